@@ -1,0 +1,59 @@
+/* file.h - whole files in, whole files out, and nothing half-written.
+ *
+ * A write is: temporary file in the same folder, fsync, rename, fsync of the folder.
+ * Sizes are limited before memory is taken; a path from outside goes through omm_path_is_inside.
+ *
+ * Depends on: err, mem, bytes.  Threads: no shared state.
+ */
+#ifndef OMM_FILE_H
+#define OMM_FILE_H
+
+#include "omm/bytes.h"
+#include "omm/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define OMM_PATH_MAX 4096u
+
+/* Append the whole file to `out`.  Errors: NOT_FOUND, IO, TOO_BIG (over out->bytes_max), NOMEM. */
+OMM_CHECKED omm_err omm_file_read(omm_buf *out, const char *path);
+
+/* Replace `path` by `data`, atomically and durably.  `mode` e.g. 0644, or 0600 for keys.
+ * Errors: IO.  On error the old file is untouched and no temporary file stays. */
+OMM_CHECKED omm_err omm_file_write(const char *path, omm_bytes data, unsigned mode);
+
+/* The same without fsync, for outputs that can be made again. */
+OMM_CHECKED omm_err omm_file_write_fast(const char *path, omm_bytes data, unsigned mode);
+
+bool omm_file_exists(const char *path);
+OMM_CHECKED omm_err omm_file_size(uint64_t *size, const char *path);
+OMM_CHECKED omm_err omm_file_remove(const char *path); /* a missing file is no error */
+
+/* Make a folder and its parents (mode 0755).  An existing folder is no error. */
+OMM_CHECKED omm_err omm_dir_make(const char *path);
+/* Remove a folder and all in it; follows no symbolic link.  Missing is no error. */
+OMM_CHECKED omm_err omm_dir_remove(const char *path);
+
+/* Call `each` for every regular file under `dir`, recursively, in ascending byte order of the
+ * relative path ("a/b.json").  Symbolic links are refused (FORMAT).  The first error of `each`
+ * stops the walk and is returned. */
+typedef omm_err (*omm_dir_each)(void *ud, const char *relative_path);
+OMM_CHECKED omm_err omm_dir_walk(const char *dir, omm_dir_each each, void *ud);
+
+/* out = a "/" b, or b alone when b is absolute.  Errors: TOO_BIG. */
+OMM_CHECKED omm_err omm_path_join(char out[OMM_PATH_MAX], const char *a, const char *b);
+/* out = the folder part of `path` ("." when none).  Errors: TOO_BIG. */
+OMM_CHECKED omm_err omm_path_dir(char out[OMM_PATH_MAX], const char *path);
+/* True for a relative path without "..", ".", empty parts, backslash, NUL or control characters. */
+bool omm_path_is_inside(const char *relative_path);
+
+/* A read-only memory map of a whole file.  An empty file gives size 0. */
+typedef struct omm_map {
+    omm_bytes view;
+} omm_map;
+/* Errors: NOT_FOUND, IO. */
+OMM_CHECKED omm_err omm_map_open(omm_map *map, const char *path);
+void omm_map_close(omm_map *map);
+
+#endif

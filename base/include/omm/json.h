@@ -1,0 +1,43 @@
+/* json.h - JSON in, JSON out, in one spelling, over jansson's json_t.
+ *
+ * Canonical spelling: keys sorted by bytes, no spaces, UTF-8 unescaped, reals as %.17g, one final
+ * newline.  Equal values give equal bytes.
+ *
+ * Depends on: err, bytes, file; jansson.  Threads: a json_t belongs to one thread at a time.
+ */
+#ifndef OMM_JSON_H
+#define OMM_JSON_H
+
+#include "omm/bytes.h"
+#include "omm/err.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Parse one document; `name` (file name, "line 12 of x.jsonl") stands in error messages.
+ * Refuses duplicate keys, NaN and infinity, and trailing bytes.  Caller decrefs.
+ * Errors: FORMAT (with line and column), TOO_BIG (over 64 MiB), NOMEM. */
+OMM_CHECKED omm_err omm_json_parse(json_t **out, omm_bytes text, const char *name);
+OMM_CHECKED omm_err omm_json_load(json_t **out, const char *path, size_t bytes_max);
+
+/* Append the canonical spelling.  Errors: NOMEM, TOO_BIG, NUMERIC (a real is not finite). */
+OMM_CHECKED omm_err omm_json_write(omm_buf *out, const json_t *value);
+/* Indented by two, keys sorted: for files that people read.  Deterministic too. */
+OMM_CHECKED omm_err omm_json_write_pretty(omm_buf *out, const json_t *value);
+/* omm_json_write_pretty to a file, atomically. */
+OMM_CHECKED omm_err omm_json_save(const char *path, const json_t *value);
+
+/* Typed access to members; errors name the member and what was found.
+ * Errors: NOT_FOUND (missing), FORMAT (another type, or out of range). */
+OMM_CHECKED omm_err omm_json_get_str(const char **out, const json_t *object, const char *key);
+OMM_CHECKED omm_err omm_json_get_int(int64_t *out, const json_t *object, const char *key,
+                                     int64_t min, int64_t max);
+OMM_CHECKED omm_err omm_json_get_real(double *out, const json_t *object, const char *key);
+OMM_CHECKED omm_err omm_json_get_bool(bool *out, const json_t *object, const char *key);
+OMM_CHECKED omm_err omm_json_get_object(json_t **out, const json_t *object, const char *key);
+OMM_CHECKED omm_err omm_json_get_array(json_t **out, const json_t *object, const char *key);
+/* Errors: FORMAT when not 64 lower-case hex digits. */
+OMM_CHECKED omm_err omm_json_get_digest(uint8_t out[32], const json_t *object, const char *key);
+
+#endif

@@ -1,0 +1,46 @@
+/* mem.h - the only door to the heap, so tests can count it and make it fail.
+ *
+ * Depends on: libc only.  Threads: omm_alloc/omm_free are safe; use the test hooks from one thread.
+ * An omm_arena belongs to one thread at a time.
+ */
+#ifndef OMM_MEM_H
+#define OMM_MEM_H
+
+#include <stddef.h>
+
+/* Zeroed array of `count` items of `size` bytes.  NULL when out of memory or on overflow.
+ * Aligned for any type; omm_alloc_aligned gives 64 bytes, for vector loads.  Free with omm_free. */
+void *omm_alloc(size_t count, size_t size);
+void *omm_alloc_aligned(size_t count, size_t size);
+void omm_free(void *ptr);
+
+/* Zero `size` bytes in a way the compiler keeps, then free: for keys. */
+void omm_free_secret(void *ptr, size_t size);
+
+/* Heap copy of a NUL-terminated string; NULL when out of memory.  Free with omm_free. */
+char *omm_strdup(const char *text);
+
+/* Grow `ptr` (may be NULL) from `count_old` to `count_new` items; new items are zero.
+ * NULL when out of memory, and `ptr` is then still valid. */
+void *omm_grow(void *ptr, size_t count_old, size_t count_new, size_t size);
+
+/* An arena: many allocations, freed at once.  Blocks come from omm_alloc. */
+typedef struct omm_arena {
+    void *block;      /* newest block, linked to the older ones */
+    size_t used;      /* bytes used in the newest block */
+    size_t capacity;  /* bytes in the newest block */
+    size_t total;     /* bytes in all blocks */
+    size_t bytes_max; /* omm_arena_alloc fails beyond this */
+} omm_arena;
+
+void omm_arena_init(omm_arena *arena, size_t bytes_max);
+void omm_arena_fini(omm_arena *arena);
+/* Zeroed, 16-byte aligned; NULL when out of memory or over bytes_max.  Freed by omm_arena_fini. */
+void *omm_arena_alloc(omm_arena *arena, size_t count, size_t size);
+char *omm_arena_strdup(omm_arena *arena, const char *text);
+
+/* Test hooks.  fail_nth = 1 makes the next allocation fail; 0 turns failing off. */
+void omm_mem_fail_nth(size_t nth);
+size_t omm_mem_live(void);
+
+#endif
