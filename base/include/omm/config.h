@@ -51,15 +51,18 @@ struct omm_config_field {
     bool optional;        /* may be missing; the field stays zero (bool at `present` tells) */
     size_t present;       /* offset of a bool set when the key is there; 0: not recorded */
     double min, max;      /* numbers: value; strings: bytes; lists: count.  Both 0: no bound */
-    const char *const *choices;    /* ENUM */
-    const omm_config_field *sub;   /* MAP */
-    const omm_config_field *item;  /* LIST: one field (offset 0) that describes an item */
-    size_t item_size;              /* LIST: sizeof of an item */
-    const char *help;              /* one line, for `--help` and the docs */
+    const char *const *choices;   /* ENUM */
+    const omm_config_field *sub;  /* MAP */
+    const omm_config_field *item; /* LIST: one field (offset 0) that describes an item */
+    size_t item_size;             /* LIST: sizeof of an item */
+    const char *help;             /* one line, for `--help` and the docs */
 };
 
 #define OMM_CONFIG_FIELD(type, member, kind_, ...)                                                 \
-    { .key = #member, .kind = OMM_CONFIG_KIND_##kind_, .offset = offsetof(type, member), __VA_ARGS__ }
+    {                                                                                              \
+        .key = #member, .kind = OMM_CONFIG_KIND_##kind_, .offset = offsetof(type, member),         \
+        __VA_ARGS__                                                                                \
+    }
 #define OMM_CONFIG_BOOL(type, member, ...) OMM_CONFIG_FIELD(type, member, BOOL, __VA_ARGS__)
 #define OMM_CONFIG_U32(type, member, ...) OMM_CONFIG_FIELD(type, member, U32, __VA_ARGS__)
 #define OMM_CONFIG_U64(type, member, ...) OMM_CONFIG_FIELD(type, member, U64, __VA_ARGS__)
@@ -80,7 +83,8 @@ OMM_CHECKED omm_err omm_config_parse(void *out, const omm_config_field *fields, 
 
 /* Append the effective configuration, defaults written out, as YAML in table order: what a run
  * records, and what parses back to the same struct.  Errors: NOMEM, TOO_BIG. */
-OMM_CHECKED omm_err omm_config_write(omm_buf *out, const omm_config_field *fields, const void *from);
+OMM_CHECKED omm_err omm_config_write(omm_buf *out, const omm_config_field *fields,
+                                     const void *from);
 
 /* Append one line per key: name, kind, range or choices, default, help.  For --help and docs. */
 OMM_CHECKED omm_err omm_config_describe(omm_buf *out, const omm_config_field *fields);

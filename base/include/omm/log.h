@@ -15,7 +15,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef enum omm_log_level { OMM_LOG_DEBUG, OMM_LOG_INFO, OMM_LOG_WARN, OMM_LOG_ERROR } omm_log_level;
+typedef enum omm_log_level {
+    OMM_LOG_DEBUG,
+    OMM_LOG_INFO,
+    OMM_LOG_WARN,
+    OMM_LOG_ERROR
+} omm_log_level;
 
 typedef struct omm_log omm_log;
 struct omm_log {

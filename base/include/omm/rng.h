@@ -21,23 +21,23 @@ typedef struct omm_seed {
 
 /* What a lane serves.  Append only: the numbers are part of every recorded run. */
 typedef enum omm_purpose {
-    OMM_PURPOSE_NONCE = 1,     /* round nonces from the run seed */
-    OMM_PURPOSE_NODE_KEY,      /* Ed25519 seeds of simulated nodes */
-    OMM_PURPOSE_COORD_KEY,     /* the same for the coordinator */
-    OMM_PURPOSE_BUNDLE_KEY,    /* the same for the bundle signer */
-    OMM_PURPOSE_SELECT,        /* node selection */
-    OMM_PURPOSE_ADAPTER_INIT,  /* LoRA A */
-    OMM_PURPOSE_SHUFFLE,       /* order of training examples */
-    OMM_PURPOSE_DROPOUT,       /* LoRA dropout masks */
-    OMM_PURPOSE_TRAIN,         /* a node's training seed: KDF(nonce, node id) */
-    OMM_PURPOSE_SAMPLE,        /* token sampling */
-    OMM_PURPOSE_BOOTSTRAP,     /* gate statistics */
-    OMM_PURPOSE_AUDIT,         /* which submissions the reproducibility gate replays */
-    OMM_PURPOSE_FAULT,         /* simulated dropouts, jitter, stragglers */
-    OMM_PURPOSE_COMMIT_KEY,    /* keyed commitment to a simulated node's data */
-    OMM_PURPOSE_SYNTH,         /* random weights for benchmark models */
-    OMM_PURPOSE_SPLIT,         /* data partition */
-    OMM_PURPOSE_TEST,          /* tests only */
+    OMM_PURPOSE_NONCE = 1,    /* round nonces from the run seed */
+    OMM_PURPOSE_NODE_KEY,     /* Ed25519 seeds of simulated nodes */
+    OMM_PURPOSE_COORD_KEY,    /* the same for the coordinator */
+    OMM_PURPOSE_BUNDLE_KEY,   /* the same for the bundle signer */
+    OMM_PURPOSE_SELECT,       /* node selection */
+    OMM_PURPOSE_ADAPTER_INIT, /* LoRA A */
+    OMM_PURPOSE_SHUFFLE,      /* order of training examples */
+    OMM_PURPOSE_DROPOUT,      /* LoRA dropout masks */
+    OMM_PURPOSE_TRAIN,        /* a node's training seed: KDF(nonce, node id) */
+    OMM_PURPOSE_SAMPLE,       /* token sampling */
+    OMM_PURPOSE_BOOTSTRAP,    /* gate statistics */
+    OMM_PURPOSE_AUDIT,        /* which submissions the reproducibility gate replays */
+    OMM_PURPOSE_FAULT,        /* simulated dropouts, jitter, stragglers */
+    OMM_PURPOSE_COMMIT_KEY,   /* keyed commitment to a simulated node's data */
+    OMM_PURPOSE_SYNTH,        /* random weights for benchmark models */
+    OMM_PURPOSE_SPLIT,        /* data partition */
+    OMM_PURPOSE_TEST,         /* tests only */
 } omm_purpose;
 
 /* A seed from an integer (scenario files give integers). */

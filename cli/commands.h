@@ -1,0 +1,16 @@
+/* commands.h - the table of subcommands.  A new one is one line here and one file cmd_<name>.c.
+ *
+ * Each command gets argv with its own name at argv[0] and returns the exit code:
+ * 0 pass, 1 a gate or check failed, 2 usage or configuration, 3 run-time failure.
+ */
+#ifndef CLI_COMMANDS_H
+#define CLI_COMMANDS_H
+
+/* XX(name, one-line summary), in the order `meshmind --help` lists them. */
+#define CLI_COMMAND_MAP(XX)
+
+#define XX(name, summary) int cmd_##name(int argc, char **argv);
+CLI_COMMAND_MAP(XX)
+#undef XX
+
+#endif

@@ -1,0 +1,37 @@
+/* options.h - long options from one table, with --help made from the same table.
+ *
+ * Accepts "--name value", "--name=value", "-x value" and flags; "--" ends the options; what is left
+ * are the positional arguments.  Numbers are parsed strictly: "3x" and "" are errors.
+ */
+#ifndef CLI_OPTIONS_H
+#define CLI_OPTIONS_H
+
+#include "omm/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum cli_kind { CLI_FLAG, CLI_STR, CLI_U32, CLI_U64, CLI_F32 } cli_kind;
+
+typedef struct cli_option {
+    const char *name; /* long name without dashes; NULL ends the table */
+    char letter;      /* short form, 0 for none */
+    cli_kind kind;
+    void *out; /* bool, const char *, uint32_t, uint64_t or float; keeps its value if absent */
+    const char *value; /* what the value is, for --help: "FILE", "N" */
+    const char *help;
+} cli_option;
+
+enum { CLI_EXIT_PASS = 0, CLI_EXIT_FAILED = 1, CLI_EXIT_USAGE = 2, CLI_EXIT_RUNTIME = 3 };
+
+/* Parse argv[1..] into `options`; positional arguments are moved to the front of `args` (argv + 1),
+ * `*count` of them, between min and max.  Returns -1 to go on, else an exit code: 0 after --help,
+ * CLI_EXIT_USAGE after an error, which is printed with what would be accepted. */
+int cli_parse(int *count, char ***args, int argc, char **argv, const cli_option *options,
+              const char *usage, const char *summary, int min, int max);
+
+/* Print "meshmind NAME: sentence" for a failed call and return its exit code (2 for USAGE, CONFIG
+ * and NOT_FOUND, else 3). */
+int cli_fail(const char *command, omm_err err);
+
+#endif
