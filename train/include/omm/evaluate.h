@@ -1,0 +1,60 @@
+/* evaluate.h - how well a model with an adapter does on held-out examples, item by item.
+ *
+ * Every item gives its mean loss and, by greedy generation from the prompt of its first reply,
+ * what was right.  Sums over clients and skills are the reader's work (gates).
+ * The rows are the same for any number of threads and any instruction set (f32 activations).
+ *
+ * Depends on: base; engine's model.h, compute.h, lora.h, chat.h; dataset.h.  Threads: uses the
+ * workers of `pool`, one item group per task.
+ */
+#ifndef OMM_EVALUATE_H
+#define OMM_EVALUATE_H
+
+#include "omm/dataset.h"
+#include "omm/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct omm_model;
+struct omm_compute;
+struct omm_lora;
+
+/* One row per example of the dataset, in its order. */
+typedef struct omm_eval_item {
+    double loss;        /* mean negative log likelihood of the learned tokens, nats */
+    uint32_t tokens;    /* learned tokens */
+    bool is_call;       /* the reference reply is a tool call */
+    bool reply_exact;   /* generated reply equals the reference, byte for byte */
+    bool call_parses;   /* is_call, and the reply holds exactly one well-formed call */
+    bool tool_right;    /* call_parses, and it names the right tool */
+    bool call_exact;    /* tool_right, and the arguments are equal as JSON */
+    uint32_t generated; /* tokens generated, the end token included */
+} omm_eval_item;
+
+typedef struct omm_eval_options {
+    uint32_t new_tokens_max; /* generation stops here; 0: no generation, only losses */
+    bool (*cancelled)(void *ud);
+    void *ud;
+    /* Called from the calling thread's task now and then; may be NULL. */
+    void (*progress)(void *ud, size_t done, size_t total);
+} omm_eval_options;
+
+/* Fill items[omm_dataset_count(data)].  `adapter` NULL: the base alone.
+ * Errors: NOMEM, CANCELLED, NUMERIC, REFUSED_SHAPE (adapter does not fit the model). */
+OMM_CHECKED omm_err omm_evaluate(omm_eval_item *items, const struct omm_model *model,
+                                 const struct omm_lora *adapter, const omm_dataset *data,
+                                 const struct omm_compute *compute,
+                                 const omm_eval_options *options);
+
+/* Totals of a run of rows. */
+typedef struct omm_eval_summary {
+    size_t items, calls, replies;               /* replies: items whose reference is no call */
+    double loss;                                /* per learned token, over all items */
+    size_t reply_exact;                         /* of `replies` */
+    size_t call_parses, tool_right, call_exact; /* of `calls` */
+} omm_eval_summary;
+
+omm_eval_summary omm_eval_summarise(const omm_eval_item *items, size_t count);
+
+#endif

@@ -1,0 +1,91 @@
+/* recipe.h - what a node is asked to train: adapter, batches, schedule, optimiser.
+ *
+ * The recipe travels inside the round offer as fixed bytes (omm_recipe_encode), so every node and
+ * every replay reads the same numbers:
+ *
+ *   "OMMR" | version u32 | u32 and f32 fields in the order of struct omm_recipe, little endian
+ *
+ * Depends on: bytes, config, err; engine's lora.h for the spec.  Threads: no shared state.
+ */
+#ifndef OMM_RECIPE_H
+#define OMM_RECIPE_H
+
+#include "omm/bytes.h"
+#include "omm/config.h"
+#include "omm/err.h"
+
+#include <stdint.h>
+
+struct omm_lora_spec;
+
+#define OMM_RECIPE_VERSION 1u
+#define OMM_RECIPE_BYTES 84u
+
+/* Which half of each pair moves; the other keeps its start values (FFA-LoRA, RoLoRA). */
+typedef enum omm_recipe_parts {
+    OMM_RECIPE_PARTS_AB = 0,
+    OMM_RECIPE_PARTS_A = 1,
+    OMM_RECIPE_PARTS_B = 2,
+} omm_recipe_parts;
+
+typedef struct omm_recipe {
+    uint32_t rank;         /* 1 .. 256 */
+    float alpha;           /* the adapter's output is scaled by alpha / rank; > 0 */
+    uint32_t targets;      /* bit set of 1u << omm_lora_target, at least one */
+    uint32_t parts;        /* omm_recipe_parts */
+    float dropout;         /* of the adapter's input, 0 <= p < 1 */
+    uint32_t steps;        /* optimiser steps, 1 .. 1,000,000 */
+    uint32_t batch_tokens; /* a step takes examples while their tokens fit; at least one */
+    uint32_t micro_tokens; /* packed per forward/backward pass; memory, never the result */
+    uint32_t seq_max;      /* longer examples lose their tail; 8 .. 32,768 */
+    float learning_rate;   /* peak */
+    uint32_t warmup_steps; /* linear from 1/warmup_steps of the peak */
+    float lr_min_ratio;    /* the cosine ends at this share of the peak, 0 .. 1 */
+    float beta1, beta2;    /* Adam moments, 0 <= b < 1 */
+    float epsilon;         /* > 0 */
+    float weight_decay;    /* decoupled, per unit of learning rate */
+    float clip_norm;       /* global gradient norm at most this; 0 = off */
+    float prox_mu;         /* FedProx: adds mu * (w - w_start) to the gradient; 0 = off */
+    uint32_t seed_lane;    /* `node` of every random lane drawn from the training seed */
+} omm_recipe;
+
+/* rank 8, alpha 16, all seven targets, 20 steps of 2,048 tokens, learning rate 4e-3. */
+omm_recipe omm_recipe_default(void);
+
+/* Errors: CONFIG, naming the field, the value and the limit. */
+OMM_CHECKED omm_err omm_recipe_validate(const omm_recipe *recipe);
+
+/* The adapter that this recipe trains. */
+void omm_recipe_lora_spec(struct omm_lora_spec *out, const omm_recipe *recipe);
+
+/* Append exactly OMM_RECIPE_BYTES.  Equal recipes give equal bytes.  Errors: NOMEM, TOO_BIG. */
+OMM_CHECKED omm_err omm_recipe_encode(omm_buf *out, const omm_recipe *recipe);
+/* Errors: SIZE, FORMAT (not a recipe), VERSION, CONFIG (a field out of range).  On error `out` is
+ * untouched. */
+OMM_CHECKED omm_err omm_recipe_decode(omm_recipe *out, omm_bytes in);
+
+/* The same as a YAML mapping, for scenario and service files: use omm_recipe_fields as the `sub`
+ * table of a member of type omm_recipe_yaml, then omm_recipe_from_yaml. */
+typedef struct omm_recipe_yaml {
+    uint32_t rank;
+    double alpha;
+    const char *targets; /* "all", or some of "q,k,v,o,gate,up,down" */
+    int parts;           /* "ab", "a", "b" */
+    double dropout;
+    uint32_t steps, batch_tokens, micro_tokens, seq_max;
+    double learning_rate;
+    uint32_t warmup_steps;
+    double lr_min_ratio, beta1, beta2, epsilon, weight_decay, clip_norm, prox_mu;
+    uint32_t seed_lane;
+} omm_recipe_yaml;
+
+extern const omm_config_field omm_recipe_fields[];
+
+/* Errors: CONFIG. */
+OMM_CHECKED omm_err omm_recipe_from_yaml(omm_recipe *out, const omm_recipe_yaml *yaml);
+
+/* "all" or a comma list to a bit set, and back ("q,v"; `out` holds 32 characters). */
+OMM_CHECKED omm_err omm_recipe_targets_parse(uint32_t *out, const char *text);
+void omm_recipe_targets_format(char out[32], uint32_t targets);
+
+#endif
