@@ -1,0 +1,102 @@
+/* tokenizer.h - text to token ids and back, from the vocabulary inside a GGUF file.
+ *
+ * Two families, both as the reference implementation (llama.cpp) does them:
+ *   gpt2   byte-level BPE: a pre-tokenizer regular expression, then merges by rank
+ *   llama  SentencePiece BPE: merges by score, byte tokens (or unknown) for what is left
+ *
+ * Control tokens ("<|im_end|>") come out of text only when OMM_TOKENIZE_SPECIAL is given; text from
+ * a user is encoded without it, so it can never open or close a turn.
+ *
+ * Encoding is O(n log n) in the length of the text.  Malformed UTF-8: gpt2 cuts the text as if each bad byte
+ * were U+FFFD and encodes the bytes themselves; llama encodes it byte by byte.
+ *
+ * Depends on: err, mem, bytes, hash, gguf; PCRE2.  Threads: a tokenizer is read-only after open and may be
+ * shared; an omm_detok belongs to one stream.
+ */
+#ifndef OMM_TOKENIZER_H
+#define OMM_TOKENIZER_H
+
+#include "omm/bytes.h"
+#include "omm/err.h"
+#include "omm/gguf.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define OMM_TOKENIZER_VOCAB_MAX (1u << 21)
+#define OMM_TOKENIZER_TEXT_MAX (1u << 30) /* bytes in one call */
+#define OMM_TOKEN_NONE UINT32_MAX
+
+/* A growing list of token ids. */
+typedef struct omm_tokens {
+    uint32_t *ids;
+    size_t count;
+    size_t capacity;
+    size_t count_max;
+} omm_tokens;
+
+void omm_tokens_init(omm_tokens *tokens, size_t count_max);
+void omm_tokens_fini(omm_tokens *tokens);
+/* Errors: NOMEM, TOO_BIG (over count_max); then nothing has changed. */
+OMM_CHECKED omm_err omm_tokens_push(omm_tokens *tokens, uint32_t id);
+
+typedef struct omm_tokenizer omm_tokenizer;
+
+/* Copies what it needs: `gguf` may be closed afterwards.
+ * Errors: NOT_FOUND (no vocabulary), FORMAT, TOO_BIG, NOMEM, UNSUPPORTED (tokenizer model or
+ * pre-tokenizer, by name, with the list of those we have). */
+OMM_CHECKED omm_err omm_tokenizer_open(omm_tokenizer **out, const omm_gguf *gguf);
+void omm_tokenizer_close(omm_tokenizer *tokenizer);
+
+uint32_t omm_tokenizer_vocab(const omm_tokenizer *tokenizer); /* number of ids */
+/* OMM_TOKEN_NONE where the file names none. */
+uint32_t omm_tokenizer_bos(const omm_tokenizer *tokenizer);
+uint32_t omm_tokenizer_eos(const omm_tokenizer *tokenizer);
+bool omm_tokenizer_adds_bos(const omm_tokenizer *tokenizer); /* the file's add_bos_token */
+/* True for ids that end a generation: eos, eot, "<|im_end|>", "<|endoftext|>" and the like. */
+bool omm_tokenizer_is_end(const omm_tokenizer *tokenizer, uint32_t id);
+/* True for control tokens, which stand for no text. */
+bool omm_tokenizer_is_control(const omm_tokenizer *tokenizer, uint32_t id);
+/* Id of a control or user-defined token by its text ("<|im_end|>"), or OMM_TOKEN_NONE. */
+uint32_t omm_tokenizer_special(const omm_tokenizer *tokenizer, const char *text);
+/* BLAKE2b-256 over everything that decides the ids. */
+void omm_tokenizer_digest(uint8_t out[32], const omm_tokenizer *tokenizer);
+
+enum {
+    OMM_TOKENIZE_SPECIAL = 1, /* control tokens in the text become their ids */
+    OMM_TOKENIZE_BOS = 2,     /* put bos in front when the file says add_bos_token */
+    OMM_TOKENIZE_PLAIN = 4,   /* not even user-defined tokens are recognised: for untrusted text */
+};
+
+/* Append the ids of `text`.  Errors: NOMEM, TOO_BIG (text or tokens->count_max); then `tokens` is
+ * unchanged. */
+OMM_CHECKED omm_err omm_tokenizer_encode(omm_tokens *tokens, const omm_tokenizer *tokenizer,
+                                         omm_bytes text, unsigned flags);
+
+/* Bytes that an id stands for, borrowed; control tokens give their name.  id < vocab. */
+omm_bytes omm_tokenizer_piece(const omm_tokenizer *tokenizer, uint32_t id);
+
+enum { OMM_DETOKENIZE_SPECIAL = 1 }; /* write control tokens by name; otherwise they vanish */
+
+/* Append the text of `count` ids (llama: without the space that encoding put in front).
+ * Errors: FORMAT (an id is not in the vocabulary), NOMEM, TOO_BIG. */
+OMM_CHECKED omm_err omm_tokenizer_decode(omm_buf *out, const omm_tokenizer *tokenizer,
+                                         const uint32_t *ids, size_t count, unsigned flags);
+
+/* Text as it is generated: a UTF-8 character comes out whole or not yet, malformed bytes come out
+ * as U+FFFD.  A zeroed omm_detok is a stream that has just begun in the middle of a text; set
+ * `first` to drop a leading space (llama). */
+typedef struct omm_detok {
+    uint8_t pending[4];
+    uint8_t pending_count;
+    bool first;
+} omm_detok;
+
+/* Errors: FORMAT (id not in the vocabulary), NOMEM, TOO_BIG; then nothing has changed. */
+OMM_CHECKED omm_err omm_detok_push(omm_buf *out, omm_detok *detok, const omm_tokenizer *tokenizer,
+                                   uint32_t id, unsigned flags);
+/* End of the stream: an unfinished character becomes U+FFFD. */
+OMM_CHECKED omm_err omm_detok_flush(omm_buf *out, omm_detok *detok);
+
+#endif
