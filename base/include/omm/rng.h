@@ -1,8 +1,9 @@
 /* rng.h - ChaCha20 lanes: random numbers that are indexed, never drawn from a global generator.
  *
  * A lane is a 32-byte key derived from (seed, purpose, node, round).  Number i of a lane is word
- * i % 16 of ChaCha20 block i / 16 (RFC 8439 block function, nonce zero): any thread may compute
- * any number in any order and gets the same one.
+ * i % 16 of ChaCha20 block i / 16 (RFC 8439 block function, nonce zero; a block number over 32 bits
+ * carries into the next state word): any thread may compute any number in any order and gets the
+ * same one.
  *
  *   seed --omm_seed_derive(purpose, context)--> seed --omm_rng_init(purpose, node, round)--> lane
  *
@@ -40,9 +41,9 @@ typedef enum omm_purpose {
     OMM_PURPOSE_TEST,         /* tests only */
 } omm_purpose;
 
-/* A seed from an integer (scenario files give integers). */
+/* A seed from an integer (scenario files give integers): BLAKE2b-256 of "omm seed" || u64 LE. */
 omm_seed omm_seed_from_u64(uint64_t value);
-/* Keyed BLAKE2b-256: key = parent, data = purpose u32 LE || context. */
+/* Keyed BLAKE2b-256: key = parent, data = purpose u32 LE || context (at most 1024 bytes). */
 omm_seed omm_seed_derive(const omm_seed *parent, omm_purpose purpose, omm_bytes context);
 /* From the operating system, for the service.  Aborts if the system has none. */
 omm_seed omm_seed_random(void);
