@@ -1,0 +1,107 @@
+/* bundle.h - the folder of evidence that a run leaves behind: put files in, seal it, name it.
+ *
+ *   manifest.json(.minisig)     every file with class, size and SHA-256; outside every digest
+ *   D scenario.yaml policy.yaml run.json rounds.jsonl ledger.jsonl gates.json final.gguf close.env
+ *   D offers/rNNN.env  submissions/rNNN-NODE.env  receipts/rNNN-NODE.env  payloads/DIGEST.bin
+ *   D refused/rNNN-K-REASON.(env|bin)  refused/rNNN-K.receipt.env
+ *   D adapters/rNNN.bin  adapters/master-rNNN.f32        NNN = 0 .. rounds: the state before round NNN
+ *   D eval/(before|after|control|rounds).jsonl
+ *   V virtual/...     M measured/...  junit.xml
+ *
+ * The class follows from the path, and a path outside this table is refused.  NODE is the first 16
+ * hex digits of the node id, DIGEST all 64, K the index in `refused` of the line of rounds.jsonl.
+ * run digest = SHA-256 of the lines "path\0sha256hex\n" of the D files, ascending by path.
+ *
+ * Depends on: base, proto, judge.h.  Threads: one bundle belongs to one thread at a time.
+ */
+#ifndef OMM_BUNDLE_H
+#define OMM_BUNDLE_H
+
+#include "omm/bytes.h"
+#include "omm/err.h"
+#include "omm/hash.h"
+#include "omm/sign.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define OMM_BUNDLE_SCHEMA_VERSION 1u
+#define OMM_BUNDLE_FILES_MAX 1000000u
+#define OMM_BUNDLE_FILE_BYTES_MAX (1ull << 31) /* one file; most kinds have a lower limit */
+#define OMM_BUNDLE_PATH_MAX 160u               /* relative path with its NUL */
+
+typedef enum omm_bundle_class {
+    OMM_BUNDLE_UNKNOWN,       /* not a path of the table */
+    OMM_BUNDLE_MANIFEST,      /* manifest.json and its signature */
+    OMM_BUNDLE_DETERMINISTIC, /* D: in the run digest */
+    OMM_BUNDLE_VIRTUAL,       /* V: virtual time */
+    OMM_BUNDLE_MEASURED,      /* M: times, machine, bytes as they passed */
+} omm_bundle_class;
+
+/* Class and size limit of a relative path; `bytes_max` may be NULL. */
+omm_bundle_class omm_bundle_classify(uint64_t *bytes_max, const char *path);
+
+/* The paths of the table, so that nobody spells them twice. */
+typedef struct omm_bundle_path {
+    char text[OMM_BUNDLE_PATH_MAX];
+} omm_bundle_path;
+omm_bundle_path omm_bundle_path_offer(uint32_t round);
+omm_bundle_path omm_bundle_path_submission(uint32_t round, const omm_digest *node);
+omm_bundle_path omm_bundle_path_receipt(uint32_t round, const omm_digest *node);
+omm_bundle_path omm_bundle_path_payload(const omm_digest *sent_digest);
+/* `reason`: omm_err_name of the refusal.  `is_envelope` false: bytes that are no envelope (.bin). */
+omm_bundle_path omm_bundle_path_refused(uint32_t round, uint32_t index, const char *reason,
+                                        bool is_envelope);
+omm_bundle_path omm_bundle_path_refused_receipt(uint32_t round, uint32_t index);
+/* State `number` 0 .. rounds: broadcast payload as sent, and the f32 little-endian master. */
+omm_bundle_path omm_bundle_path_adapter(uint32_t number);
+omm_bundle_path omm_bundle_path_master(uint32_t number);
+
+typedef struct omm_bundle omm_bundle;
+
+/* Open the folder `dir` for writing; it is made if missing, and taken up where it was left if not.
+ * `durable`: fsync every file (services).  Errors: IO, NOMEM, STATE (sealed already). */
+OMM_CHECKED omm_err omm_bundle_open(omm_bundle **out, const char *dir, bool durable);
+void omm_bundle_close(omm_bundle *bundle); /* NULL is fine; does not seal */
+const char *omm_bundle_dir(const omm_bundle *bundle);
+
+/* Write once: the same bytes again are fine, other bytes are MISMATCH.
+ * Errors: CONFIG (path not of the table), TOO_BIG, IO, NOMEM, MISMATCH. */
+OMM_CHECKED omm_err omm_bundle_put(omm_bundle *bundle, const char *path, omm_bytes bytes);
+/* The same, but what was there is replaced: for summaries written at the end (V and M files). */
+OMM_CHECKED omm_err omm_bundle_replace(omm_bundle *bundle, const char *path, omm_bytes bytes);
+/* Line number `index` (from 0) of a .jsonl file; `line` ends with its newline.  A line that is
+ * there already must be the same (MISMATCH); a gap is STATE.  Other errors as put. */
+OMM_CHECKED omm_err omm_bundle_put_line(omm_bundle *bundle, const char *path, uint32_t index,
+                                        omm_bytes line);
+bool omm_bundle_has(const omm_bundle *bundle, const char *path);
+/* Append the file to `out`.  Errors: CONFIG, NOT_FOUND, IO, TOO_BIG, NOMEM. */
+OMM_CHECKED omm_err omm_bundle_read(omm_buf *out, const omm_bundle *bundle, const char *path);
+
+/* What the coordinator's Close signs besides the last round and the final adapter (field
+ * eval_digest): BLAKE2b-256 of the lines "path\0blake2b hex\n" of scenario.yaml, policy.yaml,
+ * run.json, ledger.jsonl and every eval/ file there is, ascending by path.  All of them must be in the
+ * bundle before the run is closed, the control's rows too.
+ * Errors: NOT_FOUND (one of the first four, eval/before.jsonl or eval/after.jsonl), IO, NOMEM. */
+OMM_CHECKED omm_err omm_bundle_evidence_digest(omm_digest *out, const char *dir);
+
+typedef struct omm_bundle_seal_options {
+    const omm_key *key;  /* the bundle's own key */
+    const char *commit;  /* of the program; measured files must carry the same */
+    const char *build;   /* compiler and preset, one line */
+    const char *machine; /* one line */
+    uint64_t wall_ms;    /* now */
+} omm_bundle_seal_options;
+
+struct omm_judgement;
+
+/* Judge the evidence by the bundle's policy.yaml (judge.h), write gates.json, measured/gates.json
+ * and junit.xml, then manifest.json and its signature.  The bundle is closed for writing after it.
+ *
+ *   run_digest  receives the run digest;  judgement  may be NULL; fini with omm_judgement_fini
+ *
+ * A failed gate is no error: see judgement->passed.  Errors: as judge, IO, NOMEM, CONFIG. */
+OMM_CHECKED omm_err omm_bundle_seal(omm_digest *run_digest, struct omm_judgement *judgement,
+                                    omm_bundle *bundle, const omm_bundle_seal_options *options);
+
+#endif

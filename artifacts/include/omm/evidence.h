@@ -1,0 +1,213 @@
+/* evidence.h - the JSON files of a bundle as C structs: one spelling for writers and verifier.
+ *
+ *   run.json              what was agreed before round 0            omm_run_record
+ *   rounds.jsonl          one line per round, chained by offers      omm_round_record
+ *   ledger.jsonl          wire bytes of each completed exchange      omm_ledger_record
+ *   eval/*.jsonl          one line per held-out item                 omm_eval_record
+ *   eval/rounds.jsonl     loss of each state of the adapter          omm_state_record
+ *   measured/wire.json    bytes as they passed                       omm_wire_record
+ *   measured/repro.json   what was repeated, and what came out       omm_repro_record
+ *
+ * Writers append canonical JSON (one line with its newline); parsers take nothing that the writer
+ * would not have written, so every record has one spelling.  Parsed strings and arrays live in the
+ * arena given.
+ *
+ * Depends on: base, compress, aggregate.  Threads: no shared state.
+ */
+#ifndef OMM_EVIDENCE_H
+#define OMM_EVIDENCE_H
+
+#include "omm/bytes.h"
+#include "omm/codec.h"
+#include "omm/err.h"
+#include "omm/hash.h"
+#include "omm/layout.h"
+#include "omm/mem.h"
+#include "omm/sign.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define OMM_EVIDENCE_SCHEMA_VERSION 1u
+#define OMM_EVIDENCE_NODES_MAX 65536u
+#define OMM_EVIDENCE_ROUNDS_MAX 100000u
+#define OMM_RUN_ID_SIZE 33u /* 32 hex digits and a NUL */
+
+typedef struct omm_run_node {
+    const char *name;
+    omm_digest id; /* omm_key_id(&public_key) */
+    omm_public_key public_key;
+    const char *client;     /* whose data it trains on; "" when unknown (service) */
+    omm_digest data_digest; /* zero when unknown (service) */
+    uint64_t examples;      /* 0 when unknown */
+} omm_run_node;
+
+typedef struct omm_run_record {
+    char run_id[OMM_RUN_ID_SIZE];
+    const char *name; /* of the scenario */
+    bool has_seed;    /* a scenario's; the service keeps its seed to itself */
+    uint64_t seed;
+    bool simulated;
+    uint32_t rounds;
+    struct {
+        const char *name; /* file name without folder */
+        uint64_t bytes;
+        omm_digest digest, tokenizer_digest;
+        const char *architecture;
+    } base;
+    uint32_t rank, targets;
+    float alpha;
+    omm_layout layout;
+    omm_bytes recipe; /* train's canonical bytes; opaque here */
+    omm_codec codec_up, codec_down;
+    double value_max;        /* power of two */
+    uint64_t weight_sum_max; /* power of two */
+    double norm_max;         /* 0: no bound */
+    uint64_t tokens_max;     /* per submission, as the offers say */
+    double loss_increase_max;
+    omm_public_key coordinator_key;
+    const omm_run_node *nodes; /* ascending by id */
+    size_t node_count;
+    omm_digest test_digest; /* of the held-out file */
+    uint64_t test_items;
+} omm_run_record;
+
+/* Errors of all writers: NOMEM, TOO_BIG, NUMERIC.  Errors of all parsers: FORMAT (what and where),
+ * NOT_FOUND (a member is missing), VERSION, TOO_BIG, NOMEM. */
+OMM_CHECKED omm_err omm_run_record_write(omm_buf *out, const omm_run_record *record);
+OMM_CHECKED omm_err omm_run_record_parse(omm_run_record *out, omm_arena *arena, omm_bytes text);
+
+typedef struct omm_round_accepted {
+    omm_digest node;
+    omm_digest submission, receipt; /* BLAKE2b-256 of the envelopes as stored */
+    uint64_t tokens;                /* its weight */
+    omm_digest payload, canonical;
+    double norm; /* L2, omm_norm_check */
+} omm_round_accepted;
+
+/* Whatever arrived for the round and was not accepted, in order of arrival. */
+typedef struct omm_round_refused {
+    bool has_node; /* false: not even a signature of a known key */
+    omm_digest node;
+    omm_digest submission; /* BLAKE2b-256 of the stored bytes */
+    bool has_receipt;
+    omm_digest receipt;
+    const char *reason; /* omm_err_name, "REFUSED_..." */
+} omm_round_refused;
+
+typedef struct omm_round_record {
+    uint32_t round;
+    omm_digest offer;           /* BLAKE2b-256 of offers/rNNN.env */
+    const omm_digest *selected; /* ascending */
+    size_t selected_count;
+    const omm_round_accepted *accepted; /* ascending by node; one per node */
+    size_t accepted_count;
+    const omm_round_refused *refused;
+    size_t refused_count;
+    const omm_digest *missing; /* selected, neither accepted nor refused; ascending */
+    size_t missing_count;
+    uint64_t weight_sum;  /* of the accepted tokens */
+    omm_digest master;    /* BLAKE2b-256 of adapters/master-r(NNN+1).f32: after the round */
+    omm_digest broadcast; /* BLAKE2b-256 of adapters/r(NNN+1).bin */
+    bool evaluated;       /* false for a void round */
+    uint64_t eval_items;
+    double eval_loss; /* of the candidate, published or not */
+    bool published;   /* false: master and broadcast are those before the round */
+    bool voided;      /* too few accepted */
+} omm_round_record;
+
+OMM_CHECKED omm_err omm_round_record_write(omm_buf *out, const omm_round_record *record);
+OMM_CHECKED omm_err omm_round_record_parse(omm_round_record *out, omm_arena *arena, omm_bytes line);
+
+/* One line per accepted submission, ascending by (round, node): the bytes of its faultless
+ * exchange, from sizes alone (omm_wire_round_bytes), and fp32 = 2 * 4 * value_count. */
+typedef struct omm_ledger_record {
+    uint32_t round;
+    omm_digest node;
+    uint64_t up, down, fp32;
+} omm_ledger_record;
+OMM_CHECKED omm_err omm_ledger_record_write(omm_buf *out, const omm_ledger_record *record);
+OMM_CHECKED omm_err omm_ledger_record_parse(omm_ledger_record *out, omm_bytes line);
+
+/* In the order of the held-out file. */
+typedef struct omm_eval_record {
+    omm_digest item; /* BLAKE2b-256 of the item's line in the held-out file */
+    const char *client;
+    const char *skill;
+    double nll;      /* sum over learned tokens, nats */
+    uint64_t tokens; /* learned tokens, at least 1 */
+    bool is_tool;    /* kind: "tool" or "text" */
+    bool generated;  /* false: losses only; the rest is then false and "" */
+    bool parsed, tool_ok, exact;
+    const char *reply;
+} omm_eval_record;
+OMM_CHECKED omm_err omm_eval_record_write(omm_buf *out, const omm_eval_record *record);
+OMM_CHECKED omm_err omm_eval_record_parse(omm_eval_record *out, omm_arena *arena, omm_bytes line);
+
+/* Line 0: the initial adapter; line r + 1: the candidate of round r (none for a void round). */
+typedef struct omm_state_record {
+    uint32_t state;
+    uint64_t items;
+    double loss;
+} omm_state_record;
+OMM_CHECKED omm_err omm_state_record_write(omm_buf *out, const omm_state_record *record);
+OMM_CHECKED omm_err omm_state_record_parse(omm_state_record *out, omm_bytes line);
+
+typedef struct omm_wire_node {
+    omm_digest node;
+    uint64_t up, down; /* as they passed, retries and overhead of every message included */
+    uint64_t retries;
+} omm_wire_node;
+typedef struct omm_wire_record {
+    char run_id[OMM_RUN_ID_SIZE];
+    const char *commit;
+    const omm_wire_node *nodes; /* ascending by node; hostile peers are left out */
+    size_t node_count;
+} omm_wire_record;
+OMM_CHECKED omm_err omm_wire_record_write(omm_buf *out, const omm_wire_record *record);
+OMM_CHECKED omm_err omm_wire_record_parse(omm_wire_record *out, omm_arena *arena, omm_bytes text);
+
+/* One repetition of one accepted submission, or (has_node false) of a whole round. */
+typedef struct omm_repro_check {
+    uint32_t round;
+    bool has_node;
+    omm_digest node;
+    const char *kind;     /* "threads", "isa" or "scalar" */
+    const char *isa;      /* that it was repeated on */
+    uint32_t threads;     /* that it was repeated with */
+    uint32_t steps;       /* 0: all */
+    const char *expected; /* hex: canonical digest, or the last compared 8-byte step digest */
+    const char *repeated; /* the same of the repetition; "" when it failed to run */
+} omm_repro_check;
+typedef struct omm_repro_record {
+    char run_id[OMM_RUN_ID_SIZE];
+    const char *commit;
+    const char *isa; /* that the run used */
+    uint32_t threads;
+    bool other_isa; /* this machine has a second instruction set */
+    const omm_repro_check *checks;
+    size_t check_count;
+} omm_repro_record;
+OMM_CHECKED omm_err omm_repro_record_write(omm_buf *out, const omm_repro_record *record);
+OMM_CHECKED omm_err omm_repro_record_parse(omm_repro_record *out, omm_arena *arena, omm_bytes text);
+
+/* Which submissions the reproducibility gate repeats: ascending by BLAKE2b(seed || submission
+ * digest) with seed = BLAKE2b of all accepted receipts' digests in order of rounds.jsonl, so it
+ * is fixed only after everything is signed.
+ *
+ *   order  (total accepted) pairs of round and index in `accepted`, best first; in `arena`
+ *
+ * Errors: NOMEM. */
+typedef struct omm_audit_item {
+    omm_digest rank;
+    uint32_t round, index;
+} omm_audit_item;
+OMM_CHECKED omm_err omm_audit_order(omm_audit_item **order, size_t *count, omm_arena *arena,
+                                    const omm_round_record *rounds, size_t round_count);
+
+/* Split `text` into lines; each must end with a newline.  (*lines) (count) views with newline.
+ * Errors: FORMAT (an empty line, or no newline at the end), TOO_BIG (over count_max), NOMEM. */
+OMM_CHECKED omm_err omm_evidence_lines(omm_bytes **lines, size_t *count, omm_arena *arena,
+                                       omm_bytes text, size_t count_max);
+
+#endif

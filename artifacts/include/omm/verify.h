@@ -1,0 +1,84 @@
+/* verify.h - check a sealed bundle from its bytes alone: everything that can be recomputed is.
+ *
+ *   files         no symbolic link, no path outside the table, nothing extra, nothing missing
+ *   signature     manifest.json.minisig by the bundle key, and that key is the trusted one
+ *   digests       size and SHA-256 of every file, and the run digest
+ *   offers        signed by the coordinator, one per round, each naming the line before it
+ *   submissions   signed by the nodes, for this round, nonce, offer, base and global adapter
+ *   receipts      signed by the coordinator, one per submission, saying what rounds.jsonl says
+ *   payloads      decode within the round's codec, range and norm; digests as announced
+ *   aggregation   master and weight sum of each round recomputed from the signed submissions
+ *   broadcast     adapters/rNNN.bin is the encoding of the master
+ *   ledger        bytes of each exchange recomputed from sizes
+ *   eval          same items before and after, as many as run.json says
+ *   verdicts      gates.json, measured/gates.json and junit.xml are what judge.h makes of them
+ *   adapter       final.gguf is the last broadcast
+ *   close         signed by the coordinator over last round, final adapter and evidence digest
+ *
+ * The bundle is hostile input.  All failures are collected, each with file and reason; a check that
+ * lacks what it needs says so and counts as failed.
+ *
+ * Depends on: base, proto, compress, aggregate, gates, evidence.h, judge.h.
+ * Threads: aggregation uses the pool given.
+ */
+#ifndef OMM_VERIFY_H
+#define OMM_VERIFY_H
+
+#include "omm/bundle.h"
+#include "omm/evidence.h"
+#include "omm/judge.h"
+#include "omm/pool.h"
+
+/* GGUF bytes of a flat adapter, as the run's final.gguf was made (engine's omm_lora_save). */
+typedef omm_err (*omm_render_adapter)(void *ud, omm_buf *out, const omm_run_record *run,
+                                      const float *values);
+
+typedef struct omm_verify_options {
+    const omm_public_key *trusted; /* NULL: "signer not pinned" */
+    omm_render_adapter render;     /* required */
+    void *render_ud;
+    omm_pool *pool; /* may be NULL */
+} omm_verify_options;
+
+typedef struct omm_verify_check {
+    const char *name;
+    bool passed;
+    size_t items;    /* what was looked at: files, signatures, values ... */
+    size_t failures; /* also those beyond OMM_VERIFY_FAILURES_MAX */
+} omm_verify_check;
+
+#define OMM_VERIFY_FAILURES_MAX 1000u /* kept with their text */
+typedef struct omm_verify_failure {
+    const char *check;
+    const char *path;
+    const char *reason;
+} omm_verify_failure;
+
+typedef struct omm_verify_report {
+    bool passed;                           /* every check, and every required gate */
+    bool intact;                           /* every check: the bundle is what its signers said */
+    bool pinned;                           /* signed by options->trusted */
+    char signer[OMM_MINISIGN_PUBLIC_SIZE]; /* key in the manifest; "" when unreadable */
+    char run_id[OMM_RUN_ID_SIZE];
+    omm_digest run_digest; /* recomputed */
+    const omm_verify_check *checks;
+    size_t check_count;
+    const omm_verify_failure *failures;
+    size_t failure_count;
+    bool judged; /* judgement is filled */
+    omm_judgement judgement;
+    omm_arena arena;
+} omm_verify_report;
+
+/* Verify `dir`.  A bundle that fails is no error: see report->passed.
+ * Errors: NOT_FOUND (no such folder), IO, NOMEM.  On error nothing is to be freed. */
+OMM_CHECKED omm_err omm_bundle_verify(omm_verify_report *report, const char *dir,
+                                      const omm_verify_options *options);
+void omm_verify_report_fini(omm_verify_report *report);
+
+/* For people: one line per check, the failures, then the verdicts.  For programs: one JSON object.
+ * Errors: NOMEM, TOO_BIG. */
+OMM_CHECKED omm_err omm_verify_report_text(omm_buf *out, const omm_verify_report *report);
+OMM_CHECKED omm_err omm_verify_report_json(omm_buf *out, const omm_verify_report *report);
+
+#endif
