@@ -169,7 +169,6 @@ typedef struct omm_gguf_writer {
     omm_err err;
     omm_buf kvs;      /* encoded */
     omm_buf infos;    /* encoded */
-    omm_buf names;    /* keys and names written so far, to refuse a second one */
     omm_buf payloads; /* omm_bytes per tensor */
     uint64_t kv_count;
     uint64_t tensor_count;
@@ -196,9 +195,9 @@ void omm_gguf_put_kv(omm_gguf_writer *w, const omm_gguf_kv *kv);
 /* `data` is borrowed until finish and has exactly the size that type and dims say. */
 void omm_gguf_put_tensor(omm_gguf_writer *w, const char *name, uint32_t type, uint32_t n_dims,
                          const uint64_t *dims, omm_bytes data);
-/* Append the file to `out`.
- * Errors: EXISTS (a key or name twice), FORMAT, SIZE, TOO_BIG, UNSUPPORTED, NOMEM; then `out` is
- * unchanged. */
+/* Append the file to `out`, once.
+ * Errors: FORMAT (a key or name twice, or what the reader would refuse), SIZE, TOO_BIG, UNSUPPORTED,
+ * NOMEM; then `out` is unchanged.  The result has been read back by omm_gguf_open_bytes. */
 OMM_CHECKED omm_err omm_gguf_writer_finish(omm_buf *out, omm_gguf_writer *w);
 
 #endif

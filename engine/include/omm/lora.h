@@ -42,7 +42,7 @@ typedef enum omm_lora_target {
 
 typedef struct omm_lora_spec {
     uint32_t rank;    /* 1 .. OMM_LORA_RANK_MAX */
-    float alpha;      /* finite */
+    float alpha;      /* finite, not zero */
     uint32_t targets; /* bit set of 1u << omm_lora_target, not empty */
 } omm_lora_spec;
 
@@ -104,7 +104,7 @@ OMM_CHECKED omm_err omm_lora_save(omm_buf *out, const omm_lora *lora);
 OMM_CHECKED omm_err omm_lora_save_file(const char *path, const omm_lora *lora);
 
 /* Read an adapter (F32 or F16) for a model of this shape.  One rank for all tensors, the same
- * targets in every layer.  Errors: those of omm_gguf_open; UNSUPPORTED (no LoRA adapter, another
+ * targets in every layer; a missing alpha means alpha = rank.  Errors: those of omm_gguf_open; UNSUPPORTED (no LoRA adapter, another
  * tensor kind, mixed ranks); MISMATCH (another architecture, a shape that does not fit, named);
  * NOT_FOUND (a pair with one part missing, a layer left out); NUMERIC (a value is not finite). */
 OMM_CHECKED omm_err omm_lora_load(omm_lora *lora, omm_bytes file, const omm_lora_shape *shape);

@@ -1,0 +1,27 @@
+/* gguf_internal.h - what the GGUF reader, getters and writer share. */
+#ifndef ENGINE_GGUF_INTERNAL_H
+#define ENGINE_GGUF_INTERNAL_H
+
+#include "omm/gguf.h"
+
+#define GGUF_MAGIC 0x46554747u /* "GGUF", little-endian */
+#define GGUF_VERSION 3u
+#define GGUF_ALIGNMENT 32u /* when general.alignment is absent */
+
+/* Bytes of one value of a fixed-size kind; 0 for STRING and ARRAY. */
+uint32_t gguf_kind_bytes(omm_gguf_kind kind);
+
+/* memcmp order, shorter first on a tie. */
+int gguf_compare(omm_bytes a, omm_bytes b);
+
+/* For printf's "%.*s": a key may be 64 KiB long. */
+static inline int gguf_shown(omm_bytes text) {
+    return text.size < 100 ? (int)text.size : 100;
+}
+
+/* Round up to a multiple of a power of two.  v < 2^63. */
+static inline uint64_t gguf_pad(uint64_t v, uint64_t alignment) {
+    return (v + alignment - 1) & ~(alignment - 1);
+}
+
+#endif

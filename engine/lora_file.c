@@ -1,0 +1,208 @@
+/* lora_file.c - the adapter as a GGUF file in llama.cpp's LoRA layout. */
+#include "omm/file.h"
+#include "omm/lora.h"
+#include "omm/mem.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Writing ------------------------------------------------------------------------------- */
+
+static omm_err check_finite(const omm_lora *lora) {
+    for (size_t i = 0; i < lora->tensor_count; i++) {
+        const omm_lora_tensor *t = &lora->tensors[i];
+        size_t count = (size_t)t->rows * t->cols;
+        for (size_t v = 0; v < count; v++)
+            if (!isfinite(lora->values[t->offset + v]))
+                return omm_raise(OMM_ERR_NUMERIC, "LoRA %s[%zu] is not finite", t->name, v);
+    }
+    return OMM_OK;
+}
+
+/* The tensors' bytes, little-endian, one after the other as in `values`. */
+static omm_err encode_values(omm_buf *out, const omm_lora *lora) {
+    uint8_t *p = NULL;
+    OMM_TRY(omm_buf_extend(out, &p, lora->value_count * sizeof(float)));
+    for (size_t i = 0; i < lora->value_count; i++) omm_put_f32(p + 4 * i, lora->values[i]);
+    return OMM_OK;
+}
+
+static omm_err write_file(omm_buf *out, omm_gguf_writer *w, const omm_lora *lora,
+                          const omm_buf *values) {
+    omm_gguf_put_text(w, "general.architecture", lora->shape.architecture);
+    omm_gguf_put_text(w, "general.type", "adapter");
+    omm_gguf_put_text(w, "adapter.type", "lora");
+    omm_gguf_put_f32(w, "adapter.lora.alpha", lora->spec.alpha);
+    for (size_t i = 0; i < lora->tensor_count; i++) {
+        const omm_lora_tensor *t = &lora->tensors[i];
+        uint64_t dims[2] = {t->cols, t->rows};
+        omm_bytes data = omm_bytes_of(values->data + t->offset * sizeof(float),
+                                      (size_t)t->rows * t->cols * sizeof(float));
+        omm_gguf_put_tensor(w, t->name, OMM_GGML_F32, 2, dims, data);
+    }
+    return omm_gguf_writer_finish(out, w);
+}
+
+omm_err omm_lora_save(omm_buf *out, const omm_lora *lora) {
+    OMM_TRY(check_finite(lora));
+    omm_buf values;
+    omm_gguf_writer w;
+    omm_buf_init(&values, (size_t)OMM_LORA_VALUES_MAX * sizeof(float));
+    omm_gguf_writer_init(&w);
+    omm_err err = encode_values(&values, lora);
+    if (err == OMM_OK) err = write_file(out, &w, lora, &values);
+    omm_gguf_writer_fini(&w);
+    omm_buf_fini(&values);
+    return err;
+}
+
+omm_err omm_lora_save_file(const char *path, const omm_lora *lora) {
+    omm_buf file;
+    omm_buf_init(&file, SIZE_MAX / 2);
+    omm_err err = omm_lora_save(&file, lora);
+    if (err == OMM_OK) err = omm_file_write(path, omm_buf_view(&file), 0644);
+    omm_buf_fini(&file);
+    return err;
+}
+
+/* ---- Reading ------------------------------------------------------------------------------- */
+
+/* Which layer, target and part a tensor name means; false when none. */
+static bool parse_name(uint32_t *layer, omm_lora_target *target, bool *is_b, const char *name) {
+    if (strncmp(name, "blk.", 4) != 0) return false;
+    const char *p = name + 4;
+    uint32_t n = 0;
+    if (p[0] < '0' || p[0] > '9' || (p[0] == '0' && p[1] != '.')) return false;
+    for (; *p >= '0' && *p <= '9'; p++) {
+        n = n * 10 + (uint32_t)(*p - '0');
+        if (n >= OMM_LORA_LAYERS_MAX) return false;
+    }
+    *layer = n;
+    for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
+        for (int b = 0; b < 2; b++) {
+            char tail[OMM_GGUF_NAME_MAX];
+            snprintf(tail, sizeof tail, ".%s.weight.lora_%c",
+                     omm_lora_target_tensor((omm_lora_target)t), b ? 'b' : 'a');
+            if (strcmp(p, tail) != 0) continue;
+            *target = (omm_lora_target)t;
+            *is_b = b != 0;
+            return true;
+        }
+    return false;
+}
+
+static omm_err check_text(const omm_gguf *g, const char *key, const char *wanted, omm_err code) {
+    omm_bytes have = {0};
+    OMM_TRY(omm_gguf_get_str(&have, g, key));
+    if (omm_bytes_equal(have, omm_bytes_str(wanted))) return OMM_OK;
+    return omm_raise(code, "adapter: %s is '%.*s', wanted '%s'", key,
+                     (int)(have.size < 60 ? have.size : 60), (const char *)have.data, wanted);
+}
+
+static omm_err check_header(const omm_gguf *g, const omm_lora_shape *shape) {
+    OMM_TRY(check_text(g, "general.type", "adapter", OMM_ERR_UNSUPPORTED));
+    OMM_TRY(check_text(g, "adapter.type", "lora", OMM_ERR_UNSUPPORTED));
+    OMM_TRY(check_text(g, "general.architecture", shape->architecture, OMM_ERR_MISMATCH));
+    if (omm_gguf_find(g, "adapter.alora.invocation_tokens"))
+        return omm_raise(OMM_ERR_UNSUPPORTED, "adapter: activated LoRA is not applied here");
+    if (g->tensor_count == 0) return omm_raise(OMM_ERR_NOT_FOUND, "adapter without tensors");
+    return OMM_OK;
+}
+
+static omm_err misfit(const omm_gguf_tensor *t, uint64_t cols, uint64_t rows) {
+    return omm_raise(OMM_ERR_MISMATCH, "adapter: %s is [%llu][%llu], the model wants [%llu][%llu]",
+                     t->name, (unsigned long long)t->dims[1], (unsigned long long)t->dims[0],
+                     (unsigned long long)rows, (unsigned long long)cols);
+}
+
+/* Check one tensor and learn rank (0: not known yet) and targets from it. */
+static omm_err check_tensor(omm_lora_spec *spec, const omm_gguf_tensor *t,
+                            const omm_lora_shape *shape) {
+    uint32_t layer = 0;
+    omm_lora_target target = OMM_LORA_Q;
+    bool is_b = false;
+    if (!parse_name(&layer, &target, &is_b, t->name))
+        return omm_raise(OMM_ERR_UNSUPPORTED, "adapter: tensor %s: no LoRA pair of a linear layer",
+                         t->name);
+    if (layer >= shape->layer_count || shape->d_in[target] == 0 || shape->d_out[target] == 0)
+        return omm_raise(OMM_ERR_MISMATCH, "adapter: tensor %s: the model has no such layer",
+                         t->name);
+    if (t->n_dims != 2 || (t->type != OMM_GGML_F32 && t->type != OMM_GGML_F16))
+        return omm_raise(OMM_ERR_UNSUPPORTED, "adapter: tensor %s: only F32 or F16 matrices",
+                         t->name);
+    uint64_t rank = t->dims[is_b ? 0 : 1];
+    uint64_t width = is_b ? shape->d_out[target] : shape->d_in[target];
+    if (t->dims[is_b ? 1 : 0] != width)
+        return is_b ? misfit(t, rank, width) : misfit(t, width, rank);
+    if (rank < 1 || rank > OMM_LORA_RANK_MAX)
+        return omm_raise(OMM_ERR_TOO_BIG, "adapter: tensor %s has rank %llu, accepted are 1 to %u",
+                         t->name, (unsigned long long)rank, OMM_LORA_RANK_MAX);
+    if (spec->rank != 0 && spec->rank != rank)
+        return omm_raise(OMM_ERR_UNSUPPORTED, "adapter: tensor %s has rank %llu, others have %u",
+                         t->name, (unsigned long long)rank, spec->rank);
+    spec->rank = (uint32_t)rank;
+    spec->targets |= 1u << target;
+    return OMM_OK;
+}
+
+static omm_err copy_values(omm_lora *lora, const omm_lora_tensor *t, const omm_gguf_tensor *from) {
+    float *to = lora->values + t->offset;
+    size_t count = (size_t)t->rows * t->cols;
+    for (size_t i = 0; i < count; i++) {
+        float v = from->type == OMM_GGML_F16 ? omm_f16_to_f32(omm_get_u16(from->data.data + 2 * i))
+                                             : omm_get_f32(from->data.data + 4 * i);
+        if (!isfinite(v))
+            return omm_raise(OMM_ERR_NUMERIC, "adapter: %s[%zu] is not finite", t->name, i);
+        to[i] = v;
+    }
+    return OMM_OK;
+}
+
+static omm_err fill(omm_lora *lora, const omm_gguf *g) {
+    for (size_t i = 0; i < lora->tensor_count; i++) {
+        const omm_lora_tensor *t = &lora->tensors[i];
+        const omm_gguf_tensor *from = omm_gguf_find_tensor(g, t->name);
+        if (!from)
+            return omm_raise(OMM_ERR_NOT_FOUND,
+                             "adapter: tensor %s is missing (its pair or another layer has it)",
+                             t->name);
+        OMM_TRY(copy_values(lora, t, from));
+    }
+    return OMM_OK;
+}
+
+static omm_err load(omm_lora *lora, const omm_gguf *g, const omm_lora_shape *shape) {
+    OMM_TRY(check_header(g, shape));
+    omm_lora_spec spec = {0};
+    OMM_TRY(omm_gguf_get_f32_or(&spec.alpha, g, "adapter.lora.alpha", 0.0f));
+    for (size_t i = 0; i < g->tensor_count; i++)
+        OMM_TRY(check_tensor(&spec, &g->tensors[i], shape));
+    /* The format reads a missing or zero alpha as a scale of 1. */
+    if (spec.alpha == 0.0f) spec.alpha = (float)spec.rank;
+    omm_lora made;
+    OMM_TRY(omm_lora_init(&made, &spec, shape));
+    omm_err err = fill(&made, g);
+    if (err != OMM_OK) {
+        omm_lora_fini(&made);
+        return err;
+    }
+    *lora = made;
+    return OMM_OK;
+}
+
+omm_err omm_lora_load(omm_lora *lora, omm_bytes file, const omm_lora_shape *shape) {
+    omm_gguf g;
+    OMM_TRY(omm_gguf_open_bytes(&g, file));
+    omm_err err = load(lora, &g, shape);
+    omm_gguf_close(&g);
+    return err;
+}
+
+omm_err omm_lora_load_file(omm_lora *lora, const char *path, const omm_lora_shape *shape) {
+    omm_gguf g;
+    OMM_TRY(omm_gguf_open(&g, path));
+    omm_err err = load(lora, &g, shape);
+    omm_gguf_close(&g);
+    return err;
+}
