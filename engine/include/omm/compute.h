@@ -1,0 +1,57 @@
+/* compute.h - where arithmetic runs: an instruction set, a thread pool and scratch memory.
+ *
+ * All instruction sets give identical bytes for every kernel, with any number of threads; the
+ * choice is about speed, and about checking that claim on one machine (the reproducibility gate
+ * replays on a lower instruction set).  There are no globals: one process may hold several
+ * contexts at once, of different instruction sets and pools, over one read-only model.
+ *
+ * Depends on: err, mem, pool.  Threads: one call at a time per context, because the scratch memory
+ * belongs to it; use one context (without a pool) per thread to run independent work in parallel.
+ */
+#ifndef OMM_COMPUTE_H
+#define OMM_COMPUTE_H
+
+#include "omm/err.h"
+#include "omm/pool.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* In rising order of preference within one architecture.  The names ("scalar", ...) are in
+ * evidence files. */
+typedef enum omm_isa {
+    OMM_ISA_SCALAR, /* plain C: the definition that the others are tested against */
+    OMM_ISA_AVX2,   /* AVX2, FMA, F16C */
+    OMM_ISA_AVX512, /* AVX-512 F, BW, DQ, VL and VNNI */
+    OMM_ISA_NEON,   /* AArch64 */
+    OMM_ISA_COUNT
+} omm_isa;
+
+struct omm_kernels; /* table of one instruction set: kernels_table.h, private to engine */
+
+typedef struct omm_compute {
+    omm_pool *pool; /* borrowed; NULL: the calling thread alone */
+    omm_isa isa;
+    const struct omm_kernels *k;
+    unsigned workers; /* omm_pool_threads(pool) */
+    float *work;      /* scratch, `work_floats` for each worker, 64-byte aligned; owned */
+    size_t work_floats;
+} omm_compute;
+
+const char *omm_isa_name(omm_isa isa);
+/* Built in, and this processor has it. */
+bool omm_isa_available(omm_isa isa);
+/* Errors: CONFIG (names the instruction sets that are available here). */
+OMM_CHECKED omm_err omm_isa_parse(omm_isa *out, const char *name);
+/* The value of the environment variable OMM_ISA if given, else the best available.
+ * `requested` is that value or NULL; the caller reads the environment.  Errors: CONFIG. */
+OMM_CHECKED omm_err omm_isa_choose(omm_isa *out, const char *requested);
+/* The next lower available one, for replays; false when `isa` is the lowest. */
+bool omm_isa_lower(omm_isa *out, omm_isa isa);
+
+/* pool may be NULL and must outlive the context.  Release with omm_compute_fini.
+ * Errors: UNSUPPORTED (isa is not available; says which are), NOMEM. */
+OMM_CHECKED omm_err omm_compute_init(omm_compute *c, omm_pool *pool, omm_isa isa);
+void omm_compute_fini(omm_compute *c);
+
+#endif

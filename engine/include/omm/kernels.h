@@ -1,0 +1,184 @@
+/* kernels.h - the arithmetic of models, forward and what backward needs of it.
+ *
+ * Every result is defined to the bit; instruction set, thread count and the way a batch is split
+ * cannot change it.  The definitions:
+ *
+ *   chain     c = fma(a_k, b_k, c) for ascending k, starting at +0, or at the value already in
+ *             the output when `accumulate` is set.  All products of matrices are chains.
+ *   row sum   16 lanes: lane l adds elements l, l + 16, ... in order (short rows end in zeros);
+ *             then lanes fold 8, 4, 2, 1: lane[i] += lane[i + s].
+ *   max       exact, so its order is free; rows with NaN are a caller's error (see all_finite).
+ *
+ * Shapes are row major; `m` counts tokens (rows).  Inputs must be finite; results may overflow to
+ * infinity or NaN, which omm_all_finite finds.  None of these functions fail: buffers are the
+ * caller's.  Outputs do not overlap inputs unless it is said.
+ *
+ * Source: DESIGN.md section 3, "One arithmetic".
+ * Depends on: compute, quant, mathd.  Threads: one call at a time per omm_compute.
+ */
+#ifndef OMM_KERNELS_H
+#define OMM_KERNELS_H
+
+#include "omm/compute.h"
+#include "omm/quant.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define OMM_HEAD_DIM_MAX 256u
+#define OMM_TOKEN_CHUNK 64u /* tokens in one partial sum of a gradient */
+#define OMM_KV_BLOCK 64u    /* positions in one block of the cache and of attention */
+
+/* ---- Linear layers over packed weights, f32 activations ------------------------------- */
+
+/* y[m][rows] (+)= x[m][cols] W^T: one chain per output, k ascending over columns. */
+void omm_linear_forward(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
+                        size_t m, bool accumulate);
+/* dx[m][cols] (+)= dy[m][rows] W: one chain per output, ascending over the rows of W. */
+void omm_linear_backward(const omm_compute *c, float *dx, const float *dy, const omm_matrix *w,
+                         size_t m, bool accumulate);
+/* x[m][cols] = rows ids[0..m) of a packed matrix, dequantised.  ids[i] < rows. */
+void omm_embed_forward(const omm_compute *c, float *x, const omm_matrix *w, const uint32_t *ids,
+                       size_t m);
+
+/* ---- The same with activations in int8 (mode q8) --------------------------------------- */
+
+/* x quantised per 32 columns: amax = max |x|, d = amax / 127, q = rne(x * (127 / amax)), sum = sum
+ * of q.  A block with amax < 2^-100 becomes zero; one that is not finite gets d = NaN. */
+typedef struct omm_q8_rows {
+    size_t rows_max, cols; /* cols a multiple of 32 */
+    int8_t *q;             /* [rows][cols] */
+    float *d;              /* [rows][cols / 32] */
+    int32_t *sum;          /* [rows][cols / 32] */
+} omm_q8_rows;
+
+/* Errors: NOMEM. */
+OMM_CHECKED omm_err omm_q8_rows_init(omm_q8_rows *rows, size_t rows_max, size_t cols_max);
+void omm_q8_rows_fini(omm_q8_rows *rows);
+/* cols <= cols_max given to init; m <= rows_max. */
+void omm_q8_quantize(const omm_compute *c, omm_q8_rows *out, const float *x, size_t m, size_t cols);
+/* y[m][rows]: acc = fma((float)idot, d_w * d_x, acc) for each 32-block in ascending order, idot
+ * the exact integer product.  w is Q8_0 or Q4_0 and w->cols == x->cols. */
+void omm_linear_q8(const omm_compute *c, float *y, const omm_q8_rows *x, const omm_matrix *w,
+                   size_t m);
+/* True for the formats that mode q8 treats so; F32 and F16 keep f32 activations in either mode. */
+bool omm_format_is_quantised(omm_format format);
+
+/* ---- Products of plain matrices (adapters, attention backward) ------------------------- */
+
+/* c[m][n]; lda, ldb, ldc are the floats from one row to the next of the matrices as they lie. */
+typedef struct omm_gemm {
+    float *c;
+    const float *a, *b;
+    size_t m, n, k;
+    size_t lda, ldb, ldc;
+    bool accumulate; /* chains continue from c */
+} omm_gemm;
+
+void omm_gemm_nt(const omm_compute *c, const omm_gemm *g); /* c = a[m][k] b[n][k]^T */
+void omm_gemm_nn(const omm_compute *c, const omm_gemm *g); /* c = a[m][k] b[k][n] */
+void omm_gemm_tn(const omm_compute *c, const omm_gemm *g); /* c = a[k][m]^T b[k][n] */
+/* A sum over the k tokens of one sequence: chains from zero within each chunk of OMM_TOKEN_CHUNK
+ * tokens, then c = c + chunk in ascending order.  With `accumulate` the fold continues from c (for
+ * the next sequence), else it starts at zero. */
+void omm_gemm_tn_tokens(const omm_compute *c, const omm_gemm *g);
+
+/* y[count] = alpha * x[count]; may be in place. */
+void omm_vec_scale(const omm_compute *c, float *y, const float *x, float alpha, size_t count);
+/* y[count] = y + x. */
+void omm_vec_add(const omm_compute *c, float *y, const float *x, size_t count);
+
+/* ---- Rows and elements ------------------------------------------------------------------ */
+
+/* y[m][n] = (x * r) * w, r = 1 / sqrt(rowsum(fma x x) / n + eps).  r_out[m] keeps r unless NULL.
+ * y == x is allowed. */
+void omm_rmsnorm_forward(const omm_compute *c, float *y, float *r_out, const float *x,
+                         const float *w, size_t m, size_t n, float eps);
+/* y[count] = (gate / (1 + exp(-gate))) * up; y may be gate or up. */
+void omm_swiglu_forward(const omm_compute *c, float *y, const float *gate, const float *up,
+                        size_t count);
+/* Elementwise, at most 1.1 ulp off.  exp: x > 88.72 gives the largest finite results or infinity,
+ * x < -87.33 gives 0 (no subnormals).  log: x positive and normal.  y == x is allowed. */
+void omm_vec_exp(const omm_compute *c, float *y, const float *x, size_t count);
+void omm_vec_log(const omm_compute *c, float *y, const float *x, size_t count);
+/* Per row: max_out = max x, lse_out = max + log(rowsum exp(x - max)).  max_out may be NULL. */
+void omm_row_lse(const omm_compute *c, float *max_out, float *lse_out, const float *x, size_t m,
+                 size_t n);
+/* y = exp(x - max) * (1 / rowsum exp(x - max)); y == x is allowed. */
+void omm_softmax_forward(const omm_compute *c, float *y, const float *x, size_t m, size_t n);
+/* p[m][n] = exp(x - shift[row]) with rows x_stride and p_stride apart: recomputes probabilities
+ * from a saved log-sum-exp.  p == x is allowed. */
+void omm_row_exp(const omm_compute *c, float *p, const float *x, const float *shift, size_t m,
+                 size_t n, size_t p_stride, size_t x_stride);
+/* Row sums of a[m][n] * b[m][n], chained as fma in each of the 16 lanes. */
+void omm_row_dot(const omm_compute *c, float *out, const float *a, const float *b, size_t m,
+                 size_t n);
+/* False if any of x[count] is NaN or infinite. */
+bool omm_all_finite(const omm_compute *c, const float *x, size_t count);
+
+/* ---- Rotary positions --------------------------------------------------------------------- */
+
+/* Angles of adjacent pairs (2i, 2i + 1): position * freq_base^(-2i / head_dim), in double. */
+typedef struct omm_rope {
+    uint32_t positions, head_dim;
+    float *cos; /* [positions][head_dim], each pair's value twice */
+    float *sin; /* [positions][head_dim]: -s, +s */
+} omm_rope;
+
+/* head_dim even.  factors: NULL, or head_dim / 2 divisors of the frequencies (rope_freqs.weight).
+ * Errors: NOMEM, TOO_BIG (over 2^28 floats). */
+OMM_CHECKED omm_err omm_rope_init(omm_rope *rope, uint32_t positions, uint32_t head_dim,
+                                  double freq_base, double scale, const float *factors);
+void omm_rope_fini(omm_rope *rope);
+/* In place on x[m][heads][head_dim], rows at positions pos0, pos0 + 1, ...:
+ * x'[2i] = fma(x[2i], cos, x[2i+1] * -sin), x'[2i+1] = fma(x[2i+1], cos, x[2i] * sin).
+ * `inverse` turns by the negative angle (backward).  pos0 + m <= rope->positions. */
+void omm_rope_apply(const omm_compute *c, float *x, const omm_rope *rope, size_t m, uint32_t heads,
+                    size_t pos0, bool inverse);
+
+/* ---- Attention over a cache of keys and values ----------------------------------------- */
+
+typedef enum omm_kv_type { OMM_KV_F32, OMM_KV_F16 } omm_kv_type;
+
+/* Keys and values of one layer and one sequence, in blocks of 64 positions:
+ *   k  [blocks][kv_heads][head_dim][64]      lane = position
+ *   v  [blocks][kv_heads][64][dim_padded]    dim_padded: head_dim rounded up to 16 */
+typedef struct omm_kv {
+    omm_kv_type type;
+    uint32_t kv_heads, head_dim, dim_padded;
+    uint32_t positions_max; /* a multiple of 64 */
+    void *k, *v;            /* f32 or f16, 64-byte aligned; owned */
+} omm_kv;
+
+/* positions_max is rounded up to 64.  Errors: NOMEM, TOO_BIG. */
+OMM_CHECKED omm_err omm_kv_init(omm_kv *kv, omm_kv_type type, uint32_t kv_heads, uint32_t head_dim,
+                                uint32_t positions_max);
+void omm_kv_fini(omm_kv *kv);
+/* Store rows k[m][kv_heads * head_dim] and v at positions pos0 .. pos0 + m - 1 (f16: to nearest
+ * even). */
+void omm_kv_store(const omm_compute *c, omm_kv *kv, const float *k, const float *v, size_t m,
+                  size_t pos0);
+
+/* Causal attention of m queries at positions pos0 .. pos0 + m - 1 over a cache that holds positions
+ * 0 .. pos0 + m - 1.  Head h reads key/value head h / (heads / kv_heads).
+ * Blocks b = 0, 1, ... of 64 positions from absolute position 0, for each (query, head):
+ *   s_j  = chain over d of q[d] k_j[d], times scale        for the positions j <= query's own
+ *   m'   = max(m, max s_j);  a = exp(m - m') (first block: o = l = 0, no rescaling)
+ *   p_j  = exp(s_j - m');  l = fma(l, a, rowsum over 64 of p, absent ones zero)
+ *   o[d] = chain over present j of p_j v_j[d], from o[d] * a
+ * out = o * (1 / l);  lse = m + log(l). */
+typedef struct omm_attention {
+    float *out;     /* [m][heads][head_dim] */
+    float *max;     /* [m][heads], or NULL */
+    float *lse;     /* [m][heads], or NULL */
+    const float *q; /* [m][heads][head_dim], rotated */
+    const omm_kv *kv;
+    size_t m, pos0;
+    uint32_t heads;
+    float scale; /* 1 / sqrt(head_dim) */
+} omm_attention;
+
+void omm_attention_forward(const omm_compute *c, const omm_attention *a);
+
+#endif

@@ -1,0 +1,720 @@
+/* simd.h - 16 lanes of f32 or i32, the same on every instruction set, for kernel sources.
+ *
+ * A kernel is written once over `vf` (16 f32) and `vi` (16 i32) and compiled once per instruction
+ * set: a thin file defines OMM_SIMD as one of the four values below, includes this header and then
+ * the shared body, and gets its own compiler flags (cmake/OmmIsa.cmake):
+ *
+ *   #define OMM_SIMD OMM_SIMD_AVX2
+ *   #include "omm/simd.h"
+ *   #include "my_kernels_body.h"
+ *
+ * Each operation is one IEEE operation per lane, rounded to nearest even, so every instruction set
+ * gives the same bits.  Functions have short names because kernels read like formulas.
+ *   vf_fma(a, b, c) = a * b + c, rounded once.  vf_max(a, b) = a > b ? a : b, also for NaN.
+ *
+ * Depends on: nothing.  Threads: pure functions.
+ */
+#ifndef OMM_SIMD_H
+#define OMM_SIMD_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define OMM_SIMD_SCALAR 0
+#define OMM_SIMD_AVX2 1
+#define OMM_SIMD_AVX512 2
+#define OMM_SIMD_NEON 3
+
+#ifndef OMM_SIMD
+#error "define OMM_SIMD before including omm/simd.h"
+#endif
+
+#define VL 16 /* lanes */
+#define SIMD_INLINE static inline __attribute__((always_inline, unused))
+
+/* Asks for full unrolling of a loop with constant bounds: arrays of vectors stay in registers. */
+#define SIMD_UNROLL _Pragma("GCC unroll 16")
+
+#if OMM_SIMD == OMM_SIMD_AVX512
+/* ---------------------------------------------------------------------------------------------- */
+#include <immintrin.h>
+
+typedef __m512 vf;
+typedef __m512i vi;
+
+/* Tile of the matrix product: SIMD_MR rows by SIMD_NV vectors of accumulators. */
+#define SIMD_MR 12
+#define SIMD_NV 2
+/* vi_dot_s8 counts each weight as w + SIMD_S8_BIAS: start the sum at -SIMD_S8_BIAS * sum(x). */
+#define SIMD_S8_BIAS 128
+
+SIMD_INLINE vf vf_load(const float *p) {
+    return _mm512_loadu_ps(p);
+}
+SIMD_INLINE void vf_store(float *p, vf x) {
+    _mm512_storeu_ps(p, x);
+}
+SIMD_INLINE vf vf_set1(float x) {
+    return _mm512_set1_ps(x);
+}
+SIMD_INLINE vf vf_fma(vf a, vf b, vf c) {
+    return _mm512_fmadd_ps(a, b, c);
+}
+SIMD_INLINE vf vf_add(vf a, vf b) {
+    return _mm512_add_ps(a, b);
+}
+SIMD_INLINE vf vf_sub(vf a, vf b) {
+    return _mm512_sub_ps(a, b);
+}
+SIMD_INLINE vf vf_mul(vf a, vf b) {
+    return _mm512_mul_ps(a, b);
+}
+SIMD_INLINE vf vf_div(vf a, vf b) {
+    return _mm512_div_ps(a, b);
+}
+SIMD_INLINE vf vf_max(vf a, vf b) {
+    return _mm512_max_ps(a, b);
+}
+SIMD_INLINE vf vf_min(vf a, vf b) {
+    return _mm512_min_ps(a, b);
+}
+SIMD_INLINE vf vf_sqrt(vf a) {
+    return _mm512_sqrt_ps(a);
+}
+SIMD_INLINE vi vi_load(const void *p) {
+    return _mm512_loadu_si512(p);
+}
+SIMD_INLINE void vi_store(void *p, vi x) {
+    _mm512_storeu_si512(p, x);
+}
+SIMD_INLINE vi vi_set1(int32_t x) {
+    return _mm512_set1_epi32(x);
+}
+SIMD_INLINE vi vi_add(vi a, vi b) {
+    return _mm512_add_epi32(a, b);
+}
+SIMD_INLINE vi vi_sub(vi a, vi b) {
+    return _mm512_sub_epi32(a, b);
+}
+SIMD_INLINE vi vi_and(vi a, vi b) {
+    return _mm512_and_si512(a, b);
+}
+SIMD_INLINE vi vi_max(vi a, vi b) {
+    return _mm512_max_epi32(a, b);
+}
+#define vi_shl(a, n) _mm512_slli_epi32((a), (n))
+#define vi_sar(a, n) _mm512_srai_epi32((a), (n))
+SIMD_INLINE vf vf_from_vi(vi a) { /* value */
+    return _mm512_cvtepi32_ps(a);
+}
+SIMD_INLINE vi vf_bits(vf a) { /* bit pattern */
+    return _mm512_castps_si512(a);
+}
+SIMD_INLINE vf vi_as_vf(vi a) {
+    return _mm512_castsi512_ps(a);
+}
+SIMD_INLINE vf vf_load_f16(const uint16_t *p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+SIMD_INLINE void vf_store_f16(uint16_t *p, vf x) {
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+/* Low byte of each lane. */
+SIMD_INLINE void vi_store_i8(int8_t *p, vi x) {
+    _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8(x));
+}
+/* Neighbours change places: lanes 1, 0, 3, 2, ... */
+SIMD_INLINE vf vf_swap_pairs(vf x) {
+    return _mm512_permute_ps(x, 0xB1);
+}
+/* acc[l] += sum over j < 4 of (byte j of w's lane l, signed) * x[j]; see SIMD_S8_BIAS. */
+SIMD_INLINE vi vi_dot_s8(vi acc, vi w, int32_t x) {
+    return _mm512_dpbusd_epi32(acc, _mm512_xor_si512(w, _mm512_set1_epi8(-128)),
+                               _mm512_set1_epi32(x));
+}
+/* The same for bytes of w in 0 .. 15, without a bias. */
+SIMD_INLINE vi vi_dot_u4(vi acc, vi w, int32_t x) {
+    return _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(x));
+}
+/* r[i] lane j <-> r[j] lane i. */
+SIMD_INLINE void vf_transpose(vf r[VL]) {
+    vf t[VL];
+    SIMD_UNROLL for (int i = 0; i < VL; i += 2) {
+        t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+    }
+    SIMD_UNROLL for (int i = 0; i < VL; i += 4) {
+        __m512d a = _mm512_castps_pd(t[i]), b = _mm512_castps_pd(t[i + 1]);
+        __m512d c = _mm512_castps_pd(t[i + 2]), d = _mm512_castps_pd(t[i + 3]);
+        r[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
+        r[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+        r[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
+        r[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
+    }
+    SIMD_UNROLL for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_f32x4(r[i], r[4 + i], 0x88);
+        t[4 + i] = _mm512_shuffle_f32x4(r[i], r[4 + i], 0xdd);
+        t[8 + i] = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0x88);
+        t[12 + i] = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0xdd);
+    }
+    SIMD_UNROLL for (int i = 0; i < 4; i++) {
+        r[i] = _mm512_shuffle_f32x4(t[i], t[8 + i], 0x88);
+        r[8 + i] = _mm512_shuffle_f32x4(t[i], t[8 + i], 0xdd);
+        r[4 + i] = _mm512_shuffle_f32x4(t[4 + i], t[12 + i], 0x88);
+        r[12 + i] = _mm512_shuffle_f32x4(t[4 + i], t[12 + i], 0xdd);
+    }
+}
+
+#elif OMM_SIMD == OMM_SIMD_AVX2
+/* ---------------------------------------------------------------------------------------------- */
+#include <immintrin.h>
+
+typedef struct vf {
+    __m256 a, b; /* lanes 0..7, 8..15 */
+} vf;
+typedef struct vi {
+    __m256i a, b;
+} vi;
+
+#define SIMD_MR 6
+#define SIMD_NV 1
+#define SIMD_S8_BIAS 0
+
+SIMD_INLINE vf vf_load(const float *p) {
+    return (vf){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
+SIMD_INLINE void vf_store(float *p, vf x) {
+    _mm256_storeu_ps(p, x.a);
+    _mm256_storeu_ps(p + 8, x.b);
+}
+SIMD_INLINE vf vf_set1(float x) {
+    return (vf){_mm256_set1_ps(x), _mm256_set1_ps(x)};
+}
+SIMD_INLINE vf vf_fma(vf a, vf b, vf c) {
+    return (vf){_mm256_fmadd_ps(a.a, b.a, c.a), _mm256_fmadd_ps(a.b, b.b, c.b)};
+}
+SIMD_INLINE vf vf_add(vf a, vf b) {
+    return (vf){_mm256_add_ps(a.a, b.a), _mm256_add_ps(a.b, b.b)};
+}
+SIMD_INLINE vf vf_sub(vf a, vf b) {
+    return (vf){_mm256_sub_ps(a.a, b.a), _mm256_sub_ps(a.b, b.b)};
+}
+SIMD_INLINE vf vf_mul(vf a, vf b) {
+    return (vf){_mm256_mul_ps(a.a, b.a), _mm256_mul_ps(a.b, b.b)};
+}
+SIMD_INLINE vf vf_div(vf a, vf b) {
+    return (vf){_mm256_div_ps(a.a, b.a), _mm256_div_ps(a.b, b.b)};
+}
+SIMD_INLINE vf vf_max(vf a, vf b) {
+    return (vf){_mm256_max_ps(a.a, b.a), _mm256_max_ps(a.b, b.b)};
+}
+SIMD_INLINE vf vf_min(vf a, vf b) {
+    return (vf){_mm256_min_ps(a.a, b.a), _mm256_min_ps(a.b, b.b)};
+}
+SIMD_INLINE vf vf_sqrt(vf a) {
+    return (vf){_mm256_sqrt_ps(a.a), _mm256_sqrt_ps(a.b)};
+}
+SIMD_INLINE vi vi_load(const void *p) {
+    return (vi){_mm256_loadu_si256((const __m256i *)p), _mm256_loadu_si256((const __m256i *)p + 1)};
+}
+SIMD_INLINE void vi_store(void *p, vi x) {
+    _mm256_storeu_si256((__m256i *)p, x.a);
+    _mm256_storeu_si256((__m256i *)p + 1, x.b);
+}
+SIMD_INLINE vi vi_set1(int32_t x) {
+    return (vi){_mm256_set1_epi32(x), _mm256_set1_epi32(x)};
+}
+SIMD_INLINE vi vi_add(vi a, vi b) {
+    return (vi){_mm256_add_epi32(a.a, b.a), _mm256_add_epi32(a.b, b.b)};
+}
+SIMD_INLINE vi vi_sub(vi a, vi b) {
+    return (vi){_mm256_sub_epi32(a.a, b.a), _mm256_sub_epi32(a.b, b.b)};
+}
+SIMD_INLINE vi vi_and(vi a, vi b) {
+    return (vi){_mm256_and_si256(a.a, b.a), _mm256_and_si256(a.b, b.b)};
+}
+SIMD_INLINE vi vi_max(vi a, vi b) {
+    return (vi){_mm256_max_epi32(a.a, b.a), _mm256_max_epi32(a.b, b.b)};
+}
+SIMD_INLINE vi vi_shl(vi a, int n) {
+    return (vi){_mm256_slli_epi32(a.a, n), _mm256_slli_epi32(a.b, n)};
+}
+SIMD_INLINE vi vi_sar(vi a, int n) {
+    return (vi){_mm256_srai_epi32(a.a, n), _mm256_srai_epi32(a.b, n)};
+}
+SIMD_INLINE vf vf_from_vi(vi a) {
+    return (vf){_mm256_cvtepi32_ps(a.a), _mm256_cvtepi32_ps(a.b)};
+}
+SIMD_INLINE vi vf_bits(vf a) {
+    return (vi){_mm256_castps_si256(a.a), _mm256_castps_si256(a.b)};
+}
+SIMD_INLINE vf vi_as_vf(vi a) {
+    return (vf){_mm256_castsi256_ps(a.a), _mm256_castsi256_ps(a.b)};
+}
+SIMD_INLINE vf vf_load_f16(const uint16_t *p) {
+    const __m128i *q = (const __m128i *)(const void *)p;
+    return (vf){_mm256_cvtph_ps(_mm_loadu_si128(q)), _mm256_cvtph_ps(_mm_loadu_si128(q + 1))};
+}
+SIMD_INLINE void vf_store_f16(uint16_t *p, vf x) {
+    __m128i *q = (__m128i *)(void *)p;
+    _mm_storeu_si128(q, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128(q + 1, _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT));
+}
+SIMD_INLINE void vi_store_i8(int8_t *p, vi x) {
+    int32_t t[VL];
+    vi_store(t, x);
+    for (int i = 0; i < VL; i++) p[i] = (int8_t)t[i];
+}
+SIMD_INLINE vf vf_swap_pairs(vf x) {
+    return (vf){_mm256_permute_ps(x.a, 0xB1), _mm256_permute_ps(x.b, 0xB1)};
+}
+/* |w| * sign(x, w): pairs reach at most 2 * 128 * 127 = 32512, so 16 bits never saturate. */
+SIMD_INLINE __m256i simd_dot8_s8(__m256i acc, __m256i w, __m256i x) {
+    __m256i p = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
+    return _mm256_add_epi32(acc, _mm256_madd_epi16(p, _mm256_set1_epi16(1)));
+}
+SIMD_INLINE __m256i simd_dot8_u4(__m256i acc, __m256i w, __m256i x) {
+    __m256i p = _mm256_maddubs_epi16(w, x);
+    return _mm256_add_epi32(acc, _mm256_madd_epi16(p, _mm256_set1_epi16(1)));
+}
+SIMD_INLINE vi vi_dot_s8(vi acc, vi w, int32_t x) {
+    __m256i v = _mm256_set1_epi32(x);
+    return (vi){simd_dot8_s8(acc.a, w.a, v), simd_dot8_s8(acc.b, w.b, v)};
+}
+SIMD_INLINE vi vi_dot_u4(vi acc, vi w, int32_t x) {
+    __m256i v = _mm256_set1_epi32(x);
+    return (vi){simd_dot8_u4(acc.a, w.a, v), simd_dot8_u4(acc.b, w.b, v)};
+}
+/* One 8 x 8 corner, in place. */
+SIMD_INLINE void simd_transpose8(__m256 r[8]) {
+    __m256 t[8];
+    SIMD_UNROLL for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+    SIMD_UNROLL for (int i = 0; i < 8; i += 4) {
+        r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xEE);
+        r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xEE);
+    }
+    SIMD_UNROLL for (int i = 0; i < 4; i++) {
+        t[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
+        t[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
+    }
+    SIMD_UNROLL for (int i = 0; i < 8; i++) r[i] = t[i];
+}
+SIMD_INLINE void vf_transpose(vf r[VL]) {
+    __m256 q[4][8];
+    SIMD_UNROLL for (int i = 0; i < 8; i++) {
+        q[0][i] = r[i].a;
+        q[1][i] = r[i].b;
+        q[2][i] = r[8 + i].a;
+        q[3][i] = r[8 + i].b;
+    }
+    SIMD_UNROLL for (int i = 0; i < 4; i++) simd_transpose8(q[i]);
+    SIMD_UNROLL for (int i = 0; i < 8; i++) {
+        r[i] = (vf){q[0][i], q[2][i]};
+        r[8 + i] = (vf){q[1][i], q[3][i]};
+    }
+}
+
+#elif OMM_SIMD == OMM_SIMD_NEON
+/* ---------------------------------------------------------------------------------------------- */
+#include <arm_neon.h>
+
+typedef struct vf {
+    float32x4_t q[4];
+} vf;
+typedef struct vi {
+    int32x4_t q[4];
+} vi;
+
+#define SIMD_MR 6
+#define SIMD_NV 1
+#define SIMD_S8_BIAS 0
+#define SIMD_EACH SIMD_UNROLL for (int i = 0; i < 4; i++)
+
+SIMD_INLINE vf vf_load(const float *p) {
+    vf r;
+    SIMD_EACH r.q[i] = vld1q_f32(p + 4 * i);
+    return r;
+}
+SIMD_INLINE void vf_store(float *p, vf x) {
+    SIMD_EACH vst1q_f32(p + 4 * i, x.q[i]);
+}
+SIMD_INLINE vf vf_set1(float x) {
+    vf r;
+    SIMD_EACH r.q[i] = vdupq_n_f32(x);
+    return r;
+}
+/* vfmaq takes the accumulator first. */
+SIMD_INLINE vf vf_fma(vf a, vf b, vf c) {
+    SIMD_EACH c.q[i] = vfmaq_f32(c.q[i], a.q[i], b.q[i]);
+    return c;
+}
+SIMD_INLINE vf vf_add(vf a, vf b) {
+    SIMD_EACH a.q[i] = vaddq_f32(a.q[i], b.q[i]);
+    return a;
+}
+SIMD_INLINE vf vf_sub(vf a, vf b) {
+    SIMD_EACH a.q[i] = vsubq_f32(a.q[i], b.q[i]);
+    return a;
+}
+SIMD_INLINE vf vf_mul(vf a, vf b) {
+    SIMD_EACH a.q[i] = vmulq_f32(a.q[i], b.q[i]);
+    return a;
+}
+SIMD_INLINE vf vf_div(vf a, vf b) {
+    SIMD_EACH a.q[i] = vdivq_f32(a.q[i], b.q[i]);
+    return a;
+}
+/* By compare and select: fmax and fmin treat NaN differently from x86. */
+SIMD_INLINE vf vf_max(vf a, vf b) {
+    SIMD_EACH a.q[i] = vbslq_f32(vcgtq_f32(a.q[i], b.q[i]), a.q[i], b.q[i]);
+    return a;
+}
+SIMD_INLINE vf vf_min(vf a, vf b) {
+    SIMD_EACH a.q[i] = vbslq_f32(vcltq_f32(a.q[i], b.q[i]), a.q[i], b.q[i]);
+    return a;
+}
+SIMD_INLINE vf vf_sqrt(vf a) {
+    SIMD_EACH a.q[i] = vsqrtq_f32(a.q[i]);
+    return a;
+}
+SIMD_INLINE vi vi_load(const void *p) {
+    vi r;
+    SIMD_EACH r.q[i] = vreinterpretq_s32_u8(vld1q_u8((const uint8_t *)p + 16 * i));
+    return r;
+}
+SIMD_INLINE void vi_store(void *p, vi x) {
+    SIMD_EACH vst1q_u8((uint8_t *)p + 16 * i, vreinterpretq_u8_s32(x.q[i]));
+}
+SIMD_INLINE vi vi_set1(int32_t x) {
+    vi r;
+    SIMD_EACH r.q[i] = vdupq_n_s32(x);
+    return r;
+}
+SIMD_INLINE vi vi_add(vi a, vi b) {
+    SIMD_EACH a.q[i] = vaddq_s32(a.q[i], b.q[i]);
+    return a;
+}
+SIMD_INLINE vi vi_sub(vi a, vi b) {
+    SIMD_EACH a.q[i] = vsubq_s32(a.q[i], b.q[i]);
+    return a;
+}
+SIMD_INLINE vi vi_and(vi a, vi b) {
+    SIMD_EACH a.q[i] = vandq_s32(a.q[i], b.q[i]);
+    return a;
+}
+SIMD_INLINE vi vi_max(vi a, vi b) {
+    SIMD_EACH a.q[i] = vmaxq_s32(a.q[i], b.q[i]);
+    return a;
+}
+SIMD_INLINE vi vi_shl(vi a, int n) {
+    SIMD_EACH a.q[i] = vshlq_s32(a.q[i], vdupq_n_s32(n));
+    return a;
+}
+SIMD_INLINE vi vi_sar(vi a, int n) {
+    SIMD_EACH a.q[i] = vshlq_s32(a.q[i], vdupq_n_s32(-n));
+    return a;
+}
+SIMD_INLINE vf vf_from_vi(vi a) {
+    vf r;
+    SIMD_EACH r.q[i] = vcvtq_f32_s32(a.q[i]);
+    return r;
+}
+SIMD_INLINE vi vf_bits(vf a) {
+    vi r;
+    SIMD_EACH r.q[i] = vreinterpretq_s32_f32(a.q[i]);
+    return r;
+}
+SIMD_INLINE vf vi_as_vf(vi a) {
+    vf r;
+    SIMD_EACH r.q[i] = vreinterpretq_f32_s32(a.q[i]);
+    return r;
+}
+SIMD_INLINE vf vf_load_f16(const uint16_t *p) {
+    vf r;
+    SIMD_EACH r.q[i] = vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + 4 * i)));
+    return r;
+}
+SIMD_INLINE void vf_store_f16(uint16_t *p, vf x) {
+    SIMD_EACH vst1_u16(p + 4 * i, vreinterpret_u16_f16(vcvt_f16_f32(x.q[i])));
+}
+SIMD_INLINE void vi_store_i8(int8_t *p, vi x) {
+    int32_t t[VL];
+    vi_store(t, x);
+    for (int i = 0; i < VL; i++) p[i] = (int8_t)t[i];
+}
+SIMD_INLINE vf vf_swap_pairs(vf x) {
+    SIMD_EACH x.q[i] = vrev64q_f32(x.q[i]);
+    return x;
+}
+#if defined(__ARM_FEATURE_DOTPROD)
+SIMD_INLINE int32x4_t simd_dot4(int32x4_t acc, int8x16_t w, int8x16_t x) {
+    return vdotq_s32(acc, w, x);
+}
+#else
+/* Products of |w| <= 128 and |x| <= 127 fit 16 bits; they are widened before they are added. */
+SIMD_INLINE int32x4_t simd_dot4(int32x4_t acc, int8x16_t w, int8x16_t x) {
+    int16x8_t low = vmull_s8(vget_low_s8(w), vget_low_s8(x));
+    int16x8_t high = vmull_high_s8(w, x);
+    return vaddq_s32(acc, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)));
+}
+#endif
+SIMD_INLINE vi vi_dot_s8(vi acc, vi w, int32_t x) {
+    int8x16_t v = vreinterpretq_s8_s32(vdupq_n_s32(x));
+    SIMD_EACH acc.q[i] = simd_dot4(acc.q[i], vreinterpretq_s8_s32(w.q[i]), v);
+    return acc;
+}
+SIMD_INLINE vi vi_dot_u4(vi acc, vi w, int32_t x) {
+    return vi_dot_s8(acc, w, x);
+}
+SIMD_INLINE void vf_transpose(vf r[VL]) {
+    float t[VL][VL];
+    for (int i = 0; i < VL; i++) vf_store(t[i], r[i]);
+    for (int i = 0; i < VL; i++) {
+        float u[VL];
+        for (int j = 0; j < VL; j++) u[j] = t[j][i];
+        r[i] = vf_load(u);
+    }
+}
+#undef SIMD_EACH
+
+#else
+/* ---- plain C: the definition ------------------------------------------------------------ */
+
+typedef struct vf {
+    float f[VL];
+} vf;
+typedef struct vi {
+    int32_t i[VL];
+} vi;
+
+#define SIMD_MR 4
+#define SIMD_NV 1
+#define SIMD_S8_BIAS 0
+#define SIMD_EACH for (int l = 0; l < VL; l++)
+
+SIMD_INLINE vf vf_load(const float *p) {
+    vf r;
+    memcpy(r.f, p, sizeof r.f);
+    return r;
+}
+SIMD_INLINE void vf_store(float *p, vf x) {
+    memcpy(p, x.f, sizeof x.f);
+}
+SIMD_INLINE vf vf_set1(float x) {
+    vf r;
+    SIMD_EACH r.f[l] = x;
+    return r;
+}
+SIMD_INLINE vf vf_fma(vf a, vf b, vf c) {
+    SIMD_EACH c.f[l] = fmaf(a.f[l], b.f[l], c.f[l]);
+    return c;
+}
+SIMD_INLINE vf vf_add(vf a, vf b) {
+    SIMD_EACH a.f[l] = a.f[l] + b.f[l];
+    return a;
+}
+SIMD_INLINE vf vf_sub(vf a, vf b) {
+    SIMD_EACH a.f[l] = a.f[l] - b.f[l];
+    return a;
+}
+SIMD_INLINE vf vf_mul(vf a, vf b) {
+    SIMD_EACH a.f[l] = a.f[l] * b.f[l];
+    return a;
+}
+SIMD_INLINE vf vf_div(vf a, vf b) {
+    SIMD_EACH a.f[l] = a.f[l] / b.f[l];
+    return a;
+}
+SIMD_INLINE vf vf_max(vf a, vf b) {
+    SIMD_EACH a.f[l] = a.f[l] > b.f[l] ? a.f[l] : b.f[l];
+    return a;
+}
+SIMD_INLINE vf vf_min(vf a, vf b) {
+    SIMD_EACH a.f[l] = a.f[l] < b.f[l] ? a.f[l] : b.f[l];
+    return a;
+}
+SIMD_INLINE vf vf_sqrt(vf a) {
+    SIMD_EACH a.f[l] = sqrtf(a.f[l]);
+    return a;
+}
+SIMD_INLINE vi vi_load(const void *p) {
+    vi r;
+    memcpy(r.i, p, sizeof r.i);
+    return r;
+}
+SIMD_INLINE void vi_store(void *p, vi x) {
+    memcpy(p, x.i, sizeof x.i);
+}
+SIMD_INLINE vi vi_set1(int32_t x) {
+    vi r;
+    SIMD_EACH r.i[l] = x;
+    return r;
+}
+/* Integer lanes wrap, as vector units do. */
+SIMD_INLINE vi vi_add(vi a, vi b) {
+    SIMD_EACH a.i[l] = (int32_t)((uint32_t)a.i[l] + (uint32_t)b.i[l]);
+    return a;
+}
+SIMD_INLINE vi vi_sub(vi a, vi b) {
+    SIMD_EACH a.i[l] = (int32_t)((uint32_t)a.i[l] - (uint32_t)b.i[l]);
+    return a;
+}
+SIMD_INLINE vi vi_and(vi a, vi b) {
+    SIMD_EACH a.i[l] = (int32_t)((uint32_t)a.i[l] & (uint32_t)b.i[l]);
+    return a;
+}
+SIMD_INLINE vi vi_max(vi a, vi b) {
+    SIMD_EACH a.i[l] = a.i[l] > b.i[l] ? a.i[l] : b.i[l];
+    return a;
+}
+SIMD_INLINE vi vi_shl(vi a, int n) {
+    SIMD_EACH a.i[l] = (int32_t)((uint32_t)a.i[l] << n);
+    return a;
+}
+SIMD_INLINE vi vi_sar(vi a, int n) {
+    SIMD_EACH a.i[l] = a.i[l] >> n;
+    return a;
+}
+SIMD_INLINE vf vf_from_vi(vi a) {
+    vf r;
+    SIMD_EACH r.f[l] = (float)a.i[l];
+    return r;
+}
+SIMD_INLINE vi vf_bits(vf a) {
+    vi r;
+    memcpy(r.i, a.f, sizeof r.i);
+    return r;
+}
+SIMD_INLINE vf vi_as_vf(vi a) {
+    vf r;
+    memcpy(r.f, a.i, sizeof r.f);
+    return r;
+}
+float omm_f16_to_f32(uint16_t h);
+uint16_t omm_f16_from_f32(float x);
+SIMD_INLINE vf vf_load_f16(const uint16_t *p) {
+    vf r;
+    SIMD_EACH r.f[l] = omm_f16_to_f32(p[l]);
+    return r;
+}
+SIMD_INLINE void vf_store_f16(uint16_t *p, vf x) {
+    SIMD_EACH p[l] = omm_f16_from_f32(x.f[l]);
+}
+SIMD_INLINE void vi_store_i8(int8_t *p, vi x) {
+    SIMD_EACH p[l] = (int8_t)x.i[l];
+}
+SIMD_INLINE vf vf_swap_pairs(vf x) {
+    vf r;
+    SIMD_EACH r.f[l] = x.f[l ^ 1];
+    return r;
+}
+SIMD_INLINE vi vi_dot_s8(vi acc, vi w, int32_t x) {
+    int8_t a[4 * VL], b[4];
+    memcpy(a, w.i, sizeof a);
+    memcpy(b, &x, sizeof b);
+    SIMD_EACH for (int j = 0; j < 4; j++) acc.i[l] += a[4 * l + j] * b[j];
+    return acc;
+}
+SIMD_INLINE vi vi_dot_u4(vi acc, vi w, int32_t x) {
+    return vi_dot_s8(acc, w, x);
+}
+SIMD_INLINE void vf_transpose(vf r[VL]) {
+    for (int i = 0; i < VL; i++)
+        for (int j = 0; j < i; j++) {
+            float t = r[i].f[j];
+            r[i].f[j] = r[j].f[i];
+            r[j].f[i] = t;
+        }
+}
+#undef SIMD_EACH
+#endif
+
+/* ---- on every instruction set ------------------------------------------------------------ */
+
+SIMD_INLINE vf vf_zero(void) {
+    return vf_set1(0.0f);
+}
+/* The first n (<= 16) elements; the other lanes are +0 on load and untouched on store. */
+SIMD_INLINE vf vf_load_n(const float *p, size_t n) {
+    if (n >= VL) return vf_load(p);
+    float t[VL] = {0};
+    memcpy(t, p, n * sizeof t[0]);
+    return vf_load(t);
+}
+SIMD_INLINE void vf_store_n(float *p, vf x, size_t n) {
+    if (n >= VL) {
+        vf_store(p, x);
+        return;
+    }
+    float t[VL];
+    vf_store(t, x);
+    memcpy(p, t, n * sizeof t[0]);
+}
+/* Fold of a row sum: lanes 8, 4, 2, 1. */
+SIMD_INLINE float vf_fold(vf x) {
+    float t[VL];
+    vf_store(t, x);
+    for (int s = VL / 2; s; s /= 2)
+        for (int i = 0; i < s; i++) t[i] = t[i] + t[i + s];
+    return t[0];
+}
+SIMD_INLINE float vf_fold_max(vf x) {
+    float t[VL];
+    vf_store(t, x);
+    float m = t[0];
+    for (int i = 1; i < VL; i++) m = t[i] > m ? t[i] : m;
+    return m;
+}
+
+/* exp, at most 1.1 ulp off: n = round(x / ln 2) by the magic number, two-step Cody-Waite reduction,
+ * degree-5 polynomial (Cephes expf coefficients), 2^n in two factors.  Below -87.33654 the result
+ * is 0, so no subnormal ever appears; NaN and values above 88.72283 are clamped. */
+SIMD_INLINE vf vf_exp(vf x) {
+    x = vf_min(x, vf_set1(88.72283f));
+    vf c = vf_max(x, vf_set1(-87.33654f));
+    vf t = vf_fma(c, vf_set1(1.44269504f), vf_set1(12582912.0f));
+    vi n = vi_sub(vf_bits(t), vi_set1(0x4B400000));
+    vf nf = vf_sub(t, vf_set1(12582912.0f));
+    vf r = vf_fma(nf, vf_set1(-0x1.62e400p-1f), c);
+    r = vf_fma(nf, vf_set1(-0x1.7f7d1cp-20f), r);
+    vf p = vf_fma(vf_set1(1.9875691500e-4f), r, vf_set1(1.3981999507e-3f));
+    p = vf_fma(p, r, vf_set1(8.3334519073e-3f));
+    p = vf_fma(p, r, vf_set1(4.1665795894e-2f));
+    p = vf_fma(p, r, vf_set1(1.6666665459e-1f));
+    p = vf_fma(p, r, vf_set1(5.0000001201e-1f));
+    p = vf_fma(vf_mul(r, r), p, r);
+    p = vf_add(p, vf_set1(1.0f));
+    vi h = vi_sar(n, 1), g = vi_sub(n, h);
+    p = vf_mul(p, vi_as_vf(vi_shl(vi_add(h, vi_set1(127)), 23)));
+    p = vf_mul(p, vi_as_vf(vi_shl(vi_add(g, vi_set1(127)), 23)));
+    /* x < c exactly where it was clamped from below: the sign of x - c becomes a mask. */
+    vi low = vi_sar(vf_bits(vf_sub(x, c)), 31);
+    return vi_as_vf(vi_sub(vf_bits(p), vi_and(vf_bits(p), low)));
+}
+
+/* log of positive normal numbers, at most 0.9 ulp off (the fdlibm scheme in f32). */
+SIMD_INLINE vf vf_log(vf x) {
+    vi b = vf_bits(x);
+    vi e = vi_sar(vi_sub(b, vi_set1(0x3f3504f3)), 23);
+    vf m = vi_as_vf(vi_sub(b, vi_shl(e, 23))); /* in [sqrt(1/2), sqrt(2)) */
+    vf f = vf_sub(m, vf_set1(1.0f));
+    vf s = vf_div(f, vf_add(f, vf_set1(2.0f)));
+    vf z = vf_mul(s, s);
+    vf ef = vf_from_vi(e);
+    vf r = vf_fma(z, vf_set1(0.24279078841f), vf_set1(0.28498786688f));
+    r = vf_fma(z, r, vf_set1(0.40000972152f));
+    r = vf_fma(z, r, vf_set1(0.66666662693f));
+    r = vf_mul(z, r);
+    vf h = vf_mul(vf_mul(f, f), vf_set1(0.5f));
+    vf low = vf_fma(s, vf_add(h, r), vf_mul(ef, vf_set1(9.0580006145e-6f)));
+    return vf_fma(ef, vf_set1(6.9313812256e-1f), vf_sub(f, vf_sub(h, low)));
+}
+
+#endif
