@@ -40,7 +40,8 @@ void omm_buf_clear(omm_buf *buf); /* size = 0, memory kept */
 static inline omm_bytes omm_buf_view(const omm_buf *buf) {
     return (omm_bytes){buf->data, buf->size};
 }
-/* All four: Errors: NOMEM, TOO_BIG (over bytes_max).  On error the buffer is unchanged. */
+/* All: Errors: NOMEM, TOO_BIG (over bytes_max).  On error the buffer's content is unchanged.
+ * `data` and printf arguments must not point into the buffer itself. */
 OMM_CHECKED omm_err omm_buf_reserve(omm_buf *buf, size_t more);
 OMM_CHECKED omm_err omm_buf_append(omm_buf *buf, const void *data, size_t size);
 OMM_CHECKED omm_err omm_buf_extend(omm_buf *buf, uint8_t **added, size_t size); /* zeroed tail */
@@ -59,7 +60,8 @@ void omm_put_u32(uint8_t *p, uint32_t v);
 void omm_put_u64(uint8_t *p, uint64_t v);
 void omm_put_f32(uint8_t *p, float v);
 
-/* IEEE half precision, exact widening and round to nearest even; NaN becomes 0x7e00. */
+/* IEEE half precision.  Widening is exact (a NaN keeps sign and payload and becomes quiet, as F16C
+ * does); narrowing rounds to nearest even, from 65520 on to infinity; every NaN becomes 0x7e00. */
 float omm_f16_to_f32(uint16_t h);
 uint16_t omm_f32_to_f16(float v);
 

@@ -67,7 +67,9 @@ const char *omm_err_detail(void);
 /* The sentence alone, for a user or a peer (no source place).  Borrowed, same lifetime. */
 const char *omm_err_sentence(void);
 
-/* Record a detail and return `err`, so a caller writes: return omm_raise(OMM_ERR_IO, ...). */
+/* Record a detail and return `err`, so a caller writes: return omm_raise(OMM_ERR_IO, ...).
+ * The arguments may be omm_err_sentence() itself, to add to it.  The sentence is one line: control
+ * characters in it (a peer's text, a file name) become '?'; over about 2 kB it is cut. */
 #define omm_raise(err, ...) omm_raise_at((err), __FILE__, __LINE__, __VA_ARGS__)
 omm_err omm_raise_at(omm_err err, const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));

@@ -19,25 +19,31 @@
 /* Append the whole file to `out`.  Errors: NOT_FOUND, IO, TOO_BIG (over out->bytes_max), NOMEM. */
 OMM_CHECKED omm_err omm_file_read(omm_buf *out, const char *path);
 
-/* Replace `path` by `data`, atomically and durably.  `mode` e.g. 0644, or 0600 for keys.
- * Errors: IO.  On error the old file is untouched and no temporary file stays. */
+/* Replace `path` by `data`, atomically and durably.  `mode` e.g. 0644, or 0600 for keys; the umask
+ * applies.  A symbolic link at `path` is itself replaced; a folder or device is refused.
+ * Errors: IO, TOO_BIG (path).  On error the old file is untouched and no temporary file stays; only
+ * where the last step, the fsync of the folder, fails is the new file there, perhaps not durably. */
 OMM_CHECKED omm_err omm_file_write(const char *path, omm_bytes data, unsigned mode);
 
 /* The same without fsync, for outputs that can be made again. */
 OMM_CHECKED omm_err omm_file_write_fast(const char *path, omm_bytes data, unsigned mode);
 
-bool omm_file_exists(const char *path);
+bool omm_file_exists(const char *path); /* a file, a folder, anything but a dangling link */
+/* Errors: NOT_FOUND, IO (also: not a regular file). */
 OMM_CHECKED omm_err omm_file_size(uint64_t *size, const char *path);
 OMM_CHECKED omm_err omm_file_remove(const char *path); /* a missing file is no error */
 
 /* Make a folder and its parents (mode 0755).  An existing folder is no error. */
 OMM_CHECKED omm_err omm_dir_make(const char *path);
-/* Remove a folder and all in it; follows no symbolic link.  Missing is no error. */
+/* Remove a folder and all in it; follows no symbolic link.  Missing is no error.
+ * Errors: IO (also: not a folder, or nested over 64 deep).  On error a part may be gone. */
 OMM_CHECKED omm_err omm_dir_remove(const char *path);
 
 /* Call `each` for every regular file under `dir`, recursively, in ascending byte order of the
- * relative path ("a/b.json").  Symbolic links are refused (FORMAT).  The first error of `each`
- * stops the walk and is returned. */
+ * relative path ("a/b.json").  The paths are collected first, so `each` may add or remove files.
+ * Symbolic links and special files are refused before the first call.  The first error of `each`
+ * stops the walk and is returned.
+ * Errors: NOT_FOUND, IO, FORMAT (a link, a special file), TOO_BIG (64 levels, 64 MiB of names), NOMEM. */
 typedef omm_err (*omm_dir_each)(void *ud, const char *relative_path);
 OMM_CHECKED omm_err omm_dir_walk(const char *dir, omm_dir_each each, void *ud);
 

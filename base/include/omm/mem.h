@@ -20,8 +20,8 @@ void omm_free_secret(void *ptr, size_t size);
 /* Heap copy of a NUL-terminated string; NULL when out of memory.  Free with omm_free. */
 char *omm_strdup(const char *text);
 
-/* Grow `ptr` (may be NULL) from `count_old` to `count_new` items; new items are zero.
- * NULL when out of memory, and `ptr` is then still valid. */
+/* Grow `ptr` (may be NULL) from `count_old` to `count_new` items; new items are zero.  The result is
+ * aligned for any type.  NULL when out of memory or on overflow, and `ptr` is then still valid. */
 void *omm_grow(void *ptr, size_t count_old, size_t count_new, size_t size);
 
 /* An arena: many allocations, freed at once.  Blocks come from omm_alloc. */

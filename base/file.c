@@ -1,0 +1,218 @@
+#include "omm/file.h"
+#include "omm/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define READ_PIECE 65536u
+#define TEMPORARY_NAMES_MAX 64
+
+static omm_err raise_errno(const char *what, const char *path) {
+    int e = errno;
+    return omm_raise(e == ENOENT ? OMM_ERR_NOT_FOUND : OMM_ERR_IO, "%s %s: %s", what, path,
+                     strerror(e));
+}
+
+/* --- reading --- */
+
+static omm_err open_for_reading(int *fd, struct stat *st, const char *path) {
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (*fd < 0) return raise_errno("open", path);
+    if (fstat(*fd, st) != 0) {
+        omm_err err = raise_errno("stat", path);
+        close(*fd);
+        return err;
+    }
+    return OMM_OK;
+}
+
+static omm_err read_piece(size_t *got, int fd, void *to, size_t size, const char *path) {
+    ssize_t n;
+    do {
+        n = read(fd, to, size);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0) return omm_raise(OMM_ERR_IO, "read %s: %s", path, strerror(errno));
+    *got = (size_t)n;
+    return OMM_OK;
+}
+
+static omm_err too_big(const char *path, size_t bytes_max) {
+    return omm_raise(OMM_ERR_TOO_BIG, "%s: larger than the limit of %zu bytes", path, bytes_max);
+}
+
+/* Up to the end of the file, which may grow meanwhile or have no size (a pipe). */
+static omm_err read_to_end(omm_buf *out, int fd, const char *path) {
+    for (;;) {
+        size_t room = out->bytes_max - out->size;
+        size_t got = 0;
+        if (room == 0) { /* one byte more tells "full" from "too big" */
+            uint8_t extra;
+            OMM_TRY(read_piece(&got, fd, &extra, 1, path));
+            return got == 0 ? OMM_OK : too_big(path, out->bytes_max);
+        }
+        size_t piece = out->capacity - out->size;
+        if (piece == 0) {
+            piece = room < READ_PIECE ? room : READ_PIECE;
+            OMM_TRY(omm_buf_reserve(out, piece));
+        }
+        OMM_TRY(read_piece(&got, fd, out->data + out->size, piece, path));
+        if (got == 0) return OMM_OK;
+        out->size += got;
+    }
+}
+
+omm_err omm_file_read(omm_buf *out, const char *path) {
+    int fd;
+    struct stat st;
+    OMM_TRY(open_for_reading(&fd, &st, path));
+    size_t size_before = out->size;
+    omm_err err = OMM_OK;
+    if (S_ISREG(st.st_mode) && st.st_size > 0) {
+        uint64_t size = (uint64_t)st.st_size;
+        if (size > out->bytes_max - out->size)
+            err = too_big(path, out->bytes_max);
+        else if (size < out->bytes_max - out->size)
+            err = omm_buf_reserve(out, (size_t)size + 1); /* + 1: the end is seen without growing */
+        else
+            err = omm_buf_reserve(out, (size_t)size);
+    }
+    if (err == OMM_OK) err = read_to_end(out, fd, path);
+    if (err != OMM_OK) out->size = size_before;
+    close(fd);
+    return err;
+}
+
+/* --- writing --- */
+
+static omm_err write_all(int fd, omm_bytes data, const char *path) {
+    size_t at = 0;
+    while (at < data.size) {
+        ssize_t n = write(fd, data.data + at, data.size - at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return omm_raise(OMM_ERR_IO, "write %s: %s", path, strerror(errno));
+        at += (size_t)n;
+    }
+    return OMM_OK;
+}
+
+/* A file that nobody else has, beside `path`; *fd is open for writing. */
+static omm_err open_temporary(int *fd, char name[OMM_PATH_MAX], const char *path, unsigned mode) {
+    static atomic_uint s_serial;
+    for (int i = 0; i < TEMPORARY_NAMES_MAX; i++) {
+        int size = snprintf(name, OMM_PATH_MAX, "%s.tmp.%ld.%u", path, (long)getpid(), s_serial++);
+        if (size < 0 || (size_t)size >= OMM_PATH_MAX)
+            return omm_raise(OMM_ERR_TOO_BIG, "path too long: %.200s...", path);
+        *fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, (mode_t)mode);
+        if (*fd >= 0) return OMM_OK;
+        if (errno != EEXIST) break; /* EEXIST: left by a process of the same number that died */
+    }
+    return omm_raise(OMM_ERR_IO, "create %s: %s", name, strerror(errno));
+}
+
+static omm_err sync_folder_of(const char *path) {
+    char folder[OMM_PATH_MAX];
+    OMM_TRY(omm_path_dir(folder, path));
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return omm_raise(OMM_ERR_IO, "open folder %s: %s", folder, strerror(errno));
+    int rc = fsync(fd);
+    int e = errno;
+    close(fd);
+    /* EINVAL: a file system that cannot sync folders, and has nothing to lose by it. */
+    if (rc != 0 && e != EINVAL)
+        return omm_raise(OMM_ERR_IO, "sync folder %s: %s", folder, strerror(e));
+    return OMM_OK;
+}
+
+/* rename() over a device or a socket would remove it from the system. */
+static omm_err check_replaceable(const char *path) {
+    struct stat st;
+    if (lstat(path, &st) != 0 || S_ISREG(st.st_mode) || S_ISLNK(st.st_mode)) return OMM_OK;
+    return omm_raise(OMM_ERR_IO, "%s exists and is not a regular file", path);
+}
+
+static omm_err write_file(const char *path, omm_bytes data, unsigned mode, bool durable) {
+    char temporary[OMM_PATH_MAX];
+    int fd;
+    OMM_TRY(check_replaceable(path));
+    OMM_TRY(open_temporary(&fd, temporary, path, mode));
+    omm_err err = write_all(fd, data, path);
+    if (err == OMM_OK && durable && fsync(fd) != 0)
+        err = omm_raise(OMM_ERR_IO, "sync %s: %s", path, strerror(errno));
+    if (close(fd) != 0 && err == OMM_OK)
+        err = omm_raise(OMM_ERR_IO, "close %s: %s", path, strerror(errno));
+    if (err == OMM_OK && rename(temporary, path) != 0)
+        err = omm_raise(OMM_ERR_IO, "rename to %s: %s", path, strerror(errno));
+    if (err != OMM_OK) {
+        unlink(temporary);
+        return err;
+    }
+    return durable ? sync_folder_of(path) : OMM_OK;
+}
+
+omm_err omm_file_write(const char *path, omm_bytes data, unsigned mode) {
+    return write_file(path, data, mode, true);
+}
+
+omm_err omm_file_write_fast(const char *path, omm_bytes data, unsigned mode) {
+    return write_file(path, data, mode, false);
+}
+
+/* --- questions and removal --- */
+
+bool omm_file_exists(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0;
+}
+
+omm_err omm_file_size(uint64_t *size, const char *path) {
+    struct stat st;
+    if (stat(path, &st) != 0) return raise_errno("stat", path);
+    if (!S_ISREG(st.st_mode)) return omm_raise(OMM_ERR_IO, "%s is not a regular file", path);
+    *size = (uint64_t)st.st_size;
+    return OMM_OK;
+}
+
+omm_err omm_file_remove(const char *path) {
+    if (unlink(path) == 0 || errno == ENOENT) return OMM_OK;
+    return omm_raise(OMM_ERR_IO, "remove %s: %s", path, strerror(errno));
+}
+
+/* --- memory maps --- */
+
+omm_err omm_map_open(omm_map *map, const char *path) {
+    int fd;
+    struct stat st;
+    *map = (omm_map){{NULL, 0}};
+    OMM_TRY(open_for_reading(&fd, &st, path));
+    omm_err err = OMM_OK;
+    if (!S_ISREG(st.st_mode)) {
+        err = omm_raise(OMM_ERR_IO, "%s is not a regular file", path);
+    } else if (st.st_size > 0) {
+        size_t size = (size_t)st.st_size;
+        void *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (data == MAP_FAILED)
+            err = omm_raise(OMM_ERR_IO, "map %s: %s", path, strerror(errno));
+        else
+            map->view = omm_bytes_of(data, size);
+    }
+    close(fd);
+    return err;
+}
+
+void omm_map_close(omm_map *map) {
+    if (map->view.size > 0) {
+        union { /* munmap takes a pointer to what may be written; ours never was */
+            const uint8_t *data;
+            void *address;
+        } u = {map->view.data};
+        int rc = munmap(u.address, map->view.size);
+        OMM_ASSERT(rc == 0);
+    }
+    *map = (omm_map){{NULL, 0}};
+}

@@ -1,0 +1,344 @@
+#include "omm/file.h"
+#include "omm/mem.h"
+#include "omm_test.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char s_root[] = "/tmp/omm_file_test_XXXXXX";
+
+static const char *at(const char *relative) {
+    static char paths[8][OMM_PATH_MAX];
+    static unsigned next;
+    char *path = paths[next++ % 8];
+    CHECK_OK(omm_path_join(path, s_root, relative));
+    return path;
+}
+
+static void check_content(const char *path, const char *want) {
+    omm_buf buf;
+    omm_buf_init(&buf, 1u << 20);
+    CHECK_OK(omm_file_read(&buf, path));
+    CHECK(omm_bytes_equal(omm_buf_view(&buf), omm_bytes_str(want)));
+    omm_buf_fini(&buf);
+}
+
+typedef struct seen {
+    char text[4096];
+    omm_err answer;
+} seen;
+
+static omm_err note(void *ud, const char *relative) {
+    seen *s = ud;
+    strcat(s->text, relative);
+    strcat(s->text, "\n");
+    return s->answer;
+}
+
+static void check_files(const char *dir, const char *want) {
+    seen s = {.answer = OMM_OK};
+    CHECK_OK(omm_dir_walk(dir, note, &s));
+    if (strcmp(s.text, want) != 0) fprintf(stderr, "walked:\n%s", s.text);
+    CHECK(strcmp(s.text, want) == 0);
+}
+
+static void write_replaces_whole_files(void) {
+    CHECK_OK(omm_dir_make(at("w")));
+    CHECK_OK(omm_file_write(at("w/a"), omm_bytes_str("first, longer"), 0600));
+    CHECK_OK(omm_file_write(at("w/a"), omm_bytes_str("second"), 0600));
+    check_content(at("w/a"), "second");
+    CHECK_OK(omm_file_write_fast(at("w/a"), omm_bytes_of(NULL, 0), 0644));
+    check_content(at("w/a"), "");
+    struct stat st;
+    CHECK_EQ(stat(at("w/a"), &st), 0);
+    CHECK_EQ(st.st_mode & 0777, 0644);
+    CHECK_OK(omm_file_write(at("w/key"), omm_bytes_str("k"), 0600));
+    CHECK_EQ(stat(at("w/key"), &st), 0);
+    CHECK_EQ(st.st_mode & 0777, 0600);
+    check_files(at("w"), "a\nkey\n"); /* no temporary file stays */
+    CHECK_EQ(chdir(at("w")), 0);      /* a name without a folder */
+    CHECK_OK(omm_file_write("bare", omm_bytes_str("b"), 0644));
+    check_content("bare", "b");
+    CHECK_OK(omm_file_remove("bare"));
+    CHECK_OK(omm_file_remove("bare"));
+    CHECK(!omm_file_exists("bare"));
+}
+
+/* A disk that fills up in the middle, by the limit on file sizes. */
+static void failed_write_leaves_the_old_file(void) {
+    static const char old[] = "what was there";
+    CHECK_OK(omm_dir_make(at("full")));
+    CHECK_OK(omm_file_write(at("full/a"), omm_bytes_str(old), 0644));
+    char *large = omm_alloc(100000, 1);
+    CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    struct rlimit before;
+    CHECK_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    struct rlimit small = {.rlim_cur = 50000, .rlim_max = before.rlim_max};
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+    CHECK_ERR(omm_file_write(at("full/a"), omm_bytes_of(large, 100000), 0644), OMM_ERR_IO);
+    CHECK_ERR(omm_file_write_fast(at("full/new"), omm_bytes_of(large, 100000), 0644), OMM_ERR_IO);
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    omm_free(large);
+    check_content(at("full/a"), old);
+    check_files(at("full"), "a\n");
+}
+
+static void write_refuses_what_is_no_file(void) {
+    omm_bytes x = omm_bytes_str("x");
+    CHECK_ERR(omm_file_write("/dev/full", x, 0644), OMM_ERR_IO); /* must not replace a device */
+    struct stat st;
+    CHECK_EQ(lstat("/dev/full", &st), 0);
+    CHECK(S_ISCHR(st.st_mode));
+    CHECK_OK(omm_dir_make(at("r/sub")));
+    CHECK_ERR(omm_file_write(at("r/sub"), x, 0644), OMM_ERR_IO);
+    CHECK_ERR(omm_file_write(at("r/none/a"), x, 0644), OMM_ERR_IO);
+    CHECK_OK(omm_file_write(at("r/f"), x, 0644));
+    CHECK_ERR(omm_file_write(at("r/f/a"), x, 0644), OMM_ERR_IO);
+    CHECK_ERR(omm_file_write("", x, 0644), OMM_ERR_IO);
+    char name[OMM_PATH_MAX];
+    memset(name, 'n', sizeof name);
+    name[sizeof name - 1] = '\0';
+    CHECK_ERR(omm_file_write(name, x, 0644), OMM_ERR_TOO_BIG);
+    name[300] = '\0'; /* longer than one name may be */
+    CHECK_ERR(omm_file_write(name, x, 0644), OMM_ERR_IO);
+    /* A link is replaced, not written through. */
+    CHECK_EQ(symlink("f", at("r/link")), 0);
+    CHECK_OK(omm_file_write(at("r/link"), omm_bytes_str("y"), 0644));
+    check_content(at("r/f"), "x");
+    check_content(at("r/link"), "y");
+    check_files(at("r"), "f\nlink\n");
+    /* As in a folder that one may not write to; root may write anywhere. */
+    if (geteuid() != 0) {
+        CHECK_EQ(chmod(at("r"), 0500), 0);
+        CHECK_ERR(omm_file_write(at("r/f"), omm_bytes_str("z"), 0644), OMM_ERR_IO);
+        CHECK_EQ(chmod(at("r"), 0700), 0);
+        check_content(at("r/f"), "x");
+    }
+}
+
+static void stale_temporary_does_not_stand_in_the_way(void) {
+    CHECK_OK(omm_dir_make(at("stale")));
+    char name[200];
+    for (unsigned i = 0; i < 60; i++) { /* the serial is somewhere among the first 60 */
+        snprintf(name, sizeof name, "stale/a.tmp.%ld.%u", (long)getpid(), i);
+        CHECK_OK(omm_file_write(at(name), omm_bytes_str("left"), 0644));
+    }
+    CHECK_OK(omm_file_write(at("stale/a"), omm_bytes_str("new"), 0644));
+    check_content(at("stale/a"), "new");
+}
+
+static void read_obeys_its_limit(void) {
+    omm_buf buf;
+    omm_buf_init(&buf, 10);
+    CHECK_OK(omm_buf_append(&buf, "ab", 2));
+    CHECK_OK(omm_file_write_fast(at("ten"), omm_bytes_str("12345678"), 0644));
+    CHECK_OK(omm_file_read(&buf, at("ten"))); /* appends, exactly full */
+    CHECK(omm_bytes_equal(omm_buf_view(&buf), omm_bytes_str("ab12345678")));
+    buf.size = 3;
+    CHECK_ERR(omm_file_read(&buf, at("ten")), OMM_ERR_TOO_BIG);
+    CHECK_ERR(omm_file_read(&buf, "/dev/zero"), OMM_ERR_TOO_BIG); /* a file without a size */
+    CHECK_ERR(omm_file_read(&buf, at("none")), OMM_ERR_NOT_FOUND);
+    CHECK_ERR(omm_file_read(&buf, s_root), OMM_ERR_IO);
+    CHECK_EQ(buf.size, 3);
+    CHECK_OK(omm_file_read(&buf, "/dev/null"));
+    CHECK_EQ(buf.size, 3);
+    omm_buf_fini(&buf);
+    omm_buf_init(&buf, 0);
+    CHECK_OK(omm_file_read(&buf, "/dev/null"));
+    CHECK_ERR(omm_file_read(&buf, at("ten")), OMM_ERR_TOO_BIG);
+    uint64_t size = 0;
+    CHECK_OK(omm_file_size(&size, at("ten")));
+    CHECK_EQ(size, 8);
+    CHECK_ERR(omm_file_size(&size, at("none")), OMM_ERR_NOT_FOUND);
+    CHECK_ERR(omm_file_size(&size, s_root), OMM_ERR_IO);
+}
+
+static void read_and_walk_survive_failing_memory(void) {
+    CHECK_OK(omm_dir_make(at("mem/sub")));
+    char name[40];
+    for (int i = 0; i < 150; i++) {
+        snprintf(name, sizeof name, "mem/%03d%s", i, "-longer-name-to-fill");
+        CHECK_OK(omm_file_write_fast(at(name), omm_bytes_str("content"), 0644));
+    }
+    size_t live = omm_mem_live();
+    size_t n = 1;
+    for (;; n++) {
+        omm_buf buf;
+        seen s = {.answer = OMM_OK};
+        omm_buf_init(&buf, 1000);
+        omm_mem_fail_nth(n);
+        omm_err err = omm_file_read(&buf, at("mem/000-longer-name-to-fill"));
+        if (err == OMM_OK) err = omm_dir_walk(at("mem"), note, &s);
+        omm_mem_fail_nth(0);
+        omm_buf_fini(&buf);
+        CHECK_EQ(omm_mem_live(), live);
+        if (err == OMM_OK) break;
+        CHECK_EQ(err, OMM_ERR_NOMEM);
+        CHECK_EQ(s.text[0], 0);
+    }
+    CHECK(n > 5);
+}
+
+static void walk_is_in_byte_order(void) {
+    static const char *const names[] = {"d/b/2", "d/b/10",     "d/b-1", "d/b.x",  "d/B",
+                                        "d/a",   "d/\xc3\xa4", "d/b0",  "d/z/y/x"};
+    CHECK_OK(omm_dir_make(at("d/b")));
+    CHECK_OK(omm_dir_make(at("d/z/y")));
+    CHECK_OK(omm_dir_make(at("d/empty/empty")));
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        CHECK_OK(omm_file_write_fast(at(names[i]), omm_bytes_str("."), 0644));
+    check_files(at("d"), "B\na\nb-1\nb.x\nb/10\nb/2\nb0\nz/y/x\n\xc3\xa4\n");
+    char slash[OMM_PATH_MAX];
+    CHECK_OK(omm_path_join(slash, at("d"), ""));
+    check_files(slash, "B\na\nb-1\nb.x\nb/10\nb/2\nb0\nz/y/x\n\xc3\xa4\n");
+    seen s = {.answer = OMM_ERR_CANCELLED};
+    CHECK_ERR(omm_dir_walk(at("d"), note, &s), OMM_ERR_CANCELLED);
+    CHECK(strcmp(s.text, "B\n") == 0);
+    CHECK_ERR(omm_dir_walk(at("none"), note, &s), OMM_ERR_NOT_FOUND);
+    CHECK_ERR(omm_dir_walk(at("d/a"), note, &s), OMM_ERR_IO);
+}
+
+static void walk_refuses_links_and_special_files(void) {
+    seen s = {.answer = OMM_OK};
+    CHECK_OK(omm_dir_make(at("l/deep")));
+    CHECK_OK(omm_file_write_fast(at("l/a"), omm_bytes_str("."), 0644));
+    CHECK_EQ(symlink("/etc/passwd", at("l/deep/file")), 0);
+    CHECK_ERR(omm_dir_walk(at("l"), note, &s), OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "l/deep/file: a symbolic link") != NULL);
+    CHECK_OK(omm_file_remove(at("l/deep/file")));
+    CHECK_EQ(symlink("..", at("l/deep/loop")), 0);
+    CHECK_ERR(omm_dir_walk(at("l"), note, &s), OMM_ERR_FORMAT);
+    CHECK_OK(omm_file_remove(at("l/deep/loop")));
+    CHECK_EQ(mkfifo(at("l/fifo"), 0600), 0);
+    CHECK_ERR(omm_dir_walk(at("l"), note, &s), OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "l/fifo: a special file") != NULL);
+    CHECK_EQ(s.text[0], 0); /* refused before the first call */
+}
+
+static void folders_are_made_and_removed(void) {
+    CHECK_OK(omm_dir_make(at("m/x//y/")));
+    CHECK_OK(omm_dir_make(at("m/x/y")));
+    CHECK_OK(omm_file_write_fast(at("m/x/f"), omm_bytes_str("."), 0644));
+    CHECK_ERR(omm_dir_make(at("m/x/f")), OMM_ERR_IO);
+    CHECK_ERR(omm_dir_make(at("m/x/f/g")), OMM_ERR_IO);
+    CHECK_ERR(omm_dir_make(""), OMM_ERR_IO);
+    /* What a link points to outlives the folder with the link. */
+    CHECK_OK(omm_dir_make(at("outside")));
+    CHECK_OK(omm_file_write_fast(at("outside/kept"), omm_bytes_str("kept"), 0644));
+    CHECK_EQ(symlink("../../outside", at("m/x/link")), 0);
+    CHECK_EQ(symlink("m", at("m_link")), 0);
+    CHECK_ERR(omm_dir_remove(at("m_link")), OMM_ERR_IO);
+    CHECK_ERR(omm_dir_remove(at("m/x/f")), OMM_ERR_IO);
+    CHECK_ERR(omm_dir_remove(""), OMM_ERR_IO);
+    CHECK_OK(omm_dir_remove(at("m")));
+    CHECK(!omm_file_exists(at("m")));
+    CHECK_OK(omm_dir_remove(at("m")));
+    check_content(at("outside/kept"), "kept");
+}
+
+static void nesting_is_limited(void) {
+    char path[OMM_PATH_MAX];
+    seen s = {.answer = OMM_OK};
+    memcpy(path, at("n"), strlen(at("n")) + 1);
+    for (int i = 0; i < 64; i++) strcat(path, "/d");
+    CHECK_OK(omm_dir_make(path));
+    CHECK_OK(omm_dir_walk(at("n"), note, &s)); /* 64 levels below the root */
+    strcat(path, "/d");
+    CHECK_OK(omm_dir_make(path));
+    CHECK_ERR(omm_dir_walk(at("n"), note, &s), OMM_ERR_TOO_BIG);
+    CHECK_ERR(omm_dir_remove(at("n")), OMM_ERR_IO);
+    CHECK_OK(omm_dir_remove(at("n/d")));
+    CHECK_OK(omm_dir_remove(at("n")));
+}
+
+static void paths_are_joined_and_split(void) {
+    static const char *const join[][3] = {{"a", "b", "a/b"}, {"a/", "b", "a/b"}, {"a", "/b", "/b"},
+                                          {"", "b", "b"},    {"/", "b", "/b"},   {"a", "", "a/"},
+                                          {"", "", ""}};
+    static const char *const split[][2] = {{"a/b", "a"},  {"a", "."},   {"/a", "/"},
+                                           {"/", "/"},    {"", "."},    {"a/b/", "a"},
+                                           {"a//b", "a"}, {"//a", "/"}, {"/a/b/c", "/a/b"}};
+    char out[OMM_PATH_MAX];
+    for (size_t i = 0; i < sizeof join / sizeof *join; i++) {
+        CHECK_OK(omm_path_join(out, join[i][0], join[i][1]));
+        CHECK(strcmp(out, join[i][2]) == 0);
+    }
+    for (size_t i = 0; i < sizeof split / sizeof *split; i++) {
+        CHECK_OK(omm_path_dir(out, split[i][0]));
+        CHECK(strcmp(out, split[i][1]) == 0);
+    }
+    char large[OMM_PATH_MAX + 10];
+    memset(large, 'x', sizeof large);
+    large[OMM_PATH_MAX - 3] = '\0';
+    CHECK_OK(omm_path_join(out, large, "b")); /* 4095 bytes */
+    CHECK_ERR(omm_path_join(out, large, "bc"), OMM_ERR_TOO_BIG);
+    large[OMM_PATH_MAX - 3] = 'x';
+    memcpy(large + sizeof large - 3, "/b", 3);
+    CHECK_ERR(omm_path_dir(out, large), OMM_ERR_TOO_BIG);
+    CHECK_OK(omm_path_join(out, "a", "b"));
+    CHECK_OK(omm_path_join(out, out, "c")); /* in place */
+    CHECK(strcmp(out, "a/b/c") == 0);
+    CHECK_OK(omm_path_dir(out, out));
+    CHECK(strcmp(out, "a/b") == 0);
+}
+
+static void path_stays_inside(void) {
+    static const char *const inside[] = {"a",   "a/b.json", "..a",        "a..",   ".hidden",
+                                         "...", "a b",      "\xc3\xa4/b", "a/.b/c"};
+    static const char *const outside[] = {
+        "",     "/",      "/a",   "a/",   "a//b",  ".",    "..",    "./a",   "a/.", "a/..",
+        "../a", "a/../b", "a\\b", "a\nb", "a\x7f", "\x01", "a/./b", "..\\a", "//a"};
+    for (size_t i = 0; i < sizeof inside / sizeof *inside; i++)
+        CHECK(omm_path_is_inside(inside[i]));
+    for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
+        CHECK(!omm_path_is_inside(outside[i]));
+    char large[OMM_PATH_MAX + 1];
+    memset(large, 'x', sizeof large);
+    large[OMM_PATH_MAX] = '\0';
+    CHECK(!omm_path_is_inside(large));
+    large[OMM_PATH_MAX - 1] = '\0';
+    CHECK(omm_path_is_inside(large));
+}
+
+static void maps_show_files(void) {
+    omm_map map;
+    CHECK_OK(omm_file_write_fast(at("map"), omm_bytes_str("mapped"), 0644));
+    CHECK_OK(omm_map_open(&map, at("map")));
+    CHECK(omm_bytes_equal(map.view, omm_bytes_str("mapped")));
+    omm_map_close(&map);
+    omm_map_close(&map); /* twice is harmless */
+    CHECK_OK(omm_file_write_fast(at("map"), omm_bytes_str(""), 0644));
+    CHECK_OK(omm_map_open(&map, at("map")));
+    CHECK_EQ(map.view.size, 0);
+    omm_map_close(&map);
+    CHECK_ERR(omm_map_open(&map, at("none")), OMM_ERR_NOT_FOUND);
+    CHECK_ERR(omm_map_open(&map, s_root), OMM_ERR_IO);
+    CHECK_ERR(omm_map_open(&map, "/dev/zero"), OMM_ERR_IO);
+    CHECK_EQ(map.view.size, 0);
+}
+
+int main(void) {
+    CHECK(mkdtemp(s_root) != NULL);
+    umask(022);
+    stale_temporary_does_not_stand_in_the_way();
+    write_replaces_whole_files();
+    failed_write_leaves_the_old_file();
+    write_refuses_what_is_no_file();
+    read_obeys_its_limit();
+    read_and_walk_survive_failing_memory();
+    walk_is_in_byte_order();
+    walk_refuses_links_and_special_files();
+    folders_are_made_and_removed();
+    nesting_is_limited();
+    paths_are_joined_and_split();
+    path_stays_inside();
+    maps_show_files();
+    CHECK_EQ(chdir("/"), 0);
+    CHECK_OK(omm_dir_remove(s_root));
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}

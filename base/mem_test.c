@@ -1,0 +1,157 @@
+#include "omm/mem.h"
+#include "omm_test.h"
+
+#include <string.h>
+
+static int all_zero(const void *ptr, size_t size) {
+    const unsigned char *p = ptr;
+    for (size_t i = 0; i < size; i++) {
+        if (p[i] != 0) return 0;
+    }
+    return 1;
+}
+
+static void counts_what_lives(void) {
+    CHECK_EQ(omm_mem_live(), 0);
+    void *a = omm_alloc(3, 5);
+    void *b = omm_alloc_aligned(3, 5);
+    CHECK(a && b);
+    CHECK(all_zero(a, 15));
+    CHECK(all_zero(b, 15));
+    CHECK_EQ((uintptr_t)b % 64, 0);
+    CHECK_EQ(omm_mem_live(), 2);
+    omm_free(a);
+    omm_free_secret(b, 15);
+    omm_free(NULL);
+    omm_free_secret(NULL, 10);
+    CHECK_EQ(omm_mem_live(), 0);
+}
+
+static void refuses_overflow(void) {
+    size_t huge = SIZE_MAX / 2 + 1;
+    CHECK(omm_alloc(huge, 2) == NULL);
+    CHECK(omm_alloc(huge, 4) == NULL);
+    CHECK(omm_alloc_aligned(huge, 2) == NULL);
+    CHECK(omm_alloc_aligned(SIZE_MAX - 10, 1) == NULL);
+    char *p = omm_alloc(8, 1);
+    CHECK(omm_grow(p, 8, huge, 2) == NULL);
+    memset(p, 1, 8); /* still valid */
+    omm_free(p);
+    CHECK_EQ(omm_mem_live(), 0);
+}
+
+static void nothing_is_something(void) {
+    void *a = omm_alloc(0, 8);
+    void *b = omm_alloc_aligned(8, 0);
+    CHECK(a && b);
+    a = omm_grow(a, 0, 0, 8);
+    CHECK(a != NULL);
+    omm_free(a);
+    omm_free(b);
+}
+
+static void grow_keeps_and_zeroes(void) {
+    uint32_t *v = NULL;
+    size_t count = 0;
+    for (size_t next = 1; next < 5000; next = next * 3 + 1) {
+        v = omm_grow(v, count, next, sizeof *v);
+        CHECK(v != NULL);
+        for (size_t i = 0; i < count; i++) CHECK_EQ(v[i], i + 7);
+        CHECK(all_zero(v + count, (next - count) * sizeof *v));
+        for (size_t i = count; i < next; i++) v[i] = (uint32_t)i + 7;
+        count = next;
+    }
+    CHECK_EQ(omm_mem_live(), 1);
+    omm_free(v);
+}
+
+static void fails_exactly_the_nth(void) {
+    omm_mem_fail_nth(2);
+    void *a = omm_alloc(1, 1);
+    void *b = omm_alloc_aligned(1, 1);
+    void *c = omm_alloc(1, 1);
+    CHECK(a && !b && c);
+    omm_mem_fail_nth(1);
+    CHECK(omm_grow(a, 1, 2, 1) == NULL);
+    omm_mem_fail_nth(1);
+    CHECK(omm_strdup("x") == NULL);
+    omm_mem_fail_nth(0);
+    char *d = omm_strdup("copy");
+    CHECK(d && strcmp(d, "copy") == 0);
+    omm_free(a);
+    omm_free(c);
+    omm_free(d);
+    CHECK_EQ(omm_mem_live(), 0);
+}
+
+static void arena_keeps_its_promises(void) {
+    omm_arena arena;
+    omm_arena_init(&arena, 1u << 20);
+    unsigned char *kept[200];
+    for (size_t i = 0; i < 200; i++) {
+        size_t size = i * 7 % 601;
+        kept[i] = omm_arena_alloc(&arena, size, 1);
+        CHECK(kept[i] != NULL);
+        CHECK_EQ((uintptr_t)kept[i] % 16, 0);
+        CHECK(all_zero(kept[i], size));
+        memset(kept[i], (int)i, size);
+    }
+    for (size_t i = 0; i < 200; i++) {
+        for (size_t j = 0; j < i * 7 % 601; j++) CHECK_EQ(kept[i][j], i);
+    }
+    char *text = omm_arena_strdup(&arena, "hello");
+    CHECK(text && strcmp(text, "hello") == 0);
+    CHECK(omm_mem_live() > 1);
+    CHECK(omm_mem_live() < 10); /* blocks double */
+    omm_arena_fini(&arena);
+    CHECK_EQ(omm_mem_live(), 0);
+    CHECK(omm_arena_alloc(&arena, 1, 1) != NULL); /* usable again */
+    omm_arena_fini(&arena);
+}
+
+static void arena_has_a_limit(void) {
+    omm_arena arena;
+    omm_arena_init(&arena, 10000);
+    CHECK(omm_arena_alloc(&arena, 10001, 1) == NULL);
+    CHECK(omm_arena_alloc(&arena, SIZE_MAX, 1) == NULL);
+    CHECK(omm_arena_alloc(&arena, SIZE_MAX / 2, 3) == NULL);
+    CHECK_EQ(omm_mem_live(), 0);
+    size_t got = 0;
+    while (omm_arena_alloc(&arena, 100, 1)) got += 100;
+    CHECK(got <= 10000);
+    CHECK(got >= 8000);
+    CHECK(arena.total <= 10000);
+    omm_arena_fini(&arena);
+
+    omm_arena_init(&arena, 0);
+    CHECK(omm_arena_alloc(&arena, 1, 1) == NULL);
+    omm_arena_fini(&arena);
+    omm_arena_init(&arena, 7); /* below a block's head */
+    CHECK(omm_arena_alloc(&arena, 1, 1) == NULL);
+    omm_arena_fini(&arena);
+}
+
+static void arena_survives_failing_memory(void) {
+    omm_arena arena;
+    omm_arena_init(&arena, 1u << 20);
+    char *a = omm_arena_strdup(&arena, "first");
+    omm_mem_fail_nth(1);
+    CHECK(omm_arena_alloc(&arena, 60000, 1) == NULL);
+    omm_mem_fail_nth(0);
+    char *b = omm_arena_alloc(&arena, 60000, 1);
+    CHECK(a && b && strcmp(a, "first") == 0);
+    omm_arena_fini(&arena);
+    CHECK_EQ(omm_mem_live(), 0);
+}
+
+int main(void) {
+    counts_what_lives();
+    refuses_overflow();
+    nothing_is_something();
+    grow_keeps_and_zeroes();
+    fails_exactly_the_nth();
+    arena_keeps_its_promises();
+    arena_has_a_limit();
+    arena_survives_failing_memory();
+    return 0;
+}
