@@ -1,0 +1,133 @@
+/* coordinator.h - the coordinator of a federated run as a state machine: no clock, thread or socket.
+ *
+ *   JOINING --enough nodes are ready--> OPEN --all settled, or deadline--> AGGREGATING
+ *      ^                                                                       |
+ *      +---- next round <---- PUBLISHED <---- EVALUATING <---------------------+
+ *                                 |
+ *                                 +-- last round --> CLOSING --> CLOSED
+ *
+ * step() answers one request and is cheap but for the decoding of one finished upload; tick() does
+ * one heavy piece (sum, evaluate, publish, close).  Both commit to SQLite before they return, so a
+ * process killed at any instant goes on with the same round and writes the same bytes.  Evidence
+ * goes into the artifacts bundle as it happens; every write there may be repeated.
+ *
+ * Which bytes end up in the bundle depends on which messages arrived before which deadline, never
+ * on their order, repetition, or on restarts.
+ *
+ * Depends on: base, compress, aggregate, proto, store, artifacts.
+ * Threads: one coordinator belongs to one thread at a time; aggregation uses the pool given.
+ */
+#ifndef OMM_COORDINATOR_H
+#define OMM_COORDINATOR_H
+
+#include "omm/bundle.h"
+#include "omm/bytes.h"
+#include "omm/err.h"
+#include "omm/evidence.h"
+#include "omm/log.h"
+#include "omm/pool.h"
+#include "omm/rng.h"
+#include "omm/sign.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define OMM_COORD_NEVER UINT64_MAX /* next_deadline_ms when only a message can change anything */
+
+typedef struct omm_coord omm_coord;
+
+/* When rounds open and close.  Times are durations in milliseconds of the caller's clock. */
+typedef struct omm_coord_policy {
+    uint32_t quorum;      /* a round opens when this many ready nodes count; 0: all that count */
+    uint32_t select;      /* of the ready nodes; 0: all */
+    uint32_t accept_min;  /* fewer accepted at the deadline make the round void; at least 1 */
+    uint64_t join_ms;     /* after this long, open with whoever is ready (accept_min at least) */
+    uint64_t deadline_ms; /* from opening to the last accepted byte */
+    uint64_t poll_ms;     /* what a waiting node is told to wait */
+    uint64_t payload_bytes_max; /* of one submission as sent; 0: the codec's own maximum */
+} omm_coord_policy;
+
+/* The model side, so that the state machine runs without a model in tests.  `values` are flat
+ * (layout.value_count) f32.  All are deterministic functions of their input. */
+typedef struct omm_coord_evaluator {
+    /* Mean loss of the adapter on the round's held-out sample: fills items and loss. */
+    omm_err (*sample)(void *ud, uint64_t *items, double *loss, const float *values);
+    /* Append one omm_eval_record line per held-out item; `values` NULL: the base alone. */
+    omm_err (*full)(void *ud, omm_buf *jsonl, const float *values);
+    /* Append the adapter as a GGUF file. */
+    omm_err (*render)(void *ud, omm_buf *gguf, const float *values);
+    /* Append eval/control.jsonl, before the run is closed; NULL: the run has no control. */
+    omm_err (*control)(void *ud, omm_buf *jsonl);
+    void *ud;
+} omm_coord_evaluator;
+
+/* All borrowed for the life of the coordinator. */
+typedef struct omm_coord_options {
+    const omm_run_record *run; /* what was agreed; run->nodes are the enrolled nodes */
+    const bool *extra;       /* (run->node_count) node does not count for the quorum; NULL: none */
+    omm_bytes scenario_yaml; /* effective configuration, as it goes into the bundle */
+    omm_bytes policy_yaml;   /* effective gate policy */
+    omm_seed run_seed;       /* nonces derive from it */
+    const float *initial;    /* (value_count) master before round 0 */
+    const omm_key *key;      /* its public part is run->coordinator_key */
+    bool error_feedback;     /* nodes keep what the codec dropped; stated in the offers */
+    omm_coord_policy policy;
+    omm_coord_evaluator evaluator;
+    omm_bundle *bundle;
+    const char *state_dir; /* coordinator.sqlite is in it; NULL: in memory */
+    const char *crash_at;  /* stage of omm/crash.h for tests; NULL: none */
+    omm_pool *pool;        /* may be NULL */
+    const omm_log *log;    /* may be NULL */
+} omm_coord_options;
+
+/* Start the run, or take it up where state_dir has it.
+ * Errors: CONFIG (what does not fit together), MISMATCH (state_dir holds another run), IO, NOMEM,
+ * and those of the bundle. */
+OMM_CHECKED omm_err omm_coord_open(omm_coord **out, const omm_coord_options *options);
+void omm_coord_close(omm_coord *coord); /* NULL is fine */
+
+/* Answer one request at `now_ms` (never smaller than before).
+ *
+ *   reply             cleared, then one message
+ *   next_deadline_ms  tick at this time at the latest; <= now_ms: there is work, tick right after
+ *                     the reply has left; OMM_COORD_NEVER: nothing to do
+ *   request           as received, hostile; any length
+ *   peer              name of the connection, for logs
+ *
+ * Whatever a peer sends is answered and is no error.
+ * Errors: IO, NOMEM (our own trouble: the peer gets no answer and repeats). */
+OMM_CHECKED omm_err omm_coord_step(omm_buf *reply, uint64_t *next_deadline_ms, omm_coord *coord,
+                                   uint64_t now_ms, omm_bytes request, const char *peer);
+
+/* Time passed.  At most one transition per call.  Errors: IO, NOMEM, those of the evaluator. */
+OMM_CHECKED omm_err omm_coord_tick(uint64_t *next_deadline_ms, omm_coord *coord, uint64_t now_ms);
+
+/* CLOSED: the evidence is complete and signed; polls are answered with Done. */
+bool omm_coord_is_done(const omm_coord *coord);
+/* CLOSED, and every node that counts has been told so. */
+bool omm_coord_all_told(const omm_coord *coord);
+
+typedef enum omm_coord_state { /* the numbers are in the database */
+                               OMM_COORD_JOINING = 0,
+                               OMM_COORD_OPEN = 1,
+                               OMM_COORD_AGGREGATING = 2,
+                               OMM_COORD_EVALUATING = 3,
+                               OMM_COORD_PUBLISHED = 4,
+                               OMM_COORD_CLOSING = 5,
+                               OMM_COORD_CLOSED = 6,
+} omm_coord_state;
+const char *omm_coord_state_name(omm_coord_state state);
+
+/* For progress bars, status pages and logs. */
+typedef struct omm_coord_status {
+    omm_coord_state state;
+    uint32_t round, rounds;
+    uint32_t ready;                       /* nodes waiting for the round to open */
+    uint32_t selected, accepted, refused; /* of this round */
+    bool has_loss;
+    double loss;             /* of the published adapter on the round's sample */
+    uint64_t refusals_total; /* also those that left no record */
+} omm_coord_status;
+omm_coord_status omm_coord_get_status(const omm_coord *coord);
+
+#endif

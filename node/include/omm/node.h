@@ -1,0 +1,112 @@
+/* node.h - a training node as a state machine: no clock, thread or socket.
+ *
+ *   POLLING --offer--> FETCHING --global adapter--> TRAINING --WORK_DONE--> SUBMITTING
+ *      ^                                                                       | Need
+ *      +------------- receipt: accepted commits the residual <---- UPLOADING <-+
+ *      |
+ *      +-- Done --> DONE
+ *
+ * step() takes one event and says what to do next.  At most one request is in flight; a request
+ * whose answer is lost is sent again, byte for byte.  Training runs in omm_node_work, outside of
+ * step, on any thread.  With a state_dir everything that matters is on disk before step returns, so
+ * a node killed at any instant ends with the same bytes.
+ *
+ * What the node trusts: its pinned coordinator key and its own limits.  An offer by another key,
+ * for another base model or over a limit is not followed.
+ *
+ * Depends on: base, compress, proto, store, training.h.
+ * Threads: one node belongs to one thread at a time; only omm_node_cancel may come from another.
+ */
+#ifndef OMM_NODE_H
+#define OMM_NODE_H
+
+#include "omm/bytes.h"
+#include "omm/err.h"
+#include "omm/log.h"
+#include "omm/sign.h"
+#include "omm/training.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct omm_node omm_node;
+
+/* What the owner of the machine agreed to; an offer beyond it is declined. */
+typedef struct omm_node_limits {
+    uint32_t rank_max;
+    uint32_t steps_max;          /* asked from training->plan */
+    uint64_t adapter_values_max; /* 4 bytes each, a handful of copies */
+    uint64_t download_bytes_max; /* of one global adapter */
+    uint64_t upload_bytes_max;   /* of one payload */
+} omm_node_limits;
+omm_node_limits omm_node_limits_default(void);
+
+/* All borrowed for the life of the node. */
+typedef struct omm_node_options {
+    const omm_key *key;
+    const char *name;           /* for logs */
+    omm_public_key coordinator; /* pinned */
+    const char *run_id;         /* only this run; NULL: any run of the pinned coordinator */
+    omm_node_limits limits;
+    omm_training *training; /* model and data (training.h), or a test's own */
+    const char *state_dir;  /* node.sqlite and the checkpoint are in it; NULL: in memory */
+    const char *crash_at;   /* stage of omm/crash.h for tests; NULL: none */
+    const omm_log *log;     /* may be NULL */
+} omm_node_options;
+
+/* Errors: CONFIG, MISMATCH (state_dir belongs to another key), IO, NOMEM. */
+OMM_CHECKED omm_err omm_node_open(omm_node **out, const omm_node_options *options);
+void omm_node_close(omm_node *node); /* NULL is fine */
+
+typedef enum omm_node_event_kind {
+    OMM_NODE_TICK,        /* the time of a WAIT has come, or the node was just opened */
+    OMM_NODE_REPLY,       /* answer to the request in flight: `reply` */
+    OMM_NODE_SEND_FAILED, /* no answer came, or the connection broke */
+    OMM_NODE_WORK_DONE,   /* omm_node_work returned: `work` is its result */
+} omm_node_event_kind;
+
+typedef struct omm_node_event {
+    omm_node_event_kind kind;
+    omm_bytes reply; /* hostile; any length */
+    omm_err work;
+} omm_node_event;
+
+typedef enum omm_node_action_kind {
+    OMM_NODE_SEND, /* send `request`; then REPLY or SEND_FAILED */
+    OMM_NODE_WORK, /* call omm_node_work; then WORK_DONE */
+    OMM_NODE_WAIT, /* then TICK at until_ms */
+    OMM_NODE_DONE, /* the run is closed; nothing more to do */
+} omm_node_action_kind;
+
+typedef struct omm_node_action {
+    omm_node_action_kind kind;
+    omm_bytes request;    /* SEND: borrowed until the next step */
+    bool is_retry;        /* SEND: the same bytes as before */
+    uint64_t until_ms;    /* WAIT */
+    uint64_t work_tokens; /* WORK: tokens the recipe will process, for estimates */
+} omm_node_action;
+
+/* Take one event at `now_ms` and say what comes next.
+ * Errors: IO, NOMEM (own trouble; the state is unchanged and the event may be repeated). */
+OMM_CHECKED omm_err omm_node_step(omm_node_action *action, omm_node *node, uint64_t now_ms,
+                                  const omm_node_event *event);
+
+/* Do the training that the last WORK action asked for.  Blocks; uses the pool of `compute`; any
+ * thread, while no other call is made on this node.  Give its result to the WORK_DONE event.
+ * Errors: CANCELLED and those of the training. */
+struct omm_compute;
+OMM_CHECKED omm_err omm_node_work(omm_node *node, const struct omm_compute *compute);
+/* Make a running omm_node_work return CANCELLED soon.  Any thread. */
+void omm_node_cancel(omm_node *node);
+
+typedef struct omm_node_status {
+    const char *phase; /* "polling", "training", ... */
+    char run_id[33];
+    bool has_round;
+    uint32_t round; /* of the last offer */
+    uint32_t rounds_accepted, rounds_refused;
+    char last_reason[40]; /* of the last receipt */
+} omm_node_status;
+omm_node_status omm_node_get_status(const omm_node *node);
+
+#endif

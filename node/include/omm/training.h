@@ -1,0 +1,93 @@
+/* training.h - what a node does between an offer and a submission: train one adapter from a start.
+ *
+ *   start (flat f32) --recipe, seed, local data--> trained (flat f32), losses, step digests
+ *
+ * omm_training is an interface of four calls, so that the node's protocol is tested without a
+ * model; omm_training_open gives the real one, which replay uses too.
+ *
+ * Depends on: base, compress (layout); the real one: engine, train.
+ * Threads: one omm_training belongs to one thread at a time; model and data may be shared.
+ */
+#ifndef OMM_TRAINING_H
+#define OMM_TRAINING_H
+
+#include "omm/bytes.h"
+#include "omm/err.h"
+#include "omm/hash.h"
+#include "omm/layout.h"
+#include "omm/rng.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct omm_compute;
+struct omm_dataset;
+struct omm_model;
+
+#define OMM_STEP_DIGEST_BYTES 8u /* first bytes of the chain value after a step */
+
+/* The adapter an offer asks for. */
+typedef struct omm_training_adapter {
+    uint32_t rank, targets;
+    float alpha;
+} omm_training_adapter;
+
+typedef struct omm_training_plan {
+    uint32_t steps;
+    uint64_t tokens; /* an estimate: steps * batch */
+} omm_training_plan;
+
+typedef struct omm_training_job {
+    omm_training_adapter adapter;
+    omm_bytes recipe; /* train's canonical bytes, from the offer */
+    omm_seed seed;
+    const float *start;          /* (layout value_count) */
+    omm_bytes checkpoint;        /* what save was last given for this very job; size 0: none */
+    bool (*cancelled)(void *ud); /* asked often; may be NULL */
+    /* Keep a checkpoint; called now and then from the training thread; may be NULL. */
+    omm_err (*save)(void *ud, omm_bytes checkpoint, uint32_t step);
+    void *ud;
+} omm_training_job;
+
+typedef struct omm_training_result {
+    uint64_t tokens;   /* processed: the weight of the submission */
+    uint64_t examples; /* in the local data */
+    uint32_t steps;
+    float loss_before, loss_after;
+} omm_training_result;
+
+typedef struct omm_training omm_training;
+struct omm_training {
+    omm_digest base_digest, tokenizer_digest; /* of the model; an offer must name them */
+    omm_digest data_commitment;               /* keyed digest of the data, for manifests */
+    /* Borrowed layout of an adapter, until the next call.  Errors: REFUSED_RECIPE (the model has no
+     * such adapter), NOMEM. */
+    omm_err (*layout)(omm_training *training, omm_layout *out, const omm_training_adapter *adapter);
+    /* Errors: REFUSED_RECIPE. */
+    omm_err (*plan)(omm_training *training, omm_training_plan *out, omm_bytes recipe);
+    /* Train.  values (value_count) receives the trained adapter; step_digests gets
+     * OMM_STEP_DIGEST_BYTES per step.  Errors: CANCELLED, NUMERIC, REFUSED_RECIPE, NOMEM. */
+    omm_err (*run)(omm_training *training, omm_training_result *out, float *values,
+                   omm_buf *step_digests, const omm_training_job *job,
+                   const struct omm_compute *compute);
+    void (*close)(omm_training *training);
+};
+
+/* Of a model and a node's data, both borrowed.  base_digest is BLAKE2b-256 of the model file,
+ * commit_key 32 bytes that stay on the node.  Errors: NOMEM. */
+typedef struct omm_training_options {
+    const struct omm_model *model;
+    const struct omm_dataset *data;
+    omm_digest base_digest, tokenizer_digest;
+    uint8_t commit_key[32];
+    uint32_t checkpoint_steps; /* save every so many steps; 0: every step */
+} omm_training_options;
+OMM_CHECKED omm_err omm_training_open(omm_training **out, const omm_training_options *options);
+static inline void omm_training_close(omm_training *training) {
+    if (training) training->close(training);
+}
+
+/* Seed of a node's training: KDF(nonce, node id). */
+omm_seed omm_training_seed(const uint8_t nonce[32], const omm_digest *node_id);
+
+#endif
