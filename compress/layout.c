@@ -2,13 +2,22 @@
 
 #include "omm/bytes.h"
 
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
+
+static bool name_is_plain(const char *name) {
+    size_t size = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
+    return size >= 1 && size <= OMM_LAYOUT_NAME_MAX && name[size] == '\0';
+}
 
 static omm_err segment_check(const omm_layout *layout, size_t index, size_t offset) {
     const omm_segment *s = &layout->segments[index];
-    if (!s->name || s->name[0] == '\0' || strlen(s->name) > OMM_LAYOUT_NAME_MAX)
-        return omm_raise(OMM_ERR_CONFIG, "layout segment %zu: name is missing, empty or over %u",
-                         index, OMM_LAYOUT_NAME_MAX);
+    if (!s->name || !name_is_plain(s->name))
+        return omm_raise(OMM_ERR_CONFIG,
+                         "layout segment %zu: name must be 1 to %u of A-Z a-z 0-9 . _ -", index,
+                         OMM_LAYOUT_NAME_MAX);
     if (s->rows < 1 || s->cols < 1)
         return omm_raise(OMM_ERR_CONFIG, "layout segment %s: %u x %u is empty", s->name,
                          (unsigned)s->rows, (unsigned)s->cols);
@@ -37,23 +46,20 @@ omm_err omm_layout_check(const omm_layout *layout) {
     return OMM_OK;
 }
 
-static void hash_u32(omm_hasher *h, size_t v) {
-    uint8_t b[4];
-    omm_put_u32(b, (uint32_t)v);
-    omm_hasher_update(h, omm_bytes_of(b, sizeof b));
-}
-
 omm_digest omm_layout_digest(const omm_layout *layout) {
     omm_hasher h;
     omm_hasher_init(&h);
-    hash_u32(&h, layout->segment_count);
     for (size_t i = 0; i < layout->segment_count; i++) {
         const omm_segment *s = &layout->segments[i];
-        hash_u32(&h, strlen(s->name));
-        omm_hasher_update(&h, omm_bytes_str(s->name));
-        hash_u32(&h, s->rows);
-        hash_u32(&h, s->cols);
+        char text[OMM_LAYOUT_NAME_MAX + 128];
+        int size = snprintf(text, sizeof text,
+                            "%s{\"cols\":%" PRIu32 ",\"name\":\"%s\",\"offset\":%zu,"
+                            "\"rows\":%" PRIu32 "}",
+                            i == 0 ? "[" : ",", s->cols, s->name, s->offset, s->rows);
+        OMM_ASSERT(size > 0 && (size_t)size < sizeof text);
+        omm_hasher_update(&h, omm_bytes_of(text, (size_t)size));
     }
+    omm_hasher_update(&h, omm_bytes_str("]\n"));
     return omm_hasher_final(&h);
 }
 

@@ -29,11 +29,13 @@
 #include "omm/hash.h"
 #include "omm/layout.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define OMM_CODEC_VALUE_MAX 32768.0f /* |v| above is refused: f16 ends at 65504 */
-#define OMM_CODEC_ROW_MIN 0x1p-100f  /* int8 rows with max|v| below are zero */
+#define OMM_CODEC_VALUE_MAX                                                                        \
+    32512.0f /* 127 * 256: exact in f16, and as an int8 row; more is refused */
+#define OMM_CODEC_ROW_MIN 0x1p-100f /* int8 rows with max|v| below are zero */
 #define OMM_CODEC_ZSTD_LEVEL_MAX 19u
 #define OMM_CODEC_HEADER_BYTES 24u
 
@@ -44,23 +46,25 @@ typedef enum omm_codec_kind {                     /* the numbers are on the wire
 } omm_codec_kind;
 
 /* What an offer states.  keep_count 0 keeps every value; else top-k of 1 <= k <= value_count.
- * zstd_level 0 sends the payload as it is. */
+ * zstd_level 0 sends the payload as it is.  error_feedback tells the node to call
+ * omm_feedback_encode; it does not change the coding. */
 typedef struct omm_codec {
     omm_codec_kind kind;
     uint32_t keep_count;
     uint32_t zstd_level;
+    bool error_feedback;
 } omm_codec;
 
 /* Errors: CONFIG (unknown kind, level over the maximum, more kept than there are). */
 OMM_CHECKED omm_err omm_codec_check(const omm_codec *codec, const omm_layout *layout);
 
-/* For offers: [kind u32][keep_count u32][zstd_level u32].
- * Errors of get: REFUSED_FORMAT (unknown kind, level over the maximum). */
-#define OMM_CODEC_BYTES 12u
+/* For offers: [kind u8][zstd_level u8][error_feedback u8: 0 or 1][0 u8][keep_count u32].
+ * Errors of get: REFUSED_FORMAT (another size, unknown kind, level over the maximum, bad flag). */
+#define OMM_CODEC_BYTES 8u
 void omm_codec_put(uint8_t out[OMM_CODEC_BYTES], const omm_codec *codec);
-OMM_CHECKED omm_err omm_codec_get(omm_codec *out, const uint8_t in[OMM_CODEC_BYTES]);
+OMM_CHECKED omm_err omm_codec_get(omm_codec *out, omm_bytes in);
 
-/* "int8 top-4096 zstd-3", for people. */
+/* "int8 top-4096 zstd-3 feedback", for people. */
 #define OMM_CODEC_TEXT_SIZE 64u
 void omm_codec_text(char out[OMM_CODEC_TEXT_SIZE], const omm_codec *codec);
 
@@ -121,17 +125,20 @@ OMM_CHECKED omm_err omm_feedback_encode(omm_buf *sent, omm_encoded *info, float 
                                         const omm_codec *codec, const omm_layout *layout,
                                         const float *delta, const float *residual_in);
 
-/* What a scenario's `codec:` mapping says. */
+/* What a scenario's `codec: {up: ..., down: ...}` mappings say.  The table for down has only kind
+ * (default f16) and zstd_level: a broadcast keeps every value. */
 typedef struct omm_codec_config {
     int kind;             /* omm_codec_kind */
-    double topk_fraction; /* 1 keeps every value */
+    double topk_fraction; /* 1 keeps every value; down: always 1 */
     uint32_t zstd_level;
-    uint64_t byte_budget; /* bytes sent per node and round; 0: none */
+    uint64_t byte_budget; /* bytes of one payload as sent; 0: none */
+    bool error_feedback;
 } omm_codec_config;
-extern const omm_config_field omm_codec_fields[];
+extern const omm_config_field omm_codec_up_fields[];
+extern const omm_config_field omm_codec_down_fields[];
 
-/* keep_count = floor(topk_fraction * n), at least 1; 0 where the fraction is 1; lowered to what
- * the budget allows.  Errors: CONFIG. */
+/* keep_count = floor(topk_fraction * n), at least 1; 0 where the fraction is 1 (or 0, as in a
+ * struct the down table filled); lowered to what the budget allows.  Errors: CONFIG. */
 OMM_CHECKED omm_err omm_codec_resolve(omm_codec *out, const omm_codec_config *config,
                                       const omm_layout *layout);
 

@@ -20,7 +20,7 @@
 #define OMM_LAYOUT_NAME_MAX 128u /* bytes, without the NUL */
 
 typedef struct omm_segment {
-    const char *name; /* e.g. "blk.0.attn_q.weight.lora_a" */
+    const char *name; /* "blk.0.attn_q.weight.lora_a"; letters, digits, ".", "_", "-" */
     uint32_t rows, cols;
     size_t offset; /* in values */
 } omm_segment;
@@ -36,8 +36,8 @@ typedef struct omm_layout {
  * Errors: CONFIG. */
 OMM_CHECKED omm_err omm_layout_check(const omm_layout *layout);
 
-/* BLAKE2b-256 of [segment_count u32] and, for each, [name bytes u32][name][rows u32][cols u32].
- * The layout must be valid. */
+/* BLAKE2b-256 of the canonical JSON (omm/json.h) of the list of segments:
+ *   [{"cols":8,"name":"...","offset":0,"rows":4},...] and a newline.  The layout must be valid. */
 omm_digest omm_layout_digest(const omm_layout *layout);
 
 /* Rows of all segments together.  The layout must be valid. */

@@ -1,0 +1,245 @@
+/* Values as f32, f16 or int8.  Every coding is a fixed point: coding what was decoded gives the
+ * same bytes, which is what lets the decoder refuse all other spellings.
+ */
+#include "internal.h"
+
+#include "omm/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+size_t code_width(omm_codec_kind kind) {
+    switch (kind) {
+    case OMM_CODEC_NONE: return 4;
+    case OMM_CODEC_F16: return 2;
+    case OMM_CODEC_INT8: return 1;
+    }
+    OMM_ASSERT(!"kind was checked");
+    return 0;
+}
+
+static float float_of_bits(uint32_t bits) {
+    float v;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+
+static uint32_t bits_of_float(float v) {
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return bits;
+}
+
+/* Round to nearest even for |x| <= 2^21: adding 1.5 * 2^23 leaves no bits below 1. */
+static int32_t round_even(float x) {
+    float shifted = x + 0x1.8p23f;
+    return (int32_t)(shifted - 0x1.8p23f);
+}
+
+/* max|v| / 127 rounded up to 16 significant bits, as the upper 24 bits of its f32. */
+static uint32_t row_scale(float magnitude_max) {
+    if (magnitude_max < OMM_CODEC_ROW_MIN) return 0;
+    return (bits_of_float(magnitude_max / 127.0f) + 0xff) >> 8;
+}
+
+typedef struct coder {
+    coded *out;
+    kept *kept;
+    const float *values;
+    size_t count; /* entries written so far */
+} coder;
+
+/* Write one entry, or leave it out: a sparse selection keeps no zeros.  `at` >= coder.count, so
+ * indices are compacted in place. */
+static void coder_put(coder *c, size_t at, const uint8_t *code, size_t width, bool zero) {
+    if (c->kept->indices) {
+        if (zero) return;
+        c->kept->indices[c->count] = c->kept->indices[at];
+    }
+    memcpy(c->out->codes + c->count * width, code, width);
+    c->count++;
+}
+
+static void code_f32(coder *c) {
+    for (size_t i = 0; i < c->kept->count; i++) {
+        uint8_t code[4];
+        float v = c->values[kept_index(c->kept, i)];
+        if (v == 0.0f) v = 0.0f; /* -0 too */
+        omm_put_f32(code, v);
+        coder_put(c, i, code, sizeof code, v == 0.0f);
+    }
+}
+
+static void code_f16(coder *c) {
+    for (size_t i = 0; i < c->kept->count; i++) {
+        uint8_t code[2];
+        uint16_t h = omm_f32_to_f16(c->values[kept_index(c->kept, i)]);
+        if (h == 0x8000) h = 0;
+        omm_put_u16(code, h);
+        coder_put(c, i, code, sizeof code, h == 0);
+    }
+}
+
+/* Entries [at, stop) of one row. */
+static void code_row(coder *c, size_t at, size_t stop) {
+    float magnitude_max = 0.0f;
+    for (size_t i = at; i < stop; i++) {
+        float magnitude = fabsf(c->values[kept_index(c->kept, i)]);
+        if (magnitude > magnitude_max) magnitude_max = magnitude;
+    }
+    uint32_t upper = row_scale(magnitude_max);
+    float scale = float_of_bits(upper << 8);
+    for (size_t i = at; i < stop; i++) {
+        int32_t q = upper ? round_even(c->values[kept_index(c->kept, i)] / scale) : 0;
+        uint8_t code = (uint8_t)(int8_t)q;
+        coder_put(c, i, &code, 1, q == 0);
+    }
+    if (upper || !c->kept->indices) c->out->scales[c->out->scale_count++] = upper;
+}
+
+/* The end of the entries whose index is below `end`. */
+static size_t row_stop(const kept *k, size_t at, size_t end) {
+    if (!k->indices) return end;
+    while (at < k->count && k->indices[at] < end) at++;
+    return at;
+}
+
+static void code_int8(coder *c, const omm_layout *layout) {
+    row_walk w = {.layout = layout};
+    size_t at = 0;
+    while (row_next(&w)) {
+        size_t stop = row_stop(c->kept, at, w.end);
+        if (stop > at) code_row(c, at, stop);
+        at = stop;
+    }
+}
+
+omm_err code_values(coded *out, kept *k, omm_codec_kind kind, const omm_layout *layout,
+                    const float *values) {
+    *out = (coded){0};
+    size_t rows = omm_layout_rows(layout);
+    if (kind == OMM_CODEC_INT8) out->scales = omm_alloc(rows, sizeof *out->scales);
+    out->codes = omm_alloc(k->count, code_width(kind));
+    if (!out->codes || (kind == OMM_CODEC_INT8 && !out->scales)) {
+        coded_fini(out);
+        return omm_raise(OMM_ERR_NOMEM, "codes of %zu values", k->count);
+    }
+    coder c = {.out = out, .kept = k, .values = values};
+    switch (kind) {
+    case OMM_CODEC_NONE: code_f32(&c); break;
+    case OMM_CODEC_F16: code_f16(&c); break;
+    case OMM_CODEC_INT8: code_int8(&c, layout); break;
+    }
+    k->count = c.count;
+    return OMM_OK;
+}
+
+void coded_fini(coded *c) {
+    omm_free(c->scales);
+    omm_free(c->codes);
+    *c = (coded){0};
+}
+
+omm_err code_write(omm_buf *out, const coded *c, size_t bytes) {
+    uint8_t *p;
+    OMM_TRY(omm_buf_extend(out, &p, c->scale_count * CODE_SCALE_BYTES));
+    for (size_t i = 0; i < c->scale_count; i++, p += CODE_SCALE_BYTES) {
+        p[0] = (uint8_t)c->scales[i];
+        p[1] = (uint8_t)(c->scales[i] >> 8);
+        p[2] = (uint8_t)(c->scales[i] >> 16);
+    }
+    return omm_buf_append(out, c->codes, bytes);
+}
+
+/* One f32 or f16 entry: finite, in range, +0 only where zeros are stored. */
+static omm_err read_float(float *out, const uint8_t *p, omm_codec_kind kind, size_t entry,
+                          bool sparse) {
+    float v = kind == OMM_CODEC_NONE ? omm_get_f32(p) : omm_f16_to_f32(omm_get_u16(p));
+    if (!(fabsf(v) <= OMM_CODEC_VALUE_MAX))
+        return omm_raise(OMM_ERR_REFUSED_VALUE, "entry %zu is not finite or over %g", entry,
+                         (double)OMM_CODEC_VALUE_MAX);
+    if (v == 0.0f && (sparse || bits_of_float(v) != 0))
+        return omm_raise(OMM_ERR_REFUSED_FORMAT, "entry %zu is a zero that must not be there",
+                         entry);
+    *out = v;
+    return OMM_OK;
+}
+
+static omm_err read_floats(float *out, omm_reader in, const kept *k, omm_codec_kind kind) {
+    size_t width = code_width(kind);
+    omm_bytes codes = omm_read_bytes(&in, k->count * width);
+    if (in.failed || in.at != in.in.size)
+        return omm_raise(OMM_ERR_REFUSED_FORMAT, "%zu bytes, %zu entries end elsewhere", in.in.size,
+                         k->count);
+    for (size_t i = 0; i < k->count; i++) {
+        float v;
+        OMM_TRY(read_float(&v, codes.data + i * width, kind, i, k->indices != NULL));
+        if (out) out[kept_index(k, i)] = v;
+    }
+    return OMM_OK;
+}
+
+/* Scale of row `row` from its stored upper 24 bits.  0 is for rows of a dense payload. */
+static omm_err scale_read(float *scale, const uint8_t *p, size_t row, bool sparse) {
+    uint32_t upper = (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16;
+    *scale = float_of_bits(upper << 8);
+    if (upper == 0 && !sparse) return OMM_OK;
+    if (!(*scale * 127.0f >= OMM_CODEC_ROW_MIN && *scale * 127.0f <= OMM_CODEC_VALUE_MAX))
+        return omm_raise(OMM_ERR_REFUSED_VALUE, "scale %zu is out of range", row);
+    return OMM_OK;
+}
+
+/* Entries [at, stop) of one row: |q| <= 127, reached where the scale is not 0. */
+static omm_err row_read(float *out, const uint8_t *codes, const kept *k, size_t at, size_t stop,
+                        float scale) {
+    int q_max = 0;
+    for (size_t i = at; i < stop; i++) {
+        int q = (int8_t)codes[i];
+        if (q == -128 || (q == 0 && k->indices))
+            return omm_raise(OMM_ERR_REFUSED_FORMAT, "entry %zu has the code %d", i, q);
+        q_max = q > q_max ? q : -q > q_max ? -q : q_max;
+        if (out) out[kept_index(k, i)] = (float)q * scale;
+    }
+    if (q_max != (scale == 0.0f ? 0 : 127))
+        return omm_raise(OMM_ERR_REFUSED_FORMAT, "row of entry %zu: largest code is %d", at, q_max);
+    return OMM_OK;
+}
+
+static size_t scale_count_of(const kept *k, const omm_layout *layout) {
+    row_walk w = {.layout = layout};
+    size_t at = 0;
+    size_t count = 0;
+    while (row_next(&w)) {
+        size_t stop = row_stop(k, at, w.end);
+        count += stop > at;
+        at = stop;
+    }
+    return count;
+}
+
+static omm_err read_int8(float *out, omm_reader in, const kept *k, const omm_layout *layout) {
+    omm_bytes scales = omm_read_bytes(&in, scale_count_of(k, layout) * CODE_SCALE_BYTES);
+    omm_bytes codes = omm_read_bytes(&in, k->count);
+    if (in.failed || in.at != in.in.size)
+        return omm_raise(OMM_ERR_REFUSED_FORMAT, "%zu bytes, %zu entries end elsewhere", in.in.size,
+                         k->count);
+    row_walk w = {.layout = layout};
+    size_t at = 0;
+    size_t row = 0;
+    while (row_next(&w)) {
+        size_t stop = row_stop(k, at, w.end);
+        if (stop == at) continue;
+        float scale;
+        OMM_TRY(scale_read(&scale, scales.data + row * CODE_SCALE_BYTES, row, k->indices != NULL));
+        OMM_TRY(row_read(out, codes.data, k, at, stop, scale));
+        row++;
+        at = stop;
+    }
+    return OMM_OK;
+}
+
+omm_err code_read(float *out, omm_reader in, const kept *k, omm_codec_kind kind,
+                  const omm_layout *layout) {
+    if (kind == OMM_CODEC_INT8) return read_int8(out, in, k, layout);
+    return read_floats(out, in, k, kind);
+}

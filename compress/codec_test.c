@@ -1,0 +1,279 @@
+/* Goal: every codec keeps its promises, and what it writes never changes.
+ * Method: the battery over every combination, hand-made payloads that must be refused, goldens
+ * (one by hand, the others as digests), and the choice of a codec from a budget against brute force.
+ */
+#include "codec_battery.h"
+
+#include "omm/mem.h"
+#include "omm/rng.h"
+#include "omm_test.h"
+
+#include <math.h>
+#include <string.h>
+
+static const omm_segment SEGMENTS[] = {
+    {"blk.0.attn_q.weight.lora_a", 3, 17, 0},
+    {"blk.0.attn_q.weight.lora_b", 11, 3, 51},
+    {"one", 1, 1, 84},
+    {"blk.1.ffn_up.weight.lora_a", 2, 23, 85},
+};
+static const omm_layout LAYOUT = {SEGMENTS, 4, 131};
+
+static void test_battery(void) {
+    static const uint32_t keeps[] = {0, 1, 13, 64, 131};
+    static const uint32_t levels[] = {0, 3};
+    for (int kind = OMM_CODEC_NONE; kind <= OMM_CODEC_INT8; kind++)
+        for (size_t k = 0; k < sizeof keeps / sizeof keeps[0]; k++)
+            for (size_t l = 0; l < sizeof levels / sizeof levels[0]; l++) {
+                omm_codec codec = {
+                    .kind = (omm_codec_kind)kind, .keep_count = keeps[k], .zstd_level = levels[l]};
+                battery_run(&codec, &LAYOUT);
+            }
+}
+
+static void test_layout(void) {
+    CHECK_EQ(omm_layout_rows(&LAYOUT), 17);
+
+    omm_segment bad[4];
+    for (int what = 0; what < 6; what++) {
+        memcpy(bad, SEGMENTS, sizeof bad);
+        omm_layout layout = {bad, 4, 131};
+        if (what == 0) bad[1].offset = 52;
+        if (what == 1) bad[1].rows = 0;
+        if (what == 2) bad[1].name = "a b";
+        if (what == 3) bad[1].name = "";
+        if (what == 4) layout.value_count = 130;
+        if (what == 5) bad[3].rows = UINT32_MAX, bad[3].cols = UINT32_MAX;
+        CHECK_ERR(omm_layout_check(&layout), OMM_ERR_CONFIG);
+    }
+}
+
+/* A payload of the header for `codec` over two rows of four, and `body`; sent without zstd. */
+static const omm_segment SMALL_SEGMENTS[] = {{"w", 2, 4, 0}};
+static const omm_layout SMALL = {SMALL_SEGMENTS, 1, 8};
+
+static omm_err decode_small(const omm_codec *codec, uint8_t index, uint32_t kept_count,
+                            omm_bytes body) {
+    uint8_t sent[128] = {0, 'O', 'M', 'M', 'D', 1, (uint8_t)codec->kind, index, 0};
+    omm_digest id = omm_layout_digest(&SMALL);
+    omm_put_u32(sent + 9, 8);
+    omm_put_u32(sent + 13, kept_count);
+    memcpy(sent + 17, id.b, 8);
+    memcpy(sent + 25, body.data, body.size);
+    float values[8];
+    return omm_codec_decode(values, NULL, codec, &SMALL, omm_bytes_of(sent, 25 + body.size));
+}
+#define BODY(...)                                                                                  \
+    omm_bytes_of((const uint8_t[]){__VA_ARGS__}, sizeof((const uint8_t[]){__VA_ARGS__}))
+
+static void test_refuses_small(void) {
+    const omm_codec none = {.kind = OMM_CODEC_NONE, .keep_count = 2};
+    const omm_codec wide = {.kind = OMM_CODEC_NONE, .keep_count = 8};
+    const omm_codec f16 = {.kind = OMM_CODEC_F16, .keep_count = 8};
+    const omm_codec int8 = {.kind = OMM_CODEC_INT8, .keep_count = 4};
+    const omm_codec dense = {.kind = OMM_CODEC_INT8};
+    enum { GAPS = 1, BITMAP = 2 };
+
+    CHECK_OK(decode_small(&none, GAPS, 1, BODY(7, 0, 0, 0x80, 0x3f)));
+    CHECK_OK(decode_small(&none, BITMAP, 2, BODY(0x81, 0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x3f)));
+    CHECK_OK(decode_small(&none, GAPS, 0, omm_bytes_of("", 0))); /* nothing moved: all zeros */
+    /* another codec: too many entries, or dense where sparse is agreed */
+    CHECK_ERR(decode_small(&none, GAPS, 3, BODY(0, 0, 0, 0)), OMM_ERR_REFUSED_RECIPE);
+    CHECK_ERR(decode_small(&none, 0, 8, BODY(0)), OMM_ERR_REFUSED_RECIPE);
+    CHECK_ERR(decode_small(&dense, GAPS, 1, BODY(0)), OMM_ERR_REFUSED_RECIPE);
+    /* the longer index coding, both ways (gaps may tie with the bitmap, and win then) */
+    CHECK_ERR(decode_small(&none, BITMAP, 1, BODY(0x80, 0, 0, 0x80, 0x3f)), OMM_ERR_REFUSED_FORMAT);
+    CHECK_ERR(decode_small(&wide, GAPS, 2, BODY(0, 0, 0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x3f)),
+              OMM_ERR_REFUSED_FORMAT);
+    /* an index outside, a varint that is not minimal, one that never ends */
+    CHECK_ERR(decode_small(&none, GAPS, 1, BODY(8, 0, 0, 0x80, 0x3f)), OMM_ERR_REFUSED_SHAPE);
+    CHECK_ERR(decode_small(&none, GAPS, 1, BODY(0x87, 0, 0, 0, 0x80, 0x3f)),
+              OMM_ERR_REFUSED_FORMAT);
+    CHECK_ERR(decode_small(&none, GAPS, 1, BODY(255, 255, 255, 255, 255, 255)),
+              OMM_ERR_REFUSED_FORMAT);
+    /* bitmap counts that do not match, both ways */
+    CHECK_ERR(decode_small(&none, BITMAP, 2, BODY(0x07, 0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x3f)),
+              OMM_ERR_REFUSED_FORMAT);
+    CHECK_ERR(decode_small(&none, BITMAP, 2, BODY(0x01, 0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x3f)),
+              OMM_ERR_REFUSED_FORMAT);
+    /* values: NaN, infinity, too large, zero where nothing is stored, f16 infinity, -0 */
+    CHECK_ERR(decode_small(&none, GAPS, 1, BODY(7, 0, 0, 0xc0, 0x7f)), OMM_ERR_REFUSED_VALUE);
+    CHECK_ERR(decode_small(&none, GAPS, 1, BODY(7, 0, 0, 0x80, 0xff)), OMM_ERR_REFUSED_VALUE);
+    CHECK_ERR(decode_small(&none, GAPS, 1, BODY(7, 0, 0, 0, 0x47)), OMM_ERR_REFUSED_VALUE);
+    CHECK_ERR(decode_small(&none, GAPS, 1, BODY(7, 0, 0, 0, 0)), OMM_ERR_REFUSED_FORMAT);
+    CHECK_ERR(decode_small(&f16, GAPS, 1, BODY(7, 0, 0x7c)), OMM_ERR_REFUSED_VALUE);
+    CHECK_ERR(decode_small(&f16, GAPS, 1, BODY(7, 0, 0x80)), OMM_ERR_REFUSED_FORMAT);
+    /* int8: scale 2^-7 is 0x3c0000 in its upper 24 bits */
+    CHECK_OK(decode_small(&int8, GAPS, 1, BODY(7, 0, 0, 0x3c, 127)));
+    CHECK_ERR(decode_small(&int8, GAPS, 1, BODY(7, 0, 0, 0x3c, 126)), OMM_ERR_REFUSED_FORMAT);
+    CHECK_ERR(decode_small(&int8, GAPS, 1, BODY(7, 0, 0, 0x3c, 128)), OMM_ERR_REFUSED_FORMAT);
+    CHECK_ERR(decode_small(&int8, GAPS, 1, BODY(7, 0, 0, 0, 0)), OMM_ERR_REFUSED_VALUE);
+    CHECK_ERR(decode_small(&int8, GAPS, 1, BODY(7, 0, 0, 0xbc, 127)), OMM_ERR_REFUSED_VALUE);
+    CHECK_ERR(decode_small(&int8, GAPS, 1, BODY(7, 0, 0xc0, 0x7f, 127)), OMM_ERR_REFUSED_VALUE);
+    CHECK_ERR(decode_small(&int8, GAPS, 1, BODY(7, 0, 0, 0x08, 127)), OMM_ERR_REFUSED_VALUE);
+    CHECK_OK(decode_small(&dense, 0, 8, BODY(0, 0, 0x3c, 0, 0, 0, 127, 0, 0, 1, 0, 0, 0, 0)));
+    CHECK_ERR(decode_small(&dense, 0, 8, BODY(0, 0, 0x3c, 0, 0, 0, 127, 0, 0, 1, 0, 0, 0, 1)),
+              OMM_ERR_REFUSED_FORMAT);
+    CHECK_ERR(decode_small(&dense, 0, 7, BODY(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)),
+              OMM_ERR_REFUSED_FORMAT);
+    /* trailing and missing bytes */
+    CHECK_ERR(decode_small(&none, GAPS, 1, BODY(7, 0, 0, 0x80, 0x3f, 0)), OMM_ERR_REFUSED_FORMAT);
+    CHECK_ERR(decode_small(&none, GAPS, 1, BODY(7, 0, 0, 0x80)), OMM_ERR_REFUSED_FORMAT);
+}
+
+static void test_refuses_frames(void) {
+    const omm_codec codec = {.kind = OMM_CODEC_NONE, .zstd_level = 3};
+    size_t max = omm_codec_payload_bytes_max(&codec, &SMALL);
+    float values[8];
+    omm_buf zeros, sent;
+    omm_buf_init(&zeros, 1 << 27);
+    omm_buf_init(&sent, 1 << 20);
+    uint8_t *tail;
+    CHECK_OK(omm_buf_extend(&zeros, &tail, 100u << 20));
+    CHECK_OK(omm_codec_pack(&sent, omm_buf_view(&zeros), 3)); /* 100 MiB in a few kB */
+    size_t live = omm_mem_live();
+    omm_err err = omm_codec_decode(values, NULL, &codec, &SMALL, omm_buf_view(&sent));
+    CHECK_ERR(err, OMM_ERR_REFUSED_SIZE); /* already the sent size is over the limit */
+    sent.size = 20;                       /* and a short one is refused for what it declares */
+    CHECK_ERR(omm_codec_decode(values, NULL, &codec, &SMALL, omm_buf_view(&sent)),
+              OMM_ERR_REFUSED_SIZE);
+    CHECK_EQ(omm_mem_live(), live);
+
+    /* a frame that lies: 20 bytes of content are declared, more comes out */
+    sent.size = 0;
+    zeros.size = 5000;
+    CHECK_OK(omm_codec_pack(&sent, omm_buf_view(&zeros), 3));
+    CHECK_EQ(sent.data[0], 1);
+    CHECK_EQ(sent.data[5] & 0xe0, 0x60); /* single segment, two-byte content size */
+    omm_put_u16(sent.data + 6, 40 - 0);  /* stored as content - 256: declares 296 */
+    CHECK(omm_codec_unpack(&zeros, omm_buf_view(&sent), 400) != OMM_OK);
+    sent.size = 0;
+    zeros.size = 200;
+    CHECK_OK(omm_codec_pack(&sent, omm_buf_view(&zeros), 3));
+    CHECK_OK(omm_buf_append(&sent, "x", 1)); /* something after the frame */
+    CHECK_ERR(omm_codec_unpack(&zeros, omm_buf_view(&sent), 400), OMM_ERR_REFUSED_FORMAT);
+    CHECK_ERR(omm_codec_unpack(&zeros, BODY(2, 0), max), OMM_ERR_REFUSED_FORMAT);
+    CHECK_ERR(omm_codec_unpack(&zeros, BODY(1, 0), max), OMM_ERR_REFUSED_FORMAT);
+    CHECK_ERR(omm_codec_unpack(&zeros, omm_bytes_of("", 0), max), OMM_ERR_REFUSED_FORMAT);
+    /* a skippable frame of 4 bytes, then nothing */
+    CHECK_ERR(
+        omm_codec_unpack(&zeros, BODY(1, 0x50, 0x2a, 0x4d, 0x18, 4, 0, 0, 0, 1, 2, 3, 4), max),
+        OMM_ERR_REFUSED_FORMAT);
+    omm_buf_fini(&zeros);
+    omm_buf_fini(&sent);
+
+    const omm_codec plain = {.kind = OMM_CODEC_NONE};
+    CHECK_ERR(omm_codec_decode(values, NULL, &plain, &SMALL, BODY(1, 0x28)),
+              OMM_ERR_REFUSED_RECIPE);
+}
+
+/* By hand: |3| at 3 and |-2| at 0 are kept; row 0 has scale 3/127 = 0x3cc18306 rounded up to
+ * 0x3cc18400 (16 bits), -2 / that = -84.66 -> -85. */
+static void test_golden_by_hand(void) {
+    const float values[8] = {-2.0f, 0.5f, 0.25f, 3.0f, 1.0f, -0.0f, 0.0f, 0.125f};
+    const omm_codec codec = {.kind = OMM_CODEC_INT8, .keep_count = 2};
+    omm_digest id = omm_layout_digest(&SMALL);
+    uint8_t golden[31] = {0, 'O', 'M', 'M', 'D', 1, 2, 2, 0, 8, 0, 0, 0, 2, 0, 0, 0};
+    memcpy(golden + 17, id.b, 8);
+    memcpy(golden + 25, (const uint8_t[]){0x09, 0x84, 0xc1, 0x3c, 0xab, 0x7f}, 6);
+    omm_buf sent;
+    omm_buf_init(&sent, 1024);
+    CHECK_OK(omm_codec_encode(&sent, NULL, &codec, &SMALL, values));
+    CHECK(omm_bytes_equal(omm_buf_view(&sent), omm_bytes_of(golden, sizeof golden)));
+    omm_buf_fini(&sent);
+}
+
+static void test_golden_digests(void) {
+    static const struct {
+        omm_codec codec;
+        const char *digest; /* first 8 bytes of the payload's */
+    } goldens[] = {
+        {{.kind = OMM_CODEC_NONE}, "9dc80d8bc7bf7a25"},
+        {{.kind = OMM_CODEC_F16}, "257927bd1c2c7669"},
+        {{.kind = OMM_CODEC_INT8}, "c327ae249df3ea14"},
+        {{.kind = OMM_CODEC_NONE, .keep_count = 13, .zstd_level = 3}, "8cf51a07012c0317"},
+        {{.kind = OMM_CODEC_F16, .keep_count = 13, .zstd_level = 3}, "4d278a8f9e499ccd"},
+        {{.kind = OMM_CODEC_INT8, .keep_count = 64, .zstd_level = 3}, "d6da6a605c6082ac"},
+    };
+    float values[131];
+    battery_values(values, 131, 42);
+    for (size_t i = 0; i < sizeof goldens / sizeof goldens[0]; i++) {
+        omm_buf sent;
+        omm_buf_init(&sent, 4096);
+        omm_encoded info;
+        CHECK_OK(omm_codec_encode(&sent, &info, &goldens[i].codec, &LAYOUT, values));
+        char hex[OMM_DIGEST_HEX_SIZE];
+        omm_digest_hex(hex, &info.payload_digest);
+        if (strncmp(hex, goldens[i].digest, 16) != 0)
+            fprintf(stderr, "golden %zu: %.16s\n", i, hex);
+        CHECK(strncmp(hex, goldens[i].digest, 16) == 0);
+        omm_buf_fini(&sent);
+    }
+}
+
+/* The stated maximum is met with equality by indices spread as far as they can be. */
+static void test_size_max_is_exact(void) {
+    const omm_segment wide[] = {{"w", 1, 3000, 0}};
+    const omm_layout layout = {wide, 1, 3000};
+    const omm_codec codec = {.kind = OMM_CODEC_F16, .keep_count = 10};
+    static float values[3000];
+    for (int i = 1; i <= 10; i++) values[i * 129 - 1] = 1.0f; /* every gap is 128: two bytes */
+    omm_buf sent;
+    omm_buf_init(&sent, 4096);
+    omm_encoded info;
+    CHECK_OK(omm_codec_encode(&sent, &info, &codec, &layout, values));
+    CHECK_EQ(info.payload_bytes, omm_codec_payload_bytes_max(&codec, &layout));
+    CHECK_EQ(info.payload_bytes, 24 + 10 * 2 + 10 * 2);
+    omm_buf_fini(&sent);
+}
+
+static void test_choose(void) {
+    for (int kind = OMM_CODEC_NONE; kind <= OMM_CODEC_INT8; kind++) {
+        for (uint64_t budget = 0; budget < 600; budget++) {
+            omm_codec chosen;
+            omm_codec trial = {.kind = (omm_codec_kind)kind};
+            bool whole = omm_codec_sent_bytes_max(&trial, &LAYOUT) <= budget;
+            uint32_t best = 0;
+            for (uint32_t k = 1; k <= 131 && !whole; k++) {
+                trial.keep_count = k;
+                if (omm_codec_sent_bytes_max(&trial, &LAYOUT) <= budget) best = k;
+            }
+            omm_err err = omm_codec_choose(&chosen, (omm_codec_kind)kind, 0, &LAYOUT, budget);
+            CHECK_EQ(err, whole || best ? OMM_OK : OMM_ERR_CONFIG);
+            if (err == OMM_OK) CHECK_EQ(chosen.keep_count, best);
+        }
+    }
+}
+
+static void test_describe(void) {
+    const omm_codec codec = {OMM_CODEC_INT8, 4096, 3, true};
+    uint8_t bytes[OMM_CODEC_BYTES];
+    omm_codec read;
+    omm_codec_put(bytes, &codec);
+    CHECK_OK(omm_codec_get(&read, omm_bytes_of(bytes, sizeof bytes)));
+    CHECK(read.kind == codec.kind && read.keep_count == 4096 && read.zstd_level == 3);
+    CHECK(read.error_feedback);
+    char text[OMM_CODEC_TEXT_SIZE];
+    omm_codec_text(text, &codec);
+    CHECK(strcmp(text, "int8 top-4096 zstd-3 feedback") == 0);
+    CHECK_ERR(omm_codec_get(&read, omm_bytes_of(bytes, 7)), OMM_ERR_REFUSED_FORMAT);
+    static const uint8_t bad[4] = {3, 20, 2, 1};
+    for (int i = 0; i < 4; i++) {
+        omm_codec_put(bytes, &codec);
+        bytes[i] = bad[i];
+        CHECK_ERR(omm_codec_get(&read, omm_bytes_of(bytes, sizeof bytes)), OMM_ERR_REFUSED_FORMAT);
+    }
+}
+
+int main(void) {
+    test_layout();
+    test_golden_by_hand();
+    test_describe();
+    test_choose();
+    test_size_max_is_exact();
+    test_refuses_small();
+    test_refuses_frames();
+    test_battery();
+    test_golden_digests();
+    return 0;
+}

@@ -1,0 +1,86 @@
+/* Payload <-> sent bytes: one packing byte, then the payload or one zstd frame of it.
+ *
+ * What comes in is never trusted: the frame must declare its content size, the declaration is
+ * checked against the limit before memory is taken, and nothing may follow the frame.
+ */
+#include "internal.h"
+
+#include "omm/mem.h"
+
+#include <zstd.h>
+
+enum { PACKING_PLAIN = 0, PACKING_ZSTD = 1 };
+
+static omm_err append_packed(omm_buf *sent, uint8_t packing, omm_bytes body) {
+    OMM_TRY(omm_buf_reserve(sent, body.size + 1));
+    OMM_TRY(omm_buf_append(sent, &packing, 1));
+    return omm_buf_append(sent, body.data, body.size);
+}
+
+omm_err omm_codec_pack(omm_buf *sent, omm_bytes payload, uint32_t zstd_level) {
+    OMM_ASSERT(zstd_level <= OMM_CODEC_ZSTD_LEVEL_MAX);
+    if (zstd_level == 0) return append_packed(sent, PACKING_PLAIN, payload);
+
+    size_t bound = ZSTD_compressBound(payload.size);
+    uint8_t *frame = omm_alloc(bound, 1);
+    if (!frame) return omm_raise(OMM_ERR_NOMEM, "zstd frame of %zu bytes", bound);
+    size_t size = ZSTD_compress(frame, bound, payload.data, payload.size, (int)zstd_level);
+    omm_err err = OMM_OK;
+    if (ZSTD_isError(size))
+        err = omm_raise(OMM_ERR_NOMEM, "zstd: %s", ZSTD_getErrorName(size));
+    else if (size < payload.size)
+        err = append_packed(sent, PACKING_ZSTD, omm_bytes_of(frame, size));
+    else
+        err = append_packed(sent, PACKING_PLAIN, payload);
+    omm_free(frame);
+    return err;
+}
+
+/* The content size one frame declares.  All checks that need no memory are here. */
+static omm_err frame_content_bytes(size_t *out, omm_bytes frame, size_t bytes_max) {
+    unsigned long long declared = ZSTD_getFrameContentSize(frame.data, frame.size);
+    if (declared == ZSTD_CONTENTSIZE_ERROR)
+        return omm_raise(OMM_ERR_REFUSED_FORMAT, "no zstd frame");
+    if (declared == ZSTD_CONTENTSIZE_UNKNOWN)
+        return omm_raise(OMM_ERR_REFUSED_FORMAT, "zstd frame does not declare its content size");
+    if (declared > bytes_max)
+        return omm_raise(OMM_ERR_REFUSED_SIZE, "zstd frame declares %llu bytes, limit %zu",
+                         declared, bytes_max);
+    size_t frame_bytes = ZSTD_findFrameCompressedSize(frame.data, frame.size);
+    if (ZSTD_isError(frame_bytes) || frame_bytes != frame.size)
+        return omm_raise(OMM_ERR_REFUSED_FORMAT, "zstd frame does not end with the bytes sent");
+    if (declared <= frame.size)
+        return omm_raise(OMM_ERR_REFUSED_FORMAT, "zstd frame of %zu bytes declares only %llu",
+                         frame.size, declared);
+    *out = (size_t)declared;
+    return OMM_OK;
+}
+
+static omm_err unpack_frame(omm_buf *payload, omm_bytes frame, size_t bytes_max) {
+    size_t content_bytes;
+    OMM_TRY(frame_content_bytes(&content_bytes, frame, bytes_max));
+    uint8_t *content = omm_alloc(content_bytes, 1);
+    if (!content) return omm_raise(OMM_ERR_NOMEM, "payload of %zu bytes", content_bytes);
+    size_t size = ZSTD_decompress(content, content_bytes, frame.data, frame.size);
+    omm_err err = OMM_OK;
+    if (ZSTD_isError(size))
+        err = omm_raise(OMM_ERR_REFUSED_FORMAT, "zstd: %s", ZSTD_getErrorName(size));
+    else if (size != content_bytes)
+        err = omm_raise(OMM_ERR_REFUSED_FORMAT, "zstd frame holds %zu bytes, declares %zu", size,
+                        content_bytes);
+    else
+        err = omm_buf_append(payload, content, content_bytes);
+    omm_free(content);
+    return err;
+}
+
+omm_err omm_codec_unpack(omm_buf *payload, omm_bytes sent, size_t payload_bytes_max) {
+    if (sent.size < 1) return omm_raise(OMM_ERR_REFUSED_FORMAT, "empty payload");
+    if (sent.size - 1 > payload_bytes_max)
+        return omm_raise(OMM_ERR_REFUSED_SIZE, "%zu bytes sent, limit %zu", sent.size,
+                         payload_bytes_max + 1);
+    omm_bytes body = omm_bytes_of(sent.data + 1, sent.size - 1);
+    if (sent.data[0] == PACKING_PLAIN) return omm_buf_append(payload, body.data, body.size);
+    if (sent.data[0] == PACKING_ZSTD) return unpack_frame(payload, body, payload_bytes_max);
+    return omm_raise(OMM_ERR_REFUSED_FORMAT, "packing %u, must be 0 or 1", (unsigned)sent.data[0]);
+}

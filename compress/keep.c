@@ -1,0 +1,205 @@
+/* Selection by counting, not sorting: the bits of |v| order as |v| does, so two histograms (upper
+ * 16 bits, then the lower 15 within one bucket) give the k-th magnitude in three passes.
+ */
+#include "internal.h"
+
+#include "omm/mem.h"
+
+#include <string.h>
+
+enum { HIGH_BUCKETS = 1 << 16, LOW_BITS = 15 };
+
+static uint32_t magnitude_bits(float v) {
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return bits & 0x7fffffffu;
+}
+
+/* The bucket that holds the entry ranked `rank` from the top (1 is the largest); `rank` becomes
+ * its rank within the bucket. */
+static uint32_t bucket_of_rank(const uint32_t *counts, uint32_t buckets, size_t *rank) {
+    uint32_t b = buckets;
+    while (b-- > 0) {
+        if (counts[b] >= *rank) return b;
+        *rank -= counts[b];
+    }
+    OMM_ASSERT(!"rank is at most the number of entries");
+    return 0;
+}
+
+/* Magnitude bits of the k-th largest entry; `ties` is how many entries equal to it are kept. */
+static uint32_t threshold_bits(size_t *ties, uint32_t *counts, const float *values, size_t n,
+                               size_t k) {
+    size_t rank = k;
+    memset(counts, 0, HIGH_BUCKETS * sizeof *counts);
+    for (size_t i = 0; i < n; i++) counts[magnitude_bits(values[i]) >> LOW_BITS]++;
+    uint32_t high = bucket_of_rank(counts, HIGH_BUCKETS, &rank);
+
+    memset(counts, 0, HIGH_BUCKETS * sizeof *counts);
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits = magnitude_bits(values[i]);
+        if (bits >> LOW_BITS == high) counts[bits & ((1u << LOW_BITS) - 1)]++;
+    }
+    uint32_t low = bucket_of_rank(counts, 1u << LOW_BITS, &rank);
+    *ties = rank;
+    return high << LOW_BITS | low;
+}
+
+omm_err keep_select(kept *out, const float *values, size_t n, size_t k) {
+    OMM_ASSERT(k >= 1);
+    OMM_ASSERT(k <= n);
+    *out = (kept){0};
+    uint32_t *counts = omm_alloc(HIGH_BUCKETS, sizeof *counts);
+    uint32_t *indices = omm_alloc(k, sizeof *indices);
+    if (!counts || !indices) {
+        omm_free(counts);
+        omm_free(indices);
+        return omm_raise(OMM_ERR_NOMEM, "top-k of %zu among %zu", k, n);
+    }
+    size_t ties;
+    uint32_t threshold = threshold_bits(&ties, counts, values, n, k);
+    omm_free(counts);
+
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits = magnitude_bits(values[i]);
+        if (bits < threshold) continue;
+        if (bits == threshold && ties == 0) continue;
+        if (bits == threshold) ties--;
+        indices[count++] = (uint32_t)i;
+    }
+    OMM_ASSERT(count == k);
+    *out = (kept){indices, k};
+    return OMM_OK;
+}
+
+void kept_fini(kept *k) {
+    omm_free(k->indices);
+    *k = (kept){0};
+}
+
+static size_t varint_bytes(uint32_t v) {
+    size_t bytes = 1;
+    while (v >= 0x80) {
+        v >>= 7;
+        bytes++;
+    }
+    return bytes;
+}
+
+/* Gap before entry i: how many indices are skipped. */
+static uint32_t gap_at(const kept *k, size_t i) {
+    return i == 0 ? k->indices[0] : k->indices[i] - k->indices[i - 1] - 1;
+}
+
+static size_t bitmap_bytes(size_t n) {
+    return (n + 7) / 8;
+}
+
+index_coding index_choose(size_t *bytes, const kept *k, size_t n) {
+    *bytes = 0;
+    if (!k->indices) return INDEX_ALL;
+    size_t gaps = 0;
+    for (size_t i = 0; i < k->count; i++) gaps += varint_bytes(gap_at(k, i));
+    if (bitmap_bytes(n) < gaps) {
+        *bytes = bitmap_bytes(n);
+        return INDEX_BITMAP;
+    }
+    *bytes = gaps;
+    return INDEX_GAPS;
+}
+
+/* Gaps add up to at most n - k.  A gap takes a second byte from 2^7 on, a third from 2^14, a
+ * fourth from 2^21; buying the cheap bytes first gives the most. */
+size_t index_bytes_max(size_t n, size_t k) {
+    size_t spare = n - k;
+    size_t bytes = k;
+    for (unsigned extra = 1; extra <= 3; extra++) {
+        size_t cost = extra == 1 ? 1u << 7 : (1u << 7 * extra) - (1u << 7 * (extra - 1));
+        size_t bought = spare / cost < k ? spare / cost : k;
+        bytes += bought;
+        spare -= bought * cost;
+    }
+    return bytes < bitmap_bytes(n) ? bytes : bitmap_bytes(n);
+}
+
+static omm_err gaps_write(omm_buf *out, const kept *k) {
+    for (size_t i = 0; i < k->count; i++) {
+        uint8_t byte[5];
+        size_t size = 0;
+        uint32_t v = gap_at(k, i);
+        for (; v >= 0x80; v >>= 7) byte[size++] = (uint8_t)(v | 0x80);
+        byte[size++] = (uint8_t)v;
+        OMM_TRY(omm_buf_append(out, byte, size));
+    }
+    return OMM_OK;
+}
+
+omm_err index_write(omm_buf *out, index_coding coding, const kept *k, size_t n) {
+    if (coding == INDEX_ALL) return OMM_OK;
+    if (coding == INDEX_GAPS) return gaps_write(out, k);
+    uint8_t *map;
+    OMM_TRY(omm_buf_extend(out, &map, bitmap_bytes(n)));
+    for (size_t i = 0; i < k->count; i++)
+        map[k->indices[i] / 8] |= (uint8_t)(1u << (k->indices[i] % 8));
+    return OMM_OK;
+}
+
+static omm_err gap_read(uint32_t *gap, omm_reader *in, size_t entry) {
+    uint32_t v = 0;
+    for (unsigned shift = 0; shift <= 28; shift += 7) {
+        uint8_t byte = omm_read_u8(in);
+        if (in->failed) return omm_raise(OMM_ERR_REFUSED_FORMAT, "ends within index %zu", entry);
+        if (shift == 28 && byte > 0x0f) break;
+        v |= (uint32_t)(byte & 0x7f) << shift;
+        if (byte & 0x80) continue;
+        if (byte == 0 && shift > 0)
+            return omm_raise(OMM_ERR_REFUSED_FORMAT, "index %zu is no minimal varint", entry);
+        *gap = v;
+        return OMM_OK;
+    }
+    return omm_raise(OMM_ERR_REFUSED_FORMAT, "index %zu is over 32 bits", entry);
+}
+
+static omm_err gaps_read(kept *k, omm_reader *in, size_t n) {
+    uint64_t next = 0; /* the lowest index the next entry can have */
+    for (size_t i = 0; i < k->count; i++) {
+        uint32_t gap;
+        OMM_TRY(gap_read(&gap, in, i));
+        if (next + gap >= n)
+            return omm_raise(OMM_ERR_REFUSED_SHAPE, "index %llu of entry %zu, values are %zu",
+                             (unsigned long long)(next + gap), i, n);
+        k->indices[i] = (uint32_t)(next + gap);
+        next += (uint64_t)gap + 1;
+    }
+    return OMM_OK;
+}
+
+static omm_err bitmap_read(kept *k, omm_reader *in, size_t n) {
+    omm_bytes map = omm_read_bytes(in, bitmap_bytes(n));
+    if (in->failed) return omm_raise(OMM_ERR_REFUSED_FORMAT, "ends within the bitmap");
+    size_t count = 0;
+    for (size_t i = 0; i < map.size * 8; i++) {
+        if (!(map.data[i / 8] >> (i % 8) & 1)) continue;
+        if (i >= n) return omm_raise(OMM_ERR_REFUSED_SHAPE, "bitmap has bit %zu of %zu", i, n);
+        if (count == k->count)
+            return omm_raise(OMM_ERR_REFUSED_FORMAT, "bitmap has over %zu bits set", k->count);
+        k->indices[count++] = (uint32_t)i;
+    }
+    if (count != k->count)
+        return omm_raise(OMM_ERR_REFUSED_FORMAT, "bitmap has %zu bits set, not %zu", count,
+                         k->count);
+    return OMM_OK;
+}
+
+omm_err index_read(kept *k, omm_reader *in, index_coding coding, size_t n) {
+    OMM_ASSERT(coding == INDEX_GAPS || coding == INDEX_BITMAP);
+    if (coding == INDEX_GAPS)
+        OMM_TRY(gaps_read(k, in, n));
+    else
+        OMM_TRY(bitmap_read(k, in, n));
+    size_t bytes;
+    if (index_choose(&bytes, k, n) != coding)
+        return omm_raise(OMM_ERR_REFUSED_FORMAT, "indices are in the longer of the two codings");
+    return OMM_OK;
+}
