@@ -1,7 +1,12 @@
 /* json.h - JSON in, JSON out, in one spelling, over jansson's json_t.
  *
  * Canonical spelling: keys sorted by bytes, no spaces, UTF-8 unescaped, reals as %.17g, one final
- * newline.  Equal values give equal bytes.
+ * newline.  Equal values give equal bytes.  A real with a whole value keeps ".0", so that it stays a
+ * real when read back; -0.0 keeps its sign.
+ *
+ * jansson's lexer reads past its buffer when an allocation fails inside it.  So jansson gets memory
+ * or the process ends with a message: its values are never NULL for want of memory, and the
+ * documents that we parse are limited in size.
  *
  * Depends on: err, bytes, file; jansson.  Threads: a json_t belongs to one thread at a time.
  */
@@ -16,17 +21,28 @@
 #include <stdint.h>
 
 /* Parse one document; `name` (file name, "line 12 of x.jsonl") stands in error messages.
- * Refuses duplicate keys, NaN and infinity, and trailing bytes.  Caller decrefs.
- * Errors: FORMAT (with line and column), TOO_BIG (over 64 MiB), NOMEM. */
+ * Refuses duplicate keys, NaN and infinity, and trailing bytes.  Any value may stand alone.  Caller decrefs.
+ * Errors: FORMAT (with line and column; also nesting over 2048), TOO_BIG (over 64 MiB). */
 OMM_CHECKED omm_err omm_json_parse(json_t **out, omm_bytes text, const char *name);
+/* The same for a file.  Errors: NOT_FOUND, IO, FORMAT, TOO_BIG (over bytes_max), NOMEM. */
 OMM_CHECKED omm_err omm_json_load(json_t **out, const char *path, size_t bytes_max);
 
-/* Append the canonical spelling.  Errors: NOMEM, TOO_BIG, NUMERIC (a real is not finite). */
+/* Append the canonical spelling.  Errors: NOMEM, TOO_BIG, FORMAT (value is NULL or cyclic).
+ * On error the buffer is unchanged. */
 OMM_CHECKED omm_err omm_json_write(omm_buf *out, const json_t *value);
 /* Indented by two, keys sorted: for files that people read.  Deterministic too. */
 OMM_CHECKED omm_err omm_json_write_pretty(omm_buf *out, const json_t *value);
 /* omm_json_write_pretty to a file, atomically. */
 OMM_CHECKED omm_err omm_json_save(const char *path, const json_t *value);
+
+/* Set a member; an existing one is replaced.  `omm_json_set` takes the reference.
+ * Errors: FORMAT (text or key is not UTF-8; NULL for a value), NUMERIC (not finite). */
+OMM_CHECKED omm_err omm_json_set(json_t *object, const char *key, json_t *taken);
+OMM_CHECKED omm_err omm_json_set_str(json_t *object, const char *key, const char *text);
+OMM_CHECKED omm_err omm_json_set_int(json_t *object, const char *key, int64_t value);
+OMM_CHECKED omm_err omm_json_set_real(json_t *object, const char *key, double value);
+OMM_CHECKED omm_err omm_json_set_bool(json_t *object, const char *key, bool value);
+OMM_CHECKED omm_err omm_json_set_digest(json_t *object, const char *key, const uint8_t digest[32]);
 
 /* Typed access to members; errors name the member and what was found.
  * Errors: NOT_FOUND (missing), FORMAT (another type, or out of range). */

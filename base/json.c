@@ -1,0 +1,215 @@
+#include "omm/json.h"
+#include "omm/file.h"
+#include "omm/mem.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PARSE_BYTES_MAX ((size_t)64 << 20)
+#define WRITE_FLAGS (JSON_SORT_KEYS | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17))
+
+/* See the header: jansson 2.14 does not survive a failed allocation in its lexer. */
+static void *alloc_or_end(size_t size) {
+    void *ptr = malloc(size);
+    if (!ptr) {
+        fprintf(stderr, "json: out of memory for %zu bytes\n", size);
+        abort();
+    }
+    return ptr;
+}
+
+/* Before main, so that no value is made by one allocator and freed by another. */
+__attribute__((constructor)) static void take_over_allocation(void) {
+    json_set_alloc_funcs(alloc_or_end, free);
+}
+
+/* --- parse --- */
+
+omm_err omm_json_parse(json_t **out, omm_bytes text, const char *name) {
+    if (text.size > PARSE_BYTES_MAX)
+        return omm_raise(OMM_ERR_TOO_BIG, "%s: JSON of %zu bytes, limit %zu", name, text.size,
+                         PARSE_BYTES_MAX);
+    json_error_t e;
+    const char *data = text.size > 0 ? (const char *)text.data : ""; /* jansson refuses NULL */
+    json_t *value = json_loadb(data, text.size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
+    if (!value) return omm_raise(OMM_ERR_FORMAT, "%s:%d:%d: %s", name, e.line, e.column, e.text);
+    *out = value;
+    return OMM_OK;
+}
+
+omm_err omm_json_load(json_t **out, const char *path, size_t bytes_max) {
+    omm_buf text;
+    omm_buf_init(&text, bytes_max);
+    omm_err err = omm_file_read(&text, path);
+    if (err == OMM_OK) err = omm_json_parse(out, omm_buf_view(&text), path);
+    omm_buf_fini(&text);
+    return err;
+}
+
+/* --- write --- */
+
+typedef struct writer {
+    omm_buf *out;
+    omm_err err;
+} writer;
+
+static int write_piece(const char *data, size_t size, void *ud) {
+    writer *w = ud;
+    w->err = omm_buf_append(w->out, data, size);
+    return w->err == OMM_OK ? 0 : -1;
+}
+
+static omm_err write_with(omm_buf *out, const json_t *value, size_t flags) {
+    writer w = {out, OMM_OK};
+    size_t size_before = out->size;
+    int rc = value ? json_dump_callback(value, write_piece, &w, WRITE_FLAGS | flags) : -1;
+    if (rc == 0) w.err = omm_buf_append(out, "\n", 1);
+    if (rc != 0 && w.err == OMM_OK)
+        w.err = omm_raise(OMM_ERR_FORMAT, "value has no JSON spelling: %s",
+                          value ? "it contains itself" : "NULL");
+    if (w.err != OMM_OK) out->size = size_before;
+    return w.err;
+}
+
+omm_err omm_json_write(omm_buf *out, const json_t *value) {
+    return write_with(out, value, JSON_COMPACT);
+}
+
+omm_err omm_json_write_pretty(omm_buf *out, const json_t *value) {
+    return write_with(out, value, JSON_INDENT(2));
+}
+
+omm_err omm_json_save(const char *path, const json_t *value) {
+    omm_buf text;
+    omm_buf_init(&text, SIZE_MAX);
+    omm_err err = omm_json_write_pretty(&text, value);
+    if (err == OMM_OK) err = omm_file_write(path, omm_buf_view(&text), 0644);
+    omm_buf_fini(&text);
+    return err;
+}
+
+/* --- members in --- */
+
+omm_err omm_json_set(json_t *object, const char *key, json_t *taken) {
+    if (json_object_set_new(object, key, taken) == 0) return OMM_OK;
+    return omm_raise(OMM_ERR_FORMAT, "member \"%s\": not a JSON value, or the key is not UTF-8",
+                     key);
+}
+
+omm_err omm_json_set_str(json_t *object, const char *key, const char *text) {
+    return omm_json_set(object, key, json_string(text));
+}
+
+omm_err omm_json_set_int(json_t *object, const char *key, int64_t value) {
+    return omm_json_set(object, key, json_integer(value));
+}
+
+omm_err omm_json_set_real(json_t *object, const char *key, double value) {
+    if (!isfinite(value))
+        return omm_raise(OMM_ERR_NUMERIC, "member \"%s\": not a finite number", key);
+    return omm_json_set(object, key, json_real(value));
+}
+
+omm_err omm_json_set_bool(json_t *object, const char *key, bool value) {
+    return omm_json_set(object, key, json_boolean(value));
+}
+
+omm_err omm_json_set_digest(json_t *object, const char *key, const uint8_t digest[32]) {
+    char hex[65];
+    omm_hex(hex, omm_bytes_of(digest, 32));
+    return omm_json_set_str(object, key, hex);
+}
+
+/* --- members out --- */
+
+static const char *kind_name(const json_t *value) {
+    switch (json_typeof(value)) {
+    case JSON_OBJECT: return "an object";
+    case JSON_ARRAY: return "an array";
+    case JSON_STRING: return "a string";
+    case JSON_INTEGER: return "an integer";
+    case JSON_REAL: return "a real number";
+    case JSON_TRUE: return "true";
+    case JSON_FALSE: return "false";
+    case JSON_NULL: return "null";
+    }
+    return "something else";
+}
+
+static omm_err get_member(json_t **out, const json_t *object, const char *key) {
+    if (!json_is_object(object))
+        return omm_raise(OMM_ERR_FORMAT, "member \"%s\": looked for in %s, not an object", key,
+                         object ? kind_name(object) : "nothing");
+    *out = json_object_get(object, key);
+    if (!*out) return omm_raise(OMM_ERR_NOT_FOUND, "member \"%s\" is missing", key);
+    return OMM_OK;
+}
+
+static omm_err raise_kind(const char *key, const char *want, const json_t *found) {
+    return omm_raise(OMM_ERR_FORMAT, "member \"%s\": want %s, found %s", key, want,
+                     kind_name(found));
+}
+
+omm_err omm_json_get_str(const char **out, const json_t *object, const char *key) {
+    json_t *value;
+    OMM_TRY(get_member(&value, object, key));
+    if (!json_is_string(value)) return raise_kind(key, "a string", value);
+    *out = json_string_value(value);
+    return OMM_OK;
+}
+
+omm_err omm_json_get_int(int64_t *out, const json_t *object, const char *key, int64_t min,
+                         int64_t max) {
+    json_t *value;
+    OMM_TRY(get_member(&value, object, key));
+    if (!json_is_integer(value)) return raise_kind(key, "an integer", value);
+    int64_t number = json_integer_value(value);
+    if (number < min || number > max)
+        return omm_raise(OMM_ERR_FORMAT,
+                         "member \"%s\": %" PRId64 " is not from %" PRId64 " to %" PRId64, key,
+                         number, min, max);
+    *out = number;
+    return OMM_OK;
+}
+
+omm_err omm_json_get_real(double *out, const json_t *object, const char *key) {
+    json_t *value;
+    OMM_TRY(get_member(&value, object, key));
+    if (!json_is_number(value)) return raise_kind(key, "a number", value);
+    *out = json_number_value(value);
+    return OMM_OK;
+}
+
+omm_err omm_json_get_bool(bool *out, const json_t *object, const char *key) {
+    json_t *value;
+    OMM_TRY(get_member(&value, object, key));
+    if (!json_is_boolean(value)) return raise_kind(key, "true or false", value);
+    *out = json_is_true(value);
+    return OMM_OK;
+}
+
+omm_err omm_json_get_object(json_t **out, const json_t *object, const char *key) {
+    json_t *value;
+    OMM_TRY(get_member(&value, object, key));
+    if (!json_is_object(value)) return raise_kind(key, "an object", value);
+    *out = value;
+    return OMM_OK;
+}
+
+omm_err omm_json_get_array(json_t **out, const json_t *object, const char *key) {
+    json_t *value;
+    OMM_TRY(get_member(&value, object, key));
+    if (!json_is_array(value)) return raise_kind(key, "an array", value);
+    *out = value;
+    return OMM_OK;
+}
+
+omm_err omm_json_get_digest(uint8_t out[32], const json_t *object, const char *key) {
+    const char *hex;
+    OMM_TRY(omm_json_get_str(&hex, object, key));
+    if (omm_unhex(out, 32, hex) == OMM_OK) return OMM_OK;
+    return omm_raise(OMM_ERR_FORMAT, "member \"%s\": want 64 lower-case hex digits", key);
+}

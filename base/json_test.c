@@ -1,0 +1,277 @@
+#include "omm/file.h"
+#include "omm/json.h"
+#include "omm/mem.h"
+#include "omm_test.h"
+
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+static json_t *parse(const char *text) {
+    json_t *value = NULL;
+    CHECK_OK(omm_json_parse(&value, omm_bytes_str(text), "test"));
+    return value;
+}
+
+static void check_written(const json_t *value, const char *want) {
+    omm_buf buf;
+    omm_buf_init(&buf, 10000);
+    CHECK_OK(omm_json_write(&buf, value));
+    if (!omm_bytes_equal(omm_buf_view(&buf), omm_bytes_str(want)))
+        fprintf(stderr, "written: %.*s", (int)buf.size, (const char *)buf.data);
+    CHECK(omm_bytes_equal(omm_buf_view(&buf), omm_bytes_str(want)));
+    omm_buf_fini(&buf);
+}
+
+/* Text in, canonical text out; and the canonical text is its own canonical text. */
+static void canonical_spelling(void) {
+    static const char *const table[][2] = {
+        {" { \"b\" : 1 , \"a\" : [ true , null ] } ", "{\"a\":[true,null],\"b\":1}\n"},
+        {"{\"\xc3\xa4\":1,\"z\":2,\"Z\":3,\"\":4,\"zz\":5}",
+         "{\"\":4,\"Z\":3,\"z\":2,\"zz\":5,\"\xc3\xa4\":1}\n"},
+        {"\"\\u00e4\\/\\u001f\\n\\\"\\\\\\u007f\"", "\"\xc3\xa4/\\u001F\\n\\\"\\\\\x7f\"\n"},
+        {"\"\\ud83d\\ude00\"", "\"\xf0\x9f\x98\x80\"\n"},
+        {"[0.1,1.0,1e0,100e-2,-0.0,1e300,1E+22,5e-324]",
+         "[0.10000000000000001,1.0,1.0,1.0,-0.0,1.0000000000000001e300,1e22,"
+         "4.9406564584124654e-324]\n"},
+        {"[9223372036854775807,-9223372036854775808,0,-0]",
+         "[9223372036854775807,-9223372036854775808,0,0]\n"},
+        {"{}", "{}\n"},
+        {"[]", "[]\n"},
+        {"7", "7\n"},
+        {"{\"a\":{\"d\":1,\"c\":2}}", "{\"a\":{\"c\":2,\"d\":1}}\n"},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        json_t *value = parse(table[i][0]);
+        check_written(value, table[i][1]);
+        json_t *again = parse(table[i][1]);
+        CHECK(json_equal(value, again));
+        check_written(again, table[i][1]);
+        json_decref(value);
+        json_decref(again);
+    }
+}
+
+static void pretty_spelling(void) {
+    json_t *value = parse("{\"b\":[1,{\"y\":2,\"x\":3}],\"a\":{}}");
+    static const char want[] = "{\n  \"a\": {},\n  \"b\": [\n    1,\n    {\n      \"x\": 3,\n"
+                               "      \"y\": 2\n    }\n  ]\n}\n";
+    char dir[] = "/tmp/omm_json_test_XXXXXX";
+    char path[OMM_PATH_MAX];
+    CHECK(mkdtemp(dir) != NULL);
+    CHECK_OK(omm_path_join(path, dir, "v.json"));
+    CHECK_OK(omm_json_save(path, value));
+    omm_buf buf;
+    omm_buf_init(&buf, 1000);
+    CHECK_OK(omm_file_read(&buf, path));
+    CHECK(omm_bytes_equal(omm_buf_view(&buf), omm_bytes_str(want)));
+    omm_buf_fini(&buf);
+    json_t *loaded = NULL;
+    CHECK_OK(omm_json_load(&loaded, path, 1000));
+    CHECK(json_equal(value, loaded));
+    json_decref(loaded);
+    loaded = NULL;
+    CHECK_ERR(omm_json_load(&loaded, path, 10), OMM_ERR_TOO_BIG);
+    CHECK_OK(omm_file_write(path, omm_bytes_str("{\"a\":1,\n \"b\" 2}"), 0644));
+    CHECK_ERR(omm_json_load(&loaded, path, 100), OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "v.json:2:6: ':' expected near '2'") != NULL);
+    CHECK_OK(omm_file_remove(path));
+    CHECK_ERR(omm_json_load(&loaded, path, 100), OMM_ERR_NOT_FOUND);
+    CHECK(loaded == NULL);
+    CHECK_OK(omm_dir_remove(dir));
+    json_decref(value);
+}
+
+static void malformed_text_is_refused(void) {
+    static const char *const refused[][2] = {
+        {"", "t:1:0: "},
+        {"{", "t:1:1: "},
+        {"{} x", "t:1:4: end of file expected near 'x'"},
+        {"{\"a\":1,\"a\":2}", "t:1:10: duplicate object key near '\"a\"'"},
+        {"[NaN]", "t:1:4: invalid token near 'NaN'"},
+        {"[nan]", "t:1:4: invalid token near 'nan'"},
+        {"[Infinity]", "t:1:9: invalid token"},
+        {"[-Infinity]", "t:1:2: invalid token"},
+        {"[1e999]", "t:1:6: real number overflow"},
+        {"[9223372036854775808]", "t:1:20: too big integer"},
+        {"[01]", "t:1:2: invalid token"},
+        {"[1,]", "t:1:4: unexpected token"},
+        {"['a']", "t:1:2: invalid token"},
+        {"[\"\xff\"]", "t:1:2: unable to decode byte 0xff"},
+        {"[\"\xc0\x80\"]", "unable to decode byte 0xc0"},
+        {"[\"\\u0000\"]", "\\u0000 is not allowed"},
+        {"[\"\\ud800\"]", "invalid Unicode"},
+        {"[\"a\nb\"]", "unexpected newline"},
+        {"[1] // c", "end of file expected"},
+        {"\xef\xbb\xbf{}", "invalid token"},
+    };
+    json_t *value = NULL;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        CHECK_ERR(omm_json_parse(&value, omm_bytes_str(refused[i][0]), "t"), OMM_ERR_FORMAT);
+        if (!strstr(omm_err_sentence(), refused[i][1]))
+            fprintf(stderr, "said: %s\n", omm_err_sentence());
+        CHECK(strstr(omm_err_sentence(), refused[i][1]) != NULL);
+    }
+    CHECK_ERR(omm_json_parse(&value, omm_bytes_of("{}\0", 3), "t"), OMM_ERR_FORMAT);
+    CHECK_ERR(omm_json_parse(&value, omm_bytes_of(NULL, 0), "t"), OMM_ERR_FORMAT);
+    CHECK_ERR(omm_json_parse(&value, omm_bytes_of("", (64u << 20) + 1), "t"), OMM_ERR_TOO_BIG);
+    char deep[10000];
+    memset(deep, '[', sizeof deep);
+    CHECK_ERR(omm_json_parse(&value, omm_bytes_of(deep, sizeof deep), "t"), OMM_ERR_FORMAT);
+    CHECK(value == NULL);
+}
+
+/* Every truncation is refused, every flipped bit is parsed or refused and stays in bounds. */
+static void damaged_text_stays_in_bounds(void) {
+    static const char text[] = "{\"a\":[1,2.5,true,null,\"\\u00e4\xc3\xa4\"],\"b\":{\"c\":-1e-5}}";
+    size_t size = sizeof text - 1;
+    for (size_t cut = 0; cut < size; cut++) {
+        uint8_t *exact = omm_alloc(cut, 1);
+        memcpy(exact, text, cut);
+        json_t *value = NULL;
+        CHECK_ERR(omm_json_parse(&value, omm_bytes_of(exact, cut), "t"), OMM_ERR_FORMAT);
+        omm_free(exact);
+    }
+    uint8_t *flipped = omm_alloc(size, 1);
+    for (size_t bit = 0; bit < size * 8; bit++) {
+        memcpy(flipped, text, size);
+        flipped[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        json_t *value = NULL;
+        omm_err err = omm_json_parse(&value, omm_bytes_of(flipped, size), "t");
+        CHECK(err == OMM_OK || err == OMM_ERR_FORMAT);
+        if (err == OMM_OK) json_decref(value);
+    }
+    omm_free(flipped);
+}
+
+static void members_are_typed(void) {
+    json_t *o =
+        parse("{\"s\":\"text\",\"i\":5,\"r\":1.5,\"b\":true,\"o\":{},\"a\":[],\"n\":null,"
+              "\"d\":\"000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1eff\","
+              "\"D\":\"000102030405060708090A0B0C0D0E0F101112131415161718191a1b1c1d1eff\"}");
+    const char *s = NULL;
+    int64_t i = 0;
+    double r = 0;
+    bool b = false;
+    json_t *child = NULL;
+    uint8_t d[32] = {1};
+    CHECK_OK(omm_json_get_str(&s, o, "s"));
+    CHECK(strcmp(s, "text") == 0);
+    CHECK_OK(omm_json_get_int(&i, o, "i", 5, 5));
+    CHECK_EQ(i, 5);
+    CHECK_OK(omm_json_get_real(&r, o, "r"));
+    CHECK(r > 1.4 && r < 1.6);
+    CHECK_OK(omm_json_get_real(&r, o, "i"));
+    CHECK_EQ((int)r, 5);
+    CHECK_OK(omm_json_get_bool(&b, o, "b"));
+    CHECK(b);
+    CHECK_OK(omm_json_get_object(&child, o, "o"));
+    CHECK_OK(omm_json_get_array(&child, o, "a"));
+    CHECK_ERR(omm_json_get_digest(d, o, "D"), OMM_ERR_FORMAT);
+    CHECK_EQ(d[0], 1);
+    CHECK_OK(omm_json_get_digest(d, o, "d"));
+    CHECK_EQ(d[30], 0x1e);
+    CHECK_EQ(d[31], 0xff);
+
+    CHECK_ERR(omm_json_get_str(&s, o, "none"), OMM_ERR_NOT_FOUND);
+    CHECK(strcmp(omm_err_sentence(), "member \"none\" is missing") == 0);
+    CHECK_ERR(omm_json_get_int(&i, o, "s", 0, 9), OMM_ERR_FORMAT);
+    CHECK(strcmp(omm_err_sentence(), "member \"s\": want an integer, found a string") == 0);
+    CHECK_ERR(omm_json_get_int(&i, o, "i", 6, 9), OMM_ERR_FORMAT);
+    CHECK(strcmp(omm_err_sentence(), "member \"i\": 5 is not from 6 to 9") == 0);
+    CHECK_ERR(omm_json_get_int(&i, o, "i", 0, 4), OMM_ERR_FORMAT);
+    CHECK_ERR(omm_json_get_int(&i, o, "r", 0, 9), OMM_ERR_FORMAT);
+    CHECK_ERR(omm_json_get_str(&s, o, "n"), OMM_ERR_FORMAT);
+    CHECK_ERR(omm_json_get_real(&r, o, "s"), OMM_ERR_FORMAT);
+    CHECK_ERR(omm_json_get_bool(&b, o, "i"), OMM_ERR_FORMAT);
+    CHECK_ERR(omm_json_get_object(&child, o, "a"), OMM_ERR_FORMAT);
+    CHECK_ERR(omm_json_get_array(&child, o, "o"), OMM_ERR_FORMAT);
+    CHECK_ERR(omm_json_get_digest(d, o, "s"), OMM_ERR_FORMAT);
+    CHECK_ERR(omm_json_get_digest(d, o, "b"), OMM_ERR_FORMAT);
+    CHECK_ERR(omm_json_get_str(&s, child, "x"), OMM_ERR_FORMAT);
+    CHECK(strcmp(omm_err_sentence(), "member \"x\": looked for in an array, not an object") == 0);
+    CHECK_ERR(omm_json_get_str(&s, NULL, "x"), OMM_ERR_FORMAT);
+    json_decref(o);
+}
+
+static void members_are_set(void) {
+    json_t *o = json_object();
+    uint8_t digest[32] = {0xab};
+    CHECK_OK(omm_json_set_str(o, "s", "x"));
+    CHECK_OK(omm_json_set_int(o, "i", INT64_MIN));
+    CHECK_OK(omm_json_set_real(o, "r", 2));
+    CHECK_OK(omm_json_set_bool(o, "b", false));
+    CHECK_OK(omm_json_set(o, "a", json_array()));
+    CHECK_OK(omm_json_set_digest(o, "d", digest));
+    static const char want[] =
+        "{\"a\":[],\"b\":false,"
+        "\"d\":\"ab00000000000000000000000000000000000000000000000000000000000000\","
+        "\"i\":-9223372036854775808,\"r\":2.0,\"s\":\"x\"}\n";
+    check_written(o, want);
+    double nan = strtod("nan", NULL);
+    double inf = strtod("inf", NULL);
+    CHECK(json_real(nan) == NULL); /* so no json_t holds one */
+    CHECK_ERR(omm_json_set_real(o, "r", nan), OMM_ERR_NUMERIC);
+    CHECK_ERR(omm_json_set_real(o, "r", inf), OMM_ERR_NUMERIC);
+    CHECK_ERR(omm_json_set_real(o, "r", -inf), OMM_ERR_NUMERIC);
+    CHECK_ERR(omm_json_set_str(o, "s", "\xff"), OMM_ERR_FORMAT);
+    CHECK_ERR(omm_json_set_str(o, "\xff", "x"), OMM_ERR_FORMAT);
+    CHECK_ERR(omm_json_set(o, "s", json_real(nan)), OMM_ERR_FORMAT);
+    check_written(o, want);
+    json_decref(o);
+}
+
+static void failed_write_leaves_the_buffer(void) {
+    json_t *value = parse("{\"long\":\"0123456789012345678901234567890123456789\",\"x\":[1,2,3],"
+                          "\"z\":\"0123456789012345678901234567890123456789\","
+                          "\"y\":\"0123456789012345678901234567890123456789\"}");
+    omm_buf buf;
+    size_t n = 1;
+    for (;; n++) {
+        omm_buf_init(&buf, 1000);
+        CHECK_OK(omm_buf_append(&buf, "kept", 4));
+        omm_mem_fail_nth(n);
+        omm_err err = omm_json_write(&buf, value);
+        omm_mem_fail_nth(0);
+        if (err == OMM_OK) break;
+        CHECK_EQ(err, OMM_ERR_NOMEM);
+        CHECK(omm_bytes_equal(omm_buf_view(&buf), omm_bytes_str("kept")));
+        omm_buf_fini(&buf);
+    }
+    CHECK(n > 1);
+    size_t whole = buf.size;
+    omm_buf_fini(&buf);
+    for (size_t max = 4; max < whole; max++) {
+        omm_buf_init(&buf, max);
+        CHECK_OK(omm_buf_append(&buf, "kept", 4));
+        CHECK_ERR(omm_json_write(&buf, value), OMM_ERR_TOO_BIG);
+        CHECK_ERR(omm_json_write_pretty(&buf, value), OMM_ERR_TOO_BIG);
+        CHECK_EQ(buf.size, 4);
+        omm_buf_fini(&buf);
+    }
+    omm_buf_init(&buf, 100);
+    CHECK_ERR(omm_json_write(&buf, NULL), OMM_ERR_FORMAT);
+    json_t *ring = json_array();
+    json_t *inner = json_array();
+    CHECK_EQ(json_array_append(ring, inner), 0);
+    CHECK_EQ(json_array_append(inner, ring), 0);
+    CHECK_ERR(omm_json_write(&buf, ring), OMM_ERR_FORMAT);
+    CHECK_EQ(buf.size, 0);
+    CHECK_EQ(json_array_clear(inner), 0);
+    json_decref(inner);
+    json_decref(ring);
+    omm_buf_fini(&buf);
+    json_decref(value);
+}
+
+int main(void) {
+    canonical_spelling();
+    pretty_spelling();
+    malformed_text_is_refused();
+    damaged_text_stays_in_bounds();
+    members_are_typed();
+    members_are_set();
+    failed_write_leaves_the_buffer();
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}

@@ -1,0 +1,118 @@
+#include "omm/log.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LINE_SIZE 4096u
+
+static const char *const s_level_names[] = {"DEBUG", "INFO", "WARN", "ERROR"};
+static const char *const s_level_words[] = {"debug", "info", "warn", "error"};
+
+/* stdio locks stderr for the call, so lines of several threads do not mix. */
+static void write_to_stderr(void *ud, omm_log_level level, const char *line) {
+    (void)ud;
+    (void)level;
+    fprintf(stderr, "%s\n", line);
+}
+
+omm_log omm_log_stderr(omm_log_level level) {
+    return (omm_log){level, omm_clock_system(), write_to_stderr, NULL};
+}
+
+bool omm_log_wants(const omm_log *log, omm_log_level level) {
+    return log && log->sink && level >= log->level;
+}
+
+bool omm_log_level_parse(omm_log_level *out, const char *name) {
+    for (unsigned i = 0; i < sizeof s_level_words / sizeof *s_level_words; i++) {
+        if (strcmp(name, s_level_words[i]) != 0) continue;
+        *out = (omm_log_level)i;
+        return true;
+    }
+    return false;
+}
+
+/* A line under construction.  A log must not fail, so it has a fixed size and is cut. */
+typedef struct line {
+    char text[LINE_SIZE];
+    size_t size;
+    bool cut;
+} line;
+
+static const char s_cut_mark[] = " cut=true";
+
+static void line_add(line *l, const char *text, size_t size) {
+    size_t room = LINE_SIZE - sizeof s_cut_mark - l->size; /* the mark always fits */
+    if (l->cut || size > room) {
+        l->cut = true;
+        return;
+    }
+    memcpy(l->text + l->size, text, size);
+    l->size += size;
+}
+
+static void line_add_str(line *l, const char *text) {
+    line_add(l, text, strlen(text));
+}
+
+/* '=' too: a value must not look like the next field. */
+static bool needs_quotes(const char *text) {
+    if (!*text) return true;
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c <= ' ' || c == 0x7f || c == '"' || c == '\\' || c == '=') return true;
+    }
+    return false;
+}
+
+static void line_add_quoted(line *l, const char *text) {
+    line_add(l, "\"", 1);
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        char escape[8];
+        if (c == '"' || c == '\\')
+            snprintf(escape, sizeof escape, "\\%c", c);
+        else if (c == '\n')
+            snprintf(escape, sizeof escape, "\\n");
+        else if (c < ' ' || c == 0x7f)
+            snprintf(escape, sizeof escape, "\\u%04x", c);
+        else
+            snprintf(escape, sizeof escape, "%c", c);
+        line_add_str(l, escape);
+    }
+    line_add(l, "\"", 1);
+}
+
+static void line_add_field(line *l, const omm_log_field *field) {
+    line_add(l, " ", 1);
+    line_add_str(l, field->key);
+    line_add(l, "=", 1);
+    if (!field->text) {
+        char number[24];
+        snprintf(number, sizeof number, "%" PRId64, field->number);
+        line_add_str(l, number);
+    } else if (needs_quotes(field->text)) {
+        line_add_quoted(l, field->text);
+    } else {
+        line_add_str(l, field->text);
+    }
+}
+
+void omm_log_write(const omm_log *log, omm_log_level level, const char *event,
+                   const omm_log_field *fields, unsigned count) {
+    if (!omm_log_wants(log, level)) return;
+    line l;
+    l.size = 0;
+    l.cut = false;
+    char when[25];
+    omm_time_iso(when, log->clock.wall_ms(log->clock.ud));
+    line_add_str(&l, when);
+    line_add(&l, " ", 1);
+    line_add_str(&l, s_level_names[level]);
+    line_add(&l, " ", 1);
+    line_add_str(&l, event);
+    for (unsigned i = 0; i < count; i++) line_add_field(&l, &fields[i]);
+    memcpy(l.text + l.size, l.cut ? s_cut_mark : "", l.cut ? sizeof s_cut_mark : 1);
+    log->sink(log->ud, level, l.text);
+}
