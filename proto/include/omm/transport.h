@@ -1,0 +1,105 @@
+/* transport.h - requests and replies between processes or inside one: tcp://, ipc://, inproc://.
+ *
+ *   client --send--> [wire] --> server queue --receive--> exchange --reply--> [wire] --> receive
+ *
+ * One request is in flight per client.  The server takes at most `exchanges_max` requests at a
+ * time; further ones wait in their connections, so memory is bounded by exchanges_max messages.
+ * Messages over `message_bytes_max` are refused before they are looked at: by nng (which closes the
+ * connection; inproc:// does not) and by us.  Time-outs here carry no meaning in the protocol.
+ *
+ * Nothing is ever sent twice by itself: a lost connection ends the exchange with CLOSED, and
+ * whoever sent decides to send again, and counts it.  Connections come back by themselves, with
+ * back-off.
+ *
+ * Connections that the program has not vouched for (omm_exchange_trust) are limited: in number, per
+ * address, and to `idle_ms` without a complete message.
+ *
+ * Depends on: base, wire.h; nng.  Threads: a server's functions may be called from any thread, an
+ * exchange from one at a time; a client belongs to one thread at a time.
+ */
+#ifndef OMM_TRANSPORT_H
+#define OMM_TRANSPORT_H
+
+#include "omm/bytes.h"
+#include "omm/err.h"
+#include "omm/wire.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define OMM_URL_BYTES_MAX 256u
+#define OMM_PEER_SIZE 64u /* "203.0.113.9", "[2001:db8::1]", "local" and a NUL */
+#define OMM_WAIT_FOREVER UINT64_MAX
+
+typedef struct omm_server omm_server;
+typedef struct omm_exchange omm_exchange;
+typedef struct omm_client omm_client;
+
+/* What passed, bodies and OMM_WIRE_OVERHEAD_BYTES each. */
+typedef struct omm_wire_count {
+    uint64_t messages_in, bytes_in;
+    uint64_t messages_out, bytes_out;
+    uint64_t oversize;    /* messages over the limit that we saw (inproc) */
+    uint64_t connections; /* open now (server only) */
+    uint64_t turned_away; /* connections refused by a limit, or closed as idle (server only) */
+} omm_wire_count;
+
+typedef struct omm_server_options {
+    unsigned exchanges_max;      /* requests taken at a time */
+    size_t message_bytes_max;    /* of a request or reply body */
+    unsigned untrusted_max;      /* connections nobody vouched for */
+    unsigned untrusted_per_peer; /* of those, per address; not counted for ipc and inproc */
+    uint64_t idle_ms;            /* without a complete message while untrusted; 0: no limit */
+} omm_server_options;
+/* 16, OMM_MESSAGE_BYTES_MAX, 256, 8, 30,000. */
+omm_server_options omm_server_options_default(void);
+
+/* Errors: NOMEM, IO. */
+OMM_CHECKED omm_err omm_server_open(omm_server **out, const omm_server_options *options);
+/* Ends waiting receives with CLOSED; exchanges not answered must not be used after it. */
+void omm_server_close(omm_server *server);
+/* May be called for several urls.  "tcp://127.0.0.1:0" takes a free port.
+ * Errors: CONFIG (not a url of the three kinds), EXISTS (address in use), IO, NOMEM. */
+OMM_CHECKED omm_err omm_server_listen(omm_server *server, const char *url);
+/* The tcp port that was bound last; 0 when none. */
+unsigned omm_server_port(const omm_server *server);
+
+/* Wait for the next request.  `request` is valid until the exchange is answered or dropped.
+ * Errors: TIMEOUT, CLOSED; REFUSED_SIZE: *out is set, `request` is empty, and the exchange must be
+ * answered (with a refusal) or dropped like any other. */
+OMM_CHECKED omm_err omm_server_receive(omm_exchange **out, omm_bytes *request, omm_server *server,
+                                       uint64_t timeout_ms);
+/* Address of the peer without its port; "local" for ipc and inproc. */
+const char *omm_exchange_peer(const omm_exchange *exchange);
+/* Vouch for the connection this request came on: its limits are lifted. */
+void omm_exchange_trust(omm_exchange *exchange);
+/* Answer and end the exchange, also on error.  Errors: NOMEM, TOO_BIG, IO (the peer is gone). */
+OMM_CHECKED omm_err omm_exchange_reply(omm_exchange *exchange, omm_bytes reply);
+/* End the exchange without an answer. */
+void omm_exchange_drop(omm_exchange *exchange);
+void omm_server_count(omm_wire_count *out, omm_server *server);
+
+typedef struct omm_client_options {
+    size_t message_bytes_max;
+    uint32_t reconnect_min_ms, reconnect_max_ms; /* doubles from one to the other */
+} omm_client_options;
+/* OMM_MESSAGE_BYTES_MAX, 100, 10,000. */
+omm_client_options omm_client_options_default(void);
+
+/* Connect in the background, now and whenever the connection is lost; a peer that is not there yet
+ * is no error.  Errors: CONFIG (url), NOMEM, IO. */
+OMM_CHECKED omm_err omm_client_open(omm_client **out, const char *url,
+                                    const omm_client_options *options);
+void omm_client_close(omm_client *client);
+/* Start a request; one still in flight is given up.  Errors: NOMEM, TOO_BIG, IO. */
+OMM_CHECKED omm_err omm_client_send(omm_client *client, omm_bytes request);
+/* Wait for the reply; `reply` is valid until the next send or close.  TIMEOUT leaves the request in
+ * flight, so receive may be called again.  Errors: TIMEOUT, CLOSED (connection lost: send again),
+ * REFUSED_SIZE, STATE (nothing was sent), NOMEM, IO. */
+OMM_CHECKED omm_err omm_client_receive(omm_bytes *reply, omm_client *client, uint64_t timeout_ms);
+/* A request is in flight (sent or waiting for a connection) and has no result yet. */
+bool omm_client_is_waiting(omm_client *client);
+void omm_client_count(omm_wire_count *out, omm_client *client);
+
+#endif
