@@ -54,7 +54,7 @@ omm_err omm_buf_append(omm_buf *buf, const void *data, size_t size) {
 omm_err omm_buf_extend(omm_buf *buf, uint8_t **added, size_t size) {
     OMM_TRY(omm_buf_reserve(buf, size));
     *added = buf->data ? buf->data + buf->size : NULL; /* NULL only where size is 0 */
-    if (size > 0) memset(buf->data + buf->size, 0, size);
+    if (*added) memset(*added, 0, size);
     buf->size += size;
     return OMM_OK;
 }
@@ -242,6 +242,7 @@ omm_err omm_unhex(uint8_t *out, size_t size, const char *hex) {
         return omm_raise(OMM_ERR_FORMAT, "want %zu lower-case hex digits, found \"%.80s\"",
                          2 * size, hex);
     for (size_t i = 0; i < size; i++)
-        out[i] = (uint8_t)(hex_digit(hex[2 * i]) << 4 | hex_digit(hex[2 * i + 1]));
+        out[i] =
+            (uint8_t)((unsigned)hex_digit(hex[2 * i]) << 4 | (unsigned)hex_digit(hex[2 * i + 1]));
     return OMM_OK;
 }

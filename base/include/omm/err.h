@@ -67,12 +67,21 @@ const char *omm_err_detail(void);
 /* The sentence alone, for a user or a peer (no source place).  Borrowed, same lifetime. */
 const char *omm_err_sentence(void);
 
+/* On in every build.  One condition each: OMM_ASSERT(a); OMM_ASSERT(b). */
+#define OMM_ASSERT(cond) ((cond) ? (void)0 : omm_assert_failed(#cond, __FILE__, __LINE__))
+_Noreturn void omm_assert_failed(const char *cond, const char *file, int line);
+
 /* Record a detail and return `err`, so a caller writes: return omm_raise(OMM_ERR_IO, ...).
  * The arguments may be omm_err_sentence() itself, to add to it.  The sentence is one line: control
  * characters in it (a peer's text, a file name) become '?'; over about 2 kB it is cut. */
-#define omm_raise(err, ...) omm_raise_at((err), __FILE__, __LINE__, __VA_ARGS__)
+#define omm_raise(err, ...) omm_raised(omm_raise_at((err), __FILE__, __LINE__, __VA_ARGS__))
 omm_err omm_raise_at(omm_err err, const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+/* Says to compilers and analysers that a raise never gives OMM_OK. */
+static inline omm_err omm_raised(omm_err err) {
+    OMM_ASSERT(err != OMM_OK);
+    return err;
+}
 
 /* Return early when `expr` fails; the detail of the first raise is kept. */
 #define OMM_TRY(expr)                                                                              \
@@ -87,9 +96,5 @@ omm_err omm_raise_at(omm_err err, const char *file, int line, const char *fmt, .
         err = (expr);                                                                              \
         if (err != OMM_OK) goto out;                                                               \
     } while (0)
-
-/* On in every build.  One condition each: OMM_ASSERT(a); OMM_ASSERT(b). */
-#define OMM_ASSERT(cond) ((cond) ? (void)0 : omm_assert_failed(#cond, __FILE__, __LINE__))
-_Noreturn void omm_assert_failed(const char *cond, const char *file, int line);
 
 #endif
