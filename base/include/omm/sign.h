@@ -50,12 +50,15 @@ OMM_CHECKED omm_err omm_key_load(omm_key *out, const char *path);
  * 8 bytes of omm_key_id.  `comment` goes in the trusted comment and is signed too.
  * The public key text is what `minisign -P` takes. */
 #define OMM_MINISIGN_PUBLIC_SIZE 57u /* 56 base64 characters and a NUL */
+/* Errors of the parser: FORMAT, also when the key id is not the one above: our keys only. */
 void omm_minisign_public(char out[OMM_MINISIGN_PUBLIC_SIZE], const omm_public_key *key);
 OMM_CHECKED omm_err omm_minisign_public_parse(omm_public_key *out, const char *text);
-/* Appends the text of a .minisig file.  Errors: NOMEM, TOO_BIG. */
+/* Appends the text of a .minisig file.  Errors: NOMEM, TOO_BIG (also a comment over 8000 bytes),
+ * FORMAT (a control character in the comment). */
 OMM_CHECKED omm_err omm_minisign_sign(omm_buf *out, const omm_key *key, omm_bytes data,
                                       const char *comment);
-/* Check `sig_text` over `data` with `key`.  Errors: FORMAT, SIGNATURE. */
+/* Check `sig_text` over `data` with `key`; both signatures in it count, and its key id must be the
+ * key's.  Errors: FORMAT, SIGNATURE. */
 OMM_CHECKED omm_err omm_minisign_verify(const omm_public_key *key, omm_bytes sig_text,
                                         omm_bytes data);
 
