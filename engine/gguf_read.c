@@ -59,7 +59,7 @@ static omm_err read_elements(omm_gguf_kv *kv, omm_reader *r) {
     size_t begin = r->at;
     if (kv->element == OMM_GGUF_STRING) {
         for (uint64_t i = 0; i < kv->count; i++) {
-            omm_bytes text;
+            omm_bytes text = {0};
             OMM_TRY(read_string(&text, r, OMM_GGUF_STRING_MAX, "string in an array"));
         }
     } else {
@@ -120,10 +120,10 @@ static omm_err read_dims(omm_gguf_tensor *t, omm_reader *r) {
 }
 
 static omm_err read_tensor(omm_gguf_tensor *t, uint64_t *bytes, omm_reader *r) {
-    omm_bytes name;
+    omm_bytes name = {0};
     OMM_TRY(read_string(&name, r, OMM_GGUF_NAME_MAX - 1, "tensor name"));
     OMM_TRY(check_name(name, "tensor name"));
-    memcpy(t->name, name.data, name.size);
+    for (size_t i = 0; i < name.size; i++) t->name[i] = (char)name.data[i];
     OMM_TRY(read_dims(t, r));
     uint32_t type = omm_read_u32(r);
     t->offset = omm_read_u64(r);
@@ -278,7 +278,7 @@ omm_err omm_gguf_open_bytes(omm_gguf *gguf, omm_bytes file) {
 }
 
 omm_err omm_gguf_open(omm_gguf *gguf, const char *path) {
-    omm_map map;
+    omm_map map = {0};
     OMM_TRY(omm_map_open(&map, path));
     omm_err err = omm_gguf_open_bytes(gguf, map.view);
     if (err != OMM_OK) {

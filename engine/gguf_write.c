@@ -162,7 +162,7 @@ static omm_err append_file(omm_buf *out, const omm_gguf_writer *w) {
         OMM_TRY(omm_buf_append(out, data.data, data.size));
         OMM_TRY(append_padding(out, begin, w->alignment));
     }
-    omm_gguf check;
+    omm_gguf check = {0};
     OMM_TRY(omm_gguf_open_bytes(&check, omm_bytes_of(out->data + begin, out->size - begin)));
     omm_gguf_close(&check);
     return OMM_OK;

@@ -180,7 +180,7 @@ static omm_err load(omm_lora *lora, const omm_gguf *g, const omm_lora_shape *sha
         OMM_TRY(check_tensor(&spec, &g->tensors[i], shape));
     /* The format reads a missing or zero alpha as a scale of 1. */
     if (spec.alpha == 0.0f) spec.alpha = (float)spec.rank;
-    omm_lora made;
+    omm_lora made = {0};
     OMM_TRY(omm_lora_init(&made, &spec, shape));
     omm_err err = fill(&made, g);
     if (err != OMM_OK) {
@@ -192,7 +192,7 @@ static omm_err load(omm_lora *lora, const omm_gguf *g, const omm_lora_shape *sha
 }
 
 omm_err omm_lora_load(omm_lora *lora, omm_bytes file, const omm_lora_shape *shape) {
-    omm_gguf g;
+    omm_gguf g = {0};
     OMM_TRY(omm_gguf_open_bytes(&g, file));
     omm_err err = load(lora, &g, shape);
     omm_gguf_close(&g);
@@ -200,7 +200,7 @@ omm_err omm_lora_load(omm_lora *lora, omm_bytes file, const omm_lora_shape *shap
 }
 
 omm_err omm_lora_load_file(omm_lora *lora, const char *path, const omm_lora_shape *shape) {
-    omm_gguf g;
+    omm_gguf g = {0};
     OMM_TRY(omm_gguf_open(&g, path));
     omm_err err = load(lora, &g, shape);
     omm_gguf_close(&g);

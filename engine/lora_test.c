@@ -1,0 +1,347 @@
+/* lora_test.c - the flat vector's order, the file's round trip, and adapters that do not fit. */
+#include "omm/lora.h"
+#include "omm/mem.h"
+
+#include "omm_test.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { FILE_MAX = 1 << 20 };
+
+static omm_lora_shape small_shape(void) {
+    return (omm_lora_shape){.layer_count = 2,
+                            .d_in = {8, 8, 8, 8, 8, 8, 12},
+                            .d_out = {8, 4, 4, 8, 12, 12, 8},
+                            .architecture = "llama"};
+}
+
+static omm_rng test_rng(uint64_t n) {
+    omm_seed seed = omm_seed_from_u64(n);
+    return omm_rng_init(&seed, OMM_PURPOSE_ADAPTER_INIT, 0, 0);
+}
+
+static omm_lora random_lora(uint32_t rank, uint32_t targets) {
+    omm_lora lora;
+    omm_lora_spec spec = {.rank = rank, .alpha = 16.0f, .targets = targets};
+    omm_lora_shape shape = small_shape();
+    omm_rng rng = test_rng(7);
+    CHECK_OK(omm_lora_init_random(&lora, &spec, &shape, &rng));
+    for (size_t i = 0; i < lora.value_count; i++)
+        if (lora.values[i] == 0.0f) lora.values[i] = (float)i * 0.001f - 0.1f; /* B */
+    return lora;
+}
+
+static void test_layout(void) {
+    omm_lora lora = random_lora(4, 1u << OMM_LORA_Q | 1u << OMM_LORA_DOWN);
+    CHECK_EQ(lora.tensor_count, 8);
+    CHECK_EQ(lora.value_count, 2 * 4 * (8 + 8 + 12 + 8));
+    size_t offset = 0;
+    for (size_t i = 0; i < lora.tensor_count; i++) {
+        const omm_lora_tensor *t = &lora.tensors[i];
+        CHECK_EQ(t->offset, offset);
+        CHECK_EQ(t->is_b, i % 2);
+        CHECK_EQ(t->layer, i / 4);
+        CHECK_EQ(t->target, i / 2 % 2 ? OMM_LORA_DOWN : OMM_LORA_Q);
+        offset += (size_t)t->rows * t->cols;
+    }
+    CHECK(strcmp(lora.tensors[7].name, "blk.1.ffn_down.weight.lora_b") == 0);
+    CHECK_EQ(lora.tensors[6].rows, 4);
+    CHECK_EQ(lora.tensors[6].cols, 12);
+    const float *a = NULL;
+    const float *b = NULL;
+    omm_lora_find(&a, &b, &lora, 1, OMM_LORA_DOWN);
+    CHECK(a == lora.values + lora.tensors[6].offset);
+    CHECK(b == lora.values + lora.tensors[7].offset);
+    omm_lora_find(&a, &b, &lora, 1, OMM_LORA_K);
+    CHECK(a == NULL);
+    CHECK(b == NULL);
+    CHECK_EQ(omm_lora_find_index(&lora, 2, OMM_LORA_Q), -1);
+    CHECK(omm_lora_scale(&lora) == 4.0f);
+    omm_lora_fini(&lora);
+}
+
+static void test_random(void) {
+    omm_lora_spec spec = {.rank = 3, .alpha = 8.0f, .targets = OMM_LORA_ALL_TARGETS};
+    omm_lora_shape shape = small_shape();
+    omm_lora one, two;
+    omm_rng rng = test_rng(1);
+    omm_rng other = test_rng(2);
+    CHECK_OK(omm_lora_init_random(&one, &spec, &shape, &rng));
+    CHECK_OK(omm_lora_init_random(&two, &spec, &shape, &rng));
+    CHECK(memcmp(one.values, two.values, one.value_count * sizeof(float)) == 0);
+    omm_lora_fini(&two);
+    CHECK_OK(omm_lora_init_random(&two, &spec, &shape, &other));
+    CHECK(memcmp(one.values, two.values, one.value_count * sizeof(float)) != 0);
+    for (size_t i = 0; i < one.tensor_count; i++) {
+        const omm_lora_tensor *t = &one.tensors[i];
+        float bound = 1.0f / sqrtf((float)t->cols);
+        for (size_t v = 0; v < (size_t)t->rows * t->cols; v++) {
+            float x = one.values[t->offset + v];
+            CHECK(t->is_b ? x == 0.0f : x >= -bound && x <= bound && x != 0.0f);
+        }
+    }
+    /* the documented formula, at one index */
+    float u = omm_rng_unit(&rng, 5);
+    CHECK(one.values[5] == (2.0f * u - 1.0f) / sqrtf(8.0f));
+    omm_lora_fini(&one);
+    omm_lora_fini(&two);
+}
+
+static void test_round_trip(uint32_t rank, uint32_t targets) {
+    omm_lora lora = random_lora(rank, targets);
+    omm_lora_shape shape = small_shape();
+    omm_buf file, again;
+    omm_buf_init(&file, FILE_MAX);
+    omm_buf_init(&again, FILE_MAX);
+    CHECK_OK(omm_lora_save(&file, &lora));
+    CHECK_OK(omm_lora_save(&again, &lora));
+    CHECK(omm_bytes_equal(omm_buf_view(&file), omm_buf_view(&again)));
+    omm_lora back;
+    CHECK_OK(omm_lora_load(&back, omm_buf_view(&file), &shape));
+    CHECK_EQ(back.spec.rank, rank);
+    CHECK_EQ(back.spec.targets, targets);
+    CHECK(back.spec.alpha == 16.0f);
+    CHECK_EQ(back.value_count, lora.value_count);
+    CHECK(memcmp(back.values, lora.values, lora.value_count * sizeof(float)) == 0);
+    CHECK(memcmp(back.tensors, lora.tensors, lora.tensor_count * sizeof *lora.tensors) == 0);
+    for (size_t size = 0; size < file.size; size += 1 + size / 64) {
+        omm_lora cut;
+        CHECK(omm_lora_load(&cut, omm_bytes_of(file.data, size), &shape) != OMM_OK);
+    }
+    omm_lora_fini(&lora);
+    omm_lora_fini(&back);
+    omm_buf_fini(&file);
+    omm_buf_fini(&again);
+}
+
+static void test_bad_specs(void) {
+    omm_lora_shape shape = small_shape();
+    omm_lora lora;
+    const omm_lora_spec bad[] = {{0, 8.0f, 1},      {OMM_LORA_RANK_MAX + 1, 8.0f, 1},
+                                 {4, NAN, 1},       {4, INFINITY, 1},
+                                 {4, 0.0f, 1},      {4, 8.0f, 0},
+                                 {4, 8.0f, 1u << 7}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        CHECK_ERR(omm_lora_init(&lora, &bad[i], &shape), OMM_ERR_CONFIG);
+    omm_lora_spec good = {4, 8.0f, OMM_LORA_ALL_TARGETS};
+    shape.d_in[OMM_LORA_GATE] = 0;
+    CHECK_ERR(omm_lora_init(&lora, &good, &shape), OMM_ERR_CONFIG);
+    shape = small_shape();
+    shape.layer_count = OMM_LORA_LAYERS_MAX + 1;
+    CHECK_ERR(omm_lora_init(&lora, &good, &shape), OMM_ERR_CONFIG);
+    shape.layer_count = 1000;
+    for (int t = 0; t < 7; t++) shape.d_in[t] = shape.d_out[t] = UINT32_MAX;
+    CHECK_ERR(omm_lora_init(&lora, &good, &shape), OMM_ERR_TOO_BIG);
+    uint32_t targets = 0;
+    CHECK_OK(omm_lora_targets_parse(&targets, "all"));
+    CHECK_EQ(targets, OMM_LORA_ALL_TARGETS);
+    CHECK_OK(omm_lora_targets_parse(&targets, "q,down"));
+    CHECK_EQ(targets, 1u << OMM_LORA_Q | 1u << OMM_LORA_DOWN);
+    static const char *const lists[] = {"", "q,", ",q", "q,q", "x", "Q", "q, v", "all,q"};
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
+        CHECK_ERR(omm_lora_targets_parse(&targets, lists[i]), OMM_ERR_CONFIG);
+}
+
+/* ---- Files that must be refused ------------------------------------------------------------ */
+
+typedef struct tamper {
+    const char *what;
+    const char *drop;   /* tensor left out */
+    const char *rename; /* tensor written as `as` */
+    const char *as;
+    const char *widen; /* tensor with one more column block */
+    const char *arch;
+    const char *type;
+    const char *adapter;
+    omm_err err;
+    bool nan, alora, bf16, other_rank;
+} tamper;
+
+static const float s_zeros[4096];
+
+static void put_tensor(omm_gguf_writer *w, const omm_lora *lora, const omm_lora_tensor *t,
+                       const tamper *c) {
+    static float bad[64] = {0};
+    bad[3] = NAN;
+    uint64_t dims[2] = {t->cols, t->rows};
+    size_t bytes = (size_t)t->rows * t->cols * 4;
+    const void *data = lora->values + t->offset;
+    uint32_t type = OMM_GGML_F32;
+    if (c->drop && strcmp(t->name, c->drop) == 0) return;
+    if (c->widen && strcmp(t->name, c->widen) == 0) {
+        dims[t->is_b ? 1 : 0] += 1;
+        bytes = (size_t)(dims[0] * dims[1]) * 4;
+        data = s_zeros;
+    }
+    if (c->other_rank && t->layer == 1 && t->target == OMM_LORA_Q) {
+        dims[t->is_b ? 0 : 1] = 2;
+        bytes = (size_t)(dims[0] * dims[1]) * 4;
+        data = s_zeros;
+    }
+    if (c->bf16 && t->layer == 0 && !t->is_b && t->target == OMM_LORA_Q) {
+        type = OMM_GGML_BF16;
+        bytes /= 2;
+    }
+    if (c->nan && strcmp(t->name, "blk.1.attn_v.weight.lora_b") == 0) data = bad;
+    const char *name = c->rename && strcmp(t->name, c->rename) == 0 ? c->as : t->name;
+    omm_gguf_put_tensor(w, name, type, 2, dims, omm_bytes_of(data, bytes));
+}
+
+static void test_tamper(const tamper *c) {
+    omm_lora lora = random_lora(4, 1u << OMM_LORA_Q | 1u << OMM_LORA_V);
+    omm_lora_shape shape = small_shape();
+    omm_gguf_writer w;
+    omm_buf file;
+    omm_buf_init(&file, FILE_MAX);
+    omm_gguf_writer_init(&w);
+    omm_gguf_put_text(&w, "general.architecture", c->arch ? c->arch : "llama");
+    omm_gguf_put_text(&w, "general.type", c->type ? c->type : "adapter");
+    omm_gguf_put_text(&w, "adapter.type", c->adapter ? c->adapter : "lora");
+    if (c->alora) omm_gguf_put_array(&w, "adapter.alora.invocation_tokens", OMM_GGUF_U32, NULL, 0);
+    for (size_t i = 0; i < lora.tensor_count; i++) put_tensor(&w, &lora, &lora.tensors[i], c);
+    CHECK_OK(omm_gguf_writer_finish(&file, &w));
+    omm_lora back = {0};
+    size_t live = omm_mem_live();
+    omm_err err = omm_lora_load(&back, omm_buf_view(&file), &shape);
+    if (err != c->err) fprintf(stderr, "case: %s\n", c->what);
+    CHECK_ERR(err, c->err);
+    if (err == OMM_OK) CHECK(back.spec.alpha == 4.0f); /* none given: a scale of one */
+    if (err == OMM_OK) omm_lora_fini(&back);
+    const char *named = c->drop ? c->drop : c->widen ? c->widen : c->as ? c->as : "";
+    if (err != OMM_OK) CHECK(strstr(omm_err_sentence(), named) != NULL);
+    CHECK_EQ(omm_mem_live(), live);
+    omm_gguf_writer_fini(&w);
+    omm_buf_fini(&file);
+    omm_lora_fini(&lora);
+}
+
+static void test_refusals(void) {
+    static const tamper cases[] = {
+        {.what = "untouched", .err = OMM_OK},
+        {.what = "pair without b", .err = OMM_ERR_NOT_FOUND, .drop = "blk.0.attn_q.weight.lora_b"},
+        {.what = "pair without a", .err = OMM_ERR_NOT_FOUND, .drop = "blk.1.attn_v.weight.lora_a"},
+        {.what = "wide a", .err = OMM_ERR_MISMATCH, .widen = "blk.0.attn_v.weight.lora_a"},
+        {.what = "wide b", .err = OMM_ERR_MISMATCH, .widen = "blk.1.attn_q.weight.lora_b"},
+        {.what = "layer 2",
+         .err = OMM_ERR_MISMATCH,
+         .rename = "blk.1.attn_v.weight.lora_b",
+         .as = "blk.2.attn_v.weight.lora_b"},
+        {.what = "strange name",
+         .err = OMM_ERR_UNSUPPORTED,
+         .rename = "blk.1.attn_v.weight.lora_b",
+         .as = "blk.1.attn_v.bias.lora_b"},
+        {.what = "leading zero",
+         .err = OMM_ERR_UNSUPPORTED,
+         .rename = "blk.1.attn_v.weight.lora_b",
+         .as = "blk.01.attn_v.weight.lora_b"},
+        {.what = "huge layer",
+         .err = OMM_ERR_UNSUPPORTED,
+         .rename = "blk.1.attn_v.weight.lora_b",
+         .as = "blk.4294967297.attn_v.weight.lora_b"},
+        {.what = "embedding",
+         .err = OMM_ERR_UNSUPPORTED,
+         .rename = "blk.1.attn_v.weight.lora_b",
+         .as = "token_embd.weight.lora_b"},
+        {.what = "other model", .err = OMM_ERR_MISMATCH, .arch = "qwen2"},
+        {.what = "a model", .err = OMM_ERR_UNSUPPORTED, .type = "model"},
+        {.what = "control vector", .err = OMM_ERR_UNSUPPORTED, .adapter = "control_vector"},
+        {.what = "activated", .err = OMM_ERR_UNSUPPORTED, .alora = true},
+        {.what = "BF16", .err = OMM_ERR_UNSUPPORTED, .bf16 = true},
+        {.what = "mixed ranks", .err = OMM_ERR_UNSUPPORTED, .other_rank = true},
+        {.what = "not a number", .err = OMM_ERR_NUMERIC, .nan = true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) test_tamper(&cases[i]);
+}
+
+static void test_half(void) {
+    omm_lora_shape shape = {.layer_count = 1, .architecture = "llama"};
+    shape.d_in[OMM_LORA_K] = 4;
+    shape.d_out[OMM_LORA_K] = 2;
+    const uint8_t a[8] = {0x00, 0x3c, 0x00, 0xc0, 0x01, 0x00, 0xff, 0x7b}; /* 1 -2 2^-24 65504 */
+    const uint8_t b[4] = {0x00, 0x38, 0x00, 0x80};                         /* 0.5 -0 */
+    const uint64_t dims_a[2] = {4, 1};
+    const uint64_t dims_b[2] = {1, 2};
+    omm_gguf_writer w;
+    omm_buf file;
+    omm_buf_init(&file, FILE_MAX);
+    omm_gguf_writer_init(&w);
+    omm_gguf_put_text(&w, "general.architecture", "llama");
+    omm_gguf_put_text(&w, "general.type", "adapter");
+    omm_gguf_put_text(&w, "adapter.type", "lora");
+    omm_gguf_put_f32(&w, "adapter.lora.alpha", 2.0f);
+    omm_gguf_put_tensor(&w, "blk.0.attn_k.weight.lora_b", OMM_GGML_F16, 2, dims_b,
+                        omm_bytes_of(b, 4));
+    omm_gguf_put_tensor(&w, "blk.0.attn_k.weight.lora_a", OMM_GGML_F16, 2, dims_a,
+                        omm_bytes_of(a, 8));
+    CHECK_OK(omm_gguf_writer_finish(&file, &w));
+    omm_lora lora;
+    CHECK_OK(omm_lora_load(&lora, omm_buf_view(&file), &shape));
+    const float want[6] = {1.0f, -2.0f, 0x1p-24f, 65504.0f, 0.5f, -0.0f};
+    for (int i = 0; i < 6; i++) CHECK(lora.values[i] == want[i]);
+    CHECK(signbit(lora.values[5]));
+    omm_lora_fini(&lora);
+    omm_gguf_writer_fini(&w);
+    omm_buf_fini(&file);
+}
+
+static void test_not_finite(void) {
+    omm_lora lora = random_lora(2, OMM_LORA_ALL_TARGETS);
+    omm_buf file;
+    omm_buf_init(&file, FILE_MAX);
+    lora.values[lora.value_count - 1] = INFINITY;
+    CHECK_ERR(omm_lora_save(&file, &lora), OMM_ERR_NUMERIC);
+    CHECK(strstr(omm_err_sentence(), "blk.1.ffn_down.weight.lora_b") != NULL);
+    CHECK_EQ(file.size, 0);
+    omm_buf_fini(&file);
+    omm_lora_fini(&lora);
+}
+
+static void test_allocations(void) {
+    omm_lora lora = random_lora(2, OMM_LORA_ALL_TARGETS);
+    omm_lora_shape shape = small_shape();
+    omm_buf file;
+    omm_buf_init(&file, FILE_MAX);
+    CHECK_OK(omm_lora_save(&file, &lora));
+    size_t live = omm_mem_live();
+    omm_err err = OMM_ERR_NOMEM;
+    for (size_t nth = 1; err != OMM_OK; nth++) {
+        omm_lora back;
+        omm_mem_fail_nth(nth);
+        err = omm_lora_load(&back, omm_buf_view(&file), &shape);
+        omm_mem_fail_nth(0);
+        if (err == OMM_OK)
+            omm_lora_fini(&back);
+        else
+            CHECK_ERR(err, OMM_ERR_NOMEM);
+        CHECK_EQ(omm_mem_live(), live);
+    }
+    err = OMM_ERR_NOMEM;
+    for (size_t nth = 1; err != OMM_OK; nth++) {
+        omm_buf out;
+        omm_buf_init(&out, FILE_MAX);
+        omm_mem_fail_nth(nth);
+        err = omm_lora_save(&out, &lora);
+        omm_mem_fail_nth(0);
+        CHECK(err == OMM_OK || (err == OMM_ERR_NOMEM && out.size == 0));
+        omm_buf_fini(&out);
+        CHECK_EQ(omm_mem_live(), live);
+    }
+    omm_lora_fini(&lora);
+    omm_buf_fini(&file);
+}
+
+int main(void) {
+    test_layout();
+    test_random();
+    test_round_trip(1, 1u << OMM_LORA_K);
+    test_round_trip(4, 1u << OMM_LORA_Q | 1u << OMM_LORA_V);
+    test_round_trip(5, OMM_LORA_ALL_TARGETS);
+    test_bad_specs();
+    test_refusals();
+    test_half();
+    test_not_finite();
+    test_allocations();
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}
