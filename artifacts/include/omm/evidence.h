@@ -3,7 +3,7 @@
  *   run.json              what was agreed before round 0            omm_run_record
  *   rounds.jsonl          one line per round, chained by offers      omm_round_record
  *   ledger.jsonl          wire bytes of each completed exchange      omm_ledger_record
- *   eval/*.jsonl          one line per held-out item                 omm_eval_record
+ *   eval/NAME.jsonl       one line per held-out item                 omm_eval_record
  *   eval/rounds.jsonl     loss of each state of the adapter          omm_state_record
  *   measured/wire.json    bytes as they passed                       omm_wire_record
  *   measured/repro.json   what was repeated, and what came out       omm_repro_record
