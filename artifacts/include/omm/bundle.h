@@ -79,10 +79,11 @@ bool omm_bundle_has(const omm_bundle *bundle, const char *path);
 OMM_CHECKED omm_err omm_bundle_read(omm_buf *out, const omm_bundle *bundle, const char *path);
 
 /* What the coordinator's Close signs besides the last round and the final adapter (field
- * eval_digest): BLAKE2b-256 of the lines "path\0blake2b hex\n" of scenario.yaml, policy.yaml,
- * run.json, ledger.jsonl and every eval/ file there is, ascending by path.  All of them must be in the
- * bundle before the run is closed, the control's rows too.
- * Errors: NOT_FOUND (one of the first four, eval/before.jsonl or eval/after.jsonl), IO, NOMEM. */
+ * eval_digest): BLAKE2b-256 of the lines "path\0blake2b hex\n" of eval/after.jsonl,
+ * eval/before.jsonl, eval/control.jsonl, eval/rounds.jsonl, ledger.jsonl, policy.yaml, run.json and
+ * scenario.yaml, in this order; the control, eval/rounds.jsonl and the ledger only where they exist.  All of them
+ * must be in the bundle before the run is closed, the control's rows too.
+ * Errors: NOT_FOUND (one that must exist), IO. */
 OMM_CHECKED omm_err omm_bundle_evidence_digest(omm_digest *out, const char *dir);
 
 typedef struct omm_bundle_seal_options {

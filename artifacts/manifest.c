@@ -1,0 +1,126 @@
+/* manifest.json: every file of the bundle with class, size and SHA-256, and who sealed it. */
+#include "internal.h"
+#include "record.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define TEXT_BYTES_MAX 1024u
+#define KIND "omm-bundle"
+
+static void put_files(record_out *r, const manifest *m) {
+    json_t *files = json_array();
+    for (size_t i = 0; files && i < m->file_count; i++) {
+        const manifest_file *f = &m->files[i];
+        record_out item = record_begin();
+        record_put_str(&item, "path", f->path);
+        record_put_str(&item, "class", bundle_class_letter(f->class));
+        record_put_u64(&item, "bytes", f->bytes);
+        record_put_digest(&item, "sha256", &f->sha256);
+        record_append_record(r, files, &item);
+    }
+    record_put(r, "files", files);
+}
+
+omm_err manifest_write(omm_buf *out, const manifest *m) {
+    record_out r = record_begin();
+    record_put_u64(&r, "schema_version", OMM_BUNDLE_SCHEMA_VERSION);
+    record_put_str(&r, "kind", KIND);
+    record_put_str(&r, "run_id", m->run_id);
+    record_put_digest(&r, "run_digest", &m->run_digest);
+    record_put_digest(&r, "scenario_digest", &m->scenario_digest);
+    record_put_str(&r, "commit", m->commit);
+    record_put_str(&r, "build", m->build);
+    record_put_str(&r, "machine", m->machine);
+    record_put_str(&r, "created", m->created);
+    record_put_str(&r, "bundle_key", m->bundle_key);
+    put_files(&r, m);
+    omm_err err = r.err;
+    if (err == OMM_OK) err = omm_json_write_pretty(out, r.object);
+    record_drop(&r);
+    return err;
+}
+
+static omm_err check_file(const manifest_file *files, size_t i, const char *class) {
+    const char *path = files[i].path;
+    uint64_t bytes_max = 0;
+    if (!omm_path_is_inside(path))
+        return omm_raise(OMM_ERR_FORMAT, "file %zu: the path leaves the bundle", i);
+    omm_bundle_class is = omm_bundle_classify(&bytes_max, path);
+    if (is == OMM_BUNDLE_UNKNOWN || is == OMM_BUNDLE_MANIFEST)
+        return omm_raise(OMM_ERR_FORMAT, "file %zu: %s is not a path of a bundle", i, path);
+    if (strcmp(class, bundle_class_letter(is)) != 0)
+        return omm_raise(OMM_ERR_FORMAT, "%s: class is '%s' and must be %s", path, class,
+                         bundle_class_letter(is));
+    if (files[i].bytes > bytes_max)
+        return omm_raise(OMM_ERR_TOO_BIG, "%s: %llu bytes, at most %llu", path,
+                         (unsigned long long)files[i].bytes, (unsigned long long)bytes_max);
+    int order = i ? strcmp(files[i - 1].path, path) : -1;
+    if (order == 0) return omm_raise(OMM_ERR_FORMAT, "%s is listed twice", path);
+    if (order > 0) return omm_raise(OMM_ERR_FORMAT, "files are not in order at %s", path);
+    return OMM_OK;
+}
+
+static void get_files(record_in *r, manifest *m) {
+    json_t *array = record_get_array(&m->file_count, r, "files", OMM_BUNDLE_FILES_MAX);
+    m->files = record_alloc(r, m->file_count + 1, sizeof *m->files);
+    for (size_t i = 0; m->files && i < m->file_count && r->err == OMM_OK; i++) {
+        record_in item = record_item(r, array, i);
+        m->files[i].path = record_get_str(&item, "path", OMM_BUNDLE_PATH_MAX - 1);
+        m->files[i].class = omm_bundle_classify(NULL, m->files[i].path);
+        m->files[i].bytes = record_get_u64(&item, "bytes", INT64_MAX);
+        m->files[i].sha256 = record_get_digest(&item, "sha256");
+        const char *class = record_get_str(&item, "class", 1);
+        record_fail(r, item.err);
+        if (r->err == OMM_OK) record_fail(r, check_file(m->files, i, class));
+    }
+}
+
+static void get_head(record_in *r, manifest *m) {
+    uint64_t version = record_get_u64(r, "schema_version", INT64_MAX);
+    if (r->err == OMM_OK && version != OMM_BUNDLE_SCHEMA_VERSION)
+        r->err = omm_raise(OMM_ERR_VERSION, "schema_version %llu, this reads %u",
+                           (unsigned long long)version, OMM_BUNDLE_SCHEMA_VERSION);
+    if (strcmp(record_get_str(r, "kind", TEXT_BYTES_MAX), KIND) != 0 && r->err == OMM_OK)
+        r->err = omm_raise(OMM_ERR_FORMAT, "kind is not " KIND);
+    uint8_t id[16];
+    record_get_hex(r, "run_id", id, sizeof id);
+    omm_hex(m->run_id, omm_bytes_of(id, sizeof id));
+    m->run_digest = record_get_digest(r, "run_digest");
+    m->scenario_digest = record_get_digest(r, "scenario_digest");
+    m->commit = record_get_str(r, "commit", TEXT_BYTES_MAX);
+    m->build = record_get_str(r, "build", TEXT_BYTES_MAX);
+    m->machine = record_get_str(r, "machine", TEXT_BYTES_MAX);
+    m->created = record_get_str(r, "created", TEXT_BYTES_MAX);
+    m->bundle_key = record_get_str(r, "bundle_key", OMM_MINISIGN_PUBLIC_SIZE - 1);
+}
+
+omm_err manifest_parse(manifest *out, omm_arena *arena, omm_bytes text) {
+    manifest m;
+    memset(&m, 0, sizeof m);
+    record_in r = record_open(text, "manifest.json", arena);
+    get_head(&r, &m);
+    get_files(&r, &m);
+    OMM_TRY(record_end(&r));
+    omm_buf again;
+    omm_buf_init(&again, text.size + 1);
+    omm_err err = manifest_write(&again, &m);
+    if (err == OMM_OK || err == OMM_ERR_TOO_BIG) err = record_same(text, &again, "manifest.json");
+    omm_buf_fini(&again);
+    if (err == OMM_OK) *out = m;
+    return err;
+}
+
+omm_digest manifest_run_digest(const manifest_file *files, size_t count) {
+    omm_hasher h;
+    omm_sha256er_init(&h);
+    for (size_t i = 0; i < count; i++) {
+        if (files[i].class != OMM_BUNDLE_DETERMINISTIC) continue;
+        char hex[OMM_DIGEST_HEX_SIZE];
+        omm_digest_hex(hex, &files[i].sha256);
+        omm_sha256er_update(&h, omm_bytes_of(files[i].path, strlen(files[i].path) + 1));
+        omm_sha256er_update(&h, omm_bytes_str(hex));
+        omm_sha256er_update(&h, omm_bytes_str("\n"));
+    }
+    return omm_sha256er_final(&h);
+}
