@@ -184,8 +184,7 @@ static omm_err append_line(const omm_bundle *bundle, const char *path, omm_bytes
     if (!f) return omm_raise(OMM_ERR_IO, "open %s: %s", full, strerror(errno));
     bool ok = fwrite(line.data, 1, line.size, f) == line.size && fflush(f) == 0 &&
               (!bundle->durable || fsync(fileno(f)) == 0);
-    if (fclose(f) != 0 || !ok)
-        return omm_raise(OMM_ERR_IO, "write %s: %s", full, strerror(errno));
+    if (fclose(f) != 0 || !ok) return omm_raise(OMM_ERR_IO, "write %s: %s", full, strerror(errno));
     return OMM_OK;
 }
 
@@ -216,7 +215,7 @@ omm_err omm_bundle_evidence_digest(omm_digest *out, const char *dir) {
         bool optional;
     } files[] = {
         {"eval/after.jsonl", false}, {"eval/before.jsonl", false}, {"eval/control.jsonl", true},
-        {"eval/rounds.jsonl", true}, {"ledger.jsonl", true},      {"policy.yaml", false},
+        {"eval/rounds.jsonl", true}, {"ledger.jsonl", true},       {"policy.yaml", false},
         {"run.json", false},         {"scenario.yaml", false},
     };
     omm_hasher h;

@@ -67,8 +67,7 @@ omm_err omm_round_record_write(omm_buf *out, const omm_round_record *round) {
 }
 
 static void get_accepted(record_in *r, omm_round_record *round) {
-    json_t *array =
-        record_get_array(&round->accepted_count, r, "accepted", OMM_EVIDENCE_NODES_MAX);
+    json_t *array = record_get_array(&round->accepted_count, r, "accepted", OMM_EVIDENCE_NODES_MAX);
     omm_round_accepted *list = record_alloc(r, round->accepted_count + 1, sizeof *list);
     round->accepted = list;
     for (size_t i = 0; list && i < round->accepted_count; i++) {
@@ -124,8 +123,7 @@ omm_err omm_round_record_parse(omm_round_record *out, omm_arena *arena, omm_byte
         record_get_digests(&round.selected_count, &r, "selected", OMM_EVIDENCE_NODES_MAX);
     get_accepted(&r, &round);
     get_refused(&r, &round);
-    round.missing =
-        record_get_digests(&round.missing_count, &r, "missing", OMM_EVIDENCE_NODES_MAX);
+    round.missing = record_get_digests(&round.missing_count, &r, "missing", OMM_EVIDENCE_NODES_MAX);
     round.weight_sum = record_get_u64(&r, "weight_sum", INT64_MAX);
     round.master = record_get_digest(&r, "master");
     round.broadcast = record_get_digest(&r, "broadcast");
@@ -165,8 +163,8 @@ omm_err omm_audit_order(omm_audit_item **order, size_t *count, omm_arena *arena,
     for (size_t r = 0; r < round_count; r++)
         for (size_t i = 0; i < rounds[r].accepted_count; i++) {
             memcpy(both + 32, rounds[r].accepted[i].submission.b, 32);
-            list[at++] = (omm_audit_item){omm_hash(omm_bytes_of(both, 64)), (uint32_t)r,
-                                          (uint32_t)i};
+            list[at++] =
+                (omm_audit_item){omm_hash(omm_bytes_of(both, 64)), (uint32_t)r, (uint32_t)i};
         }
     if (total) qsort(list, total, sizeof *list, compare_audit);
     *order = list;

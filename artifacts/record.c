@@ -61,8 +61,8 @@ void record_put_str(record_out *r, const char *key, const char *text) {
 void record_put_u64(record_out *r, const char *key, uint64_t v) {
     if (v > INT64_MAX) {
         if (r->err == OMM_OK)
-            r->err = omm_raise(OMM_ERR_TOO_BIG, "%s: %llu is over 2^63 - 1", key,
-                               (unsigned long long)v);
+            r->err =
+                omm_raise(OMM_ERR_TOO_BIG, "%s: %llu is over 2^63 - 1", key, (unsigned long long)v);
         return;
     }
     record_put(r, key, json_integer((json_int_t)v));
@@ -169,8 +169,8 @@ const char *record_get_str(record_in *r, const char *key, size_t bytes_max) {
     const char *text = NULL;
     if (r->err == OMM_OK) r->err = omm_json_get_str(&text, r->object, key);
     if (r->err == OMM_OK && strlen(text) > bytes_max)
-        r->err = omm_raise(OMM_ERR_FORMAT, "%s: %zu bytes, at most %zu", key, strlen(text),
-                           bytes_max);
+        r->err =
+            omm_raise(OMM_ERR_FORMAT, "%s: %zu bytes, at most %zu", key, strlen(text), bytes_max);
     if (r->err != OMM_OK) return "";
     char *copy = omm_arena_strdup(r->arena, text);
     if (!copy) r->err = omm_raise(OMM_ERR_NOMEM, "no memory for %s", key);

@@ -18,9 +18,9 @@ typedef struct record_out {
 } record_out;
 
 record_out record_begin(void);
-void record_put(record_out *r, const char *key, json_t *take_value); /* NULL: out of memory */
+void record_put(record_out *r, const char *key, json_t *take_value);   /* NULL: out of memory */
 void record_put_str(record_out *r, const char *key, const char *text); /* bad UTF-8: U+FFFD */
-void record_put_u64(record_out *r, const char *key, uint64_t v);      /* at most 2^63 - 1 */
+void record_put_u64(record_out *r, const char *key, uint64_t v);       /* at most 2^63 - 1 */
 void record_put_real(record_out *r, const char *key, double v);
 void record_put_bool(record_out *r, const char *key, bool v);
 void record_put_digest(record_out *r, const char *key, const omm_digest *d);

@@ -1,6 +1,6 @@
 /* Sealing: judge, write the verdicts, list and hash every file, sign the list. */
-#include "omm/bundle.h"
 #include "internal.h"
+#include "omm/bundle.h"
 #include "omm/clock.h"
 #include "omm/judge.h"
 #include "omm/mem.h"

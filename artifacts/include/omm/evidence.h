@@ -12,7 +12,7 @@
  * would not have written, so every record has one spelling.  Parsed strings and arrays live in the
  * arena given.
  *
- * Depends on: base, compress, aggregate.  Threads: no shared state.
+ * Depends on: base, compress, proto.  Threads: no shared state.
  */
 #ifndef OMM_EVIDENCE_H
 #define OMM_EVIDENCE_H
@@ -23,6 +23,7 @@
 #include "omm/hash.h"
 #include "omm/layout.h"
 #include "omm/mem.h"
+#include "omm/messages.h" /* OMM_RUN_ID_SIZE */
 #include "omm/sign.h"
 
 #include <stdbool.h>
@@ -31,7 +32,6 @@
 #define OMM_EVIDENCE_SCHEMA_VERSION 1u
 #define OMM_EVIDENCE_NODES_MAX 65536u
 #define OMM_EVIDENCE_ROUNDS_MAX 100000u
-#define OMM_RUN_ID_SIZE 33u /* 32 hex digits and a NUL */
 
 typedef struct omm_run_node {
     const char *name;

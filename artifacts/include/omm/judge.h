@@ -15,34 +15,17 @@
 
 #include "omm/bytes.h"
 #include "omm/err.h"
-#include "omm/mem.h"
+#include "omm/gates.h"
 
 #include <stdbool.h>
-#include <stdint.h>
-
-/* One verdict, for tables; strings live as long as the judgement. */
-typedef struct omm_judgement_row {
-    const char *gate;   /* "communication", "fairness", ... */
-    const char *metric; /* "saving_vs_fp32" */
-    bool measured;      /* from M files */
-    bool required;
-    bool passed;
-    bool has_value;
-    double value, threshold;
-    const char *direction; /* ">=" or "<=" */
-    const char *unit;
-    uint64_t samples;
-    const char *sentence; /* why it failed; "" when it passed */
-} omm_judgement_row;
 
 typedef struct omm_judgement {
-    bool passed; /* every required verdict, of both files */
-    const omm_judgement_row *rows;
-    size_t row_count;
-    omm_buf gates_json; /* bytes of gates.json, measured/gates.json and junit.xml */
-    omm_buf measured_json;
-    omm_buf junit;
-    omm_arena arena;
+    bool passed;           /* every required verdict, of both sets */
+    omm_verdicts evidence; /* from D files */
+    omm_verdicts measured; /* from M files */
+    omm_buf gates_json;    /* bytes of gates.json */
+    omm_buf measured_json; /* of measured/gates.json */
+    omm_buf junit;         /* of junit.xml, both sets */
 } omm_judgement;
 
 /* Judge the evidence in `dir` by `policy_path` (NULL: the bundle's own policy.yaml).
