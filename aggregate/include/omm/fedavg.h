@@ -17,6 +17,7 @@
 #include "omm/err.h"
 #include "omm/pool.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
