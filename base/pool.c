@@ -33,7 +33,8 @@ typedef struct pool_worker {
     unsigned index;
 } pool_worker;
 
-struct omm_pool {
+/* The two contended counters have a cache line each. */
+struct omm_pool {                    /* NOLINT(clang-analyzer-optin.performance.Padding) */
     _Alignas(64) atomic_ullong word; /* generation << 32 | unclaimed tasks */
     _Alignas(64) atomic_uint done;
     _Alignas(64) _Atomic(omm_pool_fn) fn;

@@ -74,7 +74,7 @@ void omm_rng_fill_u32(uint32_t *out, const omm_rng *rng, uint64_t first, size_t 
     base_sodium_ready();
     while (count > 0) {
         size_t skip = (size_t)(first % BLOCK_WORDS);
-        size_t words = PIECE_BLOCKS * BLOCK_WORDS - skip;
+        size_t words = (size_t)PIECE_BLOCKS * BLOCK_WORDS - skip;
         if (words > count) words = count;
         size_t blocks = (skip + words + BLOCK_WORDS - 1) / BLOCK_WORDS;
         stream(piece, rng, first / BLOCK_WORDS, blocks);

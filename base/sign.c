@@ -133,7 +133,11 @@ static omm_err check_private(const char *path) {
 
 /* The parsed JSON holds the secret as text; wipe it before jansson frees it. */
 static void wipe_json_string(const char *text) {
-    sodium_memzero((void *)(uintptr_t)text, strlen(text));
+    union {
+        const char *shown;
+        char *owned;
+    } secret = {.shown = text}; /* jansson lends it as const; it is the document's own memory */
+    sodium_memzero(secret.owned, strlen(text));
 }
 
 static omm_err read_key_fields(omm_key *out, const json_t *object, const char *path) {

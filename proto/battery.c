@@ -1,0 +1,75 @@
+#include "battery.h"
+
+#include "samples.h"
+
+#define FORM_OF(type)                                                                              \
+    static omm_err type##_sample(omm_buf *out) {                                                   \
+        omm_##type value = sample_##type();                                                        \
+        return omm_##type##_encode(out, &value);                                                   \
+    }                                                                                              \
+    static omm_err type##_pass(omm_buf *again, omm_bytes in, omm_arena *arena) {                   \
+        omm_##type value;                                                                          \
+        OMM_TRY(omm_##type##_decode(&value, in, arena));                                           \
+        return omm_##type##_encode(again, &value);                                                 \
+    }
+
+FORM_OF(poll)
+FORM_OF(offer)
+FORM_OF(submission)
+FORM_OF(receipt)
+FORM_OF(close)
+
+static omm_err request_pass(omm_buf *again, omm_bytes in, omm_arena *arena) {
+    omm_request value;
+    OMM_TRY(omm_request_decode(&value, in, arena));
+    return omm_request_encode(again, &value);
+}
+
+static omm_err reply_pass(omm_buf *again, omm_bytes in, omm_arena *arena) {
+    omm_reply value;
+    OMM_TRY(omm_reply_decode(&value, in, arena));
+    return omm_reply_encode(again, &value);
+}
+
+#define REQUEST_SAMPLE(name, kind)                                                                 \
+    static omm_err name##_sample(omm_buf *out) {                                                   \
+        omm_request value = sample_request(kind);                                                  \
+        return omm_request_encode(out, &value);                                                    \
+    }
+#define REPLY_SAMPLE(name, kind)                                                                   \
+    static omm_err name##_sample(omm_buf *out) {                                                   \
+        omm_reply value = sample_reply(kind);                                                      \
+        return omm_reply_encode(out, &value);                                                      \
+    }
+
+REQUEST_SAMPLE(request_poll, OMM_REQUEST_POLL)
+REQUEST_SAMPLE(request_get, OMM_REQUEST_GET)
+REQUEST_SAMPLE(request_put, OMM_REQUEST_PUT)
+REQUEST_SAMPLE(request_submit, OMM_REQUEST_SUBMIT)
+REPLY_SAMPLE(reply_wait, OMM_REPLY_WAIT)
+REPLY_SAMPLE(reply_offer, OMM_REPLY_OFFER)
+REPLY_SAMPLE(reply_chunk, OMM_REPLY_CHUNK)
+REPLY_SAMPLE(reply_need, OMM_REPLY_NEED)
+REPLY_SAMPLE(reply_receipt, OMM_REPLY_RECEIPT)
+REPLY_SAMPLE(reply_refused, OMM_REPLY_REFUSED)
+REPLY_SAMPLE(reply_done, OMM_REPLY_DONE)
+
+const form forms[] = {
+    {"poll", poll_sample, poll_pass},
+    {"offer", offer_sample, offer_pass},
+    {"submission", submission_sample, submission_pass},
+    {"receipt", receipt_sample, receipt_pass},
+    {"close", close_sample, close_pass},
+    {"request_poll", request_poll_sample, request_pass},
+    {"request_get", request_get_sample, request_pass},
+    {"request_put", request_put_sample, request_pass},
+    {"request_submit", request_submit_sample, request_pass},
+    {"reply_wait", reply_wait_sample, reply_pass},
+    {"reply_offer", reply_offer_sample, reply_pass},
+    {"reply_chunk", reply_chunk_sample, reply_pass},
+    {"reply_need", reply_need_sample, reply_pass},
+    {"reply_receipt", reply_receipt_sample, reply_pass},
+    {"reply_refused", reply_refused_sample, reply_pass},
+    {"reply_done", reply_done_sample, reply_pass},
+};
+const unsigned form_count = sizeof forms / sizeof forms[0];
