@@ -2,9 +2,16 @@
  *
  * Every mapping is an array of omm_config_field ended by {0}.  The loader fills the struct at
  * `offset`, writes defaults, and refuses: unknown keys (listing the accepted ones and the nearest),
- * duplicate keys, missing required keys, wrong types ("3x" is no integer), values out of range or
- * not among the choices, anchors and aliases, more than one document, nesting over 16, files over
- * 1 MiB.  Each message reads "FILE:LINE:COLUMN: path.to.key: what is wrong; accepted: ...".
+ * duplicate keys, missing required keys, wrong types ("3x" is no integer, and neither is the quoted
+ * "3"), keys without a value, values out of range or not among the choices, anchors, aliases and
+ * tags, more than one document, nesting over 16, files over 1 MiB, lists over 65,536 items.  Each
+ * message reads "FILE:LINE:COLUMN: path.to.key: what is wrong; accepted: ...", counted from 1.
+ *
+ * One spelling per value, so that no reader of YAML understands another: bool is true or false,
+ * an integer has decimal digits and no leading zero, a number is written as in JSON.
+ *
+ * A mapping that is missing gets the defaults of its keys; it fails where one of them is required.
+ * An optional one that is missing stays zero, with all in it.
  *
  *   static const omm_config_field fields[] = {
  *       OMM_CONFIG_U32(struct recipe, rank, .fallback = "8", .min = 1, .max = 256, .help = "..."),
@@ -47,13 +54,14 @@ struct omm_config_field {
     const char *key;
     omm_config_kind kind;
     size_t offset;
-    const char *fallback; /* default as YAML scalar text; NULL: required, unless `optional` */
-    bool optional;        /* may be missing; the field stays zero (bool at `present` tells) */
+    const char *fallback; /* default as YAML text; NULL: required, unless `optional` or a MAP */
+    bool optional;        /* may be missing; the field is then zero.  A MAP needs `present` too */
     size_t present;       /* offset of a bool set when the key is there; 0: not recorded */
-    double min, max;      /* numbers: value; strings: bytes; lists: count.  Both 0: no bound */
+    double min, max;      /* numbers: value; strings: bytes; lists: count.  Both 0: no bound;
+                           * max below min: no upper bound */
     const char *const *choices;   /* ENUM */
     const omm_config_field *sub;  /* MAP */
-    const omm_config_field *item; /* LIST: one field (offset 0) that describes an item */
+    const omm_config_field *item; /* LIST: one field (offset 0) for an item; not a LIST itself */
     size_t item_size;             /* LIST: sizeof of an item */
     const char *help;             /* one line, for `--help` and the docs */
 };
@@ -82,11 +90,15 @@ OMM_CHECKED omm_err omm_config_parse(void *out, const omm_config_field *fields, 
                                      const char *name, omm_arena *arena);
 
 /* Append the effective configuration, defaults written out, as YAML in table order: what a run
- * records, and what parses back to the same struct.  Errors: NOMEM, TOO_BIG. */
+ * records, and what parses back to the same struct (but for the `present` flag of a key whose
+ * default was taken).  Equal structs give equal bytes.
+ * Errors: NOMEM, TOO_BIG, CONFIG (a text that is not UTF-8, a number that is not finite, an enum
+ * out of its choices).  On error the buffer is unchanged. */
 OMM_CHECKED omm_err omm_config_write(omm_buf *out, const omm_config_field *fields,
                                      const void *from);
 
-/* Append one line per key: name, kind, range or choices, default, help.  For --help and docs. */
+/* Append one line per key: "path.to.key: accepted values; default - help".  For --help and docs.
+ * Errors: NOMEM, TOO_BIG.  On error the buffer is unchanged. */
 OMM_CHECKED omm_err omm_config_describe(omm_buf *out, const omm_config_field *fields);
 
 #endif
