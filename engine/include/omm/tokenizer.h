@@ -7,8 +7,9 @@
  * Control tokens ("<|im_end|>") come out of text only when OMM_TOKENIZE_SPECIAL is given; text from
  * a user is encoded without it, so it can never open or close a turn.
  *
- * Encoding is O(n log n) in the length of the text.  Malformed UTF-8: gpt2 cuts the text as if each bad byte
- * were U+FFFD and encodes the bytes themselves; llama encodes it byte by byte.
+ * Encoding is O(n log n) in the length of the text.  Malformed UTF-8: gpt2 encodes U+FFFD for each
+ * bad byte (as the reference does, which also lets overlong forms and surrogates through; here they
+ * are bad bytes); llama encodes the bytes themselves.
  *
  * Depends on: err, mem, bytes, hash, gguf; PCRE2.  Threads: a tokenizer is read-only after open and may be
  * shared; an omm_detok belongs to one stream.
@@ -19,13 +20,14 @@
 #include "omm/bytes.h"
 #include "omm/err.h"
 #include "omm/gguf.h"
+#include "omm/hash.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define OMM_TOKENIZER_VOCAB_MAX (1u << 21)
-#define OMM_TOKENIZER_TEXT_MAX (1u << 30) /* bytes in one call */
+#define OMM_TOKENIZER_TEXT_MAX (1u << 28) /* bytes in one call */
 #define OMM_TOKEN_NONE UINT32_MAX
 
 /* A growing list of token ids. */
@@ -61,12 +63,13 @@ bool omm_tokenizer_is_control(const omm_tokenizer *tokenizer, uint32_t id);
 /* Id of a control or user-defined token by its text ("<|im_end|>"), or OMM_TOKEN_NONE. */
 uint32_t omm_tokenizer_special(const omm_tokenizer *tokenizer, const char *text);
 /* BLAKE2b-256 over everything that decides the ids. */
-void omm_tokenizer_digest(uint8_t out[32], const omm_tokenizer *tokenizer);
+omm_digest omm_tokenizer_digest(const omm_tokenizer *tokenizer);
 
 enum {
-    OMM_TOKENIZE_SPECIAL = 1, /* control tokens in the text become their ids */
-    OMM_TOKENIZE_BOS = 2,     /* put bos in front when the file says add_bos_token */
-    OMM_TOKENIZE_PLAIN = 4,   /* not even user-defined tokens are recognised: for untrusted text */
+    OMM_TOKENIZE_SPECIAL = 1,  /* control tokens in the text become their ids */
+    OMM_TOKENIZE_BOS = 2,      /* put bos in front when the file says add_bos_token */
+    OMM_TOKENIZE_CONTINUE = 8, /* llama: goes on after earlier text, so no space is put in front */
+    OMM_TOKENIZE_PLAIN = 4,    /* not even user-defined tokens are recognised: for untrusted text */
 };
 
 /* Append the ids of `text`.  Errors: NOMEM, TOO_BIG (text or tokens->count_max); then `tokens` is

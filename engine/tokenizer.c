@@ -1,0 +1,209 @@
+/* tokenizer.c - look-ups, decoding, and the digest of a tokenizer. */
+#include "tokenizer_internal.h"
+
+#include "omm/mem.h"
+
+#include <string.h>
+
+/* ---- Lists of ids -------------------------------------------------------------------------- */
+
+enum { TOKENS_CAPACITY_MIN = 64 };
+
+void omm_tokens_init(omm_tokens *tokens, size_t count_max) {
+    memset(tokens, 0, sizeof *tokens);
+    tokens->count_max = count_max;
+}
+
+void omm_tokens_fini(omm_tokens *tokens) {
+    omm_free(tokens->ids);
+    memset(tokens, 0, sizeof *tokens);
+}
+
+omm_err omm_tokens_push(omm_tokens *tokens, uint32_t id) {
+    if (tokens->count >= tokens->count_max)
+        return omm_raise(OMM_ERR_TOO_BIG, "more than %zu tokens", tokens->count_max);
+    if (tokens->count == tokens->capacity) {
+        size_t capacity = tokens->capacity ? 2 * tokens->capacity : TOKENS_CAPACITY_MIN;
+        uint32_t *grown = omm_grow(tokens->ids, tokens->capacity, capacity, sizeof *grown);
+        if (!grown) return omm_raise(OMM_ERR_NOMEM, "%zu tokens", capacity);
+        tokens->ids = grown;
+        tokens->capacity = capacity;
+    }
+    tokens->ids[tokens->count++] = id;
+    return OMM_OK;
+}
+
+/* ---- Look-ups ------------------------------------------------------------------------------ */
+
+uint32_t omm_tokenizer_vocab(const omm_tokenizer *tokenizer) {
+    return tokenizer->count;
+}
+
+uint32_t omm_tokenizer_bos(const omm_tokenizer *tokenizer) {
+    return tokenizer->bos;
+}
+
+uint32_t omm_tokenizer_eos(const omm_tokenizer *tokenizer) {
+    return tokenizer->eos;
+}
+
+bool omm_tokenizer_adds_bos(const omm_tokenizer *tokenizer) {
+    return tokenizer->adds_bos;
+}
+
+bool omm_tokenizer_is_end(const omm_tokenizer *tokenizer, uint32_t id) {
+    return id < tokenizer->count && (tokenizer->flags[id] & TOKEN_IS_END) != 0;
+}
+
+bool omm_tokenizer_is_control(const omm_tokenizer *tokenizer, uint32_t id) {
+    return id < tokenizer->count &&
+           (tokenizer->types[id] == TOKEN_CONTROL || tokenizer->types[id] == TOKEN_UNKNOWN);
+}
+
+uint32_t omm_tokenizer_special(const omm_tokenizer *tokenizer, const char *text) {
+    uint32_t id = vocab_find(&tokenizer->texts, omm_bytes_str(text));
+    if (id >= tokenizer->count) return OMM_TOKEN_NONE;
+    unsigned type = tokenizer->types[id];
+    return type == TOKEN_CONTROL || type == TOKEN_USER ? id : OMM_TOKEN_NONE;
+}
+
+omm_bytes omm_tokenizer_piece(const omm_tokenizer *tokenizer, uint32_t id) {
+    OMM_ASSERT(id < tokenizer->count);
+    uint32_t at = tokenizer->piece_at[id];
+    return omm_bytes_of(tokenizer->pieces.data + at, tokenizer->piece_at[id + 1] - at);
+}
+
+static void hash_u32(omm_hasher *h, uint32_t v) {
+    uint8_t bytes[4];
+    omm_put_u32(bytes, v);
+    omm_hasher_update(h, omm_bytes_of(bytes, sizeof bytes));
+}
+
+static void hash_text(omm_hasher *h, omm_bytes text) {
+    hash_u32(h, (uint32_t)text.size);
+    omm_hasher_update(h, text);
+}
+
+omm_digest omm_tokenizer_digest(const omm_tokenizer *tokenizer) {
+    const omm_tokenizer *t = tokenizer;
+    omm_hasher h;
+    omm_hasher_init(&h);
+    hash_text(&h, omm_bytes_str(t->spm ? "omm tokenizer 1 llama" : "omm tokenizer 1 gpt2"));
+    hash_text(&h, omm_bytes_str(t->spm ? "" : t->pre.name));
+    hash_u32(&h, (uint32_t)t->adds_bos | (uint32_t)t->space_prefix << 1);
+    hash_u32(&h, t->bos);
+    hash_u32(&h, t->eos);
+    hash_u32(&h, t->unknown);
+    hash_u32(&h, t->count);
+    for (uint32_t i = 0; i < t->count; i++) {
+        uint32_t score = 0;
+        if (t->scores) memcpy(&score, &t->scores[i], sizeof score);
+        hash_text(&h, vocab_text(&t->texts, i));
+        hash_u32(&h, (uint32_t)t->types[i] | (uint32_t)t->flags[i] << 8);
+        hash_u32(&h, score);
+    }
+    omm_hasher_update(&h, omm_bytes_of(t->merges_digest.b, sizeof t->merges_digest.b));
+    return omm_hasher_final(&h);
+}
+
+/* ---- Decoding ------------------------------------------------------------------------------ */
+
+static omm_err check_id(const omm_tokenizer *t, uint32_t id) {
+    if (id < t->count) return OMM_OK;
+    return omm_raise(OMM_ERR_FORMAT, "token id %u, the vocabulary has %u", id, t->count);
+}
+
+/* Bytes to show for an id; `first` drops the space that encoding put in front. */
+static omm_bytes shown(const omm_tokenizer *t, uint32_t id, unsigned flags, bool *first) {
+    if (omm_tokenizer_is_control(t, id)) {
+        return flags & OMM_DETOKENIZE_SPECIAL ? omm_tokenizer_piece(t, id) : (omm_bytes){0};
+    }
+    omm_bytes piece = omm_tokenizer_piece(t, id);
+    if (*first && t->space_prefix && piece.size > 0 && piece.data[0] == ' ')
+        piece = omm_bytes_of(piece.data + 1, piece.size - 1);
+    *first = false;
+    return piece;
+}
+
+omm_err omm_tokenizer_decode(omm_buf *out, const omm_tokenizer *tokenizer, const uint32_t *ids,
+                             size_t count, unsigned flags) {
+    for (size_t i = 0; i < count; i++) OMM_TRY(check_id(tokenizer, ids[i]));
+    size_t before = out->size;
+    bool first = true;
+    for (size_t i = 0; i < count; i++) {
+        omm_bytes piece = shown(tokenizer, ids[i], flags, &first);
+        omm_err err = omm_buf_append(out, piece.data, piece.size);
+        if (err != OMM_OK) {
+            out->size = before;
+            return err;
+        }
+    }
+    return OMM_OK;
+}
+
+unsigned utf8_size(const uint8_t *p, size_t left) {
+    if (left == 0) return 0;
+    if (p[0] < 0x80) return 1;
+    if (p[0] < 0xc2 || p[0] > 0xf4) return 0; /* continuation, overlong, or beyond U+10FFFF */
+    unsigned size = p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
+    if (size > left) return 0;
+    for (unsigned i = 1; i < size; i++)
+        if ((p[i] & 0xc0) != 0x80) return 0;
+    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90)) return 0; /* overlong */
+    if ((p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf4 && p[1] > 0x8f)) return 0; /* surrogate */
+    return size;
+}
+
+/* True while these bytes may still grow into a well-formed character. */
+static bool is_unfinished(const uint8_t *p, size_t count) {
+    static const uint8_t tails[3] = {0x80, 0x90, 0xa0}; /* second bytes of every allowed range */
+    uint8_t whole[4] = {0};
+    memcpy(whole, p, count);
+    for (unsigned t = 0; t < 3; t++) {
+        for (size_t i = count; i < 4; i++) whole[i] = i == 1 ? tails[t] : 0x80;
+        if (utf8_size(whole, 4) > count) return true;
+    }
+    return false;
+}
+
+/* Write what is complete in `pending`; what may still grow stays. */
+static omm_err drain(omm_buf *out, omm_detok *d) {
+    while (d->pending_count > 0) {
+        unsigned size = utf8_size(d->pending, d->pending_count);
+        if (size > 0) {
+            OMM_TRY(omm_buf_append(out, d->pending, size));
+        } else if (is_unfinished(d->pending, d->pending_count)) {
+            return OMM_OK;
+        } else {
+            OMM_TRY(omm_buf_append(out, "\xef\xbf\xbd", 3));
+            size = 1;
+        }
+        d->pending_count = (uint8_t)(d->pending_count - size);
+        memmove(d->pending, d->pending + size, d->pending_count);
+    }
+    return OMM_OK;
+}
+
+omm_err omm_detok_push(omm_buf *out, omm_detok *detok, const omm_tokenizer *tokenizer, uint32_t id,
+                       unsigned flags) {
+    OMM_TRY(check_id(tokenizer, id));
+    size_t before = out->size;
+    omm_detok d = *detok;
+    omm_bytes piece = shown(tokenizer, id, flags, &d.first);
+    for (size_t i = 0; i < piece.size; i++) {
+        d.pending[d.pending_count++] = piece.data[i]; /* drain leaves at most 3 */
+        omm_err err = drain(out, &d);
+        if (err != OMM_OK) {
+            out->size = before;
+            return err;
+        }
+    }
+    *detok = d;
+    return OMM_OK;
+}
+
+omm_err omm_detok_flush(omm_buf *out, omm_detok *detok) {
+    if (detok->pending_count > 0) OMM_TRY(omm_buf_append(out, "\xef\xbf\xbd", 3));
+    detok->pending_count = 0;
+    return OMM_OK;
+}

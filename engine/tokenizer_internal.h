@@ -1,0 +1,152 @@
+/* tokenizer_internal.h - what the parts of the tokenizer share.
+ *
+ *   vocab.c            text of an id, id of a text
+ *   merge.c            the priority queue of both merge loops
+ *   pretoken.c         regular expressions that cut text into words (gpt2)
+ *   tokenizer_bpe.c    merges by rank inside a word (gpt2)
+ *   tokenizer_spm.c    merges by score over the whole text (llama)
+ *   tokenizer_encode.c special tokens first, then one of the two
+ *   tokenizer_open.c   everything above, from a GGUF file
+ *   tokenizer.c        look-ups and decoding
+ */
+#ifndef ENGINE_TOKENIZER_INTERNAL_H
+#define ENGINE_TOKENIZER_INTERNAL_H
+
+#include "omm/tokenizer.h"
+
+/* ---- vocab.c ------------------------------------------------------------------------------- */
+
+/* Texts numbered 0, 1, 2, ...; find gives the last number pushed with that text. */
+typedef struct vocab {
+    omm_buf text; /* all texts, one after the other */
+    uint32_t *at; /* text i is text[at[i] .. at[i + 1]) */
+    uint32_t count;
+    uint32_t capacity;
+    uint32_t *slots;     /* open addressing, number + 1, 0 when empty */
+    uint32_t slot_count; /* power of two, more than twice the count */
+} vocab;
+
+OMM_CHECKED omm_err vocab_init(vocab *v, uint32_t capacity);
+void vocab_fini(vocab *v);
+OMM_CHECKED omm_err vocab_push(vocab *v, omm_bytes text);
+uint32_t vocab_find(const vocab *v, omm_bytes text); /* or OMM_TOKEN_NONE */
+omm_bytes vocab_text(const vocab *v, uint32_t number);
+
+/* ---- merge.c ------------------------------------------------------------------------------- */
+
+/* A proposed merge of neighbours; the smallest key wins.  key = priority << 32 | left index, so
+ * equal priorities go from left to right. */
+typedef struct merge_item {
+    uint64_t key;
+    uint32_t right;
+    uint32_t left_symbol, right_symbol; /* what stood there when this was proposed */
+    uint32_t result;
+} merge_item;
+
+/* A symbol in a doubly linked list over the text. */
+typedef struct merge_node {
+    uint32_t prev, next; /* MERGE_END at the ends */
+    uint32_t symbol;     /* gpt2: vocab number; MERGE_END when merged away */
+    uint32_t at, size;   /* llama: bytes in the text; size 0 when merged away */
+} merge_node;
+
+#define MERGE_END UINT32_MAX
+
+/* Memory of one encoding, reused from word to word. */
+typedef struct merge_work {
+    merge_node *nodes;
+    size_t node_capacity;
+    merge_item *heap;
+    size_t heap_count, heap_capacity;
+} merge_work;
+
+void merge_work_fini(merge_work *work);
+OMM_CHECKED omm_err merge_reserve(merge_work *work, size_t nodes); /* also empties the heap */
+OMM_CHECKED omm_err merge_push(merge_work *work, const merge_item *item);
+bool merge_pop(merge_item *out, merge_work *work);                  /* false when empty */
+void merge_unlink(merge_work *work, uint32_t left, uint32_t right); /* right leaves the list */
+
+/* ---- pretoken.c ---------------------------------------------------------------------------- */
+
+enum { PRETOKEN_STAGES_MAX = 4 };
+
+typedef struct pretoken {
+    const char *name;                          /* of the family, for the digest */
+    const char *patterns[PRETOKEN_STAGES_MAX]; /* each cuts the pieces of the one before */
+    unsigned stage_count;
+    bool whole_words;                 /* a word that is a token needs no merges */
+    bool adds_bos;                    /* when the file does not say */
+    void *codes[PRETOKEN_STAGES_MAX]; /* pcre2_code */
+    void *context;                    /* pcre2_general_context over omm_alloc */
+} pretoken;
+
+/* Errors: UNSUPPORTED (names those that exist), NOMEM. */
+OMM_CHECKED omm_err pretoken_open(pretoken *p, omm_bytes name);
+void pretoken_close(pretoken *p);
+
+typedef omm_err (*pretoken_each)(void *ud, omm_bytes word);
+/* Call `each` for every word of valid UTF-8 `text`, in order, without gaps. */
+OMM_CHECKED omm_err pretoken_split(const pretoken *p, omm_bytes text, pretoken_each each, void *ud);
+
+/* ---- The tokenizer ------------------------------------------------------------------------- */
+
+typedef enum token_type { /* the numbers are the file format's */
+                          TOKEN_NORMAL = 1,
+                          TOKEN_UNKNOWN = 2,
+                          TOKEN_CONTROL = 3,
+                          TOKEN_USER = 4,
+                          TOKEN_UNUSED = 5,
+                          TOKEN_BYTE = 6,
+} token_type;
+
+enum { TOKEN_IS_END = 1, TOKEN_STRIPS_RIGHT = 2 };
+
+typedef struct bpe_merge {
+    uint32_t left, right; /* vocab numbers; left == MERGE_END: empty slot */
+    uint32_t rank, result;
+} bpe_merge;
+
+struct omm_tokenizer {
+    bool spm; /* model "llama"; else "gpt2" */
+    bool adds_bos;
+    bool space_prefix; /* llama: a space goes in front of the text */
+    uint32_t count;    /* ids; the vocab may hold more texts, made by merges */
+    uint32_t bos, eos, unknown;
+    vocab texts;
+    uint8_t *types; /* token_type per id */
+    uint8_t *flags; /* TOKEN_IS_END ... per id */
+    omm_buf pieces; /* what ids stand for */
+    uint32_t *piece_at;
+    uint32_t *specials; /* user-defined, control and unknown ids, longest text first */
+    uint32_t special_count;
+    uint32_t byte_symbols[256]; /* gpt2: symbol of a byte.  llama: id of a byte token, or none */
+    float *scores;              /* llama */
+    bpe_merge *merges;          /* gpt2: hash table */
+    uint32_t merge_slots;       /* power of two */
+    omm_digest merges_digest;   /* of the merges in their order */
+    pretoken pre;               /* gpt2 */
+};
+
+/* A token that text may become without being asked: not a control token, which a merge could
+ * otherwise spell. */
+static inline bool token_is_text(const omm_tokenizer *t, uint32_t id) {
+    return id < t->count && t->types[id] != TOKEN_CONTROL && t->types[id] != TOKEN_UNKNOWN;
+}
+
+/* tokenizer_bpe.c, tokenizer_spm.c: append the ids of text without special tokens. */
+OMM_CHECKED omm_err bpe_encode(omm_tokens *out, const omm_tokenizer *t, merge_work *work,
+                               omm_bytes text);
+OMM_CHECKED omm_err spm_encode(omm_tokens *out, const omm_tokenizer *t, merge_work *work,
+                               omm_bytes text, bool space_prefix);
+/* Build the merge table and the byte symbols from `merges` ("left right" per line). */
+OMM_CHECKED omm_err bpe_open(omm_tokenizer *t, const omm_bytes *merges, uint32_t count);
+const bpe_merge *bpe_find(const omm_tokenizer *t, uint32_t left, uint32_t right); /* or NULL */
+/* GPT-2's printable character of a byte as UTF-8; returns its 1 or 2 bytes. */
+unsigned bpe_letter(uint8_t out[2], uint8_t byte);
+/* The bytes that a text in that alphabet spells; false (nothing appended) if it is not in it. */
+OMM_CHECKED omm_err bpe_spell(bool *spelled, omm_buf *out, omm_bytes text);
+
+/* Length of the well-formed UTF-8 character at p (RFC 3629), 0 if there is none. */
+unsigned utf8_size(const uint8_t *p, size_t left);
+
+#endif
