@@ -112,11 +112,7 @@ static omm_err parse(scenario *s, const char *text) {
 }
 
 static bool real_is(double a, double b) {
-    uint64_t x = 0;
-    uint64_t y = 0;
-    memcpy(&x, &a, sizeof x);
-    memcpy(&y, &b, sizeof y);
-    return x == y;
+    return memcmp(&a, &b, sizeof a) == 0;
 }
 
 static const char *target(const scenario *s, size_t i) {
@@ -374,10 +370,10 @@ static const omm_config_field s_tree_fields[2] = {{.key = "sub",
 static const omm_config_field s_tree_item = {
     .key = "tree", .kind = OMM_CONFIG_KIND_MAP, .sub = s_tree_fields};
 
-static omm_err parse_tree(size_t levels) {
+static omm_err parse_tree(unsigned levels) {
     char text[1000] = "{";
-    for (size_t i = 0; i < levels; i++) memcpy(text + 1 + i * 7, "sub: [{", 8);
-    for (size_t i = 0; i < levels; i++) memcpy(text + 1 + levels * 7 + i * 2, "}]", 3);
+    for (unsigned i = 0; i < levels; i++) memcpy(text + 1 + i * 7, "sub: [{", 8);
+    for (unsigned i = 0; i < levels; i++) memcpy(text + 1 + levels * 7 + i * 2, "}]", 3);
     memcpy(text + 1 + levels * 9, "}", 2);
     tree t;
     return omm_config_parse(&t, s_tree_fields, omm_bytes_str(text), "t", &s_arena);

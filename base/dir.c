@@ -172,10 +172,8 @@ static omm_err walk_folder(walk *w, const char *relative, int depth);
 static omm_err walk_entry(walk *w, int folder, const char *relative, int depth) {
     const char *slash = strrchr(relative, '/');
     struct stat st;
-    if (fstatat(folder, slash ? slash + 1 : relative, &st, AT_SYMLINK_NOFOLLOW) != 0) {
-        if (errno == ENOENT) return OMM_OK; /* removed since the folder was read */
+    if (fstatat(folder, slash ? slash + 1 : relative, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return omm_raise(OMM_ERR_IO, "stat %s/%s: %s", w->root, relative, strerror(errno));
-    }
     if (S_ISREG(st.st_mode)) return walk_keep(w, relative);
     if (S_ISDIR(st.st_mode)) return walk_folder(w, relative, depth + 1);
     return omm_raise(OMM_ERR_FORMAT, "%s/%s: %s, not a file or a folder", w->root, relative,

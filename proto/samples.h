@@ -50,7 +50,8 @@ static inline omm_offer sample_offer(void) {
                        .tokens_max = 1 << 20,
                        .selected = selected,
                        .selected_count = 3,
-                       .previous = sample_digest(8)};
+                       .previous = sample_digest(8),
+                       .error_feedback = true};
 }
 
 static inline omm_submission sample_submission(void) {

@@ -53,9 +53,9 @@ typedef struct omm_config_field omm_config_field;
 struct omm_config_field {
     const char *key;
     omm_config_kind kind;
-    bool optional; /* may be missing; the field is then zero.  A MAP needs `present` too */
     size_t offset;
     const char *fallback; /* default as YAML text; NULL: required, unless `optional` or a MAP */
+    bool optional;        /* may be missing; the field is then zero.  A MAP needs `present` too */
     size_t present;       /* offset of a bool set when the key is there; 0: not recorded */
     double min, max;      /* numbers: value; strings: bytes; lists: count.  Both 0: no bound;
                            * max below min: no upper bound */

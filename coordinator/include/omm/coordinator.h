@@ -106,6 +106,9 @@ OMM_CHECKED omm_err omm_coord_tick(uint64_t *next_deadline_ms, omm_coord *coord,
 bool omm_coord_is_done(const omm_coord *coord);
 /* CLOSED, and every node that counts has been told so. */
 bool omm_coord_all_told(const omm_coord *coord);
+/* The last step's request carried something that only an enrolled node, or a party to its upload,
+ * could send: a transport may lift its limits for that connection. */
+bool omm_coord_peer_is_enrolled(const omm_coord *coord);
 
 typedef enum omm_coord_state { /* the numbers are in the database */
                                OMM_COORD_JOINING = 0,

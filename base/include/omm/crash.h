@@ -1,0 +1,34 @@
+/* crash.h - named stages at which a test may kill the process, to see it recover.
+ *
+ *   OMM_CRASH_AT=after_receipt meshmind coordinator -c FILE
+ *
+ * The first time such a process reaches the stage it leaves a marker in its state folder and sends
+ * itself SIGKILL; started again, it passes.  Libraries get the stage as a parameter; only services
+ * read the environment.
+ *
+ * Depends on: file.  Threads: no shared state.
+ */
+#ifndef OMM_CRASH_H
+#define OMM_CRASH_H
+
+#include "omm/err.h"
+
+/* The stages, and who passes through them.  One table: services check names against it. */
+#define OMM_CRASH_MAP(XX)                                                                          \
+    XX(after_offer, "coordinator: an offer was stored; node: an offer was taken")                  \
+    XX(mid_upload, "coordinator: a chunk was stored; node: a submission was announced")            \
+    XX(after_receipt, "coordinator: a receipt was stored; node: a receipt was taken")              \
+    XX(mid_aggregation, "coordinator: the first submission was added")                             \
+    XX(before_publish, "coordinator: the new adapter was evaluated, its round not yet written")    \
+    XX(mid_training, "node: the first checkpoint was stored")
+
+#define OMM_CRASH_VARIABLE "OMM_CRASH_AT"
+
+/* Errors: CONFIG (not a stage; lists them).  NULL and "" are fine. */
+OMM_CHECKED omm_err omm_crash_check(const char *stage);
+
+/* Do not return if `stage` is the wanted one and was not passed before.  `wanted` or `state_dir`
+ * NULL: do nothing. */
+void omm_crash_point(const char *state_dir, const char *wanted, const char *stage);
+
+#endif
