@@ -212,7 +212,8 @@ static void mean_block(void *ud, size_t block, unsigned worker) {
 
 omm_err omm_fedavg_mean(float *out, const omm_fedavg *acc, omm_pool *pool) {
     if (acc->weight_sum == 0) return omm_raise(OMM_ERR_STATE, "mean of no contribution");
-    mean_job job = {out, acc};
+    mean_job job = {.acc = acc};
+    job.out = out;
     omm_pool_run(pool, mean_block, &job, block_count(acc->value_count));
     return OMM_OK;
 }

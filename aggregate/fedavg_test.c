@@ -65,8 +65,8 @@ static bool is_nearest(float mean, wide sum, uint64_t weight_sum, int shift) {
     if (sum == 0 || mean == 0.0f) return sum == 0 && mean == 0.0f;
     int exponent;
     float fraction = frexpf(fabsf(mean), &exponent);
-    int64_t mantissa = (int64_t)ldexpf(fraction, 24); /* 2^23 .. 2^24 - 1 */
-    int unit = exponent - 24 - 2;                     /* value = 4 * mantissa * 2^unit */
+    wide mantissa = (wide)ldexpf(fraction, 24); /* 2^23 .. 2^24 - 1 */
+    int unit = exponent - 24 - 2;               /* value = 4 * mantissa * 2^unit */
     /* compare |sum| * 2^-shift with m * weight_sum * 2^unit */
     int lift = -shift - unit;
     wide target = wide_abs(sum);
@@ -177,7 +177,8 @@ static void test_order_threads_splits(void) {
         CHECK_OK(omm_fedavg_merge(&again, &part, pool));
         check_same(&first, &again);
         CHECK_OK(omm_fedavg_mean(mean_again, &again, pool));
-        CHECK(memcmp(mean, mean_again, sizeof mean) == 0);
+        CHECK(omm_bytes_equal(omm_bytes_of(mean, sizeof mean),
+                              omm_bytes_of(mean_again, sizeof mean_again)));
         omm_pool_close(pool);
     }
     omm_fedavg_fini(&first);

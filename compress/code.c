@@ -194,7 +194,7 @@ static omm_err row_read(float *out, const uint8_t *codes, const kept *k, size_t 
                         float scale) {
     int q_max = 0;
     for (size_t i = at; i < stop; i++) {
-        int q = (int8_t)codes[i];
+        int q = codes[i] < 128 ? codes[i] : codes[i] - 256;
         if (q == -128 || (q == 0 && k->indices))
             return omm_raise(OMM_ERR_REFUSED_FORMAT, "entry %zu has the code %d", i, q);
         q_max = q > q_max ? q : -q > q_max ? -q : q_max;

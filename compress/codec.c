@@ -151,7 +151,7 @@ static omm_err body_read(float *values, kept *k, const header *h, omm_reader in,
 
 static omm_err payload_decode(float *values, size_t *kept_count, omm_bytes payload,
                               const omm_codec *codec, const omm_layout *layout) {
-    header h;
+    header h = {0};
     omm_reader in = omm_reader_of(payload);
     OMM_TRY(header_read(&h, &in, codec, layout));
     if ((payload.size - in.at) / code_width(codec->kind) < h.kept_count)

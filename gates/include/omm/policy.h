@@ -27,28 +27,26 @@
  * reproducibility  repetitions that did not give the same bytes
  * integrity      counts that must be zero */
 #define OMM_METRICS(XX)                                                                            \
-    XX(UP_BYTES_MAX, communication, up_bytes_max, "bytes", AT_MOST, required, "4194304", "1")      \
-    XX(DOWN_BYTES_MAX, communication, down_bytes_max, "bytes", AT_MOST, required, "8388608", "1")  \
-    XX(SAVING_VS_FP32, communication, saving_vs_fp32, "ratio", AT_LEAST, required, "0.5", "1")     \
-    XX(WIRE_SAVING, communication, wire_saving_vs_fp32, "ratio", AT_LEAST, required, "0.4", "1")   \
-    XX(WIRE_OVERHEAD, communication, wire_overhead, "ratio", AT_MOST, informational, "0.5", "1")   \
-    XX(JAIN_INDEX, fairness, jain_index, "index", AT_LEAST, required, "0.5", "1")                  \
-    XX(SHARE_GAP, fairness, share_gap, "ratio", AT_MOST, informational, "1", "1")                  \
-    XX(WORST_UPLIFT, fairness, worst_client_uplift, "nats/token", AT_LEAST, required, "-0.1", "2") \
-    XX(DECILE_UPLIFT, fairness, lowest_decile_uplift, "nats/token", AT_LEAST, required, "-0.05",   \
-       "2")                                                                                        \
-    XX(UPLIFT, quality, heldout_uplift, "nats/token", AT_LEAST, required, "0.02", "2")             \
-    XX(UPLIFT_LOW, quality, heldout_uplift_low, "nats/token", AT_LEAST, required, "0", "2")        \
-    XX(TOOL_PARSED, quality, tool_parsed_gain, "ratio", AT_LEAST, informational, "0", "1")         \
-    XX(TOOL_NAMED, quality, tool_named_gain, "ratio", AT_LEAST, informational, "0", "1")           \
-    XX(TOOL_EXACT, quality, tool_exact_gain, "ratio", AT_LEAST, informational, "0", "1")           \
-    XX(CONTROL_GAP, quality, control_loss_gap, "nats/token", AT_MOST, informational, "0.05", "2")  \
-    XX(REPEAT_THREADS, reproducibility, threads_mismatches, "count", AT_MOST, required, "0", "1")  \
-    XX(REPEAT_ISA, reproducibility, isa_mismatches, "count", AT_MOST, required, "0", "1")          \
-    XX(REPEAT_SCALAR, reproducibility, scalar_mismatches, "count", AT_MOST, informational, "0",    \
-       "1")                                                                                        \
-    XX(UNSIGNED_ACCEPTED, integrity, unsigned_accepted, "count", AT_MOST, required, "0", "1")      \
-    XX(EVIDENCE_FAULTS, integrity, evidence_faults, "count", AT_MOST, required, "0", "1")
+    XX(UP_BYTES_MAX, communication, up_bytes_max, "bytes", AT_MOST, required, 4194304, 1)          \
+    XX(DOWN_BYTES_MAX, communication, down_bytes_max, "bytes", AT_MOST, required, 8388608, 1)      \
+    XX(SAVING_VS_FP32, communication, saving_vs_fp32, "ratio", AT_LEAST, required, 0.5, 1)         \
+    XX(WIRE_SAVING, communication, wire_saving_vs_fp32, "ratio", AT_LEAST, required, 0.4, 1)       \
+    XX(WIRE_OVERHEAD, communication, wire_overhead, "ratio", AT_MOST, informational, 0.5, 1)       \
+    XX(JAIN_INDEX, fairness, jain_index, "index", AT_LEAST, required, 0.5, 1)                      \
+    XX(SHARE_GAP, fairness, share_gap, "ratio", AT_MOST, informational, 1, 1)                      \
+    XX(WORST_UPLIFT, fairness, worst_client_uplift, "nats/token", AT_LEAST, required, -0.1, 2)     \
+    XX(DECILE_UPLIFT, fairness, lowest_decile_uplift, "nats/token", AT_LEAST, required, -0.05, 2)  \
+    XX(UPLIFT, quality, heldout_uplift, "nats/token", AT_LEAST, required, 0.02, 2)                 \
+    XX(UPLIFT_LOW, quality, heldout_uplift_low, "nats/token", AT_LEAST, required, 0, 2)            \
+    XX(TOOL_PARSED, quality, tool_parsed_gain, "ratio", AT_LEAST, informational, 0, 1)             \
+    XX(TOOL_NAMED, quality, tool_named_gain, "ratio", AT_LEAST, informational, 0, 1)               \
+    XX(TOOL_EXACT, quality, tool_exact_gain, "ratio", AT_LEAST, informational, 0, 1)               \
+    XX(CONTROL_GAP, quality, control_loss_gap, "nats/token", AT_MOST, informational, 0.05, 2)      \
+    XX(REPEAT_THREADS, reproducibility, threads_mismatches, "count", AT_MOST, required, 0, 1)      \
+    XX(REPEAT_ISA, reproducibility, isa_mismatches, "count", AT_MOST, required, 0, 1)              \
+    XX(REPEAT_SCALAR, reproducibility, scalar_mismatches, "count", AT_MOST, informational, 0, 1)   \
+    XX(UNSIGNED_ACCEPTED, integrity, unsigned_accepted, "count", AT_MOST, required, 0, 1)          \
+    XX(EVIDENCE_FAULTS, integrity, evidence_faults, "count", AT_MOST, required, 0, 1)
 
 typedef enum omm_metric_id {
 #define XX(id, ...) OMM_METRIC_##id,
@@ -87,7 +85,6 @@ typedef struct omm_policy {
 /* The mapping of a policy file, or of a scenario's `gates:`. */
 extern const omm_config_field omm_policy_fields[];
 
-/* All defaults.  Errors: NOMEM. */
-OMM_CHECKED omm_err omm_policy_default(omm_policy *out);
+void omm_policy_default(omm_policy *out);
 
 #endif

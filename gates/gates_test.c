@@ -1,0 +1,414 @@
+/* Goal: good evidence passes, and everything else fails closed, in every family.
+ * Method: one battery over all families: the same rows with missing, unreadable, stale, foreign,
+ * empty, too few and NaN evidence; then values by hand, thresholds at their edge, and the reports.
+ */
+#include "omm/gates.h"
+#include "omm/json.h"
+#include "omm_test.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { CLIENTS = 4, ITEMS = 12 };
+
+typedef enum rows_kind { ROWS_GOOD, ROWS_EMPTY, ROWS_NAN } rows_kind;
+
+typedef omm_err (*family_fn)(omm_verdicts *verdicts, const omm_gate_context *context,
+                             const omm_gate_source *source, rows_kind kind);
+
+static omm_err feed_communication(omm_verdicts *v, const omm_gate_context *c,
+                                  const omm_gate_source *s, rows_kind kind) {
+    const omm_gate_bytes rows[] = {{1000, 3000, 16000}, {2000, 2000, 16000}};
+    return omm_gate_communication(v, c, s, rows, kind == ROWS_GOOD ? 2 : 0);
+}
+
+static omm_err feed_wire(omm_verdicts *v, const omm_gate_context *c, const omm_gate_source *s,
+                         rows_kind kind) {
+    omm_gate_bytes rows[] = {{1500, 3000, 16000}, {2500, 2000, 16000}};
+    if (kind == ROWS_NAN) rows[0].up = UINT64_MAX; /* the sum would wrap around */
+    return omm_gate_wire(v, c, s, rows, kind == ROWS_EMPTY ? 0 : 2, 8000);
+}
+
+static omm_err feed_shares(omm_verdicts *v, const omm_gate_context *c, const omm_gate_source *s,
+                           rows_kind kind) {
+    omm_gate_share rows[] = {{100, 100}, {50, 100}, {200, 400}};
+    if (kind == ROWS_NAN) rows[1].tokens_offered = 0;
+    return omm_gate_shares(v, c, s, rows, kind == ROWS_EMPTY ? 0 : 3);
+}
+
+/* Client i % CLIENTS; uplift 0.5 + client / 8 nats per token, item tokens 1 .. 12. */
+static void items_of(omm_gate_item items[ITEMS], rows_kind kind) {
+    for (uint32_t i = 0; i < ITEMS; i++) {
+        double tokens = (double)(i + 1);
+        uint32_t client = i % CLIENTS;
+        items[i] = (omm_gate_item){.client = client,
+                                   .tokens = i + 1,
+                                   .nll_before = 3.0 * tokens,
+                                   .nll_after = (2.5 - (double)client / 8) * tokens,
+                                   .is_tool = i % 2 == 0,
+                                   .parsed_before = true,
+                                   .parsed_after = true,
+                                   .named_after = i >= 6,
+                                   .exact_after = i == 10};
+    }
+    if (kind == ROWS_NAN) items[7].nll_after = (double)NAN;
+}
+
+static omm_err feed_client_uplift(omm_verdicts *v, const omm_gate_context *c,
+                                  const omm_gate_source *s, rows_kind kind) {
+    omm_gate_item items[ITEMS];
+    items_of(items, kind);
+    return omm_gate_client_uplift(v, c, s, items, kind == ROWS_EMPTY ? 0 : ITEMS, CLIENTS);
+}
+
+static omm_err feed_quality(omm_verdicts *v, const omm_gate_context *c, const omm_gate_source *s,
+                            rows_kind kind) {
+    omm_gate_item items[ITEMS];
+    items_of(items, kind);
+    if (kind == ROWS_NAN) /* a NaN loss says nothing of tool calls: take those away */
+        for (int i = 0; i < ITEMS; i++) items[i].is_tool = false;
+    return omm_gate_quality(v, c, s, items, kind == ROWS_EMPTY ? 0 : ITEMS, CLIENTS);
+}
+
+static omm_err feed_control(omm_verdicts *v, const omm_gate_context *c, const omm_gate_source *s,
+                            rows_kind kind) {
+    omm_gate_item items[ITEMS];
+    items_of(items, kind);
+    return omm_gate_control(v, c, s, items, kind == ROWS_EMPTY ? 0 : ITEMS, CLIENTS);
+}
+
+static omm_err feed_reproducibility(omm_verdicts *v, const omm_gate_context *c,
+                                    const omm_gate_source *s, rows_kind kind) {
+    const omm_gate_repeat rows[] = {{OMM_GATE_REPEAT_THREADS, true},
+                                    {OMM_GATE_REPEAT_ISA, true},
+                                    {OMM_GATE_REPEAT_SCALAR, true}};
+    return omm_gate_reproducibility(v, c, s, rows, kind == ROWS_GOOD ? 3 : 0);
+}
+
+static omm_err feed_integrity(omm_verdicts *v, const omm_gate_context *c, const omm_gate_source *s,
+                              rows_kind kind) {
+    const omm_gate_integrity_counts good = {3, 0, 20, 0};
+    const omm_gate_integrity_counts empty = {0, 0, 0, 0};
+    return omm_gate_integrity(v, c, s, kind == ROWS_GOOD ? &good : &empty);
+}
+
+static const struct {
+    family_fn feed;
+    size_t verdicts;
+} FAMILIES[] = {
+    {feed_communication, 3}, {feed_wire, 2},    {feed_shares, 2},          {feed_client_uplift, 2},
+    {feed_quality, 5},       {feed_control, 1}, {feed_reproducibility, 3}, {feed_integrity, 2},
+};
+enum { FAMILY_COUNT = sizeof FAMILIES / sizeof FAMILIES[0] };
+
+/* All metrics required, so that one failure fails the set. */
+static omm_policy strict_policy(void) {
+    omm_policy policy;
+    omm_policy_default(&policy);
+    for (int i = 0; i < OMM_METRIC_COUNT; i++) policy.rules[i].level = OMM_LEVEL_REQUIRED;
+    return policy;
+}
+
+static const omm_gate_source SOURCE = {
+    .path = "rounds.jsonl", .run_id = "run-1", .commit = "c0ffee", .digest = {{1, 2, 3}}};
+
+static void check_all_fail(family_fn feed, const omm_gate_context *context,
+                           const omm_gate_source *source, rows_kind kind, size_t count,
+                           const char *reason) {
+    omm_verdicts v;
+    omm_verdicts_init(&v);
+    CHECK_OK(feed(&v, context, source, kind));
+    CHECK_EQ(v.count, count);
+    CHECK(!omm_verdicts_passed(&v));
+    for (size_t i = 0; i < v.count; i++) {
+        CHECK(!v.items[i].passed);
+        if (!strstr(v.items[i].reason, reason))
+            fprintf(stderr, "%s: %s\n", v.items[i].metric, v.items[i].reason);
+        CHECK(strstr(v.items[i].reason, reason) != NULL);
+    }
+    omm_verdicts_fini(&v);
+}
+
+static void test_fails_closed(size_t f) {
+    omm_policy policy = strict_policy();
+    const omm_gate_context context = {&policy, "run-1", "c0ffee"};
+    family_fn feed = FAMILIES[f].feed;
+    size_t n = FAMILIES[f].verdicts;
+
+    omm_verdicts v;
+    omm_verdicts_init(&v);
+    CHECK_OK(feed(&v, &context, &SOURCE, ROWS_GOOD));
+    CHECK_EQ(v.count, n);
+    for (size_t i = 0; i < n; i++) CHECK(v.items[i].passed && v.items[i].reason[0] == '\0');
+    CHECK(omm_verdicts_passed(&v));
+    CHECK_ERR(feed(&v, &context, &SOURCE, ROWS_GOOD), OMM_ERR_STATE); /* judged already */
+    omm_verdicts_fini(&v);
+
+    omm_gate_source bad = SOURCE;
+    bad.path = NULL;
+    check_all_fail(feed, &context, &bad, ROWS_GOOD, n, "missing");
+    bad = SOURCE;
+    bad.problem = "line 3 is no JSON";
+    check_all_fail(feed, &context, &bad, ROWS_GOOD, n, "line 3 is no JSON");
+    bad = SOURCE;
+    bad.run_id = "run-0";
+    check_all_fail(feed, &context, &bad, ROWS_GOOD, n, "stale");
+    bad.run_id = NULL;
+    check_all_fail(feed, &context, &bad, ROWS_GOOD, n, "stale");
+    bad = SOURCE;
+    bad.commit = "decade";
+    check_all_fail(feed, &context, &bad, ROWS_GOOD, n, "foreign");
+    bad.commit = NULL;
+    check_all_fail(feed, &context, &bad, ROWS_GOOD, n, "foreign");
+    const omm_gate_context nameless = {&policy, "", NULL};
+    bad = SOURCE;
+    bad.run_id = "";
+    check_all_fail(feed, &nameless, &bad, ROWS_GOOD, n, "stale");
+
+    check_all_fail(feed, &context, &SOURCE, ROWS_EMPTY, n, "no samples");
+    check_all_fail(feed, &context, &SOURCE, ROWS_NAN, n, "");
+    for (int i = 0; i < OMM_METRIC_COUNT; i++) policy.rules[i].samples_min = 1000;
+    check_all_fail(feed, &context, &SOURCE, ROWS_GOOD, n, "samples, policy asks for 1000");
+    policy = strict_policy();
+    for (int i = 0; i < OMM_METRIC_COUNT; i++) policy.rules[i].threshold = (double)NAN;
+    check_all_fail(feed, &context, &SOURCE, ROWS_GOOD, n, "threshold");
+}
+
+static const omm_verdict *find(const omm_verdicts *v, omm_metric_id id) {
+    for (size_t i = 0; i < v->count; i++)
+        if (v->items[i].id == id) return &v->items[i];
+    return NULL;
+}
+
+static double value_of(const omm_verdicts *v, omm_metric_id id) {
+    const omm_verdict *verdict = find(v, id);
+    CHECK(verdict != NULL);
+    CHECK(verdict->has_value);
+    return verdict->value;
+}
+
+static void test_values_by_hand(void) {
+    omm_policy policy;
+    omm_policy_default(&policy);
+    const omm_gate_context context = {&policy, "run-1", NULL};
+    omm_verdicts v;
+    omm_verdicts_init(&v);
+    for (size_t f = 0; f < FAMILY_COUNT; f++)
+        CHECK_OK(FAMILIES[f].feed(&v, &context, &SOURCE, ROWS_GOOD));
+    CHECK_EQ(v.count, OMM_METRIC_COUNT); /* no metric of the table is left unjudged */
+    CHECK(value_of(&v, OMM_METRIC_UP_BYTES_MAX) == 2000);
+    CHECK(value_of(&v, OMM_METRIC_DOWN_BYTES_MAX) == 3000);
+    CHECK(value_of(&v, OMM_METRIC_SAVING_VS_FP32) == 0.75); /* 8000 of 32000 */
+    CHECK(value_of(&v, OMM_METRIC_WIRE_SAVING) == 1.0 - 9000.0 / 32000.0);
+    CHECK(value_of(&v, OMM_METRIC_WIRE_OVERHEAD) == 0.125);
+    CHECK(value_of(&v, OMM_METRIC_JAIN_INDEX) == 4.0 / 4.5); /* 1, 1/2, 1/2 */
+    CHECK(value_of(&v, OMM_METRIC_SHARE_GAP) == 0.5);
+    CHECK(value_of(&v, OMM_METRIC_WORST_UPLIFT) == 0.5);
+    CHECK(value_of(&v, OMM_METRIC_DECILE_UPLIFT) == 0.5);
+    CHECK(value_of(&v, OMM_METRIC_UPLIFT) == 0.6875);
+    CHECK(value_of(&v, OMM_METRIC_UPLIFT_LOW) >= 0.5);
+    CHECK(value_of(&v, OMM_METRIC_UPLIFT_LOW) < 0.6875);
+    CHECK(value_of(&v, OMM_METRIC_TOOL_PARSED) == 0);
+    CHECK(value_of(&v, OMM_METRIC_TOOL_NAMED) == 0.5);
+    CHECK(value_of(&v, OMM_METRIC_TOOL_EXACT) == 1.0 / 6.0);
+    CHECK(value_of(&v, OMM_METRIC_CONTROL_GAP) == -0.6875);
+    CHECK_EQ(find(&v, OMM_METRIC_UPLIFT)->samples, CLIENTS);
+    CHECK(find(&v, OMM_METRIC_UPLIFT)->commit == NULL);
+    CHECK(omm_verdicts_passed(&v));
+    omm_verdicts_fini(&v);
+    CHECK(!omm_verdicts_passed(&v)); /* nothing judged is nothing passed */
+}
+
+static bool judge_one(const omm_policy *policy, omm_metric_id id, omm_metric metric) {
+    const omm_gate_context context = {policy, "run-1", NULL};
+    omm_verdicts v;
+    omm_verdicts_init(&v);
+    CHECK_OK(omm_gate_judge(&v, &context, &SOURCE, id, metric));
+    bool passed = v.items[0].passed;
+    omm_verdicts_fini(&v);
+    return passed;
+}
+
+static void test_edges(void) {
+    omm_policy policy;
+    omm_policy_default(&policy);
+    policy.rules[OMM_METRIC_UPLIFT].threshold = 0.25;
+    policy.rules[OMM_METRIC_UPLIFT].samples_min = 3;
+    omm_metric good = {true, 0.25, 3, "nats/token"};
+    CHECK(judge_one(&policy, OMM_METRIC_UPLIFT, good));
+    omm_metric m = good;
+    m.value = nextafter(0.25, 0);
+    CHECK(!judge_one(&policy, OMM_METRIC_UPLIFT, m));
+    m.value = (double)INFINITY;
+    CHECK(!judge_one(&policy, OMM_METRIC_UPLIFT, m));
+    m.value = (double)NAN;
+    CHECK(!judge_one(&policy, OMM_METRIC_UPLIFT, m));
+    m = good;
+    m.samples = 2;
+    CHECK(!judge_one(&policy, OMM_METRIC_UPLIFT, m));
+    m = good;
+    m.present = false;
+    CHECK(!judge_one(&policy, OMM_METRIC_UPLIFT, m));
+    m = good;
+    m.unit = "bits/token";
+    CHECK(!judge_one(&policy, OMM_METRIC_UPLIFT, m));
+    m.unit = NULL;
+    CHECK(!judge_one(&policy, OMM_METRIC_UPLIFT, m));
+    omm_metric bytes = {true, 4194304, 1, "bytes"};
+    CHECK(judge_one(&policy, OMM_METRIC_UP_BYTES_MAX, bytes));
+    bytes.value++;
+    CHECK(!judge_one(&policy, OMM_METRIC_UP_BYTES_MAX, bytes));
+    bytes.value = -(double)INFINITY;
+    CHECK(!judge_one(&policy, OMM_METRIC_UP_BYTES_MAX, bytes));
+}
+
+static void test_rows_that_cannot_be(void) {
+    omm_policy policy = strict_policy();
+    const omm_gate_context context = {&policy, "run-1", NULL};
+    omm_gate_item items[ITEMS];
+    for (int what = 0; what < 4; what++) {
+        omm_verdicts v;
+        omm_verdicts_init(&v);
+        items_of(items, ROWS_GOOD);
+        uint32_t clients = CLIENTS;
+        if (what == 0) items[3].client = CLIENTS;
+        if (what == 1) items[3].tokens = 0;
+        if (what == 2) clients = CLIENTS + 1; /* the last one has no item */
+        if (what == 3) clients = 0;
+        CHECK_OK(omm_gate_quality(&v, &context, &SOURCE, items, ITEMS, clients));
+        CHECK(!find(&v, OMM_METRIC_UPLIFT)->passed && !find(&v, OMM_METRIC_UPLIFT_LOW)->passed);
+        CHECK_OK(omm_gate_client_uplift(&v, &context, &SOURCE, items, ITEMS, clients));
+        CHECK(!find(&v, OMM_METRIC_WORST_UPLIFT)->passed);
+        omm_verdicts_fini(&v);
+    }
+    omm_verdicts v;
+    omm_verdicts_init(&v);
+    const omm_gate_share over[] = {{101, 100}};
+    CHECK_OK(omm_gate_shares(&v, &context, &SOURCE, over, 1));
+    CHECK(!v.items[0].passed && !v.items[1].passed);
+    const omm_gate_bytes few[] = {{100, 100, 16000}};
+    CHECK_OK(omm_gate_wire(&v, &context, &SOURCE, few, 1, 201)); /* below the ledger */
+    CHECK(!find(&v, OMM_METRIC_WIRE_OVERHEAD)->passed);
+    const omm_gate_repeat different[] = {{OMM_GATE_REPEAT_THREADS, true},
+                                         {OMM_GATE_REPEAT_THREADS, false}};
+    CHECK_OK(omm_gate_reproducibility(&v, &context, &SOURCE, different, 2));
+    CHECK(value_of(&v, OMM_METRIC_REPEAT_THREADS) == 1);
+    CHECK(!find(&v, OMM_METRIC_REPEAT_THREADS)->passed);
+    CHECK(!find(&v, OMM_METRIC_REPEAT_ISA)->passed); /* no second instruction set */
+    const omm_gate_integrity_counts bad = {3, 1, 20, 2};
+    CHECK_OK(omm_gate_integrity(&v, &context, &SOURCE, &bad));
+    CHECK(!find(&v, OMM_METRIC_UNSIGNED_ACCEPTED)->passed);
+    CHECK(!find(&v, OMM_METRIC_EVIDENCE_FAULTS)->passed);
+    omm_verdicts_fini(&v);
+}
+
+static void test_control_left_out(void) {
+    omm_policy policy;
+    omm_policy_default(&policy);
+    const omm_gate_context context = {&policy, "run-1", NULL};
+    const omm_gate_source none = {.run_id = "run-1"};
+    omm_verdicts v;
+    omm_verdicts_init(&v);
+    CHECK_OK(omm_gate_control(&v, &context, &none, NULL, 0, 0));
+    CHECK_EQ(v.count, 0);
+    policy.rules[OMM_METRIC_CONTROL_GAP].level = OMM_LEVEL_REQUIRED;
+    CHECK_OK(omm_gate_control(&v, &context, &none, NULL, 0, 0));
+    CHECK_EQ(v.count, 1);
+    CHECK(!v.items[0].passed);
+    omm_verdicts_fini(&v);
+}
+
+static const char GOLDEN_JSON[] =
+    "{\"kind\":\"omm-verdicts\",\"passed\":false,\"run_id\":\"run-1\",\"schema_version\":1,"
+    "\"verdicts\":[{\"commit\":null,\"direction\":\"at_most\",\"evidence\":\"rounds.jsonl\","
+    "\"evidence_digest\":"
+    "\"0102030000000000000000000000000000000000000000000000000000000000\","
+    "\"gate\":\"integrity\",\"metric\":\"unsigned_accepted\","
+    "\"reason\":\"1 is not at most 0 count\",\"required\":true,\"run_id\":\"run-1\","
+    "\"samples\":3,\"status\":\"fail\",\"threshold\":0.0,\"unit\":\"count\",\"value\":1.0},"
+    "{\"commit\":null,\"direction\":\"at_most\",\"evidence\":null,\"evidence_digest\":null,"
+    "\"gate\":\"communication\",\"metric\":\"wire_overhead\","
+    "\"reason\":\"evidence cannot be used: <a & \\\"b\\\"?\?>\",\"required\":false,"
+    "\"run_id\":\"\",\"samples\":0,\"status\":\"fail\",\"threshold\":0.5,\"unit\":\"ratio\","
+    "\"value\":null}]}\n";
+
+static const char GOLDEN_XML[] =
+    "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+    "<testsuites name=\"gates\" tests=\"3\" failures=\"1\" skipped=\"1\">\n"
+    "  <testsuite name=\"communication\" tests=\"2\" failures=\"0\" skipped=\"1\">\n"
+    "    <testcase classname=\"gates.communication\" name=\"wire_overhead\" time=\"0\">\n"
+    "      <skipped message=\"evidence cannot be used: &lt;a &amp; &quot;b&quot;?\?&gt;\"/>\n"
+    "    </testcase>\n"
+    "    <testcase classname=\"gates.communication\" name=\"up_bytes_max\" time=\"0\"/>\n"
+    "  </testsuite>\n"
+    "  <testsuite name=\"integrity\" tests=\"1\" failures=\"1\" skipped=\"0\">\n"
+    "    <testcase classname=\"gates.integrity\" name=\"unsigned_accepted\" time=\"0\">\n"
+    "      <failure message=\"1 is not at most 0 count\"/>\n"
+    "    </testcase>\n"
+    "  </testsuite>\n"
+    "</testsuites>\n";
+
+static void test_reports(void) {
+    omm_policy policy;
+    omm_policy_default(&policy);
+    const omm_gate_context context = {&policy, "run-1", NULL};
+    const omm_gate_source hostile = {.problem = "<a & \"b\"\x01\xff>"};
+    omm_verdicts v, other;
+    omm_verdicts_init(&v);
+    omm_verdicts_init(&other);
+    CHECK_OK(omm_gate_judge(&v, &context, &SOURCE, OMM_METRIC_UNSIGNED_ACCEPTED,
+                            (omm_metric){true, 1, 3, "count"}));
+    CHECK_OK(omm_gate_judge(&v, &context, &hostile, OMM_METRIC_WIRE_OVERHEAD, (omm_metric){0}));
+    CHECK_OK(omm_gate_judge(&other, &context, &SOURCE, OMM_METRIC_UP_BYTES_MAX,
+                            (omm_metric){true, 1, 3, "bytes"}));
+    omm_buf out;
+    omm_buf_init(&out, 1 << 16);
+    CHECK_OK(omm_verdicts_json(&out, &v, &context));
+    if (!omm_bytes_equal(omm_buf_view(&out), omm_bytes_str(GOLDEN_JSON)))
+        fprintf(stderr, "%.*s", (int)out.size, (const char *)out.data);
+    CHECK(omm_bytes_equal(omm_buf_view(&out), omm_bytes_str(GOLDEN_JSON)));
+    out.size = 0;
+    const omm_verdicts *const sets[] = {&v, &other};
+    CHECK_OK(omm_verdicts_junit(&out, sets, 2));
+    if (!omm_bytes_equal(omm_buf_view(&out), omm_bytes_str(GOLDEN_XML)))
+        fprintf(stderr, "%.*s", (int)out.size, (const char *)out.data);
+    CHECK(omm_bytes_equal(omm_buf_view(&out), omm_bytes_str(GOLDEN_XML)));
+
+    omm_buf small;
+    omm_buf_init(&small, 300);
+    CHECK_ERR(omm_verdicts_junit(&small, sets, 2), OMM_ERR_TOO_BIG);
+    CHECK_EQ(small.size, 0);
+    omm_buf_fini(&small);
+    omm_buf_fini(&out);
+    omm_verdicts_fini(&v);
+    omm_verdicts_fini(&other);
+}
+
+static void test_out_of_memory(size_t f) {
+    omm_policy policy = strict_policy();
+    const omm_gate_context context = {&policy, "run-1", "c0ffee"};
+    for (size_t nth = 1, done = 0; !done; nth++) {
+        omm_verdicts v;
+        omm_verdicts_init(&v);
+        omm_mem_fail_nth(nth);
+        omm_err err = FAMILIES[f].feed(&v, &context, &SOURCE, ROWS_GOOD);
+        omm_mem_fail_nth(0);
+        if (err != OMM_OK) CHECK_ERR(err, OMM_ERR_NOMEM);
+        done = err == OMM_OK;
+        omm_verdicts_fini(&v);
+        CHECK_EQ(omm_mem_live(), 0);
+    }
+}
+
+int main(void) {
+    for (size_t f = 0; f < FAMILY_COUNT; f++) {
+        test_fails_closed(f);
+        test_out_of_memory(f);
+    }
+    test_values_by_hand();
+    test_edges();
+    test_rows_that_cannot_be();
+    test_control_left_out();
+    test_reports();
+    return 0;
+}

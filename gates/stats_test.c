@@ -1,0 +1,75 @@
+/* Goal: the statistics are what their definitions say, to the last bit.
+ * Method: values by hand, and bootstrap intervals from an independent program (ChaCha20, BLAKE2b and
+ * the resampling written anew in another language) compared as hexadecimal floats.
+ */
+#include "omm/mem.h"
+#include "omm/stats.h"
+#include "omm_test.h"
+
+#include <math.h>
+
+static void test_mean_and_jain(void) {
+    CHECK(omm_mean((const double[]){1, 2, 6}, 3) == 3.0);
+    CHECK(isnan(omm_mean(NULL, 0)));
+    CHECK(omm_jain((const double[]){1, 1, 1, 1}, 4) == 1.0);
+    CHECK(omm_jain((const double[]){1, 0, 0, 0}, 4) == 0.25);
+    /* 6^2 / (3 * 14) = 6/7 */
+    CHECK(omm_jain((const double[]){1, 2, 3}, 3) == 36.0 / 42.0);
+    CHECK(omm_jain((const double[]){0, 0}, 2) == 0.0);
+    CHECK(isnan(omm_jain(NULL, 0)));
+    CHECK(isnan(omm_jain((const double[]){1, -1}, 2)));
+    CHECK(isnan(omm_jain((const double[]){1, (double)NAN}, 2)));
+    CHECK(isnan(omm_jain((const double[]){1, (double)INFINITY}, 2)));
+}
+
+static void test_decile(void) {
+    double values[25];
+    double out;
+    for (int i = 0; i < 25; i++) values[i] = (double)((i * 7) % 25); /* 0 .. 24, shuffled */
+    CHECK_OK(omm_lowest_decile(&out, values, 25));
+    CHECK(out == 1.0); /* the lowest 3: 0, 1, 2 */
+    CHECK_OK(omm_lowest_decile(&out, values, 10));
+    CHECK(out == 0.0);
+    CHECK_OK(omm_lowest_decile(&out, NULL, 0));
+    CHECK(isnan(out));
+    omm_mem_fail_nth(1);
+    CHECK_ERR(omm_lowest_decile(&out, values, 25), OMM_ERR_NOMEM);
+    omm_mem_fail_nth(0);
+}
+
+static void test_bootstrap(void) {
+    const double five[] = {0.5, -0.25, 1.0, 0.125, 2.0};
+    omm_interval interval;
+    omm_seed seed = omm_seed_from_u64(7);
+    CHECK_OK(omm_bootstrap(&interval, five, 5, &seed, 10000));
+    CHECK(interval.low == 0x1.999999999999ap-5);
+    CHECK(interval.high == 0x1.6666666666666p+0);
+
+    double values[24];
+    for (int i = 0; i < 24; i++) values[i] = (double)(i * i % 23) / 16 - 0.3;
+    seed = omm_seed_from_u64(1);
+    CHECK_OK(omm_bootstrap(&interval, values, 24, &seed, 1000));
+    CHECK(interval.low == 0x1.f777777777774p-6);
+    CHECK(interval.high == 0x1.4f7777777777ap-2);
+
+    CHECK_OK(omm_bootstrap(&interval, five, 1, &seed, 40)); /* one client: no spread */
+    CHECK(interval.low == 0.5 && interval.high == 0.5);
+    CHECK_ERR(omm_bootstrap(&interval, five, 0, &seed, 1000), OMM_ERR_NUMERIC);
+    CHECK_ERR(omm_bootstrap(&interval, five, 5, &seed, 39), OMM_ERR_CONFIG);
+    CHECK_ERR(omm_bootstrap(&interval, five, 5, &seed, 1000001), OMM_ERR_CONFIG);
+    values[23] = (double)NAN;
+    CHECK_ERR(omm_bootstrap(&interval, values, 24, &seed, 1000), OMM_ERR_NUMERIC);
+    for (size_t nth = 1; nth <= 2; nth++) {
+        omm_mem_fail_nth(nth);
+        CHECK_ERR(omm_bootstrap(&interval, five, 5, &seed, 1000), OMM_ERR_NOMEM);
+        omm_mem_fail_nth(0);
+        CHECK_EQ(omm_mem_live(), 0);
+    }
+}
+
+int main(void) {
+    test_mean_and_jain();
+    test_decile();
+    test_bootstrap();
+    return 0;
+}
