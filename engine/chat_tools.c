@@ -1,0 +1,168 @@
+/* chat_tools.c - tools announced to the model, and the calls it answers with. */
+#include "omm/chat.h"
+
+#include <string.h>
+
+static const char s_open[] = "<tool_call>";
+static const char s_close[] = "</tool_call>";
+
+/* ---- To the model -------------------------------------------------------------------------- */
+
+static omm_err put_tool(omm_buf *out, const omm_chat_tool *tool, omm_chat_announce how) {
+    if (how == OMM_CHAT_NAMES) return omm_buf_printf(out, "%s", tool->name);
+    return omm_buf_printf(out, "%s(%s)", tool->name, tool->arguments);
+}
+
+static omm_err put_system(omm_buf *out, omm_bytes system, const omm_chat_tool *tools, size_t count,
+                          omm_chat_announce how) {
+    OMM_TRY(omm_buf_append(out, system.data, system.size));
+    if (count == 0) return OMM_OK;
+    bool lines = how == OMM_CHAT_LINES;
+    OMM_TRY(omm_buf_printf(out, "%s", lines ? "\nTools:\n" : " Tools: "));
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0) OMM_TRY(omm_buf_printf(out, "%s", lines ? "\n" : ", "));
+        OMM_TRY(put_tool(out, &tools[i], how));
+    }
+    return lines ? OMM_OK : omm_buf_printf(out, ".");
+}
+
+omm_err omm_chat_system(omm_buf *out, omm_bytes system, const omm_chat_tool *tools, size_t count,
+                        omm_chat_announce how) {
+    size_t before = out->size;
+    omm_err err = put_system(out, system, tools, count, how);
+    if (err != OMM_OK) out->size = before;
+    return err;
+}
+
+static int append_json(const char *text, size_t size, void *ud) {
+    return omm_buf_append(ud, text, size) == OMM_OK ? 0 : -1;
+}
+
+omm_err omm_chat_write_call(omm_buf *out, const char *name, const json_t *arguments) {
+    size_t before = out->size;
+    json_t *call = json_pack("{s:s, s:O}", "name", name, "arguments", arguments);
+    omm_err err =
+        call ? OMM_OK : omm_raise(OMM_ERR_FORMAT, "tool call: unusable name '%.60s'", name);
+    if (err == OMM_OK) err = omm_buf_printf(out, "%s\n", s_open);
+    /* jansson's default spelling is the one of the training data: ", " and ": ", keys in order. */
+    if (err == OMM_OK && json_dump_callback(call, append_json, out, JSON_REAL_PRECISION(17)) != 0)
+        err = omm_raise(OMM_ERR_NOMEM, "tool call of '%.60s' cannot be written", name);
+    if (err == OMM_OK) err = omm_buf_printf(out, "\n%s", s_close);
+    json_decref(call);
+    if (err != OMM_OK) out->size = before;
+    return err;
+}
+
+/* ---- From the model ------------------------------------------------------------------------ */
+
+static bool is_space(uint8_t c) {
+    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
+static omm_bytes trim(omm_bytes text) {
+    while (text.size > 0 && is_space(text.data[0]))
+        text = omm_bytes_of(text.data + 1, text.size - 1);
+    while (text.size > 0 && is_space(text.data[text.size - 1])) text.size--;
+    return text;
+}
+
+static bool starts_with(omm_bytes text, const char *start) {
+    size_t size = strlen(start);
+    return text.size >= size && memcmp(text.data, start, size) == 0;
+}
+
+static omm_bytes skip(omm_bytes text, size_t size) {
+    return size > 0 ? omm_bytes_of(text.data + size, text.size - size) : text;
+}
+
+/* Bytes of `text` before `mark`; all of it, and false, when the mark does not occur. */
+static bool before_mark(omm_bytes *out, omm_bytes text, const char *mark) {
+    const uint8_t *at = text.size ? memmem(text.data, text.size, mark, strlen(mark)) : NULL;
+    *out = at ? omm_bytes_of(text.data, (size_t)(at - text.data)) : text;
+    return at != NULL;
+}
+
+static omm_err take_name(omm_tool_call *call, const json_t *object) {
+    const char *name = NULL;
+    OMM_TRY(omm_json_get_str(&name, object, "name"));
+    size_t size = strlen(name);
+    if (size < 1 || size > OMM_CHAT_NAME_MAX)
+        return omm_raise(OMM_ERR_FORMAT, "tool call: a name has 1 to %u bytes", OMM_CHAT_NAME_MAX);
+    for (size_t i = 0; i < size; i++) {
+        char c = name[i];
+        bool fits = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                    c == '_' || c == '-';
+        if (!fits)
+            return omm_raise(OMM_ERR_FORMAT, "tool call: names have letters, digits, _ and - only");
+    }
+    memcpy(call->name, name, size + 1);
+    return OMM_OK;
+}
+
+static omm_err take_call(omm_tool_call *call, const json_t *object) {
+    if (!json_is_object(object) || json_object_size(object) != 2)
+        return omm_raise(OMM_ERR_FORMAT, "tool call: wanted an object with name and arguments");
+    json_t *arguments = NULL;
+    OMM_TRY(take_name(call, object));
+    OMM_TRY(omm_json_get_object(&arguments, object, "arguments"));
+    call->arguments = json_incref(arguments);
+    return OMM_OK;
+}
+
+static omm_err parse_call(omm_tool_call *call, omm_bytes body) {
+    body = trim(body);
+    if (body.size > OMM_CHAT_CALL_BYTES_MAX)
+        return omm_raise(OMM_ERR_TOO_BIG, "tool call of %zu bytes, at most %u", body.size,
+                         OMM_CHAT_CALL_BYTES_MAX);
+    json_t *object = NULL;
+    OMM_TRY(omm_json_parse(&object, body, "tool call"));
+    omm_err err = take_call(call, object);
+    json_decref(object);
+    return err;
+}
+
+/* `rest` begins with an opening mark; moves behind the closing one and its white space. */
+static omm_err take_block(omm_chat_reply *reply, omm_bytes *rest) {
+    omm_bytes body = {0};
+    *rest = skip(*rest, sizeof s_open - 1);
+    if (!before_mark(&body, *rest, s_close))
+        return omm_raise(OMM_ERR_FORMAT, "tool call: %s is missing", s_close);
+    if (reply->call_count == OMM_CHAT_CALLS_MAX)
+        return omm_raise(OMM_ERR_TOO_BIG, "more than %u tool calls in one turn",
+                         OMM_CHAT_CALLS_MAX);
+    OMM_TRY(parse_call(&reply->calls[reply->call_count], body));
+    reply->call_count++;
+    *rest = trim(skip(*rest, body.size + sizeof s_close - 1));
+    return OMM_OK;
+}
+
+static omm_err parse(omm_chat_reply *reply, omm_bytes text) {
+    omm_bytes stray = {0};
+    before_mark(&reply->content, text, s_open);
+    omm_bytes rest = skip(text, reply->content.size);
+    if (before_mark(&stray, reply->content, s_close))
+        return omm_raise(OMM_ERR_FORMAT, "tool call: %s without %s", s_close, s_open);
+    reply->content = trim(reply->content);
+    while (rest.size > 0) {
+        if (!starts_with(rest, s_open))
+            return omm_raise(OMM_ERR_FORMAT, "tool call: text after %s", s_close);
+        OMM_TRY(take_block(reply, &rest));
+    }
+    return OMM_OK;
+}
+
+omm_err omm_chat_parse(omm_chat_reply *out, omm_bytes text) {
+    omm_chat_reply reply = {0};
+    omm_err err = parse(&reply, text);
+    if (err != OMM_OK) {
+        omm_chat_reply_fini(&reply);
+        return err;
+    }
+    *out = reply;
+    return OMM_OK;
+}
+
+void omm_chat_reply_fini(omm_chat_reply *reply) {
+    for (size_t i = 0; i < OMM_CHAT_CALLS_MAX; i++) json_decref(reply->calls[i].arguments);
+    memset(reply, 0, sizeof *reply);
+}
