@@ -13,7 +13,7 @@ for header in sorted(root.glob("*/include/omm/*.h")):
     if not text.startswith(f"/* {header.name} - "):
         bad.append(f"{header.relative_to(root)}: does not begin with '/* {header.name} - '")
     for word in ("Depends on:", "Threads:"):
-        if word not in text.split("#include")[0]:
+        if word not in text.split("\n#include")[0]:
             bad.append(f"{header.relative_to(root)}: '{word}' is missing at the top")
 tracked = subprocess.run(["git", "-C", root, "ls-files"], capture_output=True, text=True).stdout.split("\n")
 unfinished = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "XX" + "X"]) + r")\b")
