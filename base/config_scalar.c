@@ -141,7 +141,7 @@ void config_real_text(char out[32], double value) {
     locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     OMM_ASSERT(c != (locale_t)0);
     locale_t before = uselocale(c);
-    if (fabs(value) < 0x1p64 && value == trunc(value)) {
+    if (fabs(value) < 0x1p63 && value == (double)(int64_t)value) {
         snprintf(out, 32, "%.0f", value);
     } else {
         for (int digits = 15; digits <= 17; digits++) {
