@@ -115,6 +115,26 @@ static void test_reference(void) {
     }
 }
 
+/* Small sums over large weights: the quotient then has only one bit below the f32, and the
+ * remainder decides which side of the middle it is. */
+static void test_hard_rounding(void) {
+    const omm_fedavg_range range = {0, 40};
+    omm_fedavg acc;
+    CHECK_OK(omm_fedavg_init(&acc, &range, 2));
+    omm_rng rng = lane(17);
+    for (uint64_t i = 0; i < 20000; i++) {
+        float mean[2];
+        acc.weight_sum = ((uint64_t)1 << 39) + omm_rng_below(&rng, i, (uint64_t)1 << 39);
+        acc.contributions = 1;
+        acc.sums[0] = 1 + (int64_t)(i % 5);
+        acc.sums[1] = -(int64_t)acc.weight_sum - (int64_t)(i % 7);
+        CHECK_OK(omm_fedavg_mean(mean, &acc, NULL));
+        CHECK(is_nearest(mean[0], acc.sums[0], acc.weight_sum, acc.shift));
+        CHECK(is_nearest(mean[1], acc.sums[1], acc.weight_sum, acc.shift));
+    }
+    omm_fedavg_fini(&acc);
+}
+
 /* By hand: (3 * 0.5 + 1 * -0.25) / 4 = 0.3125; half to even of 1/3-like quotients by the above. */
 static void test_by_hand(void) {
     omm_fedavg_range range = omm_fedavg_range_default();
@@ -306,6 +326,7 @@ static void test_norm(void) {
 int main(void) {
     test_by_hand();
     test_reference();
+    test_hard_rounding();
     test_order_threads_splits();
     test_refused();
     test_saved();

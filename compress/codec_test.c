@@ -150,7 +150,11 @@ static void test_refuses_frames(void) {
     sent.size = 0;
     zeros.size = 200;
     CHECK_OK(omm_codec_pack(&sent, omm_buf_view(&zeros), 3));
+    size_t frame_end = sent.size;
     CHECK_OK(omm_buf_append(&sent, "x", 1)); /* something after the frame */
+    CHECK_ERR(omm_codec_unpack(&zeros, omm_buf_view(&sent), 400), OMM_ERR_REFUSED_FORMAT);
+    sent.size = frame_end; /* an empty skippable frame, which zstd itself would pass over */
+    CHECK_OK(omm_buf_append(&sent, "\x50\x2a\x4d\x18\0\0\0\0", 8));
     CHECK_ERR(omm_codec_unpack(&zeros, omm_buf_view(&sent), 400), OMM_ERR_REFUSED_FORMAT);
     CHECK_ERR(omm_codec_unpack(&zeros, BODY(2, 0), max), OMM_ERR_REFUSED_FORMAT);
     CHECK_ERR(omm_codec_unpack(&zeros, BODY(1, 0), max), OMM_ERR_REFUSED_FORMAT);

@@ -18,13 +18,13 @@ static uint32_t magnitude_bits(float v) {
 /* The bucket that holds the entry ranked `rank` from the top (1 is the largest); `rank` becomes
  * its rank within the bucket. */
 static uint32_t bucket_of_rank(const uint32_t *counts, uint32_t buckets, size_t *rank) {
-    uint32_t b = buckets;
-    while (b-- > 0) {
-        if (counts[b] >= *rank) return b;
+    uint32_t b = buckets - 1;
+    while (counts[b] < *rank) {
+        OMM_ASSERT(b > 0); /* a rank is at most the number of entries */
         *rank -= counts[b];
+        b--;
     }
-    OMM_ASSERT(!"rank is at most the number of entries");
-    return 0;
+    return b;
 }
 
 /* Magnitude bits of the k-th largest entry; `ties` is how many entries equal to it are kept. */
