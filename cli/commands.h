@@ -7,7 +7,9 @@
 #define CLI_COMMANDS_H
 
 /* XX(name, one-line summary), in the order `meshmind --help` lists them. */
-#define CLI_COMMAND_MAP(XX)
+#define CLI_COMMAND_MAP(XX)                                                                        \
+    XX(tokenize, "token ids of a text")                                                            \
+    XX(inspect, "keys and tensors of a GGUF model or adapter")
 
 #define XX(name, summary) int cmd_##name(int argc, char **argv);
 CLI_COMMAND_MAP(XX)

@@ -1,0 +1,99 @@
+/* cmd_tokenize.c - `meshmind tokenize`: the token ids of a text. */
+#include "commands.h"
+#include "options.h"
+
+#include "omm/file.h"
+#include "omm/json.h"
+#include "omm/tokenizer.h"
+
+#include <stdio.h>
+
+typedef struct tokenize_options {
+    const char *model;
+    const char *file;
+    const char *text;
+    bool bos, special, plain, json;
+} tokenize_options;
+
+static omm_err read_input(omm_buf *out, const tokenize_options *o) {
+    if (o->text) return omm_buf_printf(out, "%s", o->text);
+    return omm_file_read(out, o->file);
+}
+
+static void print_line(const omm_tokens *ids) {
+    for (size_t i = 0; i < ids->count; i++) printf("%s%u", i > 0 ? " " : "", ids->ids[i]);
+    printf("\n");
+}
+
+static omm_err print_json(const omm_tokens *ids, const omm_tokenizer *tokenizer, size_t bytes) {
+    char hex[OMM_DIGEST_HEX_SIZE];
+    omm_digest digest = omm_tokenizer_digest(tokenizer);
+    omm_digest_hex(hex, &digest);
+    json_t *list = json_array();
+    for (size_t i = 0; i < ids->count; i++) json_array_append_new(list, json_integer(ids->ids[i]));
+    json_t *report =
+        json_pack("{s:i, s:I, s:I, s:I, s:s, s:o}", "schema_version", 1, "bytes", (json_int_t)bytes,
+                  "count", (json_int_t)ids->count, "vocabulary",
+                  (json_int_t)omm_tokenizer_vocab(tokenizer), "tokenizer_digest", hex, "ids", list);
+    omm_buf out;
+    omm_buf_init(&out, SIZE_MAX / 2);
+    omm_err err = omm_json_write(&out, report);
+    if (err == OMM_OK) fwrite(out.data, 1, out.size, stdout);
+    omm_buf_fini(&out);
+    json_decref(report);
+    return err;
+}
+
+static omm_err encode(const tokenize_options *o, const omm_tokenizer *tokenizer) {
+    omm_buf text;
+    omm_tokens ids;
+    omm_buf_init(&text, OMM_TOKENIZER_TEXT_MAX);
+    omm_tokens_init(&ids, (size_t)OMM_TOKENIZER_TEXT_MAX + 1);
+    unsigned flags = (o->bos ? OMM_TOKENIZE_BOS : 0u) | (o->special ? OMM_TOKENIZE_SPECIAL : 0u) |
+                     (o->plain ? OMM_TOKENIZE_PLAIN : 0u);
+    omm_err err = read_input(&text, o);
+    if (err == OMM_OK) err = omm_tokenizer_encode(&ids, tokenizer, omm_buf_view(&text), flags);
+    if (err == OMM_OK && o->json)
+        err = print_json(&ids, tokenizer, text.size);
+    else if (err == OMM_OK)
+        print_line(&ids);
+    omm_buf_fini(&text);
+    omm_tokens_fini(&ids);
+    return err;
+}
+
+static omm_err run(const tokenize_options *o) {
+    if (!o->model) return omm_raise(OMM_ERR_USAGE, "which model? give -m FILE");
+    if (!o->file == !o->text)
+        return omm_raise(OMM_ERR_USAGE, "give the text with --file or with --text, one of the two");
+    omm_gguf gguf;
+    omm_tokenizer *tokenizer = NULL;
+    OMM_TRY(omm_gguf_open(&gguf, o->model));
+    omm_err err = omm_tokenizer_open(&tokenizer, &gguf);
+    if (err == OMM_OK) err = encode(o, tokenizer);
+    omm_tokenizer_close(tokenizer);
+    omm_gguf_close(&gguf);
+    return err;
+}
+
+int cmd_tokenize(int argc, char **argv) {
+    tokenize_options o = {0};
+    const cli_option options[] = {
+        {"model", 'm', CLI_STR, &o.model, "FILE", "GGUF file with the vocabulary"},
+        {"file", 'f', CLI_STR, &o.file, "FILE", "text to encode"},
+        {"text", 't', CLI_STR, &o.text, "TEXT", "the text itself, instead of a file"},
+        {"bos", 0, CLI_FLAG, &o.bos, NULL, "put the model's begin token in front, if it has one"},
+        {"special", 0, CLI_FLAG, &o.special, NULL, "read <|im_end|> and the like as their tokens"},
+        {"plain", 0, CLI_FLAG, &o.plain, NULL, "recognise no special token at all"},
+        {"json", 0, CLI_FLAG, &o.json, NULL, "one JSON object instead of a line of ids"},
+        {0}};
+    int count = 0;
+    char **args = NULL;
+    int code = cli_parse(&count, &args, argc, argv, options, "tokenize -m MODEL --file FILE",
+                         "Print the token ids of a text on one line: no begin token, control\n"
+                         "tokens in the text read as plain characters.",
+                         0, 0);
+    if (code >= 0) return code;
+    omm_err err = run(&o);
+    return err == OMM_OK ? CLI_EXIT_PASS : cli_fail(argv[0], err);
+}
