@@ -1,0 +1,473 @@
+/* tokenizer_test.c - small vocabularies made here: merges by hand, malformed UTF-8, control tokens
+ * that stay out of plain text, streams, hostile vocabularies, long texts. */
+#include "omm/tokenizer.h"
+
+#include "omm/mem.h"
+#include "omm/rng.h"
+#include "tokenizer_internal.h"
+
+#include "omm_test.h"
+
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+enum { FILE_MAX = 1 << 26, TOKENS_MAX = 1 << 26 };
+
+typedef struct recipe {
+    const char *model;
+    const char *pre;
+    const char *texts[64]; /* after the letters or bytes */
+    int types[64];
+    float scores[64];
+    const char *merges[32];
+    bool no_bytes; /* llama: without byte tokens */
+    int first_type;
+} recipe;
+
+/* gpt2: ids 0 .. 255 are the bytes.  llama: 0 <unk>, 1 <s>, 2 </s>, 3 .. 258 the bytes. */
+static void write_vocab(omm_buf *file, const recipe *r) {
+    static omm_bytes texts[400];
+    static char names[256][8];
+    static uint8_t types[4 * 400];
+    static uint8_t scores[4 * 400];
+    omm_bytes merges[32];
+    bool spm = strcmp(r->model, "llama") == 0;
+    uint32_t n = 0;
+    memset(scores, 0, sizeof scores);
+    for (uint32_t i = 0; i < 400; i++) omm_put_u32(types + (size_t)i * 4, TOKEN_NORMAL);
+    if (spm) {
+        static const char *const first[3] = {"<unk>", "<s>", "</s>"};
+        for (; n < 3; n++) {
+            texts[n] = omm_bytes_str(first[n]);
+            omm_put_u32(types + (size_t)n * 4, n == 0 ? TOKEN_UNKNOWN : TOKEN_CONTROL);
+        }
+    }
+    for (unsigned b = 0; b < 256 && !r->no_bytes; b++, n++) {
+        snprintf(names[b], sizeof names[b], "<0x%02X>", b);
+        texts[n] = omm_bytes_str(names[b]);
+        if (spm) omm_put_u32(types + (size_t)n * 4, TOKEN_BYTE);
+        if (!spm) texts[n] = omm_bytes_of(names[b], bpe_letter((uint8_t *)names[b], (uint8_t)b));
+    }
+    for (int i = 0; r->texts[i]; i++, n++) {
+        texts[n] = omm_bytes_str(r->texts[i]);
+        omm_put_f32(scores + (size_t)n * 4, r->scores[i]);
+        if (r->types[i]) omm_put_u32(types + (size_t)n * 4, (uint32_t)r->types[i]);
+    }
+    omm_gguf_writer w;
+    omm_gguf_writer_init(&w);
+    omm_gguf_put_text(&w, "tokenizer.ggml.model", r->model);
+    if (r->pre) omm_gguf_put_text(&w, "tokenizer.ggml.pre", r->pre);
+    omm_gguf_put_strings(&w, "tokenizer.ggml.tokens", texts, n);
+    omm_gguf_put_array(&w, "tokenizer.ggml.token_type", OMM_GGUF_I32, types, n);
+    size_t count = 0;
+    for (; r->merges[count]; count++) merges[count] = omm_bytes_str(r->merges[count]);
+    if (count > 0) omm_gguf_put_strings(&w, "tokenizer.ggml.merges", merges, count);
+    if (spm) {
+        omm_gguf_put_array(&w, "tokenizer.ggml.scores", OMM_GGUF_F32, scores, n);
+        omm_gguf_put_u32(&w, "tokenizer.ggml.bos_token_id", 1);
+        omm_gguf_put_u32(&w, "tokenizer.ggml.eos_token_id", 2);
+        omm_gguf_put_u32(&w, "tokenizer.ggml.unknown_token_id", 0);
+    }
+    CHECK_OK(omm_gguf_writer_finish(file, &w));
+    omm_gguf_writer_fini(&w);
+}
+
+static omm_err open_file(omm_tokenizer **out, omm_bytes file) {
+    omm_gguf g;
+    OMM_TRY(omm_gguf_open_bytes(&g, file));
+    omm_err err = omm_tokenizer_open(out, &g);
+    omm_gguf_close(&g);
+    return err;
+}
+
+static omm_tokenizer *open_recipe(const recipe *r) {
+    omm_buf file;
+    omm_tokenizer *t = NULL;
+    omm_buf_init(&file, FILE_MAX);
+    write_vocab(&file, r);
+    CHECK_OK(open_file(&t, omm_buf_view(&file)));
+    omm_buf_fini(&file);
+    return t;
+}
+
+static const recipe s_gpt2 = {
+    .model = "gpt2",
+    .pre = "gpt-2",
+    .texts = {"ab", "abc",
+              "\xc4\xa0"
+              "a",
+              "aa", "aaaa", "<|im_end|>", "<tool>", "<|i"},
+    .types = {0, 0, 0, 0, 0, TOKEN_CONTROL, TOKEN_USER, 0},
+    .merges = {"a b", "ab c", "\xc4\xa0 a", "a a", "aa aa", "< |", "<| i"},
+};
+enum { G_AB = 256, G_ABC, G_SPACE_A, G_AA, G_AAAA, G_END, G_TOOL, G_MARK };
+
+static const recipe s_llama = {
+    .model = "llama",
+    .texts = {"\xe2\x96\x81", "a", "b", "ab",
+              "\xe2\x96\x81"
+              "a",
+              "\xe2\x96\x81"
+              "ab",
+              "/", "s", "</s", "<", ">", "</"},
+    .scores = {0, -1, -2, -3, -4, -5, 0, 0, -6, 0, 0, -7},
+};
+enum { L_BYTE = 3, L_SPACE = 259, L_A, L_B, L_AB, L_SPACE_A, L_SPACE_AB };
+
+static void check(const omm_tokenizer *t, const char *text, size_t size, unsigned flags,
+                  const uint32_t *want, size_t count) {
+    omm_tokens ids;
+    omm_tokens_init(&ids, TOKENS_MAX);
+    CHECK_OK(omm_tokenizer_encode(&ids, t, omm_bytes_of(text, size), flags));
+    bool same = ids.count == count && (count == 0 || memcmp(ids.ids, want, count * 4) == 0);
+    if (!same) {
+        fprintf(stderr, "'%s' gives", text);
+        for (size_t i = 0; i < ids.count; i++) fprintf(stderr, " %u", ids.ids[i]);
+        fprintf(stderr, "\n");
+    }
+    CHECK(same);
+    omm_tokens_fini(&ids);
+}
+
+#define IDS(...) (const uint32_t[]){__VA_ARGS__}, sizeof((const uint32_t[]){__VA_ARGS__}) / 4
+#define TEXT(literal) (literal), sizeof(literal) - 1
+
+static void test_gpt2(void) {
+    omm_tokenizer *t = open_recipe(&s_gpt2);
+    check(t, TEXT(""), 0, NULL, 0);
+    check(t, TEXT("abc"), 0, IDS(G_ABC));
+    check(t, TEXT("abab"), 0, IDS(G_AB, G_AB));
+    check(t, TEXT("b a"), 0, IDS('b', G_SPACE_A));
+    check(t, TEXT("aaa"), 0, IDS(G_AA, 'a'));
+    check(t, TEXT("aaaaa"), 0, IDS(G_AAAA, 'a'));
+    check(t, TEXT("\n  a"), 0, IDS('\n', ' ', G_SPACE_A));
+    check(t, TEXT("\0\x7f"), 0, IDS(0, 0x7f));
+    check(t, TEXT("a<|im_end|>b"), OMM_TOKENIZE_SPECIAL, IDS('a', G_END, 'b'));
+    /* plain text: "<|" and "<|i" are merges; the second is no word of the pre-tokenizer */
+    omm_tokens ids;
+    omm_tokens_init(&ids, 100);
+    CHECK_OK(omm_tokenizer_encode(&ids, t, omm_bytes_str("<|im_end|>"), 0));
+    for (size_t i = 0; i < ids.count; i++) CHECK(ids.ids[i] != G_END);
+    omm_tokens_fini(&ids);
+    check(t, TEXT("a<tool>b"), 0, IDS('a', G_TOOL, 'b'));
+    check(t, TEXT("<tool>"), OMM_TOKENIZE_PLAIN | OMM_TOKENIZE_SPECIAL,
+          IDS('<', 't', 'o', 'o', 'l', '>'));
+    check(t, TEXT("<tool><tool><|im_end|>"), OMM_TOKENIZE_SPECIAL, IDS(G_TOOL, G_TOOL, G_END));
+    CHECK(omm_tokenizer_is_end(t, G_END));
+    CHECK(!omm_tokenizer_is_end(t, 99999));
+    CHECK_EQ(omm_tokenizer_special(t, "ab"), OMM_TOKEN_NONE);
+    CHECK_EQ(omm_tokenizer_special(t, "<tool>"), G_TOOL);
+    CHECK_EQ(omm_tokenizer_bos(t), OMM_TOKEN_NONE);
+    omm_tokenizer_close(t);
+}
+
+/* gpt2: each bad byte becomes U+FFFD; so do overlong forms and surrogates. */
+static void test_malformed_gpt2(void) {
+    omm_tokenizer *t = open_recipe(&s_gpt2);
+#define BAD 0xef, 0xbf, 0xbd
+    check(t, TEXT("a\xff"), 0, IDS('a', BAD));
+    check(t, TEXT("\xc3("), 0, IDS(BAD, '('));
+    check(t, TEXT("\xe2\x82"), 0, IDS(BAD, BAD));
+    check(t, TEXT("\xc0\x80"), 0, IDS(BAD, BAD));
+    check(t, TEXT("\xed\xa0\x80"), 0, IDS(BAD, BAD, BAD));
+    check(t, TEXT("\xf4\x90\x80\x80"), 0, IDS(BAD, BAD, BAD, BAD));
+    check(t, TEXT("\xf0\x9f\x98\x80"), 0, IDS(0xf0, 0x9f, 0x98, 0x80));
+    check(t,
+          TEXT("\x80"
+               "abc"),
+          0, IDS(BAD, G_ABC));
+    omm_tokenizer_close(t);
+}
+
+static void test_llama(void) {
+    omm_tokenizer *t = open_recipe(&s_llama);
+    check(t, TEXT(""), 0, NULL, 0);
+    check(t, TEXT(""), OMM_TOKENIZE_BOS, IDS(1));
+    check(t, TEXT("ab"), 0, IDS(L_SPACE_AB));
+    check(t, TEXT("ab"), OMM_TOKENIZE_CONTINUE, IDS(L_AB));
+    check(t, TEXT("ab ab"), OMM_TOKENIZE_BOS, IDS(1, L_SPACE_AB, L_SPACE_AB));
+    check(t, TEXT("ba"), OMM_TOKENIZE_CONTINUE, IDS(L_B, L_A));
+    check(t, TEXT("\xc3\xa4"), OMM_TOKENIZE_CONTINUE, IDS(L_BYTE + 0xc3, L_BYTE + 0xa4));
+    check(t,
+          TEXT("\xff"
+               "a\xe2"),
+          OMM_TOKENIZE_CONTINUE, IDS(L_BYTE + 0xff, L_BYTE + 'a', L_BYTE + 0xe2));
+    check(t, TEXT("a</s>b"), OMM_TOKENIZE_SPECIAL, IDS(L_SPACE_A, 2, L_SPACE, L_B));
+    /* the merges could spell the control token; plain text must not become it */
+    omm_tokens ids;
+    omm_tokens_init(&ids, 100);
+    CHECK_OK(omm_tokenizer_encode(&ids, t, omm_bytes_str("</s>"), OMM_TOKENIZE_CONTINUE));
+    for (size_t i = 0; i < ids.count; i++) CHECK(!omm_tokenizer_is_control(t, ids.ids[i]));
+    CHECK(ids.count > 1);
+    omm_tokens_fini(&ids);
+    omm_tokenizer_close(t);
+}
+
+static void test_llama_without_bytes(void) {
+    recipe r = s_llama;
+    r.no_bytes = true;
+    omm_tokenizer *t = open_recipe(&r);
+    check(t,
+          TEXT("a\xc3\xa4"
+               "b"),
+          OMM_TOKENIZE_CONTINUE, IDS(4, 0, 5)); /* one <unk> a character */
+    omm_tokenizer_close(t);
+}
+
+static void push(omm_buf *out, omm_detok *d, const omm_tokenizer *t, uint32_t id, size_t want) {
+    CHECK_OK(omm_detok_push(out, d, t, id, 0));
+    CHECK_EQ(out->size, want);
+}
+
+static void test_stream(void) {
+    omm_tokenizer *t = open_recipe(&s_gpt2);
+    omm_buf out;
+    omm_detok d = {0};
+    omm_buf_init(&out, FILE_MAX);
+    push(&out, &d, t, 0xf0, 0);
+    push(&out, &d, t, 0x9f, 0);
+    push(&out, &d, t, 0x98, 0);
+    push(&out, &d, t, 0x80, 4); /* whole or not at all */
+    push(&out, &d, t, G_END, 4);
+    push(&out, &d, t, 0xe2, 4);
+    push(&out, &d, t, 'x', 8); /* U+FFFD, x */
+    push(&out, &d, t, 0xed, 8);
+    push(&out, &d, t, 0xa0, 14); /* a surrogate never becomes whole: two bad bytes */
+    push(&out, &d, t, 0xc3, 14);
+    CHECK_OK(omm_detok_flush(&out, &d));
+    CHECK_OK(omm_detok_flush(&out, &d));
+    CHECK(omm_bytes_equal(
+        omm_buf_view(&out),
+        omm_bytes_str("\xf0\x9f\x98\x80\xef\xbf\xbdx\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd")));
+    CHECK_ERR(omm_detok_push(&out, &d, t, 99999, 0), OMM_ERR_FORMAT);
+    const uint32_t ids[] = {'a', G_END, 99999};
+    omm_buf_clear(&out);
+    CHECK_ERR(omm_tokenizer_decode(&out, t, ids, 3, 0), OMM_ERR_FORMAT);
+    CHECK_EQ(out.size, 0);
+    CHECK_OK(omm_tokenizer_decode(&out, t, ids, 2, 0));
+    CHECK_EQ(out.size, 1);
+    CHECK_OK(omm_tokenizer_decode(&out, t, ids, 2, OMM_DETOKENIZE_SPECIAL));
+    CHECK(omm_bytes_equal(omm_buf_view(&out), omm_bytes_str("aa<|im_end|>")));
+    omm_buf_fini(&out);
+    omm_tokenizer_close(t);
+}
+
+static bool is_well_formed(const uint8_t *text, size_t size) {
+    for (size_t at = 0; at < size;) {
+        unsigned n = utf8_size(text + at, size - at);
+        if (n == 0) return false;
+        at += n;
+    }
+    return true;
+}
+
+static void check_back(const omm_tokenizer *t, const uint8_t *text, size_t size) {
+    omm_tokens ids;
+    omm_buf back;
+    omm_tokens_init(&ids, TOKENS_MAX);
+    omm_buf_init(&back, FILE_MAX);
+    CHECK_OK(omm_tokenizer_encode(&ids, t, omm_bytes_of(text, size), 0));
+    CHECK_OK(omm_tokenizer_decode(&back, t, ids.ids, ids.count, OMM_DETOKENIZE_SPECIAL));
+    bool same = omm_bytes_equal(omm_buf_view(&back), omm_bytes_of(text, size));
+    CHECK(same || !is_well_formed(text, size));
+    omm_tokens_fini(&ids);
+    omm_buf_fini(&back);
+}
+
+/* Well-formed text decodes to itself; anything else stays in bounds. */
+static void test_random_bytes(void) {
+    omm_tokenizer *llama = open_recipe(&s_llama);
+    omm_tokenizer *gpt2 = open_recipe(&s_gpt2);
+    omm_seed seed = omm_seed_from_u64(11);
+    omm_rng rng = omm_rng_init(&seed, OMM_PURPOSE_TEST, 0, 0);
+    static const char alphabet[] = "ab </s>\n1\xc3\xa4<tool>\xff";
+    for (uint64_t round = 0; round < 2000; round++) {
+        uint8_t text[40];
+        size_t size = (size_t)omm_rng_below(&rng, round * 64, sizeof text);
+        for (size_t i = 0; i < size; i++)
+            text[i] =
+                (uint8_t)alphabet[omm_rng_below(&rng, round * 64 + 1 + i, sizeof alphabet - 1)];
+        check_back(llama, text, size);
+        check_back(gpt2, text, size);
+    }
+    omm_tokenizer_close(llama);
+    omm_tokenizer_close(gpt2);
+}
+
+static double encode_seconds(const omm_tokenizer *t, const char *unit, size_t bytes) {
+    size_t size = strlen(unit);
+    char *text = omm_alloc(bytes + size, 1);
+    for (size_t at = 0; at < bytes; at += size) memcpy(text + at, unit, size);
+    omm_tokens ids;
+    omm_tokens_init(&ids, TOKENS_MAX);
+    clock_t begin = clock();
+    CHECK_OK(omm_tokenizer_encode(&ids, t, omm_bytes_of(text, bytes), OMM_TOKENIZE_SPECIAL));
+    double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
+    omm_tokens_fini(&ids);
+    omm_free(text);
+    return seconds;
+}
+
+/* One word, one run of spaces, one wall of special tokens: eight times the text takes far less
+ * than the 64 times of a quadratic loop (about 9 were measured; 24 leaves room for a busy machine). */
+static void test_long_texts(void) {
+    static const char *const units[] = {"a",          "ab", " ",    "\n", "<tool>",
+                                        "<|im_end|>", "1",  "\xff", "'s"};
+    omm_tokenizer *all[2] = {open_recipe(&s_gpt2), open_recipe(&s_llama)};
+    for (int m = 0; m < 2; m++)
+        for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+            double small = encode_seconds(all[m], units[i], 1u << 14);
+            double large = encode_seconds(all[m], units[i], 1u << 17);
+            if (large > 24 * small + 0.05)
+                fprintf(stderr, "'%s': %f, %f s\n", units[i], small, large);
+            CHECK(large <= 24 * small + 0.05);
+        }
+    omm_tokenizer_close(all[0]);
+    omm_tokenizer_close(all[1]);
+}
+
+static void test_refuse(const recipe *r, omm_err want) {
+    omm_buf file;
+    omm_tokenizer *t = NULL;
+    omm_buf_init(&file, FILE_MAX);
+    write_vocab(&file, r);
+    CHECK_ERR(open_file(&t, omm_buf_view(&file)), want);
+    CHECK(t == NULL);
+    omm_buf_fini(&file);
+}
+
+static void test_refusals(void) {
+    recipe r = s_gpt2;
+    r.pre = "nobody-knows";
+    test_refuse(&r, OMM_ERR_UNSUPPORTED);
+    CHECK(strstr(omm_err_sentence(), "nobody-knows") != NULL);
+    CHECK(strstr(omm_err_sentence(), "qwen2") != NULL);
+    r.pre = "gpt-2 phi-2"; /* not a name, though the table has it as a stretch of text */
+    test_refuse(&r, OMM_ERR_UNSUPPORTED);
+    r = s_gpt2;
+    r.model = "bert";
+    test_refuse(&r, OMM_ERR_UNSUPPORTED);
+    r = s_gpt2;
+    r.merges[0] = "ab";
+    test_refuse(&r, OMM_ERR_FORMAT);
+    r.merges[0] = "ab ";
+    test_refuse(&r, OMM_ERR_FORMAT);
+    r.merges[0] = NULL;
+    test_refuse(&r, OMM_ERR_NOT_FOUND);
+    r = s_gpt2;
+    r.types[0] = 7;
+    test_refuse(&r, OMM_ERR_FORMAT);
+    r = s_llama;
+    r.scores[0] = NAN;
+    test_refuse(&r, OMM_ERR_FORMAT);
+}
+
+/* A merge whose result is no token: the reference writes the letters that are tokens. */
+static void test_merge_without_token(void) {
+    recipe r = s_gpt2;
+    r.merges[7] = "x y";
+    r.merges[8] = "xy z";
+    omm_tokenizer *t = open_recipe(&r);
+    check(t, TEXT("xyz"), 0, IDS('x', 'y', 'z'));
+    omm_tokenizer_close(t);
+}
+
+static void test_allocations(const recipe *r, const char *text) {
+    omm_buf file;
+    omm_buf_init(&file, FILE_MAX);
+    write_vocab(&file, r);
+    omm_gguf g;
+    CHECK_OK(omm_gguf_open_bytes(&g, omm_buf_view(&file)));
+    size_t live = omm_mem_live();
+    omm_err err = OMM_ERR_NOMEM;
+    omm_tokenizer *t = NULL;
+    for (size_t nth = 1; err != OMM_OK; nth++) {
+        CHECK_EQ(omm_mem_live(), live);
+        omm_mem_fail_nth(nth);
+        err = omm_tokenizer_open(&t, &g);
+        omm_mem_fail_nth(0);
+        CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
+    }
+    live = omm_mem_live();
+    err = OMM_ERR_NOMEM;
+    for (size_t nth = 1; err != OMM_OK; nth++) {
+        omm_tokens ids;
+        omm_tokens_init(&ids, TOKENS_MAX);
+        omm_mem_fail_nth(nth);
+        err = omm_tokenizer_encode(&ids, t, omm_bytes_str(text), OMM_TOKENIZE_SPECIAL);
+        omm_mem_fail_nth(0);
+        CHECK(err == OMM_OK || (err == OMM_ERR_NOMEM && ids.count == 0));
+        omm_tokens_fini(&ids);
+        CHECK_EQ(omm_mem_live(), live);
+    }
+    omm_tokenizer_close(t);
+    omm_gguf_close(&g);
+    omm_buf_fini(&file);
+}
+
+/* A vocabulary with any bit flipped opens or is refused, and then encodes within its bounds. */
+static void test_bit_flips(const recipe *r) {
+    omm_buf file;
+    omm_buf_init(&file, FILE_MAX);
+    write_vocab(&file, r);
+    static const char text[] = "ab abc</s> <tool><|im_end|>\xff \xe2\x96\x81";
+    for (size_t bit = 0; bit < file.size * 8; bit += 3) {
+        omm_tokenizer *t = NULL;
+        file.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        if (open_file(&t, omm_buf_view(&file)) == OMM_OK) {
+            omm_tokens ids;
+            omm_buf back;
+            omm_tokens_init(&ids, 1000);
+            omm_buf_init(&back, FILE_MAX);
+            if (omm_tokenizer_encode(&ids, t, omm_bytes_str(text), OMM_TOKENIZE_SPECIAL) == OMM_OK)
+                CHECK_OK(omm_tokenizer_decode(&back, t, ids.ids, ids.count, 0));
+            omm_tokens_fini(&ids);
+            omm_buf_fini(&back);
+            omm_tokenizer_close(t);
+        }
+        file.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+    omm_buf_fini(&file);
+}
+
+static void test_digest(void) {
+    recipe r = s_gpt2;
+    omm_tokenizer *a = open_recipe(&s_gpt2);
+    omm_tokenizer *b = open_recipe(&s_gpt2);
+    r.merges[0] = "a c";
+    omm_tokenizer *c = open_recipe(&r);
+    r = s_gpt2;
+    r.types[6] = TOKEN_CONTROL;
+    omm_tokenizer *d = open_recipe(&r);
+    omm_digest da = omm_tokenizer_digest(a);
+    omm_digest db = omm_tokenizer_digest(b);
+    omm_digest dc = omm_tokenizer_digest(c);
+    omm_digest dd = omm_tokenizer_digest(d);
+    CHECK(omm_digest_equal(&da, &db));
+    CHECK(!omm_digest_equal(&da, &dc));
+    CHECK(!omm_digest_equal(&da, &dd));
+    omm_tokenizer_close(a);
+    omm_tokenizer_close(b);
+    omm_tokenizer_close(c);
+    omm_tokenizer_close(d);
+}
+
+int main(void) {
+    test_gpt2();
+    test_malformed_gpt2();
+    test_llama();
+    test_llama_without_bytes();
+    test_stream();
+    test_random_bytes();
+    test_long_texts();
+    test_refusals();
+    test_merge_without_token();
+    test_allocations(&s_gpt2, "abc a<tool> <|im_end|>\xff");
+    test_allocations(&s_llama, "ab</s> ab");
+    test_bit_flips(&s_gpt2);
+    test_bit_flips(&s_llama);
+    test_digest();
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}
