@@ -12,7 +12,7 @@
  * back-off.
  *
  * Connections that the program has not vouched for (omm_exchange_trust) are limited: in number, per
- * address, and to `idle_ms` without a complete message.
+ * address, and to `idle_ms` without a complete message.  ipc:// and inproc:// have no such limits.
  *
  * Depends on: base, wire.h; nng.  Threads: a server's functions may be called from any thread, an
  * exchange from one at a time; a client belongs to one thread at a time.
@@ -49,7 +49,7 @@ typedef struct omm_server_options {
     unsigned exchanges_max;      /* requests taken at a time */
     size_t message_bytes_max;    /* of a request or reply body */
     unsigned untrusted_max;      /* connections nobody vouched for */
-    unsigned untrusted_per_peer; /* of those, per address; not counted for ipc and inproc */
+    unsigned untrusted_per_peer; /* of those, per address */
     uint64_t idle_ms;            /* without a complete message while untrusted; 0: no limit */
 } omm_server_options;
 /* 16, OMM_MESSAGE_BYTES_MAX, 256, 8, 30,000. */
@@ -74,7 +74,8 @@ OMM_CHECKED omm_err omm_server_receive(omm_exchange **out, omm_bytes *request, o
 const char *omm_exchange_peer(const omm_exchange *exchange);
 /* Vouch for the connection this request came on: its limits are lifted. */
 void omm_exchange_trust(omm_exchange *exchange);
-/* Answer and end the exchange, also on error.  Errors: NOMEM, TOO_BIG, IO (the peer is gone). */
+/* Answer and end the exchange, also on error.  Sent in the background: a peer that is gone is not
+ * noticed.  Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err omm_exchange_reply(omm_exchange *exchange, omm_bytes reply);
 /* End the exchange without an answer. */
 void omm_exchange_drop(omm_exchange *exchange);

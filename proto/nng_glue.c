@@ -1,0 +1,67 @@
+/* nng_glue.c - owns urls, error codes and timed waits of the transport. */
+#include "nng_glue.h"
+
+#include "omm/transport.h"
+
+#include <string.h>
+#include <time.h>
+
+#define WAIT_MS_MAX (UINT64_C(1000) * 60 * 60 * 24 * 365) /* longer is forever */
+
+omm_err glue_check_url(const char *url) {
+    static const char *const kinds[] = {"tcp://", "ipc://", "inproc://"};
+    size_t size = strnlen(url, OMM_URL_BYTES_MAX + 1);
+    if (size > OMM_URL_BYTES_MAX) {
+        return omm_raise(OMM_ERR_CONFIG, "url is over %u bytes", OMM_URL_BYTES_MAX);
+    }
+    for (unsigned i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        size_t n = strlen(kinds[i]);
+        if (strncmp(url, kinds[i], n) == 0 && size > n) return OMM_OK;
+    }
+    return omm_raise(OMM_ERR_CONFIG,
+                     "\"%s\" is no url here; accepted: tcp://host:port, ipc:///path, inproc://name",
+                     url);
+}
+
+omm_err glue_error(int result, const char *doing, const char *what) {
+    omm_err err = OMM_ERR_IO;
+    switch (result) {
+    case NNG_ENOMEM: err = OMM_ERR_NOMEM; break;
+    case NNG_EADDRINUSE: err = OMM_ERR_EXISTS; break;
+    case NNG_EINVAL:
+    case NNG_EADDRINVAL:
+    case NNG_ENOTSUP: err = OMM_ERR_CONFIG; break;
+    case NNG_ECLOSED:
+    case NNG_ECONNRESET:
+    case NNG_ECONNABORTED:
+    case NNG_ECONNSHUT: err = OMM_ERR_CLOSED; break;
+    default: break;
+    }
+    return omm_raise(err, "%s %s: %s", doing, what, nng_strerror(result));
+}
+
+void glue_cond_init(pthread_cond_t *cond) {
+    pthread_condattr_t attr;
+    OMM_ASSERT(pthread_condattr_init(&attr) == 0);
+    OMM_ASSERT(pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0);
+    OMM_ASSERT(pthread_cond_init(cond, &attr) == 0);
+    pthread_condattr_destroy(&attr);
+}
+
+glue_deadline glue_deadline_in(uint64_t timeout_ms) {
+    glue_deadline d = {.is_never = timeout_ms >= WAIT_MS_MAX};
+    if (d.is_never) return d;
+    OMM_ASSERT(clock_gettime(CLOCK_MONOTONIC, &d.at) == 0);
+    d.at.tv_sec += (time_t)(timeout_ms / 1000);
+    d.at.tv_nsec += (long)(timeout_ms % 1000) * 1000000L;
+    if (d.at.tv_nsec >= 1000000000L) {
+        d.at.tv_nsec -= 1000000000L;
+        d.at.tv_sec++;
+    }
+    return d;
+}
+
+bool glue_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, const glue_deadline *deadline) {
+    if (deadline->is_never) return pthread_cond_wait(cond, mutex) == 0;
+    return pthread_cond_timedwait(cond, mutex, &deadline->at) == 0;
+}

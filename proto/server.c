@@ -1,0 +1,342 @@
+/* server.c - owns the answering end: REP contexts as a bounded queue of exchanges.
+ *
+ *   receiving --request--> ready (queue) --receive--> taken --reply--> replying --sent--> receiving
+ *                                                         \--drop--> receiving
+ *
+ * nng's threads move an exchange through receiving and replying, the program through the rest; the
+ * server's lock guards the queue, the connections and the counts.
+ */
+#include "omm/transport.h"
+
+#include "nng_glue.h"
+#include "omm/mem.h"
+#include "peers.h"
+
+#include <arpa/inet.h>
+#include <nng/protocol/reqrep0/rep.h>
+#include <nng/supplemental/util/platform.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SWEEP_MS 1000
+#define SWEEP_PIPES_MAX 64u /* closed per sweep; the rest a second later */
+
+typedef enum exchange_state {
+    EXCHANGE_RECEIVING,
+    EXCHANGE_READY,
+    EXCHANGE_TAKEN,
+    EXCHANGE_REPLYING,
+} exchange_state;
+
+struct omm_exchange {
+    omm_server *server;
+    omm_exchange *next; /* in the queue */
+    exchange_state state;
+    nng_ctx context;
+    nng_aio *aio;
+    nng_msg *message; /* the request, while ready or taken */
+    bool is_open;     /* context and aio exist */
+    char peer[OMM_PEER_SIZE];
+};
+
+struct omm_server {
+    omm_server_options options;
+    nng_socket socket;
+    bool is_open; /* socket exists */
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    omm_exchange *exchanges; /* (exchanges_max) */
+    omm_exchange *first, *last;
+    unsigned waiting; /* threads inside receive */
+    bool is_closing;
+    unsigned port;
+    nng_aio *sweep;
+    peers peers;
+    omm_wire_count count;
+};
+
+omm_server_options omm_server_options_default(void) {
+    return (omm_server_options){.exchanges_max = 16,
+                                .message_bytes_max = OMM_MESSAGE_BYTES_MAX,
+                                .untrusted_max = 256,
+                                .untrusted_per_peer = 8,
+                                .idle_ms = 30000};
+}
+
+/* ---- connections ---- */
+
+static void on_pipe(nng_pipe pipe, nng_pipe_ev event, void *arg) {
+    omm_server *server = arg;
+    bool is_refused = false;
+    pthread_mutex_lock(&server->mutex);
+    if (event == NNG_PIPE_EV_ADD_PRE) {
+        is_refused = !peers_add(&server->peers, pipe, &server->options, nng_clock());
+        if (is_refused) server->count.turned_away++;
+    } else {
+        peers_remove(&server->peers, pipe);
+    }
+    pthread_mutex_unlock(&server->mutex);
+    if (is_refused) nng_pipe_close(pipe);
+}
+
+static void on_sweep(void *arg) {
+    omm_server *server = arg;
+    int idle[SWEEP_PIPES_MAX];
+    if (nng_aio_result(server->sweep) != 0) return; /* stopped */
+    pthread_mutex_lock(&server->mutex);
+    size_t count =
+        peers_idle(idle, SWEEP_PIPES_MAX, &server->peers, server->options.idle_ms, nng_clock());
+    server->count.turned_away += count;
+    pthread_mutex_unlock(&server->mutex);
+    for (size_t i = 0; i < count; i++) nng_pipe_close((nng_pipe){.id = (uint32_t)idle[i]});
+    nng_sleep_aio(SWEEP_MS, server->sweep);
+}
+
+/* ---- exchanges ---- */
+
+static void start_receiving(omm_exchange *exchange) {
+    exchange->state = EXCHANGE_RECEIVING;
+    nng_ctx_recv(exchange->context, exchange->aio);
+}
+
+static void on_request(omm_exchange *exchange, nng_msg *message) {
+    omm_server *server = exchange->server;
+    nng_pipe pipe = nng_msg_get_pipe(message);
+    exchange->message = message;
+    exchange->next = NULL;
+    peers_address(exchange->peer, pipe);
+    pthread_mutex_lock(&server->mutex);
+    exchange->state = EXCHANGE_READY;
+    peer *from = peers_find(&server->peers, pipe);
+    if (from) from->heard_ms = nng_clock();
+    server->count.messages_in++;
+    server->count.bytes_in += omm_wire_bytes(nng_msg_len(message));
+    if (nng_msg_len(message) > server->options.message_bytes_max) server->count.oversize++;
+    if (server->last) {
+        server->last->next = exchange;
+    } else {
+        server->first = exchange;
+    }
+    server->last = exchange;
+    pthread_cond_signal(&server->changed);
+    pthread_mutex_unlock(&server->mutex);
+}
+
+static void on_replied(omm_exchange *exchange, int result) {
+    if (result != 0) {
+        nng_msg_free(nng_aio_get_msg(exchange->aio)); /* it is still ours */
+        nng_aio_set_msg(exchange->aio, NULL);
+    }
+    if (result == NNG_ECLOSED || result == NNG_ECANCELED) return;
+    start_receiving(exchange);
+}
+
+static void on_exchange(void *arg) {
+    omm_exchange *exchange = arg;
+    int result = nng_aio_result(exchange->aio);
+    if (exchange->state == EXCHANGE_REPLYING) {
+        on_replied(exchange, result);
+    } else if (result == 0) {
+        nng_msg *message = nng_aio_get_msg(exchange->aio);
+        nng_aio_set_msg(exchange->aio, NULL);
+        on_request(exchange, message);
+    } else if (result != NNG_ECLOSED && result != NNG_ECANCELED) {
+        start_receiving(exchange);
+    }
+}
+
+/* ---- open and close ---- */
+
+static omm_err open_exchange(omm_exchange *exchange, omm_server *server) {
+    exchange->server = server;
+    int result = nng_aio_alloc(&exchange->aio, on_exchange, exchange);
+    if (result == 0) result = nng_ctx_open(&exchange->context, server->socket);
+    if (result != 0) {
+        if (exchange->aio) nng_aio_free(exchange->aio);
+        return glue_error(result, "cannot open", "an exchange");
+    }
+    exchange->is_open = true;
+    return OMM_OK;
+}
+
+static omm_err open_socket(omm_server *server) {
+    int result = nng_rep0_open(&server->socket);
+    if (result != 0) return glue_error(result, "cannot open", "a server socket");
+    server->is_open = true;
+    result = nng_socket_set_size(server->socket, NNG_OPT_RECVMAXSZ,
+                                 server->options.message_bytes_max + NNG_REQUEST_ID_BYTES);
+    if (result == 0) {
+        result = nng_pipe_notify(server->socket, NNG_PIPE_EV_ADD_PRE, on_pipe, server);
+    }
+    if (result == 0) {
+        result = nng_pipe_notify(server->socket, NNG_PIPE_EV_REM_POST, on_pipe, server);
+    }
+    if (result == 0) result = nng_aio_alloc(&server->sweep, on_sweep, server);
+    if (result != 0) return glue_error(result, "cannot set up", "a server socket");
+    return OMM_OK;
+}
+
+omm_err omm_server_open(omm_server **out, const omm_server_options *options) {
+    OMM_ASSERT(options->exchanges_max >= 1);
+    omm_server *server = omm_alloc(1, sizeof *server);
+    if (!server) return omm_raise(OMM_ERR_NOMEM, "no memory for a server");
+    server->options = *options;
+    OMM_ASSERT(pthread_mutex_init(&server->mutex, NULL) == 0);
+    glue_cond_init(&server->changed);
+    omm_err err = OMM_OK;
+    server->exchanges = omm_alloc(options->exchanges_max, sizeof *server->exchanges);
+    if (!server->exchanges) err = omm_raise(OMM_ERR_NOMEM, "no memory for a server's queue");
+    if (err == OMM_OK) err = open_socket(server);
+    for (unsigned i = 0; err == OMM_OK && i < options->exchanges_max; i++) {
+        err = open_exchange(&server->exchanges[i], server);
+    }
+    if (err != OMM_OK) {
+        omm_server_close(server);
+        return err;
+    }
+    for (unsigned i = 0; i < options->exchanges_max; i++) start_receiving(&server->exchanges[i]);
+    if (options->idle_ms > 0) nng_sleep_aio(SWEEP_MS, server->sweep);
+    *out = server;
+    return OMM_OK;
+}
+
+static void close_exchanges(omm_server *server) {
+    for (unsigned i = 0; server->exchanges && i < server->options.exchanges_max; i++) {
+        omm_exchange *exchange = &server->exchanges[i];
+        if (!exchange->is_open) continue;
+        nng_aio_free(exchange->aio); /* waits for its callback */
+        if (exchange->message) nng_msg_free(exchange->message);
+    }
+    omm_free(server->exchanges);
+}
+
+void omm_server_close(omm_server *server) {
+    if (!server) return;
+    pthread_mutex_lock(&server->mutex);
+    server->is_closing = true;
+    pthread_cond_broadcast(&server->changed);
+    while (server->waiting > 0) pthread_cond_wait(&server->changed, &server->mutex);
+    pthread_mutex_unlock(&server->mutex);
+    if (server->sweep) nng_aio_stop(server->sweep);
+    if (server->is_open) nng_close(server->socket);
+    close_exchanges(server);
+    if (server->sweep) nng_aio_free(server->sweep);
+    peers_fini(&server->peers);
+    pthread_cond_destroy(&server->changed);
+    pthread_mutex_destroy(&server->mutex);
+    omm_free(server);
+}
+
+static unsigned bound_port(nng_listener listener) {
+    nng_sockaddr address;
+    if (nng_listener_get_addr(listener, NNG_OPT_LOCADDR, &address) != 0) return 0;
+    if (address.s_family == NNG_AF_INET) return ntohs(address.s_in.sa_port);
+    if (address.s_family == NNG_AF_INET6) return ntohs(address.s_in6.sa_port);
+    return 0;
+}
+
+omm_err omm_server_listen(omm_server *server, const char *url) {
+    nng_listener listener;
+    OMM_TRY(glue_check_url(url));
+    int result = nng_listen(server->socket, url, &listener, 0);
+    if (result != 0) return glue_error(result, "cannot listen on", url);
+    unsigned port = bound_port(listener);
+    if (port != 0) server->port = port;
+    return OMM_OK;
+}
+
+unsigned omm_server_port(const omm_server *server) {
+    return server->port;
+}
+
+/* ---- the program's side ---- */
+
+omm_err omm_server_receive(omm_exchange **out, omm_bytes *request, omm_server *server,
+                           uint64_t timeout_ms) {
+    glue_deadline deadline = glue_deadline_in(timeout_ms);
+    pthread_mutex_lock(&server->mutex);
+    server->waiting++;
+    bool in_time = true;
+    while (!server->first && !server->is_closing && in_time) {
+        in_time = glue_wait(&server->changed, &server->mutex, &deadline);
+    }
+    bool is_closing = server->is_closing;
+    omm_exchange *exchange = is_closing ? NULL : server->first;
+    if (exchange) {
+        server->first = exchange->next;
+        if (!server->first) server->last = NULL;
+        exchange->state = EXCHANGE_TAKEN;
+    }
+    server->waiting--;
+    if (is_closing) pthread_cond_broadcast(&server->changed);
+    pthread_mutex_unlock(&server->mutex);
+    if (is_closing) return omm_raise(OMM_ERR_CLOSED, "server is closing");
+    if (!exchange) {
+        return omm_raise(OMM_ERR_TIMEOUT, "no request within %llu ms",
+                         (unsigned long long)timeout_ms);
+    }
+    size_t size = nng_msg_len(exchange->message);
+    *out = exchange;
+    *request = omm_bytes_of(NULL, 0);
+    if (size > server->options.message_bytes_max) {
+        return omm_raise(OMM_ERR_REFUSED_SIZE, "request has %zu bytes, at most %zu are allowed",
+                         size, server->options.message_bytes_max);
+    }
+    *request = omm_bytes_of(nng_msg_body(exchange->message), size);
+    return OMM_OK;
+}
+
+const char *omm_exchange_peer(const omm_exchange *exchange) {
+    return exchange->peer;
+}
+
+void omm_exchange_trust(omm_exchange *exchange) {
+    omm_server *server = exchange->server;
+    OMM_ASSERT(exchange->state == EXCHANGE_TAKEN);
+    pthread_mutex_lock(&server->mutex);
+    peer *from = peers_find(&server->peers, nng_msg_get_pipe(exchange->message));
+    if (from) from->is_trusted = true;
+    pthread_mutex_unlock(&server->mutex);
+}
+
+static void free_request(omm_exchange *exchange) {
+    OMM_ASSERT(exchange->state == EXCHANGE_TAKEN);
+    nng_msg_free(exchange->message);
+    exchange->message = NULL;
+}
+
+void omm_exchange_drop(omm_exchange *exchange) {
+    free_request(exchange);
+    start_receiving(exchange);
+}
+
+omm_err omm_exchange_reply(omm_exchange *exchange, omm_bytes reply) {
+    omm_server *server = exchange->server;
+    nng_msg *message = NULL;
+    if (reply.size > server->options.message_bytes_max) {
+        omm_exchange_drop(exchange);
+        return omm_raise(OMM_ERR_TOO_BIG, "reply has %zu bytes, at most %zu are allowed",
+                         reply.size, server->options.message_bytes_max);
+    }
+    if (nng_msg_alloc(&message, reply.size) != 0) {
+        omm_exchange_drop(exchange);
+        return omm_raise(OMM_ERR_NOMEM, "no memory for a reply of %zu bytes", reply.size);
+    }
+    if (reply.size > 0) memcpy(nng_msg_body(message), reply.data, reply.size);
+    free_request(exchange);
+    pthread_mutex_lock(&server->mutex);
+    server->count.messages_out++;
+    server->count.bytes_out += omm_wire_bytes(reply.size);
+    pthread_mutex_unlock(&server->mutex);
+    exchange->state = EXCHANGE_REPLYING;
+    nng_aio_set_msg(exchange->aio, message);
+    nng_ctx_send(exchange->context, exchange->aio);
+    return OMM_OK;
+}
+
+void omm_server_count(omm_wire_count *out, omm_server *server) {
+    pthread_mutex_lock(&server->mutex);
+    *out = server->count;
+    out->connections = server->peers.count;
+    pthread_mutex_unlock(&server->mutex);
+}
