@@ -1,0 +1,356 @@
+#include "omm/blobs.h"
+
+#include "omm/file.h"
+#include "omm/mem.h"
+#include "omm_test.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHUNK 1000u
+#define SIZE 10500u /* 11 chunks, the last of 500 bytes */
+#define CHUNKS 11u
+
+static char s_dir[] = "/tmp/omm_blobs_test_XXXXXX";
+static uint8_t s_data[SIZE];
+static omm_digest s_chunk_digests[CHUNKS];
+
+static omm_bytes chunk(uint32_t index) {
+    size_t from = (size_t)index * CHUNK;
+    return omm_bytes_of(s_data + from, SIZE - from < CHUNK ? SIZE - from : CHUNK);
+}
+
+static omm_blob_plan make_plan(void) {
+    for (uint32_t i = 0; i < SIZE; i++) s_data[i] = (uint8_t)(i * 31 + i / 256);
+    for (uint32_t i = 0; i < CHUNKS; i++) s_chunk_digests[i] = omm_hash(chunk(i));
+    return (omm_blob_plan){.digest = omm_hash(omm_bytes_of(s_data, SIZE)),
+                           .size = SIZE,
+                           .chunk_bytes = CHUNK,
+                           .chunk_digests = s_chunk_digests,
+                           .chunk_count = CHUNKS};
+}
+
+static omm_blobs *open_blobs(const char *dir) {
+    omm_blobs *blobs;
+    omm_blobs_options options = {.dir = dir, .blob_bytes_max = 1 << 20, .durable = dir != NULL};
+    CHECK_OK(omm_blobs_open(&blobs, &options));
+    return blobs;
+}
+
+static omm_err put(omm_blobs *blobs, const omm_blob_plan *plan, uint32_t index) {
+    bool complete;
+    return omm_blobs_put_chunk(&complete, blobs, plan, index, chunk(index));
+}
+
+static size_t missing_count(omm_blobs *blobs, const omm_blob_plan *plan) {
+    uint32_t missing[CHUNKS];
+    size_t count;
+    CHECK_OK(omm_blobs_missing(missing, &count, blobs, plan));
+    for (size_t i = 1; i < count; i++) CHECK(missing[i - 1] < missing[i]);
+    return count;
+}
+
+static void check_whole(omm_blobs *blobs, const omm_blob_plan *plan) {
+    omm_buf out;
+    omm_buf_init(&out, SIZE);
+    CHECK_OK(omm_blobs_get(&out, blobs, &plan->digest));
+    CHECK(omm_bytes_equal(omm_buf_view(&out), omm_bytes_of(s_data, SIZE)));
+    omm_buf_fini(&out);
+}
+
+static void test_whole_blobs(const char *dir) {
+    omm_blobs *blobs = open_blobs(dir);
+    omm_digest a, b, empty, none = {{0}};
+    omm_buf out;
+    uint64_t size;
+    omm_buf_init(&out, 100);
+    CHECK_OK(omm_blobs_put(&a, blobs, omm_bytes_str("hello")));
+    omm_digest want = omm_hash(omm_bytes_str("hello"));
+    CHECK(omm_digest_equal(&a, &want));
+    CHECK_OK(omm_blobs_put(&b, blobs, omm_bytes_str("world!")));
+    CHECK_OK(omm_blobs_put(NULL, blobs, omm_bytes_str("hello")));
+    CHECK_OK(omm_blobs_put(&empty, blobs, omm_bytes_of(NULL, 0)));
+    CHECK_EQ(omm_blobs_total(blobs), 11);
+    CHECK(omm_blobs_has(blobs, &a));
+    CHECK(!omm_blobs_has(blobs, &none));
+    CHECK_OK(omm_blobs_get(&out, blobs, &a));
+    CHECK_OK(omm_blobs_get(&out, blobs, &empty));
+    CHECK_OK(omm_blobs_get(&out, blobs, &b));
+    CHECK(omm_bytes_equal(omm_buf_view(&out), omm_bytes_str("helloworld!")));
+    CHECK_ERR(omm_blobs_get(&out, blobs, &none), OMM_ERR_NOT_FOUND);
+    CHECK_OK(omm_blobs_size(&size, blobs, &b));
+    CHECK_EQ(size, 6);
+    omm_buf_clear(&out);
+    CHECK_OK(omm_blobs_get_range(&out, blobs, &b, 2, 3));
+    CHECK(omm_bytes_equal(omm_buf_view(&out), omm_bytes_str("rld")));
+    CHECK_ERR(omm_blobs_get_range(&out, blobs, &b, 4, 3), OMM_ERR_SIZE);
+    CHECK_ERR(omm_blobs_get_range(&out, blobs, &b, 7, 0), OMM_ERR_SIZE);
+    CHECK_ERR(omm_blobs_get_range(&out, blobs, &none, 0, 0), OMM_ERR_NOT_FOUND);
+    CHECK_EQ(out.size, 3);
+    CHECK_OK(omm_blobs_remove(blobs, &b));
+    CHECK_OK(omm_blobs_remove(blobs, &b));
+    CHECK_EQ(omm_blobs_total(blobs), 5);
+    CHECK(!omm_blobs_has(blobs, &b));
+    omm_blobs_close(blobs);
+    if (dir) { /* what was there is there again */
+        blobs = open_blobs(dir);
+        CHECK_EQ(omm_blobs_total(blobs), 5);
+        CHECK(omm_blobs_has(blobs, &a));
+        CHECK_OK(omm_blobs_remove(blobs, &a));
+        omm_blobs_close(blobs);
+    }
+    omm_buf_fini(&out);
+}
+
+static void test_chunks(const char *dir) {
+    static const uint32_t order[CHUNKS] = {10, 3, 0, 7, 1, 9, 2, 8, 4, 6, 5};
+    omm_blob_plan plan = make_plan();
+    omm_blobs *blobs = open_blobs(dir);
+    uint64_t before = omm_blobs_total(blobs);
+    bool complete = true;
+    CHECK_EQ(missing_count(blobs, &plan), CHUNKS);
+    for (uint32_t i = 0; i < CHUNKS; i++) {
+        CHECK_OK(omm_blobs_put_chunk(&complete, blobs, &plan, order[i], chunk(order[i])));
+        CHECK_EQ(complete, i == CHUNKS - 1);
+        if (i == 4) CHECK_OK(put(blobs, &plan, order[2])); /* again */
+        CHECK_EQ(missing_count(blobs, &plan), CHUNKS - 1 - i);
+    }
+    check_whole(blobs, &plan);
+    CHECK_EQ(omm_blobs_total(blobs), before + SIZE);
+    CHECK_OK(omm_blobs_put_chunk(&complete, blobs, &plan, 0, chunk(0))); /* and again */
+    CHECK(complete);
+    CHECK_OK(omm_blobs_remove(blobs, &plan.digest));
+    CHECK_EQ(omm_blobs_total(blobs), before);
+    CHECK_OK(put(blobs, &plan, 3));
+    CHECK_EQ(omm_blobs_total(blobs), before + CHUNK);
+    CHECK_OK(omm_blobs_drop_partial(blobs, &plan.digest));
+    CHECK_OK(omm_blobs_drop_partial(blobs, &plan.digest));
+    CHECK_EQ(omm_blobs_total(blobs), before);
+    CHECK_EQ(missing_count(blobs, &plan), CHUNKS);
+    omm_blobs_close(blobs);
+}
+
+static void test_refusals(const char *dir) {
+    omm_blob_plan plan = make_plan(), bad;
+    omm_blobs *blobs = open_blobs(dir);
+    uint32_t missing[CHUNKS];
+    size_t count;
+    bool complete = false;
+    uint8_t flipped[CHUNK];
+    for (unsigned bit = 0; bit < 8 * CHUNK; bit += 97) {
+        memcpy(flipped, s_data, CHUNK);
+        flipped[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        CHECK_ERR(omm_blobs_put_chunk(&complete, blobs, &plan, 0, omm_bytes_of(flipped, CHUNK)),
+                  OMM_ERR_REFUSED_DIGEST);
+    }
+    CHECK_ERR(omm_blobs_put_chunk(&complete, blobs, &plan, 0, omm_bytes_of(s_data, CHUNK - 1)),
+              OMM_ERR_REFUSED_SIZE);
+    CHECK_ERR(omm_blobs_put_chunk(&complete, blobs, &plan, 10, omm_bytes_of(s_data, CHUNK)),
+              OMM_ERR_REFUSED_SIZE);
+    CHECK_ERR(omm_blobs_put_chunk(&complete, blobs, &plan, CHUNKS, chunk(0)), OMM_ERR_REFUSED_SIZE);
+    CHECK(!complete);
+    CHECK_EQ(omm_blobs_total(blobs), 0);
+    bad = plan;
+    bad.size = (1 << 20) + 1;
+    CHECK_ERR(omm_blobs_missing(missing, &count, blobs, &bad), OMM_ERR_REFUSED_SIZE);
+    bad = plan;
+    bad.chunk_count--;
+    CHECK_ERR(omm_blobs_missing(missing, &count, blobs, &bad), OMM_ERR_SIZE);
+    bad = plan;
+    bad.size = 0;
+    bad.chunk_count = 0;
+    CHECK_ERR(omm_blobs_missing(missing, &count, blobs, &bad), OMM_ERR_SIZE);
+    bad = plan; /* chunks as announced, but another whole: everything of it is dropped */
+    bad.digest.b[0] ^= 1;
+    for (uint32_t i = 0; i + 1 < CHUNKS; i++) CHECK_OK(put(blobs, &bad, i));
+    CHECK_ERR(put(blobs, &bad, CHUNKS - 1), OMM_ERR_REFUSED_DIGEST);
+    CHECK_EQ(omm_blobs_total(blobs), 0);
+    CHECK_EQ(missing_count(blobs, &bad), CHUNKS);
+    CHECK(!omm_blobs_has(blobs, &bad.digest));
+    omm_blobs_close(blobs);
+}
+
+static void test_limits(const char *dir) {
+    omm_blob_plan plan = make_plan();
+    omm_blobs_options options = {.dir = dir, .blob_bytes_max = SIZE, .total_bytes_max = SIZE + 5};
+    omm_blobs *blobs;
+    omm_buf out;
+    omm_digest d;
+    CHECK_OK(omm_blobs_open(&blobs, &options));
+    uint8_t big[SIZE + 1] = {0};
+    CHECK_ERR(omm_blobs_put(&d, blobs, omm_bytes_of(big, sizeof big)), OMM_ERR_TOO_BIG);
+    CHECK_OK(omm_blobs_put(&d, blobs, omm_bytes_str("sixsix")));
+    for (uint32_t i = 0; i + 1 < CHUNKS; i++) CHECK_OK(put(blobs, &plan, i));
+    CHECK_ERR(put(blobs, &plan, CHUNKS - 1), OMM_ERR_REFUSED_SIZE); /* one byte too many */
+    CHECK_ERR(omm_blobs_put(NULL, blobs, omm_bytes_of(s_data, 600)), OMM_ERR_TOO_BIG);
+    omm_buf_init(&out, 3);
+    CHECK_ERR(omm_blobs_get(&out, blobs, &d), OMM_ERR_TOO_BIG);
+    omm_buf_fini(&out);
+    CHECK_OK(omm_blobs_remove(blobs, &d));
+    CHECK_OK(put(blobs, &plan, CHUNKS - 1));
+    check_whole(blobs, &plan);
+    CHECK_OK(omm_blobs_remove(blobs, &plan.digest));
+    omm_blobs_close(blobs);
+}
+
+static void path_of(char out[OMM_PATH_MAX], const char *kind, const omm_digest *digest,
+                    const char *tail) {
+    char hex[OMM_DIGEST_HEX_SIZE], two[4] = "";
+    omm_digest_hex(hex, digest);
+    if (strcmp(kind, "blobs") == 0) snprintf(two, sizeof two, "%.2s/", hex);
+    snprintf(out, OMM_PATH_MAX, "%s/%s/%s%s%s", s_dir, kind, two, hex, tail);
+}
+
+/* Damage on disk is found when a blob is read and when chunks are taken up again. */
+static void test_damage_on_disk(void) {
+    char path[OMM_PATH_MAX];
+    omm_blob_plan plan = make_plan();
+    omm_blobs *blobs = open_blobs(s_dir);
+    omm_buf out;
+    for (uint32_t i = 0; i < 5; i++) CHECK_OK(put(blobs, &plan, i));
+    omm_blobs_close(blobs);
+    path_of(path, "partial", &plan.digest, "/000002");
+    CHECK_OK(omm_file_write_fast(path, omm_bytes_of(s_data, CHUNK), 0644)); /* another's bytes */
+    path_of(path, "partial", &plan.digest, "/000003");
+    CHECK_OK(omm_file_write_fast(path, omm_bytes_of(s_data, 10), 0644)); /* cut */
+    path_of(path, "partial", &plan.digest, "/000004.tmp.1.1");
+    CHECK_OK(omm_file_write_fast(path, omm_bytes_of(s_data, 10), 0644)); /* half-written */
+    blobs = open_blobs(s_dir);
+    CHECK(!omm_file_exists(path));
+    CHECK_EQ(missing_count(blobs, &plan), CHUNKS - 3);
+    CHECK_EQ(omm_blobs_total(blobs), 3 * CHUNK);
+    for (uint32_t i = 0; i < CHUNKS; i++) CHECK_OK(put(blobs, &plan, i));
+    check_whole(blobs, &plan);
+    path_of(path, "blobs", &plan.digest, "");
+    s_data[77] ^= 1;
+    CHECK_OK(omm_file_write_fast(path, omm_bytes_of(s_data, SIZE), 0644));
+    omm_buf_init(&out, SIZE);
+    CHECK_ERR(omm_blobs_get(&out, blobs, &plan.digest), OMM_ERR_DIGEST);
+    CHECK_EQ(out.size, 0);
+    omm_buf_fini(&out);
+    CHECK_OK(omm_blobs_remove(blobs, &plan.digest));
+    omm_blobs_close(blobs);
+}
+
+/* Killed between the blob and the end of its chunks: found whole, leftovers dropped when asked. */
+static void test_killed_after_the_blob(void) {
+    char path[OMM_PATH_MAX];
+    bool complete = false;
+    omm_blob_plan plan = make_plan();
+    omm_blobs *blobs = open_blobs(s_dir);
+    for (uint32_t i = 0; i < 5; i++) CHECK_OK(put(blobs, &plan, i));
+    omm_blobs_close(blobs);
+    blobs = open_blobs(s_dir);
+    CHECK_OK(omm_blobs_put(NULL, blobs, omm_bytes_of(s_data, SIZE)));
+    CHECK_EQ(missing_count(blobs, &plan), 0);
+    CHECK_OK(omm_blobs_put_chunk(&complete, blobs, &plan, 7, chunk(7)));
+    CHECK(complete);
+    path_of(path, "partial", &plan.digest, "");
+    CHECK(!omm_file_exists(path));
+    CHECK_EQ(omm_blobs_total(blobs), SIZE);
+    CHECK_OK(omm_blobs_remove(blobs, &plan.digest));
+    omm_blobs_close(blobs);
+}
+
+/* A child puts chunks and tells; killed at any moment, what it told is there and the rest can go on. */
+static void upload_and_tell(int fd) {
+    omm_blob_plan plan = make_plan();
+    omm_blobs *blobs = open_blobs(s_dir);
+    for (uint32_t i = 0; i < CHUNKS; i++) {
+        if (put(blobs, &plan, i) != OMM_OK) _exit(1);
+        if (write(fd, &i, sizeof i) != sizeof i) _exit(1);
+    }
+    _exit(0);
+}
+
+static void test_kill_9(void) {
+    omm_blob_plan plan = make_plan();
+    for (unsigned delay_us = 0; delay_us < 6000; delay_us += 700) {
+        int fds[2];
+        uint32_t told = 0, index;
+        CHECK_EQ(pipe(fds), 0);
+        pid_t pid = fork();
+        CHECK(pid >= 0);
+        if (pid == 0) upload_and_tell(fds[1]);
+        close(fds[1]);
+        CHECK_EQ(read(fds[0], &index, sizeof index), (int64_t)sizeof index);
+        usleep(delay_us);
+        CHECK_EQ(kill(pid, SIGKILL), 0);
+        do {
+            told = index + 1;
+        } while (read(fds[0], &index, sizeof index) == sizeof index);
+        CHECK_EQ(waitpid(pid, NULL, 0), pid);
+        close(fds[0]);
+        omm_blobs *blobs = open_blobs(s_dir);
+        CHECK(missing_count(blobs, &plan) <= CHUNKS - told);
+        for (uint32_t i = 0; i < CHUNKS; i++) CHECK_OK(put(blobs, &plan, i));
+        check_whole(blobs, &plan);
+        CHECK_OK(omm_blobs_remove(blobs, &plan.digest));
+        CHECK_EQ(omm_blobs_total(blobs), 0);
+        omm_blobs_close(blobs);
+    }
+}
+
+static omm_err use_everything(const char *dir, const omm_blob_plan *plan) {
+    omm_blobs *blobs;
+    omm_blobs_options options = {.dir = dir, .blob_bytes_max = 1 << 20};
+    omm_buf out;
+    bool complete;
+    OMM_TRY(omm_blobs_open(&blobs, &options));
+    omm_buf_init(&out, SIZE);
+    omm_err err = omm_blobs_put(NULL, blobs, omm_bytes_str("some blob"));
+    for (uint32_t i = 0; err == OMM_OK && i < CHUNKS; i++) {
+        err = omm_blobs_put_chunk(&complete, blobs, plan, i, chunk(i));
+    }
+    if (err == OMM_OK) err = omm_blobs_get(&out, blobs, &plan->digest);
+    if (err == OMM_OK) CHECK(omm_bytes_equal(omm_buf_view(&out), omm_bytes_of(s_data, SIZE)));
+    omm_buf_fini(&out);
+    omm_blobs_close(blobs);
+    return err;
+}
+
+/* After each failed allocation a new try goes on from what is there, and nothing leaks. */
+static void test_no_memory(const char *dir) {
+    omm_blob_plan plan = make_plan();
+    for (size_t nth = 1;; nth++) {
+        size_t live = omm_mem_live();
+        omm_mem_fail_nth(nth);
+        omm_err err = use_everything(dir, &plan);
+        omm_mem_fail_nth(0);
+        CHECK_EQ(omm_mem_live(), live);
+        if (err == OMM_OK) break;
+        CHECK_ERR(err, OMM_ERR_NOMEM);
+        CHECK(nth < 300);
+    }
+}
+
+static void test_bad_folder(void) {
+    omm_blobs *blobs;
+    omm_blobs_options options = {.dir = "/proc/nowhere", .blob_bytes_max = 10};
+    CHECK(omm_blobs_open(&blobs, &options) != OMM_OK);
+    omm_blobs_close(NULL);
+}
+
+int main(void) {
+    CHECK(mkdtemp(s_dir) != NULL);
+    const char *const dirs[] = {NULL, s_dir};
+    for (unsigned i = 0; i < 2; i++) {
+        test_whole_blobs(dirs[i]);
+        test_refusals(dirs[i]);
+        test_chunks(dirs[i]);
+        test_limits(dirs[i]);
+    }
+    CHECK_OK(omm_dir_remove(s_dir));
+    test_damage_on_disk();
+    test_killed_after_the_blob();
+    CHECK_OK(omm_dir_remove(s_dir));
+    test_kill_9();
+    test_no_memory(NULL);
+    test_no_memory(s_dir);
+    test_bad_folder();
+    CHECK_OK(omm_dir_remove(s_dir));
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}

@@ -1,0 +1,217 @@
+/* database.c - owns SQLite connections: settings, checks, migrations, transactions, backup. */
+#include "omm/database.h"
+
+#include "database_internal.h"
+#include "omm/file.h"
+#include "omm/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BUSY_TIMEOUT_MS 5000u
+
+omm_err db_error(sqlite3 *handle, int result, const char *doing) {
+    omm_err err = OMM_ERR_IO;
+    switch (result & 0xff) { /* the primary code */
+    case SQLITE_NOMEM: err = OMM_ERR_NOMEM; break;
+    case SQLITE_CONSTRAINT: err = OMM_ERR_EXISTS; break;
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED: err = OMM_ERR_STATE; break;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB: err = OMM_ERR_FORMAT; break;
+    case SQLITE_TOOBIG: err = OMM_ERR_TOO_BIG; break;
+    case SQLITE_ERROR:
+    case SQLITE_RANGE:
+    case SQLITE_MISUSE:
+    case SQLITE_MISMATCH: err = OMM_ERR_USAGE; break;
+    default: break;
+    }
+    const char *why = handle ? sqlite3_errmsg(handle) : sqlite3_errstr(result);
+    return omm_raise(err, "%.120s: %s", doing, why);
+}
+
+omm_err omm_db_exec(omm_db *db, const char *sql) {
+    int result = sqlite3_exec(db->handle, sql, NULL, NULL, NULL);
+    return result == SQLITE_OK ? OMM_OK : db_error(db->handle, result, sql);
+}
+
+/* The first column of the first row of a pragma or count. */
+static omm_err get_number(int64_t *out, omm_db *db, const char *sql) {
+    sqlite3_stmt *statement;
+    int result = sqlite3_prepare_v2(db->handle, sql, -1, &statement, NULL);
+    if (result == SQLITE_OK) result = sqlite3_step(statement);
+    if (result == SQLITE_ROW) *out = sqlite3_column_int64(statement, 0);
+    sqlite3_finalize(statement);
+    return result == SQLITE_ROW ? OMM_OK : db_error(db->handle, result, sql);
+}
+
+/* ---- open ---- */
+
+static omm_err connect_file(omm_db *db, const omm_db_options *options) {
+    const char *path = options->path ? options->path : ":memory:";
+    int flags =
+        SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
+    int result = sqlite3_open_v2(path, &db->handle, flags, NULL);
+    if (result != SQLITE_OK) return db_error(db->handle, result, path);
+    uint32_t busy_ms = options->busy_timeout_ms > 0 ? options->busy_timeout_ms : BUSY_TIMEOUT_MS;
+    sqlite3_busy_timeout(db->handle, (int)busy_ms);
+    sqlite3_db_config(db->handle, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    /* EXCLUSIVE before WAL: then no shared memory file, and a second process is refused. */
+    return omm_db_exec(db, "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL;"
+                           "PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;"
+                           "PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON");
+}
+
+static omm_err check_integrity(omm_db *db) {
+    sqlite3_stmt *statement;
+    omm_err err = OMM_OK;
+    const char *sql = "PRAGMA integrity_check(1)";
+    int result = sqlite3_prepare_v2(db->handle, sql, -1, &statement, NULL);
+    if (result == SQLITE_OK) result = sqlite3_step(statement);
+    if (result != SQLITE_ROW) {
+        err = db_error(db->handle, result, sql);
+    } else {
+        const char *said = (const char *)sqlite3_column_text(statement, 0);
+        if (!said || strcmp(said, "ok") != 0) {
+            err = omm_raise(OMM_ERR_FORMAT, "database is damaged: %s", said ? said : "no answer");
+        }
+    }
+    sqlite3_finalize(statement);
+    return err;
+}
+
+/* An empty file becomes ours; any other must say that it is. */
+static omm_err check_kind(omm_db *db, uint32_t application_id) {
+    int64_t found, tables;
+    char sql[64];
+    OMM_TRY(get_number(&found, db, "PRAGMA application_id"));
+    OMM_TRY(get_number(&tables, db, "SELECT count(*) FROM sqlite_schema"));
+    if ((uint32_t)found == application_id) return OMM_OK;
+    if (found != 0 || tables != 0) {
+        return omm_raise(OMM_ERR_FORMAT, "database is of kind %08x, not %08x", (unsigned)found,
+                         application_id);
+    }
+    snprintf(sql, sizeof sql, "PRAGMA application_id=%d", (int32_t)application_id);
+    return omm_db_exec(db, sql);
+}
+
+static omm_err migrate_one(omm_db *db, const char *sql, unsigned version) {
+    char set[64];
+    snprintf(set, sizeof set, "PRAGMA user_version=%u", version);
+    OMM_TRY(omm_db_begin(db));
+    omm_err err = omm_db_exec(db, sql);
+    if (err == OMM_OK) err = omm_db_exec(db, set);
+    if (err == OMM_OK) return omm_db_commit(db);
+    omm_db_rollback(db);
+    return err;
+}
+
+static omm_err migrate(omm_db *db, const omm_db_options *options) {
+    int64_t version;
+    OMM_TRY(get_number(&version, db, "PRAGMA user_version"));
+    if (version < 0 || version > options->migration_count) {
+        return omm_raise(OMM_ERR_VERSION, "database has version %lld, this program knows up to %u",
+                         (long long)version, options->migration_count);
+    }
+    for (unsigned i = (unsigned)version; i < options->migration_count; i++) {
+        OMM_TRY(migrate_one(db, options->migrations[i], i + 1));
+    }
+    return OMM_OK;
+}
+
+omm_err omm_db_open(omm_db **out, const omm_db_options *options) {
+    omm_db *db = omm_alloc(1, sizeof *db);
+    if (!db) return omm_raise(OMM_ERR_NOMEM, "no memory for a database");
+    omm_err err = connect_file(db, options);
+    if (err == OMM_OK) err = check_integrity(db);
+    if (err == OMM_OK) err = check_kind(db, options->application_id);
+    if (err == OMM_OK) err = migrate(db, options);
+    if (err != OMM_OK) {
+        omm_db_close(db);
+        return err;
+    }
+    *out = db;
+    return OMM_OK;
+}
+
+void omm_db_close(omm_db *db) {
+    if (!db) return;
+    db_free_statements(db);
+    int result = sqlite3_close(db->handle); /* rolls back */
+    OMM_ASSERT(result == SQLITE_OK);        /* rows left open are a bug */
+    omm_free(db);
+}
+
+/* ---- transactions ---- */
+
+bool omm_db_in_transaction(const omm_db *db) {
+    return sqlite3_get_autocommit(db->handle) == 0;
+}
+
+omm_err omm_db_begin(omm_db *db) {
+    if (omm_db_in_transaction(db)) {
+        return omm_raise(OMM_ERR_STATE, "a transaction is open already");
+    }
+    return omm_db_exec(db, "BEGIN IMMEDIATE");
+}
+
+omm_err omm_db_commit(omm_db *db) {
+    if (!omm_db_in_transaction(db)) return omm_raise(OMM_ERR_STATE, "no transaction is open");
+    omm_err err = omm_db_exec(db, "COMMIT");
+    if (err != OMM_OK) omm_db_rollback(db);
+    return err;
+}
+
+void omm_db_rollback(omm_db *db) {
+    if (!omm_db_in_transaction(db)) return;
+    /* It can only fail where the transaction is already gone. */
+    (void)sqlite3_exec(db->handle, "ROLLBACK", NULL, NULL, NULL);
+}
+
+uint64_t omm_db_changes(const omm_db *db) {
+    return (uint64_t)sqlite3_changes64(db->handle);
+}
+
+/* ---- backup ---- */
+
+static omm_err sync_path(const char *path, int flags) {
+    int fd = open(path, flags | O_CLOEXEC);
+    int failed = fd < 0 ? -1 : fsync(fd);
+    int why = errno;
+    if (fd >= 0) close(fd);
+    if (failed == 0) return OMM_OK;
+    return omm_raise(OMM_ERR_IO, "cannot sync %s: %s", path, strerror(why));
+}
+
+/* link() fails where the name exists, so nothing is ever replaced. */
+static omm_err publish(const char *path, const char *temporary) {
+    char folder[OMM_PATH_MAX];
+    OMM_TRY(sync_path(temporary, O_RDWR));
+    if (link(temporary, path) != 0) {
+        int why = errno;
+        return omm_raise(why == EEXIST ? OMM_ERR_EXISTS : OMM_ERR_IO, "cannot create %s: %s", path,
+                         strerror(why));
+    }
+    OMM_TRY(omm_path_dir(folder, path));
+    return sync_path(folder, O_RDONLY | O_DIRECTORY);
+}
+
+omm_err omm_db_backup(omm_db *db, const char *path) {
+    char temporary[OMM_PATH_MAX];
+    if (omm_db_in_transaction(db)) {
+        return omm_raise(OMM_ERR_STATE, "no backup inside a transaction");
+    }
+    if (omm_file_exists(path)) return omm_raise(OMM_ERR_EXISTS, "%s exists already", path);
+    int size = snprintf(temporary, sizeof temporary, "%s.new-%ld", path, (long)getpid());
+    if (size < 0 || (size_t)size >= sizeof temporary) {
+        return omm_raise(OMM_ERR_TOO_BIG, "path is over %u bytes", OMM_PATH_MAX);
+    }
+    OMM_TRY(omm_file_remove(temporary));
+    omm_err err = omm_db_run(db, "VACUUM INTO ?", OMM_DB_TEXT(temporary));
+    if (err == OMM_OK) err = publish(path, temporary);
+    (void)unlink(temporary); /* a leftover is harmless, and the first error counts */
+    return err;
+}
