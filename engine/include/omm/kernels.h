@@ -47,10 +47,11 @@ void omm_embed_forward(const omm_compute *c, float *x, const omm_matrix *w, cons
 /* x quantised per 32 columns: amax = max |x|, d = amax / 127, q = rne(x * (127 / amax)), sum = sum
  * of q.  A block with amax < 2^-100 becomes zero; one that is not finite gets d = NaN. */
 typedef struct omm_q8_rows {
-    size_t rows_max, cols; /* cols a multiple of 32 */
-    int8_t *q;             /* [rows][cols] */
-    float *d;              /* [rows][cols / 32] */
-    int32_t *sum;          /* [rows][cols / 32] */
+    size_t rows_max, cols_max;
+    size_t cols;  /* of what is in it; a multiple of 32 */
+    int8_t *q;    /* [rows][cols] */
+    float *d;     /* [rows][cols / 32] */
+    int32_t *sum; /* [rows][cols / 32] */
 } omm_q8_rows;
 
 /* Errors: NOMEM. */

@@ -11,7 +11,7 @@
 
 double omm_exp_d(double x); /* |x| <= 700, clamped there; NaN gives NaN */
 double omm_log_d(double x); /* x > 0 and normal; else NaN */
-double omm_sin_d(double x); /* |x| <= 2^30; else NaN */
+double omm_sin_d(double x); /* |x| <= 2^20; else NaN */
 double omm_cos_d(double x);
 double omm_pow_d(double x, double y); /* exp(y log x), x > 0; relative error about |y log x| ulp */
 

@@ -35,11 +35,6 @@ typedef enum omm_format {
 
 const char *omm_format_name(omm_format format); /* "Q8_0" */
 
-/* Exact; infinities and NaNs keep their kind. */
-float omm_f16_to_f32(uint16_t h);
-/* To nearest even, with subnormals; what is too large becomes infinity; NaN becomes 0x7e00. */
-uint16_t omm_f16_from_f32(float x);
-
 typedef struct omm_matrix {
     omm_format format;
     uint32_t rows;        /* out_features */

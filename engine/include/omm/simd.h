@@ -12,7 +12,7 @@
  * gives the same bits.  Functions have short names because kernels read like formulas.
  *   vf_fma(a, b, c) = a * b + c, rounded once.  vf_max(a, b) = a > b ? a : b, also for NaN.
  *
- * Depends on: nothing.  Threads: pure functions.
+ * Depends on: base's bytes.h (plain C only).  Threads: pure functions.
  */
 #ifndef OMM_SIMD_H
 #define OMM_SIMD_H
@@ -597,15 +597,16 @@ SIMD_INLINE vf vi_as_vf(vi a) {
     memcpy(r.f, a.i, sizeof r.f);
     return r;
 }
+/* base, omm/bytes.h */
 float omm_f16_to_f32(uint16_t h);
-uint16_t omm_f16_from_f32(float x);
+uint16_t omm_f32_to_f16(float x);
 SIMD_INLINE vf vf_load_f16(const uint16_t *p) {
     vf r;
     SIMD_EACH r.f[l] = omm_f16_to_f32(p[l]);
     return r;
 }
 SIMD_INLINE void vf_store_f16(uint16_t *p, vf x) {
-    SIMD_EACH p[l] = omm_f16_from_f32(x.f[l]);
+    SIMD_EACH p[l] = omm_f32_to_f16(x.f[l]);
 }
 SIMD_INLINE void vi_store_i8(int8_t *p, vi x) {
     SIMD_EACH p[l] = (int8_t)x.i[l];

@@ -1,0 +1,122 @@
+/* compute.c - which instruction sets there are, and contexts on them. */
+#include "omm/compute.h"
+
+#include "kernels_table.h"
+#include "omm/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const s_names[OMM_ISA_COUNT] = {"scalar", "avx2", "avx512", "neon"};
+
+const char *omm_isa_name(omm_isa isa) {
+    OMM_ASSERT((unsigned)isa < OMM_ISA_COUNT);
+    return s_names[isa];
+}
+
+#if defined(__x86_64__)
+static const struct omm_kernels *kernels_of(omm_isa isa) {
+    if (isa == OMM_ISA_SCALAR) return &kernels_scalar;
+    if (isa == OMM_ISA_AVX2) return &kernels_avx2;
+    return isa == OMM_ISA_AVX512 ? &kernels_avx512 : NULL;
+}
+
+static bool cpu_has(omm_isa isa) {
+    __builtin_cpu_init();
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                __builtin_cpu_supports("f16c");
+    if (isa == OMM_ISA_AVX2) return avx2;
+    return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512vnni");
+}
+#elif defined(__aarch64__)
+static const struct omm_kernels *kernels_of(omm_isa isa) {
+    if (isa == OMM_ISA_SCALAR) return &kernels_scalar;
+    return isa == OMM_ISA_NEON ? &kernels_neon : NULL;
+}
+
+static bool cpu_has(omm_isa isa) {
+    return isa == OMM_ISA_NEON; /* part of the base architecture */
+}
+#else
+static const struct omm_kernels *kernels_of(omm_isa isa) {
+    return isa == OMM_ISA_SCALAR ? &kernels_scalar : NULL;
+}
+
+static bool cpu_has(omm_isa isa) {
+    return isa == OMM_ISA_SCALAR;
+}
+#endif
+
+bool omm_isa_available(omm_isa isa) {
+    if ((unsigned)isa >= OMM_ISA_COUNT || !kernels_of(isa)) return false;
+    return isa == OMM_ISA_SCALAR || cpu_has(isa);
+}
+
+static void available_list(char *out, size_t size) {
+    size_t used = 0;
+    out[0] = 0;
+    for (unsigned i = 0; i < OMM_ISA_COUNT; i++) {
+        if (!omm_isa_available((omm_isa)i)) continue;
+        int n = snprintf(out + used, size - used, "%s%s", used ? ", " : "", s_names[i]);
+        OMM_ASSERT(n > 0 && (size_t)n < size - used);
+        used += (size_t)n;
+    }
+}
+
+omm_err omm_isa_parse(omm_isa *out, const char *name) {
+    char list[64];
+    for (unsigned i = 0; i < OMM_ISA_COUNT; i++) {
+        if (strcmp(name, s_names[i]) != 0 || !omm_isa_available((omm_isa)i)) continue;
+        *out = (omm_isa)i;
+        return OMM_OK;
+    }
+    available_list(list, sizeof list);
+    return omm_raise(OMM_ERR_CONFIG, "instruction set '%s' is not available here; choose from: %s",
+                     name, list);
+}
+
+omm_err omm_isa_choose(omm_isa *out, const char *requested) {
+    if (requested && requested[0]) return omm_isa_parse(out, requested);
+    omm_isa best = OMM_ISA_SCALAR;
+    for (unsigned i = 0; i < OMM_ISA_COUNT; i++)
+        if (omm_isa_available((omm_isa)i)) best = (omm_isa)i;
+    *out = best;
+    return OMM_OK;
+}
+
+bool omm_isa_lower(omm_isa *out, omm_isa isa) {
+    for (int i = (int)isa - 1; i >= 0; i--) {
+        if (!omm_isa_available((omm_isa)i)) continue;
+        *out = (omm_isa)i;
+        return true;
+    }
+    return false;
+}
+
+omm_err omm_compute_init(omm_compute *c, omm_pool *pool, omm_isa isa) {
+    char list[64];
+    available_list(list, sizeof list);
+    if (!omm_isa_available(isa))
+        return omm_raise(OMM_ERR_UNSUPPORTED,
+                         "instruction set %u is not available here; these "
+                         "are: %s",
+                         (unsigned)isa, list);
+    unsigned workers = omm_pool_threads(pool);
+    float *work = (float *)omm_alloc_aligned((size_t)workers * WORK_FLOATS, sizeof *work);
+    if (!work)
+        return omm_raise(OMM_ERR_NOMEM, "no memory for the scratch space of %u threads", workers);
+    *c = (omm_compute){.pool = pool,
+                       .isa = isa,
+                       .k = kernels_of(isa),
+                       .workers = workers,
+                       .work = work,
+                       .work_floats = WORK_FLOATS};
+    return OMM_OK;
+}
+
+void omm_compute_fini(omm_compute *c) {
+    omm_free(c->work);
+    *c = (omm_compute){0};
+}

@@ -1,0 +1,332 @@
+/* gemm_body.h - matrix products as fma chains; part of kernels_body.h.
+ *
+ * One core serves linear forward, linear backward and the three plain products: A's rows are
+ * broadcast, B comes as panels of 16 columns [k][16], and a tile of SIMD_MR x (SIMD_NV * 16)
+ * outputs stays in registers over a block of k.  Blocking over k stores and reloads the f32
+ * accumulators, so the chain of each output is unbroken.
+ */
+
+/* c[mr][nv * 16] (+)= a[mr][kc] b: b's vector j of step k lies at b + j * b_vec + k * b_k.
+ * Rows of a are GEMM_LDA apart. */
+SIMD_INLINE void tile_of(const int mr, const int nv, size_t kc, const float *a, const float *b,
+                         size_t b_vec, size_t b_k, float *c, size_t ldc, bool zero) {
+    vf acc[SIMD_MR][SIMD_NV];
+    SIMD_UNROLL for (int i = 0; i < mr; i++) {
+        SIMD_UNROLL for (int j = 0; j < nv; j++) {
+            acc[i][j] = zero ? vf_zero() : vf_load(c + (size_t)i * ldc + (size_t)j * VL);
+        }
+    }
+    for (size_t k = 0; k < kc; k++) {
+        vf bv[SIMD_NV];
+        SIMD_UNROLL for (int j = 0; j < nv; j++) bv[j] = vf_load(b + (size_t)j * b_vec);
+        SIMD_UNROLL for (int i = 0; i < mr; i++) {
+            vf av = vf_set1(a[(size_t)i * GEMM_LDA + k]);
+            SIMD_UNROLL for (int j = 0; j < nv; j++) acc[i][j] = vf_fma(av, bv[j], acc[i][j]);
+        }
+        b += b_k;
+    }
+    SIMD_UNROLL for (int i = 0; i < mr; i++) {
+        SIMD_UNROLL for (int j = 0; j < nv; j++) {
+            vf_store(c + (size_t)i * ldc + (size_t)j * VL, acc[i][j]);
+        }
+    }
+}
+
+typedef void (*tile_fn)(size_t kc, const float *a, const float *b, size_t b_vec, size_t b_k,
+                        float *c, size_t ldc, bool zero);
+
+#define TILE(MR, NV)                                                                               \
+    static __attribute__((noinline)) void tile_##MR##_##NV(                                        \
+        size_t kc, const float *a, const float *b, size_t b_vec, size_t b_k, float *c, size_t ldc, \
+        bool zero) {                                                                               \
+        tile_of(MR, NV, kc, a, b, b_vec, b_k, c, ldc, zero);                                       \
+    }
+#if SIMD_MR == 4
+#define TILES(XX, NV) XX(1, NV) XX(2, NV) XX(3, NV) XX(4, NV)
+#elif SIMD_MR == 6
+#define TILES(XX, NV) XX(1, NV) XX(2, NV) XX(3, NV) XX(4, NV) XX(5, NV) XX(6, NV)
+#else
+#define TILES(XX, NV)                                                                              \
+    XX(1, NV)                                                                                      \
+    XX(2, NV)                                                                                      \
+    XX(3, NV)                                                                                      \
+    XX(4, NV) XX(5, NV) XX(6, NV) XX(7, NV) XX(8, NV) XX(9, NV) XX(10, NV) XX(11, NV) XX(12, NV)
+#endif
+#define TILE_NAME(MR, NV) tile_##MR##_##NV,
+
+TILES(TILE, 1)
+#if SIMD_NV == 2
+TILES(TILE, 2)
+#endif
+
+static const tile_fn s_tiles[SIMD_NV][SIMD_MR] = {
+    {TILES(TILE_NAME, 1)},
+#if SIMD_NV == 2
+    {TILES(TILE_NAME, 2)},
+#endif
+};
+
+static size_t min_size(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
+/* ---- panels of B ------------------------------------------------------------------------------ */
+
+SIMD_INLINE void load16_q8(vf r[VL], const uint8_t *strip, size_t column) {
+    const uint8_t *block = strip + column / OMM_QUANT_BLOCK * STRIP_Q8_BYTES;
+    const vf d = vf_load_f16((const uint16_t *)(const void *)block);
+    const uint8_t *q = block + STRIP_SCALE_BYTES + column % OMM_QUANT_BLOCK * VL;
+    SIMD_UNROLL for (size_t g = 0; g < 4; g++) {
+        vi v = vi_load(q + g * 64);
+        r[4 * g] = vf_mul(d, vf_from_vi(vi_sar(vi_shl(v, 24), 24)));
+        r[4 * g + 1] = vf_mul(d, vf_from_vi(vi_sar(vi_shl(v, 16), 24)));
+        r[4 * g + 2] = vf_mul(d, vf_from_vi(vi_sar(vi_shl(v, 8), 24)));
+        r[4 * g + 3] = vf_mul(d, vf_from_vi(vi_sar(v, 24)));
+    }
+}
+
+SIMD_INLINE vf q4_value(vf d, vi nibble) {
+    return vf_mul(d, vf_from_vi(vi_sub(vi_and(nibble, vi_set1(15)), vi_set1(8))));
+}
+
+SIMD_INLINE void load16_q4(vf r[VL], const uint8_t *strip, size_t column) {
+    const uint8_t *block = strip + column / OMM_QUANT_BLOCK * STRIP_Q4_BYTES;
+    const vf d = vf_load_f16((const uint16_t *)(const void *)block);
+    const bool high = column % OMM_QUANT_BLOCK != 0;
+    SIMD_UNROLL for (size_t g = 0; g < 4; g++) {
+        vi v = vi_load(block + STRIP_SCALE_BYTES + g * 64);
+        if (high) v = vi_sar(v, 4);
+        r[4 * g] = q4_value(d, v);
+        r[4 * g + 1] = q4_value(d, vi_sar(v, 8));
+        r[4 * g + 2] = q4_value(d, vi_sar(v, 16));
+        r[4 * g + 3] = q4_value(d, vi_sar(v, 24));
+    }
+}
+
+/* r[j] = column `column` + j of the strip, lane = row; column is a multiple of 16. */
+SIMD_INLINE void load16(vf r[VL], const omm_matrix *w, const uint8_t *strip, size_t column) {
+    switch (w->format) {
+    case OMM_FORMAT_F16: {
+        const uint16_t *p = (const uint16_t *)(const void *)strip + column * VL;
+        SIMD_UNROLL for (size_t j = 0; j < VL; j++) r[j] = vf_load_f16(p + j * VL);
+        break;
+    }
+    case OMM_FORMAT_Q8_0: load16_q8(r, strip, column); break;
+    case OMM_FORMAT_Q4_0: load16_q4(r, strip, column); break;
+    default: {
+        const float *p = (const float *)(const void *)strip + column * VL;
+        SIMD_UNROLL for (size_t j = 0; j < VL; j++) r[j] = vf_load(p + j * VL);
+        break;
+    }
+    }
+}
+
+/* panel[kc][16] = strip's columns k0 .. k0 + kc, written up to the next multiple of 16. */
+static void panel_strip(float *panel, const omm_matrix *w, size_t strip, size_t k0, size_t kc) {
+    const uint8_t *data = w->data + strip * w->strip_bytes;
+    for (size_t k = 0; k < kc; k += VL) {
+        vf r[VL];
+        load16(r, w, data, k0 + k);
+        SIMD_UNROLL for (size_t j = 0; j < VL; j++) vf_store(panel + (k + j) * VL, r[j]);
+    }
+}
+
+/* panel[kc][16]: rows k0 .. k0 + kc of w, its columns `column` .. + 16. */
+static void panel_strip_turned(float *panel, const omm_matrix *w, size_t column, size_t k0,
+                               size_t kc) {
+    for (size_t k = 0; k < kc; k += VL) {
+        vf r[VL];
+        load16(r, w, w->data + (k0 + k) / VL * w->strip_bytes, column);
+        vf_transpose(r);
+        SIMD_UNROLL for (size_t j = 0; j < VL; j++) vf_store(panel + (k + j) * VL, r[j]);
+    }
+}
+
+static void panel_rows(float *panel, const float *b, size_t ldb, size_t columns, size_t kc) {
+    for (size_t k = 0; k < kc; k++) vf_store(panel + k * VL, vf_load_n(b + k * ldb, columns));
+}
+
+static void panel_columns(float *panel, const float *b, size_t ldb, size_t columns, size_t kc) {
+    for (size_t k = 0; k < kc; k += VL) {
+        vf r[VL];
+        size_t n = min_size(VL, kc - k);
+        for (size_t j = 0; j < VL; j++)
+            r[j] = j < columns ? vf_load_n(b + j * ldb + k, n) : vf_zero();
+        vf_transpose(r);
+        SIMD_UNROLL for (size_t j = 0; j < VL; j++) vf_store(panel + (k + j) * VL, r[j]);
+    }
+}
+
+/* Columns n .. n + 16 nv, steps k0 .. k0 + kc.  Returns where they are: the panel, or the weights
+ * themselves; *b_vec is the distance of the vectors. */
+static const float *panel_make(float *panel, size_t *b_vec, const gemm_job *job, size_t n,
+                               size_t nv, size_t k0, size_t kc) {
+    *b_vec = GEMM_KC * VL;
+    if (job->source == GEMM_B_STRIPS && job->w->format == OMM_FORMAT_F32) {
+        *b_vec = job->w->strip_bytes / sizeof(float);
+        return (const float *)(const void *)(job->w->data + n / VL * job->w->strip_bytes) + k0 * VL;
+    }
+    for (size_t j = 0; j < nv; j++) {
+        float *out = panel + j * GEMM_KC * VL;
+        size_t column = n + j * VL, columns = min_size(VL, job->n - column);
+        switch (job->source) {
+        case GEMM_B_STRIPS: panel_strip(out, job->w, column / VL, k0, kc); break;
+        case GEMM_B_STRIPS_TURNED: panel_strip_turned(out, job->w, column, k0, kc); break;
+        case GEMM_B_ROWS:
+            panel_rows(out, job->b + k0 * job->ldb + column, job->ldb, columns, kc);
+            break;
+        case GEMM_B_COLUMNS:
+            panel_columns(out, job->b + column * job->ldb + k0, job->ldb, columns, kc);
+            break;
+        }
+    }
+    return panel;
+}
+
+/* out[rows][GEMM_LDA] = a's rows m .. m + rows, steps k0 .. k0 + kc. */
+static void pack_a(float *out, const gemm_job *job, size_t m, size_t rows, size_t k0, size_t kc) {
+    const float *a = job->a + m * job->a_row + k0 * job->a_col;
+    if (job->a_col == 1) {
+        for (size_t i = 0; i < rows; i++)
+            memcpy(out + i * GEMM_LDA, a + i * job->a_row, kc * sizeof *a);
+        return;
+    }
+    for (size_t i = 0; i < rows; i += VL) {
+        size_t n = min_size(VL, rows - i);
+        for (size_t k = 0; k < kc; k += VL) {
+            vf r[VL];
+            for (size_t j = 0; j < VL; j++)
+                r[j] = k + j < kc ? vf_load_n(a + i + (k + j) * job->a_col, n) : vf_zero();
+            vf_transpose(r);
+            for (size_t j = 0; j < n; j++) vf_store(out + (i + j) * GEMM_LDA + k, r[j]);
+        }
+    }
+}
+
+/* ---- the core ----------------------------------------------------------------------------------- */
+
+/* A tile that hangs over the edge of c, or is folded into it: computed aside. */
+static void tile_aside(const gemm_job *job, float *aside, size_t mr, size_t nv, size_t kc,
+                       const float *a, const float *b, size_t b_vec, float *c, size_t columns,
+                       bool first) {
+    const bool fresh = first && !job->accumulate;
+    const bool zero = fresh || job->fold_tokens;
+    for (size_t i = 0; i < mr && !zero; i++)
+        memcpy(aside + i * GEMM_NC, c + i * job->ldc, columns * sizeof *c);
+    s_tiles[nv - 1][mr - 1](kc, a, b, b_vec, VL, aside, GEMM_NC, zero);
+    for (size_t i = 0; i < mr; i++) {
+        float *to = c + i * job->ldc;
+        const float *from = aside + i * GEMM_NC;
+        if (!job->fold_tokens) {
+            memcpy(to, from, columns * sizeof *to);
+        } else {
+            for (size_t j = 0; j < columns; j++) to[j] = (fresh ? 0.0f : to[j]) + from[j];
+        }
+    }
+}
+
+static void gemm_block(const gemm_job *job, float *work, size_t m, size_t rows, size_t n0,
+                       size_t n1, size_t k0, size_t kc) {
+    float *packed = work, *panel = work + GEMM_MB * GEMM_LDA;
+    float *aside = panel + GEMM_KC * GEMM_NC;
+    const bool first = k0 == 0;
+    const size_t step = SIMD_NV * VL;
+    pack_a(packed, job, m, rows, k0, kc);
+    for (size_t n = n0; n < n1; n += step) {
+        size_t columns = min_size(step, n1 - n), nv = (columns + VL - 1) / VL, b_vec = 0;
+        const float *b = panel_make(panel, &b_vec, job, n, nv, k0, kc);
+        const bool whole = columns % VL == 0 && !job->fold_tokens;
+        for (size_t i = 0; i < rows; i += SIMD_MR) {
+            size_t mr = min_size(SIMD_MR, rows - i);
+            float *c = job->c + (m + i) * job->ldc + n;
+            const float *a = packed + i * GEMM_LDA;
+            if (whole) {
+                s_tiles[nv - 1][mr - 1](kc, a, b, b_vec, VL, c, job->ldc,
+                                        first && !job->accumulate);
+            } else {
+                tile_aside(job, aside, mr, nv, kc, a, b, b_vec, c, columns, first);
+            }
+        }
+    }
+}
+
+static void kernel_gemm(const gemm_job *job, float *work, size_t m0, size_t m1, size_t n0,
+                        size_t n1) {
+    const size_t k_step = job->fold_tokens ? OMM_TOKEN_CHUNK : GEMM_KC;
+    for (size_t m = m0; m < m1; m += GEMM_MB) {
+        size_t rows = min_size(GEMM_MB, m1 - m);
+        for (size_t k0 = 0; k0 < job->k; k0 += k_step)
+            gemm_block(job, work, m, rows, n0, n1, k0, min_size(k_step, job->k - k0));
+    }
+}
+
+/* ---- one row: decode ---------------------------------------------------------------------------- */
+
+/* `count` strips side by side, so that their chains hide each other's latency. */
+SIMD_INLINE void gemv_f32(const int count, vf *acc, const float *x, const omm_matrix *w,
+                          const uint8_t *strip) {
+    const float *p = (const float *)(const void *)strip;
+    const size_t step = w->strip_bytes / sizeof *p;
+    for (size_t k = 0; k < w->cols; k++) {
+        vf xv = vf_set1(x[k]);
+        SIMD_UNROLL for (int i = 0; i < count; i++) {
+            acc[i] = vf_fma(xv, vf_load(p + (size_t)i * step + k * VL), acc[i]);
+        }
+    }
+}
+
+SIMD_INLINE void gemv_f16(const int count, vf *acc, const float *x, const omm_matrix *w,
+                          const uint8_t *strip) {
+    const uint16_t *p = (const uint16_t *)(const void *)strip;
+    const size_t step = w->strip_bytes / sizeof *p;
+    for (size_t k = 0; k < w->cols; k++) {
+        vf xv = vf_set1(x[k]);
+        SIMD_UNROLL for (int i = 0; i < count; i++) {
+            acc[i] = vf_fma(xv, vf_load_f16(p + (size_t)i * step + k * VL), acc[i]);
+        }
+    }
+}
+
+SIMD_INLINE void gemv_quant(const int count, vf *acc, const float *x, const omm_matrix *w,
+                            const uint8_t *strip) {
+    for (size_t k = 0; k < w->cols; k += VL) {
+        SIMD_UNROLL for (int i = 0; i < count; i++) {
+            vf r[VL];
+            const uint8_t *p = strip + (size_t)i * w->strip_bytes;
+            if (w->format == OMM_FORMAT_Q8_0)
+                load16_q8(r, p, k);
+            else
+                load16_q4(r, p, k);
+            SIMD_UNROLL for (size_t j = 0; j < VL; j++) {
+                acc[i] = vf_fma(vf_set1(x[k + j]), r[j], acc[i]);
+            }
+        }
+    }
+}
+
+SIMD_INLINE void gemv_strips(const int count, float *y, const float *x, const omm_matrix *w,
+                             bool accumulate, size_t s) {
+    vf acc[SIMD_GEMV];
+    const uint8_t *strip = w->data + s * w->strip_bytes;
+    size_t left = w->rows - s * VL;
+    SIMD_UNROLL for (int i = 0; i < count; i++) {
+        acc[i] = vf_zero();
+        if (accumulate) acc[i] = vf_load_n(y + (s + (size_t)i) * VL, left - (size_t)i * VL);
+    }
+    if (w->format == OMM_FORMAT_F32)
+        gemv_f32(count, acc, x, w, strip);
+    else if (w->format == OMM_FORMAT_F16)
+        gemv_f16(count, acc, x, w, strip);
+    else
+        gemv_quant(count, acc, x, w, strip);
+    SIMD_UNROLL for (int i = 0; i < count; i++) {
+        vf_store_n(y + (s + (size_t)i) * VL, acc[i], left - (size_t)i * VL);
+    }
+}
+
+static void kernel_gemv(float *y, const float *x, const omm_matrix *w, bool accumulate, size_t s0,
+                        size_t s1) {
+    size_t s = s0;
+    for (; s + SIMD_GEMV <= s1; s += SIMD_GEMV) gemv_strips(SIMD_GEMV, y, x, w, accumulate, s);
+    for (; s < s1; s++) gemv_strips(1, y, x, w, accumulate, s);
+}

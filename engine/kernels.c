@@ -1,0 +1,438 @@
+/* kernels.c - public kernels: cut the work, hand the pieces to the pool.
+ *
+ * Cuts run along tokens, output columns and key/value heads, never through a chain or a row sum.
+ */
+#include "omm/kernels.h"
+
+#include "kernels_table.h"
+
+#include <string.h>
+
+/* Below this many multiply-adds (or elements of a row function) a pool costs more than it gives. */
+#define POOL_FLOPS_MIN 65536u
+#define POOL_ELEMENTS_MIN 16384u
+#define TASKS_PER_WORKER 3u
+/* From this many tokens on, unpacking weights into panels pays; below, row by row. */
+#define GEMM_ROWS_MIN 4u
+
+static size_t min_size(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
+static size_t divide_up(size_t a, size_t b) {
+    return (a + b - 1) / b;
+}
+
+static float *worker_scratch(const omm_compute *c, unsigned worker) {
+    return c->work + (size_t)worker * c->work_floats;
+}
+
+/* ---- matrix products ---------------------------------------------------------------------------- */
+
+typedef struct gemm_cut {
+    const omm_compute *c;
+    const gemm_job *job;
+    size_t m_step, n_step, n_count;
+} gemm_cut;
+
+static void gemm_task(void *ud, size_t task, unsigned worker) {
+    const gemm_cut *cut = (const gemm_cut *)ud;
+    const gemm_job *job = cut->job;
+    size_t m = task / cut->n_count * cut->m_step, n = task % cut->n_count * cut->n_step;
+    cut->c->k->gemm(job, worker_scratch(cut->c, worker), m, min_size(m + cut->m_step, job->m), n,
+                    min_size(n + cut->n_step, job->n));
+}
+
+static void gemm_run(const omm_compute *c, const gemm_job *job) {
+    if (job->m == 0 || job->n == 0) return;
+    if (job->k == 0) {
+        for (size_t i = 0; i < job->m && !job->accumulate; i++)
+            memset(job->c + i * job->ldc, 0, job->n * sizeof *job->c);
+        return;
+    }
+    if (c->workers == 1 || job->m * job->n * job->k < POOL_FLOPS_MIN) {
+        c->k->gemm(job, c->work, 0, job->m, 0, job->n);
+        return;
+    }
+    gemm_cut cut = {.c = c, .job = job};
+    cut.m_step = min_size(job->m, GEMM_MB);
+    size_t m_count = divide_up(job->m, cut.m_step);
+    size_t wanted = divide_up((size_t)c->workers * TASKS_PER_WORKER, m_count);
+    cut.n_step = divide_up(divide_up(job->n, wanted), GEMM_NC) * GEMM_NC;
+    cut.n_count = divide_up(job->n, cut.n_step);
+    omm_pool_run(c->pool, gemm_task, &cut, m_count * cut.n_count);
+}
+
+typedef struct gemv_cut {
+    const omm_compute *c;
+    float *y;
+    const float *x;
+    const omm_matrix *w;
+    const omm_q8_rows *q8;
+    size_t m, step;
+    bool accumulate;
+} gemv_cut;
+
+static void gemv_task(void *ud, size_t task, unsigned worker) {
+    (void)worker;
+    const gemv_cut *cut = (const gemv_cut *)ud;
+    const size_t s0 = task * cut->step, s1 = min_size(s0 + cut->step, cut->w->strips);
+    if (cut->q8) {
+        cut->c->k->q8_linear(cut->y, cut->q8, cut->w, 0, cut->m, s0, s1);
+        return;
+    }
+    for (size_t i = 0; i < cut->m; i++)
+        cut->c->k->gemv(cut->y + i * cut->w->rows, cut->x + i * cut->w->cols, cut->w,
+                        cut->accumulate, s0, s1);
+}
+
+static void gemv_run(gemv_cut *cut) {
+    const size_t flops = cut->m * cut->w->rows * cut->w->cols;
+    cut->step = cut->w->strips;
+    if (cut->c->workers > 1 && flops >= POOL_FLOPS_MIN)
+        cut->step = divide_up(cut->w->strips, (size_t)cut->c->workers * TASKS_PER_WORKER);
+    const size_t tasks = divide_up(cut->w->strips, cut->step);
+    if (tasks == 1)
+        gemv_task(cut, 0, 0);
+    else
+        omm_pool_run(cut->c->pool, gemv_task, cut, tasks);
+}
+
+void omm_linear_forward(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
+                        size_t m, bool accumulate) {
+    if (m < GEMM_ROWS_MIN) {
+        gemv_cut cut = {.c = c, .y = y, .x = x, .w = w, .m = m, .accumulate = accumulate};
+        if (m > 0) gemv_run(&cut);
+        return;
+    }
+    gemm_job job = {.c = y,
+                    .a = x,
+                    .w = w,
+                    .m = m,
+                    .n = w->rows,
+                    .k = w->cols,
+                    .a_row = w->cols,
+                    .a_col = 1,
+                    .ldc = w->rows,
+                    .source = GEMM_B_STRIPS,
+                    .accumulate = accumulate};
+    gemm_run(c, &job);
+}
+
+void omm_linear_backward(const omm_compute *c, float *dx, const float *dy, const omm_matrix *w,
+                         size_t m, bool accumulate) {
+    gemm_job job = {.c = dx,
+                    .a = dy,
+                    .w = w,
+                    .m = m,
+                    .n = w->cols,
+                    .k = w->rows,
+                    .a_row = w->rows,
+                    .a_col = 1,
+                    .ldc = w->cols,
+                    .source = GEMM_B_STRIPS_TURNED,
+                    .accumulate = accumulate};
+    gemm_run(c, &job);
+}
+
+void omm_linear_q8(const omm_compute *c, float *y, const omm_q8_rows *x, const omm_matrix *w,
+                   size_t m) {
+    OMM_ASSERT(omm_format_is_quantised(w->format));
+    OMM_ASSERT(x->cols == w->cols);
+    gemv_cut cut = {.c = c, .y = y, .w = w, .q8 = x, .m = m};
+    if (m > 0) gemv_run(&cut);
+}
+
+static gemm_job plain_job(const omm_gemm *g) {
+    return (gemm_job){.c = g->c,
+                      .a = g->a,
+                      .b = g->b,
+                      .m = g->m,
+                      .n = g->n,
+                      .k = g->k,
+                      .a_row = g->lda,
+                      .a_col = 1,
+                      .ldb = g->ldb,
+                      .ldc = g->ldc,
+                      .source = GEMM_B_ROWS,
+                      .accumulate = g->accumulate};
+}
+
+void omm_gemm_nn(const omm_compute *c, const omm_gemm *g) {
+    gemm_job job = plain_job(g);
+    gemm_run(c, &job);
+}
+
+void omm_gemm_nt(const omm_compute *c, const omm_gemm *g) {
+    gemm_job job = plain_job(g);
+    job.source = GEMM_B_COLUMNS;
+    gemm_run(c, &job);
+}
+
+void omm_gemm_tn(const omm_compute *c, const omm_gemm *g) {
+    gemm_job job = plain_job(g);
+    job.a_row = 1;
+    job.a_col = g->lda;
+    gemm_run(c, &job);
+}
+
+void omm_gemm_tn_tokens(const omm_compute *c, const omm_gemm *g) {
+    gemm_job job = plain_job(g);
+    job.a_row = 1;
+    job.a_col = g->lda;
+    job.fold_tokens = true;
+    gemm_run(c, &job);
+}
+
+/* ---- rows ------------------------------------------------------------------------------------------ */
+
+/* One call over m rows (or flat elements) of which a task takes `step`. */
+typedef struct row_cut {
+    const omm_compute *c;
+    void (*run)(const struct row_cut *cut, size_t row0, size_t rows);
+    float *out, *out2;
+    const float *a, *b;
+    const void *other;
+    size_t m, n, step, stride_out, stride_a;
+    uint32_t heads;
+    float value;
+    bool flag;
+} row_cut;
+
+static void row_task(void *ud, size_t task, unsigned worker) {
+    (void)worker;
+    const row_cut *cut = (const row_cut *)ud;
+    size_t row = task * cut->step;
+    cut->run(cut, row, min_size(cut->step, cut->m - row));
+}
+
+static void rows_run(row_cut *cut, size_t row_elements) {
+    if (cut->m == 0) return;
+    if (cut->c->workers == 1 || cut->m * row_elements < POOL_ELEMENTS_MIN) {
+        cut->run(cut, 0, cut->m);
+        return;
+    }
+    cut->step = divide_up(cut->m, (size_t)cut->c->workers * TASKS_PER_WORKER);
+    if (row_elements == 1) cut->step = divide_up(cut->step, 1024) * 1024;
+    omm_pool_run(cut->c->pool, row_task, cut, divide_up(cut->m, cut->step));
+}
+
+static void run_embed(const row_cut *cut, size_t row0, size_t rows) {
+    const omm_matrix *w = (const omm_matrix *)cut->other;
+    const uint32_t *ids = (const uint32_t *)(const void *)cut->a;
+    for (size_t i = row0; i < row0 + rows; i++) omm_matrix_row(cut->out + i * w->cols, w, ids[i]);
+}
+
+void omm_embed_forward(const omm_compute *c, float *x, const omm_matrix *w, const uint32_t *ids,
+                       size_t m) {
+    row_cut cut = {.c = c, .run = run_embed, .out = x, .other = w, .m = m};
+    cut.a = (const float *)(const void *)ids;
+    rows_run(&cut, w->cols);
+}
+
+typedef struct q8_cut {
+    const omm_compute *c;
+    omm_q8_rows *out;
+    const float *x;
+    size_t m, step;
+} q8_cut;
+
+static void q8_task(void *ud, size_t task, unsigned worker) {
+    (void)worker;
+    const q8_cut *cut = (const q8_cut *)ud;
+    size_t m = task * cut->step;
+    cut->c->k->q8_quantize(cut->out, cut->x, m, min_size(m + cut->step, cut->m));
+}
+
+void omm_q8_quantize(const omm_compute *c, omm_q8_rows *out, const float *x, size_t m,
+                     size_t cols) {
+    OMM_ASSERT(m <= out->rows_max);
+    OMM_ASSERT(cols <= out->cols_max && cols % OMM_QUANT_BLOCK == 0);
+    out->cols = cols;
+    q8_cut cut = {.c = c, .out = out, .x = x, .m = m, .step = m};
+    if (m == 0) return;
+    if (c->workers > 1 && m * cols >= POOL_ELEMENTS_MIN)
+        cut.step = divide_up(m, (size_t)c->workers * TASKS_PER_WORKER);
+    if (cut.step == m)
+        q8_task(&cut, 0, 0);
+    else
+        omm_pool_run(c->pool, q8_task, &cut, divide_up(m, cut.step));
+}
+
+static void run_scale(const row_cut *cut, size_t i, size_t count) {
+    cut->c->k->vec_scale(cut->out + i, cut->a + i, cut->value, count);
+}
+
+void omm_vec_scale(const omm_compute *c, float *y, const float *x, float alpha, size_t count) {
+    row_cut cut = {.c = c, .run = run_scale, .out = y, .a = x, .value = alpha, .m = count};
+    rows_run(&cut, 1);
+}
+
+static void run_add(const row_cut *cut, size_t i, size_t count) {
+    cut->c->k->vec_add(cut->out + i, cut->a + i, count);
+}
+
+void omm_vec_add(const omm_compute *c, float *y, const float *x, size_t count) {
+    row_cut cut = {.c = c, .run = run_add, .out = y, .a = x, .m = count};
+    rows_run(&cut, 1);
+}
+
+static void run_exp(const row_cut *cut, size_t i, size_t count) {
+    cut->c->k->vec_exp(cut->out + i, cut->a + i, count);
+}
+
+void omm_vec_exp(const omm_compute *c, float *y, const float *x, size_t count) {
+    row_cut cut = {.c = c, .run = run_exp, .out = y, .a = x, .m = count};
+    rows_run(&cut, 1);
+}
+
+static void run_log(const row_cut *cut, size_t i, size_t count) {
+    cut->c->k->vec_log(cut->out + i, cut->a + i, count);
+}
+
+void omm_vec_log(const omm_compute *c, float *y, const float *x, size_t count) {
+    row_cut cut = {.c = c, .run = run_log, .out = y, .a = x, .m = count};
+    rows_run(&cut, 1);
+}
+
+static void run_swiglu(const row_cut *cut, size_t i, size_t count) {
+    cut->c->k->swiglu(cut->out + i, cut->a + i, cut->b + i, count);
+}
+
+void omm_swiglu_forward(const omm_compute *c, float *y, const float *gate, const float *up,
+                        size_t count) {
+    row_cut cut = {.c = c, .run = run_swiglu, .out = y, .a = gate, .b = up, .m = count};
+    rows_run(&cut, 1);
+}
+
+static void run_rmsnorm(const row_cut *cut, size_t row, size_t rows) {
+    cut->c->k->rmsnorm(cut->out + row * cut->n, cut->out2 ? cut->out2 + row : NULL,
+                       cut->a + row * cut->n, cut->b, rows, cut->n, cut->value);
+}
+
+void omm_rmsnorm_forward(const omm_compute *c, float *y, float *r_out, const float *x,
+                         const float *w, size_t m, size_t n, float eps) {
+    row_cut cut = {.c = c,
+                   .run = run_rmsnorm,
+                   .out = y,
+                   .out2 = r_out,
+                   .a = x,
+                   .b = w,
+                   .m = m,
+                   .n = n,
+                   .value = eps};
+    rows_run(&cut, n);
+}
+
+static void run_lse(const row_cut *cut, size_t row, size_t rows) {
+    cut->c->k->row_lse(cut->out2 ? cut->out2 + row : NULL, cut->out + row, cut->a + row * cut->n,
+                       rows, cut->n);
+}
+
+void omm_row_lse(const omm_compute *c, float *max_out, float *lse_out, const float *x, size_t m,
+                 size_t n) {
+    row_cut cut = {.c = c, .run = run_lse, .out = lse_out, .out2 = max_out, .a = x, .m = m, .n = n};
+    OMM_ASSERT(n > 0);
+    rows_run(&cut, n);
+}
+
+static void run_softmax(const row_cut *cut, size_t row, size_t rows) {
+    cut->c->k->softmax(cut->out + row * cut->n, cut->a + row * cut->n, rows, cut->n);
+}
+
+void omm_softmax_forward(const omm_compute *c, float *y, const float *x, size_t m, size_t n) {
+    row_cut cut = {.c = c, .run = run_softmax, .out = y, .a = x, .m = m, .n = n};
+    OMM_ASSERT(n > 0);
+    rows_run(&cut, n);
+}
+
+static void run_row_exp(const row_cut *cut, size_t row, size_t rows) {
+    cut->c->k->row_exp(cut->out + row * cut->stride_out, cut->a + row * cut->stride_a, cut->b + row,
+                       rows, cut->n, cut->stride_out, cut->stride_a);
+}
+
+void omm_row_exp(const omm_compute *c, float *p, const float *x, const float *shift, size_t m,
+                 size_t n, size_t p_stride, size_t x_stride) {
+    row_cut cut = {.c = c,
+                   .run = run_row_exp,
+                   .out = p,
+                   .a = x,
+                   .b = shift,
+                   .m = m,
+                   .n = n,
+                   .stride_out = p_stride,
+                   .stride_a = x_stride};
+    rows_run(&cut, n);
+}
+
+static void run_row_dot(const row_cut *cut, size_t row, size_t rows) {
+    cut->c->k->row_dot(cut->out + row, cut->a + row * cut->n, cut->b + row * cut->n, rows, cut->n);
+}
+
+void omm_row_dot(const omm_compute *c, float *out, const float *a, const float *b, size_t m,
+                 size_t n) {
+    row_cut cut = {.c = c, .run = run_row_dot, .out = out, .a = a, .b = b, .m = m, .n = n};
+    rows_run(&cut, n);
+}
+
+bool omm_all_finite(const omm_compute *c, const float *x, size_t count) {
+    return c->k->all_finite(x, count);
+}
+
+static void run_rope(const row_cut *cut, size_t row, size_t rows) {
+    cut->c->k->rope(cut->out + row * cut->n, (const omm_rope *)cut->other, rows, cut->heads,
+                    cut->stride_a + row, cut->flag);
+}
+
+void omm_rope_apply(const omm_compute *c, float *x, const omm_rope *rope, size_t m, uint32_t heads,
+                    size_t pos0, bool inverse) {
+    OMM_ASSERT(pos0 + m <= rope->positions);
+    row_cut cut = {.c = c,
+                   .run = run_rope,
+                   .out = x,
+                   .other = rope,
+                   .m = m,
+                   .n = (size_t)heads * rope->head_dim,
+                   .heads = heads,
+                   .stride_a = pos0,
+                   .flag = inverse};
+    rows_run(&cut, cut.n);
+}
+
+/* ---- attention --------------------------------------------------------------------------------------- */
+
+typedef struct attention_cut {
+    const omm_compute *c;
+    const omm_attention *a;
+    size_t step, count; /* queries in a task, tasks per key/value head */
+} attention_cut;
+
+static void attention_task(void *ud, size_t task, unsigned worker) {
+    const attention_cut *cut = (const attention_cut *)ud;
+    /* Late queries see most positions: they go first, so that no worker ends with a long one. */
+    size_t m0 = (cut->count - 1 - task % cut->count) * cut->step;
+    cut->c->k->attention(cut->a, worker_scratch(cut->c, worker), (uint32_t)(task / cut->count), m0,
+                         min_size(m0 + cut->step, cut->a->m));
+}
+
+void omm_attention_forward(const omm_compute *c, const omm_attention *a) {
+    const omm_kv *kv = a->kv;
+    OMM_ASSERT(a->pos0 + a->m <= kv->positions_max);
+    OMM_ASSERT(kv->kv_heads > 0 && a->heads % kv->kv_heads == 0);
+    if (a->m == 0) return;
+    attention_cut cut = {.c = c, .a = a, .step = a->m, .count = 1};
+    const size_t flops = a->m * a->heads * kv->head_dim * (a->pos0 + a->m);
+    if (c->workers > 1 && flops >= POOL_FLOPS_MIN) {
+        cut.step = min_size(a->m, 48);
+        cut.count = divide_up(a->m, cut.step);
+        omm_pool_run(c->pool, attention_task, &cut, cut.count * kv->kv_heads);
+        return;
+    }
+    for (uint32_t h = 0; h < kv->kv_heads; h++) attention_task(&cut, h, 0);
+}
+
+void omm_kv_store(const omm_compute *c, omm_kv *kv, const float *k, const float *v, size_t m,
+                  size_t pos0) {
+    OMM_ASSERT(pos0 + m <= kv->positions_max);
+    c->k->kv_store(kv, k, v, m, pos0);
+}

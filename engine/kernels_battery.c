@@ -1,0 +1,230 @@
+/* kernels_battery.c - see kernels_battery.h. */
+#include "kernels_battery.h"
+
+#include "omm/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t next(uint64_t *s) {
+    *s ^= *s << 13;
+    *s ^= *s >> 7;
+    *s ^= *s << 17;
+    return *s;
+}
+
+static void *need(void *p) {
+    OMM_ASSERT(p != NULL);
+    return p;
+}
+
+float *battery_floats(uint64_t seed, size_t count) {
+    float *x = (float *)need(omm_alloc_aligned(count ? count : 1, sizeof *x));
+    uint64_t s = seed * 0x9e3779b97f4a7c15u + 88172645463325252u;
+    for (size_t i = 0; i < count; i++)
+        x[i] = (float)((int32_t)(next(&s) >> 40) - 0x800000) / (float)0x800000;
+    return x;
+}
+
+omm_matrix battery_matrix(omm_format format, uint32_t rows, uint32_t cols, uint64_t seed) {
+    static const size_t bytes_of[OMM_FORMAT_COUNT] = {4, 2, 34, 18};
+    size_t units = (size_t)rows * cols / (omm_format_is_quantised(format) ? OMM_QUANT_BLOCK : 1);
+    uint8_t *data = (uint8_t *)need(omm_alloc(units, bytes_of[format]));
+    uint64_t s = seed * 0x2545f4914f6cdd1du + 88172645463325252u;
+    for (size_t i = 0; i < units; i++) {
+        uint8_t *p = data + i * bytes_of[format];
+        for (size_t j = 0; j < bytes_of[format]; j++) p[j] = (uint8_t)(next(&s) >> 33);
+        float v = (float)((int32_t)(next(&s) >> 40) - 0x800000) / (float)0x800000;
+        uint16_t h = omm_f32_to_f16(format == OMM_FORMAT_F16 ? v : v / 64.0f);
+        if (format == OMM_FORMAT_F32)
+            memcpy(p, &v, sizeof v);
+        else
+            memcpy(p, &h, sizeof h);
+        /* The weights most likely to break an integer kernel. */
+        if (format == OMM_FORMAT_Q8_0 && i % 3 == 0) memset(p + 2 + i % 8, 0x80, 20);
+    }
+    omm_matrix m;
+    OMM_ASSERT(omm_matrix_pack(&m, format, rows, cols,
+                               omm_bytes_of(data, units * bytes_of[format])) == OMM_OK);
+    omm_free(data);
+    return m;
+}
+
+uint64_t battery_hash(const void *data, size_t size) {
+    const uint8_t *p = (const uint8_t *)data;
+    uint64_t h = 1469598103934665603u;
+    for (size_t i = 0; i < size; i++) h = (h ^ p[i]) * 1099511628211u;
+    return h;
+}
+
+static void record(battery *out, const char *what, const char *format, size_t m, size_t n, size_t k,
+                   const void *data, size_t size) {
+    OMM_ASSERT(out->count < BATTERY_ROWS_MAX);
+    battery_row *row = &out->rows[out->count++];
+    snprintf(row->name, sizeof row->name, "%s %s %zux%zux%zu", what, format, m, n, k);
+    row->hash = battery_hash(data, size);
+}
+
+static size_t step_of(size_t m, size_t split) {
+    return split && split < m ? split : m;
+}
+
+static size_t part(size_t m, size_t at, size_t step) {
+    return m - at < step ? m - at : step;
+}
+
+static void run_linear(battery *out, const omm_compute *c, size_t split, omm_format format,
+                       uint32_t m, uint32_t n, uint32_t k) {
+    omm_matrix w = battery_matrix(format, n, k, n + k);
+    float *x = battery_floats(m, (size_t)m * k), *y = battery_floats(1, (size_t)m * n);
+    float *dx = battery_floats(2, (size_t)m * k), *dy = battery_floats(3, (size_t)m * n);
+    const size_t step = step_of(m, split);
+    for (size_t i = 0; i < m; i += step)
+        omm_linear_forward(c, y + i * n, x + i * k, &w, part(m, i, step), m % 2 == 0);
+    record(out, "forward", omm_format_name(format), m, n, k, y, (size_t)m * n * 4);
+    for (size_t i = 0; i < m; i += step)
+        omm_linear_backward(c, dx + i * k, dy + i * n, &w, part(m, i, step), m % 3 == 0);
+    record(out, "backward", omm_format_name(format), m, n, k, dx, (size_t)m * k * 4);
+    if (omm_format_is_quantised(format)) {
+        omm_q8_rows q = {0};
+        OMM_ASSERT(omm_q8_rows_init(&q, m, k) == OMM_OK);
+        for (size_t i = 0; i < m; i += step) {
+            omm_q8_quantize(c, &q, x + i * k, part(m, i, step), k);
+            omm_linear_q8(c, y + i * n, &q, &w, part(m, i, step));
+        }
+        record(out, "q8", omm_format_name(format), m, n, k, y, (size_t)m * n * 4);
+        omm_q8_rows_fini(&q);
+    }
+    omm_matrix_fini(&w);
+    omm_free(x);
+    omm_free(y);
+    omm_free(dx);
+    omm_free(dy);
+}
+
+static void run_plain(battery *out, const omm_compute *c, uint32_t m, uint32_t n, uint32_t k,
+                      bool accumulate) {
+    const size_t lda = (m > k ? m : k) + 3, ldb = (n > k ? n : k) + 1, ldc = n + 5;
+    const size_t rows = (m > k ? m : k) > n ? (m > k ? m : k) : n;
+    float *a = battery_floats(m, rows * lda), *b = battery_floats(n, rows * ldb);
+    static void (*const fn[4])(const omm_compute *, const omm_gemm *) = {
+        omm_gemm_nt, omm_gemm_nn, omm_gemm_tn, omm_gemm_tn_tokens};
+    static const char *const names[4] = {"nt", "nn", "tn", "tn_tokens"};
+    for (int i = 0; i < 4; i++) {
+        float *r = battery_floats(k, m * ldc);
+        omm_gemm g = {r, a, b, m, n, k, lda, ldb, ldc, accumulate};
+        fn[i](c, &g);
+        record(out, names[i], accumulate ? "more" : "new", m, n, k, r, m * ldc * 4);
+        omm_free(r);
+    }
+    omm_free(a);
+    omm_free(b);
+}
+
+static void run_rows(battery *out, const omm_compute *c, size_t split, size_t m, size_t n) {
+    float *x = battery_floats(n, m * n), *u = battery_floats(n + 1, m * n),
+          *y = battery_floats(1, m * n);
+    float *r = battery_floats(2, m), *top = battery_floats(3, m);
+    omm_vec_scale(c, x, x, 20.0f, m * n);
+    const size_t step = step_of(m, split);
+    for (size_t i = 0; i < m; i += step)
+        omm_rmsnorm_forward(c, y + i * n, r + i, x + i * n, u, part(m, i, step), n, 1e-5f);
+    record(out, "rmsnorm", "", m, n, 0, y, m * n * 4);
+    record(out, "rmsnorm r", "", m, n, 0, r, m * 4);
+    for (size_t i = 0; i < m; i += step)
+        omm_softmax_forward(c, y + i * n, x + i * n, part(m, i, step), n);
+    record(out, "softmax", "", m, n, 0, y, m * n * 4);
+    omm_row_lse(c, top, r, x, m, n);
+    record(out, "lse", "", m, n, 0, r, m * 4);
+    omm_row_exp(c, y, x, r, m, n, n, n);
+    record(out, "row_exp", "", m, n, 0, y, m * n * 4);
+    omm_row_dot(c, r, x, u, m, n);
+    record(out, "row_dot", "", m, n, 0, r, m * 4);
+    omm_swiglu_forward(c, y, x, u, m * n);
+    record(out, "swiglu", "", m, n, 0, y, m * n * 4);
+    omm_vec_add(c, y, x, m * n);
+    omm_vec_exp(c, y, y, m * n);
+    record(out, "exp", "", m, n, 0, y, m * n * 4);
+    for (size_t i = 0; i < m * n; i++) y[i] = y[i] > 1e-30f && y[i] < 1e30f ? y[i] : 2.0f;
+    omm_vec_log(c, y, y, m * n);
+    record(out, "log", "", m, n, 0, y, m * n * 4);
+    omm_free(x);
+    omm_free(u);
+    omm_free(y);
+    omm_free(r);
+    omm_free(top);
+}
+
+static void run_attention(battery *out, const omm_compute *c, size_t split, omm_kv_type type,
+                          uint32_t m, uint32_t heads, uint32_t kv_heads, uint32_t d) {
+    const size_t width = (size_t)heads * d, kv_width = (size_t)kv_heads * d;
+    float *q = battery_floats(1, m * width), *k = battery_floats(2, m * kv_width);
+    float *v = battery_floats(3, m * kv_width), *o = battery_floats(4, m * width);
+    float *top = battery_floats(5, (size_t)m * heads), *lse = battery_floats(6, (size_t)m * heads);
+    omm_rope rope = {0};
+    omm_kv kv = {0};
+    OMM_ASSERT(omm_rope_init(&rope, m, d, 10000.0, 1.0, NULL) == OMM_OK);
+    OMM_ASSERT(omm_kv_init(&kv, type, kv_heads, d, m) == OMM_OK);
+    const size_t step = step_of(m, split);
+    for (size_t i = 0; i < m; i += step) {
+        size_t count = part(m, i, step);
+        omm_rope_apply(c, q + i * width, &rope, count, heads, i, false);
+        omm_rope_apply(c, k + i * kv_width, &rope, count, kv_heads, i, false);
+        omm_kv_store(c, &kv, k + i * kv_width, v + i * kv_width, count, i);
+        omm_attention a = {.out = o + i * width,
+                           .max = top + i * heads,
+                           .lse = lse + i * heads,
+                           .q = q + i * width,
+                           .kv = &kv,
+                           .m = count,
+                           .pos0 = i,
+                           .heads = heads,
+                           .scale = 3.0f};
+        omm_attention_forward(c, &a);
+    }
+    const char *name = type == OMM_KV_F16 ? "f16" : "f32";
+    record(out, "rope", name, m, heads, d, q, m * width * 4);
+    record(out, "attention", name, m, heads, d, o, m * width * 4);
+    record(out, "attention max", name, m, heads, d, top, (size_t)m * heads * 4);
+    record(out, "attention lse", name, m, heads, d, lse, (size_t)m * heads * 4);
+    omm_rope_apply(c, q, &rope, m, heads, 0, true);
+    record(out, "rope inverse", name, m, heads, d, q, m * width * 4);
+    omm_rope_fini(&rope);
+    omm_kv_fini(&kv);
+    omm_free(q);
+    omm_free(k);
+    omm_free(v);
+    omm_free(o);
+    omm_free(top);
+    omm_free(lse);
+}
+
+void battery_run(battery *out, const omm_compute *c, size_t split) {
+    out->count = 0;
+    static const uint32_t shapes[][3] = {{1, 1, 32},   {1, 33, 64},   {2, 16, 32},   {3, 129, 96},
+                                         {4, 31, 288}, {37, 48, 544}, {250, 130, 64}};
+    for (unsigned f = 0; f < OMM_FORMAT_COUNT; f++)
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+            run_linear(out, c, split, (omm_format)f, shapes[i][0], shapes[i][1], shapes[i][2]);
+    /* Columns that are no multiple of 16: only the unblocked formats have them. */
+    for (unsigned f = OMM_FORMAT_F32; f <= OMM_FORMAT_F16; f++) {
+        run_linear(out, c, split, (omm_format)f, 5, 20, 172);
+        run_linear(out, c, split, (omm_format)f, 1, 17, 7);
+    }
+    run_plain(out, c, 1, 1, 1, false);
+    run_plain(out, c, 5, 8, 300, false);
+    run_plain(out, c, 130, 37, 8, true);
+    run_plain(out, c, 16, 50, 517, true);
+    run_plain(out, c, 29, 64, 128, false);
+    run_rows(out, c, split, 3, 1);
+    run_rows(out, c, split, 7, 17);
+    run_rows(out, c, split, 4, 172);
+    run_rows(out, c, split, 5, 1023);
+    run_attention(out, c, split, OMM_KV_F32, 1, 1, 1, 2);
+    run_attention(out, c, split, OMM_KV_F32, 70, 8, 4, 8);
+    run_attention(out, c, split, OMM_KV_F32, 131, 6, 2, 32);
+    run_attention(out, c, split, OMM_KV_F16, 131, 6, 2, 32);
+    run_attention(out, c, split, OMM_KV_F32, 65, 14, 1, 24);
+    run_attention(out, c, split, OMM_KV_F16, 20, 3, 3, 40);
+}

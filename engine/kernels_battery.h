@@ -1,0 +1,31 @@
+/* kernels_battery.h - every kernel over odd shapes, as one list of (name, hash of the bytes).
+ *
+ * Tests run it on different instruction sets, thread counts and batch splits, and on another
+ * architecture, and compare the lists.
+ */
+#ifndef ENGINE_KERNELS_BATTERY_H
+#define ENGINE_KERNELS_BATTERY_H
+
+#include "omm/kernels.h"
+
+#define BATTERY_ROWS_MAX 256u
+
+typedef struct battery_row {
+    char name[64];
+    uint64_t hash;
+} battery_row;
+
+typedef struct battery {
+    battery_row rows[BATTERY_ROWS_MAX];
+    size_t count;
+} battery;
+
+/* split: tokens (or elements, in sixteens) in one call; 0: all in one.  Aborts when out of memory. */
+void battery_run(battery *out, const omm_compute *c, size_t split);
+
+/* Helpers that tests share: reproducible numbers in (-1, 1), and weights in GGUF rows. */
+float *battery_floats(uint64_t seed, size_t count);
+omm_matrix battery_matrix(omm_format format, uint32_t rows, uint32_t cols, uint64_t seed);
+uint64_t battery_hash(const void *data, size_t size);
+
+#endif

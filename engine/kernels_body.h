@@ -1,0 +1,45 @@
+/* kernels_body.h - all kernels of one instruction set; compiled once for each by kernels_<isa>.c,
+ * which defines OMM_SIMD and KERNELS (the name of its table) first.
+ */
+#include "kernels_table.h"
+#include "omm/simd.h"
+
+/* Strips side by side in decode: enough chains to hide the latency of fma. */
+#if OMM_SIMD == OMM_SIMD_AVX512
+#define SIMD_GEMV 8
+#else
+#define SIMD_GEMV 4
+#endif
+
+#define STRIP_SCALE_BYTES 32u
+#define STRIP_Q8_BYTES (STRIP_SCALE_BYTES + 512u)
+#define STRIP_Q4_BYTES (STRIP_SCALE_BYTES + 256u)
+
+/* Later files use what earlier ones define. */
+/* clang-format off */
+#include "gemm_body.h"
+#include "q8_body.h"
+#include "rows_body.h"
+#include "attention_body.h"
+/* clang-format on */
+
+const struct omm_kernels KERNELS = {
+    .gemm = kernel_gemm,
+    .gemv = kernel_gemv,
+    .q8_quantize = kernel_q8_quantize,
+    .q8_linear = kernel_q8_linear,
+    .vec_scale = kernel_vec_scale,
+    .vec_add = kernel_vec_add,
+    .vec_exp = kernel_vec_exp,
+    .vec_log = kernel_vec_log,
+    .swiglu = kernel_swiglu,
+    .rmsnorm = kernel_rmsnorm,
+    .row_lse = kernel_row_lse,
+    .softmax = kernel_softmax,
+    .row_exp = kernel_row_exp,
+    .row_dot = kernel_row_dot,
+    .all_finite = kernel_all_finite,
+    .rope = kernel_rope,
+    .kv_store = kernel_kv_store,
+    .attention = kernel_attention,
+};

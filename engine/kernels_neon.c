@@ -1,0 +1,4 @@
+/* kernels_neon.c - the kernels for AArch64 NEON. */
+#define OMM_SIMD OMM_SIMD_NEON
+#define KERNELS kernels_neon
+#include "kernels_body.h"

@@ -1,0 +1,82 @@
+/* kernels_table.h - what one instruction set provides: single-threaded pieces of work.
+ *
+ * kernels.c cuts a public call into such pieces and hands them to the pool; where it cuts cannot
+ * change a bit, because no chain and no row sum ever crosses a cut.
+ */
+#ifndef ENGINE_KERNELS_TABLE_H
+#define ENGINE_KERNELS_TABLE_H
+
+#include "omm/kernels.h"
+
+/* Blocking of the matrix product.  KC * 32 columns of B (32 KiB) stay in L1, MB * KC of A
+ * (240 KiB) in L2; MB is a multiple of every SIMD_MR.  A's rows are padded so that the rows of one
+ * tile do not fall into one cache set. */
+#define GEMM_KC 256u
+#define GEMM_MB 240u
+#define GEMM_LDA (GEMM_KC + 16u)
+#define GEMM_NC 32u /* columns of a cut are a multiple of this */
+#define GEMM_MR_MAX 12u
+
+/* Scratch floats of one worker: the larger of what the matrix product (A block, B panel, one tile)
+ * and attention (below) take. */
+#define ATTENTION_LD GEMM_LDA
+#define ATTENTION_FLOATS (3u * GEMM_MR_MAX * ATTENTION_LD + 2u * OMM_KV_BLOCK * OMM_HEAD_DIM_MAX)
+#define GEMM_FLOATS (GEMM_MB * GEMM_LDA + GEMM_KC * GEMM_NC + GEMM_MR_MAX * GEMM_NC)
+#define WORK_FLOATS (GEMM_FLOATS > ATTENTION_FLOATS ? GEMM_FLOATS : ATTENTION_FLOATS)
+
+/* Where B of c[m][n] (+)= a[m][k] b[k][n] comes from. */
+typedef enum gemm_source {
+    GEMM_B_ROWS,         /* b[k][n] */
+    GEMM_B_COLUMNS,      /* b[n][k] */
+    GEMM_B_STRIPS,       /* packed w, n = its rows, k = its columns */
+    GEMM_B_STRIPS_TURNED /* packed w, n = its columns, k = its rows */
+} gemm_source;
+
+typedef struct gemm_job {
+    float *c;
+    const float *a; /* element (i, k) at a[i * a_row + k * a_col]; one of the strides is 1 */
+    const float *b;
+    const omm_matrix *w;
+    size_t m, n, k;
+    size_t a_row, a_col, ldb, ldc;
+    gemm_source source;
+    bool accumulate;
+    bool fold_tokens; /* omm_gemm_tn_tokens */
+} gemm_job;
+
+struct omm_kernels {
+    /* rows m0 .. m1, columns n0 .. n1 (n0 a multiple of GEMM_NC) of a job; k >= 1 */
+    void (*gemm)(const gemm_job *job, float *work, size_t m0, size_t m1, size_t n0, size_t n1);
+    /* one row of omm_linear_forward, strips s0 .. s1 */
+    void (*gemv)(float *y, const float *x, const omm_matrix *w, bool accumulate, size_t s0,
+                 size_t s1);
+    void (*q8_quantize)(omm_q8_rows *out, const float *x, size_t m0, size_t m1);
+    void (*q8_linear)(float *y, const omm_q8_rows *x, const omm_matrix *w, size_t m0, size_t m1,
+                      size_t s0, size_t s1);
+    void (*vec_scale)(float *y, const float *x, float alpha, size_t count);
+    void (*vec_add)(float *y, const float *x, size_t count);
+    void (*vec_exp)(float *y, const float *x, size_t count);
+    void (*vec_log)(float *y, const float *x, size_t count);
+    void (*swiglu)(float *y, const float *gate, const float *up, size_t count);
+    void (*rmsnorm)(float *y, float *r_out, const float *x, const float *w, size_t m, size_t n,
+                    float eps);
+    void (*row_lse)(float *max_out, float *lse_out, const float *x, size_t m, size_t n);
+    void (*softmax)(float *y, const float *x, size_t m, size_t n);
+    void (*row_exp)(float *p, const float *x, const float *shift, size_t m, size_t n,
+                    size_t p_stride, size_t x_stride);
+    void (*row_dot)(float *out, const float *a, const float *b, size_t m, size_t n);
+    bool (*all_finite)(const float *x, size_t count);
+    void (*rope)(float *x, const omm_rope *rope, size_t m, uint32_t heads, size_t pos0,
+                 bool inverse);
+    void (*kv_store)(omm_kv *kv, const float *k, const float *v, size_t m, size_t pos0);
+    /* queries m0 .. m1 of all heads that share key/value head `kv_head` */
+    void (*attention)(const omm_attention *a, float *work, uint32_t kv_head, size_t m0, size_t m1);
+};
+
+/* NULL where this build has none. */
+extern const struct omm_kernels kernels_scalar;
+extern const struct omm_kernels kernels_avx2;
+extern const struct omm_kernels kernels_avx512;
+extern const struct omm_kernels kernels_neon;
+
+#endif
