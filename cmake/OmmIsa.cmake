@@ -3,18 +3,27 @@
 # omm_isa_sources(OUT kernels) sets OUT to those of kernels_scalar.c, kernels_avx2.c,
 # kernels_avx512.c and kernels_neon.c that this target can run, with their compiler flags.
 # The plain C file gets no instruction-set flag: fmaf is libm's there.
+#
+# With sanitizers only the AVX2 (or NEON) build of the shared body is instrumented: it covers the
+# code, and the others would take minutes to compile and run.
 function(omm_isa_sources OUT STEM)
+    set(PLAIN -O3)
+    set(CHECKED -O3)
+    if(OMM_SANITIZE)
+        set(PLAIN -O2 -fno-sanitize=all)
+        set(CHECKED -O1)
+    endif()
     set(SOURCES ${STEM}_scalar.c)
-    set_source_files_properties(${STEM}_scalar.c PROPERTIES COMPILE_OPTIONS "-O3")
+    set_source_files_properties(${STEM}_scalar.c PROPERTIES COMPILE_OPTIONS "${PLAIN}")
     if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
         list(APPEND SOURCES ${STEM}_avx2.c ${STEM}_avx512.c)
         set_source_files_properties(${STEM}_avx2.c PROPERTIES
-            COMPILE_OPTIONS "-O3;-mavx2;-mfma;-mf16c")
+            COMPILE_OPTIONS "${CHECKED};-mavx2;-mfma;-mf16c")
         set_source_files_properties(${STEM}_avx512.c PROPERTIES COMPILE_OPTIONS
-            "-O3;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mfma;-mf16c;-mprefer-vector-width=512")
+            "${PLAIN};-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mfma;-mf16c;-mprefer-vector-width=512")
     elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
         list(APPEND SOURCES ${STEM}_neon.c)
-        set_source_files_properties(${STEM}_neon.c PROPERTIES COMPILE_OPTIONS "-O3")
+        set_source_files_properties(${STEM}_neon.c PROPERTIES COMPILE_OPTIONS "${CHECKED}")
     endif()
     set(${OUT} ${SOURCES} PARENT_SCOPE)
 endfunction()

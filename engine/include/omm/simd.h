@@ -32,10 +32,15 @@
 #endif
 
 #define VL 16 /* lanes */
+/* Asks for full unrolling of a loop with constant bounds: arrays of vectors stay in registers.
+ * Plain C has no vector registers to fill, only code to bloat. */
+#if OMM_SIMD == OMM_SIMD_SCALAR
+#define SIMD_UNROLL
+#define SIMD_INLINE static inline __attribute__((unused))
+#else
 #define SIMD_INLINE static inline __attribute__((always_inline, unused))
-
-/* Asks for full unrolling of a loop with constant bounds: arrays of vectors stay in registers. */
 #define SIMD_UNROLL _Pragma("GCC unroll 16")
+#endif
 
 #if OMM_SIMD == OMM_SIMD_AVX512
 /* ---------------------------------------------------------------------------------------------- */
