@@ -161,6 +161,7 @@ omm_err omm_wire_record_parse(omm_wire_record *out, omm_arena *arena, omm_bytes 
     json_t *array = record_get_array(&got.node_count, &r, "nodes", OMM_EVIDENCE_NODES_MAX);
     omm_wire_node *nodes = record_alloc(&r, got.node_count + 1, sizeof *nodes);
     got.nodes = nodes;
+    if (!nodes) got.node_count = 0;
     for (size_t i = 0; nodes && i < got.node_count; i++) {
         record_in item = record_item(&r, array, i);
         nodes[i].node = record_get_digest(&item, "node");
@@ -227,6 +228,7 @@ omm_err omm_repro_record_parse(omm_repro_record *out, omm_arena *arena, omm_byte
     json_t *array = record_get_array(&got.check_count, &r, "checks", CHECKS_MAX);
     omm_repro_check *checks = record_alloc(&r, got.check_count + 1, sizeof *checks);
     got.checks = checks;
+    if (!checks) got.check_count = 0;
     for (size_t i = 0; checks && i < got.check_count; i++) get_check(&r, array, i, &checks[i]);
     OMM_TRY(record_end(&r));
     OMM_TRY(same_again(text, "measured/repro.json", &got, write_repro));

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define REASON_BYTES_MAX 64u
-#define REFUSED_MAX 1000000u
+#define REFUSED_MAX 65536u
 
 static void put_accepted(record_out *r, const omm_round_record *round) {
     json_t *array = json_array();
@@ -67,7 +67,7 @@ omm_err omm_round_record_write(omm_buf *out, const omm_round_record *round) {
 }
 
 static void get_accepted(record_in *r, omm_round_record *round) {
-    json_t *array = record_get_array(&round->accepted_count, r, "accepted", OMM_EVIDENCE_NODES_MAX);
+    json_t *array = record_get_array(&round->accepted_count, r, "accepted", OMM_SELECTED_MAX);
     omm_round_accepted *list = record_alloc(r, round->accepted_count + 1, sizeof *list);
     round->accepted = list;
     for (size_t i = 0; list && i < round->accepted_count; i++) {
@@ -119,11 +119,10 @@ omm_err omm_round_record_parse(omm_round_record *out, omm_arena *arena, omm_byte
     record_in r = record_open(line, "a line of rounds.jsonl", arena);
     round.round = (uint32_t)record_get_u64(&r, "round", OMM_EVIDENCE_ROUNDS_MAX);
     round.offer = record_get_digest(&r, "offer");
-    round.selected =
-        record_get_digests(&round.selected_count, &r, "selected", OMM_EVIDENCE_NODES_MAX);
+    round.selected = record_get_digests(&round.selected_count, &r, "selected", OMM_SELECTED_MAX);
     get_accepted(&r, &round);
     get_refused(&r, &round);
-    round.missing = record_get_digests(&round.missing_count, &r, "missing", OMM_EVIDENCE_NODES_MAX);
+    round.missing = record_get_digests(&round.missing_count, &r, "missing", OMM_SELECTED_MAX);
     round.weight_sum = record_get_u64(&r, "weight_sum", INT64_MAX);
     round.master = record_get_digest(&r, "master");
     round.broadcast = record_get_digest(&r, "broadcast");

@@ -121,7 +121,7 @@ static void get_layout(record_in *root, record_in *adapter, omm_run_record *run)
     }
     if (adapter->err != OMM_OK) return record_fail(root, adapter->err);
     size_t end = 0; /* omm_layout_check finds what does not tile */
-    if (count)
+    if (count && segments)
         end = segments[count - 1].offset +
               (size_t)segments[count - 1].rows * segments[count - 1].cols;
     run->layout = (omm_layout){segments, count, end};
@@ -143,7 +143,7 @@ static void get_adapter(record_in *root, omm_run_record *run) {
 static void get_codec(record_in *r, const char *key, omm_codec *codec) {
     uint8_t bytes[OMM_CODEC_BYTES];
     record_get_hex(r, key, bytes, sizeof bytes);
-    if (r->err == OMM_OK) r->err = omm_codec_get(codec, bytes);
+    if (r->err == OMM_OK) r->err = omm_codec_get(codec, omm_bytes_of(bytes, sizeof bytes));
 }
 
 static void get_nodes(record_in *root, omm_run_record *run) {
@@ -162,6 +162,14 @@ static void get_nodes(record_in *root, omm_run_record *run) {
         if (i && root->err == OMM_OK && omm_digest_compare(&nodes[i - 1].id, &nodes[i].id) >= 0)
             record_fail(root, omm_raise(OMM_ERR_FORMAT, "run.json: nodes are not ascending"));
     }
+}
+
+/* Offers carry these as f32. */
+static void check_reals(record_in *r, const omm_run_record *run) {
+    const double max = (double)FLT_MAX;
+    if (r->err != OMM_OK) return;
+    if (run->value_max < 0 || run->value_max > max || run->norm_max < 0 || run->norm_max > max)
+        r->err = omm_raise(OMM_ERR_FORMAT, "run.json: value_max or norm_max is out of range");
 }
 
 static void get_version(record_in *r) {
@@ -187,6 +195,7 @@ static void get_scalars(record_in *r, omm_run_record *run) {
     run->norm_max = record_get_real(r, "norm_max");
     run->tokens_max = record_get_u64(r, "tokens_max", INT64_MAX);
     run->loss_increase_max = record_get_real(r, "loss_increase_max");
+    check_reals(r, run);
     record_get_hex(r, "coordinator_key", run->coordinator_key.b, 32);
 }
 

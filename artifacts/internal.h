@@ -6,6 +6,7 @@
 #include "omm/evidence.h"
 #include "omm/file.h"
 #include "omm/judge.h"
+#include "omm/pool.h"
 
 #define BUNDLE_ARENA_BYTES_MAX (1u << 30) /* records of one bundle in memory */
 
@@ -40,11 +41,21 @@ OMM_CHECKED omm_err manifest_parse(manifest *out, omm_arena *arena, omm_bytes te
 /* SHA-256 over the D files. */
 omm_digest manifest_run_digest(const manifest_file *files, size_t count);
 
-/* --- evidence in memory --- */
+/* The second half of sealing (seal.c): list and hash what is there, sign.  As omm_bundle_seal. */
+OMM_CHECKED omm_err bundle_list_and_sign(omm_digest *run_digest, const char *dir,
+                                         const omm_bundle_seal_options *options);
+
+/* --- evidence in memory (load.c) --- */
+
+/* How reading a file went: err OK and the digest of its bytes, or why not. */
+typedef struct file_state {
+    omm_err err;
+    char why[256];
+    omm_digest digest; /* BLAKE2b-256 */
+} file_state;
 
 typedef struct evidence_rows {
-    omm_err err; /* OK: `rows` is filled */
-    char why[200];
+    file_state file;
     omm_eval_record *rows;
     size_t count;
 } evidence_rows;
@@ -52,23 +63,92 @@ typedef struct evidence_rows {
 typedef struct evidence {
     const char *dir; /* borrowed */
     omm_arena arena;
-    omm_err run_err; /* OK: `run` is filled */
-    char run_why[200];
+    file_state run_file, rounds_file, ledger_file, states_file;
     omm_run_record run;
-    omm_err rounds_err;
-    char rounds_why[200];
     omm_round_record *rounds;
     omm_digest *line_digests; /* (round_count) BLAKE2b of the line with its newline */
     size_t round_count;
-    omm_err ledger_err;
-    char ledger_why[200];
     omm_ledger_record *ledger;
     size_t ledger_count;
+    omm_state_record *states;
+    size_t state_count;
     evidence_rows before, after, control;
 } evidence;
 
 /* Read what can be read; what cannot says why.  Errors: NOMEM. */
 OMM_CHECKED omm_err evidence_load(evidence *out, const char *dir);
 void evidence_fini(evidence *ev);
+/* Index in run.nodes, or SIZE_MAX. */
+size_t evidence_node(const evidence *ev, const omm_digest *id);
+
+/* --- the audit: checks over evidence that verify names one by one and judge counts --- */
+
+/* A file that is in the bundle; `named` when some record refers to it. */
+typedef struct audit_file {
+    const char *path;
+    uint64_t bytes;
+    bool named;
+} audit_file;
+
+/* What a round's offer says, as far as it could be read. */
+typedef struct audit_offer {
+    bool known;
+    omm_offer offer;
+    size_t envelope_bytes;
+} audit_offer;
+
+/* An accepted submission, as far as it could be read. */
+typedef struct audit_submission {
+    bool known;     /* decoded */
+    bool is_signed; /* by the enrolled node that the line names */
+    omm_submission message;
+    size_t envelope_bytes, receipt_bytes; /* 0: unknown */
+} audit_submission;
+
+typedef struct audit {
+    evidence ev;
+    omm_arena arena;
+    omm_pool *pool;
+    audit_offer *offers;            /* (ev.round_count) */
+    audit_submission **submissions; /* [round][index in accepted] */
+    audit_file *files;              /* ascending by path; NULL in judge */
+    size_t file_count;
+    /* Where failures go, and how many things the current check has looked at. */
+    void (*fail)(void *ud, const char *path, const char *sentence);
+    void *ud;
+    size_t items, failures;
+    omm_err fatal; /* NOMEM: the audit cannot go on */
+} audit;
+
+/* Load the evidence and make room.  Errors: NOMEM. */
+OMM_CHECKED omm_err audit_open(audit *a, const char *dir);
+void audit_close(audit *a);
+void audit_fail(audit *a, const char *path, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Count one thing looked at; report `path` with omm_err_sentence() unless err is OK. */
+bool audit_expect(audit *a, omm_err err, const char *path);
+/* Append the file and mark it as named; a failure is reported. */
+bool audit_read(audit *a, omm_buf *out, const char *path);
+void audit_name(audit *a, const char *path);
+
+/* Each needs run.json and rounds.jsonl; without them it fails and says so.  In this order: later
+ * ones use what earlier ones read. */
+void audit_run(audit *a);         /* audit_run.c */
+void audit_offers(audit *a);      /* audit_chain.c */
+void audit_submissions(audit *a); /* audit_chain.c */
+void audit_receipts(audit *a);    /* audit_chain.c */
+void audit_refusals(audit *a);    /* audit_refused.c */
+void audit_payloads(audit *a);    /* audit_sum.c */
+void audit_aggregation(audit *a); /* audit_sum.c */
+void audit_broadcast(audit *a);   /* audit_sum.c */
+void audit_ledger(audit *a);      /* audit_end.c */
+void audit_eval(audit *a);        /* audit_end.c */
+void audit_end(audit *a);         /* audit_end.c: close.env */
+
+/* judge_repro.c: the verdicts of measured/repro.json, after the chain has been audited. */
+OMM_CHECKED omm_err judge_repro(omm_verdicts *out, const omm_gate_context *context, const audit *a);
+
+/* Values of state `number` (0 .. rounds): adapters/rNNN.bin decoded.  (value_count) in `values`. */
+bool audit_broadcast_values(audit *a, float *values, omm_encoded *info, uint32_t number);
 
 #endif

@@ -87,7 +87,7 @@ static omm_err identify(manifest *m, const char *dir, omm_arena *arena) {
     return err;
 }
 
-static omm_err list_and_sign(omm_digest *run_digest, const char *dir,
+omm_err bundle_list_and_sign(omm_digest *run_digest, const char *dir,
                              const omm_bundle_seal_options *options) {
     omm_arena arena;
     manifest m;
@@ -123,7 +123,7 @@ omm_err omm_bundle_seal(omm_digest *run_digest, omm_judgement *judgement, omm_bu
     const char *dir = omm_bundle_dir(bundle);
     OMM_TRY(omm_bundle_judge(&j, dir, NULL, options->commit));
     omm_err err = put_verdicts(bundle, &j);
-    if (err == OMM_OK) err = list_and_sign(run_digest, dir, options);
+    if (err == OMM_OK) err = bundle_list_and_sign(run_digest, dir, options);
     if (err == OMM_OK && judgement)
         *judgement = j;
     else

@@ -167,16 +167,21 @@ typedef struct omm_wire_record {
 OMM_CHECKED omm_err omm_wire_record_write(omm_buf *out, const omm_wire_record *record);
 OMM_CHECKED omm_err omm_wire_record_parse(omm_wire_record *out, omm_arena *arena, omm_bytes text);
 
-/* One repetition of one accepted submission, or (has_node false) of a whole round. */
+/* One repetition of one accepted submission, or (has_node false) of a whole round.  A gate takes it
+ * only if the submission is among the first of omm_audit_order (the first k for k repetitions of a
+ * kind), if `expected` is what the bundle says, and if it ran with other `threads` (kind threads),
+ * on another `isa` (kind isa), or on "scalar" (kind scalar) than the run. */
 typedef struct omm_repro_check {
     uint32_t round;
     bool has_node;
     omm_digest node;
-    const char *kind;     /* "threads", "isa" or "scalar" */
-    const char *isa;      /* that it was repeated on */
-    uint32_t threads;     /* that it was repeated with */
-    uint32_t steps;       /* 0: all */
-    const char *expected; /* hex: canonical digest, or the last compared 8-byte step digest */
+    const char *kind; /* "threads", "isa" or "scalar" */
+    const char *isa;  /* that it was repeated on */
+    uint32_t threads; /* that it was repeated with */
+    uint32_t steps;   /* 0: all */
+    /* hex: canonical payload digest; with `steps`, the 8-byte step digest of the last of them; of a
+     * whole round, the digest of its master */
+    const char *expected;
     const char *repeated; /* the same of the repetition; "" when it failed to run */
 } omm_repro_check;
 typedef struct omm_repro_record {

@@ -1,0 +1,273 @@
+/* The signed chain: offers by the coordinator, submissions by nodes, receipts by the coordinator.
+ *
+ *   line r-1 of rounds.jsonl <--previous-- offer r <--offer_digest-- submission <-- receipt
+ *                                            ^                          ^            ^
+ *   line r names all three by digest --------+--------------------------+------------+
+ */
+#include "internal.h"
+#include "omm/envelope.h"
+
+#include <string.h>
+
+/* Both files that every check here builds on; reported once by audit_run. */
+static bool has_base(audit *a) {
+    if (a->ev.run_file.err == OMM_OK && a->ev.rounds_file.err == OMM_OK) return true;
+    audit_fail(a, a->ev.run_file.err != OMM_OK ? "run.json" : "rounds.jsonl",
+               "cannot be checked without it");
+    return false;
+}
+
+/* Read an envelope, compare its digest, check its signature.  `env` points into `text`. */
+static bool open_signed(audit *a, omm_buf *text, omm_envelope *env, const char *path,
+                        const omm_digest *digest, omm_context context) {
+    if (!audit_read(a, text, path)) return false;
+    omm_digest is = omm_hash(omm_buf_view(text));
+    a->items++;
+    if (!omm_digest_equal(&is, digest)) {
+        audit_fail(a, path, "is not what rounds.jsonl names: another digest");
+        return false;
+    }
+    return audit_expect(a, omm_envelope_open_as(env, context, omm_buf_view(text)), path);
+}
+
+/* --- offers --- */
+
+static bool same_codec(omm_bytes bytes, const omm_codec *codec) {
+    uint8_t want[OMM_CODEC_BYTES];
+    omm_codec_put(want, codec);
+    return omm_bytes_equal(bytes, omm_bytes_of(want, sizeof want));
+}
+
+/* The first field of the offer that is not what run.json says, or NULL. */
+static const char *offer_differs(const omm_offer *o, const omm_run_record *run) {
+    omm_digest layout = omm_layout_digest(&run->layout);
+    if (strcmp(o->run_id, run->run_id) != 0) return "run_id";
+    if (o->rounds != run->rounds) return "rounds";
+    if (!omm_digest_equal(&o->base_digest, &run->base.digest)) return "base_digest";
+    if (!omm_digest_equal(&o->tokenizer_digest, &run->base.tokenizer_digest))
+        return "tokenizer_digest";
+    if (o->adapter.rank != run->rank) return "adapter.rank";
+    if (o->adapter.alpha != run->alpha) return "adapter.alpha";
+    if (o->adapter.targets != run->targets) return "adapter.targets";
+    if (o->adapter.value_count != run->layout.value_count) return "adapter.value_count";
+    if (!omm_digest_equal(&o->adapter.layout_digest, &layout)) return "adapter.layout_digest";
+    if (!omm_bytes_equal(o->recipe, run->recipe)) return "recipe";
+    if (!same_codec(o->codec_up, &run->codec_up)) return "codec_up";
+    if (!same_codec(o->codec_down, &run->codec_down)) return "codec_down";
+    if ((double)o->value_max != run->value_max) return "value_max";
+    if (o->weight_sum_max != run->weight_sum_max) return "weight_sum_max";
+    if (o->norm_max != (float)run->norm_max) return "norm_max";
+    if (o->tokens_max != run->tokens_max) return "tokens_max";
+    return NULL;
+}
+
+static bool same_selection(const omm_offer *o, const omm_round_record *round) {
+    if (o->selected_count != round->selected_count) return false;
+    return o->selected_count == 0 ||
+           memcmp(o->selected, round->selected, o->selected_count * sizeof *o->selected) == 0;
+}
+
+static void check_nonce(audit *a, const char *path, const omm_offer *o) {
+    const omm_run_record *run = &a->ev.run;
+    if (!run->has_seed) return;
+    uint8_t round[4];
+    omm_put_u32(round, o->round);
+    omm_seed seed = omm_seed_from_u64(run->seed);
+    omm_seed nonce = omm_seed_derive(&seed, OMM_PURPOSE_NONCE, omm_bytes_of(round, 4));
+    if (memcmp(nonce.b, o->nonce.b, 32) != 0)
+        audit_fail(a, path, "nonce is not the one that the seed gives");
+}
+
+static void check_global(audit *a, const char *path, const omm_offer *o) {
+    omm_bundle_path adapter = omm_bundle_path_adapter(o->round);
+    omm_buf bytes;
+    omm_arena arena;
+    omm_blob blob;
+    omm_buf_init(&bytes, OMM_BUNDLE_FILE_BYTES_MAX);
+    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
+    if (audit_read(a, &bytes, adapter.text) &&
+        audit_expect(a,
+                     omm_blob_describe(&blob, &arena, omm_buf_view(&bytes), &o->global.canonical),
+                     adapter.text)) {
+        bool same = omm_digest_equal(&blob.digest, &o->global.digest) &&
+                    blob.size == o->global.size && blob.chunk_count == o->global.chunk_count;
+        for (size_t i = 0; same && i < blob.chunk_count; i++)
+            same = omm_digest_equal(&blob.chunk_digests[i], &o->global.chunk_digests[i]);
+        if (!same) audit_fail(a, path, "global adapter is not %s", adapter.text);
+    }
+    omm_arena_fini(&arena);
+    omm_buf_fini(&bytes);
+}
+
+static void check_offer_message(audit *a, const char *path, const omm_offer *o, size_t r) {
+    const omm_digest zero = {{0}};
+    const omm_digest *previous = r ? &a->ev.line_digests[r - 1] : &zero;
+    const char *field = offer_differs(o, &a->ev.run);
+    if (field) audit_fail(a, path, "%s is not what run.json says", field);
+    if (o->round != r) audit_fail(a, path, "is of round %u", o->round);
+    if (!omm_digest_equal(&o->previous, previous))
+        audit_fail(a, path, "does not follow the line of round %zu in rounds.jsonl", r - (r > 0));
+    if (!same_selection(o, &a->ev.rounds[r]))
+        audit_fail(a, path, "selected nodes are not those of rounds.jsonl");
+    for (size_t q = 0; q < r; q++)
+        if (a->offers[q].known && omm_digest_equal(&a->offers[q].offer.nonce, &o->nonce))
+            audit_fail(a, path, "has the nonce of round %zu", q);
+    check_nonce(a, path, o);
+    check_global(a, path, o);
+}
+
+static void check_offer(audit *a, size_t r) {
+    omm_bundle_path path = omm_bundle_path_offer((uint32_t)r);
+    omm_buf text;
+    omm_envelope env;
+    audit_offer *out = &a->offers[r];
+    omm_buf_init(&text, OMM_ENVELOPE_BYTES_MAX);
+    if (open_signed(a, &text, &env, path.text, &a->ev.rounds[r].offer, OMM_CONTEXT_OFFER)) {
+        if (!omm_public_key_equal(&env.key, &a->ev.run.coordinator_key)) {
+            audit_fail(a, path.text, "is not signed by the coordinator's key");
+        } else if (audit_expect(a, omm_offer_decode(&out->offer, env.payload, &a->arena),
+                                path.text)) {
+            out->known = out->offer.round == r;
+            out->envelope_bytes = text.size;
+            check_offer_message(a, path.text, &out->offer, r);
+        }
+    }
+    omm_buf_fini(&text);
+}
+
+void audit_offers(audit *a) {
+    if (!has_base(a)) return;
+    for (size_t r = 0; r < a->ev.round_count; r++) check_offer(a, r);
+}
+
+/* --- submissions --- */
+
+static const char *submission_differs(const omm_submission *s, const omm_round_accepted *line,
+                                      const omm_round_record *round, const audit_offer *offer,
+                                      const omm_run_record *run) {
+    const omm_offer *o = &offer->offer;
+    if (strcmp(s->run_id, run->run_id) != 0) return "run_id";
+    if (s->round != round->round) return "round";
+    if (!omm_digest_equal(&s->offer_digest, &round->offer)) return "offer_digest";
+    if (!omm_digest_equal(&s->base_digest, &run->base.digest)) return "base_digest";
+    if (s->tokens != line->tokens) return "tokens";
+    if (s->tokens == 0 || s->tokens > run->tokens_max) return "tokens (over tokens_max)";
+    if (!same_codec(s->codec, &run->codec_up)) return "codec";
+    if (!omm_digest_equal(&s->payload.digest, &line->payload)) return "payload.digest";
+    if (!omm_digest_equal(&s->payload.canonical, &line->canonical)) return "payload.canonical";
+    if (!offer->known) return NULL; /* reported with the offer */
+    if (!omm_digest_equal(&s->nonce, &o->nonce)) return "nonce";
+    if (!omm_digest_equal(&s->global_digest, &o->global.digest)) return "global_digest";
+    return NULL;
+}
+
+static void check_submission(audit *a, size_t r, size_t i) {
+    const omm_round_record *round = &a->ev.rounds[r];
+    const omm_round_accepted *line = &round->accepted[i];
+    omm_bundle_path path = omm_bundle_path_submission((uint32_t)r, &line->node);
+    audit_submission *out = &a->submissions[r][i];
+    omm_buf text;
+    omm_envelope env;
+    omm_buf_init(&text, OMM_ENVELOPE_BYTES_MAX);
+    if (open_signed(a, &text, &env, path.text, &line->submission, OMM_CONTEXT_SUBMISSION)) {
+        omm_digest id = omm_key_id(&env.key);
+        out->is_signed =
+            omm_digest_equal(&id, &line->node) && evidence_node(&a->ev, &line->node) != SIZE_MAX;
+        if (!out->is_signed) {
+            audit_fail(a, path.text, "is not signed by the enrolled node that rounds.jsonl names");
+        } else if (audit_expect(a, omm_submission_decode(&out->message, env.payload, &a->arena),
+                                path.text)) {
+            out->known = true;
+            out->envelope_bytes = text.size;
+            const char *field =
+                submission_differs(&out->message, line, round, &a->offers[r], &a->ev.run);
+            if (field) audit_fail(a, path.text, "%s is not what offer and rounds.jsonl say", field);
+        }
+    }
+    omm_buf_fini(&text);
+}
+
+static omm_digest zero_residual(size_t value_count) {
+    static const uint8_t zeros[4096];
+    omm_hasher h;
+    omm_hasher_init(&h);
+    for (size_t left = 4 * value_count; left > 0;) {
+        size_t n = left < sizeof zeros ? left : sizeof zeros;
+        omm_hasher_update(&h, omm_bytes_of(zeros, n));
+        left -= n;
+    }
+    return omm_hasher_final(&h);
+}
+
+/* A node's residual goes on from its last accepted submission, or starts again at zero.
+ * `last`: residual after the node's last accepted submission, by index in run.nodes. */
+static void check_residual(audit *a, size_t r, size_t i, omm_digest *last, const omm_digest *zero) {
+    const audit_submission *s = &a->submissions[r][i];
+    const omm_digest *id = &a->ev.rounds[r].accepted[i].node;
+    size_t node = evidence_node(&a->ev, id);
+    if (!s->known || node == SIZE_MAX) return; /* reported already */
+    omm_bundle_path path = omm_bundle_path_submission((uint32_t)r, id);
+    a->items++;
+    if (!omm_digest_equal(&s->message.residual_before, &last[node]) &&
+        !omm_digest_equal(&s->message.residual_before, zero))
+        audit_fail(a, path.text, "residual_before is neither the node's last residual nor zero");
+    last[node] = s->message.residual_after;
+}
+
+static void check_residuals(audit *a) {
+    omm_digest zero = zero_residual(a->ev.run.layout.value_count);
+    omm_digest *last = omm_arena_alloc(&a->arena, a->ev.run.node_count + 1, sizeof *last);
+    if (!last) {
+        (void)audit_expect(a, omm_raise(OMM_ERR_NOMEM, "no memory for residuals"), "run.json");
+        return;
+    }
+    for (size_t n = 0; n < a->ev.run.node_count; n++) last[n] = zero;
+    for (size_t r = 0; r < a->ev.round_count; r++)
+        for (size_t i = 0; i < a->ev.rounds[r].accepted_count; i++)
+            check_residual(a, r, i, last, &zero);
+}
+
+void audit_submissions(audit *a) {
+    if (!has_base(a)) return;
+    for (size_t r = 0; r < a->ev.round_count; r++)
+        for (size_t i = 0; i < a->ev.rounds[r].accepted_count; i++) check_submission(a, r, i);
+    check_residuals(a);
+}
+
+/* --- receipts --- */
+
+static const char *receipt_differs(const omm_receipt *got, const omm_round_accepted *line,
+                                   uint32_t round, const char *run_id) {
+    if (strcmp(got->run_id, run_id) != 0) return "run_id";
+    if (got->round != round) return "round";
+    if (!omm_digest_equal(&got->node_id, &line->node)) return "node_id";
+    if (!omm_digest_equal(&got->submission_digest, &line->submission)) return "submission_digest";
+    if (!got->accepted) return "accepted";
+    return NULL;
+}
+
+static void check_receipt(audit *a, size_t r, size_t i) {
+    const omm_round_accepted *line = &a->ev.rounds[r].accepted[i];
+    omm_bundle_path path = omm_bundle_path_receipt((uint32_t)r, &line->node);
+    omm_buf text;
+    omm_envelope env;
+    omm_receipt receipt;
+    omm_buf_init(&text, OMM_ENVELOPE_BYTES_MAX);
+    if (open_signed(a, &text, &env, path.text, &line->receipt, OMM_CONTEXT_RECEIPT)) {
+        a->submissions[r][i].receipt_bytes = text.size;
+        if (!omm_public_key_equal(&env.key, &a->ev.run.coordinator_key)) {
+            audit_fail(a, path.text, "is not signed by the coordinator's key");
+        } else if (audit_expect(a, omm_receipt_decode(&receipt, env.payload, &a->arena),
+                                path.text)) {
+            const char *field = receipt_differs(&receipt, line, (uint32_t)r, a->ev.run.run_id);
+            if (field) audit_fail(a, path.text, "%s is not what rounds.jsonl says", field);
+        }
+    }
+    omm_buf_fini(&text);
+}
+
+void audit_receipts(audit *a) {
+    if (!has_base(a)) return;
+    for (size_t r = 0; r < a->ev.round_count; r++)
+        for (size_t i = 0; i < a->ev.rounds[r].accepted_count; i++) check_receipt(a, r, i);
+}

@@ -1,0 +1,166 @@
+/* Ledger, evaluation, and the coordinator's last signature. */
+#include "internal.h"
+#include "omm/envelope.h"
+#include "omm/wire.h"
+
+#include <string.h>
+
+static bool has_base(audit *a) {
+    if (a->ev.run_file.err == OMM_OK && a->ev.rounds_file.err == OMM_OK) return true;
+    audit_fail(a, a->ev.run_file.err != OMM_OK ? "run.json" : "rounds.jsonl",
+               "cannot be checked without it");
+    return false;
+}
+
+/* --- ledger --- */
+
+static omm_ledger_record expected_row(const audit *a, size_t r, size_t i) {
+    const audit_offer *offer = &a->offers[r];
+    const audit_submission *s = &a->submissions[r][i];
+    omm_wire_round sizes = {
+        .poll_bytes = omm_wire_poll_bytes((uint32_t)r),
+        .offer_bytes = offer->envelope_bytes,
+        .global_bytes = offer->offer.global.size,
+        .submission_bytes = s->envelope_bytes,
+        .payload_bytes = s->message.payload.size,
+        .receipt_bytes = s->receipt_bytes,
+    };
+    omm_ledger_record row = {.round = (uint32_t)r,
+                             .node = a->ev.rounds[r].accepted[i].node,
+                             .fp32 = 8 * (uint64_t)a->ev.run.layout.value_count};
+    omm_wire_round_bytes(&row.up, &row.down, &sizes);
+    return row;
+}
+
+static bool same_row(const omm_ledger_record *x, const omm_ledger_record *y) {
+    return x->round == y->round && omm_digest_equal(&x->node, &y->node) && x->up == y->up &&
+           x->down == y->down && x->fp32 == y->fp32;
+}
+
+void audit_ledger(audit *a) {
+    size_t at = 0;
+    audit_name(a, "ledger.jsonl");
+    if (!has_base(a)) return;
+    for (size_t r = 0; r < a->ev.round_count; r++)
+        for (size_t i = 0; i < a->ev.rounds[r].accepted_count; i++, at++) {
+            const audit_submission *s = &a->submissions[r][i];
+            if (at >= a->ev.ledger_count || !a->offers[r].known || !s->known) continue;
+            omm_ledger_record row = expected_row(a, r, i);
+            a->items++;
+            if (!same_row(&row, &a->ev.ledger[at]))
+                audit_fail(a, "ledger.jsonl",
+                           "line %zu is not what the sizes of its messages give (up %llu, down "
+                           "%llu)",
+                           at + 1, (unsigned long long)row.up, (unsigned long long)row.down);
+        }
+    if (at == 0 && a->ev.ledger_file.err == OMM_ERR_NOT_FOUND) return; /* nothing was accepted */
+    if (a->ev.ledger_file.err != OMM_OK)
+        audit_fail(a, "ledger.jsonl", "%s", a->ev.ledger_file.why);
+    else if (at != a->ev.ledger_count)
+        audit_fail(a, "ledger.jsonl", "%zu lines for %zu accepted submissions", a->ev.ledger_count,
+                   at);
+}
+
+/* --- evaluation --- */
+
+static void check_rows(audit *a, const char *path, const evidence_rows *rows,
+                       const evidence_rows *after) {
+    if (rows->file.err != OMM_OK) {
+        audit_fail(a, path, "%s", rows->file.why);
+        return;
+    }
+    if (rows->count != a->ev.run.test_items)
+        audit_fail(a, path, "%zu items, and run.json says %llu", rows->count,
+                   (unsigned long long)a->ev.run.test_items);
+    for (size_t i = 0; i < rows->count && i < after->count; i++) {
+        const omm_eval_record *x = &rows->rows[i];
+        const omm_eval_record *y = &after->rows[i];
+        a->items++;
+        if (!omm_digest_equal(&x->item, &y->item) || x->tokens != y->tokens ||
+            x->is_tool != y->is_tool || strcmp(x->client, y->client) != 0)
+            audit_fail(a, path, "line %zu is of another item than in eval/after.jsonl", i + 1);
+    }
+}
+
+/* A candidate is published unless its loss is over that of the last published by more than agreed.
+ * Lines of eval/rounds.jsonl: state 0, then one per round that was evaluated. */
+static void check_states(audit *a) {
+    double last = 0;
+    size_t at = 0;
+    audit_name(a, "eval/rounds.jsonl");
+    if (a->ev.states_file.err != OMM_OK || a->ev.state_count == 0) {
+        audit_fail(a, "eval/rounds.jsonl", "%s",
+                   a->ev.states_file.err != OMM_OK ? a->ev.states_file.why : "is empty");
+        return;
+    }
+    const omm_state_record *first = &a->ev.states[at++];
+    if (first->state != 0) audit_fail(a, "eval/rounds.jsonl", "line 1 is not of state 0");
+    last = first->loss;
+    for (size_t r = 0; r < a->ev.round_count; r++) {
+        const omm_round_record *round = &a->ev.rounds[r];
+        if (!round->evaluated) continue;
+        a->items++;
+        const omm_state_record *s = at < a->ev.state_count ? &a->ev.states[at++] : NULL;
+        if (!s || s->state != r + 1 || s->loss != round->eval_loss || s->items != round->eval_items)
+            audit_fail(a, "eval/rounds.jsonl", "round %zu is not what rounds.jsonl says", r);
+        bool publish = !(round->eval_loss > last + a->ev.run.loss_increase_max);
+        if (publish != round->published)
+            audit_fail(a, "rounds.jsonl", "round %zu: loss went from %.6g to %.6g, and it was %s",
+                       r, last, round->eval_loss, round->published ? "published" : "held back");
+        if (round->published) last = round->eval_loss;
+    }
+    if (at != a->ev.state_count) audit_fail(a, "eval/rounds.jsonl", "has lines of no round");
+}
+
+void audit_eval(audit *a) {
+    audit_name(a, "eval/before.jsonl");
+    audit_name(a, "eval/after.jsonl");
+    audit_name(a, "eval/control.jsonl");
+    if (!has_base(a)) return;
+    check_rows(a, "eval/after.jsonl", &a->ev.after, &a->ev.after);
+    check_rows(a, "eval/before.jsonl", &a->ev.before, &a->ev.after);
+    if (a->ev.control.file.err != OMM_ERR_NOT_FOUND)
+        check_rows(a, "eval/control.jsonl", &a->ev.control, &a->ev.after);
+    check_states(a);
+}
+
+/* --- close.env --- */
+
+static void check_close(audit *a, const omm_close *c) {
+    char path[OMM_PATH_MAX];
+    omm_digest final;
+    omm_digest signed_too;
+    size_t n = a->ev.round_count;
+    if (strcmp(c->run_id, a->ev.run.run_id) != 0)
+        audit_fail(a, "close.env", "run_id is not that of run.json");
+    if (c->rounds != n) audit_fail(a, "close.env", "closes %u rounds, there are %zu", c->rounds, n);
+    if (n == 0 || !omm_digest_equal(&c->last_round, &a->ev.line_digests[n - 1]))
+        audit_fail(a, "rounds.jsonl", "the last line is not the one that close.env signs");
+    audit_name(a, "final.gguf");
+    omm_err err = omm_path_join(path, a->ev.dir, "final.gguf");
+    if (err == OMM_OK) err = omm_hash_file(&final, path);
+    if (audit_expect(a, err, "final.gguf") && !omm_digest_equal(&final, &c->final_digest))
+        audit_fail(a, "final.gguf", "is not the adapter that close.env signs");
+    if (audit_expect(a, omm_bundle_evidence_digest(&signed_too, a->ev.dir), "close.env") &&
+        !omm_digest_equal(&signed_too, &c->eval_digest))
+        audit_fail(a, "close.env",
+                   "one of eval/, ledger.jsonl, policy.yaml, run.json and "
+                   "scenario.yaml is not what it signs");
+}
+
+void audit_end(audit *a) {
+    omm_buf text;
+    omm_envelope env;
+    omm_close message;
+    if (!has_base(a)) return;
+    omm_buf_init(&text, OMM_ENVELOPE_BYTES_MAX);
+    if (audit_read(a, &text, "close.env") &&
+        audit_expect(a, omm_envelope_open_as(&env, OMM_CONTEXT_CLOSE, omm_buf_view(&text)),
+                     "close.env")) {
+        if (!omm_public_key_equal(&env.key, &a->ev.run.coordinator_key))
+            audit_fail(a, "close.env", "is not signed by the coordinator's key");
+        else if (audit_expect(a, omm_close_decode(&message, env.payload, &a->arena), "close.env"))
+            check_close(a, &message);
+    }
+    omm_buf_fini(&text);
+}

@@ -1,0 +1,110 @@
+/* What was refused is kept too: as it came, with the receipt that says why. */
+#include "internal.h"
+#include "omm/envelope.h"
+
+#include <string.h>
+
+/* The payload of a refused submission may be in the bundle; then its bytes are what they claim. */
+static void check_payload(audit *a, const omm_digest *digest) {
+    omm_bundle_path path = omm_bundle_path_payload(digest);
+    char full[OMM_PATH_MAX];
+    omm_digest is;
+    if (omm_path_join(full, a->ev.dir, path.text) != OMM_OK || !omm_file_exists(full)) return;
+    audit_name(a, path.text);
+    if (!audit_expect(a, omm_hash_file(&is, full), path.text)) return;
+    if (!omm_digest_equal(&is, digest)) audit_fail(a, path.text, "is not what its name says");
+}
+
+/* Nothing here is believed: it was refused.  Only its payload's name is of use. */
+static void name_payload(audit *a, omm_bytes text) {
+    omm_envelope env;
+    omm_submission s;
+    omm_arena arena;
+    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
+    if (omm_envelope_open(&env, text) == OMM_OK &&
+        omm_submission_decode(&s, env.payload, &arena) == OMM_OK)
+        check_payload(a, &s.payload.digest);
+    omm_arena_fini(&arena);
+}
+
+/* Who signed it, if `refused` names a node. */
+static void check_signer(audit *a, const char *path, const omm_round_refused *refused,
+                         omm_bytes text) {
+    omm_envelope env;
+    if (!refused->has_node) return;
+    if (!audit_expect(a, omm_envelope_open(&env, text), path)) return;
+    omm_digest id = omm_key_id(&env.key);
+    if (!omm_digest_equal(&id, &refused->node))
+        audit_fail(a, path, "is not signed by the node that rounds.jsonl names");
+}
+
+static bool exists(const audit *a, const char *path) {
+    char full[OMM_PATH_MAX];
+    return omm_path_join(full, a->ev.dir, path) == OMM_OK && omm_file_exists(full);
+}
+
+static void check_refused(audit *a, size_t r, size_t k) {
+    const omm_round_refused *refused = &a->ev.rounds[r].refused[k];
+    omm_bundle_path path = omm_bundle_path_refused((uint32_t)r, (uint32_t)k, refused->reason, true);
+    if (!exists(a, path.text))
+        path = omm_bundle_path_refused((uint32_t)r, (uint32_t)k, refused->reason, false);
+    omm_buf text;
+    omm_buf_init(&text, OMM_BUNDLE_FILE_BYTES_MAX);
+    if (audit_read(a, &text, path.text)) {
+        omm_digest is = omm_hash(omm_buf_view(&text));
+        if (!omm_digest_equal(&is, &refused->submission))
+            audit_fail(a, path.text, "is not what rounds.jsonl names: another digest");
+        check_signer(a, path.text, refused, omm_buf_view(&text));
+        name_payload(a, omm_buf_view(&text));
+    }
+    omm_buf_fini(&text);
+}
+
+static const char *receipt_differs(const omm_receipt *got, const omm_round_refused *refused,
+                                   uint32_t round, const char *run_id) {
+    if (strcmp(got->run_id, run_id) != 0) return "run_id";
+    if (got->round != round) return "round";
+    if (refused->has_node && !omm_digest_equal(&got->node_id, &refused->node)) return "node_id";
+    if (!omm_digest_equal(&got->submission_digest, &refused->submission))
+        return "submission_digest";
+    if (got->accepted) return "accepted";
+    if (strcmp(omm_err_name(got->reason), refused->reason) != 0) return "reason";
+    return NULL;
+}
+
+static void check_receipt(audit *a, size_t r, size_t k) {
+    const omm_round_refused *refused = &a->ev.rounds[r].refused[k];
+    omm_bundle_path path = omm_bundle_path_refused_receipt((uint32_t)r, (uint32_t)k);
+    omm_buf text;
+    omm_envelope env;
+    omm_receipt receipt;
+    if (!refused->has_receipt) return;
+    omm_buf_init(&text, OMM_ENVELOPE_BYTES_MAX);
+    if (audit_read(a, &text, path.text) &&
+        audit_expect(a, omm_envelope_open_as(&env, OMM_CONTEXT_RECEIPT, omm_buf_view(&text)),
+                     path.text)) {
+        omm_digest is = omm_hash(omm_buf_view(&text));
+        if (!omm_digest_equal(&is, &refused->receipt))
+            audit_fail(a, path.text, "is not what rounds.jsonl names: another digest");
+        if (!omm_public_key_equal(&env.key, &a->ev.run.coordinator_key)) {
+            audit_fail(a, path.text, "is not signed by the coordinator's key");
+        } else if (audit_expect(a, omm_receipt_decode(&receipt, env.payload, &a->arena),
+                                path.text)) {
+            const char *field = receipt_differs(&receipt, refused, (uint32_t)r, a->ev.run.run_id);
+            if (field) audit_fail(a, path.text, "%s is not what rounds.jsonl says", field);
+        }
+    }
+    omm_buf_fini(&text);
+}
+
+void audit_refusals(audit *a) {
+    if (a->ev.run_file.err != OMM_OK || a->ev.rounds_file.err != OMM_OK) {
+        audit_fail(a, "rounds.jsonl", "refusals cannot be checked without it and run.json");
+        return;
+    }
+    for (size_t r = 0; r < a->ev.round_count; r++)
+        for (size_t k = 0; k < a->ev.rounds[r].refused_count; k++) {
+            check_refused(a, r, k);
+            check_receipt(a, r, k);
+        }
+}

@@ -1,0 +1,126 @@
+/* run.json and the skeleton of rounds.jsonl: does what they say fit together? */
+#include "internal.h"
+#include "omm/rng.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* In a simulation the seed is known, and run id = H("omm.run" || run seed || H(scenario)). */
+static void check_run_id(audit *a) {
+    const omm_run_record *run = &a->ev.run;
+    char path[OMM_PATH_MAX];
+    omm_digest scenario;
+    omm_err err = omm_path_join(path, a->ev.dir, "scenario.yaml");
+    if (err == OMM_OK) err = omm_hash_file(&scenario, path);
+    if (!audit_expect(a, err, "scenario.yaml") || !run->has_seed) return;
+    omm_seed seed = omm_seed_from_u64(run->seed);
+    omm_hasher h;
+    char hex[OMM_RUN_ID_SIZE];
+    omm_hasher_init(&h);
+    omm_hasher_update(&h, omm_bytes_str("omm.run"));
+    omm_hasher_update(&h, omm_bytes_of(seed.b, sizeof seed.b));
+    omm_hasher_update(&h, omm_bytes_of(scenario.b, sizeof scenario.b));
+    omm_digest id = omm_hasher_final(&h);
+    omm_hex(hex, omm_bytes_of(id.b, 16));
+    if (strcmp(hex, run->run_id) != 0)
+        audit_fail(a, "scenario.yaml", "seed and scenario give run %s, and run.json says %s", hex,
+                   run->run_id);
+}
+
+static void check_nodes(audit *a) {
+    for (size_t i = 0; i < a->ev.run.node_count; i++) {
+        const omm_run_node *n = &a->ev.run.nodes[i];
+        omm_digest id = omm_key_id(&n->public_key);
+        a->items++;
+        if (!omm_digest_equal(&id, &n->id))
+            audit_fail(a, "run.json", "node %s: its id is not that of its key", n->name);
+    }
+}
+
+static void check_codecs(audit *a) {
+    const omm_run_record *run = &a->ev.run;
+    (void)audit_expect(a, omm_codec_check(&run->codec_up, &run->layout), "run.json");
+    (void)audit_expect(a, omm_codec_check(&run->codec_down, &run->layout), "run.json");
+}
+
+static bool ascending(const omm_digest *list, size_t count) {
+    for (size_t i = 1; i < count; i++)
+        if (omm_digest_compare(&list[i - 1], &list[i]) >= 0) return false;
+    return true;
+}
+
+static bool has(const omm_digest *list, size_t count, const omm_digest *d) {
+    for (size_t i = 0; i < count; i++)
+        if (omm_digest_equal(&list[i], d)) return true;
+    return false;
+}
+
+static bool is_accepted(const omm_round_record *round, const omm_digest *node) {
+    for (size_t i = 0; i < round->accepted_count; i++)
+        if (omm_digest_equal(&round->accepted[i].node, node)) return true;
+    return false;
+}
+
+static bool is_refused(const omm_round_record *round, const omm_digest *node) {
+    for (size_t i = 0; i < round->refused_count; i++)
+        if (round->refused[i].has_node && omm_digest_equal(&round->refused[i].node, node))
+            return true;
+    return false;
+}
+
+/* selected = accepted + refused + missing, and nobody else is accepted. */
+static void check_settled(audit *a, const omm_round_record *round) {
+    uint32_t r = round->round;
+    for (size_t i = 0; i < round->selected_count; i++) {
+        const omm_digest *node = &round->selected[i];
+        bool missing = has(round->missing, round->missing_count, node);
+        bool settled = is_accepted(round, node) || is_refused(round, node);
+        if (missing == settled)
+            audit_fail(a, "rounds.jsonl", "round %u: selected node %zu is %s", r, i,
+                       missing ? "missing and settled" : "neither settled nor missing");
+        if (evidence_node(&a->ev, node) == SIZE_MAX)
+            audit_fail(a, "rounds.jsonl", "round %u: selected node %zu is not enrolled", r, i);
+    }
+    for (size_t i = 0; i < round->missing_count; i++)
+        if (!has(round->selected, round->selected_count, &round->missing[i]))
+            audit_fail(a, "rounds.jsonl", "round %u: missing node %zu was not selected", r, i);
+    for (size_t i = 0; i < round->accepted_count; i++)
+        if (!has(round->selected, round->selected_count, &round->accepted[i].node))
+            audit_fail(a, "rounds.jsonl", "round %u: accepted node %zu was not selected", r, i);
+}
+
+static void check_round(audit *a, size_t r) {
+    const omm_round_record *round = &a->ev.rounds[r];
+    a->items++;
+    if (round->round != r)
+        audit_fail(a, "rounds.jsonl", "line %zu is of round %u", r + 1, round->round);
+    if (!ascending(round->selected, round->selected_count) ||
+        !ascending(round->missing, round->missing_count))
+        audit_fail(a, "rounds.jsonl", "round %zu: nodes are not ascending", r);
+    for (size_t i = 1; i < round->accepted_count; i++)
+        if (omm_digest_compare(&round->accepted[i - 1].node, &round->accepted[i].node) >= 0)
+            audit_fail(a, "rounds.jsonl", "round %zu: accepted nodes are not ascending", r);
+    if (round->voided && (round->published || round->evaluated))
+        audit_fail(a, "rounds.jsonl", "round %zu is void, and yet evaluated or published", r);
+    if (!round->voided && !round->evaluated)
+        audit_fail(a, "rounds.jsonl", "round %zu was not evaluated", r);
+    check_settled(a, round);
+}
+
+void audit_run(audit *a) {
+    if (a->ev.run_file.err != OMM_OK) audit_fail(a, "run.json", "%s", a->ev.run_file.why);
+    if (a->ev.rounds_file.err != OMM_OK) audit_fail(a, "rounds.jsonl", "%s", a->ev.rounds_file.why);
+    audit_name(a, "run.json");
+    audit_name(a, "rounds.jsonl");
+    audit_name(a, "scenario.yaml");
+    audit_name(a, "policy.yaml");
+    if (a->ev.run_file.err != OMM_OK || a->ev.rounds_file.err != OMM_OK) return;
+    check_run_id(a);
+    check_nodes(a);
+    check_codecs(a);
+    a->items++;
+    if (a->ev.round_count != a->ev.run.rounds)
+        audit_fail(a, "rounds.jsonl", "%zu rounds, and run.json says %" PRIu32, a->ev.round_count,
+                   a->ev.run.rounds);
+    for (size_t r = 0; r < a->ev.round_count; r++) check_round(a, r);
+}

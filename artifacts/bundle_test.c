@@ -1,0 +1,115 @@
+#include "internal.h"
+#include "omm/bundle.h"
+#include "omm_test.h"
+#include "testkit.h"
+
+#include <string.h>
+
+static omm_bundle *open_temp(char dir[OMM_PATH_MAX], bool durable) {
+    omm_bundle *b = NULL;
+    kit_temp_dir(dir);
+    CHECK_OK(omm_bundle_open(&b, dir, durable));
+    return b;
+}
+
+static void test_put(void) {
+    char dir[OMM_PATH_MAX];
+    omm_bundle *b = open_temp(dir, true);
+    CHECK_OK(omm_bundle_put(b, "offers/r000.env", omm_bytes_str("x")));
+    CHECK_OK(omm_bundle_put(b, "offers/r000.env", omm_bytes_str("x")));
+    CHECK_ERR(omm_bundle_put(b, "offers/r000.env", omm_bytes_str("y")), OMM_ERR_MISMATCH);
+    CHECK_ERR(omm_bundle_put(b, "offers/../x", omm_bytes_str("y")), OMM_ERR_CONFIG);
+    CHECK_ERR(omm_bundle_put(b, "manifest.json", omm_bytes_str("y")), OMM_ERR_CONFIG);
+    CHECK(omm_bundle_has(b, "offers/r000.env"));
+    CHECK(!omm_bundle_has(b, "offers/r001.env"));
+    CHECK_OK(omm_bundle_replace(b, "virtual/t.json", omm_bytes_str("1")));
+    CHECK_OK(omm_bundle_replace(b, "virtual/t.json", omm_bytes_str("2")));
+    omm_buf out;
+    omm_buf_init(&out, 100);
+    CHECK_OK(omm_bundle_read(&out, b, "virtual/t.json"));
+    CHECK(out.size == 1 && out.data[0] == '2');
+    CHECK_ERR(omm_bundle_read(&out, b, "run.json"), OMM_ERR_NOT_FOUND);
+    omm_buf_fini(&out);
+    static uint8_t big[300u << 10];
+    CHECK_ERR(omm_bundle_put(b, "close.env", omm_bytes_of(big, sizeof big)), OMM_ERR_TOO_BIG);
+    omm_bundle_close(b);
+    CHECK_OK(omm_dir_remove(dir));
+}
+
+static void test_lines(void) {
+    char dir[OMM_PATH_MAX];
+    omm_bundle *b = open_temp(dir, true);
+    CHECK_OK(omm_bundle_put_line(b, "rounds.jsonl", 0, omm_bytes_str("a\n")));
+    CHECK_ERR(omm_bundle_put_line(b, "rounds.jsonl", 2, omm_bytes_str("c\n")), OMM_ERR_STATE);
+    CHECK_OK(omm_bundle_put_line(b, "rounds.jsonl", 1, omm_bytes_str("b\n")));
+    CHECK_OK(omm_bundle_put_line(b, "rounds.jsonl", 0, omm_bytes_str("a\n")));
+    CHECK_ERR(omm_bundle_put_line(b, "rounds.jsonl", 1, omm_bytes_str("x\n")), OMM_ERR_MISMATCH);
+    omm_bundle_close(b);
+    /* Killed in the middle of line 3, and in the middle of another file. */
+    kit_write(dir, "rounds.jsonl", omm_bytes_str("a\nb\nhal"));
+    kit_write(dir, "run.json.tmp.123.4", omm_bytes_str("half"));
+    CHECK_OK(omm_bundle_open(&b, dir, false));
+    CHECK_OK(omm_bundle_put_line(b, "rounds.jsonl", 1, omm_bytes_str("b\n")));
+    CHECK_OK(omm_bundle_put_line(b, "rounds.jsonl", 2, omm_bytes_str("c\n")));
+    omm_buf out;
+    omm_buf_init(&out, 100);
+    CHECK_OK(omm_bundle_read(&out, b, "rounds.jsonl"));
+    CHECK(omm_bytes_equal(omm_buf_view(&out), omm_bytes_str("a\nb\nc\n")));
+    omm_buf_fini(&out);
+    char full[OMM_PATH_MAX];
+    CHECK_OK(omm_path_join(full, dir, "run.json.tmp.123.4"));
+    CHECK(!omm_file_exists(full));
+    omm_bundle_close(b);
+    CHECK_OK(omm_dir_remove(dir));
+}
+
+/* The same run twice: one run digest, whatever was measured; and a sealed bundle stays shut. */
+static void test_seal(void) {
+    kit a;
+    kit b;
+    kit_options options = {0};
+    kit_make(&a, &options);
+    kit_make_open(&b, &options);
+    kit_write(b.dir, "measured/times.json", omm_bytes_str("{\"ms\":1}\n"));
+    omm_bundle *bundle = NULL;
+    omm_bundle_seal_options seal = {.key = &b.stranger,
+                                    .commit = KIT_COMMIT,
+                                    .build = "another",
+                                    .machine = "another",
+                                    .wall_ms = 5};
+    CHECK_OK(omm_bundle_open(&bundle, b.dir, true));
+    CHECK_OK(omm_bundle_seal(&b.run_digest, NULL, bundle, &seal));
+    omm_bundle_close(bundle);
+    CHECK(omm_digest_equal(&a.run_digest, &b.run_digest));
+    CHECK_ERR(omm_bundle_open(&bundle, b.dir, true), OMM_ERR_STATE);
+    CHECK_OK(omm_dir_remove(b.dir));
+    kit_make_open(&b, &(kit_options){.no_control = true});
+    CHECK_OK(omm_bundle_open(&bundle, b.dir, true));
+    CHECK_OK(omm_bundle_seal(&b.run_digest, NULL, bundle, &seal));
+    CHECK(!omm_digest_equal(&a.run_digest, &b.run_digest));
+    omm_bundle_close(bundle);
+    CHECK_OK(omm_dir_remove(b.dir));
+    kit_remove(&a);
+}
+
+static void test_seal_refuses(void) {
+    kit k;
+    omm_bundle *bundle = NULL;
+    kit_make_open(&k, &(kit_options){0});
+    kit_write(k.dir, "stray.txt", omm_bytes_str("x"));
+    omm_bundle_seal_options seal = {
+        .key = &k.bundle, .commit = KIT_COMMIT, .build = "", .machine = "", .wall_ms = 5};
+    CHECK_OK(omm_bundle_open(&bundle, k.dir, false));
+    CHECK_ERR(omm_bundle_seal(&k.run_digest, NULL, bundle, &seal), OMM_ERR_CONFIG);
+    CHECK(!omm_bundle_has(bundle, "manifest.json"));
+    omm_bundle_close(bundle);
+    CHECK_OK(omm_dir_remove(k.dir));
+}
+
+int main(void) {
+    test_put();
+    test_lines();
+    test_seal();
+    test_seal_refuses();
+    return 0;
+}

@@ -1,0 +1,397 @@
+/* Bundles that were changed and sealed again, by a stranger or with the real bundle key: each fails
+ * on what it is, in the check that is there for it, not only on a checksum. */
+#include "omm/envelope.h"
+#include "omm/verify.h"
+#include "omm_test.h"
+#include "testkit.h"
+
+#include <string.h>
+
+#define BUF_MAX (1u << 20)
+
+static kit s_kit;   /* the honest run */
+static kit s_short; /* the same without one submission of the last round */
+
+static void print_report(const omm_verify_report *r) {
+    omm_buf text;
+    omm_buf_init(&text, BUF_MAX);
+    CHECK_OK(omm_verify_report_text(&text, r));
+    fprintf(stderr, "%.*s\n", (int)text.size, (const char *)text.data);
+    omm_buf_fini(&text);
+}
+
+/* Replace the first `from` after the first `after` (NULL: from the start). */
+static void edit(const char *dir, const char *path, const char *after, const char *from,
+                 const char *to) {
+    omm_buf text;
+    omm_buf out;
+    omm_buf_init(&text, BUF_MAX);
+    omm_buf_init(&out, BUF_MAX);
+    kit_read(&text, dir, path);
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    char *at = (char *)text.data;
+    if (after) at = strstr(at, after);
+    CHECK(at != NULL);
+    at = strstr(at, from);
+    CHECK(at != NULL);
+    CHECK_OK(omm_buf_append(&out, text.data, (size_t)(at - (char *)text.data)));
+    CHECK_OK(omm_buf_append(&out, to, strlen(to)));
+    CHECK_OK(omm_buf_append(&out, at + strlen(from), strlen(at + strlen(from))));
+    kit_write(dir, path, omm_buf_view(&out));
+    omm_buf_fini(&out);
+    omm_buf_fini(&text);
+}
+
+static void copy_from(const char *dir, const char *path, const char *other,
+                      const char *other_path) {
+    omm_buf bytes;
+    omm_buf_init(&bytes, BUF_MAX);
+    kit_read(&bytes, other, other_path);
+    kit_write(dir, path, omm_buf_view(&bytes));
+    omm_buf_fini(&bytes);
+}
+
+typedef struct forgery {
+    const char *name;
+    void (*change)(const char *dir);
+    const char *check, *path; /* where it must fail */
+    bool judge;               /* the forger judges again, so that the verdicts fit */
+    bool stranger;            /* sealed by another key */
+} forgery;
+
+static void nothing(const char *dir) {
+    (void)dir;
+}
+
+static void verdict(const char *dir) {
+    edit(dir, "gates.json", "\"heldout_uplift\"", "\"value\":", "\"value\":1");
+}
+
+static void measured_verdict(const char *dir) {
+    edit(dir, "measured/gates.json", NULL, "\"value\":", "\"value\":1");
+}
+
+static void policy(const char *dir) {
+    edit(dir, "policy.yaml", NULL, "threshold: 0.3", "threshold: 0.1");
+}
+
+static void scenario(const char *dir) {
+    edit(dir, "scenario.yaml", NULL, "kit", "kid");
+}
+
+static omm_bundle_path submission(uint32_t round, size_t node) {
+    return omm_bundle_path_submission(round, &s_kit.ids[node]);
+}
+
+/* Its files, and nothing else. */
+static void submission_files(const char *dir) {
+    kit_delete(dir, submission(0, 0).text);
+    kit_delete(dir, omm_bundle_path_receipt(0, &s_kit.ids[0]).text);
+}
+
+/* The last round as if the submission had never come, all that follows from it recomputed: line,
+ * master, broadcast, ledger, final adapter.  Only the coordinator's close is that of the real run. */
+static void last_submission(const char *dir) {
+    CHECK_OK(omm_dir_remove(dir));
+    char copy[OMM_PATH_MAX];
+    kit_copy(copy, s_short.dir);
+    CHECK(rename(copy, dir) == 0);
+    copy_from(dir, "close.env", s_kit.dir, "close.env");
+}
+
+static void weight(const char *dir) {
+    edit(dir, "rounds.jsonl", NULL, "\"tokens\":500", "\"tokens\":501");
+    edit(dir, "rounds.jsonl", NULL, "\"weight_sum\":1800", "\"weight_sum\":1801");
+}
+
+static void last_weight(const char *dir) {
+    edit(dir, "rounds.jsonl", "\"round\":2", "\"weight_sum\":1100", "\"weight_sum\":1101");
+}
+
+static void swap(const char *dir) {
+    omm_buf text;
+    omm_bytes *lines = NULL;
+    size_t count = 0;
+    omm_arena arena;
+    omm_buf out;
+    omm_buf_init(&text, BUF_MAX);
+    omm_buf_init(&out, BUF_MAX);
+    omm_arena_init(&arena, 4096);
+    kit_read(&text, dir, "rounds.jsonl");
+    CHECK_OK(omm_evidence_lines(&lines, &count, &arena, omm_buf_view(&text), 9));
+    static const size_t order[] = {0, 2, 1};
+    CHECK_EQ(count, 3);
+    if (count != 3) return;
+    for (size_t i = 0; i < count; i++)
+        CHECK_OK(omm_buf_append(&out, lines[order[i]].data, lines[order[i]].size));
+    kit_write(dir, "rounds.jsonl", omm_buf_view(&out));
+    omm_arena_fini(&arena);
+    omm_buf_fini(&out);
+    omm_buf_fini(&text);
+}
+
+/* The rounds change places with everything that is theirs, under each other's names. */
+static void swap_all(const char *dir) {
+    swap(dir);
+    edit(dir, "rounds.jsonl", NULL, "\"round\":2", "\"round\":9");
+    edit(dir, "rounds.jsonl", NULL, "\"round\":1", "\"round\":2");
+    edit(dir, "rounds.jsonl", NULL, "\"round\":9", "\"round\":1");
+    copy_from(dir, "offers/r001.env", s_kit.dir, "offers/r002.env");
+    copy_from(dir, "offers/r002.env", s_kit.dir, "offers/r001.env");
+}
+
+static void adapter(const char *dir) {
+    static const char other[] = "GGUF another adapter";
+    kit_write(dir, "final.gguf", omm_bytes_str(other));
+}
+
+/* The last broadcast and its master too. */
+static void whole_adapter(const char *dir) {
+    copy_from(dir, "adapters/r003.bin", s_kit.dir, "adapters/r000.bin");
+    copy_from(dir, "adapters/master-r003.f32", s_kit.dir, "adapters/master-r000.f32");
+}
+
+static void master(const char *dir) {
+    omm_buf bytes;
+    omm_buf_init(&bytes, BUF_MAX);
+    kit_read(&bytes, dir, "adapters/master-r001.f32");
+    bytes.data[20] ^= 1;
+    kit_write(dir, "adapters/master-r001.f32", omm_buf_view(&bytes));
+    omm_buf_fini(&bytes);
+}
+
+static void broadcast(const char *dir) {
+    copy_from(dir, "adapters/r000.bin", s_kit.dir, "adapters/r003.bin");
+}
+
+/* Open an envelope and sign its payload with another key. */
+static void sign_again(const char *dir, const char *path, omm_context context, const omm_key *key) {
+    omm_buf bytes;
+    omm_buf out;
+    omm_envelope env;
+    omm_buf_init(&bytes, BUF_MAX);
+    omm_buf_init(&out, BUF_MAX);
+    kit_read(&bytes, dir, path);
+    CHECK_OK(omm_envelope_open(&env, omm_buf_view(&bytes)));
+    CHECK_OK(omm_envelope_seal(&out, context, env.payload, key));
+    kit_write(dir, path, omm_buf_view(&out));
+    omm_buf_fini(&out);
+    omm_buf_fini(&bytes);
+}
+
+/* Put the digest of the forged file into its line of rounds.jsonl, so that only the signer is wrong. */
+static void fix_digest(const char *dir, const char *path, const char *old_dir) {
+    char from[OMM_DIGEST_HEX_SIZE];
+    char to[OMM_DIGEST_HEX_SIZE];
+    omm_buf bytes;
+    omm_buf_init(&bytes, BUF_MAX);
+    kit_read(&bytes, old_dir, path);
+    omm_digest d = omm_hash(omm_buf_view(&bytes));
+    omm_digest_hex(from, &d);
+    omm_buf_clear(&bytes);
+    kit_read(&bytes, dir, path);
+    d = omm_hash(omm_buf_view(&bytes));
+    omm_digest_hex(to, &d);
+    edit(dir, "rounds.jsonl", NULL, from, to);
+    omm_buf_fini(&bytes);
+}
+
+static void receipt(const char *dir) {
+    omm_bundle_path path = omm_bundle_path_receipt(2, &s_kit.ids[0]);
+    sign_again(dir, path.text, OMM_CONTEXT_RECEIPT, &s_kit.stranger);
+    fix_digest(dir, path.text, s_kit.dir);
+}
+
+static void receipt_file(const char *dir) {
+    sign_again(dir, omm_bundle_path_receipt(0, &s_kit.ids[1]).text, OMM_CONTEXT_RECEIPT,
+               &s_kit.stranger);
+}
+
+static void refused_receipt(const char *dir) {
+    omm_bundle_path path = omm_bundle_path_refused_receipt(2, 0);
+    sign_again(dir, path.text, OMM_CONTEXT_RECEIPT, &s_kit.stranger);
+    fix_digest(dir, path.text, s_kit.dir);
+}
+
+static void signed_by_other(const char *dir) {
+    sign_again(dir, submission(2, 0).text, OMM_CONTEXT_SUBMISSION, &s_kit.stranger);
+    fix_digest(dir, submission(2, 0).text, s_kit.dir);
+}
+
+static void wrong_context(const char *dir) {
+    sign_again(dir, submission(2, 0).text, OMM_CONTEXT_RECEIPT, &s_kit.nodes[0]);
+    fix_digest(dir, submission(2, 0).text, s_kit.dir);
+}
+
+static void offer(const char *dir) {
+    sign_again(dir, "offers/r001.env", OMM_CONTEXT_OFFER, &s_kit.stranger);
+    fix_digest(dir, "offers/r001.env", s_kit.dir);
+}
+
+static void close_file(const char *dir) {
+    sign_again(dir, "close.env", OMM_CONTEXT_CLOSE, &s_kit.stranger);
+}
+
+static void eval_after(const char *dir) {
+    edit(dir, "eval/after.jsonl", NULL, "\"nll\":10.5", "\"nll\":1.5");
+}
+
+static void eval_before(const char *dir) {
+    edit(dir, "eval/before.jsonl", NULL, "\"nll\":30.5", "\"nll\":90.5");
+}
+
+static void eval_item(const char *dir) {
+    edit(dir, "eval/before.jsonl", NULL, "\"tokens\":10", "\"tokens\":99");
+}
+
+static void control(const char *dir) {
+    kit_delete(dir, "eval/control.jsonl");
+}
+
+static void states(const char *dir) {
+    edit(dir, "eval/rounds.jsonl", NULL, "\"loss\":2.75", "\"loss\":2.5");
+}
+
+static void ledger(const char *dir) {
+    edit(dir, "ledger.jsonl", NULL, "\"up\":", "\"up\":1");
+}
+
+static void refusal(const char *dir) {
+    kit_delete(dir, "refused/r000-0-REFUSED_FORMAT.bin");
+}
+
+static void published(const char *dir) {
+    edit(dir, "rounds.jsonl", "\"round\":2", "\"selected\"", "\"selected\"");
+    edit(dir, "rounds.jsonl", NULL, "\"published\":true", "\"published\":false");
+}
+
+static void payload(const char *dir) {
+    omm_buf bytes;
+    omm_buf_init(&bytes, BUF_MAX);
+    kit_read(&bytes, dir, submission(0, 0).text);
+    omm_bundle_path path;
+    omm_envelope env;
+    omm_submission s;
+    omm_arena arena;
+    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
+    CHECK_OK(omm_envelope_open(&env, omm_buf_view(&bytes)));
+    CHECK_OK(omm_submission_decode(&s, env.payload, &arena));
+    path = omm_bundle_path_payload(&s.payload.digest);
+    omm_buf_clear(&bytes);
+    kit_read(&bytes, dir, path.text);
+    bytes.data[bytes.size - 1] ^= 1;
+    kit_write(dir, path.text, omm_buf_view(&bytes));
+    omm_arena_fini(&arena);
+    omm_buf_fini(&bytes);
+}
+
+static void unnamed(const char *dir) {
+    omm_digest other = omm_hash(omm_bytes_str("nobody"));
+    copy_from(dir, omm_bundle_path_submission(0, &other).text, s_kit.dir, submission(0, 0).text);
+}
+
+static void repro(const char *dir) {
+    edit(dir, "measured/repro.json", NULL, "\"threads\":2", "\"threads\":1");
+}
+
+static const forgery s_forgeries[] = {
+    {"a stranger's key", nothing, "signature", "manifest.json.minisig", true, true},
+    {"a verdict edited", verdict, "verdicts", "gates.json", false, false},
+    {"a measured verdict edited", measured_verdict, "verdicts", "measured/gates.json", false,
+     false},
+    {"the policy edited", policy, "close", "close.env", true, false},
+    {"the scenario edited", scenario, "run", "scenario.yaml", true, false},
+    {"a submission's files dropped", submission_files, "submissions", "submissions/", true, false},
+    {"a submission of the last round dropped, all recomputed", last_submission, "close",
+     "rounds.jsonl", true, false},
+    {"a weight changed", weight, "submissions", "submissions/", true, false},
+    {"a weight sum of the last round changed", last_weight, "aggregation", "rounds.jsonl", true,
+     false},
+    {"two rounds swapped", swap, "run", "rounds.jsonl", true, false},
+    {"two rounds swapped with their offers", swap_all, "offers", "offers/r001.env", true, false},
+    {"the final adapter replaced", adapter, "adapter", "final.gguf", true, false},
+    {"the last state replaced", whole_adapter, "aggregation", "adapters/master-r003.f32", true,
+     false},
+    {"one value of a master changed", master, "aggregation", "adapters/master-r001.f32", true,
+     false},
+    {"a broadcast replaced", broadcast, "broadcast", "adapters/r000.bin", true, false},
+    {"a receipt forged", receipt, "receipts", "receipts/", true, false},
+    {"a receipt's file forged", receipt_file, "receipts", "receipts/", true, false},
+    {"the receipt of a refusal forged", refused_receipt, "refusals", "refused/r002-0.receipt.env",
+     true, false},
+    {"a submission signed by a stranger", signed_by_other, "submissions", "submissions/", true,
+     false},
+    {"a submission signed for another purpose", wrong_context, "submissions", "submissions/", true,
+     false},
+    {"an offer signed by a stranger", offer, "offers", "offers/r001.env", true, false},
+    {"the close signed by a stranger", close_file, "close", "close.env", true, false},
+    {"a row after edited, judged again", eval_after, "close", "close.env", true, false},
+    {"a row before edited, judged again", eval_before, "close", "close.env", true, false},
+    {"another item before", eval_item, "eval", "eval/before.jsonl", true, false},
+    {"the control taken away", control, "close", "close.env", true, false},
+    {"a round's loss edited", states, "eval", "eval/rounds.jsonl", true, false},
+    {"the ledger edited", ledger, "ledger", "ledger.jsonl", true, false},
+    {"a refusal dropped", refusal, "refusals", "refused/r000-0-REFUSED_FORMAT.bin", true, false},
+    {"a round said to be held back", published, "eval", "rounds.jsonl", true, false},
+    {"a payload changed", payload, "payloads", "payloads/", true, false},
+    {"a file that no record names", unnamed, "complete", "submissions/", true, false},
+};
+
+static bool names_like(const omm_verify_report *r, const char *check, const char *prefix) {
+    for (size_t i = 0; i < r->failure_count; i++)
+        if (strcmp(r->failures[i].check, check) == 0 &&
+            strncmp(r->failures[i].path, prefix, strlen(prefix)) == 0)
+            return true;
+    return false;
+}
+
+static void try_forgery(const forgery *f) {
+    char dir[OMM_PATH_MAX];
+    omm_verify_report r;
+    kit_copy(dir, s_kit.dir);
+    f->change(dir);
+    kit_reseal(dir, f->stranger ? &s_kit.stranger : &s_kit.bundle, f->judge);
+    kit_verify(&r, dir, &s_kit.bundle.public_key);
+    bool sealed_well = r.checks[0].passed && r.checks[2].passed && (f->stranger || r.pinned);
+    fprintf(stderr, "%s:", f->name);
+    for (size_t i = 0; i < r.check_count; i++)
+        if (!r.checks[i].passed) fprintf(stderr, " %s", r.checks[i].name);
+    fprintf(stderr, "\n");
+    if (r.passed || r.intact || !sealed_well || !names_like(&r, f->check, f->path)) {
+        print_report(&r);
+        exit(1);
+    }
+    omm_verify_report_fini(&r);
+    CHECK_OK(omm_dir_remove(dir));
+}
+
+/* A repetition that ran as the run itself did counts for nothing: the gate fails, the bundle is what
+ * its signer says. */
+static void test_repro(void) {
+    char dir[OMM_PATH_MAX];
+    omm_verify_report r;
+    kit_copy(dir, s_kit.dir);
+    repro(dir);
+    kit_reseal(dir, &s_kit.bundle, true);
+    kit_verify(&r, dir, &s_kit.bundle.public_key);
+    CHECK(r.intact);
+    CHECK(!r.passed);
+    omm_verify_report_fini(&r);
+    CHECK_OK(omm_dir_remove(dir));
+}
+
+int main(void) {
+    kit_make(&s_kit, &(kit_options){0});
+    kit_make(&s_short, &(kit_options){.drop_last = true});
+    omm_verify_report r; /* the shorter run is a good one, with its own close */
+    kit_verify(&r, s_short.dir, &s_short.bundle.public_key);
+    if (!r.intact) print_report(&r);
+    CHECK(r.intact);
+    omm_verify_report_fini(&r);
+    for (size_t i = 0; i < sizeof s_forgeries / sizeof *s_forgeries; i++)
+        try_forgery(&s_forgeries[i]);
+    test_repro();
+    kit_remove(&s_short);
+    kit_remove(&s_kit);
+    return 0;
+}

@@ -1,0 +1,341 @@
+/* From evidence to verdicts.  Every metric is judged, whatever is missing. */
+#include "omm/judge.h"
+#include "internal.h"
+#include "omm/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define JSON_BYTES_MAX (16u << 20)
+#define CLIENTS_MAX 4096u
+
+static const char *problem_of(const file_state *file) {
+    return file->err == OMM_OK ? NULL : file->why;
+}
+
+static omm_gate_source source_of(const evidence *ev, const file_state *file, const char *path) {
+    return (omm_gate_source){
+        .problem = problem_of(file),
+        .path = file->err == OMM_ERR_NOT_FOUND ? NULL : path,
+        .digest = file->digest,
+        .run_id = ev->run_file.err == OMM_OK ? ev->run.run_id : NULL,
+    };
+}
+
+/* --- communication --- */
+
+static omm_err judge_ledger(omm_verdicts *out, const omm_gate_context *context,
+                            const evidence *ev) {
+    omm_gate_source source = source_of(ev, &ev->ledger_file, "ledger.jsonl");
+    omm_gate_bytes *rows = omm_alloc(ev->ledger_count + 1, sizeof *rows);
+    if (!rows) return omm_raise(OMM_ERR_NOMEM, "no memory for the ledger");
+    for (size_t i = 0; i < ev->ledger_count; i++)
+        rows[i] = (omm_gate_bytes){ev->ledger[i].up, ev->ledger[i].down, ev->ledger[i].fp32};
+    omm_err err = omm_gate_communication(out, context, &source, rows, ev->ledger_count);
+    omm_free(rows);
+    return err;
+}
+
+static void fill_wire(omm_gate_bytes *rows, uint64_t *ledger, const omm_wire_record *wire,
+                      const evidence *ev) {
+    *ledger = 0;
+    for (size_t i = 0; i < wire->node_count; i++)
+        rows[i] = (omm_gate_bytes){wire->nodes[i].up, wire->nodes[i].down, 0};
+    for (size_t k = 0; k < ev->ledger_count; k++) {
+        *ledger += ev->ledger[k].up + ev->ledger[k].down;
+        for (size_t i = 0; i < wire->node_count; i++)
+            if (omm_digest_equal(&wire->nodes[i].node, &ev->ledger[k].node))
+                rows[i].fp32 += ev->ledger[k].fp32;
+    }
+}
+
+static omm_err judge_wire(omm_verdicts *out, const omm_gate_context *context, const evidence *ev) {
+    omm_arena arena;
+    omm_buf text;
+    omm_wire_record wire;
+    file_state file = {OMM_OK, "", {{0}}};
+    uint64_t ledger = 0;
+    omm_arena_init(&arena, BUNDLE_ARENA_BYTES_MAX);
+    omm_buf_init(&text, OMM_BUNDLE_FILE_BYTES_MAX);
+    memset(&wire, 0, sizeof wire);
+    file.err = bundle_read(&text, ev->dir, "measured/wire.json");
+    if (file.err == OMM_OK) {
+        file.digest = omm_hash(omm_buf_view(&text));
+        file.err = omm_wire_record_parse(&wire, &arena, omm_buf_view(&text));
+    }
+    if (file.err != OMM_OK) snprintf(file.why, sizeof file.why, "%s", omm_err_sentence());
+    if (file.err == OMM_OK && ev->ledger_file.err != OMM_OK)
+        file = ev->ledger_file; /* nothing to compare with */
+    omm_gate_source source = source_of(ev, &file, "measured/wire.json");
+    source.run_id = wire.run_id;
+    source.commit = wire.commit;
+    omm_gate_bytes *rows = omm_alloc(wire.node_count + 1, sizeof *rows);
+    omm_err err = rows ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "no memory for wire bytes");
+    if (rows) fill_wire(rows, &ledger, &wire, ev);
+    if (err == OMM_OK) err = omm_gate_wire(out, context, &source, rows, wire.node_count, ledger);
+    omm_free(rows);
+    omm_buf_fini(&text);
+    omm_arena_fini(&arena);
+    return err;
+}
+
+/* --- fairness --- */
+
+static uint64_t saturating_add(uint64_t a, uint64_t b) {
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+/* By index in run.nodes; a node that is not enrolled has no share (integrity reports it). */
+static void fill_shares(omm_gate_share *shares, const evidence *ev) {
+    for (size_t r = 0; r < ev->round_count; r++) {
+        const omm_round_record *round = &ev->rounds[r];
+        for (size_t i = 0; i < round->selected_count; i++) {
+            size_t node = evidence_node(ev, &round->selected[i]);
+            if (node == SIZE_MAX) continue;
+            shares[node].tokens_offered =
+                saturating_add(shares[node].tokens_offered, ev->run.tokens_max);
+        }
+        for (size_t i = 0; i < round->accepted_count; i++) {
+            size_t node = evidence_node(ev, &round->accepted[i].node);
+            if (node == SIZE_MAX) continue;
+            shares[node].tokens_accepted =
+                saturating_add(shares[node].tokens_accepted, round->accepted[i].tokens);
+        }
+    }
+}
+
+static omm_err judge_shares(omm_verdicts *out, const omm_gate_context *context,
+                            const evidence *ev) {
+    const file_state *file = ev->run_file.err != OMM_OK ? &ev->run_file : &ev->rounds_file;
+    omm_gate_source source = source_of(ev, file, "rounds.jsonl");
+    size_t nodes = ev->run.node_count;
+    omm_gate_share *shares = omm_alloc(nodes + 1, sizeof *shares);
+    if (!shares) return omm_raise(OMM_ERR_NOMEM, "no memory for shares");
+    fill_shares(shares, ev);
+    size_t count = 0; /* only nodes that were ever selected */
+    for (size_t i = 0; i < nodes; i++)
+        if (shares[i].tokens_offered) shares[count++] = shares[i];
+    omm_err err = omm_gate_shares(out, context, &source, shares, count);
+    omm_free(shares);
+    return err;
+}
+
+/* --- quality --- */
+
+typedef struct items {
+    omm_gate_item *list;
+    size_t count;
+    uint32_t client_count;
+    file_state file; /* of the rows that are judged, or why they cannot be */
+} items;
+
+static void fail_items(items *out, const char *why) {
+    out->file.err = OMM_ERR_FORMAT;
+    snprintf(out->file.why, sizeof out->file.why, "%s", why);
+    out->count = 0;
+}
+
+/* Clients are numbered by first appearance.  names: (CLIENTS_MAX), of those seen. */
+static uint32_t client_number(const char **names, uint32_t count, const char *client) {
+    for (uint32_t k = 0; k < count; k++)
+        if (strcmp(names[k], client) == 0) return k;
+    names[count] = client;
+    return count;
+}
+
+static bool same_item(const omm_eval_record *x, const omm_eval_record *y) {
+    return omm_digest_equal(&x->item, &y->item) && x->tokens == y->tokens &&
+           x->is_tool == y->is_tool && strcmp(x->client, y->client) == 0;
+}
+
+static omm_gate_item item_of(const omm_eval_record *b, const omm_eval_record *a, uint32_t client) {
+    return (omm_gate_item){.client = client,
+                           .tokens = a->tokens,
+                           .nll_before = b->nll,
+                           .nll_after = a->nll,
+                           .is_tool = a->is_tool && a->generated && b->generated,
+                           .parsed_before = b->parsed,
+                           .parsed_after = a->parsed,
+                           .named_before = b->tool_ok,
+                           .named_after = a->tool_ok,
+                           .exact_before = b->exact,
+                           .exact_after = a->exact};
+}
+
+/* Pair the rows of two files, item by item. */
+static omm_err pair_items(items *out, const evidence_rows *before, const evidence_rows *after) {
+    const char *names[CLIENTS_MAX] = {NULL};
+    memset(out, 0, sizeof *out);
+    out->file = before->file.err != OMM_OK ? before->file : after->file;
+    out->list = omm_alloc(after->count + 1, sizeof *out->list);
+    if (!out->list) return omm_raise(OMM_ERR_NOMEM, "no memory for held-out items");
+    if (out->file.err != OMM_OK) return OMM_OK;
+    if (before->count != after->count) {
+        fail_items(out, "the two evaluations have different numbers of items");
+        return OMM_OK;
+    }
+    for (size_t i = 0; i < after->count; i++) {
+        if (!same_item(&before->rows[i], &after->rows[i])) {
+            fail_items(out, "the two evaluations have different items");
+            return OMM_OK;
+        }
+        if (out->client_count == CLIENTS_MAX) {
+            fail_items(out, "more than 4095 clients");
+            return OMM_OK;
+        }
+        uint32_t client = client_number(names, out->client_count, after->rows[i].client);
+        out->list[i] = item_of(&before->rows[i], &after->rows[i], client);
+        if (client == out->client_count) out->client_count++;
+    }
+    out->count = after->count;
+    return OMM_OK;
+}
+
+static omm_err judge_quality(omm_verdicts *out, const omm_gate_context *context,
+                             const evidence *ev) {
+    items pairs;
+    OMM_TRY(pair_items(&pairs, &ev->before, &ev->after));
+    omm_gate_source source = source_of(ev, &pairs.file, "eval/after.jsonl");
+    omm_err err =
+        omm_gate_client_uplift(out, context, &source, pairs.list, pairs.count, pairs.client_count);
+    if (err == OMM_OK)
+        err = omm_gate_quality(out, context, &source, pairs.list, pairs.count, pairs.client_count);
+    omm_free(pairs.list);
+    return err;
+}
+
+static omm_err judge_control(omm_verdicts *out, const omm_gate_context *context,
+                             const evidence *ev) {
+    items pairs;
+    OMM_TRY(pair_items(&pairs, &ev->control, &ev->after));
+    omm_gate_source source = source_of(ev, &pairs.file, "eval/control.jsonl");
+    omm_err err =
+        omm_gate_control(out, context, &source, pairs.list, pairs.count, pairs.client_count);
+    omm_free(pairs.list);
+    return err;
+}
+
+/* --- integrity --- */
+
+static omm_err judge_integrity(omm_verdicts *out, const omm_gate_context *context, audit *a) {
+    const evidence *ev = &a->ev;
+    const file_state *file = ev->run_file.err != OMM_OK ? &ev->run_file : &ev->rounds_file;
+    omm_gate_source source = source_of(ev, file, "rounds.jsonl");
+    omm_gate_integrity_counts counts = {0};
+    for (size_t r = 0; r < ev->round_count; r++)
+        for (size_t i = 0; i < ev->rounds[r].accepted_count; i++) {
+            counts.accepted++;
+            counts.unsigned_accepted += !a->submissions[r][i].is_signed;
+        }
+    counts.checks = a->items;
+    counts.faults = a->failures;
+    return omm_gate_integrity(out, context, &source, &counts);
+}
+
+static void run_chain(audit *a) {
+    audit_run(a);
+    audit_offers(a);
+    audit_submissions(a);
+    audit_receipts(a);
+    audit_refusals(a);
+}
+
+/* --- both sets --- */
+
+static omm_err judge_evidence(omm_verdicts *out, const omm_gate_context *context, audit *a) {
+    OMM_TRY(judge_ledger(out, context, &a->ev));
+    OMM_TRY(judge_shares(out, context, &a->ev));
+    OMM_TRY(judge_quality(out, context, &a->ev));
+    OMM_TRY(judge_control(out, context, &a->ev));
+    return judge_integrity(out, context, a);
+}
+
+static omm_err write_all(omm_judgement *j, const omm_gate_context *evidence_context,
+                         const omm_gate_context *measured_context) {
+    const omm_verdicts *sets[] = {&j->evidence, &j->measured};
+    OMM_TRY(omm_verdicts_json(&j->gates_json, &j->evidence, evidence_context));
+    OMM_TRY(omm_verdicts_json(&j->measured_json, &j->measured, measured_context));
+    return omm_verdicts_junit(&j->junit, sets, 2);
+}
+
+static omm_err judge_audit(omm_judgement *j, audit *a, const omm_policy *policy,
+                           const char *commit) {
+    const char *run_id = a->ev.run_file.err == OMM_OK ? a->ev.run.run_id : "";
+    omm_gate_context evidence_context = {policy, run_id, NULL};
+    omm_gate_context measured_context = {policy, run_id, commit};
+    run_chain(a);
+    OMM_TRY(a->fatal);
+    OMM_TRY(judge_evidence(&j->evidence, &evidence_context, a));
+    OMM_TRY(judge_wire(&j->measured, &measured_context, &a->ev));
+    OMM_TRY(judge_repro(&j->measured, &measured_context, a));
+    OMM_TRY(write_all(j, &evidence_context, &measured_context));
+    j->passed = omm_verdicts_passed(&j->evidence) && omm_verdicts_passed(&j->measured);
+    return OMM_OK;
+}
+
+static omm_err load_policy(omm_policy *out, omm_arena *arena, const char *dir,
+                           const char *policy_path) {
+    char own[OMM_PATH_MAX];
+    if (!policy_path) {
+        OMM_TRY(omm_path_join(own, dir, "policy.yaml"));
+        policy_path = own;
+    }
+    return omm_config_load(out, omm_policy_fields, policy_path, arena);
+}
+
+static omm_err judge_dir(omm_judgement *j, const char *dir, const omm_policy *policy,
+                         const char *commit) {
+    audit a;
+    OMM_TRY(audit_open(&a, dir));
+    omm_err err = judge_audit(j, &a, policy, commit);
+    audit_close(&a);
+    return err;
+}
+
+omm_err omm_bundle_judge(omm_judgement *out, const char *dir, const char *policy_path,
+                         const char *commit) {
+    omm_policy policy;
+    omm_arena arena;
+    memset(&policy, 0, sizeof policy);
+    memset(out, 0, sizeof *out);
+    omm_verdicts_init(&out->evidence);
+    omm_verdicts_init(&out->measured);
+    omm_buf_init(&out->gates_json, JSON_BYTES_MAX);
+    omm_buf_init(&out->measured_json, JSON_BYTES_MAX);
+    omm_buf_init(&out->junit, JSON_BYTES_MAX);
+    omm_arena_init(&arena, 8u << 20);
+    omm_err err = load_policy(&policy, &arena, dir, policy_path);
+    if (err == OMM_OK) err = judge_dir(out, dir, &policy, commit);
+    omm_arena_fini(&arena);
+    if (err != OMM_OK) omm_judgement_fini(out);
+    return err;
+}
+
+void omm_judgement_fini(omm_judgement *j) {
+    omm_verdicts_fini(&j->evidence);
+    omm_verdicts_fini(&j->measured);
+    omm_buf_fini(&j->gates_json);
+    omm_buf_fini(&j->measured_json);
+    omm_buf_fini(&j->junit);
+}
+
+static omm_err verdict_text(omm_buf *out, const omm_verdict *v) {
+    char value[32] = "none";
+    const char *mark = v->passed ? "pass" : v->required ? "FAIL" : "miss";
+    const char *sign = v->direction == OMM_DIRECTION_AT_LEAST ? ">=" : "<=";
+    if (v->has_value) snprintf(value, sizeof value, "%.6g", v->value);
+    OMM_TRY(omm_buf_printf(out, "  %s  %-15s %-22s %12s %s %-10.6g %-10s n=%llu", mark, v->family,
+                           v->metric, value, sign, v->threshold, v->unit,
+                           (unsigned long long)v->samples));
+    if (!v->required) OMM_TRY(omm_buf_printf(out, " (informational)"));
+    if (v->reason[0]) OMM_TRY(omm_buf_printf(out, " - %s", v->reason));
+    return omm_buf_printf(out, "\n");
+}
+
+omm_err omm_judgement_text(omm_buf *out, const omm_judgement *j) {
+    for (size_t i = 0; i < j->evidence.count; i++)
+        OMM_TRY(verdict_text(out, &j->evidence.items[i]));
+    for (size_t i = 0; i < j->measured.count; i++)
+        OMM_TRY(verdict_text(out, &j->measured.items[i]));
+    return omm_buf_printf(out, "gates: %s\n", j->passed ? "pass" : "FAIL");
+}

@@ -1,0 +1,633 @@
+#include "testkit.h"
+#include "internal.h"
+#include "omm/envelope.h"
+#include "omm/fedavg.h"
+#include "omm/wire.h"
+#include "omm_test.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BUF_MAX (1u << 20)
+
+static const omm_segment s_segments[] = {
+    {"blk.0.attn_q.weight.lora_a", 2, 4, 0},
+    {"blk.0.attn_q.weight.lora_b", 3, 2, 8},
+};
+
+/* What one call of kit_make works on. */
+typedef struct maker {
+    kit *k;
+    const kit_options *options;
+    omm_bundle *bundle;
+    omm_arena arena;
+    omm_run_record run;
+    omm_run_node run_nodes[KIT_NODES];
+    omm_seed seed;
+    float master[KIT_VALUES];
+    float broadcast[KIT_VALUES]; /* decoded */
+    omm_encoded sent;            /* of the broadcast */
+    omm_buf sent_bytes;
+    omm_digest previous, offer_digest;
+    omm_digest residual[KIT_NODES];
+    omm_offer offer;
+    size_t offer_bytes;
+    uint32_t ledger_lines, state_lines;
+    omm_digest repro_canonical[KIT_ROUNDS * KIT_NODES];
+    omm_round_record rounds[KIT_ROUNDS];
+    double loss;
+} maker;
+
+void kit_temp_dir(char out[OMM_PATH_MAX]) {
+    const char *tmp = getenv("TMPDIR");
+    snprintf(out, OMM_PATH_MAX, "%s/omm_bundle_XXXXXX", tmp ? tmp : "/tmp");
+    CHECK(mkdtemp(out) != NULL);
+}
+
+static void key_of(omm_key *out, omm_purpose purpose, const char *name, const omm_seed *seed) {
+    omm_seed s = omm_seed_derive(seed, purpose, omm_bytes_str(name));
+    omm_key_from_seed(out, &s);
+}
+
+static void make_keys(kit *k, const omm_seed *seed) {
+    static const char *const names[KIT_NODES] = {"home-01", "home-02", "home-03"};
+    key_of(&k->coordinator, OMM_PURPOSE_COORD_KEY, "coordinator", seed);
+    key_of(&k->bundle, OMM_PURPOSE_BUNDLE_KEY, "bundle", seed);
+    key_of(&k->stranger, OMM_PURPOSE_TEST, "stranger", seed);
+    for (size_t i = 0; i < KIT_NODES; i++) {
+        key_of(&k->nodes[i], OMM_PURPOSE_NODE_KEY, names[i], seed);
+        k->ids[i] = omm_key_id(&k->nodes[i].public_key);
+    }
+    for (size_t i = 1; i < KIT_NODES; i++) /* insertion sort by id */
+        for (size_t j = i; j > 0 && omm_digest_compare(&k->ids[j - 1], &k->ids[j]) > 0; j--) {
+            omm_key key = k->nodes[j];
+            omm_digest id = k->ids[j];
+            k->nodes[j] = k->nodes[j - 1];
+            k->ids[j] = k->ids[j - 1];
+            k->nodes[j - 1] = key;
+            k->ids[j - 1] = id;
+        }
+}
+
+static void put(maker *m, const char *path, const omm_buf *bytes) {
+    CHECK_OK(omm_bundle_put(m->bundle, path, omm_buf_view(bytes)));
+}
+
+static void put_text(maker *m, const char *path, const char *text) {
+    CHECK_OK(omm_bundle_put(m->bundle, path, omm_bytes_str(text)));
+}
+
+static const char s_scenario[] = "schema_version: 1\nname: kit\nseed: 1\nrounds: 3\n";
+/* Thresholds that this made-up run passes. */
+static const char s_policy[] =
+    "communication:\n"
+    "  saving_vs_fp32: {level: informational, direction: at_least, threshold: 0.5, samples_min: "
+    "1}\n"
+    "  wire_saving_vs_fp32: {level: informational, direction: at_least, threshold: 0.4, "
+    "samples_min: 1}\n"
+    "fairness:\n"
+    "  jain_index: {level: required, direction: at_least, threshold: 0.3, samples_min: 1}\n"
+    "bootstrap: {seed: 1, resamples: 1000}\n";
+
+static void fill_run_id(maker *m) {
+    omm_hasher h;
+    omm_digest scenario = omm_hash(omm_bytes_str(s_scenario));
+    omm_hasher_init(&h);
+    omm_hasher_update(&h, omm_bytes_str("omm.run"));
+    omm_hasher_update(&h, omm_bytes_of(m->seed.b, 32));
+    omm_hasher_update(&h, omm_bytes_of(scenario.b, 32));
+    omm_digest id = omm_hasher_final(&h);
+    omm_hex(m->run.run_id, omm_bytes_of(id.b, 16));
+}
+
+static void make_run(maker *m) {
+    omm_run_record *run = &m->run;
+    fill_run_id(m);
+    run->name = "kit";
+    run->has_seed = true;
+    run->seed = 1;
+    run->simulated = true;
+    run->rounds = KIT_ROUNDS;
+    run->base.name = "base.gguf";
+    run->base.bytes = 12345;
+    run->base.digest = omm_hash(omm_bytes_str("base"));
+    run->base.tokenizer_digest = omm_hash(omm_bytes_str("tokenizer"));
+    run->base.architecture = "llama";
+    run->rank = 2;
+    run->alpha = 4.0f;
+    run->targets = 1;
+    run->layout = (omm_layout){s_segments, 2, KIT_VALUES};
+    run->recipe = omm_bytes_str("recipe");
+    run->codec_up = (omm_codec){.kind = OMM_CODEC_INT8};
+    run->codec_down = (omm_codec){.kind = OMM_CODEC_F16, .zstd_level = 3};
+    run->value_max = 1;
+    run->weight_sum_max = 1ull << 32;
+    run->norm_max = 10;
+    run->tokens_max = 1000;
+    run->loss_increase_max = 0.5;
+    run->coordinator_key = m->k->coordinator.public_key;
+    for (size_t i = 0; i < KIT_NODES; i++)
+        m->run_nodes[i] = (omm_run_node){.name = i == 0   ? "a"
+                                                 : i == 1 ? "b"
+                                                          : "c",
+                                         .id = m->k->ids[i],
+                                         .public_key = m->k->nodes[i].public_key,
+                                         .client = "client",
+                                         .data_digest = omm_hash(omm_bytes_of(&i, 1)),
+                                         .examples = 10 + i};
+    run->nodes = m->run_nodes;
+    run->node_count = KIT_NODES;
+    run->test_digest = omm_hash(omm_bytes_str("test"));
+    run->test_items = KIT_ITEMS;
+    omm_buf out;
+    omm_buf_init(&out, BUF_MAX);
+    CHECK_OK(omm_run_record_write(&out, run));
+    put(m, "run.json", &out);
+    omm_buf_fini(&out);
+}
+
+/* Small values that differ by round and node, exact in binary. */
+static float made_up(uint32_t round, size_t node, size_t i) {
+    uint32_t x = round * 7919u + (uint32_t)node * 104729u + (uint32_t)i * 1299709u;
+    return (float)((int32_t)(x % 255) - 127) * 0x1p-12f;
+}
+
+static void put_state(maker *m, uint32_t number) {
+    uint8_t raw[4 * KIT_VALUES];
+    for (size_t i = 0; i < KIT_VALUES; i++) omm_put_f32(raw + 4 * i, m->master[i]);
+    CHECK_OK(omm_bundle_put(m->bundle, omm_bundle_path_master(number).text,
+                            omm_bytes_of(raw, sizeof raw)));
+    omm_buf_clear(&m->sent_bytes);
+    CHECK_OK(
+        omm_codec_encode(&m->sent_bytes, &m->sent, &m->run.codec_down, &m->run.layout, m->master));
+    CHECK_OK(omm_codec_decode(m->broadcast, NULL, &m->run.codec_down, &m->run.layout,
+                              omm_buf_view(&m->sent_bytes)));
+    put(m, omm_bundle_path_adapter(number).text, &m->sent_bytes);
+}
+
+static omm_bytes codec_bytes(maker *m, const omm_codec *codec) {
+    uint8_t *out = omm_arena_alloc(&m->arena, OMM_CODEC_BYTES, 1);
+    CHECK(out != NULL);
+    omm_codec_put(out, codec);
+    return omm_bytes_of(out, OMM_CODEC_BYTES);
+}
+
+/* Seal `payload`, put it at `path`, give its digest and size. */
+static omm_digest put_envelope(maker *m, const char *path, omm_context context,
+                               const omm_buf *payload, const omm_key *key, size_t *size) {
+    omm_buf env;
+    omm_buf_init(&env, BUF_MAX);
+    CHECK_OK(omm_envelope_seal(&env, context, omm_buf_view(payload), key));
+    put(m, path, &env);
+    omm_digest digest = omm_hash(omm_buf_view(&env));
+    if (size) *size = env.size;
+    omm_buf_fini(&env);
+    return digest;
+}
+
+static void make_offer(maker *m, uint32_t round) {
+    uint8_t number[4];
+    omm_put_u32(number, round);
+    omm_seed nonce = omm_seed_derive(&m->seed, OMM_PURPOSE_NONCE, omm_bytes_of(number, 4));
+    omm_offer *o = &m->offer;
+    *o = (omm_offer){.round = round,
+                     .rounds = KIT_ROUNDS,
+                     .base_digest = m->run.base.digest,
+                     .tokenizer_digest = m->run.base.tokenizer_digest,
+                     .adapter = {2, 4.0f, 1, KIT_VALUES, omm_layout_digest(&m->run.layout)},
+                     .recipe = m->run.recipe,
+                     .codec_up = codec_bytes(m, &m->run.codec_up),
+                     .codec_down = codec_bytes(m, &m->run.codec_down),
+                     .value_max = 1,
+                     .weight_sum_max = m->run.weight_sum_max,
+                     .norm_max = 10,
+                     .deadline_ms = 60000,
+                     .payload_bytes_max = 4096,
+                     .tokens_max = m->run.tokens_max,
+                     .selected = m->k->ids,
+                     .selected_count = KIT_NODES,
+                     .previous = m->previous};
+    memcpy(o->run_id, m->run.run_id, sizeof o->run_id);
+    memcpy(o->nonce.b, nonce.b, 32);
+    CHECK_OK(omm_blob_describe(&o->global, &m->arena, omm_buf_view(&m->sent_bytes),
+                               &m->sent.payload_digest));
+    omm_buf payload;
+    omm_buf_init(&payload, BUF_MAX);
+    CHECK_OK(omm_offer_encode(&payload, o));
+    m->offer_digest = put_envelope(m, omm_bundle_path_offer(round).text, OMM_CONTEXT_OFFER,
+                                   &payload, &m->k->coordinator, &m->offer_bytes);
+    omm_buf_fini(&payload);
+}
+
+static omm_digest zero_vector(void) {
+    static const uint8_t zeros[4 * KIT_VALUES];
+    return omm_hash(omm_bytes_of(zeros, sizeof zeros));
+}
+
+static void describe(maker *m, omm_submission *s, uint32_t round, size_t node,
+                     const omm_buf *payload, const omm_encoded *info) {
+    static const uint8_t steps[16] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+    *s = (omm_submission){.round = round,
+                          .nonce = m->offer.nonce,
+                          .offer_digest = m->offer_digest,
+                          .base_digest = m->run.base.digest,
+                          .global_digest = m->offer.global.digest,
+                          .tokens = 500 + 100 * node,
+                          .examples = 10,
+                          .steps = 2,
+                          .loss_before = 3.0f,
+                          .loss_after = 2.0f,
+                          .codec = codec_bytes(m, &m->run.codec_up),
+                          .data_commitment = omm_hash(omm_bytes_str("data")),
+                          .residual_before = m->residual[node],
+                          .residual_after = omm_hash(omm_bytes_of(&round, sizeof round)),
+                          .step_digests = omm_bytes_of(steps, sizeof steps)};
+    memcpy(s->run_id, m->run.run_id, sizeof s->run_id);
+    CHECK_OK(
+        omm_blob_describe(&s->payload, &m->arena, omm_buf_view(payload), &info->payload_digest));
+}
+
+static void put_receipt(maker *m, const char *path, const omm_digest *node,
+                        const omm_digest *submission, omm_err reason, omm_digest *digest,
+                        size_t *size) {
+    omm_receipt r = {.round = m->offer.round,
+                     .node_id = *node,
+                     .submission_digest = *submission,
+                     .accepted = reason == OMM_OK,
+                     .reason = reason,
+                     .sentence = reason == OMM_OK ? "" : "over the bound"};
+    memcpy(r.run_id, m->run.run_id, sizeof r.run_id);
+    omm_buf payload;
+    omm_buf_init(&payload, BUF_MAX);
+    CHECK_OK(omm_receipt_encode(&payload, &r));
+    *digest = put_envelope(m, path, OMM_CONTEXT_RECEIPT, &payload, &m->k->coordinator, size);
+    omm_buf_fini(&payload);
+}
+
+static void put_ledger(maker *m, size_t node, size_t submission_bytes, uint64_t payload_bytes,
+                       size_t receipt_bytes) {
+    omm_ledger_record row = {
+        .round = m->offer.round, .node = m->k->ids[node], .fp32 = 8 * (uint64_t)KIT_VALUES};
+    omm_wire_round sizes = {omm_wire_poll_bytes(m->offer.round),
+                            m->offer_bytes,
+                            m->offer.global.size,
+                            submission_bytes,
+                            payload_bytes,
+                            receipt_bytes};
+    omm_wire_round_bytes(&row.up, &row.down, &sizes);
+    omm_buf line;
+    omm_buf_init(&line, BUF_MAX);
+    CHECK_OK(omm_ledger_record_write(&line, &row));
+    CHECK_OK(
+        omm_bundle_put_line(m->bundle, "ledger.jsonl", m->ledger_lines++, omm_buf_view(&line)));
+    omm_buf_fini(&line);
+}
+
+/* One accepted submission, from values to receipt. */
+static omm_round_accepted accept_one(maker *m, omm_fedavg *acc, size_t node) {
+    uint32_t round = m->offer.round;
+    float values[KIT_VALUES];
+    omm_buf sent;
+    omm_buf payload;
+    omm_encoded info;
+    omm_submission s;
+    size_t envelope_bytes = 0;
+    size_t receipt_bytes = 0;
+    omm_round_accepted line = {.node = m->k->ids[node]};
+    for (size_t i = 0; i < KIT_VALUES; i++) values[i] = made_up(round, node, i);
+    omm_buf_init(&sent, BUF_MAX);
+    omm_buf_init(&payload, BUF_MAX);
+    CHECK_OK(omm_codec_encode(&sent, &info, &m->run.codec_up, &m->run.layout, values));
+    CHECK_OK(omm_codec_decode(values, NULL, &m->run.codec_up, &m->run.layout, omm_buf_view(&sent)));
+    describe(m, &s, round, node, &sent, &info);
+    m->residual[node] = s.residual_after;
+    put(m, omm_bundle_path_payload(&info.sent_digest).text, &sent);
+    CHECK_OK(omm_submission_encode(&payload, &s));
+    line.submission =
+        put_envelope(m, omm_bundle_path_submission(round, &line.node).text, OMM_CONTEXT_SUBMISSION,
+                     &payload, &m->k->nodes[node], &envelope_bytes);
+    put_receipt(m, omm_bundle_path_receipt(round, &line.node).text, &line.node, &line.submission,
+                OMM_OK, &line.receipt, &receipt_bytes);
+    line.tokens = s.tokens;
+    line.payload = info.sent_digest;
+    line.canonical = info.payload_digest;
+    CHECK_OK(omm_norm_check(&line.norm, values, KIT_VALUES, m->run.norm_max));
+    CHECK_OK(omm_fedavg_add(acc, values, s.tokens, NULL));
+    put_ledger(m, node, envelope_bytes, sent.size, receipt_bytes);
+    omm_buf_fini(&payload);
+    omm_buf_fini(&sent);
+    return line;
+}
+
+/* Round 0 gets junk without signature; the last round refuses its last node with a receipt. */
+static size_t refuse_some(maker *m, omm_round_refused *list) {
+    uint32_t round = m->offer.round;
+    if (round == 0) {
+        put_text(m, omm_bundle_path_refused(0, 0, "REFUSED_FORMAT", false).text, "junk");
+        list[0] = (omm_round_refused){.submission = omm_hash(omm_bytes_str("junk")),
+                                      .reason = "REFUSED_FORMAT"};
+        return 1;
+    }
+    if (round != KIT_ROUNDS - 1) return 0;
+    size_t node = KIT_NODES - 1;
+    omm_buf bytes;
+    omm_submission s;
+    omm_encoded info = {.payload_digest = omm_hash(omm_bytes_str("x"))};
+    omm_buf_init(&bytes, BUF_MAX);
+    CHECK_OK(omm_buf_append(&bytes, "too large a norm", 16));
+    describe(m, &s, round, node, &bytes, &info);
+    put(m, omm_bundle_path_payload(&s.payload.digest).text, &bytes);
+    omm_buf_clear(&bytes);
+    CHECK_OK(omm_submission_encode(&bytes, &s));
+    list[0] = (omm_round_refused){
+        .has_node = true, .node = m->k->ids[node], .has_receipt = true, .reason = "REFUSED_NORM"};
+    list[0].submission =
+        put_envelope(m, omm_bundle_path_refused(round, 0, "REFUSED_NORM", true).text,
+                     OMM_CONTEXT_SUBMISSION, &bytes, &m->k->nodes[node], NULL);
+    put_receipt(m, omm_bundle_path_refused_receipt(round, 0).text, &list[0].node,
+                &list[0].submission, OMM_ERR_REFUSED_NORM, &list[0].receipt, NULL);
+    omm_buf_fini(&bytes);
+    return 1;
+}
+
+static void put_loss(maker *m, uint32_t state, double loss) {
+    omm_state_record s = {state, KIT_ITEMS, loss};
+    omm_buf line;
+    omm_buf_init(&line, BUF_MAX);
+    CHECK_OK(omm_state_record_write(&line, &s));
+    CHECK_OK(
+        omm_bundle_put_line(m->bundle, "eval/rounds.jsonl", m->state_lines++, omm_buf_view(&line)));
+    omm_buf_fini(&line);
+}
+
+static void finish_round(maker *m, omm_round_record *line, omm_fedavg *acc) {
+    uint32_t round = m->offer.round;
+    line->round = round;
+    line->offer = m->offer_digest;
+    line->selected = m->k->ids;
+    line->selected_count = KIT_NODES;
+    line->weight_sum = acc->weight_sum;
+    if (!line->voided) {
+        float mean[KIT_VALUES];
+        CHECK_OK(omm_fedavg_mean(mean, acc, NULL));
+        CHECK_OK(omm_server_step_plain(m->master, mean, KIT_VALUES));
+        line->published = true;
+        line->evaluated = true;
+        line->eval_items = KIT_ITEMS;
+        line->eval_loss = 3.0 - 0.25 * (double)(round + 1);
+        put_loss(m, round + 1, line->eval_loss);
+    }
+    put_state(m, round + 1);
+    uint8_t raw[4 * KIT_VALUES];
+    for (size_t i = 0; i < KIT_VALUES; i++) omm_put_f32(raw + 4 * i, m->master[i]);
+    line->master = omm_hash(omm_bytes_of(raw, sizeof raw));
+    line->broadcast = m->sent.sent_digest;
+    omm_buf text;
+    omm_buf_init(&text, BUF_MAX);
+    CHECK_OK(omm_round_record_write(&text, line));
+    CHECK_OK(omm_bundle_put_line(m->bundle, "rounds.jsonl", round, omm_buf_view(&text)));
+    m->previous = omm_hash(omm_buf_view(&text));
+    m->rounds[round] = *line;
+    omm_buf_fini(&text);
+}
+
+/* Round 0: all three.  Round 1: void, the first alone.  Round 2: two, and one refused. */
+static void make_round(maker *m, uint32_t round) {
+    bool last = round == KIT_ROUNDS - 1;
+    bool dropped = last && m->options->drop_last;
+    size_t from = dropped ? 1 : 0;
+    size_t to = round == 0 ? KIT_NODES : round == 1 ? 1 : KIT_NODES - 1;
+    omm_round_accepted *accepted = omm_arena_alloc(&m->arena, KIT_NODES, sizeof *accepted);
+    omm_round_refused *refused = omm_arena_alloc(&m->arena, KIT_NODES, sizeof *refused);
+    CHECK(accepted && refused);
+    omm_round_record line = {.accepted = accepted, .refused = refused, .voided = round == 1};
+    omm_fedavg acc;
+    omm_fedavg_range range = omm_fedavg_range_default();
+    CHECK_OK(omm_fedavg_init(&acc, &range, KIT_VALUES));
+    make_offer(m, round);
+    for (size_t n = from; n < to; n++) accepted[line.accepted_count++] = accept_one(m, &acc, n);
+    line.refused_count = refuse_some(m, refused);
+    if (round == 1) {
+        line.missing = &m->k->ids[1];
+        line.missing_count = 2;
+    } else if (dropped) {
+        line.missing = &m->k->ids[0];
+        line.missing_count = 1;
+    }
+    finish_round(m, &line, &acc);
+    omm_fedavg_fini(&acc);
+}
+
+static void put_eval(maker *m, const char *path, double nll) {
+    static const char *const clients[] = {"home-01", "home-02", "home-03"};
+    omm_buf out;
+    omm_buf_init(&out, BUF_MAX);
+    for (size_t i = 0; i < KIT_ITEMS; i++) {
+        omm_eval_record row = {.item = omm_hash(omm_bytes_of(&i, sizeof i)),
+                               .client = clients[i % 3],
+                               .skill = i % 2 ? "calculator" : "talk",
+                               .nll = nll + 0.5 * (double)i,
+                               .tokens = 10 + i,
+                               .is_tool = i % 2 == 1,
+                               .generated = true,
+                               .parsed = nll < 20,
+                               .tool_ok = nll < 20,
+                               .exact = false,
+                               .reply = i == 0 ? "caf\xc3\xa9 \"quoted\"\n" : "ok"};
+        CHECK_OK(omm_eval_record_write(&out, &row));
+    }
+    put(m, path, &out);
+    omm_buf_fini(&out);
+}
+
+static void put_wire(maker *m) {
+    omm_wire_node nodes[KIT_NODES];
+    for (size_t i = 0; i < KIT_NODES; i++)
+        nodes[i] = (omm_wire_node){m->k->ids[i], 2000 + 10 * i, 3000, i};
+    omm_wire_record wire = {.commit = KIT_COMMIT, .nodes = nodes, .node_count = KIT_NODES};
+    memcpy(wire.run_id, m->run.run_id, sizeof wire.run_id);
+    omm_buf out;
+    omm_buf_init(&out, BUF_MAX);
+    CHECK_OK(omm_wire_record_write(&out, &wire));
+    put(m, "measured/wire.json", &out);
+    omm_buf_fini(&out);
+}
+
+static void put_repro(maker *m) {
+    omm_audit_item *order = NULL;
+    size_t count = 0;
+    char hex[OMM_DIGEST_HEX_SIZE];
+    CHECK_OK(omm_audit_order(&order, &count, &m->arena, m->rounds, KIT_ROUNDS));
+    CHECK(count >= 5);
+    const omm_round_accepted *first = &m->rounds[order[0].round].accepted[order[0].index];
+    omm_digest_hex(hex, &first->canonical);
+    omm_repro_check checks[] = {
+        {order[0].round, true, first->node, "threads", "avx2", 2, 0, hex, hex},
+        {order[0].round, true, first->node, "isa", "scalar", 1, 0, hex, hex},
+        {order[0].round, true, first->node, "scalar", "scalar", 1, 2, "090a0b0c0d0e0f10",
+         "090a0b0c0d0e0f10"},
+    };
+    omm_repro_record repro = {.commit = KIT_COMMIT,
+                              .isa = "avx2",
+                              .threads = 1,
+                              .other_isa = true,
+                              .checks = checks,
+                              .check_count = 3};
+    memcpy(repro.run_id, m->run.run_id, sizeof repro.run_id);
+    omm_buf out;
+    omm_buf_init(&out, BUF_MAX);
+    CHECK_OK(omm_repro_record_write(&out, &repro));
+    put(m, "measured/repro.json", &out);
+    omm_buf_fini(&out);
+}
+
+omm_err kit_render(void *ud, omm_buf *out, const omm_run_record *run, const float *values) {
+    (void)ud;
+    OMM_TRY(omm_buf_append(out, "GGUF", 4));
+    for (size_t i = 0; i < run->layout.value_count; i++) {
+        uint8_t raw[4];
+        omm_put_f32(raw, values[i]);
+        OMM_TRY(omm_buf_append(out, raw, 4));
+    }
+    return OMM_OK;
+}
+
+static void make_end(maker *m) {
+    omm_buf out;
+    omm_buf_init(&out, BUF_MAX);
+    CHECK_OK(kit_render(NULL, &out, &m->run, m->broadcast));
+    put(m, "final.gguf", &out);
+    omm_close c = {.rounds = KIT_ROUNDS,
+                   .last_round = m->previous,
+                   .final_digest = omm_hash(omm_buf_view(&out))};
+    memcpy(c.run_id, m->run.run_id, sizeof c.run_id);
+    CHECK_OK(omm_bundle_evidence_digest(&c.eval_digest, m->k->dir));
+    omm_buf_clear(&out);
+    CHECK_OK(omm_close_encode(&out, &c));
+    put_envelope(m, "close.env", OMM_CONTEXT_CLOSE, &out, &m->k->coordinator, NULL);
+    omm_buf_fini(&out);
+}
+
+void kit_make_open(kit *k, const kit_options *options) {
+    maker m;
+    memset(&m, 0, sizeof m);
+    memset(k, 0, sizeof *k);
+    kit_temp_dir(k->dir);
+    m.k = k;
+    m.options = options;
+    m.seed = omm_seed_from_u64(1);
+    omm_arena_init(&m.arena, BUF_MAX);
+    omm_buf_init(&m.sent_bytes, BUF_MAX);
+    make_keys(k, &m.seed);
+    CHECK_OK(omm_bundle_open(&m.bundle, k->dir, false));
+    put_text(&m, "scenario.yaml", s_scenario);
+    put_text(&m, "policy.yaml", s_policy);
+    make_run(&m);
+    for (size_t i = 0; i < KIT_NODES; i++) m.residual[i] = zero_vector();
+    for (size_t i = 0; i < KIT_VALUES; i++) m.master[i] = made_up(99, 0, i);
+    put_state(&m, 0);
+    put_loss(&m, 0, 3.0);
+    for (uint32_t r = 0; r < KIT_ROUNDS; r++) make_round(&m, r);
+    put_eval(&m, "eval/before.jsonl", 30);
+    put_eval(&m, "eval/after.jsonl", 10);
+    if (!options->no_control) put_eval(&m, "eval/control.jsonl", 9.5);
+    make_end(&m);
+    put_text(&m, "virtual/timeline.jsonl", "{\"ms\":0}\n");
+    put_text(&m, "measured/machine.json", "{\"cores\":2}\n");
+    put_wire(&m);
+    put_repro(&m);
+    omm_bundle_close(m.bundle);
+    omm_buf_fini(&m.sent_bytes);
+    omm_arena_fini(&m.arena);
+}
+
+static omm_bundle_seal_options seal_options(const omm_key *key) {
+    return (omm_bundle_seal_options){
+        .key = key, .commit = KIT_COMMIT, .build = "test", .machine = "test", .wall_ms = 1000};
+}
+
+void kit_make(kit *k, const kit_options *options) {
+    omm_bundle *bundle = NULL;
+    kit_make_open(k, options);
+    omm_bundle_seal_options seal = seal_options(&k->bundle);
+    CHECK_OK(omm_bundle_open(&bundle, k->dir, false));
+    CHECK_OK(omm_bundle_seal(&k->run_digest, &k->judgement, bundle, &seal));
+    omm_bundle_close(bundle);
+}
+
+void kit_remove(kit *k) {
+    omm_judgement_fini(&k->judgement);
+    CHECK_OK(omm_dir_remove(k->dir));
+}
+
+/* --- tampering --- */
+
+typedef struct copy_job {
+    const char *from, *to;
+} copy_job;
+
+static omm_err copy_file(void *ud, const char *path) {
+    const copy_job *job = ud;
+    omm_buf bytes;
+    omm_buf_init(&bytes, BUF_MAX);
+    kit_read(&bytes, job->from, path);
+    kit_write(job->to, path, omm_buf_view(&bytes));
+    omm_buf_fini(&bytes);
+    return OMM_OK;
+}
+
+void kit_copy(char out[OMM_PATH_MAX], const char *dir) {
+    kit_temp_dir(out);
+    copy_job job = {dir, out};
+    CHECK_OK(omm_dir_walk(dir, copy_file, &job));
+}
+
+void kit_read(omm_buf *out, const char *dir, const char *path) {
+    char full[OMM_PATH_MAX];
+    CHECK_OK(omm_path_join(full, dir, path));
+    CHECK_OK(omm_file_read(out, full));
+}
+
+void kit_write(const char *dir, const char *path, omm_bytes bytes) {
+    char full[OMM_PATH_MAX];
+    char folder[OMM_PATH_MAX];
+    CHECK_OK(omm_path_join(full, dir, path));
+    CHECK_OK(omm_path_dir(folder, full));
+    CHECK_OK(omm_dir_make(folder));
+    CHECK_OK(omm_file_write_fast(full, bytes, 0644));
+}
+
+void kit_delete(const char *dir, const char *path) {
+    char full[OMM_PATH_MAX];
+    CHECK_OK(omm_path_join(full, dir, path));
+    CHECK(omm_file_exists(full));
+    CHECK_OK(omm_file_remove(full));
+}
+
+void kit_reseal(const char *dir, const omm_key *key, bool judge) {
+    omm_bundle *bundle = NULL;
+    omm_digest run_digest;
+    omm_bundle_seal_options options = seal_options(key);
+    kit_delete(dir, "manifest.json");
+    if (judge) {
+        CHECK_OK(omm_bundle_open(&bundle, dir, false));
+        CHECK_OK(omm_bundle_seal(&run_digest, NULL, bundle, &options));
+        omm_bundle_close(bundle);
+    } else {
+        CHECK_OK(bundle_list_and_sign(&run_digest, dir, &options));
+    }
+}
+
+void kit_verify(omm_verify_report *report, const char *dir, const omm_public_key *trusted) {
+    omm_verify_options options = {.trusted = trusted, .render = kit_render};
+    CHECK_OK(omm_bundle_verify(report, dir, &options));
+}
+
+bool kit_names(const omm_verify_report *report, const char *check, const char *path) {
+    for (size_t i = 0; i < report->failure_count; i++)
+        if ((!check || strcmp(report->failures[i].check, check) == 0) &&
+            strcmp(report->failures[i].path, path) == 0)
+            return true;
+    return false;
+}

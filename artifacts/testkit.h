@@ -1,0 +1,55 @@
+/* testkit.h - a small bundle made by hand in a test: 3 nodes, 3 rounds (the second void), 14 values.
+ *
+ * Every message is really signed, encoded, summed and rendered; only the training is made up.
+ */
+#ifndef ARTIFACTS_TESTKIT_H
+#define ARTIFACTS_TESTKIT_H
+
+#include "omm/file.h"
+#include "omm/verify.h"
+
+#define KIT_VALUES 14u
+#define KIT_NODES 3u
+#define KIT_ROUNDS 3u
+#define KIT_ITEMS 6u
+#define KIT_COMMIT "0123456789abcdef0123456789abcdef01234567"
+
+typedef struct kit_options {
+    bool drop_last;  /* leave the first accepted submission out of the last round */
+    bool no_control; /* no eval/control.jsonl */
+} kit_options;
+
+typedef struct kit {
+    char dir[OMM_PATH_MAX];
+    omm_key coordinator, bundle, stranger;
+    omm_key nodes[KIT_NODES]; /* ascending by id */
+    omm_digest ids[KIT_NODES];
+    omm_digest run_digest;
+    omm_judgement judgement; /* of sealing */
+} kit;
+
+/* A new temporary folder; the caller removes it with omm_dir_remove. */
+void kit_temp_dir(char out[OMM_PATH_MAX]);
+/* Write and seal a bundle in a new folder. */
+void kit_make(kit *k, const kit_options *options);
+/* The same up to close.env, unsealed. */
+void kit_make_open(kit *k, const kit_options *options);
+void kit_remove(kit *k);
+
+/* The "GGUF" of this bundle: a magic and the values. */
+omm_err kit_render(void *ud, omm_buf *out, const omm_run_record *run, const float *values);
+
+/* Copy a bundle into a new folder. */
+void kit_copy(char out[OMM_PATH_MAX], const char *dir);
+void kit_read(omm_buf *out, const char *dir, const char *path);
+void kit_write(const char *dir, const char *path, omm_bytes bytes);
+void kit_delete(const char *dir, const char *path);
+/* Seal again with `key`, judging again or with the verdict files as they are. */
+void kit_reseal(const char *dir, const omm_key *key, bool judge);
+
+/* Verify with `trusted` (may be NULL); the report is the caller's. */
+void kit_verify(omm_verify_report *report, const char *dir, const omm_public_key *trusted);
+/* A failure of `check` (NULL: any) that names `path`. */
+bool kit_names(const omm_verify_report *report, const char *check, const char *path);
+
+#endif

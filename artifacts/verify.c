@@ -1,0 +1,314 @@
+/* The table of checks, and the report. */
+#include "omm/verify.h"
+#include "omm/mem.h"
+#include "record.h"
+#include "verify_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define REPORT_ARENA_BYTES_MAX (1u << 30)
+
+/* --- the checks that are not audits --- */
+
+static void compare_file(verifier *v, const char *path, const omm_buf *want) {
+    omm_buf is;
+    omm_buf_init(&is, OMM_BUNDLE_FILE_BYTES_MAX);
+    if (audit_read(v->a, &is, path) && !omm_bytes_equal(omm_buf_view(&is), omm_buf_view(want)))
+        audit_fail(v->a, path, "is not what the evidence and the policy give");
+    omm_buf_fini(&is);
+}
+
+static void check_verdicts(verifier *v) {
+    omm_judgement *j = &v->report->judgement;
+    const char *commit = v->has_manifest ? v->m.commit : "";
+    omm_err err = omm_bundle_judge(j, v->dir, NULL, commit);
+    v->report->judged = audit_expect(v->a, err, "policy.yaml");
+    if (!v->report->judged) return;
+    compare_file(v, "gates.json", &j->gates_json);
+    compare_file(v, "measured/gates.json", &j->measured_json);
+    compare_file(v, "junit.xml", &j->junit);
+}
+
+static void compare_final(verifier *v, const float *values) {
+    omm_buf want;
+    omm_buf is;
+    omm_buf_init(&want, OMM_BUNDLE_FILE_BYTES_MAX);
+    omm_buf_init(&is, OMM_BUNDLE_FILE_BYTES_MAX);
+    omm_err err = v->options->render(v->options->render_ud, &want, &v->a->ev.run, values);
+    if (audit_expect(v->a, err, "final.gguf") && audit_read(v->a, &is, "final.gguf") &&
+        !omm_bytes_equal(omm_buf_view(&is), omm_buf_view(&want)))
+        audit_fail(v->a, "final.gguf", "is not the last broadcast as an adapter file");
+    omm_buf_fini(&is);
+    omm_buf_fini(&want);
+}
+
+/* adapters/ of the last state was checked against its master by now; its size is known. */
+static void check_adapter(verifier *v) {
+    const evidence *ev = &v->a->ev;
+    omm_bundle_path last = omm_bundle_path_master((uint32_t)ev->round_count);
+    char full[OMM_PATH_MAX];
+    uint64_t bytes = 0;
+    size_t n = ev->run.layout.value_count;
+    if (ev->run_file.err != OMM_OK || ev->rounds_file.err != OMM_OK) {
+        audit_fail(v->a, "final.gguf", "cannot be checked without run.json and rounds.jsonl");
+        return;
+    }
+    omm_err err = omm_path_join(full, v->dir, last.text);
+    if (err == OMM_OK) err = omm_file_size(&bytes, full);
+    if (err == OMM_OK && bytes != 4 * (uint64_t)n)
+        err = omm_raise(OMM_ERR_SIZE, "is not of %zu values", n);
+    if (!audit_expect(v->a, err, last.text)) return;
+    float *values = omm_alloc(n, sizeof *values);
+    if (!values) {
+        (void)audit_expect(v->a, omm_raise(OMM_ERR_NOMEM, "no memory for %zu values", n),
+                           "final.gguf");
+        return;
+    }
+    if (audit_broadcast_values(v->a, values, NULL, (uint32_t)ev->round_count))
+        compare_final(v, values);
+    omm_free(values);
+}
+
+/* --- the table --- */
+
+typedef struct check_row {
+    const char *name;
+    const char *what; /* what `items` counts */
+    void (*own)(verifier *v);
+    void (*audit)(audit *a);
+} check_row;
+
+static const check_row s_checks[] = {
+    {"files", "files", check_files, NULL},
+    {"signature", "steps", check_signature, NULL},
+    {"digests", "files", check_digests, NULL},
+    {"run", "facts", NULL, audit_run},
+    {"offers", "facts", NULL, audit_offers},
+    {"submissions", "facts", NULL, audit_submissions},
+    {"receipts", "facts", NULL, audit_receipts},
+    {"refusals", "facts", NULL, audit_refusals},
+    {"payloads", "facts", NULL, audit_payloads},
+    {"aggregation", "values", NULL, audit_aggregation},
+    {"broadcast", "facts", NULL, audit_broadcast},
+    {"ledger", "rows", NULL, audit_ledger},
+    {"eval", "rows", NULL, audit_eval},
+    {"verdicts", "files", check_verdicts, NULL},
+    {"adapter", "facts", check_adapter, NULL},
+    {"close", "facts", NULL, audit_end},
+    {"complete", "files", check_complete, NULL},
+};
+#define CHECK_COUNT (sizeof s_checks / sizeof *s_checks)
+
+/* Paths and sentences may quote a hostile bundle: no control characters reach a terminal. */
+static char *plain_copy(omm_arena *arena, const char *text) {
+    char *copy = omm_arena_strdup(arena, text);
+    for (char *p = copy; p && *p; p++)
+        if ((unsigned char)*p < 0x20 || (unsigned char)*p >= 0x7f) *p = '?';
+    return copy;
+}
+
+/* Keep a failure; beyond the limit only the count goes on. */
+static void keep_failure(void *ud, const char *path, const char *sentence) {
+    verifier *v = ud;
+    omm_verify_report *report = v->report;
+    if (report->failure_count == OMM_VERIFY_FAILURES_MAX) return;
+    char *path_copy = plain_copy(v->arena, path);
+    char *reason = plain_copy(v->arena, sentence);
+    if (!path_copy || !reason) {
+        v->a->fatal = omm_raise(OMM_ERR_NOMEM, "no memory for a failure");
+        return;
+    }
+    v->failures[report->failure_count++] = (omm_verify_failure){v->check, path_copy, reason};
+}
+
+static void run_check(verifier *v, omm_verify_check *out, const check_row *row) {
+    v->check = row->name;
+    if (!v->safe_to_read && row->own != check_files) {
+        audit_fail(v->a, "", "not done: the bundle holds what must not be opened");
+    } else if (row->own) {
+        row->own(v);
+    } else {
+        row->audit(v->a);
+    }
+    *out = (omm_verify_check){row->name, v->a->failures == 0, v->a->items, v->a->failures};
+    v->a->items = 0;
+    v->a->failures = 0;
+}
+
+static omm_err index_files(verifier *v) {
+    v->a->files = omm_arena_alloc(v->arena, v->found_count + 1, sizeof *v->a->files);
+    if (!v->a->files) return omm_raise(OMM_ERR_NOMEM, "no memory for files");
+    for (size_t i = 0; i < v->found_count; i++)
+        v->a->files[i] = (audit_file){v->found[i].path, v->found[i].bytes, false};
+    v->a->file_count = v->found_count;
+    return OMM_OK;
+}
+
+static omm_err run_checks(verifier *v) {
+    omm_verify_check *checks = omm_arena_alloc(v->arena, CHECK_COUNT, sizeof *checks);
+    if (!checks) return omm_raise(OMM_ERR_NOMEM, "no memory for checks");
+    v->report->checks = checks;
+    v->report->check_count = CHECK_COUNT;
+    v->report->intact = true;
+    for (size_t i = 0; i < CHECK_COUNT; i++) {
+        run_check(v, &checks[i], &s_checks[i]);
+        OMM_TRY(v->a->fatal);
+        if (!checks[i].passed) v->report->intact = false;
+    }
+    v->report->passed = v->report->intact && v->report->judgement.passed;
+    return OMM_OK;
+}
+
+/* The walk comes before anything is read, so that nothing but plain files is ever opened. */
+static omm_err verify_open(verifier *v, audit *a) {
+    memset(a, 0, sizeof *a);
+    v->a = a;
+    a->fail = keep_failure;
+    a->ud = v;
+    v->check = "files";
+    v->failures = omm_arena_alloc(v->arena, OMM_VERIFY_FAILURES_MAX, sizeof *v->failures);
+    if (!v->failures) return omm_raise(OMM_ERR_NOMEM, "no memory for failures");
+    v->report->failures = v->failures;
+    OMM_TRY(verifier_walk(v));
+    size_t failures = a->failures;
+    omm_err fatal = a->fatal;
+    if (v->safe_to_read) {
+        omm_err err = audit_open(a, v->dir);
+        if (err != OMM_OK) {
+            memset(a, 0, sizeof *a); /* closed already */
+            return err;
+        }
+    }
+    a->fail = keep_failure;
+    a->ud = v;
+    a->pool = v->options->pool;
+    a->failures = failures;
+    a->fatal = fatal;
+    return index_files(v);
+}
+
+omm_err omm_bundle_verify(omm_verify_report *report, const char *dir,
+                          const omm_verify_options *options) {
+    verifier v;
+    audit a;
+    OMM_ASSERT(options->render != NULL);
+    memset(report, 0, sizeof *report);
+    omm_arena_init(&report->arena, REPORT_ARENA_BYTES_MAX);
+    memset(&v, 0, sizeof v);
+    v.dir = dir;
+    v.options = options;
+    v.report = report;
+    v.arena = &report->arena;
+    omm_buf_init(&v.manifest_text, OMM_BUNDLE_FILE_BYTES_MAX);
+    omm_err err = verify_open(&v, &a);
+    if (err == OMM_OK) err = run_checks(&v);
+    if (err == OMM_OK && a.ev.run_file.err == OMM_OK)
+        memcpy(report->run_id, a.ev.run.run_id, sizeof report->run_id);
+    if (a.ev.dir) audit_close(&a);
+    omm_buf_fini(&v.manifest_text);
+    omm_free(v.found);
+    if (err != OMM_OK) omm_verify_report_fini(report);
+    return err;
+}
+
+void omm_verify_report_fini(omm_verify_report *report) {
+    if (report->judged) omm_judgement_fini(&report->judgement);
+    omm_arena_fini(&report->arena);
+    memset(report, 0, sizeof *report);
+}
+
+/* --- the report --- */
+
+static const char *what_of(const char *name) {
+    for (size_t i = 0; i < CHECK_COUNT; i++)
+        if (strcmp(s_checks[i].name, name) == 0) return s_checks[i].what;
+    return "";
+}
+
+static omm_err text_failures(omm_buf *out, const omm_verify_report *r, const char *check) {
+    for (size_t i = 0; i < r->failure_count; i++)
+        if (strcmp(r->failures[i].check, check) == 0)
+            OMM_TRY(omm_buf_printf(out, "        %s: %s\n", r->failures[i].path,
+                                   r->failures[i].reason));
+    return OMM_OK;
+}
+
+static omm_err text_signer(omm_buf *out, const omm_verify_report *r) {
+    char hex[OMM_DIGEST_HEX_SIZE];
+    omm_digest_hex(hex, &r->run_digest);
+    OMM_TRY(omm_buf_printf(out, "run         %s\nrun digest  %s\nsigner      %s (%s)\n\n",
+                           r->run_id[0] ? r->run_id : "unknown", hex,
+                           r->signer[0] ? r->signer : "unknown",
+                           r->pinned ? "trusted" : "signer not pinned"));
+    return OMM_OK;
+}
+
+omm_err omm_verify_report_text(omm_buf *out, const omm_verify_report *r) {
+    OMM_TRY(text_signer(out, r));
+    for (size_t i = 0; i < r->check_count; i++) {
+        const omm_verify_check *c = &r->checks[i];
+        OMM_TRY(omm_buf_printf(out, "  %s  %-12s %zu %s", c->passed ? "pass" : "FAIL", c->name,
+                               c->items, what_of(c->name)));
+        if (c->failures) OMM_TRY(omm_buf_printf(out, ", %zu failures", c->failures));
+        OMM_TRY(omm_buf_printf(out, "\n"));
+        OMM_TRY(text_failures(out, r, c->name));
+    }
+    OMM_TRY(omm_buf_printf(out, "\n"));
+    if (r->judged) OMM_TRY(omm_judgement_text(out, &r->judgement));
+    return omm_buf_printf(out, "verify: %s%s\n", r->passed ? "pass" : "FAIL",
+                          r->intact && !r->passed ? " (the evidence is intact, a gate failed)"
+                                                  : "");
+}
+
+static void json_lists(record_out *o, const omm_verify_report *r) {
+    json_t *checks = json_array();
+    json_t *failures = json_array();
+    for (size_t i = 0; checks && i < r->check_count; i++) {
+        record_out c = record_begin();
+        record_put_str(&c, "name", r->checks[i].name);
+        record_put_bool(&c, "passed", r->checks[i].passed);
+        record_put_u64(&c, "items", r->checks[i].items);
+        record_put_u64(&c, "failures", r->checks[i].failures);
+        record_append_record(o, checks, &c);
+    }
+    for (size_t i = 0; failures && i < r->failure_count; i++) {
+        record_out f = record_begin();
+        record_put_str(&f, "check", r->failures[i].check);
+        record_put_str(&f, "path", r->failures[i].path);
+        record_put_str(&f, "reason", r->failures[i].reason);
+        record_append_record(o, failures, &f);
+    }
+    record_put(o, "checks", checks);
+    record_put(o, "failures", failures);
+}
+
+static void json_gates(record_out *o, const char *key, const omm_verify_report *r,
+                       const omm_buf *text) {
+    json_t *value = NULL;
+    if (!r->judged) {
+        record_put(o, key, json_null());
+        return;
+    }
+    omm_err err = omm_json_parse(&value, omm_buf_view(text), key);
+    if (err == OMM_OK)
+        record_put(o, key, value);
+    else if (o->err == OMM_OK)
+        o->err = err;
+}
+
+omm_err omm_verify_report_json(omm_buf *out, const omm_verify_report *r) {
+    record_out o = record_begin();
+    record_put_u64(&o, "schema_version", OMM_BUNDLE_SCHEMA_VERSION);
+    record_put_str(&o, "kind", "omm-verify");
+    record_put_bool(&o, "passed", r->passed);
+    record_put_bool(&o, "intact", r->intact);
+    record_put_bool(&o, "pinned", r->pinned);
+    record_put_str(&o, "signer", r->signer);
+    record_put_str(&o, "run_id", r->run_id);
+    record_put_digest(&o, "run_digest", &r->run_digest);
+    json_lists(&o, r);
+    json_gates(&o, "gates", r, &r->judgement.gates_json);
+    json_gates(&o, "measured_gates", r, &r->judgement.measured_json);
+    return record_finish(out, &o);
+}

@@ -1,0 +1,213 @@
+/* The bundle as files: what lies there, what the manifest says, and who signed the manifest. */
+#include "verify_internal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DEPTH_MAX 4u /* the table has two levels */
+
+static omm_err add_found(verifier *v, const char *path, uint64_t bytes) {
+    if (v->found_count == v->found_capacity) {
+        size_t capacity = v->found_capacity ? 2 * v->found_capacity : 64;
+        if (capacity > 2 * (size_t)FOUND_FILES_MAX)
+            return omm_raise(OMM_ERR_TOO_BIG, "more than %u files", FOUND_FILES_MAX);
+        found_file *found = omm_grow(v->found, v->found_capacity, capacity, sizeof *found);
+        if (!found) return omm_raise(OMM_ERR_NOMEM, "no memory for %zu files", capacity);
+        v->found = found;
+        v->found_capacity = capacity;
+    }
+    char *copy = omm_arena_strdup(v->arena, path);
+    if (!copy) return omm_raise(OMM_ERR_NOMEM, "no memory for a path");
+    v->found[v->found_count++] = (found_file){copy, bytes};
+    return OMM_OK;
+}
+
+static omm_err walk(verifier *v, int folder, const char *prefix, unsigned depth);
+
+/* One entry; symbolic links and special files are reported and never opened. */
+static omm_err visit(verifier *v, int folder, const char *prefix, const char *name,
+                     unsigned depth) {
+    char path[OMM_PATH_MAX];
+    struct stat st;
+    int size = snprintf(path, sizeof path, "%s%s%s", prefix, prefix[0] ? "/" : "", name);
+    if (size < 0 || (size_t)size >= sizeof path)
+        return omm_raise(OMM_ERR_TOO_BIG, "a path is too long");
+    if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return omm_raise(OMM_ERR_IO, "stat %s: %s", path, strerror(errno));
+    if (S_ISREG(st.st_mode)) return add_found(v, path, (uint64_t)st.st_size);
+    if (S_ISDIR(st.st_mode) && depth < DEPTH_MAX) {
+        int fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0) return omm_raise(OMM_ERR_IO, "open %s: %s", path, strerror(errno));
+        return walk(v, fd, path, depth + 1);
+    }
+    v->safe_to_read = false;
+    audit_fail(v->a, path, "%s",
+               S_ISLNK(st.st_mode)   ? "is a symbolic link"
+               : S_ISDIR(st.st_mode) ? "is a folder where none belongs"
+                                     : "is no plain file");
+    return OMM_OK;
+}
+
+/* Takes over `folder`. */
+static omm_err walk(verifier *v, int folder, const char *prefix, unsigned depth) {
+    DIR *dir = fdopendir(folder);
+    if (!dir) {
+        omm_err err = omm_raise(OMM_ERR_IO, "open %s: %s", prefix, strerror(errno));
+        close(folder);
+        return err;
+    }
+    omm_err err = OMM_OK;
+    for (struct dirent *entry; err == OMM_OK && (entry = readdir(dir)) != NULL;) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+        err = visit(v, folder, prefix, entry->d_name, depth);
+    }
+    closedir(dir);
+    return err;
+}
+
+static int compare_found(const void *a, const void *b) {
+    return strcmp(((const found_file *)a)->path, ((const found_file *)b)->path);
+}
+
+omm_err verifier_walk(verifier *v) {
+    int fd = open(v->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return omm_raise(errno == ENOENT || errno == ENOTDIR ? OMM_ERR_NOT_FOUND : OMM_ERR_IO,
+                         "%s: %s", v->dir, strerror(errno));
+    v->safe_to_read = true;
+    OMM_TRY(walk(v, fd, "", 0));
+    if (v->found_count) qsort(v->found, v->found_count, sizeof *v->found, compare_found);
+    return OMM_OK;
+}
+
+/* Both lists are ascending: one pass finds what is extra and what is missing. */
+static void merge_lists(verifier *v) {
+    size_t i = 0;
+    size_t k = 0;
+    while (i < v->found_count || k < v->m.file_count) {
+        const char *found = i < v->found_count ? v->found[i].path : NULL;
+        const char *listed = k < v->m.file_count ? v->m.files[k].path : NULL;
+        int order = !found ? 1 : !listed ? -1 : strcmp(found, listed);
+        v->a->items++;
+        if (order < 0 && omm_bundle_classify(NULL, found) != OMM_BUNDLE_MANIFEST)
+            audit_fail(v->a, found, "is not in the manifest");
+        if (order > 0) audit_fail(v->a, listed, "is in the manifest, and missing");
+        if (order == 0 && v->found[i].bytes != v->m.files[k].bytes)
+            audit_fail(v->a, found, "has %llu bytes, and the manifest says %llu",
+                       (unsigned long long)v->found[i].bytes,
+                       (unsigned long long)v->m.files[k].bytes);
+        i += order <= 0;
+        k += order >= 0;
+    }
+}
+
+static void load_manifest(verifier *v) {
+    omm_err err = bundle_read(&v->manifest_text, v->dir, "manifest.json");
+    if (err == OMM_OK) err = manifest_parse(&v->m, v->arena, omm_buf_view(&v->manifest_text));
+    v->has_manifest = audit_expect(v->a, err, "manifest.json");
+}
+
+void check_files(verifier *v) {
+    for (size_t i = 0; i < v->found_count; i++) {
+        uint64_t bytes_max = 0;
+        const found_file *f = &v->found[i];
+        if (omm_bundle_classify(&bytes_max, f->path) == OMM_BUNDLE_UNKNOWN)
+            audit_fail(v->a, f->path, "does not belong into a bundle");
+        else if (f->bytes > bytes_max)
+            audit_fail(v->a, f->path, "has %llu bytes, at most %llu may be",
+                       (unsigned long long)f->bytes, (unsigned long long)bytes_max);
+    }
+    if (!v->safe_to_read) return;
+    load_manifest(v);
+    if (v->has_manifest) merge_lists(v);
+}
+
+/* minisign leaves the first line unsigned; ours has one spelling, so that no byte is free. */
+static omm_err check_sig_spelling(const omm_public_key *key, omm_bytes sig) {
+    char line[128];
+    char hex[17];
+    omm_digest id = omm_key_id(key);
+    omm_hex(hex, omm_bytes_of(id.b, 8));
+    int size = snprintf(line, sizeof line, "untrusted comment: signature by key %s\n", hex);
+    bool same = sig.size > (size_t)size && memcmp(sig.data, line, (size_t)size) == 0 &&
+                sig.data[sig.size - 1] == '\n' && memchr(sig.data, '\r', sig.size) == NULL;
+    return same ? OMM_OK : omm_raise(OMM_ERR_FORMAT, "is not spelled as a seal writes it");
+}
+
+static bool check_seal(verifier *v, const omm_public_key *key, omm_bytes sig) {
+    if (!audit_expect(v->a, check_sig_spelling(key, sig), "manifest.json.minisig")) return false;
+    omm_err err = omm_minisign_verify(key, sig, omm_buf_view(&v->manifest_text));
+    if (err == OMM_ERR_SIGNATURE) /* either of the two was changed */
+        audit_fail(v->a, "manifest.json", "is not what manifest.json.minisig signs");
+    return audit_expect(v->a, err, "manifest.json.minisig");
+}
+
+void check_signature(verifier *v) {
+    omm_buf sig;
+    omm_public_key key;
+    if (!v->has_manifest) {
+        audit_fail(v->a, "manifest.json", "is not readable, so its signature means nothing");
+        return;
+    }
+    snprintf(v->report->signer, sizeof v->report->signer, "%s", v->m.bundle_key);
+    omm_buf_init(&sig, 4096);
+    if (audit_expect(v->a, omm_minisign_public_parse(&key, v->m.bundle_key), "manifest.json") &&
+        audit_expect(v->a, bundle_read(&sig, v->dir, "manifest.json.minisig"),
+                     "manifest.json.minisig") &&
+        check_seal(v, &key, omm_buf_view(&sig)) && v->options->trusted) {
+        v->report->pinned = omm_public_key_equal(&key, v->options->trusted);
+        if (!v->report->pinned)
+            audit_fail(v->a, "manifest.json.minisig", "is not signed by the trusted key");
+    }
+    omm_buf_fini(&sig);
+}
+
+static void check_digest(verifier *v, manifest_file *f) {
+    char full[OMM_PATH_MAX];
+    omm_digest is;
+    omm_err err = omm_path_join(full, v->dir, f->path);
+    if (err == OMM_OK) err = omm_sha256_file(&is, full);
+    if (!audit_expect(v->a, err, f->path)) return;
+    if (!omm_digest_equal(&is, &f->sha256))
+        audit_fail(v->a, f->path, "is not the file that was sealed: another SHA-256");
+    f->sha256 = is; /* the run digest is of what is there */
+}
+
+static void check_identity(verifier *v) {
+    char path[OMM_PATH_MAX];
+    omm_digest scenario;
+    const evidence *ev = &v->a->ev;
+    if (ev->run_file.err == OMM_OK && strcmp(ev->run.run_id, v->m.run_id) != 0)
+        audit_fail(v->a, "manifest.json", "run_id is not that of run.json");
+    if (omm_path_join(path, v->dir, "scenario.yaml") == OMM_OK &&
+        omm_hash_file(&scenario, path) == OMM_OK &&
+        !omm_digest_equal(&scenario, &v->m.scenario_digest))
+        audit_fail(v->a, "manifest.json", "scenario_digest is not that of scenario.yaml");
+}
+
+void check_digests(verifier *v) {
+    if (!v->has_manifest) {
+        audit_fail(v->a, "manifest.json", "is not readable, so no digest is known");
+        return;
+    }
+    for (size_t i = 0; i < v->m.file_count; i++) check_digest(v, &v->m.files[i]);
+    v->report->run_digest = manifest_run_digest(v->m.files, v->m.file_count);
+    if (!omm_digest_equal(&v->report->run_digest, &v->m.run_digest))
+        audit_fail(v->a, "manifest.json", "run_digest is not that of the files");
+    check_identity(v);
+}
+
+void check_complete(verifier *v) {
+    for (size_t i = 0; i < v->a->file_count; i++) {
+        const audit_file *f = &v->a->files[i];
+        if (omm_bundle_classify(NULL, f->path) != OMM_BUNDLE_DETERMINISTIC) continue;
+        v->a->items++;
+        if (!f->named) audit_fail(v->a, f->path, "no record names it");
+    }
+}

@@ -1,0 +1,42 @@
+/* verify_internal.h - what verify.c and verify_files.c share. */
+#ifndef ARTIFACTS_VERIFY_INTERNAL_H
+#define ARTIFACTS_VERIFY_INTERNAL_H
+
+#include "internal.h"
+#include "omm/verify.h"
+
+#define FOUND_FILES_MAX OMM_BUNDLE_FILES_MAX
+
+/* One file as it lies in the folder. */
+typedef struct found_file {
+    const char *path;
+    uint64_t bytes;
+} found_file;
+
+typedef struct verifier {
+    const char *dir;
+    const omm_verify_options *options;
+    omm_verify_report *report;
+    omm_verify_failure *failures; /* report's list, growing */
+    size_t failure_capacity;
+    const char *check; /* name of the running check */
+    audit *a;          /* counts items and failures of the running check */
+    omm_arena *arena;  /* the report's */
+    found_file *found; /* ascending by path */
+    size_t found_count, found_capacity;
+    bool safe_to_read; /* every entry is a plain file or a folder */
+    bool has_manifest;
+    manifest m;
+    omm_buf manifest_text;
+} verifier;
+
+/* verify_files.c */
+void check_files(verifier *v);
+void check_signature(verifier *v);
+void check_digests(verifier *v);
+/* Every file of the chain has been named by a record. */
+void check_complete(verifier *v);
+/* Walk the folder.  Errors: NOT_FOUND, IO, NOMEM. */
+OMM_CHECKED omm_err verifier_walk(verifier *v);
+
+#endif

@@ -1,0 +1,285 @@
+/* A good bundle passes; with one bit flipped in any file it fails and names the file; and so does
+ * a bundle that holds more, less or something else than its manifest says. */
+#include "omm/json.h"
+#include "omm/mem.h"
+#include "omm/verify.h"
+#include "omm_test.h"
+#include "testkit.h"
+
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BUF_MAX (1u << 20)
+
+static void print_report(const omm_verify_report *r) {
+    omm_buf text;
+    omm_buf_init(&text, BUF_MAX);
+    CHECK_OK(omm_verify_report_text(&text, r));
+    fprintf(stderr, "%.*s\n", (int)text.size, (const char *)text.data);
+    omm_buf_fini(&text);
+}
+
+static void test_good(const kit *k) {
+    omm_verify_report r;
+    kit_verify(&r, k->dir, &k->bundle.public_key);
+    if (!r.passed) print_report(&r);
+    CHECK(r.passed);
+    CHECK(r.intact);
+    CHECK(r.pinned);
+    CHECK(omm_digest_equal(&r.run_digest, &k->run_digest));
+    omm_verify_report_fini(&r);
+    kit_verify(&r, k->dir, NULL);
+    CHECK(r.passed);
+    CHECK(!r.pinned);
+    omm_buf text;
+    omm_buf_init(&text, BUF_MAX);
+    CHECK_OK(omm_verify_report_text(&text, &r));
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    CHECK(strstr((const char *)text.data, "signer not pinned") != NULL);
+    CHECK(strstr((const char *)text.data, "verify: pass") != NULL);
+    fprintf(stderr, "%s", (const char *)text.data);
+    omm_buf_clear(&text);
+    CHECK_OK(omm_verify_report_json(&text, &r));
+    json_t *json = NULL;
+    bool passed = false;
+    CHECK_OK(omm_json_parse(&json, omm_buf_view(&text), "report"));
+    CHECK_OK(omm_json_get_bool(&passed, json, "passed"));
+    CHECK(passed);
+    json_decref(json);
+    omm_buf_fini(&text);
+    omm_verify_report_fini(&r);
+}
+
+/* --- one bit --- */
+
+typedef struct flip_job {
+    const kit *k;
+    const char *dir;
+    size_t files, flips, per_file;
+} flip_job;
+
+static void flip(const flip_job *job, const char *path, omm_buf *bytes, size_t at, unsigned bit) {
+    omm_verify_report r;
+    bytes->data[at] = (uint8_t)(bytes->data[at] ^ (1u << bit));
+    kit_write(job->dir, path, omm_buf_view(bytes));
+    kit_verify(&r, job->dir, &job->k->bundle.public_key);
+    if (r.passed || r.intact || !kit_names(&r, NULL, path)) {
+        fprintf(stderr, "byte %zu bit %u of %s was flipped\n", at, bit, path);
+        print_report(&r);
+        exit(1);
+    }
+    omm_verify_report_fini(&r);
+    bytes->data[at] = (uint8_t)(bytes->data[at] ^ (1u << bit));
+}
+
+static omm_err flip_file(void *ud, const char *path) {
+    flip_job *job = ud;
+    omm_buf bytes;
+    omm_buf_init(&bytes, BUF_MAX);
+    kit_read(&bytes, job->k->dir, path);
+    CHECK(bytes.size > 0);
+    size_t count = bytes.size < job->per_file ? bytes.size : job->per_file;
+    for (size_t i = 0; i < count; i++) {
+        size_t at = count == 1 ? 0 : i * (bytes.size - 1) / (count - 1); /* first and last too */
+        flip(job, path, &bytes, at, (unsigned)((at + i + job->files) % 8));
+        job->flips++;
+    }
+    kit_write(job->dir, path, omm_buf_view(&bytes));
+    omm_buf_fini(&bytes);
+    job->files++;
+    return OMM_OK;
+}
+
+static void test_flips(const kit *k, size_t per_file) {
+    char dir[OMM_PATH_MAX];
+    kit_copy(dir, k->dir);
+    flip_job job = {k, dir, 0, 0, per_file};
+    CHECK_OK(omm_dir_walk(k->dir, flip_file, &job));
+    fprintf(stderr, "%zu files, %zu flips\n", job.files, job.flips);
+    CHECK(job.files > 40);
+    omm_verify_report r; /* everything is back where it was */
+    kit_verify(&r, dir, NULL);
+    CHECK(r.passed);
+    omm_verify_report_fini(&r);
+    CHECK_OK(omm_dir_remove(dir));
+}
+
+/* --- files --- */
+
+/* Each file removed in turn. */
+static omm_err remove_file(void *ud, const char *path) {
+    const kit *k = ud;
+    char dir[OMM_PATH_MAX];
+    omm_verify_report r;
+    kit_copy(dir, k->dir);
+    kit_delete(dir, path);
+    kit_verify(&r, dir, NULL);
+    CHECK(!r.passed);
+    CHECK(kit_names(&r, NULL, path));
+    omm_verify_report_fini(&r);
+    CHECK_OK(omm_dir_remove(dir));
+    return OMM_OK;
+}
+
+/* Verify a copy to which `change` was done; it must fail in "files" at `path`. */
+static void expect_files(const kit *k, void (*change)(const char *dir), const char *path) {
+    char dir[OMM_PATH_MAX];
+    omm_verify_report r;
+    kit_copy(dir, k->dir);
+    change(dir);
+    kit_verify(&r, dir, NULL);
+    if (r.passed || !kit_names(&r, "files", path)) {
+        print_report(&r);
+        CHECK(false);
+    }
+    omm_verify_report_fini(&r);
+    CHECK_OK(omm_dir_remove(dir));
+}
+
+static void add_unknown(const char *dir) {
+    kit_write(dir, "notes.txt", omm_bytes_str("x"));
+}
+static void add_known(const char *dir) {
+    kit_write(dir, "measured/more.json", omm_bytes_str("{}\n"));
+}
+static void add_hidden(const char *dir) {
+    kit_write(dir, "measured/.more", omm_bytes_str("{}\n"));
+}
+static void add_deep(const char *dir) {
+    kit_write(dir, "measured/a/b.json", omm_bytes_str("{}\n"));
+}
+
+static void link_path(const char *dir, const char *path, const char *to, bool hard) {
+    char full[OMM_PATH_MAX];
+    CHECK_OK(omm_path_join(full, dir, path));
+    (void)unlink(full);
+    CHECK((hard ? mkfifo(full, 0600) : symlink(to, full)) == 0);
+}
+static void link_file(const char *dir) {
+    link_path(dir, "final.gguf", "/dev/zero", false);
+}
+static void link_manifest(const char *dir) {
+    link_path(dir, "manifest.json", "/dev/zero", false);
+}
+static void link_folder(const char *dir) {
+    char full[OMM_PATH_MAX];
+    CHECK_OK(omm_path_join(full, dir, "virtual"));
+    CHECK_OK(omm_dir_remove(full));
+    link_path(dir, "virtual", "/proc", false);
+}
+static void make_pipe(const char *dir) {
+    link_path(dir, "rounds.jsonl", NULL, true);
+}
+
+static void oversize(const char *dir) {
+    char full[OMM_PATH_MAX];
+    CHECK_OK(omm_path_join(full, dir, "close.env"));
+    CHECK(truncate(full, 300 << 10) == 0);
+}
+static void oversize_manifest(const char *dir) {
+    char full[OMM_PATH_MAX];
+    CHECK_OK(omm_path_join(full, dir, "manifest.json"));
+    CHECK(truncate(full, 100 << 20) == 0);
+}
+
+/* --- manifests that lie --- */
+
+static void edit_manifest(const char *dir, const char *from, const char *to) {
+    omm_buf text;
+    omm_buf out;
+    omm_buf_init(&text, BUF_MAX);
+    omm_buf_init(&out, BUF_MAX);
+    kit_read(&text, dir, "manifest.json");
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    char *at = strstr((char *)text.data, from);
+    CHECK(at != NULL);
+    CHECK_OK(omm_buf_append(&out, text.data, (size_t)(at - (char *)text.data)));
+    CHECK_OK(omm_buf_append(&out, to, strlen(to)));
+    CHECK_OK(omm_buf_append(&out, at + strlen(from), strlen(at + strlen(from))));
+    kit_write(dir, "manifest.json", omm_buf_view(&out));
+    omm_buf_fini(&out);
+    omm_buf_fini(&text);
+}
+static void escape_up(const char *dir) {
+    edit_manifest(dir, "\"adapters/r000.bin\"", "\"../adapters/r000.bin\"");
+}
+static void escape_root(const char *dir) {
+    edit_manifest(dir, "\"adapters/r000.bin\"", "\"/etc/passwd\"");
+}
+static void duplicate(const char *dir) {
+    edit_manifest(dir, "\"adapters/r001.bin\"", "\"adapters/r000.bin\"");
+}
+static void wrong_class(const char *dir) {
+    edit_manifest(dir, "\"class\": \"V\"", "\"class\": \"D\"");
+}
+static void huge_size(const char *dir) {
+    edit_manifest(dir, "\"bytes\": ", "\"bytes\": 9000000000000");
+}
+static void list_manifest(const char *dir) {
+    edit_manifest(dir, "\"measured/gates.json\"", "\"manifest.json\"");
+}
+
+static void test_files(const kit *k) {
+    expect_files(k, add_unknown, "notes.txt");
+    expect_files(k, add_known, "measured/more.json");
+    expect_files(k, add_hidden, "measured/.more");
+    expect_files(k, add_deep, "measured/a/b.json");
+    expect_files(k, link_file, "final.gguf");
+    expect_files(k, link_manifest, "manifest.json");
+    expect_files(k, link_folder, "virtual");
+    expect_files(k, make_pipe, "rounds.jsonl");
+    expect_files(k, oversize, "close.env");
+    expect_files(k, oversize_manifest, "manifest.json");
+    expect_files(k, escape_up, "manifest.json");
+    expect_files(k, escape_root, "manifest.json");
+    expect_files(k, duplicate, "manifest.json");
+    expect_files(k, wrong_class, "manifest.json");
+    expect_files(k, huge_size, "manifest.json");
+    expect_files(k, list_manifest, "manifest.json");
+}
+
+static void test_no_folder(void) {
+    omm_verify_report r;
+    omm_verify_options options = {.render = kit_render};
+    CHECK_ERR(omm_bundle_verify(&r, "/nonexistent/bundle", &options), OMM_ERR_NOT_FOUND);
+    char dir[OMM_PATH_MAX];
+    kit_temp_dir(dir); /* empty: every check fails, none crashes */
+    kit_verify(&r, dir, NULL);
+    CHECK(!r.passed);
+    for (size_t i = 0; i < r.check_count; i++)
+        if (strcmp(r.checks[i].name, "complete") != 0) CHECK(!r.checks[i].passed);
+    omm_verify_report_fini(&r);
+    CHECK_OK(omm_dir_remove(dir));
+}
+
+/* Whatever allocation fails: an error or a report, and nothing leaks. */
+static void test_no_memory(const kit *k, size_t step) {
+    omm_verify_options options = {.render = kit_render};
+    size_t live = omm_mem_live();
+    for (size_t nth = 1;; nth += step) {
+        omm_verify_report r;
+        omm_mem_fail_nth(nth);
+        omm_err err = omm_bundle_verify(&r, k->dir, &options);
+        omm_mem_fail_nth(0);
+        bool passed = err == OMM_OK && r.passed;
+        if (err == OMM_OK) omm_verify_report_fini(&r);
+        CHECK_EQ(omm_mem_live(), live);
+        if (passed) break;
+        CHECK(nth < 1000000);
+    }
+}
+
+int main(int argc, char **argv) {
+    kit k;
+    size_t per_file = argc > 1 ? strtoul(argv[1], NULL, 10) : 4;
+    kit_make(&k, &(kit_options){0});
+    test_good(&k);
+    test_files(&k);
+    CHECK_OK(omm_dir_walk(k.dir, remove_file, &k));
+    test_no_folder();
+    test_no_memory(&k, 17);
+    test_flips(&k, per_file);
+    kit_remove(&k);
+    return 0;
+}
