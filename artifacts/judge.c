@@ -2,6 +2,7 @@
 #include "omm/judge.h"
 #include "internal.h"
 #include "omm/mem.h"
+#include "record.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -137,7 +138,7 @@ static void fail_items(items *out, const char *why) {
 
 /* Clients are numbered by first appearance.  names: (CLIENTS_MAX), of those seen. */
 static uint32_t client_number(const char **names, uint32_t count, const char *client) {
-    for (uint32_t k = 0; k < count; k++)
+    for (uint32_t k = 0; k < count && names[k]; k++)
         if (strcmp(names[k], client) == 0) return k;
     names[count] = client;
     return count;
@@ -292,6 +293,18 @@ static omm_err judge_dir(omm_judgement *j, const char *dir, const omm_policy *po
     return err;
 }
 
+/* The commit in manifest.json. */
+static omm_err sealed_commit(const char **commit, omm_arena *arena, const char *dir) {
+    omm_buf text;
+    manifest m;
+    omm_buf_init(&text, OMM_BUNDLE_FILE_BYTES_MAX);
+    omm_err err = bundle_read(&text, dir, "manifest.json");
+    if (err == OMM_OK) err = manifest_parse(&m, arena, omm_buf_view(&text));
+    if (err == OMM_OK) *commit = m.commit;
+    omm_buf_fini(&text);
+    return err;
+}
+
 omm_err omm_bundle_judge(omm_judgement *out, const char *dir, const char *policy_path,
                          const char *commit) {
     omm_policy policy;
@@ -303,8 +316,9 @@ omm_err omm_bundle_judge(omm_judgement *out, const char *dir, const char *policy
     omm_buf_init(&out->gates_json, JSON_BYTES_MAX);
     omm_buf_init(&out->measured_json, JSON_BYTES_MAX);
     omm_buf_init(&out->junit, JSON_BYTES_MAX);
-    omm_arena_init(&arena, 8u << 20);
+    omm_arena_init(&arena, BUNDLE_ARENA_BYTES_MAX);
     omm_err err = load_policy(&policy, &arena, dir, policy_path);
+    if (err == OMM_OK && !commit) err = sealed_commit(&commit, &arena, dir);
     if (err == OMM_OK) err = judge_dir(out, dir, &policy, commit);
     omm_arena_fini(&arena);
     if (err != OMM_OK) omm_judgement_fini(out);
@@ -338,4 +352,23 @@ omm_err omm_judgement_text(omm_buf *out, const omm_judgement *j) {
     for (size_t i = 0; i < j->measured.count; i++)
         OMM_TRY(verdict_text(out, &j->measured.items[i]));
     return omm_buf_printf(out, "gates: %s\n", j->passed ? "pass" : "FAIL");
+}
+
+static void put_verdicts(record_out *r, const char *key, const omm_buf *text) {
+    json_t *value = NULL;
+    omm_err err = omm_json_parse(&value, omm_buf_view(text), key);
+    if (err == OMM_OK)
+        record_put(r, key, value);
+    else if (r->err == OMM_OK)
+        r->err = err;
+}
+
+omm_err omm_judgement_json(omm_buf *out, const omm_judgement *j) {
+    record_out r = record_begin();
+    record_put_u64(&r, "schema_version", OMM_BUNDLE_SCHEMA_VERSION);
+    record_put_str(&r, "kind", "omm-gate");
+    record_put_bool(&r, "passed", j->passed);
+    put_verdicts(&r, "gates", &j->gates_json);
+    put_verdicts(&r, "measured_gates", &j->measured_json);
+    return record_finish(out, &r);
 }

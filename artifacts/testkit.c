@@ -496,7 +496,8 @@ omm_err kit_render(void *ud, omm_buf *out, const omm_run_record *run, const floa
 static void make_end(maker *m) {
     omm_buf out;
     omm_buf_init(&out, BUF_MAX);
-    CHECK_OK(kit_render(NULL, &out, &m->run, m->broadcast));
+    omm_render_adapter render = m->options->render ? m->options->render : kit_render;
+    CHECK_OK(render(NULL, &out, &m->run, m->broadcast));
     put(m, "final.gguf", &out);
     omm_close c = {.rounds = KIT_ROUNDS,
                    .last_round = m->previous,

@@ -15,8 +15,9 @@
 #define KIT_COMMIT "0123456789abcdef0123456789abcdef01234567"
 
 typedef struct kit_options {
-    bool drop_last;  /* leave the first accepted submission out of the last round */
-    bool no_control; /* no eval/control.jsonl */
+    bool drop_last;            /* leave the first accepted submission out of the last round */
+    bool no_control;           /* no eval/control.jsonl */
+    omm_render_adapter render; /* of final.gguf; NULL: kit_render */
 } kit_options;
 
 typedef struct kit {

@@ -9,7 +9,9 @@
 /* XX(name, one-line summary), in the order `meshmind --help` lists them. */
 #define CLI_COMMAND_MAP(XX)                                                                        \
     XX(tokenize, "token ids of a text")                                                            \
-    XX(inspect, "keys and tensors of a GGUF model or adapter")
+    XX(inspect, "keys and tensors of a GGUF model or adapter")                                     \
+    XX(verify, "check a bundle: files, signatures, chain, sums, verdicts")                         \
+    XX(gate, "judge a bundle again by a policy")
 
 #define XX(name, summary) int cmd_##name(int argc, char **argv);
 CLI_COMMAND_MAP(XX)

@@ -30,10 +30,11 @@ typedef struct omm_judgement {
 
 /* Judge the evidence in `dir` by `policy_path` (NULL: the bundle's own policy.yaml).
  *
- *   commit  what M files must carry; NULL: not compared (only when there is no manifest)
+ *   commit  what M files must carry; NULL: the one in manifest.json
  *
  * Bad evidence makes failed verdicts, not errors.
- * Errors: CONFIG, NOT_FOUND (the policy), NOMEM, TOO_BIG.  On error nothing is to be freed. */
+ * Errors: CONFIG, NOT_FOUND (the policy; the manifest, where it is needed), FORMAT (the manifest),
+ * NOMEM, TOO_BIG.  On error nothing is to be freed. */
 OMM_CHECKED omm_err omm_bundle_judge(omm_judgement *out, const char *dir, const char *policy_path,
                                      const char *commit);
 void omm_judgement_fini(omm_judgement *judgement);
@@ -41,5 +42,7 @@ void omm_judgement_fini(omm_judgement *judgement);
 /* Append the verdicts as a table for people, one line each and a last line "gates: pass|FAIL".
  * Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err omm_judgement_text(omm_buf *out, const omm_judgement *judgement);
+/* Append one JSON object: passed, gates, measured_gates.  Errors: NOMEM, TOO_BIG. */
+OMM_CHECKED omm_err omm_judgement_json(omm_buf *out, const omm_judgement *judgement);
 
 #endif

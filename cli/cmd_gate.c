@@ -1,0 +1,58 @@
+/* meshmind gate BUNDLE: judge the evidence again, by this policy or the bundle's own. */
+#include "commands.h"
+#include "options.h"
+
+#include "omm/bundle.h"
+#include "omm/file.h"
+#include "omm/judge.h"
+
+#include <stdio.h>
+
+#define TEXT_BYTES_MAX (64u << 20)
+
+static omm_err print_judgement(const omm_judgement *judgement, bool json) {
+    omm_buf text;
+    omm_buf_init(&text, TEXT_BYTES_MAX);
+    omm_err err =
+        json ? omm_judgement_json(&text, judgement) : omm_judgement_text(&text, judgement);
+    if (err == OMM_OK && fwrite(text.data, 1, text.size, stdout) != text.size)
+        err = omm_raise(OMM_ERR_IO, "cannot write to standard output");
+    omm_buf_fini(&text);
+    return err;
+}
+
+static omm_err run(bool *passed, const char *dir, const char *policy, const char *junit,
+                   bool json) {
+    omm_judgement judgement;
+    OMM_TRY(omm_bundle_judge(&judgement, dir, policy, NULL));
+    *passed = judgement.passed;
+    omm_err err = print_judgement(&judgement, json);
+    if (err == OMM_OK && junit)
+        err = omm_file_write_fast(junit, omm_buf_view(&judgement.junit), 0644);
+    omm_judgement_fini(&judgement);
+    return err;
+}
+
+int cmd_gate(int argc, char **argv) {
+    const char *policy = NULL;
+    const char *junit = NULL;
+    bool json = false;
+    const cli_option options[] = {
+        {"policy", 'p', CLI_STR, &policy, "FILE", "policy in YAML (default: the bundle's own)"},
+        {"junit", 0, CLI_STR, &junit, "FILE", "write the verdicts as JUnit XML too"},
+        {"json", 0, CLI_FLAG, &json, NULL, "print one JSON object"},
+        {0},
+    };
+    int count = 0;
+    char **args = NULL;
+    int code = cli_parse(&count, &args, argc, argv, options,
+                         "gate BUNDLE [--policy P.yaml] [--junit F] [--json]",
+                         "Judge the evidence of a bundle.  It is taken as it lies there: `verify` "
+                         "says whether it is\nwhat was signed.  Exit 1 when a required gate fails.",
+                         1, 1);
+    if (code >= 0) return code;
+    bool passed = false;
+    omm_err err = run(&passed, args[0], policy, junit, json);
+    if (err != OMM_OK) return cli_fail("gate", err);
+    return passed ? CLI_EXIT_PASS : CLI_EXIT_FAILED;
+}

@@ -1,0 +1,99 @@
+#include "render.h"
+
+#include "omm/lora.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool take(const char **text, const char *part) {
+    size_t n = strlen(part);
+    if (strncmp(*text, part, n) != 0) return false;
+    *text += n;
+    return true;
+}
+
+/* "blk.12.attn_q.weight.lora_a" -> 12, OMM_LORA_Q, false. */
+static bool parse_name(uint32_t *layer, omm_lora_target *target, bool *is_b, const char *name) {
+    if (!take(&name, "blk.") || name[0] < '0' || name[0] > '9') return false;
+    char *end = NULL;
+    unsigned long number = strtoul(name, &end, 10); /* too large: ULONG_MAX, over the limit */
+    name = end;
+    if (number >= OMM_LORA_LAYERS_MAX || !take(&name, ".")) return false;
+    *layer = (uint32_t)number;
+    for (int t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
+        const char *rest = name;
+        if (!take(&rest, omm_lora_target_tensor((omm_lora_target)t)) || rest[0] != '.') continue;
+        *target = (omm_lora_target)t;
+        *is_b = strcmp(rest, ".weight.lora_b") == 0;
+        return *is_b || strcmp(rest, ".weight.lora_a") == 0;
+    }
+    return false;
+}
+
+static omm_err shape_of(omm_lora_shape *shape, const omm_run_record *run) {
+    memset(shape, 0, sizeof *shape);
+    if (strlen(run->base.architecture) >= sizeof shape->architecture)
+        return omm_raise(OMM_ERR_MISMATCH, "architecture name is too long");
+    snprintf(shape->architecture, sizeof shape->architecture, "%s", run->base.architecture);
+    for (size_t i = 0; i < run->layout.segment_count; i++) {
+        const omm_segment *s = &run->layout.segments[i];
+        uint32_t layer = 0;
+        omm_lora_target target = OMM_LORA_Q;
+        bool is_b = false;
+        if (!parse_name(&layer, &target, &is_b, s->name))
+            return omm_raise(OMM_ERR_MISMATCH, "%s is no tensor of an adapter", s->name);
+        if (layer >= shape->layer_count) shape->layer_count = layer + 1;
+        if (is_b)
+            shape->d_out[target] = s->rows;
+        else
+            shape->d_in[target] = s->cols;
+    }
+    return OMM_OK;
+}
+
+/* Before memory is taken for them: as many values as the layout says, which is limited. */
+static omm_err check_count(const omm_lora_shape *shape, const omm_run_record *run) {
+    uint64_t per_layer = 0;
+    for (int t = 0; t < OMM_LORA_TARGET_COUNT; t++)
+        if (run->targets & 1u << t)
+            per_layer += ((uint64_t)shape->d_in[t] + shape->d_out[t]) * run->rank;
+    bool same = per_layer <= OMM_LORA_VALUES_MAX &&
+                per_layer * shape->layer_count == run->layout.value_count;
+    if (same && run->rank <= OMM_LORA_RANK_MAX) return OMM_OK;
+    return omm_raise(OMM_ERR_MISMATCH, "the layout is not that of rank, targets and layers");
+}
+
+static omm_err check_layout(const omm_lora *lora, const omm_layout *layout) {
+    if (lora->tensor_count != layout->segment_count || lora->value_count != layout->value_count)
+        return omm_raise(OMM_ERR_MISMATCH,
+                         "the layout has %zu tensors, an adapter of its rank and "
+                         "targets %zu",
+                         layout->segment_count, lora->tensor_count);
+    for (size_t i = 0; i < layout->segment_count; i++) {
+        const omm_segment *s = &layout->segments[i];
+        const omm_lora_tensor *t = &lora->tensors[i];
+        if (strcmp(s->name, t->name) != 0 || s->rows != t->rows || s->cols != t->cols ||
+            s->offset != t->offset)
+            return omm_raise(OMM_ERR_MISMATCH, "%s does not stand where it must in the layout",
+                             s->name);
+    }
+    return OMM_OK;
+}
+
+omm_err cli_render_adapter(void *ud, omm_buf *out, const omm_run_record *run, const float *values) {
+    (void)ud;
+    omm_lora lora;
+    omm_lora_shape shape;
+    omm_lora_spec spec = {run->rank, run->alpha, run->targets};
+    OMM_TRY(shape_of(&shape, run));
+    OMM_TRY(check_count(&shape, run));
+    OMM_TRY(omm_lora_init(&lora, &spec, &shape));
+    omm_err err = check_layout(&lora, &run->layout);
+    if (err == OMM_OK) {
+        memcpy(lora.values, values, lora.value_count * sizeof *values);
+        err = omm_lora_save(out, &lora);
+    }
+    omm_lora_fini(&lora);
+    return err;
+}

@@ -1,0 +1,111 @@
+/* verify and gate as commands, on a small bundle whose adapter the engine renders. */
+#include "commands.h"
+#include "options.h"
+#include "render.h"
+#include "testkit.h"
+
+#include "omm/lora.h"
+#include "omm_test.h"
+
+#include <string.h>
+
+static int run(int (*command)(int, char **), char *a, char *b, char *c, char *d) {
+    char name[] = "test";
+    char *argv[] = {name, a, b, c, d, NULL};
+    int argc = 1;
+    while (argv[argc]) argc++;
+    return command(argc, argv);
+}
+
+static void test_render(void) {
+    omm_lora_shape shape = {.layer_count = 2, .architecture = "llama"};
+    for (int t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
+        shape.d_in[t] = 8 + (uint32_t)t;
+        shape.d_out[t] = 16 - (uint32_t)t;
+    }
+    omm_lora_spec spec = {3, 6.0f, 1u << OMM_LORA_Q | 1u << OMM_LORA_DOWN};
+    omm_lora lora;
+    omm_seed seed = omm_seed_from_u64(5);
+    omm_rng rng = omm_rng_init(&seed, OMM_PURPOSE_TEST, 0, 0);
+    CHECK_OK(omm_lora_init_random(&lora, &spec, &shape, &rng));
+    omm_segment segments[8];
+    CHECK_EQ(lora.tensor_count, 8);
+    for (size_t i = 0; i < 8; i++)
+        segments[i] = (omm_segment){lora.tensors[i].name, lora.tensors[i].rows,
+                                    lora.tensors[i].cols, lora.tensors[i].offset};
+    omm_run_record record;
+    memset(&record, 0, sizeof record);
+    record.base.architecture = "llama";
+    record.rank = 3;
+    record.alpha = 6.0f;
+    record.targets = spec.targets;
+    record.layout = (omm_layout){segments, 8, lora.value_count};
+    omm_buf want;
+    omm_buf got;
+    omm_buf_init(&want, 1u << 20);
+    omm_buf_init(&got, 1u << 20);
+    CHECK_OK(omm_lora_save(&want, &lora));
+    CHECK_OK(cli_render_adapter(NULL, &got, &record, lora.values));
+    CHECK(omm_bytes_equal(omm_buf_view(&want), omm_buf_view(&got)));
+    record.rank = 4;
+    CHECK_ERR(cli_render_adapter(NULL, &got, &record, lora.values), OMM_ERR_MISMATCH);
+    record.rank = 3;
+    segments[1].name = "blk.0.attn_q.weight.lora_c";
+    CHECK_ERR(cli_render_adapter(NULL, &got, &record, lora.values), OMM_ERR_MISMATCH);
+    segments[1].name = "blk.4000000000.attn_q.weight.lora_b";
+    CHECK_ERR(cli_render_adapter(NULL, &got, &record, lora.values), OMM_ERR_MISMATCH);
+    omm_buf_fini(&got);
+    omm_buf_fini(&want);
+    omm_lora_fini(&lora);
+}
+
+static void test_commands(void) {
+    kit k;
+    char trust[] = "--trust";
+    char json[] = "--json";
+    char junit[] = "--junit";
+    char policy[] = "--policy";
+    char key[OMM_MINISIGN_PUBLIC_SIZE];
+    char other[OMM_MINISIGN_PUBLIC_SIZE];
+    char path[OMM_PATH_MAX];
+    char nowhere[] = "/nonexistent";
+    kit_make(&k, &(kit_options){.render = cli_render_adapter});
+    omm_minisign_public(key, &k.bundle.public_key);
+    omm_minisign_public(other, &k.stranger.public_key);
+    CHECK_EQ(run(cmd_verify, k.dir, NULL, NULL, NULL), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_verify, k.dir, trust, key, json), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_verify, k.dir, trust, other, NULL), CLI_EXIT_FAILED);
+    CHECK_EQ(run(cmd_verify, k.dir, trust, nowhere, NULL), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_verify, nowhere, NULL, NULL, NULL), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_verify, NULL, NULL, NULL, NULL), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_gate, k.dir, NULL, NULL, NULL), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_gate, k.dir, json, NULL, NULL), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_gate, k.dir, policy, nowhere, NULL), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_gate, nowhere, NULL, NULL, NULL), CLI_EXIT_USAGE);
+    /* A key file as minisign writes it, and a policy that this run cannot meet. */
+    char text[256];
+    char keyfile[OMM_PATH_MAX];
+    kit_temp_dir(path);
+    snprintf(text, sizeof text, "untrusted comment: minisign public key\n%s\n", key);
+    kit_write(path, "key.pub", omm_bytes_str(text));
+    kit_write(path, "strict.yaml",
+              omm_bytes_str("quality:\n  heldout_uplift: {level: required, direction: at_least, "
+                            "threshold: 100, samples_min: 1}\n"));
+    CHECK_OK(omm_path_join(keyfile, path, "key.pub"));
+    CHECK_EQ(run(cmd_verify, k.dir, trust, keyfile, NULL), CLI_EXIT_PASS);
+    CHECK_OK(omm_path_join(keyfile, path, "strict.yaml"));
+    CHECK_EQ(run(cmd_gate, k.dir, policy, keyfile, json), CLI_EXIT_FAILED);
+    CHECK_OK(omm_path_join(keyfile, path, "junit.xml"));
+    CHECK_EQ(run(cmd_gate, k.dir, junit, keyfile, NULL), CLI_EXIT_PASS);
+    CHECK(omm_file_exists(keyfile));
+    CHECK_OK(omm_dir_remove(path));
+    kit_delete(k.dir, "final.gguf");
+    CHECK_EQ(run(cmd_verify, k.dir, NULL, NULL, NULL), CLI_EXIT_FAILED);
+    kit_remove(&k);
+}
+
+int main(void) {
+    test_render();
+    test_commands();
+    return 0;
+}
