@@ -38,6 +38,42 @@ static void test_round_trip(const form *f) {
     omm_buf_fini(&twice);
 }
 
+/* Size and BLAKE2b-256 of each sample as an independent encoder of proto3 writes it. */
+typedef struct golden {
+    const char *name;
+    size_t size;
+    const char *digest;
+} golden;
+static const golden s_goldens[] = {
+    {"poll", 41, "a19f2a91ca03b4e59ccb6f12dd0cac790ce3d789a946f7b959cd2b3023e2bb7d"},
+    {"offer", 532, "cc736026861d16c06b8a96960492a20a5289cb5234ab073321d1e6cbd14e5d54"},
+    {"submission", 426, "5ab234445b2b45a65cff40a005a3f67bde5c2937371edaa54f06417e4389626e"},
+    {"receipt", 155, "f85efc4f602ff489ff2313704055f9791dd74496d54e705d29724394bfd37263"},
+    {"close", 140, "f946c87f5a743db1b863531866b0e3d9797644c157952c45815feed0b463648f"},
+    {"request_poll", 16, "c4b6c5f70108e85a665c4d1687bb01de49a2070fbbb2004c03e9e41976dd2e16"},
+    {"request_get", 41, "5f56b7e3f57b07d3162704e9e56711e4c1923436a21bcda449d5c27c0d8dbd48"},
+    {"request_put", 53, "389566a032273d76f8a3af68bbe8987d956f4e724cb74e063958f3260e61afe3"},
+    {"request_submit", 16, "2d364e90a5c169d653b25460b5b608f44c30835454acfb82440c6f2355f2fd34"},
+    {"reply_wait", 7, "c60d08574fe0a201d30e768ebea9ff8a85d5ee671d54b1ca6266cdef87b04de1"},
+    {"reply_offer", 16, "2ad3b414b958f1e7857f37fab0353b1077480eaec7c97b46ce84e38c8b5868cf"},
+    {"reply_chunk", 53, "389566a032273d76f8a3af68bbe8987d956f4e724cb74e063958f3260e61afe3"},
+    {"reply_need", 11, "19aa51de873534211827cb97d33df44d30c06b3433d133566cade15ab42c0d07"},
+    {"reply_receipt", 16, "faa40a8418de38a3bf21d68d444dc6920a4317cff027afc89a1347c589bae5a7"},
+    {"reply_refused", 38, "615ec19e7ebbd643a9a9b4034f9d03a5b7386080b09604748823b2afd102a0bb"},
+    {"reply_done", 18, "c61ba1308bbc31327075550b7718a601d847fb6c7acb5398f4e8899149438bb2"},
+};
+
+static void test_golden(unsigned index) {
+    char hex[OMM_DIGEST_HEX_SIZE];
+    CHECK_EQ(sizeof s_goldens / sizeof s_goldens[0], form_count);
+    CHECK(strcmp(s_goldens[index].name, forms[index].name) == 0);
+    sample(&forms[index]);
+    CHECK_EQ(s_sample.size, s_goldens[index].size);
+    omm_digest digest = omm_hash(omm_buf_view(&s_sample));
+    omm_digest_hex(hex, &digest);
+    CHECK(strcmp(hex, s_goldens[index].digest) == 0);
+}
+
 /* Each prefix goes into memory of exactly its size, so that a read past the end is seen.  One that
  * ends between fields may be another message, with zeros: then it is that one, in its spelling. */
 static void test_truncations(const form *f) {
@@ -154,6 +190,7 @@ int main(void) {
     omm_arena_init(&s_arena, OMM_MESSAGE_ARENA_BYTES);
     for (unsigned i = 0; i < form_count; i++) {
         test_round_trip(&forms[i]);
+        test_golden(i);
         test_truncations(&forms[i]);
         test_bit_flips(&forms[i]);
         test_one_spelling(&forms[i]);

@@ -199,7 +199,8 @@ static bool is_printable(char c) {
 void proto_clean_sentence(char out[OMM_SENTENCE_BYTES_MAX + 1], const char *sentence) {
     size_t n = 0;
     for (; sentence && sentence[n] && n < OMM_SENTENCE_BYTES_MAX; n++) {
-        out[n] = is_printable(sentence[n]) ? sentence[n] : '?';
+        out[n] = sentence[n];
+        if (!is_printable(out[n])) out[n] = '?';
     }
     out[n] = '\0';
 }

@@ -2,6 +2,7 @@
 #include "check.h"
 #include "internal.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define PAYLOAD_BYTES_MAX 262000u /* fits an envelope, and that a message */
@@ -12,7 +13,7 @@
 static omm_err get_run_id(char out[OMM_RUN_ID_SIZE], const char *run_id, bool may_be_empty) {
     OMM_TRY(check_run_id(run_id, may_be_empty));
     memset(out, 0, OMM_RUN_ID_SIZE);
-    memcpy(out, run_id, strlen(run_id));
+    snprintf(out, OMM_RUN_ID_SIZE, "%s", run_id);
     return OMM_OK;
 }
 

@@ -5,6 +5,7 @@
 #include "omm_test.h"
 
 #include <arpa/inet.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -62,8 +63,8 @@ static void test_lockstep(const char *listen_url) {
     omm_server_count(&at_server, server);
     omm_client_count(&at_client, client);
     CHECK_EQ(at_server.messages_in, 22);
-    CHECK_EQ(at_server.bytes_in, 20 * (8 + 12) + sizeof big + 12 + 12);
-    CHECK_EQ(at_server.bytes_out, 20 * (9 + 12) + sizeof big + 12 + 12);
+    CHECK_EQ(at_server.bytes_in, (uint64_t)20 * (8 + 12) + sizeof big + 12 + 12);
+    CHECK_EQ(at_server.bytes_out, (uint64_t)20 * (9 + 12) + sizeof big + 12 + 12);
     CHECK_EQ(at_client.bytes_out, at_server.bytes_in);
     CHECK_EQ(at_client.bytes_in, at_server.bytes_out);
     CHECK_EQ(at_client.messages_in, at_server.messages_out);
@@ -341,6 +342,83 @@ static void test_garbage(void) {
     omm_server_close(server);
 }
 
+/* A relay that counts what passes on the socket itself, as interface counters would. */
+typedef struct relay {
+    int listener, server_port;
+    uint64_t up, down;
+} relay;
+
+static int tcp_socket(int port, bool is_listener) {
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(fd >= 0);
+    if (is_listener) {
+        CHECK_EQ(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+        CHECK_EQ(listen(fd, 1), 0);
+    } else {
+        CHECK_EQ(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    }
+    return fd;
+}
+
+static bool pass_on(int from, int to, uint64_t *count) {
+    char bytes[65536];
+    ssize_t got = recv(from, bytes, sizeof bytes, 0);
+    if (got <= 0) return false;
+    for (ssize_t sent = 0; sent < got;) {
+        ssize_t n = send(to, bytes + sent, (size_t)(got - sent), MSG_NOSIGNAL);
+        if (n <= 0) return false;
+        sent += n;
+    }
+    *count += (uint64_t)got;
+    return true;
+}
+
+static void *run_relay(void *arg) {
+    relay *r = arg;
+    int client = accept(r->listener, NULL, NULL);
+    int server = tcp_socket(r->server_port, false);
+    CHECK(client >= 0);
+    for (bool is_open = true; is_open;) {
+        struct pollfd fds[2] = {{.fd = client, .events = POLLIN}, {.fd = server, .events = POLLIN}};
+        CHECK(poll(fds, 2, -1) > 0);
+        if (fds[0].revents) is_open = pass_on(client, server, &r->up);
+        if (is_open && fds[1].revents) is_open = pass_on(server, client, &r->down);
+    }
+    close(client);
+    close(server);
+    return NULL;
+}
+
+/* Our count is what passes in the TCP stream, but for the 8-byte greeting of each side. */
+static void test_count_on_the_socket(void) {
+    static uint8_t big[200000];
+    struct sockaddr_in bound;
+    socklen_t size = sizeof bound;
+    char url[OMM_URL_BYTES_MAX];
+    omm_wire_count count;
+    pthread_t thread;
+    omm_server *server = open_server(NULL);
+    CHECK_OK(omm_server_listen(server, "tcp://127.0.0.1:0"));
+    relay r = {.listener = tcp_socket(0, true), .server_port = (int)omm_server_port(server)};
+    CHECK_EQ(getsockname(r.listener, (struct sockaddr *)&bound, &size), 0);
+    CHECK_EQ(pthread_create(&thread, NULL, run_relay, &r), 0);
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%u", (unsigned)ntohs(bound.sin_port));
+    omm_client *client = open_client(url);
+    for (size_t n = 1; n < sizeof big; n = 7 * n + 3) {
+        lockstep(client, server, omm_bytes_of(big, n), omm_bytes_of(big, n / 2));
+    }
+    omm_client_count(&count, client);
+    omm_client_close(client);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    close(r.listener);
+    CHECK_EQ(r.up, count.bytes_out + 8);
+    CHECK_EQ(r.down, count.bytes_in + 8);
+    omm_server_close(server);
+}
+
 static void *receive_forever(void *arg) {
     omm_exchange *exchange;
     omm_bytes got;
@@ -388,7 +466,7 @@ static void *ask_ten(void *arg) {
 
 /* Several threads answer several clients, as the service does. */
 static void test_threads(void) {
-    pthread_t servers[2], clients[10];
+    pthread_t servers[2] = {0}, clients[10] = {0};
     char url[] = "inproc://threads";
     omm_server *server = open_server(NULL);
     CHECK_OK(omm_server_listen(server, url));
@@ -454,6 +532,7 @@ int main(void) {
     test_connection_limits();
     test_idle();
     test_garbage();
+    test_count_on_the_socket();
     test_close_wakes_receivers();
     test_threads();
     test_bad_urls();

@@ -244,6 +244,7 @@ static omm_err open_partial(partial **out, omm_blobs *blobs, const omm_blob_plan
         omm_free(p.have);
         return err;
     }
+    OMM_ASSERT(blobs->partials != NULL);
     blobs->partials[blobs->partial_count] = p;
     *out = &blobs->partials[blobs->partial_count++];
     return OMM_OK;

@@ -235,10 +235,10 @@ static void test_damage(void) {
     CHECK_OK(omm_db_backup(db, copy));
     omm_db_close(db);
     CHECK_OK(omm_file_read(&whole, copy));
-    damage(omm_buf_view(&whole), 0, 16, 0xff);                /* no longer SQLite */
-    damage(omm_buf_view(&whole), 4096, 4200, 0xff);           /* a page header */
-    damage(omm_buf_view(&whole), 2 * 4096, whole.size, 0x5a); /* most of it */
-    damage(omm_bytes_of(whole.data, 4096), 0, 0, 0);          /* truncated */
+    damage(omm_buf_view(&whole), 0, 16, 0xff);                        /* no longer SQLite */
+    damage(omm_buf_view(&whole), 4096, 4200, 0xff);                   /* a page header */
+    damage(omm_buf_view(&whole), (size_t)2 * 4096, whole.size, 0x5a); /* most of it */
+    damage(omm_bytes_of(whole.data, 4096), 0, 0, 0);                  /* truncated */
     omm_buf_fini(&whole);
     CHECK_OK(omm_file_remove(copy));
 }

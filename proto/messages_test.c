@@ -1,0 +1,329 @@
+/* What one message says that no other does: its limits, and goldens that must be refused. */
+#include "omm/messages.h"
+
+#include "omm/mem.h"
+#include "omm_test.h"
+#include "samples.h"
+
+#include <math.h>
+#include <string.h>
+
+static omm_buf s_out;
+static omm_arena s_arena;
+
+static void fresh(void) {
+    omm_buf_clear(&s_out);
+    omm_arena_fini(&s_arena);
+    omm_arena_init(&s_arena, OMM_MESSAGE_ARENA_BYTES);
+}
+
+/* Replace the one place where `from` stands by `to`, of the same size. */
+static void patch(const void *from, const void *to, size_t size) {
+    size_t found = 0, at = 0;
+    for (size_t i = 0; i + size <= s_out.size; i++) {
+        if (memcmp(s_out.data + i, from, size) != 0) continue;
+        found++;
+        at = i;
+    }
+    CHECK_EQ(found, 1);
+    memcpy(s_out.data + at, to, size);
+}
+
+static void check_offer_refused(const omm_offer *offer, omm_err want) {
+    fresh();
+    CHECK_ERR(omm_offer_encode(&s_out, offer), want);
+    CHECK_EQ(s_out.size, 0);
+}
+
+static void test_offer_limits(void) {
+    static omm_digest many[OMM_SELECTED_MAX + 1];
+    static uint8_t bytes[OMM_RECIPE_FIELD_MAX + 1];
+    omm_offer o;
+#define REFUSED(want, ...)                                                                         \
+    o = sample_offer();                                                                            \
+    __VA_ARGS__;                                                                                   \
+    check_offer_refused(&o, want)
+    REFUSED(OMM_ERR_REFUSED_FORMAT, o.run_id[5] = 'A');
+    REFUSED(OMM_ERR_REFUSED_FORMAT, o.run_id[31] = '\0');
+    REFUSED(OMM_ERR_REFUSED_FORMAT, o.run_id[0] = '\0');
+    REFUSED(OMM_ERR_REFUSED_SIZE, o.round = 4);
+    REFUSED(OMM_ERR_REFUSED_SIZE, o.rounds = 0);
+    REFUSED(OMM_ERR_REFUSED_SIZE, o.adapter.rank = 0);
+    REFUSED(OMM_ERR_REFUSED_SIZE, o.adapter.value_count = 0);
+    REFUSED(OMM_ERR_REFUSED_VALUE, o.adapter.alpha = NAN);
+    REFUSED(OMM_ERR_REFUSED_VALUE, o.value_max = INFINITY);
+    REFUSED(OMM_ERR_REFUSED_VALUE, o.norm_max = -1);
+    REFUSED(OMM_ERR_REFUSED_SIZE, o.weight_sum_max = 0);
+    REFUSED(OMM_ERR_REFUSED_SIZE, o.recipe.size = 0);
+    REFUSED(OMM_ERR_REFUSED_SIZE, o.recipe = omm_bytes_of(bytes, sizeof bytes));
+    REFUSED(OMM_ERR_REFUSED_SIZE, o.codec_up = omm_bytes_of(bytes, OMM_CODEC_FIELD_MAX + 1));
+    REFUSED(OMM_ERR_REFUSED_SIZE, o.global.size = 0);
+    REFUSED(OMM_ERR_REFUSED_FORMAT, o.global.size = OMM_CHUNK_BYTES);
+    REFUSED(OMM_ERR_REFUSED_FORMAT, o.global.chunk_count = 1);
+    REFUSED(OMM_ERR_REFUSED_SIZE,
+            o.global.size = (uint64_t)OMM_CHUNK_BYTES * OMM_BLOB_CHUNKS_MAX + 1);
+    REFUSED(OMM_ERR_REFUSED_SIZE, o.selected_count = 0);
+    REFUSED(OMM_ERR_REFUSED_SIZE, (o.selected = many, o.selected_count = OMM_SELECTED_MAX + 1));
+    REFUSED(OMM_ERR_REFUSED_FORMAT, (o.selected = many, o.selected_count = 2)); /* equal ids */
+#undef REFUSED
+}
+
+/* The largest offer that the limits allow travels and decodes. */
+static void test_largest_offer(void) {
+    static omm_digest ids[OMM_SELECTED_MAX], chunks[OMM_BLOB_CHUNKS_MAX];
+    static uint8_t recipe[OMM_RECIPE_FIELD_MAX];
+    omm_offer offer = sample_offer(), back;
+    for (uint32_t i = 0; i < OMM_SELECTED_MAX; i++) {
+        ids[i].b[0] = (uint8_t)(i >> 8);
+        ids[i].b[1] = (uint8_t)i;
+    }
+    offer.selected = ids;
+    offer.selected_count = OMM_SELECTED_MAX;
+    offer.recipe = omm_bytes_of(recipe, sizeof recipe);
+    offer.global.size = (uint64_t)OMM_CHUNK_BYTES * OMM_BLOB_CHUNKS_MAX;
+    offer.global.chunk_digests = chunks;
+    offer.global.chunk_count = OMM_BLOB_CHUNKS_MAX;
+    fresh();
+    CHECK_OK(omm_offer_encode(&s_out, &offer));
+    CHECK_OK(omm_offer_decode(&back, omm_buf_view(&s_out), &s_arena));
+    CHECK_EQ(back.selected_count, OMM_SELECTED_MAX);
+    CHECK_EQ(back.global.chunk_count, OMM_BLOB_CHUNKS_MAX);
+    CHECK(omm_digest_equal(&back.selected[OMM_SELECTED_MAX - 1], &ids[OMM_SELECTED_MAX - 1]));
+}
+
+static void test_offer_fields(void) {
+    omm_offer offer = sample_offer(), back;
+    fresh();
+    CHECK_OK(omm_offer_encode(&s_out, &offer));
+    CHECK_OK(omm_offer_decode(&back, omm_buf_view(&s_out), &s_arena));
+    CHECK(strcmp(back.run_id, SAMPLE_RUN_ID) == 0);
+    CHECK_EQ(back.adapter.targets, 0x7f);
+    CHECK(back.norm_max == 10.0f);
+    CHECK_EQ(back.weight_sum_max, (uint64_t)1 << 32);
+    CHECK(omm_bytes_equal(back.codec_down, offer.codec_down));
+    CHECK(omm_digest_equal(&back.global.chunk_digests[1], &offer.global.chunk_digests[1]));
+    CHECK(omm_digest_equal(&back.previous, &offer.previous));
+    memset(s_out.data, 0xee, s_out.size); /* nothing borrows from the input */
+    CHECK(omm_bytes_equal(back.recipe, offer.recipe));
+    CHECK(strcmp(back.run_id, SAMPLE_RUN_ID) == 0);
+}
+
+/* Bytes that our encoder would never write. */
+static void refused_offer(const void *from, const void *to, size_t size, omm_err want) {
+    omm_offer offer = sample_offer(), back;
+    fresh();
+    CHECK_OK(omm_offer_encode(&s_out, &offer));
+    patch(from, to, size);
+    CHECK_ERR(omm_offer_decode(&back, omm_buf_view(&s_out), &s_arena), want);
+}
+
+static void test_offer_goldens(void) {
+    refused_offer("\x12\x20"
+                  "0011",
+                  "\x12\x20"
+                  "00AA",
+                  6, OMM_ERR_REFUSED_FORMAT);
+    refused_offer("\x12\x20"
+                  "0011",
+                  "\x12\x20"
+                  "\0"
+                  "011",
+                  6, OMM_ERR_REFUSED_FORMAT);
+    refused_offer("\x65\0\0\x80\x3f", "\x65\0\0\xc0\x7f", 5, OMM_ERR_REFUSED_VALUE); /* NaN */
+    refused_offer("\x65\0\0\x80\x3f", "\x65\0\0\x80\xff", 5, OMM_ERR_REFUSED_VALUE); /* -inf */
+    refused_offer("\x65\0\0\x80\x3f", "\x65\0\0\0\x80", 5, OMM_ERR_REFUSED_FORMAT);  /* -0 */
+    refused_offer("\x18\x85\x80\x10", "\x18\x85\x80\x20", 4, OMM_ERR_REFUSED_FORMAT);
+    refused_offer("\x9a\x01\x20\x41\x42", "\x9a\x01\x20\x01\x00", 5, OMM_ERR_REFUSED_FORMAT);
+    refused_offer("\x18\x01\x20\x04", "\x18\x04\x20\x04", 4, OMM_ERR_REFUSED_SIZE); /* round 4 */
+}
+
+static void test_offer_missing_parts(void) {
+    static const uint8_t head[] = {0x08, 0x01, 0x20, 0x01}; /* version, rounds */
+    omm_offer back;
+    fresh();
+    CHECK_ERR(omm_offer_decode(&back, omm_bytes_of(head, sizeof head), &s_arena),
+              OMM_ERR_REFUSED_FORMAT);
+    CHECK_ERR(omm_offer_decode(&back, omm_bytes_of(head, 2), &s_arena), OMM_ERR_REFUSED_FORMAT);
+    CHECK_ERR(omm_offer_decode(&back, omm_bytes_of(head + 2, 2), &s_arena), OMM_ERR_VERSION);
+}
+
+static void test_submission(void) {
+    omm_submission s = sample_submission(), back;
+    static uint8_t steps[OMM_STEP_DIGESTS_MAX + 8];
+    fresh();
+    s.loss_after = NAN;
+    CHECK_ERR(omm_submission_encode(&s_out, &s), OMM_ERR_REFUSED_VALUE);
+    s = sample_submission();
+    s.loss_before = -1;
+    CHECK_ERR(omm_submission_encode(&s_out, &s), OMM_ERR_REFUSED_VALUE);
+    s = sample_submission();
+    s.step_digests.size = 7;
+    CHECK_ERR(omm_submission_encode(&s_out, &s), OMM_ERR_REFUSED_FORMAT);
+    s.step_digests = omm_bytes_of(steps, sizeof steps);
+    CHECK_ERR(omm_submission_encode(&s_out, &s), OMM_ERR_REFUSED_SIZE);
+    s.step_digests = omm_bytes_of(steps, OMM_STEP_DIGESTS_MAX);
+    CHECK_OK(omm_submission_encode(&s_out, &s));
+    CHECK_OK(omm_submission_decode(&back, omm_buf_view(&s_out), &s_arena));
+    CHECK_EQ(back.step_digests.size, OMM_STEP_DIGESTS_MAX);
+    s = sample_submission();
+    fresh();
+    CHECK_OK(omm_submission_encode(&s_out, &s));
+    patch("\x5d\0\0\x20\x40", "\x5d\0\0\xc0\xff", 5); /* loss_before = -NaN */
+    back = s;
+    back.tokens = 77;
+    CHECK_ERR(omm_submission_decode(&back, omm_buf_view(&s_out), &s_arena), OMM_ERR_REFUSED_VALUE);
+    CHECK_EQ(back.tokens, 77); /* untouched on error */
+}
+
+static void refused_receipt(const void *from, const void *to, size_t size) {
+    omm_receipt receipt = sample_receipt(), back;
+    fresh();
+    CHECK_OK(omm_receipt_encode(&s_out, &receipt));
+    patch(from, to, size);
+    CHECK_ERR(omm_receipt_decode(&back, omm_buf_view(&s_out), &s_arena), OMM_ERR_REFUSED_FORMAT);
+}
+
+static void test_receipt(void) {
+    omm_receipt r = sample_receipt(), back;
+    char longer[OMM_SENTENCE_BYTES_MAX + 50];
+    refused_receipt("REFUSED_NORM", "REFUSED_XORM", 12);
+    refused_receipt("norm is 11", "norm is\n11", 10);
+    refused_receipt("norm is 11",
+                    "norm is\x80"
+                    "11",
+                    10);
+    memset(longer, 'x', sizeof longer - 1);
+    longer[sizeof longer - 1] = '\0';
+    longer[3] = '\n';
+    longer[4] = (char)0xc3;
+    r.sentence = longer;
+    fresh();
+    CHECK_OK(omm_receipt_encode(&s_out, &r));
+    CHECK_OK(omm_receipt_decode(&back, omm_buf_view(&s_out), &s_arena));
+    CHECK_EQ(strlen(back.sentence), OMM_SENTENCE_BYTES_MAX);
+    CHECK(memcmp(back.sentence, "xxx??x", 6) == 0);
+    CHECK_EQ(back.reason, OMM_ERR_REFUSED_NORM);
+    r.accepted = true;
+    CHECK_ERR(omm_receipt_encode(&s_out, &r), OMM_ERR_REFUSED_FORMAT);
+    r.reason = OMM_OK;
+    fresh();
+    CHECK_OK(omm_receipt_encode(&s_out, &r)); /* an acceptance has no sentence */
+    CHECK_OK(omm_receipt_decode(&back, omm_buf_view(&s_out), &s_arena));
+    CHECK(back.accepted);
+    CHECK(strcmp(back.sentence, "") == 0);
+    r.accepted = false;
+    CHECK_ERR(omm_receipt_encode(&s_out, &r), OMM_ERR_REFUSED_FORMAT);
+    r.reason = OMM_ERR_REFUSED_LATE;
+    r.sentence = NULL;
+    CHECK_OK(omm_receipt_encode(&s_out, &r));
+}
+
+/* Every error has a name that comes back as itself. */
+static void test_all_reasons(void) {
+    static const omm_err all[] = {
+#define XX(code, text) OMM_ERR_##code,
+        OMM_ERR_MAP(XX)
+#undef XX
+    };
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        omm_reply reply = {.kind = OMM_REPLY_REFUSED, .reason = all[i], .sentence = "no"}, back;
+        fresh();
+        CHECK_OK(omm_reply_encode(&s_out, &reply));
+        CHECK_OK(omm_reply_decode(&back, omm_buf_view(&s_out), &s_arena));
+        CHECK_EQ(back.reason, all[i]);
+        CHECK(strcmp(back.sentence, "no") == 0);
+    }
+}
+
+static void test_requests(void) {
+    static uint8_t data[OMM_CHUNK_BYTES + 1];
+    omm_request r = sample_request(OMM_REQUEST_PUT), back;
+    r.data = omm_bytes_of(data, sizeof data);
+    fresh();
+    CHECK_ERR(omm_request_encode(&s_out, &r), OMM_ERR_REFUSED_SIZE);
+    r.data.size--;
+    CHECK_OK(omm_request_encode(&s_out, &r));
+    CHECK(s_out.size <= OMM_MESSAGE_BYTES_MAX);
+    CHECK_OK(omm_request_decode(&back, omm_buf_view(&s_out), &s_arena));
+    CHECK_EQ(back.data.size, OMM_CHUNK_BYTES);
+    r.index = OMM_BLOB_CHUNKS_MAX;
+    CHECK_ERR(omm_request_encode(&s_out, &r), OMM_ERR_REFUSED_SIZE);
+    r = sample_request(OMM_REQUEST_PUT);
+    r.data.size = 0;
+    CHECK_ERR(omm_request_encode(&s_out, &r), OMM_ERR_REFUSED_SIZE);
+    r = sample_request(OMM_REQUEST_POLL);
+    r.envelope.size = 0;
+    CHECK_ERR(omm_request_encode(&s_out, &r), OMM_ERR_REFUSED_SIZE);
+    CHECK_ERR(omm_request_decode(&back, omm_bytes_of("\x08\x01", 2), &s_arena),
+              OMM_ERR_REFUSED_FORMAT); /* no body */
+    CHECK_ERR(omm_request_decode(&back, omm_bytes_of("\x08\x01\x12\0", 4), &s_arena),
+              OMM_ERR_REFUSED_SIZE); /* an empty envelope */
+    CHECK_ERR(omm_request_decode(&back, omm_bytes_of("\x08\x01\x12\1a\x2a\1b", 8), &s_arena),
+              OMM_ERR_REFUSED_FORMAT); /* two bodies */
+    CHECK_ERR(omm_request_decode(&back, omm_bytes_of("\x08\x01\x1a\x02\x10\x01", 6), &s_arena),
+              OMM_ERR_REFUSED_FORMAT); /* a get without a digest */
+}
+
+static void test_replies(void) {
+    static const uint32_t twice[2] = {5, 5}, beyond[1] = {OMM_BLOB_CHUNKS_MAX};
+    static uint32_t all[OMM_BLOB_CHUNKS_MAX];
+    omm_reply r = sample_reply(OMM_REPLY_NEED), back;
+    for (uint32_t i = 0; i < OMM_BLOB_CHUNKS_MAX; i++) all[i] = i;
+    fresh();
+    r.missing = twice;
+    r.missing_count = 2;
+    CHECK_ERR(omm_reply_encode(&s_out, &r), OMM_ERR_REFUSED_FORMAT);
+    r.missing = beyond;
+    r.missing_count = 1;
+    CHECK_ERR(omm_reply_encode(&s_out, &r), OMM_ERR_REFUSED_SIZE);
+    r.missing = all;
+    r.missing_count = OMM_BLOB_CHUNKS_MAX;
+    CHECK_OK(omm_reply_encode(&s_out, &r));
+    CHECK_OK(omm_reply_decode(&back, omm_buf_view(&s_out), &s_arena));
+    CHECK_EQ(back.missing[OMM_BLOB_CHUNKS_MAX - 1], OMM_BLOB_CHUNKS_MAX - 1);
+    fresh();
+    r.missing_count = 0;
+    CHECK_OK(omm_reply_encode(&s_out, &r));
+    CHECK_OK(omm_reply_decode(&back, omm_buf_view(&s_out), &s_arena));
+    CHECK_EQ(back.missing_count, 0);
+    r = sample_reply(OMM_REPLY_REFUSED);
+    r.reason = OMM_OK;
+    CHECK_ERR(omm_reply_encode(&s_out, &r), OMM_ERR_REFUSED_FORMAT);
+    CHECK_ERR(
+        omm_reply_decode(&back, omm_bytes_of("\x08\x01\x2a\x04\x0a\x02\x05\x05", 8), &s_arena),
+        OMM_ERR_REFUSED_FORMAT); /* need: 5, 5 */
+    CHECK_ERR(
+        omm_reply_decode(&back, omm_bytes_of("\x08\x01\x2a\x04\x08\x05\x08\x06", 8), &s_arena),
+        OMM_ERR_REFUSED_FORMAT); /* need: 5, 6, but not packed */
+    CHECK_ERR(omm_reply_decode(&back, omm_bytes_of("\x08\x01\x3a\x04\x0a\x02OK", 8), &s_arena),
+              OMM_ERR_REFUSED_FORMAT); /* refused: OK */
+}
+
+static void test_small_buffer(void) {
+    omm_buf tight;
+    omm_poll poll = sample_poll();
+    omm_buf_init(&tight, 10);
+    CHECK_ERR(omm_poll_encode(&tight, &poll), OMM_ERR_TOO_BIG);
+    CHECK_EQ(tight.size, 0);
+    omm_buf_fini(&tight);
+}
+
+int main(void) {
+    omm_buf_init(&s_out, OMM_MESSAGE_BYTES_MAX);
+    omm_arena_init(&s_arena, OMM_MESSAGE_ARENA_BYTES);
+    test_offer_limits();
+    test_largest_offer();
+    test_offer_fields();
+    test_offer_goldens();
+    test_offer_missing_parts();
+    test_submission();
+    test_receipt();
+    test_all_reasons();
+    test_requests();
+    test_replies();
+    test_small_buffer();
+    omm_arena_fini(&s_arena);
+    omm_buf_fini(&s_out);
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}
