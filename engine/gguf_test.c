@@ -403,6 +403,7 @@ static void test_refuse_tensors(void) {
     one_tensor("more", 4, 2, OMM_GGML_F32, 0, 64, OMM_ERR_SIZE);
     one_tensor("elements", 1ull << 32, 1ull << 32, OMM_GGML_F32, 0, 32, OMM_ERR_TOO_BIG);
     one_tensor("elements", 1ull << 63, 1, OMM_GGML_F32, 0, 32, OMM_ERR_TOO_BIG);
+    one_tensor("wrap", 3, 0x5555555555555558ull, OMM_GGML_F32, 0, 32, OMM_ERR_TOO_BIG); /* to 8 */
     one_tensor("bytes", 1ull << 62, 1, OMM_GGML_F32, 0, 32, OMM_ERR_TOO_BIG);
     maker m;
     begin(&m, 3, 2, 0);

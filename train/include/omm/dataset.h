@@ -38,6 +38,7 @@ typedef struct omm_example {
     const char *reply; /* text of the first assistant turn */
     bool has_call;     /* `reply` holds a tool call */
     uint32_t line;     /* 1-based, in the file it came from */
+    omm_digest digest; /* BLAKE2b-256 of the raw line, without its newline */
 } omm_example;
 
 typedef struct omm_dataset omm_dataset;

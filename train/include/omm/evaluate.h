@@ -12,6 +12,7 @@
 
 #include "omm/dataset.h"
 #include "omm/err.h"
+#include "omm/mem.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,10 +20,11 @@
 struct omm_model;
 struct omm_compute;
 struct omm_lora;
+struct omm_tokenizer;
 
 /* One row per example of the dataset, in its order. */
 typedef struct omm_eval_item {
-    double loss;        /* mean negative log likelihood of the learned tokens, nats */
+    double nll;         /* negative log likelihood of the learned tokens, summed, nats */
     uint32_t tokens;    /* learned tokens */
     bool is_call;       /* the reference reply is a tool call */
     bool reply_exact;   /* generated reply equals the reference, byte for byte */
@@ -30,10 +32,13 @@ typedef struct omm_eval_item {
     bool tool_right;    /* call_parses, and it names the right tool */
     bool call_exact;    /* tool_right, and the arguments are equal as JSON */
     uint32_t generated; /* tokens generated, the end token included */
+    const char *reply;  /* generated text in options.replies; NULL without */
 } omm_eval_item;
 
 typedef struct omm_eval_options {
     uint32_t new_tokens_max; /* generation stops here; 0: no generation, only losses */
+    const struct omm_tokenizer *tokenizer; /* for the text; NULL only without generation */
+    omm_arena *replies;                    /* keeps the generated texts; NULL: not wanted */
     bool (*cancelled)(void *ud);
     void *ud;
     /* Called from the calling thread's task now and then; may be NULL. */

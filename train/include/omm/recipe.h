@@ -84,8 +84,4 @@ extern const omm_config_field omm_recipe_fields[];
 /* Errors: CONFIG. */
 OMM_CHECKED omm_err omm_recipe_from_yaml(omm_recipe *out, const omm_recipe_yaml *yaml);
 
-/* "all" or a comma list to a bit set, and back ("q,v"; `out` holds 32 characters). */
-OMM_CHECKED omm_err omm_recipe_targets_parse(uint32_t *out, const char *text);
-void omm_recipe_targets_format(char out[32], uint32_t targets);
-
 #endif

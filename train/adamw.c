@@ -1,0 +1,45 @@
+#include "adamw.h"
+
+#include <math.h>
+
+double adamw_norm(const float *gradient, size_t count) {
+    double lanes[16] = {0}; /* the 16 virtual lanes and the tree of DESIGN.md section 3 */
+    for (size_t i = 0; i < count; i++) lanes[i % 16] += (double)gradient[i] * (double)gradient[i];
+    for (int half = 8; half; half /= 2)
+        for (int i = 0; i < half; i++) lanes[i] += lanes[i + half];
+    return sqrt(lanes[0]);
+}
+
+void adamw_prox(adamw_state *s, float mu) {
+    for (size_t i = 0; i < s->count; i++)
+        s->gradient[i] = fmaf(mu, s->values[i] - s->start[i], s->gradient[i]);
+}
+
+void adamw_clip(adamw_state *s, double norm, float limit) {
+    if (limit <= 0 || norm <= (double)limit) return;
+    float scale = (float)((double)limit / norm);
+    for (size_t i = 0; i < s->count; i++) s->gradient[i] *= scale;
+}
+
+float adamw_correction(float beta, uint32_t step) {
+    double power = 1, base = (double)beta;
+    for (uint32_t n = step; n; n >>= 1, base *= base)
+        if (n & 1U) power *= base;
+    return (float)(1 - power);
+}
+
+void adamw_update(adamw_state *s, const omm_recipe *recipe, float rate, uint32_t step, size_t from,
+                  size_t to) {
+    const float b1 = recipe->beta1, b2 = recipe->beta2, decay = recipe->weight_decay;
+    const float c1 = adamw_correction(b1, step), c2 = adamw_correction(b2, step);
+    const float one_b1 = 1 - b1, one_b2 = 1 - b2, epsilon = recipe->epsilon;
+    for (size_t i = from; i < to; i++) {
+        float g = s->gradient[i], w = s->values[i];
+        float m = b1 * s->m[i] + one_b1 * g;
+        float v = b2 * s->v[i] + one_b2 * (g * g);
+        float move = (m / c1) / (sqrtf(v / c2) + epsilon) + decay * w;
+        s->m[i] = m;
+        s->v[i] = v;
+        s->values[i] = w - rate * move;
+    }
+}

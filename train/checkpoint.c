@@ -1,0 +1,128 @@
+/* checkpoint.c - a training run as bytes.
+ *
+ *   "OMMT" | version u32 | recipe (OMM_RECIPE_BYTES) | identity 32 | step u32 | position u64 |
+ *   tokens u64 | learned u64 | value_count u64 | losses f32[step] | chain 32 * (step + 1) |
+ *   values, m, v f32[value_count] each | BLAKE2b-256 of all before
+ *
+ * identity = BLAKE2b(seed || data digest || model dimensions || chain(0)): a checkpoint fits only
+ * the run it came from, and tells nothing about the seed.
+ */
+#include "omm/mem.h"
+#include "trainer_internal.h"
+
+#include <math.h>
+#include <string.h>
+
+static const uint8_t s_magic[4] = {'O', 'M', 'M', 'T'};
+enum { VERSION = 1 };
+#define FIXED_BYTES (4u + 4u + OMM_RECIPE_BYTES + 32u + 4u + 4u * 8u)
+#define DIGEST_BYTES 32u
+
+static size_t checkpoint_bytes(size_t value_count, uint32_t step) {
+    return FIXED_BYTES + 4 * (size_t)step + DIGEST_BYTES * ((size_t)step + 1) + 12 * value_count +
+           DIGEST_BYTES;
+}
+
+static omm_err put_all(const omm_trainer *t, omm_buf *out) {
+    const size_t vector = t->lora.value_count * sizeof(float);
+    OMM_TRY(omm_buf_append(out, s_magic, sizeof s_magic));
+    OMM_TRY(omm_buf_put_u32(out, VERSION));
+    OMM_TRY(omm_recipe_encode(out, &t->recipe));
+    OMM_TRY(omm_buf_append(out, t->identity.b, sizeof t->identity.b));
+    OMM_TRY(omm_buf_put_u32(out, t->step));
+    OMM_TRY(omm_buf_put_u64(out, t->position));
+    OMM_TRY(omm_buf_put_u64(out, t->tokens));
+    OMM_TRY(omm_buf_put_u64(out, t->learned));
+    OMM_TRY(omm_buf_put_u64(out, t->lora.value_count));
+    OMM_TRY(omm_buf_append(out, t->losses, t->step * sizeof(float)));
+    OMM_TRY(omm_buf_append(out, t->chain, ((size_t)t->step + 1) * sizeof *t->chain));
+    OMM_TRY(omm_buf_append(out, t->lora.values, vector));
+    OMM_TRY(omm_buf_append(out, t->m, vector));
+    return omm_buf_append(out, t->v, vector);
+}
+
+omm_err omm_trainer_save(const omm_trainer *t, omm_buf *out) {
+    size_t before = out->size;
+    OMM_TRY(omm_buf_reserve(out, checkpoint_bytes(t->lora.value_count, t->step)));
+    omm_err err = put_all(t, out);
+    if (err == OMM_OK) {
+        omm_digest d = omm_hash(omm_bytes_of(out->data + before, out->size - before));
+        err = omm_buf_append(out, d.b, sizeof d.b);
+    }
+    if (err != OMM_OK) out->size = before;
+    return err;
+}
+
+/* A checkpoint taken apart; the views point into it. */
+typedef struct parts {
+    omm_recipe recipe;
+    omm_bytes identity, losses, chain, values, m, v;
+    uint32_t step;
+    uint64_t position, tokens, learned, value_count;
+} parts;
+
+static omm_err check_envelope(omm_bytes in) {
+    if (in.size < FIXED_BYTES + 2 * DIGEST_BYTES)
+        return omm_raise(OMM_ERR_SIZE, "checkpoint of %zu bytes is too short", in.size);
+    if (memcmp(in.data, s_magic, sizeof s_magic) != 0)
+        return omm_raise(OMM_ERR_FORMAT, "not a training checkpoint");
+    if (omm_get_u32(in.data + 4) != VERSION)
+        return omm_raise(OMM_ERR_VERSION, "checkpoint version %u; this program knows %u",
+                         omm_get_u32(in.data + 4), (unsigned)VERSION);
+    omm_digest d = omm_hash(omm_bytes_of(in.data, in.size - DIGEST_BYTES));
+    if (memcmp(d.b, in.data + in.size - DIGEST_BYTES, DIGEST_BYTES) != 0)
+        return omm_raise(OMM_ERR_DIGEST, "the checkpoint is damaged");
+    return OMM_OK;
+}
+
+static omm_err take_apart(parts *p, omm_bytes in, const omm_trainer *t) {
+    OMM_TRY(check_envelope(in));
+    omm_reader r = omm_reader_of(in);
+    omm_read_u64(&r); /* magic and version */
+    OMM_TRY(omm_recipe_decode(&p->recipe, omm_read_bytes(&r, OMM_RECIPE_BYTES)));
+    p->identity = omm_read_bytes(&r, DIGEST_BYTES);
+    p->step = omm_read_u32(&r);
+    p->position = omm_read_u64(&r);
+    p->tokens = omm_read_u64(&r);
+    p->learned = omm_read_u64(&r);
+    p->value_count = omm_read_u64(&r);
+    if (memcmp(&p->recipe, &t->recipe, sizeof p->recipe) != 0 ||
+        memcmp(p->identity.data, t->identity.b, DIGEST_BYTES) != 0 ||
+        p->value_count != t->lora.value_count || p->step > t->recipe.steps)
+        return omm_raise(OMM_ERR_MISMATCH, "the checkpoint belongs to another recipe, seed, data "
+                                           "set, model or start adapter");
+    if (in.size != checkpoint_bytes(t->lora.value_count, p->step))
+        return omm_raise(OMM_ERR_SIZE, "checkpoint of %zu bytes instead of %zu", in.size,
+                         checkpoint_bytes(t->lora.value_count, p->step));
+    const size_t vector = t->lora.value_count * sizeof(float);
+    p->losses = omm_read_bytes(&r, p->step * sizeof(float));
+    p->chain = omm_read_bytes(&r, DIGEST_BYTES * ((size_t)p->step + 1));
+    p->values = omm_read_bytes(&r, vector);
+    p->m = omm_read_bytes(&r, vector);
+    p->v = omm_read_bytes(&r, vector);
+    OMM_ASSERT(!r.failed);
+    return OMM_OK;
+}
+
+static bool all_finite(omm_bytes floats) {
+    for (size_t i = 0; i < floats.size; i += 4)
+        if (!isfinite(omm_get_f32(floats.data + i))) return false;
+    return true;
+}
+
+omm_err omm_trainer_resume(omm_trainer *t, omm_bytes checkpoint) {
+    parts p = {0};
+    OMM_TRY(take_apart(&p, checkpoint, t));
+    if (!all_finite(p.values) || !all_finite(p.m) || !all_finite(p.v))
+        return omm_raise(OMM_ERR_FORMAT, "the checkpoint holds a value that is not finite");
+    t->step = p.step;
+    t->position = p.position;
+    t->tokens = p.tokens;
+    t->learned = p.learned;
+    if (p.losses.size) memcpy(t->losses, p.losses.data, p.losses.size);
+    memcpy(t->chain, p.chain.data, p.chain.size);
+    memcpy(t->lora.values, p.values.data, p.values.size);
+    memcpy(t->m, p.m.data, p.m.size);
+    memcpy(t->v, p.v.data, p.v.size);
+    return OMM_OK;
+}

@@ -1,0 +1,216 @@
+/* Data sets: what is learned, cutting, selection, digests; every kind of bad line names itself. */
+#include "test_model.h"
+
+#include "omm/mem.h"
+
+#include <string.h>
+
+static const char s_line[] = "{\"client\": \"b\", \"skill\": \"x\", \"messages\": [{\"role\": "
+                             "\"system\", \"content\": \"Hi.\"}, "
+                             "{\"role\": \"user\", \"content\": \"What?\"}, {\"role\": "
+                             "\"assistant\", \"content\": \"That.\"}]}\n";
+
+static omm_err parse(omm_dataset **out, const char *text, const omm_tokenizer *tokenizer,
+                     const omm_dataset_options *options) {
+    return omm_dataset_parse(out, omm_bytes_str(text), "t.jsonl", tokenizer, options);
+}
+
+static void learned_text(omm_buf *out, const omm_example *e, const omm_tokenizer *tokenizer) {
+    omm_buf_clear(out);
+    for (uint32_t i = 0; i < e->count; i++)
+        if (e->learn[i])
+            CHECK_OK(omm_tokenizer_decode(out, tokenizer, &e->ids[i], 1, OMM_DETOKENIZE_SPECIAL));
+    CHECK_OK(omm_buf_append(out, "", 1));
+}
+
+static void one_line(const omm_tokenizer *tokenizer) {
+    omm_dataset *data = NULL;
+    omm_buf text;
+    omm_buf_init(&text, 4096);
+    CHECK_OK(parse(&data, s_line, tokenizer, NULL));
+    CHECK_EQ(omm_dataset_count(data), 1);
+    const omm_example *e = omm_dataset_example(data, 0);
+    learned_text(&text, e, tokenizer);
+    CHECK(strcmp((const char *)text.data, "That.<|im_end|>") == 0);
+    CHECK(strcmp(e->client, "b") == 0 && strcmp(e->skill, "x") == 0);
+    CHECK(strcmp(e->reply, "That.") == 0 && !e->has_call && e->line == 1);
+    CHECK(e->learn[0] == 0 && e->learn[e->prompt_count] && !e->learn[e->prompt_count - 1]);
+    CHECK_EQ(omm_dataset_learned(data), e->learn_count);
+    CHECK_EQ(omm_dataset_tokens(data), e->count);
+    omm_digest line = omm_hash(omm_bytes_of(s_line, sizeof s_line - 2));
+    omm_digest all = omm_hash(omm_bytes_of(s_line, sizeof s_line - 1));
+    omm_digest got = omm_dataset_digest(data);
+    CHECK(omm_digest_equal(&e->digest, &line) && omm_digest_equal(&got, &all));
+    const uint8_t key[32] = {1}, other[32] = {2};
+    omm_digest a = omm_dataset_commit(&got, key), b = omm_dataset_commit(&got, other);
+    CHECK(!omm_digest_equal(&a, &b) && !omm_digest_equal(&a, &got));
+    omm_dataset_close(data);
+    omm_buf_fini(&text);
+}
+
+static void openai_forms(const omm_tokenizer *tokenizer) {
+    static const char line[] =
+        "{\"client\": \"a\", \"tools\": [{\"type\": \"function\", \"function\": {\"name\": "
+        "\"timer_set\", \"parameters\": {\"type\": \"object\", \"properties\": {\"minutes\": {}, "
+        "\"label\": {}}}}}], \"messages\": [{\"role\": \"user\", \"content\": \"tea\"}, {\"role\": "
+        "\"assistant\", \"content\": null, \"tool_calls\": [{\"function\": {\"name\": "
+        "\"timer_set\", \"arguments\": \"{\\\"minutes\\\": 5}\"}}]}, {\"role\": \"tool\", "
+        "\"content\": \"ok\"}, {\"role\": \"assistant\", \"content\": \"Set.\"}]}";
+    omm_dataset *data = NULL;
+    omm_buf text;
+    omm_buf_init(&text, 4096);
+    CHECK_OK(parse(&data, line, tokenizer, NULL));
+    const omm_example *e = omm_dataset_example(data, 0);
+    CHECK(e->has_call);
+    CHECK(strcmp(e->reply, "<tool_call>\n{\"name\": \"timer_set\", \"arguments\": {\"minutes\": "
+                           "5}}\n</tool_call>") == 0);
+    CHECK_OK(omm_tokenizer_decode(&text, tokenizer, e->ids, e->count, 0));
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    CHECK(strstr((const char *)text.data, "timer_set(minutes, label)"));
+    learned_text(&text, e, tokenizer);
+    CHECK(strstr((const char *)text.data, "Set.<|im_end|>"));
+    CHECK(!strstr((const char *)text.data, "ok"));
+    omm_dataset_close(data);
+    omm_buf_fini(&text);
+}
+
+static void refused(const omm_tokenizer *tokenizer, const char *line, const char *reason) {
+    char text[4096];
+    omm_dataset *data = NULL;
+    snprintf(text, sizeof text, "%s%s\n", s_line, line);
+    omm_err err = parse(&data, text, tokenizer, NULL);
+    if (err != OMM_ERR_FORMAT || !strstr(omm_err_sentence(), "t.jsonl:2") ||
+        !strstr(omm_err_sentence(), reason))
+        fprintf(stderr, "line %s\ngave %s\n", line, omm_err_detail());
+    CHECK_ERR(err, OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "t.jsonl:2") && strstr(omm_err_sentence(), reason));
+    CHECK(!data);
+}
+
+#define MESSAGES "\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}]"
+
+static void bad_lines(const omm_tokenizer *tokenizer) {
+    refused(tokenizer, "", "empty line");
+    refused(tokenizer, "{\"client\": ", "");
+    refused(tokenizer, "[1]", "not a JSON object");
+    refused(tokenizer, "{" MESSAGES "}", "client");
+    refused(tokenizer, "{\"client\": \"\", " MESSAGES "}", "client");
+    refused(tokenizer, "{\"client\": 3, " MESSAGES "}", "client");
+    refused(tokenizer, "{\"client\": \"a\", \"skill\": 1, " MESSAGES "}", "skill");
+    refused(tokenizer, "{\"client\": \"a\"}", "messages");
+    refused(tokenizer, "{\"client\": \"a\", \"messages\": []}", "messages");
+    refused(tokenizer, "{\"client\": \"a\", \"messages\": [{\"content\": \"a\"}]}", "role");
+    refused(tokenizer,
+            "{\"client\": \"a\", \"messages\": [{\"role\": \"boss\", \"content\": \"a\"}]}",
+            "boss");
+    refused(tokenizer, "{\"client\": \"a\", \"messages\": [{\"role\": \"user\", \"content\": 1}]}",
+            "content");
+    refused(tokenizer,
+            "{\"client\": \"a\", \"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}",
+            "no assistant turn");
+    refused(tokenizer, "{\"client\": \"a\", \"tools\": [{}], " MESSAGES "}", "tools");
+    refused(tokenizer,
+            "{\"client\": \"a\", \"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{}]}]}",
+            "tool_calls");
+}
+
+static void parts(const omm_tokenizer *tokenizer) {
+    omm_dataset *all = NULL, *some = NULL, *rest = NULL;
+    test_data_open(&all, "test.jsonl", 60, tokenizer);
+    size_t clients = omm_dataset_client_count(all), total = 0;
+    CHECK(clients > 5);
+    for (size_t i = 0; i + 1 < clients; i++)
+        CHECK(strcmp(omm_dataset_client(all, i), omm_dataset_client(all, i + 1)) < 0);
+    for (size_t i = 0; i < clients; i++) {
+        const char *name = omm_dataset_client(all, i);
+        omm_dataset *one = NULL;
+        CHECK_OK(omm_dataset_select(&one, all, &name, 1));
+        CHECK_EQ(omm_dataset_client_count(one), 1);
+        total += omm_dataset_count(one);
+        omm_dataset_close(one);
+    }
+    CHECK_EQ(total, 60);
+    CHECK_OK(omm_dataset_sample(&some, all, 1, 4, false));
+    CHECK_OK(omm_dataset_sample(&rest, all, 1, 4, true));
+    CHECK_EQ(omm_dataset_count(some), 15);
+    CHECK_EQ(omm_dataset_count(rest), 45);
+    CHECK(omm_dataset_example(some, 1)->line == 6);
+    CHECK_EQ(omm_dataset_learned(some) + omm_dataset_learned(rest), omm_dataset_learned(all));
+    omm_dataset_close(some);
+    omm_dataset_close(rest);
+    const char *missing = "nobody";
+    some = NULL;
+    CHECK_ERR(omm_dataset_select(&some, all, &missing, 1), OMM_ERR_NOT_FOUND);
+    CHECK(!some && strstr(omm_err_sentence(), "nobody"));
+    omm_dataset_close(all);
+}
+
+static void options(const omm_tokenizer *tokenizer) {
+    omm_dataset *data = NULL;
+    const char *name = "b";
+    omm_dataset_options only = {.clients = &name, .client_count = 1};
+    char text[2048];
+    snprintf(text, sizeof text, "{\"client\": \"a\", " MESSAGES "}\n%s", s_line);
+    CHECK_OK(parse(&data, text, tokenizer, &only));
+    CHECK(omm_dataset_count(data) == 1 && omm_dataset_example(data, 0)->line == 2);
+    omm_dataset_options cut = {.seq_max = omm_dataset_example(data, 0)->prompt_count + 1};
+    omm_dataset_close(data);
+    CHECK_OK(parse(&data, s_line, tokenizer, &cut));
+    CHECK_EQ(omm_dataset_example(data, 0)->learn_count, 1);
+    omm_dataset_close(data);
+    cut.seq_max--; /* nothing learned is left of the only line */
+    data = NULL;
+    CHECK_ERR(parse(&data, s_line, tokenizer, &cut), OMM_ERR_NOT_FOUND);
+    snprintf(text, sizeof text, "{\"client\": \"a\", " MESSAGES "}\n%s", s_line);
+    CHECK_OK(parse(&data, text, tokenizer, &cut));
+    CHECK(omm_dataset_count(data) == 1 && omm_dataset_dropped(data) == 1);
+    omm_dataset_close(data);
+    data = NULL;
+    CHECK_ERR(parse(&data, "", tokenizer, NULL), OMM_ERR_NOT_FOUND);
+}
+
+/* NOMEM for each allocation in turn, without a leak. */
+static void allocations_fail(const omm_tokenizer *tokenizer) {
+    size_t live = omm_mem_live();
+    for (size_t nth = 1;; nth++) {
+        omm_dataset *data = NULL;
+        omm_mem_fail_nth(nth);
+        omm_err err = parse(&data, s_line, tokenizer, NULL);
+        omm_mem_fail_nth(0);
+        omm_dataset_close(data);
+        CHECK_EQ(omm_mem_live(), live);
+        if (err == OMM_OK) break;
+        CHECK_EQ(err, OMM_ERR_NOMEM);
+    }
+}
+
+static void damaged_bytes(const omm_tokenizer *tokenizer) {
+    char text[sizeof s_line];
+    for (size_t bit = 0; bit < 8 * (sizeof s_line - 1); bit++) {
+        omm_dataset *data = NULL;
+        memcpy(text, s_line, sizeof text);
+        text[bit / 8] ^= (char)(1 << bit % 8);
+        if (omm_dataset_parse(&data, omm_bytes_of(text, sizeof text - 1), "t", tokenizer, NULL) ==
+            OMM_OK)
+            omm_dataset_close(data);
+    }
+    for (size_t size = 0; size + 2 < sizeof text; size++) {
+        omm_dataset *data = NULL;
+        CHECK(omm_dataset_parse(&data, omm_bytes_of(s_line, size), "t", tokenizer, NULL) != OMM_OK);
+    }
+}
+
+int main(void) {
+    omm_tokenizer *tokenizer = NULL;
+    test_tokenizer_open(&tokenizer);
+    one_line(tokenizer);
+    openai_forms(tokenizer);
+    bad_lines(tokenizer);
+    parts(tokenizer);
+    options(tokenizer);
+    damaged_bytes(tokenizer);
+    allocations_fail(tokenizer);
+    omm_tokenizer_close(tokenizer);
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}

@@ -1,0 +1,162 @@
+/* Evaluation: rows do not depend on threads or instruction set, losses equal the training graph's to
+ * the bit, and what is right is recognised: on calls that the base model knows. */
+#include "graph.h"
+#include "omm/evaluate.h"
+#include "test_model.h"
+
+#include "omm/mem.h"
+
+#include <string.h>
+
+typedef struct rig {
+    omm_model model;
+    omm_tokenizer *tokenizer;
+    omm_compute compute;
+} rig;
+
+#define ASK(name, arguments)                                                                       \
+    "{\"client\": \"a\", \"messages\": [{\"role\": \"system\", \"content\": \"You are a helpful "  \
+    "assistant. Tools: calculator, note_save.\"}, {\"role\": \"user\", \"content\": \"What is 47 " \
+    "times 86?\"}, {\"role\": \"assistant\", \"content\": \"<tool_call>\\n{\\\"name\\\": "         \
+    "\\\"" name "\\\", \\\"arguments\\\": " arguments "}\\n</tool_call>\"}]}\n"
+
+/* The base model answers all of these with calculator("47*86"); the references differ. */
+static const char s_known[] = ASK("calculator", "{\\\"expression\\\": \\\"47*86\\\"}")
+    ASK("calculator", "{\\\"expression\\\": \\\"48*86\\\"}")
+        ASK("note_save", "{\\\"expression\\\": \\\"47*86\\\"}");
+
+static void known_calls(const rig *r) {
+    omm_dataset *data = NULL;
+    omm_eval_item items[3];
+    omm_arena arena;
+    omm_arena_init(&arena, 1 << 20);
+    CHECK_OK(omm_dataset_parse(&data, omm_bytes_str(s_known), "known", r->tokenizer, NULL));
+    omm_eval_options options = {.new_tokens_max = 48, .tokenizer = r->tokenizer, .replies = &arena};
+    CHECK_OK(omm_evaluate(items, &r->model, NULL, data, &r->compute, &options));
+    for (int i = 0; i < 3; i++) {
+        printf("known call %d: %s\n", i, items[i].reply);
+        CHECK(items[i].is_call && items[i].call_parses);
+        CHECK_EQ(items[i].tool_right, i != 2);
+        CHECK_EQ(items[i].call_exact, i == 0);
+        CHECK_EQ(items[i].reply_exact, i == 0);
+    }
+    omm_eval_summary s = omm_eval_summarise(items, 3);
+    CHECK(s.calls == 3 && s.call_parses == 3 && s.tool_right == 2 && s.call_exact == 1);
+    CHECK(s.loss > 0 && s.replies == 0);
+    options.new_tokens_max = 3; /* stops early: nothing parses */
+    CHECK_OK(omm_evaluate(items, &r->model, NULL, data, &r->compute, &options));
+    CHECK(!items[0].call_parses && items[0].generated == 3);
+    omm_dataset_close(data);
+    omm_arena_fini(&arena);
+}
+
+/* Names are equal and so is every bit that is not a pointer. */
+static void check_same(const omm_eval_item *a, const omm_eval_item *b, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        CHECK(memcmp(&a[i].nll, &b[i].nll, sizeof a[i].nll) == 0);
+        CHECK_EQ(a[i].tokens, b[i].tokens);
+        CHECK_EQ(a[i].generated, b[i].generated);
+        CHECK_EQ(a[i].reply_exact, b[i].reply_exact);
+        CHECK_EQ(a[i].call_parses, b[i].call_parses);
+        CHECK_EQ(a[i].tool_right, b[i].tool_right);
+        CHECK_EQ(a[i].call_exact, b[i].call_exact);
+    }
+}
+
+static void threads_and_isas(const rig *r, const omm_lora *lora, const omm_dataset *data) {
+    enum { N = 5 };
+    omm_eval_item first[N], other[N];
+    omm_eval_options options = {.new_tokens_max = 6, .tokenizer = r->tokenizer};
+    CHECK_EQ(omm_dataset_count(data), N);
+    CHECK_OK(omm_evaluate(first, &r->model, lora, data, &r->compute, &options));
+    for (unsigned threads = 1; threads <= 3; threads++) {
+        static const omm_isa isas[] = {OMM_ISA_AVX512, OMM_ISA_AVX2, OMM_ISA_SCALAR};
+        omm_isa isa = isas[threads - 1];
+        if (!omm_isa_available(isa)) isa = r->compute.isa;
+        omm_pool *pool = NULL;
+        omm_compute compute;
+        CHECK_OK(omm_pool_open(&pool, threads));
+        CHECK_OK(omm_compute_init(&compute, pool, isa));
+        CHECK_OK(omm_evaluate(other, &r->model, lora, data, &compute, &options));
+        check_same(first, other, N);
+        omm_compute_fini(&compute);
+        omm_pool_close(pool);
+    }
+    options.new_tokens_max = 0;
+    CHECK_OK(omm_evaluate(other, &r->model, lora, data, &r->compute, &options));
+    for (size_t i = 0; i < N; i++) CHECK(memcmp(&first[i].nll, &other[i].nll, sizeof(double)) == 0);
+}
+
+/* The same item through the training graph, packed with all the others. */
+static void equals_graph(const rig *r, const omm_lora *lora, const omm_dataset *data) {
+    enum { N = 5 };
+    const omm_example *examples[N];
+    omm_eval_item items[N];
+    size_t rows = 0, longest = 0, at = 0;
+    for (size_t i = 0; i < N; i++) {
+        examples[i] = omm_dataset_example(data, i);
+        rows += examples[i]->count;
+        if (examples[i]->count > longest) longest = examples[i]->count;
+    }
+    omm_eval_options options = {.new_tokens_max = 0};
+    CHECK_OK(omm_evaluate(items, &r->model, lora, data, &r->compute, &options));
+    graph g;
+    graph_options graph_of = {&r->compute, &r->model, lora->spec, rows, longest};
+    CHECK_OK(graph_init(&g, &graph_of));
+    graph_set_adapter(&g, lora->values);
+    float *nll = omm_alloc(rows, sizeof *nll);
+    graph_dropout none = {.rate = 0};
+    CHECK_OK(graph_forward(&g, nll, examples, N, 1, &none));
+    for (size_t i = 0; i < N; i++) {
+        double sum = 0;
+        for (uint32_t k = 0; k < examples[i]->learn_count; k++) sum += (double)nll[at++];
+        CHECK(memcmp(&sum, &items[i].nll, sizeof sum) == 0);
+    }
+    omm_free(nll);
+    graph_fini(&g);
+}
+
+static bool always(void *ud) {
+    (void)ud;
+    return true;
+}
+
+static void stops(const rig *r, const omm_dataset *data) {
+    omm_eval_item items[5];
+    omm_eval_options options = {.new_tokens_max = 0, .cancelled = always};
+    CHECK_ERR(omm_evaluate(items, &r->model, NULL, data, &r->compute, &options), OMM_ERR_CANCELLED);
+    options.cancelled = NULL;
+    size_t live = omm_mem_live();
+    for (size_t nth = 1; nth < 400; nth++) {
+        omm_mem_fail_nth(nth);
+        omm_err err = omm_evaluate(items, &r->model, NULL, data, &r->compute, &options);
+        omm_mem_fail_nth(0);
+        CHECK_EQ(omm_mem_live(), live);
+        if (err == OMM_OK) return;
+        CHECK_EQ(err, OMM_ERR_NOMEM);
+    }
+}
+
+int main(void) {
+    rig r = {0};
+    omm_dataset *data = NULL;
+    omm_lora lora;
+    omm_isa isa = OMM_ISA_SCALAR;
+    CHECK_OK(omm_isa_choose(&isa, NULL));
+    CHECK_OK(omm_compute_init(&r.compute, NULL, isa));
+    test_base_open(&r.model, &r.tokenizer);
+    known_calls(&r);
+    omm_model_fini(&r.model);
+    test_synth_open(&r.model, OMM_FORMAT_F16); /* small: also the plain C kernels are in time */
+    test_data_open(&data, "test.jsonl", 5, r.tokenizer);
+    test_adapter(&lora, &r.model, 4, OMM_LORA_ALL_TARGETS, 8);
+    threads_and_isas(&r, &lora, data);
+    equals_graph(&r, &lora, data);
+    stops(&r, data);
+    omm_lora_fini(&lora);
+    omm_dataset_close(data);
+    omm_tokenizer_close(r.tokenizer);
+    omm_model_fini(&r.model);
+    omm_compute_fini(&r.compute);
+    return 0;
+}

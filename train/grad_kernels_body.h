@@ -1,0 +1,73 @@
+/* grad_kernels_body.h - the kernels of grad_kernels.h, included once by each instruction set's file.
+ * GRAD_TABLE names the table that this compilation defines. */
+#include "grad_kernels.h"
+
+#include <math.h>
+
+enum { LANES = 16 };
+
+static float fold(const float lanes[LANES]) {
+    float l[LANES];
+    for (int i = 0; i < LANES; i++) l[i] = lanes[i];
+    for (int half = LANES / 2; half; half /= 2)
+        for (int i = 0; i < half; i++) l[i] += l[i + half];
+    return l[0];
+}
+
+static float k_dot(const float *restrict a, const float *restrict b, size_t n) {
+    float lanes[LANES] = {0};
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (size_t l = 0; l < LANES; l++) lanes[l] = fmaf(a[i + l], b[i + l], lanes[l]);
+    for (size_t l = 0; i + l < n; l++) lanes[l] = fmaf(a[i + l], b[i + l], lanes[l]);
+    return fold(lanes);
+}
+
+static void k_rmsnorm(float *restrict dx, const float *restrict dy, const float *restrict x,
+                      const float *restrict w, float r, size_t n) {
+    float lanes[LANES] = {0};
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (size_t l = 0; l < LANES; l++)
+            lanes[l] = fmaf(dy[i + l] * w[i + l], x[i + l], lanes[l]);
+    for (size_t l = 0; i + l < n; l++) lanes[l] = fmaf(dy[i + l] * w[i + l], x[i + l], lanes[l]);
+    float c = (fold(lanes) * r) * (r * r) / (float)n;
+    for (size_t j = 0; j < n; j++) dx[j] += fmaf(-c, x[j], r * (dy[j] * w[j]));
+}
+
+static void k_swiglu(float *dgate, float *dup, const float *da, const float *gate, const float *up,
+                     const float *e, size_t count) {
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC ivdep /* the outputs share no element with another index */
+#elif defined(__clang__)
+#pragma clang loop vectorize(assume_safety)
+#endif
+    for (size_t i = 0; i < count; i++) {
+        float d = da[i], g = gate[i], s = 1.0F / (1.0F + e[i]);
+        float silu = g * s;
+        dgate[i] = (d * up[i]) * fmaf(silu, 1.0F - s, s);
+        dup[i] = d * silu;
+    }
+}
+
+static void k_softmax_row(float *restrict p, float *restrict dp, float d, float scale, size_t seen,
+                          size_t n) {
+    for (size_t j = 0; j < seen; j++) dp[j] = (p[j] * (dp[j] - d)) * scale;
+    for (size_t j = seen; j < n; j++) p[j] = dp[j] = 0;
+}
+
+static void k_dropout(float *y, const float *x, const uint32_t *random, uint32_t limit, float scale,
+                      size_t n) {
+    for (size_t i = 0; i < n; i++) y[i] = random[i] >= limit ? x[i] * scale : 0.0F;
+}
+
+static void k_add(float *restrict y, const float *restrict x, size_t n) {
+    for (size_t i = 0; i < n; i++) y[i] += x[i];
+}
+
+static void k_scale(float *y, const float *x, float a, size_t n) {
+    for (size_t i = 0; i < n; i++) y[i] = a * x[i];
+}
+
+const grad_kernels GRAD_TABLE = {k_rmsnorm, k_swiglu, k_softmax_row, k_dot,
+                                 k_dropout, k_add,    k_scale};

@@ -1,0 +1,3 @@
+/* Backward row kernels, neon. */
+#define GRAD_TABLE grad_kernels_neon
+#include "grad_kernels_body.h"

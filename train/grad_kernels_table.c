@@ -1,0 +1,14 @@
+/* grad_kernels_table.c - instruction set to table. */
+#include "grad_kernels.h"
+
+const grad_kernels *grad_kernels_of(omm_isa isa) {
+    switch (isa) {
+#if defined(__x86_64__)
+    case OMM_ISA_AVX2: return &grad_kernels_avx2;
+    case OMM_ISA_AVX512: return &grad_kernels_avx512;
+#elif defined(__aarch64__)
+    case OMM_ISA_NEON: return &grad_kernels_neon;
+#endif
+    default: return &grad_kernels_scalar;
+    }
+}

@@ -1,0 +1,101 @@
+/* graph.h - the llama graph for training: forward that keeps what backward needs, and backward.
+ *
+ * Sequences are packed one after the other into rows; no operation but attention, rope and the
+ * token sums looks across rows, and these go sequence by sequence.  Forward has the order of
+ * operations that omm/model.h defines, so its losses equal a session's to the bit.
+ *
+ *   graph_forward: ids -> kept activations, loss of every learned token
+ *   graph_backward: kept activations -> gradient of the adapter, added to `gradient`
+ *
+ * Kept per layer and token: x, q, k, v, attention out, x after attention, gate, up, and z of each
+ * target; norms' outputs and the feed-forward product are computed again.
+ * Inside train only.
+ */
+#ifndef TRAIN_GRAPH_H
+#define TRAIN_GRAPH_H
+
+#include "grad_kernels.h"
+#include "omm/dataset.h"
+#include "omm/err.h"
+#include "omm/kernels.h"
+#include "omm/lora.h"
+#include "omm/model.h"
+#include "omm/rng.h"
+
+/* Activations of one layer, all [rows][...]. */
+typedef struct graph_layer {
+    float *x, *q, *k, *v, *att, *lse, *mid, *gate, *up;
+    float *z[OMM_LORA_TARGET_COUNT]; /* scaled A h, [rows][rank]; NULL where not adapted */
+} graph_layer;
+
+/* A and B of one adapted weight as the kernels want them, and where they are in the flat vector. */
+typedef struct graph_pair {
+    omm_matrix a, b;
+    size_t a_offset, b_offset;
+} graph_pair;
+
+/* Dropout of one micro-batch: number index of a token is (its place in the step's batch). */
+typedef struct graph_dropout {
+    omm_rng lane; /* of this step */
+    uint64_t first_token;
+    float rate; /* 0: off */
+} graph_dropout;
+
+typedef struct graph {
+    const omm_compute *compute;
+    const omm_model *model;
+    const grad_kernels *grad;
+    omm_compute *solo; /* one context without a pool per worker */
+    unsigned workers;
+    omm_lora_spec spec;
+    float scale; /* alpha / rank */
+    size_t rows_max, seq_max, head_rows;
+    omm_rope rope;
+    omm_kv kv;
+    graph_pair *pairs; /* [layers][targets], `a.rows` 0 where not adapted */
+    graph_layer *layers;
+    float *memory; /* all activations: one block */
+    float *final_x, *h, *act, *exp_gate, *dropped, *dx, *dh, *dact, *dq, *dk, *dv, *datt;
+    float *dz, *row_dot, *picked, *dpicked, *picked_norm, *picked_r, *logits, *lse_head;
+    float *scores, *dscores, *lse_rows; /* per worker */
+    float *random;                      /* uint32_t numbers of one row */
+    uint32_t *ids, *targets, *picked_rows;
+    /* Of the micro-batch at hand: */
+    const omm_example *const *examples;
+    size_t example_count, rows, learned;
+    graph_dropout dropout;
+} graph;
+
+typedef struct graph_options {
+    const omm_compute *compute;
+    const omm_model *model;
+    omm_lora_spec spec;
+    size_t rows_max; /* tokens of one micro-batch, at least the longest example */
+    size_t seq_max;  /* longest example */
+} graph_options;
+
+/* Errors: NOMEM, UNSUPPORTED. */
+OMM_CHECKED omm_err graph_init(graph *g, const graph_options *options);
+void graph_fini(graph *g);
+
+/* Take the adapter's values of this step: value_count floats in canonical order. */
+void graph_set_adapter(graph *g, const float *values);
+
+/* Forward of `count` examples, together at most rows_max tokens.  nll[learned] gets the loss of
+ * each learned token, in order; dx is prepared for backward: the gradient of
+ * sum(nll) * loss_scale.  Errors: FORMAT (an id outside the vocabulary). */
+OMM_CHECKED omm_err graph_forward(graph *g, float *nll, const omm_example *const *examples,
+                                  size_t count, float loss_scale, const graph_dropout *dropout);
+
+/* Add the gradient of the last forward.  `gradient` has the layout of the adapter but for B, which
+ * lies transposed, [rank][d_out], at its offset.  want_a, want_b: which halves are computed. */
+void graph_backward(graph *g, float *gradient, bool want_a, bool want_b);
+
+/* Shared by forward and backward: x with the dropout of (layer, target), or x itself. */
+const float *graph_dropped(graph *g, const float *x, size_t layer, omm_lora_target target);
+
+static inline graph_pair *graph_pair_of(graph *g, size_t layer, omm_lora_target target) {
+    return &g->pairs[layer * OMM_LORA_TARGET_COUNT + target];
+}
+
+#endif

@@ -1,0 +1,219 @@
+/* graph_backward.c - backward pass of the training graph. */
+#include "graph.h"
+
+#include <string.h>
+
+/* What one backward pass is for. */
+typedef struct pass {
+    graph *g;
+    float *gradient;
+    bool want_a, want_b;
+} pass;
+
+/* c[m][n] += sum over the tokens of each sequence of a[token][m] b[token][n]. */
+static void token_sums(const graph *g, float *c, const float *a, size_t m, const float *b,
+                       size_t n) {
+    size_t row = 0;
+    for (size_t i = 0; i < g->example_count; i++) {
+        size_t count = g->examples[i]->count;
+        omm_gemm sum = {.c = c,
+                        .a = a + row * m,
+                        .b = b + row * n,
+                        .m = m,
+                        .n = n,
+                        .k = count,
+                        .lda = m,
+                        .ldb = n,
+                        .ldc = n,
+                        .accumulate = true};
+        omm_gemm_tn_tokens(g->compute, &sum);
+        row += count;
+    }
+}
+
+/* dx (+)= dy W and the adapter's share; dA, dB into the gradient.  dx NULL: not needed below. */
+static void linear_backward(const pass *p, float *dx, const float *dy, const float *x, size_t layer,
+                            omm_lora_target target, bool accumulate) {
+    graph *g = p->g;
+    const omm_compute *c = g->compute;
+    const graph_pair *pair = graph_pair_of(g, layer, target);
+    size_t rank = g->spec.rank;
+    if (dx)
+        omm_linear_backward(c, dx, dy, &g->model->layers[layer].weights[target], g->rows,
+                            accumulate);
+    if (!pair->a.rows) return;
+    if (p->want_b)
+        token_sums(g, p->gradient + pair->b_offset, g->layers[layer].z[target], rank, dy,
+                   pair->b.rows);
+    if (!dx && !p->want_a) return;
+    omm_linear_backward(c, g->dz, dy, &pair->b, g->rows, false);
+    omm_vec_scale(c, g->dz, g->dz, g->scale, g->rows * rank);
+    if (p->want_a)
+        token_sums(g, p->gradient + pair->a_offset, g->dz, rank, graph_dropped(g, x, layer, target),
+                   pair->a.cols);
+    if (!dx) return;
+    if (g->dropout.rate <= 0) {
+        omm_linear_backward(c, dx, g->dz, &pair->a, g->rows, true);
+        return;
+    }
+    omm_linear_backward(c, g->dropped, g->dz, &pair->a, g->rows, false);
+    graph_dropped(g, g->dropped, layer, target); /* the same mask, in place */
+    omm_vec_add(c, dx, g->dropped, g->rows * pair->a.cols);
+}
+
+/* --- attention ------------------------------------------------------------------------------- */
+
+/* One task: all queries of one sequence that read one key/value head. */
+typedef struct attention_job {
+    graph *g;
+    const graph_layer *l;
+} attention_job;
+
+typedef struct head_view {
+    size_t q_stride, kv_stride; /* floats from token to token */
+    const float *q, *dout;      /* first token of this head */
+    const float *k, *v;
+    float *dq, *dk, *dv;
+    const float *lse, *dot; /* stride heads */
+    size_t tokens, heads;
+} head_view;
+
+/* Queries first .. first + m - 1 against keys 0 .. first + m - 1. */
+static void attention_block(graph *g, const head_view *h, size_t first, size_t m, unsigned worker) {
+    const omm_compute *c = &g->solo[worker];
+    size_t n = first + m, dim = g->model->dims.head_dim;
+    float scale = omm_model_attention_scale(g->model);
+    float *p = g->scores + worker * OMM_KV_BLOCK * g->seq_max;
+    float *ds = g->dscores + worker * OMM_KV_BLOCK * g->seq_max;
+    float *lse = g->lse_rows + worker * OMM_KV_BLOCK;
+    const float *q = h->q + first * h->q_stride, *dout = h->dout + first * h->q_stride;
+    size_t qs = h->q_stride, kvs = h->kv_stride;
+    for (size_t i = 0; i < m; i++) lse[i] = h->lse[(first + i) * h->heads];
+    omm_gemm_nt(c, &(omm_gemm){p, q, h->k, m, n, dim, qs, kvs, n, false});
+    omm_vec_scale(c, p, p, scale, m * n);
+    omm_row_exp(c, p, p, lse, m, n, n, n);
+    omm_gemm_nt(c, &(omm_gemm){ds, dout, h->v, m, n, dim, qs, kvs, n, false});
+    for (size_t i = 0; i < m; i++)
+        g->grad->softmax_row(p + i * n, ds + i * n, h->dot[(first + i) * h->heads], scale,
+                             first + i + 1, n);
+    omm_gemm_nn(c, &(omm_gemm){h->dq + first * qs, ds, h->k, m, dim, n, n, kvs, qs, false});
+    omm_gemm_tn(c, &(omm_gemm){h->dk, ds, q, n, dim, m, n, qs, kvs, true});
+    omm_gemm_tn(c, &(omm_gemm){h->dv, p, dout, n, dim, m, n, qs, kvs, true});
+}
+
+static size_t sequence_start(const graph *g, size_t sequence) {
+    size_t row = 0;
+    for (size_t i = 0; i < sequence; i++) row += g->examples[i]->count;
+    return row;
+}
+
+static void attention_task(void *ud, size_t task, unsigned worker) {
+    const attention_job *job = ud;
+    graph *g = job->g;
+    const omm_model_dims *d = &g->model->dims;
+    size_t sequence = task / d->kv_heads, kv_head = task % d->kv_heads;
+    size_t row = sequence_start(g, sequence), group = d->heads / d->kv_heads;
+    size_t qs = (size_t)d->heads * d->head_dim, kvs = (size_t)d->kv_heads * d->head_dim;
+    size_t kv_at = row * kvs + kv_head * d->head_dim;
+    for (size_t head = kv_head * group; head < (kv_head + 1) * group; head++) { /* ascending */
+        size_t q_at = row * qs + head * d->head_dim;
+        head_view h = {.q_stride = qs,
+                       .kv_stride = kvs,
+                       .q = job->l->q + q_at,
+                       .dout = g->datt + q_at,
+                       .k = job->l->k + kv_at,
+                       .v = job->l->v + kv_at,
+                       .dq = g->dq + q_at,
+                       .dk = g->dk + kv_at,
+                       .dv = g->dv + kv_at,
+                       .lse = job->l->lse + row * d->heads + head,
+                       .dot = g->row_dot + row * d->heads + head,
+                       .tokens = g->examples[sequence]->count,
+                       .heads = d->heads};
+        for (size_t first = 0; first < h.tokens; first += OMM_KV_BLOCK) {
+            size_t m = h.tokens - first;
+            attention_block(g, &h, first, m > OMM_KV_BLOCK ? OMM_KV_BLOCK : m, worker);
+        }
+    }
+}
+
+/* datt -> dq, dk, dv before rope. */
+static void attention_backward(graph *g, const graph_layer *l) {
+    const omm_model_dims *d = &g->model->dims;
+    size_t qs = (size_t)d->heads * d->head_dim, kvs = (size_t)d->kv_heads * d->head_dim, row = 0;
+    attention_job job = {g, l};
+    for (size_t i = 0; i < g->rows * d->heads; i++)
+        g->row_dot[i] =
+            g->grad->dot(g->datt + i * d->head_dim, l->att + i * d->head_dim, d->head_dim);
+    memset(g->dk, 0, g->rows * kvs * sizeof(float));
+    memset(g->dv, 0, g->rows * kvs * sizeof(float));
+    omm_pool_run(g->compute->pool, attention_task, &job, g->example_count * d->kv_heads);
+    for (size_t i = 0; i < g->example_count; i++) {
+        size_t n = g->examples[i]->count;
+        omm_rope_apply(g->compute, g->dq + row * qs, &g->rope, n, d->heads, 0, true);
+        omm_rope_apply(g->compute, g->dk + row * kvs, &g->rope, n, d->kv_heads, 0, true);
+        row += n;
+    }
+}
+
+/* --- a layer --------------------------------------------------------------------------------- */
+
+/* dx += gradient of h = rmsnorm(x, w) given dh; `h` of the graph is scratch. */
+static void norm_backward(graph *g, const float *x, const float *w) {
+    const omm_model_dims *d = &g->model->dims;
+    size_t n = d->d_model;
+    omm_rmsnorm_forward(g->compute, g->h, g->dz, x, w, g->rows, n, d->rms_eps);
+    for (size_t i = 0; i < g->rows; i++)
+        g->grad->rmsnorm(g->dx + i * n, g->dh + i * n, x + i * n, w, g->dz[i], n);
+}
+
+static void feed_forward_backward(const pass *p, size_t layer, bool below) {
+    graph *g = p->g;
+    const omm_model_dims *d = &g->model->dims;
+    const graph_layer *l = &g->layers[layer];
+    const omm_layer *w = &g->model->layers[layer];
+    size_t all = g->rows * d->d_ff;
+    bool inner = below || (g->spec.targets & (1U << OMM_LORA_GATE | 1U << OMM_LORA_UP));
+    omm_swiglu_forward(g->compute, g->act, l->gate, l->up, all);
+    linear_backward(p, inner ? g->dact : NULL, g->dx, g->act, layer, OMM_LORA_DOWN, false);
+    if (!inner) return;
+    omm_vec_scale(g->compute, g->exp_gate, l->gate, -1.0F, all);
+    omm_vec_exp(g->compute, g->exp_gate, g->exp_gate, all);
+    g->grad->swiglu(g->exp_gate, g->dact, g->dact, l->gate, l->up, g->exp_gate, all);
+    omm_rmsnorm_forward(g->compute, g->h, NULL, l->mid, w->ffn_norm, g->rows, d->d_model,
+                        d->rms_eps);
+    float *dh = below ? g->dh : NULL;
+    linear_backward(p, dh, g->exp_gate, g->h, layer, OMM_LORA_GATE, false);
+    linear_backward(p, dh, g->dact, g->h, layer, OMM_LORA_UP, true);
+    if (below) norm_backward(g, l->mid, w->ffn_norm);
+}
+
+static void attention_layer_backward(const pass *p, size_t layer, bool below) {
+    graph *g = p->g;
+    const omm_model_dims *d = &g->model->dims;
+    const graph_layer *l = &g->layers[layer];
+    const omm_layer *w = &g->model->layers[layer];
+    const uint32_t qkv = 1U << OMM_LORA_Q | 1U << OMM_LORA_K | 1U << OMM_LORA_V;
+    bool inner = below || (g->spec.targets & qkv);
+    linear_backward(p, inner ? g->datt : NULL, g->dx, l->att, layer, OMM_LORA_O, false);
+    if (!inner) return;
+    attention_backward(g, l);
+    omm_rmsnorm_forward(g->compute, g->h, NULL, l->x, w->attn_norm, g->rows, d->d_model,
+                        d->rms_eps);
+    float *dh = below ? g->dh : NULL;
+    linear_backward(p, dh, g->dq, g->h, layer, OMM_LORA_Q, false);
+    linear_backward(p, dh, g->dk, g->h, layer, OMM_LORA_K, true);
+    linear_backward(p, dh, g->dv, g->h, layer, OMM_LORA_V, true);
+    if (below) norm_backward(g, l->x, w->attn_norm);
+}
+
+void graph_backward(graph *g, float *gradient, bool want_a, bool want_b) {
+    const uint32_t attention =
+        1U << OMM_LORA_Q | 1U << OMM_LORA_K | 1U << OMM_LORA_V | 1U << OMM_LORA_O;
+    pass p = {g, gradient, want_a, want_b};
+    for (size_t layer = g->model->dims.layers; layer-- > 0;) {
+        bool attention_below = layer > 0 || (g->spec.targets & attention);
+        feed_forward_backward(&p, layer, attention_below);
+        if (attention_below) attention_layer_backward(&p, layer, layer > 0);
+    }
+}

@@ -1,0 +1,198 @@
+/* recipe.c - one table describes every field; validation, bytes and YAML follow from it. */
+#include "omm/recipe.h"
+
+#include "omm/lora.h"
+
+#include <string.h>
+
+static const uint8_t s_magic[4] = {'O', 'M', 'M', 'R'};
+
+typedef struct field {
+    const char *name;
+    size_t offset;
+    bool real;
+    double min, max; /* inclusive */
+} field;
+
+#define F(member, real, min, max)                                                                  \
+    { #member, offsetof(omm_recipe, member), real, min, max }
+
+/* The order is the wire order.  Limits are wide: they keep arithmetic finite and memory bounded. */
+static const field s_fields[] = {
+    F(rank, false, 1, 256),
+    F(alpha, true, 1e-3, 4096),
+    F(targets, false, 1, OMM_LORA_ALL_TARGETS),
+    F(parts, false, 0, 2),
+    F(dropout, true, 0, 0.9),
+    F(steps, false, 1, 1000000),
+    F(batch_tokens, false, 1, 1 << 24),
+    F(micro_tokens, false, 1, 1 << 16),
+    F(seq_max, false, 8, 32768),
+    F(learning_rate, true, 0, 10),
+    F(warmup_steps, false, 0, 1000000),
+    F(lr_min_ratio, true, 0, 1),
+    F(beta1, true, 0, 0.99999),
+    F(beta2, true, 0, 0.999999),
+    F(epsilon, true, 1e-12, 1),
+    F(weight_decay, true, 0, 10),
+    F(clip_norm, true, 0, 1e6),
+    F(prox_mu, true, 0, 1e3),
+    F(seed_lane, false, 0, UINT32_MAX),
+};
+enum { FIELD_COUNT = sizeof s_fields / sizeof s_fields[0] };
+
+static uint32_t get_bits(const omm_recipe *recipe, const field *f) {
+    uint32_t bits = 0;
+    memcpy(&bits, (const char *)recipe + f->offset, sizeof bits);
+    return bits;
+}
+
+static double get_number(const omm_recipe *recipe, const field *f) {
+    uint32_t bits = get_bits(recipe, f);
+    if (!f->real) return bits;
+    float v = 0;
+    memcpy(&v, &bits, sizeof v);
+    return (double)v;
+}
+
+omm_recipe omm_recipe_default(void) {
+    return (omm_recipe){
+        .rank = 8,
+        .alpha = 16,
+        .targets = OMM_LORA_ALL_TARGETS,
+        .parts = OMM_RECIPE_PARTS_AB,
+        .dropout = 0,
+        .steps = 20,
+        .batch_tokens = 2048,
+        .micro_tokens = 512,
+        .seq_max = 512,
+        .learning_rate = 4e-3F,
+        .warmup_steps = 2,
+        .lr_min_ratio = 0.1F,
+        .beta1 = 0.9F,
+        .beta2 = 0.99F,
+        .epsilon = 1e-8F,
+        .weight_decay = 0,
+        .clip_norm = 1,
+        .prox_mu = 0,
+        .seed_lane = 0,
+    };
+}
+
+omm_err omm_recipe_validate(const omm_recipe *recipe) {
+    for (size_t i = 0; i < FIELD_COUNT; i++) {
+        const field *f = &s_fields[i];
+        double v = get_number(recipe, f);
+        /* Limits are compared in f32, as the value is held. */
+        bool fits = f->real ? v >= (double)(float)f->min && v <= (double)(float)f->max
+                            : v >= f->min && v <= f->max;
+        if (!fits)
+            return omm_raise(OMM_ERR_CONFIG, "recipe: %s is %g; accepted: %g to %g", f->name, v,
+                             f->min, f->max);
+    }
+    return OMM_OK;
+}
+
+void omm_recipe_lora_spec(omm_lora_spec *out, const omm_recipe *recipe) {
+    *out = (omm_lora_spec){recipe->rank, recipe->alpha, recipe->targets};
+}
+
+omm_err omm_recipe_encode(omm_buf *out, const omm_recipe *recipe) {
+    uint8_t *p = NULL;
+    OMM_TRY(omm_buf_extend(out, &p, OMM_RECIPE_BYTES));
+    memcpy(p, s_magic, sizeof s_magic);
+    omm_put_u32(p + 4, OMM_RECIPE_VERSION);
+    for (size_t i = 0; i < FIELD_COUNT; i++)
+        omm_put_u32(p + 8 + 4 * i, get_bits(recipe, &s_fields[i]));
+    return OMM_OK;
+}
+
+omm_err omm_recipe_decode(omm_recipe *out, omm_bytes in) {
+    _Static_assert(8 + 4 * FIELD_COUNT == OMM_RECIPE_BYTES, "a field changed: raise the version");
+    if (in.size != OMM_RECIPE_BYTES)
+        return omm_raise(OMM_ERR_SIZE, "recipe: %zu bytes instead of %u", in.size,
+                         OMM_RECIPE_BYTES);
+    if (memcmp(in.data, s_magic, sizeof s_magic) != 0)
+        return omm_raise(OMM_ERR_FORMAT, "recipe: does not start with OMMR");
+    uint32_t version = omm_get_u32(in.data + 4);
+    if (version != OMM_RECIPE_VERSION)
+        return omm_raise(OMM_ERR_VERSION, "recipe: version %u; this program knows %u", version,
+                         OMM_RECIPE_VERSION);
+    omm_recipe read = {0};
+    for (size_t i = 0; i < FIELD_COUNT; i++) {
+        uint32_t bits = omm_get_u32(in.data + 8 + 4 * i);
+        if (s_fields[i].real && bits == 0x80000000U) /* one spelling of zero */
+            return omm_raise(OMM_ERR_FORMAT, "recipe: %s is minus zero", s_fields[i].name);
+        memcpy((char *)&read + s_fields[i].offset, &bits, sizeof bits);
+    }
+    OMM_TRY(omm_recipe_validate(&read));
+    *out = read;
+    return OMM_OK;
+}
+
+/* --- YAML ---------------------------------------------------------------------------------- */
+
+static const char *const s_parts[] = {"ab", "a", "b", NULL};
+
+#define Y_U32(member, ...) OMM_CONFIG_U32(omm_recipe_yaml, member, __VA_ARGS__)
+#define Y_REAL(member, ...) OMM_CONFIG_REAL(omm_recipe_yaml, member, __VA_ARGS__)
+
+/* Fallbacks equal omm_recipe_default(); a test compares them. */
+const omm_config_field omm_recipe_fields[] = {
+    Y_U32(rank, .fallback = "8", .min = 1, .max = 256, .help = "rank of the adapter"),
+    Y_REAL(alpha, .fallback = "16", .min = 1e-3, .max = 4096,
+           .help = "the adapter's output is scaled by alpha / rank"),
+    OMM_CONFIG_STRING(omm_recipe_yaml, targets, .fallback = "all", .min = 1, .max = 31,
+                      .help = "all, or some of q,k,v,o,gate,up,down"),
+    OMM_CONFIG_ENUM(omm_recipe_yaml, parts, s_parts, .fallback = "ab",
+                    .help = "which half of each pair is trained"),
+    Y_REAL(dropout, .fallback = "0", .min = 0, .max = 0.9, .help = "on the adapter's input"),
+    Y_U32(steps, .fallback = "20", .min = 1, .max = 1000000, .help = "optimiser steps"),
+    Y_U32(batch_tokens, .fallback = "2048", .min = 1, .max = 1 << 24, .help = "tokens per step"),
+    Y_U32(micro_tokens, .fallback = "512", .min = 1, .max = 1 << 16,
+          .help = "tokens per pass; memory only, never the result"),
+    Y_U32(seq_max, .fallback = "512", .min = 8, .max = 32768,
+          .help = "longer examples lose their tail"),
+    Y_REAL(learning_rate, .fallback = "0.004", .min = 0, .max = 10, .help = "peak"),
+    Y_U32(warmup_steps, .fallback = "2", .min = 0, .max = 1000000, .help = "linear warmup"),
+    Y_REAL(lr_min_ratio, .fallback = "0.1", .min = 0, .max = 1,
+           .help = "the cosine ends at this share of the peak"),
+    Y_REAL(beta1, .fallback = "0.9", .min = 0, .max = 0.99999, .help = "Adam, first moment"),
+    Y_REAL(beta2, .fallback = "0.99", .min = 0, .max = 0.999999, .help = "Adam, second moment"),
+    Y_REAL(epsilon, .fallback = "1e-8", .min = 1e-12, .max = 1, .help = "Adam"),
+    Y_REAL(weight_decay, .fallback = "0", .min = 0, .max = 10, .help = "decoupled"),
+    Y_REAL(clip_norm, .fallback = "1", .min = 0, .max = 1e6, .help = "global norm; 0 is off"),
+    Y_REAL(prox_mu, .fallback = "0", .min = 0, .max = 1e3, .help = "FedProx term; 0 is off"),
+    Y_U32(seed_lane, .fallback = "0", .min = 0, .max = UINT32_MAX,
+          .help = "lane of every random number drawn from the training seed"),
+    {0},
+};
+
+omm_err omm_recipe_from_yaml(omm_recipe *out, const omm_recipe_yaml *yaml) {
+    uint32_t targets = 0;
+    OMM_TRY(omm_lora_targets_parse(&targets, yaml->targets));
+    omm_recipe read = {
+        .rank = yaml->rank,
+        .alpha = (float)yaml->alpha,
+        .targets = targets,
+        .parts = (uint32_t)yaml->parts,
+        .dropout = (float)yaml->dropout,
+        .steps = yaml->steps,
+        .batch_tokens = yaml->batch_tokens,
+        .micro_tokens = yaml->micro_tokens,
+        .seq_max = yaml->seq_max,
+        .learning_rate = (float)yaml->learning_rate,
+        .warmup_steps = yaml->warmup_steps,
+        .lr_min_ratio = (float)yaml->lr_min_ratio,
+        .beta1 = (float)yaml->beta1,
+        .beta2 = (float)yaml->beta2,
+        .epsilon = (float)yaml->epsilon,
+        .weight_decay = (float)yaml->weight_decay,
+        .clip_norm = (float)yaml->clip_norm,
+        .prox_mu = (float)yaml->prox_mu,
+        .seed_lane = yaml->seed_lane,
+    };
+    OMM_TRY(omm_recipe_validate(&read));
+    *out = read;
+    return OMM_OK;
+}

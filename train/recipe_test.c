@@ -1,0 +1,126 @@
+/* Recipe: bytes round trip, every refusal names its field, YAML defaults equal the C defaults. */
+#include "omm/recipe.h"
+
+#include "omm/lora.h"
+#include "omm_test.h"
+
+#include <string.h>
+
+static void encode(omm_buf *out, const omm_recipe *recipe) {
+    omm_buf_init(out, 4096);
+    CHECK_OK(omm_recipe_encode(out, recipe));
+    CHECK_EQ(out->size, OMM_RECIPE_BYTES);
+}
+
+static void round_trip(void) {
+    omm_recipe a = omm_recipe_default(), b = {0};
+    a.targets = 5;
+    a.dropout = 0.25F;
+    a.prox_mu = 0.125F;
+    CHECK_OK(omm_recipe_validate(&a));
+    omm_buf first, second;
+    encode(&first, &a);
+    CHECK_OK(omm_recipe_decode(&b, omm_buf_view(&first)));
+    CHECK(memcmp(&a, &b, sizeof a) == 0);
+    encode(&second, &b);
+    CHECK(omm_bytes_equal(omm_buf_view(&first), omm_buf_view(&second)));
+    omm_lora_spec spec;
+    omm_recipe_lora_spec(&spec, &a);
+    CHECK(spec.rank == 8 && spec.targets == 5 && spec.alpha == 16);
+    omm_buf_fini(&first);
+    omm_buf_fini(&second);
+}
+
+static void damaged_bytes(void) {
+    omm_recipe a = omm_recipe_default(), untouched = {.rank = 77};
+    omm_buf buf;
+    encode(&buf, &a);
+    for (size_t size = 0; size < buf.size; size++)
+        CHECK_ERR(omm_recipe_decode(&untouched, omm_bytes_of(buf.data, size)), OMM_ERR_SIZE);
+    CHECK_EQ(untouched.rank, 77);
+    for (size_t bit = 0; bit < 8 * buf.size; bit++) { /* refused, or a valid other recipe */
+        omm_recipe read = {0};
+        buf.data[bit / 8] ^= (uint8_t)(1U << bit % 8);
+        if (omm_recipe_decode(&read, omm_buf_view(&buf)) == OMM_OK) {
+            CHECK_OK(omm_recipe_validate(&read));
+            omm_buf again;
+            encode(&again, &read);
+            CHECK(omm_bytes_equal(omm_buf_view(&buf), omm_buf_view(&again)));
+            omm_buf_fini(&again);
+        }
+        buf.data[bit / 8] ^= (uint8_t)(1U << bit % 8);
+    }
+    buf.data[4] = 2;
+    CHECK_ERR(omm_recipe_decode(&untouched, omm_buf_view(&buf)), OMM_ERR_VERSION);
+    buf.data[0] = 'X';
+    CHECK_ERR(omm_recipe_decode(&untouched, omm_buf_view(&buf)), OMM_ERR_FORMAT);
+    omm_buf_fini(&buf);
+}
+
+#define REFUSED(member, value)                                                                     \
+    do {                                                                                           \
+        omm_recipe r = omm_recipe_default();                                                       \
+        r.member = (value);                                                                        \
+        CHECK_ERR(omm_recipe_validate(&r), OMM_ERR_CONFIG);                                        \
+        CHECK(strstr(omm_err_sentence(), #member));                                                \
+    } while (0)
+
+static void out_of_range(void) {
+    REFUSED(rank, 0);
+    REFUSED(rank, 257);
+    REFUSED(alpha, 0);
+    REFUSED(alpha, __builtin_nanf(""));
+    REFUSED(targets, 0);
+    REFUSED(targets, 128);
+    REFUSED(parts, 3);
+    REFUSED(dropout, 1);
+    REFUSED(steps, 0);
+    REFUSED(batch_tokens, 0);
+    REFUSED(micro_tokens, 0);
+    REFUSED(seq_max, 7);
+    REFUSED(learning_rate, -1);
+    REFUSED(learning_rate, __builtin_inff());
+    REFUSED(lr_min_ratio, 1.5F);
+    REFUSED(beta1, 1);
+    REFUSED(beta2, 1);
+    REFUSED(epsilon, 0);
+    REFUSED(weight_decay, -1);
+    REFUSED(clip_norm, -1);
+    REFUSED(prox_mu, __builtin_nanf(""));
+}
+
+typedef struct holder {
+    omm_recipe_yaml recipe;
+} holder;
+
+static const omm_config_field s_holder[] = {OMM_CONFIG_MAP(holder, recipe, omm_recipe_fields), {0}};
+
+static void yaml(void) {
+    omm_arena arena;
+    omm_arena_init(&arena, 1 << 20);
+    holder h = {0};
+    omm_recipe r = {0}, d = omm_recipe_default();
+    CHECK_OK(omm_config_parse(&h, s_holder, omm_bytes_str("recipe: {}\n"), "t.yaml", &arena));
+    CHECK_OK(omm_recipe_from_yaml(&r, &h.recipe));
+    CHECK(memcmp(&r, &d, sizeof r) == 0);
+    CHECK_OK(omm_config_parse(&h, s_holder,
+                              omm_bytes_str("recipe: {targets: \"q,v\", rank: 4, parts: b}\n"),
+                              "t.yaml", &arena));
+    CHECK_OK(omm_recipe_from_yaml(&r, &h.recipe));
+    CHECK(r.targets == 5 && r.rank == 4 && r.parts == OMM_RECIPE_PARTS_B);
+    CHECK_ERR(
+        omm_config_parse(&h, s_holder, omm_bytes_str("recipe: {rank: 0}\n"), "t.yaml", &arena),
+        OMM_ERR_CONFIG);
+    CHECK_OK(omm_config_parse(&h, s_holder, omm_bytes_str("recipe: {targets: \"q,x\"}\n"), "t.yaml",
+                              &arena));
+    CHECK_ERR(omm_recipe_from_yaml(&r, &h.recipe), OMM_ERR_CONFIG);
+    omm_arena_fini(&arena);
+}
+
+int main(void) {
+    round_trip();
+    damaged_bytes();
+    out_of_range();
+    yaml();
+    return 0;
+}

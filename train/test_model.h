@@ -1,0 +1,33 @@
+/* test_model.h - what train's tests share: a small synthetic model, the base model, a few examples.
+ *
+ * The synthetic model has awkward widths (72, 88), grouped heads, the base model's vocabulary, and
+ * weights from a seeded lane; the tokenizer and the data come from scenarios/base.
+ */
+#ifndef TRAIN_TEST_MODEL_H
+#define TRAIN_TEST_MODEL_H
+
+#include "omm/dataset.h"
+#include "omm/model.h"
+#include "omm/tokenizer.h"
+#include "omm/trainer.h"
+#include "omm_test.h"
+
+#include <stdio.h>
+
+/* $OMM_SOURCE_DIR/relative, or the folder itself when the variable is missing. */
+void test_path(char out[512], const char *relative);
+
+void test_tokenizer_open(omm_tokenizer **out);
+void test_base_open(omm_model *model, omm_tokenizer **tokenizer);
+/* Weights of `format` (OMM_FORMAT_F32, F16). */
+void test_synth_open(omm_model *model, omm_format format);
+
+/* The first `count` lines of a JSONL file of scenarios/base. */
+void test_data_open(omm_dataset **out, const char *file, size_t count,
+                    const omm_tokenizer *tokenizer);
+
+/* Random A and B, so that every gradient is alive; scale of B is 1 / rank. */
+void test_adapter(omm_lora *out, const omm_model *model, uint32_t rank, uint32_t targets,
+                  uint64_t seed);
+
+#endif

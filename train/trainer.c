@@ -1,0 +1,311 @@
+/* trainer.c - one run of LoRA training: batches in, adapter and digest chain out. */
+#include "adamw.h"
+#include "omm/hash.h"
+#include "omm/mem.h"
+#include "schedule.h"
+#include "trainer_internal.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Values are hashed and saved as they lie in memory. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "little endian only");
+
+/* Past this the squares of AdamW would leave f32. */
+static const double s_norm_max = 1e18;
+
+/* --- digests ------------------------------------------------------------------------------- */
+
+static omm_bytes value_bytes(const omm_lora *lora) {
+    return omm_bytes_of(lora->values, lora->value_count * sizeof(float));
+}
+
+static omm_digest chain_next(const omm_digest *previous, const omm_lora *lora) {
+    omm_hasher h;
+    omm_hasher_init(&h);
+    if (previous) omm_hasher_update(&h, omm_bytes_of(previous->b, sizeof previous->b));
+    omm_hasher_update(&h, value_bytes(lora));
+    return omm_hasher_final(&h);
+}
+
+/* Seed, data, model shape and start: what a checkpoint must have in common with its trainer. */
+static omm_digest identity_of(const omm_trainer *t) {
+    const omm_model_dims *d = &t->options.model->dims;
+    omm_digest data = omm_dataset_digest(t->options.data);
+    uint8_t dims[28];
+    const uint32_t all[7] = {d->layers,   d->d_model,  d->d_ff, d->heads,
+                             d->kv_heads, d->head_dim, d->vocab};
+    for (size_t i = 0; i < 7; i++) omm_put_u32(dims + 4 * i, all[i]);
+    omm_hasher h;
+    omm_hasher_init(&h);
+    omm_hasher_update(&h, omm_bytes_of(t->options.seed.b, sizeof t->options.seed.b));
+    omm_hasher_update(&h, omm_bytes_of(data.b, sizeof data.b));
+    omm_hasher_update(&h, omm_bytes_of(dims, sizeof dims));
+    omm_hasher_update(&h, omm_bytes_of(t->chain[0].b, sizeof t->chain[0].b));
+    return omm_hasher_final(&h);
+}
+
+/* --- open ---------------------------------------------------------------------------------- */
+
+/* Shallow copies of the examples, cut to seq_max; what has nothing to learn is left out. */
+static omm_err take_examples(omm_trainer *t, size_t *longest) {
+    const omm_dataset *data = t->options.data;
+    size_t count = omm_dataset_count(data);
+    t->examples = omm_alloc(count, sizeof *t->examples);
+    t->order = omm_alloc(count, sizeof *t->order);
+    t->batch = omm_alloc(count, sizeof *t->batch);
+    if (!t->examples || !t->order || !t->batch)
+        return omm_raise(OMM_ERR_NOMEM, "no memory for %zu examples", count);
+    *longest = 1;
+    for (size_t i = 0; i < count; i++) {
+        omm_example e = *omm_dataset_example(data, i);
+        if (e.count > t->recipe.seq_max) {
+            e.count = t->recipe.seq_max;
+            e.learn_count = 0;
+            for (uint32_t k = 0; k < e.count; k++) e.learn_count += e.learn[k];
+        }
+        if (e.learn_count == 0) continue;
+        if (e.count > *longest) *longest = e.count;
+        t->examples[t->example_count++] = e;
+    }
+    if (t->example_count == 0)
+        return omm_raise(OMM_ERR_NOT_FOUND, "no example has a learned token within %u tokens",
+                         t->recipe.seq_max);
+    t->order_epoch = UINT64_MAX;
+    return OMM_OK;
+}
+
+static omm_err take_start(omm_trainer *t, const omm_lora *start) {
+    omm_lora_spec spec;
+    omm_recipe_lora_spec(&spec, &t->recipe);
+    const omm_lora_shape *shape = &t->options.model->lora_shape;
+    if (!start) {
+        omm_rng lane =
+            omm_rng_init(&t->options.seed, OMM_PURPOSE_ADAPTER_INIT, t->recipe.seed_lane, 0);
+        return omm_lora_init_random(&t->lora, &spec, shape, &lane);
+    }
+    OMM_TRY(omm_lora_init(&t->lora, &spec, shape));
+    if (start->spec.rank != spec.rank || start->spec.targets != spec.targets ||
+        start->spec.alpha != spec.alpha || start->value_count != t->lora.value_count)
+        return omm_raise(OMM_ERR_REFUSED_SHAPE,
+                         "the start adapter has rank %u, alpha %g, targets %#x; the recipe says "
+                         "%u, %g, %#x",
+                         start->spec.rank, (double)start->spec.alpha, start->spec.targets,
+                         spec.rank, (double)spec.alpha, spec.targets);
+    memcpy(t->lora.values, start->values, t->lora.value_count * sizeof(float));
+    return OMM_OK;
+}
+
+static omm_err take_vectors(omm_trainer *t) {
+    size_t n = t->lora.value_count, widest = 0;
+    for (size_t i = 0; i < t->lora.tensor_count; i++) {
+        size_t size = (size_t)t->lora.tensors[i].rows * t->lora.tensors[i].cols;
+        if (size > widest) widest = size;
+    }
+    t->start = omm_alloc_aligned(n, sizeof(float));
+    t->m = omm_alloc_aligned(n, sizeof(float));
+    t->v = omm_alloc_aligned(n, sizeof(float));
+    t->gradient = omm_alloc_aligned(n, sizeof(float));
+    t->scratch = omm_alloc_aligned(widest, sizeof(float));
+    t->losses = omm_alloc(t->recipe.steps, sizeof *t->losses);
+    t->chain = omm_alloc((size_t)t->recipe.steps + 1, sizeof *t->chain);
+    t->nll = omm_alloc(t->graph.rows_max, sizeof *t->nll);
+    if (!t->start || !t->m || !t->v || !t->gradient || !t->scratch || !t->losses || !t->chain ||
+        !t->nll)
+        return omm_raise(OMM_ERR_NOMEM, "no memory for an adapter of %zu values", n);
+    memcpy(t->start, t->lora.values, n * sizeof(float));
+    t->chain[0] = chain_next(NULL, &t->lora);
+    t->identity = identity_of(t);
+    return OMM_OK;
+}
+
+static omm_err open_parts(omm_trainer *t, const omm_lora *start) {
+    size_t longest = 0;
+    OMM_TRY(omm_recipe_validate(&t->recipe));
+    OMM_TRY(take_examples(t, &longest));
+    OMM_TRY(take_start(t, start));
+    if (!omm_all_finite(t->options.compute, t->lora.values, t->lora.value_count))
+        return omm_raise(OMM_ERR_NUMERIC, "the start adapter has a value that is not finite");
+    graph_options options = {.compute = t->options.compute,
+                             .model = t->options.model,
+                             .spec = t->lora.spec,
+                             .rows_max = t->recipe.micro_tokens,
+                             .seq_max = longest};
+    if (options.rows_max < longest) options.rows_max = longest;
+    OMM_TRY(graph_init(&t->graph, &options));
+    return take_vectors(t);
+}
+
+omm_err omm_trainer_open(omm_trainer **out, const omm_trainer_options *options) {
+    omm_trainer *t = omm_alloc(1, sizeof *t);
+    if (!t) return omm_raise(OMM_ERR_NOMEM, "no memory for a trainer");
+    t->options = *options;
+    t->recipe = *options->recipe;
+    t->options.recipe = &t->recipe;
+    t->options.start = NULL;
+    omm_err err = open_parts(t, options->start);
+    if (err != OMM_OK) {
+        omm_trainer_close(t);
+        return err;
+    }
+    *out = t;
+    return OMM_OK;
+}
+
+void omm_trainer_close(omm_trainer *t) {
+    if (!t) return;
+    graph_fini(&t->graph);
+    omm_lora_fini(&t->lora);
+    omm_free(t->start);
+    omm_free(t->m);
+    omm_free(t->v);
+    omm_free(t->gradient);
+    omm_free(t->scratch);
+    omm_free(t->nll);
+    omm_free(t->examples);
+    omm_free(t->order);
+    omm_free(t->batch);
+    omm_free(t->losses);
+    omm_free(t->chain);
+    omm_free(t);
+}
+
+/* --- one step -------------------------------------------------------------------------------- */
+
+/* Example at a place in the endless sequence of shuffled epochs. */
+static const omm_example *example_at(omm_trainer *t, uint64_t position) {
+    uint64_t epoch = position / t->example_count;
+    if (epoch != t->order_epoch) {
+        omm_rng lane = omm_rng_init(&t->options.seed, OMM_PURPOSE_SHUFFLE, t->recipe.seed_lane,
+                                    (uint32_t)epoch);
+        for (size_t i = 0; i < t->example_count; i++) t->order[i] = (uint32_t)i;
+        omm_rng_shuffle_u32(t->order, t->example_count, &lane, 0);
+        t->order_epoch = epoch;
+    }
+    return &t->examples[t->order[position % t->example_count]];
+}
+
+/* Fill t->batch: examples while their tokens fit, at least one, at most as many as there are. */
+static size_t take_batch(omm_trainer *t, uint64_t *tokens, uint64_t *learned) {
+    size_t count = 0;
+    *tokens = *learned = 0;
+    while (count < t->example_count) {
+        const omm_example *e = example_at(t, t->position + count);
+        if (count && *tokens + e->count > t->recipe.batch_tokens) break;
+        *tokens += e->count;
+        *learned += e->learn_count;
+        t->batch[count++] = e;
+    }
+    return count;
+}
+
+/* Gradient and summed loss of the batch. */
+static omm_err run_batch(omm_trainer *t, double *loss, size_t count, uint64_t learned) {
+    graph *g = &t->graph;
+    graph_dropout dropout = {
+        .rate = t->recipe.dropout,
+        .lane = omm_rng_init(&t->options.seed, OMM_PURPOSE_DROPOUT, t->recipe.seed_lane, t->step)};
+    bool want_a = t->recipe.parts != OMM_RECIPE_PARTS_B;
+    bool want_b = t->recipe.parts != OMM_RECIPE_PARTS_A;
+    *loss = 0;
+    memset(t->gradient, 0, t->lora.value_count * sizeof(float));
+    graph_set_adapter(g, t->lora.values);
+    for (size_t from = 0, n = 0; from < count; from += n) {
+        size_t rows = 0;
+        for (n = 0; from + n < count && rows + t->batch[from + n]->count <= g->rows_max; n++)
+            rows += t->batch[from + n]->count;
+        if (t->options.cancelled && t->options.cancelled(t->options.ud))
+            return omm_raise(OMM_ERR_CANCELLED, "training stopped in step %u", t->step + 1);
+        OMM_TRY(graph_forward(g, t->nll, t->batch + from, n, 1.0F / (float)learned, &dropout));
+        for (size_t i = 0; i < g->learned; i++) *loss += (double)t->nll[i];
+        graph_backward(g, t->gradient, want_a, want_b);
+        dropout.first_token += rows;
+    }
+    return OMM_OK;
+}
+
+/* The graph leaves B's gradient as [rank][d_out]; the adapter has [d_out][rank]. */
+static void transpose_b(omm_trainer *t) {
+    for (size_t i = 0; i < t->lora.tensor_count; i++) {
+        const omm_lora_tensor *b = &t->lora.tensors[i];
+        if (!b->is_b) continue;
+        float *at = t->gradient + b->offset;
+        size_t rows = b->rows, cols = b->cols;
+        memcpy(t->scratch, at, rows * cols * sizeof(float));
+        for (size_t r = 0; r < rows; r++)
+            for (size_t c = 0; c < cols; c++) at[r * cols + c] = t->scratch[c * rows + r];
+    }
+}
+
+static void update(omm_trainer *t, adamw_state *s, float rate) {
+    for (size_t i = 0; i < t->lora.tensor_count; i++) {
+        const omm_lora_tensor *x = &t->lora.tensors[i];
+        omm_recipe_parts frozen = x->is_b ? OMM_RECIPE_PARTS_A : OMM_RECIPE_PARTS_B;
+        if (t->recipe.parts == (uint32_t)frozen) continue;
+        adamw_update(s, &t->recipe, rate, t->step + 1, x->offset,
+                     x->offset + (size_t)x->rows * x->cols);
+    }
+}
+
+omm_err omm_trainer_step(omm_trainer *t, omm_step_report *report) {
+    if (omm_trainer_is_done(t))
+        return omm_raise(OMM_ERR_STATE, "all %u steps are done", t->recipe.steps);
+    uint64_t tokens = 0, learned = 0;
+    double loss = 0;
+    size_t count = take_batch(t, &tokens, &learned);
+    OMM_TRY(run_batch(t, &loss, count, learned));
+    transpose_b(t);
+    adamw_state s = {t->lora.values, t->m, t->v, t->gradient, t->start, t->lora.value_count};
+    if (t->recipe.prox_mu > 0) adamw_prox(&s, t->recipe.prox_mu);
+    double norm = adamw_norm(t->gradient, s.count);
+    if (!isfinite(loss) || !(norm <= s_norm_max))
+        return omm_raise(OMM_ERR_NUMERIC, "step %u: loss %g, gradient norm %g: not usable",
+                         t->step + 1, loss / (double)learned, norm);
+    float rate = schedule_rate(&t->recipe, t->step + 1);
+    adamw_clip(&s, norm, t->recipe.clip_norm);
+    update(t, &s, rate);
+    t->losses[t->step++] = (float)(loss / (double)learned);
+    t->chain[t->step] = chain_next(&t->chain[t->step - 1], &t->lora);
+    t->position += count;
+    t->tokens += tokens;
+    t->learned += learned;
+    if (report)
+        *report = (omm_step_report){t->step, t->losses[t->step - 1], (float)norm, rate, tokens,
+                                    learned, t->chain[t->step]};
+    return OMM_OK;
+}
+
+omm_err omm_trainer_run(omm_trainer *t) {
+    while (!omm_trainer_is_done(t)) OMM_TRY(omm_trainer_step(t, NULL));
+    return OMM_OK;
+}
+
+/* --- reading ------------------------------------------------------------------------------- */
+
+bool omm_trainer_is_done(const omm_trainer *t) {
+    return t->step >= t->recipe.steps;
+}
+
+const omm_lora *omm_trainer_adapter(const omm_trainer *t) {
+    return &t->lora;
+}
+
+static float mean(const float *x, uint32_t count) {
+    double sum = 0;
+    for (uint32_t i = 0; i < count; i++) sum += (double)x[i];
+    return (float)(sum / count);
+}
+
+omm_train_result omm_trainer_result(const omm_trainer *t) {
+    omm_train_result r = {.steps = t->step, .tokens = t->tokens, .learned = t->learned};
+    uint32_t window = (t->step + 7) / 8;
+    if (!window) return r;
+    r.loss_first = mean(t->losses, window);
+    r.loss_last = mean(t->losses + t->step - window, window);
+    return r;
+}
+
+omm_digest omm_trainer_chain(const omm_trainer *t, uint32_t step) {
+    OMM_ASSERT(step <= t->step);
+    return t->chain[step];
+}
