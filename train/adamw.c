@@ -23,8 +23,10 @@ void adamw_clip(adamw_state *s, double norm, float limit) {
 
 float adamw_correction(float beta, uint32_t step) {
     double power = 1, base = (double)beta;
-    for (uint32_t n = step; n; n >>= 1, base *= base)
+    for (uint32_t n = step; n; n >>= 1) {
         if (n & 1U) power *= base;
+        base *= base;
+    }
     return (float)(1 - power);
 }
 

@@ -55,8 +55,7 @@ omm_err omm_trainer_save(const omm_trainer *t, omm_buf *out) {
 
 /* A checkpoint taken apart; the views point into it. */
 typedef struct parts {
-    omm_recipe recipe;
-    omm_bytes identity, losses, chain, values, m, v;
+    omm_bytes recipe, identity, losses, chain, values, m, v;
     uint32_t step;
     uint64_t position, tokens, learned, value_count;
 } parts;
@@ -75,18 +74,26 @@ static omm_err check_envelope(omm_bytes in) {
     return OMM_OK;
 }
 
+static bool is_same_recipe(omm_bytes bytes, const omm_recipe *recipe) {
+    omm_recipe read;
+    uint8_t ours[OMM_RECIPE_BYTES];
+    omm_buf buf = {.data = ours, .capacity = sizeof ours, .bytes_max = sizeof ours};
+    return omm_recipe_decode(&read, bytes) == OMM_OK && omm_recipe_encode(&buf, recipe) == OMM_OK &&
+           omm_bytes_equal(bytes, omm_buf_view(&buf));
+}
+
 static omm_err take_apart(parts *p, omm_bytes in, const omm_trainer *t) {
     OMM_TRY(check_envelope(in));
     omm_reader r = omm_reader_of(in);
     omm_read_u64(&r); /* magic and version */
-    OMM_TRY(omm_recipe_decode(&p->recipe, omm_read_bytes(&r, OMM_RECIPE_BYTES)));
+    p->recipe = omm_read_bytes(&r, OMM_RECIPE_BYTES);
     p->identity = omm_read_bytes(&r, DIGEST_BYTES);
     p->step = omm_read_u32(&r);
     p->position = omm_read_u64(&r);
     p->tokens = omm_read_u64(&r);
     p->learned = omm_read_u64(&r);
     p->value_count = omm_read_u64(&r);
-    if (memcmp(&p->recipe, &t->recipe, sizeof p->recipe) != 0 ||
+    if (!is_same_recipe(p->recipe, &t->recipe) ||
         memcmp(p->identity.data, t->identity.b, DIGEST_BYTES) != 0 ||
         p->value_count != t->lora.value_count || p->step > t->recipe.steps)
         return omm_raise(OMM_ERR_MISMATCH, "the checkpoint belongs to another recipe, seed, data "

@@ -7,7 +7,6 @@
 #include "omm/mem.h"
 #include "omm/tokenizer.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -43,19 +42,8 @@ typedef struct loader {
     omm_buf reply;     /* first assistant text, NUL-terminated */
 } loader;
 
-#define BAD(l, ...) bad_line((l), __VA_ARGS__)
-
-static omm_err bad_line(const loader *l, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static omm_err bad_line(const loader *l, const char *fmt, ...) {
-    char reason[200];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(reason, sizeof reason, fmt, args);
-    va_end(args);
-    return omm_raise(OMM_ERR_FORMAT, "%s:%u: %s", l->name, l->line, reason);
-}
+/* "FILE:LINE: " in front of a reason; `fmt` is a literal and at least one argument follows. */
+#define BAD(l, fmt, ...) omm_raise(OMM_ERR_FORMAT, "%s:%u: " fmt, (l)->name, (l)->line, __VA_ARGS__)
 
 /* --- one dataset: add, finish, close --------------------------------------------------------- */
 
@@ -189,15 +177,15 @@ typedef struct span {
 } span;
 
 static omm_err tool_arguments(const loader *l, char *out, size_t size, const json_t *function) {
-    const json_t *properties =
-        json_object_get(json_object_get(function, "parameters"), "properties");
+    json_t *properties = json_object_get(json_object_get(function, "parameters"), "properties");
     size_t used = 0;
     out[0] = 0;
     const char *key = NULL;
     json_t *value = NULL;
-    json_object_foreach((json_t *)(uintptr_t)properties, key, value) {
+    json_object_foreach(properties, key, value) {
         size_t need = strlen(key) + 2;
-        if (used + need + 1 > size) return BAD(l, "tools: the arguments of a tool are too long");
+        if (used + need + 1 > size)
+            return BAD(l, "%s", "tools: the arguments of a tool are too long");
         used += (size_t)snprintf(out + used, size - used, "%s%s", used ? ", " : "", key);
     }
     return OMM_OK;
@@ -205,7 +193,7 @@ static omm_err tool_arguments(const loader *l, char *out, size_t size, const jso
 
 /* system text + announced tools, as the base model was taught. */
 static omm_err announce(loader *l, span *out, omm_bytes system, const json_t *tools) {
-    omm_chat_tool list[TOOLS_MAX];
+    omm_chat_tool list[TOOLS_MAX] = {0};
     char arguments[TOOLS_MAX][256];
     size_t count = json_array_size(tools);
     if (count > TOOLS_MAX) return BAD(l, "tools: %zu; at most %d", count, TOOLS_MAX);
@@ -266,7 +254,7 @@ static omm_err read_message(loader *l, omm_role *role, span *content, const json
 
 /* Fill messages[count + 1]; one more may be put in front for announced tools. */
 static omm_err read_messages(loader *l, omm_message *messages, size_t *count, const json_t *root) {
-    span spans[MESSAGES_MAX + 1];
+    span spans[MESSAGES_MAX + 1] = {0};
     const json_t *list = json_object_get(root, "messages");
     const json_t *tools = json_object_get(root, "tools");
     size_t n = json_array_size(list), at = 0;
@@ -336,14 +324,14 @@ static omm_err first_reply(loader *l, omm_example *e, const omm_message *message
         e->has_call = strstr(e->reply, "<tool_call>") != NULL;
         return OMM_OK;
     }
-    return BAD(l, "messages: no assistant turn to learn from");
+    return BAD(l, "%s", "messages: no assistant turn to learn from");
 }
 
 static omm_err add_parsed(loader *l, const json_t *root, omm_bytes line) {
-    omm_message messages[MESSAGES_MAX + 1];
+    omm_message messages[MESSAGES_MAX + 1] = {0};
     size_t count = 0;
     omm_example e = {.line = l->line, .digest = omm_hash(line)};
-    if (!json_is_object(root)) return BAD(l, "not a JSON object");
+    if (!json_is_object(root)) return BAD(l, "%s", "not a JSON object");
     OMM_TRY(read_name(l, &e.client, root, "client", true));
     OMM_TRY(read_name(l, &e.skill, root, "skill", false));
     if (l->options.clients && !is_among(e.client, l->options.clients, l->options.client_count))
@@ -383,7 +371,7 @@ static omm_err add_lines(loader *l, omm_bytes text) {
         size_t end = newline ? (size_t)(newline - text.data) : text.size;
         omm_bytes line = omm_bytes_of(text.data + at, end - at);
         l->line++;
-        if (line.size == 0) return BAD(l, "empty line");
+        if (line.size == 0) return BAD(l, "%s", "empty line");
         OMM_TRY(add_line(l, line));
         at = end + 1;
     }

@@ -31,10 +31,10 @@ typedef struct evaluation {
     const omm_dataset *data;
     const omm_eval_options *options;
     judge *judges;
+    char **replies; /* (items), owned until they are handed over; NULL: not wanted */
     unsigned workers;
     size_t piece_max; /* positions whose logits are held at once */
     uint32_t positions_max;
-    size_t done; /* of worker 0, for progress */
 } evaluation;
 
 /* --- loss ---------------------------------------------------------------------------------- */
@@ -124,11 +124,11 @@ static omm_err run_item(const evaluation *e, judge *j, omm_eval_item *item, cons
     return measure_loss(e, j, item, x);
 }
 
-static omm_err keep_reply(const judge *j, omm_eval_item *item) {
+static omm_err keep_reply(char **kept, const judge *j) {
     char *text = omm_alloc(j->reply.size + 1, 1);
     if (!text) return omm_raise(OMM_ERR_NOMEM, "no memory for a reply");
     if (j->reply.size) memcpy(text, j->reply.data, j->reply.size);
-    item->reply = text;
+    *kept = text;
     return OMM_OK;
 }
 
@@ -140,7 +140,7 @@ static void item_task(void *ud, size_t task, unsigned worker) {
     if (e->options->cancelled && e->options->cancelled(e->options->ud))
         err = omm_raise(OMM_ERR_CANCELLED, "evaluation stopped");
     if (err == OMM_OK) err = run_item(e, j, &e->items[task], omm_dataset_example(e->data, task));
-    if (err == OMM_OK && e->options->replies) err = keep_reply(j, &e->items[task]);
+    if (err == OMM_OK && e->replies) err = keep_reply(&e->replies[task], j);
     if (err != OMM_OK) {
         j->err = err;
         j->err_item = task;
@@ -211,14 +211,14 @@ static omm_err first_failure(const evaluation *e) {
 /* Move the kept replies into the caller's arena; on any error only free them. */
 static omm_err hand_over_replies(const evaluation *e, omm_err err) {
     size_t count = omm_dataset_count(e->data);
-    for (size_t i = 0; i < count && e->options->replies; i++) {
-        char *own = (char *)(uintptr_t)e->items[i].reply;
-        if (!own) continue;
-        e->items[i].reply = err == OMM_OK ? omm_arena_strdup(e->options->replies, own) : NULL;
-        if (err == OMM_OK && !e->items[i].reply)
-            err = omm_raise(OMM_ERR_NOMEM, "no memory for the replies");
-        omm_free(own);
+    for (size_t i = 0; e->replies && i < count; i++) {
+        if (err == OMM_OK && e->replies[i]) {
+            e->items[i].reply = omm_arena_strdup(e->options->replies, e->replies[i]);
+            if (!e->items[i].reply) err = omm_raise(OMM_ERR_NOMEM, "no memory for the replies");
+        }
+        omm_free(e->replies[i]);
     }
+    omm_free(e->replies);
     return err;
 }
 
@@ -235,10 +235,15 @@ omm_err omm_evaluate(omm_eval_item *items, const omm_model *model, const omm_lor
     memset(items, 0, count * sizeof *items);
     measure_sizes(&e);
     omm_err err = open_judges(&e, adapter, compute->isa);
+    if (err == OMM_OK && options->replies) {
+        e.replies = omm_alloc(count, sizeof *e.replies);
+        if (!e.replies) err = omm_raise(OMM_ERR_NOMEM, "no memory for the replies");
+    }
     if (err == OMM_OK) {
         omm_pool_run(compute->pool, item_task, &e, count);
-        err = hand_over_replies(&e, first_failure(&e));
+        err = first_failure(&e);
     }
+    err = hand_over_replies(&e, err);
     close_judges(&e);
     return err;
 }

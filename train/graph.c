@@ -47,7 +47,7 @@ static void carve_all(graph *g, carver *c) {
     const omm_model_dims *d = &g->model->dims;
     size_t rows = g->rows_max, model = d->d_model, ff = d->d_ff;
     size_t q = (size_t)d->heads * d->head_dim, kv = (size_t)d->kv_heads * d->head_dim;
-    size_t widest = max_size(max_size(model, ff), q), block = OMM_KV_BLOCK * g->seq_max;
+    size_t widest = max_size(max_size(model, ff), q), block = (size_t)OMM_KV_BLOCK * g->seq_max;
     for (size_t i = 0; i < d->layers; i++) carve_layer(g, c, &g->layers[i], i);
     g->final_x = carve(c, rows * model);
     g->h = carve(c, rows * max_size(model, q));
@@ -69,9 +69,9 @@ static void carve_all(graph *g, carver *c) {
     g->picked_r = carve(c, rows);
     g->logits = carve(c, g->head_rows * d->vocab);
     g->lse_head = carve(c, g->head_rows);
-    g->scores = carve(c, g->workers * block);
-    g->dscores = carve(c, g->workers * block);
-    g->lse_rows = carve(c, g->workers * OMM_KV_BLOCK);
+    g->scores = carve(c, (size_t)g->workers * block);
+    g->dscores = carve(c, (size_t)g->workers * block);
+    g->lse_rows = carve(c, (size_t)g->workers * OMM_KV_BLOCK);
     g->random = carve(c, widest);
     g->ids = (uint32_t *)carve(c, rows);
     g->targets = (uint32_t *)carve(c, rows);

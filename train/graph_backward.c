@@ -10,24 +10,17 @@ typedef struct pass {
     bool want_a, want_b;
 } pass;
 
-/* c[m][n] += sum over the tokens of each sequence of a[token][m] b[token][n]. */
-static void token_sums(const graph *g, float *c, const float *a, size_t m, const float *b,
-                       size_t n) {
-    size_t row = 0;
+/* c[m][n] += sum over the tokens of each sequence of a[token][m] b[token][n]; of `sum` c, a, b, m
+ * and n are given. */
+static void token_sums(const graph *g, omm_gemm sum) {
+    sum.lda = sum.m;
+    sum.ldb = sum.ldc = sum.n;
+    sum.accumulate = true;
     for (size_t i = 0; i < g->example_count; i++) {
-        size_t count = g->examples[i]->count;
-        omm_gemm sum = {.c = c,
-                        .a = a + row * m,
-                        .b = b + row * n,
-                        .m = m,
-                        .n = n,
-                        .k = count,
-                        .lda = m,
-                        .ldb = n,
-                        .ldc = n,
-                        .accumulate = true};
+        sum.k = g->examples[i]->count;
         omm_gemm_tn_tokens(g->compute, &sum);
-        row += count;
+        sum.a += sum.k * sum.m;
+        sum.b += sum.k * sum.n;
     }
 }
 
@@ -43,14 +36,20 @@ static void linear_backward(const pass *p, float *dx, const float *dy, const flo
                             accumulate);
     if (!pair->a.rows) return;
     if (p->want_b)
-        token_sums(g, p->gradient + pair->b_offset, g->layers[layer].z[target], rank, dy,
-                   pair->b.rows);
+        token_sums(g, (omm_gemm){.c = p->gradient + pair->b_offset,
+                                 .a = g->layers[layer].z[target],
+                                 .b = dy,
+                                 .m = rank,
+                                 .n = pair->b.rows});
     if (!dx && !p->want_a) return;
     omm_linear_backward(c, g->dz, dy, &pair->b, g->rows, false);
     omm_vec_scale(c, g->dz, g->dz, g->scale, g->rows * rank);
     if (p->want_a)
-        token_sums(g, p->gradient + pair->a_offset, g->dz, rank, graph_dropped(g, x, layer, target),
-                   pair->a.cols);
+        token_sums(g, (omm_gemm){.c = p->gradient + pair->a_offset,
+                                 .a = g->dz,
+                                 .b = graph_dropped(g, x, layer, target),
+                                 .m = rank,
+                                 .n = pair->a.cols});
     if (!dx) return;
     if (g->dropout.rate <= 0) {
         omm_linear_backward(c, dx, g->dz, &pair->a, g->rows, true);
@@ -83,9 +82,9 @@ static void attention_block(graph *g, const head_view *h, size_t first, size_t m
     const omm_compute *c = &g->solo[worker];
     size_t n = first + m, dim = g->model->dims.head_dim;
     float scale = omm_model_attention_scale(g->model);
-    float *p = g->scores + worker * OMM_KV_BLOCK * g->seq_max;
-    float *ds = g->dscores + worker * OMM_KV_BLOCK * g->seq_max;
-    float *lse = g->lse_rows + worker * OMM_KV_BLOCK;
+    float *p = g->scores + (size_t)worker * OMM_KV_BLOCK * g->seq_max;
+    float *ds = g->dscores + (size_t)worker * OMM_KV_BLOCK * g->seq_max;
+    float *lse = g->lse_rows + (size_t)worker * OMM_KV_BLOCK;
     const float *q = h->q + first * h->q_stride, *dout = h->dout + first * h->q_stride;
     size_t qs = h->q_stride, kvs = h->kv_stride;
     for (size_t i = 0; i < m; i++) lse[i] = h->lse[(first + i) * h->heads];
@@ -210,7 +209,8 @@ static void attention_layer_backward(const pass *p, size_t layer, bool below) {
 void graph_backward(graph *g, float *gradient, bool want_a, bool want_b) {
     const uint32_t attention =
         1U << OMM_LORA_Q | 1U << OMM_LORA_K | 1U << OMM_LORA_V | 1U << OMM_LORA_O;
-    pass p = {g, gradient, want_a, want_b};
+    pass p = {.g = g, .want_a = want_a, .want_b = want_b};
+    p.gradient = gradient;
     for (size_t layer = g->model->dims.layers; layer-- > 0;) {
         bool attention_below = layer > 0 || (g->spec.targets & attention);
         feed_forward_backward(&p, layer, attention_below);

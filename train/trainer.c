@@ -53,7 +53,7 @@ static omm_err take_examples(omm_trainer *t, size_t *longest) {
     size_t count = omm_dataset_count(data);
     t->examples = omm_alloc(count, sizeof *t->examples);
     t->order = omm_alloc(count, sizeof *t->order);
-    t->batch = omm_alloc(count, sizeof *t->batch);
+    t->batch = omm_alloc(count, sizeof(void *)); /* pointers */
     if (!t->examples || !t->order || !t->batch)
         return omm_raise(OMM_ERR_NOMEM, "no memory for %zu examples", count);
     *longest = 1;
