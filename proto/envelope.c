@@ -56,7 +56,8 @@ omm_err omm_envelope_seal(omm_buf *out, omm_context context, omm_bytes payload,
 }
 
 omm_err omm_envelope_encode(omm_buf *out, const omm_envelope *envelope) {
-    Omm__Envelope pb = OMM__ENVELOPE__INIT;
+    Omm__Envelope pb;
+    omm__envelope__init(&pb);
     OMM_TRY(check_payload(envelope->payload));
     pb.context = proto_data(omm_bytes_of(envelope->context, OMM_CONTEXT_BYTES));
     pb.payload = proto_data(envelope->payload);

@@ -20,7 +20,8 @@ static omm_err get_run_id(char out[OMM_RUN_ID_SIZE], const char *run_id, bool ma
 /* ---- Poll ---- */
 
 omm_err omm_poll_encode(omm_buf *out, const omm_poll *poll) {
-    Omm__Poll pb = OMM__POLL__INIT;
+    Omm__Poll pb;
+    omm__poll__init(&pb);
     OMM_TRY(check_run_id(poll->run_id, true));
     pb.version = OMM_WIRE_VERSION;
     pb.run_id = proto_text(poll->run_id);
@@ -95,9 +96,12 @@ static void put_offer(Omm__Offer *pb, const omm_offer *offer) {
 }
 
 omm_err omm_offer_encode(omm_buf *out, const omm_offer *offer) {
-    Omm__Offer pb = OMM__OFFER__INIT;
-    Omm__Adapter adapter = OMM__ADAPTER__INIT;
-    Omm__Blob blob = OMM__BLOB__INIT;
+    Omm__Offer pb;
+    omm__offer__init(&pb);
+    Omm__Adapter adapter;
+    omm__adapter__init(&adapter);
+    Omm__Blob blob;
+    omm__blob__init(&blob);
     OMM_TRY(check_offer(offer));
     omm_err err = OMM_ERR_NOMEM;
     ProtobufCBinaryData *chunks =
@@ -188,8 +192,10 @@ static void put_submission(Omm__Submission *pb, const omm_submission *s) {
 }
 
 omm_err omm_submission_encode(omm_buf *out, const omm_submission *submission) {
-    Omm__Submission pb = OMM__SUBMISSION__INIT;
-    Omm__Blob blob = OMM__BLOB__INIT;
+    Omm__Submission pb;
+    omm__submission__init(&pb);
+    Omm__Blob blob;
+    omm__blob__init(&blob);
     OMM_TRY(check_submission(submission));
     const omm_blob *payload = &submission->payload;
     ProtobufCBinaryData *chunks = proto_digests(payload->chunk_digests, payload->chunk_count);
@@ -236,7 +242,8 @@ omm_err omm_submission_decode(omm_submission *out, omm_bytes in, omm_arena *aren
 /* ---- Receipt ---- */
 
 omm_err omm_receipt_encode(omm_buf *out, const omm_receipt *receipt) {
-    Omm__Receipt pb = OMM__RECEIPT__INIT;
+    Omm__Receipt pb;
+    omm__receipt__init(&pb);
     char sentence[OMM_SENTENCE_BYTES_MAX + 1];
     OMM_TRY(check_receipt(receipt));
     proto_clean_sentence(sentence, receipt->accepted ? "" : receipt->sentence);
@@ -277,7 +284,8 @@ omm_err omm_receipt_decode(omm_receipt *out, omm_bytes in, omm_arena *arena) {
 /* ---- Close ---- */
 
 omm_err omm_close_encode(omm_buf *out, const omm_close *record) {
-    Omm__Close pb = OMM__CLOSE__INIT;
+    Omm__Close pb;
+    omm__close__init(&pb);
     OMM_TRY(check_run_id(record->run_id, false));
     pb.version = OMM_WIRE_VERSION;
     pb.run_id = proto_text(record->run_id);

@@ -34,9 +34,12 @@ static omm_err check_request(const omm_request *request) {
 }
 
 omm_err omm_request_encode(omm_buf *out, const omm_request *request) {
-    Omm__Request pb = OMM__REQUEST__INIT;
-    Omm__GetChunk get = OMM__GET_CHUNK__INIT;
-    Omm__PutChunk put = OMM__PUT_CHUNK__INIT;
+    Omm__Request pb;
+    omm__request__init(&pb);
+    Omm__GetChunk get;
+    omm__get_chunk__init(&get);
+    Omm__PutChunk put;
+    omm__put_chunk__init(&put);
     OMM_TRY(check_request(request));
     pb.version = OMM_WIRE_VERSION;
     switch (request->kind) {
@@ -137,6 +140,14 @@ typedef struct reply_parts {
     char sentence[OMM_SENTENCE_BYTES_MAX + 1];
 } reply_parts;
 
+static void init_parts(reply_parts *parts) {
+    omm__wait__init(&parts->wait);
+    omm__chunk__init(&parts->chunk);
+    omm__need__init(&parts->need);
+    omm__refused__init(&parts->refused);
+    omm__done__init(&parts->done);
+}
+
 static void put_chunk(Omm__Reply *pb, reply_parts *parts, const omm_reply *reply) {
     parts->chunk.digest = proto_digest(&reply->digest);
     parts->chunk.index = reply->index;
@@ -191,12 +202,10 @@ static void put_reply_body(Omm__Reply *pb, reply_parts *parts, const omm_reply *
 }
 
 omm_err omm_reply_encode(omm_buf *out, const omm_reply *reply) {
-    Omm__Reply pb = OMM__REPLY__INIT;
-    reply_parts parts = {.wait = OMM__WAIT__INIT,
-                         .chunk = OMM__CHUNK__INIT,
-                         .need = OMM__NEED__INIT,
-                         .refused = OMM__REFUSED__INIT,
-                         .done = OMM__DONE__INIT};
+    Omm__Reply pb;
+    omm__reply__init(&pb);
+    reply_parts parts;
+    init_parts(&parts);
     OMM_TRY(check_reply(reply));
     pb.version = OMM_WIRE_VERSION;
     put_reply_body(&pb, &parts, reply);

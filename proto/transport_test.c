@@ -395,7 +395,7 @@ static void *run_relay(void *arg) {
 /* Our count is what passes in the TCP stream, but for the 8-byte greeting of each side. */
 static void test_count_on_the_socket(void) {
     static uint8_t big[200000];
-    struct sockaddr_in bound;
+    struct sockaddr_in bound = {0};
     socklen_t size = sizeof bound;
     char url[OMM_URL_BYTES_MAX];
     omm_wire_count count;

@@ -61,7 +61,8 @@ static uint64_t reply_wire(Omm__Reply *reply) {
 }
 
 static uint64_t envelope_request(size_t bytes, bool is_poll) {
-    Omm__Request request = OMM__REQUEST__INIT;
+    Omm__Request request;
+    omm__request__init(&request);
     request.body_case = is_poll ? OMM__REQUEST__BODY_POLL : OMM__REQUEST__BODY_SUBMIT;
     if (is_poll) {
         request.poll = of_size(bytes);
@@ -72,7 +73,8 @@ static uint64_t envelope_request(size_t bytes, bool is_poll) {
 }
 
 static uint64_t envelope_reply(size_t bytes, bool is_offer) {
-    Omm__Reply reply = OMM__REPLY__INIT;
+    Omm__Reply reply;
+    omm__reply__init(&reply);
     reply.body_case = is_offer ? OMM__REPLY__BODY_OFFER : OMM__REPLY__BODY_RECEIPT;
     if (is_offer) {
         reply.offer = of_size(bytes);
@@ -83,10 +85,14 @@ static uint64_t envelope_reply(size_t bytes, bool is_offer) {
 }
 
 static void add_get_chunk(uint64_t *up, uint64_t *down, uint32_t index, size_t bytes) {
-    Omm__Request request = OMM__REQUEST__INIT;
-    Omm__GetChunk get = OMM__GET_CHUNK__INIT;
-    Omm__Reply reply = OMM__REPLY__INIT;
-    Omm__Chunk chunk = OMM__CHUNK__INIT;
+    Omm__Request request;
+    omm__request__init(&request);
+    Omm__GetChunk get;
+    omm__get_chunk__init(&get);
+    Omm__Reply reply;
+    omm__reply__init(&reply);
+    Omm__Chunk chunk;
+    omm__chunk__init(&chunk);
     get.digest = chunk.digest = of_size(32);
     get.index = chunk.index = index;
     chunk.data = of_size(bytes);
@@ -99,8 +105,10 @@ static void add_get_chunk(uint64_t *up, uint64_t *down, uint32_t index, size_t b
 }
 
 static uint64_t put_chunk(uint32_t index, size_t bytes) {
-    Omm__Request request = OMM__REQUEST__INIT;
-    Omm__PutChunk put = OMM__PUT_CHUNK__INIT;
+    Omm__Request request;
+    omm__request__init(&request);
+    Omm__PutChunk put;
+    omm__put_chunk__init(&put);
     put.digest = of_size(32);
     put.index = index;
     put.data = of_size(bytes);
@@ -144,8 +152,10 @@ void omm_wire_round_bytes(uint64_t *up, uint64_t *down, const omm_wire_round *ro
 }
 
 size_t omm_wire_poll_bytes(uint32_t round) {
-    Omm__Poll poll = OMM__POLL__INIT;
-    Omm__Envelope envelope = OMM__ENVELOPE__INIT;
+    Omm__Poll poll;
+    omm__poll__init(&poll);
+    Omm__Envelope envelope;
+    omm__envelope__init(&envelope);
     char run_id[OMM_RUN_ID_SIZE];
     memset(run_id, '0', sizeof run_id - 1);
     run_id[sizeof run_id - 1] = '\0';

@@ -13,8 +13,8 @@
 
 static const char *const s_migrations[] = {
     "CREATE TABLE node(id BLOB PRIMARY KEY, name TEXT, tokens INTEGER, loss REAL)",
-    "ALTER TABLE node ADD COLUMN state TEXT DEFAULT 'new'; CREATE INDEX node_tokens ON "
-    "node(tokens)",
+    ("ALTER TABLE node ADD COLUMN state TEXT DEFAULT 'new';"
+     "CREATE INDEX node_tokens ON node(tokens)"),
     "CREATE TABLE log(n INTEGER PRIMARY KEY, node BLOB REFERENCES node(id))",
 };
 
