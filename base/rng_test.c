@@ -27,6 +27,9 @@ static void test_large_index(void) {
     omm_rng_fill_u32(pair, &zero, ((uint64_t)16 << 32) - 1, 2);
     CHECK_EQ(pair[0], omm_rng_u32(&zero, ((uint64_t)16 << 32) - 1));
     CHECK_EQ(pair[1], 0x3a1db43du);
+    omm_rng_fill_u32(pair, &zero, ((uint64_t)16 << 32) + 14, 2);
+    CHECK_EQ(pair[1], 0x5a2b6209u);
+    CHECK_EQ(omm_rng_below(&zero, ((uint64_t)8 << 32) + 7, UINT64_MAX), 0x5a2b6209cf2802f4u);
 }
 
 static omm_rng golden_lane(omm_seed *seed_out) {
