@@ -46,7 +46,7 @@ typedef struct golden {
 } golden;
 static const golden s_goldens[] = {
     {"poll", 41, "a19f2a91ca03b4e59ccb6f12dd0cac790ce3d789a946f7b959cd2b3023e2bb7d"},
-    {"offer", 532, "cc736026861d16c06b8a96960492a20a5289cb5234ab073321d1e6cbd14e5d54"},
+    {"offer", 529, "562e5c5283b4ee958c9b51ccd3c8278d8dfe1b8bd31446ec03b59c3b28c6143c"},
     {"submission", 426, "5ab234445b2b45a65cff40a005a3f67bde5c2937371edaa54f06417e4389626e"},
     {"receipt", 155, "f85efc4f602ff489ff2313704055f9791dd74496d54e705d29724394bfd37263"},
     {"close", 140, "f946c87f5a743db1b863531866b0e3d9797644c157952c45815feed0b463648f"},

@@ -92,7 +92,6 @@ static void put_offer(Omm__Offer *pb, const omm_offer *offer) {
     pb->payload_bytes_max = offer->payload_bytes_max;
     pb->tokens_max = offer->tokens_max;
     pb->previous = proto_digest(&offer->previous);
-    pb->error_feedback = offer->error_feedback;
 }
 
 omm_err omm_offer_encode(omm_buf *out, const omm_offer *offer) {
@@ -158,8 +157,7 @@ omm_err omm_offer_decode(omm_offer *out, omm_bytes in, omm_arena *arena) {
                        .norm_max = pb->norm_max,
                        .deadline_ms = pb->deadline_ms,
                        .payload_bytes_max = pb->payload_bytes_max,
-                       .tokens_max = pb->tokens_max,
-                       .error_feedback = pb->error_feedback};
+                       .tokens_max = pb->tokens_max};
     OMM_TRY(get_run_id(offer.run_id, pb->run_id, false));
     OMM_TRY(get_adapter(&offer.adapter, pb->adapter));
     OMM_TRY(get_blob(&offer.global, pb->global, "global", arena));

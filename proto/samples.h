@@ -50,8 +50,7 @@ static inline omm_offer sample_offer(void) {
                        .tokens_max = 1 << 20,
                        .selected = selected,
                        .selected_count = 3,
-                       .previous = sample_digest(8),
-                       .error_feedback = true};
+                       .previous = sample_digest(8)};
 }
 
 static inline omm_submission sample_submission(void) {

@@ -452,6 +452,15 @@ omm_err omm_dataset_select(omm_dataset **out, const omm_dataset *from, const cha
     return copy_kept(out, from, keep_client, &list, clients, client_count);
 }
 
+static bool keep_marked(const void *ud, const omm_example *e, size_t index) {
+    (void)e;
+    return ((const bool *)ud)[index];
+}
+
+omm_err omm_dataset_pick(omm_dataset **out, const omm_dataset *from, const bool *keep) {
+    return copy_kept(out, from, keep_marked, keep, NULL, 0);
+}
+
 typedef struct every {
     size_t first, stride;
     bool complement;

@@ -138,6 +138,13 @@ static void parts(const omm_tokenizer *tokenizer) {
     CHECK_EQ(omm_dataset_learned(some) + omm_dataset_learned(rest), omm_dataset_learned(all));
     omm_dataset_close(some);
     omm_dataset_close(rest);
+    bool keep[60] = {[3] = true, [59] = true};
+    CHECK_OK(omm_dataset_pick(&some, all, keep));
+    CHECK_EQ(omm_dataset_count(some), 2);
+    CHECK(omm_dataset_example(some, 1)->line == omm_dataset_example(all, 59)->line);
+    omm_dataset_close(some);
+    keep[3] = keep[59] = false;
+    CHECK_ERR(omm_dataset_pick(&some, all, keep), OMM_ERR_NOT_FOUND);
     const char *missing = "nobody";
     some = NULL;
     CHECK_ERR(omm_dataset_select(&some, all, &missing, 1), OMM_ERR_NOT_FOUND);

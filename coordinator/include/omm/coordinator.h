@@ -70,7 +70,6 @@ typedef struct omm_coord_options {
     omm_seed run_seed;       /* nonces derive from it */
     const float *initial;    /* (value_count) master before round 0 */
     const omm_key *key;      /* its public part is run->coordinator_key */
-    bool error_feedback;     /* nodes keep what the codec dropped; stated in the offers */
     omm_coord_policy policy;
     omm_coord_evaluator evaluator;
     omm_bundle *bundle;

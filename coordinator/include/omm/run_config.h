@@ -46,7 +46,6 @@ typedef struct omm_run_config {
     double loss_increase_max;
     omm_recipe recipe;
     omm_codec_config codec_up, codec_down;
-    bool error_feedback; /* stated in the offers */
     double value_max;
     uint64_t weight_sum_max;
     double norm_max;

@@ -73,7 +73,6 @@ typedef struct omm_offer {
     const omm_digest *selected; /* (selected_count) node ids, strictly ascending */
     size_t selected_count;
     omm_digest previous; /* BLAKE2b-256 of the previous line of rounds.jsonl; zero for round 0 */
-    bool error_feedback; /* nodes keep what the codec dropped, and add it next time */
 } omm_offer;
 
 typedef struct omm_submission {

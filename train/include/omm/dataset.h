@@ -68,6 +68,9 @@ OMM_CHECKED omm_err omm_dataset_select(omm_dataset **out, const omm_dataset *fro
  * `complement`: all the others instead.  Errors: NOMEM, NOT_FOUND (nothing left). */
 OMM_CHECKED omm_err omm_dataset_sample(omm_dataset **out, const omm_dataset *from, size_t first,
                                        size_t stride, bool complement);
+/* A new dataset of the examples with keep[index], keep of omm_dataset_count(from).
+ * Errors: NOMEM, NOT_FOUND (nothing left). */
+OMM_CHECKED omm_err omm_dataset_pick(omm_dataset **out, const omm_dataset *from, const bool *keep);
 void omm_dataset_close(omm_dataset *data);
 
 size_t omm_dataset_count(const omm_dataset *data);

@@ -1,0 +1,239 @@
+/* coordinator.c - open and close, and which work is due in which state. */
+#include "internal.h"
+
+#include "omm/mem.h"
+
+#include <string.h>
+
+static const char *const s_state_names[] = {"joining",   "open",    "aggregating", "evaluating",
+                                            "published", "closing", "closed"};
+
+const char *omm_coord_state_name(omm_coord_state state) {
+    return s_state_names[state];
+}
+
+/* ---- open ---- */
+
+static omm_err check_options(const omm_coord_options *o) {
+    const omm_run_record *run = o->run;
+    OMM_ASSERT(o->evaluator.sample);
+    OMM_ASSERT(o->evaluator.full);
+    OMM_ASSERT(o->evaluator.render);
+    if (run->node_count < 1) return omm_raise(OMM_ERR_CONFIG, "no node is enrolled");
+    if (run->node_count > OMM_SELECTED_MAX)
+        return omm_raise(OMM_ERR_CONFIG, "%zu nodes are enrolled, at most %u fit an offer",
+                         run->node_count, OMM_SELECTED_MAX);
+    if (run->rounds < 1) return omm_raise(OMM_ERR_CONFIG, "rounds: 0, at least 1");
+    if (o->policy.accept_min < 1) return omm_raise(OMM_ERR_CONFIG, "accept_min: 0, at least 1");
+    if (!omm_public_key_equal(&o->key->public_key, &run->coordinator_key))
+        return omm_raise(OMM_ERR_CONFIG, "the coordinator's key is not the one of the run record");
+    for (size_t i = 0; i < run->node_count; i++) {
+        omm_digest id = omm_key_id(&run->nodes[i].public_key);
+        if (!omm_digest_equal(&id, &run->nodes[i].id))
+            return omm_raise(OMM_ERR_CONFIG, "node %s: id is not that of its key",
+                             run->nodes[i].name);
+        if (i > 0 && omm_digest_compare(&run->nodes[i - 1].id, &id) >= 0)
+            return omm_raise(OMM_ERR_CONFIG, "nodes are not in ascending order of their ids: %s",
+                             run->nodes[i].name);
+    }
+    OMM_TRY(omm_layout_check(&run->layout));
+    OMM_TRY(omm_codec_check(&run->codec_up, &run->layout));
+    return omm_codec_check(&run->codec_down, &run->layout);
+}
+
+static omm_err take_limits(omm_coord *c) {
+    size_t most = omm_codec_sent_bytes_max(&c->o.run->codec_up, c->layout);
+    c->payload_bytes_max = most;
+    if (c->o.policy.payload_bytes_max && c->o.policy.payload_bytes_max < most)
+        c->payload_bytes_max = c->o.policy.payload_bytes_max;
+    if (omm_chunk_count(c->payload_bytes_max) > OMM_BLOB_CHUNKS_MAX)
+        return omm_raise(OMM_ERR_CONFIG, "a payload of up to %zu bytes does not fit %u chunks",
+                         most, OMM_BLOB_CHUNKS_MAX);
+    return OMM_OK;
+}
+
+static omm_err take_memory(omm_coord *c) {
+    size_t sent_max = omm_codec_sent_bytes_max(&c->o.run->codec_down, c->layout);
+    omm_buf_init(&c->sent, sent_max);
+    omm_buf_init(&c->candidate_sent, sent_max);
+    omm_buf_init(&c->offer, OMM_ENVELOPE_BYTES_MAX);
+    omm_buf_init(&c->close, OMM_ENVELOPE_BYTES_MAX);
+    omm_arena_init(&c->sent_arena, OMM_MESSAGE_ARENA_BYTES);
+    c->master = omm_alloc_aligned(c->value_count, sizeof *c->master);
+    c->broadcast = omm_alloc_aligned(c->value_count, sizeof *c->broadcast);
+    c->candidate = omm_alloc_aligned(c->value_count, sizeof *c->candidate);
+    c->candidate_broadcast = omm_alloc_aligned(c->value_count, sizeof *c->candidate_broadcast);
+    c->nodes = omm_alloc(c->o.run->node_count, sizeof *c->nodes);
+    if (!c->master || !c->broadcast || !c->candidate || !c->candidate_broadcast || !c->nodes)
+        return omm_raise(OMM_ERR_NOMEM, "coordinator of %zu values and %zu nodes", c->value_count,
+                         c->o.run->node_count);
+    for (size_t i = 0; i < c->o.run->node_count; i++)
+        c->nodes[i].counts = !c->o.extra || !c->o.extra[i];
+    return OMM_OK;
+}
+
+/* The state that the round starts from, or that the last one ended with. */
+static omm_err load_global(omm_coord *c) {
+    uint32_t number = c->round + (c->state >= OMM_COORD_PUBLISHED ? 1 : 0);
+    omm_digest canonical;
+    omm_digest digest;
+    if (number == 0)
+        memcpy(c->master, c->o.initial, c->value_count * sizeof *c->master);
+    else
+        OMM_TRY(coord_evidence_load_master(c, number));
+    OMM_TRY(coord_broadcast_make(&c->sent, &canonical, c->broadcast, c, c->master));
+    if (number == 0)
+        OMM_TRY(coord_evidence_master(c, 0, c->master, omm_buf_view(&c->sent), &digest));
+    return coord_global_set(c, omm_buf_view(&c->sent), &canonical);
+}
+
+omm_err omm_coord_open(omm_coord **out, const omm_coord_options *options) {
+    OMM_TRY(check_options(options));
+    omm_coord *c = omm_alloc(1, sizeof *c);
+    if (!c) return omm_raise(OMM_ERR_NOMEM, "coordinator");
+    c->o = *options;
+    c->layout = &options->run->layout;
+    c->value_count = c->layout->value_count;
+    c->layout_digest = omm_layout_digest(c->layout);
+    omm_codec_put(c->codec_up, &options->run->codec_up);
+    omm_codec_put(c->codec_down, &options->run->codec_down);
+    omm_err err = take_memory(c);
+    if (err == OMM_OK) err = take_limits(c);
+    if (err == OMM_OK) err = coord_store_open(c);
+    if (err == OMM_OK) err = coord_store_load(c);
+    if (err == OMM_OK) err = coord_evidence_start(c);
+    if (err == OMM_OK) err = load_global(c);
+    if (err != OMM_OK) {
+        omm_coord_close(c);
+        return err;
+    }
+    omm_log_event(c->o.log, OMM_LOG_INFO, "coordinator_ready",
+                  OMM_LOG_STR("run_id", c->o.run->run_id), OMM_LOG_INT("round", c->round),
+                  OMM_LOG_STR("state", omm_coord_state_name(c->state)));
+    *out = c;
+    return OMM_OK;
+}
+
+void omm_coord_close(omm_coord *c) {
+    if (!c) return;
+    if (c->nodes)
+        for (size_t i = 0; i < c->o.run->node_count; i++) coord_upload_end(&c->nodes[i].upload);
+    omm_free(c->nodes);
+    omm_free(c->master);
+    omm_free(c->broadcast);
+    omm_free(c->candidate);
+    omm_free(c->candidate_broadcast);
+    omm_buf_fini(&c->sent);
+    omm_buf_fini(&c->candidate_sent);
+    omm_buf_fini(&c->offer);
+    omm_buf_fini(&c->close);
+    omm_arena_fini(&c->sent_arena);
+    if (c->uploads) omm_blobs_close(c->uploads);
+    if (c->db) omm_db_close(c->db);
+    omm_free(c);
+}
+
+/* ---- time ---- */
+
+static void start_clock(omm_coord *c, uint64_t now_ms) {
+    if (c->has_since) return;
+    c->has_since = true;
+    c->since_ms = now_ms;
+}
+
+static bool is_collected(const omm_coord *c, uint64_t now_ms) {
+    return c->accepted_count + c->refused_count >= c->selected_count ||
+           now_ms - c->since_ms >= c->o.policy.deadline_ms;
+}
+
+static uint64_t after(uint64_t since_ms, uint64_t duration_ms) {
+    return duration_ms > OMM_COORD_NEVER - since_ms ? OMM_COORD_NEVER : since_ms + duration_ms;
+}
+
+static uint64_t next_deadline(const omm_coord *c, uint64_t now_ms) {
+    switch (c->state) {
+    case OMM_COORD_JOINING: return c->has_loss ? coord_round_opens_ms(c) : now_ms;
+    case OMM_COORD_OPEN:
+        if (is_collected(c, now_ms)) return now_ms;
+        return after(c->since_ms, c->o.policy.deadline_ms);
+    case OMM_COORD_CLOSED: return OMM_COORD_NEVER;
+    default: return now_ms;
+    }
+}
+
+static omm_err tick_once(omm_coord *c, uint64_t now_ms) {
+    switch (c->state) {
+    case OMM_COORD_JOINING:
+        if (!c->has_loss) return coord_evaluate_initial(c);
+        return coord_round_opens_ms(c) <= now_ms ? coord_round_open(c, now_ms) : OMM_OK;
+    case OMM_COORD_OPEN: return is_collected(c, now_ms) ? coord_round_collected(c) : OMM_OK;
+    case OMM_COORD_AGGREGATING:
+        /* The candidate is in memory only, so summing and publishing are one transition. */
+        OMM_TRY(coord_round_aggregate(c));
+        return coord_round_publish(c);
+    case OMM_COORD_EVALUATING: return coord_round_publish(c);
+    case OMM_COORD_PUBLISHED:
+        OMM_TRY(coord_round_next(c));
+        start_clock(c, now_ms);
+        return OMM_OK;
+    case OMM_COORD_CLOSING: return coord_run_close(c);
+    case OMM_COORD_CLOSED: break;
+    }
+    return OMM_OK;
+}
+
+omm_err omm_coord_tick(uint64_t *next_deadline_ms, omm_coord *c, uint64_t now_ms) {
+    start_clock(c, now_ms);
+    coord_round_note_quorum(c, now_ms);
+    omm_err err = tick_once(c, now_ms);
+    coord_round_note_quorum(c, now_ms);
+    *next_deadline_ms = next_deadline(c, now_ms);
+    return err;
+}
+
+omm_err omm_coord_step(omm_buf *reply, uint64_t *next_deadline_ms, omm_coord *c, uint64_t now_ms,
+                       omm_bytes request, const char *peer) {
+    start_clock(c, now_ms);
+    omm_buf_clear(reply);
+    c->peer_enrolled = false;
+    /* A deadline that has passed counts, whether or not somebody ticked in time. */
+    omm_err err = OMM_OK;
+    if (c->state == OMM_COORD_OPEN && now_ms - c->since_ms >= c->o.policy.deadline_ms)
+        err = coord_round_collected(c);
+    if (err == OMM_OK) err = coord_answer(reply, c, now_ms, request, peer);
+    coord_round_note_quorum(c, now_ms);
+    *next_deadline_ms = next_deadline(c, now_ms);
+    return err;
+}
+
+/* ---- queries ---- */
+
+bool omm_coord_is_done(const omm_coord *c) {
+    return c->state == OMM_COORD_CLOSED;
+}
+
+bool omm_coord_all_told(const omm_coord *c) {
+    if (c->state != OMM_COORD_CLOSED) return false;
+    for (size_t i = 0; i < c->o.run->node_count; i++)
+        if (c->nodes[i].counts && !c->nodes[i].told) return false;
+    return true;
+}
+
+bool omm_coord_peer_is_enrolled(const omm_coord *c) {
+    return c->peer_enrolled;
+}
+
+omm_coord_status omm_coord_get_status(const omm_coord *c) {
+    omm_coord_status status = {.state = c->state,
+                               .round = c->round,
+                               .rounds = c->o.run->rounds,
+                               .selected = c->selected_count,
+                               .accepted = c->accepted_count,
+                               .refused = c->refused_count,
+                               .has_loss = c->has_loss,
+                               .loss = c->loss,
+                               .refusals_total = c->refusals_total};
+    for (size_t i = 0; i < c->o.run->node_count; i++)
+        if (c->nodes[i].ready) status.ready++;
+    return status;
+}

@@ -1,0 +1,257 @@
+/* evidence.c - the bundle's files, each a function of the database and the state before it. */
+#include "internal.h"
+
+#include "omm/mem.h"
+
+#include <string.h>
+
+#define EVIDENCE_TEXT_BYTES_MAX ((size_t)1 << 28)
+#define EVIDENCE_EVAL_BYTES_MAX ((size_t)1 << 28)
+
+omm_err coord_evidence_start(omm_coord *c) {
+    omm_buf record;
+    omm_buf_init(&record, EVIDENCE_TEXT_BYTES_MAX);
+    omm_err err = omm_run_record_write(&record, c->o.run);
+    if (err == OMM_OK) err = omm_bundle_put(c->o.bundle, "run.json", omm_buf_view(&record));
+    omm_buf_fini(&record);
+    if (err == OMM_OK) err = omm_bundle_put(c->o.bundle, "scenario.yaml", c->o.scenario_yaml);
+    if (err == OMM_OK) err = omm_bundle_put(c->o.bundle, "policy.yaml", c->o.policy_yaml);
+    return err;
+}
+
+omm_err coord_evidence_state_line(omm_coord *c, uint32_t line, uint32_t state, uint64_t items,
+                                  double loss) {
+    omm_state_record record = {.state = state, .items = items, .loss = loss};
+    omm_buf text;
+    omm_buf_init(&text, EVIDENCE_TEXT_BYTES_MAX);
+    omm_err err = omm_state_record_write(&text, &record);
+    if (err == OMM_OK)
+        err = omm_bundle_put_line(c->o.bundle, "eval/rounds.jsonl", line, omm_buf_view(&text));
+    omm_buf_fini(&text);
+    return err;
+}
+
+omm_err coord_evidence_master(omm_coord *c, uint32_t number, const float *master, omm_bytes sent,
+                              omm_digest *master_digest) {
+    uint8_t *bytes = omm_alloc(c->value_count, 4);
+    if (!bytes) return omm_raise(OMM_ERR_NOMEM, "%zu values", c->value_count);
+    for (size_t i = 0; i < c->value_count; i++) omm_put_f32(bytes + 4 * i, master[i]);
+    omm_bytes view = omm_bytes_of(bytes, 4 * c->value_count);
+    *master_digest = omm_hash(view);
+    omm_err err = omm_bundle_put(c->o.bundle, omm_bundle_path_master(number).text, view);
+    if (err == OMM_OK)
+        err = omm_bundle_put(c->o.bundle, omm_bundle_path_adapter(number).text, sent);
+    omm_free(bytes);
+    return err;
+}
+
+omm_err coord_evidence_load_master(omm_coord *c, uint32_t number) {
+    omm_buf bytes;
+    omm_buf_init(&bytes, 4 * c->value_count);
+    omm_bundle_path path = omm_bundle_path_master(number);
+    omm_err err = omm_bundle_read(&bytes, c->o.bundle, path.text);
+    if (err == OMM_OK && bytes.size != 4 * c->value_count)
+        err = omm_raise(OMM_ERR_SIZE, "%s: %zu bytes, expected %zu", path.text, bytes.size,
+                        4 * c->value_count);
+    if (err == OMM_OK)
+        for (size_t i = 0; i < c->value_count; i++) c->master[i] = omm_get_f32(bytes.data + 4 * i);
+    omm_buf_fini(&bytes);
+    return err;
+}
+
+/* ---- one round ---- */
+
+/* Lists of the round's line, filled while its files are written. */
+typedef struct round_lists {
+    omm_round_accepted *accepted;
+    omm_round_refused *refused;
+    omm_digest *selected, *missing;
+    bool *spoke; /* per node: accepted, or refused by name */
+    size_t accepted_count, refused_count, selected_count, missing_count;
+} round_lists;
+
+static omm_err lists_init(round_lists *lists, size_t nodes, size_t rows, omm_arena *arena) {
+    *lists = (round_lists){.accepted = omm_arena_alloc(arena, rows + 1, sizeof *lists->accepted),
+                           .refused = omm_arena_alloc(arena, rows + 1, sizeof *lists->refused),
+                           .selected = omm_arena_alloc(arena, nodes + 1, sizeof *lists->selected),
+                           .missing = omm_arena_alloc(arena, nodes + 1, sizeof *lists->missing),
+                           .spoke = omm_arena_alloc(arena, nodes + 1, sizeof *lists->spoke)};
+    if (!lists->accepted || !lists->refused || !lists->selected || !lists->missing || !lists->spoke)
+        return omm_raise(OMM_ERR_NOMEM, "lists of a round of %zu nodes", nodes);
+    return OMM_OK;
+}
+
+static omm_err put_ledger(omm_coord *c, const coord_row *row, uint64_t payload_bytes,
+                          uint32_t line) {
+    omm_wire_round sizes = {.poll_bytes = omm_wire_poll_bytes(c->round),
+                            .offer_bytes = c->offer.size,
+                            .global_bytes = c->global.size,
+                            .submission_bytes = row->bytes.size,
+                            .payload_bytes = payload_bytes,
+                            .receipt_bytes = row->receipt.size};
+    omm_ledger_record record = {.round = c->round,
+                                .node = c->o.run->nodes[row->node].id,
+                                .fp32 = (uint64_t)8 * c->value_count};
+    omm_wire_round_bytes(&record.up, &record.down, &sizes);
+    omm_buf text;
+    omm_buf_init(&text, EVIDENCE_TEXT_BYTES_MAX);
+    omm_err err = omm_ledger_record_write(&text, &record);
+    if (err == OMM_OK)
+        err = omm_bundle_put_line(c->o.bundle, "ledger.jsonl", line, omm_buf_view(&text));
+    omm_buf_fini(&text);
+    return err;
+}
+
+static omm_err put_payload(omm_coord *c, const omm_digest *digest, uint64_t *bytes) {
+    omm_buf payload;
+    omm_buf_init(&payload, (size_t)c->payload_bytes_max);
+    omm_err err = omm_blobs_get(&payload, c->uploads, digest);
+    omm_bundle_path path = omm_bundle_path_payload(digest);
+    if (err == OMM_OK) err = omm_bundle_put(c->o.bundle, path.text, omm_buf_view(&payload));
+    *bytes = payload.size;
+    omm_buf_fini(&payload);
+    return err;
+}
+
+static omm_err put_accepted(omm_coord *c, round_lists *lists, const coord_row *row,
+                            uint32_t ledger_line) {
+    const omm_digest *id = &c->o.run->nodes[row->node].id;
+    omm_bundle_path path = omm_bundle_path_submission(c->round, id);
+    OMM_TRY(omm_bundle_put(c->o.bundle, path.text, row->bytes));
+    path = omm_bundle_path_receipt(c->round, id);
+    OMM_TRY(omm_bundle_put(c->o.bundle, path.text, row->receipt));
+    uint64_t payload_bytes = 0;
+    OMM_TRY(put_payload(c, &row->payload, &payload_bytes));
+    lists->accepted[lists->accepted_count++] =
+        (omm_round_accepted){.node = *id,
+                             .submission = row->digest,
+                             .receipt = omm_hash(row->receipt),
+                             .tokens = row->tokens,
+                             .payload = row->payload,
+                             .canonical = row->canonical,
+                             .norm = row->norm};
+    lists->spoke[row->node] = true;
+    return put_ledger(c, row, payload_bytes, ledger_line);
+}
+
+static omm_err put_refused(omm_coord *c, round_lists *lists, const coord_row *row) {
+    uint32_t index = (uint32_t)lists->refused_count;
+    const char *reason = omm_err_name(row->reason);
+    omm_bundle_path path = omm_bundle_path_refused(c->round, index, reason, row->is_envelope);
+    OMM_TRY(omm_bundle_put(c->o.bundle, path.text, row->bytes));
+    /* A whole payload that was refused for what it holds is evidence too. */
+    if (row->status == COORD_REFUSED && omm_blobs_has(c->uploads, &row->payload))
+        OMM_TRY(put_payload(c, &row->payload, &(uint64_t){0}));
+    bool has_receipt = row->receipt.size > 0;
+    if (has_receipt) {
+        path = omm_bundle_path_refused_receipt(c->round, index);
+        OMM_TRY(omm_bundle_put(c->o.bundle, path.text, row->receipt));
+    }
+    omm_round_refused *refused = &lists->refused[lists->refused_count++];
+    *refused = (omm_round_refused){
+        .submission = row->digest, .has_receipt = has_receipt, .reason = reason};
+    if (has_receipt) refused->receipt = omm_hash(row->receipt);
+    if (row->node < 0) return OMM_OK;
+    refused->has_node = true;
+    refused->node = c->o.run->nodes[row->node].id;
+    lists->spoke[row->node] = true;
+    return OMM_OK;
+}
+
+static omm_err put_rows(omm_coord *c, round_lists *lists, const coord_row *rows, size_t count,
+                        uint32_t ledger_line) {
+    for (size_t i = 0; i < count; i++) {
+        if (rows[i].status == COORD_ACCEPTED)
+            OMM_TRY(put_accepted(c, lists, &rows[i], ledger_line++));
+        else if (rows[i].status != COORD_PENDING)
+            OMM_TRY(put_refused(c, lists, &rows[i]));
+    }
+    for (size_t i = 0; i < c->o.run->node_count; i++) {
+        if (!c->nodes[i].selected) continue;
+        const omm_digest *id = &c->o.run->nodes[i].id;
+        lists->selected[lists->selected_count++] = *id;
+        if (!lists->spoke[i]) lists->missing[lists->missing_count++] = *id;
+    }
+    return OMM_OK;
+}
+
+static omm_err write_line(omm_buf *line, omm_coord *c, const round_lists *lists, omm_digest master,
+                          omm_digest broadcast) {
+    omm_round_record record = {.round = c->round,
+                               .offer = c->offer_digest,
+                               .selected = lists->selected,
+                               .selected_count = lists->selected_count,
+                               .accepted = lists->accepted,
+                               .accepted_count = lists->accepted_count,
+                               .refused = lists->refused,
+                               .refused_count = lists->refused_count,
+                               .missing = lists->missing,
+                               .missing_count = lists->missing_count,
+                               .weight_sum = c->weight_sum,
+                               .master = master,
+                               .broadcast = broadcast,
+                               .evaluated = !c->is_void,
+                               .eval_items = c->is_void ? 0 : c->eval_items,
+                               .eval_loss = c->is_void ? 0 : c->candidate_loss,
+                               .published = c->is_published,
+                               .voided = c->is_void};
+    return omm_round_record_write(line, &record);
+}
+
+omm_err coord_evidence_round_files(omm_buf *line, omm_coord *c, omm_digest master,
+                                   omm_digest broadcast) {
+    omm_arena arena;
+    omm_arena_init(&arena, SIZE_MAX);
+    coord_row *rows = NULL;
+    size_t count = 0;
+    round_lists lists;
+    uint32_t ledger_line = 0;
+    uint32_t state_line = 0;
+    omm_err err = OMM_OK;
+    OMM_TRY_OUT(coord_store_counts_before(&ledger_line, &state_line, c, c->round));
+    OMM_TRY_OUT(coord_store_rows(&rows, &count, c, c->round, &arena));
+    OMM_TRY_OUT(lists_init(&lists, c->o.run->node_count, count, &arena));
+    OMM_TRY_OUT(
+        omm_bundle_put(c->o.bundle, omm_bundle_path_offer(c->round).text, omm_buf_view(&c->offer)));
+    OMM_TRY_OUT(put_rows(c, &lists, rows, count, ledger_line));
+    if (!c->is_void)
+        OMM_TRY_OUT(coord_evidence_state_line(c, state_line, c->round + 1, c->eval_items,
+                                              c->candidate_loss));
+    OMM_TRY_OUT(write_line(line, c, &lists, master, broadcast));
+    OMM_TRY_OUT(omm_bundle_put_line(c->o.bundle, "rounds.jsonl", c->round, omm_buf_view(line)));
+out:
+    omm_arena_fini(&arena);
+    return err;
+}
+
+/* ---- the end ---- */
+
+static omm_err put_eval(omm_coord *c, const char *path, const float *values, bool control) {
+    omm_buf text;
+    omm_buf_init(&text, EVIDENCE_EVAL_BYTES_MAX);
+    omm_err err = control ? c->o.evaluator.control(c->o.evaluator.ud, &text)
+                          : c->o.evaluator.full(c->o.evaluator.ud, &text, values);
+    if (err == OMM_OK) err = omm_bundle_put(c->o.bundle, path, omm_buf_view(&text));
+    omm_buf_fini(&text);
+    return err;
+}
+
+omm_err coord_evidence_close(omm_coord *c, omm_digest *final_digest, omm_digest *evidence_digest) {
+    if (!omm_bundle_has(c->o.bundle, "eval/before.jsonl"))
+        OMM_TRY(put_eval(c, "eval/before.jsonl", NULL, false));
+    if (!omm_bundle_has(c->o.bundle, "eval/after.jsonl"))
+        OMM_TRY(put_eval(c, "eval/after.jsonl", c->broadcast, false));
+    if (c->o.evaluator.control && !omm_bundle_has(c->o.bundle, "eval/control.jsonl"))
+        OMM_TRY(put_eval(c, "eval/control.jsonl", NULL, true));
+    if (!omm_bundle_has(c->o.bundle, "ledger.jsonl"))
+        OMM_TRY(omm_bundle_put(c->o.bundle, "ledger.jsonl", (omm_bytes){0}));
+    omm_buf gguf;
+    omm_buf_init(&gguf, (size_t)OMM_BUNDLE_FILE_BYTES_MAX);
+    omm_err err = c->o.evaluator.render(c->o.evaluator.ud, &gguf, c->broadcast);
+    if (err == OMM_OK) err = omm_bundle_put(c->o.bundle, "final.gguf", omm_buf_view(&gguf));
+    if (err == OMM_OK) *final_digest = omm_hash(omm_buf_view(&gguf));
+    omm_buf_fini(&gguf);
+    if (err == OMM_OK)
+        err = omm_bundle_evidence_digest(evidence_digest, omm_bundle_dir(c->o.bundle));
+    return err;
+}

@@ -1,0 +1,197 @@
+/* internal.h - the coordinator's own state, shared by its files.
+ *
+ *   coordinator.c   open, close, step and tick: who does what in which state
+ *   store.c         the database: one function per thing that is remembered
+ *   submit.c        polls, chunks, submissions: checks in order, cheap ones first
+ *   verdict.c       receipts and refusal records
+ *   round.c         opening, aggregating, publishing and closing
+ *   evidence.c      the files of a round, written when it is over
+ *
+ * Invariants: memory follows the database (a commit first, then the fields); what is in the bundle
+ * is a function of the database, so writing it again gives the same bytes.
+ */
+#ifndef COORDINATOR_INTERNAL_H
+#define COORDINATOR_INTERNAL_H
+
+#include "omm/blobs.h"
+#include "omm/coordinator.h"
+#include "omm/crash.h"
+#include "omm/database.h"
+#include "omm/envelope.h"
+#include "omm/file.h"
+#include "omm/messages.h"
+
+#define COORD_ANONYMOUS (-1)            /* node index of a peer that proved no identity */
+#define COORD_ANONYMOUS_RECORDS_MAX 32u /* refusals without identity kept per round */
+#define COORD_ANONYMOUS_BYTES_MAX (4u << 20)
+#define COORD_NODE_RECORDS_MAX 8u /* refusals kept per node and round */
+#define COORD_UPLOAD_ARENA_BYTES OMM_MESSAGE_ARENA_BYTES
+
+typedef enum coord_status { /* of a submission; the numbers are in the database */
+                            COORD_PENDING = 0, /* announced, payload incomplete */
+                            COORD_ACCEPTED = 1,
+                            COORD_REFUSED = 2,  /* and the node is done for this round */
+                            COORD_REJECTED = 3, /* refused, but proves nothing about its node */
+} coord_status;
+
+/* A submission whose manifest passed all checks. */
+typedef struct coord_upload {
+    bool active;
+    omm_digest digest; /* of the envelope */
+    omm_arena arena;
+    omm_submission submission;
+} coord_upload;
+
+typedef struct coord_node {
+    bool counts;   /* for the quorum */
+    bool ready;    /* polled since the round began to gather */
+    bool selected; /* for the open round */
+    bool offered;  /* took this round's offer: it will not ask for older receipts */
+    bool settled;  /* accepted or refused in this round */
+    bool told;     /* got Done */
+    bool has_counter;
+    uint64_t counter;
+    coord_upload upload;
+} coord_node;
+
+struct omm_coord {
+    omm_coord_options o;
+    const omm_layout *layout;
+    size_t value_count;
+    omm_digest layout_digest;
+    uint8_t codec_up[OMM_CODEC_BYTES], codec_down[OMM_CODEC_BYTES];
+    uint64_t payload_bytes_max;
+    omm_db *db;
+    omm_blobs *uploads;
+
+    omm_coord_state state;
+    uint32_t round;
+    bool has_loss;
+    double loss;               /* of the published adapter */
+    omm_digest previous;       /* of the last line of rounds.jsonl */
+    float *master, *broadcast; /* state before the round, and what nodes make of it */
+    omm_buf sent;              /* the broadcast as sent */
+    omm_arena sent_arena;
+    omm_blob global;
+
+    bool has_since; /* false after a restart: durations start again */
+    uint64_t since_ms;
+    bool has_quorum; /* JOINING: enough are ready, since quorum_ms */
+    uint64_t quorum_ms;
+    coord_node *nodes; /* (run->node_count), same order */
+    uint32_t selected_count, accepted_count, refused_count;
+    omm_buf offer; /* envelope; empty unless OPEN or later in the round */
+    omm_digest offer_digest, nonce;
+    uint64_t refusals_total;
+
+    bool has_candidate; /* EVALUATING */
+    bool is_void;
+    uint64_t weight_sum;
+    float *candidate, *candidate_broadcast;
+    omm_buf candidate_sent;
+    uint64_t eval_items;
+    double candidate_loss;
+    bool is_published;
+
+    omm_buf close; /* envelope of Close */
+    bool peer_enrolled;
+};
+
+/* ---- store.c ---- */
+OMM_CHECKED omm_err coord_store_open(omm_coord *c);
+OMM_CHECKED omm_err coord_store_load(omm_coord *c); /* state, round, flags, uploads */
+OMM_CHECKED omm_err coord_store_state(omm_coord *c, omm_coord_state state, uint32_t round);
+OMM_CHECKED omm_err coord_store_offer(omm_coord *c, omm_bytes envelope);
+/* The node is ready for the round, or took its offer. */
+OMM_CHECKED omm_err coord_store_presence(omm_coord *c, uint32_t node, bool offered);
+OMM_CHECKED omm_err coord_store_loss(omm_coord *c, double loss);
+
+/* One row of table submission. */
+typedef struct coord_row {
+    uint32_t round;
+    omm_digest digest;
+    int32_t node; /* or COORD_ANONYMOUS */
+    coord_status status;
+    omm_err reason;
+    const char *sentence;
+    bool is_envelope;
+    omm_bytes bytes;   /* as received */
+    omm_bytes receipt; /* empty: none */
+    uint64_t tokens;
+    omm_digest payload, canonical;
+    double norm;
+} coord_row;
+OMM_CHECKED omm_err coord_store_put(omm_coord *c, const coord_row *row); /* insert or replace */
+OMM_CHECKED omm_err coord_store_drop(omm_coord *c, uint32_t round, const omm_digest *digest);
+/* Newest row of this digest, of any round; strings and bytes in `arena`. */
+OMM_CHECKED omm_err coord_store_find(bool *found, coord_row *row, omm_coord *c,
+                                     const omm_digest *digest, omm_arena *arena);
+/* Settled row of the newest round in which `payload` was announced; found false when two nodes
+ * announced it there. */
+OMM_CHECKED omm_err coord_store_find_payload(bool *found, coord_row *row, omm_coord *c,
+                                             const omm_digest *payload, omm_arena *arena);
+OMM_CHECKED omm_err coord_store_is_settled(bool *settled, omm_coord *c, uint32_t round,
+                                           uint32_t node);
+/* How much `node` left in `round` as refusals that do not settle. */
+OMM_CHECKED omm_err coord_store_rejected(uint64_t *count, uint64_t *bytes, omm_coord *c,
+                                         uint32_t round, int32_t node);
+/* Rows of a round in ascending (node id, digest) order. */
+OMM_CHECKED omm_err coord_store_rows(coord_row **rows, size_t *count, omm_coord *c, uint32_t round,
+                                     omm_arena *arena);
+OMM_CHECKED omm_err coord_store_counts_before(uint32_t *ledger_lines, uint32_t *state_lines,
+                                              omm_coord *c, uint32_t round);
+OMM_CHECKED omm_err coord_store_publish(omm_coord *c, omm_bytes line, bool evaluated);
+OMM_CHECKED omm_err coord_store_close(omm_coord *c, omm_bytes close_envelope);
+
+/* ---- submit.c ---- */
+OMM_CHECKED omm_err coord_answer(omm_buf *reply, omm_coord *c, uint64_t now_ms, omm_bytes request,
+                                 const char *peer);
+/* Index of an enrolled node by id, or COORD_ANONYMOUS. */
+int32_t coord_node_find(const omm_coord *c, const omm_digest *id);
+/* Uploads still open at the deadline become late refusals. */
+OMM_CHECKED omm_err coord_refuse_unfinished(omm_coord *c);
+/* Take up an announced submission again after a restart. */
+OMM_CHECKED omm_err coord_upload_restore(omm_coord *c, const coord_row *row);
+void coord_upload_end(coord_upload *upload);
+
+/* ---- verdict.c ---- */
+bool coord_is_refusal(omm_err err);
+/* Round whose evidence takes what arrives now; rounds when the run takes no more. */
+uint32_t coord_evidence_round(const omm_coord *c);
+OMM_CHECKED omm_err coord_receipt(omm_buf *out, omm_coord *c, uint32_t round, uint32_t node,
+                                  const omm_digest *submission, omm_err reason,
+                                  const char *sentence);
+/* Remember the verdict in `row` (reason, sentence, status; the receipt is added) and answer. */
+OMM_CHECKED omm_err coord_settle(omm_buf *reply, omm_coord *c, coord_row *row);
+OMM_CHECKED omm_err coord_reply_row(omm_buf *reply, const coord_row *row);
+
+/* ---- round.c ---- */
+OMM_CHECKED omm_err coord_broadcast_make(omm_buf *sent, omm_digest *canonical, float *values,
+                                         omm_coord *c, const float *master);
+OMM_CHECKED omm_err coord_global_set(omm_coord *c, omm_bytes sent, const omm_digest *canonical);
+OMM_CHECKED omm_err coord_evaluate_initial(omm_coord *c);
+void coord_round_note_quorum(omm_coord *c, uint64_t now_ms);
+/* When the round opens if nobody else comes; OMM_COORD_NEVER: too few are ready. */
+uint64_t coord_round_opens_ms(const omm_coord *c);
+OMM_CHECKED omm_err coord_round_open(omm_coord *c, uint64_t now_ms);
+OMM_CHECKED omm_err coord_round_restore(omm_coord *c); /* offer and selection from the database */
+OMM_CHECKED omm_err coord_round_collected(omm_coord *c);
+OMM_CHECKED omm_err coord_round_aggregate(omm_coord *c);
+OMM_CHECKED omm_err coord_round_publish(omm_coord *c);
+OMM_CHECKED omm_err coord_round_next(omm_coord *c);
+OMM_CHECKED omm_err coord_run_close(omm_coord *c);
+
+/* ---- evidence.c ---- */
+OMM_CHECKED omm_err coord_evidence_start(omm_coord *c);
+OMM_CHECKED omm_err coord_evidence_state_line(omm_coord *c, uint32_t line, uint32_t state,
+                                              uint64_t items, double loss);
+OMM_CHECKED omm_err coord_evidence_master(omm_coord *c, uint32_t number, const float *master,
+                                          omm_bytes sent, omm_digest *master_digest);
+/* Everything of the round but its line, which is appended to `line`. */
+OMM_CHECKED omm_err coord_evidence_round_files(omm_buf *line, omm_coord *c, omm_digest master,
+                                               omm_digest broadcast);
+OMM_CHECKED omm_err coord_evidence_close(omm_coord *c, omm_digest *final_digest,
+                                         omm_digest *evidence_digest);
+OMM_CHECKED omm_err coord_evidence_load_master(omm_coord *c, uint32_t number);
+
+#endif

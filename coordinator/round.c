@@ -1,0 +1,400 @@
+/* round.c - the life of a round: who is selected, what the sum gives, what is published. */
+#include "internal.h"
+
+#include "omm/fedavg.h"
+#include "omm/mem.h"
+#include "omm/run_config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the broadcast adapter ---- */
+
+omm_err coord_broadcast_make(omm_buf *sent, omm_digest *canonical, float *values, omm_coord *c,
+                             const float *master) {
+    omm_encoded info;
+    omm_buf_clear(sent);
+    OMM_TRY(omm_codec_encode(sent, &info, &c->o.run->codec_down, c->layout, master));
+    *canonical = info.payload_digest;
+    return omm_codec_decode(values, NULL, &c->o.run->codec_down, c->layout, omm_buf_view(sent));
+}
+
+omm_err coord_global_set(omm_coord *c, omm_bytes sent, const omm_digest *canonical) {
+    omm_arena arena;
+    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
+    omm_blob blob;
+    omm_err err = omm_blob_describe(&blob, &arena, sent, canonical);
+    if (err != OMM_OK) {
+        omm_arena_fini(&arena);
+        return err;
+    }
+    omm_arena_fini(&c->sent_arena);
+    c->sent_arena = arena;
+    c->global = blob;
+    return OMM_OK;
+}
+
+omm_err coord_evaluate_initial(omm_coord *c) {
+    uint64_t items = 0;
+    double loss = 0;
+    OMM_TRY(c->o.evaluator.sample(c->o.evaluator.ud, &items, &loss, c->broadcast));
+    OMM_TRY(coord_evidence_state_line(c, 0, 0, items, loss));
+    OMM_TRY(coord_store_loss(c, loss));
+    c->has_loss = true;
+    c->loss = loss;
+    return OMM_OK;
+}
+
+/* ---- opening ---- */
+
+static uint32_t tally(const omm_coord *c, bool counting, bool ready_only) {
+    uint32_t count = 0;
+    for (size_t i = 0; i < c->o.run->node_count; i++)
+        if (c->nodes[i].counts == counting && (c->nodes[i].ready || !ready_only)) count++;
+    return count;
+}
+
+static uint32_t quorum_of(const omm_coord *c) {
+    return c->o.policy.quorum ? c->o.policy.quorum : tally(c, true, false);
+}
+
+void coord_round_note_quorum(omm_coord *c, uint64_t now_ms) {
+    if (c->state != OMM_COORD_JOINING) {
+        c->has_quorum = false;
+    } else if (!c->has_quorum && tally(c, true, true) >= quorum_of(c)) {
+        c->has_quorum = true;
+        c->quorum_ms = now_ms;
+    }
+}
+
+/* With a quorum, nodes that do not count get two more polls' time: they are not waited for, but
+ * they do not miss the round by a message either. */
+uint64_t coord_round_opens_ms(const omm_coord *c) {
+    uint64_t join_ms = c->since_ms + c->o.policy.join_ms;
+    if (join_ms < c->since_ms) join_ms = OMM_COORD_NEVER;
+    if (c->has_quorum) {
+        bool all_here = tally(c, false, true) == tally(c, false, false);
+        return all_here ? c->quorum_ms : c->quorum_ms + 2 * c->o.policy.poll_ms;
+    }
+    return tally(c, true, true) >= c->o.policy.accept_min ? join_ms : OMM_COORD_NEVER;
+}
+
+typedef struct lot {
+    omm_digest rank;
+    uint32_t node;
+} lot;
+
+static int by_rank(const void *a, const void *b) {
+    return omm_digest_compare(&((const lot *)a)->rank, &((const lot *)b)->rank);
+}
+
+/* The `select` lowest H(nonce || id) of the ready nodes that count; of the others all that are
+ * ready, so that they take nobody's place. */
+static omm_err draw(bool *chosen, const omm_coord *c, const omm_digest *nonce) {
+    size_t n = c->o.run->node_count;
+    lot *lots = omm_alloc(n, sizeof *lots);
+    if (!lots) return omm_raise(OMM_ERR_NOMEM, "%zu lots", n);
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!c->nodes[i].ready) continue;
+        chosen[i] = !c->nodes[i].counts;
+        if (chosen[i]) continue;
+        omm_hasher h;
+        omm_hasher_init(&h);
+        omm_hasher_update(&h, omm_bytes_of(nonce->b, sizeof nonce->b));
+        omm_hasher_update(&h, omm_bytes_of(c->o.run->nodes[i].id.b, sizeof nonce->b));
+        lots[count++] = (lot){omm_hasher_final(&h), i};
+    }
+    qsort(lots, count, sizeof *lots, by_rank);
+    uint32_t take = c->o.policy.select && c->o.policy.select < count ? c->o.policy.select : count;
+    for (uint32_t i = 0; i < take; i++) chosen[lots[i].node] = true;
+    omm_free(lots);
+    return OMM_OK;
+}
+
+static omm_err seal_offer(omm_buf *envelope, omm_coord *c, const omm_digest *nonce,
+                          const omm_digest *selected, size_t selected_count, omm_bytes recipe) {
+    const omm_run_record *run = c->o.run;
+    omm_offer offer = {
+        .round = c->round,
+        .rounds = run->rounds,
+        .nonce = *nonce,
+        .base_digest = run->base.digest,
+        .tokenizer_digest = run->base.tokenizer_digest,
+        .adapter = {run->rank, run->alpha, run->targets, c->value_count, c->layout_digest},
+        .recipe = recipe,
+        .codec_up = omm_bytes_of(c->codec_up, sizeof c->codec_up),
+        .codec_down = omm_bytes_of(c->codec_down, sizeof c->codec_down),
+        .value_max = (float)run->value_max,
+        .weight_sum_max = run->weight_sum_max,
+        .norm_max = (float)run->norm_max,
+        .global = c->global,
+        .deadline_ms = c->o.policy.deadline_ms,
+        .payload_bytes_max = c->payload_bytes_max,
+        .tokens_max = run->tokens_max,
+        .selected = selected,
+        .selected_count = selected_count,
+        .previous = c->previous,
+    };
+    memcpy(offer.run_id, run->run_id, sizeof offer.run_id);
+    omm_buf payload;
+    omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
+    omm_err err = omm_offer_encode(&payload, &offer);
+    if (err == OMM_OK)
+        err = omm_envelope_seal(envelope, OMM_CONTEXT_OFFER, omm_buf_view(&payload), c->o.key);
+    omm_buf_fini(&payload);
+    return err;
+}
+
+static void begin_open(omm_coord *c, const omm_digest *nonce, const bool *chosen) {
+    c->nonce = *nonce;
+    c->offer_digest = omm_hash(omm_buf_view(&c->offer));
+    c->selected_count = c->accepted_count = c->refused_count = 0;
+    for (size_t i = 0; i < c->o.run->node_count; i++) {
+        c->nodes[i].selected = chosen[i];
+        c->nodes[i].ready = c->nodes[i].offered = c->nodes[i].settled = false;
+        if (chosen[i]) c->selected_count++;
+    }
+}
+
+omm_err coord_round_open(omm_coord *c, uint64_t now_ms) {
+    size_t n = c->o.run->node_count;
+    omm_digest nonce;
+    omm_run_nonce(nonce.b, &c->o.run_seed, c->round);
+    omm_err err = OMM_OK;
+    bool *chosen = omm_alloc(n, sizeof *chosen);
+    omm_digest *selected = omm_alloc(n, sizeof *selected);
+    size_t count = 0;
+    if (!chosen || !selected) {
+        err = omm_raise(OMM_ERR_NOMEM, "selection of %zu nodes", n);
+        goto out;
+    }
+    OMM_TRY_OUT(draw(chosen, c, &nonce));
+    for (size_t i = 0; i < n; i++)
+        if (chosen[i]) selected[count++] = c->o.run->nodes[i].id;
+    omm_buf_clear(&c->offer);
+    OMM_TRY_OUT(seal_offer(&c->offer, c, &nonce, selected, count, c->o.run->recipe));
+    OMM_TRY_OUT(coord_store_offer(c, omm_buf_view(&c->offer)));
+    begin_open(c, &nonce, chosen);
+    c->state = OMM_COORD_OPEN;
+    c->since_ms = now_ms;
+    omm_log_event(c->o.log, OMM_LOG_INFO, "round_open", OMM_LOG_INT("round", c->round),
+                  OMM_LOG_INT("selected", count),
+                  OMM_LOG_INT("deadline_ms", c->o.policy.deadline_ms));
+    omm_crash_point(c->o.state_dir, c->o.crash_at, "after_offer");
+out:
+    omm_free(chosen);
+    omm_free(selected);
+    return err;
+}
+
+omm_err coord_round_restore(omm_coord *c) {
+    omm_arena arena;
+    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
+    omm_envelope envelope;
+    omm_offer offer;
+    omm_err err = OMM_OK;
+    OMM_TRY_OUT(omm_envelope_open_as(&envelope, OMM_CONTEXT_OFFER, omm_buf_view(&c->offer)));
+    OMM_TRY_OUT(omm_offer_decode(&offer, envelope.payload, &arena));
+    c->nonce = offer.nonce;
+    c->offer_digest = omm_hash(omm_buf_view(&c->offer));
+    c->selected_count = 0;
+    for (size_t i = 0; i < offer.selected_count; i++) {
+        int32_t node = coord_node_find(c, &offer.selected[i]);
+        if (node < 0) {
+            err = omm_raise(OMM_ERR_FORMAT, "stored offer selects a node that is not enrolled");
+            goto out;
+        }
+        c->nodes[node].selected = true;
+        c->selected_count++;
+    }
+out:
+    omm_arena_fini(&arena);
+    return err;
+}
+
+/* ---- closing and summing up ---- */
+
+omm_err coord_round_collected(omm_coord *c) {
+    OMM_TRY(coord_refuse_unfinished(c));
+    OMM_TRY(coord_store_state(c, OMM_COORD_AGGREGATING, c->round));
+    c->state = OMM_COORD_AGGREGATING;
+    omm_log_event(c->o.log, OMM_LOG_INFO, "round_collected", OMM_LOG_INT("round", c->round),
+                  OMM_LOG_INT("selected", c->selected_count),
+                  OMM_LOG_INT("accepted", c->accepted_count),
+                  OMM_LOG_INT("refused", c->refused_count));
+    return OMM_OK;
+}
+
+static uint32_t log2_floor(double value) {
+    uint32_t log2 = 0;
+    for (; value >= 2; value /= 2) log2++;
+    return log2;
+}
+
+static omm_fedavg_range range_of(const omm_run_record *run) {
+    omm_fedavg_range range = {.weight_sum_max_log2 = log2_floor((double)run->weight_sum_max)};
+    range.value_max_log2 = run->value_max >= 1 ? (int32_t)log2_floor(run->value_max)
+                                               : -(int32_t)log2_floor(1 / run->value_max);
+    return range;
+}
+
+static omm_err add_one(omm_fedavg *sum, float *values, omm_coord *c, const coord_row *row) {
+    omm_buf sent;
+    omm_buf_init(&sent, (size_t)c->payload_bytes_max);
+    omm_err err = omm_blobs_get(&sent, c->uploads, &row->payload);
+    if (err == OMM_OK)
+        err = omm_codec_decode(values, NULL, &c->o.run->codec_up, c->layout, omm_buf_view(&sent));
+    if (err == OMM_OK) err = omm_fedavg_add(sum, values, row->tokens, c->o.pool);
+    omm_buf_fini(&sent);
+    return err;
+}
+
+/* candidate = master + weighted mean of what was accepted, in ascending node id (any order gives
+ * the same bytes; this one needs no luck with memory). */
+static omm_err sum_up(omm_coord *c, float *values) {
+    omm_arena arena;
+    omm_arena_init(&arena, SIZE_MAX);
+    omm_fedavg sum = {0};
+    coord_row *rows = NULL;
+    size_t count = 0;
+    omm_fedavg_range range = range_of(c->o.run);
+    omm_err err = omm_fedavg_init(&sum, &range, c->value_count);
+    if (err == OMM_OK) err = coord_store_rows(&rows, &count, c, c->round, &arena);
+    for (size_t i = 0; i < count && err == OMM_OK; i++) {
+        if (rows[i].status != COORD_ACCEPTED) continue;
+        err = add_one(&sum, values, c, &rows[i]);
+        omm_crash_point(c->o.state_dir, c->o.crash_at, "mid_aggregation");
+    }
+    c->weight_sum = sum.weight_sum;
+    c->is_void = c->accepted_count < c->o.policy.accept_min;
+    if (err == OMM_OK && !c->is_void) {
+        err = omm_fedavg_mean(values, &sum, c->o.pool);
+        memcpy(c->candidate, c->master, c->value_count * sizeof *c->candidate);
+        if (err == OMM_OK) err = omm_server_step_plain(c->candidate, values, c->value_count);
+    }
+    omm_fedavg_fini(&sum);
+    omm_arena_fini(&arena);
+    return err;
+}
+
+omm_err coord_round_aggregate(omm_coord *c) {
+    float *values = omm_alloc_aligned(c->value_count, sizeof *values);
+    if (!values) return omm_raise(OMM_ERR_NOMEM, "%zu values", c->value_count);
+    omm_err err = sum_up(c, values);
+    omm_free(values);
+    OMM_TRY(err);
+    c->has_candidate = true;
+    c->state = OMM_COORD_EVALUATING; /* in memory only: a restart sums again */
+    return OMM_OK;
+}
+
+/* ---- publishing ---- */
+
+static omm_err judge_candidate(omm_coord *c, omm_digest *canonical) {
+    c->is_published = false;
+    if (c->is_void) return OMM_OK;
+    OMM_TRY(coord_broadcast_make(&c->candidate_sent, canonical, c->candidate_broadcast, c,
+                                 c->candidate));
+    OMM_TRY(c->o.evaluator.sample(c->o.evaluator.ud, &c->eval_items, &c->candidate_loss,
+                                  c->candidate_broadcast));
+    c->is_published = c->candidate_loss <= c->loss + c->o.run->loss_increase_max;
+    return OMM_OK;
+}
+
+/* The state after the round: the candidate, or what was there. */
+static omm_err adopt(omm_coord *c, const omm_digest *canonical) {
+    if (!c->is_published) return OMM_OK;
+    OMM_TRY(coord_global_set(c, omm_buf_view(&c->candidate_sent), canonical));
+    float *swap = c->master;
+    c->master = c->candidate;
+    c->candidate = swap;
+    swap = c->broadcast;
+    c->broadcast = c->candidate_broadcast;
+    c->candidate_broadcast = swap;
+    omm_buf sent = c->sent;
+    c->sent = c->candidate_sent;
+    c->candidate_sent = sent;
+    c->loss = c->candidate_loss;
+    return OMM_OK;
+}
+
+static omm_err write_round(omm_buf *line, omm_coord *c) {
+    const float *master = c->is_published ? c->candidate : c->master;
+    omm_bytes sent = omm_buf_view(c->is_published ? &c->candidate_sent : &c->sent);
+    omm_digest master_digest;
+    OMM_TRY(coord_evidence_master(c, c->round + 1, master, sent, &master_digest));
+    return coord_evidence_round_files(line, c, master_digest, omm_hash(sent));
+}
+
+omm_err coord_round_publish(omm_coord *c) {
+    omm_digest canonical = {{0}};
+    OMM_TRY(judge_candidate(c, &canonical));
+    omm_crash_point(c->o.state_dir, c->o.crash_at, "before_publish");
+    omm_buf line;
+    omm_buf_init(&line, (size_t)1 << 28);
+    omm_err err = write_round(&line, c);
+    if (err == OMM_OK) err = coord_store_publish(c, omm_buf_view(&line), !c->is_void);
+    if (err == OMM_OK) c->previous = omm_hash(omm_buf_view(&line));
+    omm_buf_fini(&line);
+    OMM_TRY(err);
+    c->state = OMM_COORD_PUBLISHED;
+    c->has_candidate = false;
+    omm_log_event(c->o.log, OMM_LOG_INFO, "round_published", OMM_LOG_INT("round", c->round),
+                  OMM_LOG_INT("accepted", c->accepted_count), OMM_LOG_INT("void", c->is_void),
+                  OMM_LOG_INT("published", c->is_published));
+    return adopt(c, &canonical);
+}
+
+/* Payloads are in the bundle now; a leftover of an earlier crash goes too. */
+static omm_err drop_payloads(omm_coord *c) {
+    omm_arena arena;
+    omm_arena_init(&arena, SIZE_MAX);
+    coord_row *rows = NULL;
+    size_t count = 0;
+    omm_err err = coord_store_rows(&rows, &count, c, c->round, &arena);
+    for (size_t i = 0; i < count && err == OMM_OK; i++)
+        if (!omm_digest_is_zero(&rows[i].payload))
+            err = omm_blobs_remove(c->uploads, &rows[i].payload);
+    omm_arena_fini(&arena);
+    return err;
+}
+
+omm_err coord_round_next(omm_coord *c) {
+    OMM_TRY(drop_payloads(c));
+    bool last = c->round + 1 == c->o.run->rounds;
+    omm_coord_state state = last ? OMM_COORD_CLOSING : OMM_COORD_JOINING;
+    uint32_t round = last ? c->round : c->round + 1;
+    OMM_TRY(coord_store_state(c, state, round));
+    c->state = state;
+    c->round = round;
+    if (last) return OMM_OK;
+    omm_buf_clear(&c->offer);
+    c->has_since = false;
+    c->selected_count = c->accepted_count = c->refused_count = 0;
+    for (size_t i = 0; i < c->o.run->node_count; i++) {
+        coord_node *node = &c->nodes[i];
+        node->ready = node->selected = node->offered = node->settled = false;
+    }
+    return OMM_OK;
+}
+
+omm_err coord_run_close(omm_coord *c) {
+    omm_close close = {.rounds = c->o.run->rounds, .last_round = c->previous};
+    memcpy(close.run_id, c->o.run->run_id, sizeof close.run_id);
+    OMM_TRY(coord_evidence_close(c, &close.final_digest, &close.eval_digest));
+    omm_buf payload;
+    omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
+    omm_buf_clear(&c->close);
+    omm_err err = omm_close_encode(&payload, &close);
+    if (err == OMM_OK)
+        err = omm_envelope_seal(&c->close, OMM_CONTEXT_CLOSE, omm_buf_view(&payload), c->o.key);
+    if (err == OMM_OK) err = omm_bundle_put(c->o.bundle, "close.env", omm_buf_view(&c->close));
+    if (err == OMM_OK) err = coord_store_close(c, omm_buf_view(&c->close));
+    omm_buf_fini(&payload);
+    OMM_TRY(err);
+    c->state = OMM_COORD_CLOSED;
+    omm_log_event(c->o.log, OMM_LOG_INFO, "run_closed", OMM_LOG_STR("run_id", c->o.run->run_id),
+                  OMM_LOG_INT("rounds", c->o.run->rounds));
+    return OMM_OK;
+}

@@ -1,0 +1,420 @@
+/* run.c - everything that follows from a run's configuration: what the simulator and the service
+ * both start from. */
+#include "omm/run_config.h"
+
+#include "omm/compute.h"
+#include "omm/dataset.h"
+#include "omm/evaluate.h"
+#include "omm/file.h"
+#include "omm/gguf.h"
+#include "omm/lora.h"
+#include "omm/mem.h"
+#include "omm/model.h"
+#include "omm/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define RUN_ARENA_BYTES ((size_t)256 << 20)
+#define RUN_RECIPE_BYTES_MAX 4096u
+#define RUN_REPLIES_BYTES_MAX ((size_t)256 << 20)
+
+typedef struct run_client {
+    const char *name;
+    omm_dataset *data;
+} run_client;
+
+struct omm_run {
+    omm_arena arena;
+    omm_run_record record;
+    omm_coord_policy policy;
+    omm_seed run_seed;
+    omm_key key;
+    omm_bytes scenario_yaml, policy_yaml;
+    const omm_compute *compute;
+    uint32_t new_tokens_max;
+    omm_err (*control)(void *ud, omm_buf *jsonl);
+    void *control_ud;
+
+    omm_model model;
+    bool has_model;
+    omm_tokenizer *tokenizer;
+    omm_lora initial; /* also the shape of every adapter of the run */
+    bool has_initial;
+    omm_dataset *train, *test, *sample;
+    run_client *clients;
+    size_t client_count;
+    bool *extra;
+};
+
+/* ---- the model ---- */
+
+static omm_err no_memory(const char *what) {
+    return omm_raise(OMM_ERR_NOMEM, "%s", what);
+}
+
+static const char *file_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static omm_err open_model(omm_run *run, const omm_run_config *config) {
+    omm_gguf gguf;
+    OMM_TRY(omm_gguf_open(&gguf, config->model));
+    omm_err err = omm_model_load(&run->model, &gguf);
+    run->has_model = err == OMM_OK;
+    if (err == OMM_OK) err = omm_tokenizer_open(&run->tokenizer, &gguf);
+    omm_gguf_close(&gguf);
+    OMM_TRY(err);
+    run->record.base.name = omm_arena_strdup(&run->arena, file_name(config->model));
+    run->record.base.architecture =
+        omm_arena_strdup(&run->arena, run->model.lora_shape.architecture);
+    if (!run->record.base.name || !run->record.base.architecture) return no_memory("model name");
+    run->record.base.tokenizer_digest = omm_tokenizer_digest(run->tokenizer);
+    OMM_TRY(omm_file_size(&run->record.base.bytes, config->model));
+    return omm_hash_file(&run->record.base.digest, config->model);
+}
+
+/* ---- the adapter and its codecs ---- */
+
+static omm_err make_layout(omm_run *run) {
+    const omm_lora *lora = &run->initial;
+    omm_segment *segments = omm_arena_alloc(&run->arena, lora->tensor_count, sizeof *segments);
+    if (!segments) return no_memory("layout");
+    for (size_t i = 0; i < lora->tensor_count; i++)
+        segments[i] = (omm_segment){lora->tensors[i].name, lora->tensors[i].rows,
+                                    lora->tensors[i].cols, lora->tensors[i].offset};
+    run->record.layout = (omm_layout){segments, lora->tensor_count, lora->value_count};
+    return omm_layout_check(&run->record.layout);
+}
+
+static omm_err make_adapter(omm_run *run, const omm_run_config *config) {
+    omm_lora_spec spec;
+    omm_recipe_lora_spec(&spec, &config->recipe);
+    omm_rng lane = omm_rng_init(&config->run_seed, OMM_PURPOSE_ADAPTER_INIT, 0, 0);
+    OMM_TRY(omm_lora_init_random(&run->initial, &spec, &run->model.lora_shape, &lane));
+    run->has_initial = true;
+    run->record.rank = spec.rank;
+    run->record.alpha = spec.alpha;
+    run->record.targets = spec.targets;
+    OMM_TRY(make_layout(run));
+    OMM_TRY(omm_codec_resolve(&run->record.codec_up, &config->codec_up, &run->record.layout));
+    return omm_codec_resolve(&run->record.codec_down, &config->codec_down, &run->record.layout);
+}
+
+static omm_err make_recipe(omm_run *run, const omm_run_config *config) {
+    omm_buf bytes;
+    omm_buf_init(&bytes, RUN_RECIPE_BYTES_MAX);
+    omm_err err = omm_recipe_validate(&config->recipe);
+    if (err == OMM_OK) err = omm_recipe_encode(&bytes, &config->recipe);
+    uint8_t *copy = err == OMM_OK ? omm_arena_alloc(&run->arena, bytes.size, 1) : NULL;
+    if (err == OMM_OK && !copy) err = no_memory("recipe");
+    if (err == OMM_OK) {
+        memcpy(copy, bytes.data, bytes.size);
+        run->record.recipe = omm_bytes_of(copy, bytes.size);
+    }
+    omm_buf_fini(&bytes);
+    return err;
+}
+
+/* ---- the nodes and their data ---- */
+
+static omm_err select_client(omm_run *run, const char *name, omm_digest *digest,
+                             uint64_t *examples) {
+    run_client *client = &run->clients[run->client_count];
+    OMM_TRY(omm_dataset_select(&client->data, run->train, &name, 1));
+    client->name = omm_arena_strdup(&run->arena, name);
+    if (!client->name) {
+        omm_dataset_close(client->data);
+        return no_memory("client name");
+    }
+    run->client_count++;
+    *digest = omm_dataset_digest(client->data);
+    *examples = omm_dataset_count(client->data);
+    return OMM_OK;
+}
+
+typedef struct enrolled {
+    omm_run_node node;
+    bool extra;
+} enrolled;
+
+static int by_id(const void *a, const void *b) {
+    return omm_digest_compare(&((const enrolled *)a)->node.id, &((const enrolled *)b)->node.id);
+}
+
+static omm_err fill_node(enrolled *out, omm_run *run, const omm_run_enrolled *from) {
+    out->extra = from->extra;
+    out->node = (omm_run_node){.name = omm_arena_strdup(&run->arena, from->name),
+                               .id = omm_key_id(&from->public_key),
+                               .public_key = from->public_key,
+                               .client = omm_arena_strdup(&run->arena, from->client)};
+    if (!out->node.name || !out->node.client) return no_memory("node name");
+    if (!run->train || !from->client[0]) return OMM_OK;
+    return select_client(run, from->client, &out->node.data_digest, &out->node.examples);
+}
+
+static omm_err enroll(omm_run *run, const omm_run_config *config) {
+    size_t n = config->node_count;
+    if (n == 0) return omm_raise(OMM_ERR_CONFIG, "no node is enrolled");
+    enrolled *all = omm_arena_alloc(&run->arena, n, sizeof *all);
+    omm_run_node *nodes = omm_arena_alloc(&run->arena, n, sizeof *nodes);
+    run->extra = omm_arena_alloc(&run->arena, n, sizeof *run->extra);
+    run->clients = omm_arena_alloc(&run->arena, n, sizeof *run->clients);
+    if (!all || !nodes || !run->extra || !run->clients) return no_memory("nodes");
+    for (size_t i = 0; i < n; i++) OMM_TRY(fill_node(&all[i], run, &config->nodes[i]));
+    qsort(all, n, sizeof *all, by_id);
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0 && omm_digest_equal(&all[i].node.id, &all[i - 1].node.id))
+            return omm_raise(OMM_ERR_CONFIG, "nodes %s and %s have one key", all[i - 1].node.name,
+                             all[i].node.name);
+        nodes[i] = all[i].node;
+        run->extra[i] = all[i].extra;
+    }
+    run->record.nodes = nodes;
+    run->record.node_count = n;
+    return OMM_OK;
+}
+
+/* ---- held-out data ---- */
+
+typedef struct ranked {
+    omm_digest digest;
+    size_t index;
+} ranked;
+
+static int by_digest(const void *a, const void *b) {
+    return omm_digest_compare(&((const ranked *)a)->digest, &((const ranked *)b)->digest);
+}
+
+/* The `round_items` items of lowest digest, in file order. */
+static omm_err make_sample(omm_run *run, const omm_run_config *config) {
+    size_t n = omm_dataset_count(run->test);
+    size_t take = config->round_items && config->round_items < n ? config->round_items : n;
+    ranked *items = omm_alloc(n, sizeof *items);
+    bool *keep = omm_alloc(n, sizeof *keep);
+    omm_err err = items && keep ? OMM_OK : no_memory("held-out sample");
+    if (err == OMM_OK) {
+        for (size_t i = 0; i < n; i++)
+            items[i] = (ranked){omm_dataset_example(run->test, i)->digest, i};
+        qsort(items, n, sizeof *items, by_digest);
+        for (size_t i = 0; i < take; i++) keep[items[i].index] = true;
+        err = omm_dataset_pick(&run->sample, run->test, keep);
+    }
+    omm_free(items);
+    omm_free(keep);
+    return err;
+}
+
+static omm_err open_test(omm_run *run, const omm_run_config *config) {
+    omm_dataset_options options = {.seq_max = config->recipe.seq_max};
+    const char **clients = NULL;
+    if (!config->test_all_clients && run->client_count > 0) {
+        clients = omm_alloc(run->client_count, sizeof *clients);
+        if (!clients) return no_memory("clients");
+        for (size_t i = 0; i < run->client_count; i++) clients[i] = run->clients[i].name;
+        options.clients = clients;
+        options.client_count = run->client_count;
+    }
+    omm_err err = omm_dataset_load(&run->test, config->test, run->tokenizer, &options);
+    omm_free(clients);
+    OMM_TRY(err);
+    OMM_TRY(omm_hash_file(&run->record.test_digest, config->test));
+    run->record.test_items = omm_dataset_count(run->test);
+    return make_sample(run, config);
+}
+
+/* ---- open ---- */
+
+static omm_err fill_record(omm_run *run, const omm_run_config *config) {
+    omm_run_record *r = &run->record;
+    r->name = omm_arena_strdup(&run->arena, config->name);
+    if (!r->name) return no_memory("run name");
+    omm_run_id(r->run_id, &config->run_seed, config->scenario_yaml);
+    r->has_seed = config->has_seed;
+    r->seed = config->seed;
+    r->simulated = config->simulated;
+    r->rounds = config->rounds;
+    r->value_max = config->value_max;
+    r->weight_sum_max = config->weight_sum_max;
+    r->norm_max = config->norm_max;
+    r->loss_increase_max = config->loss_increase_max;
+    r->coordinator_key = config->key.public_key;
+    /* All nodes together never pass the sum's bound, so arrival order decides nothing. */
+    uint64_t share = config->weight_sum_max / config->node_count;
+    r->tokens_max = config->tokens_max && config->tokens_max < share ? config->tokens_max : share;
+    return r->tokens_max > 0 ? OMM_OK
+                             : omm_raise(OMM_ERR_CONFIG, "weight_sum_max is below one per node");
+}
+
+static omm_err open_parts(omm_run *run, const omm_run_config *config) {
+    OMM_TRY(open_model(run, config));
+    OMM_TRY(make_adapter(run, config));
+    OMM_TRY(make_recipe(run, config));
+    omm_dataset_options options = {.seq_max = config->recipe.seq_max};
+    if (config->train)
+        OMM_TRY(omm_dataset_load(&run->train, config->train, run->tokenizer, &options));
+    OMM_TRY(enroll(run, config));
+    OMM_TRY(open_test(run, config));
+    return fill_record(run, config);
+}
+
+omm_err omm_run_open(omm_run **out, const omm_run_config *config,
+                     const struct omm_compute *compute) {
+    omm_run *run = omm_alloc(1, sizeof *run);
+    if (!run) return no_memory("run");
+    omm_arena_init(&run->arena, RUN_ARENA_BYTES);
+    run->policy = config->policy;
+    run->run_seed = config->run_seed;
+    run->key = config->key;
+    run->scenario_yaml = config->scenario_yaml;
+    run->policy_yaml = config->policy_yaml;
+    run->compute = compute;
+    run->new_tokens_max = config->new_tokens_max;
+    run->control = config->control;
+    run->control_ud = config->control_ud;
+    omm_err err = open_parts(run, config);
+    if (err != OMM_OK) {
+        omm_run_close(run);
+        return err;
+    }
+    *out = run;
+    return OMM_OK;
+}
+
+void omm_run_close(omm_run *run) {
+    if (!run) return;
+    for (size_t i = 0; i < run->client_count; i++) omm_dataset_close(run->clients[i].data);
+    if (run->sample) omm_dataset_close(run->sample);
+    if (run->test) omm_dataset_close(run->test);
+    if (run->train) omm_dataset_close(run->train);
+    if (run->has_initial) omm_lora_fini(&run->initial);
+    if (run->tokenizer) omm_tokenizer_close(run->tokenizer);
+    if (run->has_model) omm_model_fini(&run->model);
+    omm_key_wipe(&run->key);
+    omm_arena_fini(&run->arena);
+    omm_free(run);
+}
+
+/* ---- evaluation ---- */
+
+/* An adapter of the run's shape around `values`, borrowed. */
+static omm_lora view_of(const omm_run *run, const float *values) {
+    omm_lora lora = run->initial;
+    memcpy(&lora.values, &values, sizeof values); /* read only from here on */
+    return lora;
+}
+
+static omm_err evaluate(omm_eval_item **items, const omm_run *run, const float *values,
+                        const omm_dataset *data, const omm_eval_options *options) {
+    omm_lora lora = view_of(run, values);
+    *items = omm_alloc(omm_dataset_count(data), sizeof **items);
+    if (!*items) return no_memory("evaluation");
+    return omm_evaluate(*items, &run->model, values ? &lora : NULL, data, run->compute, options);
+}
+
+static omm_err evaluate_sample(void *ud, uint64_t *count, double *loss, const float *values) {
+    const omm_run *run = ud;
+    omm_eval_options options = {0};
+    omm_eval_item *items = NULL;
+    size_t n = omm_dataset_count(run->sample);
+    omm_err err = evaluate(&items, run, values, run->sample, &options);
+    if (err == OMM_OK) {
+        *count = n;
+        *loss = omm_eval_summarise(items, n).loss;
+    }
+    omm_free(items);
+    return err;
+}
+
+static omm_eval_record record_of(const omm_example *example, const omm_eval_item *item,
+                                 bool generated) {
+    bool tool = item->is_call;
+    return (omm_eval_record){.item = example->digest,
+                             .client = example->client,
+                             .skill = example->skill,
+                             .nll = item->nll,
+                             .tokens = item->tokens,
+                             .is_tool = tool,
+                             .generated = generated,
+                             .parsed = item->call_parses,
+                             .tool_ok = item->tool_right,
+                             .exact = tool ? item->call_exact : item->reply_exact,
+                             .reply = generated && item->reply ? item->reply : ""};
+}
+
+static omm_err evaluate_full(void *ud, omm_buf *jsonl, const float *values) {
+    const omm_run *run = ud;
+    omm_arena replies;
+    omm_arena_init(&replies, RUN_REPLIES_BYTES_MAX);
+    omm_eval_options options = {
+        .new_tokens_max = run->new_tokens_max, .tokenizer = run->tokenizer, .replies = &replies};
+    omm_eval_item *items = NULL;
+    omm_err err = evaluate(&items, run, values, run->test, &options);
+    size_t n = omm_dataset_count(run->test);
+    for (size_t i = 0; i < n && err == OMM_OK; i++) {
+        omm_eval_record record =
+            record_of(omm_dataset_example(run->test, i), &items[i], run->new_tokens_max > 0);
+        err = omm_eval_record_write(jsonl, &record);
+    }
+    omm_free(items);
+    omm_arena_fini(&replies);
+    return err;
+}
+
+static omm_err render(void *ud, omm_buf *gguf, const float *values) {
+    const omm_run *run = ud;
+    omm_lora lora = view_of(run, values);
+    return omm_lora_save(gguf, &lora);
+}
+
+static omm_err control(void *ud, omm_buf *jsonl) {
+    const omm_run *run = ud;
+    return run->control(run->control_ud, jsonl);
+}
+
+void omm_run_coord_options(omm_coord_options *out, const omm_run *run) {
+    void *ud = NULL;
+    memcpy(&ud, &run, sizeof ud); /* the callbacks only read it */
+    *out = (omm_coord_options){.run = &run->record,
+                               .extra = run->extra,
+                               .scenario_yaml = run->scenario_yaml,
+                               .policy_yaml = run->policy_yaml,
+                               .run_seed = run->run_seed,
+                               .initial = run->initial.values,
+                               .key = &run->key,
+                               .policy = run->policy,
+                               .evaluator = {.sample = evaluate_sample,
+                                             .full = evaluate_full,
+                                             .render = render,
+                                             .control = run->control ? control : NULL,
+                                             .ud = ud}};
+}
+
+/* ---- queries ---- */
+
+const omm_run_record *omm_run_get_record(const omm_run *run) {
+    return &run->record;
+}
+
+const struct omm_model *omm_run_model(const omm_run *run) {
+    return &run->model;
+}
+
+const struct omm_tokenizer *omm_run_tokenizer(const omm_run *run) {
+    return run->tokenizer;
+}
+
+const struct omm_lora *omm_run_initial(const omm_run *run) {
+    return &run->initial;
+}
+
+const struct omm_dataset *omm_run_client_data(const omm_run *run, const char *client) {
+    for (size_t i = 0; i < run->client_count; i++)
+        if (strcmp(run->clients[i].name, client) == 0) return run->clients[i].data;
+    return NULL;
+}
+
+const struct omm_dataset *omm_run_test_data(const omm_run *run) {
+    return run->test;
+}

@@ -1,0 +1,131 @@
+/* internal.h - the node's own state, shared by its files.
+ *
+ *   node.c     open, close, and which event does what in which phase
+ *   take.c     an offer: is it followed?  chunks of the global adapter
+ *   give.c     a finished training: residual, codec, manifest, signature; receipts
+ *   keep.c     what survives a kill: one table of named values
+ *   training.c the real omm_training
+ *
+ * Invariant: while `submission` is stored, the node asks for its verdict before anything else, so
+ * that residual and receipts never part.
+ */
+#ifndef NODE_INTERNAL_H
+#define NODE_INTERNAL_H
+
+#include "omm/codec.h"
+#include "omm/crash.h"
+#include "omm/database.h"
+#include "omm/envelope.h"
+#include "omm/file.h"
+#include "omm/messages.h"
+#include "omm/node.h"
+
+#include <stdatomic.h>
+
+#define NODE_BACKOFF_MIN_MS 250u      /* after a failed send, doubling ... */
+#define NODE_BACKOFF_MAX_MS 30000u    /* ... up to here */
+#define NODE_DECLINED_MS 5000u        /* before asking again after an offer we do not follow */
+#define NODE_WAIT_MAX_MS 600000u      /* a longer wait than this is not believed */
+#define NODE_UNSIGNED_REFUSALS_MAX 3u /* then a submission without a verdict is given up */
+
+typedef enum node_phase {
+    NODE_POLLING,
+    NODE_FETCHING,
+    NODE_TRAINING,
+    NODE_SUBMITTING,
+    NODE_UPLOADING,
+    NODE_DONE,
+} node_phase;
+
+/* The offer that is followed. */
+typedef struct node_job {
+    bool active;
+    omm_arena arena; /* of offer and layout names */
+    omm_offer offer;
+    omm_digest offer_digest;
+    omm_codec up, down;
+    omm_layout layout; /* own copy: segments and names in the arena */
+    omm_buf global;    /* as sent */
+    uint32_t next_chunk;
+    float *start;  /* (value_count) decoded global adapter */
+    float *values; /* (value_count) trained */
+    bool trained;
+    omm_training_result result;
+    omm_buf step_digests;
+    omm_buf checkpoint;
+} node_job;
+
+struct omm_node {
+    omm_node_options o;
+    omm_digest id;
+    omm_db *db;
+    node_phase phase;
+    omm_buf request; /* in flight or next */
+    bool sent_before;
+    bool in_flight;
+    bool is_waiting; /* the last action was WAIT */
+    uint64_t until_ms;
+    uint32_t failures; /* sends in a row */
+    uint32_t unsigned_refusals;
+    atomic_bool cancelled;
+
+    char run_id[OMM_RUN_ID_SIZE];
+    uint64_t counter, counter_kept; /* the kept one is never below what was sent */
+    uint32_t rounds_seen;
+    bool has_round;
+    uint32_t round;
+    uint32_t rounds_accepted, rounds_refused;
+    char last_reason[40];
+
+    node_job job;
+    omm_buf submission; /* envelope, while its verdict is not known */
+    omm_buf payload;
+    omm_digest payload_digest, submission_digest;
+    uint32_t *missing; /* chunk indices to upload, ascending */
+    size_t missing_count;
+};
+
+/* ---- keep.c: names of stored values ---- */
+#define KEEP_KEY_ID "key_id"
+#define KEEP_RUN_ID "run_id"
+#define KEEP_COUNTER "counter"
+#define KEEP_ROUNDS_SEEN "rounds_seen"
+#define KEEP_RESIDUAL "residual"         /* f32 little endian */
+#define KEEP_RESIDUAL_TAG "residual_tag" /* of the run and layout it belongs to */
+#define KEEP_SUBMISSION "submission"
+#define KEEP_PAYLOAD "payload"
+#define KEEP_RESIDUAL_NEXT "residual_next"
+#define KEEP_RESIDUAL_NEXT_TAG "residual_next_tag"
+#define KEEP_CHECKPOINT "checkpoint"
+#define KEEP_CHECKPOINT_OFFER "checkpoint_offer" /* digest of the offer it is for */
+
+OMM_CHECKED omm_err node_keep_open(omm_node *node);
+OMM_CHECKED omm_err node_keep_put(omm_node *node, const char *name, omm_bytes value);
+OMM_CHECKED omm_err node_keep_put_u64(omm_node *node, const char *name, uint64_t value);
+OMM_CHECKED omm_err node_keep_drop(omm_node *node, const char *name);
+/* Append the value; nothing when there is none. */
+OMM_CHECKED omm_err node_keep_get(bool *found, omm_buf *out, omm_node *node, const char *name);
+OMM_CHECKED omm_err node_keep_get_u64(uint64_t *out, omm_node *node, const char *name);
+/* Run `body` in one transaction. */
+OMM_CHECKED omm_err node_keep_all(omm_node *node, omm_err (*body)(omm_node *node, const void *ud),
+                                  const void *ud);
+
+/* ---- take.c ---- */
+void node_job_end(node_job *job);
+/* Follow the offer in `envelope`: the job is filled and chunks are to be fetched.
+ * Errors: REFUSED_* (declined, says why), NOMEM. */
+OMM_CHECKED omm_err node_take_offer(omm_node *node, omm_bytes envelope);
+/* Errors: REFUSED_* (not what the offer names), NOMEM. */
+OMM_CHECKED omm_err node_take_chunk(bool *complete, omm_node *node, const omm_reply *reply);
+OMM_CHECKED omm_err node_load_checkpoint(omm_node *node);
+omm_digest node_residual_tag(const omm_node *node);
+
+/* ---- give.c ---- */
+/* From the trained values to a stored, signed submission.  Errors: NUMERIC, NOMEM, IO. */
+OMM_CHECKED omm_err node_give(omm_node *node);
+OMM_CHECKED omm_err node_submission_restore(omm_node *node);
+/* Errors: REFUSED_* (not a receipt for our submission), IO, NOMEM. */
+OMM_CHECKED omm_err node_take_receipt(omm_node *node, omm_bytes envelope);
+OMM_CHECKED omm_err node_submission_drop(omm_node *node);
+
+#endif

@@ -1,0 +1,84 @@
+/* keep.c - a table of named values in node.sqlite, or in memory. */
+#include "internal.h"
+
+#include <string.h>
+
+#define KEEP_APPLICATION_ID 0x4f4d4d4eu /* "OMMN" */
+
+static const char *const s_migrations[] = {
+    "CREATE TABLE keep(name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;",
+};
+
+static omm_err check_owner(omm_node *node) {
+    omm_buf id;
+    omm_buf_init(&id, sizeof node->id.b);
+    bool found = false;
+    omm_err err = node_keep_get(&found, &id, node, KEEP_KEY_ID);
+    omm_bytes own = omm_bytes_of(node->id.b, sizeof node->id.b);
+    if (err == OMM_OK && found && !omm_bytes_equal(omm_buf_view(&id), own))
+        err = omm_raise(OMM_ERR_MISMATCH, "%s belongs to another key", node->o.state_dir);
+    if (err == OMM_OK && !found) err = node_keep_put(node, KEEP_KEY_ID, own);
+    omm_buf_fini(&id);
+    return err;
+}
+
+omm_err node_keep_open(omm_node *node) {
+    char path[OMM_PATH_MAX] = "";
+    if (node->o.state_dir) {
+        OMM_TRY(omm_dir_make(node->o.state_dir));
+        OMM_TRY(omm_path_join(path, node->o.state_dir, "node.sqlite"));
+    }
+    omm_db_options options = {.path = node->o.state_dir ? path : NULL,
+                              .application_id = KEEP_APPLICATION_ID,
+                              .migrations = s_migrations,
+                              .migration_count = sizeof s_migrations / sizeof s_migrations[0]};
+    OMM_TRY(omm_db_open(&node->db, &options));
+    return check_owner(node);
+}
+
+omm_err node_keep_put(omm_node *node, const char *name, omm_bytes value) {
+    return omm_db_run(node->db, "INSERT OR REPLACE INTO keep(name, value) VALUES (?, ?)",
+                      OMM_DB_TEXT(name), OMM_DB_BLOB(value));
+}
+
+omm_err node_keep_put_u64(omm_node *node, const char *name, uint64_t value) {
+    uint8_t bytes[8];
+    omm_put_u64(bytes, value);
+    return node_keep_put(node, name, omm_bytes_of(bytes, sizeof bytes));
+}
+
+omm_err node_keep_drop(omm_node *node, const char *name) {
+    return omm_db_run(node->db, "DELETE FROM keep WHERE name = ?", OMM_DB_TEXT(name));
+}
+
+omm_err node_keep_get(bool *found, omm_buf *out, omm_node *node, const char *name) {
+    omm_rows *rows = NULL;
+    OMM_TRY(
+        omm_db_query(&rows, node->db, "SELECT value FROM keep WHERE name = ?", OMM_DB_TEXT(name)));
+    omm_err err = omm_rows_next(found, rows);
+    if (err == OMM_OK && *found) {
+        omm_bytes value = omm_rows_bytes(rows, 0);
+        if (value.size > 0) err = omm_buf_append(out, value.data, value.size);
+    }
+    omm_rows_close(rows);
+    return err;
+}
+
+omm_err node_keep_get_u64(uint64_t *out, omm_node *node, const char *name) {
+    omm_buf bytes;
+    omm_buf_init(&bytes, 8);
+    bool found = false;
+    omm_err err = node_keep_get(&found, &bytes, node, name);
+    *out = err == OMM_OK && bytes.size == 8 ? omm_get_u64(bytes.data) : 0;
+    omm_buf_fini(&bytes);
+    return err;
+}
+
+omm_err node_keep_all(omm_node *node, omm_err (*body)(omm_node *node, const void *ud),
+                      const void *ud) {
+    OMM_TRY(omm_db_begin(node->db));
+    omm_err err = body(node, ud);
+    if (err == OMM_OK) return omm_db_commit(node->db);
+    omm_db_rollback(node->db);
+    return err;
+}

@@ -1,0 +1,438 @@
+/* node.c - events in, actions out.  What was asked for decides how an answer is read. */
+#include "internal.h"
+
+#include "omm/mem.h"
+
+#include <string.h>
+
+#define COUNTER_BLOCK 1024u /* polls between two writes of the counter */
+
+static const char *const s_phase_names[] = {"polling",    "fetching",  "training",
+                                            "submitting", "uploading", "done"};
+
+omm_node_limits omm_node_limits_default(void) {
+    return (omm_node_limits){.rank_max = 256,
+                             .steps_max = 100000,
+                             .adapter_values_max = (uint64_t)1 << 28,
+                             .download_bytes_max = (uint64_t)1 << 30,
+                             .upload_bytes_max = (uint64_t)1 << 30};
+}
+
+/* ---- open ---- */
+
+static omm_err load(omm_node *node) {
+    omm_buf run_id;
+    omm_buf_init(&run_id, OMM_RUN_ID_SIZE);
+    bool found = false;
+    omm_err err = node_keep_get(&found, &run_id, node, KEEP_RUN_ID);
+    if (err == OMM_OK && run_id.size == OMM_RUN_ID_SIZE - 1)
+        memcpy(node->run_id, run_id.data, run_id.size);
+    omm_buf_fini(&run_id);
+    OMM_TRY(err);
+    uint64_t seen = 0;
+    OMM_TRY(node_keep_get_u64(&node->counter, node, KEEP_COUNTER));
+    OMM_TRY(node_keep_get_u64(&seen, node, KEEP_ROUNDS_SEEN));
+    node->counter_kept = node->counter;
+    node->rounds_seen = (uint32_t)seen;
+    if (node->o.run_id && strcmp(node->run_id, node->o.run_id) != 0) {
+        if (strlen(node->o.run_id) != OMM_RUN_ID_SIZE - 1)
+            return omm_raise(OMM_ERR_CONFIG, "run_id: %s is not 32 hex digits", node->o.run_id);
+        memcpy(node->run_id, node->o.run_id, OMM_RUN_ID_SIZE);
+        node->rounds_seen = 0;
+    }
+    OMM_TRY(node_submission_restore(node));
+    node->phase = node->submission.size > 0 ? NODE_SUBMITTING : NODE_POLLING;
+    return OMM_OK;
+}
+
+omm_err omm_node_open(omm_node **out, const omm_node_options *options) {
+    omm_node *node = omm_alloc(1, sizeof *node);
+    if (!node) return omm_raise(OMM_ERR_NOMEM, "node");
+    node->o = *options;
+    node->id = omm_key_id(&options->key->public_key);
+    atomic_init(&node->cancelled, false);
+    omm_buf_init(&node->request, OMM_MESSAGE_BYTES_MAX);
+    omm_buf_init(&node->submission, OMM_ENVELOPE_BYTES_MAX);
+    omm_buf_init(&node->payload, SIZE_MAX);
+    omm_err err = node_keep_open(node);
+    if (err == OMM_OK) err = load(node);
+    if (err != OMM_OK) {
+        omm_node_close(node);
+        return err;
+    }
+    *out = node;
+    return OMM_OK;
+}
+
+void omm_node_close(omm_node *node) {
+    if (!node) return;
+    node_job_end(&node->job);
+    omm_buf_fini(&node->request);
+    omm_buf_fini(&node->submission);
+    omm_buf_fini(&node->payload);
+    omm_free(node->missing);
+    if (node->db) omm_db_close(node->db);
+    omm_free(node);
+}
+
+/* ---- requests ---- */
+
+static omm_err build_poll(omm_node *node) {
+    if (node->counter + 1 > node->counter_kept) {
+        OMM_TRY(node_keep_put_u64(node, KEEP_COUNTER, node->counter + COUNTER_BLOCK));
+        node->counter_kept = node->counter + COUNTER_BLOCK;
+    }
+    omm_poll poll = {.rounds_seen = node->rounds_seen, .counter = node->counter + 1};
+    memcpy(poll.run_id, node->run_id, sizeof poll.run_id);
+    omm_buf payload;
+    omm_buf envelope;
+    omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
+    omm_buf_init(&envelope, OMM_ENVELOPE_BYTES_MAX);
+    omm_err err = omm_poll_encode(&payload, &poll);
+    if (err == OMM_OK)
+        err = omm_envelope_seal(&envelope, OMM_CONTEXT_POLL, omm_buf_view(&payload), node->o.key);
+    if (err == OMM_OK) {
+        omm_request request = {.kind = OMM_REQUEST_POLL, .envelope = omm_buf_view(&envelope)};
+        err = omm_request_encode(&node->request, &request);
+    }
+    if (err == OMM_OK) node->counter++;
+    omm_buf_fini(&payload);
+    omm_buf_fini(&envelope);
+    return err;
+}
+
+static omm_err build_request(omm_node *node) {
+    omm_request request = {0};
+    switch (node->phase) {
+    case NODE_POLLING: return build_poll(node);
+    case NODE_FETCHING:
+        request = (omm_request){.kind = OMM_REQUEST_GET,
+                                .digest = node->job.offer.global.digest,
+                                .index = node->job.next_chunk};
+        break;
+    case NODE_SUBMITTING:
+        request =
+            (omm_request){.kind = OMM_REQUEST_SUBMIT, .envelope = omm_buf_view(&node->submission)};
+        break;
+    case NODE_UPLOADING:
+        request =
+            (omm_request){.kind = OMM_REQUEST_PUT,
+                          .digest = node->payload_digest,
+                          .index = node->missing[0],
+                          .data = omm_chunk_view(omm_buf_view(&node->payload), node->missing[0])};
+        break;
+    case NODE_TRAINING:
+    case NODE_DONE: OMM_ASSERT(!"no request in this phase");
+    }
+    return omm_request_encode(&node->request, &request);
+}
+
+/* The next request is a new one. */
+static void enter(omm_node *node, node_phase phase) {
+    node->phase = phase;
+    omm_buf_clear(&node->request);
+    node->sent_before = false;
+}
+
+static void wait(omm_node *node, uint64_t now_ms, uint64_t ms) {
+    node->is_waiting = true;
+    node->until_ms = now_ms + (ms < NODE_WAIT_MAX_MS ? ms : NODE_WAIT_MAX_MS);
+}
+
+static void wait_backoff(omm_node *node, uint64_t now_ms) {
+    uint64_t ms = NODE_BACKOFF_MIN_MS;
+    for (uint32_t i = 1; i < node->failures && ms < NODE_BACKOFF_MAX_MS; i++) ms *= 2;
+    wait(node, now_ms, ms < NODE_BACKOFF_MAX_MS ? ms : NODE_BACKOFF_MAX_MS);
+}
+
+static void complain(const omm_node *node, const char *event, const char *sentence) {
+    omm_log_event(node->o.log, OMM_LOG_WARN, event, OMM_LOG_STR("node", node->o.name),
+                  OMM_LOG_STR("phase", s_phase_names[node->phase]),
+                  OMM_LOG_STR("reason", sentence ? sentence : ""));
+}
+
+/* Own trouble is returned; everything else is about what the peer sent. */
+static bool is_own_trouble(omm_err err) {
+    return err == OMM_ERR_NOMEM || err == OMM_ERR_IO;
+}
+
+/* Leave the round: ask again later. */
+static void give_up_round(omm_node *node, uint64_t now_ms, const char *why) {
+    complain(node, "round_left", why);
+    node_job_end(&node->job);
+    enter(node, NODE_POLLING);
+    wait(node, now_ms, NODE_DECLINED_MS);
+}
+
+/* ---- answers ---- */
+
+static bool is_close(const omm_node *node, omm_bytes bytes) {
+    omm_arena arena;
+    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
+    omm_envelope envelope;
+    omm_close close;
+    bool ok = omm_envelope_open_as(&envelope, OMM_CONTEXT_CLOSE, bytes) == OMM_OK &&
+              omm_public_key_equal(&envelope.key, &node->o.coordinator) &&
+              omm_close_decode(&close, envelope.payload, &arena) == OMM_OK &&
+              (!node->run_id[0] || strcmp(close.run_id, node->run_id) == 0);
+    omm_arena_fini(&arena);
+    return ok;
+}
+
+static void poll_refused(omm_node *node, uint64_t now_ms, const omm_reply *reply) {
+    complain(node, "poll_refused", reply->sentence);
+    /* Our counter was lost with our state, or the coordinator runs something new: go on from there. */
+    if (reply->reason == OMM_ERR_REFUSED_DUPLICATE && node->counter < UINT32_MAX)
+        node->counter = node->counter * 2 + COUNTER_BLOCK;
+    if (reply->reason == OMM_ERR_REFUSED_ROUND && !node->o.run_id) node->run_id[0] = '\0';
+    wait(node, now_ms, NODE_DECLINED_MS);
+}
+
+static omm_err on_poll_reply(omm_node *node, uint64_t now_ms, const omm_reply *reply) {
+    enter(node, NODE_POLLING);
+    if (reply->kind == OMM_REPLY_WAIT) {
+        wait(node, now_ms, reply->retry_ms);
+    } else if (reply->kind == OMM_REPLY_OFFER) {
+        omm_err err = node_take_offer(node, reply->envelope);
+        if (is_own_trouble(err)) return err;
+        if (err == OMM_OK)
+            enter(node, NODE_FETCHING);
+        else
+            give_up_round(node, now_ms, omm_err_sentence());
+    } else if (reply->kind == OMM_REPLY_DONE && is_close(node, reply->envelope)) {
+        enter(node, NODE_DONE);
+    } else if (reply->kind == OMM_REPLY_REFUSED) {
+        poll_refused(node, now_ms, reply);
+    } else {
+        complain(node, "reply_ignored", "not an answer to a poll");
+        wait(node, now_ms, NODE_DECLINED_MS);
+    }
+    return OMM_OK;
+}
+
+static omm_err on_get_reply(omm_node *node, uint64_t now_ms, const omm_reply *reply) {
+    if (reply->kind != OMM_REPLY_CHUNK) {
+        give_up_round(node, now_ms, reply->sentence ? reply->sentence : "no chunk in the answer");
+        return OMM_OK;
+    }
+    bool complete = false;
+    omm_err err = node_take_chunk(&complete, node, reply);
+    if (is_own_trouble(err)) return err;
+    if (err != OMM_OK) {
+        give_up_round(node, now_ms, omm_err_sentence());
+        return OMM_OK;
+    }
+    if (complete) OMM_TRY(node_load_checkpoint(node));
+    enter(node, complete ? NODE_TRAINING : NODE_FETCHING);
+    return OMM_OK;
+}
+
+/* A verdict, or something instead of one. */
+static omm_err on_receipt(omm_node *node, uint64_t now_ms, const omm_reply *reply) {
+    omm_err err = node_take_receipt(node, reply->envelope);
+    if (is_own_trouble(err)) return err;
+    if (err == OMM_OK) {
+        node->unsigned_refusals = 0;
+        node_job_end(&node->job);
+        enter(node, NODE_POLLING);
+        return OMM_OK;
+    }
+    complain(node, "receipt_ignored", omm_err_sentence());
+    enter(node, NODE_SUBMITTING);
+    wait(node, now_ms, NODE_DECLINED_MS);
+    return OMM_OK;
+}
+
+/* Anybody on the way can write a refusal without a signature, so one alone changes nothing. */
+static omm_err on_unsigned_refusal(omm_node *node, uint64_t now_ms, const omm_reply *reply) {
+    complain(node, "submission_not_taken", reply->sentence ? reply->sentence : "no verdict");
+    enter(node, NODE_SUBMITTING);
+    wait(node, now_ms, node->unsigned_refusals ? NODE_DECLINED_MS : NODE_BACKOFF_MIN_MS);
+    if (++node->unsigned_refusals < NODE_UNSIGNED_REFUSALS_MAX) return OMM_OK;
+    OMM_TRY(node_submission_drop(node));
+    node->unsigned_refusals = 0;
+    give_up_round(node, now_ms, "no signed verdict for our submission");
+    return OMM_OK;
+}
+
+static omm_err on_need(omm_node *node, uint64_t now_ms, const omm_reply *reply) {
+    uint64_t chunks = omm_chunk_count(node->payload.size);
+    if (reply->missing_count == 0) { /* all is there: ask for the verdict */
+        enter(node, NODE_SUBMITTING);
+        return OMM_OK;
+    }
+    if (reply->missing[reply->missing_count - 1] >= chunks)
+        return on_unsigned_refusal(node, now_ms, reply);
+    uint32_t *missing = omm_alloc(reply->missing_count, sizeof *missing);
+    if (!missing) return omm_raise(OMM_ERR_NOMEM, "%zu chunk indices", reply->missing_count);
+    memcpy(missing, reply->missing, reply->missing_count * sizeof *missing);
+    omm_free(node->missing);
+    node->missing = missing;
+    node->missing_count = reply->missing_count;
+    enter(node, NODE_UPLOADING);
+    omm_crash_point(node->o.state_dir, node->o.crash_at, "mid_upload");
+    return OMM_OK;
+}
+
+static omm_err on_submit_reply(omm_node *node, uint64_t now_ms, const omm_reply *reply) {
+    if (reply->kind == OMM_REPLY_RECEIPT) return on_receipt(node, now_ms, reply);
+    if (reply->kind == OMM_REPLY_NEED) return on_need(node, now_ms, reply);
+    if (reply->kind == OMM_REPLY_WAIT) {
+        enter(node, NODE_SUBMITTING);
+        wait(node, now_ms, reply->retry_ms);
+        return OMM_OK;
+    }
+    return on_unsigned_refusal(node, now_ms, reply);
+}
+
+static omm_err on_reply(omm_node *node, uint64_t now_ms, omm_bytes bytes) {
+    omm_arena arena;
+    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
+    omm_reply reply;
+    omm_err err = omm_reply_decode(&reply, bytes, &arena);
+    if (err == OMM_OK) {
+        node->failures = 0;
+        switch (node->phase) {
+        case NODE_POLLING: err = on_poll_reply(node, now_ms, &reply); break;
+        case NODE_FETCHING: err = on_get_reply(node, now_ms, &reply); break;
+        case NODE_SUBMITTING:
+        case NODE_UPLOADING: err = on_submit_reply(node, now_ms, &reply); break;
+        case NODE_TRAINING:
+        case NODE_DONE: break; /* an answer that nobody waits for */
+        }
+    } else if (err != OMM_ERR_NOMEM) {
+        complain(node, "reply_ignored", omm_err_sentence());
+        node->failures++;
+        wait_backoff(node, now_ms); /* then the same request again */
+        err = OMM_OK;
+    }
+    omm_arena_fini(&arena);
+    return err;
+}
+
+static omm_err on_work_done(omm_node *node, uint64_t now_ms, omm_err work) {
+    if (node->phase != NODE_TRAINING) return OMM_OK;
+    omm_err err = work == OMM_OK && !node->job.trained
+                      ? omm_raise(OMM_ERR_STATE, "training did not run")
+                      : work;
+    if (err == OMM_OK) {
+        err = node_give(node);
+        if (is_own_trouble(err)) return err;
+    }
+    if (err == OMM_OK)
+        enter(node, NODE_SUBMITTING);
+    else
+        give_up_round(node, now_ms, work != OMM_OK ? omm_err_text(work) : omm_err_sentence());
+    return OMM_OK;
+}
+
+/* ---- one step ---- */
+
+static omm_err act(omm_node_action *action, omm_node *node) {
+    *action = (omm_node_action){0};
+    if (node->is_waiting) {
+        action->kind = OMM_NODE_WAIT;
+        action->until_ms = node->until_ms;
+        return OMM_OK;
+    }
+    if (node->phase == NODE_DONE) {
+        action->kind = OMM_NODE_DONE;
+        return OMM_OK;
+    }
+    if (node->phase == NODE_TRAINING) {
+        omm_training_plan plan = {0};
+        OMM_TRY(node->o.training->plan(node->o.training, &plan, node->job.offer.recipe));
+        action->kind = OMM_NODE_WORK;
+        action->work_tokens = plan.tokens;
+        return OMM_OK;
+    }
+    if (node->request.size == 0) OMM_TRY(build_request(node));
+    action->kind = OMM_NODE_SEND;
+    action->request = omm_buf_view(&node->request);
+    action->is_retry = node->sent_before;
+    node->sent_before = true;
+    node->in_flight = true;
+    return OMM_OK;
+}
+
+static omm_err take_event(omm_node *node, uint64_t now_ms, const omm_node_event *event) {
+    switch (event->kind) {
+    case OMM_NODE_TICK:
+        if (node->is_waiting && now_ms >= node->until_ms) node->is_waiting = false;
+        return OMM_OK;
+    case OMM_NODE_REPLY:
+        if (!node->in_flight) return OMM_OK; /* late, after we gave it up */
+        OMM_TRY(on_reply(node, now_ms, event->reply));
+        node->in_flight = false;
+        return OMM_OK;
+    case OMM_NODE_SEND_FAILED:
+        if (!node->in_flight) return OMM_OK;
+        node->in_flight = false;
+        node->failures++;
+        wait_backoff(node, now_ms);
+        return OMM_OK;
+    case OMM_NODE_WORK_DONE: return on_work_done(node, now_ms, event->work);
+    }
+    return OMM_OK;
+}
+
+omm_err omm_node_step(omm_node_action *action, omm_node *node, uint64_t now_ms,
+                      const omm_node_event *event) {
+    OMM_TRY(take_event(node, now_ms, event));
+    return act(action, node);
+}
+
+/* ---- training ---- */
+
+static bool is_cancelled(void *ud) {
+    return atomic_load(&((omm_node *)ud)->cancelled);
+}
+
+static omm_err checkpoint_body(omm_node *node, const void *ud) {
+    const omm_bytes *checkpoint = ud;
+    OMM_TRY(node_keep_put(node, KEEP_CHECKPOINT, *checkpoint));
+    return node_keep_put(node, KEEP_CHECKPOINT_OFFER,
+                         omm_bytes_of(node->job.offer_digest.b, sizeof node->job.offer_digest.b));
+}
+
+static omm_err save_checkpoint(void *ud, omm_bytes checkpoint, uint32_t step) {
+    omm_node *node = ud;
+    (void)step;
+    OMM_TRY(node_keep_all(node, checkpoint_body, &checkpoint));
+    omm_crash_point(node->o.state_dir, node->o.crash_at, "mid_training");
+    return OMM_OK;
+}
+
+omm_err omm_node_work(omm_node *node, const struct omm_compute *compute) {
+    node_job *job = &node->job;
+    if (node->phase != NODE_TRAINING) return omm_raise(OMM_ERR_STATE, "no training is due");
+    const omm_adapter_spec *spec = &job->offer.adapter;
+    omm_training_job work = {.adapter = {spec->rank, spec->targets, spec->alpha},
+                             .recipe = job->offer.recipe,
+                             .seed = omm_training_seed(job->offer.nonce.b, &node->id),
+                             .start = job->start,
+                             .checkpoint = omm_buf_view(&job->checkpoint),
+                             .cancelled = is_cancelled,
+                             .save = node->o.state_dir ? save_checkpoint : NULL,
+                             .ud = node};
+    omm_buf_clear(&job->step_digests);
+    OMM_TRY(node->o.training->run(node->o.training, &job->result, job->values, &job->step_digests,
+                                  &work, compute));
+    job->trained = true;
+    return OMM_OK;
+}
+
+void omm_node_cancel(omm_node *node) {
+    atomic_store(&node->cancelled, true);
+}
+
+omm_node_status omm_node_get_status(const omm_node *node) {
+    omm_node_status status = {.phase = s_phase_names[node->phase],
+                              .has_round = node->has_round,
+                              .round = node->round,
+                              .rounds_accepted = node->rounds_accepted,
+                              .rounds_refused = node->rounds_refused};
+    memcpy(status.run_id, node->run_id, sizeof status.run_id);
+    memcpy(status.last_reason, node->last_reason, sizeof status.last_reason);
+    return status;
+}

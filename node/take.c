@@ -1,0 +1,214 @@
+/* take.c - what the coordinator sends, believed only as far as it can be checked. */
+#include "internal.h"
+
+#include "omm/mem.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define JOB_ARENA_BYTES ((size_t)64 << 20) /* layouts of large models */
+
+void node_job_end(node_job *job) {
+    if (!job->active) return;
+    omm_arena_fini(&job->arena);
+    omm_buf_fini(&job->global);
+    omm_buf_fini(&job->step_digests);
+    omm_buf_fini(&job->checkpoint);
+    omm_free(job->start);
+    omm_free(job->values);
+    *job = (node_job){0};
+}
+
+/* ---- is the offer ours to follow? ---- */
+
+static omm_err check_source(const omm_node *node, const omm_offer *offer) {
+    const omm_training *training = node->o.training;
+    if (node->o.run_id && strcmp(offer->run_id, node->o.run_id) != 0)
+        return omm_raise(OMM_ERR_REFUSED_ROUND, "run_id: %s is not the run we joined",
+                         offer->run_id);
+    if (strcmp(offer->run_id, node->run_id) == 0 && offer->round < node->rounds_seen)
+        return omm_raise(OMM_ERR_REFUSED_ROUND, "round: %u is over for us", offer->round);
+    if (!omm_digest_equal(&offer->base_digest, &training->base_digest))
+        return omm_raise(OMM_ERR_REFUSED_BASE, "base_digest: not our model");
+    if (!omm_digest_equal(&offer->tokenizer_digest, &training->tokenizer_digest))
+        return omm_raise(OMM_ERR_REFUSED_BASE, "tokenizer_digest: not our tokenizer");
+    for (size_t i = 0; i < offer->selected_count; i++)
+        if (omm_digest_equal(&offer->selected[i], &node->id)) return OMM_OK;
+    return omm_raise(OMM_ERR_REFUSED_NOT_SELECTED, "selected: we are not in round %u",
+                     offer->round);
+}
+
+static omm_err check_limits(const omm_node *node, const omm_offer *offer) {
+    const omm_node_limits *limits = &node->o.limits;
+    if (offer->adapter.rank > limits->rank_max)
+        return omm_raise(OMM_ERR_REFUSED_RECIPE, "adapter.rank: %u is over our limit of %u",
+                         offer->adapter.rank, limits->rank_max);
+    if (offer->adapter.value_count > limits->adapter_values_max)
+        return omm_raise(OMM_ERR_REFUSED_SIZE,
+                         "adapter.value_count: %" PRIu64 " is over our limit of %" PRIu64,
+                         offer->adapter.value_count, limits->adapter_values_max);
+    if (offer->global.size > limits->download_bytes_max)
+        return omm_raise(OMM_ERR_REFUSED_SIZE,
+                         "global.size: %" PRIu64 " is over our limit of %" PRIu64,
+                         offer->global.size, limits->download_bytes_max);
+    omm_training_plan plan;
+    OMM_TRY(node->o.training->plan(node->o.training, &plan, offer->recipe));
+    if (plan.steps > limits->steps_max)
+        return omm_raise(OMM_ERR_REFUSED_RECIPE, "recipe.steps: %u is over our limit of %u",
+                         plan.steps, limits->steps_max);
+    return OMM_OK;
+}
+
+/* ---- the job ---- */
+
+static omm_err copy_layout(node_job *job, const omm_layout *from) {
+    omm_segment *segments = omm_arena_alloc(&job->arena, from->segment_count, sizeof *segments);
+    if (!segments) return omm_raise(OMM_ERR_NOMEM, "%zu segments", from->segment_count);
+    for (size_t i = 0; i < from->segment_count; i++) {
+        segments[i] = from->segments[i];
+        segments[i].name = omm_arena_strdup(&job->arena, from->segments[i].name);
+        if (!segments[i].name) return omm_raise(OMM_ERR_NOMEM, "segment names");
+    }
+    job->layout = (omm_layout){segments, from->segment_count, from->value_count};
+    return OMM_OK;
+}
+
+static omm_err check_layout(omm_node *node, node_job *job) {
+    const omm_adapter_spec *spec = &job->offer.adapter;
+    omm_training_adapter adapter = {spec->rank, spec->targets, spec->alpha};
+    omm_layout layout;
+    OMM_TRY(node->o.training->layout(node->o.training, &layout, &adapter));
+    omm_digest digest = omm_layout_digest(&layout);
+    if (layout.value_count != spec->value_count || !omm_digest_equal(&digest, &spec->layout_digest))
+        return omm_raise(OMM_ERR_REFUSED_SHAPE,
+                         "adapter.layout_digest: not the layout of this adapter on our model");
+    return copy_layout(job, &layout);
+}
+
+static omm_err get_codec(omm_codec *out, const omm_layout *layout, omm_bytes bytes,
+                         const char *field) {
+    OMM_TRY(omm_codec_get(out, bytes));
+    if (omm_codec_check(out, layout) != OMM_OK)
+        return omm_raise(OMM_ERR_REFUSED_RECIPE, "%s: does not fit the adapter", field);
+    return OMM_OK;
+}
+
+static omm_err check_codecs(const omm_node *node, node_job *job) {
+    const omm_offer *offer = &job->offer;
+    OMM_TRY(get_codec(&job->up, &job->layout, offer->codec_up, "codec_up"));
+    OMM_TRY(get_codec(&job->down, &job->layout, offer->codec_down, "codec_down"));
+    size_t down_max = omm_codec_sent_bytes_max(&job->down, &job->layout);
+    if (offer->global.size > down_max)
+        return omm_raise(OMM_ERR_REFUSED_SIZE,
+                         "global.size: %" PRIu64 " is over the codec's maximum of %zu",
+                         offer->global.size, down_max);
+    size_t up_max = omm_codec_sent_bytes_max(&job->up, &job->layout);
+    if (up_max > node->o.limits.upload_bytes_max)
+        return omm_raise(OMM_ERR_REFUSED_SIZE,
+                         "codec_up: up to %zu bytes, over our limit of %" PRIu64, up_max,
+                         node->o.limits.upload_bytes_max);
+    return OMM_OK;
+}
+
+static omm_err take_memory(node_job *job) {
+    size_t n = job->layout.value_count;
+    omm_buf_init(&job->global, (size_t)job->offer.global.size);
+    omm_buf_init(&job->step_digests, OMM_STEP_DIGESTS_MAX);
+    omm_buf_init(&job->checkpoint, SIZE_MAX);
+    job->start = omm_alloc_aligned(n, sizeof *job->start);
+    job->values = omm_alloc_aligned(n, sizeof *job->values);
+    if (!job->start || !job->values) return omm_raise(OMM_ERR_NOMEM, "adapter of %zu values", n);
+    return OMM_OK;
+}
+
+static omm_err fill_job(node_job *job, omm_node *node, omm_bytes bytes) {
+    omm_envelope envelope;
+    OMM_TRY(omm_envelope_open_as(&envelope, OMM_CONTEXT_OFFER, bytes));
+    if (!omm_public_key_equal(&envelope.key, &node->o.coordinator))
+        return omm_raise(OMM_ERR_REFUSED_KEY, "public_key: not the coordinator we pinned");
+    OMM_TRY(omm_offer_decode(&job->offer, envelope.payload, &job->arena));
+    job->offer_digest = omm_hash(bytes);
+    OMM_TRY(check_source(node, &job->offer));
+    OMM_TRY(check_limits(node, &job->offer));
+    OMM_TRY(check_layout(node, job));
+    OMM_TRY(check_codecs(node, job));
+    return take_memory(job);
+}
+
+omm_digest node_residual_tag(const omm_node *node) {
+    omm_hasher h;
+    omm_hasher_init(&h);
+    omm_hasher_update(&h, omm_bytes_str(node->job.offer.run_id));
+    omm_hasher_update(&h, omm_bytes_of(node->job.offer.adapter.layout_digest.b, 32));
+    return omm_hasher_final(&h);
+}
+
+omm_err node_take_offer(omm_node *node, omm_bytes envelope) {
+    node_job job = {.active = true};
+    omm_arena_init(&job.arena, JOB_ARENA_BYTES);
+    omm_err err = fill_job(&job, node, envelope);
+    if (err == OMM_OK && strcmp(node->run_id, job.offer.run_id) != 0) {
+        /* Another run of the same coordinator: what we counted belongs to the old one. */
+        err = node_keep_put(node, KEEP_RUN_ID, omm_bytes_str(job.offer.run_id));
+        if (err == OMM_OK) err = node_keep_put_u64(node, KEEP_ROUNDS_SEEN, 0);
+        if (err == OMM_OK) {
+            memcpy(node->run_id, job.offer.run_id, sizeof node->run_id);
+            node->rounds_seen = 0;
+        }
+    }
+    if (err != OMM_OK) {
+        node_job_end(&job);
+        return err;
+    }
+    node_job_end(&node->job);
+    node->job = job;
+    node->has_round = true;
+    node->round = job.offer.round;
+    omm_crash_point(node->o.state_dir, node->o.crash_at, "after_offer");
+    return OMM_OK;
+}
+
+omm_err node_load_checkpoint(omm_node *node) {
+    omm_buf offer;
+    omm_buf_init(&offer, sizeof(omm_digest));
+    bool found = false;
+    omm_err err = node_keep_get(&found, &offer, node, KEEP_CHECKPOINT_OFFER);
+    omm_bytes want = omm_bytes_of(node->job.offer_digest.b, sizeof node->job.offer_digest.b);
+    if (err == OMM_OK && found && omm_bytes_equal(omm_buf_view(&offer), want))
+        err = node_keep_get(&found, &node->job.checkpoint, node, KEEP_CHECKPOINT);
+    omm_buf_fini(&offer);
+    return err;
+}
+
+/* ---- chunks ---- */
+
+static omm_err finish_global(node_job *job) {
+    omm_bytes sent = omm_buf_view(&job->global);
+    omm_digest digest = omm_hash(sent);
+    if (!omm_digest_equal(&digest, &job->offer.global.digest))
+        return omm_raise(OMM_ERR_REFUSED_DIGEST, "global: not the adapter that the offer names");
+    omm_encoded info;
+    OMM_TRY(omm_codec_decode(job->start, &info, &job->down, &job->layout, sent));
+    if (!omm_digest_equal(&info.payload_digest, &job->offer.global.canonical))
+        return omm_raise(OMM_ERR_REFUSED_DIGEST,
+                         "global.canonical_digest: not that of its payload");
+    return OMM_OK;
+}
+
+omm_err node_take_chunk(bool *complete, omm_node *node, const omm_reply *reply) {
+    node_job *job = &node->job;
+    const omm_blob *global = &job->offer.global;
+    *complete = false;
+    if (!omm_digest_equal(&reply->digest, &global->digest) || reply->index != job->next_chunk)
+        return omm_raise(OMM_ERR_REFUSED_DIGEST, "chunk: not the one we asked for");
+    omm_digest digest = omm_hash(reply->data);
+    if (reply->data.size != omm_chunk_size(global->size, reply->index) ||
+        !omm_digest_equal(&digest, &global->chunk_digests[reply->index]))
+        return omm_raise(OMM_ERR_REFUSED_DIGEST, "chunk %u: not the bytes that the offer names",
+                         reply->index);
+    OMM_TRY(omm_buf_append(&job->global, reply->data.data, reply->data.size));
+    job->next_chunk++;
+    if (job->next_chunk < global->chunk_count) return OMM_OK;
+    *complete = true;
+    return finish_global(job);
+}

@@ -1,0 +1,173 @@
+/* training.c - the real omm_training: train's trainer on a shared model and a node's own data. */
+#include "omm/training.h"
+
+#include "omm/dataset.h"
+#include "omm/lora.h"
+#include "omm/mem.h"
+#include "omm/model.h"
+#include "omm/recipe.h"
+#include "omm/trainer.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define TRAINING_CHECKPOINT_BYTES_MAX ((size_t)1 << 34) /* adapter and two moments, and a bit */
+
+typedef struct training {
+    omm_training api; /* first: the interface pointer is this struct */
+    const omm_model *model;
+    const omm_dataset *data;
+    uint32_t checkpoint_steps;
+    omm_lora lora; /* of the last layout asked for */
+    bool has_lora;
+    omm_segment *segments;
+} training;
+
+static void drop_layout(training *t) {
+    if (t->has_lora) omm_lora_fini(&t->lora);
+    t->has_lora = false;
+    omm_free(t->segments);
+    t->segments = NULL;
+}
+
+static void training_close(omm_training *api) {
+    training *t = (training *)api;
+    drop_layout(t);
+    omm_free(t);
+}
+
+/* A failure that the offer caused, in the words of who found it. */
+static omm_err refuse_recipe(omm_err err) {
+    if (err == OMM_ERR_NOMEM) return err;
+    char why[200];
+    (void)snprintf(why, sizeof why, "%s", omm_err_sentence());
+    return omm_raise(OMM_ERR_REFUSED_RECIPE, "%s", why);
+}
+
+static omm_err training_layout(omm_training *api, omm_layout *out,
+                               const omm_training_adapter *adapter) {
+    training *t = (training *)api;
+    omm_lora_spec spec = {
+        .rank = adapter->rank, .alpha = adapter->alpha, .targets = adapter->targets};
+    omm_lora lora;
+    omm_err err = omm_lora_init(&lora, &spec, &t->model->lora_shape);
+    if (err != OMM_OK) return refuse_recipe(err);
+    omm_segment *segments = omm_alloc(lora.tensor_count, sizeof *segments);
+    if (!segments) {
+        omm_lora_fini(&lora);
+        return omm_raise(OMM_ERR_NOMEM, "%zu segments", lora.tensor_count);
+    }
+    drop_layout(t);
+    t->lora = lora;
+    t->has_lora = true;
+    t->segments = segments;
+    for (size_t i = 0; i < lora.tensor_count; i++) {
+        const omm_lora_tensor *tensor = &t->lora.tensors[i];
+        segments[i] = (omm_segment){tensor->name, tensor->rows, tensor->cols, tensor->offset};
+    }
+    *out = (omm_layout){segments, lora.tensor_count, lora.value_count};
+    return OMM_OK;
+}
+
+static omm_err training_plan(omm_training *api, omm_training_plan *out, omm_bytes bytes) {
+    (void)api;
+    omm_recipe recipe;
+    omm_err err = omm_recipe_decode(&recipe, bytes);
+    if (err != OMM_OK) return refuse_recipe(err);
+    *out = (omm_training_plan){.steps = recipe.steps,
+                               .tokens = (uint64_t)recipe.steps * recipe.batch_tokens};
+    return OMM_OK;
+}
+
+static omm_err save_checkpoint(const omm_trainer *trainer, const omm_training_job *job,
+                               uint32_t step) {
+    omm_buf checkpoint;
+    omm_buf_init(&checkpoint, TRAINING_CHECKPOINT_BYTES_MAX);
+    omm_err err = omm_trainer_save(trainer, &checkpoint);
+    if (err == OMM_OK) err = job->save(job->ud, omm_buf_view(&checkpoint), step);
+    omm_buf_fini(&checkpoint);
+    return err;
+}
+
+static omm_err run_steps(omm_trainer *trainer, const training *t, const omm_training_job *job) {
+    uint32_t every = t->checkpoint_steps ? t->checkpoint_steps : 1;
+    while (!omm_trainer_is_done(trainer)) {
+        omm_step_report report;
+        OMM_TRY(omm_trainer_step(trainer, &report));
+        if (job->save && report.step % every == 0 && !omm_trainer_is_done(trainer))
+            OMM_TRY(save_checkpoint(trainer, job, report.step));
+    }
+    return OMM_OK;
+}
+
+static omm_err collect(omm_training_result *out, float *values, omm_buf *step_digests,
+                       const omm_trainer *trainer, const omm_dataset *data) {
+    omm_train_result result = omm_trainer_result(trainer);
+    for (uint32_t step = 1; step <= result.steps; step++) {
+        omm_digest chain = omm_trainer_chain(trainer, step);
+        OMM_TRY(omm_buf_append(step_digests, chain.b, OMM_STEP_DIGEST_BYTES));
+    }
+    const omm_lora *adapter = omm_trainer_adapter(trainer);
+    memcpy(values, adapter->values, adapter->value_count * sizeof *values);
+    *out = (omm_training_result){.tokens = result.tokens,
+                                 .examples = omm_dataset_count(data),
+                                 .steps = result.steps,
+                                 .loss_before = result.loss_first,
+                                 .loss_after = result.loss_last};
+    return OMM_OK;
+}
+
+static omm_err training_run(omm_training *api, omm_training_result *out, float *values,
+                            omm_buf *step_digests, const omm_training_job *job,
+                            const struct omm_compute *compute) {
+    training *t = (training *)api;
+    omm_recipe recipe;
+    omm_err err = omm_recipe_decode(&recipe, job->recipe);
+    if (err != OMM_OK) return refuse_recipe(err);
+    omm_lora_spec spec;
+    omm_recipe_lora_spec(&spec, &recipe);
+    omm_lora start;
+    err = omm_lora_init(&start, &spec, &t->model->lora_shape);
+    if (err != OMM_OK) return refuse_recipe(err);
+    memcpy(start.values, job->start, start.value_count * sizeof *start.values);
+
+    omm_trainer *trainer = NULL;
+    omm_trainer_options options = {.model = t->model,
+                                   .data = t->data,
+                                   .recipe = &recipe,
+                                   .compute = compute,
+                                   .seed = job->seed,
+                                   .start = &start,
+                                   .cancelled = job->cancelled,
+                                   .ud = job->ud};
+    OMM_TRY_OUT(omm_trainer_open(&trainer, &options));
+    /* A checkpoint of another job, or a damaged one, only costs the time to do it again. */
+    if (job->checkpoint.size > 0) {
+        err = omm_trainer_resume(trainer, job->checkpoint);
+        if (err == OMM_ERR_NOMEM) goto out;
+    }
+    OMM_TRY_OUT(run_steps(trainer, t, job));
+    err = collect(out, values, step_digests, trainer, t->data);
+out:
+    omm_trainer_close(trainer);
+    omm_lora_fini(&start);
+    return err;
+}
+
+omm_err omm_training_open(omm_training **out, const omm_training_options *options) {
+    training *t = omm_alloc(1, sizeof *t);
+    if (!t) return omm_raise(OMM_ERR_NOMEM, "training");
+    omm_digest data = omm_dataset_digest(options->data);
+    t->api = (omm_training){.base_digest = options->base_digest,
+                            .tokenizer_digest = options->tokenizer_digest,
+                            .data_commitment = omm_dataset_commit(&data, options->commit_key),
+                            .layout = training_layout,
+                            .plan = training_plan,
+                            .run = training_run,
+                            .close = training_close};
+    t->model = options->model;
+    t->data = options->data;
+    t->checkpoint_steps = options->checkpoint_steps;
+    *out = &t->api;
+    return OMM_OK;
+}

@@ -1,0 +1,423 @@
+/* federation.c - see federation.h. */
+#include "federation.h"
+
+#include "omm/file.h"
+#include "omm/mem.h"
+#include "omm/run_config.h"
+#include "omm_test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FED_STEPS 3u
+
+/* ---- a training that is arithmetic ---- */
+
+typedef struct fake_training {
+    omm_training api;
+    omm_layout layout;
+    uint64_t tokens;
+} fake_training;
+
+float fed_trained(float start, const omm_seed *seed, size_t index) {
+    omm_rng lane = omm_rng_init(seed, OMM_PURPOSE_TEST, 0, 0);
+    return start + 0.01f * (omm_rng_unit(&lane, index) - 0.4f);
+}
+
+static omm_err fake_layout(omm_training *api, omm_layout *out, const omm_training_adapter *a) {
+    CHECK_EQ(a->rank, 2);
+    *out = ((fake_training *)api)->layout;
+    return OMM_OK;
+}
+
+static omm_err fake_plan(omm_training *api, omm_training_plan *out, omm_bytes recipe) {
+    CHECK(omm_bytes_equal(recipe, omm_bytes_str("fake recipe")));
+    *out = (omm_training_plan){.steps = FED_STEPS, .tokens = ((fake_training *)api)->tokens};
+    return OMM_OK;
+}
+
+static omm_err fake_run(omm_training *api, omm_training_result *out, float *values,
+                        omm_buf *step_digests, const omm_training_job *job,
+                        const struct omm_compute *compute) {
+    const fake_training *t = (const fake_training *)api;
+    (void)compute;
+    for (size_t i = 0; i < t->layout.value_count; i++)
+        values[i] = fed_trained(job->start[i], &job->seed, i);
+    for (uint32_t step = 1; step <= FED_STEPS; step++) {
+        if (job->save) OMM_TRY(job->save(job->ud, omm_bytes_of(&step, sizeof step), step));
+        OMM_TRY(omm_buf_put_u64(step_digests, step));
+    }
+    *out = (omm_training_result){.tokens = t->tokens,
+                                 .examples = 10,
+                                 .steps = FED_STEPS,
+                                 .loss_before = 2.0f,
+                                 .loss_after = 1.0f};
+    return OMM_OK;
+}
+
+static void fake_close(omm_training *api) {
+    omm_free(api);
+}
+
+static omm_training *fake_training_open(const fed *f, uint32_t node) {
+    fake_training *t = omm_alloc(1, sizeof *t);
+    CHECK(t);
+    t->api = (omm_training){.base_digest = f->run.base.digest,
+                            .tokenizer_digest = f->run.base.tokenizer_digest,
+                            .data_commitment = omm_hash(omm_bytes_str(f->names[node])),
+                            .layout = fake_layout,
+                            .plan = fake_plan,
+                            .run = fake_run,
+                            .close = fake_close};
+    t->layout = f->run.layout;
+    t->tokens = 100 + 10 * (uint64_t)node;
+    return &t->api;
+}
+
+/* ---- an evaluation that is arithmetic ---- */
+
+static omm_err fake_sample(void *ud, uint64_t *items, double *loss, const float *values) {
+    fed *f = ud;
+    double sum = 0;
+    for (size_t i = 0; i < f->run.layout.value_count; i++) sum += (double)values[i];
+    *items = 4;
+    *loss = f->o.loss_rises ? 3.0 + sum * sum : 3.0 - 0.001 * sum;
+    f->evaluations++;
+    return OMM_OK;
+}
+
+static omm_err fake_full(void *ud, omm_buf *jsonl, const float *values) {
+    fed *f = ud;
+    double loss = 3.5;
+    uint64_t items = 0;
+    if (values) OMM_TRY(fake_sample(ud, &items, &loss, values));
+    for (uint32_t i = 0; i < f->run.test_items; i++) {
+        omm_eval_record record = {.item = omm_hash(omm_bytes_of(&i, sizeof i)),
+                                  .client = "client",
+                                  .skill = "skill",
+                                  .nll = loss * (i + 1),
+                                  .tokens = i + 1,
+                                  .reply = ""};
+        OMM_TRY(omm_eval_record_write(jsonl, &record));
+    }
+    return OMM_OK;
+}
+
+static omm_err fake_render(void *ud, omm_buf *gguf, const float *values) {
+    fed *f = ud;
+    return omm_buf_append(gguf, values, 4 * f->run.layout.value_count);
+}
+
+/* ---- open ---- */
+
+fed_options fed_options_default(void) {
+    return (fed_options){.nodes = 3,
+                         .rounds = 2,
+                         .accept_min = 1,
+                         .deadline_ms = 600000,
+                         .join_ms = 3600000,
+                         .error_feedback = true,
+                         .loss_increase_max = 0.5};
+}
+
+static int by_id(const void *a, const void *b) {
+    return omm_digest_compare(&((const omm_run_node *)a)->id, &((const omm_run_node *)b)->id);
+}
+
+static void make_nodes(fed *f, const omm_seed *seed) {
+    for (uint32_t i = 0; i < f->o.nodes; i++) {
+        (void)snprintf(f->names[i], sizeof f->names[i], "node-%02u", i);
+        omm_run_node_key(&f->keys[i], seed, f->names[i]);
+        f->run_nodes[i] = (omm_run_node){.name = f->names[i],
+                                         .id = omm_key_id(&f->keys[i].public_key),
+                                         .public_key = f->keys[i].public_key,
+                                         .client = f->names[i],
+                                         .data_digest = omm_hash(omm_bytes_str(f->names[i])),
+                                         .examples = 10};
+    }
+    qsort(f->run_nodes, f->o.nodes, sizeof f->run_nodes[0], by_id);
+    for (uint32_t i = 0; i < f->o.nodes; i++)
+        for (uint32_t k = 0; k < f->o.nodes; k++)
+            if (strcmp(f->run_nodes[k].name, f->names[i]) == 0) {
+                f->of_node[i] = k;
+                f->extra[k] = f->o.extra[i];
+            }
+}
+
+static void make_run(fed *f) {
+    omm_seed seed = omm_seed_from_u64(7);
+    uint32_t cols = f->o.values_cols ? f->o.values_cols : 6;
+    f->segments[0] = (omm_segment){"blk.0.attn_q.weight.lora_a", 2, 5, 0};
+    f->segments[1] = (omm_segment){"blk.0.attn_q.weight.lora_b", 4, cols, 10};
+    omm_run_coordinator_key(&f->coordinator_key, &seed);
+    f->run = (omm_run_record){.name = "federation",
+                              .has_seed = true,
+                              .seed = 7,
+                              .simulated = true,
+                              .rounds = f->o.rounds,
+                              .rank = 2,
+                              .alpha = 4,
+                              .targets = 1,
+                              .layout = {f->segments, 2, 10 + (size_t)4 * cols},
+                              .recipe = omm_bytes_str("fake recipe"),
+                              .codec_up = {.kind = OMM_CODEC_INT8,
+                                           .zstd_level = 3,
+                                           .error_feedback = f->o.error_feedback},
+                              .codec_down = {.kind = OMM_CODEC_F16, .zstd_level = 3},
+                              .value_max = 1,
+                              .weight_sum_max = (uint64_t)1 << 32,
+                              .norm_max = 10,
+                              .tokens_max = 1000,
+                              .loss_increase_max = f->o.loss_increase_max,
+                              .coordinator_key = f->coordinator_key.public_key,
+                              .nodes = f->run_nodes,
+                              .node_count = f->o.nodes,
+                              .test_digest = omm_hash(omm_bytes_str("test")),
+                              .test_items = 3};
+    f->run.base.name = "base.gguf";
+    f->run.base.bytes = 1000;
+    f->run.base.digest = omm_hash(omm_bytes_str("base"));
+    f->run.base.tokenizer_digest = omm_hash(omm_bytes_str("tokenizer"));
+    f->run.base.architecture = "llama";
+    omm_run_id(f->run.run_id, &seed, omm_bytes_str("name: federation\n"));
+    make_nodes(f, &seed);
+    f->initial = omm_alloc(f->run.layout.value_count, sizeof *f->initial);
+    CHECK(f->initial);
+    omm_rng lane = omm_rng_init(&seed, OMM_PURPOSE_ADAPTER_INIT, 0, 0);
+    for (size_t i = 0; i < 10; i++) f->initial[i] = omm_rng_unit(&lane, i) - 0.5f;
+}
+
+static char *in_dir(const fed *f, char path[OMM_PATH_MAX], const char *name) {
+    CHECK_OK(omm_path_join(path, f->dir, name));
+    return path;
+}
+
+static void open_coordinator(fed *f) {
+    char path[OMM_PATH_MAX];
+    char state[OMM_PATH_MAX];
+    CHECK_OK(omm_bundle_open(&f->bundle, in_dir(f, path, "bundle"), false));
+    omm_coord_options options = {
+        .run = &f->run,
+        .extra = f->extra,
+        .scenario_yaml = omm_bytes_str("name: federation\n"),
+        .policy_yaml = omm_bytes_str("bootstrap: {seed: 1, resamples: 100}\n"),
+        .run_seed = omm_seed_from_u64(7),
+        .initial = f->initial,
+        .key = &f->coordinator_key,
+        .policy = {.select = f->o.select,
+                   .accept_min = f->o.accept_min,
+                   .join_ms = f->o.join_ms,
+                   .deadline_ms = f->o.deadline_ms,
+                   .poll_ms = 100},
+        .evaluator = {.sample = fake_sample, .full = fake_full, .render = fake_render, .ud = f},
+        .bundle = f->bundle,
+        .state_dir = f->o.on_disk ? in_dir(f, state, "coordinator") : NULL,
+    };
+    CHECK_OK(omm_coord_open(&f->coord, &options));
+}
+
+static void close_coordinator(fed *f) {
+    omm_coord_close(f->coord);
+    omm_bundle_close(f->bundle);
+    f->coord = NULL;
+    f->bundle = NULL;
+}
+
+void fed_restart_coordinator(fed *f) {
+    close_coordinator(f);
+    open_coordinator(f);
+    f->coord_deadline_ms = f->now_ms;
+}
+
+static void open_node(fed *f, uint32_t i) {
+    char path[OMM_PATH_MAX];
+    omm_node_options options = {.key = &f->keys[i],
+                                .name = f->names[i],
+                                .coordinator = f->coordinator_key.public_key,
+                                .limits = omm_node_limits_default(),
+                                .training = f->training[i],
+                                .state_dir = f->o.on_disk ? in_dir(f, path, f->names[i]) : NULL};
+    CHECK_OK(omm_node_open(&f->nodes[i], &options));
+}
+
+static void act_on(fed *f, uint32_t i, const omm_node_event *event) {
+    CHECK_OK(omm_node_step(&f->actions[i], f->nodes[i], f->now_ms, event));
+    const omm_node_action *action = &f->actions[i];
+    f->wake_ms[i] = f->now_ms;
+    if (action->kind == OMM_NODE_WAIT) f->wake_ms[i] = action->until_ms;
+    if (action->kind == OMM_NODE_WORK)
+        f->wake_ms[i] += f->o.train_ms[i] ? f->o.train_ms[i] : FED_TRAIN_MS;
+    if (action->kind == OMM_NODE_DONE) f->done[i] = true;
+}
+
+void fed_open(fed *f, const fed_options *options) {
+    *f = (fed){.o = *options};
+    (void)snprintf(f->dir, sizeof f->dir, "/tmp/omm-federation-XXXXXX");
+    CHECK(mkdtemp(f->dir));
+    make_run(f);
+    open_coordinator(f);
+    for (uint32_t i = 0; i < f->o.nodes; i++) {
+        f->training[i] = fake_training_open(f, i);
+        f->done[i] = f->o.silent[i];
+        open_node(f, i);
+        if (!f->done[i]) act_on(f, i, &(omm_node_event){.kind = OMM_NODE_TICK});
+    }
+}
+
+void fed_close(fed *f) {
+    for (uint32_t i = 0; i < f->o.nodes; i++) {
+        omm_node_close(f->nodes[i]);
+        omm_training_close(f->training[i]);
+    }
+    close_coordinator(f);
+    omm_free(f->initial);
+    CHECK_OK(omm_dir_remove(f->dir));
+}
+
+/* ---- time ---- */
+
+static void tick(fed *f) {
+    CHECK_OK(omm_coord_tick(&f->coord_deadline_ms, f->coord, f->now_ms));
+    if (f->o.restart_coordinator) {
+        bool idle = f->coord_deadline_ms > f->now_ms;
+        uint64_t deadline_ms = f->coord_deadline_ms;
+        fed_restart_coordinator(f);
+        /* An idle one stays idle; the restart began its durations again. */
+        if (idle) f->coord_deadline_ms = deadline_ms;
+    }
+}
+
+void fed_send(fed *f, omm_buf *reply, omm_bytes request) {
+    CHECK_OK(omm_coord_step(reply, &f->coord_deadline_ms, f->coord, f->now_ms, request, "test"));
+    if (f->o.restart_coordinator) {
+        uint64_t deadline_ms = f->coord_deadline_ms;
+        fed_restart_coordinator(f);
+        f->coord_deadline_ms = deadline_ms;
+    }
+}
+
+static void exchange(fed *f, uint32_t i) {
+    uint64_t index = f->messages++;
+    if (f->o.intrude) f->o.intrude(f->o.ud, f);
+    fed_fault fault = f->o.fault ? f->o.fault(f->o.ud, index) : FED_DELIVER;
+    omm_buf reply;
+    omm_buf request;
+    omm_buf_init(&reply, (size_t)1 << 20);
+    omm_buf_init(&request, (size_t)1 << 20);
+    CHECK_OK(omm_buf_append(&request, f->actions[i].request.data, f->actions[i].request.size));
+    if (fault != FED_LOSE_REQUEST) fed_send(f, &reply, omm_buf_view(&request));
+    if (fault == FED_TWICE) fed_send(f, &reply, omm_buf_view(&request));
+    omm_node_event event = {.kind = OMM_NODE_SEND_FAILED};
+    if (fault == FED_DELIVER || fault == FED_TWICE)
+        event = (omm_node_event){.kind = OMM_NODE_REPLY, .reply = omm_buf_view(&reply)};
+    act_on(f, i, &event);
+    omm_buf_fini(&reply);
+    omm_buf_fini(&request);
+}
+
+static void restart_node(fed *f, uint32_t i) {
+    if (!f->o.restart_nodes || f->done[i]) return;
+    bool is_working = f->actions[i].kind == OMM_NODE_WORK;
+    bool is_waiting = f->actions[i].kind == OMM_NODE_WAIT;
+    if (is_working) return; /* the work's own restart is in the processes test */
+    uint64_t wake_ms = f->wake_ms[i];
+    omm_node_close(f->nodes[i]);
+    open_node(f, i);
+    act_on(f, i, &(omm_node_event){.kind = OMM_NODE_TICK});
+    if (is_waiting) f->wake_ms[i] = wake_ms;
+}
+
+/* A restart while fetching only starts over, and one before each chunk would never send any. */
+static bool may_restart(const fed *f, uint32_t i) {
+    const char *phase = omm_node_get_status(f->nodes[i]).phase;
+    if (strcmp(phase, "fetching") == 0) return false;
+    return strcmp(phase, "uploading") != 0 || f->messages % 2 == 0;
+}
+
+static void act(fed *f, uint32_t i) {
+    switch (f->actions[i].kind) {
+    case OMM_NODE_SEND:
+        exchange(f, i);
+        if (may_restart(f, i)) restart_node(f, i);
+        return;
+    case OMM_NODE_WORK: {
+        omm_err work = omm_node_work(f->nodes[i], NULL);
+        act_on(f, i, &(omm_node_event){.kind = OMM_NODE_WORK_DONE, .work = work});
+        restart_node(f, i);
+        return;
+    }
+    case OMM_NODE_WAIT: act_on(f, i, &(omm_node_event){.kind = OMM_NODE_TICK}); return;
+    case OMM_NODE_DONE: return;
+    }
+}
+
+/* The node that acts next: the earliest, ties in an order that depends on order_seed. */
+static int next_node(const fed *f) {
+    omm_seed seed = omm_seed_from_u64(f->o.order_seed);
+    omm_rng lane = omm_rng_init(&seed, OMM_PURPOSE_TEST, 1, 0);
+    uint32_t shift = f->o.order_seed ? (uint32_t)omm_rng_below(&lane, f->messages, f->o.nodes) : 0;
+    int best = -1;
+    for (uint32_t k = 0; k < f->o.nodes; k++) {
+        uint32_t i = (k + shift) % f->o.nodes;
+        if (f->done[i]) continue;
+        if (best < 0 || f->wake_ms[i] < f->wake_ms[best]) best = (int)i;
+    }
+    return best;
+}
+
+bool fed_step(fed *f) {
+    int node = next_node(f);
+    uint64_t node_ms = node < 0 ? UINT64_MAX : f->wake_ms[node];
+    if (f->coord_deadline_ms != OMM_COORD_NEVER && f->coord_deadline_ms <= node_ms) {
+        if (f->coord_deadline_ms > f->now_ms) f->now_ms = f->coord_deadline_ms;
+        tick(f);
+        return true;
+    }
+    if (node < 0) return false;
+    if (node_ms > f->now_ms) f->now_ms = node_ms;
+    act(f, (uint32_t)node);
+    return true;
+}
+
+void fed_run(fed *f) {
+    for (uint32_t steps = 0; steps < 100000; steps++)
+        if (!fed_step(f)) return;
+    CHECK(!"the federation does not end");
+}
+
+/* ---- the bundle ---- */
+
+typedef struct walk {
+    const fed *f;
+    omm_hasher hasher;
+} walk;
+
+static omm_err hash_file(void *ud, const char *relative) {
+    walk *w = ud;
+    char dir[OMM_PATH_MAX];
+    char path[OMM_PATH_MAX];
+    omm_digest digest;
+    OMM_TRY(omm_path_join(path, in_dir(w->f, dir, "bundle"), relative));
+    OMM_TRY(omm_hash_file(&digest, path));
+    if (getenv("FED_VERBOSE")) {
+        char hex[OMM_DIGEST_HEX_SIZE];
+        omm_digest_hex(hex, &digest);
+        fprintf(stderr, "%.16s %s\n", hex, relative);
+    }
+    omm_hasher_update(&w->hasher, omm_bytes_of(relative, strlen(relative) + 1));
+    omm_hasher_update(&w->hasher, omm_bytes_of(digest.b, sizeof digest.b));
+    return OMM_OK;
+}
+
+omm_digest fed_bundle_digest(const fed *f) {
+    walk w = {.f = f};
+    char path[OMM_PATH_MAX];
+    omm_hasher_init(&w.hasher);
+    CHECK_OK(omm_dir_walk(in_dir(f, path, "bundle"), hash_file, &w));
+    return omm_hasher_final(&w.hasher);
+}
+
+bool fed_bundle_has(const fed *f, const char *path) {
+    return omm_bundle_has(f->bundle, path);
+}

@@ -1,0 +1,91 @@
+/* federation.h - a whole federation in one process, without sockets and without a model: the real
+ * coordinator and real nodes around a training and an evaluation that are plain arithmetic.
+ *
+ * Time is virtual, messages pass through a fault function, and every process may be closed and
+ * opened again from its files between any two messages.
+ */
+#ifndef TESTS_FEDERATION_H
+#define TESTS_FEDERATION_H
+
+#include "omm/bundle.h"
+#include "omm/coordinator.h"
+#include "omm/node.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define FED_NODES_MAX 8u
+#define FED_TRAIN_MS 1000u
+
+typedef enum fed_fault {
+    FED_DELIVER,
+    FED_LOSE_REQUEST, /* the coordinator never sees it */
+    FED_LOSE_REPLY,   /* it does, but the node gets no answer */
+    FED_TWICE,        /* it sees it twice, the node gets the second answer */
+} fed_fault;
+
+typedef struct fed fed;
+
+typedef struct fed_options {
+    uint32_t nodes, rounds, select, accept_min;
+    uint64_t deadline_ms, join_ms;
+    uint64_t train_ms[FED_NODES_MAX]; /* 0: FED_TRAIN_MS */
+    bool silent[FED_NODES_MAX];       /* never asks for anything */
+    bool extra[FED_NODES_MAX];
+    bool error_feedback;
+    double loss_increase_max;
+    bool loss_rises;                         /* the fake loss goes up every round */
+    uint64_t order_seed;                     /* permutes nodes that act at the same time */
+    bool on_disk;                            /* state in files, so that processes may restart */
+    bool restart_coordinator, restart_nodes; /* after every message and tick */
+    uint32_t values_cols;                    /* width of the second matrix; 0: small */
+    /* What happens to message number `index` (0 upwards, every attempt counts). */
+    fed_fault (*fault)(void *ud, uint64_t index);
+    /* Called before each message; may act as a peer of its own. */
+    void (*intrude)(void *ud, fed *f);
+    void *ud;
+} fed_options;
+fed_options fed_options_default(void);
+
+struct fed {
+    fed_options o;
+    char dir[256];
+    uint64_t now_ms, messages;
+    omm_run_record run;
+    omm_run_node run_nodes[FED_NODES_MAX];
+    bool extra[FED_NODES_MAX];
+    uint32_t of_node[FED_NODES_MAX]; /* index in run.nodes of node i */
+    omm_segment segments[2];
+    char names[FED_NODES_MAX][16];
+    float *initial;
+    omm_key coordinator_key;
+    omm_key keys[FED_NODES_MAX];
+    omm_training *training[FED_NODES_MAX];
+    omm_coord *coord;
+    omm_bundle *bundle;
+    omm_node *nodes[FED_NODES_MAX];
+    omm_node_action actions[FED_NODES_MAX];
+    uint64_t wake_ms[FED_NODES_MAX];
+    bool done[FED_NODES_MAX];
+    uint64_t coord_deadline_ms;
+    uint32_t evaluations;
+};
+
+/* All abort the test on an error. */
+void fed_open(fed *f, const fed_options *options);
+void fed_close(fed *f); /* removes its folder */
+/* Until every node that is not silent has been told that the run is over. */
+void fed_run(fed *f);
+/* One action of the federation; false when nothing is left to do. */
+bool fed_step(fed *f);
+void fed_restart_coordinator(fed *f);
+/* Digest over names and bytes of all files of the bundle. */
+omm_digest fed_bundle_digest(const fed *f);
+bool fed_bundle_has(const fed *f, const char *path);
+/* Send bytes as a peer: the reply is in `reply` (initialised by the caller). */
+void fed_send(fed *f, omm_buf *reply, omm_bytes request);
+
+/* The fake training's answer for a node: what an honest one would have trained. */
+float fed_trained(float start, const omm_seed *seed, size_t index);
+
+#endif

@@ -1,0 +1,295 @@
+/* Coordinator and nodes together: whatever the network does and whoever restarts, the bundle is
+ * the same; and what a round that goes wrong leaves behind. */
+#include "federation.h"
+
+#include "omm/bytes.h"
+#include "omm/evidence.h"
+#include "omm/messages.h"
+#include "omm_test.h"
+
+#include <string.h>
+
+static omm_digest run_once(const fed_options *options, uint64_t *messages) {
+    fed f;
+    fed_open(&f, options);
+    fed_run(&f);
+    CHECK(omm_coord_is_done(f.coord));
+    if (!options->restart_coordinator) CHECK(omm_coord_all_told(f.coord));
+    omm_digest digest = fed_bundle_digest(&f);
+    if (messages) *messages = f.messages;
+    fed_close(&f);
+    return digest;
+}
+
+static omm_digest s_reference;
+static uint64_t s_messages;
+
+static void same_as_reference(const fed_options *options) {
+    omm_digest digest = run_once(options, NULL);
+    CHECK(omm_digest_equal(&digest, &s_reference));
+}
+
+/* ---- the happy path ---- */
+
+static void happy_path(void) {
+    fed_options options = fed_options_default();
+    fed f;
+    fed_open(&f, &options);
+    fed_run(&f);
+    CHECK(omm_coord_is_done(f.coord));
+    CHECK(omm_coord_all_told(f.coord));
+    static const char *const files[] = {
+        "run.json",          "scenario.yaml",     "policy.yaml",
+        "rounds.jsonl",      "ledger.jsonl",      "close.env",
+        "final.gguf",        "eval/before.jsonl", "eval/after.jsonl",
+        "eval/rounds.jsonl", "offers/r000.env",   "offers/r001.env",
+        "adapters/r000.bin", "adapters/r002.bin", "adapters/master-r002.f32"};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        if (!fed_bundle_has(&f, files[i])) fprintf(stderr, "missing %s\n", files[i]);
+        CHECK(fed_bundle_has(&f, files[i]));
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK(fed_bundle_has(&f, omm_bundle_path_submission(1, &f.run_nodes[i].id).text));
+        CHECK(fed_bundle_has(&f, omm_bundle_path_receipt(1, &f.run_nodes[i].id).text));
+        CHECK_EQ(omm_node_get_status(f.nodes[i]).rounds_accepted, 2);
+    }
+    CHECK_EQ(f.evaluations, 1 + 2 + 1); /* initial, two candidates, after */
+    s_reference = fed_bundle_digest(&f);
+    s_messages = f.messages;
+    fed_close(&f);
+    same_as_reference(&options);
+}
+
+/* ---- the network ---- */
+
+typedef struct one_fault {
+    uint64_t index;
+    fed_fault fault;
+} one_fault;
+
+static fed_fault fault_at(void *ud, uint64_t index) {
+    const one_fault *f = ud;
+    return index == f->index ? f->fault : FED_DELIVER;
+}
+
+static void each_message_has_a_fault_once(void) {
+    for (int fault = FED_LOSE_REQUEST; fault <= FED_TWICE; fault++)
+        for (uint64_t i = 0; i < s_messages; i++) {
+            one_fault at = {i, (fed_fault)fault};
+            fed_options options = fed_options_default();
+            options.fault = fault_at;
+            options.ud = &at;
+            same_as_reference(&options);
+        }
+}
+
+static fed_fault fault_every_other(void *ud, uint64_t index) {
+    const fed_fault *fault = ud;
+    return index % 2 == 0 ? *fault : FED_DELIVER;
+}
+
+static void every_first_attempt_has_a_fault(void) {
+    for (int fault = FED_LOSE_REQUEST; fault <= FED_TWICE; fault++) {
+        fed_fault f = (fed_fault)fault;
+        fed_options options = fed_options_default();
+        options.fault = fault_every_other;
+        options.ud = &f;
+        same_as_reference(&options);
+    }
+}
+
+static void order_of_nodes_does_not_matter(void) {
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        fed_options options = fed_options_default();
+        options.order_seed = seed;
+        for (uint32_t i = 0; i < options.nodes; i++)
+            options.train_ms[i] = 1 + (seed * 7919 + i * 104729) % 3000;
+        same_as_reference(&options);
+    }
+}
+
+/* ---- restarts ---- */
+
+static void restarts_do_not_matter(void) {
+    for (int which = 0; which < 4; which++) {
+        fed_options options = fed_options_default();
+        options.on_disk = true;
+        options.restart_coordinator = which & 1;
+        options.restart_nodes = which & 2;
+        same_as_reference(&options);
+    }
+}
+
+/* ---- many chunks ---- */
+
+static void large_payloads_travel_in_chunks(void) {
+    fed_options options = fed_options_default();
+    options.rounds = 1;
+    options.nodes = 2;
+    options.values_cols = 140000; /* 560,010 values: three chunks up, four and more down */
+    uint64_t messages = 0;
+    omm_digest once = run_once(&options, &messages);
+    CHECK(messages > 2 * (1 + 4 + 1 + 2));
+    fed_fault lose = FED_LOSE_REPLY;
+    options.fault = fault_every_other;
+    options.ud = &lose;
+    omm_digest again = run_once(&options, NULL);
+    CHECK(omm_digest_equal(&once, &again));
+}
+
+/* ---- rounds that go wrong ---- */
+
+static omm_round_record *read_rounds(const fed *f, size_t *count, omm_arena *arena, omm_buf *text) {
+    omm_buf_init(text, (size_t)1 << 24);
+    omm_arena_init(arena, (size_t)1 << 24);
+    CHECK_OK(omm_bundle_read(text, f->bundle, "rounds.jsonl"));
+    omm_bytes *lines = NULL;
+    CHECK_OK(omm_evidence_lines(&lines, count, arena, omm_buf_view(text), 1000));
+    omm_round_record *rounds = omm_arena_alloc(arena, *count, sizeof *rounds);
+    CHECK(rounds);
+    for (size_t i = 0; i < *count; i++)
+        CHECK_OK(omm_round_record_parse(&rounds[i], arena, lines[i]));
+    return rounds;
+}
+
+static void stragglers_are_missing_or_late(void) {
+    fed_options options = fed_options_default();
+    options.train_ms[2] = options.deadline_ms + 5000; /* comes after every deadline */
+    fed f;
+    fed_open(&f, &options);
+    fed_run(&f);
+    CHECK(omm_coord_is_done(f.coord));
+    omm_arena arena;
+    omm_buf text;
+    size_t count = 0;
+    omm_round_record *rounds = read_rounds(&f, &count, &arena, &text);
+    CHECK_EQ(count, 2);
+    CHECK_EQ(rounds[0].selected_count, 3);
+    CHECK_EQ(rounds[0].accepted_count, 2);
+    CHECK_EQ(rounds[0].missing_count, 1);
+    CHECK(omm_digest_equal(&rounds[0].missing[0], &f.run_nodes[f.of_node[2]].id));
+    CHECK(!rounds[0].voided);
+    CHECK(rounds[0].published);
+    CHECK_EQ(rounds[1].refused_count, 1); /* the late one of round 0 */
+    CHECK_EQ(strcmp(rounds[1].refused[0].reason, "REFUSED_LATE"), 0);
+    CHECK(rounds[1].refused[0].has_receipt);
+    CHECK_EQ(strcmp(omm_node_get_status(f.nodes[2]).last_reason, "REFUSED_LATE"), 0);
+    CHECK_EQ(omm_node_get_status(f.nodes[2]).rounds_accepted, 0);
+    omm_arena_fini(&arena);
+    omm_buf_fini(&text);
+    fed_close(&f);
+}
+
+static void too_few_make_a_void_round(void) {
+    fed_options options = fed_options_default();
+    options.accept_min = 3;
+    options.train_ms[0] = options.deadline_ms + 1000;
+    options.rounds = 1;
+    fed f;
+    fed_open(&f, &options);
+    fed_run(&f);
+    omm_arena arena;
+    omm_buf text;
+    size_t count = 0;
+    omm_round_record *rounds = read_rounds(&f, &count, &arena, &text);
+    CHECK_EQ(count, 1);
+    CHECK(rounds[0].voided);
+    CHECK(!rounds[0].published);
+    CHECK(!rounds[0].evaluated);
+    CHECK_EQ(rounds[0].accepted_count, 2);
+    omm_buf before;
+    omm_buf after;
+    omm_buf_init(&before, (size_t)1 << 20);
+    omm_buf_init(&after, (size_t)1 << 20);
+    CHECK_OK(omm_bundle_read(&before, f.bundle, "adapters/master-r000.f32"));
+    CHECK_OK(omm_bundle_read(&after, f.bundle, "adapters/master-r001.f32"));
+    CHECK(omm_bytes_equal(omm_buf_view(&before), omm_buf_view(&after)));
+    omm_buf_fini(&before);
+    omm_buf_fini(&after);
+    omm_arena_fini(&arena);
+    omm_buf_fini(&text);
+    fed_close(&f);
+}
+
+static void a_worse_adapter_is_not_published(void) {
+    fed_options options = fed_options_default();
+    options.loss_rises = true;
+    options.loss_increase_max = -100; /* nothing is good enough */
+    fed f;
+    fed_open(&f, &options);
+    fed_run(&f);
+    omm_arena arena;
+    omm_buf text;
+    size_t count = 0;
+    omm_round_record *rounds = read_rounds(&f, &count, &arena, &text);
+    CHECK(!rounds[0].published);
+    CHECK(rounds[0].evaluated);
+    CHECK(!rounds[0].voided);
+    CHECK(omm_digest_equal(&rounds[0].master, &rounds[1].master));
+    CHECK(omm_digest_equal(&rounds[0].broadcast, &rounds[1].broadcast));
+    omm_arena_fini(&arena);
+    omm_buf_fini(&text);
+    fed_close(&f);
+}
+
+static void a_silent_node_delays_only(void) {
+    fed_options options = fed_options_default();
+    options.silent[1] = true;
+    options.join_ms = 5000;
+    fed f;
+    fed_open(&f, &options);
+    fed_run(&f);
+    CHECK(omm_coord_is_done(f.coord));
+    omm_arena arena;
+    omm_buf text;
+    size_t count = 0;
+    omm_round_record *rounds = read_rounds(&f, &count, &arena, &text);
+    CHECK_EQ(count, 2);
+    CHECK_EQ(rounds[0].selected_count, 2);
+    CHECK_EQ(rounds[0].accepted_count, 2);
+    CHECK(f.now_ms >= 2 * options.join_ms);
+    omm_arena_fini(&arena);
+    omm_buf_fini(&text);
+    fed_close(&f);
+}
+
+static void selection_follows_the_lot(void) {
+    fed_options options = fed_options_default();
+    options.nodes = 6;
+    options.select = 2;
+    options.rounds = 3;
+    options.extra[5] = true; /* takes nobody's place */
+    fed f;
+    fed_open(&f, &options);
+    fed_run(&f);
+    omm_arena arena;
+    omm_buf text;
+    size_t count = 0;
+    omm_round_record *rounds = read_rounds(&f, &count, &arena, &text);
+    CHECK_EQ(count, 3);
+    for (size_t r = 0; r < 3; r++) {
+        CHECK_EQ(rounds[r].selected_count, 3);
+        bool has_extra = false;
+        for (size_t i = 0; i < 3; i++)
+            has_extra |= omm_digest_equal(&rounds[r].selected[i], &f.run_nodes[f.of_node[5]].id);
+        CHECK(has_extra);
+    }
+    omm_arena_fini(&arena);
+    omm_buf_fini(&text);
+    fed_close(&f);
+}
+
+int main(void) {
+    happy_path();
+    each_message_has_a_fault_once();
+    every_first_attempt_has_a_fault();
+    order_of_nodes_does_not_matter();
+    restarts_do_not_matter();
+    large_payloads_travel_in_chunks();
+    stragglers_are_missing_or_late();
+    too_few_make_a_void_round();
+    a_worse_adapter_is_not_published();
+    a_silent_node_delays_only();
+    selection_follows_the_lot();
+    return 0;
+}
