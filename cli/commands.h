@@ -11,7 +11,10 @@
     XX(tokenize, "token ids of a text")                                                            \
     XX(inspect, "keys and tensors of a GGUF model or adapter")                                     \
     XX(verify, "check a bundle: files, signatures, chain, sums, verdicts")                         \
-    XX(gate, "judge a bundle again by a policy")
+    XX(gate, "judge a bundle again by a policy")                                                   \
+    XX(generate, "continue a prompt, or answer it")                                                \
+    XX(logits, "logits after every token of a list")                                               \
+    XX(perplexity, "how well a model predicts a text")
 
 #define XX(name, summary) int cmd_##name(int argc, char **argv);
 CLI_COMMAND_MAP(XX)

@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Below this many multiply-adds (or elements of a row function) a pool costs more than it gives. */
-#define POOL_FLOPS_MIN 65536u
+#define POOL_FLOPS_MIN (1u << 19)
 #define POOL_ELEMENTS_MIN 16384u
 #define TASKS_PER_WORKER 3u
 /* From this many tokens on, unpacking weights into panels pays; below, row by row. */

@@ -1,0 +1,197 @@
+/* cmd_generate.c - `meshmind generate`: continue a prompt, or answer it as a chat turn. */
+#include "commands.h"
+#include "loaded.h"
+
+#include "omm/chat.h"
+#include "omm/clock.h"
+#include "omm/json.h"
+#include "omm/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define TOKENS_MAX (1u << 22)
+
+typedef struct generate_options {
+    loaded_options common;
+    const char *prompt, *system;
+    bool chat, special, json, stats;
+    uint32_t count_max;
+    float temperature, top_p;
+    uint32_t top_k;
+    uint64_t seed;
+} generate_options;
+
+typedef struct generation {
+    omm_prompt prompt;
+    omm_tokens ids; /* generated */
+    omm_buf text;
+    const char *stop;
+    uint64_t prefill_ns, decode_ns;
+} generation;
+
+static omm_err make_prompt(generation *g, const loaded *l, const generate_options *o) {
+    if (!o->chat) {
+        unsigned flags = OMM_TOKENIZE_BOS | (o->special ? OMM_TOKENIZE_SPECIAL : 0u);
+        OMM_TRY(
+            omm_tokenizer_encode(&g->prompt.tokens, l->tokenizer, omm_bytes_str(o->prompt), flags));
+    } else {
+        omm_message messages[2];
+        size_t n = 0;
+        if (o->system) messages[n++] = (omm_message){OMM_ROLE_SYSTEM, omm_bytes_str(o->system)};
+        messages[n++] = (omm_message){OMM_ROLE_USER, omm_bytes_str(o->prompt)};
+        OMM_TRY(omm_chat_render(&g->prompt, l->tokenizer, messages, n, true));
+    }
+    if (g->prompt.tokens.count == 0)
+        return omm_raise(OMM_ERR_USAGE, "the prompt is empty, and the model has no begin token");
+    return OMM_OK;
+}
+
+static double per_second(size_t tokens, uint64_t ns) {
+    return ns ? (double)tokens * 1e9 / (double)ns : 0.0;
+}
+
+/* What has become whole characters since the last call. */
+static void emit(generation *g, const generate_options *o, size_t from) {
+    if (o->json) return;
+    fwrite(g->text.data + from, 1, g->text.size - from, stdout);
+    fflush(stdout);
+}
+
+static omm_err take(generation *g, loaded *l, const generate_options *o, omm_detok *detok,
+                    uint32_t id) {
+    const size_t before = g->text.size;
+    OMM_TRY(omm_tokens_push(&g->ids, id));
+    OMM_TRY(omm_detok_push(&g->text, detok, l->tokenizer, id,
+                           o->special ? OMM_DETOKENIZE_SPECIAL : 0u));
+    emit(g, o, before);
+    return OMM_OK;
+}
+
+static omm_err decode(generation *g, loaded *l, const generate_options *o,
+                      const omm_sampler *sampler, float *logits) {
+    omm_detok detok = {0};
+    const uint32_t vocab = l->model.dims.vocab;
+    g->stop = "length";
+    for (uint32_t i = 0; i < o->count_max; i++) {
+        uint32_t id = 0;
+        OMM_TRY(omm_sample(&id, sampler, logits, vocab, omm_session_position(l->session)));
+        if (omm_tokenizer_is_end(l->tokenizer, id)) {
+            g->stop = "end";
+            break;
+        }
+        OMM_TRY(take(g, l, o, &detok, id));
+        if (omm_session_position(l->session) == omm_session_positions_max(l->session)) {
+            g->stop = "context";
+            break;
+        }
+        if (i + 1 < o->count_max) OMM_TRY(omm_session_append(l->session, &id, 1, logits, false));
+    }
+    const size_t before = g->text.size;
+    OMM_TRY(omm_detok_flush(&g->text, &detok));
+    emit(g, o, before);
+    return OMM_OK;
+}
+
+static omm_err generate(generation *g, loaded *l, const generate_options *o) {
+    const omm_seed seed = omm_seed_from_u64(o->seed);
+    omm_sampler sampler = {.temperature = o->temperature,
+                           .top_k = o->top_k,
+                           .top_p = o->top_p,
+                           .rng = omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0)};
+    OMM_TRY(omm_sampler_check(&sampler));
+    OMM_TRY(make_prompt(g, l, o));
+    float *logits = (float *)omm_alloc(l->model.dims.vocab, sizeof *logits);
+    if (!logits) return omm_raise(OMM_ERR_NOMEM, "no memory for the logits");
+    const uint64_t start = omm_measure_ns();
+    omm_err err =
+        omm_session_append(l->session, g->prompt.tokens.ids, g->prompt.tokens.count, logits, false);
+    const uint64_t middle = omm_measure_ns();
+    if (err == OMM_OK) err = decode(g, l, o, &sampler, logits);
+    g->prefill_ns = middle - start;
+    g->decode_ns = omm_measure_ns() - middle;
+    omm_free(logits);
+    return err;
+}
+
+static omm_err report_json(const generation *g, const loaded *l, const generate_options *o) {
+    json_t *ids = json_array();
+    for (size_t i = 0; i < g->ids.count; i++)
+        json_array_append_new(ids, json_integer(g->ids.ids[i]));
+    json_t *report = json_pack(
+        "{s:i, s:s%, s:o, s:s, s:I, s:I, s:I, s:s, s:s, s:{s:f, s:f}}", "schema_version", 1, "text",
+        g->text.size ? (const char *)g->text.data : "", g->text.size, "ids", ids, "stop", g->stop,
+        "prompt_tokens", (json_int_t)g->prompt.tokens.count, "generated_tokens",
+        (json_int_t)g->ids.count, "seed", (json_int_t)o->seed, "activations",
+        omm_activations_name(l->activations), "isa", omm_isa_name(l->compute.isa), "measured",
+        "prefill_tokens_per_second", per_second(g->prompt.tokens.count, g->prefill_ns),
+        "decode_tokens_per_second", per_second(g->ids.count, g->decode_ns));
+    omm_buf out;
+    omm_buf_init(&out, SIZE_MAX / 2);
+    omm_err err = report ? omm_json_write(&out, report)
+                         : omm_raise(OMM_ERR_FORMAT, "the generated text is not UTF-8");
+    if (err == OMM_OK) fwrite(out.data, 1, out.size, stdout);
+    omm_buf_fini(&out);
+    json_decref(report);
+    return err;
+}
+
+static omm_err report(const generation *g, const loaded *l, const generate_options *o) {
+    if (o->json) return report_json(g, l, o);
+    printf("\n");
+    if (o->stats)
+        fprintf(stderr,
+                "prompt %zu tokens at %.0f tokens/s, generated %zu at %.0f tokens/s, stop: %s, "
+                "%s, activations %s\n",
+                g->prompt.tokens.count, per_second(g->prompt.tokens.count, g->prefill_ns),
+                g->ids.count, per_second(g->ids.count, g->decode_ns), g->stop,
+                omm_isa_name(l->compute.isa), omm_activations_name(l->activations));
+    return OMM_OK;
+}
+
+static omm_err run(const generate_options *o) {
+    loaded l;
+    generation g = {.stop = "length"};
+    omm_prompt_init(&g.prompt, TOKENS_MAX);
+    omm_tokens_init(&g.ids, TOKENS_MAX);
+    omm_buf_init(&g.text, SIZE_MAX / 2);
+    omm_err err = loaded_open(&l, &o->common, true);
+    if (err == OMM_OK) err = generate(&g, &l, o);
+    if (err == OMM_OK) err = report(&g, &l, o);
+    loaded_close(&l);
+    omm_prompt_fini(&g.prompt);
+    omm_tokens_fini(&g.ids);
+    omm_buf_fini(&g.text);
+    return err;
+}
+
+int cmd_generate(int argc, char **argv) {
+    generate_options o = {.common = {.activations = "q8"},
+                          .count_max = 128,
+                          .temperature = 0.0f,
+                          .top_p = 1.0f,
+                          .seed = 1};
+    const cli_option options[] = {
+        LOADED_OPTIONS(o.common),
+        {"chat", 0, CLI_FLAG, &o.chat, NULL, "PROMPT is a user's turn; answer as the assistant"},
+        {"system", 0, CLI_STR, &o.system, "TEXT", "system turn in front, with --chat"},
+        {"count", 'n', CLI_U32, &o.count_max, "N", "tokens to generate at most (128)"},
+        {"temp", 0, CLI_F32, &o.temperature, "X", "temperature; 0 takes the likeliest (default)"},
+        {"top-k", 0, CLI_U32, &o.top_k, "N", "draw from the N likeliest only; 0: all"},
+        {"top-p", 0, CLI_F32, &o.top_p, "X", "draw from the likeliest that make up X; 1: all"},
+        {"seed", 0, CLI_U64, &o.seed, "N", "seed of the draws (1)"},
+        {"special", 0, CLI_FLAG, &o.special, NULL, "read and write control tokens by name"},
+        {"stats", 0, CLI_FLAG, &o.stats, NULL, "speeds on stderr at the end"},
+        {"json", 0, CLI_FLAG, &o.json, NULL, "one JSON object at the end"},
+        {0}};
+    int count = 0;
+    char **args = NULL;
+    int code = cli_parse(&count, &args, argc, argv, options, "generate -m MODEL [options] PROMPT",
+                         "Continue PROMPT.  Equal seeds give equal text, on every machine and for\n"
+                         "any number of threads.",
+                         1, 1);
+    if (code >= 0) return code;
+    o.prompt = args[0];
+    omm_err err = run(&o);
+    return err == OMM_OK ? CLI_EXIT_PASS : cli_fail(argv[0], err);
+}

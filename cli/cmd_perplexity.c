@@ -1,0 +1,143 @@
+/* cmd_perplexity.c - `meshmind perplexity`: how well a model predicts a text. */
+#include "commands.h"
+#include "loaded.h"
+
+#include "omm/file.h"
+#include "omm/json.h"
+#include "omm/mathd.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct perplexity_options {
+    loaded_options common;
+    const char *file;
+    const char *separator;
+    uint32_t window;
+    bool special, json;
+} perplexity_options;
+
+typedef struct score {
+    double sum;       /* negative log likelihood, nats */
+    uint64_t count;   /* predicted tokens */
+    uint64_t tokens;  /* read tokens */
+    uint64_t windows; /* sequences that began with an empty context */
+} score;
+
+static omm_err score_window(score *out, loaded *l, const uint32_t *ids, size_t count) {
+    double sum = 0.0;
+    omm_session_truncate(l->session, 0);
+    OMM_TRY(omm_session_nll(&sum, NULL, l->session, ids, count));
+    out->sum += sum;
+    out->count += count - 1;
+    out->windows++;
+    return OMM_OK;
+}
+
+/* Tokens first .. end in windows that do not overlap. */
+static omm_err score_ids(score *out, loaded *l, const omm_tokens *ids, size_t first, size_t end,
+                         uint32_t window) {
+    for (size_t i = first; i + 1 < end; i += window) {
+        size_t count = end - i < window ? end - i : window;
+        if (count >= 2) OMM_TRY(score_window(out, l, ids->ids + i, count));
+    }
+    return OMM_OK;
+}
+
+/* A document ends with its separator token, which is predicted too. */
+static omm_err score_documents(score *out, loaded *l, const omm_tokens *ids, uint32_t separator,
+                               uint32_t window) {
+    size_t first = 0;
+    for (size_t i = 0; i < ids->count; i++) {
+        if (ids->ids[i] != separator) continue;
+        OMM_TRY(score_ids(out, l, ids, first, i + 1, window));
+        first = i + 1;
+    }
+    return score_ids(out, l, ids, first, ids->count, window);
+}
+
+static omm_err read_ids(omm_tokens *ids, const loaded *l, const perplexity_options *o) {
+    omm_buf text;
+    omm_buf_init(&text, OMM_TOKENIZER_TEXT_MAX);
+    unsigned flags = OMM_TOKENIZE_BOS;
+    if (o->special || o->separator) flags |= OMM_TOKENIZE_SPECIAL;
+    omm_err err = omm_file_read(&text, o->file);
+    if (err == OMM_OK) err = omm_tokenizer_encode(ids, l->tokenizer, omm_buf_view(&text), flags);
+    omm_buf_fini(&text);
+    return err;
+}
+
+static omm_err score_file(score *out, loaded *l, const perplexity_options *o, omm_tokens *ids) {
+    const uint32_t most = omm_session_positions_max(l->session);
+    const uint32_t window = o->window ? o->window : most;
+    if (window < 2 || window > most)
+        return omm_raise(OMM_ERR_USAGE, "--window %u: must be 2 to %u", window, most);
+    OMM_TRY(read_ids(ids, l, o));
+    out->tokens = ids->count;
+    if (!o->separator) return score_ids(out, l, ids, 0, ids->count, window);
+    uint32_t separator = omm_tokenizer_special(l->tokenizer, o->separator);
+    if (separator == OMM_TOKEN_NONE)
+        return omm_raise(OMM_ERR_USAGE, "--separator '%s': the vocabulary has no such token",
+                         o->separator);
+    return score_documents(out, l, ids, separator, window);
+}
+
+static omm_err print_score(const loaded *l, const perplexity_options *o, const score *s) {
+    if (s->count == 0) return omm_raise(OMM_ERR_SIZE, "the text has no token to predict");
+    const double loss = s->sum / (double)s->count, perplexity = omm_exp_d(loss);
+    if (!o->json) {
+        printf("loss %.6f nats per token, perplexity %.4f, %llu of %llu tokens predicted, "
+               "%llu windows, activations %s\n",
+               loss, perplexity, (unsigned long long)s->count, (unsigned long long)s->tokens,
+               (unsigned long long)s->windows, omm_activations_name(l->activations));
+        return OMM_OK;
+    }
+    json_t *report =
+        json_pack("{s:i, s:f, s:f, s:I, s:I, s:I, s:s, s:s}", "schema_version", 1, "loss", loss,
+                  "perplexity", perplexity, "predicted", (json_int_t)s->count, "tokens",
+                  (json_int_t)s->tokens, "windows", (json_int_t)s->windows, "activations",
+                  omm_activations_name(l->activations), "isa", omm_isa_name(l->compute.isa));
+    omm_buf out;
+    omm_buf_init(&out, 1 << 16);
+    omm_err err = omm_json_write(&out, report);
+    if (err == OMM_OK) fwrite(out.data, 1, out.size, stdout);
+    omm_buf_fini(&out);
+    json_decref(report);
+    return err;
+}
+
+static omm_err run(const perplexity_options *o) {
+    if (!o->file) return omm_raise(OMM_ERR_USAGE, "which text? give -f FILE");
+    loaded l;
+    score s = {0};
+    omm_tokens ids;
+    omm_tokens_init(&ids, (size_t)OMM_TOKENIZER_TEXT_MAX + 1);
+    omm_err err = loaded_open(&l, &o->common, true);
+    if (err == OMM_OK) err = score_file(&s, &l, o, &ids);
+    if (err == OMM_OK) err = print_score(&l, o, &s);
+    loaded_close(&l);
+    omm_tokens_fini(&ids);
+    return err;
+}
+
+int cmd_perplexity(int argc, char **argv) {
+    perplexity_options o = {.common = {.activations = "f32"}};
+    const cli_option options[] = {
+        LOADED_OPTIONS(o.common),
+        {"file", 'f', CLI_STR, &o.file, "FILE", "text to predict"},
+        {"separator", 0, CLI_STR, &o.separator, "TOKEN",
+         "a token that ends a document: no context across it"},
+        {"window", 0, CLI_U32, &o.window, "N", "tokens that share a context"},
+        {"special", 0, CLI_FLAG, &o.special, NULL, "read <|im_end|> and the like as their tokens"},
+        {"json", 0, CLI_FLAG, &o.json, NULL, "one JSON object"},
+        {0}};
+    int count = 0;
+    char **args = NULL;
+    int code = cli_parse(&count, &args, argc, argv, options, "perplexity -m MODEL -f TEXT",
+                         "Mean negative log likelihood of a text, in windows that start from an\n"
+                         "empty context; the first token of a window is not predicted.",
+                         0, 0);
+    if (code >= 0) return code;
+    omm_err err = run(&o);
+    return err == OMM_OK ? CLI_EXIT_PASS : cli_fail(argv[0], err);
+}

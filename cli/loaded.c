@@ -1,0 +1,64 @@
+/* loaded.c - see loaded.h. */
+#include "loaded.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static omm_err open_model(loaded *l, const loaded_options *o, bool with_tokenizer) {
+    omm_gguf gguf;
+    OMM_TRY(omm_gguf_open(&gguf, o->model));
+    omm_err err = omm_model_load(&l->model, &gguf);
+    if (err == OMM_OK && with_tokenizer) err = omm_tokenizer_open(&l->tokenizer, &gguf);
+    omm_gguf_close(&gguf);
+    if (err == OMM_OK && l->tokenizer && omm_tokenizer_vocab(l->tokenizer) != l->model.dims.vocab)
+        return omm_raise(OMM_ERR_MISMATCH, "the vocabulary has %u tokens, the embedding %u",
+                         omm_tokenizer_vocab(l->tokenizer), l->model.dims.vocab);
+    return err;
+}
+
+static omm_err open_compute(loaded *l, const loaded_options *o) {
+    omm_isa isa;
+    OMM_TRY(omm_isa_choose(&isa, getenv("OMM_ISA")));
+    const unsigned threads = o->threads ? o->threads : omm_cpu_count();
+    if (threads > OMM_POOL_THREADS_MAX)
+        return omm_raise(OMM_ERR_USAGE, "--threads %u: at most %u", threads, OMM_POOL_THREADS_MAX);
+    OMM_TRY(omm_pool_open(&l->pool, threads));
+    return omm_compute_init(&l->compute, l->pool, isa);
+}
+
+static omm_err parse_kv(omm_kv_type *out, const char *name) {
+    *out = strcmp(name, "f16") == 0 ? OMM_KV_F16 : OMM_KV_F32;
+    if (*out == OMM_KV_F16 || strcmp(name, "f32") == 0) return OMM_OK;
+    return omm_raise(OMM_ERR_CONFIG, "--kv '%s': choose f32 or f16", name);
+}
+
+static omm_err open_all(loaded *l, const loaded_options *o, bool with_tokenizer) {
+    if (!o->model) return omm_raise(OMM_ERR_USAGE, "which model? give -m FILE");
+    omm_session_options options = omm_session_options_default();
+    options.positions_max = o->positions;
+    OMM_TRY(parse_kv(&options.kv_type, o->kv ? o->kv : "f32"));
+    OMM_TRY(omm_activations_parse(&l->activations, o->activations));
+    options.activations = l->activations;
+    OMM_TRY(open_model(l, o, with_tokenizer));
+    if (o->lora) {
+        OMM_TRY(omm_lora_load_file(&l->lora, o->lora, &l->model.lora_shape));
+        l->has_lora = true;
+    }
+    OMM_TRY(open_compute(l, o));
+    return omm_session_open(&l->session, &l->compute, &l->model, l->has_lora ? &l->lora : NULL,
+                            &options);
+}
+
+omm_err loaded_open(loaded *l, const loaded_options *o, bool with_tokenizer) {
+    *l = (loaded){0};
+    return open_all(l, o, with_tokenizer);
+}
+
+void loaded_close(loaded *l) {
+    omm_session_close(l->session);
+    if (l->compute.work) omm_compute_fini(&l->compute);
+    omm_pool_close(l->pool);
+    if (l->has_lora) omm_lora_fini(&l->lora);
+    omm_tokenizer_close(l->tokenizer);
+    omm_model_fini(&l->model);
+}

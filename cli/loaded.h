@@ -1,0 +1,47 @@
+/* loaded.h - what generate, logits and perplexity have in common: the options that name a model,
+ * an adapter and the way to compute, and one struct that holds what they open.
+ */
+#ifndef CLI_LOADED_H
+#define CLI_LOADED_H
+
+#include "options.h"
+
+#include "omm/session.h"
+#include "omm/tokenizer.h"
+
+typedef struct loaded_options {
+    const char *model;       /* -m */
+    const char *lora;        /* --lora, NULL: none */
+    const char *activations; /* --activations */
+    const char *kv;          /* --kv */
+    uint32_t threads;        /* --threads, 0: all */
+    uint32_t positions;      /* --context, 0: the model's, at most 4096 */
+} loaded_options;
+
+/* Rows of an option table for them; put LOADED_OPTIONS(o) first in the table. */
+#define LOADED_OPTIONS(o)                                                                          \
+    {"model", 'm', CLI_STR, &(o).model, "FILE", "GGUF model"},                                     \
+        {"lora", 0, CLI_STR, &(o).lora, "FILE", "GGUF LoRA adapter to apply"},                     \
+        {"activations", 0, CLI_STR, &(o).activations, "f32|q8", "arithmetic of quantised layers"}, \
+        {"kv", 0, CLI_STR, &(o).kv, "f32|f16", "format of the key/value cache (f32)"},             \
+        {"threads", 't', CLI_U32, &(o).threads, "N", "threads; all processors by default"}, {      \
+        "context", 'c', CLI_U32, &(o).positions, "N", "positions to hold"                          \
+    }
+
+typedef struct loaded {
+    omm_model model;
+    omm_tokenizer *tokenizer; /* NULL unless asked for */
+    omm_lora lora;
+    bool has_lora;
+    omm_pool *pool;
+    omm_compute compute;
+    omm_activations activations;
+    omm_session *session;
+} loaded;
+
+/* Open everything.  Environment: OMM_ISA.  Release with loaded_close, also after an error.
+ * Errors: USAGE, CONFIG, those of the loaders. */
+OMM_CHECKED omm_err loaded_open(loaded *l, const loaded_options *o, bool with_tokenizer);
+void loaded_close(loaded *l);
+
+#endif
