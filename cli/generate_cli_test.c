@@ -10,8 +10,21 @@
 
 static char s_base[OMM_PATH_MAX], s_text[OMM_PATH_MAX];
 
+/* Commands get writable arguments, as from main. */
+static int run(int (*command)(int, char **), size_t count, const char *const *words) {
+    static char copies[24][OMM_PATH_MAX];
+    char *argv[25] = {0};
+    CHECK(count <= 24);
+    for (size_t i = 0; i < count; i++) {
+        CHECK(snprintf(copies[i], sizeof copies[i], "%s", words[i]) < (int)sizeof copies[i]);
+        argv[i] = copies[i];
+    }
+    return command((int)count, argv);
+}
+
 #define RUN(command, ...)                                                                          \
-    command((int)(sizeof((char *[]){__VA_ARGS__}) / sizeof(char *)), (char *[]){__VA_ARGS__, NULL})
+    run(command, sizeof((const char *[]){__VA_ARGS__}) / sizeof(const char *),                     \
+        (const char *[]){__VA_ARGS__})
 
 static void logits(void) {
     char out[] = "logits_test.f32";
