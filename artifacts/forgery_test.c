@@ -260,8 +260,25 @@ static void refusal(const char *dir) {
     kit_delete(dir, "refused/r000-0-REFUSED_FORMAT.bin");
 }
 
+/* Its line too: nothing but the next offer knew of it. */
+static void refusal_and_line(const char *dir) {
+    char entry[1024];
+    omm_buf text;
+    omm_buf_init(&text, BUF_MAX);
+    refusal(dir);
+    kit_read(&text, dir, "rounds.jsonl");
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    char *from = strstr((char *)text.data, "\"refused\":[{");
+    char *to = from ? strstr(from, "]") : NULL;
+    CHECK(to != NULL);
+    if (to) {
+        snprintf(entry, sizeof entry, "%.*s", (int)(to - from + 1), from);
+        edit(dir, "rounds.jsonl", NULL, entry, "\"refused\":[]");
+    }
+    omm_buf_fini(&text);
+}
+
 static void published(const char *dir) {
-    edit(dir, "rounds.jsonl", "\"round\":2", "\"selected\"", "\"selected\"");
     edit(dir, "rounds.jsonl", NULL, "\"published\":true", "\"published\":false");
 }
 
@@ -332,6 +349,7 @@ static const forgery s_forgeries[] = {
     {"a round's loss edited", states, "eval", "eval/rounds.jsonl", true, false},
     {"the ledger edited", ledger, "ledger", "ledger.jsonl", true, false},
     {"a refusal dropped", refusal, "refusals", "refused/r000-0-REFUSED_FORMAT.bin", true, false},
+    {"a refusal dropped with its line", refusal_and_line, "offers", "offers/r001.env", true, false},
     {"a round said to be held back", published, "eval", "rounds.jsonl", true, false},
     {"a payload changed", payload, "payloads", "payloads/", true, false},
     {"a file that no record names", unnamed, "complete", "submissions/", true, false},
@@ -380,6 +398,25 @@ static void test_repro(void) {
     CHECK_OK(omm_dir_remove(dir));
 }
 
+/* What an honest coordinator may do, and what a node may not. */
+static void test_other_runs(void) {
+    kit k;
+    omm_verify_report r;
+    kit_make(&k, &(kit_options){.hold_back = true});
+    kit_verify(&r, k.dir, &k.bundle.public_key);
+    if (!r.intact) print_report(&r);
+    CHECK(r.intact);
+    omm_verify_report_fini(&r);
+    kit_remove(&k);
+    kit_make(&k, &(kit_options){.bad_residual = true});
+    kit_verify(&r, k.dir, &k.bundle.public_key);
+    CHECK(!r.intact);
+    CHECK(names_like(&r, "submissions", "submissions/r001"));
+    CHECK(names_like(&r, "submissions", "submissions/r002"));
+    omm_verify_report_fini(&r);
+    kit_remove(&k);
+}
+
 int main(void) {
     kit_make(&s_kit, &(kit_options){0});
     kit_make(&s_short, &(kit_options){.drop_last = true});
@@ -391,6 +428,7 @@ int main(void) {
     for (size_t i = 0; i < sizeof s_forgeries / sizeof *s_forgeries; i++)
         try_forgery(&s_forgeries[i]);
     test_repro();
+    test_other_runs();
     kit_remove(&s_short);
     kit_remove(&s_kit);
     return 0;

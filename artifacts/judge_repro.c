@@ -29,8 +29,12 @@ static void expected_of(char out[OMM_DIGEST_HEX_SIZE], const audit *a, const omm
         return;
     }
     const audit_submission *s = &a->submissions[item->round][item->index];
-    if (s->known && s->message.step_digests.size / 8 >= c->steps)
-        omm_hex(out, omm_bytes_of(s->message.step_digests.data + 8 * ((size_t)c->steps - 1), 8));
+    size_t steps = s->known ? s->message.step_digests.size / 8 : 0;
+    if (steps == 0) return;
+    size_t last = c->steps < steps ? c->steps : steps; /* a repetition may end with the training */
+    omm_digest padded = {{0}};
+    memcpy(padded.b, s->message.step_digests.data + 8 * (last - 1), 8);
+    omm_digest_hex(out, &padded);
 }
 
 static bool kind_of(omm_gate_repeat_kind *kind, const char *name) {

@@ -243,6 +243,8 @@ static void describe(maker *m, omm_submission *s, uint32_t round, size_t node,
                           .residual_before = m->residual[node],
                           .residual_after = omm_hash(omm_bytes_of(&round, sizeof round)),
                           .step_digests = omm_bytes_of(steps, sizeof steps)};
+    if (m->options->bad_residual && node == 0 && round > 0)
+        s->residual_before = omm_hash(omm_bytes_str("never had"));
     memcpy(s->run_id, m->run.run_id, sizeof s->run_id);
     CHECK_OK(
         omm_blob_describe(&s->payload, &m->arena, omm_buf_view(payload), &info->payload_digest));
@@ -370,12 +372,13 @@ static void finish_round(maker *m, omm_round_record *line, omm_fedavg *acc) {
     line->weight_sum = acc->weight_sum;
     if (!line->voided) {
         float mean[KIT_VALUES];
+        bool bad = m->options->hold_back && round == KIT_ROUNDS - 1;
         CHECK_OK(omm_fedavg_mean(mean, acc, NULL));
-        CHECK_OK(omm_server_step_plain(m->master, mean, KIT_VALUES));
-        line->published = true;
+        line->published = !bad;
         line->evaluated = true;
         line->eval_items = KIT_ITEMS;
-        line->eval_loss = 3.0 - 0.25 * (double)(round + 1);
+        line->eval_loss = bad ? 9.0 : 3.0 - 0.25 * (double)(round + 1);
+        if (!bad) CHECK_OK(omm_server_step_plain(m->master, mean, KIT_VALUES));
         put_loss(m, round + 1, line->eval_loss);
     }
     put_state(m, round + 1);
@@ -465,8 +468,9 @@ static void put_repro(maker *m) {
     omm_repro_check checks[] = {
         {order[0].round, true, first->node, "threads", "avx2", 2, 0, hex, hex},
         {order[0].round, true, first->node, "isa", "scalar", 1, 0, hex, hex},
-        {order[0].round, true, first->node, "scalar", "scalar", 1, 2, "090a0b0c0d0e0f10",
-         "090a0b0c0d0e0f10"},
+        {order[0].round, true, first->node, "scalar", "scalar", 1, 2,
+         "090a0b0c0d0e0f10000000000000000000000000000000000000000000000000",
+         "090a0b0c0d0e0f10000000000000000000000000000000000000000000000000"},
     };
     omm_repro_record repro = {.commit = KIT_COMMIT,
                               .isa = "avx2",

@@ -17,6 +17,8 @@
 typedef struct kit_options {
     bool drop_last;            /* leave the first accepted submission out of the last round */
     bool no_control;           /* no eval/control.jsonl */
+    bool hold_back;            /* the last candidate is too bad to be published */
+    bool bad_residual;         /* the first node goes on from a residual it never had */
     omm_render_adapter render; /* of final.gguf; NULL: kit_render */
 } kit_options;
 

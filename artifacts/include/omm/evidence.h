@@ -179,8 +179,8 @@ typedef struct omm_repro_check {
     const char *isa;  /* that it was repeated on */
     uint32_t threads; /* that it was repeated with */
     uint32_t steps;   /* 0: all */
-    /* hex: canonical payload digest; with `steps`, the 8-byte step digest of the last of them; of a
-     * whole round, the digest of its master */
+    /* 64 hex digits: canonical payload digest; with `steps`, the 8-byte step digest of the last of
+     * them and zeros; of a whole round, the digest of its master */
     const char *expected;
     const char *repeated; /* the same of the repetition; "" when it failed to run */
 } omm_repro_check;
