@@ -8,6 +8,8 @@
 
 /* XX(name, one-line summary), in the order `meshmind --help` lists them. */
 #define CLI_COMMAND_MAP(XX)                                                                        \
+    XX(train, "a LoRA adapter from chat examples")                                                 \
+    XX(adapter, "show a LoRA adapter")                                                             \
     XX(tokenize, "token ids of a text")                                                            \
     XX(inspect, "keys and tensors of a GGUF model or adapter")                                     \
     XX(verify, "check a bundle: files, signatures, chain, sums, verdicts")                         \

@@ -196,7 +196,7 @@ static void damaged_bytes(const omm_tokenizer *tokenizer) {
     for (size_t bit = 0; bit < 8 * (sizeof s_line - 1); bit++) {
         omm_dataset *data = NULL;
         memcpy(text, s_line, sizeof text);
-        text[bit / 8] ^= (char)(1 << bit % 8);
+        ((uint8_t *)text)[bit / 8] ^= (uint8_t)(1U << bit % 8);
         if (omm_dataset_parse(&data, omm_bytes_of(text, sizeof text - 1), "t", tokenizer, NULL) ==
             OMM_OK)
             omm_dataset_close(data);

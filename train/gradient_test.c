@@ -72,12 +72,12 @@ static const omm_lora_tensor *find_tensor(const omm_lora *lora, const char *name
     return NULL;
 }
 
-static void compare_entries(const omm_lora *lora, const float *gradient, const json_t *grads) {
+static void compare_entries(const omm_lora *lora, const float *gradient, json_t *grads) {
     const char *name = NULL;
     json_t *entries = NULL;
     double worst = 0;
     size_t compared = 0;
-    json_object_foreach((json_t *)(uintptr_t)grads, name, entries) {
+    json_object_foreach(grads, name, entries) {
         const omm_lora_tensor *t = find_tensor(lora, name);
         CHECK(t);
         for (size_t i = 0; i < json_array_size(entries); i++, compared++) {
@@ -116,8 +116,8 @@ static void against_reference(const char *dir, const char *name, omm_isa isa) {
     rig r = {0};
     omm_lora lora;
     json_t *root = NULL, *grads = NULL;
-    uint32_t ids[64], mask[64];
-    uint8_t learn[64], masked[64];
+    uint32_t ids[64] = {0}, mask[64] = {0};
+    uint8_t learn[64] = {0}, masked[64] = {0};
     CHECK_OK(omm_compute_init(&r.compute, NULL, isa));
     open_reference(&r, &lora, &root, dir, name);
     size_t n = read_ints(ids, 64, root, "ids");

@@ -8,7 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { D = 72, FF = 88, HEADS = 4, KV_HEADS = 2, HEAD_DIM = 18, LAYERS = 2, VOCAB = 2048 };
+enum {
+    D = 72,
+    FF = 88,
+    HEADS = 4,
+    KV_HEADS = 2,
+    HEAD_DIM = 18,
+    KV_DIM = 36,
+    LAYERS = 2,
+    VOCAB = 2048
+};
 
 void test_path(char out[512], const char *relative) {
     const char *root = getenv("OMM_SOURCE_DIR");
@@ -65,19 +74,15 @@ static void put_norm(synth *s, const char *name) {
     CHECK(data);
     for (size_t i = 0; i < D; i++)
         omm_put_f32(data + 4 * i, 0.5F + omm_rng_unit(&s->lane, s->next++));
-    omm_gguf_put_tensor(&s->writer, name, OMM_GGML_F32, 1, dims, omm_bytes_of(data, 4 * D));
+    omm_gguf_put_tensor(&s->writer, name, OMM_GGML_F32, 1, dims, omm_bytes_of(data, (size_t)4 * D));
 }
 
 static void put_layer(synth *s, int layer) {
     static const struct {
         const char *name;
         uint64_t rows, cols;
-    } weights[] = {{"attn_q", D, D},
-                   {"attn_k", KV_HEADS * HEAD_DIM, D},
-                   {"attn_v", KV_HEADS * HEAD_DIM, D},
-                   {"attn_output", D, D},
-                   {"ffn_gate", FF, D},
-                   {"ffn_up", FF, D},
+    } weights[] = {{"attn_q", D, D},      {"attn_k", KV_DIM, D}, {"attn_v", KV_DIM, D},
+                   {"attn_output", D, D}, {"ffn_gate", FF, D},   {"ffn_up", FF, D},
                    {"ffn_down", D, FF}};
     char name[64];
     snprintf(name, sizeof name, "blk.%d.attn_norm.weight", layer);

@@ -1,0 +1,352 @@
+/* cmd_train.c - `meshmind train`: a LoRA adapter from chat examples, with its loss and its uplift. */
+#include "commands.h"
+#include "options.h"
+#include "progress.h"
+
+#include "omm/clock.h"
+#include "omm/evaluate.h"
+#include "omm/file.h"
+#include "omm/json.h"
+#include "omm/mem.h"
+#include "omm/model.h"
+#include "omm/tokenizer.h"
+#include "omm/trainer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CLIENTS_MAX = 256 };
+
+typedef struct train_args {
+    const char *model, *data, *eval, *out, *start, *clients, *targets;
+    uint32_t rank, steps, batch, micro, seq, warmup, threads, new_tokens;
+    float alpha, rate, rate_min, dropout, decay, clip, beta2, prox;
+    uint64_t seed;
+    bool json;
+} train_args;
+
+/* Everything that must be released, in one place. */
+typedef struct train_run {
+    train_args args;
+    omm_model model;
+    omm_tokenizer *tokenizer;
+    omm_dataset *data, *eval;
+    omm_pool *pool;
+    omm_compute compute;
+    omm_recipe recipe;
+    omm_trainer *trainer;
+    omm_lora start;
+    bool has_start;
+    omm_eval_item *items;
+    omm_eval_summary before, after;
+    cli_progress bar;
+    uint64_t train_ns;
+    char *client_text;
+    const char *client_names[CLIENTS_MAX];
+    size_t client_count;
+} train_run;
+
+static train_args default_args(void) {
+    omm_recipe r = omm_recipe_default();
+    return (train_args){.targets = "all",
+                        .rank = r.rank,
+                        .alpha = r.alpha,
+                        .steps = 100,
+                        .batch = r.batch_tokens,
+                        .micro = r.micro_tokens,
+                        .seq = r.seq_max,
+                        .warmup = 5,
+                        .rate = r.learning_rate,
+                        .rate_min = r.lr_min_ratio,
+                        .dropout = r.dropout,
+                        .decay = r.weight_decay,
+                        .clip = r.clip_norm,
+                        .beta2 = r.beta2,
+                        .prox = r.prox_mu,
+                        .threads = omm_cpu_count(),
+                        .new_tokens = 64,
+                        .seed = 1};
+}
+
+static int parse(train_args *a, int argc, char **argv) {
+    const cli_option options[] = {
+        {"model", 'm', CLI_STR, &a->model, "FILE", "base model, GGUF"},
+        {"data", 'd', CLI_STR, &a->data, "FILE", "chat examples, JSONL"},
+        {"eval", 'e', CLI_STR, &a->eval, "FILE", "held-out examples: judged before and after"},
+        {"out", 'o', CLI_STR, &a->out, "FILE", "adapter to write, GGUF"},
+        {"start", 0, CLI_STR, &a->start, "FILE",
+         "adapter to start from (same rank, alpha, targets)"},
+        {"clients", 0, CLI_STR, &a->clients, "A,B", "train on the examples of these clients only"},
+        {"rank", 'r', CLI_U32, &a->rank, "N", "rank (8)"},
+        {"alpha", 0, CLI_F32, &a->alpha, "X", "scale is alpha / rank (16)"},
+        {"targets", 0, CLI_STR, &a->targets, "LIST", "all, or some of q,k,v,o,gate,up,down"},
+        {"steps", 's', CLI_U32, &a->steps, "N", "optimiser steps (100)"},
+        {"batch", 'b', CLI_U32, &a->batch, "N", "tokens per step (2048)"},
+        {"micro", 0, CLI_U32, &a->micro, "N", "tokens per pass; changes memory, never the result"},
+        {"seq", 0, CLI_U32, &a->seq, "N", "longest example in tokens (512)"},
+        {"lr", 0, CLI_F32, &a->rate, "X", "peak learning rate (0.004)"},
+        {"lr-min", 0, CLI_F32, &a->rate_min, "X", "share of the peak at the end (0.1)"},
+        {"warmup", 0, CLI_U32, &a->warmup, "N", "steps of linear warmup (5)"},
+        {"dropout", 0, CLI_F32, &a->dropout, "X", "on the adapter's input (0)"},
+        {"weight-decay", 0, CLI_F32, &a->decay, "X", "decoupled (0)"},
+        {"clip", 0, CLI_F32, &a->clip, "X", "gradient norm at most this; 0 is off (1)"},
+        {"beta2", 0, CLI_F32, &a->beta2, "X", "Adam's second moment (0.99)"},
+        {"prox", 0, CLI_F32, &a->prox, "X", "pull towards the start adapter; 0 is off"},
+        {"seed", 0, CLI_U64, &a->seed, "N", "order, dropout, initial A (1)"},
+        {"threads", 't', CLI_U32, &a->threads, "N", "threads; never changes the result"},
+        {"new-tokens", 0, CLI_U32, &a->new_tokens, "N",
+         "longest generated reply in the evaluation; 0: losses only (64)"},
+        {"json", 0, CLI_FLAG, &a->json, NULL, "one JSON object on stdout"},
+        {0}};
+    int count = 0;
+    char **rest = NULL;
+    const char *usage = "train -m BASE --data FILE --out ADAPTER [options]";
+    int code =
+        cli_parse(&count, &rest, argc, argv, options, usage,
+                  "Train a LoRA adapter on chat examples.  The same arguments give the same\n"
+                  "bytes on any machine and with any number of threads.",
+                  0, 0);
+    if (code >= 0) return code;
+    if (a->model && a->data && a->out) return -1;
+    fprintf(stderr, "meshmind train: --model, --data and --out are needed\nusage: meshmind %s\n",
+            usage);
+    return CLI_EXIT_USAGE;
+}
+
+static omm_err make_recipe(train_run *r) {
+    const train_args *a = &r->args;
+    r->recipe = omm_recipe_default();
+    OMM_TRY(omm_lora_targets_parse(&r->recipe.targets, a->targets));
+    r->recipe.rank = a->rank;
+    r->recipe.alpha = a->alpha;
+    r->recipe.steps = a->steps;
+    r->recipe.batch_tokens = a->batch;
+    r->recipe.micro_tokens = a->micro;
+    r->recipe.seq_max = a->seq;
+    r->recipe.learning_rate = a->rate;
+    r->recipe.lr_min_ratio = a->rate_min;
+    r->recipe.warmup_steps = a->warmup;
+    r->recipe.dropout = a->dropout;
+    r->recipe.weight_decay = a->decay;
+    r->recipe.clip_norm = a->clip;
+    r->recipe.beta2 = a->beta2;
+    r->recipe.prox_mu = a->prox;
+    return omm_recipe_validate(&r->recipe);
+}
+
+static omm_err split_clients(train_run *r) {
+    if (!r->args.clients) return OMM_OK;
+    r->client_text = omm_strdup(r->args.clients);
+    if (!r->client_text) return omm_raise(OMM_ERR_NOMEM, "out of memory");
+    char *rest = NULL;
+    for (char *name = strtok_r(r->client_text, ",", &rest); name;
+         name = strtok_r(NULL, ",", &rest)) {
+        if (r->client_count == CLIENTS_MAX)
+            return omm_raise(OMM_ERR_USAGE, "--clients: at most %d names", CLIENTS_MAX);
+        r->client_names[r->client_count++] = name;
+    }
+    if (!r->client_count) return omm_raise(OMM_ERR_USAGE, "--clients: no name");
+    return OMM_OK;
+}
+
+static omm_err load_model(train_run *r) {
+    omm_gguf gguf;
+    OMM_TRY(omm_gguf_open(&gguf, r->args.model));
+    omm_err err = omm_tokenizer_open(&r->tokenizer, &gguf);
+    if (err == OMM_OK) err = omm_model_load(&r->model, &gguf);
+    omm_gguf_close(&gguf);
+    return err;
+}
+
+static omm_err load_data(train_run *r) {
+    omm_dataset_options options = {.seq_max = r->args.seq};
+    if (r->client_count) {
+        options.clients = r->client_names;
+        options.client_count = r->client_count;
+    }
+    OMM_TRY(omm_dataset_load(&r->data, r->args.data, r->tokenizer, &options));
+    if (!r->args.eval) return OMM_OK;
+    omm_dataset_options all = {.seq_max = r->model.dims.context};
+    OMM_TRY(omm_dataset_load(&r->eval, r->args.eval, r->tokenizer, &all));
+    r->items = omm_alloc(omm_dataset_count(r->eval), sizeof *r->items);
+    return r->items ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "out of memory");
+}
+
+static omm_err open_run(train_run *r) {
+    omm_isa isa = OMM_ISA_SCALAR;
+    OMM_TRY(make_recipe(r));
+    OMM_TRY(split_clients(r));
+    OMM_TRY(omm_isa_choose(&isa, getenv("OMM_ISA")));
+    if (r->args.threads < 1 || r->args.threads > OMM_POOL_THREADS_MAX)
+        return omm_raise(OMM_ERR_USAGE, "--threads %u; accepted: 1 to %u", r->args.threads,
+                         OMM_POOL_THREADS_MAX);
+    OMM_TRY(omm_pool_open(&r->pool, r->args.threads));
+    OMM_TRY(omm_compute_init(&r->compute, r->pool, isa));
+    OMM_TRY(load_model(r));
+    OMM_TRY(load_data(r));
+    if (r->args.start) {
+        OMM_TRY(omm_lora_load_file(&r->start, r->args.start, &r->model.lora_shape));
+        r->has_start = true;
+    }
+    omm_trainer_options options = {.model = &r->model,
+                                   .data = r->data,
+                                   .recipe = &r->recipe,
+                                   .compute = &r->compute,
+                                   .seed = omm_seed_from_u64(r->args.seed),
+                                   .start = r->has_start ? &r->start : NULL};
+    return omm_trainer_open(&r->trainer, &options);
+}
+
+static void close_run(train_run *r) {
+    omm_trainer_close(r->trainer);
+    if (r->has_start) omm_lora_fini(&r->start);
+    omm_dataset_close(r->data);
+    omm_dataset_close(r->eval);
+    omm_tokenizer_close(r->tokenizer);
+    omm_model_fini(&r->model);
+    omm_compute_fini(&r->compute);
+    omm_pool_close(r->pool);
+    omm_free(r->items);
+    omm_free(r->client_text);
+}
+
+static uint64_t now_ms(void) {
+    return omm_measure_ns() / 1000000;
+}
+
+static void on_judged(void *ud, size_t done, size_t total) {
+    train_run *r = ud;
+    cli_progress_show(&r->bar, now_ms(), (double)done / (double)total, "evaluating");
+}
+
+static omm_err judge(train_run *r, omm_eval_summary *out, const omm_lora *adapter) {
+    if (!r->eval) return OMM_OK;
+    omm_eval_options options = {.new_tokens_max = r->args.new_tokens,
+                                .tokenizer = r->tokenizer,
+                                .progress = on_judged,
+                                .ud = r};
+    cli_progress_init(&r->bar);
+    omm_err err = omm_evaluate(r->items, &r->model, adapter, r->eval, &r->compute, &options);
+    cli_progress_end(&r->bar);
+    if (err == OMM_OK) *out = omm_eval_summarise(r->items, omm_dataset_count(r->eval));
+    return err;
+}
+
+static omm_err train(train_run *r) {
+    cli_progress_init(&r->bar);
+    uint64_t begin = omm_measure_ns();
+    omm_err err = OMM_OK;
+    while (err == OMM_OK && !omm_trainer_is_done(r->trainer)) {
+        omm_step_report step;
+        err = omm_trainer_step(r->trainer, &step);
+        if (err != OMM_OK) break;
+        char text[96] = "training";
+        if (r->bar.is_terminal)
+            snprintf(text, sizeof text, "step %u/%u  loss %.4f", step.step, r->recipe.steps,
+                     (double)step.loss);
+        cli_progress_show(&r->bar, now_ms(), (double)step.step / r->recipe.steps, text);
+    }
+    r->train_ns = omm_measure_ns() - begin;
+    cli_progress_end(&r->bar);
+    return err;
+}
+
+/* --- report ---------------------------------------------------------------------------------- */
+
+static double tokens_per_s(const train_run *r) {
+    return (double)omm_trainer_result(r->trainer).tokens * 1e9 / (double)(r->train_ns + 1);
+}
+
+static void print_share(const char *what, size_t before, size_t after, size_t of) {
+    if (of) printf("  %-22s %8zu  %8zu   of %zu\n", what, before, after, of);
+}
+
+static void print_report(const train_run *r) {
+    omm_train_result t = omm_trainer_result(r->trainer);
+    printf("trained %u steps, %llu tokens (%.0f tokens/s, %u threads, %s): loss %.4f -> %.4f\n",
+           t.steps, (unsigned long long)t.tokens, tokens_per_s(r), r->args.threads,
+           omm_isa_name(r->compute.isa), (double)t.loss_first, (double)t.loss_last);
+    if (r->eval) {
+        const omm_eval_summary *b = &r->before, *a = &r->after;
+        printf("held-out (%zu examples)   before     after\n", a->items);
+        printf("  %-22s %8.4f  %8.4f   nats per token (%+.4f)\n", "loss", b->loss, a->loss,
+               a->loss - b->loss);
+        if (r->args.new_tokens) {
+            print_share("call parses", b->call_parses, a->call_parses, a->calls);
+            print_share("right tool", b->tool_right, a->tool_right, a->calls);
+            print_share("call exact", b->call_exact, a->call_exact, a->calls);
+            print_share("other reply exact", b->reply_exact, a->reply_exact, a->replies);
+        }
+    }
+    printf("adapter: %s\n", r->args.out);
+}
+
+static json_t *summary_json(const omm_eval_summary *s) {
+    return json_pack("{s:I,s:f,s:I,s:I,s:I,s:I,s:I,s:I}", "items", (json_int_t)s->items, "loss",
+                     s->loss, "calls", (json_int_t)s->calls, "replies", (json_int_t)s->replies,
+                     "call_parses", (json_int_t)s->call_parses, "tool_right",
+                     (json_int_t)s->tool_right, "call_exact", (json_int_t)s->call_exact,
+                     "reply_exact", (json_int_t)s->reply_exact);
+}
+
+static omm_err print_json(const train_run *r, const omm_digest *file) {
+    omm_train_result t = omm_trainer_result(r->trainer);
+    omm_digest chain = omm_trainer_chain(r->trainer, t.steps);
+    omm_digest data = omm_dataset_digest(r->data);
+    char file_hex[OMM_DIGEST_HEX_SIZE], chain_hex[OMM_DIGEST_HEX_SIZE];
+    char data_hex[OMM_DIGEST_HEX_SIZE];
+    omm_digest_hex(file_hex, file);
+    omm_digest_hex(chain_hex, &chain);
+    omm_digest_hex(data_hex, &data);
+    json_t *root = json_pack("{s:i,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:I,s:s}",
+                             "schema_version", 1, "kind", "omm-train", "adapter", r->args.out,
+                             "adapter_digest", file_hex, "chain", chain_hex, "data_digest",
+                             data_hex, "examples", (json_int_t)omm_dataset_count(r->data), "steps",
+                             (json_int_t)t.steps, "tokens", (json_int_t)t.tokens, "learned",
+                             (json_int_t)t.learned, "loss_first", (double)t.loss_first, "loss_last",
+                             (double)t.loss_last, "tokens_per_s", tokens_per_s(r), "threads",
+                             (json_int_t)r->args.threads, "isa", omm_isa_name(r->compute.isa));
+    if (root && r->eval)
+        json_object_set_new(root, "evaluation",
+                            json_pack("{s:o,s:o}", "before", summary_json(&r->before), "after",
+                                      summary_json(&r->after)));
+    omm_buf text;
+    omm_buf_init(&text, 1 << 20);
+    omm_err err = root ? omm_json_write(&text, root) : omm_raise(OMM_ERR_NOMEM, "out of memory");
+    if (err == OMM_OK) fwrite(text.data, 1, text.size, stdout);
+    omm_buf_fini(&text);
+    json_decref(root);
+    return err;
+}
+
+static omm_err save(const train_run *r, omm_digest *digest) {
+    omm_buf file;
+    omm_buf_init(&file, (size_t)OMM_LORA_VALUES_MAX * 4);
+    omm_err err = omm_lora_save(&file, omm_trainer_adapter(r->trainer));
+    if (err == OMM_OK) err = omm_file_write(r->args.out, omm_buf_view(&file), 0644);
+    *digest = omm_hash(omm_buf_view(&file));
+    omm_buf_fini(&file);
+    return err;
+}
+
+static omm_err run_all(train_run *r) {
+    omm_digest digest;
+    OMM_TRY(open_run(r));
+    OMM_TRY(judge(r, &r->before, r->has_start ? &r->start : NULL));
+    OMM_TRY(train(r));
+    OMM_TRY(save(r, &digest));
+    OMM_TRY(judge(r, &r->after, omm_trainer_adapter(r->trainer)));
+    if (r->args.json) return print_json(r, &digest);
+    print_report(r);
+    return OMM_OK;
+}
+
+int cmd_train(int argc, char **argv) {
+    train_run r = {.args = default_args()};
+    int code = parse(&r.args, argc, argv);
+    if (code >= 0) return code;
+    omm_err err = run_all(&r);
+    close_run(&r);
+    return err == OMM_OK ? CLI_EXIT_PASS : cli_fail("train", err);
+}

@@ -1,0 +1,78 @@
+#include "progress.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PROGRESS_BAR_CELLS 28
+#define PROGRESS_TERMINAL_MS 200
+
+void cli_progress_init(cli_progress *progress) {
+    *progress = (cli_progress){.is_terminal = isatty(STDERR_FILENO) != 0, .shown_percent = -1};
+}
+
+void cli_duration(char *out, unsigned size, double seconds) {
+    unsigned s = seconds < 0 ? 0 : (unsigned)(seconds + 0.5);
+    if (s < 60)
+        snprintf(out, size, "%u s", s);
+    else if (s < 3600)
+        snprintf(out, size, "%u min %u s", s / 60, s % 60);
+    else
+        snprintf(out, size, "%u h %u min", s / 3600, s / 60 % 60);
+}
+
+void cli_size(char *out, unsigned size, double bytes) {
+    if (bytes < 1e3)
+        snprintf(out, size, "%.0f B", bytes);
+    else if (bytes < 1e6)
+        snprintf(out, size, "%.1f kB", bytes / 1e3);
+    else if (bytes < 1e9)
+        snprintf(out, size, "%.2f MB", bytes / 1e6);
+    else
+        snprintf(out, size, "%.2f GB", bytes / 1e9);
+}
+
+static void eta_text(char *out, unsigned size, const cli_progress *p, uint64_t now_ms,
+                     double share) {
+    double passed = (double)(now_ms - p->started_ms) / 1e3;
+    if (share < 0.02 || passed < 1.0) {
+        snprintf(out, size, "...");
+        return;
+    }
+    cli_duration(out, size, passed * (1.0 - share) / share);
+}
+
+static void show_bar(const cli_progress *p, int percent, const char *text, const char *eta) {
+    char bar[PROGRESS_BAR_CELLS + 1];
+    int full = percent * PROGRESS_BAR_CELLS / 100;
+    for (int i = 0; i < PROGRESS_BAR_CELLS; i++) bar[i] = i < full ? '#' : '.';
+    bar[PROGRESS_BAR_CELLS] = 0;
+    (void)p;
+    fprintf(stderr, "\r\033[K[%s] %3d %%  %s, %s left", bar, percent, text, eta);
+    fflush(stderr);
+}
+
+void cli_progress_show(cli_progress *p, uint64_t now_ms, double share, const char *text) {
+    if (p->started_ms == 0) p->started_ms = now_ms ? now_ms : 1;
+    double bounded = share < 0 ? 0 : share > 1 ? 1 : share;
+    int percent = (int)(bounded * 100);
+    bool new_text = strncmp(text, p->shown_text, sizeof p->shown_text - 1) != 0;
+    bool due = p->is_terminal ? now_ms - p->shown_ms >= PROGRESS_TERMINAL_MS || new_text
+                              : new_text || percent / 10 != p->shown_percent / 10;
+    if (!due) return;
+    char eta[32];
+    eta_text(eta, sizeof eta, p, now_ms, bounded);
+    if (p->is_terminal)
+        show_bar(p, percent, text, eta);
+    else
+        fprintf(stderr, "%3d %%  %s (%s left)\n", percent, text, eta);
+    p->line_open = p->is_terminal;
+    p->shown_ms = now_ms;
+    p->shown_percent = percent;
+    snprintf(p->shown_text, sizeof p->shown_text, "%s", text);
+}
+
+void cli_progress_end(cli_progress *p) {
+    if (p->line_open) fprintf(stderr, "\r\033[K");
+    p->line_open = false;
+}
