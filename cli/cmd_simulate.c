@@ -1,0 +1,192 @@
+/* cmd_simulate.c - `meshmind simulate`: run a scenario, show how it goes, print what came out. */
+#include "build_info.h"
+#include "commands.h"
+#include "options.h"
+#include "progress.h"
+
+#include "omm/json.h"
+#include "omm/mem.h"
+#include "omm/simulate.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct simulate_ui {
+    cli_progress bar;
+    omm_clock clock;
+} simulate_ui;
+
+static void on_progress(void *ud, const omm_simulate_progress *p) {
+    simulate_ui *ui = ud;
+    char text[96];
+    if (p->round > 0)
+        snprintf(text, sizeof text, "round %u/%u: %s", p->round, p->rounds, p->phase);
+    else
+        snprintf(text, sizeof text, "%s", p->phase);
+    cli_progress_show(&ui->bar, ui->clock.now_ms(ui->clock.ud),
+                      p->total > 0 ? p->done / p->total : 0, text);
+}
+
+static double share(uint64_t part, uint64_t whole) {
+    return whole ? (double)part / (double)whole : 0;
+}
+
+static void print_counts(const char *what, uint64_t before, uint64_t after, uint64_t of) {
+    printf("  %-26s %6.1f %%  %6.1f %%   (%llu and %llu of %llu)\n", what, 100 * share(before, of),
+           100 * share(after, of), (unsigned long long)before, (unsigned long long)after,
+           (unsigned long long)of);
+}
+
+static void print_eval(const omm_simulate_result *r) {
+    printf("\nHeld-out items (%llu)          before     after\n",
+           (unsigned long long)r->after.items);
+    printf("  %-26s %8.4f  %8.4f   nats per token\n", "loss", r->before.loss, r->after.loss);
+    print_counts("tool call parses", r->before.parsed, r->after.parsed, r->after.calls);
+    print_counts("right tool named", r->before.tool_ok, r->after.tool_ok, r->after.calls);
+    print_counts("call exact", r->before.call_exact, r->after.call_exact, r->after.calls);
+    print_counts("other reply exact", r->before.reply_exact, r->after.reply_exact,
+                 r->after.replies);
+}
+
+static void print_clients(const omm_simulate_result *r) {
+    printf("\n  %-14s %5s  %-19s  %-19s  %s\n", "client", "items", "loss before, after",
+           "right tool before, after", "call exact");
+    for (size_t i = 0; i < r->client_count; i++) {
+        const omm_simulate_client *c = &r->clients[i];
+        printf("  %-14s %5llu  %8.4f  %8.4f   %5llu  %5llu of %-5llu      %llu\n", c->name,
+               (unsigned long long)c->after.items, c->before.loss, c->after.loss,
+               (unsigned long long)c->before.tool_ok, (unsigned long long)c->after.tool_ok,
+               (unsigned long long)c->after.calls, (unsigned long long)c->after.call_exact);
+    }
+}
+
+static void print_bytes(const omm_simulate_result *r) {
+    char up[32];
+    char down[32];
+    char full[32];
+    cli_size(up, sizeof up, (double)r->bytes_up);
+    cli_size(down, sizeof down, (double)r->bytes_down);
+    cli_size(full, sizeof full, (double)r->bytes_fp32);
+    double total = (double)r->bytes_up + (double)r->bytes_down;
+    printf("\nBytes on the wire: %s up, %s down (fp32 adapters both ways: %s; saved %.1f %%)\n", up,
+           down, full, r->bytes_fp32 ? 100 * (1 - total / (double)r->bytes_fp32) : 0);
+    printf("Submissions: %llu accepted, %llu refused; %u rounds, %u void; %u nodes\n",
+           (unsigned long long)r->accepted, (unsigned long long)r->refused, r->rounds,
+           r->rounds_void, r->nodes);
+}
+
+static omm_err print_verdicts(const omm_judgement *judgement) {
+    omm_buf text;
+    omm_buf_init(&text, 1u << 20);
+    omm_err err = omm_judgement_text(&text, judgement);
+    if (err == OMM_OK) printf("\n%.*s", (int)text.size, (const char *)text.data);
+    omm_buf_fini(&text);
+    return err;
+}
+
+static omm_err print_people(const omm_simulate_result *r) {
+    char hex[OMM_DIGEST_HEX_SIZE];
+    char total[32];
+    char train[32];
+    char evaluate[32];
+    char audit[32];
+    print_eval(r);
+    print_clients(r);
+    print_bytes(r);
+    OMM_TRY(print_verdicts(&r->judgement));
+    omm_digest_hex(hex, &r->run_digest);
+    cli_duration(total, sizeof total, r->total_s);
+    cli_duration(train, sizeof train, r->train_s);
+    cli_duration(evaluate, sizeof evaluate, r->evaluate_s);
+    cli_duration(audit, sizeof audit, r->audit_s);
+    printf("\ntook %s (training %s, evaluation %s, audit %s)\n", total, train, evaluate, audit);
+    printf("run digest  %s\n", hex);
+    printf("bundle      %s\n", r->dir);
+    printf("\nnext:  meshmind verify %s\n", r->dir);
+    return OMM_OK;
+}
+
+static json_t *eval_json(const omm_simulate_eval *e) {
+    return json_pack("{s:I,s:I,s:f,s:I,s:I,s:I,s:I,s:I,s:I}", "items", (json_int_t)e->items,
+                     "tokens", (json_int_t)e->tokens, "loss", e->loss, "calls",
+                     (json_int_t)e->calls, "replies", (json_int_t)e->replies, "call_parses",
+                     (json_int_t)e->parsed, "tool_right", (json_int_t)e->tool_ok, "call_exact",
+                     (json_int_t)e->call_exact, "reply_exact", (json_int_t)e->reply_exact);
+}
+
+static omm_err print_json(const omm_simulate_result *r) {
+    char hex[OMM_DIGEST_HEX_SIZE];
+    omm_digest_hex(hex, &r->run_digest);
+    json_t *root = json_pack(
+        "{s:i,s:b,s:s,s:s,s:o,s:o,s:I,s:I,s:I,s:I,s:I,s:i,s:i,s:i,s:I,s:f}", "schema_version", 1,
+        "passed", (int)r->judgement.passed, "run_digest", hex, "bundle", r->dir, "before",
+        eval_json(&r->before), "after", eval_json(&r->after), "bytes_up", (json_int_t)r->bytes_up,
+        "bytes_down", (json_int_t)r->bytes_down, "bytes_fp32", (json_int_t)r->bytes_fp32,
+        "accepted", (json_int_t)r->accepted, "refused", (json_int_t)r->refused, "rounds",
+        (int)r->rounds, "rounds_void", (int)r->rounds_void, "nodes", (int)r->nodes, "virtual_ms",
+        (json_int_t)r->virtual_ms, "seconds", r->total_s);
+    omm_buf text;
+    omm_buf_init(&text, 1u << 20);
+    omm_err err = root ? omm_json_write(&text, root) : omm_raise(OMM_ERR_NOMEM, "report");
+    if (err == OMM_OK) printf("%.*s", (int)text.size, (const char *)text.data);
+    omm_buf_fini(&text);
+    json_decref(root);
+    return err;
+}
+
+static int run(const omm_simulate_options *options, simulate_ui *ui, bool json) {
+    omm_simulate_result result;
+    omm_err err = omm_simulate(&result, options);
+    cli_progress_end(&ui->bar);
+    if (err != OMM_OK) return cli_fail("simulate", err);
+    err = json ? print_json(&result) : print_people(&result);
+    bool passed = result.judgement.passed;
+    omm_simulate_result_fini(&result);
+    if (err != OMM_OK) return cli_fail("simulate", err);
+    return passed ? CLI_EXIT_PASS : CLI_EXIT_FAILED;
+}
+
+int cmd_simulate(int argc, char **argv) {
+    const char *out = NULL;
+    uint32_t threads = omm_cpu_count();
+    uint64_t seed = UINT64_MAX;
+    bool json = false;
+    bool quiet = false;
+    const cli_option table[] = {
+        {"out", 'o', CLI_STR, &out, "DIR", "folder of the bundle (artifacts/runs/<time>-<name>)"},
+        {"threads", 't', CLI_U32, &threads, "N", "threads (all processors); never changes a byte"},
+        {"seed", 's', CLI_U64, &seed, "N", "run seed, instead of the scenario's"},
+        {"json", 0, CLI_FLAG, &json, NULL, "one JSON object on stdout"},
+        {"quiet", 'q', CLI_FLAG, &quiet, NULL, "no progress"},
+        {0}};
+    int count = 0;
+    char **args = NULL;
+    int code =
+        cli_parse(&count, &args, argc, argv, table, "simulate SCENARIO.yaml [options]",
+                  "Run a federated scenario in one process; write a signed bundle, print the "
+                  "verdicts.",
+                  1, 1);
+    if (code >= 0) return code;
+    omm_isa isa = OMM_ISA_SCALAR;
+    omm_err err = omm_isa_choose(&isa, getenv("OMM_ISA"));
+    if (err != OMM_OK) return cli_fail("simulate", err);
+    if (threads < 1 || threads > OMM_POOL_THREADS_MAX) {
+        fprintf(stderr, "meshmind simulate: --threads %u; accepted: 1 to %u\n", threads,
+                OMM_POOL_THREADS_MAX);
+        return CLI_EXIT_USAGE;
+    }
+    simulate_ui ui = {.clock = omm_clock_system()};
+    cli_progress_init(&ui.bar);
+    omm_simulate_options options = {.scenario = args[0],
+                                    .seed = seed == UINT64_MAX ? NULL : &seed,
+                                    .out = out,
+                                    .threads = threads,
+                                    .isa = isa,
+                                    .clock = ui.clock,
+                                    .commit = OMM_BUILD_COMMIT,
+                                    .build = OMM_BUILD_TEXT,
+                                    .progress = quiet ? NULL : on_progress,
+                                    .ud = &ui};
+    return run(&options, &ui, json);
+}

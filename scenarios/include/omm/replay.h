@@ -1,0 +1,50 @@
+/* replay.h - train a submission of a bundle again and compare bytes.
+ *
+ *   bundle: offer, global adapter, manifest     data: the node's lines of the training file
+ *        \                                       /
+ *         train again (chained over the rounds since the node's last zero residual)
+ *                          |
+ *          step digests, canonical payload: equal, or the first step, tensor and element that differ
+ *
+ * Depends on: all folders below scenarios.  Threads: uses the compute context given.
+ */
+#ifndef OMM_REPLAY_H
+#define OMM_REPLAY_H
+
+#include "omm/compute.h"
+#include "omm/err.h"
+#include "omm/hash.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct omm_replay_options {
+    const char *bundle;   /* folder */
+    const char *base_dir; /* folder that the scenario's model and data paths start from */
+    const char *node;     /* name, or at least 8 hex digits of the id */
+    uint32_t round;
+    uint32_t
+        steps_max; /* compare only the first steps, by their digests; 0: the whole submission */
+    const omm_compute *compute;
+    void (*progress)(void *ud, uint32_t round, uint32_t step, uint32_t steps);
+    void *ud;
+} omm_replay_options;
+
+typedef struct omm_replay_result {
+    bool equal;
+    uint32_t rounds_trained; /* length of the chain */
+    uint32_t steps_compared; /* in the last round */
+    omm_digest expected,
+        repeated;     /* canonical digests; with steps_max: step digests, zero padded */
+    uint32_t round;   /* where the first difference is, when !equal */
+    uint32_t step;    /* first step whose digest differs, 1-based; 0: no step does */
+    char tensor[128]; /* first tensor of the decoded payload that differs; "" if none */
+    uint32_t row, column;
+    float value_expected, value_repeated;
+} omm_replay_result;
+
+/* Errors: NOT_FOUND (no such node or submission, files), DIGEST (model or data are not those of the
+ * run), FORMAT, CONFIG, NOMEM, and those of training.  A difference is no error: see result->equal. */
+OMM_CHECKED omm_err omm_replay(omm_replay_result *result, const omm_replay_options *options);
+
+#endif
