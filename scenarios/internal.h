@@ -2,9 +2,17 @@
 #ifndef SCENARIOS_INTERNAL_H
 #define SCENARIOS_INTERNAL_H
 
+#include "omm/bundle.h"
+#include "omm/coordinator.h"
 #include "omm/err.h"
+#include "omm/node.h"
+#include "omm/pool.h"
+#include "omm/replay.h"
 #include "omm/rng.h"
+#include "omm/run_config.h"
 #include "omm/scenario.h"
+#include "omm/simulate.h"
+#include "omm/transport.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -59,5 +67,143 @@ uint64_t sim_link_down_ms(sim_link *link, size_t bytes);
 uint64_t sim_link_train_ms(const sim_link *link, uint64_t tokens);
 /* Does this node vanish in this round? */
 bool sim_link_drops_out(const sim_link *link, uint32_t round);
+
+/* --- setup.c: a scenario as the run configuration that coordinator and nodes start from ------- */
+
+/* Everything of a scenario that has been opened: model, data, keys, record. */
+typedef struct sim_setup {
+    omm_arena arena;
+    omm_scenario scenario;
+    omm_seed run_seed;
+    omm_scenario_node *nodes; /* in the order of the file */
+    size_t node_count;
+    omm_run_enrolled *enrolled; /* the same nodes */
+    omm_buf scenario_yaml, policy_yaml;
+    omm_run_config config;
+    omm_run *run;
+} sim_setup;
+
+typedef struct sim_setup_options {
+    const char *scenario;
+    const uint64_t *seed;
+    const char *base_dir; /* model and data paths start here; NULL: the scenario's own folder */
+    bool skip_policy;     /* do not read the gate policy: nothing will be judged */
+    bool is_control;      /* the uncompressed twin: no codecs, losses only */
+    const omm_compute *compute;
+    omm_err (*control)(void *ud, omm_buf *jsonl); /* see omm_coord_evaluator */
+    void *control_ud;
+} sim_setup_options;
+
+/* Errors: those of omm_scenario_load and omm_run_open. */
+OMM_CHECKED omm_err sim_setup_open(sim_setup *setup, const sim_setup_options *options);
+void sim_setup_close(sim_setup *setup);
+
+/* --- hostile.c: peers that do one thing wrong, on purpose ------------------------------------- */
+
+typedef struct sim_hostile sim_hostile;
+
+typedef struct sim_hostile_options {
+    omm_hostile kind;
+    const omm_key *key;       /* enrolled */
+    const omm_seed *run_seed; /* for the key that nobody enrolled */
+    const omm_layout *layout;
+    const omm_bytes *overheard; /* an honest submission of an earlier round; empty: none yet */
+} sim_hostile_options;
+
+OMM_CHECKED omm_err sim_hostile_open(sim_hostile **out, const sim_hostile_options *options);
+void sim_hostile_close(sim_hostile *hostile);
+/* The interface of omm_node_step. */
+OMM_CHECKED omm_err sim_hostile_step(omm_node_action *action, sim_hostile *hostile, uint64_t now_ms,
+                                     const omm_node_event *event);
+
+/* --- loop.c: the event loop ------------------------------------------------------------------- */
+
+typedef struct sim_peer {
+    const omm_scenario_node *spec;
+    uint32_t index;
+    omm_key key;
+    omm_digest id;
+    omm_training *training; /* honest nodes */
+    omm_node *node;
+    sim_hostile *hostile; /* the others */
+    sim_link link;
+    omm_buf request, reply; /* in flight */
+    bool working;           /* a training job is under way in virtual time */
+    bool vanished;          /* ... and its node is switched off */
+    bool worked;            /* ... and it has been computed */
+    omm_err work_result;
+    uint64_t work_tokens;
+    bool done;
+    uint64_t bytes_up, bytes_down, retries; /* as they passed */
+} sim_peer;
+
+typedef struct sim {
+    const omm_simulate_options *options;
+    const sim_setup *setup;
+    omm_coord *coord;
+    omm_server *server;
+    omm_client *client;
+    sim_peer *peers; /* (setup->node_count) */
+    sim_queue queue;
+    uint64_t now_ms;
+    uint64_t deadline_ms; /* the coordinator's next; OMM_COORD_NEVER */
+    omm_pool *pool;
+    omm_compute compute;  /* with the pool: one job, all threads */
+    omm_compute *solo;    /* one per thread, without a pool: one job each */
+    unsigned solo_count;  /* of those that are initialised */
+    omm_buf heard;        /* first honest submission of round heard_round, as sent */
+    uint32_t heard_round; /* ... */
+    omm_buf overheard;    /* the same of the round before: what replaying peers send */
+    omm_bytes overheard_view;
+    omm_buf timeline;                 /* virtual/timeline.jsonl */
+    double tokens_done, tokens_total; /* progress */
+    double audit_tokens_per_job;      /* ... */
+    uint64_t train_ns, evaluate_ns;   /* measured */
+} sim;
+
+/* --- replay.c and audit.c: train again from evidence ------------------------------------------ */
+
+typedef struct sim_evidence {
+    char dir[OMM_PATH_MAX];
+    omm_arena arena;
+    omm_run_record run;
+    omm_round_record *rounds;
+    size_t round_count;
+} sim_evidence;
+
+/* Parse run.json and rounds.jsonl of a bundle.  Errors: NOT_FOUND, FORMAT, IO, NOMEM. */
+OMM_CHECKED omm_err sim_evidence_open(sim_evidence *evidence, const char *dir);
+void sim_evidence_close(sim_evidence *evidence);
+
+typedef struct sim_replay {
+    const sim_evidence *evidence;
+    const omm_run *run; /* the same model and data, opened again */
+    omm_digest node;
+    uint32_t round;
+    uint32_t steps_max; /* 0: all, with the payload */
+    const omm_compute *compute;
+    void (*progress)(void *ud, uint32_t round, uint32_t step, uint32_t steps);
+    void *ud;
+} sim_replay;
+
+/* Errors: NOT_FOUND (no accepted submission of that node in that round), and those of training. */
+OMM_CHECKED omm_err sim_replay_run(omm_replay_result *result, const sim_replay *replay);
+
+/* Repeat what the scenario's audit asks for and write measured/repro.json.
+ * Errors: those of sim_replay_run but NOT_FOUND; a difference is written down, not an error. */
+OMM_CHECKED omm_err sim_audit(sim *s, omm_bundle *bundle);
+
+/* --- outcome.c: what is printed at the end, read back from the bundle ------------------------- */
+
+/* Fill before, after, clients, accepted, refused, rounds_void of `result` from the evidence. */
+OMM_CHECKED omm_err sim_outcome_read(omm_simulate_result *result, const char *dir);
+/* Write measured/wire.json, times.json, machine.json and virtual/timeline.jsonl. */
+OMM_CHECKED omm_err sim_outcome_write(const sim *s, omm_bundle *bundle,
+                                      const omm_simulate_result *result);
+
+/* Open peers and coordinator state, run until every node knows that the run is closed. */
+OMM_CHECKED omm_err sim_run(sim *s, omm_bundle *bundle);
+void sim_close(sim *s); /* also after a failed sim_run */
+void sim_report(sim *s, const char *phase);
 
 #endif

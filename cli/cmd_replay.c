@@ -1,0 +1,118 @@
+/* cmd_replay.c - `meshmind replay`: train one submission of a bundle again, compare bytes. */
+#include "commands.h"
+#include "options.h"
+#include "progress.h"
+
+#include "omm/clock.h"
+#include "omm/json.h"
+#include "omm/replay.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static void on_progress(void *ud, uint32_t round, uint32_t step, uint32_t steps) {
+    char text[64];
+    snprintf(text, sizeof text, "training round %u again", round);
+    cli_progress_show(ud, omm_measure_ns() / 1000000u, (double)step / (double)steps, text);
+}
+
+static void print_people(const omm_replay_result *r, const omm_replay_options *o) {
+    char expected[OMM_DIGEST_HEX_SIZE];
+    char repeated[OMM_DIGEST_HEX_SIZE];
+    omm_digest_hex(expected, &r->expected);
+    omm_digest_hex(repeated, &r->repeated);
+    printf("%s: node %s, round %u (%u rounds trained on %s, %u threads)\n",
+           r->equal ? "identical" : "DIFFERENT", o->node, o->round, r->rounds_trained,
+           omm_isa_name(o->compute->isa), omm_pool_threads(o->compute->pool));
+    printf("  signed    %s\n  repeated  %s\n", expected, repeated);
+    if (r->equal) return;
+    printf("  first difference: round %u", r->round);
+    if (r->step) printf(", step %u", r->step);
+    if (r->tensor[0])
+        printf(", tensor %s [%u][%u]: signed %.9g, repeated %.9g", r->tensor, r->row, r->column,
+               (double)r->value_expected, (double)r->value_repeated);
+    printf("\n");
+}
+
+static int print_json(const omm_replay_result *r, const omm_replay_options *o) {
+    char expected[OMM_DIGEST_HEX_SIZE];
+    char repeated[OMM_DIGEST_HEX_SIZE];
+    omm_digest_hex(expected, &r->expected);
+    omm_digest_hex(repeated, &r->repeated);
+    json_t *root = json_pack(
+        "{s:i,s:b,s:s,s:i,s:i,s:i,s:s,s:s,s:i,s:i,s:s,s:i,s:i,s:f,s:f}", "schema_version", 1,
+        "equal", (int)r->equal, "node", o->node, "round", (int)o->round, "rounds_trained",
+        (int)r->rounds_trained, "steps_compared", (int)r->steps_compared, "expected", expected,
+        "repeated", repeated, "difference_round", (int)r->round, "difference_step", (int)r->step,
+        "tensor", r->tensor, "row", (int)r->row, "column", (int)r->column, "value_expected",
+        (double)r->value_expected, "value_repeated", (double)r->value_repeated);
+    omm_buf text;
+    omm_buf_init(&text, 1u << 16);
+    omm_err err = root ? omm_json_write(&text, root) : omm_raise(OMM_ERR_NOMEM, "report");
+    if (err == OMM_OK) printf("%.*s", (int)text.size, (const char *)text.data);
+    omm_buf_fini(&text);
+    json_decref(root);
+    return err == OMM_OK ? CLI_EXIT_PASS : cli_fail("replay", err);
+}
+
+static int run(omm_replay_options *options, unsigned threads, const char *isa_name, bool json) {
+    omm_isa isa = OMM_ISA_SCALAR;
+    omm_pool *pool = NULL;
+    omm_compute compute = {0};
+    omm_replay_result result;
+    omm_err err = omm_isa_choose(&isa, isa_name ? isa_name : getenv("OMM_ISA"));
+    if (err == OMM_OK) err = omm_pool_open(&pool, threads);
+    if (err == OMM_OK) err = omm_compute_init(&compute, pool, isa);
+    options->compute = &compute;
+    if (err == OMM_OK) err = omm_replay(&result, options);
+    if (options->ud) cli_progress_end(options->ud);
+    int code = err == OMM_OK ? CLI_EXIT_PASS : cli_fail("replay", err);
+    if (err == OMM_OK) {
+        if (json)
+            code = print_json(&result, options);
+        else
+            print_people(&result, options);
+        if (code == CLI_EXIT_PASS && !result.equal) code = CLI_EXIT_FAILED;
+    }
+    if (compute.k) omm_compute_fini(&compute);
+    omm_pool_close(pool);
+    return code;
+}
+
+int cmd_replay(int argc, char **argv) {
+    omm_replay_options options = {.base_dir = "scenarios", .round = UINT32_MAX};
+    uint32_t threads = omm_cpu_count();
+    const char *isa = NULL;
+    bool json = false;
+    const cli_option table[] = {
+        {"node", 'n', CLI_STR, &options.node, "NODE", "name of the node, or 8 digits of its id"},
+        {"round", 'r', CLI_U32, &options.round, "R", "round, counted from 0"},
+        {"data", 'd', CLI_STR, &options.base_dir, "DIR",
+         "where the scenario's model and data paths start (scenarios)"},
+        {"steps", 0, CLI_U32, &options.steps_max, "N", "compare only the first N steps (all)"},
+        {"threads", 't', CLI_U32, &threads, "N", "threads (all processors)"},
+        {"isa", 0, CLI_STR, &isa, "ISA", "scalar, avx2, avx512 or neon (OMM_ISA, else the best)"},
+        {"json", 0, CLI_FLAG, &json, NULL, "one JSON object on stdout"},
+        {0}};
+    int count = 0;
+    char **args = NULL;
+    int code =
+        cli_parse(&count, &args, argc, argv, table, "replay BUNDLE --node NODE --round R [options]",
+                  "Train one submission of a bundle again and compare the bytes.", 1, 1);
+    if (code >= 0) return code;
+    if (!options.node || options.round == UINT32_MAX) {
+        fprintf(stderr, "meshmind replay: --node and --round are needed (see --help)\n");
+        return CLI_EXIT_USAGE;
+    }
+    if (threads < 1 || threads > OMM_POOL_THREADS_MAX) {
+        fprintf(stderr, "meshmind replay: --threads %u; accepted: 1 to %u\n", threads,
+                OMM_POOL_THREADS_MAX);
+        return CLI_EXIT_USAGE;
+    }
+    options.bundle = args[0];
+    cli_progress bar;
+    cli_progress_init(&bar);
+    options.progress = on_progress;
+    options.ud = &bar;
+    return run(&options, threads, isa, json);
+}

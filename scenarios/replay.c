@@ -1,0 +1,364 @@
+/* replay.c - train a submission again from evidence, and find the first difference.
+ *
+ * With error feedback a payload depends on what the node's codec left out before, so the replay
+ * starts at the node's last submission that began with a zero residual, and goes on from there
+ * through its accepted submissions.
+ */
+#include "internal.h"
+
+#include "omm/dataset.h"
+#include "omm/envelope.h"
+#include "omm/lora.h"
+#include "omm/mem.h"
+#include "omm/messages.h"
+#include "omm/trainer.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define REPLAY_FILE_BYTES_MAX (1ull << 31)
+#define REPLAY_ARENA_BYTES_MAX (512u << 20)
+
+/* --- evidence --------------------------------------------------------------------------------- */
+
+static omm_err read_file(omm_buf *out, const sim_evidence *evidence, const char *path) {
+    char full[OMM_PATH_MAX];
+    OMM_TRY(omm_path_join(full, evidence->dir, path));
+    return omm_file_read(out, full);
+}
+
+static omm_err parse_rounds(sim_evidence *evidence, omm_bytes text) {
+    omm_bytes *lines = NULL;
+    OMM_TRY(omm_evidence_lines(&lines, &evidence->round_count, &evidence->arena, text,
+                               OMM_EVIDENCE_ROUNDS_MAX));
+    evidence->rounds =
+        omm_arena_alloc(&evidence->arena, evidence->round_count + 1, sizeof *evidence->rounds);
+    if (!evidence->rounds) return omm_raise(OMM_ERR_NOMEM, "rounds");
+    for (size_t i = 0; i < evidence->round_count; i++)
+        OMM_TRY(omm_round_record_parse(&evidence->rounds[i], &evidence->arena, lines[i]));
+    return OMM_OK;
+}
+
+omm_err sim_evidence_open(sim_evidence *evidence, const char *dir) {
+    *evidence = (sim_evidence){0};
+    OMM_TRY(omm_path_join(evidence->dir, dir, ""));
+    omm_arena_init(&evidence->arena, REPLAY_ARENA_BYTES_MAX);
+    omm_buf run;
+    omm_buf rounds;
+    omm_buf_init(&run, 64u << 20);
+    omm_buf_init(&rounds, 256u << 20);
+    omm_err err = OMM_OK;
+    OMM_TRY_OUT(read_file(&run, evidence, "run.json"));
+    OMM_TRY_OUT(read_file(&rounds, evidence, "rounds.jsonl"));
+    OMM_TRY_OUT(omm_run_record_parse(&evidence->run, &evidence->arena, omm_buf_view(&run)));
+    OMM_TRY_OUT(parse_rounds(evidence, omm_buf_view(&rounds)));
+out:
+    omm_buf_fini(&run);
+    omm_buf_fini(&rounds);
+    if (err != OMM_OK) sim_evidence_close(evidence);
+    return err;
+}
+
+void sim_evidence_close(sim_evidence *evidence) {
+    omm_arena_fini(&evidence->arena);
+    *evidence = (sim_evidence){0};
+}
+
+static bool was_accepted(const sim_evidence *evidence, const omm_digest *node, uint32_t round) {
+    if (round >= evidence->round_count) return false;
+    const omm_round_record *r = &evidence->rounds[round];
+    for (size_t i = 0; i < r->accepted_count; i++)
+        if (omm_digest_equal(&r->accepted[i].node, node)) return true;
+    return false;
+}
+
+/* The manifest of one submission; it lives in `arena`. */
+static omm_err read_manifest(omm_submission *out, omm_arena *arena, const sim_evidence *evidence,
+                             const omm_digest *node, uint32_t round) {
+    omm_buf file;
+    omm_buf_init(&file, OMM_ENVELOPE_BYTES_MAX);
+    omm_err err = read_file(&file, evidence, omm_bundle_path_submission(round, node).text);
+    omm_envelope envelope;
+    if (err == OMM_OK)
+        err = omm_envelope_open_as(&envelope, OMM_CONTEXT_SUBMISSION, omm_buf_view(&file));
+    if (err == OMM_OK) err = omm_submission_decode(out, envelope.payload, arena);
+    omm_buf_fini(&file);
+    return err;
+}
+
+/* --- one round of the chain ------------------------------------------------------------------- */
+
+typedef struct chain {
+    const sim_replay *job;
+    const struct omm_dataset *data;
+    omm_recipe recipe;
+    omm_layout layout;
+    float *start, *trained, *residual, *other; /* (value_count) each */
+    bool has_residual;                         /* false: zero */
+    omm_arena arena;
+} chain;
+
+static omm_err chain_init(chain *c, const sim_replay *job) {
+    *c = (chain){.job = job, .layout = job->evidence->run.layout};
+    omm_arena_init(&c->arena, REPLAY_ARENA_BYTES_MAX);
+    const omm_run_record *run = &job->evidence->run;
+    OMM_TRY(omm_recipe_decode(&c->recipe, run->recipe));
+    for (size_t i = 0; i < run->node_count; i++)
+        if (omm_digest_equal(&run->nodes[i].id, &job->node))
+            c->data = omm_run_client_data(job->run, run->nodes[i].client);
+    if (!c->data) return omm_raise(OMM_ERR_NOT_FOUND, "no data of that node here");
+    float **all[] = {&c->start, &c->trained, &c->residual, &c->other};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        *all[i] = omm_alloc(c->layout.value_count, sizeof(float));
+        if (!*all[i]) return omm_raise(OMM_ERR_NOMEM, "%zu values", c->layout.value_count);
+    }
+    return OMM_OK;
+}
+
+static void chain_fini(chain *c) {
+    omm_free(c->start);
+    omm_free(c->trained);
+    omm_free(c->residual);
+    omm_free(c->other);
+    omm_arena_fini(&c->arena);
+}
+
+/* The adapter that round `round` started from: what the coordinator broadcast. */
+static omm_err load_start(chain *c, uint32_t round) {
+    omm_buf file;
+    omm_buf_init(&file, REPLAY_FILE_BYTES_MAX);
+    const sim_evidence *evidence = c->job->evidence;
+    omm_err err = read_file(&file, evidence, omm_bundle_path_adapter(round).text);
+    if (err == OMM_OK)
+        err = omm_codec_decode(c->start, NULL, &evidence->run.codec_down, &c->layout,
+                               omm_buf_view(&file));
+    omm_buf_fini(&file);
+    return err;
+}
+
+/* The first step whose digest differs from the manifest's, 1-based; 0 when none does. */
+static uint32_t compare_step(const omm_trainer *trainer, const omm_submission *manifest,
+                             uint32_t step, omm_replay_result *result) {
+    omm_digest mine = omm_trainer_chain(trainer, step);
+    const uint8_t *theirs =
+        manifest->step_digests.data + (size_t)(step - 1) * OMM_STEP_DIGEST_BYTES;
+    result->steps_compared = step;
+    result->expected = result->repeated = (omm_digest){{0}};
+    memcpy(result->expected.b, theirs, OMM_STEP_DIGEST_BYTES);
+    memcpy(result->repeated.b, mine.b, OMM_STEP_DIGEST_BYTES);
+    return omm_digest_equal(&result->expected, &result->repeated) ? 0 : step;
+}
+
+static omm_err run_steps(chain *c, omm_trainer *trainer, const omm_submission *manifest,
+                         omm_replay_result *result) {
+    uint32_t known = (uint32_t)(manifest->step_digests.size / OMM_STEP_DIGEST_BYTES);
+    uint32_t steps = c->recipe.steps;
+    if (c->job->steps_max && c->job->steps_max < steps) steps = c->job->steps_max;
+    for (uint32_t step = 1; step <= steps; step++) {
+        OMM_TRY(omm_trainer_step(trainer, NULL));
+        if (c->job->progress) c->job->progress(c->job->ud, manifest->round, step, steps);
+        if (result->step == 0 && step <= known)
+            result->step = compare_step(trainer, manifest, step, result);
+        if (result->step != 0 && c->job->steps_max != 0) break;
+    }
+    if (result->step != 0) {
+        result->equal = false;
+        result->round = manifest->round;
+    }
+    return OMM_OK;
+}
+
+static omm_err train(chain *c, const omm_submission *manifest, omm_replay_result *result) {
+    omm_lora_spec spec;
+    omm_recipe_lora_spec(&spec, &c->recipe);
+    const struct omm_model *model = omm_run_model(c->job->run);
+    omm_lora start;
+    OMM_TRY(omm_lora_init(&start, &spec, &omm_run_initial(c->job->run)->shape));
+    memcpy(start.values, c->start, c->layout.value_count * sizeof(float));
+    omm_trainer_options options = {.model = model,
+                                   .data = c->data,
+                                   .recipe = &c->recipe,
+                                   .compute = c->job->compute,
+                                   .seed = omm_training_seed(manifest->nonce.b, &c->job->node),
+                                   .start = &start};
+    omm_trainer *trainer = NULL;
+    omm_err err = omm_trainer_open(&trainer, &options);
+    if (err == OMM_OK) err = run_steps(c, trainer, manifest, result);
+    if (err == OMM_OK)
+        memcpy(c->trained, omm_trainer_adapter(trainer)->values,
+               c->layout.value_count * sizeof(float));
+    omm_trainer_close(trainer);
+    omm_lora_fini(&start);
+    return err;
+}
+
+/* Name the first element in which two decoded payloads differ. */
+static void find_element(omm_replay_result *result, const omm_layout *layout, const float *theirs,
+                         const float *mine) {
+    for (size_t i = 0; i < layout->segment_count; i++) {
+        const omm_segment *s = &layout->segments[i];
+        for (size_t j = 0; j < (size_t)s->rows * s->cols; j++) {
+            size_t at = s->offset + j;
+            if (memcmp(&theirs[at], &mine[at], sizeof(float)) == 0) continue;
+            snprintf(result->tensor, sizeof result->tensor, "%s", s->name);
+            result->row = (uint32_t)(j / s->cols);
+            result->column = (uint32_t)(j % s->cols);
+            result->value_expected = theirs[at];
+            result->value_repeated = mine[at];
+            return;
+        }
+    }
+}
+
+static omm_err explain(chain *c, const omm_submission *manifest, omm_bytes mine,
+                       omm_replay_result *result) {
+    const omm_codec *codec = &c->job->evidence->run.codec_up;
+    omm_buf file;
+    omm_buf_init(&file, REPLAY_FILE_BYTES_MAX);
+    const char *path = omm_bundle_path_payload(&manifest->payload.digest).text;
+    omm_err err = read_file(&file, c->job->evidence, path);
+    if (err == OMM_OK)
+        err = omm_codec_decode(c->other, NULL, codec, &c->layout, omm_buf_view(&file));
+    if (err == OMM_OK) err = omm_codec_decode(c->trained, NULL, codec, &c->layout, mine);
+    if (err == OMM_OK) find_element(result, &c->layout, c->other, c->trained);
+    omm_buf_fini(&file);
+    return err;
+}
+
+/* delta, residual and payload as the node made them; compares the canonical digest. */
+static omm_err encode_and_compare(chain *c, const omm_submission *manifest,
+                                  omm_replay_result *result) {
+    const omm_codec *codec = &c->job->evidence->run.codec_up;
+    for (size_t i = 0; i < c->layout.value_count; i++) c->trained[i] -= c->start[i];
+    omm_buf sent;
+    omm_buf_init(&sent, REPLAY_FILE_BYTES_MAX);
+    omm_encoded info;
+    omm_err err = codec->error_feedback
+                      ? omm_feedback_encode(&sent, &info, c->residual, codec, &c->layout,
+                                            c->trained, c->has_residual ? c->residual : NULL)
+                      : omm_codec_encode(&sent, &info, codec, &c->layout, c->trained);
+    c->has_residual = codec->error_feedback;
+    if (err == OMM_OK) {
+        result->expected = manifest->payload.canonical;
+        result->repeated = info.payload_digest;
+        if (!omm_digest_equal(&result->expected, &result->repeated)) {
+            result->equal = false;
+            result->round = manifest->round;
+            err = explain(c, manifest, omm_buf_view(&sent), result);
+        }
+    }
+    omm_buf_fini(&sent);
+    return err;
+}
+
+static omm_err replay_round(chain *c, uint32_t round, omm_replay_result *result) {
+    omm_arena arena;
+    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
+    omm_submission manifest;
+    omm_err err = read_manifest(&manifest, &arena, c->job->evidence, &c->job->node, round);
+    if (err == OMM_OK) err = load_start(c, round);
+    if (err == OMM_OK) err = train(c, &manifest, result);
+    if (err == OMM_OK && c->job->steps_max == 0) err = encode_and_compare(c, &manifest, result);
+    omm_arena_fini(&arena);
+    result->rounds_trained++;
+    return err;
+}
+
+/* The round at which the chain that ends in `round` starts. */
+static omm_err chain_start(uint32_t *first, const sim_replay *job) {
+    *first = job->round;
+    if (job->steps_max || !job->evidence->run.codec_up.error_feedback) return OMM_OK;
+    float *zeros = omm_alloc(job->evidence->run.layout.value_count, sizeof(float));
+    if (!zeros) return omm_raise(OMM_ERR_NOMEM, "residual");
+    omm_digest zero =
+        omm_hash(omm_bytes_of(zeros, job->evidence->run.layout.value_count * sizeof(float)));
+    omm_free(zeros);
+    for (uint32_t round = job->round + 1; round-- > 0;) {
+        if (!was_accepted(job->evidence, &job->node, round)) continue;
+        *first = round;
+        omm_arena arena;
+        omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
+        omm_submission manifest;
+        omm_err err = read_manifest(&manifest, &arena, job->evidence, &job->node, round);
+        bool is_first = err == OMM_OK && omm_digest_equal(&manifest.residual_before, &zero);
+        omm_arena_fini(&arena);
+        if (err != OMM_OK || is_first) return err;
+    }
+    return OMM_OK;
+}
+
+omm_err sim_replay_run(omm_replay_result *result, const sim_replay *replay) {
+    *result = (omm_replay_result){.equal = true};
+    if (!was_accepted(replay->evidence, &replay->node, replay->round))
+        return omm_raise(OMM_ERR_NOT_FOUND, "round %u has no accepted submission of that node",
+                         replay->round);
+    uint32_t first = 0;
+    OMM_TRY(chain_start(&first, replay));
+    chain c;
+    omm_err err = chain_init(&c, replay);
+    for (uint32_t round = first; err == OMM_OK && result->equal && round <= replay->round; round++)
+        if (was_accepted(replay->evidence, &replay->node, round))
+            err = replay_round(&c, round, result);
+    chain_fini(&c);
+    return err;
+}
+
+/* --- a bundle on disk ------------------------------------------------------------------------- */
+
+static omm_err find_node(omm_digest *out, const omm_run_record *run, const char *name) {
+    for (size_t i = 0; i < run->node_count; i++) {
+        char hex[OMM_DIGEST_HEX_SIZE];
+        omm_digest_hex(hex, &run->nodes[i].id);
+        size_t size = strlen(name);
+        if (strcmp(run->nodes[i].name, name) == 0 ||
+            (size >= 8 && size < sizeof hex && strncmp(hex, name, size) == 0)) {
+            *out = run->nodes[i].id;
+            return OMM_OK;
+        }
+    }
+    return omm_raise(OMM_ERR_NOT_FOUND, "the run has no node '%s'; see \"nodes\" in run.json",
+                     name);
+}
+
+static omm_err check_same(const omm_run_record *bundle, const omm_run_record *here) {
+    if (!omm_digest_equal(&bundle->base.digest, &here->base.digest))
+        return omm_raise(OMM_ERR_DIGEST, "the base model here (%s) is not the run's",
+                         here->base.name);
+    for (size_t i = 0; i < bundle->node_count; i++) {
+        bool same = i < here->node_count &&
+                    omm_digest_equal(&bundle->nodes[i].id, &here->nodes[i].id) &&
+                    omm_digest_equal(&bundle->nodes[i].data_digest, &here->nodes[i].data_digest);
+        if (!same)
+            return omm_raise(OMM_ERR_DIGEST, "the training data of node '%s' here is not the run's",
+                             bundle->nodes[i].name);
+    }
+    return OMM_OK;
+}
+
+omm_err omm_replay(omm_replay_result *result, const omm_replay_options *options) {
+    sim_evidence evidence;
+    OMM_TRY(sim_evidence_open(&evidence, options->bundle));
+    sim_setup setup = {0};
+    char scenario[OMM_PATH_MAX];
+    omm_err err = omm_path_join(scenario, options->bundle, "scenario.yaml");
+    sim_setup_options open = {.scenario = scenario,
+                              .base_dir = options->base_dir,
+                              .skip_policy = true,
+                              .compute = options->compute};
+    sim_replay job = {.evidence = &evidence,
+                      .round = options->round,
+                      .steps_max = options->steps_max,
+                      .compute = options->compute,
+                      .progress = options->progress,
+                      .ud = options->ud};
+    if (err == OMM_OK) err = find_node(&job.node, &evidence.run, options->node);
+    if (err == OMM_OK) err = sim_setup_open(&setup, &open);
+    if (err == OMM_OK) {
+        job.run = setup.run;
+        err = check_same(&evidence.run, omm_run_get_record(setup.run));
+    }
+    if (err == OMM_OK) err = sim_replay_run(result, &job);
+    if (setup.run) sim_setup_close(&setup);
+    sim_evidence_close(&evidence);
+    return err;
+}

@@ -1,0 +1,139 @@
+/* setup.c - from a scenario file to everything that a run starts from. */
+#include "internal.h"
+
+#include "omm/mem.h"
+#include "omm/policy.h"
+
+#include <math.h>
+#include <string.h>
+
+#define SETUP_ARENA_BYTES_MAX (256u << 20)
+#define SETUP_YAML_BYTES_MAX (4u << 20)
+
+static omm_err resolve(const char **out, sim_setup *setup, const char *base_dir, const char *path) {
+    char joined[OMM_PATH_MAX];
+    OMM_TRY(omm_path_join(joined, base_dir, path));
+    *out = omm_arena_strdup(&setup->arena, joined);
+    return *out ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "path %s", joined);
+}
+
+static omm_err enroll(sim_setup *setup) {
+    OMM_TRY(omm_scenario_nodes(&setup->nodes, &setup->node_count, &setup->scenario, &setup->arena));
+    setup->enrolled = omm_arena_alloc(&setup->arena, setup->node_count, sizeof *setup->enrolled);
+    if (!setup->enrolled) return omm_raise(OMM_ERR_NOMEM, "%zu nodes", setup->node_count);
+    for (size_t i = 0; i < setup->node_count; i++) {
+        const omm_scenario_node *node = &setup->nodes[i];
+        omm_key key;
+        omm_run_node_key(&key, &setup->run_seed, node->name);
+        setup->enrolled[i] = (omm_run_enrolled){.name = node->name,
+                                                .client = node->client ? node->client : "",
+                                                .public_key = key.public_key,
+                                                .extra = node->client == NULL};
+        omm_key_wipe(&key);
+    }
+    return OMM_OK;
+}
+
+/* The twin of a scenario that sends everything: what compression is compared with. */
+static void make_control(omm_scenario *s) {
+    s->codec.up = (omm_codec_config){.kind = OMM_CODEC_NONE, .topk_fraction = 1.0};
+    s->codec.down = s->codec.up;
+    s->codec.error_feedback = false;
+    s->control_uncompressed = false;
+    s->evaluation.generate = false;
+}
+
+static omm_err effective_policy(omm_buf *out, const omm_scenario *s, const char *dir) {
+    omm_policy policy;
+    OMM_TRY(omm_policy_default(&policy));
+    omm_arena arena;
+    omm_arena_init(&arena, SETUP_ARENA_BYTES_MAX);
+    char path[OMM_PATH_MAX];
+    omm_err err = OMM_OK;
+    if (s->policy[0]) {
+        err = omm_path_join(path, dir, s->policy);
+        if (err == OMM_OK) err = omm_config_load(&policy, omm_policy_fields, path, &arena);
+    }
+    if (err == OMM_OK) err = omm_config_write(out, omm_policy_fields, &policy);
+    omm_arena_fini(&arena);
+    return err;
+}
+
+static uint32_t honest_count(const sim_setup *setup) {
+    uint32_t n = 0;
+    for (size_t i = 0; i < setup->node_count; i++) n += setup->nodes[i].client != NULL;
+    return n;
+}
+
+static omm_err fill_config(sim_setup *setup, const sim_setup_options *options,
+                           const char *base_dir) {
+    const omm_scenario *s = &setup->scenario;
+    omm_run_config *c = &setup->config;
+    *c = (omm_run_config){
+        .name = s->name,
+        .simulated = true,
+        .has_seed = true,
+        .seed = s->seed,
+        .run_seed = setup->run_seed,
+        .rounds = s->rounds,
+        .policy = {.quorum = s->round.quorum ? s->round.quorum : honest_count(setup),
+                   .select = s->round.select,
+                   .accept_min = s->round.accept_min,
+                   .join_ms = s->round.join_ms,
+                   .deadline_ms = s->round.deadline_ms,
+                   .poll_ms = 1000},
+        .loss_increase_max = s->round.loss_increase_max,
+        .codec_up = s->codec.up,
+        .codec_down = s->codec.down,
+        .error_feedback = s->codec.error_feedback,
+        .value_max = s->aggregation.value_max,
+        .weight_sum_max = s->aggregation.weight_sum_max,
+        .norm_max = s->aggregation.norm_max,
+        .round_items = s->evaluation.round_items,
+        .new_tokens_max = s->evaluation.generate ? s->evaluation.new_tokens_max : 0,
+        .test_all_clients = s->evaluation.clients != 0,
+        .nodes = setup->enrolled,
+        .node_count = setup->node_count,
+        .scenario_yaml = omm_buf_view(&setup->scenario_yaml),
+        .policy_yaml = omm_buf_view(&setup->policy_yaml),
+        .control = s->control_uncompressed ? options->control : NULL,
+        .control_ud = options->control_ud};
+    OMM_TRY(omm_recipe_from_yaml(&c->recipe, &s->recipe));
+    omm_run_coordinator_key(&c->key, &setup->run_seed);
+    OMM_TRY(resolve(&c->model, setup, base_dir, s->model));
+    OMM_TRY(resolve(&c->train, setup, base_dir, s->train));
+    return resolve(&c->test, setup, base_dir, s->test);
+}
+
+static omm_err open_all(sim_setup *setup, const sim_setup_options *options) {
+    char dir[OMM_PATH_MAX];
+    OMM_TRY(omm_path_dir(dir, options->scenario));
+    OMM_TRY(omm_scenario_load(&setup->scenario, options->scenario, options->seed, &setup->arena));
+    if (options->is_control) make_control(&setup->scenario);
+    setup->run_seed = omm_seed_from_u64(setup->scenario.seed);
+    OMM_TRY(omm_scenario_write(&setup->scenario_yaml, &setup->scenario));
+    if (!options->skip_policy)
+        OMM_TRY(effective_policy(&setup->policy_yaml, &setup->scenario, dir));
+    OMM_TRY(enroll(setup));
+    OMM_TRY(fill_config(setup, options, options->base_dir ? options->base_dir : dir));
+    return omm_run_open(&setup->run, &setup->config, options->compute);
+}
+
+omm_err sim_setup_open(sim_setup *setup, const sim_setup_options *options) {
+    *setup = (sim_setup){0};
+    omm_arena_init(&setup->arena, SETUP_ARENA_BYTES_MAX);
+    omm_buf_init(&setup->scenario_yaml, SETUP_YAML_BYTES_MAX);
+    omm_buf_init(&setup->policy_yaml, SETUP_YAML_BYTES_MAX);
+    omm_err err = open_all(setup, options);
+    if (err != OMM_OK) sim_setup_close(setup);
+    return err;
+}
+
+void sim_setup_close(sim_setup *setup) {
+    omm_run_close(setup->run);
+    omm_key_wipe(&setup->config.key);
+    omm_buf_fini(&setup->scenario_yaml);
+    omm_buf_fini(&setup->policy_yaml);
+    omm_arena_fini(&setup->arena);
+    *setup = (sim_setup){0};
+}

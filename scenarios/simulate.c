@@ -1,0 +1,189 @@
+/* simulate.c - a scenario from file to sealed bundle: set up, run, audit, measure, seal, read back. */
+#include "omm/simulate.h"
+
+#include "internal.h"
+
+#include "omm/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Rough costs for the progress bar, in trained tokens: evaluating an item before and after, and a
+ * repeated training job against a plain one. */
+#define SIMULATE_EVAL_TOKENS_PER_ITEM 250.0
+#define SIMULATE_AUDIT_FACTOR 3.0
+#define SIMULATE_CONTROL_DIR ".control"
+
+static double seconds_since(uint64_t begin_ns) {
+    return (double)(omm_measure_ns() - begin_ns) / 1e9;
+}
+
+static omm_err open_compute(sim *s) {
+    unsigned threads = s->options->threads;
+    OMM_TRY(omm_pool_open(&s->pool, threads));
+    OMM_TRY(omm_compute_init(&s->compute, s->pool, s->options->isa));
+    s->solo = omm_alloc(threads, sizeof *s->solo);
+    if (!s->solo) return omm_raise(OMM_ERR_NOMEM, "%u compute contexts", threads);
+    for (; s->solo_count < threads; s->solo_count++)
+        OMM_TRY(omm_compute_init(&s->solo[s->solo_count], NULL, s->options->isa));
+    return OMM_OK;
+}
+
+static void close_compute(sim *s) {
+    for (unsigned i = 0; i < s->solo_count; i++) omm_compute_fini(&s->solo[i]);
+    omm_free(s->solo);
+    if (s->compute.k) omm_compute_fini(&s->compute);
+    omm_pool_close(s->pool);
+}
+
+static void plan_progress(sim *s) {
+    const omm_scenario *scenario = &s->setup->scenario;
+    const omm_run_record *record = omm_run_get_record(s->setup->run);
+    size_t honest = 0;
+    for (size_t i = 0; i < s->setup->node_count; i++) honest += s->setup->nodes[i].client != NULL;
+    double job = (double)scenario->recipe.steps * scenario->recipe.batch_tokens;
+    double audits = scenario->audit.submissions *
+                    ((double)scenario->audit.other_threads + (double)scenario->audit.lower_isa);
+    s->audit_tokens_per_job = job * SIMULATE_AUDIT_FACTOR;
+    s->tokens_total = job * (double)honest * scenario->rounds +
+                      (double)record->test_items * SIMULATE_EVAL_TOKENS_PER_ITEM +
+                      audits * s->audit_tokens_per_job;
+}
+
+/* --- the control: the same scenario, everything sent as it is --------------------------------- */
+
+typedef struct control {
+    const omm_simulate_options *options;
+    sim *parent;
+    const char *dir; /* of the run's bundle */
+} control;
+
+static omm_err run_control(void *ud, omm_buf *jsonl) {
+    const control *c = ud;
+    sim_setup setup;
+    sim_setup_options open = {.scenario = c->options->scenario,
+                              .seed = c->options->seed,
+                              .is_control = true,
+                              .compute = &c->parent->compute};
+    OMM_TRY(sim_setup_open(&setup, &open));
+    char dir[OMM_PATH_MAX];
+    snprintf(dir, sizeof dir, "%s%s", c->dir, SIMULATE_CONTROL_DIR);
+    sim s = {.options = c->options,
+             .setup = &setup,
+             .pool = c->parent->pool,
+             .compute = c->parent->compute,
+             .solo = c->parent->solo,
+             .solo_count = c->parent->solo_count};
+    omm_bundle *bundle = NULL;
+    omm_err err = omm_bundle_open(&bundle, dir, false);
+    if (err == OMM_OK) err = sim_run(&s, bundle);
+    if (err == OMM_OK) err = omm_bundle_read(jsonl, bundle, "eval/after.jsonl");
+    sim_close(&s);
+    omm_bundle_close(bundle);
+    omm_err removed = omm_dir_remove(dir);
+    sim_setup_close(&setup);
+    return err == OMM_OK ? removed : err;
+}
+
+/* --- the run ---------------------------------------------------------------------------------- */
+
+static omm_err choose_dir(char out[OMM_PATH_MAX], const omm_simulate_options *options) {
+    if (options->out) {
+        OMM_TRY(omm_path_join(out, options->out, ""));
+    } else {
+        omm_arena arena;
+        omm_arena_init(&arena, 64u << 20);
+        omm_scenario scenario;
+        omm_err err = omm_scenario_load(&scenario, options->scenario, options->seed, &arena);
+        char stamp[17];
+        omm_time_stamp(stamp, options->clock.wall_ms(options->clock.ud));
+        if (err == OMM_OK)
+            snprintf(out, OMM_PATH_MAX, "artifacts/runs/%s-%s", stamp, scenario.name);
+        omm_arena_fini(&arena);
+        OMM_TRY(err);
+    }
+    if (omm_file_exists(out))
+        return omm_raise(OMM_ERR_EXISTS, "%s is there already; a bundle is written once", out);
+    return OMM_OK;
+}
+
+static void sum_wire(omm_simulate_result *result, const sim *s) {
+    for (size_t i = 0; i < s->setup->node_count; i++) {
+        if (!s->peers[i].node) continue;
+        result->bytes_up += s->peers[i].bytes_up;
+        result->bytes_down += s->peers[i].bytes_down;
+        result->nodes++;
+    }
+    result->virtual_ms = s->now_ms;
+    result->train_s = (double)s->train_ns / 1e9;
+    result->evaluate_s = (double)s->evaluate_ns / 1e9;
+}
+
+static omm_err seal(omm_simulate_result *result, const sim *s, omm_bundle *bundle) {
+    omm_key key;
+    omm_run_bundle_key(&key, &s->setup->run_seed);
+    char machine[128];
+    snprintf(machine, sizeof machine, "%s, %u threads, %u processors",
+             omm_isa_name(s->options->isa), s->options->threads, omm_cpu_count());
+    omm_bundle_seal_options options = {.key = &key,
+                                       .commit = s->options->commit,
+                                       .build = s->options->build,
+                                       .machine = machine,
+                                       .wall_ms = s->options->clock.wall_ms(s->options->clock.ud)};
+    omm_err err = omm_bundle_seal(&result->run_digest, &result->judgement, bundle, &options);
+    omm_key_wipe(&key);
+    return err;
+}
+
+static omm_err run_all(omm_simulate_result *result, sim *s, omm_bundle *bundle, uint64_t begin_ns) {
+    plan_progress(s);
+    OMM_TRY(sim_run(s, bundle));
+    sum_wire(result, s);
+    uint64_t audit_ns = omm_measure_ns();
+    OMM_TRY(sim_audit(s, bundle));
+    result->audit_s = seconds_since(audit_ns);
+    result->total_s = seconds_since(begin_ns);
+    sim_report(s, "seal");
+    OMM_TRY(sim_outcome_write(s, bundle, result));
+    OMM_TRY(sim_outcome_read(result, omm_bundle_dir(bundle)));
+    OMM_TRY(seal(result, s, bundle));
+    result->total_s = seconds_since(begin_ns);
+    return OMM_OK;
+}
+
+omm_err omm_simulate(omm_simulate_result *result, const omm_simulate_options *options) {
+    OMM_ASSERT(options->threads >= 1);
+    uint64_t begin_ns = omm_measure_ns();
+    *result = (omm_simulate_result){0};
+    OMM_TRY(choose_dir(result->dir, options));
+    sim_setup setup = {0};
+    sim s = {.options = options, .setup = &setup};
+    control twin = {options, &s, result->dir};
+    sim_setup_options open = {.scenario = options->scenario,
+                              .seed = options->seed,
+                              .compute = &s.compute,
+                              .control = run_control,
+                              .control_ud = &twin};
+    omm_bundle *bundle = NULL;
+    bool is_set_up = false;
+    omm_err err = OMM_OK;
+    OMM_TRY_OUT(open_compute(&s));
+    OMM_TRY_OUT(sim_setup_open(&setup, &open));
+    is_set_up = true;
+    OMM_TRY_OUT(omm_bundle_open(&bundle, result->dir, false));
+    OMM_TRY_OUT(run_all(result, &s, bundle, begin_ns));
+out:
+    sim_close(&s);
+    omm_bundle_close(bundle);
+    if (is_set_up) sim_setup_close(&setup);
+    close_compute(&s);
+    if (err != OMM_OK) omm_simulate_result_fini(result);
+    return err;
+}
+
+void omm_simulate_result_fini(omm_simulate_result *result) {
+    if (result->judgement.rows) omm_judgement_fini(&result->judgement);
+    omm_free(result->clients);
+    result->clients = NULL;
+    result->client_count = 0;
+}
