@@ -71,10 +71,8 @@ static const omm_config_field s_round_fields[] = {
     {0}};
 
 static const omm_config_field s_codec_fields[] = {
-    OMM_CONFIG_MAP(omm_scenario_codecs, up, omm_codec_fields, .help = "node to coordinator"),
-    OMM_CONFIG_MAP(omm_scenario_codecs, down, omm_codec_fields, .help = "coordinator to node"),
-    OMM_CONFIG_BOOL(omm_scenario_codecs, error_feedback, .fallback = "true",
-                    .help = "nodes keep what the codec left out and add it next round"),
+    OMM_CONFIG_MAP(omm_scenario_codecs, up, omm_codec_up_fields, .help = "node to coordinator"),
+    OMM_CONFIG_MAP(omm_scenario_codecs, down, omm_codec_down_fields, .help = "coordinator to node"),
     {0}};
 
 static const omm_config_field s_aggregation_fields[] = {

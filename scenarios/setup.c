@@ -38,7 +38,6 @@ static omm_err enroll(sim_setup *setup) {
 static void make_control(omm_scenario *s) {
     s->codec.up = (omm_codec_config){.kind = OMM_CODEC_NONE, .topk_fraction = 1.0};
     s->codec.down = s->codec.up;
-    s->codec.error_feedback = false;
     s->control_uncompressed = false;
     s->evaluation.generate = false;
 }
@@ -85,7 +84,7 @@ static omm_err fill_config(sim_setup *setup, const sim_setup_options *options,
         .loss_increase_max = s->round.loss_increase_max,
         .codec_up = s->codec.up,
         .codec_down = s->codec.down,
-        .error_feedback = s->codec.error_feedback,
+        .error_feedback = s->codec.up.error_feedback,
         .value_max = s->aggregation.value_max,
         .weight_sum_max = s->aggregation.weight_sum_max,
         .norm_max = s->aggregation.norm_max,

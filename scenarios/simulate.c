@@ -131,6 +131,7 @@ static omm_err seal(omm_simulate_result *result, const sim *s, omm_bundle *bundl
                                        .machine = machine,
                                        .wall_ms = s->options->clock.wall_ms(s->options->clock.ud)};
     omm_err err = omm_bundle_seal(&result->run_digest, &result->judgement, bundle, &options);
+    result->is_judged = err == OMM_OK;
     omm_key_wipe(&key);
     return err;
 }
@@ -182,7 +183,8 @@ out:
 }
 
 void omm_simulate_result_fini(omm_simulate_result *result) {
-    if (result->judgement.rows) omm_judgement_fini(&result->judgement);
+    if (result->is_judged) omm_judgement_fini(&result->judgement);
+    result->is_judged = false;
     omm_free(result->clients);
     result->clients = NULL;
     result->client_count = 0;

@@ -66,7 +66,6 @@ typedef struct omm_scenario_round {
 
 typedef struct omm_scenario_codecs {
     omm_codec_config up, down;
-    bool error_feedback;
 } omm_scenario_codecs;
 
 typedef struct omm_scenario_aggregation {

@@ -65,6 +65,7 @@ typedef struct omm_simulate_result {
     char dir[OMM_PATH_MAX]; /* of the bundle */
     omm_digest run_digest;
     omm_judgement judgement; /* verdicts */
+    bool is_judged;          /* judgement is filled */
     omm_simulate_eval before, after;
     omm_simulate_client *clients; /* ascending by name, owned */
     size_t client_count;
