@@ -1,0 +1,131 @@
+/* Goal: a scenario file is read in full or refused with its place and what would be accepted; the
+ * effective form parses back to itself; and every shipped scenario loads.
+ */
+#include "omm/scenario.h"
+#include "omm_test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char GOOD[] = "schema_version: 1\n"
+                           "name: two\n"
+                           "seed: 7\n"
+                           "model: base/m.gguf\n"
+                           "train: base/train.jsonl\n"
+                           "test: base/test.jsonl\n"
+                           "rounds: 3\n"
+                           "population:\n"
+                           "  - {group: homes, clients: [home-01, home-02], latency_ms: 12.5}\n"
+                           "  - {group: evil, hostile: nan, count: 2}\n"
+                           "recipe: {rank: 4, steps: 3}\n"
+                           "codec: {up: {kind: int8, topk_fraction: 0.25}, down: {kind: f16}}\n";
+
+static omm_err parse(omm_scenario *out, omm_arena *arena, const char *text) {
+    return omm_scenario_parse(out, omm_bytes_str(text), "s.yaml", NULL, arena);
+}
+
+static void test_reads_and_names_nodes(void) {
+    omm_arena arena;
+    omm_arena_init(&arena, 16u << 20);
+    omm_scenario s;
+    CHECK_OK(parse(&s, &arena, GOOD));
+    CHECK_EQ(s.seed, 7);
+    CHECK_EQ(s.rounds, 3);
+    CHECK_EQ(s.recipe.rank, 4);
+    CHECK_EQ(s.codec.up.kind, OMM_CODEC_INT8);
+    CHECK_EQ(s.round.accept_min, 1);
+    CHECK_EQ(s.evaluation.round_items, 64);
+    omm_scenario_node *nodes = NULL;
+    size_t count = 0;
+    CHECK_OK(omm_scenario_nodes(&nodes, &count, &s, &arena));
+    CHECK_EQ(count, 4);
+    CHECK(strcmp(nodes[1].name, "home-02") == 0);
+    CHECK(strcmp(nodes[1].client, "home-02") == 0);
+    CHECK(strcmp(nodes[3].name, "evil-02") == 0);
+    CHECK(nodes[3].client == NULL);
+    CHECK(nodes[0].group->latency_ms == 12.5);
+    omm_arena_fini(&arena);
+}
+
+static void test_effective_form_is_a_fixed_point(void) {
+    omm_arena arena;
+    omm_arena_init(&arena, 16u << 20);
+    omm_scenario s;
+    omm_scenario again;
+    omm_buf one;
+    omm_buf two;
+    omm_buf_init(&one, 1u << 20);
+    omm_buf_init(&two, 1u << 20);
+    CHECK_OK(parse(&s, &arena, GOOD));
+    CHECK_OK(omm_scenario_write(&one, &s));
+    CHECK_OK(omm_scenario_parse(&again, omm_buf_view(&one), "effective", NULL, &arena));
+    CHECK_OK(omm_scenario_write(&two, &again));
+    CHECK(omm_bytes_equal(omm_buf_view(&one), omm_buf_view(&two)));
+    omm_digest digest;
+    omm_digest other;
+    CHECK_OK(omm_scenario_digest(&digest, &s));
+    uint64_t seed = 8;
+    CHECK_OK(omm_scenario_parse(&again, omm_buf_view(&one), "effective", &seed, &arena));
+    CHECK_OK(omm_scenario_digest(&other, &again));
+    CHECK(!omm_digest_equal(&digest, &other));
+    omm_buf_fini(&one);
+    omm_buf_fini(&two);
+    omm_arena_fini(&arena);
+}
+
+/* Replace `from` by `to` in GOOD and expect a refusal whose sentence holds `says`. */
+static void refuse(const char *from, const char *to, const char *says) {
+    char text[4096];
+    const char *at = strstr(GOOD, from);
+    CHECK(at != NULL);
+    snprintf(text, sizeof text, "%.*s%s%s", (int)(at - GOOD), GOOD, to, at + strlen(from));
+    omm_arena arena;
+    omm_arena_init(&arena, 16u << 20);
+    omm_scenario s;
+    CHECK_ERR(parse(&s, &arena, text), OMM_ERR_CONFIG);
+    if (!strstr(omm_err_sentence(), says))
+        fprintf(stderr, "wanted '%s' in: %s\n", says, omm_err_sentence());
+    CHECK(strstr(omm_err_sentence(), says) != NULL);
+    omm_arena_fini(&arena);
+}
+
+static void test_refusals(void) {
+    refuse("rounds: 3", "rounds: 0", "s.yaml:7:9");
+    refuse("rounds: 3", "rounds: 3x", "rounds");
+    refuse("rounds: 3", "round_count: 3", "round_count");
+    refuse("name: two", "name: ../two", "plain name");
+    refuse("model: base/m.gguf", "model: ../m.gguf", "leaves the scenario's folder");
+    refuse("clients: [home-01, home-02]", "clients: [home-01, home-01]", "twice");
+    refuse("clients: [home-01, home-02], ", "", "no clients");
+    refuse("clients: [home-01", "count: 2, clients: [home-01", "count is for hostile");
+    refuse("hostile: nan, count: 2", "hostile: nan", "`count`");
+    refuse("hostile: nan, count: 2", "hostile: rude, count: 2", "wrong_base");
+    refuse("recipe:", "aggregation: {value_max: 3}\nrecipe:", "power of two");
+    refuse("recipe:", "aggregation: {weight_sum_max: 1000}\nrecipe:", "power of two");
+    refuse("steps: 3", "steps: 3, targets: knees", "knees");
+    refuse("kind: int8", "kind: int9", "int8");
+}
+
+static void test_shipped_scenarios(void) {
+    static const char *const names[] = {"quickstart", "stragglers", "hostile", "processes"};
+    const char *root = getenv("OMM_SOURCE_DIR");
+    for (size_t i = 0; root && i < sizeof names / sizeof names[0]; i++) {
+        char path[1024];
+        snprintf(path, sizeof path, "%s/scenarios/%s.yaml", root, names[i]);
+        omm_arena arena;
+        omm_arena_init(&arena, 16u << 20);
+        omm_scenario s;
+        CHECK_OK(omm_scenario_load(&s, path, NULL, &arena));
+        CHECK(strcmp(s.name, names[i]) == 0);
+        omm_arena_fini(&arena);
+    }
+}
+
+int main(void) {
+    test_reads_and_names_nodes();
+    test_effective_form_is_a_fixed_point();
+    test_refusals();
+    test_shipped_scenarios();
+    return 0;
+}
