@@ -8,15 +8,17 @@
 
 /* XX(name, one-line summary), in the order `meshmind --help` lists them. */
 #define CLI_COMMAND_MAP(XX)                                                                        \
-    XX(train, "a LoRA adapter from chat examples")                                                 \
-    XX(adapter, "show a LoRA adapter")                                                             \
-    XX(tokenize, "token ids of a text")                                                            \
-    XX(inspect, "keys and tensors of a GGUF model or adapter")                                     \
+    XX(simulate, "run a federated scenario in one process; write a signed bundle")                 \
     XX(verify, "check a bundle: files, signatures, chain, sums, verdicts")                         \
     XX(gate, "judge a bundle again by a policy")                                                   \
+    XX(replay, "train one submission of a bundle again and compare bytes")                         \
+    XX(train, "a LoRA adapter from chat examples")                                                 \
+    XX(adapter, "show a LoRA adapter")                                                             \
     XX(generate, "continue a prompt, or answer it")                                                \
+    XX(tokenize, "token ids of a text")                                                            \
     XX(logits, "logits after every token of a list")                                               \
-    XX(perplexity, "how well a model predicts a text")
+    XX(perplexity, "how well a model predicts a text")                                             \
+    XX(inspect, "keys and tensors of a GGUF model or adapter")
 
 #define XX(name, summary) int cmd_##name(int argc, char **argv);
 CLI_COMMAND_MAP(XX)

@@ -44,7 +44,7 @@ static void make_control(omm_scenario *s) {
 
 static omm_err effective_policy(omm_buf *out, const omm_scenario *s, const char *dir) {
     omm_policy policy;
-    OMM_TRY(omm_policy_default(&policy));
+    omm_policy_default(&policy);
     omm_arena arena;
     omm_arena_init(&arena, SETUP_ARENA_BYTES_MAX);
     char path[OMM_PATH_MAX];
@@ -84,7 +84,6 @@ static omm_err fill_config(sim_setup *setup, const sim_setup_options *options,
         .loss_increase_max = s->round.loss_increase_max,
         .codec_up = s->codec.up,
         .codec_down = s->codec.down,
-        .error_feedback = s->codec.up.error_feedback,
         .value_max = s->aggregation.value_max,
         .weight_sum_max = s->aggregation.weight_sum_max,
         .norm_max = s->aggregation.norm_max,
