@@ -6,6 +6,9 @@
 
 #include <stdio.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 static const char *const s_names[OMM_ISA_COUNT] = {"scalar", "avx2", "avx512", "neon"};
 
@@ -21,10 +24,15 @@ static const struct omm_kernels *kernels_of(omm_isa isa) {
     return isa == OMM_ISA_AVX512 ? &kernels_avx512 : NULL;
 }
 
+/* By CPUID: clang 14 does not know the name for __builtin_cpu_supports. */
+static bool has_f16c(void) {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & (unsigned)bit_F16C);
+}
+
 static bool cpu_has(omm_isa isa) {
     __builtin_cpu_init();
-    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                __builtin_cpu_supports("f16c");
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
     if (isa == OMM_ISA_AVX2) return avx2;
     return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
