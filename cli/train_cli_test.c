@@ -1,0 +1,93 @@
+/* train and adapter as commands: two runs give equal files, generate takes the adapter, mistakes
+ * exit with 2 or 3 and leave no file. */
+#include "commands.h"
+#include "options.h"
+
+#include "omm/file.h"
+#include "omm_test.h"
+
+#include <string.h>
+#include <unistd.h>
+
+enum { ARGS_MAX = 32 };
+
+static char s_model[512], s_data[128], s_out[128], s_again[128], s_bad[128];
+
+/* Words of `line` separated by spaces; M, D, O, P and B stand for the paths above. */
+static int run(int (*command)(int, char **), const char *line) {
+    char text[512];
+    char *argv[ARGS_MAX] = {0}, *rest = NULL;
+    int argc = 0;
+    snprintf(text, sizeof text, "%s", line);
+    for (char *word = strtok_r(text, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+        CHECK(argc < ARGS_MAX - 1);
+        if (strcmp(word, "M") == 0) word = s_model;
+        if (strcmp(word, "D") == 0) word = s_data;
+        if (strcmp(word, "O") == 0) word = s_out;
+        if (strcmp(word, "P") == 0) word = s_again;
+        if (strcmp(word, "B") == 0) word = s_bad;
+        argv[argc++] = word;
+    }
+    return command(argc, argv);
+}
+
+static bool same_files(const char *a, const char *b) {
+    omm_buf x, y;
+    omm_buf_init(&x, 16 << 20);
+    omm_buf_init(&y, 16 << 20);
+    CHECK_OK(omm_file_read(&x, a));
+    CHECK_OK(omm_file_read(&y, b));
+    bool same = omm_bytes_equal(omm_buf_view(&x), omm_buf_view(&y));
+    omm_buf_fini(&x);
+    omm_buf_fini(&y);
+    return same;
+}
+
+static void write_data(const char *dir) {
+    static const char line[] =
+        "{\"client\": \"a\", \"messages\": [{\"role\": \"user\", \"content\": \"Who?\"}, "
+        "{\"role\": "
+        "\"assistant\", \"content\": \"Me.\"}]}\n"
+        "{\"client\": \"b\", \"messages\": [{\"role\": \"user\", \"content\": \"What?\"}, "
+        "{\"role\": \"assistant\", \"content\": \"That is it.\"}]}\n";
+    const char *root = getenv("OMM_SOURCE_DIR");
+    snprintf(s_model, sizeof s_model, "%s/scenarios/base/openmeshmind-tiny-F16.gguf",
+             root ? root : ".");
+    snprintf(s_data, sizeof s_data, "%s/data.jsonl", dir);
+    snprintf(s_out, sizeof s_out, "%s/a.gguf", dir);
+    snprintf(s_again, sizeof s_again, "%s/b.gguf", dir);
+    snprintf(s_bad, sizeof s_bad, "%s/bad.jsonl", dir);
+    CHECK_OK(omm_file_write_fast(s_data, omm_bytes_of(line, sizeof line - 1), 0644));
+    CHECK_OK(omm_file_write_fast(s_bad, omm_bytes_of("{}\n", 3), 0644));
+}
+
+#define TRAIN "train -m M -d D --steps 2 --rank 2 --new-tokens 4 --dropout 0.1 "
+
+int main(void) {
+    char dir[] = "/tmp/omm-train-cli-XXXXXX";
+    CHECK(mkdtemp(dir));
+    write_data(dir);
+    CHECK_EQ(run(cmd_train, TRAIN "-o O --threads 1 --eval D"), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_train, TRAIN "-o P --threads 3 --micro 1 --json --eval D"), CLI_EXIT_PASS);
+    CHECK(same_files(s_out, s_again));
+    CHECK_EQ(run(cmd_train, TRAIN "-o P --seed 2"), CLI_EXIT_PASS);
+    CHECK(!same_files(s_out, s_again));
+    CHECK_EQ(run(cmd_train, TRAIN "-o P --clients b --start O"), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_adapter, "adapter show O"), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_adapter, "adapter show O --json"), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_generate, "generate -m M --lora O -n 2 Hi"), CLI_EXIT_PASS);
+    CHECK_OK(omm_file_remove(s_again));
+    CHECK_EQ(run(cmd_train, "train -m M -d D"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_train, TRAIN "-o P --threads 0"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_train, TRAIN "-o P --targets q,x"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_train, TRAIN "-o P --alpha 0"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_train, TRAIN "-o P --clients nobody"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_train, TRAIN "-o P --start D"), CLI_EXIT_RUNTIME);
+    CHECK_EQ(run(cmd_train, "train -m M -d B -o P"), CLI_EXIT_RUNTIME);
+    CHECK_EQ(run(cmd_train, "train -m D -d D -o P"), CLI_EXIT_RUNTIME);
+    CHECK_EQ(run(cmd_adapter, "adapter show M"), CLI_EXIT_RUNTIME);
+    CHECK_EQ(run(cmd_adapter, "adapter hide O"), CLI_EXIT_USAGE);
+    CHECK(!omm_file_exists(s_again));
+    CHECK_OK(omm_dir_remove(dir));
+    return 0;
+}
