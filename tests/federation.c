@@ -3,7 +3,9 @@
 
 #include "omm/file.h"
 #include "omm/mem.h"
+#include "omm/policy.h"
 #include "omm/run_config.h"
+#include "omm/verify.h"
 #include "omm_test.h"
 
 #include <stdio.h>
@@ -167,7 +169,7 @@ static void make_run(fed *f) {
                               .codec_down = {.kind = OMM_CODEC_F16, .zstd_level = 3},
                               .value_max = 1,
                               .weight_sum_max = (uint64_t)1 << 32,
-                              .norm_max = 10,
+                              .norm_max = f->o.norm_max > 0 ? f->o.norm_max : 10,
                               .tokens_max = 1000,
                               .loss_increase_max = f->o.loss_increase_max,
                               .coordinator_key = f->coordinator_key.public_key,
@@ -201,7 +203,7 @@ static void open_coordinator(fed *f) {
         .run = &f->run,
         .extra = f->extra,
         .scenario_yaml = omm_bytes_str("name: federation\n"),
-        .policy_yaml = omm_bytes_str("bootstrap: {seed: 1, resamples: 100}\n"),
+        .policy_yaml = omm_buf_view(&f->policy_yaml),
         .run_seed = omm_seed_from_u64(7),
         .initial = f->initial,
         .key = &f->coordinator_key,
@@ -256,6 +258,11 @@ void fed_open(fed *f, const fed_options *options) {
     (void)snprintf(f->dir, sizeof f->dir, "/tmp/omm-federation-XXXXXX");
     CHECK(mkdtemp(f->dir));
     make_run(f);
+    omm_policy policy;
+    omm_policy_default(&policy);
+    policy.bootstrap.resamples = 1000; /* the gates are not what is tested here */
+    omm_buf_init(&f->policy_yaml, (size_t)1 << 20);
+    CHECK_OK(omm_config_write(&f->policy_yaml, omm_policy_fields, &policy));
     open_coordinator(f);
     for (uint32_t i = 0; i < f->o.nodes; i++) {
         f->training[i] = fake_training_open(f, i);
@@ -272,6 +279,7 @@ void fed_close(fed *f) {
     }
     close_coordinator(f);
     omm_free(f->initial);
+    omm_buf_fini(&f->policy_yaml);
     CHECK_OK(omm_dir_remove(f->dir));
 }
 
@@ -420,4 +428,31 @@ omm_digest fed_bundle_digest(const fed *f) {
 
 bool fed_bundle_has(const fed *f, const char *path) {
     return omm_bundle_has(f->bundle, path);
+}
+
+static omm_err render_verified(void *ud, omm_buf *out, const omm_run_record *run,
+                               const float *values) {
+    (void)run;
+    return fake_render(ud, out, values);
+}
+
+void fed_seal_and_verify(fed *f) {
+    omm_key key;
+    omm_seed seed = omm_seed_from_u64(7);
+    omm_run_bundle_key(&key, &seed);
+    omm_bundle_seal_options seal = {
+        .key = &key, .commit = "0000000", .build = "test", .machine = "test"};
+    omm_digest digest;
+    CHECK_OK(omm_bundle_seal(&digest, NULL, f->bundle, &seal));
+    char path[OMM_PATH_MAX];
+    omm_verify_options options = {
+        .trusted = &key.public_key, .render = render_verified, .render_ud = f};
+    omm_verify_report report;
+    CHECK_OK(omm_bundle_verify(&report, in_dir(f, path, "bundle"), &options));
+    for (size_t i = 0; i < report.failure_count; i++)
+        fprintf(stderr, "%s: %s: %s\n", report.failures[i].check, report.failures[i].path,
+                report.failures[i].reason);
+    CHECK(report.intact);
+    CHECK(report.pinned);
+    omm_verify_report_fini(&report);
 }

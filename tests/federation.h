@@ -33,6 +33,7 @@ typedef struct fed_options {
     bool silent[FED_NODES_MAX];       /* never asks for anything */
     bool extra[FED_NODES_MAX];
     bool error_feedback;
+    double norm_max; /* 0: 10 */
     double loss_increase_max;
     bool loss_rises;                         /* the fake loss goes up every round */
     uint64_t order_seed;                     /* permutes nodes that act at the same time */
@@ -58,6 +59,7 @@ struct fed {
     omm_segment segments[2];
     char names[FED_NODES_MAX][16];
     float *initial;
+    omm_buf policy_yaml;
     omm_key coordinator_key;
     omm_key keys[FED_NODES_MAX];
     omm_training *training[FED_NODES_MAX];
@@ -82,6 +84,8 @@ void fed_restart_coordinator(fed *f);
 /* Digest over names and bytes of all files of the bundle. */
 omm_digest fed_bundle_digest(const fed *f);
 bool fed_bundle_has(const fed *f, const char *path);
+/* Seal, then verify everything but the verdicts of the gates. */
+void fed_seal_and_verify(fed *f);
 /* Send bytes as a peer: the reply is in `reply` (initialised by the caller). */
 void fed_send(fed *f, omm_buf *reply, omm_bytes request);
 

@@ -56,6 +56,7 @@ static void happy_path(void) {
     CHECK_EQ(f.evaluations, 1 + 2 + 1); /* initial, two candidates, after */
     s_reference = fed_bundle_digest(&f);
     s_messages = f.messages;
+    fed_seal_and_verify(&f);
     fed_close(&f);
     same_as_reference(&options);
 }

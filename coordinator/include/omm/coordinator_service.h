@@ -1,0 +1,50 @@
+/* coordinator_service.h - the coordinator on a real clock and a real transport, until the run is
+ * closed and its bundle sealed.
+ *
+ *   server --request--> omm_coord_step --reply--> server;  deadline --> omm_coord_tick
+ *
+ * Killed at any instant and started again with the same options it goes on where it was.
+ *
+ * Depends on: base, proto (transport), coordinator.h, run_config.h.
+ * Threads: runs on the calling thread; `stop` may be set by another or by a signal handler.
+ */
+#ifndef OMM_COORDINATOR_SERVICE_H
+#define OMM_COORDINATOR_SERVICE_H
+
+#include "omm/clock.h"
+#include "omm/judge.h"
+#include "omm/run_config.h"
+
+#include <stdatomic.h>
+
+/* All borrowed. */
+typedef struct omm_coord_service_options {
+    const omm_run *run;
+    const char *url;        /* tcp://0.0.0.0:4711 */
+    const char *bundle_dir; /* the same at every start */
+    const char *state_dir;
+    const char *port_file;     /* gets the tcp port in decimal once it is bound; NULL: none */
+    const omm_key *bundle_key; /* signs the sealed bundle */
+    const char *commit, *build, *machine;
+    uint64_t poll_ms;   /* 0: the run's own */
+    uint64_t linger_ms; /* how long to tell nodes that the run is closed */
+    const char *crash_at;
+    omm_pool *pool;
+    omm_clock clock;
+    const omm_log *log;
+    const atomic_bool *stop; /* leave soon, with everything kept; NULL: never */
+} omm_coord_service_options;
+
+typedef struct omm_coord_service_result {
+    bool is_sealed; /* false: stopped before the end */
+    omm_digest run_digest;
+    omm_judgement judgement; /* when sealed */
+} omm_coord_service_result;
+
+/* Errors: those of omm_coord_open, the transport and sealing; STATE (the bundle is sealed already).
+ * On error nothing is to be freed. */
+OMM_CHECKED omm_err omm_coord_serve(omm_coord_service_result *result,
+                                    const omm_coord_service_options *options);
+void omm_coord_service_result_fini(omm_coord_service_result *result);
+
+#endif

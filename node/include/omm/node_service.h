@@ -1,0 +1,38 @@
+/* node_service.h - a node on a real clock and a real transport, until the run is closed.
+ *
+ *   omm_node_step --SEND--> client --reply--> omm_node_step;  WORK: trains on this thread
+ *
+ * Killed at any instant and started again with the same options it goes on where it was.
+ *
+ * Depends on: base, proto (transport), node.h.
+ * Threads: runs on the calling thread; `stop` may be set by another or by a signal handler.
+ */
+#ifndef OMM_NODE_SERVICE_H
+#define OMM_NODE_SERVICE_H
+
+#include "omm/clock.h"
+#include "omm/node.h"
+
+#include <stdatomic.h>
+
+struct omm_compute;
+
+typedef struct omm_node_service_options {
+    omm_node_options node; /* all of it borrowed */
+    const char *url;       /* tcp://coordinator.example:4711 */
+    uint64_t answer_ms;    /* without an answer for so long, a request is sent again */
+    const struct omm_compute *compute;
+    omm_clock clock;
+    const atomic_bool *stop; /* leave soon, with everything kept; NULL: never */
+} omm_node_service_options;
+
+typedef struct omm_node_service_result {
+    bool is_done; /* false: stopped before the end of the run */
+    omm_node_status status;
+} omm_node_service_result;
+
+/* Errors: those of omm_node_open and of the transport's url. */
+OMM_CHECKED omm_err omm_node_serve(omm_node_service_result *result,
+                                   const omm_node_service_options *options);
+
+#endif
