@@ -1,0 +1,24 @@
+/* kernels_print.c - the battery of each available instruction set as text, for comparison between
+ * machines: one line "isa: name hash" each; an argument
+ * names the only one to run.  neon_test.sh runs it under an emulator. */
+#include "kernels_battery.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+int main(int argc, char **argv) {
+    static battery list;
+    for (unsigned isa = 0; isa < OMM_ISA_COUNT; isa++) {
+        if (!omm_isa_available((omm_isa)isa)) continue;
+        if (argc > 1 && strcmp(argv[1], omm_isa_name((omm_isa)isa)) != 0) continue;
+        omm_compute c;
+        if (omm_compute_init(&c, NULL, (omm_isa)isa) != OMM_OK) return 3;
+        battery_run(&list, &c, 0);
+        for (size_t i = 0; i < list.count; i++)
+            printf("%s: %s %016" PRIx64 "\n", omm_isa_name((omm_isa)isa), list.rows[i].name,
+                   list.rows[i].hash);
+        omm_compute_fini(&c);
+    }
+    return 0;
+}

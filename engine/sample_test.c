@@ -1,0 +1,70 @@
+/* sample_test.c - the sampler's rules on logits that can be checked by hand. */
+#include "omm/mem.h"
+#include "omm/session.h"
+#include "omm_test.h"
+
+#include <math.h>
+
+static omm_sampler sampler(float temperature, uint32_t top_k, float top_p, uint64_t seed_number) {
+    omm_seed seed = omm_seed_from_u64(seed_number);
+    return (omm_sampler){temperature, top_k, top_p, omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0)};
+}
+
+static void counts(unsigned *out, const omm_sampler *s, const float *logits, uint32_t vocab,
+                   unsigned draws) {
+    for (unsigned i = 0; i < draws; i++) {
+        uint32_t id = 0, again = 1;
+        CHECK_OK(omm_sample(&id, s, logits, vocab, i));
+        CHECK_OK(omm_sample(&again, s, logits, vocab, i));
+        CHECK_EQ(id, again);
+        CHECK(id < vocab);
+        out[id]++;
+    }
+}
+
+int main(void) {
+    /* Probabilities 0.5, 0.25, 0.125, 0.0625 twice, in mixed order. */
+    const float ln2 = 0.6931472f;
+    const float logits[5] = {-3 * ln2, -1 * ln2, -4 * ln2, -2 * ln2, -4 * ln2};
+    unsigned n[5] = {0};
+    omm_sampler s = sampler(1.0f, 0, 1.0f, 7);
+    counts(n, &s, logits, 5, 4000);
+    static const double p[5] = {0.125, 0.5, 0.0625, 0.25, 0.0625};
+    for (int i = 0; i < 5; i++) /* five standard deviations */
+        CHECK(fabs(n[i] - 4000 * p[i]) < 5 * sqrt(4000 * p[i] * (1 - p[i])));
+
+    unsigned k[5] = {0}, t[5] = {0}, e[5] = {0};
+    s = sampler(1.0f, 2, 1.0f, 7);
+    counts(k, &s, logits, 5, 500);
+    CHECK(k[1] > 0 && k[3] > 0 && k[1] + k[3] == 500);
+    s = sampler(1.0f, 0, 0.8f, 7); /* 0.5 + 0.25 < 0.8 <= + 0.125 */
+    counts(t, &s, logits, 5, 500);
+    CHECK(t[0] > 0 && t[2] + t[4] == 0);
+    s = sampler(1.0f, 4, 1.0f, 7); /* ids 2 and 4 tie: the lower one stays */
+    counts(e, &s, logits, 5, 2000);
+    CHECK(e[2] > 0 && e[4] == 0);
+
+    uint32_t id = 9;
+    s = sampler(1.0f, 0, 1e-9f, 1);
+    CHECK_OK(omm_sample(&id, &s, logits, 5, 3));
+    CHECK_EQ(id, 1);
+    s = sampler(1e-6f, 0, 1.0f, 1);
+    CHECK_OK(omm_sample(&id, &s, logits, 5, 3));
+    CHECK_EQ(id, 1);
+    CHECK_EQ(omm_argmax((const float[]){1.0f, 5.0f, 5.0f, 2.0f}, 4), 1);
+
+    s = sampler(-1.0f, 0, 1.0f, 1);
+    CHECK_ERR(omm_sampler_check(&s), OMM_ERR_CONFIG);
+    s = sampler(1.0f, 0, 1.5f, 1);
+    CHECK_ERR(omm_sampler_check(&s), OMM_ERR_CONFIG);
+    s = sampler(NAN, 0, 1.0f, 1);
+    CHECK_ERR(omm_sampler_check(&s), OMM_ERR_CONFIG);
+    s = omm_sampler_default();
+    CHECK_OK(omm_sampler_check(&s));
+    s = sampler(1.0f, 0, 1.0f, 1);
+    omm_mem_fail_nth(1);
+    CHECK_ERR(omm_sample(&id, &s, logits, 5, 0), OMM_ERR_NOMEM);
+    omm_mem_fail_nth(0);
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}
