@@ -7,6 +7,10 @@
 #include <math.h>
 #include <string.h>
 
+static bool same_bits(const void *a, const void *b) {
+    return memcmp(a, b, sizeof(float)) == 0;
+}
+
 static void compare(const battery *a, const battery *b, const char *what) {
     CHECK_EQ(a->count, b->count);
     for (size_t i = 0; i < a->count; i++) {
@@ -54,8 +58,8 @@ static void all_equal(void) {
 static void linear_by_definition(const omm_compute *c, omm_format format) {
     enum { M = 5, N = 35, K = 96 };
     omm_matrix w = battery_matrix(format, N, K, 9);
-    float *x = battery_floats(1, M * K), *dy = battery_floats(2, M * N);
-    float *y = battery_floats(3, M * N), *dx = battery_floats(4, M * K);
+    float *x = battery_floats(1, (size_t)M * K), *dy = battery_floats(2, (size_t)M * N);
+    float *y = battery_floats(3, (size_t)M * N), *dx = battery_floats(4, (size_t)M * K);
     float rows[N][K];
     for (uint32_t n = 0; n < N; n++) omm_matrix_row(rows[n], &w, n);
     omm_linear_forward(c, y, x, &w, M, false);
@@ -64,12 +68,12 @@ static void linear_by_definition(const omm_compute *c, omm_format format) {
         for (int n = 0; n < N; n++) {
             float s = 0.0f;
             for (int k = 0; k < K; k++) s = fmaf(x[m * K + k], rows[n][k], s);
-            CHECK(memcmp(&s, &y[m * N + n], 4) == 0);
+            CHECK(same_bits(&s, &y[m * N + n]));
         }
         for (int k = 0; k < K; k++) {
             float s = 0.0f;
             for (int n = 0; n < N; n++) s = fmaf(dy[m * N + n], rows[n][k], s);
-            CHECK(memcmp(&s, &dx[m * K + k], 4) == 0);
+            CHECK(same_bits(&s, &dx[m * K + k]));
         }
     }
     omm_matrix_fini(&w);
@@ -81,8 +85,8 @@ static void linear_by_definition(const omm_compute *c, omm_format format) {
 
 static void tokens_by_definition(const omm_compute *c) {
     enum { M = 3, N = 18, K = 150 };
-    float *a = battery_floats(1, K * M), *b = battery_floats(2, K * N);
-    float *r = battery_floats(3, M * N), *before = battery_floats(3, M * N);
+    float *a = battery_floats(1, (size_t)K * M), *b = battery_floats(2, (size_t)K * N);
+    float *r = battery_floats(3, (size_t)M * N), *before = battery_floats(3, (size_t)M * N);
     omm_gemm g = {r, a, b, M, N, K, M, N, N, true};
     omm_gemm_tn_tokens(c, &g);
     for (int i = 0; i < M; i++)
@@ -93,7 +97,7 @@ static void tokens_by_definition(const omm_compute *c) {
                 for (int k = k0; k < K && k < k0 + 64; k++) s = fmaf(a[k * M + i], b[k * N + j], s);
                 total = total + s;
             }
-            CHECK(memcmp(&total, &r[i * N + j], 4) == 0);
+            CHECK(same_bits(&total, &r[i * N + j]));
         }
     omm_free(a);
     omm_free(b);
@@ -116,8 +120,8 @@ static float exp_of(const omm_compute *c, float x) {
 /* One query at position P over keys and values in plain rows, by the text of kernels.h. */
 static void attention_by_definition(const omm_compute *c) {
     enum { D = 24, P = 129, LENGTH = P + 1 };
-    float *q = battery_floats(1, LENGTH * D), *k = battery_floats(2, LENGTH * D);
-    float *v = battery_floats(3, LENGTH * D), *out = battery_floats(4, LENGTH * D);
+    float *q = battery_floats(1, (size_t)LENGTH * D), *k = battery_floats(2, (size_t)LENGTH * D);
+    float *v = battery_floats(3, (size_t)LENGTH * D), *out = battery_floats(4, (size_t)LENGTH * D);
     float lse[LENGTH], o[D] = {0}, l = 0.0f, m = -INFINITY;
     omm_kv kv = {0};
     CHECK_OK(omm_kv_init(&kv, OMM_KV_F32, 1, D, LENGTH));
@@ -150,10 +154,10 @@ static void attention_by_definition(const omm_compute *c) {
     omm_vec_log(c, &log_l, &l, 1);
     for (int d = 0; d < D; d++) {
         float r = o[d] * (1.0f / l);
-        CHECK(memcmp(&r, &out[P * D + d], 4) == 0);
+        CHECK(same_bits(&r, &out[P * D + d]));
     }
     float r = m + log_l;
-    CHECK(memcmp(&r, &lse[P], 4) == 0);
+    CHECK(same_bits(&r, &lse[P]));
     omm_kv_fini(&kv);
     omm_free(q);
     omm_free(k);
@@ -176,9 +180,9 @@ static void q8_by_definition(const omm_compute *c, omm_format format) {
             int32_t dot = 0;
             float d = 0.0f; /* recover scale and integers from the packed bytes */
             const size_t stride = format == OMM_FORMAT_Q8_0 ? 544 : 288;
-            const uint8_t *p = w.data + n / 16 * w.strip_bytes + (size_t)b * stride;
+            const uint8_t *p = w.data + (size_t)n / 16 * w.strip_bytes + (size_t)b * stride;
             uint16_t h;
-            memcpy(&h, p + n % 16 * 2, 2);
+            memcpy(&h, p + (size_t)n % 16 * 2, 2);
             d = omm_f16_to_f32(h);
             for (int i = 0; i < 32; i++) {
                 float v = row[b * 32 + i] / d;
@@ -186,7 +190,7 @@ static void q8_by_definition(const omm_compute *c, omm_format format) {
             }
             acc = fmaf((float)dot, d * q.d[b], acc);
         }
-        CHECK(memcmp(&acc, &y[n], 4) == 0);
+        CHECK(same_bits(&acc, &y[n]));
     }
     for (int b = 0; b < K / 32; b++) {
         int32_t sum = 0;

@@ -32,7 +32,7 @@ static size_t row_bytes(omm_format format, uint32_t cols) {
 }
 
 static size_t block_stride(omm_format format) {
-    return OMM_STRIP * (format == OMM_FORMAT_Q8_0 ? Q8_BLOCK_BYTES : Q4_BLOCK_BYTES);
+    return (size_t)OMM_STRIP * (format == OMM_FORMAT_Q8_0 ? Q8_BLOCK_BYTES : Q4_BLOCK_BYTES);
 }
 
 static omm_err shape_check(omm_format format, uint32_t rows, uint32_t cols) {
@@ -64,7 +64,7 @@ static omm_err not_finite(const char *what, uint32_t row, uint32_t col) {
 }
 
 static omm_err pack_row_f32(omm_matrix *m, uint32_t row, const uint8_t *from) {
-    uint8_t *to = m->data + row / OMM_STRIP * m->strip_bytes + row % OMM_STRIP * 4;
+    uint8_t *to = m->data + row / OMM_STRIP * m->strip_bytes + (size_t)row % OMM_STRIP * 4;
     for (uint32_t k = 0; k < m->cols; k++) {
         uint32_t bits = omm_get_u32(from + (size_t)k * 4);
         if ((bits & 0x7f800000u) == 0x7f800000u) return not_finite("weight", row, k);
@@ -74,7 +74,7 @@ static omm_err pack_row_f32(omm_matrix *m, uint32_t row, const uint8_t *from) {
 }
 
 static omm_err pack_row_f16(omm_matrix *m, uint32_t row, const uint8_t *from) {
-    uint8_t *to = m->data + row / OMM_STRIP * m->strip_bytes + row % OMM_STRIP * 2;
+    uint8_t *to = m->data + row / OMM_STRIP * m->strip_bytes + (size_t)row % OMM_STRIP * 2;
     for (uint32_t k = 0; k < m->cols; k++) {
         uint16_t h = omm_get_u16(from + (size_t)k * 2);
         if ((h & 0x7c00u) == 0x7c00u) return not_finite("weight", row, k);

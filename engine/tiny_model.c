@@ -74,12 +74,13 @@ static void tensor(tiny *t, const char *name, omm_format format, uint32_t cols, 
     if (is(t->o->nan, name)) {
         uint8_t *p = data + (size_t)bytes / 2 / 34 * 34;
         if (format == OMM_FORMAT_Q4_0) p = data + (size_t)bytes / 2 / 18 * 18;
-        if (format == OMM_FORMAT_F32)
-            memcpy(data + bytes / 8 * 4, "\0\0\xc0\x7f", 4);
-        else if (format == OMM_FORMAT_F16)
-            memcpy(data + bytes / 4 * 2, "\0\x7c", 2);
-        else
-            memcpy(p, "\x01\x7c", 2);
+        if (format == OMM_FORMAT_F32) {
+            omm_put_f32(data + bytes / 8 * 4, NAN);
+        } else { /* an infinite half: weight or scale */
+            if (format == OMM_FORMAT_F16) p = data + bytes / 4 * 2;
+            p[0] = 0;
+            p[1] = 0x7c;
+        }
     }
     t->blocks[t->count++] = data;
     omm_gguf_put_tensor(&t->w, name, type, rows > 1 ? 2 : 1, dims,
