@@ -10,8 +10,9 @@
 #define JSON_BYTES_MAX (16u << 20)
 #define CLIENTS_MAX 4096u
 
+/* A file that is not there is no problem of its own: its path is then NULL, which says it all. */
 static const char *problem_of(const file_state *file) {
-    return file->err == OMM_OK ? NULL : file->why;
+    return file->err == OMM_OK || file->err == OMM_ERR_NOT_FOUND ? NULL : file->why;
 }
 
 static omm_gate_source source_of(const evidence *ev, const file_state *file, const char *path) {

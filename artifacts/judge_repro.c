@@ -113,7 +113,7 @@ omm_err judge_repro(omm_verdicts *out, const omm_gate_context *context, const au
         source.digest = omm_hash(omm_buf_view(&text));
         err = omm_repro_record_parse(&record, &arena, omm_buf_view(&text));
     }
-    if (err != OMM_OK) {
+    if (err != OMM_OK && source.path) {
         snprintf(why, sizeof why, "%s", omm_err_sentence());
         source.problem = why;
     }

@@ -10,9 +10,15 @@
 /* Parses line number `index` into its place. */
 typedef omm_err (*parse_line)(evidence *ev, void *rows, size_t index, omm_bytes line);
 
+/* A sentence about the file system names the folder, which must not reach deterministic files. */
 static omm_err note(file_state *file, omm_err err) {
     file->err = err;
-    if (err != OMM_OK) snprintf(file->why, sizeof file->why, "%s", omm_err_sentence());
+    if (err == OMM_ERR_NOT_FOUND)
+        snprintf(file->why, sizeof file->why, "the file is missing");
+    else if (err == OMM_ERR_IO)
+        snprintf(file->why, sizeof file->why, "the file cannot be read");
+    else if (err != OMM_OK)
+        snprintf(file->why, sizeof file->why, "%s", omm_err_sentence());
     return err == OMM_ERR_NOMEM ? err : OMM_OK;
 }
 
@@ -56,7 +62,8 @@ static omm_err read_lines(void **rows, size_t *count, evidence *ev, const char *
     for (size_t i = 0; err == OMM_OK && i < *count; i++) {
         err = parse(ev, *rows, i, lines[i]);
         if (err != OMM_OK && err != OMM_ERR_NOMEM)
-            err = omm_raise(err, "line %zu: %.180s", i + 1, omm_err_sentence());
+            err = omm_raise(err == OMM_ERR_NOT_FOUND ? OMM_ERR_FORMAT : err, "line %zu: %.180s",
+                            i + 1, omm_err_sentence());
     }
     if (err != OMM_OK) *count = 0;
     omm_buf_fini(&text);

@@ -227,7 +227,7 @@ static omm_err check_values(double *norm, const omm_coord *c, float *values,
                          "payload.canonical_digest: not that of the decoded payload");
     for (size_t i = 0; i < c->value_count; i++)
         if (!(fabs((double)values[i]) <= c->o.run->value_max))
-            return omm_raise(OMM_ERR_REFUSED_VALUE, "value %zu: %.9g is over %.9g", i,
+            return omm_raise(OMM_ERR_REFUSED_RANGE, "value %zu: %.9g is over %.9g", i,
                              (double)values[i], c->o.run->value_max);
     return omm_norm_check(norm, values, c->value_count, c->o.run->norm_max);
 }

@@ -45,7 +45,8 @@
     XX(REFUSED_FORMAT, "refused: malformed message or payload")                                    \
     XX(REFUSED_NORM, "refused: norm over the bound")                                               \
     XX(REFUSED_BUDGET, "refused: over the byte budget")                                            \
-    XX(REFUSED_NOT_SELECTED, "refused: node was not selected for this round")
+    XX(REFUSED_NOT_SELECTED, "refused: node was not selected for this round")                      \
+    XX(REFUSED_RANGE, "refused: a value is over the range of the round")
 
 typedef enum omm_err {
     OMM_OK = 0,
