@@ -22,7 +22,7 @@ static size_t tile_position(const attention_tile *t, size_t row) {
 
 static size_t tile_index(const attention_tile *t, size_t row) { /* in [m][heads] */
     size_t r = t->first + row;
-    return r / t->group * t->a->heads + t->kv_head * t->group + r % t->group;
+    return r / t->group * t->a->heads + (size_t)t->kv_head * t->group + r % t->group;
 }
 
 static const float *block_f32(float *out, const void *data, omm_kv_type type, size_t offset,
@@ -36,7 +36,7 @@ static const float *block_f32(float *out, const void *data, omm_kv_type type, si
 /* b is a block [k][ldb], columns a multiple of 16. */
 static void block_product(float *c, const float *a, const float *b, size_t rows, size_t columns,
                           size_t ldb, size_t kc, bool zero) {
-    for (size_t n = 0; n < columns; n += SIMD_NV * VL) {
+    for (size_t n = 0; n < columns; n += (size_t)SIMD_NV * VL) {
         size_t nv = min_size(SIMD_NV, (columns - n) / VL);
         s_tiles[nv - 1][rows - 1](kc, a, b + n, VL, ldb, c + n, ATTENTION_LD, zero);
     }
@@ -118,6 +118,7 @@ static void tile_attend(attention_tile *t) {
     }
 }
 
+/* NOLINTNEXTLINE(readability-non-const-parameter): written through the tile */
 static void kernel_attention(const omm_attention *a, float *work, uint32_t kv_head, size_t m0,
                              size_t m1) {
     const size_t part = (size_t)GEMM_MR_MAX * ATTENTION_LD;

@@ -111,6 +111,7 @@ omm_err omm_compute_init(omm_compute *c, omm_pool *pool, omm_isa isa) {
                          "instruction set %u is not available here; these "
                          "are: %s",
                          (unsigned)isa, list);
+    omm_fp_assert();
     unsigned workers = omm_pool_threads(pool);
     float *work = (float *)omm_alloc_aligned((size_t)workers * WORK_FLOATS, sizeof *work);
     if (!work)

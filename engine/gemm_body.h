@@ -230,7 +230,7 @@ static void gemm_block(const gemm_job *job, float *work, size_t m, size_t rows, 
     float *packed = work, *panel = work + GEMM_MB * GEMM_LDA;
     float *aside = panel + GEMM_KC * GEMM_NC;
     const bool first = k0 == 0;
-    const size_t step = SIMD_NV * VL;
+    const size_t step = (size_t)SIMD_NV * VL;
     pack_a(packed, job, m, rows, k0, kc);
     for (size_t n = n0; n < n1; n += step) {
         size_t columns = min_size(step, n1 - n), nv = (columns + VL - 1) / VL, b_vec = 0;

@@ -11,16 +11,17 @@
 /* Blocking of the matrix product.  KC * 32 columns of B (32 KiB) stay in L1, MB * KC of A
  * (240 KiB) in L2; MB is a multiple of every SIMD_MR.  A's rows are padded so that the rows of one
  * tile do not fall into one cache set. */
-#define GEMM_KC 256u
-#define GEMM_MB 240u
-#define GEMM_LDA (GEMM_KC + 16u)
-#define GEMM_NC 32u /* columns of a cut are a multiple of this */
-#define GEMM_MR_MAX 12u
+#define GEMM_KC ((size_t)256)
+#define GEMM_MB ((size_t)240)
+#define GEMM_LDA (GEMM_KC + 16)
+#define GEMM_NC ((size_t)32) /* columns of a cut are a multiple of this */
+#define GEMM_MR_MAX ((size_t)12)
 
 /* Scratch floats of one worker: the larger of what the matrix product (A block, B panel, one tile)
  * and attention (below) take. */
 #define ATTENTION_LD GEMM_LDA
-#define ATTENTION_FLOATS (3u * GEMM_MR_MAX * ATTENTION_LD + 2u * OMM_KV_BLOCK * OMM_HEAD_DIM_MAX)
+#define ATTENTION_FLOATS                                                                           \
+    (3 * GEMM_MR_MAX * ATTENTION_LD + (size_t)2 * OMM_KV_BLOCK * OMM_HEAD_DIM_MAX)
 #define GEMM_FLOATS (GEMM_MB * GEMM_LDA + GEMM_KC * GEMM_NC + GEMM_MR_MAX * GEMM_NC)
 #define WORK_FLOATS (GEMM_FLOATS > ATTENTION_FLOATS ? GEMM_FLOATS : ATTENTION_FLOATS)
 

@@ -49,7 +49,8 @@ OMM_CHECKED omm_err omm_isa_choose(omm_isa *out, const char *requested);
 /* The next lower available one, for replays; false when `isa` is the lowest. */
 bool omm_isa_lower(omm_isa *out, omm_isa isa);
 
-/* pool may be NULL and must outlive the context.  Release with omm_compute_fini.
+/* pool may be NULL and must outlive the context.  Aborts when this thread's floating point
+ * is not the IEEE default.  Release with omm_compute_fini.
  * Errors: UNSUPPORTED (isa is not available; says which are), NOMEM. */
 OMM_CHECKED omm_err omm_compute_init(omm_compute *c, omm_pool *pool, omm_isa isa);
 void omm_compute_fini(omm_compute *c);

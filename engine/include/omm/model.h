@@ -31,7 +31,7 @@
 
 #define OMM_MODEL_LAYERS_MAX 512u
 #define OMM_MODEL_WIDTH_MAX 65536u
-#define OMM_MODEL_CONTEXT_MAX (1u << 22)
+#define OMM_MODEL_CONTEXT_MAX (1u << 20) /* the rotary table is exact so far */
 
 typedef struct omm_model_dims {
     uint32_t layers, d_model, d_ff, heads, kv_heads, head_dim, vocab;

@@ -39,7 +39,11 @@
 #define SIMD_INLINE static inline __attribute__((unused))
 #else
 #define SIMD_INLINE static inline __attribute__((always_inline, unused))
+#ifdef __clang__
+#define SIMD_UNROLL _Pragma("clang loop unroll(full)")
+#else
 #define SIMD_UNROLL _Pragma("GCC unroll 16")
+#endif
 #endif
 
 #if OMM_SIMD == OMM_SIMD_AVX512
@@ -491,6 +495,7 @@ SIMD_INLINE void vf_transpose(vf r[VL]) {
 
 #else
 /* ---- plain C: the definition ------------------------------------------------------------ */
+#include "omm/bytes.h"
 
 typedef struct vf {
     float f[VL];
@@ -602,9 +607,6 @@ SIMD_INLINE vf vi_as_vf(vi a) {
     memcpy(r.f, a.i, sizeof r.f);
     return r;
 }
-/* base, omm/bytes.h */
-float omm_f16_to_f32(uint16_t h);
-uint16_t omm_f32_to_f16(float x);
 SIMD_INLINE vf vf_load_f16(const uint16_t *p) {
     vf r;
     SIMD_EACH r.f[l] = omm_f16_to_f32(p[l]);
