@@ -85,7 +85,7 @@ static int parse(train_args *a, int argc, char **argv) {
         {"batch", 'b', CLI_U32, &a->batch, "N", "tokens per step (2048)"},
         {"micro", 0, CLI_U32, &a->micro, "N", "tokens per pass; changes memory, never the result"},
         {"seq", 0, CLI_U32, &a->seq, "N", "longest example in tokens (512)"},
-        {"lr", 0, CLI_F32, &a->rate, "X", "peak learning rate (0.004)"},
+        {"lr", 0, CLI_F32, &a->rate, "X", "peak learning rate (0.01)"},
         {"lr-min", 0, CLI_F32, &a->rate_min, "X", "share of the peak at the end (0.1)"},
         {"warmup", 0, CLI_U32, &a->warmup, "N", "steps of linear warmup (5)"},
         {"dropout", 0, CLI_F32, &a->dropout, "X", "on the adapter's input (0)"},

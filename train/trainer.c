@@ -126,12 +126,14 @@ static omm_err open_parts(omm_trainer *t, const omm_lora *start) {
     OMM_TRY(take_start(t, start));
     if (!omm_all_finite(t->options.compute, t->lora.values, t->lora.value_count))
         return omm_raise(OMM_ERR_NUMERIC, "the start adapter has a value that is not finite");
+    size_t rows = t->recipe.micro_tokens; /* no micro-batch is larger than its batch */
+    if (rows > t->recipe.batch_tokens) rows = t->recipe.batch_tokens;
+    if (rows > omm_dataset_tokens(t->options.data)) rows = omm_dataset_tokens(t->options.data);
     graph_options options = {.compute = t->options.compute,
                              .model = t->options.model,
                              .spec = t->lora.spec,
-                             .rows_max = t->recipe.micro_tokens,
+                             .rows_max = rows < longest ? longest : rows,
                              .seq_max = longest};
-    if (options.rows_max < longest) options.rows_max = longest;
     OMM_TRY(graph_init(&t->graph, &options));
     return take_vectors(t);
 }

@@ -49,7 +49,7 @@ typedef struct omm_recipe {
     uint32_t seed_lane;    /* `node` of every random lane drawn from the training seed */
 } omm_recipe;
 
-/* rank 8, alpha 16, all seven targets, 20 steps of 2,048 tokens, learning rate 4e-3. */
+/* rank 8, alpha 16, all seven targets, 20 steps of 2,048 tokens, learning rate 1e-2. */
 omm_recipe omm_recipe_default(void);
 
 /* Errors: CONFIG, naming the field, the value and the limit. */
