@@ -49,7 +49,6 @@ static void carve_all(graph *g, carver *c) {
     size_t q = (size_t)d->heads * d->head_dim, kv = (size_t)d->kv_heads * d->head_dim;
     size_t widest = max_size(max_size(model, ff), q), block = (size_t)OMM_KV_BLOCK * g->seq_max;
     for (size_t i = 0; i < d->layers; i++) carve_layer(g, c, &g->layers[i], i);
-    g->final_x = carve(c, rows * model);
     g->h = carve(c, rows * max_size(model, q));
     g->act = carve(c, rows * ff);
     g->exp_gate = carve(c, rows * ff);
@@ -64,7 +63,7 @@ static void carve_all(graph *g, carver *c) {
     g->dz = carve(c, rows * g->spec.rank);
     g->row_dot = carve(c, rows * d->heads);
     g->picked = carve(c, rows * model);
-    g->dpicked = carve(c, rows * model);
+    g->picked_att = carve(c, rows * q);
     g->picked_norm = carve(c, g->head_rows * model);
     g->picked_r = carve(c, rows);
     g->logits = carve(c, g->head_rows * d->vocab);
@@ -202,7 +201,13 @@ void graph_fini(graph *g) {
 
 /* --- forward ------------------------------------------------------------------------------- */
 
-const float *graph_dropped(graph *g, const float *x, size_t layer, omm_lora_target target) {
+graph_rows graph_rows_after_attention(const graph *g, size_t layer) {
+    bool last = layer + 1 == g->model->dims.layers;
+    return last ? (graph_rows){g->learned, g->picked_rows} : (graph_rows){g->rows, NULL};
+}
+
+const float *graph_dropped(graph *g, const float *x, graph_rows rows, size_t layer,
+                           omm_lora_target target) {
     const graph_dropout *drop = &g->dropout;
     if (drop->rate <= 0) return x;
     size_t width = g->model->lora_shape.d_in[target];
@@ -211,25 +216,34 @@ const float *graph_dropped(graph *g, const float *x, size_t layer, omm_lora_targ
     uint32_t limit = (uint32_t)((double)drop->rate * 4294967296.0);
     float scale = 1.0F / (1.0F - drop->rate);
     uint32_t *random = (uint32_t *)(void *)g->random;
-    for (size_t row = 0; row < g->rows; row++) {
+    for (size_t i = 0; i < rows.count; i++) {
         /* Numbers of one (token, layer, target) fill a span of 2^24, over OMM_MATRIX_DIM_MAX. */
-        uint64_t first = ((drop->first_token + row) * places + place) << 24;
-        omm_rng_fill_u32(random, &drop->lane, first, width);
-        g->grad->dropout(g->dropped + row * width, x + row * width, random, limit, scale, width);
+        uint64_t token = drop->first_token + (rows.map ? rows.map[i] : i);
+        omm_rng_fill_u32(random, &drop->lane, (token * places + place) << 24, width);
+        g->grad->dropout(g->dropped + i * width, x + i * width, random, limit, scale, width);
     }
     return g->dropped;
 }
 
-/* y = W x + adapter, over all rows; keeps z. */
-static void linear(graph *g, float *y, const float *x, size_t layer, omm_lora_target target) {
+/* y = W x + adapter, over the rows given; keeps z. */
+static void linear(graph *g, float *y, const float *x, graph_rows rows, size_t layer,
+                   omm_lora_target target) {
     const omm_compute *c = g->compute;
     graph_pair *p = graph_pair_of(g, layer, target);
-    omm_linear_forward(c, y, x, &g->model->layers[layer].weights[target], g->rows, false);
+    omm_linear_forward(c, y, x, &g->model->layers[layer].weights[target], rows.count, false);
     if (!p->a.rows) return;
     float *z = g->layers[layer].z[target];
-    omm_linear_forward(c, z, graph_dropped(g, x, layer, target), &p->a, g->rows, false);
-    omm_vec_scale(c, z, z, g->scale, g->rows * g->spec.rank);
-    omm_linear_forward(c, y, z, &p->b, g->rows, true);
+    omm_linear_forward(c, z, graph_dropped(g, x, rows, layer, target), &p->a, rows.count, false);
+    omm_vec_scale(c, z, z, g->scale, rows.count * g->spec.rank);
+    omm_linear_forward(c, y, z, &p->b, rows.count, true);
+}
+
+/* The rows of `from` that `rows` names: `from` itself, or a copy of them in `room`. */
+static const float *gather(float *room, const float *from, graph_rows rows, size_t width) {
+    if (!rows.map) return from;
+    for (size_t i = 0; i < rows.count; i++)
+        memcpy(room + i * width, from + rows.map[i] * width, width * sizeof(float));
+    return room;
 }
 
 static void attention(graph *g, graph_layer *l) {
@@ -257,20 +271,22 @@ static void forward_layer(graph *g, size_t layer, float *x_next) {
     const omm_model_dims *d = &g->model->dims;
     const omm_layer *w = &g->model->layers[layer];
     graph_layer *l = &g->layers[layer];
-    size_t all = g->rows * d->d_model;
-    omm_rmsnorm_forward(c, g->h, NULL, l->x, w->attn_norm, g->rows, d->d_model, d->rms_eps);
-    linear(g, l->q, g->h, layer, OMM_LORA_Q);
-    linear(g, l->k, g->h, layer, OMM_LORA_K);
-    linear(g, l->v, g->h, layer, OMM_LORA_V);
+    graph_rows all = {g->rows, NULL}, rows = graph_rows_after_attention(g, layer);
+    size_t width = d->d_model;
+    omm_rmsnorm_forward(c, g->h, NULL, l->x, w->attn_norm, g->rows, width, d->rms_eps);
+    linear(g, l->q, g->h, all, layer, OMM_LORA_Q);
+    linear(g, l->k, g->h, all, layer, OMM_LORA_K);
+    linear(g, l->v, g->h, all, layer, OMM_LORA_V);
     attention(g, l);
-    linear(g, l->mid, l->att, layer, OMM_LORA_O);
-    omm_vec_add(c, l->mid, l->x, all);
-    omm_rmsnorm_forward(c, g->h, NULL, l->mid, w->ffn_norm, g->rows, d->d_model, d->rms_eps);
-    linear(g, l->gate, g->h, layer, OMM_LORA_GATE);
-    linear(g, l->up, g->h, layer, OMM_LORA_UP);
-    omm_swiglu_forward(c, g->act, l->gate, l->up, g->rows * d->d_ff);
-    linear(g, x_next, g->act, layer, OMM_LORA_DOWN);
-    omm_vec_add(c, x_next, l->mid, all);
+    const float *att = gather(g->picked_att, l->att, rows, (size_t)d->heads * d->head_dim);
+    linear(g, l->mid, att, rows, layer, OMM_LORA_O);
+    omm_vec_add(c, l->mid, gather(g->h, l->x, rows, width), rows.count * width);
+    omm_rmsnorm_forward(c, g->h, NULL, l->mid, w->ffn_norm, rows.count, width, d->rms_eps);
+    linear(g, l->gate, g->h, rows, layer, OMM_LORA_GATE);
+    linear(g, l->up, g->h, rows, layer, OMM_LORA_UP);
+    omm_swiglu_forward(c, g->act, l->gate, l->up, rows.count * d->d_ff);
+    linear(g, x_next, g->act, rows, layer, OMM_LORA_DOWN);
+    omm_vec_add(c, x_next, l->mid, rows.count * width);
 }
 
 /* Row i of a sequence predicts its token i + 1: collect the rows that are judged. */
@@ -297,7 +313,7 @@ static omm_err take_batch(graph *g, const omm_example *const *examples, size_t c
     return OMM_OK;
 }
 
-/* Losses of `n` judged rows from `first` on, and dpicked, the gradient before the output norm. */
+/* Losses of `n` judged rows from `first` on, and their dx, the gradient before the output norm. */
 static void head_chunk(graph *g, float *nll, size_t first, size_t n, float loss_scale) {
     const omm_compute *c = g->compute;
     const omm_model *model = g->model;
@@ -314,24 +330,17 @@ static void head_chunk(graph *g, float *nll, size_t first, size_t n, float loss_
     for (size_t i = 0; i < n; i++) g->logits[i * vocab + g->targets[first + i]] -= loss_scale;
     omm_linear_backward(c, g->picked_norm, g->logits, model->output, n, false);
     for (size_t i = 0; i < n; i++)
-        g->grad->rmsnorm(g->dpicked + (first + i) * width, g->picked_norm + i * width,
-                         x + i * width, model->output_norm, g->picked_r[i], width);
+        g->grad->rmsnorm(g->dx + (first + i) * width, g->picked_norm + i * width, x + i * width,
+                         model->output_norm, g->picked_r[i], width);
 }
 
 static void head(graph *g, float *nll, float loss_scale) {
-    size_t width = g->model->dims.d_model;
-    for (size_t i = 0; i < g->learned; i++)
-        memcpy(g->picked + i * width, g->final_x + g->picked_rows[i] * width,
-               width * sizeof(float));
-    memset(g->dpicked, 0, g->learned * width * sizeof(float));
+    memset(g->dx, 0, g->learned * g->model->dims.d_model * sizeof(float));
     for (size_t first = 0; first < g->learned; first += g->head_rows) {
         size_t n = g->learned - first;
         if (n > g->head_rows) n = g->head_rows;
         head_chunk(g, nll + first, first, n, loss_scale);
     }
-    memset(g->dx, 0, g->rows * width * sizeof(float));
-    for (size_t i = 0; i < g->learned; i++)
-        memcpy(g->dx + g->picked_rows[i] * width, g->dpicked + i * width, width * sizeof(float));
 }
 
 omm_err graph_forward(graph *g, float *nll, const omm_example *const *examples, size_t count,
@@ -341,7 +350,7 @@ omm_err graph_forward(graph *g, float *nll, const omm_example *const *examples, 
     OMM_TRY(take_batch(g, examples, count));
     omm_embed_forward(g->compute, g->layers[0].x, &g->model->embed, g->ids, g->rows);
     for (size_t i = 0; i < layers; i++)
-        forward_layer(g, i, i + 1 < layers ? g->layers[i + 1].x : g->final_x);
+        forward_layer(g, i, i + 1 < layers ? g->layers[i + 1].x : g->picked);
     head(g, nll, loss_scale);
     return OMM_OK;
 }

@@ -7,6 +7,9 @@
  *   graph_forward: ids -> kept activations, loss of every learned token
  *   graph_backward: kept activations -> gradient of the adapter, added to `gradient`
  *
+ * In the last layer what follows attention is computed for the judged rows alone: the others would
+ * add zeros to the gradient, and adding zero changes no bit.
+ *
  * Kept per layer and token: x, q, k, v, attention out, x after attention, gate, up, and z of each
  * target; norms' outputs and the feed-forward product are computed again.
  * Inside train only.
@@ -27,6 +30,13 @@ typedef struct graph_layer {
     float *x, *q, *k, *v, *att, *lse, *mid, *gate, *up;
     float *z[OMM_LORA_TARGET_COUNT]; /* scaled A h, [rows][rank]; NULL where not adapted */
 } graph_layer;
+
+/* Which rows a buffer holds: all of the micro-batch, or (in the last layer, after attention, where
+ * nobody needs the others) those that are judged. */
+typedef struct graph_rows {
+    size_t count;
+    const uint32_t *map; /* place of each among all rows, ascending; NULL: they are all there */
+} graph_rows;
 
 /* A and B of one adapted weight as the kernels want them, and where they are in the flat vector. */
 typedef struct graph_pair {
@@ -55,8 +65,8 @@ typedef struct graph {
     graph_pair *pairs; /* [layers][targets], `a.rows` 0 where not adapted */
     graph_layer *layers;
     float *memory; /* all activations: one block */
-    float *final_x, *h, *act, *exp_gate, *dropped, *dx, *dh, *dact, *dq, *dk, *dv, *datt;
-    float *dz, *row_dot, *picked, *dpicked, *picked_norm, *picked_r, *logits, *lse_head;
+    float *h, *act, *exp_gate, *dropped, *dx, *dh, *dact, *dq, *dk, *dv, *datt;
+    float *dz, *row_dot, *picked, *picked_att, *picked_norm, *picked_r, *logits, *lse_head;
     float *scores, *dscores, *lse_rows; /* per worker */
     float *random;                      /* uint32_t numbers of one row */
     uint32_t *ids, *targets, *picked_rows;
@@ -82,7 +92,7 @@ void graph_fini(graph *g);
 void graph_set_adapter(graph *g, const float *values);
 
 /* Forward of `count` examples, together at most rows_max tokens.  nll[learned] gets the loss of
- * each learned token, in order; dx is prepared for backward: the gradient of
+ * each learned token, in order; dx is prepared for backward: the judged rows' gradient of
  * sum(nll) * loss_scale.  Errors: FORMAT (an id outside the vocabulary). */
 OMM_CHECKED omm_err graph_forward(graph *g, float *nll, const omm_example *const *examples,
                                   size_t count, float loss_scale, const graph_dropout *dropout);
@@ -92,7 +102,10 @@ OMM_CHECKED omm_err graph_forward(graph *g, float *nll, const omm_example *const
 void graph_backward(graph *g, float *gradient, bool want_a, bool want_b);
 
 /* Shared by forward and backward: x with the dropout of (layer, target), or x itself. */
-const float *graph_dropped(graph *g, const float *x, size_t layer, omm_lora_target target);
+const float *graph_dropped(graph *g, const float *x, graph_rows rows, size_t layer,
+                           omm_lora_target target);
+/* Rows of a layer after its attention. */
+graph_rows graph_rows_after_attention(const graph *g, size_t layer);
 
 static inline graph_pair *graph_pair_of(graph *g, size_t layer, omm_lora_target target) {
     return &g->pairs[layer * OMM_LORA_TARGET_COUNT + target];

@@ -10,54 +10,79 @@ typedef struct pass {
     bool want_a, want_b;
 } pass;
 
+/* One partial sum, or as many chunks as `k` rows of one sequence are. */
+static void add_tokens(const graph *g, omm_gemm *sum, size_t k) {
+    if (!k) return;
+    sum->k = k;
+    omm_gemm_tn_tokens(g->compute, sum);
+    sum->a += k * sum->m;
+    sum->b += k * sum->n;
+}
+
 /* c[m][n] += sum over the tokens of each sequence of a[token][m] b[token][n]; of `sum` c, a, b, m
- * and n are given. */
-static void token_sums(const graph *g, omm_gemm sum) {
+ * and n are given.  Where only some rows are there, each chunk of 64 tokens of a sequence sums those
+ * that it has. */
+static void token_sums(const graph *g, omm_gemm sum, graph_rows rows) {
     sum.lda = sum.m;
     sum.ldb = sum.ldc = sum.n;
     sum.accumulate = true;
-    for (size_t i = 0; i < g->example_count; i++) {
-        sum.k = g->examples[i]->count;
-        omm_gemm_tn_tokens(g->compute, &sum);
-        sum.a += sum.k * sum.m;
-        sum.b += sum.k * sum.n;
+    size_t row = 0, i = 0;
+    for (size_t e = 0; e < g->example_count; e++) {
+        size_t end = row + g->examples[e]->count;
+        if (!rows.map) {
+            add_tokens(g, &sum, end - row);
+            row = end;
+        }
+        while (row < end) {
+            size_t stop = row + OMM_TOKEN_CHUNK < end ? row + OMM_TOKEN_CHUNK : end, first = i;
+            while (i < rows.count && rows.map[i] < stop) i++;
+            add_tokens(g, &sum, i - first);
+            row = stop;
+        }
     }
 }
 
+/* A weight of the model with its adapter, and the rows at hand. */
+typedef struct place {
+    size_t layer;
+    omm_lora_target target;
+    graph_rows rows;
+} place;
+
 /* dx (+)= dy W and the adapter's share; dA, dB into the gradient.  dx NULL: not needed below. */
-static void linear_backward(const pass *p, float *dx, const float *dy, const float *x, size_t layer,
-                            omm_lora_target target, bool accumulate) {
+static void linear_backward(const pass *p, float *dx, const float *dy, const float *x, place at,
+                            bool accumulate) {
     graph *g = p->g;
     const omm_compute *c = g->compute;
-    const graph_pair *pair = graph_pair_of(g, layer, target);
-    size_t rank = g->spec.rank;
+    const graph_pair *pair = graph_pair_of(g, at.layer, at.target);
+    size_t rank = g->spec.rank, count = at.rows.count;
     if (dx)
-        omm_linear_backward(c, dx, dy, &g->model->layers[layer].weights[target], g->rows,
+        omm_linear_backward(c, dx, dy, &g->model->layers[at.layer].weights[at.target], count,
                             accumulate);
     if (!pair->a.rows) return;
-    if (p->want_b)
-        token_sums(g, (omm_gemm){.c = p->gradient + pair->b_offset,
-                                 .a = g->layers[layer].z[target],
-                                 .b = dy,
-                                 .m = rank,
-                                 .n = pair->b.rows});
+    if (p->want_b) {
+        omm_gemm sum = {.a = g->layers[at.layer].z[at.target], .b = dy, .m = rank};
+        sum.c = p->gradient + pair->b_offset;
+        sum.n = pair->b.rows;
+        token_sums(g, sum, at.rows);
+    }
     if (!dx && !p->want_a) return;
-    omm_linear_backward(c, g->dz, dy, &pair->b, g->rows, false);
-    omm_vec_scale(c, g->dz, g->dz, g->scale, g->rows * rank);
-    if (p->want_a)
-        token_sums(g, (omm_gemm){.c = p->gradient + pair->a_offset,
-                                 .a = g->dz,
-                                 .b = graph_dropped(g, x, layer, target),
-                                 .m = rank,
-                                 .n = pair->a.cols});
+    omm_linear_backward(c, g->dz, dy, &pair->b, count, false);
+    omm_vec_scale(c, g->dz, g->dz, g->scale, count * rank);
+    if (p->want_a) {
+        omm_gemm sum = {.a = g->dz, .m = rank, .n = pair->a.cols};
+        sum.b = graph_dropped(g, x, at.rows, at.layer, at.target);
+        sum.c = p->gradient + pair->a_offset;
+        token_sums(g, sum, at.rows);
+    }
     if (!dx) return;
     if (g->dropout.rate <= 0) {
-        omm_linear_backward(c, dx, g->dz, &pair->a, g->rows, true);
+        omm_linear_backward(c, dx, g->dz, &pair->a, count, true);
         return;
     }
-    omm_linear_backward(c, g->dropped, g->dz, &pair->a, g->rows, false);
-    graph_dropped(g, g->dropped, layer, target); /* the same mask, in place */
-    omm_vec_add(c, dx, g->dropped, g->rows * pair->a.cols);
+    omm_linear_backward(c, g->dropped, g->dz, &pair->a, count, false);
+    graph_dropped(g, g->dropped, at.rows, at.layer, at.target); /* the same mask, in place */
+    omm_vec_add(c, dx, g->dropped, count * pair->a.cols);
 }
 
 /* --- attention ------------------------------------------------------------------------------- */
@@ -158,11 +183,11 @@ static void attention_backward(graph *g, const graph_layer *l) {
 /* --- a layer --------------------------------------------------------------------------------- */
 
 /* dx += gradient of h = rmsnorm(x, w) given dh; `h` of the graph is scratch. */
-static void norm_backward(graph *g, const float *x, const float *w) {
+static void norm_backward(graph *g, const float *x, const float *w, size_t rows) {
     const omm_model_dims *d = &g->model->dims;
     size_t n = d->d_model;
-    omm_rmsnorm_forward(g->compute, g->h, g->dz, x, w, g->rows, n, d->rms_eps);
-    for (size_t i = 0; i < g->rows; i++)
+    omm_rmsnorm_forward(g->compute, g->h, g->dz, x, w, rows, n, d->rms_eps);
+    for (size_t i = 0; i < rows; i++)
         g->grad->rmsnorm(g->dx + i * n, g->dh + i * n, x + i * n, w, g->dz[i], n);
 }
 
@@ -171,20 +196,36 @@ static void feed_forward_backward(const pass *p, size_t layer, bool below) {
     const omm_model_dims *d = &g->model->dims;
     const graph_layer *l = &g->layers[layer];
     const omm_layer *w = &g->model->layers[layer];
-    size_t all = g->rows * d->d_ff;
+    graph_rows rows = graph_rows_after_attention(g, layer);
+    place gate = {layer, OMM_LORA_GATE, rows}, up = {layer, OMM_LORA_UP, rows};
+    place down = {layer, OMM_LORA_DOWN, rows};
+    size_t all = rows.count * d->d_ff;
     bool inner = below || (g->spec.targets & (1U << OMM_LORA_GATE | 1U << OMM_LORA_UP));
     omm_swiglu_forward(g->compute, g->act, l->gate, l->up, all);
-    linear_backward(p, inner ? g->dact : NULL, g->dx, g->act, layer, OMM_LORA_DOWN, false);
+    linear_backward(p, inner ? g->dact : NULL, g->dx, g->act, down, false);
     if (!inner) return;
     omm_vec_scale(g->compute, g->exp_gate, l->gate, -1.0F, all);
     omm_vec_exp(g->compute, g->exp_gate, g->exp_gate, all);
     g->grad->swiglu(g->exp_gate, g->dact, g->dact, l->gate, l->up, g->exp_gate, all);
-    omm_rmsnorm_forward(g->compute, g->h, NULL, l->mid, w->ffn_norm, g->rows, d->d_model,
+    omm_rmsnorm_forward(g->compute, g->h, NULL, l->mid, w->ffn_norm, rows.count, d->d_model,
                         d->rms_eps);
     float *dh = below ? g->dh : NULL;
-    linear_backward(p, dh, g->exp_gate, g->h, layer, OMM_LORA_GATE, false);
-    linear_backward(p, dh, g->dact, g->h, layer, OMM_LORA_UP, true);
-    if (below) norm_backward(g, l->mid, w->ffn_norm);
+    linear_backward(p, dh, g->exp_gate, g->h, gate, false);
+    linear_backward(p, dh, g->dact, g->h, up, true);
+    if (below) norm_backward(g, l->mid, w->ffn_norm, rows.count);
+}
+
+/* Move row i of x to row map[i], zero elsewhere.  From the end, because map[i] >= i. */
+static void scatter(float *x, graph_rows rows, size_t total, size_t width) {
+    if (!rows.map) return;
+    size_t end = total;
+    for (size_t i = rows.count; i-- > 0;) {
+        size_t at = rows.map[i];
+        if (at != i) memcpy(x + at * width, x + i * width, width * sizeof(float));
+        memset(x + (at + 1) * width, 0, (end - at - 1) * width * sizeof(float));
+        end = at;
+    }
+    memset(x, 0, end * width * sizeof(float));
 }
 
 static void attention_layer_backward(const pass *p, size_t layer, bool below) {
@@ -193,17 +234,23 @@ static void attention_layer_backward(const pass *p, size_t layer, bool below) {
     const graph_layer *l = &g->layers[layer];
     const omm_layer *w = &g->model->layers[layer];
     const uint32_t qkv = 1U << OMM_LORA_Q | 1U << OMM_LORA_K | 1U << OMM_LORA_V;
+    graph_rows all = {g->rows, NULL}, rows = graph_rows_after_attention(g, layer);
+    place q = {layer, OMM_LORA_Q, all}, k = {layer, OMM_LORA_K, all};
+    place v = {layer, OMM_LORA_V, all}, o = {layer, OMM_LORA_O, rows};
     bool inner = below || (g->spec.targets & qkv);
-    linear_backward(p, inner ? g->datt : NULL, g->dx, l->att, layer, OMM_LORA_O, false);
+    const float *att = rows.map ? g->picked_att : l->att;
+    linear_backward(p, inner ? g->datt : NULL, g->dx, att, o, false);
     if (!inner) return;
+    scatter(g->datt, rows, g->rows, (size_t)d->heads * d->head_dim);
+    scatter(g->dx, rows, g->rows, d->d_model);
     attention_backward(g, l);
     omm_rmsnorm_forward(g->compute, g->h, NULL, l->x, w->attn_norm, g->rows, d->d_model,
                         d->rms_eps);
     float *dh = below ? g->dh : NULL;
-    linear_backward(p, dh, g->dq, g->h, layer, OMM_LORA_Q, false);
-    linear_backward(p, dh, g->dk, g->h, layer, OMM_LORA_K, true);
-    linear_backward(p, dh, g->dv, g->h, layer, OMM_LORA_V, true);
-    if (below) norm_backward(g, l->x, w->attn_norm);
+    linear_backward(p, dh, g->dq, g->h, q, false);
+    linear_backward(p, dh, g->dk, g->h, k, true);
+    linear_backward(p, dh, g->dv, g->h, v, true);
+    if (below) norm_backward(g, l->x, w->attn_norm, g->rows);
 }
 
 void graph_backward(graph *g, float *gradient, bool want_a, bool want_b) {
