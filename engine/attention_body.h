@@ -137,7 +137,7 @@ static void kernel_attention(const omm_attention *a, float *work, uint32_t kv_he
     }
 }
 
-/* ---- filling the cache ---------------------------------------------------------------------------- */
+/* ---- filling the cache ----------------------------------------------------------------------- */
 
 static void kernel_kv_store(omm_kv *kv, const float *k, const float *v, size_t m, size_t pos0) {
     const size_t d = kv->head_dim, row = d * kv->kv_heads;

@@ -70,7 +70,7 @@ static size_t min_size(size_t a, size_t b) {
     return a < b ? a : b;
 }
 
-/* ---- panels of B ------------------------------------------------------------------------------ */
+/* ---- panels of B ----------------------------------------------------------------------------- */
 
 SIMD_INLINE void load16_q8(vf r[VL], const uint8_t *strip, size_t column) {
     const uint8_t *block = strip + column / OMM_QUANT_BLOCK * STRIP_Q8_BYTES;
@@ -203,7 +203,7 @@ static void pack_a(float *out, const gemm_job *job, size_t m, size_t rows, size_
     }
 }
 
-/* ---- the core ----------------------------------------------------------------------------------- */
+/* ---- the core -------------------------------------------------------------------------------- */
 
 /* A tile that hangs over the edge of c, or is folded into it: computed aside. */
 static void tile_aside(const gemm_job *job, float *aside, size_t mr, size_t nv, size_t kc,
@@ -260,7 +260,7 @@ static void kernel_gemm(const gemm_job *job, float *work, size_t m0, size_t m1, 
     }
 }
 
-/* ---- one row: decode ---------------------------------------------------------------------------- */
+/* ---- one row: decode ------------------------------------------------------------------------- */
 
 /* `count` strips side by side, so that their chains hide each other's latency. */
 SIMD_INLINE void gemv_f32(const int count, vf *acc, const float *x, const omm_matrix *w,

@@ -30,7 +30,7 @@ static float *worker_scratch(const omm_compute *c, unsigned worker) {
 /* The linter does not see that an output stored in a job or cut is written through it. */
 /* NOLINTBEGIN(readability-non-const-parameter) */
 
-/* ---- matrix products ---------------------------------------------------------------------------- */
+/* ---- matrix products ------------------------------------------------------------------------- */
 
 typedef struct gemm_cut {
     const omm_compute *c;
@@ -187,7 +187,7 @@ void omm_gemm_tn_tokens(const omm_compute *c, const omm_gemm *g) {
     gemm_run(c, &job);
 }
 
-/* ---- rows ------------------------------------------------------------------------------------------ */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 /* One call over m rows (or flat elements) of which a task takes `step`. */
 typedef struct row_cut {
@@ -404,7 +404,7 @@ void omm_rope_apply(const omm_compute *c, float *x, const omm_rope *rope, size_t
 
 /* NOLINTEND(readability-non-const-parameter) */
 
-/* ---- attention --------------------------------------------------------------------------------------- */
+/* ---- attention ------------------------------------------------------------------------------- */
 
 typedef struct attention_cut {
     const omm_compute *c;

@@ -11,7 +11,7 @@
 #define SUPPORTED_TYPES "F32, F16, Q8_0, Q4_0"
 #define HEADS_MAX 1024u
 
-/* ---- keys --------------------------------------------------------------------------------------- */
+/* ---- keys ------------------------------------------------------------------------------------ */
 
 static omm_err check_architecture(const omm_gguf *gguf) {
     char name[64] = "";
@@ -84,7 +84,7 @@ static omm_err load_dims(omm_model_dims *d, const omm_gguf *gguf) {
     return load_rope(d, gguf);
 }
 
-/* ---- tensors -------------------------------------------------------------------------------------- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 static omm_err find(const omm_gguf_tensor **out, const omm_gguf *gguf, const char *name) {
     *out = omm_gguf_find_tensor(gguf, name);
@@ -203,7 +203,7 @@ static bool in_graph(const omm_model *model, const char *name) {
     return false;
 }
 
-/* A tensor that the graph would not use (a bias, an expert) means that the result would be wrong. */
+/* A tensor that the graph would not use (a bias, an expert) means a wrong result. */
 static omm_err refuse_extra(const omm_model *model, const omm_gguf *gguf) {
     for (size_t i = 0; i < gguf->tensor_count; i++)
         if (!in_graph(model, gguf->tensors[i].name))

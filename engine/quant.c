@@ -20,7 +20,7 @@ bool omm_format_is_quantised(omm_format format) {
     return format == OMM_FORMAT_Q8_0 || format == OMM_FORMAT_Q4_0;
 }
 
-/* ---- layout --------------------------------------------------------------------------------------- */
+/* ---- layout ---------------------------------------------------------------------------------- */
 
 static size_t row_bytes(omm_format format, uint32_t cols) {
     switch (format) {
@@ -141,7 +141,7 @@ void omm_matrix_fini(omm_matrix *matrix) {
     *matrix = (omm_matrix){0};
 }
 
-/* ---- one row back ----------------------------------------------------------------------------------- */
+/* ---- one row back ---------------------------------------------------------------------------- */
 
 static uint16_t get_half(const uint8_t *p) {
     uint16_t h;
@@ -182,7 +182,7 @@ void omm_matrix_row(float *out, const omm_matrix *matrix, uint32_t row) {
     }
 }
 
-/* ---- activations in int8 ------------------------------------------------------------------------------ */
+/* ---- activations in int8 --------------------------------------------------------------------- */
 
 omm_err omm_q8_rows_init(omm_q8_rows *rows, size_t rows_max, size_t cols_max) {
     const size_t blocks = (cols_max + OMM_QUANT_BLOCK - 1) / OMM_QUANT_BLOCK;

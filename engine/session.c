@@ -26,7 +26,7 @@ struct omm_session {
     float *x, *h, *q, *k, *v, *a, *gate, *up; /* [batch][their width] */
     float *z;                                 /* [batch][rank] */
     omm_q8_rows q8;
-    const float *q8_of; /* the rows that q8 holds, or NULL */
+    bool q8_ready; /* q8 holds the rows that the next product takes */
 };
 
 static const char *const s_activations[] = {"f32", "q8"};
@@ -48,7 +48,7 @@ omm_session_options omm_session_options_default(void) {
     return (omm_session_options){.batch_max = BATCH_DEFAULT};
 }
 
-/* ---- opening ------------------------------------------------------------------------------------ */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static omm_err options_check(omm_session_options *o, const omm_model *model) {
     const uint32_t context = model->dims.context;
@@ -176,16 +176,16 @@ void omm_session_truncate(omm_session *session, uint32_t position) {
     session->position = position;
 }
 
-/* ---- the graph -------------------------------------------------------------------------------------- */
+/* ---- the graph ------------------------------------------------------------------------------- */
 
-/* y = W x; products that share x share its quantised rows too. */
+/* y = W x; products that share x share its quantised rows too, until q8_ready is taken back. */
 static void product(omm_session *s, float *y, const float *x, const omm_matrix *w, size_t m) {
     if (s->options.activations != OMM_ACTIVATIONS_Q8 || !omm_format_is_quantised(w->format)) {
         omm_linear_forward(s->c, y, x, w, m, false);
         return;
     }
-    if (s->q8_of != x) omm_q8_quantize(s->c, &s->q8, x, m, w->cols);
-    s->q8_of = x;
+    if (!s->q8_ready) omm_q8_quantize(s->c, &s->q8, x, m, w->cols);
+    s->q8_ready = true;
     omm_linear_q8(s->c, y, &s->q8, w, m);
 }
 
@@ -205,7 +205,7 @@ static void attend(omm_session *s, uint32_t layer, size_t m) {
     const size_t pos0 = s->position;
     omm_rmsnorm_forward(s->c, s->h, NULL, s->x, s->model->layers[layer].attn_norm, m, d->d_model,
                         d->rms_eps);
-    s->q8_of = NULL;
+    s->q8_ready = false;
     linear(s, s->q, s->h, layer, OMM_LORA_Q, m);
     linear(s, s->k, s->h, layer, OMM_LORA_K, m);
     linear(s, s->v, s->h, layer, OMM_LORA_V, m);
@@ -220,7 +220,7 @@ static void attend(omm_session *s, uint32_t layer, size_t m) {
                        .heads = d->heads,
                        .scale = omm_model_attention_scale(s->model)};
     omm_attention_forward(s->c, &a);
-    s->q8_of = NULL;
+    s->q8_ready = false;
     linear(s, s->h, s->a, layer, OMM_LORA_O, m);
     omm_vec_add(s->c, s->x, s->h, m * d->d_model);
 }
@@ -229,11 +229,11 @@ static void feed_forward(omm_session *s, uint32_t layer, size_t m) {
     const omm_model_dims *d = &s->model->dims;
     omm_rmsnorm_forward(s->c, s->h, NULL, s->x, s->model->layers[layer].ffn_norm, m, d->d_model,
                         d->rms_eps);
-    s->q8_of = NULL;
+    s->q8_ready = false;
     linear(s, s->gate, s->h, layer, OMM_LORA_GATE, m);
     linear(s, s->up, s->h, layer, OMM_LORA_UP, m);
     omm_swiglu_forward(s->c, s->gate, s->gate, s->up, m * d->d_ff);
-    s->q8_of = NULL;
+    s->q8_ready = false;
     linear(s, s->h, s->gate, layer, OMM_LORA_DOWN, m);
     omm_vec_add(s->c, s->x, s->h, m * d->d_model);
 }
@@ -243,7 +243,7 @@ static void head(omm_session *s, float *logits, size_t rows, size_t m) {
     const omm_model_dims *d = &s->model->dims;
     omm_rmsnorm_forward(s->c, s->h, NULL, s->x + (rows - m) * d->d_model, s->model->output_norm, m,
                         d->d_model, d->rms_eps);
-    s->q8_of = NULL;
+    s->q8_ready = false;
     product(s, logits, s->h, s->model->output, m);
 }
 
@@ -288,7 +288,7 @@ omm_err omm_session_append(omm_session *s, const uint32_t *ids, size_t count, fl
     return OMM_OK;
 }
 
-/* ---- likelihood -------------------------------------------------------------------------------------- */
+/* ---- likelihood ------------------------------------------------------------------------------ */
 
 static omm_err nll_batches(double *sum, float *per_token, omm_session *s, const uint32_t *ids,
                            size_t count, float *logits) {

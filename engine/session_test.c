@@ -244,6 +244,35 @@ static void out_of_memory(const omm_compute *c) {
     omm_buf_fini(&file);
 }
 
+/* A model file with one byte changed loads or is refused, and what loads can be run. */
+static void damaged(const omm_compute *c) {
+    omm_buf file;
+    omm_buf_init(&file, 1 << 22);
+    tiny_model_write(&file, &(tiny_options){.format = OMM_FORMAT_Q4_0});
+    const size_t head = 3000; /* keys and tensor infos, then some data */
+    for (size_t i = 0; i < head; i += 3) {
+        const uint8_t old = file.data[i];
+        file.data[i] = (uint8_t)(old ^ (i % 2 ? 0x80u : 1u << i % 7));
+        omm_gguf gguf;
+        omm_model model;
+        omm_session *s = NULL;
+        if (omm_gguf_open_bytes(&gguf, omm_buf_view(&file)) == OMM_OK) {
+            if (omm_model_load(&model, &gguf) == OMM_OK) {
+                omm_session_options o = {.positions_max = 2, .batch_max = 2};
+                if (omm_session_open(&s, c, &model, NULL, &o) == OMM_OK) {
+                    omm_err err = omm_session_append(s, s_ids, 2, s_got, true);
+                    CHECK(err == OMM_OK || err == OMM_ERR_NUMERIC);
+                    omm_session_close(s);
+                }
+                omm_model_fini(&model);
+            }
+            omm_gguf_close(&gguf);
+        }
+        file.data[i] = old;
+    }
+    omm_buf_fini(&file);
+}
+
 int main(void) {
     omm_compute c;
     omm_isa isa;
@@ -253,6 +282,7 @@ int main(void) {
     cache_and_limits(&c);
     refusals();
     out_of_memory(&c);
+    damaged(&c);
     omm_compute_fini(&c);
     goldens();
     CHECK_EQ(omm_mem_live(), 0);

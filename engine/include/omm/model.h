@@ -13,8 +13,8 @@
  * f32, the adapter included.
  *
  * Accepted: general.architecture "llama"; matrices F32, F16, Q8_0 or Q4_0; norms F32 or F16;
- * grouped heads; tied or separate output; adjacent-pair RoPE, optionally with rope_freqs.weight or linear
- * scaling.  Everything else is refused by name.
+ * grouped heads; tied or separate output; adjacent-pair RoPE, optionally with rope_freqs.weight or
+ * linear scaling.  Everything else is refused by name.
  *
  * Depends on: gguf, lora, quant, kernels.  Threads: read-only after load; share it freely.
  */

@@ -50,7 +50,8 @@ uint32_t omm_session_positions_max(const omm_session *session);
 void omm_session_truncate(omm_session *session, uint32_t position);
 
 /* Append `count` >= 1 ids and compute logits: of the last position (every = false,
- * logits[vocab]) or of every one (every = true, logits[count][vocab]).  logits NULL: only fill the cache.
+ * logits[vocab]) or of every one (every = true, logits[count][vocab]).  logits NULL: only
+ * fill the cache.
  * Errors: FORMAT (an id is not in the vocabulary), TOO_BIG (over positions_max, says the limit);
  * then nothing has changed.  NUMERIC (a logit is not finite; the ids have been appended). */
 OMM_CHECKED omm_err omm_session_append(omm_session *session, const uint32_t *ids, size_t count,
@@ -76,9 +77,9 @@ OMM_CHECKED omm_err omm_sampler_check(const omm_sampler *sampler);
 
 /* Lowest id of the largest logit. */
 uint32_t omm_argmax(const float *logits, uint32_t vocab);
-/* The token to stand at `position`.  Candidates are ordered by logit, ties by lower id; top_k first,
- * then softmax at the temperature over what is left, then the shortest prefix whose probability reaches
- * top_p.  Errors: NOMEM. */
+/* The token to stand at `position`.  Candidates are ordered by logit, ties by lower id; top_k
+ * first, then softmax at the temperature over what is left, then the shortest prefix whose
+ * probability reaches top_p.  Errors: NOMEM. */
 OMM_CHECKED omm_err omm_sample(uint32_t *out, const omm_sampler *sampler, const float *logits,
                                uint32_t vocab, uint64_t position);
 
