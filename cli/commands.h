@@ -15,6 +15,9 @@
     XX(train, "a LoRA adapter from chat examples")                                                 \
     XX(adapter, "show a LoRA adapter")                                                             \
     XX(generate, "continue a prompt, or answer it")                                                \
+    XX(coordinator, "run a federation as a service")                                               \
+    XX(node, "train for a coordinator on data that stays here")                                    \
+    XX(keygen, "a new key")                                                                        \
     XX(tokenize, "token ids of a text")                                                            \
     XX(logits, "logits after every token of a list")                                               \
     XX(perplexity, "how well a model predicts a text")                                             \

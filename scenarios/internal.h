@@ -11,6 +11,7 @@
 #include "omm/rng.h"
 #include "omm/run_config.h"
 #include "omm/scenario.h"
+#include "omm/scenario_run.h"
 #include "omm/simulate.h"
 #include "omm/transport.h"
 
@@ -89,6 +90,7 @@ typedef struct sim_setup_options {
     const char *base_dir; /* model and data paths start here; NULL: the scenario's own folder */
     bool skip_policy;     /* do not read the gate policy: nothing will be judged */
     bool is_control;      /* the uncompressed twin: no codecs, losses only */
+    const omm_scenario_run_options *own; /* a service's keys and nodes; NULL: the scenario's */
     const omm_compute *compute;
     omm_err (*control)(void *ud, omm_buf *jsonl); /* see omm_coord_evaluator */
     void *control_ud;

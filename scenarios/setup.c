@@ -103,6 +103,19 @@ static omm_err fill_config(sim_setup *setup, const sim_setup_options *options,
     return resolve(&c->test, setup, base_dir, s->test);
 }
 
+/* A service's own keys and nodes, whose data nobody here knows. */
+static void use_own(omm_run_config *c, const omm_scenario *s, const omm_scenario_run_options *own) {
+    c->simulated = false;
+    c->has_seed = false;
+    c->seed = 0;
+    c->run_seed = own->run_seed;
+    c->key = *own->key;
+    c->nodes = own->nodes;
+    c->node_count = own->node_count;
+    c->train = NULL;
+    c->policy.quorum = s->round.quorum;
+}
+
 static omm_err open_all(sim_setup *setup, const sim_setup_options *options) {
     char dir[OMM_PATH_MAX];
     OMM_TRY(omm_path_dir(dir, options->scenario));
@@ -114,6 +127,7 @@ static omm_err open_all(sim_setup *setup, const sim_setup_options *options) {
         OMM_TRY(effective_policy(&setup->policy_yaml, &setup->scenario, dir));
     OMM_TRY(enroll(setup));
     OMM_TRY(fill_config(setup, options, options->base_dir ? options->base_dir : dir));
+    if (options->own) use_own(&setup->config, &setup->scenario, options->own);
     return omm_run_open(&setup->run, &setup->config, options->compute);
 }
 

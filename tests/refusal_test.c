@@ -344,7 +344,7 @@ static const refusal s_cases[] = {
     {"oversize", act_oversize, OMM_ERR_REFUSED_BUDGET, true, true, true},
     {"canonical digest", act_canonical, OMM_ERR_REFUSED_DIGEST, true, true, true},
     {"payload digest", act_payload_digest, OMM_ERR_REFUSED_DIGEST, true, true, true},
-    {"range", act_range, OMM_ERR_REFUSED_VALUE, true, true, true},
+    {"range", act_range, OMM_ERR_REFUSED_RANGE, true, true, true},
     {"norm", act_norm, OMM_ERR_REFUSED_NORM, true, true, true},
     {"nan", act_nan, OMM_ERR_REFUSED_VALUE, true, true, true},
     {"truncated", act_truncated, OMM_ERR_REFUSED_FORMAT, true, true, true},

@@ -1,0 +1,229 @@
+/* cmd_coordinator.c - `meshmind coordinator -c FILE`: run a federation as a service. */
+#include "build_info.h"
+#include "commands.h"
+#include "options.h"
+#include "service_config.h"
+
+#include "omm/coordinator_service.h"
+#include "omm/json.h"
+#include "omm/scenario_run.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define COORDINATOR_NODES_MAX 2048
+
+typedef struct node_entry {
+    const char *name, *public_key;
+} node_entry;
+
+typedef struct coordinator_file {
+    const char *scenario, *listen, *state_dir, *bundle, *key, *bundle_key, *port_file, *log_level;
+    omm_config_list nodes; /* node_entry */
+    uint64_t poll_ms, linger_ms;
+    uint32_t threads;
+} coordinator_file;
+
+static const omm_config_field s_node_fields[] = {
+    OMM_CONFIG_STRING(node_entry, name, .min = 1, .max = 64, .help = "for logs and evidence"),
+    OMM_CONFIG_STRING(node_entry, public_key, .min = 64, .max = 64, .help = "64 hex digits"),
+    {0}};
+
+static const omm_config_field s_node = {
+    .key = "node", .kind = OMM_CONFIG_KIND_MAP, .sub = s_node_fields};
+
+static const omm_config_field s_fields[] = {
+    OMM_CONFIG_STRING(coordinator_file, scenario, .min = 1, .max = 4000,
+                      .help = "model, held-out data, recipe, codecs, rounds, gates"),
+    OMM_CONFIG_STRING(coordinator_file, listen, .fallback = "tcp://127.0.0.1:4711", .max = 255,
+                      .help = "where nodes connect"),
+    OMM_CONFIG_STRING(coordinator_file, state_dir, .min = 1, .max = 4000,
+                      .help = "kept across restarts"),
+    OMM_CONFIG_STRING(coordinator_file, bundle, .fallback = "", .max = 4000,
+                      .help = "folder of the evidence; default: bundle in state_dir"),
+    OMM_CONFIG_STRING(coordinator_file, key, .fallback = "", .max = 4000,
+                      .help = "secret key file; none: keys derive from the scenario's seed"),
+    OMM_CONFIG_STRING(coordinator_file, bundle_key, .fallback = "", .max = 4000,
+                      .help = "secret key file that signs the bundle; required with key"),
+    {.key = "nodes",
+     .kind = OMM_CONFIG_KIND_LIST,
+     .offset = offsetof(coordinator_file, nodes),
+     .optional = true,
+     .max = COORDINATOR_NODES_MAX,
+     .item = &s_node,
+     .item_size = sizeof(node_entry),
+     .help = "who may take part; required with key"},
+    OMM_CONFIG_U64(coordinator_file, poll_ms, .fallback = "1000", .min = 10, .max = 600000,
+                   .help = "how long a waiting node waits before it asks again"),
+    OMM_CONFIG_U64(coordinator_file, linger_ms, .fallback = "60000", .max = 86400000,
+                   .help = "how long to tell nodes that the run is over"),
+    OMM_CONFIG_U32(coordinator_file, threads, .fallback = "0", .max = 256,
+                   .help = "for evaluation and sums; 0: all processors"),
+    OMM_CONFIG_STRING(coordinator_file, port_file, .fallback = "", .max = 4000,
+                      .help = "gets the tcp port that was bound"),
+    OMM_CONFIG_STRING(coordinator_file, log_level, .fallback = "info", .max = 8,
+                      .help = "debug, info, warn, error"),
+    {0}};
+
+typedef struct coordinator {
+    service_env env;
+    coordinator_file file;
+    const char *scenario, *state_dir, *bundle, *port_file;
+    omm_key key, bundle_key;
+    omm_run_enrolled *nodes;
+    omm_scenario_run *run;
+} coordinator;
+
+static omm_err resolve_paths(coordinator *c) {
+    OMM_TRY(service_path(&c->scenario, &c->env, c->file.scenario));
+    OMM_TRY(service_path(&c->state_dir, &c->env, c->file.state_dir));
+    OMM_TRY(service_path(&c->bundle, &c->env, c->file.bundle));
+    OMM_TRY(service_path(&c->port_file, &c->env, c->file.port_file));
+    if (c->bundle[0]) return OMM_OK;
+    char path[OMM_PATH_MAX];
+    OMM_TRY(omm_path_join(path, c->state_dir, "bundle"));
+    c->bundle = omm_arena_strdup(&c->env.arena, path);
+    return c->bundle ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "path");
+}
+
+/* The run's seed is drawn once and kept: nonces derive from it. */
+static omm_err load_seed(omm_seed *out, const coordinator *c) {
+    char path[OMM_PATH_MAX];
+    OMM_TRY(omm_dir_make(c->state_dir));
+    OMM_TRY(omm_path_join(path, c->state_dir, "run_seed"));
+    if (!omm_file_exists(path)) {
+        *out = omm_seed_random();
+        return omm_file_write(path, omm_bytes_of(out->b, sizeof out->b), 0600);
+    }
+    omm_buf bytes;
+    omm_buf_init(&bytes, sizeof out->b);
+    omm_err err = omm_file_read(&bytes, path);
+    if (err == OMM_OK && bytes.size != sizeof out->b)
+        err = omm_raise(OMM_ERR_FORMAT, "%s: %zu bytes, expected %zu", path, bytes.size,
+                        sizeof out->b);
+    if (err == OMM_OK) memcpy(out->b, bytes.data, sizeof out->b);
+    omm_buf_fini(&bytes);
+    return err;
+}
+
+static omm_err load_keys(coordinator *c) {
+    const char *path = NULL;
+    if (!c->file.bundle_key[0]) return omm_raise(OMM_ERR_CONFIG, "bundle_key: required with key");
+    if (c->file.nodes.count == 0) return omm_raise(OMM_ERR_CONFIG, "nodes: required with key");
+    OMM_TRY(service_path(&path, &c->env, c->file.key));
+    OMM_TRY(omm_key_load(&c->key, path));
+    OMM_TRY(service_path(&path, &c->env, c->file.bundle_key));
+    OMM_TRY(omm_key_load(&c->bundle_key, path));
+    c->nodes = omm_arena_alloc(&c->env.arena, c->file.nodes.count, sizeof *c->nodes);
+    if (!c->nodes) return omm_raise(OMM_ERR_NOMEM, "nodes");
+    const node_entry *entries = c->file.nodes.items;
+    for (size_t i = 0; i < c->file.nodes.count; i++) {
+        c->nodes[i] = (omm_run_enrolled){.name = entries[i].name, .client = ""};
+        OMM_TRY(service_public_key(&c->nodes[i].public_key, entries[i].public_key,
+                                   "nodes: public_key"));
+    }
+    return OMM_OK;
+}
+
+static omm_err open_run(coordinator *c) {
+    omm_scenario_run_options options = {.scenario = c->scenario, .compute = &c->env.compute};
+    if (c->file.key[0]) {
+        OMM_TRY(load_keys(c));
+        OMM_TRY(load_seed(&options.run_seed, c));
+        options.key = &c->key;
+        options.nodes = c->nodes;
+        options.node_count = c->file.nodes.count;
+    }
+    OMM_TRY(omm_scenario_run_open(&c->run, &options));
+    if (!c->file.key[0]) omm_run_bundle_key(&c->bundle_key, omm_scenario_run_seed(c->run));
+    return OMM_OK;
+}
+
+static omm_err print_result(const coordinator *c, const omm_coord_service_result *result,
+                            bool json) {
+    char hex[OMM_DIGEST_HEX_SIZE];
+    omm_digest_hex(hex, &result->run_digest);
+    omm_buf text;
+    omm_buf_init(&text, (size_t)1 << 20);
+    omm_err err = OMM_OK;
+    if (json) {
+        json_t *root =
+            json_pack("{s:i,s:s,s:s,s:s,s:b}", "schema_version", 1, "run_id",
+                      omm_run_get_record(omm_scenario_run_get(c->run))->run_id, "run_digest", hex,
+                      "bundle", c->bundle, "gates_passed", (int)result->judgement.passed);
+        err = root ? omm_json_write(&text, root) : omm_raise(OMM_ERR_NOMEM, "JSON");
+        json_decref(root);
+    } else {
+        err = omm_judgement_text(&text, &result->judgement);
+        if (err == OMM_OK)
+            err = omm_buf_printf(&text, "run digest  %s\nbundle      %s\n", hex, c->bundle);
+    }
+    if (err == OMM_OK) printf("%.*s", (int)text.size, (const char *)text.data);
+    omm_buf_fini(&text);
+    return err;
+}
+
+static omm_err serve(coordinator *c, bool json, bool *passed) {
+    OMM_TRY(service_start(&c->env, c->file.threads, c->file.log_level));
+    OMM_TRY(resolve_paths(c));
+    OMM_TRY(open_run(c));
+    char machine[128];
+    (void)snprintf(machine, sizeof machine, "%s, %u threads, %u processors",
+                   omm_isa_name(c->env.compute.isa), omm_pool_threads(c->env.pool),
+                   omm_cpu_count());
+    omm_coord_service_options options = {.run = omm_scenario_run_get(c->run),
+                                         .url = c->file.listen,
+                                         .bundle_dir = c->bundle,
+                                         .state_dir = c->state_dir,
+                                         .port_file = c->port_file[0] ? c->port_file : NULL,
+                                         .bundle_key = &c->bundle_key,
+                                         .commit = OMM_BUILD_COMMIT,
+                                         .build = OMM_BUILD_TEXT,
+                                         .machine = machine,
+                                         .poll_ms = c->file.poll_ms,
+                                         .linger_ms = c->file.linger_ms,
+                                         .crash_at = c->env.crash_at,
+                                         .pool = c->env.pool,
+                                         .clock = omm_clock_system(),
+                                         .log = &c->env.log,
+                                         .stop = service_stop()};
+    omm_coord_service_result result;
+    OMM_TRY(omm_coord_serve(&result, &options));
+    omm_err err = result.is_sealed ? print_result(c, &result, json) : OMM_OK;
+    *passed = !result.is_sealed || result.judgement.passed;
+    omm_coord_service_result_fini(&result);
+    return err;
+}
+
+int cmd_coordinator(int argc, char **argv) {
+    const char *path = NULL;
+    bool json = false;
+    bool keys = false;
+    const cli_option options[] = {
+        {"config", 'c', CLI_STR, &path, "FILE", "service file (required)"},
+        {"keys", 0, CLI_FLAG, &keys, NULL, "list the keys of the service file"},
+        {"json", 0, CLI_FLAG, &json, NULL, "one JSON object at the end"},
+        {0}};
+    int count = 0;
+    char **args = NULL;
+    int code = cli_parse(&count, &args, argc, argv, options, "coordinator -c FILE",
+                         "Run a federation as a service until its bundle is sealed.\n"
+                         "Killed and started again it goes on where it was.",
+                         0, 0);
+    if (code >= 0) return code;
+    if (keys) {
+        service_describe(s_fields);
+        return CLI_EXIT_PASS;
+    }
+    if (!path) return cli_fail("coordinator", omm_raise(OMM_ERR_USAGE, "-c FILE is required"));
+    coordinator c = {0};
+    bool passed = false;
+    omm_err err = service_load(&c.env, &c.file, s_fields, path);
+    if (err == OMM_OK) err = serve(&c, json, &passed);
+    omm_scenario_run_close(c.run);
+    service_end(&c.env);
+    omm_key_wipe(&c.key);
+    omm_key_wipe(&c.bundle_key);
+    if (err != OMM_OK) return cli_fail("coordinator", err);
+    return passed ? CLI_EXIT_PASS : CLI_EXIT_FAILED;
+}

@@ -1,0 +1,75 @@
+/* service_config.c - see service_config.h. */
+#include "service_config.h"
+
+#include "omm/crash.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define SERVICE_ARENA_BYTES ((size_t)64 << 20)
+
+static atomic_bool s_stop;
+
+static void on_signal(int number) {
+    (void)number;
+    atomic_store(&s_stop, true);
+}
+
+const atomic_bool *service_stop(void) {
+    return &s_stop;
+}
+
+omm_err service_load(service_env *env, void *out, const omm_config_field *fields,
+                     const char *path) {
+    omm_arena_init(&env->arena, SERVICE_ARENA_BYTES);
+    OMM_TRY(omm_path_dir(env->dir, path));
+    return omm_config_load(out, fields, path, &env->arena);
+}
+
+omm_err service_start(service_env *env, uint32_t threads, const char *log_level) {
+    omm_log_level level;
+    if (!omm_log_level_parse(&level, log_level))
+        return omm_raise(OMM_ERR_CONFIG, "log_level: %s; accepted: debug, info, warn, error",
+                         log_level);
+    env->log = omm_log_stderr(level);
+    env->crash_at = getenv(OMM_CRASH_VARIABLE);
+    OMM_TRY(omm_crash_check(env->crash_at));
+    omm_isa isa;
+    OMM_TRY(omm_isa_choose(&isa, getenv("OMM_ISA")));
+    OMM_TRY(omm_pool_open(&env->pool, threads ? threads : omm_cpu_count()));
+    OMM_TRY(omm_compute_init(&env->compute, env->pool, isa));
+    struct sigaction action = {.sa_handler = on_signal};
+    if (sigaction(SIGINT, &action, NULL) != 0 || sigaction(SIGTERM, &action, NULL) != 0)
+        return omm_raise(OMM_ERR_IO, "cannot take signals");
+    return OMM_OK;
+}
+
+void service_end(service_env *env) {
+    if (env->compute.k) omm_compute_fini(&env->compute);
+    omm_pool_close(env->pool);
+    omm_arena_fini(&env->arena);
+}
+
+omm_err service_path(const char **out, service_env *env, const char *path) {
+    *out = "";
+    if (!path[0]) return OMM_OK;
+    char joined[OMM_PATH_MAX];
+    OMM_TRY(omm_path_join(joined, env->dir, path));
+    *out = omm_arena_strdup(&env->arena, joined);
+    return *out ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "path %s", joined);
+}
+
+omm_err service_public_key(omm_public_key *out, const char *hex, const char *what) {
+    if (omm_unhex(out->b, sizeof out->b, hex) == OMM_OK) return OMM_OK;
+    return omm_raise(OMM_ERR_CONFIG, "%s: not 64 lower-case hex digits, as keygen prints", what);
+}
+
+void service_describe(const omm_config_field *fields) {
+    omm_buf text;
+    omm_buf_init(&text, (size_t)1 << 20);
+    if (omm_config_describe(&text, fields) == OMM_OK)
+        printf("\nkeys of the file (paths start from its folder):\n%.*s", (int)text.size,
+               (const char *)text.data);
+    omm_buf_fini(&text);
+}

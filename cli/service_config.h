@@ -1,0 +1,42 @@
+/* service_config.h - the YAML files of `meshmind coordinator` and `meshmind node`, and what both
+ * need around a service: threads, a stop on SIGINT and SIGTERM, the environment.
+ */
+#ifndef CLI_SERVICE_CONFIG_H
+#define CLI_SERVICE_CONFIG_H
+
+#include "omm/compute.h"
+#include "omm/config.h"
+#include "omm/file.h"
+#include "omm/hash.h"
+#include "omm/log.h"
+#include "omm/mem.h"
+#include "omm/sign.h"
+
+#include <stdatomic.h>
+
+typedef struct service_env {
+    omm_arena arena;
+    char dir[OMM_PATH_MAX]; /* of the YAML file: its paths start there */
+    omm_log log;
+    omm_pool *pool;
+    omm_compute compute;
+    const char *crash_at; /* OMM_CRASH_AT, for tests */
+} service_env;
+
+/* Load `path` by `fields` into `out` and find out where it is.  Errors: those of omm_config_load. */
+OMM_CHECKED omm_err service_load(service_env *env, void *out, const omm_config_field *fields,
+                                 const char *path);
+/* Threads (0: all), instruction set (OMM_ISA), log level; takes SIGINT and SIGTERM.
+ * Errors: CONFIG, NOMEM, IO. */
+OMM_CHECKED omm_err service_start(service_env *env, uint32_t threads, const char *log_level);
+void service_end(service_env *env);
+const atomic_bool *service_stop(void);
+
+/* A path of the file as one that can be opened, in the arena; "" stays "".  Errors: TOO_BIG, NOMEM. */
+OMM_CHECKED omm_err service_path(const char **out, service_env *env, const char *path);
+/* 64 hex digits.  Errors: CONFIG (names `what`). */
+OMM_CHECKED omm_err service_public_key(omm_public_key *out, const char *hex, const char *what);
+/* Print the table of a file for --help.  */
+void service_describe(const omm_config_field *fields);
+
+#endif
