@@ -1,4 +1,4 @@
-/* cmd_keygen.c - `meshmind keygen FILE`: a new Ed25519 key, its public part on stdout. */
+/* cmd_keygen.c - `meshmind keygen --out FILE`: a new Ed25519 key, its public part on stdout. */
 #include "commands.h"
 #include "options.h"
 
@@ -32,24 +32,28 @@ static omm_err print_key(const omm_key *key, bool json) {
 }
 
 int cmd_keygen(int argc, char **argv) {
+    const char *out = NULL;
+    const char *show = NULL;
     bool json = false;
-    bool show = false;
     const cli_option options[] = {
-        {"show", 0, CLI_FLAG, &show, NULL, "print the public part of a key that is there"},
+        {"out", 'o', CLI_STR, &out, "FILE", "file to write, mode 0600; never overwritten"},
+        {"show", 0, CLI_STR, &show, "FILE", "print the public half of a key that is there"},
         {"json", 0, CLI_FLAG, &json, NULL, "one JSON object"},
         {0}};
     int count = 0;
     char **args = NULL;
-    int code = cli_parse(&count, &args, argc, argv, options, "keygen [--show] FILE",
-                         "Write a new secret key (mode 0600); never overwrites.", 1, 1);
+    int code = cli_parse(&count, &args, argc, argv, options, "keygen --out FILE",
+                         "Make a key for a node, a coordinator or a bundle.", 0, 0);
     if (code >= 0) return code;
-    omm_key key;
+    if (!out == !show)
+        return cli_fail("keygen", omm_raise(OMM_ERR_USAGE, "one of --out and --show is required"));
+    omm_key key = {0};
     omm_err err = OMM_OK;
     if (show) {
-        err = omm_key_load(&key, args[0]);
+        err = omm_key_load(&key, show);
     } else {
         omm_key_generate(&key);
-        err = omm_key_save(args[0], &key);
+        err = omm_key_save(out, &key);
     }
     if (err == OMM_OK) err = print_key(&key, json);
     omm_key_wipe(&key);

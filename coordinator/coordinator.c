@@ -42,6 +42,7 @@ static omm_err check_options(const omm_coord_options *o) {
 }
 
 static omm_err take_limits(omm_coord *c) {
+    OMM_TRY(coord_range(&c->range, c->o.run));
     size_t most = omm_codec_sent_bytes_max(&c->o.run->codec_up, c->layout);
     c->payload_bytes_max = most;
     if (c->o.policy.payload_bytes_max && c->o.policy.payload_bytes_max < most)
@@ -195,7 +196,7 @@ omm_err omm_coord_step(omm_buf *reply, uint64_t *next_deadline_ms, omm_coord *c,
                        omm_bytes request, const char *peer) {
     start_clock(c, now_ms);
     omm_buf_clear(reply);
-    c->peer_enrolled = false;
+    c->last_node = OMM_COORD_NOBODY;
     /* A deadline that has passed counts, whether or not somebody ticked in time. */
     omm_err err = OMM_OK;
     if (c->state == OMM_COORD_OPEN && now_ms - c->since_ms >= c->o.policy.deadline_ms)
@@ -219,8 +220,8 @@ bool omm_coord_all_told(const omm_coord *c) {
     return true;
 }
 
-bool omm_coord_peer_is_enrolled(const omm_coord *c) {
-    return c->peer_enrolled;
+int32_t omm_coord_last_node(const omm_coord *c) {
+    return c->last_node;
 }
 
 omm_coord_status omm_coord_get_status(const omm_coord *c) {

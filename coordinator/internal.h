@@ -18,6 +18,7 @@
 #include "omm/crash.h"
 #include "omm/database.h"
 #include "omm/envelope.h"
+#include "omm/fedavg.h"
 #include "omm/file.h"
 #include "omm/messages.h"
 
@@ -61,6 +62,7 @@ struct omm_coord {
     omm_digest layout_digest;
     uint8_t codec_up[OMM_CODEC_BYTES], codec_down[OMM_CODEC_BYTES];
     uint64_t payload_bytes_max;
+    omm_fedavg_range range;
     omm_db *db;
     omm_blobs *uploads;
 
@@ -93,8 +95,8 @@ struct omm_coord {
     double candidate_loss;
     bool is_published;
 
-    omm_buf close; /* envelope of Close */
-    bool peer_enrolled;
+    omm_buf close;     /* envelope of Close */
+    int32_t last_node; /* whose request this step answers */
 };
 
 /* ---- store.c ---- */
@@ -166,6 +168,8 @@ OMM_CHECKED omm_err coord_settle(omm_buf *reply, omm_coord *c, coord_row *row);
 OMM_CHECKED omm_err coord_reply_row(omm_buf *reply, const coord_row *row);
 
 /* ---- round.c ---- */
+/* Errors: CONFIG (no powers of two). */
+OMM_CHECKED omm_err coord_range(omm_fedavg_range *out, const omm_run_record *run);
 OMM_CHECKED omm_err coord_broadcast_make(omm_buf *sent, omm_digest *canonical, float *values,
                                          omm_coord *c, const float *master);
 OMM_CHECKED omm_err coord_global_set(omm_coord *c, omm_bytes sent, const omm_digest *canonical);

@@ -1,7 +1,6 @@
 /* round.c - the life of a round: who is selected, what the sum gives, what is published. */
 #include "internal.h"
 
-#include "omm/fedavg.h"
 #include "omm/mem.h"
 #include "omm/run_config.h"
 
@@ -226,17 +225,25 @@ omm_err coord_round_collected(omm_coord *c) {
     return OMM_OK;
 }
 
-static uint32_t log2_floor(double value) {
-    uint32_t log2 = 0;
-    for (; value >= 2; value /= 2) log2++;
-    return log2;
-}
-
-static omm_fedavg_range range_of(const omm_run_record *run) {
-    omm_fedavg_range range = {.weight_sum_max_log2 = log2_floor((double)run->weight_sum_max)};
-    range.value_max_log2 = run->value_max >= 1 ? (int32_t)log2_floor(run->value_max)
-                                               : -(int32_t)log2_floor(1 / run->value_max);
-    return range;
+/* value_max = 2^v and weight_sum_max = 2^w, exactly. */
+omm_err coord_range(omm_fedavg_range *out, const omm_run_record *run) {
+    omm_fedavg_range range = {.value_max_log2 = -16};
+    double value = 0x1p-16;
+    while (range.value_max_log2 < 15 && value < run->value_max) {
+        value *= 2;
+        range.value_max_log2++;
+    }
+    while (range.weight_sum_max_log2 < 40 &&
+           (uint64_t)1 << range.weight_sum_max_log2 < run->weight_sum_max)
+        range.weight_sum_max_log2++;
+    if (value != run->value_max)
+        return omm_raise(OMM_ERR_CONFIG, "value_max: %.17g; accepted: powers of two, 2^-16 to 2^15",
+                         run->value_max);
+    if ((uint64_t)1 << range.weight_sum_max_log2 != run->weight_sum_max)
+        return omm_raise(OMM_ERR_CONFIG, "weight_sum_max: %llu; accepted: powers of two up to 2^40",
+                         (unsigned long long)run->weight_sum_max);
+    *out = range;
+    return OMM_OK;
 }
 
 static omm_err add_one(omm_fedavg *sum, float *values, omm_coord *c, const coord_row *row) {
@@ -258,8 +265,7 @@ static omm_err sum_up(omm_coord *c, float *values) {
     omm_fedavg sum = {0};
     coord_row *rows = NULL;
     size_t count = 0;
-    omm_fedavg_range range = range_of(c->o.run);
-    omm_err err = omm_fedavg_init(&sum, &range, c->value_count);
+    omm_err err = omm_fedavg_init(&sum, &c->range, c->value_count);
     if (err == OMM_OK) err = coord_store_rows(&rows, &count, c, c->round, &arena);
     for (size_t i = 0; i < count && err == OMM_OK; i++) {
         if (rows[i].status != COORD_ACCEPTED) continue;

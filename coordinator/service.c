@@ -2,12 +2,21 @@
 #include "omm/coordinator_service.h"
 
 #include "omm/file.h"
+#include "omm/mem.h"
 #include "omm/transport.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define SERVICE_SLICE_MS 200u /* how soon a stop is noticed */
+
+/* Wire bytes of one node.  Requests for chunks of the global adapter are not signed: they are booked
+ * on the node that was heard last at the same address, so totals are exact, shares are not. */
+typedef struct wire {
+    uint64_t up, down;
+    uint64_t heard; /* number of its last request; 0: none */
+    char peer[OMM_PEER_SIZE];
+} wire;
 
 typedef struct service {
     const omm_coord_service_options *o;
@@ -16,6 +25,9 @@ typedef struct service {
     omm_server *server;
     omm_buf reply;
     uint64_t deadline_ms;
+    wire *wires; /* (node_count) */
+    size_t node_count;
+    uint64_t requests;
 } service;
 
 static uint64_t now_ms(const service *s) {
@@ -33,6 +45,82 @@ static omm_err write_port(const service *s) {
     return omm_file_write(s->o->port_file, omm_bytes_str(text), 0644);
 }
 
+/* ---- bytes as they passed ---- */
+
+static void book(service *s, const char *peer, size_t request_bytes, size_t reply_bytes) {
+    int32_t node = omm_coord_last_node(s->coord);
+    s->requests++;
+    for (size_t i = 0; node == OMM_COORD_NOBODY && i < s->node_count; i++)
+        if (s->wires[i].heard && strcmp(s->wires[i].peer, peer) == 0 &&
+            (node == OMM_COORD_NOBODY || s->wires[i].heard > s->wires[node].heard))
+            node = (int32_t)i;
+    if (node == OMM_COORD_NOBODY) return;
+    wire *w = &s->wires[node];
+    if (omm_coord_last_node(s->coord) == node) {
+        w->heard = s->requests;
+        (void)snprintf(w->peer, sizeof w->peer, "%s", peer);
+    }
+    w->up += omm_wire_bytes(request_bytes);
+    w->down += omm_wire_bytes(reply_bytes);
+}
+
+/* Kept from stage to stage: a kill loses the counts since the last one. */
+static omm_err keep_wires(const service *s) {
+    char path[OMM_PATH_MAX];
+    OMM_TRY(omm_path_join(path, s->o->state_dir, "wire"));
+    omm_buf bytes;
+    omm_buf_init(&bytes, s->node_count * 16);
+    omm_err err = OMM_OK;
+    for (size_t i = 0; i < s->node_count && err == OMM_OK; i++) {
+        err = omm_buf_put_u64(&bytes, s->wires[i].up);
+        if (err == OMM_OK) err = omm_buf_put_u64(&bytes, s->wires[i].down);
+    }
+    if (err == OMM_OK) err = omm_file_write(path, omm_buf_view(&bytes), 0644);
+    omm_buf_fini(&bytes);
+    return err;
+}
+
+static omm_err load_wires(service *s) {
+    s->node_count = omm_run_get_record(s->o->run)->node_count;
+    s->wires = omm_alloc(s->node_count, sizeof *s->wires);
+    if (!s->wires) return omm_raise(OMM_ERR_NOMEM, "counts of %zu nodes", s->node_count);
+    char path[OMM_PATH_MAX];
+    OMM_TRY(omm_path_join(path, s->o->state_dir, "wire"));
+    if (!omm_file_exists(path)) return OMM_OK;
+    omm_buf bytes;
+    omm_buf_init(&bytes, s->node_count * 16);
+    omm_err err = omm_file_read(&bytes, path);
+    for (size_t i = 0; err == OMM_OK && bytes.size == s->node_count * 16 && i < s->node_count;
+         i++) {
+        s->wires[i].up = omm_get_u64(bytes.data + 16 * i);
+        s->wires[i].down = omm_get_u64(bytes.data + 16 * i + 8);
+    }
+    omm_buf_fini(&bytes);
+    return err;
+}
+
+static omm_err write_wires(const service *s) {
+    const omm_run_record *run = omm_run_get_record(s->o->run);
+    omm_wire_record record = {.commit = s->o->commit, .node_count = s->node_count};
+    memcpy(record.run_id, run->run_id, sizeof record.run_id);
+    omm_wire_node *nodes = omm_alloc(s->node_count, sizeof *nodes);
+    if (!nodes) return omm_raise(OMM_ERR_NOMEM, "counts of %zu nodes", s->node_count);
+    for (size_t i = 0; i < s->node_count; i++)
+        nodes[i] = (omm_wire_node){
+            .node = run->nodes[i].id, .up = s->wires[i].up, .down = s->wires[i].down};
+    record.nodes = nodes;
+    omm_buf text;
+    omm_buf_init(&text, (size_t)1 << 24);
+    omm_err err = omm_wire_record_write(&text, &record);
+    if (err == OMM_OK)
+        err = omm_bundle_replace(s->bundle, "measured/wire.json", omm_buf_view(&text));
+    omm_buf_fini(&text);
+    omm_free(nodes);
+    return err;
+}
+
+/* ---- the loop ---- */
+
 static omm_err open_service(service *s) {
     omm_server_options server = omm_server_options_default();
     omm_coord_options options;
@@ -45,6 +133,7 @@ static omm_err open_service(service *s) {
     OMM_TRY(omm_bundle_open(&s->bundle, s->o->bundle_dir, true));
     options.bundle = s->bundle;
     OMM_TRY(omm_coord_open(&s->coord, &options));
+    OMM_TRY(load_wires(s));
     OMM_TRY(omm_server_open(&s->server, &server));
     OMM_TRY(omm_server_listen(s->server, s->o->url));
     OMM_TRY(write_port(s));
@@ -57,6 +146,7 @@ static void close_service(service *s) {
     if (s->server) omm_server_close(s->server);
     omm_coord_close(s->coord);
     omm_bundle_close(s->bundle);
+    omm_free(s->wires);
     omm_buf_fini(&s->reply);
 }
 
@@ -70,7 +160,8 @@ static omm_err answer(service *s, omm_exchange *exchange, omm_bytes request) {
         omm_exchange_drop(exchange);
         return err == OMM_ERR_IO || err == OMM_ERR_NOMEM ? OMM_OK : err;
     }
-    if (omm_coord_peer_is_enrolled(s->coord)) omm_exchange_trust(exchange);
+    if (omm_coord_last_node(s->coord) != OMM_COORD_NOBODY) omm_exchange_trust(exchange);
+    book(s, omm_exchange_peer(exchange), request.size, s->reply.size);
     err = omm_exchange_reply(exchange, omm_buf_view(&s->reply));
     if (err != OMM_OK) /* the peer is gone; it will ask again */
         omm_log_event(s->o->log, OMM_LOG_DEBUG, "reply_lost",
@@ -95,7 +186,10 @@ static omm_err listen_for(service *s, uint64_t ms) {
 static omm_err run_rounds(service *s) {
     while (!omm_coord_is_done(s->coord) && !is_stopped(s)) {
         uint64_t now = now_ms(s);
-        if (s->deadline_ms <= now) OMM_TRY(omm_coord_tick(&s->deadline_ms, s->coord, now));
+        if (s->deadline_ms <= now) {
+            OMM_TRY(omm_coord_tick(&s->deadline_ms, s->coord, now));
+            OMM_TRY(keep_wires(s));
+        }
         now = now_ms(s);
         OMM_TRY(listen_for(s, s->deadline_ms <= now ? 0 : s->deadline_ms - now));
     }
@@ -116,6 +210,7 @@ static omm_err seal(omm_coord_service_result *result, service *s) {
                                        .build = s->o->build,
                                        .machine = s->o->machine,
                                        .wall_ms = s->o->clock.wall_ms(s->o->clock.ud)};
+    OMM_TRY(write_wires(s));
     OMM_TRY(omm_bundle_seal(&result->run_digest, &result->judgement, s->bundle, &options));
     result->is_sealed = true;
     char hex[OMM_DIGEST_HEX_SIZE];

@@ -11,7 +11,6 @@
  */
 #include "internal.h"
 
-#include "omm/fedavg.h"
 #include "omm/mem.h"
 #include "omm/run_config.h"
 
@@ -78,7 +77,7 @@ static omm_err check_poll(int32_t *node, omm_coord *c, omm_bytes bytes, omm_aren
 static omm_err answer_poll(omm_buf *reply, omm_coord *c, omm_bytes bytes, omm_arena *arena) {
     int32_t index = COORD_ANONYMOUS;
     OMM_TRY(check_poll(&index, c, bytes, arena));
-    c->peer_enrolled = true;
+    c->last_node = index;
     coord_node *node = &c->nodes[index];
     if (c->state == OMM_COORD_CLOSED) {
         omm_reply r = {.kind = OMM_REPLY_DONE, .envelope = omm_buf_view(&c->close)};
@@ -201,7 +200,7 @@ static omm_err check_manifest(attempt *a, omm_coord *c, omm_bytes bytes, omm_are
     a->node = node;
     if (verified != OMM_OK)
         return omm_raise(verified, "context: signed for another purpose than omm.submission.v1");
-    c->peer_enrolled = true;
+    c->last_node = node;
     OMM_TRY(omm_submission_decode(a->submission, envelope.payload, arena));
     OMM_TRY(check_round(a, c, a->submission));
     OMM_TRY(check_work(c, &c->nodes[node], a->submission));
@@ -427,7 +426,7 @@ static omm_err answer_put(omm_buf *reply, omm_coord *c, const omm_request *reque
     bool announced = false;
     int32_t node = upload_of(c, request, &announced);
     if (node < 0) return answer_stray_chunk(reply, c, request, announced, arena);
-    c->peer_enrolled = true;
+    c->last_node = node;
     coord_upload *upload = &c->nodes[node].upload;
     omm_blob_plan plan = plan_of(&upload->submission);
     bool complete = false;

@@ -104,7 +104,7 @@ static void order_of_nodes_does_not_matter(void) {
         fed_options options = fed_options_default();
         options.order_seed = seed;
         for (uint32_t i = 0; i < options.nodes; i++)
-            options.train_ms[i] = 1 + (seed * 7919 + i * 104729) % 3000;
+            options.train_ms[i] = 1 + (seed * 7919 + (uint64_t)i * 104729) % 3000;
         same_as_reference(&options);
     }
 }
@@ -130,7 +130,7 @@ static void large_payloads_travel_in_chunks(void) {
     options.values_cols = 140000; /* 560,010 values: three chunks up, four and more down */
     uint64_t messages = 0;
     omm_digest once = run_once(&options, &messages);
-    CHECK(messages > 2 * (1 + 4 + 1 + 2));
+    CHECK(messages > (uint64_t)2 * (1 + 4 + 1 + 2));
     fed_fault lose = FED_LOSE_REPLY;
     options.fault = fault_every_other;
     options.ud = &lose;

@@ -2,7 +2,9 @@
 """Coordinator and three nodes as processes over TCP on loopback, keys from the scenario: the run
 digest is the simulator's.  Then again with kill -9 at every named stage of a round.
 
-usage: processes_test.py SOURCE_DIR MESHMIND [plain|kills]
+Third way, own_keys: keys made by keygen, data that only its node knows, a policy for services.
+
+usage: processes_test.py SOURCE_DIR MESHMIND [plain|kills|own_keys]
 """
 import json, os, pathlib, re, shutil, signal, socket, subprocess, sys, tempfile, time
 
@@ -80,8 +82,44 @@ def write_files(folder, port):
             f"scenario: {SCENARIO}\nthreads: 1\ncheckpoint_steps: 1\n")
 
 
-def federate(folder, coordinator_stages, node_stages):
-    write_files(folder, free_port())
+def write_own_files(folder, port):
+    """Nodes whose public keys are enrolled; the scenario's population is not used."""
+    public = {}
+    for name in ("coordinator", "bundle", *NODES):
+        out = subprocess.run([MESHMIND, "keygen", "--json", "--out", folder / f"{name}.key"],
+                             capture_output=True, text=True, check=True).stdout
+        public[name] = json.loads(out)
+    (folder / "base").symlink_to(SOURCE / "scenarios" / "base")
+    shutil.copytree(SOURCE / "scenarios" / "policies", folder / "policies")
+    (folder / "own.yaml").write_text(SCENARIO.read_text() + "policy: policies/service.yaml\n")
+    enrolled = "".join(f"  - {{name: {n}, public_key: {public[n]['public_key']}}}\n" for n in NODES)
+    (folder / "coordinator.yaml").write_text(
+        f"scenario: own.yaml\nlisten: tcp://127.0.0.1:{port}\nstate_dir: coordinator\n"
+        "key: coordinator.key\nbundle_key: bundle.key\n"
+        f"poll_ms: 100\nlinger_ms: 60000\nthreads: 1\nnodes:\n{enrolled}")
+    for name in NODES:
+        (folder / f"{name}.yaml").write_text(
+            f"coordinator: tcp://127.0.0.1:{port}\nname: {name}\nstate_dir: {name}\n"
+            f"key: {name}.key\ncoordinator_key: {public['coordinator']['public_key']}\n"
+            "model: base/openmeshmind-tiny-F16.gguf\ndata: base/train.jsonl\n"
+            f"client: {name}\nthreads: 1\n")
+    return public["bundle"]["minisign"]
+
+
+def own_keys(folder):
+    trusted = write_own_files(folder, free_port())
+    digest, bundle = federate(folder, [], [], codes=(0,))
+    verify = subprocess.run([MESHMIND, "verify", bundle, "--trust", trusted], capture_output=True,
+                            text=True)
+    if verify.returncode != 0:
+        fail(verify.stdout + verify.stderr)
+    run = json.loads((bundle / "run.json").read_text())
+    if run["simulated"] or run["seed"] is not None or any(n["client"] for n in run["nodes"]):
+        fail("run.json says more than a service knows")
+    print(f"own keys: run digest {digest}, verified with the pinned key")
+
+
+def federate(folder, coordinator_stages, node_stages, codes=(0, 1)):
     services = [Service(folder, "coordinator", "coordinator", coordinator_stages)]
     services += [Service(folder, "node", n, node_stages if n == KILLED else []) for n in NODES]
     end = time.monotonic() + TIME_LIMIT_S
@@ -95,9 +133,9 @@ def federate(folder, coordinator_stages, node_stages):
             if s.process.poll() is None:
                 s.process.kill()
                 s.process.wait()
-    # 1 only says that gates on measured files fail: nobody measured wire bytes of a service.
+    # 1 only says that gates on measured files fail: a service repeats no training.
     for s in services:
-        if s.code not in ((0, 1) if s.kind == "coordinator" else (0,)):
+        if s.code not in (codes if s.kind == "coordinator" else (0,)):
             fail(f"{s.name} ended with {s.code}:\n{s.log()[-4000:]}")
     for s, stages in ((services[0], coordinator_stages),
                       (services[1 + NODES.index(KILLED)], node_stages)):
@@ -117,7 +155,10 @@ def differences(a, b):
 def main():
     folder = pathlib.Path(tempfile.mkdtemp(prefix="omm-processes-"))
     try:
+        if WHAT == "own_keys":
+            return own_keys(folder)
         expected = simulate(folder)
+        write_files(folder, free_port())
         stages = (COORDINATOR_STAGES, NODE_STAGES) if WHAT == "kills" else ([], [])
         digest, bundle = federate(folder, *stages)
         if digest != expected:

@@ -564,7 +564,8 @@ static void not_even_messages(void) {
         size_t n = omm_rng_u32(&lane, i) % 300;
         for (size_t k = 0; k < n; k++)
             bytes[k] = (uint8_t)omm_rng_u32(&lane, 100000 + (uint64_t)i * 300 + k);
-        if (n > 4 && i % 2) memcpy(bytes, "\x08\x01\x12", 3); /* as if a poll */
+        static const uint8_t as_if_a_poll[3] = {0x08, 0x01, 0x12};
+        if (n > 4 && i % 2) memcpy(bytes, as_if_a_poll, sizeof as_if_a_poll);
         fed_send(&p.f, &p.reply, omm_bytes_of(bytes, n));
         CHECK_OK(omm_reply_decode(&p.last, omm_buf_view(&p.reply), &p.arena));
         CHECK_EQ(p.last.kind, OMM_REPLY_REFUSED);

@@ -105,9 +105,10 @@ OMM_CHECKED omm_err omm_coord_tick(uint64_t *next_deadline_ms, omm_coord *coord,
 bool omm_coord_is_done(const omm_coord *coord);
 /* CLOSED, and every node that counts has been told so. */
 bool omm_coord_all_told(const omm_coord *coord);
-/* The last step's request carried something that only an enrolled node, or a party to its upload,
- * could send: a transport may lift its limits for that connection. */
-bool omm_coord_peer_is_enrolled(const omm_coord *coord);
+/* Index in run->nodes of the node whose signature, or whose announced chunk, the last step's request
+ * carried; OMM_COORD_NOBODY when it proved nothing.  A transport may lift its limits for somebody. */
+#define OMM_COORD_NOBODY (-1)
+int32_t omm_coord_last_node(const omm_coord *coord);
 
 typedef enum omm_coord_state { /* the numbers are in the database */
                                OMM_COORD_JOINING = 0,
