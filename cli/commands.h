@@ -14,6 +14,7 @@
     XX(replay, "train one submission of a bundle again and compare bytes")                         \
     XX(train, "a LoRA adapter from chat examples")                                                 \
     XX(adapter, "show a LoRA adapter")                                                             \
+    XX(chat, "talk with a model that has tools")                                                   \
     XX(generate, "continue a prompt, or answer it")                                                \
     XX(coordinator, "run a federation as a service")                                               \
     XX(node, "train for a coordinator on data that stays here")                                    \

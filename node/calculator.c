@@ -287,36 +287,59 @@ static omm_err evaluate(rational *out, const char *text) {
 
 /* ---- Around the expression ----------------------------------------------------------------- */
 
-static const char *skip_question(const char *text) {
+/* Bytes of "what is" and white space at the start of `text`. */
+static size_t question_size(const char *text) {
     static const char *const s_openings[] = {"what is", "how much is", "calculate"};
-    while (is_space(*text)) text++;
-    for (size_t i = 0; i < sizeof s_openings / sizeof s_openings[0]; i++)
-        if (match_phrase(text, s_openings[i]) > 0) return text + match_phrase(text, s_openings[i]);
-    return text;
+    size_t start = 0;
+    while (is_space(text[start])) start++;
+    for (size_t i = 0; i < sizeof s_openings / sizeof s_openings[0]; i++) {
+        size_t size = match_phrase(text + start, s_openings[i]);
+        if (size > 0) start += size;
+    }
+    while (is_space(text[start])) start++;
+    return start;
 }
 
-static void cut_end(char *text, size_t size) {
-    static const char s_endings[] = {'?', '=', '.', '\0'};
-    for (const char *ending = s_endings; size > 0 && *ending; ending++) {
-        while (size > 0 && is_space(text[size - 1])) size--;
-        if (size > 0 && text[size - 1] == *ending) {
-            text[size - 1] = '\0';
-            return;
-        }
-    }
+/* Without one sign at the end, and white space around it. */
+static size_t cut_end(const char *text, size_t size) {
+    static const char s_endings[] = "?=.";
+    while (size > 0 && is_space(text[size - 1])) size--;
+    if (size > 0 && strchr(s_endings, text[size - 1])) size--;
+    while (size > 0 && is_space(text[size - 1])) size--;
+    return size;
+}
+
+/* Copy the expression into `text`.  *start: where it stands in the question. */
+static omm_err take_core(char text[OMM_CALCULATOR_BYTES_MAX + 1], size_t *start, size_t *size,
+                         omm_bytes question) {
+    if (question.size > OMM_CALCULATOR_BYTES_MAX)
+        return omm_raise(OMM_ERR_TOO_BIG, "expression of %zu bytes, at most %u", question.size,
+                         OMM_CALCULATOR_BYTES_MAX);
+    if (question.size > 0) memcpy(text, question.data, question.size);
+    text[question.size] = '\0';
+    if (strlen(text) != question.size)
+        return omm_raise(OMM_ERR_FORMAT, "a zero byte in the expression");
+    size_t end = cut_end(text, question.size);
+    text[end] = '\0';
+    *start = question_size(text);
+    *size = end - *start;
+    return OMM_OK;
+}
+
+omm_bytes omm_calculator_core(omm_bytes question) {
+    char text[OMM_CALCULATOR_BYTES_MAX + 1] = "";
+    size_t start = 0;
+    size_t size = 0;
+    if (take_core(text, &start, &size, question) != OMM_OK || size == 0) return (omm_bytes){0};
+    return omm_bytes_of(question.data + start, size);
 }
 
 omm_err omm_calculate(omm_buf *out, omm_bytes expression) {
-    char text[OMM_CALCULATOR_BYTES_MAX + 1];
+    char text[OMM_CALCULATOR_BYTES_MAX + 1] = "";
     rational value = {0};
-    if (expression.size > OMM_CALCULATOR_BYTES_MAX)
-        return omm_raise(OMM_ERR_TOO_BIG, "expression of %zu bytes, at most %u", expression.size,
-                         OMM_CALCULATOR_BYTES_MAX);
-    if (expression.size > 0) memcpy(text, expression.data, expression.size);
-    text[expression.size] = '\0';
-    if (strlen(text) != expression.size)
-        return omm_raise(OMM_ERR_FORMAT, "a zero byte in the expression");
-    cut_end(text, expression.size);
-    OMM_TRY(evaluate(&value, skip_question(text)));
+    size_t start = 0;
+    size_t size = 0;
+    OMM_TRY(take_core(text, &start, &size, expression));
+    OMM_TRY(evaluate(&value, text + start));
     return rational_write(out, value);
 }

@@ -173,7 +173,7 @@ static omm_err give_rows(uint32_t *given, omm_rows *rows, omm_docs_each each, vo
     return err;
 }
 
-/* bm25 in millionths: a last bit that differs between machines cannot change the order. */
+/* bm25 to twelve decimals: a last bit that differs between machines cannot change the order. */
 static omm_err search(uint32_t *given, omm_docs *docs, const text_terms *terms, bool miss_one,
                       uint32_t count_max, omm_docs_each each, void *ud) {
     omm_rows *rows = NULL;
@@ -184,7 +184,7 @@ static omm_err search(uint32_t *given, omm_docs *docs, const text_terms *terms, 
     if (err == OMM_OK)
         err = omm_db_query(&rows, docs->db,
                            "SELECT file, number, text FROM passage WHERE passage MATCH ?"
-                           " ORDER BY CAST(round(bm25(passage) * 1000000) AS INTEGER), rowid"
+                           " ORDER BY CAST(round(bm25(passage) * 1e12) AS INTEGER), rowid"
                            " LIMIT ?",
                            text, OMM_DB_INT(count_max));
     omm_buf_fini(&match);

@@ -107,7 +107,7 @@ omm_err omm_notes_save(int64_t *id, bool *is_new, omm_notes *notes, omm_bytes te
                        uint64_t now_ms) {
     omm_buf folded;
     if (!text_is_plain(text)) return omm_raise(OMM_ERR_FORMAT, "the note is not plain UTF-8 text");
-    omm_buf_init(&folded, 2 * OMM_NOTE_BYTES_MAX);
+    omm_buf_init(&folded, (size_t)2 * OMM_NOTE_BYTES_MAX);
     omm_err err = text_fold(&folded, text);
     if (err == OMM_OK) err = save_folded(id, is_new, notes, omm_buf_view(&folded), now_ms);
     omm_buf_fini(&folded);

@@ -36,6 +36,7 @@ static omm_err times(rational_wide *out, rational_wide a, rational_wide b) {
 /* Lowest terms, within the limit. */
 static omm_err reduce(rational *out, bool negative, rational_wide num, rational_wide den) {
     rational_wide g = gcd(num, den);
+    OMM_ASSERT(g != 0);
     num /= g;
     den /= g;
     if (num > limit() || den > limit()) return too_big();
@@ -84,6 +85,7 @@ omm_err rational_add(rational *out, rational a, rational b) {
     rational_wide right = 0;
     rational_wide den = 0;
     rational_wide g = gcd(a.den, b.den);
+    OMM_ASSERT(g != 0);
     OMM_TRY(times(&left, a.num, b.den / g));
     OMM_TRY(times(&right, b.num, a.den / g));
     OMM_TRY(times(&den, a.den, b.den / g));
@@ -99,6 +101,8 @@ omm_err rational_multiply(rational *out, rational a, rational b) {
     rational_wide den = 0;
     rational_wide g = gcd(a.num, b.den); /* across first: the products are then in lowest terms */
     rational_wide h = gcd(b.num, a.den);
+    OMM_ASSERT(g != 0);
+    OMM_ASSERT(h != 0);
     OMM_TRY(times(&num, a.num / g, b.num / h));
     OMM_TRY(times(&den, a.den / h, b.den / g));
     return reduce(out, a.negative != b.negative, num, den);

@@ -68,7 +68,7 @@ omm_err text_fold(omm_buf *out, omm_bytes text) {
     return err;
 }
 
-omm_err text_clean(omm_buf *out, omm_bytes text) {
+omm_err omm_text_clean(omm_buf *out, omm_bytes text) {
     size_t before = out->size;
     while (text.size > 0) {
         size_t size = text_char_size(text);
@@ -98,7 +98,7 @@ static bool equals(omm_bytes a, const char *b) {
     return a.size == strlen(b) && strncasecmp((const char *)a.data, b, a.size) == 0;
 }
 
-static bool is_light(omm_bytes term) {
+bool text_is_light(omm_bytes term) {
     for (size_t i = 0; i < sizeof s_light / sizeof s_light[0]; i++)
         if (equals(term, s_light[i])) return true;
     return false;
@@ -127,6 +127,16 @@ static size_t word_size(omm_bytes text) {
     return size;
 }
 
+bool text_next_word(omm_bytes *word, omm_bytes *rest) {
+    while (rest->size > 0) {
+        *word = omm_bytes_of(rest->data, word_size(*rest));
+        size_t step = text_char_size(*rest);
+        *rest = skip(*rest, word->size > 0 ? word->size : step > 0 ? step : 1);
+        if (word->size > 0) return true;
+    }
+    return false;
+}
+
 static bool is_known(const text_terms *terms, omm_bytes term) {
     for (size_t i = 0; i < terms->count; i++)
         if (terms->terms[i].size == term.size &&
@@ -136,13 +146,11 @@ static bool is_known(const text_terms *terms, omm_bytes term) {
     return false;
 }
 
-/* `query` is plain. */
 static omm_err take(text_terms *out, omm_bytes query, bool light) {
     *out = (text_terms){0};
-    while (query.size > 0) {
-        omm_bytes term = omm_bytes_of(query.data, word_size(query));
-        query = skip(query, term.size > 0 ? term.size : text_char_size(query));
-        if (term.size == 0 || (!light && is_light(term)) || is_known(out, term)) continue;
+    omm_bytes term = {0};
+    while (text_next_word(&term, &query)) {
+        if ((!light && text_is_light(term)) || is_known(out, term)) continue;
         if (out->count == TEXT_TERMS_MAX)
             return omm_raise(OMM_ERR_TOO_BIG, "a query has at most %u words", TEXT_TERMS_MAX);
         out->terms[out->count++] = term;

@@ -7,6 +7,7 @@
 
 #include "omm/bytes.h"
 #include "omm/err.h"
+#include "omm/plain_text.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,11 +23,14 @@ size_t text_char_size(omm_bytes text);
 bool text_is_plain(omm_bytes text);
 /* Append `text` with runs of white space as one space, none at the ends. */
 OMM_CHECKED omm_err text_fold(omm_buf *out, omm_bytes text);
-/* Append `text` fit for a terminal and for JSON: bytes that are not UTF-8 and control characters
- * other than tab and line feed become '?'. */
-OMM_CHECKED omm_err text_clean(omm_buf *out, omm_bytes text);
 
-/* The words of a text: letters, digits and everything beyond ASCII; lower case is up to the index. */
+/* Step to the next word: letters, digits and everything beyond ASCII that is no sign.  Bytes that are
+ * not UTF-8 separate words.  False at the end. */
+bool text_next_word(omm_bytes *word, omm_bytes *rest);
+/* "the", "what" and the like. */
+bool text_is_light(omm_bytes word);
+
+/* The words of a query: letters, digits and everything beyond ASCII; lower case is up to the index. */
 typedef struct text_terms {
     omm_bytes terms[TEXT_TERMS_MAX]; /* borrowed from the text; each once */
     size_t count;

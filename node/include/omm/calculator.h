@@ -27,4 +27,8 @@
  * TOO_BIG (length, depth, digits), NOMEM.  On error `out` is unchanged. */
 OMM_CHECKED omm_err omm_calculate(omm_buf *out, omm_bytes expression);
 
+/* The part of a question that would be read: without "what is" and "?".  Borrowed from it; empty
+ * where there is none.  It need not be an expression. */
+omm_bytes omm_calculator_core(omm_bytes question);
+
 #endif

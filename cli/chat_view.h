@@ -1,0 +1,35 @@
+/* chat_view.h - what `meshmind chat` shows: events as text for people, or as JSON Lines.
+ *
+ *   text    the answer as it is written; everything from the program itself in [brackets], a line each
+ *   JSON    {"event": "text", "text": "..."} and so on, one object a line
+ *
+ * Text from the model, notes and documents is cleaned of control characters before a terminal sees it.
+ */
+#ifndef CLI_CHAT_VIEW_H
+#define CLI_CHAT_VIEW_H
+
+#include "omm/assistant.h"
+
+#include <stdbool.h>
+
+typedef struct chat_view {
+    bool json;
+    bool mid_line;    /* the last character shown was no line feed */
+    omm_buf argument; /* of the call whose result comes next */
+    omm_buf line;     /* scratch */
+} chat_view;
+
+void chat_view_init(chat_view *view, bool json);
+void chat_view_fini(chat_view *view);
+
+/* An omm_assistant_each; `ud` is the view. */
+omm_err chat_view_event(void *ud, const omm_assistant_event *event);
+/* The user's line, as read from a file or pipe; a terminal shows it already. */
+OMM_CHECKED omm_err chat_view_user(chat_view *view, omm_bytes text);
+/* The answer is complete. */
+OMM_CHECKED omm_err chat_view_end(chat_view *view);
+/* The program says something: printf. */
+OMM_CHECKED omm_err chat_view_say(chat_view *view, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif

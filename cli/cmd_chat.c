@@ -1,0 +1,298 @@
+/* cmd_chat.c - `meshmind chat`: a conversation at the terminal or from a pipe, with tools. */
+#include "chat_view.h"
+#include "commands.h"
+#include "loaded.h"
+
+#include "omm/assistant.h"
+#include "omm/clock.h"
+#include "omm/file.h"
+
+#include <editline/readline.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NOTES_LISTED_MAX 100u
+#define DEFAULT_MODEL "scenarios/base/openmeshmind-tiny-F16.gguf"
+
+typedef struct chat_options {
+    loaded_options common;
+    const char *docs, *notes, *system;
+    bool no_notes, json;
+    uint32_t tokens, calls;
+    float temperature;
+    uint64_t seed;
+} chat_options;
+
+/* Everything that must be released, in one place. */
+typedef struct chat {
+    chat_options options;
+    loaded loaded;
+    omm_notes *notes;
+    omm_docs *docs;
+    omm_model_speaker *speaker;
+    omm_assistant *assistant;
+    omm_clock clock;
+    chat_view view;
+    bool terminal;
+    char notes_path[OMM_PATH_MAX];
+} chat;
+
+static volatile sig_atomic_t s_interrupt;
+
+static void on_interrupt(int signal_number) {
+    (void)signal_number;
+    s_interrupt = 1;
+}
+
+/* ---- Opening ------------------------------------------------------------------------------- */
+
+/* $XDG_DATA_HOME/openmeshmind/notes.sqlite, or under ~/.local/share. */
+static omm_err default_notes(char out[OMM_PATH_MAX]) {
+    const char *data = getenv("XDG_DATA_HOME");
+    const char *home = getenv("HOME");
+    int size = 0;
+    if (data && data[0] == '/')
+        size = snprintf(out, OMM_PATH_MAX, "%s/openmeshmind/notes.sqlite", data);
+    else if (home && home[0] == '/')
+        size = snprintf(out, OMM_PATH_MAX, "%s/.local/share/openmeshmind/notes.sqlite", home);
+    else
+        return omm_raise(OMM_ERR_CONFIG, "where to keep notes? HOME is not set: give --notes FILE");
+    if (size >= (int)OMM_PATH_MAX) return omm_raise(OMM_ERR_TOO_BIG, "path of the notes");
+    return OMM_OK;
+}
+
+static omm_err open_notes(chat *c) {
+    char dir[OMM_PATH_MAX];
+    if (c->options.no_notes) return OMM_OK;
+    if (c->options.notes)
+        OMM_TRY(omm_path_join(c->notes_path, ".", c->options.notes));
+    else
+        OMM_TRY(default_notes(c->notes_path));
+    OMM_TRY(omm_path_dir(dir, c->notes_path));
+    mode_t mask = umask(077); /* notes are nobody else's business */
+    omm_err err = omm_dir_make(dir);
+    if (err == OMM_OK) err = omm_notes_open(&c->notes, c->notes_path);
+    umask(mask);
+    if (err == OMM_ERR_STATE)
+        return omm_raise(err, "%s is open in another chat: give --notes FILE or --no-notes",
+                         c->notes_path);
+    return err;
+}
+
+static omm_err open_speaker(chat *c) {
+    omm_model_speaker_options options = omm_model_speaker_options_default();
+    options.reply_tokens_max = c->options.tokens;
+    options.temperature = c->options.temperature;
+    options.seed = c->options.seed;
+    options.interrupt = &s_interrupt;
+    return omm_model_speaker_open(&c->speaker, c->loaded.session, c->loaded.tokenizer,
+                                  c->loaded.model.dims.vocab, &options);
+}
+
+static omm_err open_assistant(chat *c) {
+    omm_assistant_options options = omm_assistant_options_default();
+    options.speaker = omm_model_speaker_get(c->speaker);
+    if (c->options.system) options.system = c->options.system;
+    options.notes = c->notes;
+    options.docs = c->docs;
+    options.now_ms = c->clock.wall_ms;
+    options.now_ud = c->clock.ud;
+    options.calls_max = c->options.calls;
+    options.each = chat_view_event;
+    options.each_ud = &c->view;
+    return omm_assistant_open(&c->assistant, &options);
+}
+
+static omm_err check_options(const chat_options *o) {
+    if (o->calls < 1 || o->calls > 64)
+        return omm_raise(OMM_ERR_USAGE, "--calls %u: choose 1 to 64", o->calls);
+    if (o->no_notes && o->notes)
+        return omm_raise(OMM_ERR_USAGE, "--notes and --no-notes exclude each other");
+    return OMM_OK;
+}
+
+static omm_err open_all(chat *c) {
+    OMM_TRY(check_options(&c->options));
+    OMM_TRY(loaded_open(&c->loaded, &c->options.common, true));
+    OMM_TRY(open_notes(c));
+    if (c->options.docs) OMM_TRY(omm_docs_open(&c->docs, c->options.docs));
+    OMM_TRY(open_speaker(c));
+    return open_assistant(c);
+}
+
+static void close_all(chat *c) {
+    omm_assistant_close(c->assistant);
+    omm_model_speaker_close(c->speaker);
+    omm_docs_close(c->docs);
+    omm_notes_close(c->notes);
+    loaded_close(&c->loaded);
+    chat_view_fini(&c->view);
+}
+
+/* ---- Commands inside the chat -------------------------------------------------------------- */
+
+static omm_err command_help(chat *c, const char *rest) {
+    (void)rest;
+    return chat_view_say(&c->view, "/help  /quit  /reset: forget this conversation  /notes: list "
+                                   "them  /forget N: remove note N  /docs: what is read");
+}
+
+static omm_err command_reset(chat *c, const char *rest) {
+    (void)rest;
+    omm_assistant_reset(c->assistant);
+    return chat_view_say(&c->view, "the conversation is forgotten; notes and documents stay");
+}
+
+static omm_err show_note(void *ud, int64_t id, omm_bytes text) {
+    return chat_view_say(ud, "note %lld: %.*s", (long long)id, (int)text.size,
+                         (const char *)text.data);
+}
+
+static omm_err command_notes(chat *c, const char *rest) {
+    uint64_t count = 0;
+    (void)rest;
+    if (!c->notes) return chat_view_say(&c->view, "no notes are kept in this chat");
+    OMM_TRY(omm_notes_count(&count, c->notes));
+    OMM_TRY(omm_notes_list(c->notes, 0, NOTES_LISTED_MAX, show_note, &c->view));
+    return chat_view_say(&c->view, "%llu notes", (unsigned long long)count);
+}
+
+static omm_err command_forget(chat *c, const char *rest) {
+    char *end = NULL;
+    long long id = strtoll(rest, &end, 10);
+    if (!c->notes) return chat_view_say(&c->view, "no notes are kept in this chat");
+    if (end == rest || *end) return chat_view_say(&c->view, "which note? /forget N, see /notes");
+    omm_err err = omm_notes_remove(c->notes, id);
+    if (err == OMM_ERR_NOT_FOUND) return chat_view_say(&c->view, "%s", omm_err_sentence());
+    OMM_TRY(err);
+    return chat_view_say(&c->view, "note %lld is removed", id);
+}
+
+static omm_err command_docs(chat *c, const char *rest) {
+    (void)rest;
+    if (!c->docs) return chat_view_say(&c->view, "no documents: start with --docs FOLDER");
+    OMM_TRY(omm_docs_refresh(NULL, c->docs));
+    omm_docs_counts n = omm_docs_get_counts(c->docs);
+    return chat_view_say(&c->view, "%u passages from %u files of %s; %u files skipped", n.passages,
+                         n.files, c->options.docs, n.skipped);
+}
+
+static const struct {
+    const char *name;
+    omm_err (*run)(chat *c, const char *rest);
+} s_commands[] = {{"/help", command_help},
+                  {"/reset", command_reset},
+                  {"/notes", command_notes},
+                  {"/forget", command_forget},
+                  {"/docs", command_docs}};
+
+static omm_err run_command(chat *c, const char *line) {
+    size_t size = strcspn(line, " ");
+    const char *rest = line + size + strspn(line + size, " ");
+    for (size_t i = 0; i < sizeof s_commands / sizeof s_commands[0]; i++)
+        if (strlen(s_commands[i].name) == size && memcmp(s_commands[i].name, line, size) == 0)
+            return s_commands[i].run(c, rest);
+    return chat_view_say(&c->view, "there is no command %.*s: see /help", (int)size, line);
+}
+
+/* ---- Lines --------------------------------------------------------------------------------- */
+
+/* Ctrl-C stops an answer; at the prompt it ends the program as usual. */
+static omm_err say(chat *c, omm_bytes text) {
+    struct sigaction action = {.sa_handler = on_interrupt};
+    struct sigaction before;
+    s_interrupt = 0;
+    sigaction(SIGINT, &action, &before);
+    omm_err err = omm_assistant_say(c->assistant, text);
+    sigaction(SIGINT, &before, NULL);
+    /* what the user can do better is no reason to end */
+    if (err == OMM_ERR_FORMAT || err == OMM_ERR_TOO_BIG)
+        return chat_view_say(&c->view, "%s", omm_err_sentence());
+    return err;
+}
+
+static omm_err take_line(bool *quit, chat *c, char *line, size_t size) {
+    while (size > 0 && (line[size - 1] == '\n' || line[size - 1] == '\r')) line[--size] = '\0';
+    if (size == 0) return OMM_OK;
+    if (!c->terminal) OMM_TRY(chat_view_user(&c->view, omm_bytes_of(line, size)));
+    *quit = strcmp(line, "/quit") == 0;
+    if (*quit) return OMM_OK;
+    OMM_TRY(line[0] == '/' ? run_command(c, line) : say(c, omm_bytes_of(line, size)));
+    return chat_view_end(&c->view);
+}
+
+static omm_err from_pipe(chat *c) {
+    char *line = NULL;
+    size_t capacity = 0;
+    bool quit = false;
+    omm_err err = OMM_OK;
+    while (err == OMM_OK && !quit) {
+        ssize_t size = getline(&line, &capacity, stdin);
+        if (size < 0) break;
+        err = take_line(&quit, c, line, (size_t)size);
+    }
+    free(line);
+    if (err == OMM_OK && ferror(stdin)) err = omm_raise(OMM_ERR_IO, "cannot read the input");
+    return err;
+}
+
+static omm_err from_terminal(chat *c) {
+    bool quit = false;
+    omm_err err = chat_view_say(&c->view, "a small model: check what matters; /help, /quit");
+    using_history();
+    while (err == OMM_OK && !quit) {
+        char *line = readline("> ");
+        if (!line) break;
+        if (line[0]) add_history(line);
+        err = take_line(&quit, c, line, strlen(line));
+        free(line);
+    }
+    printf("\n");
+    return err;
+}
+
+static omm_err run(chat *c) {
+    OMM_TRY(open_all(c));
+    c->terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !c->options.json;
+    OMM_TRY(c->terminal ? from_terminal(c) : from_pipe(c));
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return omm_raise(OMM_ERR_IO, "cannot write the output");
+    return OMM_OK;
+}
+
+int cmd_chat(int argc, char **argv) {
+    chat c = {.options = {.common = {.model = DEFAULT_MODEL, .activations = "q8"},
+                          .tokens = omm_model_speaker_options_default().reply_tokens_max,
+                          .calls = omm_assistant_options_default().calls_max,
+                          .seed = 1},
+              .clock = omm_clock_system()};
+    chat_options *o = &c.options;
+    const cli_option options[] = {
+        LOADED_OPTIONS(o->common),
+        {"docs", 'd', CLI_STR, &o->docs, "DIR", "folder of text files to search"},
+        {"notes", 0, CLI_STR, &o->notes, "FILE", "where notes are kept (XDG data folder)"},
+        {"no-notes", 0, CLI_FLAG, &o->no_notes, NULL, "keep no notes"},
+        {"system", 0, CLI_STR, &o->system, "TEXT", "system turn; the tools are added to it"},
+        {"temp", 0, CLI_F32, &o->temperature, "X", "temperature; 0 takes the likeliest (default)"},
+        {"seed", 0, CLI_U64, &o->seed, "N", "seed of the draws (1)"},
+        {"count", 'n', CLI_U32, &o->tokens, "N", "tokens of one answer at most (160)"},
+        {"calls", 0, CLI_U32, &o->calls, "N", "tool calls for one question at most (4)"},
+        {"json", 0, CLI_FLAG, &o->json, NULL, "events as JSON, one object a line"},
+        {0}};
+    int count = 0;
+    char **args = NULL;
+    int code = cli_parse(&count, &args, argc, argv, options, "chat [-m MODEL] [--docs DIR]",
+                         "Talk with a model that can calculate, keep and find notes, and search\n"
+                         "documents.  Lines come from the terminal, or from a pipe: then they are\n"
+                         "shown, too.  [Brackets] are the program's own words.  /help inside.",
+                         0, 0);
+    if (code >= 0) return code;
+    chat_view_init(&c.view, o->json);
+    omm_err err = run(&c);
+    close_all(&c);
+    return err == OMM_OK ? CLI_EXIT_PASS : cli_fail(argv[0], err);
+}

@@ -1,0 +1,148 @@
+/* speaker.c - a language model as the speaker: prompt, cache, sampling, text. */
+#include "omm/speaker.h"
+
+#include "omm/mem.h"
+
+#include <string.h>
+
+#define REPLY_TOKENS 160u
+#define ROOM_TOKENS 96u
+
+struct omm_model_speaker {
+    omm_session *session;
+    const omm_tokenizer *tokenizer;
+    omm_model_speaker_options options;
+    uint32_t vocab;
+    omm_seed seed;
+    uint32_t replies; /* so far: every answer draws from a lane of its own */
+    omm_prompt prompt;
+    omm_tokens cached; /* ids that the session holds */
+    float *logits;     /* [vocab] */
+};
+
+omm_model_speaker_options omm_model_speaker_options_default(void) {
+    return (omm_model_speaker_options){
+        .reply_tokens_max = REPLY_TOKENS, .room_tokens = ROOM_TOKENS, .seed = 1};
+}
+
+omm_err omm_model_speaker_open(omm_model_speaker **out, omm_session *session,
+                               const omm_tokenizer *tokenizer, uint32_t vocab,
+                               const omm_model_speaker_options *options) {
+    uint32_t positions = omm_session_positions_max(session);
+    omm_sampler sampler = omm_sampler_default();
+    sampler.temperature = options->temperature;
+    OMM_TRY(omm_sampler_check(&sampler));
+    if (options->reply_tokens_max < 1 || options->room_tokens < 1 ||
+        options->room_tokens >= positions)
+        return omm_raise(OMM_ERR_CONFIG, "room for %u tokens of an answer in a context of %u",
+                         options->room_tokens, positions);
+    omm_model_speaker *s = omm_alloc(1, sizeof *s);
+    if (!s) return omm_raise(OMM_ERR_NOMEM, "no memory for the speaker");
+    *s = (omm_model_speaker){.session = session,
+                             .tokenizer = tokenizer,
+                             .options = *options,
+                             .vocab = vocab,
+                             .seed = omm_seed_from_u64(options->seed)};
+    /* over a context, so that "too long" is found out by counting, not by an error */
+    omm_prompt_init(&s->prompt, OMM_TOKENIZER_TEXT_MAX);
+    omm_tokens_init(&s->cached, positions);
+    s->logits = omm_alloc(vocab, sizeof *s->logits);
+    if (!s->logits) {
+        omm_model_speaker_close(s);
+        return omm_raise(OMM_ERR_NOMEM, "no memory for %u logits", vocab);
+    }
+    *out = s;
+    return OMM_OK;
+}
+
+void omm_model_speaker_close(omm_model_speaker *s) {
+    if (!s) return;
+    omm_prompt_fini(&s->prompt);
+    omm_tokens_fini(&s->cached);
+    omm_free(s->logits);
+    omm_free(s);
+}
+
+static omm_err render(omm_model_speaker *s, const omm_message *messages, size_t count) {
+    omm_prompt_clear(&s->prompt);
+    return omm_chat_render(&s->prompt, s->tokenizer, messages, count, true);
+}
+
+static omm_err fits(void *ud, bool *out, const omm_message *messages, size_t count, bool ample) {
+    omm_model_speaker *s = ud;
+    size_t positions = omm_session_positions_max(s->session);
+    size_t room = s->options.room_tokens;
+    if (ample && room < positions / 2) room = positions / 2;
+    OMM_TRY(render(s, messages, count));
+    *out = s->prompt.tokens.count + room <= positions;
+    return OMM_OK;
+}
+
+/* Bring the session to the prompt: keep what both begin with, compute the rest. */
+static omm_err prefill(omm_model_speaker *s) {
+    const omm_tokens *ids = &s->prompt.tokens;
+    size_t same = 0;
+    while (same < s->cached.count && same + 1 < ids->count && s->cached.ids[same] == ids->ids[same])
+        same++;
+    omm_session_truncate(s->session, (uint32_t)same);
+    s->cached.count = same;
+    OMM_TRY(omm_session_append(s->session, ids->ids + same, ids->count - same, s->logits, false));
+    for (size_t i = same; i < ids->count; i++) OMM_TRY(omm_tokens_push(&s->cached, ids->ids[i]));
+    return OMM_OK;
+}
+
+typedef struct writing {
+    omm_buf *out;
+    omm_detok detok;
+    omm_speaker_piece piece;
+    void *ud;
+} writing;
+
+static omm_err give(writing *w, size_t from) {
+    size_t size = w->out->size - from;
+    return size > 0 ? w->piece(w->ud, omm_bytes_of(w->out->data + from, size)) : OMM_OK;
+}
+
+static omm_err decode(omm_model_speaker *s, writing *w, omm_speaker_stop *stop) {
+    omm_sampler sampler = omm_sampler_default();
+    sampler.temperature = s->options.temperature;
+    sampler.rng = omm_rng_init(&s->seed, OMM_PURPOSE_SAMPLE, 0, s->replies++);
+    for (uint32_t i = 0; i < s->options.reply_tokens_max; i++) {
+        uint32_t id = 0;
+        uint32_t at = omm_session_position(s->session);
+        size_t before = w->out->size;
+        if (s->options.interrupt && *s->options.interrupt) {
+            *stop = OMM_SPEAKER_INTERRUPT;
+            return OMM_OK;
+        }
+        OMM_TRY(omm_sample(&id, &sampler, s->logits, s->vocab, at));
+        /* any control token ends a turn: a model that opens the next one itself is not let through */
+        if (omm_tokenizer_is_end(s->tokenizer, id) || omm_tokenizer_is_control(s->tokenizer, id)) {
+            *stop = OMM_SPEAKER_END;
+            return OMM_OK;
+        }
+        OMM_TRY(omm_detok_push(w->out, &w->detok, s->tokenizer, id, 0));
+        OMM_TRY(give(w, before));
+        if (at == omm_session_positions_max(s->session)) break;
+        OMM_TRY(omm_session_append(s->session, &id, 1, s->logits, false));
+        OMM_TRY(omm_tokens_push(&s->cached, id));
+    }
+    *stop = OMM_SPEAKER_LENGTH;
+    return OMM_OK;
+}
+
+static omm_err reply(void *ud, omm_buf *out, omm_speaker_stop *stop, const omm_message *messages,
+                     size_t count, omm_speaker_piece piece, void *piece_ud) {
+    omm_model_speaker *s = ud;
+    writing w = {.out = out, .piece = piece, .ud = piece_ud};
+    OMM_TRY(render(s, messages, count));
+    OMM_TRY(prefill(s));
+    OMM_TRY(decode(s, &w, stop));
+    size_t before = out->size;
+    OMM_TRY(omm_detok_flush(out, &w.detok));
+    return give(&w, before);
+}
+
+omm_speaker omm_model_speaker_get(omm_model_speaker *speaker) {
+    return (omm_speaker){.fits = fits, .reply = reply, .ud = speaker};
+}
