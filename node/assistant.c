@@ -29,6 +29,7 @@ struct omm_assistant {
     omm_buf answer;  /* the speaker's turn, as written */
     size_t shown;    /* bytes of the answer that `each` has got */
     bool in_call;    /* a call has begun: nothing after it is shown */
+    bool has_saved;  /* a note was saved */
     bool has_result; /* a tool has said something that an answer can rest on */
     uint32_t calls;
     tool_result result;
@@ -201,11 +202,25 @@ static omm_err work_out(omm_buf *out, omm_bytes expression) {
     return omm_buf_printf(out, "error: %s", omm_err_sentence());
 }
 
+/* Digits and signs alone: whoever writes that wants it calculated, even where it is refused. */
+static bool looks_like_sum(omm_bytes text) {
+    static const char s_signs[] = "+-*/^%x";
+    bool digit = false;
+    bool sign = false;
+    for (size_t i = 0; i < text.size; i++) {
+        char c = (char)text.data[i];
+        if (c == '\0' || !strchr("0123456789.,() +-*/^%x", c)) return false;
+        digit = digit || (c >= '0' && c <= '9');
+        sign = sign || strchr(s_signs, c) != NULL;
+    }
+    return digit && sign;
+}
+
 /* The user's last words, if they are nothing but an expression; else empty. */
 static omm_err find_sum(omm_bytes *sum, omm_buf *value, const omm_assistant *a) {
     omm_bytes core = omm_calculator_core(a->turns.messages[last_user(a)].content);
     omm_err err = omm_calculate(value, core);
-    bool is_sum = err == OMM_OK || err == OMM_ERR_NUMERIC;
+    bool is_sum = err == OMM_OK || err == OMM_ERR_NUMERIC || looks_like_sum(core);
     *sum = is_sum && !omm_bytes_equal(omm_buf_view(value), core) ? core : (omm_bytes){0};
     if (err == OMM_OK || err == OMM_ERR_NOMEM) return err;
     return omm_buf_printf(value, "error: %s", omm_err_sentence());
@@ -307,6 +322,7 @@ static omm_err do_call(bool *done, omm_assistant *a, const omm_tool_call *call, 
     OMM_TRY(tell_result(a, call->name));
     OMM_TRY(push_result(a));
     keep_sources(a);
+    a->has_saved = a->has_saved || (kind == TOOL_NOTE_SAVE && !a->result.failed);
     *done = a->result.nothing;
     return a->result.nothing ? answer_nothing(a, kind, argument) : OMM_OK;
 }
@@ -342,10 +358,16 @@ static omm_err check_sum(omm_assistant *a) {
     omm_buf_init(&value, NOTICE_BYTES_MAX);
     omm_err err = find_sum(&sum, &value, a);
     if (err == OMM_OK && sum.size > 0)
-        err = notice(a, "the calculator was not asked; %.*s is %.*s", (int)sum.size,
+        err = notice(a, "the model did not calculate; %.*s -> %.*s", (int)sum.size,
                      (const char *)sum.data, (int)value.size, (const char *)value.data);
     omm_buf_fini(&value);
     return err;
+}
+
+/* A small model likes to say that it saved something. */
+static omm_err check_saved(omm_assistant *a, omm_bytes answer) {
+    if (a->has_saved || !a->options.notes || !checks_has_word(answer, "saved")) return OMM_OK;
+    return notice(a, "nothing was saved");
 }
 
 static omm_err tell_sources(omm_assistant *a) {
@@ -361,6 +383,7 @@ static omm_err finish(omm_assistant *a, omm_speaker_stop stop) {
     if (stop == OMM_SPEAKER_LENGTH) OMM_TRY(notice(a, "the answer was cut here"));
     if (stop == OMM_SPEAKER_INTERRUPT) OMM_TRY(notice(a, "stopped"));
     OMM_TRY(check_sum(a));
+    OMM_TRY(check_saved(a, omm_buf_view(&a->answer)));
     OMM_TRY(check_answer(a, omm_buf_view(&a->answer)));
     return tell_sources(a);
 }
@@ -405,6 +428,7 @@ static omm_err exchange(omm_assistant *a) {
     OMM_TRY(make_room(&fit, a));
     OMM_ASSERT(fit); /* alone it did */
     a->calls = 0;
+    a->has_saved = false;
     a->has_result = false;
     a->source_count = 0;
     while (!done && a->calls < a->options.calls_max) OMM_TRY(step(&done, a));

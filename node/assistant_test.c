@@ -196,7 +196,17 @@ static void test_sums(void) {
     check_play(NULL, NULL, "20% of 50", SUM("50*20/100"), "10",
                "call:calculator 50*20/100\nresult:calculator 10\ntext:10\n");
     check_play(NULL, NULL, "7 plus 5?", "It is 13.", "",
-               "text:It is 13.\nnotice:the calculator was not asked; 7 plus 5 is 12\n");
+               "text:It is 13.\nnotice:the model did not calculate; 7 plus 5 -> 12\n");
+    check_play(
+        NULL, NULL, "What is -2^2?", "4.", "",
+        "text:4.\nnotice:the model did not calculate; -2^2 -> error: -2^2 can mean two things:"
+        " write (-2)^2 or -(2^2)\n");
+    check_play(
+        NULL, NULL, "1,000 + 1", SUM("1+1"), "No.",
+        "notice:the model asked for 1+1; you asked for 1,000 + 1\ncall:calculator 1,000 + 1\n"
+        "result:calculator error: a comma can mean two things: write 1000 or 1.5\ntext:No.\n");
+    check_play(NULL, NULL, "My number is 5", "Fine.", "", "text:Fine.\n");
+    check_play(NULL, NULL, "529", "Fine.", "", "text:Fine.\n");
     check_play(NULL, NULL, "Anna has 12 cups and gives 3 away.", SUM("12-4"), "She has 8.",
                "notice:check: nobody said \"4\"\ncall:calculator 12-4\nresult:calculator 8\n"
                "text:She has 8.\n");
@@ -225,6 +235,8 @@ static void test_notes(void) {
                CALL("note_find", "{\"query\": \"Nora\"}"), "Call Nora on Monday.",
                "call:note_find Nora\nresult:note_find call Nora on Friday\n"
                "text:Call Nora on Monday.\nnotice:check: no tool said \"Monday\"\n");
+    check_play(notes, NULL, "Thanks.", "I saved it.", "",
+               "text:I saved it.\nnotice:nothing was saved\n");
     stage s = {.replies = {CALL("note_find", "{\"query\": \"Hugo\"}"), "Hugo is 50."}};
     play(&s, notes, NULL, "How old is Hugo?");
     check_text(s.events, "call:note_find Hugo\nresult:note_find no notes found\n"

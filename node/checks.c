@@ -21,6 +21,10 @@ static bool has_word(omm_bytes text, omm_bytes word) {
     return false;
 }
 
+bool checks_has_word(omm_bytes text, const char *word) {
+    return has_word(text, omm_bytes_str(word));
+}
+
 static bool is_said(omm_bytes word, const omm_message *turns, size_t count, bool by_assistant) {
     for (size_t i = 0; i < count; i++) {
         if (turns[i].role == OMM_ROLE_ASSISTANT && !by_assistant) continue;

@@ -12,6 +12,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Does this word stand in the text, in any case of its letters? */
+bool checks_has_word(omm_bytes text, const char *word);
+
 typedef enum checks_words {
     CHECKS_NUMBERS, /* words that begin with a digit */
     CHECKS_NAMES,   /* those, and capitalised words inside a sentence */
