@@ -122,7 +122,7 @@ static omm_err build_request(omm_node *node) {
                           .data = omm_chunk_view(omm_buf_view(&node->payload), node->missing[0])};
         break;
     case NODE_TRAINING:
-    case NODE_DONE: OMM_ASSERT(!"no request in this phase");
+    case NODE_DONE: OMM_ASSERT(false); /* no request in this phase */
     }
     return omm_request_encode(&node->request, &request);
 }
