@@ -1,6 +1,7 @@
 /* Data sets: what is learned, cutting, selection, digests; every kind of bad line names itself. */
 #include "test_model.h"
 
+#include "omm/file.h"
 #include "omm/mem.h"
 
 #include <string.h>
@@ -207,6 +208,39 @@ static void damaged_bytes(const omm_tokenizer *tokenizer) {
     }
 }
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size); /* dataset_fuzz.c */
+void dataset_fuzz_end(void);
+
+static omm_err replay(void *ud, const char *relative) {
+    char path[OMM_PATH_MAX];
+    omm_buf file;
+    omm_buf_init(&file, 1 << 16);
+    CHECK_OK(omm_path_join(path, "train/fuzz/dataset_fuzz", relative));
+    char full[512];
+    test_path(full, path);
+    CHECK_OK(omm_file_read(&file, full));
+    LLVMFuzzerTestOneInput(file.data, file.size);
+    for (size_t cut = 0; cut < file.size; cut += 1 + file.size / 64)
+        LLVMFuzzerTestOneInput(file.data, cut);
+    for (size_t bit = 0; bit < 8 * file.size; bit += 1 + file.size / 256) {
+        file.data[bit / 8] ^= (uint8_t)(1U << bit % 8);
+        LLVMFuzzerTestOneInput(file.data, file.size);
+        file.data[bit / 8] ^= (uint8_t)(1U << bit % 8);
+    }
+    omm_buf_fini(&file);
+    ++*(unsigned *)ud;
+    return OMM_OK;
+}
+
+static void corpus(void) {
+    char dir[512];
+    unsigned files = 0;
+    test_path(dir, "train/fuzz/dataset_fuzz");
+    CHECK_OK(omm_dir_walk(dir, replay, &files));
+    CHECK(files > 5);
+    dataset_fuzz_end();
+}
+
 int main(void) {
     omm_tokenizer *tokenizer = NULL;
     test_tokenizer_open(&tokenizer);
@@ -217,6 +251,7 @@ int main(void) {
     options(tokenizer);
     damaged_bytes(tokenizer);
     allocations_fail(tokenizer);
+    corpus();
     omm_tokenizer_close(tokenizer);
     CHECK_EQ(omm_mem_live(), 0);
     return 0;
