@@ -58,7 +58,8 @@ typedef struct writer {
 
 static int write_piece(const char *data, size_t size, void *ud) {
     writer *w = ud;
-    w->err = omm_buf_append(w->out, data, size);
+    /* jansson goes on after a failure while it writes a key, so the first one must stick. */
+    if (w->err == OMM_OK) w->err = omm_buf_append(w->out, data, size);
     return w->err == OMM_OK ? 0 : -1;
 }
 
@@ -66,7 +67,7 @@ static omm_err write_with(omm_buf *out, const json_t *value, size_t flags) {
     writer w = {out, OMM_OK};
     size_t size_before = out->size;
     int rc = value ? json_dump_callback(value, write_piece, &w, WRITE_FLAGS | flags) : -1;
-    if (rc == 0) w.err = omm_buf_append(out, "\n", 1);
+    if (rc == 0 && w.err == OMM_OK) w.err = omm_buf_append(out, "\n", 1);
     if (rc != 0 && w.err == OMM_OK)
         w.err = omm_raise(OMM_ERR_FORMAT, "value has no JSON spelling: %s",
                           value ? "it contains itself" : "NULL");

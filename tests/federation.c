@@ -243,8 +243,30 @@ static void open_node(fed *f, uint32_t i) {
     CHECK_OK(omm_node_open(&f->nodes[i], &options));
 }
 
+/* Before a call of this kind: does it run out of memory? */
+static void before_call(fed *f, fed_alloc kind) {
+    if (f->o.alloc_kind == kind && f->calls[kind] == f->o.alloc_call)
+        omm_mem_fail_nth(f->o.alloc_nth);
+    f->calls[kind]++;
+}
+
+/* After it: true when it failed on purpose and is to be repeated. */
+static bool is_to_repeat(fed *f, omm_err err) {
+    omm_mem_fail_nth(0);
+    if (err == OMM_ERR_NOMEM && f->o.alloc_kind != FED_ALLOC_NONE) {
+        f->out_of_memory++;
+        return true;
+    }
+    CHECK_OK(err);
+    return false;
+}
+
 static void act_on(fed *f, uint32_t i, const omm_node_event *event) {
-    CHECK_OK(omm_node_step(&f->actions[i], f->nodes[i], f->now_ms, event));
+    omm_err err;
+    do {
+        before_call(f, FED_ALLOC_NODE);
+        err = omm_node_step(&f->actions[i], f->nodes[i], f->now_ms, event);
+    } while (is_to_repeat(f, err));
     const omm_node_action *action = &f->actions[i];
     f->wake_ms[i] = f->now_ms;
     if (action->kind == OMM_NODE_WAIT) f->wake_ms[i] = action->until_ms;
@@ -286,7 +308,11 @@ void fed_close(fed *f) {
 /* ---- time ---- */
 
 static void tick(fed *f) {
-    CHECK_OK(omm_coord_tick(&f->coord_deadline_ms, f->coord, f->now_ms));
+    omm_err err;
+    do {
+        before_call(f, FED_ALLOC_TICK);
+        err = omm_coord_tick(&f->coord_deadline_ms, f->coord, f->now_ms);
+    } while (is_to_repeat(f, err));
     if (f->o.restart_coordinator) {
         bool idle = f->coord_deadline_ms > f->now_ms;
         uint64_t deadline_ms = f->coord_deadline_ms;
@@ -297,7 +323,11 @@ static void tick(fed *f) {
 }
 
 void fed_send(fed *f, omm_buf *reply, omm_bytes request) {
-    CHECK_OK(omm_coord_step(reply, &f->coord_deadline_ms, f->coord, f->now_ms, request, "test"));
+    omm_err err;
+    do { /* a peer without an answer sends the same again */
+        before_call(f, FED_ALLOC_STEP);
+        err = omm_coord_step(reply, &f->coord_deadline_ms, f->coord, f->now_ms, request, "test");
+    } while (is_to_repeat(f, err));
     if (f->o.restart_coordinator) {
         uint64_t deadline_ms = f->coord_deadline_ms;
         fed_restart_coordinator(f);

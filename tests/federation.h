@@ -24,6 +24,8 @@ typedef enum fed_fault {
     FED_TWICE,        /* it sees it twice, the node gets the second answer */
 } fed_fault;
 
+typedef enum fed_alloc { FED_ALLOC_NONE, FED_ALLOC_STEP, FED_ALLOC_TICK, FED_ALLOC_NODE } fed_alloc;
+
 typedef struct fed fed;
 
 typedef struct fed_options {
@@ -42,6 +44,11 @@ typedef struct fed_options {
     uint32_t values_cols;                    /* width of the second matrix; 0: small */
     /* What happens to message number `index` (0 upwards, every attempt counts). */
     fed_fault (*fault)(void *ud, uint64_t index);
+    /* The alloc_nth allocation of call number alloc_call (coordinator steps, ticks and node steps, each
+     * counted by its own kind) fails; the call must then change nothing. */
+    fed_alloc alloc_kind;
+    uint64_t alloc_call;
+    uint32_t alloc_nth;
     /* Called before each message; may act as a peer of its own. */
     void (*intrude)(void *ud, fed *f);
     void *ud;
@@ -71,6 +78,8 @@ struct fed {
     bool done[FED_NODES_MAX];
     uint64_t coord_deadline_ms;
     uint32_t evaluations;
+    uint64_t calls[4];      /* by kind of call */
+    uint32_t out_of_memory; /* calls that failed on purpose */
 };
 
 /* All abort the test on an error. */

@@ -121,6 +121,37 @@ static void restarts_do_not_matter(void) {
     }
 }
 
+/* ---- memory ---- */
+
+static void running_out_of_memory_once_does_not_matter(void) {
+    fed_options options = fed_options_default();
+    options.rounds = 1;
+    fed f;
+    fed_open(&f, &options);
+    fed_run(&f);
+    omm_digest expected = fed_bundle_digest(&f);
+    uint64_t calls[4];
+    memcpy(calls, f.calls, sizeof calls);
+    fed_close(&f);
+    uint32_t failures = 0;
+    for (int kind = FED_ALLOC_STEP; kind <= FED_ALLOC_NODE; kind++)
+        for (uint64_t call = 0; call < calls[kind]; call++) {
+            options.alloc_kind = (fed_alloc)kind;
+            options.alloc_call = call;
+            options.alloc_nth = 1 + (uint32_t)(call * 7 % 11);
+            fed_open(&f, &options);
+            fed_run(&f);
+            failures += f.out_of_memory;
+            omm_digest digest = fed_bundle_digest(&f);
+            if (!omm_digest_equal(&digest, &expected))
+                fprintf(stderr, "kind %d, call %u, allocation %u\n", kind, (unsigned)call,
+                        options.alloc_nth);
+            CHECK(omm_digest_equal(&digest, &expected));
+            fed_close(&f);
+        }
+    CHECK(failures > 20);
+}
+
 /* ---- many chunks ---- */
 
 static void large_payloads_travel_in_chunks(void) {
@@ -286,6 +317,7 @@ int main(void) {
     every_first_attempt_has_a_fault();
     order_of_nodes_does_not_matter();
     restarts_do_not_matter();
+    running_out_of_memory_once_does_not_matter();
     large_payloads_travel_in_chunks();
     stragglers_are_missing_or_late();
     too_few_make_a_void_round();
