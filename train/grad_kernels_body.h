@@ -35,18 +35,21 @@ static void k_rmsnorm(float *restrict dx, const float *restrict dy, const float 
     for (size_t j = 0; j < n; j++) dx[j] += fmaf(-c, x[j], r * (dy[j] * w[j]));
 }
 
+/* Outputs may lie on inputs: results of a few elements wait in arrays of their own, so that the
+ * compiler needs no alias check. */
 static void k_swiglu(float *dgate, float *dup, const float *da, const float *gate, const float *up,
                      const float *e, size_t count) {
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC ivdep /* the outputs share no element with another index */
-#elif defined(__clang__)
-#pragma clang loop vectorize(assume_safety)
-#endif
-    for (size_t i = 0; i < count; i++) {
-        float d = da[i], g = gate[i], s = 1.0F / (1.0F + e[i]);
-        float silu = g * s;
-        dgate[i] = (d * up[i]) * fmaf(silu, 1.0F - s, s);
-        dup[i] = d * silu;
+    for (size_t i = 0; i < count; i += LANES) {
+        size_t n = count - i < LANES ? count - i : LANES;
+        float a[LANES], b[LANES];
+        for (size_t l = 0; l < n; l++) {
+            float d = da[i + l], g = gate[i + l], s = 1.0F / (1.0F + e[i + l]);
+            float silu = g * s;
+            a[l] = (d * up[i + l]) * fmaf(silu, 1.0F - s, s);
+            b[l] = d * silu;
+        }
+        for (size_t l = 0; l < n; l++) dgate[i + l] = a[l];
+        for (size_t l = 0; l < n; l++) dup[i + l] = b[l];
     }
 }
 
