@@ -347,7 +347,12 @@ static void exchange(fed *f, uint32_t i) {
     if (fault != FED_LOSE_REQUEST) fed_send(f, &reply, omm_buf_view(&request));
     if (fault == FED_TWICE) fed_send(f, &reply, omm_buf_view(&request));
     omm_node_event event = {.kind = OMM_NODE_SEND_FAILED};
-    if (fault == FED_DELIVER || fault == FED_TWICE)
+    if (fault == FED_FLIP) {
+        omm_rng lane = {{3}};
+        uint64_t bit = omm_rng_below(&lane, index, reply.size * 8);
+        reply.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+    if (fault == FED_DELIVER || fault == FED_TWICE || fault == FED_FLIP)
         event = (omm_node_event){.kind = OMM_NODE_REPLY, .reply = omm_buf_view(&reply)};
     act_on(f, i, &event);
     omm_buf_fini(&reply);

@@ -22,6 +22,7 @@ typedef enum fed_fault {
     FED_LOSE_REQUEST, /* the coordinator never sees it */
     FED_LOSE_REPLY,   /* it does, but the node gets no answer */
     FED_TWICE,        /* it sees it twice, the node gets the second answer */
+    FED_FLIP,         /* one bit of the answer is wrong */
 } fed_fault;
 
 typedef enum fed_alloc { FED_ALLOC_NONE, FED_ALLOC_STEP, FED_ALLOC_TICK, FED_ALLOC_NODE } fed_alloc;

@@ -84,6 +84,21 @@ static void each_message_has_a_fault_once(void) {
         }
 }
 
+/* What a node cannot check by digest or signature may cost it time, and nothing else. */
+static void damaged_answers_cost_only_time(void) {
+    fed_options options = fed_options_default();
+    options.deadline_ms = 100000000;
+    options.join_ms = 100000000;
+    omm_digest expected = run_once(&options, NULL);
+    for (uint64_t i = 0; i < s_messages; i++) {
+        one_fault at = {i, FED_FLIP};
+        options.fault = fault_at;
+        options.ud = &at;
+        omm_digest digest = run_once(&options, NULL);
+        CHECK(omm_digest_equal(&digest, &expected));
+    }
+}
+
 static fed_fault fault_every_other(void *ud, uint64_t index) {
     const fed_fault *fault = ud;
     return index % 2 == 0 ? *fault : FED_DELIVER;
@@ -212,6 +227,23 @@ static void stragglers_are_missing_or_late(void) {
     fed_close(&f);
 }
 
+/* Refused or late, the residual stays what it was: the next submission starts from it (verify checks
+ * the chain of residuals). */
+static void a_late_node_keeps_its_residual(void) {
+    fed_options options = fed_options_default();
+    options.rounds = 4;
+    options.train_ms[2] = options.deadline_ms + 5000;
+    fed f;
+    fed_open(&f, &options);
+    while (omm_coord_get_status(f.coord).round == 0) CHECK(fed_step(&f));
+    f.o.train_ms[2] = 0; /* as fast as the others from its next round on */
+    fed_run(&f);
+    CHECK_EQ(omm_node_get_status(f.nodes[2]).rounds_refused, 1);
+    CHECK(omm_node_get_status(f.nodes[2]).rounds_accepted >= 2);
+    fed_seal_and_verify(&f);
+    fed_close(&f);
+}
+
 static void too_few_make_a_void_round(void) {
     fed_options options = fed_options_default();
     options.accept_min = 3;
@@ -314,12 +346,14 @@ static void selection_follows_the_lot(void) {
 int main(void) {
     happy_path();
     each_message_has_a_fault_once();
+    damaged_answers_cost_only_time();
     every_first_attempt_has_a_fault();
     order_of_nodes_does_not_matter();
     restarts_do_not_matter();
     running_out_of_memory_once_does_not_matter();
     large_payloads_travel_in_chunks();
     stragglers_are_missing_or_late();
+    a_late_node_keeps_its_residual();
     too_few_make_a_void_round();
     a_worse_adapter_is_not_published();
     a_silent_node_delays_only();
