@@ -103,6 +103,43 @@ bool omm_isa_lower(omm_isa *out, omm_isa isa) {
     return false;
 }
 
+/* ---- memory that stays ---------------------------------------------------------------------- */
+
+typedef struct omm_spare {
+    void *block; /* the one that is kept, or in use, or NULL */
+    size_t bytes;
+    bool in_use;
+} omm_spare;
+
+static void *take_kept(omm_spare *s, size_t bytes) {
+    if (s->bytes < bytes) {
+        omm_free(s->block);
+        *s = (omm_spare){0};
+        s->block = omm_alloc_aligned(bytes, 1);
+        if (!s->block) return NULL;
+        s->bytes = bytes;
+    }
+    s->in_use = true;
+    return s->block;
+}
+
+void *omm_compute_take(const omm_compute *c, size_t count, size_t size) {
+    size_t bytes = 0;
+    if (__builtin_mul_overflow(count, size, &bytes)) return NULL;
+    if (c->spare->in_use || bytes > OMM_COMPUTE_SPARE_BYTES_MAX)
+        return omm_alloc_aligned(count, size);
+    return take_kept(c->spare, bytes);
+}
+
+void omm_compute_give(const omm_compute *c, void *ptr) {
+    if (ptr && ptr == c->spare->block)
+        c->spare->in_use = false;
+    else
+        omm_free(ptr);
+}
+
+/* ---- contexts ------------------------------------------------------------------------------- */
+
 omm_err omm_compute_init(omm_compute *c, omm_pool *pool, omm_isa isa) {
     char list[64];
     available_list(list, sizeof list);
@@ -114,18 +151,26 @@ omm_err omm_compute_init(omm_compute *c, omm_pool *pool, omm_isa isa) {
     omm_fp_assert();
     unsigned workers = omm_pool_threads(pool);
     float *work = (float *)omm_alloc_aligned((size_t)workers * WORK_FLOATS, sizeof *work);
-    if (!work)
+    omm_spare *spare = (omm_spare *)omm_alloc(1, sizeof *spare);
+    if (!work || !spare) {
+        omm_free(work);
+        omm_free(spare);
         return omm_raise(OMM_ERR_NOMEM, "no memory for the scratch space of %u threads", workers);
+    }
     *c = (omm_compute){.pool = pool,
                        .isa = isa,
                        .k = kernels_of(isa),
                        .workers = workers,
                        .work = work,
-                       .work_floats = WORK_FLOATS};
+                       .work_floats = WORK_FLOATS,
+                       .spare = spare};
     return OMM_OK;
 }
 
 void omm_compute_fini(omm_compute *c) {
+    OMM_ASSERT(!c->spare || !c->spare->in_use);
+    if (c->spare) omm_free(c->spare->block);
+    omm_free(c->spare);
     omm_free(c->work);
     *c = (omm_compute){0};
 }

@@ -157,14 +157,20 @@ static void panel_columns(float *panel, const float *b, size_t ldb, size_t colum
     }
 }
 
-/* Columns n .. n + 16 nv, steps k0 .. k0 + kc.  Returns where they are: the panel, or the weights
- * themselves; *b_vec is the distance of the vectors. */
-static const float *panel_make(float *panel, size_t *b_vec, const gemm_job *job, size_t n,
-                               size_t nv, size_t k0, size_t kc) {
+/* Columns n .. n + 16 nv, steps k0 .. k0 + kc.  Returns where they are: the panel, or b itself where
+ * it can be read in place; *b_vec is the distance of the vectors, *b_k of the steps. */
+static const float *panel_make(float *panel, size_t *b_vec, size_t *b_k, const gemm_job *job,
+                               size_t n, size_t nv, size_t k0, size_t kc) {
     *b_vec = GEMM_KC * VL;
+    *b_k = VL;
     if (job->source == GEMM_B_STRIPS && job->w->format == OMM_FORMAT_F32) {
         *b_vec = job->w->strip_bytes / sizeof(float);
         return (const float *)(const void *)(job->w->data + n / VL * job->w->strip_bytes) + k0 * VL;
+    }
+    if (job->source == GEMM_B_ROWS && job->n - n >= nv * VL && job->m <= GEMM_PLACE_ROWS) {
+        *b_vec = VL;
+        *b_k = job->ldb;
+        return job->b + k0 * job->ldb + n;
     }
     for (size_t j = 0; j < nv; j++) {
         float *out = panel + j * GEMM_KC * VL;
@@ -207,13 +213,13 @@ static void pack_a(float *out, const gemm_job *job, size_t m, size_t rows, size_
 
 /* A tile that hangs over the edge of c, or is folded into it: computed aside. */
 static void tile_aside(const gemm_job *job, float *aside, size_t mr, size_t nv, size_t kc,
-                       const float *a, const float *b, size_t b_vec, float *c, size_t columns,
-                       bool first) {
+                       const float *a, const float *b, size_t b_vec, size_t b_k, float *c,
+                       size_t columns, bool first) {
     const bool fresh = first && !job->accumulate;
     const bool zero = fresh || job->fold_tokens;
     for (size_t i = 0; i < mr && !zero; i++)
         memcpy(aside + i * GEMM_NC, c + i * job->ldc, columns * sizeof *c);
-    s_tiles[nv - 1][mr - 1](kc, a, b, b_vec, VL, aside, GEMM_NC, zero);
+    s_tiles[nv - 1][mr - 1](kc, a, b, b_vec, b_k, aside, GEMM_NC, zero);
     for (size_t i = 0; i < mr; i++) {
         float *to = c + i * job->ldc;
         const float *from = aside + i * GEMM_NC;
@@ -234,17 +240,18 @@ static void gemm_block(const gemm_job *job, float *work, size_t m, size_t rows, 
     pack_a(packed, job, m, rows, k0, kc);
     for (size_t n = n0; n < n1; n += step) {
         size_t columns = min_size(step, n1 - n), nv = (columns + VL - 1) / VL, b_vec = 0;
-        const float *b = panel_make(panel, &b_vec, job, n, nv, k0, kc);
+        size_t b_k = 0;
+        const float *b = panel_make(panel, &b_vec, &b_k, job, n, nv, k0, kc);
         const bool whole = columns % VL == 0 && !job->fold_tokens;
         for (size_t i = 0; i < rows; i += SIMD_MR) {
             size_t mr = min_size(SIMD_MR, rows - i);
             float *c = job->c + (m + i) * job->ldc + n;
             const float *a = packed + i * GEMM_LDA;
             if (whole) {
-                s_tiles[nv - 1][mr - 1](kc, a, b, b_vec, VL, c, job->ldc,
+                s_tiles[nv - 1][mr - 1](kc, a, b, b_vec, b_k, c, job->ldc,
                                         first && !job->accumulate);
             } else {
-                tile_aside(job, aside, mr, nv, kc, a, b, b_vec, c, columns, first);
+                tile_aside(job, aside, mr, nv, kc, a, b, b_vec, b_k, c, columns, first);
             }
         }
     }

@@ -9,13 +9,14 @@
 #include "omm/kernels.h"
 
 /* Blocking of the matrix product.  KC * 32 columns of B (32 KiB) stay in L1, MB * KC of A
- * (240 KiB) in L2; MB is a multiple of every SIMD_MR.  A's rows are padded so that the rows of one
+ * (408 KiB) in L2; MB is a multiple of every SIMD_MR.  A's rows are padded so that the rows of one
  * tile do not fall into one cache set. */
 #define GEMM_KC ((size_t)256)
-#define GEMM_MB ((size_t)240)
+#define GEMM_MB ((size_t)384)
 #define GEMM_LDA (GEMM_KC + 16)
 #define GEMM_NC ((size_t)32) /* columns of a cut are a multiple of this */
 #define GEMM_MR_MAX ((size_t)12)
+#define GEMM_PLACE_ROWS ((size_t)64) /* up to here a plain B is cheaper read in place than copied */
 
 /* Scratch floats of one worker: the larger of what the matrix product (A block, B panel, one tile)
  * and attention (below) take. */

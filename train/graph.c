@@ -80,7 +80,7 @@ static void carve_all(graph *g, carver *c) {
 static omm_err init_memory(graph *g) {
     carver count = {0};
     carve_all(g, &count);
-    g->memory = omm_alloc_aligned(count.used, sizeof(float));
+    g->memory = omm_compute_take(g->compute, count.used, sizeof(float));
     if (!g->memory)
         return omm_raise(OMM_ERR_NOMEM,
                          "no memory for %zu MB of activations; fewer micro_tokens "
@@ -195,7 +195,7 @@ void graph_fini(graph *g) {
     omm_free(g->pairs);
     omm_free(g->layers);
     omm_free(g->solo);
-    omm_free(g->memory);
+    if (g->memory) omm_compute_give(g->compute, g->memory);
     *g = (graph){0};
 }
 

@@ -36,6 +36,7 @@ typedef struct omm_compute {
     unsigned workers; /* omm_pool_threads(pool) */
     float *work;      /* scratch, `work_floats` for each worker, 64-byte aligned; owned */
     size_t work_floats;
+    struct omm_spare *spare; /* of omm_compute_take; owned */
 } omm_compute;
 
 const char *omm_isa_name(omm_isa isa);
@@ -54,5 +55,14 @@ bool omm_isa_lower(omm_isa *out, omm_isa isa);
  * Errors: UNSUPPORTED (isa is not available; says which are), NOMEM. */
 OMM_CHECKED omm_err omm_compute_init(omm_compute *c, omm_pool *pool, omm_isa isa);
 void omm_compute_fini(omm_compute *c);
+
+/* Memory of a job that is one of many: count * size bytes, 64-byte aligned, contents undefined.
+ * One block of up to OMM_COMPUTE_SPARE_BYTES_MAX is kept when it is given back and serves the next
+ * call that it is large enough for, so that a job of a second does not begin with thousands of page
+ * faults.  NULL: no memory. */
+#define OMM_COMPUTE_SPARE_BYTES_MAX ((size_t)64 << 20)
+void *omm_compute_take(const omm_compute *c, size_t count, size_t size);
+/* Give back what omm_compute_take of the same context returned; NULL is allowed. */
+void omm_compute_give(const omm_compute *c, void *ptr);
 
 #endif
