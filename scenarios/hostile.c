@@ -28,7 +28,8 @@ struct sim_hostile {
     omm_offer offer;
     omm_digest offer_digest;
     omm_blob blob;
-    omm_buf payload; /* as sent */
+    omm_digest canonical; /* of the payload, where it is one */
+    omm_buf payload;      /* as sent */
     omm_buf request;
 };
 
@@ -61,7 +62,9 @@ static omm_err encode_constant(sim_hostile *h, const omm_codec *codec, float val
     float *values = omm_alloc(h->layout->value_count, sizeof *values);
     if (!values) return omm_raise(OMM_ERR_NOMEM, "hostile update");
     for (size_t i = 0; i < h->layout->value_count; i++) values[i] = value;
-    omm_err err = omm_codec_encode(&h->payload, NULL, codec, h->layout, values);
+    omm_encoded info;
+    omm_err err = omm_codec_encode(&h->payload, &info, codec, h->layout, values);
+    if (err == OMM_OK) h->canonical = info.payload_digest;
     omm_free(values);
     return err;
 }
@@ -115,6 +118,7 @@ static omm_err make_payload(sim_hostile *h) {
 /* --- the manifest and its envelope ------------------------------------------------------------ */
 
 static void fill_manifest(omm_submission *m, const sim_hostile *h) {
+    static const uint8_t one_step[OMM_STEP_DIGEST_BYTES];
     const omm_offer *offer = &h->offer;
     *m = (omm_submission){.round = offer->round,
                           .nonce = offer->nonce,
@@ -127,7 +131,8 @@ static void fill_manifest(omm_submission *m, const sim_hostile *h) {
                           .loss_before = 1.0f,
                           .loss_after = 0.5f,
                           .codec = offer->codec_up,
-                          .payload = h->blob};
+                          .payload = h->blob,
+                          .step_digests = omm_bytes_of(one_step, sizeof one_step)};
     memcpy(m->run_id, offer->run_id, sizeof m->run_id);
     if (h->kind == OMM_HOSTILE_WRONG_BASE) m->base_digest.b[0] ^= 1;
     if (h->kind == OMM_HOSTILE_OVERSIZE) m->payload.size = offer->payload_bytes_max + 1;
@@ -152,8 +157,7 @@ static omm_err make_envelope(omm_buf *out, sim_hostile *h) {
     if (h->kind == OMM_HOSTILE_REPLAYED)
         return omm_buf_append(out, h->overheard->data, h->overheard->size);
     OMM_TRY(make_payload(h));
-    omm_digest canonical = {{1}};
-    OMM_TRY(omm_blob_describe(&h->blob, &h->arena, omm_buf_view(&h->payload), &canonical));
+    OMM_TRY(omm_blob_describe(&h->blob, &h->arena, omm_buf_view(&h->payload), &h->canonical));
     omm_submission manifest;
     fill_manifest(&manifest, h);
     omm_digest *chunks = NULL;

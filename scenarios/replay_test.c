@@ -1,0 +1,244 @@
+/* Goal: a replay gives the signed bytes, on another number of threads; what differs is named.
+ * Method: simulate a small scenario, then act as a node that signs something else: another digest of
+ * one step, or a payload with one value changed.
+ */
+#include "internal.h"
+#include "omm/envelope.h"
+#include "omm/mem.h"
+#include "omm/messages.h"
+#include "omm_test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char s_dir[64], s_bundle[OMM_PATH_MAX + 16], s_base[OMM_PATH_MAX];
+
+static void simulate(void) {
+    char scenario[OMM_PATH_MAX + 32];
+    snprintf(scenario, sizeof scenario, "%s/processes.yaml", s_base);
+    omm_simulate_options options = {.scenario = scenario,
+                                    .out = s_bundle,
+                                    .threads = 2,
+                                    .clock = omm_clock_system(),
+                                    .commit = "test",
+                                    .build = "test"};
+    CHECK_OK(omm_isa_choose(&options.isa, NULL));
+    omm_simulate_result result;
+    CHECK_OK(omm_simulate(&result, &options));
+    omm_simulate_result_fini(&result);
+    CHECK_ERR(omm_simulate(&result, &options), OMM_ERR_EXISTS); /* a bundle is written once */
+}
+
+static omm_err replay(omm_replay_result *result, const char *node, uint32_t round, uint32_t steps) {
+    omm_pool *pool = NULL;
+    omm_compute compute;
+    omm_isa isa;
+    CHECK_OK(omm_isa_choose(&isa, NULL));
+    CHECK_OK(omm_pool_open(&pool, 3));
+    CHECK_OK(omm_compute_init(&compute, pool, isa));
+    omm_replay_options options = {.bundle = s_bundle,
+                                  .base_dir = s_base,
+                                  .node = node,
+                                  .round = round,
+                                  .steps_max = steps,
+                                  .compute = &compute};
+    omm_err err = omm_replay(result, &options);
+    omm_compute_fini(&compute);
+    omm_pool_close(pool);
+    return err;
+}
+
+static void test_identical(void) {
+    omm_replay_result result;
+    CHECK_OK(replay(&result, "cafe-02", 1, 0));
+    CHECK(result.equal);
+    CHECK_EQ(result.rounds_trained, 2); /* the residual goes back to round 0 */
+    CHECK(omm_digest_equal(&result.expected, &result.repeated));
+    CHECK_OK(replay(&result, "cafe-02", 1, 1));
+    CHECK(result.equal);
+    CHECK_EQ(result.steps_compared, 1);
+    CHECK_ERR(replay(&result, "nobody", 0, 0), OMM_ERR_NOT_FOUND);
+    CHECK_ERR(replay(&result, "cafe-02", 9, 0), OMM_ERR_NOT_FOUND);
+}
+
+/* --- a node that signs something else --------------------------------------------------------- */
+
+typedef struct forge {
+    omm_key key;
+    omm_digest id;
+    omm_buf file;
+    omm_arena arena;
+    omm_submission manifest;
+    char path[OMM_PATH_MAX * 2];
+} forge;
+
+static void forge_open(forge *f, const char *node, uint32_t round) {
+    omm_seed seed = omm_seed_from_u64(11); /* of processes.yaml */
+    omm_run_node_key(&f->key, &seed, node);
+    f->id = omm_key_id(&f->key.public_key);
+    snprintf(f->path, sizeof f->path, "%s/%s", s_bundle,
+             omm_bundle_path_submission(round, &f->id).text);
+    omm_buf_init(&f->file, OMM_ENVELOPE_BYTES_MAX);
+    omm_arena_init(&f->arena, OMM_MESSAGE_ARENA_BYTES);
+    CHECK_OK(omm_file_read(&f->file, f->path));
+    omm_envelope envelope;
+    CHECK_OK(omm_envelope_open_as(&envelope, OMM_CONTEXT_SUBMISSION, omm_buf_view(&f->file)));
+    CHECK_OK(omm_submission_decode(&f->manifest, envelope.payload, &f->arena));
+}
+
+static void forge_sign(forge *f) {
+    omm_buf payload;
+    omm_buf envelope;
+    omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
+    omm_buf_init(&envelope, OMM_ENVELOPE_BYTES_MAX);
+    CHECK_OK(omm_submission_encode(&payload, &f->manifest));
+    CHECK_OK(omm_envelope_seal(&envelope, OMM_CONTEXT_SUBMISSION, omm_buf_view(&payload), &f->key));
+    CHECK_OK(omm_file_write_fast(f->path, omm_buf_view(&envelope), 0644));
+    omm_buf_fini(&payload);
+    omm_buf_fini(&envelope);
+}
+
+/* Put the honest submission back. */
+static void forge_close(forge *f) {
+    CHECK_OK(omm_file_write_fast(f->path, omm_buf_view(&f->file), 0644));
+    omm_buf_fini(&f->file);
+    omm_arena_fini(&f->arena);
+}
+
+static void test_names_the_step(void) {
+    forge f;
+    forge_open(&f, "studio-02", 0);
+    CHECK_EQ(f.manifest.step_digests.size, 2 * OMM_STEP_DIGEST_BYTES);
+    uint8_t digests[2 * OMM_STEP_DIGEST_BYTES];
+    memcpy(digests, f.manifest.step_digests.data, sizeof digests);
+    digests[OMM_STEP_DIGEST_BYTES] ^= 1;
+    f.manifest.step_digests = omm_bytes_of(digests, sizeof digests);
+    forge_sign(&f);
+    omm_replay_result result;
+    CHECK_OK(replay(&result, "studio-02", 0, 0));
+    CHECK(!result.equal);
+    CHECK_EQ(result.round, 0);
+    CHECK_EQ(result.step, 2);
+    CHECK(result.tensor[0] == 0); /* the payload is the honest one */
+    CHECK_OK(replay(&result, "studio-02", 0, 1));
+    CHECK(result.equal); /* the first step is */
+    forge_close(&f);
+}
+
+/* Change one value of the payload, as the codec can say it, and sign that. */
+static void change_value(forge *f, const sim_evidence *evidence, size_t at) {
+    const omm_layout *layout = &evidence->run.layout;
+    char path[OMM_PATH_MAX * 2];
+    snprintf(path, sizeof path, "%s/%s", s_bundle,
+             omm_bundle_path_payload(&f->manifest.payload.digest).text);
+    omm_buf sent;
+    omm_buf_init(&sent, 64u << 20);
+    CHECK_OK(omm_file_read(&sent, path));
+    float *values = omm_alloc(layout->value_count, sizeof *values);
+    CHECK(values != NULL);
+    CHECK_OK(omm_codec_decode(values, NULL, &evidence->run.codec_up, layout, omm_buf_view(&sent)));
+    values[at] = -values[at];
+    omm_encoded info;
+    omm_buf_clear(&sent);
+    CHECK_OK(omm_codec_encode(&sent, &info, &evidence->run.codec_up, layout, values));
+    CHECK_OK(omm_blob_describe(&f->manifest.payload, &f->arena, omm_buf_view(&sent),
+                               &info.payload_digest));
+    snprintf(path, sizeof path, "%s/%s", s_bundle,
+             omm_bundle_path_payload(&f->manifest.payload.digest).text);
+    CHECK_OK(omm_file_write_fast(path, omm_buf_view(&sent), 0644));
+    omm_free(values);
+    omm_buf_fini(&sent);
+}
+
+/* Index of a value that the payload really carries. */
+static size_t find_value(const forge *f, const sim_evidence *evidence) {
+    const omm_layout *layout = &evidence->run.layout;
+    char path[OMM_PATH_MAX * 2];
+    snprintf(path, sizeof path, "%s/%s", s_bundle,
+             omm_bundle_path_payload(&f->manifest.payload.digest).text);
+    omm_buf sent;
+    omm_buf_init(&sent, 64u << 20);
+    CHECK_OK(omm_file_read(&sent, path));
+    float *values = omm_alloc(layout->value_count, sizeof *values);
+    CHECK(values != NULL);
+    CHECK_OK(omm_codec_decode(values, NULL, &evidence->run.codec_up, layout, omm_buf_view(&sent)));
+    size_t at = layout->value_count / 2;
+    while (values[at] == 0) at++;
+    omm_free(values);
+    omm_buf_fini(&sent);
+    return at;
+}
+
+static void test_names_tensor_and_element(void) {
+    sim_evidence evidence;
+    CHECK_OK(sim_evidence_open(&evidence, s_bundle));
+    forge f;
+    forge_open(&f, "harbor-02", 0);
+    size_t at = find_value(&f, &evidence);
+    change_value(&f, &evidence, at);
+    forge_sign(&f);
+    omm_replay_result result;
+    CHECK_OK(replay(&result, "harbor-02", 0, 0));
+    CHECK(!result.equal);
+    CHECK_EQ(result.step, 0); /* trained as signed, then something else was sent */
+    size_t found = SIZE_MAX;
+    for (size_t i = 0; i < evidence.run.layout.segment_count; i++) {
+        const omm_segment *s = &evidence.run.layout.segments[i];
+        if (strcmp(s->name, result.tensor) == 0)
+            found = s->offset + (size_t)result.row * s->cols + result.column;
+    }
+    CHECK_EQ(found, at);
+    CHECK(result.value_expected == -result.value_repeated);
+    forge_close(&f);
+    sim_evidence_close(&evidence);
+}
+
+static void test_other_data_is_refused(void) {
+    char copy[OMM_PATH_MAX + 64];
+    char path[OMM_PATH_MAX + 128];
+    char good_base[sizeof s_base];
+    static const char *const files[] = {"openmeshmind-tiny-F16.gguf", "train.jsonl", "test.jsonl"};
+    snprintf(copy, sizeof copy, "%s/data/base", s_dir);
+    CHECK_OK(omm_dir_make(copy));
+    for (size_t i = 0; i < 3; i++) {
+        omm_buf body;
+        omm_buf_init(&body, 64u << 20);
+        snprintf(path, sizeof path, "%s/base/%s", s_base, files[i]);
+        CHECK_OK(omm_file_read(&body, path));
+        if (i == 1) { /* one letter of one message of a client that took part */
+            char *at = memmem(body.data, body.size, "\"cafe-02\"", 9);
+            CHECK(at != NULL);
+            at = memmem(at, body.size - (size_t)((uint8_t *)at - body.data),
+                        "\"assistant\", \"content\": \"", 25);
+            CHECK(at != NULL);
+            at[25] = at[25] == 'A' ? 'B' : 'A';
+        }
+        snprintf(path, sizeof path, "%s/%s", copy, files[i]);
+        CHECK_OK(omm_file_write_fast(path, omm_buf_view(&body), 0644));
+        omm_buf_fini(&body);
+    }
+    memcpy(good_base, s_base, sizeof s_base);
+    snprintf(s_base, sizeof s_base, "%s/data", s_dir);
+    omm_replay_result result;
+    CHECK_ERR(replay(&result, "cafe-02", 0, 0), OMM_ERR_DIGEST);
+    CHECK(strstr(omm_err_sentence(), "cafe-02") != NULL);
+    memcpy(s_base, good_base, sizeof s_base);
+}
+
+int main(void) {
+    const char *root = getenv("OMM_SOURCE_DIR");
+    CHECK(root != NULL);
+    snprintf(s_base, sizeof s_base, "%s/scenarios", root);
+    snprintf(s_dir, sizeof s_dir, "/tmp/omm-replay-XXXXXX");
+    CHECK(mkdtemp(s_dir) != NULL);
+    snprintf(s_bundle, sizeof s_bundle, "%s/bundle", s_dir);
+    simulate();
+    test_identical();
+    test_names_the_step();
+    test_names_tensor_and_element();
+    test_other_data_is_refused();
+    CHECK_OK(omm_dir_remove(s_dir));
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}

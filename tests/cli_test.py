@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""The command line: help, exit codes, and messages that say what, where and what would be accepted.
+
+usage: cli_test.py SOURCE_DIR MESHMIND
+"""
+import json, pathlib, re, subprocess, sys, tempfile
+
+SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
+BASE = SOURCE / "scenarios" / "base"
+MODEL = BASE / "openmeshmind-tiny-F16.gguf"
+failures = []
+
+
+def run(*args, stdin=""):
+    return subprocess.run([MESHMIND, *map(str, args)], capture_output=True, text=True, input=stdin,
+                          cwd=SOURCE, timeout=120)
+
+
+def expect(args, code, says, stream="stderr"):
+    done = run(*args)
+    text = getattr(done, stream)
+    if done.returncode != code or not re.search(says, text):
+        failures.append(f"{' '.join(map(str, args))}: exit {done.returncode} (wanted {code}), "
+                        f"{stream} (wanted /{says}/): {text[:300]}")
+    if code == 2 and done.stdout.strip():
+        failures.append(f"{args}: an error wrote to stdout: {done.stdout[:100]}")
+
+
+commands = re.findall(r"XX\((\w+),", (SOURCE / "cli" / "commands.h").read_text())
+commands = [c for c in commands if c != "name"]
+assert len(commands) >= 12, commands
+expect(["--help"], 0, "subcommand|SUBCOMMAND", "stdout")
+expect([], 2, "usage")
+expect(["fly"], 2, "unknown subcommand 'fly'")
+for command in commands:
+    expect([command, "--help"], 0, f"usage: meshmind {command}", "stdout")
+    expect([command, "--no-such-option"], 2, "unknown option '--no-such-option'")
+    if command not in run("--help").stdout:
+        failures.append(f"{command} is not in --help")
+
+expect(["simulate"], 2, "missing argument")
+expect(["simulate", "/nowhere.yaml"], 2, "/nowhere.yaml")
+expect(["simulate", "scenarios/quickstart.yaml", "--threads", "3x"], 2, "whole number.*'3x'")
+expect(["simulate", "scenarios/quickstart.yaml", "--threads", "0"], 2, "accepted: 1 to")
+expect(["verify", "/nowhere"], 2, "nowhere")
+expect(["replay", "/nowhere"], 2, "--node and --round")
+expect(["gate", "/nowhere"], 2, "nowhere")
+expect(["tokenize", "-m", "/nowhere.gguf", "--file", "README.md"], 2, "nowhere.gguf")
+expect(["inspect", "README.md"], 3, "GGUF|magic")
+expect(["coordinator"], 2, "-c FILE")
+expect(["node"], 2, "-c FILE")
+
+with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
+    folder = pathlib.Path(name)
+    bad = folder / "bad.yaml"
+    good = (SOURCE / "scenarios" / "processes.yaml").read_text()
+    bad.write_text(good.replace("rounds: 2", "rounds: many"))
+    expect(["simulate", bad], 2, r"bad\.yaml:8:9: rounds: .*many.*accepted")
+    bad.write_text(good.replace("rounds: 2", "rouns: 2"))
+    expect(["simulate", bad], 2, r"bad\.yaml:8:1: rouns: unknown key, did you mean \"rounds\"")
+    bad.write_text(good.replace("base/", f"{BASE}/").replace("cafe-02", "nobody-77"))
+    expect(["simulate", bad, "--out", folder / "x"], 2, "nobody-77")
+    out = folder / "run"
+    done = run("simulate", "scenarios/processes.yaml", "--out", out, "--json")
+    report = json.loads(done.stdout)
+    if done.returncode != 0 or report["bundle"] != str(out) or not report["passed"]:
+        failures.append(f"simulate --json: exit {done.returncode}: {done.stdout[:300]}")
+    if not re.search(r"\d+ %  ", done.stderr) or "\r" in done.stderr:
+        failures.append("progress is not plain lines where stderr is no terminal")
+    expect(["simulate", "scenarios/processes.yaml", "--out", out], 3, "there already")
+    for args in (["verify", out, "--json"], ["gate", out, "--json"], ["inspect", MODEL, "--json"],
+                 ["inspect", out / "final.gguf", "--json"],
+                 ["replay", out, "--node", "cafe-02", "--round", "0", "--json"]):
+        done = run(*args)
+        try:
+            json.loads(done.stdout)
+        except ValueError:
+            failures.append(f"{args}: stdout is not one JSON object: {done.stdout[:200]}")
+        if done.returncode != 0:
+            failures.append(f"{args}: exit {done.returncode}: {done.stderr[:300]}")
+    strict = folder / "strict.yaml"
+    strict.write_text("quality: {heldout_uplift: {threshold: 50}}\n")
+    expect(["gate", out, "--policy", strict, "--junit", folder / "j.xml"], 1, "FAIL.*heldout_uplift", "stdout")
+    if "<failure" not in (folder / "j.xml").read_text():
+        failures.append("the JUnit file holds no failure")
+    key = json.loads((out / "manifest.json").read_text())["bundle_key"]
+    expect(["verify", out, "--trust", key], 0, "verify: pass", "stdout")
+    other = "RWQ" + key[3:][::-1]
+    done = run("verify", out, "--trust", other)
+    if done.returncode not in (1, 2):
+        failures.append(f"verify --trust of another key: exit {done.returncode}")
+    adapter = run("generate", "-m", MODEL, "--lora", out / "final.gguf", "Once", "-n", "4")
+    if adapter.returncode != 0:
+        failures.append(f"generate --lora final.gguf: exit {adapter.returncode}: {adapter.stderr[:300]}")
+    left = sorted(p.name for p in folder.iterdir())
+    if left != ["bad.yaml", "j.xml", "run", "strict.yaml"]:
+        failures.append(f"something was left behind: {left}")
+
+print("\n".join(failures) or f"cli: ok, {len(commands)} commands")
+sys.exit(1 if failures else 0)
