@@ -1,6 +1,9 @@
 /* main.c - `meshmind SUBCOMMAND`: finds the row of the table and calls it. */
+#include "build_info.h"
 #include "commands.h"
 #include "options.h"
+
+#include "omm/crash.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -18,10 +21,32 @@ static const command s_commands[] = {
 #undef XX
         {0}};
 
+/* Every environment variable that the program reads. */
+static const struct {
+    const char *name, *meaning;
+} s_environment[] = {
+    {"OMM_ISA",
+     "scalar, avx2, avx512 or neon: instruction set, instead of the best; never changes a "
+     "byte"},
+    {"OMM_CRASH_AT", "for tests: the stage of a round at which a service kills itself, once"},
+    {"XDG_DATA_HOME", "where chat keeps its notes (~/.local/share)"},
+    {"HOME", "used where XDG_DATA_HOME is not set"},
+};
+
+static void print_environment(void) {
+    for (size_t i = 0; i < sizeof s_environment / sizeof s_environment[0]; i++)
+        printf("%-14s %s\n", s_environment[i].name, s_environment[i].meaning);
+    printf("\nStages of OMM_CRASH_AT:\n");
+#define XX(name, meaning) printf("  %-16s %s\n", #name, meaning);
+    OMM_CRASH_MAP(XX)
+#undef XX
+}
+
 static void print_help(FILE *out) {
     fprintf(out, "usage: meshmind SUBCOMMAND [options]\n\n");
     for (const command *c = s_commands; c->name; c++)
         fprintf(out, "  %-12s %s\n", c->name, c->summary);
+    fprintf(out, "\n  --version, --help-env (environment variables)\n");
     fprintf(out, "\nmeshmind SUBCOMMAND --help says more.  Exit codes: 0 pass, 1 a gate or check "
                  "failed,\n2 usage or configuration, 3 run-time failure.\n");
 }
@@ -34,6 +59,14 @@ int main(int argc, char **argv) {
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
         print_help(stdout);
+        return CLI_EXIT_PASS;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("meshmind %s (%s, %s)\n", OMM_BUILD_VERSION, OMM_BUILD_COMMIT, OMM_BUILD_TEXT);
+        return CLI_EXIT_PASS;
+    }
+    if (strcmp(argv[1], "--help-env") == 0) {
+        print_environment();
         return CLI_EXIT_PASS;
     }
     for (const command *c = s_commands; c->name; c++)

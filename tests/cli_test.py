@@ -31,6 +31,12 @@ commands = [c for c in commands if c != "name"]
 assert len(commands) >= 12, commands
 expect(["--help"], 0, "subcommand|SUBCOMMAND", "stdout")
 expect([], 2, "usage")
+expect(["--version"], 0, r"meshmind \d+\.\d+\.\d+ \(", "stdout")
+expect(["--help-env"], 0, r"(?s)OMM_ISA.*OMM_CRASH_AT.*mid_training", "stdout")
+sources = "".join(p.read_text() for p in SOURCE.glob("*/*.c") if not re.search("test|fuzz", str(p.relative_to(SOURCE))))
+for variable in sorted(set(re.findall(r'getenv\("(\w+)"\)', sources))):
+    if variable not in run("--help-env").stdout:
+        failures.append(f"--help-env does not list {variable}")
 expect(["fly"], 2, "unknown subcommand 'fly'")
 for command in commands:
     expect([command, "--help"], 0, f"usage: meshmind {command}", "stdout")
