@@ -112,7 +112,10 @@ static omm_err parse(scenario *s, const char *text) {
 }
 
 static bool real_is(double a, double b) {
-    return memcmp(&a, &b, sizeof a) == 0;
+    uint64_t bits[2];
+    memcpy(&bits[0], &a, sizeof a);
+    memcpy(&bits[1], &b, sizeof b);
+    return bits[0] == bits[1];
 }
 
 static const char *target(const scenario *s, size_t i) {
@@ -370,10 +373,10 @@ static const omm_config_field s_tree_fields[2] = {{.key = "sub",
 static const omm_config_field s_tree_item = {
     .key = "tree", .kind = OMM_CONFIG_KIND_MAP, .sub = s_tree_fields};
 
-static omm_err parse_tree(unsigned levels) {
+static omm_err parse_tree(size_t levels) {
     char text[1000] = "{";
-    for (unsigned i = 0; i < levels; i++) memcpy(text + 1 + i * 7, "sub: [{", 8);
-    for (unsigned i = 0; i < levels; i++) memcpy(text + 1 + levels * 7 + i * 2, "}]", 3);
+    for (size_t i = 0; i < levels; i++) memcpy(text + 1 + i * 7, "sub: [{", 8);
+    for (size_t i = 0; i < levels; i++) memcpy(text + 1 + levels * 7 + i * 2, "}]", 3);
     memcpy(text + 1 + levels * 9, "}", 2);
     tree t;
     return omm_config_parse(&t, s_tree_fields, omm_bytes_str(text), "t", &s_arena);

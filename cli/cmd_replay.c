@@ -55,7 +55,7 @@ static int print_json(const omm_replay_result *r, const omm_replay_options *o) {
     return err == OMM_OK ? CLI_EXIT_PASS : cli_fail("replay", err);
 }
 
-static int run(omm_replay_options *options, unsigned threads, const char *isa_name, bool json) {
+static int run(omm_replay_options options, unsigned threads, const char *isa_name, bool json) {
     omm_isa isa = OMM_ISA_SCALAR;
     omm_pool *pool = NULL;
     omm_compute compute = {0};
@@ -63,15 +63,15 @@ static int run(omm_replay_options *options, unsigned threads, const char *isa_na
     omm_err err = omm_isa_choose(&isa, isa_name ? isa_name : getenv("OMM_ISA"));
     if (err == OMM_OK) err = omm_pool_open(&pool, threads);
     if (err == OMM_OK) err = omm_compute_init(&compute, pool, isa);
-    options->compute = &compute;
-    if (err == OMM_OK) err = omm_replay(&result, options);
-    if (options->ud) cli_progress_end(options->ud);
+    options.compute = &compute;
+    if (err == OMM_OK) err = omm_replay(&result, &options);
+    if (options.ud) cli_progress_end(options.ud);
     int code = err == OMM_OK ? CLI_EXIT_PASS : cli_fail("replay", err);
     if (err == OMM_OK) {
         if (json)
-            code = print_json(&result, options);
+            code = print_json(&result, &options);
         else
-            print_people(&result, options);
+            print_people(&result, &options);
         if (code == CLI_EXIT_PASS && !result.equal) code = CLI_EXIT_FAILED;
     }
     if (compute.k) omm_compute_fini(&compute);
@@ -114,5 +114,5 @@ int cmd_replay(int argc, char **argv) {
     cli_progress_init(&bar);
     options.progress = on_progress;
     options.ud = &bar;
-    return run(&options, threads, isa, json);
+    return run(options, threads, isa, json);
 }

@@ -14,7 +14,6 @@
 
 #include <arpa/inet.h>
 #include <nng/protocol/reqrep0/rep.h>
-#include <nng/supplemental/util/platform.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -60,17 +59,22 @@ omm_server_options omm_server_options_default(void) {
                                 .message_bytes_max = OMM_MESSAGE_BYTES_MAX,
                                 .untrusted_max = 256,
                                 .untrusted_per_peer = 8,
-                                .idle_ms = 30000};
+                                .idle_ms = 30000,
+                                .clock = omm_clock_system()};
 }
 
 /* ---- connections ---- */
+
+static uint64_t now_ms(const omm_server *server) {
+    return server->options.clock.now_ms(server->options.clock.ud);
+}
 
 static void on_pipe(nng_pipe pipe, nng_pipe_ev event, void *arg) {
     omm_server *server = arg;
     bool is_refused = false;
     pthread_mutex_lock(&server->mutex);
     if (event == NNG_PIPE_EV_ADD_PRE) {
-        is_refused = !peers_add(&server->peers, pipe, &server->options, nng_clock());
+        is_refused = !peers_add(&server->peers, pipe, &server->options, now_ms(server));
         if (is_refused) server->count.turned_away++;
     } else {
         peers_remove(&server->peers, pipe);
@@ -85,7 +89,7 @@ static void on_sweep(void *arg) {
     if (nng_aio_result(server->sweep) != 0) return; /* stopped */
     pthread_mutex_lock(&server->mutex);
     size_t count =
-        peers_idle(idle, SWEEP_PIPES_MAX, &server->peers, server->options.idle_ms, nng_clock());
+        peers_idle(idle, SWEEP_PIPES_MAX, &server->peers, server->options.idle_ms, now_ms(server));
     server->count.turned_away += count;
     pthread_mutex_unlock(&server->mutex);
     for (size_t i = 0; i < count; i++) nng_pipe_close((nng_pipe){.id = (uint32_t)idle[i]});
@@ -108,7 +112,7 @@ static void on_request(omm_exchange *exchange, nng_msg *message) {
     pthread_mutex_lock(&server->mutex);
     exchange->state = EXCHANGE_READY;
     peer *from = peers_find(&server->peers, pipe);
-    if (from) from->heard_ms = nng_clock();
+    if (from) from->heard_ms = now_ms(server);
     server->count.messages_in++;
     server->count.bytes_in += omm_wire_bytes(nng_msg_len(message));
     if (nng_msg_len(message) > server->options.message_bytes_max) server->count.oversize++;

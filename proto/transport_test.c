@@ -3,11 +3,13 @@
 
 #include "omm/mem.h"
 #include "omm_test.h"
+#include "peers.h"
 
 #include <arpa/inet.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -259,6 +261,7 @@ static void wait_for_connections(omm_server *server, uint64_t want, uint64_t tur
 static void test_connection_limits(void) {
     omm_server_options options = omm_server_options_default();
     options.untrusted_per_peer = 2;
+    options.idle_ms = 0;
     omm_server *server = open_server(&options);
     omm_client *clients[3];
     omm_exchange *exchange;
@@ -283,13 +286,51 @@ static void test_connection_limits(void) {
     omm_server_close(server);
 }
 
-/* A stranger that says nothing is closed; one we know may be silent. */
+static int tcp_socket(unsigned port, bool is_listener) {
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(fd >= 0);
+    if (is_listener) {
+        CHECK_EQ(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+        CHECK_EQ(listen(fd, 1), 0);
+    } else {
+        CHECK_EQ(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    }
+    return fd;
+}
+
+/* The boundary of idleness, and who is exempt; at most `max` at a time. */
+static void test_idle_table(void) {
+    peer items[] = {{.pipe = 1, .heard_ms = 100},
+                    {.pipe = 2, .heard_ms = 101},
+                    {.pipe = 3, .heard_ms = 0, .is_trusted = true},
+                    {.pipe = 4, .heard_ms = 0, .is_local = true},
+                    {.pipe = 5, .heard_ms = 100}};
+    peers table = {.items = items, .count = 5};
+    int found[5];
+    CHECK_EQ(peers_idle(found, 5, &table, 50, 149), 0);
+    CHECK_EQ(peers_idle(found, 5, &table, 50, 150), 2);
+    CHECK(found[0] == 1 && found[1] == 5);
+    CHECK_EQ(peers_idle(found, 1, &table, 50, 151), 1);
+    CHECK_EQ(peers_idle(found, 5, &table, 50, 151), 3);
+}
+
+static uint64_t read_time(void *ud) {
+    return atomic_load((_Atomic uint64_t *)ud);
+}
+
+/* A stranger that says nothing is closed; one we know may be silent.  Time stands until both are
+ * connected and one is known, however slow this machine is. */
 static void test_idle(void) {
+    _Atomic uint64_t time_ms = 1000;
     omm_server_options options = omm_server_options_default();
-    options.idle_ms = 300;
+    options.clock = (omm_clock){.now_ms = read_time, .ud = &time_ms};
     omm_server *server = open_server(&options);
     omm_exchange *exchange;
     omm_bytes got;
+    omm_wire_count count;
     char url[OMM_URL_BYTES_MAX];
     CHECK_OK(omm_server_listen(server, "tcp://127.0.0.1:0"));
     snprintf(url, sizeof url, "tcp://127.0.0.1:%u", omm_server_port(server));
@@ -297,15 +338,16 @@ static void test_idle(void) {
     CHECK_OK(omm_client_send(known, omm_bytes_str("hello")));
     CHECK_OK(omm_server_receive(&exchange, &got, server, WAIT_MS));
     omm_exchange_trust(exchange);
-    omm_client_options slow = omm_client_options_default();
-    slow.reconnect_min_ms = slow.reconnect_max_ms = 60000;
-    omm_client *silent;
-    CHECK_OK(omm_client_open(&silent, url, &slow));
+    int silent = tcp_socket(omm_server_port(server), false); /* nng's client may be back at once */
+    CHECK_EQ(send(silent, "\0SP\0\0\x30\0\0", 8, MSG_NOSIGNAL), 8);
     wait_for_connections(server, 2, 0);
+    atomic_store(&time_ms, 1000 + options.idle_ms);
     wait_for_connections(server, 1, 1);
-    CHECK_OK(omm_exchange_reply(exchange, omm_bytes_str("still here"))); /* after seconds */
+    CHECK_OK(omm_exchange_reply(exchange, omm_bytes_str("still here")));
     CHECK_OK(omm_client_receive(&got, known, WAIT_MS));
-    omm_client_close(silent);
+    omm_server_count(&count, server);
+    CHECK_EQ(count.turned_away, 1);
+    close(silent);
     omm_client_close(known);
     omm_server_close(server);
 }
@@ -314,9 +356,6 @@ static void test_idle(void) {
 static void test_garbage(void) {
     omm_server *server = open_server(NULL);
     CHECK_OK(omm_server_listen(server, "tcp://127.0.0.1:0"));
-    struct sockaddr_in to = {.sin_family = AF_INET,
-                             .sin_port = htons((uint16_t)omm_server_port(server)),
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     static const char *const texts[] = {
         "GET / HTTP/1.0\r\n\r\n",
         "\0SP\0\0\x30\0\0\xff\xff\xff\xff\xff\xff\xff\xff", /* a frame of 2^64 - 1 bytes */
@@ -326,10 +365,9 @@ static void test_garbage(void) {
     static const size_t sizes[] = {18, 16, 18, 18};
     for (unsigned i = 0; i < 4; i++) {
         char back[64];
-        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        int fd = tcp_socket(omm_server_port(server), false);
         struct timeval limit = {.tv_usec = 100000};
         CHECK_EQ(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
-        CHECK_EQ(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
         CHECK_EQ(send(fd, texts[i], sizes[i], MSG_NOSIGNAL), (int64_t)sizes[i]);
         while (recv(fd, back, sizeof back, 0) > 0) continue;
         close(fd);
@@ -344,24 +382,10 @@ static void test_garbage(void) {
 
 /* A relay that counts what passes on the socket itself, as interface counters would. */
 typedef struct relay {
-    int listener, server_port;
+    int listener;
+    unsigned server_port;
     uint64_t up, down;
 } relay;
-
-static int tcp_socket(int port, bool is_listener) {
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_port = htons((uint16_t)port),
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    CHECK(fd >= 0);
-    if (is_listener) {
-        CHECK_EQ(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
-        CHECK_EQ(listen(fd, 1), 0);
-    } else {
-        CHECK_EQ(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
-    }
-    return fd;
-}
 
 static bool pass_on(int from, int to, uint64_t *count) {
     char bytes[65536];
@@ -402,7 +426,7 @@ static void test_count_on_the_socket(void) {
     pthread_t thread;
     omm_server *server = open_server(NULL);
     CHECK_OK(omm_server_listen(server, "tcp://127.0.0.1:0"));
-    relay r = {.listener = tcp_socket(0, true), .server_port = (int)omm_server_port(server)};
+    relay r = {.listener = tcp_socket(0, true), .server_port = omm_server_port(server)};
     CHECK_EQ(getsockname(r.listener, (struct sockaddr *)&bound, &size), 0);
     CHECK_EQ(pthread_create(&thread, NULL, run_relay, &r), 0);
     snprintf(url, sizeof url, "tcp://127.0.0.1:%u", (unsigned)ntohs(bound.sin_port));
@@ -530,6 +554,7 @@ int main(void) {
     test_oversize();
     test_oversize_reply();
     test_connection_limits();
+    test_idle_table();
     test_idle();
     test_garbage();
     test_count_on_the_socket();

@@ -225,7 +225,7 @@ static omm_err on_offer(omm_node_action *action, sim_hostile *h, uint64_t now_ms
     omm_envelope opened;
     OMM_TRY(omm_envelope_open_as(&opened, OMM_CONTEXT_OFFER, envelope));
     omm_arena_fini(&h->arena);
-    omm_arena_init(&h->arena, 2 * OMM_MESSAGE_ARENA_BYTES);
+    omm_arena_init(&h->arena, (size_t)2 * OMM_MESSAGE_ARENA_BYTES);
     OMM_TRY(omm_offer_decode(&h->offer, opened.payload, &h->arena));
     h->offer_digest = omm_hash(envelope);
     if (h->offer.round < h->rounds_seen) { /* attacked already: wait for the next round */

@@ -426,7 +426,7 @@ bool fed_step(fed *f) {
 void fed_run(fed *f) {
     for (uint32_t steps = 0; steps < 100000; steps++)
         if (!fed_step(f)) return;
-    CHECK(!"the federation does not end");
+    CHECK(false && "the federation does not end");
 }
 
 /* ---- the bundle ---- */

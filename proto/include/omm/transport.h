@@ -21,6 +21,7 @@
 #define OMM_TRANSPORT_H
 
 #include "omm/bytes.h"
+#include "omm/clock.h"
 #include "omm/err.h"
 #include "omm/wire.h"
 
@@ -51,8 +52,9 @@ typedef struct omm_server_options {
     unsigned untrusted_max;      /* connections nobody vouched for */
     unsigned untrusted_per_peer; /* of those, per address */
     uint64_t idle_ms;            /* without a complete message while untrusted; 0: no limit */
+    omm_clock clock;             /* idle_ms is counted on it; now_ms is called from any thread */
 } omm_server_options;
-/* 16, OMM_MESSAGE_BYTES_MAX, 256, 8, 30,000. */
+/* 16, OMM_MESSAGE_BYTES_MAX, 256, 8, 30,000, the system's clock. */
 omm_server_options omm_server_options_default(void);
 
 /* Errors: NOMEM, IO. */
