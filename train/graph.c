@@ -75,6 +75,8 @@ static void carve_all(graph *g, carver *c) {
     g->ids = (uint32_t *)carve(c, rows);
     g->targets = (uint32_t *)carve(c, rows);
     g->picked_rows = (uint32_t *)carve(c, rows);
+    g->tokens = (uint32_t *)carve(c, rows);
+    g->counts = (uint32_t *)carve(c, rows);
 }
 
 static omm_err init_memory(graph *g) {
@@ -218,7 +220,7 @@ const float *graph_dropped(graph *g, const float *x, graph_rows rows, size_t lay
     uint32_t *random = (uint32_t *)(void *)g->random;
     for (size_t i = 0; i < rows.count; i++) {
         /* Numbers of one (token, layer, target) fill a span of 2^24, over OMM_MATRIX_DIM_MAX. */
-        uint64_t token = drop->first_token + (rows.map ? rows.map[i] : i);
+        uint64_t token = drop->first_token + g->tokens[rows.map ? rows.map[i] : i];
         omm_rng_fill_u32(random, &drop->lane, (token * places + place) << 24, width);
         g->grad->dropout(g->dropped + i * width, x + i * width, random, limit, scale, width);
     }
@@ -250,7 +252,7 @@ static void attention(graph *g, graph_layer *l) {
     const omm_model_dims *d = &g->model->dims;
     size_t q = (size_t)d->heads * d->head_dim, kv = (size_t)d->kv_heads * d->head_dim, row = 0;
     for (size_t i = 0; i < g->example_count; i++) {
-        size_t n = g->examples[i]->count;
+        size_t n = g->counts[i];
         omm_rope_apply(g->compute, l->q + row * q, &g->rope, n, d->heads, 0, false);
         omm_rope_apply(g->compute, l->k + row * kv, &g->rope, n, d->kv_heads, 0, false);
         omm_kv_store(g->compute, &g->kv, l->k + row * kv, l->v + row * kv, n, 0);
@@ -289,26 +291,45 @@ static void forward_layer(graph *g, size_t layer, float *x_next) {
     omm_vec_add(c, x_next, l->mid, rows.count * width);
 }
 
-/* Row i of a sequence predicts its token i + 1: collect the rows that are judged. */
+static omm_err check_ids(const graph *g, const omm_example *x) {
+    OMM_ASSERT(x->count <= g->seq_max);
+    for (uint32_t i = 0; i < x->count; i++)
+        if (x->ids[i] >= g->model->dims.vocab)
+            return omm_raise(OMM_ERR_FORMAT, "token id %u; the model has %u", x->ids[i],
+                             g->model->dims.vocab);
+    return OMM_OK;
+}
+
+/* Row i of a sequence predicts its token i + 1: its rows, up to the last that is judged (no later
+ * one would change a loss or a gradient), and which are judged.  `token`: of its first, among all
+ * tokens of the micro-batch. */
+static void take_example(graph *g, size_t e, size_t token) {
+    const omm_example *x = g->examples[e];
+    uint32_t used = x->count;
+    while (used > 0 && !x->learn[used - 1]) used--;
+    OMM_ASSERT(used > 1 && !x->learn[0]);
+    g->counts[e] = used - 1; /* nobody reads what the last learned token predicts */
+    OMM_ASSERT(g->rows + g->counts[e] <= g->rows_max);
+    for (uint32_t i = 0; i < g->counts[e]; i++) {
+        size_t row = g->rows + i;
+        g->ids[row] = x->ids[i];
+        g->tokens[row] = (uint32_t)(token + i);
+        if (!x->learn[i + 1]) continue;
+        g->picked_rows[g->learned] = (uint32_t)row;
+        g->targets[g->learned++] = x->ids[i + 1];
+    }
+    g->rows += g->counts[e];
+}
+
 static omm_err take_batch(graph *g, const omm_example *const *examples, size_t count) {
+    size_t token = 0;
     g->examples = examples;
     g->example_count = count;
     g->rows = g->learned = 0;
     for (size_t e = 0; e < count; e++) {
-        const omm_example *x = examples[e];
-        OMM_ASSERT(x->count <= g->seq_max);
-        OMM_ASSERT(g->rows + x->count <= g->rows_max);
-        for (uint32_t i = 0; i < x->count; i++) {
-            if (x->ids[i] >= g->model->dims.vocab)
-                return omm_raise(OMM_ERR_FORMAT, "token id %u; the model has %u", x->ids[i],
-                                 g->model->dims.vocab);
-            g->ids[g->rows + i] = x->ids[i];
-            if (!x->learn[i]) continue;
-            OMM_ASSERT(i > 0);
-            g->picked_rows[g->learned] = (uint32_t)(g->rows + i - 1);
-            g->targets[g->learned++] = x->ids[i];
-        }
-        g->rows += x->count;
+        OMM_TRY(check_ids(g, examples[e]));
+        take_example(g, e, token);
+        token += examples[e]->count;
     }
     return OMM_OK;
 }

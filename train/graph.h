@@ -8,7 +8,8 @@
  *   graph_backward: kept activations -> gradient of the adapter, added to `gradient`
  *
  * In the last layer what follows attention is computed for the judged rows alone: the others would
- * add zeros to the gradient, and adding zero changes no bit.
+ * add zeros to the gradient, and adding zero changes no bit.  For the same reason a sequence ends with
+ * its last judged row.
  *
  * Kept per layer and token: x, q, k, v, attention out, x after attention, gate, up, and z of each
  * target; norms' outputs and the feed-forward product are computed again.
@@ -70,6 +71,8 @@ typedef struct graph {
     float *scores, *dscores, *lse_rows; /* per worker */
     float *random;                      /* uint32_t numbers of one row */
     uint32_t *ids, *targets, *picked_rows;
+    uint32_t *tokens; /* [rows] place of each row among the tokens of the micro-batch */
+    uint32_t *counts; /* [examples] rows of each: up to the last that is judged */
     /* Of the micro-batch at hand: */
     const omm_example *const *examples;
     size_t example_count, rows, learned;

@@ -28,7 +28,7 @@ static void token_sums(const graph *g, omm_gemm sum, graph_rows rows) {
     sum.accumulate = true;
     size_t row = 0, i = 0;
     for (size_t e = 0; e < g->example_count; e++) {
-        size_t end = row + g->examples[e]->count;
+        size_t end = row + g->counts[e];
         if (!rows.map) {
             add_tokens(g, &sum, end - row);
             row = end;
@@ -127,7 +127,7 @@ static void attention_block(graph *g, const head_view *h, size_t first, size_t m
 
 static size_t sequence_start(const graph *g, size_t sequence) {
     size_t row = 0;
-    for (size_t i = 0; i < sequence; i++) row += g->examples[i]->count;
+    for (size_t i = 0; i < sequence; i++) row += g->counts[i];
     return row;
 }
 
@@ -152,7 +152,7 @@ static void attention_task(void *ud, size_t task, unsigned worker) {
                        .dv = g->dv + kv_at,
                        .lse = job->l->lse + row * d->heads + head,
                        .dot = g->row_dot + row * d->heads + head,
-                       .tokens = g->examples[sequence]->count,
+                       .tokens = g->counts[sequence],
                        .heads = d->heads};
         for (size_t first = 0; first < h.tokens; first += OMM_KV_BLOCK) {
             size_t m = h.tokens - first;
@@ -173,7 +173,7 @@ static void attention_backward(graph *g, const graph_layer *l) {
     memset(g->dv, 0, g->rows * kvs * sizeof(float));
     omm_pool_run(g->compute->pool, attention_task, &job, g->example_count * d->kv_heads);
     for (size_t i = 0; i < g->example_count; i++) {
-        size_t n = g->examples[i]->count;
+        size_t n = g->counts[i];
         omm_rope_apply(g->compute, g->dq + row * qs, &g->rope, n, d->heads, 0, true);
         omm_rope_apply(g->compute, g->dk + row * kvs, &g->rope, n, d->kv_heads, 0, true);
         row += n;
