@@ -41,6 +41,19 @@ static omm_err check_options(const omm_coord_options *o) {
     return omm_codec_check(&run->codec_down, &run->layout);
 }
 
+/* BLAKE2b-256 of (value_count) f32 zeros: a residual before anything was sent. */
+static omm_digest zero_residual(size_t value_count) {
+    static const uint8_t zeros[4096];
+    omm_hasher h;
+    omm_hasher_init(&h);
+    for (size_t left = 4 * value_count; left > 0;) {
+        size_t part = left < sizeof zeros ? left : sizeof zeros;
+        omm_hasher_update(&h, omm_bytes_of(zeros, part));
+        left -= part;
+    }
+    return omm_hasher_final(&h);
+}
+
 static omm_err take_limits(omm_coord *c) {
     OMM_TRY(coord_range(&c->range, c->o.run));
     size_t most = omm_codec_sent_bytes_max(&c->o.run->codec_up, c->layout);
@@ -68,8 +81,11 @@ static omm_err take_memory(omm_coord *c) {
     if (!c->master || !c->broadcast || !c->candidate || !c->candidate_broadcast || !c->nodes)
         return omm_raise(OMM_ERR_NOMEM, "coordinator of %zu values and %zu nodes", c->value_count,
                          c->o.run->node_count);
-    for (size_t i = 0; i < c->o.run->node_count; i++)
+    c->residual_zero = zero_residual(c->value_count);
+    for (size_t i = 0; i < c->o.run->node_count; i++) {
         c->nodes[i].counts = !c->o.extra || !c->o.extra[i];
+        c->nodes[i].residual = c->residual_zero;
+    }
     return OMM_OK;
 }
 
@@ -197,6 +213,7 @@ omm_err omm_coord_step(omm_buf *reply, uint64_t *next_deadline_ms, omm_coord *c,
     start_clock(c, now_ms);
     omm_buf_clear(reply);
     c->last_node = OMM_COORD_NOBODY;
+    c->peer_fresh = false;
     /* A deadline that has passed counts, whether or not somebody ticked in time. */
     omm_err err = OMM_OK;
     if (c->state == OMM_COORD_OPEN && now_ms - c->since_ms >= c->o.policy.deadline_ms)
@@ -218,6 +235,10 @@ bool omm_coord_all_told(const omm_coord *c) {
     for (size_t i = 0; i < c->o.run->node_count; i++)
         if (c->nodes[i].counts && !c->nodes[i].told) return false;
     return true;
+}
+
+bool omm_coord_peer_is_fresh(const omm_coord *c) {
+    return c->peer_fresh;
 }
 
 int32_t omm_coord_last_node(const omm_coord *c) {

@@ -25,7 +25,9 @@
 #define COORD_ANONYMOUS (-1)            /* node index of a peer that proved no identity */
 #define COORD_ANONYMOUS_RECORDS_MAX 32u /* refusals without identity kept per round */
 #define COORD_ANONYMOUS_BYTES_MAX (4u << 20)
-#define COORD_NODE_RECORDS_MAX 8u /* refusals kept per node and round */
+#define COORD_NODE_RECORDS_MAX 8u     /* refusals kept per node and round */
+#define COORD_REPLACED_MAX 4u         /* how often a node may start its upload over in a round */
+#define COORD_LOGGED_REFUSALS_MAX 64u /* per round at level WARN; a flood goes on at DEBUG */
 #define COORD_UPLOAD_ARENA_BYTES OMM_MESSAGE_ARENA_BYTES
 
 typedef enum coord_status { /* of a submission; the numbers are in the database */
@@ -51,8 +53,12 @@ typedef struct coord_node {
     bool settled;  /* accepted or refused in this round */
     bool told;     /* got Done */
     bool has_counter;
-    uint64_t counter;
+    uint64_t counter;        /* of its last poll */
+    uint64_t counter_moment; /* round and state in which that poll came first */
+    omm_digest residual;     /* after its last accepted submission */
     coord_upload upload;
+    omm_digest replaced[COORD_REPLACED_MAX]; /* manifests it gave up in this round */
+    uint32_t replaced_count;
 } coord_node;
 
 struct omm_coord {
@@ -60,6 +66,7 @@ struct omm_coord {
     const omm_layout *layout;
     size_t value_count;
     omm_digest layout_digest;
+    omm_digest residual_zero; /* of (value_count) zeros */
     uint8_t codec_up[OMM_CODEC_BYTES], codec_down[OMM_CODEC_BYTES];
     uint64_t payload_bytes_max;
     omm_fedavg_range range;
@@ -85,6 +92,7 @@ struct omm_coord {
     omm_buf offer; /* envelope; empty unless OPEN or later in the round */
     omm_digest offer_digest, nonce;
     uint64_t refusals_total;
+    uint32_t refusals_logged; /* in this round */
 
     bool has_candidate; /* EVALUATING */
     bool is_void;
@@ -97,6 +105,7 @@ struct omm_coord {
 
     omm_buf close;     /* envelope of Close */
     int32_t last_node; /* whose request this step answers */
+    bool peer_fresh;   /* and nobody else can have sent it: it is no replay */
 };
 
 /* ---- store.c ---- */
@@ -122,6 +131,7 @@ typedef struct coord_row {
     uint64_t tokens;
     omm_digest payload, canonical;
     double norm;
+    omm_digest residual; /* put only, of an accepted row: after it */
 } coord_row;
 OMM_CHECKED omm_err coord_store_put(omm_coord *c, const coord_row *row); /* insert or replace */
 OMM_CHECKED omm_err coord_store_drop(omm_coord *c, uint32_t round, const omm_digest *digest);
@@ -132,6 +142,8 @@ OMM_CHECKED omm_err coord_store_find(bool *found, coord_row *row, omm_coord *c,
  * announced it there. */
 OMM_CHECKED omm_err coord_store_find_payload(bool *found, coord_row *row, omm_coord *c,
                                              const omm_digest *payload, omm_arena *arena);
+/* Has another node than row->node an accepted submission of the same payload in row->round? */
+OMM_CHECKED omm_err coord_store_is_copy(bool *copy, omm_coord *c, const coord_row *row);
 OMM_CHECKED omm_err coord_store_is_settled(bool *settled, omm_coord *c, uint32_t round,
                                            uint32_t node);
 /* How much `node` left in `round` as refusals that do not settle. */
@@ -158,6 +170,8 @@ void coord_upload_end(coord_upload *upload);
 
 /* ---- verdict.c ---- */
 bool coord_is_refusal(omm_err err);
+/* At which level a refusal is logged: the first of a round so that they are seen. */
+omm_log_level coord_refusal_level(omm_coord *c);
 /* Round whose evidence takes what arrives now; rounds when the run takes no more. */
 uint32_t coord_evidence_round(const omm_coord *c);
 OMM_CHECKED omm_err coord_receipt(omm_buf *out, omm_coord *c, uint32_t round, uint32_t node,

@@ -4,6 +4,8 @@
 #include "omm/mem.h"
 #include "omm/run_config.h"
 
+#include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -149,7 +151,9 @@ static void begin_open(omm_coord *c, const omm_digest *nonce, const bool *chosen
     c->nonce = *nonce;
     c->offer_digest = omm_hash(omm_buf_view(&c->offer));
     c->selected_count = c->accepted_count = c->refused_count = 0;
+    c->refusals_logged = 0;
     for (size_t i = 0; i < c->o.run->node_count; i++) {
+        c->nodes[i].replaced_count = 0;
         c->nodes[i].selected = chosen[i];
         c->nodes[i].ready = c->nodes[i].offered = c->nodes[i].settled = false;
         if (chosen[i]) c->selected_count++;
@@ -216,6 +220,7 @@ out:
 
 omm_err coord_round_collected(omm_coord *c) {
     OMM_TRY(coord_refuse_unfinished(c));
+    OMM_TRY(omm_blobs_drop_partials(c->uploads));
     OMM_TRY(coord_store_state(c, OMM_COORD_AGGREGATING, c->round));
     c->state = OMM_COORD_AGGREGATING;
     omm_log_event(c->o.log, OMM_LOG_INFO, "round_collected", OMM_LOG_INT("round", c->round),
@@ -300,10 +305,20 @@ omm_err coord_round_aggregate(omm_coord *c) {
 static omm_err judge_candidate(omm_coord *c, omm_digest *canonical) {
     c->is_published = false;
     if (c->is_void) return OMM_OK;
-    OMM_TRY(coord_broadcast_make(&c->candidate_sent, canonical, c->candidate_broadcast, c,
-                                 c->candidate));
-    OMM_TRY(c->o.evaluator.sample(c->o.evaluator.ud, &c->eval_items, &c->candidate_loss,
-                                  c->candidate_broadcast));
+    omm_err err = coord_broadcast_make(&c->candidate_sent, canonical, c->candidate_broadcast, c,
+                                       c->candidate);
+    if (err == OMM_OK)
+        err = c->o.evaluator.sample(c->o.evaluator.ud, &c->eval_items, &c->candidate_loss,
+                                    c->candidate_broadcast);
+    if (err == OMM_ERR_NUMERIC || coord_is_refusal(err) ||
+        (err == OMM_OK && !isfinite(c->candidate_loss))) {
+        /* What some node sent must not end the run: the worst loss there is, so it is held back. */
+        omm_log_event(c->o.log, OMM_LOG_WARN, "candidate_unusable", OMM_LOG_INT("round", c->round));
+        c->eval_items = 0;
+        c->candidate_loss = DBL_MAX;
+        return OMM_OK;
+    }
+    OMM_TRY(err);
     c->is_published = c->candidate_loss <= c->loss + c->o.run->loss_increase_max;
     return OMM_OK;
 }
@@ -378,9 +393,11 @@ omm_err coord_round_next(omm_coord *c) {
     omm_buf_clear(&c->offer);
     c->has_since = false;
     c->selected_count = c->accepted_count = c->refused_count = 0;
+    c->refusals_logged = 0;
     for (size_t i = 0; i < c->o.run->node_count; i++) {
         coord_node *node = &c->nodes[i];
         node->ready = node->selected = node->offered = node->settled = false;
+        node->replaced_count = 0;
     }
     return OMM_OK;
 }

@@ -240,8 +240,14 @@ static omm_err fill_record(omm_run *run, const omm_run_config *config) {
     r->norm_max = config->norm_max;
     r->loss_increase_max = config->loss_increase_max;
     r->coordinator_key = config->key.public_key;
-    /* All nodes together never pass the sum's bound, so arrival order decides nothing. */
+    /* All nodes together never pass the sum's bound, so arrival order decides nothing; and no node
+     * weighs more than the recipe can train: a step takes one example or what fits its batch. */
+    const omm_recipe *recipe = &config->recipe;
     uint64_t share = config->weight_sum_max / config->node_count;
+    uint64_t trained =
+        (uint64_t)recipe->steps *
+        (recipe->seq_max > recipe->batch_tokens ? recipe->seq_max : recipe->batch_tokens);
+    if (trained < share) share = trained;
     r->tokens_max = config->tokens_max && config->tokens_max < share ? config->tokens_max : share;
     return r->tokens_max > 0 ? OMM_OK
                              : omm_raise(OMM_ERR_CONFIG, "weight_sum_max is below one per node");

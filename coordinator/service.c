@@ -158,9 +158,9 @@ static omm_err answer(service *s, omm_exchange *exchange, omm_bytes request) {
         omm_log_event(s->o->log, OMM_LOG_ERROR, "request_failed",
                       OMM_LOG_STR("detail", omm_err_detail()));
         omm_exchange_drop(exchange);
-        return err == OMM_ERR_IO || err == OMM_ERR_NOMEM ? OMM_OK : err;
+        return OMM_OK; /* whatever it is, no peer ends the service */
     }
-    if (omm_coord_last_node(s->coord) != OMM_COORD_NOBODY) omm_exchange_trust(exchange);
+    if (omm_coord_peer_is_fresh(s->coord)) omm_exchange_trust(exchange);
     book(s, omm_exchange_peer(exchange), request.size, s->reply.size);
     err = omm_exchange_reply(exchange, omm_buf_view(&s->reply));
     if (err != OMM_OK) /* the peer is gone; it will ask again */

@@ -19,6 +19,8 @@ static const char *const s_migrations[] = {
     " PRIMARY KEY(round, digest));"
     "CREATE INDEX submission_digest ON submission(digest);"
     "CREATE INDEX submission_payload ON submission(payload);",
+    "ALTER TABLE presence ADD COLUMN counter INTEGER NOT NULL DEFAULT 0;"
+    "CREATE TABLE residual(node INTEGER PRIMARY KEY, digest BLOB NOT NULL);",
 };
 
 /* All that must not change between two starts. */
@@ -137,10 +139,40 @@ static omm_err load_submissions(omm_coord *c) {
     return err;
 }
 
+/* What goes on over rounds: residuals, and the newest poll that changed anything. */
+static omm_err load_nodes(omm_coord *c) {
+    omm_rows *rows = NULL;
+    bool more = false;
+    omm_err err = OMM_OK;
+    OMM_TRY(omm_db_query(&rows, c->db, "SELECT node, digest FROM residual WHERE node >= ?",
+                         OMM_DB_INT(0)));
+    while ((err = omm_rows_next(&more, rows)) == OMM_OK && more) {
+        int64_t node = omm_rows_int(rows, 0);
+        if (node < 0 || (uint64_t)node >= c->o.run->node_count) continue;
+        err = omm_rows_digest(&c->nodes[node].residual, rows, 1);
+        if (err != OMM_OK) break;
+    }
+    omm_rows_close(rows);
+    OMM_TRY(err);
+    OMM_TRY(omm_db_query(&rows, c->db,
+                         "SELECT node, MAX(counter) FROM presence WHERE node >= ? GROUP BY node",
+                         OMM_DB_INT(0)));
+    while ((err = omm_rows_next(&more, rows)) == OMM_OK && more) {
+        int64_t node = omm_rows_int(rows, 0);
+        if (node < 0 || (uint64_t)node >= c->o.run->node_count) continue;
+        c->nodes[node].has_counter = true;
+        c->nodes[node].counter = (uint64_t)omm_rows_int(rows, 1);
+        c->nodes[node].counter_moment = UINT64_MAX; /* before this process */
+    }
+    omm_rows_close(rows);
+    return err;
+}
+
 omm_err coord_store_load(omm_coord *c) {
     bool found = false;
     OMM_TRY(load_run(c, &found));
     OMM_TRY(load_round(c));
+    OMM_TRY(load_nodes(c));
     if (c->offer.size > 0) OMM_TRY(coord_round_restore(c));
     return load_submissions(c);
 }
@@ -173,8 +205,10 @@ omm_err coord_store_offer(omm_coord *c, omm_bytes envelope) {
 
 omm_err coord_store_presence(omm_coord *c, uint32_t node, bool offered) {
     return omm_db_run(c->db,
-                      "INSERT OR REPLACE INTO presence(round, node, offered) VALUES (?, ?, ?)",
-                      OMM_DB_INT(c->round), OMM_DB_INT(node), OMM_DB_INT(offered));
+                      "INSERT OR REPLACE INTO presence(round, node, offered, counter)"
+                      " VALUES (?, ?, ?, ?)",
+                      OMM_DB_INT(c->round), OMM_DB_INT(node), OMM_DB_INT(offered),
+                      OMM_DB_INT((int64_t)c->nodes[node].counter));
 }
 
 omm_err coord_store_loss(omm_coord *c, double loss) {
@@ -185,7 +219,7 @@ omm_err coord_store_loss(omm_coord *c, double loss) {
     "round, digest, node, status, reason, sentence, is_envelope, bytes, receipt, tokens, payload," \
     " canonical, norm"
 
-omm_err coord_store_put(omm_coord *c, const coord_row *row) {
+static omm_err put_row(omm_coord *c, const coord_row *row) {
     return omm_db_run(c->db,
                       "INSERT OR REPLACE INTO submission(" ROW_COLUMNS
                       ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -196,6 +230,29 @@ omm_err coord_store_put(omm_coord *c, const coord_row *row) {
                       row->receipt.size ? OMM_DB_BLOB(row->receipt) : OMM_DB_NULL,
                       OMM_DB_INT(row->tokens), OMM_DB_DIGEST(&row->payload),
                       OMM_DB_DIGEST(&row->canonical), OMM_DB_REAL(row->norm));
+}
+
+static omm_err put_body(omm_coord *c, const void *ud) {
+    const coord_row *row = ud;
+    OMM_TRY(put_row(c, row));
+    return omm_db_run(c->db, "INSERT OR REPLACE INTO residual(node, digest) VALUES (?, ?)",
+                      OMM_DB_INT(row->node), OMM_DB_DIGEST(&row->residual));
+}
+
+omm_err coord_store_put(omm_coord *c, const coord_row *row) {
+    return row->status == COORD_ACCEPTED ? in_transaction(c, put_body, row) : put_row(c, row);
+}
+
+omm_err coord_store_is_copy(bool *copy, omm_coord *c, const coord_row *row) {
+    omm_rows *rows = NULL;
+    OMM_TRY(omm_db_query(&rows, c->db,
+                         "SELECT 1 FROM submission WHERE payload = ? AND round = ? AND node <> ?"
+                         " AND status = 1 LIMIT 1",
+                         OMM_DB_DIGEST(&row->payload), OMM_DB_INT(row->round),
+                         OMM_DB_INT(row->node)));
+    omm_err err = omm_rows_next(copy, rows);
+    omm_rows_close(rows);
+    return err;
 }
 
 omm_err coord_store_drop(omm_coord *c, uint32_t round, const omm_digest *digest) {

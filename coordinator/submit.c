@@ -8,6 +8,9 @@
  *   payload digest, decode, canonical digest, range, norm                             settled
  * Only a submission that names this round's nonce and offer proves that its node speaks now, so only
  * that settles the node; whatever is replayed by others costs it nothing.
+ *
+ * Whatever `verify` demands of an accepted submission is demanded here: otherwise one node could
+ * spoil the bundle of all.
  */
 #include "internal.h"
 
@@ -53,7 +56,19 @@ static omm_err reply_wait(omm_buf *reply, const omm_coord *c) {
 
 /* ---- polls ---- */
 
-static omm_err check_poll(int32_t *node, omm_coord *c, omm_bytes bytes, omm_arena *arena) {
+/* Everybody on the way can send a captured poll again.  The same poll in the same round and state is
+ * our own answer's second try; later it says nothing any more: it is answered, and changes nothing. */
+static bool is_stale(coord_node *n, const omm_coord *c, uint64_t counter) {
+    uint64_t moment = ((uint64_t)c->round << 8) | (uint64_t)c->state;
+    if (n->has_counter && counter == n->counter) return n->counter_moment != moment;
+    n->has_counter = true;
+    n->counter = counter;
+    n->counter_moment = moment;
+    return false;
+}
+
+static omm_err check_poll(int32_t *node, bool *stale, omm_coord *c, omm_bytes bytes,
+                          omm_arena *arena) {
     omm_envelope envelope;
     omm_poll poll;
     OMM_TRY(omm_envelope_open_as(&envelope, OMM_CONTEXT_POLL, bytes));
@@ -68,15 +83,19 @@ static omm_err check_poll(int32_t *node, omm_coord *c, omm_bytes bytes, omm_aren
         return omm_raise(OMM_ERR_REFUSED_DUPLICATE,
                          "counter: %" PRIu64 " is below %" PRIu64 ", which was seen", poll.counter,
                          n->counter);
-    n->has_counter = true;
-    n->counter = poll.counter;
+    if (poll.counter > INT64_MAX)
+        return omm_raise(OMM_ERR_REFUSED_SIZE, "counter: %" PRIu64 " is over 2^63 - 1",
+                         poll.counter);
+    c->peer_fresh = !n->has_counter || poll.counter > n->counter;
+    *stale = is_stale(n, c, poll.counter);
     *node = found;
     return OMM_OK;
 }
 
 static omm_err answer_poll(omm_buf *reply, omm_coord *c, omm_bytes bytes, omm_arena *arena) {
     int32_t index = COORD_ANONYMOUS;
-    OMM_TRY(check_poll(&index, c, bytes, arena));
+    bool stale = false;
+    OMM_TRY(check_poll(&index, &stale, c, bytes, arena));
     c->last_node = index;
     coord_node *node = &c->nodes[index];
     if (c->state == OMM_COORD_CLOSED) {
@@ -88,12 +107,13 @@ static omm_err answer_poll(omm_buf *reply, omm_coord *c, omm_bytes bytes, omm_ar
     if (c->state == OMM_COORD_OPEN && node->selected && !node->settled) {
         omm_reply r = {.kind = OMM_REPLY_OFFER, .envelope = omm_buf_view(&c->offer)};
         OMM_TRY(omm_reply_encode(reply, &r));
-        if (!node->offered) OMM_TRY(coord_store_presence(c, (uint32_t)index, true));
+        if (stale || node->offered) return OMM_OK;
+        OMM_TRY(coord_store_presence(c, (uint32_t)index, true));
         node->offered = true;
         return OMM_OK;
     }
     OMM_TRY(reply_wait(reply, c));
-    if (c->state != OMM_COORD_JOINING || node->ready) return OMM_OK;
+    if (c->state != OMM_COORD_JOINING || node->ready || stale) return OMM_OK;
     OMM_TRY(coord_store_presence(c, (uint32_t)index, false));
     node->ready = true;
     return OMM_OK;
@@ -150,6 +170,7 @@ static omm_err check_round(attempt *a, omm_coord *c, const omm_submission *s) {
         return omm_raise(OMM_ERR_REFUSED_ROUND, "offer_digest: not the offer of round %u",
                          s->round);
     a->settles = true;
+    c->peer_fresh = true;
     return OMM_OK;
 }
 
@@ -170,6 +191,11 @@ static omm_err check_work(const omm_coord *c, const coord_node *node, const omm_
     if (s->step_digests.size != (size_t)s->steps * 8)
         return omm_raise(OMM_ERR_REFUSED_FORMAT, "step_digests: %zu bytes for %u steps of 8",
                          s->step_digests.size, s->steps);
+    if (!omm_digest_equal(&s->residual_before, &node->residual) &&
+        !omm_digest_equal(&s->residual_before, &c->residual_zero))
+        return omm_raise(
+            OMM_ERR_REFUSED_RESIDUAL,
+            "residual_before: neither zero nor the node's last accepted residual_after");
     return OMM_OK;
 }
 
@@ -186,7 +212,22 @@ static omm_err check_payload_announced(const omm_coord *c, const omm_submission 
     return OMM_OK;
 }
 
-static omm_err check_manifest(attempt *a, omm_coord *c, omm_bytes bytes, omm_arena *arena) {
+/* A node may start over, say after losing its state: its newer word counts.  Not without end, and
+ * never back to a manifest it gave up: that is somebody's replay. */
+static omm_err check_replaces(const coord_node *node, const omm_digest *digest) {
+    if (!node->upload.active) return OMM_OK;
+    for (uint32_t i = 0; i < node->replaced_count; i++)
+        if (omm_digest_equal(&node->replaced[i], digest))
+            return omm_raise(OMM_ERR_REFUSED_DUPLICATE,
+                             "round: node has replaced this submission by another");
+    if (node->replaced_count == COORD_REPLACED_MAX)
+        return omm_raise(OMM_ERR_REFUSED_DUPLICATE,
+                         "round: node has started over %u times, the limit", node->replaced_count);
+    return OMM_OK;
+}
+
+static omm_err check_manifest(attempt *a, omm_coord *c, omm_bytes bytes, const omm_digest *digest,
+                              omm_arena *arena) {
     omm_envelope envelope;
     OMM_TRY(omm_envelope_open(&envelope, bytes));
     a->is_envelope = true;
@@ -204,17 +245,34 @@ static omm_err check_manifest(attempt *a, omm_coord *c, omm_bytes bytes, omm_are
     OMM_TRY(omm_submission_decode(a->submission, envelope.payload, arena));
     OMM_TRY(check_round(a, c, a->submission));
     OMM_TRY(check_work(c, &c->nodes[node], a->submission));
-    return check_payload_announced(c, a->submission);
+    OMM_TRY(check_payload_announced(c, a->submission));
+    return check_replaces(&c->nodes[node], digest);
 }
 
 /* ---- submissions: the payload ---- */
 
-static omm_blob_plan plan_of(const omm_submission *s) {
-    return (omm_blob_plan){.digest = s->payload.digest,
+static omm_blob_plan plan_of(const omm_coord *c, uint32_t node) {
+    const omm_submission *s = &c->nodes[node].upload.submission;
+    return (omm_blob_plan){.owner = c->o.run->nodes[node].id,
+                           .digest = s->payload.digest,
                            .size = s->payload.size,
                            .chunk_bytes = OMM_CHUNK_BYTES,
                            .chunk_digests = s->payload.chunk_digests,
                            .chunk_count = s->payload.chunk_count};
+}
+
+/* The blob may have come through the manifest of another node: this one must describe it too. */
+static omm_err check_described(const omm_submission *s, omm_bytes sent) {
+    if (sent.size != s->payload.size)
+        return omm_raise(OMM_ERR_REFUSED_DIGEST, "payload.size: %" PRIu64 ", the payload has %zu",
+                         s->payload.size, sent.size);
+    for (uint32_t i = 0; i < s->payload.chunk_count; i++) {
+        omm_digest digest = omm_hash(omm_chunk_view(sent, i));
+        if (!omm_digest_equal(&digest, &s->payload.chunk_digests[i]))
+            return omm_raise(OMM_ERR_REFUSED_DIGEST,
+                             "payload.chunk_digests: %u is not that of the payload", i);
+    }
+    return OMM_OK;
 }
 
 static omm_err check_values(double *norm, const omm_coord *c, float *values,
@@ -235,7 +293,7 @@ static omm_err check_values(double *norm, const omm_coord *c, float *values,
 static omm_err judge_payload(coord_row *row, char sentence[SENTENCE_SIZE], omm_coord *c,
                              const omm_submission *s) {
     omm_buf sent;
-    omm_buf_init(&sent, (size_t)s->payload.size);
+    omm_buf_init(&sent, (size_t)c->payload_bytes_max);
     omm_err err = OMM_OK;
     float *values = omm_alloc_aligned(c->value_count, sizeof *values);
     if (!values) {
@@ -243,10 +301,12 @@ static omm_err judge_payload(coord_row *row, char sentence[SENTENCE_SIZE], omm_c
         goto out;
     }
     OMM_TRY_OUT(omm_blobs_get(&sent, c->uploads, &s->payload.digest));
-    err = check_values(&row->norm, c, values, s, omm_buf_view(&sent));
+    err = check_described(s, omm_buf_view(&sent));
+    if (err == OMM_OK) err = check_values(&row->norm, c, values, s, omm_buf_view(&sent));
     if (err != OMM_OK && !coord_is_refusal(err)) goto out;
     row->reason = err;
     row->status = err == OMM_OK ? COORD_ACCEPTED : COORD_REFUSED;
+    row->residual = s->residual_after;
     if (err != OMM_OK) {
         (void)snprintf(sentence, SENTENCE_SIZE, "%s", omm_err_sentence());
         row->norm = 0;
@@ -270,15 +330,20 @@ static omm_err finish_upload(omm_buf *reply, omm_coord *c, uint32_t node) {
     OMM_ASSERT(found);
     row.sentence = sentence;
     OMM_TRY_OUT(judge_payload(&row, sentence, c, &c->nodes[node].upload.submission));
-    err = coord_settle(reply, c, &row);
+    bool copy = false;
+    if (row.status == COORD_ACCEPTED) OMM_TRY_OUT(coord_store_is_copy(&copy, c, &row));
+    OMM_TRY_OUT(coord_settle(reply, c, &row));
+    if (row.status == COORD_ACCEPTED) c->nodes[node].residual = row.residual;
+    if (copy)
+        omm_log_event(c->o.log, OMM_LOG_WARN, "payload_copied", OMM_LOG_INT("round", c->round),
+                      OMM_LOG_STR("node", c->o.run->nodes[node].name));
 out:
     omm_arena_fini(&arena);
     return err;
 }
 
-static omm_err reply_need(omm_buf *reply, omm_coord *c, const omm_submission *s,
-                          size_t *missing_count) {
-    omm_blob_plan plan = plan_of(s);
+static omm_err reply_need(omm_buf *reply, omm_coord *c, uint32_t node, size_t *missing_count) {
+    omm_blob_plan plan = plan_of(c, node);
     uint32_t *missing = omm_alloc(plan.chunk_count, sizeof *missing);
     if (!missing) return omm_raise(OMM_ERR_NOMEM, "%zu chunk indices", plan.chunk_count);
     omm_err err = omm_blobs_missing(missing, missing_count, c->uploads, &plan);
@@ -293,7 +358,7 @@ static omm_err reply_need(omm_buf *reply, omm_coord *c, const omm_submission *s,
 /* What is missing, or the verdict when nothing is. */
 static omm_err go_on_with_upload(omm_buf *reply, omm_coord *c, uint32_t node) {
     size_t missing = 0;
-    OMM_TRY(reply_need(reply, c, &c->nodes[node].upload.submission, &missing));
+    OMM_TRY(reply_need(reply, c, node, &missing));
     return missing > 0 ? OMM_OK : finish_upload(reply, c, node);
 }
 
@@ -323,9 +388,10 @@ static omm_err announce(omm_buf *reply, omm_coord *c, const attempt *a, const om
     coord_node *node = &c->nodes[a->node];
     const omm_submission *s = a->submission;
     if (node->upload.active && !omm_digest_equal(&node->upload.digest, digest)) {
-        /* The node started over, say after losing its state: its newer word counts. */
+        omm_blob_plan old = plan_of(c, (uint32_t)a->node);
         OMM_TRY(coord_store_drop(c, c->round, &node->upload.digest));
-        OMM_TRY(omm_blobs_drop_partial(c->uploads, &node->upload.submission.payload.digest));
+        OMM_TRY(omm_blobs_drop_partial(c->uploads, &old));
+        node->replaced[node->replaced_count++] = node->upload.digest;
         coord_upload_end(&node->upload);
     }
     coord_row row = {.round = c->round,
@@ -370,7 +436,7 @@ static omm_err answer_submit(omm_buf *reply, omm_coord *c, omm_bytes bytes, omm_
     if (answered) return OMM_OK;
     omm_submission submission;
     attempt a = {.node = COORD_ANONYMOUS, .submission = &submission};
-    omm_err err = check_manifest(&a, c, bytes, arena);
+    omm_err err = check_manifest(&a, c, bytes, &digest, arena);
     if (err == OMM_OK) return announce(reply, c, &a, &digest, bytes);
     if (err == OMM_ERR_VERSION) err = OMM_ERR_REFUSED_FORMAT;
     if (!coord_is_refusal(err)) return err;
@@ -390,22 +456,15 @@ static omm_err answer_submit(omm_buf *reply, omm_coord *c, omm_bytes bytes, omm_
 
 /* ---- chunks ---- */
 
-/* The upload that this chunk belongs to: the same payload, and the same chunk in its manifest. */
-static int32_t upload_of(const omm_coord *c, const omm_request *request, bool *announced) {
-    omm_digest digest = omm_hash(request->data);
-    *announced = false;
-    for (size_t i = 0; i < c->o.run->node_count; i++) {
-        const coord_upload *upload = &c->nodes[i].upload;
-        if (!upload->active ||
-            !omm_digest_equal(&upload->submission.payload.digest, &request->digest))
-            continue;
-        *announced = true;
-        const omm_blob *payload = &upload->submission.payload;
-        if (request->index < payload->chunk_count &&
-            omm_digest_equal(&payload->chunk_digests[request->index], &digest))
-            return (int32_t)i;
-    }
-    return COORD_ANONYMOUS;
+/* Does this chunk belong to the node's upload: the same payload, and the same chunk in its manifest? */
+static bool takes_chunk(const coord_upload *upload, const omm_request *request,
+                        const omm_digest *digest, bool *announced) {
+    if (!upload->active || !omm_digest_equal(&upload->submission.payload.digest, &request->digest))
+        return false;
+    *announced = true;
+    const omm_blob *payload = &upload->submission.payload;
+    return request->index < payload->chunk_count &&
+           omm_digest_equal(&payload->chunk_digests[request->index], digest);
 }
 
 /* No open upload takes it: its submission is settled already, or never was. */
@@ -421,30 +480,55 @@ static omm_err answer_stray_chunk(omm_buf *reply, omm_coord *c, const omm_reques
     return omm_raise(OMM_ERR_REFUSED_DIGEST, "digest: no open submission announced this payload");
 }
 
-static omm_err answer_put(omm_buf *reply, omm_coord *c, const omm_request *request,
-                          omm_arena *arena) {
-    bool announced = false;
-    int32_t node = upload_of(c, request, &announced);
-    if (node < 0) return answer_stray_chunk(reply, c, request, announced, arena);
-    c->last_node = node;
-    coord_upload *upload = &c->nodes[node].upload;
-    omm_blob_plan plan = plan_of(&upload->submission);
+/* taken: false when the node was refused for it. */
+static omm_err put_chunk(omm_buf *reply, bool *taken, omm_coord *c, uint32_t node,
+                         const omm_request *request, omm_arena *arena) {
+    omm_blob_plan plan = plan_of(c, node);
     bool complete = false;
     omm_err err = omm_blobs_put_chunk(&complete, c->uploads, &plan, request->index, request->data);
     omm_crash_point(c->o.state_dir, c->o.crash_at, "mid_upload");
-    if (err == OMM_OK) return go_on_with_upload(reply, c, (uint32_t)node);
+    *taken = err == OMM_OK;
+    if (err == OMM_OK) return go_on_with_upload(reply, c, node);
     if (!coord_is_refusal(err)) return err;
     /* Every chunk is as announced, so the manifest contradicts itself: that is the node's fault. */
     char sentence[SENTENCE_SIZE];
     (void)snprintf(sentence, sizeof sentence, "%s", omm_err_sentence());
     coord_row row;
     bool found = false;
-    OMM_TRY(coord_store_find(&found, &row, c, &upload->digest, arena));
+    OMM_TRY(coord_store_find(&found, &row, c, &c->nodes[node].upload.digest, arena));
     OMM_ASSERT(found);
     row.reason = err;
     row.sentence = sentence;
     row.status = COORD_REFUSED;
     return coord_settle(reply, c, &row);
+}
+
+/* A chunk does not say whose it is, and two nodes may have announced one payload: it goes to all of
+ * them, so that nobody's announcement takes the chunks of another.  The answer is that of the first
+ * upload that took it; a node that gets another's receipt asks for its own. */
+static omm_err answer_put(omm_buf *reply, omm_coord *c, const omm_request *request,
+                          omm_arena *arena) {
+    omm_digest digest = omm_hash(request->data);
+    omm_buf other;
+    omm_buf_init(&other, OMM_MESSAGE_BYTES_MAX);
+    bool announced = false;
+    bool answered = false;
+    bool taken = false;
+    omm_err err = OMM_OK;
+    for (uint32_t i = 0; i < c->o.run->node_count && err == OMM_OK; i++) {
+        coord_upload *upload = &c->nodes[i].upload;
+        if (!takes_chunk(upload, request, &digest, &announced)) continue;
+        bool had = taken;
+        omm_buf *into = had ? &other : reply;
+        omm_buf_clear(into);
+        err = put_chunk(into, &taken, c, i, request, arena);
+        if (taken && !had) c->last_node = (int32_t)i;
+        taken |= had;
+        answered = true;
+    }
+    omm_buf_fini(&other);
+    OMM_TRY(err);
+    return answered ? OMM_OK : answer_stray_chunk(reply, c, request, announced, arena);
 }
 
 omm_err coord_refuse_unfinished(omm_coord *c) {
@@ -460,9 +544,7 @@ omm_err coord_refuse_unfinished(omm_coord *c) {
             row.reason = OMM_ERR_REFUSED_LATE;
             row.sentence = "payload: not complete at the deadline of the round";
             row.status = COORD_REFUSED;
-            omm_digest payload = upload->submission.payload.digest;
             err = coord_settle(NULL, c, &row);
-            if (err == OMM_OK) err = omm_blobs_drop_partial(c->uploads, &payload);
         }
         omm_arena_fini(&arena);
         OMM_TRY(err);
@@ -501,7 +583,7 @@ omm_err coord_answer(omm_buf *reply, omm_coord *c, uint64_t now_ms, omm_bytes by
         c->refusals_total++;
         char sentence[SENTENCE_SIZE];
         (void)snprintf(sentence, sizeof sentence, "%s", omm_err_sentence());
-        omm_log_event(c->o.log, OMM_LOG_WARN, "request_refused",
+        omm_log_event(c->o.log, coord_refusal_level(c), "request_refused",
                       OMM_LOG_STR("peer", peer ? peer : "unknown"),
                       OMM_LOG_STR("reason", omm_err_name(err)), OMM_LOG_STR("sentence", sentence));
         omm_buf_clear(reply);

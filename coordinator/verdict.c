@@ -7,6 +7,12 @@ bool coord_is_refusal(omm_err err) {
     return strncmp(omm_err_name(err), "REFUSED_", 8) == 0;
 }
 
+omm_log_level coord_refusal_level(omm_coord *c) {
+    if (c->refusals_logged >= COORD_LOGGED_REFUSALS_MAX) return OMM_LOG_DEBUG;
+    c->refusals_logged++;
+    return OMM_LOG_WARN;
+}
+
 uint32_t coord_evidence_round(const omm_coord *c) {
     return c->state <= OMM_COORD_OPEN ? c->round : c->round + 1;
 }
@@ -71,7 +77,7 @@ omm_err coord_settle(omm_buf *reply, omm_coord *c, coord_row *row) {
         coord_upload_end(&c->nodes[row->node].upload);
         omm_crash_point(c->o.state_dir, c->o.crash_at, "after_receipt");
     }
-    omm_log_event(c->o.log, row->reason == OMM_OK ? OMM_LOG_INFO : OMM_LOG_WARN,
+    omm_log_event(c->o.log, row->reason == OMM_OK ? OMM_LOG_INFO : coord_refusal_level(c),
                   row->reason == OMM_OK ? "submission_accepted" : "submission_refused",
                   OMM_LOG_INT("round", row->round),
                   OMM_LOG_STR("node", row->node >= 0 ? c->o.run->nodes[row->node].name : "unknown"),

@@ -192,6 +192,10 @@ static omm_err commit_verdict(omm_node *node, const void *ud) {
         OMM_TRY(rename_value(node, KEEP_RESIDUAL_NEXT, KEEP_RESIDUAL));
         OMM_TRY(rename_value(node, KEEP_RESIDUAL_NEXT_TAG, KEEP_RESIDUAL_TAG));
     }
+    if (receipt->reason == OMM_ERR_REFUSED_RESIDUAL) { /* ours is not what they saw last: zero */
+        OMM_TRY(node_keep_drop(node, KEEP_RESIDUAL));
+        OMM_TRY(node_keep_drop(node, KEEP_RESIDUAL_TAG));
+    }
     if (receipt->accepted && receipt->round + 1 > node->rounds_seen)
         OMM_TRY(node_keep_put_u64(node, KEEP_ROUNDS_SEEN, (uint64_t)receipt->round + 1));
     return drop_submission(node);

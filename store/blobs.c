@@ -1,7 +1,9 @@
 /* blobs.c - owns whole blobs by digest, and the chunks of those that are still arriving.
  *
- * A `partial` remembers which chunks of one blob are there; it is built from the folder, hashing
- * each chunk found, when a blob is first asked about after opening. */
+ * A `partial` remembers which chunks of one plan are there; it is built from the folder, hashing
+ * each chunk found, when a plan is first asked about after opening.  It is named by all that the
+ * plan says and by its owner: what one peer announces never meets the chunks of another, even where
+ * both claim to be sending the same blob. */
 #include "omm/blobs.h"
 
 #include "internal.h"
@@ -13,7 +15,7 @@
 #define NAME_SIZE 96u
 
 typedef struct partial {
-    omm_digest digest;
+    omm_digest name; /* omm_blob_plan_name */
     size_t chunk_count, have_count;
     bool *have; /* (chunk_count) */
     uint64_t bytes;
@@ -33,15 +35,15 @@ static void blob_name(char out[NAME_SIZE], const omm_digest *digest) {
     snprintf(out, NAME_SIZE, "blobs/%.2s/%s", hex, hex);
 }
 
-static void partial_name(char out[NAME_SIZE], const omm_digest *digest) {
+static void partial_name(char out[NAME_SIZE], const omm_digest *name) {
     char hex[OMM_DIGEST_HEX_SIZE];
-    omm_digest_hex(hex, digest);
+    omm_digest_hex(hex, name);
     snprintf(out, NAME_SIZE, "partial/%s", hex);
 }
 
-static void chunk_name(char out[NAME_SIZE], const omm_digest *digest, size_t index) {
+static void chunk_name(char out[NAME_SIZE], const omm_digest *name, size_t index) {
     char hex[OMM_DIGEST_HEX_SIZE];
-    omm_digest_hex(hex, digest);
+    omm_digest_hex(hex, name);
     snprintf(out, NAME_SIZE, "partial/%s/%06zu", hex, index);
 }
 
@@ -174,9 +176,23 @@ static omm_err check_plan(const omm_blobs *blobs, const omm_blob_plan *plan) {
                      (unsigned long long)plan->size, (unsigned long long)count, plan->chunk_count);
 }
 
-static partial *find_partial(const omm_blobs *blobs, const omm_digest *digest) {
+omm_digest omm_blob_plan_name(const omm_blob_plan *plan) {
+    uint8_t sizes[16];
+    omm_put_u64(sizes, plan->size);
+    omm_put_u64(sizes + 8, plan->chunk_bytes);
+    omm_hasher h;
+    omm_hasher_init(&h);
+    omm_hasher_update(&h, omm_bytes_of(plan->owner.b, sizeof plan->owner.b));
+    omm_hasher_update(&h, omm_bytes_of(plan->digest.b, sizeof plan->digest.b));
+    omm_hasher_update(&h, omm_bytes_of(sizes, sizeof sizes));
+    for (size_t i = 0; i < plan->chunk_count; i++)
+        omm_hasher_update(&h, omm_bytes_of(plan->chunk_digests[i].b, sizeof(omm_digest)));
+    return omm_hasher_final(&h);
+}
+
+static partial *find_partial(const omm_blobs *blobs, const omm_digest *name) {
     for (size_t i = 0; i < blobs->partial_count; i++) {
-        if (omm_digest_equal(&blobs->partials[i].digest, digest)) return &blobs->partials[i];
+        if (omm_digest_equal(&blobs->partials[i].name, name)) return &blobs->partials[i];
     }
     return NULL;
 }
@@ -186,7 +202,7 @@ static omm_err recover_chunk(partial *p, omm_blobs *blobs, const omm_blob_plan *
                              omm_buf *space) {
     char name[NAME_SIZE];
     uint64_t size;
-    chunk_name(name, &plan->digest, index);
+    chunk_name(name, &p->name, index);
     omm_err err = files_size(&size, &blobs->files, name);
     if (err == OMM_ERR_NOT_FOUND) return OMM_OK;
     OMM_TRY(err);
@@ -229,14 +245,10 @@ static omm_err partial_room(omm_blobs *blobs) {
 
 /* The record of `plan`, made from what is stored when there is none yet. */
 static omm_err open_partial(partial **out, omm_blobs *blobs, const omm_blob_plan *plan) {
-    *out = find_partial(blobs, &plan->digest);
-    if (*out && (*out)->chunk_count == plan->chunk_count) return OMM_OK;
-    if (*out) {
-        return omm_raise(OMM_ERR_SIZE, "this blob is arriving in %zu chunks, not %zu",
-                         (*out)->chunk_count, plan->chunk_count);
-    }
+    partial p = {.name = omm_blob_plan_name(plan), .chunk_count = plan->chunk_count};
+    *out = find_partial(blobs, &p.name);
+    if (*out) return OMM_OK;
     OMM_TRY(partial_room(blobs));
-    partial p = {.digest = plan->digest, .chunk_count = plan->chunk_count};
     p.have = omm_alloc(plan->chunk_count, sizeof *p.have);
     if (!p.have) return omm_raise(OMM_ERR_NOMEM, "no memory for %zu chunks", plan->chunk_count);
     omm_err err = recover(&p, blobs, plan);
@@ -289,9 +301,10 @@ static omm_err check_chunk(const omm_blobs *blobs, const omm_blob_plan *plan, ui
 
 static omm_err read_chunks(omm_buf *out, const omm_blobs *blobs, const omm_blob_plan *plan) {
     char name[NAME_SIZE];
+    omm_digest folder = omm_blob_plan_name(plan);
     OMM_TRY(omm_buf_reserve(out, (size_t)plan->size));
     for (size_t i = 0; i < plan->chunk_count; i++) {
-        chunk_name(name, &plan->digest, i);
+        chunk_name(name, &folder, i);
         OMM_TRY(files_read(out, &blobs->files, name, 0, chunk_bytes_at(plan, i)));
     }
     return OMM_OK;
@@ -307,7 +320,7 @@ static omm_err put_together(omm_blobs *blobs, const omm_blob_plan *plan) {
     if (err == OMM_OK) {
         omm_digest found = omm_hash(omm_buf_view(&whole));
         if (!omm_digest_equal(&found, &plan->digest)) {
-            OMM_TRY_OUT(omm_blobs_drop_partial(blobs, &plan->digest));
+            OMM_TRY_OUT(omm_blobs_drop_partial(blobs, plan));
             err = omm_raise(OMM_ERR_REFUSED_DIGEST, "the chunks do not make the blob they name");
             goto out;
         }
@@ -316,7 +329,7 @@ static omm_err put_together(omm_blobs *blobs, const omm_blob_plan *plan) {
     }
     if (err == OMM_OK) {
         blobs->total += plan->size;
-        err = omm_blobs_drop_partial(blobs, &plan->digest);
+        err = omm_blobs_drop_partial(blobs, plan);
     }
 out:
     omm_buf_fini(&whole);
@@ -329,14 +342,14 @@ omm_err omm_blobs_put_chunk(bool *complete, omm_blobs *blobs, const omm_blob_pla
     partial *p;
     OMM_TRY(check_plan(blobs, plan));
     if (omm_blobs_has(blobs, &plan->digest)) {
-        OMM_TRY(omm_blobs_drop_partial(blobs, &plan->digest));
+        OMM_TRY(omm_blobs_drop_partial(blobs, plan));
         *complete = true;
         return OMM_OK;
     }
     OMM_TRY(open_partial(&p, blobs, plan));
     if (index < plan->chunk_count && !p->have[index]) {
         OMM_TRY(check_chunk(blobs, plan, index, data));
-        chunk_name(name, &plan->digest, index);
+        chunk_name(name, &p->name, index);
         OMM_TRY(files_write(&blobs->files, name, data));
         p->have[index] = true;
         p->have_count++;
@@ -351,10 +364,11 @@ omm_err omm_blobs_put_chunk(bool *complete, omm_blobs *blobs, const omm_blob_pla
     return OMM_OK;
 }
 
-omm_err omm_blobs_drop_partial(omm_blobs *blobs, const omm_digest *digest) {
+omm_err omm_blobs_drop_partial(omm_blobs *blobs, const omm_blob_plan *plan) {
     char name[NAME_SIZE];
-    partial *p = find_partial(blobs, digest);
-    partial_name(name, digest);
+    omm_digest folder = omm_blob_plan_name(plan);
+    partial *p = find_partial(blobs, &folder);
+    partial_name(name, &folder);
     OMM_TRY(files_remove_under(&blobs->files, name));
     if (p) {
         blobs->total -= p->bytes;
@@ -362,4 +376,10 @@ omm_err omm_blobs_drop_partial(omm_blobs *blobs, const omm_digest *digest) {
         return OMM_OK;
     }
     return files_total(&blobs->total, &blobs->files); /* chunks of an earlier process */
+}
+
+omm_err omm_blobs_drop_partials(omm_blobs *blobs) {
+    OMM_TRY(files_remove_under(&blobs->files, "partial"));
+    while (blobs->partial_count > 0) forget_partial(blobs, &blobs->partials[0]);
+    return files_total(&blobs->total, &blobs->files);
 }

@@ -125,8 +125,8 @@ static void test_chunks(const char *dir) {
     CHECK_EQ(omm_blobs_total(blobs), before);
     CHECK_OK(put(blobs, &plan, 3));
     CHECK_EQ(omm_blobs_total(blobs), before + CHUNK);
-    CHECK_OK(omm_blobs_drop_partial(blobs, &plan.digest));
-    CHECK_OK(omm_blobs_drop_partial(blobs, &plan.digest));
+    CHECK_OK(omm_blobs_drop_partial(blobs, &plan));
+    CHECK_OK(omm_blobs_drop_partial(blobs, &plan));
     CHECK_EQ(omm_blobs_total(blobs), before);
     CHECK_EQ(missing_count(blobs, &plan), CHUNKS);
     omm_blobs_close(blobs);
@@ -172,6 +172,36 @@ static void test_refusals(const char *dir) {
     omm_blobs_close(blobs);
 }
 
+/* Two peers announce one blob in contradicting ways: neither meets the chunks of the other. */
+static void test_owners(const char *dir) {
+    omm_blob_plan plan = make_plan();
+    omm_blob_plan liar = plan;
+    omm_blob_plan other = plan;
+    omm_blobs *blobs = open_blobs(dir);
+    liar.owner.b[0] = 1;
+    liar.size = CHUNK;
+    liar.chunk_count = 1;
+    other.owner.b[0] = 2;
+    CHECK_EQ(missing_count(blobs, &liar), 1);
+    CHECK_EQ(missing_count(blobs, &plan), CHUNKS);
+    for (uint32_t i = 0; i < 5; i++) CHECK_OK(put(blobs, &plan, i));
+    CHECK_OK(put(blobs, &other, 0));
+    CHECK_EQ(missing_count(blobs, &liar), 1);
+    CHECK_OK(omm_blobs_drop_partial(blobs, &other));
+    CHECK_ERR(put(blobs, &liar, 0), OMM_ERR_REFUSED_DIGEST); /* one chunk is not the whole */
+    CHECK_EQ(missing_count(blobs, &plan), CHUNKS - 5);
+    for (uint32_t i = 5; i < CHUNKS; i++) CHECK_OK(put(blobs, &plan, i));
+    check_whole(blobs, &plan);
+    CHECK_EQ(missing_count(blobs, &other), 0);
+    CHECK_OK(omm_blobs_remove(blobs, &plan.digest));
+    CHECK_OK(put(blobs, &other, 3));
+    CHECK_OK(put(blobs, &plan, 4));
+    CHECK_OK(omm_blobs_drop_partials(blobs));
+    CHECK_EQ(omm_blobs_total(blobs), 0);
+    CHECK_EQ(missing_count(blobs, &other), CHUNKS);
+    omm_blobs_close(blobs);
+}
+
 static void test_limits(const char *dir) {
     omm_blob_plan plan = make_plan();
     omm_blobs_options options = {.dir = dir, .blob_bytes_max = SIZE, .total_bytes_max = SIZE + 5};
@@ -207,15 +237,16 @@ static void path_of(char out[OMM_PATH_MAX], const char *kind, const omm_digest *
 static void test_damage_on_disk(void) {
     char path[OMM_PATH_MAX];
     omm_blob_plan plan = make_plan();
+    omm_digest folder = omm_blob_plan_name(&plan);
     omm_blobs *blobs = open_blobs(s_dir);
     omm_buf out;
     for (uint32_t i = 0; i < 5; i++) CHECK_OK(put(blobs, &plan, i));
     omm_blobs_close(blobs);
-    path_of(path, "partial", &plan.digest, "/000002");
+    path_of(path, "partial", &folder, "/000002");
     CHECK_OK(omm_file_write_fast(path, omm_bytes_of(s_data, CHUNK), 0644)); /* another's bytes */
-    path_of(path, "partial", &plan.digest, "/000003");
+    path_of(path, "partial", &folder, "/000003");
     CHECK_OK(omm_file_write_fast(path, omm_bytes_of(s_data, 10), 0644)); /* cut */
-    path_of(path, "partial", &plan.digest, "/000004.tmp.1.1");
+    path_of(path, "partial", &folder, "/000004.tmp.1.1");
     CHECK_OK(omm_file_write_fast(path, omm_bytes_of(s_data, 10), 0644)); /* half-written */
     blobs = open_blobs(s_dir);
     CHECK(!omm_file_exists(path));
@@ -239,6 +270,7 @@ static void test_killed_after_the_blob(void) {
     char path[OMM_PATH_MAX];
     bool complete = false;
     omm_blob_plan plan = make_plan();
+    omm_digest folder = omm_blob_plan_name(&plan);
     omm_blobs *blobs = open_blobs(s_dir);
     for (uint32_t i = 0; i < 5; i++) CHECK_OK(put(blobs, &plan, i));
     omm_blobs_close(blobs);
@@ -247,7 +279,7 @@ static void test_killed_after_the_blob(void) {
     CHECK_EQ(missing_count(blobs, &plan), 0);
     CHECK_OK(omm_blobs_put_chunk(&complete, blobs, &plan, 7, chunk(7)));
     CHECK(complete);
-    path_of(path, "partial", &plan.digest, "");
+    path_of(path, "partial", &folder, "");
     CHECK(!omm_file_exists(path));
     CHECK_EQ(omm_blobs_total(blobs), SIZE);
     CHECK_OK(omm_blobs_remove(blobs, &plan.digest));
@@ -340,6 +372,7 @@ int main(void) {
         test_whole_blobs(dirs[i]);
         test_refusals(dirs[i]);
         test_chunks(dirs[i]);
+        test_owners(dirs[i]);
         test_limits(dirs[i]);
     }
     CHECK_OK(omm_dir_remove(s_dir));

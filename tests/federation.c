@@ -8,6 +8,7 @@
 #include "omm/verify.h"
 #include "omm_test.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,6 +86,7 @@ static omm_err fake_sample(void *ud, uint64_t *items, double *loss, const float 
     for (size_t i = 0; i < f->run.layout.value_count; i++) sum += (double)values[i];
     *items = 4;
     *loss = f->o.loss_rises ? 3.0 + sum * sum : 3.0 - 0.001 * sum;
+    if (f->o.loss_nan && f->evaluations > 0) *loss = (double)NAN;
     f->evaluations++;
     return OMM_OK;
 }
@@ -93,7 +95,10 @@ static omm_err fake_full(void *ud, omm_buf *jsonl, const float *values) {
     fed *f = ud;
     double loss = 3.5;
     uint64_t items = 0;
+    bool loss_nan = f->o.loss_nan; /* of candidates; this one was published */
+    f->o.loss_nan = false;
     if (values) OMM_TRY(fake_sample(ud, &items, &loss, values));
+    f->o.loss_nan = loss_nan;
     for (uint32_t i = 0; i < f->run.test_items; i++) {
         omm_eval_record record = {.item = omm_hash(omm_bytes_of(&i, sizeof i)),
                                   .client = "client",

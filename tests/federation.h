@@ -39,6 +39,7 @@ typedef struct fed_options {
     double norm_max; /* 0: 10 */
     double loss_increase_max;
     bool loss_rises;                         /* the fake loss goes up every round */
+    bool loss_nan;                           /* candidates have no loss at all */
     uint64_t order_seed;                     /* permutes nodes that act at the same time */
     bool on_disk;                            /* state in files, so that processes may restart */
     bool restart_coordinator, restart_nodes; /* after every message and tick */

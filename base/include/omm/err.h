@@ -46,7 +46,8 @@
     XX(REFUSED_NORM, "refused: norm over the bound")                                               \
     XX(REFUSED_BUDGET, "refused: over the byte budget")                                            \
     XX(REFUSED_NOT_SELECTED, "refused: node was not selected for this round")                      \
-    XX(REFUSED_RANGE, "refused: a value is over the range of the round")
+    XX(REFUSED_RANGE, "refused: a value is over the range of the round")                           \
+    XX(REFUSED_RESIDUAL, "refused: residual does not follow the last accepted one")
 
 typedef enum omm_err {
     OMM_OK = 0,

@@ -106,9 +106,12 @@ bool omm_coord_is_done(const omm_coord *coord);
 /* CLOSED, and every node that counts has been told so. */
 bool omm_coord_all_told(const omm_coord *coord);
 /* Index in run->nodes of the node whose signature, or whose announced chunk, the last step's request
- * carried; OMM_COORD_NOBODY when it proved nothing.  A transport may lift its limits for somebody. */
+ * carried; OMM_COORD_NOBODY when it proved nothing.  It may be a replay by anybody who listens. */
 #define OMM_COORD_NOBODY (-1)
 int32_t omm_coord_last_node(const omm_coord *coord);
+/* It was no replay: a poll newer than all before, or a manifest for the open round that was not here
+ * before.  A transport may lift its limits for such a connection. */
+bool omm_coord_peer_is_fresh(const omm_coord *coord);
 
 typedef enum omm_coord_state { /* the numbers are in the database */
                                OMM_COORD_JOINING = 0,

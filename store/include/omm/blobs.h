@@ -1,7 +1,8 @@
 /* blobs.h - content-addressed files: every blob is named by the BLAKE2b-256 of its bytes.
  *
  *   DIR/blobs/ab/abcdef...          whole blobs, first two hex digits as folder
- *   DIR/partial/abcdef.../000012    chunks that have arrived of a blob that is not whole yet
+ *   DIR/partial/012345.../000012    chunks that have arrived of a blob that is not whole yet; the
+ *                                   folder is omm_blob_plan_name of what was announced
  *
  * Every file is written as temp, fsync, rename, fsync of the folder: after kill -9 a chunk or blob is
  * there whole, or not at all.  Chunks found again are hashed again before they count.  Without a
@@ -53,12 +54,16 @@ OMM_CHECKED omm_err omm_blobs_remove(omm_blobs *blobs, const omm_digest *digest)
 
 /* A blob that arrives in chunks; all but the last have chunk_bytes. */
 typedef struct omm_blob_plan {
+    omm_digest owner; /* who sends it: owners share whole blobs, never chunks; zero: nobody */
     omm_digest digest;
     uint64_t size; /* at least 1 */
     size_t chunk_bytes;
     const omm_digest *chunk_digests; /* (chunk_count) */
     size_t chunk_count;              /* ceil(size / chunk_bytes) */
 } omm_blob_plan;
+
+/* BLAKE2b-256 over owner, digest, sizes and chunk digests: where its chunks are kept. */
+omm_digest omm_blob_plan_name(const omm_blob_plan *plan);
 
 /* Indices of the chunks that are not there, ascending; 0 of them when the blob is whole.
  * `missing` has room for plan->chunk_count.  Errors: SIZE (plan contradicts itself), REFUSED_SIZE
@@ -70,7 +75,8 @@ OMM_CHECKED omm_err omm_blobs_missing(uint32_t *missing, size_t *missing_count, 
  * REFUSED_DIGEST (this chunk, or the whole: then all its chunks are dropped), SIZE, IO, NOMEM. */
 OMM_CHECKED omm_err omm_blobs_put_chunk(bool *complete, omm_blobs *blobs, const omm_blob_plan *plan,
                                         uint32_t index, omm_bytes data);
-/* Forget the chunks of a blob that will not be finished. */
-OMM_CHECKED omm_err omm_blobs_drop_partial(omm_blobs *blobs, const omm_digest *digest);
+/* Forget the chunks of a plan that will not be finished, or of all plans. */
+OMM_CHECKED omm_err omm_blobs_drop_partial(omm_blobs *blobs, const omm_blob_plan *plan);
+OMM_CHECKED omm_err omm_blobs_drop_partials(omm_blobs *blobs);
 
 #endif

@@ -1,0 +1,354 @@
+/* Attacks on the coordinator by enrolled nodes and by listeners, each as it was first tried: what one
+ * peer does must not end the service, spoil the bundle, block another node, or fill the disk. */
+#include "peer.h"
+
+#include "omm/file.h"
+#include "omm/mem.h"
+#include "omm_test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define ALLY 1u /* a second node whose key the attacker has */
+
+static fed_options attack_options(void) {
+    fed_options options = peer_options();
+    options.silent[ALLY] = true;
+    options.accept_min = 1;
+    options.join_ms = 10;
+    return options;
+}
+
+/* The same words with the key of the ally. */
+static void ally_poll(peer *p) {
+    omm_buf payload;
+    omm_buf envelope;
+    omm_buf_init(&payload, 4096);
+    omm_buf_init(&envelope, 4096);
+    omm_poll poll = {.counter = ++p->counter};
+    CHECK_OK(omm_poll_encode(&payload, &poll));
+    CHECK_OK(
+        omm_envelope_seal(&envelope, OMM_CONTEXT_POLL, omm_buf_view(&payload), &p->f.keys[ALLY]));
+    omm_request request = {.kind = OMM_REQUEST_POLL, .envelope = omm_buf_view(&envelope)};
+    peer_send(p, &request);
+    omm_buf_fini(&payload);
+    omm_buf_fini(&envelope);
+}
+
+static void open_with_ally(peer *p, const fed_options *options) {
+    peer_open(p, options);
+    ally_poll(p);
+    peer_poll(p);
+    peer_until_open(p, 0);
+}
+
+static void give_as(peer *p, uint32_t node) {
+    peer_seal(p, OMM_CONTEXT_SUBMISSION, &p->f.keys[node]);
+    peer_submit(p);
+}
+
+static omm_err verdict(peer *p) {
+    bool receipt = false;
+    return peer_reason_of(p, &receipt);
+}
+
+/* A payload that no compression makes small: several chunks. */
+static void fill_large(peer *p, uint64_t lane_number) {
+    size_t n = p->f.run.layout.value_count;
+    float *values = omm_alloc(n, sizeof *values);
+    CHECK(values);
+    omm_seed seed = omm_seed_from_u64(3);
+    omm_rng lane = omm_rng_init(&seed, OMM_PURPOSE_TEST, lane_number, 0);
+    for (size_t i = 0; i < n; i++) values[i] = (omm_rng_unit(&lane, i) - 0.5f) * 1e-3f;
+    peer_fill(p, values);
+    omm_free(values);
+    CHECK(p->s.payload.chunk_count > 2);
+}
+
+static fed_options large_options(void) {
+    fed_options options = attack_options();
+    options.values_cols = 200000;
+    options.norm_max = 1000;
+    return options;
+}
+
+/* verify demands a chain of residuals, so a residual out of nowhere would spoil the bundle. */
+static void residual_out_of_nowhere(void) {
+    peer p;
+    fed_options options = peer_options();
+    options.rounds = 2;
+    peer_open(&p, &options);
+    peer_until_open(&p, 0);
+    peer_fill(&p, NULL);
+    p.s.residual_after.b[0] ^= 1; /* free to claim */
+    omm_digest claimed = p.s.residual_after;
+    peer_give(&p);
+    CHECK_EQ(verdict(&p), OMM_OK);
+    peer_until_open(&p, 1);
+    peer_fill(&p, NULL);
+    p.s.residual_before = claimed;
+    p.s.residual_before.b[5] ^= 1;
+    peer_give(&p);
+    CHECK_EQ(verdict(&p), OMM_ERR_REFUSED_RESIDUAL);
+    fed_run(&p.f);
+    CHECK(omm_coord_is_done(p.f.coord));
+    fed_seal_and_verify(&p.f);
+    peer_close(&p);
+}
+
+/* The chain goes on from what was claimed, over a restart too. */
+static void residual_goes_on(void) {
+    peer p;
+    fed_options options = peer_options();
+    options.rounds = 2;
+    options.on_disk = true;
+    peer_open(&p, &options);
+    peer_until_open(&p, 0);
+    peer_fill(&p, NULL);
+    p.s.residual_after.b[0] ^= 1;
+    omm_digest claimed = p.s.residual_after;
+    peer_give(&p);
+    fed_restart_coordinator(&p.f);
+    peer_until_open(&p, 1);
+    peer_fill(&p, NULL);
+    p.s.residual_before = claimed;
+    peer_give(&p);
+    CHECK_EQ(verdict(&p), OMM_OK);
+    fed_run(&p.f);
+    fed_seal_and_verify(&p.f);
+    peer_close(&p);
+}
+
+/* Two keys announce one payload in two sizes: nobody's upload may meet the other's. */
+static void contradicting_announcements(void) {
+    peer p;
+    fed_options options = large_options();
+    open_with_ally(&p, &options);
+    fill_large(&p, 1);
+    omm_submission honest = p.s;
+    p.s.payload.size = 100;
+    p.s.payload.chunk_count = 1;
+    give_as(&p, ALLY);
+    CHECK_EQ(p.last.kind, OMM_REPLY_NEED);
+    p.s = honest;
+    peer_give(&p);
+    CHECK_EQ(verdict(&p), OMM_OK);
+    /* The liar was refused as soon as a chunk came that its manifest names and cannot hold. */
+    p.s.payload.size = 100;
+    p.s.payload.chunk_count = 1;
+    give_as(&p, ALLY);
+    CHECK_EQ(verdict(&p), OMM_ERR_REFUSED_SIZE);
+    fed_run(&p.f);
+    CHECK_EQ(peer_last_round(&p).accepted_count, 2);
+    fed_seal_and_verify(&p.f);
+    peer_close(&p);
+}
+
+/* A manifest over somebody else's payload, with chunk digests that no payload has. */
+static void borrowed_payload(void) {
+    peer p;
+    fed_options options = large_options();
+    open_with_ally(&p, &options);
+    fill_large(&p, 1);
+    peer_give(&p);
+    CHECK_EQ(verdict(&p), OMM_OK);
+    omm_digest chunks[64];
+    CHECK(p.s.payload.chunk_count <= 64);
+    memcpy(chunks, p.s.payload.chunk_digests, p.s.payload.chunk_count * sizeof *chunks);
+    chunks[1].b[3] ^= 1;
+    p.s.payload.chunk_digests = chunks;
+    give_as(&p, ALLY);
+    CHECK_EQ(verdict(&p), OMM_ERR_REFUSED_DIGEST);
+    fed_run(&p.f);
+    fed_seal_and_verify(&p.f);
+    peer_close(&p);
+}
+
+/* A true copy is taken: no check can tell it from work.  The evidence shows one payload twice. */
+static void copied_payload(void) {
+    peer p;
+    fed_options options = attack_options();
+    open_with_ally(&p, &options);
+    peer_fill(&p, NULL);
+    peer_give(&p);
+    CHECK_EQ(verdict(&p), OMM_OK);
+    give_as(&p, ALLY);
+    CHECK_EQ(verdict(&p), OMM_OK);
+    fed_run(&p.f);
+    omm_round_record round = peer_last_round(&p);
+    CHECK_EQ(round.accepted_count, 3);
+    uint32_t same = 0;
+    for (size_t i = 0; i < round.accepted_count; i++)
+        same += omm_digest_equal(&round.accepted[i].payload, &p.s.payload.digest);
+    CHECK_EQ(same, 2);
+    fed_seal_and_verify(&p.f);
+    peer_close(&p);
+}
+
+/* A listener sends a manifest again that its node has replaced: the newer one goes on. */
+static void replay_of_a_replaced_manifest(void) {
+    peer p;
+    fed_options options = large_options();
+    open_with_ally(&p, &options);
+    fill_large(&p, 1);
+    peer_seal(&p, OMM_CONTEXT_SUBMISSION, &p.f.keys[PEER]);
+    peer_submit(&p);
+    CHECK_EQ(p.last.kind, OMM_REPLY_NEED);
+    omm_buf captured;
+    omm_buf_init(&captured, OMM_ENVELOPE_BYTES_MAX);
+    CHECK_OK(omm_buf_append(&captured, p.envelope.data, p.envelope.size));
+    fill_large(&p, 2);
+    peer_seal(&p, OMM_CONTEXT_SUBMISSION, &p.f.keys[PEER]);
+    peer_submit(&p);
+    size_t missing = p.last.missing_count;
+    omm_request put = {.kind = OMM_REQUEST_PUT,
+                       .digest = p.s.payload.digest,
+                       .data = omm_chunk_view(omm_buf_view(&p.payload), 0)};
+    peer_send(&p, &put);
+    CHECK_EQ(p.last.missing_count, missing - 1);
+    omm_request replay = {.kind = OMM_REQUEST_SUBMIT, .envelope = omm_buf_view(&captured)};
+    for (int i = 0; i < 20; i++) {
+        peer_send(&p, &replay);
+        CHECK_EQ(p.last.kind, OMM_REPLY_RECEIPT);
+    }
+    peer_submit(&p);
+    CHECK_EQ(p.last.kind, OMM_REPLY_NEED);
+    CHECK_EQ(p.last.missing_count, missing - 1); /* nothing of it was lost */
+    peer_upload(&p);
+    CHECK_EQ(verdict(&p), OMM_OK);
+    omm_buf_fini(&captured);
+    fed_run(&p.f);
+    fed_seal_and_verify(&p.f);
+    peer_close(&p);
+}
+
+static uint64_t folder_bytes(const char *dir);
+
+/* Half uploads, started over and over: the folder holds one at most, and nothing after the round. */
+static void half_uploads(void) {
+    peer p;
+    char uploads[OMM_PATH_MAX];
+    fed_options options = large_options();
+    options.on_disk = true;
+    options.deadline_ms = 60000;
+    open_with_ally(&p, &options);
+    CHECK_OK(omm_path_join(uploads, p.f.dir, "coordinator/uploads"));
+    uint32_t taken = 0;
+    for (uint32_t i = 0; i < 12; i++) {
+        fill_large(&p, i);
+        peer_seal(&p, OMM_CONTEXT_SUBMISSION, &p.f.keys[PEER]);
+        peer_submit(&p);
+        if (p.last.kind != OMM_REPLY_NEED) {
+            CHECK_EQ(verdict(&p), OMM_ERR_REFUSED_DUPLICATE);
+            continue;
+        }
+        taken++;
+        omm_request put = {.kind = OMM_REQUEST_PUT,
+                           .digest = p.s.payload.digest,
+                           .data = omm_chunk_view(omm_buf_view(&p.payload), 0)};
+        peer_send(&p, &put);
+        CHECK_EQ(p.last.kind, OMM_REPLY_NEED);
+        CHECK(folder_bytes(uploads) <=
+              2 * (uint64_t)OMM_CHUNK_BYTES + 4096); /* and an honest one */
+    }
+    CHECK_EQ(taken, 5);
+    fed_run(&p.f);
+    CHECK_EQ(folder_bytes(uploads), 0);
+    fed_seal_and_verify(&p.f);
+    peer_close(&p);
+}
+
+static omm_err add_size(void *ud, const char *path) {
+    void **both = ud;
+    char full[OMM_PATH_MAX];
+    uint64_t bytes = 0;
+    OMM_TRY(omm_path_join(full, both[0], path));
+    OMM_TRY(omm_file_size(&bytes, full));
+    *(uint64_t *)both[1] += bytes;
+    return OMM_OK;
+}
+
+static uint64_t folder_bytes(const char *dir) {
+    uint64_t sum = 0;
+    char copy[OMM_PATH_MAX];
+    (void)snprintf(copy, sizeof copy, "%s", dir);
+    void *both[2] = {copy, &sum};
+    CHECK_OK(omm_dir_walk(dir, add_size, both));
+    return sum;
+}
+
+static uint32_t ready(const peer *p) {
+    return omm_coord_get_status(p->f.coord).ready;
+}
+
+/* The last poll of a node that has gone away, sent again by a listener in every round: it must not
+ * make the coordinator wait for that node until the deadline. */
+static void replayed_polls_summon_nobody(bool restart) {
+    peer p;
+    fed_options options = peer_options();
+    options.rounds = 2;
+    options.on_disk = true;
+    options.join_ms = 5000;
+    peer_open(&p, &options);
+    peer_until_open(&p, 0);
+    uint64_t last = p.counter;
+    peer_fill(&p, NULL);
+    peer_give(&p);
+    CHECK_EQ(verdict(&p), OMM_OK);
+    for (int i = 0; omm_coord_get_status(p.f.coord).round == 0; i++) {
+        CHECK(i < 1000);
+        CHECK(fed_step(&p.f));
+    }
+    if (restart) fed_restart_coordinator(&p.f);
+    uint32_t before = ready(&p);
+    p.counter = last - 1;
+    peer_poll(&p); /* the captured one */
+    CHECK_EQ(p.last.kind, OMM_REPLY_WAIT);
+    CHECK_EQ(ready(&p), before);
+    CHECK(!omm_coord_peer_is_fresh(p.f.coord));
+    p.counter = last - 2;
+    peer_poll(&p); /* an older one */
+    CHECK_EQ(p.last.reason, OMM_ERR_REFUSED_DUPLICATE);
+    CHECK(!omm_coord_peer_is_fresh(p.f.coord));
+    fed_run(&p.f);
+    CHECK(omm_coord_is_done(p.f.coord));
+    CHECK_EQ(peer_last_round(&p).selected_count, 2);
+    p.counter = last + 1;
+    peer_poll(&p);
+    CHECK_EQ(p.last.kind, OMM_REPLY_DONE);
+    CHECK(omm_coord_peer_is_fresh(p.f.coord));
+    peer_close(&p);
+}
+
+/* A sum that no evaluation can judge is held back, and the run goes on. */
+static void candidate_without_a_loss(void) {
+    fed f;
+    fed_options options = fed_options_default();
+    options.loss_nan = true;
+    fed_open(&f, &options);
+    fed_run(&f);
+    CHECK(omm_coord_is_done(f.coord));
+    peer p = {.f = f};
+    omm_arena_init(&p.arena, (size_t)1 << 24);
+    omm_round_record round = peer_last_round(&p);
+    CHECK(!round.published);
+    CHECK(!round.voided);
+    CHECK_EQ(round.accepted_count, 3);
+    omm_arena_fini(&p.arena);
+    fed_seal_and_verify(&f);
+    fed_close(&f);
+}
+
+int main(void) {
+    residual_out_of_nowhere();
+    residual_goes_on();
+    contradicting_announcements();
+    borrowed_payload();
+    copied_payload();
+    replay_of_a_replaced_manifest();
+    half_uploads();
+    replayed_polls_summon_nobody(false);
+    replayed_polls_summon_nobody(true);
+    candidate_without_a_loss();
+    return 0;
+}

@@ -1,0 +1,183 @@
+/* peer.c - what a peer can say, word by word. */
+#include "peer.h"
+
+#include "omm/codec.h"
+#include "omm/envelope.h"
+#include "omm/mem.h"
+#include "omm_test.h"
+
+#include <string.h>
+
+void peer_send(peer *p, const omm_request *request) {
+    omm_buf bytes;
+    omm_buf_init(&bytes, (size_t)1 << 20);
+    CHECK_OK(omm_request_encode(&bytes, request));
+    fed_send(&p->f, &p->reply, omm_buf_view(&bytes));
+    CHECK_OK(omm_reply_decode(&p->last, omm_buf_view(&p->reply), &p->arena));
+    omm_buf_fini(&bytes);
+}
+
+void peer_poll(peer *p) {
+    omm_buf payload;
+    omm_buf envelope;
+    omm_buf_init(&payload, 4096);
+    omm_buf_init(&envelope, 4096);
+    omm_poll poll = {.counter = ++p->counter};
+    CHECK_OK(omm_poll_encode(&payload, &poll));
+    CHECK_OK(
+        omm_envelope_seal(&envelope, OMM_CONTEXT_POLL, omm_buf_view(&payload), &p->f.keys[PEER]));
+    omm_request request = {.kind = OMM_REQUEST_POLL, .envelope = omm_buf_view(&envelope)};
+    peer_send(p, &request);
+    omm_buf_fini(&payload);
+    omm_buf_fini(&envelope);
+}
+
+void peer_take_offer(peer *p) {
+    omm_envelope envelope;
+    CHECK_EQ(p->last.kind, OMM_REPLY_OFFER);
+    p->offer_digest = omm_hash(p->last.envelope);
+    CHECK_OK(omm_envelope_open_as(&envelope, OMM_CONTEXT_OFFER, p->last.envelope));
+    CHECK_OK(omm_offer_decode(&p->offer, envelope.payload, &p->arena));
+}
+
+/* Let the honest ones go on until the round is open, then take the offer. */
+void peer_until_open(peer *p, uint32_t round) {
+    for (int i = 0; i < 1000; i++) {
+        omm_coord_status status = omm_coord_get_status(p->f.coord);
+        if (status.state == OMM_COORD_OPEN && status.round == round) break;
+        if (status.state == OMM_COORD_JOINING) peer_poll(p);
+        CHECK(fed_step(&p->f));
+    }
+    peer_poll(p);
+    peer_take_offer(p);
+}
+
+/* Encode `values` (zeros when NULL) and describe an honest submission of them. */
+void peer_fill(peer *p, const float *values) {
+    size_t n = p->f.run.layout.value_count;
+    float *zeros = omm_alloc(n, sizeof *zeros);
+    CHECK(zeros);
+    zeros[0] = 0.01f;
+    omm_encoded info;
+    omm_buf_clear(&p->payload);
+    CHECK_OK(omm_codec_encode(&p->payload, &info, &p->f.run.codec_up, &p->f.run.layout,
+                              values ? values : zeros));
+    memset(zeros, 0, n * sizeof *zeros);
+    omm_digest residual = omm_hash(omm_bytes_of(zeros, n * sizeof *zeros));
+    omm_free(zeros);
+    static const uint8_t steps[24];
+    p->s = (omm_submission){.round = p->offer.round,
+                            .nonce = p->offer.nonce,
+                            .offer_digest = p->offer_digest,
+                            .base_digest = p->offer.base_digest,
+                            .global_digest = p->offer.global.digest,
+                            .tokens = 100,
+                            .examples = 3,
+                            .steps = 3,
+                            .loss_before = 2,
+                            .loss_after = 1,
+                            .codec = p->offer.codec_up,
+                            .residual_before = residual,
+                            .residual_after = residual,
+                            .step_digests = omm_bytes_of(steps, sizeof steps)};
+    memcpy(p->s.run_id, p->offer.run_id, sizeof p->s.run_id);
+    CHECK_OK(omm_blob_describe(&p->s.payload, &p->arena, omm_buf_view(&p->payload),
+                               &info.payload_digest));
+}
+
+void peer_seal(peer *p, omm_context context, const omm_key *key) {
+    omm_buf payload;
+    omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
+    CHECK_OK(omm_submission_encode(&payload, &p->s));
+    omm_buf_clear(&p->envelope);
+    CHECK_OK(omm_envelope_seal(&p->envelope, context, omm_buf_view(&payload), key));
+    omm_buf_fini(&payload);
+}
+
+void peer_submit(peer *p) {
+    omm_request request = {.kind = OMM_REQUEST_SUBMIT, .envelope = omm_buf_view(&p->envelope)};
+    peer_send(p, &request);
+}
+
+void peer_upload(peer *p) {
+    while (p->last.kind == OMM_REPLY_NEED && p->last.missing_count > 0) {
+        uint32_t index = p->last.missing[0];
+        omm_request request = {.kind = OMM_REQUEST_PUT,
+                               .digest = p->s.payload.digest,
+                               .index = index,
+                               .data = omm_chunk_view(omm_buf_view(&p->payload), index)};
+        peer_send(p, &request);
+    }
+}
+
+/* Replace the payload bytes and everything that names them. */
+void peer_set_payload(peer *p, omm_bytes sent) {
+    omm_digest canonical = p->s.payload.canonical;
+    omm_buf_clear(&p->payload);
+    CHECK_OK(omm_buf_append(&p->payload, sent.data, sent.size));
+    CHECK_OK(omm_blob_describe(&p->s.payload, &p->arena, omm_buf_view(&p->payload), &canonical));
+}
+
+void peer_open(peer *p, const fed_options *options) {
+    memset(p, 0, sizeof *p);
+    fed_open(&p->f, options);
+    omm_arena_init(&p->arena, (size_t)256 << 20);
+    omm_buf_init(&p->reply, (size_t)1 << 20);
+    omm_buf_init(&p->payload, (size_t)1 << 25);
+    omm_buf_init(&p->envelope, OMM_ENVELOPE_BYTES_MAX);
+}
+
+void peer_close(peer *p) {
+    fed_close(&p->f);
+    omm_arena_fini(&p->arena);
+    omm_buf_fini(&p->reply);
+    omm_buf_fini(&p->payload);
+    omm_buf_fini(&p->envelope);
+}
+
+fed_options peer_options(void) {
+    fed_options options = fed_options_default();
+    options.silent[PEER] = true;
+    options.rounds = 1;
+    options.norm_max = 2;
+    return options;
+}
+
+/* What the reply says: the reason, from a receipt or a refusal. */
+omm_err peer_reason_of(peer *p, bool *receipt) {
+    *receipt = p->last.kind == OMM_REPLY_RECEIPT;
+    if (!*receipt) {
+        CHECK_EQ(p->last.kind, OMM_REPLY_REFUSED);
+        CHECK(p->last.sentence[0]);
+        return p->last.reason;
+    }
+    omm_envelope envelope;
+    omm_receipt r;
+    CHECK_OK(omm_envelope_open_as(&envelope, OMM_CONTEXT_RECEIPT, p->last.envelope));
+    CHECK(omm_public_key_equal(&envelope.key, &p->f.coordinator_key.public_key));
+    CHECK_OK(omm_receipt_decode(&r, envelope.payload, &p->arena));
+    omm_digest digest = omm_hash(omm_buf_view(&p->envelope));
+    CHECK(omm_digest_equal(&r.submission_digest, &digest));
+    CHECK_EQ(r.accepted, r.reason == OMM_OK);
+    CHECK_EQ(r.sentence[0] == '\0', r.accepted);
+    return r.reason;
+}
+
+omm_round_record peer_last_round(peer *p) {
+    omm_buf text;
+    omm_bytes *lines = NULL;
+    size_t count = 0;
+    omm_round_record round;
+    omm_buf_init(&text, (size_t)1 << 24);
+    CHECK_OK(omm_bundle_read(&text, p->f.bundle, "rounds.jsonl"));
+    CHECK_OK(omm_evidence_lines(&lines, &count, &p->arena, omm_buf_view(&text), 100));
+    CHECK_OK(omm_round_record_parse(&round, &p->arena, lines[count - 1]));
+    omm_buf_fini(&text);
+    return round;
+}
+
+void peer_give(peer *p) {
+    peer_seal(p, OMM_CONTEXT_SUBMISSION, &p->f.keys[PEER]);
+    peer_submit(p);
+    peer_upload(p);
+}
