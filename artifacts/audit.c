@@ -73,6 +73,11 @@ void audit_name(audit *a, const char *path) {
     if (file) file->named = true;
 }
 
+bool audit_is_named(audit *a, const char *path) {
+    const audit_file *file = find_file(a, path);
+    return file && file->named;
+}
+
 bool audit_read(audit *a, omm_buf *out, const char *path) {
     omm_err err = bundle_read(out, a->ev.dir, path);
     audit_name(a, path);

@@ -83,7 +83,7 @@ static void check_global(audit *a, const char *path, const omm_offer *o) {
     omm_buf bytes;
     omm_arena arena;
     omm_blob blob;
-    omm_buf_init(&bytes, OMM_BUNDLE_FILE_BYTES_MAX);
+    omm_buf_init(&bytes, (size_t)o->global.size); /* more cannot be it */
     omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
     if (audit_read(a, &bytes, adapter.text) &&
         audit_expect(a,

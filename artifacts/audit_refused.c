@@ -4,26 +4,40 @@
 
 #include <string.h>
 
+/* Reasons that only a payload that was there whole and decoded can give. */
+static bool is_of_payload(const char *reason) {
+    static const omm_err reasons[] = {OMM_ERR_REFUSED_NORM, OMM_ERR_REFUSED_RANGE,
+                                      OMM_ERR_REFUSED_VALUE};
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
+        if (strcmp(reason, omm_err_name(reasons[i])) == 0) return true;
+    return false;
+}
+
 /* The payload of a refused submission may be in the bundle; then its bytes are what they claim. */
-static void check_payload(audit *a, const omm_digest *digest) {
+static void check_payload(audit *a, const omm_digest *digest, bool required) {
     omm_bundle_path path = omm_bundle_path_payload(digest);
     char full[OMM_PATH_MAX];
     omm_digest is;
-    if (omm_path_join(full, a->ev.dir, path.text) != OMM_OK || !omm_file_exists(full)) return;
+    /* Many refusals may name one large file: it is hashed once. */
+    if (audit_is_named(a, path.text)) return;
+    if (omm_path_join(full, a->ev.dir, path.text) != OMM_OK || !omm_file_exists(full)) {
+        if (required) audit_fail(a, path.text, "is missing, and was refused for what it holds");
+        return;
+    }
     audit_name(a, path.text);
     if (!audit_expect(a, omm_hash_file(&is, full), path.text)) return;
     if (!omm_digest_equal(&is, digest)) audit_fail(a, path.text, "is not what its name says");
 }
 
 /* Nothing here is believed: it was refused.  Only its payload's name is of use. */
-static void name_payload(audit *a, omm_bytes text) {
+static void name_payload(audit *a, const char *reason, omm_bytes text) {
     omm_envelope env;
     omm_submission s;
     omm_arena arena;
     omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
     if (omm_envelope_open(&env, text) == OMM_OK &&
         omm_submission_decode(&s, env.payload, &arena) == OMM_OK)
-        check_payload(a, &s.payload.digest);
+        check_payload(a, &s.payload.digest, is_of_payload(reason));
     omm_arena_fini(&arena);
 }
 
@@ -55,7 +69,7 @@ static void check_refused(audit *a, size_t r, size_t k) {
         if (!omm_digest_equal(&is, &refused->submission))
             audit_fail(a, path.text, "is not what rounds.jsonl names: another digest");
         check_signer(a, path.text, refused, omm_buf_view(&text));
-        name_payload(a, omm_buf_view(&text));
+        name_payload(a, refused->reason, omm_buf_view(&text));
     }
     omm_buf_fini(&text);
 }

@@ -49,36 +49,48 @@ static bool ascending(const omm_digest *list, size_t count) {
     return true;
 }
 
+/* Is `d` in the ascending list? */
 static bool has(const omm_digest *list, size_t count, const omm_digest *d) {
-    for (size_t i = 0; i < count; i++)
-        if (omm_digest_equal(&list[i], d)) return true;
+    size_t low = 0;
+    size_t high = count;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        int order = omm_digest_compare(&list[mid], d);
+        if (order == 0) return true;
+        if (order < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
     return false;
 }
 
-static bool is_accepted(const omm_round_record *round, const omm_digest *node) {
-    for (size_t i = 0; i < round->accepted_count; i++)
-        if (omm_digest_equal(&round->accepted[i].node, node)) return true;
-    return false;
+/* Mark by index in run.nodes who was accepted, or refused by name.  spoke: (node_count), cleared */
+static void mark_settled(bool *spoke, const audit *a, const omm_round_record *round) {
+    for (size_t i = 0; i < round->accepted_count; i++) {
+        size_t node = evidence_node(&a->ev, &round->accepted[i].node);
+        if (node != SIZE_MAX) spoke[node] = true;
+    }
+    for (size_t i = 0; i < round->refused_count; i++) {
+        if (!round->refused[i].has_node) continue;
+        size_t node = evidence_node(&a->ev, &round->refused[i].node);
+        if (node != SIZE_MAX) spoke[node] = true;
+    }
 }
 
-static bool is_refused(const omm_round_record *round, const omm_digest *node) {
-    for (size_t i = 0; i < round->refused_count; i++)
-        if (round->refused[i].has_node && omm_digest_equal(&round->refused[i].node, node))
-            return true;
-    return false;
-}
-
-/* selected = accepted + refused + missing, and nobody else is accepted. */
-static void check_settled(audit *a, const omm_round_record *round) {
+/* selected = accepted + refused + missing, and nobody else is accepted.  The lists are ascending: a
+ * hostile bundle must not make this quadratic. */
+static void check_settled(audit *a, const omm_round_record *round, const bool *spoke) {
     uint32_t r = round->round;
     for (size_t i = 0; i < round->selected_count; i++) {
         const omm_digest *node = &round->selected[i];
         bool missing = has(round->missing, round->missing_count, node);
-        bool settled = is_accepted(round, node) || is_refused(round, node);
+        size_t at = evidence_node(&a->ev, node);
+        bool settled = at != SIZE_MAX && spoke[at];
         if (missing == settled)
             audit_fail(a, "rounds.jsonl", "round %u: selected node %zu is %s", r, i,
                        missing ? "missing and settled" : "neither settled nor missing");
-        if (evidence_node(&a->ev, node) == SIZE_MAX)
+        if (at == SIZE_MAX)
             audit_fail(a, "rounds.jsonl", "round %u: selected node %zu is not enrolled", r, i);
     }
     for (size_t i = 0; i < round->missing_count; i++)
@@ -89,14 +101,15 @@ static void check_settled(audit *a, const omm_round_record *round) {
             audit_fail(a, "rounds.jsonl", "round %u: accepted node %zu was not selected", r, i);
 }
 
-static void check_round(audit *a, size_t r) {
+/* spoke: room for a mark per node. */
+static void check_round(audit *a, size_t r, bool *spoke) {
     const omm_round_record *round = &a->ev.rounds[r];
     a->items++;
     if (round->round != r)
         audit_fail(a, "rounds.jsonl", "line %zu is of round %u", r + 1, round->round);
-    if (!ascending(round->selected, round->selected_count) ||
-        !ascending(round->missing, round->missing_count))
-        audit_fail(a, "rounds.jsonl", "round %zu: nodes are not ascending", r);
+    bool sorted = ascending(round->selected, round->selected_count) &&
+                  ascending(round->missing, round->missing_count);
+    if (!sorted) audit_fail(a, "rounds.jsonl", "round %zu: nodes are not ascending", r);
     for (size_t i = 1; i < round->accepted_count; i++)
         if (omm_digest_compare(&round->accepted[i - 1].node, &round->accepted[i].node) >= 0)
             audit_fail(a, "rounds.jsonl", "round %zu: accepted nodes are not ascending", r);
@@ -104,7 +117,10 @@ static void check_round(audit *a, size_t r) {
         audit_fail(a, "rounds.jsonl", "round %zu is void, and yet evaluated or published", r);
     if (!round->voided && !round->evaluated)
         audit_fail(a, "rounds.jsonl", "round %zu was not evaluated", r);
-    check_settled(a, round);
+    if (!sorted) return;
+    memset(spoke, 0, a->ev.run.node_count * sizeof *spoke);
+    mark_settled(spoke, a, round);
+    check_settled(a, round, spoke);
 }
 
 void audit_run(audit *a) {
@@ -122,5 +138,10 @@ void audit_run(audit *a) {
     if (a->ev.round_count != a->ev.run.rounds)
         audit_fail(a, "rounds.jsonl", "%zu rounds, and run.json says %" PRIu32, a->ev.round_count,
                    a->ev.run.rounds);
-    for (size_t r = 0; r < a->ev.round_count; r++) check_round(a, r);
+    bool *spoke = omm_arena_alloc(&a->arena, a->ev.run.node_count + 1, sizeof *spoke);
+    if (!spoke) {
+        (void)audit_expect(a, omm_raise(OMM_ERR_NOMEM, "no memory for nodes"), "run.json");
+        return;
+    }
+    for (size_t r = 0; r < a->ev.round_count; r++) check_round(a, r, spoke);
 }

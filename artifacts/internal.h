@@ -130,6 +130,8 @@ bool audit_expect(audit *a, omm_err err, const char *path);
 /* Append the file and mark it as named; a failure is reported. */
 bool audit_read(audit *a, omm_buf *out, const char *path);
 void audit_name(audit *a, const char *path);
+/* Has it been named?  False when the files are not known (judge). */
+bool audit_is_named(audit *a, const char *path);
 
 /* Each needs run.json and rounds.jsonl; without them it fails and says so.  In this order: later
  * ones use what earlier ones read. */

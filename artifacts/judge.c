@@ -38,6 +38,22 @@ static omm_err judge_ledger(omm_verdicts *out, const omm_gate_context *context,
     return err;
 }
 
+/* Position of `node`; node_count when it is not there.  The nodes are ascending. */
+static size_t wire_node(const omm_wire_record *wire, const omm_digest *node) {
+    size_t low = 0;
+    size_t high = wire->node_count;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        int order = omm_digest_compare(&wire->nodes[mid].node, node);
+        if (order == 0) return mid;
+        if (order < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return wire->node_count;
+}
+
 static void fill_wire(omm_gate_bytes *rows, uint64_t *ledger, const omm_wire_record *wire,
                       const evidence *ev) {
     *ledger = 0;
@@ -45,9 +61,8 @@ static void fill_wire(omm_gate_bytes *rows, uint64_t *ledger, const omm_wire_rec
         rows[i] = (omm_gate_bytes){wire->nodes[i].up, wire->nodes[i].down, 0};
     for (size_t k = 0; k < ev->ledger_count; k++) {
         *ledger += ev->ledger[k].up + ev->ledger[k].down;
-        for (size_t i = 0; i < wire->node_count; i++)
-            if (omm_digest_equal(&wire->nodes[i].node, &ev->ledger[k].node))
-                rows[i].fp32 += ev->ledger[k].fp32;
+        size_t at = wire_node(wire, &ev->ledger[k].node);
+        if (at < wire->node_count) rows[at].fp32 += ev->ledger[k].fp32;
     }
 }
 

@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Position of (round, node) in the audit order; SIZE_MAX when it was not accepted. */
+/* Position of (round, node) among the first `count` of the audit order; SIZE_MAX when it is not there:
+ * of k repetitions of a kind only the first k submissions can be meant. */
 static size_t order_of(const audit *a, const omm_audit_item *order, size_t count,
                        const omm_repro_check *c) {
     for (size_t i = 0; i < count; i++)
@@ -57,24 +58,26 @@ static bool ran_elsewhere(const omm_repro_record *record, const omm_repro_check 
     return false;
 }
 
-static size_t count_kind(const omm_repro_record *record, const char *kind) {
-    size_t count = 0;
+/* How many repetitions of single submissions there are of each kind.  counts: (3) */
+static void count_kinds(size_t *counts, const omm_repro_record *record) {
+    omm_gate_repeat_kind kind;
+    memset(counts, 0, 3 * sizeof *counts);
     for (size_t i = 0; i < record->check_count; i++)
-        count += record->checks[i].has_node && strcmp(record->checks[i].kind, kind) == 0;
-    return count;
+        if (record->checks[i].has_node && kind_of(&kind, record->checks[i].kind)) counts[kind]++;
 }
 
 /* Why a row cannot count, or NULL.  The first k of the order are repeated, whatever k is. */
 static const char *row_of(omm_gate_repeat *row, const audit *a, const omm_repro_record *record,
-                          const omm_repro_check *c, const omm_audit_item *order, size_t count) {
+                          const omm_repro_check *c, const omm_audit_item *order, size_t count,
+                          const size_t *kinds) {
     char expected[OMM_DIGEST_HEX_SIZE];
     const omm_audit_item *item = NULL;
     if (!kind_of(&row->kind, c->kind)) return "a repetition is of an unknown kind";
     if (!ran_elsewhere(record, c, row->kind)) return "a repetition ran as the run itself did";
     if (c->has_node) {
-        size_t at = order_of(a, order, count, c);
-        if (at == SIZE_MAX) return "a repetition is of nothing that was accepted";
-        if (at >= count_kind(record, c->kind)) return "a repetition was not chosen by the receipts";
+        size_t first = kinds[row->kind] < count ? kinds[row->kind] : count;
+        size_t at = order_of(a, order, first, c);
+        if (at == SIZE_MAX) return "a repetition was not chosen by the receipts";
         item = &order[at];
     }
     expected_of(expected, a, c, item);
@@ -89,11 +92,13 @@ static omm_err judge_rows(omm_verdicts *out, const omm_gate_context *context, co
                           omm_arena *arena) {
     omm_audit_item *order = NULL;
     size_t count = 0;
+    size_t kinds[3];
+    count_kinds(kinds, record);
     OMM_TRY(omm_audit_order(&order, &count, arena, a->ev.rounds, a->ev.round_count));
     omm_gate_repeat *rows = omm_arena_alloc(arena, record->check_count + 1, sizeof *rows);
     if (!rows) return omm_raise(OMM_ERR_NOMEM, "no memory for repetitions");
     for (size_t i = 0; i < record->check_count && !source->problem; i++)
-        source->problem = row_of(&rows[i], a, record, &record->checks[i], order, count);
+        source->problem = row_of(&rows[i], a, record, &record->checks[i], order, count, kinds);
     return omm_gate_reproducibility(out, context, source, rows,
                                     source->problem ? 0 : record->check_count);
 }

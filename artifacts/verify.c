@@ -34,8 +34,9 @@ static void compare_final(verifier *v, const float *values) {
     omm_buf want;
     omm_buf is;
     omm_buf_init(&want, OMM_BUNDLE_FILE_BYTES_MAX);
-    omm_buf_init(&is, OMM_BUNDLE_FILE_BYTES_MAX);
+    omm_buf_init(&is, 0);
     omm_err err = v->options->render(v->options->render_ud, &want, &v->a->ev.run, values);
+    is.bytes_max = want.size + 1; /* longer is different */
     if (audit_expect(v->a, err, "final.gguf") && audit_read(v->a, &is, "final.gguf") &&
         !omm_bytes_equal(omm_buf_view(&is), omm_buf_view(&want)))
         audit_fail(v->a, "final.gguf", "is not the last broadcast as an adapter file");
@@ -79,11 +80,20 @@ typedef struct check_row {
     void (*audit)(audit *a);
 } check_row;
 
+static void check_run(verifier *v) {
+    audit_run(v->a);
+    if (!v->options->coordinator || v->a->ev.run_file.err != OMM_OK) return;
+    v->report->coordinator_pinned =
+        omm_public_key_equal(&v->a->ev.run.coordinator_key, v->options->coordinator);
+    if (!v->report->coordinator_pinned)
+        audit_fail(v->a, "run.json", "coordinator_key is not the trusted one");
+}
+
 static const check_row s_checks[] = {
     {"files", "files", check_files, NULL},
     {"signature", "steps", check_signature, NULL},
     {"digests", "files", check_digests, NULL},
-    {"run", "facts", NULL, audit_run},
+    {"run", "facts", check_run, NULL},
     {"offers", "facts", NULL, audit_offers},
     {"submissions", "facts", NULL, audit_submissions},
     {"receipts", "facts", NULL, audit_receipts},
@@ -203,8 +213,11 @@ omm_err omm_bundle_verify(omm_verify_report *report, const char *dir,
     omm_buf_init(&v.manifest_text, OMM_BUNDLE_FILE_BYTES_MAX);
     omm_err err = verify_open(&v, &a);
     if (err == OMM_OK) err = run_checks(&v);
-    if (err == OMM_OK && a.ev.run_file.err == OMM_OK)
+    if (err == OMM_OK && a.ev.run_file.err == OMM_OK) {
         memcpy(report->run_id, a.ev.run.run_id, sizeof report->run_id);
+        report->coordinator_key = a.ev.run.coordinator_key;
+        report->simulated = a.ev.run.simulated;
+    }
     if (a.ev.dir) audit_close(&a);
     omm_buf_fini(&v.manifest_text);
     omm_free(v.found);
@@ -237,11 +250,18 @@ static omm_err text_failures(omm_buf *out, const omm_verify_report *r, const cha
 static omm_err text_signer(omm_buf *out, const omm_verify_report *r) {
     char hex[OMM_DIGEST_HEX_SIZE];
     omm_digest_hex(hex, &r->run_digest);
-    OMM_TRY(omm_buf_printf(out, "run         %s\nrun digest  %s\nsigner      %s (%s)\n\n",
+    OMM_TRY(omm_buf_printf(out, "run         %s\nrun digest  %s\nsigner      %s (%s)\n",
                            r->run_id[0] ? r->run_id : "unknown", hex,
                            r->signer[0] ? r->signer : "unknown",
                            r->pinned ? "trusted" : "signer not pinned"));
-    return OMM_OK;
+    if (!r->run_id[0]) return omm_buf_printf(out, "\n");
+    omm_hex(hex, omm_bytes_of(r->coordinator_key.b, sizeof r->coordinator_key.b));
+    OMM_TRY(omm_buf_printf(out, "coordinator %s (%s)\n", hex,
+                           r->coordinator_pinned ? "trusted" : "not pinned"));
+    if (r->simulated)
+        OMM_TRY(omm_buf_printf(out, "simulated   every key follows from the seed: signatures show "
+                                    "that it fits together, not who made it\n"));
+    return omm_buf_printf(out, "\n");
 }
 
 omm_err omm_verify_report_text(omm_buf *out, const omm_verify_report *r) {
@@ -298,6 +318,7 @@ static void json_gates(record_out *o, const char *key, const omm_verify_report *
 }
 
 omm_err omm_verify_report_json(omm_buf *out, const omm_verify_report *r) {
+    char hex[OMM_DIGEST_HEX_SIZE];
     record_out o = record_begin();
     record_put_u64(&o, "schema_version", OMM_BUNDLE_SCHEMA_VERSION);
     record_put_str(&o, "kind", "omm-verify");
@@ -306,6 +327,10 @@ omm_err omm_verify_report_json(omm_buf *out, const omm_verify_report *r) {
     record_put_bool(&o, "pinned", r->pinned);
     record_put_str(&o, "signer", r->signer);
     record_put_str(&o, "run_id", r->run_id);
+    omm_hex(hex, omm_bytes_of(r->coordinator_key.b, sizeof r->coordinator_key.b));
+    record_put_str(&o, "coordinator_key", r->run_id[0] ? hex : "");
+    record_put_bool(&o, "coordinator_pinned", r->coordinator_pinned);
+    record_put_bool(&o, "simulated", r->simulated);
     record_put_digest(&o, "run_digest", &r->run_digest);
     json_lists(&o, r);
     json_gates(&o, "gates", r, &r->judgement.gates_json);

@@ -9,6 +9,9 @@
 #include <string.h>
 
 #define PARSE_BYTES_MAX ((size_t)64 << 20)
+/* A value costs up to 300 bytes of memory and 2 of text: these bound what a hostile text may take. */
+#define PARSE_CONTAINERS_MAX 1500000u /* objects and arrays: a manifest of a million files */
+#define PARSE_VALUES_MAX 12000000u
 #define WRITE_FLAGS (JSON_SORT_KEYS | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17))
 
 /* See the header: jansson 2.14 does not survive a failed allocation in its lexer. */
@@ -28,10 +31,32 @@ __attribute__((constructor)) static void take_over_allocation(void) {
 
 /* --- parse --- */
 
+/* Count what would be allocated, before it is. */
+static omm_err check_counts(omm_bytes text, const char *name) {
+    size_t containers = 0;
+    size_t values = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < text.size; i++) {
+        uint8_t c = text.data[i];
+        if (in_string) {
+            if (c == '\\') i++;
+            if (c == '"') in_string = false;
+            continue;
+        }
+        in_string = c == '"';
+        containers += c == '{' || c == '[';
+        values += c == ',' || c == ':';
+    }
+    if (containers <= PARSE_CONTAINERS_MAX && values <= PARSE_VALUES_MAX) return OMM_OK;
+    return omm_raise(OMM_ERR_TOO_BIG, "%s: JSON of %zu lists and %zu values, limits %u and %u",
+                     name, containers, values, PARSE_CONTAINERS_MAX, PARSE_VALUES_MAX);
+}
+
 omm_err omm_json_parse(json_t **out, omm_bytes text, const char *name) {
     if (text.size > PARSE_BYTES_MAX)
         return omm_raise(OMM_ERR_TOO_BIG, "%s: JSON of %zu bytes, limit %zu", name, text.size,
                          PARSE_BYTES_MAX);
+    OMM_TRY(check_counts(text, name));
     json_error_t e;
     const char *data = text.size > 0 ? (const char *)text.data : ""; /* jansson refuses NULL */
     json_t *value = json_loadb(data, text.size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);

@@ -52,6 +52,25 @@ static void canonical_spelling(void) {
     }
 }
 
+/* 64 MiB of "[]," would become gigabytes. */
+static void counts_are_limited(void) {
+    size_t size = (size_t)6 << 20;
+    char *text = omm_alloc(size, 1);
+    CHECK(text);
+    json_t *value = NULL;
+    for (size_t i = 0; i < size; i++) text[i] = "[],"[i % 3];
+    text[0] = '[';
+    text[1] = '1';
+    text[size - 2] = '1';
+    text[size - 1] = ']';
+    CHECK_ERR(omm_json_parse(&value, omm_bytes_of(text, size), "test"), OMM_ERR_TOO_BIG);
+    text[0] = '"'; /* in a string they are text */
+    text[size - 1] = '"';
+    CHECK_OK(omm_json_parse(&value, omm_bytes_of(text, size), "test"));
+    json_decref(value);
+    omm_free(text);
+}
+
 static void pretty_spelling(void) {
     json_t *value = parse("{\"b\":[1,{\"y\":2,\"x\":3}],\"a\":{}}");
     static const char want[] = "{\n  \"a\": {},\n  \"b\": [\n    1,\n    {\n      \"x\": 3,\n"
@@ -278,6 +297,7 @@ static void failed_write_leaves_the_buffer(void) {
 
 int main(void) {
     canonical_spelling();
+    counts_are_limited();
     pretty_spelling();
     malformed_text_is_refused();
     damaged_text_stays_in_bounds();

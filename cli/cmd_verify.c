@@ -46,13 +46,21 @@ static omm_err print_report(const omm_verify_report *report, bool json) {
     return err;
 }
 
-static omm_err run(bool *passed, const char *dir, const char *trust, bool json) {
+static omm_err run(bool *passed, const char *dir, const char *trust, const char *coordinator,
+                   bool json) {
     omm_public_key key;
+    omm_public_key coordinator_key;
     omm_verify_report report;
     omm_verify_options options = {.render = cli_render_adapter};
     if (trust) {
         OMM_TRY(parse_trust(&key, trust));
         options.trusted = &key;
+    }
+    if (coordinator) {
+        if (omm_unhex(coordinator_key.b, sizeof coordinator_key.b, coordinator) != OMM_OK)
+            return omm_raise(OMM_ERR_USAGE, "--coordinator: '%.80s' is not 64 hex digits",
+                             coordinator);
+        options.coordinator = &coordinator_key;
     }
     omm_err err = omm_pool_open(&options.pool, omm_cpu_count());
     if (err != OMM_OK) return err;
@@ -69,22 +77,26 @@ static omm_err run(bool *passed, const char *dir, const char *trust, bool json) 
 
 int cmd_verify(int argc, char **argv) {
     const char *trust = NULL;
+    const char *coordinator = NULL;
     bool json = false;
     const cli_option options[] = {
         {"trust", 0, CLI_STR, &trust, "KEY", "minisign public key, or a file that holds it"},
+        {"coordinator", 0, CLI_STR, &coordinator, "HEX",
+         "public key of the coordinator that must have run it"},
         {"json", 0, CLI_FLAG, &json, NULL, "print one JSON object"},
         {0},
     };
     int count = 0;
     char **args = NULL;
-    int code = cli_parse(&count, &args, argc, argv, options, "verify BUNDLE [--trust KEY] [--json]",
+    int code = cli_parse(&count, &args, argc, argv, options,
+                         "verify BUNDLE [--trust KEY] [--coordinator HEX] [--json]",
                          "Check a bundle from its bytes alone: files, signatures, the chain of "
                          "offers, submissions\nand receipts, the aggregation, the adapter, and "
                          "the verdicts.  Exit 1 when anything fails.",
                          1, 1);
     if (code >= 0) return code;
     bool passed = false;
-    omm_err err = run(&passed, args[0], trust, json);
+    omm_err err = run(&passed, args[0], trust, coordinator, json);
     if (err != OMM_OK) return cli_fail("verify", err);
     return passed ? CLI_EXIT_PASS : CLI_EXIT_FAILED;
 }

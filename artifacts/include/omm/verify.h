@@ -35,7 +35,10 @@ typedef omm_err (*omm_render_adapter)(void *ud, omm_buf *out, const omm_run_reco
 
 typedef struct omm_verify_options {
     const omm_public_key *trusted; /* NULL: "signer not pinned" */
-    omm_render_adapter render;     /* required */
+    /* Who ran it; NULL: not pinned.  Whoever holds the bundle key alone can make up a whole run with a
+     * coordinator and nodes of his own: only this pin tells. */
+    const omm_public_key *coordinator;
+    omm_render_adapter render; /* required */
     void *render_ud;
     omm_pool *pool; /* may be NULL */
 } omm_verify_options;
@@ -59,8 +62,11 @@ typedef struct omm_verify_report {
     bool intact;                           /* every check: the bundle is what its signers said */
     bool pinned;                           /* signed by options->trusted */
     char signer[OMM_MINISIGN_PUBLIC_SIZE]; /* key in the manifest; "" when unreadable */
-    char run_id[OMM_RUN_ID_SIZE];
-    omm_digest run_digest; /* recomputed */
+    char run_id[OMM_RUN_ID_SIZE];          /* "" when run.json is not readable */
+    omm_public_key coordinator_key;        /* of run.json */
+    bool coordinator_pinned;               /* it is options->coordinator */
+    bool simulated;                        /* keys of coordinator and nodes follow from the seed */
+    omm_digest run_digest;                 /* recomputed */
     const omm_verify_check *checks;
     size_t check_count;
     const omm_verify_failure *failures;

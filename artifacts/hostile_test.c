@@ -1,0 +1,300 @@
+/* Bundles made to hurt whoever verifies them: they must fail, in bounded time and memory, and nothing of
+ * theirs may reach a terminal.  And evidence taken away piece by piece: nothing passes by absence. */
+#include "omm/mem.h"
+#include "omm/verify.h"
+#include "omm_test.h"
+#include "testkit.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#define BUF_MAX ((size_t)64 << 20)
+
+static kit s_kit;
+
+static double seconds(void) {
+    struct timespec t;
+    CHECK(clock_gettime(CLOCK_MONOTONIC, &t) == 0);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void replace(const char *dir, const char *path, const char *from, const char *to) {
+    omm_buf text;
+    omm_buf out;
+    omm_buf_init(&text, BUF_MAX);
+    omm_buf_init(&out, BUF_MAX);
+    kit_read(&text, dir, path);
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    char *at = strstr((char *)text.data, from);
+    CHECK(at != NULL);
+    CHECK_OK(omm_buf_printf(&out, "%.*s%s%s", (int)(at - (char *)text.data), (char *)text.data, to,
+                            at + strlen(from)));
+    kit_write(dir, path, omm_buf_view(&out));
+    omm_buf_fini(&out);
+    omm_buf_fini(&text);
+}
+
+/* Verify; it must not pass, and its report must be plain text. */
+static void must_fail(const char *dir, const char *what) {
+    omm_verify_report r;
+    omm_buf text;
+    omm_buf_init(&text, BUF_MAX);
+    kit_verify(&r, dir, NULL);
+    if (r.passed) fprintf(stderr, "passed: %s\n", what);
+    CHECK(!r.passed);
+    CHECK_OK(omm_verify_report_text(&text, &r));
+    for (size_t i = 0; i < text.size; i++) {
+        bool plain = text.data[i] == '\n' || (text.data[i] >= 0x20 && text.data[i] < 0x7f);
+        if (!plain) fprintf(stderr, "byte %02x: %s\n", text.data[i], what);
+        CHECK(plain);
+    }
+    omm_verify_report_fini(&r);
+    omm_buf_fini(&text);
+}
+
+static void terminal_escapes(void) {
+    static const struct {
+        const char *path, *from, *to;
+    } cases[] = {
+        {"manifest.json", "\"bundle_key\": \"", "\"bundle_key\": \"\\u001b[2J\\u009b2J"},
+        {"manifest.json", "\"commit\": \"", "\"commit\": \"\\u001b[2J\\u009b2J"},
+        {"manifest.json", "\"path\": \"", "\"path\": \"\\u001b[2J\\u009b2J"},
+        {"run.json", "\"name\":\"", "\"\\u001b[2J\\u009b2J\":1,\"name\":\"\\u001b[2J\\u009b2J"},
+        {"run.json", "\"seed\":", "\"\\u001b[2J\":\"\\u009b2J\",\"seed\":"},
+        {"rounds.jsonl", "\"reason\":\"", "\"reason\":\"\\u001b[2J\\u009b2J"},
+        {"eval/after.jsonl", "\"client\":\"", "\"client\":\"\\u001b[2J\\u009b2J"},
+        {"measured/repro.json", "\"isa\":\"", "\"isa\":\"\\u001b[2J\\u009b2J"},
+        {"measured/wire.json", "\"commit\":\"", "\"commit\":\"\\u001b[2J\\u009b2J"},
+        {"policy.yaml", "gates:", "\"\\u001b[2J\\u009b2J\": 1\ngates:"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int reseal = 0; reseal < 2; reseal++) {
+            char dir[OMM_PATH_MAX];
+            omm_buf text;
+            omm_buf_init(&text, BUF_MAX);
+            kit_copy(dir, s_kit.dir);
+            kit_read(&text, dir, cases[i].path);
+            CHECK_OK(omm_buf_append(&text, "", 1));
+            if (strstr((char *)text.data, cases[i].from)) {
+                replace(dir, cases[i].path, cases[i].from, cases[i].to);
+                if (reseal && strncmp(cases[i].path, "manifest", 8) != 0 &&
+                    strcmp(cases[i].path, "run.json") != 0)
+                    kit_reseal(dir, &s_kit.bundle, false);
+                must_fail(dir, cases[i].path);
+            }
+            omm_buf_fini(&text);
+            CHECK_OK(omm_dir_remove(dir));
+        }
+}
+
+/* A ledger and a list of nodes that would be compared pair by pair. */
+static void many_by_many(void) {
+    char dir[OMM_PATH_MAX];
+    char run_id[OMM_RUN_ID_SIZE];
+    omm_verify_report r;
+    omm_buf text;
+    omm_buf_init(&text, BUF_MAX);
+    kit_copy(dir, s_kit.dir);
+    kit_verify(&r, dir, NULL);
+    memcpy(run_id, r.run_id, sizeof run_id);
+    omm_verify_report_fini(&r);
+    enum { NODES = 60000, LINES = 60000 };
+    omm_wire_node *nodes = omm_alloc(NODES, sizeof *nodes);
+    CHECK(nodes);
+    for (uint32_t i = 0; i < NODES; i++) {
+        nodes[i].node.b[0] = (uint8_t)(i >> 8);
+        nodes[i].node.b[1] = (uint8_t)i;
+    }
+    omm_wire_record wire = {.commit = KIT_COMMIT, .nodes = nodes, .node_count = NODES};
+    memcpy(wire.run_id, run_id, sizeof wire.run_id);
+    CHECK_OK(omm_wire_record_write(&text, &wire));
+    kit_write(dir, "measured/wire.json", omm_buf_view(&text));
+    omm_buf_clear(&text);
+    for (uint32_t i = 0; i < LINES; i++) {
+        omm_ledger_record row = {.node = nodes[NODES - 1].node, .up = 1, .down = 1, .fp32 = 8};
+        CHECK_OK(omm_ledger_record_write(&text, &row));
+    }
+    kit_write(dir, "ledger.jsonl", omm_buf_view(&text));
+    kit_reseal(dir, &s_kit.bundle, false);
+    double begin = seconds();
+    must_fail(dir, "many by many");
+    fprintf(stderr, "%u nodes by %u lines: %.1f s\n", NODES, LINES, seconds() - begin);
+    CHECK(seconds() - begin < 30);
+    omm_free(nodes);
+    omm_buf_fini(&text);
+    CHECK_OK(omm_dir_remove(dir));
+}
+
+/* `gate` reads a bundle that nobody has walked. */
+static void pipes_hold_nobody(void) {
+    static const char *const paths[] = {"rounds.jsonl", "measured/wire.json", "run.json"};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        char dir[OMM_PATH_MAX];
+        char path[OMM_PATH_MAX];
+        omm_judgement j;
+        kit_copy(dir, s_kit.dir);
+        kit_delete(dir, paths[i]);
+        CHECK_OK(omm_path_join(path, dir, paths[i]));
+        CHECK(mkfifo(path, 0600) == 0);
+        omm_err err = omm_bundle_judge(&j, dir, NULL, NULL);
+        if (err == OMM_OK) {
+            bool metric_failed = false; /* the bytes as they passed may be informational */
+            for (size_t k = 0; k < j.measured.count; k++)
+                metric_failed |= !j.measured.items[k].passed;
+            CHECK(i == 1 ? metric_failed : !j.passed);
+            omm_judgement_fini(&j);
+        }
+        must_fail(dir, paths[i]);
+        CHECK_OK(omm_dir_remove(dir));
+    }
+}
+
+/* Every file empty, and every file gone, sealed again by the real key, judged again or not. */
+typedef struct take_job {
+    const char *dir;
+    uint32_t files;
+} take_job;
+
+static bool is_required(const char *path) {
+    static const char *const free_to_go[] = {"manifest.json", "junit.xml", "gates.json",
+                                             "measured/gates.json"};
+    for (size_t i = 0; i < sizeof free_to_go / sizeof *free_to_go; i++)
+        if (strncmp(path, free_to_go[i], strlen(free_to_go[i])) == 0) return false;
+    /* What no gate reads may be left out: it proves nothing. */
+    return strncmp(path, "virtual/", 8) != 0 &&
+           (strncmp(path, "measured/", 9) != 0 || strstr(path, "repro"));
+}
+
+static omm_err take_away(void *ud, const char *path) {
+    take_job *job = ud;
+    if (!is_required(path)) return OMM_OK;
+    for (int gone = 0; gone < 2; gone++)
+        for (int judge = 0; judge < 2; judge++) {
+            /* Sealing judges, and needs these itself. */
+            if (strcmp(path, "run.json") == 0 || strcmp(path, "scenario.yaml") == 0 ||
+                (strcmp(path, "policy.yaml") == 0 && judge))
+                continue;
+            char dir[OMM_PATH_MAX];
+            kit_copy(dir, job->dir);
+            if (gone)
+                kit_delete(dir, path);
+            else
+                kit_write(dir, path, omm_bytes_str(""));
+            kit_reseal(dir, &s_kit.bundle, judge != 0);
+            must_fail(dir, path);
+            CHECK_OK(omm_dir_remove(dir));
+        }
+    job->files++;
+    return OMM_OK;
+}
+
+/* One line out of each file of lines. */
+static void line_away(const char *path) {
+    omm_buf text;
+    omm_buf out;
+    omm_arena arena;
+    omm_bytes *lines = NULL;
+    size_t count = 0;
+    omm_buf_init(&text, BUF_MAX);
+    omm_buf_init(&out, BUF_MAX);
+    omm_arena_init(&arena, BUF_MAX);
+    kit_read(&text, s_kit.dir, path);
+    CHECK_OK(omm_evidence_lines(&lines, &count, &arena, omm_buf_view(&text), 1000));
+    for (size_t skip = 0; skip < count; skip++) {
+        char dir[OMM_PATH_MAX];
+        kit_copy(dir, s_kit.dir);
+        omm_buf_clear(&out);
+        for (size_t i = 0; i < count; i++)
+            if (i != skip) CHECK_OK(omm_buf_append(&out, lines[i].data, lines[i].size));
+        kit_write(dir, path, omm_buf_view(&out));
+        kit_reseal(dir, &s_kit.bundle, true);
+        must_fail(dir, path);
+        CHECK_OK(omm_dir_remove(dir));
+    }
+    omm_arena_fini(&arena);
+    omm_buf_fini(&out);
+    omm_buf_fini(&text);
+}
+
+static void evidence_taken_away(void) {
+    static const char *const lines[] = {"eval/before.jsonl",  "eval/after.jsonl",
+                                        "eval/control.jsonl", "eval/rounds.jsonl",
+                                        "ledger.jsonl",       "rounds.jsonl"};
+    take_job job = {.dir = s_kit.dir};
+    CHECK_OK(omm_dir_walk(s_kit.dir, take_away, &job));
+    CHECK(job.files > 20);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) line_away(lines[i]);
+}
+
+/* The same names from another run, each file good in itself. */
+static void foreign_files(void) {
+    static const char *const paths[] = {
+        "run.json",        "close.env",         "eval/after.jsonl",    "eval/rounds.jsonl",
+        "offers/r000.env", "adapters/r001.bin", "measured/repro.json", "eval/before.jsonl"};
+    kit other;
+    kit_options options = {.hold_back = true};
+    kit_make(&other, &options);
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        char dir[OMM_PATH_MAX];
+        omm_buf mine;
+        omm_buf bytes;
+        omm_buf_init(&bytes, BUF_MAX);
+        omm_buf_init(&mine, BUF_MAX);
+        kit_copy(dir, s_kit.dir);
+        kit_read(&bytes, other.dir, paths[i]);
+        kit_read(&mine, dir, paths[i]);
+        if (!omm_bytes_equal(omm_buf_view(&bytes), omm_buf_view(&mine))) {
+            fprintf(stderr, "foreign %s\n", paths[i]);
+            kit_write(dir, paths[i], omm_buf_view(&bytes));
+            kit_reseal(dir, &s_kit.bundle, true);
+            must_fail(dir, paths[i]);
+        }
+        omm_buf_fini(&bytes);
+        omm_buf_fini(&mine);
+        CHECK_OK(omm_dir_remove(dir));
+    }
+    kit_remove(&other);
+}
+
+/* A run made up from nothing, by who holds the bundle key: only the pin of the coordinator tells. */
+static void pinned_coordinator(void) {
+    omm_verify_report r;
+    omm_pool *pool = NULL;
+    omm_verify_options options = {.trusted = &s_kit.bundle.public_key,
+                                  .coordinator = &s_kit.coordinator.public_key,
+                                  .render = kit_render,
+                                  .pool = pool};
+    CHECK_OK(omm_bundle_verify(&r, s_kit.dir, &options));
+    CHECK(r.passed);
+    CHECK(r.coordinator_pinned);
+    omm_verify_report_fini(&r);
+    options.coordinator = &s_kit.stranger.public_key;
+    CHECK_OK(omm_bundle_verify(&r, s_kit.dir, &options));
+    CHECK(!r.passed);
+    CHECK(!r.intact);
+    CHECK(kit_names(&r, "run", "run.json"));
+    omm_verify_report_fini(&r);
+}
+
+static void nothing_at_all(void) {
+    char dir[OMM_PATH_MAX];
+    kit_temp_dir(dir);
+    must_fail(dir, "an empty folder");
+    CHECK_OK(omm_dir_remove(dir));
+}
+
+int main(void) {
+    kit_options options = {0};
+    kit_make(&s_kit, &options);
+    nothing_at_all();
+    pinned_coordinator();
+    terminal_escapes();
+    pipes_hold_nobody();
+    foreign_files();
+    many_by_many();
+    evidence_taken_away();
+    kit_remove(&s_kit);
+    return 0;
+}
