@@ -86,6 +86,21 @@ static omm_err resolve_paths(coordinator *c) {
     return c->bundle ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "path");
 }
 
+/* Without keys of its own every key follows from the scenario's seed: whoever reads the scenario can
+ * sign as any node, and as the coordinator.  Good for a rehearsal on one machine, and only there. */
+static omm_err check_listen(const coordinator *c) {
+    static const char *const here[] = {
+        "tcp://127.0.0.1:", "tcp://localhost:", "tcp://[::1]:", "ipc://", "inproc://"};
+    if (c->file.key[0]) return OMM_OK;
+    for (size_t i = 0; i < sizeof here / sizeof here[0]; i++)
+        if (strncmp(c->file.listen, here[i], strlen(here[i])) == 0) return OMM_OK;
+    return omm_raise(
+        OMM_ERR_CONFIG,
+        "listen: %s is open to others, and without key anybody who has the scenario "
+        "can sign as every node; set key, bundle_key and nodes, or listen on 127.0.0.1",
+        c->file.listen);
+}
+
 /* The run's seed is drawn once and kept: nonces derive from it. */
 static omm_err load_seed(omm_seed *out, const coordinator *c) {
     char path[OMM_PATH_MAX];
@@ -165,6 +180,7 @@ static omm_err print_result(const coordinator *c, const omm_coord_service_result
 
 static omm_err serve(coordinator *c, bool json, bool *passed) {
     OMM_TRY(service_start(&c->env, c->file.threads, c->file.log_level));
+    OMM_TRY(check_listen(c));
     OMM_TRY(resolve_paths(c));
     OMM_TRY(open_run(c));
     char machine[128];

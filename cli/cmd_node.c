@@ -16,6 +16,7 @@
 
 typedef struct node_limits_file {
     uint32_t rank_max, steps_max;
+    uint64_t tokens_max, pass_tokens_max;
     uint64_t adapter_values_max, download_bytes_max, upload_bytes_max;
 } node_limits_file;
 
@@ -32,6 +33,10 @@ static const omm_config_field s_limits[] = {
                    .help = "largest adapter rank we train"),
     OMM_CONFIG_U32(node_limits_file, steps_max, .fallback = "100000", .min = 1, .max = 1e6,
                    .help = "most optimiser steps per round"),
+    OMM_CONFIG_U64(node_limits_file, tokens_max, .fallback = "100000000", .min = 1, .max = 1e15,
+                   .help = "tokens we train in one round: time"),
+    OMM_CONFIG_U64(node_limits_file, pass_tokens_max, .fallback = "8192", .min = 1, .max = 1e6,
+                   .help = "tokens of one training pass: memory"),
     OMM_CONFIG_U64(node_limits_file, adapter_values_max, .fallback = "268435456", .min = 1,
                    .max = 1e9, .help = "values of an adapter, 4 bytes each"),
     OMM_CONFIG_U64(node_limits_file, download_bytes_max, .fallback = "1073741824", .min = 1,
@@ -192,6 +197,8 @@ static omm_err serve(node *n, bool json) {
                  .run_id = n->run_id,
                  .limits = {.rank_max = limits->rank_max,
                             .steps_max = limits->steps_max,
+                            .tokens_max = limits->tokens_max,
+                            .pass_tokens_max = limits->pass_tokens_max,
                             .adapter_values_max = limits->adapter_values_max,
                             .download_bytes_max = limits->download_bytes_max,
                             .upload_bytes_max = limits->upload_bytes_max},

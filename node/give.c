@@ -101,9 +101,39 @@ static omm_err seal_submission(gift *g, omm_node *node, omm_arena *arena) {
     return err;
 }
 
+static node_given given_now(const omm_node *node) {
+    node_given given = {.round = node->job.offer.round, .offer = node->job.offer_digest};
+    memcpy(given.run_id, node->job.offer.run_id, sizeof given.run_id);
+    return given;
+}
+
+static omm_err store_given(omm_node *node) {
+    node_given given = given_now(node);
+    uint8_t bytes[NODE_GIVEN_BYTES];
+    memcpy(bytes, given.run_id, OMM_RUN_ID_SIZE - 1);
+    omm_put_u32(bytes + OMM_RUN_ID_SIZE - 1, given.round);
+    memcpy(bytes + OMM_RUN_ID_SIZE + 3, given.offer.b, sizeof given.offer.b);
+    return node_keep_put(node, KEEP_GIVEN, omm_bytes_of(bytes, sizeof bytes));
+}
+
+omm_err node_given_restore(omm_node *node) {
+    omm_buf bytes;
+    omm_buf_init(&bytes, NODE_GIVEN_BYTES);
+    bool found = false;
+    omm_err err = node_keep_get(&found, &bytes, node, KEEP_GIVEN);
+    if (err == OMM_OK && bytes.size == NODE_GIVEN_BYTES) {
+        memcpy(node->given.run_id, bytes.data, OMM_RUN_ID_SIZE - 1);
+        node->given.round = omm_get_u32(bytes.data + OMM_RUN_ID_SIZE - 1);
+        memcpy(node->given.offer.b, bytes.data + OMM_RUN_ID_SIZE + 3, sizeof node->given.offer.b);
+    }
+    omm_buf_fini(&bytes);
+    return err;
+}
+
 static omm_err store_gift(omm_node *node, const void *ud) {
     const gift *g = ud;
     omm_digest tag = node_residual_tag(node);
+    OMM_TRY(store_given(node));
     OMM_TRY(node_keep_put(node, KEEP_SUBMISSION, omm_buf_view(&g->envelope)));
     OMM_TRY(node_keep_put(node, KEEP_PAYLOAD, omm_buf_view(&g->sent)));
     OMM_TRY(node_keep_put(node, KEEP_RESIDUAL_NEXT, omm_buf_view(&g->residual_bytes)));
@@ -124,6 +154,8 @@ static omm_err give(gift *g, omm_node *node, omm_arena *arena) {
     OMM_TRY(node_keep_all(node, store_gift, g));
     node->submission_digest = omm_hash(omm_buf_view(&g->envelope));
     node->payload_digest = g->info.sent_digest;
+    node->given = given_now(node);
+    node->needs = 0;
     adopt(&node->submission, &g->envelope);
     adopt(&node->payload, &g->sent);
     return OMM_OK;
@@ -186,8 +218,17 @@ static omm_err rename_value(omm_node *node, const char *from, const char *to) {
                       OMM_DB_TEXT(from));
 }
 
+typedef struct verdict {
+    const omm_receipt *receipt;
+    omm_bytes envelope;
+} verdict;
+
 static omm_err commit_verdict(omm_node *node, const void *ud) {
-    const omm_receipt *receipt = ud;
+    const verdict *v = ud;
+    const omm_receipt *receipt = v->receipt;
+    char name[sizeof KEEP_RECEIPT + OMM_RUN_ID_SIZE + 16];
+    (void)snprintf(name, sizeof name, KEEP_RECEIPT "%s/%u", receipt->run_id, receipt->round);
+    OMM_TRY(node_keep_put(node, name, v->envelope));
     if (receipt->accepted) {
         OMM_TRY(rename_value(node, KEEP_RESIDUAL_NEXT, KEEP_RESIDUAL));
         OMM_TRY(rename_value(node, KEEP_RESIDUAL_NEXT_TAG, KEEP_RESIDUAL_TAG));
@@ -222,7 +263,8 @@ static omm_err take_receipt(omm_node *node, omm_bytes bytes, omm_arena *arena) {
     if (!omm_digest_equal(&receipt.node_id, &node->id) ||
         !omm_digest_equal(&receipt.submission_digest, &node->submission_digest))
         return omm_raise(OMM_ERR_REFUSED_DIGEST, "receipt: for another submission");
-    OMM_TRY(node_keep_all(node, commit_verdict, &receipt));
+    verdict v = {&receipt, bytes};
+    OMM_TRY(node_keep_all(node, commit_verdict, &v));
     if (receipt.accepted && receipt.round + 1 > node->rounds_seen)
         node->rounds_seen = receipt.round + 1;
     if (receipt.accepted)

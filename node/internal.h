@@ -26,6 +26,7 @@
 #define NODE_BACKOFF_MAX_MS 30000u    /* ... up to here */
 #define NODE_DECLINED_MS 5000u        /* before asking again after an offer we do not follow */
 #define NODE_WAIT_MAX_MS 600000u      /* a longer wait than this is not believed */
+#define NODE_NEEDS_SPARE 64u          /* over four per chunk, the coordinator asks without end */
 #define NODE_UNSIGNED_REFUSALS_MAX 3u /* then a submission without a verdict is given up */
 
 typedef enum node_phase {
@@ -55,6 +56,14 @@ typedef struct node_job {
     omm_buf checkpoint;
 } node_job;
 
+/* The last offer that a submission was signed for; run_id "" when there is none. */
+typedef struct node_given {
+    char run_id[OMM_RUN_ID_SIZE];
+    uint32_t round;
+    omm_digest offer;
+} node_given;
+#define NODE_GIVEN_BYTES (OMM_RUN_ID_SIZE - 1 + 4 + sizeof(omm_digest))
+
 struct omm_node {
     omm_node_options o;
     omm_digest id;
@@ -77,12 +86,14 @@ struct omm_node {
     uint32_t rounds_accepted, rounds_refused;
     char last_reason[40];
 
+    node_given given;
     node_job job;
     omm_buf submission; /* envelope, while its verdict is not known */
     omm_buf payload;
     omm_digest payload_digest, submission_digest;
     uint32_t *missing; /* chunk indices to upload, ascending */
     size_t missing_count;
+    uint64_t needs; /* answers "Need" since the submission was made */
 };
 
 /* ---- keep.c: names of stored values ---- */
@@ -96,6 +107,8 @@ struct omm_node {
 #define KEEP_PAYLOAD "payload"
 #define KEEP_RESIDUAL_NEXT "residual_next"
 #define KEEP_RESIDUAL_NEXT_TAG "residual_next_tag"
+#define KEEP_GIVEN "given"      /* node_given */
+#define KEEP_RECEIPT "receipt/" /* + run id / round: what the coordinator signed, for disputes */
 #define KEEP_CHECKPOINT "checkpoint"
 #define KEEP_CHECKPOINT_OFFER "checkpoint_offer" /* digest of the offer it is for */
 
@@ -124,6 +137,7 @@ omm_digest node_residual_tag(const omm_node *node);
 /* From the trained values to a stored, signed submission.  Errors: NUMERIC, NOMEM, IO. */
 OMM_CHECKED omm_err node_give(omm_node *node);
 OMM_CHECKED omm_err node_submission_restore(omm_node *node);
+OMM_CHECKED omm_err node_given_restore(omm_node *node);
 /* Errors: REFUSED_* (not a receipt for our submission), IO, NOMEM. */
 OMM_CHECKED omm_err node_take_receipt(omm_node *node, omm_bytes envelope);
 OMM_CHECKED omm_err node_submission_drop(omm_node *node);

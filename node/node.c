@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-#define COUNTER_BLOCK 1024u /* polls between two writes of the counter */
+#define COUNTER_BLOCK 1024u                     /* polls between two writes of the counter */
+#define COUNTER_DOUBLED_MAX ((uint64_t)1 << 61) /* a liar's refusals must not use it up */
 
 static const char *const s_phase_names[] = {"polling",    "fetching",  "training",
                                             "submitting", "uploading", "done"};
@@ -13,6 +14,8 @@ static const char *const s_phase_names[] = {"polling",    "fetching",  "training
 omm_node_limits omm_node_limits_default(void) {
     return (omm_node_limits){.rank_max = 256,
                              .steps_max = 100000,
+                             .tokens_max = 100000000,
+                             .pass_tokens_max = 8192,
                              .adapter_values_max = (uint64_t)1 << 28,
                              .download_bytes_max = (uint64_t)1 << 30,
                              .upload_bytes_max = (uint64_t)1 << 30};
@@ -40,6 +43,7 @@ static omm_err load(omm_node *node) {
         memcpy(node->run_id, node->o.run_id, OMM_RUN_ID_SIZE);
         node->rounds_seen = 0;
     }
+    OMM_TRY(node_given_restore(node));
     OMM_TRY(node_submission_restore(node));
     node->phase = node->submission.size > 0 ? NODE_SUBMITTING : NODE_POLLING;
     return OMM_OK;
@@ -182,8 +186,9 @@ static bool is_close(const omm_node *node, omm_bytes bytes) {
 static void poll_refused(omm_node *node, uint64_t now_ms, const omm_reply *reply) {
     complain(node, "poll_refused", reply->sentence);
     /* Our counter was lost with our state, or the coordinator runs something new: go on from there. */
-    if (reply->reason == OMM_ERR_REFUSED_DUPLICATE && node->counter < UINT32_MAX)
-        node->counter = node->counter * 2 + COUNTER_BLOCK;
+    if (reply->reason == OMM_ERR_REFUSED_DUPLICATE)
+        node->counter += node->counter < COUNTER_DOUBLED_MAX ? node->counter + COUNTER_BLOCK
+                                                             : COUNTER_DOUBLED_MAX / 1024;
     if (reply->reason == OMM_ERR_REFUSED_ROUND && !node->o.run_id) node->run_id[0] = '\0';
     wait(node, now_ms, NODE_DECLINED_MS);
 }
@@ -260,6 +265,10 @@ static omm_err on_need(omm_node *node, uint64_t now_ms, const omm_reply *reply) 
     if (reply->missing_count == 0) { /* all is there: ask for the verdict */
         enter(node, NODE_SUBMITTING);
         return OMM_OK;
+    }
+    if (++node->needs > 4 * chunks + NODE_NEEDS_SPARE) {
+        node->needs = 0;
+        return on_unsigned_refusal(node, now_ms, reply);
     }
     if (reply->missing[reply->missing_count - 1] >= chunks)
         return on_unsigned_refusal(node, now_ms, reply);

@@ -21,13 +21,20 @@ void node_job_end(node_job *job) {
 
 /* ---- is the offer ours to follow? ---- */
 
-static omm_err check_source(const omm_node *node, const omm_offer *offer) {
+static omm_err check_source(const omm_node *node, const omm_offer *offer,
+                            const omm_digest *offer_digest) {
     const omm_training *training = node->o.training;
     if (node->o.run_id && strcmp(offer->run_id, node->o.run_id) != 0)
         return omm_raise(OMM_ERR_REFUSED_ROUND, "run_id: %s is not the run we joined",
                          offer->run_id);
     if (strcmp(offer->run_id, node->run_id) == 0 && offer->round < node->rounds_seen)
         return omm_raise(OMM_ERR_REFUSED_ROUND, "round: %u is over for us", offer->round);
+    /* One answer per round: a second offer for the same one could learn the difference. */
+    const node_given *given = &node->given;
+    if (strcmp(offer->run_id, given->run_id) == 0 && offer->round <= given->round &&
+        !omm_digest_equal(offer_digest, &given->offer))
+        return omm_raise(OMM_ERR_REFUSED_ROUND, "round: we answered another offer for round %u",
+                         given->round);
     if (!omm_digest_equal(&offer->base_digest, &training->base_digest))
         return omm_raise(OMM_ERR_REFUSED_BASE, "base_digest: not our model");
     if (!omm_digest_equal(&offer->tokenizer_digest, &training->tokenizer_digest))
@@ -56,6 +63,18 @@ static omm_err check_limits(const omm_node *node, const omm_offer *offer) {
     if (plan.steps > limits->steps_max)
         return omm_raise(OMM_ERR_REFUSED_RECIPE, "recipe.steps: %u is over our limit of %u",
                          plan.steps, limits->steps_max);
+    if (plan.tokens > limits->tokens_max)
+        return omm_raise(OMM_ERR_REFUSED_RECIPE,
+                         "recipe: up to %" PRIu64 " tokens, over our limit of %" PRIu64,
+                         plan.tokens, limits->tokens_max);
+    if (plan.pass_tokens > limits->pass_tokens_max)
+        return omm_raise(OMM_ERR_REFUSED_RECIPE,
+                         "recipe: up to %" PRIu64 " tokens at once, over our limit of %" PRIu64,
+                         plan.pass_tokens, limits->pass_tokens_max);
+    const omm_adapter_spec *adapter = &offer->adapter;
+    if (plan.adapter.rank != adapter->rank || plan.adapter.targets != adapter->targets ||
+        plan.adapter.alpha != adapter->alpha)
+        return omm_raise(OMM_ERR_REFUSED_RECIPE, "recipe: trains another adapter than the offer's");
     return OMM_OK;
 }
 
@@ -128,7 +147,7 @@ static omm_err fill_job(node_job *job, omm_node *node, omm_bytes bytes) {
         return omm_raise(OMM_ERR_REFUSED_KEY, "public_key: not the coordinator we pinned");
     OMM_TRY(omm_offer_decode(&job->offer, envelope.payload, &job->arena));
     job->offer_digest = omm_hash(bytes);
-    OMM_TRY(check_source(node, &job->offer));
+    OMM_TRY(check_source(node, &job->offer, &job->offer_digest));
     OMM_TRY(check_limits(node, &job->offer));
     OMM_TRY(check_layout(node, job));
     OMM_TRY(check_codecs(node, job));

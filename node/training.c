@@ -74,8 +74,13 @@ static omm_err training_plan(omm_training *api, omm_training_plan *out, omm_byte
     omm_recipe recipe;
     omm_err err = omm_recipe_decode(&recipe, bytes);
     if (err != OMM_OK) return refuse_recipe(err);
+    /* A step takes one example, or what fits its batch; a pass one example, or what fits its share. */
+    uint32_t batch = recipe.batch_tokens > recipe.seq_max ? recipe.batch_tokens : recipe.seq_max;
+    uint32_t pass = recipe.micro_tokens > recipe.seq_max ? recipe.micro_tokens : recipe.seq_max;
     *out = (omm_training_plan){.steps = recipe.steps,
-                               .tokens = (uint64_t)recipe.steps * recipe.batch_tokens};
+                               .tokens = (uint64_t)recipe.steps * batch,
+                               .pass_tokens = pass,
+                               .adapter = {recipe.rank, recipe.targets, recipe.alpha}};
     return OMM_OK;
 }
 
@@ -124,6 +129,10 @@ static omm_err training_run(omm_training *api, omm_training_result *out, float *
     omm_recipe recipe;
     omm_err err = omm_recipe_decode(&recipe, job->recipe);
     if (err != OMM_OK) return refuse_recipe(err);
+    /* start and values are of job->adapter: a recipe for a larger one would write beyond them. */
+    if (recipe.rank != job->adapter.rank || recipe.targets != job->adapter.targets ||
+        recipe.alpha != job->adapter.alpha)
+        return omm_raise(OMM_ERR_REFUSED_RECIPE, "recipe: trains another adapter than the offer's");
     omm_lora_spec spec;
     omm_recipe_lora_spec(&spec, &recipe);
     omm_lora start;

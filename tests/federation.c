@@ -36,7 +36,8 @@ static omm_err fake_layout(omm_training *api, omm_layout *out, const omm_trainin
 
 static omm_err fake_plan(omm_training *api, omm_training_plan *out, omm_bytes recipe) {
     CHECK(omm_bytes_equal(recipe, omm_bytes_str("fake recipe")));
-    *out = (omm_training_plan){.steps = FED_STEPS, .tokens = ((fake_training *)api)->tokens};
+    *out = (omm_training_plan){
+        .steps = FED_STEPS, .tokens = ((fake_training *)api)->tokens, .adapter = {2, 1, 4}};
     return OMM_OK;
 }
 

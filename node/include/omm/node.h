@@ -35,6 +35,8 @@ typedef struct omm_node omm_node;
 typedef struct omm_node_limits {
     uint32_t rank_max;
     uint32_t steps_max;          /* asked from training->plan */
+    uint64_t tokens_max;         /* trained in one round: time */
+    uint64_t pass_tokens_max;    /* in one forward and backward pass: memory */
     uint64_t adapter_values_max; /* 4 bytes each, a handful of copies */
     uint64_t download_bytes_max; /* of one global adapter */
     uint64_t upload_bytes_max;   /* of one payload */

@@ -34,7 +34,9 @@ typedef struct omm_training_adapter {
 
 typedef struct omm_training_plan {
     uint32_t steps;
-    uint64_t tokens; /* an estimate: steps * batch */
+    uint64_t tokens;              /* at most: steps * batch */
+    uint64_t pass_tokens;         /* in memory at once */
+    omm_training_adapter adapter; /* that the recipe trains; the offer must say the same */
 } omm_training_plan;
 
 typedef struct omm_training_job {
@@ -65,7 +67,7 @@ struct omm_training {
     omm_err (*layout)(omm_training *training, omm_layout *out, const omm_training_adapter *adapter);
     /* Errors: REFUSED_RECIPE. */
     omm_err (*plan)(omm_training *training, omm_training_plan *out, omm_bytes recipe);
-    /* Train.  values (value_count) receives the trained adapter; step_digests gets
+    /* Train.  The recipe must be for job->adapter (REFUSED_RECIPE).  values (value_count) receives the trained adapter; step_digests gets
      * OMM_STEP_DIGEST_BYTES per step.  Errors: CANCELLED, NUMERIC, REFUSED_RECIPE, NOMEM. */
     omm_err (*run)(omm_training *training, omm_training_result *out, float *values,
                    omm_buf *step_digests, const omm_training_job *job,

@@ -1,0 +1,116 @@
+/* The real training refuses what an offer could do to its memory. */
+#include "omm/training.h"
+
+#include "omm/compute.h"
+#include "omm/dataset.h"
+#include "omm/file.h"
+#include "omm/gguf.h"
+#include "omm/mem.h"
+#include "omm/model.h"
+#include "omm/recipe.h"
+#include "omm/tokenizer.h"
+#include "omm_test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static omm_buf recipe_of(uint32_t rank, float alpha, uint32_t targets) {
+    omm_recipe recipe = omm_recipe_default();
+    omm_buf bytes;
+    omm_buf_init(&bytes, 4096);
+    recipe.rank = rank;
+    recipe.alpha = alpha;
+    recipe.targets = targets;
+    recipe.steps = 1;
+    recipe.batch_tokens = 64;
+    recipe.micro_tokens = 64;
+    recipe.seq_max = 64;
+    CHECK_OK(omm_recipe_encode(&bytes, &recipe));
+    return bytes;
+}
+
+/* An offer of a small adapter whose recipe trains a large one: `values` would be written far beyond
+ * its end. */
+static void recipe_of_another_adapter(omm_training *training, const omm_compute *compute) {
+    static const omm_training_adapter offered = {.rank = 1, .targets = 1, .alpha = 2};
+    static const omm_training_adapter trained[] = {
+        {.rank = 64, .targets = 1, .alpha = 2},
+        {.rank = 1, .targets = 127, .alpha = 2},
+        {.rank = 1, .targets = 1, .alpha = 4},
+    };
+    omm_layout layout;
+    CHECK_OK(training->layout(training, &layout, &offered));
+    float *start = omm_alloc(layout.value_count, sizeof *start);
+    float *values = omm_alloc(layout.value_count, sizeof *values);
+    CHECK(start);
+    CHECK(values);
+    for (size_t i = 0; i < sizeof trained / sizeof *trained; i++) {
+        omm_buf recipe = recipe_of(trained[i].rank, trained[i].alpha, trained[i].targets);
+        omm_buf digests;
+        omm_buf_init(&digests, 4096);
+        omm_training_plan plan;
+        CHECK_OK(training->plan(training, &plan, omm_buf_view(&recipe)));
+        CHECK_EQ(plan.adapter.rank, trained[i].rank);
+        CHECK_EQ(plan.pass_tokens, 64);
+        omm_training_job job = {
+            .adapter = offered, .recipe = omm_buf_view(&recipe), .start = start};
+        omm_training_result result;
+        CHECK_ERR(training->run(training, &result, values, &digests, &job, compute),
+                  OMM_ERR_REFUSED_RECIPE);
+        omm_buf_fini(&digests);
+        omm_buf_fini(&recipe);
+    }
+    omm_free(start);
+    omm_free(values);
+}
+
+/* Recipes of all kinds of bytes: refused or planned, never more. */
+static void damaged_recipes(omm_training *training) {
+    omm_buf recipe = recipe_of(2, 4, 1);
+    for (size_t i = 0; i < recipe.size; i++)
+        for (unsigned bit = 0; bit < 8; bit++) {
+            omm_training_plan plan;
+            recipe.data[i] ^= (uint8_t)(1u << bit);
+            omm_err err = training->plan(training, &plan, omm_buf_view(&recipe));
+            CHECK(err == OMM_OK || err == OMM_ERR_REFUSED_RECIPE);
+            recipe.data[i] ^= (uint8_t)(1u << bit);
+        }
+    omm_buf_fini(&recipe);
+}
+
+int main(void) {
+    char path[OMM_PATH_MAX];
+    const char *root = getenv("OMM_SOURCE_DIR");
+    CHECK(root != NULL);
+    CHECK_OK(omm_path_join(path, root, "scenarios/base/openmeshmind-tiny-F16.gguf"));
+    omm_gguf gguf;
+    omm_model model;
+    omm_tokenizer *tokenizer = NULL;
+    omm_dataset *data = NULL;
+    omm_training *training = NULL;
+    omm_pool *pool = NULL;
+    omm_compute compute = {0};
+    omm_isa isa = OMM_ISA_SCALAR;
+    CHECK_OK(omm_gguf_open(&gguf, path));
+    CHECK_OK(omm_model_load(&model, &gguf));
+    CHECK_OK(omm_tokenizer_open(&tokenizer, &gguf));
+    omm_gguf_close(&gguf);
+    static const char line[] =
+        "{\"client\":\"a\",\"skill\":\"s\",\"messages\":[{\"role\":\"user\",\"content\":\"hello\"},"
+        "{\"role\":\"assistant\",\"content\":\"good day\"}]}\n";
+    CHECK_OK(omm_dataset_parse(&data, omm_bytes_str(line), "test", tokenizer, NULL));
+    omm_training_options options = {.model = &model, .data = data};
+    CHECK_OK(omm_training_open(&training, &options));
+    CHECK_OK(omm_isa_choose(&isa, NULL));
+    CHECK_OK(omm_pool_open(&pool, 1));
+    CHECK_OK(omm_compute_init(&compute, pool, isa));
+    recipe_of_another_adapter(training, &compute);
+    damaged_recipes(training);
+    omm_compute_fini(&compute);
+    omm_pool_close(pool);
+    omm_training_close(training);
+    omm_dataset_close(data);
+    omm_tokenizer_close(tokenizer);
+    omm_model_fini(&model);
+    return 0;
+}
