@@ -100,7 +100,7 @@ def digests(folder):
         seen[isa] = simulate(scenario, folder / isa, env={"OMM_ISA": isa})["run_digest"]
     for number, other in enumerate(OTHERS):
         if not pathlib.Path(other).exists():
-            print(f"{pathlib.Path(other).parts[-3]}: not built, skipped")
+            print(f"{pathlib.Path(other).parts[-2]}: not built, skipped")
             continue
         seen[other] = simulate(scenario, folder / f"other{number}", program=other)["run_digest"]
     for how, digest in seen.items():
