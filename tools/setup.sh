@@ -8,9 +8,9 @@
 
 wanted_packages() { # sets... -> "package why" lines
     local set package why
-    while read -r set package why; do
+    grep -v '^#' tools/packages.txt | while read -r set package why; do
         case " $* " in *" $set "*) printf '%s %s\n' "$package" "$why" ;; esac
-    done < <(grep -v '^#' tools/packages.txt)
+    done
 }
 
 missing_packages() { # sets... -> "package why" lines
@@ -41,7 +41,7 @@ need_packages() {
     fi
     missing=$(missing_packages "$@")
     [ -n "$missing" ] || return 0
-    mapfile -t names < <(printf '%s\n' "$missing" | cut -d' ' -f1)
+    mapfile -t names <<<"$(cut -d' ' -f1 <<<"$missing")"
     echo "Missing packages, to be installed with apt:"
     printf '%s\n' "$missing" | print_packages
     if [ "$(id -u)" -ne 0 ]; then
