@@ -28,8 +28,9 @@ struct sim_hostile {
     omm_offer offer;
     omm_digest offer_digest;
     omm_blob blob;
-    omm_digest canonical; /* of the payload, where it is one */
-    omm_buf payload;      /* as sent */
+    omm_digest residual_zero; /* of a vector of zeros: nothing is kept from round to round */
+    omm_digest canonical;     /* of the payload, where it is one */
+    omm_buf payload;          /* as sent */
     omm_buf request;
 };
 
@@ -41,6 +42,13 @@ omm_err sim_hostile_open(sim_hostile **out, const sim_hostile_options *options) 
     omm_run_node_key(&h->stranger, options->run_seed, "a key that nobody enrolled");
     h->layout = options->layout;
     h->overheard = options->overheard;
+    float *zeros = omm_alloc(h->layout->value_count, sizeof *zeros);
+    if (!zeros) {
+        omm_free_secret(h, sizeof *h);
+        return omm_raise(OMM_ERR_NOMEM, "hostile peer");
+    }
+    h->residual_zero = omm_hash(omm_bytes_of(zeros, h->layout->value_count * sizeof *zeros));
+    omm_free(zeros);
     omm_arena_init(&h->arena, OMM_MESSAGE_ARENA_BYTES);
     omm_buf_init(&h->payload, HOSTILE_PAYLOAD_MAX);
     omm_buf_init(&h->request, OMM_MESSAGE_BYTES_MAX);
@@ -132,6 +140,8 @@ static void fill_manifest(omm_submission *m, const sim_hostile *h) {
                           .loss_after = 0.5f,
                           .codec = offer->codec_up,
                           .payload = h->blob,
+                          .residual_before = h->residual_zero,
+                          .residual_after = h->residual_zero,
                           .step_digests = omm_bytes_of(one_step, sizeof one_step)};
     memcpy(m->run_id, offer->run_id, sizeof m->run_id);
     if (h->kind == OMM_HOSTILE_WRONG_BASE) m->base_digest.b[0] ^= 1;

@@ -143,7 +143,7 @@ def hostile(folder):
 
 def faults(folder):
     population = ("  - {group: steady, clients: [cafe-02, studio-02]}\n"
-                  "  - {group: slow, clients: [harbor-02], slowdown: 200}\n"
+                  "  - {group: slow, clients: [harbor-02], slowdown: 80}\n"
                   "  - {group: unsteady, clients: [kitchen-03, office-03], dropout: 0.6}\n")
     scenario = write_small(folder, "faults.yaml", population, rounds=4, deadline=30000, topk=0.25, quorum=5)
     one, two = folder / "one", folder / "two"
