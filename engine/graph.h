@@ -1,0 +1,78 @@
+/* graph.h - the layers of a model over one batch of rows (tokens) of one or several sequences.
+ *
+ *   rows    0 .. n0-1 | n0 .. n0+n1-1 | ...       ids[rows], activations [rows][...]
+ *   spans       0     |      1        | ...       each with positions, caches and adapters of its own
+ *
+ * Everything but rope, cache, attention and adapters works on all rows alike; those go span by
+ * span.  No chain crosses a row, so a row's result does not depend on what else is in the batch.
+ * The order of operations is that of omm/model.h.
+ *
+ * Inside engine only; sequences, limits and sampling are the session's business.
+ * Depends on: model, kernels, lora.  Threads: one call at a time per graph.
+ */
+#ifndef ENGINE_GRAPH_H
+#define ENGINE_GRAPH_H
+
+#include "omm/model.h"
+#include "omm/session.h"
+
+/* A and B of an adapter, packed so that they run through the same kernels as weights. */
+typedef struct model_adapter {
+    float scale; /* alpha / rank, times what the user asked for */
+    uint32_t rank, layers;
+    struct model_adapter_pair *pairs; /* [layers][OMM_LORA_TARGET_COUNT] */
+} model_adapter;
+
+typedef struct model_adapter_pair {
+    omm_matrix a, b; /* data NULL: this weight is not adapted */
+} model_adapter_pair;
+
+/* Values are copied.  Errors: REFUSED_SHAPE (made for another model), NUMERIC, NOMEM. */
+OMM_CHECKED omm_err model_adapter_init(model_adapter *out, const omm_model *model,
+                                       const omm_lora *lora);
+void model_adapter_fini(model_adapter *adapter);
+
+/* Consecutive rows of one sequence, at positions `position`, `position + 1`, ... */
+typedef struct model_span {
+    omm_kv *kv; /* [layers]; has room for position + rows; holds what precedes */
+    const model_adapter *const *adapters; /* applied in this order */
+    size_t adapter_count;
+    size_t position, rows; /* rows >= 1 */
+} model_span;
+
+typedef struct model_graph_options {
+    const omm_compute *compute;
+    const omm_model *model;
+    omm_activations activations;
+    size_t rows_max;        /* of one batch */
+    uint32_t positions_max; /* of any sequence */
+    uint32_t rank_max;      /* of any adapter; 0: none will come */
+} model_graph_options;
+
+typedef struct model_graph {
+    model_graph_options options;
+    const omm_compute *c;
+    const omm_model *model;
+    omm_rope rope;
+    float *x, *h, *q, *k, *v, *a, *gate, *up; /* [rows_max][their width] */
+    float *z;                                 /* [rows_max][rank_max] */
+    omm_q8_rows q8;
+    bool q8_ready; /* q8 holds the rows that the next product takes */
+    /* Of the batch at hand: */
+    const model_span *spans;
+    size_t span_count, rows;
+} model_graph;
+
+/* compute and model are borrowed.  Errors: NOMEM, TOO_BIG; then nothing is held. */
+OMM_CHECKED omm_err model_graph_init(model_graph *g, const model_graph_options *options);
+void model_graph_fini(model_graph *g);
+
+/* Run ids[rows] through all layers, rows being the sum over spans, 1 .. rows_max; ids are in the
+ * vocabulary.  Fills the spans' caches; the last layer's output stays in g->x. */
+void model_graph_forward(model_graph *g, const uint32_t *ids, const model_span *spans,
+                         size_t span_count);
+/* logits[count][vocab] of the rows rows[0..count), ascending (NULL: rows 0 .. count - 1) of the
+ * last forward. */
+void model_graph_head(model_graph *g, float *logits, const uint32_t *rows, size_t count);
+
+#endif
