@@ -136,23 +136,48 @@ static omm_err check_replaceable(const char *path) {
     return omm_raise(OMM_ERR_IO, "%s exists and is not a regular file", path);
 }
 
-static omm_err write_file(const char *path, omm_bytes data, unsigned mode, bool durable) {
-    char temporary[OMM_PATH_MAX];
-    int fd;
+omm_err omm_file_out_open(omm_file_out *out, const char *path, unsigned mode) {
+    *out = (omm_file_out){.fd = -1};
+    int size = snprintf(out->path, sizeof out->path, "%s", path);
+    if (size < 0 || (size_t)size >= sizeof out->path)
+        return omm_raise(OMM_ERR_TOO_BIG, "path too long: %.200s...", path);
     OMM_TRY(check_replaceable(path));
-    OMM_TRY(open_temporary(&fd, temporary, path, mode));
-    omm_err err = write_all(fd, data, path);
-    if (err == OMM_OK && durable && fsync(fd) != 0)
-        err = omm_raise(OMM_ERR_IO, "sync %s: %s", path, strerror(errno));
-    if (close(fd) != 0 && err == OMM_OK)
-        err = omm_raise(OMM_ERR_IO, "close %s: %s", path, strerror(errno));
-    if (err == OMM_OK && rename(temporary, path) != 0)
-        err = omm_raise(OMM_ERR_IO, "rename to %s: %s", path, strerror(errno));
-    if (err != OMM_OK) {
-        unlink(temporary);
+    return open_temporary(&out->fd, out->temporary, path, mode);
+}
+
+omm_err omm_file_out_write(omm_file_out *out, omm_bytes data) {
+    return write_all(out->fd, data, out->path);
+}
+
+void omm_file_out_close(omm_file_out *out) {
+    if (out->fd < 0) return;
+    close(out->fd);
+    unlink(out->temporary);
+    out->fd = -1;
+}
+
+omm_err omm_file_out_finish(omm_file_out *out, bool durable) {
+    if (durable && fsync(out->fd) != 0)
+        return omm_raise(OMM_ERR_IO, "sync %s: %s", out->path, strerror(errno));
+    int rc = close(out->fd);
+    int why = errno;
+    out->fd = -1;
+    if (rc != 0 || rename(out->temporary, out->path) != 0) {
+        omm_err err = omm_raise(OMM_ERR_IO, "%s %s: %s", rc != 0 ? "close" : "rename to", out->path,
+                                strerror(rc != 0 ? why : errno));
+        unlink(out->temporary);
         return err;
     }
-    return durable ? sync_folder_of(path) : OMM_OK;
+    return durable ? sync_folder_of(out->path) : OMM_OK;
+}
+
+static omm_err write_file(const char *path, omm_bytes data, unsigned mode, bool durable) {
+    omm_file_out out;
+    OMM_TRY(omm_file_out_open(&out, path, mode));
+    omm_err err = omm_file_out_write(&out, data);
+    if (err == OMM_OK) err = omm_file_out_finish(&out, durable);
+    omm_file_out_close(&out);
+    return err;
 }
 
 omm_err omm_file_write(const char *path, omm_bytes data, unsigned mode) {

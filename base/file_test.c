@@ -87,6 +87,30 @@ static void failed_write_leaves_the_old_file(void) {
     check_files(at("full"), "a\n");
 }
 
+/* Pieces appear whole at finish, and leave nothing behind without it. */
+static void pieces_appear_at_finish(void) {
+    omm_file_out out;
+    for (int finish = 0; finish < 2; finish++) {
+        CHECK_OK(omm_dir_make(at("pieces")));
+        CHECK_OK(omm_file_out_open(&out, at("pieces/a"), 0644));
+        CHECK_OK(omm_file_out_write(&out, omm_bytes_str("one ")));
+        CHECK_OK(omm_file_out_write(&out, omm_bytes_str("two")));
+        CHECK(!omm_file_exists(at("pieces/a")));
+        if (finish) CHECK_OK(omm_file_out_finish(&out, true));
+        omm_file_out_close(&out);
+        omm_file_out_close(&out);
+        check_files(at("pieces"), finish ? "a\n" : "");
+    }
+    check_content(at("pieces/a"), "one two");
+    CHECK_ERR(omm_file_out_open(&out, at("pieces"), 0644), OMM_ERR_IO); /* a folder */
+    omm_file_out_close(&out);
+    CHECK_OK(omm_file_out_open(&out, at("pieces/b"), 0644));
+    CHECK_OK(omm_dir_make(at("pieces/b"))); /* in the way of the rename */
+    CHECK_ERR(omm_file_out_finish(&out, false), OMM_ERR_IO);
+    omm_file_out_close(&out);
+    check_files(at("pieces"), "a\n");
+}
+
 static void write_refuses_what_is_no_file(void) {
     omm_bytes x = omm_bytes_str("x");
     CHECK_ERR(omm_file_write("/dev/full", x, 0644), OMM_ERR_IO); /* must not replace a device */
@@ -327,6 +351,7 @@ int main(void) {
     stale_temporary_does_not_stand_in_the_way();
     write_replaces_whole_files();
     failed_write_leaves_the_old_file();
+    pieces_appear_at_finish();
     write_refuses_what_is_no_file();
     read_obeys_its_limit();
     read_and_walk_survive_failing_memory();

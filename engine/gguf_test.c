@@ -137,6 +137,39 @@ static void test_round_trip(uint32_t alignment) {
     omm_buf_fini(&three);
 }
 
+/* Header first, then the data piece by piece, gives the file that the writer makes at once. */
+static void test_streaming(uint32_t alignment) {
+    omm_buf one, two;
+    omm_gguf g;
+    omm_gguf_writer w;
+    omm_buf_init(&one, FILE_MAX);
+    omm_buf_init(&two, FILE_MAX);
+    CHECK_OK(write_sample(&one, alignment));
+    CHECK_OK(omm_gguf_open_bytes(&g, omm_buf_view(&one)));
+    omm_gguf_writer_init(&w);
+    for (size_t i = 0; i < g.kv_count; i++) omm_gguf_put_kv(&w, &g.kvs[i]);
+    for (size_t i = 0; i < g.tensor_count; i++)
+        omm_gguf_put_tensor_info(&w, g.tensors[i].name, g.tensors[i].type, g.tensors[i].n_dims,
+                                 g.tensors[i].dims);
+    CHECK_OK(omm_gguf_writer_header(&two, &w));
+    CHECK_EQ(two.size, g.data_offset);
+    for (size_t i = 0; i < g.tensor_count; i++) {
+        uint8_t *zeros = NULL;
+        omm_bytes data = g.tensors[i].data;
+        CHECK_OK(omm_buf_append(&two, data.data, data.size));
+        CHECK_OK(omm_buf_extend(&two, &zeros, omm_gguf_padding(&w, data.size)));
+    }
+    CHECK(omm_bytes_equal(omm_buf_view(&one), omm_buf_view(&two)));
+    size_t size = two.size;
+    omm_gguf_put_tensor_info(&w, "odd", 77, 1, g.tensors[0].dims);
+    CHECK_ERR(omm_gguf_writer_header(&two, &w), OMM_ERR_UNSUPPORTED);
+    CHECK_EQ(two.size, size);
+    omm_gguf_writer_fini(&w);
+    omm_gguf_close(&g);
+    omm_buf_fini(&one);
+    omm_buf_fini(&two);
+}
+
 /* Read everything the index points to, so that ASan sees a pointer outside of the file. */
 static uint64_t touch(const omm_gguf *g) {
     uint64_t sum = 0;
@@ -502,6 +535,8 @@ int main(void) {
     test_round_trip(32);
     test_round_trip(8);
     test_round_trip(256);
+    test_streaming(32);
+    test_streaming(256);
     test_truncations(&file);
     test_bit_flips(&file);
     test_wild_lengths(&file);

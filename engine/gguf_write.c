@@ -121,6 +121,26 @@ void omm_gguf_put_kv(omm_gguf_writer *w, const omm_gguf_kv *kv) {
     keep(w, omm_buf_append(&w->kvs, kv->data.data, kv->data.size));
 }
 
+static bool put_info(omm_gguf_writer *w, const char *name, uint32_t type, uint32_t n_dims,
+                     const uint64_t *dims, uint64_t bytes) {
+    bool ok = put_string(w, &w->infos, omm_bytes_str(name)) &&
+              keep(w, omm_buf_put_u32(&w->infos, n_dims));
+    for (uint32_t d = 0; ok && d < n_dims; d++) ok = keep(w, omm_buf_put_u64(&w->infos, dims[d]));
+    ok = ok && keep(w, omm_buf_put_u32(&w->infos, type)) &&
+         keep(w, omm_buf_put_u64(&w->infos, w->data_bytes));
+    if (!ok) return false;
+    w->tensor_count++;
+    w->data_bytes = gguf_pad(w->data_bytes + bytes, w->alignment);
+    return true;
+}
+
+void omm_gguf_put_tensor_info(omm_gguf_writer *w, const char *name, uint32_t type, uint32_t n_dims,
+                              const uint64_t *dims) {
+    uint64_t bytes = 0;
+    if (w->err != OMM_OK || !keep(w, omm_gguf_tensor_bytes(&bytes, type, n_dims, dims))) return;
+    put_info(w, name, type, n_dims, dims, bytes);
+}
+
 void omm_gguf_put_tensor(omm_gguf_writer *w, const char *name, uint32_t type, uint32_t n_dims,
                          const uint64_t *dims, omm_bytes data) {
     uint64_t bytes = 0;
@@ -130,24 +150,20 @@ void omm_gguf_put_tensor(omm_gguf_writer *w, const char *name, uint32_t type, ui
                           data.size, (unsigned long long)bytes));
         return;
     }
-    bool ok = put_string(w, &w->infos, omm_bytes_str(name)) &&
-              keep(w, omm_buf_put_u32(&w->infos, n_dims));
-    for (uint32_t d = 0; ok && d < n_dims; d++) ok = keep(w, omm_buf_put_u64(&w->infos, dims[d]));
-    ok = ok && keep(w, omm_buf_put_u32(&w->infos, type)) &&
-         keep(w, omm_buf_put_u64(&w->infos, w->data_bytes)) &&
-         keep(w, omm_buf_append(&w->payloads, &data, sizeof data));
-    if (!ok) return;
-    w->tensor_count++;
-    w->data_bytes = gguf_pad(w->data_bytes + bytes, w->alignment);
+    if (put_info(w, name, type, n_dims, dims, bytes))
+        keep(w, omm_buf_append(&w->payloads, &data, sizeof data));
 }
 
-static omm_err append_padding(omm_buf *out, size_t begin, uint32_t alignment) {
-    uint64_t size = out->size - begin;
+uint32_t omm_gguf_padding(const omm_gguf_writer *w, uint64_t bytes) {
+    return (uint32_t)(gguf_pad(bytes, w->alignment) - bytes);
+}
+
+static omm_err append_padding(omm_buf *out, size_t begin, const omm_gguf_writer *w) {
     uint8_t *added = NULL;
-    return omm_buf_extend(out, &added, (size_t)(gguf_pad(size, alignment) - size));
+    return omm_buf_extend(out, &added, omm_gguf_padding(w, out->size - begin));
 }
 
-static omm_err append_file(omm_buf *out, const omm_gguf_writer *w) {
+static omm_err append_header(omm_buf *out, const omm_gguf_writer *w) {
     size_t begin = out->size;
     OMM_TRY(omm_buf_put_u32(out, GGUF_MAGIC));
     OMM_TRY(omm_buf_put_u32(out, GGUF_VERSION));
@@ -155,12 +171,26 @@ static omm_err append_file(omm_buf *out, const omm_gguf_writer *w) {
     OMM_TRY(omm_buf_put_u64(out, w->kv_count));
     OMM_TRY(omm_buf_append(out, w->kvs.data, w->kvs.size));
     OMM_TRY(omm_buf_append(out, w->infos.data, w->infos.size));
-    OMM_TRY(append_padding(out, begin, w->alignment));
+    return append_padding(out, begin, w);
+}
+
+omm_err omm_gguf_writer_header(omm_buf *out, const omm_gguf_writer *w) {
+    if (w->err != OMM_OK) return w->err;
+    size_t size = out->size;
+    omm_err err = append_header(out, w);
+    if (err != OMM_OK) out->size = size;
+    return err;
+}
+
+static omm_err append_file(omm_buf *out, const omm_gguf_writer *w) {
+    size_t begin = out->size;
+    OMM_ASSERT(w->payloads.size == w->tensor_count * sizeof(omm_bytes));
+    OMM_TRY(append_header(out, w));
     for (size_t i = 0; i < w->tensor_count; i++) {
         omm_bytes data;
         memcpy(&data, w->payloads.data + i * sizeof data, sizeof data);
         OMM_TRY(omm_buf_append(out, data.data, data.size));
-        OMM_TRY(append_padding(out, begin, w->alignment));
+        OMM_TRY(append_padding(out, begin, w));
     }
     omm_gguf check = {0};
     OMM_TRY(omm_gguf_open_bytes(&check, omm_bytes_of(out->data + begin, out->size - begin)));

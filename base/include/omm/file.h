@@ -28,6 +28,21 @@ OMM_CHECKED omm_err omm_file_write(const char *path, omm_bytes data, unsigned mo
 /* The same without fsync, for outputs that can be made again. */
 OMM_CHECKED omm_err omm_file_write_fast(const char *path, omm_bytes data, unsigned mode);
 
+/* The same piece by piece, for files that are larger than memory: what is written appears at `path`
+ * whole, at finish, or not at all. */
+typedef struct omm_file_out {
+    int fd; /* -1: not open */
+    char path[OMM_PATH_MAX], temporary[OMM_PATH_MAX];
+} omm_file_out;
+/* Release with omm_file_out_close, also after an error of the calls below, which leaves the old file
+ * untouched.  Errors: IO, TOO_BIG (path). */
+OMM_CHECKED omm_err omm_file_out_open(omm_file_out *out, const char *path, unsigned mode);
+OMM_CHECKED omm_err omm_file_out_write(omm_file_out *out, omm_bytes data); /* Errors: IO */
+/* durable: with fsync of file and folder, as omm_file_write.  Errors: IO. */
+OMM_CHECKED omm_err omm_file_out_finish(omm_file_out *out, bool durable);
+/* Without a finish before it, removes what was written. */
+void omm_file_out_close(omm_file_out *out);
+
 bool omm_file_exists(const char *path); /* a file, a folder, anything but a dangling link */
 /* Errors: NOT_FOUND, IO (also: not a regular file). */
 OMM_CHECKED omm_err omm_file_size(uint64_t *size, const char *path);

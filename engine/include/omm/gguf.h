@@ -195,6 +195,16 @@ void omm_gguf_put_kv(omm_gguf_writer *w, const omm_gguf_kv *kv);
 /* `data` is borrowed until finish and has exactly the size that type and dims say. */
 void omm_gguf_put_tensor(omm_gguf_writer *w, const char *name, uint32_t type, uint32_t n_dims,
                          const uint64_t *dims, omm_bytes data);
+/* The same for a tensor that the caller writes behind the header itself (quantize, synth). */
+void omm_gguf_put_tensor_info(omm_gguf_writer *w, const char *name, uint32_t type, uint32_t n_dims,
+                              const uint64_t *dims);
+/* Append everything in front of the tensor data to `out`, padding included: for files that are
+ * larger than memory.  The data of each tensor follow in order, each padded with zeros to a multiple
+ * of w->alignment (omm_gguf_padding); the caller opens the file to check it.
+ * Errors: those that stuck, NOMEM, TOO_BIG; then `out` is unchanged. */
+OMM_CHECKED omm_err omm_gguf_writer_header(omm_buf *out, const omm_gguf_writer *w);
+/* Zero bytes that follow `bytes` bytes of tensor data. */
+uint32_t omm_gguf_padding(const omm_gguf_writer *w, uint64_t bytes);
 /* Append the file to `out`, once.
  * Errors: FORMAT (a key or name twice, or what the reader would refuse), SIZE, TOO_BIG, UNSUPPORTED,
  * NOMEM; then `out` is unchanged.  The result has been read back by omm_gguf_open_bytes. */
