@@ -26,17 +26,11 @@ static omm_err open_compute(loaded *l, const loaded_options *o) {
     return omm_compute_init(&l->compute, l->pool, isa);
 }
 
-static omm_err parse_kv(omm_kv_type *out, const char *name) {
-    *out = strcmp(name, "f16") == 0 ? OMM_KV_F16 : OMM_KV_F32;
-    if (*out == OMM_KV_F16 || strcmp(name, "f32") == 0) return OMM_OK;
-    return omm_raise(OMM_ERR_CONFIG, "--kv '%s': choose f32 or f16", name);
-}
-
 static omm_err open_all(loaded *l, const loaded_options *o, bool with_tokenizer) {
     if (!o->model) return omm_raise(OMM_ERR_USAGE, "which model? give -m FILE");
     omm_session_options options = omm_session_options_default();
     options.positions_max = o->positions;
-    OMM_TRY(parse_kv(&options.kv_type, o->kv ? o->kv : "f32"));
+    OMM_TRY(omm_kv_type_parse(&options.kv_type, o->kv ? o->kv : "f32"));
     OMM_TRY(omm_activations_parse(&l->activations, o->activations));
     options.activations = l->activations;
     OMM_TRY(open_model(l, o, with_tokenizer));

@@ -1,8 +1,9 @@
 /* attention_body.h - causal attention over blocks of 64 positions; part of kernels_body.h.
  *
- * A tile takes up to SIMD_MR rows, a row being one (query, head) of the heads that share a
- * key/value head, query by query.  Scores of a block are one small product against the transposed
- * keys, the weighted values another; between them the online softmax of kernels.h, row by row.
+ * A tile takes up to ATTENTION_ROWS rows, a row being one (query, head) of the heads that share a
+ * key/value head, query by query.  A block of keys (then of values) is turned into f32 once for the
+ * tile; groups of SIMD_MR rows go through it as one small product.  Between the products stands the
+ * online softmax of kernels.h, row by row.
  */
 
 typedef struct attention_tile {
@@ -10,11 +11,16 @@ typedef struct attention_tile {
     float *q;     /* [rows][ATTENTION_LD] */
     float *s;     /* [rows][ATTENTION_LD]: scores, then probabilities */
     float *o;     /* [rows][ATTENTION_LD] */
-    float *k, *v; /* one block in f32, for an f16 cache */
+    float *block; /* keys or values of one block in f32 */
     uint32_t kv_head, group;
     size_t first, rows; /* row r is query (first + r) / group, head (first + r) % group */
-    float max[GEMM_MR_MAX], sum[GEMM_MR_MAX];
+    float max[ATTENTION_ROWS], sum[ATTENTION_ROWS];
 } attention_tile;
+
+/* Positions begin .. end of one block that a row sees; none: begin == end. */
+typedef struct seen {
+    size_t begin, end;
+} seen;
 
 static size_t tile_position(const attention_tile *t, size_t row) {
     return t->a->pos0 + (t->first + row) / t->group;
@@ -25,28 +31,83 @@ static size_t tile_index(const attention_tile *t, size_t row) { /* in [m][heads]
     return r / t->group * t->a->heads + (size_t)t->kv_head * t->group + r % t->group;
 }
 
-static const float *block_f32(float *out, const void *data, omm_kv_type type, size_t offset,
-                              size_t count) {
-    if (type == OMM_KV_F32) return (const float *)data + offset;
-    const uint16_t *from = (const uint16_t *)data + offset;
-    for (size_t i = 0; i < count; i += VL) vf_store(out + i, vf_load_f16(from + i));
-    return out;
+/* First position that a query at `position` sees. */
+static size_t window_begin(const omm_attention *a, size_t position) {
+    return a->window && position >= a->window ? position - a->window + 1 : 0;
 }
 
-/* b is a block [k][ldb], columns a multiple of 16. */
+static seen row_sees(const attention_tile *t, size_t row, size_t block) {
+    const size_t position = tile_position(t, row), from = block * OMM_KV_BLOCK;
+    const size_t first = window_begin(t->a, position);
+    seen s = {.begin = first > from ? first - from : 0};
+    s.end = position < from ? 0 : min_size(OMM_KV_BLOCK, position - from + 1);
+    if (s.begin > s.end) s.begin = s.end;
+    return s;
+}
+
+/* ---- one head's part of a block, in f32 ------------------------------------------------------ */
+
+static void halves_f32(float *out, const uint16_t *from, size_t count) {
+    for (size_t i = 0; i < count; i += VL) vf_store(out + i, vf_load_f16(from + i));
+}
+
+/* keys [head_dim][64] */
+static const float *block_keys(float *out, const omm_kv *kv, const uint8_t *head) {
+    const size_t d = kv->head_dim, count = d * OMM_KV_BLOCK;
+    if (kv->type == OMM_KV_F32) return (const float *)(const void *)head;
+    if (kv->type == OMM_KV_F16) {
+        halves_f32(out, (const uint16_t *)(const void *)head, count);
+        return out;
+    }
+    const int8_t *q = (const int8_t *)head;
+    const uint16_t *scales = (const uint16_t *)(const void *)(head + count);
+    for (size_t i = 0; i < d; i++, q += OMM_KV_BLOCK, out += OMM_KV_BLOCK) {
+        const uint16_t *scale = scales + i / OMM_KV_GROUP * OMM_KV_BLOCK;
+        SIMD_UNROLL for (size_t j = 0; j < OMM_KV_BLOCK; j += VL) {
+            vf_store(out + j, vf_mul(vf_load_f16(scale + j), vf_from_vi(vi_load_i8(q + j))));
+        }
+    }
+    return out - count;
+}
+
+/* values [64][dim_padded] */
+static const float *block_values(float *out, const omm_kv *kv, const uint8_t *head) {
+    const size_t width = kv->dim_padded, count = width * OMM_KV_BLOCK;
+    head += kv->values_at;
+    if (kv->type == OMM_KV_F32) return (const float *)(const void *)head;
+    if (kv->type == OMM_KV_F16) {
+        halves_f32(out, (const uint16_t *)(const void *)head, count);
+        return out;
+    }
+    const int8_t *q = (const int8_t *)head;
+    const size_t groups = omm_kv_groups(kv->head_dim);
+    float scales[OMM_KV_BLOCK * (OMM_HEAD_DIM_MAX / OMM_KV_GROUP)];
+    halves_f32(scales, (const uint16_t *)(const void *)(head + count), groups * OMM_KV_BLOCK);
+    for (size_t j = 0; j < OMM_KV_BLOCK; j++, q += width, out += width)
+        for (size_t i = 0; i < width; i += VL) {
+            const vf scale = vf_set1(scales[j * groups + i / OMM_KV_GROUP]);
+            vf_store(out + i, vf_mul(scale, vf_from_vi(vi_load_i8(q + i))));
+        }
+    return out - count;
+}
+
+/* ---- a tile ---------------------------------------------------------------------------------- */
+
+/* c[rows] (+)= a[rows][kc] b, b a block [kc][columns], columns a multiple of 16. */
 static void block_product(float *c, const float *a, const float *b, size_t rows, size_t columns,
-                          size_t ldb, size_t kc, bool zero) {
+                          size_t kc, bool zero) {
     for (size_t n = 0; n < columns; n += (size_t)SIMD_NV * VL) {
         size_t nv = min_size(SIMD_NV, (columns - n) / VL);
-        s_tiles[nv - 1][rows - 1](kc, a, b + n, VL, ldb, c + n, ATTENTION_LD, zero);
+        s_tiles[nv - 1][rows - 1](kc, a, b + n, VL, columns, c + n, ATTENTION_LD, zero);
     }
 }
 
-/* Scores of one row become probabilities; `present` of the 64 positions count. */
-static void row_scores(attention_tile *t, size_t row, size_t present) {
+/* Scores of one row become probabilities; those of positions that it does not see become 0. */
+static void row_scores(attention_tile *t, size_t row, seen sees) {
     float *s = t->s + row * ATTENTION_LD;
     const vf scale = vf_set1(t->a->scale);
-    for (size_t j = present; j < OMM_KV_BLOCK; j++) s[j] = -INFINITY;
+    for (size_t j = 0; j < sees.begin; j++) s[j] = -INFINITY;
+    for (size_t j = sees.end; j < OMM_KV_BLOCK; j++) s[j] = -INFINITY;
     vf v[OMM_KV_BLOCK / VL];
     SIMD_UNROLL for (size_t j = 0; j < OMM_KV_BLOCK / VL; j++) {
         v[j] = vf_mul(vf_load(s + j * VL), scale);
@@ -71,32 +132,47 @@ static void row_scores(attention_tile *t, size_t row, size_t present) {
     t->max[row] = top;
 }
 
+/* Rows r .. r + rows continue their chains over positions begin .. end of a block. */
+static void add_values(attention_tile *t, size_t r, size_t rows, const float *v, size_t begin,
+                       size_t end) {
+    const size_t width = t->a->kv->dim_padded;
+    if (begin >= end) return;
+    block_product(t->o + r * ATTENTION_LD, t->s + r * ATTENTION_LD + begin, v + begin * width, rows,
+                  width, end - begin, false);
+}
+
+/* Positions that all rows see go through one product; what single rows see before and after them,
+ * row by row, because positions that a row does not see must not enter its chain. */
+static void rows_add_values(attention_tile *t, size_t r0, size_t rows, const float *v,
+                            size_t block) {
+    const seen last = row_sees(t, r0 + rows - 1, block);
+    seen common = {.begin = last.begin, .end = row_sees(t, r0, block).end};
+    if (common.begin > common.end) common.begin = common.end;
+    for (size_t r = r0; r < r0 + rows; r++) {
+        seen own = row_sees(t, r, block);
+        add_values(t, r, 1, v, own.begin, common.begin);
+    }
+    add_values(t, r0, rows, v, common.begin, common.end);
+    for (size_t r = r0; r < r0 + rows; r++) {
+        seen own = row_sees(t, r, block);
+        add_values(t, r, 1, v, own.begin > common.end ? own.begin : common.end, own.end);
+    }
+}
+
 static void tile_block(attention_tile *t, size_t block) {
     const omm_kv *kv = t->a->kv;
-    const size_t begin = block * OMM_KV_BLOCK;
-    const size_t k_floats = (size_t)kv->head_dim * OMM_KV_BLOCK;
-    const size_t v_floats = (size_t)kv->dim_padded * OMM_KV_BLOCK;
-    const size_t index = block * kv->kv_heads + t->kv_head;
-    const float *k = block_f32(t->k, kv->k, kv->type, index * k_floats, k_floats);
-    const float *v = block_f32(t->v, kv->v, kv->type, index * v_floats, v_floats);
-    size_t r0 = 0;
-    while (tile_position(t, r0) < begin) r0++; /* queries before this block */
-    block_product(t->s + r0 * ATTENTION_LD, t->q + r0 * ATTENTION_LD, k, t->rows - r0, OMM_KV_BLOCK,
-                  OMM_KV_BLOCK, kv->head_dim, true);
-    for (size_t r = r0; r < t->rows; r++)
-        row_scores(t, r, min_size(OMM_KV_BLOCK, tile_position(t, r) - begin + 1));
-    /* Positions that all rows see in one product; what later rows see beyond, row by row, because
-     * absent positions must not enter a chain. */
-    size_t common = min_size(OMM_KV_BLOCK, tile_position(t, r0) - begin + 1);
-    block_product(t->o + r0 * ATTENTION_LD, t->s + r0 * ATTENTION_LD, v, t->rows - r0,
-                  kv->dim_padded, kv->dim_padded, common, false);
-    for (size_t r = r0; r < t->rows; r++) {
-        size_t present = min_size(OMM_KV_BLOCK, tile_position(t, r) - begin + 1);
-        if (present == common) continue;
-        block_product(t->o + r * ATTENTION_LD, t->s + r * ATTENTION_LD + common,
-                      v + common * kv->dim_padded, 1, kv->dim_padded, kv->dim_padded,
-                      present - common, false);
-    }
+    const uint8_t *head = (const uint8_t *)kv->blocks[block] + t->kv_head * kv->head_bytes;
+    size_t r0 = 0, r1 = t->rows; /* rows that see something of this block */
+    while (row_sees(t, r0, block).end == 0) r0++;
+    while (row_sees(t, r1 - 1, block).begin == OMM_KV_BLOCK) r1--;
+    const float *k = block_keys(t->block, kv, head);
+    for (size_t r = r0; r < r1; r += SIMD_MR)
+        block_product(t->s + r * ATTENTION_LD, t->q + r * ATTENTION_LD, k,
+                      min_size(SIMD_MR, r1 - r), OMM_KV_BLOCK, kv->head_dim, true);
+    for (size_t r = r0; r < r1; r++) row_scores(t, r, row_sees(t, r, block));
+    const float *v = block_values(t->block, kv, head);
+    for (size_t r = r0; r < r1; r += SIMD_MR)
+        rows_add_values(t, r, min_size(SIMD_MR, r1 - r), v, block);
 }
 
 static void tile_attend(attention_tile *t) {
@@ -108,8 +184,9 @@ static void tile_attend(attention_tile *t) {
         t->max[r] = -INFINITY;
         t->sum[r] = 0.0f;
     }
-    const size_t blocks = tile_position(t, t->rows - 1) / OMM_KV_BLOCK + 1;
-    for (size_t b = 0; b < blocks; b++) tile_block(t, b);
+    const size_t begin = window_begin(a, tile_position(t, 0)) / OMM_KV_BLOCK;
+    const size_t end = tile_position(t, t->rows - 1) / OMM_KV_BLOCK + 1;
+    for (size_t b = begin; b < end; b++) tile_block(t, b);
     for (size_t r = 0; r < t->rows; r++) {
         size_t index = tile_index(t, r);
         kernel_vec_scale(a->out + index * d, t->o + r * ATTENTION_LD, 1.0f / t->sum[r], d);
@@ -119,49 +196,103 @@ static void tile_attend(attention_tile *t) {
 }
 
 /* NOLINTNEXTLINE(readability-non-const-parameter): written through the tile */
-static void kernel_attention(const omm_attention *a, float *work, uint32_t kv_head, size_t m0,
-                             size_t m1) {
-    const size_t part = (size_t)GEMM_MR_MAX * ATTENTION_LD;
+static void kernel_attention(const omm_attention *a, float *work, uint32_t kv_head, size_t r0,
+                             size_t r1) {
+    const size_t part = ATTENTION_ROWS * ATTENTION_LD;
     attention_tile t = {.a = a,
                         .q = work,
                         .s = work + part,
                         .o = work + 2 * part,
-                        .k = work + 3 * part,
-                        .v = work + 3 * part + (size_t)OMM_KV_BLOCK * OMM_HEAD_DIM_MAX,
+                        .block = work + 3 * part,
                         .kv_head = kv_head,
                         .group = a->heads / a->kv->kv_heads};
-    for (size_t r = m0 * t.group; r < m1 * t.group; r += SIMD_MR) {
+    for (size_t r = r0; r < r1; r += ATTENTION_ROWS) {
         t.first = r;
-        t.rows = min_size(SIMD_MR, m1 * t.group - r);
+        t.rows = min_size(ATTENTION_ROWS, r1 - r);
         tile_attend(&t);
     }
 }
 
 /* ---- filling the cache ----------------------------------------------------------------------- */
 
-static void kernel_kv_store(omm_kv *kv, const float *k, const float *v, size_t m, size_t pos0) {
+/* Up to 32 values as kernels.h defines Q8_0 of a cache; returns the scale. */
+static uint16_t kv_quantise(int8_t q[OMM_KV_GROUP], const float *x, size_t n) {
+    const vi abs_mask = vi_set1(0x7fffffff);
+    vf part[2] = {vf_load_n(x, n), n > VL ? vf_load_n(x + VL, n - VL) : vf_zero()};
+    /* As integers, bit patterns of absolute values are ordered, NaN and infinity on top. */
+    vi m = vi_max(vi_and(vf_bits(part[0]), abs_mask), vi_and(vf_bits(part[1]), abs_mask));
+    int32_t lanes[VL], top = 0;
+    uint16_t scale[VL];
+    float amax = 0.0f, d[VL];
+    vi_store(lanes, m);
+    for (int i = 0; i < VL; i++) top = lanes[i] > top ? lanes[i] : top;
+    memset(q, 0, OMM_KV_GROUP);
+    if (top >= 0x7f800000) return OMM_KV_SCALE_NAN;
+    memcpy(&amax, &top, sizeof amax);
+    vf_store_f16(scale, vf_set1(amax / 127.0f));
+    vf_store(d, vf_load_f16(scale));
+    if (d[0] == 0.0f) return 0;
+    const vf inverse = vf_set1(1.0f / d[0]), magic = vf_set1(12582912.0f);
+    SIMD_UNROLL for (int i = 0; i < 2; i++) {
+        vf v = vf_mul(part[i], inverse);
+        v = vf_max(vf_min(v, vf_set1(127.0f)), vf_set1(-127.0f));
+        vi_store_i8(q + i * VL, vi_sub(vf_bits(vf_add(v, magic)), vi_set1(0x4B400000)));
+    }
+    return scale[0];
+}
+
+/* k [head_dim] and v [head_dim] of one head become position `slot` of its part of a block. */
+static void store_f32(const omm_kv *kv, uint8_t *head, size_t slot, const float *k,
+                      const float *v) {
+    float *kb = (float *)(void *)head + slot;
+    float *vb = (float *)(void *)(head + kv->values_at) + slot * kv->dim_padded;
+    for (size_t j = 0; j < kv->head_dim; j++) kb[j * OMM_KV_BLOCK] = k[j];
+    memcpy(vb, v, kv->head_dim * sizeof *v);
+}
+
+static void store_f16(const omm_kv *kv, uint8_t *head, size_t slot, const float *k,
+                      const float *v) {
+    uint16_t *kb = (uint16_t *)(void *)head + slot, half[VL];
+    uint16_t *vb = (uint16_t *)(void *)(head + kv->values_at) + slot * kv->dim_padded;
+    for (size_t j = 0; j < kv->head_dim; j += VL) {
+        size_t n = min_size(VL, kv->head_dim - j);
+        vf_store_f16(half, vf_load_n(k + j, n));
+        for (size_t l = 0; l < n; l++) kb[(j + l) * OMM_KV_BLOCK] = half[l];
+        vf_store_f16(half, vf_load_n(v + j, n));
+        memcpy(vb + j, half, n * sizeof half[0]);
+    }
+}
+
+static void store_q8(const omm_kv *kv, uint8_t *head, size_t slot, const float *k, const float *v) {
+    const size_t d = kv->head_dim, groups = omm_kv_groups(kv->head_dim);
+    int8_t q[OMM_KV_GROUP], *kb = (int8_t *)head + slot;
+    int8_t *vb = (int8_t *)head + kv->values_at + slot * kv->dim_padded;
+    uint16_t *ks = (uint16_t *)(void *)(head + d * OMM_KV_BLOCK) + slot;
+    uint8_t *vs_bytes = head + kv->values_at + (size_t)kv->dim_padded * OMM_KV_BLOCK;
+    uint16_t *vs = (uint16_t *)(void *)vs_bytes + slot * groups;
+    for (size_t g = 0; g < groups; g++) {
+        const size_t j = g * OMM_KV_GROUP, n = min_size(OMM_KV_GROUP, d - j);
+        ks[g * OMM_KV_BLOCK] = kv_quantise(q, k + j, n);
+        for (size_t l = 0; l < n; l++) kb[(j + l) * OMM_KV_BLOCK] = q[l];
+        vs[g] = kv_quantise(q, v + j, n);
+        memcpy(vb + j, q, n);
+    }
+}
+
+static void (*const s_stores[OMM_KV_TYPE_COUNT])(const omm_kv *kv, uint8_t *head, size_t slot,
+                                                 const float *k,
+                                                 const float *v) = {store_f32, store_f16, store_q8};
+
+static void kernel_kv_store(const omm_kv *kv, const float *k, const float *v, size_t m, size_t pos0,
+                            uint32_t head0, uint32_t head1) {
     const size_t d = kv->head_dim, row = d * kv->kv_heads;
     for (size_t i = 0; i < m; i++) {
-        const size_t block = (pos0 + i) / OMM_KV_BLOCK, slot = (pos0 + i) % OMM_KV_BLOCK;
-        for (size_t h = 0; h < kv->kv_heads; h++) {
+        uint8_t *block = (uint8_t *)kv->blocks[(pos0 + i) / OMM_KV_BLOCK];
+        const size_t slot = (pos0 + i) % OMM_KV_BLOCK;
+        for (uint32_t h = head0; h < head1; h++) {
             const float *kr = k + i * row + h * d, *vr = v + i * row + h * d;
-            const size_t index = block * kv->kv_heads + h;
-            const size_t k_at = index * d * OMM_KV_BLOCK + slot;
-            const size_t v_at = (index * OMM_KV_BLOCK + slot) * kv->dim_padded;
-            if (kv->type == OMM_KV_F32) {
-                float *kb = (float *)kv->k + k_at;
-                for (size_t j = 0; j < d; j++) kb[j * OMM_KV_BLOCK] = kr[j];
-                memcpy((float *)kv->v + v_at, vr, d * sizeof *vr);
-                continue;
-            }
-            uint16_t *kb = (uint16_t *)kv->k + k_at, half[VL];
-            for (size_t j = 0; j < d; j += VL) {
-                size_t n = min_size(VL, d - j);
-                vf_store_f16(half, vf_load_n(kr + j, n));
-                for (size_t l = 0; l < n; l++) kb[(j + l) * OMM_KV_BLOCK] = half[l];
-                vf_store_f16(half, vf_load_n(vr + j, n));
-                memcpy((uint16_t *)kv->v + v_at + j, half, n * sizeof half[0]);
-            }
+            uint8_t *head = block + h * kv->head_bytes;
+            s_stores[kv->type](kv, head, slot, kr, vr);
         }
     }
 }

@@ -1,11 +1,17 @@
 /* kernels_print.c - the battery of each available instruction set as text, for comparison between
  * machines: one line "isa: name hash" each; an argument
  * names the only one to run.  neon_test.sh runs it under an emulator. */
-#include "kernels_battery.h"
+#include "attention_battery.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+
+static void print(const battery *list, omm_isa isa) {
+    for (size_t i = 0; i < list->count; i++)
+        printf("%s: %s %016" PRIx64 "\n", omm_isa_name(isa), list->rows[i].name,
+               list->rows[i].hash);
+}
 
 int main(int argc, char **argv) {
     static battery list;
@@ -15,9 +21,9 @@ int main(int argc, char **argv) {
         omm_compute c;
         if (omm_compute_init(&c, NULL, (omm_isa)isa) != OMM_OK) return 3;
         battery_run(&list, &c, 0);
-        for (size_t i = 0; i < list.count; i++)
-            printf("%s: %s %016" PRIx64 "\n", omm_isa_name((omm_isa)isa), list.rows[i].name,
-                   list.rows[i].hash);
+        print(&list, (omm_isa)isa);
+        attention_battery_run(&list, &c, 0);
+        print(&list, (omm_isa)isa);
         omm_compute_fini(&c);
     }
     return 0;

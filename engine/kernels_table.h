@@ -21,8 +21,9 @@
 /* Scratch floats of one worker: the larger of what the matrix product (A block, B panel, one tile)
  * and attention (below) take. */
 #define ATTENTION_LD GEMM_LDA
+#define ATTENTION_ROWS ((size_t)48) /* share a block turned into f32; a multiple of every SIMD_MR */
 #define ATTENTION_FLOATS                                                                           \
-    (3 * GEMM_MR_MAX * ATTENTION_LD + (size_t)2 * OMM_KV_BLOCK * OMM_HEAD_DIM_MAX)
+    (3 * ATTENTION_ROWS * ATTENTION_LD + (size_t)OMM_KV_BLOCK * OMM_HEAD_DIM_MAX)
 #define GEMM_FLOATS (GEMM_MB * GEMM_LDA + GEMM_KC * GEMM_NC + GEMM_MR_MAX * GEMM_NC)
 #define WORK_FLOATS (GEMM_FLOATS > ATTENTION_FLOATS ? GEMM_FLOATS : ATTENTION_FLOATS)
 
@@ -70,9 +71,11 @@ struct omm_kernels {
     bool (*all_finite)(const float *x, size_t count);
     void (*rope)(float *x, const omm_rope *rope, size_t m, uint32_t heads, size_t pos0,
                  bool inverse);
-    void (*kv_store)(omm_kv *kv, const float *k, const float *v, size_t m, size_t pos0);
-    /* queries m0 .. m1 of all heads that share key/value head `kv_head` */
-    void (*attention)(const omm_attention *a, float *work, uint32_t kv_head, size_t m0, size_t m1);
+    /* key/value heads head0 .. head1 */
+    void (*kv_store)(const omm_kv *kv, const float *k, const float *v, size_t m, size_t pos0,
+                     uint32_t head0, uint32_t head1);
+    /* rows r0 .. r1 of key/value head `kv_head`: row r is query r / group, its head r % group */
+    void (*attention)(const omm_attention *a, float *work, uint32_t kv_head, size_t r0, size_t r1);
 };
 
 /* NULL where this build has none. */

@@ -105,64 +105,10 @@ static void tokens_by_definition(const omm_compute *c) {
     omm_free(before);
 }
 
-static float fold16(float *l) {
-    for (int s = 8; s; s /= 2)
-        for (int i = 0; i < s; i++) l[i] = l[i] + l[i + s];
-    return l[0];
-}
-
 static float exp_of(const omm_compute *c, float x) {
     float y = 0.0f;
     omm_vec_exp(c, &y, &x, 1);
     return y;
-}
-
-/* One query at position P over keys and values in plain rows, by the text of kernels.h. */
-static void attention_by_definition(const omm_compute *c) {
-    enum { D = 24, P = 129, LENGTH = P + 1 };
-    float *q = battery_floats(1, (size_t)LENGTH * D), *k = battery_floats(2, (size_t)LENGTH * D);
-    float *v = battery_floats(3, (size_t)LENGTH * D), *out = battery_floats(4, (size_t)LENGTH * D);
-    float lse[LENGTH], o[D] = {0}, l = 0.0f, m = -INFINITY;
-    omm_kv kv = {0};
-    CHECK_OK(omm_kv_init(&kv, OMM_KV_F32, 1, D, LENGTH));
-    omm_kv_store(c, &kv, k, v, LENGTH, 0);
-    omm_attention a = {
-        .out = out, .lse = lse, .q = q, .kv = &kv, .m = LENGTH, .heads = 1, .scale = 0.5f};
-    omm_attention_forward(c, &a);
-    for (int b = 0; b <= P / 64; b++) {
-        float s[64], lanes[16] = {0}, top = m;
-        int present = P - b * 64 + 1 < 64 ? P - b * 64 + 1 : 64;
-        for (int j = 0; j < present; j++) {
-            s[j] = 0.0f;
-            for (int d = 0; d < D; d++) s[j] = fmaf(q[P * D + d], k[(b * 64 + j) * D + d], s[j]);
-            s[j] = s[j] * 0.5f;
-            top = s[j] > top ? s[j] : top;
-        }
-        float shrink = b ? exp_of(c, m - top) : 0.0f;
-        for (int j = 0; j < present; j++) {
-            s[j] = exp_of(c, s[j] - top);
-            lanes[j % 16] = lanes[j % 16] + s[j];
-        }
-        l = b ? fmaf(l, shrink, fold16(lanes)) : fold16(lanes);
-        for (int d = 0; d < D; d++) {
-            if (b) o[d] = o[d] * shrink;
-            for (int j = 0; j < present; j++) o[d] = fmaf(s[j], v[(b * 64 + j) * D + d], o[d]);
-        }
-        m = top;
-    }
-    float log_l = 0.0f;
-    omm_vec_log(c, &log_l, &l, 1);
-    for (int d = 0; d < D; d++) {
-        float r = o[d] * (1.0f / l);
-        CHECK(same_bits(&r, &out[P * D + d]));
-    }
-    float r = m + log_l;
-    CHECK(same_bits(&r, &lse[P]));
-    omm_kv_fini(&kv);
-    omm_free(q);
-    omm_free(k);
-    omm_free(v);
-    omm_free(out);
 }
 
 static void q8_by_definition(const omm_compute *c, omm_format format) {
@@ -258,7 +204,6 @@ int main(void) {
     CHECK_OK(omm_compute_init(&c, NULL, best));
     for (unsigned f = 0; f < OMM_FORMAT_COUNT; f++) linear_by_definition(&c, (omm_format)f);
     tokens_by_definition(&c);
-    attention_by_definition(&c);
     q8_by_definition(&c, OMM_FORMAT_Q8_0);
     q8_by_definition(&c, OMM_FORMAT_Q4_0);
     q8_edges(&c);

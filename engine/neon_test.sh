@@ -18,7 +18,8 @@ trap 'rm -rf "$work"' EXIT
 compare() {
     $cross -std=c11 -O2 -march=$1 -ffp-contract=off -D_GNU_SOURCE -static \
         -I"$here" -I"$here/include" -I"$base/include" -I"$base" -o "$work/kernels_print" \
-        "$here"/kernels_print.c "$here"/kernels_battery.c "$here"/kernels.c \
+        "$here"/kernels_print.c "$here"/kernels_battery.c "$here"/attention_battery.c \
+        "$here"/kernels.c "$here"/kv.c \
         "$here"/kernels_scalar.c "$here"/kernels_neon.c "$here"/cache.c "$here"/compute.c \
         "$here"/quant.c "$here"/mathd.c "$base"/bytes.c "$base"/err.c "$base"/mem.c \
         "$base"/pool.c -lm -lpthread

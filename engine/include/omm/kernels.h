@@ -20,15 +20,14 @@
 #define OMM_KERNELS_H
 
 #include "omm/compute.h"
+#include "omm/kv.h"
 #include "omm/quant.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define OMM_HEAD_DIM_MAX 256u
 #define OMM_TOKEN_CHUNK 64u /* tokens in one partial sum of a gradient */
-#define OMM_KV_BLOCK 64u    /* positions in one block of the cache and of attention */
 
 /* ---- Linear layers over packed weights, f32 activations ------------------------------- */
 
@@ -140,31 +139,17 @@ void omm_rope_apply(const omm_compute *c, float *x, const omm_rope *rope, size_t
 
 /* ---- Attention over a cache of keys and values ----------------------------------------- */
 
-typedef enum omm_kv_type { OMM_KV_F32, OMM_KV_F16 } omm_kv_type;
-
-/* Keys and values of one layer and one sequence, in blocks of 64 positions:
- *   k  [blocks][kv_heads][head_dim][64]      lane = position
- *   v  [blocks][kv_heads][64][dim_padded]    dim_padded: head_dim rounded up to 16 */
-typedef struct omm_kv {
-    omm_kv_type type;
-    uint32_t kv_heads, head_dim, dim_padded;
-    uint32_t positions_max; /* a multiple of 64 */
-    void *k, *v;            /* f32 or f16, 64-byte aligned; owned */
-} omm_kv;
-
-/* positions_max is rounded up to 64.  Errors: NOMEM, TOO_BIG. */
-OMM_CHECKED omm_err omm_kv_init(omm_kv *kv, omm_kv_type type, uint32_t kv_heads, uint32_t head_dim,
-                                uint32_t positions_max);
-void omm_kv_fini(omm_kv *kv);
 /* Store rows k[m][kv_heads * head_dim] and v at positions pos0 .. pos0 + m - 1 (f16: to nearest
- * even). */
-void omm_kv_store(const omm_compute *c, omm_kv *kv, const float *k, const float *v, size_t m,
+ * even; q8_0: kv.h), whose blocks are there. */
+void omm_kv_store(const omm_compute *c, const omm_kv *kv, const float *k, const float *v, size_t m,
                   size_t pos0);
 
 /* Causal attention of m queries at positions pos0 .. pos0 + m - 1 over a cache that holds positions
- * 0 .. pos0 + m - 1.  Head h reads key/value head h / (heads / kv_heads).
- * Blocks b = 0, 1, ... of 64 positions from absolute position 0, for each (query, head):
- *   s_j  = chain over d of q[d] k_j[d], times scale        for the positions j <= query's own
+ * 0 .. pos0 + m - 1 (with a window: those that the queries see).  Head h reads key/value head
+ * h / (heads / kv_heads).  A query at position p sees j <= p, with a window only j > p - window.
+ * Blocks b = 0, 1, ... of 64 positions from absolute position 0 that have such a j, for each
+ * (query, head):
+ *   s_j  = chain over d of q[d] k_j[d], times scale        for the positions j that it sees
  *   m'   = max(m, max s_j);  a = exp(m - m') (first block: o = l = 0, no rescaling)
  *   p_j  = exp(s_j - m');  l = fma(l, a, rowsum over 64 of p, absent ones zero)
  *   o[d] = chain over present j of p_j v_j[d], from o[d] * a
@@ -177,9 +162,12 @@ typedef struct omm_attention {
     const omm_kv *kv;
     size_t m, pos0;
     uint32_t heads;
-    float scale; /* 1 / sqrt(head_dim) */
+    float scale;     /* 1 / sqrt(head_dim) */
+    uint32_t window; /* positions a query sees, its own included; 0: all */
 } omm_attention;
 
 void omm_attention_forward(const omm_compute *c, const omm_attention *a);
+/* `count` independent ones (several sequences), side by side on the pool. */
+void omm_attention_each(const omm_compute *c, const omm_attention *a, size_t count);
 
 #endif

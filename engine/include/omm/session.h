@@ -26,7 +26,7 @@ const char *omm_activations_name(omm_activations a);
 
 typedef struct omm_session_options {
     omm_activations activations; /* default F32 */
-    omm_kv_type kv_type;         /* default F32; F16 halves the cache and rounds it */
+    omm_kv_type kv_type;         /* default F32; F16 halves the cache, Q8_0 quarters it */
     uint32_t positions_max;      /* default 0: the model's context, at most 4096 */
     uint32_t batch_max;          /* tokens computed together in prefill; default 256 */
 } omm_session_options;

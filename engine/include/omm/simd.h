@@ -130,6 +130,10 @@ SIMD_INLINE vf vf_load_f16(const uint16_t *p) {
 SIMD_INLINE void vf_store_f16(uint16_t *p, vf x) {
     _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 }
+/* 16 signed bytes. */
+SIMD_INLINE vi vi_load_i8(const int8_t *p) {
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
 /* Low byte of each lane. */
 SIMD_INLINE void vi_store_i8(int8_t *p, vi x) {
     _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8(x));
@@ -270,6 +274,10 @@ SIMD_INLINE void vf_store_f16(uint16_t *p, vf x) {
     __m128i *q = (__m128i *)(void *)p;
     _mm_storeu_si128(q, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT));
     _mm_storeu_si128(q + 1, _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT));
+}
+SIMD_INLINE vi vi_load_i8(const int8_t *p) {
+    __m128i v = _mm_loadu_si128((const __m128i *)(const void *)p);
+    return (vi){_mm256_cvtepi8_epi32(v), _mm256_cvtepi8_epi32(_mm_srli_si128(v, 8))};
 }
 SIMD_INLINE void vi_store_i8(int8_t *p, vi x) {
     int32_t t[VL];
@@ -453,6 +461,12 @@ SIMD_INLINE vf vf_load_f16(const uint16_t *p) {
 SIMD_INLINE void vf_store_f16(uint16_t *p, vf x) {
     SIMD_EACH vst1_u16(p + 4 * i, vreinterpret_u16_f16(vcvt_f16_f32(x.q[i])));
 }
+SIMD_INLINE vi vi_load_i8(const int8_t *p) {
+    int8x16_t v = vld1q_s8(p);
+    int16x8_t low = vmovl_s8(vget_low_s8(v)), high = vmovl_high_s8(v);
+    return (vi){{vmovl_s16(vget_low_s16(low)), vmovl_high_s16(low), vmovl_s16(vget_low_s16(high)),
+                 vmovl_high_s16(high)}};
+}
 SIMD_INLINE void vi_store_i8(int8_t *p, vi x) {
     int32_t t[VL];
     vi_store(t, x);
@@ -614,6 +628,11 @@ SIMD_INLINE vf vf_load_f16(const uint16_t *p) {
 }
 SIMD_INLINE void vf_store_f16(uint16_t *p, vf x) {
     SIMD_EACH p[l] = omm_f32_to_f16(x.f[l]);
+}
+SIMD_INLINE vi vi_load_i8(const int8_t *p) {
+    vi r;
+    SIMD_EACH r.i[l] = p[l];
+    return r;
 }
 SIMD_INLINE void vi_store_i8(int8_t *p, vi x) {
     SIMD_EACH p[l] = (int8_t)x.i[l];

@@ -1,0 +1,261 @@
+/* attention_test.c - attention over every cache type: equal bytes on every instruction set, thread
+ * count and split; the definitions of kernels.h and kv.h spelled out; blocks, pools and sharing. */
+#include "attention_battery.h"
+#include "omm/mem.h"
+#include "omm_test.h"
+
+#include <math.h>
+#include <string.h>
+
+static battery s_base, s_other;
+
+/* FNV-1a over all hashes of the battery: the same from every compiler and processor. */
+static const uint64_t GOLDEN = 0xd41b99d243d3c462;
+
+static void same_as_base(const battery *b, const char *what) {
+    CHECK_EQ(s_base.count, b->count);
+    for (size_t i = 0; i < b->count; i++) {
+        if (s_base.rows[i].hash == b->rows[i].hash) continue;
+        fprintf(stderr, "%s: %s differs\n", what, b->rows[i].name);
+        exit(1);
+    }
+}
+
+static void all_equal(void) {
+    omm_compute c;
+    CHECK_OK(omm_compute_init(&c, NULL, OMM_ISA_SCALAR));
+    attention_battery_run(&s_base, &c, 0);
+    omm_compute_fini(&c);
+    uint64_t all = 0;
+    for (size_t i = 0; i < s_base.count; i++) all = (all ^ s_base.rows[i].hash) * 1099511628211u;
+    printf("%zu results, together 0x%016" PRIx64 "\n", s_base.count, all);
+    CHECK(all == GOLDEN);
+    static const size_t splits[] = {0, 1, 7};
+    for (unsigned isa = 0; isa < OMM_ISA_COUNT; isa++) {
+        if (!omm_isa_available((omm_isa)isa)) continue;
+        for (unsigned threads = 1; threads <= 3; threads++) {
+            if (isa == OMM_ISA_SCALAR && threads != 3) continue;
+            omm_pool *pool = NULL;
+            CHECK_OK(omm_pool_open(&pool, threads));
+            CHECK_OK(omm_compute_init(&c, pool, (omm_isa)isa));
+            attention_battery_run(&s_other, &c, splits[threads - 1]);
+            same_as_base(&s_other, omm_isa_name((omm_isa)isa));
+            omm_compute_fini(&c);
+            omm_pool_close(pool);
+        }
+    }
+}
+
+static bool same_bits(const void *a, const void *b) {
+    return memcmp(a, b, sizeof(float)) == 0;
+}
+
+static float exp_of(const omm_compute *c, float x) {
+    float y = 0.0f;
+    omm_vec_exp(c, &y, &x, 1);
+    return y;
+}
+
+static float fold16(float *l) {
+    for (int s = 8; s; s /= 2)
+        for (int i = 0; i < s; i++) l[i] = l[i] + l[i + s];
+    return l[0];
+}
+
+/* What a cache of this type gives back for n values of one head, by the text of kv.h. */
+static void cached_by_definition(float *x, size_t n, omm_kv_type type) {
+    for (size_t i = 0; i < n && type == OMM_KV_F16; i++)
+        x[i] = omm_f16_to_f32(omm_f32_to_f16(x[i]));
+    for (size_t g = 0; g < n && type == OMM_KV_Q8_0; g += OMM_KV_GROUP) {
+        size_t end = g + OMM_KV_GROUP < n ? g + OMM_KV_GROUP : n;
+        float amax = 0.0f;
+        for (size_t i = g; i < end; i++) amax = fmaxf(amax, fabsf(x[i]));
+        const float d = omm_f16_to_f32(omm_f32_to_f16(amax / 127.0f));
+        for (size_t i = g; i < end; i++) {
+            float q = d == 0.0f ? 0.0f : x[i] * (1.0f / d);
+            x[i] = d * rintf(q > 127.0f ? 127.0f : q < -127.0f ? -127.0f : q);
+        }
+    }
+}
+
+/* One query at position P over keys and values in plain rows, by the text of kernels.h. */
+static void attention_by_definition(const omm_compute *c, omm_kv_type type, int window) {
+    enum { D = 40, P = 193, LENGTH = P + 1 };
+    float *q = battery_floats(1, (size_t)LENGTH * D), *k = battery_floats(2, (size_t)LENGTH * D);
+    float *v = battery_floats(3, (size_t)LENGTH * D), *out = battery_floats(4, (size_t)LENGTH * D);
+    float lse[LENGTH], o[D] = {0}, l = 0.0f, m = -INFINITY;
+    omm_kv kv = {0};
+    for (int i = 0; i < LENGTH; i++) v[i * D + 32] *= 1e-7f; /* scales that are subnormal, zero */
+    for (int i = 33; i < D; i++) v[P * D + i] *= 1e-6f;
+    CHECK_OK(omm_kv_init(&kv, type, 1, D, LENGTH));
+    omm_kv_store(c, &kv, k, v, LENGTH, 0);
+    omm_attention a = {.out = out,
+                       .lse = lse,
+                       .q = q,
+                       .kv = &kv,
+                       .m = LENGTH,
+                       .heads = 1,
+                       .scale = 0.5f,
+                       .window = (uint32_t)window};
+    omm_attention_forward(c, &a);
+    for (int i = 0; i < LENGTH; i++) {
+        cached_by_definition(k + (size_t)i * D, D, type);
+        cached_by_definition(v + (size_t)i * D, D, type);
+    }
+    bool any = false;
+    for (int b = 0; b <= P / 64; b++) {
+        float s[64], lanes[16] = {0}, top = m;
+        int present = P - b * 64 + 1 < 64 ? P - b * 64 + 1 : 64;
+        int begin = window && P - window + 1 > b * 64 ? P - window + 1 - b * 64 : 0;
+        if (begin >= present) continue;
+        for (int j = begin; j < present; j++) {
+            s[j] = 0.0f;
+            for (int d = 0; d < D; d++) s[j] = fmaf(q[P * D + d], k[(b * 64 + j) * D + d], s[j]);
+            s[j] = s[j] * 0.5f;
+            top = s[j] > top ? s[j] : top;
+        }
+        float shrink = any ? exp_of(c, m - top) : 0.0f;
+        for (int j = begin; j < present; j++) {
+            s[j] = exp_of(c, s[j] - top);
+            lanes[j % 16] = lanes[j % 16] + s[j];
+        }
+        l = any ? fmaf(l, shrink, fold16(lanes)) : fold16(lanes);
+        for (int d = 0; d < D; d++) {
+            if (any) o[d] = o[d] * shrink;
+            for (int j = begin; j < present; j++) o[d] = fmaf(s[j], v[(b * 64 + j) * D + d], o[d]);
+        }
+        m = top;
+        any = true;
+    }
+    float log_l = 0.0f;
+    omm_vec_log(c, &log_l, &l, 1);
+    for (int d = 0; d < D; d++) {
+        float r = o[d] * (1.0f / l);
+        CHECK(same_bits(&r, &out[P * D + d]));
+    }
+    float r = m + log_l;
+    CHECK(same_bits(&r, &lse[P]));
+    omm_kv_fini(&kv);
+    omm_free(q);
+    omm_free(k);
+    omm_free(v);
+    omm_free(out);
+}
+
+/* Values that are not finite are found in what attention gives, whatever the cache's type. */
+static void nan_shows(const omm_compute *c, omm_kv_type type, float bad) {
+    float k[32] = {0}, v[32] = {0}, q[32] = {1.0f}, out[32];
+    omm_kv kv = {0};
+    CHECK_OK(omm_kv_init(&kv, type, 1, 32, 64));
+    v[5] = bad;
+    omm_kv_store(c, &kv, k, v, 1, 0);
+    omm_attention a = {.out = out, .q = q, .kv = &kv, .m = 1, .heads = 1, .scale = 1.0f};
+    omm_attention_forward(c, &a);
+    CHECK(!omm_all_finite(c, out, 32));
+    omm_kv_fini(&kv);
+}
+
+/* Several sequences at once are each what they are alone. */
+static void each_is_alone(const omm_compute *c) {
+    enum { D = 16, HEADS = 4, COUNT = 3 };
+    static const size_t lengths[COUNT] = {5, 70, 129};
+    omm_kv kv[COUNT];
+    omm_attention a[COUNT];
+    float *q = battery_floats(1, (size_t)COUNT * HEADS * D), want[COUNT * HEADS * D];
+    float got[COUNT * HEADS * D];
+    for (size_t i = 0; i < COUNT; i++) {
+        float *k = battery_floats(i + 9, lengths[i] * D), *v = battery_floats(i, lengths[i] * D);
+        CHECK_OK(omm_kv_init(&kv[i], OMM_KV_F16, 1, D, 192));
+        omm_kv_store(c, &kv[i], k, v, lengths[i], 0);
+        a[i] = (omm_attention){.out = want + i * HEADS * D,
+                               .q = q + i * HEADS * D,
+                               .kv = &kv[i],
+                               .m = 1,
+                               .pos0 = lengths[i] - 1,
+                               .heads = HEADS,
+                               .scale = 1.0f};
+        omm_attention_forward(c, &a[i]);
+        a[i].out = got + i * HEADS * D;
+        omm_free(k);
+        omm_free(v);
+    }
+    omm_attention_each(c, a, COUNT);
+    CHECK(memcmp(want, got, sizeof want) == 0);
+    for (size_t i = 0; i < COUNT; i++) omm_kv_fini(&kv[i]);
+    omm_free(q);
+}
+
+/* Blocks come when they are needed, go back, are copied before a second owner writes. */
+static void blocks(void) {
+    omm_kv_pool *pool = NULL;
+    omm_kv a, b;
+    const size_t bytes = omm_kv_block_bytes(OMM_KV_Q8_0, 2, 40);
+    CHECK_EQ(bytes, 2 * (40 * 64 + 2 * 128 + 48 * 64 + 2 * 128));
+    CHECK_OK(omm_kv_pool_open(&pool, bytes, 4));
+    CHECK_OK(omm_kv_init_pooled(&a, OMM_KV_Q8_0, 2, 40, 300, pool));
+    CHECK_OK(omm_kv_init_pooled(&b, OMM_KV_Q8_0, 2, 40, 300, pool));
+    CHECK_EQ(a.positions_max, 320);
+    CHECK_EQ(omm_kv_pool_blocks_made(pool), 0);
+    CHECK_OK(omm_kv_reserve(&a, 0, 65));
+    CHECK_EQ(omm_kv_pool_blocks_used(pool), 2);
+    CHECK_OK(omm_kv_reserve(&a, 65, 63));
+    CHECK_EQ(omm_kv_pool_blocks_used(pool), 2);
+    memset(a.blocks[1], 7, bytes);
+    b.blocks[0] = a.blocks[0];
+    b.blocks[1] = a.blocks[1];
+    omm_kv_pool_share(a.blocks[0]);
+    omm_kv_pool_share(a.blocks[1]);
+    CHECK_OK(omm_kv_reserve(&b, 100, 1));
+    CHECK(b.blocks[0] == a.blocks[0] && b.blocks[1] != a.blocks[1]);
+    CHECK(memcmp(a.blocks[1], b.blocks[1], bytes) == 0);
+    CHECK_EQ(omm_kv_pool_blocks_used(pool), 3);
+    omm_mem_fail_nth(1);
+    CHECK_ERR(omm_kv_reserve(&b, 128, 1), OMM_ERR_NOMEM);
+    omm_mem_fail_nth(0);
+    CHECK_OK(omm_kv_reserve(&b, 128, 1));
+    CHECK_ERR(omm_kv_reserve(&b, 192, 1), OMM_ERR_TOO_BIG);
+    omm_kv_cut(&b, 128);
+    CHECK(b.blocks[1] && !b.blocks[2]);
+    omm_kv_cut(&b, 65);
+    CHECK(b.blocks[1]);
+    omm_kv_cut(&b, 64);
+    CHECK(!b.blocks[1]);
+    CHECK_EQ(omm_kv_pool_blocks_used(pool), 2);
+    omm_kv_forget(&a, 127);
+    CHECK(!a.blocks[0] && a.blocks[1]);
+    omm_kv_forget(&a, 128);
+    omm_kv_forget(&a, 130);
+    CHECK(!a.blocks[1]);
+    CHECK_EQ(omm_kv_pool_blocks_used(pool), 1); /* b's first */
+    omm_kv_fini(&a);
+    omm_kv_fini(&b);
+    CHECK_EQ(omm_kv_pool_blocks_used(pool), 0);
+    CHECK_EQ(omm_kv_pool_blocks_made(pool), 4);
+    CHECK_EQ(omm_kv_pool_block_bytes(pool), bytes);
+    omm_kv_pool_close(pool);
+    CHECK_ERR(omm_kv_init(&a, OMM_KV_F32, 1u << 20, 256, 1u << 20), OMM_ERR_TOO_BIG);
+    omm_kv_type type;
+    CHECK_OK(omm_kv_type_parse(&type, "q8_0"));
+    CHECK_EQ(type, OMM_KV_Q8_0);
+    CHECK_ERR(omm_kv_type_parse(&type, "q8"), OMM_ERR_CONFIG);
+}
+
+int main(void) {
+    omm_compute c;
+    omm_isa best;
+    CHECK_OK(omm_isa_choose(&best, NULL));
+    CHECK_OK(omm_compute_init(&c, NULL, best));
+    for (unsigned t = 0; t < OMM_KV_TYPE_COUNT; t++) {
+        static const int windows[] = {0, 1, 2, 60, 64, 66, 130, 194, 500};
+        for (size_t i = 0; i < sizeof windows / sizeof *windows; i++)
+            attention_by_definition(&c, (omm_kv_type)t, windows[i]);
+        nan_shows(&c, (omm_kv_type)t, NAN);
+        nan_shows(&c, (omm_kv_type)t, INFINITY);
+    }
+    each_is_alone(&c);
+    omm_compute_fini(&c);
+    blocks();
+    all_equal();
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}
