@@ -22,7 +22,8 @@
     XX(tokenize, "token ids of a text")                                                            \
     XX(logits, "logits after every token of a list")                                               \
     XX(perplexity, "how well a model predicts a text")                                             \
-    XX(inspect, "keys and tensors of a GGUF model or adapter")
+    XX(inspect, "keys and tensors of a GGUF model or adapter")                                     \
+    XX(synth, "a model of random weights, for benchmarks")
 
 #define XX(name, summary) int cmd_##name(int argc, char **argv);
 CLI_COMMAND_MAP(XX)

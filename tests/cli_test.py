@@ -53,6 +53,10 @@ expect(["replay", "/nowhere"], 2, "--node and --round")
 expect(["gate", "/nowhere"], 2, "nowhere")
 expect(["tokenize", "-m", "/nowhere.gguf", "--file", "README.md"], 2, "nowhere.gguf")
 expect(["inspect", "README.md"], 3, "GGUF|magic")
+expect(["synth", "llama9", "/nowhere.gguf"], 2, "llama9.*llama3.2-1b.*tiny-phi3")
+expect(["synth", "tiny-llama", "/nowhere.gguf", "--type", "Q9"], 2, "Q9.*Q8_0")
+expect(["synth", "tiny-llama"], 2, "missing argument")
+expect(["synth", "tiny-llama", "/nowhere/x.gguf"], 3, "nowhere")
 expect(["coordinator"], 2, "-c FILE")
 expect(["node"], 2, "-c FILE")
 
@@ -98,6 +102,16 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     adapter = run("generate", "-m", MODEL, "--lora", out / "final.gguf", "Once", "-n", "4")
     if adapter.returncode != 0:
         failures.append(f"generate --lora final.gguf: exit {adapter.returncode}: {adapter.stderr[:300]}")
+    synth = [folder / "synth-1.gguf", folder / "synth-2.gguf"]
+    for threads, path in enumerate(synth, 1):
+        done = run("synth", "tiny-llama", path, "--json", "-t", threads)
+        if done.returncode != 0 or json.loads(done.stdout)["bytes"] != path.stat().st_size:
+            failures.append(f"synth: exit {done.returncode}: {done.stdout}{done.stderr[:300]}")
+    if synth[0].read_bytes() != synth[1].read_bytes():
+        failures.append("synth: other bytes with 2 threads")
+    for path in synth:
+        expect(["generate", "-m", path, "a text", "-n", "4"], 0, "", "stdout")
+        path.unlink()
     left = sorted(p.name for p in folder.iterdir())
     if left != ["bad.yaml", "j.xml", "run", "strict.yaml"]:
         failures.append(f"something was left behind: {left}")
