@@ -1,9 +1,7 @@
-/* pretoken.c - the regular expressions that cut text into words before byte-level BPE merges.
+/* pretoken.c - text is cut into words by regular expressions before byte-level BPE merges.
  *
- * Each family has the expressions that its models publish and that the reference implementation
- * uses, with \s spelled out as Unicode White_Space (PCRE2's own \s has U+180E besides).  Several
- * expressions apply one after the other: matches and the gaps between them are the pieces of the
- * next; each piece is matched as if it were the whole text.
+ * Several expressions apply one after the other: matches and the gaps between them are the pieces of
+ * the next; each piece is matched as if it were the whole text.  Which expressions: pretoken_table.c.
  */
 #include "tokenizer_internal.h"
 
@@ -14,47 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WS                                                                                         \
-    "\\x09-\\x0d\\x20\\x85\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}"   \
-    "\\x{3000}"
-#define SPACE "[" WS "]"
-#define NO_SPACE "[^" WS "]"
-
-#define GPT2                                                                                       \
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" WS "\\p{L}\\p{N}]+|" SPACE "+(?!" NO_SPACE  \
-    ")|" SPACE "+"
-#define CONTRACTIONS "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
-#define CL100K(digits)                                                                             \
-    CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^" WS                               \
-                 "\\p{L}\\p{N}]+[\\r\\n]*|" SPACE "*[\\r\\n]+|" SPACE "+(?!" NO_SPACE ")|" SPACE   \
-                 "+"
-
-static const struct {
-    const char *names; /* values of tokenizer.ggml.pre, each between spaces */
-    pretoken family;
-} s_families[] = {
-    {" gpt-2 phi-2 mpt olmo jais ", {.name = "gpt-2", .patterns = {GPT2}, .stage_count = 1}},
-    {" starcoder refact command-r smollm codeshell exaone ",
-     {.name = "starcoder", .patterns = {"\\p{N}", GPT2}, .stage_count = 2}},
-    {" falcon ",
-     {.name = "falcon",
-      .patterns = {"[\\p{P}\\$\\+<=>\\^~\\|`]+", GPT2, "[0-9][0-9][0-9]"},
-      .stage_count = 3}},
-    {" qwen2 stablelm2 deepseek-r1-qwen ",
-     {.name = "qwen2", .patterns = {CL100K("\\p{N}")}, .stage_count = 1}},
-    {" llama-bpe llama3 llama-v3 ",
-     {.name = "llama3",
-      .patterns = {CL100K("\\p{N}{1,3}")},
-      .stage_count = 1,
-      .whole_words = true,
-      .adds_bos = true}},
-    {" default ",
-     {.name = "default",
-      .patterns = {"[\\p{P}\\$\\+<=>\\^~\\|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"},
-      .stage_count = 4}},
-};
-
-enum { FAMILY_COUNT = sizeof s_families / sizeof s_families[0] };
+enum { STEPS_FIXED = 10000, STEPS_PER_BYTE = 16 };
 
 static void *context_malloc(PCRE2_SIZE size, void *ud) {
     (void)ud;
@@ -75,10 +33,10 @@ static bool is_listed(const char *names, omm_bytes name) {
 }
 
 static omm_err unknown(omm_bytes name) {
-    char list[512] = "";
+    char list[1536] = "";
     size_t used = 0;
-    for (size_t i = 0; i < FAMILY_COUNT; i++) {
-        int n = snprintf(list + used, sizeof list - used, "%s", s_families[i].names + 1);
+    for (size_t i = 0; i < pretoken_family_count; i++) {
+        int n = snprintf(list + used, sizeof list - used, "%s", pretoken_families[i].names + 1);
         used += (size_t)n < sizeof list - used ? (size_t)n : sizeof list - used - 1;
     }
     return omm_raise(OMM_ERR_UNSUPPORTED, "tokenizer.ggml.pre '%.*s' is not known; known are: %s",
@@ -97,9 +55,9 @@ static omm_err compile(pretoken *p, unsigned stage, pcre2_compile_context *conte
 
 omm_err pretoken_open(pretoken *p, omm_bytes name) {
     size_t i = 0;
-    while (i < FAMILY_COUNT && !is_listed(s_families[i].names, name)) i++;
-    if (i == FAMILY_COUNT) return unknown(name);
-    *p = s_families[i].family;
+    while (i < pretoken_family_count && !is_listed(pretoken_families[i].names, name)) i++;
+    if (i == pretoken_family_count) return unknown(name);
+    *p = pretoken_families[i].family;
     omm_err err = OMM_OK;
     p->context = pcre2_general_context_create(context_malloc, context_free, NULL);
     pcre2_compile_context *context = p->context ? pcre2_compile_context_create(p->context) : NULL;
@@ -133,22 +91,58 @@ static omm_err pass_on(splitter *s, unsigned stage, omm_bytes piece) {
     return split(s, stage + 1, piece);
 }
 
+/* Cut in front of each three characters of text[from .. to), counted from its end.  `at` is where the
+ * piece begins that is not passed on yet. */
+static omm_err cut_threes(splitter *s, unsigned stage, omm_bytes text, size_t *at, size_t from,
+                          size_t to) {
+    size_t left = 0;
+    for (size_t i = from; i < to; i++) left += (text.data[i] & 0xc0) != 0x80;
+    for (; left > 0; left--) {
+        if (left % 3 == 0) {
+            OMM_TRY(pass_on(s, stage, omm_bytes_of(text.data + *at, from - *at)));
+            *at = from;
+        }
+        from += utf8_size(text.data + from, text.size - from);
+    }
+    return OMM_OK;
+}
+
+/* First match at or after `start`; *to is 0 when there is none. */
+static omm_err match(size_t *from, size_t *to, splitter *s, unsigned stage, omm_bytes text,
+                     size_t start) {
+    int n = pcre2_match(s->pre->codes[stage], text.data, text.size, start, PCRE2_NO_UTF_CHECK,
+                        s->data[stage], s->limits);
+    *to = 0;
+    if (n == PCRE2_ERROR_NOMATCH) return OMM_OK;
+    if (n == PCRE2_ERROR_NOMEMORY || n == PCRE2_ERROR_HEAPLIMIT)
+        return omm_raise(OMM_ERR_NOMEM, "tokenizer: matching %zu bytes", text.size);
+    if (n == PCRE2_ERROR_MATCHLIMIT || n == PCRE2_ERROR_DEPTHLIMIT)
+        return omm_raise(OMM_ERR_TOO_BIG,
+                         "tokenizer: expression %u of %s takes too long at byte %zu", stage + 1,
+                         s->pre->name, start);
+    OMM_ASSERT(n > 0);
+    const PCRE2_SIZE *span = pcre2_get_ovector_pointer(s->data[stage]);
+    *from = span[0];
+    *to = span[1];
+    OMM_ASSERT(*to > *from); /* no expression matches nothing */
+    return OMM_OK;
+}
+
 /* Cut `text` by expression `stage`; as deep as there are stages. */
 static omm_err split(splitter *s, unsigned stage, omm_bytes text) {
-    size_t at = 0;
-    while (at < text.size) {
-        int n = pcre2_match(s->pre->codes[stage], text.data, text.size, at, PCRE2_NO_UTF_CHECK,
-                            s->data[stage], s->limits);
-        if (n == PCRE2_ERROR_NOMATCH) break;
-        if (n == PCRE2_ERROR_NOMEMORY || n == PCRE2_ERROR_HEAPLIMIT)
-            return omm_raise(OMM_ERR_NOMEM, "tokenizer: matching %zu bytes", text.size);
-        OMM_ASSERT(n > 0);
-        const PCRE2_SIZE *span = pcre2_get_ovector_pointer(s->data[stage]);
-        size_t from = span[0];
-        size_t to = span[1];
-        OMM_ASSERT(to > from); /* no expression matches nothing */
-        OMM_TRY(pass_on(s, stage, omm_bytes_of(text.data + at, from - at)));
-        OMM_TRY(pass_on(s, stage, omm_bytes_of(text.data + from, to - from)));
+    size_t at = 0; /* what is before has been passed on */
+    size_t from = 0;
+    size_t to = 0;
+    bool threes = s->pre->threes >> stage & 1;
+    bool joined = s->pre->joined >> stage & 1;
+    for (size_t start = 0; start < text.size; start = to) {
+        OMM_TRY(match(&from, &to, s, stage, text, start));
+        if (to == 0) break;
+        if (!joined) OMM_TRY(pass_on(s, stage, omm_bytes_of(text.data + at, from - at)));
+        if (!joined) at = from;
+        if (threes) OMM_TRY(cut_threes(s, stage, text, &at, from, to));
+        if (joined) continue;
+        OMM_TRY(pass_on(s, stage, omm_bytes_of(text.data + at, to - at)));
         at = to;
     }
     return pass_on(s, stage, omm_bytes_of(text.data + at, text.size - at));
@@ -165,9 +159,12 @@ omm_err pretoken_split(const pretoken *p, omm_bytes text, pretoken_each each, vo
     if (!s.limits || err != OMM_OK) {
         err = omm_raise(OMM_ERR_NOMEM, "tokenizer: memory to match");
     } else {
-        /* A run of n spaces backs up n times, once; the default limit would refuse a long one. */
-        pcre2_set_match_limit(s.limits, UINT32_MAX);
-        pcre2_set_depth_limit(s.limits, UINT32_MAX);
+        /* A run of n characters backs up n times, in each alternative; the default limit would refuse
+         * a long one.  No match needs more than a few steps per character. */
+        uint64_t steps = STEPS_FIXED + STEPS_PER_BYTE * (uint64_t)text.size;
+        if (steps > UINT32_MAX) steps = UINT32_MAX;
+        pcre2_set_match_limit(s.limits, (uint32_t)steps);
+        pcre2_set_depth_limit(s.limits, (uint32_t)steps);
         err = split(&s, 0, text);
     }
     for (unsigned i = 0; i < p->stage_count; i++) pcre2_match_data_free(s.data[i]);

@@ -3,6 +3,7 @@
  *   vocab.c            text of an id, id of a text
  *   merge.c            the priority queue of both merge loops
  *   pretoken.c         regular expressions that cut text into words (gpt2)
+ *   pretoken_table.c   which expressions belong to which models
  *   tokenizer_bpe.c    merges by rank inside a word (gpt2)
  *   tokenizer_spm.c    merges by score over the whole text (llama)
  *   tokenizer_encode.c special tokens first, then one of the two
@@ -68,17 +69,27 @@ void merge_unlink(merge_work *work, uint32_t left, uint32_t right); /* right lea
 
 /* ---- pretoken.c ---------------------------------------------------------------------------- */
 
-enum { PRETOKEN_STAGES_MAX = 4 };
+enum { PRETOKEN_STAGES_MAX = 6 };
 
 typedef struct pretoken {
     const char *name;                          /* of the family, for the digest */
     const char *patterns[PRETOKEN_STAGES_MAX]; /* each cuts the pieces of the one before */
     unsigned stage_count;
-    bool whole_words;                 /* a word that is a token needs no merges */
-    bool adds_bos;                    /* when the file does not say */
+    unsigned threes;  /* bit s: what stage s matches is cut in threes of characters from its end */
+    unsigned joined;  /* bit s: only there, not at the ends of the match */
+    bool whole_words; /* a word that is a token needs no merges */
+    bool adds_bos;    /* when the file does not say */
     void *codes[PRETOKEN_STAGES_MAX]; /* pcre2_code */
     void *context;                    /* pcre2_general_context over omm_alloc */
 } pretoken;
+
+typedef struct pretoken_family {
+    const char *names; /* values of tokenizer.ggml.pre, each between spaces */
+    pretoken family;
+} pretoken_family;
+
+extern const pretoken_family pretoken_families[]; /* pretoken_table.c */
+extern const size_t pretoken_family_count;
 
 /* Errors: UNSUPPORTED (names those that exist), NOMEM. */
 OMM_CHECKED omm_err pretoken_open(pretoken *p, omm_bytes name);

@@ -1,0 +1,163 @@
+/* pretoken_test.c - text cut into words as the models' own tokenizers cut it, and in linear time
+ * whatever the text. */
+#include "tokenizer_internal.h"
+
+#include "omm/mem.h"
+
+#include "omm_test.h"
+#include "pretoken_cases.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { PIECES_MAX = 200 };
+
+typedef struct pieces {
+    size_t sizes[PIECES_MAX];
+    size_t count, bytes;
+} pieces;
+
+static omm_err collect(void *ud, omm_bytes word) {
+    pieces *p = ud;
+    CHECK(word.size > 0);
+    CHECK(p->count < PIECES_MAX);
+    p->sizes[p->count++] = word.size;
+    p->bytes += word.size;
+    return OMM_OK;
+}
+
+static void check_text(const pretoken *p, size_t text, const char *want) {
+    pieces have = {0};
+    omm_bytes bytes = omm_bytes_of(s_texts[text].bytes, s_texts[text].size);
+    CHECK_OK(pretoken_split(p, bytes, collect, &have));
+    CHECK_EQ(have.bytes, bytes.size);
+    size_t at = 0;
+    for (const char *w = want; *w;) {
+        char *end = NULL;
+        size_t size = strtoul(w, &end, 10);
+        if (at >= have.count || have.sizes[at] != size)
+            fprintf(stderr, "%s: text %zu, piece %zu: have %zu bytes, want %zu\n", p->name, text,
+                    at, at < have.count ? have.sizes[at] : 0, size);
+        CHECK(at < have.count && have.sizes[at] == size);
+        at++;
+        for (w = end; *w == ' '; w++) {
+        }
+    }
+    CHECK_EQ(have.count, at);
+}
+
+static bool is_tested(const pretoken_family *family) {
+    for (size_t i = 0; i < sizeof s_cases / sizeof s_cases[0]; i++) {
+        const char *at = strstr(family->names, s_cases[i].pre);
+        size_t size = strlen(s_cases[i].pre);
+        if (at && at[-1] == ' ' && at[size] == ' ') return true;
+    }
+    return false;
+}
+
+static void test_cases(void) {
+    for (size_t i = 0; i < sizeof s_cases / sizeof s_cases[0]; i++) {
+        pretoken p;
+        CHECK_OK(pretoken_open(&p, omm_bytes_str(s_cases[i].pre)));
+        for (size_t t = 0; t < PRETOKEN_CASE_TEXTS; t++) check_text(&p, t, s_cases[i].sizes[t]);
+        pretoken_close(&p);
+    }
+    for (size_t f = 0; f < pretoken_family_count; f++) {
+        if (!is_tested(&pretoken_families[f]))
+            fprintf(stderr, "no case for%s\n", pretoken_families[f].names);
+        CHECK(is_tested(&pretoken_families[f]));
+    }
+}
+
+/* Every name opens; names of two families would be a mistake in the table. */
+static void test_names(void) {
+    for (size_t f = 0; f < pretoken_family_count; f++) {
+        char names[256];
+        snprintf(names, sizeof names, "%s", pretoken_families[f].names);
+        for (char *save = NULL, *name = strtok_r(names, " ", &save); name;
+             name = strtok_r(NULL, " ", &save)) {
+            pretoken p;
+            CHECK_OK(pretoken_open(&p, omm_bytes_str(name)));
+            CHECK(strcmp(p.name, pretoken_families[f].family.name) == 0);
+            pretoken_close(&p);
+        }
+    }
+    pretoken p;
+    CHECK_ERR(pretoken_open(&p, omm_bytes_str("gpt-4711")), OMM_ERR_UNSUPPORTED);
+    CHECK(strstr(omm_err_sentence(), "gpt-4711") != NULL);
+    CHECK(strstr(omm_err_sentence(), "starcoder") != NULL);
+    CHECK(strstr(omm_err_sentence(), "default") != NULL); /* the last: nothing is cut off */
+    CHECK_ERR(pretoken_open(&p, omm_bytes_str("gpt-2 phi-2")), OMM_ERR_UNSUPPORTED);
+    CHECK_ERR(pretoken_open(&p, omm_bytes_str("")), OMM_ERR_UNSUPPORTED);
+}
+
+/* ---- No text takes more than a constant time per byte -------------------------------------- */
+
+static omm_err ignore(void *ud, omm_bytes word) {
+    *(size_t *)ud += word.size;
+    return OMM_OK;
+}
+
+/* `unit` again and again, then `end`, which spoils what the run could have matched. */
+static double split_seconds(const pretoken *p, const char *unit, const char *end, size_t bytes) {
+    size_t size = strlen(unit);
+    size_t repeated = bytes / size * size;
+    char *text = omm_alloc(repeated + strlen(end) + 1, 1);
+    size_t total = 0;
+    for (size_t at = 0; at < repeated; at += size) memcpy(text + at, unit, size);
+    memcpy(text + repeated, end, strlen(end));
+    clock_t begin = clock();
+    CHECK_OK(pretoken_split(p, omm_bytes_str(text), ignore, &total));
+    double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
+    CHECK_EQ(total, repeated + strlen(end));
+    omm_free(text);
+    return seconds;
+}
+
+/* Sixteen times the text takes far less than the 256 times of a quadratic search. */
+static void test_linear(void) {
+    static const char *const units[] = {"a",
+                                        "A",
+                                        " ",
+                                        "\n",
+                                        "1",
+                                        ".",
+                                        "'",
+                                        "aA",
+                                        "a ",
+                                        "\n ",
+                                        " \n",
+                                        "'s",
+                                        "\xcc\x81",
+                                        "1 ",
+                                        "\xc3\xa9",
+                                        "\xe4\xb8\xad",
+                                        "\xe0\xb9\x84",
+                                        "A\xcc\x81",
+                                        "\x01"};
+    static const char *const ends[] = {"", "a", "\n", "!"};
+    for (size_t f = 0; f < pretoken_family_count; f++) {
+        pretoken p;
+        const char *name = pretoken_families[f].names + 1;
+        CHECK_OK(pretoken_open(&p, omm_bytes_of(name, strcspn(name, " "))));
+        for (size_t u = 0; u < sizeof units / sizeof units[0]; u++)
+            for (size_t e = 0; e < sizeof ends / sizeof ends[0]; e++) {
+                double small = split_seconds(&p, units[u], ends[e], 1u << 11);
+                double large = split_seconds(&p, units[u], ends[e], 1u << 15);
+                if (large > 64 * small + 0.05)
+                    fprintf(stderr, "%s: '%s'..'%s': %f, %f s\n", p.name, units[u], ends[e], small,
+                            large);
+                CHECK(large <= 64 * small + 0.05);
+            }
+        pretoken_close(&p);
+    }
+}
+
+int main(void) {
+    test_cases();
+    test_names();
+    test_linear();
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}
