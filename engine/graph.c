@@ -17,15 +17,16 @@ static omm_err pack_pair(model_adapter_pair *pair, const omm_lora *lora, uint32_
     const float *a = NULL, *b = NULL;
     omm_lora_find(&a, &b, lora, layer, target);
     if (!a) return OMM_OK;
-    OMM_TRY(omm_matrix_pack_f32(&pair->a, lora->spec.rank, lora->shape.d_in[target], a));
-    return omm_matrix_pack_f32(&pair->b, lora->shape.d_out[target], lora->spec.rank, b);
+    const omm_lora_tensor *t = &lora->tensors[omm_lora_find_index(lora, layer, target)];
+    pair->scale = t->scale;
+    OMM_TRY(omm_matrix_pack_f32(&pair->a, t->rows, lora->shape.d_in[target], a));
+    return omm_matrix_pack_f32(&pair->b, lora->shape.d_out[target], t->rows, b);
 }
 
 omm_err model_adapter_init(model_adapter *out, const omm_model *model, const omm_lora *lora) {
     if (!same_shape(&lora->shape, &model->lora_shape))
         return omm_raise(OMM_ERR_REFUSED_SHAPE, "the adapter was made for a model of other shape");
-    model_adapter made = {
-        .scale = omm_lora_scale(lora), .rank = lora->spec.rank, .layers = model->dims.layers};
+    model_adapter made = {.scale = 1.0f, .rank = lora->spec.rank, .layers = model->dims.layers};
     const size_t count = (size_t)made.layers * OMM_LORA_TARGET_COUNT;
     made.pairs = (model_adapter_pair *)omm_alloc(count, sizeof *made.pairs);
     if (!made.pairs) return omm_raise(OMM_ERR_NOMEM, "no memory for the adapter table");
@@ -112,7 +113,7 @@ static void adapt(model_graph *g, float *y, const float *x, const model_adapter 
     if (!pair->a.data) return;
     OMM_ASSERT(adapter->rank <= g->options.rank_max);
     omm_linear_forward(g->c, g->z, x, &pair->a, m, false);
-    omm_vec_scale(g->c, g->z, g->z, adapter->scale, m * pair->a.rows);
+    omm_vec_scale(g->c, g->z, g->z, adapter->scale * pair->scale, m * pair->a.rows);
     omm_linear_forward(g->c, y, g->z, &pair->b, m, true);
 }
 

@@ -18,13 +18,14 @@
 
 /* A and B of an adapter, packed so that they run through the same kernels as weights. */
 typedef struct model_adapter {
-    float scale; /* alpha / rank, times what the user asked for */
-    uint32_t rank, layers;
+    float scale;           /* what the user asked for, 1 at first; times each pair's own */
+    uint32_t rank, layers; /* the largest rank */
     struct model_adapter_pair *pairs; /* [layers][OMM_LORA_TARGET_COUNT] */
 } model_adapter;
 
 typedef struct model_adapter_pair {
     omm_matrix a, b; /* data NULL: this weight is not adapted */
+    float scale;     /* alpha / rank */
 } model_adapter_pair;
 
 /* Values are copied.  Errors: REFUSED_SHAPE (made for another model), NUMERIC, NOMEM. */

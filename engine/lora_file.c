@@ -1,6 +1,7 @@
 /* lora_file.c - the adapter as a GGUF file in llama.cpp's LoRA layout. */
+#include "lora_internal.h"
+
 #include "omm/file.h"
-#include "omm/lora.h"
 #include "omm/mem.h"
 
 #include <math.h>
@@ -16,6 +17,17 @@ static omm_err check_finite(const omm_lora *lora) {
         for (size_t v = 0; v < count; v++)
             if (!isfinite(lora->values[t->offset + v]))
                 return omm_raise(OMM_ERR_NUMERIC, "LoRA %s[%zu] is not finite", t->name, v);
+    }
+    return OMM_OK;
+}
+
+static omm_err check_scales(const omm_lora *lora) {
+    for (size_t i = 0; i < lora->tensor_count; i += 2) {
+        const omm_lora_tensor *a = &lora->tensors[i];
+        if (a->scale != lora_file_scale(lora->spec.alpha, a->rows))
+            return omm_raise(OMM_ERR_UNSUPPORTED,
+                             "LoRA %s: its scale %.9g is not what the file's alpha %.9g gives",
+                             a->name, (double)a->scale, (double)lora->spec.alpha);
     }
     return OMM_OK;
 }
@@ -46,6 +58,7 @@ static omm_err write_file(omm_buf *out, omm_gguf_writer *w, const omm_lora *lora
 
 omm_err omm_lora_save(omm_buf *out, const omm_lora *lora) {
     OMM_TRY(check_finite(lora));
+    OMM_TRY(check_scales(lora));
     omm_buf values;
     omm_gguf_writer w;
     omm_buf_init(&values, (size_t)OMM_LORA_VALUES_MAX * sizeof(float));
@@ -68,8 +81,7 @@ omm_err omm_lora_save_file(const char *path, const omm_lora *lora) {
 
 /* ---- Reading ------------------------------------------------------------------------------- */
 
-/* Which layer, target and part a tensor name means; false when none. */
-static bool parse_name(uint32_t *layer, omm_lora_target *target, bool *is_b, const char *name) {
+bool lora_parse_name(uint32_t *layer, omm_lora_target *target, bool *is_b, const char *name) {
     if (strncmp(name, "blk.", 4) != 0) return false;
     const char *p = name + 4;
     uint32_t n = 0;
@@ -116,13 +128,13 @@ static omm_err misfit(const omm_gguf_tensor *t, uint64_t cols, uint64_t rows) {
                      (unsigned long long)rows, (unsigned long long)cols);
 }
 
-/* Check one tensor and learn rank (0: not known yet) and targets from it. */
-static omm_err check_tensor(omm_lora_spec *spec, const omm_gguf_tensor *t,
-                            const omm_lora_shape *shape) {
+/* Check one tensor and learn its pair's rank from it. */
+static omm_err check_tensor(omm_lora_plan *plan, const omm_gguf_tensor *t) {
+    const omm_lora_shape *shape = &plan->shape;
     uint32_t layer = 0;
     omm_lora_target target = OMM_LORA_Q;
     bool is_b = false;
-    if (!parse_name(&layer, &target, &is_b, t->name))
+    if (!lora_parse_name(&layer, &target, &is_b, t->name))
         return omm_raise(OMM_ERR_UNSUPPORTED, "adapter: tensor %s: no LoRA pair of a linear layer",
                          t->name);
     if (layer >= shape->layer_count || shape->d_in[target] == 0 || shape->d_out[target] == 0)
@@ -138,11 +150,11 @@ static omm_err check_tensor(omm_lora_spec *spec, const omm_gguf_tensor *t,
     if (rank < 1 || rank > OMM_LORA_RANK_MAX)
         return omm_raise(OMM_ERR_TOO_BIG, "adapter: tensor %s has rank %llu, accepted are 1 to %u",
                          t->name, (unsigned long long)rank, OMM_LORA_RANK_MAX);
-    if (spec->rank != 0 && spec->rank != rank)
-        return omm_raise(OMM_ERR_UNSUPPORTED, "adapter: tensor %s has rank %llu, others have %u",
-                         t->name, (unsigned long long)rank, spec->rank);
-    spec->rank = (uint32_t)rank;
-    spec->targets |= 1u << target;
+    omm_lora_pair *pair = &plan->pairs[(size_t)layer * OMM_LORA_TARGET_COUNT + target];
+    if (pair->rank != 0 && pair->rank != rank)
+        return omm_raise(OMM_ERR_MISMATCH, "adapter: tensor %s has rank %llu, its other half %u",
+                         t->name, (unsigned long long)rank, pair->rank);
+    pair->rank = (uint32_t)rank;
     return OMM_OK;
 }
 
@@ -165,28 +177,38 @@ static omm_err fill(omm_lora *lora, const omm_gguf *g) {
         const omm_gguf_tensor *from = omm_gguf_find_tensor(g, t->name);
         if (!from)
             return omm_raise(OMM_ERR_NOT_FOUND,
-                             "adapter: tensor %s is missing (its pair or another layer has it)",
-                             t->name);
+                             "adapter: tensor %s is missing, its other half is there", t->name);
         OMM_TRY(copy_values(lora, t, from));
     }
     return OMM_OK;
 }
 
+static omm_err load_pairs(omm_lora *made, omm_lora_plan *plan, const omm_gguf *g, float alpha) {
+    for (size_t i = 0; i < g->tensor_count; i++) OMM_TRY(check_tensor(plan, &g->tensors[i]));
+    const size_t count = (size_t)plan->shape.layer_count * OMM_LORA_TARGET_COUNT;
+    for (size_t i = 0; i < count; i++)
+        if (plan->pairs[i].rank) plan->pairs[i].scale = lora_file_scale(alpha, plan->pairs[i].rank);
+    OMM_TRY(omm_lora_init_plan(made, plan));
+    made->spec.alpha = alpha;
+    return fill(made, g);
+}
+
 static omm_err load(omm_lora *lora, const omm_gguf *g, const omm_lora_shape *shape) {
+    float alpha = 0.0f;
     OMM_TRY(check_header(g, shape));
-    omm_lora_spec spec = {0};
-    OMM_TRY(omm_gguf_get_f32_or(&spec.alpha, g, "adapter.lora.alpha", 0.0f));
-    for (size_t i = 0; i < g->tensor_count; i++)
-        OMM_TRY(check_tensor(&spec, &g->tensors[i], shape));
-    /* The format reads a missing or zero alpha as a scale of 1. */
-    if (spec.alpha == 0.0f) spec.alpha = (float)spec.rank;
+    OMM_TRY(omm_gguf_get_f32_or(&alpha, g, "adapter.lora.alpha", 0.0f));
+    omm_lora_plan plan;
     omm_lora made = {0};
-    OMM_TRY(omm_lora_init(&made, &spec, shape));
-    omm_err err = fill(&made, g);
+    OMM_TRY(omm_lora_plan_init(&plan, shape));
+    omm_err err = load_pairs(&made, &plan, g, alpha);
+    omm_lora_plan_fini(&plan);
     if (err != OMM_OK) {
         omm_lora_fini(&made);
         return err;
     }
+    /* The format reads a missing or zero alpha as a scale of 1; with one rank that has a name. */
+    made.spec.alpha = (float)made.spec.rank;
+    if (alpha != 0.0f || !omm_lora_is_uniform(&made)) made.spec.alpha = alpha;
     *lora = made;
     return OMM_OK;
 }

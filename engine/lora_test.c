@@ -174,7 +174,7 @@ static void put_tensor(omm_gguf_writer *w, const omm_lora *lora, const omm_lora_
         bytes = (size_t)(dims[0] * dims[1]) * 4;
         data = s_zeros;
     }
-    if (c->other_rank && t->layer == 1 && t->target == OMM_LORA_Q) {
+    if (c->other_rank && t->layer == 1 && t->target == OMM_LORA_Q && t->is_b) {
         dims[t->is_b ? 0 : 1] = 2;
         bytes = (size_t)(dims[0] * dims[1]) * 4;
         data = s_zeros;
@@ -248,7 +248,7 @@ static void test_refusals(void) {
         {.what = "control vector", .err = OMM_ERR_UNSUPPORTED, .adapter = "control_vector"},
         {.what = "activated", .err = OMM_ERR_UNSUPPORTED, .alora = true},
         {.what = "BF16", .err = OMM_ERR_UNSUPPORTED, .bf16 = true},
-        {.what = "mixed ranks", .err = OMM_ERR_UNSUPPORTED, .other_rank = true},
+        {.what = "halves of other rank", .err = OMM_ERR_MISMATCH, .other_rank = true},
         {.what = "not a number", .err = OMM_ERR_NUMERIC, .nan = true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) test_tamper(&cases[i]);

@@ -85,8 +85,9 @@ static omm_err take_start(omm_trainer *t, const omm_lora *start) {
         return omm_lora_init_random(&t->lora, &spec, shape, &lane);
     }
     OMM_TRY(omm_lora_init(&t->lora, &spec, shape));
-    if (start->spec.rank != spec.rank || start->spec.targets != spec.targets ||
-        start->spec.alpha != spec.alpha || start->value_count != t->lora.value_count)
+    if (!omm_lora_is_uniform(start) || start->spec.rank != spec.rank ||
+        start->spec.targets != spec.targets || start->spec.alpha != spec.alpha ||
+        start->value_count != t->lora.value_count)
         return omm_raise(OMM_ERR_REFUSED_SHAPE,
                          "the start adapter has rank %u, alpha %g, targets %#x; the recipe says "
                          "%u, %g, %#x",

@@ -117,12 +117,18 @@ static void cancel_changes_nothing(rig *r) {
     omm_trainer_close(other);
 }
 
+static void set_alpha(omm_lora *lora, float alpha) {
+    lora->spec.alpha = alpha;
+    for (size_t i = 0; i < lora->tensor_count; i++)
+        lora->tensors[i].scale = alpha / (float)lora->spec.rank;
+}
+
 /* A start adapter so large that the forward pass overflows. */
 static void overflow_names_the_step(rig *r) {
     omm_lora start;
     omm_trainer *t = NULL;
     test_adapter(&start, &r->model, r->recipe.rank, r->recipe.targets, 3);
-    start.spec.alpha = r->recipe.alpha;
+    set_alpha(&start, r->recipe.alpha);
     for (size_t i = 0; i < start.value_count; i++) start.values[i] *= 1e30F;
     omm_trainer_options options = options_of(r);
     options.start = &start;
@@ -136,7 +142,9 @@ static void overflow_names_the_step(rig *r) {
     start.values[5] = NAN;
     CHECK_ERR(omm_trainer_open(&t, &options), OMM_ERR_NUMERIC);
     start.values[5] = 0;
-    start.spec.alpha += 1;
+    start.tensors[0].scale *= 2;
+    CHECK_ERR(omm_trainer_open(&t, &options), OMM_ERR_REFUSED_SHAPE);
+    set_alpha(&start, r->recipe.alpha + 1);
     CHECK_ERR(omm_trainer_open(&t, &options), OMM_ERR_REFUSED_SHAPE);
     CHECK(!t);
     omm_lora_fini(&start);
@@ -148,7 +156,7 @@ static void frozen_half_stays(const rig *r, uint32_t parts) {
     half.recipe.weight_decay = 0.1F;
     omm_lora start;
     test_adapter(&start, &r->model, r->recipe.rank, r->recipe.targets, 4);
-    start.spec.alpha = r->recipe.alpha;
+    set_alpha(&start, r->recipe.alpha);
     omm_trainer_options options = options_of(&half);
     options.start = &start;
     omm_trainer *t = NULL;

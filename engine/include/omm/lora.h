@@ -1,13 +1,17 @@
 /* lora.h - a LoRA adapter: one flat f32 vector with a fixed order, and its GGUF file.
  *
- *   y = W x + (alpha / rank) * B (A x)        A [rank][d_in]   B [d_out][rank]   row major
+ *   y = W x + scale * B (A x)        A [rank][d_in]   B [d_out][rank]   row major
  *
- *   values: for layer ascending, for target ascending (only those in spec.targets): A, then B
+ *   values: for layer ascending, for target ascending (only the pairs there are): A, then B
  *
+ * Most adapters are uniform: one rank, scale = alpha / rank, the same targets in every layer; an
+ * omm_lora_spec says it all.  An omm_lora_plan gives each pair its own rank and scale (PEFT's rank
+ * and alpha patterns, rsLoRA, layers left out).
  * Everything federated sees only `values` and the list of (name, rows, cols, offset).
  * The file is llama.cpp's GGUF LoRA layout: general.type=adapter, adapter.type=lora,
  * adapter.lora.alpha, tensors `<base tensor>.lora_a` with dims [d_in, rank] and `.lora_b` with
- * dims [rank, d_out] (innermost first), F32.
+ * dims [rank, d_out] (innermost first), F32.  It has one alpha: scale = alpha / rank of the pair, or
+ * 1 for all pairs when alpha is 0.  Other scales must go into B first: omm_lora_fold.
  *
  * Depends on: err, mem, bytes, rng, gguf.  Threads: no shared state.
  */
@@ -54,30 +58,65 @@ typedef struct omm_lora_shape {
     char architecture[32]; /* general.architecture, checked on load */
 } omm_lora_shape;
 
+/* What one linear layer gets. */
+typedef struct omm_lora_pair {
+    uint32_t rank; /* 0: left out */
+    float scale;   /* finite, not zero */
+} omm_lora_pair;
+
+/* What every linear layer gets.  Start with all left out, then add; the last call that names a
+ * layer counts. */
+typedef struct omm_lora_plan {
+    omm_lora_shape shape;
+    omm_lora_pair *pairs; /* [layer_count][OMM_LORA_TARGET_COUNT], owned */
+} omm_lora_plan;
+
 typedef struct omm_lora_tensor {
     char name[OMM_GGUF_NAME_MAX]; /* "blk.0.attn_q.weight.lora_a" */
     uint32_t layer;
     omm_lora_target target;
     bool is_b;
     uint32_t rows, cols; /* A: rank, d_in.  B: d_out, rank */
+    float scale;         /* of the pair */
     size_t offset;       /* of element [0][0] in `values` */
 } omm_lora_tensor;
 
 typedef struct omm_lora {
+    /* Of a uniform adapter, what made it.  Else: the largest rank, the alpha to stand in a file
+     * (may be 0), and the targets that any layer has. */
     omm_lora_spec spec;
     omm_lora_shape shape;
     omm_lora_tensor *tensors; /* canonical order, owned */
     size_t tensor_count;
-    float *values; /* owned, 64-byte aligned */
+    uint32_t *slots; /* [layer_count][OMM_LORA_TARGET_COUNT]: 1 + index of A, 0: none; owned */
+    float *values;   /* owned, 64-byte aligned */
     size_t value_count;
 } omm_lora;
+
+/* ---- Which layers: omm_lora_plan ----------------------------------------------------------- */
 
 /* Name of a target as scenarios and commands spell it ("q", "k", "v", "o", "gate", "up", "down"),
  * and as the GGUF tensor does ("attn_q" ... "ffn_down"). */
 const char *omm_lora_target_name(omm_lora_target target);
 const char *omm_lora_target_tensor(omm_lora_target target);
-/* Targets from a comma list ("q,v") or "all".  Errors: CONFIG (names what is accepted). */
+/* Targets from a comma list of names of either kind, patterns over them ("ffn_*"; '*' any run, '?'
+ * any character), "all" or "all-linear".  Errors: CONFIG (an item that is unknown or adds nothing to
+ * those before it; names what is accepted). */
 OMM_CHECKED omm_err omm_lora_targets_parse(uint32_t *targets, const char *list);
+
+/* The scale of a pair: alpha / rank, or alpha / sqrt(rank) for rsLoRA (in double, rounded once).
+ * rank >= 1. */
+float omm_lora_scale_of(double alpha, uint32_t rank, bool rslora);
+
+/* All left out.  Errors: CONFIG (layer count), NOMEM. */
+OMM_CHECKED omm_err omm_lora_plan_init(omm_lora_plan *plan, const omm_lora_shape *shape);
+void omm_lora_plan_fini(omm_lora_plan *plan);
+/* Give `pair` to all layers that the comma list names: as omm_lora_targets_parse (then in every layer
+ * of the model), or with the layer ("blk.0.*", "blk.1?.attn_q").  rank 0 leaves them out.
+ * Errors: CONFIG (an item that names nothing the model has; rank, scale); the plan is unchanged. */
+OMM_CHECKED omm_err omm_lora_plan_add(omm_lora_plan *plan, const char *list, omm_lora_pair pair);
+
+/* ---- Making adapters ----------------------------------------------------------------------- */
 
 /* All zero.  Errors: CONFIG (rank, alpha, targets, or a target the model lacks), TOO_BIG, NOMEM. */
 OMM_CHECKED omm_err omm_lora_init(omm_lora *lora, const omm_lora_spec *spec,
@@ -86,10 +125,26 @@ OMM_CHECKED omm_err omm_lora_init(omm_lora *lora, const omm_lora_spec *spec,
  * u = omm_rng_unit(rng, i), i the flat offset.  Errors: as omm_lora_init. */
 OMM_CHECKED omm_err omm_lora_init_random(omm_lora *lora, const omm_lora_spec *spec,
                                          const omm_lora_shape *shape, const omm_rng *rng);
+/* All zero, with the pairs of a plan.  Errors: CONFIG (no pair at all, rank, scale, a layer the model
+ * lacks), TOO_BIG, NOMEM. */
+OMM_CHECKED omm_err omm_lora_init_plan(omm_lora *lora, const omm_lora_plan *plan);
+/* A as omm_lora_init_random does.  Errors: as omm_lora_init_plan. */
+OMM_CHECKED omm_err omm_lora_init_plan_random(omm_lora *lora, const omm_lora_plan *plan,
+                                              const omm_rng *rng);
 void omm_lora_fini(omm_lora *lora);
 
-/* alpha / rank. */
+/* One rank and scale for all, alpha / rank, and the same targets in every layer: `spec` says all. */
+bool omm_lora_is_uniform(const omm_lora *lora);
+/* spec.alpha / spec.rank.  Only for uniform adapters. */
 float omm_lora_scale(const omm_lora *lora);
+
+/* Make one alpha serve all pairs, as the file needs it: B is multiplied by what the pair's scale has
+ * more than alpha / rank.  Exact where that factor is a power of two (and no value leaves f32's
+ * range); an alpha for which everything is exact is looked for.  `rounding` also allows other factors,
+ * with one rounding per value of B; `*rounded` says whether that was needed.
+ * Errors: UNSUPPORTED (a pair that needs rounding, by name), NUMERIC (a value leaves the range of
+ * f32); then nothing has changed. */
+OMM_CHECKED omm_err omm_lora_fold(bool *rounded, omm_lora *lora, bool rounding);
 
 /* Where A and B of one layer's target begin; NULL both when the adapter does not have it. */
 void omm_lora_find(const float **a, const float **b, const omm_lora *lora, uint32_t layer,
@@ -97,16 +152,19 @@ void omm_lora_find(const float **a, const float **b, const omm_lora *lora, uint3
 /* Index in `tensors` of its A (its B follows), or -1. */
 ptrdiff_t omm_lora_find_index(const omm_lora *lora, uint32_t layer, omm_lora_target target);
 
+/* ---- Files --------------------------------------------------------------------------------- */
+
 /* Append the adapter as GGUF bytes, deterministic.  Errors: NOMEM, TOO_BIG, NUMERIC (a value is
- * not finite, named). */
+ * not finite, named), UNSUPPORTED (scales that one alpha cannot say: fold first). */
 OMM_CHECKED omm_err omm_lora_save(omm_buf *out, const omm_lora *lora);
 /* The same to a file, atomically.  Errors: those, IO. */
 OMM_CHECKED omm_err omm_lora_save_file(const char *path, const omm_lora *lora);
 
-/* Read an adapter (F32 or F16) for a model of this shape.  One rank for all tensors, the same
- * targets in every layer; a missing alpha means alpha = rank.  Errors: those of omm_gguf_open; UNSUPPORTED (no LoRA adapter, another
- * tensor kind, mixed ranks); MISMATCH (another architecture, a shape that does not fit, named);
- * NOT_FOUND (a pair with one part missing, a layer left out); NUMERIC (a value is not finite). */
+/* Read an adapter (F32 or F16) for a model of this shape; ranks and targets may differ from layer to
+ * layer.  A missing or zero alpha means a scale of 1.
+ * Errors: those of omm_gguf_open; UNSUPPORTED (no LoRA adapter, another tensor kind); MISMATCH
+ * (another architecture, a shape that does not fit, named); NOT_FOUND (a pair with one part missing);
+ * NUMERIC (a value is not finite). */
 OMM_CHECKED omm_err omm_lora_load(omm_lora *lora, omm_bytes file, const omm_lora_shape *shape);
 OMM_CHECKED omm_err omm_lora_load_file(omm_lora *lora, const char *path,
                                        const omm_lora_shape *shape);

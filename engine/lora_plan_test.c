@@ -1,0 +1,329 @@
+/* lora_plan_test.c - adapters whose pairs differ: patterns, ranks, scales, layers left out, the fold
+ * into one alpha, and that none of it changes what a model computes. */
+#include "tiny_model.h"
+
+#include "omm/lora.h"
+#include "omm/mem.h"
+#include "omm/session.h"
+
+#include "omm_test.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { FILE_MAX = 1 << 20, LENGTH = 20 };
+
+static omm_lora_shape small_shape(void) {
+    return (omm_lora_shape){.layer_count = 12,
+                            .d_in = {8, 8, 8, 8, 8, 0, 12},
+                            .d_out = {8, 4, 4, 8, 12, 0, 8},
+                            .architecture = "llama"};
+}
+
+static void fill(omm_lora *lora) {
+    for (size_t i = 0; i < lora->value_count; i++)
+        lora->values[i] = (float)((int)(i * 7919 % 2001) - 1000) * 1e-3f;
+}
+
+/* ---- patterns -------------------------------------------------------------------------------- */
+
+static size_t count_of(const char *list) {
+    const omm_lora_shape shape = small_shape();
+    omm_lora_plan plan;
+    size_t count = 0;
+    CHECK_OK(omm_lora_plan_init(&plan, &shape));
+    CHECK_OK(omm_lora_plan_add(&plan, list, (omm_lora_pair){4, 2.0f}));
+    for (size_t i = 0; i < (size_t)shape.layer_count * OMM_LORA_TARGET_COUNT; i++)
+        count += plan.pairs[i].rank == 4;
+    omm_lora_plan_fini(&plan);
+    return count;
+}
+
+static void test_patterns(void) {
+    CHECK_EQ(count_of("all"), 12 * 6); /* there is no `up` */
+    CHECK_EQ(count_of("all-linear"), 12 * 6);
+    CHECK_EQ(count_of("q"), 12);
+    CHECK_EQ(count_of("attn_*"), 12 * 4);
+    CHECK_EQ(count_of("ffn_*"), 12 * 2);
+    CHECK_EQ(count_of("attn_?"), 12 * 3);
+    CHECK_EQ(count_of("blk.0.*"), 6);
+    CHECK_EQ(count_of("blk.1.*"), 6); /* not 10 and 11 */
+    CHECK_EQ(count_of("blk.1?.attn_v"), 2);
+    CHECK_EQ(count_of("blk.3.ffn_down.weight"), 1);
+    CHECK_EQ(count_of("blk.*.attn_q,blk.0.attn_k,v"), 12 + 1 + 12);
+    CHECK_EQ(count_of("*down"), 12);
+    static const char *const bad[] = {
+        "", ",", "q,", "x", "up", "blk.12.*", "blk.01.*", "blk.0.attn_q.bias", "q,zz"};
+    const omm_lora_shape shape = small_shape();
+    omm_lora_plan plan;
+    CHECK_OK(omm_lora_plan_init(&plan, &shape));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK_ERR(omm_lora_plan_add(&plan, bad[i], (omm_lora_pair){4, 2.0f}), OMM_ERR_CONFIG);
+        for (size_t k = 0; k < (size_t)shape.layer_count * OMM_LORA_TARGET_COUNT; k++)
+            CHECK_EQ(plan.pairs[k].rank, 0);
+    }
+    CHECK_ERR(omm_lora_plan_add(&plan, "q", (omm_lora_pair){1025, 1.0f}), OMM_ERR_CONFIG);
+    CHECK_ERR(omm_lora_plan_add(&plan, "q", (omm_lora_pair){1, 0.0f}), OMM_ERR_CONFIG);
+    CHECK_ERR(omm_lora_plan_add(&plan, "q", (omm_lora_pair){1, NAN}), OMM_ERR_CONFIG);
+    omm_lora lora;
+    CHECK_ERR(omm_lora_init_plan(&lora, &plan), OMM_ERR_CONFIG); /* empty */
+    plan.pairs[OMM_LORA_UP] = (omm_lora_pair){4, 1.0f};
+    CHECK_ERR(omm_lora_init_plan(&lora, &plan), OMM_ERR_CONFIG); /* not in the model */
+    omm_lora_plan_fini(&plan);
+}
+
+static void test_target_lists(void) {
+    uint32_t targets = 0;
+    CHECK_OK(omm_lora_targets_parse(&targets, "attn_*"));
+    CHECK_EQ(targets, 15);
+    CHECK_OK(omm_lora_targets_parse(&targets, "attn_q,ffn_down,v"));
+    CHECK_EQ(targets, 1u << OMM_LORA_Q | 1u << OMM_LORA_DOWN | 1u << OMM_LORA_V);
+    CHECK_OK(omm_lora_targets_parse(&targets, "all-linear"));
+    CHECK_EQ(targets, OMM_LORA_ALL_TARGETS);
+    CHECK_ERR(omm_lora_targets_parse(&targets, "attn_*,k"), OMM_ERR_CONFIG);
+    CHECK_ERR(omm_lora_targets_parse(&targets, "blk.0.attn_q"), OMM_ERR_CONFIG);
+    CHECK_ERR(omm_lora_targets_parse(&targets, "**x"), OMM_ERR_CONFIG);
+    CHECK_EQ(targets, OMM_LORA_ALL_TARGETS);
+}
+
+static void test_scales(void) {
+    CHECK(omm_lora_scale_of(16, 8, false) == 2.0f);
+    CHECK(omm_lora_scale_of(16, 16, true) == 4.0f);
+    CHECK(omm_lora_scale_of(16, 8, true) == (float)(16.0 / sqrt(8.0)));
+    CHECK(omm_lora_scale_of(10, 3, false) == 10.0f / 3.0f);
+}
+
+/* ---- layout and file ------------------------------------------------------------------------- */
+
+/* Ranks 4 and 2, a layer without down, scales as given. */
+static omm_lora mixed(float scale_q, float scale_down) {
+    const omm_lora_shape shape = small_shape();
+    omm_lora_plan plan;
+    omm_lora lora;
+    CHECK_OK(omm_lora_plan_init(&plan, &shape));
+    CHECK_OK(omm_lora_plan_add(&plan, "q", (omm_lora_pair){4, scale_q}));
+    CHECK_OK(omm_lora_plan_add(&plan, "down", (omm_lora_pair){2, scale_down}));
+    CHECK_OK(omm_lora_plan_add(&plan, "blk.5.ffn_down", (omm_lora_pair){0, 0}));
+    CHECK_OK(omm_lora_init_plan(&lora, &plan));
+    omm_lora_plan_fini(&plan);
+    fill(&lora);
+    return lora;
+}
+
+static void test_layout(void) {
+    omm_lora lora = mixed(2.0f, 4.0f);
+    CHECK_EQ(lora.tensor_count, 2 * (12 + 11));
+    CHECK_EQ(lora.value_count, 12 * 4 * 16 + 11 * 2 * 20);
+    CHECK(!omm_lora_is_uniform(&lora));
+    CHECK_EQ(lora.spec.rank, 4);
+    CHECK_EQ(lora.spec.targets, 1u << OMM_LORA_Q | 1u << OMM_LORA_DOWN);
+    size_t offset = 0;
+    for (size_t i = 0; i < lora.tensor_count; i++) {
+        const omm_lora_tensor *t = &lora.tensors[i];
+        CHECK_EQ(t->offset, offset);
+        CHECK(t->scale == (t->target == OMM_LORA_Q ? 2.0f : 4.0f));
+        CHECK_EQ(omm_lora_find_index(&lora, t->layer, t->target), i - i % 2);
+        offset += (size_t)t->rows * t->cols;
+    }
+    CHECK_EQ(omm_lora_find_index(&lora, 5, OMM_LORA_DOWN), -1);
+    CHECK_EQ(omm_lora_find_index(&lora, 5, OMM_LORA_K), -1);
+    CHECK_EQ(omm_lora_find_index(&lora, 12, OMM_LORA_Q), -1);
+    omm_lora_fini(&lora);
+}
+
+static void test_round_trip(omm_lora *lora) {
+    const omm_lora_shape shape = small_shape();
+    omm_buf file;
+    omm_lora back;
+    omm_buf_init(&file, FILE_MAX);
+    CHECK_OK(omm_lora_save(&file, lora));
+    CHECK_OK(omm_lora_load(&back, omm_buf_view(&file), &shape));
+    CHECK_EQ(back.value_count, lora->value_count);
+    CHECK(memcmp(back.values, lora->values, lora->value_count * sizeof(float)) == 0);
+    CHECK(memcmp(back.tensors, lora->tensors, lora->tensor_count * sizeof *lora->tensors) == 0);
+    CHECK(back.spec.alpha == lora->spec.alpha);
+    omm_lora_fini(&back);
+    omm_buf_fini(&file);
+}
+
+/* ---- fold ------------------------------------------------------------------------------------ */
+
+/* The products scale * B, as they were before and after. */
+static void check_products(const omm_lora *before, const omm_lora *after, double slack) {
+    for (size_t i = 1; i < before->tensor_count; i += 2) {
+        const omm_lora_tensor *b = &before->tensors[i], *c = &after->tensors[i];
+        for (size_t v = b->offset; v < b->offset + (size_t)b->rows * b->cols; v++) {
+            double want = (double)b->scale * (double)before->values[v];
+            CHECK(fabs((double)c->scale * (double)after->values[v] - want) <= slack * fabs(want));
+        }
+    }
+}
+
+static void test_fold(float scale_q, float scale_down, float alpha, bool touched) {
+    omm_lora lora = mixed(scale_q, scale_down), was = mixed(scale_q, scale_down);
+    bool rounded = true;
+    CHECK_OK(omm_lora_fold(&rounded, &lora, false));
+    CHECK(!rounded);
+    CHECK(lora.spec.alpha == alpha);
+    CHECK_EQ(memcmp(lora.values, was.values, lora.value_count * sizeof(float)) != 0, touched);
+    check_products(&was, &lora, 0);
+    test_round_trip(&lora);
+    omm_lora_fini(&lora);
+    omm_lora_fini(&was);
+}
+
+static void test_fold_rounding(void) {
+    omm_lora lora = mixed(2.0f, 3.1f), was = mixed(2.0f, 3.1f);
+    omm_buf file;
+    bool rounded = false;
+    omm_buf_init(&file, FILE_MAX);
+    CHECK_ERR(omm_lora_save(&file, &lora), OMM_ERR_UNSUPPORTED);
+    CHECK_EQ(file.size, 0);
+    CHECK_ERR(omm_lora_fold(&rounded, &lora, false), OMM_ERR_UNSUPPORTED);
+    CHECK(strstr(omm_err_sentence(), "blk.0.ffn_down.weight.lora_b") != NULL);
+    CHECK(memcmp(lora.values, was.values, lora.value_count * sizeof(float)) == 0);
+    CHECK_OK(omm_lora_fold(&rounded, &lora, true));
+    CHECK(rounded);
+    check_products(&was, &lora, 0x1p-23);
+    test_round_trip(&lora);
+    omm_lora_fini(&lora);
+    lora = mixed(0x1p-100f, 0x1.1p100f);
+    CHECK_ERR(omm_lora_fold(&rounded, &lora, true), OMM_ERR_NUMERIC);
+    CHECK(lora.tensors[0].scale == 0x1p-100f);
+    /* a power of two that pushes a value under the smallest normal one is not exact */
+    omm_lora_fini(&lora);
+    lora = mixed(1.0f, 0.25f);
+    lora.values[lora.value_count - 1] = 0x1.8p-149f * 0x1p1f;
+    lora.tensors[0].scale = lora.tensors[1].scale = 3.0f;
+    CHECK_ERR(omm_lora_fold(&rounded, &lora, false), OMM_ERR_UNSUPPORTED);
+    omm_lora_fini(&lora);
+    omm_lora_fini(&was);
+    omm_buf_fini(&file);
+}
+
+/* rsLoRA of one rank always finds an alpha for power-of-two ranks; others mostly. */
+static void test_fold_rslora(void) {
+    const omm_lora_shape shape = small_shape();
+    for (uint32_t rank = 1; rank <= 64; rank *= 2) {
+        omm_lora_plan plan;
+        omm_lora lora;
+        bool rounded = true;
+        const omm_lora_pair pair = {rank, omm_lora_scale_of(16, rank, true)};
+        CHECK_OK(omm_lora_plan_init(&plan, &shape));
+        CHECK_OK(omm_lora_plan_add(&plan, "all", pair));
+        CHECK_OK(omm_lora_init_plan(&lora, &plan));
+        fill(&lora);
+        CHECK(omm_lora_fold(&rounded, &lora, false) == OMM_OK);
+        CHECK(!rounded);
+        CHECK(lora.tensors[0].scale == pair.scale);
+        CHECK_EQ(lora.spec.targets, OMM_LORA_ALL_TARGETS & ~(1u << OMM_LORA_UP));
+        CHECK(omm_lora_is_uniform(&lora));
+        test_round_trip(&lora);
+        omm_lora_fini(&lora);
+        omm_lora_plan_fini(&plan);
+    }
+}
+
+/* ---- what a model computes -------------------------------------------------------------------- */
+
+static void logits_of(float *out, const omm_model *model, const omm_lora *lora) {
+    omm_compute c;
+    omm_session *session = NULL;
+    uint32_t ids[LENGTH];
+    for (uint32_t i = 0; i < LENGTH; i++) ids[i] = i * 31 % TINY_VOCAB;
+    CHECK_OK(omm_compute_init(&c, NULL, OMM_ISA_SCALAR));
+    CHECK_OK(omm_session_open(&session, &c, model, lora, NULL));
+    CHECK_OK(omm_session_append(session, ids, LENGTH, out, true));
+    omm_session_close(session);
+    omm_compute_fini(&c);
+}
+
+/* The same numbers in a uniform adapter: larger rank filled with zeros, layers left out as zeros, the
+ * scale's power of two in B. */
+static void widen(omm_lora *wide, const omm_lora *lora, uint32_t rank, float scale) {
+    omm_lora_spec spec = {rank, scale * (float)rank, OMM_LORA_ALL_TARGETS};
+    CHECK_OK(omm_lora_init(wide, &spec, &lora->shape));
+    for (size_t i = 0; i < lora->tensor_count; i++) {
+        const omm_lora_tensor *t = &lora->tensors[i];
+        ptrdiff_t at = omm_lora_find_index(wide, t->layer, t->target) + (t->is_b ? 1 : 0);
+        const omm_lora_tensor *w = &wide->tensors[at];
+        for (uint32_t row = 0; row < t->rows; row++)
+            for (uint32_t col = 0; col < t->cols; col++)
+                wide->values[w->offset + (size_t)row * w->cols + col] =
+                    lora->values[t->offset + (size_t)row * t->cols + col] *
+                    (t->is_b ? t->scale / scale : 1.0f);
+    }
+}
+
+static void test_same_logits(void) {
+    static float one[LENGTH * TINY_VOCAB], two[LENGTH * TINY_VOCAB], none[LENGTH * TINY_VOCAB];
+    omm_buf file;
+    omm_gguf gguf;
+    omm_model model;
+    omm_lora_plan plan;
+    omm_lora lora, wide;
+    bool rounded = true;
+    omm_buf_init(&file, 1 << 22);
+    tiny_model_write(&file, &(tiny_options){.format = OMM_FORMAT_F32});
+    CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
+    CHECK_OK(omm_model_load(&model, &gguf));
+    CHECK_OK(omm_lora_plan_init(&plan, &model.lora_shape));
+    CHECK_OK(omm_lora_plan_add(&plan, "attn_*", (omm_lora_pair){6, 0.5f}));
+    CHECK_OK(omm_lora_plan_add(&plan, "blk.1.*", (omm_lora_pair){3, 2.0f}));
+    CHECK_OK(omm_lora_plan_add(&plan, "blk.0.attn_v", (omm_lora_pair){0, 0}));
+    CHECK_OK(omm_lora_init_plan(&lora, &plan));
+    for (size_t i = 0; i < lora.value_count; i++)
+        lora.values[i] = (float)((int)(i * 7919 % 2001) - 1000) * 1e-4f;
+    widen(&wide, &lora, 7, 1.0f);
+    logits_of(none, &model, NULL);
+    logits_of(one, &model, &lora);
+    logits_of(two, &model, &wide);
+    CHECK(memcmp(one, none, sizeof one) != 0);
+    CHECK(memcmp(one, two, sizeof one) == 0);
+    CHECK_OK(omm_lora_fold(&rounded, &lora, false));
+    logits_of(two, &model, &lora);
+    CHECK(memcmp(one, two, sizeof one) == 0);
+    omm_lora_fini(&lora);
+    omm_lora_fini(&wide);
+    omm_lora_plan_fini(&plan);
+    omm_model_fini(&model);
+    omm_gguf_close(&gguf);
+    omm_buf_fini(&file);
+}
+
+static void test_allocations(void) {
+    const omm_lora_shape shape = small_shape();
+    const size_t live = omm_mem_live();
+    omm_err err = OMM_ERR_NOMEM;
+    for (size_t nth = 1; err != OMM_OK; nth++) {
+        omm_lora_plan plan = {0};
+        omm_lora lora = {0};
+        omm_mem_fail_nth(nth);
+        err = omm_lora_plan_init(&plan, &shape);
+        if (err == OMM_OK) err = omm_lora_plan_add(&plan, "all", (omm_lora_pair){4, 2.0f});
+        if (err == OMM_OK) err = omm_lora_init_plan(&lora, &plan);
+        omm_mem_fail_nth(0);
+        CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
+        omm_lora_fini(&lora);
+        omm_lora_plan_fini(&plan);
+        CHECK_EQ(omm_mem_live(), live);
+    }
+}
+
+int main(void) {
+    test_patterns();
+    test_target_lists();
+    test_scales();
+    test_layout();
+    test_fold(2.0f, 4.0f, 8.0f, false); /* alpha 8 says both */
+    test_fold(1.0f, 1.0f, 0.0f, false); /* no alpha does, but 0 means 1 */
+    test_fold(2.0f, 16.0f, 8.0f, true); /* B of down times 4 */
+    test_fold(0.3f, 0.15f, 1.2f, true);
+    test_fold(-2.0f, 4.0f, -8.0f, true);
+    test_fold_rounding();
+    test_fold_rslora();
+    test_same_logits();
+    test_allocations();
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}
