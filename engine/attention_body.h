@@ -105,7 +105,12 @@ static void block_product(float *c, const float *a, const float *b, size_t rows,
 /* Scores of one row become probabilities; those of positions that it does not see become 0. */
 static void row_scores(attention_tile *t, size_t row, seen sees) {
     float *s = t->s + row * ATTENTION_LD;
-    const vf scale = vf_set1(t->a->scale);
+    vf scale = vf_set1(t->a->scale);
+    if (t->a->softcap != 0.0f) {
+        kernel_vec_scale(s, s, t->a->scale, OMM_KV_BLOCK);
+        kernel_vec_softcap(s, s, t->a->softcap, OMM_KV_BLOCK);
+        scale = vf_set1(1.0f);
+    }
     for (size_t j = 0; j < sees.begin; j++) s[j] = -INFINITY;
     for (size_t j = sees.end; j < OMM_KV_BLOCK; j++) s[j] = -INFINITY;
     vf v[OMM_KV_BLOCK / VL];

@@ -308,6 +308,35 @@ void omm_swiglu_forward(const omm_compute *c, float *y, const float *gate, const
     rows_run(&cut, 1);
 }
 
+static void run_geglu(const row_cut *cut, size_t i, size_t count) {
+    cut->c->k->geglu(cut->out + i, cut->a + i, cut->b + i, count);
+}
+
+void omm_geglu_forward(const omm_compute *c, float *y, const float *gate, const float *up,
+                       size_t count) {
+    row_cut cut = {.c = c, .run = run_geglu, .out = y, .a = gate, .b = up, .m = count};
+    rows_run(&cut, 1);
+}
+
+static void run_softcap(const row_cut *cut, size_t i, size_t count) {
+    cut->c->k->vec_softcap(cut->out + i, cut->a + i, cut->value, count);
+}
+
+void omm_vec_softcap(const omm_compute *c, float *y, const float *x, float cap, size_t count) {
+    row_cut cut = {.c = c, .run = run_softcap, .out = y, .a = x, .value = cap, .m = count};
+    rows_run(&cut, 1);
+}
+
+static void run_row_add(const row_cut *cut, size_t row, size_t rows) {
+    for (size_t i = row; i < row + rows; i++)
+        cut->c->k->vec_add(cut->out + i * cut->n, cut->a, cut->n);
+}
+
+void omm_row_add(const omm_compute *c, float *y, const float *bias, size_t m, size_t n) {
+    row_cut cut = {.c = c, .run = run_row_add, .out = y, .a = bias, .m = m, .n = n};
+    rows_run(&cut, n);
+}
+
 static void run_rmsnorm(const row_cut *cut, size_t row, size_t rows) {
     cut->c->k->rmsnorm(cut->out + row * cut->n, cut->out2 ? cut->out2 + row : NULL,
                        cut->a + row * cut->n, cut->b, rows, cut->n, cut->value);

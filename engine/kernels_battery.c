@@ -143,6 +143,12 @@ static void run_rows(battery *out, const omm_compute *c, size_t split, size_t m,
     record(out, "row_dot", "", m, n, 0, r, m * 4);
     omm_swiglu_forward(c, y, x, u, m * n);
     record(out, "swiglu", "", m, n, 0, y, m * n * 4);
+    omm_geglu_forward(c, y, x, u, m * n);
+    record(out, "geglu", "", m, n, 0, y, m * n * 4);
+    omm_vec_softcap(c, y, x, 7.0f, m * n);
+    omm_row_add(c, y, u, m, n);
+    record(out, "softcap", "", m, n, 0, y, m * n * 4);
+    omm_swiglu_forward(c, y, x, u, m * n);
     omm_vec_add(c, y, x, m * n);
     omm_vec_exp(c, y, y, m * n);
     record(out, "exp", "", m, n, 0, y, m * n * 4);
@@ -156,16 +162,38 @@ static void run_rows(battery *out, const omm_compute *c, size_t split, size_t m,
     omm_free(top);
 }
 
-static void run_attention(battery *out, const omm_compute *c, size_t split, omm_kv_type type,
-                          uint32_t m, uint32_t heads, uint32_t kv_heads, uint32_t d) {
+typedef struct attention_case {
+    omm_kv_type type;
+    uint32_t m, heads, kv_heads, d;
+    uint32_t rotated; /* 0: pairs over all of d; else halves over this */
+    uint32_t window;
+    float softcap;
+} attention_case;
+
+static omm_rope battery_rope(const attention_case *t) {
+    omm_rope rope = {0};
+    double frequency[OMM_HEAD_DIM_MAX / 2];
+    omm_rope_spec spec = {.positions = t->m,
+                          .head_dim = t->d,
+                          .rotated = t->rotated ? t->rotated : t->d,
+                          .style = t->rotated ? OMM_ROPE_HALVES : OMM_ROPE_PAIRS,
+                          .frequency = frequency,
+                          .magnitude = t->rotated ? 1.2 : 1.0};
+    omm_rope_frequencies(frequency, spec.rotated, 10000.0);
+    OMM_ASSERT(omm_rope_init(&rope, &spec) == OMM_OK);
+    return rope;
+}
+
+static void run_attention(battery *out, const omm_compute *c, size_t split,
+                          const attention_case *t) {
+    const uint32_t m = t->m, heads = t->heads, kv_heads = t->kv_heads, d = t->d;
     const size_t width = (size_t)heads * d, kv_width = (size_t)kv_heads * d;
     float *q = battery_floats(1, m * width), *k = battery_floats(2, m * kv_width);
     float *v = battery_floats(3, m * kv_width), *o = battery_floats(4, m * width);
     float *top = battery_floats(5, (size_t)m * heads), *lse = battery_floats(6, (size_t)m * heads);
-    omm_rope rope = {0};
+    omm_rope rope = battery_rope(t);
     omm_kv kv = {0};
-    OMM_ASSERT(omm_rope_init(&rope, m, d, 10000.0, 1.0, NULL) == OMM_OK);
-    OMM_ASSERT(omm_kv_init(&kv, type, kv_heads, d, m) == OMM_OK);
+    OMM_ASSERT(omm_kv_init(&kv, t->type, kv_heads, d, m) == OMM_OK);
     const size_t step = step_of(m, split);
     for (size_t i = 0; i < m; i += step) {
         size_t count = part(m, i, step);
@@ -180,10 +208,12 @@ static void run_attention(battery *out, const omm_compute *c, size_t split, omm_
                            .m = count,
                            .pos0 = i,
                            .heads = heads,
-                           .scale = 3.0f};
+                           .scale = 3.0f,
+                           .softcap = t->softcap,
+                           .window = t->window};
         omm_attention_forward(c, &a);
     }
-    const char *name = type == OMM_KV_F16 ? "f16" : "f32";
+    const char *name = t->type == OMM_KV_F16 ? "f16" : "f32";
     record(out, "rope", name, m, heads, d, q, m * width * 4);
     record(out, "attention", name, m, heads, d, o, m * width * 4);
     record(out, "attention max", name, m, heads, d, top, (size_t)m * heads * 4);
@@ -221,10 +251,13 @@ void battery_run(battery *out, const omm_compute *c, size_t split) {
     run_rows(out, c, split, 7, 17);
     run_rows(out, c, split, 4, 172);
     run_rows(out, c, split, 5, 1023);
-    run_attention(out, c, split, OMM_KV_F32, 1, 1, 1, 2);
-    run_attention(out, c, split, OMM_KV_F32, 70, 8, 4, 8);
-    run_attention(out, c, split, OMM_KV_F32, 131, 6, 2, 32);
-    run_attention(out, c, split, OMM_KV_F16, 131, 6, 2, 32);
-    run_attention(out, c, split, OMM_KV_F32, 65, 14, 1, 24);
-    run_attention(out, c, split, OMM_KV_F16, 20, 3, 3, 40);
+    static const attention_case cases[] = {
+        {OMM_KV_F32, 1, 1, 1, 2, 0, 0, 0.0f},       {OMM_KV_F32, 70, 8, 4, 8, 0, 0, 0.0f},
+        {OMM_KV_F32, 131, 6, 2, 32, 0, 0, 0.0f},    {OMM_KV_F16, 131, 6, 2, 32, 0, 0, 0.0f},
+        {OMM_KV_F32, 65, 14, 1, 24, 0, 0, 0.0f},    {OMM_KV_F16, 20, 3, 3, 40, 0, 0, 0.0f},
+        {OMM_KV_F32, 200, 4, 2, 24, 24, 16, 0.0f},  {OMM_KV_F32, 150, 2, 1, 40, 30, 1, 5.0f},
+        {OMM_KV_F16, 150, 13, 1, 16, 16, 64, 2.0f}, {OMM_KV_F32, 260, 3, 1, 36, 34, 65, 0.0f},
+        {OMM_KV_F32, 140, 5, 5, 16, 16, 140, 9.0f}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        run_attention(out, c, split, &cases[i]);
 }

@@ -8,7 +8,7 @@
 
 #include "omm/kernels.h"
 
-#define BATTERY_ROWS_MAX 256u
+#define BATTERY_ROWS_MAX 320u
 
 typedef struct battery_row {
     char name[64];

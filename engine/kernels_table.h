@@ -61,6 +61,8 @@ struct omm_kernels {
     void (*vec_exp)(float *y, const float *x, size_t count);
     void (*vec_log)(float *y, const float *x, size_t count);
     void (*swiglu)(float *y, const float *gate, const float *up, size_t count);
+    void (*geglu)(float *y, const float *gate, const float *up, size_t count);
+    void (*vec_softcap)(float *y, const float *x, float cap, size_t count);
     void (*rmsnorm)(float *y, float *r_out, const float *x, const float *w, size_t m, size_t n,
                     float eps);
     void (*row_lse)(float *max_out, float *lse_out, const float *x, size_t m, size_t n);

@@ -23,7 +23,7 @@ static void compare(const battery *a, const battery *b, const char *what) {
 static battery s_base, s_other;
 
 /* FNV-1a over all hashes of the battery: the same from every compiler and processor. */
-static const uint64_t GOLDEN = 0x4dc8c8fac7c64201;
+static const uint64_t GOLDEN = 0x5ef92e9bd421e8a5;
 
 static void all_equal(void) {
     omm_compute scalar;
@@ -109,6 +109,32 @@ static float exp_of(const omm_compute *c, float x) {
     float y = 0.0f;
     omm_vec_exp(c, &y, &x, 1);
     return y;
+}
+
+static void rope_by_definition(const omm_compute *c) {
+    enum { M = 3, HEADS = 2, DIM = 22, ROTATED = 18 };
+    double frequency[ROTATED / 2];
+    omm_rope rope = {0};
+    omm_rope_spec spec = {OMM_ROPE_HALVES, 9, DIM, ROTATED, frequency, 1.5};
+    omm_rope_frequencies(frequency, ROTATED, 500.0);
+    CHECK_OK(omm_rope_init(&rope, &spec));
+    float *x = battery_floats(1, (size_t)M * HEADS * DIM);
+    float *y = battery_floats(1, (size_t)M * HEADS * DIM);
+    omm_rope_apply(c, y, &rope, M, HEADS, 5, false);
+    for (int row = 0; row < M * HEADS; row++) {
+        const float *in = x + row * DIM;
+        for (int i = 0; i < ROTATED / 2; i++) {
+            double angle = (5 + row / HEADS) * pow(500.0, -2.0 * i / ROTATED);
+            float cs = (float)(1.5 * cos(angle)), sn = (float)(1.5 * sin(angle));
+            float a = in[i], b = in[i + ROTATED / 2];
+            CHECK(fabsf(fmaf(a, cs, b * -sn) - y[row * DIM + i]) < 1e-6f);
+            CHECK(fabsf(fmaf(b, cs, a * sn) - y[row * DIM + i + ROTATED / 2]) < 1e-6f);
+        }
+        for (int i = ROTATED; i < DIM; i++) CHECK(same_bits(&in[i], &y[row * DIM + i]));
+    }
+    omm_rope_fini(&rope);
+    omm_free(x);
+    omm_free(y);
 }
 
 static void q8_by_definition(const omm_compute *c, omm_format format) {
@@ -197,6 +223,38 @@ static void functions_are_close(const omm_compute *c) {
     CHECK(exp_of(c, 0.0f) == 1.0f);
 }
 
+static double ulps(float got, double want) {
+    int e;
+    frexp(want, &e);
+    return fabs((double)got - want) / ldexp(1.0, e - 24);
+}
+
+/* Measured over a dense sample: tanh 1.15 ulp; gelu 1.1e-7 of |x|. */
+static void bounded_functions_are_close(const omm_compute *c) {
+    const double tanh_ulp_max = 1.2, gelu_relative_max = 2e-7;
+    double worst_tanh = 0.0, worst_gelu = 0.0;
+    for (uint32_t b = 0x33000000; b < 0x42aeac00; b += 10007)
+        for (int sign = 0; sign < 2; sign++) {
+            float x, y, one = 1.0f;
+            uint32_t bits = b | (uint32_t)sign << 31;
+            memcpy(&x, &bits, 4);
+            omm_vec_softcap(c, &y, &x, 1.0f, 1);
+            worst_tanh = fmax(worst_tanh, ulps(y, tanh((double)x)));
+            omm_geglu_forward(c, &y, &x, &one, 1);
+            double d = (double)x, u = 0.7978845608028654 * (d + 0.044715 * d * d * d);
+            worst_gelu = fmax(worst_gelu, fabs((double)y - 0.5 * d * (1.0 + tanh(u))) / fabs(d));
+        }
+    printf("tanh %.3f ulp, gelu %.2e of |x|\n", worst_tanh, worst_gelu);
+    CHECK(worst_tanh <= tanh_ulp_max && worst_gelu <= gelu_relative_max);
+    const float edges[] = {0.0f, INFINITY, -INFINITY, 1e30f, 0.625f, -0.0f};
+    const double want[] = {0.0, 30.0, -30.0, 30.0, 0.0, 0.0};
+    for (size_t i = 0; i < 6; i++) {
+        float y;
+        omm_vec_softcap(c, &y, &edges[i], 30.0f, 1);
+        if (i != 4) CHECK((double)y == want[i]);
+    }
+}
+
 int main(void) {
     omm_compute c;
     omm_isa best;
@@ -208,6 +266,8 @@ int main(void) {
     q8_by_definition(&c, OMM_FORMAT_Q4_0);
     q8_edges(&c);
     functions_are_close(&c);
+    bounded_functions_are_close(&c);
+    rope_by_definition(&c);
     omm_compute_fini(&c);
     all_equal();
     CHECK_EQ(omm_mem_live(), 0);

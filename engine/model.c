@@ -277,8 +277,19 @@ void omm_model_fini(omm_model *model) {
 
 omm_err omm_model_rope(omm_rope *rope, const omm_model *model, uint32_t positions) {
     const omm_model_dims *d = &model->dims;
-    return omm_rope_init(rope, positions, d->head_dim, d->rope_base, d->rope_scale,
-                         model->rope_factors);
+    double frequency[OMM_HEAD_DIM_MAX / 2];
+    omm_rope_frequencies(frequency, d->head_dim, d->rope_base);
+    for (uint32_t i = 0; i < d->head_dim / 2; i++) {
+        frequency[i] *= d->rope_scale;
+        if (model->rope_factors) frequency[i] /= (double)model->rope_factors[i];
+    }
+    omm_rope_spec spec = {.style = OMM_ROPE_PAIRS,
+                          .positions = positions,
+                          .head_dim = d->head_dim,
+                          .rotated = d->head_dim,
+                          .frequency = frequency,
+                          .magnitude = 1.0};
+    return omm_rope_init(rope, &spec);
 }
 
 float omm_model_attention_scale(const omm_model *model) {

@@ -20,7 +20,7 @@ compare() {
         -I"$here" -I"$here/include" -I"$base/include" -I"$base" -o "$work/kernels_print" \
         "$here"/kernels_print.c "$here"/kernels_battery.c "$here"/attention_battery.c \
         "$here"/kernels.c "$here"/kv.c \
-        "$here"/kernels_scalar.c "$here"/kernels_neon.c "$here"/cache.c "$here"/compute.c \
+        "$here"/kernels_scalar.c "$here"/kernels_neon.c "$here"/rope.c "$here"/compute.c \
         "$here"/quant.c "$here"/mathd.c "$base"/bytes.c "$base"/err.c "$base"/mem.c \
         "$base"/pool.c -lm -lpthread
     for isa in $2; do

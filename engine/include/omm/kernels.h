@@ -98,6 +98,16 @@ void omm_rmsnorm_forward(const omm_compute *c, float *y, float *r_out, const flo
 /* y[count] = (gate / (1 + exp(-gate))) * up; y may be gate or up. */
 void omm_swiglu_forward(const omm_compute *c, float *y, const float *gate, const float *up,
                         size_t count);
+/* y[count] = (gate / (1 + exp(gate * t))) * up, t = fma(gate gate, -0.0713548163, -1.5957691216):
+ * the tanh form of GELU, g / 2 (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))), computed exactly rather
+ * than from a table.  y may be gate or up. */
+void omm_geglu_forward(const omm_compute *c, float *y, const float *gate, const float *up,
+                       size_t count);
+/* y[count] = cap * tanh(x * (1 / cap)), cap > 0; our tanh is at most 1.2 ulp off.  y == x is
+ * allowed.  NaN gives an undefined finite number or NaN. */
+void omm_vec_softcap(const omm_compute *c, float *y, const float *x, float cap, size_t count);
+/* y[m][n] = y + bias[n]. */
+void omm_row_add(const omm_compute *c, float *y, const float *bias, size_t m, size_t n);
 /* Elementwise, at most 1.1 ulp off.  exp: x > 88.72 gives the largest finite results or infinity,
  * x < -87.33 gives 0 (no subnormals).  log: x positive and normal.  y == x is allowed. */
 void omm_vec_exp(const omm_compute *c, float *y, const float *x, size_t count);
@@ -119,20 +129,35 @@ bool omm_all_finite(const omm_compute *c, const float *x, size_t count);
 
 /* ---- Rotary positions --------------------------------------------------------------------- */
 
-/* Angles of adjacent pairs (2i, 2i + 1): position * freq_base^(-2i / head_dim), in double. */
+typedef enum omm_rope_style {
+    OMM_ROPE_PAIRS, /* elements 2i and 2i + 1 turn together: llama, as GGUF permutes its rows */
+    OMM_ROPE_HALVES /* elements i and i + rotated / 2: all others */
+} omm_rope_style;
+
+/* cos and sin of every position and pair, times a magnitude, computed in double. */
 typedef struct omm_rope {
+    omm_rope_style style;
     uint32_t positions, head_dim;
-    float *cos; /* [positions][head_dim], each pair's value twice */
-    float *sin; /* [positions][head_dim]: -s, +s */
+    uint32_t rotated; /* elements of a head that turn: its first ones */
+    float *cos;       /* [positions][rotated], each pair's value at both elements */
+    float *sin;       /* [positions][rotated]: -s at the pair's first element, +s at its second */
 } omm_rope;
 
-/* head_dim even.  factors: NULL, or head_dim / 2 divisors of the frequencies (rope_freqs.weight).
- * Errors: NOMEM, TOO_BIG (over 2^28 floats). */
-OMM_CHECKED omm_err omm_rope_init(omm_rope *rope, uint32_t positions, uint32_t head_dim,
-                                  double freq_base, double scale, const float *factors);
+typedef struct omm_rope_spec {
+    omm_rope_style style;
+    uint32_t positions, head_dim;
+    uint32_t rotated;        /* even, 2 .. head_dim */
+    const double *frequency; /* [rotated / 2], radians per position */
+    double magnitude;        /* factor of cos and sin; 1 without scaling */
+} omm_rope_spec;
+
+/* out[rotated / 2]: base^(-2i / rotated). */
+void omm_rope_frequencies(double *out, uint32_t rotated, double base);
+/* Errors: NOMEM, TOO_BIG (over 2^28 floats). */
+OMM_CHECKED omm_err omm_rope_init(omm_rope *rope, const omm_rope_spec *spec);
 void omm_rope_fini(omm_rope *rope);
-/* In place on x[m][heads][head_dim], rows at positions pos0, pos0 + 1, ...:
- * x'[2i] = fma(x[2i], cos, x[2i+1] * -sin), x'[2i+1] = fma(x[2i+1], cos, x[2i] * sin).
+/* In place on x[m][heads][head_dim], rows at positions pos0, pos0 + 1, ...; a and b the elements of
+ * a pair:  a' = fma(a, cos, b * -sin), b' = fma(b, cos, a * sin).
  * `inverse` turns by the negative angle (backward).  pos0 + m <= rope->positions. */
 void omm_rope_apply(const omm_compute *c, float *x, const omm_rope *rope, size_t m, uint32_t heads,
                     size_t pos0, bool inverse);
@@ -150,6 +175,7 @@ void omm_kv_store(const omm_compute *c, const omm_kv *kv, const float *k, const 
  * Blocks b = 0, 1, ... of 64 positions from absolute position 0 that have such a j, for each
  * (query, head):
  *   s_j  = chain over d of q[d] k_j[d], times scale        for the positions j that it sees
+ *   s_j  = softcap * tanh(s_j * (1 / softcap))             unless softcap is 0
  *   m'   = max(m, max s_j);  a = exp(m - m') (first block: o = l = 0, no rescaling)
  *   p_j  = exp(s_j - m');  l = fma(l, a, rowsum over 64 of p, absent ones zero)
  *   o[d] = chain over present j of p_j v_j[d], from o[d] * a
@@ -162,7 +188,8 @@ typedef struct omm_attention {
     const omm_kv *kv;
     size_t m, pos0;
     uint32_t heads;
-    float scale;     /* 1 / sqrt(head_dim) */
+    float scale;     /* usually 1 / sqrt(head_dim) */
+    float softcap;   /* 0: none */
     uint32_t window; /* positions a query sees, its own included; 0: all */
 } omm_attention;
 
