@@ -77,10 +77,18 @@ static omm_err init_buffers(model_graph *g) {
     return omm_q8_rows_init(&g->q8, rows, widest > q ? widest : q);
 }
 
+static omm_err init_rope(model_graph *g) {
+    const omm_model_dims *d = &g->model->dims;
+    const uint32_t positions = g->options.positions_max;
+    OMM_TRY(omm_model_rope(&g->rope[0], g->model, positions, false));
+    if (d->window == 0 || d->rope_base_local == d->rope_base) return OMM_OK;
+    return omm_model_rope(&g->rope[1], g->model, positions, true);
+}
+
 omm_err model_graph_init(model_graph *g, const model_graph_options *options) {
     *g = (model_graph){.options = *options, .c = options->compute, .model = options->model};
     omm_err err = init_buffers(g);
-    if (err == OMM_OK) err = omm_model_rope(&g->rope, g->model, options->positions_max);
+    if (err == OMM_OK) err = init_rope(g);
     if (err != OMM_OK) model_graph_fini(g);
     return err;
 }
@@ -88,7 +96,8 @@ omm_err model_graph_init(model_graph *g, const model_graph_options *options) {
 void model_graph_fini(model_graph *g) {
     float *buffers[] = {g->x, g->h, g->q, g->k, g->v, g->a, g->gate, g->up, g->z};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) omm_free(buffers[i]);
-    omm_rope_fini(&g->rope);
+    omm_rope_fini(&g->rope[0]);
+    omm_rope_fini(&g->rope[1]);
     omm_q8_rows_fini(&g->q8);
     *g = (model_graph){0};
 }
@@ -117,10 +126,11 @@ static void adapt(model_graph *g, float *y, const float *x, const model_adapter 
     omm_linear_forward(g->c, y, g->z, &pair->b, m, true);
 }
 
-/* y[rows][out] = W x[rows][in], then each span's adapters on its own rows. */
+/* y[rows][out] = W x[rows][in], then each span's adapters on its own rows, then the bias. */
 static void linear(model_graph *g, float *y, const float *x, uint32_t layer,
                    omm_lora_target target) {
     const omm_matrix *w = &g->model->layers[layer].weights[target];
+    const float *bias = g->model->layers[layer].bias[target];
     product(g, y, x, w, g->rows);
     size_t row = 0;
     for (size_t i = 0; i < g->span_count; i++) {
@@ -129,6 +139,7 @@ static void linear(model_graph *g, float *y, const float *x, uint32_t layer,
             adapt(g, y + row * w->rows, x + row * w->cols, s->adapters[j], layer, target, s->rows);
         row += s->rows;
     }
+    if (bias) omm_row_add(g->c, y, bias, g->rows, w->rows);
 }
 
 static void norm(model_graph *g, float *y, const float *x, const float *weight, size_t m) {
@@ -143,8 +154,10 @@ static void attend_span(model_graph *g, const model_span *s, uint32_t layer, siz
     const size_t q_width = (size_t)d->heads * d->head_dim, m = s->rows;
     const size_t kv_width = (size_t)d->kv_heads * d->head_dim;
     float *q = g->q + row * q_width, *k = g->k + row * kv_width, *v = g->v + row * kv_width;
-    omm_rope_apply(g->c, q, &g->rope, m, d->heads, s->position, false);
-    omm_rope_apply(g->c, k, &g->rope, m, d->kv_heads, s->position, false);
+    const uint32_t window = g->model->layers[layer].window;
+    const omm_rope *rope = &g->rope[window > 0 && g->rope[1].positions > 0];
+    omm_rope_apply(g->c, q, rope, m, d->heads, s->position, false);
+    omm_rope_apply(g->c, k, rope, m, d->kv_heads, s->position, false);
     omm_kv_store(g->c, &s->kv[layer], k, v, m, s->position);
     omm_attention a = {.out = g->a + row * q_width,
                        .q = q,
@@ -152,15 +165,36 @@ static void attend_span(model_graph *g, const model_span *s, uint32_t layer, siz
                        .m = m,
                        .pos0 = s->position,
                        .heads = d->heads,
-                       .scale = omm_model_attention_scale(g->model)};
+                       .scale = d->attention_scale,
+                       .softcap = d->attention_softcap,
+                       .window = window};
     omm_attention_forward(g->c, &a);
 }
 
+/* q and k, each head normalised on its own. */
+static void norm_heads(model_graph *g, const omm_layer *w) {
+    const omm_model_dims *d = &g->model->dims;
+    if (w->q_norm)
+        omm_rmsnorm_forward(g->c, g->q, NULL, g->q, w->q_norm, g->rows * d->heads, d->head_dim,
+                            d->rms_eps);
+    if (w->k_norm)
+        omm_rmsnorm_forward(g->c, g->k, NULL, g->k, w->k_norm, g->rows * d->kv_heads, d->head_dim,
+                            d->rms_eps);
+}
+
+/* x = x + h, normalised first where there is a norm for it. */
+static void add_to_x(model_graph *g, const float *post_norm) {
+    if (post_norm) norm(g, g->h, g->h, post_norm, g->rows);
+    omm_vec_add(g->c, g->x, g->h, g->rows * g->model->dims.d_model);
+}
+
 static void attend(model_graph *g, uint32_t layer) {
-    norm(g, g->h, g->x, g->model->layers[layer].attn_norm, g->rows);
+    const omm_layer *w = &g->model->layers[layer];
+    norm(g, g->h, g->x, w->attn_norm, g->rows);
     linear(g, g->q, g->h, layer, OMM_LORA_Q);
     linear(g, g->k, g->h, layer, OMM_LORA_K);
     linear(g, g->v, g->h, layer, OMM_LORA_V);
+    norm_heads(g, w);
     size_t row = 0;
     for (size_t i = 0; i < g->span_count; i++) {
         attend_span(g, &g->spans[i], layer, row);
@@ -168,18 +202,22 @@ static void attend(model_graph *g, uint32_t layer) {
     }
     g->q8_ready = false;
     linear(g, g->h, g->a, layer, OMM_LORA_O);
-    omm_vec_add(g->c, g->x, g->h, g->rows * g->model->dims.d_model);
+    add_to_x(g, w->attn_post_norm);
 }
 
 static void feed_forward(model_graph *g, uint32_t layer) {
     const omm_model_dims *d = &g->model->dims;
-    norm(g, g->h, g->x, g->model->layers[layer].ffn_norm, g->rows);
+    const omm_layer *w = &g->model->layers[layer];
+    norm(g, g->h, g->x, w->ffn_norm, g->rows);
     linear(g, g->gate, g->h, layer, OMM_LORA_GATE);
     linear(g, g->up, g->h, layer, OMM_LORA_UP);
-    omm_swiglu_forward(g->c, g->gate, g->gate, g->up, g->rows * d->d_ff);
+    if (d->ffn == OMM_FFN_GEGLU)
+        omm_geglu_forward(g->c, g->gate, g->gate, g->up, g->rows * d->d_ff);
+    else
+        omm_swiglu_forward(g->c, g->gate, g->gate, g->up, g->rows * d->d_ff);
     g->q8_ready = false;
     linear(g, g->h, g->gate, layer, OMM_LORA_DOWN);
-    omm_vec_add(g->c, g->x, g->h, g->rows * d->d_model);
+    add_to_x(g, w->ffn_post_norm);
 }
 
 void model_graph_forward(model_graph *g, const uint32_t *ids, const model_span *spans,
@@ -189,7 +227,10 @@ void model_graph_forward(model_graph *g, const uint32_t *ids, const model_span *
     g->rows = 0;
     for (size_t i = 0; i < span_count; i++) g->rows += spans[i].rows;
     OMM_ASSERT(g->rows >= 1 && g->rows <= g->options.rows_max);
+    const omm_model_dims *d = &g->model->dims;
     omm_embed_forward(g->c, g->x, &g->model->embed, ids, g->rows);
+    if (d->embed_scale != 1.0f)
+        omm_vec_scale(g->c, g->x, g->x, d->embed_scale, g->rows * d->d_model);
     for (uint32_t i = 0; i < g->model->dims.layers; i++) {
         attend(g, i);
         feed_forward(g, i);
@@ -208,4 +249,6 @@ void model_graph_head(model_graph *g, float *logits, const uint32_t *rows, size_
         norm(g, g->h + i * width, g->x + first * width, model->output_norm, run);
     }
     product(g, logits, g->h, model->output, count);
+    const float cap = model->dims.output_softcap;
+    if (cap != 0.0f) omm_vec_softcap(g->c, logits, logits, cap, count * model->dims.vocab);
 }

@@ -54,7 +54,7 @@ typedef struct model_graph {
     model_graph_options options;
     const omm_compute *c;
     const omm_model *model;
-    omm_rope rope;
+    omm_rope rope[2]; /* of layers without and with a window; the second may be empty */
     float *x, *h, *q, *k, *v, *a, *gate, *up; /* [rows_max][their width] */
     float *z;                                 /* [rows_max][rank_max] */
     omm_q8_rows q8;

@@ -1,88 +1,14 @@
-/* model.c - loading a llama-architecture model: keys, tensors by name, shapes, packing. */
+/* model.c - loading a model: tensors by name, shapes, packing. */
 #include "omm/model.h"
 
+#include "arch.h"
 #include "omm/mem.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#define ARCHITECTURE "llama"
 #define SUPPORTED_TYPES "F32, F16, Q8_0, Q4_0"
-#define HEADS_MAX 1024u
-
-/* ---- keys ------------------------------------------------------------------------------------ */
-
-static omm_err check_architecture(const omm_gguf *gguf) {
-    char name[64] = "";
-    OMM_TRY(omm_gguf_get_text(name, sizeof name, gguf, "general.architecture"));
-    if (strcmp(name, ARCHITECTURE) != 0)
-        return omm_raise(OMM_ERR_UNSUPPORTED, "architecture '%s' is not supported; only '%s' is",
-                         name, ARCHITECTURE);
-    return OMM_OK;
-}
-
-static omm_err in_range(const char *key, uint32_t value, uint32_t min, uint32_t max) {
-    if (value >= min && value <= max) return OMM_OK;
-    return omm_raise(OMM_ERR_TOO_BIG, "%s is %u: must be %u to %u", key, value, min, max);
-}
-
-static omm_err get_count(uint32_t *out, const omm_gguf *gguf, const char *key, uint32_t max) {
-    OMM_TRY(omm_gguf_get_u32(out, gguf, key));
-    return in_range(key, *out, 1, max);
-}
-
-static omm_err load_heads(omm_model_dims *d, const omm_gguf *gguf) {
-    uint32_t value_dim = 0, rope_dim = 0;
-    OMM_TRY(get_count(&d->heads, gguf, "llama.attention.head_count", HEADS_MAX));
-    OMM_TRY(omm_gguf_get_u32_or(&d->kv_heads, gguf, "llama.attention.head_count_kv", d->heads));
-    OMM_TRY(in_range("llama.attention.head_count_kv", d->kv_heads, 1, d->heads));
-    if (d->heads % d->kv_heads != 0)
-        return omm_raise(OMM_ERR_UNSUPPORTED, "%u heads do not divide into %u key/value heads",
-                         d->heads, d->kv_heads);
-    const uint32_t usual = d->d_model / d->heads;
-    OMM_TRY(omm_gguf_get_u32_or(&d->head_dim, gguf, "llama.attention.key_length", usual));
-    OMM_TRY(omm_gguf_get_u32_or(&value_dim, gguf, "llama.attention.value_length", d->head_dim));
-    OMM_TRY(omm_gguf_get_u32_or(&rope_dim, gguf, "llama.rope.dimension_count", d->head_dim));
-    OMM_TRY(in_range("head width", d->head_dim, 2, OMM_HEAD_DIM_MAX));
-    if (d->head_dim % 2 != 0 || value_dim != d->head_dim || rope_dim != d->head_dim)
-        return omm_raise(OMM_ERR_UNSUPPORTED,
-                         "keys of %u, values of %u, rotation over %u: supported is one even width",
-                         d->head_dim, value_dim, rope_dim);
-    return OMM_OK;
-}
-
-static omm_err load_rope(omm_model_dims *d, const omm_gguf *gguf) {
-    char type[32] = "none";
-    float base = 0.0f, factor = 1.0f;
-    OMM_TRY(omm_gguf_get_f32_or(&base, gguf, "llama.rope.freq_base", 10000.0f));
-    omm_err err = omm_gguf_get_text(type, sizeof type, gguf, "llama.rope.scaling.type");
-    if (err != OMM_OK && err != OMM_ERR_NOT_FOUND) return err;
-    if (strcmp(type, "linear") == 0) {
-        OMM_TRY(omm_gguf_get_f32(&factor, gguf, "llama.rope.scaling.factor"));
-    } else if (strcmp(type, "none") != 0) {
-        return omm_raise(OMM_ERR_UNSUPPORTED,
-                         "rope scaling '%s' is not supported; 'none' and 'linear' are", type);
-    }
-    if (!(base >= 1.0f && base <= 1e12f) || !(factor >= 1.0f && factor <= 1e6f))
-        return omm_raise(OMM_ERR_NUMERIC, "rope base or scaling factor is out of range");
-    d->rope_base = (double)base;
-    d->rope_scale = 1.0 / (double)factor;
-    return OMM_OK;
-}
-
-static omm_err load_dims(omm_model_dims *d, const omm_gguf *gguf) {
-    OMM_TRY(check_architecture(gguf));
-    OMM_TRY(get_count(&d->layers, gguf, "llama.block_count", OMM_MODEL_LAYERS_MAX));
-    OMM_TRY(get_count(&d->d_model, gguf, "llama.embedding_length", OMM_MODEL_WIDTH_MAX));
-    OMM_TRY(get_count(&d->d_ff, gguf, "llama.feed_forward_length", 4 * OMM_MODEL_WIDTH_MAX));
-    OMM_TRY(get_count(&d->context, gguf, "llama.context_length", OMM_MODEL_CONTEXT_MAX));
-    OMM_TRY(omm_gguf_get_f32(&d->rms_eps, gguf, "llama.attention.layer_norm_rms_epsilon"));
-    if (!(d->rms_eps > 0.0f && d->rms_eps < 1.0f))
-        return omm_raise(OMM_ERR_NUMERIC, "llama.attention.layer_norm_rms_epsilon is out of range");
-    OMM_TRY(load_heads(d, gguf));
-    return load_rope(d, gguf);
-}
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
@@ -122,16 +48,28 @@ static omm_err named(omm_err err, const char *name) {
     return omm_raise(err, "tensor '%s': %s", name, why);
 }
 
-static omm_err load_matrix(omm_model *model, omm_matrix *out, const omm_gguf *gguf,
-                           const char *name, uint32_t rows, uint32_t cols) {
+/* Rows of a matrix that may be part of a larger tensor. */
+typedef struct part {
+    uint32_t first, rows, all; /* of `all` rows of the tensor */
+} part;
+
+static omm_err load_part(omm_model *model, omm_matrix *out, const omm_gguf *gguf, const char *name,
+                         part p, uint32_t cols) {
     const omm_gguf_tensor *t = NULL;
     omm_format format = OMM_FORMAT_F32;
     OMM_TRY(find(&t, gguf, name));
-    OMM_TRY(check_shape(t, cols, rows));
+    OMM_TRY(check_shape(t, cols, p.all));
     OMM_TRY(format_of(&format, t));
-    OMM_TRY(named(omm_matrix_pack(out, format, rows, cols, t->data), name));
+    const size_t row_bytes = t->data.size / p.all;
+    omm_bytes data = omm_bytes_of(t->data.data + p.first * row_bytes, p.rows * row_bytes);
+    OMM_TRY(named(omm_matrix_pack(out, format, p.rows, cols, data), name));
     model->weight_bytes += (size_t)out->strips * out->strip_bytes;
     return OMM_OK;
+}
+
+static omm_err load_matrix(omm_model *model, omm_matrix *out, const omm_gguf *gguf,
+                           const char *name, uint32_t rows, uint32_t cols) {
+    return load_part(model, out, gguf, name, (part){0, rows, rows}, cols);
 }
 
 static omm_err vector_values(float *out, const omm_gguf_tensor *t) {
@@ -156,72 +94,147 @@ static omm_err load_vector(float **out, const omm_gguf *gguf, const char *name, 
     return vector_values(*out, t);
 }
 
-static void shape_of(omm_lora_shape *s, const omm_model_dims *d) {
+static void shape_of(omm_lora_shape *s, const omm_model_dims *d, const arch *a) {
     const uint32_t q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;
     const uint32_t in[OMM_LORA_TARGET_COUNT] = {d->d_model, d->d_model, d->d_model, q,
                                                 d->d_model, d->d_model, d->d_ff};
     const uint32_t out[OMM_LORA_TARGET_COUNT] = {q,       kv,      kv,        d->d_model,
                                                  d->d_ff, d->d_ff, d->d_model};
-    *s = (omm_lora_shape){.layer_count = d->layers, .architecture = ARCHITECTURE};
+    *s = (omm_lora_shape){.layer_count = d->layers};
+    snprintf(s->architecture, sizeof s->architecture, "%s", a->name);
     memcpy(s->d_in, in, sizeof in);
     memcpy(s->d_out, out, sizeof out);
 }
 
-static omm_err load_layer(omm_model *model, const omm_gguf *gguf, uint32_t index) {
-    omm_layer *layer = &model->layers[index];
-    const omm_lora_shape *s = &model->lora_shape;
-    char name[OMM_GGUF_NAME_MAX];
-    for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
-        snprintf(name, sizeof name, "blk.%u.%s.weight", index,
-                 omm_lora_target_tensor((omm_lora_target)t));
-        OMM_TRY(load_matrix(model, &layer->weights[t], gguf, name, s->d_out[t], s->d_in[t]));
-    }
-    snprintf(name, sizeof name, "blk.%u.attn_norm.weight", index);
-    OMM_TRY(load_vector(&layer->attn_norm, gguf, name, model->dims.d_model));
-    snprintf(name, sizeof name, "blk.%u.ffn_norm.weight", index);
-    return load_vector(&layer->ffn_norm, gguf, name, model->dims.d_model);
+/* ---- layers ---------------------------------------------------------------------------------- */
+
+typedef struct layer_loader {
+    omm_model *model;
+    const arch *a;
+    const omm_gguf *gguf;
+    uint32_t index;
+    char name[OMM_GGUF_NAME_MAX]; /* of the tensor named last */
+} layer_loader;
+
+static const char *tensor_name(layer_loader *l, const char *stem, const char *kind) {
+    snprintf(l->name, sizeof l->name, "blk.%u.%s.%s", l->index, stem, kind);
+    return l->name;
 }
 
-static bool in_graph(const omm_model *model, const char *name) {
-    static const char *const top[] = {"token_embd.weight", "output_norm.weight", "output.weight",
-                                      "rope_freqs.weight"};
-    for (size_t i = 0; i < sizeof top / sizeof *top; i++)
-        if (strcmp(name, top[i]) == 0) return true;
-    char want[OMM_GGUF_NAME_MAX];
+/* Weights first .. last as the rows, one after the other, of one tensor. */
+static omm_err load_fused(layer_loader *l, const char *stem, omm_lora_target first,
+                          omm_lora_target last) {
+    const omm_lora_shape *s = &l->model->lora_shape;
+    omm_layer *layer = &l->model->layers[l->index];
+    part p = {0};
+    for (unsigned t = first; t <= (unsigned)last; t++) p.all += s->d_out[t];
+    for (unsigned t = first; t <= (unsigned)last; t++) {
+        p.rows = s->d_out[t];
+        OMM_TRY(load_part(l->model, &layer->weights[t], l->gguf, tensor_name(l, stem, "weight"), p,
+                          s->d_in[t]));
+        p.first += p.rows;
+    }
+    return OMM_OK;
+}
+
+static omm_err load_weights(layer_loader *l) {
+    unsigned fused = 0; /* targets that come from a fused tensor */
+    if (l->a->parts & ARCH_FUSED_QKV) {
+        fused |= 1u << OMM_LORA_Q | 1u << OMM_LORA_K | 1u << OMM_LORA_V;
+        OMM_TRY(load_fused(l, "attn_qkv", OMM_LORA_Q, OMM_LORA_V));
+    }
+    if (l->a->parts & ARCH_FUSED_GATE_UP) {
+        fused |= 1u << OMM_LORA_GATE | 1u << OMM_LORA_UP;
+        OMM_TRY(load_fused(l, "ffn_up", OMM_LORA_GATE, OMM_LORA_UP));
+    }
+    for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
+        if (!(fused >> t & 1u))
+            OMM_TRY(load_fused(l, omm_lora_target_tensor((omm_lora_target)t), (omm_lora_target)t,
+                               (omm_lora_target)t));
+    return OMM_OK;
+}
+
+static omm_err load_named(float **out, layer_loader *l, const char *stem, const char *kind,
+                          uint32_t count) {
+    return load_vector(out, l->gguf, tensor_name(l, stem, kind), count);
+}
+
+static omm_err load_layer(layer_loader *l) {
+    omm_layer *layer = &l->model->layers[l->index];
+    const omm_model_dims *d = &l->model->dims;
+    const unsigned parts = l->a->parts;
+    layer->window = model_layer_window(d, l->index);
+    OMM_TRY(load_weights(l));
+    OMM_TRY(load_named(&layer->attn_norm, l, "attn_norm", "weight", d->d_model));
+    OMM_TRY(load_named(&layer->ffn_norm, l, "ffn_norm", "weight", d->d_model));
+    for (unsigned t = OMM_LORA_Q; parts & ARCH_QKV_BIAS && t <= OMM_LORA_V; t++)
+        OMM_TRY(load_named(&layer->bias[t], l, omm_lora_target_tensor((omm_lora_target)t), "bias",
+                           l->model->lora_shape.d_out[t]));
+    if (parts & ARCH_QK_NORM) {
+        OMM_TRY(load_named(&layer->q_norm, l, "attn_q_norm", "weight", d->head_dim));
+        OMM_TRY(load_named(&layer->k_norm, l, "attn_k_norm", "weight", d->head_dim));
+    }
+    if (!(parts & ARCH_POST_NORMS)) return OMM_OK;
+    OMM_TRY(load_named(&layer->attn_post_norm, l, "post_attention_norm", "weight", d->d_model));
+    return load_named(&layer->ffn_post_norm, l, "post_ffw_norm", "weight", d->d_model);
+}
+
+static void layer_fini(omm_layer *layer) {
+    for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
+        omm_matrix_fini(&layer->weights[t]);
+        omm_free(layer->bias[t]);
+    }
+    omm_free(layer->attn_norm);
+    omm_free(layer->ffn_norm);
+    omm_free(layer->q_norm);
+    omm_free(layer->k_norm);
+    omm_free(layer->attn_post_norm);
+    omm_free(layer->ffn_post_norm);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static bool in_graph(const omm_model *model, const arch *a, const char *name) {
+    char want[32];
+    if (arch_has_tensor(a, name)) return true;
     const char *dot = strncmp(name, "blk.", 4) == 0 ? strchr(name + 4, '.') : NULL;
     if (!dot) return false;
     for (uint32_t i = 0; i < model->dims.layers; i++) {
-        int n = snprintf(want, sizeof want, "blk.%u", i);
-        if (n != dot - name || strncmp(name, want, (size_t)n) != 0) continue;
-        if (strcmp(dot, ".attn_norm.weight") == 0 || strcmp(dot, ".ffn_norm.weight") == 0)
-            return true;
-        for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
-            snprintf(want, sizeof want, ".%s.weight", omm_lora_target_tensor((omm_lora_target)t));
-            if (strcmp(dot, want) == 0) return true;
-        }
+        int n = snprintf(want, sizeof want, "blk.%u.", i);
+        if (n == dot - name + 1 && strncmp(name, want, (size_t)n) == 0)
+            return arch_has_layer_tensor(a, dot + 1);
     }
     return false;
 }
 
 /* A tensor that the graph would not use (a bias, an expert) means a wrong result. */
-static omm_err refuse_extra(const omm_model *model, const omm_gguf *gguf) {
+static omm_err refuse_extra(const omm_model *model, const arch *a, const omm_gguf *gguf) {
     for (size_t i = 0; i < gguf->tensor_count; i++)
-        if (!in_graph(model, gguf->tensors[i].name))
+        if (!in_graph(model, a, gguf->tensors[i].name))
             return omm_raise(OMM_ERR_UNSUPPORTED,
                              "tensor '%s' has no place in the '%s' graph as it is supported here",
-                             gguf->tensors[i].name, ARCHITECTURE);
+                             gguf->tensors[i].name, a->name);
     return OMM_OK;
 }
 
-static omm_err load_factors(omm_model *model, const omm_gguf *gguf) {
-    const char *name = "rope_freqs.weight";
-    if (!omm_gguf_find_tensor(gguf, name)) return OMM_OK;
-    const uint32_t count = model->dims.head_dim / 2;
-    OMM_TRY(load_vector(&model->rope_factors, gguf, name, count));
+static omm_err load_factors(float **out, const omm_model *model, const omm_gguf *gguf,
+                            const char *name) {
+    const uint32_t count = model->dims.rotated / 2;
+    OMM_TRY(load_vector(out, gguf, name, count));
     for (uint32_t i = 0; i < count; i++)
-        if (!(model->rope_factors[i] > 0.0f))
+        if (!((*out)[i] > 0.0f))
             return omm_raise(OMM_ERR_NUMERIC, "tensor '%s': element %u is not positive", name, i);
     return OMM_OK;
+}
+
+static omm_err load_all_factors(omm_model *model, const omm_gguf *gguf) {
+    if (model->dims.rope_scaling == OMM_ROPE_SCALING_LONG) {
+        OMM_TRY(load_factors(&model->rope_factors_long, model, gguf, "rope_factors_long.weight"));
+        return load_factors(&model->rope_factors, model, gguf, "rope_factors_short.weight");
+    }
+    const char *name = "rope_freqs.weight";
+    return omm_gguf_find_tensor(gguf, name) ? load_factors(&model->rope_factors, model, gguf, name)
+                                            : OMM_OK;
 }
 
 static omm_err load_ends(omm_model *model, const omm_gguf *gguf) {
@@ -242,14 +255,19 @@ static omm_err load_ends(omm_model *model, const omm_gguf *gguf) {
 }
 
 static omm_err load_all(omm_model *model, const omm_gguf *gguf) {
-    OMM_TRY(load_dims(&model->dims, gguf));
-    OMM_TRY(refuse_extra(model, gguf));
-    shape_of(&model->lora_shape, &model->dims);
+    char name[64] = "";
+    const arch *a = NULL;
+    OMM_TRY(omm_gguf_get_text(name, sizeof name, gguf, "general.architecture"));
+    OMM_TRY(arch_find(&a, name));
+    OMM_TRY(model_keys_load(&model->dims, a, gguf));
+    OMM_TRY(refuse_extra(model, a, gguf));
+    shape_of(&model->lora_shape, &model->dims, a);
     OMM_TRY(load_ends(model, gguf));
-    OMM_TRY(load_factors(model, gguf));
+    OMM_TRY(load_all_factors(model, gguf));
     model->layers = (omm_layer *)omm_alloc(model->dims.layers, sizeof *model->layers);
     if (!model->layers) return omm_raise(OMM_ERR_NOMEM, "no memory for the layer table");
-    for (uint32_t i = 0; i < model->dims.layers; i++) OMM_TRY(load_layer(model, gguf, i));
+    layer_loader l = {.model = model, .a = a, .gguf = gguf};
+    for (; l.index < model->dims.layers; l.index++) OMM_TRY(load_layer(&l));
     return OMM_OK;
 }
 
@@ -261,37 +279,13 @@ omm_err omm_model_load(omm_model *model, const omm_gguf *gguf) {
 }
 
 void omm_model_fini(omm_model *model) {
-    for (uint32_t i = 0; model->layers && i < model->dims.layers; i++) {
-        omm_layer *layer = &model->layers[i];
-        for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) omm_matrix_fini(&layer->weights[t]);
-        omm_free(layer->attn_norm);
-        omm_free(layer->ffn_norm);
-    }
+    for (uint32_t i = 0; model->layers && i < model->dims.layers; i++)
+        layer_fini(&model->layers[i]);
     omm_free(model->layers);
     omm_matrix_fini(&model->embed);
     omm_matrix_fini(&model->output_own);
     omm_free(model->output_norm);
     omm_free(model->rope_factors);
+    omm_free(model->rope_factors_long);
     *model = (omm_model){0};
-}
-
-omm_err omm_model_rope(omm_rope *rope, const omm_model *model, uint32_t positions) {
-    const omm_model_dims *d = &model->dims;
-    double frequency[OMM_HEAD_DIM_MAX / 2];
-    omm_rope_frequencies(frequency, d->head_dim, d->rope_base);
-    for (uint32_t i = 0; i < d->head_dim / 2; i++) {
-        frequency[i] *= d->rope_scale;
-        if (model->rope_factors) frequency[i] /= (double)model->rope_factors[i];
-    }
-    omm_rope_spec spec = {.style = OMM_ROPE_PAIRS,
-                          .positions = positions,
-                          .head_dim = d->head_dim,
-                          .rotated = d->head_dim,
-                          .frequency = frequency,
-                          .magnitude = 1.0};
-    return omm_rope_init(rope, &spec);
-}
-
-float omm_model_attention_scale(const omm_model *model) {
-    return 1.0f / sqrtf((float)model->dims.head_dim);
 }

@@ -179,7 +179,10 @@ static void refusals(void) {
     refused(&(tiny_options){.extra = "blk.9.attn_norm.weight"}, OMM_ERR_UNSUPPORTED, "blk.9");
     refused(&(tiny_options){.narrow = "blk.0.attn_k.weight"}, OMM_ERR_MISMATCH, "blk.0.attn_k");
     refused(&(tiny_options){.as_bf16 = "blk.1.ffn_down.weight"}, OMM_ERR_UNSUPPORTED, "BF16");
-    refused(&(tiny_options){.scaling = "yarn"}, OMM_ERR_UNSUPPORTED, "'yarn'");
+    refused(&(tiny_options){.architecture = "mamba"}, OMM_ERR_UNSUPPORTED, "llama, qwen2, qwen3");
+    refused(&(tiny_options){.scaling = "su"}, OMM_ERR_UNSUPPORTED, "'su'");
+    refused(&(tiny_options){.scaling = "longrope"}, OMM_ERR_UNSUPPORTED, "'longrope'");
+    refused(&(tiny_options){.scaling = "yarn"}, OMM_ERR_NOT_FOUND, "rope.scaling.factor");
     refused(&(tiny_options){.nan = "output_norm.weight"}, OMM_ERR_NUMERIC, "output_norm");
     for (unsigned f = 0; f < OMM_FORMAT_COUNT; f++) {
         tiny_options o = {.format = (omm_format)f, .nan = "blk.1.attn_v.weight"};
@@ -200,7 +203,8 @@ static void refusals(void) {
                 {"llama.attention.head_count", 1, OMM_ERR_TOO_BIG},
                 {"llama.attention.head_count_kv", 5, OMM_ERR_TOO_BIG},
                 {"llama.context_length", 0, OMM_ERR_TOO_BIG},
-                {"llama.rope.dimension_count", 12, OMM_ERR_UNSUPPORTED}};
+                {"llama.rope.dimension_count", 13, OMM_ERR_UNSUPPORTED},
+                {"llama.rope.dimension_count", 26, OMM_ERR_UNSUPPORTED}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         tiny_options o = {.key = keys[i].key, .value = keys[i].value};
         omm_model model;

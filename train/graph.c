@@ -157,7 +157,7 @@ static omm_err init_solo(graph *g) {
 static omm_err init_parts(graph *g) {
     const omm_model_dims *d = &g->model->dims;
     OMM_TRY(init_solo(g));
-    OMM_TRY(omm_model_rope(&g->rope, g->model, (uint32_t)g->seq_max));
+    OMM_TRY(omm_model_rope(&g->rope, g->model, (uint32_t)g->seq_max, false));
     OMM_TRY(omm_kv_init(&g->kv, OMM_KV_F32, d->kv_heads, d->head_dim, (uint32_t)g->seq_max));
     OMM_TRY(init_pairs(g));
     g->layers = omm_alloc(d->layers, sizeof *g->layers);
@@ -262,7 +262,7 @@ static void attention(graph *g, graph_layer *l) {
                            .kv = &g->kv,
                            .m = n,
                            .heads = d->heads,
-                           .scale = omm_model_attention_scale(g->model)};
+                           .scale = g->model->dims.attention_scale};
         omm_attention_forward(g->compute, &a);
         row += n;
     }

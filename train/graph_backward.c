@@ -106,7 +106,7 @@ typedef struct head_view {
 static void attention_block(graph *g, const head_view *h, size_t first, size_t m, unsigned worker) {
     const omm_compute *c = &g->solo[worker];
     size_t n = first + m, dim = g->model->dims.head_dim;
-    float scale = omm_model_attention_scale(g->model);
+    float scale = g->model->dims.attention_scale;
     float *p = g->scores + (size_t)worker * OMM_KV_BLOCK * g->seq_max;
     float *ds = g->dscores + (size_t)worker * OMM_KV_BLOCK * g->seq_max;
     float *lse = g->lse_rows + (size_t)worker * OMM_KV_BLOCK;

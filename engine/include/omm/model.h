@@ -1,20 +1,38 @@
-/* model.h - a llama-architecture language model, loaded and packed once, read-only afterwards.
+/* model.h - a language model of a supported architecture, loaded and packed once, read-only
+ * afterwards.
  *
  * For tokens t at positions p (f32 mode; the order of operations is the definition, and training
- * follows it to the bit):
- *   x = embed[t]
- *   each layer:  h = rmsnorm(x, attn_norm);  q = Wq h;  k = Wk h;  v = Wv h
- *                q, k = rope(q, k, p);  a = attention(q, k, v);  x = x + Wo a
- *                h = rmsnorm(x, ffn_norm);  g = Wgate h;  u = Wup h;  x = x + Wdown (silu(g) * u)
- *   logits = Wout rmsnorm(x, output_norm)
+ * follows it to the bit).  Steps in brackets are those that not every architecture has:
+ *   x = embed[t]                                         [x = embed_scale * x]
+ *   each layer:  h = rmsnorm(x, attn_norm);  q = Wq h;  k = Wk h;  v = Wv h   [+ bias: q = q + bq]
+ *                [q, k = rmsnorm of each head, q_norm, k_norm]
+ *                q, k = rope(q, k, p);  a = attention(q, k, v);  h = Wo a
+ *                [h = rmsnorm(h, attn_post_norm)];  x = x + h
+ *                h = rmsnorm(x, ffn_norm);  g = Wgate h;  u = Wup h;  h = Wdown (act(g) * u)
+ *                [h = rmsnorm(h, ffn_post_norm)];  x = x + h
+ *   logits = Wout rmsnorm(x, output_norm)                [softcap(logits, output_softcap)]
+ * act is silu, or the tanh form of GELU.  attention scales by attention_scale, and has a soft-cap
+ * and in some layers a window [kernels.h].
  * A LoRA adapter on W: z = A h (chain from 0);  z = (alpha / rank) * z;  y = W h, then the chain of
- * y continues over r: y = fma(z[r], B[n][r], y).
+ * y continues over r: y = fma(z[r], B[n][r], y); a bias is added after it.
  * Mode q8: products with Q8_0 and Q4_0 weights take int8 activations (kernels.h); the rest is as in
  * f32, the adapter included.
  *
- * Accepted: general.architecture "llama"; matrices F32, F16, Q8_0 or Q4_0; norms F32 or F16;
- * grouped heads; tied or separate output; adjacent-pair RoPE, optionally with rope_freqs.weight or
- * linear scaling.  Everything else is refused by name.
+ * Rope turns pair i of a head's first `rotated` elements by p * f[i], in double:
+ *   f[i] = base^(-2i / rotated)          layers with a window may have a base of their own
+ *   linear     f[i] = f[i] * (1 / factor)
+ *   factors    f[i] = f[i] / rope_freqs[i]               rope_freqs.weight (Llama 3)
+ *   longrope   f[i] = f[i] / long[i] where the session (or the training graph) has room for more
+ *              positions than the original context, else f[i] / short[i]
+ *   yarn       f[i] = f[i] * (1 - s + s / factor), s = clamp((i - low) / max(0.001, high - low)) in
+ *              0 .. 1, low = floor(pair(beta_fast)), high = ceil(pair(beta_slow)), both clamped to
+ *              0 .. rotated - 1, pair(n) = rotated log(context / (2 pi n)) / (2 log base);
+ *              cos and sin times 1 + 0.1 log(factor)
+ *   cos and sin times rope.scaling.attn_factor.  Layers with a base of their own have no scaling.
+ *
+ * Accepted: the architectures of arch.c (llama, qwen2, qwen3, gemma2, gemma3 text, phi3); matrices
+ * F32, F16, Q8_0 or Q4_0; vectors F32 or F16; grouped heads; tied or separate output.  Everything
+ * else is refused by name, also a tensor that the graph would not use.
  *
  * Depends on: gguf, lora, quant, kernels.  Threads: read-only after load; share it freely.
  */
@@ -33,17 +51,44 @@
 #define OMM_MODEL_WIDTH_MAX 65536u
 #define OMM_MODEL_CONTEXT_MAX (1u << 20) /* the rotary table is exact so far */
 
+typedef enum omm_ffn { OMM_FFN_SWIGLU, OMM_FFN_GEGLU } omm_ffn;
+
+typedef enum omm_rope_scaling {
+    OMM_ROPE_SCALING_NONE,
+    OMM_ROPE_SCALING_LINEAR,
+    OMM_ROPE_SCALING_YARN,
+    OMM_ROPE_SCALING_LONG
+} omm_rope_scaling;
+
 typedef struct omm_model_dims {
     uint32_t layers, d_model, d_ff, heads, kv_heads, head_dim, vocab;
     uint32_t context; /* positions it was trained for */
     float rms_eps;
+    omm_ffn ffn;
+    float embed_scale;       /* 1: none */
+    float attention_scale;   /* usually 1 / sqrt(head_dim) */
+    float attention_softcap; /* 0: none */
+    float output_softcap;    /* 0: none */
+    uint32_t window;         /* positions seen by layers with a window; 0: none has one */
+    uint32_t window_period;  /* the last layer of each period has no window; 0: all have it */
+    omm_rope_style rope_style;
+    uint32_t rotated; /* elements of a head that turn, even */
     double rope_base;
-    double rope_scale; /* angles are multiplied by this; 1 without scaling */
+    double rope_base_local; /* of layers with a window */
+    omm_rope_scaling rope_scaling;
+    double rope_factor;    /* linear, yarn; else 1 */
+    double rope_magnitude; /* rope.scaling.attn_factor, or 1 */
+    uint32_t rope_context; /* positions before scaling: yarn, longrope */
+    double yarn_beta_fast, yarn_beta_slow;
 } omm_model_dims;
 
 typedef struct omm_layer {
     omm_matrix weights[OMM_LORA_TARGET_COUNT]; /* indexed by omm_lora_target: Q .. DOWN */
+    float *bias[OMM_LORA_TARGET_COUNT];        /* [rows of the weight], or NULL */
     float *attn_norm, *ffn_norm;               /* [d_model] */
+    float *q_norm, *k_norm;                    /* [head_dim], or NULL */
+    float *attn_post_norm, *ffn_post_norm;     /* [d_model], or NULL */
+    uint32_t window;                           /* positions a query sees; 0: all */
 } omm_layer;
 
 typedef struct omm_model {
@@ -53,7 +98,8 @@ typedef struct omm_model {
     omm_matrix output_own;    /* empty when tied */
     const omm_matrix *output; /* &embed or &output_own: do not copy the struct */
     float *output_norm;       /* [d_model] */
-    float *rope_factors;      /* [head_dim / 2] or NULL */
+    float *rope_factors;      /* [rotated / 2] or NULL */
+    float *rope_factors_long; /* [rotated / 2] or NULL: where the sequence may be long */
     omm_layer *layers;
     size_t weight_bytes; /* of all packed matrices */
     bool tied;
@@ -66,10 +112,9 @@ typedef struct omm_model {
 OMM_CHECKED omm_err omm_model_load(omm_model *model, const omm_gguf *gguf);
 void omm_model_fini(omm_model *model);
 
-/* Rotary table for `positions` positions of this model.  Errors: NOMEM, TOO_BIG. */
-OMM_CHECKED omm_err omm_model_rope(omm_rope *rope, const omm_model *model, uint32_t positions);
-
-/* 1 / sqrt(head_dim), as attention takes it. */
-float omm_model_attention_scale(const omm_model *model);
+/* Rotary table for `positions` positions; `local`: of the layers with a window.
+ * Errors: NOMEM, TOO_BIG. */
+OMM_CHECKED omm_err omm_model_rope(omm_rope *rope, const omm_model *model, uint32_t positions,
+                                   bool local);
 
 #endif

@@ -1,0 +1,171 @@
+/* model_keys.c - what a file's keys say about a model: sizes, rope and its scaling, caps, windows. */
+#include "arch.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define HEADS_MAX 1024u
+#define KEY_BYTES 96u
+
+/* The keys of one architecture begin with its name. */
+typedef struct keys {
+    const omm_gguf *gguf;
+    const arch *a;
+    char name[KEY_BYTES]; /* of the key looked up last */
+} keys;
+
+static const char *key(keys *k, const char *tail) {
+    int n = snprintf(k->name, sizeof k->name, "%s.%s", k->a->name, tail);
+    OMM_ASSERT(n > 0 && (size_t)n < sizeof k->name);
+    return k->name;
+}
+
+static omm_err in_range(const char *name, uint32_t value, uint32_t min, uint32_t max) {
+    if (value >= min && value <= max) return OMM_OK;
+    return omm_raise(OMM_ERR_TOO_BIG, "%s is %u: must be %u to %u", name, value, min, max);
+}
+
+static omm_err get_count(uint32_t *out, keys *k, const char *tail, uint32_t max) {
+    OMM_TRY(omm_gguf_get_u32(out, k->gguf, key(k, tail)));
+    return in_range(k->name, *out, 1, max);
+}
+
+static omm_err get_u32_or(uint32_t *out, keys *k, const char *tail, uint32_t missing) {
+    return omm_gguf_get_u32_or(out, k->gguf, key(k, tail), missing);
+}
+
+/* A number of min .. max, both finite. */
+static omm_err get_real(double *out, keys *k, const char *tail, double missing, double min,
+                        double max) {
+    float value = (float)missing;
+    OMM_TRY(omm_gguf_get_f32_or(&value, k->gguf, key(k, tail), (float)missing));
+    if (!((double)value >= min && (double)value <= max))
+        return omm_raise(OMM_ERR_NUMERIC, "%s is %g: must be %g to %g", k->name, (double)value, min,
+                         max);
+    *out = (double)value;
+    return OMM_OK;
+}
+
+static omm_err load_heads(omm_model_dims *d, keys *k) {
+    uint32_t value_dim = 0;
+    OMM_TRY(get_count(&d->heads, k, "attention.head_count", HEADS_MAX));
+    OMM_TRY(get_u32_or(&d->kv_heads, k, "attention.head_count_kv", d->heads));
+    OMM_TRY(in_range(k->name, d->kv_heads, 1, d->heads));
+    if (d->heads % d->kv_heads != 0)
+        return omm_raise(OMM_ERR_UNSUPPORTED, "%u heads do not divide into %u key/value heads",
+                         d->heads, d->kv_heads);
+    OMM_TRY(get_u32_or(&d->head_dim, k, "attention.key_length", d->d_model / d->heads));
+    OMM_TRY(get_u32_or(&value_dim, k, "attention.value_length", d->head_dim));
+    OMM_TRY(get_u32_or(&d->rotated, k, "rope.dimension_count", d->head_dim));
+    OMM_TRY(in_range("head width", d->head_dim, 2, OMM_HEAD_DIM_MAX));
+    if (d->head_dim % 2 != 0 || value_dim != d->head_dim)
+        return omm_raise(OMM_ERR_UNSUPPORTED,
+                         "keys of %u, values of %u: supported is one even width", d->head_dim,
+                         value_dim);
+    if (d->rotated < 2 || d->rotated % 2 != 0 || d->rotated > d->head_dim)
+        return omm_raise(OMM_ERR_UNSUPPORTED,
+                         "%s.rope.dimension_count is %u: supported is an even number of 2 to %u",
+                         k->a->name, d->rotated, d->head_dim);
+    return OMM_OK;
+}
+
+/* The key that scales positions, or NULL; the second is the older one. */
+static const char *factor_tail(keys *k) {
+    static const char *const tails[] = {"rope.scaling.factor", "rope.scale_linear"};
+    for (size_t i = 0; i < 2; i++)
+        if (omm_gguf_find(k->gguf, key(k, tails[i]))) return tails[i];
+    return NULL;
+}
+
+static omm_err scaling_kind(omm_rope_scaling *out, keys *k) {
+    static const char *const names[] = {"none", "linear", "yarn", "longrope"};
+    const bool tables =
+        k->a->parts & ARCH_LONG_ROPE && omm_gguf_find_tensor(k->gguf, "rope_factors_long.weight");
+    char type[32] = "";
+    omm_err err = omm_gguf_get_text(type, sizeof type, k->gguf, key(k, "rope.scaling.type"));
+    if (err == OMM_ERR_NOT_FOUND) { /* a factor or tables alone say it */
+        *out = factor_tail(k) ? OMM_ROPE_SCALING_LINEAR : OMM_ROPE_SCALING_NONE;
+        if (tables) *out = OMM_ROPE_SCALING_LONG;
+        return OMM_OK;
+    }
+    OMM_TRY(err);
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(type, names[i]) != 0 || (i == OMM_ROPE_SCALING_LONG && !tables)) continue;
+        *out = (omm_rope_scaling)i;
+        return OMM_OK;
+    }
+    return omm_raise(OMM_ERR_UNSUPPORTED,
+                     "rope scaling '%s' is not supported in '%s'; these are: none, linear, yarn%s",
+                     type, k->a->name,
+                     k->a->parts & ARCH_LONG_ROPE ? ", longrope (with rope_factors tensors)" : "");
+}
+
+static omm_err load_rope(omm_model_dims *d, keys *k) {
+    d->rope_style = k->a->rope_style;
+    d->rope_factor = 1.0;
+    OMM_TRY(get_real(&d->rope_base, k, "rope.freq_base", 10000.0, 1.001, 1e12));
+    d->rope_base_local = k->a->rope_base_local > 0.0 ? k->a->rope_base_local : d->rope_base;
+    OMM_TRY(scaling_kind(&d->rope_scaling, k));
+    OMM_TRY(get_u32_or(&d->rope_context, k, "rope.scaling.original_context_length", d->context));
+    OMM_TRY(in_range(k->name, d->rope_context, 1, OMM_MODEL_CONTEXT_MAX));
+    OMM_TRY(get_real(&d->rope_magnitude, k, "rope.scaling.attn_factor", 1.0, 1e-3, 1e3));
+    OMM_TRY(get_real(&d->yarn_beta_fast, k, "rope.scaling.yarn_beta_fast", 32.0, 1e-3, 1e6));
+    OMM_TRY(get_real(&d->yarn_beta_slow, k, "rope.scaling.yarn_beta_slow", 1.0, 1e-3, 1e6));
+    if (d->rope_scaling != OMM_ROPE_SCALING_LINEAR && d->rope_scaling != OMM_ROPE_SCALING_YARN)
+        return OMM_OK;
+    const char *tail = factor_tail(k);
+    if (!tail)
+        return omm_raise(OMM_ERR_NOT_FOUND, "key '%s' is missing", key(k, "rope.scaling.factor"));
+    return get_real(&d->rope_factor, k, tail, 1.0, 1.0, 1e6);
+}
+
+static omm_err load_caps(omm_model_dims *d, keys *k) {
+    const arch *a = k->a;
+    double attention = 0.0, output = 0.0;
+    if (!(a->parts & ARCH_SOFTCAPS)) return OMM_OK;
+    OMM_TRY(
+        get_real(&attention, k, "attn_logit_softcapping", (double)a->attention_softcap, 0.0, 1e6));
+    OMM_TRY(get_real(&output, k, "final_logit_softcapping", (double)a->output_softcap, 0.0, 1e6));
+    d->attention_softcap = (float)attention;
+    d->output_softcap = (float)output;
+    return OMM_OK;
+}
+
+static omm_err load_window(omm_model_dims *d, keys *k) {
+    if (!k->a->windowed) return OMM_OK;
+    OMM_TRY(get_u32_or(&d->window, k, "attention.sliding_window", k->a->window));
+    OMM_TRY(
+        get_u32_or(&d->window_period, k, "attention.sliding_window_pattern", k->a->window_period));
+    return in_range(k->name, d->window_period, 0, OMM_MODEL_LAYERS_MAX);
+}
+
+static omm_err load_counts(omm_model_dims *d, keys *k) {
+    OMM_TRY(get_count(&d->layers, k, "block_count", OMM_MODEL_LAYERS_MAX));
+    OMM_TRY(get_count(&d->d_model, k, "embedding_length", OMM_MODEL_WIDTH_MAX));
+    OMM_TRY(get_count(&d->d_ff, k, "feed_forward_length", 4 * OMM_MODEL_WIDTH_MAX));
+    OMM_TRY(get_count(&d->context, k, "context_length", OMM_MODEL_CONTEXT_MAX));
+    OMM_TRY(omm_gguf_get_f32(&d->rms_eps, k->gguf, key(k, "attention.layer_norm_rms_epsilon")));
+    if (!(d->rms_eps > 0.0f && d->rms_eps < 1.0f))
+        return omm_raise(OMM_ERR_NUMERIC, "%s is out of range", k->name);
+    return OMM_OK;
+}
+
+omm_err model_keys_load(omm_model_dims *d, const arch *a, const omm_gguf *gguf) {
+    keys k = {.gguf = gguf, .a = a};
+    OMM_TRY(load_counts(d, &k));
+    OMM_TRY(load_heads(d, &k));
+    OMM_TRY(load_rope(d, &k));
+    OMM_TRY(load_caps(d, &k));
+    OMM_TRY(load_window(d, &k));
+    const bool wide = a->wide_scale_layers > 0 && d->layers == a->wide_scale_layers;
+    d->attention_scale = 1.0f / sqrtf((float)(wide ? d->d_model / d->heads : d->head_dim));
+    d->embed_scale = a->parts & ARCH_EMBED_SCALED ? sqrtf((float)d->d_model) : 1.0f;
+    d->ffn = a->ffn;
+    return OMM_OK;
+}
+
+uint32_t model_layer_window(const omm_model_dims *d, uint32_t layer) {
+    const bool all = d->window_period > 0 && layer % d->window_period == d->window_period - 1;
+    return all ? 0 : d->window;
+}
