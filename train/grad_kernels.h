@@ -22,6 +22,15 @@ typedef struct grad_kernels {
      * dgate may be e, dup may be da. */
     void (*swiglu)(float *dgate, float *dup, const float *da, const float *gate, const float *up,
                    const float *e, size_t count);
+    /* v = gate * t, t = fma(gate gate, C1, C0): the exponent in omm_geglu_forward.  v may be gate. */
+    void (*gelu_power)(float *v, const float *gate, size_t count);
+    /* act = gate * s * up, s = 1 / (1 + e), e = exp(gate * t) given in `e`:
+     *   dup = da * (gate * s);  dt = fma(gate gate, 3 C1, C0), the slope of gate * t
+     *   dgate = (da * up) * fma(-(gate * s) * (1 - s), dt, s).  Aliases as swiglu. */
+    void (*geglu)(float *dgate, float *dup, const float *da, const float *gate, const float *up,
+                  const float *e, size_t count);
+    /* dx[n] = dx * (1 - t t), t = y * inverse, for y = cap * tanh(x / cap), inverse = 1 / cap. */
+    void (*softcap)(float *dx, const float *y, float inverse, size_t n);
     /* Softmax backward of one causal row: the first `seen` of `n` entries
      *   ds = (p * (dp - d)) * scale, the others p = ds = 0.  ds is dp's place. */
     void (*softmax_row)(float *p, float *dp, float d, float scale, size_t seen, size_t n);

@@ -53,6 +53,36 @@ static void k_swiglu(float *dgate, float *dup, const float *da, const float *gat
     }
 }
 
+/* sqrt(8 / pi), negated, and 0.044715 times it: those of omm_geglu_forward. */
+static const float GELU_C0 = -1.5957691216F, GELU_C1 = -0.0713548163F;
+
+static void k_gelu_power(float *v, const float *gate, size_t count) {
+    for (size_t i = 0; i < count; i++) v[i] = gate[i] * fmaf(gate[i] * gate[i], GELU_C1, GELU_C0);
+}
+
+static void k_geglu(float *dgate, float *dup, const float *da, const float *gate, const float *up,
+                    const float *e, size_t count) {
+    for (size_t i = 0; i < count; i += LANES) {
+        size_t n = count - i < LANES ? count - i : LANES;
+        float a[LANES], b[LANES];
+        for (size_t l = 0; l < n; l++) {
+            float d = da[i + l], g = gate[i + l], s = 1.0F / (1.0F + e[i + l]);
+            float gelu = g * s, slope = fmaf(g * g, 3.0F * GELU_C1, GELU_C0);
+            a[l] = (d * up[i + l]) * fmaf(-gelu * (1.0F - s), slope, s);
+            b[l] = d * gelu;
+        }
+        for (size_t l = 0; l < n; l++) dgate[i + l] = a[l];
+        for (size_t l = 0; l < n; l++) dup[i + l] = b[l];
+    }
+}
+
+static void k_softcap(float *restrict dx, const float *restrict y, float inverse, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        float t = y[i] * inverse;
+        dx[i] *= fmaf(-t, t, 1.0F);
+    }
+}
+
 static void k_softmax_row(float *restrict p, float *restrict dp, float d, float scale, size_t seen,
                           size_t n) {
     for (size_t j = 0; j < seen; j++) dp[j] = (p[j] * (dp[j] - d)) * scale;
@@ -72,5 +102,5 @@ static void k_scale(float *y, const float *x, float a, size_t n) {
     for (size_t i = 0; i < n; i++) y[i] = a * x[i];
 }
 
-const grad_kernels GRAD_TABLE = {k_rmsnorm, k_swiglu, k_softmax_row, k_dot,
-                                 k_dropout, k_add,    k_scale};
+const grad_kernels GRAD_TABLE = {k_rmsnorm,     k_swiglu, k_gelu_power, k_geglu, k_softcap,
+                                 k_softmax_row, k_dot,    k_dropout,    k_add,   k_scale};

@@ -248,5 +248,8 @@ int main(void) {
     against_reference(dir, "llama-F32", best);
     against_reference(dir, "llama-Q8_0", best);
     against_reference(dir, "llama-F32", OMM_ISA_SCALAR);
+    against_reference(dir, "qwen2-F32", best);
+    against_reference(dir, "qwen3-F32", best);
+    against_reference(dir, "qwen3-F32", OMM_ISA_SCALAR);
     return 0;
 }

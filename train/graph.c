@@ -38,6 +38,11 @@ static void carve_layer(graph *g, carver *c, graph_layer *l, size_t layer) {
     l->mid = carve(c, rows * d->d_model);
     l->gate = carve(c, rows * d->d_ff);
     l->up = carve(c, rows * d->d_ff);
+    const omm_layer *w = &g->model->layers[layer];
+    if (w->q_norm) l->q_raw = carve(c, rows * q);
+    if (w->k_norm) l->k_raw = carve(c, rows * kv);
+    if (w->attn_post_norm) l->o_raw = carve(c, rows * d->d_model);
+    if (w->ffn_post_norm) l->down_raw = carve(c, rows * d->d_model);
     for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
         if (graph_pair_of(g, layer, (omm_lora_target)t)->a.rows)
             l->z[t] = carve(c, rows * g->spec.rank);
@@ -67,9 +72,11 @@ static void carve_all(graph *g, carver *c) {
     g->picked_norm = carve(c, g->head_rows * model);
     g->picked_r = carve(c, rows);
     g->logits = carve(c, g->head_rows * d->vocab);
+    if (d->output_softcap != 0) g->capped_logits = carve(c, g->head_rows * d->vocab);
     g->lse_head = carve(c, g->head_rows);
     g->scores = carve(c, (size_t)g->workers * block);
     g->dscores = carve(c, (size_t)g->workers * block);
+    if (d->attention_softcap != 0) g->capped = carve(c, (size_t)g->workers * block);
     g->lse_rows = carve(c, (size_t)g->workers * OMM_KV_BLOCK);
     g->random = carve(c, widest);
     g->ids = (uint32_t *)carve(c, rows);
@@ -154,10 +161,17 @@ static omm_err init_solo(graph *g) {
     return OMM_OK;
 }
 
+static omm_err init_rope(graph *g) {
+    const omm_model_dims *d = &g->model->dims;
+    OMM_TRY(omm_model_rope(&g->rope[0], g->model, (uint32_t)g->seq_max, false));
+    if (d->window == 0 || d->rope_base_local == d->rope_base) return OMM_OK;
+    return omm_model_rope(&g->rope[1], g->model, (uint32_t)g->seq_max, true);
+}
+
 static omm_err init_parts(graph *g) {
     const omm_model_dims *d = &g->model->dims;
     OMM_TRY(init_solo(g));
-    OMM_TRY(omm_model_rope(&g->rope, g->model, (uint32_t)g->seq_max, false));
+    OMM_TRY(init_rope(g));
     OMM_TRY(omm_kv_init(&g->kv, OMM_KV_F32, d->kv_heads, d->head_dim, (uint32_t)g->seq_max));
     OMM_TRY(init_pairs(g));
     g->layers = omm_alloc(d->layers, sizeof *g->layers);
@@ -192,7 +206,8 @@ void graph_fini(graph *g) {
         omm_matrix_fini(&g->pairs[i].b);
     }
     for (unsigned i = 0; g->solo && i < g->workers; i++) omm_compute_fini(&g->solo[i]);
-    omm_rope_fini(&g->rope);
+    omm_rope_fini(&g->rope[0]);
+    omm_rope_fini(&g->rope[1]);
     omm_kv_fini(&g->kv);
     omm_free(g->pairs);
     omm_free(g->layers);
@@ -202,6 +217,10 @@ void graph_fini(graph *g) {
 }
 
 /* --- forward ------------------------------------------------------------------------------- */
+
+const omm_rope *graph_rope(const graph *g, size_t layer) {
+    return &g->rope[g->model->layers[layer].window > 0 && g->rope[1].positions > 0];
+}
 
 graph_rows graph_rows_after_attention(const graph *g, size_t layer) {
     bool last = layer + 1 == g->model->dims.layers;
@@ -227,17 +246,30 @@ const float *graph_dropped(graph *g, const float *x, graph_rows rows, size_t lay
     return g->dropped;
 }
 
-/* y = W x + adapter, over the rows given; keeps z. */
-static void linear(graph *g, float *y, const float *x, graph_rows rows, size_t layer,
-                   omm_lora_target target) {
+static void add_adapter(graph *g, float *y, const float *x, graph_rows rows, size_t layer,
+                        omm_lora_target target) {
     const omm_compute *c = g->compute;
     graph_pair *p = graph_pair_of(g, layer, target);
-    omm_linear_forward(c, y, x, &g->model->layers[layer].weights[target], rows.count, false);
     if (!p->a.rows) return;
     float *z = g->layers[layer].z[target];
     omm_linear_forward(c, z, graph_dropped(g, x, rows, layer, target), &p->a, rows.count, false);
     omm_vec_scale(c, z, z, g->scale, rows.count * g->spec.rank);
     omm_linear_forward(c, y, z, &p->b, rows.count, true);
+}
+
+/* y = W x + adapter + bias, over the rows given; keeps z. */
+static void linear(graph *g, float *y, const float *x, graph_rows rows, size_t layer,
+                   omm_lora_target target) {
+    const omm_layer *l = &g->model->layers[layer];
+    const omm_matrix *w = &l->weights[target];
+    omm_linear_forward(g->compute, y, x, w, rows.count, false);
+    add_adapter(g, y, x, rows, layer, target);
+    if (l->bias[target]) omm_row_add(g->compute, y, l->bias[target], rows.count, w->rows);
+}
+
+/* y = rmsnorm(raw, w), n wide; nothing without w, where y has been written already. */
+static void norm(graph *g, float *y, const float *raw, const float *w, size_t rows, size_t n) {
+    if (w) omm_rmsnorm_forward(g->compute, y, NULL, raw, w, rows, n, g->model->dims.rms_eps);
 }
 
 /* The rows of `from` that `rows` names: `from` itself, or a copy of them in `room`. */
@@ -248,13 +280,15 @@ static const float *gather(float *room, const float *from, graph_rows rows, size
     return room;
 }
 
-static void attention(graph *g, graph_layer *l) {
+static void attention(graph *g, size_t layer) {
     const omm_model_dims *d = &g->model->dims;
+    const omm_rope *rope = graph_rope(g, layer);
+    graph_layer *l = &g->layers[layer];
     size_t q = (size_t)d->heads * d->head_dim, kv = (size_t)d->kv_heads * d->head_dim, row = 0;
     for (size_t i = 0; i < g->example_count; i++) {
         size_t n = g->counts[i];
-        omm_rope_apply(g->compute, l->q + row * q, &g->rope, n, d->heads, 0, false);
-        omm_rope_apply(g->compute, l->k + row * kv, &g->rope, n, d->kv_heads, 0, false);
+        omm_rope_apply(g->compute, l->q + row * q, rope, n, d->heads, 0, false);
+        omm_rope_apply(g->compute, l->k + row * kv, rope, n, d->kv_heads, 0, false);
         omm_kv_store(g->compute, &g->kv, l->k + row * kv, l->v + row * kv, n, 0);
         omm_attention a = {.out = l->att + row * q,
                            .lse = l->lse + row * d->heads,
@@ -262,10 +296,20 @@ static void attention(graph *g, graph_layer *l) {
                            .kv = &g->kv,
                            .m = n,
                            .heads = d->heads,
-                           .scale = g->model->dims.attention_scale};
+                           .scale = d->attention_scale,
+                           .softcap = d->attention_softcap,
+                           .window = g->model->layers[layer].window};
         omm_attention_forward(g->compute, &a);
         row += n;
     }
+}
+
+void graph_activate(graph *g, const graph_layer *l, size_t rows) {
+    const omm_model_dims *d = &g->model->dims;
+    if (d->ffn == OMM_FFN_GEGLU)
+        omm_geglu_forward(g->compute, g->act, l->gate, l->up, rows * d->d_ff);
+    else
+        omm_swiglu_forward(g->compute, g->act, l->gate, l->up, rows * d->d_ff);
 }
 
 static void forward_layer(graph *g, size_t layer, float *x_next) {
@@ -276,18 +320,22 @@ static void forward_layer(graph *g, size_t layer, float *x_next) {
     graph_rows all = {g->rows, NULL}, rows = graph_rows_after_attention(g, layer);
     size_t width = d->d_model;
     omm_rmsnorm_forward(c, g->h, NULL, l->x, w->attn_norm, g->rows, width, d->rms_eps);
-    linear(g, l->q, g->h, all, layer, OMM_LORA_Q);
-    linear(g, l->k, g->h, all, layer, OMM_LORA_K);
+    linear(g, l->q_raw ? l->q_raw : l->q, g->h, all, layer, OMM_LORA_Q);
+    linear(g, l->k_raw ? l->k_raw : l->k, g->h, all, layer, OMM_LORA_K);
     linear(g, l->v, g->h, all, layer, OMM_LORA_V);
-    attention(g, l);
+    norm(g, l->q, l->q_raw, w->q_norm, g->rows * d->heads, d->head_dim);
+    norm(g, l->k, l->k_raw, w->k_norm, g->rows * d->kv_heads, d->head_dim);
+    attention(g, layer);
     const float *att = gather(g->picked_att, l->att, rows, (size_t)d->heads * d->head_dim);
-    linear(g, l->mid, att, rows, layer, OMM_LORA_O);
+    linear(g, l->o_raw ? l->o_raw : l->mid, att, rows, layer, OMM_LORA_O);
+    norm(g, l->mid, l->o_raw, w->attn_post_norm, rows.count, width);
     omm_vec_add(c, l->mid, gather(g->h, l->x, rows, width), rows.count * width);
     omm_rmsnorm_forward(c, g->h, NULL, l->mid, w->ffn_norm, rows.count, width, d->rms_eps);
     linear(g, l->gate, g->h, rows, layer, OMM_LORA_GATE);
     linear(g, l->up, g->h, rows, layer, OMM_LORA_UP);
-    omm_swiglu_forward(c, g->act, l->gate, l->up, rows.count * d->d_ff);
-    linear(g, x_next, g->act, rows, layer, OMM_LORA_DOWN);
+    graph_activate(g, l, rows.count);
+    linear(g, l->down_raw ? l->down_raw : x_next, g->act, rows, layer, OMM_LORA_DOWN);
+    norm(g, x_next, l->down_raw, w->ffn_post_norm, rows.count, width);
     omm_vec_add(c, x_next, l->mid, rows.count * width);
 }
 
@@ -343,12 +391,18 @@ static void head_chunk(graph *g, float *nll, size_t first, size_t n, float loss_
     omm_rmsnorm_forward(c, g->picked_norm, g->picked_r, x, model->output_norm, n, width,
                         model->dims.rms_eps);
     omm_linear_forward(c, g->logits, g->picked_norm, model->output, n, false);
+    const float cap = model->dims.output_softcap;
+    if (cap != 0) {
+        omm_vec_softcap(c, g->logits, g->logits, cap, n * vocab);
+        memcpy(g->capped_logits, g->logits, n * vocab * sizeof(float));
+    }
     omm_row_lse(c, NULL, g->lse_head, g->logits, n, vocab);
     for (size_t i = 0; i < n; i++)
         nll[i] = g->lse_head[i] - g->logits[i * vocab + g->targets[first + i]];
     omm_row_exp(c, g->logits, g->logits, g->lse_head, n, vocab, vocab, vocab);
     omm_vec_scale(c, g->logits, g->logits, loss_scale, n * vocab);
     for (size_t i = 0; i < n; i++) g->logits[i * vocab + g->targets[first + i]] -= loss_scale;
+    if (cap != 0) g->grad->softcap(g->logits, g->capped_logits, 1.0F / cap, n * vocab);
     omm_linear_backward(c, g->picked_norm, g->logits, model->output, n, false);
     for (size_t i = 0; i < n; i++)
         g->grad->rmsnorm(g->dx + (first + i) * width, g->picked_norm + i * width, x + i * width,
@@ -369,7 +423,10 @@ omm_err graph_forward(graph *g, float *nll, const omm_example *const *examples, 
     size_t layers = g->model->dims.layers;
     g->dropout = *dropout;
     OMM_TRY(take_batch(g, examples, count));
-    omm_embed_forward(g->compute, g->layers[0].x, &g->model->embed, g->ids, g->rows);
+    const omm_model_dims *d = &g->model->dims;
+    float *x = g->layers[0].x;
+    omm_embed_forward(g->compute, x, &g->model->embed, g->ids, g->rows);
+    if (d->embed_scale != 1) omm_vec_scale(g->compute, x, x, d->embed_scale, g->rows * d->d_model);
     for (size_t i = 0; i < layers; i++)
         forward_layer(g, i, i + 1 < layers ? g->layers[i + 1].x : g->picked);
     head(g, nll, loss_scale);

@@ -1,4 +1,4 @@
-/* graph.h - the llama graph for training: forward that keeps what backward needs, and backward.
+/* graph.h - the graph of a model for training: forward that keeps what backward needs, and backward.
  *
  * Sequences are packed one after the other into rows; no operation but attention, rope and the
  * token sums looks across rows, and these go sequence by sequence.  Forward has the order of
@@ -11,8 +11,9 @@
  * add zeros to the gradient, and adding zero changes no bit.  For the same reason a sequence ends with
  * its last judged row.
  *
- * Kept per layer and token: x, q, k, v, attention out, x after attention, gate, up, and z of each
- * target; norms' outputs and the feed-forward product are computed again.
+ * Kept per layer and token: x, q, k, v, attention out, x after attention, gate, up, z of each
+ * target, and what the norms of heads and of a step's result take; norms' outputs and the
+ * feed-forward product are computed again.  All architectures of omm/model.h are trained.
  * Inside train only.
  */
 #ifndef TRAIN_GRAPH_H
@@ -29,6 +30,8 @@
 /* Activations of one layer, all [rows][...]. */
 typedef struct graph_layer {
     float *x, *q, *k, *v, *att, *lse, *mid, *gate, *up;
+    float *q_raw, *k_raw;    /* before the norm of each head; NULL where there is none */
+    float *o_raw, *down_raw; /* before the norms that follow them; NULL where there is none */
     float *z[OMM_LORA_TARGET_COUNT]; /* scaled A h, [rows][rank]; NULL where not adapted */
 } graph_layer;
 
@@ -61,15 +64,16 @@ typedef struct graph {
     omm_lora_spec spec;
     float scale; /* alpha / rank */
     size_t rows_max, seq_max, head_rows;
-    omm_rope rope;
+    omm_rope rope[2]; /* of layers without and with a window; the second may be empty */
     omm_kv kv;
     graph_pair *pairs; /* [layers][targets], `a.rows` 0 where not adapted */
     graph_layer *layers;
     float *memory; /* all activations: one block */
     float *h, *act, *exp_gate, *dropped, *dx, *dh, *dact, *dq, *dk, *dv, *datt;
     float *dz, *row_dot, *picked, *picked_att, *picked_norm, *picked_r, *logits, *lse_head;
-    float *scores, *dscores, *lse_rows; /* per worker */
-    float *random;                      /* uint32_t numbers of one row */
+    float *capped_logits;                        /* NULL without output soft-cap */
+    float *scores, *dscores, *capped, *lse_rows; /* per worker; capped NULL without soft-cap */
+    float *random;                               /* uint32_t numbers of one row */
     uint32_t *ids, *targets, *picked_rows;
     uint32_t *tokens; /* [rows] place of each row among the tokens of the micro-batch */
     uint32_t *counts; /* [examples] rows of each: up to the last that is judged */
@@ -107,6 +111,10 @@ void graph_backward(graph *g, float *gradient, bool want_a, bool want_b);
 /* Shared by forward and backward: x with the dropout of (layer, target), or x itself. */
 const float *graph_dropped(graph *g, const float *x, graph_rows rows, size_t layer,
                            omm_lora_target target);
+/* g->act = act(gate) * up of a layer's rows. */
+void graph_activate(graph *g, const graph_layer *l, size_t rows);
+/* The rotary table of a layer. */
+const omm_rope *graph_rope(const graph *g, size_t layer);
 /* Rows of a layer after its attention. */
 graph_rows graph_rows_after_attention(const graph *g, size_t layer);
 

@@ -91,6 +91,7 @@ static void linear_backward(const pass *p, float *dx, const float *dy, const flo
 typedef struct attention_job {
     graph *g;
     const graph_layer *l;
+    size_t window;
 } attention_job;
 
 typedef struct head_view {
@@ -100,29 +101,45 @@ typedef struct head_view {
     float *dq, *dk, *dv;
     const float *lse, *dot; /* stride heads */
     size_t tokens, heads;
+    size_t window; /* 0: none */
 } head_view;
 
-/* Queries first .. first + m - 1 against keys 0 .. first + m - 1. */
+/* First key that the query at `position` sees. */
+static size_t first_seen(const head_view *h, size_t position) {
+    return h->window && position >= h->window ? position + 1 - h->window : 0;
+}
+
+/* Queries first .. first + m - 1 against the keys that any of them sees. */
 static void attention_block(graph *g, const head_view *h, size_t first, size_t m, unsigned worker) {
     const omm_compute *c = &g->solo[worker];
-    size_t n = first + m, dim = g->model->dims.head_dim;
-    float scale = g->model->dims.attention_scale;
-    float *p = g->scores + (size_t)worker * OMM_KV_BLOCK * g->seq_max;
-    float *ds = g->dscores + (size_t)worker * OMM_KV_BLOCK * g->seq_max;
+    const omm_model_dims *d = &g->model->dims;
+    const size_t key0 = first_seen(h, first), n = first + m - key0, dim = d->head_dim;
+    const size_t room = (size_t)worker * OMM_KV_BLOCK * g->seq_max;
+    const float scale = d->attention_scale, cap = d->attention_softcap;
+    float *p = g->scores + room, *ds = g->dscores + room;
     float *lse = g->lse_rows + (size_t)worker * OMM_KV_BLOCK;
     const float *q = h->q + first * h->q_stride, *dout = h->dout + first * h->q_stride;
-    size_t qs = h->q_stride, kvs = h->kv_stride;
+    const size_t qs = h->q_stride, kvs = h->kv_stride, at = key0 * kvs;
     for (size_t i = 0; i < m; i++) lse[i] = h->lse[(first + i) * h->heads];
-    omm_gemm_nt(c, &(omm_gemm){p, q, h->k, m, n, dim, qs, kvs, n, false});
+    omm_gemm_nt(c, &(omm_gemm){p, q, h->k + at, m, n, dim, qs, kvs, n, false});
     omm_vec_scale(c, p, p, scale, m * n);
+    if (cap != 0) {
+        omm_vec_softcap(c, p, p, cap, m * n);
+        memcpy(g->capped + room, p, m * n * sizeof(float));
+    }
     omm_row_exp(c, p, p, lse, m, n, n, n);
-    omm_gemm_nt(c, &(omm_gemm){ds, dout, h->v, m, n, dim, qs, kvs, n, false});
-    for (size_t i = 0; i < m; i++)
-        g->grad->softmax_row(p + i * n, ds + i * n, h->dot[(first + i) * h->heads], scale,
-                             first + i + 1, n);
-    omm_gemm_nn(c, &(omm_gemm){h->dq + first * qs, ds, h->k, m, dim, n, n, kvs, qs, false});
-    omm_gemm_tn(c, &(omm_gemm){h->dk, ds, q, n, dim, m, n, qs, kvs, true});
-    omm_gemm_tn(c, &(omm_gemm){h->dv, p, dout, n, dim, m, n, qs, kvs, true});
+    omm_gemm_nt(c, &(omm_gemm){ds, dout, h->v + at, m, n, dim, qs, kvs, n, false});
+    for (size_t i = 0; i < m; i++) {
+        const size_t skip = first_seen(h, first + i) - key0, row = i * n;
+        memset(p + row, 0, skip * sizeof(float));
+        memset(ds + row, 0, skip * sizeof(float));
+        g->grad->softmax_row(p + row + skip, ds + row + skip, h->dot[(first + i) * h->heads], scale,
+                             first + i + 1 - key0 - skip, n - skip);
+    }
+    if (cap != 0) g->grad->softcap(ds, g->capped + room, 1.0F / cap, m * n);
+    omm_gemm_nn(c, &(omm_gemm){h->dq + first * qs, ds, h->k + at, m, dim, n, n, kvs, qs, false});
+    omm_gemm_tn(c, &(omm_gemm){h->dk + at, ds, q, n, dim, m, n, qs, kvs, true});
+    omm_gemm_tn(c, &(omm_gemm){h->dv + at, p, dout, n, dim, m, n, qs, kvs, true});
 }
 
 static size_t sequence_start(const graph *g, size_t sequence) {
@@ -153,7 +170,8 @@ static void attention_task(void *ud, size_t task, unsigned worker) {
                        .lse = job->l->lse + row * d->heads + head,
                        .dot = g->row_dot + row * d->heads + head,
                        .tokens = g->counts[sequence],
-                       .heads = d->heads};
+                       .heads = d->heads,
+                       .window = job->window};
         for (size_t first = 0; first < h.tokens; first += OMM_KV_BLOCK) {
             size_t m = h.tokens - first;
             attention_block(g, &h, first, m > OMM_KV_BLOCK ? OMM_KV_BLOCK : m, worker);
@@ -161,11 +179,32 @@ static void attention_task(void *ud, size_t task, unsigned worker) {
     }
 }
 
-/* datt -> dq, dk, dv before rope. */
-static void attention_backward(graph *g, const graph_layer *l) {
+/* dx of rows of a norm; dy is added to dx's gradient.  `h` of the graph is scratch, r room for
+ * one number per row. */
+static void norm_rows(graph *g, float *dx, const float *dy, const float *x, const float *w,
+                      float *r, size_t rows, size_t n) {
+    omm_rmsnorm_forward(g->compute, g->h, r, x, w, rows, n, g->model->dims.rms_eps);
+    for (size_t i = 0; i < rows; i++)
+        g->grad->rmsnorm(dx + i * n, dy + i * n, x + i * n, w, r[i], n);
+}
+
+/* dy of normalised heads becomes that of the heads before; datt and row_dot are free by now. */
+static void heads_backward(graph *g, float *dy, const float *raw, const float *w, uint32_t heads) {
+    const size_t dim = g->model->dims.head_dim, rows = g->rows * heads;
+    if (!w) return;
+    memset(g->datt, 0, rows * dim * sizeof(float));
+    norm_rows(g, g->datt, dy, raw, w, g->row_dot, rows, dim);
+    memcpy(dy, g->datt, rows * dim * sizeof(float));
+}
+
+/* datt -> dq, dk, dv as the products gave them. */
+static void attention_backward(graph *g, size_t layer) {
     const omm_model_dims *d = &g->model->dims;
+    const graph_layer *l = &g->layers[layer];
+    const omm_layer *w = &g->model->layers[layer];
+    const omm_rope *rope = graph_rope(g, layer);
     size_t qs = (size_t)d->heads * d->head_dim, kvs = (size_t)d->kv_heads * d->head_dim, row = 0;
-    attention_job job = {g, l};
+    attention_job job = {g, l, w->window};
     for (size_t i = 0; i < g->rows * d->heads; i++)
         g->row_dot[i] =
             g->grad->dot(g->datt + i * d->head_dim, l->att + i * d->head_dim, d->head_dim);
@@ -174,21 +213,43 @@ static void attention_backward(graph *g, const graph_layer *l) {
     omm_pool_run(g->compute->pool, attention_task, &job, g->example_count * d->kv_heads);
     for (size_t i = 0; i < g->example_count; i++) {
         size_t n = g->counts[i];
-        omm_rope_apply(g->compute, g->dq + row * qs, &g->rope, n, d->heads, 0, true);
-        omm_rope_apply(g->compute, g->dk + row * kvs, &g->rope, n, d->kv_heads, 0, true);
+        omm_rope_apply(g->compute, g->dq + row * qs, rope, n, d->heads, 0, true);
+        omm_rope_apply(g->compute, g->dk + row * kvs, rope, n, d->kv_heads, 0, true);
         row += n;
     }
+    heads_backward(g, g->dq, l->q_raw, w->q_norm, d->heads);
+    heads_backward(g, g->dk, l->k_raw, w->k_norm, d->kv_heads);
 }
 
 /* --- a layer --------------------------------------------------------------------------------- */
 
-/* dx += gradient of h = rmsnorm(x, w) given dh; `h` of the graph is scratch. */
+/* dx += gradient of h = rmsnorm(x, w) given dh. */
 static void norm_backward(graph *g, const float *x, const float *w, size_t rows) {
-    const omm_model_dims *d = &g->model->dims;
-    size_t n = d->d_model;
-    omm_rmsnorm_forward(g->compute, g->h, g->dz, x, w, rows, n, d->rms_eps);
-    for (size_t i = 0; i < rows; i++)
-        g->grad->rmsnorm(g->dx + i * n, g->dh + i * n, x + i * n, w, g->dz[i], n);
+    norm_rows(g, g->dx, g->dh, x, w, g->dz, rows, g->model->dims.d_model);
+}
+
+/* The gradient of a step's result, given dx after it was normalised and added: dx itself without a
+ * norm, else in dh. */
+static const float *result_backward(graph *g, const float *raw, const float *w, size_t rows) {
+    const size_t n = g->model->dims.d_model;
+    if (!w) return g->dx;
+    memset(g->dh, 0, rows * n * sizeof(float));
+    norm_rows(g, g->dh, g->dx, raw, w, g->dz, rows, n);
+    return g->dh;
+}
+
+/* dact, the gradient of act(gate) * up, becomes that of up; exp_gate gets that of gate. */
+static void activation_backward(graph *g, const graph_layer *l, size_t count) {
+    const omm_compute *c = g->compute;
+    if (g->model->dims.ffn == OMM_FFN_GEGLU) {
+        g->grad->gelu_power(g->exp_gate, l->gate, count);
+        omm_vec_exp(c, g->exp_gate, g->exp_gate, count);
+        g->grad->geglu(g->exp_gate, g->dact, g->dact, l->gate, l->up, g->exp_gate, count);
+        return;
+    }
+    omm_vec_scale(c, g->exp_gate, l->gate, -1.0F, count);
+    omm_vec_exp(c, g->exp_gate, g->exp_gate, count);
+    g->grad->swiglu(g->exp_gate, g->dact, g->dact, l->gate, l->up, g->exp_gate, count);
 }
 
 static void feed_forward_backward(const pass *p, size_t layer, bool below) {
@@ -199,14 +260,12 @@ static void feed_forward_backward(const pass *p, size_t layer, bool below) {
     graph_rows rows = graph_rows_after_attention(g, layer);
     place gate = {layer, OMM_LORA_GATE, rows}, up = {layer, OMM_LORA_UP, rows};
     place down = {layer, OMM_LORA_DOWN, rows};
-    size_t all = rows.count * d->d_ff;
     bool inner = below || (g->spec.targets & (1U << OMM_LORA_GATE | 1U << OMM_LORA_UP));
-    omm_swiglu_forward(g->compute, g->act, l->gate, l->up, all);
-    linear_backward(p, inner ? g->dact : NULL, g->dx, g->act, down, false);
+    const float *dy = result_backward(g, l->down_raw, w->ffn_post_norm, rows.count);
+    graph_activate(g, l, rows.count);
+    linear_backward(p, inner ? g->dact : NULL, dy, g->act, down, false);
     if (!inner) return;
-    omm_vec_scale(g->compute, g->exp_gate, l->gate, -1.0F, all);
-    omm_vec_exp(g->compute, g->exp_gate, g->exp_gate, all);
-    g->grad->swiglu(g->exp_gate, g->dact, g->dact, l->gate, l->up, g->exp_gate, all);
+    activation_backward(g, l, rows.count * d->d_ff);
     omm_rmsnorm_forward(g->compute, g->h, NULL, l->mid, w->ffn_norm, rows.count, d->d_model,
                         d->rms_eps);
     float *dh = below ? g->dh : NULL;
@@ -239,11 +298,12 @@ static void attention_layer_backward(const pass *p, size_t layer, bool below) {
     place v = {layer, OMM_LORA_V, all}, o = {layer, OMM_LORA_O, rows};
     bool inner = below || (g->spec.targets & qkv);
     const float *att = rows.map ? g->picked_att : l->att;
-    linear_backward(p, inner ? g->datt : NULL, g->dx, att, o, false);
+    const float *dy = result_backward(g, l->o_raw, w->attn_post_norm, rows.count);
+    linear_backward(p, inner ? g->datt : NULL, dy, att, o, false);
     if (!inner) return;
     scatter(g->datt, rows, g->rows, (size_t)d->heads * d->head_dim);
     scatter(g->dx, rows, g->rows, d->d_model);
-    attention_backward(g, l);
+    attention_backward(g, layer);
     omm_rmsnorm_forward(g->compute, g->h, NULL, l->x, w->attn_norm, g->rows, d->d_model,
                         d->rms_eps);
     float *dh = below ? g->dh : NULL;
