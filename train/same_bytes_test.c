@@ -88,6 +88,12 @@ int main(void) {
     test_data_open(&s.data, "train.jsonl", 12, s.tokenizer);
     test_synth_open(&s.model, OMM_FORMAT_F16);
     check_all(&s, s_golden);
+    static const char *const others[] = {"qwen2", "gemma2", "gemma3"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        omm_model_fini(&s.model);
+        test_architecture_open(&s.model, OMM_FORMAT_F32, others[i]);
+        check_all(&s, NULL);
+    }
     omm_dataset_close(s.data);
     omm_tokenizer_close(s.tokenizer);
     omm_model_fini(&s.model);

@@ -49,7 +49,12 @@ typedef struct synth {
     uint64_t next;
     omm_arena arena;
     omm_format format;
+    const char *architecture;
 } synth;
+
+static bool is_one_of(const synth *s, const char *a, const char *b) {
+    return strcmp(s->architecture, a) == 0 || strcmp(s->architecture, b) == 0;
+}
 
 static void put_matrix(synth *s, const char *name, uint64_t rows, uint64_t cols, float scale) {
     size_t count = (size_t)(rows * cols);
@@ -68,58 +73,119 @@ static void put_matrix(synth *s, const char *name, uint64_t rows, uint64_t cols,
                         omm_bytes_of(data, count * (half ? 2 : 4)));
 }
 
-static void put_norm(synth *s, const char *name) {
-    uint64_t dims[1] = {D};
-    uint8_t *data = omm_arena_alloc(&s->arena, D, 4);
+/* `count` values of low .. low + 1. */
+static void put_vector(synth *s, const char *name, uint64_t count, float low) {
+    uint64_t dims[1] = {count};
+    uint8_t *data = omm_arena_alloc(&s->arena, (size_t)count, 4);
     CHECK(data);
-    for (size_t i = 0; i < D; i++)
-        omm_put_f32(data + 4 * i, 0.5F + omm_rng_unit(&s->lane, s->next++));
-    omm_gguf_put_tensor(&s->writer, name, OMM_GGML_F32, 1, dims, omm_bytes_of(data, (size_t)4 * D));
+    for (size_t i = 0; i < count; i++)
+        omm_put_f32(data + 4 * i, low + omm_rng_unit(&s->lane, s->next++));
+    omm_gguf_put_tensor(&s->writer, name, OMM_GGML_F32, 1, dims,
+                        omm_bytes_of(data, (size_t)(4 * count)));
 }
 
-static void put_layer(synth *s, int layer) {
+static void put_layer_vector(synth *s, int layer, const char *tail, uint64_t count, float low) {
+    char name[64];
+    snprintf(name, sizeof name, "blk.%d.%s", layer, tail);
+    put_vector(s, name, count, low);
+}
+
+static void put_layer_matrices(synth *s, int layer) {
     static const struct {
         const char *name;
         uint64_t rows, cols;
-    } weights[] = {{"attn_q", D, D},      {"attn_k", KV_DIM, D}, {"attn_v", KV_DIM, D},
-                   {"attn_output", D, D}, {"ffn_gate", FF, D},   {"ffn_up", FF, D},
-                   {"ffn_down", D, FF}};
+    } plain[] = {{"attn_q", D, D},      {"attn_k", KV_DIM, D}, {"attn_v", KV_DIM, D},
+                 {"attn_output", D, D}, {"ffn_gate", FF, D},   {"ffn_up", FF, D},
+                 {"ffn_down", D, FF}},
+      fused[] = {{"attn_qkv", D + 2 * KV_DIM, D},
+                 {"attn_output", D, D},
+                 {"ffn_up", 2 * FF, D},
+                 {"ffn_down", D, FF}};
+    const bool is_fused = is_one_of(s, "phi3", "phi3");
+    const size_t count = is_fused ? 4 : 7;
     char name[64];
-    snprintf(name, sizeof name, "blk.%d.attn_norm.weight", layer);
-    put_norm(s, name);
-    for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++) {
-        snprintf(name, sizeof name, "blk.%d.%s.weight", layer, weights[i].name);
-        put_matrix(s, name, weights[i].rows, weights[i].cols, 0.2F);
+    for (size_t i = 0; i < count; i++) {
+        snprintf(name, sizeof name, "blk.%d.%s.weight", layer,
+                 is_fused ? fused[i].name : plain[i].name);
+        put_matrix(s, name, is_fused ? fused[i].rows : plain[i].rows,
+                   is_fused ? fused[i].cols : plain[i].cols, 0.2F);
     }
-    snprintf(name, sizeof name, "blk.%d.ffn_norm.weight", layer);
-    put_norm(s, name);
 }
 
-static void put_keys(omm_gguf_writer *w) {
-    omm_gguf_put_text(w, "general.architecture", "llama");
-    omm_gguf_put_u32(w, "llama.context_length", 512);
-    omm_gguf_put_u32(w, "llama.embedding_length", D);
-    omm_gguf_put_u32(w, "llama.block_count", LAYERS);
-    omm_gguf_put_u32(w, "llama.feed_forward_length", FF);
-    omm_gguf_put_u32(w, "llama.attention.head_count", HEADS);
-    omm_gguf_put_u32(w, "llama.attention.head_count_kv", KV_HEADS);
-    omm_gguf_put_u32(w, "llama.rope.dimension_count", HEAD_DIM);
-    omm_gguf_put_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5F);
-    omm_gguf_put_f32(w, "llama.rope.freq_base", 10000);
+static void put_layer(synth *s, int layer) {
+    put_layer_vector(s, layer, "attn_norm.weight", D, 0.5F);
+    put_layer_matrices(s, layer);
+    put_layer_vector(s, layer, "ffn_norm.weight", D, 0.5F);
+    if (is_one_of(s, "qwen2", "qwen2")) {
+        put_layer_vector(s, layer, "attn_q.bias", D, -0.5F);
+        put_layer_vector(s, layer, "attn_k.bias", KV_DIM, -0.5F);
+        put_layer_vector(s, layer, "attn_v.bias", KV_DIM, -0.5F);
+    }
+    if (is_one_of(s, "qwen3", "gemma3")) {
+        put_layer_vector(s, layer, "attn_q_norm.weight", HEAD_DIM, 0.5F);
+        put_layer_vector(s, layer, "attn_k_norm.weight", HEAD_DIM, 0.5F);
+    }
+    if (is_one_of(s, "gemma2", "gemma3")) {
+        put_layer_vector(s, layer, "post_attention_norm.weight", D, 0.5F);
+        put_layer_vector(s, layer, "post_ffw_norm.weight", D, 0.5F);
+    }
+}
+
+static void put_key(synth *s, const char *tail, uint32_t value) {
+    char name[64];
+    snprintf(name, sizeof name, "%s.%s", s->architecture, tail);
+    omm_gguf_put_u32(&s->writer, name, value);
+}
+
+static void put_real(synth *s, const char *tail, float value) {
+    char name[64];
+    snprintf(name, sizeof name, "%s.%s", s->architecture, tail);
+    omm_gguf_put_f32(&s->writer, name, value);
+}
+
+static void put_keys(synth *s) {
+    omm_gguf_put_text(&s->writer, "general.architecture", s->architecture);
+    put_key(s, "context_length", 512);
+    put_key(s, "embedding_length", D);
+    put_key(s, "block_count", LAYERS);
+    put_key(s, "feed_forward_length", FF);
+    put_key(s, "attention.head_count", HEADS);
+    put_key(s, "attention.head_count_kv", KV_HEADS);
+    put_key(s, "rope.dimension_count", HEAD_DIM);
+    put_real(s, "attention.layer_norm_rms_epsilon", 1e-5F);
+    put_real(s, "rope.freq_base", 10000);
+    if (is_one_of(s, "gemma2", "gemma3") || is_one_of(s, "phi3", "phi3")) {
+        put_key(s, "attention.sliding_window", 21);
+        put_key(s, "attention.sliding_window_pattern", 2);
+    }
+    if (is_one_of(s, "gemma2", "gemma2")) {
+        put_real(s, "attn_logit_softcapping", 2);
+        put_real(s, "final_logit_softcapping", 3);
+    }
+}
+
+static void put_model(synth *s) {
+    put_keys(s);
+    put_matrix(s, "token_embd.weight", VOCAB, D, 0.5F);
+    for (int i = 0; i < LAYERS; i++) put_layer(s, i);
+    put_vector(s, "output_norm.weight", D, 0.5F);
 }
 
 void test_synth_open(omm_model *model, omm_format format) {
+    test_architecture_open(model, format, "llama");
+}
+
+void test_architecture_open(omm_model *model, omm_format format, const char *architecture) {
     omm_seed seed = omm_seed_from_u64(7);
-    synth s = {.lane = omm_rng_init(&seed, OMM_PURPOSE_TEST, 0, 0), .format = format};
+    synth s = {.lane = omm_rng_init(&seed, OMM_PURPOSE_TEST, 0, 0),
+               .format = format,
+               .architecture = architecture};
     omm_buf file;
     omm_gguf gguf;
     omm_buf_init(&file, 64 << 20);
     omm_arena_init(&s.arena, 64 << 20);
     omm_gguf_writer_init(&s.writer);
-    put_keys(&s.writer);
-    put_matrix(&s, "token_embd.weight", VOCAB, D, 0.5F);
-    for (int i = 0; i < LAYERS; i++) put_layer(&s, i);
-    put_norm(&s, "output_norm.weight");
+    put_model(&s);
     CHECK_OK(omm_gguf_writer_finish(&file, &s.writer));
     CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
     CHECK_OK(omm_model_load(model, &gguf));
