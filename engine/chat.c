@@ -1,5 +1,6 @@
 /* chat.c - turns of a conversation as token ids, with what is to be learned. */
-#include "omm/chat.h"
+#include "chat_internal.h"
+#include "tokenizer_internal.h"
 
 #include <string.h>
 
@@ -35,13 +36,18 @@ void omm_prompt_clear(omm_prompt *prompt) {
     omm_buf_clear(&prompt->mask);
 }
 
-static omm_err find_mark(uint32_t *id, const omm_tokenizer *t, const char *text) {
-    *id = omm_tokenizer_special(t, text);
-    if (*id != OMM_TOKEN_NONE) return OMM_OK;
-    return omm_raise(OMM_ERR_UNSUPPORTED,
-                     "this model has no %s token, so it was not made for ChatML conversations",
-                     text);
-}
+/* ---- Writing a turn ------------------------------------------------------------------------- */
+
+/* Text gathers in `text` until a mark or a change of the mask, and is then encoded in one piece, as
+ * the text of the training data was. */
+typedef struct writer {
+    omm_prompt *p;
+    const omm_tokenizer *t;
+    const chat_template *c;
+    omm_buf text;
+    unsigned flags; /* OMM_TOKENIZE_PLAIN: what people and tools wrote is never more than text */
+    bool glued;     /* what comes goes on after text, not after a mark */
+} writer;
 
 /* Give every token since the last call this mask. */
 static omm_err mark(omm_prompt *p, uint8_t learned) {
@@ -52,69 +58,254 @@ static omm_err mark(omm_prompt *p, uint8_t learned) {
     return OMM_OK;
 }
 
-static omm_err put_text(omm_prompt *p, const omm_tokenizer *t, const char *text) {
-    return omm_tokenizer_encode(&p->tokens, t, omm_bytes_str(text), OMM_TOKENIZE_PLAIN);
+static bool is_space(uint8_t c) {
+    return c == ' ' || (c >= 9 && c <= 13);
 }
 
-/* "role\ncontent" in one piece, as the text of the training data was encoded. */
-static omm_err put_read(omm_prompt *p, const omm_tokenizer *t, const omm_message *m) {
-    /* What people and tools wrote never yields a token other than plain text. */
-    unsigned flags = m->role == OMM_ROLE_SYSTEM ? 0 : OMM_TOKENIZE_PLAIN;
-    omm_buf text;
-    omm_buf_init(&text, OMM_TOKENIZER_TEXT_MAX);
-    omm_err err = omm_buf_printf(&text, "%s\n", s_roles[m->role]);
-    if (err == OMM_OK) err = omm_buf_append(&text, m->content.data, m->content.size);
-    if (err == OMM_OK) err = omm_tokenizer_encode(&p->tokens, t, omm_buf_view(&text), flags);
-    omm_buf_fini(&text);
+/* Behind a mark: what the mark swallows goes, and a space that the text has itself is the one that
+ * SentencePiece puts in front. */
+static omm_err flush(writer *w) {
+    omm_bytes text = omm_buf_view(&w->text);
+    unsigned flags = w->flags | (w->glued ? OMM_TOKENIZE_CONTINUE : 0u);
+    size_t last = w->p->tokens.count;
+    if (!w->glued && last > 0 && tokenizer_strips_right(w->t, w->p->tokens.ids[last - 1]))
+        while (text.size > 0 && is_space(text.data[0]))
+            text = omm_bytes_of(text.data + 1, text.size - 1);
+    if (text.size > 0 && text.data[0] == ' ') flags |= OMM_TOKENIZE_CONTINUE;
+    if (text.size > 0) {
+        OMM_TRY(omm_tokenizer_encode(&w->p->tokens, w->t, text, flags));
+        w->glued = true;
+    }
+    omm_buf_clear(&w->text);
+    return OMM_OK;
+}
+
+static omm_err put_id(writer *w, uint32_t id) {
+    OMM_TRY(flush(w));
+    w->glued = false;
+    return omm_tokens_push(&w->p->tokens, id);
+}
+
+/* The mark that `text` begins with, or NULL. */
+static const char *mark_at(const chat_template *c, omm_bytes text) {
+    for (size_t i = 0; i < CHAT_MARKS_MAX && c->marks[i]; i++) {
+        size_t size = strlen(c->marks[i]);
+        if (text.size >= size && memcmp(text.data, c->marks[i], size) == 0) return c->marks[i];
+    }
+    return NULL;
+}
+
+static omm_err put_mark(writer *w, const char *name) {
+    uint32_t id = omm_tokenizer_special(w->t, name);
+    if (id != OMM_TOKEN_NONE) return put_id(w, id);
+    if (w->c->text_marks) return omm_buf_append(&w->text, name, strlen(name));
+    return omm_raise(OMM_ERR_UNSUPPORTED,
+                     "this model has no %s token, so it was not made for %s conversations", name,
+                     w->c->name);
+}
+
+static omm_err put_end(writer *w) {
+    uint32_t eos = omm_tokenizer_eos(w->t);
+    if (eos != OMM_TOKEN_NONE) return put_id(w, eos);
+    return omm_raise(OMM_ERR_UNSUPPORTED, "the model names no end token, which %s needs",
+                     w->c->name);
+}
+
+static omm_err put_begin(writer *w) {
+    uint32_t bos = omm_tokenizer_bos(w->t);
+    return bos != OMM_TOKEN_NONE ? put_id(w, bos) : OMM_OK;
+}
+
+/* Text of the template; stops behind the first mark if `stop` is given, which then is the rest. */
+static omm_err put_literal(writer *w, const char *literal, const char **stop) {
+    for (const char *p = literal; *p;) {
+        const char *name = mark_at(w->c, omm_bytes_str(p));
+        bool is_mark = name || *p == CHAT_BOS[0] || *p == CHAT_EOS[0];
+        if (name)
+            OMM_TRY(put_mark(w, name));
+        else if (*p == CHAT_BOS[0])
+            OMM_TRY(put_begin(w));
+        else if (*p == CHAT_EOS[0])
+            OMM_TRY(put_end(w));
+        else
+            OMM_TRY(omm_buf_append(&w->text, p, 1));
+        p += name ? strlen(name) : 1;
+        if (stop) *stop = p;
+        if (stop && is_mark) return OMM_OK;
+    }
+    return OMM_OK;
+}
+
+/* ---- Content ------------------------------------------------------------------------------- */
+
+static bool same_ids(const omm_tokens *a, size_t a_from, const omm_tokens *b) {
+    size_t count = a->count - a_from;
+    return count == b->count && memcmp(a->ids + a_from, b->ids, count * sizeof *b->ids) == 0;
+}
+
+static omm_err spell(writer *w, omm_bytes name) {
+    const unsigned flags = OMM_TOKENIZE_PLAIN | OMM_TOKENIZE_CONTINUE;
+    OMM_TRY(flush(w));
+    for (size_t i = 0; i < name.size; i++) { /* marks are ASCII */
+        uint32_t byte = tokenizer_byte(w->t, name.data[i]);
+        if (byte != OMM_TOKEN_NONE)
+            OMM_TRY(omm_tokens_push(&w->p->tokens, byte));
+        else
+            OMM_TRY(
+                omm_tokenizer_encode(&w->p->tokens, w->t, omm_bytes_of(name.data + i, 1), flags));
+    }
+    w->glued = true;
+    return OMM_OK;
+}
+
+/* Content that spells a mark which the model has as plain text: the same text in other ids, character
+ * by character.  Where there are none, it cannot be told from the mark and is refused. */
+static omm_err put_spelled(writer *w, const char *name) {
+    omm_bytes text = omm_bytes_str(name);
+    omm_tokens real;
+    omm_tokens_init(&real, text.size + 1);
+    OMM_TRY(flush(w));
+    size_t from = w->p->tokens.count;
+    omm_err err = spell(w, text);
+    if (err == OMM_OK && omm_tokenizer_special(w->t, name) == OMM_TOKEN_NONE)
+        err = omm_tokenizer_encode(&real, w->t, text, OMM_TOKENIZE_PLAIN | OMM_TOKENIZE_CONTINUE);
+    if (err == OMM_OK && same_ids(&w->p->tokens, from, &real))
+        err = omm_raise(OMM_ERR_UNSUPPORTED,
+                        "a message has the text '%s', which this model cannot tell from the mark "
+                        "between turns",
+                        name);
+    omm_tokens_fini(&real);
     return err;
 }
+
+static omm_bytes trim(omm_bytes text) {
+    while (text.size > 0 && is_space(text.data[0]))
+        text = omm_bytes_of(text.data + 1, text.size - 1);
+    while (text.size > 0 && is_space(text.data[text.size - 1])) text.size--;
+    return text;
+}
+
+static omm_err put_content(writer *w, omm_bytes content) {
+    size_t from = 0;
+    for (size_t i = 0; i < content.size;) {
+        const char *name = mark_at(w->c, omm_bytes_of(content.data + i, content.size - i));
+        uint32_t id = name ? omm_tokenizer_special(w->t, name) : OMM_TOKEN_NONE;
+        size_t size = name ? strlen(name) : 1;
+        /* text never becomes a control token; other marks it could */
+        if (name && (id == OMM_TOKEN_NONE || !omm_tokenizer_is_control(w->t, id))) {
+            OMM_TRY(omm_buf_append(&w->text, content.data + from, i - from));
+            OMM_TRY(put_spelled(w, name));
+            from = i + size;
+        }
+        i += size;
+    }
+    if (from == content.size) return OMM_OK;
+    return omm_buf_append(&w->text, content.data + from, content.size - from);
+}
+
+/* ---- Turns --------------------------------------------------------------------------------- */
 
 /* The header alone, as it stands in front of a generation, then what the model writes itself. */
-static omm_err put_written(omm_prompt *p, const omm_tokenizer *t, const omm_message *m) {
-    OMM_TRY(put_text(p, t, "assistant\n"));
-    OMM_TRY(mark(p, 0));
-    return omm_tokenizer_encode(&p->tokens, t, m->content, OMM_TOKENIZE_CONTINUE);
+static omm_err put_written(writer *w, omm_bytes content) {
+    const char *rest = "";
+    OMM_TRY(put_literal(w, w->c->before[OMM_ROLE_ASSISTANT], NULL));
+    OMM_TRY(flush(w));
+    OMM_TRY(mark(w->p, 0));
+    w->flags = 0;
+    if (w->c->lead) OMM_TRY(put_literal(w, w->c->lead, NULL));
+    OMM_TRY(put_content(w, w->c->trims_answers ? trim(content) : content));
+    OMM_TRY(put_literal(w, w->c->after[OMM_ROLE_ASSISTANT], &rest));
+    OMM_TRY(flush(w));
+    OMM_TRY(mark(w->p, 1));
+    return put_literal(w, rest, NULL);
 }
 
-static omm_err put_turn(omm_prompt *p, const omm_tokenizer *t, const omm_message *m) {
-    uint32_t start = 0;
-    uint32_t end = 0;
-    bool learned = m->role == OMM_ROLE_ASSISTANT;
-    OMM_TRY(find_mark(&start, t, "<|im_start|>"));
-    OMM_TRY(find_mark(&end, t, "<|im_end|>"));
-    OMM_TRY(omm_tokens_push(&p->tokens, start));
-    OMM_TRY(learned ? put_written(p, t, m) : put_read(p, t, m));
-    OMM_TRY(omm_tokens_push(&p->tokens, end));
-    OMM_TRY(mark(p, learned));
-    OMM_TRY(put_text(p, t, "\n"));
-    return mark(p, 0);
+static omm_err put_read(writer *w, const omm_message *m, const omm_bytes *system) {
+    const chat_template *c = w->c;
+    omm_role role = c->before[m->role] ? m->role : OMM_ROLE_USER;
+    w->flags = role == OMM_ROLE_SYSTEM ? 0 : OMM_TOKENIZE_PLAIN;
+    OMM_TRY(put_literal(w, c->before[role], NULL));
+    if (system) {
+        OMM_TRY(put_literal(w, c->system_text[0], NULL));
+        OMM_TRY(put_content(w, *system)); /* trimmed when it was placed */
+        OMM_TRY(put_literal(w, c->system_text[1], NULL));
+    }
+    OMM_TRY(put_content(w, c->trims ? trim(m->content) : m->content));
+    return put_literal(w, c->after[role], NULL);
 }
 
-static omm_err put_generate(omm_prompt *p, const omm_tokenizer *t) {
-    uint32_t start = 0;
-    OMM_TRY(find_mark(&start, t, "<|im_start|>"));
-    OMM_TRY(omm_tokens_push(&p->tokens, start));
-    OMM_TRY(put_text(p, t, "assistant\n"));
-    return mark(p, 0);
+static bool follows_text(const writer *w) {
+    size_t count = w->p->tokens.count;
+    if (count == 0) return false;
+    uint32_t last = w->p->tokens.ids[count - 1];
+    return !omm_tokenizer_is_control(w->t, last) && last != omm_tokenizer_eos(w->t) &&
+           !tokenizer_is_user(w->t, last);
 }
 
-static omm_err undo(omm_prompt *p, size_t count, omm_err err) {
-    if (err == OMM_OK) return OMM_OK;
-    p->tokens.count = count;
-    p->mask.size = count;
-    return err;
+static omm_err put_first(writer *w) {
+    bool as_file = w->c->bos == CHAT_BOS_AS_FILE && omm_tokenizer_adds_bos(w->t);
+    if (w->p->tokens.count > 0 || !(as_file || w->c->bos == CHAT_BOS_FIRST)) return OMM_OK;
+    return put_begin(w);
 }
 
-omm_err omm_chat_turn(omm_prompt *prompt, const omm_tokenizer *tokenizer,
-                      const omm_message *message) {
-    OMM_ASSERT((unsigned)message->role < OMM_ROLE_COUNT);
-    size_t before = prompt->tokens.count;
-    return undo(prompt, before, put_turn(prompt, tokenizer, message));
+/* `system` may be NULL; else it goes into this turn, which is a user's. */
+static omm_err put_turn(writer *w, const omm_message *m, const omm_bytes *system) {
+    w->glued = follows_text(w);
+    OMM_TRY(put_first(w));
+    OMM_TRY(m->role == OMM_ROLE_ASSISTANT ? put_written(w, m->content) : put_read(w, m, system));
+    OMM_TRY(flush(w));
+    return mark(w->p, 0);
 }
 
-omm_err omm_chat_generate(omm_prompt *prompt, const omm_tokenizer *tokenizer) {
-    size_t before = prompt->tokens.count;
-    return undo(prompt, before, put_generate(prompt, tokenizer));
+static omm_err put_generate(writer *w) {
+    w->glued = follows_text(w);
+    OMM_TRY(put_first(w));
+    OMM_TRY(put_literal(w, w->c->before[OMM_ROLE_ASSISTANT], NULL));
+    OMM_TRY(flush(w));
+    return mark(w->p, 0);
+}
+
+/* ---- Conversations -------------------------------------------------------------------------- */
+
+/* Where the template has no turn for the system: its messages at the front, and the user's turn that
+ * takes them (`count` when there is none). */
+typedef struct placed {
+    omm_buf text;
+    size_t taken;
+    size_t turn;
+} placed;
+
+static omm_err place_system(placed *out, const chat_template *c, const omm_message *messages,
+                            size_t count) {
+    out->turn = count;
+    if (c->system == CHAT_SYSTEM_TURN) return OMM_OK;
+    for (; out->taken < count && messages[out->taken].role == OMM_ROLE_SYSTEM; out->taken++) {
+        omm_bytes text = messages[out->taken].content;
+        if (c->trims) text = trim(text);
+        if (out->taken > 0) OMM_TRY(omm_buf_append(&out->text, "\n\n", 2));
+        OMM_TRY(omm_buf_append(&out->text, text.data, text.size));
+    }
+    for (size_t i = out->taken; i < count && out->taken > 0; i++) {
+        if (messages[i].role != OMM_ROLE_USER) continue;
+        out->turn = i;
+        if (c->system == CHAT_SYSTEM_FIRST) break;
+    }
+    return OMM_OK;
+}
+
+static omm_err put_all(writer *w, placed *system, const omm_message *messages, size_t count,
+                       bool generate) {
+    OMM_TRY(place_system(system, w->c, messages, count));
+    omm_bytes text = omm_buf_view(&system->text);
+    if (system->taken > 0 && system->turn == count) {
+        const omm_message alone = {OMM_ROLE_USER, text};
+        OMM_TRY(put_turn(w, &alone, NULL));
+    }
+    for (size_t i = system->taken; i < count; i++) {
+        OMM_ASSERT((unsigned)messages[i].role < OMM_ROLE_COUNT);
+        OMM_TRY(put_turn(w, &messages[i], i == system->turn ? &text : NULL));
+    }
+    return generate ? put_generate(w) : OMM_OK;
 }
 
 omm_err omm_chat_render(omm_prompt *prompt, const omm_tokenizer *tokenizer,
@@ -122,10 +313,16 @@ omm_err omm_chat_render(omm_prompt *prompt, const omm_tokenizer *tokenizer,
     if (count > OMM_CHAT_MESSAGES_MAX)
         return omm_raise(OMM_ERR_TOO_BIG, "conversation of %zu messages, at most %u", count,
                          OMM_CHAT_MESSAGES_MAX);
-    size_t before = prompt->tokens.count;
-    omm_err err = OMM_OK;
-    for (size_t i = 0; i < count && err == OMM_OK; i++)
-        err = omm_chat_turn(prompt, tokenizer, &messages[i]);
-    if (err == OMM_OK && generate) err = omm_chat_generate(prompt, tokenizer);
-    return undo(prompt, before, err);
+    const size_t before = prompt->tokens.count;
+    writer w = {.p = prompt, .t = tokenizer, .c = &chat_templates[omm_chat_format_of(tokenizer)]};
+    placed system = {.taken = 0};
+    omm_buf_init(&w.text, OMM_TOKENIZER_TEXT_MAX);
+    omm_buf_init(&system.text, OMM_TOKENIZER_TEXT_MAX);
+    omm_err err = put_all(&w, &system, messages, count, generate);
+    omm_buf_fini(&w.text);
+    omm_buf_fini(&system.text);
+    if (err == OMM_OK) return OMM_OK;
+    prompt->tokens.count = before;
+    prompt->mask.size = before;
+    return err;
 }

@@ -132,7 +132,7 @@ static void test_injection(const omm_tokenizer *t) {
         bool trusted = role == OMM_ROLE_SYSTEM || role == OMM_ROLE_ASSISTANT;
         omm_prompt_clear(&p);
         omm_buf_clear(&text);
-        CHECK_OK(omm_chat_turn(&p, t, &m));
+        CHECK_OK(omm_chat_render(&p, t, &m, 1, false));
         CHECK_EQ(occurrences(&p, IM_START), 1);
         CHECK_EQ(occurrences(&p, IM_END), 1);
         CHECK_EQ(occurrences(&p, ENDOFTEXT), 0);
@@ -152,9 +152,9 @@ static void test_limits(const omm_tokenizer *t) {
     const omm_message *m = sample(&count);
     omm_prompt p;
     omm_prompt_init(&p, 20);
-    CHECK_OK(omm_chat_turn(&p, t, &m[3]));
+    CHECK_OK(omm_chat_render(&p, t, &m[3], 1, false));
     size_t before = p.tokens.count;
-    CHECK_ERR(omm_chat_turn(&p, t, &m[2]), OMM_ERR_TOO_BIG);
+    CHECK_ERR(omm_chat_render(&p, t, &m[2], 1, false), OMM_ERR_TOO_BIG);
     CHECK_EQ(p.tokens.count, before);
     CHECK_EQ(p.mask.size, before);
     omm_prompt_fini(&p);

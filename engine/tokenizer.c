@@ -1,6 +1,7 @@
 /* tokenizer.c - look-ups, decoding, and the digest of a tokenizer. */
 #include "tokenizer_internal.h"
 
+#include "omm/chat.h"
 #include "omm/mem.h"
 
 #include <string.h>
@@ -103,6 +104,8 @@ omm_digest omm_tokenizer_digest(const omm_tokenizer *tokenizer) {
         hash_u32(&h, score);
     }
     omm_hasher_update(&h, omm_bytes_of(t->merges_digest.b, sizeof t->merges_digest.b));
+    if (t->chat != OMM_CHAT_CHATML) /* absent from the digest before there were others */
+        hash_text(&h, omm_bytes_str(omm_chat_format_name(omm_chat_format_of(t))));
     return omm_hasher_final(&h);
 }
 
@@ -129,7 +132,7 @@ omm_err omm_tokenizer_decode(omm_buf *out, const omm_tokenizer *tokenizer, const
                              size_t count, unsigned flags) {
     for (size_t i = 0; i < count; i++) OMM_TRY(check_id(tokenizer, ids[i]));
     size_t before = out->size;
-    bool first = true;
+    bool first = !(flags & OMM_DETOKENIZE_CONTINUE);
     for (size_t i = 0; i < count; i++) {
         omm_bytes piece = shown(tokenizer, ids[i], flags, &first);
         omm_err err = omm_buf_append(out, piece.data, piece.size);
@@ -203,7 +206,8 @@ omm_err omm_detok_push(omm_buf *out, omm_detok *detok, const omm_tokenizer *toke
 }
 
 omm_err omm_detok_flush(omm_buf *out, omm_detok *detok) {
-    if (detok->pending_count > 0) OMM_TRY(omm_buf_append(out, "\xef\xbf\xbd", 3));
+    static const char bad[] = "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd";
+    OMM_TRY(omm_buf_append(out, bad, 3 * (size_t)detok->pending_count));
     detok->pending_count = 0;
     return OMM_OK;
 }

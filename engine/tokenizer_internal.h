@@ -136,6 +136,9 @@ struct omm_tokenizer {
     uint32_t merge_slots;       /* power of two */
     omm_digest merges_digest;   /* of the merges in their order */
     pretoken pre;               /* gpt2 */
+    uint8_t chat;               /* omm_chat_format */
+    bool chat_known;            /* the file has its template */
+    char chat_found[64];        /* the beginning of a template that we do not know */
 };
 
 /* A token that text may become without being asked: not a control token, which a merge could
@@ -143,6 +146,24 @@ struct omm_tokenizer {
 static inline bool token_is_text(const omm_tokenizer *t, uint32_t id) {
     return id < t->count && t->types[id] != TOKEN_CONTROL && t->types[id] != TOKEN_UNKNOWN;
 }
+
+/* White space behind it goes (Phi-3). */
+static inline bool tokenizer_strips_right(const omm_tokenizer *t, uint32_t id) {
+    return (t->flags[id] & TOKEN_STRIPS_RIGHT) != 0;
+}
+
+static inline bool tokenizer_is_user(const omm_tokenizer *t, uint32_t id) {
+    return t->types[id] == TOKEN_USER;
+}
+
+/* llama: the token of a byte, or OMM_TOKEN_NONE. */
+static inline uint32_t tokenizer_byte(const omm_tokenizer *t, uint8_t byte) {
+    uint32_t id = t->spm ? t->byte_symbols[byte] : OMM_TOKEN_NONE;
+    return id < t->count && t->types[id] == TOKEN_BYTE ? id : OMM_TOKEN_NONE;
+}
+
+/* chat_template.c: which template the file has.  Errors: FORMAT (the key is no text). */
+OMM_CHECKED omm_err chat_recognise(omm_tokenizer *t, const omm_gguf *g);
 
 /* tokenizer_bpe.c, tokenizer_spm.c: append the ids of text without special tokens. */
 OMM_CHECKED omm_err bpe_encode(omm_tokens *out, const omm_tokenizer *t, merge_work *work,

@@ -243,6 +243,7 @@ static omm_err build(omm_tokenizer *t, const omm_gguf *g, const lists *l) {
     OMM_TRY(t->spm ? open_spm(t, g) : open_gpt2(t, g, l->merges, l->merge_count));
     OMM_TRY(list_specials(t));
     mark_stripping(t, g);
+    OMM_TRY(chat_recognise(t, g));
     return make_pieces(t);
 }
 

@@ -77,7 +77,8 @@ static omm_err generate(const evaluation *e, judge *j, omm_eval_item *item) {
         uint32_t id = omm_argmax(j->row, e->model->dims.vocab);
         item->generated++;
         if (omm_tokenizer_is_end(tokenizer, id)) break;
-        OMM_TRY(omm_tokenizer_decode(&j->reply, tokenizer, &id, 1, 0));
+        unsigned flags = item->generated > 1 ? OMM_DETOKENIZE_CONTINUE : 0;
+        OMM_TRY(omm_tokenizer_decode(&j->reply, tokenizer, &id, 1, flags));
         if (item->generated < limit) OMM_TRY(omm_session_append(j->session, &id, 1, j->row, false));
     }
     return OMM_OK;

@@ -1,15 +1,31 @@
-/* chat.h - conversations as token ids: ChatML, the way the base model was trained, and the tool calls
- * that come back.
+/* chat.h - conversations as token ids, in the template that the model was trained with, and the tool
+ * calls that come back.
  *
- *   <|im_start|>ROLE\nCONTENT<|im_end|>\n          one turn; no BOS
- *   <|im_start|>assistant\n                        generation prompt
- *   <tool_call>\n{"name": "...", "arguments": {...}}\n</tool_call>      inside an assistant turn
+ *   chatml             <|im_start|>ROLE\nCONTENT<|im_end|>\n
+ *   phi4               <|im_start|>ROLE<|im_sep|>CONTENT<|im_end|>
+ *   llama3             BOS once; <|start_header_id|>ROLE<|end_header_id|>\n\nCONTENT<|eot_id|>
+ *   gemma              BOS once; <start_of_turn>user|model\nCONTENT<end_of_turn>\n
+ *   phi3, phi4-mini    <|ROLE|>\nCONTENT<|end|>\n, without the line ends
+ *   zephyr             <|ROLE|>\nCONTENT EOS\n
+ *   llama2             BOS [INST] <<SYS>>\nSYSTEM\n<</SYS>>\n\nCONTENT [/INST] ANSWER EOS
+ *   mistral-v1 -v3     BOS once; [INST] CONTENT [/INST] ANSWER EOS, spaces by version
+ *   mistral-v7         the same with [SYSTEM_PROMPT] SYSTEM [/SYSTEM_PROMPT]
  *
- * The turn marks are written as ids, never as text that is encoded: content which spells
- * "<|im_end|>" becomes plain characters.  In user and tool turns "<tool_call>" is plain too; in
- * system and assistant turns it is the token the model knows.
+ * The file's tokenizer.chat_template says which (omm_chat_format_of); it is recognised by its marks,
+ * never run.  BOS as the file says (add_bos_token) where nothing else is stated.  A system message goes
+ * into the first user turn in gemma, llama2 and mistral-v1, into the last one in mistral-v3; a role
+ * that a template does not have is written as the user's.  llama2, llama3 and gemma trim content,
+ * mistral-v3 answers.
  *
- * What is learned (mask 1): the content of assistant turns and the <|im_end|> that closes it.
+ * Content never becomes a mark.  Marks are written as ids, content as text: "<|im_end|>" in it stays
+ * plain characters.  Where a model has its marks only as text ([INST] of Llama 2), content that
+ * spells one is encoded character by character: the same text in ids that a mark never has.  In user and
+ * tool turns user-defined tokens ("<tool_call>") are plain too; in system and assistant turns they are
+ * the tokens the model knows.
+ *
+ * What is learned (mask 1): the content of assistant turns and the mark that closes it.
+ *
+ * Tool calls:  <tool_call>\n{"name": "...", "arguments": {...}}\n</tool_call>  in an assistant turn.
  *
  * Depends on: err, bytes, json, tokenizer.  Threads: no shared state.
  */
@@ -29,6 +45,32 @@
 #define OMM_CHAT_CALLS_MAX 8u          /* tool calls in one turn */
 #define OMM_CHAT_CALL_BYTES_MAX 16384u /* JSON of one call */
 #define OMM_CHAT_NAME_MAX 64u          /* bytes of a tool's name: [A-Za-z0-9_-] */
+
+typedef enum omm_chat_format {
+    OMM_CHAT_CHATML,
+    OMM_CHAT_PHI4,
+    OMM_CHAT_LLAMA3,
+    OMM_CHAT_GEMMA,
+    OMM_CHAT_PHI3,
+    OMM_CHAT_PHI4_MINI,
+    OMM_CHAT_ZEPHYR,
+    OMM_CHAT_LLAMA2,
+    OMM_CHAT_MISTRAL_V1,
+    OMM_CHAT_MISTRAL_V3,
+    OMM_CHAT_MISTRAL_V3_TEKKEN,
+    OMM_CHAT_MISTRAL_V7,
+    OMM_CHAT_MISTRAL_V7_TEKKEN,
+    OMM_CHAT_FORMAT_COUNT
+} omm_chat_format;
+
+const char *omm_chat_format_name(omm_chat_format format);
+omm_chat_format omm_chat_format_of(const omm_tokenizer *tokenizer);
+/* True when the file names no template that we know and ChatML stands in; `out` then says so in a
+ * sentence that names what was found, in printable ASCII. */
+enum { OMM_CHAT_DOUBT_MAX = 512 };
+bool omm_chat_doubt(char out[OMM_CHAT_DOUBT_MAX], const omm_tokenizer *tokenizer);
+/* Texts that end an answer because the model has this mark only as text; for omm_stops. */
+const char *const *omm_chat_stops(size_t *count, const omm_tokenizer *tokenizer);
 
 typedef enum omm_role {
     OMM_ROLE_SYSTEM,
@@ -57,12 +99,10 @@ void omm_prompt_init(omm_prompt *prompt, size_t tokens_max);
 void omm_prompt_fini(omm_prompt *prompt);
 void omm_prompt_clear(omm_prompt *prompt); /* memory kept */
 
-/* Append one whole turn, or the generation prompt.  Errors: UNSUPPORTED (the vocabulary has no
- * <|im_start|> or <|im_end|>), NOMEM, TOO_BIG; then `prompt` is unchanged. */
-OMM_CHECKED omm_err omm_chat_turn(omm_prompt *prompt, const omm_tokenizer *tokenizer,
-                                  const omm_message *message);
-OMM_CHECKED omm_err omm_chat_generate(omm_prompt *prompt, const omm_tokenizer *tokenizer);
-/* All turns, then the generation prompt if `generate`.  Errors: as above. */
+/* Append all turns, then the generation prompt if `generate`.  An empty `prompt` begins a
+ * conversation; one with tokens goes on with it.
+ * Errors: UNSUPPORTED (the vocabulary lacks a mark, by name; or content that the model cannot tell from a
+ * mark), NOMEM, TOO_BIG; then `prompt` is unchanged. */
 OMM_CHECKED omm_err omm_chat_render(omm_prompt *prompt, const omm_tokenizer *tokenizer,
                                     const omm_message *messages, size_t count, bool generate);
 

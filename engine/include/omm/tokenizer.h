@@ -80,16 +80,20 @@ OMM_CHECKED omm_err omm_tokenizer_encode(omm_tokens *tokens, const omm_tokenizer
 /* Bytes that an id stands for, borrowed; control tokens give their name.  id < vocab. */
 omm_bytes omm_tokenizer_piece(const omm_tokenizer *tokenizer, uint32_t id);
 
-enum { OMM_DETOKENIZE_SPECIAL = 1 }; /* write control tokens by name; otherwise they vanish */
+enum {
+    OMM_DETOKENIZE_SPECIAL = 1,  /* write control tokens by name; otherwise they vanish */
+    OMM_DETOKENIZE_CONTINUE = 2, /* llama: goes on after earlier text, so a leading space stays */
+};
 
 /* Append the text of `count` ids (llama: without the space that encoding put in front).
  * Errors: FORMAT (an id is not in the vocabulary), NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err omm_tokenizer_decode(omm_buf *out, const omm_tokenizer *tokenizer,
                                          const uint32_t *ids, size_t count, unsigned flags);
 
-/* Text as it is generated: a UTF-8 character comes out whole or not yet, malformed bytes come out
- * as U+FFFD.  A zeroed omm_detok is a stream that has just begun in the middle of a text; set
- * `first` to drop a leading space (llama). */
+/* Text as it is generated: a UTF-8 character comes out whole or not yet, so at most 3 bytes are held
+ * back.  Each byte that is not part of a well-formed character comes out as U+FFFD: all output
+ * together is what omm_tokenizer_decode gives with such bytes replaced.  A zeroed omm_detok is a
+ * stream that has just begun in the middle of a text; set `first` to drop a leading space (llama). */
 typedef struct omm_detok {
     uint8_t pending[4];
     uint8_t pending_count;
@@ -99,7 +103,7 @@ typedef struct omm_detok {
 /* Errors: FORMAT (id not in the vocabulary), NOMEM, TOO_BIG; then nothing has changed. */
 OMM_CHECKED omm_err omm_detok_push(omm_buf *out, omm_detok *detok, const omm_tokenizer *tokenizer,
                                    uint32_t id, unsigned flags);
-/* End of the stream: an unfinished character becomes U+FFFD. */
+/* End of the stream: the bytes of an unfinished character become U+FFFD each. */
 OMM_CHECKED omm_err omm_detok_flush(omm_buf *out, omm_detok *detok);
 
 #endif

@@ -1,0 +1,45 @@
+/* chat_internal.h - what recognising a template (chat_template.c) and rendering it (chat.c) share.
+ *
+ * A template is data: literals around the content of a turn.  In a literal, CHAT_BOS and CHAT_EOS stand
+ * for the file's begin and end token, and each mark of the template for its id.
+ */
+#ifndef ENGINE_CHAT_INTERNAL_H
+#define ENGINE_CHAT_INTERNAL_H
+
+#include "omm/chat.h"
+
+#define CHAT_BOS "\x01"
+#define CHAT_EOS "\x02"
+
+enum { CHAT_MARKS_MAX = 6, CHAT_STOPS_MAX = 4 };
+
+typedef enum chat_bos {
+    CHAT_BOS_AS_FILE, /* in front of the conversation where the file says add_bos_token */
+    CHAT_BOS_FIRST,   /* in front of the conversation */
+    CHAT_BOS_TURNS,   /* where the literals have it */
+} chat_bos;
+
+typedef enum chat_system {
+    CHAT_SYSTEM_TURN,  /* a turn of its own */
+    CHAT_SYSTEM_FIRST, /* in the first user turn */
+    CHAT_SYSTEM_LAST,  /* in the last one */
+} chat_system;
+
+typedef struct chat_template {
+    const char *name;
+    const char *marks[CHAT_MARKS_MAX]; /* NULL at the end */
+    bool text_marks;                   /* models may have the marks as plain text only */
+    bool trims;                        /* white space around what is read goes */
+    bool trims_answers;                /* and around what the assistant writes */
+    chat_bos bos;
+    chat_system system;
+    const char *before[OMM_ROLE_COUNT]; /* NULL: such a turn is written as the user's */
+    const char *after[OMM_ROLE_COUNT];
+    const char *lead;           /* in front of what the assistant writes, written by it */
+    const char *system_text[2]; /* around the system's text in a user turn */
+    const char *stops[CHAT_STOPS_MAX];
+} chat_template;
+
+extern const chat_template chat_templates[OMM_CHAT_FORMAT_COUNT]; /* chat_template.c */
+
+#endif

@@ -1,0 +1,190 @@
+/* chat_template.c - the chat templates we know, and which one a model's Jinja text is.
+ *
+ * Jinja is not run: it is a program from a stranger.  The marks in its text tell the families apart,
+ * and our own table says how a family writes its turns.  Default system prompts, dates and the
+ * announcing of tools that a template makes up are left out.
+ */
+#include "chat_internal.h"
+#include "tokenizer_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* clang-format off */
+#define IM(role) "<|im_start|>" role "\n"
+#define HEADER(role) "<|start_header_id|>" role "<|end_header_id|>\n\n"
+#define SEP(role) "<|im_start|>" role "<|im_sep|>"
+
+/* Per role: system, user, assistant, tool. */
+const chat_template chat_templates[OMM_CHAT_FORMAT_COUNT] = {
+    [OMM_CHAT_CHATML] = {
+        .name = "chatml", .marks = {"<|im_start|>", "<|im_end|>"},
+        .before = {IM("system"), IM("user"), IM("assistant"), IM("tool")},
+        .after = {"<|im_end|>\n", "<|im_end|>\n", "<|im_end|>\n", "<|im_end|>\n"}},
+    [OMM_CHAT_PHI4] = {
+        .name = "phi4", .marks = {"<|im_start|>", "<|im_end|>", "<|im_sep|>"},
+        .before = {SEP("system"), SEP("user"), SEP("assistant")},
+        .after = {"<|im_end|>", "<|im_end|>", "<|im_end|>"}},
+    [OMM_CHAT_LLAMA3] = {
+        .name = "llama3", .marks = {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
+        .bos = CHAT_BOS_FIRST, .trims = true, .trims_answers = true,
+        .before = {HEADER("system"), HEADER("user"), HEADER("assistant"), HEADER("ipython")},
+        .after = {"<|eot_id|>", "<|eot_id|>", "<|eot_id|>", "<|eot_id|>"}},
+    [OMM_CHAT_GEMMA] = {
+        .name = "gemma", .marks = {"<start_of_turn>", "<end_of_turn>"},
+        .bos = CHAT_BOS_FIRST, .trims = true, .trims_answers = true, .system = CHAT_SYSTEM_FIRST,
+        .before = {NULL, "<start_of_turn>user\n", "<start_of_turn>model\n"},
+        .after = {NULL, "<end_of_turn>\n", "<end_of_turn>\n"}, .system_text = {"", "\n\n"}},
+    [OMM_CHAT_PHI3] = {
+        .name = "phi3", .marks = {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>"},
+        .before = {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"},
+        .after = {"<|end|>\n", "<|end|>\n", "<|end|>\n"}},
+    [OMM_CHAT_PHI4_MINI] = {
+        .name = "phi4-mini", .marks = {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>"},
+        .before = {"<|system|>", "<|user|>", "<|assistant|>"},
+        .after = {"<|end|>", "<|end|>", "<|end|>"}},
+    [OMM_CHAT_ZEPHYR] = {
+        .name = "zephyr", .marks = {"<|system|>", "<|user|>", "<|assistant|>"}, .text_marks = true,
+        .before = {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"},
+        .after = {CHAT_EOS "\n", CHAT_EOS "\n", CHAT_EOS "\n"},
+        .stops = {"<|user|>", "<|system|>"}},
+    [OMM_CHAT_LLAMA2] = {
+        .name = "llama2", .marks = {"[INST]", "[/INST]", "<<SYS>>", "<</SYS>>"}, .text_marks = true,
+        .bos = CHAT_BOS_TURNS, .trims = true, .trims_answers = true, .system = CHAT_SYSTEM_FIRST,
+        .before = {NULL, CHAT_BOS "[INST] ", ""}, .after = {NULL, " [/INST]", " " CHAT_EOS},
+        .lead = " ", .system_text = {"<<SYS>>\n", "\n<</SYS>>\n\n"}, .stops = {"[INST]"}},
+    [OMM_CHAT_MISTRAL_V1] = {
+        .name = "mistral-v1", .marks = {"[INST]", "[/INST]"}, .text_marks = true,
+        .bos = CHAT_BOS_FIRST, .system = CHAT_SYSTEM_FIRST,
+        .before = {NULL, " [INST] ", ""}, .after = {NULL, " [/INST]", CHAT_EOS},
+        .lead = " ", .system_text = {"", "\n\n"}, .stops = {"[INST]"}},
+    [OMM_CHAT_MISTRAL_V3] = {
+        .name = "mistral-v3", .marks = {"[INST]", "[/INST]"},
+        .bos = CHAT_BOS_FIRST, .system = CHAT_SYSTEM_LAST, .trims_answers = true,
+        .before = {NULL, "[INST] ", ""}, .after = {NULL, "[/INST]", CHAT_EOS},
+        .lead = " ", .system_text = {"", "\n\n"}},
+    [OMM_CHAT_MISTRAL_V3_TEKKEN] = {
+        .name = "mistral-v3-tekken", .marks = {"[INST]", "[/INST]"},
+        .bos = CHAT_BOS_FIRST, .system = CHAT_SYSTEM_LAST,
+        .before = {NULL, "[INST]", ""}, .after = {NULL, "[/INST]", CHAT_EOS},
+        .lead = "", .system_text = {"", "\n\n"}},
+    [OMM_CHAT_MISTRAL_V7] = {
+        .name = "mistral-v7", .marks = {"[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"},
+        .bos = CHAT_BOS_FIRST, .before = {"[SYSTEM_PROMPT] ", "[INST] ", ""},
+        .after = {"[/SYSTEM_PROMPT]", "[/INST]", CHAT_EOS}, .lead = " "},
+    [OMM_CHAT_MISTRAL_V7_TEKKEN] = {
+        .name = "mistral-v7-tekken",
+        .marks = {"[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"},
+        .bos = CHAT_BOS_FIRST, .before = {"[SYSTEM_PROMPT]", "[INST]", ""},
+        .after = {"[/SYSTEM_PROMPT]", "[/INST]", CHAT_EOS}},
+};
+
+/* The first rule that fits decides: all of `has` and none of `lacks` occur in the Jinja text. */
+static const struct {
+    const char *has[3], *lacks[2];
+    omm_chat_format format;
+} s_rules[] = {
+    {{"<|im_start|>", "<|im_sep|>"}, {NULL}, OMM_CHAT_PHI4},
+    {{"<|im_start|>"}, {"<end_of_utterance>"}, OMM_CHAT_CHATML},
+    {{"<|start_header_id|>", "<|end_header_id|>"}, {NULL}, OMM_CHAT_LLAMA3},
+    {{"<start_of_turn>"}, {NULL}, OMM_CHAT_GEMMA},
+    {{"[INST]", "<<SYS>>"}, {NULL}, OMM_CHAT_LLAMA2},
+    {{"[INST]", "[SYSTEM_PROMPT]"}, {NULL}, OMM_CHAT_MISTRAL_V7},
+    {{"[INST]"}, {NULL}, OMM_CHAT_MISTRAL_V3},
+    {{"<|assistant|>", "<|end|>"}, {"\n", "\\n"}, OMM_CHAT_PHI4_MINI},
+    {{"<|assistant|>", "<|end|>"}, {NULL}, OMM_CHAT_PHI3},
+    {{"<|assistant|>"}, {"[gMASK]", "<|begin_of_image|>"}, OMM_CHAT_ZEPHYR},
+};
+/* clang-format on */
+
+static const uint8_t *find(omm_bytes text, const char *wanted) {
+    return text.size ? memmem(text.data, text.size, wanted, strlen(wanted)) : NULL;
+}
+
+static bool fits(size_t rule, omm_bytes jinja) {
+    for (size_t i = 0; i < 3 && s_rules[rule].has[i]; i++)
+        if (!find(jinja, s_rules[rule].has[i])) return false;
+    for (size_t i = 0; i < 2 && s_rules[rule].lacks[i]; i++)
+        if (find(jinja, s_rules[rule].lacks[i])) return false;
+    return true;
+}
+
+/* Zephyr ends a user turn with the end token; templates that only look like it end it otherwise. */
+static bool ends_user_turn(omm_bytes jinja) {
+    static const char *const ends[] = {"eos_token", "</s>", "<|endoftext|>"};
+    enum { NEAR = 64 }; /* bytes from the mark: '<|user|>\n' + message['content'] + eos_token */
+    const uint8_t *user = find(jinja, "<|user|>");
+    if (!user) user = find(jinja, "'|>"); /* '<|' + message['role'] + '|>\n' + message['content'] */
+    size_t left = user ? jinja.size - (size_t)(user - jinja.data) : 0;
+    omm_bytes near = omm_bytes_of(user, left < NEAR ? left : NEAR);
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        if (find(near, ends[i])) return true;
+    return false;
+}
+
+/* The marks of a Mistral model are tokens from version 3 on; its later vocabularies are not of
+ * SentencePiece, and no spaces stand around them. */
+static omm_chat_format refine(omm_chat_format format, const omm_tokenizer *t) {
+    bool v3 = format == OMM_CHAT_MISTRAL_V3;
+    if (v3 && omm_tokenizer_special(t, "[INST]") == OMM_TOKEN_NONE) return OMM_CHAT_MISTRAL_V1;
+    if (v3 && !t->spm) return OMM_CHAT_MISTRAL_V3_TEKKEN;
+    if (format == OMM_CHAT_MISTRAL_V7 && !t->spm) return OMM_CHAT_MISTRAL_V7_TEKKEN;
+    return format;
+}
+
+/* Keep the beginning of a text that nobody trusts, for the user to read. */
+static void keep_beginning(omm_tokenizer *t, omm_bytes jinja) {
+    size_t size = jinja.size < sizeof t->chat_found - 1 ? jinja.size : sizeof t->chat_found - 1;
+    for (size_t i = 0; i < size; i++) {
+        uint8_t c = jinja.data[i];
+        t->chat_found[i] = (char)(c >= ' ' && c < 0x7f ? c : '?');
+    }
+    t->chat_found[size] = 0;
+}
+
+omm_err chat_recognise(omm_tokenizer *t, const omm_gguf *g) {
+    omm_bytes jinja = {0};
+    t->chat = OMM_CHAT_CHATML;
+    if (!omm_gguf_find(g, "tokenizer.chat_template")) return OMM_OK;
+    OMM_TRY(omm_gguf_get_str(&jinja, g, "tokenizer.chat_template"));
+    for (size_t i = 0; i < sizeof s_rules / sizeof s_rules[0]; i++) {
+        if (!fits(i, jinja)) continue;
+        if (s_rules[i].format == OMM_CHAT_ZEPHYR && !ends_user_turn(jinja)) continue;
+        t->chat = (uint8_t)refine(s_rules[i].format, t);
+        t->chat_known = true;
+        return OMM_OK;
+    }
+    keep_beginning(t, jinja);
+    return OMM_OK;
+}
+
+const char *omm_chat_format_name(omm_chat_format format) {
+    OMM_ASSERT((unsigned)format < OMM_CHAT_FORMAT_COUNT);
+    return chat_templates[format].name;
+}
+
+omm_chat_format omm_chat_format_of(const omm_tokenizer *tokenizer) {
+    return (omm_chat_format)tokenizer->chat;
+}
+
+bool omm_chat_doubt(char out[OMM_CHAT_DOUBT_MAX], const omm_tokenizer *tokenizer) {
+    if (tokenizer->chat_known) return false;
+    if (!tokenizer->chat_found[0]) {
+        snprintf(out, OMM_CHAT_DOUBT_MAX, "the model has no chat template; ChatML is used");
+        return true;
+    }
+    int used = snprintf(out, OMM_CHAT_DOUBT_MAX,
+                        "the model's chat template is not known, ChatML is used; it begins with "
+                        "'%s'; known are:",
+                        tokenizer->chat_found);
+    for (int f = 0; f < OMM_CHAT_FORMAT_COUNT && used < OMM_CHAT_DOUBT_MAX; f++)
+        used += snprintf(out + used, (size_t)(OMM_CHAT_DOUBT_MAX - used), " %s",
+                         chat_templates[f].name);
+    return true;
+}
+
+const char *const *omm_chat_stops(size_t *count, const omm_tokenizer *tokenizer) {
+    const chat_template *c = &chat_templates[tokenizer->chat];
+    for (*count = 0; *count < CHAT_STOPS_MAX && c->stops[*count];) ++*count;
+    return c->stops;
+}
