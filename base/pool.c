@@ -1,47 +1,56 @@
 /* pool.c - owns the thread pool.
  *
- * One 64-bit word holds (generation << 32 | tasks not yet claimed).  A thread claims a task by a
- * compare-and-swap on the whole word, so a late sleeper of an earlier run can claim nothing of a
- * later one by mistake, and a run does not wait for threads that took no task.
+ * A run cuts its tasks into one contiguous share per thread, the same each time, so that a weight
+ * matrix stays in the caches and the page table entries of the thread that had it before.  A thread
+ * takes its own share from the front; when that is empty it steals single tasks from the end of the
+ * largest share left, so that slow cores and late threads cost little.
  *
- *   run:    done = 0; fn, ud, tasks; word = (generation + 1, tasks); wake; work; wait for done
- *   worker: word changed? read fn, ud, tasks; claim task (tasks - unclaimed); call; done += 1
+ *   state word:  generation << 32 | open << 31 | threads inside
+ *   share word:  begin << 32 | end          begin only grows and end only falls within one run
  *
- * fn, ud and tasks change only while the word says 0 unclaimed, and a claim succeeds only from
- * above 0: what was read between loading the word and a successful claim is of that generation.
- * Sleeping follows Dekker: the sleeper counts itself, then looks again; the waker publishes, then
- * looks at the count (both sequentially consistent).
+ *   caller: shares, fn, ud; state = (generation + 1, open, 0); wake; work; close; wait for 0 inside
+ *   worker: state open and new? inside + 1 by compare-and-swap; work; inside - 1
+ *
+ * fn, ud and the shares change only while the word says closed with nobody inside, so whoever is
+ * inside reads them without further care.  Threads leave only when no task is left to claim:
+ * closed with nobody inside means that every task has been done.  A run does not wait for threads
+ * that never came.  Sleeping follows Dekker: the sleeper counts itself, then looks again; the waker
+ * publishes, then looks at the count (both sequentially consistent).
  */
 #include "omm/pool.h"
 
+#include "omm/clock.h"
 #include "omm/mem.h"
+#include "omm/topology.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
-#include <unistd.h>
 
-#define SPINS 500u                  /* about 20 to 50 us, the gap between two kernels of a layer */
-#define BATCH_TASKS_MAX 0x7fffffffu /* a longer run is cut into batches that fit the word */
+#define SPIN_NS 50000u              /* longer than the gap between two kernels of a layer */
+#define SPINS_PER_LOOK 32u          /* pauses between two looks at the clock */
+#define BATCH_TASKS_MAX 0x7fffffffu /* a longer run is cut into batches that fit a share word */
+#define OPEN (1ull << 31)
 
 typedef struct pool_worker {
+    _Alignas(64) atomic_ullong share; /* tasks begin << 32 | end that nobody has claimed */
+    uint64_t busy_ns;                 /* measured; written while inside, read after the run */
     omm_pool *pool;
     pthread_t thread;
-    unsigned index;
+    unsigned index; /* 0: the caller, no thread of its own */
 } pool_worker;
 
-/* The two contended counters have a cache line each. */
-struct omm_pool {                    /* NOLINT(clang-analyzer-optin.performance.Padding) */
-    _Alignas(64) atomic_ullong word; /* generation << 32 | unclaimed tasks */
-    _Alignas(64) atomic_uint done;
-    _Alignas(64) _Atomic(omm_pool_fn) fn;
-    _Atomic(void *) ud;
-    atomic_size_t first; /* number of task 0 of this batch */
-    atomic_uint tasks;
-    atomic_uint sleepers;
+/* What every thread polls has a cache line of its own. */
+struct omm_pool {                     /* NOLINT(clang-analyzer-optin.performance.Padding) */
+    _Alignas(64) atomic_ullong state; /* generation << 32 | open << 31 | threads inside */
+    _Alignas(64) omm_pool_fn fn;
+    void *ud;
+    size_t first; /* number of task 0 of this batch */
+    bool measures;
+    omm_pool_times times;
+    _Alignas(64) atomic_uint sleepers;
     atomic_bool caller_sleeps;
     atomic_bool closing;
     atomic_bool running; /* catches two runs at once, which is a bug */
@@ -50,8 +59,8 @@ struct omm_pool {                    /* NOLINT(clang-analyzer-optin.performance.
     pthread_cond_t finished; /* the caller sleeps here */
     unsigned threads;
     unsigned started; /* workers that exist: threads - 1 after open */
-    unsigned spins;
-    pool_worker *workers;
+    bool spins;
+    pool_worker *workers; /* [threads] */
 };
 
 static void cpu_relax(void) {
@@ -81,64 +90,119 @@ void omm_fp_assert(void) {
 #endif
 }
 
-unsigned omm_cpu_count(void) {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) {
-        int count = CPU_COUNT(&set);
-        if (count > 0) return (unsigned)count;
+/* ---- tasks ----------------------------------------------------------------------------------- */
+
+static unsigned generation_of(unsigned long long state) {
+    return (unsigned)(state >> 32);
+}
+
+static unsigned inside_of(unsigned long long state) {
+    return (unsigned)(state & (OPEN - 1));
+}
+
+static unsigned begin_of(unsigned long long share) {
+    return (unsigned)(share >> 32);
+}
+
+static unsigned end_of(unsigned long long share) {
+    return (unsigned)share;
+}
+
+/* The first task of a share.  The order of claims is of no concern, only that each is made once. */
+static bool take_first(unsigned *task, atomic_ullong *share) {
+    unsigned long long s = atomic_load_explicit(share, memory_order_relaxed);
+    while (begin_of(s) < end_of(s)) {
+        *task = begin_of(s);
+        if (atomic_compare_exchange_weak_explicit(share, &s, s + (1ull << 32), memory_order_relaxed,
+                                                  memory_order_relaxed))
+            return true;
     }
-    long online = sysconf(_SC_NPROCESSORS_ONLN);
-    return online > 0 ? (unsigned)online : 1;
+    return false;
 }
 
-static unsigned generation_of(unsigned long long word) {
-    return (unsigned)(word >> 32);
-}
-
-static unsigned unclaimed_of(unsigned long long word) {
-    return (unsigned)(word & 0xffffffffu);
-}
-
-static void task_done(omm_pool *pool, unsigned tasks) {
-    if (atomic_fetch_add(&pool->done, 1) + 1 != tasks) return;
-    if (!atomic_load(&pool->caller_sleeps)) return;
-    pthread_mutex_lock(&pool->mutex);
-    pthread_cond_signal(&pool->finished);
-    pthread_mutex_unlock(&pool->mutex);
-}
-
-/* Claim and run tasks until none is left.  Returns the generation that had none. */
-static unsigned work(omm_pool *pool, unsigned worker) {
-    bool checked = false;
-    unsigned long long word = atomic_load(&pool->word);
-    while (unclaimed_of(word) > 0) {
-        omm_pool_fn fn = atomic_load(&pool->fn);
-        void *ud = atomic_load(&pool->ud);
-        size_t first = atomic_load(&pool->first);
-        unsigned tasks = atomic_load(&pool->tasks);
-        if (!atomic_compare_exchange_weak(&pool->word, &word, word - 1)) continue;
-        if (!checked) omm_fp_assert();
-        checked = true;
-        fn(ud, first + (tasks - unclaimed_of(word)), worker);
-        task_done(pool, tasks);
-        word = atomic_load(&pool->word);
+static bool take_last(unsigned *task, atomic_ullong *share) {
+    unsigned long long s = atomic_load_explicit(share, memory_order_relaxed);
+    while (begin_of(s) < end_of(s)) {
+        *task = end_of(s) - 1;
+        if (atomic_compare_exchange_weak_explicit(share, &s, s - 1, memory_order_relaxed,
+                                                  memory_order_relaxed))
+            return true;
     }
-    return generation_of(word);
+    return false;
 }
+
+/* The last task of the largest share.  False: every task has been claimed. */
+static bool steal(unsigned *task, omm_pool *pool) {
+    for (;;) {
+        unsigned most = 0;
+        pool_worker *victim = NULL;
+        for (unsigned i = 0; i < pool->threads; i++) {
+            const unsigned long long s =
+                atomic_load_explicit(&pool->workers[i].share, memory_order_relaxed);
+            const unsigned left = end_of(s) > begin_of(s) ? end_of(s) - begin_of(s) : 0;
+            if (left <= most) continue;
+            most = left;
+            victim = &pool->workers[i];
+        }
+        if (!victim) return false;
+        if (take_last(task, &victim->share)) return true;
+    }
+}
+
+/* Inside: run tasks until none is left. */
+static void work(omm_pool *pool, pool_worker *self) {
+    unsigned task = 0;
+    const uint64_t begin = pool->measures ? omm_measure_ns() : 0;
+    omm_fp_assert();
+    while (take_first(&task, &self->share) || steal(&task, pool))
+        pool->fn(pool->ud, pool->first + task, self->index);
+    if (pool->measures) self->busy_ns += omm_measure_ns() - begin;
+}
+
+/* ---- workers --------------------------------------------------------------------------------- */
 
 static bool has_news(omm_pool *pool, unsigned seen) {
-    return generation_of(atomic_load(&pool->word)) != seen || atomic_load(&pool->closing);
+    return generation_of(atomic_load(&pool->state)) != seen || atomic_load(&pool->closing);
+}
+
+/* Spin for a while: true when `done` says so. */
+static bool spin(omm_pool *pool, bool (*done)(omm_pool *pool, unsigned arg), unsigned arg) {
+    if (done(pool, arg)) return true;
+    if (!pool->spins) return false;
+    const uint64_t start = omm_measure_ns();
+    do {
+        for (unsigned i = 0; i < SPINS_PER_LOOK; i++) {
+            cpu_relax();
+            if (done(pool, arg)) return true;
+        }
+    } while (omm_measure_ns() - start < SPIN_NS);
+    return false;
 }
 
 static void wait_for_news(omm_pool *pool, unsigned seen) {
-    for (unsigned i = 0; i < pool->spins; i++) {
-        if (has_news(pool, seen)) return;
-        cpu_relax();
-    }
+    if (spin(pool, has_news, seen)) return;
     pthread_mutex_lock(&pool->mutex);
     atomic_fetch_add(&pool->sleepers, 1);
     while (!has_news(pool, seen)) pthread_cond_wait(&pool->wake, &pool->mutex);
     atomic_fetch_sub(&pool->sleepers, 1);
+    pthread_mutex_unlock(&pool->mutex);
+}
+
+/* True: inside the run of generation *seen.  False: it has been closed. */
+static bool enter(unsigned *seen, omm_pool *pool) {
+    unsigned long long state = atomic_load(&pool->state);
+    do {
+        *seen = generation_of(state);
+        if (!(state & OPEN)) return false;
+    } while (!atomic_compare_exchange_weak(&pool->state, &state, state + 1));
+    return true;
+}
+
+static void leave(omm_pool *pool) {
+    if (inside_of(atomic_fetch_sub(&pool->state, 1)) != 1) return;
+    if (!atomic_load(&pool->caller_sleeps)) return;
+    pthread_mutex_lock(&pool->mutex);
+    pthread_cond_signal(&pool->finished);
     pthread_mutex_unlock(&pool->mutex);
 }
 
@@ -150,13 +214,17 @@ static void *worker_main(void *arg) {
     for (;;) {
         wait_for_news(pool, seen);
         if (atomic_load(&pool->closing)) return NULL;
-        seen = work(pool, self->index);
+        if (!enter(&seen, pool)) continue;
+        work(pool, self);
+        leave(pool);
     }
 }
 
+/* ---- opening and closing --------------------------------------------------------------------- */
+
 static omm_err start_workers(omm_pool *pool) {
     for (unsigned i = 1; i < pool->threads; i++) {
-        pool_worker *w = &pool->workers[i - 1];
+        pool_worker *w = &pool->workers[i];
         w->pool = pool;
         w->index = i;
         int why = pthread_create(&w->thread, NULL, worker_main, w);
@@ -174,7 +242,7 @@ omm_err omm_pool_open(omm_pool **out, unsigned threads) {
     OMM_ASSERT(threads <= OMM_POOL_THREADS_MAX);
     omm_pool *pool = omm_alloc_aligned(1, sizeof *pool);
     if (!pool) return omm_raise(OMM_ERR_NOMEM, "no memory for a thread pool");
-    pool->workers = omm_alloc(threads, sizeof *pool->workers);
+    pool->workers = omm_alloc_aligned(threads, sizeof *pool->workers);
     if (!pool->workers) {
         omm_free(pool);
         return omm_raise(OMM_ERR_NOMEM, "no memory for %u threads", threads);
@@ -183,7 +251,7 @@ omm_err omm_pool_open(omm_pool **out, unsigned threads) {
     pthread_cond_init(&pool->wake, NULL);
     pthread_cond_init(&pool->finished, NULL);
     pool->threads = threads;
-    pool->spins = threads <= omm_cpu_count() ? SPINS : 0; /* a spinner would take a worker's CPU */
+    pool->spins = threads <= omm_cpu_count(); /* else a spinner would take a worker's processor */
     omm_err err = start_workers(pool);
     if (err != OMM_OK) {
         omm_pool_close(pool);
@@ -199,7 +267,7 @@ void omm_pool_close(omm_pool *pool) {
     atomic_store(&pool->closing, true);
     pthread_cond_broadcast(&pool->wake);
     pthread_mutex_unlock(&pool->mutex);
-    for (unsigned i = 0; i < pool->started; i++) pthread_join(pool->workers[i].thread, NULL);
+    for (unsigned i = 1; i <= pool->started; i++) pthread_join(pool->workers[i].thread, NULL);
     pthread_cond_destroy(&pool->finished);
     pthread_cond_destroy(&pool->wake);
     pthread_mutex_destroy(&pool->mutex);
@@ -222,34 +290,55 @@ static void wake_workers(omm_pool *pool, unsigned tasks) {
     pthread_mutex_unlock(&pool->mutex);
 }
 
-static void wait_for_done(omm_pool *pool, unsigned tasks) {
-    for (unsigned i = 0; i < pool->spins; i++) {
-        if (atomic_load(&pool->done) == tasks) return;
-        cpu_relax();
-    }
+static bool all_left(omm_pool *pool, unsigned unused) {
+    (void)unused;
+    return inside_of(atomic_load(&pool->state)) == 0;
+}
+
+static void wait_for_leaving(omm_pool *pool) {
+    if (spin(pool, all_left, 0)) return;
     pthread_mutex_lock(&pool->mutex);
     atomic_store(&pool->caller_sleeps, true);
-    while (atomic_load(&pool->done) != tasks) pthread_cond_wait(&pool->finished, &pool->mutex);
+    while (!all_left(pool, 0)) pthread_cond_wait(&pool->finished, &pool->mutex);
     atomic_store(&pool->caller_sleeps, false);
     pthread_mutex_unlock(&pool->mutex);
 }
 
+/* Share i is tasks i * tasks / threads, rounded up: the caller's own is never empty. */
+static void cut_shares(omm_pool *pool, unsigned tasks) {
+    const unsigned long long n = pool->threads;
+    for (unsigned i = 0; i < pool->threads; i++) {
+        const unsigned long long begin = (tasks * (unsigned long long)i + n - 1) / n;
+        const unsigned long long end = (tasks * (unsigned long long)(i + 1) + n - 1) / n;
+        atomic_store_explicit(&pool->workers[i].share, begin << 32 | end, memory_order_relaxed);
+    }
+}
+
 static void run_batch(omm_pool *pool, omm_pool_fn fn, void *ud, size_t first, unsigned tasks) {
-    unsigned long long generation = (atomic_load(&pool->word) >> 32) + 1;
-    atomic_store(&pool->done, 0);
-    atomic_store(&pool->fn, fn);
-    atomic_store(&pool->ud, ud);
-    atomic_store(&pool->first, first);
-    atomic_store(&pool->tasks, tasks);
-    atomic_store(&pool->word, generation << 32 | tasks);
+    const unsigned long long generation = (atomic_load(&pool->state) >> 32) + 1;
+    pool->fn = fn;
+    pool->ud = ud;
+    pool->first = first;
+    cut_shares(pool, tasks);
+    atomic_store(&pool->state, generation << 32 | OPEN);
     wake_workers(pool, tasks);
-    work(pool, 0);
-    wait_for_done(pool, tasks);
+    work(pool, &pool->workers[0]);
+    atomic_fetch_and(&pool->state, ~OPEN);
+    wait_for_leaving(pool);
 }
 
 static void run_alone(omm_pool_fn fn, void *ud, size_t tasks) {
     omm_fp_assert();
     for (size_t task = 0; task < tasks; task++) fn(ud, task, 0);
+}
+
+static void run_all(omm_pool *pool, omm_pool_fn fn, void *ud, size_t tasks) {
+    for (size_t first = 0; first < tasks;) {
+        size_t left = tasks - first;
+        unsigned batch = left > BATCH_TASKS_MAX ? BATCH_TASKS_MAX : (unsigned)left;
+        run_batch(pool, fn, ud, first, batch);
+        first += batch;
+    }
 }
 
 void omm_pool_run(omm_pool *pool, omm_pool_fn fn, void *ud, size_t tasks) {
@@ -258,11 +347,27 @@ void omm_pool_run(omm_pool *pool, omm_pool_fn fn, void *ud, size_t tasks) {
         return;
     }
     OMM_ASSERT(!atomic_exchange(&pool->running, true));
-    for (size_t first = 0; first < tasks;) {
-        size_t left = tasks - first;
-        unsigned batch = left > BATCH_TASKS_MAX ? BATCH_TASKS_MAX : (unsigned)left;
-        run_batch(pool, fn, ud, first, batch);
-        first += batch;
+    const uint64_t begin = pool->measures ? omm_measure_ns() : 0;
+    run_all(pool, fn, ud, tasks);
+    if (pool->measures) {
+        pool->times.run_ns += omm_measure_ns() - begin;
+        pool->times.runs++;
     }
     atomic_store(&pool->running, false);
+}
+
+/* ---- measuring ------------------------------------------------------------------------------- */
+
+void omm_pool_measure(omm_pool *pool, bool on) {
+    if (!pool) return;
+    pool->measures = on;
+    pool->times = (omm_pool_times){0};
+    for (unsigned i = 0; i < pool->threads; i++) pool->workers[i].busy_ns = 0;
+}
+
+omm_pool_times omm_pool_measured(const omm_pool *pool) {
+    if (!pool) return (omm_pool_times){0};
+    omm_pool_times times = pool->times;
+    for (unsigned i = 0; i < pool->threads; i++) times.busy_ns += pool->workers[i].busy_ns;
+    return times;
 }

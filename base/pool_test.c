@@ -105,6 +105,48 @@ static void test_visibility(omm_pool *pool) {
     CHECK(memcmp(values, want, TASKS_MAX * sizeof values[0]) == 0);
 }
 
+/* The first task of all returns when every other one has: somebody must steal the rest of its share. */
+typedef struct stubborn {
+    atomic_uint done;
+    unsigned tasks;
+} stubborn;
+
+static void wait_for_others(void *ud, size_t task, unsigned worker) {
+    stubborn *s = ud;
+    (void)worker;
+    while (task == 0 && atomic_load(&s->done) < s->tasks - 1) usleep(50);
+    atomic_fetch_add(&s->done, 1);
+}
+
+static void test_stealing(void) {
+    for (unsigned threads = 2; threads <= 5; threads++) {
+        omm_pool *pool;
+        CHECK_OK(omm_pool_open(&pool, threads));
+        for (unsigned tasks = 2; tasks < 40; tasks++) {
+            stubborn s = {.tasks = tasks};
+            omm_pool_run(pool, wait_for_others, &s, tasks);
+            CHECK_EQ(s.done, tasks);
+        }
+        omm_pool_close(pool);
+    }
+}
+
+static void test_measuring(omm_pool *pool) {
+    const unsigned threads = omm_pool_threads(pool);
+    marks m = {.threads = threads, .sleep_us = 200};
+    omm_pool_measure(pool, true);
+    for (unsigned i = 0; i < 5; i++) omm_pool_run(pool, mark, &m, 16);
+    const omm_pool_times times = omm_pool_measured(pool);
+    CHECK_EQ(times.runs, threads > 1 ? 5 : 0);
+    CHECK(times.busy_ns <= times.run_ns * threads);
+    CHECK(threads == 1 || times.busy_ns >= 5 * 16 * 200000ull);
+    omm_pool_measure(pool, false);
+    omm_pool_run(pool, mark, &m, 16);
+    CHECK_EQ(omm_pool_measured(pool).busy_ns, 0);
+    CHECK_EQ(omm_pool_measured(pool).run_ns, 0);
+    CHECK_EQ(omm_pool_measured(NULL).runs, 0);
+}
+
 static void all_with(unsigned threads) {
     omm_pool *pool;
     CHECK_OK(omm_pool_open(&pool, threads));
@@ -113,6 +155,7 @@ static void all_with(unsigned threads) {
     test_many_tiny_runs(pool);
     test_sleep_and_wake(pool);
     test_visibility(pool);
+    test_measuring(pool);
     omm_pool_close(pool);
 }
 
@@ -201,6 +244,7 @@ int main(void) {
     test_no_memory();
     test_open_and_close_at_once();
     test_runs_in_parallel();
+    test_stealing();
     static const unsigned threads[] = {1, 2, 3, 8};
     for (unsigned i = 0; i < 4; i++) all_with(threads[i]);
     CHECK_EQ(omm_mem_live(), 0);

@@ -58,7 +58,7 @@ static const omm_config_field s_fields[] = {
     OMM_CONFIG_U64(coordinator_file, linger_ms, .fallback = "60000", .max = 86400000,
                    .help = "how long to tell nodes that the run is over"),
     OMM_CONFIG_U32(coordinator_file, threads, .fallback = "0", .max = 256,
-                   .help = "for evaluation and sums; 0: all processors"),
+                   .help = "for evaluation and sums; 0: one per core"),
     OMM_CONFIG_STRING(coordinator_file, port_file, .fallback = "", .max = 4000,
                       .help = "gets the tcp port that was bound"),
     OMM_CONFIG_STRING(coordinator_file, log_level, .fallback = "info", .max = 8,

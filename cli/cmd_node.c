@@ -65,7 +65,7 @@ static const omm_config_field s_fields[] = {
     OMM_CONFIG_STRING(node_file, run_id, .fallback = "", .max = 32,
                       .help = "join only this run; default: any of the pinned coordinator"),
     OMM_CONFIG_U32(node_file, threads, .fallback = "0", .max = 256,
-                   .help = "for training; 0: all processors"),
+                   .help = "for training; 0: one per core"),
     OMM_CONFIG_U32(node_file, checkpoint_steps, .fallback = "5", .min = 1, .max = 1e6,
                    .help = "training steps between checkpoints"),
     OMM_CONFIG_U64(node_file, answer_ms, .fallback = "60000", .min = 100, .max = 3600000,

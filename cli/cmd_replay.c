@@ -81,7 +81,7 @@ static int run(omm_replay_options options, unsigned threads, const char *isa_nam
 
 int cmd_replay(int argc, char **argv) {
     omm_replay_options options = {.base_dir = "scenarios", .round = UINT32_MAX};
-    uint32_t threads = omm_cpu_count();
+    uint32_t threads = omm_threads_default();
     const char *isa = NULL;
     bool json = false;
     const cli_option table[] = {
@@ -90,7 +90,7 @@ int cmd_replay(int argc, char **argv) {
         {"data", 'd', CLI_STR, &options.base_dir, "DIR",
          "where the scenario's model and data paths start (scenarios)"},
         {"steps", 0, CLI_U32, &options.steps_max, "N", "compare only the first N steps (all)"},
-        {"threads", 't', CLI_U32, &threads, "N", "threads (all processors)"},
+        {"threads", 't', CLI_U32, &threads, "N", "threads (one per core)"},
         {"isa", 0, CLI_STR, &isa, "ISA", "scalar, avx2, avx512 or neon (OMM_ISA, else the best)"},
         {"json", 0, CLI_FLAG, &json, NULL, "one JSON object on stdout"},
         {0}};

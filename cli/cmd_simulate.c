@@ -149,13 +149,13 @@ static int run(const omm_simulate_options *options, simulate_ui *ui, bool json) 
 
 int cmd_simulate(int argc, char **argv) {
     const char *out = NULL;
-    uint32_t threads = omm_cpu_count();
+    uint32_t threads = omm_threads_default();
     uint64_t seed = UINT64_MAX;
     bool json = false;
     bool quiet = false;
     const cli_option table[] = {
         {"out", 'o', CLI_STR, &out, "DIR", "folder of the bundle (artifacts/runs/<time>-<name>)"},
-        {"threads", 't', CLI_U32, &threads, "N", "threads (all processors); never changes a byte"},
+        {"threads", 't', CLI_U32, &threads, "N", "threads (one per core); never changes a byte"},
         {"seed", 's', CLI_U64, &seed, "N", "run seed, instead of the scenario's"},
         {"json", 0, CLI_FLAG, &json, NULL, "one JSON object on stdout"},
         {"quiet", 'q', CLI_FLAG, &quiet, NULL, "no progress"},

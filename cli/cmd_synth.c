@@ -35,7 +35,7 @@ static void report(const synth_cli *o, const omm_synth_report *r) {
 static omm_err run(const synth_cli *o) {
     omm_pool *pool = NULL;
     omm_synth_report r;
-    const unsigned threads = o->threads ? o->threads : omm_cpu_count();
+    const unsigned threads = o->threads ? o->threads : omm_threads_default();
     if (threads > OMM_POOL_THREADS_MAX)
         return omm_raise(OMM_ERR_USAGE, "--threads %u: at most %u", threads, OMM_POOL_THREADS_MAX);
     OMM_TRY(omm_pool_open(&pool, threads));
@@ -53,7 +53,7 @@ int cmd_synth(int argc, char **argv) {
         {"output", 0, CLI_STR, &o.synth.output, "TYPE", "of output and embedding, if another"},
         {"seed", 0, CLI_U64, &o.synth.seed, "N", "seed of the weights (1)"},
         {"layers", 0, CLI_U32, &o.synth.layers, "N", "layers, if not as many as the shape has"},
-        {"threads", 't', CLI_U32, &o.threads, "N", "threads; all processors by default"},
+        {"threads", 't', CLI_U32, &o.threads, "N", "threads; one per core by default"},
         {"json", 0, CLI_FLAG, &o.json, NULL, "one JSON object at the end"},
         {0}};
     int count = 0;

@@ -64,7 +64,7 @@ static train_args default_args(void) {
                         .clip = r.clip_norm,
                         .beta2 = r.beta2,
                         .prox = r.prox_mu,
-                        .threads = omm_cpu_count(),
+                        .threads = omm_threads_default(),
                         .new_tokens = 64,
                         .seed = 1};
 }

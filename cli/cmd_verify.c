@@ -62,7 +62,7 @@ static omm_err run(bool *passed, const char *dir, const char *trust, const char 
                              coordinator);
         options.coordinator = &coordinator_key;
     }
-    omm_err err = omm_pool_open(&options.pool, omm_cpu_count());
+    omm_err err = omm_pool_open(&options.pool, omm_threads_default());
     if (err != OMM_OK) return err;
     err = omm_bundle_verify(&report, dir, &options);
     omm_pool_close(options.pool);

@@ -19,7 +19,7 @@ static omm_err open_model(loaded *l, const loaded_options *o, bool with_tokenize
 static omm_err open_compute(loaded *l, const loaded_options *o) {
     omm_isa isa;
     OMM_TRY(omm_isa_choose(&isa, getenv("OMM_ISA")));
-    const unsigned threads = o->threads ? o->threads : omm_cpu_count();
+    const unsigned threads = o->threads ? o->threads : omm_threads_default();
     if (threads > OMM_POOL_THREADS_MAX)
         return omm_raise(OMM_ERR_USAGE, "--threads %u: at most %u", threads, OMM_POOL_THREADS_MAX);
     OMM_TRY(omm_pool_open(&l->pool, threads));

@@ -24,7 +24,7 @@ typedef struct loaded_options {
         {"lora", 0, CLI_STR, &(o).lora, "FILE", "GGUF LoRA adapter to apply"},                     \
         {"activations", 0, CLI_STR, &(o).activations, "f32|q8", "arithmetic of quantised layers"}, \
         {"kv", 0, CLI_STR, &(o).kv, "f32|f16|q8_0", "format of the key/value cache (f32)"},        \
-        {"threads", 't', CLI_U32, &(o).threads, "N", "threads; all processors by default"}, {      \
+        {"threads", 't', CLI_U32, &(o).threads, "N", "threads; one per core by default"}, {        \
         "context", 'c', CLI_U32, &(o).positions, "N", "positions to hold"                          \
     }
 

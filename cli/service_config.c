@@ -37,7 +37,7 @@ omm_err service_start(service_env *env, uint32_t threads, const char *log_level)
     OMM_TRY(omm_crash_check(env->crash_at));
     omm_isa isa;
     OMM_TRY(omm_isa_choose(&isa, getenv("OMM_ISA")));
-    OMM_TRY(omm_pool_open(&env->pool, threads ? threads : omm_cpu_count()));
+    OMM_TRY(omm_pool_open(&env->pool, threads ? threads : omm_threads_default()));
     OMM_TRY(omm_compute_init(&env->compute, env->pool, isa));
     struct sigaction action = {.sa_handler = on_signal};
     if (sigaction(SIGINT, &action, NULL) != 0 || sigaction(SIGTERM, &action, NULL) != 0)

@@ -1,19 +1,23 @@
 /* pool.h - a thread pool that runs numbered tasks; results must not depend on who runs which.
  *
  * omm_pool_run(pool, fn, ud, n) calls fn(ud, task, worker) once for each task 0..n-1 and returns
- * when all are done.  Workers take tasks in ascending order from one counter; the caller works
- * too.  Idle workers spin briefly, then sleep.  Every worker asserts that the floating-point
+ * when all are done.  Each thread begins with its own contiguous share of the tasks, the same for
+ * equal n, and then steals from the others; the caller works too.  Idle workers spin briefly, then
+ * sleep.  Every worker asserts that the floating-point
  * control word is the IEEE default (no flush-to-zero, round to nearest).
  *
- * Depends on: err, mem.  Threads: one omm_pool_run at a time per pool; a task may not call
+ * Depends on: err, mem, topology.  Threads: one omm_pool_run at a time per pool; a task may not call
  * omm_pool_run on its own pool.  pool == NULL means "this thread alone".
  */
 #ifndef OMM_POOL_H
 #define OMM_POOL_H
 
 #include "omm/err.h"
+#include "omm/topology.h"
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define OMM_POOL_THREADS_MAX 256u
 
@@ -27,8 +31,18 @@ void omm_pool_close(omm_pool *pool);
 unsigned omm_pool_threads(const omm_pool *pool); /* 1 for NULL */
 void omm_pool_run(omm_pool *pool, omm_pool_fn fn, void *ud, size_t tasks);
 
-/* Online processors this process may use, at least 1. */
-unsigned omm_cpu_count(void);
+/* Where the time of runs went, for measurements: off unless asked for, because it reads the clock
+ * twice per thread and run.  `run_ns * threads - busy_ns` is what threads spent inside runs without
+ * a task: waking up, and waiting for the last one.  Runs on this thread alone are not counted. */
+typedef struct omm_pool_times {
+    uint64_t runs;
+    uint64_t run_ns;  /* from the call of omm_pool_run to its return */
+    uint64_t busy_ns; /* from a thread's first claim to its last task's end, all threads together */
+} omm_pool_times;
+/* Set the counts to zero and begin (or end) measuring.  Not during a run. */
+void omm_pool_measure(omm_pool *pool, bool on);
+omm_pool_times omm_pool_measured(const omm_pool *pool);
+
 /* Abort unless this thread has IEEE default floating point (MXCSR / FPCR). */
 void omm_fp_assert(void);
 
