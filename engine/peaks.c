@@ -1,0 +1,132 @@
+/* peaks.c - chunks of the loops of peaks_body.h over the threads of a context, the best one kept.
+ *
+ * A chunk is at most about CHUNK_NS of work, found by doubling; its tasks are several per thread, so
+ * that a thread that wakes late does not decide the figure.
+ */
+#include "omm/peaks.h"
+
+#include "omm/clock.h"
+#include "omm/mem.h"
+#include "peaks_loops.h"
+
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define CHUNK_NS 2000000u /* shorter than a time slice: some chunks run undisturbed */
+#define TASKS_PER_THREAD 4u
+#define READ_CHUNK_BYTES ((size_t)64 << 20)
+#define BUFFER_BYTES_MIN ((size_t)512 << 20)
+#define BUFFER_BYTES_MAX ((size_t)2 << 30)
+
+static const peaks_loops *loops_of(omm_isa isa) {
+#if defined(__x86_64__)
+    if (isa == OMM_ISA_AVX2) return &peaks_avx2;
+    if (isa == OMM_ISA_AVX512) return &peaks_avx512;
+#elif defined(__aarch64__)
+    if (isa == OMM_ISA_NEON) return &peaks_neon;
+#endif
+    OMM_ASSERT(isa == OMM_ISA_SCALAR);
+    return &peaks_scalar;
+}
+
+/* ---- tasks ----------------------------------------------------------------------------------- */
+
+typedef enum peak_figure { FIGURE_READ, FIGURE_FMA, FIGURE_DOT } peak_figure;
+
+typedef struct chunk {
+    const peaks_loops *loops;
+    const uint8_t *data;
+    peak_figure figure;
+    uint64_t work;   /* per task: bytes, or rounds */
+    atomic_int sink; /* what the loops return goes somewhere */
+} chunk;
+
+static void chunk_task(void *ud, size_t task, unsigned worker) {
+    chunk *c = (chunk *)ud;
+    int32_t result = 0;
+    (void)worker;
+    switch (c->figure) {
+    case FIGURE_READ: result = c->loops->read(c->data + task * c->work, (size_t)c->work); break;
+    case FIGURE_FMA: result = (int32_t)c->loops->fma(c->work); break;
+    default: result = c->loops->dot(c->work); break;
+    }
+    atomic_store_explicit(&c->sink, result, memory_order_relaxed);
+}
+
+static double amount(const chunk *c, size_t tasks) {
+    const unsigned per_unit = c->figure == FIGURE_FMA   ? c->loops->fma_per_round
+                              : c->figure == FIGURE_DOT ? c->loops->dot_per_round
+                                                        : 1;
+    return (double)c->work * (double)tasks * per_unit;
+}
+
+/* Next part of the buffer, so that no chunk finds in a cache what the one before it read. */
+static const uint8_t *next_part(omm_peaks *p, size_t bytes) {
+    if (p->at + bytes > p->buffer_bytes) p->at = 0;
+    const uint8_t *data = p->buffer + p->at;
+    p->at += bytes;
+    return data;
+}
+
+static void measure(double *best, omm_peaks *p, peak_figure figure, double seconds) {
+    const size_t tasks = (size_t)p->c->workers * TASKS_PER_THREAD;
+    chunk c = {.loops = loops_of(p->c->isa), .figure = figure, .work = 1024};
+    if (figure == FIGURE_READ) c.work = READ_CHUNK_BYTES / tasks / 1024 * 1024;
+    const uint64_t start = omm_measure_ns(), limit = (uint64_t)(seconds * 1e9);
+    uint64_t now = start;
+    do {
+        if (figure == FIGURE_READ) c.data = next_part(p, tasks * (size_t)c.work);
+        const uint64_t begin = omm_measure_ns();
+        omm_pool_run(p->c->pool, chunk_task, &c, tasks);
+        now = omm_measure_ns();
+        const uint64_t spent = now - begin;
+        if (figure != FIGURE_READ && spent < CHUNK_NS / 2) {
+            c.work *= 2;
+            continue;
+        }
+        const double rate = spent ? amount(&c, tasks) * 1e9 / (double)spent : 0.0;
+        if (rate > *best) *best = rate;
+    } while (now - start < limit || *best == 0.0);
+}
+
+/* ---- the buffer ------------------------------------------------------------------------------ */
+
+static size_t default_bytes(void) {
+    size_t bytes = BUFFER_BYTES_MIN;
+#ifdef _SC_LEVEL3_CACHE_SIZE
+    const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    if (cache > 0 && 2 * (size_t)cache > bytes) bytes = 2 * (size_t)cache;
+#endif
+    return bytes < BUFFER_BYTES_MAX ? bytes : BUFFER_BYTES_MAX;
+}
+
+omm_err omm_peaks_open(omm_peaks *p, const omm_compute *c, size_t buffer_bytes) {
+    *p = (omm_peaks){.c = c, .buffer_bytes = buffer_bytes ? buffer_bytes : default_bytes()};
+    OMM_ASSERT(p->buffer_bytes >= READ_CHUNK_BYTES);
+    /* Large pages where there are some: otherwise this measures page tables.  The reads may ask for
+     * lines a little behind the end, which is harmless. */
+    void *data =
+        mmap(NULL, p->buffer_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) {
+        const size_t bytes = p->buffer_bytes;
+        *p = (omm_peaks){0};
+        return omm_raise(OMM_ERR_NOMEM, "no memory for a buffer of %zu bytes to read", bytes);
+    }
+    p->buffer = (uint8_t *)data;
+    (void)madvise(data, p->buffer_bytes, MADV_HUGEPAGE);
+    memset(data, 1, p->buffer_bytes);
+    return OMM_OK;
+}
+
+void omm_peaks_close(omm_peaks *p) {
+    if (p->buffer) OMM_ASSERT(munmap(p->buffer, p->buffer_bytes) == 0);
+    *p = (omm_peaks){0};
+}
+
+void omm_peaks_update(omm_peaks *p, double seconds) {
+    measure(&p->read_bytes, p, FIGURE_READ, seconds);
+    measure(&p->fma_flops, p, FIGURE_FMA, seconds);
+    measure(&p->dot_ops, p, FIGURE_DOT, seconds);
+}

@@ -1,0 +1,58 @@
+/* peaks_test.c - the figures are there on every instruction set, in a range that no machine leaves,
+ * and only grow.  With an argument: print them (`peaks_test 0.3`). */
+#include "omm/peaks.h"
+
+#include "omm_test.h"
+
+#include <stdlib.h>
+
+#define BUFFER_BYTES ((size_t)64 << 20)
+
+static void check(omm_isa isa, omm_pool *pool) {
+    omm_compute c;
+    omm_peaks p;
+    CHECK_OK(omm_compute_init(&c, pool, isa));
+    CHECK_OK(omm_peaks_open(&p, &c, BUFFER_BYTES));
+    CHECK(p.read_bytes == 0.0);
+    omm_peaks_update(&p, 0.0); /* one chunk each */
+    const omm_peaks first = p;
+    CHECK(p.read_bytes > 1e6 && p.read_bytes < 1e14);
+    CHECK(p.fma_flops > 1e6 && p.fma_flops < 1e16);
+    CHECK(p.dot_ops > 1e6 && p.dot_ops < 1e16);
+    omm_peaks_update(&p, 0.01);
+    CHECK(p.read_bytes >= first.read_bytes);
+    CHECK(p.fma_flops >= first.fma_flops);
+    CHECK(p.dot_ops >= first.dot_ops);
+    omm_peaks_close(&p);
+    omm_peaks_close(&p); /* harmless */
+    omm_compute_fini(&c);
+}
+
+static void print(omm_isa isa, omm_pool *pool, double seconds) {
+    omm_compute c;
+    omm_peaks p;
+    CHECK_OK(omm_compute_init(&c, pool, isa));
+    CHECK_OK(omm_peaks_open(&p, &c, 0));
+    omm_peaks_update(&p, seconds);
+    printf("%-7s %u threads: read %.1f GB/s, fma %.0f GFLOP/s, dot %.0f GOPS\n", omm_isa_name(isa),
+           c.workers, p.read_bytes * 1e-9, p.fma_flops * 1e-9, p.dot_ops * 1e-9);
+    omm_peaks_close(&p);
+    omm_compute_fini(&c);
+}
+
+int main(int argc, char **argv) {
+    omm_pool *pool = NULL;
+    CHECK_OK(omm_pool_open(&pool, 2));
+    for (unsigned i = 0; i < OMM_ISA_COUNT; i++) {
+        if (!omm_isa_available((omm_isa)i)) continue;
+        if (argc > 1) {
+            print((omm_isa)i, NULL, atof(argv[1]));
+            print((omm_isa)i, pool, atof(argv[1]));
+            continue;
+        }
+        check((omm_isa)i, NULL);
+        check((omm_isa)i, pool);
+    }
+    omm_pool_close(pool);
+    return 0;
+}
