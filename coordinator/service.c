@@ -1,14 +1,25 @@
-/* service.c - the loop around the state machine: one request at a time, heavy work between them. */
+/* service.c - the loop around the state machine: one request at a time, heavy work beside them.
+ *
+ * A tick may sum, publish and evaluate for minutes.  It runs in a thread of its own, and whoever asks
+ * meanwhile is told to ask again: a request that waited for the end of it would be answered to a
+ * node that had given it up.  Two threads never use the state machine at once.
+ */
 #include "omm/coordinator_service.h"
 
 #include "omm/file.h"
 #include "omm/mem.h"
+#include "omm/messages.h"
 #include "omm/transport.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
-#define SERVICE_SLICE_MS 200u /* how soon a stop is noticed */
+#define SERVICE_SLICE_MS 200u     /* how soon a stop is noticed */
+#define SERVICE_BUSY_SLICE_MS 10u /* how soon the end of a tick is */
+#define SERVICE_BUSY_MS 1000u     /* a tick that makes others wait is worth a second */
+#define SERVICE_DETAIL_BYTES 2048u
+#define SERVICE_DRAIN_MS 100u /* quiet for so long: nobody's repeated request is under way */
 
 /* Wire bytes of one node.  Requests for chunks of the global adapter are not signed: they are booked
  * on the node that was heard last at the same address, so totals are exact, shares are not. */
@@ -25,7 +36,8 @@ typedef struct service {
     omm_server *server;
     omm_buf reply;
     uint64_t deadline_ms;
-    wire *wires; /* (node_count) */
+    uint64_t busy_ms; /* when to ask again while a tick runs */
+    wire *wires;      /* (node_count) */
     size_t node_count;
     uint64_t requests;
 } service;
@@ -47,8 +59,10 @@ static omm_err write_port(const service *s) {
 
 /* ---- bytes as they passed ---- */
 
-static void book(service *s, const char *peer, size_t request_bytes, size_t reply_bytes) {
-    int32_t node = omm_coord_last_node(s->coord);
+/* said_by: the node that signed it, or OMM_COORD_NOBODY. */
+static void book(service *s, int32_t said_by, const char *peer, size_t request_bytes,
+                 size_t reply_bytes) {
+    int32_t node = said_by;
     s->requests++;
     for (size_t i = 0; node == OMM_COORD_NOBODY && i < s->node_count; i++)
         if (s->wires[i].heard && strcmp(s->wires[i].peer, peer) == 0 &&
@@ -56,7 +70,7 @@ static void book(service *s, const char *peer, size_t request_bytes, size_t repl
             node = (int32_t)i;
     if (node == OMM_COORD_NOBODY) return;
     wire *w = &s->wires[node];
-    if (omm_coord_last_node(s->coord) == node) {
+    if (said_by == node) {
         w->heard = s->requests;
         (void)snprintf(w->peer, sizeof w->peer, "%s", peer);
     }
@@ -131,6 +145,8 @@ static omm_err open_service(service *s) {
     options.log = s->o->log;
     if (s->o->poll_ms) options.policy.poll_ms = s->o->poll_ms;
     OMM_TRY(omm_bundle_open(&s->bundle, s->o->bundle_dir, true));
+    s->busy_ms = options.policy.poll_ms;
+    if (s->busy_ms < SERVICE_BUSY_MS) s->busy_ms = SERVICE_BUSY_MS;
     options.bundle = s->bundle;
     OMM_TRY(omm_coord_open(&s->coord, &options));
     OMM_TRY(load_wires(s));
@@ -150,6 +166,14 @@ static void close_service(service *s) {
     omm_buf_fini(&s->reply);
 }
 
+static void send_reply(service *s, int32_t said_by, omm_exchange *exchange, omm_bytes request) {
+    book(s, said_by, omm_exchange_peer(exchange), request.size, s->reply.size);
+    if (omm_exchange_reply(exchange, omm_buf_view(&s->reply)) == OMM_OK) return;
+    /* The peer is gone; it will ask again. */
+    omm_log_event(s->o->log, OMM_LOG_DEBUG, "reply_lost",
+                  OMM_LOG_STR("detail", omm_err_sentence()));
+}
+
 /* Answer one request.  Our own trouble costs the peer its answer, not us the run. */
 static omm_err answer(service *s, omm_exchange *exchange, omm_bytes request) {
     omm_err err = omm_coord_step(&s->reply, &s->deadline_ms, s->coord, now_ms(s), request,
@@ -161,37 +185,76 @@ static omm_err answer(service *s, omm_exchange *exchange, omm_bytes request) {
         return OMM_OK; /* whatever it is, no peer ends the service */
     }
     if (omm_coord_peer_is_fresh(s->coord)) omm_exchange_trust(exchange);
-    book(s, omm_exchange_peer(exchange), request.size, s->reply.size);
-    err = omm_exchange_reply(exchange, omm_buf_view(&s->reply));
-    if (err != OMM_OK) /* the peer is gone; it will ask again */
-        omm_log_event(s->o->log, OMM_LOG_DEBUG, "reply_lost",
-                      OMM_LOG_STR("detail", omm_err_sentence()));
+    send_reply(s, omm_coord_last_node(s->coord), exchange, request);
     return OMM_OK;
 }
 
-static omm_err listen_for(service *s, uint64_t ms) {
+/* While a tick runs: it owns the state machine, so nothing is read and nothing promised. */
+static omm_err answer_busy(service *s, omm_exchange *exchange, omm_bytes request) {
+    omm_reply wait = {.kind = OMM_REPLY_WAIT, .retry_ms = s->busy_ms};
+    omm_buf_clear(&s->reply);
+    OMM_TRY(omm_reply_encode(&s->reply, &wait));
+    send_reply(s, OMM_COORD_NOBODY, exchange, request);
+    return OMM_OK;
+}
+
+typedef omm_err (*answer_fn)(service *s, omm_exchange *exchange, omm_bytes request);
+
+/* One request at most; *heard (may be NULL) says whether there was one. */
+static omm_err listen_for(bool *heard, service *s, uint64_t ms, answer_fn fn) {
     omm_exchange *exchange = NULL;
     omm_bytes request;
     omm_err err = omm_server_receive(&exchange, &request, s->server,
                                      ms < SERVICE_SLICE_MS ? ms : SERVICE_SLICE_MS);
+    if (heard) *heard = err != OMM_ERR_TIMEOUT;
     if (err == OMM_ERR_TIMEOUT) return OMM_OK;
     if (err == OMM_ERR_REFUSED_SIZE) {
         omm_exchange_drop(exchange);
         return OMM_OK;
     }
     OMM_TRY(err);
-    return answer(s, exchange, request);
+    return fn(s, exchange, request);
+}
+
+/* One tick of the state machine, beside the loop. */
+typedef struct ticking {
+    service *s;
+    uint64_t now_ms;
+    omm_err err;
+    char detail[SERVICE_DETAIL_BYTES]; /* the error's words are of the thread that raised it */
+    atomic_bool done;
+} ticking;
+
+static void *tick_main(void *ud) {
+    ticking *t = ud;
+    t->err = omm_coord_tick(&t->s->deadline_ms, t->s->coord, t->now_ms);
+    if (t->err != OMM_OK) (void)snprintf(t->detail, sizeof t->detail, "%s", omm_err_sentence());
+    atomic_store(&t->done, true);
+    return NULL;
+}
+
+static omm_err tick(service *s, uint64_t now) {
+    ticking t = {.s = s, .now_ms = now};
+    pthread_t thread;
+    atomic_init(&t.done, false);
+    int why = pthread_create(&thread, NULL, tick_main, &t);
+    if (why != 0) return omm_raise(OMM_ERR_IO, "no thread for a tick: %s", strerror(why));
+    omm_err err = OMM_OK;
+    while (!atomic_load(&t.done) && err == OMM_OK)
+        err = listen_for(NULL, s, SERVICE_BUSY_SLICE_MS, answer_busy);
+    (void)pthread_join(thread, NULL);
+    return t.err != OMM_OK ? omm_raise(t.err, "%s", t.detail) : err;
 }
 
 static omm_err run_rounds(service *s) {
     while (!omm_coord_is_done(s->coord) && !is_stopped(s)) {
         uint64_t now = now_ms(s);
         if (s->deadline_ms <= now) {
-            OMM_TRY(omm_coord_tick(&s->deadline_ms, s->coord, now));
+            OMM_TRY(tick(s, now));
             OMM_TRY(keep_wires(s));
         }
         now = now_ms(s);
-        OMM_TRY(listen_for(s, s->deadline_ms <= now ? 0 : s->deadline_ms - now));
+        OMM_TRY(listen_for(NULL, s, s->deadline_ms <= now ? 0 : s->deadline_ms - now, answer));
     }
     return OMM_OK;
 }
@@ -200,7 +263,11 @@ static omm_err tell_nodes(service *s) {
     uint64_t begin_ms = now_ms(s);
     while (!omm_coord_all_told(s->coord) && now_ms(s) - begin_ms < s->o->linger_ms &&
            !is_stopped(s))
-        OMM_TRY(listen_for(s, SERVICE_SLICE_MS));
+        OMM_TRY(listen_for(NULL, s, SERVICE_SLICE_MS, answer));
+    /* Who repeated a request while we were slow is answered too: its first one it has given up. */
+    bool heard = omm_coord_all_told(s->coord);
+    while (heard && now_ms(s) - begin_ms < s->o->linger_ms && !is_stopped(s))
+        OMM_TRY(listen_for(&heard, s, SERVICE_DRAIN_MS, answer));
     return OMM_OK;
 }
 

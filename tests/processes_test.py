@@ -2,7 +2,8 @@
 """Coordinator and three nodes as processes over TCP on loopback, keys from the scenario: the run
 digest is the simulator's.  Then again with kill -9 at every named stage of a round.
 
-Third way, own_keys: keys made by keygen, data that only its node knows, a policy for services.
+Third way, own_keys: keys made by keygen, data that only its node knows, a policy for services, nodes
+that wait for an answer less long than the coordinator evaluates.
 
 usage: processes_test.py SOURCE_DIR MESHMIND [plain|kills|own_keys]
 """
@@ -102,7 +103,7 @@ def write_own_files(folder, port):
             f"coordinator: tcp://127.0.0.1:{port}\nname: {name}\nstate_dir: {name}\n"
             f"key: {name}.key\ncoordinator_key: {public['coordinator']['public_key']}\n"
             "model: base/openmeshmind-tiny-F16.gguf\ndata: base/train.jsonl\n"
-            f"client: {name}\nthreads: 1\n")
+            f"client: {name}\nthreads: 1\nanswer_ms: 1000\n")  # far below an evaluation
     return public["bundle"]["minisign"]
 
 
