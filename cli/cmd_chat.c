@@ -118,6 +118,7 @@ static omm_err check_options(const chat_options *o) {
 static omm_err open_all(chat *c) {
     OMM_TRY(check_options(&c->options));
     OMM_TRY(loaded_open(&c->loaded, &c->options.common, true));
+    cli_warn_template(c->loaded.tokenizer);
     OMM_TRY(open_notes(c));
     if (c->options.docs) OMM_TRY(omm_docs_open(&c->docs, c->options.docs));
     OMM_TRY(open_speaker(c));

@@ -6,6 +6,7 @@
 #include "omm/clock.h"
 #include "omm/json.h"
 #include "omm/mem.h"
+#include "omm/stops.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 
 typedef struct generate_options {
     loaded_options common;
-    const char *prompt, *system;
+    const char *prompt, *system, *stop;
     bool chat, special, json, stats;
     uint32_t count_max;
     float temperature, top_p;
@@ -26,6 +27,8 @@ typedef struct generation {
     omm_prompt prompt;
     omm_tokens ids; /* generated */
     omm_buf text;
+    omm_buf fresh; /* characters that are not yet in `text`: they may begin a stop text */
+    omm_stops stops;
     const char *stop;
     uint64_t prefill_ns, decode_ns;
 } generation;
@@ -62,15 +65,36 @@ static omm_err take(generation *g, loaded *l, const generate_options *o, omm_det
                     uint32_t id) {
     const size_t before = g->text.size;
     OMM_TRY(omm_tokens_push(&g->ids, id));
-    OMM_TRY(omm_detok_push(&g->text, detok, l->tokenizer, id,
+    omm_buf_clear(&g->fresh);
+    OMM_TRY(omm_detok_push(&g->fresh, detok, l->tokenizer, id,
                            o->special ? OMM_DETOKENIZE_SPECIAL : 0u));
+    OMM_TRY(omm_stops_push(&g->text, &g->stops, omm_buf_view(&g->fresh)));
     emit(g, o, before);
     return OMM_OK;
 }
 
+/* The end of the text: what was held back as part of a character or of a stop text. */
+static omm_err finish(generation *g, const generate_options *o, omm_detok *detok) {
+    const size_t before = g->text.size;
+    omm_buf_clear(&g->fresh);
+    OMM_TRY(omm_detok_flush(&g->fresh, detok));
+    OMM_TRY(omm_stops_push(&g->text, &g->stops, omm_buf_view(&g->fresh)));
+    OMM_TRY(omm_stops_flush(&g->text, &g->stops));
+    emit(g, o, before);
+    return OMM_OK;
+}
+
+static omm_err add_stops(generation *g, const loaded *l, const generate_options *o) {
+    size_t count = 0;
+    const char *const *texts = omm_chat_stops(&count, l->tokenizer);
+    for (size_t i = 0; o->chat && i < count; i++)
+        OMM_TRY(omm_stops_add(&g->stops, omm_bytes_str(texts[i])));
+    return o->stop ? omm_stops_add(&g->stops, omm_bytes_str(o->stop)) : OMM_OK;
+}
+
 static omm_err decode(generation *g, loaded *l, const generate_options *o,
                       const omm_sampler *sampler, float *logits) {
-    omm_detok detok = {0};
+    omm_detok detok = {.first = o->chat};
     const uint32_t vocab = l->model.dims.vocab;
     g->stop = "length";
     for (uint32_t i = 0; i < o->count_max; i++) {
@@ -81,16 +105,17 @@ static omm_err decode(generation *g, loaded *l, const generate_options *o,
             break;
         }
         OMM_TRY(take(g, l, o, &detok, id));
+        if (g->stops.stopped) {
+            g->stop = "text";
+            break;
+        }
         if (omm_session_position(l->session) == omm_session_positions_max(l->session)) {
             g->stop = "context";
             break;
         }
         if (i + 1 < o->count_max) OMM_TRY(omm_session_append(l->session, &id, 1, logits, false));
     }
-    const size_t before = g->text.size;
-    OMM_TRY(omm_detok_flush(&g->text, &detok));
-    emit(g, o, before);
-    return OMM_OK;
+    return finish(g, o, &detok);
 }
 
 static omm_err generate(generation *g, loaded *l, const generate_options *o) {
@@ -100,6 +125,8 @@ static omm_err generate(generation *g, loaded *l, const generate_options *o) {
                            .top_p = o->top_p,
                            .rng = omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0)};
     OMM_TRY(omm_sampler_check(&sampler));
+    if (o->chat) cli_warn_template(l->tokenizer);
+    OMM_TRY(add_stops(g, l, o));
     OMM_TRY(make_prompt(g, l, o));
     float *logits = (float *)omm_alloc(l->model.dims.vocab, sizeof *logits);
     if (!logits) return omm_raise(OMM_ERR_NOMEM, "no memory for the logits");
@@ -155,6 +182,8 @@ static omm_err run(const generate_options *o) {
     omm_prompt_init(&g.prompt, TOKENS_MAX);
     omm_tokens_init(&g.ids, TOKENS_MAX);
     omm_buf_init(&g.text, SIZE_MAX / 2);
+    omm_buf_init(&g.fresh, OMM_TOKENIZER_TEXT_MAX);
+    omm_stops_init(&g.stops);
     omm_err err = loaded_open(&l, &o->common, true);
     if (err == OMM_OK) err = generate(&g, &l, o);
     if (err == OMM_OK) err = report(&g, &l, o);
@@ -162,6 +191,8 @@ static omm_err run(const generate_options *o) {
     omm_prompt_fini(&g.prompt);
     omm_tokens_fini(&g.ids);
     omm_buf_fini(&g.text);
+    omm_buf_fini(&g.fresh);
+    omm_stops_fini(&g.stops);
     return err;
 }
 
@@ -173,13 +204,15 @@ int cmd_generate(int argc, char **argv) {
                           .seed = 1};
     const cli_option options[] = {
         LOADED_OPTIONS(o.common),
-        {"chat", 0, CLI_FLAG, &o.chat, NULL, "PROMPT is a user's turn; answer as the assistant"},
+        {"chat", 0, CLI_FLAG, &o.chat, NULL,
+         "PROMPT is a user's turn, written as the model's chat template has it"},
         {"system", 0, CLI_STR, &o.system, "TEXT", "system turn in front, with --chat"},
         {"count", 'n', CLI_U32, &o.count_max, "N", "tokens to generate at most (128)"},
         {"temp", 0, CLI_F32, &o.temperature, "X", "temperature; 0 takes the likeliest (default)"},
         {"top-k", 0, CLI_U32, &o.top_k, "N", "draw from the N likeliest only; 0: all"},
         {"top-p", 0, CLI_F32, &o.top_p, "X", "draw from the likeliest that make up X; 1: all"},
         {"seed", 0, CLI_U64, &o.seed, "N", "seed of the draws (1)"},
+        {"stop", 0, CLI_STR, &o.stop, "TEXT", "end where TEXT would begin"},
         {"special", 0, CLI_FLAG, &o.special, NULL, "read and write control tokens by name"},
         {"stats", 0, CLI_FLAG, &o.stats, NULL, "speeds on stderr at the end"},
         {"json", 0, CLI_FLAG, &o.json, NULL, "one JSON object at the end"},

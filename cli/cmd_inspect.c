@@ -2,6 +2,7 @@
 #include "commands.h"
 #include "options.h"
 
+#include "omm/chat.h"
 #include "omm/file.h"
 #include "omm/gguf.h"
 #include "omm/json.h"
@@ -116,16 +117,29 @@ static json_t *tensor_json(const omm_gguf_tensor *t) {
                      "offset", (json_int_t)t->offset);
 }
 
+/* Name of the chat template that the model's turns are written in, "?" for one that is not known;
+ * NULL when the file has none, or no vocabulary that we can use. */
+static const char *template_of(const omm_gguf *g) {
+    char doubt[OMM_CHAT_DOUBT_MAX];
+    omm_tokenizer *t = NULL;
+    if (!omm_gguf_find(g, "tokenizer.chat_template")) return NULL;
+    if (omm_tokenizer_open(&t, g) != OMM_OK) return NULL;
+    const char *name = omm_chat_doubt(doubt, t) ? "?" : omm_chat_format_name(omm_chat_format_of(t));
+    omm_tokenizer_close(t);
+    return name;
+}
+
 static omm_err print_json(const omm_gguf *g, size_t shown) {
     json_t *kvs = json_array();
     json_t *tensors = json_array();
     for (size_t i = 0; i < g->kv_count; i++) json_array_append_new(kvs, kv_json(&g->kvs[i], shown));
     for (size_t i = 0; i < g->tensor_count; i++)
         json_array_append_new(tensors, tensor_json(&g->tensors[i]));
-    json_t *report = json_pack("{s:i, s:I, s:I, s:I, s:I, s:o, s:o}", "schema_version", 1, "bytes",
-                               (json_int_t)g->view.size, "alignment", (json_int_t)g->alignment,
-                               "data_offset", (json_int_t)g->data_offset, "parameters",
-                               (json_int_t)parameters(g), "keys", kvs, "tensors", tensors);
+    json_t *report =
+        json_pack("{s:i, s:I, s:I, s:I, s:I, s:s?, s:o, s:o}", "schema_version", 1, "bytes",
+                  (json_int_t)g->view.size, "alignment", (json_int_t)g->alignment, "data_offset",
+                  (json_int_t)g->data_offset, "parameters", (json_int_t)parameters(g),
+                  "chat_template", template_of(g), "keys", kvs, "tensors", tensors);
     omm_buf out;
     omm_buf_init(&out, SIZE_MAX / 2);
     omm_err err = omm_json_write(&out, report);
@@ -174,6 +188,8 @@ static void print_tensor(const omm_gguf_tensor *t) {
 static void print_text(const omm_gguf *g, size_t shown) {
     printf("%zu bytes, alignment %u, data at %" PRIu64 ", %" PRIu64 " parameters\n", g->view.size,
            g->alignment, g->data_offset, parameters(g));
+    const char *chat = template_of(g);
+    if (chat) printf("chat template: %s\n", *chat == '?' ? "not known, ChatML is used" : chat);
     printf("%zu keys\n", g->kv_count);
     for (size_t i = 0; i < g->kv_count; i++) print_kv(&g->kvs[i], shown);
     printf("%zu tensors (innermost dimension first)\n", g->tensor_count);

@@ -1,5 +1,6 @@
 /* cmd_train.c - `meshmind train`: a LoRA adapter from chat examples, with its loss and its uplift. */
 #include "commands.h"
+#include "loaded.h"
 #include "options.h"
 #include "progress.h"
 
@@ -156,6 +157,7 @@ static omm_err load_model(train_run *r) {
     omm_err err = omm_tokenizer_open(&r->tokenizer, &gguf);
     if (err == OMM_OK) err = omm_model_load(&r->model, &gguf);
     omm_gguf_close(&gguf);
+    if (err == OMM_OK) cli_warn_template(r->tokenizer);
     return err;
 }
 

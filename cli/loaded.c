@@ -1,6 +1,9 @@
 /* loaded.c - see loaded.h. */
 #include "loaded.h"
 
+#include "omm/chat.h"
+
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,4 +58,9 @@ void loaded_close(loaded *l) {
     if (l->has_lora) omm_lora_fini(&l->lora);
     omm_tokenizer_close(l->tokenizer);
     omm_model_fini(&l->model);
+}
+
+void cli_warn_template(const omm_tokenizer *tokenizer) {
+    char doubt[OMM_CHAT_DOUBT_MAX];
+    if (omm_chat_doubt(doubt, tokenizer)) fprintf(stderr, "meshmind: warning: %s\n", doubt);
 }

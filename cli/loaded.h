@@ -44,4 +44,7 @@ typedef struct loaded {
 OMM_CHECKED omm_err loaded_open(loaded *l, const loaded_options *o, bool with_tokenizer);
 void loaded_close(loaded *l);
 
+/* A line on stderr when the model's chat template is not known and ChatML stands in. */
+void cli_warn_template(const omm_tokenizer *tokenizer);
+
 #endif

@@ -118,6 +118,7 @@ static omm_err put_begin(writer *w) {
 
 /* Text of the template; stops behind the first mark if `stop` is given, which then is the rest. */
 static omm_err put_literal(writer *w, const char *literal, const char **stop) {
+    OMM_ASSERT(literal); /* the table has it for every role that is written */
     for (const char *p = literal; *p;) {
         const char *name = mark_at(w->c, omm_bytes_str(p));
         bool is_mark = name || *p == CHAT_BOS[0] || *p == CHAT_EOS[0];

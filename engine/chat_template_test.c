@@ -54,7 +54,7 @@ static void add_spm(lists *l, const vocab_recipe *r) {
     }
     add(l, SPACE_MARK, TOKEN_NORMAL);
     for (int i = 0; i < 6 && !r->no_bytes; i++) {
-        static const char *const more[6] = {"\n", "IN", "ST", "INST", "us", SPACE_MARK "["};
+        static const char *const more[6] = {"\n", "IN", "ST", "INST", "us", (SPACE_MARK "[")};
         add(l, more[i], TOKEN_NORMAL);
     }
 }

@@ -105,8 +105,8 @@ static double split_seconds(const pretoken *p, const char *unit, const char *end
     size_t repeated = bytes / size * size;
     char *text = omm_alloc(repeated + strlen(end) + 1, 1);
     size_t total = 0;
-    for (size_t at = 0; at < repeated; at += size) memcpy(text + at, unit, size);
-    memcpy(text + repeated, end, strlen(end));
+    for (size_t i = 0; i < repeated; i++) text[i] = unit[i % size];
+    for (size_t i = 0; end[i]; i++) text[repeated + i] = end[i];
     clock_t begin = clock();
     CHECK_OK(pretoken_split(p, omm_bytes_str(text), ignore, &total));
     double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;

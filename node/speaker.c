@@ -2,6 +2,7 @@
 #include "omm/speaker.h"
 
 #include "omm/mem.h"
+#include "omm/stops.h"
 
 #include <string.h>
 
@@ -93,14 +94,48 @@ static omm_err prefill(omm_model_speaker *s) {
 
 typedef struct writing {
     omm_buf *out;
+    omm_buf fresh; /* characters that are not yet in `out`: they may begin a stop text */
     omm_detok detok;
+    omm_stops stops;
     omm_speaker_piece piece;
     void *ud;
 } writing;
 
+static omm_err writing_init(writing *w, const omm_tokenizer *tokenizer) {
+    size_t count = 0;
+    const char *const *texts = omm_chat_stops(&count, tokenizer);
+    omm_buf_init(&w->fresh, OMM_TOKENIZER_TEXT_MAX);
+    omm_stops_init(&w->stops);
+    w->detok.first = true;
+    for (size_t i = 0; i < count; i++) OMM_TRY(omm_stops_add(&w->stops, omm_bytes_str(texts[i])));
+    return OMM_OK;
+}
+
+static void writing_fini(writing *w) {
+    omm_buf_fini(&w->fresh);
+    omm_stops_fini(&w->stops);
+}
+
 static omm_err give(writing *w, size_t from) {
     size_t size = w->out->size - from;
     return size > 0 ? w->piece(w->ud, omm_bytes_of(w->out->data + from, size)) : OMM_OK;
+}
+
+static omm_err take(omm_model_speaker *s, writing *w, uint32_t id) {
+    size_t before = w->out->size;
+    omm_buf_clear(&w->fresh);
+    OMM_TRY(omm_detok_push(&w->fresh, &w->detok, s->tokenizer, id, 0));
+    OMM_TRY(omm_stops_push(w->out, &w->stops, omm_buf_view(&w->fresh)));
+    return give(w, before);
+}
+
+static omm_err finish(writing *w) {
+    size_t before = w->out->size;
+    omm_buf_clear(&w->fresh);
+    OMM_TRY(omm_detok_flush(&w->fresh, &w->detok));
+    OMM_TRY(omm_stops_push(w->out, &w->stops, omm_buf_view(&w->fresh)));
+    OMM_TRY(omm_stops_flush(w->out, &w->stops));
+    return give(w, before);
 }
 
 static omm_err decode(omm_model_speaker *s, writing *w, omm_speaker_stop *stop) {
@@ -110,7 +145,6 @@ static omm_err decode(omm_model_speaker *s, writing *w, omm_speaker_stop *stop) 
     for (uint32_t i = 0; i < s->options.reply_tokens_max; i++) {
         uint32_t id = 0;
         uint32_t at = omm_session_position(s->session);
-        size_t before = w->out->size;
         if (s->options.interrupt && *s->options.interrupt) {
             *stop = OMM_SPEAKER_INTERRUPT;
             return OMM_OK;
@@ -121,8 +155,11 @@ static omm_err decode(omm_model_speaker *s, writing *w, omm_speaker_stop *stop) 
             *stop = OMM_SPEAKER_END;
             return OMM_OK;
         }
-        OMM_TRY(omm_detok_push(w->out, &w->detok, s->tokenizer, id, 0));
-        OMM_TRY(give(w, before));
+        OMM_TRY(take(s, w, id));
+        if (w->stops.stopped) {
+            *stop = OMM_SPEAKER_END;
+            return OMM_OK;
+        }
         if (at == omm_session_positions_max(s->session)) break;
         OMM_TRY(omm_session_append(s->session, &id, 1, s->logits, false));
         OMM_TRY(omm_tokens_push(&s->cached, id));
@@ -135,12 +172,13 @@ static omm_err reply(void *ud, omm_buf *out, omm_speaker_stop *stop, const omm_m
                      size_t count, omm_speaker_piece piece, void *piece_ud) {
     omm_model_speaker *s = ud;
     writing w = {.out = out, .piece = piece, .ud = piece_ud};
-    OMM_TRY(render(s, messages, count));
-    OMM_TRY(prefill(s));
-    OMM_TRY(decode(s, &w, stop));
-    size_t before = out->size;
-    OMM_TRY(omm_detok_flush(out, &w.detok));
-    return give(&w, before);
+    omm_err err = writing_init(&w, s->tokenizer);
+    if (err == OMM_OK) err = render(s, messages, count);
+    if (err == OMM_OK) err = prefill(s);
+    if (err == OMM_OK) err = decode(s, &w, stop);
+    if (err == OMM_OK) err = finish(&w);
+    writing_fini(&w);
+    return err;
 }
 
 omm_speaker omm_model_speaker_get(omm_model_speaker *speaker) {

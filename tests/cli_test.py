@@ -53,6 +53,14 @@ expect(["replay", "/nowhere"], 2, "--node and --round")
 expect(["gate", "/nowhere"], 2, "nowhere")
 expect(["tokenize", "-m", "/nowhere.gguf", "--file", "README.md"], 2, "nowhere.gguf")
 expect(["inspect", "README.md"], 3, "GGUF|magic")
+expect(["inspect", MODEL], 0, "chat template: chatml", "stdout")
+whole = run("generate", "-m", MODEL, "--chat", "-n", 24, "--json", "What can you do?")
+answer = json.loads(whole.stdout)["text"]
+stop = answer[4:12]  # in the middle of pieces
+done = json.loads(run("generate", "-m", MODEL, "--chat", "-n", 24, "--json", "--stop", stop, "What can you do?").stdout)
+if "warning" in whole.stderr or done["stop"] != "text" or done["text"] != answer[:answer.index(stop)]:
+    failures.append(f"generate --stop {stop!r} of {answer!r}: {done}; {whole.stderr}")
+expect(["generate", "-m", MODEL, "--stop", "", "x"], 2, "a stop text of 0 bytes")
 expect(["synth", "llama9", "/nowhere.gguf"], 2, "llama9.*llama3.2-1b.*tiny-phi3")
 expect(["synth", "tiny-llama", "/nowhere.gguf", "--type", "Q9"], 2, "Q9.*Q8_0")
 expect(["synth", "tiny-llama"], 2, "missing argument")
