@@ -72,63 +72,29 @@ static size_t min_size(size_t a, size_t b) {
 
 /* ---- panels of B ----------------------------------------------------------------------------- */
 
-SIMD_INLINE void load16_q8(vf r[VL], const uint8_t *strip, size_t column) {
-    const uint8_t *block = strip + column / OMM_QUANT_BLOCK * STRIP_Q8_BYTES;
-    const vf d = vf_load_f16((const uint16_t *)(const void *)block);
-    const uint8_t *q = block + STRIP_SCALE_BYTES + column % OMM_QUANT_BLOCK * VL;
-    SIMD_UNROLL for (size_t g = 0; g < 4; g++) {
-        vi v = vi_load(q + g * 64);
-        r[4 * g] = vf_mul(d, vf_from_vi(vi_sar(vi_shl(v, 24), 24)));
-        r[4 * g + 1] = vf_mul(d, vf_from_vi(vi_sar(vi_shl(v, 16), 24)));
-        r[4 * g + 2] = vf_mul(d, vf_from_vi(vi_sar(vi_shl(v, 8), 24)));
-        r[4 * g + 3] = vf_mul(d, vf_from_vi(vi_sar(v, 24)));
-    }
-}
-
-SIMD_INLINE vf q4_value(vf d, vi nibble) {
-    return vf_mul(d, vf_from_vi(vi_sub(vi_and(nibble, vi_set1(15)), vi_set1(8))));
-}
-
-SIMD_INLINE void load16_q4(vf r[VL], const uint8_t *strip, size_t column) {
-    const uint8_t *block = strip + column / OMM_QUANT_BLOCK * STRIP_Q4_BYTES;
-    const vf d = vf_load_f16((const uint16_t *)(const void *)block);
-    const bool high = column % OMM_QUANT_BLOCK != 0;
-    SIMD_UNROLL for (size_t g = 0; g < 4; g++) {
-        vi v = vi_load(block + STRIP_SCALE_BYTES + g * 64);
-        if (high) v = vi_sar(v, 4);
-        r[4 * g] = q4_value(d, v);
-        r[4 * g + 1] = q4_value(d, vi_sar(v, 8));
-        r[4 * g + 2] = q4_value(d, vi_sar(v, 16));
-        r[4 * g + 3] = q4_value(d, vi_sar(v, 24));
-    }
-}
-
-/* r[j] = column `column` + j of the strip, lane = row; column is a multiple of 16. */
-SIMD_INLINE void load16(vf r[VL], const omm_matrix *w, const uint8_t *strip, size_t column) {
+/* out[16][16] = columns `column` .. + 16 of the strip, lane = row; column is a multiple of 16. */
+SIMD_INLINE void load16(float *out, const omm_matrix *w, const uint8_t *strip, size_t column) {
+    const uint16_t *halves = (const uint16_t *)(const void *)strip + column * VL;
     switch (w->format) {
-    case OMM_FORMAT_F16: {
-        const uint16_t *p = (const uint16_t *)(const void *)strip + column * VL;
-        SIMD_UNROLL for (size_t j = 0; j < VL; j++) r[j] = vf_load_f16(p + j * VL);
+    case OMM_FORMAT_F32: memcpy(out, (const float *)(const void *)strip + column * VL, 1024); break;
+    case OMM_FORMAT_F16:
+        SIMD_UNROLL for (size_t j = 0; j < VL; j++) {
+            vf_store(out + j * VL, vf_load_f16(halves + j * VL));
+        }
         break;
-    }
-    case OMM_FORMAT_Q8_0: load16_q8(r, strip, column); break;
-    case OMM_FORMAT_Q4_0: load16_q4(r, strip, column); break;
-    default: {
-        const float *p = (const float *)(const void *)strip + column * VL;
-        SIMD_UNROLL for (size_t j = 0; j < VL; j++) r[j] = vf_load(p + j * VL);
+    case OMM_FORMAT_BF16:
+        SIMD_UNROLL for (size_t j = 0; j < VL; j++) {
+            vf_store(out + j * VL, vf_load_bf16(halves + j * VL));
+        }
         break;
-    }
+    default: s_quant_load[w->format](out, strip, column); break;
     }
 }
 
 /* panel[kc][16] = strip's columns k0 .. k0 + kc, written up to the next multiple of 16. */
 static void panel_strip(float *panel, const omm_matrix *w, size_t strip, size_t k0, size_t kc) {
     const uint8_t *data = w->data + strip * w->strip_bytes;
-    for (size_t k = 0; k < kc; k += VL) {
-        vf r[VL];
-        load16(r, w, data, k0 + k);
-        SIMD_UNROLL for (size_t j = 0; j < VL; j++) vf_store(panel + (k + j) * VL, r[j]);
-    }
+    for (size_t k = 0; k < kc; k += VL) load16(panel + k * VL, w, data, k0 + k);
 }
 
 /* panel[kc][16]: rows k0 .. k0 + kc of w, its columns `column` .. + 16. */
@@ -136,7 +102,8 @@ static void panel_strip_turned(float *panel, const omm_matrix *w, size_t column,
                                size_t kc) {
     for (size_t k = 0; k < kc; k += VL) {
         vf r[VL];
-        load16(r, w, w->data + (k0 + k) / VL * w->strip_bytes, column);
+        load16(panel + k * VL, w, w->data + (k0 + k) / VL * w->strip_bytes, column);
+        SIMD_UNROLL for (size_t j = 0; j < VL; j++) r[j] = vf_load(panel + (k + j) * VL);
         vf_transpose(r);
         SIMD_UNROLL for (size_t j = 0; j < VL; j++) vf_store(panel + (k + j) * VL, r[j]);
     }
@@ -282,28 +249,25 @@ SIMD_INLINE void gemv_f32(const int count, vf *acc, const float *x, const omm_ma
     }
 }
 
-SIMD_INLINE void gemv_f16(const int count, vf *acc, const float *x, const omm_matrix *w,
-                          const uint8_t *strip) {
+SIMD_INLINE void gemv_half(const bool bf16, const int count, vf *acc, const float *x,
+                           const omm_matrix *w, const uint8_t *strip) {
     const uint16_t *p = (const uint16_t *)(const void *)strip;
     const size_t step = w->strip_bytes / sizeof *p;
     for (size_t k = 0; k < w->cols; k++) {
         vf xv = vf_set1(x[k]);
         SIMD_UNROLL for (int i = 0; i < count; i++) {
-            acc[i] = vf_fma(xv, vf_load_f16(p + (size_t)i * step + k * VL), acc[i]);
+            const uint16_t *at = p + (size_t)i * step + k * VL;
+            acc[i] = vf_fma(xv, bf16 ? vf_load_bf16(at) : vf_load_f16(at), acc[i]);
         }
     }
 }
 
-SIMD_INLINE void gemv_quant(const int count, vf *acc, const float *x, const omm_matrix *w,
-                            const uint8_t *strip) {
+SIMD_INLINE void gemv_quant(const omm_format format, const int count, vf *acc, const float *x,
+                            const omm_matrix *w, const uint8_t *strip) {
     for (size_t k = 0; k < w->cols; k += VL) {
         SIMD_UNROLL for (int i = 0; i < count; i++) {
             vf r[VL];
-            const uint8_t *p = strip + (size_t)i * w->strip_bytes;
-            if (w->format == OMM_FORMAT_Q8_0)
-                load16_q8(r, p, k);
-            else
-                load16_q4(r, p, k);
+            quant_load16(format, r, strip + (size_t)i * w->strip_bytes, k);
             SIMD_UNROLL for (size_t j = 0; j < VL; j++) {
                 acc[i] = vf_fma(vf_set1(x[k + j]), r[j], acc[i]);
             }
@@ -311,8 +275,8 @@ SIMD_INLINE void gemv_quant(const int count, vf *acc, const float *x, const omm_
     }
 }
 
-SIMD_INLINE void gemv_strips(const int count, float *y, const float *x, const omm_matrix *w,
-                             bool accumulate, size_t s) {
+SIMD_INLINE void gemv_strips(const omm_format format, const int count, float *y, const float *x,
+                             const omm_matrix *w, bool accumulate, size_t s) {
     vf acc[SIMD_GEMV];
     const uint8_t *strip = w->data + s * w->strip_bytes;
     size_t left = w->rows - s * VL;
@@ -320,20 +284,41 @@ SIMD_INLINE void gemv_strips(const int count, float *y, const float *x, const om
         acc[i] = vf_zero();
         if (accumulate) acc[i] = vf_load_n(y + (s + (size_t)i) * VL, left - (size_t)i * VL);
     }
-    if (w->format == OMM_FORMAT_F32)
+    if (format == OMM_FORMAT_F32)
         gemv_f32(count, acc, x, w, strip);
-    else if (w->format == OMM_FORMAT_F16)
-        gemv_f16(count, acc, x, w, strip);
+    else if (format == OMM_FORMAT_F16 || format == OMM_FORMAT_BF16)
+        gemv_half(format == OMM_FORMAT_BF16, count, acc, x, w, strip);
     else
-        gemv_quant(count, acc, x, w, strip);
+        gemv_quant(format, count, acc, x, w, strip);
     SIMD_UNROLL for (int i = 0; i < count; i++) {
         vf_store_n(y + (s + (size_t)i) * VL, acc[i], left - (size_t)i * VL);
     }
 }
 
+typedef void (*gemv_fn)(float *y, const float *x, const omm_matrix *w, bool accumulate, size_t s0,
+                        size_t s1);
+
+/* Eight strips hide the latency of plain loads; unpacking brings work enough for two. */
+#define GEMV(F, COUNT)                                                                             \
+    static __attribute__((noinline)) void gemv_##F(float *y, const float *x, const omm_matrix *w,  \
+                                                   bool accumulate, size_t s0, size_t s1) {        \
+        size_t s = s0;                                                                             \
+        for (; s + (COUNT) <= s1; s += (COUNT))                                                    \
+            gemv_strips(OMM_FORMAT_##F, COUNT, y, x, w, accumulate, s);                            \
+        for (; s < s1; s++) gemv_strips(OMM_FORMAT_##F, 1, y, x, w, accumulate, s);                \
+    }
+#define GEMV_QUANT(F) GEMV(F, SIMD_GEMV_QUANT)
+#define GEMV_NAME(F) [OMM_FORMAT_##F] = gemv_##F,
+
+GEMV(F32, SIMD_GEMV)
+GEMV(F16, SIMD_GEMV)
+GEMV(BF16, SIMD_GEMV)
+QUANT_FORMATS(GEMV_QUANT)
+
+static const gemv_fn s_gemv[OMM_FORMAT_COUNT] = {GEMV_NAME(F32) GEMV_NAME(F16) GEMV_NAME(BF16)
+                                                     QUANT_FORMATS(GEMV_NAME)};
+
 static void kernel_gemv(float *y, const float *x, const omm_matrix *w, bool accumulate, size_t s0,
                         size_t s1) {
-    size_t s = s0;
-    for (; s + SIMD_GEMV <= s1; s += SIMD_GEMV) gemv_strips(SIMD_GEMV, y, x, w, accumulate, s);
-    for (; s < s1; s++) gemv_strips(1, y, x, w, accumulate, s);
+    s_gemv[w->format](y, x, w, accumulate, s0, s1);
 }

@@ -77,11 +77,11 @@ typedef struct gemv_cut {
 } gemv_cut;
 
 static void gemv_task(void *ud, size_t task, unsigned worker) {
-    (void)worker;
     const gemv_cut *cut = (const gemv_cut *)ud;
     const size_t s0 = task * cut->step, s1 = min_size(s0 + cut->step, cut->w->strips);
     if (cut->q8) {
-        cut->c->k->q8_linear(cut->y, cut->q8, cut->w, 0, cut->m, s0, s1);
+        cut->c->k->q8_linear(cut->y, cut->q8, cut->w, worker_scratch(cut->c, worker), 0, cut->m, s0,
+                             s1);
         return;
     }
     for (size_t i = 0; i < cut->m; i++)
@@ -94,6 +94,7 @@ static void gemv_run(gemv_cut *cut) {
     cut->step = cut->w->strips;
     if (cut->c->workers > 1 && flops >= POOL_FLOPS_MIN)
         cut->step = divide_up(cut->w->strips, (size_t)cut->c->workers * TASKS_PER_WORKER);
+    if (cut->q8) cut->step = divide_up(cut->step, Q8_STRIPS) * Q8_STRIPS;
     const size_t tasks = divide_up(cut->w->strips, cut->step);
     if (tasks == 1)
         gemv_task(cut, 0, 0);
@@ -141,7 +142,7 @@ void omm_linear_backward(const omm_compute *c, float *dx, const float *dy, const
 void omm_linear_q8(const omm_compute *c, float *y, const omm_q8_rows *x, const omm_matrix *w,
                    size_t m) {
     OMM_ASSERT(omm_format_is_quantised(w->format));
-    OMM_ASSERT(x->cols == w->cols);
+    OMM_ASSERT(x->cols == w->cols && x->rows == m);
     gemv_cut cut = {.c = c, .y = y, .w = w, .q8 = x, .m = m};
     if (m > 0) gemv_run(&cut);
 }
@@ -251,6 +252,7 @@ void omm_q8_quantize(const omm_compute *c, omm_q8_rows *out, const float *x, siz
                      size_t cols) {
     OMM_ASSERT(m <= out->rows_max);
     OMM_ASSERT(cols <= out->cols_max && cols % OMM_QUANT_BLOCK == 0);
+    out->rows = m;
     out->cols = cols;
     q8_cut cut = {.c = c, .out = out, .x = x, .m = m, .step = m};
     if (m == 0) return;

@@ -2,6 +2,7 @@
 #include "kernels_battery.h"
 
 #include "omm/mem.h"
+#include "rows_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,27 +28,46 @@ float *battery_floats(uint64_t seed, size_t count) {
     return x;
 }
 
-omm_matrix battery_matrix(omm_format format, uint32_t rows, uint32_t cols, uint64_t seed) {
-    static const size_t bytes_of[OMM_FORMAT_COUNT] = {4, 2, 34, 18};
-    size_t units = (size_t)rows * cols / (omm_format_is_quantised(format) ? OMM_QUANT_BLOCK : 1);
-    uint8_t *data = (uint8_t *)need(omm_alloc(units, bytes_of[format]));
+static void put_half(uint8_t *at, float value) {
+    const uint16_t h = omm_f32_to_f16(value);
+    memcpy(at, &h, sizeof h);
+}
+
+static void put_number(uint8_t *p, omm_format format, float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if (format == OMM_FORMAT_F32) memcpy(p, &value, sizeof value);
+    if (format == OMM_FORMAT_F16) put_half(p, value);
+    if (format == OMM_FORMAT_BF16) memcpy(p, (const uint8_t *)&bits + 2, 2);
+}
+
+omm_bytes battery_rows(omm_format format, uint32_t rows, uint32_t cols, uint64_t seed) {
+    const omm_ggml_info *info = omm_ggml_find_name(omm_format_name(format));
+    const rows_layout *layout = rows_layout_of(info->type);
+    const size_t units = (size_t)rows * cols / info->block;
+    uint8_t *data = (uint8_t *)need(omm_alloc(units, info->bytes));
     uint64_t s = seed * 0x2545f4914f6cdd1du + 88172645463325252u;
     for (size_t i = 0; i < units; i++) {
-        uint8_t *p = data + i * bytes_of[format];
-        for (size_t j = 0; j < bytes_of[format]; j++) p[j] = (uint8_t)(next(&s) >> 33);
-        float v = (float)((int32_t)(next(&s) >> 40) - 0x800000) / (float)0x800000;
-        uint16_t h = omm_f32_to_f16(format == OMM_FORMAT_F16 ? v : v / 64.0f);
-        if (format == OMM_FORMAT_F32)
-            memcpy(p, &v, sizeof v);
-        else
-            memcpy(p, &h, sizeof h);
+        uint8_t *p = data + i * info->bytes;
+        for (size_t j = 0; j < info->bytes; j++) p[j] = (uint8_t)(next(&s) >> 33);
+        const float v = (float)((int32_t)(next(&s) >> 40) - 0x800000) / (float)0x800000;
+        if (!layout) {
+            put_number(p, format, v);
+            continue;
+        }
+        put_half(p + layout->d_at, v / 64.0f);
+        if (layout->min_at != ROWS_NONE) put_half(p + layout->min_at, -v / 16.0f);
         /* The weights most likely to break an integer kernel. */
         if (format == OMM_FORMAT_Q8_0 && i % 3 == 0) memset(p + 2 + i % 8, 0x80, 20);
     }
+    return omm_bytes_of(data, units * info->bytes);
+}
+
+omm_matrix battery_matrix(omm_format format, uint32_t rows, uint32_t cols, uint64_t seed) {
+    omm_bytes bytes = battery_rows(format, rows, cols, seed);
     omm_matrix m;
-    OMM_ASSERT(omm_matrix_pack(&m, format, rows, cols,
-                               omm_bytes_of(data, units * bytes_of[format])) == OMM_OK);
-    omm_free(data);
+    OMM_ASSERT(omm_matrix_pack(&m, format, rows, cols, bytes) == OMM_OK);
+    omm_free((void *)(uintptr_t)bytes.data);
     return m;
 }
 
@@ -234,7 +254,7 @@ void battery_run(battery *out, const omm_compute *c, size_t split) {
     out->count = 0;
     static const uint32_t shapes[][3] = {{1, 1, 32},   {1, 33, 64},   {2, 16, 32},   {3, 129, 96},
                                          {4, 31, 288}, {37, 48, 544}, {250, 130, 64}};
-    for (unsigned f = 0; f < OMM_FORMAT_COUNT; f++)
+    for (unsigned f = 0; f <= OMM_FORMAT_Q4_0; f++)
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
             run_linear(out, c, split, (omm_format)f, shapes[i][0], shapes[i][1], shapes[i][2]);
     /* Columns that are no multiple of 16: only the unblocked formats have them. */
@@ -260,4 +280,18 @@ void battery_run(battery *out, const omm_compute *c, size_t split) {
         {OMM_KV_F32, 140, 5, 5, 16, 16, 140, 9.0f}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         run_attention(out, c, split, &cases[i]);
+}
+
+void battery_run_formats(battery *out, const omm_compute *c, size_t split) {
+    out->count = 0;
+    /* Columns in units of 32 or 256; those of one format end within a panel of 512. */
+    static const uint32_t shapes[][3] = {{1, 1, 1},  {1, 83, 3}, {2, 16, 1},
+                                         {3, 65, 2}, {4, 31, 5}, {45, 50, 3}};
+    for (unsigned f = OMM_FORMAT_BF16; f < OMM_FORMAT_COUNT; f++)
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+            const uint32_t block = omm_format_block((omm_format)f);
+            const uint32_t unit = block == 1 ? 37 : block == 32 ? 192 : 256;
+            run_linear(out, c, split, (omm_format)f, shapes[i][0], shapes[i][1],
+                       shapes[i][2] * unit);
+        }
 }

@@ -22,9 +22,13 @@ typedef struct battery {
 
 /* split: tokens (or elements, in sixteens) in one call; 0: all in one.  Aborts when out of memory. */
 void battery_run(battery *out, const omm_compute *c, size_t split);
+/* The same for the products of the formats after Q4_0. */
+void battery_run_formats(battery *out, const omm_compute *c, size_t split);
 
 /* Helpers that tests share: reproducible numbers in (-1, 1), and weights in GGUF rows. */
 float *battery_floats(uint64_t seed, size_t count);
+/* Owned; omm_free takes .data. */
+omm_bytes battery_rows(omm_format format, uint32_t rows, uint32_t cols, uint64_t seed);
 omm_matrix battery_matrix(omm_format format, uint32_t rows, uint32_t cols, uint64_t seed);
 uint64_t battery_hash(const void *data, size_t size);
 

@@ -3,6 +3,7 @@
  */
 #include "kernels_table.h"
 #include "omm/simd.h"
+#include "quant_layout.h"
 
 /* Strips side by side in decode: enough chains to hide the latency of fma. */
 #if OMM_SIMD == OMM_SIMD_AVX512
@@ -11,12 +12,16 @@
 #define SIMD_GEMV 4
 #endif
 
-#define STRIP_SCALE_BYTES 32u
-#define STRIP_Q8_BYTES (STRIP_SCALE_BYTES + 512u)
-#define STRIP_Q4_BYTES (STRIP_SCALE_BYTES + 256u)
+/* The same where strips have to be unpacked, which is work enough for fewer. */
+#define SIMD_GEMV_QUANT 2
+#define SIMD_Q8_DECODE_MAX 4
+#define SIMD_Q8_DECODE(F) ((F) == OMM_FORMAT_Q4_0 ? 4 : 1)
+/* Bytes that decode asks for ahead of what it reads. */
+#define SIMD_Q8_AHEAD 3072
 
 /* Later files use what earlier ones define. */
 /* clang-format off */
+#include "quant_body.h"
 #include "gemm_body.h"
 #include "q8_body.h"
 #include "rows_body.h"

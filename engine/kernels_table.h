@@ -18,6 +18,11 @@
 #define GEMM_MR_MAX ((size_t)12)
 #define GEMM_PLACE_ROWS ((size_t)64) /* up to here a plain B is cheaper read in place than copied */
 
+/* Columns in one panel of the int8 product: two strips of them (24 KiB) stay in L1 while the tokens
+ * pass.  A multiple of OMM_QUANT_SUPER. */
+#define Q8_COLUMNS ((size_t)512)
+#define Q8_STRIPS ((size_t)2) /* strips of a cut are a multiple of this: every SIMD_Q8_STRIPS */
+
 /* Scratch floats of one worker: the larger of what the matrix product (A block, B panel, one tile)
  * and attention (below) take. */
 #define ATTENTION_LD GEMM_LDA
@@ -54,8 +59,9 @@ struct omm_kernels {
     void (*gemv)(float *y, const float *x, const omm_matrix *w, bool accumulate, size_t s0,
                  size_t s1);
     void (*q8_quantize)(omm_q8_rows *out, const float *x, size_t m0, size_t m1);
-    void (*q8_linear)(float *y, const omm_q8_rows *x, const omm_matrix *w, size_t m0, size_t m1,
-                      size_t s0, size_t s1);
+    /* tokens m0 .. m1, strips s0 .. s1 */
+    void (*q8_linear)(float *y, const omm_q8_rows *x, const omm_matrix *w, float *work, size_t m0,
+                      size_t m1, size_t s0, size_t s1);
     void (*vec_scale)(float *y, const float *x, float alpha, size_t count);
     void (*vec_add)(float *y, const float *x, size_t count);
     void (*vec_exp)(float *y, const float *x, size_t count);

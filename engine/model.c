@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SUPPORTED_TYPES "F32, F16, Q8_0, Q4_0"
+#define SUPPORTED_TYPES                                                                            \
+    "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, "         \
+    "IQ4_XS, TQ1_0, TQ2_0"
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
@@ -28,14 +30,8 @@ static omm_err check_shape(const omm_gguf_tensor *t, uint64_t cols, uint64_t row
 }
 
 static omm_err format_of(omm_format *out, const omm_gguf_tensor *t) {
-    switch (t->type) {
-    case OMM_GGML_F32: *out = OMM_FORMAT_F32; return OMM_OK;
-    case OMM_GGML_F16: *out = OMM_FORMAT_F16; return OMM_OK;
-    case OMM_GGML_Q8_0: *out = OMM_FORMAT_Q8_0; return OMM_OK;
-    case OMM_GGML_Q4_0: *out = OMM_FORMAT_Q4_0; return OMM_OK;
-    default: break;
-    }
     const omm_ggml_info *info = omm_ggml_find((uint32_t)t->type);
+    if (info && omm_format_find(out, info->name)) return OMM_OK;
     return omm_raise(OMM_ERR_UNSUPPORTED,
                      "tensor '%s' is of type %s, which is not supported; these are: %s", t->name,
                      info ? info->name : "unknown", SUPPORTED_TYPES);

@@ -11,7 +11,7 @@ enum { IDS_MAX = 1024, VOCAB_MAX = 2048 };
 
 /* How far from the reference, as a share of the spread of its logits.  Measured: 7e-7. */
 static const double LOGIT_DIFFERENCE_MAX = 1e-5;
-/* Worst-position KL divergence of mode q8.  Measured: see the output of this test. */
+/* Worst-position KL divergence of mode q8.  Measured: 6.0e-5 (Q6_K). */
 static const double Q8_KL_MAX = 7e-5;
 
 static const char *s_data;
@@ -209,18 +209,6 @@ static void real_models(void) {
     json_decref(root);
 }
 
-static void refused(const char *relative, omm_err want, const char *part) {
-    omm_gguf gguf;
-    omm_model model;
-    CHECK_OK(omm_gguf_open(&gguf, path_of(relative)));
-    CHECK_ERR(omm_model_load(&model, &gguf), want);
-    if (!strstr(omm_err_sentence(), part)) {
-        fprintf(stderr, "%s: '%s' does not name '%s'\n", relative, omm_err_sentence(), part);
-        exit(1);
-    }
-    omm_gguf_close(&gguf);
-}
-
 int main(void) {
     s_data = getenv("OMM_TESTDATA");
     omm_isa isa;
@@ -230,14 +218,16 @@ int main(void) {
         return 77;
     }
     CHECK_OK(omm_compute_init(&s_compute, NULL, isa));
-    static const char *const stems[] = {"llama-F32",  "llama-F16",  "llama-Q8_0",
-                                        "llama-Q4_0", "qwen2-F32",  "qwen3-F32",
-                                        "gemma2-F32", "gemma3-F32", "phi3-F32"};
+    static const char *const stems[] = {
+        "llama-F32",  "llama-F16",  "llama-BF16",   "llama-Q4_0",  "llama-Q4_1",  "llama-Q5_0",
+        "llama-Q5_1", "llama-Q8_0", "llama-IQ4_NL", "llama-Q2_K",  "llama-Q3_K",  "llama-Q4_K",
+        "llama-Q5_K", "llama-Q6_K", "llama-IQ4_XS", "llama-TQ1_0", "llama-TQ2_0", "llama-Q4_K_M",
+        "qwen2-F32",  "qwen3-F32",  "gemma2-F32",   "gemma3-F32",  "phi3-F32"};
     for (size_t i = 0; i < sizeof stems / sizeof *stems; i++) reference_logits(stems[i]);
-    static const char *const adapted[] = {"llama-F32", "llama-Q8_0", "qwen2-F32", "qwen3-F32"};
+    static const char *const adapted[] = {"llama-F32", "llama-Q8_0", "llama-Q4_K", "qwen2-F32",
+                                          "qwen3-F32"};
     for (size_t i = 0; i < sizeof adapted / sizeof *adapted; i++) reference_lora(adapted[i]);
     real_models();
-    refused("reference/models/llama-Q4_K.gguf", OMM_ERR_UNSUPPORTED, "Q4_K");
     omm_compute_fini(&s_compute);
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

@@ -21,7 +21,8 @@ compare() {
         "$here"/kernels_print.c "$here"/kernels_battery.c "$here"/attention_battery.c \
         "$here"/kernels.c "$here"/kv.c \
         "$here"/kernels_scalar.c "$here"/kernels_neon.c "$here"/rope.c "$here"/compute.c \
-        "$here"/quant.c "$here"/mathd.c "$base"/bytes.c "$base"/err.c "$base"/mem.c \
+        "$here"/q8.c "$here"/quant.c "$here"/quant_blocks.c "$here"/mathd.c "$here"/ggml.c \
+        "$here"/rows_layout.c "$base"/bytes.c "$base"/err.c "$base"/mem.c \
         "$base"/pool.c -lm -lpthread
     for isa in $2; do
         qemu-aarch64 "$work/kernels_print" $isa | sed 's/^[a-z0-9]*: //' >"$work/got"

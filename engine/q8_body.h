@@ -1,132 +1,401 @@
-/* q8_body.h - int8 activations against Q8_0 and Q4_0 weights; part of kernels_body.h.
+/* q8_body.h - int8 activations against quantised weights; part of kernels_body.h.
  *
- * The integer product of a 32-block is exact, so only its one fma into the accumulator, block after
- * block, decides the result; how many strips and tokens go side by side does not.
+ * The integer product of a sub-block is exact, so only the fma steps that kernels.h names decide
+ * the result; how many strips and tokens go side by side does not.  One token reads the strips as
+ * they lie; more tokens share a panel into which a block of columns is unpacked once.
  */
 
-static void q8_block(int8_t *q, float *d, int32_t *sum, const float *x) {
-    const vi abs_mask = vi_set1(0x7fffffff);
-    vf a = vf_load(x), b = vf_load(x + VL);
-    /* As integers, bit patterns of absolute values are ordered, NaN and infinity on top. */
-    vi m = vi_max(vi_and(vf_bits(a), abs_mask), vi_and(vf_bits(b), abs_mask));
-    int32_t lanes[VL], top = 0;
-    vi_store(lanes, m);
-    for (int i = 0; i < VL; i++) top = lanes[i] > top ? lanes[i] : top;
-    float amax = 0.0f;
+/* ---- activations ----------------------------------------------------------------------------- */
+
+/* Scale of values whose largest magnitude has the bit pattern `top`; 0 or NaN: they become zero. */
+static float q8_scale(float *inverse, int32_t top) {
+    float amax = 0.0f, nan = 0.0f;
+    const int32_t nan_bits = 0x7fc00000;
     memcpy(&amax, &top, sizeof amax);
-    if (top >= 0x7f800000 || amax < 0x1p-100f) {
+    memcpy(&nan, &nan_bits, sizeof nan);
+    *inverse = 0.0f;
+    if (top >= 0x7f800000) return nan;
+    if (amax < 0x1p-100f) return 0.0f;
+    *inverse = 127.0f / amax;
+    return amax / 127.0f;
+}
+
+/* As integers, bit patterns of absolute values are ordered, NaN and infinity on top. */
+SIMD_INLINE vi q8_magnitudes(const float *x) {
+    return vi_and(vf_bits(vf_load(x)), vi_set1(0x7fffffff));
+}
+
+/* q[16] = rne(x * inverse); returns them as lanes. */
+SIMD_INLINE vi q8_round(int8_t *q, const float *x, vf inverse) {
+    const vf magic = vf_set1(12582912.0f);
+    const vi r = vi_sub(vf_bits(vf_add(vf_mul(vf_load(x), inverse), magic)), vi_set1(0x4B400000));
+    vi_store_i8(q, r);
+    return r;
+}
+
+static void q8_block(int8_t *q, float *d, int16_t sums[2], const float *x) {
+    float inverse = 0.0f;
+    *d = q8_scale(&inverse, vi_top(vi_max(q8_magnitudes(x), q8_magnitudes(x + VL))));
+    if (inverse == 0.0f) {
         memset(q, 0, OMM_QUANT_BLOCK);
-        *sum = 0;
-        const int32_t nan_bits = 0x7fc00000;
-        *d = 0.0f;
-        if (top >= 0x7f800000) memcpy(d, &nan_bits, sizeof *d);
+        sums[0] = sums[1] = 0;
         return;
     }
-    *d = amax / 127.0f;
-    const vf inverse = vf_set1(127.0f / amax), magic = vf_set1(12582912.0f);
-    const vi zero_bits = vi_set1(0x4B400000);
-    vi qa = vi_sub(vf_bits(vf_add(vf_mul(a, inverse), magic)), zero_bits);
-    vi qb = vi_sub(vf_bits(vf_add(vf_mul(b, inverse), magic)), zero_bits);
-    vi_store_i8(q, qa);
-    vi_store_i8(q + VL, qb);
-    vi_store(lanes, vi_add(qa, qb));
-    int32_t total = 0;
-    for (int i = 0; i < VL; i++) total += lanes[i];
-    *sum = total;
+    const vf scale = vf_set1(inverse);
+    sums[0] = (int16_t)vi_total(q8_round(q, x, scale));
+    sums[1] = (int16_t)vi_total(q8_round(q + VL, x + VL, scale));
 }
 
 static void kernel_q8_quantize(omm_q8_rows *out, const float *x, size_t m0, size_t m1) {
-    const size_t blocks = out->cols / OMM_QUANT_BLOCK;
-    for (size_t i = m0 * blocks; i < m1 * blocks; i++)
-        q8_block(out->q + i * OMM_QUANT_BLOCK, out->d + i, out->sum + i, x + i * OMM_QUANT_BLOCK);
+    for (size_t m = m0; m < m1; m++)
+        for (size_t b = 0; b < out->cols / OMM_QUANT_BLOCK; b++) {
+            const size_t at = b * out->rows + m;
+            q8_block(out->q + at * OMM_QUANT_BLOCK, out->d + at, out->sums + 2 * at,
+                     x + m * out->cols + b * OMM_QUANT_BLOCK);
+        }
 }
 
-SIMD_INLINE int32_t load_i32(const int8_t *p) {
-    int32_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
+/* ---- products of a sub-block ------------------------------------------------------------------ */
+
+/* Bytes of w are signed: 8-bit planes and codebooks. */
+SIMD_INLINE bool q8_wide(const omm_format format) {
+    return (QUANT_LAYOUT[format].planes & QUANT_PLANE_8) != 0 || QUANT_LAYOUT[format].table != 0;
 }
 
-/* ia[s][t] = exact product of block b of strip s with token t. */
-SIMD_INLINE void q8_dots(const int ns, const int nt, vi ia[4][4], const omm_matrix *w,
-                         const uint8_t *block, const int8_t *q, size_t cols) {
-    if (w->format == OMM_FORMAT_Q8_0) {
-        SIMD_UNROLL for (size_t g = 0; g < 8; g++) {
-            SIMD_UNROLL for (int s = 0; s < ns; s++) {
-                vi v = vi_load(block + (size_t)s * w->strip_bytes + STRIP_SCALE_BYTES + g * 64);
-                SIMD_UNROLL for (int t = 0; t < nt; t++) {
-                    ia[s][t] = vi_dot_s8(ia[s][t], v, load_i32(q + (size_t)t * cols + 4 * g));
-                }
+/* What a byte of w counts more than the weight. */
+SIMD_INLINE int q8_bias(const omm_format format) {
+    return q8_wide(format) ? SIMD_S8_BIAS : QUANT_LAYOUT[format].bias;
+}
+
+SIMD_INLINE int q8_span(const omm_format format) {
+    return q8_wide(format) ? 1 : SIMD_SPAN((1 << QUANT_LAYOUT[format].planes) - 1);
+}
+
+SIMD_INLINE vq q8_dot(const omm_format format, vq p, vi w, vi x) {
+    return q8_wide(format) ? vq_dot_s8(p, w, x) : vq_dot_u8(p, w, x);
+}
+
+/* 16-bit factors (a, b) of two neighbours in every lane. */
+SIMD_INLINE vi q8_pair(const int a, const int b) {
+    return vi_set1((int32_t)(((uint32_t)a & 0xffffu) | (uint32_t)b << 16));
+}
+
+/* Weights of the two halves of a block of x that sub-block h of `parts` takes, times `factor`. */
+SIMD_INLINE vi q8_halves(const int parts, const int h, const int factor) {
+    return parts == 1 ? q8_pair(factor, factor) : h ? q8_pair(0, factor) : q8_pair(factor, 0);
+}
+
+/* Sub-blocks in 32 columns. */
+SIMD_INLINE int q8_parts(const omm_format format) {
+    return QUANT_LAYOUT[format].sub == VL ? 2 : 1;
+}
+
+/* factor times the sum of what sub-block h takes of block `at` of x. */
+SIMD_INLINE vi q8_sum(const omm_format format, const omm_q8_rows *x, size_t at, const int h,
+                      const int factor) {
+    if (factor == 0) return vi_set1(0);
+    return vi_dot_s16(vi_set1(0), q8_halves(q8_parts(format), h, factor),
+                      vi_four((const int8_t *)(const void *)(x->sums + 2 * at)));
+}
+
+/* What the product of a sub-block starts with, so that the bias goes away. */
+SIMD_INLINE vi q8_start(const omm_format format, const omm_q8_rows *x, size_t at, const int h) {
+    return q8_sum(format, x, at, h, -q8_bias(format));
+}
+
+/* The factor of the sum of x: what quant_scale calls min, with the sign that it has in a value. */
+SIMD_INLINE int q8_min_sign(const omm_format format) {
+    return QUANT_LAYOUT[format].subs == QUANT_SUBS_NONE ? 1 : -1;
+}
+
+/* ---- one token: strips as they lie ------------------------------------------------------------ */
+
+/* Group g of a chunk as q8_dot takes it. */
+SIMD_INLINE vi q8_group(const omm_format format, const uint8_t *chunk, const int g) {
+    const vi w = quant_group(format, chunk, g);
+    return q8_wide(format) ? vi_s8(w) : w;
+}
+
+/* acc + product of groups g0 .. g0 + count of a chunk. */
+SIMD_INLINE vi q8_run(const omm_format format, const int count, vi acc, const uint8_t *chunk,
+                      const int8_t *x, const int g0) {
+    const int span = q8_span(format) < count ? q8_span(format) : count;
+    SIMD_UNROLL for (int g = 0; g < count; g += span) {
+        vq p = vq_open(acc);
+        SIMD_UNROLL for (int i = 0; i < span; i++) {
+            p = q8_dot(format, p, q8_group(format, chunk, g0 + g + i),
+                       vi_four(x + 4 * (g0 + g + i)));
+        }
+        acc = vq_close(acc, p);
+    }
+    return acc;
+}
+
+/* 32 columns of a block: `c` counts them, `at` is where x has them. */
+SIMD_INLINE vf q8_decode_chunk(const omm_format format, vf acc, const uint8_t *block, size_t c,
+                               const omm_q8_rows *x, size_t at) {
+    const quant_layout *l = &QUANT_LAYOUT[format];
+    const uint8_t *chunk = block + quant_planes_at(l) + c * quant_chunk_bytes(l);
+    const int parts = q8_parts(format);
+    const vf dx = vf_set1(x->d[at]);
+    SIMD_UNROLL for (int h = 0; h < parts; h++) {
+        vf scale, min;
+        quant_scale(format, &scale, &min, block, (c * OMM_QUANT_BLOCK + (size_t)h * VL) / l->sub);
+        vi dot = q8_start(format, x, at, h);
+        dot = q8_run(format, 8 / parts, dot, chunk, x->q + at * OMM_QUANT_BLOCK, h * 4);
+        acc = vf_fma(vf_from_vi(dot), vf_mul(scale, dx), acc);
+        if (!l->has_min) continue;
+        const vi sum = q8_sum(format, x, at, h, q8_min_sign(format));
+        acc = vf_fma(vf_from_vi(sum), vf_mul(min, dx), acc);
+    }
+    return acc;
+}
+
+/* `count` strips side by side. */
+SIMD_INLINE void q8_decode(const omm_format format, const int count, float *y, const omm_q8_rows *x,
+                           const omm_matrix *w, size_t m, size_t s) {
+    const quant_layout *l = &QUANT_LAYOUT[format];
+    const size_t bytes = quant_block_bytes(l), blocks = x->cols / l->block;
+    const size_t chunks = l->block / OMM_QUANT_BLOCK;
+    const uint8_t *block = w->data + s * w->strip_bytes;
+    vf acc[SIMD_Q8_DECODE_MAX];
+    SIMD_UNROLL for (int i = 0; i < count; i++) acc[i] = vf_zero();
+    for (size_t b = 0; b < blocks; b++, block += bytes) {
+        SIMD_UNROLL for (int i = 0; i < count; i++) {
+            const uint8_t *at = block + (size_t)i * w->strip_bytes;
+            for (size_t line = 0; line < bytes; line += 64)
+                SIMD_PREFETCH(at + line + SIMD_Q8_AHEAD);
+            for (size_t c = 0; c < chunks; c++)
+                acc[i] = q8_decode_chunk(format, acc[i], at, c, x, (b * chunks + c) * x->rows + m);
+        }
+    }
+    SIMD_UNROLL for (int i = 0; i < count; i++) {
+        const size_t row = (s + (size_t)i) * VL;
+        vf_store_n(y + row, acc[i], w->rows - row);
+    }
+}
+
+typedef void (*q8_decode_fn)(float *y, const omm_q8_rows *x, const omm_matrix *w, size_t m,
+                             size_t s0, size_t s1);
+
+#define Q8_DECODE(F)                                                                               \
+    static __attribute__((noinline)) void q8_decode_##F(                                           \
+        float *y, const omm_q8_rows *x, const omm_matrix *w, size_t m, size_t s0, size_t s1) {     \
+        const int count = SIMD_Q8_DECODE(OMM_FORMAT_##F);                                          \
+        size_t s = s0;                                                                             \
+        for (; s + (size_t)count <= s1; s += (size_t)count)                                        \
+            q8_decode(OMM_FORMAT_##F, count, y, x, w, m, s);                                       \
+        for (; s < s1; s++) q8_decode(OMM_FORMAT_##F, 1, y, x, w, m, s);                           \
+    }
+QUANT_FORMATS(Q8_DECODE)
+#define Q8_DECODE_NAME(F) [OMM_FORMAT_##F] = q8_decode_##F,
+static const q8_decode_fn s_q8_decode[OMM_FORMAT_COUNT] = {QUANT_FORMATS(Q8_DECODE_NAME)};
+
+/* ---- many tokens: panels ---------------------------------------------------------------------- */
+
+/* Columns k0 .. k0 + Q8_COLUMNS of a strip, unpacked. */
+typedef struct q8_panel {
+    uint8_t q[Q8_COLUMNS * VL];       /* as q8_dot takes them */
+    float scale[Q8_COLUMNS / VL][VL]; /* of each sub-block */
+    float min[Q8_COLUMNS / VL][VL];
+} q8_panel;
+
+_Static_assert(SIMD_Q8_STRIPS * sizeof(q8_panel) <= WORK_FLOATS * sizeof(float), "scratch");
+
+SIMD_INLINE void q8_unpack(const omm_format format, q8_panel *out, const uint8_t *strip, size_t k0,
+                           size_t kc) {
+    const quant_layout *l = &QUANT_LAYOUT[format];
+    const size_t bytes = quant_block_bytes(l), parts = (size_t)q8_parts(format);
+    const uint8_t *block = strip + k0 / l->block * bytes;
+    for (size_t k = 0; k < kc; k += OMM_QUANT_BLOCK) {
+        const size_t c = k % l->block / OMM_QUANT_BLOCK;
+        const uint8_t *chunk = block + quant_planes_at(l) + c * quant_chunk_bytes(l);
+        SIMD_UNROLL for (int g = 0; g < 8; g++) {
+            vi_store(out->q + k * VL + (size_t)g * 64, q8_group(format, chunk, g));
+        }
+        for (size_t h = 0; h < parts; h++) {
+            const size_t j = k / OMM_QUANT_BLOCK * parts + h;
+            vf scale, min;
+            quant_scale(format, &scale, &min, block, (c * OMM_QUANT_BLOCK + h * VL) / l->sub);
+            vf_store(out->scale[j], scale);
+            if (l->has_min) vf_store(out->min[j], min);
+        }
+        if ((k + OMM_QUANT_BLOCK) % l->block == 0) block += bytes;
+    }
+}
+
+/* A tile: SIMD_Q8_STRIPS strips from one whose first row is y[0], and a few tokens from m on. */
+typedef struct q8_tile {
+    float *y;         /* [tokens][ldy], at the first strip's first row */
+    size_t ldy, rows; /* rows: of y, from there */
+    const q8_panel *w;
+    const omm_q8_rows *x;
+    size_t m, k0, kc;
+} q8_tile;
+
+typedef vi q8_ints[SIMD_Q8_STRIPS][SIMD_Q8_TOKENS];
+typedef vf q8_floats[SIMD_Q8_STRIPS][SIMD_Q8_TOKENS];
+
+#define Q8_EACH_STRIP SIMD_UNROLL for (int s = 0; s < SIMD_Q8_STRIPS; s++)
+#define Q8_EACH_TOKEN SIMD_UNROLL for (int t = 0; t < nt; t++)
+
+SIMD_INLINE void q8_tile_load(const int nt, q8_floats acc, const q8_tile *tile) {
+    Q8_EACH_STRIP {
+        const size_t row = (size_t)s * VL, left = tile->rows > row ? tile->rows - row : 0;
+        Q8_EACH_TOKEN {
+            const float *y = tile->y + (size_t)t * tile->ldy + row;
+            acc[s][t] = tile->k0 == 0 || left == 0 ? vf_zero() : vf_load_n(y, left);
+        }
+    }
+}
+
+SIMD_INLINE void q8_tile_store(const int nt, const q8_floats acc, const q8_tile *tile) {
+    Q8_EACH_STRIP {
+        const size_t row = (size_t)s * VL, left = tile->rows > row ? tile->rows - row : 0;
+        Q8_EACH_TOKEN {
+            if (left > 0) vf_store_n(tile->y + (size_t)t * tile->ldy + row, acc[s][t], left);
+        }
+    }
+}
+
+/* dot += groups of w at `at` (in panels that lie side by side) times x, tokens 32 bytes apart. */
+SIMD_INLINE void q8_tile_dots(const omm_format format, const int nt, const int groups, q8_ints dot,
+                              const q8_panel *w, size_t at, const int8_t *x) {
+    const int span = q8_span(format) < groups ? q8_span(format) : groups;
+    SIMD_UNROLL for (int g = 0; g < groups; g += span) {
+        vq p[SIMD_Q8_STRIPS][SIMD_Q8_TOKENS];
+        Q8_EACH_STRIP Q8_EACH_TOKEN p[s][t] = vq_open(dot[s][t]);
+        SIMD_UNROLL for (int i = 0; i < span; i++) {
+            vi wv[SIMD_Q8_STRIPS];
+            Q8_EACH_STRIP wv[s] = vi_load(w[s].q + (at + (size_t)(g + i)) * 64);
+            Q8_EACH_TOKEN {
+                const vi xv = vi_four(x + t * (int)OMM_QUANT_BLOCK + 4 * (g + i));
+                Q8_EACH_STRIP p[s][t] = q8_dot(format, p[s][t], wv[s], xv);
             }
         }
+        Q8_EACH_STRIP Q8_EACH_TOKEN dot[s][t] = vq_close(dot[s][t], p[s][t]);
+    }
+}
+
+/* acc = fma(dot, scale * d_x, acc) for sub-block j. */
+SIMD_INLINE void q8_tile_scale(const int nt, q8_floats acc, const q8_ints dot, const q8_tile *tile,
+                               size_t j, size_t at) {
+    Q8_EACH_STRIP {
+        const vf scale = vf_load(tile->w[s].scale[j]);
+        Q8_EACH_TOKEN {
+            const vf dx = vf_set1(tile->x->d[at + (size_t)t]);
+            acc[s][t] = vf_fma(vf_from_vi(dot[s][t]), vf_mul(scale, dx), acc[s][t]);
+        }
+    }
+}
+
+SIMD_INLINE void q8_tile_minima(const omm_format format, const int nt, q8_floats acc,
+                                const q8_tile *tile, size_t j, size_t at, const int h) {
+    vf min[SIMD_Q8_STRIPS];
+    Q8_EACH_STRIP min[s] = vf_load(tile->w[s].min[j]);
+    Q8_EACH_TOKEN {
+        const vf sum = vf_from_vi(q8_sum(format, tile->x, at + (size_t)t, h, q8_min_sign(format)));
+        const vf dx = vf_set1(tile->x->d[at + (size_t)t]);
+        Q8_EACH_STRIP acc[s][t] = vf_fma(sum, vf_mul(min[s], dx), acc[s][t]);
+    }
+}
+
+SIMD_INLINE void q8_tile_of(const omm_format format, const int nt, const q8_tile *tile) {
+    const omm_q8_rows *x = tile->x;
+    const int parts = q8_parts(format), groups = 8 / parts;
+    q8_floats acc;
+    q8_tile_load(nt, acc, tile);
+    for (size_t b = 0; b < tile->kc / OMM_QUANT_BLOCK; b++) {
+        const size_t at = (tile->k0 / OMM_QUANT_BLOCK + b) * x->rows + tile->m;
+        SIMD_UNROLL for (int h = 0; h < parts; h++) {
+            const size_t j = b * (size_t)parts + (size_t)h;
+            q8_ints dot;
+            Q8_EACH_TOKEN {
+                const vi start = q8_start(format, x, at + (size_t)t, h);
+                Q8_EACH_STRIP dot[s][t] = start;
+            }
+            q8_tile_dots(format, nt, groups, dot, tile->w, j * (size_t)groups,
+                         x->q + at * OMM_QUANT_BLOCK + h * 16);
+            q8_tile_scale(nt, acc, dot, tile, j, at);
+            if (QUANT_LAYOUT[format].has_min) q8_tile_minima(format, nt, acc, tile, j, at, h);
+        }
+    }
+    q8_tile_store(nt, acc, tile);
+}
+
+/* What one format brings: unpacking, and tiles of 1, 2, 4 and SIMD_Q8_TOKENS tokens. */
+typedef struct q8_format {
+    void (*unpack)(q8_panel *out, const uint8_t *strip, size_t k0, size_t kc);
+    void (*tile_1)(const q8_tile *tile);
+    void (*tile_2)(const q8_tile *tile);
+    void (*tile_4)(const q8_tile *tile);
+    void (*tile_all)(const q8_tile *tile);
+} q8_format;
+
+#define Q8_TILE(F, NAME, NT)                                                                       \
+    static __attribute__((noinline)) void q8_tile_##F##_##NAME(const q8_tile *tile) {              \
+        q8_tile_of(OMM_FORMAT_##F, NT, tile);                                                      \
+    }
+#if SIMD_Q8_TOKENS == 6
+#define Q8_TILE_4(F) Q8_TILE(F, 4, 4)
+#define Q8_TILE_4_NAME(F) q8_tile_##F##_4
+#else
+#define Q8_TILE_4(F)
+#define Q8_TILE_4_NAME(F) NULL
+#endif
+#define Q8_FORMAT(F)                                                                               \
+    static __attribute__((noinline)) void q8_unpack_##F(q8_panel *out, const uint8_t *strip,       \
+                                                        size_t k0, size_t kc) {                    \
+        q8_unpack(OMM_FORMAT_##F, out, strip, k0, kc);                                             \
+    }                                                                                              \
+    Q8_TILE(F, 1, 1)                                                                               \
+    Q8_TILE(F, 2, 2)                                                                               \
+    Q8_TILE_4(F)                                                                                   \
+    Q8_TILE(F, all, SIMD_Q8_TOKENS)
+QUANT_FORMATS(Q8_FORMAT)
+#define Q8_FORMAT_NAME(F)                                                                          \
+    [OMM_FORMAT_##F] = {q8_unpack_##F, q8_tile_##F##_1, q8_tile_##F##_2, Q8_TILE_4_NAME(F),        \
+                        q8_tile_##F##_all},
+static const q8_format s_q8_formats[OMM_FORMAT_COUNT] = {QUANT_FORMATS(Q8_FORMAT_NAME)};
+
+/* Tokens m0 .. m1 of one block of columns. */
+static void q8_tokens(const q8_format *format, q8_tile tile, float *y, size_t m0, size_t m1) {
+    for (size_t m = m0, nt = 0; m < m1; m += nt) {
+        const size_t left = m1 - m;
+        tile.y = y + m * tile.ldy;
+        tile.m = m;
+        if (left >= SIMD_Q8_TOKENS) {
+            nt = SIMD_Q8_TOKENS;
+            format->tile_all(&tile);
+        } else if (left >= 4) { /* only where tiles are larger than 4 */
+            nt = 4;
+            format->tile_4(&tile);
+        } else if (left >= 2) {
+            nt = 2;
+            format->tile_2(&tile);
+        } else {
+            nt = 1;
+            format->tile_1(&tile);
+        }
+    }
+}
+
+static void kernel_q8_linear(float *y, const omm_q8_rows *x, const omm_matrix *w, float *work,
+                             size_t m0, size_t m1, size_t s0, size_t s1) {
+    const q8_format *format = &s_q8_formats[w->format];
+    q8_panel *panels = (q8_panel *)(void *)work;
+    if (m1 - m0 == 1) {
+        s_q8_decode[w->format](y + m0 * w->rows, x, w, m0, s0, s1);
         return;
     }
-    const vi low = vi_set1(0x0f0f0f0f);
-    SIMD_UNROLL for (size_t g = 0; g < 4; g++) {
-        SIMD_UNROLL for (int s = 0; s < ns; s++) {
-            vi v = vi_load(block + (size_t)s * w->strip_bytes + STRIP_SCALE_BYTES + g * 64);
-            vi a = vi_and(v, low), b = vi_and(vi_sar(v, 4), low);
-            SIMD_UNROLL for (int t = 0; t < nt; t++) {
-                const int8_t *x = q + (size_t)t * cols + 4 * g;
-                ia[s][t] = vi_dot_u4(ia[s][t], a, load_i32(x));
-                ia[s][t] = vi_dot_u4(ia[s][t], b, load_i32(x + 16));
-            }
+    for (size_t s = s0; s < s1; s += SIMD_Q8_STRIPS) {
+        const size_t row = s * VL, end = min_size(s1 * VL, w->rows);
+        q8_tile tile = {.ldy = w->rows, .rows = end - row, .w = panels, .x = x};
+        for (tile.k0 = 0; tile.k0 < w->cols; tile.k0 += Q8_COLUMNS) {
+            tile.kc = min_size(Q8_COLUMNS, w->cols - tile.k0);
+            for (size_t i = 0; i < min_size(SIMD_Q8_STRIPS, s1 - s); i++)
+                format->unpack(&panels[i], w->data + (s + i) * w->strip_bytes, tile.k0, tile.kc);
+            q8_tokens(format, tile, y + row, m0, m1);
         }
     }
-}
-
-SIMD_INLINE void q8_tile(const int ns, const int nt, float *y, const omm_q8_rows *x,
-                         const omm_matrix *w, size_t m, size_t strip) {
-    const bool q8 = w->format == OMM_FORMAT_Q8_0;
-    const size_t block_bytes = q8 ? STRIP_Q8_BYTES : STRIP_Q4_BYTES;
-    const int32_t bias = q8 ? SIMD_S8_BIAS : 8;
-    const size_t blocks = x->cols / OMM_QUANT_BLOCK;
-    const uint8_t *block = w->data + strip * w->strip_bytes;
-    vf acc[4][4];
-    SIMD_UNROLL for (int s = 0; s < ns; s++) {
-        SIMD_UNROLL for (int t = 0; t < nt; t++) acc[s][t] = vf_zero();
-    }
-    for (size_t b = 0; b < blocks; b++, block += block_bytes) {
-        vi ia[4][4];
-        SIMD_UNROLL for (int s = 0; s < ns; s++) {
-            SIMD_UNROLL for (int t = 0; t < nt; t++) {
-                ia[s][t] = vi_set1(-bias * x->sum[(m + (size_t)t) * blocks + b]);
-            }
-        }
-        q8_dots(ns, nt, ia, w, block, x->q + m * x->cols + b * OMM_QUANT_BLOCK, x->cols);
-        SIMD_UNROLL for (int s = 0; s < ns; s++) {
-            const uint8_t *scale = block + (size_t)s * w->strip_bytes;
-            vf d = vf_load_f16((const uint16_t *)(const void *)scale);
-            SIMD_UNROLL for (int t = 0; t < nt; t++) {
-                vf dx = vf_set1(x->d[(m + (size_t)t) * blocks + b]);
-                acc[s][t] = vf_fma(vf_from_vi(ia[s][t]), vf_mul(d, dx), acc[s][t]);
-            }
-        }
-    }
-    SIMD_UNROLL for (int s = 0; s < ns; s++) {
-        size_t row = (strip + (size_t)s) * VL;
-        SIMD_UNROLL for (int t = 0; t < nt; t++) {
-            vf_store_n(y + (m + (size_t)t) * w->rows + row, acc[s][t], w->rows - row);
-        }
-    }
-}
-
-/* A few tokens: each on its own, four strips at a time. */
-static void q8_few(float *y, const omm_q8_rows *x, const omm_matrix *w, size_t m, size_t s0,
-                   size_t s1) {
-    size_t s = s0;
-    for (; s + 4 <= s1; s += 4) q8_tile(4, 1, y, x, w, m, s);
-    for (; s < s1; s++) q8_tile(1, 1, y, x, w, m, s);
-}
-
-static void kernel_q8_linear(float *y, const omm_q8_rows *x, const omm_matrix *w, size_t m0,
-                             size_t m1, size_t s0, size_t s1) {
-    const size_t tiled = m0 + (m1 - m0) / 4 * 4;
-    size_t s = s0;
-    /* Strips outside, so that two of them stay in L1 while the tokens pass. */
-    for (; s + 2 <= s1; s += 2)
-        for (size_t m = m0; m < tiled; m += 4) q8_tile(2, 4, y, x, w, m, s);
-    for (; s < s1; s++)
-        for (size_t m = m0; m < tiled; m += 4) q8_tile(1, 4, y, x, w, m, s);
-    for (size_t m = tiled; m < m1; m++) q8_few(y, x, w, m, s0, s1);
 }

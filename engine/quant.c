@@ -1,134 +1,234 @@
 /* quant.c - packing GGUF rows into strips of 16. */
 #include "omm/quant.h"
 
-#include "omm/kernels.h"
 #include "omm/mem.h"
+#include "quant_layout.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
-#define Q8_BLOCK_BYTES 34u /* f16 scale, 32 x i8 */
-#define Q4_BLOCK_BYTES 18u /* f16 scale, 16 bytes of nibbles */
+#define TASKS_PER_THREAD 4u
 
-static const char *const s_names[OMM_FORMAT_COUNT] = {"F32", "F16", "Q8_0", "Q4_0"};
+static const char *const s_names[OMM_FORMAT_COUNT] = {
+    "F32",  "F16",  "Q8_0", "Q4_0", "BF16", "Q4_1",   "Q5_0",  "Q5_1", "IQ4_NL",
+    "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS", "TQ1_0", "TQ2_0"};
 
 const char *omm_format_name(omm_format format) {
     OMM_ASSERT((unsigned)format < OMM_FORMAT_COUNT);
     return s_names[format];
 }
 
-bool omm_format_is_quantised(omm_format format) {
-    return format == OMM_FORMAT_Q8_0 || format == OMM_FORMAT_Q4_0;
-}
-
-/* ---- layout ---------------------------------------------------------------------------------- */
-
-static size_t row_bytes(omm_format format, uint32_t cols) {
-    switch (format) {
-    case OMM_FORMAT_F32: return (size_t)cols * 4;
-    case OMM_FORMAT_F16: return (size_t)cols * 2;
-    case OMM_FORMAT_Q8_0: return (size_t)cols / OMM_QUANT_BLOCK * Q8_BLOCK_BYTES;
-    default: return (size_t)cols / OMM_QUANT_BLOCK * Q4_BLOCK_BYTES;
+bool omm_format_find(omm_format *out, const char *name) {
+    for (unsigned f = 0; f < OMM_FORMAT_COUNT; f++) {
+        if (strcmp(s_names[f], name) != 0) continue;
+        *out = (omm_format)f;
+        return true;
     }
+    return false;
 }
 
-static size_t block_stride(omm_format format) {
-    return (size_t)OMM_STRIP * (format == OMM_FORMAT_Q8_0 ? Q8_BLOCK_BYTES : Q4_BLOCK_BYTES);
+bool omm_format_is_quantised(omm_format format) {
+    OMM_ASSERT((unsigned)format < OMM_FORMAT_COUNT);
+    return QUANT_LAYOUT[format].block != 0;
+}
+
+uint32_t omm_format_block(omm_format format) {
+    return omm_format_is_quantised(format) ? QUANT_LAYOUT[format].block : 1;
+}
+
+size_t omm_format_row_bytes(omm_format format, uint32_t cols) {
+    const quant_layout *l = &QUANT_LAYOUT[format];
+    if (l->block == 0) return (size_t)cols * (format == OMM_FORMAT_F32 ? 4 : 2);
+    return (size_t)cols / l->block * l->bytes;
+}
+
+/* ---- shape ----------------------------------------------------------------------------------- */
+
+static size_t strip_bytes(omm_format format, uint32_t cols) {
+    const quant_layout *l = &QUANT_LAYOUT[format];
+    if (l->block == 0) return omm_format_row_bytes(format, cols) * OMM_STRIP;
+    return (size_t)cols / l->block * quant_block_bytes(l);
 }
 
 static omm_err shape_check(omm_format format, uint32_t rows, uint32_t cols) {
     if (rows == 0 || cols == 0 || rows > OMM_MATRIX_DIM_MAX || cols > OMM_MATRIX_DIM_MAX)
         return omm_raise(OMM_ERR_TOO_BIG, "matrix of %u x %u: each side must be 1 to %u", rows,
                          cols, OMM_MATRIX_DIM_MAX);
-    if (omm_format_is_quantised(format) && cols % OMM_QUANT_BLOCK != 0)
+    if (cols % omm_format_block(format) != 0)
         return omm_raise(OMM_ERR_FORMAT, "%u columns in %s: must be a multiple of %u", cols,
-                         omm_format_name(format), OMM_QUANT_BLOCK);
+                         omm_format_name(format), omm_format_block(format));
     return OMM_OK;
 }
 
 static omm_err matrix_init(omm_matrix *m, omm_format format, uint32_t rows, uint32_t cols) {
-    OMM_TRY(shape_check(format, rows, cols));
     *m = (omm_matrix){.format = format, .rows = rows, .cols = cols};
     m->cols_padded = (cols + OMM_STRIP - 1) / OMM_STRIP * OMM_STRIP;
     m->strips = (rows + OMM_STRIP - 1) / OMM_STRIP;
-    m->strip_bytes = row_bytes(format, m->cols_padded) * OMM_STRIP;
-    m->data = (uint8_t *)omm_alloc_aligned(m->strips, m->strip_bytes);
+    m->strip_bytes = strip_bytes(format, m->cols_padded);
+    m->data = (uint8_t *)omm_alloc_huge(m->strips * m->strip_bytes);
     if (!m->data)
         return omm_raise(OMM_ERR_NOMEM, "no memory for a matrix of %u x %u %s", rows, cols,
                          omm_format_name(format));
     return OMM_OK;
 }
 
-static omm_err not_finite(const char *what, uint32_t row, uint32_t col) {
-    return omm_raise(OMM_ERR_NUMERIC, "%s of row %u, column %u is not a finite number", what, row,
-                     col);
+/* ---- packing --------------------------------------------------------------------------------- */
+
+/* Where a strip's first element that is not finite is: row << 32 | column; NONE if all are. */
+#define NONE UINT64_MAX
+
+typedef struct pack_job {
+    omm_matrix *m;
+    const uint8_t *from;
+    size_t row_bytes, step; /* step: strips in a task */
+    quant_reader read;
+    _Atomic uint64_t fault; /* the lowest one, whichever thread finds which first */
+} pack_job;
+
+static uint64_t place(size_t row, size_t column) {
+    return (uint64_t)row << 32 | column;
 }
 
-static omm_err pack_row_f32(omm_matrix *m, uint32_t row, const uint8_t *from) {
-    uint8_t *to = m->data + row / OMM_STRIP * m->strip_bytes + (size_t)row % OMM_STRIP * 4;
-    for (uint32_t k = 0; k < m->cols; k++) {
-        uint32_t bits = omm_get_u32(from + (size_t)k * 4);
-        if ((bits & 0x7f800000u) == 0x7f800000u) return not_finite("weight", row, k);
-        memcpy(to + (size_t)k * OMM_STRIP * 4, &bits, sizeof bits);
+static uint64_t pack_strip_f32(uint8_t *to, const pack_job *job, size_t row0, size_t rows) {
+    for (size_t lane = 0; lane < rows; lane++) {
+        const uint8_t *from = job->from + (row0 + lane) * job->row_bytes;
+        for (size_t k = 0; k < job->m->cols; k++) {
+            const uint32_t bits = omm_get_u32(from + 4 * k);
+            if ((bits & 0x7f800000u) == 0x7f800000u) return place(row0 + lane, k);
+            memcpy(to + (k * OMM_STRIP + lane) * 4, &bits, sizeof bits);
+        }
     }
-    return OMM_OK;
+    return NONE;
 }
 
-static omm_err pack_row_f16(omm_matrix *m, uint32_t row, const uint8_t *from) {
-    uint8_t *to = m->data + row / OMM_STRIP * m->strip_bytes + (size_t)row % OMM_STRIP * 2;
-    for (uint32_t k = 0; k < m->cols; k++) {
-        uint16_t h = omm_get_u16(from + (size_t)k * 2);
-        if ((h & 0x7c00u) == 0x7c00u) return not_finite("weight", row, k);
-        memcpy(to + (size_t)k * OMM_STRIP * 2, &h, sizeof h);
+/* F16 and BF16 differ in the bits that tell a number from NaN and infinity. */
+static uint64_t pack_strip_half(uint8_t *to, const pack_job *job, size_t row0, size_t rows) {
+    const uint16_t exponent = job->m->format == OMM_FORMAT_F16 ? 0x7c00u : 0x7f80u;
+    for (size_t lane = 0; lane < rows; lane++) {
+        const uint8_t *from = job->from + (row0 + lane) * job->row_bytes;
+        for (size_t k = 0; k < job->m->cols; k++) {
+            const uint16_t bits = (uint16_t)(from[2 * k] | from[2 * k + 1] << 8);
+            if ((bits & exponent) == exponent) return place(row0 + lane, k);
+            memcpy(to + (k * OMM_STRIP + lane) * 2, &bits, sizeof bits);
+        }
     }
-    return OMM_OK;
+    return NONE;
 }
 
-/* Both block formats move four bytes at a time: [groups of 4][16 rows][4]. */
-static omm_err pack_row_blocks(omm_matrix *m, uint32_t row, const uint8_t *from) {
-    const size_t block = m->format == OMM_FORMAT_Q8_0 ? Q8_BLOCK_BYTES : Q4_BLOCK_BYTES;
-    uint8_t *to = m->data + row / OMM_STRIP * m->strip_bytes;
-    const size_t lane = row % OMM_STRIP;
-    for (uint32_t b = 0; b < m->cols / OMM_QUANT_BLOCK; b++) {
-        uint16_t scale = omm_get_u16(from);
-        if ((scale & 0x7c00u) == 0x7c00u) return not_finite("scale", row, b * OMM_QUANT_BLOCK);
-        memcpy(to + lane * 2, &scale, sizeof scale);
-        for (size_t g = 0; g < (block - 2) / 4; g++)
-            memcpy(to + (size_t)OMM_STRIP * 2 + (g * OMM_STRIP + lane) * 4, from + 2 + g * 4, 4);
-        from += block;
-        to += block_stride(m->format);
+/* The planes of 32 columns, from eight words of quants. */
+static void write_planes(uint8_t *to, const uint32_t q[8], unsigned planes) {
+    uint32_t words[8 + 4 + 2 + 1];
+    size_t n = 0, bits = 0;
+    if (planes & QUANT_PLANE_8)
+        for (; n < 8; n++) words[n] = q[n];
+    if (planes & QUANT_PLANE_4) {
+        for (size_t p = 0; p < 4; p++)
+            words[n++] = (q[p] & 0x0f0f0f0fu) | (q[p + 4] & 0x0f0f0f0fu) << 4;
+        bits = 4;
     }
-    return OMM_OK;
+    if (planes & QUANT_PLANE_2) {
+        for (size_t p = 0; p < 2; p++) {
+            uint32_t w = 0;
+            for (size_t i = 0; i < 4; i++) w |= (q[p + 2 * i] >> bits & 0x03030303u) << 2 * i;
+            words[n++] = w;
+        }
+        bits += 2;
+    }
+    if (planes & QUANT_PLANE_1) {
+        uint32_t w = 0;
+        for (size_t i = 0; i < 8; i++) w |= (q[i] >> bits & 0x01010101u) << i;
+        words[n++] = w;
+    }
+    for (size_t i = 0; i < n; i++) memcpy(to + i * OMM_STRIP * 4, &words[i], 4);
 }
 
-static omm_err pack_rows(omm_matrix *m, const uint8_t *from) {
-    const size_t bytes = row_bytes(m->format, m->cols);
-    for (uint32_t row = 0; row < m->rows; row++, from += bytes) {
-        if (m->format == OMM_FORMAT_F32)
-            OMM_TRY(pack_row_f32(m, row, from));
-        else if (m->format == OMM_FORMAT_F16)
-            OMM_TRY(pack_row_f16(m, row, from));
-        else
-            OMM_TRY(pack_row_blocks(m, row, from));
+static void write_block(uint8_t *to, size_t lane, const quant_block *b, const quant_layout *l) {
+    memcpy(to + lane * 2, &b->d, 2);
+    if (l->has_min) memcpy(to + (OMM_STRIP + lane) * 2, &b->m, 2);
+    const size_t subs = quant_subs_bytes(l) / OMM_STRIP;
+    uint8_t *at = to + quant_subs_at(l) + lane;
+    for (size_t i = 0; i < subs; i++) at[i * OMM_STRIP] = b->subs[i];
+    at = to + quant_planes_at(l) + lane * 4;
+    for (size_t i = 0; i < l->block / OMM_QUANT_BLOCK; i++, at += quant_chunk_bytes(l))
+        write_planes(at, b->quants + 8 * i, l->planes);
+}
+
+static bool half_finite(uint16_t h) {
+    return (h & 0x7c00u) != 0x7c00u;
+}
+
+static uint64_t pack_strip_blocks(uint8_t *to, const pack_job *job, size_t row0, size_t rows) {
+    const quant_layout *l = &QUANT_LAYOUT[job->m->format];
+    uint64_t fault = NONE;
+    for (size_t b = 0; b < job->m->cols / l->block; b++, to += quant_block_bytes(l))
+        for (size_t lane = 0; lane < rows; lane++) {
+            quant_block block = {0};
+            job->read(&block, job->from + (row0 + lane) * job->row_bytes + b * l->bytes);
+            if (!half_finite(block.d) || !half_finite(block.m)) {
+                const uint64_t here = place(row0 + lane, b * l->block);
+                fault = here < fault ? here : fault;
+            }
+            write_block(to, lane, &block, l);
+        }
+    return fault;
+}
+
+static uint64_t pack_strip(const pack_job *job, size_t strip) {
+    const size_t row0 = strip * OMM_STRIP, left = job->m->rows - row0;
+    const size_t rows = left < OMM_STRIP ? left : OMM_STRIP;
+    uint8_t *to = job->m->data + strip * job->m->strip_bytes;
+    if (job->m->format == OMM_FORMAT_F32) return pack_strip_f32(to, job, row0, rows);
+    if (!job->read) return pack_strip_half(to, job, row0, rows);
+    return pack_strip_blocks(to, job, row0, rows);
+}
+
+static void pack_task(void *ud, size_t task, unsigned worker) {
+    (void)worker;
+    pack_job *job = (pack_job *)ud;
+    const size_t s0 = task * job->step, strips = job->m->strips;
+    for (size_t s = s0; s < strips && s < s0 + job->step; s++) {
+        const uint64_t here = pack_strip(job, s);
+        uint64_t old = atomic_load(&job->fault);
+        while (here < old && !atomic_compare_exchange_weak(&job->fault, &old, here)) {
+        }
     }
+}
+
+static omm_err pack_rows(omm_matrix *m, omm_pool *pool, const uint8_t *from) {
+    pack_job job = {.m = m, .from = from, .row_bytes = omm_format_row_bytes(m->format, m->cols)};
+    const size_t tasks = (size_t)omm_pool_threads(pool) * TASKS_PER_THREAD;
+    job.read = quant_reader_of(m->format);
+    job.step = (m->strips + tasks - 1) / tasks;
+    atomic_init(&job.fault, NONE);
+    omm_pool_run(pool, pack_task, &job, (m->strips + job.step - 1) / job.step);
+    const uint64_t fault = atomic_load(&job.fault);
+    if (fault == NONE) return OMM_OK;
+    return omm_raise(OMM_ERR_NUMERIC, "%s of row %u, column %u is not a finite number",
+                     job.read ? "scale" : "weight", (unsigned)(fault >> 32), (unsigned)fault);
+}
+
+omm_err omm_matrix_pack_with(omm_matrix *out, omm_pool *pool, omm_format format, uint32_t rows,
+                             uint32_t cols, omm_bytes bytes) {
+    OMM_ASSERT((unsigned)format < OMM_FORMAT_COUNT);
+    OMM_TRY(shape_check(format, rows, cols));
+    const size_t expected = omm_format_row_bytes(format, cols) * rows;
+    if (bytes.size != expected)
+        return omm_raise(OMM_ERR_SIZE, "%zu bytes for %u x %u %s: expected %zu", bytes.size, rows,
+                         cols, omm_format_name(format), expected);
+    omm_matrix m;
+    OMM_TRY(matrix_init(&m, format, rows, cols));
+    omm_err err = pack_rows(&m, pool, bytes.data);
+    if (err != OMM_OK) {
+        omm_matrix_fini(&m);
+        return err;
+    }
+    *out = m;
     return OMM_OK;
 }
 
 omm_err omm_matrix_pack(omm_matrix *out, omm_format format, uint32_t rows, uint32_t cols,
                         omm_bytes bytes) {
-    OMM_ASSERT((unsigned)format < OMM_FORMAT_COUNT);
-    OMM_TRY(shape_check(format, rows, cols));
-    if (bytes.size != row_bytes(format, cols) * rows)
-        return omm_raise(OMM_ERR_SIZE, "%zu bytes for %u x %u %s: expected %zu", bytes.size, rows,
-                         cols, omm_format_name(format), row_bytes(format, cols) * rows);
-    omm_matrix m;
-    OMM_TRY(matrix_init(&m, format, rows, cols));
-    omm_err err = pack_rows(&m, bytes.data);
-    if (err != OMM_OK) {
-        omm_free(m.data);
-        return err;
-    }
-    *out = m;
-    return OMM_OK;
+    return omm_matrix_pack_with(out, NULL, format, rows, cols, bytes);
 }
 
 omm_err omm_matrix_pack_f32(omm_matrix *out, uint32_t rows, uint32_t cols, const float *values) {
@@ -137,7 +237,7 @@ omm_err omm_matrix_pack_f32(omm_matrix *out, uint32_t rows, uint32_t cols, const
 }
 
 void omm_matrix_fini(omm_matrix *matrix) {
-    omm_free(matrix->data);
+    omm_free_huge(matrix->data, matrix->strips * matrix->strip_bytes);
     *matrix = (omm_matrix){0};
 }
 
@@ -149,19 +249,74 @@ static uint16_t get_half(const uint8_t *p) {
     return h;
 }
 
-static void row_blocks(float *out, const omm_matrix *m, const uint8_t *strip, size_t lane) {
-    for (uint32_t b = 0; b < m->cols / OMM_QUANT_BLOCK; b++, out += OMM_QUANT_BLOCK) {
-        const float d = omm_f16_to_f32(get_half(strip + lane * 2));
-        const uint8_t *q = strip + (size_t)OMM_STRIP * 2 + lane * 4;
+static float bf16_to_f32(uint16_t h) {
+    const uint32_t bits = (uint32_t)h << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+/* The quants of 32 columns of one lane, as stored. */
+static void read_planes(uint32_t q[8], const uint8_t *from, unsigned planes) {
+    uint32_t words[8 + 4 + 2 + 1];
+    size_t n = 0, bits = 0;
+    for (size_t i = 0; i < planes; i++) memcpy(&words[i], from + i * OMM_STRIP * 4, 4);
+    memset(q, 0, 8 * sizeof *q);
+    if (planes & QUANT_PLANE_8)
+        for (; n < 8; n++) q[n] = words[n];
+    if (planes & QUANT_PLANE_4) {
+        for (size_t g = 0; g < 8; g++) q[g] = words[g % 4] >> 4 * (g / 4) & 0x0f0f0f0fu;
+        n = bits = 4;
+    }
+    if (planes & QUANT_PLANE_2) {
+        for (size_t g = 0; g < 8; g++)
+            q[g] |= (words[n + g % 2] >> 2 * (g / 2) & 0x03030303u) << bits;
+        n += 2, bits += 2;
+    }
+    if (planes & QUANT_PLANE_1)
+        for (size_t g = 0; g < 8; g++) q[g] |= (words[n] >> g & 0x01010101u) << bits;
+}
+
+static int quant_value(const quant_layout *l, uint8_t stored) {
+    if (l->planes & QUANT_PLANE_8) return (int8_t)stored;
+    return l->table ? QUANT_IQ4[stored] : (int)stored - l->bias;
+}
+
+/* Scale and what is added, of sub-block j. */
+static void sub_scale(float *scale, float *add, const uint8_t *block, size_t lane, size_t j,
+                      const quant_layout *l) {
+    const float d = omm_f16_to_f32(get_half(block + lane * 2));
+    const float m = l->has_min ? omm_f16_to_f32(get_half(block + (OMM_STRIP + lane) * 2)) : 0.0f;
+    const uint8_t *subs = block + quant_subs_at(l) + lane;
+    const size_t minima = (size_t)l->block / l->sub * OMM_STRIP;
+    *scale = d;
+    *add = m;
+    switch ((quant_subs)l->subs) {
+    case QUANT_SUBS_NONE: break;
+    case QUANT_SUBS_SIGNED: *scale = d * (float)(int8_t)subs[j * OMM_STRIP]; break;
+    case QUANT_SUBS_MINIMA:
+        *scale = d * (float)subs[j * OMM_STRIP];
+        *add = -(m * (float)subs[minima + j * OMM_STRIP]);
+        break;
+    case QUANT_SUBS_NIBBLES:
+        *scale = d * (float)(subs[j * OMM_STRIP] & 15);
+        *add = -(m * (float)(subs[j * OMM_STRIP] >> 4));
+        break;
+    }
+}
+
+static void row_block(float *out, const uint8_t *block, size_t lane, const quant_layout *l) {
+    float scale = 0.0f, add = 0.0f;
+    for (size_t k = 0; k < l->block; k += OMM_QUANT_BLOCK) {
+        uint32_t q[8];
+        read_planes(q, block + quant_planes_at(l) + k / 32 * quant_chunk_bytes(l) + lane * 4,
+                    l->planes);
         for (size_t i = 0; i < OMM_QUANT_BLOCK; i++) {
-            if (m->format == OMM_FORMAT_Q8_0) {
-                out[i] = d * (float)(int8_t)q[i / 4 * OMM_STRIP * 4 + i % 4];
-            } else {
-                uint8_t v = q[i % 16 / 4 * OMM_STRIP * 4 + i % 4];
-                out[i] = d * (float)((i < 16 ? v & 15 : v >> 4) - 8);
-            }
+            if (i % OMM_STRIP == 0) sub_scale(&scale, &add, block, lane, (k + i) / l->sub, l);
+            const uint8_t stored = (uint8_t)(q[i / 4] >> 8 * (i % 4));
+            out[k + i] = scale * (float)quant_value(l, stored);
+            if (l->has_min) out[k + i] = out[k + i] + add;
         }
-        strip += block_stride(m->format);
     }
 }
 
@@ -169,39 +324,18 @@ void omm_matrix_row(float *out, const omm_matrix *matrix, uint32_t row) {
     OMM_ASSERT(row < matrix->rows);
     const uint8_t *strip = matrix->data + row / OMM_STRIP * matrix->strip_bytes;
     const size_t lane = row % OMM_STRIP;
-    switch (matrix->format) {
-    case OMM_FORMAT_F32:
-        for (size_t k = 0; k < matrix->cols; k++)
+    const quant_layout *l = &QUANT_LAYOUT[matrix->format];
+    for (size_t k = 0; k < matrix->cols; k++) {
+        if (matrix->format == OMM_FORMAT_F32)
             memcpy(out + k, strip + (k * OMM_STRIP + lane) * 4, sizeof *out);
-        break;
-    case OMM_FORMAT_F16:
-        for (size_t k = 0; k < matrix->cols; k++)
+        else if (matrix->format == OMM_FORMAT_F16)
             out[k] = omm_f16_to_f32(get_half(strip + (k * OMM_STRIP + lane) * 2));
-        break;
-    default: row_blocks(out, matrix, strip, lane); break;
+        else if (matrix->format == OMM_FORMAT_BF16)
+            out[k] = bf16_to_f32(get_half(strip + (k * OMM_STRIP + lane) * 2));
+        else
+            break;
     }
-}
-
-/* ---- activations in int8 --------------------------------------------------------------------- */
-
-omm_err omm_q8_rows_init(omm_q8_rows *rows, size_t rows_max, size_t cols_max) {
-    const size_t blocks = (cols_max + OMM_QUANT_BLOCK - 1) / OMM_QUANT_BLOCK;
-    omm_q8_rows r = {.rows_max = rows_max, .cols_max = blocks * OMM_QUANT_BLOCK};
-    r.q = (int8_t *)omm_alloc_aligned(rows_max, r.cols_max);
-    r.d = (float *)omm_alloc(rows_max * blocks, sizeof *r.d);
-    r.sum = (int32_t *)omm_alloc(rows_max * blocks, sizeof *r.sum);
-    if (!r.q || !r.d || !r.sum) {
-        omm_q8_rows_fini(&r);
-        return omm_raise(OMM_ERR_NOMEM, "no memory for %zu x %zu int8 activations", rows_max,
-                         cols_max);
-    }
-    *rows = r;
-    return OMM_OK;
-}
-
-void omm_q8_rows_fini(omm_q8_rows *rows) {
-    omm_free(rows->q);
-    omm_free(rows->d);
-    omm_free(rows->sum);
-    *rows = (omm_q8_rows){0};
+    if (l->block == 0) return;
+    for (size_t k = 0; k < matrix->cols; k += l->block, strip += quant_block_bytes(l))
+        row_block(out + k, strip, lane, l);
 }

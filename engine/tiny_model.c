@@ -31,7 +31,7 @@ static uint16_t half_of(float x) {
 
 /* `units` blocks of random weights of about the size that keeps activations near 1. */
 static uint8_t *fill(omm_format format, size_t units, float size, uint64_t seed) {
-    static const size_t bytes[OMM_FORMAT_COUNT] = {4, 2, 34, 18};
+    static const size_t bytes[TINY_FORMATS] = {4, 2, 34, 18};
     uint8_t *data = (uint8_t *)omm_alloc(units, bytes[format]);
     OMM_ASSERT(data != NULL);
     float *r = battery_floats(seed, units * 32);
@@ -55,15 +55,11 @@ static uint8_t *fill(omm_format format, size_t units, float size, uint64_t seed)
 }
 
 static void tensor(tiny *t, const char *name, omm_format format, uint32_t cols, uint32_t rows) {
-    static const uint32_t types[OMM_FORMAT_COUNT] = {OMM_GGML_F32, OMM_GGML_F16, OMM_GGML_Q8_0,
-                                                     OMM_GGML_Q4_0};
+    static const uint32_t types[TINY_FORMATS] = {OMM_GGML_F32, OMM_GGML_F16, OMM_GGML_Q8_0,
+                                                 OMM_GGML_Q4_0};
     if (is(t->o->skip, name)) return;
     if (is(t->o->narrow, name)) cols -= 32;
-    uint32_t type = types[format];
-    if (is(t->o->as_bf16, name)) {
-        type = OMM_GGML_BF16;
-        format = OMM_FORMAT_F16;
-    }
+    const uint32_t type = types[format];
     const uint64_t dims[2] = {cols, rows};
     uint64_t bytes = 0;
     OMM_ASSERT(omm_gguf_tensor_bytes(&bytes, type, rows > 1 ? 2 : 1, dims) == OMM_OK);

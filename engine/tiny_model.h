@@ -17,6 +17,8 @@ enum {
     TINY_CONTEXT = 200
 };
 
+#define TINY_FORMATS 4u /* F32, F16, Q8_0, Q4_0: the first of omm_format */
+
 typedef struct tiny_options {
     omm_format format;
     bool untied;
@@ -25,7 +27,6 @@ typedef struct tiny_options {
     const char *nan;          /* tensor that gets a NaN (scale or weight) */
     const char *extra;        /* tensor to add */
     const char *narrow;       /* matrix that gets 32 columns too few */
-    const char *as_bf16;      /* matrix to write as BF16 */
     const char *key;          /* u32 key to replace ... */
     uint32_t value;           /* ... by this */
     const char *scaling;      /* llama.rope.scaling.type */

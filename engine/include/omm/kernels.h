@@ -43,14 +43,15 @@ void omm_embed_forward(const omm_compute *c, float *x, const omm_matrix *w, cons
 
 /* ---- The same with activations in int8 (mode q8) --------------------------------------- */
 
-/* x quantised per 32 columns: amax = max |x|, d = amax / 127, q = rne(x * (127 / amax)), sum = sum
- * of q.  A block with amax < 2^-100 becomes zero; one that is not finite gets d = NaN. */
+/* x quantised per 32 columns: amax = max |x|, d = amax / 127, q = rne(x * (127 / amax)), sums = sums
+ * of q over columns 0 .. 15 and 16 .. 31.  A block with amax < 2^-100 becomes zero; one that is not
+ * finite gets d = NaN.  Rows lie side by side, so that a few of them at a time are read in one go. */
 typedef struct omm_q8_rows {
     size_t rows_max, cols_max;
-    size_t cols;  /* of what is in it; a multiple of 32 */
-    int8_t *q;    /* [rows][cols] */
-    float *d;     /* [rows][cols / 32] */
-    int32_t *sum; /* [rows][cols / 32] */
+    size_t rows, cols; /* of what is in it; cols is a multiple of 32 */
+    int8_t *q;         /* [cols / 32][rows][32] */
+    float *d;          /* [cols / 32][rows] */
+    int16_t *sums;     /* [cols / 32][rows][2] */
 } omm_q8_rows;
 
 /* Errors: NOMEM. */
@@ -58,12 +59,15 @@ OMM_CHECKED omm_err omm_q8_rows_init(omm_q8_rows *rows, size_t rows_max, size_t 
 void omm_q8_rows_fini(omm_q8_rows *rows);
 /* cols <= cols_max given to init; m <= rows_max. */
 void omm_q8_quantize(const omm_compute *c, omm_q8_rows *out, const float *x, size_t m, size_t cols);
-/* y[m][rows]: acc = fma((float)idot, d_w * d_x, acc) for each 32-block in ascending order, idot
- * the exact integer product.  w is Q8_0 or Q4_0 and w->cols == x->cols. */
+/* y[m][rows] = x W^T for quantised w; m and w->cols are those that x was made with.  acc = +0, then
+ * for each 32 columns in ascending order and their sub-blocks j (two of 16 in Q2_K, Q3_K and Q6_K,
+ * else one of 32):
+ *   acc = fma((float)idot_j, scale_j * d_x, acc)       idot_j: the exact integer product
+ *   acc = fma((float)sum_j, m * d_x, acc)              Q4_1, Q5_1; sum_j: the sum of q
+ *   acc = fma((float)-sum_j, (dmin * min_j) * d_x, acc)   Q2_K, Q4_K, Q5_K
+ * scale_j = d, or d * sub_j where the format has sub-scales (products with d and dmin are exact). */
 void omm_linear_q8(const omm_compute *c, float *y, const omm_q8_rows *x, const omm_matrix *w,
                    size_t m);
-/* True for the formats that mode q8 treats so; F32 and F16 keep f32 activations in either mode. */
-bool omm_format_is_quantised(omm_format format);
 
 /* ---- Products of plain matrices (adapters, attention backward) ------------------------- */
 

@@ -12,6 +12,11 @@
  * gives the same bits.  Functions have short names because kernels read like formulas.
  *   vf_fma(a, b, c) = a * b + c, rounded once.  vf_max(a, b) = a > b ? a : b, also for NaN.
  *
+ * Products of bytes: p = vq_open(acc); p = vq_dot_u8(p, w, x) a few times; acc = vq_close(acc, p).
+ *   vq_dot_u8, vq_dot_s8   lane l += sum over j < 4 of (byte j of w's lane l) * (byte j of x's),
+ *                          x in -127 .. 127, w unsigned and below 128, or signed after vi_s8
+ *   A vq may hold 16-bit sums: at most SIMD_SPAN(w's largest byte) dots between open and close.
+ *
  * Depends on: base's bytes.h (plain C only).  Threads: pure functions.
  */
 #ifndef OMM_SIMD_H
@@ -46,6 +51,11 @@
 #endif
 #endif
 
+/* Dots in a row whose sums stay within 16 bits: span * 2 * top * 127 < 32768. */
+#define SIMD_SPAN(top) ((top) <= 16 ? 8 : (top) <= 32 ? 4 : (top) <= 64 ? 2 : 1)
+/* A cache line ahead of a stream. */
+#define SIMD_PREFETCH(p) __builtin_prefetch((p), 0, 3)
+
 #if OMM_SIMD == OMM_SIMD_AVX512
 /* ---------------------------------------------------------------------------------------------- */
 #include <immintrin.h>
@@ -56,7 +66,10 @@ typedef __m512i vi;
 /* Tile of the matrix product: SIMD_MR rows by SIMD_NV vectors of accumulators. */
 #define SIMD_MR 12
 #define SIMD_NV 2
-/* vi_dot_s8 counts each weight as w + SIMD_S8_BIAS: start the sum at -SIMD_S8_BIAS * sum(x). */
+/* Strips and tokens of the int8 tile: all sums and accumulators stay in 32 registers. */
+#define SIMD_Q8_STRIPS 2
+#define SIMD_Q8_TOKENS 6
+/* vi_s8 counts each weight as w + SIMD_S8_BIAS: start the sum at -SIMD_S8_BIAS * sum(x). */
 #define SIMD_S8_BIAS 128
 
 SIMD_INLINE vf vf_load(const float *p) {
@@ -113,8 +126,12 @@ SIMD_INLINE vi vi_and(vi a, vi b) {
 SIMD_INLINE vi vi_max(vi a, vi b) {
     return _mm512_max_epi32(a, b);
 }
-#define vi_shl(a, n) _mm512_slli_epi32((a), (n))
-#define vi_sar(a, n) _mm512_srai_epi32((a), (n))
+SIMD_INLINE vi vi_shl(vi a, int n) {
+    return (vi)((__v16su)a << n);
+}
+SIMD_INLINE vi vi_sar(vi a, int n) {
+    return (vi)((__v16si)a >> n);
+}
 SIMD_INLINE vf vf_from_vi(vi a) { /* value */
     return _mm512_cvtepi32_ps(a);
 }
@@ -142,14 +159,51 @@ SIMD_INLINE void vi_store_i8(int8_t *p, vi x) {
 SIMD_INLINE vf vf_swap_pairs(vf x) {
     return _mm512_permute_ps(x, 0xB1);
 }
-/* acc[l] += sum over j < 4 of (byte j of w's lane l, signed) * x[j]; see SIMD_S8_BIAS. */
-SIMD_INLINE vi vi_dot_s8(vi acc, vi w, int32_t x) {
-    return _mm512_dpbusd_epi32(acc, _mm512_xor_si512(w, _mm512_set1_epi8(-128)),
-                               _mm512_set1_epi32(x));
+SIMD_INLINE vi vi_or(vi a, vi b) {
+    return _mm512_or_si512(a, b);
 }
-/* The same for bytes of w in 0 .. 15, without a bias. */
-SIMD_INLINE vi vi_dot_u4(vi acc, vi w, int32_t x) {
-    return _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(x));
+SIMD_INLINE vi vi_load_u8(const uint8_t *p) { /* 16 bytes, one per lane */
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+SIMD_INLINE vf vf_load_bf16(const uint16_t *p) {
+    __m512i v = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
+}
+SIMD_INLINE int32_t vi_top(vi a) { /* largest lane */
+    return _mm512_reduce_max_epi32(a);
+}
+SIMD_INLINE int32_t vi_total(vi a) { /* sum of the lanes */
+    return _mm512_reduce_add_epi32(a);
+}
+/* Each byte b < 16 becomes table[b]. */
+SIMD_INLINE vi vi_lookup(const int8_t table[16], vi b) {
+    __m128i t = _mm_loadu_si128((const __m128i *)(const void *)table);
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(t), b);
+}
+SIMD_INLINE vi vi_four(const int8_t *x) { /* the four bytes at x in every lane */
+    int32_t v;
+    memcpy(&v, x, sizeof v);
+    return _mm512_set1_epi32(v);
+}
+SIMD_INLINE vi vi_dot_s16(vi acc, vi w, vi x) { /* two products of 16-bit halves per lane */
+    return _mm512_dpwssd_epi32(acc, w, x);
+}
+typedef vi vq;
+SIMD_INLINE vq vq_open(vi acc) {
+    return acc;
+}
+SIMD_INLINE vq vq_dot_u8(vq p, vi w, vi x) {
+    return _mm512_dpbusd_epi32(p, w, x);
+}
+SIMD_INLINE vi vi_s8(vi w) {
+    return _mm512_xor_si512(w, _mm512_set1_epi8(-128));
+}
+SIMD_INLINE vq vq_dot_s8(vq p, vi w, vi x) {
+    return _mm512_dpbusd_epi32(p, w, x);
+}
+SIMD_INLINE vi vq_close(vi acc, vq p) {
+    (void)acc;
+    return p;
 }
 /* r[i] lane j <-> r[j] lane i. */
 SIMD_INLINE void vf_transpose(vf r[VL]) {
@@ -193,6 +247,8 @@ typedef struct vi {
 
 #define SIMD_MR 6
 #define SIMD_NV 1
+#define SIMD_Q8_STRIPS 1
+#define SIMD_Q8_TOKENS 4
 #define SIMD_S8_BIAS 0
 
 SIMD_INLINE vf vf_load(const float *p) {
@@ -287,22 +343,68 @@ SIMD_INLINE void vi_store_i8(int8_t *p, vi x) {
 SIMD_INLINE vf vf_swap_pairs(vf x) {
     return (vf){_mm256_permute_ps(x.a, 0xB1), _mm256_permute_ps(x.b, 0xB1)};
 }
+SIMD_INLINE vi vi_or(vi a, vi b) {
+    return (vi){_mm256_or_si256(a.a, b.a), _mm256_or_si256(a.b, b.b)};
+}
+SIMD_INLINE vi vi_load_u8(const uint8_t *p) {
+    const __m128i v = _mm_loadu_si128((const __m128i *)(const void *)p);
+    return (vi){_mm256_cvtepu8_epi32(v), _mm256_cvtepu8_epi32(_mm_srli_si128(v, 8))};
+}
+SIMD_INLINE __m256 simd_bf16(__m128i v) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(v), 16));
+}
+SIMD_INLINE vf vf_load_bf16(const uint16_t *p) {
+    const __m128i *q = (const __m128i *)(const void *)p;
+    return (vf){simd_bf16(_mm_loadu_si128(q)), simd_bf16(_mm_loadu_si128(q + 1))};
+}
+SIMD_INLINE int32_t vi_top(vi a) {
+    __m256i m = _mm256_max_epi32(a.a, a.b);
+    __m128i n = _mm_max_epi32(_mm256_castsi256_si128(m), _mm256_extracti128_si256(m, 1));
+    n = _mm_max_epi32(n, _mm_shuffle_epi32(n, 0x4e));
+    n = _mm_max_epi32(n, _mm_shuffle_epi32(n, 0xb1));
+    return _mm_cvtsi128_si32(n);
+}
+SIMD_INLINE int32_t vi_total(vi a) {
+    __m256i m = _mm256_add_epi32(a.a, a.b);
+    __m128i n = _mm_add_epi32(_mm256_castsi256_si128(m), _mm256_extracti128_si256(m, 1));
+    n = _mm_add_epi32(n, _mm_shuffle_epi32(n, 0x4e));
+    n = _mm_add_epi32(n, _mm_shuffle_epi32(n, 0xb1));
+    return _mm_cvtsi128_si32(n);
+}
+SIMD_INLINE vi vi_lookup(const int8_t table[16], vi b) {
+    __m128i t = _mm_loadu_si128((const __m128i *)(const void *)table);
+    __m256i both = _mm256_broadcastsi128_si256(t);
+    return (vi){_mm256_shuffle_epi8(both, b.a), _mm256_shuffle_epi8(both, b.b)};
+}
+SIMD_INLINE vi vi_four(const int8_t *x) {
+    int32_t v;
+    memcpy(&v, x, sizeof v);
+    return vi_set1(v);
+}
+SIMD_INLINE vi vi_dot_s16(vi acc, vi w, vi x) {
+    return (vi){_mm256_add_epi32(acc.a, _mm256_madd_epi16(w.a, x.a)),
+                _mm256_add_epi32(acc.b, _mm256_madd_epi16(w.b, x.b))};
+}
+/* Sixteen-bit partial sums: the caller adds no more than fit (SIMD_SPAN). */
+typedef vi vq;
+SIMD_INLINE vq vq_open(vi acc) {
+    (void)acc;
+    return (vq){_mm256_setzero_si256(), _mm256_setzero_si256()};
+}
+SIMD_INLINE vq vq_dot_u8(vq p, vi w, vi x) {
+    return (vq){_mm256_add_epi16(p.a, _mm256_maddubs_epi16(w.a, x.a)),
+                _mm256_add_epi16(p.b, _mm256_maddubs_epi16(w.b, x.b))};
+}
+SIMD_INLINE vi vi_s8(vi w) {
+    return w;
+}
 /* |w| * sign(x, w): pairs reach at most 2 * 128 * 127 = 32512, so 16 bits never saturate. */
-SIMD_INLINE __m256i simd_dot8_s8(__m256i acc, __m256i w, __m256i x) {
-    __m256i p = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
-    return _mm256_add_epi32(acc, _mm256_madd_epi16(p, _mm256_set1_epi16(1)));
+SIMD_INLINE vq vq_dot_s8(vq p, vi w, vi x) {
+    return vq_dot_u8(p, (vi){_mm256_abs_epi8(w.a), _mm256_abs_epi8(w.b)},
+                     (vi){_mm256_sign_epi8(x.a, w.a), _mm256_sign_epi8(x.b, w.b)});
 }
-SIMD_INLINE __m256i simd_dot8_u4(__m256i acc, __m256i w, __m256i x) {
-    __m256i p = _mm256_maddubs_epi16(w, x);
-    return _mm256_add_epi32(acc, _mm256_madd_epi16(p, _mm256_set1_epi16(1)));
-}
-SIMD_INLINE vi vi_dot_s8(vi acc, vi w, int32_t x) {
-    __m256i v = _mm256_set1_epi32(x);
-    return (vi){simd_dot8_s8(acc.a, w.a, v), simd_dot8_s8(acc.b, w.b, v)};
-}
-SIMD_INLINE vi vi_dot_u4(vi acc, vi w, int32_t x) {
-    __m256i v = _mm256_set1_epi32(x);
-    return (vi){simd_dot8_u4(acc.a, w.a, v), simd_dot8_u4(acc.b, w.b, v)};
+SIMD_INLINE vi vq_close(vi acc, vq p) {
+    return vi_dot_s16(acc, p, (vi){_mm256_set1_epi16(1), _mm256_set1_epi16(1)});
 }
 /* One 8 x 8 corner, in place. */
 SIMD_INLINE void simd_transpose8(__m256 r[8]) {
@@ -351,6 +453,8 @@ typedef struct vi {
 
 #define SIMD_MR 6
 #define SIMD_NV 1
+#define SIMD_Q8_STRIPS 1
+#define SIMD_Q8_TOKENS 4
 #define SIMD_S8_BIAS 0
 #define SIMD_EACH SIMD_UNROLL for (int i = 0; i < 4; i++)
 
@@ -488,13 +592,67 @@ SIMD_INLINE int32x4_t simd_dot4(int32x4_t acc, int8x16_t w, int8x16_t x) {
     return vaddq_s32(acc, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)));
 }
 #endif
-SIMD_INLINE vi vi_dot_s8(vi acc, vi w, int32_t x) {
-    int8x16_t v = vreinterpretq_s8_s32(vdupq_n_s32(x));
-    SIMD_EACH acc.q[i] = simd_dot4(acc.q[i], vreinterpretq_s8_s32(w.q[i]), v);
+SIMD_INLINE vi vi_or(vi a, vi b) {
+    SIMD_EACH a.q[i] = vorrq_s32(a.q[i], b.q[i]);
+    return a;
+}
+SIMD_INLINE vi vi_load_u8(const uint8_t *p) {
+    vi r;
+    uint8x16_t v = vld1q_u8(p);
+    uint16x8_t a = vmovl_u8(vget_low_u8(v)), b = vmovl_high_u8(v);
+    r.q[0] = vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(a)));
+    r.q[1] = vreinterpretq_s32_u32(vmovl_high_u16(a));
+    r.q[2] = vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(b)));
+    r.q[3] = vreinterpretq_s32_u32(vmovl_high_u16(b));
+    return r;
+}
+SIMD_INLINE vf vf_load_bf16(const uint16_t *p) {
+    vf r;
+    SIMD_EACH r.q[i] = vreinterpretq_f32_u32(vshlq_n_u32(vmovl_u16(vld1_u16(p + 4 * i)), 16));
+    return r;
+}
+SIMD_INLINE int32_t vi_top(vi a) {
+    return vmaxvq_s32(vmaxq_s32(vmaxq_s32(a.q[0], a.q[1]), vmaxq_s32(a.q[2], a.q[3])));
+}
+SIMD_INLINE int32_t vi_total(vi a) {
+    return vaddvq_s32(vaddq_s32(vaddq_s32(a.q[0], a.q[1]), vaddq_s32(a.q[2], a.q[3])));
+}
+SIMD_INLINE vi vi_lookup(const int8_t table[16], vi b) {
+    const int8x16_t t = vld1q_s8(table);
+    SIMD_EACH b.q[i] = vreinterpretq_s32_s8(vqtbl1q_s8(t, vreinterpretq_u8_s32(b.q[i])));
+    return b;
+}
+SIMD_INLINE vi vi_four(const int8_t *x) {
+    int32_t v;
+    memcpy(&v, x, sizeof v);
+    return vi_set1(v);
+}
+SIMD_INLINE vi vi_dot_s16(vi acc, vi w, vi x) {
+    SIMD_EACH {
+        int16x8_t a = vreinterpretq_s16_s32(w.q[i]), b = vreinterpretq_s16_s32(x.q[i]);
+        int32x4_t low = vmull_s16(vget_low_s16(a), vget_low_s16(b));
+        acc.q[i] = vaddq_s32(acc.q[i], vpaddq_s32(low, vmull_high_s16(a, b)));
+    }
     return acc;
 }
-SIMD_INLINE vi vi_dot_u4(vi acc, vi w, int32_t x) {
-    return vi_dot_s8(acc, w, x);
+typedef vi vq;
+SIMD_INLINE vq vq_open(vi acc) {
+    return acc;
+}
+SIMD_INLINE vi vi_s8(vi w) {
+    return w;
+}
+SIMD_INLINE vq vq_dot_s8(vq p, vi w, vi x) {
+    SIMD_EACH p.q[i] =
+        simd_dot4(p.q[i], vreinterpretq_s8_s32(w.q[i]), vreinterpretq_s8_s32(x.q[i]));
+    return p;
+}
+SIMD_INLINE vq vq_dot_u8(vq p, vi w, vi x) { /* bytes of w are below 128 */
+    return vq_dot_s8(p, w, x);
+}
+SIMD_INLINE vi vq_close(vi acc, vq p) {
+    (void)acc;
+    return p;
 }
 SIMD_INLINE void vf_transpose(vf r[VL]) {
     float t[VL][VL];
@@ -520,6 +678,8 @@ typedef struct vi {
 
 #define SIMD_MR 4
 #define SIMD_NV 1
+#define SIMD_Q8_STRIPS 1
+#define SIMD_Q8_TOKENS 2
 #define SIMD_S8_BIAS 0
 #define SIMD_EACH for (int l = 0; l < VL; l++)
 
@@ -642,15 +802,71 @@ SIMD_INLINE vf vf_swap_pairs(vf x) {
     SIMD_EACH r.f[l] = x.f[l ^ 1];
     return r;
 }
-SIMD_INLINE vi vi_dot_s8(vi acc, vi w, int32_t x) {
-    int8_t a[4 * VL], b[4];
-    memcpy(a, w.i, sizeof a);
-    memcpy(b, &x, sizeof b);
-    SIMD_EACH for (int j = 0; j < 4; j++) acc.i[l] += a[4 * l + j] * b[j];
+SIMD_INLINE vi vi_or(vi a, vi b) {
+    SIMD_EACH a.i[l] = (int32_t)((uint32_t)a.i[l] | (uint32_t)b.i[l]);
+    return a;
+}
+SIMD_INLINE vi vi_load_u8(const uint8_t *p) {
+    vi r;
+    SIMD_EACH r.i[l] = p[l];
+    return r;
+}
+SIMD_INLINE vf vf_load_bf16(const uint16_t *p) {
+    vi r;
+    SIMD_EACH r.i[l] = (int32_t)((uint32_t)p[l] << 16);
+    return vi_as_vf(r);
+}
+SIMD_INLINE int32_t vi_top(vi a) {
+    int32_t r = a.i[0];
+    SIMD_EACH r = a.i[l] > r ? a.i[l] : r;
+    return r;
+}
+SIMD_INLINE int32_t vi_total(vi a) {
+    int32_t r = 0;
+    SIMD_EACH r += a.i[l];
+    return r;
+}
+SIMD_INLINE vi vi_lookup(const int8_t table[16], vi b) {
+    uint8_t t[4 * VL];
+    memcpy(t, b.i, sizeof t);
+    for (int i = 0; i < 4 * VL; i++) t[i] = (uint8_t)table[t[i] & 15];
+    memcpy(b.i, t, sizeof t);
+    return b;
+}
+SIMD_INLINE vi vi_four(const int8_t *x) {
+    int32_t v;
+    memcpy(&v, x, sizeof v);
+    return vi_set1(v);
+}
+SIMD_INLINE vi vi_dot_s16(vi acc, vi w, vi x) {
+    SIMD_EACH {
+        int16_t a[2], b[2];
+        memcpy(a, &w.i[l], sizeof a);
+        memcpy(b, &x.i[l], sizeof b);
+        acc.i[l] += a[0] * b[0] + a[1] * b[1];
+    }
     return acc;
 }
-SIMD_INLINE vi vi_dot_u4(vi acc, vi w, int32_t x) {
-    return vi_dot_s8(acc, w, x);
+typedef vi vq;
+SIMD_INLINE vq vq_open(vi acc) {
+    return acc;
+}
+SIMD_INLINE vi vi_s8(vi w) {
+    return w;
+}
+SIMD_INLINE vq vq_dot_s8(vq p, vi w, vi x) {
+    int8_t a[4 * VL], b[4];
+    memcpy(a, w.i, sizeof a);
+    memcpy(b, x.i, sizeof b);
+    SIMD_EACH for (int j = 0; j < 4; j++) p.i[l] += a[4 * l + j] * b[j];
+    return p;
+}
+SIMD_INLINE vq vq_dot_u8(vq p, vi w, vi x) { /* bytes of w are below 128 */
+    return vq_dot_s8(p, w, x);
+}
+SIMD_INLINE vi vq_close(vi acc, vq p) {
+    (void)acc;
+    return p;
 }
 SIMD_INLINE void vf_transpose(vf r[VL]) {
     for (int i = 0; i < VL; i++)

@@ -1,0 +1,25 @@
+/* q8.c - memory of int8 activations. */
+#include "omm/kernels.h"
+#include "omm/mem.h"
+
+omm_err omm_q8_rows_init(omm_q8_rows *rows, size_t rows_max, size_t cols_max) {
+    const size_t blocks = (cols_max + OMM_QUANT_BLOCK - 1) / OMM_QUANT_BLOCK;
+    omm_q8_rows r = {.rows_max = rows_max, .cols_max = blocks * OMM_QUANT_BLOCK};
+    r.q = (int8_t *)omm_alloc_aligned(rows_max, r.cols_max);
+    r.d = (float *)omm_alloc_aligned(rows_max * blocks, sizeof *r.d);
+    r.sums = (int16_t *)omm_alloc_aligned(rows_max * blocks, 2 * sizeof *r.sums);
+    if (!r.q || !r.d || !r.sums) {
+        omm_q8_rows_fini(&r);
+        return omm_raise(OMM_ERR_NOMEM, "no memory for %zu x %zu int8 activations", rows_max,
+                         cols_max);
+    }
+    *rows = r;
+    return OMM_OK;
+}
+
+void omm_q8_rows_fini(omm_q8_rows *rows) {
+    omm_free(rows->q);
+    omm_free(rows->d);
+    omm_free(rows->sums);
+    *rows = (omm_q8_rows){0};
+}
