@@ -122,9 +122,10 @@ static void rope_by_definition(const omm_compute *c) {
     float *y = battery_floats(1, (size_t)M * HEADS * DIM);
     omm_rope_apply(c, y, &rope, M, HEADS, 5, false);
     for (int row = 0; row < M * HEADS; row++) {
-        const float *in = x + row * DIM;
+        const int position = row / HEADS;
+        const float *in = x + (size_t)row * DIM;
         for (int i = 0; i < ROTATED / 2; i++) {
-            double angle = (5 + row / HEADS) * pow(500.0, -2.0 * i / ROTATED);
+            double angle = (double)(5 + position) * pow(500.0, -2.0 * i / ROTATED);
             float cs = (float)(1.5 * cos(angle)), sn = (float)(1.5 * sin(angle));
             float a = in[i], b = in[i + ROTATED / 2];
             CHECK(fabsf(fmaf(a, cs, b * -sn) - y[row * DIM + i]) < 1e-6f);

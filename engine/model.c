@@ -217,8 +217,10 @@ static omm_err load_factors(float **out, const omm_model *model, const omm_gguf 
                             const char *name) {
     const uint32_t count = model->dims.rotated / 2;
     OMM_TRY(load_vector(out, gguf, name, count));
+    const float *factors = *out;
+    OMM_ASSERT(factors != NULL);
     for (uint32_t i = 0; i < count; i++)
-        if (!((*out)[i] > 0.0f))
+        if (!(factors[i] > 0.0f))
             return omm_raise(OMM_ERR_NUMERIC, "tensor '%s': element %u is not positive", name, i);
     return OMM_OK;
 }

@@ -99,7 +99,7 @@ static void put_layer_matrices(synth *s, int layer) {
                  {"ffn_down", D, FF}},
       fused[] = {{"attn_qkv", D + 2 * KV_DIM, D},
                  {"attn_output", D, D},
-                 {"ffn_up", 2 * FF, D},
+                 {"ffn_up", 2 * (uint64_t)FF, D},
                  {"ffn_down", D, FF}};
     const bool is_fused = is_one_of(s, "phi3", "phi3");
     const size_t count = is_fused ? 4 : 7;

@@ -1,0 +1,358 @@
+/* arch_test.c - every architecture and rope scaling on random models: close to a forward pass in
+ * double, and the same bytes on every instruction set, thread count and split of the batch. */
+#include "kernels_battery.h"
+#include "tiny_arch.h"
+#include "twin.h"
+
+#include "omm/mem.h"
+#include "omm/session.h"
+#include "omm_test.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LENGTH = 140, VOCAB = TINY_ARCH_VOCAB };
+
+/* Largest difference from the twin, as a share of the spread of the logits.  Measured: 5e-7. */
+static const double DIFFERENCE_MAX = 1e-5;
+
+/* The same of mode q8, which rounds activations to 8 bits.  Measured: 1.3e-2. */
+static const double Q8_DIFFERENCE_MAX = 2e-2;
+
+typedef struct test_case {
+    const char *what;
+    tiny_arch arch;
+    uint32_t positions_max; /* 0: the default */
+    bool long_rope;
+    omm_activations activations;
+    uint64_t golden; /* hash of the logits, the same from every compiler and processor */
+} test_case;
+
+static const test_case s_cases[] = {
+    {"llama", {.name = "llama", .untied = true}, 0, false, OMM_ACTIVATIONS_F32, 0xe5f102e9eff5bec3},
+    {"llama, linear",
+     {.name = "llama", .scaling = "linear", .factor = 4.0f},
+     0,
+     false,
+     OMM_ACTIVATIONS_F32,
+     0x649f0b6f8d401ea8},
+    {"llama, rope_freqs",
+     {.name = "llama", .freqs = true, .base = 500000.0f},
+     0,
+     false,
+     OMM_ACTIVATIONS_F32,
+     0x1dce2ebd46c1bd5c},
+    {"llama, yarn",
+     {.name = "llama", .scaling = "yarn", .factor = 4.0f, .original = 64},
+     0,
+     false,
+     OMM_ACTIVATIONS_F32,
+     0xc2bd4fb13f99da3a},
+    {"llama, partial rotation",
+     {.name = "llama", .rotated = 6},
+     0,
+     false,
+     OMM_ACTIVATIONS_F32,
+     0xd5c6c3b8eca1598e},
+    {"qwen2", {.name = "qwen2", .base = 1e6f}, 0, false, OMM_ACTIVATIONS_F32, 0x56132df6e588deab},
+    {"qwen2, yarn",
+     {.name = "qwen2",
+      .scaling = "yarn",
+      .factor = 4.0f,
+      .original = 100,
+      .attn_factor = 0.9f,
+      .base = 10000.0f,
+      .head_dim = 40},
+     0,
+     false,
+     OMM_ACTIVATIONS_F32,
+     0x689442113ccdb22f},
+    {"qwen3",
+     {.name = "qwen3", .head_dim = 20, .untied = true, .base = 1e6f},
+     0,
+     false,
+     OMM_ACTIVATIONS_F32,
+     0xcf456c91de827b46},
+    {"gemma2",
+     {.name = "gemma2", .window = 17, .caps = {1.5f, 4.0f}},
+     0,
+     false,
+     OMM_ACTIVATIONS_F32,
+     0x56d4808963b8c700},
+    {"gemma2 of 46 layers",
+     {.name = "gemma2", .window = 90, .layers = 46, .head_dim = 8},
+     0,
+     false,
+     OMM_ACTIVATIONS_F32,
+     0x3a2bb523e9e22b0f},
+    {"gemma3",
+     {.name = "gemma3",
+      .window = 70,
+      .layers = 7,
+      .scaling = "linear",
+      .factor = 8.0f,
+      .base = 1e6f},
+     0,
+     false,
+     OMM_ACTIVATIONS_F32,
+     0xe32906951101e5b4},
+    {"gemma3 of 62 layers",
+     {.name = "gemma3", .window = 33, .layers = 62, .head_dim = 16},
+     0,
+     false,
+     OMM_ACTIVATIONS_F32,
+     0x5ba555249156587f},
+    {"phi3",
+     {.name = "phi3", .window = 40, .untied = true},
+     0,
+     false,
+     OMM_ACTIVATIONS_F32,
+     0x0380b20e275b88ee},
+    {"phi3, long factors",
+     {.name = "phi3", .long_factors = true, .original = 150, .attn_factor = 1.19f},
+     0,
+     true,
+     OMM_ACTIVATIONS_F32,
+     0x7aaf51519d3f6b19},
+    {"phi3, short factors, partial rotation",
+     {.name = "phi3", .long_factors = true, .original = 150, .head_dim = 16, .rotated = 12},
+     150,
+     false,
+     OMM_ACTIVATIONS_F32,
+     0x398949a230992cbc},
+    {"qwen3 in Q8_0",
+     {.name = "qwen3", .q8 = true, .head_dim = 24},
+     0,
+     false,
+     OMM_ACTIVATIONS_F32,
+     0x07b5c25ddca87d50},
+    {"gemma3 in Q8_0",
+     {.name = "gemma3", .q8 = true, .window = 20, .layers = 7},
+     0,
+     false,
+     OMM_ACTIVATIONS_F32,
+     0xff8ecf20fb1317f5},
+    {"phi3 in Q8_0",
+     {.name = "phi3", .q8 = true, .untied = true},
+     0,
+     false,
+     OMM_ACTIVATIONS_F32,
+     0x9e2fee7aa413ff47},
+    {"qwen2 in Q8_0, q8",
+     {.name = "qwen2", .q8 = true},
+     0,
+     false,
+     OMM_ACTIVATIONS_Q8,
+     0x2c128cee8b4f9ebe},
+    {"gemma2 in Q8_0, q8",
+     {.name = "gemma2", .q8 = true, .window = 30, .head_dim = 24},
+     0,
+     false,
+     OMM_ACTIVATIONS_Q8,
+     0xffa7506518937fe4},
+    {"phi3 in Q8_0, q8",
+     {.name = "phi3", .q8 = true, .window = 50, .untied = true},
+     0,
+     false,
+     OMM_ACTIVATIONS_Q8,
+     0x4c704963b1245b72},
+};
+
+static float s_want[LENGTH * VOCAB], s_got[LENGTH * VOCAB];
+static double s_twin[LENGTH * VOCAB];
+static uint32_t s_ids[LENGTH];
+
+static omm_err load(omm_model *model, omm_gguf *gguf, omm_buf *file, const tiny_arch *arch) {
+    omm_buf_init(file, 1 << 24);
+    tiny_arch_write(file, arch);
+    CHECK_OK(omm_gguf_open_bytes(gguf, omm_buf_view(file)));
+    return omm_model_load(model, gguf);
+}
+
+static void logits_of(float *out, const omm_compute *c, const omm_model *model, const test_case *t,
+                      uint32_t batch) {
+    omm_session *session = NULL;
+    omm_session_options options = omm_session_options_default();
+    options.positions_max = t->positions_max;
+    options.batch_max = batch;
+    options.activations = t->activations;
+    CHECK_OK(omm_session_open(&session, c, model, NULL, &options));
+    CHECK_OK(omm_session_append(session, s_ids, LENGTH, out, true));
+    omm_session_close(session);
+}
+
+static double difference(const float *got, const double *want, size_t count) {
+    double low = want[0], high = want[0], worst = 0.0;
+    for (size_t i = 0; i < count; i++) {
+        low = fmin(low, want[i]);
+        high = fmax(high, want[i]);
+        worst = fmax(worst, fabs(want[i] - (double)got[i]));
+    }
+    return worst / (high - low);
+}
+
+static void same_everywhere(const omm_model *model, const test_case *t) {
+    static const uint32_t batches[] = {256, 1, 37};
+    for (unsigned isa = 0; isa < OMM_ISA_COUNT; isa++) {
+        if (!omm_isa_available((omm_isa)isa)) continue;
+        for (unsigned threads = 1; threads <= 3; threads++) {
+            if (isa == OMM_ISA_SCALAR && threads != 3) continue;
+            omm_pool *pool = NULL;
+            omm_compute c;
+            CHECK_OK(omm_pool_open(&pool, threads));
+            CHECK_OK(omm_compute_init(&c, pool, (omm_isa)isa));
+            logits_of(s_got, &c, model, t, batches[threads - 1]);
+            if (battery_hash(s_want, sizeof s_want) != battery_hash(s_got, sizeof s_got)) {
+                fprintf(stderr, "%s, %s, %u threads: logits differ\n", t->what,
+                        omm_isa_name((omm_isa)isa), threads);
+                exit(1);
+            }
+            omm_compute_fini(&c);
+            omm_pool_close(pool);
+        }
+    }
+}
+
+static bool run(const test_case *t) {
+    omm_buf file;
+    omm_gguf gguf;
+    omm_model model;
+    omm_compute c;
+    omm_isa best;
+    CHECK_OK(load(&model, &gguf, &file, &t->arch));
+    CHECK_OK(omm_isa_choose(&best, NULL));
+    CHECK_OK(omm_compute_init(&c, NULL, best));
+    logits_of(s_want, &c, &model, t, 256);
+    twin_logits(s_twin, &gguf, s_ids, LENGTH, t->long_rope);
+    const bool q8 = t->activations == OMM_ACTIVATIONS_Q8;
+    const double worst = difference(s_want, s_twin, (size_t)LENGTH * VOCAB);
+    const uint64_t hash = battery_hash(s_want, sizeof s_want);
+    printf("%-40s %.2e 0x%016" PRIx64 "\n", t->what, worst, hash);
+    CHECK(worst <= (q8 ? Q8_DIFFERENCE_MAX : DIFFERENCE_MAX));
+    omm_compute_fini(&c);
+    same_everywhere(&model, t);
+    omm_model_fini(&model);
+    omm_gguf_close(&gguf);
+    omm_buf_fini(&file);
+    return hash == t->golden;
+}
+
+static void refused(tiny_arch arch, omm_err want, const char *part) {
+    omm_buf file;
+    omm_gguf gguf;
+    omm_model model;
+    CHECK_ERR(load(&model, &gguf, &file, &arch), want);
+    if (!strstr(omm_err_sentence(), part)) {
+        fprintf(stderr, "'%s' does not say '%s'\n", omm_err_sentence(), part);
+        exit(1);
+    }
+    omm_gguf_close(&gguf);
+    omm_buf_fini(&file);
+}
+
+static void refusals(void) {
+    refused((tiny_arch){.name = "qwen2vl"}, OMM_ERR_UNSUPPORTED,
+            "'qwen2vl' is not supported; these are: llama, qwen2, qwen3, gemma2, gemma3, phi3");
+    refused((tiny_arch){.name = "qwen2", .skip = "blk.1.attn_k.bias"}, OMM_ERR_NOT_FOUND,
+            "blk.1.attn_k.bias");
+    refused((tiny_arch){.name = "qwen3", .skip = "blk.0.attn_q_norm.weight"}, OMM_ERR_NOT_FOUND,
+            "blk.0.attn_q_norm");
+    refused((tiny_arch){.name = "gemma2", .skip = "blk.1.post_ffw_norm.weight"}, OMM_ERR_NOT_FOUND,
+            "blk.1.post_ffw_norm");
+    refused((tiny_arch){.name = "phi3", .skip = "blk.0.attn_qkv.weight"}, OMM_ERR_NOT_FOUND,
+            "blk.0.attn_qkv");
+    refused((tiny_arch){.name = "phi3", .long_factors = true, .skip = "rope_factors_short.weight"},
+            OMM_ERR_NOT_FOUND, "rope_factors_short");
+    refused((tiny_arch){.name = "qwen2", .long_factors = true}, OMM_ERR_UNSUPPORTED,
+            "rope_factors_long");
+    refused((tiny_arch){.name = "llama", .scaling = "yarn"}, OMM_ERR_NOT_FOUND,
+            "llama.rope.scaling.factor");
+    refused((tiny_arch){.name = "llama", .scaling = "yarn", .factor = 0.5f}, OMM_ERR_NUMERIC,
+            "llama.rope.scaling.factor");
+    refused((tiny_arch){.name = "phi3", .scaling = "longrope"}, OMM_ERR_UNSUPPORTED, "longrope");
+    refused((tiny_arch){.name = "gemma2", .caps = {-1.0f, 0.0f}}, OMM_ERR_NUMERIC,
+            "attn_logit_softcapping");
+}
+
+/* A file with one byte changed loads or is refused, and what loads can be run. */
+static void damaged(const tiny_arch *arch, const omm_compute *c) {
+    omm_buf file;
+    omm_buf_init(&file, 1 << 24);
+    tiny_arch_write(&file, arch);
+    for (size_t i = 0; i < 3000; i += 7) {
+        const uint8_t old = file.data[i];
+        omm_gguf gguf;
+        omm_model model;
+        omm_session *s = NULL;
+        file.data[i] = (uint8_t)(old ^ (i % 2 ? 0x80u : 1u << i % 7));
+        omm_err err = omm_gguf_open_bytes(&gguf, omm_buf_view(&file));
+        if (err == OMM_OK) {
+            if (omm_model_load(&model, &gguf) == OMM_OK) {
+                omm_session_options o = {.positions_max = 2, .batch_max = 2};
+                if (omm_session_open(&s, c, &model, NULL, &o) == OMM_OK) {
+                    err = omm_session_append(s, s_ids, 2, s_got, true);
+                    CHECK(err == OMM_OK || err == OMM_ERR_NUMERIC);
+                }
+                omm_session_close(s);
+                omm_model_fini(&model);
+            }
+            omm_gguf_close(&gguf);
+        }
+        file.data[i] = old;
+    }
+    omm_buf_fini(&file);
+}
+
+static void out_of_memory(const tiny_arch *arch, const omm_compute *c) {
+    omm_buf file;
+    omm_gguf gguf;
+    omm_model model;
+    omm_buf_init(&file, 1 << 24);
+    tiny_arch_write(&file, arch);
+    CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
+    const size_t live = omm_mem_live();
+    omm_err err = OMM_ERR_NOMEM;
+    for (size_t n = 1; err != OMM_OK; n++) {
+        omm_session *s = NULL;
+        omm_mem_fail_nth(n);
+        err = omm_model_load(&model, &gguf);
+        if (err == OMM_OK) {
+            err = omm_session_open(&s, c, &model, NULL, NULL);
+            omm_session_close(err == OMM_OK ? s : NULL);
+            omm_model_fini(&model);
+        }
+        omm_mem_fail_nth(0);
+        CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
+        CHECK_EQ(omm_mem_live(), live);
+    }
+    omm_gguf_close(&gguf);
+    omm_buf_fini(&file);
+}
+
+static void trouble(void) {
+    static const tiny_arch archs[] = {
+        {.name = "qwen2", .scaling = "yarn", .factor = 4.0f, .original = 64},
+        {.name = "qwen3"},
+        {.name = "gemma3", .window = 7, .caps = {0.0f, 20.0f}},
+        {.name = "phi3", .long_factors = true, .window = 9}};
+    omm_compute c;
+    omm_isa best;
+    CHECK_OK(omm_isa_choose(&best, NULL));
+    CHECK_OK(omm_compute_init(&c, NULL, best));
+    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
+        damaged(&archs[i], &c);
+        out_of_memory(&archs[i], &c);
+    }
+    omm_compute_fini(&c);
+}
+
+int main(void) {
+    bool same = true;
+    for (uint32_t i = 0; i < LENGTH; i++) s_ids[i] = i * i * 7 % VOCAB;
+    for (size_t i = 0; i < sizeof s_cases / sizeof *s_cases; i++) same = run(&s_cases[i]) && same;
+    refusals();
+    trouble();
+    CHECK(same);
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}

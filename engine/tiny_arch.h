@@ -1,0 +1,34 @@
+/* tiny_arch.h - a random model of any supported architecture and rope scaling as GGUF bytes. */
+#ifndef ENGINE_TINY_ARCH_H
+#define ENGINE_TINY_ARCH_H
+
+#include "omm/bytes.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct tiny_arch {
+    const char *name;    /* general.architecture */
+    const char *scaling; /* rope.scaling.type; NULL: no such key */
+    const char *skip;    /* tensor to leave out */
+    uint32_t layers;     /* 0: 2 */
+    uint32_t head_dim;   /* 0: width / heads, without a key */
+    uint32_t rotated;    /* 0: all of the head, without a key */
+    uint32_t window;     /* 0: no key */
+    uint32_t original;   /* rope.scaling.original_context_length; 0: no key */
+    float factor;        /* rope.scaling.factor; 0: no key */
+    float attn_factor;   /* rope.scaling.attn_factor; 0: no key */
+    float base;          /* rope.freq_base; 0: no key */
+    float caps[2];       /* of scores and logits; 0: no key */
+    bool q8;             /* matrices are Q8_0, else F32 */
+    bool untied;         /* output.weight */
+    bool freqs;          /* rope_freqs.weight */
+    bool long_factors;   /* rope_factors_long.weight and rope_factors_short.weight */
+} tiny_arch;
+
+enum { TINY_ARCH_VOCAB = 61, TINY_ARCH_CONTEXT = 400 };
+
+/* Append the file; aborts when out of memory. */
+void tiny_arch_write(omm_buf *out, const tiny_arch *options);
+
+#endif

@@ -1,0 +1,255 @@
+/* twin.c - see twin.h. */
+#include "twin.h"
+
+#include "omm/bytes.h"
+#include "omm/mem.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { WIDTH_MAX = 512, LENGTH_MAX = 256, PAIRS_MAX = 64 };
+
+typedef struct twin {
+    const omm_gguf *gguf;
+    char arch[32];
+    uint32_t layers, width, ff, heads, kv_heads, dim, rotated, window;
+    double eps, base;
+    bool gemma2, gemma3, phi3, long_rope;
+    double *k, *v; /* of one layer: [LENGTH_MAX][kv_heads * dim] */
+} twin;
+
+static uint32_t whole(const twin *t, const char *tail, uint32_t missing) {
+    char key[96];
+    uint32_t value = 0;
+    snprintf(key, sizeof key, "%s.%s", t->arch, tail);
+    OMM_ASSERT(omm_gguf_get_u32_or(&value, t->gguf, key, missing) == OMM_OK);
+    return value;
+}
+
+static double real(const twin *t, const char *tail, double missing) {
+    char key[96];
+    float value = 0.0f;
+    snprintf(key, sizeof key, "%s.%s", t->arch, tail);
+    OMM_ASSERT(omm_gguf_get_f32_or(&value, t->gguf, key, (float)missing) == OMM_OK);
+    return (double)value;
+}
+
+static const omm_gguf_tensor *tensor(const twin *t, int layer, const char *tail) {
+    char name[OMM_GGUF_NAME_MAX];
+    if (layer < 0)
+        snprintf(name, sizeof name, "%s", tail);
+    else
+        snprintf(name, sizeof name, "blk.%d.%s", layer, tail);
+    return omm_gguf_find_tensor(t->gguf, name);
+}
+
+static double at(const omm_gguf_tensor *w, size_t index) {
+    if (w->type == OMM_GGML_F32) return (double)omm_get_f32(w->data.data + 4 * index);
+    OMM_ASSERT(w->type == OMM_GGML_Q8_0); /* per 32 values a scale in f16 and 32 integers */
+    const uint8_t *block = w->data.data + index / 32 * 34;
+    return (double)omm_f16_to_f32(omm_get_u16(block)) * (int8_t)block[2 + index % 32];
+}
+
+/* y[rows] = rows first .. of w, times x, plus a bias. */
+static void product(double *y, const omm_gguf_tensor *w, size_t first, size_t rows, const double *x,
+                    const omm_gguf_tensor *bias) {
+    OMM_ASSERT(w != NULL);
+    for (size_t r = 0; r < rows; r++) {
+        y[r] = bias ? at(bias, r) : 0.0;
+        for (size_t c = 0; c < w->dims[0]; c++) y[r] += at(w, (first + r) * w->dims[0] + c) * x[c];
+    }
+}
+
+static void norm(const twin *t, double *y, const double *x, const omm_gguf_tensor *w, size_t n) {
+    double sum = 0.0;
+    OMM_ASSERT(w != NULL);
+    for (size_t i = 0; i < n; i++) sum += x[i] * x[i];
+    for (size_t i = 0; i < n; i++) y[i] = x[i] / sqrt(sum / (double)n + t->eps) * at(w, i);
+}
+
+static bool is_sliding(const twin *t, int layer) {
+    if (t->window == 0) return false;
+    if (t->gemma2) return layer % 2 == 0;
+    if (t->gemma3) return layer % 6 != 5;
+    return true;
+}
+
+/* How fast pair i turns, per position; *magnitude: what cos and sin are multiplied by. */
+static double speed(const twin *t, double *magnitude, int layer, uint32_t i) {
+    char type[32] = "", key[64];
+    snprintf(key, sizeof key, "%s.rope.scaling.type", t->arch);
+    (void)!omm_gguf_get_text(type, sizeof type, t->gguf, key);
+    const bool local = t->gemma3 && is_sliding(t, layer);
+    const double n = (double)t->rotated, factor = real(t, "rope.scaling.factor", 1.0);
+    const double plain = pow(local ? 10000.0 : t->base, -2.0 * (double)i / n);
+    const omm_gguf_tensor *factors = tensor(t, -1,
+                                            !t->phi3       ? "rope_freqs.weight"
+                                            : t->long_rope ? "rope_factors_long.weight"
+                                                           : "rope_factors_short.weight");
+    *magnitude = real(t, "rope.scaling.attn_factor", 1.0);
+    if (local) return plain;
+    if (factors) return plain / at(factors, i);
+    if (strcmp(type, "linear") == 0) return plain / factor;
+    if (strcmp(type, "yarn") != 0) return plain;
+    /* Wavelengths below context / 32 stay, above context are stretched, a ramp over pairs between. */
+    const double context = (double)whole(t, "rope.scaling.original_context_length", 0);
+    double low = n * log(context / (32.0 * 2.0 * acos(-1.0))) / (2.0 * log(t->base));
+    double high = n * log(context / (1.0 * 2.0 * acos(-1.0))) / (2.0 * log(t->base));
+    low = fmax(floor(low), 0.0);
+    high = fmin(ceil(high), n - 1.0);
+    double ramp = fmin(fmax(((double)i - low) / fmax(high - low, 0.001), 0.0), 1.0);
+    *magnitude *= 1.0 + 0.1 * log(factor);
+    return plain * (1.0 - ramp) + plain / factor * ramp;
+}
+
+static void rope(const twin *t, double *head, int layer, size_t position) {
+    for (uint32_t i = 0; i < t->rotated / 2; i++) {
+        double magnitude = 1.0, angle = speed(t, &magnitude, layer, i) * (double)position;
+        const bool side_by_side = strcmp(t->arch, "llama") == 0;
+        double *a = head + (side_by_side ? (size_t)2 * i : i);
+        double *b = side_by_side ? a + 1 : a + t->rotated / 2;
+        const double x = *a, y = *b, c = cos(angle) * magnitude, s = sin(angle) * magnitude;
+        *a = x * c - y * s;
+        *b = y * c + x * s;
+    }
+}
+
+static double score_scale(const twin *t) {
+    const bool wide = (t->gemma2 && t->layers == 46) || (t->gemma3 && t->layers == 62);
+    const uint32_t each = t->width / t->heads;
+    return 1.0 / sqrt((double)(wide ? each : t->dim));
+}
+
+static void attend_head(const twin *t, double *out, const double *q, uint32_t kv_head, int layer,
+                        size_t position) {
+    double s[LENGTH_MAX] = {0}, top = -INFINITY, sum = 0.0;
+    const size_t stride = (size_t)t->kv_heads * t->dim, from = (size_t)kv_head * t->dim;
+    const double cap = t->gemma2 ? real(t, "attn_logit_softcapping", 50.0) : 0.0;
+    size_t first = 0;
+    if (is_sliding(t, layer) && position + 1 > t->window) first = position + 1 - t->window;
+    for (size_t j = first; j <= position; j++) {
+        s[j] = 0.0;
+        for (size_t d = 0; d < t->dim; d++) s[j] += q[d] * t->k[j * stride + from + d];
+        s[j] *= score_scale(t);
+        if (cap > 0.0) s[j] = cap * tanh(s[j] / cap);
+        top = fmax(top, s[j]);
+    }
+    for (size_t j = first; j <= position; j++) sum += exp(s[j] - top);
+    memset(out, 0, t->dim * sizeof *out);
+    for (size_t j = first; j <= position; j++)
+        for (size_t d = 0; d < t->dim; d++)
+            out[d] += exp(s[j] - top) / sum * t->v[j * stride + from + d];
+}
+
+static void qkv(const twin *t, double *q, double *k, double *v, const double *h, int layer) {
+    const size_t qn = (size_t)t->heads * t->dim, kn = (size_t)t->kv_heads * t->dim;
+    if (t->phi3) {
+        const omm_gguf_tensor *w = tensor(t, layer, "attn_qkv.weight");
+        product(q, w, 0, qn, h, NULL);
+        product(k, w, qn, kn, h, NULL);
+        product(v, w, qn + kn, kn, h, NULL);
+        return;
+    }
+    product(q, tensor(t, layer, "attn_q.weight"), 0, qn, h, tensor(t, layer, "attn_q.bias"));
+    product(k, tensor(t, layer, "attn_k.weight"), 0, kn, h, tensor(t, layer, "attn_k.bias"));
+    product(v, tensor(t, layer, "attn_v.weight"), 0, kn, h, tensor(t, layer, "attn_v.bias"));
+}
+
+static void heads(const twin *t, double *x, uint32_t count, const omm_gguf_tensor *w, int layer,
+                  size_t position) {
+    for (uint32_t i = 0; i < count; i++) {
+        double *head = x + (size_t)i * t->dim;
+        if (w) norm(t, head, head, w, t->dim);
+        rope(t, head, layer, position);
+    }
+}
+
+static void add(const twin *t, double *x, double *h, const omm_gguf_tensor *post) {
+    if (post) norm(t, h, h, post, t->width);
+    for (uint32_t i = 0; i < t->width; i++) x[i] += h[i];
+}
+
+static void attention(const twin *t, double *x, int layer, size_t position) {
+    double h[WIDTH_MAX] = {0}, q[WIDTH_MAX] = {0}, a[WIDTH_MAX] = {0};
+    const size_t stride = (size_t)t->kv_heads * t->dim;
+    double *k = t->k + position * stride, *v = t->v + position * stride;
+    norm(t, h, x, tensor(t, layer, "attn_norm.weight"), t->width);
+    qkv(t, q, k, v, h, layer);
+    heads(t, q, t->heads, tensor(t, layer, "attn_q_norm.weight"), layer, position);
+    heads(t, k, t->kv_heads, tensor(t, layer, "attn_k_norm.weight"), layer, position);
+    for (uint32_t i = 0; i < t->heads; i++)
+        attend_head(t, a + (size_t)i * t->dim, q + (size_t)i * t->dim, i / (t->heads / t->kv_heads),
+                    layer, position);
+    product(h, tensor(t, layer, "attn_output.weight"), 0, t->width, a, NULL);
+    add(t, x, h, tensor(t, layer, "post_attention_norm.weight"));
+}
+
+static double activate(const twin *t, double x) {
+    if (!t->gemma2 && !t->gemma3) return x / (1.0 + exp(-x));
+    return 0.5 * x * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
+}
+
+static void feed_forward(const twin *t, double *x, int layer) {
+    double h[WIDTH_MAX] = {0}, gate[WIDTH_MAX] = {0}, up[WIDTH_MAX] = {0};
+    const omm_gguf_tensor *w = tensor(t, layer, "ffn_up.weight");
+    norm(t, h, x, tensor(t, layer, "ffn_norm.weight"), t->width);
+    product(gate, t->phi3 ? w : tensor(t, layer, "ffn_gate.weight"), 0, t->ff, h, NULL);
+    product(up, w, t->phi3 ? t->ff : 0, t->ff, h, NULL);
+    for (uint32_t i = 0; i < t->ff; i++) gate[i] = activate(t, gate[i]) * up[i];
+    product(h, tensor(t, layer, "ffn_down.weight"), 0, t->width, gate, NULL);
+    add(t, x, h, tensor(t, layer, "post_ffw_norm.weight"));
+}
+
+static twin open_twin(const omm_gguf *gguf, bool long_rope) {
+    twin t = {.gguf = gguf, .long_rope = long_rope};
+    OMM_ASSERT(omm_gguf_get_text(t.arch, sizeof t.arch, gguf, "general.architecture") == OMM_OK);
+    t.gemma2 = strcmp(t.arch, "gemma2") == 0;
+    t.gemma3 = strcmp(t.arch, "gemma3") == 0;
+    t.phi3 = strcmp(t.arch, "phi3") == 0;
+    t.layers = whole(&t, "block_count", 0);
+    t.width = whole(&t, "embedding_length", 0);
+    t.ff = whole(&t, "feed_forward_length", 0);
+    t.heads = whole(&t, "attention.head_count", 0);
+    t.kv_heads = whole(&t, "attention.head_count_kv", t.heads);
+    t.dim = whole(&t, "attention.key_length", t.width / t.heads);
+    t.rotated = whole(&t, "rope.dimension_count", t.dim);
+    t.window = whole(&t, "attention.sliding_window", 0);
+    t.eps = real(&t, "attention.layer_norm_rms_epsilon", 0.0);
+    t.base = real(&t, "rope.freq_base", 10000.0);
+    OMM_ASSERT(t.width <= WIDTH_MAX && t.ff <= WIDTH_MAX && t.heads * t.dim <= WIDTH_MAX);
+    return t;
+}
+
+static void last_layer(const twin *t, double *logits, const double *x) {
+    double h[WIDTH_MAX] = {0};
+    const omm_gguf_tensor *w = tensor(t, -1, "output.weight");
+    if (!w) w = tensor(t, -1, "token_embd.weight");
+    norm(t, h, x, tensor(t, -1, "output_norm.weight"), t->width);
+    product(logits, w, 0, w->dims[1], h, NULL);
+    const double cap = real(t, "final_logit_softcapping", t->gemma2 ? 30.0 : 0.0);
+    for (size_t i = 0; cap > 0.0 && i < w->dims[1]; i++) logits[i] = cap * tanh(logits[i] / cap);
+}
+
+void twin_logits(double *out, const omm_gguf *gguf, const uint32_t *ids, size_t count,
+                 bool long_rope) {
+    twin t = open_twin(gguf, long_rope);
+    const omm_gguf_tensor *embed = tensor(&t, -1, "token_embd.weight");
+    double *x = omm_alloc(count * t.width, sizeof *x);
+    t.k = omm_alloc((size_t)LENGTH_MAX * t.kv_heads * t.dim, sizeof *t.k);
+    t.v = omm_alloc((size_t)LENGTH_MAX * t.kv_heads * t.dim, sizeof *t.v);
+    OMM_ASSERT(x && t.k && t.v && count <= LENGTH_MAX);
+    const double scale = t.gemma2 || t.gemma3 ? sqrt((double)t.width) : 1.0;
+    for (size_t p = 0; p < count; p++)
+        for (uint32_t i = 0; i < t.width; i++)
+            x[p * t.width + i] = scale * at(embed, (size_t)ids[p] * t.width + i);
+    for (int layer = 0; layer < (int)t.layers; layer++)
+        for (size_t p = 0; p < count; p++) {
+            attention(&t, x + p * t.width, layer, p);
+            feed_forward(&t, x + p * t.width, layer);
+        }
+    for (size_t p = 0; p < count; p++) last_layer(&t, out + p * embed->dims[1], x + p * t.width);
+    omm_free(x);
+    omm_free(t.k);
+    omm_free(t.v);
+}
