@@ -1,56 +1,9 @@
-/* graph.c - the layers of a model over a batch: memory, adapters, forward. */
+/* graph.c - the layers of a model over a batch: memory, forward. */
 #include "graph.h"
 
 #include "omm/mem.h"
 
 #include <string.h>
-
-/* ---- adapters -------------------------------------------------------------------------------- */
-
-static bool same_shape(const omm_lora_shape *a, const omm_lora_shape *b) {
-    return a->layer_count == b->layer_count && memcmp(a->d_in, b->d_in, sizeof a->d_in) == 0 &&
-           memcmp(a->d_out, b->d_out, sizeof a->d_out) == 0;
-}
-
-static omm_err pack_pair(model_adapter_pair *pair, const omm_lora *lora, uint32_t layer,
-                         omm_lora_target target) {
-    const float *a = NULL, *b = NULL;
-    omm_lora_find(&a, &b, lora, layer, target);
-    if (!a) return OMM_OK;
-    const omm_lora_tensor *t = &lora->tensors[omm_lora_find_index(lora, layer, target)];
-    pair->scale = t->scale;
-    OMM_TRY(omm_matrix_pack_f32(&pair->a, t->rows, lora->shape.d_in[target], a));
-    return omm_matrix_pack_f32(&pair->b, lora->shape.d_out[target], t->rows, b);
-}
-
-omm_err model_adapter_init(model_adapter *out, const omm_model *model, const omm_lora *lora) {
-    if (!same_shape(&lora->shape, &model->lora_shape))
-        return omm_raise(OMM_ERR_REFUSED_SHAPE, "the adapter was made for a model of other shape");
-    model_adapter made = {.scale = 1.0f, .rank = lora->spec.rank, .layers = model->dims.layers};
-    const size_t count = (size_t)made.layers * OMM_LORA_TARGET_COUNT;
-    made.pairs = (model_adapter_pair *)omm_alloc(count, sizeof *made.pairs);
-    if (!made.pairs) return omm_raise(OMM_ERR_NOMEM, "no memory for the adapter table");
-    omm_err err = OMM_OK;
-    for (size_t i = 0; i < count && err == OMM_OK; i++)
-        err = pack_pair(&made.pairs[i], lora, (uint32_t)(i / OMM_LORA_TARGET_COUNT),
-                        (omm_lora_target)(i % OMM_LORA_TARGET_COUNT));
-    if (err != OMM_OK) {
-        model_adapter_fini(&made);
-        return err;
-    }
-    *out = made;
-    return OMM_OK;
-}
-
-void model_adapter_fini(model_adapter *adapter) {
-    const size_t count = (size_t)adapter->layers * OMM_LORA_TARGET_COUNT;
-    for (size_t i = 0; adapter->pairs && i < count; i++) {
-        omm_matrix_fini(&adapter->pairs[i].a);
-        omm_matrix_fini(&adapter->pairs[i].b);
-    }
-    omm_free(adapter->pairs);
-    *adapter = (model_adapter){0};
-}
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -71,7 +24,10 @@ static omm_err init_buffers(model_graph *g) {
     OMM_TRY(buffer(&g->a, rows, q));
     OMM_TRY(buffer(&g->gate, rows, d->d_ff));
     OMM_TRY(buffer(&g->up, rows, d->d_ff));
-    if (g->options.rank_max > 0) OMM_TRY(buffer(&g->z, rows, g->options.rank_max));
+    g->attention = (omm_attention *)omm_alloc(rows, sizeof *g->attention);
+    g->runs = (model_run *)omm_alloc(rows, sizeof *g->runs);
+    if (!g->attention || !g->runs)
+        return omm_raise(OMM_ERR_NOMEM, "no memory for %zu sequences", rows);
     if (g->options.activations != OMM_ACTIVATIONS_Q8) return OMM_OK;
     size_t widest = d->d_ff > d->d_model ? d->d_ff : d->d_model;
     return omm_q8_rows_init(&g->q8, rows, widest > q ? widest : q);
@@ -96,6 +52,9 @@ omm_err model_graph_init(model_graph *g, const model_graph_options *options) {
 void model_graph_fini(model_graph *g) {
     float *buffers[] = {g->x, g->h, g->q, g->k, g->v, g->a, g->gate, g->up, g->z};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) omm_free(buffers[i]);
+    omm_free(g->terms);
+    omm_free(g->attention);
+    omm_free(g->runs);
     omm_rope_fini(&g->rope[0]);
     omm_rope_fini(&g->rope[1]);
     omm_q8_rows_fini(&g->q8);
@@ -104,41 +63,26 @@ void model_graph_fini(model_graph *g) {
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* y = W x; products that share x share its quantised rows too, until q8_ready is taken back. */
-static void product(model_graph *g, float *y, const float *x, const omm_matrix *w, size_t m) {
+/* y = W x, continued by the terms; products that share x share its quantised rows too, until
+ * q8_ready is taken back. */
+static void product(model_graph *g, float *y, const float *x, const omm_matrix *w, size_t m,
+                    size_t terms) {
     if (g->options.activations != OMM_ACTIVATIONS_Q8 || !omm_format_is_quantised(w->format)) {
-        omm_linear_forward(g->c, y, x, w, m, false);
+        omm_linear_forward_terms(g->c, y, x, w, m, g->terms, terms);
         return;
     }
     if (!g->q8_ready) omm_q8_quantize(g->c, &g->q8, x, m, w->cols);
     g->q8_ready = true;
-    omm_linear_q8(g->c, y, &g->q8, w, m);
+    omm_linear_q8_terms(g->c, y, &g->q8, w, m, g->terms, terms);
 }
 
-static void adapt(model_graph *g, float *y, const float *x, const model_adapter *adapter,
-                  uint32_t layer, omm_lora_target target, size_t m) {
-    const model_adapter_pair *pair =
-        &adapter->pairs[(size_t)layer * OMM_LORA_TARGET_COUNT + target];
-    if (!pair->a.data) return;
-    OMM_ASSERT(adapter->rank <= g->options.rank_max);
-    omm_linear_forward(g->c, g->z, x, &pair->a, m, false);
-    omm_vec_scale(g->c, g->z, g->z, adapter->scale * pair->scale, m * pair->a.rows);
-    omm_linear_forward(g->c, y, g->z, &pair->b, m, true);
-}
-
-/* y[rows][out] = W x[rows][in], then each span's adapters on its own rows, then the bias. */
+/* y[rows][out] = W x[rows][in], then each span's adapters on its own rows, then the bias.  The
+ * adapters' z of this input is ready (model_graph_lower). */
 static void linear(model_graph *g, float *y, const float *x, uint32_t layer,
                    omm_lora_target target) {
     const omm_matrix *w = &g->model->layers[layer].weights[target];
     const float *bias = g->model->layers[layer].bias[target];
-    product(g, y, x, w, g->rows);
-    size_t row = 0;
-    for (size_t i = 0; i < g->span_count; i++) {
-        const model_span *s = &g->spans[i];
-        for (size_t j = 0; j < s->adapter_count; j++)
-            adapt(g, y + row * w->rows, x + row * w->cols, s->adapters[j], layer, target, s->rows);
-        row += s->rows;
-    }
+    product(g, y, x, w, g->rows, model_graph_terms(g, layer, target));
     if (bias) omm_row_add(g->c, y, bias, g->rows, w->rows);
 }
 
@@ -148,8 +92,8 @@ static void norm(model_graph *g, float *y, const float *x, const float *weight, 
     g->q8_ready = false;
 }
 
-/* Rope, cache and attention of one span whose rows begin at `row`. */
-static void attend_span(model_graph *g, const model_span *s, uint32_t layer, size_t row) {
+/* Rope and cache of one span whose rows begin at `row`; its attention, to be run. */
+static omm_attention store_span(model_graph *g, const model_span *s, uint32_t layer, size_t row) {
     const omm_model_dims *d = &g->model->dims;
     const size_t q_width = (size_t)d->heads * d->head_dim, m = s->rows;
     const size_t kv_width = (size_t)d->kv_heads * d->head_dim;
@@ -159,16 +103,15 @@ static void attend_span(model_graph *g, const model_span *s, uint32_t layer, siz
     omm_rope_apply(g->c, q, rope, m, d->heads, s->position, false);
     omm_rope_apply(g->c, k, rope, m, d->kv_heads, s->position, false);
     omm_kv_store(g->c, &s->kv[layer], k, v, m, s->position);
-    omm_attention a = {.out = g->a + row * q_width,
-                       .q = q,
-                       .kv = &s->kv[layer],
-                       .m = m,
-                       .pos0 = s->position,
-                       .heads = d->heads,
-                       .scale = d->attention_scale,
-                       .softcap = d->attention_softcap,
-                       .window = window};
-    omm_attention_forward(g->c, &a);
+    return (omm_attention){.out = g->a + row * q_width,
+                           .q = q,
+                           .kv = &s->kv[layer],
+                           .m = m,
+                           .pos0 = s->position,
+                           .heads = d->heads,
+                           .scale = d->attention_scale,
+                           .softcap = d->attention_softcap,
+                           .window = window};
 }
 
 /* q and k, each head normalised on its own. */
@@ -191,16 +134,20 @@ static void add_to_x(model_graph *g, const float *post_norm) {
 static void attend(model_graph *g, uint32_t layer) {
     const omm_layer *w = &g->model->layers[layer];
     norm(g, g->h, g->x, w->attn_norm, g->rows);
+    model_graph_lower(g, g->h, layer, ADAPTER_INPUT_ATTENTION, g->model->dims.d_model);
     linear(g, g->q, g->h, layer, OMM_LORA_Q);
     linear(g, g->k, g->h, layer, OMM_LORA_K);
     linear(g, g->v, g->h, layer, OMM_LORA_V);
     norm_heads(g, w);
     size_t row = 0;
     for (size_t i = 0; i < g->span_count; i++) {
-        attend_span(g, &g->spans[i], layer, row);
+        g->attention[i] = store_span(g, &g->spans[i], layer, row);
         row += g->spans[i].rows;
     }
+    omm_attention_each(g->c, g->attention, g->span_count);
     g->q8_ready = false;
+    model_graph_lower(g, g->a, layer, ADAPTER_INPUT_OUTPUT,
+                      (size_t)g->model->dims.heads * g->model->dims.head_dim);
     linear(g, g->h, g->a, layer, OMM_LORA_O);
     add_to_x(g, w->attn_post_norm);
 }
@@ -209,6 +156,7 @@ static void feed_forward(model_graph *g, uint32_t layer) {
     const omm_model_dims *d = &g->model->dims;
     const omm_layer *w = &g->model->layers[layer];
     norm(g, g->h, g->x, w->ffn_norm, g->rows);
+    model_graph_lower(g, g->h, layer, ADAPTER_INPUT_FEED, d->d_model);
     linear(g, g->gate, g->h, layer, OMM_LORA_GATE);
     linear(g, g->up, g->h, layer, OMM_LORA_UP);
     if (d->ffn == OMM_FFN_GEGLU)
@@ -216,6 +164,7 @@ static void feed_forward(model_graph *g, uint32_t layer) {
     else
         omm_swiglu_forward(g->c, g->gate, g->gate, g->up, g->rows * d->d_ff);
     g->q8_ready = false;
+    model_graph_lower(g, g->gate, layer, ADAPTER_INPUT_DOWN, d->d_ff);
     linear(g, g->h, g->gate, layer, OMM_LORA_DOWN);
     add_to_x(g, w->ffn_post_norm);
 }
@@ -227,6 +176,7 @@ void model_graph_forward(model_graph *g, const uint32_t *ids, const model_span *
     g->rows = 0;
     for (size_t i = 0; i < span_count; i++) g->rows += spans[i].rows;
     OMM_ASSERT(g->rows >= 1 && g->rows <= g->options.rows_max);
+    model_graph_find_runs(g);
     const omm_model_dims *d = &g->model->dims;
     omm_embed_forward(g->c, g->x, &g->model->embed, ids, g->rows);
     if (d->embed_scale != 1.0f)
@@ -248,7 +198,7 @@ void model_graph_head(model_graph *g, float *logits, const uint32_t *rows, size_
         OMM_ASSERT(first + run <= g->rows);
         norm(g, g->h + i * width, g->x + first * width, model->output_norm, run);
     }
-    product(g, logits, g->h, model->output, count);
+    product(g, logits, g->h, model->output, count, 0);
     const float cap = model->dims.output_softcap;
     if (cap != 0.0f) omm_vec_softcap(g->c, logits, logits, cap, count * model->dims.vocab);
 }

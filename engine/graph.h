@@ -13,33 +13,23 @@
 #ifndef ENGINE_GRAPH_H
 #define ENGINE_GRAPH_H
 
+#include "adapter_internal.h"
 #include "omm/model.h"
 #include "omm/session.h"
-
-/* A and B of an adapter, packed so that they run through the same kernels as weights. */
-typedef struct model_adapter {
-    float scale;           /* what the user asked for, 1 at first; times each pair's own */
-    uint32_t rank, layers; /* the largest rank */
-    struct model_adapter_pair *pairs; /* [layers][OMM_LORA_TARGET_COUNT] */
-} model_adapter;
-
-typedef struct model_adapter_pair {
-    omm_matrix a, b; /* data NULL: this weight is not adapted */
-    float scale;     /* alpha / rank */
-} model_adapter_pair;
-
-/* Values are copied.  Errors: REFUSED_SHAPE (made for another model), NUMERIC, NOMEM. */
-OMM_CHECKED omm_err model_adapter_init(model_adapter *out, const omm_model *model,
-                                       const omm_lora *lora);
-void model_adapter_fini(model_adapter *adapter);
 
 /* Consecutive rows of one sequence, at positions `position`, `position + 1`, ... */
 typedef struct model_span {
     omm_kv *kv; /* [layers]; has room for position + rows; holds what precedes */
-    const model_adapter *const *adapters; /* applied in this order */
+    const omm_adapter *const *adapters; /* applied in this order */
     size_t adapter_count;
     size_t position, rows; /* rows >= 1 */
 } model_span;
+
+/* Consecutive rows of one or several spans that have the same adapters. */
+typedef struct model_run {
+    const omm_adapter *const *adapters;
+    size_t adapter_count, first, rows;
+} model_run;
 
 typedef struct model_graph_options {
     const omm_compute *compute;
@@ -47,7 +37,6 @@ typedef struct model_graph_options {
     omm_activations activations;
     size_t rows_max;        /* of one batch */
     uint32_t positions_max; /* of any sequence */
-    uint32_t rank_max;      /* of any adapter; 0: none will come */
 } model_graph_options;
 
 typedef struct model_graph {
@@ -56,17 +45,33 @@ typedef struct model_graph {
     const omm_model *model;
     omm_rope rope[2]; /* of layers without and with a window; the second may be empty */
     float *x, *h, *q, *k, *v, *a, *gate, *up; /* [rows_max][their width] */
-    float *z;                                 /* [rows_max][rank_max] */
+    /* Adapters at work, see model_graph_reserve: */
+    float *z; /* [rows_max][z_width]: each run's rows, adapter by adapter */
+    size_t z_width;
+    omm_linear_term *terms;   /* [rows_max * OMM_ADAPTERS_MAX] */
+    omm_attention *attention; /* [rows_max], one per span */
     omm_q8_rows q8;
     bool q8_ready; /* q8 holds the rows that the next product takes */
     /* Of the batch at hand: */
     const model_span *spans;
-    size_t span_count, rows;
+    model_run *runs; /* [rows_max] */
+    size_t span_count, run_count, rows;
 } model_graph;
 
 /* compute and model are borrowed.  Errors: NOMEM, TOO_BIG; then nothing is held. */
 OMM_CHECKED omm_err model_graph_init(model_graph *g, const model_graph_options *options);
 void model_graph_fini(model_graph *g);
+
+/* Make room for spans with these adapters.  Errors: NOMEM; then nothing has changed. */
+OMM_CHECKED omm_err model_graph_reserve(model_graph *g, const omm_adapter *const *adapters,
+                                        size_t count);
+
+/* Inside a forward, for adapters (graph_adapters.c): runs of the spans at hand; z = scale * A x of
+ * the targets with this input, x[rows][width]; the terms of one target, over that z. */
+void model_graph_find_runs(model_graph *g);
+void model_graph_lower(model_graph *g, const float *x, uint32_t layer, adapter_input input,
+                       size_t width);
+size_t model_graph_terms(model_graph *g, uint32_t layer, omm_lora_target target);
 
 /* Run ids[rows] through all layers, rows being the sum over spans, 1 .. rows_max; ids are in the
  * vocabulary.  Fills the spans' caches; the last layer's output stays in g->x. */

@@ -74,19 +74,26 @@ typedef struct gemv_cut {
     const omm_q8_rows *q8;
     size_t m, step;
     bool accumulate;
+    const omm_linear_term *terms;
+    size_t term_count;
 } gemv_cut;
+
+static void gemv_term(const gemv_cut *cut, const omm_linear_term *t, size_t s0, size_t s1) {
+    for (size_t i = 0; i < t->rows; i++)
+        cut->c->k->gemv(cut->y + (t->first + i) * t->b->rows, t->z + i * t->z_stride, t->b, true,
+                        s0, s1);
+}
 
 static void gemv_task(void *ud, size_t task, unsigned worker) {
     const gemv_cut *cut = (const gemv_cut *)ud;
     const size_t s0 = task * cut->step, s1 = min_size(s0 + cut->step, cut->w->strips);
-    if (cut->q8) {
+    if (cut->q8)
         cut->c->k->q8_linear(cut->y, cut->q8, cut->w, worker_scratch(cut->c, worker), 0, cut->m, s0,
                              s1);
-        return;
-    }
-    for (size_t i = 0; i < cut->m; i++)
+    for (size_t i = 0; !cut->q8 && i < cut->m; i++)
         cut->c->k->gemv(cut->y + i * cut->w->rows, cut->x + i * cut->w->cols, cut->w,
                         cut->accumulate, s0, s1);
+    for (size_t i = 0; i < cut->term_count; i++) gemv_term(cut, &cut->terms[i], s0, s1);
 }
 
 static void gemv_run(gemv_cut *cut) {
@@ -145,6 +152,59 @@ void omm_linear_q8(const omm_compute *c, float *y, const omm_q8_rows *x, const o
     OMM_ASSERT(x->cols == w->cols && x->rows == m);
     gemv_cut cut = {.c = c, .y = y, .w = w, .q8 = x, .m = m};
     if (m > 0) gemv_run(&cut);
+}
+
+static void term_run(const omm_compute *c, float *y, const omm_linear_term *t) {
+    if (t->rows < GEMM_ROWS_MIN) {
+        const gemv_cut cut = {.c = c, .y = y};
+        gemv_term(&cut, t, 0, t->b->strips);
+        return;
+    }
+    gemm_job job = {.c = y + t->first * t->b->rows,
+                    .a = t->z,
+                    .w = t->b,
+                    .m = t->rows,
+                    .n = t->b->rows,
+                    .k = t->b->cols,
+                    .a_row = t->z_stride,
+                    .a_col = 1,
+                    .ldc = t->b->rows,
+                    .source = GEMM_B_STRIPS,
+                    .accumulate = true};
+    gemm_run(c, &job);
+}
+
+/* A product of few rows takes its terms along, strip by strip: one pass over the pool. */
+static bool takes_terms(const omm_matrix *w, size_t m, const omm_linear_term *terms,
+                        size_t term_count) {
+    for (size_t i = 0; i < term_count; i++)
+        OMM_ASSERT(terms[i].b->rows == w->rows && terms[i].first + terms[i].rows <= m);
+    return m > 0 && m < GEMM_ROWS_MIN;
+}
+
+void omm_linear_forward_terms(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
+                              size_t m, const omm_linear_term *terms, size_t term_count) {
+    if (takes_terms(w, m, terms, term_count)) {
+        gemv_cut cut = {
+            .c = c, .y = y, .x = x, .w = w, .m = m, .terms = terms, .term_count = term_count};
+        gemv_run(&cut);
+        return;
+    }
+    omm_linear_forward(c, y, x, w, m, false);
+    for (size_t i = 0; i < term_count; i++) term_run(c, y, &terms[i]);
+}
+
+void omm_linear_q8_terms(const omm_compute *c, float *y, const omm_q8_rows *x, const omm_matrix *w,
+                         size_t m, const omm_linear_term *terms, size_t term_count) {
+    if (takes_terms(w, m, terms, term_count)) {
+        OMM_ASSERT(omm_format_is_quantised(w->format) && x->cols == w->cols);
+        gemv_cut cut = {
+            .c = c, .y = y, .w = w, .q8 = x, .m = m, .terms = terms, .term_count = term_count};
+        gemv_run(&cut);
+        return;
+    }
+    omm_linear_q8(c, y, x, w, m);
+    for (size_t i = 0; i < term_count; i++) term_run(c, y, &terms[i]);
 }
 
 static gemm_job plain_job(const omm_gemm *g) {

@@ -119,8 +119,8 @@ static void shape(omm_kv *kv, omm_kv_type type, uint32_t kv_heads, uint32_t head
     *kv = (omm_kv){.type = type, .kv_heads = kv_heads, .head_dim = head_dim};
     kv->dim_padded = (head_dim + 15) / 16 * 16;
     const size_t scales = type == OMM_KV_Q8_0 ? omm_kv_groups(head_dim) * OMM_KV_BLOCK * 2 : 0;
-    kv->values_at = head_dim * OMM_KV_BLOCK * bytes[type] + scales;
-    kv->head_bytes = kv->values_at + kv->dim_padded * OMM_KV_BLOCK * bytes[type] + scales;
+    kv->values_at = (size_t)head_dim * OMM_KV_BLOCK * bytes[type] + scales;
+    kv->head_bytes = (size_t)kv->dim_padded * OMM_KV_BLOCK * bytes[type] + scales + kv->values_at;
 }
 
 size_t omm_kv_block_bytes(omm_kv_type type, uint32_t kv_heads, uint32_t head_dim) {

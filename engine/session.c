@@ -1,22 +1,9 @@
-/* session.c - one sequence through the model, a batch of tokens at a time. */
-#include "omm/session.h"
+/* session.c - one sequence: its cache, its adapters, its tokens so far. */
+#include "session_internal.h"
 
-#include "graph.h"
 #include "omm/mem.h"
 
 #include <string.h>
-
-#define POSITIONS_DEFAULT_MAX 4096u
-#define BATCH_DEFAULT 256u
-#define BATCH_MAX 65536u
-
-struct omm_session {
-    omm_session_options options;
-    uint32_t position;
-    model_graph graph;
-    omm_kv *kv;            /* [layers] */
-    model_adapter adapter; /* pairs NULL: none */
-};
 
 static const char *const s_activations[] = {"f32", "q8"};
 
@@ -33,55 +20,52 @@ omm_err omm_activations_parse(omm_activations *out, const char *name) {
     return omm_raise(OMM_ERR_CONFIG, "activations '%s': choose f32 or q8", name);
 }
 
-omm_session_options omm_session_options_default(void) {
-    return (omm_session_options){.batch_max = BATCH_DEFAULT};
-}
-
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static omm_err options_check(omm_session_options *o, const omm_model *model) {
-    const uint32_t context = model->dims.context;
-    if (o->positions_max == 0)
-        o->positions_max = context < POSITIONS_DEFAULT_MAX ? context : POSITIONS_DEFAULT_MAX;
-    if (o->positions_max > context)
-        return omm_raise(OMM_ERR_TOO_BIG, "%u positions: the model was trained for %u",
-                         o->positions_max, context);
-    if (o->batch_max == 0 || o->batch_max > BATCH_MAX)
-        return omm_raise(OMM_ERR_CONFIG, "batch of %u tokens: must be 1 to %u", o->batch_max,
-                         BATCH_MAX);
-    if (o->batch_max > o->positions_max) o->batch_max = o->positions_max;
-    return OMM_OK;
-}
-
-static omm_err open_cache(omm_session *s, const omm_model_dims *d) {
+static omm_err open_cache(omm_session *s) {
+    const omm_group *g = s->group;
+    const omm_model_dims *d = &g->graph.model->dims;
+    s->ids = (uint32_t *)omm_alloc(g->options.positions_max, sizeof *s->ids);
     s->kv = (omm_kv *)omm_alloc(d->layers, sizeof *s->kv);
-    if (!s->kv) return omm_raise(OMM_ERR_NOMEM, "no memory for the cache table");
+    if (!s->kv || !s->ids) return omm_raise(OMM_ERR_NOMEM, "no memory for the cache table");
     for (uint32_t i = 0; i < d->layers; i++)
-        OMM_TRY(omm_kv_init(&s->kv[i], s->options.kv_type, d->kv_heads, d->head_dim,
-                            s->options.positions_max));
+        OMM_TRY(omm_kv_init_pooled(&s->kv[i], g->options.kv_type, d->kv_heads, d->head_dim,
+                                   g->options.positions_max, g->pool));
     return OMM_OK;
 }
 
-static omm_err open_parts(omm_session *s, const omm_compute *compute, const omm_model *model,
-                          const omm_lora *lora) {
-    OMM_TRY(options_check(&s->options, model));
-    model_graph_options o = {.compute = compute,
-                             .model = model,
-                             .activations = s->options.activations,
-                             .rows_max = s->options.batch_max,
-                             .positions_max = s->options.positions_max,
-                             .rank_max = lora ? lora->spec.rank : 0};
-    OMM_TRY(model_graph_init(&s->graph, &o));
-    OMM_TRY(open_cache(s, &model->dims));
-    return lora ? model_adapter_init(&s->adapter, model, lora) : OMM_OK;
+omm_err omm_session_open_in(omm_session **out, omm_group *group) {
+    omm_session *s = (omm_session *)omm_alloc(1, sizeof *s);
+    if (!s) return omm_raise(OMM_ERR_NOMEM, "no memory for a session");
+    s->group = group;
+    group->sessions++;
+    omm_err err = open_cache(s);
+    if (err != OMM_OK) {
+        omm_session_close(s);
+        return err;
+    }
+    *out = s;
+    return OMM_OK;
+}
+
+static omm_err add_lora(omm_session *s, const omm_lora *lora) {
+    OMM_TRY(omm_adapter_open(&s->own, s->group->graph.model, lora, 1.0f));
+    const omm_adapter *list[] = {s->own};
+    return omm_session_set_adapters(s, list, 1);
 }
 
 omm_err omm_session_open(omm_session **out, const omm_compute *compute, const omm_model *model,
                          const omm_lora *lora, const omm_session_options *options) {
-    omm_session *s = (omm_session *)omm_alloc(1, sizeof *s);
-    if (!s) return omm_raise(OMM_ERR_NOMEM, "no memory for a session");
-    s->options = options ? *options : omm_session_options_default();
-    omm_err err = open_parts(s, compute, model, lora);
+    omm_group *group = NULL;
+    omm_session *s = NULL;
+    OMM_TRY(omm_group_open(&group, compute, model, options));
+    omm_err err = omm_session_open_in(&s, group);
+    if (err != OMM_OK) {
+        omm_group_close(group);
+        return err;
+    }
+    s->owns_group = true;
+    if (lora) err = add_lora(s, lora);
     if (err != OMM_OK) {
         omm_session_close(s);
         return err;
@@ -92,85 +76,103 @@ omm_err omm_session_open(omm_session **out, const omm_compute *compute, const om
 
 void omm_session_close(omm_session *s) {
     if (!s) return;
-    for (uint32_t i = 0; s->kv && i < s->graph.model->dims.layers; i++) omm_kv_fini(&s->kv[i]);
+    omm_group *group = s->group;
+    for (uint32_t i = 0; s->kv && i < group->graph.model->dims.layers; i++) omm_kv_fini(&s->kv[i]);
+    group->sessions--;
+    if (s->owns_group) omm_group_close(group);
+    omm_adapter_close(s->own);
     omm_free(s->kv);
-    model_adapter_fini(&s->adapter);
-    model_graph_fini(&s->graph);
+    omm_free(s->ids);
     omm_free(s);
 }
+
+omm_group *omm_session_group(const omm_session *session) {
+    return session->group;
+}
+
+/* ---- adapters -------------------------------------------------------------------------------- */
+
+omm_err omm_session_set_adapters(omm_session *s, const omm_adapter *const *adapters, size_t count) {
+    if (count > OMM_ADAPTERS_MAX)
+        return omm_raise(OMM_ERR_TOO_BIG, "%zu adapters at once: at most %u", count,
+                         OMM_ADAPTERS_MAX);
+    OMM_TRY(model_graph_reserve(&s->group->graph, adapters, count));
+    bool same = count == s->adapter_count;
+    for (size_t i = 0; same && i < count; i++) same = s->adapters[i] == adapters[i];
+    if (!same) omm_session_truncate(s, 0);
+    for (size_t i = 0; i < count; i++) s->adapters[i] = adapters[i];
+    s->adapter_count = count;
+    return OMM_OK;
+}
+
+omm_digest session_adapters_digest(const omm_session *s) {
+    omm_hasher h;
+    omm_hasher_init(&h);
+    for (size_t i = 0; i < s->adapter_count; i++) {
+        omm_digest d = omm_adapter_digest(s->adapters[i]);
+        omm_hasher_update(&h, omm_bytes_of(d.b, sizeof d.b));
+    }
+    return omm_hasher_final(&h);
+}
+
+/* ---- tokens ---------------------------------------------------------------------------------- */
 
 uint32_t omm_session_position(const omm_session *session) {
     return session->position;
 }
 
 uint32_t omm_session_positions_max(const omm_session *session) {
-    return session->options.positions_max;
+    return session->group->options.positions_max;
 }
 
-void omm_session_truncate(omm_session *session, uint32_t position) {
-    OMM_ASSERT(position <= session->position);
-    session->position = position;
+const uint32_t *omm_session_ids(const omm_session *session) {
+    return session->ids;
 }
 
-/* ---- tokens ---------------------------------------------------------------------------------- */
-
-static void batch(omm_session *s, const uint32_t *ids, size_t m) {
-    const model_adapter *adapter = &s->adapter;
-    model_span span = {.kv = s->kv,
-                       .adapters = &adapter,
-                       .adapter_count = adapter->pairs ? 1 : 0,
-                       .position = s->position,
-                       .rows = m};
-    model_graph_forward(&s->graph, ids, &span, 1);
-    s->position += (uint32_t)m;
-}
-
-static omm_err ids_check(const omm_session *s, const uint32_t *ids, size_t count) {
-    const uint32_t vocab = s->graph.model->dims.vocab,
-                   left = s->options.positions_max - s->position;
-    OMM_ASSERT(count >= 1);
-    if (count > left)
-        return omm_raise(OMM_ERR_TOO_BIG, "%zu tokens after %u: at most %u positions fit", count,
-                         s->position, s->options.positions_max);
-    for (size_t i = 0; i < count; i++)
-        if (ids[i] >= vocab)
-            return omm_raise(OMM_ERR_FORMAT, "token id %u: the vocabulary has %u", ids[i], vocab);
-    return OMM_OK;
+void omm_session_truncate(omm_session *s, uint32_t position) {
+    OMM_ASSERT(position <= s->position);
+    s->position = position;
+    for (uint32_t i = 0; i < s->group->graph.model->dims.layers; i++)
+        omm_kv_cut(&s->kv[i], position);
 }
 
 omm_err omm_session_append(omm_session *s, const uint32_t *ids, size_t count, float *logits,
                            bool every) {
-    const size_t vocab = s->graph.model->dims.vocab;
-    OMM_TRY(ids_check(s, ids, count));
-    bool finite = true;
-    for (size_t i = 0; i < count; i += s->options.batch_max) {
-        size_t m = count - i < s->options.batch_max ? count - i : s->options.batch_max;
-        batch(s, ids + i, m);
-        if (!logits || (!every && i + m < count)) continue;
-        const uint32_t last = (uint32_t)m - 1;
-        const size_t rows = every ? m : 1;
-        float *out = every ? logits + i * vocab : logits;
-        model_graph_head(&s->graph, out, every ? NULL : &last, rows);
-        finite = finite && omm_all_finite(s->graph.c, out, rows * vocab);
+    const omm_part part = {.session = s,
+                           .ids = ids,
+                           .count = count,
+                           .logits = !logits ? OMM_LOGITS_NONE
+                                     : every ? OMM_LOGITS_EVERY
+                                             : OMM_LOGITS_LAST};
+    return omm_group_append(s->group, &part, 1, logits);
+}
+
+omm_err omm_session_become(omm_session *s, const uint32_t *ids, size_t count, float *logits) {
+    OMM_ASSERT(count >= 1);
+    size_t same = 0;
+    while (same < s->position && same + 1 < count && s->ids[same] == ids[same]) same++;
+    omm_session_truncate(s, (uint32_t)same);
+    if (s->group->store) {
+        OMM_TRY(omm_prefix_fetch(s->group->store, s, ids, count - 1));
+        same = s->position;
     }
-    if (!finite)
-        return omm_raise(OMM_ERR_NUMERIC, "a logit at or before position %u is not a finite number",
-                         s->position - 1);
-    return OMM_OK;
+    OMM_TRY(omm_session_append(s, ids + same, count - same, logits, false));
+    return s->group->store ? omm_prefix_keep(s->group->store, s) : OMM_OK;
 }
 
 /* ---- likelihood ------------------------------------------------------------------------------ */
 
 static omm_err nll_batches(double *sum, float *per_token, omm_session *s, const uint32_t *ids,
                            size_t count, float *logits) {
-    const size_t vocab = s->graph.model->dims.vocab;
+    const omm_compute *c = s->group->graph.c;
+    const size_t vocab = s->group->graph.model->dims.vocab, most = s->group->options.batch_max;
     double total = 0.0;
-    for (size_t i = 0; i + 1 < count; i += s->options.batch_max) {
-        size_t left = count - 1 - i, m = left < s->options.batch_max ? left : s->options.batch_max;
+    for (size_t i = 0; i + 1 < count; i += most) {
+        size_t left = count - 1 - i, m = left < most ? left : most;
         OMM_TRY(omm_session_append(s, ids + i, m, logits, true));
         for (size_t j = 0; j < m; j++) {
             float lse = 0.0f;
-            omm_row_lse(s->graph.c, NULL, &lse, logits + j * vocab, 1, vocab);
+            omm_row_lse(c, NULL, &lse, logits + j * vocab, 1, vocab);
             float nll = lse - logits[j * vocab + ids[i + j + 1]];
             if (per_token) per_token[i + j] = nll;
             total += (double)nll;
@@ -185,8 +187,10 @@ omm_err omm_session_nll(double *sum, float *per_token, omm_session *s, const uin
     if (s->position != 0)
         return omm_raise(OMM_ERR_STATE, "the session has %u tokens already", s->position);
     OMM_ASSERT(count >= 1);
-    OMM_TRY(ids_check(s, ids, count));
-    const size_t rows = s->options.batch_max, vocab = s->graph.model->dims.vocab;
+    OMM_TRY(session_check(s, ids, count));
+    const size_t vocab = s->group->graph.model->dims.vocab;
+    size_t rows = s->group->options.batch_max;
+    if (rows > count) rows = count;
     float *logits = (float *)omm_alloc_aligned(rows * vocab, sizeof *logits);
     if (!logits) return omm_raise(OMM_ERR_NOMEM, "no memory for %zu logits", rows * vocab);
     omm_err err = nll_batches(sum, per_token, s, ids, count, logits);

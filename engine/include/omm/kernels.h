@@ -34,6 +34,16 @@
 /* y[m][rows] (+)= x[m][cols] W^T: one chain per output, k ascending over columns. */
 void omm_linear_forward(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
                         size_t m, bool accumulate);
+/* Rows first .. first + rows - 1 of a product continue: y[n] = fma(z[k], b[n][k], y[n]), k
+ * ascending: the second half of an adapter. */
+typedef struct omm_linear_term {
+    const float *z;      /* of row `first`; rows are z_stride floats apart */
+    const omm_matrix *b; /* as many rows as the product's matrix; F32 */
+    size_t first, rows, z_stride;
+} omm_linear_term;
+/* y = x W^T, then the terms in their order. */
+void omm_linear_forward_terms(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
+                              size_t m, const omm_linear_term *terms, size_t term_count);
 /* dx[m][cols] (+)= dy[m][rows] W: one chain per output, ascending over the rows of W. */
 void omm_linear_backward(const omm_compute *c, float *dx, const float *dy, const omm_matrix *w,
                          size_t m, bool accumulate);
@@ -68,6 +78,8 @@ void omm_q8_quantize(const omm_compute *c, omm_q8_rows *out, const float *x, siz
  * scale_j = d, or d * sub_j where the format has sub-scales (products with d and dmin are exact). */
 void omm_linear_q8(const omm_compute *c, float *y, const omm_q8_rows *x, const omm_matrix *w,
                    size_t m);
+void omm_linear_q8_terms(const omm_compute *c, float *y, const omm_q8_rows *x, const omm_matrix *w,
+                         size_t m, const omm_linear_term *terms, size_t term_count);
 
 /* ---- Products of plain matrices (adapters, attention backward) ------------------------- */
 

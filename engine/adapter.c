@@ -1,0 +1,135 @@
+/* adapter.c - packing a LoRA adapter for the graph. */
+#include "adapter_internal.h"
+
+#include "omm/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+adapter_input adapter_input_of(omm_lora_target target) {
+    static const adapter_input inputs[OMM_LORA_TARGET_COUNT] = {
+        ADAPTER_INPUT_ATTENTION, ADAPTER_INPUT_ATTENTION, ADAPTER_INPUT_ATTENTION,
+        ADAPTER_INPUT_OUTPUT,    ADAPTER_INPUT_FEED,      ADAPTER_INPUT_FEED,
+        ADAPTER_INPUT_DOWN};
+    return inputs[target];
+}
+
+static bool same_shape(const omm_lora_shape *a, const omm_lora_shape *b) {
+    return a->layer_count == b->layer_count && memcmp(a->d_in, b->d_in, sizeof a->d_in) == 0 &&
+           memcmp(a->d_out, b->d_out, sizeof a->d_out) == 0;
+}
+
+/* Rows of A of all targets with this input, one after the other in `room`; their number. */
+static uint32_t gather_rows(float *room, adapter_layer *out, const omm_lora *lora, uint32_t layer,
+                            adapter_input input, uint32_t *d_in) {
+    uint32_t rows = 0;
+    for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
+        ptrdiff_t index = omm_lora_find_index(lora, layer, (omm_lora_target)t);
+        if (index < 0 || adapter_input_of((omm_lora_target)t) != input) continue;
+        const omm_lora_tensor *a = &lora->tensors[index];
+        *d_in = lora->shape.d_in[t];
+        out->row[t] = rows;
+        out->pair_scale[t] = a->scale;
+        out->one_scale[input] =
+            rows == 0 || (out->one_scale[input] && a->scale == out->scale[input]);
+        out->scale[input] = a->scale;
+        memcpy(room + (size_t)rows * *d_in, lora->values + a->offset,
+               (size_t)a->rows * *d_in * sizeof *room);
+        rows += a->rows;
+    }
+    return rows;
+}
+
+static omm_err pack_layer(omm_adapter *out, float *room, const omm_lora *lora, uint32_t layer) {
+    adapter_layer *l = &out->layers[layer];
+    for (unsigned i = 0; i < ADAPTER_INPUT_COUNT; i++) {
+        uint32_t d_in = 0, rows = gather_rows(room, l, lora, layer, (adapter_input)i, &d_in);
+        if (rows == 0) continue;
+        OMM_TRY(omm_matrix_pack_f32(&l->a[i], rows, d_in, room));
+        if (rows > out->rows_max) out->rows_max = rows;
+    }
+    for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
+        ptrdiff_t index = omm_lora_find_index(lora, layer, (omm_lora_target)t);
+        if (index < 0) continue;
+        const omm_lora_tensor *b = &lora->tensors[index + 1];
+        OMM_TRY(omm_matrix_pack_f32(&l->b[t], b->rows, b->cols, lora->values + b->offset));
+    }
+    return OMM_OK;
+}
+
+static omm_err pack(omm_adapter *out, const omm_lora *lora) {
+    size_t widest = 0;
+    for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
+        if (lora->shape.d_in[t] > widest) widest = lora->shape.d_in[t];
+    out->layers = (adapter_layer *)omm_alloc(out->layer_count, sizeof *out->layers);
+    float *room = (float *)omm_alloc(widest * 3 * lora->spec.rank, sizeof *room);
+    omm_err err = OMM_OK;
+    if (!out->layers || !room) err = omm_raise(OMM_ERR_NOMEM, "no memory to pack the adapter");
+    for (uint32_t i = 0; i < out->layer_count && err == OMM_OK; i++)
+        err = pack_layer(out, room, lora, i);
+    omm_free(room);
+    return err;
+}
+
+omm_err omm_adapter_open(omm_adapter **out, const omm_model *model, const omm_lora *lora,
+                         float scale) {
+    if (!same_shape(&lora->shape, &model->lora_shape))
+        return omm_raise(OMM_ERR_REFUSED_SHAPE, "the adapter was made for a model of other shape");
+    if (!isfinite(scale))
+        return omm_raise(OMM_ERR_CONFIG, "an adapter's scale must be a finite number");
+    omm_adapter *made = (omm_adapter *)omm_alloc(1, sizeof *made);
+    if (!made) return omm_raise(OMM_ERR_NOMEM, "no memory for an adapter");
+    made->scale = scale;
+    made->layer_count = model->dims.layers;
+    omm_err err = pack(made, lora);
+    if (err != OMM_OK) {
+        omm_adapter_close(made);
+        return err;
+    }
+    *out = made;
+    return OMM_OK;
+}
+
+void omm_adapter_close(omm_adapter *adapter) {
+    if (!adapter) return;
+    for (uint32_t i = 0; adapter->layers && i < adapter->layer_count; i++) {
+        adapter_layer *l = &adapter->layers[i];
+        for (unsigned j = 0; j < ADAPTER_INPUT_COUNT; j++) omm_matrix_fini(&l->a[j]);
+        for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) omm_matrix_fini(&l->b[t]);
+    }
+    omm_free(adapter->layers);
+    omm_free(adapter);
+}
+
+static void hash_u32(omm_hasher *h, uint32_t v) {
+    uint8_t bytes[4];
+    omm_put_u32(bytes, v);
+    omm_hasher_update(h, omm_bytes_of(bytes, sizeof bytes));
+}
+
+static void hash_f32(omm_hasher *h, float v) {
+    uint32_t bits = 0;
+    memcpy(&bits, &v, sizeof bits);
+    hash_u32(h, bits);
+}
+
+static void hash_matrix(omm_hasher *h, const omm_matrix *m) {
+    hash_u32(h, m->rows);
+    hash_u32(h, m->cols);
+    if (m->data) omm_hasher_update(h, omm_bytes_of(m->data, m->strips * m->strip_bytes));
+}
+
+omm_digest omm_adapter_digest(const omm_adapter *adapter) {
+    omm_hasher h;
+    omm_hasher_init(&h);
+    hash_f32(&h, adapter->scale);
+    for (uint32_t i = 0; i < adapter->layer_count; i++) {
+        const adapter_layer *l = &adapter->layers[i];
+        for (unsigned j = 0; j < ADAPTER_INPUT_COUNT; j++) hash_matrix(&h, &l->a[j]);
+        for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
+            hash_matrix(&h, &l->b[t]);
+            hash_f32(&h, l->pair_scale[t]);
+        }
+    }
+    return omm_hasher_final(&h);
+}

@@ -1,0 +1,187 @@
+/* group.c - several sequences through the model at once, batch by batch. */
+#include "session_internal.h"
+
+#include "omm/mem.h"
+
+#include <string.h>
+
+#define POSITIONS_DEFAULT_MAX 4096u
+#define BATCH_DEFAULT 256u
+#define BATCH_MAX 65536u
+
+omm_session_options omm_session_options_default(void) {
+    return (omm_session_options){.batch_max = BATCH_DEFAULT};
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static omm_err options_check(omm_session_options *o, const omm_model *model) {
+    const uint32_t context = model->dims.context;
+    if (o->positions_max == 0)
+        o->positions_max = context < POSITIONS_DEFAULT_MAX ? context : POSITIONS_DEFAULT_MAX;
+    if (o->positions_max > context)
+        return omm_raise(OMM_ERR_TOO_BIG, "%u positions: the model was trained for %u",
+                         o->positions_max, context);
+    if (o->batch_max == 0 || o->batch_max > BATCH_MAX)
+        return omm_raise(OMM_ERR_CONFIG, "batch of %u tokens: must be 1 to %u", o->batch_max,
+                         BATCH_MAX);
+    return OMM_OK;
+}
+
+static omm_err open_parts(omm_group *g, const omm_compute *compute, const omm_model *model) {
+    const omm_model_dims *d = &model->dims;
+    OMM_TRY(options_check(&g->options, model));
+    const model_graph_options o = {.compute = compute,
+                                   .model = model,
+                                   .activations = g->options.activations,
+                                   .rows_max = g->options.batch_max,
+                                   .positions_max = g->options.positions_max};
+    OMM_TRY(model_graph_init(&g->graph, &o));
+    const size_t block = omm_kv_block_bytes(g->options.kv_type, d->kv_heads, d->head_dim);
+    const size_t limit = g->options.cache_bytes_max;
+    OMM_TRY(omm_kv_pool_open(&g->pool, block, limit ? limit / block : SIZE_MAX));
+    g->spans = (model_span *)omm_alloc(g->options.batch_max, sizeof *g->spans);
+    g->ids = (uint32_t *)omm_alloc(g->options.batch_max, sizeof *g->ids);
+    g->rows = (uint32_t *)omm_alloc(g->options.batch_max, sizeof *g->rows);
+    if (!g->spans || !g->ids || !g->rows)
+        return omm_raise(OMM_ERR_NOMEM, "no memory for batches of %u tokens", g->options.batch_max);
+    return OMM_OK;
+}
+
+omm_err omm_group_open(omm_group **out, const omm_compute *compute, const omm_model *model,
+                       const omm_session_options *options) {
+    omm_group *g = (omm_group *)omm_alloc(1, sizeof *g);
+    if (!g) return omm_raise(OMM_ERR_NOMEM, "no memory for a group of sessions");
+    g->options = options ? *options : omm_session_options_default();
+    omm_err err = open_parts(g, compute, model);
+    if (err != OMM_OK) {
+        omm_group_close(g);
+        return err;
+    }
+    *out = g;
+    return OMM_OK;
+}
+
+void omm_group_close(omm_group *g) {
+    if (!g) return;
+    OMM_ASSERT(g->sessions == 0 && !g->store);
+    omm_kv_pool_close(g->pool);
+    model_graph_fini(&g->graph);
+    omm_free(g->spans);
+    omm_free(g->ids);
+    omm_free(g->rows);
+    omm_free(g);
+}
+
+size_t omm_group_cache_bytes(const omm_group *g) {
+    return omm_kv_pool_blocks_made(g->pool) * omm_kv_pool_block_bytes(g->pool);
+}
+
+/* ---- blocks ---------------------------------------------------------------------------------- */
+
+static omm_err reserve_layer(omm_session *s, uint32_t layer, size_t count) {
+    for (;;) {
+        omm_err err = omm_kv_reserve(&s->kv[layer], s->position, count);
+        if (err == OMM_OK || !s->group->store || !prefix_store_shrink(s->group->store)) return err;
+    }
+}
+
+omm_err session_reserve(omm_session *s, size_t count) {
+    const uint32_t layers = s->group->graph.model->dims.layers;
+    omm_err err = OMM_OK;
+    for (uint32_t i = 0; i < layers && err == OMM_OK; i++) err = reserve_layer(s, i, count);
+    for (uint32_t i = 0; i < layers && err != OMM_OK; i++) omm_kv_cut(&s->kv[i], s->position);
+    return err;
+}
+
+/* ---- batches --------------------------------------------------------------------------------- */
+
+omm_err session_check(const omm_session *s, const uint32_t *ids, size_t count) {
+    const uint32_t vocab = s->group->graph.model->dims.vocab;
+    const uint32_t most = s->group->options.positions_max;
+    OMM_ASSERT(count >= 1);
+    if (count > most - s->position)
+        return omm_raise(OMM_ERR_TOO_BIG, "%zu tokens after %u: at most %u positions fit", count,
+                         s->position, most);
+    for (size_t i = 0; i < count; i++)
+        if (ids[i] >= vocab)
+            return omm_raise(OMM_ERR_FORMAT, "token id %u: the vocabulary has %u", ids[i], vocab);
+    return OMM_OK;
+}
+
+/* Where the walk through the parts' tokens stands, and what the batch at hand has. */
+typedef struct walk {
+    const omm_part *parts;
+    size_t part_count;
+    size_t part, at; /* next token */
+    size_t spans, rows, wanted;
+} walk;
+
+/* The next span of the batch: as many tokens of the current part as fit. */
+static void add_span(omm_group *g, walk *w) {
+    const omm_part *p = &w->parts[w->part];
+    omm_session *s = p->session;
+    size_t n = p->count - w->at, room = g->options.batch_max - w->rows;
+    if (n > room) n = room;
+    g->spans[w->spans++] = (model_span){.kv = s->kv,
+                                        .adapters = s->adapters,
+                                        .adapter_count = s->adapter_count,
+                                        .position = s->position,
+                                        .rows = n};
+    for (size_t i = 0; i < n; i++) {
+        bool last = w->at + i + 1 == p->count;
+        g->ids[w->rows + i] = p->ids[w->at + i];
+        if (p->logits == OMM_LOGITS_EVERY || (p->logits == OMM_LOGITS_LAST && last))
+            g->rows[w->wanted++] = (uint32_t)(w->rows + i);
+    }
+    memcpy(s->ids + s->position, p->ids + w->at, n * sizeof *s->ids);
+    s->position += (uint32_t)n;
+    w->rows += n;
+    w->at += n;
+    if (w->at < p->count) return;
+    w->at = 0;
+    w->part++;
+}
+
+static size_t next_batch(omm_group *g, walk *w) {
+    w->spans = w->rows = w->wanted = 0;
+    while (w->part < w->part_count && w->rows < g->options.batch_max) add_span(g, w);
+    return w->rows;
+}
+
+static omm_err check_parts(const omm_group *g, const omm_part *parts, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        OMM_ASSERT(parts[i].session->group == g);
+        for (size_t j = 0; j < i; j++) OMM_ASSERT(parts[j].session != parts[i].session);
+        OMM_TRY(session_check(parts[i].session, parts[i].ids, parts[i].count));
+    }
+    return OMM_OK;
+}
+
+static omm_err reserve_parts(const omm_part *parts, size_t count) {
+    omm_err err = OMM_OK;
+    size_t i = 0;
+    for (; i < count && err == OMM_OK; i++) err = session_reserve(parts[i].session, parts[i].count);
+    if (err == OMM_OK) return OMM_OK;
+    for (size_t j = 0; j < i; j++)
+        omm_session_truncate(parts[j].session, parts[j].session->position);
+    return err;
+}
+
+omm_err omm_group_append(omm_group *g, const omm_part *parts, size_t count, float *logits) {
+    const size_t vocab = g->graph.model->dims.vocab;
+    walk w = {.parts = parts, .part_count = count};
+    bool finite = true;
+    OMM_TRY(check_parts(g, parts, count));
+    OMM_TRY(reserve_parts(parts, count));
+    while (next_batch(g, &w) > 0) {
+        model_graph_forward(&g->graph, g->ids, g->spans, w.spans);
+        if (w.wanted == 0) continue;
+        model_graph_head(&g->graph, logits, g->rows, w.wanted);
+        finite = finite && omm_all_finite(g->graph.c, logits, w.wanted * vocab);
+        logits += w.wanted * vocab;
+    }
+    if (finite) return OMM_OK;
+    return omm_raise(OMM_ERR_NUMERIC, "a logit at or before position %u is not a finite number",
+                     parts[0].session->position - 1);
+}

@@ -1,0 +1,347 @@
+/* group_test.c - several sequences at once are each what they are alone, on every instruction set,
+ * thread count and batch; adapters at run time; kept prefixes; limits and running out of memory. */
+#include "kernels_battery.h"
+#include "tiny_model.h"
+
+#include "omm/mem.h"
+#include "omm/prefix.h"
+#include "omm/session.h"
+#include "omm_test.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { COUNT = 5, LENGTH = 150, VOCAB = TINY_VOCAB };
+
+typedef struct rig {
+    omm_model model;
+    omm_lora lora[2];
+    omm_adapter *adapter[2]; /* the second at half its scale */
+} rig;
+
+static uint32_t s_ids[COUNT][LENGTH];
+static float s_want[COUNT][LENGTH * VOCAB], s_got[COUNT * LENGTH * VOCAB];
+
+static void rig_open(rig *r, omm_format format) {
+    omm_buf file;
+    omm_gguf gguf;
+    omm_buf_init(&file, 1 << 22);
+    tiny_model_write(&file, &(tiny_options){.format = format});
+    CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
+    CHECK_OK(omm_model_load(&r->model, &gguf));
+    omm_gguf_close(&gguf);
+    omm_buf_fini(&file);
+    for (unsigned i = 0; i < 2; i++) {
+        const uint32_t some = 1u << OMM_LORA_K | 1u << OMM_LORA_UP | 1u << OMM_LORA_DOWN;
+        omm_lora_spec spec = {3 + 8 * i, 6.0f, i ? some : OMM_LORA_ALL_TARGETS};
+        CHECK_OK(omm_lora_init(&r->lora[i], &spec, &r->model.lora_shape));
+        float *noise = battery_floats(5 + i, r->lora[i].value_count);
+        for (size_t j = 0; j < r->lora[i].value_count; j++) r->lora[i].values[j] = noise[j] * 0.1f;
+        omm_free(noise);
+        CHECK_OK(omm_adapter_open(&r->adapter[i], &r->model, &r->lora[i], i ? 0.5f : 1.0f));
+    }
+}
+
+static void rig_close(rig *r) {
+    for (unsigned i = 0; i < 2; i++) {
+        omm_adapter_close(r->adapter[i]);
+        omm_lora_fini(&r->lora[i]);
+    }
+    omm_model_fini(&r->model);
+}
+
+/* Sequence i's adapters: none, the first, the second, both, both the other way round. */
+static void adapt(omm_session *s, const rig *r, size_t i) {
+    const omm_adapter *lists[COUNT][2] = {{NULL, NULL},
+                                          {r->adapter[0], NULL},
+                                          {r->adapter[1], NULL},
+                                          {r->adapter[0], r->adapter[1]},
+                                          {r->adapter[1], r->adapter[0]}};
+    static const size_t counts[COUNT] = {0, 1, 1, 2, 2};
+    CHECK_OK(omm_session_set_adapters(s, lists[i], counts[i]));
+}
+
+static void alone(const rig *r, const omm_compute *c, const omm_session_options *o) {
+    for (size_t i = 0; i < COUNT; i++) {
+        omm_session *s = NULL;
+        CHECK_OK(omm_session_open(&s, c, &r->model, NULL, o));
+        adapt(s, r, i);
+        CHECK_OK(omm_session_append(s, s_ids[i], LENGTH, s_want[i], true));
+        omm_session_close(s);
+    }
+}
+
+static void same_rows(size_t i, size_t position, const float *row, const char *what) {
+    const float *want = s_want[i] + position * VOCAB;
+    if (memcmp(want, row, VOCAB * sizeof *row) == 0) return;
+    fprintf(stderr, "%s: sequence %zu differs at position %zu\n", what, i, position);
+    exit(1);
+}
+
+/* Prompts of different lengths together, then token by token together, one asking for nothing. */
+static void together(const rig *r, const omm_compute *c, const omm_session_options *o,
+                     const char *what) {
+    omm_group *g = NULL;
+    omm_session *s[COUNT];
+    omm_part parts[COUNT];
+    CHECK_OK(omm_group_open(&g, c, &r->model, o));
+    for (size_t i = 0; i < COUNT; i++) {
+        CHECK_OK(omm_session_open_in(&s[i], g));
+        adapt(s[i], r, i);
+        parts[i] =
+            (omm_part){s[i], s_ids[i], 20 * i + 1, i % 2 ? OMM_LOGITS_LAST : OMM_LOGITS_EVERY};
+    }
+    CHECK_OK(omm_group_append(g, parts, COUNT, s_got));
+    const float *row = s_got;
+    for (size_t i = 0; i < COUNT; i++)
+        for (size_t p = i % 2 ? parts[i].count - 1 : 0; p < parts[i].count; p++, row += VOCAB)
+            same_rows(i, p, row, what);
+    for (size_t step = 0; step < 60; step++) {
+        size_t n = 0;
+        for (size_t i = 0; i < COUNT; i++) {
+            if (step % 7 == i) continue; /* not always the same company */
+            parts[n++] = (omm_part){s[i], s_ids[i] + omm_session_position(s[i]), 1 + (step == i),
+                                    i == 3 ? OMM_LOGITS_NONE : OMM_LOGITS_LAST};
+        }
+        CHECK_OK(omm_group_append(g, parts, n, s_got));
+        row = s_got;
+        for (size_t i = 0; i < COUNT; i++) {
+            if (step % 7 == i || i == 3) continue;
+            same_rows(i, omm_session_position(s[i]) - 1, row, what);
+            row += VOCAB;
+        }
+    }
+    for (size_t i = 0; i < COUNT; i++) omm_session_close(s[i]);
+    omm_group_close(g);
+}
+
+static void all_equal(const rig *r, omm_activations mode, omm_kv_type kv) {
+    omm_compute c;
+    omm_session_options o = {.activations = mode, .kv_type = kv, .batch_max = 300};
+    CHECK_OK(omm_compute_init(&c, NULL, OMM_ISA_SCALAR));
+    alone(r, &c, &o);
+    omm_compute_fini(&c);
+    static const uint32_t batches[] = {256, 1, 37};
+    for (unsigned isa = 0; isa < OMM_ISA_COUNT; isa++) {
+        if (!omm_isa_available((omm_isa)isa)) continue;
+        for (unsigned threads = 1; threads <= 3; threads++) {
+            if (isa == OMM_ISA_SCALAR && threads != 2) continue;
+            omm_pool *pool = NULL;
+            CHECK_OK(omm_pool_open(&pool, threads));
+            CHECK_OK(omm_compute_init(&c, pool, (omm_isa)isa));
+            o.batch_max = batches[threads - 1];
+            together(r, &c, &o, omm_isa_name((omm_isa)isa));
+            omm_compute_fini(&c);
+            omm_pool_close(pool);
+        }
+    }
+}
+
+/* ---- adapters -------------------------------------------------------------------------------- */
+
+static void adapters(const rig *r, const omm_compute *c) {
+    omm_session *s = NULL, *t = NULL;
+    float a[VOCAB], b[VOCAB];
+    omm_adapter *other = NULL;
+    omm_lora half = r->lora[1]; /* borrows */
+    for (size_t i = 0; i < half.tensor_count; i++) half.tensors[i].scale *= 0.5f;
+    CHECK_OK(omm_session_open(&s, c, &r->model, NULL, NULL));
+    CHECK_OK(omm_session_open(&t, c, &r->model, &half, NULL));
+    CHECK_OK(omm_adapter_open(&other, &r->model, &half, 1.0f));
+    omm_digest x = omm_adapter_digest(other), y = omm_adapter_digest(r->adapter[1]);
+    CHECK(!omm_digest_equal(&x, &y)); /* said in another way */
+    omm_adapter_close(other);
+    for (size_t i = 0; i < half.tensor_count; i++) half.tensors[i].scale *= 2.0f;
+    CHECK_OK(omm_session_set_adapters(s, (const omm_adapter *[]){r->adapter[1]}, 1));
+    CHECK_OK(omm_session_append(s, s_ids[0], 70, a, false));
+    CHECK_OK(omm_session_append(t, s_ids[0], 70, b, false));
+    CHECK(memcmp(a, b, sizeof a) == 0); /* a scale like the file's */
+    CHECK_OK(omm_session_set_adapters(s, (const omm_adapter *[]){r->adapter[1]}, 1));
+    CHECK_EQ(omm_session_position(s), 70); /* the same ones: nothing to forget */
+    CHECK_OK(omm_session_set_adapters(s, NULL, 0));
+    CHECK_EQ(omm_session_position(s), 0);
+    CHECK_OK(omm_session_append(s, s_ids[0], 70, a, false));
+    CHECK(memcmp(a, b, sizeof a) != 0);
+    omm_session_close(t);
+    CHECK_OK(omm_session_open(&t, c, &r->model, NULL, NULL));
+    CHECK_OK(omm_session_append(t, s_ids[0], 70, b, false));
+    CHECK(memcmp(a, b, sizeof a) == 0);
+    const omm_adapter *many[OMM_ADAPTERS_MAX + 1];
+    for (size_t i = 0; i <= OMM_ADAPTERS_MAX; i++) many[i] = r->adapter[0];
+    CHECK_ERR(omm_session_set_adapters(s, many, OMM_ADAPTERS_MAX + 1), OMM_ERR_TOO_BIG);
+    CHECK_EQ(omm_session_position(s), 70);
+    omm_mem_fail_nth(1);
+    CHECK_ERR(omm_session_set_adapters(s, many, OMM_ADAPTERS_MAX), OMM_ERR_NOMEM);
+    omm_mem_fail_nth(0);
+    CHECK_EQ(omm_session_position(s), 70);
+    CHECK_OK(omm_session_set_adapters(s, many, OMM_ADAPTERS_MAX));
+    CHECK_OK(omm_session_append(s, s_ids[0], 5, a, false));
+    omm_session_close(s);
+    omm_session_close(t);
+    CHECK_ERR(omm_adapter_open(&other, &r->model, &half, INFINITY), OMM_ERR_CONFIG);
+    omm_err err = OMM_ERR_NOMEM;
+    for (size_t n = 1; err != OMM_OK; n++) {
+        const size_t live = omm_mem_live();
+        omm_mem_fail_nth(n);
+        err = omm_adapter_open(&other, &r->model, &half, 0.5f);
+        omm_mem_fail_nth(0);
+        if (err != OMM_OK) CHECK_EQ(omm_mem_live(), live);
+    }
+    x = omm_adapter_digest(other);
+    CHECK(omm_digest_equal(&x, &y));
+    y = omm_adapter_digest(r->adapter[0]);
+    CHECK(!omm_digest_equal(&x, &y));
+    omm_adapter_close(other);
+}
+
+/* Pairs that share an input may differ in scale: half the scale is half of B, to the bit. */
+static void mixed_scales(const rig *r, const omm_compute *c) {
+    omm_lora lora = r->lora[0]; /* borrows */
+    float a[VOCAB], b[VOCAB];
+    for (int way = 0; way < 2; way++) {
+        omm_session *s = NULL;
+        for (size_t i = 0; i < lora.tensor_count; i++) {
+            omm_lora_tensor *t = &lora.tensors[i];
+            const float factor = way ? 2.0f : 0.5f; /* and back, after the first */
+            if (t->target == OMM_LORA_V) t->scale *= factor;
+            if (t->target == OMM_LORA_V && t->is_b)
+                for (size_t j = 0; way && j < (size_t)t->rows * t->cols; j++)
+                    lora.values[t->offset + j] *= 0.5f;
+        }
+        CHECK_OK(omm_session_open(&s, c, &r->model, &lora, NULL));
+        CHECK_OK(omm_session_append(s, s_ids[0], 9, way ? b : a, false));
+        omm_session_close(s);
+    }
+    CHECK(memcmp(a, b, sizeof a) == 0);
+    for (size_t i = 0; i < lora.tensor_count; i++)
+        for (size_t j = 0; j < (size_t)lora.tensors[i].rows * lora.tensors[i].cols; j++)
+            if (lora.tensors[i].target == OMM_LORA_V && lora.tensors[i].is_b)
+                lora.values[lora.tensors[i].offset + j] *= 2.0f;
+}
+
+/* ---- prefixes -------------------------------------------------------------------------------- */
+
+static void become(omm_session *s, size_t i, size_t count) {
+    CHECK_OK(omm_session_become(s, s_ids[i], count, s_got));
+    CHECK_EQ(omm_session_position(s), count);
+    CHECK(memcmp(omm_session_ids(s), s_ids[i], count * sizeof s_ids[i][0]) == 0);
+    same_rows(i, count - 1, s_got, "become");
+}
+
+static void prefixes(const rig *r, const omm_compute *c, omm_kv_type kv) {
+    const size_t block = TINY_LAYERS * omm_kv_block_bytes(kv, TINY_KV_HEADS, TINY_HEAD_DIM);
+    omm_session_options o = {.kv_type = kv, .batch_max = 64};
+    omm_group *g = NULL;
+    omm_prefix_store *store = NULL, *second = NULL;
+    omm_session *s[2];
+    alone(r, c, &o);
+    CHECK_OK(omm_group_open(&g, c, &r->model, &o));
+    CHECK_OK(omm_prefix_open(&store, g, 3 * block + 1));
+    CHECK_ERR(omm_prefix_open(&second, g, block), OMM_ERR_STATE);
+    for (size_t i = 0; i < 2; i++) CHECK_OK(omm_session_open_in(&s[i], g));
+    adapt(s[0], r, 1);
+    adapt(s[1], r, 1);
+    become(s[0], 1, 130);
+    CHECK_EQ(omm_prefix_stats_of(store).blocks, 2);
+    CHECK_EQ(omm_prefix_stats_of(store).bytes, 2 * block);
+    become(s[1], 1, 140); /* shares 128 */
+    CHECK_EQ(omm_prefix_stats_of(store).positions_reused, 128);
+    CHECK_EQ(omm_group_cache_bytes(g), 4 * block); /* two shared, one of each */
+    become(s[0], 1, 150);
+    become(s[1], 1, 129);
+    CHECK_EQ(omm_prefix_stats_of(store).positions_reused, 128);
+    become(s[1], 1, 128); /* the last token is computed, not the block before it */
+    become(s[1], 1, 100); /* writes into a shared block: into a copy of it */
+    become(s[0], 1, 128);
+    /* Under other adapters nothing is found, nor under the same in another order. */
+    for (size_t i = 2; i < COUNT; i++) {
+        uint64_t before = omm_prefix_stats_of(store).positions_reused;
+        adapt(s[1], r, i);
+        become(s[1], i, 70);
+        CHECK_EQ(omm_prefix_stats_of(store).positions_reused, before);
+    }
+    CHECK_EQ(omm_prefix_stats_of(store).blocks, 3); /* the limit */
+    CHECK_EQ(omm_prefix_stats_of(store).blocks_evicted, 2);
+    adapt(s[1], r, 3); /* used after the chain of sequence 1 and so still there */
+    become(s[1], 3, 70);
+    CHECK_EQ(omm_prefix_stats_of(store).positions_reused, 192);
+    adapt(s[1], r, 1); /* evicted */
+    become(s[1], 1, 150);
+    CHECK_EQ(omm_prefix_stats_of(store).positions_reused, 192);
+    CHECK_ERR(omm_session_become(s[1], (uint32_t[]){1, VOCAB}, 2, s_got), OMM_ERR_FORMAT);
+    for (size_t n = 1; n < 12; n++) { /* whatever runs out, what is there stays right */
+        omm_session_truncate(s[0], 0);
+        omm_mem_fail_nth(n);
+        omm_err err = omm_session_become(s[0], s_ids[1], 140, s_got);
+        omm_mem_fail_nth(0);
+        CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
+        become(s[0], 1, 145);
+    }
+    for (size_t i = 0; i < 2; i++) omm_session_close(s[i]);
+    omm_prefix_close(store);
+    omm_group_close(g);
+}
+
+/* ---- limits ---------------------------------------------------------------------------------- */
+
+static void limits(const rig *r, const omm_compute *c) {
+    const size_t block = TINY_LAYERS * omm_kv_block_bytes(OMM_KV_F32, TINY_KV_HEADS, TINY_HEAD_DIM);
+    omm_session_options o = {.batch_max = 64, .cache_bytes_max = 3 * block};
+    omm_group *g = NULL;
+    omm_prefix_store *store = NULL;
+    omm_session *s[2];
+    CHECK_OK(omm_group_open(&g, c, &r->model, &o));
+    for (size_t i = 0; i < 2; i++) CHECK_OK(omm_session_open_in(&s[i], g));
+    omm_part parts[2] = {{s[0], s_ids[0], 100, OMM_LOGITS_LAST},
+                         {s[1], s_ids[0], 65, OMM_LOGITS_LAST}};
+    CHECK_ERR(omm_group_append(g, parts, 2, s_got), OMM_ERR_TOO_BIG); /* four blocks */
+    CHECK(omm_session_position(s[0]) == 0 && omm_session_position(s[1]) == 0);
+    parts[1].count = 64;
+    CHECK_OK(omm_group_append(g, parts, 2, s_got));
+    same_rows(0, 99, s_got, "limits");
+    same_rows(0, 63, s_got + VOCAB, "limits");
+    CHECK_ERR(omm_session_append(s[1], s_ids[0], 1, s_got, false), OMM_ERR_TOO_BIG);
+    parts[0].count = parts[1].count = 1;
+    parts[1].ids = (uint32_t[]){VOCAB};
+    CHECK_ERR(omm_group_append(g, parts, 2, s_got), OMM_ERR_FORMAT);
+    CHECK_EQ(omm_session_position(s[0]), 100);
+    omm_session_truncate(s[0], 0);
+    CHECK_OK(omm_session_append(s[1], s_ids[0] + 64, 1, s_got, false));
+    same_rows(0, 64, s_got, "limits");
+    /* What a store keeps makes room for what a session needs. */
+    omm_session_truncate(s[1], 0);
+    CHECK_OK(omm_prefix_open(&store, g, 3 * block));
+    CHECK_OK(omm_session_become(s[0], s_ids[0], 130, s_got));
+    omm_session_truncate(s[0], 0);
+    CHECK_EQ(omm_prefix_stats_of(store).blocks, 2);
+    CHECK_OK(omm_session_become(s[0], s_ids[4], 150, s_got));
+    CHECK(omm_prefix_stats_of(store).blocks_evicted >= 2);
+    for (size_t i = 0; i < 2; i++) omm_session_close(s[i]);
+    omm_prefix_close(store);
+    omm_group_close(g);
+}
+
+int main(void) {
+    omm_compute c;
+    omm_isa isa;
+    rig r;
+    for (uint32_t i = 0; i < COUNT; i++)
+        for (uint32_t j = 0; j < LENGTH; j++) s_ids[i][j] = (j * j * 7 + i * 13 + j * i) % VOCAB;
+    CHECK_OK(omm_isa_choose(&isa, NULL));
+    CHECK_OK(omm_compute_init(&c, NULL, isa));
+    rig_open(&r, OMM_FORMAT_Q8_0);
+    adapters(&r, &c);
+    mixed_scales(&r, &c);
+    for (unsigned t = 0; t < OMM_KV_TYPE_COUNT; t++) prefixes(&r, &c, (omm_kv_type)t);
+    prefixes(&r, &c, OMM_KV_F32); /* leaves what limits() compares with */
+    limits(&r, &c);
+    omm_compute_fini(&c);
+    all_equal(&r, OMM_ACTIVATIONS_F32, OMM_KV_F32);
+    all_equal(&r, OMM_ACTIVATIONS_Q8, OMM_KV_Q8_0);
+    rig_close(&r);
+    rig_open(&r, OMM_FORMAT_F16);
+    all_equal(&r, OMM_ACTIVATIONS_Q8, OMM_KV_F16);
+    rig_close(&r);
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}

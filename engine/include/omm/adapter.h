@@ -1,0 +1,30 @@
+/* adapter.h - a LoRA adapter made ready to run beside a model's weights, with a scale.
+ *
+ * Matrices A whose targets share an input (q, k, v; gate, up) are packed as one, so that a token
+ * costs four small products per layer where the adapter has seven; B of a target continues the
+ * chain of its weight's product in the same pass.  Nothing of this changes a bit of model.h's
+ * definition.
+ *
+ * Depends on: model, lora.  Threads: read-only once open; share it freely.
+ */
+#ifndef OMM_ADAPTER_H
+#define OMM_ADAPTER_H
+
+#include "omm/hash.h"
+#include "omm/lora.h"
+#include "omm/model.h"
+
+#define OMM_ADAPTERS_MAX 8u /* on one sequence */
+
+typedef struct omm_adapter omm_adapter;
+
+/* Values are copied.  z = A h is multiplied by the pair's own scale times `scale`; scale finite.
+ * Errors: REFUSED_SHAPE (made for another model), NUMERIC (a value is not finite), CONFIG (scale),
+ * NOMEM. */
+OMM_CHECKED omm_err omm_adapter_open(omm_adapter **out, const omm_model *model,
+                                     const omm_lora *lora, float scale);
+void omm_adapter_close(omm_adapter *adapter);
+/* BLAKE2b-256 of values, shapes and scale, computed on each call. */
+omm_digest omm_adapter_digest(const omm_adapter *adapter);
+
+#endif
