@@ -61,6 +61,7 @@ done = json.loads(run("generate", "-m", MODEL, "--chat", "-n", 24, "--json", "--
 if "warning" in whole.stderr or done["stop"] != "text" or done["text"] != answer[:answer.index(stop)]:
     failures.append(f"generate --stop {stop!r} of {answer!r}: {done}; {whole.stderr}")
 expect(["generate", "-m", MODEL, "--stop", "", "x"], 2, "a stop text of 0 bytes")
+expect(["bench"], 2, "-m FILE")
 expect(["synth", "llama9", "/nowhere.gguf"], 2, "llama9.*llama3.2-1b.*tiny-phi3")
 expect(["synth", "tiny-llama", "/nowhere.gguf", "--type", "Q9"], 2, "Q9.*Q8_0")
 expect(["synth", "tiny-llama"], 2, "missing argument")
@@ -117,6 +118,34 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
             failures.append(f"synth: exit {done.returncode}: {done.stdout}{done.stderr[:300]}")
     if synth[0].read_bytes() != synth[1].read_bytes():
         failures.append("synth: other bytes with 2 threads")
+    done = run("bench", "-m", synth[0], "-p", 8, "-n", 4, "-t", "1,2", "-r", 2, "--peak-seconds", 0.01, "--json")
+    report = json.loads(done.stdout)
+    if done.returncode != 0 or [r["threads"] for r in report["runs"]] != [1, 2]:
+        failures.append(f"bench --json: exit {done.returncode}: {done.stdout[:300]}{done.stderr[:300]}")
+    for one in report["runs"]:
+        speeds = [one[what]["tokens_per_second"] for what in ("prefill", "decode")]
+        shares = [one["prefill"]["share_of_fma"], one["prefill"]["share_of_dot"], one["decode"]["share_of_read"]]
+        if not all(0 < s["min"] <= s["median"] <= s["max"] for s in speeds) or not all(s > 0 for s in shares):
+            failures.append(f"bench --json: {one}")
+        if not all(0 <= one["decode"][w] <= 1 for w in ("waiting_share", "alone_share")):
+            failures.append(f"bench --json: {one}")
+    expect(["bench", "-m", synth[0], "-p", "0", "-n", "3", "-r", "1", "--peak-seconds", "0"], 0,
+           r"(?s)parameters.*peak memory.*\d thread.*decode +3 .*tokens/s", "stdout")
+    expect(["bench", "-m", synth[0], "-p", "600"], 3, "trained for 512")
+    expect(["bench", "-m", synth[0], "-t", "1,0"], 2, "--threads '1,0'.*1 to")
+    expect(["bench", "-m", synth[0], "-p", "0", "-n", "0"], 2, "nothing to measure")
+    # The script that compares engines, with a stand-in that answers as llama-bench does.
+    other = folder / "other"
+    other.write_text("#!/bin/sh\necho '[{\"n_gen\": 0, \"avg_ts\": 10.0}, {\"n_gen\": 4, \"avg_ts\": 5.0}]'\n")
+    other.chmod(0o755)
+    script = [SOURCE / "tests/bench/compare.sh", "--meshmind", MESHMIND, "-m", synth[0], "-p", "8", "-n", "4", "-r", "2"]
+    done = subprocess.run([*map(str, script), "--other", str(other)], capture_output=True, text=True, timeout=120)
+    if done.returncode != 0 or len(re.findall(r"(prefill|decode) .* ratio [0-9.]+", done.stdout)) != 6:
+        failures.append(f"compare.sh: exit {done.returncode}: {done.stdout[:400]}{done.stderr[:300]}")
+    done = subprocess.run([*map(str, script), "--other", "/nowhere"], capture_output=True, text=True, timeout=120)
+    if done.returncode != 2 or "/nowhere" not in done.stderr:
+        failures.append(f"compare.sh --other /nowhere: exit {done.returncode}: {done.stderr[:300]}")
+    other.unlink()
     for path in synth:
         expect(["generate", "-m", path, "a text", "-n", "4"], 0, "", "stdout")
         path.unlink()

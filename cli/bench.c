@@ -1,0 +1,209 @@
+/* bench.c - see bench.h. */
+#include "bench.h"
+
+#include "omm/clock.h"
+#include "omm/gguf.h"
+#include "omm/mem.h"
+#include "omm/peaks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WATCHED_TOKENS 16u /* with the pool's clock running */
+#define ID_STEP 7919u      /* ids i * ID_STEP: all over the vocabulary */
+#define BATCH 512u
+
+typedef struct bench {
+    const bench_options *o;
+    omm_model model;
+    omm_pool *pool;
+    omm_compute c;
+    omm_session *session;
+    omm_peaks peaks;
+    uint32_t *ids; /* [prompt + generate] */
+    float *logits;
+    double *prefill, *decode, *waiting, *alone; /* [repeats] each, one block */
+} bench;
+
+/* ---- the model ------------------------------------------------------------------------------- */
+
+static void count_matrix(bench_result *r, const omm_matrix *m) {
+    r->parameters += (uint64_t)m->rows * m->cols;
+    r->token_bytes += (uint64_t)m->strips * m->strip_bytes;
+}
+
+static omm_err load(bench_result *r, bench *b) {
+    omm_gguf gguf;
+    const uint64_t start = omm_measure_ns();
+    OMM_TRY(omm_gguf_open(&gguf, b->o->model));
+    omm_err err = omm_model_load(&b->model, &gguf);
+    if (err == OMM_OK)
+        err = omm_gguf_get_text(r->architecture, sizeof r->architecture, &gguf,
+                                "general.architecture");
+    omm_gguf_close(&gguf);
+    OMM_TRY(err);
+    r->load_seconds = (double)(omm_measure_ns() - start) * 1e-9;
+    count_matrix(r, b->model.output);
+    for (uint32_t i = 0; i < b->model.dims.layers; i++)
+        for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
+            count_matrix(r, &b->model.layers[i].weights[t]);
+    return OMM_OK;
+}
+
+static omm_err allocate(bench *b) {
+    const size_t ids = (size_t)b->o->prompt + b->o->generate + WATCHED_TOKENS;
+    b->ids = (uint32_t *)omm_alloc(ids, sizeof *b->ids);
+    b->logits = (float *)omm_alloc(b->model.dims.vocab, sizeof *b->logits);
+    b->prefill = (double *)omm_alloc(4 * (size_t)b->o->repeats, sizeof *b->prefill);
+    if (!b->ids || !b->logits || !b->prefill)
+        return omm_raise(OMM_ERR_NOMEM, "no memory to measure %u repeats", b->o->repeats);
+    b->decode = b->prefill + b->o->repeats;
+    b->waiting = b->decode + b->o->repeats;
+    b->alone = b->waiting + b->o->repeats;
+    for (size_t i = 0; i < ids; i++) b->ids[i] = (uint32_t)(i * ID_STEP % b->model.dims.vocab);
+    return OMM_OK;
+}
+
+/* High-water mark of this process, or 0 where the kernel does not say. */
+static uint64_t memory_peak(void) {
+    char line[256];
+    unsigned long long kib = 0;
+    FILE *f = fopen("/proc/self/status", "re");
+    if (!f) return 0;
+    while (fgets(line, sizeof line, f))
+        if (strncmp(line, "VmHWM:", 6) == 0) kib = strtoull(line + 6, NULL, 10);
+    fclose(f);
+    return kib * 1024;
+}
+
+/* ---- one repeat ------------------------------------------------------------------------------ */
+
+static omm_err prefill(double *rate, bench *b, uint32_t count) {
+    omm_session_truncate(b->session, 0);
+    if (count == 0) return OMM_OK;
+    const uint64_t start = omm_measure_ns();
+    OMM_TRY(omm_session_append(b->session, b->ids, count, b->logits, false));
+    *rate = count * 1e9 / (double)(omm_measure_ns() - start);
+    return OMM_OK;
+}
+
+/* One by one, behind what the session holds.  Returns nanoseconds. */
+static omm_err decode(uint64_t *ns, bench *b, uint32_t count) {
+    const uint64_t start = omm_measure_ns();
+    for (uint32_t i = 0; i < count; i++)
+        OMM_TRY(omm_session_append(b->session, b->ids + omm_session_position(b->session), 1,
+                                   b->logits, false));
+    *ns = omm_measure_ns() - start;
+    return OMM_OK;
+}
+
+static omm_err watch(bench *b, uint32_t repeat) {
+    uint64_t ns = 0;
+    const uint32_t tokens = b->o->generate < WATCHED_TOKENS ? b->o->generate : WATCHED_TOKENS;
+    const double threads = omm_pool_threads(b->pool);
+    omm_pool_measure(b->pool, true);
+    omm_err err = decode(&ns, b, tokens);
+    const omm_pool_times times = omm_pool_measured(b->pool);
+    omm_pool_measure(b->pool, false);
+    OMM_TRY(err);
+    b->waiting[repeat] =
+        ((double)times.run_ns * threads - (double)times.busy_ns) / ((double)ns * threads);
+    b->alone[repeat] = threads > 1 ? 1.0 - (double)times.run_ns / (double)ns : 0.0;
+    return OMM_OK;
+}
+
+static omm_err repeat(bench *b, uint32_t i) {
+    uint64_t ns = 0;
+    OMM_TRY(prefill(&b->prefill[i], b, b->o->prompt));
+    if (b->o->generate > 0) {
+        OMM_TRY(decode(&ns, b, b->o->generate));
+        b->decode[i] = b->o->generate * 1e9 / (double)ns;
+        OMM_TRY(watch(b, i));
+    }
+    if (b->o->peak_seconds > 0.0) omm_peaks_update(&b->peaks, b->o->peak_seconds / b->o->repeats);
+    return OMM_OK;
+}
+
+/* ---- one number of threads ------------------------------------------------------------------- */
+
+static int ascending(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static bench_spread spread_of(double *values, uint32_t n) {
+    qsort(values, n, sizeof *values, ascending);
+    return (bench_spread){.median = (values[(n - 1) / 2] + values[n / 2]) / 2.0,
+                          .min = values[0],
+                          .max = values[n - 1]};
+}
+
+static omm_err open_run(bench *b, unsigned threads, omm_isa isa) {
+    omm_session_options options = omm_session_options_default();
+    options.activations = b->o->activations;
+    options.kv_type = b->o->kv_type;
+    options.batch_max = BATCH;
+    options.positions_max = b->o->prompt + b->o->generate + WATCHED_TOKENS;
+    OMM_TRY(omm_pool_open(&b->pool, threads));
+    OMM_TRY(omm_compute_init(&b->c, b->pool, isa));
+    return omm_session_open(&b->session, &b->c, &b->model, NULL, &options);
+}
+
+static void close_run(bench *b) {
+    omm_peaks_close(&b->peaks);
+    omm_session_close(b->session);
+    if (b->c.work) omm_compute_fini(&b->c);
+    omm_pool_close(b->pool);
+    b->session = NULL;
+    b->pool = NULL;
+    b->c = (omm_compute){0};
+}
+
+static omm_err warm_up(bench_result *r, bench *b) {
+    double unused = 0.0;
+    uint64_t ns = 0;
+    OMM_TRY(prefill(&unused, b, b->o->prompt));
+    OMM_TRY(decode(&ns, b, b->o->generate ? 1 : 0));
+    if (r->memory_peak_bytes == 0) r->memory_peak_bytes = memory_peak(); /* before the peaks' own */
+    return b->o->peak_seconds > 0.0 ? omm_peaks_open(&b->peaks, &b->c, 0) : OMM_OK;
+}
+
+static omm_err measure_run(bench_result *r, bench_run *run, bench *b) {
+    const uint32_t n = b->o->repeats;
+    OMM_TRY(open_run(b, run->threads, r->isa));
+    OMM_TRY(warm_up(r, b));
+    for (uint32_t i = 0; i < n; i++) OMM_TRY(repeat(b, i));
+    run->prefill = spread_of(b->prefill, n);
+    run->decode = spread_of(b->decode, n);
+    run->waiting = spread_of(b->waiting, n).median;
+    run->alone = spread_of(b->alone, n).median;
+    run->read_bytes = b->peaks.read_bytes;
+    run->fma_flops = b->peaks.fma_flops;
+    run->dot_ops = b->peaks.dot_ops;
+    return OMM_OK;
+}
+
+static omm_err measure_all(bench_result *r, bench *b) {
+    OMM_TRY(omm_isa_choose(&r->isa, getenv("OMM_ISA")));
+    OMM_TRY(load(r, b));
+    OMM_TRY(allocate(b));
+    for (unsigned i = 0; i < b->o->thread_counts; i++) {
+        r->runs[i].threads = b->o->threads[i];
+        omm_err err = measure_run(r, &r->runs[i], b);
+        close_run(b);
+        OMM_TRY(err);
+    }
+    return OMM_OK;
+}
+
+omm_err bench_measure(bench_result *out, const bench_options *options) {
+    bench b = {.o = options};
+    *out = (bench_result){0};
+    omm_err err = measure_all(out, &b);
+    omm_free(b.ids);
+    omm_free(b.logits);
+    omm_free(b.prefill);
+    omm_model_fini(&b.model);
+    return err;
+}

@@ -1,0 +1,61 @@
+/* bench.h - the measurements of `meshmind bench`: how fast a model runs here, and what part of the
+ * machine's peaks that is.
+ *
+ * For each number of threads: one run to warm up, then `repeats` times a prefill of `prompt` tokens
+ * from an empty session, `generate` single tokens behind it, a look at the peaks (omm/peaks.h),
+ * and some more tokens with the pool's clock running.  Ids are fixed; nothing is sampled.
+ *   share of read  = decode tokens/s * bytes of weights that a token needs / read bandwidth
+ *   share of fma   = prefill tokens/s * 2 * parameters / f32 peak; of dot: the same over the int8 peak
+ *   waiting        = time of threads inside parallel runs without a task, over all their time
+ *   alone          = time in which the first thread computed alone
+ * Parameters are those of the matrices that a token passes through; a separate embedding is none.
+ */
+#ifndef CLI_BENCH_H
+#define CLI_BENCH_H
+
+#include "omm/session.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define BENCH_THREAD_COUNTS_MAX 16u
+#define BENCH_REPEATS_MAX 1000u
+
+typedef struct bench_options {
+    const char *model;
+    omm_activations activations;
+    omm_kv_type kv_type;
+    uint32_t prompt, generate, repeats; /* prompt or generate 0: not measured; repeats >= 1 */
+    unsigned threads[BENCH_THREAD_COUNTS_MAX];
+    unsigned thread_counts;
+    double peak_seconds; /* per figure and number of threads, over all repeats; 0: no peaks */
+} bench_options;
+
+/* Over the repeats, tokens per second. */
+typedef struct bench_spread {
+    double median, min, max;
+} bench_spread;
+
+typedef struct bench_run {
+    unsigned threads;
+    bench_spread prefill, decode;
+    double waiting, alone; /* shares of decode time, medians */
+    double read_bytes, fma_flops, dot_ops;
+} bench_run;
+
+typedef struct bench_result {
+    char architecture[32];
+    omm_isa isa;
+    uint64_t parameters, token_bytes, memory_peak_bytes; /* memory 0: not known here */
+    double load_seconds;
+    bench_run runs[BENCH_THREAD_COUNTS_MAX]; /* [options.thread_counts] */
+} bench_result;
+
+/* Errors: those of loading and of sessions; TOO_BIG (more positions than the model has). */
+OMM_CHECKED omm_err bench_measure(bench_result *out, const bench_options *options);
+
+/* On stdout. */
+void bench_print(const bench_result *result, const bench_options *options);
+OMM_CHECKED omm_err bench_print_json(const bench_result *result, const bench_options *options);
+
+#endif

@@ -1,0 +1,125 @@
+/* bench_report.c - what `meshmind bench` prints. */
+#include "bench.h"
+
+#include "omm/json.h"
+
+#include <stdio.h>
+
+/* ---- shares ---------------------------------------------------------------------------------- */
+
+static double share(double figure, double peak) {
+    return peak > 0.0 ? figure / peak : 0.0;
+}
+
+static double decode_bytes(const bench_result *r, const bench_run *run) {
+    return run->decode.median * (double)r->token_bytes;
+}
+
+static double prefill_ops(const bench_result *r, const bench_run *run) {
+    return run->prefill.median * 2.0 * (double)r->parameters;
+}
+
+/* ---- text ------------------------------------------------------------------------------------ */
+
+static void print_prefill(const bench_result *r, const bench_run *run, const bench_options *o) {
+    const bench_spread *s = &run->prefill;
+    printf("  prefill %5u  %8.1f tokens/s  (%.1f .. %.1f)", o->prompt, s->median, s->min, s->max);
+    if (run->fma_flops > 0.0)
+        printf("  %6.0f GOPS: %.2f of the fma peak, %.2f of the int8 peak",
+               prefill_ops(r, run) * 1e-9, share(prefill_ops(r, run), run->fma_flops),
+               share(prefill_ops(r, run), run->dot_ops));
+    printf("\n");
+}
+
+static void print_decode(const bench_result *r, const bench_run *run, const bench_options *o) {
+    const bench_spread *s = &run->decode;
+    printf("  decode  %5u  %8.1f tokens/s  (%.1f .. %.1f)", o->generate, s->median, s->min, s->max);
+    if (run->read_bytes > 0.0)
+        printf("  %6.1f GB/s: %.2f of the read bandwidth", decode_bytes(r, run) * 1e-9,
+               share(decode_bytes(r, run), run->read_bytes));
+    printf("\n");
+    if (run->threads > 1)
+        printf("                 %.1f %% of the threads' time waiting, %.1f %% of the time one "
+               "thread alone\n",
+               run->waiting * 100.0, run->alone * 100.0);
+}
+
+void bench_print(const bench_result *r, const bench_options *o) {
+    printf("%s: %s, %.3f G parameters, %.1f MB of weights per token, loaded in %.2f s\n", o->model,
+           r->architecture, (double)r->parameters * 1e-9, (double)r->token_bytes * 1e-6,
+           r->load_seconds);
+    printf("%s, activations %s, cache %s, median of %u (min .. max), peak memory %.0f MB\n",
+           omm_isa_name(r->isa), omm_activations_name(o->activations), omm_kv_type_name(o->kv_type),
+           o->repeats, (double)r->memory_peak_bytes * 1e-6);
+    for (unsigned i = 0; i < o->thread_counts; i++) {
+        const bench_run *run = &r->runs[i];
+        printf("%u thread%s", run->threads, run->threads > 1 ? "s" : "");
+        if (run->read_bytes > 0.0)
+            printf("; peaks in this run: read %.1f GB/s, fma %.0f GFLOP/s, int8 dot %.0f GOPS",
+                   run->read_bytes * 1e-9, run->fma_flops * 1e-9, run->dot_ops * 1e-9);
+        printf("\n");
+        if (o->prompt) print_prefill(r, run, o);
+        if (o->generate) print_decode(r, run, o);
+    }
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+static json_t *json_spread(const bench_spread *s) {
+    return json_pack("{s:f, s:f, s:f}", "median", s->median, "min", s->min, "max", s->max);
+}
+
+static void add_prefill(json_t *to, const bench_result *r, const bench_run *run,
+                        const bench_options *o) {
+    json_t *p = json_pack("{s:i, s:o}", "tokens", (int)o->prompt, "tokens_per_second",
+                          json_spread(&run->prefill));
+    if (run->fma_flops > 0.0) {
+        json_object_set_new(p, "share_of_fma",
+                            json_real(share(prefill_ops(r, run), run->fma_flops)));
+        json_object_set_new(p, "share_of_dot", json_real(share(prefill_ops(r, run), run->dot_ops)));
+    }
+    json_object_set_new(to, "prefill", p);
+}
+
+static void add_decode(json_t *to, const bench_result *r, const bench_run *run,
+                       const bench_options *o) {
+    json_t *d = json_pack("{s:i, s:i, s:o, s:f, s:f}", "tokens", (int)o->generate, "first_position",
+                          (int)o->prompt, "tokens_per_second", json_spread(&run->decode),
+                          "waiting_share", run->waiting, "alone_share", run->alone);
+    if (run->read_bytes > 0.0)
+        json_object_set_new(d, "share_of_read",
+                            json_real(share(decode_bytes(r, run), run->read_bytes)));
+    json_object_set_new(to, "decode", d);
+}
+
+static json_t *json_run(const bench_result *r, const bench_run *run, const bench_options *o) {
+    json_t *j = json_pack("{s:i}", "threads", (int)run->threads);
+    if (run->read_bytes > 0.0)
+        json_object_set_new(j, "peaks",
+                            json_pack("{s:f, s:f, s:f}", "read_bytes_per_second", run->read_bytes,
+                                      "fma_flops", run->fma_flops, "dot_ops", run->dot_ops));
+    if (o->prompt) add_prefill(j, r, run, o);
+    if (o->generate) add_decode(j, r, run, o);
+    return j;
+}
+
+omm_err bench_print_json(const bench_result *r, const bench_options *o) {
+    omm_buf out;
+    json_t *runs = json_array();
+    for (unsigned i = 0; i < o->thread_counts; i++)
+        json_array_append_new(runs, json_run(r, &r->runs[i], o));
+    json_t *report = json_pack(
+        "{s:i, s:s, s:s, s:I, s:I, s:I, s:f, s:s, s:s, s:s, s:i, s:o}", "schema_version", 1,
+        "model", o->model, "architecture", r->architecture, "parameters", (json_int_t)r->parameters,
+        "bytes_per_token", (json_int_t)r->token_bytes, "memory_peak_bytes",
+        (json_int_t)r->memory_peak_bytes, "load_seconds", r->load_seconds, "isa",
+        omm_isa_name(r->isa), "activations", omm_activations_name(o->activations), "kv",
+        omm_kv_type_name(o->kv_type), "repeats", (int)o->repeats, "runs", runs);
+    omm_buf_init(&out, SIZE_MAX / 2);
+    omm_err err = report ? omm_json_write(&out, report)
+                         : omm_raise(OMM_ERR_FORMAT, "the path of the model is not UTF-8");
+    if (err == OMM_OK) fwrite(out.data, 1, out.size, stdout);
+    omm_buf_fini(&out);
+    json_decref(report);
+    return err;
+}

@@ -1,0 +1,94 @@
+/* cmd_bench.c - `meshmind bench`: speed of a model, and its share of what the machine allows. */
+#include "bench.h"
+#include "commands.h"
+#include "options.h"
+
+#include "omm/pool.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+typedef struct bench_cli {
+    bench_options bench;
+    const char *activations, *kv, *threads;
+    float peak_seconds;
+    bool json;
+} bench_cli;
+
+static omm_err parse_threads(bench_options *o, const char *list) {
+    const char *p = list;
+    if (!list) {
+        o->threads[0] = omm_threads_default();
+        o->thread_counts = 1;
+        return OMM_OK;
+    }
+    for (;;) {
+        char *end = NULL;
+        errno = 0;
+        unsigned long n = *p >= '0' && *p <= '9' ? strtoul(p, &end, 10) : 0;
+        bool ok = !errno && n >= 1 && n <= OMM_POOL_THREADS_MAX && (*end == ',' || *end == 0);
+        if (!ok || o->thread_counts == BENCH_THREAD_COUNTS_MAX)
+            return omm_raise(OMM_ERR_USAGE,
+                             "--threads '%s': expected at most %u numbers of 1 to %u with commas "
+                             "between",
+                             list, BENCH_THREAD_COUNTS_MAX, OMM_POOL_THREADS_MAX);
+        o->threads[o->thread_counts++] = (unsigned)n;
+        if (*end == 0) return OMM_OK;
+        p = end + 1;
+    }
+}
+
+static omm_err check(bench_cli *o) {
+    bench_options *b = &o->bench;
+    if (!b->model) return omm_raise(OMM_ERR_USAGE, "which model? give -m FILE");
+    OMM_TRY(omm_activations_parse(&b->activations, o->activations));
+    OMM_TRY(omm_kv_type_parse(&b->kv_type, o->kv));
+    OMM_TRY(parse_threads(b, o->threads));
+    if (b->repeats < 1 || b->repeats > BENCH_REPEATS_MAX)
+        return omm_raise(OMM_ERR_USAGE, "--repeat %u: accepted are 1 to %u", b->repeats,
+                         BENCH_REPEATS_MAX);
+    if (b->prompt == 0 && b->generate == 0)
+        return omm_raise(OMM_ERR_USAGE, "-p 0 and -n 0: nothing to measure");
+    if (b->prompt > OMM_MODEL_CONTEXT_MAX || b->generate > OMM_MODEL_CONTEXT_MAX)
+        return omm_raise(OMM_ERR_TOO_BIG, "-p and -n: at most %u", OMM_MODEL_CONTEXT_MAX);
+    if (!(o->peak_seconds >= 0.0f && o->peak_seconds <= 60.0f))
+        return omm_raise(OMM_ERR_USAGE, "--peak-seconds: accepted are 0 to 60");
+    b->peak_seconds = (double)o->peak_seconds;
+    return OMM_OK;
+}
+
+static omm_err run(bench_cli *o) {
+    bench_result result;
+    OMM_TRY(check(o));
+    OMM_TRY(bench_measure(&result, &o->bench));
+    if (o->json) return bench_print_json(&result, &o->bench);
+    bench_print(&result, &o->bench);
+    return OMM_OK;
+}
+
+int cmd_bench(int argc, char **argv) {
+    bench_cli o = {.bench = {.prompt = 256, .generate = 64, .repeats = 5},
+                   .activations = "q8",
+                   .kv = "f16",
+                   .peak_seconds = 0.6f};
+    const cli_option options[] = {
+        {"model", 'm', CLI_STR, &o.bench.model, "FILE", "GGUF model"},
+        {"prompt", 'p', CLI_U32, &o.bench.prompt, "N", "tokens of a prefill (256); 0: none"},
+        {"generate", 'n', CLI_U32, &o.bench.generate, "N", "tokens decoded after it (64); 0: none"},
+        {"threads", 't', CLI_STR, &o.threads, "N,N", "numbers of threads (one per core)"},
+        {"activations", 0, CLI_STR, &o.activations, "f32|q8", "arithmetic (q8)"},
+        {"kv", 0, CLI_STR, &o.kv, "f32|f16|q8_0", "format of the key/value cache (f16)"},
+        {"repeat", 'r', CLI_U32, &o.bench.repeats, "N", "measurements (5)"},
+        {"peak-seconds", 0, CLI_F32, &o.peak_seconds, "X", "for each peak (0.6); 0: no peaks"},
+        {"json", 0, CLI_FLAG, &o.json, NULL, "one JSON object"},
+        {0}};
+    int count = 0;
+    char **args = NULL;
+    int code = cli_parse(&count, &args, argc, argv, options, "bench -m MODEL [options]",
+                         "Measure prefill and decode, and the machine's peaks between them: read\n"
+                         "bandwidth, f32 multiply-adds and int8 dots with as many threads.",
+                         0, 0);
+    if (code >= 0) return code;
+    omm_err err = run(&o);
+    return err == OMM_OK ? CLI_EXIT_PASS : cli_fail(argv[0], err);
+}
