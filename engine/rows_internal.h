@@ -49,4 +49,8 @@ void rows_pack(uint8_t *to, const rows_layout *layout, const rows_block *block);
 /* out[block] = the values of a block, by the formulas of rows.h. */
 void rows_values(float *out, const rows_layout *layout, const rows_block *block);
 
+/* Fill a block of Q2_K .. Q6_K, IQ4_NL or IQ4_XS so that its weighted squared error is small.
+ * x[block] finite.  Errors: NUMERIC (a value over 65504). */
+OMM_CHECKED omm_err rows_fit(rows_block *out, const rows_layout *layout, const float *x);
+
 #endif
