@@ -1,59 +1,22 @@
-/* dataset.c - owns the examples: JSONL lines in, token ids and masks out. */
-#include "omm/dataset.h"
+/* dataset.c - data sets in memory: load, take parts, read; and the face of those that are streams. */
+#include "dataset_internal.h"
 
-#include "omm/chat.h"
 #include "omm/file.h"
-#include "omm/json.h"
-#include "omm/mem.h"
-#include "omm/tokenizer.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum {
-    SEQ_DEFAULT = 32768,
-    LINE_TOKENS_MAX = 1 << 20,   /* before cutting to seq_max */
-    TOOLS_MAX = 64,              /* announced in one example */
-    ARENA_BYTES_MAX = 1 << 30,   /* ids, masks, texts of one dataset */
-    CONTENT_BYTES_MAX = 4 << 20, /* of one message, tool calls rendered */
-    MESSAGES_MAX = 256,          /* of one example */
-};
+enum { ARENA_BYTES_MAX = 1 << 30 }; /* ids, masks, texts of one data set */
 
-struct omm_dataset {
-    omm_arena arena; /* everything an example points to */
-    omm_example *examples;
-    omm_bytes *lines; /* raw line of each example */
-    size_t count, capacity;
-    size_t dropped;
-    uint64_t tokens, learned;
-    const char **clients; /* distinct, ascending */
-    size_t client_count;
-};
+/* --- new, add, close --------------------------------------------------------------------------- */
 
-/* What stays the same while the lines of one file are read. */
-typedef struct loader {
-    omm_dataset *data;
-    const char *name; /* of the file */
-    uint32_t line;
-    const omm_tokenizer *tokenizer;
-    omm_dataset_options options;
-    omm_prompt prompt; /* of the current line */
-    omm_buf texts;     /* contents made by us: tool calls, announced tools */
-    omm_buf reply;     /* first assistant text, NUL-terminated */
-} loader;
-
-/* "FILE:LINE: " in front of a reason; `fmt` is a literal and at least one argument follows. */
-#define BAD(l, fmt, ...) omm_raise(OMM_ERR_FORMAT, "%s:%u: " fmt, (l)->name, (l)->line, __VA_ARGS__)
-
-/* --- one dataset: add, finish, close --------------------------------------------------------- */
-
-static omm_err no_memory(void) {
+omm_err dataset_no_memory(void) {
     return omm_raise(OMM_ERR_NOMEM, "no memory for the data set");
 }
 
-static omm_err data_new(omm_dataset **out) {
+omm_err dataset_new(omm_dataset **out) {
     omm_dataset *data = omm_alloc(1, sizeof *data);
-    if (!data) return no_memory();
+    if (!data) return dataset_no_memory();
     omm_arena_init(&data->arena, ARENA_BYTES_MAX);
     *out = data;
     return OMM_OK;
@@ -65,101 +28,84 @@ static void *arena_copy(omm_arena *arena, const void *from, size_t bytes) {
     return to;
 }
 
-static omm_err data_reserve(omm_dataset *data) {
+static omm_err reserve(omm_dataset *data) {
     if (data->count < data->capacity) return OMM_OK;
     size_t wanted = data->capacity ? 2 * data->capacity : 64;
     omm_example *examples = omm_grow(data->examples, data->capacity, wanted, sizeof *examples);
-    if (!examples) return no_memory();
+    if (!examples) return dataset_no_memory();
     data->examples = examples;
     omm_bytes *lines = omm_grow(data->lines, data->capacity, wanted, sizeof *lines);
-    if (!lines) return no_memory();
+    if (!lines) return dataset_no_memory();
     data->lines = lines;
     data->capacity = wanted;
     return OMM_OK;
 }
 
-/* Append a deep copy of `e`; its pointers may be borrowed from anywhere. */
-static omm_err data_add(omm_dataset *data, const omm_example *e, omm_bytes line) {
-    OMM_TRY(data_reserve(data));
+static char *keep_text(omm_arena *arena, const char *text) {
+    return text ? omm_arena_strdup(arena, text) : NULL;
+}
+
+omm_err dataset_add(omm_dataset *data, const omm_example *e, omm_bytes raw) {
+    if (data->count >= OMM_DATASET_EXAMPLES_MAX)
+        return omm_raise(OMM_ERR_TOO_BIG, "over %u examples; a stream takes more",
+                         OMM_DATASET_EXAMPLES_MAX);
+    OMM_TRY(reserve(data));
     omm_example copy = *e;
     omm_arena *arena = &data->arena;
+    bool raw_is_ids = (const void *)raw.data == (const void *)e->ids;
     copy.ids = arena_copy(arena, e->ids, e->count * sizeof *e->ids);
     copy.learn = arena_copy(arena, e->learn, e->count);
-    copy.client = omm_arena_strdup(arena, e->client);
-    copy.skill = omm_arena_strdup(arena, e->skill);
-    copy.reply = omm_arena_strdup(arena, e->reply);
-    uint8_t *raw = arena_copy(arena, line.data, line.size);
-    if (!copy.ids || !copy.learn || !copy.client || !copy.skill || !copy.reply || !raw)
-        return no_memory();
-    data->lines[data->count] = omm_bytes_of(raw, line.size);
+    copy.client = keep_text(arena, e->client);
+    copy.skill = keep_text(arena, e->skill);
+    copy.reply = keep_text(arena, e->reply);
+    const void *line = raw_is_ids ? copy.ids : arena_copy(arena, raw.data, raw.size);
+    if (!copy.ids || !copy.learn || !copy.client || !copy.skill || (e->reply && !copy.reply) ||
+        !line)
+        return dataset_no_memory();
+    data->lines[data->count] = omm_bytes_of(line, raw.size);
     data->examples[data->count++] = copy;
-    data->tokens += e->count;
-    data->learned += e->learn_count;
     return OMM_OK;
 }
 
-/* Position of `name` in the sorted list, or where it belongs. */
-static size_t client_position(const omm_dataset *data, const char *name, bool *found) {
-    size_t low = 0, high = data->client_count;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        int order = strcmp(data->clients[mid], name);
-        if (order == 0) {
-            *found = true;
-            return mid;
-        }
-        if (order < 0)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    *found = false;
-    return low;
+static int by_name(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
 static omm_err list_clients(omm_dataset *data) {
-    size_t capacity = 0;
-    for (size_t i = 0; i < data->count; i++) {
-        bool found = false;
-        size_t at = client_position(data, data->examples[i].client, &found);
-        if (found) continue;
-        if (data->client_count == capacity) {
-            size_t wanted = capacity ? 2 * capacity : 16;
-            const char **grown = omm_grow(data->clients, capacity, wanted, sizeof *grown);
-            if (!grown) return no_memory();
-            data->clients = grown;
-            capacity = wanted;
-        }
-        memmove(data->clients + at + 1, data->clients + at,
-                (data->client_count - at) * sizeof *data->clients);
-        data->clients[at] = data->examples[i].client;
-        data->client_count++;
-    }
+    size_t count = 0;
+    if (data->count == 0) return OMM_OK;
+    data->clients = omm_alloc(data->count, sizeof *data->clients);
+    if (!data->clients) return dataset_no_memory();
+    for (size_t i = 0; i < data->count; i++) data->clients[i] = data->examples[i].client;
+    qsort(data->clients, data->count, sizeof *data->clients, by_name);
+    for (size_t i = 0; i < data->count; i++)
+        if (count == 0 || strcmp(data->clients[count - 1], data->clients[i]) != 0)
+            data->clients[count++] = data->clients[i];
+    data->client_count = count;
     return OMM_OK;
 }
 
-static bool is_among(const char *name, const char *const *names, size_t count) {
+bool name_is_among(const char *name, const char *const *names, size_t count) {
     for (size_t i = 0; i < count; i++)
         if (strcmp(names[i], name) == 0) return true;
     return false;
 }
 
-/* Lists the clients, and every wanted one must be there. */
-static omm_err data_finish(omm_dataset *data, const char *const *wanted, size_t count) {
-    OMM_TRY(list_clients(data));
-    for (size_t i = 0; i < count; i++) {
-        bool found = false;
-        client_position(data, wanted[i], &found);
-        if (!found)
+omm_err dataset_check_clients(const omm_dataset *data, const char *const *wanted, size_t count) {
+    for (size_t i = 0; wanted && i < count; i++)
+        if (!bsearch(&wanted[i], data->clients, data->client_count, sizeof *data->clients, by_name))
             return omm_raise(OMM_ERR_NOT_FOUND, "data set: no example of client '%.128s'",
                              wanted[i]);
-    }
-    if (data->count == 0) return omm_raise(OMM_ERR_NOT_FOUND, "data set: no usable example");
-    return OMM_OK;
+    if (data->count > 0) return OMM_OK;
+    if (data->totals.bad)
+        return omm_raise(OMM_ERR_NOT_FOUND, "data set: no usable example; %llu bad lines, first %s",
+                         (unsigned long long)data->totals.bad, data->totals.bad_first[0]);
+    return omm_raise(OMM_ERR_NOT_FOUND, "data set: no usable example");
 }
 
 void omm_dataset_close(omm_dataset *data) {
     if (!data) return;
+    stream_close(data->stream);
     omm_arena_fini(&data->arena);
     omm_free(data->examples);
     omm_free(data->lines);
@@ -167,240 +113,38 @@ void omm_dataset_close(omm_dataset *data) {
     omm_free(data);
 }
 
-/* --- one line ------------------------------------------------------------------------------ */
+/* --- load -------------------------------------------------------------------------------------- */
 
-/* Text between two offsets of l->texts becomes message content once the buffer is complete. */
-typedef struct span {
-    bool made; /* in l->texts, else `view` */
-    size_t from, to;
-    omm_bytes view;
-} span;
-
-static omm_err tool_arguments(const loader *l, char *out, size_t size, const json_t *function) {
-    json_t *properties = json_object_get(json_object_get(function, "parameters"), "properties");
-    size_t used = 0;
-    out[0] = 0;
-    const char *key = NULL;
-    json_t *value = NULL;
-    json_object_foreach(properties, key, value) {
-        size_t need = strlen(key) + 2;
-        if (used + need + 1 > size)
-            return BAD(l, "%s", "tools: the arguments of a tool are too long");
-        used += (size_t)snprintf(out + used, size - used, "%s%s", used ? ", " : "", key);
-    }
-    return OMM_OK;
+static omm_err add_found(void *ud, const found *f) {
+    return dataset_add(ud, f->example, f->raw);
 }
 
-/* system text + announced tools, as the base model was taught. */
-static omm_err announce(loader *l, span *out, omm_bytes system, const json_t *tools) {
-    omm_chat_tool list[TOOLS_MAX] = {0};
-    char arguments[TOOLS_MAX][256];
-    size_t count = json_array_size(tools);
-    if (count > TOOLS_MAX) return BAD(l, "tools: %zu; at most %d", count, TOOLS_MAX);
-    for (size_t i = 0; i < count; i++) {
-        const json_t *tool = json_array_get(tools, i);
-        const json_t *function = json_object_get(tool, "function");
-        if (!function) function = tool;
-        const char *name = json_string_value(json_object_get(function, "name"));
-        if (!name) return BAD(l, "tools: entry %zu has no function name", i);
-        OMM_TRY(tool_arguments(l, arguments[i], sizeof arguments[i], function));
-        list[i] = (omm_chat_tool){name, arguments[i]};
-    }
-    *out = (span){.made = true, .from = l->texts.size};
-    OMM_TRY(omm_chat_system(&l->texts, system, list, count, OMM_CHAT_SIGNATURES));
-    out->to = l->texts.size;
-    return OMM_OK;
-}
-
-/* An assistant turn in OpenAI's form: content (may be null) and tool_calls. */
-static omm_err render_calls(loader *l, span *out, omm_bytes content, const json_t *calls) {
-    *out = (span){.made = true, .from = l->texts.size};
-    OMM_TRY(omm_buf_append(&l->texts, content.data, content.size));
-    for (size_t i = 0; i < json_array_size(calls); i++) {
-        const json_t *function = json_object_get(json_array_get(calls, i), "function");
-        const char *name = json_string_value(json_object_get(function, "name"));
-        const char *text = json_string_value(json_object_get(function, "arguments"));
-        if (!name || !text) return BAD(l, "tool_calls: call %zu has no name or arguments", i);
-        json_t *arguments = NULL;
-        if (omm_json_parse(&arguments, omm_bytes_str(text), "arguments") != OMM_OK)
-            return BAD(l, "tool_calls: the arguments of call %zu are no JSON", i);
-        omm_err err = OMM_OK;
-        if (l->texts.size > out->from) err = omm_buf_append(&l->texts, "\n", 1);
-        if (err == OMM_OK) err = omm_chat_write_call(&l->texts, name, arguments);
-        json_decref(arguments);
-        if (err != OMM_OK) return err;
-    }
-    out->to = l->texts.size;
-    return OMM_OK;
-}
-
-static omm_err read_message(loader *l, omm_role *role, span *content, const json_t *message,
-                            size_t index) {
-    const char *name = json_string_value(json_object_get(message, "role"));
-    if (!name) return BAD(l, "message %zu has no role", index);
-    if (omm_role_parse(role, name) != OMM_OK)
-        return BAD(l, "message %zu: role '%.32s'; accepted: system, user, assistant, tool", index,
-                   name);
-    const json_t *text = json_object_get(message, "content");
-    const json_t *calls = json_object_get(message, "tool_calls");
-    bool has_calls = json_array_size(calls) > 0 && *role == OMM_ROLE_ASSISTANT;
-    if (!json_is_string(text) && !has_calls)
-        return BAD(l, "message %zu: content is not a string", index);
-    *content = (span){0};
-    if (json_is_string(text))
-        content->view = omm_bytes_of(json_string_value(text), json_string_length(text));
-    return has_calls ? render_calls(l, content, content->view, calls) : OMM_OK;
-}
-
-/* Fill messages[count + 1]; one more may be put in front for announced tools. */
-static omm_err read_messages(loader *l, omm_message *messages, size_t *count, const json_t *root) {
-    span spans[MESSAGES_MAX + 1] = {0};
-    const json_t *list = json_object_get(root, "messages");
-    const json_t *tools = json_object_get(root, "tools");
-    size_t n = json_array_size(list), at = 0;
-    if (!json_is_array(list) || n == 0 || n > MESSAGES_MAX)
-        return BAD(l, "messages: a list of 1 to %d messages is needed", MESSAGES_MAX);
-    for (size_t i = 0; i < n; i++, at++) {
-        omm_role role = OMM_ROLE_USER;
-        OMM_TRY(read_message(l, &role, &spans[at], json_array_get(list, i), i));
-        if (i == 0 && json_array_size(tools) > 0) {
-            bool system = role == OMM_ROLE_SYSTEM;
-            omm_bytes text = system ? spans[at].view : omm_bytes_str("");
-            if (!system) spans[at + 1] = spans[at];
-            OMM_TRY(announce(l, &spans[at], text, tools));
-            messages[at].role = OMM_ROLE_SYSTEM;
-            if (system) continue;
-            at++;
-        }
-        messages[at].role = role;
-    }
-    for (size_t i = 0; i < at; i++)
-        messages[i].content =
-            spans[i].made ? omm_bytes_of(l->texts.data + spans[i].from, spans[i].to - spans[i].from)
-                          : spans[i].view;
-    *count = at;
-    return OMM_OK;
-}
-
-static omm_err read_name(const loader *l, const char **out, const json_t *root, const char *key,
-                         bool required) {
-    const json_t *value = json_object_get(root, key);
-    *out = "";
-    if (!value && !required) return OMM_OK;
-    if (!json_is_string(value) || (required && json_string_length(value) == 0))
-        return BAD(l, "%s: a string is needed", key);
-    if (json_string_length(value) > OMM_DATASET_NAME_BYTES_MAX)
-        return BAD(l, "%s: over %u bytes", key, OMM_DATASET_NAME_BYTES_MAX);
-    *out = json_string_value(value);
-    return OMM_OK;
-}
-
-/* Ids and mask of the conversation, cut to seq_max; e->learn_count 0 means nothing is left. */
-static omm_err tokenise(loader *l, omm_example *e, const omm_message *messages, size_t count) {
-    omm_prompt_clear(&l->prompt);
-    omm_err err = omm_chat_render(&l->prompt, l->tokenizer, messages, count, false);
-    if (err == OMM_ERR_TOO_BIG)
-        return BAD(l, "the conversation has over %d tokens", LINE_TOKENS_MAX);
-    OMM_TRY(err);
-    size_t n = l->prompt.tokens.count;
-    if (n > l->options.seq_max) n = l->options.seq_max;
-    e->ids = l->prompt.tokens.ids;
-    e->learn = l->prompt.mask.data;
-    e->count = (uint32_t)n;
-    if (n) l->prompt.mask.data[0] = 0; /* nothing stands before the first token */
-    for (uint32_t i = 0; i < e->count; i++) {
-        if (e->learn[i] && e->learn_count++ == 0) e->prompt_count = i;
-    }
-    return OMM_OK;
-}
-
-static omm_err first_reply(loader *l, omm_example *e, const omm_message *messages, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        if (messages[i].role != OMM_ROLE_ASSISTANT) continue;
-        omm_buf_clear(&l->reply);
-        OMM_TRY(omm_buf_append(&l->reply, messages[i].content.data, messages[i].content.size));
-        OMM_TRY(omm_buf_append(&l->reply, "", 1));
-        e->reply = (const char *)l->reply.data;
-        e->has_call = strstr(e->reply, "<tool_call>") != NULL;
-        return OMM_OK;
-    }
-    return BAD(l, "%s", "messages: no assistant turn to learn from");
-}
-
-static omm_err add_parsed(loader *l, const json_t *root, omm_bytes line) {
-    omm_message messages[MESSAGES_MAX + 1] = {0};
-    size_t count = 0;
-    omm_example e = {.line = l->line, .digest = omm_hash(line)};
-    if (!json_is_object(root)) return BAD(l, "%s", "not a JSON object");
-    OMM_TRY(read_name(l, &e.client, root, "client", true));
-    OMM_TRY(read_name(l, &e.skill, root, "skill", false));
-    if (l->options.clients && !is_among(e.client, l->options.clients, l->options.client_count))
-        return OMM_OK;
-    omm_buf_clear(&l->texts);
-    OMM_TRY(read_messages(l, messages, &count, root));
-    OMM_TRY(tokenise(l, &e, messages, count));
-    OMM_TRY(first_reply(l, &e, messages, count));
-    if (e.learn_count == 0) {
-        l->data->dropped++;
-        return OMM_OK;
-    }
-    return data_add(l->data, &e, line);
-}
-
-static omm_err add_line(loader *l, omm_bytes line) {
-    if (line.size > OMM_DATASET_LINE_BYTES_MAX)
-        return BAD(l, "line of %zu bytes; at most %u", line.size, OMM_DATASET_LINE_BYTES_MAX);
-    if (l->data->count >= OMM_DATASET_EXAMPLES_MAX)
-        return omm_raise(OMM_ERR_TOO_BIG, "%s: over %u examples", l->name,
-                         OMM_DATASET_EXAMPLES_MAX);
-    char where[300];
-    snprintf(where, sizeof where, "%.250s:%u", l->name, l->line);
-    json_t *root = NULL;
-    OMM_TRY(omm_json_parse(&root, line, where));
-    omm_err err = add_parsed(l, root, line);
-    json_decref(root);
-    return err;
-}
-
-/* --- files --------------------------------------------------------------------------------- */
-
-static omm_err add_lines(loader *l, omm_bytes text) {
-    size_t at = 0;
-    while (at < text.size) {
-        const uint8_t *newline = memchr(text.data + at, '\n', text.size - at);
-        size_t end = newline ? (size_t)(newline - text.data) : text.size;
-        omm_bytes line = omm_bytes_of(text.data + at, end - at);
-        l->line++;
-        if (line.size == 0) return BAD(l, "%s", "empty line");
-        OMM_TRY(add_line(l, line));
-        at = end + 1;
-    }
-    return OMM_OK;
+static omm_err fill(omm_dataset *data, source *s, maker *m) {
+    OMM_TRY(scan_source(&data->totals, s, m, add_found, data));
+    data->seq_max = m->options.seq_max;
+    OMM_TRY(list_clients(data));
+    return dataset_check_clients(data, m->options.clients, m->options.client_count);
 }
 
 omm_err omm_dataset_parse(omm_dataset **out, omm_bytes text, const char *name,
                           const omm_tokenizer *tokenizer, const omm_dataset_options *options) {
-    loader l = {.name = name, .tokenizer = tokenizer};
-    if (options) l.options = *options;
-    if (l.options.seq_max == 0) l.options.seq_max = SEQ_DEFAULT;
     if (text.size > OMM_DATASET_FILE_BYTES_MAX)
-        return omm_raise(OMM_ERR_TOO_BIG, "%s: over %u bytes", name, OMM_DATASET_FILE_BYTES_MAX);
-    omm_prompt_init(&l.prompt, LINE_TOKENS_MAX);
-    omm_buf_init(&l.texts, CONTENT_BYTES_MAX);
-    omm_buf_init(&l.reply, CONTENT_BYTES_MAX);
-    omm_err err = data_new(&l.data);
-    if (err == OMM_OK) err = add_lines(&l, text);
-    if (err == OMM_OK)
-        err =
-            data_finish(l.data, l.options.clients, l.options.clients ? l.options.client_count : 0);
-    omm_buf_fini(&l.reply);
-    omm_buf_fini(&l.texts);
-    omm_prompt_fini(&l.prompt);
+        return omm_raise(OMM_ERR_TOO_BIG, "%s: over %u bytes; a stream takes more", name,
+                         OMM_DATASET_FILE_BYTES_MAX);
+    maker m;
+    source s;
+    omm_dataset *data = NULL;
+    source_of_memory(&s, text, name);
+    omm_err err = maker_init(&m, name, tokenizer, options);
+    if (err == OMM_OK) err = dataset_new(&data);
+    if (err == OMM_OK) err = fill(data, &s, &m);
+    maker_fini(&m);
+    source_close(&s);
     if (err != OMM_OK) {
-        omm_dataset_close(l.data);
+        omm_dataset_close(data);
         return err;
     }
-    *out = l.data;
+    *out = data;
     return OMM_OK;
 }
 
@@ -416,17 +160,24 @@ omm_err omm_dataset_load(omm_dataset **out, const char *path, const omm_tokenize
 
 /* --- parts of a dataset ---------------------------------------------------------------------- */
 
-typedef bool (*keep_fn)(const void *ud, const omm_example *e, size_t index);
+static const char *client_of(const omm_dataset *data, size_t index) {
+    return data->stream ? stream_client(data, index) : data->examples[index].client;
+}
 
-static omm_err copy_kept(omm_dataset **out, const omm_dataset *from, keep_fn keep, const void *ud,
-                         const char *const *wanted, size_t wanted_count) {
+static omm_err copy_kept(omm_dataset **out, const omm_dataset *from, const bool *keep) {
     omm_dataset *data = NULL;
-    OMM_TRY(data_new(&data));
+    if (from->stream) return stream_pick(out, from, keep);
+    OMM_TRY(dataset_new(&data));
+    data->seq_max = from->seq_max;
+    data->totals.format = from->totals.format;
     omm_err err = OMM_OK;
     for (size_t i = 0; i < from->count && err == OMM_OK; i++)
-        if (keep(ud, &from->examples[i], i))
-            err = data_add(data, &from->examples[i], from->lines[i]);
-    if (err == OMM_OK) err = data_finish(data, wanted, wanted_count);
+        if (keep[i]) {
+            dataset_count(&data->totals, &from->examples[i]);
+            err = dataset_add(data, &from->examples[i], from->lines[i]);
+        }
+    if (err == OMM_OK) err = list_clients(data);
+    if (err == OMM_OK) err = dataset_check_clients(data, NULL, 0);
     if (err != OMM_OK) {
         omm_dataset_close(data);
         return err;
@@ -435,49 +186,137 @@ static omm_err copy_kept(omm_dataset **out, const omm_dataset *from, keep_fn kee
     return OMM_OK;
 }
 
-typedef struct name_list {
-    const char *const *names;
-    size_t count;
-} name_list;
+omm_err omm_dataset_pick(omm_dataset **out, const omm_dataset *from, const bool *keep) {
+    return copy_kept(out, from, keep);
+}
 
-static bool keep_client(const void *ud, const omm_example *e, size_t index) {
-    const name_list *list = ud;
-    (void)index;
-    return is_among(e->client, list->names, list->count);
+static omm_err new_marks(bool **out, const omm_dataset *from) {
+    *out = omm_alloc(from->count, sizeof **out);
+    return *out ? OMM_OK : dataset_no_memory();
 }
 
 omm_err omm_dataset_select(omm_dataset **out, const omm_dataset *from, const char *const *clients,
                            size_t client_count) {
-    name_list list = {clients, client_count};
-    return copy_kept(out, from, keep_client, &list, clients, client_count);
-}
-
-static bool keep_marked(const void *ud, const omm_example *e, size_t index) {
-    (void)e;
-    return ((const bool *)ud)[index];
-}
-
-omm_err omm_dataset_pick(omm_dataset **out, const omm_dataset *from, const bool *keep) {
-    return copy_kept(out, from, keep_marked, keep, NULL, 0);
-}
-
-typedef struct every {
-    size_t first, stride;
-    bool complement;
-} every;
-
-static bool keep_every(const void *ud, const omm_example *e, size_t index) {
-    const every *s = ud;
-    (void)e;
-    bool in = index >= s->first && (index - s->first) % s->stride == 0;
-    return in != s->complement;
+    bool *keep = NULL;
+    OMM_TRY(dataset_check_clients(from, clients, client_count));
+    OMM_TRY(new_marks(&keep, from));
+    for (size_t i = 0; i < from->count; i++)
+        keep[i] = name_is_among(client_of(from, i), clients, client_count);
+    omm_err err = copy_kept(out, from, keep);
+    omm_free(keep);
+    return err;
 }
 
 omm_err omm_dataset_sample(omm_dataset **out, const omm_dataset *from, size_t first, size_t stride,
                            bool complement) {
     OMM_ASSERT(stride > 0);
-    every s = {first, stride, complement};
-    return copy_kept(out, from, keep_every, &s, NULL, 0);
+    bool *keep = NULL;
+    OMM_TRY(new_marks(&keep, from));
+    for (size_t i = 0; i < from->count; i++)
+        keep[i] = (i >= first && (i - first) % stride == 0) != complement;
+    omm_err err = copy_kept(out, from, keep);
+    omm_free(keep);
+    return err;
+}
+
+/* --- split ----------------------------------------------------------------------------------- */
+
+static uint32_t mark_of(const omm_digest *digest) {
+    return omm_get_u32(digest->b);
+}
+
+static int by_mark(const void *a, const void *b) {
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static uint32_t lot_of_client(const char *name) {
+    omm_digest digest = omm_hash(omm_bytes_str(name));
+    return mark_of(&digest);
+}
+
+static uint32_t lot_of(const omm_dataset *from, size_t index, bool by_client) {
+    if (by_client) return lot_of_client(client_of(from, index));
+    return from->stream ? stream_mark(from, index) : mark_of(&from->examples[index].digest);
+}
+
+/* The highest lot that is held out. */
+static omm_err find_threshold(uint32_t *out, const omm_dataset *from, double share,
+                              bool by_client) {
+    size_t count = by_client ? from->client_count : from->count;
+    uint32_t *lots = omm_alloc(count, sizeof *lots);
+    if (!lots) return dataset_no_memory();
+    for (size_t i = 0; i < count; i++)
+        lots[i] = by_client ? lot_of_client(from->clients[i]) : lot_of(from, i, false);
+    qsort(lots, count, sizeof *lots, by_mark);
+    size_t held = (size_t)(share * (double)count + 0.5);
+    *out = lots[held > 0 ? held - 1 : 0];
+    omm_free(lots);
+    return OMM_OK;
+}
+
+/* Of a stream too: what is judged stays in memory. */
+static omm_err bring_in(omm_dataset **out, const omm_dataset *from, const bool *keep) {
+    omm_data_reader *reader = NULL;
+    omm_dataset *data = NULL;
+    OMM_TRY(dataset_new(&data));
+    data->seq_max = from->seq_max;
+    data->totals.format = from->totals.format;
+    omm_err err = omm_data_reader_open(&reader, from);
+    for (size_t i = 0; i < from->count && err == OMM_OK; i++) {
+        if (!keep[i]) continue;
+        omm_example e;
+        omm_bytes raw;
+        err = reader_take_raw(reader, &e, &raw, i);
+        if (err == OMM_OK) err = dataset_add(data, &e, raw);
+        if (err == OMM_OK) dataset_count(&data->totals, &e);
+        omm_data_reader_release(reader);
+    }
+    omm_data_reader_close(reader);
+    if (err == OMM_OK) err = list_clients(data);
+    if (err != OMM_OK) {
+        omm_dataset_close(data);
+        return err;
+    }
+    *out = data;
+    return OMM_OK;
+}
+
+static omm_err mark_held(bool *held, size_t *count, const omm_dataset *from, double share,
+                         bool by_client) {
+    uint32_t threshold = 0;
+    OMM_TRY(find_threshold(&threshold, from, share, by_client));
+    *count = 0;
+    for (size_t i = 0; i < from->count; i++) {
+        held[i] = lot_of(from, i, by_client) <= threshold;
+        *count += held[i];
+    }
+    if (*count < from->count) return OMM_OK;
+    return omm_raise(OMM_ERR_NOT_FOUND, "a share of %g of %zu %s leaves none to train on", share,
+                     by_client ? from->client_count : from->count,
+                     by_client ? "clients" : "examples");
+}
+
+omm_err omm_dataset_split(omm_dataset **kept, omm_dataset **held_out, const omm_dataset *from,
+                          double share, bool by_client) {
+    if (!(share > 0) || !(share < 1))
+        return omm_raise(OMM_ERR_CONFIG, "held-out share %g; accepted: over 0 and under 1", share);
+    bool *held = NULL;
+    size_t count = 0;
+    omm_dataset *out = NULL;
+    OMM_TRY(new_marks(&held, from));
+    omm_err err = mark_held(held, &count, from, share, by_client);
+    if (err == OMM_OK)
+        err = from->stream ? bring_in(&out, from, held) : copy_kept(&out, from, held);
+    for (size_t i = 0; i < from->count; i++) held[i] = !held[i];
+    if (err == OMM_OK) err = copy_kept(kept, from, held);
+    omm_free(held);
+    if (err != OMM_OK) {
+        omm_dataset_close(out);
+        return err;
+    }
+    *held_out = out;
+    return OMM_OK;
 }
 
 /* --- reading ------------------------------------------------------------------------------- */
@@ -487,20 +326,33 @@ size_t omm_dataset_count(const omm_dataset *data) {
 }
 
 const omm_example *omm_dataset_example(const omm_dataset *data, size_t index) {
+    OMM_ASSERT(!data->stream);
     OMM_ASSERT(index < data->count);
     return &data->examples[index];
 }
 
+bool omm_dataset_is_stream(const omm_dataset *data) {
+    return data->stream != NULL;
+}
+
+uint32_t omm_dataset_seq_max(const omm_dataset *data) {
+    return data->seq_max;
+}
+
 size_t omm_dataset_dropped(const omm_dataset *data) {
-    return data->dropped;
+    return (size_t)data->totals.dropped;
 }
 
 uint64_t omm_dataset_tokens(const omm_dataset *data) {
-    return data->tokens;
+    return data->totals.tokens;
 }
 
 uint64_t omm_dataset_learned(const omm_dataset *data) {
-    return data->learned;
+    return data->totals.learned;
+}
+
+const omm_data_totals *omm_dataset_totals(const omm_dataset *data) {
+    return &data->totals;
 }
 
 size_t omm_dataset_client_count(const omm_dataset *data) {
@@ -513,6 +365,7 @@ const char *omm_dataset_client(const omm_dataset *data, size_t index) {
 }
 
 omm_digest omm_dataset_digest(const omm_dataset *data) {
+    if (data->stream) return stream_digest(data);
     omm_hasher hasher;
     omm_hasher_init(&hasher);
     for (size_t i = 0; i < data->count; i++) {

@@ -1,5 +1,7 @@
-/* dataset_fuzz.c - any bytes as a JSONL file: refused with a reason, or a data set that keeps its
- * promises.  The same bytes go to the recipe's decoder. */
+/* dataset_fuzz.c - any bytes as a data file: refused with a reason, or a data set that keeps its
+ * promises; in every format, with bad lines refused or skipped, in memory and as a stream, which must
+ * agree.  The same bytes go to the recipe's decoder. */
+#include "omm/data_reader.h"
 #include "omm/dataset.h"
 #include "omm/gguf.h"
 #include "omm/recipe.h"
@@ -8,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 void dataset_fuzz_end(void);
@@ -46,17 +50,73 @@ static void check_example(const omm_example *e, uint32_t vocab) {
     OMM_ASSERT(strlen(e->client) <= OMM_DATASET_NAME_BYTES_MAX);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+static void check_set(const omm_dataset *set, const omm_tokenizer *tokenizer) {
+    uint64_t tokens = 0;
+    for (size_t i = 0; i < omm_dataset_count(set); i++) {
+        check_example(omm_dataset_example(set, i), omm_tokenizer_vocab(tokenizer));
+        tokens += omm_dataset_example(set, i)->count;
+    }
+    OMM_ASSERT(tokens == omm_dataset_tokens(set));
+}
+
+/* The same file as a stream has the same lines and makes the same tokens of them. */
+static void check_stream(const omm_dataset *set, const char *path, const omm_tokenizer *tokenizer,
+                         const omm_dataset_options *options) {
+    omm_dataset *stream = NULL;
+    omm_data_reader *reader = NULL;
+    OMM_ASSERT(omm_dataset_stream(&stream, path, tokenizer, options) == OMM_OK);
+    omm_digest a = omm_dataset_digest(set), b = omm_dataset_digest(stream);
+    OMM_ASSERT(omm_digest_equal(&a, &b));
+    OMM_ASSERT(omm_data_reader_open(&reader, stream) == OMM_OK);
+    for (size_t i = omm_dataset_count(set); i-- > 0;) {
+        omm_example e;
+        const omm_example *same = omm_dataset_example(set, i);
+        OMM_ASSERT(omm_data_reader_take(reader, &e, i) == OMM_OK);
+        OMM_ASSERT(e.count == same->count);
+        OMM_ASSERT(memcmp(e.ids, same->ids, e.count * sizeof *e.ids) == 0);
+        OMM_ASSERT(memcmp(e.learn, same->learn, e.count) == 0);
+    }
+    omm_data_reader_close(reader);
+    omm_dataset_close(stream);
+}
+
+/* A file without a name on any disk. */
+static int file_of(char path[64], const uint8_t *data, size_t size) {
+    int fd = memfd_create("fuzz", MFD_CLOEXEC);
+    OMM_ASSERT(fd >= 0);
+    OMM_ASSERT(write(fd, data, size) == (ssize_t)size);
+    snprintf(path, 64, "/proc/self/fd/%d", fd);
+    return fd;
+}
+
+static void check_format(const uint8_t *data, size_t size, const omm_dataset_options *options) {
     const omm_tokenizer *tokenizer = vocabulary();
     omm_dataset *set = NULL;
+    char path[64];
+    int fd = file_of(path, data, size);
+    omm_err err = omm_dataset_parse(&set, omm_bytes_of(data, size), path, tokenizer, options);
+    if (err == OMM_OK) {
+        check_set(set, tokenizer);
+        if (options->skip_bad) check_stream(set, path, tokenizer, options);
+    } else if (options->skip_bad) {
+        OMM_ASSERT(omm_dataset_stream(&set, path, tokenizer, options) == err);
+    }
+    omm_dataset_close(set);
+    close(fd);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     omm_recipe recipe;
     if (omm_recipe_decode(&recipe, omm_bytes_of(data, size)) == OMM_OK)
         OMM_ASSERT(omm_recipe_validate(&recipe) == OMM_OK);
-    omm_dataset_options options = {.seq_max = 64};
-    if (omm_dataset_parse(&set, omm_bytes_of(data, size), "fuzz", tokenizer, &options) != OMM_OK)
-        return 0;
-    for (size_t i = 0; i < omm_dataset_count(set); i++)
-        check_example(omm_dataset_example(set, i), omm_tokenizer_vocab(tokenizer));
-    omm_dataset_close(set);
+    for (unsigned format = OMM_DATA_CHAT; format <= OMM_DATA_DETECT; format++) {
+        omm_dataset_options options = {.seq_max = 64, .format = (omm_data_format)format};
+        check_format(data, size, &options);
+        options.skip_bad = true;
+        options.client_default = "c";
+        options.separator = "--";
+        options.stride = 16;
+        check_format(data, size, &options);
+    }
     return 0;
 }

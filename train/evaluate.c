@@ -113,10 +113,10 @@ static void judge_reply(const judge *j, omm_eval_item *item, const omm_example *
 /* --- one item ------------------------------------------------------------------------------ */
 
 static omm_err run_item(const evaluation *e, judge *j, omm_eval_item *item, const omm_example *x) {
-    *item = (omm_eval_item){.is_call = x->has_call};
+    *item = (omm_eval_item){.is_call = x->has_call, .has_reply = x->reply != NULL};
     omm_session_truncate(j->session, 0);
     OMM_TRY(omm_session_append(j->session, x->ids, x->prompt_count, j->logits, false));
-    if (e->options->new_tokens_max > 0) {
+    if (e->options->new_tokens_max > 0 && x->reply) {
         memcpy(j->row, j->logits, e->model->dims.vocab * sizeof(float));
         OMM_TRY(generate(e, j, item));
         judge_reply(j, item, x);
@@ -257,7 +257,7 @@ omm_eval_summary omm_eval_summarise(const omm_eval_item *items, size_t count) {
         s.loss += x->nll;
         tokens += (double)x->tokens;
         s.calls += x->is_call;
-        s.replies += !x->is_call;
+        s.replies += x->has_reply && !x->is_call;
         s.reply_exact += !x->is_call && x->reply_exact;
         s.call_parses += x->call_parses;
         s.tool_right += x->tool_right;

@@ -47,32 +47,13 @@ static omm_digest identity_of(const omm_trainer *t) {
 
 /* --- open ---------------------------------------------------------------------------------- */
 
-/* Shallow copies of the examples, cut to seq_max; what has nothing to learn is left out. */
-static omm_err take_examples(omm_trainer *t, size_t *longest) {
-    const omm_dataset *data = t->options.data;
-    size_t count = omm_dataset_count(data);
-    t->examples = omm_alloc(count, sizeof *t->examples);
-    t->order = omm_alloc(count, sizeof *t->order);
-    t->batch = omm_alloc(count, sizeof(void *)); /* pointers */
-    if (!t->examples || !t->order || !t->batch)
-        return omm_raise(OMM_ERR_NOMEM, "no memory for %zu examples", count);
-    *longest = 1;
-    for (size_t i = 0; i < count; i++) {
-        omm_example e = *omm_dataset_example(data, i);
-        if (e.count > t->recipe.seq_max) {
-            e.count = t->recipe.seq_max;
-            e.learn_count = 0;
-            for (uint32_t k = 0; k < e.count; k++) e.learn_count += e.learn[k];
-        }
-        if (e.learn_count == 0) continue;
-        if (e.count > *longest) *longest = e.count;
-        t->examples[t->example_count++] = e;
-    }
-    if (t->example_count == 0)
-        return omm_raise(OMM_ERR_NOT_FOUND, "no example has a learned token within %u tokens",
-                         t->recipe.seq_max);
-    t->order_epoch = UINT64_MAX;
-    return OMM_OK;
+static omm_err take_examples(omm_trainer *t) {
+    sequence_options options = {.data = t->options.data,
+                                .seed = t->options.seed,
+                                .lane = t->recipe.seed_lane,
+                                .seq_max = t->recipe.seq_max,
+                                .batch_tokens = t->recipe.batch_tokens};
+    return sequence_open(&t->sequence, &options);
 }
 
 static omm_err take_start(omm_trainer *t, const omm_lora *start) {
@@ -121,9 +102,9 @@ static omm_err take_vectors(omm_trainer *t) {
 }
 
 static omm_err open_parts(omm_trainer *t, const omm_lora *start) {
-    size_t longest = 0;
     OMM_TRY(omm_recipe_validate(&t->recipe));
-    OMM_TRY(take_examples(t, &longest));
+    OMM_TRY(take_examples(t));
+    size_t longest = t->sequence.longest;
     OMM_TRY(take_start(t, start));
     if (!omm_all_finite(t->options.compute, t->lora.values, t->lora.value_count))
         return omm_raise(OMM_ERR_NUMERIC, "the start adapter has a value that is not finite");
@@ -165,9 +146,7 @@ void omm_trainer_close(omm_trainer *t) {
     omm_free(t->gradient);
     omm_free(t->scratch);
     omm_free(t->nll);
-    omm_free(t->examples);
-    omm_free(t->order);
-    omm_free(t->batch);
+    sequence_close(&t->sequence);
     omm_free(t->losses);
     omm_free(t->chain);
     omm_free(t);
@@ -175,36 +154,10 @@ void omm_trainer_close(omm_trainer *t) {
 
 /* --- one step -------------------------------------------------------------------------------- */
 
-/* Example at a place in the endless sequence of shuffled epochs. */
-static const omm_example *example_at(omm_trainer *t, uint64_t position) {
-    uint64_t epoch = position / t->example_count;
-    if (epoch != t->order_epoch) {
-        omm_rng lane = omm_rng_init(&t->options.seed, OMM_PURPOSE_SHUFFLE, t->recipe.seed_lane,
-                                    (uint32_t)epoch);
-        for (size_t i = 0; i < t->example_count; i++) t->order[i] = (uint32_t)i;
-        omm_rng_shuffle_u32(t->order, t->example_count, &lane, 0);
-        t->order_epoch = epoch;
-    }
-    return &t->examples[t->order[position % t->example_count]];
-}
-
-/* Fill t->batch: examples while their tokens fit, at least one, at most as many as there are. */
-static size_t take_batch(omm_trainer *t, uint64_t *tokens, uint64_t *learned) {
-    size_t count = 0;
-    *tokens = *learned = 0;
-    while (count < t->example_count) {
-        const omm_example *e = example_at(t, t->position + count);
-        if (count && *tokens + e->count > t->recipe.batch_tokens) break;
-        *tokens += e->count;
-        *learned += e->learn_count;
-        t->batch[count++] = e;
-    }
-    return count;
-}
-
 /* Gradient and summed loss of the batch. */
 static omm_err run_batch(omm_trainer *t, double *loss, size_t count, uint64_t learned) {
     graph *g = &t->graph;
+    const omm_example **batch = t->sequence.batch;
     graph_dropout dropout = {
         .rate = t->recipe.dropout,
         .lane = omm_rng_init(&t->options.seed, OMM_PURPOSE_DROPOUT, t->recipe.seed_lane, t->step)};
@@ -215,11 +168,11 @@ static omm_err run_batch(omm_trainer *t, double *loss, size_t count, uint64_t le
     graph_set_adapter(g, t->lora.values);
     for (size_t from = 0, n = 0; from < count; from += n) {
         size_t rows = 0;
-        for (n = 0; from + n < count && rows + t->batch[from + n]->count <= g->rows_max; n++)
-            rows += t->batch[from + n]->count;
+        for (n = 0; from + n < count && rows + batch[from + n]->count <= g->rows_max; n++)
+            rows += batch[from + n]->count;
         if (t->options.cancelled && t->options.cancelled(t->options.ud))
             return omm_raise(OMM_ERR_CANCELLED, "training stopped in step %u", t->step + 1);
-        OMM_TRY(graph_forward(g, t->nll, t->batch + from, n, 1.0F / (float)learned, &dropout));
+        OMM_TRY(graph_forward(g, t->nll, batch + from, n, 1.0F / (float)learned, &dropout));
         for (size_t i = 0; i < g->learned; i++) *loss += (double)t->nll[i];
         graph_backward(g, t->gradient, want_a, want_b);
         dropout.first_token += rows;
@@ -255,7 +208,8 @@ omm_err omm_trainer_step(omm_trainer *t, omm_step_report *report) {
         return omm_raise(OMM_ERR_STATE, "all %u steps are done", t->recipe.steps);
     uint64_t tokens = 0, learned = 0;
     double loss = 0;
-    size_t count = take_batch(t, &tokens, &learned);
+    size_t count = 0;
+    OMM_TRY(sequence_take(&t->sequence, &count, &tokens, &learned, t->position));
     OMM_TRY(run_batch(t, &loss, count, learned));
     transpose_b(t);
     adamw_state s = {t->lora.values, t->m, t->v, t->gradient, t->start, t->lora.value_count};

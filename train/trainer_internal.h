@@ -4,6 +4,7 @@
 
 #include "graph.h"
 #include "omm/trainer.h"
+#include "sequence.h"
 
 struct omm_trainer {
     omm_trainer_options options; /* recipe points to our copy; start is not used after open */
@@ -13,13 +14,9 @@ struct omm_trainer {
     float *scratch;                  /* one B, for transposing */
     float *nll;                      /* (graph.rows_max) */
     graph graph;
-    omm_example *examples; /* views, cut to recipe.seq_max; all have something to learn */
-    uint32_t *order;       /* of the epoch `order_epoch` */
-    uint64_t order_epoch;
-    size_t example_count;
-    const omm_example **batch; /* (example_count) of the step at hand */
-    uint32_t step;             /* done */
-    uint64_t position;         /* examples consumed: epoch * example_count + place */
+    sequence sequence;
+    uint32_t step;     /* done */
+    uint64_t position; /* examples consumed: epoch * sequence.count + place */
     uint64_t tokens, learned;
     float *losses;     /* (recipe.steps) */
     omm_digest *chain; /* (recipe.steps + 1) */

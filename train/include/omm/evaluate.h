@@ -26,6 +26,7 @@ struct omm_tokenizer;
 typedef struct omm_eval_item {
     double nll;         /* negative log likelihood of the learned tokens, summed, nats */
     uint32_t tokens;    /* learned tokens */
+    bool has_reply;     /* the example has one; without, nothing is generated */
     bool is_call;       /* the reference reply is a tool call */
     bool reply_exact;   /* generated reply equals the reference, byte for byte */
     bool call_parses;   /* is_call, and the reply holds exactly one well-formed call */

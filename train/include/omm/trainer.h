@@ -4,7 +4,7 @@
  *            |  ^
  *          save  resume: an interrupted run ends with the same bytes
  *
- * A step takes the next examples of a seeded shuffle, packs them into micro-batches (one sequence
+ * A step takes the next examples of a seeded shuffle (of a stream: reads them), packs them into micro-batches (one sequence
  * per example, no attention across), sums gradients over 64-token chunks in ascending (sequence,
  * chunk) order, divides the loss by all learned tokens of the step, clips, and applies AdamW.
  * Threads, micro-batch size and instruction set never change a bit of the result.

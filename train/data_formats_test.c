@@ -1,0 +1,522 @@
+/* Formats of training data: what is learned in each, detection, windows of text, loss modes, bad
+ * lines named or skipped, splits; and a stream, which gives the same as memory to the bit. */
+#include "test_model.h"
+
+#include "omm/data_reader.h"
+#include "omm/file.h"
+#include "omm/mem.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+static const omm_tokenizer *s_tokenizer;
+static char s_dir[64] = "/tmp/omm-data-XXXXXX";
+
+static const omm_dataset_options s_detect = {.format = OMM_DATA_DETECT, .client_default = "local"};
+
+static omm_err parse(omm_dataset **out, const char *text, const omm_dataset_options *options) {
+    *out = NULL;
+    return omm_dataset_parse(out, omm_bytes_str(text), "t", s_tokenizer, options);
+}
+
+static const char *text_of(const omm_example *e, bool learned_only) {
+    static omm_buf text;
+    omm_buf_fini(&text);
+    omm_buf_init(&text, 1 << 20);
+    for (uint32_t i = 0; i < e->count; i++)
+        if (e->learn[i] || !learned_only)
+            CHECK_OK(
+                omm_tokenizer_decode(&text, s_tokenizer, &e->ids[i], 1, OMM_DETOKENIZE_SPECIAL));
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    static char copy[1 << 16];
+    snprintf(copy, sizeof copy, "%s", (const char *)text.data);
+    omm_buf_fini(&text);
+    return copy;
+}
+
+static void expect_text(const char *got, const char *want) {
+    if (strcmp(got, want) != 0) fprintf(stderr, "got  '%s'\nwant '%s'\n", got, want);
+    CHECK(strcmp(got, want) == 0);
+}
+
+#define CHAT                                                                                       \
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"A?\"}, {\"role\": \"assistant\", "        \
+    "\"content\": \"B.\"}, {\"role\": \"user\", \"content\": \"C?\"}, {\"role\": \"assistant\", "  \
+    "\"content\": \"D.\"}]}\n"
+#define COMPLETION "{\"prompt\": \"The sky is\", \"completion\": \" blue.\", \"skill\": \"sky\"}\n"
+
+static void losses(void) {
+    omm_dataset *data = NULL;
+    omm_dataset_options o = s_detect;
+    CHECK_OK(parse(&data, CHAT, &o));
+    const omm_example *e = omm_dataset_example(data, 0);
+    expect_text(text_of(e, true), "B.<|im_end|>D.<|im_end|>");
+    expect_text(e->reply, "B.");
+    expect_text(e->client, "local");
+    CHECK_EQ(omm_dataset_totals(data)->format, OMM_DATA_CHAT);
+    omm_dataset_close(data);
+    o.loss = OMM_LOSS_COMPLETION;
+    CHECK_OK(parse(&data, CHAT, &o));
+    e = omm_dataset_example(data, 0);
+    expect_text(text_of(e, true), "D.<|im_end|>");
+    expect_text(e->reply, "D.");
+    CHECK(e->learn[e->prompt_count] && !e->learn[e->prompt_count - 1]);
+    omm_dataset_close(data);
+    o.loss = OMM_LOSS_ALL;
+    CHECK_OK(parse(
+        &data, CHAT COMPLETION,
+        &(omm_dataset_options){.skip_bad = true, .client_default = "x", .loss = OMM_LOSS_ALL}));
+    e = omm_dataset_example(data, 0);
+    CHECK(e->learn_count == e->count - 1 && !e->reply && !e->has_call && e->prompt_count == 1);
+    CHECK_EQ(omm_dataset_totals(data)->bad_by[OMM_DATA_BAD_MESSAGES], 1);
+    omm_dataset_close(data);
+}
+
+static void completions(void) {
+    omm_dataset *data = NULL;
+    omm_tokens plain;
+    omm_tokens_init(&plain, 100);
+    CHECK_OK(parse(&data, COMPLETION, &s_detect));
+    const omm_example *e = omm_dataset_example(data, 0);
+    CHECK_EQ(omm_dataset_totals(data)->format, OMM_DATA_COMPLETION);
+    expect_text(e->reply, " blue.");
+    expect_text(e->skill, "sky");
+    CHECK_OK(
+        omm_tokenizer_encode(&plain, s_tokenizer, omm_bytes_str("The sky is"), OMM_TOKENIZE_BOS));
+    CHECK_EQ(e->prompt_count, plain.count); /* the prompt as generate would encode it */
+    CHECK(memcmp(e->ids, plain.ids, plain.count * sizeof *plain.ids) == 0);
+    CHECK_EQ(e->learn_count, e->count - e->prompt_count);
+    CHECK_EQ(e->ids[e->count - 1], omm_tokenizer_eos(s_tokenizer));
+    CHECK(strncmp(text_of(e, true), " blue.", 6) == 0);
+    omm_tokens_fini(&plain);
+    omm_dataset_close(data);
+    CHECK_OK(parse(&data, "{\"prompt\": \"\", \"completion\": \"x y\"}", &s_detect));
+    CHECK_EQ(omm_dataset_count(data), 1);
+    omm_dataset_close(data);
+}
+
+/* Every token but a piece's first is learned exactly once, whatever the stride. */
+static void windows(uint32_t seq, uint32_t stride) {
+    omm_dataset *data = NULL, *whole = NULL;
+    static const char text[] =
+        "One two three four five six seven eight nine ten.\nAnd once more.\n";
+    omm_dataset_options o = s_detect;
+    CHECK_OK(parse(&whole, text, &o));
+    const omm_example *all = omm_dataset_example(whole, 0);
+    CHECK(omm_dataset_count(whole) == 1 && all->learn_count == all->count - 1);
+    o.seq_max = seq;
+    o.stride = stride;
+    CHECK_OK(parse(&data, text, &o));
+    uint32_t step = stride ? stride : seq - 1;
+    uint8_t learned[256] = {0};
+    for (size_t k = 0; k < omm_dataset_count(data); k++) {
+        const omm_example *e = omm_dataset_example(data, k);
+        CHECK(e->count <= seq && !e->reply && e->line == 1);
+        for (uint32_t i = 0; i < e->count; i++) {
+            CHECK_EQ(e->ids[i], all->ids[k * step + i]);
+            learned[k * step + i] += e->learn[i];
+        }
+    }
+    for (uint32_t i = 0; i < all->count; i++)
+        CHECK_EQ(learned[i], i > 0 && !(step == seq && i % seq == 0)); /* no token before it */
+    CHECK_EQ(omm_dataset_totals(data)->format, OMM_DATA_TEXT);
+    omm_dataset_close(data);
+    omm_dataset_close(whole);
+}
+
+static void documents(void) {
+    omm_dataset *data = NULL;
+    omm_dataset_options o = s_detect;
+    static const char text[] = "First one.\nGoes on.\n\n\nSecond.\r\n\r\nThird\n---\nstill third";
+    o.separator = "";
+    CHECK_OK(parse(&data, text, &o));
+    CHECK_EQ(omm_dataset_count(data), 3);
+    const omm_example *e = omm_dataset_example(data, 0);
+    CHECK(strncmp(text_of(e, false), "First one.\nGoes on.\n", 20) == 0);
+    CHECK_EQ(e->ids[e->count - 1], omm_tokenizer_eos(s_tokenizer));
+    CHECK_EQ(omm_dataset_example(data, 1)->line, 5);
+    CHECK_EQ(omm_dataset_example(data, 2)->line, 7);
+    omm_dataset_close(data);
+    o.separator = "---";
+    CHECK_OK(parse(&data, text, &o));
+    CHECK_EQ(omm_dataset_count(data), 2);
+    omm_dataset_close(data);
+    o.separator = NULL;
+    CHECK_OK(parse(&data, text, &o));
+    CHECK_EQ(omm_dataset_count(data), 1);
+    omm_dataset_close(data);
+}
+
+static void detection(void) {
+    static const struct {
+        const char *name, *text;
+        omm_data_format format;
+    } cases[] = {
+        {"a", CHAT, OMM_DATA_CHAT},
+        {"a", "\xef\xbb\xbf" CHAT, OMM_DATA_CHAT},
+        {"a.txt", CHAT, OMM_DATA_CHAT},
+        {"a.jsonl", COMPLETION, OMM_DATA_COMPLETION},
+        {"a.txt", "{once} upon a time", OMM_DATA_TEXT},
+        {"a", "Once {\"messages\": 1}", OMM_DATA_TEXT},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        omm_dataset *data = NULL;
+        CHECK_OK(omm_dataset_parse(&data, omm_bytes_str(cases[i].text), cases[i].name, s_tokenizer,
+                                   &s_detect));
+        CHECK_EQ(omm_dataset_totals(data)->format, cases[i].format);
+        omm_dataset_close(data);
+    }
+    for (unsigned i = 0; i <= OMM_DATA_DETECT; i++) {
+        omm_data_format format;
+        CHECK_OK(omm_data_format_parse(&format, omm_data_format_name((omm_data_format)i)));
+        CHECK_EQ(format, i);
+        CHECK_ERR(omm_data_format_parse(&format, "xml"), OMM_ERR_CONFIG);
+    }
+}
+
+/* --- refusals -------------------------------------------------------------------------------- */
+
+typedef struct refusal {
+    const char *line;
+    omm_data_bad bad;
+    const char *says;
+} refusal;
+
+#define ONE(inside) "{\"client\": \"a\", \"messages\": [" inside "]}"
+
+static const refusal s_chat[] = {
+    {"", OMM_DATA_BAD_EMPTY, "t:2: empty line"},
+    {" \t\r", OMM_DATA_BAD_EMPTY, "t:2: empty line"},
+    {"{\"client\": nope}", OMM_DATA_BAD_JSON, "t:2:15: invalid token near 'nope'"},
+    {"{} {}", OMM_DATA_BAD_JSON, "t:2:4: end of file expected near '{'"},
+    {"[1]", OMM_DATA_BAD_JSON, "t:2: not a JSON object"},
+    {"{\"client\": \"a\", \"client\": \"a\"}", OMM_DATA_BAD_JSON, "t:2:24: duplicate object key"},
+    {"{\"client\": \"\xff\"}", OMM_DATA_BAD_JSON, "t:2:12: unable to decode byte 0xff"},
+    {"{\"client\": \"\"}", OMM_DATA_BAD_NAME, "t:2: client: a string is needed"},
+    {"{\"client\": null}", OMM_DATA_BAD_NAME, "t:2: client: a string is needed"},
+    {"{\"skill\": 1}", OMM_DATA_BAD_NAME, "t:2: skill: a string is needed"},
+    {"{\"prompt\": 1}", OMM_DATA_BAD_MESSAGES, "t:2: messages: a list of 1 to 256 messages"},
+    {ONE(""), OMM_DATA_BAD_MESSAGES, "t:2: messages: a list of 1 to 256 messages"},
+    {ONE("1"), OMM_DATA_BAD_CONTENT, "t:2: message 0 has no role"},
+    {ONE("{\"role\": \"boss\"}"), OMM_DATA_BAD_CONTENT, "t:2: message 0: role 'boss'; accepted: "},
+    {ONE("{\"role\": \"user\"}"), OMM_DATA_BAD_CONTENT, "t:2: message 0: content is not a string"},
+    {ONE("{\"role\": \"user\", \"content\": \"a\"}"), OMM_DATA_BAD_REPLY,
+     "t:2: messages: no assistant turn to learn from"},
+    {ONE("{\"role\": \"assistant\", \"tool_calls\": [{}]}"), OMM_DATA_BAD_TOOLS,
+     "t:2: tool_calls: call 0 has no name or arguments"},
+    {ONE("{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": \"x\", "
+         "\"arguments\": \"{\"}}]}"),
+     OMM_DATA_BAD_TOOLS, "t:2: tool_calls: the arguments of call 0 are no JSON"},
+    {"{\"tools\": [{}], \"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}",
+     OMM_DATA_BAD_TOOLS, "t:2: tools: entry 0 has no function name"},
+};
+
+static const refusal s_completion[] = {
+    {"{\"prompt\": [], \"completion\": \"a\"}", OMM_DATA_BAD_COMPLETION,
+     "t:2: prompt: a string is needed"},
+    {"{\"prompt\": \"a\"}", OMM_DATA_BAD_COMPLETION,
+     "t:2: completion: a string that is not empty is needed"},
+    {"{\"prompt\": \"a\", \"completion\": \"\"}", OMM_DATA_BAD_COMPLETION,
+     "t:2: completion: a string that is not empty is needed"},
+    {ONE(""), OMM_DATA_BAD_COMPLETION, "t:2: prompt: a string is needed"},
+};
+
+/* Between two good lines: refused by name, or left out and counted. */
+static void refuse(const char *good, const refusal *r) {
+    char text[4096];
+    omm_dataset *data = NULL;
+    omm_dataset_options o = s_detect;
+    snprintf(text, sizeof text, "%s%s\n%s", good, r->line, good);
+    CHECK_ERR(parse(&data, text, &o), OMM_ERR_FORMAT);
+    CHECK(!data);
+    if (strncmp(omm_err_sentence(), r->says, strlen(r->says)) != 0)
+        fprintf(stderr, "got  %s\nwant %s\n", omm_err_sentence(), r->says);
+    CHECK(strncmp(omm_err_sentence(), r->says, strlen(r->says)) == 0);
+    o.skip_bad = true;
+    CHECK_OK(parse(&data, text, &o));
+    const omm_data_totals *t = omm_dataset_totals(data);
+    CHECK(omm_dataset_count(data) == 2 && t->bad == 1 && t->bad_by[r->bad] == 1);
+    CHECK_EQ(omm_dataset_example(data, 1)->line, 3);
+    CHECK(strncmp(t->bad_first[0], r->says, strlen(r->says)) == 0);
+    omm_dataset_close(data);
+}
+
+static void long_line(void) {
+    static char text[OMM_DATASET_LINE_BYTES_MAX + 4096];
+    static const char frame[] = "{\"prompt\": \"\", \"completion\": \"x\", \"more\": \"";
+    omm_dataset *data = NULL;
+    omm_dataset_options o = s_detect;
+    memset(text, 'y', sizeof text);
+    memcpy(text, frame, sizeof frame - 1);
+    memcpy(text + OMM_DATASET_LINE_BYTES_MAX - 2, "\"}\n", 4);
+    CHECK_OK(parse(&data, text, &o)); /* exactly at the limit */
+    omm_dataset_close(data);
+    memcpy(text + OMM_DATASET_LINE_BYTES_MAX - 2, "y\"}\n" COMPLETION, sizeof COMPLETION + 4);
+    CHECK_ERR(parse(&data, text, &o), OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "t:1: line of 1048577 bytes; at most 1048576"));
+    o.skip_bad = true;
+    CHECK_OK(parse(&data, text, &o));
+    CHECK_EQ(omm_dataset_totals(data)->bad_by[OMM_DATA_BAD_LENGTH], 1);
+    CHECK_EQ(omm_dataset_example(data, 0)->line, 2);
+    omm_dataset_close(data);
+}
+
+static void refusals(void) {
+    omm_dataset *data = NULL;
+    omm_dataset_options o = s_detect;
+    for (size_t i = 0; i < sizeof s_chat / sizeof *s_chat; i++) refuse(CHAT, &s_chat[i]);
+    for (size_t i = 0; i < sizeof s_completion / sizeof *s_completion; i++)
+        refuse(COMPLETION, &s_completion[i]);
+    long_line();
+    CHECK_ERR(parse(&data, "Good line.\nBad \xc3( line", &o), OMM_ERR_FORMAT);
+    expect_text(omm_err_sentence(), "t:2:5: byte 0xc3 is not UTF-8 text; is this a text file?");
+    static const char *const bytes[] = {"\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82"};
+    for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
+        CHECK_ERR(parse(&data, bytes[i], &o), OMM_ERR_FORMAT);
+    CHECK_ERR(omm_dataset_parse(&data, omm_bytes_of("a\0b", 3), "t", s_tokenizer, &o),
+              OMM_ERR_FORMAT);
+    CHECK_OK(parse(&data, "\xe2\x82\xac \xf0\x9f\x98\x80 \xc3\xa9 fine", &o));
+    omm_dataset_close(data);
+    o.loss = OMM_LOSS_ASSISTANT;
+    CHECK_ERR(parse(&data, "text", &o), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), "text data has no assistant turns to learn from; accepted: "));
+    CHECK_ERR(parse(&data, COMPLETION, &o), OMM_ERR_CONFIG);
+    o = s_detect;
+    o.seq_max = 8;
+    o.stride = 9;
+    CHECK_ERR(parse(&data, "text", &o), OMM_ERR_CONFIG);
+    o.stride = 1;
+    o.separator = "a\nb";
+    CHECK_ERR(parse(&data, "text", &o), OMM_ERR_CONFIG);
+    o = s_detect;
+    o.skip_bad = true;
+    CHECK_ERR(parse(&data, "{\"messages\": 1}\n", &o), OMM_ERR_NOT_FOUND);
+    CHECK(strstr(omm_err_sentence(), "no usable example; 1 bad lines, first t:1: messages: "));
+}
+
+/* --- streams --------------------------------------------------------------------------------- */
+
+static void write_file(char path[128], const char *name, omm_bytes bytes) {
+    snprintf(path, 128, "%s/%s", s_dir, name);
+    CHECK_OK(omm_file_write_fast(path, bytes, 0644));
+}
+
+static void same_example(const omm_example *a, const omm_example *b) {
+    CHECK_EQ(a->count, b->count);
+    CHECK_EQ(a->learn_count, b->learn_count);
+    CHECK_EQ(a->prompt_count, b->prompt_count);
+    CHECK(memcmp(a->ids, b->ids, a->count * sizeof *a->ids) == 0);
+    CHECK(memcmp(a->learn, b->learn, a->count) == 0);
+    CHECK(strcmp(a->client, b->client) == 0 && strcmp(a->skill, b->skill) == 0);
+    CHECK((!a->reply && !b->reply) || strcmp(a->reply, b->reply) == 0);
+    CHECK(a->has_call == b->has_call && omm_digest_equal(&a->digest, &b->digest));
+}
+
+/* `apart`: every so many examples are read. */
+static void same_data(const omm_dataset *memory, const omm_dataset *stream, size_t apart) {
+    omm_data_reader *reader = NULL;
+    omm_digest a = omm_dataset_digest(memory), b = omm_dataset_digest(stream);
+    size_t count = omm_dataset_count(memory), clients = omm_dataset_client_count(memory);
+    const omm_data_totals *x = omm_dataset_totals(memory), *y = omm_dataset_totals(stream);
+    CHECK_EQ(count, omm_dataset_count(stream));
+    CHECK_EQ(clients, omm_dataset_client_count(stream));
+    CHECK(omm_digest_equal(&a, &b) && memcmp(x, y, sizeof *x) == 0);
+    CHECK_OK(omm_data_reader_open(&reader, stream));
+    for (size_t i = 0; i < count; i += apart) {
+        size_t at = i * 7919 % count; /* any order */
+        omm_example e;
+        uint32_t tokens = 0, learned = 0;
+        CHECK_OK(omm_data_reader_take(reader, &e, at));
+        same_example(omm_dataset_example(memory, at), &e);
+        omm_dataset_size(&tokens, &learned, stream, at, omm_dataset_seq_max(stream));
+        CHECK(tokens == e.count && learned == e.learn_count);
+        if (i / apart % 5 == 0) omm_data_reader_release(reader);
+    }
+    for (size_t i = 0; i < clients; i++)
+        CHECK(strcmp(omm_dataset_client(memory, i), omm_dataset_client(stream, i)) == 0);
+    omm_data_reader_close(reader);
+}
+
+static void same_parts(const omm_dataset *memory, const omm_dataset *stream, bool by_client) {
+    omm_dataset *a[2] = {0}, *b[2] = {0};
+    omm_err err = omm_dataset_split(&a[0], &a[1], memory, 0.25, by_client);
+    CHECK_EQ(err, omm_dataset_split(&b[0], &b[1], stream, 0.25, by_client));
+    if (err != OMM_OK) return;
+    CHECK(omm_dataset_is_stream(b[0]) && !omm_dataset_is_stream(b[1]));
+    same_data(a[0], b[0], 7);
+    omm_digest x = omm_dataset_digest(a[1]), y = omm_dataset_digest(b[1]);
+    CHECK(omm_digest_equal(&x, &y));
+    CHECK_EQ(omm_dataset_count(a[0]) + omm_dataset_count(a[1]), omm_dataset_count(memory));
+    for (int i = 0; i < 2; i++) {
+        omm_dataset_close(a[i]);
+        omm_dataset_close(b[i]);
+    }
+}
+
+static void same_file(const char *path, omm_dataset_options o) {
+    omm_dataset *memory = NULL, *stream = NULL;
+    CHECK_OK(omm_dataset_load(&memory, path, s_tokenizer, &o));
+    for (int i = 0; i < 2; i++) {
+        o.cache_bytes_max = i ? 5000 : 0;
+        CHECK_OK(omm_dataset_stream(&stream, path, s_tokenizer, &o));
+        same_data(memory, stream, i ? 101 : 1);
+        if (i == 0) same_parts(memory, stream, false);
+        if (i == 0) same_parts(memory, stream, true);
+        omm_dataset_close(stream);
+    }
+    omm_dataset_close(memory);
+}
+
+/* Lines that the window of the source cuts in every way; a text of many pieces. */
+static void streams(void) {
+    char path[512];
+    omm_dataset_options o = s_detect;
+    o.seq_max = 96;
+    test_path(path, "scenarios/base/test.jsonl");
+    same_file(path, o);
+    omm_buf text;
+    omm_buf_init(&text, 16 << 20);
+    for (unsigned i = 0; i < 40; i++) {
+        CHECK_OK(omm_buf_printf(&text,
+                                "{\"client\": \"c%u\", \"prompt\": \"p%u\", \"completion\": "
+                                "\"x%u\", \"pad\": \"%*s\"}\n",
+                                i % 7, i, i, (int)(i * i * 400), ""));
+    }
+    write_file(path, "long.jsonl", omm_buf_view(&text));
+    same_file(path, o);
+    omm_buf_clear(&text);
+    for (unsigned i = 0; text.size < 150000; i++)
+        CHECK_OK(omm_buf_printf(&text, "Line %u of the text, \xe2\x82\xac%s", i,
+                                i % 1000 == 999 ? "\n\n"
+                                : i % 9         ? " "
+                                                : "\n"));
+    write_file(path, "long.txt", omm_buf_view(&text));
+    o.separator = "";
+    same_file(path, o);
+    o.separator = NULL;
+    o.stride = 40;
+    same_file(path, o);
+    omm_buf_clear(&text);
+    for (unsigned i = 0; i < 50000; i++) CHECK_OK(omm_buf_append(&text, "\xe2\x82\xac", 3));
+    write_file(path, "one_line.txt", omm_buf_view(&text));
+    o.stride = 0;
+    same_file(path, o);
+    omm_buf_fini(&text);
+}
+
+static void changed_files(void) {
+    char path[128];
+    omm_dataset *data = NULL;
+    omm_data_reader *reader = NULL, *late = NULL;
+    omm_example e;
+    write_file(path, "changes.jsonl", omm_bytes_str(COMPLETION COMPLETION COMPLETION));
+    CHECK_OK(omm_dataset_stream(&data, path, s_tokenizer, &s_detect));
+    CHECK_OK(omm_data_reader_open(&reader, data));
+    CHECK_OK(omm_data_reader_take(reader, &e, 0));
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    CHECK(fd >= 0 && pwrite(fd, "cloud", 5, (off_t)sizeof COMPLETION - 1 + 12) == 5);
+    CHECK(ftruncate(fd, (off_t)(2 * (sizeof COMPLETION - 1))) == 0);
+    omm_data_reader_close(reader);
+    CHECK_ERR(omm_data_reader_open(&late, data), OMM_ERR_MISMATCH);
+    CHECK(strstr(omm_err_sentence(), "the file has changed since it was indexed"));
+    close(fd);
+    omm_dataset_close(data);
+    /* The same while a reader has it open: the line itself says so. */
+    write_file(path, "changes.jsonl", omm_bytes_str(COMPLETION COMPLETION COMPLETION));
+    CHECK_OK(omm_dataset_stream(&data, path, s_tokenizer, &s_detect));
+    CHECK_OK(omm_data_reader_open(&reader, data));
+    fd = open(path, O_WRONLY | O_CLOEXEC);
+    CHECK(fd >= 0 && pwrite(fd, "cloud", 5, (off_t)sizeof COMPLETION - 1 + 12) == 5);
+    CHECK_ERR(omm_data_reader_take(reader, &e, 1), OMM_ERR_MISMATCH);
+    CHECK(strstr(omm_err_sentence(), "the file has changed"));
+    close(fd);
+    omm_data_reader_close(reader);
+    omm_dataset_close(data);
+    data = NULL;
+    CHECK_ERR(omm_dataset_stream(&data, s_dir, s_tokenizer, &s_detect), OMM_ERR_IO);
+    CHECK_ERR(omm_dataset_stream(&data, "/nowhere", s_tokenizer, &s_detect), OMM_ERR_NOT_FOUND);
+}
+
+static void splits(void) {
+    omm_dataset *data = NULL, *kept = NULL, *held = NULL;
+    CHECK_OK(parse(&data, COMPLETION COMPLETION, &s_detect)); /* equal lines stay together */
+    CHECK_ERR(omm_dataset_split(&kept, &held, data, 0.5, false), OMM_ERR_NOT_FOUND);
+    CHECK_ERR(omm_dataset_split(&kept, &held, data, 0.5, true), OMM_ERR_NOT_FOUND);
+    CHECK_ERR(omm_dataset_split(&kept, &held, data, 1, false), OMM_ERR_CONFIG);
+    CHECK(!kept && !held);
+    omm_dataset_close(data);
+    test_data_open(&data, "test.jsonl", 60, s_tokenizer);
+    CHECK_OK(omm_dataset_split(&kept, &held, data, 0.1, false));
+    CHECK(omm_dataset_count(held) == 6 && omm_dataset_count(kept) == 54);
+    omm_dataset_close(kept);
+    omm_dataset_close(held);
+    CHECK_OK(omm_dataset_split(&kept, &held, data, 0.2, true));
+    CHECK_EQ(omm_dataset_client_count(kept) + omm_dataset_client_count(held),
+             omm_dataset_client_count(data));
+    omm_dataset_close(kept);
+    omm_dataset_close(held);
+    omm_dataset_close(data);
+}
+
+static omm_err sum_up(void *ud, const omm_example *e) {
+    *(uint64_t *)ud += e->count;
+    return OMM_OK;
+}
+
+static void scans(void) {
+    char path[512];
+    uint64_t tokens = 0;
+    omm_data_totals t;
+    test_path(path, "scenarios/base/test.jsonl");
+    CHECK_OK(omm_dataset_scan(&t, path, s_tokenizer, NULL, sum_up, &tokens));
+    CHECK(tokens == t.tokens && t.examples > 100 && t.longest > 10 && t.format == OMM_DATA_CHAT);
+}
+
+/* NOMEM, or all well, for each allocation in turn; never a leak. */
+static void allocations_fail(void) {
+    char path[128];
+    write_file(path, "small.jsonl", omm_bytes_str(COMPLETION COMPLETION CHAT));
+    omm_dataset_options o = s_detect;
+    o.skip_bad = true;
+    size_t live = omm_mem_live();
+    for (size_t nth = 1;; nth++) {
+        omm_dataset *data = NULL;
+        omm_data_reader *reader = NULL;
+        omm_example e;
+        omm_mem_fail_nth(nth);
+        omm_err err = omm_dataset_stream(&data, path, s_tokenizer, &o);
+        if (err == OMM_OK) err = omm_data_reader_open(&reader, data);
+        if (err == OMM_OK) err = omm_data_reader_take(reader, &e, 1);
+        omm_mem_fail_nth(0);
+        omm_data_reader_close(reader);
+        omm_dataset_close(data);
+        CHECK_EQ(omm_mem_live(), live);
+        if (err == OMM_OK && nth > 60) break; /* some only make the cache less full */
+        CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
+    }
+}
+
+int main(void) {
+    omm_tokenizer *tokenizer = NULL;
+    CHECK(mkdtemp(s_dir));
+    test_tokenizer_open(&tokenizer);
+    s_tokenizer = tokenizer;
+    losses();
+    completions();
+    for (uint32_t stride = 0; stride <= 8; stride++) windows(8, stride);
+    windows(2, 1);
+    windows(3, 0);
+    documents();
+    detection();
+    refusals();
+    splits();
+    streams();
+    changed_files();
+    scans();
+    allocations_fail();
+    omm_tokenizer_close(tokenizer);
+    CHECK_OK(omm_dir_remove(s_dir));
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}

@@ -1,0 +1,171 @@
+/* dataset_internal.h - how bytes become examples; shared by the dataset*.c files.
+ *
+ *   source (bytes) --scanner--> record --maker--> made (ids) --made_window--> examples
+ *
+ * dataset_source.c   bytes from memory or from a file that is read a window at a time
+ * dataset_scan.c     a file as records: its format, its lines or documents, what is skipped
+ * dataset_make.c     one record as token ids: what the three formats have in common
+ * dataset_chat.c     a line with messages
+ * dataset.c          data sets in memory and their parts
+ * dataset_stream.c   data sets as an index of a file
+ * data_reader.c      examples from either
+ */
+#ifndef TRAIN_DATASET_INTERNAL_H
+#define TRAIN_DATASET_INTERNAL_H
+
+#include "omm/chat.h"
+#include "omm/data_reader.h"
+#include "omm/dataset.h"
+#include "omm/json.h"
+#include "omm/mem.h"
+#include "omm/tokenizer.h"
+
+enum {
+    SEQ_DEFAULT = 32768,
+    SEQ_LIMIT = 1 << 20,
+    LINE_TOKENS_MAX = 1 << 20,   /* before cutting to seq_max */
+    CONTENT_BYTES_MAX = 4 << 20, /* of one line's messages, tool calls rendered */
+};
+
+/* --- source --------------------------------------------------------------------------------- */
+
+/* What tells one state of a file from another, without reading it. */
+typedef struct file_identity {
+    uint64_t device, inode, size;
+    int64_t seconds, nanoseconds; /* of the last change */
+} file_identity;
+
+typedef struct source {
+    const char *name; /* borrowed */
+    omm_bytes memory; /* all of it, where fd < 0 */
+    int fd;
+    uint64_t size;
+    file_identity identity;
+    omm_buf window; /* bytes from window_at on */
+    uint64_t window_at;
+} source;
+
+void source_of_memory(source *s, omm_bytes memory, const char *name);
+/* Errors: NOT_FOUND, IO (also: not a regular file), TOO_BIG. */
+OMM_CHECKED omm_err source_open(source *s, const char *path);
+void source_close(source *s);
+/* Bytes from `at` on: at least `want`, or all to the end; valid until the next view.
+ * Errors: NOMEM, IO, MISMATCH (the file is shorter than it was). */
+OMM_CHECKED omm_err source_view(source *s, omm_bytes *out, uint64_t at, size_t want);
+/* Errors: MISMATCH (size or time of change differ from `then`), IO. */
+OMM_CHECKED omm_err source_check(const source *s, const file_identity *then);
+
+/* --- record and maker ------------------------------------------------------------------------- */
+
+/* A line, or a piece of a document.  40 bits of offset, 24 of size are enough. */
+typedef struct record {
+    omm_bytes bytes;
+    uint64_t offset;
+    uint32_t line;
+    bool begins, ends; /* text: the first and the last piece of its document */
+} record;
+
+/* A record as tokens, not yet cut.  Everything is the maker's (or a cache's) until the next. */
+typedef struct made {
+    const uint32_t *ids;
+    const uint8_t *learn; /* (count) NULL: text, where the window decides */
+    size_t count;
+    const char *client, *skill;
+    const char *reply; /* as in omm_example */
+    bool has_call;
+    omm_digest digest; /* of the raw line; text: not set */
+} made;
+
+/* Turns records into tokens; its buffers serve one record after the other. */
+typedef struct maker {
+    const char *name; /* of the file, for messages */
+    uint32_t line;    /* of the record at hand */
+    omm_data_bad bad; /* why it was refused, NONE if for another reason */
+    const omm_tokenizer *tokenizer;
+    omm_dataset_options options; /* defaults filled in, format decided */
+    omm_prompt prompt;
+    omm_buf texts; /* contents made by us: tool calls, announced tools */
+    omm_buf reply; /* NUL-terminated */
+    omm_buf mask;  /* of a text's window */
+    omm_buf names; /* client, skill: NUL-terminated */
+} maker;
+
+/* "FILE:LINE: reason", as an error that skip_bad may forgive; at least one argument. */
+#define BAD(m, kind, fmt, ...)                                                                     \
+    make_bad((m), OMM_DATA_BAD_##kind,                                                             \
+             omm_raise(OMM_ERR_FORMAT, "%s:%u: " fmt, (m)->name, (m)->line, __VA_ARGS__))
+static inline omm_err make_bad(maker *m, omm_data_bad kind, omm_err err) {
+    m->bad = kind;
+    return err;
+}
+
+/* Errors: CONFIG (options that make no sense). */
+OMM_CHECKED omm_err maker_init(maker *m, const char *name, const omm_tokenizer *tokenizer,
+                               const omm_dataset_options *options);
+void maker_fini(maker *m);
+/* Errors: FORMAT with m->bad set, NOMEM, UNSUPPORTED.  *wanted false: a line of another client. */
+OMM_CHECKED omm_err maker_make(maker *m, made *out, bool *wanted, const record *r);
+/* Part k of a record, e->ids and e->learn not copied.  False: there is no such part.  A part in which
+ * nothing is learned has learn_count 0.  *cut: tokens beyond seq_max were left out. */
+OMM_CHECKED omm_err made_window(maker *m, omm_example *e, bool *there, bool *cut, const made *from,
+                                uint32_t k);
+
+/* dataset_chat.c: the messages of a line into m->prompt and m->reply. */
+OMM_CHECKED omm_err maker_chat(maker *m, made *out, const json_t *root);
+
+/* --- scan ------------------------------------------------------------------------------------- */
+
+/* What a scan hands out: `raw` is the line, or the ids of a text's window. */
+typedef struct found {
+    const omm_example *example;
+    omm_bytes raw;
+    const record *record;
+    uint32_t window;
+} found;
+typedef omm_err (*found_each)(void *ud, const found *f);
+
+/* Decide the format, then hand out every example with something to learn.  `m->options.format` and
+ * `totals` are set.  Errors: those of the parts, of `each`. */
+OMM_CHECKED omm_err scan_source(omm_data_totals *totals, source *s, maker *m, found_each each,
+                                void *ud);
+/* The bytes that a data set's digest and its digest of an example are made of. */
+omm_bytes raw_of(const maker *m, const omm_example *e, const record *r);
+
+/* --- data set ---------------------------------------------------------------------------------- */
+
+typedef struct stream stream;
+
+struct omm_dataset {
+    omm_arena arena; /* names; everything an example in memory points to */
+    omm_data_totals totals;
+    uint32_t seq_max;
+    size_t count, capacity;
+    omm_example *examples; /* in memory */
+    omm_bytes *lines;      /* in memory: raw bytes of each */
+    stream *stream;        /* else */
+    const char **clients;  /* distinct, ascending */
+    size_t client_count;
+};
+
+OMM_CHECKED omm_err dataset_new(omm_dataset **out);
+OMM_CHECKED omm_err dataset_no_memory(void);
+/* Append a deep copy. */
+OMM_CHECKED omm_err dataset_add(omm_dataset *data, const omm_example *e, omm_bytes raw);
+/* Errors: NOT_FOUND (no example at all, or none of a wanted client). */
+OMM_CHECKED omm_err dataset_check_clients(const omm_dataset *data, const char *const *wanted,
+                                          size_t count);
+void dataset_count(omm_data_totals *totals, const omm_example *e);
+bool name_is_among(const char *name, const char *const *names, size_t count);
+
+/* dataset_stream.c and data_reader.c, for dataset.c. */
+void stream_close(stream *s);
+const char *stream_client(const omm_dataset *data, size_t index);
+uint32_t stream_mark(const omm_dataset *data, size_t index); /* first 4 bytes of the digest, LE */
+omm_digest stream_digest(const omm_dataset *data);
+/* As omm_data_reader_take, with the bytes that the digest is made of. */
+OMM_CHECKED omm_err reader_take_raw(omm_data_reader *reader, omm_example *out, omm_bytes *raw,
+                                    size_t index);
+/* The examples with keep[index] as a stream of their own. */
+OMM_CHECKED omm_err stream_pick(omm_dataset **out, const omm_dataset *from, const bool *keep);
+
+#endif

@@ -1,0 +1,134 @@
+/* What a step trains on: every example once an epoch, batches within their tokens; a stream trains to
+ * the same bytes as memory; and packing documents together changes neither loss nor bytes. */
+#include "test_model.h"
+
+#include "omm/file.h"
+#include "omm/mem.h"
+#include "sequence.h"
+
+#include <string.h>
+
+typedef struct rig {
+    omm_model model;
+    omm_tokenizer *tokenizer;
+    omm_compute compute;
+} rig;
+
+static const omm_dataset_options s_options = {
+    .format = OMM_DATA_DETECT, .client_default = "local", .seq_max = 64, .separator = ""};
+
+static void open_both(omm_dataset *both[2], const rig *r, const char *path) {
+    CHECK_OK(omm_dataset_load(&both[0], path, r->tokenizer, &s_options));
+    CHECK_OK(omm_dataset_stream(&both[1], path, r->tokenizer, &s_options));
+}
+
+/* Three epochs of batches: the same from both; each epoch has each example once. */
+static void batches(omm_dataset *const both[2]) {
+    sequence s[2];
+    for (int i = 0; i < 2; i++) {
+        sequence_options options = {
+            .data = both[i], .seed = omm_seed_from_u64(5), .seq_max = 64, .batch_tokens = 150};
+        CHECK_OK(sequence_open(&s[i], &options));
+    }
+    size_t all = s[0].count;
+    CHECK(all == s[1].count && s[0].longest == s[1].longest && s[0].longest <= 64);
+    uint32_t seen[512] = {0};
+    CHECK(all < 512);
+    for (uint64_t at = 0; at < 3 * all;) {
+        size_t count[2];
+        uint64_t tokens[2], learned[2], sum = 0;
+        for (int i = 0; i < 2; i++)
+            CHECK_OK(sequence_take(&s[i], &count[i], &tokens[i], &learned[i], at));
+        CHECK(count[0] == count[1] && tokens[0] == tokens[1] && learned[0] == learned[1]);
+        CHECK(tokens[0] <= 150 || count[0] == 1);
+        for (size_t k = 0; k < count[0]; k++) {
+            const omm_example *a = s[0].batch[k], *b = s[1].batch[k];
+            CHECK(a->count == b->count && memcmp(a->ids, b->ids, a->count * sizeof *a->ids) == 0);
+            CHECK(memcmp(a->learn, b->learn, a->count) == 0);
+            sum += a->count;
+            for (size_t i = 0; i < all; i++)
+                if (at + k < 3 * all && a->ids == omm_dataset_example(both[0], i)->ids) seen[i]++;
+        }
+        CHECK_EQ(sum, tokens[0]);
+        at += count[0];
+    }
+    for (size_t i = 0; i < all; i++) CHECK_EQ(seen[i], 3);
+    sequence_close(&s[0]);
+    sequence_close(&s[1]);
+}
+
+static void too_long(const omm_dataset *stream) {
+    sequence s;
+    sequence_options options = {.data = stream, .seq_max = 32, .batch_tokens = 150};
+    CHECK_ERR(sequence_open(&s, &options), OMM_ERR_CONFIG);
+    sequence_close(&s);
+}
+
+static omm_digest train(const rig *r, const omm_dataset *data, uint32_t micro, float *loss) {
+    omm_trainer *t = NULL;
+    omm_recipe recipe = omm_recipe_default();
+    recipe.rank = 2;
+    recipe.steps = 3;
+    recipe.seq_max = 64;
+    recipe.batch_tokens = 200;
+    recipe.micro_tokens = micro;
+    recipe.dropout = 0.1F;
+    omm_trainer_options options = {.model = &r->model,
+                                   .data = data,
+                                   .recipe = &recipe,
+                                   .compute = &r->compute,
+                                   .seed = omm_seed_from_u64(2)};
+    CHECK_OK(omm_trainer_open(&t, &options));
+    omm_step_report report;
+    CHECK_OK(omm_trainer_step(t, &report));
+    *loss = report.loss;
+    CHECK_OK(omm_trainer_run(t));
+    omm_digest chain = omm_trainer_chain(t, 3);
+    omm_trainer_close(t);
+    return chain;
+}
+
+/* micro 1: each document in a pass of its own, so nothing could cross from one to the next. */
+static void packing_and_streams(const rig *r, omm_dataset *const both[2]) {
+    float alone = 0, packed = 0, streamed = 0;
+    omm_digest a = train(r, both[0], 1, &alone), b = train(r, both[0], 4096, &packed);
+    omm_digest c = train(r, both[1], 4096, &streamed);
+    CHECK(alone == packed && alone == streamed);
+    CHECK(omm_digest_equal(&a, &b));
+    CHECK(omm_digest_equal(&a, &c));
+}
+
+int main(void) {
+    char dir[] = "/tmp/omm-sequence-XXXXXX", path[512], text[128];
+    rig r;
+    omm_isa isa = OMM_ISA_SCALAR;
+    omm_dataset *both[2];
+    static const char documents[] = "One short document.\n\nAnother one,\nof two lines.\n\n"
+                                    "And the third is longer than the others are, by far: it goes "
+                                    "on and on until it does not fit into one window of 64 tokens, "
+                                    "which takes a while, since these tokens are whole words more "
+                                    "often than not.  Then it ends.\n\nLast.\n";
+    CHECK(mkdtemp(dir));
+    CHECK_OK(omm_isa_choose(&isa, NULL));
+    CHECK_OK(omm_compute_init(&r.compute, NULL, isa));
+    test_tokenizer_open(&r.tokenizer);
+    test_synth_open(&r.model, OMM_FORMAT_F16);
+    snprintf(text, sizeof text, "%s/text.txt", dir);
+    CHECK_OK(omm_file_write_fast(text, omm_bytes_str(documents), 0644));
+    test_path(path, "scenarios/base/test.jsonl");
+    const char *const files[] = {text, path};
+    for (int i = 0; i < 2; i++) {
+        open_both(both, &r, files[i]);
+        batches(both);
+        too_long(both[1]);
+        packing_and_streams(&r, both);
+        omm_dataset_close(both[0]);
+        omm_dataset_close(both[1]);
+    }
+    omm_tokenizer_close(r.tokenizer);
+    omm_model_fini(&r.model);
+    omm_compute_fini(&r.compute);
+    CHECK_OK(omm_dir_remove(dir));
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}
