@@ -91,9 +91,9 @@ static void read_q3_k(quant_block *out, const uint8_t *from) {
         for (size_t c = 0; c < 8; c++) out->quants[8 * c + i] |= (high >> c & ONES) << 2;
     }
     for (size_t i = 0; i < 16; i++) {
-        const uint8_t low = i < 8 ? scales[i] & 15u : scales[i - 8] >> 4;
-        const uint8_t high = scales[8 + i % 4] >> 2 * (i / 4) & 3u;
-        out->subs[i] = (uint8_t)((low | high << 4) - 32);
+        const unsigned low = i < 8 ? scales[i] & 15u : (unsigned)scales[i - 8] >> 4;
+        const unsigned high = (unsigned)scales[8 + i % 4] >> 2 * (i / 4) & 3u;
+        out->subs[i] = (uint8_t)((low | high << 4) - 32u);
     }
     out->d = half_at(from + 108);
 }
@@ -101,9 +101,9 @@ static void read_q3_k(quant_block *out, const uint8_t *from) {
 /* Twelve bytes hold eight 6-bit scales and eight 6-bit minima. */
 static void scales_of_k(uint8_t subs[16], const uint8_t *from) {
     for (size_t j = 0; j < 4; j++) {
-        const uint8_t a = from[j], b = from[4 + j], c = from[8 + j];
-        subs[j] = a & 63u;
-        subs[8 + j] = b & 63u;
+        const unsigned a = from[j], b = from[4 + j], c = from[8 + j];
+        subs[j] = (uint8_t)(a & 63u);
+        subs[8 + j] = (uint8_t)(b & 63u);
         subs[4 + j] = (uint8_t)((c & 15u) | a >> 6 << 4);
         subs[12 + j] = (uint8_t)(c >> 4 | b >> 6 << 4);
     }

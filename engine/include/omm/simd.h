@@ -884,6 +884,10 @@ SIMD_INLINE void vf_transpose(vf r[VL]) {
 SIMD_INLINE vf vf_zero(void) {
     return vf_set1(0.0f);
 }
+/* acc[l] += sum over j < 4 of (byte j of w's lane l, below 128) * byte j of x, signed. */
+SIMD_INLINE vi vi_dot_u4(vi acc, vi w, int32_t x) {
+    return vq_close(acc, vq_dot_u8(vq_open(acc), w, vi_set1(x)));
+}
 /* The first n (<= 16) elements; the other lanes are +0 on load and untouched on store. */
 SIMD_INLINE vf vf_load_n(const float *p, size_t n) {
     if (n >= VL) return vf_load(p);
