@@ -93,7 +93,8 @@ bool name_is_among(const char *name, const char *const *names, size_t count) {
 
 omm_err dataset_check_clients(const omm_dataset *data, const char *const *wanted, size_t count) {
     for (size_t i = 0; wanted && i < count; i++)
-        if (!bsearch(&wanted[i], data->clients, data->client_count, sizeof *data->clients, by_name))
+        if (!data->clients ||
+            !bsearch(&wanted[i], data->clients, data->client_count, sizeof *data->clients, by_name))
             return omm_raise(OMM_ERR_NOT_FOUND, "data set: no example of client '%.128s'",
                              wanted[i]);
     if (data->count > 0) return OMM_OK;
