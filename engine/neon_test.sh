@@ -23,7 +23,7 @@ compare() {
         "$here"/kernels_scalar.c "$here"/kernels_neon.c "$here"/rope.c "$here"/compute.c \
         "$here"/q8.c "$here"/quant.c "$here"/quant_blocks.c "$here"/mathd.c "$here"/ggml.c \
         "$here"/rows_layout.c "$base"/bytes.c "$base"/err.c "$base"/mem.c \
-        "$base"/pool.c -lm -lpthread
+        "$base"/pool.c "$base"/clock.c "$base"/topology.c "$base"/file.c "$base"/dir.c -lm -lpthread
     for isa in $2; do
         qemu-aarch64 "$work/kernels_print" $isa | sed 's/^[a-z0-9]*: //' >"$work/got"
         [ -s "$work/got" ] || { echo "$1 has no $isa results"; exit 1; }
