@@ -4,7 +4,7 @@
 #include "omm/session.h"
 
 #include <math.h>
-#include <stdlib.h>
+#include <string.h>
 
 omm_sampler omm_sampler_default(void) {
     return (omm_sampler){.top_p = 1.0f};
@@ -27,33 +27,79 @@ uint32_t omm_argmax(const float *logits, uint32_t vocab) {
     return best;
 }
 
+/* Candidates are ordered by key, then id: the key falls as the logit rises. */
 typedef struct candidate {
-    float logit;
-    uint32_t id;
-    double p;
+    uint32_t key, id;
 } candidate;
 
-/* A total order, so that any sorting algorithm gives the same result. */
-static int by_logit(const void *a, const void *b) {
-    const candidate *x = (const candidate *)a, *y = (const candidate *)b;
-    if (x->logit != y->logit) return x->logit > y->logit ? -1 : 1;
-    return x->id < y->id ? -1 : x->id > y->id;
+typedef struct candidates {
+    candidate *list, *spare; /* [vocab] */
+    double *p;               /* [vocab] */
+    uint32_t count;
+} candidates;
+
+enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS };
+
+static uint32_t key_of(float logit) {
+    const float x = logit + 0.0f; /* -0 and +0 tie */
+    uint32_t bits = 0;
+    memcpy(&bits, &x, sizeof bits);
+    return bits >> 31 ? bits : ~(bits | 0x80000000u);
 }
 
-static uint32_t draw(candidate *list, uint32_t count, const omm_sampler *sampler, float u) {
+/* Probabilities under 2^-54 of the largest change no sum that it is in, so they are left out: the
+ * result is that of all candidates. */
+static void gather(candidates *c, const omm_sampler *sampler, const float *logits, uint32_t vocab) {
+    const double top = (double)logits[omm_argmax(logits, vocab)];
+    const double low = top - 38.0 * (double)sampler->temperature; /* exp(-38) < 2^-54 */
+    for (uint32_t i = 0; i < vocab; i++)
+        if ((double)logits[i] >= low) c->list[c->count++] = (candidate){key_of(logits[i]), i};
+}
+
+/* Keep those that can be among the first k: all whose leading digit is not beyond the k-th's. */
+static void narrow(candidates *c, uint32_t k) {
+    uint32_t counts[DIGITS] = {0}, digit = 0, kept = 0;
+    for (uint32_t i = 0; i < c->count; i++) counts[c->list[i].key >> (32 - DIGIT_BITS)]++;
+    for (uint32_t sum = counts[0]; sum < k; sum += counts[++digit]) {
+    }
+    for (uint32_t i = 0; i < c->count; i++)
+        if (c->list[i].key >> (32 - DIGIT_BITS) <= digit) c->list[kept++] = c->list[i];
+    c->count = kept;
+}
+
+/* By key; equal keys keep their order, which is that of the ids. */
+static void sort(candidates *c) {
+    for (unsigned shift = 0; shift < 32; shift += DIGIT_BITS) {
+        uint32_t at[DIGITS] = {0}, sum = 0;
+        for (uint32_t i = 0; i < c->count; i++) at[c->list[i].key >> shift & (DIGITS - 1)]++;
+        for (uint32_t d = 0; d < DIGITS; d++) {
+            const uint32_t n = at[d];
+            at[d] = sum;
+            sum += n;
+        }
+        for (uint32_t i = 0; i < c->count; i++)
+            c->spare[at[c->list[i].key >> shift & (DIGITS - 1)]++] = c->list[i];
+        candidate *swap = c->list;
+        c->list = c->spare;
+        c->spare = swap;
+    }
+}
+
+static uint32_t draw(const candidates *c, const omm_sampler *sampler, const float *logits,
+                     float u) {
     double total = 0.0, kept = 0.0, reached = 0.0;
-    const double t = (double)sampler->temperature;
-    for (uint32_t i = 0; i < count; i++) {
-        list[i].p = omm_exp_d(((double)list[i].logit - (double)list[0].logit) / t);
-        total += list[i].p;
+    const double t = (double)sampler->temperature, top = (double)logits[c->list[0].id];
+    for (uint32_t i = 0; i < c->count; i++) {
+        c->p[i] = omm_exp_d(((double)logits[c->list[i].id] - top) / t);
+        total += c->p[i];
     }
     uint32_t n = 0;
-    while (n < count && (n == 0 || kept < (double)sampler->top_p * total)) kept += list[n++].p;
+    while (n < c->count && (n == 0 || kept < (double)sampler->top_p * total)) kept += c->p[n++];
     for (uint32_t i = 0; i + 1 < n; i++) {
-        reached += list[i].p;
-        if ((double)u * kept < reached) return list[i].id;
+        reached += c->p[i];
+        if ((double)u * kept < reached) return c->list[i].id;
     }
-    return list[n - 1].id;
+    return c->list[n - 1].id;
 }
 
 omm_err omm_sample(uint32_t *out, const omm_sampler *sampler, const float *logits, uint32_t vocab,
@@ -63,12 +109,17 @@ omm_err omm_sample(uint32_t *out, const omm_sampler *sampler, const float *logit
         *out = omm_argmax(logits, vocab);
         return OMM_OK;
     }
-    candidate *list = (candidate *)omm_alloc(vocab, sizeof *list);
-    if (!list) return omm_raise(OMM_ERR_NOMEM, "no memory to sort %u candidates", vocab);
-    for (uint32_t i = 0; i < vocab; i++) list[i] = (candidate){.logit = logits[i], .id = i};
-    qsort(list, vocab, sizeof *list, by_logit);
-    uint32_t count = sampler->top_k && sampler->top_k < vocab ? sampler->top_k : vocab;
-    *out = draw(list, count, sampler, omm_rng_unit(&sampler->rng, position));
-    omm_free(list);
+    uint8_t *room = (uint8_t *)omm_alloc(vocab, 2 * sizeof(candidate) + sizeof(double));
+    if (!room) return omm_raise(OMM_ERR_NOMEM, "no memory for %u candidates", vocab);
+    candidates c = {.p = (double *)(void *)room};
+    c.list = (candidate *)(void *)(room + vocab * sizeof(double));
+    c.spare = c.list + vocab;
+    const uint32_t k = sampler->top_k;
+    gather(&c, sampler, logits, vocab);
+    if (k && k < c.count) narrow(&c, k);
+    sort(&c);
+    if (k && k < c.count) c.count = k;
+    *out = draw(&c, sampler, logits, omm_rng_unit(&sampler->rng, position));
+    omm_free(room);
     return OMM_OK;
 }

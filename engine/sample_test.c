@@ -1,9 +1,11 @@
 /* sample_test.c - the sampler's rules on logits that can be checked by hand. */
+#include "omm/mathd.h"
 #include "omm/mem.h"
 #include "omm/session.h"
 #include "omm_test.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 static omm_sampler sampler(float temperature, uint32_t top_k, float top_p, uint64_t seed_number) {
     omm_seed seed = omm_seed_from_u64(seed_number);
@@ -22,7 +24,65 @@ static void counts(unsigned *out, const omm_sampler *s, const float *logits, uin
     }
 }
 
+/* The rules of session.h by sorting everything. */
+typedef struct item {
+    float logit;
+    uint32_t id;
+} item;
+
+static int by_logit(const void *a, const void *b) {
+    const item *x = (const item *)a, *y = (const item *)b;
+    if (x->logit != y->logit) return x->logit > y->logit ? -1 : 1;
+    return x->id < y->id ? -1 : 1;
+}
+
+static uint32_t by_definition(const omm_sampler *s, const float *logits, uint32_t vocab,
+                              uint64_t position) {
+    static item list[5000];
+    static double p[5000];
+    double total = 0.0, kept = 0.0, reached = 0.0, u = (double)omm_rng_unit(&s->rng, position);
+    for (uint32_t i = 0; i < vocab; i++) list[i] = (item){logits[i], i};
+    qsort(list, vocab, sizeof *list, by_logit);
+    uint32_t count = s->top_k && s->top_k < vocab ? s->top_k : vocab, n = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        p[i] = omm_exp_d(((double)list[i].logit - (double)list[0].logit) / (double)s->temperature);
+        total += p[i];
+    }
+    while (n < count && (n == 0 || kept < (double)s->top_p * total)) kept += p[n++];
+    for (uint32_t i = 0; i + 1 < n; i++) {
+        reached += p[i];
+        if (u * kept < reached) return list[i].id;
+    }
+    return list[n - 1].id;
+}
+
+static void selection_is_sorting(void) {
+    enum { VOCAB = 5000 };
+    static float logits[VOCAB];
+    static const float temperatures[] = {0.01f, 0.3f, 1.0f, 3.0f, 100.0f};
+    static const uint32_t top_k[] = {0, 2, 40, 700, VOCAB, 2 * VOCAB};
+    static const float top_p[] = {1.0f, 0.9f, 0.2f};
+    const omm_seed seed = omm_seed_from_u64(3);
+    const omm_rng values = omm_rng_init(&seed, OMM_PURPOSE_TEST, 0, 0);
+    for (int kind = 0; kind < 3; kind++) {
+        for (uint32_t i = 0; i < VOCAB; i++) {
+            float u = omm_rng_unit(&values, i + (uint64_t)kind * VOCAB);
+            logits[i] = kind == 0 ? 60.0f * u - 50.0f : kind == 1 ? roundf(8.0f * u - 4.0f) : 0.0f;
+            if (i % 7 == 0 && logits[i] == 0.0f) logits[i] = -0.0f; /* ties with +0 */
+        }
+        for (unsigned c = 0; c < 5 * 6 * 3; c++) {
+            omm_sampler s = sampler(temperatures[c % 5], top_k[c / 5 % 6], top_p[c / 30], c);
+            for (uint64_t at = 0; at < 5; at++) {
+                uint32_t id = VOCAB;
+                CHECK_OK(omm_sample(&id, &s, logits, VOCAB, at));
+                CHECK_EQ(id, by_definition(&s, logits, VOCAB, at));
+            }
+        }
+    }
+}
+
 int main(void) {
+    selection_is_sorting();
     /* Probabilities 0.5, 0.25, 0.125, 0.0625 twice, in mixed order. */
     const float ln2 = 0.6931472f;
     const float logits[5] = {-3 * ln2, -1 * ln2, -4 * ln2, -2 * ln2, -4 * ln2};

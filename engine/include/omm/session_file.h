@@ -1,0 +1,32 @@
+/* session_file.h - a session's tokens and cache in a file, to go on from later.
+ *
+ *   "OMMSESS1" | u32 version = 1 | u32 cache type | u32 activations | u32 layers | u32 kv_heads
+ *   | u32 head_dim | u32 position | u32 zero | model digest [32] | adapters' digest [32]
+ *   | u32 ids[position] | blocks: for each layer, for each 64 positions: u32 present, block bytes
+ *   | BLAKE2b-256 of all before
+ *   Little-endian; blocks as in kv.h, positions beyond `position` zero.
+ *
+ * Loading checks the size that the header implies, then the digest over all, and only then takes
+ * memory; a file of another model, other adapters, cache type or activations is refused.  What was
+ * computed on one instruction set continues on any other to the same bytes.
+ *
+ * Depends on: session, hash, file.  Threads: those of the session.
+ */
+#ifndef OMM_SESSION_FILE_H
+#define OMM_SESSION_FILE_H
+
+#include "omm/hash.h"
+#include "omm/session.h"
+
+/* Atomically.  `model` names the model's contents; the caller knows its file.
+ * Errors: IO, NOMEM, TOO_BIG (path). */
+OMM_CHECKED omm_err omm_session_save(const omm_session *session, const char *path,
+                                     const omm_digest *model);
+/* Replace what the session holds.  On error nothing has changed, except that after NOMEM or TOO_BIG
+ * (the group's cache is full) the session is empty.
+ * Errors: NOT_FOUND, IO, FORMAT, VERSION, SIZE, DIGEST (damaged), MISMATCH (another model, adapters,
+ * cache type, activations), TOO_BIG (more positions than the session can hold), NOMEM. */
+OMM_CHECKED omm_err omm_session_load(omm_session *session, const char *path,
+                                     const omm_digest *model);
+
+#endif

@@ -1,0 +1,227 @@
+/* session_file.c - writing and reading of sessions; the layout is in session_file.h. */
+#include "omm/session_file.h"
+
+#include "omm/file.h"
+#include "omm/mem.h"
+#include "session_internal.h"
+
+#include <string.h>
+
+#define MAGIC "OMMSESS1"
+#define VERSION 1u
+#define HEADER_BYTES (8 + 8 * 4 + 2 * 32)
+#define DIGEST_BYTES 32u
+
+typedef struct header {
+    uint32_t version, kv_type, activations, layers, kv_heads, head_dim, position, zero;
+    omm_digest model, adapters;
+} header;
+
+static header header_of(const omm_session *s, const omm_digest *model) {
+    const omm_model_dims *d = &s->group->graph.model->dims;
+    return (header){.version = VERSION,
+                    .kv_type = s->group->options.kv_type,
+                    .activations = s->group->options.activations,
+                    .layers = d->layers,
+                    .kv_heads = d->kv_heads,
+                    .head_dim = d->head_dim,
+                    .position = s->position,
+                    .model = *model,
+                    .adapters = session_adapters_digest(s)};
+}
+
+static size_t blocks_of(uint32_t position) {
+    return ((size_t)position + OMM_KV_BLOCK - 1) / OMM_KV_BLOCK;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+typedef struct writer {
+    omm_file_out file;
+    omm_hasher hash;
+} writer;
+
+static omm_err put(writer *w, const void *data, size_t size) {
+    omm_bytes view = omm_bytes_of(data, size);
+    omm_hasher_update(&w->hash, view);
+    return omm_file_out_write(&w->file, view);
+}
+
+static omm_err put_u32(writer *w, uint32_t v) {
+    uint8_t bytes[4];
+    omm_put_u32(bytes, v);
+    return put(w, bytes, sizeof bytes);
+}
+
+static omm_err put_header(writer *w, const header *h) {
+    const uint32_t words[] = {h->version,  h->kv_type,  h->activations, h->layers,
+                              h->kv_heads, h->head_dim, h->position,    h->zero};
+    OMM_TRY(put(w, MAGIC, 8));
+    for (size_t i = 0; i < 8; i++) OMM_TRY(put_u32(w, words[i]));
+    OMM_TRY(put(w, h->model.b, sizeof h->model.b));
+    return put(w, h->adapters.b, sizeof h->adapters.b);
+}
+
+/* rows of `width` bytes of which the first `used` count. */
+static void clear_rows(uint8_t *data, size_t rows, size_t width, size_t used) {
+    for (size_t i = 0; i < rows; i++) memset(data + i * width + used, 0, width - used);
+}
+
+/* Positions from `used` on of a block become zero: they may hold another sequence's. */
+static void clear_after(const omm_kv *kv, uint8_t *block, size_t used) {
+    const size_t size = kv->type == OMM_KV_F32 ? 4 : kv->type == OMM_KV_F16 ? 2 : 1;
+    const size_t groups = kv->type == OMM_KV_Q8_0 ? omm_kv_groups(kv->head_dim) : 0;
+    const size_t keys = kv->head_dim * OMM_KV_BLOCK * size;
+    for (uint32_t h = 0; h < kv->kv_heads; h++) {
+        uint8_t *k = block + h * kv->head_bytes, *v = k + kv->values_at;
+        const size_t row = kv->dim_padded * size, values = row * OMM_KV_BLOCK;
+        clear_rows(k, kv->head_dim, OMM_KV_BLOCK * size, used * size);
+        clear_rows(k + keys, groups, OMM_KV_BLOCK * sizeof(uint16_t), used * sizeof(uint16_t));
+        clear_rows(v, 1, values, used * row);
+        if (groups) {
+            const size_t scale_row = groups * sizeof(uint16_t);
+            clear_rows(v + values, 1, scale_row * OMM_KV_BLOCK, used * scale_row);
+        }
+        for (size_t i = 0; i < used; i++) /* padding of values */
+            memset(v + i * row + kv->head_dim * size, 0, row - kv->head_dim * size);
+    }
+}
+
+static omm_err put_blocks(writer *w, const omm_session *s, uint8_t *room, size_t bytes) {
+    for (uint32_t i = 0; i < s->group->graph.model->dims.layers; i++) {
+        const omm_kv *kv = &s->kv[i];
+        for (size_t b = 0; b < blocks_of(s->position); b++) {
+            const size_t left = s->position - b * OMM_KV_BLOCK;
+            OMM_TRY(put_u32(w, kv->blocks[b] != NULL));
+            if (!kv->blocks[b]) continue;
+            memcpy(room, kv->blocks[b], bytes);
+            clear_after(kv, room, left < OMM_KV_BLOCK ? left : OMM_KV_BLOCK);
+            OMM_TRY(put(w, room, bytes));
+        }
+    }
+    return OMM_OK;
+}
+
+static omm_err put_all(writer *w, const omm_session *s, const omm_digest *model, uint8_t *room) {
+    const header h = header_of(s, model);
+    OMM_TRY(put_header(w, &h));
+    for (uint32_t i = 0; i < s->position; i++) OMM_TRY(put_u32(w, s->ids[i]));
+    OMM_TRY(put_blocks(w, s, room, omm_kv_pool_block_bytes(s->group->pool)));
+    omm_digest digest = omm_hasher_final(&w->hash);
+    OMM_TRY(omm_file_out_write(&w->file, omm_bytes_of(digest.b, sizeof digest.b)));
+    return omm_file_out_finish(&w->file, false);
+}
+
+omm_err omm_session_save(const omm_session *s, const char *path, const omm_digest *model) {
+    writer w;
+    uint8_t *room = (uint8_t *)omm_alloc_aligned(omm_kv_pool_block_bytes(s->group->pool), 1);
+    if (!room) return omm_raise(OMM_ERR_NOMEM, "no memory to save a session");
+    omm_hasher_init(&w.hash);
+    omm_err err = omm_file_out_open(&w.file, path, 0600);
+    if (err == OMM_OK) {
+        err = put_all(&w, s, model, room);
+        omm_file_out_close(&w.file);
+    }
+    omm_free(room);
+    return err;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static omm_err get_header(header *h, omm_reader *r, const char *path) {
+    omm_bytes magic = omm_read_bytes(r, 8);
+    if (r->failed || memcmp(magic.data, MAGIC, 8) != 0)
+        return omm_raise(OMM_ERR_FORMAT, "%s is no session file", path);
+    uint32_t *const words[] = {&h->version,  &h->kv_type,  &h->activations, &h->layers,
+                               &h->kv_heads, &h->head_dim, &h->position,    &h->zero};
+    for (size_t i = 0; i < 8; i++) *words[i] = omm_read_u32(r);
+    omm_bytes model = omm_read_bytes(r, 32), adapters = omm_read_bytes(r, 32);
+    if (r->failed) return omm_raise(OMM_ERR_SIZE, "%s ends within its header", path);
+    memcpy(h->model.b, model.data, 32);
+    memcpy(h->adapters.b, adapters.data, 32);
+    if (h->version != VERSION)
+        return omm_raise(OMM_ERR_VERSION, "%s has version %u; this program reads %u", path,
+                         h->version, VERSION);
+    return OMM_OK;
+}
+
+static omm_err same_identity(const header *got, const header *want, const char *path) {
+    if (!omm_digest_equal(&got->model, &want->model) || got->layers != want->layers ||
+        got->kv_heads != want->kv_heads || got->head_dim != want->head_dim)
+        return omm_raise(OMM_ERR_MISMATCH, "%s was saved with another model", path);
+    if (!omm_digest_equal(&got->adapters, &want->adapters))
+        return omm_raise(OMM_ERR_MISMATCH,
+                         "%s was saved with other adapters, another order or other scales", path);
+    if (got->kv_type != want->kv_type)
+        return omm_raise(OMM_ERR_MISMATCH, "%s has a cache of type %s, not %s", path,
+                         got->kv_type < OMM_KV_TYPE_COUNT
+                             ? omm_kv_type_name((omm_kv_type)got->kv_type)
+                             : "unknown",
+                         omm_kv_type_name((omm_kv_type)want->kv_type));
+    if (got->activations != want->activations)
+        return omm_raise(OMM_ERR_MISMATCH, "%s was computed with other activations than %s", path,
+                         omm_activations_name((omm_activations)want->activations));
+    if (got->zero != 0) return omm_raise(OMM_ERR_FORMAT, "%s: a field that is zero is not", path);
+    return OMM_OK;
+}
+
+/* Size, digest, ids: all that can be wrong before memory is taken. */
+static omm_err check_body(const omm_session *s, omm_bytes file, const header *h, const char *path) {
+    const uint32_t vocab = s->group->graph.model->dims.vocab;
+    const size_t bytes = omm_kv_pool_block_bytes(s->group->pool);
+    if (h->position > s->group->options.positions_max)
+        return omm_raise(OMM_ERR_TOO_BIG, "%s has %u positions; the session holds at most %u", path,
+                         h->position, s->group->options.positions_max);
+    omm_reader r = omm_reader_of(omm_bytes_of(file.data, file.size - DIGEST_BYTES));
+    omm_read_bytes(&r, HEADER_BYTES);
+    omm_bytes ids = omm_read_bytes(&r, (size_t)h->position * 4);
+    for (size_t i = 0; i < h->layers * blocks_of(h->position); i++)
+        if (omm_read_u32(&r)) omm_read_bytes(&r, bytes);
+    if (r.failed || r.at != r.in.size)
+        return omm_raise(OMM_ERR_SIZE, "%s has not the size that its header says", path);
+    omm_digest digest = omm_hash(r.in);
+    if (memcmp(digest.b, file.data + r.in.size, DIGEST_BYTES) != 0)
+        return omm_raise(OMM_ERR_DIGEST, "%s is damaged: its digest does not match", path);
+    for (uint32_t i = 0; i < h->position; i++)
+        if (omm_get_u32(ids.data + (size_t)i * 4) >= vocab)
+            return omm_raise(OMM_ERR_FORMAT, "%s has a token that the model has not", path);
+    return OMM_OK;
+}
+
+static void take_blocks(omm_session *s, omm_reader *r, size_t bytes) {
+    for (uint32_t i = 0; i < s->group->graph.model->dims.layers; i++)
+        for (size_t b = 0; b < blocks_of(s->position); b++) {
+            if (omm_read_u32(r)) {
+                memcpy(s->kv[i].blocks[b], omm_read_bytes(r, bytes).data, bytes);
+            } else {
+                omm_kv_pool_give(s->group->pool, s->kv[i].blocks[b]);
+                s->kv[i].blocks[b] = NULL;
+            }
+        }
+}
+
+static omm_err load(omm_session *s, omm_bytes file, const omm_digest *model, const char *path) {
+    header h = {0};
+    const header want = header_of(s, model);
+    omm_reader r = omm_reader_of(file);
+    OMM_TRY(get_header(&h, &r, path));
+    OMM_TRY(same_identity(&h, &want, path));
+    if (file.size < HEADER_BYTES + DIGEST_BYTES)
+        return omm_raise(OMM_ERR_SIZE, "%s ends before its digest", path);
+    OMM_TRY(check_body(s, file, &h, path));
+    omm_session_truncate(s, 0);
+    if (h.position == 0) return OMM_OK;
+    OMM_TRY(session_reserve(s, h.position));
+    for (uint32_t i = 0; i < h.position; i++) s->ids[i] = omm_read_u32(&r);
+    s->position = h.position;
+    take_blocks(s, &r, omm_kv_pool_block_bytes(s->group->pool));
+    return OMM_OK;
+}
+
+omm_err omm_session_load(omm_session *s, const char *path, const omm_digest *model) {
+    omm_map map;
+    OMM_TRY(omm_map_open(&map, path));
+    omm_err err = load(s, map.view, model, path);
+    omm_map_close(&map);
+    return err;
+}

@@ -1,0 +1,168 @@
+/* speculate.c - propose, check, take: see speculate.h. */
+#include "session_internal.h"
+
+#include "omm/mem.h"
+#include "omm/speculate.h"
+
+#include <string.h>
+
+#define DRAFTS_DEFAULT 4u
+#define DRAFTS_MAX 64u
+#define MATCH_DEFAULT 4u
+#define MATCH_MIN 2u
+
+struct omm_speculator {
+    omm_session *session;
+    omm_speculator_options options;
+    omm_sampler sampler;
+    uint32_t vocab;
+    uint32_t *ids;               /* [positions_max + 1]: all given out or before start */
+    size_t count;                /* of ids; the last is not in the session */
+    bool pending;                /* an id was given out since start */
+    uint32_t drafts[DRAFTS_MAX]; /* in the session, after the ids */
+    size_t draft_count, taken;   /* row `taken` of logits decides the next id */
+    float *logits;               /* [drafts_max + 1][vocab] */
+    float *draft_logits;         /* [vocab] */
+    omm_speculator_stats stats;
+};
+
+omm_speculator_options omm_speculator_options_default(void) {
+    return (omm_speculator_options){.drafts_max = DRAFTS_DEFAULT, .match_max = MATCH_DEFAULT};
+}
+
+static omm_err check(const omm_session *session, const omm_speculator_options *o) {
+    if (o->drafts_max < 1 || o->drafts_max > DRAFTS_MAX)
+        return omm_raise(OMM_ERR_CONFIG, "%u drafts at once: must be 1 to %u", o->drafts_max,
+                         DRAFTS_MAX);
+    if (!o->draft && o->match_max < MATCH_MIN)
+        return omm_raise(OMM_ERR_CONFIG, "look-up by %u ids: must be at least %u", o->match_max,
+                         MATCH_MIN);
+    if (!o->draft) return OMM_OK;
+    OMM_ASSERT(o->draft != session);
+    const uint32_t ours = session->group->graph.model->dims.vocab;
+    const uint32_t theirs = o->draft->group->graph.model->dims.vocab;
+    if (ours != theirs)
+        return omm_raise(OMM_ERR_MISMATCH, "the draft model has %u tokens, the model %u", theirs,
+                         ours);
+    return OMM_OK;
+}
+
+omm_err omm_speculator_open(omm_speculator **out, omm_session *session, const omm_sampler *sampler,
+                            const omm_speculator_options *options) {
+    const omm_speculator_options o = options ? *options : omm_speculator_options_default();
+    OMM_TRY(omm_sampler_check(sampler));
+    OMM_TRY(check(session, &o));
+    omm_speculator *s = (omm_speculator *)omm_alloc(1, sizeof *s);
+    if (!s) return omm_raise(OMM_ERR_NOMEM, "no memory for a speculator");
+    s->session = session;
+    s->options = o;
+    s->sampler = *sampler;
+    s->vocab = session->group->graph.model->dims.vocab;
+    s->ids = (uint32_t *)omm_alloc((size_t)omm_session_positions_max(session) + 1, sizeof *s->ids);
+    s->logits = (float *)omm_alloc_aligned((size_t)(o.drafts_max + 1) * s->vocab, sizeof(float));
+    s->draft_logits = (float *)omm_alloc_aligned(s->vocab, sizeof(float));
+    if (!s->ids || !s->logits || !s->draft_logits) {
+        omm_speculator_close(s);
+        return omm_raise(OMM_ERR_NOMEM, "no memory for %u drafts", o.drafts_max);
+    }
+    *out = s;
+    return OMM_OK;
+}
+
+void omm_speculator_close(omm_speculator *s) {
+    if (!s) return;
+    omm_free(s->ids);
+    omm_free(s->logits);
+    omm_free(s->draft_logits);
+    omm_free(s);
+}
+
+void omm_speculator_start(omm_speculator *s, const float *logits) {
+    s->count = omm_session_position(s->session);
+    memcpy(s->ids, omm_session_ids(s->session), s->count * sizeof *s->ids);
+    memcpy(s->logits, logits, s->vocab * sizeof *logits);
+    s->draft_count = s->taken = 0;
+    s->pending = false;
+}
+
+uint32_t omm_speculator_position(const omm_speculator *s) {
+    return (uint32_t)(s->count - s->pending);
+}
+
+void omm_speculator_finish(omm_speculator *s) {
+    omm_session_truncate(s->session, omm_speculator_position(s));
+    s->draft_count = s->taken = 0;
+}
+
+omm_speculator_stats omm_speculator_stats_of(const omm_speculator *s) {
+    return s->stats;
+}
+
+/* ---- proposals ------------------------------------------------------------------------------- */
+
+/* What followed the latest earlier place of the last ids, the longest match first. */
+static void look_up(omm_speculator *s, size_t most) {
+    for (size_t n = s->options.match_max; n >= MATCH_MIN; n--) {
+        if (s->count <= n) continue;
+        const uint32_t *last = s->ids + s->count - n;
+        for (size_t at = s->count - n; at-- > 0;) {
+            if (memcmp(s->ids + at, last, n * sizeof *last) != 0) continue;
+            const size_t follow = at + n;
+            s->draft_count = s->count - follow < most ? s->count - follow : most;
+            memcpy(s->drafts, s->ids + follow, s->draft_count * sizeof *s->drafts);
+            return;
+        }
+    }
+}
+
+/* The draft model goes on from the same ids with the same sampler. */
+static omm_err draft(omm_speculator *s, size_t most) {
+    omm_session *d = s->options.draft;
+    if (s->count >= omm_session_positions_max(d)) return OMM_OK; /* its context is over */
+    if (most > omm_session_positions_max(d) - s->count)
+        most = omm_session_positions_max(d) - s->count;
+    OMM_TRY(omm_session_become(d, s->ids, s->count, s->draft_logits));
+    while (s->draft_count < most) {
+        uint32_t id = 0;
+        const size_t position = s->count + s->draft_count;
+        OMM_TRY(omm_sample(&id, &s->sampler, s->draft_logits, s->vocab, position));
+        s->drafts[s->draft_count++] = id;
+        if (s->draft_count < most) OMM_TRY(omm_session_append(d, &id, 1, s->draft_logits, false));
+    }
+    return OMM_OK;
+}
+
+/* Append the last id with proposals after it, and have the logits of each. */
+static omm_err advance(omm_speculator *s) {
+    uint32_t batch[DRAFTS_MAX + 1];
+    const size_t position = s->count - 1;
+    size_t room = omm_session_positions_max(s->session) - s->count;
+    if (room > s->options.drafts_max) room = s->options.drafts_max;
+    omm_session_truncate(s->session, (uint32_t)position);
+    s->draft_count = s->taken = 0;
+    if (room > 0 && s->options.draft) OMM_TRY(draft(s, room));
+    if (room > 0 && !s->options.draft) look_up(s, room);
+    batch[0] = s->ids[position];
+    memcpy(batch + 1, s->drafts, s->draft_count * sizeof *batch);
+    OMM_TRY(omm_session_append(s->session, batch, s->draft_count + 1, s->logits, true));
+    s->stats.steps++;
+    s->stats.drafted += s->draft_count;
+    return OMM_OK;
+}
+
+omm_err omm_speculator_next(omm_speculator *s, uint32_t *id) {
+    OMM_ASSERT(omm_speculator_position(s) < omm_session_positions_max(s->session) || !s->pending);
+    bool ahead = false; /* the last id was proposed: its logits are there */
+    if (s->pending && s->taken < s->draft_count)
+        ahead = s->drafts[s->taken] == s->ids[s->count - 1];
+    if (ahead) {
+        s->taken++;
+        s->stats.accepted++;
+    } else if (s->pending) {
+        OMM_TRY(advance(s));
+    }
+    OMM_TRY(omm_sample(id, &s->sampler, s->logits + s->taken * s->vocab, s->vocab, s->count));
+    s->ids[s->count++] = *id;
+    s->pending = true;
+    return OMM_OK;
+}
