@@ -15,7 +15,7 @@
 /* The same where strips have to be unpacked, which is work enough for fewer. */
 #define SIMD_GEMV_QUANT 2
 #define SIMD_Q8_DECODE_MAX 4
-#define SIMD_Q8_DECODE(F) ((F) == OMM_FORMAT_Q4_0 ? 4 : 1)
+#define SIMD_Q8_DECODE(F) 1
 /* Bytes that decode asks for ahead of what it reads. */
 #define SIMD_Q8_AHEAD 3072
 

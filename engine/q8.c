@@ -8,7 +8,8 @@ omm_err omm_q8_rows_init(omm_q8_rows *rows, size_t rows_max, size_t cols_max) {
     r.q = (int8_t *)omm_alloc_aligned(rows_max, r.cols_max);
     r.d = (float *)omm_alloc_aligned(rows_max * blocks, sizeof *r.d);
     r.sums = (int16_t *)omm_alloc_aligned(rows_max * blocks, 2 * sizeof *r.sums);
-    if (!r.q || !r.d || !r.sums) {
+    r.weighted = (float *)omm_alloc_aligned(rows_max * blocks, 3 * sizeof *r.weighted);
+    if (!r.q || !r.d || !r.sums || !r.weighted) {
         omm_q8_rows_fini(&r);
         return omm_raise(OMM_ERR_NOMEM, "no memory for %zu x %zu int8 activations", rows_max,
                          cols_max);
@@ -21,5 +22,6 @@ void omm_q8_rows_fini(omm_q8_rows *rows) {
     omm_free(rows->q);
     omm_free(rows->d);
     omm_free(rows->sums);
+    omm_free(rows->weighted);
     *rows = (omm_q8_rows){0};
 }

@@ -33,26 +33,29 @@ SIMD_INLINE vi q8_round(int8_t *q, const float *x, vf inverse) {
     return r;
 }
 
-static void q8_block(int8_t *q, float *d, int16_t sums[2], const float *x) {
-    float inverse = 0.0f;
-    *d = q8_scale(&inverse, vi_top(vi_max(q8_magnitudes(x), q8_magnitudes(x + VL))));
+static void q8_block(omm_q8_rows *out, size_t at, const float *x) {
+    int8_t *q = out->q + at * OMM_QUANT_BLOCK;
+    int16_t *sums = out->sums + 2 * at;
+    float *weighted = out->weighted + 3 * at, inverse = 0.0f;
+    const float d = q8_scale(&inverse, vi_top(vi_max(q8_magnitudes(x), q8_magnitudes(x + VL))));
+    out->d[at] = d;
     if (inverse == 0.0f) {
         memset(q, 0, OMM_QUANT_BLOCK);
         sums[0] = sums[1] = 0;
-        return;
+    } else {
+        const vf scale = vf_set1(inverse);
+        sums[0] = (int16_t)vi_total(q8_round(q, x, scale));
+        sums[1] = (int16_t)vi_total(q8_round(q + VL, x + VL, scale));
     }
-    const vf scale = vf_set1(inverse);
-    sums[0] = (int16_t)vi_total(q8_round(q, x, scale));
-    sums[1] = (int16_t)vi_total(q8_round(q + VL, x + VL, scale));
+    weighted[0] = (float)sums[0] * d;
+    weighted[1] = (float)sums[1] * d;
+    weighted[2] = (float)(sums[0] + sums[1]) * d;
 }
 
 static void kernel_q8_quantize(omm_q8_rows *out, const float *x, size_t m0, size_t m1) {
     for (size_t m = m0; m < m1; m++)
-        for (size_t b = 0; b < out->cols / OMM_QUANT_BLOCK; b++) {
-            const size_t at = b * out->rows + m;
-            q8_block(out->q + at * OMM_QUANT_BLOCK, out->d + at, out->sums + 2 * at,
-                     x + m * out->cols + b * OMM_QUANT_BLOCK);
-        }
+        for (size_t b = 0; b < out->cols / OMM_QUANT_BLOCK; b++)
+            q8_block(out, b * out->rows + m, x + m * out->cols + b * OMM_QUANT_BLOCK);
 }
 
 /* ---- products of a sub-block ------------------------------------------------------------------ */
@@ -90,22 +93,22 @@ SIMD_INLINE int q8_parts(const omm_format format) {
     return QUANT_LAYOUT[format].sub == VL ? 2 : 1;
 }
 
-/* factor times the sum of what sub-block h takes of block `at` of x. */
-SIMD_INLINE vi q8_sum(const omm_format format, const omm_q8_rows *x, size_t at, const int h,
-                      const int factor) {
-    if (factor == 0) return vi_set1(0);
-    return vi_dot_s16(vi_set1(0), q8_halves(q8_parts(format), h, factor),
+/* What the product of a sub-block starts with, so that the bias goes away. */
+SIMD_INLINE vi q8_start(const omm_format format, const omm_q8_rows *x, size_t at, const int h) {
+    const int bias = q8_bias(format);
+    if (bias == 0) return vi_set1(0);
+    return vi_dot_s16(vi_set1(0), q8_halves(q8_parts(format), h, -bias),
                       vi_four((const int8_t *)(const void *)(x->sums + 2 * at)));
 }
 
-/* What the product of a sub-block starts with, so that the bias goes away. */
-SIMD_INLINE vi q8_start(const omm_format format, const omm_q8_rows *x, size_t at, const int h) {
-    return q8_sum(format, x, at, h, -q8_bias(format));
+/* The sum of x that goes with the minimum of sub-block h, times d_x. */
+SIMD_INLINE vf q8_weighted(const omm_format format, const omm_q8_rows *x, size_t at, const int h) {
+    return vf_set1(x->weighted[3 * at + (q8_parts(format) == 1 ? 2 : (size_t)h)]);
 }
 
-/* The factor of the sum of x: what quant_scale calls min, with the sign that it has in a value. */
-SIMD_INLINE int q8_min_sign(const omm_format format) {
-    return QUANT_LAYOUT[format].subs == QUANT_SUBS_NONE ? 1 : -1;
+/* What is added for each unit of x: m, or -(dmin * min). */
+SIMD_INLINE vf q8_addend(const omm_format format, vf min) {
+    return QUANT_LAYOUT[format].subs == QUANT_SUBS_NONE ? min : vf_sub(vf_zero(), min);
 }
 
 /* ---- one token: strips as they lie ------------------------------------------------------------ */
@@ -145,10 +148,15 @@ SIMD_INLINE vf q8_decode_chunk(const omm_format format, vf acc, const uint8_t *b
         dot = q8_run(format, 8 / parts, dot, chunk, x->q + at * OMM_QUANT_BLOCK, h * 4);
         acc = vf_fma(vf_from_vi(dot), vf_mul(scale, dx), acc);
         if (!l->has_min) continue;
-        const vi sum = q8_sum(format, x, at, h, q8_min_sign(format));
-        acc = vf_fma(vf_from_vi(sum), vf_mul(min, dx), acc);
+        acc = vf_fma(q8_weighted(format, x, at, h), q8_addend(format, min), acc);
     }
     return acc;
+}
+
+SIMD_INLINE void q8_prefetch(const uint8_t *at, const size_t bytes) {
+    SIMD_UNROLL for (size_t line = 0; line < bytes; line += 64) {
+        SIMD_PREFETCH(at + line + SIMD_Q8_AHEAD);
+    }
 }
 
 /* `count` strips side by side. */
@@ -163,10 +171,12 @@ SIMD_INLINE void q8_decode(const omm_format format, const int count, float *y, c
     for (size_t b = 0; b < blocks; b++, block += bytes) {
         SIMD_UNROLL for (int i = 0; i < count; i++) {
             const uint8_t *at = block + (size_t)i * w->strip_bytes;
-            for (size_t line = 0; line < bytes; line += 64)
-                SIMD_PREFETCH(at + line + SIMD_Q8_AHEAD);
-            for (size_t c = 0; c < chunks; c++)
+            q8_prefetch(at, quant_planes_at(l));
+            for (size_t c = 0; c < chunks; c++) {
+                q8_prefetch(at + quant_planes_at(l) + c * quant_chunk_bytes(l),
+                            quant_chunk_bytes(l));
                 acc[i] = q8_decode_chunk(format, acc[i], at, c, x, (b * chunks + c) * x->rows + m);
+            }
         }
     }
     SIMD_UNROLL for (int i = 0; i < count; i++) {
@@ -218,7 +228,7 @@ SIMD_INLINE void q8_unpack(const omm_format format, q8_panel *out, const uint8_t
             vf scale, min;
             quant_scale(format, &scale, &min, block, (c * OMM_QUANT_BLOCK + h * VL) / l->sub);
             vf_store(out->scale[j], scale);
-            if (l->has_min) vf_store(out->min[j], min);
+            if (l->has_min) vf_store(out->min[j], q8_addend(format, min));
         }
         if ((k + OMM_QUANT_BLOCK) % l->block == 0) block += bytes;
     }
@@ -294,9 +304,8 @@ SIMD_INLINE void q8_tile_minima(const omm_format format, const int nt, q8_floats
     vf min[SIMD_Q8_STRIPS];
     Q8_EACH_STRIP min[s] = vf_load(tile->w[s].min[j]);
     Q8_EACH_TOKEN {
-        const vf sum = vf_from_vi(q8_sum(format, tile->x, at + (size_t)t, h, q8_min_sign(format)));
-        const vf dx = vf_set1(tile->x->d[at + (size_t)t]);
-        Q8_EACH_STRIP acc[s][t] = vf_fma(sum, vf_mul(min[s], dx), acc[s][t]);
+        const vf sum = q8_weighted(format, tile->x, at + (size_t)t, h);
+        Q8_EACH_STRIP acc[s][t] = vf_fma(sum, min[s], acc[s][t]);
     }
 }
 

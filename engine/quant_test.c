@@ -100,10 +100,7 @@ static float chunk_by_definition(float acc, const rows_layout *l, const rows_blo
         const float scale = l->sub ? d * (float)w->scales[j] : d;
         acc = fmaf((float)dot, scale * dx, acc);
         if (l->min_at == ROWS_NONE) continue;
-        if (l->sub)
-            acc = fmaf((float)-sum, (min * (float)w->mins[j]) * dx, acc);
-        else
-            acc = fmaf((float)sum, min * dx, acc);
+        acc = fmaf((float)sum * dx, l->sub ? 0.0f - min * (float)w->mins[j] : min, acc);
     }
     return acc;
 }
@@ -192,7 +189,7 @@ static void formats_agree(const omm_compute *c, omm_format format) {
 /* ---- equal bytes ----------------------------------------------------------------------------- */
 
 /* FNV-1a over all hashes of the battery: the same from every compiler and processor. */
-static const uint64_t GOLDEN = 0x1e44d746223bd080;
+static const uint64_t GOLDEN = 0xcf101e76677c4b0e;
 
 static void all_equal(void) {
     static battery base, other;

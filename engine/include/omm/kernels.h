@@ -62,6 +62,7 @@ typedef struct omm_q8_rows {
     int8_t *q;         /* [cols / 32][rows][32] */
     float *d;          /* [cols / 32][rows] */
     int16_t *sums;     /* [cols / 32][rows][2] */
+    float *weighted;   /* [cols / 32][rows][3]: (float)sum * d of both halves, and of the whole */
 } omm_q8_rows;
 
 /* Errors: NOMEM. */
@@ -73,8 +74,8 @@ void omm_q8_quantize(const omm_compute *c, omm_q8_rows *out, const float *x, siz
  * for each 32 columns in ascending order and their sub-blocks j (two of 16 in Q2_K, Q3_K and Q6_K,
  * else one of 32):
  *   acc = fma((float)idot_j, scale_j * d_x, acc)       idot_j: the exact integer product
- *   acc = fma((float)sum_j, m * d_x, acc)              Q4_1, Q5_1; sum_j: the sum of q
- *   acc = fma((float)-sum_j, (dmin * min_j) * d_x, acc)   Q2_K, Q4_K, Q5_K
+ *   acc = fma((float)sum_j * d_x, min_j, acc)         where there are minima; sum_j: of x's quants
+ * min_j = m in Q4_1 and Q5_1, 0 - dmin * sub_min_j in Q2_K, Q4_K and Q5_K;
  * scale_j = d, or d * sub_j where the format has sub-scales (products with d and dmin are exact). */
 void omm_linear_q8(const omm_compute *c, float *y, const omm_q8_rows *x, const omm_matrix *w,
                    size_t m);
