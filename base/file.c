@@ -230,6 +230,17 @@ omm_err omm_map_open(omm_map *map, const char *path) {
     return err;
 }
 
+void omm_map_release(const omm_map *map, omm_bytes part) {
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = (uintptr_t)part.data, end = begin + part.size;
+    const uintptr_t first = (uintptr_t)map->view.data, last = first + map->view.size;
+    if (begin < first) begin = first;
+    if (end > last) end = last;
+    begin = (begin + page - 1) / page * page;
+    end = end / page * page;
+    if (begin < end) (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
 void omm_map_close(omm_map *map) {
     if (map->view.size > 0) {
         union { /* munmap takes a pointer to what may be written; ours never was */

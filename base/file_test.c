@@ -332,6 +332,8 @@ static void maps_show_files(void) {
     omm_map map;
     CHECK_OK(omm_file_write_fast(at("map"), omm_bytes_str("mapped"), 0644));
     CHECK_OK(omm_map_open(&map, at("map")));
+    omm_map_release(&map, map.view); /* less than a page: nothing to let go */
+    omm_map_release(&map, omm_bytes_of(NULL, 0));
     CHECK(omm_bytes_equal(map.view, omm_bytes_str("mapped")));
     omm_map_close(&map);
     omm_map_close(&map); /* twice is harmless */
@@ -343,6 +345,22 @@ static void maps_show_files(void) {
     CHECK_ERR(omm_map_open(&map, s_root), OMM_ERR_IO);
     CHECK_ERR(omm_map_open(&map, "/dev/zero"), OMM_ERR_IO);
     CHECK_EQ(map.view.size, 0);
+}
+
+/* What was let go is read again; what lies outside the map is not touched. */
+static void released_pages(void) {
+    enum { BYTES = 5 << 16 };
+    static uint8_t bytes[BYTES];
+    omm_map map;
+    for (size_t i = 0; i < BYTES; i++) bytes[i] = (uint8_t)(i * 31 >> 5);
+    CHECK_OK(omm_file_write_fast(at("pages"), omm_bytes_of(bytes, BYTES), 0644));
+    CHECK_OK(omm_map_open(&map, at("pages")));
+    CHECK(memcmp(map.view.data, bytes, BYTES) == 0);
+    omm_map_release(&map, omm_bytes_of(map.view.data + 5, BYTES - 9));
+    omm_map_release(&map, omm_bytes_of(bytes, BYTES));
+    for (size_t i = 0; i < BYTES; i++) CHECK_EQ(bytes[i], (uint8_t)(i * 31 >> 5));
+    CHECK(memcmp(map.view.data, bytes, BYTES) == 0);
+    omm_map_close(&map);
 }
 
 int main(void) {
@@ -362,6 +380,7 @@ int main(void) {
     paths_are_joined_and_split();
     path_stays_inside();
     maps_show_files();
+    released_pages();
     CHECK_EQ(chdir("/"), 0);
     CHECK_OK(omm_dir_remove(s_root));
     CHECK_EQ(omm_mem_live(), 0);

@@ -144,7 +144,30 @@ static void arena_survives_failing_memory(void) {
     CHECK_EQ(omm_mem_live(), 0);
 }
 
+/* Small and large: aligned, zero, counted, failing when asked to. */
+static void huge_memory(void) {
+    static const size_t sizes[] = {0, 1, 70000, (2u << 20) - 1, 2u << 20, (6u << 20) + 1};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const size_t live = omm_mem_live();
+        unsigned char *p = (unsigned char *)omm_alloc_huge(sizes[i]);
+        CHECK(p != NULL);
+        CHECK_EQ(omm_mem_live(), live + 1);
+        CHECK_EQ((uintptr_t)p % (sizes[i] >= 2u << 20 ? 2u << 20 : 64u), 0);
+        for (size_t k = 0; k < sizes[i]; k++) CHECK_EQ(p[k], 0);
+        memset(p, 1, sizes[i]);
+        omm_free_huge(p, sizes[i]);
+        omm_mem_fail_nth(1);
+        CHECK(omm_alloc_huge(sizes[i]) == NULL);
+        omm_mem_fail_nth(0);
+        CHECK_EQ(omm_mem_live(), live);
+    }
+    CHECK(omm_alloc_huge(SIZE_MAX) == NULL);
+    CHECK(omm_alloc_huge(SIZE_MAX / 2) == NULL);
+    omm_free_huge(NULL, 2u << 20);
+}
+
 int main(void) {
+    huge_memory();
     counts_what_lives();
     refuses_overflow();
     nothing_is_something();

@@ -37,7 +37,10 @@ static omm_err load(bench_result *r, bench *b) {
     omm_gguf gguf;
     const uint64_t start = omm_measure_ns();
     OMM_TRY(omm_gguf_open(&gguf, b->o->model));
-    omm_err err = omm_model_load(&b->model, &gguf);
+    omm_pool *pool = NULL;
+    omm_err err = omm_pool_open(&pool, omm_threads_default());
+    if (err == OMM_OK) err = omm_model_load_with(&b->model, pool, &gguf);
+    omm_pool_close(pool);
     if (err == OMM_OK)
         err = omm_gguf_get_text(r->architecture, sizeof r->architecture, &gguf,
                                 "general.architecture");

@@ -10,7 +10,7 @@
 static omm_err open_model(loaded *l, const loaded_options *o, bool with_tokenizer) {
     omm_gguf gguf;
     OMM_TRY(omm_gguf_open(&gguf, o->model));
-    omm_err err = omm_model_load(&l->model, &gguf);
+    omm_err err = omm_model_load_with(&l->model, l->pool, &gguf);
     if (err == OMM_OK && with_tokenizer) err = omm_tokenizer_open(&l->tokenizer, &gguf);
     omm_gguf_close(&gguf);
     if (err == OMM_OK && l->tokenizer && omm_tokenizer_vocab(l->tokenizer) != l->model.dims.vocab)
@@ -36,12 +36,12 @@ static omm_err open_all(loaded *l, const loaded_options *o, bool with_tokenizer)
     OMM_TRY(omm_kv_type_parse(&options.kv_type, o->kv ? o->kv : "f32"));
     OMM_TRY(omm_activations_parse(&l->activations, o->activations));
     options.activations = l->activations;
+    OMM_TRY(open_compute(l, o));
     OMM_TRY(open_model(l, o, with_tokenizer));
     if (o->lora) {
         OMM_TRY(omm_lora_load_file(&l->lora, o->lora, &l->model.lora_shape));
         l->has_lora = true;
     }
-    OMM_TRY(open_compute(l, o));
     return omm_session_open(&l->session, &l->compute, &l->model, l->has_lora ? &l->lora : NULL,
                             &options);
 }

@@ -58,7 +58,8 @@ static omm_err load_part(omm_model *model, omm_matrix *out, const omm_gguf *gguf
     OMM_TRY(format_of(&format, t));
     const size_t row_bytes = t->data.size / p.all;
     omm_bytes data = omm_bytes_of(t->data.data + p.first * row_bytes, p.rows * row_bytes);
-    OMM_TRY(named(omm_matrix_pack(out, format, p.rows, cols, data), name));
+    OMM_TRY(named(omm_matrix_pack_with(out, model->pool, format, p.rows, cols, data), name));
+    omm_map_release(&gguf->map, data);
     model->weight_bytes += (size_t)out->strips * out->strip_bytes;
     return OMM_OK;
 }
@@ -269,11 +270,16 @@ static omm_err load_all(omm_model *model, const omm_gguf *gguf) {
     return OMM_OK;
 }
 
-omm_err omm_model_load(omm_model *model, const omm_gguf *gguf) {
-    *model = (omm_model){0};
+omm_err omm_model_load_with(omm_model *model, omm_pool *pool, const omm_gguf *gguf) {
+    *model = (omm_model){.pool = pool};
     omm_err err = load_all(model, gguf);
+    model->pool = NULL;
     if (err != OMM_OK) omm_model_fini(model);
     return err;
+}
+
+omm_err omm_model_load(omm_model *model, const omm_gguf *gguf) {
+    return omm_model_load_with(model, NULL, gguf);
 }
 
 void omm_model_fini(omm_model *model) {

@@ -276,6 +276,31 @@ static void damaged(const omm_compute *c) {
     omm_buf_fini(&file);
 }
 
+/* Loading by three threads gives the same strips. */
+static void loaded_by_threads(void) {
+    omm_model one, three;
+    omm_buf file;
+    omm_gguf gguf;
+    omm_pool *pool = NULL;
+    omm_buf_init(&file, 1 << 22);
+    tiny_model_write(&file, &(tiny_options){.format = OMM_FORMAT_Q4_0});
+    CHECK_OK(omm_pool_open(&pool, 3));
+    CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
+    CHECK_OK(omm_model_load(&one, &gguf));
+    CHECK_OK(omm_model_load_with(&three, pool, &gguf));
+    CHECK(three.pool == NULL);
+    omm_gguf_close(&gguf);
+    for (uint32_t i = 0; i < one.dims.layers; i++)
+        for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
+            const omm_matrix *a = &one.layers[i].weights[t], *b = &three.layers[i].weights[t];
+            CHECK(memcmp(a->data, b->data, a->strips * a->strip_bytes) == 0);
+        }
+    omm_model_fini(&one);
+    omm_model_fini(&three);
+    omm_pool_close(pool);
+    omm_buf_fini(&file);
+}
+
 int main(void) {
     omm_compute c;
     omm_isa isa;
@@ -286,6 +311,7 @@ int main(void) {
     refusals();
     out_of_memory(&c);
     damaged(&c);
+    loaded_by_threads();
     omm_compute_fini(&c);
     goldens();
     CHECK_EQ(omm_mem_live(), 0);

@@ -76,5 +76,8 @@ typedef struct omm_map {
 /* Errors: NOT_FOUND, IO. */
 OMM_CHECKED omm_err omm_map_open(omm_map *map, const char *path);
 void omm_map_close(omm_map *map);
+/* The process need not keep `part` in memory: what lies in `map` is read from the file again when it
+ * is looked at again.  The rest of `part` is left alone. */
+void omm_map_release(const omm_map *map, omm_bytes part);
 
 #endif

@@ -102,6 +102,7 @@ typedef struct omm_model {
     float *rope_factors_long; /* [rotated / 2] or NULL: where the sequence may be long */
     omm_layer *layers;
     size_t weight_bytes; /* of all packed matrices */
+    omm_pool *pool;      /* while it is loaded; borrowed */
     bool tied;
 } omm_model;
 
@@ -110,6 +111,9 @@ typedef struct omm_model {
  * (a key or tensor, by name), MISMATCH (a tensor's shape, by name), NUMERIC (a weight that is not
  * finite), FORMAT, TOO_BIG, NOMEM. */
 OMM_CHECKED omm_err omm_model_load(omm_model *model, const omm_gguf *gguf);
+/* The same by the threads of `pool` (NULL: this thread alone).  Matrices are packed one after the
+ * other, and the file's pages of each are let go: the peak is the packed model and one tensor. */
+OMM_CHECKED omm_err omm_model_load_with(omm_model *model, omm_pool *pool, const omm_gguf *gguf);
 void omm_model_fini(omm_model *model);
 
 /* Rotary table for `positions` positions; `local`: of the layers with a window.
