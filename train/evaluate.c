@@ -1,4 +1,7 @@
-/* evaluate.c - one row per held-out example: its loss, and what greedy generation got right. */
+/* evaluate.c - one row per held-out example: its loss, and what greedy generation got right.
+ *
+ * A worker takes several examples at a time, which run as one batch; each row of the batch has the
+ * bytes it would have alone, so neither the grouping nor the workers can be seen in the result. */
 #include "omm/evaluate.h"
 
 #include "omm/chat.h"
@@ -10,16 +13,33 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LOGIT_FLOATS = 1 << 19, REPLY_BYTES_MAX = 1 << 20, SENTENCE_BYTES = 256 };
+enum {
+    LOGIT_FLOATS = 1 << 22,
+    REPLY_BYTES_MAX = 1 << 20,
+    SENTENCE_BYTES = 256,
+    SEATS_MAX = 24 /* examples at a time: beyond, a batch of one token each gains little */
+};
 
-/* One per worker; nothing in it outlives an item. */
+/* One example at work. */
+typedef struct seat {
+    omm_session *session;
+    const omm_example *x;
+    omm_eval_item *item;
+    omm_buf reply;
+    uint32_t next;  /* id that generation has come to */
+    bool generates; /* it goes on */
+    double nll;
+    size_t at; /* ids in the session, while losses are measured */
+} seat;
+
+/* One per worker; nothing in it outlives a task. */
 typedef struct judge {
     omm_compute compute;
-    omm_session *session;
-    float *logits; /* (piece_max * vocab) */
-    float *row;    /* (vocab) of the last generated position */
-    float *lse;    /* (piece_max) */
-    omm_buf reply;
+    omm_group *group;
+    seat seats[SEATS_MAX];
+    float *prompts; /* (seats * vocab): what follows each prompt */
+    float *logits;  /* (piece_max * vocab) */
+    float *lse;     /* (piece_max) */
     omm_err err;
     size_t err_item;
     char sentence[SENTENCE_BYTES];
@@ -31,57 +51,108 @@ typedef struct evaluation {
     const omm_dataset *data;
     const omm_eval_options *options;
     judge *judges;
-    char **replies; /* (items), owned until they are handed over; NULL: not wanted */
+    omm_adapter *adapter; /* or NULL */
+    char **replies;       /* (items), owned until they are handed over; NULL: not wanted */
     unsigned workers;
-    size_t piece_max; /* positions whose logits are held at once */
+    size_t seats;     /* examples of one task */
+    size_t piece_max; /* positions whose logits are held at once; at least seats */
     uint32_t positions_max;
 } evaluation;
 
 /* --- loss ---------------------------------------------------------------------------------- */
 
-/* Loss of the learned ones among ids[at .. at + n), given logits of the positions before each. */
-static void add_losses(const evaluation *e, judge *j, double *sum, const omm_example *x, size_t at,
-                       size_t n) {
+/* Losses of the learned ones among ids[at .. at + n), given logits of the positions before each. */
+static void add_losses(const evaluation *e, judge *j, seat *s, const float *logits, size_t n) {
     size_t vocab = e->model->dims.vocab;
-    omm_row_lse(&j->compute, NULL, j->lse, j->logits, n, vocab);
+    omm_row_lse(&j->compute, NULL, j->lse, logits, n, vocab);
     for (size_t i = 0; i < n; i++)
-        if (x->learn[at + i]) *sum += (double)(j->lse[i] - j->logits[i * vocab + x->ids[at + i]]);
+        if (s->x->learn[s->at + i])
+            s->nll += (double)(j->lse[i] - logits[i * vocab + s->x->ids[s->at + i]]);
 }
 
-/* The session holds the prompt, j->logits its last row.  Leaves the session longer. */
-static omm_err measure_loss(const evaluation *e, judge *j, omm_eval_item *item,
-                            const omm_example *x) {
-    double sum = 0;
-    size_t at = x->prompt_count;
-    add_losses(e, j, &sum, x, at, 1);
-    while (at + 1 < x->count) {
-        size_t n = x->count - 1 - at;
-        if (n > e->piece_max) n = e->piece_max;
-        OMM_TRY(omm_session_append(j->session, x->ids + at, n, j->logits, true));
-        add_losses(e, j, &sum, x, at + 1, n);
-        at += n;
+/* Pieces of several examples, together at most piece_max positions. */
+static size_t next_pieces(const evaluation *e, judge *j, size_t count, omm_part *parts,
+                          seat **owners) {
+    size_t rows = 0, n = 0;
+    for (size_t i = 0; i < count && rows < e->piece_max; i++) {
+        seat *s = &j->seats[i];
+        if (s->at + 1 >= s->x->count) continue;
+        size_t m = s->x->count - 1 - s->at;
+        if (m > e->piece_max - rows) m = e->piece_max - rows;
+        owners[n] = s;
+        parts[n++] = (omm_part){s->session, s->x->ids + s->at, m, OMM_LOGITS_EVERY};
+        rows += m;
     }
-    item->nll = sum;
-    item->tokens = x->learn_count;
+    return n;
+}
+
+/* The sessions hold the prompts, j->prompts what follows each.  Leaves the sessions longer. */
+static omm_err measure_losses(const evaluation *e, judge *j, size_t count) {
+    omm_part parts[SEATS_MAX];
+    seat *owners[SEATS_MAX];
+    size_t vocab = e->model->dims.vocab, n = 0;
+    for (size_t i = 0; i < count; i++) {
+        seat *s = &j->seats[i];
+        s->at = s->x->prompt_count;
+        s->nll = 0;
+        add_losses(e, j, s, j->prompts + i * vocab, 1);
+    }
+    while ((n = next_pieces(e, j, count, parts, owners)) > 0) {
+        OMM_TRY(omm_group_append(j->group, parts, n, j->logits));
+        const float *logits = j->logits;
+        for (size_t i = 0; i < n; i++) {
+            owners[i]->at++; /* logits of a position are about the next */
+            add_losses(e, j, owners[i], logits, parts[i].count);
+            owners[i]->at += parts[i].count - 1;
+            logits += parts[i].count * vocab;
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        j->seats[i].item->nll = j->seats[i].nll;
+        j->seats[i].item->tokens = j->seats[i].x->learn_count;
+    }
     return OMM_OK;
 }
 
 /* --- generation ---------------------------------------------------------------------------- */
 
-static omm_err generate(const evaluation *e, judge *j, omm_eval_item *item) {
+/* Take the id that generation has come to; true when the next one is wanted. */
+static omm_err take_next(const evaluation *e, seat *s, bool *more) {
     const omm_tokenizer *tokenizer = e->options->tokenizer;
-    uint32_t left = omm_session_positions_max(j->session) - omm_session_position(j->session);
+    uint32_t left = omm_session_positions_max(s->session) - s->x->prompt_count;
     uint32_t limit = e->options->new_tokens_max < left ? e->options->new_tokens_max : left;
-    omm_buf_clear(&j->reply);
-    while (item->generated < limit) {
-        uint32_t id = omm_argmax(j->row, e->model->dims.vocab);
-        item->generated++;
-        if (omm_tokenizer_is_end(tokenizer, id)) break;
-        unsigned flags = item->generated > 1 ? OMM_DETOKENIZE_CONTINUE : 0;
-        OMM_TRY(omm_tokenizer_decode(&j->reply, tokenizer, &id, 1, flags));
-        if (item->generated < limit) OMM_TRY(omm_session_append(j->session, &id, 1, j->row, false));
-    }
+    *more = false;
+    if (s->item->generated >= limit) return OMM_OK;
+    s->item->generated++;
+    if (omm_tokenizer_is_end(tokenizer, s->next)) return OMM_OK;
+    OMM_TRY(omm_tokenizer_decode(&s->reply, tokenizer, &s->next, 1, 0));
+    *more = s->item->generated < limit;
     return OMM_OK;
+}
+
+static omm_err generate(const evaluation *e, judge *j, size_t count) {
+    size_t vocab = e->model->dims.vocab;
+    for (size_t i = 0; i < count; i++) {
+        j->seats[i].next = omm_argmax(j->prompts + i * vocab, (uint32_t)vocab);
+        j->seats[i].generates = j->seats[i].x->reply != NULL;
+        omm_buf_clear(&j->seats[i].reply);
+    }
+    for (;;) {
+        omm_part parts[SEATS_MAX];
+        seat *owners[SEATS_MAX];
+        size_t n = 0;
+        for (size_t i = 0; i < count; i++) {
+            seat *s = &j->seats[i];
+            if (s->generates) OMM_TRY(take_next(e, s, &s->generates));
+            if (!s->generates) continue;
+            owners[n] = s;
+            parts[n++] = (omm_part){s->session, &s->next, 1, OMM_LOGITS_LAST};
+        }
+        if (n == 0) return OMM_OK;
+        OMM_TRY(omm_group_append(j->group, parts, n, j->logits));
+        for (size_t i = 0; i < n; i++)
+            owners[i]->next = omm_argmax(j->logits + i * vocab, (uint32_t)vocab);
+    }
 }
 
 static bool is_one_call(omm_chat_reply *reply, omm_bytes text) {
@@ -104,60 +175,99 @@ static void judge_call(omm_eval_item *item, omm_bytes text, omm_bytes reference)
     omm_chat_reply_fini(&got);
 }
 
-static void judge_reply(const judge *j, omm_eval_item *item, const omm_example *x) {
-    omm_bytes text = omm_buf_view(&j->reply), reference = omm_bytes_str(x->reply);
-    item->reply_exact = omm_bytes_equal(text, reference);
-    if (x->has_call) judge_call(item, text, reference);
+static void judge_reply(const seat *s) {
+    omm_bytes text = omm_buf_view(&s->reply), reference = omm_bytes_str(s->x->reply);
+    s->item->reply_exact = omm_bytes_equal(text, reference);
+    if (s->x->has_call) judge_call(s->item, text, reference);
 }
 
-/* --- one item ------------------------------------------------------------------------------ */
+/* --- a task -------------------------------------------------------------------------------- */
 
-static omm_err run_item(const evaluation *e, judge *j, omm_eval_item *item, const omm_example *x) {
-    *item = (omm_eval_item){.is_call = x->has_call, .has_reply = x->reply != NULL};
-    omm_session_truncate(j->session, 0);
-    OMM_TRY(omm_session_append(j->session, x->ids, x->prompt_count, j->logits, false));
-    if (e->options->new_tokens_max > 0 && x->reply) {
-        memcpy(j->row, j->logits, e->model->dims.vocab * sizeof(float));
-        OMM_TRY(generate(e, j, item));
-        judge_reply(j, item, x);
-        omm_session_truncate(j->session, x->prompt_count);
+static omm_err run_prompts(const evaluation *e, judge *j, size_t first, size_t count) {
+    omm_part parts[SEATS_MAX];
+    for (size_t i = 0; i < count; i++) {
+        seat *s = &j->seats[i];
+        s->x = omm_dataset_example(e->data, first + i);
+        s->item = &e->items[first + i];
+        *s->item = (omm_eval_item){.is_call = s->x->has_call, .has_reply = s->x->reply != NULL};
+        omm_session_truncate(s->session, 0);
+        parts[i] = (omm_part){s->session, s->x->ids, s->x->prompt_count, OMM_LOGITS_LAST};
     }
-    return measure_loss(e, j, item, x);
+    return omm_group_append(j->group, parts, count, j->prompts);
 }
 
-static omm_err keep_reply(char **kept, const judge *j) {
-    char *text = omm_alloc(j->reply.size + 1, 1);
+static omm_err run_items(const evaluation *e, judge *j, size_t first, size_t count) {
+    OMM_TRY(run_prompts(e, j, first, count));
+    if (e->options->new_tokens_max > 0) {
+        OMM_TRY(generate(e, j, count));
+        for (size_t i = 0; i < count; i++) {
+            if (j->seats[i].x->reply) judge_reply(&j->seats[i]);
+            omm_session_truncate(j->seats[i].session, j->seats[i].x->prompt_count);
+        }
+    }
+    return measure_losses(e, j, count);
+}
+
+static omm_err keep_reply(char **kept, const omm_buf *reply) {
+    char *text = omm_alloc(reply->size + 1, 1);
     if (!text) return omm_raise(OMM_ERR_NOMEM, "no memory for a reply");
-    if (j->reply.size) memcpy(text, j->reply.data, j->reply.size);
+    if (reply->size) memcpy(text, reply->data, reply->size);
     *kept = text;
     return OMM_OK;
 }
 
-static void item_task(void *ud, size_t task, unsigned worker) {
+static omm_err run_and_keep(evaluation *e, judge *j, size_t first, size_t count) {
+    OMM_TRY(run_items(e, j, first, count));
+    for (size_t i = 0; e->replies && i < count; i++)
+        OMM_TRY(keep_reply(&e->replies[first + i], &j->seats[i].reply));
+    return OMM_OK;
+}
+
+/* What fails together is done again one by one, so that the failure has its example's number
+ * whatever the grouping. */
+static omm_err run_task(evaluation *e, judge *j, size_t first, size_t count) {
+    omm_err err = run_and_keep(e, j, first, count);
+    for (size_t i = 0; err != OMM_OK && i < count; i++) {
+        j->err_item = first + i;
+        if (e->replies) omm_free(e->replies[first + i]);
+        if (e->replies) e->replies[first + i] = NULL;
+        omm_err own = run_and_keep(e, j, first + i, 1);
+        if (own != OMM_OK) return own;
+        if (i + 1 == count) err = OMM_OK;
+    }
+    return err;
+}
+
+static void items_task(void *ud, size_t task, unsigned worker) {
     evaluation *e = ud;
     judge *j = &e->judges[worker];
     if (j->err != OMM_OK) return;
+    const size_t all = omm_dataset_count(e->data), first = task * e->seats;
+    const size_t count = all - first < e->seats ? all - first : e->seats;
     omm_err err = OMM_OK;
+    j->err_item = first;
     if (e->options->cancelled && e->options->cancelled(e->options->ud))
         err = omm_raise(OMM_ERR_CANCELLED, "evaluation stopped");
-    if (err == OMM_OK) err = run_item(e, j, &e->items[task], omm_dataset_example(e->data, task));
-    if (err == OMM_OK && e->replies) err = keep_reply(&e->replies[task], j);
+    if (err == OMM_OK) err = run_task(e, j, first, count);
     if (err != OMM_OK) {
         j->err = err;
-        j->err_item = task;
         snprintf(j->sentence, sizeof j->sentence, "%s", omm_err_sentence());
     }
     if (worker == 0 && e->options->progress) /* workers keep pace: an estimate of the whole */
-        e->options->progress(e->options->ud, task + 1, omm_dataset_count(e->data));
+        e->options->progress(e->options->ud, first + count, all);
 }
 
 /* --- all ----------------------------------------------------------------------------------- */
 
 static void measure_sizes(evaluation *e) {
-    size_t vocab = e->model->dims.vocab;
-    e->piece_max = LOGIT_FLOATS / vocab ? LOGIT_FLOATS / vocab : 1;
+    size_t vocab = e->model->dims.vocab, count = omm_dataset_count(e->data);
+    e->seats = count / ((size_t)e->workers * 3); /* tasks enough that the workers end together */
+    if (e->seats < 1) e->seats = 1;
+    if (e->seats > SEATS_MAX) e->seats = SEATS_MAX;
+    e->piece_max = LOGIT_FLOATS / vocab;
+    if (e->piece_max < e->seats) e->piece_max = e->seats;
     uint32_t longest = 1;
-    for (size_t i = 0; i < omm_dataset_count(e->data); i++) {
+    for (size_t i = 0; i < count; i++) {
         const omm_example *x = omm_dataset_example(e->data, i);
         uint32_t prompt = x->prompt_count + e->options->new_tokens_max;
         if (x->count > longest) longest = x->count;
@@ -166,35 +276,48 @@ static void measure_sizes(evaluation *e) {
     e->positions_max = longest;
 }
 
-static omm_err open_judges(evaluation *e, const omm_lora *adapter, omm_isa isa) {
+static omm_err open_judge(const evaluation *e, judge *j, const omm_adapter *adapter, omm_isa isa) {
+    size_t vocab = e->model->dims.vocab;
     omm_session_options options = omm_session_options_default();
     options.positions_max = e->positions_max;
+    OMM_TRY(omm_compute_init(&j->compute, NULL, isa));
+    OMM_TRY(omm_group_open(&j->group, &j->compute, e->model, &options));
+    for (size_t i = 0; i < e->seats; i++) {
+        omm_buf_init(&j->seats[i].reply, REPLY_BYTES_MAX);
+        OMM_TRY(omm_session_open_in(&j->seats[i].session, j->group));
+        if (adapter) OMM_TRY(omm_session_set_adapters(j->seats[i].session, &adapter, 1));
+    }
+    j->prompts = omm_alloc_aligned(e->seats * vocab, sizeof(float));
+    j->logits = omm_alloc_aligned(e->piece_max * vocab, sizeof(float));
+    j->lse = omm_alloc(e->piece_max, sizeof(float));
+    if (!j->prompts || !j->logits || !j->lse)
+        return omm_raise(OMM_ERR_NOMEM, "no memory for logits");
+    return OMM_OK;
+}
+
+static omm_err open_judges(evaluation *e, const omm_lora *lora, omm_isa isa) {
     e->judges = omm_alloc(e->workers, sizeof *e->judges);
     if (!e->judges) return omm_raise(OMM_ERR_NOMEM, "no memory for %u judges", e->workers);
-    for (unsigned i = 0; i < e->workers; i++) {
-        judge *j = &e->judges[i];
-        omm_buf_init(&j->reply, REPLY_BYTES_MAX);
-        OMM_TRY(omm_compute_init(&j->compute, NULL, isa));
-        OMM_TRY(omm_session_open(&j->session, &j->compute, e->model, adapter, &options));
-        j->logits = omm_alloc_aligned(e->piece_max * e->model->dims.vocab, sizeof(float));
-        j->lse = omm_alloc(e->piece_max, sizeof(float));
-        j->row = omm_alloc_aligned(e->model->dims.vocab, sizeof(float));
-        if (!j->logits || !j->lse || !j->row)
-            return omm_raise(OMM_ERR_NOMEM, "no memory for logits");
-    }
+    if (lora) OMM_TRY(omm_adapter_open(&e->adapter, e->model, lora, 1.0F));
+    for (unsigned i = 0; i < e->workers; i++)
+        OMM_TRY(open_judge(e, &e->judges[i], e->adapter, isa));
     return OMM_OK;
 }
 
 static void close_judges(evaluation *e) {
     for (unsigned i = 0; e->judges && i < e->workers; i++) {
         judge *j = &e->judges[i];
-        omm_session_close(j->session);
+        for (size_t k = 0; k < SEATS_MAX; k++) {
+            omm_session_close(j->seats[k].session);
+            omm_buf_fini(&j->seats[k].reply);
+        }
+        omm_group_close(j->group);
         omm_compute_fini(&j->compute);
-        omm_buf_fini(&j->reply);
+        omm_free(j->prompts);
         omm_free(j->logits);
         omm_free(j->lse);
-        omm_free(j->row);
     }
+    omm_adapter_close(e->adapter);
     omm_free(e->judges);
 }
 
@@ -241,7 +364,7 @@ omm_err omm_evaluate(omm_eval_item *items, const omm_model *model, const omm_lor
         if (!e.replies) err = omm_raise(OMM_ERR_NOMEM, "no memory for the replies");
     }
     if (err == OMM_OK) {
-        omm_pool_run(compute->pool, item_task, &e, count);
+        omm_pool_run(compute->pool, items_task, &e, (count + e.seats - 1) / e.seats);
         err = first_failure(&e);
     }
     err = hand_over_replies(&e, err);
