@@ -1,11 +1,12 @@
 /* cmd_generate.c - `meshmind generate`: continue a prompt, or answer it as a chat turn. */
 #include "commands.h"
-#include "loaded.h"
+#include "decoding.h"
 
 #include "omm/chat.h"
 #include "omm/clock.h"
+#include "omm/file.h"
 #include "omm/json.h"
-#include "omm/mem.h"
+#include "omm/session_file.h"
 #include "omm/stops.h"
 
 #include <stdio.h>
@@ -15,6 +16,8 @@
 
 typedef struct generate_options {
     loaded_options common;
+    decoding_options decoding;
+    const char *session; /* file to go on from and to save to; NULL: none */
     const char *prompt, *system, *stop;
     bool chat, special, json, stats;
     uint32_t count_max;
@@ -30,12 +33,16 @@ typedef struct generation {
     omm_buf fresh; /* characters that are not yet in `text`: they may begin a stop text */
     omm_stops stops;
     const char *stop;
+    uint32_t restored; /* tokens that a session file brought */
+    bool speculated;
+    omm_speculator_stats drafts;
     uint64_t prefill_ns, decode_ns;
 } generation;
 
 static omm_err make_prompt(generation *g, const loaded *l, const generate_options *o) {
     if (!o->chat) {
-        unsigned flags = OMM_TOKENIZE_BOS | (o->special ? OMM_TOKENIZE_SPECIAL : 0u);
+        unsigned flags = o->special ? OMM_TOKENIZE_SPECIAL : 0u;
+        if (g->restored == 0) flags |= OMM_TOKENIZE_BOS;
         OMM_TRY(
             omm_tokenizer_encode(&g->prompt.tokens, l->tokenizer, omm_bytes_str(o->prompt), flags));
     } else {
@@ -45,7 +52,7 @@ static omm_err make_prompt(generation *g, const loaded *l, const generate_option
         messages[n++] = (omm_message){OMM_ROLE_USER, omm_bytes_str(o->prompt)};
         OMM_TRY(omm_chat_render(&g->prompt, l->tokenizer, messages, n, true));
     }
-    if (g->prompt.tokens.count == 0)
+    if (g->prompt.tokens.count == 0 && g->restored == 0)
         return omm_raise(OMM_ERR_USAGE, "the prompt is empty, and the model has no begin token");
     return OMM_OK;
 }
@@ -92,14 +99,13 @@ static omm_err add_stops(generation *g, const loaded *l, const generate_options 
     return o->stop ? omm_stops_add(&g->stops, omm_bytes_str(o->stop)) : OMM_OK;
 }
 
-static omm_err decode(generation *g, loaded *l, const generate_options *o,
-                      const omm_sampler *sampler, float *logits) {
+static omm_err decode(generation *g, decoding *d, const generate_options *o) {
     omm_detok detok = {.first = o->chat};
-    const uint32_t vocab = l->model.dims.vocab;
+    loaded *l = d->l;
     g->stop = "length";
     for (uint32_t i = 0; i < o->count_max; i++) {
         uint32_t id = 0;
-        OMM_TRY(omm_sample(&id, sampler, logits, vocab, omm_session_position(l->session)));
+        OMM_TRY(decoding_next(d, &id));
         if (omm_tokenizer_is_end(l->tokenizer, id)) {
             g->stop = "end";
             break;
@@ -109,36 +115,73 @@ static omm_err decode(generation *g, loaded *l, const generate_options *o,
             g->stop = "text";
             break;
         }
-        if (omm_session_position(l->session) == omm_session_positions_max(l->session)) {
+        if (decoding_position(d) == omm_session_positions_max(l->session)) {
             g->stop = "context";
             break;
         }
-        if (i + 1 < o->count_max) OMM_TRY(omm_session_append(l->session, &id, 1, logits, false));
     }
+    if (d->sp) g->drafts = omm_speculator_stats_of(d->sp);
+    g->speculated = d->sp != NULL;
     return finish(g, o, &detok);
+}
+
+/* What the session file has, then the prompt. */
+static omm_err start(generation *g, decoding *d) {
+    omm_tokens ids;
+    omm_tokens_init(&ids, TOKENS_MAX);
+    omm_err err = OMM_OK;
+    for (uint32_t i = 0; i < g->restored && err == OMM_OK; i++)
+        err = omm_tokens_push(&ids, omm_session_ids(d->l->session)[i]);
+    for (size_t i = 0; i < g->prompt.tokens.count && err == OMM_OK; i++)
+        err = omm_tokens_push(&ids, g->prompt.tokens.ids[i]);
+    if (err == OMM_OK) err = decoding_start(d, ids.ids, ids.count);
+    omm_tokens_fini(&ids);
+    return err;
+}
+
+static omm_err run_decoding(generation *g, decoding *d, const generate_options *o) {
+    const uint64_t begin = omm_measure_ns();
+    OMM_TRY(start(g, d));
+    const uint64_t middle = omm_measure_ns();
+    g->prefill_ns = middle - begin;
+    OMM_TRY(decode(g, d, o));
+    g->decode_ns = omm_measure_ns() - middle;
+    return o->session ? decoding_settle(d) : OMM_OK;
 }
 
 static omm_err generate(generation *g, loaded *l, const generate_options *o) {
     const omm_seed seed = omm_seed_from_u64(o->seed);
-    omm_sampler sampler = {.temperature = o->temperature,
-                           .top_k = o->top_k,
-                           .top_p = o->top_p,
-                           .rng = omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0)};
-    OMM_TRY(omm_sampler_check(&sampler));
+    const omm_sampler sampler = {.temperature = o->temperature,
+                                 .top_k = o->top_k,
+                                 .top_p = o->top_p,
+                                 .rng = omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0)};
+    decoding d;
     if (o->chat) cli_warn_template(l->tokenizer);
     OMM_TRY(add_stops(g, l, o));
     OMM_TRY(make_prompt(g, l, o));
-    float *logits = (float *)omm_alloc(l->model.dims.vocab, sizeof *logits);
-    if (!logits) return omm_raise(OMM_ERR_NOMEM, "no memory for the logits");
-    const uint64_t start = omm_measure_ns();
-    omm_err err =
-        omm_session_append(l->session, g->prompt.tokens.ids, g->prompt.tokens.count, logits, false);
-    const uint64_t middle = omm_measure_ns();
-    if (err == OMM_OK) err = decode(g, l, o, &sampler, logits);
-    g->prefill_ns = middle - start;
-    g->decode_ns = omm_measure_ns() - middle;
-    omm_free(logits);
+    omm_err err = decoding_open(&d, l, &o->common, &o->decoding, &sampler);
+    if (err == OMM_OK) err = run_decoding(g, &d, o);
+    decoding_close(&d);
     return err;
+}
+
+/* With a file: go on from it if it is there, and leave the longer session in it. */
+static omm_err generate_in_session(generation *g, loaded *l, const generate_options *o) {
+    omm_digest model;
+    if (!o->session) return generate(g, l, o);
+    if (o->chat)
+        return omm_raise(OMM_ERR_USAGE, "--session continues a text; --chat begins a conversation");
+    OMM_TRY(loaded_digest(&model, &o->common));
+    if (omm_file_exists(o->session)) OMM_TRY(omm_session_load(l->session, o->session, &model));
+    g->restored = omm_session_position(l->session);
+    OMM_TRY(generate(g, l, o));
+    return omm_session_save(l->session, o->session, &model);
+}
+
+static json_t *drafts_json(const generation *g) {
+    if (!g->speculated) return NULL;
+    return json_pack("{s:I, s:I, s:I}", "steps", (json_int_t)g->drafts.steps, "proposed",
+                     (json_int_t)g->drafts.drafted, "accepted", (json_int_t)g->drafts.accepted);
 }
 
 static omm_err report_json(const generation *g, const loaded *l, const generate_options *o) {
@@ -146,11 +189,12 @@ static omm_err report_json(const generation *g, const loaded *l, const generate_
     for (size_t i = 0; i < g->ids.count; i++)
         json_array_append_new(ids, json_integer(g->ids.ids[i]));
     json_t *report = json_pack(
-        "{s:i, s:s%, s:o, s:s, s:I, s:I, s:I, s:s, s:s, s:{s:f, s:f}}", "schema_version", 1, "text",
-        g->text.size ? (const char *)g->text.data : "", g->text.size, "ids", ids, "stop", g->stop,
-        "prompt_tokens", (json_int_t)g->prompt.tokens.count, "generated_tokens",
-        (json_int_t)g->ids.count, "seed", (json_int_t)o->seed, "activations",
-        omm_activations_name(l->activations), "isa", omm_isa_name(l->compute.isa), "measured",
+        "{s:i, s:s%, s:o, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:o*, s:{s:f, s:f}}", "schema_version",
+        1, "text", g->text.size ? (const char *)g->text.data : "", g->text.size, "ids", ids, "stop",
+        g->stop, "restored_tokens", (json_int_t)g->restored, "prompt_tokens",
+        (json_int_t)g->prompt.tokens.count, "generated_tokens", (json_int_t)g->ids.count, "seed",
+        (json_int_t)o->seed, "activations", omm_activations_name(l->activations), "isa",
+        omm_isa_name(l->compute.isa), "drafts", drafts_json(g), "measured",
         "prefill_tokens_per_second", per_second(g->prompt.tokens.count, g->prefill_ns),
         "decode_tokens_per_second", per_second(g->ids.count, g->decode_ns));
     omm_buf out;
@@ -173,6 +217,10 @@ static omm_err report(const generation *g, const loaded *l, const generate_optio
                 g->prompt.tokens.count, per_second(g->prompt.tokens.count, g->prefill_ns),
                 g->ids.count, per_second(g->ids.count, g->decode_ns), g->stop,
                 omm_isa_name(l->compute.isa), omm_activations_name(l->activations));
+    if (o->stats && g->speculated)
+        fprintf(stderr, "proposals: %llu of %llu right, in %llu batches\n",
+                (unsigned long long)g->drafts.accepted, (unsigned long long)g->drafts.drafted,
+                (unsigned long long)g->drafts.steps);
     return OMM_OK;
 }
 
@@ -185,7 +233,7 @@ static omm_err run(const generate_options *o) {
     omm_buf_init(&g.fresh, OMM_TOKENIZER_TEXT_MAX);
     omm_stops_init(&g.stops);
     omm_err err = loaded_open(&l, &o->common, true);
-    if (err == OMM_OK) err = generate(&g, &l, o);
+    if (err == OMM_OK) err = generate_in_session(&g, &l, o);
     if (err == OMM_OK) err = report(&g, &l, o);
     loaded_close(&l);
     omm_prompt_fini(&g.prompt);
@@ -213,6 +261,9 @@ int cmd_generate(int argc, char **argv) {
         {"top-p", 0, CLI_F32, &o.top_p, "X", "draw from the likeliest that make up X; 1: all"},
         {"seed", 0, CLI_U64, &o.seed, "N", "seed of the draws (1)"},
         {"stop", 0, CLI_STR, &o.stop, "TEXT", "end where TEXT would begin"},
+        DECODING_OPTIONS(o.decoding),
+        {"session", 0, CLI_STR, &o.session, "FILE",
+         "go on from FILE if it is there; save tokens and cache to it at the end"},
         {"special", 0, CLI_FLAG, &o.special, NULL, "read and write control tokens by name"},
         {"stats", 0, CLI_FLAG, &o.stats, NULL, "speeds on stderr at the end"},
         {"json", 0, CLI_FLAG, &o.json, NULL, "one JSON object at the end"},

@@ -2,6 +2,8 @@
 #include "loaded.h"
 
 #include "omm/chat.h"
+#include "omm/file.h"
+#include "omm/hash.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,21 +31,56 @@ static omm_err open_compute(loaded *l, const loaded_options *o) {
     return omm_compute_init(&l->compute, l->pool, isa);
 }
 
-static omm_err open_all(loaded *l, const loaded_options *o, bool with_tokenizer) {
-    if (!o->model) return omm_raise(OMM_ERR_USAGE, "which model? give -m FILE");
+/* "FILE" or "FILE=SCALE"; a file whose name has '=' but no number after it is a file. */
+static omm_err split_scale(char path[OMM_PATH_MAX], float *scale, const char *text) {
+    const char *eq = strrchr(text, '=');
+    size_t size = strlen(text);
+    *scale = 1.0f;
+    if (eq && eq[1]) {
+        char *end = NULL;
+        const float value = strtof(eq + 1, &end);
+        if (*end == 0) {
+            *scale = value;
+            size = (size_t)(eq - text);
+        }
+    }
+    if (size >= OMM_PATH_MAX) return omm_raise(OMM_ERR_TOO_BIG, "--lora: the path is too long");
+    memcpy(path, text, size);
+    path[size] = 0;
+    return OMM_OK;
+}
+
+static omm_err add_adapter(loaded *l, const char *text) {
+    char path[OMM_PATH_MAX];
+    float scale = 1.0f;
+    omm_lora lora;
+    OMM_TRY(split_scale(path, &scale, text));
+    OMM_TRY(omm_lora_load_file(&lora, path, &l->model.lora_shape));
+    omm_err err = omm_adapter_open(&l->adapters[l->adapter_count], &l->model, &lora, scale);
+    if (err == OMM_OK) l->adapter_count++;
+    omm_lora_fini(&lora);
+    return err;
+}
+
+static omm_err open_session(loaded *l, const omm_compute *compute, const loaded_options *o) {
     omm_session_options options = omm_session_options_default();
     options.positions_max = o->positions;
     OMM_TRY(omm_kv_type_parse(&options.kv_type, o->kv ? o->kv : "f32"));
-    OMM_TRY(omm_activations_parse(&l->activations, o->activations));
     options.activations = l->activations;
+    OMM_TRY(omm_session_open(&l->session, compute, &l->model, NULL, &options));
+    return omm_session_set_adapters(l->session, (const omm_adapter *const *)l->adapters,
+                                    l->adapter_count);
+}
+
+static omm_err open_all(loaded *l, const loaded_options *o, bool with_tokenizer) {
+    omm_kv_type type;
+    if (!o->model) return omm_raise(OMM_ERR_USAGE, "which model? give -m FILE");
+    OMM_TRY(omm_kv_type_parse(&type, o->kv ? o->kv : "f32"));
+    OMM_TRY(omm_activations_parse(&l->activations, o->activations));
     OMM_TRY(open_compute(l, o));
     OMM_TRY(open_model(l, o, with_tokenizer));
-    if (o->lora) {
-        OMM_TRY(omm_lora_load_file(&l->lora, o->lora, &l->model.lora_shape));
-        l->has_lora = true;
-    }
-    return omm_session_open(&l->session, &l->compute, &l->model, l->has_lora ? &l->lora : NULL,
-                            &options);
+    for (uint32_t i = 0; i < o->lora.count; i++) OMM_TRY(add_adapter(l, o->lora.items[i]));
+    return open_session(l, &l->compute, o);
 }
 
 omm_err loaded_open(loaded *l, const loaded_options *o, bool with_tokenizer) {
@@ -55,9 +92,61 @@ void loaded_close(loaded *l) {
     omm_session_close(l->session);
     if (l->compute.work) omm_compute_fini(&l->compute);
     omm_pool_close(l->pool);
-    if (l->has_lora) omm_lora_fini(&l->lora);
+    for (size_t i = 0; i < l->adapter_count; i++) omm_adapter_close(l->adapters[i]);
     omm_tokenizer_close(l->tokenizer);
     omm_model_fini(&l->model);
+}
+
+static omm_err open_draft(loaded *draft, const loaded *host, const loaded_options *o) {
+    draft->activations = host->activations;
+    OMM_TRY(open_model(draft, o, true));
+    omm_digest ours = omm_tokenizer_digest(host->tokenizer);
+    omm_digest theirs = omm_tokenizer_digest(draft->tokenizer);
+    if (!omm_digest_equal(&ours, &theirs))
+        return omm_raise(OMM_ERR_MISMATCH,
+                         "%s has another vocabulary than the model: a draft needs the same",
+                         o->model);
+    return open_session(draft, &host->compute, o);
+}
+
+omm_err loaded_open_draft(loaded *draft, const loaded *host, const loaded_options *o,
+                          const char *model) {
+    loaded_options own = {.model = model, .kv = o->kv};
+    *draft = (loaded){0};
+    return open_draft(draft, host, &own);
+}
+
+static void hash_gguf(omm_hasher *h, const omm_gguf *gguf) {
+    uint8_t bytes[8 * (3 + OMM_GGUF_DIMS_MAX)];
+    for (size_t i = 0; i < gguf->kv_count; i++) {
+        const omm_gguf_kv *kv = &gguf->kvs[i];
+        omm_put_u64(bytes, kv->key.size);
+        omm_put_u64(bytes + 8, kv->data.size);
+        omm_hasher_update(h, omm_bytes_of(bytes, 16));
+        omm_hasher_update(h, kv->key);
+        omm_hasher_update(h, kv->data);
+    }
+    for (size_t i = 0; i < gguf->tensor_count; i++) {
+        const omm_gguf_tensor *t = &gguf->tensors[i];
+        omm_put_u64(bytes, strlen(t->name));
+        omm_put_u64(bytes + 8, t->type);
+        omm_put_u64(bytes + 16, t->data.size);
+        for (size_t d = 0; d < OMM_GGUF_DIMS_MAX; d++) omm_put_u64(bytes + 24 + 8 * d, t->dims[d]);
+        omm_hasher_update(h, omm_bytes_of(bytes, sizeof bytes));
+        omm_hasher_update(h, omm_bytes_str(t->name));
+        omm_hasher_update(h, t->data);
+    }
+}
+
+omm_err loaded_digest(omm_digest *out, const loaded_options *o) {
+    omm_gguf gguf;
+    omm_hasher h;
+    OMM_TRY(omm_gguf_open(&gguf, o->model));
+    omm_hasher_init(&h);
+    hash_gguf(&h, &gguf);
+    *out = omm_hasher_final(&h);
+    omm_gguf_close(&gguf);
+    return OMM_OK;
 }
 
 void cli_warn_template(const omm_tokenizer *tokenizer) {

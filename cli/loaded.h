@@ -11,7 +11,7 @@
 
 typedef struct loaded_options {
     const char *model;       /* -m */
-    const char *lora;        /* --lora, NULL: none */
+    cli_list lora;           /* --lora FILE or FILE=SCALE, applied in this order */
     const char *activations; /* --activations */
     const char *kv;          /* --kv */
     uint32_t threads;        /* --threads, 0: all */
@@ -21,7 +21,7 @@ typedef struct loaded_options {
 /* Rows of an option table for them; put LOADED_OPTIONS(o) first in the table. */
 #define LOADED_OPTIONS(o)                                                                          \
     {"model", 'm', CLI_STR, &(o).model, "FILE", "GGUF model"},                                     \
-        {"lora", 0, CLI_STR, &(o).lora, "FILE", "GGUF LoRA adapter to apply"},                     \
+        {"lora", 0, CLI_LIST, &(o).lora, "FILE[=X]", "GGUF LoRA adapter, times X; up to eight"},   \
         {"activations", 0, CLI_STR, &(o).activations, "f32|q8", "arithmetic of quantised layers"}, \
         {"kv", 0, CLI_STR, &(o).kv, "f32|f16|q8_0", "format of the key/value cache (f32)"},        \
         {"threads", 't', CLI_U32, &(o).threads, "N", "threads; one per core by default"}, {        \
@@ -31,8 +31,8 @@ typedef struct loaded_options {
 typedef struct loaded {
     omm_model model;
     omm_tokenizer *tokenizer; /* NULL unless asked for */
-    omm_lora lora;
-    bool has_lora;
+    omm_adapter *adapters[OMM_ADAPTERS_MAX];
+    size_t adapter_count;
     omm_pool *pool;
     omm_compute compute;
     omm_activations activations;
@@ -43,6 +43,13 @@ typedef struct loaded {
  * Errors: USAGE, CONFIG, those of the loaders. */
 OMM_CHECKED omm_err loaded_open(loaded *l, const loaded_options *o, bool with_tokenizer);
 void loaded_close(loaded *l);
+/* A model that proposes tokens for `host`'s, on its processors, with the same options but no
+ * adapters.  Errors: MISMATCH (another vocabulary), those of the loaders. */
+OMM_CHECKED omm_err loaded_open_draft(loaded *draft, const loaded *host, const loaded_options *o,
+                                      const char *model);
+/* BLAKE2b-256 of the model's keys and tensors, whatever files they are in.  Errors: those of
+ * omm_gguf_open. */
+OMM_CHECKED omm_err loaded_digest(omm_digest *out, const loaded_options *o);
 
 /* A line on stderr when the model's chat template is not known and ChatML stands in. */
 void cli_warn_template(const omm_tokenizer *tokenizer);

@@ -37,6 +37,12 @@ static bool parse_f32(float *out, const char *text) {
     return true;
 }
 
+static bool add(cli_list *list, const char *text) {
+    if (list->count == sizeof list->items / sizeof list->items[0]) return false;
+    list->items[list->count++] = text;
+    return true;
+}
+
 static bool store(const cli_option *o, const char *text) {
     uint64_t v = 0;
     switch (o->kind) {
@@ -51,6 +57,7 @@ static bool store(const cli_option *o, const char *text) {
         *(uint64_t *)o->out = v;
         return true;
     case CLI_F32: return parse_f32(o->out, text);
+    case CLI_LIST: return add((cli_list *)o->out, text);
     }
     return false;
 }
@@ -75,6 +82,7 @@ static int complain(const char *command, const char *usage, const char *what, co
 }
 
 static const char *expects(cli_kind kind) {
+    if (kind == CLI_LIST) return "given too often, at";
     if (kind == CLI_F32) return "expected a finite number, got";
     return kind == CLI_STR ? "unusable value" : "expected a whole number in range, got";
 }

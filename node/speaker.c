@@ -17,8 +17,7 @@ struct omm_model_speaker {
     omm_seed seed;
     uint32_t replies; /* so far: every answer draws from a lane of its own */
     omm_prompt prompt;
-    omm_tokens cached; /* ids that the session holds */
-    float *logits;     /* [vocab] */
+    float *logits; /* [vocab] */
 };
 
 omm_model_speaker_options omm_model_speaker_options_default(void) {
@@ -46,7 +45,6 @@ omm_err omm_model_speaker_open(omm_model_speaker **out, omm_session *session,
                              .seed = omm_seed_from_u64(options->seed)};
     /* over a context, so that "too long" is found out by counting, not by an error */
     omm_prompt_init(&s->prompt, OMM_TOKENIZER_TEXT_MAX);
-    omm_tokens_init(&s->cached, positions);
     s->logits = omm_alloc(vocab, sizeof *s->logits);
     if (!s->logits) {
         omm_model_speaker_close(s);
@@ -59,7 +57,6 @@ omm_err omm_model_speaker_open(omm_model_speaker **out, omm_session *session,
 void omm_model_speaker_close(omm_model_speaker *s) {
     if (!s) return;
     omm_prompt_fini(&s->prompt);
-    omm_tokens_fini(&s->cached);
     omm_free(s->logits);
     omm_free(s);
 }
@@ -76,19 +73,6 @@ static omm_err fits(void *ud, bool *out, const omm_message *messages, size_t cou
     if (ample && room < positions / 2) room = positions / 2;
     OMM_TRY(render(s, messages, count));
     *out = s->prompt.tokens.count + room <= positions;
-    return OMM_OK;
-}
-
-/* Bring the session to the prompt: keep what both begin with, compute the rest. */
-static omm_err prefill(omm_model_speaker *s) {
-    const omm_tokens *ids = &s->prompt.tokens;
-    size_t same = 0;
-    while (same < s->cached.count && same + 1 < ids->count && s->cached.ids[same] == ids->ids[same])
-        same++;
-    omm_session_truncate(s->session, (uint32_t)same);
-    s->cached.count = same;
-    OMM_TRY(omm_session_append(s->session, ids->ids + same, ids->count - same, s->logits, false));
-    for (size_t i = same; i < ids->count; i++) OMM_TRY(omm_tokens_push(&s->cached, ids->ids[i]));
     return OMM_OK;
 }
 
@@ -162,7 +146,6 @@ static omm_err decode(omm_model_speaker *s, writing *w, omm_speaker_stop *stop) 
         }
         if (at == omm_session_positions_max(s->session)) break;
         OMM_TRY(omm_session_append(s->session, &id, 1, s->logits, false));
-        OMM_TRY(omm_tokens_push(&s->cached, id));
     }
     *stop = OMM_SPEAKER_LENGTH;
     return OMM_OK;
@@ -174,7 +157,8 @@ static omm_err reply(void *ud, omm_buf *out, omm_speaker_stop *stop, const omm_m
     writing w = {.out = out, .piece = piece, .ud = piece_ud};
     omm_err err = writing_init(&w, s->tokenizer);
     if (err == OMM_OK) err = render(s, messages, count);
-    if (err == OMM_OK) err = prefill(s);
+    const omm_tokens *ids = &s->prompt.tokens;
+    if (err == OMM_OK) err = omm_session_become(s->session, ids->ids, ids->count, s->logits);
     if (err == OMM_OK) err = decode(s, &w, stop);
     if (err == OMM_OK) err = finish(&w);
     writing_fini(&w);

@@ -62,6 +62,40 @@ if "warning" in whole.stderr or done["stop"] != "text" or done["text"] != answer
     failures.append(f"generate --stop {stop!r} of {answer!r}: {done}; {whole.stderr}")
 expect(["generate", "-m", MODEL, "--stop", "", "x"], 2, "a stop text of 0 bytes")
 expect(["bench"], 2, "-m FILE")
+
+def generated(*args):
+    done = run("generate", "-m", MODEL, "-n", 40, "--json", *args)
+    if done.returncode != 0:
+        failures.append(f"generate {args}: exit {done.returncode}: {done.stderr[:300]}")
+        return {"ids": [], "text": "", "drafts": {}}
+    return json.loads(done.stdout)
+
+
+# Proposals change nothing but the speed; a session file goes on where the text ended.
+STORY = "Once upon a time there was a crow. The crow said that"
+for how in [[], ["--temp", "0.9", "--seed", "7"], ["--kv", "q8_0", "--top-k", "20", "--temp", "1.5"]]:
+    plain = generated(*how, STORY)
+    for proposer in [["--lookup"], ["--draft", MODEL, "--drafts", "6"]]:
+        ahead = generated(*how, *proposer, STORY)
+        if ahead["ids"] != plain["ids"] or not plain["ids"]:
+            failures.append(f"generate {how} {proposer}: other ids: {ahead} {plain}")
+        # The end leaves at most one batch of proposals undecided.
+        if "--draft" in proposer and ahead["drafts"]["accepted"] + 6 < ahead["drafts"]["proposed"]:
+            failures.append(f"a model is no draft of itself: {ahead['drafts']}")
+    with tempfile.TemporaryDirectory() as folder:
+        parts = [run("generate", "-m", MODEL, "-n", 20, "--json", "--session", folder + "/s", *how, text)
+                 for text in [STORY, ""]]
+        ids = [i for part in parts for i in json.loads(part.stdout)["ids"]]
+        if ids != plain["ids"][:40]:
+            failures.append(f"generate --session {how}: {ids} is not {plain['ids']}")
+        expect(["generate", "-m", MODEL, "--session", folder + "/s", "--activations", "f32", *how, "x"], 3,
+               "other activations")
+        expect(["generate", "-m", MODEL, "--session", folder + "/s", "--chat", "x"], 2, "--session")
+expect(["generate", "-m", MODEL, "--lookup", "--draft", MODEL, "x"], 2, "one of them")
+expect(["generate", "-m", MODEL, "--drafts", "3", "x"], 2, "together with")
+expect(["generate", "-m", MODEL, "--lookup", "--drafts", "65", "x"], 2, "1 to 64")
+expect(["generate", "-m", MODEL, "--kv", "q8", "x"], 2, "f32, f16 or q8_0")
+expect(["generate", "-m", MODEL] + ["--lora=a"] * 9 + ["x"], 2, "too often")
 expect(["synth", "llama9", "/nowhere.gguf"], 2, "llama9.*llama3.2-1b.*tiny-phi3")
 expect(["synth", "tiny-llama", "/nowhere.gguf", "--type", "Q9"], 2, "Q9.*Q8_0")
 expect(["synth", "tiny-llama"], 2, "missing argument")
@@ -109,6 +143,10 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     if done.returncode not in (1, 2):
         failures.append(f"verify --trust of another key: exit {done.returncode}")
     adapter = run("generate", "-m", MODEL, "--lora", out / "final.gguf", "Once", "-n", "4")
+    with_adapter = run("generate", "-m", MODEL, "--lora", f"{out / 'final.gguf'}=1", "Once", "-n", "4")
+    halves = run("generate", "-m", MODEL, *[f"--lora={out / 'final.gguf'}=0.5"] * 2, "Once", "-n", "4")
+    if with_adapter.stdout != adapter.stdout or halves.returncode != 0:
+        failures.append(f"generate --lora FILE=X: {with_adapter.stderr} {halves.stderr}")
     if adapter.returncode != 0:
         failures.append(f"generate --lora final.gguf: exit {adapter.returncode}: {adapter.stderr[:300]}")
     synth = [folder / "synth-1.gguf", folder / "synth-2.gguf"]

@@ -1,0 +1,67 @@
+/* decoding.c - see decoding.h. */
+#include "decoding.h"
+
+#include "omm/mem.h"
+
+static omm_err open_speculator(decoding *d, const loaded_options *common,
+                               const decoding_options *o) {
+    omm_speculator_options options = omm_speculator_options_default();
+    if (o->drafts) options.drafts_max = o->drafts;
+    if (o->draft) {
+        OMM_TRY(loaded_open_draft(&d->draft, d->l, common, o->draft));
+        options.draft = d->draft.session;
+    }
+    return omm_speculator_open(&d->sp, d->l->session, &d->sampler, &options);
+}
+
+omm_err decoding_open(decoding *d, loaded *l, const loaded_options *common,
+                      const decoding_options *options, const omm_sampler *sampler) {
+    *d = (decoding){.l = l, .sampler = *sampler};
+    OMM_TRY(omm_sampler_check(sampler));
+    if (options->draft && options->lookup)
+        return omm_raise(OMM_ERR_USAGE, "--draft or --lookup: one of them");
+    if (options->drafts && !options->draft && !options->lookup)
+        return omm_raise(OMM_ERR_USAGE, "--drafts: together with --draft or --lookup");
+    d->logits = (float *)omm_alloc(l->model.dims.vocab, sizeof *d->logits);
+    if (!d->logits) return omm_raise(OMM_ERR_NOMEM, "no memory for the logits");
+    return options->draft || options->lookup ? open_speculator(d, common, options) : OMM_OK;
+}
+
+void decoding_close(decoding *d) {
+    omm_speculator_close(d->sp);
+    loaded_close(&d->draft);
+    omm_free(d->logits);
+}
+
+omm_err decoding_start(decoding *d, const uint32_t *ids, size_t count) {
+    OMM_TRY(omm_session_become(d->l->session, ids, count, d->logits));
+    if (d->sp) omm_speculator_start(d->sp, d->logits);
+    d->pending = false;
+    return OMM_OK;
+}
+
+omm_err decoding_next(decoding *d, uint32_t *id) {
+    omm_session *s = d->l->session;
+    if (d->sp) {
+        OMM_TRY(omm_speculator_next(d->sp, id));
+    } else {
+        if (d->pending) OMM_TRY(omm_session_append(s, &d->last, 1, d->logits, false));
+        OMM_TRY(omm_sample(id, &d->sampler, d->logits, d->l->model.dims.vocab,
+                           omm_session_position(s)));
+    }
+    d->last = *id;
+    d->pending = true;
+    return OMM_OK;
+}
+
+uint32_t decoding_position(const decoding *d) {
+    return d->sp ? omm_speculator_position(d->sp) : omm_session_position(d->l->session);
+}
+
+omm_err decoding_settle(decoding *d) {
+    omm_session *s = d->l->session;
+    if (d->sp) omm_speculator_finish(d->sp);
+    if (!d->pending || omm_session_position(s) == omm_session_positions_max(s)) return OMM_OK;
+    d->pending = false;
+    return omm_session_append(s, &d->last, 1, NULL, false);
+}

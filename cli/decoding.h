@@ -1,0 +1,47 @@
+/* decoding.h - id after id of one session, one by one or with proposals: the same ids either way. */
+#ifndef CLI_DECODING_H
+#define CLI_DECODING_H
+
+#include "loaded.h"
+
+#include "omm/speculate.h"
+
+typedef struct decoding_options {
+    const char *draft; /* --draft: a model that proposes; NULL: none */
+    bool lookup;       /* --lookup: proposals from the text so far */
+    uint32_t drafts;   /* --drafts: at once */
+} decoding_options;
+
+#define DECODING_OPTIONS(o)                                                                         \
+    {"draft", 0,                                                                                    \
+     CLI_STR, &(o).draft,                                                                           \
+     "FILE",  "small model of the same vocabulary that proposes tokens; the text stays the same"},  \
+        {"lookup", 0, CLI_FLAG, &(o).lookup, NULL, "propose what followed the same tokens before"}, \
+    {                                                                                               \
+        "drafts", 0, CLI_U32, &(o).drafts, "N", "proposals at once (4)"                             \
+    }
+
+typedef struct decoding {
+    loaded *l;
+    omm_sampler sampler;
+    float *logits;      /* [vocab] of the session's last position */
+    uint32_t last;      /* given out, not yet in the session */
+    bool pending;       /* there is such a one */
+    omm_speculator *sp; /* NULL: one by one */
+    loaded draft;
+} decoding;
+
+/* Errors: USAGE, MISMATCH (a draft with another vocabulary), those of the loaders.  Release with
+ * decoding_close, also after an error. */
+OMM_CHECKED omm_err decoding_open(decoding *d, loaded *l, const loaded_options *common,
+                                  const decoding_options *options, const omm_sampler *sampler);
+void decoding_close(decoding *d);
+/* Bring the session to ids[0..count). */
+OMM_CHECKED omm_err decoding_start(decoding *d, const uint32_t *ids, size_t count);
+OMM_CHECKED omm_err decoding_next(decoding *d, uint32_t *id);
+/* Ids before the last one given out. */
+uint32_t decoding_position(const decoding *d);
+/* Put all that was given out into the session, as far as it has room. */
+OMM_CHECKED omm_err decoding_settle(decoding *d);
+
+#endif

@@ -1,0 +1,165 @@
+/* session_bench.c MODEL.gguf [THREADS [f32]] - what decoding costs: positions in the cache by cache type,
+ * an adapter of rank 16 on everything, several sequences at once, sampling.  Prints a table; each
+ * figure is the median of its repeats.  Run it while nothing else runs. */
+#include "omm/clock.h"
+#include "omm/mem.h"
+#include "omm/session.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { REPEATS = 9, SEQUENCES = 8 };
+
+static omm_compute s_compute;
+static omm_model s_model;
+static float *s_logits;
+
+static void need(omm_err err) {
+    if (err == OMM_OK) return;
+    fprintf(stderr, "session_bench: %s\n", omm_err_sentence());
+    exit(3);
+}
+
+static int ascending(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double median(double *values) {
+    qsort(values, REPEATS, sizeof *values, ascending);
+    return values[REPEATS / 2];
+}
+
+/* Attention of one token over all layers, ms; keys and values are made up. */
+static double attention_ms(omm_kv_type type, uint32_t positions) {
+    const omm_model_dims *d = &s_model.dims;
+    const size_t q_width = (size_t)d->heads * d->head_dim,
+                 kv_width = (size_t)d->kv_heads * d->head_dim;
+    float *q = omm_alloc_aligned(q_width, sizeof *q),
+          *out = omm_alloc_aligned(q_width, sizeof *out);
+    float *k = omm_alloc_aligned(64 * kv_width, sizeof *k);
+    omm_kv *kv = omm_alloc(d->layers, sizeof *kv);
+    double ms[REPEATS];
+    for (size_t i = 0; i < 64 * kv_width; i++)
+        k[i] = (float)(i * 2654435761u % 1000) / 500.0f - 1.0f;
+    for (size_t i = 0; i < q_width; i++) q[i] = k[i];
+    for (uint32_t i = 0; i < d->layers; i++) {
+        need(omm_kv_init(&kv[i], type, d->kv_heads, d->head_dim, positions));
+        for (uint32_t p = 0; p < positions; p += 64) omm_kv_store(&s_compute, &kv[i], k, k, 64, p);
+    }
+    for (int r = 0; r < REPEATS; r++) {
+        const uint64_t start = omm_measure_ns();
+        for (uint32_t i = 0; i < d->layers; i++) {
+            omm_attention a = {.out = out,
+                               .q = q,
+                               .kv = &kv[i],
+                               .m = 1,
+                               .pos0 = positions - 1,
+                               .heads = d->heads,
+                               .scale = 0.125f};
+            omm_attention_forward(&s_compute, &a);
+        }
+        ms[r] = (double)(omm_measure_ns() - start) / 1e6;
+    }
+    for (uint32_t i = 0; i < d->layers; i++) omm_kv_fini(&kv[i]);
+    omm_free(kv);
+    omm_free(k);
+    omm_free(q);
+    omm_free(out);
+    return median(ms);
+}
+
+/* Milliseconds of one step of `count` sequences, one token each; with two ways, interleaved. */
+static void steps_ms(double *plain, double *adapted, size_t count, omm_activations mode) {
+    omm_session_options o = {.activations = mode, .batch_max = 64, .positions_max = 256};
+    omm_group *g = NULL;
+    omm_session *s[SEQUENCES];
+    omm_part parts[SEQUENCES];
+    omm_lora lora;
+    omm_adapter *adapter = NULL;
+    const omm_seed seed = omm_seed_from_u64(1);
+    const omm_rng rng = omm_rng_init(&seed, OMM_PURPOSE_TEST, 0, 0);
+    const omm_lora_spec spec = {16, 16.0f, OMM_LORA_ALL_TARGETS};
+    static const uint32_t ids[16] = {5, 17, 3, 99, 4, 8, 15, 16, 23, 42, 7, 1, 9, 11, 2, 6};
+    need(omm_lora_init_random(&lora, &spec, &s_model.lora_shape, &rng));
+    need(omm_adapter_open(&adapter, &s_model, &lora, 1.0f));
+    need(omm_group_open(&g, &s_compute, &s_model, &o));
+    double ms[2][REPEATS];
+    for (size_t i = 0; i < count; i++) need(omm_session_open_in(&s[i], g));
+    for (int r = 0; r < REPEATS; r++)
+        for (int way = 0; way < 2; way++) {
+            const omm_adapter *list[] = {adapter};
+            for (size_t i = 0; i < count; i++) {
+                need(omm_session_set_adapters(s[i], list, (size_t)way));
+                parts[i] = (omm_part){s[i], ids, 16, OMM_LOGITS_LAST};
+            }
+            need(omm_group_append(g, parts, count, s_logits));
+            for (size_t i = 0; i < count; i++) parts[i].count = 1;
+            const uint64_t start = omm_measure_ns();
+            for (int step = 0; step < 4; step++) need(omm_group_append(g, parts, count, s_logits));
+            ms[way][r] = (double)(omm_measure_ns() - start) / 4e6;
+        }
+    *plain = median(ms[0]);
+    *adapted = median(ms[1]);
+    for (size_t i = 0; i < count; i++) omm_session_close(s[i]);
+    omm_group_close(g);
+    omm_adapter_close(adapter);
+    omm_lora_fini(&lora);
+}
+
+static double sample_ms(float temperature, uint32_t top_k, float top_p) {
+    const uint32_t vocab = s_model.dims.vocab;
+    const omm_seed seed = omm_seed_from_u64(1);
+    const omm_sampler how = {temperature, top_k, top_p,
+                             omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0)};
+    double ms[REPEATS];
+    for (uint32_t i = 0; i < vocab; i++) s_logits[i] = (float)(i * 2654435761u % 4096) / 200.0f;
+    for (int r = 0; r < REPEATS; r++) {
+        uint32_t id = 0;
+        const uint64_t start = omm_measure_ns();
+        need(omm_sample(&id, &how, s_logits, vocab, (uint64_t)r));
+        ms[r] = (double)(omm_measure_ns() - start) / 1e6;
+    }
+    return median(ms);
+}
+
+static void print_steps(omm_activations mode) {
+    for (size_t count = 1; count <= SEQUENCES; count *= 8) {
+        double plain = 0.0, adapted = 0.0;
+        steps_ms(&plain, &adapted, count, mode);
+        printf(
+            "%s, %zu sequences: %.2f ms a step, with rank 16 %.2f ms (%+.1f %%), %.1f tokens/s\n",
+            omm_activations_name(mode), count, plain, adapted, 100.0 * (adapted / plain - 1.0),
+            1000.0 * (double)count / plain);
+    }
+}
+
+int main(int argc, char **argv) {
+    omm_gguf gguf;
+    omm_isa isa;
+    omm_pool *pool = NULL;
+    if (argc < 2) return 2;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    need(omm_isa_choose(&isa, getenv("OMM_ISA")));
+    need(omm_pool_open(&pool, argc > 2 ? (unsigned)atoi(argv[2]) : 2));
+    need(omm_compute_init(&s_compute, pool, isa));
+    need(omm_gguf_open(&gguf, argv[1]));
+    need(omm_model_load(&s_model, &gguf));
+    omm_gguf_close(&gguf);
+    s_logits = omm_alloc_aligned((size_t)SEQUENCES * s_model.dims.vocab, sizeof *s_logits);
+    if (!s_logits) return 3;
+    print_steps(OMM_ACTIVATIONS_Q8);
+    if (argc > 3) print_steps(OMM_ACTIVATIONS_F32);
+    for (unsigned t = 0; t < OMM_KV_TYPE_COUNT; t++)
+        printf("attention of all layers, %s: %.3f ms at 512, %.3f ms at 8192\n",
+               omm_kv_type_name((omm_kv_type)t), attention_ms((omm_kv_type)t, 512),
+               attention_ms((omm_kv_type)t, 8192));
+    printf("sampling: all %.3f ms, top-k 40 %.3f ms, top-p 0.9 %.3f ms\n", sample_ms(1.0f, 0, 1.0f),
+           sample_ms(1.0f, 40, 1.0f), sample_ms(1.0f, 0, 0.9f));
+    omm_free(s_logits);
+    omm_model_fini(&s_model);
+    omm_compute_fini(&s_compute);
+    omm_pool_close(pool);
+    return 0;
+}
