@@ -112,9 +112,9 @@ static json_t *tensor_json(const omm_gguf_tensor *t) {
     json_t *dims = json_array();
     for (uint32_t d = 0; d < t->n_dims; d++)
         json_array_append_new(dims, json_integer((json_int_t)t->dims[d]));
-    return json_pack("{s:s, s:s, s:o, s:I, s:I}", "name", t->name, "type",
+    return json_pack("{s:s, s:s, s:o, s:I, s:I, s:i}", "name", t->name, "type",
                      omm_ggml_find(t->type)->name, "dims", dims, "bytes", (json_int_t)t->data.size,
-                     "offset", (json_int_t)t->offset);
+                     "offset", (json_int_t)t->offset, "part", (int)t->part);
 }
 
 /* Name of the chat template that the model's turns are written in, "?" for one that is not known;
@@ -136,10 +136,11 @@ static omm_err print_json(const omm_gguf *g, size_t shown) {
     for (size_t i = 0; i < g->tensor_count; i++)
         json_array_append_new(tensors, tensor_json(&g->tensors[i]));
     json_t *report =
-        json_pack("{s:i, s:I, s:I, s:I, s:I, s:s?, s:o, s:o}", "schema_version", 1, "bytes",
-                  (json_int_t)g->view.size, "alignment", (json_int_t)g->alignment, "data_offset",
-                  (json_int_t)g->data_offset, "parameters", (json_int_t)parameters(g),
-                  "chat_template", template_of(g), "keys", kvs, "tensors", tensors);
+        json_pack("{s:i, s:I, s:i, s:I, s:I, s:I, s:s?, s:o, s:o}", "schema_version", 1, "bytes",
+                  (json_int_t)omm_gguf_bytes(g), "parts", (int)g->part_count, "alignment",
+                  (json_int_t)g->alignment, "data_offset", (json_int_t)g->data_offset, "parameters",
+                  (json_int_t)parameters(g), "chat_template", template_of(g), "keys", kvs,
+                  "tensors", tensors);
     omm_buf out;
     omm_buf_init(&out, SIZE_MAX / 2);
     omm_err err = omm_json_write(&out, report);
@@ -175,25 +176,28 @@ static void print_kv(const omm_gguf_kv *kv, size_t shown) {
     json_decref(value);
 }
 
-static void print_tensor(const omm_gguf_tensor *t) {
+static void print_tensor(const omm_gguf_tensor *t, uint32_t parts) {
     char dims[96];
     int used = 0;
     for (uint32_t d = 0; d < t->n_dims; d++)
         used += snprintf(dims + used, sizeof dims - (size_t)used, "%s%" PRIu64, d > 0 ? " x " : "",
                          t->dims[d]);
-    printf("  %-44s %-7s %-24s %12zu bytes at %" PRIu64 "\n", t->name, omm_ggml_find(t->type)->name,
+    printf("  %-44s %-7s %-24s %12zu bytes at %" PRIu64, t->name, omm_ggml_find(t->type)->name,
            dims, t->data.size, t->offset);
+    if (parts > 1) printf(" of file %u", t->part + 1);
+    printf("\n");
 }
 
 static void print_text(const omm_gguf *g, size_t shown) {
-    printf("%zu bytes, alignment %u, data at %" PRIu64 ", %" PRIu64 " parameters\n", g->view.size,
-           g->alignment, g->data_offset, parameters(g));
+    printf("%" PRIu64 " bytes, alignment %u, data at %" PRIu64 ", %" PRIu64 " parameters\n",
+           omm_gguf_bytes(g), g->alignment, g->data_offset, parameters(g));
+    if (g->part_count > 1) printf("%u files\n", g->part_count);
     const char *chat = template_of(g);
     if (chat) printf("chat template: %s\n", *chat == '?' ? "not known, ChatML is used" : chat);
     printf("%zu keys\n", g->kv_count);
     for (size_t i = 0; i < g->kv_count; i++) print_kv(&g->kvs[i], shown);
     printf("%zu tensors (innermost dimension first)\n", g->tensor_count);
-    for (size_t i = 0; i < g->tensor_count; i++) print_tensor(&g->tensors[i]);
+    for (size_t i = 0; i < g->tensor_count; i++) print_tensor(&g->tensors[i], g->part_count);
 }
 
 int cmd_inspect(int argc, char **argv) {

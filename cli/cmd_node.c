@@ -123,6 +123,15 @@ static omm_err load_model(node *n, const char *path) {
     return err;
 }
 
+/* Of all its files. */
+static omm_err digest_model(omm_digest *out, const char *path) {
+    omm_gguf gguf;
+    OMM_TRY(omm_gguf_open(&gguf, path));
+    *out = omm_gguf_digest(&gguf);
+    omm_gguf_close(&gguf);
+    return OMM_OK;
+}
+
 static omm_err load_data(node *n) {
     const char *path = NULL;
     OMM_TRY(service_path(&path, &n->env, n->file.data));
@@ -152,7 +161,7 @@ static omm_err from_files(node *n) {
         (omm_training_options){.model = &n->model,
                                .data = n->data,
                                .tokenizer_digest = omm_tokenizer_digest(n->tokenizer)};
-    OMM_TRY(omm_hash_file(&n->training_options.base_digest, path));
+    OMM_TRY(digest_model(&n->training_options.base_digest, path));
     /* The commitment's key stays with the node's own. */
     omm_seed secret;
     memcpy(secret.b, n->key.secret, sizeof secret.b);

@@ -64,6 +64,8 @@ static omm_err open_model(omm_run *run, const omm_run_config *config) {
     omm_err err = omm_model_load(&run->model, &gguf);
     run->has_model = err == OMM_OK;
     if (err == OMM_OK) err = omm_tokenizer_open(&run->tokenizer, &gguf);
+    run->record.base.bytes = omm_gguf_bytes(&gguf);
+    run->record.base.digest = omm_gguf_digest(&gguf);
     omm_gguf_close(&gguf);
     OMM_TRY(err);
     run->record.base.name = omm_arena_strdup(&run->arena, file_name(config->model));
@@ -71,8 +73,7 @@ static omm_err open_model(omm_run *run, const omm_run_config *config) {
         omm_arena_strdup(&run->arena, run->model.lora_shape.architecture);
     if (!run->record.base.name || !run->record.base.architecture) return no_memory("model name");
     run->record.base.tokenizer_digest = omm_tokenizer_digest(run->tokenizer);
-    OMM_TRY(omm_file_size(&run->record.base.bytes, config->model));
-    return omm_hash_file(&run->record.base.digest, config->model);
+    return OMM_OK;
 }
 
 /* ---- the adapter and its codecs ---- */

@@ -55,7 +55,10 @@ omm_err omm_gguf_tensor_bytes(uint64_t *out, uint32_t type, uint32_t n_dims, con
 }
 
 const omm_gguf_kv *omm_gguf_find(const omm_gguf *gguf, const char *key) {
-    omm_bytes wanted = omm_bytes_of(key, strlen(key));
+    return gguf_find_kv(gguf, omm_bytes_of(key, strlen(key)));
+}
+
+const omm_gguf_kv *gguf_find_kv(const omm_gguf *gguf, omm_bytes wanted) {
     size_t lo = 0;
     size_t hi = gguf->kv_count;
     while (lo < hi) {
@@ -69,6 +72,20 @@ const omm_gguf_kv *omm_gguf_find(const omm_gguf *gguf, const char *key) {
             hi = mid;
     }
     return NULL;
+}
+
+uint64_t omm_gguf_bytes(const omm_gguf *gguf) {
+    uint64_t bytes = gguf->view.size;
+    for (uint32_t i = 1; i < gguf->part_count; i++) bytes += gguf->more[i - 1].view.size;
+    return bytes;
+}
+
+omm_digest omm_gguf_digest(const omm_gguf *gguf) {
+    omm_hasher h;
+    omm_hasher_init(&h);
+    omm_hasher_update(&h, gguf->view);
+    for (uint32_t i = 1; i < gguf->part_count; i++) omm_hasher_update(&h, gguf->more[i - 1].view);
+    return omm_hasher_final(&h);
 }
 
 const omm_gguf_tensor *omm_gguf_find_tensor(const omm_gguf *gguf, const char *name) {

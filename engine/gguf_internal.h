@@ -14,6 +14,19 @@ uint32_t gguf_kind_bytes(omm_gguf_kind kind);
 /* memcmp order, shorter first on a tie. */
 int gguf_compare(omm_bytes a, omm_bytes b);
 
+/* A key of the file, or NULL. */
+const omm_gguf_kv *gguf_find_kv(const omm_gguf *gguf, omm_bytes wanted);
+
+/* Sort tensor_order by name.  Errors: FORMAT (a name twice). */
+OMM_CHECKED omm_err gguf_index_tensors(omm_gguf *gguf);
+
+/* One file by path, whatever its split keys say.  Errors: as omm_gguf_open. */
+OMM_CHECKED omm_err gguf_open_file(omm_gguf *gguf, const char *path);
+
+/* All parts of the model of which `opened` is the file at `path`; that stays open.
+ * Errors: as omm_gguf_open. */
+OMM_CHECKED omm_err gguf_open_split(omm_gguf *out, const char *path, const omm_gguf *opened);
+
 /* For printf's "%.*s": a key may be 64 KiB long. */
 static inline int gguf_shown(omm_bytes text) {
     return text.size < 100 ? (int)text.size : 100;

@@ -188,7 +188,7 @@ static omm_err index_keys(omm_gguf *g) {
     return OMM_OK;
 }
 
-static omm_err index_tensors(omm_gguf *g) {
+omm_err gguf_index_tensors(omm_gguf *g) {
     for (uint32_t i = 0; i < g->tensor_count; i++) g->tensor_order[i] = i;
     qsort_r(g->tensor_order, g->tensor_count, sizeof *g->tensor_order, by_name, g);
     for (size_t i = 1; i < g->tensor_count; i++)
@@ -262,12 +262,12 @@ static omm_err parse(omm_gguf *g) {
         uint64_t bytes = 0;
         OMM_TRY(read_tensor(&g->tensors[i], &bytes, &r));
     }
-    OMM_TRY(index_tensors(g));
+    OMM_TRY(gguf_index_tensors(g));
     return place_tensors(g, r.at);
 }
 
 omm_err omm_gguf_open_bytes(omm_gguf *gguf, omm_bytes file) {
-    omm_gguf g = {.view = file};
+    omm_gguf g = {.view = file, .part_count = 1};
     omm_err err = parse(&g);
     if (err != OMM_OK) {
         omm_gguf_close(&g);
@@ -277,7 +277,7 @@ omm_err omm_gguf_open_bytes(omm_gguf *gguf, omm_bytes file) {
     return OMM_OK;
 }
 
-omm_err omm_gguf_open(omm_gguf *gguf, const char *path) {
+omm_err gguf_open_file(omm_gguf *gguf, const char *path) {
     omm_map map = {0};
     OMM_TRY(omm_map_open(&map, path));
     omm_err err = omm_gguf_open_bytes(gguf, map.view);
@@ -289,7 +289,24 @@ omm_err omm_gguf_open(omm_gguf *gguf, const char *path) {
     return OMM_OK;
 }
 
+omm_err omm_gguf_open(omm_gguf *gguf, const char *path) {
+    omm_gguf one = {0}, all = {0};
+    uint32_t count = 0;
+    OMM_TRY(gguf_open_file(&one, path));
+    omm_err err = omm_gguf_get_u32_or(&count, &one, "split.count", 1);
+    if (err == OMM_OK && count == 1) {
+        *gguf = one;
+        return OMM_OK;
+    }
+    if (err == OMM_OK) err = gguf_open_split(&all, path, &one);
+    omm_gguf_close(&one);
+    if (err == OMM_OK) *gguf = all;
+    return err;
+}
+
 void omm_gguf_close(omm_gguf *gguf) {
+    for (uint32_t i = 1; i < gguf->part_count; i++) omm_map_close(&gguf->more[i - 1]);
+    omm_free(gguf->more);
     omm_free(gguf->kvs);
     omm_free(gguf->kv_order);
     omm_free(gguf->tensors);

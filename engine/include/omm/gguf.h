@@ -11,8 +11,12 @@
  * against the file and against the limits below before memory is taken or a byte is read; tensors
  * must follow each other in file order without gaps, as the reference loader demands.
  *
+ * A model may lie in several files, model-00001-of-00003.gguf and so on: opening the path of any part
+ * opens all of them as one.  Each part has split.no (from 0), split.count and split.tensors.count; the
+ * first has the keys of the model, the others none that it does not have.
+ *
  * Source: ggml/docs/gguf.md and the behaviour of llama.cpp's loader.
- * Depends on: err, mem, bytes, file.  Threads: a loaded file is read-only and may be shared.
+ * Depends on: err, mem, bytes, file, hash.  Threads: a loaded file is read-only and may be shared.
  */
 #ifndef OMM_GGUF_H
 #define OMM_GGUF_H
@@ -20,6 +24,7 @@
 #include "omm/bytes.h"
 #include "omm/err.h"
 #include "omm/file.h"
+#include "omm/hash.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,7 +37,8 @@
 #define OMM_GGUF_ARRAY_MAX (1u << 24)  /* elements of one array (vocabularies have 10^5) */
 #define OMM_GGUF_ALIGNMENT_MAX (1u << 20)
 #define OMM_GGUF_DIMS_MAX 4u
-#define OMM_GGUF_NAME_MAX 64u /* a tensor name with its NUL */
+#define OMM_GGUF_PARTS_MAX 1024u /* files of one model */
+#define OMM_GGUF_NAME_MAX 64u    /* a tensor name with its NUL */
 
 /* ---- Element types: the numbers are the format's ------------------------------------------- */
 
@@ -104,13 +110,14 @@ typedef struct omm_gguf_tensor {
     uint32_t n_dims;                  /* 1 .. 4 */
     uint64_t dims[OMM_GGUF_DIMS_MAX]; /* each >= 1; 1 beyond n_dims; dims[0] contiguous */
     omm_ggml_type type;
-    uint64_t offset; /* from the start of the tensor data */
+    uint32_t part;   /* file that holds it, from 0 */
+    uint64_t offset; /* from the start of the tensor data of its file */
     omm_bytes data;  /* borrowed; aligned to `alignment` within the file */
 } omm_gguf_tensor;
 
 typedef struct omm_gguf {
     omm_map map;    /* empty when the bytes are the caller's */
-    omm_bytes view; /* the whole file */
+    omm_bytes view; /* the whole file, of several the first */
     uint32_t alignment;
     uint64_t data_offset; /* where the tensor data begin */
     omm_gguf_kv *kvs;     /* file order */
@@ -119,15 +126,24 @@ typedef struct omm_gguf {
     size_t tensor_count;
     uint32_t *kv_order;     /* indices sorted by key, for look-up */
     uint32_t *tensor_order; /* the same by name */
+    omm_map *more;          /* the files after the first; owned */
+    uint32_t part_count;    /* files: 1 unless the model is split */
 } omm_gguf;
 
-/* Map and check a file.  Release with omm_gguf_close.
- * Errors: NOT_FOUND, IO, NOMEM, VERSION, FORMAT, SIZE (shorter than it says), TOO_BIG (a limit
- * above), UNSUPPORTED (an element type we do not know). */
+/* Map and check a file, or all files of a split model by the path of any.  Release with
+ * omm_gguf_close.
+ * Errors: NOT_FOUND (also: a part), IO, NOMEM, VERSION, FORMAT, SIZE (shorter than it says), TOO_BIG (a
+ * limit above), UNSUPPORTED (an element type we do not know), MISMATCH (parts that do not fit
+ * together; says which and how). */
 OMM_CHECKED omm_err omm_gguf_open(omm_gguf *gguf, const char *path);
-/* The same over bytes that outlive `gguf`. */
+/* The same over the bytes of one file, which outlive `gguf`; of a split model, that part alone. */
 OMM_CHECKED omm_err omm_gguf_open_bytes(omm_gguf *gguf, omm_bytes file);
 void omm_gguf_close(omm_gguf *gguf);
+
+/* Bytes of all files, and the BLAKE2b-256 of all of them one after the other: what names a base model.
+ * For a model in one file, that of omm_hash_file. */
+uint64_t omm_gguf_bytes(const omm_gguf *gguf);
+omm_digest omm_gguf_digest(const omm_gguf *gguf);
 
 const omm_gguf_kv *omm_gguf_find(const omm_gguf *gguf, const char *key);             /* or NULL */
 const omm_gguf_tensor *omm_gguf_find_tensor(const omm_gguf *gguf, const char *name); /* or NULL */

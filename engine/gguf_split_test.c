@@ -1,0 +1,201 @@
+/* gguf_split_test.c - models in several files: any part opens all, and every way in which parts do not
+ * fit together is refused by name. */
+#include "omm/file.h"
+#include "omm/gguf.h"
+#include "omm/hash.h"
+#include "omm/mem.h"
+
+#include "omm_test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PARTS = 3, TENSORS = 5 };
+
+static char s_dir[] = "/tmp/omm-split-XXXXXX";
+
+static const char *part_name(unsigned number, unsigned count) {
+    static char path[OMM_PATH_MAX];
+    snprintf(path, sizeof path, "%s/model-%05u-of-%05u.gguf", s_dir, number, count);
+    return path;
+}
+
+/* What to do wrong, in part `part` (from 0). */
+typedef struct fault {
+    unsigned part;
+    const char *skip, *key; /* a key to leave out, or to give `value` */
+    uint32_t value;
+    const char *extra; /* a key that the first part does not have */
+    const char *twin;  /* name for the part's tensor */
+    bool other_kind;   /* general.architecture differs */
+    unsigned truncate; /* bytes */
+} fault;
+
+static void put_u32(omm_gguf_writer *w, const fault *f, bool here, const char *key, uint32_t v) {
+    if (here && f->skip && strcmp(f->skip, key) == 0) return;
+    omm_gguf_put_u32(w, key, here && f->key && strcmp(f->key, key) == 0 ? f->value : v);
+}
+
+static void put_tensor(omm_gguf_writer *w, const char *name, const float *values) {
+    const uint64_t dims[2] = {2, 3};
+    omm_gguf_put_tensor(w, name, OMM_GGML_F32, 2, dims, omm_bytes_of(values, 6 * sizeof *values));
+}
+
+/* Part 0 has tensors t0 and t1, part 1 t2 and t3, part 2 t4. */
+static void write_part(unsigned part, const fault *f) {
+    static float values[TENSORS][6];
+    omm_gguf_writer w;
+    omm_buf out;
+    const bool here = f->part == part;
+    omm_gguf_writer_init(&w);
+    omm_buf_init(&out, 1 << 16);
+    put_u32(&w, f, here, "split.no", part);
+    put_u32(&w, f, here, "split.count", PARTS);
+    put_u32(&w, f, here, "split.tensors.count", TENSORS);
+    if (part == 0 || here)
+        omm_gguf_put_text(&w, "general.architecture", here && f->other_kind ? "other" : "llama");
+    if (part == 0) omm_gguf_put_u32(&w, "llama.block_count", 7);
+    if (part == 1) omm_gguf_put_alignment(&w, 64);
+    if (here && f->extra) omm_gguf_put_u32(&w, f->extra, 1);
+    for (unsigned t = 2 * part; t < 2 * part + 2 && t < TENSORS; t++) {
+        char name[8];
+        snprintf(name, sizeof name, "t%u", t);
+        for (unsigned i = 0; i < 6; i++) values[t][i] = (float)(10 * t + i);
+        put_tensor(&w, here && f->twin ? f->twin : name, values[t]);
+    }
+    CHECK_OK(omm_gguf_writer_finish(&out, &w));
+    out.size -= here ? f->truncate : 0;
+    CHECK_OK(omm_file_write_fast(part_name(part + 1, PARTS), omm_buf_view(&out), 0644));
+    omm_gguf_writer_fini(&w);
+    omm_buf_fini(&out);
+}
+
+static void write_all(const fault *f) {
+    for (unsigned part = 0; part < PARTS; part++) write_part(part, f);
+}
+
+static void any_part_opens_all(void) {
+    omm_buf whole;
+    omm_buf_init(&whole, 1 << 16);
+    write_all(&(fault){.part = PARTS});
+    for (unsigned k = 1; k <= PARTS; k++) CHECK_OK(omm_file_read(&whole, part_name(k, PARTS)));
+    const omm_digest want = omm_hash(omm_buf_view(&whole));
+    for (unsigned k = 1; k <= PARTS; k++) {
+        omm_gguf g;
+        uint32_t layers = 0;
+        CHECK_OK(omm_gguf_open(&g, part_name(k, PARTS)));
+        CHECK_EQ(g.part_count, PARTS);
+        CHECK_EQ(g.tensor_count, TENSORS);
+        CHECK_OK(omm_gguf_get_u32(&layers, &g, "llama.block_count"));
+        CHECK_EQ(layers, 7);
+        CHECK_EQ(omm_gguf_bytes(&g), whole.size);
+        const omm_digest digest = omm_gguf_digest(&g);
+        CHECK(omm_digest_equal(&digest, &want));
+        for (unsigned t = 0; t < TENSORS; t++) {
+            char name[8];
+            snprintf(name, sizeof name, "t%u", t);
+            const omm_gguf_tensor *tensor = omm_gguf_find_tensor(&g, name);
+            CHECK(tensor != NULL);
+            CHECK_EQ(tensor->part, t / 2);
+            CHECK(omm_get_f32(tensor->data.data + 20) == (float)(10 * t + 5));
+        }
+        omm_gguf_close(&g);
+    }
+    omm_buf_fini(&whole);
+}
+
+static void refused(const fault *f, omm_err err, const char *says) {
+    omm_gguf g;
+    write_all(f);
+    for (unsigned k = 1; k <= PARTS; k++) {
+        const omm_err got = omm_gguf_open(&g, part_name(k, PARTS));
+        bool said = strstr(omm_err_sentence(), says) != NULL;
+        if (got == err && said) continue;
+        /* The file that was named speaks first, of itself. */
+        if (k == f->part + 1 && got != OMM_OK) continue;
+        fprintf(stderr, "opened by part %u: %s, wanted %s and '%s'\n", k, omm_err_detail(),
+                omm_err_name(err), says);
+        exit(1);
+    }
+}
+
+static void refusals(void) {
+    refused(&(fault){.part = 1, .key = "split.no", .value = 2}, OMM_ERR_MISMATCH, "part 2 of 3");
+    refused(&(fault){.part = 2, .key = "split.count", .value = 4}, OMM_ERR_MISMATCH, "part 3 of 3");
+    refused(&(fault){.part = 1, .key = "split.tensors.count", .value = 6}, OMM_ERR_MISMATCH,
+            "3, 6: expected 1, 3, 5");
+    refused(&(fault){.part = 2, .skip = "split.no"}, OMM_ERR_NOT_FOUND, "split.no is missing");
+    refused(&(fault){.part = 2, .extra = "llama.vocab_size"}, OMM_ERR_MISMATCH,
+            "llama.vocab_size of part 3 is not in");
+    refused(&(fault){.part = 1, .other_kind = true}, OMM_ERR_MISMATCH,
+            "general.architecture of part 2 is not as in");
+    refused(&(fault){.part = 2, .twin = "t1"}, OMM_ERR_FORMAT, "tensor t1 occurs twice");
+    refused(&(fault){.part = 1, .truncate = 1}, OMM_ERR_SIZE, "part 2 of 3");
+    refused(&(fault){.part = 2, .key = "split.no", .value = 3}, OMM_ERR_FORMAT, "0 to 2");
+    write_all(&(fault){.part = PARTS});
+    CHECK_OK(omm_file_remove(part_name(2, PARTS)));
+    omm_gguf g;
+    CHECK_ERR(omm_gguf_open(&g, part_name(1, PARTS)), OMM_ERR_NOT_FOUND);
+    CHECK(strstr(omm_err_sentence(), "part 2 of 3") != NULL);
+    CHECK(strstr(omm_err_sentence(), "model-00002-of-00003.gguf") != NULL);
+}
+
+/* All parts agree, and all are wrong. */
+static void all_wrong(const char *key, uint32_t value, omm_err err, const char *says) {
+    omm_gguf g;
+    for (unsigned part = 0; part < PARTS; part++)
+        write_part(part, &(fault){.part = part, .key = key, .value = value});
+    CHECK_ERR(omm_gguf_open(&g, part_name(1, PARTS)), err);
+    if (!strstr(omm_err_sentence(), says)) fprintf(stderr, "%s\n", omm_err_sentence());
+    CHECK(strstr(omm_err_sentence(), says) != NULL);
+}
+
+static void names(void) {
+    char other[OMM_PATH_MAX];
+    omm_gguf g;
+    write_all(&(fault){.part = PARTS});
+    snprintf(other, sizeof other, "%s/x.gguf", s_dir);
+    CHECK_EQ(rename(part_name(1, PARTS), other), 0);
+    CHECK_ERR(omm_gguf_open(&g, other), OMM_ERR_MISMATCH);
+    CHECK(strstr(omm_err_sentence(), "-00001-of-00003.gguf") != NULL);
+    CHECK_ERR(omm_gguf_open(&g, part_name(2, PARTS)), OMM_ERR_NOT_FOUND);
+    all_wrong("split.count", 0, OMM_ERR_FORMAT, "split.count is 0");
+    all_wrong("split.count", 4000000000u, OMM_ERR_TOO_BIG, "at most 1024");
+    all_wrong("split.tensors.count", 4, OMM_ERR_MISMATCH, "5 tensors");
+    for (unsigned part = 0; part < PARTS; part++)
+        write_part(part, &(fault){.part = part, .key = "split.count", .value = 1});
+    CHECK_OK(omm_gguf_open(&g, part_name(1, PARTS))); /* a file of its own */
+    CHECK_EQ(g.part_count, 1);
+    CHECK_EQ(g.tensor_count, 2);
+    omm_gguf_close(&g);
+}
+
+static void out_of_memory(void) {
+    write_all(&(fault){.part = PARTS});
+    const size_t live = omm_mem_live();
+    for (size_t n = 1;; n++) {
+        omm_gguf g;
+        omm_mem_fail_nth(n);
+        omm_err err = omm_gguf_open(&g, part_name(2, PARTS));
+        omm_mem_fail_nth(0);
+        if (err == OMM_OK) {
+            omm_gguf_close(&g);
+            CHECK(n > 10);
+            break;
+        }
+        CHECK_EQ(err, OMM_ERR_NOMEM);
+    }
+    CHECK_EQ(omm_mem_live(), live);
+}
+
+int main(void) {
+    CHECK(mkdtemp(s_dir) != NULL);
+    any_part_opens_all();
+    refusals();
+    names();
+    out_of_memory();
+    CHECK_OK(omm_dir_remove(s_dir));
+    return 0;
+}
