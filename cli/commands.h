@@ -24,6 +24,7 @@
     XX(perplexity, "how well a model predicts a text")                                             \
     XX(inspect, "keys and tensors of a GGUF model or adapter")                                     \
     XX(bench, "speed of a model, and its share of the machine's peaks")                            \
+    XX(quantize, "a model in other element types")                                                 \
     XX(synth, "a model of random weights, for benchmarks")
 
 #define XX(name, summary) int cmd_##name(int argc, char **argv);

@@ -37,8 +37,8 @@ static bool parse_f32(float *out, const char *text) {
     return true;
 }
 
-static bool add(cli_list *list, const char *text) {
-    if (list->count == sizeof list->items / sizeof list->items[0]) return false;
+static bool append(cli_list *list, const char *text) {
+    if (list->count == CLI_LIST_MAX) return false;
     list->items[list->count++] = text;
     return true;
 }
@@ -57,7 +57,7 @@ static bool store(const cli_option *o, const char *text) {
         *(uint64_t *)o->out = v;
         return true;
     case CLI_F32: return parse_f32(o->out, text);
-    case CLI_LIST: return add((cli_list *)o->out, text);
+    case CLI_LIST: return append(o->out, text);
     }
     return false;
 }
@@ -82,8 +82,8 @@ static int complain(const char *command, const char *usage, const char *what, co
 }
 
 static const char *expects(cli_kind kind) {
-    if (kind == CLI_LIST) return "given too often, at";
     if (kind == CLI_F32) return "expected a finite number, got";
+    if (kind == CLI_LIST) return "this option may be given at most 32 times, so not with";
     return kind == CLI_STR ? "unusable value" : "expected a whole number in range, got";
 }
 

@@ -13,9 +13,10 @@
 
 typedef enum cli_kind { CLI_FLAG, CLI_STR, CLI_U32, CLI_U64, CLI_F32, CLI_LIST } cli_kind;
 
-/* Values of an option that may be given several times, in order; borrowed from argv. */
+/* What a CLI_LIST option collects: it may be given again and again. */
+#define CLI_LIST_MAX 32u
 typedef struct cli_list {
-    const char *items[8];
+    const char *items[CLI_LIST_MAX];
     uint32_t count;
 } cli_list;
 
@@ -23,7 +24,7 @@ typedef struct cli_option {
     const char *name; /* long name without dashes; NULL ends the table */
     char letter;      /* short form, 0 for none */
     cli_kind kind;
-    void *out; /* bool, const char *, uint32_t, uint64_t, float or cli_list; kept if absent */
+    void *out;         /* bool, const char *, uint32_t, uint64_t, float, cli_list; kept if absent */
     const char *value; /* what the value is, for --help: "FILE", "N" */
     const char *help;
 } cli_option;

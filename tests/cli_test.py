@@ -100,6 +100,11 @@ expect(["synth", "llama9", "/nowhere.gguf"], 2, "llama9.*llama3.2-1b.*tiny-phi3"
 expect(["synth", "tiny-llama", "/nowhere.gguf", "--type", "Q9"], 2, "Q9.*Q8_0")
 expect(["synth", "tiny-llama"], 2, "missing argument")
 expect(["synth", "tiny-llama", "/nowhere/x.gguf"], 3, "nowhere")
+expect(["quantize", MODEL, "/nowhere/q.gguf"], 2, "missing argument")
+expect(["quantize", MODEL, "/nowhere/q.gguf", "Q4_7"], 2, "Q4_7.*Q4_K_M.*TQ1_0")
+expect(["quantize", MODEL, "/nowhere/q.gguf", "Q4_0", "--keep", "output.weight"], 2, "PATTERN=TYPE")
+expect(["quantize", MODEL, "/nowhere/q.gguf", "Q4_0"], 3, "nowhere")
+expect(["quantize", "/nowhere.gguf", "/nowhere/q.gguf", "Q4_0"], 2, "nowhere.gguf")
 expect(["coordinator"], 2, "-c FILE")
 expect(["node"], 2, "-c FILE")
 
@@ -113,6 +118,17 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     expect(["simulate", bad], 2, r"bad\.yaml:8:1: rouns: unknown key, did you mean \"rounds\"")
     bad.write_text(good.replace("base/", f"{BASE}/").replace("cafe-02", "nobody-77"))
     expect(["simulate", bad, "--out", folder / "x"], 2, "nobody-77")
+    small = folder / "small.gguf"
+    expect(["quantize", MODEL, small, "q4_0", "--threads", "2"], 0, r"(?s)F16 +Q4_0 .*F16 +F32|F32 +F32",
+           "stdout")
+    done = run("quantize", MODEL, small, "Q8_0", "--keep", "blk.0.*=F16", "--keep", "*.ffn_down.*=Q5_1",
+               "--json")
+    types = {t["name"]: t["to"] for t in json.loads(done.stdout)["tensors"]} if done.returncode == 0 else {}
+    if (types.get("blk.0.ffn_down.weight"), types.get("blk.1.ffn_down.weight"),
+            types.get("blk.1.attn_q.weight")) != ("F16", "Q5_1", "Q8_0"):
+        failures.append(f"quantize --keep --json: exit {done.returncode}: {done.stderr[:300]} {types}")
+    expect(["inspect", small], 0, "Q5_1", "stdout")
+    small.unlink()
     out = folder / "run"
     done = run("simulate", "scenarios/processes.yaml", "--out", out, "--json")
     report = json.loads(done.stdout)

@@ -1,0 +1,197 @@
+/* quantise_plan.c - which tensor gets which type: the rules of quantise.h. */
+#include "quantise_internal.h"
+
+#include "omm/quant.h"
+
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* A type or mix by name.  file_type: the number that general.file_type has for it. */
+typedef struct recipe {
+    const char *name;
+    omm_ggml_type type;
+    uint32_t file_type;
+    bool is_mix;
+} recipe;
+
+static const recipe s_recipes[] = {
+    {"F32", OMM_GGML_F32, 0, false},        {"F16", OMM_GGML_F16, 1, false},
+    {"BF16", OMM_GGML_BF16, 32, false},     {"Q8_0", OMM_GGML_Q8_0, 7, false},
+    {"Q6_K", OMM_GGML_Q6_K, 18, false},     {"Q5_K", OMM_GGML_Q5_K, 16, false},
+    {"Q5_K_M", OMM_GGML_Q5_K, 17, true},    {"Q5_1", OMM_GGML_Q5_1, 9, false},
+    {"Q5_0", OMM_GGML_Q5_0, 8, false},      {"Q4_K", OMM_GGML_Q4_K, 14, false},
+    {"Q4_K_M", OMM_GGML_Q4_K, 15, true},    {"Q4_1", OMM_GGML_Q4_1, 3, false},
+    {"Q4_0", OMM_GGML_Q4_0, 2, false},      {"IQ4_NL", OMM_GGML_IQ4_NL, 25, false},
+    {"IQ4_XS", OMM_GGML_IQ4_XS, 30, false}, {"Q3_K", OMM_GGML_Q3_K, 11, false},
+    {"Q3_K_M", OMM_GGML_Q3_K, 12, true},    {"Q2_K", OMM_GGML_Q2_K, 10, false},
+    {"TQ2_0", OMM_GGML_TQ2_0, 37, false},   {"TQ1_0", OMM_GGML_TQ1_0, 36, false},
+};
+
+enum { RECIPE_COUNT = sizeof s_recipes / sizeof *s_recipes };
+
+typedef struct keep_rule {
+    char pattern[128];
+    omm_ggml_type type;
+} keep_rule;
+
+typedef struct plan {
+    const recipe *recipe;
+    keep_rule keep[OMM_QUANTISE_KEEP_MAX];
+    unsigned keep_count;
+    bool pure;
+    const char *logits; /* the tensor that makes them */
+    uint32_t layers;    /* blk.0 .. blk.layers - 1 */
+} plan;
+
+void omm_quantise_types(char *out, size_t size) {
+    size_t used = 0;
+    for (size_t i = 0; i < RECIPE_COUNT && used < size; i++)
+        used += (size_t)snprintf(out + used, size - used, "%s%s", i ? ", " : "", s_recipes[i].name);
+}
+
+/* ---- options --------------------------------------------------------------------------------- */
+
+static omm_err find_recipe(const recipe **out, const char *name) {
+    char accepted[256];
+    for (size_t i = 0; i < RECIPE_COUNT; i++)
+        if (strcasecmp(s_recipes[i].name, name) == 0) {
+            *out = &s_recipes[i];
+            return OMM_OK;
+        }
+    omm_quantise_types(accepted, sizeof accepted);
+    return omm_raise(OMM_ERR_CONFIG, "type '%s' is not known; accepted: %s", name, accepted);
+}
+
+static omm_err parse_keep(keep_rule *out, const char *text) {
+    const recipe *r = NULL;
+    const char *sign = strrchr(text, '=');
+    if (!sign || sign == text || (size_t)(sign - text) >= sizeof out->pattern)
+        return omm_raise(OMM_ERR_CONFIG, "'%s': expected PATTERN=TYPE, as in output.weight=Q8_0",
+                         text);
+    OMM_TRY(find_recipe(&r, sign + 1));
+    if (r->is_mix)
+        return omm_raise(OMM_ERR_CONFIG, "'%s': %s is a mix; name one type", text, r->name);
+    memcpy(out->pattern, text, (size_t)(sign - text));
+    out->pattern[sign - text] = '\0';
+    out->type = r->type;
+    return OMM_OK;
+}
+
+/* The number in blk.N.; false for tensors of no layer. */
+static bool layer_of(uint32_t *out, const char *name) {
+    if (strncmp(name, "blk.", 4) != 0 || name[4] < '0' || name[4] > '9') return false;
+    char *end = NULL;
+    const unsigned long n = strtoul(name + 4, &end, 10);
+    *out = (uint32_t)n;
+    return *end == '.' && n <= OMM_GGUF_TENSORS_MAX;
+}
+
+static omm_err plan_init(plan *p, const omm_gguf *in, const omm_quantise_options *o) {
+    *p = (plan){.pure = o->pure, .keep_count = o->keep_count};
+    OMM_TRY(find_recipe(&p->recipe, o->type));
+    OMM_ASSERT(o->keep_count <= OMM_QUANTISE_KEEP_MAX);
+    for (unsigned i = 0; i < o->keep_count; i++) OMM_TRY(parse_keep(&p->keep[i], o->keep[i]));
+    const bool untied = omm_gguf_find_tensor(in, "output.weight") != NULL;
+    p->logits = untied ? "output.weight" : "token_embd.weight";
+    for (size_t i = 0; i < in->tensor_count; i++) {
+        uint32_t layer = 0;
+        if (layer_of(&layer, in->tensors[i].name) && layer >= p->layers) p->layers = layer + 1;
+    }
+    return OMM_OK;
+}
+
+/* ---- rules ----------------------------------------------------------------------------------- */
+
+uint64_t quantise_rows(const omm_gguf_tensor *t) {
+    return t->dims[1] * t->dims[2] * t->dims[3];
+}
+
+static bool ends_with(const char *name, const char *end) {
+    const size_t n = strlen(name), m = strlen(end);
+    return n >= m && strcmp(name + n - m, end) == 0;
+}
+
+static bool stays_f32(const omm_gguf_tensor *t) {
+    return quantise_rows(t) == 1 || ends_with(t->name, "_norm.weight") ||
+           strstr(t->name, "ffn_gate_inp") != NULL;
+}
+
+/* 6 bits a weight or fewer: errors that show in the logits when the output matrix has them too. */
+static bool has_few_bits(omm_ggml_type type) {
+    const omm_ggml_info *info = omm_ggml_find((uint32_t)type);
+    return 8 * info->bytes <= 6 * info->block;
+}
+
+/* The layers that mixes give more bits. */
+static bool is_marked(uint32_t layer, uint32_t layers) {
+    const uint32_t eighth = layers / 8;
+    return layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2;
+}
+
+static omm_ggml_type mixed(const plan *p, const char *name) {
+    const omm_ggml_type type = p->recipe->type;
+    uint32_t layer = 0;
+    if (!layer_of(&layer, name)) return type;
+    const bool value = ends_with(name, ".attn_v.weight");
+    const bool down = ends_with(name, ".ffn_down.weight");
+    const bool marked = is_marked(layer, p->layers);
+    if (type != OMM_GGML_Q3_K) return (value || down) && marked ? OMM_GGML_Q6_K : type;
+    if (value) return layer < 2 ? OMM_GGML_Q5_K : OMM_GGML_Q4_K;
+    if (down && layer < p->layers / 16) return OMM_GGML_Q5_K;
+    if (down) return marked ? OMM_GGML_Q4_K : type;
+    if (ends_with(name, ".attn_output.weight") || ends_with(name, ".attn_qkv.weight"))
+        return OMM_GGML_Q4_K;
+    return type;
+}
+
+static omm_ggml_type wanted(const plan *p, const omm_gguf_tensor *t) {
+    const omm_ggml_type type = p->recipe->type;
+    if (stays_f32(t)) return OMM_GGML_F32;
+    for (unsigned i = 0; i < p->keep_count; i++)
+        if (fnmatch(p->keep[i].pattern, t->name, 0) == 0) return p->keep[i].type;
+    if (!p->pure && has_few_bits(type)) {
+        if (strcmp(t->name, p->logits) == 0) return OMM_GGML_Q6_K;
+        const bool ternary = type == OMM_GGML_TQ1_0 || type == OMM_GGML_TQ2_0;
+        if (ternary && strcmp(t->name, "token_embd.weight") == 0) return OMM_GGML_Q4_K;
+    }
+    return p->recipe->is_mix ? mixed(p, t->name) : type;
+}
+
+static omm_ggml_type that_divides(omm_ggml_type type, uint64_t cols) {
+    if (cols % omm_ggml_find((uint32_t)type)->block == 0) return type;
+    return cols % omm_ggml_find(OMM_GGML_Q8_0)->block == 0 ? OMM_GGML_Q8_0 : OMM_GGML_F16;
+}
+
+static omm_err refuse_adapter(const omm_gguf *in) {
+    char kind[32] = "model";
+    if (!omm_gguf_find(in, "general.type")) return OMM_OK;
+    OMM_TRY(omm_gguf_get_text(kind, sizeof kind, in, "general.type"));
+    if (strcmp(kind, "adapter") != 0) return OMM_OK;
+    return omm_raise(OMM_ERR_UNSUPPORTED, "this is an adapter; only models are quantised");
+}
+
+omm_err quantise_plan(omm_quantise_tensor *tensors, uint32_t *file_type, const omm_gguf *in,
+                      const omm_quantise_options *options) {
+    plan p;
+    OMM_TRY(refuse_adapter(in));
+    OMM_TRY(plan_init(&p, in, options));
+    *file_type = p.recipe->file_type;
+    for (size_t i = 0; i < in->tensor_count; i++) {
+        const omm_gguf_tensor *t = &in->tensors[i];
+        omm_quantise_tensor *out = &tensors[i];
+        if (t->dims[0] > OMM_MATRIX_DIM_MAX)
+            return omm_raise(OMM_ERR_TOO_BIG, "tensor '%s': %llu columns, at most %u", t->name,
+                             (unsigned long long)t->dims[0], OMM_MATRIX_DIM_MAX);
+        out->name = t->name;
+        out->from = t->type;
+        out->wanted = wanted(&p, t);
+        out->to = that_divides(out->wanted, t->dims[0]);
+        out->elements = t->dims[0] * quantise_rows(t);
+        out->bytes_from = t->data.size;
+        OMM_TRY(omm_gguf_tensor_bytes(&out->bytes_to, (uint32_t)out->to, t->n_dims, t->dims));
+    }
+    return OMM_OK;
+}
