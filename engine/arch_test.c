@@ -196,7 +196,7 @@ static void same_everywhere(const omm_model *model, const test_case *t) {
     for (unsigned isa = 0; isa < OMM_ISA_COUNT; isa++) {
         if (!omm_isa_available((omm_isa)isa)) continue;
         for (unsigned threads = 1; threads <= 3; threads++) {
-            if (isa == OMM_ISA_SCALAR && threads != 3) continue;
+            if ((isa == OMM_ISA_SCALAR || t->arch.layers > 20) && threads != 3) continue;
             omm_pool *pool = NULL;
             omm_compute c;
             CHECK_OK(omm_pool_open(&pool, threads));

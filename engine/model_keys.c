@@ -105,7 +105,8 @@ static omm_err load_rope(omm_model_dims *d, keys *k) {
     d->rope_style = k->a->rope_style;
     d->rope_factor = 1.0;
     OMM_TRY(get_real(&d->rope_base, k, "rope.freq_base", 10000.0, 1.001, 1e12));
-    d->rope_base_local = k->a->rope_base_local > 0.0 ? k->a->rope_base_local : d->rope_base;
+    const double local = k->a->rope_base_local > 0.0 ? k->a->rope_base_local : d->rope_base;
+    OMM_TRY(get_real(&d->rope_base_local, k, "rope.freq_base_swa", local, 1.001, 1e12));
     OMM_TRY(scaling_kind(&d->rope_scaling, k));
     OMM_TRY(get_u32_or(&d->rope_context, k, "rope.scaling.original_context_length", d->context));
     OMM_TRY(in_range(k->name, d->rope_context, 1, OMM_MODEL_CONTEXT_MAX));
