@@ -272,6 +272,7 @@ int main(void) {
     CHECK_OK(omm_isa_choose(&best, NULL));
     against_reference(dir, "llama-F32", best);
     against_reference(dir, "llama-Q8_0", best);
+    against_reference(dir, "llama-Q4_K", best);
     against_reference(dir, "llama-F32", OMM_ISA_SCALAR);
     against_reference(dir, "qwen2-F32", best);
     against_reference(dir, "qwen3-F32", best);

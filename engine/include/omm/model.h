@@ -15,8 +15,8 @@
  * and in some layers a window [kernels.h].
  * A LoRA adapter on W: z = A h (chain from 0);  z = (alpha / rank) * z;  y = W h, then the chain of
  * y continues over r: y = fma(z[r], B[n][r], y); a bias is added after it.
- * Mode q8: products with Q8_0 and Q4_0 weights take int8 activations (kernels.h); the rest is as in
- * f32, the adapter included.
+ * Mode q8: products with quantised weights take int8 activations (kernels.h); the rest is as in f32,
+ * the adapter included.
  *
  * Rope turns pair i of a head's first `rotated` elements by p * f[i], in double:
  *   f[i] = base^(-2i / rotated)          layers with a window may have a base of their own
@@ -31,8 +31,8 @@
  *   cos and sin times rope.scaling.attn_factor.  Layers with a base of their own have no scaling.
  *
  * Accepted: the architectures of arch.c (llama, qwen2, qwen3, gemma2, gemma3 text, phi3); matrices
- * F32, F16, Q8_0 or Q4_0; vectors F32 or F16; grouped heads; tied or separate output.  Everything
- * else is refused by name, also a tensor that the graph would not use.
+ * of every omm_format; vectors F32 or F16; grouped heads; tied or separate output.  Everything else
+ * is refused by name, also a tensor that the graph would not use.
  *
  * Depends on: gguf, lora, quant, kernels.  Threads: read-only after load; share it freely.
  */
