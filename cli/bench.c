@@ -1,6 +1,8 @@
 /* bench.c - see bench.h. */
 #include "bench.h"
 
+#include "threads.h"
+
 #include "omm/clock.h"
 #include "omm/gguf.h"
 #include "omm/mem.h"
@@ -187,12 +189,20 @@ static omm_err measure_run(bench_result *r, bench_run *run, bench *b) {
     return OMM_OK;
 }
 
+static omm_err choose_threads(bench_result *r, const bench *b) {
+    r->run_count = b->o->thread_counts;
+    for (unsigned i = 0; i < r->run_count; i++) r->runs[i].threads = b->o->threads[i];
+    if (r->run_count > 0) return OMM_OK;
+    r->run_count = 1;
+    return cli_threads_measure(&r->runs[0].threads, &b->model, r->isa, 1);
+}
+
 static omm_err measure_all(bench_result *r, bench *b) {
     OMM_TRY(omm_isa_choose(&r->isa, getenv("OMM_ISA")));
     OMM_TRY(load(r, b));
     OMM_TRY(allocate(b));
-    for (unsigned i = 0; i < b->o->thread_counts; i++) {
-        r->runs[i].threads = b->o->threads[i];
+    OMM_TRY(choose_threads(r, b));
+    for (unsigned i = 0; i < r->run_count; i++) {
         omm_err err = measure_run(r, &r->runs[i], b);
         close_run(b);
         OMM_TRY(err);

@@ -27,8 +27,8 @@ typedef struct bench_options {
     omm_kv_type kv_type;
     uint32_t prompt, generate, repeats; /* prompt or generate 0: not measured; repeats >= 1 */
     unsigned threads[BENCH_THREAD_COUNTS_MAX];
-    unsigned thread_counts;
-    double peak_seconds; /* per figure and number of threads, over all repeats; 0: no peaks */
+    unsigned thread_counts; /* 0: measure which (omm/autothreads.h) */
+    double peak_seconds;    /* per figure and number of threads, over all repeats; 0: no peaks */
 } bench_options;
 
 /* Over the repeats, tokens per second. */
@@ -48,7 +48,8 @@ typedef struct bench_result {
     omm_isa isa;
     uint64_t parameters, token_bytes, memory_peak_bytes; /* memory 0: not known here */
     double load_seconds;
-    bench_run runs[BENCH_THREAD_COUNTS_MAX]; /* [options.thread_counts] */
+    unsigned run_count;
+    bench_run runs[BENCH_THREAD_COUNTS_MAX]; /* [run_count] */
 } bench_result;
 
 /* Errors: those of loading and of sessions; TOO_BIG (more positions than the model has). */

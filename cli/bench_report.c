@@ -51,7 +51,7 @@ void bench_print(const bench_result *r, const bench_options *o) {
     printf("%s, activations %s, cache %s, median of %u (min .. max), peak memory %.0f MB\n",
            omm_isa_name(r->isa), omm_activations_name(o->activations), omm_kv_type_name(o->kv_type),
            o->repeats, (double)r->memory_peak_bytes * 1e-6);
-    for (unsigned i = 0; i < o->thread_counts; i++) {
+    for (unsigned i = 0; i < r->run_count; i++) {
         const bench_run *run = &r->runs[i];
         printf("%u thread%s", run->threads, run->threads > 1 ? "s" : "");
         if (run->read_bytes > 0.0)
@@ -106,7 +106,7 @@ static json_t *json_run(const bench_result *r, const bench_run *run, const bench
 omm_err bench_print_json(const bench_result *r, const bench_options *o) {
     omm_buf out;
     json_t *runs = json_array();
-    for (unsigned i = 0; i < o->thread_counts; i++)
+    for (unsigned i = 0; i < r->run_count; i++)
         json_array_append_new(runs, json_run(r, &r->runs[i], o));
     json_t *report = json_pack(
         "{s:i, s:s, s:s, s:I, s:I, s:I, s:f, s:s, s:s, s:s, s:i, s:o}", "schema_version", 1,

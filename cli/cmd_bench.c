@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct bench_cli {
     bench_options bench;
@@ -22,16 +23,18 @@ static omm_err parse_threads(bench_options *o, const char *list) {
         o->thread_counts = 1;
         return OMM_OK;
     }
+    if (strcmp(list, "auto") == 0) return OMM_OK;
     for (;;) {
         char *end = NULL;
         errno = 0;
         unsigned long n = *p >= '0' && *p <= '9' ? strtoul(p, &end, 10) : 0;
         bool ok = !errno && n >= 1 && n <= OMM_POOL_THREADS_MAX && (*end == ',' || *end == 0);
         if (!ok || o->thread_counts == BENCH_THREAD_COUNTS_MAX)
-            return omm_raise(OMM_ERR_USAGE,
-                             "--threads '%s': expected at most %u numbers of 1 to %u with commas "
-                             "between",
-                             list, BENCH_THREAD_COUNTS_MAX, OMM_POOL_THREADS_MAX);
+            return omm_raise(
+                OMM_ERR_USAGE,
+                "--threads '%s': expected auto, or at most %u numbers of 1 to %u with commas "
+                "between",
+                list, BENCH_THREAD_COUNTS_MAX, OMM_POOL_THREADS_MAX);
         o->threads[o->thread_counts++] = (unsigned)n;
         if (*end == 0) return OMM_OK;
         p = end + 1;
@@ -75,7 +78,7 @@ int cmd_bench(int argc, char **argv) {
         {"model", 'm', CLI_STR, &o.bench.model, "FILE", "GGUF model"},
         {"prompt", 'p', CLI_U32, &o.bench.prompt, "N", "tokens of a prefill (256); 0: none"},
         {"generate", 'n', CLI_U32, &o.bench.generate, "N", "tokens decoded after it (64); 0: none"},
-        {"threads", 't', CLI_STR, &o.threads, "N,N", "numbers of threads (one per core)"},
+        {"threads", 't', CLI_STR, &o.threads, "N,N|auto", "numbers of threads (one per core)"},
         {"activations", 0, CLI_STR, &o.activations, "f32|q8", "arithmetic (q8)"},
         {"kv", 0, CLI_STR, &o.kv, "f32|f16|q8_0", "format of the key/value cache (f16)"},
         {"repeat", 'r', CLI_U32, &o.bench.repeats, "N", "measurements (5)"},

@@ -3,14 +3,19 @@
 #include "commands.h"
 #include "options.h"
 #include "progress.h"
+#include "threads.h"
 
+#include "omm/file.h"
 #include "omm/json.h"
 #include "omm/mem.h"
+#include "omm/scenario.h"
 #include "omm/simulate.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { SCENARIO_BYTES_MAX = 1 << 22, TRAIN_ROWS = 64 };
 
 typedef struct simulate_ui {
     cli_progress bar;
@@ -135,6 +140,20 @@ static omm_err print_json(const omm_simulate_result *r) {
     return err;
 }
 
+/* On the scenario's model, with as many tokens at once as training has. */
+static omm_err measure_threads(unsigned *threads, const char *path, omm_isa isa) {
+    omm_arena arena;
+    omm_scenario scenario;
+    char folder[OMM_PATH_MAX], model[OMM_PATH_MAX];
+    omm_arena_init(&arena, SCENARIO_BYTES_MAX);
+    omm_err err = omm_scenario_load(&scenario, path, NULL, &arena);
+    if (err == OMM_OK) err = omm_path_dir(folder, path);
+    if (err == OMM_OK) err = omm_path_join(model, folder, scenario.model);
+    if (err == OMM_OK) err = cli_threads_measure_file(threads, model, isa, TRAIN_ROWS);
+    omm_arena_fini(&arena);
+    return err;
+}
+
 static int run(const omm_simulate_options *options, simulate_ui *ui, bool json) {
     omm_simulate_result result;
     omm_err err = omm_simulate(&result, options);
@@ -149,13 +168,14 @@ static int run(const omm_simulate_options *options, simulate_ui *ui, bool json) 
 
 int cmd_simulate(int argc, char **argv) {
     const char *out = NULL;
-    uint32_t threads = omm_threads_default();
+    const char *threads_text = NULL;
+    unsigned threads = 0;
     uint64_t seed = UINT64_MAX;
     bool json = false;
     bool quiet = false;
     const cli_option table[] = {
         {"out", 'o', CLI_STR, &out, "DIR", "folder of the bundle (artifacts/runs/<time>-<name>)"},
-        {"threads", 't', CLI_U32, &threads, "N", "threads (one per core); never changes a byte"},
+        {"threads", 't', CLI_STR, &threads_text, "N|auto", CLI_THREADS_HELP},
         {"seed", 's', CLI_U64, &seed, "N", "run seed, instead of the scenario's"},
         {"json", 0, CLI_FLAG, &json, NULL, "one JSON object on stdout"},
         {"quiet", 'q', CLI_FLAG, &quiet, NULL, "no progress"},
@@ -170,12 +190,9 @@ int cmd_simulate(int argc, char **argv) {
     if (code >= 0) return code;
     omm_isa isa = OMM_ISA_SCALAR;
     omm_err err = omm_isa_choose(&isa, getenv("OMM_ISA"));
+    if (err == OMM_OK) err = cli_threads_parse(&threads, threads_text);
+    if (err == OMM_OK && threads == 0) err = measure_threads(&threads, args[0], isa);
     if (err != OMM_OK) return cli_fail("simulate", err);
-    if (threads < 1 || threads > OMM_POOL_THREADS_MAX) {
-        fprintf(stderr, "meshmind simulate: --threads %u; accepted: 1 to %u\n", threads,
-                OMM_POOL_THREADS_MAX);
-        return CLI_EXIT_USAGE;
-    }
     simulate_ui ui = {.clock = omm_clock_system()};
     cli_progress_init(&ui.bar);
     omm_simulate_options options = {.scenario = args[0],

@@ -3,6 +3,7 @@
 #include "loaded.h"
 #include "options.h"
 #include "progress.h"
+#include "threads.h"
 
 #include "omm/clock.h"
 #include "omm/evaluate.h"
@@ -17,11 +18,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CLIENTS_MAX = 256 };
+enum { CLIENTS_MAX = 256, TRAIN_ROWS = 64 };
 
 typedef struct train_args {
     const char *model, *data, *eval, *out, *start, *clients, *targets;
-    uint32_t rank, steps, batch, micro, seq, warmup, threads, new_tokens;
+    uint32_t rank, steps, batch, micro, seq, warmup, new_tokens;
+    const char *threads;
     float alpha, rate, rate_min, dropout, decay, clip, beta2, prox;
     uint64_t seed;
     bool json;
@@ -65,7 +67,6 @@ static train_args default_args(void) {
                         .clip = r.clip_norm,
                         .beta2 = r.beta2,
                         .prox = r.prox_mu,
-                        .threads = omm_threads_default(),
                         .new_tokens = 64,
                         .seed = 1};
 }
@@ -95,7 +96,7 @@ static int parse(train_args *a, int argc, char **argv) {
         {"beta2", 0, CLI_F32, &a->beta2, "X", "Adam's second moment (0.99)"},
         {"prox", 0, CLI_F32, &a->prox, "X", "pull towards the start adapter; 0 is off"},
         {"seed", 0, CLI_U64, &a->seed, "N", "order, dropout, initial A (1)"},
-        {"threads", 't', CLI_U32, &a->threads, "N", "threads; never changes the result"},
+        {"threads", 't', CLI_STR, &a->threads, "N|auto", CLI_THREADS_HELP},
         {"new-tokens", 0, CLI_U32, &a->new_tokens, "N",
          "longest generated reply in the evaluation; 0: losses only (64)"},
         {"json", 0, CLI_FLAG, &a->json, NULL, "one JSON object on stdout"},
@@ -177,15 +178,15 @@ static omm_err load_data(train_run *r) {
 
 static omm_err open_run(train_run *r) {
     omm_isa isa = OMM_ISA_SCALAR;
+    unsigned threads = 0;
     OMM_TRY(make_recipe(r));
     OMM_TRY(split_clients(r));
     OMM_TRY(omm_isa_choose(&isa, getenv("OMM_ISA")));
-    if (r->args.threads < 1 || r->args.threads > OMM_POOL_THREADS_MAX)
-        return omm_raise(OMM_ERR_USAGE, "--threads %u; accepted: 1 to %u", r->args.threads,
-                         OMM_POOL_THREADS_MAX);
-    OMM_TRY(omm_pool_open(&r->pool, r->args.threads));
-    OMM_TRY(omm_compute_init(&r->compute, r->pool, isa));
+    OMM_TRY(cli_threads_parse(&threads, r->args.threads));
     OMM_TRY(load_model(r));
+    OMM_TRY(cli_threads_measure(&threads, &r->model, isa, TRAIN_ROWS));
+    OMM_TRY(omm_pool_open(&r->pool, threads));
+    OMM_TRY(omm_compute_init(&r->compute, r->pool, isa));
     OMM_TRY(load_data(r));
     if (r->args.start) {
         OMM_TRY(omm_lora_load_file(&r->start, r->args.start, &r->model.lora_shape));
@@ -267,7 +268,7 @@ static void print_share(const char *what, size_t before, size_t after, size_t of
 static void print_report(const train_run *r) {
     omm_train_result t = omm_trainer_result(r->trainer);
     printf("trained %u steps, %llu tokens (%.0f tokens/s, %u threads, %s): loss %.4f -> %.4f\n",
-           t.steps, (unsigned long long)t.tokens, tokens_per_s(r), r->args.threads,
+           t.steps, (unsigned long long)t.tokens, tokens_per_s(r), omm_pool_threads(r->pool),
            omm_isa_name(r->compute.isa), (double)t.loss_first, (double)t.loss_last);
     if (r->eval) {
         const omm_eval_summary *b = &r->before, *a = &r->after;
@@ -301,14 +302,14 @@ static omm_err print_json(const train_run *r, const omm_digest *file) {
     omm_digest_hex(file_hex, file);
     omm_digest_hex(chain_hex, &chain);
     omm_digest_hex(data_hex, &data);
-    json_t *root = json_pack("{s:i,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:I,s:s}",
-                             "schema_version", 1, "kind", "omm-train", "adapter", r->args.out,
-                             "adapter_digest", file_hex, "chain", chain_hex, "data_digest",
-                             data_hex, "examples", (json_int_t)omm_dataset_count(r->data), "steps",
-                             (json_int_t)t.steps, "tokens", (json_int_t)t.tokens, "learned",
-                             (json_int_t)t.learned, "loss_first", (double)t.loss_first, "loss_last",
-                             (double)t.loss_last, "tokens_per_s", tokens_per_s(r), "threads",
-                             (json_int_t)r->args.threads, "isa", omm_isa_name(r->compute.isa));
+    json_t *root = json_pack(
+        "{s:i,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:I,s:s}", "schema_version", 1,
+        "kind", "omm-train", "adapter", r->args.out, "adapter_digest", file_hex, "chain", chain_hex,
+        "data_digest", data_hex, "examples", (json_int_t)omm_dataset_count(r->data), "steps",
+        (json_int_t)t.steps, "tokens", (json_int_t)t.tokens, "learned", (json_int_t)t.learned,
+        "loss_first", (double)t.loss_first, "loss_last", (double)t.loss_last, "tokens_per_s",
+        tokens_per_s(r), "threads", (json_int_t)omm_pool_threads(r->pool), "isa",
+        omm_isa_name(r->compute.isa));
     if (root && r->eval)
         json_object_set_new(root, "evaluation",
                             json_pack("{s:o,s:o}", "before", summary_json(&r->before), "after",

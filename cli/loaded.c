@@ -24,9 +24,9 @@ static omm_err open_model(loaded *l, const loaded_options *o, bool with_tokenize
 static omm_err open_compute(loaded *l, const loaded_options *o) {
     omm_isa isa;
     OMM_TRY(omm_isa_choose(&isa, getenv("OMM_ISA")));
-    const unsigned threads = o->threads ? o->threads : omm_threads_default();
-    if (threads > OMM_POOL_THREADS_MAX)
-        return omm_raise(OMM_ERR_USAGE, "--threads %u: at most %u", threads, OMM_POOL_THREADS_MAX);
+    unsigned threads = 0;
+    OMM_TRY(cli_threads_parse(&threads, o->threads));
+    OMM_TRY(cli_threads_measure(&threads, &l->model, isa, 1));
     OMM_TRY(omm_pool_open(&l->pool, threads));
     return omm_compute_init(&l->compute, l->pool, isa);
 }

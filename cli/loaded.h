@@ -5,6 +5,7 @@
 #define CLI_LOADED_H
 
 #include "options.h"
+#include "threads.h"
 
 #include "omm/session.h"
 #include "omm/tokenizer.h"
@@ -14,7 +15,7 @@ typedef struct loaded_options {
     cli_list lora;           /* --lora FILE or FILE=SCALE, applied in this order */
     const char *activations; /* --activations */
     const char *kv;          /* --kv */
-    uint32_t threads;        /* --threads, 0: all */
+    const char *threads;     /* --threads */
     uint32_t positions;      /* --context, 0: the model's, at most 4096 */
 } loaded_options;
 
@@ -24,7 +25,7 @@ typedef struct loaded_options {
         {"lora", 0, CLI_LIST, &(o).lora, "FILE[=X]", "GGUF LoRA adapter, times X; up to eight"},   \
         {"activations", 0, CLI_STR, &(o).activations, "f32|q8", "arithmetic of quantised layers"}, \
         {"kv", 0, CLI_STR, &(o).kv, "f32|f16|q8_0", "format of the key/value cache (f32)"},        \
-        {"threads", 't', CLI_U32, &(o).threads, "N", "threads; one per core by default"}, {        \
+        {"threads", 't', CLI_STR, &(o).threads, "N|auto", CLI_THREADS_HELP}, {                     \
         "context", 'c', CLI_U32, &(o).positions, "N", "positions to hold"                          \
     }
 

@@ -130,10 +130,12 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     expect(["inspect", small], 0, "Q5_1", "stdout")
     small.unlink()
     out = folder / "run"
-    done = run("simulate", "scenarios/processes.yaml", "--out", out, "--json")
+    done = run("simulate", "scenarios/processes.yaml", "--out", out, "--json", "--threads", "auto")
     report = json.loads(done.stdout)
     if done.returncode != 0 or report["bundle"] != str(out) or not report["passed"]:
         failures.append(f"simulate --json: exit {done.returncode}: {done.stdout[:300]}")
+    if not re.search("threads: [12]", done.stderr):
+        failures.append(f"simulate --threads auto does not say what it chose: {done.stderr[:200]}")
     if not re.search(r"\d+ %  ", done.stderr) or "\r" in done.stderr:
         failures.append("progress is not plain lines where stderr is no terminal")
     expect(["simulate", "scenarios/processes.yaml", "--out", out], 3, "there already")
@@ -185,6 +187,16 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
             failures.append(f"bench --json: {one}")
     expect(["bench", "-m", synth[0], "-p", "0", "-n", "3", "-r", "1", "--peak-seconds", "0"], 0,
            r"(?s)parameters.*peak memory.*\d thread.*decode +3 .*tokens/s", "stdout")
+    says = r"threads: [12] \(\d+ are [\d.]+ times as fast as 1|threads: 1, there is one core"
+    text = {}
+    for threads in ("auto", "1", "2"):
+        args = ["generate", "-m", synth[0], "a text", "-n", "6", "--threads", threads]
+        expect(args, 0, says if threads == "auto" else "")
+        text[threads] = run(*args).stdout
+    if len(set(text.values())) != 1:
+        failures.append(f"generate --threads: other texts: {text}")
+    expect(["generate", "-m", synth[0], "x", "--threads", "many"], 2, "'many': expected auto or a whole number")
+    expect(["bench", "-m", synth[0], "-p", "4", "-n", "2", "-r", "1", "--peak-seconds", "0", "-t", "auto"], 0, says)
     expect(["bench", "-m", synth[0], "-p", "600"], 3, "trained for 512")
     expect(["bench", "-m", synth[0], "-t", "1,0"], 2, "--threads '1,0'.*1 to")
     expect(["bench", "-m", synth[0], "-p", "0", "-n", "0"], 2, "nothing to measure")
