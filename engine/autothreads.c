@@ -18,6 +18,7 @@ typedef struct measurement {
 
 static const omm_matrix *next_matrix(measurement *m) {
     const uint32_t count = m->model->dims.layers * OMM_LORA_TARGET_COUNT;
+    OMM_ASSERT(count > 0);
     const uint32_t i = m->next++ % count;
     return &m->model->layers[i / OMM_LORA_TARGET_COUNT].weights[i % OMM_LORA_TARGET_COUNT];
 }

@@ -75,7 +75,7 @@ static void measure(double *best, omm_peaks *p, peak_figure figure, double secon
     chunk c = {.loops = loops_of(p->c->isa), .figure = figure, .work = 1024};
     if (figure == FIGURE_READ) c.work = READ_CHUNK_BYTES / tasks / 1024 * 1024;
     const uint64_t start = omm_measure_ns(), limit = (uint64_t)(seconds * 1e9);
-    uint64_t now = start;
+    uint64_t now;
     do {
         if (figure == FIGURE_READ) c.data = next_part(p, tasks * (size_t)c.work);
         const uint64_t begin = omm_measure_ns();

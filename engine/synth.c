@@ -127,7 +127,7 @@ static void piece_task(void *ud, size_t task, unsigned worker) {
     const piece *p = (const piece *)ud;
     const size_t first = task * p->row_step, cols = p->t->cols;
     const size_t rows = p->rows - first < p->row_step ? p->rows - first : p->row_step;
-    float *values = p->values + worker * p->row_step * cols;
+    float *values = p->values + (size_t)worker * p->row_step * cols;
     if (p->t->values)
         memcpy(values, p->t->values, cols * sizeof *values);
     else

@@ -34,14 +34,13 @@ static omm_err push_letter(texts *t, uint8_t byte) {
     return push(t, letter, bpe_letter(letter, byte));
 }
 
-/* Pair `i` as a token (between == "") or as a line of the merge list (" "). */
-static omm_err push_pair(texts *t, uint32_t i, const char *between) {
+/* Pair `i` as a token, or as a line of the merge list with a space between. */
+static omm_err push_pair(texts *t, uint32_t i, bool as_line) {
     uint8_t text[8];
     const bool space = i < LETTERS;
     const uint32_t letters = space ? i : i - LETTERS;
     size_t size = bpe_letter(text, space ? ' ' : (uint8_t)('a' + letters / LETTERS));
-    memcpy(text + size, between, strlen(between));
-    size += strlen(between);
+    if (as_line) text[size++] = ' ';
     text[size++] = (uint8_t)('a' + letters % LETTERS);
     return push(t, text, size);
 }
@@ -50,7 +49,7 @@ static omm_err make_tokens(texts *t, uint32_t tokens, uint32_t pairs) {
     char filler[16];
     for (unsigned b = 0; b < BYTES; b++) OMM_TRY(push_letter(t, (uint8_t)b));
     for (unsigned i = 0; i < CONTROLS; i++) OMM_TRY(push(t, s_controls[i], strlen(s_controls[i])));
-    for (uint32_t i = 0; i < pairs; i++) OMM_TRY(push_pair(t, i, ""));
+    for (uint32_t i = 0; i < pairs; i++) OMM_TRY(push_pair(t, i, false));
     while (t->count < tokens) {
         int size = snprintf(filler, sizeof filler, "[%u]", t->count);
         OMM_TRY(push(t, filler, (size_t)size));
@@ -90,7 +89,7 @@ static omm_err put_all(omm_gguf_writer *w, texts *t, uint32_t tokens) {
     OMM_TRY(put_types(w, tokens));
     omm_buf_clear(&t->bytes);
     t->count = 0;
-    for (uint32_t i = 0; i < pairs; i++) OMM_TRY(push_pair(t, i, " "));
+    for (uint32_t i = 0; i < pairs; i++) OMM_TRY(push_pair(t, i, true));
     OMM_TRY(put_texts(w, "tokenizer.ggml.merges", t));
     omm_gguf_put_u32(w, "tokenizer.ggml.bos_token_id", BYTES);
     omm_gguf_put_u32(w, "tokenizer.ggml.eos_token_id", BYTES + CONTROLS - 1);
