@@ -47,7 +47,7 @@ static omm_err run(const synth_cli *o) {
 
 int cmd_synth(int argc, char **argv) {
     synth_cli o = {.synth = {.seed = 1}};
-    char shapes[512], types[256], summary[1024];
+    char shapes[512], types[512], summary[1280];
     const cli_option options[] = {
         {"type", 0, CLI_STR, &o.synth.type, "TYPE", "of the matrices (Q8_0)"},
         {"output", 0, CLI_STR, &o.synth.output, "TYPE", "of output and embedding, if another"},

@@ -10,8 +10,8 @@
 #include "omm/file.h"
 #include "omm/mem.h"
 #include "omm/rng.h"
+#include "omm/rows.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,84 +23,47 @@
 
 /* ---- element types --------------------------------------------------------------------------- */
 
-static void encode_f32(uint8_t *out, const float *x, size_t n) {
-    for (size_t i = 0; i < n; i++) omm_put_f32(out + 4 * i, x[i]);
-}
-
-static void encode_f16(uint8_t *out, const float *x, size_t n) {
-    for (size_t i = 0; i < n; i++) omm_put_u16(out + 2 * i, omm_f32_to_f16(x[i]));
-}
-
-static void encode_bf16(uint8_t *out, const float *x, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        uint32_t u;
-        memcpy(&u, &x[i], sizeof u);
-        omm_put_u16(out + 2 * i, (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16));
-    }
-}
-
-static void encode_q8_0(uint8_t *out, const float *x, size_t n) {
-    for (; n > 0; n -= 32, x += 32, out += 34) {
-        float max = 0.0f;
-        for (int i = 0; i < 32; i++) max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
-        const float d = max / 127.0f, inverse = max > 0.0f ? 1.0f / d : 0.0f;
-        omm_put_u16(out, omm_f32_to_f16(d));
-        for (int i = 0; i < 32; i++) out[2 + i] = (uint8_t)(int8_t)roundf(x[i] * inverse);
-    }
-}
-
-static uint8_t nibble(float x) {
-    const int q = (int)(x + 8.5f);
-    return (uint8_t)(q < 15 ? q : 15);
-}
-
-static void encode_q4_0(uint8_t *out, const float *x, size_t n) {
-    for (; n > 0; n -= 32, x += 32, out += 18) {
-        float max = 0.0f; /* the value of largest magnitude, with its sign, becomes -8 */
-        for (int i = 0; i < 32; i++) max = fabsf(x[i]) > fabsf(max) ? x[i] : max;
-        const float d = max / -8.0f, inverse = max != 0.0f ? 1.0f / d : 0.0f;
-        omm_put_u16(out, omm_f32_to_f16(d));
-        for (int i = 0; i < 16; i++)
-            out[2 + i] = (uint8_t)(nibble(x[i] * inverse) | nibble(x[16 + i] * inverse) << 4);
-    }
-}
-
-/* file_type: the number of general.file_type for a file mostly of this type. */
-static const struct encoder {
+/* The number of general.file_type for a file mostly of one type. */
+static const struct {
     omm_ggml_type type;
-    uint32_t file_type;
-    void (*encode)(uint8_t *out, const float *x, size_t n);
-} s_encoders[] = {
-    {OMM_GGML_F32, 0, encode_f32},    {OMM_GGML_F16, 1, encode_f16},
-    {OMM_GGML_BF16, 32, encode_bf16}, {OMM_GGML_Q4_0, 2, encode_q4_0},
-    {OMM_GGML_Q8_0, 7, encode_q8_0},
+    uint32_t number;
+} s_file_types[] = {
+    {OMM_GGML_F32, 0},     {OMM_GGML_F16, 1},    {OMM_GGML_BF16, 32},  {OMM_GGML_Q4_0, 2},
+    {OMM_GGML_Q4_1, 3},    {OMM_GGML_Q5_0, 8},   {OMM_GGML_Q5_1, 9},   {OMM_GGML_Q8_0, 7},
+    {OMM_GGML_Q2_K, 10},   {OMM_GGML_Q3_K, 11},  {OMM_GGML_Q4_K, 14},  {OMM_GGML_Q5_K, 16},
+    {OMM_GGML_Q6_K, 18},   {OMM_GGML_TQ1_0, 36}, {OMM_GGML_TQ2_0, 37}, {OMM_GGML_IQ4_NL, 25},
+    {OMM_GGML_IQ4_XS, 30},
 };
 
-enum { ENCODER_COUNT = sizeof s_encoders / sizeof *s_encoders, FILE_TYPE_MIX = 15 };
+enum { TYPE_COUNT = sizeof s_file_types / sizeof *s_file_types, FILE_TYPE_MIX = 15 };
 
-static const struct encoder *encoder_of(omm_ggml_type type) {
-    for (size_t i = 0; i < ENCODER_COUNT; i++)
-        if (s_encoders[i].type == type) return &s_encoders[i];
-    return NULL;
+static uint32_t file_type_of(const synth_plan *p) {
+    size_t i = 0;
+    if (p->mixed) return FILE_TYPE_MIX;
+    while (i < TYPE_COUNT - 1 && s_file_types[i].type != p->type) i++;
+    OMM_ASSERT(s_file_types[i].type == p->type);
+    return s_file_types[i].number;
 }
 
 bool synth_can_encode(omm_ggml_type type) {
-    return encoder_of(type) != NULL;
+    for (size_t i = 0; i < TYPE_COUNT; i++)
+        if (s_file_types[i].type == type) return true;
+    return false;
 }
 
 void omm_synth_types(char *out, size_t size) {
     size_t used = 0;
     out[0] = 0;
-    for (size_t i = 0; i < ENCODER_COUNT && used < size; i++)
-        used += (size_t)snprintf(out + used, size - used, "%s%s", i ? ", " : "",
-                                 omm_ggml_find((uint32_t)s_encoders[i].type)->name);
+    for (size_t i = 0; i < TYPE_COUNT && used < size; i++)
+        used += (size_t)snprintf(out + used, size - used, "%s, ",
+                                 omm_ggml_find((uint32_t)s_file_types[i].type)->name);
+    if (used < size) snprintf(out + used, size - used, "%s", SYNTH_MIX);
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
 typedef struct piece {
     const synth_tensor *t;
-    const struct encoder *encoder;
     omm_rng rng;
     float *values; /* [workers][row_step][cols] */
     uint8_t *out;  /* [rows][row_bytes] */
@@ -132,7 +95,9 @@ static void piece_task(void *ud, size_t task, unsigned worker) {
         memcpy(values, p->t->values, cols * sizeof *values);
     else
         draw(values, p->t, &p->rng, (p->row + first) * (uint64_t)cols, rows * cols);
-    p->encoder->encode(p->out + first * p->row_bytes, values, rows * cols);
+    for (size_t i = 0; i < rows; i++) /* values of a few deviations: none is too large for a type */
+        OMM_ASSERT(omm_rows_quantise(p->out + (first + i) * p->row_bytes, p->t->type,
+                                     values + i * cols, cols) == OMM_OK);
 }
 
 /* ---- the file -------------------------------------------------------------------------------- */
@@ -156,7 +121,7 @@ static omm_err write_tensor(synth *s, const synth_tensor *t) {
     static const uint8_t zeros[64];
     const omm_seed seed = omm_seed_derive(&s->seed, OMM_PURPOSE_SYNTH, omm_bytes_str(t->name));
     const omm_ggml_info *info = omm_ggml_find((uint32_t)t->type);
-    piece p = {.t = t, .encoder = encoder_of(t->type), .values = s->values, .out = s->out};
+    piece p = {.t = t, .values = s->values, .out = s->out};
     p.rng = omm_rng_init(&seed, OMM_PURPOSE_SYNTH, 0, 0);
     p.row_bytes = (size_t)t->cols / info->block * info->bytes;
     p.row_step = rows_of(TASK_VALUES, t->cols, t->rows);
@@ -175,8 +140,7 @@ static omm_err write_header(synth *s) {
     const synth_plan *p = &s->plan;
     omm_buf header;
     synth_put_keys(&s->w, p->shape, p->layers);
-    omm_gguf_put_u32(&s->w, "general.file_type",
-                     p->mixed ? FILE_TYPE_MIX : encoder_of(p->type)->file_type);
+    omm_gguf_put_u32(&s->w, "general.file_type", file_type_of(p));
     omm_gguf_put_u32(&s->w, "general.quantization_version", 2);
     OMM_TRY(synth_put_vocab(&s->w, p->shape->vocab));
     for (uint32_t i = 0; i < p->count; i++) {

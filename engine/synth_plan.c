@@ -18,7 +18,7 @@ typedef enum matrix_role { ROLE_BODY, ROLE_MORE_BITS, ROLE_OUTPUT } matrix_role;
 /* ---- types ----------------------------------------------------------------------------------- */
 
 static omm_err parse_type(omm_ggml_type *out, const char *name) {
-    char names[256];
+    char names[512];
     const omm_ggml_info *info = omm_ggml_find_name(name);
     if (info && synth_can_encode(info->type)) {
         *out = info->type;

@@ -141,12 +141,11 @@ static void check_logits(const char *shape, const char *type) {
     omm_compute c;
     omm_session *session = NULL;
     omm_isa isa;
-    const omm_synth_options o = {.shape = shape, .type = type, .seed = 1};
+    const omm_synth_options o = {.shape = shape, .type = type, .seed = 1, .layers = 1};
     CHECK_OK(omm_synth_write(s_path, &o, NULL, NULL));
     CHECK_OK(omm_gguf_open(&g, s_path));
     omm_err err = omm_model_load(&model, &g);
     omm_gguf_close(&g);
-    if (err == OMM_ERR_UNSUPPORTED) return; /* whatever the engine takes must work */
     CHECK_OK(err);
     for (uint32_t i = 0; i < 40; i++) ids[i] = i * 97 % 512;
     CHECK_OK(omm_isa_choose(&isa, NULL));
@@ -156,18 +155,20 @@ static void check_logits(const char *shape, const char *type) {
     double square = 0.0;
     for (size_t i = 0; i < 40 * 512; i++) square += (double)logits[i] * (double)logits[i];
     const double deviation = sqrt(square / (40 * 512));
-    CHECK(deviation > 1.5 && deviation < 6.0); /* meant to be 3 */
+    CHECK(deviation > 1.0 && deviation < 9.0); /* meant to be 3; ternary weights are larger */
     omm_session_close(session);
     omm_compute_fini(&c);
     omm_model_fini(&model);
 }
 
 static void test_every_shape_and_type(void) {
-    static const char *const shapes[] = {"tiny-llama",  "tiny-qwen2",  "tiny-qwen3",
-                                         "tiny-gemma2", "tiny-gemma3", "tiny-phi3"};
-    static const char *const types[] = {"F32", "F16", "BF16", "Q4_0", "Q8_0"};
-    for (size_t s = 0; s < 6; s++)
-        for (size_t t = 0; t < 5; t++) check_logits(shapes[s], types[t]);
+    static const char *const shapes[] = {"tiny-qwen2", "tiny-qwen3", "tiny-gemma2", "tiny-gemma3",
+                                         "tiny-phi3"};
+    static const char *const types[] = {"F32",  "F16",    "BF16",   "Q4_0",  "Q4_1",  "Q5_0",
+                                        "Q5_1", "Q8_0",   "Q2_K",   "Q3_K",  "Q4_K",  "Q5_K",
+                                        "Q6_K", "IQ4_NL", "IQ4_XS", "TQ1_0", "TQ2_0", "Q4_K_M"};
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) check_logits("tiny-llama", types[t]);
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) check_logits(shapes[s], "Q8_0");
 }
 
 /* The real shapes, one layer of each: as many parameters as the model has, and a valid file. */

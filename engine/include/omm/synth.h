@@ -9,10 +9,10 @@
  * deviations.  Matrices have mean 0 and s = 1 / sqrt(columns), so that a product keeps the size of
  * its input; the two products that end in the residual have s / sqrt(2 layers), so that it does
  * not grow with depth; the output has s = 3 / sqrt(columns), so that logits have a deviation of about
- * 3.  Norms are 1 and biases 0, with s = 0.1.  Then the values are quantised as files are.
+ * 3.  Norms are 1 and biases 0, with s = 0.1.  Then omm_rows_quantise makes them the type.
  * The same bytes for any number of threads.
  *
- * Depends on: err, pool, gguf.  Threads: one call at a time per pool.
+ * Depends on: err, pool, gguf, rows.  Threads: one call at a time per pool.
  */
 #ifndef OMM_SYNTH_H
 #define OMM_SYNTH_H
@@ -24,8 +24,9 @@
 #include <stdint.h>
 
 typedef struct omm_synth_options {
-    const char *shape;  /* one of omm_synth_shapes */
-    const char *type;   /* of the matrices: an element type or a mix; NULL: Q8_0 */
+    const char *shape; /* one of omm_synth_shapes */
+    const char *type; /* of the matrices: an element type, or Q4_K_M: Q4_K, with Q6_K for the output
+                         * and for attn_v and ffn_down in some layers; NULL: Q8_0 */
     const char *output; /* of output and embedding; NULL: as `type` says */
     uint64_t seed;
     uint32_t layers; /* 0: the shape's */
