@@ -1,5 +1,6 @@
-/* cmd_train.c - `meshmind train`: a LoRA adapter from chat examples, with its loss and its uplift. */
+/* cmd_train.c - `meshmind train`: a LoRA adapter from examples, with its loss and its uplift. */
 #include "commands.h"
+#include "data_options.h"
 #include "loaded.h"
 #include "options.h"
 #include "progress.h"
@@ -21,9 +22,11 @@
 enum { CLIENTS_MAX = 256, TRAIN_ROWS = 64 };
 
 typedef struct train_args {
-    const char *model, *data, *eval, *out, *start, *clients, *targets;
+    const char *model, *data, *eval, *out, *start, *clients, *targets, *split_by, *threads;
+    data_options data_options;
+    float split;
+    bool stream;
     uint32_t rank, steps, batch, micro, seq, warmup, new_tokens;
-    const char *threads;
     float alpha, rate, rate_min, dropout, decay, clip, beta2, prox;
     uint64_t seed;
     bool json;
@@ -35,6 +38,7 @@ typedef struct train_run {
     omm_model model;
     omm_tokenizer *tokenizer;
     omm_dataset *data, *eval;
+    omm_data_totals data_totals; /* of the whole file, before a split */
     omm_pool *pool;
     omm_compute compute;
     omm_recipe recipe;
@@ -74,8 +78,15 @@ static train_args default_args(void) {
 static int parse(train_args *a, int argc, char **argv) {
     const cli_option options[] = {
         {"model", 'm', CLI_STR, &a->model, "FILE", "base model, GGUF"},
-        {"data", 'd', CLI_STR, &a->data, "FILE", "chat examples, JSONL"},
+        {"data", 'd', CLI_STR, &a->data, "FILE",
+         "what to learn: chats, prompts with completions (JSONL), or text"},
         {"eval", 'e', CLI_STR, &a->eval, "FILE", "held-out examples: judged before and after"},
+        {"split", 0, CLI_F32, &a->split, "X", "without --eval: hold out this share of the data"},
+        {"split-by", 0, CLI_STR, &a->split_by, "item|client",
+         "which are held out: examples (item) or clients, those of the lowest digests"},
+        DATA_OPTIONS(a->data_options),
+        {"stream", 0, CLI_FLAG, &a->stream, NULL,
+         "read examples when needed, as for files over 64 MiB; never changes the result"},
         {"out", 'o', CLI_STR, &a->out, "FILE", "adapter to write, GGUF"},
         {"start", 0, CLI_STR, &a->start, "FILE",
          "adapter to start from (same rank, alpha, targets)"},
@@ -104,11 +115,11 @@ static int parse(train_args *a, int argc, char **argv) {
     int count = 0;
     char **rest = NULL;
     const char *usage = "train -m BASE --data FILE --out ADAPTER [options]";
-    int code =
-        cli_parse(&count, &rest, argc, argv, options, usage,
-                  "Train a LoRA adapter on chat examples.  The same arguments give the same\n"
-                  "bytes on any machine and with any number of threads.",
-                  0, 0);
+    int code = cli_parse(
+        &count, &rest, argc, argv, options, usage,
+        "Train a LoRA adapter on chats, completions or text.  The same arguments give the same\n"
+        "bytes on any machine and with any number of threads.",
+        0, 0);
     if (code >= 0) return code;
     if (a->model && a->data && a->out) return -1;
     fprintf(stderr, "meshmind train: --model, --data and --out are needed\nusage: meshmind %s\n",
@@ -162,16 +173,43 @@ static omm_err load_model(train_run *r) {
     return err;
 }
 
+/* Takes r->data apart; the loss of the held-out part is over what --loss says too. */
+static omm_err split_data(train_run *r) {
+    const char *by = r->args.split_by ? r->args.split_by : "item";
+    bool by_client = strcmp(by, "client") == 0;
+    if (!by_client && strcmp(by, "item") != 0)
+        return omm_raise(OMM_ERR_USAGE, "--split-by '%.40s'; accepted: item, client", by);
+    omm_dataset *all = r->data, *kept = NULL;
+    OMM_TRY(omm_dataset_split(&kept, &r->eval, all, (double)r->args.split, by_client));
+    r->data_totals = *omm_dataset_totals(all);
+    r->data = kept;
+    omm_dataset_close(all);
+    return OMM_OK;
+}
+
+static omm_err load_eval(train_run *r) {
+    omm_dataset_options options;
+    OMM_TRY(data_options_resolve(&options, &r->args.data_options, r->model.dims.context));
+    options.loss = OMM_LOSS_DEFAULT; /* what is judged are replies, whatever is learned */
+    if (omm_dataset_totals(r->data)->format == OMM_DATA_TEXT) options.seq_max = r->args.seq;
+    return omm_dataset_load(&r->eval, r->args.eval, r->tokenizer, &options);
+}
+
 static omm_err load_data(train_run *r) {
-    omm_dataset_options options = {.seq_max = r->args.seq};
-    if (r->client_count) {
-        options.clients = r->client_names;
-        options.client_count = r->client_count;
-    }
-    OMM_TRY(omm_dataset_load(&r->data, r->args.data, r->tokenizer, &options));
-    if (!r->args.eval) return OMM_OK;
-    omm_dataset_options all = {.seq_max = r->model.dims.context};
-    OMM_TRY(omm_dataset_load(&r->eval, r->args.eval, r->tokenizer, &all));
+    omm_dataset_options options;
+    OMM_TRY(data_options_resolve(&options, &r->args.data_options, r->args.seq));
+    options.clients = r->client_count ? r->client_names : NULL;
+    options.client_count = r->client_count;
+    OMM_TRY(data_open(&r->data, r->args.data, r->tokenizer, &options, r->args.stream));
+    r->data_totals = *omm_dataset_totals(r->data);
+    if (r->args.split != 0 && r->args.eval)
+        return omm_raise(OMM_ERR_USAGE, "--split holds out examples where --eval names none: one "
+                                        "of them is enough");
+    if (r->args.split_by && r->args.split == 0)
+        return omm_raise(OMM_ERR_USAGE, "--split-by says what --split X holds out: X is missing");
+    if (r->args.split != 0) OMM_TRY(split_data(r));
+    if (r->args.eval) OMM_TRY(load_eval(r));
+    if (!r->eval) return OMM_OK;
     r->items = omm_alloc(omm_dataset_count(r->eval), sizeof *r->items);
     return r->items ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "out of memory");
 }
@@ -265,8 +303,29 @@ static void print_share(const char *what, size_t before, size_t after, size_t of
     if (of) printf("  %-22s %8zu  %8zu   of %zu\n", what, before, after, of);
 }
 
+static void print_data(const train_run *r) {
+    const omm_data_totals *t = &r->data_totals;
+    printf("data: %llu examples (%s%s), %llu tokens, %llu learned", (unsigned long long)t->examples,
+           omm_data_format_name(t->format), omm_dataset_is_stream(r->data) ? ", streamed" : "",
+           (unsigned long long)t->tokens, (unsigned long long)t->learned);
+    if (t->truncated) printf(", %llu cut to --seq", (unsigned long long)t->truncated);
+    if (t->dropped)
+        printf(", %llu left out: nothing to learn within --seq", (unsigned long long)t->dropped);
+    printf("\n");
+    data_print_bad(stdout, t);
+    if (r->args.eval && omm_dataset_totals(r->eval)->bad) {
+        printf("held-out data:\n");
+        data_print_bad(stdout, omm_dataset_totals(r->eval));
+    }
+    if (r->args.split != 0)
+        printf("  held out by --split %g: %zu examples of %zu clients; trained on %zu of %zu\n",
+               (double)r->args.split, omm_dataset_count(r->eval), omm_dataset_client_count(r->eval),
+               omm_dataset_count(r->data), omm_dataset_client_count(r->data));
+}
+
 static void print_report(const train_run *r) {
     omm_train_result t = omm_trainer_result(r->trainer);
+    print_data(r);
     printf("trained %u steps, %llu tokens (%.0f tokens/s, %u threads, %s): loss %.4f -> %.4f\n",
            t.steps, (unsigned long long)t.tokens, tokens_per_s(r), omm_pool_threads(r->pool),
            omm_isa_name(r->compute.isa), (double)t.loss_first, (double)t.loss_last);
@@ -293,6 +352,20 @@ static json_t *summary_json(const omm_eval_summary *s) {
                      "reply_exact", (json_int_t)s->reply_exact);
 }
 
+static json_t *data_json(const train_run *r) {
+    json_t *data = data_totals_json(&r->data_totals);
+    json_object_set_new(data, "clients",
+                        json_integer((json_int_t)omm_dataset_client_count(r->data)));
+    json_object_set_new(data, "streamed", json_boolean(omm_dataset_is_stream(r->data)));
+    if (r->args.split != 0)
+        json_object_set_new(data, "split",
+                            json_pack("{s:f,s:s,s:I,s:I}", "share", (double)r->args.split, "by",
+                                      r->args.split_by ? r->args.split_by : "item", "held_out",
+                                      (json_int_t)omm_dataset_count(r->eval), "held_out_clients",
+                                      (json_int_t)omm_dataset_client_count(r->eval)));
+    return data;
+}
+
 static omm_err print_json(const train_run *r, const omm_digest *file) {
     omm_train_result t = omm_trainer_result(r->trainer);
     omm_digest chain = omm_trainer_chain(r->trainer, t.steps);
@@ -310,6 +383,9 @@ static omm_err print_json(const train_run *r, const omm_digest *file) {
         "loss_first", (double)t.loss_first, "loss_last", (double)t.loss_last, "tokens_per_s",
         tokens_per_s(r), "threads", (json_int_t)omm_pool_threads(r->pool), "isa",
         omm_isa_name(r->compute.isa));
+    if (root) json_object_set_new(root, "data", data_json(r));
+    if (root && r->args.eval)
+        json_object_set_new(root, "eval_data", data_totals_json(omm_dataset_totals(r->eval)));
     if (root && r->eval)
         json_object_set_new(root, "evaluation",
                             json_pack("{s:o,s:o}", "before", summary_json(&r->before), "after",

@@ -9,11 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ARGS_MAX = 32 };
+enum { ARGS_MAX = 40 };
 
-static char s_model[512], s_data[128], s_out[128], s_again[128], s_bad[128];
+static char s_model[512], s_data[128], s_out[128], s_again[128], s_bad[128], s_text[128];
 
-/* Words of `line` separated by spaces; M, D, O, P and B stand for the paths above. */
+/* Words of `line` separated by spaces; M, D, O, P, B and T stand for the paths above. */
 static int run(int (*command)(int, char **), const char *line) {
     char text[512];
     char *argv[ARGS_MAX] = {0}, *rest = NULL;
@@ -26,6 +26,7 @@ static int run(int (*command)(int, char **), const char *line) {
         if (strcmp(word, "O") == 0) word = s_out;
         if (strcmp(word, "P") == 0) word = s_again;
         if (strcmp(word, "B") == 0) word = s_bad;
+        if (strcmp(word, "T") == 0) word = s_text;
         argv[argc++] = word;
     }
     return command(argc, argv);
@@ -59,9 +60,49 @@ static void write_data(const char *dir) {
     snprintf(s_bad, sizeof s_bad, "%s/bad.jsonl", dir);
     CHECK_OK(omm_file_write_fast(s_data, omm_bytes_of(line, sizeof line - 1), 0644));
     CHECK_OK(omm_file_write_fast(s_bad, omm_bytes_of("{}\n", 3), 0644));
+    static const char text[] = "One document.\n\nAnother one, longer.\n\nA third.\n";
+    snprintf(s_text, sizeof s_text, "%s/text.txt", dir);
+    CHECK_OK(omm_file_write_fast(s_text, omm_bytes_of(text, sizeof text - 1), 0644));
 }
 
 #define TRAIN "train -m M -d D --steps 2 --rank 2 --new-tokens 4 --dropout 0.1 "
+
+#define TEXT "train -m M -d T --steps 2 --rank 2 --seq 16 "
+
+/* A stream trains to the same file; what is held out is not trained on; options that contradict. */
+static void data_options(void) {
+    CHECK_EQ(run(cmd_train, TEXT "-o O --text-separator blank"), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_train, TEXT "-o P --text-separator blank --stream --json"), CLI_EXIT_PASS);
+    CHECK(same_files(s_out, s_again));
+    CHECK_EQ(run(cmd_train, TEXT "-o P --text-separator blank --split 0.3"), CLI_EXIT_PASS);
+    CHECK(!same_files(s_out, s_again));
+    CHECK_EQ(run(cmd_train, TEXT "-o O --text-separator blank --split 0.3 --stream --json"),
+             CLI_EXIT_PASS);
+    CHECK(same_files(s_out, s_again));
+    CHECK_EQ(run(cmd_train, TEXT "-o P"), CLI_EXIT_PASS); /* one document, other windows */
+    CHECK(!same_files(s_out, s_again));
+    CHECK_EQ(run(cmd_train, TRAIN "-o O --loss all"), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_train, TRAIN "-o P --loss completion"), CLI_EXIT_PASS);
+    CHECK(!same_files(s_out, s_again));
+    CHECK_EQ(run(cmd_train, TRAIN "-o P --split 0.5 --split-by client"), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_train, TRAIN "-o P --split 0.5 --split-by clock"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_train, TRAIN "-o P --split-by client"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_train, TRAIN "-o P --split 0.5 --eval D"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_train, TRAIN "-o P --split 1"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_train, TRAIN "-o P --format xml"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_train, TRAIN "-o P --loss none"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_train, TEXT "-o P --loss assistant"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_train, TEXT "-o P --stride 17"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_train, TEXT "-o P --format chat"), CLI_EXIT_RUNTIME);
+    CHECK_EQ(run(cmd_train, TEXT "-o P --format chat --skip-bad"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_data, "data check D -m M"), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_data, "data check T D -m M --json"), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_data, "data check D D -m M"), CLI_EXIT_FAILED); /* a leak */
+    CHECK_EQ(run(cmd_data, "data check B -m M"), CLI_EXIT_FAILED);
+    CHECK_EQ(run(cmd_data, "data check D"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_data, "data peel D -m M"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_data, "data check M -m M"), CLI_EXIT_FAILED); /* no text */
+}
 
 int main(void) {
     char dir[] = "/tmp/omm-train-cli-XXXXXX";
@@ -76,6 +117,7 @@ int main(void) {
     CHECK_EQ(run(cmd_adapter, "adapter show O"), CLI_EXIT_PASS);
     CHECK_EQ(run(cmd_adapter, "adapter show O --json"), CLI_EXIT_PASS);
     CHECK_EQ(run(cmd_generate, "generate -m M --lora O -n 2 Hi"), CLI_EXIT_PASS);
+    data_options();
     CHECK_OK(omm_file_remove(s_again));
     CHECK_EQ(run(cmd_train, "train -m M -d D"), CLI_EXIT_USAGE);
     CHECK_EQ(run(cmd_train, TRAIN "-o P --threads 0"), CLI_EXIT_USAGE);

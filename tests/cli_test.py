@@ -106,6 +106,11 @@ expect(["quantize", MODEL, "/nowhere/q.gguf", "Q4_0", "--keep", "output.weight"]
 expect(["quantize", MODEL, "/nowhere/q.gguf", "Q4_0"], 3, "nowhere")
 expect(["quantize", "/nowhere.gguf", "/nowhere/q.gguf", "Q4_0"], 2, "nowhere.gguf")
 expect(["coordinator"], 2, "-c FILE")
+expect(["data"], 2, "data check FILE")
+expect(["data", "check", BASE / "test.jsonl"], 2, "which model")
+expect(["data", "check", "/nowhere.jsonl", "-m", MODEL], 2, "nowhere.jsonl")
+expect(["data", "check", BASE / "train.jsonl", BASE / "test.jsonl", "-m", MODEL], 0,
+       r"(?s)examples +6500\n.*clients +24 .*shared: 0 examples of .*data: pass", "stdout")
 expect(["node"], 2, "-c FILE")
 
 with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
@@ -160,6 +165,23 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     done = run("verify", out, "--trust", other)
     if done.returncode not in (1, 2):
         failures.append(f"verify --trust of another key: exit {done.returncode}")
+    lines = (BASE / "test.jsonl").read_text().splitlines()[:4]
+    mixed = folder / "mixed.jsonl"
+    mixed.write_text("\n".join([lines[0], '{"messages": []}', lines[1], "{oops", lines[1], lines[2]]) + "\n")
+    expect(["train", "-m", MODEL, "-d", mixed, "-o", folder / "x.gguf", "--steps", "1"], 3,
+           r"mixed\.jsonl:2: messages: a list of 1 to 256")
+    done = run("train", "-m", MODEL, "-d", mixed, "-o", folder / "x.gguf", "--steps", "1", "--skip-bad", "--json",
+               "--split", "0.3", "--new-tokens", "0")
+    data = json.loads(done.stdout)["data"]
+    if (data["bad_by"] != {"messages": 1, "not JSON": 1} or data["examples"] != 4
+            or ":4:5: " not in data["bad_first"][1] or not 0 < data["split"]["held_out"] < 4):
+        failures.append(f"train --skip-bad --split: {data}")
+    done = run("data", "check", mixed, BASE / "test.jsonl", "-m", MODEL, "--json")
+    report = json.loads(done.stdout)
+    if (done.returncode, report["passed"], report["files"][0]["duplicates"], report["shared"]) != (1, False, 1, 3):
+        failures.append(f"data check: exit {done.returncode}: {report}")
+    (folder / "x.gguf").unlink()
+    mixed.unlink()
     adapter = run("generate", "-m", MODEL, "--lora", out / "final.gguf", "Once", "-n", "4")
     with_adapter = run("generate", "-m", MODEL, "--lora", f"{out / 'final.gguf'}=1", "Once", "-n", "4")
     halves = run("generate", "-m", MODEL, *[f"--lora={out / 'final.gguf'}=0.5"] * 2, "Once", "-n", "4")

@@ -118,6 +118,9 @@ static omm_err read_messages(maker *m, omm_message *messages, size_t *count, con
     const json_t *list = json_object_get(root, "messages");
     const json_t *tools = json_object_get(root, "tools");
     size_t n = json_array_size(list), at = 0;
+    if (!list)
+        return BAD(m, MESSAGES, "%s",
+                   "messages: missing; a line has \"messages\", or \"prompt\" and \"completion\"");
     if (!json_is_array(list) || n == 0 || n > MESSAGES_MAX)
         return BAD(m, MESSAGES, "messages: a list of 1 to %d messages is needed", MESSAGES_MAX);
     for (size_t i = 0; i < n; i++, at++) {

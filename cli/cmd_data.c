@@ -1,0 +1,307 @@
+/* cmd_data.c - `meshmind data check`: what is in a data file, what is wrong with it, and what it shares
+ * with another. */
+#include "commands.h"
+#include "data_options.h"
+#include "options.h"
+
+#include "omm/mem.h"
+#include "omm/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAMES_MAX = 65536, NAMES_SHOWN = 12, PAIRS_SHOWN = 5 };
+
+/* How often each of a few names comes; ascending by name. */
+typedef struct tally {
+    struct {
+        char *name;
+        uint64_t count;
+    } * rows;
+    size_t count, capacity;
+} tally;
+
+/* An example by its tokens: equal conversations are equal whatever their client or spelling. */
+typedef struct mark {
+    uint64_t hash;
+    uint32_t line;
+} mark;
+
+typedef struct survey {
+    const char *path;
+    omm_data_totals totals;
+    tally clients, skills;
+    mark *marks; /* of every example, in the order of (hash, line) once it is complete */
+    size_t count, capacity;
+    uint64_t duplicates;          /* examples that come after an equal one */
+    mark duplicate_of, duplicate; /* the one with the lowest line */
+} survey;
+
+typedef struct check {
+    const char *model;
+    data_options data;
+    uint32_t seq;
+    bool json;
+    omm_tokenizer *tokenizer;
+    survey files[2];
+    size_t file_count;
+    uint64_t shared; /* examples of the second file that are in the first */
+    mark pairs[PAIRS_SHOWN][2];
+} check;
+
+/* --- survey ---------------------------------------------------------------------------------- */
+
+static omm_err tally_add(tally *t, const char *name) {
+    size_t low = 0, high = t->count;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        int order = strcmp(t->rows[mid].name, name);
+        if (order == 0) {
+            t->rows[mid].count++;
+            return OMM_OK;
+        }
+        if (order < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    if (t->count == NAMES_MAX)
+        return omm_raise(OMM_ERR_TOO_BIG, "over %d different clients or skills", NAMES_MAX);
+    if (t->count == t->capacity) {
+        size_t wanted = t->capacity ? 2 * t->capacity : 16;
+        void *rows = omm_grow(t->rows, t->capacity, wanted, sizeof *t->rows);
+        if (!rows) return omm_raise(OMM_ERR_NOMEM, "out of memory");
+        t->rows = rows;
+        t->capacity = wanted;
+    }
+    char *copy = omm_strdup(name);
+    if (!copy) return omm_raise(OMM_ERR_NOMEM, "out of memory");
+    memmove(t->rows + low + 1, t->rows + low, (t->count - low) * sizeof *t->rows);
+    t->rows[low].name = copy;
+    t->rows[low].count = 1;
+    t->count++;
+    return OMM_OK;
+}
+
+static void tally_fini(tally *t) {
+    for (size_t i = 0; i < t->count; i++) omm_free(t->rows[i].name);
+    omm_free(t->rows);
+}
+
+static omm_err add_example(void *ud, const omm_example *e) {
+    survey *s = ud;
+    OMM_TRY(tally_add(&s->clients, e->client));
+    if (*e->skill) OMM_TRY(tally_add(&s->skills, e->skill));
+    if (s->count == s->capacity) {
+        size_t wanted = s->capacity ? 2 * s->capacity : 1024;
+        mark *marks = omm_grow(s->marks, s->capacity, wanted, sizeof *marks);
+        if (!marks) return omm_raise(OMM_ERR_NOMEM, "no memory for the digests of the examples");
+        s->marks = marks;
+        s->capacity = wanted;
+    }
+    omm_digest digest = omm_hash(omm_bytes_of(e->ids, e->count * sizeof *e->ids));
+    s->marks[s->count++] = (mark){omm_get_u64(digest.b), e->line};
+    return OMM_OK;
+}
+
+static int by_hash(const void *a, const void *b) {
+    const mark *x = a, *y = b;
+    if (x->hash != y->hash) return x->hash < y->hash ? -1 : 1;
+    return (x->line > y->line) - (x->line < y->line);
+}
+
+static void find_duplicates(survey *s) {
+    if (s->count) qsort(s->marks, s->count, sizeof *s->marks, by_hash);
+    for (size_t i = 1; i < s->count; i++) {
+        if (s->marks[i].hash != s->marks[i - 1].hash) continue;
+        if (!s->duplicates || s->marks[i].line < s->duplicate.line) {
+            s->duplicate = s->marks[i];
+            s->duplicate_of = s->marks[i - 1];
+        }
+        s->duplicates++;
+    }
+}
+
+static int by_line(const void *a, const void *b) {
+    const mark *x = a, *y = b;
+    return (x[1].line > y[1].line) - (x[1].line < y[1].line);
+}
+
+/* Both lists ascend: one walk.  The pairs shown are the first that are met, by line. */
+static void find_shared(check *c) {
+    const survey *a = &c->files[0], *b = &c->files[1];
+    size_t shown = 0;
+    for (size_t i = 0, k = 0; k < b->count; k++) {
+        while (i < a->count && a->marks[i].hash < b->marks[k].hash) i++;
+        if (i == a->count || a->marks[i].hash != b->marks[k].hash) continue;
+        if (shown < PAIRS_SHOWN) {
+            c->pairs[shown][0] = a->marks[i];
+            c->pairs[shown++][1] = b->marks[k];
+        }
+        c->shared++;
+    }
+    qsort(c->pairs, shown, sizeof *c->pairs, by_line);
+}
+
+static omm_err survey_file(check *c, survey *s, const char *path) {
+    omm_dataset_options options;
+    s->path = path;
+    OMM_TRY(data_options_resolve(&options, &c->data, c->seq));
+    options.skip_bad = true; /* all that is wrong is to be said */
+    OMM_TRY(omm_dataset_scan(&s->totals, path, c->tokenizer, &options, add_example, s));
+    find_duplicates(s);
+    return OMM_OK;
+}
+
+/* --- report ---------------------------------------------------------------------------------- */
+
+static bool is_clean(const check *c) {
+    uint64_t wrong = c->shared;
+    for (size_t i = 0; i < c->file_count; i++)
+        wrong += c->files[i].totals.bad + (c->files[i].totals.examples == 0);
+    return wrong == 0;
+}
+
+static void print_tally(const char *what, const tally *t) {
+    if (!t->count) return;
+    printf("  %-12s %10zu  ", what, t->count);
+    for (size_t i = 0; i < t->count && i < NAMES_SHOWN; i++)
+        printf("%s%s %llu", i ? ", " : "", t->rows[i].name, (unsigned long long)t->rows[i].count);
+    printf("%s\n", t->count > NAMES_SHOWN ? ", ..." : "");
+}
+
+static void print_count(const char *what, uint64_t count, const char *note) {
+    printf("  %-12s %10llu%s%s\n", what, (unsigned long long)count, *note ? "  " : "", note);
+}
+
+static void print_survey(const check *c, const survey *s) {
+    const omm_data_totals *t = &s->totals;
+    char note[128] = "";
+    printf("%s: %s\n", s->path, omm_data_format_name(t->format));
+    print_count("examples", t->examples, "");
+    print_count("tokens", t->tokens, "");
+    if (t->tokens)
+        snprintf(note, sizeof note, "%.1f %% of the tokens",
+                 100 * (double)t->learned / (double)t->tokens);
+    print_count("learned", t->learned, note);
+    print_count("longest", t->longest, "tokens");
+    snprintf(note, sizeof note, "cut to %u tokens", c->seq);
+    print_count("truncated", t->truncated, t->truncated ? note : "");
+    snprintf(note, sizeof note, "nothing to learn within %u tokens", c->seq);
+    print_count("dropped", t->dropped, t->dropped ? note : "");
+    snprintf(note, sizeof note, "line %u is line %u again", s->duplicate.line,
+             s->duplicate_of.line);
+    print_count("duplicates", s->duplicates, s->duplicates ? note : "");
+    print_tally("clients", &s->clients);
+    print_tally("skills", &s->skills);
+    data_print_bad(stdout, t);
+}
+
+static void print_report(const check *c) {
+    for (size_t i = 0; i < c->file_count; i++) print_survey(c, &c->files[i]);
+    if (c->file_count == 2)
+        printf("shared: %llu examples of %s are in %s\n", (unsigned long long)c->shared,
+               c->files[1].path, c->files[0].path);
+    for (uint64_t i = 0; i < c->shared && i < PAIRS_SHOWN; i++)
+        printf("    %s:%u = %s:%u\n", c->files[1].path, c->pairs[i][1].line, c->files[0].path,
+               c->pairs[i][0].line);
+    printf("data: %s\n", is_clean(c) ? "pass" : "FAIL");
+}
+
+static json_t *tally_json(const tally *t) {
+    json_t *object = json_object();
+    for (size_t i = 0; i < t->count; i++)
+        json_object_set_new(object, t->rows[i].name, json_integer((json_int_t)t->rows[i].count));
+    return object;
+}
+
+static json_t *survey_json(const survey *s) {
+    json_t *object = data_totals_json(&s->totals);
+    json_object_set_new(object, "path", json_string(s->path));
+    json_object_set_new(object, "duplicates", json_integer((json_int_t)s->duplicates));
+    json_object_set_new(object, "clients", tally_json(&s->clients));
+    json_object_set_new(object, "skills", tally_json(&s->skills));
+    return object;
+}
+
+static omm_err print_json(const check *c) {
+    json_t *files = json_array(), *pairs = json_array();
+    for (size_t i = 0; i < c->file_count; i++)
+        json_array_append_new(files, survey_json(&c->files[i]));
+    for (uint64_t i = 0; i < c->shared && i < PAIRS_SHOWN; i++)
+        json_array_append_new(pairs, json_pack("[I,I]", (json_int_t)c->pairs[i][0].line,
+                                               (json_int_t)c->pairs[i][1].line));
+    json_t *root = json_pack("{s:i,s:s,s:b,s:o}", "schema_version", 1, "kind", "omm-data-check",
+                             "passed", is_clean(c), "files", files);
+    if (c->file_count == 2) {
+        json_object_set_new(root, "shared", json_integer((json_int_t)c->shared));
+        json_object_set_new(root, "shared_lines", json_incref(pairs));
+    }
+    json_decref(pairs);
+    omm_buf text;
+    omm_buf_init(&text, (size_t)64 << 20);
+    omm_err err = omm_json_write(&text, root);
+    if (err == OMM_OK) fwrite(text.data, 1, text.size, stdout);
+    omm_buf_fini(&text);
+    json_decref(root);
+    return err;
+}
+
+/* --- command --------------------------------------------------------------------------------- */
+
+static omm_err open_tokenizer(check *c) {
+    omm_gguf gguf;
+    OMM_TRY(omm_gguf_open(&gguf, c->model));
+    omm_err err = omm_tokenizer_open(&c->tokenizer, &gguf);
+    omm_gguf_close(&gguf);
+    return err;
+}
+
+static omm_err run(check *c, char **paths) {
+    OMM_TRY(open_tokenizer(c));
+    for (size_t i = 0; i < c->file_count; i++) OMM_TRY(survey_file(c, &c->files[i], paths[i]));
+    if (c->file_count == 2) find_shared(c);
+    if (c->json) return print_json(c);
+    print_report(c);
+    return OMM_OK;
+}
+
+static void close_check(check *c) {
+    for (size_t i = 0; i < 2; i++) {
+        tally_fini(&c->files[i].clients);
+        tally_fini(&c->files[i].skills);
+        omm_free(c->files[i].marks);
+    }
+    omm_tokenizer_close(c->tokenizer);
+}
+
+int cmd_data(int argc, char **argv) {
+    check c = {.seq = 512};
+    const cli_option options[] = {
+        {"model", 'm', CLI_STR, &c.model, "FILE", "GGUF model whose tokens count"},
+        {"seq", 0, CLI_U32, &c.seq, "N", "longest example in tokens, as train has it (512)"},
+        DATA_OPTIONS(c.data),
+        {"json", 0, CLI_FLAG, &c.json, NULL, "one JSON object on stdout"},
+        {0}};
+    const char *usage = "data check FILE [OTHER] -m MODEL [options]";
+    int count = 0;
+    char **args = NULL;
+    int code =
+        cli_parse(&count, &args, argc, argv, options, usage,
+                  "Read a data file as train would and say what is in it and what is wrong;\n"
+                  "with a second one, also which examples both have (a leak from training\n"
+                  "into test).  Exit code 1: bad lines, no example, or a leak.",
+                  2, 3);
+    if (code >= 0) return code;
+    if (strcmp(args[0], "check") != 0 || !c.model) {
+        fprintf(stderr, "meshmind data: %s\nusage: meshmind %s\n",
+                c.model ? "unknown action; accepted: check" : "which model? give -m FILE", usage);
+        return CLI_EXIT_USAGE;
+    }
+    c.file_count = (size_t)count - 1;
+    omm_err err = run(&c, args + 1);
+    bool clean = is_clean(&c);
+    close_check(&c);
+    if (err != OMM_OK) return cli_fail("data", err);
+    return clean ? CLI_EXIT_PASS : CLI_EXIT_FAILED;
+}
