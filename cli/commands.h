@@ -12,7 +12,7 @@
     XX(verify, "check a bundle: files, signatures, chain, sums, verdicts")                         \
     XX(gate, "judge a bundle again by a policy")                                                   \
     XX(replay, "train one submission of a bundle again and compare bytes")                         \
-    XX(train, "a LoRA adapter from chats, completions or text")                                                 \
+    XX(train, "a LoRA adapter from chats, completions or text")                                    \
     XX(data, "what is in a data file, and what is wrong with it")                                  \
     XX(adapter, "show a LoRA adapter")                                                             \
     XX(chat, "talk with a model that has tools")                                                   \
