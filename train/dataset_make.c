@@ -72,7 +72,7 @@ omm_err maker_init(maker *m, const char *name, const omm_tokenizer *tokenizer,
     omm_buf_init(&m->texts, CONTENT_BYTES_MAX);
     omm_buf_init(&m->reply, CONTENT_BYTES_MAX);
     omm_buf_init(&m->mask, SEQ_LIMIT);
-    omm_buf_init(&m->names, 2 * (OMM_DATASET_NAME_BYTES_MAX + 1));
+    omm_buf_init(&m->names, (size_t)2 * (OMM_DATASET_NAME_BYTES_MAX + 1));
     OMM_TRY(check_options(&m->options));
     if (m->options.stride == 0) m->options.stride = m->options.seq_max - (m->options.seq_max > 1);
     return OMM_OK;
@@ -179,7 +179,7 @@ static omm_err read_text(maker *m, omm_bytes *out, const json_t *root, const cha
 
 /* Prompt and completion as `generate` would see them: the boundary between them is one of tokens. */
 static omm_err make_completion(maker *m, made *out, const json_t *root) {
-    omm_bytes prompt, completion;
+    omm_bytes prompt = {0}, completion = {0};
     OMM_TRY(read_text(m, &prompt, root, "prompt", true));
     OMM_TRY(read_text(m, &completion, root, "completion", false));
     omm_tokens *tokens = &m->prompt.tokens;

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 /* Two of the longest lines, so that most views need no reading. */
-#define WINDOW_BYTES (2u * (OMM_DATASET_LINE_BYTES_MAX + 1u))
+#define WINDOW_BYTES ((size_t)2 * (OMM_DATASET_LINE_BYTES_MAX + 1u))
 #define FILE_BYTES_MAX (1ULL << 40)
 
 void source_of_memory(source *s, omm_bytes memory, const char *name) {

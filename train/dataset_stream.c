@@ -41,6 +41,7 @@ static omm_err number_of(uint32_t *out, indexer *x, const char *name) {
     size_t low = 0, high = data->client_count;
     while (low < high) {
         size_t mid = low + (high - low) / 2;
+        OMM_ASSERT(x->sorted); /* as long as the list of clients */
         int order = strcmp(x->sorted[mid].name, name);
         if (order == 0) {
             *out = x->sorted[mid].number;
@@ -52,6 +53,7 @@ static omm_err number_of(uint32_t *out, indexer *x, const char *name) {
             high = mid;
     }
     OMM_TRY(reserve_names(x));
+    OMM_ASSERT(x->sorted);
     char *kept = omm_arena_strdup(&data->arena, name);
     if (!kept) return dataset_no_memory();
     memmove(x->sorted + low + 1, x->sorted + low, (data->client_count - low) * sizeof *x->sorted);
@@ -116,6 +118,7 @@ void stream_close(stream *s) {
 static omm_err list_names(indexer *x) {
     omm_dataset *data = x->data;
     if (!data->client_count) return OMM_OK;
+    OMM_ASSERT(x->sorted);
     data->clients = omm_alloc(data->client_count, sizeof *data->clients);
     if (!data->clients) return dataset_no_memory();
     for (size_t i = 0; i < data->client_count; i++) data->clients[i] = x->sorted[i].name;
@@ -124,6 +127,7 @@ static omm_err list_names(indexer *x) {
 
 static omm_err index_source(indexer *x, source *s, maker *m) {
     omm_dataset *data = x->data;
+    OMM_ASSERT(data);
     omm_hasher_init(&x->hasher);
     OMM_TRY(scan_source(&data->totals, s, m, add_entry, x));
     OMM_TRY(source_check(s, &s->identity));
@@ -210,6 +214,7 @@ static omm_err hash_lines(omm_dataset *data) {
 
 static omm_err fill_part(indexer *x, const omm_dataset *from, const bool *keep) {
     omm_dataset *data = x->data;
+    OMM_ASSERT(data);
     data->seq_max = from->seq_max;
     data->totals.format = from->totals.format;
     data->stream->tokenizer = from->stream->tokenizer;
