@@ -427,14 +427,22 @@ static void changed_files(void) {
     CHECK(strstr(omm_err_sentence(), "the file has changed since it was indexed"));
     close(fd);
     omm_dataset_close(data);
-    /* The same while a reader has it open: the line itself says so. */
+    /* While a reader has it open the line itself says so: a letter that changes no token count, then
+     * one that makes it no example at all. */
     write_file(path, "changes.jsonl", omm_bytes_str(COMPLETION COMPLETION COMPLETION));
     CHECK_OK(omm_dataset_stream(&data, path, s_tokenizer, &s_detect));
     CHECK_OK(omm_data_reader_open(&reader, data));
     fd = open(path, O_WRONLY | O_CLOEXEC);
-    CHECK(fd >= 0 && pwrite(fd, "cloud", 5, (off_t)sizeof COMPLETION - 1 + 12) == 5);
+    off_t second = (off_t)sizeof COMPLETION - 1;
+    CHECK(fd >= 0 && pwrite(fd, "x", 1, 2 * second - 4) == 1); /* the skill: "skx" */
     CHECK_ERR(omm_data_reader_take(reader, &e, 1), OMM_ERR_MISMATCH);
     CHECK(strstr(omm_err_sentence(), "the file has changed"));
+    omm_data_reader_close(reader);
+    omm_dataset_close(data);
+    CHECK_OK(omm_dataset_stream(&data, path, s_tokenizer, &s_detect));
+    CHECK_OK(omm_data_reader_open(&reader, data));
+    CHECK(pwrite(fd, "}", 1, second) == 1);
+    CHECK_ERR(omm_data_reader_take(reader, &e, 1), OMM_ERR_MISMATCH);
     close(fd);
     omm_data_reader_close(reader);
     omm_dataset_close(data);
