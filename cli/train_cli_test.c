@@ -118,7 +118,22 @@ int main(void) {
     CHECK_EQ(run(cmd_adapter, "adapter show O --json"), CLI_EXIT_PASS);
     CHECK_EQ(run(cmd_generate, "generate -m M --lora O -n 2 Hi"), CLI_EXIT_PASS);
     data_options();
+    CHECK_EQ(run(cmd_adapter, "adapter show O --tensors"), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_adapter, "adapter merge --lora O -o P"), CLI_EXIT_PASS); /* of one: itself */
+    CHECK(same_files(s_out, s_again));
+    CHECK_EQ(run(cmd_adapter, "adapter merge --lora O --lora O -o P --json"), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_adapter, "adapter show P"), CLI_EXIT_PASS);
     CHECK_OK(omm_file_remove(s_again));
+    CHECK_EQ(run(cmd_adapter, "adapter merge -o P"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_adapter, "adapter merge --lora O"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_adapter, "adapter merge -o P --lora"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_adapter, "adapter merge -o P --lora=O=x"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_adapter, "adapter import D -m M"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_adapter, "adapter import D -m M -o P"), CLI_EXIT_RUNTIME); /* no folder */
+    CHECK_EQ(run(cmd_adapter, "adapter import nowhere -m M -o P"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_adapter, "adapter export O -o P"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_adapter, "adapter export D -m M -o P"), CLI_EXIT_RUNTIME);
+    CHECK_EQ(run(cmd_adapter, "adapter"), CLI_EXIT_USAGE);
     CHECK_EQ(run(cmd_train, "train -m M -d D"), CLI_EXIT_USAGE);
     CHECK_EQ(run(cmd_train, TRAIN "-o P --threads 0"), CLI_EXIT_USAGE);
     CHECK_EQ(run(cmd_train, TRAIN "-o P --targets q,x"), CLI_EXIT_USAGE);

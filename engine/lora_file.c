@@ -228,3 +228,23 @@ omm_err omm_lora_load_file(omm_lora *lora, const char *path, const omm_lora_shap
     omm_gguf_close(&g);
     return err;
 }
+
+/* ---- Without the model ---------------------------------------------------------------------- */
+
+omm_err omm_lora_claim_shape(omm_lora_shape *shape, const omm_gguf *gguf) {
+    OMM_TRY(omm_gguf_get_text(shape->architecture, sizeof shape->architecture, gguf,
+                              "general.architecture"));
+    for (size_t i = 0; i < gguf->tensor_count; i++) {
+        const omm_gguf_tensor *t = &gguf->tensors[i];
+        uint32_t layer = 0;
+        omm_lora_target target = OMM_LORA_Q;
+        bool is_b = false;
+        if (!lora_parse_name(&layer, &target, &is_b, t->name)) continue; /* omm_lora_load refuses */
+        if (layer >= shape->layer_count) shape->layer_count = layer + 1;
+        uint32_t *width = is_b ? &shape->d_out[target] : &shape->d_in[target];
+        const uint64_t claimed = t->dims[is_b ? 1 : 0];
+        if (*width == 0 && claimed <= UINT32_MAX) *width = (uint32_t)claimed;
+    }
+    if (shape->layer_count == 0) return omm_raise(OMM_ERR_NOT_FOUND, "adapter: no LoRA tensors");
+    return OMM_OK;
+}

@@ -50,13 +50,16 @@ static const omm_lora_tensor *first_unserved(const omm_lora *lora, float alpha, 
 static size_t candidates(float out[CANDIDATES_MAX], const omm_lora *lora) {
     size_t count = 0;
     out[count++] = lora->spec.alpha;
-    for (size_t i = 0; i < lora->tensor_count && count < CANDIDATES_MAX; i += 2) {
+    for (size_t i = 0; i < lora->tensor_count && count < CANDIDATES_MAX - 1; i += 2) {
         const omm_lora_tensor *a = &lora->tensors[i];
         const float alpha = a->scale == 1.0f ? 0.0f : lora_alpha_for(a->scale, a->rows);
         bool known = !isfinite(alpha) || (alpha == 0.0f && a->scale != 1.0f);
         for (size_t k = 0; k < count && !known; k++) known = out[k] == alpha;
         if (!known) out[count++] = alpha;
     }
+    bool has_zero = false;
+    for (size_t k = 0; k < count; k++) has_zero = has_zero || out[k] == 0.0f;
+    if (!has_zero) out[count++] = 0.0f; /* a scale of 1 for all: each pair's own goes into B */
     return count;
 }
 

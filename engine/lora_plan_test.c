@@ -172,6 +172,24 @@ static void test_fold(float scale_q, float scale_down, float alpha, bool touched
     omm_lora_fini(&was);
 }
 
+/* Ranks 5 and 3 share no alpha; a file without one means a scale of 1, and B takes the rest. */
+static void test_fold_ranks(void) {
+    const omm_lora_shape shape = small_shape();
+    omm_lora_plan plan;
+    omm_lora lora;
+    bool rounded = true;
+    CHECK_OK(omm_lora_plan_init(&plan, &shape));
+    CHECK_OK(omm_lora_plan_add(&plan, "q", (omm_lora_pair){5, 2.0f}));
+    CHECK_OK(omm_lora_plan_add(&plan, "v", (omm_lora_pair){3, 4.0f}));
+    CHECK_OK(omm_lora_init_plan(&lora, &plan));
+    fill(&lora);
+    CHECK_OK(omm_lora_fold(&rounded, &lora, false));
+    CHECK(!rounded && lora.spec.alpha == 0 && lora.tensors[0].scale == 1);
+    test_round_trip(&lora);
+    omm_lora_fini(&lora);
+    omm_lora_plan_fini(&plan);
+}
+
 static void test_fold_rounding(void) {
     omm_lora lora = mixed(2.0f, 3.1f), was = mixed(2.0f, 3.1f);
     omm_buf file;
@@ -319,6 +337,7 @@ int main(void) {
     test_fold(1.0f, 1.0f, 0.0f, false); /* no alpha does, but 0 means 1 */
     test_fold(2.0f, 16.0f, 8.0f, true); /* B of down times 4 */
     test_fold(0.3f, 0.15f, 1.2f, true);
+    test_fold_ranks();
     test_fold(-2.0f, 4.0f, -8.0f, true);
     test_fold_rounding();
     test_fold_rslora();

@@ -169,4 +169,28 @@ OMM_CHECKED omm_err omm_lora_load(omm_lora *lora, omm_bytes file, const omm_lora
 OMM_CHECKED omm_err omm_lora_load_file(omm_lora *lora, const char *path,
                                        const omm_lora_shape *shape);
 
+/* ---- Looking, joining ----------------------------------------------------------------------- */
+
+/* Sizes of one pair, in double; `frobenius` and `spectral` are those of scale * B A. */
+typedef struct omm_lora_norms {
+    double a, b; /* Frobenius */
+    double frobenius, spectral;
+} omm_lora_norms;
+
+/* Of the pair whose A is tensors[index].  Errors: NOMEM. */
+OMM_CHECKED omm_err omm_lora_measure(omm_lora_norms *out, const omm_lora *lora, size_t index);
+
+/* Widen `shape` by what an adapter file itself claims, so that it can be looked at without its model:
+ * layers, widths (the first tensor of a kind decides), architecture.  Begin with a zeroed shape.
+ * Errors: NOT_FOUND, FORMAT (no architecture). */
+OMM_CHECKED omm_err omm_lora_claim_shape(omm_lora_shape *shape, const omm_gguf *gguf);
+
+/* One adapter that does what several do at once, each times a weight: ranks add, the columns of B and
+ * rows of A stand side by side in the order given.  All have one shape; 1 or more parts.
+ * Exact where scales times weights differ by powers of two, else with `rounding` as omm_lora_fold.
+ * The result is folded.  Errors: CONFIG (a weight of zero or not finite, ranks over
+ * OMM_LORA_RANK_MAX), UNSUPPORTED, NUMERIC, MISMATCH (shapes), TOO_BIG, NOMEM. */
+OMM_CHECKED omm_err omm_lora_join(omm_lora *out, bool *rounded, const omm_lora *const *parts,
+                                  const float *weights, size_t count, bool rounding);
+
 #endif

@@ -1,0 +1,95 @@
+/* cmd_adapter_convert.c - `meshmind adapter import` and `export`: PEFT folders and GGUF adapters. */
+#include "adapter.h"
+#include "options.h"
+
+#include "omm/gguf.h"
+#include "omm/peft.h"
+
+#include <stdio.h>
+
+typedef struct convert_args {
+    const char *model, *out, *name;
+    bool rounding;
+} convert_args;
+
+/* general.name of the model, for people; empty where it has none. */
+static void name_of(char out[256], const omm_gguf *gguf) {
+    if (omm_gguf_get_text(out, 256, gguf, "general.name") != OMM_OK) out[0] = 0;
+}
+
+static omm_err read_base(omm_peft_base *base, char name[256], const char *path) {
+    omm_gguf gguf;
+    if (!path) return omm_raise(OMM_ERR_USAGE, "which base model? give -m FILE");
+    OMM_TRY(omm_gguf_open(&gguf, path));
+    name_of(name, &gguf);
+    omm_err err = omm_peft_base_read(base, &gguf);
+    omm_gguf_close(&gguf);
+    return err;
+}
+
+static omm_err import(const char *dir, const convert_args *a) {
+    omm_peft_base base;
+    omm_lora lora;
+    char name[256];
+    bool rounded = false;
+    if (!a->out) return omm_raise(OMM_ERR_USAGE, "where to? give -o FILE");
+    OMM_TRY(read_base(&base, name, a->model));
+    OMM_TRY(omm_peft_import(&lora, &rounded, dir, &base, a->rounding));
+    omm_err err = omm_lora_save_file(a->out, &lora);
+    if (err == OMM_OK)
+        printf("%zu values in %zu layers, %s\n", lora.value_count, lora.tensor_count / 2,
+               rounded ? "B rounded: the file has one alpha" : "exact");
+    omm_lora_fini(&lora);
+    return err;
+}
+
+static omm_err export(const char *path, const convert_args *a) {
+    omm_peft_base base;
+    omm_lora lora;
+    char name[256];
+    if (!a->out) return omm_raise(OMM_ERR_USAGE, "where to? give -o FOLDER");
+    OMM_TRY(read_base(&base, name, a->model));
+    OMM_TRY(omm_lora_load_file(&lora, path, &base.shape));
+    omm_err err = omm_peft_export(a->out, &lora, &base, a->name ? a->name : name);
+    if (err == OMM_OK)
+        printf("%zu values in %zu layers, exact\n", lora.value_count, lora.tensor_count / 2);
+    omm_lora_fini(&lora);
+    return err;
+}
+
+int adapter_import(int argc, char **argv) {
+    convert_args a = {0};
+    const cli_option options[] = {
+        {"model", 'm', CLI_STR, &a.model, "FILE", "GGUF base model (its shapes are read)"},
+        {"out", 'o', CLI_STR, &a.out, "FILE", "GGUF adapter to write"},
+        {"allow-rounding", 0, CLI_FLAG, &a.rounding, NULL,
+         "where scales differ by no power of two: round B"},
+        {0}};
+    int count = 0;
+    char **args = NULL;
+    int code =
+        cli_parse(&count, &args, argc, argv, options,
+                  "adapter import FOLDER -m BASE -o ADAPTER [--allow-rounding]",
+                  "Convert a PEFT folder (adapter_config.json, adapter_model.safetensors).", 1, 1);
+    if (code >= 0) return code;
+    omm_err err = import(args[0], &a);
+    return err == OMM_OK ? CLI_EXIT_PASS : cli_fail(argv[0], err);
+}
+
+int adapter_export(int argc, char **argv) {
+    convert_args a = {0};
+    const cli_option options[] = {
+        {"model", 'm', CLI_STR, &a.model, "FILE", "GGUF base model (its shapes are read)"},
+        {"out", 'o', CLI_STR, &a.out, "FOLDER", "PEFT folder to write two files into"},
+        {"base-name", 0, CLI_STR, &a.name, "NAME",
+         "base_model_name_or_path (the model's general.name)"},
+        {0}};
+    int count = 0;
+    char **args = NULL;
+    int code = cli_parse(&count, &args, argc, argv, options,
+                         "adapter export ADAPTER -m BASE -o FOLDER [--base-name NAME]",
+                         "Convert a GGUF adapter to a PEFT folder.", 1, 1);
+    if (code >= 0) return code;
+    omm_err err = export(args[0], &a);
+    return err == OMM_OK ? CLI_EXIT_PASS : cli_fail(argv[0], err);
+}

@@ -1,0 +1,316 @@
+/* peft.c - reading a PEFT folder: names to layers, rows to GGUF's order. */
+#include "peft_internal.h"
+
+#include "omm/mem.h"
+#include "omm/safetensors.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- base models ------------------------------------------------------------------------------ */
+
+static const struct {
+    const char *name;
+    bool permuted;
+} s_architectures[] = {
+    {"llama", true}, {"qwen2", false}, {"qwen3", false}, {"gemma2", false}, {"gemma3", false}};
+
+static omm_err find_architecture(omm_peft_base *base, const omm_gguf *gguf) {
+    char *name = base->shape.architecture;
+    OMM_TRY(omm_gguf_get_text(name, sizeof base->shape.architecture, gguf, "general.architecture"));
+    if (strcmp(name, "phi3") == 0)
+        return omm_raise(OMM_ERR_UNSUPPORTED,
+                         "architecture 'phi3' has q, k and v in one layer, and gate and up in "
+                         "another: its adapters are not converted");
+    for (size_t i = 0; i < sizeof s_architectures / sizeof *s_architectures; i++)
+        if (strcmp(name, s_architectures[i].name) == 0) {
+            base->permuted = s_architectures[i].permuted;
+            return OMM_OK;
+        }
+    return omm_raise(OMM_ERR_UNSUPPORTED,
+                     "architecture '%s': adapters are converted for llama (also Mistral), qwen2, "
+                     "qwen3, gemma2, gemma3",
+                     name);
+}
+
+static omm_err get_key(uint32_t *out, const omm_gguf *gguf, const char *arch, const char *key) {
+    char name[96];
+    snprintf(name, sizeof name, "%s.%s", arch, key);
+    return omm_gguf_get_u32(out, gguf, name);
+}
+
+/* One layer's target: the same widths in every layer. */
+static omm_err take_widths(omm_lora_shape *shape, const omm_gguf *gguf, uint32_t layer,
+                           omm_lora_target target) {
+    char name[OMM_GGUF_NAME_MAX];
+    snprintf(name, sizeof name, "blk.%u.%s.weight", layer, omm_lora_target_tensor(target));
+    const omm_gguf_tensor *t = omm_gguf_find_tensor(gguf, name);
+    if (!t) return omm_raise(OMM_ERR_NOT_FOUND, "tensor '%s' is missing", name);
+    if (t->dims[0] > UINT32_MAX || t->dims[1] > UINT32_MAX || t->dims[2] != 1 || t->dims[3] != 1)
+        return omm_raise(OMM_ERR_TOO_BIG, "tensor '%s' is no matrix of usual size", name);
+    if (layer == 0) {
+        shape->d_in[target] = (uint32_t)t->dims[0];
+        shape->d_out[target] = (uint32_t)t->dims[1];
+    }
+    if (t->dims[0] == shape->d_in[target] && t->dims[1] == shape->d_out[target]) return OMM_OK;
+    return omm_raise(OMM_ERR_MISMATCH, "tensor '%s' has another shape than in layer 0", name);
+}
+
+uint32_t peft_head_dim(const omm_peft_base *base, omm_lora_target target) {
+    if (!base->permuted || (target != OMM_LORA_Q && target != OMM_LORA_K)) return 0;
+    return base->shape.d_out[target] / (target == OMM_LORA_Q ? base->heads : base->kv_heads);
+}
+
+static omm_err check_heads(const omm_peft_base *base) {
+    const uint32_t *out = base->shape.d_out;
+    const bool fits = base->heads != 0 && base->kv_heads != 0 &&
+                      out[OMM_LORA_Q] % base->heads == 0 && out[OMM_LORA_K] % base->kv_heads == 0 &&
+                      out[OMM_LORA_Q] / base->heads % 2 == 0 &&
+                      out[OMM_LORA_Q] / base->heads == out[OMM_LORA_K] / base->kv_heads;
+    if (fits) return OMM_OK;
+    return omm_raise(OMM_ERR_MISMATCH,
+                     "q of %u rows and k of %u do not divide into %u and %u heads", out[OMM_LORA_Q],
+                     out[OMM_LORA_K], base->heads, base->kv_heads);
+}
+
+omm_err omm_peft_base_read(omm_peft_base *base, const omm_gguf *gguf) {
+    omm_peft_base b = {0};
+    const char *arch = b.shape.architecture;
+    OMM_TRY(find_architecture(&b, gguf));
+    OMM_TRY(get_key(&b.shape.layer_count, gguf, arch, "block_count"));
+    if (b.shape.layer_count < 1 || b.shape.layer_count > OMM_LORA_LAYERS_MAX)
+        return omm_raise(OMM_ERR_TOO_BIG, "%u layers, accepted are 1 to %u", b.shape.layer_count,
+                         OMM_LORA_LAYERS_MAX);
+    OMM_TRY(get_key(&b.heads, gguf, arch, "attention.head_count"));
+    omm_err err = get_key(&b.kv_heads, gguf, arch, "attention.head_count_kv");
+    if (err == OMM_ERR_NOT_FOUND) b.kv_heads = b.heads;
+    if (err != OMM_OK && err != OMM_ERR_NOT_FOUND) return err;
+    for (uint32_t layer = 0; layer < b.shape.layer_count; layer++)
+        for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
+            OMM_TRY(take_widths(&b.shape, gguf, layer, (omm_lora_target)t));
+    if (b.permuted) OMM_TRY(check_heads(&b));
+    *base = b;
+    return OMM_OK;
+}
+
+/* ---- names ------------------------------------------------------------------------------------ */
+
+const char *peft_module(omm_lora_target target) {
+    static const char *const modules[OMM_LORA_TARGET_COUNT] = {
+        "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+        "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj"};
+    OMM_ASSERT((unsigned)target < OMM_LORA_TARGET_COUNT);
+    return modules[target];
+}
+
+/* What one tensor's name says. */
+typedef struct place {
+    uint32_t layer;
+    omm_lora_target target;
+    bool is_b;
+    char path[PEFT_PATH_MAX]; /* "model.layers.0.self_attn.q_proj" */
+} place;
+
+static const char *after(const char *text, const char *prefix) {
+    const size_t size = strlen(prefix);
+    return text && strncmp(text, prefix, size) == 0 ? text + size : NULL;
+}
+
+static omm_err strange(const char *name) {
+    const char *why = "no LoRA pair of a linear layer in model.layers";
+    if (strstr(name, "lora_embedding_")) why = "LoRA on embeddings has no counterpart";
+    if (strstr(name, "lora_magnitude_vector")) why = "DoRA has no counterpart";
+    if (strstr(name, "modules_to_save")) why = "modules_to_save has no counterpart";
+    if (strstr(name, "lm_head.lora_")) why = "LoRA on the output layer is not applied here";
+    if (strstr(name, "qkv_proj") || strstr(name, "gate_up_proj"))
+        why = "fused layers are not split";
+    return omm_raise(OMM_ERR_UNSUPPORTED, PEFT_MODEL_FILE ": tensor '%.200s': %s", name, why);
+}
+
+static omm_err parse_place(place *out, const char *name) {
+    static const char *const heads[] = {PEFT_PATH_PREFIX "layers.", "language_model.model.layers.",
+                                        "model.language_model.layers."};
+    const char *path = after(name, PEFT_KEY_PREFIX), *p = NULL;
+    for (size_t i = 0; i < sizeof heads / sizeof *heads && !p; i++) p = after(path, heads[i]);
+    if (!p || p[0] < '0' || p[0] > '9' || (p[0] == '0' && p[1] != '.')) return strange(name);
+    uint32_t layer = 0;
+    for (; *p >= '0' && *p <= '9'; p++) {
+        layer = layer * 10 + (uint32_t)(*p - '0');
+        if (layer >= OMM_LORA_LAYERS_MAX) return strange(name);
+    }
+    for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
+        const char *tail = *p == '.' ? after(p + 1, peft_module((omm_lora_target)t)) : NULL;
+        if (!tail) continue;
+        const bool is_b = strcmp(tail, ".lora_B.weight") == 0;
+        if (!is_b && strcmp(tail, ".lora_A.weight") != 0) break;
+        *out = (place){.layer = layer, .target = (omm_lora_target)t, .is_b = is_b};
+        snprintf(out->path, sizeof out->path, "%.*s", (int)(tail - path), path);
+        return OMM_OK;
+    }
+    return strange(name);
+}
+
+/* ---- reading ---------------------------------------------------------------------------------- */
+
+typedef struct reading {
+    const omm_peft_base *base;
+    peft_config config;
+    omm_safetensors file;
+    omm_lora_plan plan;
+    char prefix[PEFT_PATH_MAX]; /* what stands before "layers." in this file */
+} reading;
+
+static omm_err check_matrix(const omm_safetensor *t) {
+    if (t->n_dims == 2 && t->dims[0] >= 1 && t->dims[1] >= 1 && t->dims[0] <= UINT32_MAX &&
+        t->dims[1] <= UINT32_MAX)
+        return OMM_OK;
+    return omm_raise(OMM_ERR_MISMATCH, PEFT_MODEL_FILE ": tensor '%.200s' is no matrix", t->name);
+}
+
+/* The shape that a folder itself claims: the first tensor of a kind decides. */
+static omm_err claim_shape(omm_lora_shape *shape, const omm_safetensors *file) {
+    *shape = (omm_lora_shape){.architecture = "peft"};
+    for (size_t i = 0; i < file->count; i++) {
+        const omm_safetensor *t = &file->tensors[i];
+        place at;
+        OMM_TRY(parse_place(&at, t->name));
+        OMM_TRY(check_matrix(t));
+        if (at.layer >= shape->layer_count) shape->layer_count = at.layer + 1;
+        uint32_t *width = at.is_b ? &shape->d_out[at.target] : &shape->d_in[at.target];
+        if (*width == 0) *width = (uint32_t)t->dims[at.is_b ? 0 : 1];
+    }
+    return OMM_OK;
+}
+
+static omm_err take_tensor(reading *r, const omm_safetensor *t) {
+    const omm_lora_shape *shape = &r->plan.shape;
+    place at;
+    bool targeted = false;
+    omm_lora_pair pair = {0};
+    OMM_TRY(parse_place(&at, t->name));
+    OMM_TRY(check_matrix(t));
+    OMM_TRY(peft_config_targets(&targeted, &r->config, at.path, at.layer));
+    if (!targeted)
+        return omm_raise(
+            OMM_ERR_MISMATCH,
+            PEFT_MODEL_FILE ": '%s' is not among the target modules: PEFT leaves it out", at.path);
+    OMM_TRY(peft_config_pair(&pair, &r->config, at.path));
+    const uint32_t width = at.is_b ? shape->d_out[at.target] : shape->d_in[at.target];
+    const uint64_t rows = at.is_b ? width : pair.rank, cols = at.is_b ? pair.rank : width;
+    if (at.layer >= shape->layer_count || width == 0)
+        return omm_raise(OMM_ERR_MISMATCH, PEFT_MODEL_FILE ": '%s': the model has no such layer",
+                         at.path);
+    if (t->dims[0] != rows || t->dims[1] != cols)
+        return omm_raise(OMM_ERR_MISMATCH,
+                         PEFT_MODEL_FILE ": '%.200s' is [%llu][%llu], model and rank want "
+                                         "[%llu][%llu]",
+                         t->name, (unsigned long long)t->dims[0], (unsigned long long)t->dims[1],
+                         (unsigned long long)rows, (unsigned long long)cols);
+    const size_t stem = strlen(at.path) - strlen(strstr(at.path, "layers."));
+    if (r->prefix[0] && (strlen(r->prefix) != stem || memcmp(r->prefix, at.path, stem) != 0))
+        return omm_raise(OMM_ERR_MISMATCH, PEFT_MODEL_FILE ": both '%s' and '%s': one model only",
+                         r->prefix, at.path);
+    snprintf(r->prefix, sizeof r->prefix, "%.*s", (int)stem, at.path);
+    r->plan.pairs[(size_t)at.layer * OMM_LORA_TARGET_COUNT + at.target] = pair;
+    return OMM_OK;
+}
+
+/* A targeted layer without tensors means a damaged folder, not an untrained layer. */
+static omm_err check_complete(const reading *r) {
+    for (uint32_t layer = 0; layer < r->plan.shape.layer_count; layer++)
+        for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
+            char path[2 * PEFT_PATH_MAX];
+            bool targeted = false;
+            if (r->plan.pairs[(size_t)layer * OMM_LORA_TARGET_COUNT + t].rank) continue;
+            snprintf(path, sizeof path, "%slayers.%u.%s", r->prefix, layer,
+                     peft_module((omm_lora_target)t));
+            OMM_TRY(peft_config_targets(&targeted, &r->config, path, layer));
+            if (targeted && r->base)
+                return omm_raise(OMM_ERR_NOT_FOUND,
+                                 PEFT_MODEL_FILE ": '%s' is a target module without tensors", path);
+        }
+    return OMM_OK;
+}
+
+static omm_err fill_tensor(omm_lora *lora, const omm_lora_tensor *to, const reading *r) {
+    char name[2 * PEFT_PATH_MAX];
+    snprintf(name, sizeof name, PEFT_KEY_PREFIX "%slayers.%u.%s.lora_%c.weight", r->prefix,
+             to->layer, peft_module(to->target), to->is_b ? 'B' : 'A');
+    const omm_safetensor *from = omm_safetensors_find(&r->file, name);
+    if (!from)
+        return omm_raise(OMM_ERR_NOT_FOUND, PEFT_MODEL_FILE ": tensor '%s' is missing", name);
+    const uint32_t head_dim = r->base && to->is_b ? peft_head_dim(r->base, to->target) : 0;
+    for (size_t row = 0; row < to->rows; row++) {
+        const size_t other = head_dim ? peft_row(row, head_dim, true) : row;
+        for (size_t col = 0; col < to->cols; col++) {
+            const float v = omm_safetensor_get(from, other * to->cols + col);
+            if (!isfinite(v))
+                return omm_raise(OMM_ERR_NUMERIC, PEFT_MODEL_FILE ": '%s'[%zu][%zu] is not finite",
+                                 name, other, col);
+            lora->values[to->offset + row * to->cols + col] = v;
+        }
+    }
+    return OMM_OK;
+}
+
+static omm_err open_files(reading *r, const char *dir) {
+    char path[OMM_PATH_MAX], pickle[OMM_PATH_MAX];
+    OMM_TRY(omm_path_join(path, dir, PEFT_CONFIG_FILE));
+    OMM_TRY(peft_config_open(&r->config, path));
+    OMM_TRY(omm_path_join(path, dir, PEFT_MODEL_FILE));
+    OMM_TRY(omm_path_join(pickle, dir, "adapter_model.bin"));
+    if (!omm_file_exists(path) && omm_file_exists(pickle))
+        return omm_raise(OMM_ERR_UNSUPPORTED,
+                         "%s is a pickle, a program more than a file: save the adapter as "
+                         "safetensors",
+                         pickle);
+    return omm_safetensors_open(&r->file, path);
+}
+
+static omm_err read_all(omm_lora *out, reading *r, const char *dir) {
+    omm_lora_shape shape = {0};
+    OMM_TRY(open_files(r, dir));
+    if (r->file.count == 0)
+        return omm_raise(OMM_ERR_NOT_FOUND, "%s: " PEFT_MODEL_FILE " has no tensors", dir);
+    if (r->base)
+        shape = r->base->shape;
+    else
+        OMM_TRY(claim_shape(&shape, &r->file));
+    OMM_TRY(omm_lora_plan_init(&r->plan, &shape));
+    for (size_t i = 0; i < r->file.count; i++) OMM_TRY(take_tensor(r, &r->file.tensors[i]));
+    OMM_TRY(check_complete(r));
+    OMM_TRY(omm_lora_init_plan(out, &r->plan));
+    for (size_t i = 0; i < out->tensor_count; i++) OMM_TRY(fill_tensor(out, &out->tensors[i], r));
+    return OMM_OK;
+}
+
+static omm_err read_dir(omm_lora *out, const char *dir, const omm_peft_base *base) {
+    reading r = {.base = base};
+    omm_lora lora = {0};
+    omm_err err = read_all(&lora, &r, dir);
+    omm_lora_plan_fini(&r.plan);
+    omm_safetensors_close(&r.file);
+    peft_config_close(&r.config);
+    if (err != OMM_OK)
+        omm_lora_fini(&lora);
+    else
+        *out = lora;
+    return err;
+}
+
+omm_err omm_peft_import(omm_lora *out, bool *rounded, const char *dir, const omm_peft_base *base,
+                        bool rounding) {
+    omm_lora lora = {0};
+    OMM_TRY(read_dir(&lora, dir, base));
+    omm_err err = omm_lora_fold(rounded, &lora, rounding);
+    if (err != OMM_OK)
+        omm_lora_fini(&lora);
+    else
+        *out = lora;
+    return err;
+}
+
+omm_err omm_peft_load(omm_lora *out, const char *dir) {
+    return read_dir(out, dir, NULL);
+}

@@ -1,0 +1,461 @@
+/* peft_test.c - PEFT folders: rows in the other order, patterns resolved, there and back, and every
+ * feature without a counterpart refused by its name. */
+#include "omm/json.h"
+#include "omm/mem.h"
+#include "omm/peft.h"
+#include "omm/safetensors.h"
+
+#include "testdata.h"
+
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+static char s_dir[64] = "/tmp/omm-peft-XXXXXX";
+
+/* Two layers, 2 heads of width 4, one key/value head. */
+static omm_peft_base small_base(void) {
+    return (omm_peft_base){.shape = {.layer_count = 2,
+                                     .d_in = {8, 8, 8, 8, 8, 8, 12},
+                                     .d_out = {8, 4, 4, 8, 12, 12, 8},
+                                     .architecture = "llama"},
+                           .heads = 2,
+                           .kv_heads = 1,
+                           .permuted = true};
+}
+
+static void path_in(char out[OMM_PATH_MAX], const char *file) {
+    CHECK_OK(omm_path_join(out, s_dir, file));
+}
+
+static void write_config(const char *text) {
+    char path[OMM_PATH_MAX];
+    path_in(path, "adapter_config.json");
+    CHECK_OK(omm_file_write_fast(path, omm_bytes_str(text), 0644));
+}
+
+/* ---- folders by hand --------------------------------------------------------------------------- */
+
+typedef struct entry {
+    const char *name; /* behind "base_model.model." */
+    uint32_t rows, cols;
+} entry;
+
+/* Value of row i, column k: 10 i + k, so a row can be told. */
+static void write_model(const entry *entries, size_t count) {
+    static float values[8][256];
+    static char names[8][200];
+    omm_safetensor tensors[8];
+    omm_buf out;
+    char path[OMM_PATH_MAX];
+    CHECK(count <= 8);
+    for (size_t i = 0; i < count; i++) {
+        const size_t n = (size_t)entries[i].rows * entries[i].cols;
+        CHECK(n <= 256);
+        for (size_t v = 0; v < n; v++)
+            values[i][v] = 10.0f * (float)(v / entries[i].cols) + (float)(v % entries[i].cols);
+        snprintf(names[i], sizeof names[i], "base_model.model.%s", entries[i].name);
+        tensors[i] = (omm_safetensor){.name = names[i],
+                                      .n_dims = 2,
+                                      .dims = {entries[i].rows, entries[i].cols},
+                                      .data = omm_bytes_of(values[i], n * sizeof(float))};
+    }
+    omm_buf_init(&out, 1 << 20);
+    CHECK_OK(omm_safetensors_write(&out, tensors, count));
+    path_in(path, "adapter_model.safetensors");
+    CHECK_OK(omm_file_write_fast(path, omm_buf_view(&out), 0644));
+    omm_buf_fini(&out);
+}
+
+#define Q0 "model.layers.0.self_attn.q_proj.lora_"
+#define Q1 "model.layers.1.self_attn.q_proj.lora_"
+#define V1 "model.layers.1.self_attn.v_proj.lora_"
+
+static const entry s_q[] = {
+    {Q0 "A.weight", 2, 8}, {Q0 "B.weight", 8, 2}, {Q1 "A.weight", 2, 8}, {Q1 "B.weight", 8, 2}};
+
+static omm_err import(omm_lora *out, const omm_peft_base *base) {
+    bool rounded = false;
+    return omm_peft_import(out, &rounded, s_dir, base, false);
+}
+
+/* Rows h*4 + {0, 1, 2, 3} of GGUF are rows h*4 + {0, 2, 1, 3} of PEFT. */
+static void test_rows(void) {
+    static const float want[8] = {0, 20, 10, 30, 40, 60, 50, 70};
+    omm_peft_base base = small_base();
+    omm_lora lora;
+    write_config(
+        "{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":4,\"target_modules\":[\"q_proj\"]}");
+    write_model(s_q, 4);
+    CHECK_OK(import(&lora, &base));
+    const float *a = NULL, *b = NULL;
+    omm_lora_find(&a, &b, &lora, 1, OMM_LORA_Q);
+    for (int row = 0; row < 8; row++) {
+        CHECK(b[(size_t)row * 2] == want[row]);
+        CHECK(b[(size_t)row * 2 + 1] == want[row] + 1);
+    }
+    CHECK(a[8] == 10 && a[9] == 11); /* rows of A stay */
+    CHECK_EQ(lora.spec.rank, 2);
+    CHECK(lora.spec.alpha == 4);
+    CHECK_EQ(lora.spec.targets, 1u << OMM_LORA_Q);
+    omm_lora_fini(&lora);
+    base.permuted = false;
+    CHECK_OK(import(&lora, &base));
+    omm_lora_find(&a, &b, &lora, 1, OMM_LORA_Q);
+    for (int row = 0; row < 8; row++) CHECK(b[(size_t)row * 2] == 10.0f * (float)row);
+    omm_lora_fini(&lora);
+    CHECK_OK(omm_peft_load(&lora, s_dir)); /* no model: rows as they are */
+    omm_lora_find(&a, &b, &lora, 0, OMM_LORA_Q);
+    CHECK(b[2] == 10 && lora.shape.layer_count == 2 && lora.shape.d_out[OMM_LORA_Q] == 8);
+    omm_lora_fini(&lora);
+}
+
+/* ---- configurations ---------------------------------------------------------------------------- */
+
+static void test_patterns(void) {
+    const omm_peft_base base = small_base();
+    const entry entries[] = {{Q0 "A.weight", 4, 8}, {Q0 "B.weight", 8, 4}, {Q1 "A.weight", 2, 8},
+                             {Q1 "B.weight", 8, 2}, {V1 "A.weight", 8, 8}, {V1 "B.weight", 4, 8}};
+    omm_lora lora;
+    write_model(entries, 6);
+    /* the first key that matches counts; a key matches at the end of a path, after a dot */
+    write_config("{\"peft_type\":\"LORA\",\"r\":4,\"lora_alpha\":4,\"use_rslora\":false,"
+                 "\"rank_pattern\":{\"_proj\":9,\"layers.1.self_attn.q_proj\":2,\"v_.*\":8,"
+                 "\".*self_attn.(q|v)_proj\":4},\"alpha_pattern\":{\"v_proj\":16},"
+                 "\"target_modules\":\".*\\\\.(0|1)\\\\.self_attn\\\\.[qv]_proj\","
+                 "\"exclude_modules\":[\"layers.0.self_attn.v_proj\"]}");
+    CHECK_OK(import(&lora, &base));
+    CHECK_EQ(lora.tensor_count, 6);
+    CHECK_EQ(lora.tensors[0].rows, 4);
+    CHECK_EQ(lora.tensors[2].rows, 2);
+    CHECK_EQ(lora.tensors[4].rows, 8);
+    CHECK(lora.spec.alpha == 4); /* q of layer 0 and 1 as they are: 4/4 and 4/2; v 16/8 in B */
+    CHECK(lora.tensors[0].scale == 1 && lora.tensors[2].scale == 2 &&
+          lora.tensors[4].scale == 0.5f);
+    CHECK(lora.values[lora.tensors[5].offset + 1] == 4); /* 1 times 2 / 0.5 */
+    omm_lora_fini(&lora);
+    CHECK_OK(omm_peft_load(&lora, s_dir));
+    CHECK(lora.tensors[2].scale == 2 && lora.tensors[4].scale == 2);
+    omm_lora_fini(&lora);
+    bool rounded = false;
+    write_config(
+        "{\"peft_type\":\"LORA\",\"r\":4,\"lora_alpha\":3,\"use_rslora\":true,"
+        "\"rank_pattern\":{\"1.self_attn.q_proj\":2,\"v_proj\":8},"
+        "\"target_modules\":[\"layers.0.self_attn.q_proj\",\"x\"],\"layers_to_transform\":0}");
+    write_model(entries, 2);
+    CHECK_OK(omm_peft_import(&lora, &rounded, s_dir, &base, false));
+    CHECK(!rounded && lora.tensors[0].scale == 1.5f && lora.tensor_count == 2);
+    omm_lora_fini(&lora);
+    write_config("{\"peft_type\":\"LORA\",\"r\":4,\"lora_alpha\":3,\"use_rslora\":true,"
+                 "\"rank_pattern\":{\"1.self_attn.q_proj\":2,\"v_proj\":8},"
+                 "\"target_modules\":[\"q_proj\"]}");
+    write_model(entries, 4);
+    CHECK_ERR(import(&lora, &base), OMM_ERR_UNSUPPORTED); /* 3 / 2 and 3 / sqrt 2 */
+    CHECK_OK(omm_peft_import(&lora, &rounded, s_dir, &base, true));
+    CHECK(rounded);
+    omm_lora_fini(&lora);
+}
+
+/* What is set in an otherwise good configuration. */
+static void test_config_refusals(void) {
+    static const struct {
+        const char *set;
+        omm_err err;
+        const char *named;
+    } cases[] = {
+        {"\"lora_dropout\":0.1", OMM_OK, NULL},
+        {"\"use_dora\":true", OMM_ERR_UNSUPPORTED, "use_dora"},
+        {"\"use_dora\":false", OMM_OK, NULL},
+        {"\"modules_to_save\":[\"lm_head\"]", OMM_ERR_UNSUPPORTED, "modules_to_save"},
+        {"\"modules_to_save\":[]", OMM_OK, NULL},
+        {"\"bias\":\"all\"", OMM_ERR_UNSUPPORTED, "bias"},
+        {"\"lora_bias\":true", OMM_ERR_UNSUPPORTED, "lora_bias"},
+        {"\"fan_in_fan_out\":true", OMM_ERR_UNSUPPORTED, "fan_in_fan_out"},
+        {"\"init_lora_weights\":\"pissa\"", OMM_ERR_UNSUPPORTED, "pissa"},
+        {"\"init_lora_weights\":\"pissa_niter_16\"", OMM_ERR_UNSUPPORTED, "pissa_niter_16"},
+        {"\"init_lora_weights\":\"loftq\"", OMM_ERR_UNSUPPORTED, "loftq"},
+        {"\"init_lora_weights\":\"olora\"", OMM_ERR_UNSUPPORTED, "olora"},
+        {"\"init_lora_weights\":\"gaussian\"", OMM_OK, NULL},
+        {"\"init_lora_weights\":false", OMM_OK, NULL},
+        {"\"layer_replication\":[[0,1],[0,1]]", OMM_ERR_UNSUPPORTED, "layer_replication"},
+        {"\"trainable_token_indices\":[3]", OMM_ERR_UNSUPPORTED, "trainable_token_indices"},
+        {"\"new_thing\":7", OMM_ERR_UNSUPPORTED, "new_thing"},
+        {"\"new_thing\":null", OMM_OK, NULL},
+        {"\"peft_type\":\"IA3\"", OMM_ERR_UNSUPPORTED, "IA3"},
+        {"\"r\":0", OMM_ERR_CONFIG, "rank"},
+        {"\"r\":2.5", OMM_ERR_CONFIG, "rank"},
+        {"\"r\":\"2\"", OMM_ERR_FORMAT, "r is no number"},
+        {"\"r\":3", OMM_ERR_MISMATCH, "q_proj"},
+        {"\"lora_alpha\":0", OMM_ERR_CONFIG, "alpha"},
+        {"\"target_modules\":[\"v_proj\"]", OMM_ERR_MISMATCH, "q_proj"},
+        {"\"target_modules\":[\"proj\"]", OMM_ERR_MISMATCH, "q_proj"},
+        {"\"target_modules\":null", OMM_ERR_NOT_FOUND, "target_modules"},
+        {"\"target_modules\":[\"q_proj\",\"up_proj\"]", OMM_ERR_NOT_FOUND, "mlp.up_proj"},
+        {"\"target_modules\":\"All-Linear\"", OMM_ERR_NOT_FOUND, "k_proj"},
+        {"\"target_modules\":\".*q_pro\"", OMM_ERR_MISMATCH, "q_proj"},
+        {"\"target_modules\":\"(\"", OMM_ERR_UNSUPPORTED, "regular expression"},
+        {"\"target_modules\":\"((.+)+)+[0-9]{9}\"", OMM_ERR_UNSUPPORTED, "steps"},
+        {"\"exclude_modules\":\".*1.self_attn.q_proj\"", OMM_ERR_MISMATCH, "layers.1"},
+        {"\"layers_to_transform\":[0]", OMM_ERR_MISMATCH, "layers.1"},
+        {"\"layers_to_transform\":[0,1],\"layers_pattern\":\"h\"", OMM_ERR_UNSUPPORTED,
+         "layers_pattern"},
+        {"\"layers_to_transform\":[0,1],\"layers_pattern\":[\"layers\"]", OMM_OK, NULL},
+        {"\"rank_pattern\":{\"q_proj\":\"x\"}", OMM_ERR_FORMAT, "rank_pattern"},
+        {"\"rank_pattern\":[]", OMM_ERR_FORMAT, "rank_pattern"},
+        {"\"use_rslora\":1", OMM_ERR_FORMAT, "use_rslora"},
+    };
+    const omm_peft_base base = small_base();
+    write_model(s_q, 4);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *set = cases[i].set;
+        char text[512];
+        omm_lora lora = {0};
+        snprintf(text, sizeof text, "{%s%s%s%s%s}",
+                 strstr(set, "\"peft_type\"") ? "" : "\"peft_type\":\"LORA\",",
+                 strstr(set, "\"r\"") ? "" : "\"r\":2,",
+                 strstr(set, "alpha") ? "" : "\"lora_alpha\":4,",
+                 strstr(set, "target_modules") ? "" : "\"target_modules\":[\"q_proj\"],", set);
+        write_config(text);
+        omm_err err = import(&lora, &base);
+        if (err != cases[i].err) fprintf(stderr, "config: %s: %s\n", text, omm_err_sentence());
+        CHECK_ERR(err, cases[i].err);
+        if (cases[i].named && !strstr(omm_err_sentence(), cases[i].named))
+            fprintf(stderr, "config: %s: %s\n", text, omm_err_sentence());
+        if (cases[i].named) CHECK(strstr(omm_err_sentence(), cases[i].named) != NULL);
+        omm_lora_fini(&lora);
+    }
+}
+
+/* One tensor more, with a strange name or shape. */
+static void test_tensor_refusals(void) {
+    static const struct {
+        entry extra;
+        omm_err err;
+    } cases[] = {
+        {{"model.layers.1.self_attn.k_proj.lora_A.weight", 2, 8},
+         OMM_ERR_MISMATCH}, /* not targeted */
+        {{"lm_head.lora_A.weight", 2, 8}, OMM_ERR_UNSUPPORTED},
+        {{"model.embed_tokens.lora_embedding_A", 2, 8}, OMM_ERR_UNSUPPORTED},
+        {{"model.layers.0.self_attn.q_proj.lora_magnitude_vector", 1, 8}, OMM_ERR_UNSUPPORTED},
+        {{"model.layers.0.self_attn.q_proj.lora_A.default.weight", 2, 8}, OMM_ERR_UNSUPPORTED},
+        {{"model.layers.0.self_attn.qkv_proj.lora_A.weight", 2, 8}, OMM_ERR_UNSUPPORTED},
+        {{"model.layers.00.self_attn.q_proj.lora_A.weight", 2, 8}, OMM_ERR_UNSUPPORTED},
+        {{"model.layers.9999999999.self_attn.q_proj.lora_A.weight", 2, 8}, OMM_ERR_UNSUPPORTED},
+        {{"model.layers.2.self_attn.q_proj.lora_A.weight", 2, 8},
+         OMM_ERR_MISMATCH}, /* no such layer */
+        {{"model.language_model.layers.0.self_attn.q_proj.lora_A.weight", 2, 8}, OMM_ERR_MISMATCH},
+        {{"../../layers.0.self_attn.q_proj.lora_A.weight", 2, 8}, OMM_ERR_UNSUPPORTED},
+    };
+    const omm_peft_base base = small_base();
+    write_config("{\"peft_type\":\"LORA\",\"r\":2,\"target_modules\":[\"q_proj\"]}");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        entry entries[5];
+        omm_lora lora;
+        memcpy(entries, s_q, sizeof s_q);
+        entries[4] = cases[i].extra;
+        write_model(entries, 5);
+        omm_err err = import(&lora, &base);
+        if (err != cases[i].err) fprintf(stderr, "tensor: %s\n", cases[i].extra.name);
+        CHECK_ERR(err, cases[i].err);
+    }
+    omm_lora lora;
+    write_model(s_q, 3); /* an A without its B */
+    CHECK_ERR(import(&lora, &base), OMM_ERR_NOT_FOUND);
+    CHECK(strstr(omm_err_sentence(), "layers.1.self_attn.q_proj.lora_B") != NULL);
+    write_model(s_q, 0);
+    CHECK_ERR(import(&lora, &base), OMM_ERR_NOT_FOUND);
+    const entry wide[] = {{Q0 "A.weight", 2, 9}, {Q0 "B.weight", 8, 2}};
+    write_model(wide, 2);
+    CHECK_ERR(import(&lora, &base), OMM_ERR_MISMATCH);
+    char path[OMM_PATH_MAX], pickle[OMM_PATH_MAX];
+    path_in(path, "adapter_model.safetensors");
+    path_in(pickle, "adapter_model.bin");
+    CHECK_OK(omm_file_remove(path));
+    CHECK_ERR(import(&lora, &base), OMM_ERR_NOT_FOUND);
+    CHECK_OK(omm_file_write_fast(pickle, omm_bytes_str("x"), 0644));
+    CHECK_ERR(import(&lora, &base), OMM_ERR_UNSUPPORTED);
+    CHECK_OK(omm_file_remove(pickle));
+}
+
+/* ---- there and back --------------------------------------------------------------------------- */
+
+static void check_same(const omm_lora *a, const omm_lora *b) {
+    CHECK_EQ(a->tensor_count, b->tensor_count);
+    CHECK(memcmp(a->tensors, b->tensors, a->tensor_count * sizeof *a->tensors) == 0);
+    CHECK(memcmp(a->values, b->values, a->value_count * sizeof(float)) == 0);
+    CHECK(a->spec.alpha == b->spec.alpha);
+}
+
+static void there_and_back(const omm_lora *lora, const omm_peft_base *base) {
+    omm_lora back;
+    bool rounded = true;
+    CHECK_OK(omm_peft_export(s_dir, lora, base, "name"));
+    CHECK_OK(omm_peft_import(&back, &rounded, s_dir, base, false));
+    CHECK(!rounded);
+    check_same(lora, &back);
+    omm_lora_fini(&back);
+}
+
+static void test_mixed(void) {
+    const omm_peft_base base = small_base();
+    omm_lora_plan plan;
+    omm_lora lora;
+    bool rounded = true;
+    CHECK_OK(omm_lora_plan_init(&plan, &base.shape));
+    CHECK_OK(omm_lora_plan_add(&plan, "all", (omm_lora_pair){4, 0.25f}));
+    CHECK_OK(omm_lora_plan_add(&plan, "ffn_*", (omm_lora_pair){2, 0.5f}));
+    CHECK_OK(omm_lora_plan_add(&plan, "blk.1.attn_?", (omm_lora_pair){3, 1.0f / 3.0f}));
+    CHECK_OK(omm_lora_plan_add(&plan, "blk.0.attn_v", (omm_lora_pair){0, 0}));
+    CHECK_OK(omm_lora_init_plan(&lora, &plan));
+    for (size_t i = 0; i < lora.value_count; i++)
+        lora.values[i] = (float)((int)(i * 7919 % 2001) - 1000) * 1e-3f;
+    CHECK_OK(omm_lora_fold(&rounded, &lora, false));
+    CHECK(!rounded);
+    there_and_back(&lora, &base);
+    /* scales of any kind are exact over there, also before they are folded */
+    omm_lora other;
+    for (size_t i = 0; i < lora.tensor_count; i++)
+        lora.tensors[i].scale = 0.1f + (float)(i / 2) * 0.37f;
+    CHECK_OK(omm_peft_export(s_dir, &lora, &base, ""));
+    CHECK_OK(omm_peft_load(&other, s_dir));
+    for (size_t i = 0; i < lora.tensor_count; i++)
+        CHECK(other.tensors[i].scale == lora.tensors[i].scale);
+    omm_lora_fini(&other);
+    const omm_peft_base wrong = {.shape = {.layer_count = 3}};
+    CHECK_ERR(omm_peft_export(s_dir, &lora, &wrong, ""), OMM_ERR_MISMATCH);
+    CHECK_ERR(omm_peft_export(s_dir, &lora, &base, "\xff"), OMM_ERR_FORMAT);
+    lora.values[3] = NAN;
+    CHECK_ERR(omm_peft_export(s_dir, &lora, &base, ""), OMM_ERR_NUMERIC);
+    omm_lora_fini(&lora);
+    omm_lora_plan_fini(&plan);
+}
+
+static void test_allocations(void) {
+    const omm_peft_base base = small_base();
+    write_config("{\"peft_type\":\"LORA\",\"r\":2,\"target_modules\":[\"q_proj\"],"
+                 "\"rank_pattern\":{\"q_proj\":2}}");
+    write_model(s_q, 4);
+    const size_t live = omm_mem_live();
+    omm_err err = OMM_ERR_NOMEM;
+    for (size_t nth = 1; err != OMM_OK; nth++) {
+        omm_lora lora = {0};
+        omm_mem_fail_nth(nth);
+        err = import(&lora, &base);
+        omm_mem_fail_nth(0);
+        CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
+        omm_lora_fini(&lora);
+        CHECK_EQ(omm_mem_live(), live);
+    }
+}
+
+/* ---- joining ----------------------------------------------------------------------------------- */
+
+static void test_join(void) {
+    const omm_lora_shape shape = small_base().shape;
+    omm_lora one, two, joined;
+    bool rounded = true;
+    CHECK_OK(omm_lora_init(&one, &(omm_lora_spec){2, 4.0f, 1u << OMM_LORA_Q}, &shape));
+    CHECK_OK(omm_lora_init(&two, &(omm_lora_spec){3, 3.0f, 1u << OMM_LORA_Q | 1u << OMM_LORA_V},
+                           &shape));
+    for (size_t i = 0; i < one.value_count; i++) one.values[i] = (float)i;
+    for (size_t i = 0; i < two.value_count; i++) two.values[i] = -(float)i;
+    const omm_lora *parts[] = {&one, &two};
+    const float weights[] = {1.0f, 4.0f}, odd[] = {1.0f, 0.3f}, zero[] = {0.0f, 1.0f};
+    CHECK_OK(omm_lora_join(&joined, &rounded, parts, weights, 2, false));
+    CHECK(!rounded);
+    CHECK_EQ(joined.tensor_count, 2 * (2 + 2));
+    const omm_lora_tensor *a = &joined.tensors[0], *b = &joined.tensors[1];
+    CHECK_EQ(a->rows, 5);
+    CHECK(joined.values[a->offset + 2 * 8] == two.values[0]); /* row 2 of A is the other's first */
+    /* 2 B1 and 1 * 4 B2, in products with the scale */
+    const omm_lora_tensor *b1 = &one.tensors[1], *b2 = &two.tensors[1];
+    for (size_t row = 0; row < 8; row++) {
+        const float *got = joined.values + b->offset + row * 5;
+        for (size_t k = 0; k < 2; k++)
+            CHECK(got[k] * b->scale == one.values[b1->offset + row * 2 + k] * 2.0f);
+        for (size_t k = 0; k < 3; k++)
+            CHECK(got[2 + k] * b->scale == two.values[b2->offset + row * 3 + k] * 4.0f);
+    }
+    omm_lora_fini(&joined);
+    CHECK_ERR(omm_lora_join(&joined, &rounded, parts, odd, 2, false), OMM_ERR_UNSUPPORTED);
+    CHECK_OK(omm_lora_join(&joined, &rounded, parts, odd, 2, true));
+    CHECK(rounded);
+    omm_lora_fini(&joined);
+    CHECK_ERR(omm_lora_join(&joined, &rounded, parts, zero, 2, true), OMM_ERR_CONFIG);
+    omm_lora_fini(&two);
+    CHECK_OK(omm_lora_init(&two, &(omm_lora_spec){1023, 4.0f, 1u << OMM_LORA_Q}, &shape));
+    CHECK_ERR(omm_lora_join(&joined, &rounded, parts, weights, 2, true), OMM_ERR_CONFIG);
+    two.shape.layer_count = 1;
+    CHECK_ERR(omm_lora_join(&joined, &rounded, parts, weights, 2, true), OMM_ERR_MISMATCH);
+    omm_lora_fini(&one);
+    omm_lora_fini(&two);
+}
+
+/* ---- norms ------------------------------------------------------------------------------------- */
+
+/* A = diag(3, 4), B = rows of a rotation times diag(2, 1): products known by hand. */
+static void test_norms(void) {
+    const omm_lora_shape shape = {.layer_count = 1, .d_in = {2}, .d_out = {3}};
+    omm_lora lora;
+    omm_lora_norms n;
+    CHECK_OK(omm_lora_init(&lora, &(omm_lora_spec){2, 4.0f, 1}, &shape));
+    const float values[10] = {3, 0, 0, 4, 2, 0, 0, 0, 0, -1}; /* A, then B [3][2] */
+    memcpy(lora.values, values, sizeof values);
+    CHECK_OK(omm_lora_measure(&n, &lora, 0));
+    CHECK(fabs(n.a - 5) < 1e-12 && fabs(n.b - sqrt(5.0)) < 1e-12);
+    CHECK(fabs(n.frobenius - 2 * sqrt(36.0 + 16.0)) < 1e-12);
+    CHECK(fabs(n.spectral - 12) < 1e-9);
+    memset(lora.values + 4, 0, 6 * sizeof(float)); /* untrained: B is zero */
+    CHECK_OK(omm_lora_measure(&n, &lora, 0));
+    CHECK(n.b == 0 && n.frobenius == 0 && n.spectral == 0);
+    omm_lora_fini(&lora);
+}
+
+/* ---- reference adapters ------------------------------------------------------------------------ */
+
+static void test_reference(const char *name) {
+    char file[64], path[OMM_PATH_MAX];
+    omm_gguf gguf;
+    omm_peft_base base;
+    omm_lora lora;
+    snprintf(file, sizeof file, "reference/models/%s.gguf", name);
+    testdata_path(path, file);
+    CHECK_OK(omm_gguf_open(&gguf, path));
+    CHECK_OK(omm_peft_base_read(&base, &gguf));
+    CHECK_EQ(base.permuted, strncmp(name, "llama", 5) == 0);
+    omm_gguf_close(&gguf);
+    snprintf(file, sizeof file, "reference/lora/%s.gguf", name);
+    testdata_path(path, file);
+    CHECK_OK(omm_lora_load_file(&lora, path, &base.shape));
+    there_and_back(&lora, &base);
+    omm_lora_fini(&lora);
+}
+
+static void test_reference_models(void) {
+    omm_gguf gguf;
+    omm_peft_base base;
+    char path[OMM_PATH_MAX];
+    testdata_path(path, "reference/models/phi3-F32.gguf");
+    CHECK_OK(omm_gguf_open(&gguf, path));
+    CHECK_ERR(omm_peft_base_read(&base, &gguf), OMM_ERR_UNSUPPORTED);
+    omm_gguf_close(&gguf);
+    static const char *const names[] = {"llama-F32", "llama-Q4_K", "qwen2-F32", "qwen3-F32"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) test_reference(names[i]);
+}
+
+int main(void) {
+    CHECK(mkdtemp(s_dir));
+    test_rows();
+    test_patterns();
+    test_config_refusals();
+    test_tensor_refusals();
+    test_mixed();
+    test_allocations();
+    test_join();
+    test_norms();
+    CHECK_OK(omm_dir_remove(s_dir));
+    CHECK_EQ(omm_mem_live(), 0);
+    test_reference_models();
+    CHECK_OK(omm_dir_remove(s_dir));
+    return 0;
+}
