@@ -15,7 +15,7 @@ static const struct {
     {"show", "ranks, scales, sizes of an adapter (GGUF file or PEFT folder)", adapter_show},
     {"import", "a PEFT folder to a GGUF adapter", adapter_import},
     {"export", "a GGUF adapter to a PEFT folder", adapter_export},
-    {"merge", "several adapters into one", adapter_merge},
+    {"merge", "adapters into a model, or several into one", adapter_merge},
 };
 enum { ACTIONS = sizeof s_actions / sizeof *s_actions };
 

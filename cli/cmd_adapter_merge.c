@@ -1,12 +1,18 @@
-/* cmd_adapter_merge.c - `meshmind adapter merge`: several adapters into one. */
+/* cmd_adapter_merge.c - `meshmind adapter merge`: adapters into a model, or several into one. */
 #include "adapter.h"
 #include "options.h"
 
+#include "omm/json.h"
+#include "omm/lora_merge.h"
+#include "omm/peft.h"
+
 #include <stdio.h>
+#include <stdlib.h>
 
 typedef struct merge_args {
     adapter_list list;
-    const char *out;
+    const char *model, *out, *type;
+    uint32_t threads;
     bool rounding, json;
 } merge_args;
 
@@ -73,10 +79,105 @@ static omm_err join(const merge_args *a) {
     return err;
 }
 
+/* ---- into a model ------------------------------------------------------------------------------ */
+
+static const char *type_name(omm_ggml_type type) {
+    return omm_ggml_find((uint32_t)type)->name;
+}
+
+static void report_text(void *ud, const omm_lora_merged *m) {
+    (void)ud;
+    printf("%-32s %-7s %-7s %12.4g %12.4g %12.4g\n", m->name, type_name(m->from), type_name(m->to),
+           m->change, m->error, m->error_max);
+}
+
+static void report_json(void *ud, const omm_lora_merged *m) {
+    json_array_append_new(ud, json_pack("{s:s,s:s,s:s,s:b,s:f,s:f,s:f}", "name", m->name, "from",
+                                        type_name(m->from), "to", type_name(m->to), "adapted",
+                                        m->adapted ? 1 : 0, "change", m->change, "error", m->error,
+                                        "error_max", m->error_max));
+}
+
+static omm_err print_json(json_t *tensors) {
+    json_t *root = json_pack("{s:i,s:s,s:O}", "schema_version", 1, "kind", "omm-adapter-merge",
+                             "tensors", tensors);
+    omm_buf text;
+    omm_buf_init(&text, 64u << 20);
+    omm_err err = omm_json_write(&text, root);
+    if (err == OMM_OK) fwrite(text.data, 1, text.size, stdout);
+    omm_buf_fini(&text);
+    json_decref(root);
+    return err;
+}
+
+static omm_err write_merged(const merge_args *a, omm_lora_merge *m) {
+    json_t *tensors = json_array();
+    m->report = a->json ? report_json : report_text;
+    m->ud = tensors;
+    if (!a->json)
+        printf("%-32s %-7s %-7s %12s %12s %12s\n", "tensor", "was", "is", "change", "error",
+               "largest");
+    omm_err err = omm_lora_merge_file(a->out, m);
+    if (err == OMM_OK && a->json) err = print_json(tensors);
+    json_decref(tensors);
+    return err;
+}
+
+static omm_err with_compute(const merge_args *a, omm_lora_merge *m) {
+    omm_isa isa;
+    omm_pool *pool = NULL;
+    omm_compute compute;
+    const unsigned threads = a->threads ? a->threads : omm_cpu_count();
+    OMM_TRY(omm_isa_choose(&isa, getenv("OMM_ISA")));
+    if (threads > OMM_POOL_THREADS_MAX)
+        return omm_raise(OMM_ERR_USAGE, "--threads %u: at most %u", threads, OMM_POOL_THREADS_MAX);
+    OMM_TRY(omm_pool_open(&pool, threads));
+    omm_err err = omm_compute_init(&compute, pool, isa);
+    if (err == OMM_OK) {
+        m->compute = &compute;
+        err = write_merged(a, m);
+        omm_compute_fini(&compute);
+    }
+    omm_pool_close(pool);
+    return err;
+}
+
+static omm_err take_type(omm_lora_merge *m, const char *name) {
+    if (!name) return OMM_OK;
+    const omm_ggml_info *info = omm_ggml_find_name(name);
+    if (!info)
+        return omm_raise(OMM_ERR_CONFIG, "--type '%.40s': no type of GGUF (Q8_0, ...)", name);
+    m->has_type = true;
+    m->type = info->type;
+    return OMM_OK;
+}
+
+static omm_err merge_into(const merge_args *a, const omm_gguf *gguf) {
+    omm_peft_base base;
+    merge_parts p = {0};
+    omm_lora_merge m = {.base = gguf};
+    OMM_TRY(take_type(&m, a->type));
+    OMM_TRY(omm_peft_base_read(&base, gguf));
+    omm_err err = load_parts(&p, &a->list, &base.shape);
+    m.parts = p.pointers;
+    m.weights = p.weights;
+    m.count = p.count;
+    if (err == OMM_OK) err = with_compute(a, &m);
+    free_parts(&p);
+    return err;
+}
+
 static omm_err merge(const merge_args *a) {
     if (!a->out) return omm_raise(OMM_ERR_USAGE, "where to? give -o FILE");
     if (a->list.count == 0) return omm_raise(OMM_ERR_USAGE, "which adapters? give --lora FILE");
-    return join(a);
+    if (!a->model && a->type)
+        return omm_raise(OMM_ERR_USAGE, "--type is for models: give -m FILE, or leave it out");
+    if (!a->model) return join(a);
+    omm_gguf gguf;
+    OMM_TRY(omm_gguf_open(&gguf, a->model));
+    omm_err err = merge_into(a, &gguf);
+    omm_gguf_close(&gguf);
+    return err;
 }
 
 int adapter_merge(int argc, char **argv) {
@@ -84,7 +185,10 @@ int adapter_merge(int argc, char **argv) {
     const char *unused = NULL; /* --lora is taken before; here it is for --help */
     const cli_option options[] = {
         {"lora", 0, CLI_STR, &unused, "FILE[=SCALE]", "adapter, times a scale (1); repeatable"},
-        {"out", 'o', CLI_STR, &a.out, "FILE", "adapter to write"},
+        {"model", 'm', CLI_STR, &a.model, "FILE", "GGUF model to merge into; none: join adapters"},
+        {"out", 'o', CLI_STR, &a.out, "FILE", "model, or adapter, to write"},
+        {"type", 0, CLI_STR, &a.type, "TYPE", "of the layers' matrices; each keeps its own"},
+        {"threads", 't', CLI_U32, &a.threads, "N", "threads; all processors by default"},
         {"allow-rounding", 0, CLI_FLAG, &a.rounding, NULL,
          "joining: where scales differ by no power of two, round B"},
         {"json", 0, CLI_FLAG, &a.json, NULL, "one JSON object on stdout"},
@@ -93,9 +197,13 @@ int adapter_merge(int argc, char **argv) {
     char **args = NULL;
     omm_err err = adapter_take_list(&a.list, &argc, argv);
     if (err != OMM_OK) return cli_fail(argv[0], err);
-    int code = cli_parse(
-        &count, &args, argc, argv, options, "adapter merge --lora FILE[=SCALE] ... -o OUT",
-        "Join adapters in one of the sum of their ranks: it does what all do together.", 0, 0);
+    int code =
+        cli_parse(&count, &args, argc, argv, options,
+                  "adapter merge --lora FILE[=SCALE] ... [-m BASE [--type TYPE]] -o OUT",
+                  "Merge adapters into a model (W + scale B A, stored in the tensor's type; "
+                  "prints what\nchanged and what storing lost), or, without -m, join them in "
+                  "one adapter of the sum of their ranks.",
+                  0, 0);
     if (code >= 0) return code;
     err = merge(&a);
     return err == OMM_OK ? CLI_EXIT_PASS : cli_fail(argv[0], err);

@@ -123,7 +123,14 @@ int main(void) {
     CHECK(same_files(s_out, s_again));
     CHECK_EQ(run(cmd_adapter, "adapter merge --lora O --lora O -o P --json"), CLI_EXIT_PASS);
     CHECK_EQ(run(cmd_adapter, "adapter show P"), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_adapter, "adapter merge -m M --lora O -o P"), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_generate, "generate -m P -n 2 Hi"), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_adapter, "adapter merge -m M --lora O -o P --type F16 --json"), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_generate, "generate -m P -n 2 Hi"), CLI_EXIT_PASS);
     CHECK_OK(omm_file_remove(s_again));
+    CHECK_EQ(run(cmd_adapter, "adapter merge -m M --lora O -o P --type Q9"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_adapter, "adapter merge --lora O -o P --type F16"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_adapter, "adapter merge -m M --lora M -o P"), CLI_EXIT_RUNTIME);
     CHECK_EQ(run(cmd_adapter, "adapter merge -o P"), CLI_EXIT_USAGE);
     CHECK_EQ(run(cmd_adapter, "adapter merge --lora O"), CLI_EXIT_USAGE);
     CHECK_EQ(run(cmd_adapter, "adapter merge -o P --lora"), CLI_EXIT_USAGE);

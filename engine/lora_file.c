@@ -245,6 +245,7 @@ omm_err omm_lora_claim_shape(omm_lora_shape *shape, const omm_gguf *gguf) {
         const uint64_t claimed = t->dims[is_b ? 1 : 0];
         if (*width == 0 && claimed <= UINT32_MAX) *width = (uint32_t)claimed;
     }
-    if (shape->layer_count == 0) return omm_raise(OMM_ERR_NOT_FOUND, "adapter: no LoRA tensors");
+    if (shape->layer_count == 0)
+        return omm_raise(OMM_ERR_UNSUPPORTED, "no adapter: not one LoRA tensor of a linear layer");
     return OMM_OK;
 }
