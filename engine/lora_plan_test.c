@@ -208,12 +208,18 @@ static void test_fold_rounding(void) {
     lora = mixed(0x1p-100f, 0x1.1p100f);
     CHECK_ERR(omm_lora_fold(&rounded, &lora, true), OMM_ERR_NUMERIC);
     CHECK(lora.tensors[0].scale == 0x1p-100f);
-    /* a power of two that pushes a value under the smallest normal one is not exact */
+    /* powers of two are not exact where they push one value under the smallest normal one, and
+     * another over the largest: down wants B times 1/8 or 1/4, or q wants it times 8 */
     omm_lora_fini(&lora);
     lora = mixed(1.0f, 0.25f);
-    lora.values[lora.value_count - 1] = 0x1.8p-149f * 0x1p1f;
-    lora.tensors[0].scale = lora.tensors[1].scale = 3.0f;
+    CHECK_OK(omm_lora_fold(&rounded, &lora, false));
+    omm_lora_fini(&lora);
+    lora = mixed(1.0f, 0.25f);
+    lora.values[lora.value_count - 1] = 0x1.8p-148f;
+    lora.values[lora.tensors[1].offset] = 3e38f;
     CHECK_ERR(omm_lora_fold(&rounded, &lora, false), OMM_ERR_UNSUPPORTED);
+    CHECK_OK(omm_lora_fold(&rounded, &lora, true));
+    CHECK(rounded);
     omm_lora_fini(&lora);
     omm_lora_fini(&was);
     omm_buf_fini(&file);

@@ -79,31 +79,39 @@ static omm_err import(omm_lora *out, const omm_peft_base *base) {
     return omm_peft_import(out, &rounded, s_dir, base, false);
 }
 
-/* Rows h*4 + {0, 1, 2, 3} of GGUF are rows h*4 + {0, 2, 1, 3} of PEFT. */
-static void test_rows(void) {
-    static const float want[8] = {0, 20, 10, 30, 40, 60, 50, 70};
-    omm_peft_base base = small_base();
+static void check_rows(const omm_peft_base *base, const float want[8]) {
     omm_lora lora;
-    write_config(
-        "{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":4,\"target_modules\":[\"q_proj\"]}");
-    write_model(s_q, 4);
-    CHECK_OK(import(&lora, &base));
     const float *a = NULL, *b = NULL;
+    CHECK_OK(import(&lora, base));
     omm_lora_find(&a, &b, &lora, 1, OMM_LORA_Q);
-    for (int row = 0; row < 8; row++) {
-        CHECK(b[(size_t)row * 2] == want[row]);
-        CHECK(b[(size_t)row * 2 + 1] == want[row] + 1);
+    for (size_t row = 0; row < 8; row++) {
+        CHECK(b[row * 2] == want[row]);
+        CHECK(b[row * 2 + 1] == want[row] + 1);
     }
     CHECK(a[8] == 10 && a[9] == 11); /* rows of A stay */
     CHECK_EQ(lora.spec.rank, 2);
     CHECK(lora.spec.alpha == 4);
     CHECK_EQ(lora.spec.targets, 1u << OMM_LORA_Q);
     omm_lora_fini(&lora);
+}
+
+/* Row 2i + p of a head in GGUF is its row p * width / 2 + i in PEFT.  With width 4 there and back are
+ * the same permutation, with width 8 they are not. */
+static void test_rows(void) {
+    static const float two_heads[8] = {0, 20, 10, 30, 40, 60, 50, 70};
+    static const float one_head[8] = {0, 40, 10, 50, 20, 60, 30, 70};
+    static const float plain[8] = {0, 10, 20, 30, 40, 50, 60, 70};
+    omm_peft_base base = small_base();
+    omm_lora lora;
+    const float *a = NULL, *b = NULL;
+    write_config(
+        "{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":4,\"target_modules\":[\"q_proj\"]}");
+    write_model(s_q, 4);
+    check_rows(&base, two_heads);
+    base.heads = 1;
+    check_rows(&base, one_head);
     base.permuted = false;
-    CHECK_OK(import(&lora, &base));
-    omm_lora_find(&a, &b, &lora, 1, OMM_LORA_Q);
-    for (int row = 0; row < 8; row++) CHECK(b[(size_t)row * 2] == 10.0f * (float)row);
-    omm_lora_fini(&lora);
+    check_rows(&base, plain);
     CHECK_OK(omm_peft_load(&lora, s_dir)); /* no model: rows as they are */
     omm_lora_find(&a, &b, &lora, 0, OMM_LORA_Q);
     CHECK(b[2] == 10 && lora.shape.layer_count == 2 && lora.shape.d_out[OMM_LORA_Q] == 8);
