@@ -48,5 +48,7 @@ char *omm_arena_strdup(omm_arena *arena, const char *text);
 /* Test hooks.  fail_nth = 1 makes the next allocation fail; 0 turns failing off. */
 void omm_mem_fail_nth(size_t nth);
 size_t omm_mem_live(void);
+/* Bytes asked for since the process began, granted or not: the difference over a call bounds it. */
+size_t omm_mem_asked(void);
 
 #endif
