@@ -186,6 +186,16 @@ static omm_bytes trim(omm_bytes text) {
     return text;
 }
 
+/* The text ends inside a character: SentencePiece would take the bytes behind it as its rest. */
+static bool ends_inside(omm_bytes text) {
+    for (size_t i = 1; i <= 3 && i <= text.size; i++) {
+        uint8_t c = text.data[text.size - i];
+        size_t wanted = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc0 ? 2 : 1;
+        if (wanted > i) return true;
+    }
+    return false;
+}
+
 static omm_err put_content(writer *w, omm_bytes content) {
     size_t from = 0;
     for (size_t i = 0; i < content.size;) {
@@ -201,7 +211,8 @@ static omm_err put_content(writer *w, omm_bytes content) {
         i += size;
     }
     if (from == content.size) return OMM_OK;
-    return omm_buf_append(&w->text, content.data + from, content.size - from);
+    OMM_TRY(omm_buf_append(&w->text, content.data + from, content.size - from));
+    return ends_inside(content) ? flush(w) : OMM_OK;
 }
 
 /* ---- Turns --------------------------------------------------------------------------------- */

@@ -2,111 +2,11 @@
  * text and ids it renders, what is learned, and content that tries to pass for a mark. */
 #include "chat_internal.h"
 #include "omm/mem.h"
-#include "tokenizer_internal.h"
-
-#include "omm_test.h"
+#include "test_vocab.h"
 
 #include <string.h>
 
-enum { FILE_MAX = 1 << 22, TOKENS_MAX = 1 << 16, TEXTS_MAX = 700 };
-#define SPACE_MARK "\xe2\x96\x81"
-
-typedef struct vocab_recipe {
-    bool spm;
-    bool no_bytes;      /* spm: single characters instead of byte tokens */
-    bool adds_bos;      /* the file's add_bos_token */
-    bool no_prefix;     /* spm: add_space_prefix is false, as Gemma's files say */
-    unsigned mark_type; /* 0: control */
-    const char *name;
-    const char *marks[6];
-    const char *jinja;
-} vocab_recipe;
-
-typedef struct lists {
-    omm_bytes texts[TEXTS_MAX];
-    char names[TEXTS_MAX][8];
-    uint8_t types[4 * TEXTS_MAX];
-    uint8_t scores[4 * TEXTS_MAX];
-    uint32_t count;
-} lists;
-
-static void add(lists *l, const char *text, unsigned type) {
-    CHECK(l->count < TEXTS_MAX);
-    if (text != l->names[l->count]) l->texts[l->count] = omm_bytes_str(text);
-    omm_put_u32(l->types + (size_t)l->count * 4, type);
-    omm_put_f32(l->scores + (size_t)l->count * 4, -(float)l->count);
-    l->count++;
-}
-
-static void add_spm(lists *l, const vocab_recipe *r) {
-    add(l, "<unk>", TOKEN_UNKNOWN);
-    add(l, "<s>", TOKEN_CONTROL);
-    add(l, "</s>", TOKEN_CONTROL);
-    for (unsigned b = 0; b < 256 && !r->no_bytes; b++) {
-        snprintf(l->names[l->count], sizeof l->names[0], "<0x%02X>", b);
-        l->texts[l->count] = omm_bytes_str(l->names[l->count]);
-        add(l, l->names[l->count], TOKEN_BYTE);
-    }
-    for (unsigned c = 33; c < 127; c++) {
-        snprintf(l->names[l->count], sizeof l->names[0], "%c", (int)c);
-        l->texts[l->count] = omm_bytes_str(l->names[l->count]);
-        add(l, l->names[l->count], TOKEN_NORMAL);
-    }
-    add(l, SPACE_MARK, TOKEN_NORMAL);
-    for (int i = 0; i < 6 && !r->no_bytes; i++) {
-        static const char *const more[6] = {"\n", "IN", "ST", "INST", "us", (SPACE_MARK "[")};
-        add(l, more[i], TOKEN_NORMAL);
-    }
-}
-
-static void add_gpt2(lists *l) {
-    for (unsigned b = 0; b < 256; b++) {
-        char *name = l->names[l->count];
-        l->texts[l->count] = omm_bytes_of(name, bpe_letter((uint8_t *)name, (uint8_t)b));
-        add(l, name, TOKEN_NORMAL);
-    }
-    add(l, "in", TOKEN_NORMAL);
-    add(l, "er", TOKEN_NORMAL);
-    add(l, "<s>", TOKEN_CONTROL);
-    add(l, "</s>", TOKEN_CONTROL);
-}
-
-static omm_tokenizer *open_vocab(const vocab_recipe *r) {
-    static lists l;
-    static const char *const merges[2] = {"i n", "e r"};
-    memset(&l, 0, sizeof l);
-    r->spm ? add_spm(&l, r) : add_gpt2(&l);
-    uint32_t bos = r->spm ? 1 : 258;
-    for (int i = 0; i < 6 && r->marks[i]; i++)
-        add(&l, r->marks[i], r->mark_type ? r->mark_type : TOKEN_CONTROL);
-    omm_gguf_writer w;
-    omm_gguf_writer_init(&w);
-    omm_gguf_put_text(&w, "tokenizer.ggml.model", r->spm ? "llama" : "gpt2");
-    omm_gguf_put_text(&w, "general.name", r->name ? r->name : "test");
-    omm_gguf_put_strings(&w, "tokenizer.ggml.tokens", l.texts, l.count);
-    omm_gguf_put_array(&w, "tokenizer.ggml.token_type", OMM_GGUF_I32, l.types, l.count);
-    omm_bytes merge_texts[2] = {omm_bytes_str(merges[0]), omm_bytes_str(merges[1])};
-    if (r->spm) omm_gguf_put_array(&w, "tokenizer.ggml.scores", OMM_GGUF_F32, l.scores, l.count);
-    if (!r->spm) omm_gguf_put_text(&w, "tokenizer.ggml.pre", "gpt-2");
-    if (!r->spm) omm_gguf_put_strings(&w, "tokenizer.ggml.merges", merge_texts, 2);
-    omm_gguf_put_u32(&w, "tokenizer.ggml.bos_token_id", bos);
-    omm_gguf_put_u32(&w, "tokenizer.ggml.eos_token_id", bos + 1);
-    if (r->spm) omm_gguf_put_u32(&w, "tokenizer.ggml.unknown_token_id", 0);
-    omm_gguf_put_bool(&w, "tokenizer.ggml.add_bos_token", r->adds_bos);
-    if (r->no_prefix) omm_gguf_put_bool(&w, "tokenizer.ggml.add_space_prefix", false);
-    if (r->jinja) omm_gguf_put_text(&w, "tokenizer.chat_template", r->jinja);
-    omm_buf file;
-    omm_gguf g;
-    omm_tokenizer *t = NULL;
-    omm_buf_init(&file, FILE_MAX);
-    CHECK_OK(omm_gguf_writer_finish(&file, &w));
-    CHECK_OK(omm_gguf_open_bytes(&g, omm_buf_view(&file)));
-    CHECK_OK(omm_tokenizer_open(&t, &g));
-    omm_gguf_close(&g);
-    omm_gguf_writer_fini(&w);
-    omm_buf_fini(&file);
-    return t;
-}
+enum { FILE_MAX = 1 << 22, TOKENS_MAX = 1 << 16 };
 
 /* ---- One case a template ------------------------------------------------------------------- */
 

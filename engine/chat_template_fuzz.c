@@ -1,0 +1,98 @@
+/* chat_template_fuzz.c - any bytes as a template and a conversation: KIND, Jinja, 0, then ROLE, content, 0
+ * again and again.  Whatever the content, the prompt has the marks of the same turns with harmless
+ * content and no others. */
+#include "chat_internal.h"
+#include "omm/mem.h"
+#include "test_vocab.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { MESSAGES_MAX = 8, TOKENS_MAX = 1 << 16, JINJA_MAX = 4096 };
+
+static size_t read_messages(omm_message *out, const uint8_t *data, size_t size) {
+    size_t count = 0;
+    while (size > 0 && count < MESSAGES_MAX) {
+        const uint8_t *end = memchr(data, 0, size);
+        size_t used = end ? (size_t)(end - data) + 1 : size;
+        size_t content = end ? used - 1 : used;
+        out[count++] =
+            (omm_message){(omm_role)(data[0] % OMM_ROLE_COUNT),
+                          content > 0 ? omm_bytes_of(data + 1, content - 1) : omm_bytes_of("", 0)};
+        data += used;
+        size -= used;
+    }
+    return count;
+}
+
+/* How often a mark stands in the prompt: as its token, or else as the ids of its text. */
+static size_t occurrences(const omm_tokenizer *t, const omm_prompt *p, const char *mark) {
+    omm_tokens ids;
+    size_t n = 0;
+    omm_tokens_init(&ids, 64);
+    OMM_ASSERT(omm_tokenizer_encode(&ids, t, omm_bytes_str(mark),
+                                    OMM_TOKENIZE_SPECIAL | OMM_TOKENIZE_CONTINUE) == OMM_OK);
+    for (size_t i = 0; i + ids.count <= p->tokens.count; i++)
+        n += memcmp(p->tokens.ids + i, ids.ids, ids.count * sizeof *ids.ids) == 0;
+    omm_tokens_fini(&ids);
+    return n;
+}
+
+static void compare(const omm_tokenizer *t, const omm_prompt *p, const omm_message *messages,
+                    size_t count) {
+    const chat_template *c = &chat_templates[omm_chat_format_of(t)];
+    omm_message harmless[MESSAGES_MAX];
+    omm_prompt q;
+    omm_prompt_init(&q, TOKENS_MAX);
+    for (size_t i = 0; i < count; i++)
+        harmless[i] = (omm_message){messages[i].role, omm_bytes_str("x")};
+    OMM_ASSERT(omm_chat_render(&q, t, harmless, count, true) == OMM_OK);
+    for (size_t i = 0; i < CHAT_MARKS_MAX && c->marks[i]; i++)
+        OMM_ASSERT(occurrences(t, p, c->marks[i]) == occurrences(t, &q, c->marks[i]));
+    OMM_ASSERT(occurrences(t, p, "</s>") == occurrences(t, &q, "</s>"));
+    OMM_ASSERT(p->mask.size == p->tokens.count);
+    omm_prompt_fini(&q);
+}
+
+static void render(const vocab_recipe *r, const omm_message *messages, size_t count) {
+    omm_tokenizer *t = open_vocab(r);
+    char doubt[OMM_CHAT_DOUBT_MAX];
+    omm_prompt p;
+    omm_prompt_init(&p, TOKENS_MAX);
+    if (omm_chat_doubt(doubt, t))
+        for (const char *d = doubt; *d; d++) OMM_ASSERT(*d >= ' ' && *d < 0x7f);
+    omm_err err = omm_chat_render(&p, t, messages, count, true);
+    OMM_ASSERT(err == OMM_OK || err == OMM_ERR_UNSUPPORTED || err == OMM_ERR_TOO_BIG);
+    if (err == OMM_OK)
+        compare(t, &p, messages, count);
+    else
+        OMM_ASSERT(p.tokens.count == 0);
+    omm_prompt_fini(&p);
+    omm_tokenizer_close(t);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static const char *const marks[4][6] = {
+        {"<|im_start|>", "<|im_end|>", "<|im_sep|>", "<start_of_turn>", "<end_of_turn>"},
+        {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
+        {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>"},
+        {"[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"}};
+    if (size < 2) return 0;
+    const uint8_t *end = memchr(data + 1, 0, size - 1);
+    char jinja[JINJA_MAX];
+    size_t jinja_size = end ? (size_t)(end - data) - 1 : size - 1;
+    if (jinja_size >= sizeof jinja) return 0;
+    memcpy(jinja, data + 1, jinja_size);
+    jinja[jinja_size] = 0;
+    vocab_recipe r = {.spm = data[0] & 1,
+                      .adds_bos = data[0] >> 1 & 1,
+                      .no_prefix = data[0] >> 2 & 1,
+                      .mark_type = data[0] >> 3 & 1 ? TOKEN_USER : TOKEN_CONTROL,
+                      .no_bytes = data[0] >> 4 & 1,
+                      .jinja = jinja};
+    if (data[0] >> 5 < 4) memcpy(r.marks, marks[data[0] >> 5], sizeof r.marks);
+    omm_message messages[MESSAGES_MAX];
+    size_t used = jinja_size + 2 < size ? jinja_size + 2 : size;
+    size_t count = read_messages(messages, data + used, size - used);
+    render(&r, messages, count);
+    return 0;
+}
