@@ -2,6 +2,7 @@
 #include "commands.h"
 #include "options.h"
 
+#include "omm/clock.h"
 #include "omm/file.h"
 #include "omm/json.h"
 #include "omm/tokenizer.h"
@@ -25,16 +26,17 @@ static void print_line(const omm_tokens *ids) {
     printf("\n");
 }
 
-static omm_err print_json(const omm_tokens *ids, const omm_tokenizer *tokenizer, size_t bytes) {
+static omm_err print_json(const omm_tokens *ids, const omm_tokenizer *tokenizer, size_t bytes,
+                          uint64_t ns) {
     char hex[OMM_DIGEST_HEX_SIZE];
     omm_digest digest = omm_tokenizer_digest(tokenizer);
     omm_digest_hex(hex, &digest);
     json_t *list = json_array();
     for (size_t i = 0; i < ids->count; i++) json_array_append_new(list, json_integer(ids->ids[i]));
-    json_t *report =
-        json_pack("{s:i, s:I, s:I, s:I, s:s, s:o}", "schema_version", 1, "bytes", (json_int_t)bytes,
-                  "count", (json_int_t)ids->count, "vocabulary",
-                  (json_int_t)omm_tokenizer_vocab(tokenizer), "tokenizer_digest", hex, "ids", list);
+    json_t *report = json_pack(
+        "{s:i, s:I, s:I, s:I, s:s, s:o, s:{s:f}}", "schema_version", 1, "bytes", (json_int_t)bytes,
+        "count", (json_int_t)ids->count, "vocabulary", (json_int_t)omm_tokenizer_vocab(tokenizer),
+        "tokenizer_digest", hex, "ids", list, "measured", "encode_seconds", (double)ns / 1e9);
     omm_buf out;
     omm_buf_init(&out, SIZE_MAX / 2);
     omm_err err = omm_json_write(&out, report);
@@ -52,9 +54,11 @@ static omm_err encode(const tokenize_options *o, const omm_tokenizer *tokenizer)
     unsigned flags = (o->bos ? OMM_TOKENIZE_BOS : 0u) | (o->special ? OMM_TOKENIZE_SPECIAL : 0u) |
                      (o->plain ? OMM_TOKENIZE_PLAIN : 0u);
     omm_err err = read_input(&text, o);
+    uint64_t start = omm_measure_ns();
     if (err == OMM_OK) err = omm_tokenizer_encode(&ids, tokenizer, omm_buf_view(&text), flags);
+    uint64_t ns = omm_measure_ns() - start;
     if (err == OMM_OK && o->json)
-        err = print_json(&ids, tokenizer, text.size);
+        err = print_json(&ids, tokenizer, text.size, ns);
     else if (err == OMM_OK)
         print_line(&ids);
     omm_buf_fini(&text);

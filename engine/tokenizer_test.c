@@ -392,6 +392,8 @@ static void test_long_texts(void) {
                 fprintf(stderr, "'%s': %f, %f s\n", units[i], small, large);
             CHECK(large <= 24 * small + 0.05);
         }
+    /* one word of a megabyte: a second or two with sanitizers, hours if merging were quadratic */
+    for (int m = 0; m < 2; m++) CHECK(encode_seconds(all[m], "ab", 1u << 20) < 60);
     omm_tokenizer_close(all[0]);
     omm_tokenizer_close(all[1]);
 }
