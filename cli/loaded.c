@@ -21,13 +21,23 @@ static omm_err open_model(loaded *l, const loaded_options *o, bool with_tokenize
     return err;
 }
 
-static omm_err open_compute(loaded *l, const loaded_options *o) {
+/* Threads come before the model, because they pack it; "auto" chooses among them when it is there. */
+static omm_err open_threads(loaded *l, unsigned *threads, const loaded_options *o) {
+    OMM_TRY(cli_threads_parse(threads, o->threads));
+    unsigned loading = *threads;
+    if (loading == 0) OMM_TRY(cli_threads_parse(&loading, NULL));
+    return omm_pool_open(&l->pool, loading);
+}
+
+static omm_err open_compute(loaded *l, unsigned threads) {
     omm_isa isa;
     OMM_TRY(omm_isa_choose(&isa, getenv("OMM_ISA")));
-    unsigned threads = 0;
-    OMM_TRY(cli_threads_parse(&threads, o->threads));
     OMM_TRY(cli_threads_measure(&threads, &l->model, isa, 1));
-    OMM_TRY(omm_pool_open(&l->pool, threads));
+    if (threads != omm_pool_threads(l->pool)) {
+        omm_pool_close(l->pool);
+        l->pool = NULL;
+        OMM_TRY(omm_pool_open(&l->pool, threads));
+    }
     return omm_compute_init(&l->compute, l->pool, isa);
 }
 
@@ -77,9 +87,11 @@ static omm_err open_all(loaded *l, const loaded_options *o, bool with_tokenizer)
     if (!o->model) return omm_raise(OMM_ERR_USAGE, "which model? give -m FILE");
     OMM_TRY(omm_kv_type_parse(&type, o->kv ? o->kv : "f32"));
     OMM_TRY(omm_activations_parse(&l->activations, o->activations));
-    OMM_TRY(open_compute(l, o));
+    unsigned threads = 0;
+    OMM_TRY(open_threads(l, &threads, o));
     OMM_TRY(open_model(l, o, with_tokenizer));
     for (uint32_t i = 0; i < o->lora.count; i++) OMM_TRY(add_adapter(l, o->lora.items[i]));
+    OMM_TRY(open_compute(l, threads));
     return open_session(l, &l->compute, o);
 }
 
