@@ -85,6 +85,9 @@ static omm_err open_session(loaded *l, const omm_compute *compute, const loaded_
 static omm_err open_all(loaded *l, const loaded_options *o, bool with_tokenizer) {
     omm_kv_type type;
     if (!o->model) return omm_raise(OMM_ERR_USAGE, "which model? give -m FILE");
+    if (o->lora.count > OMM_ADAPTERS_MAX)
+        return omm_raise(OMM_ERR_USAGE, "--lora: %u adapters; at most %u at once", o->lora.count,
+                         OMM_ADAPTERS_MAX);
     OMM_TRY(omm_kv_type_parse(&type, o->kv ? o->kv : "f32"));
     OMM_TRY(omm_activations_parse(&l->activations, o->activations));
     unsigned threads = 0;
