@@ -221,6 +221,11 @@ static void all_equal(void) {
 
 /* ---- refused --------------------------------------------------------------------------------- */
 
+static void put_infinity(uint8_t *half) {
+    half[0] = 0x00;
+    half[1] = 0x7c;
+}
+
 /* An infinite scale or weight is named by row and column, the first one whatever thread finds it. */
 static void faults_are_named(omm_format format) {
     enum { N = 70, K = 512 };
@@ -244,6 +249,21 @@ static void faults_are_named(omm_format format) {
         CHECK(w.data == NULL);
     }
     omm_pool_close(pool);
+    release(bytes);
+}
+
+/* Two faults in one strip: the row above is named, although its column comes later. */
+static void upper_fault_is_named(void) {
+    enum { K = 512 };
+    const size_t stride = omm_format_row_bytes(OMM_FORMAT_Q8_0, K);
+    omm_bytes bytes = battery_rows(OMM_FORMAT_Q8_0, 8, K, 2);
+    uint8_t *data = (uint8_t *)(uintptr_t)bytes.data;
+    omm_matrix w = {0};
+    put_infinity(data + 6 * stride + 34);
+    put_infinity(data + 5 * stride + 34 * 9);
+    put_infinity(data + 7 * stride + 34 * 12);
+    CHECK_EQ(omm_matrix_pack(&w, OMM_FORMAT_Q8_0, 8, K, bytes), OMM_ERR_NUMERIC);
+    CHECK(strstr(omm_err_sentence(), "row 5, column 288 ") != NULL);
     release(bytes);
 }
 
@@ -283,6 +303,7 @@ int main(void) {
         faults_are_named(format);
         shapes_are_checked(format);
     }
+    upper_fault_is_named();
     all_equal();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;
