@@ -5,6 +5,7 @@
 #include "options.h"
 #include "progress.h"
 #include "threads.h"
+#include "train_options.h"
 
 #include "omm/clock.h"
 #include "omm/evaluate.h"
@@ -20,17 +21,6 @@
 #include <string.h>
 
 enum { CLIENTS_MAX = 256, TRAIN_ROWS = 64 };
-
-typedef struct train_args {
-    const char *model, *data, *eval, *out, *start, *clients, *targets, *split_by, *threads;
-    data_options data_options;
-    float split;
-    bool stream;
-    uint32_t rank, steps, batch, micro, seq, warmup, new_tokens;
-    float alpha, rate, rate_min, dropout, decay, clip, beta2, prox;
-    uint64_t seed;
-    bool json;
-} train_args;
 
 /* Everything that must be released, in one place. */
 typedef struct train_run {
@@ -53,100 +43,6 @@ typedef struct train_run {
     const char *client_names[CLIENTS_MAX];
     size_t client_count;
 } train_run;
-
-static train_args default_args(void) {
-    omm_recipe r = omm_recipe_default();
-    return (train_args){.targets = "all",
-                        .rank = r.rank,
-                        .alpha = r.alpha,
-                        .steps = 100,
-                        .batch = r.batch_tokens,
-                        .micro = r.micro_tokens,
-                        .seq = r.seq_max,
-                        .warmup = 5,
-                        .rate = r.learning_rate,
-                        .rate_min = r.lr_min_ratio,
-                        .dropout = r.dropout,
-                        .decay = r.weight_decay,
-                        .clip = r.clip_norm,
-                        .beta2 = r.beta2,
-                        .prox = r.prox_mu,
-                        .new_tokens = 64,
-                        .seed = 1};
-}
-
-static int parse(train_args *a, int argc, char **argv) {
-    const cli_option options[] = {
-        {"model", 'm', CLI_STR, &a->model, "FILE", "base model, GGUF"},
-        {"data", 'd', CLI_STR, &a->data, "FILE",
-         "what to learn: chats, prompts with completions (JSONL), or text"},
-        {"eval", 'e', CLI_STR, &a->eval, "FILE", "held-out examples: judged before and after"},
-        {"split", 0, CLI_F32, &a->split, "X", "without --eval: hold out this share of the data"},
-        {"split-by", 0, CLI_STR, &a->split_by, "item|client",
-         "which are held out: examples (item) or clients, those of the lowest digests"},
-        DATA_OPTIONS(a->data_options),
-        {"stream", 0, CLI_FLAG, &a->stream, NULL,
-         "read examples when needed, as for files over 64 MiB; never changes the result"},
-        {"out", 'o', CLI_STR, &a->out, "FILE", "adapter to write, GGUF"},
-        {"start", 0, CLI_STR, &a->start, "FILE",
-         "adapter to start from (same rank, alpha, targets)"},
-        {"clients", 0, CLI_STR, &a->clients, "A,B", "train on the examples of these clients only"},
-        {"rank", 'r', CLI_U32, &a->rank, "N", "rank (8)"},
-        {"alpha", 0, CLI_F32, &a->alpha, "X", "scale is alpha / rank (16)"},
-        {"targets", 0, CLI_STR, &a->targets, "LIST", "all, or some of q,k,v,o,gate,up,down"},
-        {"steps", 's', CLI_U32, &a->steps, "N", "optimiser steps (100)"},
-        {"batch", 'b', CLI_U32, &a->batch, "N", "tokens per step (2048)"},
-        {"micro", 0, CLI_U32, &a->micro, "N", "tokens per pass; changes memory, never the result"},
-        {"seq", 0, CLI_U32, &a->seq, "N", "longest example in tokens (512)"},
-        {"lr", 0, CLI_F32, &a->rate, "X", "peak learning rate (0.01)"},
-        {"lr-min", 0, CLI_F32, &a->rate_min, "X", "share of the peak at the end (0.1)"},
-        {"warmup", 0, CLI_U32, &a->warmup, "N", "steps of linear warmup (5)"},
-        {"dropout", 0, CLI_F32, &a->dropout, "X", "on the adapter's input (0)"},
-        {"weight-decay", 0, CLI_F32, &a->decay, "X", "decoupled (0)"},
-        {"clip", 0, CLI_F32, &a->clip, "X", "gradient norm at most this; 0 is off (1)"},
-        {"beta2", 0, CLI_F32, &a->beta2, "X", "Adam's second moment (0.99)"},
-        {"prox", 0, CLI_F32, &a->prox, "X", "pull towards the start adapter; 0 is off"},
-        {"seed", 0, CLI_U64, &a->seed, "N", "order, dropout, initial A (1)"},
-        {"threads", 't', CLI_STR, &a->threads, "N|auto", CLI_THREADS_HELP},
-        {"new-tokens", 0, CLI_U32, &a->new_tokens, "N",
-         "longest generated reply in the evaluation; 0: losses only (64)"},
-        {"json", 0, CLI_FLAG, &a->json, NULL, "one JSON object on stdout"},
-        {0}};
-    int count = 0;
-    char **rest = NULL;
-    const char *usage = "train -m BASE --data FILE --out ADAPTER [options]";
-    int code = cli_parse(
-        &count, &rest, argc, argv, options, usage,
-        "Train a LoRA adapter on chats, completions or text.  The same arguments give the same\n"
-        "bytes on any machine and with any number of threads.",
-        0, 0);
-    if (code >= 0) return code;
-    if (a->model && a->data && a->out) return -1;
-    fprintf(stderr, "meshmind train: --model, --data and --out are needed\nusage: meshmind %s\n",
-            usage);
-    return CLI_EXIT_USAGE;
-}
-
-static omm_err make_recipe(train_run *r) {
-    const train_args *a = &r->args;
-    r->recipe = omm_recipe_default();
-    OMM_TRY(omm_lora_targets_parse(&r->recipe.targets, a->targets));
-    r->recipe.rank = a->rank;
-    r->recipe.alpha = a->alpha;
-    r->recipe.steps = a->steps;
-    r->recipe.batch_tokens = a->batch;
-    r->recipe.micro_tokens = a->micro;
-    r->recipe.seq_max = a->seq;
-    r->recipe.learning_rate = a->rate;
-    r->recipe.lr_min_ratio = a->rate_min;
-    r->recipe.warmup_steps = a->warmup;
-    r->recipe.dropout = a->dropout;
-    r->recipe.weight_decay = a->decay;
-    r->recipe.clip_norm = a->clip;
-    r->recipe.beta2 = a->beta2;
-    r->recipe.prox_mu = a->prox;
-    return omm_recipe_validate(&r->recipe);
-}
 
 static omm_err split_clients(train_run *r) {
     if (!r->args.clients) return OMM_OK;
@@ -217,7 +113,7 @@ static omm_err load_data(train_run *r) {
 static omm_err open_run(train_run *r) {
     omm_isa isa = OMM_ISA_SCALAR;
     unsigned threads = 0;
-    OMM_TRY(make_recipe(r));
+    OMM_TRY(train_recipe(&r->recipe, &r->args));
     OMM_TRY(split_clients(r));
     OMM_TRY(omm_isa_choose(&isa, getenv("OMM_ISA")));
     OMM_TRY(cli_threads_parse(&threads, r->args.threads));
@@ -422,8 +318,8 @@ static omm_err run_all(train_run *r) {
 }
 
 int cmd_train(int argc, char **argv) {
-    train_run r = {.args = default_args()};
-    int code = parse(&r.args, argc, argv);
+    train_run r = {.args = train_args_default()};
+    int code = train_parse(&r.args, argc, argv);
     if (code >= 0) return code;
     omm_err err = run_all(&r);
     close_run(&r);

@@ -104,6 +104,26 @@ static void data_options(void) {
     CHECK_EQ(run(cmd_data, "data check M -m M"), CLI_EXIT_FAILED); /* no text */
 }
 
+/* Each optimiser goes its own way; what does not exist or does not fit is refused. */
+static void optimizers(void) {
+    static const char *const good[] = {
+        "--optimizer sgd --momentum 0.9 --nesterov", "--optimizer adafactor --relative-step",
+        "--schedule constant --lr-min 0", "--schedule linear --rslora", "--lora-plus 16"};
+    CHECK_EQ(run(cmd_train, TRAIN "-o O"), CLI_EXIT_PASS);
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        char line[256];
+        snprintf(line, sizeof line, TRAIN "-o P --warmup 0 %s", good[i]);
+        CHECK_EQ(run(cmd_train, line), CLI_EXIT_PASS);
+        CHECK(!same_files(s_out, s_again));
+        CHECK_OK(omm_file_remove(s_again));
+    }
+    CHECK_EQ(run(cmd_train, TRAIN "-o P --optimizer lion"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_train, TRAIN "-o P --schedule steps"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_train, TRAIN "-o P --momentum 0.9"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_train, TRAIN "-o P --optimizer sgd --nesterov"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_train, TRAIN "-o P --relative-step"), CLI_EXIT_USAGE);
+}
+
 int main(void) {
     char dir[] = "/tmp/omm-train-cli-XXXXXX";
     CHECK(mkdtemp(dir));
@@ -118,6 +138,7 @@ int main(void) {
     CHECK_EQ(run(cmd_adapter, "adapter show O --json"), CLI_EXIT_PASS);
     CHECK_EQ(run(cmd_generate, "generate -m M --lora O -n 2 Hi"), CLI_EXIT_PASS);
     data_options();
+    optimizers();
     CHECK_EQ(run(cmd_adapter, "adapter show O --tensors"), CLI_EXIT_PASS);
     CHECK_EQ(run(cmd_adapter, "adapter merge --lora O -o P"), CLI_EXIT_PASS); /* of one: itself */
     CHECK(same_files(s_out, s_again));

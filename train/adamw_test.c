@@ -65,6 +65,13 @@ static void schedule(void) {
     CHECK(schedule_rate(&r, 4) == 1);
     CHECK(schedule_rate(&r, 7) == 0.75F);
     CHECK(schedule_rate(&r, 10) == 0.5F);
+    r.schedule = OMM_RECIPE_LINEAR;
+    CHECK(schedule_rate(&r, 2) == 0.5F && schedule_rate(&r, 4) == 1);
+    CHECK(schedule_rate(&r, 7) == 0.75F && schedule_rate(&r, 10) == 0.5F);
+    CHECK(schedule_rate(&r, 5) == (float)(0.5 + 0.5 * (1 - 1.0 / 6)));
+    r.schedule = OMM_RECIPE_CONSTANT;
+    CHECK(schedule_rate(&r, 2) == 0.5F && schedule_rate(&r, 5) == 1 && schedule_rate(&r, 10) == 1);
+    r.schedule = OMM_RECIPE_COSINE;
     r.warmup_steps = 0;
     CHECK(schedule_rate(&r, 10) == 0.5F);
     r.warmup_steps = 20; /* longer than the run */

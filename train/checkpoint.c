@@ -1,8 +1,8 @@
 /* checkpoint.c - a training run as bytes.
  *
- *   "OMMT" | version u32 | recipe (OMM_RECIPE_BYTES) | identity 32 | step u32 | position u64 |
+ *   "OMMT" | version u32 | recipe (omm_recipe_bytes) | identity 32 | step u32 | position u64 |
  *   tokens u64 | learned u64 | value_count u64 | losses f32[step] | chain 32 * (step + 1) |
- *   values, m, v f32[value_count] each | BLAKE2b-256 of all before
+ *   values f32[value_count] | m, v f32[optimizer_sizes_of] | BLAKE2b-256 of all before
  *
  * identity = BLAKE2b(seed || data digest || model dimensions || chain(0)): a checkpoint fits only
  * the run it came from, and tells nothing about the seed.
@@ -15,12 +15,13 @@
 
 static const uint8_t s_magic[4] = {'O', 'M', 'M', 'T'};
 enum { VERSION = 1 };
-#define FIXED_BYTES (4u + 4u + OMM_RECIPE_BYTES + 32u + 4u + 4u * 8u)
+#define FIXED_BYTES (4u + 4u + 32u + 4u + 4u * 8u) /* without the recipe */
 #define DIGEST_BYTES 32u
 
-static size_t checkpoint_bytes(size_t value_count, uint32_t step) {
-    return FIXED_BYTES + 4 * (size_t)step + DIGEST_BYTES * ((size_t)step + 1) + 12 * value_count +
-           DIGEST_BYTES;
+static size_t checkpoint_bytes(const omm_trainer *t, uint32_t step) {
+    return FIXED_BYTES + omm_recipe_bytes(&t->recipe) + 4 * (size_t)step +
+           DIGEST_BYTES * ((size_t)step + 1) +
+           sizeof(float) * (t->lora.value_count + t->state.m + t->state.v) + DIGEST_BYTES;
 }
 
 static omm_err put_all(const omm_trainer *t, omm_buf *out) {
@@ -37,13 +38,13 @@ static omm_err put_all(const omm_trainer *t, omm_buf *out) {
     OMM_TRY(omm_buf_append(out, t->losses, t->step * sizeof(float)));
     OMM_TRY(omm_buf_append(out, t->chain, ((size_t)t->step + 1) * sizeof *t->chain));
     OMM_TRY(omm_buf_append(out, t->lora.values, vector));
-    OMM_TRY(omm_buf_append(out, t->m, vector));
-    return omm_buf_append(out, t->v, vector);
+    OMM_TRY(omm_buf_append(out, t->m, t->state.m * sizeof(float)));
+    return omm_buf_append(out, t->v, t->state.v * sizeof(float));
 }
 
 omm_err omm_trainer_save(const omm_trainer *t, omm_buf *out) {
     size_t before = out->size;
-    OMM_TRY(omm_buf_reserve(out, checkpoint_bytes(t->lora.value_count, t->step)));
+    OMM_TRY(omm_buf_reserve(out, checkpoint_bytes(t, t->step)));
     omm_err err = put_all(t, out);
     if (err == OMM_OK) {
         omm_digest d = omm_hash(omm_bytes_of(out->data + before, out->size - before));
@@ -61,7 +62,7 @@ typedef struct parts {
 } parts;
 
 static omm_err check_envelope(omm_bytes in) {
-    if (in.size < FIXED_BYTES + 2 * DIGEST_BYTES)
+    if (in.size < FIXED_BYTES + OMM_RECIPE_BYTES + 2 * DIGEST_BYTES)
         return omm_raise(OMM_ERR_SIZE, "checkpoint of %zu bytes is too short", in.size);
     if (memcmp(in.data, s_magic, sizeof s_magic) != 0)
         return omm_raise(OMM_ERR_FORMAT, "not a training checkpoint");
@@ -75,38 +76,36 @@ static omm_err check_envelope(omm_bytes in) {
 }
 
 static bool is_same_recipe(omm_bytes bytes, const omm_recipe *recipe) {
-    omm_recipe read;
-    uint8_t ours[OMM_RECIPE_BYTES];
+    uint8_t ours[OMM_RECIPE_BYTES_MAX];
     omm_buf buf = {.data = ours, .capacity = sizeof ours, .bytes_max = sizeof ours};
-    return omm_recipe_decode(&read, bytes) == OMM_OK && omm_recipe_encode(&buf, recipe) == OMM_OK &&
-           omm_bytes_equal(bytes, omm_buf_view(&buf));
+    return omm_recipe_encode(&buf, recipe) == OMM_OK && omm_bytes_equal(bytes, omm_buf_view(&buf));
 }
 
 static omm_err take_apart(parts *p, omm_bytes in, const omm_trainer *t) {
     OMM_TRY(check_envelope(in));
     omm_reader r = omm_reader_of(in);
     omm_read_u64(&r); /* magic and version */
-    p->recipe = omm_read_bytes(&r, OMM_RECIPE_BYTES);
+    p->recipe = omm_read_bytes(&r, omm_recipe_bytes(&t->recipe));
     p->identity = omm_read_bytes(&r, DIGEST_BYTES);
     p->step = omm_read_u32(&r);
     p->position = omm_read_u64(&r);
     p->tokens = omm_read_u64(&r);
     p->learned = omm_read_u64(&r);
     p->value_count = omm_read_u64(&r);
-    if (!is_same_recipe(p->recipe, &t->recipe) ||
+    if (r.failed || !is_same_recipe(p->recipe, &t->recipe) ||
         memcmp(p->identity.data, t->identity.b, DIGEST_BYTES) != 0 ||
         p->value_count != t->lora.value_count || p->step > t->recipe.steps)
         return omm_raise(OMM_ERR_MISMATCH, "the checkpoint belongs to another recipe, seed, data "
                                            "set, model or start adapter");
-    if (in.size != checkpoint_bytes(t->lora.value_count, p->step))
+    if (in.size != checkpoint_bytes(t, p->step))
         return omm_raise(OMM_ERR_SIZE, "checkpoint of %zu bytes instead of %zu", in.size,
-                         checkpoint_bytes(t->lora.value_count, p->step));
+                         checkpoint_bytes(t, p->step));
     const size_t vector = t->lora.value_count * sizeof(float);
     p->losses = omm_read_bytes(&r, p->step * sizeof(float));
     p->chain = omm_read_bytes(&r, DIGEST_BYTES * ((size_t)p->step + 1));
     p->values = omm_read_bytes(&r, vector);
-    p->m = omm_read_bytes(&r, vector);
-    p->v = omm_read_bytes(&r, vector);
+    p->m = omm_read_bytes(&r, t->state.m * sizeof(float));
+    p->v = omm_read_bytes(&r, t->state.v * sizeof(float));
     OMM_ASSERT(!r.failed);
     return OMM_OK;
 }
@@ -129,7 +128,7 @@ omm_err omm_trainer_resume(omm_trainer *t, omm_bytes checkpoint) {
     if (p.losses.size) memcpy(t->losses, p.losses.data, p.losses.size);
     memcpy(t->chain, p.chain.data, p.chain.size);
     memcpy(t->lora.values, p.values.data, p.values.size);
-    memcpy(t->m, p.m.data, p.m.size);
-    memcpy(t->v, p.v.data, p.v.size);
+    if (p.m.size) memcpy(t->m, p.m.data, p.m.size);
+    if (p.v.size) memcpy(t->v, p.v.data, p.v.size);
     return OMM_OK;
 }

@@ -3,7 +3,11 @@
 
 #include "omm/lora.h"
 
+#include <math.h>
 #include <string.h>
+
+const char *const omm_recipe_optimizers[] = {"adamw", "sgd", "adafactor", NULL};
+const char *const omm_recipe_schedules[] = {"cosine", "linear", "constant", NULL};
 
 static const uint8_t s_magic[4] = {'O', 'M', 'M', 'R'};
 
@@ -38,8 +42,19 @@ static const field s_fields[] = {
     F(clip_norm, true, 0, 1e6),
     F(prox_mu, true, 0, 1e3),
     F(seed_lane, false, 0, UINT32_MAX),
+    F(optimizer, false, 0, OMM_RECIPE_ADAFACTOR),
+    F(schedule, false, 0, OMM_RECIPE_CONSTANT),
+    F(momentum, true, 0, 0.99999),
+    F(nesterov, false, 0, 1),
+    F(relative_step, false, 0, 1),
+    F(rslora, false, 0, 1),
+    F(b_rate_ratio, true, 0, 1024),
 };
-enum { FIELD_COUNT = sizeof s_fields / sizeof s_fields[0] };
+enum {
+    FIELD_COUNT = sizeof s_fields / sizeof s_fields[0],
+    FIRST_COUNT = (OMM_RECIPE_BYTES - 8) / 4, /* of version 1 */
+};
+_Static_assert(8 + 4 * FIELD_COUNT == OMM_RECIPE_BYTES_MAX, "a field changed: raise the version");
 
 static uint32_t get_bits(const omm_recipe *recipe, const field *f) {
     uint32_t bits = 0;
@@ -79,6 +94,23 @@ omm_recipe omm_recipe_default(void) {
     };
 }
 
+/* Fields that belong to one optimiser are 0 with the others, so that nobody trusts in one that is
+ * not read. */
+static omm_err check_together(const omm_recipe *r) {
+    if (r->momentum > 0 && r->optimizer != OMM_RECIPE_SGD)
+        return omm_raise(OMM_ERR_CONFIG,
+                         "recipe: momentum is %g with %s; accepted: 0 (it is of sgd)",
+                         (double)r->momentum, omm_recipe_optimizers[r->optimizer]);
+    if (r->nesterov && r->momentum == 0) /* not 0 with sgd alone */
+        return omm_raise(OMM_ERR_CONFIG, "recipe: nesterov is 1 without momentum; accepted: 0, or "
+                                         "momentum over 0 with sgd");
+    if (r->relative_step && r->optimizer != OMM_RECIPE_ADAFACTOR)
+        return omm_raise(OMM_ERR_CONFIG,
+                         "recipe: relative_step is 1 with %s; accepted: 0 (it is of adafactor)",
+                         omm_recipe_optimizers[r->optimizer]);
+    return OMM_OK;
+}
+
 omm_err omm_recipe_validate(const omm_recipe *recipe) {
     for (size_t i = 0; i < FIELD_COUNT; i++) {
         const field *f = &s_fields[i];
@@ -90,42 +122,71 @@ omm_err omm_recipe_validate(const omm_recipe *recipe) {
             return omm_raise(OMM_ERR_CONFIG, "recipe: %s is %g; accepted: %g to %g", f->name, v,
                              f->min, f->max);
     }
-    return OMM_OK;
+    return check_together(recipe);
 }
 
 void omm_recipe_lora_spec(omm_lora_spec *out, const omm_recipe *recipe) {
-    *out = (omm_lora_spec){recipe->rank, recipe->alpha, recipe->targets};
+    float alpha = recipe->alpha;
+    if (recipe->rslora) alpha = (float)((double)alpha * sqrt((double)recipe->rank));
+    *out = (omm_lora_spec){recipe->rank, alpha, recipe->targets};
+}
+
+/* 1 or 2 */
+static uint32_t version_of(const omm_recipe *recipe) {
+    for (size_t i = FIRST_COUNT; i < FIELD_COUNT; i++)
+        if (get_bits(recipe, &s_fields[i]) != 0) return 2;
+    return 1;
+}
+
+static size_t count_of(uint32_t version) {
+    return version == 1 ? FIRST_COUNT : FIELD_COUNT;
+}
+
+size_t omm_recipe_bytes(const omm_recipe *recipe) {
+    return 8 + 4 * count_of(version_of(recipe));
 }
 
 omm_err omm_recipe_encode(omm_buf *out, const omm_recipe *recipe) {
     uint8_t *p = NULL;
-    OMM_TRY(omm_buf_extend(out, &p, OMM_RECIPE_BYTES));
+    uint32_t version = version_of(recipe);
+    OMM_TRY(omm_buf_extend(out, &p, omm_recipe_bytes(recipe)));
     memcpy(p, s_magic, sizeof s_magic);
-    omm_put_u32(p + 4, OMM_RECIPE_VERSION);
-    for (size_t i = 0; i < FIELD_COUNT; i++)
+    omm_put_u32(p + 4, version);
+    for (size_t i = 0; i < count_of(version); i++)
         omm_put_u32(p + 8 + 4 * i, get_bits(recipe, &s_fields[i]));
     return OMM_OK;
 }
 
-omm_err omm_recipe_decode(omm_recipe *out, omm_bytes in) {
-    _Static_assert(8 + 4 * FIELD_COUNT == OMM_RECIPE_BYTES, "a field changed: raise the version");
-    if (in.size != OMM_RECIPE_BYTES)
-        return omm_raise(OMM_ERR_SIZE, "recipe: %zu bytes instead of %u", in.size,
-                         OMM_RECIPE_BYTES);
+static omm_err read_header(uint32_t *version, omm_bytes in) {
+    if (in.size < 8 || in.size > OMM_RECIPE_BYTES_MAX)
+        return omm_raise(OMM_ERR_SIZE, "recipe: %zu bytes instead of %u or %u", in.size,
+                         OMM_RECIPE_BYTES, OMM_RECIPE_BYTES_MAX);
     if (memcmp(in.data, s_magic, sizeof s_magic) != 0)
         return omm_raise(OMM_ERR_FORMAT, "recipe: does not start with OMMR");
-    uint32_t version = omm_get_u32(in.data + 4);
-    if (version != OMM_RECIPE_VERSION)
-        return omm_raise(OMM_ERR_VERSION, "recipe: version %u; this program knows %u", version,
-                         OMM_RECIPE_VERSION);
+    *version = omm_get_u32(in.data + 4);
+    if (*version != 1 && *version != 2)
+        return omm_raise(OMM_ERR_VERSION, "recipe: version %u; this program knows 1 and 2",
+                         *version);
+    if (in.size != 8 + 4 * count_of(*version))
+        return omm_raise(OMM_ERR_SIZE, "recipe: %zu bytes instead of %zu in version %u", in.size,
+                         8 + 4 * count_of(*version), *version);
+    return OMM_OK;
+}
+
+omm_err omm_recipe_decode(omm_recipe *out, omm_bytes in) {
+    uint32_t version = 0;
+    OMM_TRY(read_header(&version, in));
     omm_recipe read = {0};
-    for (size_t i = 0; i < FIELD_COUNT; i++) {
+    for (size_t i = 0; i < count_of(version); i++) {
         uint32_t bits = omm_get_u32(in.data + 8 + 4 * i);
         if (s_fields[i].real && bits == 0x80000000U) /* one spelling of zero */
             return omm_raise(OMM_ERR_FORMAT, "recipe: %s is minus zero", s_fields[i].name);
         memcpy((char *)&read + s_fields[i].offset, &bits, sizeof bits);
     }
     OMM_TRY(omm_recipe_validate(&read));
+    if (version_of(&read) != version)
+        return omm_raise(OMM_ERR_FORMAT, "recipe: version 2, and all its fields are 0: that is "
+                                         "version 1");
     *out = read;
     return OMM_OK;
 }
@@ -156,7 +217,7 @@ const omm_config_field omm_recipe_fields[] = {
     Y_REAL(learning_rate, .fallback = "0.01", .min = 0, .max = 10, .help = "peak"),
     Y_U32(warmup_steps, .fallback = "2", .min = 0, .max = 1000000, .help = "linear warmup"),
     Y_REAL(lr_min_ratio, .fallback = "0.1", .min = 0, .max = 1,
-           .help = "the cosine ends at this share of the peak"),
+           .help = "the schedule ends at this share of the peak"),
     Y_REAL(beta1, .fallback = "0.9", .min = 0, .max = 0.99999, .help = "Adam, first moment"),
     Y_REAL(beta2, .fallback = "0.99", .min = 0, .max = 0.999999, .help = "Adam, second moment"),
     Y_REAL(epsilon, .fallback = "1e-8", .min = 1e-12, .max = 1, .help = "Adam"),
@@ -165,6 +226,19 @@ const omm_config_field omm_recipe_fields[] = {
     Y_REAL(prox_mu, .fallback = "0", .min = 0, .max = 1e3, .help = "FedProx term; 0 is off"),
     Y_U32(seed_lane, .fallback = "0", .min = 0, .max = UINT32_MAX,
           .help = "lane of every random number drawn from the training seed"),
+    OMM_CONFIG_ENUM(omm_recipe_yaml, optimizer, omm_recipe_optimizers, .optional = true,
+                    .help = "adamw when missing"),
+    OMM_CONFIG_ENUM(omm_recipe_yaml, schedule, omm_recipe_schedules, .optional = true,
+                    .help = "after the warmup; cosine when missing"),
+    Y_REAL(momentum, .optional = true, .min = 0, .max = 0.99999, .help = "sgd"),
+    Y_REAL(b_rate_ratio, .optional = true, .min = 0, .max = 1024,
+           .help = "LoRA+: B's rate is this times A's; 0 is the same"),
+    OMM_CONFIG_BOOL(omm_recipe_yaml, nesterov, .optional = true,
+                    .help = "sgd: looks ahead by the momentum"),
+    OMM_CONFIG_BOOL(omm_recipe_yaml, relative_step, .optional = true,
+                    .help = "adafactor: the rate is a share of each tensor's own size"),
+    OMM_CONFIG_BOOL(omm_recipe_yaml, rslora, .optional = true,
+                    .help = "the scale is alpha / sqrt(rank)"),
     {0},
 };
 
@@ -191,6 +265,13 @@ omm_err omm_recipe_from_yaml(omm_recipe *out, const omm_recipe_yaml *yaml) {
         .clip_norm = (float)yaml->clip_norm,
         .prox_mu = (float)yaml->prox_mu,
         .seed_lane = yaml->seed_lane,
+        .optimizer = (uint32_t)yaml->optimizer,
+        .schedule = (uint32_t)yaml->schedule,
+        .momentum = (float)yaml->momentum,
+        .nesterov = yaml->nesterov,
+        .relative_step = yaml->relative_step,
+        .rslora = yaml->rslora,
+        .b_rate_ratio = (float)yaml->b_rate_ratio,
     };
     OMM_TRY(omm_recipe_validate(&read));
     *out = read;

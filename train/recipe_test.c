@@ -9,7 +9,7 @@
 static void encode(omm_buf *out, const omm_recipe *recipe) {
     omm_buf_init(out, 4096);
     CHECK_OK(omm_recipe_encode(out, recipe));
-    CHECK_EQ(out->size, OMM_RECIPE_BYTES);
+    CHECK_EQ(out->size, omm_recipe_bytes(recipe));
 }
 
 static bool is_same(const omm_recipe *a, const omm_recipe *b) {
@@ -42,8 +42,43 @@ static void round_trip(void) {
     omm_buf_fini(&second);
 }
 
-static void damaged_bytes(void) {
+/* Old fields alone: the bytes that every offer has had.  A new one: version 2, and back. */
+static void versions(void) {
+    static const char v1[] =
+        "4f4d4d520100000008000000000080417f0000000000000000000000140000000008000000020000000200000a"
+        "d723"
+        "3c02000000cdcccc3d6666663fa4707d3f77cc2b32000000000000803f0000000000000000";
+    omm_recipe a = omm_recipe_default(), b = {0};
+    omm_buf buf;
+    encode(&buf, &a);
+    CHECK_EQ(buf.size, OMM_RECIPE_BYTES);
+    char hex[2 * OMM_RECIPE_BYTES_MAX + 1];
+    for (size_t i = 0; i < buf.size; i++) snprintf(hex + 2 * i, 3, "%02x", buf.data[i]);
+    if (strcmp(hex, v1) != 0) fprintf(stderr, "got %s\n", hex);
+    CHECK(strcmp(hex, v1) == 0);
+    omm_buf_fini(&buf);
+    a.optimizer = OMM_RECIPE_SGD;
+    a.momentum = 0.5F;
+    a.nesterov = 1;
+    a.rslora = 1;
+    a.b_rate_ratio = 16;
+    a.schedule = OMM_RECIPE_CONSTANT;
+    encode(&buf, &a);
+    CHECK_EQ(buf.size, OMM_RECIPE_BYTES_MAX);
+    CHECK_OK(omm_recipe_decode(&b, omm_buf_view(&buf)));
+    CHECK(is_same(&a, &b) && b.momentum == 0.5F && b.b_rate_ratio == 16 && b.rslora == 1);
+    omm_lora_spec spec;
+    a.rank = 16;
+    omm_recipe_lora_spec(&spec, &a); /* 16 / sqrt(16) = 64 / 16 */
+    CHECK(spec.alpha == 64 && spec.rank == 16);
+    memset(buf.data + OMM_RECIPE_BYTES, 0, OMM_RECIPE_BYTES_MAX - OMM_RECIPE_BYTES);
+    CHECK_ERR(omm_recipe_decode(&b, omm_buf_view(&buf)), OMM_ERR_FORMAT); /* is version 1 */
+    omm_buf_fini(&buf);
+}
+
+static void damaged_bytes(bool second) {
     omm_recipe a = omm_recipe_default(), untouched = {.rank = 77};
+    if (second) a.optimizer = OMM_RECIPE_ADAFACTOR;
     omm_buf buf;
     encode(&buf, &a);
     for (size_t size = 0; size < buf.size; size++)
@@ -61,7 +96,9 @@ static void damaged_bytes(void) {
         }
         buf.data[bit / 8] ^= (uint8_t)(1U << bit % 8);
     }
-    buf.data[4] = 2;
+    buf.data[4] = (uint8_t)(3 - buf.data[4]);
+    CHECK_ERR(omm_recipe_decode(&untouched, omm_buf_view(&buf)), OMM_ERR_SIZE);
+    buf.data[4] = 3;
     CHECK_ERR(omm_recipe_decode(&untouched, omm_buf_view(&buf)), OMM_ERR_VERSION);
     buf.data[0] = 'X';
     CHECK_ERR(omm_recipe_decode(&untouched, omm_buf_view(&buf)), OMM_ERR_FORMAT);
@@ -98,6 +135,13 @@ static void out_of_range(void) {
     REFUSED(weight_decay, -1);
     REFUSED(clip_norm, -1);
     REFUSED(prox_mu, __builtin_nanf(""));
+    REFUSED(optimizer, 3);
+    REFUSED(schedule, 3);
+    REFUSED(rslora, 2);
+    REFUSED(b_rate_ratio, -1);
+    REFUSED(momentum, 0.5F);   /* with adamw */
+    REFUSED(nesterov, 1);      /* without momentum */
+    REFUSED(relative_step, 1); /* without adafactor */
 }
 
 typedef struct holder {
@@ -119,6 +163,15 @@ static void yaml(void) {
                               "t.yaml", &arena));
     CHECK_OK(omm_recipe_from_yaml(&r, &h.recipe));
     CHECK(r.targets == 5 && r.rank == 4 && r.parts == OMM_RECIPE_PARTS_B);
+    static const char text[] = "recipe: {optimizer: sgd, momentum: 0.5, nesterov: true, schedule: "
+                               "linear, b_rate_ratio: 2, rslora: true}\n";
+    CHECK_OK(omm_config_parse(&h, s_holder, omm_bytes_str(text), "t.yaml", &arena));
+    CHECK_OK(omm_recipe_from_yaml(&r, &h.recipe));
+    CHECK(r.optimizer == OMM_RECIPE_SGD && r.momentum == 0.5F && r.nesterov == 1);
+    CHECK(r.schedule == OMM_RECIPE_LINEAR && r.b_rate_ratio == 2 && r.rslora == 1);
+    CHECK_OK(omm_config_parse(&h, s_holder, omm_bytes_str("recipe: {relative_step: true}\n"),
+                              "t.yaml", &arena));
+    CHECK_ERR(omm_recipe_from_yaml(&r, &h.recipe), OMM_ERR_CONFIG);
     CHECK_ERR(
         omm_config_parse(&h, s_holder, omm_bytes_str("recipe: {rank: 0}\n"), "t.yaml", &arena),
         OMM_ERR_CONFIG);
@@ -130,7 +183,9 @@ static void yaml(void) {
 
 int main(void) {
     round_trip();
-    damaged_bytes();
+    versions();
+    damaged_bytes(false);
+    damaged_bytes(true);
     out_of_range();
     yaml();
     return 0;

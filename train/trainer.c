@@ -2,6 +2,7 @@
 #include "adamw.h"
 #include "omm/hash.h"
 #include "omm/mem.h"
+#include "optimizer.h"
 #include "schedule.h"
 #include "trainer_internal.h"
 
@@ -85,8 +86,9 @@ static omm_err take_vectors(omm_trainer *t) {
         if (size > widest) widest = size;
     }
     t->start = omm_alloc_aligned(n, sizeof(float));
-    t->m = omm_alloc_aligned(n, sizeof(float));
-    t->v = omm_alloc_aligned(n, sizeof(float));
+    t->state = optimizer_sizes_of(&t->recipe, &t->lora);
+    t->m = omm_alloc_aligned(t->state.m ? t->state.m : 1, sizeof(float));
+    t->v = omm_alloc_aligned(t->state.v ? t->state.v : 1, sizeof(float));
     t->gradient = omm_alloc_aligned(n, sizeof(float));
     t->scratch = omm_alloc_aligned(widest, sizeof(float));
     t->losses = omm_alloc(t->recipe.steps, sizeof *t->losses);
@@ -193,14 +195,14 @@ static void transpose_b(omm_trainer *t) {
     }
 }
 
-static void update(omm_trainer *t, adamw_state *s, float rate) {
+/* The first tensor whose gradient is not usable, for people; "the loss" where none is to blame. */
+static const char *culprit(const omm_trainer *t) {
     for (size_t i = 0; i < t->lora.tensor_count; i++) {
         const omm_lora_tensor *x = &t->lora.tensors[i];
-        omm_recipe_parts frozen = x->is_b ? OMM_RECIPE_PARTS_A : OMM_RECIPE_PARTS_B;
-        if (t->recipe.parts == (uint32_t)frozen) continue;
-        adamw_update(s, &t->recipe, rate, t->step + 1, x->offset,
-                     x->offset + (size_t)x->rows * x->cols);
+        if (!(adamw_norm(t->gradient + x->offset, (size_t)x->rows * x->cols) <= s_norm_max))
+            return x->name;
     }
+    return "the loss";
 }
 
 omm_err omm_trainer_step(omm_trainer *t, omm_step_report *report) {
@@ -216,11 +218,12 @@ omm_err omm_trainer_step(omm_trainer *t, omm_step_report *report) {
     if (t->recipe.prox_mu > 0) adamw_prox(&s, t->recipe.prox_mu);
     double norm = adamw_norm(t->gradient, s.count);
     if (!isfinite(loss) || !(norm <= s_norm_max))
-        return omm_raise(OMM_ERR_NUMERIC, "step %u: loss %g, gradient norm %g: not usable",
-                         t->step + 1, loss / (double)learned, norm);
+        return omm_raise(OMM_ERR_NUMERIC,
+                         "step %u: loss %g, gradient norm %g: not usable, first seen in %s",
+                         t->step + 1, loss / (double)learned, norm, culprit(t));
     float rate = schedule_rate(&t->recipe, t->step + 1);
     adamw_clip(&s, norm, t->recipe.clip_norm);
-    update(t, &s, rate);
+    optimizer_update(&t->lora, t->gradient, t->m, t->v, &t->recipe, rate, t->step + 1);
     t->losses[t->step++] = (float)(loss / (double)learned);
     t->chain[t->step] = chain_next(&t->chain[t->step - 1], &t->lora);
     t->position += count;

@@ -4,15 +4,18 @@
 
 #include "graph.h"
 #include "omm/trainer.h"
+#include "optimizer.h"
 #include "sequence.h"
 
 struct omm_trainer {
     omm_trainer_options options; /* recipe points to our copy; start is not used after open */
     omm_recipe recipe;
     omm_lora lora;
-    float *start, *m, *v, *gradient; /* (lora.value_count) each */
-    float *scratch;                  /* one B, for transposing */
-    float *nll;                      /* (graph.rows_max) */
+    float *start, *gradient; /* (lora.value_count) each */
+    float *m, *v;            /* (state.m), (state.v) */
+    optimizer_sizes state;
+    float *scratch; /* one B, for transposing */
+    float *nll;     /* (graph.rows_max) */
     graph graph;
     sequence sequence;
     uint32_t step;     /* done */

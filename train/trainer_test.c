@@ -246,6 +246,16 @@ int main(void) {
     test_data_open(&r.data, "train.jsonl", 7, r.tokenizer);
     test_synth_open(&r.model, OMM_FORMAT_F16);
     resume_is_exact(&r);
+    rig other = r;
+    other.recipe.optimizer = OMM_RECIPE_SGD;
+    other.recipe.momentum = 0.9F;
+    other.recipe.learning_rate = 0.05F;
+    resume_is_exact(&other);
+    damaged_checkpoints(&other);
+    other.recipe = r.recipe;
+    other.recipe.optimizer = OMM_RECIPE_ADAFACTOR;
+    resume_is_exact(&other);
+    damaged_checkpoints(&other);
     damaged_checkpoints(&r);
     cancel_changes_nothing(&r);
     overflow_names_the_step(&r);

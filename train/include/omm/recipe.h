@@ -5,6 +5,9 @@
  *
  *   "OMMR" | version u32 | u32 and f32 fields in the order of struct omm_recipe, little endian
  *
+ * Version 1 ends after seed_lane.  Version 2 goes on to the end; it is written where one of those
+ * fields is not 0 and refused where all are: one recipe has one spelling.
+ *
  * Depends on: bytes, config, err; engine's lora.h for the spec.  Threads: no shared state.
  */
 #ifndef OMM_RECIPE_H
@@ -14,12 +17,14 @@
 #include "omm/config.h"
 #include "omm/err.h"
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct omm_lora_spec;
 
-#define OMM_RECIPE_VERSION 1u
-#define OMM_RECIPE_BYTES 84u
+#define OMM_RECIPE_BYTES 84u      /* of version 1 */
+#define OMM_RECIPE_BYTES_MAX 112u /* of version 2 */
 
 /* Which half of each pair moves; the other keeps its start values (FFA-LoRA, RoLoRA). */
 typedef enum omm_recipe_parts {
@@ -27,6 +32,19 @@ typedef enum omm_recipe_parts {
     OMM_RECIPE_PARTS_A = 1,
     OMM_RECIPE_PARTS_B = 2,
 } omm_recipe_parts;
+
+typedef enum omm_recipe_optimizer {
+    OMM_RECIPE_ADAMW = 0,
+    OMM_RECIPE_SGD = 1,       /* with momentum */
+    OMM_RECIPE_ADAFACTOR = 2, /* factored second moments, no first */
+} omm_recipe_optimizer;
+
+/* After the warmup, from the peak to lr_min_ratio of it. */
+typedef enum omm_recipe_schedule {
+    OMM_RECIPE_COSINE = 0,
+    OMM_RECIPE_LINEAR = 1,
+    OMM_RECIPE_CONSTANT = 2, /* stays at the peak */
+} omm_recipe_schedule;
 
 typedef struct omm_recipe {
     uint32_t rank;         /* 1 .. 256 */
@@ -40,13 +58,21 @@ typedef struct omm_recipe {
     uint32_t seq_max;      /* longer examples lose their tail; 8 .. 32,768 */
     float learning_rate;   /* peak */
     uint32_t warmup_steps; /* linear from 1/warmup_steps of the peak */
-    float lr_min_ratio;    /* the cosine ends at this share of the peak, 0 .. 1 */
-    float beta1, beta2;    /* Adam moments, 0 <= b < 1 */
+    float lr_min_ratio;    /* the schedule ends at this share of the peak, 0 .. 1 */
+    float beta1, beta2;    /* Adam moments, 0 <= b < 1; Adafactor reads beta2 */
     float epsilon;         /* > 0 */
     float weight_decay;    /* decoupled, per unit of learning rate */
     float clip_norm;       /* global gradient norm at most this; 0 = off */
     float prox_mu;         /* FedProx: adds mu * (w - w_start) to the gradient; 0 = off */
     uint32_t seed_lane;    /* `node` of every random lane drawn from the training seed */
+    /* Version 2; 0 is what version 1 does. */
+    uint32_t optimizer;     /* omm_recipe_optimizer */
+    uint32_t schedule;      /* omm_recipe_schedule */
+    float momentum;         /* SGD, 0 <= m < 1 */
+    uint32_t nesterov;      /* SGD: 1 looks ahead by the momentum, which is then over 0 */
+    uint32_t relative_step; /* Adafactor: 1 makes the rate a share of each tensor's own size */
+    uint32_t rslora;        /* 1: the scale is alpha / sqrt(rank) (2312.03732) */
+    float b_rate_ratio;     /* LoRA+ (2402.12354): B's rate is this times A's; 0 = the same */
 } omm_recipe;
 
 /* rank 8, alpha 16, all seven targets, 20 steps of 2,048 tokens, learning rate 1e-2. */
@@ -55,12 +81,15 @@ omm_recipe omm_recipe_default(void);
 /* Errors: CONFIG, naming the field, the value and the limit. */
 OMM_CHECKED omm_err omm_recipe_validate(const omm_recipe *recipe);
 
-/* The adapter that this recipe trains. */
+/* The adapter that this recipe trains.  With rslora its alpha is alpha * sqrt(rank), so that every
+ * reader of the file gets the scale from the usual alpha / rank. */
 void omm_recipe_lora_spec(struct omm_lora_spec *out, const omm_recipe *recipe);
 
-/* Append exactly OMM_RECIPE_BYTES.  Equal recipes give equal bytes.  Errors: NOMEM, TOO_BIG. */
+/* What omm_recipe_encode appends: OMM_RECIPE_BYTES, or OMM_RECIPE_BYTES_MAX for version 2. */
+size_t omm_recipe_bytes(const omm_recipe *recipe);
+/* Equal recipes give equal bytes.  Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err omm_recipe_encode(omm_buf *out, const omm_recipe *recipe);
-/* Errors: SIZE, FORMAT (not a recipe), VERSION, CONFIG (a field out of range).  On error `out` is
+/* Errors: SIZE, FORMAT (not a recipe; version 2 without need), VERSION, CONFIG (a field out of range).  On error `out` is
  * untouched. */
 OMM_CHECKED omm_err omm_recipe_decode(omm_recipe *out, omm_bytes in);
 
@@ -77,9 +106,15 @@ typedef struct omm_recipe_yaml {
     uint32_t warmup_steps;
     double lr_min_ratio, beta1, beta2, epsilon, weight_decay, clip_norm, prox_mu;
     uint32_t seed_lane;
+    int optimizer; /* "adamw", "sgd", "adafactor" */
+    int schedule;  /* "cosine", "linear", "constant" */
+    double momentum, b_rate_ratio;
+    bool nesterov, relative_step, rslora;
 } omm_recipe_yaml;
 
 extern const omm_config_field omm_recipe_fields[];
+/* Ended by NULL, in the order of the enums. */
+extern const char *const omm_recipe_optimizers[], *const omm_recipe_schedules[];
 
 /* Errors: CONFIG. */
 OMM_CHECKED omm_err omm_recipe_from_yaml(omm_recipe *out, const omm_recipe_yaml *yaml);

@@ -6,7 +6,7 @@
  *
  * A step takes the next examples of a seeded shuffle (of a stream: reads them), packs them into micro-batches (one sequence
  * per example, no attention across), sums gradients over 64-token chunks in ascending (sequence,
- * chunk) order, divides the loss by all learned tokens of the step, clips, and applies AdamW.
+ * chunk) order, divides the loss by all learned tokens of the step, clips, and applies the recipe's optimiser.
  * Threads, micro-batch size and instruction set never change a bit of the result.
  *
  * Depends on: base; engine's model.h, compute.h, lora.h; dataset.h, recipe.h.
@@ -60,7 +60,7 @@ typedef struct omm_step_report {
 } omm_step_report;
 
 /* Do one step; `report` may be NULL.
- * Errors: STATE (all steps are done), CANCELLED, NUMERIC (names the step), NOMEM.  On error the
+ * Errors: STATE (all steps are done), CANCELLED, NUMERIC (names step and tensor), NOMEM.  On error the
  * trainer is as it was before the step. */
 OMM_CHECKED omm_err omm_trainer_step(omm_trainer *trainer, omm_step_report *report);
 /* Step until done. */

@@ -1,0 +1,137 @@
+/* train_options.c - the option table of `train`, and its recipe. */
+#include "train_options.h"
+
+#include "options.h"
+#include "threads.h"
+
+#include "omm/lora.h"
+
+#include <stdio.h>
+#include <string.h>
+
+train_args train_args_default(void) {
+    omm_recipe r = omm_recipe_default();
+    return (train_args){.targets = "all",
+                        .optimizer = "adamw",
+                        .schedule = "cosine",
+                        .rank = r.rank,
+                        .alpha = r.alpha,
+                        .steps = 100,
+                        .batch = r.batch_tokens,
+                        .micro = r.micro_tokens,
+                        .seq = r.seq_max,
+                        .warmup = 5,
+                        .rate = r.learning_rate,
+                        .rate_min = r.lr_min_ratio,
+                        .dropout = r.dropout,
+                        .decay = r.weight_decay,
+                        .clip = r.clip_norm,
+                        .beta2 = r.beta2,
+                        .prox = r.prox_mu,
+                        .new_tokens = 64,
+                        .seed = 1};
+}
+
+int train_parse(train_args *a, int argc, char **argv) {
+    const cli_option options[] = {
+        {"model", 'm', CLI_STR, &a->model, "FILE", "base model, GGUF"},
+        {"data", 'd', CLI_STR, &a->data, "FILE",
+         "what to learn: chats, prompts with completions (JSONL), or text"},
+        {"eval", 'e', CLI_STR, &a->eval, "FILE", "held-out examples: judged before and after"},
+        {"split", 0, CLI_F32, &a->split, "X", "without --eval: hold out this share of the data"},
+        {"split-by", 0, CLI_STR, &a->split_by, "item|client",
+         "which are held out: examples (item) or clients, those of the lowest digests"},
+        DATA_OPTIONS(a->data_options),
+        {"stream", 0, CLI_FLAG, &a->stream, NULL,
+         "read examples when needed, as for files over 64 MiB; never changes the result"},
+        {"out", 'o', CLI_STR, &a->out, "FILE", "adapter to write, GGUF"},
+        {"start", 0, CLI_STR, &a->start, "FILE",
+         "adapter to start from (same rank, alpha, targets)"},
+        {"clients", 0, CLI_STR, &a->clients, "A,B", "train on the examples of these clients only"},
+        {"rank", 'r', CLI_U32, &a->rank, "N", "rank (8)"},
+        {"alpha", 0, CLI_F32, &a->alpha, "X", "scale is alpha / rank (16)"},
+        {"targets", 0, CLI_STR, &a->targets, "LIST", "all, or some of q,k,v,o,gate,up,down"},
+        {"steps", 's', CLI_U32, &a->steps, "N", "optimiser steps (100)"},
+        {"batch", 'b', CLI_U32, &a->batch, "N", "tokens per step (2048)"},
+        {"micro", 0, CLI_U32, &a->micro, "N", "tokens per pass; changes memory, never the result"},
+        {"seq", 0, CLI_U32, &a->seq, "N", "longest example in tokens (512)"},
+        {"lr", 0, CLI_F32, &a->rate, "X", "peak learning rate (0.01)"},
+        {"lr-min", 0, CLI_F32, &a->rate_min, "X", "share of the peak at the end (0.1)"},
+        {"warmup", 0, CLI_U32, &a->warmup, "N", "steps of linear warmup (5)"},
+        {"schedule", 0, CLI_STR, &a->schedule, "NAME",
+         "after the warmup: cosine, linear, constant (cosine)"},
+        {"optimizer", 0, CLI_STR, &a->optimizer, "NAME", "adamw, sgd, adafactor (adamw)"},
+        {"momentum", 0, CLI_F32, &a->momentum, "X", "of sgd (0)"},
+        {"nesterov", 0, CLI_FLAG, &a->nesterov, NULL, "sgd looks ahead by the momentum"},
+        {"relative-step", 0, CLI_FLAG, &a->relative_step, NULL,
+         "adafactor: --lr is a share of each tensor's own size"},
+        {"rslora", 0, CLI_FLAG, &a->rslora, NULL, "scale is alpha / sqrt(rank)"},
+        {"lora-plus", 0, CLI_F32, &a->lora_plus, "X", "LoRA+: B's rate is X times A's"},
+        {"dropout", 0, CLI_F32, &a->dropout, "X", "on the adapter's input (0)"},
+        {"weight-decay", 0, CLI_F32, &a->decay, "X", "decoupled (0)"},
+        {"clip", 0, CLI_F32, &a->clip, "X", "gradient norm at most this; 0 is off (1)"},
+        {"beta2", 0, CLI_F32, &a->beta2, "X", "second moment of adamw and adafactor (0.99)"},
+        {"prox", 0, CLI_F32, &a->prox, "X", "pull towards the start adapter; 0 is off"},
+        {"seed", 0, CLI_U64, &a->seed, "N", "order, dropout, initial A (1)"},
+        {"threads", 't', CLI_STR, &a->threads, "N|auto", CLI_THREADS_HELP},
+        {"new-tokens", 0, CLI_U32, &a->new_tokens, "N",
+         "longest generated reply in the evaluation; 0: losses only (64)"},
+        {"json", 0, CLI_FLAG, &a->json, NULL, "one JSON object on stdout"},
+        {0}};
+    int count = 0;
+    char **rest = NULL;
+    const char *usage = "train -m BASE --data FILE --out ADAPTER [options]";
+    int code = cli_parse(
+        &count, &rest, argc, argv, options, usage,
+        "Train a LoRA adapter on chats, completions or text.  The same arguments give the same\n"
+        "bytes on any machine and with any number of threads.",
+        0, 0);
+    if (code >= 0) return code;
+    if (a->model && a->data && a->out) return -1;
+    fprintf(stderr, "meshmind train: --model, --data and --out are needed\nusage: meshmind %s\n",
+            usage);
+    return CLI_EXIT_USAGE;
+}
+
+static omm_err choose(uint32_t *out, const char *option, const char *name,
+                      const char *const *choices) {
+    char accepted[64] = "";
+    for (uint32_t i = 0; choices[i]; i++) {
+        if (strcmp(choices[i], name) == 0) {
+            *out = i;
+            return OMM_OK;
+        }
+        size_t used = strlen(accepted);
+        snprintf(accepted + used, sizeof accepted - used, "%s%s", i ? ", " : "", choices[i]);
+    }
+    return omm_raise(OMM_ERR_USAGE, "--%s '%.40s'; accepted: %s", option, name, accepted);
+}
+
+omm_err train_recipe(omm_recipe *out, const train_args *a) {
+    omm_recipe r = omm_recipe_default();
+    OMM_TRY(omm_lora_targets_parse(&r.targets, a->targets));
+    OMM_TRY(choose(&r.optimizer, "optimizer", a->optimizer, omm_recipe_optimizers));
+    OMM_TRY(choose(&r.schedule, "schedule", a->schedule, omm_recipe_schedules));
+    r.rank = a->rank;
+    r.alpha = a->alpha;
+    r.steps = a->steps;
+    r.batch_tokens = a->batch;
+    r.micro_tokens = a->micro;
+    r.seq_max = a->seq;
+    r.learning_rate = a->rate;
+    r.lr_min_ratio = a->rate_min;
+    r.warmup_steps = a->warmup;
+    r.dropout = a->dropout;
+    r.weight_decay = a->decay;
+    r.clip_norm = a->clip;
+    r.beta2 = a->beta2;
+    r.prox_mu = a->prox;
+    r.momentum = a->momentum;
+    r.nesterov = a->nesterov;
+    r.relative_step = a->relative_step;
+    r.rslora = a->rslora;
+    r.b_rate_ratio = a->lora_plus;
+    OMM_TRY(omm_recipe_validate(&r));
+    *out = r;
+    return OMM_OK;
+}

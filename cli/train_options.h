@@ -1,0 +1,29 @@
+/* train_options.h - what `train` was asked for: its options, and the recipe that they make. */
+#ifndef CLI_TRAIN_OPTIONS_H
+#define CLI_TRAIN_OPTIONS_H
+
+#include "data_options.h"
+
+#include "omm/recipe.h"
+
+typedef struct train_args {
+    const char *model, *data, *eval, *out, *start, *clients, *targets, *split_by, *threads;
+    data_options data_options;
+    float split;
+    bool stream;
+    uint32_t rank, steps, batch, micro, seq, warmup, new_tokens;
+    float alpha, rate, rate_min, dropout, decay, clip, beta2, prox;
+    const char *optimizer, *schedule;
+    float momentum, lora_plus;
+    bool nesterov, relative_step, rslora;
+    uint64_t seed;
+    bool json;
+} train_args;
+
+train_args train_args_default(void);
+/* Fill from the command line; the texts are those of argv.  Returns as cli_parse does. */
+int train_parse(train_args *args, int argc, char **argv);
+/* Errors: CONFIG, USAGE (an optimiser or schedule that does not exist). */
+OMM_CHECKED omm_err train_recipe(omm_recipe *out, const train_args *args);
+
+#endif
