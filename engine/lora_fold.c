@@ -92,6 +92,7 @@ static void apply(omm_lora *lora, float alpha) {
 omm_err omm_lora_fold(bool *rounded, omm_lora *lora, bool rounding) {
     float alphas[CANDIDATES_MAX];
     const size_t count = candidates(alphas, lora);
+    OMM_ASSERT(count >= 1);
     for (size_t i = 0; i < 2 * count; i++) {
         if (first_unserved(lora, alphas[i % count], i < count)) continue;
         apply(lora, alphas[i % count]);

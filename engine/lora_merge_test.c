@@ -203,7 +203,7 @@ static void test_logits(void) {
     logits_of(with, &r.model, &joined);
     logits_of(merged, &model, NULL);
     double low = 0, high = 0, off = 0, moved = 0;
-    for (size_t i = 0; i < LENGTH * TINY_VOCAB; i++) {
+    for (size_t i = 0; i < (size_t)LENGTH * TINY_VOCAB; i++) {
         low = fmin(low, (double)with[i]);
         high = fmax(high, (double)with[i]);
         off = fmax(off, fabs((double)with[i] - (double)merged[i]));

@@ -173,7 +173,7 @@ static omm_err claim_shape(omm_lora_shape *shape, const omm_safetensors *file) {
     *shape = (omm_lora_shape){.architecture = "peft"};
     for (size_t i = 0; i < file->count; i++) {
         const omm_safetensor *t = &file->tensors[i];
-        place at;
+        place at = {0};
         OMM_TRY(parse_place(&at, t->name));
         OMM_TRY(check_matrix(t));
         if (at.layer >= shape->layer_count) shape->layer_count = at.layer + 1;
@@ -185,7 +185,7 @@ static omm_err claim_shape(omm_lora_shape *shape, const omm_safetensors *file) {
 
 static omm_err take_tensor(reading *r, const omm_safetensor *t) {
     const omm_lora_shape *shape = &r->plan.shape;
-    place at;
+    place at = {0};
     bool targeted = false;
     omm_lora_pair pair = {0};
     OMM_TRY(parse_place(&at, t->name));

@@ -87,10 +87,10 @@ static bool is_empty(const json_t *v) {
     }
 }
 
-static omm_err check_keys(const json_t *root) {
+static omm_err check_keys(json_t *root) {
     const char *key = NULL;
     json_t *value = NULL;
-    json_object_foreach((json_t *)(uintptr_t)root, key, value) {
+    json_object_foreach(root, key, value) {
         const char *reason = "not known here";
         bool ignored = false;
         for (size_t i = 0; i < sizeof s_keys / sizeof *s_keys; i++) {
@@ -182,7 +182,7 @@ static omm_err matches_whole(bool *yes, const char *pattern, const char *path) {
 
 /* The entries of one table, in the file's order: the first that matches counts. */
 static omm_err take_table(peft_config *c, size_t *count, const char *name) {
-    const json_t *table = json_object_get(c->root, name);
+    json_t *table = json_object_get(c->root, name);
     *count = 0;
     if (!table || json_is_null(table)) return OMM_OK;
     if (!json_is_object(table))
@@ -197,7 +197,7 @@ static omm_err take_table(peft_config *c, size_t *count, const char *name) {
     c->patterns = grown;
     const char *key = NULL;
     json_t *value = NULL;
-    json_object_foreach((json_t *)(uintptr_t)table, key, value) {
+    json_object_foreach(table, key, value) {
         peft_pattern *p = &c->patterns[c->pattern_count];
         if (!json_is_number(value))
             return omm_raise(OMM_ERR_FORMAT, PEFT_CONFIG_FILE ": %s of '%.100s' is no number", name,
@@ -283,7 +283,7 @@ static bool names(const char *name, const char *path) {
 }
 
 /* A text is a pattern for the whole path, a list holds names. */
-static omm_err selects(bool *yes, const json_t *what, const char *key, const char *path) {
+static omm_err selects(bool *yes, json_t *what, const char *key, const char *path) {
     *yes = false;
     if (!what || json_is_null(what)) return OMM_OK;
     if (json_is_string(what)) return matches_whole(yes, json_string_value(what), path);
@@ -291,7 +291,7 @@ static omm_err selects(bool *yes, const json_t *what, const char *key, const cha
         return omm_raise(OMM_ERR_FORMAT, PEFT_CONFIG_FILE ": %s is neither a text nor a list", key);
     size_t i = 0;
     json_t *name = NULL;
-    json_array_foreach((json_t *)(uintptr_t)what, i, name) {
+    json_array_foreach(what, i, name) {
         if (!json_is_string(name))
             return omm_raise(OMM_ERR_FORMAT, PEFT_CONFIG_FILE ": %s holds what is no text", key);
         if (names(json_string_value(name), path)) *yes = true;
@@ -318,7 +318,7 @@ static omm_err check_layers_pattern(const json_t *root) {
 }
 
 static omm_err layer_is_listed(bool *yes, const json_t *root, uint32_t layer) {
-    const json_t *list = json_object_get(root, "layers_to_transform");
+    json_t *list = json_object_get(root, "layers_to_transform");
     *yes = true;
     if (!list || json_is_null(list) || (json_is_array(list) && json_array_size(list) == 0))
         return OMM_OK;
@@ -332,7 +332,7 @@ static omm_err layer_is_listed(bool *yes, const json_t *root, uint32_t layer) {
         return omm_raise(OMM_ERR_FORMAT, PEFT_CONFIG_FILE ": layers_to_transform is no list");
     size_t i = 0;
     json_t *item = NULL;
-    json_array_foreach((json_t *)(uintptr_t)list, i, item) {
+    json_array_foreach(list, i, item) {
         if (!json_is_integer(item))
             return omm_raise(OMM_ERR_FORMAT, PEFT_CONFIG_FILE ": layers_to_transform: no number");
         if (json_integer_value(item) == (json_int_t)layer) *yes = true;
@@ -342,7 +342,7 @@ static omm_err layer_is_listed(bool *yes, const json_t *root, uint32_t layer) {
 
 omm_err peft_config_targets(bool *yes, const peft_config *config, const char *path,
                             uint32_t layer) {
-    const json_t *targets = json_object_get(config->root, "target_modules");
+    json_t *targets = json_object_get(config->root, "target_modules");
     if (!targets || is_empty(targets))
         return omm_raise(OMM_ERR_NOT_FOUND, PEFT_CONFIG_FILE ": target_modules is missing");
     bool excluded = false, listed = true;

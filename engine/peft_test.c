@@ -52,8 +52,10 @@ static void write_model(const entry *entries, size_t count) {
     for (size_t i = 0; i < count; i++) {
         const size_t n = (size_t)entries[i].rows * entries[i].cols;
         CHECK(n <= 256);
-        for (size_t v = 0; v < n; v++)
-            values[i][v] = 10.0f * (float)(v / entries[i].cols) + (float)(v % entries[i].cols);
+        for (size_t v = 0; v < n; v++) {
+            const size_t row = v / entries[i].cols;
+            values[i][v] = (float)(10 * row + v % entries[i].cols);
+        }
         snprintf(names[i], sizeof names[i], "base_model.model.%s", entries[i].name);
         tensors[i] = (omm_safetensor){.name = names[i],
                                       .n_dims = 2,
@@ -322,8 +324,9 @@ static void test_mixed(void) {
     there_and_back(&lora, &base);
     /* scales of any kind are exact over there, also before they are folded */
     omm_lora other;
-    for (size_t i = 0; i < lora.tensor_count; i++)
-        lora.tensors[i].scale = 0.1f + (float)(i / 2) * 0.37f;
+    for (size_t pair = 0; 2 * pair < lora.tensor_count; pair++)
+        lora.tensors[2 * pair].scale = lora.tensors[2 * pair + 1].scale =
+            0.1f + (float)pair * 0.37f;
     CHECK_OK(omm_peft_export(s_dir, &lora, &base, ""));
     CHECK_OK(omm_peft_load(&other, s_dir));
     for (size_t i = 0; i < lora.tensor_count; i++)
@@ -374,7 +377,8 @@ static void test_join(void) {
     CHECK_EQ(joined.tensor_count, 2 * (2 + 2));
     const omm_lora_tensor *a = &joined.tensors[0], *b = &joined.tensors[1];
     CHECK_EQ(a->rows, 5);
-    CHECK(joined.values[a->offset + 2 * 8] == two.values[0]); /* row 2 of A is the other's first */
+    CHECK(joined.values[a->offset + (size_t)2 * 8] ==
+          two.values[0]); /* row 2 of A is the other's first */
     /* 2 B1 and 1 * 4 B2, in products with the scale */
     const omm_lora_tensor *b1 = &one.tensors[1], *b2 = &two.tensors[1];
     for (size_t row = 0; row < 8; row++) {

@@ -98,16 +98,13 @@ static omm_err take_entry(omm_safetensor *t, const char *name, const json_t *ent
     return take_range(t, bytes, entry, data);
 }
 
-static omm_err check_metadata(const json_t *metadata) {
+static omm_err check_metadata(json_t *metadata) {
     const char *key = NULL;
     json_t *value = NULL;
     if (!json_is_object(metadata))
         return omm_raise(OMM_ERR_FORMAT, "safetensors: " METADATA " is no object");
-    json_object_foreach((json_t *)(uintptr_t)metadata, key,
-                        value) if (!json_is_string(value)) return omm_raise(OMM_ERR_FORMAT,
-                                                                            "safetensors: " METADATA
-                                                                            ": '%.*s' is no text",
-                                                                            shown(key), key);
+    json_object_foreach(metadata, key, value) if (!json_is_string(value)) return omm_raise(
+        OMM_ERR_FORMAT, "safetensors: " METADATA ": '%.*s' is no text", shown(key), key);
     return OMM_OK;
 }
 
@@ -143,7 +140,7 @@ static omm_err check_tiling(omm_safetensors *f, omm_bytes data) {
     return OMM_OK;
 }
 
-static omm_err take_entries(omm_safetensors *f, const json_t *header, omm_bytes data) {
+static omm_err take_entries(omm_safetensors *f, json_t *header, omm_bytes data) {
     const size_t entries = json_object_size(header);
     if (entries > OMM_SAFETENSORS_TENSORS_MAX + 1)
         return omm_raise(OMM_ERR_TOO_BIG, "safetensors: %zu tensors, at most %u", entries,
@@ -152,7 +149,7 @@ static omm_err take_entries(omm_safetensors *f, const json_t *header, omm_bytes 
     if (!f->tensors) return omm_raise(OMM_ERR_NOMEM, "safetensors: %zu tensors", entries);
     const char *name = NULL;
     json_t *entry = NULL;
-    json_object_foreach((json_t *)(uintptr_t)header, name, entry) {
+    json_object_foreach(header, name, entry) {
         if (strcmp(name, METADATA) == 0)
             OMM_TRY(check_metadata(entry));
         else
@@ -232,9 +229,9 @@ float omm_safetensor_get(const omm_safetensor *tensor, uint64_t i) {
 /* ---- writing ---------------------------------------------------------------------------------- */
 
 static int by_type_and_name(const void *a, const void *b) {
-    const omm_safetensor *const *x = a, *const *y = b;
-    if ((*x)->type != (*y)->type) return (*x)->type < (*y)->type ? -1 : 1;
-    return strcmp((*x)->name, (*y)->name);
+    const omm_safetensor *x = a, *y = b;
+    if (x->type != y->type) return x->type < y->type ? -1 : 1;
+    return strcmp(x->name, y->name);
 }
 
 /* A JSON string of the name; FORMAT when it is not UTF-8. */
@@ -259,25 +256,26 @@ static omm_err put_entry(omm_buf *out, const omm_safetensor *t, uint64_t begin) 
         return omm_raise(OMM_ERR_SIZE,
                          "safetensors: tensor '%.*s' of %zu bytes, its shape wants %llu",
                          shown(t->name), t->name, t->data.size, (unsigned long long)bytes);
+    const uint64_t end = begin + bytes;
     return omm_buf_printf(out, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)begin,
-                          (unsigned long long)(begin + bytes));
+                          (unsigned long long)end);
 }
 
-static omm_err put_file(omm_buf *out, const omm_safetensor *const *order, size_t count) {
+static omm_err put_file(omm_buf *out, const omm_safetensor *order, size_t count) {
     const size_t start = out->size;
     uint64_t at = 0;
     OMM_TRY(omm_buf_put_u64(out, 0));
     OMM_TRY(omm_buf_printf(out, "{\"" METADATA "\":{\"format\":\"pt\"}"));
     for (size_t i = 0; i < count; i++) {
         OMM_TRY(omm_buf_printf(out, ","));
-        OMM_TRY(put_entry(out, order[i], at));
-        at += order[i]->data.size;
+        OMM_TRY(put_entry(out, &order[i], at));
+        at += order[i].data.size;
     }
     OMM_TRY(omm_buf_printf(out, "}"));
     while ((out->size - start) % 8 != 0) OMM_TRY(omm_buf_printf(out, " ")); /* aligned data */
     omm_put_u64(out->data + start, out->size - start - 8);
     for (size_t i = 0; i < count; i++)
-        OMM_TRY(omm_buf_append(out, order[i]->data.data, order[i]->data.size));
+        OMM_TRY(omm_buf_append(out, order[i].data.data, order[i].data.size));
     omm_safetensors check = {0};
     OMM_TRY(omm_safetensors_open_bytes(&check, omm_bytes_of(out->data + start, out->size - start)));
     omm_safetensors_close(&check);
@@ -289,9 +287,9 @@ omm_err omm_safetensors_write(omm_buf *out, const omm_safetensor *tensors, size_
     if (count > OMM_SAFETENSORS_TENSORS_MAX)
         return omm_raise(OMM_ERR_TOO_BIG, "safetensors: %zu tensors, at most %u", count,
                          OMM_SAFETENSORS_TENSORS_MAX);
-    const omm_safetensor **order = omm_alloc(count + 1, sizeof *order);
+    omm_safetensor *order = omm_alloc(count + 1, sizeof *order);
     if (!order) return omm_raise(OMM_ERR_NOMEM, "safetensors: %zu tensors", count);
-    for (size_t i = 0; i < count; i++) order[i] = &tensors[i];
+    if (count > 0) memcpy(order, tensors, count * sizeof *order);
     qsort(order, count, sizeof *order, by_type_and_name);
     omm_err err = put_file(out, order, count);
     if (err != OMM_OK) out->size = size;
