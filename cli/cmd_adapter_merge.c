@@ -1,6 +1,6 @@
 /* cmd_adapter_merge.c - `meshmind adapter merge`: adapters into a model, or several into one. */
 #include "adapter.h"
-#include "options.h"
+#include "loaded.h"
 
 #include "omm/json.h"
 #include "omm/lora_merge.h"
@@ -10,25 +10,24 @@
 #include <stdlib.h>
 
 typedef struct merge_args {
-    adapter_list list;
-    const char *model, *out, *type;
-    uint32_t threads;
+    cli_list list;
+    const char *model, *out, *type, *threads;
     bool rounding, json;
 } merge_args;
 
 typedef struct merge_parts {
-    omm_lora parts[ADAPTER_PARTS_MAX];
-    const omm_lora *pointers[ADAPTER_PARTS_MAX];
-    float weights[ADAPTER_PARTS_MAX];
+    omm_lora parts[CLI_LIST_MAX];
+    const omm_lora *pointers[CLI_LIST_MAX];
+    float weights[CLI_LIST_MAX];
     size_t count;
 } merge_parts;
 
 /* ---- reading ---------------------------------------------------------------------------------- */
 
-static omm_err load_parts(merge_parts *p, const adapter_list *list, const omm_lora_shape *shape) {
+static omm_err load_parts(merge_parts *p, const cli_list *list, const omm_lora_shape *shape) {
     for (size_t i = 0; i < list->count; i++) {
         char path[OMM_PATH_MAX];
-        OMM_TRY(adapter_part(path, &p->weights[i], list->items[i]));
+        OMM_TRY(loaded_split_scale(path, &p->weights[i], list->items[i]));
         OMM_TRY(omm_lora_load_file(&p->parts[i], path, shape));
         p->pointers[i] = &p->parts[i];
         p->count++;
@@ -41,12 +40,12 @@ static void free_parts(merge_parts *p) {
 }
 
 /* What all the files together claim; omm_lora_load holds each to it. */
-static omm_err claim(omm_lora_shape *shape, const adapter_list *list) {
+static omm_err claim(omm_lora_shape *shape, const cli_list *list) {
     for (size_t i = 0; i < list->count; i++) {
         char path[OMM_PATH_MAX];
         float scale = 0;
         omm_gguf gguf;
-        OMM_TRY(adapter_part(path, &scale, list->items[i]));
+        OMM_TRY(loaded_split_scale(path, &scale, list->items[i]));
         OMM_TRY(omm_gguf_open(&gguf, path));
         omm_err err = omm_lora_claim_shape(shape, &gguf);
         omm_gguf_close(&gguf);
@@ -127,10 +126,11 @@ static omm_err with_compute(const merge_args *a, omm_lora_merge *m) {
     omm_isa isa;
     omm_pool *pool = NULL;
     omm_compute compute;
-    const unsigned threads = a->threads ? a->threads : omm_cpu_count();
+    unsigned threads = 0;
+    OMM_TRY(cli_threads_parse(&threads, a->threads));
+    if (threads == 0)
+        OMM_TRY(cli_threads_parse(&threads, NULL)); /* auto: nothing to measure here */
     OMM_TRY(omm_isa_choose(&isa, getenv("OMM_ISA")));
-    if (threads > OMM_POOL_THREADS_MAX)
-        return omm_raise(OMM_ERR_USAGE, "--threads %u: at most %u", threads, OMM_POOL_THREADS_MAX);
     OMM_TRY(omm_pool_open(&pool, threads));
     omm_err err = omm_compute_init(&compute, pool, isa);
     if (err == OMM_OK) {
@@ -182,21 +182,18 @@ static omm_err merge(const merge_args *a) {
 
 int adapter_merge(int argc, char **argv) {
     merge_args a = {0};
-    const char *unused = NULL; /* --lora is taken before; here it is for --help */
     const cli_option options[] = {
-        {"lora", 0, CLI_STR, &unused, "FILE[=SCALE]", "adapter, times a scale (1); repeatable"},
+        {"lora", 0, CLI_LIST, &a.list, "FILE[=SCALE]", "adapter, times a scale (1); repeatable"},
         {"model", 'm', CLI_STR, &a.model, "FILE", "GGUF model to merge into; none: join adapters"},
         {"out", 'o', CLI_STR, &a.out, "FILE", "model, or adapter, to write"},
         {"type", 0, CLI_STR, &a.type, "TYPE", "of the layers' matrices; each keeps its own"},
-        {"threads", 't', CLI_U32, &a.threads, "N", "threads; all processors by default"},
+        {"threads", 't', CLI_STR, &a.threads, "N", "threads; one per core by default"},
         {"allow-rounding", 0, CLI_FLAG, &a.rounding, NULL,
          "joining: where scales differ by no power of two, round B"},
         {"json", 0, CLI_FLAG, &a.json, NULL, "one JSON object on stdout"},
         {0}};
     int count = 0;
     char **args = NULL;
-    omm_err err = adapter_take_list(&a.list, &argc, argv);
-    if (err != OMM_OK) return cli_fail(argv[0], err);
     int code =
         cli_parse(&count, &args, argc, argv, options,
                   "adapter merge --lora FILE[=SCALE] ... [-m BASE [--type TYPE]] -o OUT",
@@ -205,6 +202,6 @@ int adapter_merge(int argc, char **argv) {
                   "one adapter of the sum of their ranks.",
                   0, 0);
     if (code >= 0) return code;
-    err = merge(&a);
+    omm_err err = merge(&a);
     return err == OMM_OK ? CLI_EXIT_PASS : cli_fail(argv[0], err);
 }

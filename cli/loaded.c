@@ -41,8 +41,7 @@ static omm_err open_compute(loaded *l, unsigned threads) {
     return omm_compute_init(&l->compute, l->pool, isa);
 }
 
-/* "FILE" or "FILE=SCALE"; a file whose name has '=' but no number after it is a file. */
-static omm_err split_scale(char path[OMM_PATH_MAX], float *scale, const char *text) {
+omm_err loaded_split_scale(char path[OMM_PATH_MAX], float *scale, const char *text) {
     const char *eq = strrchr(text, '=');
     size_t size = strlen(text);
     *scale = 1.0f;
@@ -64,7 +63,7 @@ static omm_err add_adapter(loaded *l, const char *text) {
     char path[OMM_PATH_MAX];
     float scale = 1.0f;
     omm_lora lora;
-    OMM_TRY(split_scale(path, &scale, text));
+    OMM_TRY(loaded_split_scale(path, &scale, text));
     OMM_TRY(omm_lora_load_file(&lora, path, &l->model.lora_shape));
     omm_err err = omm_adapter_open(&l->adapters[l->adapter_count], &l->model, &lora, scale);
     if (err == OMM_OK) l->adapter_count++;

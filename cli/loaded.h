@@ -40,6 +40,10 @@ typedef struct loaded {
     omm_session *session;
 } loaded;
 
+/* The file and scale of --lora "FILE" or "FILE=SCALE"; a file whose name has '=' but no number after it
+ * is a file.  Errors: TOO_BIG. */
+OMM_CHECKED omm_err loaded_split_scale(char path[OMM_PATH_MAX], float *scale, const char *text);
+
 /* Open everything.  Environment: OMM_ISA.  Release with loaded_close, also after an error.
  * Errors: USAGE, CONFIG, those of the loaders. */
 OMM_CHECKED omm_err loaded_open(loaded *l, const loaded_options *o, bool with_tokenizer);
