@@ -14,22 +14,40 @@ trap 'rm -rf "$work"' EXIT
 
 "$native" scalar | sed 's/^[a-z0-9]*: //' >"$work/want"
 
-# compare ARCH ISA
+sources="kernels_print kernels_battery attention_battery kernels kv kernels_scalar kernels_neon rope
+    compute q8 quant quant_blocks mathd ggml rows_layout"
+base_sources="bytes err mem pool clock topology file dir"
+
+# objects ARCH PATH...: compile each to $work/NAME.o, as many at a time as there are processors.
+objects() {
+    arch=$1
+    shift
+    printf '%s\n' "$@" | xargs -P "$(nproc)" -I{} sh -c '
+        "$0" -std=c11 -O2 -march="$1" -ffp-contract=off -D_GNU_SOURCE -I"$2" -I"$2/include" \
+            -I"$3/include" -I"$3" -c -o "$4/$(basename "$5" .c).o" "$5"
+    ' "$cross" "$arch" "$here" "$base" "$work" {}
+}
+
+# compare NAME ISA...
 compare() {
-    $cross -std=c11 -O2 -march=$1 -ffp-contract=off -D_GNU_SOURCE -static \
-        -I"$here" -I"$here/include" -I"$base/include" -I"$base" -o "$work/kernels_print" \
-        "$here"/kernels_print.c "$here"/kernels_battery.c "$here"/attention_battery.c \
-        "$here"/kernels.c "$here"/kv.c \
-        "$here"/kernels_scalar.c "$here"/kernels_neon.c "$here"/rope.c "$here"/compute.c \
-        "$here"/q8.c "$here"/quant.c "$here"/quant_blocks.c "$here"/mathd.c "$here"/ggml.c \
-        "$here"/rows_layout.c "$base"/bytes.c "$base"/err.c "$base"/mem.c \
-        "$base"/pool.c "$base"/clock.c "$base"/topology.c "$base"/file.c "$base"/dir.c -lm -lpthread
-    for isa in $2; do
-        qemu-aarch64 "$work/kernels_print" $isa | sed 's/^[a-z0-9]*: //' >"$work/got"
-        [ -s "$work/got" ] || { echo "$1 has no $isa results"; exit 1; }
-        diff "$work/want" "$work/got" || { echo "$1 $isa differs"; exit 1; }
-        echo "$1 $isa: $(wc -l <"$work/got") results equal"
+    name=$1
+    shift
+    "$cross" -static -o "$work/kernels_print" "$work"/*.o -lm -lpthread
+    for isa in "$@"; do
+        qemu-aarch64 "$work/kernels_print" "$isa" | sed 's/^[a-z0-9]*: //' >"$work/got"
+        [ -s "$work/got" ] || { echo "$name has no $isa results"; exit 1; }
+        diff "$work/want" "$work/got" || { echo "$name $isa differs"; exit 1; }
+        echo "$name $isa: $(wc -l <"$work/got") results equal"
     done
 }
-compare armv8-a "scalar neon"
-compare armv8.2-a+dotprod neon # the one with integer dot products
+
+# The kernels first: they take longest.
+set --
+for name in kernels_neon kernels_scalar $(echo "$sources" | sed 's/kernels_scalar kernels_neon//'); do
+    set -- "$@" "$here/$name.c"
+done
+for name in $base_sources; do set -- "$@" "$base/$name.c"; done
+objects armv8-a "$@"
+compare armv8-a scalar neon
+objects armv8.2-a+dotprod "$here/kernels_neon.c" # the one with integer dot products
+compare armv8.2-a+dotprod neon
