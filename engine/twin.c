@@ -123,7 +123,7 @@ static double score_scale(const twin *t) {
 
 static void attend_head(const twin *t, double *out, const double *q, uint32_t kv_head, int layer,
                         size_t position) {
-    double s[LENGTH_MAX] = {0}, top = -INFINITY, sum = 0.0;
+    double s[LENGTH_MAX] = {0}, top = (double)-INFINITY, sum = 0.0;
     const size_t stride = (size_t)t->kv_heads * t->dim, from = (size_t)kv_head * t->dim;
     const double cap = t->gemma2 ? real(t, "attn_logit_softcapping", 50.0) : 0.0;
     size_t first = 0;
