@@ -16,6 +16,9 @@ typedef struct train_args {
     const char *optimizer, *schedule;
     float momentum, lora_plus;
     bool nesterov, relative_step, rslora;
+    uint32_t eval_every, patience, checkpoint_every;
+    const char *keep, *checkpoint;
+    bool resume;
     uint64_t seed;
     bool json;
 } train_args;

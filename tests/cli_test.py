@@ -172,7 +172,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
            r"mixed\.jsonl:2: messages: a list of 1 to 256")
     done = run("train", "-m", MODEL, "-d", mixed, "-o", folder / "x.gguf", "--steps", "1", "--skip-bad", "--json",
                "--split", "0.3", "--new-tokens", "0")
-    data = json.loads(done.stdout)["data"]
+    data = json.loads(done.stdout.splitlines()[-1])["data"]
     if (data["bad_by"] != {"messages": 1, "not JSON": 1} or data["examples"] != 4
             or ":4:5: " not in data["bad_first"][1] or not 0 < data["split"]["held_out"] < 4):
         failures.append(f"train --skip-bad --split: {data}")

@@ -116,11 +116,23 @@ static bool all_finite(omm_bytes floats) {
     return true;
 }
 
+static omm_err check(parts *p, omm_bytes checkpoint, const omm_trainer *t) {
+    OMM_TRY(take_apart(p, checkpoint, t));
+    if (!all_finite(p->values) || !all_finite(p->m) || !all_finite(p->v))
+        return omm_raise(OMM_ERR_FORMAT, "the checkpoint holds a value that is not finite");
+    return OMM_OK;
+}
+
+omm_err checkpoint_step(uint32_t *step, const omm_trainer *t, omm_bytes checkpoint) {
+    parts p = {0};
+    OMM_TRY(check(&p, checkpoint, t));
+    *step = p.step;
+    return OMM_OK;
+}
+
 omm_err omm_trainer_resume(omm_trainer *t, omm_bytes checkpoint) {
     parts p = {0};
-    OMM_TRY(take_apart(&p, checkpoint, t));
-    if (!all_finite(p.values) || !all_finite(p.m) || !all_finite(p.v))
-        return omm_raise(OMM_ERR_FORMAT, "the checkpoint holds a value that is not finite");
+    OMM_TRY(check(&p, checkpoint, t));
     t->step = p.step;
     t->position = p.position;
     t->tokens = p.tokens;

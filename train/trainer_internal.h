@@ -26,4 +26,7 @@ struct omm_trainer {
     omm_digest identity;
 };
 
+/* What omm_trainer_resume would check, and the steps that a checkpoint has done; changes nothing. */
+OMM_CHECKED omm_err checkpoint_step(uint32_t *step, const omm_trainer *t, omm_bytes checkpoint);
+
 #endif

@@ -1,0 +1,149 @@
+/* train_report.c - what came of a training run, in words and as JSON. */
+#include "train_run.h"
+
+#include "omm/mem.h"
+
+#include <stdio.h>
+#include <sys/resource.h>
+
+double train_tokens_per_s(const train_run *r) {
+    const uint64_t tokens = omm_trainer_result(r->trainer).tokens - r->train_tokens;
+    return (double)tokens * 1e9 / (double)(r->train_ns + 1);
+}
+
+uint64_t train_memory_bytes(void) {
+    struct rusage usage = {0};
+    getrusage(RUSAGE_SELF, &usage);
+    return (uint64_t)usage.ru_maxrss * 1024;
+}
+
+static void print_share(const char *what, size_t before, size_t after, size_t of) {
+    if (of) printf("  %-22s %8zu  %8zu   of %zu\n", what, before, after, of);
+}
+
+static void print_data(const train_run *r) {
+    const omm_data_totals *t = &r->data_totals;
+    printf("data: %llu examples (%s%s), %llu tokens, %llu learned", (unsigned long long)t->examples,
+           omm_data_format_name(t->format), omm_dataset_is_stream(r->data) ? ", streamed" : "",
+           (unsigned long long)t->tokens, (unsigned long long)t->learned);
+    if (t->truncated) printf(", %llu cut to --seq", (unsigned long long)t->truncated);
+    if (t->dropped)
+        printf(", %llu left out: nothing to learn within --seq", (unsigned long long)t->dropped);
+    printf("\n");
+    data_print_bad(stdout, t);
+    if (r->args.eval && omm_dataset_totals(r->eval)->bad) {
+        printf("held-out data:\n");
+        data_print_bad(stdout, omm_dataset_totals(r->eval));
+    }
+    if (r->args.split != 0)
+        printf("  held out by --split %g: %zu examples of %zu clients; trained on %zu of %zu\n",
+               (double)r->args.split, omm_dataset_count(r->eval), omm_dataset_client_count(r->eval),
+               omm_dataset_count(r->data), omm_dataset_client_count(r->data));
+}
+
+static void print_course(const train_run *r) {
+    const omm_course_log log = omm_course_log_of(r->course);
+    if (r->resumed_from) printf("resumed after step %u\n", r->resumed_from);
+    if (!log.eval_count) return;
+    printf("held-out loss on the way: %zu times, lowest %.4f after step %u%s\n", log.eval_count,
+           log.evals[log.best].loss, log.evals[log.best].step,
+           log.stopped_early ? "; stopped early" : "");
+}
+
+void train_print_report(const train_run *r) {
+    omm_train_result t = omm_trainer_result(r->trainer);
+    print_data(r);
+    printf("trained %u steps, %llu tokens (%.0f tokens/s, %u threads, %s): loss %.4f -> %.4f\n",
+           t.steps, (unsigned long long)t.tokens, train_tokens_per_s(r), omm_pool_threads(r->pool),
+           omm_isa_name(r->compute.isa), (double)t.loss_first, (double)t.loss_last);
+    print_course(r);
+    if (r->eval) {
+        const omm_eval_summary *b = &r->before, *a = &r->after;
+        printf("held-out (%zu examples)   before     after\n", a->items);
+        printf("  %-22s %8.4f  %8.4f   nats per token (%+.4f)\n", "loss", b->loss, a->loss,
+               a->loss - b->loss);
+        if (r->args.new_tokens) {
+            print_share("call parses", b->call_parses, a->call_parses, a->calls);
+            print_share("right tool", b->tool_right, a->tool_right, a->calls);
+            print_share("call exact", b->call_exact, a->call_exact, a->calls);
+            print_share("other reply exact", b->reply_exact, a->reply_exact, a->replies);
+        }
+    }
+    printf("adapter: %s\n", r->args.out);
+}
+
+static json_t *summary_json(const omm_eval_summary *s) {
+    return json_pack("{s:I,s:f,s:I,s:I,s:I,s:I,s:I,s:I}", "items", (json_int_t)s->items, "loss",
+                     s->loss, "calls", (json_int_t)s->calls, "replies", (json_int_t)s->replies,
+                     "call_parses", (json_int_t)s->call_parses, "tool_right",
+                     (json_int_t)s->tool_right, "call_exact", (json_int_t)s->call_exact,
+                     "reply_exact", (json_int_t)s->reply_exact);
+}
+
+/* Held-out losses on the way. */
+static json_t *evals_json(const omm_course_log *log) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < log->eval_count; i++)
+        json_array_append_new(list, json_pack("{s:I,s:f}", "step", (json_int_t)log->evals[i].step,
+                                              "loss", log->evals[i].loss));
+    return list;
+}
+
+static void add_course(json_t *root, const train_run *r) {
+    const omm_course_log log = omm_course_log_of(r->course);
+    json_object_set_new(root, "peak_memory_bytes", json_integer((json_int_t)train_memory_bytes()));
+    json_object_set_new(root, "resumed_from", json_integer((json_int_t)r->resumed_from));
+    json_object_set_new(root, "stopped_early", json_boolean(log.stopped_early));
+    if (!log.eval_count) return;
+    json_object_set_new(root, "evaluations", evals_json(&log));
+    json_object_set_new(root, "best_step", json_integer((json_int_t)log.evals[log.best].step));
+    json_object_set_new(root, "kept", json_string(r->args.keep));
+}
+
+static json_t *data_json(const train_run *r) {
+    json_t *data = data_totals_json(&r->data_totals);
+    json_object_set_new(data, "clients",
+                        json_integer((json_int_t)omm_dataset_client_count(r->data)));
+    json_object_set_new(data, "streamed", json_boolean(omm_dataset_is_stream(r->data)));
+    if (r->args.split != 0)
+        json_object_set_new(data, "split",
+                            json_pack("{s:f,s:s,s:I,s:I}", "share", (double)r->args.split, "by",
+                                      r->args.split_by ? r->args.split_by : "item", "held_out",
+                                      (json_int_t)omm_dataset_count(r->eval), "held_out_clients",
+                                      (json_int_t)omm_dataset_client_count(r->eval)));
+    return data;
+}
+
+omm_err train_print_json(const train_run *r, const omm_digest *file) {
+    omm_train_result t = omm_trainer_result(r->trainer);
+    omm_digest chain = omm_trainer_chain(r->trainer, t.steps);
+    omm_digest data = omm_dataset_digest(r->data);
+    char file_hex[OMM_DIGEST_HEX_SIZE], chain_hex[OMM_DIGEST_HEX_SIZE];
+    char data_hex[OMM_DIGEST_HEX_SIZE];
+    omm_digest_hex(file_hex, file);
+    omm_digest_hex(chain_hex, &chain);
+    omm_digest_hex(data_hex, &data);
+    json_t *root = json_pack(
+        "{s:i,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:I,s:s}", "schema_version", 1,
+        "kind", "omm-train", "adapter", r->args.out, "adapter_digest", file_hex, "chain", chain_hex,
+        "data_digest", data_hex, "examples", (json_int_t)omm_dataset_count(r->data), "steps",
+        (json_int_t)t.steps, "tokens", (json_int_t)t.tokens, "learned", (json_int_t)t.learned,
+        "loss_first", (double)t.loss_first, "loss_last", (double)t.loss_last, "tokens_per_s",
+        train_tokens_per_s(r), "threads", (json_int_t)omm_pool_threads(r->pool), "isa",
+        omm_isa_name(r->compute.isa));
+    if (root) json_object_set_new(root, "data", data_json(r));
+    if (root) add_course(root, r);
+    if (root && r->args.eval)
+        json_object_set_new(root, "eval_data", data_totals_json(omm_dataset_totals(r->eval)));
+    if (root && r->eval)
+        json_object_set_new(root, "evaluation",
+                            json_pack("{s:o,s:o}", "before", summary_json(&r->before), "after",
+                                      summary_json(&r->after)));
+    omm_buf text;
+    omm_buf_init(&text, 1 << 20);
+    omm_err err = root ? omm_json_write(&text, root) : omm_raise(OMM_ERR_NOMEM, "out of memory");
+    if (err == OMM_OK) fwrite(text.data, 1, text.size, stdout);
+    omm_buf_fini(&text);
+    json_decref(root);
+    return err;
+}

@@ -1,0 +1,63 @@
+/* train_run.h - one `meshmind train` at work, shared by cmd_train.c, train_loop.c and train_report.c. */
+#ifndef CLI_TRAIN_RUN_H
+#define CLI_TRAIN_RUN_H
+
+#include "progress.h"
+#include "train_options.h"
+
+#include "omm/course.h"
+#include "omm/evaluate.h"
+#include "omm/json.h"
+#include "omm/model.h"
+#include "omm/tokenizer.h"
+
+enum { TRAIN_CLIENTS_MAX = 256 };
+
+/* Everything that must be released, in one place. */
+typedef struct train_run {
+    train_args args;
+    omm_model model;
+    omm_tokenizer *tokenizer;
+    omm_dataset *data, *eval;
+    omm_data_totals data_totals; /* of the whole file, before a split */
+    omm_pool *pool;
+    omm_compute compute;
+    omm_recipe recipe;
+    omm_trainer *trainer;
+    omm_course *course;
+    omm_lora start;
+    bool has_start;
+    omm_eval_item *items, *items_before; /* one per example of `eval` */
+    omm_eval_summary before, after;
+    cli_progress bar;
+    uint64_t train_ns;     /* of this process */
+    uint64_t train_tokens; /* trained on before it: what a checkpoint brought */
+    uint32_t resumed_from; /* steps that a checkpoint brought */
+    char *client_text;
+    const char *client_names[TRAIN_CLIENTS_MAX];
+    size_t client_count;
+} train_run;
+
+/* --- train_loop.c: from the first step to the last ------------------------------------------- */
+
+/* SIGINT or SIGTERM came; asked by the trainer and by evaluations. */
+bool train_is_stopped(void *ud);
+/* Open r->course, and continue from --checkpoint with --resume.  From here on the first signal stops
+ * the run at its next micro-batch where there is a checkpoint to keep.  Errors: USAGE (options that
+ * contradict; a checkpoint that is there already), those of omm_course_resume. */
+OMM_CHECKED omm_err train_course_open(train_run *r);
+/* Items and summary of an adapter (NULL: of the base) on the held-out data, if there is any. */
+OMM_CHECKED omm_err train_judge(train_run *r, omm_eval_summary *out, omm_eval_item *items,
+                                const omm_lora *adapter);
+/* To the end, with events or a progress bar and checkpoints.  Errors: CANCELLED (a signal, after the
+ * checkpoint was written), those of omm_course_next. */
+OMM_CHECKED omm_err train_all(train_run *r);
+
+/* --- train_report.c: what came of it --------------------------------------------------------- */
+
+double train_tokens_per_s(const train_run *r);
+uint64_t train_memory_bytes(void); /* most that this process has had in memory */
+void train_print_report(const train_run *r);
+OMM_CHECKED omm_err train_print_json(const train_run *r, const omm_digest *file);
+
+#endif

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Training as a process: killed at random moments or stopped by a signal, then resumed, it ends with the
+bytes of a run that nobody disturbed: adapter, checkpoint, evaluations, best step and early stop.
+
+usage: train_resume_test.py SOURCE_DIR MESHMIND
+"""
+import json, pathlib, random, signal, subprocess, sys, tempfile, time
+
+SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
+BASE = SOURCE / "scenarios" / "base"
+STEPS = 24
+COMMON = ["train", "-m", BASE / "openmeshmind-tiny-F16.gguf", "--steps", STEPS, "--rank", 2, "--batch", 128,
+          "--new-tokens", 0, "--json", "--threads", 1, "--checkpoint-every", 3]
+# Also: an evaluation that gets worse (too high a rate) makes the best another step than the last, and
+# patience end the run before its last step.
+RUNS = {
+    "adamw, best, dropout": ["--eval-every", 4, "--keep", "best", "--dropout", 0.1],
+    "sgd, last": ["--optimizer", "sgd", "--momentum", 0.9, "--eval-every", 5],
+    "adafactor, patience": ["--optimizer", "adafactor", "--lr", 0.5, "--lr-min", 1, "--eval-every", 2,
+                            "--keep", "best", "--patience", 3],
+    "no evaluation": ["--schedule", "linear", "--lora-plus", 4],
+}
+SAME = ("adapter_digest", "chain", "evaluations", "best_step", "stopped_early", "steps", "tokens",
+        "loss_first", "loss_last", "evaluation")
+
+
+def fail(text):
+    print(text)
+    sys.exit(1)
+
+
+def start(args):
+    return subprocess.Popen([MESHMIND, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            text=True)
+
+
+def finish(args, name):
+    child = start(args)
+    out, err = child.communicate(timeout=300)
+    if child.returncode != 0:
+        fail(f"{name}: exit {child.returncode}: {err}")
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def disturb(args, how, dice):
+    """Kill after a random number of events and a random while.  True when it had ended before."""
+    child = start(args)
+    for _ in range(dice.randrange(1, 12)):
+        if not child.stdout.readline():
+            break
+    time.sleep(dice.random() * 0.02)
+    child.send_signal(how)
+    out, err = child.communicate(timeout=300)
+    if how == signal.SIGTERM and child.returncode == 3:
+        if "stopped" not in err:
+            fail(f"SIGTERM: {err}")
+    elif child.returncode not in (0, -how):
+        fail(f"{how.name}: exit {child.returncode}: {err}")
+    return child.returncode == 0
+
+
+def compare(name, whole, result, folder, files):
+    for key in SAME:
+        if whole.get(key) != result.get(key):
+            fail(f"{name}: {key} is {result.get(key)}, undisturbed {whole.get(key)}")
+    for a, b in files:
+        if (folder / a).read_bytes() != (folder / b).read_bytes():
+            fail(f"{name}: {a} and {b} differ")
+
+
+def one(name, options, folder, dice):
+    data, held = folder / "train.jsonl", folder / "held.jsonl"
+    args = COMMON + options + ["-d", data] + (["--eval", held] if "--eval-every" in options else [])
+    events = finish(args + ["-o", folder / "whole.gguf", "--checkpoint", folder / "whole.ck"], name)
+    whole = events[-1]
+    steps = [e["step"] for e in events if e.get("event") == "step"]
+    if steps != list(range(1, whole["steps"] + 1)) or min(e["tokens_per_s"] for e in events[:-1]
+                                                          if e["event"] == "step") <= 0:
+        fail(f"{name}: events {events}")
+    plain = finish(args + ["-o", folder / "plain.gguf"], name)[-1]  # checkpoints change nothing
+    compare(name, whole, plain, folder, [("whole.gguf", "plain.gguf")])
+    if (whole["steps"] < STEPS) != ("--patience" in options) or whole["stopped_early"] != ("--patience" in options):
+        fail(f"{name}: {whole['steps']} steps, stopped early {whole['stopped_early']}")
+    kills = 0
+    for how in (signal.SIGKILL, signal.SIGTERM):
+        again = args + ["-o", folder / "b.gguf", "--checkpoint", folder / "b.ck", "--resume"]
+        while not disturb(again, how, dice):
+            kills += 1
+            if kills > 100:
+                fail(f"{name}: no progress after {kills} kills")
+        result = finish(again, name)[-1]  # all done: the same once more
+        compare(name, whole, result, folder, [("whole.gguf", "b.gguf"), ("whole.ck", "b.ck")])
+        if result["resumed_from"] != whole["steps"]:
+            fail(f"{name}: resumed from {result['resumed_from']}")
+        (folder / "b.ck").unlink()
+        (folder / "b.gguf").unlink()
+    print(f"{name}: {whole['steps']} steps, {kills} kills, the same bytes")
+    return kills
+
+
+def refusals(folder):
+    args = COMMON + ["-d", folder / "train.jsonl", "-o", folder / "c.gguf", "--checkpoint", folder / "whole.ck"]
+    wrong = [(args, 2, "is there already"),
+             (args + ["--resume", "--lr", 0.02], 3, "belongs to another recipe"),
+             (args + ["--resume", "--eval", folder / "held.jsonl", "--eval-every", 1], 3, "evaluates every"),
+             (args[:-2] + ["--resume"], 2, "--resume needs --checkpoint"),
+             (args + ["--patience", 1], 2, "need --eval-every"),
+             (args + ["--keep", "worst"], 2, "accepted: best, last"),
+             (args + ["--eval-every", 1], 2, "needs --eval FILE"),
+             (args + ["--checkpoint-every", 0], 2, "accepted: 1 and more")]
+    for command, code, text in wrong:
+        done = subprocess.run([MESHMIND, *map(str, command)], capture_output=True, text=True)
+        if done.returncode != code or text not in done.stderr or (folder / "c.gguf").exists():
+            fail(f"{command[-4:]}: exit {done.returncode} instead of {code}: {done.stderr}")
+
+
+with tempfile.TemporaryDirectory(prefix="omm-resume-") as name:
+    folder = pathlib.Path(name)
+    (folder / "train.jsonl").write_text("".join((BASE / "train.jsonl").read_text().splitlines(True)[:40]))
+    (folder / "held.jsonl").write_text("".join((BASE / "test.jsonl").read_text().splitlines(True)[:6]))
+    dice = random.Random(20261121)
+    kills = 0
+    for name, options in RUNS.items():
+        for old in folder.glob("*.ck"):
+            old.unlink()
+        kills += one(name, options, folder, dice)
+    if kills < 8:
+        fail(f"only {kills} kills: nothing was tested")
+    refusals(folder)

@@ -1,0 +1,275 @@
+/* course.c - a training run judged on the way, and its checkpoint:
+ *
+ *   "OMMC" | version u32 | eval_every u32 | patience u32 | keep_best u32 | eval data digest 32 |
+ *   steps u32 | evals u32 | best u32 | since_best u32 | stopped u32 |
+ *   grad_norms f32[steps] | rates f32[steps] | (step u32, loss f64)[evals] |
+ *   best values f32[value_count], with keep_best and an evaluation |
+ *   the trainer's checkpoint | BLAKE2b-256 of all before
+ */
+#include "omm/course.h"
+
+#include "omm/hash.h"
+#include "omm/mem.h"
+#include "trainer_internal.h"
+
+#include <math.h>
+#include <string.h>
+
+static const uint8_t s_magic[4] = {'O', 'M', 'M', 'C'};
+enum { VERSION = 1, EVAL_BYTES = 12, DIGEST_BYTES = 32 };
+#define FIXED_BYTES (4u + 4u + 3u * 4u + 32u + 5u * 4u)
+
+struct omm_course {
+    omm_course_options options;
+    omm_trainer *trainer;
+    float *grad_norms, *rates; /* (recipe.steps) */
+    omm_course_eval *evals;    /* (eval_max) */
+    size_t eval_count, eval_max;
+    size_t best;         /* index in evals */
+    uint32_t since_best; /* evaluations in a row without a new best */
+    bool stopped;
+    omm_lora best_adapter; /* with keep_best */
+};
+
+/* --- open ---------------------------------------------------------------------------------- */
+
+static omm_err take_memory(omm_course *c) {
+    const uint32_t steps = c->trainer->recipe.steps, every = c->options.eval_every;
+    c->eval_max = every ? steps / every + 2 : 1;
+    c->grad_norms = omm_alloc(steps, sizeof *c->grad_norms);
+    c->rates = omm_alloc(steps, sizeof *c->rates);
+    c->evals = omm_alloc(c->eval_max, sizeof *c->evals);
+    if (!c->grad_norms || !c->rates || !c->evals)
+        return omm_raise(OMM_ERR_NOMEM, "no memory for the log of %u steps", steps);
+    if (!c->options.keep_best) return OMM_OK;
+    const omm_lora *lora = &c->trainer->lora;
+    OMM_TRY(omm_lora_init(&c->best_adapter, &lora->spec, &lora->shape));
+    OMM_ASSERT(c->best_adapter.value_count == lora->value_count);
+    return OMM_OK;
+}
+
+omm_err omm_course_open(omm_course **out, const omm_course_options *options) {
+    if (!options->eval_every && (options->patience || options->keep_best))
+        return omm_raise(OMM_ERR_CONFIG, "patience and the best adapter need an evaluation every "
+                                         "so many steps: eval_every is 0; accepted: 1 and more");
+    omm_course *c = omm_alloc(1, sizeof *c);
+    if (!c) return omm_raise(OMM_ERR_NOMEM, "no memory for a training run");
+    c->options = *options;
+    c->trainer = options->trainer;
+    omm_err err = take_memory(c);
+    if (err != OMM_OK) {
+        omm_course_close(c);
+        return err;
+    }
+    *out = c;
+    return OMM_OK;
+}
+
+void omm_course_close(omm_course *c) {
+    if (!c) return;
+    omm_lora_fini(&c->best_adapter);
+    omm_free(c->grad_norms);
+    omm_free(c->rates);
+    omm_free(c->evals);
+    omm_free(c);
+}
+
+/* --- next ---------------------------------------------------------------------------------- */
+
+static bool is_eval_due(const omm_course *c) {
+    const uint32_t every = c->options.eval_every, step = c->trainer->step;
+    if (!every || (c->eval_count && c->evals[c->eval_count - 1].step == step)) return false;
+    return step % every == 0 || omm_trainer_is_done(c->trainer);
+}
+
+bool omm_course_is_done(const omm_course *c) {
+    return c->stopped || (omm_trainer_is_done(c->trainer) && !is_eval_due(c));
+}
+
+static omm_err evaluate(omm_course *c, omm_course_event *event) {
+    omm_course_eval eval = {.step = c->trainer->step};
+    OMM_TRY(c->options.evaluate(c->options.ud, &eval.loss, &c->trainer->lora));
+    if (!isfinite(eval.loss))
+        return omm_raise(OMM_ERR_NUMERIC, "held-out loss after step %u is %g", eval.step,
+                         eval.loss);
+    const bool is_best = c->eval_count == 0 || eval.loss < c->evals[c->best].loss;
+    c->since_best = is_best ? 0 : c->since_best + 1;
+    if (is_best) c->best = c->eval_count;
+    if (is_best && c->options.keep_best)
+        memcpy(c->best_adapter.values, c->trainer->lora.values,
+               c->trainer->lora.value_count * sizeof(float));
+    OMM_ASSERT(c->eval_count < c->eval_max);
+    c->evals[c->eval_count++] = eval;
+    c->stopped = c->options.patience && c->since_best >= c->options.patience;
+    *event = (omm_course_event){.is_eval = true, .eval = eval, .is_best = is_best};
+    return OMM_OK;
+}
+
+omm_err omm_course_next(omm_course *c, omm_course_event *event) {
+    omm_course_event own;
+    if (!event) event = &own;
+    if (omm_course_is_done(c)) return omm_raise(OMM_ERR_STATE, "the training run is over");
+    if (is_eval_due(c)) return evaluate(c, event);
+    omm_step_report report;
+    OMM_TRY(omm_trainer_step(c->trainer, &report));
+    c->grad_norms[report.step - 1] = report.grad_norm;
+    c->rates[report.step - 1] = report.learning_rate;
+    *event = (omm_course_event){.step = report};
+    return OMM_OK;
+}
+
+omm_course_log omm_course_log_of(const omm_course *c) {
+    return (omm_course_log){.steps = c->trainer->step,
+                            .losses = c->trainer->losses,
+                            .grad_norms = c->grad_norms,
+                            .rates = c->rates,
+                            .evals = c->evals,
+                            .eval_count = c->eval_count,
+                            .best = c->best,
+                            .stopped_early = c->stopped};
+}
+
+const omm_lora *omm_course_adapter(const omm_course *c) {
+    return c->options.keep_best && c->eval_count ? &c->best_adapter : &c->trainer->lora;
+}
+
+/* --- checkpoint ---------------------------------------------------------------------------- */
+
+static size_t best_bytes(const omm_course *c, size_t eval_count) {
+    return c->options.keep_best && eval_count ? c->best_adapter.value_count * sizeof(float) : 0;
+}
+
+static omm_err put_all(const omm_course *c, omm_buf *out) {
+    const uint32_t step = c->trainer->step;
+    const uint32_t head[] = {VERSION, c->options.eval_every, c->options.patience,
+                             c->options.keep_best};
+    const uint32_t state[] = {step, (uint32_t)c->eval_count, (uint32_t)c->best, c->since_best,
+                              c->stopped};
+    OMM_TRY(omm_buf_append(out, s_magic, sizeof s_magic));
+    for (size_t i = 0; i < 4; i++) OMM_TRY(omm_buf_put_u32(out, head[i]));
+    OMM_TRY(omm_buf_append(out, c->options.eval_data.b, DIGEST_BYTES));
+    for (size_t i = 0; i < 5; i++) OMM_TRY(omm_buf_put_u32(out, state[i]));
+    OMM_TRY(omm_buf_append(out, c->grad_norms, step * sizeof(float)));
+    OMM_TRY(omm_buf_append(out, c->rates, step * sizeof(float)));
+    for (size_t i = 0; i < c->eval_count; i++) {
+        uint64_t bits = 0;
+        memcpy(&bits, &c->evals[i].loss, sizeof bits);
+        OMM_TRY(omm_buf_put_u32(out, c->evals[i].step));
+        OMM_TRY(omm_buf_put_u64(out, bits));
+    }
+    OMM_TRY(omm_buf_append(out, c->best_adapter.values, best_bytes(c, c->eval_count)));
+    return omm_trainer_save(c->trainer, out);
+}
+
+omm_err omm_course_save(const omm_course *c, omm_buf *out) {
+    size_t before = out->size;
+    omm_err err = put_all(c, out);
+    if (err == OMM_OK) {
+        omm_digest d = omm_hash(omm_bytes_of(out->data + before, out->size - before));
+        err = omm_buf_append(out, d.b, sizeof d.b);
+    }
+    if (err != OMM_OK) out->size = before;
+    return err;
+}
+
+/* A checkpoint taken apart; the views point into it. */
+typedef struct parts {
+    uint32_t steps, eval_count, best, since_best, stopped;
+    omm_bytes grad_norms, rates, evals, best_values, trainer;
+} parts;
+
+static omm_err check_envelope(omm_bytes in) {
+    if (in.size < FIXED_BYTES + DIGEST_BYTES)
+        return omm_raise(OMM_ERR_SIZE, "checkpoint of %zu bytes is too short", in.size);
+    if (memcmp(in.data, s_magic, sizeof s_magic) != 0)
+        return omm_raise(OMM_ERR_FORMAT, "not a checkpoint of a training run");
+    if (omm_get_u32(in.data + 4) != VERSION)
+        return omm_raise(OMM_ERR_VERSION, "checkpoint version %u; this program knows %u",
+                         omm_get_u32(in.data + 4), (unsigned)VERSION);
+    omm_digest d = omm_hash(omm_bytes_of(in.data, in.size - DIGEST_BYTES));
+    if (memcmp(d.b, in.data + in.size - DIGEST_BYTES, DIGEST_BYTES) != 0)
+        return omm_raise(OMM_ERR_DIGEST, "the checkpoint is damaged");
+    return OMM_OK;
+}
+
+static omm_err take_options(omm_reader *r, const omm_course *c) {
+    const omm_course_options *o = &c->options;
+    const uint32_t every = omm_read_u32(r), patience = omm_read_u32(r), keep = omm_read_u32(r);
+    const omm_bytes data = omm_read_bytes(r, DIGEST_BYTES);
+    if (every != o->eval_every || patience != o->patience || keep != (uint32_t)o->keep_best)
+        return omm_raise(OMM_ERR_MISMATCH,
+                         "the checkpoint evaluates every %u steps with patience %u and keeps the "
+                         "%s; this run: %u, %u, %s",
+                         every, patience, keep ? "best" : "last", o->eval_every, o->patience,
+                         o->keep_best ? "best" : "last");
+    if (memcmp(data.data, o->eval_data.b, DIGEST_BYTES) != 0)
+        return omm_raise(OMM_ERR_MISMATCH, "the checkpoint was judged on other held-out data");
+    return OMM_OK;
+}
+
+static omm_course_eval eval_at(const parts *p, size_t index) {
+    const uint8_t *at = p->evals.data + index * EVAL_BYTES;
+    omm_course_eval eval = {.step = omm_get_u32(at)};
+    const uint64_t bits = omm_get_u64(at + 4);
+    memcpy(&eval.loss, &bits, sizeof eval.loss);
+    return eval;
+}
+
+/* What digest and trainer do not vouch for. */
+static bool is_sound(const parts *p, const omm_course *c) {
+    if (p->stopped > 1 || p->since_best > p->eval_count) return false;
+    if (p->eval_count ? p->best >= p->eval_count : p->best > 0) return false;
+    for (size_t i = 0; i < p->eval_count; i++) {
+        const omm_course_eval eval = eval_at(p, i);
+        if (!isfinite(eval.loss) || eval.step > p->steps) return false;
+        if (i && eval.step <= eval_at(p, i - 1).step) return false;
+    }
+    for (size_t i = 0; i < p->best_values.size; i += sizeof(float))
+        if (!isfinite(omm_get_f32(p->best_values.data + i))) return false;
+    return p->steps <= c->trainer->recipe.steps;
+}
+
+static omm_err take_apart(parts *p, omm_bytes in, const omm_course *c) {
+    OMM_TRY(check_envelope(in));
+    omm_reader r = omm_reader_of(omm_bytes_of(in.data, in.size - DIGEST_BYTES));
+    omm_read_u64(&r); /* magic and version */
+    OMM_TRY(take_options(&r, c));
+    p->steps = omm_read_u32(&r);
+    p->eval_count = omm_read_u32(&r);
+    p->best = omm_read_u32(&r);
+    p->since_best = omm_read_u32(&r);
+    p->stopped = omm_read_u32(&r);
+    if (p->steps > c->trainer->recipe.steps || p->eval_count > c->eval_max)
+        return omm_raise(OMM_ERR_MISMATCH,
+                         "the checkpoint has %u steps and %u evaluations; this "
+                         "run has %u and %zu",
+                         p->steps, p->eval_count, c->trainer->recipe.steps, c->eval_max);
+    p->grad_norms = omm_read_bytes(&r, p->steps * sizeof(float));
+    p->rates = omm_read_bytes(&r, p->steps * sizeof(float));
+    p->evals = omm_read_bytes(&r, (size_t)p->eval_count * EVAL_BYTES);
+    p->best_values = omm_read_bytes(&r, best_bytes(c, p->eval_count));
+    if (r.failed) return omm_raise(OMM_ERR_SIZE, "the checkpoint ends early");
+    p->trainer = omm_read_bytes(&r, r.in.size - r.at);
+    if (!is_sound(p, c)) return omm_raise(OMM_ERR_FORMAT, "the checkpoint contradicts itself");
+    return OMM_OK;
+}
+
+omm_err omm_course_resume(omm_course *c, omm_bytes checkpoint) {
+    parts p = {0};
+    uint32_t step = 0;
+    OMM_TRY(take_apart(&p, checkpoint, c));
+    OMM_TRY(checkpoint_step(&step, c->trainer, p.trainer));
+    if (step != p.steps)
+        return omm_raise(OMM_ERR_FORMAT, "the checkpoint is of step %u and of step %u", p.steps,
+                         step);
+    OMM_TRY(omm_trainer_resume(c->trainer, p.trainer));
+    if (p.steps) memcpy(c->grad_norms, p.grad_norms.data, p.grad_norms.size);
+    if (p.steps) memcpy(c->rates, p.rates.data, p.rates.size);
+    for (size_t i = 0; i < p.eval_count; i++) c->evals[i] = eval_at(&p, i);
+    if (p.best_values.size) memcpy(c->best_adapter.values, p.best_values.data, p.best_values.size);
+    c->eval_count = p.eval_count;
+    c->best = p.best;
+    c->since_best = p.since_best;
+    c->stopped = p.stopped == 1;
+    return OMM_OK;
+}

@@ -1,0 +1,250 @@
+/* Courses: resume between any two events gives the same log, checkpoint and adapter; the best is kept,
+ * patience stops; damaged and foreign checkpoints change nothing; allocations fail. */
+#include "omm/course.h"
+
+#include "test_model.h"
+
+#include "omm/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { STEPS = 5 };
+
+typedef struct rig {
+    omm_model model;
+    omm_tokenizer *tokenizer;
+    omm_dataset *data;
+    omm_compute compute;
+    omm_recipe recipe;
+    bool by_plan;       /* losses of the plan below, else a number that depends on the adapter */
+    const double *plan; /* one per evaluation */
+    size_t asked;
+} rig;
+
+typedef struct run {
+    omm_trainer *trainer;
+    omm_course *course;
+} run;
+
+static omm_err evaluate(void *ud, double *loss, const omm_lora *adapter) {
+    rig *r = ud;
+    *loss = 0;
+    if (r->by_plan)
+        *loss = r->plan[r->asked];
+    else
+        for (size_t i = 0; i < adapter->value_count; i++) *loss += fabs((double)adapter->values[i]);
+    r->asked++;
+    return OMM_OK;
+}
+
+static omm_course_options options_of(rig *r, uint32_t every, uint32_t patience, bool best) {
+    return (omm_course_options){.eval_every = every,
+                                .patience = patience,
+                                .keep_best = best,
+                                .eval_data = omm_dataset_digest(r->data),
+                                .evaluate = evaluate,
+                                .ud = r};
+}
+
+static run open_run(rig *r, omm_course_options options) {
+    run x = {0};
+    const omm_trainer_options trainer = {.model = &r->model,
+                                         .data = r->data,
+                                         .recipe = &r->recipe,
+                                         .compute = &r->compute,
+                                         .seed = omm_seed_from_u64(1)};
+    CHECK_OK(omm_trainer_open(&x.trainer, &trainer));
+    options.trainer = x.trainer;
+    CHECK_OK(omm_course_open(&x.course, &options));
+    r->asked = 0;
+    return x;
+}
+
+static void close_run(run *x) {
+    omm_course_close(x->course);
+    omm_trainer_close(x->trainer);
+}
+
+static void save(omm_buf *out, const run *x) {
+    omm_buf_init(out, 64 << 20);
+    CHECK_OK(omm_course_save(x->course, out));
+}
+
+static bool same_state(const run *a, const run *b) {
+    omm_buf x, y;
+    save(&x, a);
+    save(&y, b);
+    bool same = omm_bytes_equal(omm_buf_view(&x), omm_buf_view(&y));
+    omm_buf_fini(&x);
+    omm_buf_fini(&y);
+    return same;
+}
+
+static void resume_anywhere(rig *r) {
+    const omm_course_options options = options_of(r, 2, 0, true);
+    run whole = open_run(r, options);
+    size_t events = 0;
+    for (; !omm_course_is_done(whole.course); events++)
+        CHECK_OK(omm_course_next(whole.course, NULL));
+    CHECK_EQ(events, STEPS + 4); /* evaluations at 0, 2, 4, 5 */
+    CHECK_ERR(omm_course_next(whole.course, NULL), OMM_ERR_STATE);
+    for (size_t cut = 0; cut <= events; cut++) {
+        run first = open_run(r, options), second = open_run(r, options);
+        omm_buf saved;
+        for (size_t i = 0; i < cut; i++) CHECK_OK(omm_course_next(first.course, NULL));
+        save(&saved, &first);
+        CHECK_OK(omm_course_resume(second.course, omm_buf_view(&saved)));
+        CHECK(same_state(&first, &second));
+        while (!omm_course_is_done(second.course)) CHECK_OK(omm_course_next(second.course, NULL));
+        CHECK(same_state(&whole, &second));
+        const omm_lora *a = omm_course_adapter(whole.course),
+                       *b = omm_course_adapter(second.course);
+        CHECK(memcmp(a->values, b->values, a->value_count * sizeof(float)) == 0);
+        omm_buf_fini(&saved);
+        close_run(&first);
+        close_run(&second);
+    }
+    close_run(&whole);
+}
+
+/* Losses of a plan: the third is the best, and after it patience runs out, or does not. */
+static void best_and_patience(rig *r, uint32_t patience, bool keep_best) {
+    static const double plan[] = {5, 4, 3, 3, 3.5, 9};
+    omm_lora third;
+    r->by_plan = true;
+    r->plan = plan;
+    run x = open_run(r, options_of(r, 1, patience, keep_best));
+    size_t evals = 0;
+    while (!omm_course_is_done(x.course)) {
+        omm_course_event event;
+        CHECK_OK(omm_course_next(x.course, &event));
+        if (!event.is_eval) continue;
+        CHECK_EQ(event.eval.step, evals);
+        CHECK(event.eval.loss == plan[evals]);
+        CHECK_EQ(event.is_best, evals <= 2);
+        if (evals++ != 2) continue;
+        const omm_lora *now = omm_trainer_adapter(x.trainer);
+        CHECK_OK(omm_lora_init(&third, &now->spec, &now->shape));
+        memcpy(third.values, now->values, now->value_count * sizeof(float));
+    }
+    const omm_course_log log = omm_course_log_of(x.course);
+    CHECK_EQ(log.eval_count, patience == 2 ? 5 : 6);
+    CHECK_EQ(log.steps, patience == 2 ? 4 : STEPS);
+    CHECK_EQ(log.stopped_early, patience != 0);
+    CHECK_EQ(log.best, 2);
+    CHECK(log.rates[0] > 0 && log.grad_norms[log.steps - 1] > 0);
+    const omm_lora *kept = omm_course_adapter(x.course);
+    CHECK_EQ(memcmp(kept->values, third.values, third.value_count * sizeof(float)) == 0, keep_best);
+    omm_lora_fini(&third);
+    close_run(&x);
+    r->by_plan = false;
+}
+
+static void damaged(rig *r) {
+    const omm_course_options options = options_of(r, 2, 3, true);
+    run x = open_run(r, options), fresh = open_run(r, options), untouched = open_run(r, options);
+    for (int i = 0; i < 3; i++) CHECK_OK(omm_course_next(x.course, NULL));
+    omm_buf saved;
+    save(&saved, &x);
+    for (size_t size = 0; size < saved.size; size += size < 400 ? 1 : 9973)
+        CHECK(omm_course_resume(fresh.course, omm_bytes_of(saved.data, size)) != OMM_OK);
+    for (size_t at = 0; at < saved.size; at += at < 400 ? 1 : 9973) {
+        saved.data[at] ^= 4;
+        CHECK(omm_course_resume(fresh.course, omm_buf_view(&saved)) != OMM_OK);
+        saved.data[at] ^= 4;
+    }
+    /* The same with a digest that fits: refused, or taken as a sound other state, never a crash. */
+    for (size_t at = 8; at < 120; at++) {
+        saved.data[at] ^= 0x81;
+        omm_digest d = omm_hash(omm_bytes_of(saved.data, saved.size - 32));
+        memcpy(saved.data + saved.size - 32, d.b, 32);
+        run other = open_run(r, options);
+        if (omm_course_resume(other.course, omm_buf_view(&saved)) != OMM_OK)
+            CHECK(same_state(&other, &untouched));
+        close_run(&other);
+        saved.data[at] ^= 0x81;
+    }
+    omm_digest d = omm_hash(omm_bytes_of(saved.data, saved.size - 32));
+    memcpy(saved.data + saved.size - 32, d.b, 32);
+    CHECK(same_state(&fresh, &untouched));
+    run foreign = open_run(r, options_of(r, 3, 3, true));
+    CHECK_ERR(omm_course_resume(foreign.course, omm_buf_view(&saved)), OMM_ERR_MISMATCH);
+    close_run(&foreign);
+    omm_course_options judged = options;
+    judged.eval_data.b[0] ^= 1;
+    foreign = open_run(r, judged);
+    CHECK_ERR(omm_course_resume(foreign.course, omm_buf_view(&saved)), OMM_ERR_MISMATCH);
+    close_run(&foreign);
+    CHECK_OK(omm_course_resume(fresh.course, omm_buf_view(&saved)));
+    CHECK(same_state(&fresh, &x));
+    omm_buf_fini(&saved);
+    close_run(&x);
+    close_run(&fresh);
+    close_run(&untouched);
+}
+
+static void refused(rig *r) {
+    run x = open_run(r, options_of(r, 0, 0, false));
+    omm_course *c = NULL;
+    omm_course_options options = options_of(r, 0, 1, false);
+    options.trainer = x.trainer;
+    CHECK_ERR(omm_course_open(&c, &options), OMM_ERR_CONFIG);
+    options = options_of(r, 0, 0, true);
+    CHECK_ERR(omm_course_open(&c, &options), OMM_ERR_CONFIG);
+    options = options_of(r, 1, 0, true);
+    options.trainer = x.trainer;
+    const size_t live = omm_mem_live();
+    for (size_t nth = 1;; nth++) {
+        omm_mem_fail_nth(nth);
+        omm_err err = omm_course_open(&c, &options);
+        omm_mem_fail_nth(0);
+        if (err == OMM_OK) {
+            CHECK(nth > 5);
+            omm_course_close(c);
+            break;
+        }
+        CHECK_EQ(err, OMM_ERR_NOMEM);
+        CHECK_EQ(omm_mem_live(), live);
+    }
+    while (!omm_course_is_done(x.course)) CHECK_OK(omm_course_next(x.course, NULL));
+    CHECK_EQ(r->asked, 0);
+    CHECK(omm_course_adapter(x.course) == omm_trainer_adapter(x.trainer));
+    close_run(&x);
+    static const double plan[] = {NAN};
+    r->by_plan = true;
+    r->plan = plan;
+    x = open_run(r, options_of(r, 1, 0, false));
+    CHECK_ERR(omm_course_next(x.course, NULL), OMM_ERR_NUMERIC);
+    CHECK_EQ(omm_course_log_of(x.course).eval_count, 0);
+    close_run(&x);
+    r->by_plan = false;
+}
+
+int main(void) {
+    rig r = {.recipe = omm_recipe_default()};
+    r.recipe.rank = 2;
+    r.recipe.steps = STEPS;
+    r.recipe.batch_tokens = 150;
+    r.recipe.dropout = 0.05F;
+    r.recipe.targets = 5;
+    omm_isa isa = OMM_ISA_SCALAR;
+    CHECK_OK(omm_isa_choose(&isa, NULL));
+    CHECK_OK(omm_compute_init(&r.compute, NULL, isa));
+    test_tokenizer_open(&r.tokenizer);
+    test_data_open(&r.data, "train.jsonl", 5, r.tokenizer);
+    test_synth_open(&r.model, OMM_FORMAT_F16);
+    resume_anywhere(&r);
+    best_and_patience(&r, 2, true);
+    best_and_patience(&r, 2, false);
+    best_and_patience(&r, 0, true);
+    best_and_patience(&r, 3, true);
+    damaged(&r);
+    refused(&r);
+    omm_dataset_close(r.data);
+    omm_tokenizer_close(r.tokenizer);
+    omm_model_fini(&r.model);
+    omm_compute_fini(&r.compute);
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}
