@@ -22,6 +22,8 @@ int main(int argc, char **argv) {
         if (omm_compute_init(&c, NULL, (omm_isa)isa) != OMM_OK) return 3;
         battery_run(&list, &c, 0);
         print(&list, (omm_isa)isa);
+        battery_run_formats(&list, &c, 0);
+        print(&list, (omm_isa)isa);
         attention_battery_run(&list, &c, 0);
         print(&list, (omm_isa)isa);
         omm_compute_fini(&c);
