@@ -8,9 +8,11 @@
 #define POSITIONS_DEFAULT_MAX 4096u
 #define BATCH_DEFAULT 256u
 #define BATCH_MAX 65536u
+#define ROLLBACK_DEFAULT 256u
+#define ROLLBACK_MIN 64u /* what speculation needs */
 
 omm_session_options omm_session_options_default(void) {
-    return (omm_session_options){.batch_max = BATCH_DEFAULT};
+    return (omm_session_options){.batch_max = BATCH_DEFAULT, .rollback_max = ROLLBACK_DEFAULT};
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -25,6 +27,7 @@ static omm_err options_check(omm_session_options *o, const omm_model *model) {
     if (o->batch_max == 0 || o->batch_max > BATCH_MAX)
         return omm_raise(OMM_ERR_CONFIG, "batch of %u tokens: must be 1 to %u", o->batch_max,
                          BATCH_MAX);
+    if (o->rollback_max < ROLLBACK_MIN) o->rollback_max = ROLLBACK_MIN;
     return OMM_OK;
 }
 
@@ -86,12 +89,31 @@ static omm_err reserve_layer(omm_session *s, uint32_t layer, size_t count) {
     }
 }
 
-omm_err session_reserve(omm_session *s, size_t count) {
-    const uint32_t layers = s->group->graph.model->dims.layers;
-    omm_err err = OMM_OK;
-    for (uint32_t i = 0; i < layers && err == OMM_OK; i++) err = reserve_layer(s, i, count);
-    for (uint32_t i = 0; i < layers && err != OMM_OK; i++) omm_kv_cut(&s->kv[i], s->position);
-    return err;
+omm_err session_reserve(omm_session *s, size_t count, bool windowed) {
+    const omm_model *model = s->group->graph.model;
+    for (uint32_t i = 0; i < model->dims.layers; i++)
+        if ((model->layers[i].window > 0) == windowed) OMM_TRY(reserve_layer(s, i, count));
+    return OMM_OK;
+}
+
+void session_forget(omm_session *s) {
+    const omm_model *model = s->group->graph.model;
+    for (uint32_t i = 0; i < model->dims.layers; i++) {
+        const size_t kept = (size_t)model->layers[i].window + s->group->options.rollback_max;
+        if (model->layers[i].window && s->position > kept)
+            omm_kv_forget(&s->kv[i], s->position - kept + 1);
+    }
+}
+
+bool session_window_there(const omm_session *s, void *const *blocks, uint32_t layer,
+                          size_t position) {
+    const size_t window = s->group->graph.model->layers[layer].window;
+    if (window == 0 || position == 0) return true;
+    const size_t first = position >= window ? position - window + 1 : 0;
+    if (first == position) return true;
+    for (size_t b = first / OMM_KV_BLOCK; b <= (position - 1) / OMM_KV_BLOCK; b++)
+        if (!blocks[b]) return false;
+    return true;
 }
 
 /* ---- batches --------------------------------------------------------------------------------- */
@@ -118,11 +140,12 @@ typedef struct walk {
 } walk;
 
 /* The next span of the batch: as many tokens of the current part as fit. */
-static void add_span(omm_group *g, walk *w) {
+static omm_err add_span(omm_group *g, walk *w) {
     const omm_part *p = &w->parts[w->part];
     omm_session *s = p->session;
     size_t n = p->count - w->at, room = g->options.batch_max - w->rows;
     if (n > room) n = room;
+    OMM_TRY(session_reserve(s, n, true));
     g->spans[w->spans++] = (model_span){.kv = s->kv,
                                         .adapters = s->adapters,
                                         .adapter_count = s->adapter_count,
@@ -138,15 +161,16 @@ static void add_span(omm_group *g, walk *w) {
     s->position += (uint32_t)n;
     w->rows += n;
     w->at += n;
-    if (w->at < p->count) return;
+    if (w->at < p->count) return OMM_OK;
     w->at = 0;
     w->part++;
+    return OMM_OK;
 }
 
-static size_t next_batch(omm_group *g, walk *w) {
+static omm_err next_batch(omm_group *g, walk *w) {
     w->spans = w->rows = w->wanted = 0;
-    while (w->part < w->part_count && w->rows < g->options.batch_max) add_span(g, w);
-    return w->rows;
+    while (w->part < w->part_count && w->rows < g->options.batch_max) OMM_TRY(add_span(g, w));
+    return OMM_OK;
 }
 
 static omm_err check_parts(const omm_group *g, const omm_part *parts, size_t count) {
@@ -159,28 +183,36 @@ static omm_err check_parts(const omm_group *g, const omm_part *parts, size_t cou
 }
 
 static omm_err reserve_parts(const omm_part *parts, size_t count) {
-    omm_err err = OMM_OK;
-    size_t i = 0;
-    for (; i < count && err == OMM_OK; i++) err = session_reserve(parts[i].session, parts[i].count);
-    if (err == OMM_OK) return OMM_OK;
-    for (size_t j = 0; j < i; j++)
-        omm_session_truncate(parts[j].session, parts[j].session->position);
-    return err;
+    for (size_t i = 0; i < count; i++) parts[i].session->mark = parts[i].session->position;
+    for (size_t i = 0; i < count; i++)
+        OMM_TRY(session_reserve(parts[i].session, parts[i].count, false));
+    return OMM_OK;
+}
+
+static omm_err run_batches(omm_group *g, walk *w, float *logits, bool *finite) {
+    const size_t vocab = g->graph.model->dims.vocab;
+    for (size_t done = 0;; done = w->part) {
+        OMM_TRY(next_batch(g, w));
+        if (w->rows == 0) return OMM_OK;
+        model_graph_forward(&g->graph, g->ids, g->spans, w->spans);
+        for (size_t i = done; i <= w->part && i < w->part_count; i++)
+            session_forget(w->parts[i].session);
+        if (w->wanted == 0) continue;
+        model_graph_head(&g->graph, logits, g->rows, w->wanted);
+        *finite = *finite && omm_all_finite(g->graph.c, logits, w->wanted * vocab);
+        logits += w->wanted * vocab;
+    }
 }
 
 omm_err omm_group_append(omm_group *g, const omm_part *parts, size_t count, float *logits) {
-    const size_t vocab = g->graph.model->dims.vocab;
     walk w = {.parts = parts, .part_count = count};
     bool finite = true;
     OMM_TRY(check_parts(g, parts, count));
-    OMM_TRY(reserve_parts(parts, count));
-    while (next_batch(g, &w) > 0) {
-        model_graph_forward(&g->graph, g->ids, g->spans, w.spans);
-        if (w.wanted == 0) continue;
-        model_graph_head(&g->graph, logits, g->rows, w.wanted);
-        finite = finite && omm_all_finite(g->graph.c, logits, w.wanted * vocab);
-        logits += w.wanted * vocab;
-    }
+    omm_err err = reserve_parts(parts, count);
+    if (err == OMM_OK) err = run_batches(g, &w, logits, &finite);
+    for (size_t i = 0; i < count && err != OMM_OK; i++)
+        omm_session_truncate(parts[i].session, parts[i].session->mark);
+    OMM_TRY(err);
     if (finite) return OMM_OK;
     return omm_raise(OMM_ERR_NUMERIC, "a logit at or before position %u is not a finite number",
                      parts[0].session->position - 1);

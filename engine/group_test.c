@@ -321,6 +321,73 @@ static void limits(const rig *r, const omm_compute *c) {
     omm_group_close(g);
 }
 
+/* ---- windows --------------------------------------------------------------------------------- */
+
+/* A layer with a window keeps what it shows and what truncate may go back to; everything else is as
+ * if it kept all. */
+static void windows(rig *r, const omm_compute *c) {
+    enum { WINDOW = 20 };
+    const size_t block = omm_kv_block_bytes(OMM_KV_F32, TINY_KV_HEADS, TINY_HEAD_DIM);
+    omm_session_options all = {.batch_max = 150, .rollback_max = 1000};
+    omm_session_options few = {.batch_max = 7, .rollback_max = 0};
+    omm_group *g = NULL;
+    omm_prefix_store *store = NULL;
+    omm_session *s = NULL, *t = NULL;
+    r->model.layers[0].window = WINDOW;
+    alone(r, c, &all);
+    CHECK_OK(omm_group_open(&g, c, &r->model, &few));
+    CHECK_OK(omm_session_open_in(&s, g));
+    CHECK_OK(omm_session_append(s, s_ids[0], LENGTH, s_got, true));
+    for (size_t p = 0; p < LENGTH; p++) same_rows(0, p, s_got + p * VOCAB, "window");
+    CHECK_EQ(omm_group_cache_bytes(g), (3 + 3) * block);
+    CHECK_EQ(omm_session_truncate(s, LENGTH - 60), LENGTH - 60);
+    CHECK_OK(omm_session_append(s, s_ids[0] + LENGTH - 60, 60, s_got, true));
+    for (size_t p = 0; p < 60; p++) same_rows(0, LENGTH - 60 + p, s_got + p * VOCAB, "back");
+    CHECK_OK(omm_session_append(s, s_ids[1], 40, NULL, false)); /* to 190: block 0 has gone */
+    CHECK_EQ(omm_session_truncate(s, 130), 130);
+    CHECK_EQ(omm_session_truncate(s, 84), 84); /* sees 65 .. 83 */
+    CHECK_OK(omm_session_append(s, s_ids[0] + 84, LENGTH - 84, s_got, true));
+    for (size_t p = 84; p < LENGTH; p++) same_rows(0, p, s_got + (p - 84) * VOCAB, "back");
+    CHECK_EQ(omm_session_truncate(s, 82), 0); /* would see 63 */
+    CHECK_EQ(omm_session_position(s), 0);
+    become(s, 0, LENGTH);
+    CHECK_OK(omm_session_append(s, s_ids[1], 40, NULL, false));
+    become(s, 0, 50); /* from the beginning, as nothing else is right */
+    become(s, 0, LENGTH);
+    /* Kept while it was short, the chain has its first block; kept long, only what is shown. */
+    CHECK_OK(omm_session_open_in(&t, g));
+    CHECK_OK(omm_prefix_open(&store, g, 20 * block));
+    omm_session_truncate(s, 0);
+    CHECK_OK(omm_session_append(s, s_ids[0], LENGTH, NULL, false));
+    CHECK_OK(omm_session_append(s, s_ids[0], 45, NULL, false)); /* 195, over by now: block 0 */
+    CHECK_OK(omm_prefix_keep(store, s));
+    CHECK_EQ(omm_prefix_stats_of(store).blocks, 3);
+    become(t, 0, 130); /* 128 are served: they show 109 on */
+    CHECK_EQ(omm_prefix_stats_of(store).positions_reused, 128);
+    omm_session_truncate(t, 0);
+    become(t, 0, 100); /* 64 are not: block 0 is missing */
+    CHECK_EQ(omm_prefix_stats_of(store).positions_reused, 128);
+    omm_session_truncate(t, 0);
+    become(t, 0, 90); /* but now they are */
+    CHECK_EQ(omm_prefix_stats_of(store).positions_reused, 192);
+    omm_session_close(s);
+    omm_session_close(t);
+    omm_prefix_close(store);
+    omm_group_close(g);
+    /* Memory that runs out in the middle leaves the session as it was, or empty. */
+    few.cache_bytes_max = 5 * block;
+    CHECK_OK(omm_group_open(&g, c, &r->model, &few));
+    CHECK_OK(omm_session_open_in(&s, g));
+    CHECK_OK(omm_session_append(s, s_ids[0], 10, NULL, false));
+    CHECK_ERR(omm_session_append(s, s_ids[0] + 10, LENGTH - 10, s_got, false), OMM_ERR_TOO_BIG);
+    CHECK_EQ(omm_session_position(s), 10);
+    CHECK_OK(omm_session_append(s, s_ids[0] + 10, 90, s_got, false));
+    same_rows(0, 99, s_got, "after");
+    omm_session_close(s);
+    omm_group_close(g);
+    r->model.layers[0].window = 0;
+}
+
 int main(void) {
     omm_compute c;
     omm_isa isa;
@@ -335,6 +402,7 @@ int main(void) {
     for (unsigned t = 0; t < OMM_KV_TYPE_COUNT; t++) prefixes(&r, &c, (omm_kv_type)t);
     prefixes(&r, &c, OMM_KV_F32); /* leaves what limits() compares with */
     limits(&r, &c);
+    windows(&r, &c);
     omm_compute_fini(&c);
     all_equal(&r, OMM_ACTIVATIONS_F32, OMM_KV_F32);
     all_equal(&r, OMM_ACTIVATIONS_Q8, OMM_KV_Q8_0);

@@ -211,7 +211,7 @@ void omm_kv_cut(omm_kv *kv, size_t position) {
 }
 
 void omm_kv_forget(omm_kv *kv, size_t position) {
-    size_t end = position / OMM_KV_BLOCK;
-    while (end > 0 && kv->blocks[end - 1] == NULL) end--; /* what is forgotten stays so */
-    for (size_t i = end; i > 0 && kv->blocks[i - 1]; i--) give_range(kv, i - 1, i);
+    /* Earlier calls have given back what lies before, so the walk is short. */
+    for (size_t i = position / OMM_KV_BLOCK; i > 0 && kv->blocks[i - 1]; i--)
+        give_range(kv, i - 1, i);
 }

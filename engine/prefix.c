@@ -120,6 +120,15 @@ static omm_err add_node(omm_prefix_store *s, const omm_session *session, const o
     return OMM_OK;
 }
 
+/* A node kept by a session whose windows had passed it takes what this one still has. */
+static void complete(node *n, const omm_session *session, size_t index, uint32_t layers) {
+    for (uint32_t i = 0; i < layers; i++) {
+        if (n->blocks[i] || !session->kv[i].blocks[index]) continue;
+        n->blocks[i] = session->kv[i].blocks[index];
+        omm_kv_pool_share(n->blocks[i]);
+    }
+}
+
 /* ---- keep and fetch -------------------------------------------------------------------------- */
 
 omm_err omm_prefix_keep(omm_prefix_store *s, omm_session *session) {
@@ -135,6 +144,7 @@ omm_err omm_prefix_keep(omm_prefix_store *s, omm_session *session) {
             if (i >= s->nodes_max || !prefix_store_shrink(s)) return OMM_OK;
         }
         if (!n) OMM_TRY(add_node(s, session, &key, parent, i, &n));
+        complete(n, session, i, layers_of(s));
         n->used = s->clock;
         parent = n;
     }
@@ -151,25 +161,56 @@ static void share_node(omm_session *session, const node *n, size_t index, uint32
     }
 }
 
+/* Do layers with a window find in the chain up to `last`, number `index`, what a token right after
+ * it would see?  Whole blocks that the session has count as well. */
+static bool chain_serves(const omm_session *session, const node *last, size_t index) {
+    const omm_model *model = session->group->graph.model;
+    for (uint32_t i = 0; i < model->dims.layers; i++) {
+        const size_t window = model->layers[i].window, end = (index + 1) * OMM_KV_BLOCK;
+        if (window <= 1) continue;
+        const size_t first = end >= window ? (end - window + 1) / OMM_KV_BLOCK : 0;
+        const node *n = last;
+        for (size_t b = index + 1; b-- > first; n = n->parent)
+            if ((b + 1) * OMM_KV_BLOCK <= session->position ? !session->kv[i].blocks[b]
+                                                            : !n->blocks[i])
+                return false;
+    }
+    return true;
+}
+
+/* The session takes the chain up to `last`, number `index`. */
+static void take_chain(omm_prefix_store *s, omm_session *session, const node *last, size_t index,
+                       const uint32_t *ids) {
+    const uint32_t had = session->position, end = (uint32_t)(index + 1) * OMM_KV_BLOCK;
+    const node *n = last;
+    for (size_t b = index + 1; b-- > 0 && n; n = n->parent)
+        if ((b + 1) * OMM_KV_BLOCK > had) share_node(session, n, b, layers_of(s));
+    memcpy(session->ids + had, ids + had, (end - had) * sizeof *ids);
+    session->position = end;
+    s->stats.positions_reused += end - had;
+}
+
 omm_err omm_prefix_fetch(omm_prefix_store *s, omm_session *session, const uint32_t *ids,
                          size_t count) {
     OMM_ASSERT(session->group == s->group && session->position <= count);
-    const uint32_t had = session->position;
+    if (count > session->group->options.positions_max)
+        count = session->group->options.positions_max;
     omm_digest key = session_adapters_digest(session);
+    node *last = NULL;
+    size_t found = 0;
     s->clock++;
     for (size_t i = 0; (i + 1) * OMM_KV_BLOCK <= count; i++) {
-        const size_t end = (i + 1) * OMM_KV_BLOCK;
-        if (end > session->group->options.positions_max) break;
         next_key(&key, ids + i * OMM_KV_BLOCK);
         node *n = find(s, &key);
         if (!n) break;
         n->used = s->clock;
-        if (end <= had) continue;
-        share_node(session, n, i, layers_of(s));
-        memcpy(session->ids + end - OMM_KV_BLOCK, ids + end - OMM_KV_BLOCK,
-               OMM_KV_BLOCK * sizeof *ids);
-        s->stats.positions_reused += end - session->position;
-        session->position = (uint32_t)end;
+        last = n;
+        found = i + 1;
+    }
+    for (; found * OMM_KV_BLOCK > session->position; found--, last = last->parent) {
+        if (!chain_serves(session, last, found - 1)) continue;
+        take_chain(s, session, last, found - 1, ids);
+        break;
     }
     return OMM_OK;
 }

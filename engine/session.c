@@ -129,11 +129,14 @@ const uint32_t *omm_session_ids(const omm_session *session) {
     return session->ids;
 }
 
-void omm_session_truncate(omm_session *s, uint32_t position) {
+uint32_t omm_session_truncate(omm_session *s, uint32_t position) {
     OMM_ASSERT(position <= s->position);
+    const uint32_t layers = s->group->graph.model->dims.layers;
+    for (uint32_t i = 0; i < layers; i++)
+        if (!session_window_there(s, s->kv[i].blocks, i, position)) position = 0;
     s->position = position;
-    for (uint32_t i = 0; i < s->group->graph.model->dims.layers; i++)
-        omm_kv_cut(&s->kv[i], position);
+    for (uint32_t i = 0; i < layers; i++) omm_kv_cut(&s->kv[i], position);
+    return position;
 }
 
 omm_err omm_session_append(omm_session *s, const uint32_t *ids, size_t count, float *logits,
@@ -151,7 +154,7 @@ omm_err omm_session_become(omm_session *s, const uint32_t *ids, size_t count, fl
     OMM_ASSERT(count >= 1);
     size_t same = 0;
     while (same < s->position && same + 1 < count && s->ids[same] == ids[same]) same++;
-    omm_session_truncate(s, (uint32_t)same);
+    same = omm_session_truncate(s, (uint32_t)same);
     if (s->group->store) {
         OMM_TRY(omm_prefix_fetch(s->group->store, s, ids, count - 1));
         same = s->position;

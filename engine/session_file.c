@@ -71,7 +71,7 @@ static void clear_rows(uint8_t *data, size_t rows, size_t width, size_t used) {
 static void clear_after(const omm_kv *kv, uint8_t *block, size_t used) {
     const size_t size = kv->type == OMM_KV_F32 ? 4 : kv->type == OMM_KV_F16 ? 2 : 1;
     const size_t groups = kv->type == OMM_KV_Q8_0 ? omm_kv_groups(kv->head_dim) : 0;
-    const size_t keys = kv->head_dim * OMM_KV_BLOCK * size;
+    const size_t keys = (size_t)kv->head_dim * OMM_KV_BLOCK * size;
     for (uint32_t h = 0; h < kv->kv_heads; h++) {
         uint8_t *k = block + h * kv->head_bytes, *v = k + kv->values_at;
         const size_t row = kv->dim_padded * size, values = row * OMM_KV_BLOCK;
@@ -211,7 +211,10 @@ static omm_err load(omm_session *s, omm_bytes file, const omm_digest *model, con
     OMM_TRY(check_body(s, file, &h, path));
     omm_session_truncate(s, 0);
     if (h.position == 0) return OMM_OK;
-    OMM_TRY(session_reserve(s, h.position));
+    omm_err err = session_reserve(s, h.position, false);
+    if (err == OMM_OK) err = session_reserve(s, h.position, true);
+    if (err != OMM_OK) omm_session_truncate(s, 0);
+    OMM_TRY(err);
     for (uint32_t i = 0; i < h.position; i++) s->ids[i] = omm_read_u32(&r);
     s->position = h.position;
     take_blocks(s, &r, omm_kv_pool_block_bytes(s->group->pool));

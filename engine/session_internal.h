@@ -20,6 +20,7 @@ struct omm_session {
     omm_group *group;
     bool owns_group;
     uint32_t position;
+    uint32_t mark; /* position before the append at work */
     uint32_t *ids; /* [positions_max]: what was appended */
     omm_kv *kv;    /* [layers] */
     const omm_adapter *adapters[OMM_ADAPTERS_MAX];
@@ -29,9 +30,15 @@ struct omm_session {
 
 /* What distinguishes sessions of one group in the cache: BLAKE2b over the adapters' digests. */
 omm_digest session_adapters_digest(const omm_session *s);
-/* Blocks for `count` more positions in every layer; where memory or blocks run out, what the prefix
- * store has used least goes first.  Errors: NOMEM, TOO_BIG; then nothing has changed. */
-OMM_CHECKED omm_err session_reserve(omm_session *s, size_t count);
+/* Blocks for `count` more positions in the layers with a window, or in those without; where memory
+ * or blocks run out, what the prefix store has used least goes first.  Errors: NOMEM, TOO_BIG;
+ * blocks taken so far stay until the next truncate. */
+OMM_CHECKED omm_err session_reserve(omm_session *s, size_t count, bool windowed);
+/* Give back what windows have passed. */
+void session_forget(omm_session *s);
+/* Does layer `layer` hold, in blocks, all that a token at `position` would see before it? */
+bool session_window_there(const omm_session *s, void *const *blocks, uint32_t layer,
+                          size_t position);
 /* Errors: FORMAT, TOO_BIG. */
 OMM_CHECKED omm_err session_check(const omm_session *s, const uint32_t *ids, size_t count);
 

@@ -90,7 +90,8 @@ uint32_t omm_speculator_position(const omm_speculator *s) {
 }
 
 void omm_speculator_finish(omm_speculator *s) {
-    omm_session_truncate(s->session, omm_speculator_position(s));
+    const uint32_t left = omm_session_truncate(s->session, omm_speculator_position(s));
+    OMM_ASSERT(left == omm_speculator_position(s)); /* windows keep more than the proposals */
     s->draft_count = s->taken = 0;
 }
 
@@ -138,7 +139,7 @@ static omm_err advance(omm_speculator *s) {
     const size_t position = s->count - 1;
     size_t room = omm_session_positions_max(s->session) - s->count;
     if (room > s->options.drafts_max) room = s->options.drafts_max;
-    omm_session_truncate(s->session, (uint32_t)position);
+    OMM_ASSERT(omm_session_truncate(s->session, (uint32_t)position) == position);
     s->draft_count = s->taken = 0;
     if (room > 0 && s->options.draft) OMM_TRY(draft(s, room));
     if (room > 0 && !s->options.draft) look_up(s, room);

@@ -202,7 +202,8 @@ static omm_err run_items(const evaluation *e, judge *j, size_t first, size_t cou
         OMM_TRY(generate(e, j, count));
         for (size_t i = 0; i < count; i++) {
             if (j->seats[i].x->reply) judge_reply(&j->seats[i]);
-            omm_session_truncate(j->seats[i].session, j->seats[i].x->prompt_count);
+            uint32_t prompt = j->seats[i].x->prompt_count;
+            OMM_ASSERT(omm_session_truncate(j->seats[i].session, prompt) == prompt);
         }
     }
     return measure_losses(e, j, count);
@@ -280,6 +281,7 @@ static omm_err open_judge(const evaluation *e, judge *j, const omm_adapter *adap
     size_t vocab = e->model->dims.vocab;
     omm_session_options options = omm_session_options_default();
     options.positions_max = e->positions_max;
+    options.rollback_max = e->options->new_tokens_max; /* from a generated text to its prompt */
     OMM_TRY(omm_compute_init(&j->compute, NULL, isa));
     OMM_TRY(omm_group_open(&j->group, &j->compute, e->model, &options));
     for (size_t i = 0; i < e->seats; i++) {

@@ -7,7 +7,8 @@
  *
  * A session that begins with the same tokens under the same adapters (same order, same scales)
  * shares those blocks instead of computing them: equal bytes either way.  Other adapters give
- * other keys.  The least recently used chains go first when the limit is reached.
+ * other keys.  In layers with a window a chain serves up to where it has what the window shows.
+ * The least recently used chains go first when the limit is reached.
  *
  * Depends on: session.  Threads: a store belongs to the thread of its group.
  */

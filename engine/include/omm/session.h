@@ -6,7 +6,8 @@
  * does appending those of several sequences of a group together.
  *
  * Cache blocks of 64 positions are taken when their first position is reached and go back when the
- * session is cut: a long context costs what is used of it.
+ * session is cut, or when a sliding window has passed them: a long context costs what is used of
+ * it, and a layer with a window at most window + rollback_max + batch_max + 64 positions.
  *
  * Depends on: model, kernels, adapter, rng.  Threads: a group and its sessions belong to one thread
  * at a time and use the compute context they were opened with; groups on different contexts run in
@@ -36,6 +37,8 @@ typedef struct omm_session_options {
     uint32_t positions_max;      /* of one session; default 0: the model's context, at most 4096 */
     uint32_t batch_max;          /* tokens computed together; default 256 */
     size_t cache_bytes_max;      /* of all blocks together; default 0: no limit */
+    uint32_t rollback_max; /* positions that layers with a window keep beyond it, so that truncate
+                            * can go back; default 256, at least 64 */
 } omm_session_options;
 
 omm_session_options omm_session_options_default(void);
@@ -65,14 +68,16 @@ OMM_CHECKED omm_err omm_session_set_adapters(omm_session *session,
 uint32_t omm_session_position(const omm_session *session); /* ids appended so far */
 uint32_t omm_session_positions_max(const omm_session *session);
 const uint32_t *omm_session_ids(const omm_session *session); /* [position], borrowed */
-/* Forget positions from `position` on; position <= omm_session_position. */
-void omm_session_truncate(omm_session *session, uint32_t position);
+/* Forget positions from `position` on; position <= omm_session_position.  Returns what is left:
+ * `position`, or 0 where a layer with a window no longer has what the next token would see. */
+uint32_t omm_session_truncate(omm_session *session, uint32_t position);
 
 /* Append `count` >= 1 ids and compute logits: of the last position (every = false,
  * logits[vocab]) or of every one (every = true, logits[count][vocab]).  logits NULL: only
  * fill the cache.
  * Errors: FORMAT (an id is not in the vocabulary), TOO_BIG (over positions_max or the group's
- * cache, says the limit), NOMEM; then nothing has changed.  NUMERIC (a logit is not finite; the ids
+ * cache, says the limit), NOMEM; then nothing has changed, except that a session of a model with
+ * windows may be empty.  NUMERIC (a logit is not finite; the ids
  * have been appended). */
 OMM_CHECKED omm_err omm_session_append(omm_session *session, const uint32_t *ids, size_t count,
                                        float *logits, bool every);
