@@ -13,6 +13,7 @@ typedef struct attention_tile {
     float *o;     /* [rows][ATTENTION_LD] */
     float *block; /* keys or values of one block in f32 */
     uint32_t kv_head, group;
+    size_t last;        /* block that the tile reads */
     size_t first, rows; /* row r is query (first + r) / group, head (first + r) % group */
     float max[ATTENTION_ROWS], sum[ATTENTION_ROWS];
 } attention_tile;
@@ -164,17 +165,26 @@ static void rows_add_values(attention_tile *t, size_t r0, size_t rows, const flo
     }
 }
 
+/* Reading a long cache is waiting for memory unless it is asked for in time: values while the keys
+ * are at work, the next block's keys while the values are. */
+static void ahead(const uint8_t *data, size_t bytes) {
+    for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(data + i, 0, 2);
+}
+
 static void tile_block(attention_tile *t, size_t block) {
     const omm_kv *kv = t->a->kv;
     const uint8_t *head = (const uint8_t *)kv->blocks[block] + t->kv_head * kv->head_bytes;
     size_t r0 = 0, r1 = t->rows; /* rows that see something of this block */
     while (row_sees(t, r0, block).end == 0) r0++;
     while (row_sees(t, r1 - 1, block).begin == OMM_KV_BLOCK) r1--;
+    ahead(head + kv->values_at, kv->head_bytes - kv->values_at);
     const float *k = block_keys(t->block, kv, head);
     for (size_t r = r0; r < r1; r += SIMD_MR)
         block_product(t->s + r * ATTENTION_LD, t->q + r * ATTENTION_LD, k,
                       min_size(SIMD_MR, r1 - r), OMM_KV_BLOCK, kv->head_dim, true);
     for (size_t r = r0; r < r1; r++) row_scores(t, r, row_sees(t, r, block));
+    const void *next = block < t->last ? kv->blocks[block + 1] : NULL;
+    if (next) ahead((const uint8_t *)next + t->kv_head * kv->head_bytes, kv->values_at);
     const float *v = block_values(t->block, kv, head);
     for (size_t r = r0; r < r1; r += SIMD_MR)
         rows_add_values(t, r, min_size(SIMD_MR, r1 - r), v, block);
@@ -191,6 +201,7 @@ static void tile_attend(attention_tile *t) {
     }
     const size_t begin = window_begin(a, tile_position(t, 0)) / OMM_KV_BLOCK;
     const size_t end = tile_position(t, t->rows - 1) / OMM_KV_BLOCK + 1;
+    t->last = end - 1;
     for (size_t b = begin; b < end; b++) tile_block(t, b);
     for (size_t r = 0; r < t->rows; r++) {
         size_t index = tile_index(t, r);

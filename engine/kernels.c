@@ -14,6 +14,8 @@
 #define TASKS_PER_WORKER 3u
 /* From this many tokens on, unpacking weights into panels pays; below, row by row. */
 #define GEMM_ROWS_MIN 4u
+/* Strips of a product that are followed at once by those of its terms: 16 KiB for rank 16. */
+#define TERM_STRIPS ((size_t)16)
 
 static size_t min_size(size_t a, size_t b) {
     return a < b ? a : b;
@@ -84,16 +86,35 @@ static void gemv_term(const gemv_cut *cut, const omm_linear_term *t, size_t s0, 
                         s0, s1);
 }
 
-static void gemv_task(void *ud, size_t task, unsigned worker) {
-    const gemv_cut *cut = (const gemv_cut *)ud;
-    const size_t s0 = task * cut->step, s1 = min_size(s0 + cut->step, cut->w->strips);
+static void gemv_strips(const gemv_cut *cut, unsigned worker, size_t s0, size_t s1) {
     if (cut->q8)
         cut->c->k->q8_linear(cut->y, cut->q8, cut->w, worker_scratch(cut->c, worker), 0, cut->m, s0,
                              s1);
     for (size_t i = 0; !cut->q8 && i < cut->m; i++)
         cut->c->k->gemv(cut->y + i * cut->w->rows, cut->x + i * cut->w->cols, cut->w,
                         cut->accumulate, s0, s1);
-    for (size_t i = 0; i < cut->term_count; i++) gemv_term(cut, &cut->terms[i], s0, s1);
+}
+
+/* Ask for what the terms read of strips s0 .. s1, so that it comes while the weights are at work. */
+static void terms_ahead(const gemv_cut *cut, size_t s0, size_t s1) {
+    for (size_t i = 0; i < cut->term_count; i++) {
+        const omm_matrix *b = cut->terms[i].b;
+        const uint8_t *data = b->data + s0 * b->strip_bytes;
+        for (size_t at = 0; at < (s1 - s0) * b->strip_bytes; at += 64)
+            __builtin_prefetch(data + at, 0, 2);
+    }
+}
+
+static void gemv_task(void *ud, size_t task, unsigned worker) {
+    const gemv_cut *cut = (const gemv_cut *)ud;
+    const size_t s0 = task * cut->step, s1 = min_size(s0 + cut->step, cut->w->strips);
+    const size_t step = cut->term_count ? TERM_STRIPS : s1 - s0;
+    for (size_t s = s0; s < s1; s += step) {
+        const size_t end = min_size(s + step, s1);
+        terms_ahead(cut, s, end);
+        gemv_strips(cut, worker, s, end);
+        for (size_t i = 0; i < cut->term_count; i++) gemv_term(cut, &cut->terms[i], s, end);
+    }
 }
 
 static void gemv_run(gemv_cut *cut) {
