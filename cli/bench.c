@@ -6,6 +6,7 @@
 #include "omm/clock.h"
 #include "omm/gguf.h"
 #include "omm/mem.h"
+#include "omm/memory.h"
 #include "omm/peaks.h"
 
 #include <stdio.h>
@@ -30,9 +31,29 @@ typedef struct bench {
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
+static omm_session_options session_options(const bench_options *o) {
+    omm_session_options options = omm_session_options_default();
+    options.activations = o->activations;
+    options.kv_type = o->kv_type;
+    options.batch_max = BATCH;
+    options.positions_max = o->prompt + o->generate + WATCHED_TOKENS;
+    return options;
+}
+
 static void count_matrix(bench_result *r, const omm_matrix *m) {
     r->parameters += (uint64_t)m->rows * m->cols;
     r->token_bytes += (uint64_t)m->strips * m->strip_bytes;
+}
+
+/* The longest context is what is measured, so only the cache's type can be lowered. */
+static omm_err plan_memory(bench_result *r, const bench *b, const omm_gguf *gguf) {
+    omm_plan_options o = {.session = session_options(b->o), .threads = 1, .logit_rows = 1};
+    for (unsigned i = 0; i < b->o->thread_counts; i++)
+        if (b->o->threads[i] > o.threads) o.threads = b->o->threads[i];
+    if (b->o->thread_counts == 0) o.threads = omm_threads_default();
+    o.positions_min = o.session.positions_max;
+    const cli_memory_limit limit = {b->o->max_memory_mb, 0};
+    return cli_memory_plan(&r->memory, gguf, NULL, 0, &o, limit);
 }
 
 static omm_err load(bench_result *r, bench *b) {
@@ -40,7 +61,8 @@ static omm_err load(bench_result *r, bench *b) {
     const uint64_t start = omm_measure_ns();
     OMM_TRY(omm_gguf_open(&gguf, b->o->model));
     omm_pool *pool = NULL;
-    omm_err err = omm_pool_open(&pool, omm_threads_default());
+    omm_err err = plan_memory(r, b, &gguf);
+    if (err == OMM_OK) err = omm_pool_open(&pool, omm_threads_default());
     if (err == OMM_OK) err = omm_model_load_with(&b->model, pool, &gguf);
     omm_pool_close(pool);
     if (err == OMM_OK)
@@ -68,18 +90,6 @@ static omm_err allocate(bench *b) {
     b->alone = b->waiting + b->o->repeats;
     for (size_t i = 0; i < ids; i++) b->ids[i] = (uint32_t)(i * ID_STEP % b->model.dims.vocab);
     return OMM_OK;
-}
-
-/* High-water mark of this process, or 0 where the kernel does not say. */
-static uint64_t memory_peak(void) {
-    char line[256];
-    unsigned long long kib = 0;
-    FILE *f = fopen("/proc/self/status", "re");
-    if (!f) return 0;
-    while (fgets(line, sizeof line, f))
-        if (strncmp(line, "VmHWM:", 6) == 0) kib = strtoull(line + 6, NULL, 10);
-    fclose(f);
-    return kib * 1024;
 }
 
 /* ---- one repeat ------------------------------------------------------------------------------ */
@@ -144,15 +154,10 @@ static bench_spread spread_of(double *values, uint32_t n) {
                           .max = values[n - 1]};
 }
 
-static omm_err open_run(bench *b, unsigned threads, omm_isa isa) {
-    omm_session_options options = omm_session_options_default();
-    options.activations = b->o->activations;
-    options.kv_type = b->o->kv_type;
-    options.batch_max = BATCH;
-    options.positions_max = b->o->prompt + b->o->generate + WATCHED_TOKENS;
+static omm_err open_run(bench *b, unsigned threads, const bench_result *r) {
     OMM_TRY(omm_pool_open(&b->pool, threads));
-    OMM_TRY(omm_compute_init(&b->c, b->pool, isa));
-    return omm_session_open(&b->session, &b->c, &b->model, NULL, &options);
+    OMM_TRY(omm_compute_init(&b->c, b->pool, r->isa));
+    return omm_session_open(&b->session, &b->c, &b->model, NULL, &r->memory.plan.session);
 }
 
 static void close_run(bench *b) {
@@ -170,13 +175,14 @@ static omm_err warm_up(bench_result *r, bench *b) {
     uint64_t ns = 0;
     OMM_TRY(prefill(&unused, b, b->o->prompt));
     OMM_TRY(decode(&ns, b, b->o->generate ? 1 : 0));
-    if (r->memory_peak_bytes == 0) r->memory_peak_bytes = memory_peak(); /* before the peaks' own */
+    if (r->memory_peak_bytes == 0)
+        r->memory_peak_bytes = omm_memory_peak(); /* before the peaks' own */
     return b->o->peak_seconds > 0.0 ? omm_peaks_open(&b->peaks, &b->c, 0) : OMM_OK;
 }
 
 static omm_err measure_run(bench_result *r, bench_run *run, bench *b) {
     const uint32_t n = b->o->repeats;
-    OMM_TRY(open_run(b, run->threads, r->isa));
+    OMM_TRY(open_run(b, run->threads, r));
     OMM_TRY(warm_up(r, b));
     for (uint32_t i = 0; i < n; i++) OMM_TRY(repeat(b, i));
     run->prefill = spread_of(b->prefill, n);

@@ -13,6 +13,8 @@
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
 
+#include "memory.h"
+
 #include "omm/session.h"
 
 #include <stddef.h>
@@ -28,6 +30,7 @@ typedef struct bench_options {
     uint32_t prompt, generate, repeats; /* prompt or generate 0: not measured; repeats >= 1 */
     unsigned threads[BENCH_THREAD_COUNTS_MAX];
     unsigned thread_counts; /* 0: measure which (omm/autothreads.h) */
+    uint32_t max_memory_mb; /* 0: no limit */
     double peak_seconds;    /* per figure and number of threads, over all repeats; 0: no peaks */
 } bench_options;
 
@@ -46,8 +49,9 @@ typedef struct bench_run {
 typedef struct bench_result {
     char architecture[32];
     omm_isa isa;
-    uint64_t parameters, token_bytes, memory_peak_bytes; /* memory 0: not known here */
+    uint64_t parameters, token_bytes, memory_peak_bytes; /* peak 0: not known here */
     double load_seconds;
+    cli_memory memory; /* its session has the cache's type that was measured */
     unsigned run_count;
     bench_run runs[BENCH_THREAD_COUNTS_MAX]; /* [run_count] */
 } bench_result;

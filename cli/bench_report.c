@@ -49,8 +49,9 @@ void bench_print(const bench_result *r, const bench_options *o) {
            r->architecture, (double)r->parameters * 1e-9, (double)r->token_bytes * 1e-6,
            r->load_seconds);
     printf("%s, activations %s, cache %s, median of %u (min .. max), peak memory %.0f MB\n",
-           omm_isa_name(r->isa), omm_activations_name(o->activations), omm_kv_type_name(o->kv_type),
-           o->repeats, (double)r->memory_peak_bytes * 1e-6);
+           omm_isa_name(r->isa), omm_activations_name(o->activations),
+           omm_kv_type_name(r->memory.plan.session.kv_type), o->repeats,
+           (double)r->memory_peak_bytes * 1e-6);
     for (unsigned i = 0; i < r->run_count; i++) {
         const bench_run *run = &r->runs[i];
         printf("%u thread%s", run->threads, run->threads > 1 ? "s" : "");
@@ -109,12 +110,13 @@ omm_err bench_print_json(const bench_result *r, const bench_options *o) {
     for (unsigned i = 0; i < r->run_count; i++)
         json_array_append_new(runs, json_run(r, &r->runs[i], o));
     json_t *report = json_pack(
-        "{s:i, s:s, s:s, s:I, s:I, s:I, s:f, s:s, s:s, s:s, s:i, s:o}", "schema_version", 1,
+        "{s:i, s:s, s:s, s:I, s:I, s:I, s:f, s:s, s:s, s:s, s:i, s:o, s:o}", "schema_version", 1,
         "model", o->model, "architecture", r->architecture, "parameters", (json_int_t)r->parameters,
         "bytes_per_token", (json_int_t)r->token_bytes, "memory_peak_bytes",
         (json_int_t)r->memory_peak_bytes, "load_seconds", r->load_seconds, "isa",
         omm_isa_name(r->isa), "activations", omm_activations_name(o->activations), "kv",
-        omm_kv_type_name(o->kv_type), "repeats", (int)o->repeats, "runs", runs);
+        omm_kv_type_name(r->memory.plan.session.kv_type), "repeats", (int)o->repeats, "runs", runs,
+        "memory", cli_memory_json(&r->memory));
     omm_buf_init(&out, SIZE_MAX / 2);
     omm_err err = report ? omm_json_write(&out, report)
                          : omm_raise(OMM_ERR_FORMAT, "the path of the model is not UTF-8");

@@ -81,6 +81,7 @@ int cmd_bench(int argc, char **argv) {
         {"threads", 't', CLI_STR, &o.threads, "N,N|auto", "numbers of threads (one per core)"},
         {"activations", 0, CLI_STR, &o.activations, "f32|q8", "arithmetic (q8)"},
         {"kv", 0, CLI_STR, &o.kv, "f32|f16|q8_0", "format of the key/value cache (f16)"},
+        CLI_MEMORY_OPTION(&o.bench.max_memory_mb),
         {"repeat", 'r', CLI_U32, &o.bench.repeats, "N", "measurements (5)"},
         {"peak-seconds", 0, CLI_F32, &o.peak_seconds, "X", "for each peak (0.6); 0: no peaks"},
         {"json", 0, CLI_FLAG, &o.json, NULL, "one JSON object"},

@@ -266,7 +266,7 @@ static omm_err run(chat *c) {
 }
 
 int cmd_chat(int argc, char **argv) {
-    chat c = {.options = {.common = {.model = DEFAULT_MODEL, .activations = "q8"},
+    chat c = {.options = {.common = {.model = DEFAULT_MODEL, .activations = "q8", .logit_rows = 1},
                           .tokens = omm_model_speaker_options_default().reply_tokens_max,
                           .calls = omm_assistant_options_default().calls_max,
                           .seed = 1},

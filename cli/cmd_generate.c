@@ -189,14 +189,15 @@ static omm_err report_json(const generation *g, const loaded *l, const generate_
     for (size_t i = 0; i < g->ids.count; i++)
         json_array_append_new(ids, json_integer(g->ids.ids[i]));
     json_t *report = json_pack(
-        "{s:i, s:s%, s:o, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:o*, s:{s:f, s:f}}", "schema_version",
-        1, "text", g->text.size ? (const char *)g->text.data : "", g->text.size, "ids", ids, "stop",
-        g->stop, "restored_tokens", (json_int_t)g->restored, "prompt_tokens",
+        "{s:i, s:s%, s:o, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:o, s:o*, s:{s:f, s:f}}",
+        "schema_version", 1, "text", g->text.size ? (const char *)g->text.data : "", g->text.size,
+        "ids", ids, "stop", g->stop, "restored_tokens", (json_int_t)g->restored, "prompt_tokens",
         (json_int_t)g->prompt.tokens.count, "generated_tokens", (json_int_t)g->ids.count, "seed",
         (json_int_t)o->seed, "activations", omm_activations_name(l->activations), "isa",
-        omm_isa_name(l->compute.isa), "drafts", drafts_json(g), "measured",
-        "prefill_tokens_per_second", per_second(g->prompt.tokens.count, g->prefill_ns),
-        "decode_tokens_per_second", per_second(g->ids.count, g->decode_ns));
+        omm_isa_name(l->compute.isa), "memory", cli_memory_json(&l->memory), "drafts",
+        drafts_json(g), "measured", "prefill_tokens_per_second",
+        per_second(g->prompt.tokens.count, g->prefill_ns), "decode_tokens_per_second",
+        per_second(g->ids.count, g->decode_ns));
     omm_buf out;
     omm_buf_init(&out, SIZE_MAX / 2);
     omm_err err = report ? omm_json_write(&out, report)
@@ -245,7 +246,7 @@ static omm_err run(const generate_options *o) {
 }
 
 int cmd_generate(int argc, char **argv) {
-    generate_options o = {.common = {.activations = "q8"},
+    generate_options o = {.common = {.activations = "q8", .logit_rows = 1},
                           .count_max = 128,
                           .temperature = 0.0f,
                           .top_p = 1.0f,

@@ -35,6 +35,13 @@ static omm_err parse_ids(omm_tokens *out, const char *text) {
     }
 }
 
+static void print_memory(const loaded *l) {
+    json_t *memory = cli_memory_json(&l->memory);
+    printf(",\"memory\":");
+    json_dumpf(memory, stdout, JSON_COMPACT | JSON_SORT_KEYS);
+    json_decref(memory);
+}
+
 static void report(const loaded *l, const logits_options *o, const omm_tokens *ids,
                    const float *logits) {
     const uint32_t vocab = l->model.dims.vocab;
@@ -42,9 +49,11 @@ static void report(const loaded *l, const logits_options *o, const omm_tokens *i
         printf("{\"activations\":\"%s\",\"argmax\":[", omm_activations_name(l->activations));
     for (size_t i = 0; i < ids->count; i++)
         printf("%s%u", i ? "," : "", omm_argmax(logits + i * vocab, vocab));
-    if (o->json)
-        printf("],\"isa\":\"%s\",\"positions\":%zu,\"schema_version\":1,\"vocab\":%u}",
-               omm_isa_name(l->compute.isa), ids->count, vocab);
+    if (o->json) {
+        printf("],\"isa\":\"%s\"", omm_isa_name(l->compute.isa));
+        print_memory(l);
+        printf(",\"positions\":%zu,\"schema_version\":1,\"vocab\":%u}", ids->count, vocab);
+    }
     printf("\n");
 }
 
@@ -72,7 +81,10 @@ static omm_err run(const logits_options *o) {
     omm_tokens_init(&ids, IDS_MAX);
     omm_err err = parse_ids(&ids, o->ids);
     if (err == OMM_OK) {
-        err = loaded_open(&l, &o->common, false);
+        loaded_options common = o->common;
+        common.positions_min = ids.count < IDS_MAX ? (uint32_t)ids.count : IDS_MAX;
+        common.logit_rows = 2 * ids.count; /* as numbers and as bytes */
+        err = loaded_open(&l, &common, false);
         if (err == OMM_OK) err = compute(&l, o, &ids);
         loaded_close(&l);
     }

@@ -93,10 +93,11 @@ static omm_err print_score(const loaded *l, const perplexity_options *o, const s
         return OMM_OK;
     }
     json_t *report =
-        json_pack("{s:i, s:f, s:f, s:I, s:I, s:I, s:s, s:s}", "schema_version", 1, "loss", loss,
-                  "perplexity", perplexity, "predicted", (json_int_t)s->count, "tokens",
+        json_pack("{s:i, s:f, s:f, s:I, s:I, s:I, s:s, s:s, s:o}", "schema_version", 1, "loss",
+                  loss, "perplexity", perplexity, "predicted", (json_int_t)s->count, "tokens",
                   (json_int_t)s->tokens, "windows", (json_int_t)s->windows, "activations",
-                  omm_activations_name(l->activations), "isa", omm_isa_name(l->compute.isa));
+                  omm_activations_name(l->activations), "isa", omm_isa_name(l->compute.isa),
+                  "memory", cli_memory_json(&l->memory));
     omm_buf out;
     omm_buf_init(&out, 1 << 16);
     omm_err err = omm_json_write(&out, report);
@@ -112,7 +113,10 @@ static omm_err run(const perplexity_options *o) {
     score s = {0};
     omm_tokens ids;
     omm_tokens_init(&ids, (size_t)OMM_TOKENIZER_TEXT_MAX + 1);
-    omm_err err = loaded_open(&l, &o->common, true);
+    loaded_options common = o->common;
+    common.positions_min = o->window;
+    common.logit_rows = omm_session_options_default().batch_max;
+    omm_err err = loaded_open(&l, &common, true);
     if (err == OMM_OK) err = score_file(&s, &l, o, &ids);
     if (err == OMM_OK) err = print_score(&l, o, &s);
     loaded_close(&l);

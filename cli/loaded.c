@@ -9,10 +9,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-static omm_err open_model(loaded *l, const loaded_options *o, bool with_tokenizer) {
+/* What the model will take with all adapters, before any of it is loaded. */
+static omm_err plan_memory(loaded *l, const omm_gguf *gguf, const loaded_options *o,
+                           bool with_tokenizer, const loaded *host) {
+    omm_gguf files[OMM_ADAPTERS_MAX];
+    const omm_gguf *adapters[OMM_ADAPTERS_MAX];
+    omm_plan_options plan = {.session = omm_session_options_default(),
+                             .threads = host ? 0 : omm_pool_threads(l->pool),
+                             .logit_rows = o->logit_rows,
+                             .positions_min = o->positions_min,
+                             .tokenizer = with_tokenizer,
+                             .lodger = host != NULL};
+    const cli_memory_limit limit = {o->max_memory_mb, host ? host->memory.plan.total : 0};
+    plan.session.positions_max = o->positions;
+    plan.session.activations = l->activations;
+    OMM_TRY(omm_kv_type_parse(&plan.session.kv_type, o->kv ? o->kv : "f32"));
+    uint32_t count = 0;
+    omm_err err = OMM_OK;
+    for (; count < o->lora.count && err == OMM_OK; count++) {
+        char path[OMM_PATH_MAX];
+        float scale = 1.0f;
+        err = loaded_split_scale(path, &scale, o->lora.items[count]);
+        if (err == OMM_OK) err = omm_gguf_open(&files[count], path);
+        if (err != OMM_OK) break;
+        adapters[count] = &files[count];
+    }
+    if (err == OMM_OK) err = cli_memory_plan(&l->memory, gguf, adapters, count, &plan, limit);
+    while (count > 0) omm_gguf_close(&files[--count]);
+    return err;
+}
+
+/* host: of a draft, the model that it proposes for; else NULL. */
+static omm_err open_model(loaded *l, const loaded_options *o, bool with_tokenizer,
+                          const loaded *host) {
     omm_gguf gguf;
     OMM_TRY(omm_gguf_open(&gguf, o->model));
-    omm_err err = omm_model_load_with(&l->model, l->pool, &gguf);
+    omm_err err = plan_memory(l, &gguf, o, with_tokenizer, host);
+    if (err == OMM_OK) err = omm_model_load_with(&l->model, l->pool, &gguf);
     if (err == OMM_OK && with_tokenizer) err = omm_tokenizer_open(&l->tokenizer, &gguf);
     omm_gguf_close(&gguf);
     if (err == OMM_OK && l->tokenizer && omm_tokenizer_vocab(l->tokenizer) != l->model.dims.vocab)
@@ -71,12 +104,8 @@ static omm_err add_adapter(loaded *l, const char *text) {
     return err;
 }
 
-static omm_err open_session(loaded *l, const omm_compute *compute, const loaded_options *o) {
-    omm_session_options options = omm_session_options_default();
-    options.positions_max = o->positions;
-    OMM_TRY(omm_kv_type_parse(&options.kv_type, o->kv ? o->kv : "f32"));
-    options.activations = l->activations;
-    OMM_TRY(omm_session_open(&l->session, compute, &l->model, NULL, &options));
+static omm_err open_session(loaded *l, const omm_compute *compute) {
+    OMM_TRY(omm_session_open(&l->session, compute, &l->model, NULL, &l->memory.plan.session));
     return omm_session_set_adapters(l->session, (const omm_adapter *const *)l->adapters,
                                     l->adapter_count);
 }
@@ -91,10 +120,10 @@ static omm_err open_all(loaded *l, const loaded_options *o, bool with_tokenizer)
     OMM_TRY(omm_activations_parse(&l->activations, o->activations));
     unsigned threads = 0;
     OMM_TRY(open_threads(l, &threads, o));
-    OMM_TRY(open_model(l, o, with_tokenizer));
+    OMM_TRY(open_model(l, o, with_tokenizer, NULL));
     for (uint32_t i = 0; i < o->lora.count; i++) OMM_TRY(add_adapter(l, o->lora.items[i]));
     OMM_TRY(open_compute(l, threads));
-    return open_session(l, &l->compute, o);
+    return open_session(l, &l->compute);
 }
 
 omm_err loaded_open(loaded *l, const loaded_options *o, bool with_tokenizer) {
@@ -113,19 +142,19 @@ void loaded_close(loaded *l) {
 
 static omm_err open_draft(loaded *draft, const loaded *host, const loaded_options *o) {
     draft->activations = host->activations;
-    OMM_TRY(open_model(draft, o, true));
+    OMM_TRY(open_model(draft, o, true, host));
     omm_digest ours = omm_tokenizer_digest(host->tokenizer);
     omm_digest theirs = omm_tokenizer_digest(draft->tokenizer);
     if (!omm_digest_equal(&ours, &theirs))
         return omm_raise(OMM_ERR_MISMATCH,
                          "%s has another vocabulary than the model: a draft needs the same",
                          o->model);
-    return open_session(draft, &host->compute, o);
+    return open_session(draft, &host->compute);
 }
 
 omm_err loaded_open_draft(loaded *draft, const loaded *host, const loaded_options *o,
                           const char *model) {
-    loaded_options own = {.model = model, .kv = o->kv};
+    loaded_options own = {.model = model, .kv = o->kv, .max_memory_mb = o->max_memory_mb};
     *draft = (loaded){0};
     return open_draft(draft, host, &own);
 }

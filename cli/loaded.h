@@ -4,6 +4,7 @@
 #ifndef CLI_LOADED_H
 #define CLI_LOADED_H
 
+#include "memory.h"
 #include "options.h"
 #include "threads.h"
 
@@ -17,6 +18,10 @@ typedef struct loaded_options {
     const char *kv;          /* --kv */
     const char *threads;     /* --threads */
     uint32_t positions;      /* --context, 0: the model's, at most 4096 */
+    uint32_t max_memory_mb;  /* --max-memory-mb, 0: no limit */
+    /* What the command itself needs, not options of the user: */
+    uint32_t positions_min; /* --max-memory-mb keeps so many; 0: OMM_PLAN_POSITIONS_MIN */
+    uint64_t logit_rows;    /* that it keeps */
 } loaded_options;
 
 /* Rows of an option table for them; put LOADED_OPTIONS(o) first in the table. */
@@ -25,7 +30,8 @@ typedef struct loaded_options {
         {"lora", 0, CLI_LIST, &(o).lora, "FILE[=X]", "GGUF LoRA adapter, times X; up to eight"},   \
         {"activations", 0, CLI_STR, &(o).activations, "f32|q8", "arithmetic of quantised layers"}, \
         {"kv", 0, CLI_STR, &(o).kv, "f32|f16|q8_0", "format of the key/value cache (f32)"},        \
-        {"threads", 't', CLI_STR, &(o).threads, "N|auto", CLI_THREADS_HELP}, {                     \
+        {"threads", 't', CLI_STR, &(o).threads, "N|auto", CLI_THREADS_HELP},                       \
+        CLI_MEMORY_OPTION(&(o).max_memory_mb), {                                                   \
         "context", 'c', CLI_U32, &(o).positions, "N", "positions to hold"                          \
     }
 
@@ -38,6 +44,7 @@ typedef struct loaded {
     omm_compute compute;
     omm_activations activations;
     omm_session *session;
+    cli_memory memory;
 } loaded;
 
 /* The file and scale of --lora "FILE" or "FILE=SCALE"; a file whose name has '=' but no number after it

@@ -167,6 +167,10 @@ omm_err omm_compute_init(omm_compute *c, omm_pool *pool, omm_isa isa) {
     return OMM_OK;
 }
 
+size_t omm_compute_bytes(unsigned threads) {
+    return (size_t)threads * WORK_FLOATS * sizeof(float);
+}
+
 void omm_compute_fini(omm_compute *c) {
     OMM_ASSERT(!c->spare || !c->spare->in_use);
     if (c->spare) omm_free(c->spare->block);

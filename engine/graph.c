@@ -12,6 +12,13 @@ static omm_err buffer(float **out, size_t rows, size_t width) {
     return *out ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "no memory for %zu activations", rows * width);
 }
 
+/* Columns of the widest matrix of a layer. */
+static size_t widest_input(const omm_model_dims *d) {
+    const size_t q = (size_t)d->heads * d->head_dim;
+    const size_t widest = d->d_ff > d->d_model ? d->d_ff : d->d_model;
+    return widest > q ? widest : q;
+}
+
 static omm_err init_buffers(model_graph *g) {
     const omm_model_dims *d = &g->model->dims;
     const size_t rows = g->options.rows_max, q = (size_t)d->heads * d->head_dim;
@@ -29,16 +36,34 @@ static omm_err init_buffers(model_graph *g) {
     if (!g->attention || !g->runs)
         return omm_raise(OMM_ERR_NOMEM, "no memory for %zu sequences", rows);
     if (g->options.activations != OMM_ACTIVATIONS_Q8) return OMM_OK;
-    size_t widest = d->d_ff > d->d_model ? d->d_ff : d->d_model;
-    return omm_q8_rows_init(&g->q8, rows, widest > q ? widest : q);
+    return omm_q8_rows_init(&g->q8, rows, widest_input(d));
+}
+
+/* Layers with a window have a table of their own. */
+static bool two_ropes(const omm_model_dims *d) {
+    return d->window != 0 && d->rope_base_local != d->rope_base;
 }
 
 static omm_err init_rope(model_graph *g) {
-    const omm_model_dims *d = &g->model->dims;
     const uint32_t positions = g->options.positions_max;
     OMM_TRY(omm_model_rope(&g->rope[0], g->model, positions, false));
-    if (d->window == 0 || d->rope_base_local == d->rope_base) return OMM_OK;
+    if (!two_ropes(&g->model->dims)) return OMM_OK;
     return omm_model_rope(&g->rope[1], g->model, positions, true);
+}
+
+uint64_t model_graph_activation_bytes(const model_graph_options *o) {
+    const omm_model_dims *d = &o->model->dims;
+    const uint64_t q = (uint64_t)d->heads * d->head_dim, kv = (uint64_t)d->kv_heads * d->head_dim;
+    uint64_t row = (2 * d->d_model + 2 * q + 2 * kv + 2 * (uint64_t)d->d_ff) * sizeof(float);
+    row += sizeof(omm_attention) + sizeof(model_run);
+    if (o->activations == OMM_ACTIVATIONS_Q8) row += omm_q8_rows_bytes(1, widest_input(d));
+    return o->rows_max * row;
+}
+
+uint64_t model_graph_rope_bytes(const model_graph_options *o) {
+    const omm_model_dims *d = &o->model->dims;
+    const uint64_t table = (uint64_t)o->positions_max * d->rotated * 2 * sizeof(float);
+    return two_ropes(d) ? 2 * table : table;
 }
 
 omm_err model_graph_init(model_graph *g, const model_graph_options *options) {

@@ -61,6 +61,10 @@ typedef struct model_graph {
 /* compute and model are borrowed.  Errors: NOMEM, TOO_BIG; then nothing is held. */
 OMM_CHECKED omm_err model_graph_init(model_graph *g, const model_graph_options *options);
 void model_graph_fini(model_graph *g);
+/* Bytes of activations and of rotary tables that init takes, for plans: the model may be an outline;
+ * compute is not looked at. */
+uint64_t model_graph_activation_bytes(const model_graph_options *options);
+uint64_t model_graph_rope_bytes(const model_graph_options *options);
 
 /* Make room for spans with these adapters.  Errors: NOMEM; then nothing has changed. */
 OMM_CHECKED omm_err model_graph_reserve(model_graph *g, const omm_adapter *const *adapters,

@@ -17,7 +17,7 @@ omm_session_options omm_session_options_default(void) {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static omm_err options_check(omm_session_options *o, const omm_model *model) {
+omm_err session_options_check(omm_session_options *o, const omm_model *model) {
     const uint32_t context = model->dims.context;
     if (o->positions_max == 0)
         o->positions_max = context < POSITIONS_DEFAULT_MAX ? context : POSITIONS_DEFAULT_MAX;
@@ -33,7 +33,7 @@ static omm_err options_check(omm_session_options *o, const omm_model *model) {
 
 static omm_err open_parts(omm_group *g, const omm_compute *compute, const omm_model *model) {
     const omm_model_dims *d = &model->dims;
-    OMM_TRY(options_check(&g->options, model));
+    OMM_TRY(session_options_check(&g->options, model));
     const model_graph_options o = {.compute = compute,
                                    .model = model,
                                    .activations = g->options.activations,

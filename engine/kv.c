@@ -99,6 +99,10 @@ void omm_kv_pool_give(omm_kv_pool *pool, void *block) {
     pool->used--;
 }
 
+size_t omm_kv_pool_made_bytes(size_t block_bytes) {
+    return HEADER_BYTES + (block_bytes + 63) / 64 * 64;
+}
+
 size_t omm_kv_pool_block_bytes(const omm_kv_pool *pool) {
     return pool->block_bytes;
 }

@@ -56,6 +56,11 @@ static omm_err load_part(omm_model *model, omm_matrix *out, const omm_gguf *gguf
     OMM_TRY(find(&t, gguf, name));
     OMM_TRY(check_shape(t, cols, p.all));
     OMM_TRY(format_of(&format, t));
+    if (model->outline) {
+        OMM_TRY(named(omm_matrix_outline(out, format, p.rows, cols), name));
+        model->weight_bytes += (size_t)out->strips * out->strip_bytes;
+        return OMM_OK;
+    }
     const size_t row_bytes = t->data.size / p.all;
     omm_bytes data = omm_bytes_of(t->data.data + p.first * row_bytes, p.rows * row_bytes);
     OMM_TRY(named(omm_matrix_pack_with(out, model->pool, format, p.rows, cols, data), name));
@@ -80,12 +85,15 @@ static omm_err vector_values(float *out, const omm_gguf_tensor *t) {
     return OMM_OK;
 }
 
-static omm_err load_vector(float **out, const omm_gguf *gguf, const char *name, uint32_t count) {
+static omm_err load_vector(omm_model *model, float **out, const omm_gguf *gguf, const char *name,
+                           uint32_t count) {
     const omm_gguf_tensor *t = NULL;
     OMM_TRY(find(&t, gguf, name));
     OMM_TRY(check_shape(t, count, 1));
     if (t->type != OMM_GGML_F32 && t->type != OMM_GGML_F16)
         return omm_raise(OMM_ERR_UNSUPPORTED, "tensor '%s' is no F32 or F16 vector", name);
+    model->vector_bytes += count * sizeof **out;
+    if (model->outline) return OMM_OK;
     *out = (float *)omm_alloc_aligned(count, sizeof **out);
     if (!*out) return omm_raise(OMM_ERR_NOMEM, "no memory for tensor '%s'", name);
     return vector_values(*out, t);
@@ -153,7 +161,7 @@ static omm_err load_weights(layer_loader *l) {
 
 static omm_err load_named(float **out, layer_loader *l, const char *stem, const char *kind,
                           uint32_t count) {
-    return load_vector(out, l->gguf, tensor_name(l, stem, kind), count);
+    return load_vector(l->model, out, l->gguf, tensor_name(l, stem, kind), count);
 }
 
 static omm_err load_layer(layer_loader *l) {
@@ -214,10 +222,10 @@ static omm_err refuse_extra(const omm_model *model, const arch *a, const omm_ggu
     return OMM_OK;
 }
 
-static omm_err load_factors(float **out, const omm_model *model, const omm_gguf *gguf,
-                            const char *name) {
+static omm_err load_factors(float **out, omm_model *model, const omm_gguf *gguf, const char *name) {
     const uint32_t count = model->dims.rotated / 2;
-    OMM_TRY(load_vector(out, gguf, name, count));
+    OMM_TRY(load_vector(model, out, gguf, name, count));
+    if (model->outline) return OMM_OK;
     const float *factors = *out;
     OMM_ASSERT(factors != NULL);
     for (uint32_t i = 0; i < count; i++)
@@ -245,7 +253,7 @@ static omm_err load_ends(omm_model *model, const omm_gguf *gguf) {
                          (unsigned long long)t->dims[1], OMM_MATRIX_DIM_MAX);
     d->vocab = (uint32_t)t->dims[1];
     OMM_TRY(load_matrix(model, &model->embed, gguf, t->name, d->vocab, d->d_model));
-    OMM_TRY(load_vector(&model->output_norm, gguf, "output_norm.weight", d->d_model));
+    OMM_TRY(load_vector(model, &model->output_norm, gguf, "output_norm.weight", d->d_model));
     model->output = &model->embed;
     model->tied = omm_gguf_find_tensor(gguf, "output.weight") == NULL;
     if (model->tied) return OMM_OK;
@@ -270,16 +278,24 @@ static omm_err load_all(omm_model *model, const omm_gguf *gguf) {
     return OMM_OK;
 }
 
-omm_err omm_model_load_with(omm_model *model, omm_pool *pool, const omm_gguf *gguf) {
-    *model = (omm_model){.pool = pool};
+static omm_err load(omm_model *model, omm_pool *pool, const omm_gguf *gguf, bool outline) {
+    *model = (omm_model){.pool = pool, .outline = outline};
     omm_err err = load_all(model, gguf);
     model->pool = NULL;
     if (err != OMM_OK) omm_model_fini(model);
     return err;
 }
 
+omm_err omm_model_load_with(omm_model *model, omm_pool *pool, const omm_gguf *gguf) {
+    return load(model, pool, gguf, false);
+}
+
 omm_err omm_model_load(omm_model *model, const omm_gguf *gguf) {
-    return omm_model_load_with(model, NULL, gguf);
+    return load(model, NULL, gguf, false);
+}
+
+omm_err omm_model_outline(omm_model *model, const omm_gguf *gguf) {
+    return load(model, NULL, gguf, true);
 }
 
 void omm_model_fini(omm_model *model) {

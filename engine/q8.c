@@ -18,6 +18,11 @@ omm_err omm_q8_rows_init(omm_q8_rows *rows, size_t rows_max, size_t cols_max) {
     return OMM_OK;
 }
 
+size_t omm_q8_rows_bytes(size_t rows_max, size_t cols_max) {
+    const size_t blocks = (cols_max + OMM_QUANT_BLOCK - 1) / OMM_QUANT_BLOCK;
+    return rows_max * blocks * (OMM_QUANT_BLOCK + sizeof(float) * 4 + sizeof(int16_t) * 2);
+}
+
 void omm_q8_rows_fini(omm_q8_rows *rows) {
     omm_free(rows->q);
     omm_free(rows->d);

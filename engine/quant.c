@@ -60,11 +60,18 @@ static omm_err shape_check(omm_format format, uint32_t rows, uint32_t cols) {
     return OMM_OK;
 }
 
-static omm_err matrix_init(omm_matrix *m, omm_format format, uint32_t rows, uint32_t cols) {
+omm_err omm_matrix_outline(omm_matrix *m, omm_format format, uint32_t rows, uint32_t cols) {
+    OMM_ASSERT((unsigned)format < OMM_FORMAT_COUNT);
+    OMM_TRY(shape_check(format, rows, cols));
     *m = (omm_matrix){.format = format, .rows = rows, .cols = cols};
     m->cols_padded = (cols + OMM_STRIP - 1) / OMM_STRIP * OMM_STRIP;
     m->strips = (rows + OMM_STRIP - 1) / OMM_STRIP;
     m->strip_bytes = strip_bytes(format, m->cols_padded);
+    return OMM_OK;
+}
+
+static omm_err matrix_init(omm_matrix *m, omm_format format, uint32_t rows, uint32_t cols) {
+    OMM_TRY(omm_matrix_outline(m, format, rows, cols));
     m->data = (uint8_t *)omm_alloc_huge(m->strips * m->strip_bytes);
     if (!m->data)
         return omm_raise(OMM_ERR_NOMEM, "no memory for a matrix of %u x %u %s", rows, cols,

@@ -28,6 +28,8 @@ struct omm_session {
     omm_adapter *own; /* made by omm_session_open, or NULL */
 };
 
+/* Sets what is 0.  Errors: TOO_BIG (positions over the model's), CONFIG (batch_max). */
+OMM_CHECKED omm_err session_options_check(omm_session_options *o, const omm_model *model);
 /* What distinguishes sessions of one group in the cache: BLAKE2b over the adapters' digests. */
 omm_digest session_adapters_digest(const omm_session *s);
 /* Blocks for `count` more positions in the layers with a window, or in those without; where memory

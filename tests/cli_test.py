@@ -209,6 +209,43 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
             failures.append(f"bench --json: {one}")
     expect(["bench", "-m", synth[0], "-p", "0", "-n", "3", "-r", "1", "--peak-seconds", "0"], 0,
            r"(?s)parameters.*peak memory.*\d thread.*decode +3 .*tokens/s", "stdout")
+    # What is planned is said before loading; a limit lowers the cache's type, then the context, or refuses.
+    line = r"memory: weights 1\.4 MB, cache [\d.]+ MB \(%s\), work [\d.]+ MB; [\d.]+ MB of [\d.]+ [GM]B available"
+    context = folder / "context.txt"
+    context.write_text("a crow " * 40)
+    for command in [["generate", "-n", 2, "x"], ["logits", "--ids", "1,2"], ["perplexity", "-f", context]]:
+        done = run(*command, "-m", synth[0], "--json")
+        memory = json.loads(done.stdout)["memory"]
+        if not re.search(line % "512 positions, f32", done.stderr) or memory["positions"] != 512:
+            failures.append(f"{command}: memory: {done.stderr} {memory}")
+        parts = sum(memory[part + "_bytes"] for part in ("weights", "cache", "adapter", "work"))
+        if not parts < memory["planned_bytes"] < parts + 16e6 or memory["peak_bytes"] < memory["weights_bytes"]:
+            failures.append(f"{command}: memory: {memory}")
+        # Lower and lower, from what it takes to what cannot be: types fall, then positions.
+        top, chosen = -(-memory["planned_bytes"] // 1000000), []
+        for limit in range(top, 0, -1):
+            fit = run(*command, "-m", synth[0], "--json", "--max-memory-mb", limit)
+            if fit.returncode != 0:
+                break
+            now = json.loads(fit.stdout)["memory"]
+            chosen.append((["f32", "f16", "q8_0"].index(now["kv"]), -now["positions"]))
+            if now["planned_bytes"] > limit * 1000000 or (chosen[-1] != (0, -512)) != ("instead of" in fit.stderr):
+                failures.append(f"{command} --max-memory-mb {limit}: {now} {fit.stderr}")
+        least = re.search(r"the least is (\d+) MB .*positions, q8_0", fit.stderr)
+        if fit.returncode != 2 or chosen != sorted(chosen) or chosen[0] != (0, -512) or not least or fit.stdout:
+            failures.append(f"{command} --max-memory-mb: {chosen} {fit.returncode} {fit.stderr}")
+        elif run(*command, "-m", synth[0], "--max-memory-mb", least[1]).returncode != 0:
+            failures.append(f"{command} --max-memory-mb {least[1]}: the least is not enough")
+    context.unlink()
+    expect(["logits", "-m", synth[0], "--ids", ",".join("1" * 300), "--max-memory-mb", "1"], 2, "300 positions, q8_0")
+    expect(["generate", "-m", synth[0], "--draft", synth[0], "--max-memory-mb", "14", "x"], 2, "beside a model of")
+    expect(["generate", "-m", synth[0], "--draft", synth[0], "-n", "1", "x"], 0, r"memory of the draft: weights 1\.4")
+    expect(["bench", "-m", synth[0], "-p", "300", "-n", "2", "-r", "1", "--peak-seconds", "0"], 0,
+           line % "318 positions, f16")
+    expect(["bench", "-m", synth[0], "-p", "300", "--max-memory-mb", "1"], 2, "380 positions, q8_0")
+    with_adapter = run("generate", "-m", MODEL, "--lora", out / "final.gguf", "-n", 1, "x")
+    if not re.search(r"memory: .*\), adapters [\d.]+ MB, work", with_adapter.stderr):
+        failures.append(f"generate --lora: {with_adapter.stderr}")
     says = r"threads: [12] \(\d+ are [\d.]+ times as fast as 1|threads: 1, there is one core"
     text = {}
     for threads in ("auto", "1", "2"):

@@ -55,6 +55,7 @@ bool omm_isa_lower(omm_isa *out, omm_isa isa);
  * Errors: UNSUPPORTED (isa is not available; says which are), NOMEM. */
 OMM_CHECKED omm_err omm_compute_init(omm_compute *c, omm_pool *pool, omm_isa isa);
 void omm_compute_fini(omm_compute *c);
+size_t omm_compute_bytes(unsigned threads); /* of scratch that init takes */
 
 /* Memory of a job that is one of many: count * size bytes, 64-byte aligned, contents undefined.
  * One block of up to OMM_COMPUTE_SPARE_BYTES_MAX is kept when it is given back and serves the next

@@ -68,6 +68,7 @@ typedef struct omm_q8_rows {
 /* Errors: NOMEM. */
 OMM_CHECKED omm_err omm_q8_rows_init(omm_q8_rows *rows, size_t rows_max, size_t cols_max);
 void omm_q8_rows_fini(omm_q8_rows *rows);
+size_t omm_q8_rows_bytes(size_t rows_max, size_t cols_max); /* that init takes */
 /* cols <= cols_max given to init; m <= rows_max. */
 void omm_q8_quantize(const omm_compute *c, omm_q8_rows *out, const float *x, size_t m, size_t cols);
 /* y[m][rows] = x W^T for quantised w; m and w->cols are those that x was made with.  acc = +0, then

@@ -46,6 +46,8 @@ typedef struct omm_kv_pool omm_kv_pool;
 /* Blocks of block_bytes each, at most blocks_max at once.  Memory is taken when a block is first
  * needed and kept until close.  Errors: NOMEM. */
 OMM_CHECKED omm_err omm_kv_pool_open(omm_kv_pool **out, size_t block_bytes, size_t blocks_max);
+/* Memory of one block, with what the pool keeps beside it. */
+size_t omm_kv_pool_made_bytes(size_t block_bytes);
 /* Every block must have been given back. */
 void omm_kv_pool_close(omm_kv_pool *pool);
 /* A block with one owner; its contents are undefined.  Errors: NOMEM, TOO_BIG (over blocks_max). */

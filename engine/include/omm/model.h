@@ -102,8 +102,10 @@ typedef struct omm_model {
     float *rope_factors_long; /* [rotated / 2] or NULL: where the sequence may be long */
     omm_layer *layers;
     size_t weight_bytes; /* of all packed matrices */
+    size_t vector_bytes; /* of norms, biases, rope factors */
     omm_pool *pool;      /* while it is loaded; borrowed */
     bool tied;
+    bool outline; /* shapes alone */
 } omm_model;
 
 /* Copies what it needs: `gguf` may be closed afterwards.  Release with omm_model_fini.
@@ -114,6 +116,9 @@ OMM_CHECKED omm_err omm_model_load(omm_model *model, const omm_gguf *gguf);
 /* The same by the threads of `pool` (NULL: this thread alone).  Matrices are packed one after the
  * other, and the file's pages of each are let go: the peak is the packed model and one tensor. */
 OMM_CHECKED omm_err omm_model_load_with(omm_model *model, omm_pool *pool, const omm_gguf *gguf);
+/* What loading would make, from the header alone: matrices without data, vectors NULL.  For sizes,
+ * not for sessions.  Errors: as omm_model_load, but for what only values can show (NUMERIC). */
+OMM_CHECKED omm_err omm_model_outline(omm_model *model, const omm_gguf *gguf);
 void omm_model_fini(omm_model *model);
 
 /* Rotary table for `positions` positions; `local`: of the layers with a window.

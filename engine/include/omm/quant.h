@@ -95,6 +95,9 @@ OMM_CHECKED omm_err omm_matrix_pack_with(omm_matrix *out, omm_pool *pool, omm_fo
 /* The same from f32 values in memory, for adapters. */
 OMM_CHECKED omm_err omm_matrix_pack_f32(omm_matrix *out, uint32_t rows, uint32_t cols,
                                         const float *values);
+/* Its shape alone, with data NULL: what packing would make.  Errors: TOO_BIG, FORMAT. */
+OMM_CHECKED omm_err omm_matrix_outline(omm_matrix *out, omm_format format, uint32_t rows,
+                                       uint32_t cols);
 void omm_matrix_fini(omm_matrix *matrix);
 
 /* out[cols] = row `row`, dequantised.  row < rows. */

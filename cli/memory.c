@@ -1,0 +1,72 @@
+/* memory.c - see memory.h. */
+#include "memory.h"
+
+#include "omm/memory.h"
+
+#include <stdio.h>
+
+/* Says what was lowered: nothing where all is as asked. */
+static void lowered(char *out, size_t size, const omm_plan *plan, const omm_plan *asked,
+                    cli_memory_limit limit) {
+    const omm_session_options *got = &plan->session, *want = &asked->session;
+    size_t used = 0;
+    out[0] = 0;
+    if (got->kv_type != want->kv_type)
+        used = (size_t)snprintf(out, size, "; cache %s instead of %s",
+                                omm_kv_type_name(got->kv_type), omm_kv_type_name(want->kv_type));
+    if (got->positions_max != want->positions_max)
+        used += (size_t)snprintf(out + used, size - used, "%s %u instead of %u positions",
+                                 used ? "," : ";", got->positions_max, want->positions_max);
+    if (used > 0) snprintf(out + used, size - used, " for %u MB", limit.megabytes);
+}
+
+static void print_plan(const cli_memory *m, const omm_plan *asked, const omm_plan_options *options,
+                       cli_memory_limit limit) {
+    char text[OMM_PLAN_TEXT_MAX], total[32], available[32], changes[128];
+    omm_plan_text(text, &m->plan);
+    omm_plan_bytes_text(total, m->plan.total);
+    omm_plan_bytes_text(available, m->available);
+    lowered(changes, sizeof changes, &m->plan, asked, limit);
+    fprintf(stderr, "memory%s: %s; %s of %s available%s%s\n",
+            options->lodger ? " of the draft" : "", text, total, available,
+            m->available > 0 && m->plan.total > m->available ? " (more than there is)" : "",
+            changes);
+}
+
+static omm_err explain(omm_err err, cli_memory_limit limit) {
+    if (err != OMM_ERR_CONFIG) return err;
+    char why[512], taken[32], beside[64] = "";
+    omm_plan_bytes_text(taken, limit.taken);
+    snprintf(why, sizeof why, "%s", omm_err_sentence());
+    if (limit.taken > 0) snprintf(beside, sizeof beside, " (beside a model of %s)", taken);
+    return omm_raise(err, "--max-memory-mb %u%s: %s", limit.megabytes, beside, why);
+}
+
+omm_err cli_memory_plan(cli_memory *out, const omm_gguf *gguf, const omm_gguf *const *adapters,
+                        size_t count, const omm_plan_options *options, cli_memory_limit limit) {
+    cli_memory m;
+    omm_plan asked;
+    omm_memory machine;
+    omm_memory_read(&machine, NULL);
+    m.available = machine.available;
+    OMM_TRY(omm_plan_make(&asked, gguf, adapters, count, options));
+    m.plan = asked;
+    if (limit.megabytes > 0) {
+        const uint64_t most = (uint64_t)limit.megabytes * 1000000;
+        const uint64_t left = most > limit.taken ? most - limit.taken : 0;
+        OMM_TRY(explain(omm_plan_fit(&m.plan, gguf, adapters, count, options, left), limit));
+    }
+    print_plan(&m, &asked, options, limit);
+    *out = m;
+    return OMM_OK;
+}
+
+json_t *cli_memory_json(const cli_memory *m) {
+    const omm_plan *p = &m->plan;
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "weights_bytes", (json_int_t)p->weights,
+        "cache_bytes", (json_int_t)p->cache, "adapter_bytes", (json_int_t)p->adapters, "work_bytes",
+        (json_int_t)p->work, "planned_bytes", (json_int_t)p->total, "peak_bytes",
+        (json_int_t)omm_memory_peak(), "available_bytes", (json_int_t)m->available, "positions",
+        (json_int_t)p->session.positions_max, "kv", omm_kv_type_name(p->session.kv_type));
+}

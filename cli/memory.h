@@ -1,0 +1,36 @@
+/* memory.h - what a command says about memory before it loads a model, and what it lowers to fit. */
+#ifndef CLI_MEMORY_H
+#define CLI_MEMORY_H
+
+#include "omm/json.h"
+#include "omm/plan.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define CLI_MEMORY_OPTION(out)                                                                     \
+    {                                                                                              \
+        "max-memory-mb", 0, CLI_U32, out, "N",                                                     \
+            "lower cache type, then context, until memory stays under N million bytes; 0: no "     \
+            "limit"                                                                                \
+    }
+
+typedef struct cli_memory {
+    omm_plan plan;
+    uint64_t available; /* bytes, before loading */
+} cli_memory;
+
+typedef struct cli_memory_limit {
+    uint32_t megabytes; /* 0: none */
+    uint64_t taken;     /* bytes of it that another model of this process has */
+} cli_memory_limit;
+
+/* Plan within the limit and say so in one line on stderr.  Arguments as omm_plan_fit.
+ * Errors: those of omm_plan_fit. */
+OMM_CHECKED omm_err cli_memory_plan(cli_memory *out, const omm_gguf *gguf,
+                                    const omm_gguf *const *adapters, size_t count,
+                                    const omm_plan_options *options, cli_memory_limit limit);
+/* For --json, with the peak so far. */
+json_t *cli_memory_json(const cli_memory *memory);
+
+#endif

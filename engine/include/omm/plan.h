@@ -1,0 +1,66 @@
+/* plan.h - how much memory a model and its session will take, told before anything is loaded.
+ *
+ * From the header of a GGUF file alone.  The largest at any one time is
+ *
+ *   program + weights + vocabulary + the larger of:  loading      the tensor at hand
+ *                                                    cache + adapters + work
+ *
+ * weights      matrices in strips as packed (omm/quant.h), vectors in f32
+ * vocabulary   of the tokenizer, and the header itself
+ * cache        all blocks of keys and values of one session at its last position
+ * adapters     packed, and their part of the activations
+ * work         activations of a batch, rotary tables, scratch of threads, logits that the caller keeps
+ * program      code and what the system's libraries take
+ *
+ * Measured peaks are within OMM_PLAN_ERROR_BYTES plus a 16th of the plan (tests/memory_test.py).
+ *
+ * Depends on: gguf, model, session.  Threads: no shared state.
+ */
+#ifndef OMM_PLAN_H
+#define OMM_PLAN_H
+
+#include "omm/gguf.h"
+#include "omm/session.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define OMM_PLAN_POSITIONS_MIN 256u              /* what omm_plan_fit goes down to unless told */
+#define OMM_PLAN_ERROR_BYTES ((uint64_t)4 << 20) /* heaps, pages, stacks */
+#define OMM_PLAN_TEXT_MAX 256u
+
+typedef struct omm_plan_options {
+    omm_session_options session;
+    unsigned threads;
+    uint64_t logit_rows; /* [vocab] floats each, kept by the caller */
+    uint32_t
+        positions_min; /* omm_plan_fit keeps so many; 0: OMM_PLAN_POSITIONS_MIN, or the session's
+                               positions where those are less */
+    bool tokenizer;    /* the vocabulary is loaded too */
+    bool lodger;       /* in a process that has a model already: the program counts as nothing */
+} omm_plan_options;
+
+typedef struct omm_plan {
+    omm_session_options session; /* positions_max is not 0; after omm_plan_fit: what was chosen */
+    uint64_t program, weights, vocabulary, loading, cache, adapters, work; /* bytes */
+    uint64_t total;                                                        /* as above */
+} omm_plan;
+
+/* adapters[count]: files that will be applied at once (omm/lora.h), or NULL.
+ * Errors: as omm_model_outline and omm_group_open (options); FORMAT, SIZE, NOT_FOUND of adapters. */
+OMM_CHECKED omm_err omm_plan_make(omm_plan *out, const omm_gguf *gguf,
+                                  const omm_gguf *const *adapters, size_t count,
+                                  const omm_plan_options *options);
+/* The same within bytes_max: the first of these that fits is in out->session: the session as asked,
+ * caches of F16, then of Q8_0, with all positions; the last of these with the most positions, a
+ * multiple of 64.  Errors: as omm_plan_make; CONFIG (nothing fits; says what would). */
+OMM_CHECKED omm_err omm_plan_fit(omm_plan *out, const omm_gguf *gguf,
+                                 const omm_gguf *const *adapters, size_t count,
+                                 const omm_plan_options *options, uint64_t bytes_max);
+
+/* "weights 1.32 GB, cache 0.13 GB (4096 positions, f16), work 0.05 GB" */
+void omm_plan_text(char out[OMM_PLAN_TEXT_MAX], const omm_plan *plan);
+/* "1.32 GB", "13.2 MB" (decimal). */
+void omm_plan_bytes_text(char out[32], uint64_t bytes);
+
+#endif

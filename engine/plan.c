@@ -1,0 +1,202 @@
+/* plan.c - see omm/plan.h. */
+#include "omm/plan.h"
+
+#include "session_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Binary, libraries, stacks and an empty heap.  Measured: 4 to 6 MB. */
+#define PROGRAM_BYTES ((uint64_t)6 << 20)
+/* A vocabulary takes its header's bytes so often: in the mapped file, as text, and as tables.
+ * Measured: 4.2 (phi-3, llama-spm) to 5.5 (gpt-2). */
+#define VOCABULARY_COPIES 5u
+
+typedef struct planner {
+    const omm_gguf *gguf;
+    const omm_plan_options *options;
+    omm_model model; /* outline */
+    uint64_t adapter_bytes, adapter_rows;
+} planner;
+
+/* ---- parts ----------------------------------------------------------------------------------- */
+
+static uint64_t strips_of(uint64_t n) {
+    return (n + OMM_STRIP - 1) / OMM_STRIP * OMM_STRIP;
+}
+
+/* Each matrix in strips of F32, and once as read; `rows`: of A that a token passes at most. */
+static void add_adapter(planner *p, const omm_gguf *adapter) {
+    uint64_t rank = 0, values = 0;
+    for (size_t i = 0; i < adapter->tensor_count; i++) {
+        const omm_gguf_tensor *t = &adapter->tensors[i];
+        const char *tail = strstr(t->name, ".lora_a");
+        if (tail && t->dims[1] > rank) rank = t->dims[1];
+        p->adapter_bytes += strips_of(t->dims[0]) * strips_of(t->dims[1]) * sizeof(float);
+        values += t->dims[0] * t->dims[1] * sizeof(float);
+    }
+    p->adapter_bytes += values;  /* freed again, but the heap may keep it */
+    p->adapter_rows += 3 * rank; /* q, k and v share an input */
+}
+
+static uint64_t cache_bytes(const planner *p, const omm_session_options *o) {
+    const omm_model_dims *d = &p->model.dims;
+    const uint64_t blocks = ((uint64_t)o->positions_max + OMM_KV_BLOCK - 1) / OMM_KV_BLOCK;
+    const uint64_t block =
+        omm_kv_pool_made_bytes(omm_kv_block_bytes(o->kv_type, d->kv_heads, d->head_dim));
+    const uint64_t table = sizeof(omm_kv) + blocks * sizeof(void *);
+    return d->layers * (blocks * block + table) + (uint64_t)o->positions_max * sizeof(uint32_t);
+}
+
+static uint64_t work_bytes(const planner *p, const omm_session_options *o) {
+    const model_graph_options g = {.model = &p->model,
+                                   .activations = o->activations,
+                                   .rows_max = o->batch_max,
+                                   .positions_max = o->positions_max};
+    const uint64_t group = (sizeof(model_span) + 2 * sizeof(uint32_t)) * (uint64_t)o->batch_max;
+    const uint64_t logits = p->options->logit_rows * p->model.dims.vocab * sizeof(float);
+    return model_graph_activation_bytes(&g) + model_graph_rope_bytes(&g) + group + logits +
+           omm_compute_bytes(p->options->threads);
+}
+
+static uint64_t adapters_bytes(const planner *p, const omm_session_options *o) {
+    if (p->adapter_rows == 0) return p->adapter_bytes;
+    const uint64_t row = p->adapter_rows * sizeof(float);
+    return p->adapter_bytes +
+           o->batch_max * (row + OMM_ADAPTERS_MAX * (uint64_t)sizeof(omm_linear_term));
+}
+
+/* Beyond the packed weights: the pages of the tensor at hand.  Embedding and output come first, when
+ * the layers are not there yet. */
+static uint64_t loading_bytes(const planner *p) {
+    const omm_matrix *e = &p->model.embed, *o = &p->model.output_own;
+    const uint64_t ends =
+        (uint64_t)e->strips * e->strip_bytes + (uint64_t)o->strips * o->strip_bytes;
+    const uint64_t layers = p->model.weight_bytes - ends;
+    uint64_t most = 0;
+    for (size_t i = 0; i < p->gguf->tensor_count; i++) {
+        const omm_gguf_tensor *t = &p->gguf->tensors[i];
+        uint64_t bytes = t->data.size;
+        if (strncmp(t->name, "blk.", 4) != 0) bytes = bytes > layers ? bytes - layers : 0;
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+static void plan_session(omm_plan *out, const planner *p, const omm_session_options *session) {
+    const bool tokens = p->options->tokenizer;
+    *out = (omm_plan){.session = *session,
+                      .program = p->options->lodger ? 0 : PROGRAM_BYTES,
+                      .weights = p->model.weight_bytes + p->model.vector_bytes,
+                      .vocabulary = p->gguf->data_offset * (tokens ? VOCABULARY_COPIES : 1),
+                      .loading = loading_bytes(p),
+                      .cache = cache_bytes(p, session),
+                      .adapters = adapters_bytes(p, session),
+                      .work = work_bytes(p, session)};
+    const uint64_t running = out->cache + out->adapters + out->work;
+    out->total = out->program + out->weights + out->vocabulary;
+    out->total += out->loading > running ? out->loading : running;
+}
+
+/* ---- fitting --------------------------------------------------------------------------------- */
+
+static omm_err planner_open(planner *p, omm_session_options *session, const omm_gguf *gguf,
+                            const omm_gguf *const *adapters, size_t count,
+                            const omm_plan_options *options) {
+    *p = (planner){.gguf = gguf, .options = options};
+    *session = options->session;
+    OMM_TRY(omm_model_outline(&p->model, gguf));
+    omm_err err = session_options_check(session, &p->model);
+    if (err != OMM_OK) omm_model_fini(&p->model);
+    for (size_t i = 0; i < count; i++) add_adapter(p, adapters[i]);
+    return err;
+}
+
+omm_err omm_plan_make(omm_plan *out, const omm_gguf *gguf, const omm_gguf *const *adapters,
+                      size_t count, const omm_plan_options *options) {
+    planner p;
+    omm_session_options session;
+    OMM_TRY(planner_open(&p, &session, gguf, adapters, count, options));
+    plan_session(out, &p, &session);
+    omm_model_fini(&p.model);
+    return OMM_OK;
+}
+
+/* The most positions, a multiple of the cache's blocks, from `least` on: the plan at `least` fits. */
+static void most_positions(omm_plan *out, const planner *p, uint32_t least, uint64_t bytes_max) {
+    omm_session_options s = out->session;
+    uint32_t low = least, high = s.positions_max;
+    while (high - low >= OMM_KV_BLOCK) {
+        const uint32_t middle = low + (high - low + 1) / 2;
+        omm_plan tried;
+        s.positions_max = middle;
+        plan_session(&tried, p, &s);
+        if (tried.total <= bytes_max)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    const uint32_t whole = low / OMM_KV_BLOCK * OMM_KV_BLOCK;
+    s.positions_max = whole > least ? whole : least;
+    plan_session(out, p, &s);
+}
+
+static omm_err refuse(const omm_plan *least, uint64_t bytes_max) {
+    char what[OMM_PLAN_TEXT_MAX], most[32], other[32];
+    omm_plan_text(what, least);
+    omm_plan_bytes_text(most, bytes_max);
+    omm_plan_bytes_text(other, least->program + least->vocabulary);
+    return omm_raise(OMM_ERR_CONFIG,
+                     "does not fit into %s: the least is %llu MB (%s; program and vocabulary %s)",
+                     most, (unsigned long long)((least->total + 999999) / 1000000), what, other);
+}
+
+static omm_err fit(omm_plan *out, const planner *p, omm_session_options session,
+                   uint64_t bytes_max) {
+    uint32_t least = p->options->positions_min ? p->options->positions_min : OMM_PLAN_POSITIONS_MIN;
+    if (least > session.positions_max) least = session.positions_max;
+    for (;;) {
+        plan_session(out, p, &session);
+        if (out->total <= bytes_max) return OMM_OK;
+        if (session.kv_type == OMM_KV_Q8_0) break;
+        session.kv_type = (omm_kv_type)(session.kv_type + 1); /* smaller in this order */
+    }
+    omm_plan small;
+    session.positions_max = least;
+    plan_session(&small, p, &session);
+    if (small.total > bytes_max) return refuse(&small, bytes_max);
+    most_positions(out, p, least, bytes_max);
+    return OMM_OK;
+}
+
+omm_err omm_plan_fit(omm_plan *out, const omm_gguf *gguf, const omm_gguf *const *adapters,
+                     size_t count, const omm_plan_options *options, uint64_t bytes_max) {
+    planner p;
+    omm_plan plan;
+    omm_session_options session;
+    OMM_TRY(planner_open(&p, &session, gguf, adapters, count, options));
+    omm_err err = fit(&plan, &p, session, bytes_max);
+    omm_model_fini(&p.model);
+    if (err == OMM_OK) *out = plan;
+    return err;
+}
+
+/* ---- texts ----------------------------------------------------------------------------------- */
+
+void omm_plan_bytes_text(char out[32], uint64_t bytes) {
+    if (bytes >= 1000000000)
+        snprintf(out, 32, "%.2f GB", (double)bytes * 1e-9);
+    else
+        snprintf(out, 32, "%.1f MB", (double)bytes * 1e-6);
+}
+
+void omm_plan_text(char out[OMM_PLAN_TEXT_MAX], const omm_plan *plan) {
+    char weights[32], cache[32], adapters[32], work[32];
+    omm_plan_bytes_text(weights, plan->weights);
+    omm_plan_bytes_text(cache, plan->cache);
+    omm_plan_bytes_text(adapters, plan->adapters);
+    omm_plan_bytes_text(work, plan->work);
+    snprintf(out, OMM_PLAN_TEXT_MAX, "weights %s, cache %s (%u positions, %s)%s%s, work %s",
+             weights, cache, plan->session.positions_max, omm_kv_type_name(plan->session.kv_type),
+             plan->adapters ? ", adapters " : "", plan->adapters ? adapters : "", work);
+}

@@ -1,0 +1,222 @@
+/* plan_test.c - plans against what is really asked for, piece by piece, and what is chosen to fit. */
+#include "omm/plan.h"
+
+#include "kernels_battery.h"
+#include "omm/mem.h"
+#include "omm_test.h"
+#include "tiny_model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Structs and rounding of blocks to 64 bytes, which plans leave out. */
+static const uint64_t SMALL_BYTES = 8192;
+
+static omm_buf s_file;
+static omm_gguf s_gguf;
+
+static void open_model(omm_format format, bool untied) {
+    omm_buf_init(&s_file, SIZE_MAX / 2);
+    const tiny_options o = {.format = format, .untied = untied};
+    tiny_model_write(&s_file, &o);
+    CHECK_OK(omm_gguf_open_bytes(&s_gguf, omm_buf_view(&s_file)));
+}
+
+static void close_model(void) {
+    omm_gguf_close(&s_gguf);
+    omm_buf_fini(&s_file);
+}
+
+static void near(uint64_t planned, uint64_t asked) {
+    if (asked >= planned && asked - planned <= SMALL_BYTES) return;
+    fprintf(stderr, "planned %llu, asked for %llu\n", (unsigned long long)planned,
+            (unsigned long long)asked);
+    CHECK(false);
+}
+
+/* A session of `o` filled to its last position, on one thread. */
+static void run(const omm_model *model, const omm_session_options *o, const omm_plan *plan) {
+    omm_compute c;
+    omm_session *s = NULL;
+    uint32_t ids[TINY_CONTEXT] = {0};
+    size_t before = omm_mem_asked();
+    CHECK_OK(omm_compute_init(&c, NULL, OMM_ISA_SCALAR));
+    CHECK_OK(omm_session_open(&s, &c, model, NULL, o));
+    CHECK_OK(omm_session_append(s, ids, plan->session.positions_max, NULL, false));
+    near(plan->cache + plan->work, omm_mem_asked() - before);
+    omm_session_close(s);
+    omm_compute_fini(&c);
+}
+
+static void test_as_asked(void) {
+    for (unsigned i = 0; i < 2 * TINY_FORMATS; i++) {
+        open_model((omm_format)(i / 2), i % 2 == 1);
+        omm_model model;
+        CHECK_OK(omm_model_load(&model, &s_gguf));
+        for (unsigned kv = 0; kv < OMM_KV_TYPE_COUNT; kv++) {
+            omm_plan plan;
+            omm_plan_options o = {.session = omm_session_options_default(), .threads = 1};
+            o.session.kv_type = (omm_kv_type)kv;
+            o.session.activations = (omm_activations)(kv % 2);
+            o.session.batch_max = 7 + 30 * kv;
+            o.session.positions_max = 150 * (kv % 2);
+            CHECK_OK(omm_plan_make(&plan, &s_gguf, NULL, 0, &o));
+            CHECK_EQ(plan.session.positions_max, kv % 2 ? 150 : TINY_CONTEXT);
+            CHECK_EQ(plan.weights, model.weight_bytes + model.vector_bytes);
+            run(&model, &o.session, &plan);
+            const uint64_t rest = plan.cache + plan.work;
+            CHECK_EQ(plan.total, plan.program + plan.weights + plan.vocabulary +
+                                     (rest > plan.loading ? rest : plan.loading));
+            o.logit_rows = 3;
+            const uint64_t work = plan.work;
+            CHECK_OK(omm_plan_make(&plan, &s_gguf, NULL, 0, &o));
+            CHECK_EQ(plan.work - work, 3 * TINY_VOCAB * 4);
+        }
+        omm_model_fini(&model);
+        close_model();
+    }
+}
+
+/* The outline says what loading makes, and refuses what it refuses. */
+static void test_outline(void) {
+    for (unsigned i = 0; i < 2 * TINY_FORMATS; i++) {
+        open_model((omm_format)(i / 2), i % 2 == 1);
+        omm_model model, outline;
+        CHECK_OK(omm_model_load(&model, &s_gguf));
+        CHECK_OK(omm_model_outline(&outline, &s_gguf));
+        CHECK_EQ(outline.weight_bytes, model.weight_bytes);
+        CHECK_EQ(outline.vector_bytes, model.vector_bytes);
+        CHECK(!outline.embed.data && !outline.output_norm && !outline.layers[1].attn_norm);
+        CHECK_EQ(outline.layers[1].weights[OMM_LORA_DOWN].strip_bytes,
+                 model.layers[1].weights[OMM_LORA_DOWN].strip_bytes);
+        omm_model_fini(&outline);
+        omm_model_fini(&model);
+        close_model();
+    }
+    static const tiny_options bad[] = {{.skip = "blk.1.ffn_up.weight"},
+                                       {.extra = "blk.0.attn_q.bias"},
+                                       {.narrow = "blk.0.ffn_gate.weight"},
+                                       {.architecture = "none"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        omm_buf_init(&s_file, SIZE_MAX / 2);
+        tiny_model_write(&s_file, &bad[i]);
+        CHECK_OK(omm_gguf_open_bytes(&s_gguf, omm_buf_view(&s_file)));
+        omm_model model, outline;
+        CHECK_EQ(omm_model_outline(&outline, &s_gguf), omm_model_load(&model, &s_gguf));
+        CHECK(omm_model_outline(&outline, &s_gguf) != OMM_OK);
+        close_model();
+    }
+}
+
+static omm_plan fitted(const omm_plan_options *o, uint64_t most) {
+    omm_plan plan;
+    CHECK_OK(omm_plan_fit(&plan, &s_gguf, NULL, 0, o, most));
+    CHECK(plan.total <= most);
+    return plan;
+}
+
+/* Every limit from all down to nothing: types fall first, then positions, both never rise again. */
+static void test_fit(void) {
+    open_model(OMM_FORMAT_Q8_0, false);
+    omm_plan_options o = {.session = omm_session_options_default(), .threads = 1};
+    o.session.batch_max = 1;
+    o.positions_min = 70;
+    omm_plan full, last;
+    CHECK_OK(omm_plan_make(&full, &s_gguf, NULL, 0, &o));
+    CHECK(full.total > full.loading + full.program + full.weights + full.vocabulary);
+    last = fitted(&o, full.total);
+    CHECK(last.session.kv_type == OMM_KV_F32 && last.session.positions_max == TINY_CONTEXT);
+    bool seen[OMM_KV_TYPE_COUNT] = {true};
+    uint64_t most = full.total - 1;
+    for (omm_plan p; omm_plan_fit(&p, &s_gguf, NULL, 0, &o, most) == OMM_OK; most -= 512) {
+        CHECK(p.total <= most && p.session.kv_type >= last.session.kv_type);
+        CHECK(p.session.positions_max <= last.session.positions_max);
+        if (p.session.positions_max < TINY_CONTEXT) {
+            CHECK(p.session.kv_type == OMM_KV_Q8_0);
+            CHECK(p.session.positions_max % OMM_KV_BLOCK == 0 || p.session.positions_max == 70);
+        }
+        seen[p.session.kv_type] = true;
+        last = p;
+    }
+    CHECK(seen[OMM_KV_F16] && seen[OMM_KV_Q8_0]);
+    CHECK_EQ(last.session.positions_max, 70);
+    CHECK(strstr(omm_err_sentence(), "70 positions, q8_0") != NULL);
+    omm_plan kept = last;
+    CHECK_ERR(omm_plan_fit(&kept, &s_gguf, NULL, 0, &o, 1), OMM_ERR_CONFIG);
+    CHECK(memcmp(&kept, &last, sizeof kept) == 0);
+    o.session.positions_max = 60; /* less than would be kept */
+    CHECK_EQ(fitted(&o, full.total).session.positions_max, 60);
+    CHECK_ERR(omm_plan_fit(&kept, &s_gguf, NULL, 0, &o, 1), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), "60 positions, q8_0") != NULL);
+    o.session.positions_max = TINY_CONTEXT + 1;
+    CHECK_ERR(omm_plan_fit(&kept, &s_gguf, NULL, 0, &o, full.total), OMM_ERR_TOO_BIG);
+    close_model();
+}
+
+static void test_adapters(void) {
+    open_model(OMM_FORMAT_F32, false);
+    omm_model model;
+    omm_lora lora;
+    omm_adapter *adapter = NULL;
+    omm_buf file;
+    omm_gguf gguf;
+    const omm_lora_spec spec = {.rank = 5, .alpha = 8.0f, .targets = OMM_LORA_ALL_TARGETS};
+    CHECK_OK(omm_model_load(&model, &s_gguf));
+    CHECK_OK(omm_lora_init(&lora, &spec, &model.lora_shape));
+    omm_buf_init(&file, SIZE_MAX / 2);
+    CHECK_OK(omm_lora_save(&file, &lora));
+    CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
+    const omm_gguf *list[] = {&gguf, &gguf};
+    omm_plan none, one, two;
+    const omm_plan_options o = {.session = omm_session_options_default(), .threads = 1};
+    CHECK_OK(omm_plan_make(&none, &s_gguf, NULL, 0, &o));
+    CHECK_OK(omm_plan_make(&one, &s_gguf, list, 1, &o));
+    CHECK_OK(omm_plan_make(&two, &s_gguf, list, 2, &o));
+    CHECK(none.adapters == 0 && one.cache == none.cache && one.work == none.work);
+    CHECK(two.adapters > one.adapters && two.adapters < 2 * one.adapters);
+    const size_t before = omm_mem_asked();
+    omm_lora read;
+    omm_session *s = NULL;
+    omm_compute c;
+    CHECK_OK(omm_lora_init(&read, &spec, &model.lora_shape)); /* as reading does */
+    CHECK_OK(omm_adapter_open(&adapter, &model, &read, 1.0f));
+    const size_t packed = omm_mem_asked() - before;
+    CHECK_OK(omm_compute_init(&c, NULL, OMM_ISA_SCALAR));
+    CHECK_OK(omm_session_open(&s, &c, &model, NULL, NULL));
+    const size_t opened = omm_mem_asked();
+    const omm_adapter *applied[] = {adapter};
+    CHECK_OK(omm_session_set_adapters(s, applied, 1));
+    const size_t asked = packed + omm_mem_asked() - opened;
+    CHECK(one.adapters >= asked * 9 / 10 && one.adapters <= asked * 5 / 4);
+    omm_session_close(s);
+    omm_compute_fini(&c);
+    omm_adapter_close(adapter);
+    omm_lora_fini(&read);
+    omm_lora_fini(&lora);
+    omm_gguf_close(&gguf);
+    omm_buf_fini(&file);
+    omm_model_fini(&model);
+    close_model();
+}
+
+static void test_text(void) {
+    char text[OMM_PLAN_TEXT_MAX];
+    omm_plan p = {.session = {.kv_type = OMM_KV_F16, .positions_max = 4096},
+                  .weights = 1320000000,
+                  .cache = 134000000,
+                  .work = 60000};
+    omm_plan_text(text, &p);
+    CHECK(strcmp(text, "weights 1.32 GB, cache 134.0 MB (4096 positions, f16), work 0.1 MB") == 0);
+    p.adapters = 2000000;
+    omm_plan_text(text, &p);
+    CHECK(strstr(text, "f16), adapters 2.0 MB, work") != NULL);
+}
+
+int main(void) {
+    test_as_asked();
+    test_outline();
+    test_fit();
+    test_adapters();
+    test_text();
+    return 0;
+}
