@@ -54,7 +54,7 @@ static omm_err init_rope(model_graph *g) {
 uint64_t model_graph_activation_bytes(const model_graph_options *o) {
     const omm_model_dims *d = &o->model->dims;
     const uint64_t q = (uint64_t)d->heads * d->head_dim, kv = (uint64_t)d->kv_heads * d->head_dim;
-    uint64_t row = (2 * d->d_model + 2 * q + 2 * kv + 2 * (uint64_t)d->d_ff) * sizeof(float);
+    uint64_t row = 2 * (d->d_model + q + kv + (uint64_t)d->d_ff) * sizeof(float);
     row += sizeof(omm_attention) + sizeof(model_run);
     if (o->activations == OMM_ACTIVATIONS_Q8) row += omm_q8_rows_bytes(1, widest_input(d));
     return o->rows_max * row;
