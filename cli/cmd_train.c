@@ -5,6 +5,7 @@
 #include "threads.h"
 #include "train_run.h"
 
+#include "omm/clock.h"
 #include "omm/evaluate.h"
 #include "omm/file.h"
 #include "omm/mem.h"
@@ -145,15 +146,25 @@ static omm_err run_all(train_run *r) {
     OMM_TRY(train_all(r));
     OMM_TRY(save(r, &digest));
     OMM_TRY(train_judge(r, &r->after, r->items, omm_course_adapter(r->course)));
-    if (r->args.json) return train_print_json(r, &digest);
-    train_print_report(r);
-    return OMM_OK;
+    energy_sample(&r->energy);
+    json_t *result = NULL;
+    OMM_TRY(train_result_json(&result, r, &digest));
+    omm_err err = OMM_OK;
+    if (r->args.json)
+        err = train_print_json(result);
+    else
+        train_print_report(r);
+    if (err == OMM_OK && r->args.report) err = train_report_write(r, result, r->args.report);
+    json_decref(result);
+    return err;
 }
 
 int cmd_train(int argc, char **argv) {
     train_run r = {.args = train_args_default()};
     int code = train_parse(&r.args, argc, argv);
     if (code >= 0) return code;
+    r.begin_ns = omm_measure_ns();
+    energy_begin(&r.energy, ENERGY_FOLDER);
     omm_err err = run_all(&r);
     close_run(&r);
     return err == OMM_OK ? CLI_EXIT_PASS : cli_fail("train", err);

@@ -33,6 +33,7 @@ static uint64_t now_ms(void) {
 
 static void on_judged(void *ud, size_t done, size_t total) {
     train_run *r = ud;
+    energy_sample(&r->energy);
     cli_progress_show(&r->bar, now_ms(), (double)done / (double)total, "evaluating");
 }
 
@@ -193,6 +194,7 @@ static omm_err run_course(train_run *r, uint64_t begin) {
         omm_err err = omm_course_next(r->course, &event);
         if (err == OMM_ERR_CANCELLED) return stopped(r);
         OMM_TRY(err);
+        energy_sample(&r->energy);
         show_event(r, &event, begin);
         if (omm_trainer_result(r->trainer).steps % r->args.checkpoint_every == 0)
             OMM_TRY(save_checkpoint(r));

@@ -89,6 +89,8 @@ int train_parse(train_args *a, int argc, char **argv) {
         {"checkpoint-every", 0, CLI_U32, &a->checkpoint_every, "N", "steps (50)"},
         {"resume", 0, CLI_FLAG, &a->resume, NULL,
          "go on from --checkpoint if it is there: ends with the same bytes"},
+        {"report", 0, CLI_STR, &a->report, "DIR",
+         "write DIR/report.json and DIR/report.html: curves, before and after, cost"},
         {"json", 0, CLI_FLAG, &a->json, NULL,
          "JSON on stdout, one object a line: events, then the result"},
         {0}};

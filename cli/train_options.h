@@ -17,7 +17,7 @@ typedef struct train_args {
     float momentum, lora_plus;
     bool nesterov, relative_step, rslora;
     uint32_t eval_every, patience, checkpoint_every;
-    const char *keep, *checkpoint;
+    const char *keep, *checkpoint, *report;
     bool resume;
     uint64_t seed;
     bool json;

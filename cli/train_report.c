@@ -1,10 +1,16 @@
-/* train_report.c - what came of a training run, in words and as JSON. */
+/* train_report.c - what came of a training run: in words, as JSON, as a folder with a page. */
+#include "train_html.h"
 #include "train_run.h"
 
+#include "omm/clock.h"
+#include "omm/file.h"
 #include "omm/mem.h"
 
 #include <stdio.h>
 #include <sys/resource.h>
+
+/* Curves of the longest recipe, 1,000,000 steps. */
+#define RESULT_BYTES_MAX ((size_t)256 << 20)
 
 double train_tokens_per_s(const train_run *r) {
     const uint64_t tokens = omm_trainer_result(r->trainer).tokens - r->train_tokens;
@@ -69,7 +75,13 @@ void train_print_report(const train_run *r) {
             print_share("other reply exact", b->reply_exact, a->reply_exact, a->replies);
         }
     }
-    printf("adapter: %s\n", r->args.out);
+    char memory[24], wall[32];
+    cli_size(memory, sizeof memory, (double)train_memory_bytes());
+    cli_duration(wall, sizeof wall, (double)(omm_measure_ns() - r->begin_ns) / 1e9);
+    printf("in %s, memory at most %s", wall, memory);
+    if (r->energy.known) printf(", %.0f J", r->energy.joules);
+    printf("\nadapter: %s\n", r->args.out);
+    if (r->args.report) printf("report: %s/report.html\n", r->args.report);
 }
 
 static json_t *summary_json(const omm_eval_summary *s) {
@@ -92,6 +104,8 @@ static json_t *evals_json(const omm_course_log *log) {
 static void add_course(json_t *root, const train_run *r) {
     const omm_course_log log = omm_course_log_of(r->course);
     json_object_set_new(root, "peak_memory_bytes", json_integer((json_int_t)train_memory_bytes()));
+    json_object_set_new(root, "wall_s", json_real((double)(omm_measure_ns() - r->begin_ns) / 1e9));
+    if (r->energy.known) json_object_set_new(root, "energy_j", json_real(r->energy.joules));
     json_object_set_new(root, "resumed_from", json_integer((json_int_t)r->resumed_from));
     json_object_set_new(root, "stopped_early", json_boolean(log.stopped_early));
     if (!log.eval_count) return;
@@ -114,7 +128,7 @@ static json_t *data_json(const train_run *r) {
     return data;
 }
 
-omm_err train_print_json(const train_run *r, const omm_digest *file) {
+omm_err train_result_json(json_t **out, const train_run *r, const omm_digest *file) {
     omm_train_result t = omm_trainer_result(r->trainer);
     omm_digest chain = omm_trainer_chain(r->trainer, t.steps);
     omm_digest data = omm_dataset_digest(r->data);
@@ -139,11 +153,52 @@ omm_err train_print_json(const train_run *r, const omm_digest *file) {
         json_object_set_new(root, "evaluation",
                             json_pack("{s:o,s:o}", "before", summary_json(&r->before), "after",
                                       summary_json(&r->after)));
+    *out = root;
+    return root ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "no result: a path that is not UTF-8");
+}
+
+omm_err train_print_json(const json_t *result) {
     omm_buf text;
-    omm_buf_init(&text, 1 << 20);
-    omm_err err = root ? omm_json_write(&text, root) : omm_raise(OMM_ERR_NOMEM, "out of memory");
+    omm_buf_init(&text, RESULT_BYTES_MAX);
+    omm_err err = omm_json_write(&text, result);
     if (err == OMM_OK) fwrite(text.data, 1, text.size, stdout);
     omm_buf_fini(&text);
-    json_decref(root);
     return err;
+}
+
+/* --- report.json and report.html ------------------------------------------------------------- */
+
+static json_t *numbers(const float *x, size_t count) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++) json_array_append_new(list, json_real((double)x[i]));
+    return list;
+}
+
+static omm_err write_page(const char *folder, const json_t *result) {
+    char path[OMM_PATH_MAX];
+    omm_buf page;
+    OMM_TRY(omm_path_join(path, folder, "report.html"));
+    omm_buf_init(&page, RESULT_BYTES_MAX);
+    omm_err err = train_html(&page, result);
+    if (err == OMM_OK) err = omm_file_write(path, omm_buf_view(&page), 0644);
+    omm_buf_fini(&page);
+    return err;
+}
+
+omm_err train_report_write(const train_run *r, json_t *result, const char *folder) {
+    const omm_course_log log = omm_course_log_of(r->course);
+    char path[OMM_PATH_MAX];
+    json_object_set_new(result, "curves",
+                        json_pack("{s:o,s:o,s:o}", "loss", numbers(log.losses, log.steps),
+                                  "grad_norm", numbers(log.grad_norms, log.steps), "learning_rate",
+                                  numbers(log.rates, log.steps)));
+    if (r->eval) {
+        json_t *groups = NULL;
+        OMM_TRY(train_groups(&groups, r));
+        json_object_set_new(result, "held_out", groups);
+    }
+    OMM_TRY(omm_dir_make(folder));
+    OMM_TRY(omm_path_join(path, folder, "report.json"));
+    OMM_TRY(omm_json_save(path, result));
+    return write_page(folder, result);
 }

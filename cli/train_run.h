@@ -2,6 +2,7 @@
 #ifndef CLI_TRAIN_RUN_H
 #define CLI_TRAIN_RUN_H
 
+#include "energy.h"
 #include "progress.h"
 #include "train_options.h"
 
@@ -30,6 +31,8 @@ typedef struct train_run {
     omm_eval_item *items, *items_before; /* one per example of `eval` */
     omm_eval_summary before, after;
     cli_progress bar;
+    uint64_t begin_ns;     /* of this process */
+    energy energy;         /* since then */
     uint64_t train_ns;     /* of this process */
     uint64_t train_tokens; /* trained on before it: what a checkpoint brought */
     uint32_t resumed_from; /* steps that a checkpoint brought */
@@ -58,6 +61,18 @@ OMM_CHECKED omm_err train_all(train_run *r);
 double train_tokens_per_s(const train_run *r);
 uint64_t train_memory_bytes(void); /* most that this process has had in memory */
 void train_print_report(const train_run *r);
-OMM_CHECKED omm_err train_print_json(const train_run *r, const omm_digest *file);
+/* The result as an object; the caller decrefs.  Errors: NOMEM (also: a path that is not UTF-8). */
+OMM_CHECKED omm_err train_result_json(json_t **out, const train_run *r, const omm_digest *file);
+OMM_CHECKED omm_err train_print_json(const json_t *result);
+/* Add curves and groups to the result and write FOLDER/report.json and FOLDER/report.html; the
+ * folder is made.  Errors: IO, NOMEM. */
+OMM_CHECKED omm_err train_report_write(const train_run *r, json_t *result, const char *folder);
+
+/* --- train_groups.c -------------------------------------------------------------------------- */
+
+/* {all, skills, clients}: lists of {name, items, loss_before, loss_after}, and where replies were
+ * generated answers, exact_before, exact_after.  With held-out data only;
+ * the caller decrefs.  Errors: NOMEM. */
+OMM_CHECKED omm_err train_groups(json_t **out, const train_run *r);
 
 #endif

@@ -1,0 +1,216 @@
+/* train_html.c - report.html of a training run: one file, no script, nothing from outside. */
+#include "train_html.h"
+
+#include "omm/bytes.h"
+
+#include <math.h>
+
+enum {
+    WIDTH = 640, /* of a curve, in its own units; the page scales it */
+    HEIGHT = 220,
+    LEFT = 56,
+    RIGHT = 8,
+    TOP = 10,
+    BOTTOM = 24,
+    POINTS_MAX = 600, /* more are averaged: a screen has no more columns */
+    ROWS_MAX = 500    /* of a table */
+};
+
+static const char s_head[] =
+    "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+    "<meta http-equiv=\"Content-Security-Policy\" "
+    "content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+    "<title>Training report</title>\n<style>\n"
+    ":root{color-scheme:light dark}body{font:16px/1.45 system-ui,sans-serif;max-width:720px;"
+    "margin:0 auto;padding:12px}h1{font-size:1.4em}h2{font-size:1.1em;margin:1.6em 0 .3em}\n"
+    "svg{width:100%;height:auto;display:block}svg text{font-size:12px;fill:currentColor}\n"
+    ".grid{stroke:currentColor;opacity:.25}.a{fill:none;stroke:#888;stroke-width:1.2}"
+    ".b{fill:none;stroke:#d1495b;stroke-width:2}.dot{fill:#d1495b}\n"
+    "div.wide{overflow-x:auto}table{border-collapse:collapse;width:100%}"
+    "th,td{text-align:right;padding:3px 8px;border-bottom:1px solid #8884;white-space:nowrap}"
+    "th:first-child,td:first-child{text-align:left}\n"
+    "</style></head><body>\n<h1>Training report</h1>\n";
+
+/* Text from a model or data file: nothing of it becomes markup. */
+static omm_err put_text(omm_buf *out, const char *text) {
+    for (const char *at = text; *at; at++) {
+        switch (*at) {
+        case '<': OMM_TRY(omm_buf_append(out, "&lt;", 4)); break;
+        case '>': OMM_TRY(omm_buf_append(out, "&gt;", 4)); break;
+        case '&': OMM_TRY(omm_buf_append(out, "&amp;", 5)); break;
+        case '"': OMM_TRY(omm_buf_append(out, "&quot;", 6)); break;
+        default: OMM_TRY(omm_buf_append(out, at, 1)); break;
+        }
+    }
+    return OMM_OK;
+}
+
+/* --- curves ---------------------------------------------------------------------------------- */
+
+/* Points of a list of numbers or of {step, value} objects. */
+static double y_of(const json_t *list, size_t i, const char *key) {
+    const json_t *item = json_array_get(list, i);
+    return json_number_value(json_is_object(item) ? json_object_get(item, key) : item);
+}
+
+static double x_of(const json_t *list, size_t i) {
+    const json_t *item = json_array_get(list, i);
+    if (!json_is_object(item)) return (double)i + 1;
+    return json_number_value(json_object_get(item, "step"));
+}
+
+typedef struct frame {
+    double x0, x1, y0, y1;
+} frame;
+
+static void widen(frame *f, const json_t *list, const char *key) {
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        f->x0 = fmin(f->x0, x_of(list, i));
+        f->x1 = fmax(f->x1, x_of(list, i));
+        f->y0 = fmin(f->y0, y_of(list, i, key));
+        f->y1 = fmax(f->y1, y_of(list, i, key));
+    }
+}
+
+static double screen_x(const frame *f, double x) {
+    const double span = f->x1 > f->x0 ? f->x1 - f->x0 : 1;
+    return LEFT + (x - f->x0) / span * (WIDTH - LEFT - RIGHT);
+}
+
+static double screen_y(const frame *f, double y) {
+    const double span = f->y1 > f->y0 ? f->y1 - f->y0 : 1;
+    return TOP + (f->y1 - y) / span * (HEIGHT - TOP - BOTTOM);
+}
+
+static omm_err put_line(omm_buf *out, const frame *f, const json_t *list, const char *key,
+                        const char *style) {
+    const size_t count = json_array_size(list), step = (count + POINTS_MAX - 1) / POINTS_MAX;
+    if (!count) return OMM_OK;
+    OMM_TRY(omm_buf_printf(out, "<polyline class=\"%s\" points=\"", style));
+    for (size_t from = 0; from < count; from += step) {
+        const size_t to = from + step < count ? from + step : count;
+        double x = 0, y = 0;
+        for (size_t i = from; i < to; i++) {
+            x += x_of(list, i) / (double)(to - from);
+            y += y_of(list, i, key) / (double)(to - from);
+        }
+        OMM_TRY(omm_buf_printf(out, "%.1f,%.1f ", screen_x(f, x), screen_y(f, y)));
+    }
+    return omm_buf_printf(out, "\"/>\n");
+}
+
+static omm_err put_grid(omm_buf *out, const frame *f) {
+    for (int i = 0; i <= 2; i++) {
+        const double y = f->y0 + (f->y1 - f->y0) * i / 2, at = screen_y(f, y);
+        OMM_TRY(omm_buf_printf(out,
+                               "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>"
+                               "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.4g</text>\n",
+                               LEFT, WIDTH - RIGHT, at, at, LEFT - 5, at + 4, y));
+    }
+    return omm_buf_printf(out,
+                          "<text x=\"%d\" y=\"%d\">%.0f</text><text x=\"%d\" y=\"%d\" "
+                          "text-anchor=\"end\">step %.0f</text>\n",
+                          LEFT, HEIGHT - 6, f->x0, WIDTH - RIGHT, HEIGHT - 6, f->x1);
+}
+
+/* `main` in grey, and over it `judged` in red with dots; either may be NULL. */
+static omm_err put_curve(omm_buf *out, const char *title, const json_t *list,
+                         const json_t *judged) {
+    const double far = (double)INFINITY;
+    frame f = {far, -far, far, -far};
+    widen(&f, list, "loss");
+    widen(&f, judged, "loss");
+    if (!(f.x0 <= f.x1)) return OMM_OK;
+    OMM_TRY(omm_buf_printf(out,
+                           "<h2>%s</h2>\n<svg viewBox=\"0 0 %d %d\" role=\"img\" "
+                           "aria-label=\"%s\">\n",
+                           title, WIDTH, HEIGHT, title));
+    OMM_TRY(put_grid(out, &f));
+    OMM_TRY(put_line(out, &f, list, "loss", "a"));
+    OMM_TRY(put_line(out, &f, judged, "loss", "b"));
+    if (json_array_size(judged) <= POINTS_MAX)
+        for (size_t i = 0; i < json_array_size(judged); i++)
+            OMM_TRY(omm_buf_printf(out, "<circle class=\"dot\" r=\"3\" cx=\"%.1f\" cy=\"%.1f\"/>\n",
+                                   screen_x(&f, x_of(judged, i)),
+                                   screen_y(&f, y_of(judged, i, "loss"))));
+    return omm_buf_printf(out, "</svg>\n");
+}
+
+/* --- tables ---------------------------------------------------------------------------------- */
+
+static double number(const json_t *object, const char *key) {
+    return json_number_value(json_object_get(object, key));
+}
+
+static omm_err put_fact(omm_buf *out, const char *name, const json_t *root, const char *key,
+                        int decimals) {
+    if (!json_is_number(json_object_get(root, key))) return OMM_OK;
+    return omm_buf_printf(out, "<tr><td>%s</td><td>%.*f</td></tr>\n", name, decimals,
+                          number(root, key));
+}
+
+static omm_err put_facts(omm_buf *out, const json_t *root) {
+    OMM_TRY(omm_buf_printf(out, "<table>\n<tr><td>adapter</td><td>"));
+    OMM_TRY(put_text(out, json_string_value(json_object_get(root, "adapter"))));
+    OMM_TRY(omm_buf_printf(out, "</td></tr>\n"));
+    OMM_TRY(put_fact(out, "steps", root, "steps", 0));
+    OMM_TRY(put_fact(out, "tokens", root, "tokens", 0));
+    OMM_TRY(put_fact(out, "training loss, first steps", root, "loss_first", 4));
+    OMM_TRY(put_fact(out, "training loss, last steps", root, "loss_last", 4));
+    OMM_TRY(put_fact(out, "best held-out step", root, "best_step", 0));
+    OMM_TRY(put_fact(out, "tokens/s", root, "tokens_per_s", 0));
+    OMM_TRY(put_fact(out, "wall time, s", root, "wall_s", 1));
+    OMM_TRY(put_fact(out, "peak memory, bytes", root, "peak_memory_bytes", 0));
+    if (!json_object_get(root, "energy_j"))
+        OMM_TRY(omm_buf_printf(out, "<tr><td>energy</td><td>this machine does not tell</td></tr>"));
+    OMM_TRY(put_fact(out, "energy of the processors, J", root, "energy_j", 0));
+    return omm_buf_printf(out, "</table>\n");
+}
+
+static omm_err put_row(omm_buf *out, const json_t *row) {
+    OMM_TRY(omm_buf_printf(out, "<tr><td>"));
+    OMM_TRY(put_text(out, json_string_value(json_object_get(row, "name"))));
+    OMM_TRY(omm_buf_printf(out, "</td><td>%.0f</td><td>%.4f</td><td>%.4f</td>",
+                           number(row, "items"), number(row, "loss_before"),
+                           number(row, "loss_after")));
+    if (number(row, "answers") > 0)
+        OMM_TRY(omm_buf_printf(out, "<td>%.0f</td><td>%.0f</td><td>%.0f</td>",
+                               number(row, "exact_before"), number(row, "exact_after"),
+                               number(row, "answers")));
+    else
+        OMM_TRY(omm_buf_printf(out, "<td></td><td></td><td></td>"));
+    return omm_buf_printf(out, "</tr>\n");
+}
+
+static omm_err put_groups(omm_buf *out, const char *title, const json_t *groups) {
+    const size_t count = json_array_size(groups);
+    if (!count) return OMM_OK;
+    OMM_TRY(omm_buf_printf(out,
+                           "<h2>%s</h2>\n<div class=\"wide\"><table>\n<tr><th></th><th>items</th>"
+                           "<th>loss before</th><th>after</th><th>exact before</th><th>after</th>"
+                           "<th>of</th></tr>\n",
+                           title));
+    for (size_t i = 0; i < count && i < ROWS_MAX; i++)
+        OMM_TRY(put_row(out, json_array_get(groups, i)));
+    OMM_TRY(omm_buf_printf(out, "</table></div>\n"));
+    if (count <= ROWS_MAX) return OMM_OK;
+    return omm_buf_printf(out, "<p>and %zu more in report.json</p>\n", count - ROWS_MAX);
+}
+
+omm_err train_html(omm_buf *out, const json_t *root) {
+    const json_t *curves = json_object_get(root, "curves"),
+                 *held = json_object_get(root, "held_out");
+    const json_t *judged = json_object_get(root, "evaluations");
+    OMM_TRY(omm_buf_append(out, s_head, sizeof s_head - 1));
+    OMM_TRY(put_facts(out, root));
+    OMM_TRY(put_groups(out, "Held-out data", json_object_get(held, "all")));
+    OMM_TRY(put_curve(out, "Loss: training grey, held-out red", json_object_get(curves, "loss"),
+                      judged));
+    OMM_TRY(put_curve(out, "Held-out loss", NULL, judged));
+    OMM_TRY(put_curve(out, "Gradient norm", json_object_get(curves, "grad_norm"), NULL));
+    OMM_TRY(put_curve(out, "Learning rate", json_object_get(curves, "learning_rate"), NULL));
+    OMM_TRY(put_groups(out, "By skill", json_object_get(held, "skills")));
+    OMM_TRY(put_groups(out, "By client", json_object_get(held, "clients")));
+    return omm_buf_printf(out, "</body></html>\n");
+}
