@@ -120,4 +120,10 @@ with tempfile.TemporaryDirectory(prefix="omm-report-") as name:
     check("answers" not in short["held_out"]["all"][0] and len(short["held_out"]["clients"]) == 3,
           f"losses alone: {short['held_out']}")
     check(len(Page(page).curves) == 3, "curves of a streamed run")
+    one = {"client": "a", "messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Me."}]}
+    (folder / "t.jsonl").write_text(json.dumps(one) + "\n")  # learned by heart: answers become exact
+    result, learned, _ = train(folder, "--eval", folder / "t.jsonl", "--steps", 30, "--new-tokens", 8)
+    whole, judged = learned["held_out"]["all"][0], result["evaluation"]
+    check((judged["before"]["reply_exact"], judged["after"]["reply_exact"]) == (0, 1), f"not learned: {judged}")
+    check((whole["exact_before"], whole["exact_after"], whole["answers"]) == (0, 1, 1), f"exact answers: {whole}")
     print("report.json and report.html hold what they should")
