@@ -225,10 +225,17 @@ static void saved(const omm_compute *c, const omm_model *model, omm_kv_type kv) 
     omm_session_truncate(s, 0);
     CHECK_OK(omm_session_append(s, s_prompt, 39, a, false));
     CHECK_OK(omm_session_save(s, s_path, &digest));
-    omm_buf first, second;
+    omm_buf first, second, third;
     omm_buf_init(&first, 1 << 22);
     omm_buf_init(&second, 1 << 22);
+    omm_buf_init(&third, 1 << 22);
     CHECK_OK(omm_file_read(&first, s_path));
+    CHECK_OK(omm_session_open(&t, c, model, &lora, &o)); /* blocks that held nothing before */
+    CHECK_OK(omm_session_append(t, s_prompt, 39, b, false));
+    CHECK_OK(omm_session_save(t, s_path, &digest));
+    CHECK_OK(omm_file_read(&third, s_path));
+    CHECK(omm_bytes_equal(omm_buf_view(&first), omm_buf_view(&third)));
+    omm_session_close(t);
     CHECK_OK(omm_session_append(s, s_prompt + 39, 1, a, false));
     CHECK_OK(omm_session_open(&t, c, model, &lora, &o));
     CHECK_OK(omm_session_append(t, s_prompt + 3, 30, b, false));
@@ -245,6 +252,7 @@ static void saved(const omm_compute *c, const omm_model *model, omm_kv_type kv) 
     CHECK_ERR(load(t, &digest), OMM_ERR_NOT_FOUND);
     omm_buf_fini(&first);
     omm_buf_fini(&second);
+    omm_buf_fini(&third);
     omm_session_close(s);
     omm_session_close(t);
     omm_lora_fini(&lora);
