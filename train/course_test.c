@@ -211,7 +211,7 @@ static void refused(rig *r) {
     CHECK_EQ(r->asked, 0);
     CHECK(omm_course_adapter(x.course) == omm_trainer_adapter(x.trainer));
     close_run(&x);
-    static const double plan[] = {NAN};
+    static const double plan[] = {(double)NAN};
     r->by_plan = true;
     r->plan = plan;
     x = open_run(r, options_of(r, 1, 0, false));
