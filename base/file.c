@@ -238,7 +238,9 @@ void omm_map_release(const omm_map *map, omm_bytes part) {
     if (end > last) end = last;
     begin = (begin + page - 1) / page * page;
     end = end / page * page;
-    if (begin < end) (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+    if (begin >= end) return;
+    (void)madvise((void *)begin, end - begin, /* NOLINT(performance-no-int-to-ptr): page-aligned */
+                  MADV_DONTNEED);
 }
 
 void omm_map_close(omm_map *map) {
