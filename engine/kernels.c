@@ -541,6 +541,7 @@ static void attention_task(void *ud, size_t task, unsigned worker) {
 
 /* Tasks of whole tiles; of one tile's rows when there are too few for the workers. */
 static void attention_plan(attention_cut *cut, size_t rows, size_t lists, size_t workers) {
+    OMM_ASSERT(rows > 0 && lists > 0);
     cut->step = min_size(rows, ATTENTION_ROWS);
     if (rows <= ATTENTION_ROWS && lists < workers)
         cut->step = divide_up(rows, divide_up(workers, lists));

@@ -67,7 +67,7 @@ omm_matrix battery_matrix(omm_format format, uint32_t rows, uint32_t cols, uint6
     omm_bytes bytes = battery_rows(format, rows, cols, seed);
     omm_matrix m;
     OMM_ASSERT(omm_matrix_pack(&m, format, rows, cols, bytes) == OMM_OK);
-    omm_free((void *)(uintptr_t)bytes.data);
+    omm_free((void *)(uintptr_t)bytes.data); /* NOLINT(performance-no-int-to-ptr): ours */
     return m;
 }
 
