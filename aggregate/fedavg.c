@@ -257,8 +257,8 @@ static omm_err head_check(const omm_fedavg *acc, omm_bytes in) {
     if (in.size != HEAD_BYTES + acc->value_count * 8 + DIGEST_BYTES)
         return omm_raise(OMM_ERR_SIZE, "saved aggregation of %zu bytes, %zu values", in.size,
                          acc->value_count);
-    omm_digest digest = omm_hash(omm_bytes_of(in.data, in.size - DIGEST_BYTES));
-    if (memcmp(digest.b, in.data + in.size - DIGEST_BYTES, DIGEST_BYTES) != 0)
+    omm_bytes content;
+    if (!omm_hash_sealed(&content, in))
         return omm_raise(OMM_ERR_DIGEST, "saved aggregation is damaged");
     return OMM_OK;
 }

@@ -60,6 +60,18 @@ omm_digest omm_sha256(omm_bytes data) {
     return d;
 }
 
+omm_err omm_hash_seal(omm_buf *buf, size_t from) {
+    const omm_digest d = omm_hash(omm_bytes_of(buf->data + from, buf->size - from));
+    return omm_buf_append(buf, d.b, sizeof d.b);
+}
+
+bool omm_hash_sealed(omm_bytes *content, omm_bytes in) {
+    if (in.size < sizeof(omm_digest)) return false;
+    *content = omm_bytes_of(in.data, in.size - sizeof(omm_digest));
+    const omm_digest d = omm_hash(*content);
+    return memcmp(d.b, in.data + content->size, sizeof d.b) == 0;
+}
+
 static crypto_generichash_state *blake(omm_hasher *h) {
     return (crypto_generichash_state *)(void *)h->state;
 }

@@ -89,8 +89,32 @@ static void test_compare(void) {
     CHECK_ERR(omm_digest_unhex(&a, "12"), OMM_ERR_FORMAT);
 }
 
+static void test_seal(void) {
+    omm_buf buf;
+    omm_bytes content;
+    omm_buf_init(&buf, 64);
+    CHECK_OK(omm_buf_append(&buf, "head", 4));
+    CHECK_OK(omm_buf_append(&buf, "text", 4));
+    CHECK_OK(omm_hash_seal(&buf, 4));
+    CHECK_EQ(buf.size, 40);
+    const omm_bytes sealed = omm_bytes_of(buf.data + 4, 36);
+    CHECK(omm_hash_sealed(&content, sealed));
+    CHECK(omm_bytes_equal(content, omm_bytes_str("text")));
+    for (size_t i = 4; i < buf.size; i++) {
+        buf.data[i] ^= 1;
+        CHECK(!omm_hash_sealed(&content, sealed));
+        buf.data[i] ^= 1;
+    }
+    for (size_t size = 0; size < sealed.size; size++)
+        CHECK(!omm_hash_sealed(&content, omm_bytes_of(sealed.data, size)));
+    CHECK_ERR(omm_hash_seal(&buf, 0), OMM_ERR_TOO_BIG); /* over bytes_max: nothing added */
+    CHECK_EQ(buf.size, 40);
+    omm_buf_fini(&buf);
+}
+
 int main(void) {
     test_known_answers();
+    test_seal();
     test_streaming();
     test_file();
     test_compare();

@@ -172,15 +172,15 @@ static omm_err check_body(const omm_session *s, omm_bytes file, const header *h,
     if (h->position > s->group->options.positions_max)
         return omm_raise(OMM_ERR_TOO_BIG, "%s has %u positions; the session holds at most %u", path,
                          h->position, s->group->options.positions_max);
-    omm_reader r = omm_reader_of(omm_bytes_of(file.data, file.size - DIGEST_BYTES));
+    omm_bytes content = omm_bytes_of(file.data, file.size - DIGEST_BYTES);
+    omm_reader r = omm_reader_of(content);
     omm_read_bytes(&r, HEADER_BYTES);
     omm_bytes ids = omm_read_bytes(&r, (size_t)h->position * 4);
     for (size_t i = 0; i < h->layers * blocks_of(h->position); i++)
         if (omm_read_u32(&r)) omm_read_bytes(&r, bytes);
     if (r.failed || r.at != r.in.size)
         return omm_raise(OMM_ERR_SIZE, "%s has not the size that its header says", path);
-    omm_digest digest = omm_hash(r.in);
-    if (memcmp(digest.b, file.data + r.in.size, DIGEST_BYTES) != 0)
+    if (!omm_hash_sealed(&content, file))
         return omm_raise(OMM_ERR_DIGEST, "%s is damaged: its digest does not match", path);
     for (uint32_t i = 0; i < h->position; i++)
         if (omm_get_u32(ids.data + (size_t)i * 4) >= vocab)

@@ -46,10 +46,7 @@ omm_err omm_trainer_save(const omm_trainer *t, omm_buf *out) {
     size_t before = out->size;
     OMM_TRY(omm_buf_reserve(out, checkpoint_bytes(t, t->step)));
     omm_err err = put_all(t, out);
-    if (err == OMM_OK) {
-        omm_digest d = omm_hash(omm_bytes_of(out->data + before, out->size - before));
-        err = omm_buf_append(out, d.b, sizeof d.b);
-    }
+    if (err == OMM_OK) err = omm_hash_seal(out, before);
     if (err != OMM_OK) out->size = before;
     return err;
 }
@@ -61,16 +58,16 @@ typedef struct parts {
     uint64_t position, tokens, learned, value_count;
 } parts;
 
-static omm_err check_envelope(omm_bytes in) {
-    if (in.size < FIXED_BYTES + OMM_RECIPE_BYTES + 2 * DIGEST_BYTES)
+omm_err checkpoint_envelope(omm_bytes *content, omm_bytes in, const uint8_t magic[4],
+                            uint32_t version, size_t bytes_min) {
+    if (in.size < bytes_min)
         return omm_raise(OMM_ERR_SIZE, "checkpoint of %zu bytes is too short", in.size);
-    if (memcmp(in.data, s_magic, sizeof s_magic) != 0)
-        return omm_raise(OMM_ERR_FORMAT, "not a training checkpoint");
-    if (omm_get_u32(in.data + 4) != VERSION)
+    if (memcmp(in.data, magic, 4) != 0)
+        return omm_raise(OMM_ERR_FORMAT, "not a checkpoint of a training run");
+    if (omm_get_u32(in.data + 4) != version)
         return omm_raise(OMM_ERR_VERSION, "checkpoint version %u; this program knows %u",
-                         omm_get_u32(in.data + 4), (unsigned)VERSION);
-    omm_digest d = omm_hash(omm_bytes_of(in.data, in.size - DIGEST_BYTES));
-    if (memcmp(d.b, in.data + in.size - DIGEST_BYTES, DIGEST_BYTES) != 0)
+                         omm_get_u32(in.data + 4), version);
+    if (!omm_hash_sealed(content, in))
         return omm_raise(OMM_ERR_DIGEST, "the checkpoint is damaged");
     return OMM_OK;
 }
@@ -82,8 +79,10 @@ static bool is_same_recipe(omm_bytes bytes, const omm_recipe *recipe) {
 }
 
 static omm_err take_apart(parts *p, omm_bytes in, const omm_trainer *t) {
-    OMM_TRY(check_envelope(in));
-    omm_reader r = omm_reader_of(in);
+    omm_bytes content;
+    OMM_TRY(checkpoint_envelope(&content, in, s_magic, VERSION,
+                                FIXED_BYTES + OMM_RECIPE_BYTES + 2 * DIGEST_BYTES));
+    omm_reader r = omm_reader_of(content);
     omm_read_u64(&r); /* magic and version */
     p->recipe = omm_read_bytes(&r, omm_recipe_bytes(&t->recipe));
     p->identity = omm_read_bytes(&r, DIGEST_BYTES);

@@ -164,10 +164,7 @@ static omm_err put_all(const omm_course *c, omm_buf *out) {
 omm_err omm_course_save(const omm_course *c, omm_buf *out) {
     size_t before = out->size;
     omm_err err = put_all(c, out);
-    if (err == OMM_OK) {
-        omm_digest d = omm_hash(omm_bytes_of(out->data + before, out->size - before));
-        err = omm_buf_append(out, d.b, sizeof d.b);
-    }
+    if (err == OMM_OK) err = omm_hash_seal(out, before);
     if (err != OMM_OK) out->size = before;
     return err;
 }
@@ -177,20 +174,6 @@ typedef struct parts {
     uint32_t steps, eval_count, best, since_best, stopped;
     omm_bytes grad_norms, rates, evals, best_values, trainer;
 } parts;
-
-static omm_err check_envelope(omm_bytes in) {
-    if (in.size < FIXED_BYTES + DIGEST_BYTES)
-        return omm_raise(OMM_ERR_SIZE, "checkpoint of %zu bytes is too short", in.size);
-    if (memcmp(in.data, s_magic, sizeof s_magic) != 0)
-        return omm_raise(OMM_ERR_FORMAT, "not a checkpoint of a training run");
-    if (omm_get_u32(in.data + 4) != VERSION)
-        return omm_raise(OMM_ERR_VERSION, "checkpoint version %u; this program knows %u",
-                         omm_get_u32(in.data + 4), (unsigned)VERSION);
-    omm_digest d = omm_hash(omm_bytes_of(in.data, in.size - DIGEST_BYTES));
-    if (memcmp(d.b, in.data + in.size - DIGEST_BYTES, DIGEST_BYTES) != 0)
-        return omm_raise(OMM_ERR_DIGEST, "the checkpoint is damaged");
-    return OMM_OK;
-}
 
 static omm_err take_options(omm_reader *r, const omm_course *c) {
     const omm_course_options *o = &c->options;
@@ -230,8 +213,9 @@ static bool is_sound(const parts *p, const omm_course *c) {
 }
 
 static omm_err take_apart(parts *p, omm_bytes in, const omm_course *c) {
-    OMM_TRY(check_envelope(in));
-    omm_reader r = omm_reader_of(omm_bytes_of(in.data, in.size - DIGEST_BYTES));
+    omm_bytes content;
+    OMM_TRY(checkpoint_envelope(&content, in, s_magic, VERSION, FIXED_BYTES + DIGEST_BYTES));
+    omm_reader r = omm_reader_of(content);
     omm_read_u64(&r); /* magic and version */
     OMM_TRY(take_options(&r, c));
     p->steps = omm_read_u32(&r);

@@ -26,6 +26,10 @@ struct omm_trainer {
     omm_digest identity;
 };
 
+/* Magic, version, least size and digest of a checkpoint of any kind; content is all but the digest.
+ * Errors: SIZE, FORMAT, VERSION, DIGEST. */
+OMM_CHECKED omm_err checkpoint_envelope(omm_bytes *content, omm_bytes in, const uint8_t magic[4],
+                                        uint32_t version, size_t bytes_min);
 /* What omm_trainer_resume would check, and the steps that a checkpoint has done; changes nothing. */
 OMM_CHECKED omm_err checkpoint_step(uint32_t *step, const omm_trainer *t, omm_bytes checkpoint);
 

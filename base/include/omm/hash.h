@@ -42,6 +42,12 @@ void omm_sha256er_init(omm_hasher *h);
 void omm_sha256er_update(omm_hasher *h, omm_bytes data);
 omm_digest omm_sha256er_final(omm_hasher *h);
 
+/* What the program writes for itself to read again ends with the BLAKE2b-256 of all before it: damage shows,
+ * forgery does not.  omm_hash_seal appends the digest of buf->data[from..size); Errors: NOMEM, TOO_BIG.
+ * omm_hash_sealed says whether `in` ends with the digest of the rest; content then is that rest. */
+OMM_CHECKED omm_err omm_hash_seal(omm_buf *buf, size_t from);
+bool omm_hash_sealed(omm_bytes *content, omm_bytes in);
+
 /* BLAKE2b-256 (SHA-256) of a file, read in pieces.  Errors: NOT_FOUND, IO. */
 OMM_CHECKED omm_err omm_hash_file(omm_digest *out, const char *path);
 OMM_CHECKED omm_err omm_sha256_file(omm_digest *out, const char *path);
