@@ -183,7 +183,7 @@ static void each_is_alone(const omm_compute *c) {
         omm_free(v);
     }
     omm_attention_each(c, a, COUNT);
-    CHECK(memcmp(want, got, sizeof want) == 0);
+    CHECK(same_bytes(want, got, sizeof want));
     for (size_t i = 0; i < COUNT; i++) omm_kv_fini(&kv[i]);
     omm_free(q);
 }

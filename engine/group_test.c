@@ -73,7 +73,7 @@ static void alone(const rig *r, const omm_compute *c, const omm_session_options 
 
 static void same_rows(size_t i, size_t position, const float *row, const char *what) {
     const float *want = s_want[i] + position * VOCAB;
-    if (memcmp(want, row, VOCAB * sizeof *row) == 0) return;
+    if (same_bytes(want, row, VOCAB * sizeof *row)) return;
     fprintf(stderr, "%s: sequence %zu differs at position %zu\n", what, i, position);
     exit(1);
 }
@@ -155,17 +155,17 @@ static void adapters(const rig *r, const omm_compute *c) {
     CHECK_OK(omm_session_set_adapters(s, (const omm_adapter *[]){r->adapter[1]}, 1));
     CHECK_OK(omm_session_append(s, s_ids[0], 70, a, false));
     CHECK_OK(omm_session_append(t, s_ids[0], 70, b, false));
-    CHECK(memcmp(a, b, sizeof a) == 0); /* a scale like the file's */
+    CHECK(same_bytes(a, b, sizeof a)); /* a scale like the file's */
     CHECK_OK(omm_session_set_adapters(s, (const omm_adapter *[]){r->adapter[1]}, 1));
     CHECK_EQ(omm_session_position(s), 70); /* the same ones: nothing to forget */
     CHECK_OK(omm_session_set_adapters(s, NULL, 0));
     CHECK_EQ(omm_session_position(s), 0);
     CHECK_OK(omm_session_append(s, s_ids[0], 70, a, false));
-    CHECK(memcmp(a, b, sizeof a) != 0);
+    CHECK(!same_bytes(a, b, sizeof a));
     omm_session_close(t);
     CHECK_OK(omm_session_open(&t, c, &r->model, NULL, NULL));
     CHECK_OK(omm_session_append(t, s_ids[0], 70, b, false));
-    CHECK(memcmp(a, b, sizeof a) == 0);
+    CHECK(same_bytes(a, b, sizeof a));
     const omm_adapter *many[OMM_ADAPTERS_MAX + 1];
     for (size_t i = 0; i <= OMM_ADAPTERS_MAX; i++) many[i] = r->adapter[0];
     CHECK_ERR(omm_session_set_adapters(s, many, OMM_ADAPTERS_MAX + 1), OMM_ERR_TOO_BIG);
@@ -212,7 +212,7 @@ static void mixed_scales(const rig *r, const omm_compute *c) {
         CHECK_OK(omm_session_append(s, s_ids[0], 9, way ? b : a, false));
         omm_session_close(s);
     }
-    CHECK(memcmp(a, b, sizeof a) == 0);
+    CHECK(same_bytes(a, b, sizeof a));
     for (size_t i = 0; i < lora.tensor_count; i++)
         for (size_t j = 0; j < (size_t)lora.tensors[i].rows * lora.tensors[i].cols; j++)
             if (lora.tensors[i].target == OMM_LORA_V && lora.tensors[i].is_b)

@@ -46,8 +46,8 @@ int main(int argc, char **argv) {
     for (unsigned i = 0; i < OMM_ISA_COUNT; i++) {
         if (!omm_isa_available((omm_isa)i)) continue;
         if (argc > 1) {
-            print((omm_isa)i, NULL, atof(argv[1]));
-            print((omm_isa)i, pool, atof(argv[1]));
+            print((omm_isa)i, NULL, strtod(argv[1], NULL));
+            print((omm_isa)i, pool, strtod(argv[1], NULL));
             continue;
         }
         check((omm_isa)i, NULL);

@@ -143,7 +143,7 @@ static void test_fit(void) {
     CHECK(strstr(omm_err_sentence(), "70 positions, q8_0") != NULL);
     omm_plan kept = last;
     CHECK_ERR(omm_plan_fit(&kept, &s_gguf, NULL, 0, &o, 1), OMM_ERR_CONFIG);
-    CHECK(memcmp(&kept, &last, sizeof kept) == 0);
+    CHECK(same_bytes(&kept, &last, sizeof kept));
     o.session.positions_max = 60; /* less than would be kept */
     CHECK_EQ(fitted(&o, full.total).session.positions_max, 60);
     CHECK_ERR(omm_plan_fit(&kept, &s_gguf, NULL, 0, &o, 1), OMM_ERR_CONFIG);

@@ -127,7 +127,7 @@ SIMD_INLINE vi q8_run(const omm_format format, const int count, vi acc, const ui
         vq p = vq_open(acc);
         SIMD_UNROLL for (int i = 0; i < span; i++) {
             p = q8_dot(format, p, q8_group(format, chunk, g0 + g + i),
-                       vi_four(x + 4 * (g0 + g + i)));
+                       vi_four(x + (ptrdiff_t)4 * (g0 + g + i)));
         }
         acc = vq_close(acc, p);
     }
@@ -279,7 +279,8 @@ SIMD_INLINE void q8_tile_dots(const omm_format format, const int nt, const int g
             vi wv[SIMD_Q8_STRIPS];
             Q8_EACH_STRIP wv[s] = vi_load(w[s].q + (at + (size_t)(g + i)) * 64);
             Q8_EACH_TOKEN {
-                const vi xv = vi_four(x + t * (int)OMM_QUANT_BLOCK + 4 * (g + i));
+                const vi xv =
+                    vi_four(x + (ptrdiff_t)t * (int)OMM_QUANT_BLOCK + (ptrdiff_t)4 * (g + i));
                 Q8_EACH_STRIP p[s][t] = q8_dot(format, p[s][t], wv[s], xv);
             }
         }
@@ -324,7 +325,7 @@ SIMD_INLINE void q8_tile_of(const omm_format format, const int nt, const q8_tile
                 Q8_EACH_STRIP dot[s][t] = start;
             }
             q8_tile_dots(format, nt, groups, dot, tile->w, j * (size_t)groups,
-                         x->q + at * OMM_QUANT_BLOCK + h * 16);
+                         x->q + at * OMM_QUANT_BLOCK + (ptrdiff_t)h * 16);
             q8_tile_scale(nt, acc, dot, tile, j, at);
             if (QUANT_LAYOUT[format].has_min) q8_tile_minima(format, nt, acc, tile, j, at, h);
         }

@@ -21,16 +21,16 @@ SIMD_INLINE vi quant_bits(vi v, const int from, const int to, const int mask) {
 /* The stored quants of columns 4 g .. 4 g + 3 of a chunk of 32; codebook values where there is one. */
 SIMD_INLINE vi quant_group(const omm_format format, const uint8_t *chunk, const int g) {
     const unsigned planes = QUANT_LAYOUT[format].planes;
-    if (planes & QUANT_PLANE_8) return vi_load(chunk + 64 * g);
+    if (planes & QUANT_PLANE_8) return vi_load(chunk + (ptrdiff_t)64 * g);
     vi q = vi_set1(0);
     int bits = 0;
     if (planes & QUANT_PLANE_4) {
-        q = quant_bits(vi_load(chunk + 64 * (g % 4)), 4 * (g / 4), 0, 15);
+        q = quant_bits(vi_load(chunk + (ptrdiff_t)64 * (g % 4)), 4 * (g / 4), 0, 15);
         chunk += 256;
         bits = 4;
     }
     if (planes & QUANT_PLANE_2) {
-        vi pair = quant_bits(vi_load(chunk + 64 * (g % 2)), 2 * (g / 2), bits, 3);
+        vi pair = quant_bits(vi_load(chunk + (ptrdiff_t)64 * (g % 2)), 2 * (g / 2), bits, 3);
         q = bits ? vi_or(q, pair) : pair;
         chunk += 128;
         bits += 2;

@@ -13,11 +13,16 @@ static omm_ggml_type type_of(omm_format format) {
 }
 
 static bool same_bits(const float *a, const float *b, size_t count) {
-    return memcmp(a, b, count * sizeof *a) == 0;
+    return same_bytes(a, b, count * sizeof *a);
+}
+
+/* The rows of battery_rows are the caller's own. */
+static uint8_t *writable(omm_bytes bytes) {
+    return (uint8_t *)(uintptr_t)bytes.data; /* NOLINT(performance-no-int-to-ptr) */
 }
 
 static void release(omm_bytes bytes) {
-    omm_free((void *)(uintptr_t)bytes.data);
+    omm_free(writable(bytes));
 }
 
 static omm_matrix packed(omm_format format, uint32_t rows, uint32_t cols, omm_bytes bytes,
@@ -135,7 +140,8 @@ static void products_agree(const omm_compute *c, omm_format format, omm_bytes by
                 float d = 0.0f;
                 rows_block block = {0};
                 quants_by_definition(q, &d, x + i * k + at);
-                rows_unpack(&block, l, bytes.data + row * stride + at / l->block * l->bytes);
+                rows_unpack(&block, l,
+                            bytes.data + row * stride + (size_t)(at / l->block) * l->bytes);
                 acc = chunk_by_definition(acc, l, &block, (int)(at % l->block), q, d);
             }
             if (!same_bits(&acc, &y[i * n + row], 1))
@@ -153,7 +159,7 @@ static void extremes_agree(const omm_compute *c, omm_format format, uint8_t fill
     enum { N = 17, K = 1024 };
     const rows_layout *l = rows_layout_of(type_of(format));
     omm_bytes bytes = battery_rows(format, N, K, 3);
-    uint8_t *data = (uint8_t *)(uintptr_t)bytes.data;
+    uint8_t *data = writable(bytes);
     for (size_t b = 0; b < bytes.size; b += l->bytes)
         for (size_t i = 0; i < l->bytes; i++) {
             const bool d = i == l->d_at || i == l->d_at + 1u;
@@ -236,7 +242,7 @@ static void faults_are_named(omm_format format) {
     omm_pool *pool = NULL;
     CHECK_OK(omm_pool_open(&pool, 3));
     for (uint32_t row = 69; row > 0; row = row == 69 ? 33 : 0) { /* then an earlier one */
-        uint8_t *at = (uint8_t *)(uintptr_t)bytes.data + row * stride + unit;
+        uint8_t *at = writable(bytes) + row * stride + unit;
         const bool min = l && l->min_at != ROWS_NONE && row == 33;
         at += l ? (min ? l->min_at : l->d_at) : unit - 2;
         at[0] = 0x80;
@@ -257,11 +263,11 @@ static void upper_fault_is_named(void) {
     enum { K = 512 };
     const size_t stride = omm_format_row_bytes(OMM_FORMAT_Q8_0, K);
     omm_bytes bytes = battery_rows(OMM_FORMAT_Q8_0, 8, K, 2);
-    uint8_t *data = (uint8_t *)(uintptr_t)bytes.data;
+    uint8_t *data = writable(bytes);
     omm_matrix w = {0};
     put_infinity(data + 6 * stride + 34);
-    put_infinity(data + 5 * stride + 34 * 9);
-    put_infinity(data + 7 * stride + 34 * 12);
+    put_infinity(data + 5 * stride + (size_t)34 * 9);
+    put_infinity(data + 7 * stride + (size_t)34 * 12);
     CHECK_EQ(omm_matrix_pack(&w, OMM_FORMAT_Q8_0, 8, K, bytes), OMM_ERR_NUMERIC);
     CHECK(strstr(omm_err_sentence(), "row 5, column 288 ") != NULL);
     release(bytes);

@@ -247,7 +247,7 @@ static void saved(const omm_compute *c, const omm_model *model, omm_kv_type kv) 
     damaged(t, &digest);
     foreign(c, model, &lora, o, &digest);
     CHECK_OK(omm_session_append(t, s_prompt + 39, 1, b, false));
-    CHECK(memcmp(a, b, sizeof a) == 0);
+    CHECK(same_bytes(a, b, sizeof a));
     CHECK_OK(omm_file_remove(s_path));
     CHECK_ERR(load(t, &digest), OMM_ERR_NOT_FOUND);
     omm_buf_fini(&first);

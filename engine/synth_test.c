@@ -153,7 +153,7 @@ static void check_logits(const char *shape, const char *type) {
     CHECK_OK(omm_session_open(&session, &c, &model, NULL, NULL));
     CHECK_OK(omm_session_append(session, ids, 40, logits, true));
     double square = 0.0;
-    for (size_t i = 0; i < 40 * 512; i++) square += (double)logits[i] * (double)logits[i];
+    for (size_t i = 0; i < (size_t)40 * 512; i++) square += (double)logits[i] * (double)logits[i];
     const double deviation = sqrt(square / (40 * 512));
     CHECK(deviation > 1.0 && deviation < 9.0); /* meant to be 3; ternary weights are larger */
     omm_session_close(session);

@@ -25,7 +25,8 @@ def lint(entry):
     stamp = stamps / digest.hexdigest()
     if stamp.exists():
         return 0, ""
-    run = subprocess.run(["clang-tidy", "--quiet", "-p", str(build), entry["file"]], capture_output=True, text=True)
+    run = subprocess.run(["clang-tidy", "--quiet", "--extra-arg=-Wno-unused-command-line-argument", "-p", str(build),
+                          entry["file"]], capture_output=True, text=True)
     if run.returncode == 0:
         stamp.touch()
     return run.returncode, run.stdout
@@ -34,5 +35,5 @@ def lint(entry):
 with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 2) as pool:
     results = list(pool.map(lint, entries.values()))
 bad = [text for code, text in results if code != 0]
-print("\n".join(bad)[-8000:] or f"tidy: ok, {len(results)} files")
+print("\n".join(bad)[-20000:] or f"tidy: ok, {len(results)} files")
 sys.exit(1 if bad or not results else 0)

@@ -135,7 +135,8 @@ static void best_and_patience(rig *r, uint32_t patience, bool keep_best) {
     CHECK_EQ(log.best, 2);
     CHECK(log.rates[0] > 0 && log.grad_norms[log.steps - 1] > 0);
     const omm_lora *kept = omm_course_adapter(x.course);
-    CHECK_EQ(memcmp(kept->values, third.values, third.value_count * sizeof(float)) == 0, keep_best);
+    CHECK(third.values != NULL);
+    CHECK_EQ(same_bytes(kept->values, third.values, third.value_count * sizeof(float)), keep_best);
     omm_lora_fini(&third);
     close_run(&x);
     r->by_plan = false;

@@ -110,8 +110,9 @@ static void update_one(const optimizer_tensor *t, const omm_recipe *recipe, floa
     }
 }
 
-void optimizer_update(omm_lora *lora, float *gradient, float *m, float *v, const omm_recipe *recipe,
-                      float rate, uint32_t step) {
+void optimizer_update(
+    omm_lora *lora, float *gradient, /* NOLINT(readability-non-const-parameter): Adafactor writes */
+    float *m, float *v, const omm_recipe *recipe, float rate, uint32_t step) {
     const float rate_b = recipe->b_rate_ratio > 0 ? rate * recipe->b_rate_ratio : rate;
     size_t factors = 0; /* of the tensors before */
     for (size_t i = 0; i < lora->tensor_count; i++) {

@@ -152,7 +152,7 @@ int main(int argc, char **argv) {
     if (argc < 2) return 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
     need(omm_isa_choose(&isa, getenv("OMM_ISA")));
-    need(omm_pool_open(&pool, argc > 2 ? (unsigned)atoi(argv[2]) : 2));
+    need(omm_pool_open(&pool, argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : 2));
     need(omm_compute_init(&s_compute, pool, isa));
     need(omm_gguf_open(&gguf, argv[1]));
     need(omm_model_load(&s_model, &gguf));

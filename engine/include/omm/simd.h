@@ -791,7 +791,8 @@ SIMD_INLINE void vf_store_f16(uint16_t *p, vf x) {
 }
 SIMD_INLINE vi vi_load_i8(const int8_t *p) {
     vi r;
-    SIMD_EACH r.i[l] = p[l];
+    SIMD_EACH r.i[l] =
+        (int32_t)p[l]; /* NOLINT(bugprone-signed-char-misuse): sign extended on purpose */
     return r;
 }
 SIMD_INLINE void vi_store_i8(int8_t *p, vi x) {
