@@ -68,9 +68,17 @@ void omm_memory_read(omm_memory *out, const omm_memory_source *source) {
         kernel_own_groups_each("memory", visit_group, &l);
 }
 
-uint64_t omm_memory_peak(void) {
+static uint64_t own(const char *field) {
     char text[KERNEL_TEXT_MAX];
     uint64_t kib = 0;
-    if (!kernel_text(text, "/proc/self", "status") || !kernel_field(&kib, text, "VmHWM")) return 0;
+    if (!kernel_text(text, "/proc/self", "status") || !kernel_field(&kib, text, field)) return 0;
     return kib * 1024;
+}
+
+uint64_t omm_memory_peak(void) {
+    return own("VmHWM");
+}
+
+uint64_t omm_memory_resident(void) {
+    return own("VmRSS");
 }

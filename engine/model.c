@@ -269,6 +269,8 @@ static omm_err load_all(omm_model *model, const omm_gguf *gguf) {
     OMM_TRY(model_keys_load(&model->dims, a, gguf));
     OMM_TRY(refuse_extra(model, a, gguf));
     shape_of(&model->lora_shape, &model->dims, a);
+    model->head_norms = a->parts & ARCH_QK_NORM;
+    model->post_norms = a->parts & ARCH_POST_NORMS;
     OMM_TRY(load_ends(model, gguf));
     OMM_TRY(load_all_factors(model, gguf));
     model->layers = (omm_layer *)omm_alloc(model->dims.layers, sizeof *model->layers);

@@ -277,6 +277,14 @@ static void measure_sizes(evaluation *e) {
     e->positions_max = longest;
 }
 
+omm_eval_room omm_eval_room_of(const omm_model *model, const omm_dataset *data, unsigned workers,
+                               uint32_t new_tokens_max) {
+    const omm_eval_options options = {.new_tokens_max = new_tokens_max};
+    evaluation e = {.model = model, .data = data, .options = &options, .workers = workers};
+    measure_sizes(&e);
+    return (omm_eval_room){workers, e.seats, e.positions_max, e.piece_max + e.seats};
+}
+
 static omm_err open_judge(const evaluation *e, judge *j, const omm_adapter *adapter, omm_isa isa) {
     size_t vocab = e->model->dims.vocab;
     omm_session_options options = omm_session_options_default();

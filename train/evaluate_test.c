@@ -99,7 +99,11 @@ static void equals_graph(const rig *r, const omm_lora *lora, const omm_dataset *
     omm_eval_options options = {.new_tokens_max = 0};
     CHECK_OK(omm_evaluate(items, &r->model, lora, data, &r->compute, &options));
     graph g;
-    graph_options graph_of = {&r->compute, &r->model, lora->spec, rows, longest};
+    graph_options graph_of = {.compute = &r->compute,
+                              .model = &r->model,
+                              .spec = lora->spec,
+                              .rows_max = rows,
+                              .seq_max = longest};
     CHECK_OK(graph_init(&g, &graph_of));
     graph_set_adapter(&g, lora->values);
     float *nll = omm_alloc(rows, sizeof *nll);

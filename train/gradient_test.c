@@ -133,7 +133,8 @@ static void against_reference(const char *dir, const char *name, omm_isa isa) {
         all.learn_count += learn[i];
         some.learn_count += masked[i];
     }
-    graph_options options = {&r.compute, &r.model, lora.spec, n, n};
+    graph_options options = {
+        .compute = &r.compute, .model = &r.model, .spec = lora.spec, .rows_max = n, .seq_max = n};
     CHECK_OK(graph_init(&r.g, &options));
     double loss = 0, loss_masked = 0;
     CHECK_OK(omm_json_get_real(&loss, root, "loss"));
@@ -206,7 +207,8 @@ static void same_as_session(const rig *r, const omm_lora *lora, const float *nll
     }
 }
 
-static void central_differences(const char *architecture, uint32_t targets, float rate) {
+static void central_differences(const char *architecture, uint32_t targets, float rate,
+                                size_t checkpoint_layers) {
     rig r = {0};
     omm_tokenizer *tokenizer = NULL;
     omm_dataset *data = NULL;
@@ -225,7 +227,13 @@ static void central_differences(const char *architecture, uint32_t targets, floa
     CHECK_OK(omm_isa_choose(&isa, NULL));
     CHECK_OK(omm_compute_init(&r.compute, NULL, isa));
     test_adapter(&lora, &r.model, 3, targets, 11);
-    graph_options options = {&r.compute, &r.model, lora.spec, rows, longest};
+    graph_options options = {.compute = &r.compute,
+                             .model = &r.model,
+                             .spec = lora.spec,
+                             .rows_max = rows,
+                             .seq_max = longest,
+                             .checkpoint_layers = checkpoint_layers,
+                             .drops = rate > 0};
     CHECK_OK(graph_init(&r.g, &options));
     omm_seed seed = omm_seed_from_u64(5);
     graph_dropout dropout = {.lane = omm_rng_init(&seed, OMM_PURPOSE_DROPOUT, 0, 0), .rate = rate};
@@ -253,12 +261,13 @@ static void central_differences(const char *architecture, uint32_t targets, floa
 }
 
 int main(void) {
-    central_differences("llama", OMM_LORA_ALL_TARGETS, 0);
-    central_differences("llama", OMM_LORA_ALL_TARGETS, 0.3F);
-    for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) central_differences("llama", 1U << t, 0);
+    central_differences("llama", OMM_LORA_ALL_TARGETS, 0, 0);
+    central_differences("llama", OMM_LORA_ALL_TARGETS, 0.3F, 1);
+    for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
+        central_differences("llama", 1U << t, 0, t % 2);
     static const char *const others[] = {"qwen2", "qwen3", "gemma2", "gemma3", "phi3"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        central_differences(others[i], OMM_LORA_ALL_TARGETS, 0);
+        central_differences(others[i], OMM_LORA_ALL_TARGETS, 0, i % 2);
     const char *dir = getenv("OMM_TESTDATA");
     char path[512];
     snprintf(path, sizeof path, "%s/reference/lora/llama-F32.json", dir ? dir : "");

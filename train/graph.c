@@ -1,220 +1,7 @@
-/* graph.c - memory and forward pass of the training graph. */
+/* graph.c - forward pass of the training graph. */
 #include "graph.h"
 
-#include "omm/mem.h"
-
 #include <string.h>
-
-enum { HEAD_FLOATS = 1 << 18 }; /* logits at once: 1 MiB, whatever the vocabulary */
-
-/* --- memory -------------------------------------------------------------------------------- */
-
-/* Carves one block; the first pass, with base NULL, only counts. */
-typedef struct carver {
-    float *base;
-    size_t used;
-} carver;
-
-static float *carve(carver *c, size_t count) {
-    float *at = c->base ? c->base + c->used : NULL;
-    c->used += (count + 15) / 16 * 16; /* 64-byte steps */
-    return at;
-}
-
-static size_t max_size(size_t a, size_t b) {
-    return a > b ? a : b;
-}
-
-static void carve_layer(graph *g, carver *c, graph_layer *l, size_t layer) {
-    const omm_model_dims *d = &g->model->dims;
-    size_t rows = g->rows_max, q = (size_t)d->heads * d->head_dim;
-    size_t kv = (size_t)d->kv_heads * d->head_dim;
-    l->x = carve(c, rows * d->d_model);
-    l->q = carve(c, rows * q);
-    l->k = carve(c, rows * kv);
-    l->v = carve(c, rows * kv);
-    l->att = carve(c, rows * q);
-    l->lse = carve(c, rows * d->heads);
-    l->mid = carve(c, rows * d->d_model);
-    l->gate = carve(c, rows * d->d_ff);
-    l->up = carve(c, rows * d->d_ff);
-    const omm_layer *w = &g->model->layers[layer];
-    if (w->q_norm) l->q_raw = carve(c, rows * q);
-    if (w->k_norm) l->k_raw = carve(c, rows * kv);
-    if (w->attn_post_norm) l->o_raw = carve(c, rows * d->d_model);
-    if (w->ffn_post_norm) l->down_raw = carve(c, rows * d->d_model);
-    for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
-        if (graph_pair_of(g, layer, (omm_lora_target)t)->a.rows)
-            l->z[t] = carve(c, rows * g->spec.rank);
-}
-
-static void carve_all(graph *g, carver *c) {
-    const omm_model_dims *d = &g->model->dims;
-    size_t rows = g->rows_max, model = d->d_model, ff = d->d_ff;
-    size_t q = (size_t)d->heads * d->head_dim, kv = (size_t)d->kv_heads * d->head_dim;
-    size_t widest = max_size(max_size(model, ff), q), block = (size_t)OMM_KV_BLOCK * g->seq_max;
-    for (size_t i = 0; i < d->layers; i++) carve_layer(g, c, &g->layers[i], i);
-    g->h = carve(c, rows * max_size(model, q));
-    g->act = carve(c, rows * ff);
-    g->exp_gate = carve(c, rows * ff);
-    g->dropped = carve(c, rows * widest);
-    g->dx = carve(c, rows * model);
-    g->dh = carve(c, rows * model);
-    g->dact = carve(c, rows * ff);
-    g->dq = carve(c, rows * q);
-    g->dk = carve(c, rows * kv);
-    g->dv = carve(c, rows * kv);
-    g->datt = carve(c, rows * q);
-    g->dz = carve(c, rows * g->spec.rank);
-    g->row_dot = carve(c, rows * d->heads);
-    g->picked = carve(c, rows * model);
-    g->picked_att = carve(c, rows * q);
-    g->picked_norm = carve(c, g->head_rows * model);
-    g->picked_r = carve(c, rows);
-    g->logits = carve(c, g->head_rows * d->vocab);
-    if (d->output_softcap != 0) g->capped_logits = carve(c, g->head_rows * d->vocab);
-    g->lse_head = carve(c, g->head_rows);
-    g->scores = carve(c, (size_t)g->workers * block);
-    g->dscores = carve(c, (size_t)g->workers * block);
-    if (d->attention_softcap != 0) g->capped = carve(c, (size_t)g->workers * block);
-    g->lse_rows = carve(c, (size_t)g->workers * OMM_KV_BLOCK);
-    g->random = carve(c, widest);
-    g->ids = (uint32_t *)carve(c, rows);
-    g->targets = (uint32_t *)carve(c, rows);
-    g->picked_rows = (uint32_t *)carve(c, rows);
-    g->tokens = (uint32_t *)carve(c, rows);
-    g->counts = (uint32_t *)carve(c, rows);
-}
-
-static omm_err init_memory(graph *g) {
-    carver count = {0};
-    carve_all(g, &count);
-    g->memory = omm_compute_take(g->compute, count.used, sizeof(float));
-    if (!g->memory)
-        return omm_raise(OMM_ERR_NOMEM,
-                         "no memory for %zu MB of activations; fewer micro_tokens "
-                         "need less",
-                         count.used * sizeof(float) >> 20);
-    carver real = {.base = g->memory};
-    carve_all(g, &real);
-    OMM_ASSERT(real.used == count.used);
-    return OMM_OK;
-}
-
-/* --- the adapter --------------------------------------------------------------------------- */
-
-/* Zero matrices of the right shapes, and their places in the canonical order. */
-static omm_err init_pairs(graph *g) {
-    const omm_lora_shape *shape = &g->model->lora_shape;
-    size_t count = (size_t)shape->layer_count * OMM_LORA_TARGET_COUNT, offset = 0, widest = 0;
-    uint32_t r = g->spec.rank;
-    for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
-        widest = max_size(widest, max_size(shape->d_in[t], shape->d_out[t]));
-    float *zeros = omm_alloc(widest * r, sizeof *zeros);
-    g->pairs = omm_alloc(count, sizeof *g->pairs);
-    omm_err err = OMM_OK;
-    if (!zeros || !g->pairs) err = omm_raise(OMM_ERR_NOMEM, "no memory for the adapter");
-    for (size_t i = 0; i < count && err == OMM_OK; i++) {
-        unsigned t = (unsigned)(i % OMM_LORA_TARGET_COUNT);
-        graph_pair *p = &g->pairs[i];
-        if (!(g->spec.targets >> t & 1U)) continue;
-        p->a_offset = offset;
-        p->b_offset = offset + (size_t)r * shape->d_in[t];
-        offset = p->b_offset + (size_t)r * shape->d_out[t];
-        err = omm_matrix_pack_f32(&p->a, r, shape->d_in[t], zeros);
-        if (err == OMM_OK) err = omm_matrix_pack_f32(&p->b, shape->d_out[t], r, zeros);
-    }
-    omm_free(zeros);
-    return err;
-}
-
-/* The F32 strip layout of omm/quant.h: [strip][column][16], lane = row. */
-static void repack(omm_matrix *m, const float *values) {
-    for (uint32_t s = 0; s < m->strips; s++) {
-        float *strip = (float *)(void *)(m->data + s * m->strip_bytes);
-        uint32_t first = s * OMM_STRIP, rows = m->rows - first;
-        if (rows > OMM_STRIP) rows = OMM_STRIP;
-        for (uint32_t lane = 0; lane < rows; lane++)
-            for (uint32_t col = 0; col < m->cols; col++)
-                strip[(size_t)col * OMM_STRIP + lane] =
-                    values[(size_t)(first + lane) * m->cols + col];
-    }
-}
-
-void graph_set_adapter(graph *g, const float *values) {
-    size_t count = (size_t)g->model->dims.layers * OMM_LORA_TARGET_COUNT;
-    for (size_t i = 0; i < count; i++) {
-        graph_pair *p = &g->pairs[i];
-        if (!p->a.rows) continue;
-        repack(&p->a, values + p->a_offset);
-        repack(&p->b, values + p->b_offset);
-    }
-}
-
-/* --- open and close -------------------------------------------------------------------------- */
-
-static omm_err init_solo(graph *g) {
-    g->solo = omm_alloc(g->workers, sizeof *g->solo);
-    if (!g->solo) return omm_raise(OMM_ERR_NOMEM, "no memory for %u workers", g->workers);
-    for (unsigned i = 0; i < g->workers; i++)
-        OMM_TRY(omm_compute_init(&g->solo[i], NULL, g->compute->isa));
-    return OMM_OK;
-}
-
-static omm_err init_rope(graph *g) {
-    const omm_model_dims *d = &g->model->dims;
-    OMM_TRY(omm_model_rope(&g->rope[0], g->model, (uint32_t)g->seq_max, false));
-    if (d->window == 0 || d->rope_base_local == d->rope_base) return OMM_OK;
-    return omm_model_rope(&g->rope[1], g->model, (uint32_t)g->seq_max, true);
-}
-
-static omm_err init_parts(graph *g) {
-    const omm_model_dims *d = &g->model->dims;
-    OMM_TRY(init_solo(g));
-    OMM_TRY(init_rope(g));
-    OMM_TRY(omm_kv_init(&g->kv, OMM_KV_F32, d->kv_heads, d->head_dim, (uint32_t)g->seq_max));
-    OMM_TRY(init_pairs(g));
-    g->layers = omm_alloc(d->layers, sizeof *g->layers);
-    if (!g->layers) return omm_raise(OMM_ERR_NOMEM, "no memory for %u layers", d->layers);
-    return init_memory(g);
-}
-
-omm_err graph_init(graph *g, const graph_options *options) {
-    OMM_ASSERT(options->rows_max >= options->seq_max);
-    *g = (graph){
-        .compute = options->compute,
-        .model = options->model,
-        .grad = grad_kernels_of(options->compute->isa),
-        .workers = omm_pool_threads(options->compute->pool),
-        .spec = options->spec,
-        .scale = options->spec.alpha / (float)options->spec.rank,
-        .rows_max = options->rows_max,
-        .seq_max = options->seq_max,
-    };
-    size_t head = HEAD_FLOATS / options->model->dims.vocab;
-    g->head_rows = head < 16 ? 16 : head;
-    if (g->head_rows > g->rows_max) g->head_rows = g->rows_max;
-    omm_err err = init_parts(g);
-    if (err != OMM_OK) graph_fini(g);
-    return err;
-}
-
-void graph_fini(graph *g) {
-    size_t pairs = g->pairs ? (size_t)g->model->dims.layers * OMM_LORA_TARGET_COUNT : 0;
-    for (size_t i = 0; i < pairs; i++) {
-        omm_matrix_fini(&g->pairs[i].a);
-        omm_matrix_fini(&g->pairs[i].b);
-    }
-    for (unsigned i = 0; g->solo && i < g->workers; i++) omm_compute_fini(&g->solo[i]);
-    omm_rope_fini(&g->rope[0]);
-    omm_rope_fini(&g->rope[1]);
-    omm_kv_fini(&g->kv);
-    omm_free(g->pairs);
-    omm_free(g->layers);
-    omm_free(g->solo);
-    if (g->memory) omm_compute_give(g->compute, g->memory);
-    *g = (graph){0};
-}
 
 /* --- forward ------------------------------------------------------------------------------- */
 
@@ -246,25 +33,32 @@ const float *graph_dropped(graph *g, const float *x, graph_rows rows, size_t lay
     return g->dropped;
 }
 
+/* Keeps z = scale * A x, and adds B z to y unless that is NULL. */
 static void add_adapter(graph *g, float *y, const float *x, graph_rows rows, size_t layer,
                         omm_lora_target target) {
     const omm_compute *c = g->compute;
-    graph_pair *p = graph_pair_of(g, layer, target);
-    if (!p->a.rows) return;
+    const graph_pair *p = graph_pair_of(g, layer, target);
+    if (!p->d_in) return;
+    const size_t m = rows.count, rank = g->spec.rank, d_in = p->d_in, d_out = p->d_out;
+    const float *a = g->adapter + p->a_offset, *b = g->adapter + p->b_offset;
     float *z = g->layers[layer].z[target];
-    omm_linear_forward(c, z, graph_dropped(g, x, rows, layer, target), &p->a, rows.count, false);
-    omm_vec_scale(c, z, z, g->scale, rows.count * g->spec.rank);
-    omm_linear_forward(c, y, z, &p->b, rows.count, true);
+    x = graph_dropped(g, x, rows, layer, target);
+    omm_gemm_nt(c, &(omm_gemm){z, x, a, m, rank, d_in, d_in, d_in, rank, false});
+    omm_vec_scale(c, z, z, g->scale, m * rank);
+    if (y) omm_gemm_nt(c, &(omm_gemm){y, z, b, m, d_out, rank, rank, rank, d_out, true});
+    graph_lap(g, OMM_TRAIN_ADAPTER);
 }
 
-/* y = W x + adapter + bias, over the rows given; keeps z. */
+/* y = W x + adapter + bias, over the rows given; keeps z.  y NULL: only z. */
 static void linear(graph *g, float *y, const float *x, graph_rows rows, size_t layer,
                    omm_lora_target target) {
     const omm_layer *l = &g->model->layers[layer];
     const omm_matrix *w = &l->weights[target];
-    omm_linear_forward(g->compute, y, x, w, rows.count, false);
+    graph_lap(g, OMM_TRAIN_ROWS);
+    if (y) omm_linear_forward(g->compute, y, x, w, rows.count, false);
+    graph_lap(g, OMM_TRAIN_FORWARD);
     add_adapter(g, y, x, rows, layer, target);
-    if (l->bias[target]) omm_row_add(g->compute, y, l->bias[target], rows.count, w->rows);
+    if (y && l->bias[target]) omm_row_add(g->compute, y, l->bias[target], rows.count, w->rows);
 }
 
 /* y = rmsnorm(raw, w), n wide; nothing without w, where y has been written already. */
@@ -282,6 +76,7 @@ static const float *gather(float *room, const float *from, graph_rows rows, size
 
 static void attention(graph *g, size_t layer) {
     const omm_model_dims *d = &g->model->dims;
+    graph_lap(g, OMM_TRAIN_ROWS);
     const omm_rope *rope = graph_rope(g, layer);
     graph_layer *l = &g->layers[layer];
     size_t q = (size_t)d->heads * d->head_dim, kv = (size_t)d->kv_heads * d->head_dim, row = 0;
@@ -302,6 +97,7 @@ static void attention(graph *g, size_t layer) {
         omm_attention_forward(g->compute, &a);
         row += n;
     }
+    graph_lap(g, OMM_TRAIN_ATTENTION);
 }
 
 void graph_activate(graph *g, const graph_layer *l, size_t rows) {
@@ -312,7 +108,7 @@ void graph_activate(graph *g, const graph_layer *l, size_t rows) {
         omm_swiglu_forward(g->compute, g->act, l->gate, l->up, rows * d->d_ff);
 }
 
-static void forward_layer(graph *g, size_t layer, float *x_next) {
+void graph_forward_layer(graph *g, size_t layer, float *x_next) {
     const omm_compute *c = g->compute;
     const omm_model_dims *d = &g->model->dims;
     const omm_layer *w = &g->model->layers[layer];
@@ -335,6 +131,7 @@ static void forward_layer(graph *g, size_t layer, float *x_next) {
     linear(g, l->up, g->h, rows, layer, OMM_LORA_UP);
     graph_activate(g, l, rows.count);
     linear(g, l->down_raw ? l->down_raw : x_next, g->act, rows, layer, OMM_LORA_DOWN);
+    if (!x_next) return;
     norm(g, x_next, l->down_raw, w->ffn_post_norm, rows.count, width);
     omm_vec_add(c, x_next, l->mid, rows.count * width);
 }
@@ -409,12 +206,13 @@ static void head_chunk(graph *g, float *nll, size_t first, size_t n, float loss_
                          model->output_norm, g->picked_r[i], width);
 }
 
+/* In chunks of equal size, so that none unpacks the output matrix for a few rows. */
 static void head(graph *g, float *nll, float loss_scale) {
+    const size_t chunks = (g->learned + g->head_rows - 1) / g->head_rows;
     memset(g->dx, 0, g->learned * g->model->dims.d_model * sizeof(float));
-    for (size_t first = 0; first < g->learned; first += g->head_rows) {
-        size_t n = g->learned - first;
-        if (n > g->head_rows) n = g->head_rows;
-        head_chunk(g, nll + first, first, n, loss_scale);
+    for (size_t i = 0; i < chunks; i++) {
+        const size_t first = g->learned * i / chunks, end = g->learned * (i + 1) / chunks;
+        head_chunk(g, nll + first, first, end - first, loss_scale);
     }
 }
 
@@ -428,7 +226,9 @@ omm_err graph_forward(graph *g, float *nll, const omm_example *const *examples, 
     omm_embed_forward(g->compute, x, &g->model->embed, g->ids, g->rows);
     if (d->embed_scale != 1) omm_vec_scale(g->compute, x, x, d->embed_scale, g->rows * d->d_model);
     for (size_t i = 0; i < layers; i++)
-        forward_layer(g, i, i + 1 < layers ? g->layers[i + 1].x : g->picked);
+        graph_forward_layer(g, i, i + 1 < layers ? g->layers[i + 1].x : g->picked);
+    graph_lap(g, OMM_TRAIN_ROWS);
     head(g, nll, loss_scale);
+    graph_lap(g, OMM_TRAIN_HEAD);
     return OMM_OK;
 }

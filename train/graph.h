@@ -13,7 +13,9 @@
  *
  * Kept per layer and token: x, q, k, v, attention out, x after attention, gate, up, z of each
  * target, and what the norms of heads and of a step's result take; norms' outputs and the
- * feed-forward product are computed again.  All architectures of omm/model.h are trained.
+ * feed-forward product are computed again.  The first `checkpoint_layers` layers keep x alone, and
+ * backward computes their forward again: the same operations, so the same bytes, for a third more
+ * time and a tenth of the memory.  All architectures of omm/model.h are trained.
  * Inside train only.
  */
 #ifndef TRAIN_GRAPH_H
@@ -26,6 +28,7 @@
 #include "omm/lora.h"
 #include "omm/model.h"
 #include "omm/rng.h"
+#include "omm/train_watch.h"
 
 /* Activations of one layer, all [rows][...]. */
 typedef struct graph_layer {
@@ -42,9 +45,9 @@ typedef struct graph_rows {
     const uint32_t *map; /* place of each among all rows, ascending; NULL: they are all there */
 } graph_rows;
 
-/* A and B of one adapted weight as the kernels want them, and where they are in the flat vector. */
+/* A [rank][d_in] and B [d_out][rank] of one adapted weight: where they are in the flat vector. */
 typedef struct graph_pair {
-    omm_matrix a, b;
+    uint32_t d_in, d_out; /* 0 where not adapted */
     size_t a_offset, b_offset;
 } graph_pair;
 
@@ -66,7 +69,10 @@ typedef struct graph {
     size_t rows_max, seq_max, head_rows;
     omm_rope rope[2]; /* of layers without and with a window; the second may be empty */
     omm_kv kv;
-    graph_pair *pairs; /* [layers][targets], `a.rows` 0 where not adapted */
+    size_t checkpoint_layers; /* so many from the first keep x alone */
+    bool drops;               /* has room for dropout */
+    const float *adapter;     /* borrowed: graph_set_adapter */
+    graph_pair *pairs;        /* [layers][targets] */
     graph_layer *layers;
     float *memory; /* all activations: one block */
     float *h, *act, *exp_gate, *dropped, *dx, *dh, *dact, *dq, *dk, *dv, *datt;
@@ -81,21 +87,35 @@ typedef struct graph {
     const omm_example *const *examples;
     size_t example_count, rows, learned;
     graph_dropout dropout;
+    omm_train_watch *watch; /* borrowed, or NULL */
 } graph;
 
 typedef struct graph_options {
     const omm_compute *compute;
     const omm_model *model;
     omm_lora_spec spec;
-    size_t rows_max; /* tokens of one micro-batch, at least the longest example */
-    size_t seq_max;  /* longest example */
+    size_t rows_max;          /* tokens of one micro-batch, at least the longest example */
+    size_t seq_max;           /* longest example */
+    size_t checkpoint_layers; /* at most all but the last; more count as that */
+    bool drops;               /* graph_forward may be given a dropout */
+    omm_train_watch *watch;   /* borrowed; NULL: nothing is measured */
 } graph_options;
 
 /* Errors: NOMEM, UNSUPPORTED. */
 OMM_CHECKED omm_err graph_init(graph *g, const graph_options *options);
 void graph_fini(graph *g);
 
-/* Take the adapter's values of this step: value_count floats in canonical order. */
+/* What graph_init would take with so many workers, in bytes.  options->compute is not read; the model
+ * may be an outline.  Errors: NOMEM. */
+typedef struct graph_sizes {
+    uint64_t activations; /* kept by layers, and the passing ones */
+    uint64_t logits;
+    uint64_t work; /* scratch of workers, rotary tables, keys and values */
+} graph_sizes;
+OMM_CHECKED omm_err graph_sizes_of(graph_sizes *out, const graph_options *options,
+                                   unsigned workers);
+
+/* Use these values (value_count floats in canonical order, borrowed) from here on. */
 void graph_set_adapter(graph *g, const float *values);
 
 /* Forward of `count` examples, together at most rows_max tokens.  nll[learned] gets the loss of
@@ -111,12 +131,19 @@ void graph_backward(graph *g, float *gradient, bool want_a, bool want_b);
 /* Shared by forward and backward: x with the dropout of (layer, target), or x itself. */
 const float *graph_dropped(graph *g, const float *x, graph_rows rows, size_t layer,
                            omm_lora_target target);
+/* Forward of one layer from its x, which must be there; x_next NULL: only what backward needs. */
+void graph_forward_layer(graph *g, size_t layer, float *x_next);
 /* g->act = act(gate) * up of a layer's rows. */
 void graph_activate(graph *g, const graph_layer *l, size_t rows);
 /* The rotary table of a layer. */
 const omm_rope *graph_rope(const graph *g, size_t layer);
 /* Rows of a layer after its attention. */
 graph_rows graph_rows_after_attention(const graph *g, size_t layer);
+
+/* What passed since the last lap was `part`. */
+static inline void graph_lap(const graph *g, omm_train_part part) {
+    if (g->watch) omm_train_watch_lap(g->watch, part);
+}
 
 static inline graph_pair *graph_pair_of(graph *g, size_t layer, omm_lora_target target) {
     return &g->pairs[layer * OMM_LORA_TARGET_COUNT + target];

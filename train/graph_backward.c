@@ -49,40 +49,51 @@ typedef struct place {
     graph_rows rows;
 } place;
 
-/* dx (+)= dy W and the adapter's share; dA, dB into the gradient.  dx NULL: not needed below. */
-static void linear_backward(const pass *p, float *dx, const float *dy, const float *x, place at,
-                            bool accumulate) {
+/* dx += the adapter's share; dA, dB into the gradient. */
+static void adapter_backward(const pass *p, float *dx, const float *dy, const float *x, place at) {
     graph *g = p->g;
     const omm_compute *c = g->compute;
     const graph_pair *pair = graph_pair_of(g, at.layer, at.target);
-    size_t rank = g->spec.rank, count = at.rows.count;
-    if (dx)
-        omm_linear_backward(c, dx, dy, &g->model->layers[at.layer].weights[at.target], count,
-                            accumulate);
-    if (!pair->a.rows) return;
+    const float *a = g->adapter + pair->a_offset, *b = g->adapter + pair->b_offset;
+    const size_t rank = g->spec.rank, m = at.rows.count, d_in = pair->d_in, d_out = pair->d_out;
     if (p->want_b) {
-        omm_gemm sum = {.a = g->layers[at.layer].z[at.target], .b = dy, .m = rank};
+        omm_gemm sum = {.a = g->layers[at.layer].z[at.target], .b = dy, .m = rank, .n = d_out};
         sum.c = p->gradient + pair->b_offset;
-        sum.n = pair->b.rows;
         token_sums(g, sum, at.rows);
     }
     if (!dx && !p->want_a) return;
-    omm_linear_backward(c, g->dz, dy, &pair->b, count, false);
-    omm_vec_scale(c, g->dz, g->dz, g->scale, count * rank);
+    omm_gemm_nn(c, &(omm_gemm){g->dz, dy, b, m, rank, d_out, d_out, rank, rank, false});
+    omm_vec_scale(c, g->dz, g->dz, g->scale, m * rank);
     if (p->want_a) {
-        omm_gemm sum = {.a = g->dz, .m = rank, .n = pair->a.cols};
+        omm_gemm sum = {.a = g->dz, .m = rank, .n = d_in};
         sum.b = graph_dropped(g, x, at.rows, at.layer, at.target);
         sum.c = p->gradient + pair->a_offset;
         token_sums(g, sum, at.rows);
     }
     if (!dx) return;
     if (g->dropout.rate <= 0) {
-        omm_linear_backward(c, dx, g->dz, &pair->a, count, true);
+        omm_gemm_nn(c, &(omm_gemm){dx, g->dz, a, m, d_in, rank, rank, d_in, d_in, true});
         return;
     }
-    omm_linear_backward(c, g->dropped, g->dz, &pair->a, count, false);
+    omm_gemm_nn(c, &(omm_gemm){g->dropped, g->dz, a, m, d_in, rank, rank, d_in, d_in, false});
     graph_dropped(g, g->dropped, at.rows, at.layer, at.target); /* the same mask, in place */
-    omm_vec_add(c, dx, g->dropped, count * pair->a.cols);
+    omm_vec_add(c, dx, g->dropped, m * d_in);
+}
+
+/* dx (+)= dy W and the adapter's share; dA, dB into the gradient.  dx NULL: not needed below. */
+static void linear_backward(const pass *p, float *dx, const float *dy, const float *x, place at,
+                            bool accumulate) {
+    graph *g = p->g;
+    const omm_compute *c = g->compute;
+    const graph_pair *pair = graph_pair_of(g, at.layer, at.target);
+    graph_lap(g, OMM_TRAIN_ROWS);
+    if (dx)
+        omm_linear_backward(c, dx, dy, &g->model->layers[at.layer].weights[at.target],
+                            at.rows.count, accumulate);
+    graph_lap(g, OMM_TRAIN_BACKWARD);
+    if (!pair->d_in) return;
+    adapter_backward(p, dx, dy, x, at);
+    graph_lap(g, OMM_TRAIN_ADAPTER);
 }
 
 /* --- attention ------------------------------------------------------------------------------- */
@@ -205,6 +216,7 @@ static void attention_backward(graph *g, size_t layer) {
     const omm_rope *rope = graph_rope(g, layer);
     size_t qs = (size_t)d->heads * d->head_dim, kvs = (size_t)d->kv_heads * d->head_dim, row = 0;
     attention_job job = {g, l, w->window};
+    graph_lap(g, OMM_TRAIN_ROWS);
     for (size_t i = 0; i < g->rows * d->heads; i++)
         g->row_dot[i] =
             g->grad->dot(g->datt + i * d->head_dim, l->att + i * d->head_dim, d->head_dim);
@@ -217,6 +229,7 @@ static void attention_backward(graph *g, size_t layer) {
         omm_rope_apply(g->compute, g->dk + row * kvs, rope, n, d->kv_heads, 0, true);
         row += n;
     }
+    graph_lap(g, OMM_TRAIN_ATTENTION);
     heads_backward(g, g->dq, l->q_raw, w->q_norm, d->heads);
     heads_backward(g, g->dk, l->k_raw, w->k_norm, d->kv_heads);
 }
@@ -320,7 +333,9 @@ void graph_backward(graph *g, float *gradient, bool want_a, bool want_b) {
     p.gradient = gradient;
     for (size_t layer = g->model->dims.layers; layer-- > 0;) {
         bool attention_below = layer > 0 || (g->spec.targets & attention);
+        if (layer < g->checkpoint_layers) graph_forward_layer(g, layer, NULL);
         feed_forward_backward(&p, layer, attention_below);
         if (attention_below) attention_layer_backward(&p, layer, layer > 0);
     }
+    graph_lap(g, OMM_TRAIN_ROWS);
 }

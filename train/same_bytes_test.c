@@ -1,5 +1,5 @@
-/* One arithmetic: the same adapter bytes for 1, 2, 3 and 7 threads, any micro-batch, every
- * instruction set that is here, and for whatever compiler built this test (the golden digests). */
+/* One arithmetic: the same adapter bytes for 1, 2, 3 and 7 threads, any micro-batch, any number of
+ * layers computed again in backward, every instruction set that is here, and for whatever compiler built this test (the golden digests). */
 #include "test_model.h"
 
 #include "omm/hash.h"
@@ -66,8 +66,8 @@ static omm_recipe recipe_of(const variant *v, uint32_t micro) {
     return r;
 }
 
-static omm_digest train(const setup *s, const variant *v, omm_isa isa, unsigned threads,
-                        uint32_t micro) {
+static omm_digest train_with(const setup *s, const variant *v, omm_isa isa, unsigned threads,
+                             uint32_t micro, uint32_t checkpoint_layers) {
     omm_pool *pool = NULL;
     omm_compute compute;
     omm_trainer *trainer = NULL;
@@ -78,7 +78,8 @@ static omm_digest train(const setup *s, const variant *v, omm_isa isa, unsigned 
                                    .data = s->data,
                                    .recipe = &recipe,
                                    .compute = &compute,
-                                   .seed = omm_seed_from_u64(3)};
+                                   .seed = omm_seed_from_u64(3),
+                                   .checkpoint_layers = checkpoint_layers};
     CHECK_OK(omm_trainer_open(&trainer, &options));
     CHECK_OK(omm_trainer_run(trainer));
     omm_buf file;
@@ -88,13 +89,18 @@ static omm_digest train(const setup *s, const variant *v, omm_isa isa, unsigned 
     char hex[OMM_DIGEST_HEX_SIZE];
     omm_digest_hex(hex, &digest);
     omm_train_result r = omm_trainer_result(trainer);
-    printf("%-7s %u threads, micro-batch %4u: %.16s, loss %.6f\n", omm_isa_name(isa), threads,
-           micro, hex, (double)r.loss_last);
+    printf("%-7s %u threads, micro-batch %4u, %u layers again: %.16s, loss %.6f\n",
+           omm_isa_name(isa), threads, micro, checkpoint_layers, hex, (double)r.loss_last);
     omm_buf_fini(&file);
     omm_trainer_close(trainer);
     omm_compute_fini(&compute);
     omm_pool_close(pool);
     return digest;
+}
+
+static omm_digest train(const setup *s, const variant *v, omm_isa isa, unsigned threads,
+                        uint32_t micro) {
+    return train_with(s, v, isa, threads, micro, 0);
 }
 
 static void check_golden(const variant *v, const omm_digest *digest) {
@@ -109,8 +115,12 @@ static void check_all(const setup *s, const variant *v) {
     omm_isa best = OMM_ISA_SCALAR;
     CHECK_OK(omm_isa_choose(&best, NULL));
     omm_digest first = train(s, v, best, 1, 4096);
-    omm_digest others[] = {train(s, v, best, 2, 4096), train(s, v, best, 7, 4096),
-                           train(s, v, best, 1, 1), train(s, v, best, 3, 150)};
+    omm_digest others[] = {train(s, v, best, 2, 4096),
+                           train(s, v, best, 7, 4096),
+                           train(s, v, best, 1, 1),
+                           train(s, v, best, 3, 150),
+                           train_with(s, v, best, 2, 4096, 1),
+                           train_with(s, v, OMM_ISA_SCALAR, 3, 200, 99)};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         CHECK(omm_digest_equal(&first, &others[i]));
     for (size_t i = 0; i < sizeof isas / sizeof isas[0]; i++) {

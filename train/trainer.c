@@ -85,7 +85,7 @@ static omm_err take_vectors(omm_trainer *t) {
         size_t size = (size_t)t->lora.tensors[i].rows * t->lora.tensors[i].cols;
         if (size > widest) widest = size;
     }
-    t->start = omm_alloc_aligned(n, sizeof(float));
+    if (t->recipe.prox_mu > 0) t->start = omm_alloc_aligned(n, sizeof(float));
     t->state = optimizer_sizes_of(&t->recipe, &t->lora);
     t->m = omm_alloc_aligned(t->state.m ? t->state.m : 1, sizeof(float));
     t->v = omm_alloc_aligned(t->state.v ? t->state.v : 1, sizeof(float));
@@ -94,13 +94,22 @@ static omm_err take_vectors(omm_trainer *t) {
     t->losses = omm_alloc(t->recipe.steps, sizeof *t->losses);
     t->chain = omm_alloc((size_t)t->recipe.steps + 1, sizeof *t->chain);
     t->nll = omm_alloc(t->graph.rows_max, sizeof *t->nll);
-    if (!t->start || !t->m || !t->v || !t->gradient || !t->scratch || !t->losses || !t->chain ||
-        !t->nll)
+    if ((t->recipe.prox_mu > 0 && !t->start) || !t->m || !t->v || !t->gradient || !t->scratch ||
+        !t->losses || !t->chain || !t->nll)
         return omm_raise(OMM_ERR_NOMEM, "no memory for an adapter of %zu values", n);
-    memcpy(t->start, t->lora.values, n * sizeof(float));
+    if (t->start) memcpy(t->start, t->lora.values, n * sizeof(float));
     t->chain[0] = chain_next(NULL, &t->lora);
     t->identity = identity_of(t);
     return OMM_OK;
+}
+
+/* No micro-batch is larger than its batch. */
+size_t trainer_rows_max(const omm_recipe *recipe, const omm_dataset *data, size_t longest,
+                        uint32_t micro_tokens) {
+    size_t rows = micro_tokens > 0 ? micro_tokens : recipe->micro_tokens;
+    if (rows > recipe->batch_tokens) rows = recipe->batch_tokens;
+    if (rows > omm_dataset_tokens(data)) rows = omm_dataset_tokens(data);
+    return rows < longest ? longest : rows;
 }
 
 static omm_err open_parts(omm_trainer *t, const omm_lora *start) {
@@ -110,14 +119,15 @@ static omm_err open_parts(omm_trainer *t, const omm_lora *start) {
     OMM_TRY(take_start(t, start));
     if (!omm_all_finite(t->options.compute, t->lora.values, t->lora.value_count))
         return omm_raise(OMM_ERR_NUMERIC, "the start adapter has a value that is not finite");
-    size_t rows = t->recipe.micro_tokens; /* no micro-batch is larger than its batch */
-    if (rows > t->recipe.batch_tokens) rows = t->recipe.batch_tokens;
-    if (rows > omm_dataset_tokens(t->options.data)) rows = omm_dataset_tokens(t->options.data);
-    graph_options options = {.compute = t->options.compute,
-                             .model = t->options.model,
-                             .spec = t->lora.spec,
-                             .rows_max = rows < longest ? longest : rows,
-                             .seq_max = longest};
+    graph_options options = {
+        .compute = t->options.compute,
+        .model = t->options.model,
+        .spec = t->lora.spec,
+        .rows_max = trainer_rows_max(&t->recipe, t->options.data, longest, t->options.micro_tokens),
+        .seq_max = longest,
+        .checkpoint_layers = t->options.checkpoint_layers,
+        .drops = t->recipe.dropout > 0,
+        .watch = t->options.watch};
     OMM_TRY(graph_init(&t->graph, &options));
     return take_vectors(t);
 }
@@ -211,6 +221,7 @@ omm_err omm_trainer_step(omm_trainer *t, omm_step_report *report) {
     uint64_t tokens = 0, learned = 0;
     double loss = 0;
     size_t count = 0;
+    if (t->options.watch) omm_train_watch_skip(t->options.watch);
     OMM_TRY(sequence_take(&t->sequence, &count, &tokens, &learned, t->position));
     OMM_TRY(run_batch(t, &loss, count, learned));
     transpose_b(t);
@@ -229,6 +240,8 @@ omm_err omm_trainer_step(omm_trainer *t, omm_step_report *report) {
     t->position += count;
     t->tokens += tokens;
     t->learned += learned;
+    if (omm_trainer_is_done(t)) graph_fini(&t->graph); /* leaves its memory to what comes next */
+    if (t->options.watch) omm_train_watch_lap(t->options.watch, OMM_TRAIN_UPDATE);
     if (report)
         *report = (omm_step_report){t->step, t->losses[t->step - 1], (float)norm, rate, tokens,
                                     learned, t->chain[t->step]};

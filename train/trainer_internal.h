@@ -11,8 +11,9 @@ struct omm_trainer {
     omm_trainer_options options; /* recipe points to our copy; start is not used after open */
     omm_recipe recipe;
     omm_lora lora;
-    float *start, *gradient; /* (lora.value_count) each */
-    float *m, *v;            /* (state.m), (state.v) */
+    float *gradient; /* (lora.value_count) */
+    float *start;    /* (lora.value_count) with prox_mu, else NULL */
+    float *m, *v;    /* (state.m), (state.v) */
     optimizer_sizes state;
     float *scratch; /* one B, for transposing */
     float *nll;     /* (graph.rows_max) */
@@ -30,6 +31,11 @@ struct omm_trainer {
  * Errors: SIZE, FORMAT, VERSION, DIGEST. */
 OMM_CHECKED omm_err checkpoint_envelope(omm_bytes *content, omm_bytes in, const uint8_t magic[4],
                                         uint32_t version, size_t bytes_min);
+/* Rows of a micro-batch, where the longest example has `longest` tokens.  micro_tokens 0: the
+ * recipe's. */
+size_t trainer_rows_max(const omm_recipe *recipe, const omm_dataset *data, size_t longest,
+                        uint32_t micro_tokens);
+
 /* What omm_trainer_resume would check, and the steps that a checkpoint has done; changes nothing. */
 OMM_CHECKED omm_err checkpoint_step(uint32_t *step, const omm_trainer *t, omm_bytes checkpoint);
 

@@ -5,7 +5,7 @@
  *   GROUP/memory.max         bytes, or "max": cgroup 2, with memory.current
  *      or memory.limit_in_bytes, memory.usage_in_bytes            cgroup 1
  *   GROUP/memory.stat        inactive_file (cgroup 1: total_inactive_file): used, but would go
- *   PROC/self/status         VmHWM
+ *   PROC/self/status         VmHWM, VmRSS
  *
  * Source: Linux Documentation/filesystems/proc.rst, admin-guide/cgroup-v2.rst.
  * Depends on: nothing.  Threads: no shared state.
@@ -32,5 +32,7 @@ typedef struct omm_memory {
 void omm_memory_read(omm_memory *out, const omm_memory_source *source);
 /* The most bytes that this process has had in memory at once (VmHWM), files included. */
 uint64_t omm_memory_peak(void);
+/* What it has now (VmRSS). */
+uint64_t omm_memory_resident(void);
 
 #endif

@@ -105,7 +105,9 @@ typedef struct omm_model {
     size_t vector_bytes; /* of norms, biases, rope factors */
     omm_pool *pool;      /* while it is loaded; borrowed */
     bool tied;
-    bool outline; /* shapes alone */
+    bool head_norms,
+        post_norms; /* layers have q_norm and k_norm; attn_post_norm and ffn_post_norm */
+    bool outline;   /* shapes alone */
 } omm_model;
 
 /* Copies what it needs: `gguf` may be closed afterwards.  Release with omm_model_fini.

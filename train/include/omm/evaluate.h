@@ -63,4 +63,14 @@ typedef struct omm_eval_summary {
 
 omm_eval_summary omm_eval_summarise(const omm_eval_item *items, size_t count);
 
+/* What omm_evaluate opens for each worker, for plans of memory. */
+typedef struct omm_eval_room {
+    unsigned workers;
+    size_t seats;           /* sessions */
+    uint32_t positions_max; /* of each */
+    size_t logit_rows;      /* [vocab] floats each */
+} omm_eval_room;
+omm_eval_room omm_eval_room_of(const struct omm_model *model, const omm_dataset *data,
+                               unsigned workers, uint32_t new_tokens_max);
+
 #endif

@@ -29,6 +29,7 @@
 struct omm_model;
 struct omm_compute;
 struct omm_lora;
+struct omm_train_watch;
 
 typedef struct omm_trainer omm_trainer;
 
@@ -42,6 +43,11 @@ typedef struct omm_trainer_options {
     const struct omm_lora *start; /* the global adapter; NULL: random A, zero B */
     bool (*cancelled)(void *ud);  /* asked before every micro-batch; NULL: never */
     void *ud;
+    uint32_t micro_tokens; /* instead of the recipe's; 0: the recipe's.  Never the result */
+    uint32_t
+        checkpoint_layers; /* so many from the first keep their input alone and compute the rest
+                                      again in backward: memory and time, never the result */
+    struct omm_train_watch *watch; /* borrowed; NULL: time is not measured */
 } omm_trainer_options;
 
 /* Errors: CONFIG (recipe), REFUSED_SHAPE (`start` does not match recipe or model), NOT_FOUND (no

@@ -1,0 +1,239 @@
+/* graph_memory.c - what a training graph holds: activations, the adapter's places, rotary tables. */
+#include "graph.h"
+
+#include "omm/mem.h"
+
+#include <string.h>
+
+/* Logits at once, whatever the vocabulary: 64 MiB.  So many judged rows share one pass over the
+ * output matrix; from about a hundred on, unpacking its weights costs little. */
+enum { HEAD_FLOATS = 1 << 24, HEAD_ROWS_MIN = 16, HEAD_ROWS_MAX = 192 };
+
+/* --- memory -------------------------------------------------------------------------------- */
+
+/* Carves one block; the first pass, with base NULL, only counts. */
+typedef struct carver {
+    float *base;
+    size_t used;
+} carver;
+
+static float *carve(carver *c, size_t count) {
+    float *at = c->base ? c->base + c->used : NULL;
+    c->used += (count + 15) / 16 * 16; /* 64-byte steps */
+    return at;
+}
+
+static size_t max_size(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+static void carve_layer(graph *g, carver *c, graph_layer *l, size_t layer) {
+    const omm_model_dims *d = &g->model->dims;
+    size_t rows = g->rows_max, q = (size_t)d->heads * d->head_dim;
+    size_t kv = (size_t)d->kv_heads * d->head_dim;
+    l->q = carve(c, rows * q);
+    l->k = carve(c, rows * kv);
+    l->v = carve(c, rows * kv);
+    l->att = carve(c, rows * q);
+    l->lse = carve(c, rows * d->heads);
+    l->mid = carve(c, rows * d->d_model);
+    l->gate = carve(c, rows * d->d_ff);
+    l->up = carve(c, rows * d->d_ff);
+    if (g->model->head_norms) l->q_raw = carve(c, rows * q);
+    if (g->model->head_norms) l->k_raw = carve(c, rows * kv);
+    if (g->model->post_norms) l->o_raw = carve(c, rows * d->d_model);
+    if (g->model->post_norms) l->down_raw = carve(c, rows * d->d_model);
+    for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
+        if (graph_pair_of(g, layer, (omm_lora_target)t)->d_in)
+            l->z[t] = carve(c, rows * g->spec.rank);
+}
+
+/* Layers that keep their input alone use the place of the last one, which backward is done with
+ * before it comes to them. */
+static void carve_layers(graph *g, carver *c) {
+    const omm_model_dims *d = &g->model->dims;
+    for (size_t i = g->checkpoint_layers; i < d->layers; i++) carve_layer(g, c, &g->layers[i], i);
+    for (size_t i = 0; i < g->checkpoint_layers; i++) g->layers[i] = g->layers[d->layers - 1];
+    for (size_t i = 0; i < d->layers; i++) g->layers[i].x = carve(c, g->rows_max * d->d_model);
+}
+
+static void carve_all(graph *g, carver *c) {
+    const omm_model_dims *d = &g->model->dims;
+    size_t rows = g->rows_max, model = d->d_model, ff = d->d_ff;
+    size_t q = (size_t)d->heads * d->head_dim, kv = (size_t)d->kv_heads * d->head_dim;
+    size_t widest = max_size(max_size(model, ff), q), block = (size_t)OMM_KV_BLOCK * g->seq_max;
+    carve_layers(g, c);
+    g->h = carve(c, rows * max_size(model, q));
+    g->act = carve(c, rows * ff);
+    g->exp_gate = carve(c, rows * ff);
+    if (g->drops) g->dropped = carve(c, rows * widest);
+    g->dx = carve(c, rows * model);
+    g->dh = carve(c, rows * model);
+    g->dact = carve(c, rows * ff);
+    g->dq = carve(c, rows * q);
+    g->dk = carve(c, rows * kv);
+    g->dv = carve(c, rows * kv);
+    g->datt = carve(c, rows * q);
+    g->dz = carve(c, rows * g->spec.rank);
+    g->row_dot = carve(c, rows * d->heads);
+    g->picked = carve(c, rows * model);
+    g->picked_att = carve(c, rows * q);
+    g->picked_norm = carve(c, g->head_rows * model);
+    g->picked_r = carve(c, rows);
+    g->logits = carve(c, g->head_rows * d->vocab);
+    if (d->output_softcap != 0) g->capped_logits = carve(c, g->head_rows * d->vocab);
+    g->lse_head = carve(c, g->head_rows);
+    g->scores = carve(c, (size_t)g->workers * block);
+    g->dscores = carve(c, (size_t)g->workers * block);
+    if (d->attention_softcap != 0) g->capped = carve(c, (size_t)g->workers * block);
+    g->lse_rows = carve(c, (size_t)g->workers * OMM_KV_BLOCK);
+    if (g->drops) g->random = carve(c, widest);
+    g->ids = (uint32_t *)carve(c, rows);
+    g->targets = (uint32_t *)carve(c, rows);
+    g->picked_rows = (uint32_t *)carve(c, rows);
+    g->tokens = (uint32_t *)carve(c, rows);
+    g->counts = (uint32_t *)carve(c, rows);
+}
+
+static omm_err init_memory(graph *g) {
+    carver count = {0};
+    carve_all(g, &count);
+    g->memory = omm_compute_take(g->compute, count.used, sizeof(float));
+    if (!g->memory)
+        return omm_raise(OMM_ERR_NOMEM,
+                         "no memory for %zu MB of activations; fewer micro_tokens "
+                         "need less",
+                         count.used * sizeof(float) >> 20);
+    carver real = {.base = g->memory};
+    carve_all(g, &real);
+    OMM_ASSERT(real.used == count.used);
+    return OMM_OK;
+}
+
+/* --- the adapter --------------------------------------------------------------------------- */
+
+/* Shapes and places in the canonical order. */
+static omm_err init_pairs(graph *g) {
+    const omm_lora_shape *shape = &g->model->lora_shape;
+    size_t count = (size_t)shape->layer_count * OMM_LORA_TARGET_COUNT, offset = 0;
+    g->pairs = omm_alloc(count, sizeof *g->pairs);
+    if (!g->pairs) return omm_raise(OMM_ERR_NOMEM, "no memory for %zu pairs", count);
+    for (size_t i = 0; i < count; i++) {
+        unsigned t = (unsigned)(i % OMM_LORA_TARGET_COUNT);
+        graph_pair *p = &g->pairs[i];
+        if (!(g->spec.targets >> t & 1U)) continue;
+        p->d_in = shape->d_in[t];
+        p->d_out = shape->d_out[t];
+        p->a_offset = offset;
+        p->b_offset = offset + (size_t)g->spec.rank * p->d_in;
+        offset = p->b_offset + (size_t)g->spec.rank * p->d_out;
+    }
+    return OMM_OK;
+}
+
+void graph_set_adapter(graph *g, const float *values) {
+    g->adapter = values;
+}
+
+/* --- open and close -------------------------------------------------------------------------- */
+
+static omm_err init_solo(graph *g) {
+    g->solo = omm_alloc(g->workers, sizeof *g->solo);
+    if (!g->solo) return omm_raise(OMM_ERR_NOMEM, "no memory for %u workers", g->workers);
+    for (unsigned i = 0; i < g->workers; i++)
+        OMM_TRY(omm_compute_init(&g->solo[i], NULL, g->compute->isa));
+    return OMM_OK;
+}
+
+static bool has_local_rope(const omm_model *model) {
+    return model->dims.window > 0 && model->dims.rope_base_local != model->dims.rope_base;
+}
+
+static omm_err init_rope(graph *g) {
+    OMM_TRY(omm_model_rope(&g->rope[0], g->model, (uint32_t)g->seq_max, false));
+    if (!has_local_rope(g->model)) return OMM_OK;
+    return omm_model_rope(&g->rope[1], g->model, (uint32_t)g->seq_max, true);
+}
+
+static omm_err init_parts(graph *g) {
+    const omm_model_dims *d = &g->model->dims;
+    OMM_TRY(init_solo(g));
+    OMM_TRY(init_rope(g));
+    OMM_TRY(omm_kv_init(&g->kv, OMM_KV_F32, d->kv_heads, d->head_dim, (uint32_t)g->seq_max));
+    OMM_TRY(init_pairs(g));
+    g->layers = omm_alloc(d->layers, sizeof *g->layers);
+    if (!g->layers) return omm_raise(OMM_ERR_NOMEM, "no memory for %u layers", d->layers);
+    return init_memory(g);
+}
+
+/* All that is known before memory is taken. */
+static graph graph_of(const graph_options *o, unsigned workers) {
+    const size_t layers = o->model->dims.layers, vocab = o->model->dims.vocab;
+    size_t head = max_size(HEAD_FLOATS / vocab, HEAD_ROWS_MIN);
+    if (head > HEAD_ROWS_MAX) head = HEAD_ROWS_MAX;
+    OMM_ASSERT(o->rows_max >= o->seq_max);
+    return (graph){
+        .compute = o->compute,
+        .model = o->model,
+        .workers = workers,
+        .spec = o->spec,
+        .scale = o->spec.alpha / (float)o->spec.rank,
+        .rows_max = o->rows_max,
+        .seq_max = o->seq_max,
+        .head_rows = head < o->rows_max ? head : o->rows_max,
+        .checkpoint_layers = o->checkpoint_layers < layers ? o->checkpoint_layers : layers - 1,
+        .drops = o->drops,
+        .watch = o->watch,
+    };
+}
+
+omm_err graph_init(graph *g, const graph_options *options) {
+    *g = graph_of(options, omm_pool_threads(options->compute->pool));
+    g->grad = grad_kernels_of(options->compute->isa);
+    omm_err err = init_parts(g);
+    if (err != OMM_OK) graph_fini(g);
+    return err;
+}
+
+static size_t rope_bytes(const graph *g) {
+    const omm_model_dims *d = &g->model->dims;
+    const size_t tables = has_local_rope(g->model) ? 2 : 1;
+    return tables * 2 * g->seq_max * d->rotated * sizeof(float);
+}
+
+static size_t kv_bytes(const graph *g) {
+    const omm_model_dims *d = &g->model->dims;
+    const size_t block = omm_kv_block_bytes(OMM_KV_F32, d->kv_heads, d->head_dim);
+    return (g->seq_max + OMM_KV_BLOCK - 1) / OMM_KV_BLOCK * omm_kv_pool_made_bytes(block);
+}
+
+omm_err graph_sizes_of(graph_sizes *out, const graph_options *options, unsigned workers) {
+    const omm_model_dims *d = &options->model->dims;
+    graph g = graph_of(options, workers);
+    carver c = {0};
+    omm_err err = init_pairs(&g);
+    g.layers = omm_alloc(d->layers, sizeof *g.layers);
+    if (err == OMM_OK && !g.layers) err = omm_raise(OMM_ERR_NOMEM, "no memory for a plan");
+    if (err == OMM_OK) {
+        carve_all(&g, &c);
+        *out = (graph_sizes){
+            .logits = (d->output_softcap != 0 ? 2 : 1) * (uint64_t)g.head_rows * d->vocab * 4,
+            .work = workers * omm_compute_bytes(1) + rope_bytes(&g) + kv_bytes(&g)};
+        out->activations = c.used * sizeof(float) - out->logits;
+    }
+    omm_free(g.pairs);
+    omm_free(g.layers);
+    return err;
+}
+
+void graph_fini(graph *g) {
+    for (unsigned i = 0; g->solo && i < g->workers; i++) omm_compute_fini(&g->solo[i]);
+    omm_rope_fini(&g->rope[0]);
+    omm_rope_fini(&g->rope[1]);
+    omm_kv_fini(&g->kv);
+    omm_free(g->pairs);
+    omm_free(g->layers);
+    omm_free(g->solo);
+    if (g->memory) omm_compute_give(g->compute, g->memory);
+    *g = (graph){0};
+}

@@ -1,0 +1,49 @@
+/* train_plan.h - how much memory training will take, told before the model is loaded, and what makes
+ * it fit.
+ *
+ *   adapter      values and gradient: 8 bytes a parameter (12 with prox_mu), and room for one B
+ *   optimizer    its moments: 8 bytes a parameter with AdamW
+ *   activations  what layers keep for backward and what passes through, of one micro-batch
+ *   logits       of the rows that the loss takes at once, whatever the number of tokens
+ *   work         scratch of threads, rotary tables, one layer's keys and values, the log of steps
+ *
+ * Weights, vocabulary and data are the caller's.  Two things change memory and never the result: how
+ * many layers keep their input alone and are computed again in backward, and the tokens of a
+ * micro-batch.
+ *
+ * Depends on: trainer.  Threads: no shared state.
+ */
+#ifndef OMM_TRAIN_PLAN_H
+#define OMM_TRAIN_PLAN_H
+
+#include "omm/trainer.h"
+
+#define OMM_TRAIN_PLAN_MICRO_TOKENS 256u /* fewer rows than this slow products down */
+
+typedef struct omm_train_plan_options {
+    const struct omm_model *model; /* may be an outline */
+    const omm_recipe *recipe;
+    const omm_dataset *data; /* for its longest example */
+    unsigned threads;
+    uint32_t checkpoint_layers; /* at least; omm_train_plan_make: exactly */
+    uint32_t micro_tokens;      /* at most; 0: the recipe's */
+} omm_train_plan_options;
+
+typedef struct omm_train_plan {
+    uint32_t micro_tokens, checkpoint_layers;               /* for omm_trainer_options */
+    uint32_t longest;                                       /* tokens of the longest example */
+    uint64_t parameters;                                    /* of the adapter */
+    uint64_t adapter, optimizer, activations, logits, work; /* bytes */
+    uint64_t total;                                         /* their sum */
+} omm_train_plan;
+
+/* Errors: CONFIG (recipe), NOT_FOUND (no examples), NOMEM. */
+OMM_CHECKED omm_err omm_train_plan_make(omm_train_plan *out, const omm_train_plan_options *options);
+/* The same within bytes_max.  The first of these that fits, because it costs least time: micro-batches
+ * of fewer tokens, down to OMM_TRAIN_PLAN_MICRO_TOKENS or the longest example; layers computed again, as
+ * few as are needed; micro-batches of one example.
+ * Errors: as above; CONFIG (nothing fits: says the least, and the longest example that would). */
+OMM_CHECKED omm_err omm_train_plan_fit(omm_train_plan *out, const omm_train_plan_options *options,
+                                       uint64_t bytes_max);
+
+#endif

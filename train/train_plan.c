@@ -1,0 +1,177 @@
+/* train_plan.c - see omm/train_plan.h. */
+#include "omm/train_plan.h"
+
+#include "omm/compute.h"
+#include "omm/lora.h"
+#include "trainer_internal.h"
+
+#include <stdio.h>
+
+typedef struct planner {
+    const omm_train_plan_options *options;
+    omm_lora_spec spec;
+    uint64_t parameters, widest; /* values of the adapter, and of its largest matrix */
+    optimizer_sizes state;
+    size_t longest;
+} planner;
+
+/* ---- parts ----------------------------------------------------------------------------------- */
+
+static omm_err size_adapter(planner *p) {
+    omm_lora lora;
+    OMM_TRY(omm_lora_init(&lora, &p->spec, &p->options->model->lora_shape));
+    p->parameters = lora.value_count;
+    p->state = optimizer_sizes_of(p->options->recipe, &lora);
+    for (size_t i = 0; i < lora.tensor_count; i++) {
+        const uint64_t size = (uint64_t)lora.tensors[i].rows * lora.tensors[i].cols;
+        if (size > p->widest) p->widest = size;
+    }
+    omm_lora_fini(&lora);
+    return OMM_OK;
+}
+
+static omm_err size_examples(planner *p) {
+    const omm_recipe *r = p->options->recipe;
+    sequence s = {0};
+    const sequence_options options = {.data = p->options->data,
+                                      .lane = r->seed_lane,
+                                      .seq_max = r->seq_max,
+                                      .batch_tokens = r->batch_tokens};
+    omm_err err = sequence_open(&s, &options);
+    p->longest = s.longest;
+    sequence_close(&s);
+    return err;
+}
+
+static omm_err planner_open(planner *p, const omm_train_plan_options *options) {
+    *p = (planner){.options = options};
+    OMM_TRY(omm_recipe_validate(options->recipe));
+    omm_recipe_lora_spec(&p->spec, options->recipe);
+    OMM_TRY(size_adapter(p));
+    return size_examples(p);
+}
+
+static size_t rows_max(const planner *p) {
+    const omm_train_plan_options *o = p->options;
+    return trainer_rows_max(o->recipe, o->data, p->longest, o->micro_tokens);
+}
+
+/* For examples of at most `longest` tokens. */
+static omm_err plan_of(omm_train_plan *out, const planner *p, size_t rows, size_t longest,
+                       uint32_t checkpoint_layers) {
+    const omm_train_plan_options *o = p->options;
+    const uint64_t f = sizeof(float), steps = o->recipe->steps;
+    const uint64_t copies = o->recipe->prox_mu > 0 ? 3 : 2;
+    const uint32_t layers = o->model->dims.layers;
+    graph_sizes sizes;
+    const graph_options g = {.model = o->model,
+                             .spec = p->spec,
+                             .rows_max = rows,
+                             .seq_max = longest,
+                             .checkpoint_layers = checkpoint_layers,
+                             .drops = o->recipe->dropout > 0};
+    OMM_TRY(graph_sizes_of(&sizes, &g, o->threads));
+    *out = (omm_train_plan){
+        .micro_tokens = (uint32_t)rows,
+        .checkpoint_layers = checkpoint_layers < layers ? checkpoint_layers : layers - 1,
+        .longest = (uint32_t)longest,
+        .parameters = p->parameters,
+        .adapter = (copies * p->parameters + p->widest) * f,
+        .optimizer = (p->state.m + p->state.v) * f,
+        .activations = sizes.activations,
+        .logits = sizes.logits,
+        .work = sizes.work + omm_compute_bytes(o->threads) + rows * sizeof(float) +
+                steps * (sizeof(float) + sizeof(omm_digest))};
+    out->total = out->adapter + out->optimizer + out->activations + out->logits + out->work;
+    return OMM_OK;
+}
+
+omm_err omm_train_plan_make(omm_train_plan *out, const omm_train_plan_options *options) {
+    planner p;
+    OMM_TRY(planner_open(&p, options));
+    return plan_of(out, &p, rows_max(&p), p.longest, options->checkpoint_layers);
+}
+
+/* ---- fitting --------------------------------------------------------------------------------- */
+
+/* Most rows in least .. most that fit; `least` itself does, or *fits is false. */
+static omm_err most_rows(omm_train_plan *out, bool *fits, const planner *p, size_t least,
+                         size_t most, uint64_t bytes_max) {
+    const uint32_t layers = p->options->checkpoint_layers;
+    OMM_TRY(plan_of(out, p, least, p->longest, layers));
+    *fits = out->total <= bytes_max;
+    while (*fits && least < most) {
+        omm_train_plan tried;
+        const size_t middle = least + (most - least + 1) / 2;
+        OMM_TRY(plan_of(&tried, p, middle, p->longest, layers));
+        if (tried.total > bytes_max) {
+            most = middle - 1;
+            continue;
+        }
+        least = middle;
+        *out = tried;
+    }
+    return OMM_OK;
+}
+
+/* Fewest layers computed again with so many rows. */
+static omm_err fewest_layers(omm_train_plan *out, bool *fits, const planner *p, size_t rows,
+                             uint64_t bytes_max) {
+    *fits = false;
+    for (uint32_t n = p->options->checkpoint_layers; n < p->options->model->dims.layers; n++) {
+        OMM_TRY(plan_of(out, p, rows, p->longest, n));
+        *fits = out->total <= bytes_max;
+        if (*fits) return OMM_OK;
+    }
+    return OMM_OK;
+}
+
+/* The longest example that would fit, one at a time, all layers computed again; 0: none. */
+static omm_err longest_that_fits(size_t *out, const planner *p, uint64_t bytes_max) {
+    size_t low = 0, high = p->longest;
+    while (low < high) {
+        omm_train_plan tried;
+        const size_t middle = low + (high - low + 1) / 2;
+        OMM_TRY(plan_of(&tried, p, middle, middle, UINT32_MAX));
+        if (tried.total <= bytes_max)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    *out = low;
+    return OMM_OK;
+}
+
+static omm_err refuse(const planner *p, uint64_t bytes_max) {
+    omm_train_plan least;
+    size_t longest = 0;
+    char other[96] = "";
+    OMM_TRY(plan_of(&least, p, p->longest, p->longest, UINT32_MAX));
+    OMM_TRY(longest_that_fits(&longest, p, bytes_max));
+    if (longest >= 8)
+        snprintf(other, sizeof other, "; examples of at most %zu tokens would fit", longest);
+    return omm_raise(OMM_ERR_CONFIG,
+                     "training takes at least %.1f MB (%u tokens at once, all layers computed "
+                     "again; adapter %.1f, optimiser %.1f, activations %.1f, logits %.1f), and "
+                     "%.1f MB are left for it%s",
+                     (double)least.total * 1e-6, least.micro_tokens, (double)least.adapter * 1e-6,
+                     (double)least.optimizer * 1e-6, (double)least.activations * 1e-6,
+                     (double)least.logits * 1e-6, (double)bytes_max * 1e-6, other);
+}
+
+omm_err omm_train_plan_fit(omm_train_plan *out, const omm_train_plan_options *options,
+                           uint64_t bytes_max) {
+    planner p;
+    omm_train_plan plan;
+    bool fits = false;
+    OMM_TRY(planner_open(&p, options));
+    const size_t most = rows_max(&p);
+    size_t least = most < OMM_TRAIN_PLAN_MICRO_TOKENS ? most : OMM_TRAIN_PLAN_MICRO_TOKENS;
+    if (least < p.longest) least = p.longest;
+    OMM_TRY(most_rows(&plan, &fits, &p, least, most, bytes_max));
+    if (!fits) OMM_TRY(fewest_layers(&plan, &fits, &p, least, bytes_max));
+    if (!fits) OMM_TRY(fewest_layers(&plan, &fits, &p, p.longest, bytes_max));
+    if (!fits) return refuse(&p, bytes_max);
+    *out = plan;
+    return OMM_OK;
+}
