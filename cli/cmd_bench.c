@@ -1,5 +1,6 @@
 /* cmd_bench.c - `meshmind bench`: speed of a model, and its share of what the machine allows. */
 #include "bench.h"
+#include "bench_train.h"
 #include "commands.h"
 #include "options.h"
 
@@ -13,7 +14,8 @@ typedef struct bench_cli {
     bench_options bench;
     const char *activations, *kv, *threads;
     float peak_seconds;
-    bool json;
+    bench_train_options train;
+    bool is_train, json;
 } bench_cli;
 
 static omm_err parse_threads(bench_options *o, const char *list) {
@@ -60,9 +62,31 @@ static omm_err check(bench_cli *o) {
     return OMM_OK;
 }
 
+static omm_err check_train(bench_cli *o) {
+    const bench_train_options *t = &o->train;
+    o->train.bench = &o->bench;
+    if (o->bench.thread_counts == 0)
+        return omm_raise(OMM_ERR_USAGE, "--train --threads auto: give numbers instead");
+    if (t->seq < 8 || t->seq > BENCH_SEQ_MAX)
+        return omm_raise(OMM_ERR_USAGE, "--seq %u: accepted are 8 to %u", t->seq, BENCH_SEQ_MAX);
+    if (t->rank < 1 || t->rank > 256)
+        return omm_raise(OMM_ERR_USAGE, "--rank %u: accepted are 1 to 256", t->rank);
+    return OMM_OK;
+}
+
+static omm_err run_train(bench_cli *o) {
+    bench_train_result result;
+    OMM_TRY(check_train(o));
+    OMM_TRY(bench_train_measure(&result, &o->train));
+    if (o->json) return bench_train_print_json(&result, &o->train);
+    bench_train_print(&result, &o->train);
+    return OMM_OK;
+}
+
 static omm_err run(bench_cli *o) {
     bench_result result;
     OMM_TRY(check(o));
+    if (o->is_train) return run_train(o);
     OMM_TRY(bench_measure(&result, &o->bench));
     if (o->json) return bench_print_json(&result, &o->bench);
     bench_print(&result, &o->bench);
@@ -73,6 +97,7 @@ int cmd_bench(int argc, char **argv) {
     bench_cli o = {.bench = {.prompt = 256, .generate = 64, .repeats = 5},
                    .activations = "q8",
                    .kv = "f16",
+                   .train = {.seq = 512, .rank = 16},
                    .peak_seconds = 0.6f};
     const cli_option options[] = {
         {"model", 'm', CLI_STR, &o.bench.model, "FILE", "GGUF model"},
@@ -84,13 +109,19 @@ int cmd_bench(int argc, char **argv) {
         CLI_MEMORY_OPTION(&o.bench.max_memory_mb),
         {"repeat", 'r', CLI_U32, &o.bench.repeats, "N", "measurements (5)"},
         {"peak-seconds", 0, CLI_F32, &o.peak_seconds, "X", "for each peak (0.6); 0: no peaks"},
+        {"train", 0, CLI_FLAG, &o.is_train, NULL, "measure LoRA steps instead"},
+        {"seq", 0, CLI_U32, &o.train.seq, "N", "--train: tokens of a step, one sequence (512)"},
+        {"rank", 0, CLI_U32, &o.train.rank, "N", "--train: rank, on all seven targets (16)"},
+        {"checkpoint-layers", 0, CLI_U32, &o.train.checkpoint_layers, "N",
+         "--train: layers that are computed again in backward (0)"},
         {"json", 0, CLI_FLAG, &o.json, NULL, "one JSON object"},
         {0}};
     int count = 0;
     char **args = NULL;
     int code = cli_parse(&count, &args, argc, argv, options, "bench -m MODEL [options]",
                          "Measure prefill and decode, and the machine's peaks between them: read\n"
-                         "bandwidth, f32 multiply-adds and int8 dots with as many threads.",
+                         "bandwidth, f32 multiply-adds and int8 dots with as many threads.\n"
+                         "With --train: LoRA steps, and the f32 peak.",
                          0, 0);
     if (code >= 0) return code;
     omm_err err = run(&o);

@@ -3,6 +3,7 @@
 #include "loaded.h"
 #include "options.h"
 #include "threads.h"
+#include "train_memory.h"
 #include "train_run.h"
 
 #include "omm/clock.h"
@@ -34,13 +35,27 @@ static omm_err split_clients(train_run *r) {
     return OMM_OK;
 }
 
-static omm_err load_model(train_run *r) {
+/* What the data are read with: the vocabulary, and an outline of the model. */
+static omm_err open_model(train_run *r) {
     omm_gguf gguf;
     OMM_TRY(omm_gguf_open(&gguf, r->args.model));
     omm_err err = omm_tokenizer_open(&r->tokenizer, &gguf);
-    if (err == OMM_OK) err = omm_model_load(&r->model, &gguf);
+    if (err == OMM_OK) err = omm_model_outline(&r->model, &gguf);
     omm_gguf_close(&gguf);
     if (err == OMM_OK) cli_warn_template(r->tokenizer);
+    return err;
+}
+
+/* The outline becomes the model, when it is known to fit. */
+static omm_err load_model(train_run *r) {
+    omm_gguf gguf;
+    OMM_TRY(omm_gguf_open(&gguf, r->args.model));
+    omm_err err = train_memory_plan(r, &gguf);
+    if (err == OMM_OK) {
+        omm_model_fini(&r->model);
+        err = omm_model_load(&r->model, &gguf);
+    }
+    omm_gguf_close(&gguf);
     return err;
 }
 
@@ -89,16 +104,16 @@ static omm_err load_data(train_run *r) {
 
 static omm_err open_run(train_run *r) {
     omm_isa isa = OMM_ISA_SCALAR;
-    unsigned threads = 0;
     OMM_TRY(train_recipe(&r->recipe, &r->args));
     OMM_TRY(split_clients(r));
     OMM_TRY(omm_isa_choose(&isa, getenv("OMM_ISA")));
-    OMM_TRY(cli_threads_parse(&threads, r->args.threads));
-    OMM_TRY(load_model(r));
-    OMM_TRY(cli_threads_measure(&threads, &r->model, isa, TRAIN_ROWS));
-    OMM_TRY(omm_pool_open(&r->pool, threads));
-    OMM_TRY(omm_compute_init(&r->compute, r->pool, isa));
+    OMM_TRY(cli_threads_parse(&r->threads, r->args.threads));
+    OMM_TRY(open_model(r));
     OMM_TRY(load_data(r));
+    OMM_TRY(load_model(r));
+    OMM_TRY(cli_threads_measure(&r->threads, &r->model, isa, TRAIN_ROWS));
+    OMM_TRY(omm_pool_open(&r->pool, r->threads));
+    OMM_TRY(omm_compute_init(&r->compute, r->pool, isa));
     if (r->args.start) {
         OMM_TRY(omm_lora_load_file(&r->start, r->args.start, &r->model.lora_shape));
         r->has_start = true;
@@ -109,9 +124,11 @@ static omm_err open_run(train_run *r) {
                                    .compute = &r->compute,
                                    .seed = omm_seed_from_u64(r->args.seed),
                                    .start = r->has_start ? &r->start : NULL,
-                                   .cancelled = train_is_stopped};
+                                   .cancelled = train_is_stopped,
+                                   .micro_tokens = r->plan.micro_tokens,
+                                   .checkpoint_layers = r->plan.checkpoint_layers};
     OMM_TRY(omm_trainer_open(&r->trainer, &options));
-    return train_course_open(r);
+    return r->args.dry_run ? OMM_OK : train_course_open(r);
 }
 
 static void close_run(train_run *r) {
@@ -142,6 +159,7 @@ static omm_err save(const train_run *r, omm_digest *digest) {
 static omm_err run_all(train_run *r) {
     omm_digest digest;
     OMM_TRY(open_run(r));
+    if (r->args.dry_run) return train_dry_run(r);
     OMM_TRY(train_judge(r, &r->before, r->items_before, r->has_start ? &r->start : NULL));
     OMM_TRY(train_all(r));
     OMM_TRY(save(r, &digest));

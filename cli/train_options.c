@@ -89,6 +89,13 @@ int train_parse(train_args *a, int argc, char **argv) {
         {"checkpoint-every", 0, CLI_U32, &a->checkpoint_every, "N", "steps (50)"},
         {"resume", 0, CLI_FLAG, &a->resume, NULL,
          "go on from --checkpoint if it is there: ends with the same bytes"},
+        {"max-memory-mb", 0, CLI_U32, &a->max_memory_mb, "N",
+         "smaller micro-batches, then layers computed again, until memory stays under N million "
+         "bytes"},
+        {"checkpoint-layers", 0, CLI_U32, &a->checkpoint_layers, "N",
+         "layers computed again in backward, at least N: memory for time, never the result (0)"},
+        {"dry-run", 0, CLI_FLAG, &a->dry_run, NULL,
+         "what memory and time it takes, from the plan and two steps; writes nothing"},
         {"report", 0, CLI_STR, &a->report, "DIR",
          "write DIR/report.json and DIR/report.html: curves, before and after, cost"},
         {"json", 0, CLI_FLAG, &a->json, NULL,
@@ -103,8 +110,10 @@ int train_parse(train_args *a, int argc, char **argv) {
         "bytes on any machine and with any number of threads.",
         0, 0);
     if (code >= 0) return code;
-    if (a->model && a->data && a->out) return -1;
-    fprintf(stderr, "meshmind train: --model, --data and --out are needed\nusage: meshmind %s\n",
+    if (a->model && a->data && (a->out || a->dry_run)) return -1;
+    fprintf(stderr,
+            "meshmind train: --model, --data and --out (or --dry-run) are needed\n"
+            "usage: meshmind %s\n",
             usage);
     return CLI_EXIT_USAGE;
 }

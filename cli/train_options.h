@@ -18,7 +18,8 @@ typedef struct train_args {
     bool nesterov, relative_step, rslora;
     uint32_t eval_every, patience, checkpoint_every;
     const char *keep, *checkpoint, *report;
-    bool resume;
+    uint32_t max_memory_mb, checkpoint_layers;
+    bool resume, dry_run;
     uint64_t seed;
     bool json;
 } train_args;

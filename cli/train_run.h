@@ -11,8 +11,15 @@
 #include "omm/json.h"
 #include "omm/model.h"
 #include "omm/tokenizer.h"
+#include "omm/train_plan.h"
 
 enum { TRAIN_CLIENTS_MAX = 256 };
+
+typedef struct train_memory {
+    uint64_t before; /* resident when model and trainer are still to come */
+    uint64_t weights, held_out, total;
+    uint64_t available; /* to this process, what it has included */
+} train_memory;
 
 /* Everything that must be released, in one place. */
 typedef struct train_run {
@@ -23,7 +30,10 @@ typedef struct train_run {
     omm_data_totals data_totals; /* of the whole file, before a split */
     omm_pool *pool;
     omm_compute compute;
+    unsigned threads; /* asked for; 0: auto */
     omm_recipe recipe;
+    omm_train_plan plan;
+    train_memory memory;
     omm_trainer *trainer;
     omm_course *course;
     omm_lora start;

@@ -259,6 +259,60 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     expect(["bench", "-m", synth[0], "-p", "600"], 3, "trained for 512")
     expect(["bench", "-m", synth[0], "-t", "1,0"], 2, "--threads '1,0'.*1 to")
     expect(["bench", "-m", synth[0], "-p", "0", "-n", "0"], 2, "nothing to measure")
+    # Training by the clock: every part of a step is named, and the parts make up its time.
+    train = ["bench", "--train", "-m", synth[0], "--seq", 24, "--rank", 4]
+    done = run(*train, "-t", "1,2", "-r", 2, "--peak-seconds", 0.01, "--checkpoint-layers", 1, "--json")
+    report = json.loads(done.stdout)
+    if done.returncode != 0 or [r["threads"] for r in report["train"]] != [1, 2] or report["checkpoint_layers"] != 1:
+        failures.append(f"bench --train: exit {done.returncode}: {done.stdout[:300]}{done.stderr[:300]}")
+    if not 4 < report["flop_per_token"] / report["parameters"] < 6:
+        failures.append(f"bench --train: {report}")
+    for one in report["train"]:
+        parts, speed = one["seconds_by_part"], one["tokens_per_second"]
+        mean = sum(parts.values())
+        if not 0 < speed["min"] <= speed["median"] <= speed["max"] or one["share_of_fma"] <= 0:
+            failures.append(f"bench --train: {one}")
+        if not 24 / speed["max"] <= mean * 1.0001 or not mean * 0.9999 <= 24 / speed["min"] or min(parts.values()) < 0:
+            failures.append(f"bench --train: parts take {mean} s: {one}")
+        if any(parts[p] == 0 for p in parts if p != "other") or parts["other"] > mean / 2:
+            failures.append(f"bench --train: {parts}")
+    expect([*train, "-r", "1", "--peak-seconds", "0"], 0, r"(?s)0 of 2 layers.*step.*tokens/s.*time: forward", "stdout")
+    expect([*train, "--seq", "5000"], 2, "--seq 5000: accepted are 8 to 4096")
+    expect([*train, "--rank", "0"], 2, "--rank 0: accepted are 1 to 256")
+    expect([*train, "-t", "auto"], 2, "give numbers")
+    # Training within a limit: first smaller micro-batches, then layers computed again; the same adapter.
+    lines = folder / "lines.jsonl"
+    lines.write_text("".join((BASE / "train.jsonl").read_text().splitlines(True)[:40]))
+    train = ["train", "-m", MODEL, "-d", lines, "-t", 1, "--steps", 1, "--batch", 600, "--micro", 600, "--seq", 96]
+    plan = json.loads(run(*train, "--dry-run", "--json").stdout)
+    top, adapters, chosen = -(-plan["memory"]["planned_bytes"] // 1000000), set(), []
+    if plan["steps"] != 1 or plan["step_s"] <= 0 or plan["memory"]["checkpoint_layers"] != 0:
+        failures.append(f"train --dry-run: {plan}")
+    for limit in range(top, 0, -max(1, top // 12)):
+        fit = run(*train, "--dry-run", "--json", "--max-memory-mb", limit)
+        if fit.returncode != 0:
+            break
+        memory = json.loads(fit.stdout)["memory"]
+        chosen.append((memory["checkpoint_layers"], -memory["micro_tokens"]))
+        order = list(chosen)
+        if memory["planned_bytes"] > limit * 1000000:
+            failures.append(f"train --max-memory-mb {limit}: {memory}")
+    chosen.sort(key=lambda c: c[1])  # stable: with as many tokens at once, more and more layers
+    if fit.returncode != 2 or chosen[0] != (0, -600) or chosen[-1][0] == 0 or fit.stdout or chosen != order:
+        failures.append(f"train --max-memory-mb: {chosen} {fit.returncode} {fit.stderr}")
+    if not re.search("training takes at least.*left for it|loading the model takes", fit.stderr):
+        failures.append(f"train --max-memory-mb {limit}: {fit.stderr}")
+    for more in [[], ["--max-memory-mb", limit + max(1, top // 12)], ["--checkpoint-layers", 99]]:
+        done = run(*train, "-o", folder / "m.gguf", *more)
+        adapters.add((folder / "m.gguf").read_bytes())
+        if done.returncode != 0 or not re.search(r"memory: weights [\d.]+ MB, adapter", done.stderr):
+            failures.append(f"train {more}: exit {done.returncode}: {done.stderr}")
+    if len(adapters) != 1:
+        failures.append("train: other bytes with other memory")
+    expect([*train, "--dry-run"], 0, r"(?s)optimizer.*adamw.*activations.*total.*measured over 1 step:", "stdout")
+    expect(["train", "-m", MODEL, "-d", lines], 2, "--out .or --dry-run. are needed")
+    for path in (lines, folder / "m.gguf"):
+        path.unlink()
     # The script that compares engines, with a stand-in that answers as llama-bench does.
     other = folder / "other"
     other.write_text("#!/bin/sh\necho '[{\"n_gen\": 0, \"avg_ts\": 10.0}, {\"n_gen\": 4, \"avg_ts\": 5.0}]'\n")

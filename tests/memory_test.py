@@ -8,6 +8,7 @@ import json, pathlib, subprocess, sys, tempfile
 MIB = 1 << 20
 # omm/plan.h.  Measured: -1.4 to +0.1 MB of 14 to 76 MB; huge pages may add some.
 ERROR_BYTES, ERROR_SHARE = 4 * MIB, 16
+LINES = (pathlib.Path(sys.argv[1]) / "scenarios" / "base" / "train.jsonl").read_text().splitlines(True)
 programs = [p for p in map(pathlib.Path, sys.argv[2:]) if p.exists() and b"__asan_init" not in p.read_bytes()]
 if not programs:
     print("no program without sanitizers: build the release preset")
@@ -24,7 +25,16 @@ def run(*args):
 
 def check(program, model, *options):
     ids = ",".join(str(i * 37 % 500) for i in range(512))
-    memory = run(program, "logits", "-m", model, "--ids", ids, "--json", *options)["memory"]
+    judge(program, model, options, run(program, "logits", "-m", model, "--ids", ids, "--json", *options)["memory"])
+
+
+def check_training(program, model, *options):
+    data = model.parent / "data.jsonl"
+    data.write_text("".join(LINES[:40]))
+    judge(program, model, options, run(program, "train", "-m", model, "-d", data, "--dry-run", "--json", *options)["memory"])
+
+
+def judge(program, model, options, memory):
     planned, peak = memory["planned_bytes"], memory["peak_bytes"]
     print(f"{model.name} {options}: planned {planned / 1e6:.1f}, peak {peak / 1e6:.1f}, {(peak - planned) / 1e6:+.1f} MB")
     if abs(peak - planned) > ERROR_BYTES + planned // ERROR_SHARE:
@@ -39,6 +49,8 @@ with tempfile.TemporaryDirectory(prefix="omm-memory-") as folder:
         for program in programs:
             check(program, model, "-t", 1)
             check(program, model, "-t", 2, "--kv", "q8_0", "--activations", "q8")
+        check_training(programs[-1], model, "-t", 2, "--batch", 500, "--rank", 16)
+        check_training(programs[0], model, "-t", 1, "--batch", 300, "--checkpoint-layers", 99, "--optimizer", "sgd")
         model.unlink()
 for failure in failures:
     print(failure)

@@ -1,0 +1,258 @@
+/* bench_train.c - see bench_train.h. */
+#include "bench_train.h"
+
+#include "omm/clock.h"
+#include "omm/gguf.h"
+#include "omm/mem.h"
+#include "omm/memory.h"
+#include "omm/peaks.h"
+#include "omm/tokenizer.h"
+#include "omm/trainer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TEXT_BYTES_PER_TOKEN 8u /* more than any vocabulary makes of letters at random */
+#define WORD_LETTERS_MAX 6u
+#define LINE_BYTES 64u
+#define PEAK_BUFFER_BYTES ((size_t)64 << 20) /* its read bandwidth is not asked for */
+
+typedef struct bench {
+    const bench_train_options *o;
+    omm_model model;
+    omm_tokenizer *tokenizer;
+    omm_dataset *data;
+    omm_recipe recipe;
+    double *speeds; /* [repeats] */
+    /* Of one run: */
+    omm_pool *pool;
+    omm_compute c;
+    omm_trainer *trainer;
+    omm_peaks peaks;
+} bench;
+
+/* ---- model and text -------------------------------------------------------------------------- */
+
+static omm_err load(bench_train_result *r, bench *b) {
+    omm_gguf gguf;
+    omm_pool *pool = NULL;
+    OMM_TRY(omm_gguf_open(&gguf, b->o->bench->model));
+    omm_err err = omm_tokenizer_open(&b->tokenizer, &gguf);
+    if (err == OMM_OK) err = omm_pool_open(&pool, omm_threads_default());
+    if (err == OMM_OK) err = omm_model_load_with(&b->model, pool, &gguf);
+    omm_pool_close(pool);
+    if (err == OMM_OK)
+        err = omm_gguf_get_text(r->architecture, sizeof r->architecture, &gguf,
+                                "general.architecture");
+    omm_gguf_close(&gguf);
+    return err;
+}
+
+/* Words of one to six letters, a line break now and then. */
+static void fill_text(char *text, size_t size) {
+    uint32_t state = 1, letters = 0, line = 0;
+    for (size_t i = 0; i < size; i++) {
+        state = state * 1664525u + 1013904223u;
+        const bool word_ends = letters > 0 && (state >> 16) % WORD_LETTERS_MAX < letters;
+        text[i] = (char)('a' + (state >> 24) % 26);
+        letters++;
+        line++;
+        if (!word_ends) continue;
+        text[i] = line >= LINE_BYTES ? '\n' : ' ';
+        if (line >= LINE_BYTES) line = 0;
+        letters = 0;
+    }
+}
+
+/* Only whole windows are kept: seq learned tokens and one before them. */
+static omm_err whole_windows(bench *b) {
+    const size_t count = omm_dataset_count(b->data);
+    omm_dataset *kept = NULL;
+    bool *keep = (bool *)omm_alloc(count, sizeof *keep);
+    if (!keep) return omm_raise(OMM_ERR_NOMEM, "no memory for %zu windows", count);
+    for (size_t i = 0; i < count; i++) {
+        const omm_example *x = omm_dataset_example(b->data, i);
+        keep[i] = x->count == b->o->seq + 1 && x->learn_count == b->o->seq;
+    }
+    omm_err err = omm_dataset_pick(&kept, b->data, keep);
+    omm_free(keep);
+    OMM_TRY(err);
+    omm_dataset_close(b->data);
+    b->data = kept;
+    return OMM_OK;
+}
+
+static omm_err make_data(bench *b) {
+    const size_t size = (size_t)TEXT_BYTES_PER_TOKEN * (b->o->seq + 1) * 2;
+    const omm_dataset_options options = {.seq_max = b->o->seq + 1, .format = OMM_DATA_TEXT};
+    char *text = (char *)omm_alloc(size, 1);
+    if (!text) return omm_raise(OMM_ERR_NOMEM, "no memory for a text");
+    fill_text(text, size);
+    omm_err err =
+        omm_dataset_parse(&b->data, omm_bytes_of(text, size), "text", b->tokenizer, &options);
+    omm_free(text);
+    OMM_TRY(err);
+    return whole_windows(b);
+}
+
+static void make_recipe(bench *b) {
+    b->recipe = omm_recipe_default();
+    b->recipe.rank = b->o->rank;
+    b->recipe.alpha = 2.0f * (float)b->o->rank;
+    b->recipe.steps = 1 + b->o->bench->repeats;
+    b->recipe.batch_tokens = b->recipe.micro_tokens = b->recipe.seq_max = b->o->seq + 1;
+    b->recipe.learning_rate = 1e-4f;
+    b->recipe.warmup_steps = 1;
+}
+
+/* ---- operations ------------------------------------------------------------------------------ */
+
+static double parameters_of(const omm_matrix *m) {
+    return (double)m->rows * m->cols;
+}
+
+static double layer_parameters(const omm_model *model, uint32_t layer) {
+    double sum = 0.0;
+    for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
+        sum += parameters_of(&model->layers[layer].weights[t]);
+    return sum;
+}
+
+/* Multiply-adds of one token, twice. */
+typedef struct flops {
+    double step, forward, backward;
+} flops;
+
+static flops flops_of(const bench *b, uint32_t checkpoint_layers) {
+    const omm_layer *first = &b->model.layers[0];
+    flops f = {0};
+    double layers = 0.0, again = 0.0, down = 0.0;
+    for (uint32_t i = 0; i < b->model.dims.layers; i++) {
+        layers += layer_parameters(&b->model, i);
+        if (i >= checkpoint_layers) continue;
+        again += layer_parameters(&b->model, i);
+        if (!b->model.layers[i].ffn_post_norm) /* its result is not wanted again */
+            down += parameters_of(&b->model.layers[i].weights[OMM_LORA_DOWN]);
+    }
+    f.step = 4.0 * (layers + parameters_of(b->model.output)) + 2.0 * again;
+    f.forward = 2.0 * (layers + again - down);
+    f.backward = 2.0 * layers; /* below the first layer's q, k and v nobody asks */
+    for (unsigned t = OMM_LORA_Q; t <= OMM_LORA_V; t++)
+        f.backward -= 2.0 * parameters_of(&first->weights[t]);
+    return f;
+}
+
+static void describe(bench_train_result *r, const bench *b) {
+    const uint32_t layers = b->model.dims.layers, wanted = b->o->checkpoint_layers;
+    double sum = parameters_of(b->model.output);
+    for (uint32_t i = 0; i < layers; i++) sum += layer_parameters(&b->model, i);
+    r->parameters = (uint64_t)sum;
+    r->layers = layers;
+    r->checkpoint_layers = wanted < layers ? wanted : layers - 1;
+    r->token_flops = flops_of(b, r->checkpoint_layers).step;
+    for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
+        r->adapter_parameters += (uint64_t)layers * b->o->rank *
+                                 (b->model.lora_shape.d_in[t] + b->model.lora_shape.d_out[t]);
+}
+
+/* ---- one number of threads ------------------------------------------------------------------- */
+
+static int ascending(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static bench_spread spread_of(double *values, uint32_t n) {
+    qsort(values, n, sizeof *values, ascending);
+    return (bench_spread){.median = (values[(n - 1) / 2] + values[n / 2]) / 2.0,
+                          .min = values[0],
+                          .max = values[n - 1]};
+}
+
+static omm_err open_run(bench *b, bench_train_run *run, const bench_train_result *r) {
+    const omm_trainer_options options = {.model = &b->model,
+                                         .data = b->data,
+                                         .recipe = &b->recipe,
+                                         .compute = &b->c,
+                                         .seed = omm_seed_from_u64(1),
+                                         .checkpoint_layers = r->checkpoint_layers,
+                                         .watch = &run->watch};
+    OMM_TRY(omm_pool_open(&b->pool, run->threads));
+    OMM_TRY(omm_compute_init(&b->c, b->pool, r->isa));
+    return omm_trainer_open(&b->trainer, &options);
+}
+
+static void close_run(bench *b) {
+    omm_peaks_close(&b->peaks);
+    omm_trainer_close(b->trainer);
+    if (b->c.work) omm_compute_fini(&b->c);
+    omm_pool_close(b->pool);
+    b->trainer = NULL;
+    b->pool = NULL;
+    b->c = (omm_compute){0};
+}
+
+static omm_err measure_steps(bench *b, bench_train_run *run) {
+    const bench_options *o = b->o->bench;
+    for (uint32_t i = 0; i < o->repeats; i++) {
+        omm_step_report report;
+        const uint64_t start = omm_measure_ns();
+        OMM_TRY(omm_trainer_step(b->trainer, &report));
+        const double seconds = (double)(omm_measure_ns() - start) * 1e-9;
+        run->seconds += seconds;
+        b->speeds[i] = (double)report.learned / seconds;
+        if (o->peak_seconds > 0.0) omm_peaks_update(&b->peaks, o->peak_seconds / o->repeats);
+    }
+    return OMM_OK;
+}
+
+static double rate(double token_flops, double tokens, uint64_t ns) {
+    return ns > 0 ? token_flops * tokens * 1e9 / (double)ns : 0.0;
+}
+
+static omm_err measure_run(bench_train_result *r, bench_train_run *run, bench *b) {
+    const flops f = flops_of(b, r->checkpoint_layers);
+    const double tokens = (double)b->o->seq * b->o->bench->repeats;
+    OMM_TRY(open_run(b, run, r));
+    OMM_TRY(omm_trainer_step(b->trainer, NULL));
+    if (r->memory_peak_bytes == 0) r->memory_peak_bytes = omm_memory_peak();
+    if (b->o->bench->peak_seconds > 0.0)
+        OMM_TRY(omm_peaks_open(&b->peaks, &b->c, PEAK_BUFFER_BYTES));
+    omm_train_watch_start(&run->watch);
+    OMM_TRY(measure_steps(b, run));
+    run->speed = spread_of(b->speeds, b->o->bench->repeats);
+    run->fma_flops = b->peaks.fma_flops;
+    run->forward = rate(f.forward, tokens, run->watch.ns[OMM_TRAIN_FORWARD]);
+    run->backward = rate(f.backward, tokens, run->watch.ns[OMM_TRAIN_BACKWARD]);
+    return OMM_OK;
+}
+
+static omm_err measure_all(bench_train_result *r, bench *b) {
+    const bench_options *o = b->o->bench;
+    OMM_TRY(omm_isa_choose(&r->isa, getenv("OMM_ISA")));
+    OMM_TRY(load(r, b));
+    make_recipe(b);
+    OMM_TRY(make_data(b));
+    describe(r, b);
+    b->speeds = (double *)omm_alloc(o->repeats, sizeof *b->speeds);
+    if (!b->speeds) return omm_raise(OMM_ERR_NOMEM, "no memory to measure %u repeats", o->repeats);
+    r->run_count = o->thread_counts;
+    for (unsigned i = 0; i < r->run_count; i++) {
+        r->runs[i].threads = o->threads[i];
+        omm_err err = measure_run(r, &r->runs[i], b);
+        close_run(b);
+        OMM_TRY(err);
+    }
+    return OMM_OK;
+}
+
+omm_err bench_train_measure(bench_train_result *out, const bench_train_options *options) {
+    bench b = {.o = options};
+    *out = (bench_train_result){0};
+    omm_err err = measure_all(out, &b);
+    omm_free(b.speeds);
+    omm_dataset_close(b.data);
+    omm_tokenizer_close(b.tokenizer);
+    omm_model_fini(&b.model);
+    return err;
+}

@@ -1,0 +1,58 @@
+/* bench_train.h - `meshmind bench --train`: how fast a LoRA step is here, and what part of the
+ * machine's f32 peak that is.
+ *
+ * A step is one batch of `seq` learned tokens in one sequence, all seven targets adapted, AdamW:
+ * forward, backward, update, as `train` does it.  For each number of threads: one step to warm up,
+ * then `repeats` steps with a look at the peak (omm/peaks.h) after each.  The text is made of letters
+ * at random, the same each time.
+ *   FLOP of a token = 4 * parameters + 2 * those of layers that backward computes again
+ *   share           = tokens/s * that / f32 peak
+ *   products        = FLOP of the layers' products alone, over their time and the peak
+ * Parameters are those of the matrices that a token passes through; a separate embedding is none.
+ */
+#ifndef CLI_BENCH_TRAIN_H
+#define CLI_BENCH_TRAIN_H
+
+#include "bench.h"
+
+#include "omm/train_watch.h"
+
+#define BENCH_SEQ_MAX 4096u
+
+typedef struct bench_train_options {
+    const bench_options *bench; /* model, threads (not "auto"), repeats, peak_seconds */
+    uint32_t seq, rank;
+    uint32_t checkpoint_layers; /* of the first; as omm_trainer_options has it */
+} bench_train_options;
+
+typedef struct bench_train_run {
+    unsigned threads;
+    bench_spread speed; /* tokens per second */
+    double seconds;     /* of all steps but the first, and of their parts: */
+    omm_train_watch watch;
+    double fma_flops; /* 0: not measured */
+    double forward,
+        backward; /* FLOP per second of the layers' products, medians of no step: means */
+} bench_train_run;
+
+typedef struct bench_train_result {
+    char architecture[32];
+    omm_isa isa;
+    uint64_t parameters, adapter_parameters;
+    double token_flops;
+    uint32_t layers, checkpoint_layers;
+    uint64_t memory_peak_bytes; /* of loading and training; 0: not known here */
+    unsigned run_count;
+    bench_train_run runs[BENCH_THREAD_COUNTS_MAX]; /* [run_count] */
+} bench_train_result;
+
+/* Errors: those of loading and training; TOO_BIG (seq). */
+OMM_CHECKED omm_err bench_train_measure(bench_train_result *out,
+                                        const bench_train_options *options);
+
+/* On stdout. */
+void bench_train_print(const bench_train_result *result, const bench_train_options *options);
+OMM_CHECKED omm_err bench_train_print_json(const bench_train_result *result,
+                                           const bench_train_options *options);
+
+#endif

@@ -1,0 +1,178 @@
+/* train_memory.c - see train_memory.h. */
+#include "train_memory.h"
+
+#include "omm/clock.h"
+#include "omm/memory.h"
+#include "omm/plan.h"
+
+#include <stdio.h>
+
+#define DRY_STEPS 2u
+#define HEAP_BYTES ((uint64_t)2 << 20) /* stacks of threads, logs, texts.  Measured: up to 1.9 MB */
+#define MEGABYTE 1000000u
+
+/* ---- the plan -------------------------------------------------------------------------------- */
+
+/* One evaluation on all threads: sessions, logits, scratch. */
+static omm_err held_out_bytes(uint64_t *out, const train_run *r, const omm_gguf *gguf,
+                              unsigned threads) {
+    *out = 0;
+    if (!r->eval) return OMM_OK;
+    const omm_eval_room room = omm_eval_room_of(&r->model, r->eval, threads, r->args.new_tokens);
+    omm_plan plan;
+    omm_plan_options o = {.session = omm_session_options_default(),
+                          .threads = 1,
+                          .logit_rows = room.logit_rows,
+                          .lodger = true};
+    o.session.positions_max = room.positions_max;
+    OMM_TRY(omm_plan_make(&plan, gguf, NULL, 0, &o));
+    const uint64_t adapter = r->plan.parameters * sizeof(float);
+    *out = room.workers * (plan.work + room.seats * plan.cache) + adapter;
+    return OMM_OK;
+}
+
+static omm_err base_plan(omm_plan *out, const omm_gguf *gguf) {
+    omm_plan_options o = {.session = omm_session_options_default(), .lodger = true};
+    o.session.positions_max = OMM_KV_BLOCK;
+    return omm_plan_make(out, gguf, NULL, 0, &o);
+}
+
+static void print_line(const train_run *r) {
+    const train_memory *m = &r->memory;
+    const omm_train_plan *p = &r->plan;
+    char total[32], available[32], held_out[48] = "";
+    omm_plan_bytes_text(total, m->total);
+    omm_plan_bytes_text(available, m->available);
+    if (m->held_out > 0)
+        snprintf(held_out, sizeof held_out, ", held-out %.1f MB", (double)m->held_out * 1e-6);
+    fprintf(stderr,
+            "memory: weights %.1f MB, adapter %.1f MB, optimizer %.1f MB, activations %.1f MB (%u "
+            "tokens at once, %u of %u layers computed again), logits %.1f MB%s; %s of %s "
+            "available%s\n",
+            (double)m->weights * 1e-6, (double)p->adapter * 1e-6, (double)p->optimizer * 1e-6,
+            (double)p->activations * 1e-6, p->micro_tokens, p->checkpoint_layers,
+            r->model.dims.layers, (double)p->logits * 1e-6, held_out, total, available,
+            m->available > 0 && m->total > m->available ? " (more than there is)" : "");
+}
+
+static omm_err refuse(const train_run *r, uint64_t base, omm_err err) {
+    char why[512], taken[32];
+    if (err != OMM_ERR_CONFIG) return err;
+    omm_plan_bytes_text(taken, base);
+    snprintf(why, sizeof why, "%s", omm_err_sentence());
+    return omm_raise(err, "--max-memory-mb %u: program, data, weights%s take %s; %s",
+                     r->args.max_memory_mb, r->memory.held_out > 0 ? " and evaluation" : "", taken,
+                     why);
+}
+
+static omm_err fit(train_run *r, const omm_train_plan_options *o, uint64_t loading) {
+    const uint64_t most = (uint64_t)r->args.max_memory_mb * MEGABYTE;
+    const uint64_t base = r->memory.before + r->memory.weights;
+    const uint64_t beside = base + r->memory.held_out;
+    if (r->args.max_memory_mb == 0) return OMM_OK;
+    if (base + loading > most)
+        return omm_raise(OMM_ERR_CONFIG, "--max-memory-mb %u: loading the model takes %.1f MB",
+                         r->args.max_memory_mb, (double)(base + loading) * 1e-6);
+    return refuse(r, beside, omm_train_plan_fit(&r->plan, o, most > beside ? most - beside : 0));
+}
+
+omm_err train_memory_plan(train_run *r, const omm_gguf *gguf) {
+    omm_plan base;
+    omm_memory machine;
+    train_memory *m = &r->memory;
+    omm_memory_read(&machine, NULL);
+    *m = (train_memory){.before = omm_memory_resident() + HEAP_BYTES};
+    m->available = machine.available + m->before;
+    const unsigned threads = r->threads > 0 ? r->threads : omm_threads_default();
+    const omm_train_plan_options o = {.model = &r->model,
+                                      .recipe = &r->recipe,
+                                      .data = r->data,
+                                      .threads = threads,
+                                      .checkpoint_layers = r->args.checkpoint_layers};
+    OMM_TRY(omm_train_plan_make(&r->plan, &o));
+    OMM_TRY(base_plan(&base, gguf));
+    OMM_TRY(held_out_bytes(&m->held_out, r, gguf, threads));
+    m->weights = base.weights;
+    OMM_TRY(fit(r, &o, base.loading));
+    const uint64_t running = r->plan.total + m->held_out;
+    m->total = m->before + m->weights + (base.loading > running ? base.loading : running);
+    print_line(r);
+    return OMM_OK;
+}
+
+/* ---- reports --------------------------------------------------------------------------------- */
+
+json_t *train_memory_json(const train_run *r) {
+    const train_memory *m = &r->memory;
+    const omm_train_plan *p = &r->plan;
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "before_bytes",
+        (json_int_t)m->before, "weights_bytes", (json_int_t)m->weights, "adapter_bytes",
+        (json_int_t)p->adapter, "optimizer_bytes", (json_int_t)p->optimizer, "activations_bytes",
+        (json_int_t)p->activations, "logits_bytes", (json_int_t)p->logits, "work_bytes",
+        (json_int_t)p->work, "held_out_bytes", (json_int_t)m->held_out, "planned_bytes",
+        (json_int_t)m->total, "peak_bytes", (json_int_t)omm_memory_peak(), "available_bytes",
+        (json_int_t)m->available, "micro_tokens", (json_int_t)p->micro_tokens, "checkpoint_layers",
+        (json_int_t)p->checkpoint_layers);
+}
+
+static void print_part(const char *name, uint64_t bytes, const char *what) {
+    printf("  %-26s %9.1f MB  %s\n", name, (double)bytes * 1e-6, what);
+}
+
+static void print_plan(const train_run *r) {
+    const train_memory *m = &r->memory;
+    const omm_train_plan *p = &r->plan;
+    char adapter[96], activations[96];
+    snprintf(adapter, sizeof adapter, "%.2f M parameters, rank %u: values and gradient",
+             (double)p->parameters * 1e-6, r->recipe.rank);
+    snprintf(activations, sizeof activations, "%u tokens at once, %u of %u layers computed again",
+             p->micro_tokens, p->checkpoint_layers, r->model.dims.layers);
+    print_part("program, vocabulary, data", m->before, "");
+    print_part("weights", m->weights, "");
+    print_part("adapter", p->adapter, adapter);
+    print_part("optimizer", p->optimizer, omm_recipe_optimizers[r->recipe.optimizer]);
+    print_part("activations", p->activations, activations);
+    print_part("logits", p->logits, "of the rows that the loss takes at once");
+    print_part("work", p->work, "scratch of threads, rotary tables");
+    if (r->eval) print_part("held-out", m->held_out, "sessions and logits of an evaluation");
+    print_part("total", m->total, "");
+    printf("  %-26s %9.1f MB\n", "available", (double)m->available * 1e-6);
+}
+
+static void print_time(const train_run *r, uint32_t steps, double seconds, uint64_t tokens) {
+    char all[32];
+    cli_duration(all, sizeof all, seconds / steps * r->recipe.steps);
+    printf("measured over %u step%s: %.2f s and %.0f tokens a step, %.0f tokens/s; peak memory "
+           "%.1f MB\n%u steps: about %s%s\n",
+           steps, steps > 1 ? "s" : "", seconds / steps, (double)tokens / steps,
+           (double)tokens / seconds, (double)omm_memory_peak() * 1e-6, r->recipe.steps, all,
+           r->eval ? ", evaluations apart" : "");
+}
+
+static omm_err print_json(const train_run *r, uint32_t steps, double seconds, uint64_t tokens) {
+    json_t *result =
+        json_pack("{s:i, s:b, s:o, s:i, s:f, s:f, s:i, s:f}", "schema_version", 1, "dry_run", 1,
+                  "memory", train_memory_json(r), "measured_steps", (int)steps, "step_s",
+                  seconds / steps, "tokens_per_s", (double)tokens / seconds, "steps",
+                  (int)r->recipe.steps, "estimated_s", seconds / steps * r->recipe.steps);
+    omm_err err = train_print_json(result);
+    json_decref(result);
+    return err;
+}
+
+omm_err train_dry_run(train_run *r) {
+    uint64_t tokens = 0;
+    const uint32_t steps = r->recipe.steps < DRY_STEPS ? r->recipe.steps : DRY_STEPS;
+    if (!r->args.json) print_plan(r);
+    const uint64_t begin = omm_measure_ns();
+    for (uint32_t i = 0; i < steps; i++) {
+        omm_step_report report;
+        OMM_TRY(omm_trainer_step(r->trainer, &report));
+        tokens += report.tokens;
+    }
+    const double seconds = (double)(omm_measure_ns() - begin + 1) * 1e-9;
+    if (r->args.json) return print_json(r, steps, seconds, tokens);
+    print_time(r, steps, seconds, tokens);
+    return OMM_OK;
+}
