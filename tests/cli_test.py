@@ -288,7 +288,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     top, adapters, chosen = -(-plan["memory"]["planned_bytes"] // 1000000), set(), []
     if plan["steps"] != 1 or plan["step_s"] <= 0 or plan["memory"]["checkpoint_layers"] != 0:
         failures.append(f"train --dry-run: {plan}")
-    for limit in range(top, 0, -max(1, top // 12)):
+    for limit in range(top + 2, 0, -5):  # what is resident differs a little from run to run
         fit = run(*train, "--dry-run", "--json", "--max-memory-mb", limit)
         if fit.returncode != 0:
             break
@@ -302,7 +302,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
         failures.append(f"train --max-memory-mb: {chosen} {fit.returncode} {fit.stderr}")
     if not re.search("training takes at least.*left for it|loading the model takes", fit.stderr):
         failures.append(f"train --max-memory-mb {limit}: {fit.stderr}")
-    for more in [[], ["--max-memory-mb", limit + max(1, top // 12)], ["--checkpoint-layers", 99]]:
+    for more in [[], ["--max-memory-mb", limit + 7], ["--checkpoint-layers", 99]]:
         done = run(*train, "-o", folder / "m.gguf", *more)
         adapters.add((folder / "m.gguf").read_bytes())
         if done.returncode != 0 or not re.search(r"memory: weights [\d.]+ MB, adapter", done.stderr):
