@@ -139,7 +139,7 @@ static void test_measuring(omm_pool *pool) {
     const omm_pool_times times = omm_pool_measured(pool);
     CHECK_EQ(times.runs, threads > 1 ? 5 : 0);
     CHECK(times.busy_ns <= times.run_ns * threads);
-    CHECK(threads == 1 || times.busy_ns >= 5 * 16 * 200000ull);
+    CHECK(threads == 1 || times.busy_ns >= 5 * 16ull * 200000);
     omm_pool_measure(pool, false);
     omm_pool_run(pool, mark, &m, 16);
     CHECK_EQ(omm_pool_measured(pool).busy_ns, 0);

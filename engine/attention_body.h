@@ -252,7 +252,7 @@ static uint16_t kv_quantise(int8_t q[OMM_KV_GROUP], const float *x, size_t n) {
     SIMD_UNROLL for (int i = 0; i < 2; i++) {
         vf v = vf_mul(part[i], inverse);
         v = vf_max(vf_min(v, vf_set1(127.0f)), vf_set1(-127.0f));
-        vi_store_i8(q + i * VL, vi_sub(vf_bits(vf_add(v, magic)), vi_set1(0x4B400000)));
+        vi_store_i8(q + (ptrdiff_t)i * VL, vi_sub(vf_bits(vf_add(v, magic)), vi_set1(0x4B400000)));
     }
     return scale[0];
 }

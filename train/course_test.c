@@ -111,7 +111,7 @@ static void resume_anywhere(rig *r) {
 /* Losses of a plan: the third is the best, and after it patience runs out, or does not. */
 static void best_and_patience(rig *r, uint32_t patience, bool keep_best) {
     static const double plan[] = {5, 4, 3, 3, 3.5, 9};
-    omm_lora third;
+    omm_lora third = {0};
     r->by_plan = true;
     r->plan = plan;
     run x = open_run(r, options_of(r, 1, patience, keep_best));
@@ -135,7 +135,7 @@ static void best_and_patience(rig *r, uint32_t patience, bool keep_best) {
     CHECK_EQ(log.best, 2);
     CHECK(log.rates[0] > 0 && log.grad_norms[log.steps - 1] > 0);
     const omm_lora *kept = omm_course_adapter(x.course);
-    CHECK(third.values != NULL);
+    CHECK(third.values != NULL && kept->value_count == third.value_count);
     CHECK_EQ(same_bytes(kept->values, third.values, third.value_count * sizeof(float)), keep_best);
     omm_lora_fini(&third);
     close_run(&x);
