@@ -27,6 +27,7 @@ typedef struct bench {
     uint32_t *ids; /* [prompt + generate] */
     float *logits;
     double *prefill, *decode, *waiting, *alone; /* [repeats] each, one block */
+    uint64_t part_ns[OMM_PROFILE_PARTS], watched; /* of all repeats; tokens */
 } bench;
 
 /* ---- the model ------------------------------------------------------------------------------- */
@@ -40,9 +41,20 @@ static omm_session_options session_options(const bench_options *o) {
     return options;
 }
 
-static void count_matrix(bench_result *r, const omm_matrix *m) {
+static void count_matrix(bench_result *r, const omm_matrix *m, omm_profile_part part) {
     r->parameters += (uint64_t)m->rows * m->cols;
     r->token_bytes += (uint64_t)m->strips * m->strip_bytes;
+    r->part_bytes[part] += (uint64_t)m->strips * m->strip_bytes;
+}
+
+static omm_profile_part part_of(omm_lora_target target) {
+    switch (target) {
+    case OMM_LORA_O: return OMM_PROFILE_OUT;
+    case OMM_LORA_GATE:
+    case OMM_LORA_UP: return OMM_PROFILE_GATE_UP;
+    case OMM_LORA_DOWN: return OMM_PROFILE_DOWN;
+    default: return OMM_PROFILE_QKV;
+    }
 }
 
 /* The longest context is what is measured, so only the cache's type can be lowered. */
@@ -71,10 +83,10 @@ static omm_err load(bench_result *r, bench *b) {
     omm_gguf_close(&gguf);
     OMM_TRY(err);
     r->load_seconds = (double)(omm_measure_ns() - start) * 1e-9;
-    count_matrix(r, b->model.output);
+    count_matrix(r, b->model.output, OMM_PROFILE_HEAD);
     for (uint32_t i = 0; i < b->model.dims.layers; i++)
         for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
-            count_matrix(r, &b->model.layers[i].weights[t]);
+            count_matrix(r, &b->model.layers[i].weights[t], part_of((omm_lora_target)t));
     return OMM_OK;
 }
 
@@ -117,11 +129,18 @@ static omm_err watch(bench *b, uint32_t repeat) {
     uint64_t ns = 0;
     const uint32_t tokens = b->o->generate < WATCHED_TOKENS ? b->o->generate : WATCHED_TOKENS;
     const double threads = omm_pool_threads(b->pool);
+    omm_group *group = omm_session_group(b->session);
+    omm_profile profile;
     omm_pool_measure(b->pool, true);
+    omm_profile_start(&profile);
+    omm_group_set_profile(group, &profile);
     omm_err err = decode(&ns, b, tokens);
+    omm_group_set_profile(group, NULL);
     const omm_pool_times times = omm_pool_measured(b->pool);
     omm_pool_measure(b->pool, false);
     OMM_TRY(err);
+    for (unsigned i = 0; i < OMM_PROFILE_PARTS; i++) b->part_ns[i] += profile.ns[i];
+    b->watched += tokens;
     b->waiting[repeat] =
         ((double)times.run_ns * threads - (double)times.busy_ns) / ((double)ns * threads);
     b->alone[repeat] = threads > 1 ? 1.0 - (double)times.run_ns / (double)ns : 0.0;
@@ -182,11 +201,15 @@ static omm_err warm_up(bench_result *r, bench *b) {
 
 static omm_err measure_run(bench_result *r, bench_run *run, bench *b) {
     const uint32_t n = b->o->repeats;
+    memset(b->part_ns, 0, sizeof b->part_ns);
+    b->watched = 0;
     OMM_TRY(open_run(b, run->threads, r));
     OMM_TRY(warm_up(r, b));
     for (uint32_t i = 0; i < n; i++) OMM_TRY(repeat(b, i));
     run->prefill = spread_of(b->prefill, n);
     run->decode = spread_of(b->decode, n);
+    for (unsigned i = 0; i < OMM_PROFILE_PARTS && b->watched; i++)
+        run->part_seconds[i] = (double)b->part_ns[i] * 1e-9 / (double)b->watched;
     run->waiting = spread_of(b->waiting, n).median;
     run->alone = spread_of(b->alone, n).median;
     run->read_bytes = b->peaks.read_bytes;

@@ -3,7 +3,8 @@
  *
  * For each number of threads: one run to warm up, then `repeats` times a prefill of `prompt` tokens
  * from an empty session, `generate` single tokens behind it, a look at the peaks (omm/peaks.h),
- * and some more tokens with the pool's clock running.  Ids are fixed; nothing is sampled.
+ * and some more tokens with the pool's clock and a profile running.  Ids are fixed; nothing is
+ * sampled.
  *   share of read  = decode tokens/s * bytes of weights that a token needs / read bandwidth
  *   share of fma   = prefill tokens/s * 2 * parameters / f32 peak; of dot: the same over the int8 peak
  *   waiting        = time of threads inside parallel runs without a task, over all their time
@@ -15,6 +16,7 @@
 
 #include "memory.h"
 
+#include "omm/profile.h"
 #include "omm/session.h"
 
 #include <stddef.h>
@@ -32,6 +34,7 @@ typedef struct bench_options {
     unsigned thread_counts; /* 0: measure which (omm/autothreads.h) */
     uint32_t max_memory_mb; /* 0: no limit */
     double peak_seconds;    /* per figure and number of threads, over all repeats; 0: no peaks */
+    bool profile;           /* print decode time by part; JSON has it always */
 } bench_options;
 
 /* Over the repeats, tokens per second. */
@@ -43,6 +46,7 @@ typedef struct bench_run {
     unsigned threads;
     bench_spread prefill, decode;
     double waiting, alone; /* shares of decode time, medians */
+    double part_seconds[OMM_PROFILE_PARTS]; /* of decoding a token, means over the repeats */
     double read_bytes, fma_flops, dot_ops;
 } bench_run;
 
@@ -50,6 +54,7 @@ typedef struct bench_result {
     char architecture[32];
     omm_isa isa;
     uint64_t parameters, token_bytes, memory_peak_bytes; /* peak 0: not known here */
+    uint64_t part_bytes[OMM_PROFILE_PARTS];              /* of weights, for a token */
     double load_seconds;
     cli_memory memory; /* its session has the cache's type that was measured */
     unsigned run_count;

@@ -44,6 +44,21 @@ static void print_decode(const bench_result *r, const bench_run *run, const benc
                run->waiting * 100.0, run->alone * 100.0);
 }
 
+static void print_parts(const bench_result *r, const bench_run *run) {
+    double all = 0.0;
+    for (unsigned i = 0; i < OMM_PROFILE_PARTS; i++) all += run->part_seconds[i];
+    for (unsigned i = 0; i < OMM_PROFILE_PARTS && all > 0.0; i++) {
+        const double s = run->part_seconds[i], bytes = (double)r->part_bytes[i];
+        if (s == 0.0) continue;
+        printf("    %-12s %9.1f us  %5.1f %%", omm_profile_part_name((omm_profile_part)i), s * 1e6,
+               s / all * 100.0);
+        if (bytes > 0.0) printf("  %8.1f MB  %6.1f GB/s", bytes * 1e-6, bytes / s * 1e-9);
+        if (bytes > 0.0 && run->read_bytes > 0.0)
+            printf(": %.2f of the read bandwidth", share(bytes / s, run->read_bytes));
+        printf("\n");
+    }
+}
+
 void bench_print(const bench_result *r, const bench_options *o) {
     printf("%s: %s, %.3f G parameters, %.1f MB of weights per token, loaded in %.2f s\n", o->model,
            r->architecture, (double)r->parameters * 1e-9, (double)r->token_bytes * 1e-6,
@@ -61,6 +76,7 @@ void bench_print(const bench_result *r, const bench_options *o) {
         printf("\n");
         if (o->prompt) print_prefill(r, run, o);
         if (o->generate) print_decode(r, run, o);
+        if (o->profile) print_parts(r, run);
     }
 }
 
@@ -82,11 +98,21 @@ static void add_prefill(json_t *to, const bench_result *r, const bench_run *run,
     json_object_set_new(to, "prefill", p);
 }
 
+static json_t *json_parts(const bench_result *r, const bench_run *run) {
+    json_t *parts = json_object();
+    for (unsigned i = 0; i < OMM_PROFILE_PARTS; i++)
+        json_object_set_new(parts, omm_profile_part_name((omm_profile_part)i),
+                            json_pack("{s:f, s:I}", "seconds_per_token", run->part_seconds[i],
+                                      "weight_bytes", (json_int_t)r->part_bytes[i]));
+    return parts;
+}
+
 static void add_decode(json_t *to, const bench_result *r, const bench_run *run,
                        const bench_options *o) {
-    json_t *d = json_pack("{s:i, s:i, s:o, s:f, s:f}", "tokens", (int)o->generate, "first_position",
-                          (int)o->prompt, "tokens_per_second", json_spread(&run->decode),
-                          "waiting_share", run->waiting, "alone_share", run->alone);
+    json_t *d = json_pack("{s:i, s:i, s:o, s:f, s:f, s:o}", "tokens", (int)o->generate,
+                          "first_position", (int)o->prompt, "tokens_per_second",
+                          json_spread(&run->decode), "waiting_share", run->waiting, "alone_share",
+                          run->alone, "parts", json_parts(r, run));
     if (run->read_bytes > 0.0)
         json_object_set_new(d, "share_of_read",
                             json_real(share(decode_bytes(r, run), run->read_bytes)));

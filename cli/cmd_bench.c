@@ -114,6 +114,7 @@ int cmd_bench(int argc, char **argv) {
         {"rank", 0, CLI_U32, &o.train.rank, "N", "--train: rank, on all seven targets (16)"},
         {"checkpoint-layers", 0, CLI_U32, &o.train.checkpoint_layers, "N",
          "--train: layers that are computed again in backward (0)"},
+        {"profile", 0, CLI_FLAG, &o.bench.profile, NULL, "decode time by part"},
         {"json", 0, CLI_FLAG, &o.json, NULL, "one JSON object"},
         {0}};
     int count = 0;

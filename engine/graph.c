@@ -90,13 +90,20 @@ void model_graph_fini(model_graph *g) {
 
 /* y = W x, continued by the terms; products that share x share its quantised rows too, until
  * q8_ready is taken back. */
+static void mark(model_graph *g, omm_profile_part part) {
+    if (g->profile) omm_profile_add(g->profile, part);
+}
+
 static void product(model_graph *g, float *y, const float *x, const omm_matrix *w, size_t m,
                     size_t terms) {
     if (g->options.activations != OMM_ACTIVATIONS_Q8 || !omm_format_is_quantised(w->format)) {
         omm_linear_forward_terms(g->c, y, x, w, m, g->terms, terms);
         return;
     }
-    if (!g->q8_ready) omm_q8_quantize(g->c, &g->q8, x, m, w->cols);
+    if (!g->q8_ready) {
+        omm_q8_quantize(g->c, &g->q8, x, m, w->cols);
+        mark(g, OMM_PROFILE_QUANTISE);
+    }
     g->q8_ready = true;
     omm_linear_q8_terms(g->c, y, &g->q8, w, m, g->terms, terms);
 }
@@ -159,39 +166,55 @@ static void add_to_x(model_graph *g, const float *post_norm) {
 static void attend(model_graph *g, uint32_t layer) {
     const omm_layer *w = &g->model->layers[layer];
     norm(g, g->h, g->x, w->attn_norm, g->rows);
+    mark(g, OMM_PROFILE_NORM);
     model_graph_lower(g, g->h, layer, ADAPTER_INPUT_ATTENTION, g->model->dims.d_model);
+    mark(g, OMM_PROFILE_LOWER);
     linear(g, g->q, g->h, layer, OMM_LORA_Q);
     linear(g, g->k, g->h, layer, OMM_LORA_K);
     linear(g, g->v, g->h, layer, OMM_LORA_V);
+    mark(g, OMM_PROFILE_QKV);
     norm_heads(g, w);
+    mark(g, OMM_PROFILE_NORM);
     size_t row = 0;
     for (size_t i = 0; i < g->span_count; i++) {
         g->attention[i] = store_span(g, &g->spans[i], layer, row);
         row += g->spans[i].rows;
     }
+    mark(g, OMM_PROFILE_POSITIONS);
     omm_attention_each(g->c, g->attention, g->span_count);
+    mark(g, OMM_PROFILE_ATTENTION);
     g->q8_ready = false;
     model_graph_lower(g, g->a, layer, ADAPTER_INPUT_OUTPUT,
                       (size_t)g->model->dims.heads * g->model->dims.head_dim);
+    mark(g, OMM_PROFILE_LOWER);
     linear(g, g->h, g->a, layer, OMM_LORA_O);
+    mark(g, OMM_PROFILE_OUT);
     add_to_x(g, w->attn_post_norm);
+    mark(g, OMM_PROFILE_ADD);
 }
 
 static void feed_forward(model_graph *g, uint32_t layer) {
     const omm_model_dims *d = &g->model->dims;
     const omm_layer *w = &g->model->layers[layer];
     norm(g, g->h, g->x, w->ffn_norm, g->rows);
+    mark(g, OMM_PROFILE_NORM);
     model_graph_lower(g, g->h, layer, ADAPTER_INPUT_FEED, d->d_model);
+    mark(g, OMM_PROFILE_LOWER);
     linear(g, g->gate, g->h, layer, OMM_LORA_GATE);
     linear(g, g->up, g->h, layer, OMM_LORA_UP);
+    mark(g, OMM_PROFILE_GATE_UP);
     if (d->ffn == OMM_FFN_GEGLU)
         omm_geglu_forward(g->c, g->gate, g->gate, g->up, g->rows * d->d_ff);
     else
         omm_swiglu_forward(g->c, g->gate, g->gate, g->up, g->rows * d->d_ff);
+    mark(g, OMM_PROFILE_ACTIVATION);
     g->q8_ready = false;
     model_graph_lower(g, g->gate, layer, ADAPTER_INPUT_DOWN, d->d_ff);
+    mark(g, OMM_PROFILE_LOWER);
     linear(g, g->h, g->gate, layer, OMM_LORA_DOWN);
+    mark(g, OMM_PROFILE_DOWN);
     add_to_x(g, w->ffn_post_norm);
+    mark(g, OMM_PROFILE_ADD);
 }
 
 void model_graph_forward(model_graph *g, const uint32_t *ids, const model_span *spans,
@@ -206,6 +229,7 @@ void model_graph_forward(model_graph *g, const uint32_t *ids, const model_span *
     omm_embed_forward(g->c, g->x, &g->model->embed, ids, g->rows);
     if (d->embed_scale != 1.0f)
         omm_vec_scale(g->c, g->x, g->x, d->embed_scale, g->rows * d->d_model);
+    mark(g, OMM_PROFILE_BEGIN);
     for (uint32_t i = 0; i < g->model->dims.layers; i++) {
         attend(g, i);
         feed_forward(g, i);
@@ -223,7 +247,9 @@ void model_graph_head(model_graph *g, float *logits, const uint32_t *rows, size_
         OMM_ASSERT(first + run <= g->rows);
         norm(g, g->h + i * width, g->x + first * width, model->output_norm, run);
     }
+    mark(g, OMM_PROFILE_NORM);
     product(g, logits, g->h, model->output, count, 0);
     const float cap = model->dims.output_softcap;
     if (cap != 0.0f) omm_vec_softcap(g->c, logits, logits, cap, count * model->dims.vocab);
+    mark(g, OMM_PROFILE_HEAD);
 }

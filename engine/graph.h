@@ -15,6 +15,7 @@
 
 #include "adapter_internal.h"
 #include "omm/model.h"
+#include "omm/profile.h"
 #include "omm/session.h"
 
 /* Consecutive rows of one sequence, at positions `position`, `position + 1`, ... */
@@ -56,6 +57,7 @@ typedef struct model_graph {
     const model_span *spans;
     model_run *runs; /* [rows_max] */
     size_t span_count, run_count, rows;
+    omm_profile *profile; /* borrowed; NULL: no clock is read */
 } model_graph;
 
 /* compute and model are borrowed.  Errors: NOMEM, TOO_BIG; then nothing is held. */

@@ -80,6 +80,10 @@ size_t omm_group_cache_bytes(const omm_group *g) {
     return omm_kv_pool_blocks_made(g->pool) * omm_kv_pool_block_bytes(g->pool);
 }
 
+void omm_group_set_profile(omm_group *g, omm_profile *profile) {
+    g->graph.profile = profile;
+}
+
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
 static omm_err reserve_layer(omm_session *s, uint32_t layer, size_t count) {

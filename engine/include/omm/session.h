@@ -21,6 +21,7 @@
 #include "omm/err.h"
 #include "omm/lora.h"
 #include "omm/model.h"
+#include "omm/profile.h"
 #include "omm/rng.h"
 
 #include <stdbool.h>
@@ -101,6 +102,8 @@ OMM_CHECKED omm_err omm_group_open(omm_group **out, const omm_compute *compute,
                                    const omm_model *model, const omm_session_options *options);
 void omm_group_close(omm_group *group);               /* after its sessions and prefix store */
 size_t omm_group_cache_bytes(const omm_group *group); /* blocks made so far */
+/* Where the time of passes goes from now on; borrowed until it is set again.  NULL: nobody asks. */
+void omm_group_set_profile(omm_group *group, omm_profile *profile);
 /* Errors: NOMEM. */
 OMM_CHECKED omm_err omm_session_open_in(omm_session **out, omm_group *group);
 
