@@ -146,13 +146,13 @@ static void arena_survives_failing_memory(void) {
 
 /* Small and large: aligned, zero, counted, failing when asked to. */
 static void huge_memory(void) {
-    static const size_t sizes[] = {0, 1, 70000, (2u << 20) - 1, 2u << 20, (6u << 20) + 1};
+    static const size_t sizes[] = {0, 1, 65535, 65536, 70000, (6u << 20) + 1, (25u << 20) + 1};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const size_t live = omm_mem_live();
         unsigned char *p = (unsigned char *)omm_alloc_huge(sizes[i]);
         CHECK(p != NULL);
         CHECK_EQ(omm_mem_live(), live + 1);
-        CHECK_EQ((uintptr_t)p % (sizes[i] >= 2u << 20 ? 2u << 20 : 64u), 0);
+        CHECK_EQ((uintptr_t)p % 64u, 0);
         for (size_t k = 0; k < sizes[i]; k++) CHECK_EQ(p[k], 0);
         memset(p, 1, sizes[i]);
         omm_free_huge(p, sizes[i]);
@@ -166,8 +166,31 @@ static void huge_memory(void) {
     omm_free_huge(NULL, 2u << 20);
 }
 
+/* More than one chunk of them: apart from each other, zero however often memory comes back, and what
+ * is freed leaves its neighbours as they are. */
+static void huge_neighbours(void) {
+    enum { COUNT = 5 };
+    const size_t bytes = (20u << 20) + 64; /* three to a chunk, none on a page's edge */
+    unsigned char *p[COUNT];
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < COUNT; i++) {
+            p[i] = (unsigned char *)omm_alloc_huge(bytes);
+            CHECK(p[i] != NULL);
+            for (size_t k = 0; k < bytes; k += 61) CHECK_EQ(p[i][k], 0);
+            memset(p[i], 1 + i, bytes);
+        }
+        for (int freed = 0; freed < COUNT; freed++) {
+            const int i = (2 * freed + 1) % COUNT; /* 1 3 0 2 4: from the middle of a chunk too */
+            for (size_t k = 0; k < bytes; k++) CHECK_EQ(p[i][k], 1 + i);
+            omm_free_huge(p[i], bytes);
+        }
+    }
+    CHECK_EQ(omm_mem_live(), 0);
+}
+
 int main(void) {
     huge_memory();
+    huge_neighbours();
     counts_what_lives();
     refuses_overflow();
     nothing_is_something();

@@ -26,7 +26,7 @@ typedef struct bench {
     omm_peaks peaks;
     uint32_t *ids; /* [prompt + generate] */
     float *logits;
-    double *prefill, *decode, *waiting, *alone; /* [repeats] each, one block */
+    double *prefill, *decode, *waiting, *alone;   /* [repeats] each, one block */
     uint64_t part_ns[OMM_PROFILE_PARTS], watched; /* of all repeats; tokens */
 } bench;
 

@@ -45,7 +45,7 @@ typedef struct bench_spread {
 typedef struct bench_run {
     unsigned threads;
     bench_spread prefill, decode;
-    double waiting, alone; /* shares of decode time, medians */
+    double waiting, alone;                  /* shares of decode time, medians */
     double part_seconds[OMM_PROFILE_PARTS]; /* of decoding a token, means over the repeats */
     double read_bytes, fma_flops, dot_ops;
 } bench_run;

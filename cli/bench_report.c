@@ -109,10 +109,10 @@ static json_t *json_parts(const bench_result *r, const bench_run *run) {
 
 static void add_decode(json_t *to, const bench_result *r, const bench_run *run,
                        const bench_options *o) {
-    json_t *d = json_pack("{s:i, s:i, s:o, s:f, s:f, s:o}", "tokens", (int)o->generate,
-                          "first_position", (int)o->prompt, "tokens_per_second",
-                          json_spread(&run->decode), "waiting_share", run->waiting, "alone_share",
-                          run->alone, "parts", json_parts(r, run));
+    json_t *d =
+        json_pack("{s:i, s:i, s:o, s:f, s:f, s:o}", "tokens", (int)o->generate, "first_position",
+                  (int)o->prompt, "tokens_per_second", json_spread(&run->decode), "waiting_share",
+                  run->waiting, "alone_share", run->alone, "parts", json_parts(r, run));
     if (run->read_bytes > 0.0)
         json_object_set_new(d, "share_of_read",
                             json_real(share(decode_bytes(r, run), run->read_bytes)));

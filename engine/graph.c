@@ -88,34 +88,45 @@ void model_graph_fini(model_graph *g) {
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* y = W x, continued by the terms; products that share x share its quantised rows too, until
- * q8_ready is taken back. */
 static void mark(model_graph *g, omm_profile_part part) {
     if (g->profile) omm_profile_add(g->profile, part);
 }
 
-static void product(model_graph *g, float *y, const float *x, const omm_matrix *w, size_t m,
-                    size_t terms) {
-    if (g->options.activations != OMM_ACTIVATIONS_Q8 || !omm_format_is_quantised(w->format)) {
-        omm_linear_forward_terms(g->c, y, x, w, m, g->terms, terms);
-        return;
-    }
-    if (!g->q8_ready) {
-        omm_q8_quantize(g->c, &g->q8, x, m, w->cols);
+/* Products of the same x[m][cols]; in mode q8 they share its quantised rows too, until q8_ready is
+ * taken back. */
+static void products_of(model_graph *g, const omm_linear *products, size_t count, const float *x,
+                        size_t m) {
+    bool q8 = false;
+    for (size_t i = 0; i < count && g->options.activations == OMM_ACTIVATIONS_Q8; i++)
+        q8 = q8 || omm_format_is_quantised(products[i].w->format);
+    if (q8 && !g->q8_ready) {
+        omm_q8_quantize(g->c, &g->q8, x, m, products->w->cols);
+        g->q8_ready = true;
         mark(g, OMM_PROFILE_QUANTISE);
     }
-    g->q8_ready = true;
-    omm_linear_q8_terms(g->c, y, &g->q8, w, m, g->terms, terms);
+    omm_linear_each(g->c, products, count, x, q8 ? &g->q8 : NULL, m);
 }
 
-/* y[rows][out] = W x[rows][in], then each span's adapters on its own rows, then the bias.  The
- * adapters' z of this input is ready (model_graph_lower). */
-static void linear(model_graph *g, float *y, const float *x, uint32_t layer,
-                   omm_lora_target target) {
-    const omm_matrix *w = &g->model->layers[layer].weights[target];
-    const float *bias = g->model->layers[layer].bias[target];
-    product(g, y, x, w, g->rows, model_graph_terms(g, layer, target));
-    if (bias) omm_row_add(g->c, y, bias, g->rows, w->rows);
+/* y[i][rows][out] = W x[rows][in] of the targets first, first + 1, ..., which share x; then each
+ * span's adapters on its own rows, then the bias.  The adapters' z of this input is ready
+ * (model_graph_lower). */
+static void linear(model_graph *g, float *const *y, size_t count, const float *x, uint32_t layer,
+                   omm_lora_target first) {
+    const omm_layer *l = &g->model->layers[layer];
+    omm_linear products[OMM_LINEAR_MAX] = {{0}};
+    size_t used = 0;
+    OMM_ASSERT(count <= OMM_LINEAR_MAX);
+    for (size_t i = 0; i < count; i++) {
+        const omm_lora_target target = (omm_lora_target)(first + i);
+        omm_linear_term *terms = g->terms ? g->terms + used : NULL;
+        products[i] = (omm_linear){.y = y[i], .w = &l->weights[target], .terms = terms};
+        products[i].term_count = model_graph_terms(terms, g, layer, target);
+        used += products[i].term_count;
+    }
+    products_of(g, products, count, x, g->rows);
+    for (size_t i = 0; i < count; i++)
+        if (l->bias[first + i])
+            omm_row_add(g->c, y[i], l->bias[first + i], g->rows, products[i].w->rows);
 }
 
 static void norm(model_graph *g, float *y, const float *x, const float *weight, size_t m) {
@@ -169,9 +180,7 @@ static void attend(model_graph *g, uint32_t layer) {
     mark(g, OMM_PROFILE_NORM);
     model_graph_lower(g, g->h, layer, ADAPTER_INPUT_ATTENTION, g->model->dims.d_model);
     mark(g, OMM_PROFILE_LOWER);
-    linear(g, g->q, g->h, layer, OMM_LORA_Q);
-    linear(g, g->k, g->h, layer, OMM_LORA_K);
-    linear(g, g->v, g->h, layer, OMM_LORA_V);
+    linear(g, (float *[]){g->q, g->k, g->v}, 3, g->h, layer, OMM_LORA_Q);
     mark(g, OMM_PROFILE_QKV);
     norm_heads(g, w);
     mark(g, OMM_PROFILE_NORM);
@@ -187,7 +196,7 @@ static void attend(model_graph *g, uint32_t layer) {
     model_graph_lower(g, g->a, layer, ADAPTER_INPUT_OUTPUT,
                       (size_t)g->model->dims.heads * g->model->dims.head_dim);
     mark(g, OMM_PROFILE_LOWER);
-    linear(g, g->h, g->a, layer, OMM_LORA_O);
+    linear(g, &g->h, 1, g->a, layer, OMM_LORA_O);
     mark(g, OMM_PROFILE_OUT);
     add_to_x(g, w->attn_post_norm);
     mark(g, OMM_PROFILE_ADD);
@@ -200,8 +209,7 @@ static void feed_forward(model_graph *g, uint32_t layer) {
     mark(g, OMM_PROFILE_NORM);
     model_graph_lower(g, g->h, layer, ADAPTER_INPUT_FEED, d->d_model);
     mark(g, OMM_PROFILE_LOWER);
-    linear(g, g->gate, g->h, layer, OMM_LORA_GATE);
-    linear(g, g->up, g->h, layer, OMM_LORA_UP);
+    linear(g, (float *[]){g->gate, g->up}, 2, g->h, layer, OMM_LORA_GATE);
     mark(g, OMM_PROFILE_GATE_UP);
     if (d->ffn == OMM_FFN_GEGLU)
         omm_geglu_forward(g->c, g->gate, g->gate, g->up, g->rows * d->d_ff);
@@ -211,7 +219,7 @@ static void feed_forward(model_graph *g, uint32_t layer) {
     g->q8_ready = false;
     model_graph_lower(g, g->gate, layer, ADAPTER_INPUT_DOWN, d->d_ff);
     mark(g, OMM_PROFILE_LOWER);
-    linear(g, g->h, g->gate, layer, OMM_LORA_DOWN);
+    linear(g, &g->h, 1, g->gate, layer, OMM_LORA_DOWN);
     mark(g, OMM_PROFILE_DOWN);
     add_to_x(g, w->ffn_post_norm);
     mark(g, OMM_PROFILE_ADD);
@@ -248,7 +256,8 @@ void model_graph_head(model_graph *g, float *logits, const uint32_t *rows, size_
         norm(g, g->h + i * width, g->x + first * width, model->output_norm, run);
     }
     mark(g, OMM_PROFILE_NORM);
-    product(g, logits, g->h, model->output, count, 0);
+    const omm_linear head = {.y = logits, .w = model->output};
+    products_of(g, &head, 1, g->h, count);
     const float cap = model->dims.output_softcap;
     if (cap != 0.0f) omm_vec_softcap(g->c, logits, logits, cap, count * model->dims.vocab);
     mark(g, OMM_PROFILE_HEAD);

@@ -18,6 +18,9 @@
 #include "omm/profile.h"
 #include "omm/session.h"
 
+/* Terms of the products that go together, if each row has adapters of its own. */
+#define GRAPH_TERMS_PER_ROW ((size_t)OMM_LINEAR_MAX * OMM_ADAPTERS_MAX)
+
 /* Consecutive rows of one sequence, at positions `position`, `position + 1`, ... */
 typedef struct model_span {
     omm_kv *kv; /* [layers]; has room for position + rows; holds what precedes */
@@ -49,7 +52,7 @@ typedef struct model_graph {
     /* Adapters at work, see model_graph_reserve: */
     float *z; /* [rows_max][z_width]: each run's rows, adapter by adapter */
     size_t z_width;
-    omm_linear_term *terms;   /* [rows_max * OMM_ADAPTERS_MAX] */
+    omm_linear_term *terms;   /* [rows_max * GRAPH_TERMS_PER_ROW], or NULL */
     omm_attention *attention; /* [rows_max], one per span */
     omm_q8_rows q8;
     bool q8_ready; /* q8 holds the rows that the next product takes */
@@ -73,11 +76,13 @@ OMM_CHECKED omm_err model_graph_reserve(model_graph *g, const omm_adapter *const
                                         size_t count);
 
 /* Inside a forward, for adapters (graph_adapters.c): runs of the spans at hand; z = scale * A x of
- * the targets with this input, x[rows][width]; the terms of one target, over that z. */
+ * the targets with this input, x[rows][width]; the terms of one target over that z, at most
+ * OMM_ADAPTERS_MAX for each row. */
 void model_graph_find_runs(model_graph *g);
 void model_graph_lower(model_graph *g, const float *x, uint32_t layer, adapter_input input,
                        size_t width);
-size_t model_graph_terms(model_graph *g, uint32_t layer, omm_lora_target target);
+size_t model_graph_terms(omm_linear_term *terms, const model_graph *g, uint32_t layer,
+                         omm_lora_target target);
 
 /* Run ids[rows] through all layers, rows being the sum over spans, 1 .. rows_max; ids are in the
  * vocabulary.  Fills the spans' caches; the last layer's output stays in g->x. */

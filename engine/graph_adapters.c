@@ -10,7 +10,7 @@ omm_err model_graph_reserve(model_graph *g, const omm_adapter *const *adapters, 
     if (width <= g->z_width) return OMM_OK;
     float *z = NULL;
     omm_linear_term *terms = g->terms;
-    if (!terms) terms = (omm_linear_term *)omm_alloc(rows * OMM_ADAPTERS_MAX, sizeof *terms);
+    if (!terms) terms = (omm_linear_term *)omm_alloc(rows * GRAPH_TERMS_PER_ROW, sizeof *terms);
     if (!terms) return omm_raise(OMM_ERR_NOMEM, "no memory for the adapters' terms");
     g->terms = terms;
     z = (float *)omm_alloc_aligned(rows * width, sizeof *z);
@@ -84,7 +84,8 @@ void model_graph_lower(model_graph *g, const float *x, uint32_t layer, adapter_i
 }
 
 /* The terms that adapters add to one target, in the order of rows and of each run's adapters. */
-size_t model_graph_terms(model_graph *g, uint32_t layer, omm_lora_target target) {
+size_t model_graph_terms(omm_linear_term *terms, const model_graph *g, uint32_t layer,
+                         omm_lora_target target) {
     const adapter_input input = adapter_input_of(target);
     size_t count = 0;
     for (size_t i = 0; i < g->run_count; i++) {
@@ -95,11 +96,11 @@ size_t model_graph_terms(model_graph *g, uint32_t layer, omm_lora_target target)
             if (!l->a[input].data) continue;
             const float *z = z_next(g, run, &used, &l->a[input]);
             if (!l->b[target].data) continue;
-            g->terms[count++] = (omm_linear_term){.z = z + l->row[target],
-                                                  .b = &l->b[target],
-                                                  .first = run->first,
-                                                  .rows = run->rows,
-                                                  .z_stride = l->a[input].rows};
+            terms[count++] = (omm_linear_term){.z = z + l->row[target],
+                                               .b = &l->b[target],
+                                               .first = run->first,
+                                               .rows = run->rows,
+                                               .z_stride = l->a[input].rows};
         }
     }
     return count;

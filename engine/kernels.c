@@ -16,6 +16,11 @@
 #define GEMM_ROWS_MIN 4u
 /* Strips of a product that are followed at once by those of its terms: 16 KiB for rank 16. */
 #define TERM_STRIPS ((size_t)16)
+/* Few rows: a task streams as many bytes as give each worker this many tasks, within limits: 64 KiB
+ * are 4 us, so threads that end at different times wait little, and claiming a task costs nothing. */
+#define GEMV_TASKS_PER_WORKER 16u
+#define GEMV_BYTES_MIN ((size_t)16 << 10)
+#define GEMV_BYTES_MAX ((size_t)64 << 10)
 
 static size_t min_size(size_t a, size_t b) {
     return a < b ? a : b;
@@ -68,37 +73,43 @@ static void gemm_run(const omm_compute *c, const gemm_job *job) {
     omm_pool_run(c->pool, gemm_task, &cut, m_count * cut.n_count);
 }
 
+/* Products of the same x, strip by strip: each cut into tasks of whole strips. */
 typedef struct gemv_cut {
     const omm_compute *c;
-    float *y;
+    omm_linear products[OMM_LINEAR_MAX];
+    size_t step[OMM_LINEAR_MAX], tasks[OMM_LINEAR_MAX]; /* strips in a task, tasks */
+    size_t count, m;
     const float *x;
-    const omm_matrix *w;
-    const omm_q8_rows *q8;
-    size_t m, step;
+    const omm_q8_rows *q8; /* for quantised products; NULL: x for all */
     bool accumulate;
-    const omm_linear_term *terms;
-    size_t term_count;
 } gemv_cut;
 
-static void gemv_term(const gemv_cut *cut, const omm_linear_term *t, size_t s0, size_t s1) {
-    for (size_t i = 0; i < t->rows; i++)
-        cut->c->k->gemv(cut->y + (t->first + i) * t->b->rows, t->z + i * t->z_stride, t->b, true,
-                        s0, s1);
+static bool takes_q8(const omm_q8_rows *q8, const omm_matrix *w) {
+    return q8 && omm_format_is_quantised(w->format);
 }
 
-static void gemv_strips(const gemv_cut *cut, unsigned worker, size_t s0, size_t s1) {
-    if (cut->q8)
-        cut->c->k->q8_linear(cut->y, cut->q8, cut->w, worker_scratch(cut->c, worker), 0, cut->m, s0,
+static void gemv_term(const omm_compute *c, float *y, const omm_linear_term *t, size_t s0,
+                      size_t s1) {
+    for (size_t i = 0; i < t->rows; i++)
+        c->k->gemv(y + (t->first + i) * t->b->rows, t->z + i * t->z_stride, t->b, true, s0, s1);
+}
+
+static void gemv_strips(const gemv_cut *cut, const omm_linear *p, unsigned worker, size_t s0,
+                        size_t s1) {
+    if (takes_q8(cut->q8, p->w)) {
+        cut->c->k->q8_linear(p->y, cut->q8, p->w, worker_scratch(cut->c, worker), 0, cut->m, s0,
                              s1);
-    for (size_t i = 0; !cut->q8 && i < cut->m; i++)
-        cut->c->k->gemv(cut->y + i * cut->w->rows, cut->x + i * cut->w->cols, cut->w,
-                        cut->accumulate, s0, s1);
+        return;
+    }
+    for (size_t i = 0; i < cut->m; i++)
+        cut->c->k->gemv(p->y + i * p->w->rows, cut->x + i * p->w->cols, p->w, cut->accumulate, s0,
+                        s1);
 }
 
 /* Ask for what the terms read of strips s0 .. s1, so that it comes while the weights are at work. */
-static void terms_ahead(const gemv_cut *cut, size_t s0, size_t s1) {
-    for (size_t i = 0; i < cut->term_count; i++) {
-        const omm_matrix *b = cut->terms[i].b;
+static void terms_ahead(const omm_linear *p, size_t s0, size_t s1) {
+    for (size_t i = 0; i < p->term_count; i++) {
+        const omm_matrix *b = p->terms[i].b;
         const uint8_t *data = b->data + s0 * b->strip_bytes;
         for (size_t at = 0; at < (s1 - s0) * b->strip_bytes; at += 64)
             __builtin_prefetch(data + at, 0, 2);
@@ -107,33 +118,61 @@ static void terms_ahead(const gemv_cut *cut, size_t s0, size_t s1) {
 
 static void gemv_task(void *ud, size_t task, unsigned worker) {
     const gemv_cut *cut = (const gemv_cut *)ud;
-    const size_t s0 = task * cut->step, s1 = min_size(s0 + cut->step, cut->w->strips);
-    const size_t step = cut->term_count ? TERM_STRIPS : s1 - s0;
+    size_t i = 0;
+    for (; task >= cut->tasks[i]; i++) task -= cut->tasks[i];
+    const omm_linear *p = &cut->products[i];
+    const size_t s0 = task * cut->step[i], s1 = min_size(s0 + cut->step[i], p->w->strips);
+    const size_t step = p->term_count ? TERM_STRIPS : s1 - s0;
     for (size_t s = s0; s < s1; s += step) {
         const size_t end = min_size(s + step, s1);
-        terms_ahead(cut, s, end);
-        gemv_strips(cut, worker, s, end);
-        for (size_t i = 0; i < cut->term_count; i++) gemv_term(cut, &cut->terms[i], s, end);
+        terms_ahead(p, s, end);
+        gemv_strips(cut, p, worker, s, end);
+        for (size_t t = 0; t < p->term_count; t++) gemv_term(cut->c, p->y, &p->terms[t], s, end);
     }
 }
 
+static size_t matrix_bytes(const omm_matrix *w) {
+    return w->strips * w->strip_bytes;
+}
+
+/* Fills step and tasks; returns the number of tasks of all products. */
+static size_t gemv_plan(gemv_cut *cut) {
+    size_t flops = 0, bytes = 0, all = 0;
+    for (size_t i = 0; i < cut->count; i++) {
+        flops += cut->m * cut->products[i].w->rows * cut->products[i].w->cols;
+        bytes += matrix_bytes(cut->products[i].w);
+    }
+    const bool pool =
+        cut->c->workers > 1 && (flops >= POOL_FLOPS_MIN || bytes >= 4 * GEMV_BYTES_MIN);
+    size_t part = bytes / ((size_t)cut->c->workers * GEMV_TASKS_PER_WORKER);
+    part = part > GEMV_BYTES_MAX ? GEMV_BYTES_MAX : part < GEMV_BYTES_MIN ? GEMV_BYTES_MIN : part;
+    for (size_t i = 0; i < cut->count; i++) {
+        const omm_matrix *w = cut->products[i].w;
+        const size_t strips = pool ? divide_up(part, w->strip_bytes) : w->strips;
+        cut->step[i] = divide_up(strips, Q8_STRIPS) * Q8_STRIPS;
+        cut->tasks[i] = divide_up(w->strips, cut->step[i]);
+        all += cut->tasks[i];
+    }
+    return pool ? all : 0;
+}
+
 static void gemv_run(gemv_cut *cut) {
-    const size_t flops = cut->m * cut->w->rows * cut->w->cols;
-    cut->step = cut->w->strips;
-    if (cut->c->workers > 1 && flops >= POOL_FLOPS_MIN)
-        cut->step = divide_up(cut->w->strips, (size_t)cut->c->workers * TASKS_PER_WORKER);
-    if (cut->q8) cut->step = divide_up(cut->step, Q8_STRIPS) * Q8_STRIPS;
-    const size_t tasks = divide_up(cut->w->strips, cut->step);
-    if (tasks == 1)
-        gemv_task(cut, 0, 0);
-    else
+    const size_t tasks = gemv_plan(cut);
+    if (tasks > 0)
         omm_pool_run(cut->c->pool, gemv_task, cut, tasks);
+    else
+        for (size_t i = 0; i < cut->count; i++) gemv_task(cut, i, 0);
 }
 
 void omm_linear_forward(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
                         size_t m, bool accumulate) {
     if (m < GEMM_ROWS_MIN) {
-        gemv_cut cut = {.c = c, .y = y, .x = x, .w = w, .m = m, .accumulate = accumulate};
+        gemv_cut cut = {.c = c,
+                        .products = {{.y = y, .w = w}},
+                        .count = 1,
+                        .m = m,
+                        .x = x,
+                        .accumulate = accumulate};
         if (m > 0) gemv_run(&cut);
         return;
     }
@@ -171,14 +210,13 @@ void omm_linear_q8(const omm_compute *c, float *y, const omm_q8_rows *x, const o
                    size_t m) {
     OMM_ASSERT(omm_format_is_quantised(w->format));
     OMM_ASSERT(x->cols == w->cols && x->rows == m);
-    gemv_cut cut = {.c = c, .y = y, .w = w, .q8 = x, .m = m};
+    gemv_cut cut = {.c = c, .products = {{.y = y, .w = w}}, .count = 1, .m = m, .q8 = x};
     if (m > 0) gemv_run(&cut);
 }
 
 static void term_run(const omm_compute *c, float *y, const omm_linear_term *t) {
     if (t->rows < GEMM_ROWS_MIN) {
-        const gemv_cut cut = {.c = c, .y = y};
-        gemv_term(&cut, t, 0, t->b->strips);
+        gemv_term(c, y, t, 0, t->b->strips);
         return;
     }
     gemm_job job = {.c = y + t->first * t->b->rows,
@@ -195,37 +233,30 @@ static void term_run(const omm_compute *c, float *y, const omm_linear_term *t) {
     gemm_run(c, &job);
 }
 
-/* A product of few rows takes its terms along, strip by strip: one pass over the pool. */
-static bool takes_terms(const omm_matrix *w, size_t m, const omm_linear_term *terms,
-                        size_t term_count) {
-    for (size_t i = 0; i < term_count; i++)
-        OMM_ASSERT(terms[i].b->rows == w->rows && terms[i].first + terms[i].rows <= m);
-    return m > 0 && m < GEMM_ROWS_MIN;
-}
-
-void omm_linear_forward_terms(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
-                              size_t m, const omm_linear_term *terms, size_t term_count) {
-    if (takes_terms(w, m, terms, term_count)) {
-        gemv_cut cut = {
-            .c = c, .y = y, .x = x, .w = w, .m = m, .terms = terms, .term_count = term_count};
-        gemv_run(&cut);
-        return;
+void omm_linear_each(const omm_compute *c, const omm_linear *products, size_t count, const float *x,
+                     const omm_q8_rows *q8, size_t m) {
+    gemv_cut cut = {.c = c, .m = m, .x = x, .q8 = q8};
+    const bool few = m < GEMM_ROWS_MIN; /* terms go along, strip by strip */
+    OMM_ASSERT(count <= OMM_LINEAR_MAX);
+    if (m == 0) return;
+    for (size_t i = 0; i < count; i++) {
+        const omm_linear *p = &products[i];
+        if (q8) OMM_ASSERT(q8->cols == p->w->cols && q8->rows == m);
+        for (size_t t = 0; t < p->term_count; t++)
+            OMM_ASSERT(p->terms[t].b->rows == p->w->rows &&
+                       p->terms[t].first + p->terms[t].rows <= m);
+        if (!few && !takes_q8(q8, p->w)) {
+            omm_linear_forward(c, p->y, x, p->w, m, false);
+            continue;
+        }
+        cut.products[cut.count] = *p;
+        if (!few) cut.products[cut.count].term_count = 0;
+        cut.count++;
     }
-    omm_linear_forward(c, y, x, w, m, false);
-    for (size_t i = 0; i < term_count; i++) term_run(c, y, &terms[i]);
-}
-
-void omm_linear_q8_terms(const omm_compute *c, float *y, const omm_q8_rows *x, const omm_matrix *w,
-                         size_t m, const omm_linear_term *terms, size_t term_count) {
-    if (takes_terms(w, m, terms, term_count)) {
-        OMM_ASSERT(omm_format_is_quantised(w->format) && x->cols == w->cols);
-        gemv_cut cut = {
-            .c = c, .y = y, .w = w, .q8 = x, .m = m, .terms = terms, .term_count = term_count};
-        gemv_run(&cut);
-        return;
-    }
-    omm_linear_q8(c, y, x, w, m);
-    for (size_t i = 0; i < term_count; i++) term_run(c, y, &terms[i]);
+    if (cut.count > 0) gemv_run(&cut);
+    for (size_t i = 0; i < count && !few; i++)
+        for (size_t t = 0; t < products[i].term_count; t++)
+            term_run(c, products[i].y, &products[i].terms[t]);
 }
 
 static gemm_job plain_job(const omm_gemm *g) {

@@ -63,7 +63,7 @@ static uint64_t adapters_bytes(const planner *p, const omm_session_options *o) {
     if (p->adapter_rows == 0) return p->adapter_bytes;
     const uint64_t row = p->adapter_rows * sizeof(float);
     return p->adapter_bytes +
-           o->batch_max * (row + OMM_ADAPTERS_MAX * (uint64_t)sizeof(omm_linear_term));
+           o->batch_max * (row + GRAPH_TERMS_PER_ROW * (uint64_t)sizeof(omm_linear_term));
 }
 
 /* Beyond the packed weights: the pages of the tensor at hand.  Embedding and output come first, when

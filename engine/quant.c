@@ -88,7 +88,7 @@ typedef struct pack_job {
     omm_matrix *m;
     const uint8_t *from;
     size_t row_bytes, step; /* step: strips in a task */
-    quant_reader read;
+    quant_packer pack;      /* NULL: the format has no blocks */
     _Atomic uint64_t fault; /* the lowest one, whichever thread finds which first */
 } pack_job;
 
@@ -122,61 +122,15 @@ static uint64_t pack_strip_half(uint8_t *to, const pack_job *job, size_t row0, s
     return NONE;
 }
 
-/* The planes of 32 columns, from eight words of quants. */
-static void write_planes(uint8_t *to, const uint32_t q[8], unsigned planes) {
-    uint32_t words[8 + 4 + 2 + 1];
-    size_t n = 0, bits = 0;
-    if (planes & QUANT_PLANE_8)
-        for (; n < 8; n++) words[n] = q[n];
-    if (planes & QUANT_PLANE_4) {
-        for (size_t p = 0; p < 4; p++)
-            words[n++] = (q[p] & 0x0f0f0f0fu) | (q[p + 4] & 0x0f0f0f0fu) << 4;
-        bits = 4;
-    }
-    if (planes & QUANT_PLANE_2) {
-        for (size_t p = 0; p < 2; p++) {
-            uint32_t w = 0;
-            for (size_t i = 0; i < 4; i++) w |= (q[p + 2 * i] >> bits & 0x03030303u) << 2 * i;
-            words[n++] = w;
-        }
-        bits += 2;
-    }
-    if (planes & QUANT_PLANE_1) {
-        uint32_t w = 0;
-        for (size_t i = 0; i < 8; i++) w |= (q[i] >> bits & 0x01010101u) << i;
-        words[n++] = w;
-    }
-    for (size_t i = 0; i < n; i++) memcpy(to + i * OMM_STRIP * 4, &words[i], 4);
-}
-
-static void write_block(uint8_t *to, size_t lane, const quant_block *b, const quant_layout *l) {
-    memcpy(to + lane * 2, &b->d, 2);
-    if (l->has_min) memcpy(to + (OMM_STRIP + lane) * 2, &b->m, 2);
-    const size_t subs = quant_subs_bytes(l) / OMM_STRIP;
-    uint8_t *at = to + quant_subs_at(l) + lane;
-    for (size_t i = 0; i < subs; i++) at[i * OMM_STRIP] = b->subs[i];
-    at = to + quant_planes_at(l) + lane * 4;
-    for (size_t i = 0; i < l->block / OMM_QUANT_BLOCK; i++, at += quant_chunk_bytes(l))
-        write_planes(at, b->quants + 8 * i, l->planes);
-}
-
-static bool half_finite(uint16_t h) {
-    return (h & 0x7c00u) != 0x7c00u;
-}
-
 static uint64_t pack_strip_blocks(uint8_t *to, const pack_job *job, size_t row0, size_t rows) {
     const quant_layout *l = &QUANT_LAYOUT[job->m->format];
+    const uint8_t *from = job->from + row0 * job->row_bytes;
     uint64_t fault = NONE;
-    for (size_t b = 0; b < job->m->cols / l->block; b++, to += quant_block_bytes(l))
-        for (size_t lane = 0; lane < rows; lane++) {
-            quant_block block = {0};
-            job->read(&block, job->from + (row0 + lane) * job->row_bytes + b * l->bytes);
-            if (!half_finite(block.d) || !half_finite(block.m)) {
-                const uint64_t here = place(row0 + lane, b * l->block);
-                fault = here < fault ? here : fault;
-            }
-            write_block(to, lane, &block, l);
-        }
+    for (size_t b = 0; b < job->m->cols / l->block; b++, to += quant_block_bytes(l)) {
+        const size_t row = job->pack(to, from + b * l->bytes, job->row_bytes, rows);
+        const uint64_t here = row < rows ? place(row0 + row, b * l->block) : NONE;
+        fault = here < fault ? here : fault;
+    }
     return fault;
 }
 
@@ -185,7 +139,7 @@ static uint64_t pack_strip(const pack_job *job, size_t strip) {
     const size_t rows = left < OMM_STRIP ? left : OMM_STRIP;
     uint8_t *to = job->m->data + strip * job->m->strip_bytes;
     if (job->m->format == OMM_FORMAT_F32) return pack_strip_f32(to, job, row0, rows);
-    if (!job->read) return pack_strip_half(to, job, row0, rows);
+    if (!job->pack) return pack_strip_half(to, job, row0, rows);
     return pack_strip_blocks(to, job, row0, rows);
 }
 
@@ -204,14 +158,14 @@ static void pack_task(void *ud, size_t task, unsigned worker) {
 static omm_err pack_rows(omm_matrix *m, omm_pool *pool, const uint8_t *from) {
     pack_job job = {.m = m, .from = from, .row_bytes = omm_format_row_bytes(m->format, m->cols)};
     const size_t tasks = (size_t)omm_pool_threads(pool) * TASKS_PER_THREAD;
-    job.read = quant_reader_of(m->format);
+    job.pack = quant_packer_of(m->format);
     job.step = (m->strips + tasks - 1) / tasks;
     atomic_init(&job.fault, NONE);
     omm_pool_run(pool, pack_task, &job, (m->strips + job.step - 1) / job.step);
     const uint64_t fault = atomic_load(&job.fault);
     if (fault == NONE) return OMM_OK;
     return omm_raise(OMM_ERR_NUMERIC, "%s of row %u, column %u is not a finite number",
-                     job.read ? "scale" : "weight", (unsigned)(fault >> 32), (unsigned)fault);
+                     job.pack ? "scale" : "weight", (unsigned)(fault >> 32), (unsigned)fault);
 }
 
 omm_err omm_matrix_pack_with(omm_matrix *out, omm_pool *pool, omm_format format, uint32_t rows,

@@ -1,4 +1,4 @@
-/* quant_blocks.c - one block of each quantised GGUF format, taken apart.
+/* quant_blocks.c - blocks of the quantised GGUF formats, taken apart and packed into strips.
  *
  * Words are little-endian, four quants in ascending columns to a word, so that most of the work is
  * done on four at once.  Source: ggml's block formats (FORMATS in docs; ggml-common.h).
@@ -6,6 +6,16 @@
 #include "quant_layout.h"
 
 #include <string.h>
+
+/* One block of one row: quants as stored (q + bias), four to a word in ascending columns from the low
+ * byte.  Readers fill what their format has. */
+typedef struct quant_block {
+    uint16_t d, m;    /* f16 bits */
+    uint8_t subs[32]; /* as they lie in a strip: scales, then minima */
+    uint32_t quants[64];
+} quant_block;
+
+typedef void (*quant_reader)(quant_block *out, const uint8_t *from);
 
 /* Little-endian; inline, for these are most of loading a model. */
 static inline uint32_t word_at(const uint8_t *p) {
@@ -187,14 +197,92 @@ static void read_tq2_0(quant_block *out, const uint8_t *from) {
     out->d = half_at(from + 64);
 }
 
-quant_reader quant_reader_of(omm_format format) {
-    static const quant_reader readers[OMM_FORMAT_COUNT] = {
-        [OMM_FORMAT_Q8_0] = read_q8_0,   [OMM_FORMAT_Q4_0] = read_q4_0,
-        [OMM_FORMAT_Q4_1] = read_q4_1,   [OMM_FORMAT_Q5_0] = read_q5_0,
-        [OMM_FORMAT_Q5_1] = read_q5_1,   [OMM_FORMAT_IQ4_NL] = read_q4_0,
-        [OMM_FORMAT_Q2_K] = read_q2_k,   [OMM_FORMAT_Q3_K] = read_q3_k,
-        [OMM_FORMAT_Q4_K] = read_q4_k,   [OMM_FORMAT_Q5_K] = read_q5_k,
-        [OMM_FORMAT_Q6_K] = read_q6_k,   [OMM_FORMAT_IQ4_XS] = read_iq4_xs,
-        [OMM_FORMAT_TQ1_0] = read_tq1_0, [OMM_FORMAT_TQ2_0] = read_tq2_0};
-    return readers[format];
+/* ---- packing --------------------------------------------------------------------------------- */
+
+/* With a constant layout its conditions fold away, and the block of a row stays in registers. */
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+/* The planes of 32 columns, from eight words of quants. */
+ALWAYS_INLINE void write_planes(uint8_t *to, const uint32_t q[8], unsigned planes) {
+    uint32_t words[8 + 4 + 2 + 1];
+    size_t n = 0, bits = 0;
+    if (planes & QUANT_PLANE_8)
+        for (; n < 8; n++) words[n] = q[n];
+    if (planes & QUANT_PLANE_4) {
+        for (size_t p = 0; p < 4; p++)
+            words[n++] = (q[p] & 0x0f0f0f0fu) | (q[p + 4] & 0x0f0f0f0fu) << 4;
+        bits = 4;
+    }
+    if (planes & QUANT_PLANE_2) {
+        for (size_t p = 0; p < 2; p++) {
+            uint32_t w = 0;
+            for (size_t i = 0; i < 4; i++) w |= (q[p + 2 * i] >> bits & 0x03030303u) << 2 * i;
+            words[n++] = w;
+        }
+        bits += 2;
+    }
+    if (planes & QUANT_PLANE_1) {
+        uint32_t w = 0;
+        for (size_t i = 0; i < 8; i++) w |= (q[i] >> bits & 0x01010101u) << i;
+        words[n++] = w;
+    }
+    for (size_t i = 0; i < n; i++) memcpy(to + i * OMM_STRIP * 4, &words[i], 4);
+}
+
+ALWAYS_INLINE void write_block(uint8_t *to, size_t lane, const quant_block *b,
+                               const quant_layout *l) {
+    memcpy(to + lane * 2, &b->d, 2);
+    if (l->has_min) memcpy(to + (OMM_STRIP + lane) * 2, &b->m, 2);
+    const size_t subs = quant_subs_bytes(l) / OMM_STRIP;
+    uint8_t *at = to + quant_subs_at(l) + lane;
+    for (size_t i = 0; i < subs; i++) at[i * OMM_STRIP] = b->subs[i];
+    at = to + quant_planes_at(l) + lane * 4;
+    for (size_t i = 0; i < l->block / OMM_QUANT_BLOCK; i++, at += quant_chunk_bytes(l))
+        write_planes(at, b->quants + 8 * i, l->planes);
+}
+
+static bool half_finite(uint16_t h) {
+    return (h & 0x7c00u) != 0x7c00u;
+}
+
+ALWAYS_INLINE size_t pack_rows(const quant_layout *l, quant_reader read, uint8_t *to,
+                               const uint8_t *from, size_t stride, size_t rows) {
+    size_t fault = rows;
+    for (size_t lane = 0; lane < rows; lane++, from += stride) {
+        quant_block block;
+        read(&block, from);
+        write_block(to, lane, &block, l);
+        if (half_finite(block.d) && (!l->has_min || half_finite(block.m))) continue;
+        if (fault == rows) fault = lane;
+    }
+    return fault;
+}
+
+/* X(format, its reader) */
+#define PACKERS(X)                                                                                 \
+    X(Q8_0, read_q8_0)                                                                             \
+    X(Q4_0, read_q4_0)                                                                             \
+    X(Q4_1, read_q4_1)                                                                             \
+    X(Q5_0, read_q5_0)                                                                             \
+    X(Q5_1, read_q5_1)                                                                             \
+    X(IQ4_NL, read_q4_0)                                                                           \
+    X(Q2_K, read_q2_k)                                                                             \
+    X(Q3_K, read_q3_k)                                                                             \
+    X(Q4_K, read_q4_k)                                                                             \
+    X(Q5_K, read_q5_k)                                                                             \
+    X(Q6_K, read_q6_k)                                                                             \
+    X(IQ4_XS, read_iq4_xs)                                                                         \
+    X(TQ1_0, read_tq1_0)                                                                           \
+    X(TQ2_0, read_tq2_0)
+
+#define PACKER(F, READ)                                                                            \
+    static size_t pack_##F(uint8_t *to, const uint8_t *from, size_t stride, size_t rows) {         \
+        return pack_rows(&QUANT_LAYOUT[OMM_FORMAT_##F], READ, to, from, stride, rows);             \
+    }
+PACKERS(PACKER)
+
+quant_packer quant_packer_of(omm_format format) {
+#define PACKER_NAME(F, READ) [OMM_FORMAT_##F] = pack_##F,
+    static const quant_packer packers[OMM_FORMAT_COUNT] = {PACKERS(PACKER_NAME)};
+    return packers[format];
 }

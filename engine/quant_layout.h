@@ -74,16 +74,10 @@ static inline size_t quant_block_bytes(const quant_layout *l) {
     return quant_planes_at(l) + l->block / OMM_QUANT_BLOCK * quant_chunk_bytes(l);
 }
 
-/* One block of one row as its reader in quant_blocks.c leaves it: quants as stored (q + bias), four
- * to a word in ascending columns from the low byte. */
-typedef struct quant_block {
-    uint16_t d, m;    /* f16 bits */
-    uint8_t subs[32]; /* as they lie in a strip: scales, then minima */
-    uint32_t quants[64];
-} quant_block;
-
-typedef void (*quant_reader)(quant_block *out, const uint8_t *from);
+/* Packs a block of up to 16 rows, row i's at from + i * stride, into a block of a strip, which is zero
+ * before.  Returns the first row whose scale or minimum is not finite; `rows`: there is none. */
+typedef size_t (*quant_packer)(uint8_t *to, const uint8_t *from, size_t stride, size_t rows);
 /* NULL for F32, F16, BF16. */
-quant_reader quant_reader_of(omm_format format);
+quant_packer quant_packer_of(omm_format format);
 
 #endif

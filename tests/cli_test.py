@@ -207,8 +207,14 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
             failures.append(f"bench --json: {one}")
         if not all(0 <= one["decode"][w] <= 1 for w in ("waiting_share", "alone_share")):
             failures.append(f"bench --json: {one}")
+        parts = one["decode"]["parts"]
+        if sum(p["weight_bytes"] for p in parts.values()) != report["bytes_per_token"] or not all(
+                parts[p]["seconds_per_token"] > 0 for p in ("qkv", "attention", "out", "gate_up", "down", "head")):
+            failures.append(f"bench --json: {parts}")
     expect(["bench", "-m", synth[0], "-p", "0", "-n", "3", "-r", "1", "--peak-seconds", "0"], 0,
            r"(?s)parameters.*peak memory.*\d thread.*decode +3 .*tokens/s", "stdout")
+    expect(["bench", "-m", synth[0], "-p", "0", "-n", "3", "-r", "1", "--peak-seconds", "0", "--profile"], 0,
+           r"(?s)decode +3 .*qkv +[\d.]+ us +[\d.]+ % +[\d.]+ MB +[\d.]+ GB/s\n.*head ", "stdout")
     # What is planned is said before loading; a limit lowers the cache's type, then the context, or refuses.
     line = r"memory: weights 1\.4 MB, cache [\d.]+ MB \(%s\), work [\d.]+ MB; [\d.]+ MB of [\d.]+ [GM]B available"
     context = folder / "context.txt"

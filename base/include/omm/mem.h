@@ -14,9 +14,10 @@ void *omm_alloc(size_t count, size_t size);
 void *omm_alloc_aligned(size_t count, size_t size);
 void omm_free(void *ptr);
 
-/* Zeroed memory for large arrays that are read in one go: from 2 MiB on it begins at a multiple of
- * 2 MiB and the system is asked for large pages.  NULL when out of memory.  Free with omm_free_huge
- * and the same number of bytes; NULL is allowed. */
+/* Zeroed memory for large arrays that are read in one go, 64-byte aligned: from 64 KiB on it lies in
+ * memory for which the system is asked for large pages.  What is freed may go back to the system
+ * only with its neighbours.  NULL when out of memory.  Free with omm_free_huge and the same number
+ * of bytes; NULL is allowed. */
 void *omm_alloc_huge(size_t bytes);
 void omm_free_huge(void *ptr, size_t bytes);
 

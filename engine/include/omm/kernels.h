@@ -38,12 +38,9 @@ void omm_linear_forward(const omm_compute *c, float *y, const float *x, const om
  * ascending: the second half of an adapter. */
 typedef struct omm_linear_term {
     const float *z;      /* of row `first`; rows are z_stride floats apart */
-    const omm_matrix *b; /* as many rows as the product's matrix; F32 */
+    const omm_matrix *b; /* as many rows as the product's matrix */
     size_t first, rows, z_stride;
 } omm_linear_term;
-/* y = x W^T, then the terms in their order. */
-void omm_linear_forward_terms(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
-                              size_t m, const omm_linear_term *terms, size_t term_count);
 /* dx[m][cols] (+)= dy[m][rows] W: one chain per output, ascending over the rows of W. */
 void omm_linear_backward(const omm_compute *c, float *dx, const float *dy, const omm_matrix *w,
                          size_t m, bool accumulate);
@@ -80,8 +77,19 @@ void omm_q8_quantize(const omm_compute *c, omm_q8_rows *out, const float *x, siz
  * scale_j = d, or d * sub_j where the format has sub-scales (products with d and dmin are exact). */
 void omm_linear_q8(const omm_compute *c, float *y, const omm_q8_rows *x, const omm_matrix *w,
                    size_t m);
-void omm_linear_q8_terms(const omm_compute *c, float *y, const omm_q8_rows *x, const omm_matrix *w,
-                         size_t m, const omm_linear_term *terms, size_t term_count);
+/* One of several products of the same x. */
+typedef struct omm_linear {
+    float *y; /* [m][w->rows] */
+    const omm_matrix *w;
+    const omm_linear_term *terms; /* [term_count], applied in this order */
+    size_t term_count;
+} omm_linear;
+#define OMM_LINEAR_MAX 3u
+/* y = x W^T, then the terms, of `count` <= OMM_LINEAR_MAX products.  q8: NULL, or x quantised, which
+ * quantised matrices then take in place of x.  One pass over the pool where that is possible: with
+ * few rows, or in int8. */
+void omm_linear_each(const omm_compute *c, const omm_linear *products, size_t count, const float *x,
+                     const omm_q8_rows *q8, size_t m);
 
 /* ---- Products of plain matrices (adapters, attention backward) ------------------------- */
 
