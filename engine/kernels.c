@@ -121,6 +121,7 @@ static void gemv_task(void *ud, size_t task, unsigned worker) {
     size_t i = 0;
     for (; task >= cut->tasks[i]; i++) task -= cut->tasks[i];
     const omm_linear *p = &cut->products[i];
+    OMM_ASSERT(p->w != NULL);
     const size_t s0 = task * cut->step[i], s1 = min_size(s0 + cut->step[i], p->w->strips);
     const size_t step = p->term_count ? TERM_STRIPS : s1 - s0;
     for (size_t s = s0; s < s1; s += step) {
