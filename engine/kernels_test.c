@@ -171,7 +171,7 @@ static void q8_by_definition(const omm_compute *c, omm_format format) {
             CHECK(fabsf(x[b * 32 + i] - (float)q.q[b * 32 + i] * q.d[b]) <= q.d[b] * 0.5001f);
             sum += q.q[b * 32 + i];
         }
-        CHECK_EQ(sum, q.sums[(size_t)2 * b] + q.sums[(size_t)2 * b + 1]);
+        CHECK_EQ(sum, q.sums[(ptrdiff_t)2 * b] + q.sums[(ptrdiff_t)2 * b + 1]);
     }
     omm_q8_rows_fini(&q);
     omm_matrix_fini(&w);
