@@ -230,17 +230,28 @@ omm_err omm_map_open(omm_map *map, const char *path) {
     return err;
 }
 
-void omm_map_release(const omm_map *map, omm_bytes part) {
+/* Advice on the pages of `part` that lie in the map: on those that it covers in `whole`, or on all that
+ * it touches. */
+static void advise(const omm_map *map, omm_bytes part, bool whole, int advice) {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t begin = (uintptr_t)part.data, end = begin + part.size;
     const uintptr_t first = (uintptr_t)map->view.data, last = first + map->view.size;
     if (begin < first) begin = first;
     if (end > last) end = last;
-    begin = (begin + page - 1) / page * page;
-    end = end / page * page;
+    if (begin >= end) return;
+    begin = (whole ? begin + page - 1 : begin) / page * page;
+    end = (whole ? end : end + page - 1) / page * page;
     if (begin >= end) return;
     (void)madvise((void *)begin, end - begin, /* NOLINT(performance-no-int-to-ptr): page-aligned */
-                  MADV_DONTNEED);
+                  advice);
+}
+
+void omm_map_release(const omm_map *map, omm_bytes part) {
+    advise(map, part, true, MADV_DONTNEED);
+}
+
+void omm_map_prefetch(const omm_map *map, omm_bytes part) {
+    advise(map, part, false, MADV_WILLNEED);
 }
 
 void omm_map_close(omm_map *map) {

@@ -334,6 +334,8 @@ static void maps_show_files(void) {
     CHECK_OK(omm_map_open(&map, at("map")));
     omm_map_release(&map, map.view); /* less than a page: nothing to let go */
     omm_map_release(&map, omm_bytes_of(NULL, 0));
+    omm_map_prefetch(&map, map.view);
+    omm_map_prefetch(&map, omm_bytes_of(NULL, 0));
     CHECK(omm_bytes_equal(map.view, omm_bytes_str("mapped")));
     omm_map_close(&map);
     omm_map_close(&map); /* twice is harmless */
@@ -358,6 +360,8 @@ static void released_pages(void) {
     CHECK(memcmp(map.view.data, bytes, BYTES) == 0);
     omm_map_release(&map, omm_bytes_of(map.view.data + 5, BYTES - 9));
     omm_map_release(&map, omm_bytes_of(bytes, BYTES));
+    omm_map_prefetch(&map, omm_bytes_of(map.view.data + 5, BYTES - 9));
+    omm_map_prefetch(&map, omm_bytes_of(bytes, BYTES));
     for (size_t i = 0; i < BYTES; i++) CHECK_EQ(bytes[i], (uint8_t)(i * 31 >> 5));
     CHECK(memcmp(map.view.data, bytes, BYTES) == 0);
     omm_map_close(&map);

@@ -18,8 +18,10 @@ static omm_err plan_memory(loaded *l, const omm_gguf *gguf, const loaded_options
                              .threads = host ? 0 : omm_pool_threads(l->pool),
                              .logit_rows = o->logit_rows,
                              .positions_min = o->positions_min,
+                             .stream = o->stream ? OMM_PLAN_STREAM_FIRST : OMM_PLAN_STREAM_LAST,
                              .tokenizer = with_tokenizer,
                              .lodger = host != NULL};
+    if (host) plan.stream = OMM_PLAN_STREAM_NEVER; /* a draft that reads a file is no help */
     const cli_memory_limit limit = {o->max_memory_mb, host ? host->memory.plan.total : 0};
     plan.session.positions_max = o->positions;
     plan.session.activations = l->activations;
@@ -42,12 +44,12 @@ static omm_err plan_memory(loaded *l, const omm_gguf *gguf, const loaded_options
 /* host: of a draft, the model that it proposes for; else NULL. */
 static omm_err open_model(loaded *l, const loaded_options *o, bool with_tokenizer,
                           const loaded *host) {
-    omm_gguf gguf;
-    OMM_TRY(omm_gguf_open(&gguf, o->model));
-    omm_err err = plan_memory(l, &gguf, o, with_tokenizer, host);
-    if (err == OMM_OK) err = omm_model_load_with(&l->model, l->pool, &gguf);
-    if (err == OMM_OK && with_tokenizer) err = omm_tokenizer_open(&l->tokenizer, &gguf);
-    omm_gguf_close(&gguf);
+    OMM_TRY(omm_gguf_open(&l->gguf, o->model));
+    omm_err err = plan_memory(l, &l->gguf, o, with_tokenizer, host);
+    if (err == OMM_OK)
+        err = omm_model_load_streamed(&l->model, l->pool, &l->gguf, l->memory.plan.resident);
+    if (err == OMM_OK && with_tokenizer) err = omm_tokenizer_open(&l->tokenizer, &l->gguf);
+    if (!l->model.gguf) omm_gguf_close(&l->gguf);
     if (err == OMM_OK && l->tokenizer && omm_tokenizer_vocab(l->tokenizer) != l->model.dims.vocab)
         return omm_raise(OMM_ERR_MISMATCH, "the vocabulary has %u tokens, the embedding %u",
                          omm_tokenizer_vocab(l->tokenizer), l->model.dims.vocab);
@@ -138,6 +140,7 @@ void loaded_close(loaded *l) {
     for (size_t i = 0; i < l->adapter_count; i++) omm_adapter_close(l->adapters[i]);
     omm_tokenizer_close(l->tokenizer);
     omm_model_fini(&l->model);
+    omm_gguf_close(&l->gguf);
 }
 
 static omm_err open_draft(loaded *draft, const loaded *host, const loaded_options *o) {

@@ -19,6 +19,7 @@ typedef struct loaded_options {
     const char *threads;     /* --threads */
     uint32_t positions;      /* --context, 0: the model's, at most 4096 */
     uint32_t max_memory_mb;  /* --max-memory-mb, 0: no limit */
+    bool stream;             /* --stream */
     /* What the command itself needs, not options of the user: */
     uint32_t positions_min; /* --max-memory-mb keeps so many; 0: OMM_PLAN_POSITIONS_MIN */
     uint64_t logit_rows;    /* that it keeps */
@@ -31,11 +32,12 @@ typedef struct loaded_options {
         {"activations", 0, CLI_STR, &(o).activations, "f32|q8", "arithmetic of quantised layers"}, \
         {"kv", 0, CLI_STR, &(o).kv, "f32|f16|q8_0", "format of the key/value cache (f32)"},        \
         {"threads", 't', CLI_STR, &(o).threads, "N|auto", CLI_THREADS_HELP},                       \
-        CLI_MEMORY_OPTION(&(o).max_memory_mb), {                                                   \
+        CLI_MEMORY_OPTION(&(o).max_memory_mb), CLI_STREAM_OPTION(&(o).stream), {                   \
         "context", 'c', CLI_U32, &(o).positions, "N", "positions to hold"                          \
     }
 
 typedef struct loaded {
+    omm_gguf gguf; /* open while the model is streamed */
     omm_model model;
     omm_tokenizer *tokenizer; /* NULL unless asked for */
     omm_adapter *adapters[OMM_ADAPTERS_MAX];

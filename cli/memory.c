@@ -17,7 +17,23 @@ static void lowered(char *out, size_t size, const omm_plan *plan, const omm_plan
     if (got->positions_max != want->positions_max)
         used += (size_t)snprintf(out + used, size - used, "%s %u instead of %u positions",
                                  used ? "," : ";", got->positions_max, want->positions_max);
-    if (used > 0) snprintf(out + used, size - used, " for %u MB", limit.megabytes);
+    if (plan->resident < asked->resident)
+        used += (size_t)snprintf(out + used, size - used, "%s %u layers streamed", used ? "," : ";",
+                                 plan->layers - plan->resident);
+    if (used > 0 && limit.megabytes > 0)
+        snprintf(out + used, size - used, " for %u MB", limit.megabytes);
+    else if (used > 0)
+        snprintf(out + used, size - used, " for what is available");
+}
+
+/* A model that is larger than memory runs all the same, if it may be streamed.  Where even that is too
+ * much, the plan stays as asked, and its line says that it is more than there is. */
+static void stream_within(cli_memory *m, const omm_gguf *gguf, const omm_gguf *const *adapters,
+                          size_t count, const omm_plan_options *options) {
+    omm_plan plan;
+    omm_plan_options o = *options;
+    o.stream = OMM_PLAN_STREAM_FIRST;
+    if (omm_plan_fit(&plan, gguf, adapters, count, &o, m->available) == OMM_OK) m->plan = plan;
 }
 
 static void print_plan(const cli_memory *m, const omm_plan *asked, const omm_plan_options *options,
@@ -55,6 +71,9 @@ omm_err cli_memory_plan(cli_memory *out, const omm_gguf *gguf, const omm_gguf *c
         const uint64_t most = (uint64_t)limit.megabytes * 1000000;
         const uint64_t left = most > limit.taken ? most - limit.taken : 0;
         OMM_TRY(explain(omm_plan_fit(&m.plan, gguf, adapters, count, options, left), limit));
+    } else if (options->stream == OMM_PLAN_STREAM_LAST && m.available > 0 &&
+               m.plan.total > m.available) {
+        stream_within(&m, gguf, adapters, count, options);
     }
     print_plan(&m, &asked, options, limit);
     *out = m;
@@ -64,9 +83,11 @@ omm_err cli_memory_plan(cli_memory *out, const omm_gguf *gguf, const omm_gguf *c
 json_t *cli_memory_json(const cli_memory *m) {
     const omm_plan *p = &m->plan;
     return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "weights_bytes", (json_int_t)p->weights,
-        "cache_bytes", (json_int_t)p->cache, "adapter_bytes", (json_int_t)p->adapters, "work_bytes",
-        (json_int_t)p->work, "planned_bytes", (json_int_t)p->total, "peak_bytes",
-        (json_int_t)omm_memory_peak(), "available_bytes", (json_int_t)m->available, "positions",
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "weights_bytes",
+        (json_int_t)p->weights, "cache_bytes", (json_int_t)p->cache, "adapter_bytes",
+        (json_int_t)p->adapters, "work_bytes", (json_int_t)p->work, "streaming_bytes",
+        (json_int_t)p->streaming, "planned_bytes", (json_int_t)p->total, "peak_bytes",
+        (json_int_t)omm_memory_peak(), "available_bytes", (json_int_t)m->available, "layers",
+        (json_int_t)p->layers, "layers_in_memory", (json_int_t)p->resident, "positions",
         (json_int_t)p->session.positions_max, "kv", omm_kv_type_name(p->session.kv_type));
 }

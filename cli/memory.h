@@ -14,6 +14,12 @@
             "lower cache type, then context, until memory stays under N million bytes; 0: no "     \
             "limit"                                                                                \
     }
+#define CLI_STREAM_OPTION(out)                                                                     \
+    {                                                                                              \
+        "stream", 0, CLI_FLAG, out, NULL,                                                          \
+            "read layers from the file in every pass: all, or those that --max-memory-mb has no "  \
+            "room for"                                                                             \
+    }
 
 typedef struct cli_memory {
     omm_plan plan;
@@ -25,7 +31,8 @@ typedef struct cli_memory_limit {
     uint64_t taken;     /* bytes of it that another model of this process has */
 } cli_memory_limit;
 
-/* Plan within the limit and say so in one line on stderr.  Arguments as omm_plan_fit.
+/* Plan within the limit and say so in one line on stderr.  Arguments as omm_plan_fit.  Without a limit,
+ * a model that may be streamed and is more than the machine has is streamed within that.
  * Errors: those of omm_plan_fit. */
 OMM_CHECKED omm_err cli_memory_plan(cli_memory *out, const omm_gguf *gguf,
                                     const omm_gguf *const *adapters, size_t count,

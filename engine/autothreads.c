@@ -17,8 +17,8 @@ typedef struct measurement {
 } measurement;
 
 static const omm_matrix *next_matrix(measurement *m) {
-    const uint32_t count = m->model->dims.layers * OMM_LORA_TARGET_COUNT;
-    OMM_ASSERT(count > 0);
+    const uint32_t count = m->model->resident * OMM_LORA_TARGET_COUNT;
+    if (count == 0) return m->model->output; /* all layers are streamed */
     const uint32_t i = m->next++ % count;
     return &m->model->layers[i / OMM_LORA_TARGET_COUNT].weights[i % OMM_LORA_TARGET_COUNT];
 }
@@ -55,7 +55,8 @@ static omm_err in_turns(omm_autothreads *out, measurement *m, omm_isa isa, unsig
 }
 
 static size_t widest(const omm_model *model) {
-    size_t width = 0;
+    const omm_matrix *o = model->output;
+    size_t width = o->rows > o->cols ? o->rows : o->cols;
     for (uint32_t i = 0; i < model->dims.layers; i++)
         for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
             const omm_matrix *w = &model->layers[i].weights[t];

@@ -88,6 +88,22 @@ omm_digest omm_gguf_digest(const omm_gguf *gguf) {
     return omm_hasher_final(&h);
 }
 
+void omm_gguf_release(const omm_gguf *gguf, omm_bytes part) {
+    omm_map_release(&gguf->map, part);
+    for (uint32_t i = 1; i < gguf->part_count; i++) omm_map_release(&gguf->more[i - 1], part);
+}
+
+void omm_gguf_release_all(const omm_gguf *gguf) {
+    omm_map_release(&gguf->map, gguf->map.view);
+    for (uint32_t i = 1; i < gguf->part_count; i++)
+        omm_map_release(&gguf->more[i - 1], gguf->more[i - 1].view);
+}
+
+void omm_gguf_prefetch(const omm_gguf *gguf, omm_bytes part) {
+    omm_map_prefetch(&gguf->map, part);
+    for (uint32_t i = 1; i < gguf->part_count; i++) omm_map_prefetch(&gguf->more[i - 1], part);
+}
+
 const omm_gguf_tensor *omm_gguf_find_tensor(const omm_gguf *gguf, const char *name) {
     size_t lo = 0;
     size_t hi = gguf->tensor_count;

@@ -70,6 +70,7 @@ omm_err model_graph_init(model_graph *g, const model_graph_options *options) {
     *g = (model_graph){.options = *options, .c = options->compute, .model = options->model};
     omm_err err = init_buffers(g);
     if (err == OMM_OK) err = init_rope(g);
+    if (err == OMM_OK) err = model_stream_init(&g->stream, g->model);
     if (err != OMM_OK) model_graph_fini(g);
     return err;
 }
@@ -83,6 +84,7 @@ void model_graph_fini(model_graph *g) {
     omm_rope_fini(&g->rope[0]);
     omm_rope_fini(&g->rope[1]);
     omm_q8_rows_fini(&g->q8);
+    model_stream_fini(&g->stream);
     *g = (model_graph){0};
 }
 
@@ -112,7 +114,7 @@ static void products_of(model_graph *g, const omm_linear *products, size_t count
  * (model_graph_lower). */
 static void linear(model_graph *g, float *const *y, size_t count, const float *x, uint32_t layer,
                    omm_lora_target first) {
-    const omm_layer *l = &g->model->layers[layer];
+    const omm_layer *l = g->layer;
     omm_linear products[OMM_LINEAR_MAX] = {{0}};
     size_t used = 0;
     OMM_ASSERT(count <= OMM_LINEAR_MAX);
@@ -175,7 +177,7 @@ static void add_to_x(model_graph *g, const float *post_norm) {
 }
 
 static void attend(model_graph *g, uint32_t layer) {
-    const omm_layer *w = &g->model->layers[layer];
+    const omm_layer *w = g->layer;
     norm(g, g->h, g->x, w->attn_norm, g->rows);
     mark(g, OMM_PROFILE_NORM);
     model_graph_lower(g, g->h, layer, ADAPTER_INPUT_ATTENTION, g->model->dims.d_model);
@@ -204,7 +206,7 @@ static void attend(model_graph *g, uint32_t layer) {
 
 static void feed_forward(model_graph *g, uint32_t layer) {
     const omm_model_dims *d = &g->model->dims;
-    const omm_layer *w = &g->model->layers[layer];
+    const omm_layer *w = g->layer;
     norm(g, g->h, g->x, w->ffn_norm, g->rows);
     mark(g, OMM_PROFILE_NORM);
     model_graph_lower(g, g->h, layer, ADAPTER_INPUT_FEED, d->d_model);
@@ -225,8 +227,8 @@ static void feed_forward(model_graph *g, uint32_t layer) {
     mark(g, OMM_PROFILE_ADD);
 }
 
-void model_graph_forward(model_graph *g, const uint32_t *ids, const model_span *spans,
-                         size_t span_count) {
+omm_err model_graph_forward(model_graph *g, const uint32_t *ids, const model_span *spans,
+                            size_t span_count) {
     g->spans = spans;
     g->span_count = span_count;
     g->rows = 0;
@@ -239,9 +241,11 @@ void model_graph_forward(model_graph *g, const uint32_t *ids, const model_span *
         omm_vec_scale(g->c, g->x, g->x, d->embed_scale, g->rows * d->d_model);
     mark(g, OMM_PROFILE_BEGIN);
     for (uint32_t i = 0; i < g->model->dims.layers; i++) {
+        OMM_TRY(model_stream_layer(&g->layer, &g->stream, g->c->pool, i));
         attend(g, i);
         feed_forward(g, i);
     }
+    return OMM_OK;
 }
 
 void model_graph_head(model_graph *g, float *logits, const uint32_t *rows, size_t count) {

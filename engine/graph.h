@@ -17,6 +17,7 @@
 #include "omm/model.h"
 #include "omm/profile.h"
 #include "omm/session.h"
+#include "stream.h"
 
 /* Terms of the products that go together, if each row has adapters of its own. */
 #define GRAPH_TERMS_PER_ROW ((size_t)OMM_LINEAR_MAX * OMM_ADAPTERS_MAX)
@@ -54,9 +55,11 @@ typedef struct model_graph {
     size_t z_width;
     omm_linear_term *terms;   /* [rows_max * GRAPH_TERMS_PER_ROW], or NULL */
     omm_attention *attention; /* [rows_max], one per span */
+    model_stream stream;      /* layers that the model does not hold */
     omm_q8_rows q8;
     bool q8_ready; /* q8 holds the rows that the next product takes */
     /* Of the batch at hand: */
+    const omm_layer *layer; /* the one at work */
     const model_span *spans;
     model_run *runs; /* [rows_max] */
     size_t span_count, run_count, rows;
@@ -85,9 +88,10 @@ size_t model_graph_terms(omm_linear_term *terms, const model_graph *g, uint32_t 
                          omm_lora_target target);
 
 /* Run ids[rows] through all layers, rows being the sum over spans, 1 .. rows_max; ids are in the
- * vocabulary.  Fills the spans' caches; the last layer's output stays in g->x. */
-void model_graph_forward(model_graph *g, const uint32_t *ids, const model_span *spans,
-                         size_t span_count);
+ * vocabulary.  Fills the spans' caches; the last layer's output stays in g->x.
+ * Errors: those of streamed layers (stream.h); then the spans' caches are not to be used. */
+OMM_CHECKED omm_err model_graph_forward(model_graph *g, const uint32_t *ids,
+                                        const model_span *spans, size_t span_count);
 /* logits[count][vocab] of the rows rows[0..count), ascending (NULL: rows 0 .. count - 1) of the
  * last forward. */
 void model_graph_head(model_graph *g, float *logits, const uint32_t *rows, size_t count);

@@ -198,7 +198,7 @@ static omm_err run_batches(omm_group *g, walk *w, float *logits, bool *finite) {
     for (size_t done = 0;; done = w->part) {
         OMM_TRY(next_batch(g, w));
         if (w->rows == 0) return OMM_OK;
-        model_graph_forward(&g->graph, g->ids, g->spans, w->spans);
+        OMM_TRY(model_graph_forward(&g->graph, g->ids, g->spans, w->spans));
         for (size_t i = done; i <= w->part && i < w->part_count; i++)
             session_forget(w->parts[i].session);
         if (w->wanted == 0) continue;

@@ -47,6 +47,7 @@ static omm_err named(omm_err err, const char *name) {
 /* Rows of a matrix that may be part of a larger tensor. */
 typedef struct part {
     uint32_t first, rows, all; /* of `all` rows of the tensor */
+    omm_bytes *later;          /* not NULL: packed later, from these bytes */
 } part;
 
 static omm_err load_part(omm_model *model, omm_matrix *out, const omm_gguf *gguf, const char *name,
@@ -56,22 +57,23 @@ static omm_err load_part(omm_model *model, omm_matrix *out, const omm_gguf *gguf
     OMM_TRY(find(&t, gguf, name));
     OMM_TRY(check_shape(t, cols, p.all));
     OMM_TRY(format_of(&format, t));
-    if (model->outline) {
-        OMM_TRY(named(omm_matrix_outline(out, format, p.rows, cols), name));
-        model->weight_bytes += (size_t)out->strips * out->strip_bytes;
-        return OMM_OK;
-    }
     const size_t row_bytes = t->data.size / p.all;
     omm_bytes data = omm_bytes_of(t->data.data + p.first * row_bytes, p.rows * row_bytes);
+    if (model->outline || p.later) {
+        OMM_TRY(named(omm_matrix_outline(out, format, p.rows, cols), name));
+        if (p.later) *p.later = data;
+        if (model->outline) model->weight_bytes += (size_t)out->strips * out->strip_bytes;
+        return OMM_OK;
+    }
     OMM_TRY(named(omm_matrix_pack_with(out, model->pool, format, p.rows, cols, data), name));
-    omm_map_release(&gguf->map, data);
+    omm_gguf_release(gguf, data);
     model->weight_bytes += (size_t)out->strips * out->strip_bytes;
     return OMM_OK;
 }
 
 static omm_err load_matrix(omm_model *model, omm_matrix *out, const omm_gguf *gguf,
                            const char *name, uint32_t rows, uint32_t cols) {
-    return load_part(model, out, gguf, name, (part){0, rows, rows}, cols);
+    return load_part(model, out, gguf, name, (part){0, rows, rows, NULL}, cols);
 }
 
 static omm_err vector_values(float *out, const omm_gguf_tensor *t) {
@@ -135,6 +137,7 @@ static omm_err load_fused(layer_loader *l, const char *stem, omm_lora_target fir
     for (unsigned t = first; t <= (unsigned)last; t++) p.all += s->d_out[t];
     for (unsigned t = first; t <= (unsigned)last; t++) {
         p.rows = s->d_out[t];
+        p.later = l->index < l->model->resident ? NULL : &layer->rows[t];
         OMM_TRY(load_part(l->model, &layer->weights[t], l->gguf, tensor_name(l, stem, "weight"), p,
                           s->d_in[t]));
         p.first += p.rows;
@@ -271,33 +274,41 @@ static omm_err load_all(omm_model *model, const omm_gguf *gguf) {
     shape_of(&model->lora_shape, &model->dims, a);
     model->head_norms = a->parts & ARCH_QK_NORM;
     model->post_norms = a->parts & ARCH_POST_NORMS;
+    if (model->resident > model->dims.layers) model->resident = model->dims.layers;
+    model->gguf = model->resident < model->dims.layers ? gguf : NULL;
     OMM_TRY(load_ends(model, gguf));
     OMM_TRY(load_all_factors(model, gguf));
     model->layers = (omm_layer *)omm_alloc(model->dims.layers, sizeof *model->layers);
     if (!model->layers) return omm_raise(OMM_ERR_NOMEM, "no memory for the layer table");
     layer_loader l = {.model = model, .a = a, .gguf = gguf};
     for (; l.index < model->dims.layers; l.index++) OMM_TRY(load_layer(&l));
+    if (model->gguf) omm_gguf_release_all(gguf); /* pages around the vectors of streamed layers */
     return OMM_OK;
 }
 
-static omm_err load(omm_model *model, omm_pool *pool, const omm_gguf *gguf, bool outline) {
-    *model = (omm_model){.pool = pool, .outline = outline};
+static omm_err load(omm_model *model, const omm_gguf *gguf, omm_model how) {
+    *model = how;
     omm_err err = load_all(model, gguf);
     model->pool = NULL;
     if (err != OMM_OK) omm_model_fini(model);
     return err;
 }
 
+omm_err omm_model_load_streamed(omm_model *model, omm_pool *pool, const omm_gguf *gguf,
+                                uint32_t resident) {
+    return load(model, gguf, (omm_model){.pool = pool, .resident = resident});
+}
+
 omm_err omm_model_load_with(omm_model *model, omm_pool *pool, const omm_gguf *gguf) {
-    return load(model, pool, gguf, false);
+    return omm_model_load_streamed(model, pool, gguf, UINT32_MAX);
 }
 
 omm_err omm_model_load(omm_model *model, const omm_gguf *gguf) {
-    return load(model, NULL, gguf, false);
+    return omm_model_load_with(model, NULL, gguf);
 }
 
 omm_err omm_model_outline(omm_model *model, const omm_gguf *gguf) {
-    return load(model, NULL, gguf, true);
+    return load(model, gguf, (omm_model){.resident = UINT32_MAX, .outline = true});
 }
 
 void omm_model_fini(omm_model *model) {

@@ -4,6 +4,7 @@
 #include "session_internal.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Binary, libraries, stacks and an empty heap.  Measured: 4 to 6 MB. */
@@ -15,7 +16,8 @@
 typedef struct planner {
     const omm_gguf *gguf;
     const omm_plan_options *options;
-    omm_model model; /* outline */
+    omm_model model;   /* outline */
+    uint32_t resident; /* layers in memory */
     uint64_t adapter_bytes, adapter_rows;
 } planner;
 
@@ -66,34 +68,57 @@ static uint64_t adapters_bytes(const planner *p, const omm_session_options *o) {
            o->batch_max * (row + GRAPH_TERMS_PER_ROW * (uint64_t)sizeof(omm_linear_term));
 }
 
+static uint64_t matrix_bytes(const omm_matrix *m) {
+    return (uint64_t)m->strips * m->strip_bytes;
+}
+
+/* Packed matrices of the layers in memory. */
+static uint64_t resident_bytes(const planner *p) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < p->resident; i++)
+        for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
+            sum += matrix_bytes(&p->model.layers[i].weights[t]);
+    return sum;
+}
+
 /* Beyond the packed weights: the pages of the tensor at hand.  Embedding and output come first, when
- * the layers are not there yet. */
-static uint64_t loading_bytes(const planner *p) {
-    const omm_matrix *e = &p->model.embed, *o = &p->model.output_own;
-    const uint64_t ends =
-        (uint64_t)e->strips * e->strip_bytes + (uint64_t)o->strips * o->strip_bytes;
-    const uint64_t layers = p->model.weight_bytes - ends;
+ * the layers, `layers` bytes, are not there yet. */
+static uint64_t loading_bytes(const planner *p, uint64_t layers) {
     uint64_t most = 0;
     for (size_t i = 0; i < p->gguf->tensor_count; i++) {
         const omm_gguf_tensor *t = &p->gguf->tensors[i];
         uint64_t bytes = t->data.size;
-        if (strncmp(t->name, "blk.", 4) != 0) bytes = bytes > layers ? bytes - layers : 0;
+        if (strncmp(t->name, "blk.", 4) != 0)
+            bytes = bytes > layers ? bytes - layers : 0;
+        else if (strtoul(t->name + 4, NULL, 10) >= p->resident)
+            bytes = 0;
         if (bytes > most) most = bytes;
     }
     return most;
 }
 
+static uint64_t streaming_bytes(const planner *p) {
+    if (p->resident == p->model.dims.layers) return 0;
+    return model_stream_room_bytes(&p->model, p->resident) +
+           model_stream_page_bytes(&p->model, p->resident);
+}
+
 static void plan_session(omm_plan *out, const planner *p, const omm_session_options *session) {
     const bool tokens = p->options->tokenizer;
+    const uint64_t layers = resident_bytes(p);
+    const uint64_t ends = matrix_bytes(&p->model.embed) + matrix_bytes(&p->model.output_own);
     *out = (omm_plan){.session = *session,
+                      .layers = p->model.dims.layers,
+                      .resident = p->resident,
                       .program = p->options->lodger ? 0 : PROGRAM_BYTES,
-                      .weights = p->model.weight_bytes + p->model.vector_bytes,
+                      .weights = ends + layers + p->model.vector_bytes,
                       .vocabulary = p->gguf->data_offset * (tokens ? VOCABULARY_COPIES : 1),
-                      .loading = loading_bytes(p),
+                      .loading = loading_bytes(p, layers),
                       .cache = cache_bytes(p, session),
                       .adapters = adapters_bytes(p, session),
-                      .work = work_bytes(p, session)};
-    const uint64_t running = out->cache + out->adapters + out->work;
+                      .work = work_bytes(p, session),
+                      .streaming = streaming_bytes(p)};
+    const uint64_t running = out->cache + out->adapters + out->work + out->streaming;
     out->total = out->program + out->weights + out->vocabulary;
     out->total += out->loading > running ? out->loading : running;
 }
@@ -106,6 +131,7 @@ static omm_err planner_open(planner *p, omm_session_options *session, const omm_
     *p = (planner){.gguf = gguf, .options = options};
     *session = options->session;
     OMM_TRY(omm_model_outline(&p->model, gguf));
+    p->resident = p->model.dims.layers;
     omm_err err = session_options_check(session, &p->model);
     if (err != OMM_OK) omm_model_fini(&p->model);
     for (size_t i = 0; i < count; i++) add_adapter(p, adapters[i]);
@@ -117,6 +143,7 @@ omm_err omm_plan_make(omm_plan *out, const omm_gguf *gguf, const omm_gguf *const
     planner p;
     omm_session_options session;
     OMM_TRY(planner_open(&p, &session, gguf, adapters, count, options));
+    if (options->stream == OMM_PLAN_STREAM_FIRST) p.resident = 0;
     plan_session(out, &p, &session);
     omm_model_fini(&p.model);
     return OMM_OK;
@@ -151,8 +178,9 @@ static omm_err refuse(const omm_plan *least, uint64_t bytes_max) {
                      most, (unsigned long long)((least->total + 999999) / 1000000), what, other);
 }
 
-static omm_err fit(omm_plan *out, const planner *p, omm_session_options session,
-                   uint64_t bytes_max) {
+/* With so many layers in memory as p says. */
+static omm_err fit_session(omm_plan *out, const planner *p, omm_session_options session,
+                           uint64_t bytes_max) {
     uint32_t least = p->options->positions_min ? p->options->positions_min : OMM_PLAN_POSITIONS_MIN;
     if (least > session.positions_max) least = session.positions_max;
     for (;;) {
@@ -166,6 +194,26 @@ static omm_err fit(omm_plan *out, const planner *p, omm_session_options session,
     plan_session(&small, p, &session);
     if (small.total > bytes_max) return refuse(&small, bytes_max);
     most_positions(out, p, least, bytes_max);
+    return OMM_OK;
+}
+
+/* Beside the session of `out`, which fits when all layers are streamed. */
+static void most_resident(omm_plan *out, planner *p, uint64_t bytes_max) {
+    const omm_session_options session = out->session;
+    for (p->resident = p->model.dims.layers; p->resident > 0; p->resident--) {
+        plan_session(out, p, &session);
+        if (out->total <= bytes_max) return;
+    }
+    plan_session(out, p, &session);
+}
+
+static omm_err fit(omm_plan *out, planner *p, omm_session_options session, uint64_t bytes_max) {
+    omm_err err = OMM_ERR_CONFIG;
+    if (p->options->stream != OMM_PLAN_STREAM_FIRST) err = fit_session(out, p, session, bytes_max);
+    if (err == OMM_OK || p->options->stream == OMM_PLAN_STREAM_NEVER) return err;
+    p->resident = 0;
+    OMM_TRY(fit_session(out, p, session, bytes_max));
+    most_resident(out, p, bytes_max);
     return OMM_OK;
 }
 
@@ -191,12 +239,17 @@ void omm_plan_bytes_text(char out[32], uint64_t bytes) {
 }
 
 void omm_plan_text(char out[OMM_PLAN_TEXT_MAX], const omm_plan *plan) {
-    char weights[32], cache[32], adapters[32], work[32];
+    char weights[32], cache[32], adapters[32], work[32], streaming[32], layers[112] = "";
     omm_plan_bytes_text(weights, plan->weights);
     omm_plan_bytes_text(cache, plan->cache);
     omm_plan_bytes_text(adapters, plan->adapters);
     omm_plan_bytes_text(work, plan->work);
-    snprintf(out, OMM_PLAN_TEXT_MAX, "weights %s, cache %s (%u positions, %s)%s%s, work %s",
-             weights, cache, plan->session.positions_max, omm_kv_type_name(plan->session.kv_type),
-             plan->adapters ? ", adapters " : "", plan->adapters ? adapters : "", work);
+    omm_plan_bytes_text(streaming, plan->streaming);
+    if (plan->resident < plan->layers)
+        snprintf(layers, sizeof layers, " (%u of %u layers; the others are read in every pass: %s)",
+                 plan->resident, plan->layers, streaming);
+    snprintf(out, OMM_PLAN_TEXT_MAX, "weights %s%s, cache %s (%u positions, %s)%s%s, work %s",
+             weights, layers, cache, plan->session.positions_max,
+             omm_kv_type_name(plan->session.kv_type), plan->adapters ? ", adapters " : "",
+             plan->adapters ? adapters : "", work);
 }

@@ -153,6 +153,75 @@ static void test_fit(void) {
     close_model();
 }
 
+/* Streaming: all layers, or what does not fit.  What is asked for is what was planned. */
+static void test_streaming(void) {
+    open_model(OMM_FORMAT_Q8_0, true);
+    omm_plan whole, plan;
+    omm_plan_options o = {.session = omm_session_options_default(), .threads = 1};
+    o.session.batch_max = 7;
+    CHECK_OK(omm_plan_make(&whole, &s_gguf, NULL, 0, &o));
+    CHECK(whole.layers == TINY_LAYERS && whole.resident == TINY_LAYERS && whole.streaming == 0);
+    o.stream = OMM_PLAN_STREAM_FIRST;
+    for (uint32_t resident = 0; resident < TINY_LAYERS; resident++) {
+        omm_model model;
+        CHECK_OK(omm_model_load_streamed(&model, NULL, &s_gguf, resident));
+        if (resident == 0)
+            CHECK_OK(omm_plan_make(&plan, &s_gguf, NULL, 0, &o));
+        else /* one layer and what it takes to stream it is more than the layer */
+            plan = fitted(&o, whole.total - 1);
+        if (plan.resident == resident)
+            CHECK_EQ(plan.weights, model.weight_bytes + model.vector_bytes);
+        omm_plan without = plan;
+        const uint64_t largest = (uint64_t)TINY_FF * TINY_WIDTH / 32 * 34;
+        CHECK(plan.streaming > largest);
+        without.work += plan.streaming - largest; /* pages of the file are not asked for */
+        run(&model, &o.session, &without);
+        omm_model_fini(&model);
+    }
+    const uint64_t layer = (whole.weights - plan.weights) / TINY_LAYERS;
+    CHECK(plan.resident == 0 && plan.weights < whole.weights && layer > 0);
+    CHECK_EQ(plan.total, plan.program + plan.weights + plan.vocabulary + plan.cache + plan.work +
+                             plan.streaming);
+    close_model();
+}
+
+/* How far from what was asked: with FIRST, caches and positions are the last to be lowered; with LAST,
+ * layers are streamed when these are at their least, and then they begin anew. */
+static uint64_t lowered(const omm_plan *p, omm_plan_stream mode) {
+    const bool streamed = mode == OMM_PLAN_STREAM_LAST && p->resident < p->layers;
+    return ((uint64_t)streamed << 48) + ((uint64_t)p->session.kv_type << 40) +
+           ((uint64_t)(TINY_CONTEXT - p->session.positions_max) << 8) + (p->layers - p->resident);
+}
+
+/* Every limit from all down to nothing. */
+static void test_fit_streaming(void) {
+    open_model(OMM_FORMAT_Q8_0, false);
+    omm_plan_options o = {.session = omm_session_options_default(), .threads = 1};
+    omm_plan full, least[3], p;
+    o.session.batch_max = 1;
+    o.positions_min = 70;
+    CHECK_OK(omm_plan_make(&full, &s_gguf, NULL, 0, &o));
+    for (unsigned mode = 0; mode < 3; mode++) {
+        o.stream = (omm_plan_stream)mode;
+        uint64_t most = full.total, last = 0;
+        bool seen[TINY_LAYERS + 1] = {0};
+        for (; omm_plan_fit(&p, &s_gguf, NULL, 0, &o, most) == OMM_OK; most -= 2048) {
+            CHECK(p.total <= most && lowered(&p, o.stream) >= last);
+            last = lowered(&p, o.stream);
+            seen[p.resident] = true;
+            least[mode] = p;
+        }
+        CHECK(seen[TINY_LAYERS] && seen[0] == (mode != OMM_PLAN_STREAM_NEVER));
+        CHECK_ERR(omm_plan_fit(&p, &s_gguf, NULL, 0, &o, most), OMM_ERR_CONFIG);
+        CHECK(strstr(omm_err_sentence(), mode == OMM_PLAN_STREAM_NEVER ? "MB (weights" : "0 of 2"));
+        CHECK(least[mode].session.positions_max == 70 &&
+              least[mode].session.kv_type == OMM_KV_Q8_0);
+    }
+    CHECK(least[1].resident == 0 && least[2].resident == 0);
+    CHECK(least[1].total == least[2].total && least[1].total < least[0].total);
+    close_model();
+}
+
 static void test_adapters(void) {
     open_model(OMM_FORMAT_F32, false);
     omm_model model;
@@ -210,12 +279,19 @@ static void test_text(void) {
     p.adapters = 2000000;
     omm_plan_text(text, &p);
     CHECK(strstr(text, "f16), adapters 2.0 MB, work") != NULL);
+    p.layers = 16;
+    p.resident = 4;
+    p.streaming = 82000000;
+    omm_plan_text(text, &p);
+    CHECK(strstr(text, "1.32 GB (4 of 16 layers; the others are read in every pass: 82.0 MB), ca"));
 }
 
 int main(void) {
     test_as_asked();
     test_outline();
     test_fit();
+    test_streaming();
+    test_fit_streaming();
     test_adapters();
     test_text();
     return 0;

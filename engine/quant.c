@@ -168,14 +168,32 @@ static omm_err pack_rows(omm_matrix *m, omm_pool *pool, const uint8_t *from) {
                      job.pack ? "scale" : "weight", (unsigned)(fault >> 32), (unsigned)fault);
 }
 
+static omm_err size_check(omm_format format, uint32_t rows, uint32_t cols, omm_bytes bytes) {
+    const size_t expected = omm_format_row_bytes(format, cols) * rows;
+    if (bytes.size == expected) return OMM_OK;
+    return omm_raise(OMM_ERR_SIZE, "%zu bytes for %u x %u %s: expected %zu", bytes.size, rows, cols,
+                     omm_format_name(format), expected);
+}
+
+/* Packing writes what rows and columns there are; the rest of a strip is zero. */
+static void clear_padding(omm_matrix *m) {
+    if (m->cols != m->cols_padded)
+        memset(m->data, 0, m->strips * m->strip_bytes);
+    else if (m->rows % OMM_STRIP != 0)
+        memset(m->data + (m->strips - 1) * m->strip_bytes, 0, m->strip_bytes);
+}
+
+omm_err omm_matrix_pack_into(omm_matrix *m, omm_pool *pool, omm_bytes bytes) {
+    OMM_TRY(size_check(m->format, m->rows, m->cols, bytes));
+    clear_padding(m);
+    return pack_rows(m, pool, bytes.data);
+}
+
 omm_err omm_matrix_pack_with(omm_matrix *out, omm_pool *pool, omm_format format, uint32_t rows,
                              uint32_t cols, omm_bytes bytes) {
     OMM_ASSERT((unsigned)format < OMM_FORMAT_COUNT);
     OMM_TRY(shape_check(format, rows, cols));
-    const size_t expected = omm_format_row_bytes(format, cols) * rows;
-    if (bytes.size != expected)
-        return omm_raise(OMM_ERR_SIZE, "%zu bytes for %u x %u %s: expected %zu", bytes.size, rows,
-                         cols, omm_format_name(format), expected);
+    OMM_TRY(size_check(format, rows, cols, bytes));
     omm_matrix m;
     OMM_TRY(matrix_init(&m, format, rows, cols));
     omm_err err = pack_rows(&m, pool, bytes.data);

@@ -52,6 +52,11 @@ static void values_agree(const omm_compute *c, omm_format format) {
     omm_bytes bytes = battery_rows(format, N, K, 5);
     omm_matrix w = packed(format, N, K, bytes, 1), v = packed(format, N, K, bytes, 3);
     CHECK(memcmp(w.data, v.data, w.strips * w.strip_bytes) == 0);
+    memset(v.data, 0xa5, v.strips * v.strip_bytes); /* memory that held another matrix */
+    CHECK_OK(omm_matrix_pack_into(&v, NULL, bytes));
+    CHECK(memcmp(w.data, v.data, w.strips * w.strip_bytes) == 0);
+    CHECK_ERR(omm_matrix_pack_into(&v, NULL, omm_bytes_of(bytes.data, bytes.size - 1)),
+              OMM_ERR_SIZE);
     static float rows[N][K], got[K];
     for (uint32_t n = 0; n < N; n++) {
         omm_rows_dequantise(rows[n], type, bytes.data + n * omm_rows_stride(type, K), K);

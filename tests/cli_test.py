@@ -234,14 +234,24 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
             if fit.returncode != 0:
                 break
             now = json.loads(fit.stdout)["memory"]
-            chosen.append((["f32", "f16", "q8_0"].index(now["kv"]), -now["positions"]))
-            if now["planned_bytes"] > limit * 1000000 or (chosen[-1] != (0, -512)) != ("instead of" in fit.stderr):
+            streamed = now["layers_in_memory"] < now["layers"]
+            chosen.append((streamed, ["f32", "f16", "q8_0"].index(now["kv"]), -now["positions"]))
+            if (now["planned_bytes"] > limit * 1000000 or (chosen[-1][1:] != (0, -512)) != ("instead of" in fit.stderr)
+                    or streamed != ("layers streamed for" in fit.stderr)):
                 failures.append(f"{command} --max-memory-mb {limit}: {now} {fit.stderr}")
         least = re.search(r"the least is (\d+) MB .*positions, q8_0", fit.stderr)
-        if fit.returncode != 2 or chosen != sorted(chosen) or chosen[0] != (0, -512) or not least or fit.stdout:
+        if fit.returncode != 2 or chosen != sorted(chosen) or chosen[0] != (False, 0, -512) or not least or fit.stdout:
             failures.append(f"{command} --max-memory-mb: {chosen} {fit.returncode} {fit.stderr}")
         elif run(*command, "-m", synth[0], "--max-memory-mb", least[1]).returncode != 0:
             failures.append(f"{command} --max-memory-mb {least[1]}: the least is not enough")
+        # Layers from the file give the same answer.
+        whole, part = [json.loads(run(*command, "-m", synth[0], "--json", *more).stdout) for more in ([], ["--stream"])]
+        counts = [report["memory"]["layers_in_memory"] for report in (whole, part)]
+        for report in (whole, part):
+            for key in ("memory", "measured", "seconds", "tokens_per_second"):
+                report.pop(key, None)
+        if counts != [2, 0] or whole != part:
+            failures.append(f"{command} --stream: {counts} {whole} {part}")
     context.unlink()
     expect(["logits", "-m", synth[0], "--ids", ",".join("1" * 300), "--max-memory-mb", "1"], 2, "300 positions, q8_0")
     expect(["generate", "-m", synth[0], "--draft", synth[0], "--max-memory-mb", "14", "x"], 2, "beside a model of")

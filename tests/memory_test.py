@@ -49,6 +49,7 @@ with tempfile.TemporaryDirectory(prefix="omm-memory-") as folder:
         for program in programs:
             check(program, model, "-t", 1)
             check(program, model, "-t", 2, "--kv", "q8_0", "--activations", "q8")
+            check(program, model, "-t", 2, "--stream")
         check_training(programs[-1], model, "-t", 2, "--batch", 500, "--rank", 16)
         check_training(programs[0], model, "-t", 1, "--batch", 300, "--checkpoint-layers", 99, "--optimizer", "sgd")
         model.unlink()

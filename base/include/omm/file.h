@@ -79,5 +79,8 @@ void omm_map_close(omm_map *map);
 /* The process need not keep `part` in memory: what lies in `map` is read from the file again when it
  * is looked at again.  The rest of `part` is left alone. */
 void omm_map_release(const omm_map *map, omm_bytes part);
+/* What lies in `map` of `part` will be looked at soon: the system begins to read it, and this call does
+ * not wait for that.  A hint: nothing depends on it. */
+void omm_map_prefetch(const omm_map *map, omm_bytes part);
 
 #endif

@@ -145,6 +145,12 @@ void omm_gguf_close(omm_gguf *gguf);
 uint64_t omm_gguf_bytes(const omm_gguf *gguf);
 omm_digest omm_gguf_digest(const omm_gguf *gguf);
 
+/* omm_map_release and omm_map_prefetch of a part of any of the files. */
+void omm_gguf_release(const omm_gguf *gguf, omm_bytes part);
+void omm_gguf_prefetch(const omm_gguf *gguf, omm_bytes part);
+/* omm_map_release of all files. */
+void omm_gguf_release_all(const omm_gguf *gguf);
+
 const omm_gguf_kv *omm_gguf_find(const omm_gguf *gguf, const char *key);             /* or NULL */
 const omm_gguf_tensor *omm_gguf_find_tensor(const omm_gguf *gguf, const char *name); /* or NULL */
 

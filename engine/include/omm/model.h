@@ -89,6 +89,7 @@ typedef struct omm_layer {
     float *q_norm, *k_norm;                    /* [head_dim], or NULL */
     float *attn_post_norm, *ffn_post_norm;     /* [d_model], or NULL */
     uint32_t window;                           /* positions a query sees; 0: all */
+    omm_bytes rows[OMM_LORA_TARGET_COUNT];     /* of a streamed layer: its weights in the file */
 } omm_layer;
 
 typedef struct omm_model {
@@ -101,9 +102,11 @@ typedef struct omm_model {
     float *rope_factors;      /* [rotated / 2] or NULL */
     float *rope_factors_long; /* [rotated / 2] or NULL: where the sequence may be long */
     omm_layer *layers;
-    size_t weight_bytes; /* of all packed matrices */
-    size_t vector_bytes; /* of norms, biases, rope factors */
-    omm_pool *pool;      /* while it is loaded; borrowed */
+    uint32_t resident;    /* layers from here on are streamed; dims.layers: none is */
+    const omm_gguf *gguf; /* where from; borrowed; NULL: nothing is streamed */
+    size_t weight_bytes;  /* of all packed matrices; of an outline: of all that there would be */
+    size_t vector_bytes;  /* of norms, biases, rope factors */
+    omm_pool *pool;       /* while it is loaded; borrowed */
     bool tied;
     bool head_norms,
         post_norms; /* layers have q_norm and k_norm; attn_post_norm and ffn_post_norm */
@@ -118,6 +121,12 @@ OMM_CHECKED omm_err omm_model_load(omm_model *model, const omm_gguf *gguf);
 /* The same by the threads of `pool` (NULL: this thread alone).  Matrices are packed one after the
  * other, and the file's pages of each are let go: the peak is the packed model and one tensor. */
 OMM_CHECKED omm_err omm_model_load_with(omm_model *model, omm_pool *pool, const omm_gguf *gguf);
+/* The same for models that are larger than memory: matrices of the first `resident` layers (more: all)
+ * are packed; the others are streamed: a session's graph reads and packs each of them anew every time
+ * it comes to it, into memory for one layer of its own, to the same bytes.  `gguf` stays open until
+ * omm_model_fini, and errors of streamed tensors appear at their first use. */
+OMM_CHECKED omm_err omm_model_load_streamed(omm_model *model, omm_pool *pool, const omm_gguf *gguf,
+                                            uint32_t resident);
 /* What loading would make, from the header alone: matrices without data, vectors NULL.  For sizes,
  * not for sessions.  Errors: as omm_model_load, but for what only values can show (NUMERIC). */
 OMM_CHECKED omm_err omm_model_outline(omm_model *model, const omm_gguf *gguf);

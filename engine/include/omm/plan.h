@@ -3,9 +3,11 @@
  * From the header of a GGUF file alone.  The largest at any one time is
  *
  *   program + weights + vocabulary + the larger of:  loading      the tensor at hand
- *                                                    cache + adapters + work
+ *                                                    cache + adapters + work + streaming
  *
- * weights      matrices in strips as packed (omm/quant.h), vectors in f32
+ * weights      matrices in strips as packed (omm/quant.h), vectors in f32; of streamed layers
+ *              (omm_model_load_streamed) the vectors alone
+ * streaming    one streamed layer, packed, and the file's pages of one of its matrices
  * vocabulary   of the tokenizer, and the header itself
  * cache        all blocks of keys and values of one session at its last position
  * adapters     packed, and their part of the activations
@@ -27,7 +29,14 @@
 
 #define OMM_PLAN_POSITIONS_MIN 256u              /* what omm_plan_fit goes down to unless told */
 #define OMM_PLAN_ERROR_BYTES ((uint64_t)4 << 20) /* heaps, pages, stacks */
-#define OMM_PLAN_TEXT_MAX 256u
+#define OMM_PLAN_TEXT_MAX 384u
+
+/* When layers may be streamed: slower than a smaller cache, but then everything fits. */
+typedef enum omm_plan_stream {
+    OMM_PLAN_STREAM_NEVER,
+    OMM_PLAN_STREAM_LAST, /* where the smallest cache does not fit */
+    OMM_PLAN_STREAM_FIRST /* rather than a smaller cache; without a limit: all layers */
+} omm_plan_stream;
 
 typedef struct omm_plan_options {
     omm_session_options session;
@@ -36,14 +45,16 @@ typedef struct omm_plan_options {
     uint32_t
         positions_min; /* omm_plan_fit keeps so many; 0: OMM_PLAN_POSITIONS_MIN, or the session's
                                positions where those are less */
-    bool tokenizer;    /* the vocabulary is loaded too */
-    bool lodger;       /* in a process that has a model already: the program counts as nothing */
+    omm_plan_stream stream;
+    bool tokenizer; /* the vocabulary is loaded too */
+    bool lodger;    /* in a process that has a model already: the program counts as nothing */
 } omm_plan_options;
 
 typedef struct omm_plan {
     omm_session_options session; /* positions_max is not 0; after omm_plan_fit: what was chosen */
-    uint64_t program, weights, vocabulary, loading, cache, adapters, work; /* bytes */
-    uint64_t total;                                                        /* as above */
+    uint32_t layers, resident;   /* of the model; in memory, the others are streamed */
+    uint64_t program, weights, vocabulary, loading, cache, adapters, work, streaming; /* bytes */
+    uint64_t total;                                                                   /* as above */
 } omm_plan;
 
 /* adapters[count]: files that will be applied at once (omm/lora.h), or NULL.
@@ -53,12 +64,15 @@ OMM_CHECKED omm_err omm_plan_make(omm_plan *out, const omm_gguf *gguf,
                                   const omm_plan_options *options);
 /* The same within bytes_max: the first of these that fits is in out->session: the session as asked,
  * caches of F16, then of Q8_0, with all positions; the last of these with the most positions, a
- * multiple of 64.  Errors: as omm_plan_make; CONFIG (nothing fits; says what would). */
+ * multiple of 64.  This with all layers in memory; with all streamed, where options->stream allows
+ * that before or after; then as many in memory as fit beside the session that was found.
+ * Errors: as omm_plan_make; CONFIG (nothing fits; says what would). */
 OMM_CHECKED omm_err omm_plan_fit(omm_plan *out, const omm_gguf *gguf,
                                  const omm_gguf *const *adapters, size_t count,
                                  const omm_plan_options *options, uint64_t bytes_max);
 
-/* "weights 1.32 GB, cache 0.13 GB (4096 positions, f16), work 0.05 GB" */
+/* "weights 1.32 GB, cache 0.13 GB (4096 positions, f16), work 0.05 GB"; where layers are streamed
+ * "weights 0.41 GB (4 of 16 layers; the others are read in every pass: 0.08 GB), ..." */
 void omm_plan_text(char out[OMM_PLAN_TEXT_MAX], const omm_plan *plan);
 /* "1.32 GB", "13.2 MB" (decimal). */
 void omm_plan_bytes_text(char out[32], uint64_t bytes);

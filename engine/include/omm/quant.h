@@ -92,6 +92,9 @@ OMM_CHECKED omm_err omm_matrix_pack(omm_matrix *out, omm_format format, uint32_t
 /* The same, cut among the threads of `pool` (NULL: this thread alone). */
 OMM_CHECKED omm_err omm_matrix_pack_with(omm_matrix *out, omm_pool *pool, omm_format format,
                                          uint32_t rows, uint32_t cols, omm_bytes bytes);
+/* The same into m->data, which has m->strips * m->strip_bytes bytes of whatever content; the rest of m
+ * as omm_matrix_outline makes it.  Errors: SIZE, NUMERIC; then the content is not defined. */
+OMM_CHECKED omm_err omm_matrix_pack_into(omm_matrix *m, omm_pool *pool, omm_bytes bytes);
 /* The same from f32 values in memory, for adapters. */
 OMM_CHECKED omm_err omm_matrix_pack_f32(omm_matrix *out, uint32_t rows, uint32_t cols,
                                         const float *values);

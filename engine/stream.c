@@ -1,0 +1,102 @@
+/* stream.c - see stream.h. */
+#include "stream.h"
+
+#include "omm/mem.h"
+
+#include <stdio.h>
+
+static uint64_t packed_bytes(const omm_matrix *m) {
+    return (uint64_t)m->strips * m->strip_bytes;
+}
+
+/* Of one target, over the layers from `resident` on. */
+static uint64_t most_packed(const omm_model *model, uint32_t resident, unsigned target) {
+    uint64_t most = 0;
+    for (uint32_t i = resident; i < model->dims.layers; i++) {
+        const uint64_t bytes = packed_bytes(&model->layers[i].weights[target]);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+uint64_t model_stream_room_bytes(const omm_model *model, uint32_t resident) {
+    uint64_t sum = 0;
+    for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) sum += most_packed(model, resident, t);
+    return sum;
+}
+
+uint64_t model_stream_page_bytes(const omm_model *model, uint32_t resident) {
+    uint64_t most = 0;
+    for (uint32_t i = resident; i < model->dims.layers; i++)
+        for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
+            const omm_matrix *m = &model->layers[i].weights[t];
+            const uint64_t bytes = m->rows * (uint64_t)omm_format_row_bytes(m->format, m->cols);
+            most = bytes > most ? bytes : most;
+        }
+    return most;
+}
+
+omm_err model_stream_init(model_stream *s, const omm_model *model) {
+    *s = (model_stream){.model = model, .index = UINT32_MAX};
+    for (unsigned t = 0; model->gguf && t < OMM_LORA_TARGET_COUNT; t++) {
+        s->room_bytes[t] = (size_t)most_packed(model, model->resident, t);
+        s->rooms[t] = (uint8_t *)omm_alloc_huge(s->room_bytes[t]);
+        if (s->rooms[t]) continue;
+        model_stream_fini(s);
+        return omm_raise(OMM_ERR_NOMEM, "no memory for a streamed layer");
+    }
+    return OMM_OK;
+}
+
+void model_stream_fini(model_stream *s) {
+    for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
+        omm_free_huge(s->rooms[t], s->room_bytes[t]);
+    *s = (model_stream){0};
+}
+
+/* The tensor that has these rows; a fused one has those of several matrices. */
+static const char *name_of(const omm_gguf *gguf, omm_bytes rows) {
+    for (size_t i = 0; i < gguf->tensor_count; i++) {
+        const omm_bytes data = gguf->tensors[i].data;
+        if (rows.data >= data.data && rows.data < data.data + data.size)
+            return gguf->tensors[i].name;
+    }
+    return "?";
+}
+
+static omm_err named(omm_err err, const omm_gguf *gguf, omm_bytes rows) {
+    if (err == OMM_OK) return OMM_OK;
+    char why[256];
+    snprintf(why, sizeof why, "%s", omm_err_sentence());
+    return omm_raise(err, "tensor '%s': %s", name_of(gguf, rows), why);
+}
+
+static void prefetch(const omm_model *model, uint32_t index) {
+    for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
+        omm_gguf_prefetch(model->gguf, model->layers[index].rows[t]);
+}
+
+static omm_err read_layer(model_stream *s, omm_pool *pool, uint32_t index) {
+    const omm_model *model = s->model;
+    s->index = UINT32_MAX;
+    s->layer = model->layers[index];
+    for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
+        const omm_bytes rows = s->layer.rows[t];
+        s->layer.weights[t].data = s->rooms[t];
+        OMM_TRY(named(omm_matrix_pack_into(&s->layer.weights[t], pool, rows), model->gguf, rows));
+        omm_gguf_release(model->gguf, rows);
+    }
+    omm_gguf_release_all(model->gguf); /* what the system has mapped around them */
+    s->index = index;
+    return OMM_OK;
+}
+
+omm_err model_stream_layer(const omm_layer **out, model_stream *s, omm_pool *pool, uint32_t index) {
+    const omm_model *model = s->model;
+    *out = &model->layers[index];
+    if (index < model->resident) return OMM_OK;
+    /* while this layer is packed and computed, the disk reads the next */
+    prefetch(model, index + 1 < model->dims.layers ? index + 1 : model->resident);
+    *out = &s->layer;
+    return index == s->index ? OMM_OK : read_layer(s, pool, index);
+}

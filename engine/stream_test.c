@@ -1,0 +1,257 @@
+/* stream_test.c - models of which layers are read from the file in every pass give the bytes of models
+ * in memory, whatever part of them is streamed; their errors, memory and files. */
+#include "kernels_battery.h"
+#include "tiny_arch.h"
+#include "tiny_model.h"
+
+#include "omm/autothreads.h"
+#include "omm/mem.h"
+#include "omm/session.h"
+#include "omm_test.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LENGTH = 90, LAYERS = 5, VOCAB_MAX = TINY_VOCAB };
+
+static uint32_t s_ids[LENGTH];
+static float s_want[LENGTH * VOCAB_MAX], s_got[LENGTH * VOCAB_MAX];
+
+typedef struct rig {
+    omm_buf file;
+    omm_gguf gguf;
+} rig;
+
+static void open_bytes(rig *r) {
+    CHECK_OK(omm_gguf_open_bytes(&r->gguf, omm_buf_view(&r->file)));
+}
+
+static void open_arch(rig *r, const tiny_arch *arch) {
+    omm_buf_init(&r->file, 1 << 24);
+    tiny_arch_write(&r->file, arch);
+    open_bytes(r);
+}
+
+static void open_tiny(rig *r, const tiny_options *options) {
+    omm_buf_init(&r->file, 1 << 24);
+    tiny_model_write(&r->file, options);
+    open_bytes(r);
+}
+
+static void close_rig(rig *r) {
+    omm_gguf_close(&r->gguf);
+    omm_buf_fini(&r->file);
+}
+
+static void add_noise(omm_lora *lora, const omm_model *model) {
+    const omm_lora_spec spec = {.rank = 5, .alpha = 10.0f, .targets = OMM_LORA_ALL_TARGETS};
+    CHECK_OK(omm_lora_init(lora, &spec, &model->lora_shape));
+    float *noise = battery_floats(5, lora->value_count);
+    for (size_t i = 0; i < lora->value_count; i++) lora->values[i] = noise[i] * 0.1f;
+    omm_free(noise);
+}
+
+/* Logits of all positions, the prompt in two appends. */
+static void logits_of(float *out, const omm_compute *c, const omm_model *model,
+                      const omm_session_options *o, bool with_lora) {
+    omm_session *s = NULL;
+    omm_lora lora;
+    add_noise(&lora, model);
+    CHECK_OK(omm_session_open(&s, c, model, with_lora ? &lora : NULL, o));
+    CHECK_OK(omm_session_append(s, s_ids, 50, out, true));
+    out += (size_t)50 * model->dims.vocab;
+    CHECK_OK(omm_session_append(s, s_ids + 50, LENGTH - 50, out, true));
+    omm_session_close(s);
+    omm_lora_fini(&lora);
+}
+
+static void same(const omm_model *model, const char *what) {
+    const size_t bytes = (size_t)LENGTH * model->dims.vocab * sizeof(float);
+    if (memcmp(s_want, s_got, bytes) == 0) return;
+    fprintf(stderr, "%s, %u layers in memory: logits differ\n", what, model->resident);
+    exit(1);
+}
+
+/* The model of `r` with 0, 1, ... layers in memory, on changing instruction sets and threads. */
+static void streamed_is_resident(const rig *r, const char *what, omm_activations mode, bool lora) {
+    omm_model model;
+    omm_compute c;
+    omm_isa isa = OMM_ISA_SCALAR;
+    omm_session_options o = {.activations = mode, .batch_max = 64};
+    CHECK_OK(omm_model_load(&model, &r->gguf));
+    CHECK_OK(omm_compute_init(&c, NULL, isa));
+    logits_of(s_want, &c, &model, &o, lora);
+    omm_compute_fini(&c);
+    const uint32_t layers = model.dims.layers;
+    const size_t all = model.weight_bytes;
+    omm_model_fini(&model);
+    CHECK_OK(omm_isa_choose(&isa, NULL));
+    for (uint32_t resident = 0; resident <= layers; resident++) {
+        omm_pool *pool = NULL;
+        CHECK_OK(omm_pool_open(&pool, 1 + resident % 3));
+        CHECK_OK(omm_compute_init(&c, pool, isa));
+        CHECK_OK(omm_model_load_streamed(&model, pool, &r->gguf, resident));
+        CHECK_EQ(model.resident, resident);
+        CHECK((model.gguf == NULL) == (resident == layers));
+        CHECK((model.weight_bytes < all) == (resident < layers));
+        o.batch_max = 13 + 17 * resident;
+        logits_of(s_got, &c, &model, &o, lora);
+        same(&model, what);
+        omm_model_fini(&model);
+        omm_compute_fini(&c);
+        omm_pool_close(pool);
+    }
+}
+
+static void test_architectures(void) {
+    static const tiny_arch archs[] = {
+        {.name = "llama", .q8 = true, .untied = true},
+        {.name = "qwen2"},
+        {.name = "qwen3", .q8 = true},
+        {.name = "gemma2", .window = 30, .head_dim = 24, .q8 = true},
+        {.name = "gemma3", .window = 7},
+        {.name = "phi3", .q8 = true, .window = 50}, /* fused tensors */
+    };
+    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
+        rig r;
+        tiny_arch arch = archs[i];
+        arch.layers = LAYERS;
+        open_arch(&r, &arch);
+        streamed_is_resident(&r, arch.name, (omm_activations)arch.q8, i % 2 == 0);
+        close_rig(&r);
+    }
+    for (unsigned f = 0; f < TINY_FORMATS; f++) { /* 48 and 77 rows, 160 columns */
+        rig r;
+        open_tiny(&r, &(tiny_options){.format = (omm_format)f});
+        streamed_is_resident(&r, omm_format_name((omm_format)f), OMM_ACTIVATIONS_F32, f == 1);
+        close_rig(&r);
+    }
+}
+
+/* Two sessions of one streamed model in turns: a layer at hand belongs to its graph. */
+static void test_two_sessions(const omm_compute *c) {
+    rig r;
+    omm_model whole, model;
+    omm_session *s[2];
+    open_tiny(&r, &(tiny_options){.format = OMM_FORMAT_Q8_0});
+    CHECK_OK(omm_model_load(&whole, &r.gguf));
+    logits_of(s_want, c, &whole, NULL, false);
+    CHECK_OK(omm_model_load_streamed(&model, NULL, &r.gguf, 0));
+    for (unsigned i = 0; i < 2; i++) CHECK_OK(omm_session_open(&s[i], c, &model, NULL, NULL));
+    for (size_t at = 0; at < LENGTH; at += 5)
+        for (unsigned i = 0; i < 2; i++)
+            CHECK_OK(omm_session_append(s[i], s_ids + at, 5, s_got + at * TINY_VOCAB, true));
+    same(&model, "two sessions");
+    for (unsigned i = 0; i < 2; i++) omm_session_close(s[i]);
+    omm_model_fini(&model);
+    omm_model_fini(&whole);
+    close_rig(&r);
+}
+
+/* A weight that is no number appears at the first use of its layer: nothing has changed, and the
+ * session goes on when the file is mended. */
+static void test_bad_weight(const omm_compute *c) {
+    rig r, good;
+    omm_model model, whole;
+    omm_session *s = NULL;
+    open_tiny(&good, &(tiny_options){.format = OMM_FORMAT_Q8_0});
+    open_tiny(&r, &(tiny_options){.format = OMM_FORMAT_Q8_0, .nan = "blk.1.ffn_up.weight"});
+    CHECK_ERR(omm_model_load_streamed(&model, NULL, &r.gguf, 2), OMM_ERR_NUMERIC);
+    CHECK_OK(omm_model_load_streamed(&model, NULL, &r.gguf, 1));
+    CHECK_OK(omm_session_open(&s, c, &model, NULL, NULL));
+    for (unsigned i = 0; i < 2; i++) {
+        CHECK_ERR(omm_session_append(s, s_ids, 50, s_got, true), OMM_ERR_NUMERIC);
+        CHECK(strstr(omm_err_sentence(), "tensor 'blk.1.ffn_up.weight': scale of row") != NULL);
+        CHECK_EQ(omm_session_position(s), 0);
+    }
+    CHECK_EQ(r.file.size, good.file.size);
+    memcpy(r.file.data, good.file.data, good.file.size);
+    CHECK_OK(omm_model_load(&whole, &good.gguf));
+    logits_of(s_want, c, &whole, NULL, false);
+    CHECK_OK(omm_session_append(s, s_ids, LENGTH, s_got, true));
+    same(&model, "mended");
+    omm_session_close(s);
+    omm_model_fini(&model);
+    omm_model_fini(&whole);
+    close_rig(&r);
+    close_rig(&good);
+}
+
+/* From a map, whose pages are asked for and let go. */
+static void test_file(const omm_compute *c) {
+    char path[] = "/tmp/omm-stream-XXXXXX";
+    rig r;
+    omm_gguf mapped;
+    omm_model model, whole;
+    const int fd = mkstemp(path);
+    CHECK(fd >= 0);
+    close(fd);
+    open_arch(&r, &(tiny_arch){.name = "llama", .layers = LAYERS});
+    CHECK_OK(omm_file_write_fast(path, omm_buf_view(&r.file), 0600));
+    CHECK_OK(omm_gguf_open(&mapped, path));
+    CHECK_OK(omm_file_remove(path));
+    CHECK_OK(omm_model_load(&whole, &r.gguf));
+    CHECK_OK(omm_model_load_streamed(&model, NULL, &mapped, 2));
+    logits_of(s_want, c, &whole, NULL, true);
+    logits_of(s_got, c, &model, NULL, true);
+    same(&model, "mapped");
+    omm_model_fini(&model);
+    omm_model_fini(&whole);
+    omm_gguf_close(&mapped);
+    close_rig(&r);
+}
+
+static void test_out_of_memory(const omm_compute *c) {
+    rig r;
+    open_tiny(&r, &(tiny_options){.format = OMM_FORMAT_Q4_0, .untied = true});
+    const size_t live = omm_mem_live();
+    omm_err err = OMM_ERR_NOMEM;
+    for (size_t n = 1; err != OMM_OK; n++) {
+        omm_session *s = NULL;
+        omm_model model;
+        omm_mem_fail_nth(n);
+        err = omm_model_load_streamed(&model, NULL, &r.gguf, 1);
+        if (err == OMM_OK) {
+            err = omm_session_open(&s, c, &model, NULL, NULL);
+            omm_session_close(err == OMM_OK ? s : NULL);
+            omm_model_fini(&model);
+        }
+        omm_mem_fail_nth(0);
+        CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
+        CHECK_EQ(omm_mem_live(), live);
+    }
+    close_rig(&r);
+}
+
+/* Threads are measured on what is in memory. */
+static void test_threads(void) {
+    rig r;
+    open_tiny(&r, &(tiny_options){.format = OMM_FORMAT_Q8_0});
+    for (uint32_t resident = 0; resident < 2; resident++) {
+        omm_model model;
+        omm_autothreads a;
+        CHECK_OK(omm_model_load_streamed(&model, NULL, &r.gguf, resident));
+        CHECK_OK(omm_autothreads_measure(&a, &model, OMM_ISA_SCALAR, 2, 1));
+        CHECK(a.one > 0.0);
+        omm_model_fini(&model);
+    }
+    close_rig(&r);
+}
+
+int main(void) {
+    omm_compute c;
+    omm_isa best;
+    for (uint32_t i = 0; i < LENGTH; i++) s_ids[i] = i * i * 7 % TINY_ARCH_VOCAB;
+    CHECK_OK(omm_isa_choose(&best, NULL));
+    CHECK_OK(omm_compute_init(&c, NULL, best));
+    test_architectures();
+    test_two_sessions(&c);
+    test_bad_weight(&c);
+    test_file(&c);
+    test_out_of_memory(&c);
+    test_threads();
+    omm_compute_fini(&c);
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}
