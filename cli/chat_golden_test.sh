@@ -28,6 +28,48 @@ printf '/notes\n' | "$meshmind" chat -m "$base" --notes "$work/default.sqlite" >
 grep -q '^\[note 4: 26+52 = 78\]$' "$work/next.out"
 [ "$(stat -c %a "$work/default.sqlite")" = 600 ]
 
+# a conversation in a file, in three runs: the bytes of one that nobody interrupted, and nothing that was
+# in the cache is computed again; notes of its own, because it says the same again
+{ head -n 2 chat.in > "$work/part1"; sed -n '3,5p' chat.in > "$work/part2"; tail -n +6 chat.in > "$work/part3"; }
+for part in 1 2 3; do
+    "$meshmind" chat -m "$base" --docs documents --notes "$work/parts.sqlite" --session "$work/parts.session" \
+        --stats < "$work/part$part" 2> "$work/part$part.err"
+done | sed '/^\[going on from .*: [0-9]* turns\]$/d' > "$work/parts.out"
+diff -u chat.out "$work/parts.out"
+grep -q '^prompt [0-9]* tokens, [1-9][0-9]* of them in the cache; answer [1-9]' "$work/part3.err"
+[ "$(stat -c %a "$work/parts.session")" = 600 ]
+
+# the same with chance: each answer draws from a lane of its own, over runs
+chance() { # NAME
+    "$meshmind" chat -m "$base" --no-notes --temp 0.9 --count 24 --session "$work/$1.session" | sed '/^\[going on/d'
+}
+printf 'Hello\nHow are you?\nWhat is 7+5?\n' | chance whole > "$work/whole.out"
+printf 'Hello\n' | chance chance > "$work/chance.out"
+printf 'How are you?\nWhat is 7+5?\n' | chance chance >> "$work/chance.out"
+diff -u "$work/whole.out" "$work/chance.out"
+cmp "$work/whole.session" "$work/chance.session"
+
+# what does not belong together is refused, and the file stays
+session_refused() { # TEXT, then options
+    text=$1
+    shift
+    cp "$work/whole.session" "$work/other.session"
+    code=0
+    echo Hello | "$meshmind" chat -m "$base" --no-notes --session "$work/other.session" "$@" \
+        > "$work/other.out" 2> "$work/err" || code=$?
+    [ "$code" = 3 ]
+    grep -q "$text" "$work/err"
+    cmp "$work/whole.session" "$work/other.session"
+}
+session_refused 'other.session: the conversation began with another system turn' --system 'Be short.'
+session_refused 'has a cache of type f32, not f16' --kv f16
+session_refused 'was computed with other activations' --activations f32
+code=0; "$meshmind" generate -m "$base" --session "$work/whole.session" x > /dev/null 2> "$work/err" || code=$?
+[ "$code" = 3 ]
+grep -q 'holds a conversation, not a text' "$work/err"
+code=0; "$meshmind" chat -m "$base" --no-notes --session "$work/none/x" < /dev/null 2> "$work/err" || code=$?
+[ "$code" = 3 ]
+
 # JSON: every line is an event
 printf 'What is 100 times 3?\n/docs\n/nonsense\n' |
     "$meshmind" chat -m "$base" --no-notes --json > "$work/json.out"

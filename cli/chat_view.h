@@ -9,11 +9,13 @@
 #define CLI_CHAT_VIEW_H
 
 #include "omm/assistant.h"
+#include "omm/speaker.h"
 
 #include <stdbool.h>
 
 typedef struct chat_view {
     bool json;
+    bool stats;       /* say at the end of an answer what was computed for it */
     bool mid_line;    /* the last character shown was no line feed */
     omm_buf argument; /* of the call whose result comes next */
     omm_buf line;     /* scratch */
@@ -26,8 +28,9 @@ void chat_view_fini(chat_view *view);
 omm_err chat_view_event(void *ud, const omm_assistant_event *event);
 /* The user's line, as read from a file or pipe; a terminal shows it already. */
 OMM_CHECKED omm_err chat_view_user(chat_view *view, omm_bytes text);
-/* The answer is complete. */
-OMM_CHECKED omm_err chat_view_end(chat_view *view);
+/* The answer is complete, and took the tokens counted between two looks at the speaker. */
+OMM_CHECKED omm_err chat_view_end(chat_view *view, const omm_model_speaker_usage *before,
+                                  const omm_model_speaker_usage *after);
 /* The program says something: printf. */
 OMM_CHECKED omm_err chat_view_say(chat_view *view, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

@@ -6,6 +6,7 @@
 #include "omm/assistant.h"
 #include "omm/clock.h"
 #include "omm/file.h"
+#include "omm/session_file.h"
 
 #include <editline/readline.h>
 #include <signal.h>
@@ -20,8 +21,8 @@
 
 typedef struct chat_options {
     loaded_options common;
-    const char *docs, *notes, *system;
-    bool no_notes, json;
+    const char *docs, *notes, *system, *session;
+    bool no_notes, json, stats;
     uint32_t tokens, calls;
     float temperature;
     uint64_t seed;
@@ -37,6 +38,7 @@ typedef struct chat {
     omm_assistant *assistant;
     omm_clock clock;
     chat_view view;
+    omm_digest model; /* with --session */
     bool terminal;
     char notes_path[OMM_PATH_MAX];
 } chat;
@@ -115,6 +117,51 @@ static omm_err check_options(const chat_options *o) {
     return OMM_OK;
 }
 
+/* ---- The conversation in a file ------------------------------------------------------------ */
+
+/* A session file whose note is: u32 answers so far (of the speaker), turns (of the assistant). */
+static omm_err save(const chat *c) {
+    omm_buf note;
+    if (!c->options.session) return OMM_OK;
+    omm_buf_init(&note, OMM_SESSION_NOTE_MAX);
+    omm_err err = omm_buf_put_u32(&note, omm_model_speaker_replies(c->speaker));
+    if (err == OMM_OK) err = omm_assistant_save(&note, c->assistant);
+    if (err == OMM_OK)
+        err =
+            omm_session_save(c->loaded.session, c->options.session, &c->model, omm_buf_view(&note));
+    omm_buf_fini(&note);
+    return err;
+}
+
+static omm_err restore(chat *c, omm_bytes note) {
+    char why[512];
+    omm_reader r = omm_reader_of(note);
+    omm_model_speaker_set_replies(c->speaker, omm_read_u32(&r));
+    omm_err err = omm_assistant_restore(c->assistant, omm_read_bytes(&r, note.size - r.at));
+    if (err == OMM_OK || err == OMM_ERR_NOMEM) return err;
+    snprintf(why, sizeof why, "%s", omm_err_sentence());
+    return omm_raise(err, "%s: %s%s", c->options.session, why,
+                     err == OMM_ERR_MISMATCH
+                         ? " (--system, --docs, --no-notes): give the same, or another file"
+                         : "");
+}
+
+/* Go on where the file ends; a new one is begun at once, so that a place where it cannot be is known
+ * before anything is said. */
+static omm_err open_file(chat *c) {
+    omm_buf note;
+    if (!c->options.session) return OMM_OK;
+    OMM_TRY(loaded_digest(&c->model, &c->options.common));
+    if (!omm_file_exists(c->options.session)) return save(c);
+    omm_buf_init(&note, OMM_SESSION_NOTE_MAX);
+    omm_err err = omm_session_load(c->loaded.session, c->options.session, &c->model, &note);
+    if (err == OMM_OK) err = restore(c, omm_buf_view(&note));
+    omm_buf_fini(&note);
+    OMM_TRY(err);
+    return chat_view_say(&c->view, "going on from %s: %zu turns", c->options.session,
+                         omm_assistant_turns(c->assistant) - 1);
+}
+
 static omm_err open_all(chat *c) {
     OMM_TRY(check_options(&c->options));
     OMM_TRY(loaded_open(&c->loaded, &c->options.common, true));
@@ -122,7 +169,8 @@ static omm_err open_all(chat *c) {
     OMM_TRY(open_notes(c));
     if (c->options.docs) OMM_TRY(omm_docs_open(&c->docs, c->options.docs));
     OMM_TRY(open_speaker(c));
-    return open_assistant(c);
+    OMM_TRY(open_assistant(c));
+    return open_file(c);
 }
 
 static void close_all(chat *c) {
@@ -222,8 +270,11 @@ static omm_err take_line(bool *quit, chat *c, char *line, size_t size) {
     if (!c->terminal) OMM_TRY(chat_view_user(&c->view, omm_bytes_of(line, size)));
     *quit = strcmp(line, "/quit") == 0;
     if (*quit) return OMM_OK;
+    const omm_model_speaker_usage before = omm_model_speaker_get_usage(c->speaker);
     OMM_TRY(line[0] == '/' ? run_command(c, line) : say(c, omm_bytes_of(line, size)));
-    return chat_view_end(&c->view);
+    const omm_model_speaker_usage after = omm_model_speaker_get_usage(c->speaker);
+    OMM_TRY(chat_view_end(&c->view, &before, &after));
+    return save(c);
 }
 
 static omm_err from_pipe(chat *c) {
@@ -282,6 +333,9 @@ int cmd_chat(int argc, char **argv) {
         {"seed", 0, CLI_U64, &o->seed, "N", "seed of the draws (1)"},
         {"count", 'n', CLI_U32, &o->tokens, "N", "tokens of one answer at most (160)"},
         {"calls", 0, CLI_U32, &o->calls, "N", "tool calls for one question at most (4)"},
+        {"session", 0, CLI_STR, &o->session, "FILE",
+         "go on with the conversation in FILE if it is there; keep it there after each answer"},
+        {"stats", 0, CLI_FLAG, &o->stats, NULL, "tokens of each answer on stderr"},
         {"json", 0, CLI_FLAG, &o->json, NULL, "events as JSON, one object a line"},
         {0}};
     int count = 0;
@@ -293,6 +347,7 @@ int cmd_chat(int argc, char **argv) {
                          0, 0);
     if (code >= 0) return code;
     chat_view_init(&c.view, o->json);
+    c.view.stats = o->stats;
     omm_err err = run(&c);
     close_all(&c);
     return err == OMM_OK ? CLI_EXIT_PASS : cli_fail(argv[0], err);

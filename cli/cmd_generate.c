@@ -34,6 +34,7 @@ typedef struct generation {
     omm_stops stops;
     const char *stop;
     uint32_t restored; /* tokens that a session file brought */
+    uint32_t reused;   /* tokens that were not computed again */
     bool speculated;
     omm_speculator_stats drafts;
     uint64_t prefill_ns, decode_ns;
@@ -59,6 +60,11 @@ static omm_err make_prompt(generation *g, const loaded *l, const generate_option
 
 static double per_second(size_t tokens, uint64_t ns) {
     return ns ? (double)tokens * 1e9 / (double)ns : 0.0;
+}
+
+/* After the point: a streamed model gives a token in seconds. */
+static int digits(double rate) {
+    return rate < 10.0 ? 2 : 0;
 }
 
 /* What has become whole characters since the last call. */
@@ -135,6 +141,7 @@ static omm_err start(generation *g, decoding *d) {
     for (size_t i = 0; i < g->prompt.tokens.count && err == OMM_OK; i++)
         err = omm_tokens_push(&ids, g->prompt.tokens.ids[i]);
     if (err == OMM_OK) err = decoding_start(d, ids.ids, ids.count);
+    g->reused = omm_session_reused(d->l->session);
     omm_tokens_fini(&ids);
     return err;
 }
@@ -172,10 +179,11 @@ static omm_err generate_in_session(generation *g, loaded *l, const generate_opti
     if (o->chat)
         return omm_raise(OMM_ERR_USAGE, "--session continues a text; --chat begins a conversation");
     OMM_TRY(loaded_digest(&model, &o->common));
-    if (omm_file_exists(o->session)) OMM_TRY(omm_session_load(l->session, o->session, &model));
+    if (omm_file_exists(o->session))
+        OMM_TRY(omm_session_load(l->session, o->session, &model, NULL));
     g->restored = omm_session_position(l->session);
     OMM_TRY(generate(g, l, o));
-    return omm_session_save(l->session, o->session, &model);
+    return omm_session_save(l->session, o->session, &model, (omm_bytes){0});
 }
 
 static json_t *drafts_json(const generation *g) {
@@ -189,15 +197,15 @@ static omm_err report_json(const generation *g, const loaded *l, const generate_
     for (size_t i = 0; i < g->ids.count; i++)
         json_array_append_new(ids, json_integer(g->ids.ids[i]));
     json_t *report = json_pack(
-        "{s:i, s:s%, s:o, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:o, s:o*, s:{s:f, s:f}}",
+        "{s:i, s:s%, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:o, s:o*, s:{s:f, s:f}}",
         "schema_version", 1, "text", g->text.size ? (const char *)g->text.data : "", g->text.size,
-        "ids", ids, "stop", g->stop, "restored_tokens", (json_int_t)g->restored, "prompt_tokens",
-        (json_int_t)g->prompt.tokens.count, "generated_tokens", (json_int_t)g->ids.count, "seed",
-        (json_int_t)o->seed, "activations", omm_activations_name(l->activations), "isa",
-        omm_isa_name(l->compute.isa), "memory", cli_memory_json(&l->memory), "drafts",
-        drafts_json(g), "measured", "prefill_tokens_per_second",
-        per_second(g->prompt.tokens.count, g->prefill_ns), "decode_tokens_per_second",
-        per_second(g->ids.count, g->decode_ns));
+        "ids", ids, "stop", g->stop, "restored_tokens", (json_int_t)g->restored, "reused_tokens",
+        (json_int_t)g->reused, "prompt_tokens", (json_int_t)g->prompt.tokens.count,
+        "generated_tokens", (json_int_t)g->ids.count, "seed", (json_int_t)o->seed, "activations",
+        omm_activations_name(l->activations), "isa", omm_isa_name(l->compute.isa), "memory",
+        cli_memory_json(&l->memory), "drafts", drafts_json(g), "measured",
+        "prefill_tokens_per_second", per_second(g->prompt.tokens.count, g->prefill_ns),
+        "decode_tokens_per_second", per_second(g->ids.count, g->decode_ns));
     omm_buf out;
     omm_buf_init(&out, SIZE_MAX / 2);
     omm_err err = report ? omm_json_write(&out, report)
@@ -211,13 +219,15 @@ static omm_err report_json(const generation *g, const loaded *l, const generate_
 static omm_err report(const generation *g, const loaded *l, const generate_options *o) {
     if (o->json) return report_json(g, l, o);
     printf("\n");
+    const double prefill = per_second(g->prompt.tokens.count, g->prefill_ns);
+    const double decode = per_second(g->ids.count, g->decode_ns);
     if (o->stats)
         fprintf(stderr,
-                "prompt %zu tokens at %.0f tokens/s, generated %zu at %.0f tokens/s, stop: %s, "
-                "%s, activations %s\n",
-                g->prompt.tokens.count, per_second(g->prompt.tokens.count, g->prefill_ns),
-                g->ids.count, per_second(g->ids.count, g->decode_ns), g->stop,
-                omm_isa_name(l->compute.isa), omm_activations_name(l->activations));
+                "prompt %zu tokens at %.*f tokens/s, %u of a session, generated %zu at %.*f "
+                "tokens/s, stop: %s, %s, activations %s\n",
+                g->prompt.tokens.count, digits(prefill), prefill, g->reused, g->ids.count,
+                digits(decode), decode, g->stop, omm_isa_name(l->compute.isa),
+                omm_activations_name(l->activations));
     if (o->stats && g->speculated)
         fprintf(stderr, "proposals: %llu of %llu right, in %llu batches\n",
                 (unsigned long long)g->drafts.accepted, (unsigned long long)g->drafts.drafted,

@@ -150,6 +150,10 @@ omm_err omm_session_append(omm_session *s, const uint32_t *ids, size_t count, fl
     return omm_group_append(s->group, &part, 1, logits);
 }
 
+uint32_t omm_session_reused(const omm_session *session) {
+    return session->reused;
+}
+
 omm_err omm_session_become(omm_session *s, const uint32_t *ids, size_t count, float *logits) {
     OMM_ASSERT(count >= 1);
     size_t same = 0;
@@ -159,6 +163,7 @@ omm_err omm_session_become(omm_session *s, const uint32_t *ids, size_t count, fl
         OMM_TRY(omm_prefix_fetch(s->group->store, s, ids, count - 1));
         same = s->position;
     }
+    s->reused = (uint32_t)same;
     OMM_TRY(omm_session_append(s, ids + same, count - same, logits, false));
     return s->group->store ? omm_prefix_keep(s->group->store, s) : OMM_OK;
 }

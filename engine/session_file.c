@@ -13,7 +13,7 @@
 #define DIGEST_BYTES 32u
 
 typedef struct header {
-    uint32_t version, kv_type, activations, layers, kv_heads, head_dim, position, zero;
+    uint32_t version, kv_type, activations, layers, kv_heads, head_dim, position, note;
     omm_digest model, adapters;
 } header;
 
@@ -55,7 +55,7 @@ static omm_err put_u32(writer *w, uint32_t v) {
 
 static omm_err put_header(writer *w, const header *h) {
     const uint32_t words[] = {h->version,  h->kv_type,  h->activations, h->layers,
-                              h->kv_heads, h->head_dim, h->position,    h->zero};
+                              h->kv_heads, h->head_dim, h->position,    h->note};
     OMM_TRY(put(w, MAGIC, 8));
     for (size_t i = 0; i < 8; i++) OMM_TRY(put_u32(w, words[i]));
     OMM_TRY(put(w, h->model.b, sizeof h->model.b));
@@ -102,24 +102,31 @@ static omm_err put_blocks(writer *w, const omm_session *s, uint8_t *room, size_t
     return OMM_OK;
 }
 
-static omm_err put_all(writer *w, const omm_session *s, const omm_digest *model, uint8_t *room) {
-    const header h = header_of(s, model);
+static omm_err put_all(writer *w, const omm_session *s, const omm_digest *model, omm_bytes note,
+                       uint8_t *room) {
+    header h = header_of(s, model);
+    h.note = (uint32_t)note.size;
     OMM_TRY(put_header(w, &h));
     for (uint32_t i = 0; i < s->position; i++) OMM_TRY(put_u32(w, s->ids[i]));
     OMM_TRY(put_blocks(w, s, room, omm_kv_pool_block_bytes(s->group->pool)));
+    OMM_TRY(put(w, note.data, note.size));
     omm_digest digest = omm_hasher_final(&w->hash);
     OMM_TRY(omm_file_out_write(&w->file, omm_bytes_of(digest.b, sizeof digest.b)));
     return omm_file_out_finish(&w->file, false);
 }
 
-omm_err omm_session_save(const omm_session *s, const char *path, const omm_digest *model) {
+omm_err omm_session_save(const omm_session *s, const char *path, const omm_digest *model,
+                         omm_bytes note) {
     writer w;
+    if (note.size > OMM_SESSION_NOTE_MAX)
+        return omm_raise(OMM_ERR_TOO_BIG, "%zu bytes to keep with a session: at most %u", note.size,
+                         OMM_SESSION_NOTE_MAX);
     uint8_t *room = (uint8_t *)omm_alloc_aligned(omm_kv_pool_block_bytes(s->group->pool), 1);
     if (!room) return omm_raise(OMM_ERR_NOMEM, "no memory to save a session");
     omm_hasher_init(&w.hash);
     omm_err err = omm_file_out_open(&w.file, path, 0600);
     if (err == OMM_OK) {
-        err = put_all(&w, s, model, room);
+        err = put_all(&w, s, model, note, room);
         omm_file_out_close(&w.file);
     }
     omm_free(room);
@@ -133,7 +140,7 @@ static omm_err get_header(header *h, omm_reader *r, const char *path) {
     if (r->failed || memcmp(magic.data, MAGIC, 8) != 0)
         return omm_raise(OMM_ERR_FORMAT, "%s is no session file", path);
     uint32_t *const words[] = {&h->version,  &h->kv_type,  &h->activations, &h->layers,
-                               &h->kv_heads, &h->head_dim, &h->position,    &h->zero};
+                               &h->kv_heads, &h->head_dim, &h->position,    &h->note};
     for (size_t i = 0; i < 8; i++) *words[i] = omm_read_u32(r);
     omm_bytes model = omm_read_bytes(r, 32), adapters = omm_read_bytes(r, 32);
     if (r->failed) return omm_raise(OMM_ERR_SIZE, "%s ends within its header", path);
@@ -161,27 +168,56 @@ static omm_err same_identity(const header *got, const header *want, const char *
     if (got->activations != want->activations)
         return omm_raise(OMM_ERR_MISMATCH, "%s was computed with other activations than %s", path,
                          omm_activations_name((omm_activations)want->activations));
-    if (got->zero != 0) return omm_raise(OMM_ERR_FORMAT, "%s: a field that is zero is not", path);
     return OMM_OK;
 }
 
-/* Size, digest, ids: all that can be wrong before memory is taken. */
-static omm_err check_body(const omm_session *s, omm_bytes file, const header *h, const char *path) {
-    const uint32_t vocab = s->group->graph.model->dims.vocab;
-    const size_t bytes = omm_kv_pool_block_bytes(s->group->pool);
+static omm_err check_limits(const omm_session *s, const header *h, const char *path, bool noted) {
     if (h->position > s->group->options.positions_max)
         return omm_raise(OMM_ERR_TOO_BIG, "%s has %u positions; the session holds at most %u", path,
                          h->position, s->group->options.positions_max);
+    if (h->note > OMM_SESSION_NOTE_MAX)
+        return omm_raise(OMM_ERR_TOO_BIG, "%s has %u bytes beside its tokens: at most %u", path,
+                         h->note, OMM_SESSION_NOTE_MAX);
+    if ((h->note > 0) != noted)
+        return omm_raise(OMM_ERR_MISMATCH, "%s holds %s", path,
+                         noted ? "a text, not a conversation" : "a conversation, not a text");
+    return OMM_OK;
+}
+
+/* First block of a layer that the next token looks at: only those before it may be absent. */
+static size_t first_needed(const omm_session *s, uint32_t layer, uint32_t position) {
+    const size_t window = s->group->graph.model->layers[layer].window;
+    if (window == 0 || position < window) return 0;
+    return ((size_t)position - window + 1) / OMM_KV_BLOCK;
+}
+
+/* Walk over all blocks; *bad: a mark that is not 0 or 1, or an absent block that is needed. */
+static void skip_blocks(omm_reader *r, bool *bad, const omm_session *s, uint32_t position) {
+    const size_t bytes = omm_kv_pool_block_bytes(s->group->pool);
+    for (uint32_t i = 0; i < s->group->graph.model->dims.layers; i++)
+        for (size_t b = 0; b < blocks_of(position) && !r->failed; b++) {
+            const uint32_t present = omm_read_u32(r);
+            if (present > 1 || (!present && b >= first_needed(s, i, position))) *bad = true;
+            if (present) omm_read_bytes(r, bytes);
+        }
+}
+
+/* Size, digest, ids: all that can be wrong before memory is taken. */
+static omm_err check_body(omm_bytes *note, const omm_session *s, omm_bytes file, const header *h,
+                          const char *path) {
+    const uint32_t vocab = s->group->graph.model->dims.vocab;
+    bool bad = false;
     omm_bytes content = omm_bytes_of(file.data, file.size - DIGEST_BYTES);
     omm_reader r = omm_reader_of(content);
     omm_read_bytes(&r, HEADER_BYTES);
     omm_bytes ids = omm_read_bytes(&r, (size_t)h->position * 4);
-    for (size_t i = 0; i < h->layers * blocks_of(h->position); i++)
-        if (omm_read_u32(&r)) omm_read_bytes(&r, bytes);
+    skip_blocks(&r, &bad, s, h->position);
+    *note = omm_read_bytes(&r, h->note);
     if (r.failed || r.at != r.in.size)
         return omm_raise(OMM_ERR_SIZE, "%s has not the size that its header says", path);
     if (!omm_hash_sealed(&content, file))
         return omm_raise(OMM_ERR_DIGEST, "%s is damaged: its digest does not match", path);
+    if (bad) return omm_raise(OMM_ERR_FORMAT, "%s lacks a part of the cache", path);
     for (uint32_t i = 0; i < h->position; i++)
         if (omm_get_u32(ids.data + (size_t)i * 4) >= vocab)
             return omm_raise(OMM_ERR_FORMAT, "%s has a token that the model has not", path);
@@ -200,31 +236,40 @@ static void take_blocks(omm_session *s, omm_reader *r, size_t bytes) {
         }
 }
 
-static omm_err load(omm_session *s, omm_bytes file, const omm_digest *model, const char *path) {
+static omm_err take(omm_session *s, omm_reader *r, uint32_t position) {
+    omm_session_truncate(s, 0);
+    if (position == 0) return OMM_OK;
+    omm_err err = session_reserve(s, position, false);
+    if (err == OMM_OK) err = session_reserve(s, position, true);
+    if (err != OMM_OK) omm_session_truncate(s, 0);
+    OMM_TRY(err);
+    for (uint32_t i = 0; i < position; i++) s->ids[i] = omm_read_u32(r);
+    s->position = position;
+    take_blocks(s, r, omm_kv_pool_block_bytes(s->group->pool));
+    return OMM_OK;
+}
+
+omm_err omm_session_load_bytes(omm_session *s, omm_bytes file, const char *path,
+                               const omm_digest *model, omm_buf *note) {
     header h = {0};
+    omm_bytes text = {0};
     const header want = header_of(s, model);
     omm_reader r = omm_reader_of(file);
     OMM_TRY(get_header(&h, &r, path));
     OMM_TRY(same_identity(&h, &want, path));
     if (file.size < HEADER_BYTES + DIGEST_BYTES)
         return omm_raise(OMM_ERR_SIZE, "%s ends before its digest", path);
-    OMM_TRY(check_body(s, file, &h, path));
-    omm_session_truncate(s, 0);
-    if (h.position == 0) return OMM_OK;
-    omm_err err = session_reserve(s, h.position, false);
-    if (err == OMM_OK) err = session_reserve(s, h.position, true);
-    if (err != OMM_OK) omm_session_truncate(s, 0);
-    OMM_TRY(err);
-    for (uint32_t i = 0; i < h.position; i++) s->ids[i] = omm_read_u32(&r);
-    s->position = h.position;
-    take_blocks(s, &r, omm_kv_pool_block_bytes(s->group->pool));
-    return OMM_OK;
+    OMM_TRY(check_limits(s, &h, path, note != NULL));
+    OMM_TRY(check_body(&text, s, file, &h, path));
+    if (note) OMM_TRY(omm_buf_reserve(note, text.size));
+    OMM_TRY(take(s, &r, h.position));
+    return note ? omm_buf_append(note, text.data, text.size) : OMM_OK; /* there is room */
 }
 
-omm_err omm_session_load(omm_session *s, const char *path, const omm_digest *model) {
+omm_err omm_session_load(omm_session *s, const char *path, const omm_digest *model, omm_buf *note) {
     omm_map map;
     OMM_TRY(omm_map_open(&map, path));
-    omm_err err = load(s, map.view, model, path);
+    omm_err err = omm_session_load_bytes(s, map.view, path, model, note);
     omm_map_close(&map);
     return err;
 }

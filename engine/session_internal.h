@@ -20,7 +20,8 @@ struct omm_session {
     omm_group *group;
     bool owns_group;
     uint32_t position;
-    uint32_t mark; /* position before the append at work */
+    uint32_t mark;   /* position before the append at work */
+    uint32_t reused; /* ids that the last become did not compute */
     uint32_t *ids; /* [positions_max]: what was appended */
     omm_kv *kv;    /* [layers] */
     const omm_adapter *adapters[OMM_ADAPTERS_MAX];

@@ -138,7 +138,7 @@ static void write_file(const omm_buf *data, size_t size) {
 }
 
 static omm_err load(omm_session *s, const omm_digest *model) {
-    return omm_session_load(s, s_path, model);
+    return omm_session_load(s, s_path, model, NULL);
 }
 
 /* A damaged file is refused and leaves the session as it is. */
@@ -224,7 +224,7 @@ static void saved(const omm_compute *c, const omm_model *model, omm_kv_type kv) 
     for (int i = 0; i < 4; i++) CHECK_OK(omm_session_append(s, s_prompt, 32, NULL, false));
     omm_session_truncate(s, 0);
     CHECK_OK(omm_session_append(s, s_prompt, 39, a, false));
-    CHECK_OK(omm_session_save(s, s_path, &digest));
+    CHECK_OK(omm_session_save(s, s_path, &digest, (omm_bytes){0}));
     omm_buf first, second, third;
     omm_buf_init(&first, 1 << 22);
     omm_buf_init(&second, 1 << 22);
@@ -232,7 +232,7 @@ static void saved(const omm_compute *c, const omm_model *model, omm_kv_type kv) 
     CHECK_OK(omm_file_read(&first, s_path));
     CHECK_OK(omm_session_open(&t, c, model, &lora, &o)); /* blocks that held nothing before */
     CHECK_OK(omm_session_append(t, s_prompt, 39, b, false));
-    CHECK_OK(omm_session_save(t, s_path, &digest));
+    CHECK_OK(omm_session_save(t, s_path, &digest, (omm_bytes){0}));
     CHECK_OK(omm_file_read(&third, s_path));
     CHECK(omm_bytes_equal(omm_buf_view(&first), omm_buf_view(&third)));
     omm_session_close(t);
@@ -241,7 +241,7 @@ static void saved(const omm_compute *c, const omm_model *model, omm_kv_type kv) 
     CHECK_OK(omm_session_append(t, s_prompt + 3, 30, b, false));
     CHECK_OK(load(t, &digest));
     CHECK_EQ(omm_session_position(t), 39);
-    CHECK_OK(omm_session_save(t, s_path, &digest)); /* the same bytes again */
+    CHECK_OK(omm_session_save(t, s_path, &digest, (omm_bytes){0})); /* the same bytes again */
     CHECK_OK(omm_file_read(&second, s_path));
     CHECK(omm_bytes_equal(omm_buf_view(&first), omm_buf_view(&second)));
     damaged(t, &digest);

@@ -518,3 +518,21 @@ void omm_assistant_reset(omm_assistant *a) {
 size_t omm_assistant_turns(const omm_assistant *a) {
     return a->turns.count;
 }
+
+omm_err omm_assistant_save(omm_buf *out, const omm_assistant *a) {
+    return transcript_write(out, &a->turns);
+}
+
+omm_err omm_assistant_restore(omm_assistant *a, omm_bytes saved) {
+    transcript turns = {0};
+    OMM_TRY(transcript_read(&turns, saved));
+    if (turns.count == 0 ||
+        !omm_bytes_equal(turns.messages[0].content, a->turns.messages[0].content)) {
+        transcript_fini(&turns);
+        return omm_raise(OMM_ERR_MISMATCH, "the conversation began with another system turn or "
+                                           "with other tools");
+    }
+    transcript_fini(&a->turns);
+    a->turns = turns;
+    return OMM_OK;
+}

@@ -308,6 +308,81 @@ static void test_room(void) {
     CHECK_ERR(omm_assistant_open(&a, &options), OMM_ERR_TOO_BIG);
 }
 
+/* ---- Turns kept ---------------------------------------------------------------------------- */
+
+static omm_err restored(omm_assistant *a, const omm_buf *saved, size_t size) {
+    return omm_assistant_restore(a, omm_bytes_of(saved->data, size));
+}
+
+/* What goes on from saved turns is asked what an assistant that went on would be; anything else than
+ * saved turns is refused, and the assistant goes on with what it has. */
+static void test_saved(void) {
+    stage s = {.replies = {SUM("1+1"), "It is 2.", "Fine."}}, t = {.replies = {"Fine."}};
+    omm_assistant *a = open_assistant(&s, NULL, NULL), *b = open_assistant(&t, NULL, NULL);
+    omm_buf saved, again;
+    omm_buf_init(&saved, 1 << 16);
+    omm_buf_init(&again, 1 << 16);
+    CHECK_OK(omm_assistant_save(&saved, b)); /* nothing said yet */
+    CHECK_OK(restored(b, &saved, saved.size));
+    CHECK_EQ(omm_assistant_turns(b), 1);
+    omm_buf_clear(&saved);
+    CHECK_OK(omm_assistant_say(a, omm_bytes_str("What is 1+1?")));
+    CHECK_OK(omm_assistant_save(&saved, a));
+    CHECK_OK(omm_assistant_say(b, omm_bytes_str("Hello")));
+    for (size_t size = 0; size < saved.size; size++)
+        CHECK_ERR(restored(b, &saved, size), OMM_ERR_FORMAT);
+    for (size_t i = 8; i < saved.size; i++) { /* numbers at their limits: never beyond the bytes */
+        static const uint32_t values[] = {0, 1, 4, 0x7fffffffu, UINT32_MAX};
+        for (size_t v = 0; i + 4 <= saved.size && v < 5; v++) {
+            uint8_t old[4];
+            memcpy(old, saved.data + i, 4);
+            omm_put_u32(saved.data + i, values[v]);
+            stage u = {.replies = {"."}};
+            omm_assistant *c = open_assistant(&u, NULL, NULL);
+            (void)!restored(c, &saved, saved.size);
+            omm_assistant_close(c);
+            memcpy(saved.data + i, old, 4);
+        }
+    }
+    CHECK_EQ(omm_assistant_turns(b), 3);
+    CHECK_OK(restored(b, &saved, saved.size));
+    CHECK_EQ(omm_assistant_turns(b), omm_assistant_turns(a));
+    CHECK_OK(omm_assistant_save(&again, b));
+    CHECK(omm_bytes_equal(omm_buf_view(&saved), omm_buf_view(&again)));
+    CHECK_OK(omm_assistant_say(a, omm_bytes_str("Thanks")));
+    CHECK_OK(omm_assistant_say(b, omm_bytes_str("Thanks")));
+    check_text(t.prompt, s.prompt);
+    omm_notes *notes = NULL; /* other tools: another system turn */
+    CHECK_OK(omm_notes_open(&notes, NULL));
+    omm_assistant *other = open_assistant(&t, notes, NULL);
+    CHECK_ERR(restored(other, &saved, saved.size), OMM_ERR_MISMATCH);
+    CHECK_EQ(omm_assistant_turns(other), 1);
+    omm_assistant_close(other);
+    omm_notes_close(notes);
+    /* turns out of order: a result after the user's turn, no answer at the end */
+    static const omm_role orders[][4] = {{OMM_ROLE_USER, OMM_ROLE_USER, OMM_ROLE_ASSISTANT},
+                                         {OMM_ROLE_SYSTEM, OMM_ROLE_ASSISTANT},
+                                         {OMM_ROLE_SYSTEM, OMM_ROLE_USER, OMM_ROLE_TOOL},
+                                         {OMM_ROLE_SYSTEM, OMM_ROLE_USER, OMM_ROLE_USER},
+                                         {OMM_ROLE_SYSTEM, OMM_ROLE_SYSTEM, OMM_ROLE_ASSISTANT},
+                                         {OMM_ROLE_SYSTEM, OMM_ROLE_USER}};
+    static const uint32_t counts[] = {3, 2, 3, 3, 3, 2};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        omm_buf_clear(&again);
+        CHECK_OK(omm_buf_append(&again, "OMMTURN1", 8));
+        CHECK_OK(omm_buf_put_u32(&again, counts[i]));
+        for (uint32_t j = 0; j < counts[i]; j++) {
+            CHECK_OK(omm_buf_put_u32(&again, (uint32_t)orders[i][j]));
+            CHECK_OK(omm_buf_put_u32(&again, 0));
+        }
+        CHECK_ERR(restored(b, &again, again.size), OMM_ERR_FORMAT);
+    }
+    omm_buf_fini(&saved);
+    omm_buf_fini(&again);
+    omm_assistant_close(a);
+    omm_assistant_close(b);
+}
+
 static void test_refused(void) {
     stage s = {.replies = {"Yes."}};
     static char big[OMM_ASSISTANT_USER_BYTES_MAX + 1];
@@ -357,6 +432,7 @@ int main(void) {
     test_notes();
     test_docs();
     test_room();
+    test_saved();
     test_refused();
     test_no_memory();
     CHECK_EQ(omm_mem_live(), 0);

@@ -16,6 +16,7 @@ struct omm_model_speaker {
     uint32_t vocab;
     omm_seed seed;
     uint32_t replies; /* so far: every answer draws from a lane of its own */
+    omm_model_speaker_usage usage;
     omm_prompt prompt;
     float *logits; /* [vocab] */
 };
@@ -139,6 +140,7 @@ static omm_err decode(omm_model_speaker *s, writing *w, omm_speaker_stop *stop) 
             *stop = OMM_SPEAKER_END;
             return OMM_OK;
         }
+        s->usage.answer_tokens++;
         OMM_TRY(take(s, w, id));
         if (w->stops.stopped) {
             *stop = OMM_SPEAKER_END;
@@ -159,6 +161,10 @@ static omm_err reply(void *ud, omm_buf *out, omm_speaker_stop *stop, const omm_m
     if (err == OMM_OK) err = render(s, messages, count);
     const omm_tokens *ids = &s->prompt.tokens;
     if (err == OMM_OK) err = omm_session_become(s->session, ids->ids, ids->count, s->logits);
+    if (err == OMM_OK) {
+        s->usage.prompt_tokens += ids->count;
+        s->usage.reused_tokens += omm_session_reused(s->session);
+    }
     if (err == OMM_OK) err = decode(s, &w, stop);
     if (err == OMM_OK) err = finish(&w);
     writing_fini(&w);
@@ -167,4 +173,16 @@ static omm_err reply(void *ud, omm_buf *out, omm_speaker_stop *stop, const omm_m
 
 omm_speaker omm_model_speaker_get(omm_model_speaker *speaker) {
     return (omm_speaker){.fits = fits, .reply = reply, .ud = speaker};
+}
+
+omm_model_speaker_usage omm_model_speaker_get_usage(const omm_model_speaker *speaker) {
+    return speaker->usage;
+}
+
+uint32_t omm_model_speaker_replies(const omm_model_speaker *speaker) {
+    return speaker->replies;
+}
+
+void omm_model_speaker_set_replies(omm_model_speaker *speaker, uint32_t replies) {
+    speaker->replies = replies;
 }

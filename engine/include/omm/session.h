@@ -88,6 +88,8 @@ OMM_CHECKED omm_err omm_session_append(omm_session *session, const uint32_t *ids
  * left. */
 OMM_CHECKED omm_err omm_session_become(omm_session *session, const uint32_t *ids, size_t count,
                                        float *logits);
+/* How many of its ids the last become found computed, in the session or in the store. */
+uint32_t omm_session_reused(const omm_session *session);
 
 /* Sum over i of -log p(ids[i+1] | ids[..i]) for ids[0..count), from an empty session of at least
  * count positions; per_token[count - 1] may be NULL.  Summed in double, ascending.

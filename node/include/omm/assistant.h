@@ -91,4 +91,16 @@ void omm_assistant_reset(omm_assistant *assistant);
 /* Turns that the model will see, the system turn included. */
 size_t omm_assistant_turns(const omm_assistant *assistant);
 
+/* Append the turns, to go on from later:
+ *
+ *   "OMMTURN1" | u32 count | count times: u32 role (omm_role), u32 bytes, text       little-endian
+ *
+ * Errors: NOMEM, TOO_BIG (over out->bytes_max). */
+OMM_CHECKED omm_err omm_assistant_save(omm_buf *out, const omm_assistant *assistant);
+/* Begin where those turns end; what the assistant had before is forgotten.  Its tools act on the notes
+ * and documents that it has now.
+ * Errors: FORMAT (not such turns, or not whole exchanges), MISMATCH (another system turn: other words or
+ * other tools), TOO_BIG, NOMEM; then nothing has changed. */
+OMM_CHECKED omm_err omm_assistant_restore(omm_assistant *assistant, omm_bytes saved);
+
 #endif

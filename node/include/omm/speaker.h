@@ -47,13 +47,25 @@ omm_model_speaker_options omm_model_speaker_options_default(void);
 
 typedef struct omm_model_speaker omm_model_speaker;
 
-/* A model that answers: `session` is empty and used by nothing else; both borrowed until close.
- * What an earlier prompt has in common with the next stays in the cache.
+/* A model that answers: `session` is used by nothing else; both borrowed until close.  What is in the
+ * session, from before or of an earlier prompt, and in common with the next prompt is not computed again.
  * Errors: CONFIG (temperature, limits against the session's positions), NOMEM. */
 OMM_CHECKED omm_err omm_model_speaker_open(omm_model_speaker **out, omm_session *session,
                                            const omm_tokenizer *tokenizer, uint32_t vocab,
                                            const omm_model_speaker_options *options);
 void omm_model_speaker_close(omm_model_speaker *speaker); /* NULL is fine */
 omm_speaker omm_model_speaker_get(omm_model_speaker *speaker);
+
+/* Since it was opened. */
+typedef struct omm_model_speaker_usage {
+    uint64_t prompt_tokens, reused_tokens; /* of all prompts; of these in the cache already */
+    uint64_t answer_tokens;
+} omm_model_speaker_usage;
+omm_model_speaker_usage omm_model_speaker_get_usage(const omm_model_speaker *speaker);
+
+/* Answers so far, counted over several runs: each draws from a lane of its own.  Set it to go on where
+ * another speaker was closed. */
+uint32_t omm_model_speaker_replies(const omm_model_speaker *speaker);
+void omm_model_speaker_set_replies(omm_model_speaker *speaker, uint32_t replies);
 
 #endif

@@ -1,0 +1,232 @@
+/* session_file_test.c - session files from strangers: whoever writes one can give it a right digest, so
+ * every number is tried at its limits behind one; notes; models with windows. */
+#include "kernels_battery.h"
+#include "tiny_arch.h"
+#include "tiny_model.h"
+
+#include "omm/mem.h"
+#include "omm/session_file.h"
+#include "omm_test.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { HEADER = 8 + 8 * 4 + 2 * 32, DIGEST = 32, LENGTH = 70, POSITION_AT = 32, NOTE_AT = 36 };
+
+static const omm_digest s_digest = {{1, 2, 3}};
+static const char s_note[] = "who said what";
+static char s_path[] = "/tmp/omm-session-XXXXXX";
+static uint32_t s_ids[400];
+static omm_compute s_compute;
+
+typedef struct rig {
+    omm_model model;
+    omm_session *session; /* holds LENGTH ids */
+    omm_buf file;         /* of it, with the note */
+} rig;
+
+static void open_model(omm_model *model, const tiny_arch *arch) {
+    omm_buf file;
+    omm_gguf gguf;
+    omm_buf_init(&file, 1 << 24);
+    tiny_arch_write(&file, arch);
+    CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
+    CHECK_OK(omm_model_load(model, &gguf));
+    omm_gguf_close(&gguf);
+    omm_buf_fini(&file);
+}
+
+static omm_session *open_session(const omm_model *model) {
+    omm_session *s = NULL;
+    const omm_session_options o = {
+        .kv_type = OMM_KV_Q8_0, .positions_max = 380, .batch_max = 64, .rollback_max = 64};
+    CHECK_OK(omm_session_open(&s, &s_compute, model, NULL, &o));
+    return s;
+}
+
+static void save(omm_buf *out, const omm_session *s, omm_bytes note) {
+    CHECK_OK(omm_session_save(s, s_path, &s_digest, note));
+    omm_buf_clear(out);
+    CHECK_OK(omm_file_read(out, s_path));
+}
+
+static void open_rig(rig *r, const tiny_arch *arch, size_t length) {
+    open_model(&r->model, arch);
+    r->session = open_session(&r->model);
+    CHECK_OK(omm_session_append(r->session, s_ids, length, NULL, false));
+    omm_buf_init(&r->file, 1 << 24);
+    save(&r->file, r->session, omm_bytes_of(s_note, sizeof s_note));
+}
+
+static void close_rig(rig *r) {
+    omm_session_close(r->session);
+    omm_model_fini(&r->model);
+    omm_buf_fini(&r->file);
+}
+
+/* The digest of the first `size` bytes behind them, as a stranger would write it. */
+static omm_err load_signed(omm_session *s, const omm_buf *file, size_t size, bool noted) {
+    uint8_t *data = (uint8_t *)omm_alloc(size + DIGEST, 1);
+    omm_buf note;
+    omm_buf_init(&note, 1 << 20);
+    CHECK(data != NULL);
+    if (size) memcpy(data, file->data, size);
+    const omm_digest digest = omm_hash(omm_bytes_of(data, size));
+    memcpy(data + size, digest.b, DIGEST);
+    const size_t asked = omm_mem_asked();
+    omm_err err = omm_session_load_bytes(s, omm_bytes_of(data, size + DIGEST), "it", &s_digest,
+                                         noted ? &note : NULL);
+    CHECK(omm_mem_asked() - asked <= 8 * file->size); /* a length says nothing about memory */
+    if (err == OMM_OK && noted)
+        CHECK(omm_bytes_equal(omm_buf_view(&note), omm_bytes_of(s_note, sizeof s_note)));
+    if (err != OMM_OK) CHECK_EQ(note.size, 0);
+    omm_buf_fini(&note);
+    omm_free(data);
+    return err;
+}
+
+/* What loads can be gone on with. */
+static void use(omm_session *s) {
+    const uint32_t position = omm_session_position(s);
+    float logits[TINY_ARCH_VOCAB];
+    if (position == omm_session_positions_max(s)) return;
+    omm_err err = omm_session_append(s, s_ids, 1, logits, false);
+    CHECK(err == OMM_OK || err == OMM_ERR_NUMERIC);
+    omm_session_truncate(s, position);
+}
+
+static void test_truncations(rig *r) {
+    omm_session *s = open_session(&r->model);
+    const size_t whole = r->file.size - DIGEST;
+    for (size_t size = 0; size < whole; size += size < 500 || size + 40 > whole ? 1 : 37)
+        CHECK(load_signed(s, &r->file, size, true) != OMM_OK);
+    CHECK_EQ(omm_session_position(s), 0);
+    CHECK_OK(load_signed(s, &r->file, whole, true));
+    CHECK_EQ(omm_session_position(s), LENGTH);
+    omm_session_close(s);
+}
+
+/* Every number of header, ids and marks at its limits, with a right digest. */
+static void test_numbers(rig *r) {
+    static const uint32_t values[] = {0,       1,           2,           63,          64,
+                                      0xffffu, 0x7fffffffu, 0x80000000u, 0xfffffffeu, UINT32_MAX};
+    const size_t whole = r->file.size - DIGEST;
+    unsigned loaded = 0, refused = 0;
+    for (size_t at = 8; at < HEADER + 4 * LENGTH + 4; at += 4)
+        for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
+            uint8_t old[4];
+            memcpy(old, r->file.data + at, 4);
+            if (omm_get_u32(old) == values[v]) continue;
+            omm_put_u32(r->file.data + at, values[v]);
+            omm_session *s = open_session(&r->model);
+            if (load_signed(s, &r->file, whole, true) == OMM_OK) {
+                CHECK(at >= HEADER); /* another id of the vocabulary is as good */
+                loaded++;
+                use(s);
+            } else {
+                CHECK_EQ(omm_session_position(s), 0);
+                refused++;
+            }
+            omm_session_close(s);
+            memcpy(r->file.data + at, old, 4);
+        }
+    CHECK(loaded > 0 && refused > 200);
+}
+
+/* Where marks of presence lie: each layer's blocks one after the other. */
+static size_t mark_at(const rig *r, uint32_t layer, size_t blocks, size_t block) {
+    const size_t ids = omm_get_u32(r->file.data + POSITION_AT);
+    const size_t note = omm_get_u32(r->file.data + NOTE_AT);
+    const size_t all = r->file.size - HEADER - 4 * ids - note - DIGEST;
+    const size_t each = all / (r->model.dims.layers * blocks);
+    return HEADER + 4 * ids + (layer * blocks + block) * each;
+}
+
+/* A block that is said to be absent, or a mark that is no mark: an attention would look at nothing. */
+static void test_absent_blocks(rig *r) {
+    omm_session *s = open_session(&r->model);
+    for (uint32_t layer = 0; layer < r->model.dims.layers; layer++)
+        for (size_t block = 0; block < 2; block++) {
+            const size_t at = mark_at(r, layer, 2, block),
+                         next = block ? at : mark_at(r, layer, 2, 1);
+            CHECK_EQ(omm_get_u32(r->file.data + at), 1);
+            omm_put_u32(r->file.data + at, 7);
+            CHECK_ERR(load_signed(s, &r->file, r->file.size - DIGEST, true), OMM_ERR_FORMAT);
+            omm_put_u32(r->file.data + at, 1);
+            if (block) continue;
+            omm_buf cut; /* the block itself left out */
+            omm_buf_init(&cut, 1 << 24);
+            CHECK_OK(omm_buf_append(&cut, r->file.data, at));
+            CHECK_OK(omm_buf_put_u32(&cut, 0));
+            CHECK_OK(omm_buf_append(&cut, r->file.data + next, r->file.size - next - DIGEST));
+            CHECK_ERR(load_signed(s, &cut, cut.size, true), OMM_ERR_FORMAT);
+            CHECK(strstr(omm_err_sentence(), "lacks a part of the cache") != NULL);
+            omm_buf_fini(&cut);
+        }
+    omm_session_close(s);
+}
+
+static void test_notes(rig *r) {
+    omm_session *s = open_session(&r->model);
+    omm_buf text;
+    omm_buf_init(&text, 1 << 24);
+    CHECK_ERR(load_signed(s, &r->file, r->file.size - DIGEST, false), OMM_ERR_MISMATCH);
+    CHECK(strstr(omm_err_sentence(), "it holds a conversation, not a text") != NULL);
+    save(&text, r->session, (omm_bytes){0});
+    CHECK_EQ(text.size, r->file.size - sizeof s_note);
+    CHECK_ERR(load_signed(s, &text, text.size - DIGEST, true), OMM_ERR_MISMATCH);
+    CHECK(strstr(omm_err_sentence(), "it holds a text, not a conversation") != NULL);
+    CHECK_OK(load_signed(s, &text, text.size - DIGEST, false));
+    omm_buf small;
+    omm_buf_init(&small, sizeof s_note - 1); /* no room for the note: nothing has changed */
+    omm_session_truncate(s, 0);
+    CHECK_ERR(omm_session_load_bytes(s, omm_buf_view(&r->file), "it", &s_digest, &small),
+              OMM_ERR_TOO_BIG);
+    CHECK_EQ(omm_session_position(s), 0);
+    const omm_bytes huge = omm_bytes_of(s_note, (size_t)OMM_SESSION_NOTE_MAX + 1);
+    CHECK_ERR(omm_session_save(s, s_path, &s_digest, huge), OMM_ERR_TOO_BIG);
+    omm_session_close(s);
+    omm_buf_fini(&text);
+}
+
+/* A window has passed the first blocks: they are absent, and the rest goes on to the same bytes. */
+static void test_windows(void) {
+    rig r;
+    float want[TINY_ARCH_VOCAB], got[TINY_ARCH_VOCAB];
+    open_rig(&r, &(tiny_arch){.name = "gemma3", .layers = 6, .window = 20}, 300);
+    omm_session *s = open_session(&r.model);
+    CHECK_EQ(omm_get_u32(r.file.data + HEADER + 4 * 300), 0);
+    CHECK_OK(load_signed(s, &r.file, r.file.size - DIGEST, true));
+    CHECK_OK(omm_session_append(r.session, s_ids + 300, 70, want, false));
+    CHECK_OK(omm_session_append(s, s_ids + 300, 70, got, false));
+    CHECK(memcmp(want, got, sizeof want) == 0);
+    /* Of a sequence that is shorter than the window goes back, they would be seen. */
+    omm_session_truncate(r.session, 250);
+    save(&r.file, r.session, omm_bytes_of(s_note, sizeof s_note));
+    CHECK_OK(load_signed(s, &r.file, r.file.size - DIGEST, true));
+    omm_session_close(s);
+    close_rig(&r);
+}
+
+int main(void) {
+    rig r;
+    omm_isa isa;
+    const int fd = mkstemp(s_path);
+    CHECK(fd >= 0);
+    close(fd);
+    for (uint32_t i = 0; i < 400; i++) s_ids[i] = i * i * 7 % TINY_ARCH_VOCAB;
+    CHECK_OK(omm_isa_choose(&isa, NULL));
+    CHECK_OK(omm_compute_init(&s_compute, NULL, isa));
+    open_rig(&r, &(tiny_arch){.name = "qwen2", .q8 = true}, LENGTH);
+    test_truncations(&r);
+    test_numbers(&r);
+    test_absent_blocks(&r);
+    test_notes(&r);
+    close_rig(&r);
+    test_windows();
+    omm_compute_fini(&s_compute);
+    CHECK_OK(omm_file_remove(s_path));
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}
