@@ -101,18 +101,55 @@ static omm_err write_all(int fd, omm_bytes data, const char *path) {
     return OMM_OK;
 }
 
-/* A file that nobody else has, beside `path`; *fd is open for writing. */
-static omm_err open_temporary(int *fd, char name[OMM_PATH_MAX], const char *path, unsigned mode) {
+static omm_err temporary_name(char name[OMM_PATH_MAX], const char *path) {
     static atomic_uint s_serial;
+    int size = snprintf(name, OMM_PATH_MAX, "%s.tmp.%ld.%u", path, (long)getpid(), s_serial++);
+    if (size >= 0 && (size_t)size < OMM_PATH_MAX) return OMM_OK;
+    return omm_raise(OMM_ERR_TOO_BIG, "path too long: %.200s...", path);
+}
+
+/* A file without a name in the folder of `path`: nothing of it is left however the process ends.
+ * False where the file system or the missing /proc does not allow it. */
+static bool open_nameless(omm_file_out *out, unsigned mode) {
+    char folder[OMM_PATH_MAX];
+    if (omm_path_dir(folder, out->path) != OMM_OK) return false;
+    out->fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, (mode_t)mode);
+    if (out->fd < 0) return false;
+    snprintf(out->temporary, sizeof out->temporary, "/proc/self/fd/%d", out->fd);
+    out->nameless = access(out->temporary, F_OK) == 0;
+    if (!out->nameless) {
+        close(out->fd);
+        out->fd = -1;
+    }
+    return out->nameless;
+}
+
+/* A file that nobody else has, beside its path. */
+static omm_err open_temporary(omm_file_out *out, unsigned mode) {
+    if (open_nameless(out, mode)) return OMM_OK;
     for (int i = 0; i < TEMPORARY_NAMES_MAX; i++) {
-        int size = snprintf(name, OMM_PATH_MAX, "%s.tmp.%ld.%u", path, (long)getpid(), s_serial++);
-        if (size < 0 || (size_t)size >= OMM_PATH_MAX)
-            return omm_raise(OMM_ERR_TOO_BIG, "path too long: %.200s...", path);
-        *fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, (mode_t)mode);
-        if (*fd >= 0) return OMM_OK;
+        OMM_TRY(temporary_name(out->temporary, out->path));
+        out->fd = open(out->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                       (mode_t)mode);
+        if (out->fd >= 0) return OMM_OK;
         if (errno != EEXIST) break; /* EEXIST: left by a process of the same number that died */
     }
-    return omm_raise(OMM_ERR_IO, "create %s: %s", name, strerror(errno));
+    return omm_raise(OMM_ERR_IO, "create %s: %s", out->path, strerror(errno));
+}
+
+/* A name for it, that rename() can move over what is there. */
+static omm_err give_name(omm_file_out *out) {
+    char name[OMM_PATH_MAX];
+    for (int i = 0; i < TEMPORARY_NAMES_MAX; i++) {
+        OMM_TRY(temporary_name(name, out->path));
+        if (linkat(AT_FDCWD, out->temporary, AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0) {
+            memcpy(out->temporary, name, sizeof name);
+            out->nameless = false;
+            return OMM_OK;
+        }
+        if (errno != EEXIST) break;
+    }
+    return omm_raise(OMM_ERR_IO, "create %s: %s", out->path, strerror(errno));
 }
 
 static omm_err sync_folder_of(const char *path) {
@@ -142,7 +179,7 @@ omm_err omm_file_out_open(omm_file_out *out, const char *path, unsigned mode) {
     if (size < 0 || (size_t)size >= sizeof out->path)
         return omm_raise(OMM_ERR_TOO_BIG, "path too long: %.200s...", path);
     OMM_TRY(check_replaceable(path));
-    return open_temporary(&out->fd, out->temporary, path, mode);
+    return open_temporary(out, mode);
 }
 
 omm_err omm_file_out_write(omm_file_out *out, omm_bytes data) {
@@ -152,13 +189,14 @@ omm_err omm_file_out_write(omm_file_out *out, omm_bytes data) {
 void omm_file_out_close(omm_file_out *out) {
     if (out->fd < 0) return;
     close(out->fd);
-    unlink(out->temporary);
+    if (!out->nameless) unlink(out->temporary);
     out->fd = -1;
 }
 
 omm_err omm_file_out_finish(omm_file_out *out, bool durable) {
     if (durable && fsync(out->fd) != 0)
         return omm_raise(OMM_ERR_IO, "sync %s: %s", out->path, strerror(errno));
+    if (out->nameless) OMM_TRY(give_name(out));
     int rc = close(out->fd);
     int why = errno;
     out->fd = -1;
@@ -193,6 +231,12 @@ omm_err omm_file_write_fast(const char *path, omm_bytes data, unsigned mode) {
 bool omm_file_exists(const char *path) {
     struct stat st;
     return stat(path, &st) == 0;
+}
+
+bool omm_file_same(const char *a, const char *b) {
+    struct stat one, other;
+    return stat(a, &one) == 0 && stat(b, &other) == 0 && one.st_dev == other.st_dev &&
+           one.st_ino == other.st_ino;
 }
 
 omm_err omm_file_size(uint64_t *size, const char *path) {

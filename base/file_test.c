@@ -60,7 +60,9 @@ static void write_replaces_whole_files(void) {
     CHECK_EQ(stat(at("w/key"), &st), 0);
     CHECK_EQ(st.st_mode & 0777, 0600);
     check_files(at("w"), "a\nkey\n"); /* no temporary file stays */
-    CHECK_EQ(chdir(at("w")), 0);      /* a name without a folder */
+    CHECK(omm_file_same(at("w/a"), at("w/../w/a")) && !omm_file_same(at("w/a"), at("w/key")));
+    CHECK(!omm_file_same(at("w/none"), at("w/none")));
+    CHECK_EQ(chdir(at("w")), 0); /* a name without a folder */
     CHECK_OK(omm_file_write("bare", omm_bytes_str("b"), 0644));
     check_content("bare", "b");
     CHECK_OK(omm_file_remove("bare"));
@@ -96,6 +98,8 @@ static void pieces_appear_at_finish(void) {
         CHECK_OK(omm_file_out_write(&out, omm_bytes_str("one ")));
         CHECK_OK(omm_file_out_write(&out, omm_bytes_str("two")));
         CHECK(!omm_file_exists(at("pieces/a")));
+        check_content(out.temporary, "one two");
+        if (out.nameless) check_files(at("pieces"), "");
         if (finish) CHECK_OK(omm_file_out_finish(&out, true));
         omm_file_out_close(&out);
         omm_file_out_close(&out);

@@ -9,6 +9,8 @@
 #include "omm/session_file.h"
 #include "omm/stops.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -68,10 +70,11 @@ static int digits(double rate) {
 }
 
 /* What has become whole characters since the last call. */
-static void emit(generation *g, const generate_options *o, size_t from) {
-    if (o->json) return;
+static omm_err emit(generation *g, const generate_options *o, size_t from) {
+    if (o->json) return OMM_OK;
     fwrite(g->text.data + from, 1, g->text.size - from, stdout);
-    fflush(stdout);
+    if (fflush(stdout) == 0) return OMM_OK;
+    return omm_raise(OMM_ERR_IO, "cannot write the output: %s", strerror(errno));
 }
 
 static omm_err take(generation *g, loaded *l, const generate_options *o, omm_detok *detok,
@@ -82,8 +85,7 @@ static omm_err take(generation *g, loaded *l, const generate_options *o, omm_det
     OMM_TRY(omm_detok_push(&g->fresh, detok, l->tokenizer, id,
                            o->special ? OMM_DETOKENIZE_SPECIAL : 0u));
     OMM_TRY(omm_stops_push(&g->text, &g->stops, omm_buf_view(&g->fresh)));
-    emit(g, o, before);
-    return OMM_OK;
+    return emit(g, o, before);
 }
 
 /* The end of the text: what was held back as part of a character or of a stop text. */
@@ -93,8 +95,7 @@ static omm_err finish(generation *g, const generate_options *o, omm_detok *detok
     OMM_TRY(omm_detok_flush(&g->fresh, detok));
     OMM_TRY(omm_stops_push(&g->text, &g->stops, omm_buf_view(&g->fresh)));
     OMM_TRY(omm_stops_flush(&g->text, &g->stops));
-    emit(g, o, before);
-    return OMM_OK;
+    return emit(g, o, before);
 }
 
 static omm_err add_stops(generation *g, const loaded *l, const generate_options *o) {
@@ -105,12 +106,26 @@ static omm_err add_stops(generation *g, const loaded *l, const generate_options 
     return o->stop ? omm_stops_add(&g->stops, omm_bytes_str(o->stop)) : OMM_OK;
 }
 
+/* The first Ctrl-C ends the text, so that it is written and kept whole; the next ends the program. */
+static volatile sig_atomic_t s_interrupt;
+
+static void on_interrupt(int signal_number) {
+    (void)signal_number;
+    s_interrupt = 1;
+}
+
 static omm_err decode(generation *g, decoding *d, const generate_options *o) {
     omm_detok detok = {.first = o->chat};
+    const struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
     loaded *l = d->l;
     g->stop = "length";
+    sigaction(SIGINT, &action, NULL);
     for (uint32_t i = 0; i < o->count_max; i++) {
         uint32_t id = 0;
+        if (s_interrupt) {
+            g->stop = "interrupt";
+            break;
+        }
         OMM_TRY(decoding_next(d, &id));
         if (omm_tokenizer_is_end(l->tokenizer, id)) {
             g->stop = "end";
@@ -246,6 +261,9 @@ static omm_err run(const generate_options *o) {
     omm_err err = loaded_open(&l, &o->common, true);
     if (err == OMM_OK) err = generate_in_session(&g, &l, o);
     if (err == OMM_OK) err = report(&g, &l, o);
+    if (err == OMM_OK && s_interrupt)
+        err = omm_raise(OMM_ERR_CANCELLED, "stopped after %zu tokens%s%s", g.ids.count,
+                        o->session ? "; kept in " : "", o->session ? o->session : "");
     loaded_close(&l);
     omm_prompt_fini(&g.prompt);
     omm_tokens_fini(&g.ids);

@@ -51,8 +51,7 @@ static void print_help(FILE *out) {
                  "failed,\n2 usage or configuration, 3 run-time failure.\n");
 }
 
-int main(int argc, char **argv) {
-    signal(SIGPIPE, SIG_IGN);
+static int run(int argc, char **argv) {
     if (argc < 2) {
         print_help(stderr);
         return CLI_EXIT_USAGE;
@@ -74,4 +73,14 @@ int main(int argc, char **argv) {
     fprintf(stderr, "meshmind: unknown subcommand '%s'\n\n", argv[1]);
     print_help(stderr);
     return CLI_EXIT_USAGE;
+}
+
+/* A result that nobody got is no result: a full disk, a pipe that was closed. */
+int main(int argc, char **argv) {
+    signal(SIGPIPE, SIG_IGN);
+    const int code = run(argc, argv);
+    if (fflush(stdout) == 0 && !ferror(stdout)) return code;
+    if (code == CLI_EXIT_RUNTIME) return code; /* has been said */
+    fprintf(stderr, "meshmind: cannot write the output\n");
+    return CLI_EXIT_RUNTIME;
 }

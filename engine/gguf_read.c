@@ -277,11 +277,22 @@ omm_err omm_gguf_open_bytes(omm_gguf *gguf, omm_bytes file) {
     return OMM_OK;
 }
 
+/* What is wrong with which file; a text is no damaged model. */
+static omm_err refuse(omm_err err, const char *path, omm_bytes file) {
+    static const uint8_t magic[4] = {'G', 'G', 'U', 'F'};
+    const size_t size = file.size < 4 ? file.size : 4;
+    if (file.size == 0) return omm_raise(err, "%s is empty, and no GGUF file", path);
+    if (memcmp(file.data, magic, size) != 0)
+        return omm_raise(err, "%s is not a GGUF file: it does not begin with GGUF", path);
+    return omm_raise(err, "%s: %s", path, omm_err_sentence());
+}
+
 omm_err gguf_open_file(omm_gguf *gguf, const char *path) {
     omm_map map = {0};
     OMM_TRY(omm_map_open(&map, path));
     omm_err err = omm_gguf_open_bytes(gguf, map.view);
     if (err != OMM_OK) {
+        err = refuse(err, path, map.view);
         omm_map_close(&map);
         return err;
     }

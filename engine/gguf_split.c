@@ -99,8 +99,10 @@ static omm_err open_parts(omm_gguf *parts, const char *path, const split_keys *k
         char name[OMM_PATH_MAX];
         const split_keys want = {i, keys->count, keys->tensors};
         OMM_TRY(part_path(name, path, i, keys->count));
-        omm_err err = gguf_open_file(&parts[i], name);
-        if (err == OMM_OK) err = check_part(&parts[0], &parts[i], &want);
+        omm_err err = gguf_open_file(&parts[i], name); /* says which file */
+        if (err != OMM_OK)
+            return omm_raise(err, "part %u of %u: %s", i + 1, keys->count, omm_err_sentence());
+        err = check_part(&parts[0], &parts[i], &want);
         if (err != OMM_OK) return in_part(err, i, keys->count, name);
     }
     return OMM_OK;

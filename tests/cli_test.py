@@ -3,7 +3,7 @@
 
 usage: cli_test.py SOURCE_DIR MESHMIND
 """
-import json, pathlib, re, subprocess, sys, tempfile
+import json, os, pathlib, re, signal, subprocess, sys, tempfile, time
 
 SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
 BASE = SOURCE / "scenarios" / "base"
@@ -52,7 +52,62 @@ expect(["verify", "/nowhere"], 2, "nowhere")
 expect(["replay", "/nowhere"], 2, "--node and --round")
 expect(["gate", "/nowhere"], 2, "nowhere")
 expect(["tokenize", "-m", "/nowhere.gguf", "--file", "README.md"], 2, "nowhere.gguf")
-expect(["inspect", "README.md"], 3, "GGUF|magic")
+# What is no model is said to be none, and which file; what nobody gets is no success.
+with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
+    wrong = {name: pathlib.Path(folder) / name for name in ("empty.gguf", "text.gguf", "cut.gguf", "v2.gguf", "folder")}
+    wrong["folder"].mkdir()
+    wrong["empty.gguf"].touch()
+    wrong["text.gguf"].write_text("hello\n")
+    wrong["cut.gguf"].write_bytes(MODEL.read_bytes()[:100000])
+    wrong["v2.gguf"].write_bytes(b"GGUF\2" + bytes(40))
+    says = {"empty.gguf": "empty.gguf is empty", "text.gguf": "text.gguf is not a GGUF file", "folder": "not a regular file",
+            "cut.gguf": r"cut.gguf: GGUF: tensor \S+ of \d+ bytes ends behind", "v2.gguf": "v2.gguf: GGUF version 2, only 3"}
+    for name, path in wrong.items():
+        for command in (["inspect", path], ["generate", "-m", path, "x"], ["chat", "-m", path, "--no-notes"],
+                        ["bench", "-m", path], ["quantize", path, path.with_name("out.gguf"), "Q8_0"]):
+            expect(command, 3, says[name])
+    model, out = pathlib.Path(folder) / "model.gguf", pathlib.Path(folder) / "out.gguf"
+    model.write_bytes(MODEL.read_bytes())
+    (pathlib.Path(folder) / "link.gguf").symlink_to(model)
+    expect(["quantize", model, pathlib.Path(folder) / "link.gguf", "Q8_0"], 2, "OUT is IN, .*model.gguf: give another name")
+    expect(["quantize", model, out.with_name("none") / "out.gguf", "Q8_0"], 3, "create .*none/out.gguf: No such file")
+    expect(["synth", "tiny-llama", "/dev/full"], 3, "/dev/full exists and is not a regular file")
+    if model.read_bytes() != MODEL.read_bytes() or out.exists():
+        failures.append("quantize: wrong use has written something")
+    for args in (["inspect", MODEL], ["inspect", MODEL, "--json"], ["generate", "-m", MODEL, "-n", "3", "x"], ["--help"],
+                 ["generate", "-m", MODEL, "-n", "3", "--json", "x"], ["quantize", MODEL, out, "Q8_0", "--json"],
+                 ["synth", "tiny-llama", out], ["bench", "-m", MODEL, "-p", "2", "-n", "1", "-r", "1", "--peak-seconds", "0"]):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([MESHMIND, *map(str, args)], stdout=full, stderr=subprocess.PIPE, text=True, cwd=SOURCE, timeout=120)
+        if done.returncode != 3 or not re.search("cannot write the output|No space left", done.stderr):
+            failures.append(f"{args} > /dev/full: exit {done.returncode}: {done.stderr[-200:]}")
+    # A reader that goes away ends the text; Ctrl-C ends it whole, and keeps the session; a kill leaves no file.
+    endless = [MESHMIND, "generate", "-m", str(MODEL), "-n", "400", "--special", "--temp", "1", "Once"]
+    talk = subprocess.Popen(endless, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=SOURCE)
+    talk.stdout.read(1)
+    talk.stdout.close()
+    if talk.wait(timeout=120) != 3 or b"cannot write the output: Broken pipe" not in talk.stderr.read():
+        failures.append(f"generate | head: exit {talk.returncode}")
+    talk.stderr.close()
+    session = pathlib.Path(folder) / "session"
+    talk = subprocess.Popen([*endless, "--session", str(session)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=SOURCE)
+    first = talk.stdout.read(1)
+    talk.send_signal(signal.SIGINT)
+    text, said = talk.communicate(timeout=120)
+    if talk.returncode == 0:
+        print("generate: was done before the interrupt")
+    elif talk.returncode != 3 or not re.search(rb"stopped after \d+ tokens; kept in .*session", said) or not text.endswith(b"\n"):
+        failures.append(f"generate, Ctrl-C: exit {talk.returncode}: {said[-200:]} {text[-50:]}")
+    if json.loads(run("generate", "-m", MODEL, "--session", session, "-n", 1, "--json", "x").stdout)["restored_tokens"] < 2:
+        failures.append("generate, Ctrl-C: no session")
+    job = subprocess.Popen([MESHMIND, "synth", "smollm2-135m", str(out), "--type", "Q4_K"], stdout=subprocess.PIPE, cwd=SOURCE)
+    time.sleep(0.3)
+    job.kill()
+    job.communicate()
+    left = sorted(p.name for p in pathlib.Path(folder).glob("*.tmp.*"))
+    if left and os.path.exists("/proc/self/fd"):
+        failures.append(f"synth, killed: {left}")
+expect(["inspect", "README.md"], 3, "README.md is not a GGUF file")
 expect(["inspect", MODEL], 0, "chat template: chatml", "stdout")
 whole = run("generate", "-m", MODEL, "--chat", "-n", 24, "--json", "What can you do?")
 answer = json.loads(whole.stdout)["text"]

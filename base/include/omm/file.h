@@ -1,6 +1,8 @@
 /* file.h - whole files in, whole files out, and nothing half-written.
  *
- * A write is: temporary file in the same folder, fsync, rename, fsync of the folder.
+ * A write is: temporary file in the same folder, fsync, rename, fsync of the folder.  The temporary
+ * file has no name until it is whole, where the file system can do that (O_TMPFILE): a process that is
+ * killed leaves nothing.
  * Sizes are limited before memory is taken; a path from outside goes through omm_path_is_inside.
  *
  * Depends on: err, mem, bytes.  Threads: no shared state.
@@ -32,7 +34,9 @@ OMM_CHECKED omm_err omm_file_write_fast(const char *path, omm_bytes data, unsign
  * whole, at finish, or not at all. */
 typedef struct omm_file_out {
     int fd; /* -1: not open */
-    char path[OMM_PATH_MAX], temporary[OMM_PATH_MAX];
+    bool nameless;
+    char path[OMM_PATH_MAX];
+    char temporary[OMM_PATH_MAX]; /* where what was written can be read; may lie in /proc */
 } omm_file_out;
 /* Release with omm_file_out_close, also after an error of the calls below, which leaves the old file
  * untouched.  Errors: IO, TOO_BIG (path). */
@@ -44,6 +48,7 @@ OMM_CHECKED omm_err omm_file_out_finish(omm_file_out *out, bool durable);
 void omm_file_out_close(omm_file_out *out);
 
 bool omm_file_exists(const char *path); /* a file, a folder, anything but a dangling link */
+bool omm_file_same(const char *a, const char *b); /* both exist and are one file */
 /* Errors: NOT_FOUND, IO (also: not a regular file). */
 OMM_CHECKED omm_err omm_file_size(uint64_t *size, const char *path);
 OMM_CHECKED omm_err omm_file_remove(const char *path); /* a missing file is no error */
