@@ -22,8 +22,8 @@ struct omm_session {
     uint32_t position;
     uint32_t mark;   /* position before the append at work */
     uint32_t reused; /* ids that the last become did not compute */
-    uint32_t *ids; /* [positions_max]: what was appended */
-    omm_kv *kv;    /* [layers] */
+    uint32_t *ids;   /* [positions_max]: what was appended */
+    omm_kv *kv;      /* [layers] */
     const omm_adapter *adapters[OMM_ADAPTERS_MAX];
     size_t adapter_count;
     omm_adapter *own; /* made by omm_session_open, or NULL */
