@@ -187,15 +187,17 @@ static omm_err generate(generation *g, loaded *l, const generate_options *o) {
     return err;
 }
 
-/* With a file: go on from it if it is there, and leave the longer session in it. */
+/* With a file: go on from it if it is there, and leave the longer session in it.  A new one is begun
+ * before the text, so that a place where it cannot be is known at once. */
 static omm_err generate_in_session(generation *g, loaded *l, const generate_options *o) {
     omm_digest model;
     if (!o->session) return generate(g, l, o);
     if (o->chat)
         return omm_raise(OMM_ERR_USAGE, "--session continues a text; --chat begins a conversation");
     OMM_TRY(loaded_digest(&model, &o->common));
-    if (omm_file_exists(o->session))
-        OMM_TRY(omm_session_load(l->session, o->session, &model, NULL));
+    OMM_TRY(omm_file_exists(o->session)
+                ? omm_session_load(l->session, o->session, &model, NULL)
+                : omm_session_save(l->session, o->session, &model, (omm_bytes){0}));
     g->restored = omm_session_position(l->session);
     OMM_TRY(generate(g, l, o));
     return omm_session_save(l->session, o->session, &model, (omm_bytes){0});

@@ -98,6 +98,9 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
         print("generate: was done before the interrupt")
     elif talk.returncode != 3 or not re.search(rb"stopped after \d+ tokens; kept in .*session", said) or not text.endswith(b"\n"):
         failures.append(f"generate, Ctrl-C: exit {talk.returncode}: {said[-200:]} {text[-50:]}")
+    expect(["generate", "-m", MODEL, "--session", session / "x", "-n", 3, "Once"], 3, "create .*session/x: Not a directory")
+    if run("generate", "-m", MODEL, "--session", session / "x", "-n", 3, "Once").stdout:
+        failures.append("generate: text before a session that cannot be kept")
     if json.loads(run("generate", "-m", MODEL, "--session", session, "-n", 1, "--json", "x").stdout)["restored_tokens"] < 2:
         failures.append("generate, Ctrl-C: no session")
     job = subprocess.Popen([MESHMIND, "synth", "smollm2-135m", str(out), "--type", "Q4_K"], stdout=subprocess.PIPE, cwd=SOURCE)
