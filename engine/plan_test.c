@@ -205,7 +205,7 @@ static void test_fit_streaming(void) {
         o.stream = (omm_plan_stream)mode;
         uint64_t most = full.total, last = 0;
         bool seen[TINY_LAYERS + 1] = {0};
-        for (; omm_plan_fit(&p, &s_gguf, NULL, 0, &o, most) == OMM_OK; most -= 2048) {
+        for (; omm_plan_fit(&p, &s_gguf, NULL, 0, &o, most) == OMM_OK; most -= 4096) {
             CHECK(p.total <= most && lowered(&p, o.stream) >= last);
             last = lowered(&p, o.stream);
             seen[p.resident] = true;
