@@ -13,7 +13,7 @@ failures = []
 
 def run(*args, stdin=""):
     return subprocess.run([MESHMIND, *map(str, args)], capture_output=True, text=True, input=stdin,
-                          cwd=SOURCE, timeout=120)
+                          cwd=SOURCE, timeout=600)
 
 
 def expect(args, code, says, stream="stderr"):
@@ -78,7 +78,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
                  ["generate", "-m", MODEL, "-n", "3", "--json", "x"], ["quantize", MODEL, out, "Q8_0", "--json"],
                  ["synth", "tiny-llama", out], ["bench", "-m", MODEL, "-p", "2", "-n", "1", "-r", "1", "--peak-seconds", "0"]):
         with open("/dev/full", "w") as full:
-            done = subprocess.run([MESHMIND, *map(str, args)], stdout=full, stderr=subprocess.PIPE, text=True, cwd=SOURCE, timeout=120)
+            done = subprocess.run([MESHMIND, *map(str, args)], stdout=full, stderr=subprocess.PIPE, text=True, cwd=SOURCE, timeout=600)
         if done.returncode != 3 or not re.search("cannot write the output|No space left", done.stderr):
             failures.append(f"{args} > /dev/full: exit {done.returncode}: {done.stderr[-200:]}")
     # A reader that goes away ends the text; Ctrl-C ends it whole, and keeps the session; a kill leaves no file.
@@ -86,14 +86,14 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
     talk = subprocess.Popen(endless, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=SOURCE)
     talk.stdout.read(1)
     talk.stdout.close()
-    if talk.wait(timeout=120) != 3 or b"cannot write the output: Broken pipe" not in talk.stderr.read():
+    if talk.wait(timeout=600) != 3 or b"cannot write the output: Broken pipe" not in talk.stderr.read():
         failures.append(f"generate | head: exit {talk.returncode}")
     talk.stderr.close()
     session = pathlib.Path(folder) / "session"
     talk = subprocess.Popen([*endless, "--session", str(session)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=SOURCE)
     first = talk.stdout.read(1)
     talk.send_signal(signal.SIGINT)
-    text, said = talk.communicate(timeout=120)
+    text, said = talk.communicate(timeout=600)
     if talk.returncode == 0:
         print("generate: was done before the interrupt")
     elif talk.returncode != 3 or not re.search(rb"stopped after \d+ tokens; kept in .*session", said) or not text.endswith(b"\n"):
@@ -392,10 +392,10 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     other.write_text("#!/bin/sh\necho '[{\"n_gen\": 0, \"avg_ts\": 10.0}, {\"n_gen\": 4, \"avg_ts\": 5.0}]'\n")
     other.chmod(0o755)
     script = [SOURCE / "tests/bench/compare.sh", "--meshmind", MESHMIND, "-m", synth[0], "-p", "8", "-n", "4", "-r", "2"]
-    done = subprocess.run([*map(str, script), "--other", str(other)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*map(str, script), "--other", str(other)], capture_output=True, text=True, timeout=600)
     if done.returncode != 0 or len(re.findall(r"(prefill|decode) .* ratio [0-9.]+", done.stdout)) != 6:
         failures.append(f"compare.sh: exit {done.returncode}: {done.stdout[:400]}{done.stderr[:300]}")
-    done = subprocess.run([*map(str, script), "--other", "/nowhere"], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*map(str, script), "--other", "/nowhere"], capture_output=True, text=True, timeout=600)
     if done.returncode != 2 or "/nowhere" not in done.stderr:
         failures.append(f"compare.sh --other /nowhere: exit {done.returncode}: {done.stderr[:300]}")
     other.unlink()
