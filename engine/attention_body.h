@@ -48,10 +48,6 @@ static seen row_sees(const attention_tile *t, size_t row, size_t block) {
 
 /* ---- one head's part of a block, in f32 ------------------------------------------------------ */
 
-static void halves_f32(float *out, const uint16_t *from, size_t count) {
-    for (size_t i = 0; i < count; i += VL) vf_store(out + i, vf_load_f16(from + i));
-}
-
 /* keys [head_dim][64] */
 static const float *block_keys(float *out, const omm_kv *kv, const uint8_t *head) {
     const size_t d = kv->head_dim, count = d * OMM_KV_BLOCK;
@@ -171,9 +167,40 @@ static void ahead(const uint8_t *data, size_t bytes) {
     for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(data + i, 0, 2);
 }
 
+static const uint8_t *block_head(const attention_tile *t, size_t block) {
+    return (const uint8_t *)t->a->kv->blocks[block] + t->kv_head * t->a->kv->head_bytes;
+}
+
+static void next_ahead(const attention_tile *t, size_t block) {
+    if (block < t->last && t->a->kv->blocks[block + 1])
+        ahead(block_head(t, block + 1), t->a->kv->values_at);
+}
+
+/* All rows are heads of one query. */
+static void tile_block_few(attention_tile *t, size_t block) {
+    const omm_kv *kv = t->a->kv;
+    const uint8_t *head = block_head(t, block);
+    const seen sees = row_sees(t, 0, block);
+    const size_t groups = omm_kv_groups(kv->head_dim);
+    const few_block b = {head + kv->values_at, t->block, kv->dim_padded, groups,
+                         sees.begin,           sees.end};
+    ahead(b.values, kv->head_bytes - kv->values_at);
+    for (size_t r = 0; r < t->rows; r += ATTENTION_FEW)
+        s_few[kv->type][min_size(ATTENTION_FEW, t->rows - r) - 1].keys(
+            t->s + r * ATTENTION_LD, t->q + r * ATTENTION_LD, head, kv->head_dim);
+    for (size_t r = 0; r < t->rows; r++) row_scores(t, r, sees);
+    next_ahead(t, block);
+    if (kv->type == OMM_KV_Q8_0)
+        halves_f32(t->block, (const uint16_t *)(const void *)(b.values + b.width * OMM_KV_BLOCK),
+                   groups * OMM_KV_BLOCK);
+    for (size_t r = 0; r < t->rows; r += ATTENTION_FEW)
+        s_few[kv->type][min_size(ATTENTION_FEW, t->rows - r) - 1].values(
+            t->o + r * ATTENTION_LD, t->s + r * ATTENTION_LD, &b);
+}
+
 static void tile_block(attention_tile *t, size_t block) {
     const omm_kv *kv = t->a->kv;
-    const uint8_t *head = (const uint8_t *)kv->blocks[block] + t->kv_head * kv->head_bytes;
+    const uint8_t *head = block_head(t, block);
     size_t r0 = 0, r1 = t->rows; /* rows that see something of this block */
     while (row_sees(t, r0, block).end == 0) r0++;
     while (row_sees(t, r1 - 1, block).begin == OMM_KV_BLOCK) r1--;
@@ -183,8 +210,7 @@ static void tile_block(attention_tile *t, size_t block) {
         block_product(t->s + r * ATTENTION_LD, t->q + r * ATTENTION_LD, k,
                       min_size(SIMD_MR, r1 - r), OMM_KV_BLOCK, kv->head_dim, true);
     for (size_t r = r0; r < r1; r++) row_scores(t, r, row_sees(t, r, block));
-    const void *next = block < t->last ? kv->blocks[block + 1] : NULL;
-    if (next) ahead((const uint8_t *)next + t->kv_head * kv->head_bytes, kv->values_at);
+    next_ahead(t, block);
     const float *v = block_values(t->block, kv, head);
     for (size_t r = r0; r < r1; r += SIMD_MR)
         rows_add_values(t, r, min_size(SIMD_MR, r1 - r), v, block);
@@ -202,7 +228,12 @@ static void tile_attend(attention_tile *t) {
     const size_t begin = window_begin(a, tile_position(t, 0)) / OMM_KV_BLOCK;
     const size_t end = tile_position(t, t->rows - 1) / OMM_KV_BLOCK + 1;
     t->last = end - 1;
-    for (size_t b = begin; b < end; b++) tile_block(t, b);
+    const bool one_query = t->first / t->group == (t->first + t->rows - 1) / t->group;
+    for (size_t b = begin; b < end; b++)
+        if (one_query)
+            tile_block_few(t, b);
+        else
+            tile_block(t, b);
     for (size_t r = 0; r < t->rows; r++) {
         size_t index = tile_index(t, r);
         kernel_vec_scale(a->out + index * d, t->o + r * ATTENTION_LD, 1.0f / t->sum[r], d);

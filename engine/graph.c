@@ -110,25 +110,29 @@ static void products_of(model_graph *g, const omm_linear *products, size_t count
 }
 
 /* y[i][rows][out] = W x[rows][in] of the targets first, first + 1, ..., which share x; then each
- * span's adapters on its own rows, then the bias.  The adapters' z of this input is ready
- * (model_graph_lower). */
+ * span's adapters on its own rows, then the bias. */
 static void linear(model_graph *g, float *const *y, size_t count, const float *x, uint32_t layer,
                    omm_lora_target first) {
     const omm_layer *l = g->layer;
-    omm_linear products[OMM_LINEAR_MAX] = {{0}};
-    size_t used = 0;
-    OMM_ASSERT(count <= OMM_LINEAR_MAX);
-    for (size_t i = 0; i < count; i++) {
-        const omm_lora_target target = (omm_lora_target)(first + i);
-        omm_linear_term *terms = g->terms ? g->terms + used : NULL;
-        products[i] = (omm_linear){.y = y[i], .w = &l->weights[target], .terms = terms};
-        products[i].term_count = model_graph_terms(terms, g, layer, target);
-        used += products[i].term_count;
+    const adapter_input input = adapter_input_of(first);
+    omm_linear products[OMM_LINEAR_MAX] = {{0}}; /* adapters first: their tasks are long */
+    OMM_ASSERT(count <= GRAPH_TARGETS_MAX);
+    const size_t width = l->weights[first].cols;
+    const size_t lower = model_graph_lower(g, products, x, layer, input, width);
+    omm_linear *own = products + lower;
+    for (size_t i = 0; i < count; i++) own[i] = (omm_linear){y[i], &l->weights[first + i], NULL, 0};
+    products_of(g, products, lower + count, x, g->rows);
+    model_graph_scale(g, layer, input);
+    omm_linear_term *terms = g->terms;
+    for (size_t i = 0; i < count && terms; i++) {
+        own[i].terms = terms;
+        own[i].term_count = model_graph_terms(terms, g, layer, (omm_lora_target)(first + i));
+        terms += own[i].term_count;
     }
-    products_of(g, products, count, x, g->rows);
+    omm_linear_add_terms(g->c, own, count, g->rows);
     for (size_t i = 0; i < count; i++)
         if (l->bias[first + i])
-            omm_row_add(g->c, y[i], l->bias[first + i], g->rows, products[i].w->rows);
+            omm_row_add(g->c, y[i], l->bias[first + i], g->rows, own[i].w->rows);
 }
 
 static void norm(model_graph *g, float *y, const float *x, const float *weight, size_t m) {
@@ -180,8 +184,6 @@ static void attend(model_graph *g, uint32_t layer) {
     const omm_layer *w = g->layer;
     norm(g, g->h, g->x, w->attn_norm, g->rows);
     mark(g, OMM_PROFILE_NORM);
-    model_graph_lower(g, g->h, layer, ADAPTER_INPUT_ATTENTION, g->model->dims.d_model);
-    mark(g, OMM_PROFILE_LOWER);
     linear(g, (float *[]){g->q, g->k, g->v}, 3, g->h, layer, OMM_LORA_Q);
     mark(g, OMM_PROFILE_QKV);
     norm_heads(g, w);
@@ -195,9 +197,6 @@ static void attend(model_graph *g, uint32_t layer) {
     omm_attention_each(g->c, g->attention, g->span_count);
     mark(g, OMM_PROFILE_ATTENTION);
     g->q8_ready = false;
-    model_graph_lower(g, g->a, layer, ADAPTER_INPUT_OUTPUT,
-                      (size_t)g->model->dims.heads * g->model->dims.head_dim);
-    mark(g, OMM_PROFILE_LOWER);
     linear(g, &g->h, 1, g->a, layer, OMM_LORA_O);
     mark(g, OMM_PROFILE_OUT);
     add_to_x(g, w->attn_post_norm);
@@ -209,8 +208,6 @@ static void feed_forward(model_graph *g, uint32_t layer) {
     const omm_layer *w = g->layer;
     norm(g, g->h, g->x, w->ffn_norm, g->rows);
     mark(g, OMM_PROFILE_NORM);
-    model_graph_lower(g, g->h, layer, ADAPTER_INPUT_FEED, d->d_model);
-    mark(g, OMM_PROFILE_LOWER);
     linear(g, (float *[]){g->gate, g->up}, 2, g->h, layer, OMM_LORA_GATE);
     mark(g, OMM_PROFILE_GATE_UP);
     if (d->ffn == OMM_FFN_GEGLU)
@@ -219,8 +216,6 @@ static void feed_forward(model_graph *g, uint32_t layer) {
         omm_swiglu_forward(g->c, g->gate, g->gate, g->up, g->rows * d->d_ff);
     mark(g, OMM_PROFILE_ACTIVATION);
     g->q8_ready = false;
-    model_graph_lower(g, g->gate, layer, ADAPTER_INPUT_DOWN, d->d_ff);
-    mark(g, OMM_PROFILE_LOWER);
     linear(g, &g->h, 1, g->gate, layer, OMM_LORA_DOWN);
     mark(g, OMM_PROFILE_DOWN);
     add_to_x(g, w->ffn_post_norm);

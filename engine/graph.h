@@ -20,7 +20,9 @@
 #include "stream.h"
 
 /* Terms of the products that go together, if each row has adapters of its own. */
-#define GRAPH_TERMS_PER_ROW ((size_t)OMM_LINEAR_MAX * OMM_ADAPTERS_MAX)
+#define GRAPH_TARGETS_MAX 3u
+#define GRAPH_TERMS_PER_ROW ((size_t)GRAPH_TARGETS_MAX * OMM_ADAPTERS_MAX)
+_Static_assert(GRAPH_TARGETS_MAX + OMM_ADAPTERS_MAX <= OMM_LINEAR_MAX, "products of one input");
 
 /* Consecutive rows of one sequence, at positions `position`, `position + 1`, ... */
 typedef struct model_span {
@@ -78,12 +80,16 @@ uint64_t model_graph_rope_bytes(const model_graph_options *options);
 OMM_CHECKED omm_err model_graph_reserve(model_graph *g, const omm_adapter *const *adapters,
                                         size_t count);
 
-/* Inside a forward, for adapters (graph_adapters.c): runs of the spans at hand; z = scale * A x of
- * the targets with this input, x[rows][width]; the terms of one target over that z, at most
- * OMM_ADAPTERS_MAX for each row. */
+/* Inside a forward, for adapters (graph_adapters.c): runs of the spans at hand. */
 void model_graph_find_runs(model_graph *g);
-void model_graph_lower(model_graph *g, const float *x, uint32_t layer, adapter_input input,
-                       size_t width);
+/* z = A x of the targets with this input, x[rows][width].  If all rows have the same adapters these
+ * are products like others: added to products[], which has room for OMM_ADAPTERS_MAX, and their
+ * number returned; else they are computed here. */
+size_t model_graph_lower(model_graph *g, omm_linear *products, const float *x, uint32_t layer,
+                         adapter_input input, size_t width);
+/* z times the adapters' scales; then the terms of one target over that z, at most OMM_ADAPTERS_MAX
+ * for each row. */
+void model_graph_scale(model_graph *g, uint32_t layer, adapter_input input);
 size_t model_graph_terms(omm_linear_term *terms, const model_graph *g, uint32_t layer,
                          omm_lora_target target);
 

@@ -66,19 +66,33 @@ static void scale_z(model_graph *g, float *z, const omm_adapter *adapter, const 
     }
 }
 
-/* z = scale * A x of every adapter that has targets with this input, x[rows][width]. */
-void model_graph_lower(model_graph *g, const float *x, uint32_t layer, adapter_input input,
-                       size_t width) {
+size_t model_graph_lower(model_graph *g, omm_linear *products, const float *x, uint32_t layer,
+                         adapter_input input, size_t width) {
+    size_t count = 0;
+    for (size_t i = 0; i < g->run_count; i++) {
+        const model_run *run = &g->runs[i];
+        size_t used = 0;
+        for (size_t j = 0; j < run->adapter_count; j++) {
+            const omm_matrix *a = &run->adapters[j]->layers[layer].a[input];
+            if (!a->data) continue;
+            float *z = z_next(g, run, &used, a);
+            if (g->run_count == 1)
+                products[count++] = (omm_linear){.y = z, .w = a};
+            else
+                omm_linear_forward(g->c, z, x + run->first * width, a, run->rows, false);
+        }
+    }
+    return count;
+}
+
+void model_graph_scale(model_graph *g, uint32_t layer, adapter_input input) {
     for (size_t i = 0; i < g->run_count; i++) {
         const model_run *run = &g->runs[i];
         size_t used = 0;
         for (size_t j = 0; j < run->adapter_count; j++) {
             const adapter_layer *l = &run->adapters[j]->layers[layer];
-            const omm_matrix *a = &l->a[input];
-            if (!a->data) continue;
-            float *z = z_next(g, run, &used, a);
-            omm_linear_forward(g->c, z, x + run->first * width, a, run->rows, false);
-            scale_z(g, z, run->adapters[j], l, input, run->rows);
+            if (!l->a[input].data) continue;
+            scale_z(g, z_next(g, run, &used, &l->a[input]), run->adapters[j], l, input, run->rows);
         }
     }
 }

@@ -11,13 +11,13 @@
 /* Below this many multiply-adds (or elements of a row function) a pool costs more than it gives. */
 #define POOL_FLOPS_MIN (1u << 19)
 #define POOL_ELEMENTS_MIN 16384u
+#define ATTENTION_FLOPS_MIN (1u << 16) /* half of what attention does: keys alone */
 #define TASKS_PER_WORKER 3u
 /* From this many tokens on, unpacking weights into panels pays; below, row by row. */
 #define GEMM_ROWS_MIN 4u
-/* Strips of a product that are followed at once by those of its terms: 16 KiB for rank 16. */
-#define TERM_STRIPS ((size_t)16)
 /* Few rows: a task streams as many bytes as give each worker this many tasks, within limits: 64 KiB
  * are 4 us, so threads that end at different times wait little, and claiming a task costs nothing. */
+#define POOL_BYTES_MIN ((size_t)64 << 10)
 #define GEMV_TASKS_PER_WORKER 16u
 #define GEMV_BYTES_MIN ((size_t)16 << 10)
 #define GEMV_BYTES_MAX ((size_t)64 << 10)
@@ -73,7 +73,7 @@ static void gemm_run(const omm_compute *c, const gemm_job *job) {
     omm_pool_run(c->pool, gemm_task, &cut, m_count * cut.n_count);
 }
 
-/* Products of the same x, strip by strip: each cut into tasks of whole strips. */
+/* Products of the same x (or their terms), strip by strip: each cut into tasks of whole strips. */
 typedef struct gemv_cut {
     const omm_compute *c;
     omm_linear products[OMM_LINEAR_MAX];
@@ -81,39 +81,31 @@ typedef struct gemv_cut {
     size_t count, m;
     const float *x;
     const omm_q8_rows *q8; /* for quantised products; NULL: x for all */
-    bool accumulate;
+    bool accumulate, terms;
 } gemv_cut;
 
 static bool takes_q8(const omm_q8_rows *q8, const omm_matrix *w) {
     return q8 && omm_format_is_quantised(w->format);
 }
 
-static void gemv_term(const omm_compute *c, float *y, const omm_linear_term *t, size_t s0,
-                      size_t s1) {
-    for (size_t i = 0; i < t->rows; i++)
-        c->k->gemv(y + (t->first + i) * t->b->rows, t->z + i * t->z_stride, t->b, true, s0, s1);
+static void gemv_terms(const omm_compute *c, const omm_linear *p, size_t s0, size_t s1) {
+    for (size_t i = 0; i < p->term_count; i++) {
+        const omm_linear_term *t = &p->terms[i];
+        for (size_t row = 0; row < t->rows; row++)
+            c->k->gemv(p->y + (t->first + row) * p->w->rows, t->z + row * t->z_stride, t->b, true,
+                       s0, s1);
+    }
 }
 
 static void gemv_strips(const gemv_cut *cut, const omm_linear *p, unsigned worker, size_t s0,
                         size_t s1) {
-    if (takes_q8(cut->q8, p->w)) {
-        cut->c->k->q8_linear(p->y, cut->q8, p->w, worker_scratch(cut->c, worker), 0, cut->m, s0,
-                             s1);
+    const omm_matrix *w = p->w;
+    if (takes_q8(cut->q8, w)) {
+        cut->c->k->q8_linear(p->y, cut->q8, w, worker_scratch(cut->c, worker), 0, cut->m, s0, s1);
         return;
     }
     for (size_t i = 0; i < cut->m; i++)
-        cut->c->k->gemv(p->y + i * p->w->rows, cut->x + i * p->w->cols, p->w, cut->accumulate, s0,
-                        s1);
-}
-
-/* Ask for what the terms read of strips s0 .. s1, so that it comes while the weights are at work. */
-static void terms_ahead(const omm_linear *p, size_t s0, size_t s1) {
-    for (size_t i = 0; i < p->term_count; i++) {
-        const omm_matrix *b = p->terms[i].b;
-        const uint8_t *data = b->data + s0 * b->strip_bytes;
-        for (size_t at = 0; at < (s1 - s0) * b->strip_bytes; at += 64)
-            __builtin_prefetch(data + at, 0, 2);
-    }
+        cut->c->k->gemv(p->y + i * w->rows, cut->x + i * w->cols, w, cut->accumulate, s0, s1);
 }
 
 static void gemv_task(void *ud, size_t task, unsigned worker) {
@@ -123,46 +115,50 @@ static void gemv_task(void *ud, size_t task, unsigned worker) {
     const omm_linear *p = &cut->products[i];
     OMM_ASSERT(p->w != NULL);
     const size_t s0 = task * cut->step[i], s1 = min_size(s0 + cut->step[i], p->w->strips);
-    const size_t step = p->term_count ? TERM_STRIPS : s1 - s0;
-    for (size_t s = s0; s < s1; s += step) {
-        const size_t end = min_size(s + step, s1);
-        terms_ahead(p, s, end);
-        gemv_strips(cut, p, worker, s, end);
-        for (size_t t = 0; t < p->term_count; t++) gemv_term(cut->c, p->y, &p->terms[t], s, end);
-    }
+    if (cut->terms)
+        gemv_terms(cut->c, p, s0, s1);
+    else
+        gemv_strips(cut, p, worker, s0, s1);
 }
 
-static size_t matrix_bytes(const omm_matrix *w) {
-    return w->strips * w->strip_bytes;
+/* What a strip of product i reads. */
+static size_t gemv_strip_bytes(const gemv_cut *cut, size_t i) {
+    const omm_linear *p = &cut->products[i];
+    size_t bytes = 0;
+    for (size_t t = 0; cut->terms && t < p->term_count; t++) bytes += p->terms[t].b->strip_bytes;
+    return cut->terms ? bytes : p->w->strip_bytes;
 }
 
 /* Fills step and tasks; returns the number of tasks of all products. */
-static size_t gemv_plan(gemv_cut *cut) {
-    size_t flops = 0, bytes = 0, all = 0;
-    for (size_t i = 0; i < cut->count; i++) {
-        flops += cut->m * cut->products[i].w->rows * cut->products[i].w->cols;
-        bytes += matrix_bytes(cut->products[i].w);
-    }
-    const bool pool =
-        cut->c->workers > 1 && (flops >= POOL_FLOPS_MIN || bytes >= 4 * GEMV_BYTES_MIN);
-    size_t part = bytes / ((size_t)cut->c->workers * GEMV_TASKS_PER_WORKER);
-    part = part > GEMV_BYTES_MAX ? GEMV_BYTES_MAX : part < GEMV_BYTES_MIN ? GEMV_BYTES_MIN : part;
+static size_t gemv_plan(gemv_cut *cut, size_t bytes_of_task) {
+    size_t all = 0;
     for (size_t i = 0; i < cut->count; i++) {
         const omm_matrix *w = cut->products[i].w;
-        const size_t strips = pool ? divide_up(part, w->strip_bytes) : w->strips;
-        cut->step[i] = divide_up(strips, Q8_STRIPS) * Q8_STRIPS;
-        cut->tasks[i] = divide_up(w->strips, cut->step[i]);
+        const size_t bytes = gemv_strip_bytes(cut, i);
+        cut->step[i] = bytes ? divide_up(min_size(bytes_of_task, bytes * w->strips), bytes) : 1;
+        if (takes_q8(cut->q8, w) && cut->m > 1)
+            cut->step[i] = divide_up(cut->step[i], Q8_STRIPS) * Q8_STRIPS;
+        cut->tasks[i] = bytes ? divide_up(w->strips, cut->step[i]) : 0;
         all += cut->tasks[i];
     }
-    return pool ? all : 0;
+    return all;
 }
 
 static void gemv_run(gemv_cut *cut) {
-    const size_t tasks = gemv_plan(cut);
-    if (tasks > 0)
-        omm_pool_run(cut->c->pool, gemv_task, cut, tasks);
-    else
-        for (size_t i = 0; i < cut->count; i++) gemv_task(cut, i, 0);
+    size_t flops = 0, bytes = 0;
+    for (size_t i = 0; i < cut->count; i++) {
+        const omm_matrix *w = cut->products[i].w;
+        bytes += gemv_strip_bytes(cut, i) * w->strips;
+        flops += cut->terms ? 0 : cut->m * w->rows * w->cols;
+    }
+    if (cut->c->workers == 1 || (flops < POOL_FLOPS_MIN && bytes < POOL_BYTES_MIN)) {
+        const size_t tasks = gemv_plan(cut, SIZE_MAX);
+        for (size_t i = 0; i < tasks; i++) gemv_task(cut, i, 0);
+        return;
+    }
+    size_t part = bytes / ((size_t)cut->c->workers * GEMV_TASKS_PER_WORKER);
+    if (part < GEMV_BYTES_MIN) part = GEMV_BYTES_MIN;
+    omm_pool_run(cut->c->pool, gemv_task, cut, gemv_plan(cut, min_size(part, GEMV_BYTES_MAX)));
 }
 
 void omm_linear_forward(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
@@ -215,11 +211,22 @@ void omm_linear_q8(const omm_compute *c, float *y, const omm_q8_rows *x, const o
     if (m > 0) gemv_run(&cut);
 }
 
-static void term_run(const omm_compute *c, float *y, const omm_linear_term *t) {
-    if (t->rows < GEMM_ROWS_MIN) {
-        gemv_term(c, y, t, 0, t->b->strips);
-        return;
+void omm_linear_each(const omm_compute *c, const omm_linear *products, size_t count, const float *x,
+                     const omm_q8_rows *q8, size_t m) {
+    gemv_cut cut = {.c = c, .m = m, .x = x, .q8 = q8};
+    OMM_ASSERT(count <= OMM_LINEAR_MAX);
+    for (size_t i = 0; i < count && m > 0; i++) {
+        const omm_linear *p = &products[i];
+        if (q8) OMM_ASSERT(q8->cols == p->w->cols && q8->rows == m);
+        if (m < GEMM_ROWS_MIN || takes_q8(q8, p->w))
+            cut.products[cut.count++] = *p;
+        else
+            omm_linear_forward(c, p->y, x, p->w, m, false);
     }
+    if (cut.count > 0) gemv_run(&cut);
+}
+
+static void term_gemm(const omm_compute *c, float *y, const omm_linear_term *t) {
     gemm_job job = {.c = y + t->first * t->b->rows,
                     .a = t->z,
                     .w = t->b,
@@ -234,30 +241,20 @@ static void term_run(const omm_compute *c, float *y, const omm_linear_term *t) {
     gemm_run(c, &job);
 }
 
-void omm_linear_each(const omm_compute *c, const omm_linear *products, size_t count, const float *x,
-                     const omm_q8_rows *q8, size_t m) {
-    gemv_cut cut = {.c = c, .m = m, .x = x, .q8 = q8};
-    const bool few = m < GEMM_ROWS_MIN; /* terms go along, strip by strip */
+void omm_linear_add_terms(const omm_compute *c, const omm_linear *products, size_t count,
+                          size_t m) {
+    gemv_cut cut = {.c = c, .m = m, .terms = true};
     OMM_ASSERT(count <= OMM_LINEAR_MAX);
-    if (m == 0) return;
     for (size_t i = 0; i < count; i++) {
         const omm_linear *p = &products[i];
-        if (q8) OMM_ASSERT(q8->cols == p->w->cols && q8->rows == m);
-        for (size_t t = 0; t < p->term_count; t++)
-            OMM_ASSERT(p->terms[t].b->rows == p->w->rows &&
-                       p->terms[t].first + p->terms[t].rows <= m);
-        if (!few && !takes_q8(q8, p->w)) {
-            omm_linear_forward(c, p->y, x, p->w, m, false);
-            continue;
+        for (size_t t = 0; t < p->term_count; t++) {
+            OMM_ASSERT(p->terms[t].b->rows == p->w->rows);
+            OMM_ASSERT(p->terms[t].first + p->terms[t].rows <= m);
+            if (m >= GEMM_ROWS_MIN) term_gemm(c, p->y, &p->terms[t]);
         }
-        cut.products[cut.count] = *p;
-        if (!few) cut.products[cut.count].term_count = 0;
-        cut.count++;
+        if (m < GEMM_ROWS_MIN && p->term_count > 0) cut.products[cut.count++] = *p;
     }
     if (cut.count > 0) gemv_run(&cut);
-    for (size_t i = 0; i < count && !few; i++)
-        for (size_t t = 0; t < products[i].term_count; t++)
-            term_run(c, products[i].y, &products[i].terms[t]);
 }
 
 static gemm_job plain_job(const omm_gemm *g) {
@@ -592,7 +589,7 @@ void omm_attention_each(const omm_compute *c, const omm_attention *a, size_t cou
     if (count == 0) return;
     const size_t lists = count * a->kv->kv_heads;
     attention_cut cut = {.c = c, .a = a, .step = rows, .count = 1};
-    const bool pool = c->workers > 1 && flops >= POOL_FLOPS_MIN;
+    const bool pool = c->workers > 1 && flops >= ATTENTION_FLOPS_MIN;
     if (pool) attention_plan(&cut, rows, lists, c->workers);
     cut.tasks = cut.count * a->kv->kv_heads;
     if (pool)

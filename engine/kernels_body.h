@@ -25,6 +25,7 @@
 #include "gemm_body.h"
 #include "q8_body.h"
 #include "rows_body.h"
+#include "attention_few_body.h"
 #include "attention_body.h"
 /* clang-format on */
 

@@ -81,15 +81,17 @@ void omm_linear_q8(const omm_compute *c, float *y, const omm_q8_rows *x, const o
 typedef struct omm_linear {
     float *y; /* [m][w->rows] */
     const omm_matrix *w;
-    const omm_linear_term *terms; /* [term_count], applied in this order */
+    const omm_linear_term *terms; /* [term_count] */
     size_t term_count;
 } omm_linear;
-#define OMM_LINEAR_MAX 3u
-/* y = x W^T, then the terms, of `count` <= OMM_LINEAR_MAX products.  q8: NULL, or x quantised, which
- * quantised matrices then take in place of x.  One pass over the pool where that is possible: with
- * few rows, or in int8. */
+#define OMM_LINEAR_MAX 12u
+/* y = x W^T of `count` <= OMM_LINEAR_MAX products, their terms left out.  q8: NULL, or x quantised,
+ * which quantised matrices then take in place of x.  One pass over the pool where that is possible:
+ * with few rows, or in int8. */
 void omm_linear_each(const omm_compute *c, const omm_linear *products, size_t count, const float *x,
                      const omm_q8_rows *q8, size_t m);
+/* Each y continued by its terms in their order. */
+void omm_linear_add_terms(const omm_compute *c, const omm_linear *products, size_t count, size_t m);
 
 /* ---- Products of plain matrices (adapters, attention backward) ------------------------- */
 

@@ -15,8 +15,7 @@ typedef enum omm_profile_part {
     OMM_PROFILE_BEGIN,      /* embedding, looking up adapters */
     OMM_PROFILE_NORM,       /* of rows and of heads */
     OMM_PROFILE_QUANTISE,   /* activations to int8 */
-    OMM_PROFILE_LOWER,      /* adapters: A x; the other half is in the products */
-    OMM_PROFILE_QKV,        /* products of queries, keys and values */
+    OMM_PROFILE_QKV,        /* products of queries, keys and values, adapters included */
     OMM_PROFILE_POSITIONS,  /* rotation, storing into the cache */
     OMM_PROFILE_ATTENTION,  /* over the cache */
     OMM_PROFILE_OUT,        /* product of attention's output */
