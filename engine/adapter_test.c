@@ -1,0 +1,129 @@
+/* adapter_test.c - packed adapters hold exactly the values they were given, in the smallest format that
+ * does, and their digests tell values apart. */
+#include "adapter_internal.h"
+#include "kernels_battery.h"
+#include "omm/mem.h"
+#include "omm_test.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LAYERS = 2, D = 40, RANK = 3 };
+
+static const omm_lora_spec s_spec = {RANK, 6.0f, OMM_LORA_ALL_TARGETS};
+
+static omm_model shape_only(void) {
+    omm_model m = {.dims = {.layers = LAYERS}, .lora_shape = {.layer_count = LAYERS}};
+    for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
+        m.lora_shape.d_in[t] = t == OMM_LORA_DOWN ? 2 * D : D;
+        m.lora_shape.d_out[t] = D + 7 * t;
+    }
+    return m;
+}
+
+/* Every matrix of the adapter has this format and the values of the lora. */
+static void expect(const omm_adapter *a, const omm_lora *lora, omm_format format) {
+    float row[2 * D];
+    for (size_t i = 0; i < lora->tensor_count; i++) {
+        const omm_lora_tensor *t = &lora->tensors[i];
+        const adapter_layer *l = &a->layers[t->layer];
+        const omm_matrix *m = t->is_b ? &l->b[t->target] : &l->a[adapter_input_of(t->target)];
+        CHECK_EQ(m->format, format);
+        for (uint32_t r = 0; r < t->rows; r++) {
+            omm_matrix_row(row, m, r + (t->is_b ? 0 : l->row[t->target]));
+            CHECK(memcmp(row, lora->values + t->offset + (size_t)r * t->cols,
+                         t->cols * sizeof *row) == 0);
+        }
+    }
+}
+
+static float as_f32(float v) {
+    return v;
+}
+
+static float as_f16(float v) {
+    return omm_f16_to_f32(omm_f32_to_f16(v));
+}
+
+static float as_bf16(float v) {
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    bits &= 0xffff0000u;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+
+static void exact_formats(void) {
+    static float (*const as[])(float) = {as_f32, as_f16, as_bf16};
+    static const omm_format formats[] = {OMM_FORMAT_F32, OMM_FORMAT_F16, OMM_FORMAT_BF16};
+    const omm_model model = shape_only();
+    omm_digest digests[3];
+    for (unsigned i = 0; i < 3; i++) {
+        omm_lora lora;
+        omm_adapter *a = NULL;
+        CHECK_OK(omm_lora_init(&lora, &s_spec, &model.lora_shape));
+        float *noise = battery_floats(4, lora.value_count);
+        for (size_t j = 0; j < lora.value_count; j++) lora.values[j] = as[i](noise[j]);
+        CHECK_OK(omm_adapter_open(&a, &model, &lora, 1.0f));
+        expect(a, &lora, formats[i]);
+        digests[i] = omm_adapter_digest(a);
+        omm_adapter_close(a);
+        omm_free(noise);
+        omm_lora_fini(&lora);
+    }
+    CHECK(memcmp(&digests[0], &digests[1], sizeof digests[0]) != 0);
+    CHECK(memcmp(&digests[1], &digests[2], sizeof digests[0]) != 0);
+}
+
+/* One value of each matrix decides: too fine for a half, too large for one, too small for one. */
+static void one_value_decides(void) {
+    static const struct {
+        float value;
+        omm_format format;
+    } cases[] = {{0.1f, OMM_FORMAT_F32},        {65536.0f, OMM_FORMAT_BF16},
+                 {70000.0f, OMM_FORMAT_F32},    {0x1p-30f, OMM_FORMAT_BF16},
+                 {-0.0f, OMM_FORMAT_BF16},      {0x1.004p0f, OMM_FORMAT_F16},
+                 {0x1.004p-20f, OMM_FORMAT_F32}};
+    const omm_model model = shape_only();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        omm_lora lora;
+        omm_adapter *a = NULL;
+        CHECK_OK(omm_lora_init(&lora, &s_spec, &model.lora_shape));
+        for (size_t t = 0; t < lora.tensor_count; t++) {
+            const omm_lora_tensor *tensor = &lora.tensors[t];
+            lora.values[tensor->offset + (size_t)tensor->rows * tensor->cols - 1] = cases[i].value;
+        }
+        CHECK_OK(omm_adapter_open(&a, &model, &lora, 1.0f));
+        expect(a, &lora, cases[i].format);
+        omm_adapter_close(a);
+        lora.values[0] = i % 2 ? INFINITY : NAN;
+        CHECK_ERR(omm_adapter_open(&a, &model, &lora, 1.0f), OMM_ERR_NUMERIC);
+        omm_lora_fini(&lora);
+    }
+}
+
+static void running_out_of_memory(void) {
+    const omm_model model = shape_only();
+    omm_lora lora;
+    omm_adapter *a = NULL;
+    CHECK_OK(omm_lora_init(&lora, &s_spec, &model.lora_shape));
+    const size_t live = omm_mem_live();
+    omm_err err = OMM_ERR_NOMEM;
+    for (size_t nth = 1; err != OMM_OK; nth++) {
+        omm_mem_fail_nth(nth);
+        err = omm_adapter_open(&a, &model, &lora, 1.0f);
+        omm_mem_fail_nth(0);
+        if (err != OMM_OK) CHECK_EQ(err, OMM_ERR_NOMEM);
+        if (err != OMM_OK) CHECK_EQ(omm_mem_live(), live);
+    }
+    omm_adapter_close(a);
+    omm_lora_fini(&lora);
+}
+
+int main(void) {
+    exact_formats();
+    one_value_decides();
+    running_out_of_memory();
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}
