@@ -146,7 +146,7 @@ static void arena_survives_failing_memory(void) {
 
 /* Small and large: aligned, zero, counted, failing when asked to. */
 static void huge_memory(void) {
-    static const size_t sizes[] = {0, 1, 65535, 65536, 70000, (6u << 20) + 1, (25u << 20) + 1};
+    static const size_t sizes[] = {0, 1, 32767, 32768, 70000, (6u << 20) + 1, (25u << 20) + 1};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const size_t live = omm_mem_live();
         unsigned char *p = (unsigned char *)omm_alloc_huge(sizes[i]);

@@ -42,14 +42,15 @@ typedef struct pool_worker {
     unsigned index; /* 0: the caller, no thread of its own */
 } pool_worker;
 
-/* What every thread polls has a cache line of its own. */
+/* What every thread polls shares its cache line with what a thread that enters needs next, and with
+ * nothing else: between processors without a common cache each line costs a few hundred ns. */
 struct omm_pool {                     /* NOLINT(clang-analyzer-optin.performance.Padding) */
     _Alignas(64) atomic_ullong state; /* generation << 32 | open << 31 | threads inside */
-    _Alignas(64) omm_pool_fn fn;
+    omm_pool_fn fn;
     void *ud;
     size_t first; /* number of task 0 of this batch */
     bool measures;
-    omm_pool_times times;
+    _Alignas(64) omm_pool_times times;
     _Alignas(64) atomic_uint sleepers;
     atomic_bool caller_sleeps;
     atomic_bool closing;

@@ -213,6 +213,7 @@ static omm_err measure_run(bench_result *r, bench_run *run, bench *b) {
     run->waiting = spread_of(b->waiting, n).median;
     run->alone = spread_of(b->alone, n).median;
     run->read_bytes = b->peaks.read_bytes;
+    run->read_sustained = omm_peaks_read_sustained(&b->peaks);
     run->fma_flops = b->peaks.fma_flops;
     run->dot_ops = b->peaks.dot_ops;
     return OMM_OK;

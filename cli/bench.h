@@ -5,7 +5,8 @@
  * from an empty session, `generate` single tokens behind it, a look at the peaks (omm/peaks.h),
  * and some more tokens with the pool's clock and a profile running.  Ids are fixed; nothing is
  * sampled.
- *   share of read  = decode tokens/s * bytes of weights that a token needs / read bandwidth
+ *   share of read  = decode tokens/s * bytes of weights that a token needs / read bandwidth, of the
+ *                    best 64 MiB and of all that was read
  *   share of fma   = prefill tokens/s * 2 * parameters / f32 peak; of dot: the same over the int8 peak
  *   waiting        = time of threads inside parallel runs without a task, over all their time
  *   alone          = time in which the first thread computed alone
@@ -47,7 +48,7 @@ typedef struct bench_run {
     bench_spread prefill, decode;
     double waiting, alone;                  /* shares of decode time, medians */
     double part_seconds[OMM_PROFILE_PARTS]; /* of decoding a token, means over the repeats */
-    double read_bytes, fma_flops, dot_ops;
+    double read_bytes, fma_flops, dot_ops, read_sustained;
 } bench_run;
 
 typedef struct bench_result {

@@ -35,8 +35,9 @@ static void print_decode(const bench_result *r, const bench_run *run, const benc
     const bench_spread *s = &run->decode;
     printf("  decode  %5u  %8.1f tokens/s  (%.1f .. %.1f)", o->generate, s->median, s->min, s->max);
     if (run->read_bytes > 0.0)
-        printf("  %6.1f GB/s: %.2f of the read bandwidth", decode_bytes(r, run) * 1e-9,
-               share(decode_bytes(r, run), run->read_bytes));
+        printf("  %6.1f GB/s: %.2f of the best read bandwidth, %.2f of the sustained",
+               decode_bytes(r, run) * 1e-9, share(decode_bytes(r, run), run->read_bytes),
+               share(decode_bytes(r, run), run->read_sustained));
     printf("\n");
     if (run->threads > 1)
         printf("                 %.1f %% of the threads' time waiting, %.1f %% of the time one "
@@ -54,7 +55,7 @@ static void print_parts(const bench_result *r, const bench_run *run) {
                s / all * 100.0);
         if (bytes > 0.0) printf("  %8.1f MB  %6.1f GB/s", bytes * 1e-6, bytes / s * 1e-9);
         if (bytes > 0.0 && run->read_bytes > 0.0)
-            printf(": %.2f of the read bandwidth", share(bytes / s, run->read_bytes));
+            printf(": %.2f of the sustained read", share(bytes / s, run->read_sustained));
         printf("\n");
     }
 }
@@ -71,8 +72,11 @@ void bench_print(const bench_result *r, const bench_options *o) {
         const bench_run *run = &r->runs[i];
         printf("%u thread%s", run->threads, run->threads > 1 ? "s" : "");
         if (run->read_bytes > 0.0)
-            printf("; peaks in this run: read %.1f GB/s, fma %.0f GFLOP/s, int8 dot %.0f GOPS",
-                   run->read_bytes * 1e-9, run->fma_flops * 1e-9, run->dot_ops * 1e-9);
+            printf(
+                "; peaks in this run: read %.1f GB/s (sustained %.1f), fma %.0f GFLOP/s, int8 dot "
+                "%.0f GOPS",
+                run->read_bytes * 1e-9, run->read_sustained * 1e-9, run->fma_flops * 1e-9,
+                run->dot_ops * 1e-9);
         printf("\n");
         if (o->prompt) print_prefill(r, run, o);
         if (o->generate) print_decode(r, run, o);
@@ -113,9 +117,12 @@ static void add_decode(json_t *to, const bench_result *r, const bench_run *run,
         json_pack("{s:i, s:i, s:o, s:f, s:f, s:o}", "tokens", (int)o->generate, "first_position",
                   (int)o->prompt, "tokens_per_second", json_spread(&run->decode), "waiting_share",
                   run->waiting, "alone_share", run->alone, "parts", json_parts(r, run));
-    if (run->read_bytes > 0.0)
+    if (run->read_bytes > 0.0) {
         json_object_set_new(d, "share_of_read",
                             json_real(share(decode_bytes(r, run), run->read_bytes)));
+        json_object_set_new(d, "share_of_sustained_read",
+                            json_real(share(decode_bytes(r, run), run->read_sustained)));
+    }
     json_object_set_new(to, "decode", d);
 }
 
@@ -123,8 +130,10 @@ static json_t *json_run(const bench_result *r, const bench_run *run, const bench
     json_t *j = json_pack("{s:i}", "threads", (int)run->threads);
     if (run->read_bytes > 0.0)
         json_object_set_new(j, "peaks",
-                            json_pack("{s:f, s:f, s:f}", "read_bytes_per_second", run->read_bytes,
-                                      "fma_flops", run->fma_flops, "dot_ops", run->dot_ops));
+                            json_pack("{s:f, s:f, s:f, s:f}", "read_bytes_per_second",
+                                      run->read_bytes, "read_sustained_bytes_per_second",
+                                      run->read_sustained, "fma_flops", run->fma_flops, "dot_ops",
+                                      run->dot_ops));
     if (o->prompt) add_prefill(j, r, run, o);
     if (o->generate) add_decode(j, r, run, o);
     return j;

@@ -171,28 +171,33 @@ static const uint8_t *block_head(const attention_tile *t, size_t block) {
     return (const uint8_t *)t->a->kv->blocks[block] + t->kv_head * t->a->kv->head_bytes;
 }
 
-static void next_ahead(const attention_tile *t, size_t block) {
-    if (block < t->last && t->a->kv->blocks[block + 1])
-        ahead(block_head(t, block + 1), t->a->kv->values_at);
+/* `bytes` asked for in `rows` steps.  NULL: nothing is asked for. */
+static few_ahead ahead_in(const uint8_t *data, size_t bytes, size_t rows) {
+    return (few_ahead){data, data ? ((bytes + rows - 1) / rows + 63) / 64 * 64 : 0};
 }
 
 /* All rows are heads of one query. */
 static void tile_block_few(attention_tile *t, size_t block) {
     const omm_kv *kv = t->a->kv;
-    const uint8_t *head = block_head(t, block);
+    const uint8_t *head = block_head(t, block), *values = head + kv->values_at;
+    const bool more = block < t->last && kv->blocks[block + 1];
     const seen sees = row_sees(t, 0, block);
-    const size_t groups = omm_kv_groups(kv->head_dim);
-    const few_block b = {head + kv->values_at, t->block, kv->dim_padded, groups,
-                         sees.begin,           sees.end};
-    ahead(b.values, kv->head_bytes - kv->values_at);
+    const few_ahead own = ahead_in(values, kv->head_bytes - kv->values_at, kv->head_dim);
+    const few_block b = {
+        .values = values,
+        .scales = t->block,
+        .width = kv->dim_padded,
+        .groups = omm_kv_groups(kv->head_dim),
+        .begin = sees.begin,
+        .end = sees.end,
+        .next = ahead_in(more ? block_head(t, block + 1) : NULL, kv->values_at, OMM_KV_BLOCK)};
     for (size_t r = 0; r < t->rows; r += ATTENTION_FEW)
         s_few[kv->type][min_size(ATTENTION_FEW, t->rows - r) - 1].keys(
-            t->s + r * ATTENTION_LD, t->q + r * ATTENTION_LD, head, kv->head_dim);
+            t->s + r * ATTENTION_LD, t->q + r * ATTENTION_LD, head, kv->head_dim, &own);
     for (size_t r = 0; r < t->rows; r++) row_scores(t, r, sees);
-    next_ahead(t, block);
     if (kv->type == OMM_KV_Q8_0)
-        halves_f32(t->block, (const uint16_t *)(const void *)(b.values + b.width * OMM_KV_BLOCK),
-                   groups * OMM_KV_BLOCK);
+        halves_f32(t->block, (const uint16_t *)(const void *)(values + b.width * OMM_KV_BLOCK),
+                   b.groups * OMM_KV_BLOCK);
     for (size_t r = 0; r < t->rows; r += ATTENTION_FEW)
         s_few[kv->type][min_size(ATTENTION_FEW, t->rows - r) - 1].values(
             t->o + r * ATTENTION_LD, t->s + r * ATTENTION_LD, &b);
@@ -210,7 +215,7 @@ static void tile_block(attention_tile *t, size_t block) {
         block_product(t->s + r * ATTENTION_LD, t->q + r * ATTENTION_LD, k,
                       min_size(SIMD_MR, r1 - r), OMM_KV_BLOCK, kv->head_dim, true);
     for (size_t r = r0; r < r1; r++) row_scores(t, r, row_sees(t, r, block));
-    next_ahead(t, block);
+    if (block < t->last && kv->blocks[block + 1]) ahead(block_head(t, block + 1), kv->values_at);
     const float *v = block_values(t->block, kv, head);
     for (size_t r = r0; r < r1; r += SIMD_MR)
         rows_add_values(t, r, min_size(SIMD_MR, r1 - r), v, block);

@@ -25,9 +25,20 @@ SIMD_INLINE vf few_load(const omm_kv_type type, const uint8_t *data, size_t at, 
     return vf_mul(scale, vf_from_vi(vi_load_i8((const int8_t *)data + at)));
 }
 
+/* What will be read after this block's keys (or values), asked for line by line on the way. */
+typedef struct few_ahead {
+    const uint8_t *data;
+    size_t step; /* bytes asked for with each row of keys or values, a multiple of 64 */
+} few_ahead;
+
+SIMD_INLINE void few_ask(const few_ahead *next, size_t row) {
+    for (size_t at = row * next->step; at < (row + 1) * next->step; at += 64)
+        SIMD_PREFETCH(next->data + at);
+}
+
 /* s[rows][64] = q[rows][d] keys[d][64] */
 SIMD_INLINE void few_keys(const omm_kv_type type, const int rows, float *s, const float *q,
-                          const uint8_t *keys, size_t d) {
+                          const uint8_t *keys, size_t d, const few_ahead *next) {
     const uint16_t *scales = (const uint16_t *)(const void *)(keys + d * OMM_KV_BLOCK);
     for (size_t j = 0; j < OMM_KV_BLOCK; j += (size_t)ATTENTION_FEW_NV * VL) {
         vf acc[ATTENTION_FEW][ATTENTION_FEW_NV], scale[ATTENTION_FEW_NV];
@@ -40,6 +51,7 @@ SIMD_INLINE void few_keys(const omm_kv_type type, const int rows, float *s, cons
                 scale[v] = type == OMM_KV_Q8_0 ? vf_load_f16(row + (size_t)v * VL) : vf_zero();
             }
             for (size_t k = g; k < d && k < g + OMM_KV_GROUP; k++) {
+                if (j == 0) few_ask(next, k);
                 SIMD_UNROLL for (int v = 0; v < ATTENTION_FEW_NV; v++) {
                     const size_t at = k * OMM_KV_BLOCK + j + (size_t)v * VL;
                     const vf x = few_load(type, keys, at, scale[v]);
@@ -62,6 +74,7 @@ typedef struct few_block {
     const uint8_t *values; /* [64][width] */
     const float *scales;   /* Q8_0: [64][groups] */
     size_t width, groups, begin, end;
+    few_ahead next;
 } few_block;
 
 /* o[rows][16 nv] += p[rows][begin .. end] values, columns i .. i + 16 nv */
@@ -74,6 +87,7 @@ SIMD_INLINE void few_columns(const omm_kv_type type, const int rows, const int n
         }
     }
     for (size_t j = b->begin; j < b->end; j++) {
+        if (i == 0) few_ask(&b->next, j);
         SIMD_UNROLL for (int v = 0; v < nv; v++) {
             const size_t at = i + (size_t)v * VL;
             vf scale = vf_zero();
@@ -100,14 +114,14 @@ SIMD_INLINE void few_values(const omm_kv_type type, const int rows, float *o, co
 }
 
 typedef struct few_kernel {
-    void (*keys)(float *s, const float *q, const uint8_t *keys, size_t d);
+    void (*keys)(float *s, const float *q, const uint8_t *keys, size_t d, const few_ahead *next);
     void (*values)(float *o, const float *p, const few_block *b);
 } few_kernel;
 
 #define FEW_KERNEL(T, ROWS)                                                                        \
-    static __attribute__((noinline)) void few_keys_##T##_##ROWS(float *s, const float *q,          \
-                                                                const uint8_t *keys, size_t d) {   \
-        few_keys(OMM_KV_##T, ROWS, s, q, keys, d);                                                 \
+    static __attribute__((noinline)) void few_keys_##T##_##ROWS(                                   \
+        float *s, const float *q, const uint8_t *keys, size_t d, const few_ahead *next) {          \
+        few_keys(OMM_KV_##T, ROWS, s, q, keys, d, next);                                           \
     }                                                                                              \
     static __attribute__((noinline)) void few_values_##T##_##ROWS(float *o, const float *p,        \
                                                                   const few_block *b) {            \

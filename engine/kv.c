@@ -58,7 +58,7 @@ void omm_kv_pool_close(omm_kv_pool *pool) {
     OMM_ASSERT(pool->used == 0);
     for (block_header *h = pool->free; h;) {
         block_header *next = h->next;
-        omm_free(h);
+        omm_free_huge(h, HEADER_BYTES + pool->block_bytes);
         h = next;
     }
     omm_free(pool);
@@ -72,7 +72,7 @@ omm_err omm_kv_pool_take(void **out, omm_kv_pool *pool) {
         if (pool->made == pool->blocks_max)
             return omm_raise(OMM_ERR_TOO_BIG, "the cache is full: %zu blocks of %zu bytes",
                              pool->made, pool->block_bytes);
-        h = (block_header *)omm_alloc_aligned(HEADER_BYTES + pool->block_bytes, 1);
+        h = (block_header *)omm_alloc_huge(HEADER_BYTES + pool->block_bytes);
         if (!h)
             return omm_raise(OMM_ERR_NOMEM, "no memory for a cache block of %zu bytes",
                              pool->block_bytes);

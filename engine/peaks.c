@@ -86,6 +86,10 @@ static void measure(double *best, omm_peaks *p, peak_figure figure, double secon
             c.work *= 2;
             continue;
         }
+        if (figure == FIGURE_READ) {
+            p->read_total += amount(&c, tasks);
+            p->read_seconds += (double)spent * 1e-9;
+        }
         const double rate = spent ? amount(&c, tasks) * 1e9 / (double)spent : 0.0;
         if (rate > *best) *best = rate;
     } while (now - start < limit || *best == 0.0);
@@ -123,6 +127,10 @@ omm_err omm_peaks_open(omm_peaks *p, const omm_compute *c, size_t buffer_bytes) 
 void omm_peaks_close(omm_peaks *p) {
     if (p->buffer) OMM_ASSERT(munmap(p->buffer, p->buffer_bytes) == 0);
     *p = (omm_peaks){0};
+}
+
+double omm_peaks_read_sustained(const omm_peaks *p) {
+    return p->read_seconds > 0.0 ? p->read_total / p->read_seconds : 0.0;
 }
 
 void omm_peaks_update(omm_peaks *p, double seconds) {

@@ -260,8 +260,11 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
         failures.append(f"bench --json: exit {done.returncode}: {done.stdout[:300]}{done.stderr[:300]}")
     for one in report["runs"]:
         speeds = [one[what]["tokens_per_second"] for what in ("prefill", "decode")]
-        shares = [one["prefill"]["share_of_fma"], one["prefill"]["share_of_dot"], one["decode"]["share_of_read"]]
-        if not all(0 < s["min"] <= s["median"] <= s["max"] for s in speeds) or not all(s > 0 for s in shares):
+        shares = [one["prefill"]["share_of_fma"], one["prefill"]["share_of_dot"], one["decode"]["share_of_read"],
+                  one["decode"]["share_of_sustained_read"]]
+        peaks = one["peaks"]
+        if not all(0 < s["min"] <= s["median"] <= s["max"] for s in speeds) or not all(s > 0 for s in shares) or \
+                peaks["read_sustained_bytes_per_second"] > peaks["read_bytes_per_second"] * 1.000001:
             failures.append(f"bench --json: {one}")
         if not all(0 <= one["decode"][w] <= 1 for w in ("waiting_share", "alone_share")):
             failures.append(f"bench --json: {one}")

@@ -25,6 +25,7 @@
 
 typedef struct omm_peaks {
     double read_bytes, fma_flops, dot_ops; /* per second; 0 before the first update */
+    double read_total, read_seconds;       /* of all chunks read */
     const omm_compute *c;                  /* borrowed */
     uint8_t *buffer;
     size_t buffer_bytes, at;
@@ -35,6 +36,9 @@ typedef struct omm_peaks {
 OMM_CHECKED omm_err omm_peaks_open(omm_peaks *p, const omm_compute *c, size_t buffer_bytes);
 void omm_peaks_close(omm_peaks *p);
 
+/* Bytes per second over all chunks together, the disturbed ones too: what a long stream of reads gets
+ * on this machine in these minutes.  0 before the first update. */
+double omm_peaks_read_sustained(const omm_peaks *p);
 /* Measure each figure for `seconds` (at least one chunk) and keep the better of old and new. */
 void omm_peaks_update(omm_peaks *p, double seconds);
 
