@@ -198,29 +198,37 @@ static void tile_aside(const gemm_job *job, float *aside, size_t mr, size_t nv, 
     }
 }
 
+/* All rows of a block over one panel: columns n .. n + columns, steps k0 .. k0 + kc. */
+static void block_tiles(const gemm_job *job, const float *packed, float *panel, size_t m,
+                        size_t rows, size_t n, size_t columns, size_t k0, size_t kc) {
+    float *aside = panel + GEMM_KC * GEMM_NC;
+    const size_t nv = (columns + VL - 1) / VL;
+    size_t b_vec = 0, b_k = 0;
+    const float *b = panel_make(panel, &b_vec, &b_k, job, n, nv, k0, kc);
+    const bool whole = columns % VL == 0 && !job->fold_tokens, first = k0 == 0;
+    for (size_t i = 0; i < rows; i += SIMD_MR) {
+        size_t mr = min_size(SIMD_MR, rows - i);
+        float *c = job->c + (m + i) * job->ldc + n;
+        const float *a = packed + i * GEMM_LDA;
+        if (whole) {
+            s_tiles[nv - 1][mr - 1](kc, a, b, b_vec, b_k, c, job->ldc, first && !job->accumulate);
+        } else {
+            tile_aside(job, aside, mr, nv, kc, a, b, b_vec, b_k, c, columns, first);
+        }
+    }
+}
+
 static void gemm_block(const gemm_job *job, float *work, size_t m, size_t rows, size_t n0,
                        size_t n1, size_t k0, size_t kc) {
     float *packed = work, *panel = work + GEMM_MB * GEMM_LDA;
-    float *aside = panel + GEMM_KC * GEMM_NC;
-    const bool first = k0 == 0;
+    const gemm_job *tail = k0 + kc == job->k ? job->tail : NULL;
     const size_t step = (size_t)SIMD_NV * VL;
     pack_a(packed, job, m, rows, k0, kc);
+    if (tail) pack_a(packed + GEMM_KC, tail, m, rows, 0, tail->k);
     for (size_t n = n0; n < n1; n += step) {
-        size_t columns = min_size(step, n1 - n), nv = (columns + VL - 1) / VL, b_vec = 0;
-        size_t b_k = 0;
-        const float *b = panel_make(panel, &b_vec, &b_k, job, n, nv, k0, kc);
-        const bool whole = columns % VL == 0 && !job->fold_tokens;
-        for (size_t i = 0; i < rows; i += SIMD_MR) {
-            size_t mr = min_size(SIMD_MR, rows - i);
-            float *c = job->c + (m + i) * job->ldc + n;
-            const float *a = packed + i * GEMM_LDA;
-            if (whole) {
-                s_tiles[nv - 1][mr - 1](kc, a, b, b_vec, b_k, c, job->ldc,
-                                        first && !job->accumulate);
-            } else {
-                tile_aside(job, aside, mr, nv, kc, a, b, b_vec, b_k, c, columns, first);
-            }
-        }
+        const size_t columns = min_size(step, n1 - n);
+        block_tiles(job, packed, panel, m, rows, n, columns, k0, kc);
+        if (tail) block_tiles(tail, packed + GEMM_KC, panel, m, rows, n, columns, 0, tail->k);
     }
 }
 

@@ -15,6 +15,8 @@
 #define TASKS_PER_WORKER 3u
 /* From this many tokens on, unpacking weights into panels pays; below, row by row. */
 #define GEMM_ROWS_MIN 4u
+/* Rows that are worth a panel of their own, where a product has no columns to cut. */
+#define GEMM_ROWS_TASK ((size_t)60)
 /* Few rows: a task streams as many bytes as give each worker this many tasks, within limits: 64 KiB
  * are 4 us, so threads that end at different times wait little, and claiming a task costs nothing. */
 #define POOL_BYTES_MIN ((size_t)64 << 10)
@@ -24,6 +26,10 @@
 
 static size_t min_size(size_t a, size_t b) {
     return a < b ? a : b;
+}
+
+static size_t max_size(size_t a, size_t b) {
+    return a > b ? a : b;
 }
 
 static size_t divide_up(size_t a, size_t b) {
@@ -65,9 +71,12 @@ static void gemm_run(const omm_compute *c, const gemm_job *job) {
         return;
     }
     gemm_cut cut = {.c = c, .job = job};
-    cut.m_step = min_size(job->m, GEMM_MB);
-    size_t m_count = divide_up(job->m, cut.m_step);
-    size_t wanted = divide_up((size_t)c->workers * TASKS_PER_WORKER, m_count);
+    const size_t tasks = (size_t)c->workers * TASKS_PER_WORKER;
+    size_t m_count = divide_up(job->m, GEMM_MB);
+    if (job->n <= GEMM_NC) m_count = max_size(m_count, min_size(tasks, job->m / GEMM_ROWS_TASK));
+    cut.m_step = divide_up(divide_up(job->m, m_count), GEMM_MR_MAX) * GEMM_MR_MAX;
+    m_count = divide_up(job->m, cut.m_step);
+    size_t wanted = divide_up(tasks, m_count);
     cut.n_step = divide_up(divide_up(job->n, wanted), GEMM_NC) * GEMM_NC;
     cut.n_count = divide_up(job->n, cut.n_step);
     omm_pool_run(c->pool, gemm_task, &cut, m_count * cut.n_count);
@@ -161,8 +170,8 @@ static void gemv_run(gemv_cut *cut) {
     omm_pool_run(cut->c->pool, gemv_task, cut, gemv_plan(cut, min_size(part, GEMV_BYTES_MAX)));
 }
 
-void omm_linear_forward(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
-                        size_t m, bool accumulate) {
+static void linear_forward(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
+                           size_t m, bool accumulate, const gemm_job *tail) {
     if (m < GEMM_ROWS_MIN) {
         gemv_cut cut = {.c = c,
                         .products = {{.y = y, .w = w}},
@@ -183,12 +192,18 @@ void omm_linear_forward(const omm_compute *c, float *y, const float *x, const om
                     .a_col = 1,
                     .ldc = w->rows,
                     .source = GEMM_B_STRIPS,
-                    .accumulate = accumulate};
+                    .accumulate = accumulate,
+                    .tail = tail};
     gemm_run(c, &job);
 }
 
-void omm_linear_backward(const omm_compute *c, float *dx, const float *dy, const omm_matrix *w,
-                         size_t m, bool accumulate) {
+void omm_linear_forward(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
+                        size_t m, bool accumulate) {
+    linear_forward(c, y, x, w, m, accumulate, NULL);
+}
+
+static void linear_backward(const omm_compute *c, float *dx, const float *dy, const omm_matrix *w,
+                            size_t m, bool accumulate, const gemm_job *tail) {
     gemm_job job = {.c = dx,
                     .a = dy,
                     .w = w,
@@ -199,8 +214,14 @@ void omm_linear_backward(const omm_compute *c, float *dx, const float *dy, const
                     .a_col = 1,
                     .ldc = w->cols,
                     .source = GEMM_B_STRIPS_TURNED,
-                    .accumulate = accumulate};
+                    .accumulate = accumulate,
+                    .tail = tail};
     gemm_run(c, &job);
+}
+
+void omm_linear_backward(const omm_compute *c, float *dx, const float *dy, const omm_matrix *w,
+                         size_t m, bool accumulate) {
+    linear_backward(c, dx, dy, w, m, accumulate, NULL);
 }
 
 void omm_linear_q8(const omm_compute *c, float *y, const omm_q8_rows *x, const omm_matrix *w,
@@ -296,6 +317,29 @@ void omm_gemm_tn_tokens(const omm_compute *c, const omm_gemm *g) {
     job.a_col = g->lda;
     job.fold_tokens = true;
     gemm_run(c, &job);
+}
+
+/* ---- products that go on with a plain one ---------------------------------------------------- */
+
+void omm_linear_forward_pair(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
+                             size_t m, const omm_linear_pair *pair) {
+    const size_t n = w->rows, k = pair->k;
+    const omm_gemm g = {y, pair->z, pair->b, m, n, k, k, k, n, true};
+    gemm_job tail = plain_job(&g);
+    tail.source = GEMM_B_COLUMNS;
+    const bool together = k <= GEMM_TAIL_MAX && m >= GEMM_ROWS_MIN;
+    linear_forward(c, y, x, w, m, false, together ? &tail : NULL);
+    if (!together) gemm_run(c, &tail);
+}
+
+void omm_linear_backward_pair(const omm_compute *c, float *dx, const float *dy, const omm_matrix *w,
+                              size_t m, bool accumulate, const omm_linear_pair *pair) {
+    const size_t n = w->cols, k = pair->k;
+    const omm_gemm g = {dx, pair->z, pair->b, m, n, k, k, n, n, true};
+    const gemm_job tail = plain_job(&g);
+    const bool together = k <= GEMM_TAIL_MAX;
+    linear_backward(c, dx, dy, w, m, accumulate, together ? &tail : NULL);
+    if (!together) gemm_run(c, &tail);
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */

@@ -14,7 +14,8 @@
 #define GEMM_KC ((size_t)256)
 #define GEMM_MB ((size_t)384)
 #define GEMM_LDA (GEMM_KC + 16)
-#define GEMM_NC ((size_t)32) /* columns of a cut are a multiple of this */
+#define GEMM_TAIL_MAX (GEMM_LDA - GEMM_KC) /* a tail's part of A lies where rows are padded */
+#define GEMM_NC ((size_t)32)               /* columns of a cut are a multiple of this */
 #define GEMM_MR_MAX ((size_t)12)
 #define GEMM_PLACE_ROWS ((size_t)64) /* up to here a plain B is cheaper read in place than copied */
 
@@ -50,6 +51,9 @@ typedef struct gemm_job {
     gemm_source source;
     bool accumulate;
     bool fold_tokens; /* omm_gemm_tn_tokens */
+    /* NULL, or a job of the same c over k <= GEMM_TAIL_MAX that every chain goes on with while its
+     * output is in cache: c + tail.a tail.b. */
+    const struct gemm_job *tail;
 } gemm_job;
 
 struct omm_kernels {

@@ -33,20 +33,17 @@ const float *graph_dropped(graph *g, const float *x, graph_rows rows, size_t lay
     return g->dropped;
 }
 
-/* Keeps z = scale * A x, and adds B z to y unless that is NULL. */
-static void add_adapter(graph *g, float *y, const float *x, graph_rows rows, size_t layer,
-                        omm_lora_target target) {
+/* Keeps z = scale * A x. */
+static void keep_z(graph *g, const float *x, graph_rows rows, size_t layer,
+                   omm_lora_target target) {
     const omm_compute *c = g->compute;
     const graph_pair *p = graph_pair_of(g, layer, target);
-    if (!p->d_in) return;
-    const size_t m = rows.count, rank = g->spec.rank, d_in = p->d_in, d_out = p->d_out;
-    const float *a = g->adapter + p->a_offset, *b = g->adapter + p->b_offset;
+    const size_t m = rows.count, rank = g->spec.rank, d_in = p->d_in;
     float *z = g->layers[layer].z[target];
     x = graph_dropped(g, x, rows, layer, target);
-    omm_gemm_nt(c, &(omm_gemm){z, x, a, m, rank, d_in, d_in, d_in, rank, false});
+    omm_gemm_nt(
+        c, &(omm_gemm){z, x, g->adapter + p->a_offset, m, rank, d_in, d_in, d_in, rank, false});
     omm_vec_scale(c, z, z, g->scale, m * rank);
-    if (y) omm_gemm_nt(c, &(omm_gemm){y, z, b, m, d_out, rank, rank, rank, d_out, true});
-    graph_lap(g, OMM_TRAIN_ADAPTER);
 }
 
 /* y = W x + adapter + bias, over the rows given; keeps z.  y NULL: only z. */
@@ -54,11 +51,19 @@ static void linear(graph *g, float *y, const float *x, graph_rows rows, size_t l
                    omm_lora_target target) {
     const omm_layer *l = &g->model->layers[layer];
     const omm_matrix *w = &l->weights[target];
+    const graph_pair *p = graph_pair_of(g, layer, target);
     graph_lap(g, OMM_TRAIN_ROWS);
-    if (y) omm_linear_forward(g->compute, y, x, w, rows.count, false);
+    if (p->d_in) keep_z(g, x, rows, layer, target);
+    graph_lap(g, OMM_TRAIN_ADAPTER);
+    if (!y) return;
+    const omm_linear_pair pair = {g->layers[layer].z[target], g->adapter + p->b_offset,
+                                  g->spec.rank};
+    if (p->d_in)
+        omm_linear_forward_pair(g->compute, y, x, w, rows.count, &pair);
+    else
+        omm_linear_forward(g->compute, y, x, w, rows.count, false);
     graph_lap(g, OMM_TRAIN_FORWARD);
-    add_adapter(g, y, x, rows, layer, target);
-    if (y && l->bias[target]) omm_row_add(g->compute, y, l->bias[target], rows.count, w->rows);
+    if (l->bias[target]) omm_row_add(g->compute, y, l->bias[target], rows.count, w->rows);
 }
 
 /* y = rmsnorm(raw, w), n wide; nothing without w, where y has been written already. */
@@ -201,9 +206,8 @@ static void head_chunk(graph *g, float *nll, size_t first, size_t n, float loss_
     for (size_t i = 0; i < n; i++) g->logits[i * vocab + g->targets[first + i]] -= loss_scale;
     if (cap != 0) g->grad->softcap(g->logits, g->capped_logits, 1.0F / cap, n * vocab);
     omm_linear_backward(c, g->picked_norm, g->logits, model->output, n, false);
-    for (size_t i = 0; i < n; i++)
-        g->grad->rmsnorm(g->dx + (first + i) * width, g->picked_norm + i * width, x + i * width,
-                         model->output_norm, g->picked_r[i], width);
+    graph_rows_norm(g, g->dx + first * width, g->picked_norm, x, model->output_norm, g->picked_r, n,
+                    width);
 }
 
 /* In chunks of equal size, so that none unpacks the output matrix for a few rows. */

@@ -75,6 +75,7 @@ typedef struct graph {
     graph_pair *pairs;        /* [layers][targets] */
     graph_layer *layers;
     float *memory; /* all activations: one block */
+    size_t memory_bytes;
     float *h, *act, *exp_gate, *dropped, *dx, *dh, *dact, *dq, *dk, *dv, *datt;
     float *dz, *row_dot, *picked, *picked_att, *picked_norm, *picked_r, *logits, *lse_head;
     float *capped_logits;                        /* NULL without output soft-cap */
@@ -137,6 +138,14 @@ void graph_forward_layer(graph *g, size_t layer, float *x_next);
 void graph_activate(graph *g, const graph_layer *l, size_t rows);
 /* The rotary table of a layer. */
 const omm_rope *graph_rope(const graph *g, size_t layer);
+/* Kernels of grad_kernels.h over rows of n: norm backward with r given; row sums of a * b; dgate into
+ * e, which has the exponential, and dup into da. */
+void graph_rows_norm(const graph *g, float *dx, const float *dy, const float *x, const float *w,
+                     const float *r, size_t rows, size_t n);
+void graph_rows_dot(const graph *g, float *out, const float *a, const float *b, size_t rows,
+                    size_t n);
+void graph_rows_activation(const graph *g, float *e, float *da, const float *gate, const float *up,
+                           size_t rows, size_t n);
 /* Rows of a layer after its attention. */
 graph_rows graph_rows_after_attention(const graph *g, size_t layer);
 

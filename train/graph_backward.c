@@ -49,51 +49,59 @@ typedef struct place {
     graph_rows rows;
 } place;
 
-/* dx += the adapter's share; dA, dB into the gradient. */
-static void adapter_backward(const pass *p, float *dx, const float *dy, const float *x, place at) {
+/* dA, dB into the gradient; g->dz for dx. */
+static void adapter_backward(const pass *p, const float *dy, const float *x, place at, bool dz) {
     graph *g = p->g;
     const omm_compute *c = g->compute;
     const graph_pair *pair = graph_pair_of(g, at.layer, at.target);
-    const float *a = g->adapter + pair->a_offset, *b = g->adapter + pair->b_offset;
-    const size_t rank = g->spec.rank, m = at.rows.count, d_in = pair->d_in, d_out = pair->d_out;
+    const float *b = g->adapter + pair->b_offset;
+    const size_t rank = g->spec.rank, m = at.rows.count, d_out = pair->d_out;
     if (p->want_b) {
         omm_gemm sum = {.a = g->layers[at.layer].z[at.target], .b = dy, .m = rank, .n = d_out};
         sum.c = p->gradient + pair->b_offset;
         token_sums(g, sum, at.rows);
     }
-    if (!dx && !p->want_a) return;
+    if (!dz && !p->want_a) return;
     omm_gemm_nn(c, &(omm_gemm){g->dz, dy, b, m, rank, d_out, d_out, rank, rank, false});
     omm_vec_scale(c, g->dz, g->dz, g->scale, m * rank);
     if (p->want_a) {
-        omm_gemm sum = {.a = g->dz, .m = rank, .n = d_in};
+        omm_gemm sum = {.a = g->dz, .m = rank, .n = pair->d_in};
         sum.b = graph_dropped(g, x, at.rows, at.layer, at.target);
         sum.c = p->gradient + pair->a_offset;
         token_sums(g, sum, at.rows);
     }
-    if (!dx) return;
-    if (g->dropout.rate <= 0) {
-        omm_gemm_nn(c, &(omm_gemm){dx, g->dz, a, m, d_in, rank, rank, d_in, d_in, true});
-        return;
-    }
-    omm_gemm_nn(c, &(omm_gemm){g->dropped, g->dz, a, m, d_in, rank, rank, d_in, d_in, false});
+}
+
+/* dx += the adapter's share through its dropout. */
+static void dropped_backward(graph *g, float *dx, place at) {
+    const graph_pair *pair = graph_pair_of(g, at.layer, at.target);
+    const float *a = g->adapter + pair->a_offset;
+    const size_t rank = g->spec.rank, m = at.rows.count, d_in = pair->d_in;
+    omm_gemm_nn(g->compute,
+                &(omm_gemm){g->dropped, g->dz, a, m, d_in, rank, rank, d_in, d_in, false});
     graph_dropped(g, g->dropped, at.rows, at.layer, at.target); /* the same mask, in place */
-    omm_vec_add(c, dx, g->dropped, m * d_in);
+    omm_vec_add(g->compute, dx, g->dropped, m * d_in);
 }
 
 /* dx (+)= dy W and the adapter's share; dA, dB into the gradient.  dx NULL: not needed below. */
 static void linear_backward(const pass *p, float *dx, const float *dy, const float *x, place at,
                             bool accumulate) {
     graph *g = p->g;
-    const omm_compute *c = g->compute;
     const graph_pair *pair = graph_pair_of(g, at.layer, at.target);
+    const omm_matrix *w = &g->model->layers[at.layer].weights[at.target];
+    const size_t m = at.rows.count;
+    const bool drops = g->dropout.rate > 0;
     graph_lap(g, OMM_TRAIN_ROWS);
-    if (dx)
-        omm_linear_backward(c, dx, dy, &g->model->layers[at.layer].weights[at.target],
-                            at.rows.count, accumulate);
-    graph_lap(g, OMM_TRAIN_BACKWARD);
-    if (!pair->d_in) return;
-    adapter_backward(p, dx, dy, x, at);
+    if (pair->d_in) adapter_backward(p, dy, x, at, dx != NULL);
     graph_lap(g, OMM_TRAIN_ADAPTER);
+    if (!dx) return;
+    const omm_linear_pair share = {g->dz, g->adapter + pair->a_offset, g->spec.rank};
+    if (pair->d_in && !drops)
+        omm_linear_backward_pair(g->compute, dx, dy, w, m, accumulate, &share);
+    else
+        omm_linear_backward(g->compute, dx, dy, w, m, accumulate);
+    graph_lap(g, OMM_TRAIN_BACKWARD);
+    if (pair->d_in && drops) dropped_backward(g, dx, at);
 }
 
 /* --- attention ------------------------------------------------------------------------------- */
@@ -195,8 +203,7 @@ static void attention_task(void *ud, size_t task, unsigned worker) {
 static void norm_rows(graph *g, float *dx, const float *dy, const float *x, const float *w,
                       float *r, size_t rows, size_t n) {
     omm_rmsnorm_forward(g->compute, g->h, r, x, w, rows, n, g->model->dims.rms_eps);
-    for (size_t i = 0; i < rows; i++)
-        g->grad->rmsnorm(dx + i * n, dy + i * n, x + i * n, w, r[i], n);
+    graph_rows_norm(g, dx, dy, x, w, r, rows, n);
 }
 
 /* dy of normalised heads becomes that of the heads before; datt and row_dot are free by now. */
@@ -217,9 +224,7 @@ static void attention_backward(graph *g, size_t layer) {
     size_t qs = (size_t)d->heads * d->head_dim, kvs = (size_t)d->kv_heads * d->head_dim, row = 0;
     attention_job job = {g, l, w->window};
     graph_lap(g, OMM_TRAIN_ROWS);
-    for (size_t i = 0; i < g->rows * d->heads; i++)
-        g->row_dot[i] =
-            g->grad->dot(g->datt + i * d->head_dim, l->att + i * d->head_dim, d->head_dim);
+    graph_rows_dot(g, g->row_dot, g->datt, l->att, g->rows * d->heads, d->head_dim);
     memset(g->dk, 0, g->rows * kvs * sizeof(float));
     memset(g->dv, 0, g->rows * kvs * sizeof(float));
     omm_pool_run(g->compute->pool, attention_task, &job, g->example_count * d->kv_heads);
@@ -252,17 +257,15 @@ static const float *result_backward(graph *g, const float *raw, const float *w, 
 }
 
 /* dact, the gradient of act(gate) * up, becomes that of up; exp_gate gets that of gate. */
-static void activation_backward(graph *g, const graph_layer *l, size_t count) {
+static void activation_backward(graph *g, const graph_layer *l, size_t rows) {
     const omm_compute *c = g->compute;
-    if (g->model->dims.ffn == OMM_FFN_GEGLU) {
+    const size_t d_ff = g->model->dims.d_ff, count = rows * d_ff;
+    if (g->model->dims.ffn == OMM_FFN_GEGLU)
         g->grad->gelu_power(g->exp_gate, l->gate, count);
-        omm_vec_exp(c, g->exp_gate, g->exp_gate, count);
-        g->grad->geglu(g->exp_gate, g->dact, g->dact, l->gate, l->up, g->exp_gate, count);
-        return;
-    }
-    omm_vec_scale(c, g->exp_gate, l->gate, -1.0F, count);
+    else
+        omm_vec_scale(c, g->exp_gate, l->gate, -1.0F, count);
     omm_vec_exp(c, g->exp_gate, g->exp_gate, count);
-    g->grad->swiglu(g->exp_gate, g->dact, g->dact, l->gate, l->up, g->exp_gate, count);
+    graph_rows_activation(g, g->exp_gate, g->dact, l->gate, l->up, rows, d_ff);
 }
 
 static void feed_forward_backward(const pass *p, size_t layer, bool below) {
@@ -278,7 +281,7 @@ static void feed_forward_backward(const pass *p, size_t layer, bool below) {
     graph_activate(g, l, rows.count);
     linear_backward(p, inner ? g->dact : NULL, dy, g->act, down, false);
     if (!inner) return;
-    activation_backward(g, l, rows.count * d->d_ff);
+    activation_backward(g, l, rows.count);
     omm_rmsnorm_forward(g->compute, g->h, NULL, l->mid, w->ffn_norm, rows.count, d->d_model,
                         d->rms_eps);
     float *dh = below ? g->dh : NULL;

@@ -95,10 +95,17 @@ static void carve_all(graph *g, carver *c) {
     g->counts = (uint32_t *)carve(c, rows);
 }
 
+/* What is too large to be kept for the next graph gets large pages. */
+static bool is_large(const graph *g) {
+    return g->memory_bytes > OMM_COMPUTE_SPARE_BYTES_MAX;
+}
+
 static omm_err init_memory(graph *g) {
     carver count = {0};
     carve_all(g, &count);
-    g->memory = omm_compute_take(g->compute, count.used, sizeof(float));
+    g->memory_bytes = count.used * sizeof(float);
+    g->memory = is_large(g) ? omm_alloc_huge(g->memory_bytes)
+                            : omm_compute_take(g->compute, g->memory_bytes, 1);
     if (!g->memory)
         return omm_raise(OMM_ERR_NOMEM,
                          "no memory for %zu MB of activations; fewer micro_tokens "
@@ -234,6 +241,7 @@ void graph_fini(graph *g) {
     omm_free(g->pairs);
     omm_free(g->layers);
     omm_free(g->solo);
-    if (g->memory) omm_compute_give(g->compute, g->memory);
+    if (g->memory && is_large(g)) omm_free_huge(g->memory, g->memory_bytes);
+    if (g->memory && !is_large(g)) omm_compute_give(g->compute, g->memory);
     *g = (graph){0};
 }

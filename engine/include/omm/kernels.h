@@ -44,6 +44,19 @@ typedef struct omm_linear_term {
 /* dx[m][cols] (+)= dy[m][rows] W: one chain per output, ascending over the rows of W. */
 void omm_linear_backward(const omm_compute *c, float *dx, const float *dy, const omm_matrix *w,
                          size_t m, bool accumulate);
+/* A second product that every chain of the first goes on with; with k of at most 16 it is done while
+ * the first one's results are in cache. */
+typedef struct omm_linear_pair {
+    const float *z; /* [m][k] */
+    const float *b; /* forward: [rows of w][k]; backward: [k][columns of w] */
+    size_t k;       /* at least 1 */
+} omm_linear_pair;
+/* y[m][rows] = x W^T, then y = y + z b^T, k ascending. */
+void omm_linear_forward_pair(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
+                             size_t m, const omm_linear_pair *pair);
+/* dx[m][cols] (+)= dy W, then dx = dx + z b. */
+void omm_linear_backward_pair(const omm_compute *c, float *dx, const float *dy, const omm_matrix *w,
+                              size_t m, bool accumulate, const omm_linear_pair *pair);
 /* x[m][cols] = rows ids[0..m) of a packed matrix, dequantised.  ids[i] < rows. */
 void omm_embed_forward(const omm_compute *c, float *x, const omm_matrix *w, const uint32_t *ids,
                        size_t m);

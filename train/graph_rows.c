@@ -1,0 +1,81 @@
+/* graph_rows.c - the row kernels of backward (grad_kernels.h), cut over the pool.
+ *
+ * Rows and elements are independent, so where they are cut cannot change a bit.
+ */
+#include "graph.h"
+
+/* Below this many elements a pool costs more than it gives. */
+#define POOL_ELEMENTS_MIN 16384u
+#define TASKS_PER_WORKER 3u
+
+typedef struct row_job {
+    const graph *g;
+    void (*run)(const struct row_job *job, size_t first, size_t count);
+    float *out, *out2;
+    const float *a, *b, *w, *r;
+    size_t m, n, step;
+} row_job;
+
+static void row_task(void *ud, size_t task, unsigned worker) {
+    const row_job *job = ud;
+    const size_t first = task * job->step, left = job->m - first;
+    (void)worker;
+    job->run(job, first, left < job->step ? left : job->step);
+}
+
+static void rows_run(row_job *job) {
+    const graph *g = job->g;
+    if (g->workers == 1 || job->m * job->n < POOL_ELEMENTS_MIN) {
+        job->run(job, 0, job->m);
+        return;
+    }
+    const size_t tasks = (size_t)g->workers * TASKS_PER_WORKER;
+    job->step = (job->m + tasks - 1) / tasks;
+    omm_pool_run(g->compute->pool, row_task, job, (job->m + job->step - 1) / job->step);
+}
+
+static void run_norm(const row_job *job, size_t first, size_t count) {
+    const size_t n = job->n;
+    for (size_t i = first; i < first + count; i++)
+        job->g->grad->rmsnorm(job->out + i * n, job->a + i * n, job->b + i * n, job->w, job->r[i],
+                              n);
+}
+
+void graph_rows_norm(const graph *g, float *dx, const float *dy, const float *x, const float *w,
+                     const float *r, size_t rows, size_t n) {
+    row_job job = {.g = g, .run = run_norm, .out = dx, .a = dy, .b = x, .w = w, .r = r};
+    job.m = rows;
+    job.n = n;
+    rows_run(&job);
+}
+
+static void run_dot(const row_job *job, size_t first, size_t count) {
+    const size_t n = job->n;
+    for (size_t i = first; i < first + count; i++)
+        job->out[i] = job->g->grad->dot(job->a + i * n, job->b + i * n, n);
+}
+
+void graph_rows_dot(const graph *g, float *out, const float *a, const float *b, size_t rows,
+                    size_t n) {
+    row_job job = {.g = g, .run = run_dot, .out = out, .a = a, .b = b, .m = rows, .n = n};
+    rows_run(&job);
+}
+
+static void run_activation(const row_job *job, size_t first, size_t count) {
+    const grad_kernels *k = job->g->grad;
+    const size_t at = first * job->n, n = count * job->n;
+    float *e = job->out + at, *da = job->out2 + at;
+    const float *gate = job->a + at, *up = job->b + at;
+    if (job->g->model->dims.ffn == OMM_FFN_GEGLU)
+        k->geglu(e, da, da, gate, up, e, n);
+    else
+        k->swiglu(e, da, da, gate, up, e, n);
+}
+
+void graph_rows_activation(const graph *g, float *e, float *da, const float *gate, const float *up,
+                           size_t rows, size_t n) {
+    row_job job = {.g = g, .run = run_activation, .out = e, .out2 = da, .a = gate, .b = up};
+    job.m = rows;
+    job.n = n;
+    rows_run(&job);
+}
