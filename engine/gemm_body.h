@@ -237,8 +237,10 @@ static void kernel_gemm(const gemm_job *job, float *work, size_t m0, size_t m1, 
     const size_t k_step = job->fold_tokens ? OMM_TOKEN_CHUNK : GEMM_KC;
     for (size_t m = m0; m < m1; m += GEMM_MB) {
         size_t rows = min_size(GEMM_MB, m1 - m);
-        for (size_t k0 = 0; k0 < job->k; k0 += k_step)
-            gemm_block(job, work, m, rows, n0, n1, k0, min_size(k_step, job->k - k0));
+        for (size_t k0 = 0, kc = 0, i = 0; k0 < job->k; k0 += kc, i++) {
+            kc = job->ends ? job->ends[i] - k0 : min_size(k_step, job->k - k0);
+            gemm_block(job, work, m, rows, n0, n1, k0, kc);
+        }
     }
 }
 

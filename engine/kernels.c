@@ -342,6 +342,19 @@ void omm_linear_backward_pair(const omm_compute *c, float *dx, const float *dy, 
     if (!together) gemm_run(c, &tail);
 }
 
+/* ---- chunks of uneven length ------------------------------------------------------------------ */
+
+void omm_gemm_tn_chunks(const omm_compute *c, const omm_gemm *g, const uint32_t *ends) {
+    gemm_job job = plain_job(g);
+    job.a_row = 1;
+    job.a_col = g->lda;
+    job.fold_tokens = true;
+    job.ends = ends;
+    for (size_t i = 0, from = 0; from < g->k; from = ends[i++])
+        OMM_ASSERT(ends[i] > from && ends[i] <= g->k && ends[i] - from <= OMM_TOKEN_CHUNK);
+    gemm_run(c, &job);
+}
+
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 /* One call over m rows (or flat elements) of which a task takes `step`. */

@@ -105,6 +105,31 @@ static void tokens_by_definition(const omm_compute *c) {
     omm_free(before);
 }
 
+/* Chunks of odd lengths: the same as one call of omm_gemm_tn_tokens for each. */
+static void chunks_by_definition(const omm_compute *c) {
+    enum { M = 37, N = 50, K = 150 };
+    static const uint32_t ends[] = {64, 65, 96, 149, K};
+    float *a = battery_floats(1, (size_t)K * M), *b = battery_floats(2, (size_t)K * N);
+    float *r = battery_floats(3, (size_t)M * N), *want = battery_floats(3, (size_t)M * N);
+    for (int more = 0; more < 2; more++) {
+        omm_gemm g = {r, a, b, M, N, K, M, N, N, more != 0};
+        omm_gemm_tn_chunks(c, &g, ends);
+        g.c = want;
+        for (uint32_t i = 0, from = 0; i < sizeof ends / sizeof *ends; from = ends[i++]) {
+            g.a = a + (size_t)from * M;
+            g.b = b + (size_t)from * N;
+            g.k = ends[i] - from;
+            g.accumulate = more || i > 0;
+            omm_gemm_tn_tokens(c, &g);
+        }
+        CHECK(memcmp(want, r, (size_t)M * N * sizeof *r) == 0);
+    }
+    omm_free(a);
+    omm_free(b);
+    omm_free(r);
+    omm_free(want);
+}
+
 static float exp_of(const omm_compute *c, float x) {
     float y = 0.0f;
     omm_vec_exp(c, &y, &x, 1);
@@ -270,6 +295,12 @@ int main(void) {
     bounded_functions_are_close(&c);
     rope_by_definition(&c);
     omm_compute_fini(&c);
+    for (unsigned isa = 0; isa < OMM_ISA_COUNT; isa++) {
+        if (!omm_isa_available((omm_isa)isa)) continue;
+        CHECK_OK(omm_compute_init(&c, NULL, (omm_isa)isa));
+        chunks_by_definition(&c);
+        omm_compute_fini(&c);
+    }
     all_equal();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

@@ -1,6 +1,8 @@
 /* graph.c - forward pass of the training graph. */
 #include "graph.h"
 
+#include "full.h"
+
 #include <string.h>
 
 /* --- forward ------------------------------------------------------------------------------- */
@@ -232,7 +234,10 @@ omm_err graph_forward(graph *g, float *nll, const omm_example *const *examples, 
     for (size_t i = 0; i < layers; i++)
         graph_forward_layer(g, i, i + 1 < layers ? g->layers[i + 1].x : g->picked);
     graph_lap(g, OMM_TRAIN_ROWS);
-    head(g, nll, loss_scale);
+    if (g->full)
+        full_head(g, nll, loss_scale);
+    else
+        head(g, nll, loss_scale);
     graph_lap(g, OMM_TRAIN_HEAD);
     return OMM_OK;
 }

@@ -1,6 +1,8 @@
 /* graph_backward.c - backward pass of the training graph. */
 #include "graph.h"
 
+#include "full.h"
+
 #include <string.h>
 
 /* What one backward pass is for. */
@@ -94,6 +96,7 @@ static void linear_backward(const pass *p, float *dx, const float *dy, const flo
     graph_lap(g, OMM_TRAIN_ROWS);
     if (pair->d_in) adapter_backward(p, dy, x, at, dx != NULL);
     graph_lap(g, OMM_TRAIN_ADAPTER);
+    if (g->full) full_linear(g, &g->model->layers[at.layer], at.target, dy, x, m);
     if (!dx) return;
     const omm_linear_pair share = {g->dz, g->adapter + pair->a_offset, g->spec.rank};
     if (pair->d_in && !drops)
@@ -203,6 +206,7 @@ static void attention_task(void *ud, size_t task, unsigned worker) {
 static void norm_rows(graph *g, float *dx, const float *dy, const float *x, const float *w,
                       float *r, size_t rows, size_t n) {
     omm_rmsnorm_forward(g->compute, g->h, r, x, w, rows, n, g->model->dims.rms_eps);
+    if (g->full) full_norm(g, w, dy, x, r, rows, n);
     graph_rows_norm(g, dx, dy, x, w, r, rows, n);
 }
 
@@ -335,10 +339,12 @@ void graph_backward(graph *g, float *gradient, bool want_a, bool want_b) {
     pass p = {.g = g, .want_a = want_a, .want_b = want_b};
     p.gradient = gradient;
     for (size_t layer = g->model->dims.layers; layer-- > 0;) {
-        bool attention_below = layer > 0 || (g->spec.targets & attention);
+        bool below = layer > 0 || g->full;
+        bool attention_below = below || (g->spec.targets & attention);
         if (layer < g->checkpoint_layers) graph_forward_layer(g, layer, NULL);
         feed_forward_backward(&p, layer, attention_below);
-        if (attention_below) attention_layer_backward(&p, layer, layer > 0);
+        if (attention_below) attention_layer_backward(&p, layer, below);
     }
+    if (g->full) full_embedding(g);
     graph_lap(g, OMM_TRAIN_ROWS);
 }

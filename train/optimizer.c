@@ -99,8 +99,7 @@ void optimizer_adafactor(const optimizer_tensor *t, const omm_recipe *recipe, fl
 
 /* --- all ------------------------------------------------------------------------------------- */
 
-static void update_one(const optimizer_tensor *t, const omm_recipe *recipe, float rate,
-                       uint32_t step) {
+void optimizer_one(const optimizer_tensor *t, const omm_recipe *recipe, float rate, uint32_t step) {
     adamw_state s = {.values = t->values, .m = t->m, .v = t->v, .gradient = t->gradient};
     s.count = t->rows * t->cols;
     switch (recipe->optimizer) {
@@ -127,6 +126,6 @@ void optimizer_update(
         if (recipe->optimizer == OMM_RECIPE_ADAFACTOR) t.v = v + factors;
         factors += t.rows + t.cols;
         if (recipe->parts != (uint32_t)frozen)
-            update_one(&t, recipe, x->is_b ? rate_b : rate, step);
+            optimizer_one(&t, recipe, x->is_b ? rate_b : rate, step);
     }
 }

@@ -41,6 +41,9 @@ void optimizer_sgd(const optimizer_tensor *t, const omm_recipe *recipe, float ra
 void optimizer_adafactor(const optimizer_tensor *t, const omm_recipe *recipe, float rate,
                          uint32_t step);
 
+/* Update one tensor by the optimiser of the recipe. */
+void optimizer_one(const optimizer_tensor *t, const omm_recipe *recipe, float rate, uint32_t step);
+
 /* Update all tensors of the adapter that the recipe does not freeze, at step 1 ...  B's rate is
  * b_rate_ratio times `rate`.  gradient[value_count]; m, v as optimizer_sizes_of says. */
 void optimizer_update(omm_lora *lora, float *gradient, float *m, float *v, const omm_recipe *recipe,

@@ -175,23 +175,27 @@ void test_synth_open(omm_model *model, omm_format format) {
     test_architecture_open(model, format, "llama");
 }
 
-void test_architecture_open(omm_model *model, omm_format format, const char *architecture) {
+void test_architecture_file(omm_buf *file, omm_format format, const char *architecture) {
     omm_seed seed = omm_seed_from_u64(7);
     synth s = {.lane = omm_rng_init(&seed, OMM_PURPOSE_TEST, 0, 0),
                .format = format,
                .architecture = architecture};
-    omm_buf file;
-    omm_gguf gguf;
-    omm_buf_init(&file, 64 << 20);
     omm_arena_init(&s.arena, 64 << 20);
     omm_gguf_writer_init(&s.writer);
     put_model(&s);
-    CHECK_OK(omm_gguf_writer_finish(&file, &s.writer));
+    CHECK_OK(omm_gguf_writer_finish(file, &s.writer));
+    omm_gguf_writer_fini(&s.writer);
+    omm_arena_fini(&s.arena);
+}
+
+void test_architecture_open(omm_model *model, omm_format format, const char *architecture) {
+    omm_buf file;
+    omm_gguf gguf;
+    omm_buf_init(&file, 64 << 20);
+    test_architecture_file(&file, format, architecture);
     CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
     CHECK_OK(omm_model_load(model, &gguf));
     omm_gguf_close(&gguf);
-    omm_gguf_writer_fini(&s.writer);
-    omm_arena_fini(&s.arena);
     omm_buf_fini(&file);
 }
 

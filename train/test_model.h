@@ -21,8 +21,9 @@ void test_tokenizer_open(omm_tokenizer **out);
 void test_base_open(omm_model *model, omm_tokenizer **tokenizer);
 /* Weights of `format` (OMM_FORMAT_F32, F16). */
 void test_synth_open(omm_model *model, omm_format format);
-/* The same of another architecture, with windows, caps and scalings of its own. */
+/* The same of another architecture, with windows, caps and scalings of its own; and its file. */
 void test_architecture_open(omm_model *model, omm_format format, const char *architecture);
+void test_architecture_file(omm_buf *file, omm_format format, const char *architecture);
 
 /* The first `count` lines of a JSONL file of scenarios/base. */
 void test_data_open(omm_dataset **out, const char *file, size_t count,

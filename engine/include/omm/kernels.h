@@ -124,6 +124,9 @@ void omm_gemm_tn(const omm_compute *c, const omm_gemm *g); /* c = a[k][m]^T b[k]
  * tokens, then c = c + chunk in ascending order.  With `accumulate` the fold continues from c (for
  * the next sequence), else it starts at zero. */
 void omm_gemm_tn_tokens(const omm_compute *c, const omm_gemm *g);
+/* The same over the rows of several sequences at once: chunk i ends before row ends[i] (ascending, the
+ * last is k), none longer than OMM_TOKEN_CHUNK. */
+void omm_gemm_tn_chunks(const omm_compute *c, const omm_gemm *g, const uint32_t *ends);
 
 /* y[count] = alpha * x[count]; may be in place. */
 void omm_vec_scale(const omm_compute *c, float *y, const float *x, float alpha, size_t count);

@@ -1,0 +1,208 @@
+/* full_checkpoint.c - a run over all weights as bytes, and its model as a file.
+ *
+ *   "OMMF" | version u32 | recipe (omm_recipe_bytes) | identity 32 | step u32 | position u64 |
+ *   tokens u64 | value_count u64 | losses f32[step] | values f32[value_count] | m, v f32[their counts] |
+ *   BLAKE2b-256 of all before
+ *
+ * identity = BLAKE2b(seed || data digest || model dimensions || digest of the start weights): a checkpoint
+ * fits only the run it came from.
+ */
+#include "full_internal.h"
+#include "omm/mem.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Values are saved as they lie in memory. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "little endian only");
+
+static const uint8_t s_magic[4] = {'O', 'M', 'M', 'F'};
+enum { VERSION = 1 };
+#define FIXED_BYTES (4u + 4u + 32u + 4u + 3u * 8u) /* without the recipe */
+#define DIGEST_BYTES 32u
+
+/* --- checkpoint ------------------------------------------------------------------------------ */
+
+static size_t checkpoint_bytes(const omm_full *t, uint32_t step) {
+    return FIXED_BYTES + omm_recipe_bytes(&t->recipe) + DIGEST_BYTES +
+           sizeof(float) * (step + t->tensors.value_count + t->m_count + t->v_count);
+}
+
+static omm_err put_all(const omm_full *t, omm_buf *out) {
+    OMM_TRY(omm_buf_append(out, s_magic, sizeof s_magic));
+    OMM_TRY(omm_buf_put_u32(out, VERSION));
+    OMM_TRY(omm_recipe_encode(out, &t->recipe));
+    OMM_TRY(omm_buf_append(out, t->identity.b, sizeof t->identity.b));
+    OMM_TRY(omm_buf_put_u32(out, t->step));
+    OMM_TRY(omm_buf_put_u64(out, t->position));
+    OMM_TRY(omm_buf_put_u64(out, t->tokens));
+    OMM_TRY(omm_buf_put_u64(out, t->tensors.value_count));
+    OMM_TRY(omm_buf_append(out, t->losses, t->step * sizeof(float)));
+    OMM_TRY(omm_buf_append(out, t->values, t->tensors.value_count * sizeof(float)));
+    OMM_TRY(omm_buf_append(out, t->m, t->m_count * sizeof(float)));
+    return omm_buf_append(out, t->v, t->v_count * sizeof(float));
+}
+
+omm_err omm_full_checkpoint(const omm_full *t, omm_buf *out) {
+    const size_t before = out->size;
+    OMM_TRY(omm_buf_reserve(out, checkpoint_bytes(t, t->step)));
+    omm_err err = put_all(t, out);
+    if (err == OMM_OK) {
+        omm_digest d = omm_hash(omm_bytes_of(out->data + before, out->size - before));
+        err = omm_buf_append(out, d.b, sizeof d.b);
+    }
+    if (err != OMM_OK) out->size = before;
+    return err;
+}
+
+/* A checkpoint taken apart; the views point into it. */
+typedef struct parts {
+    omm_bytes losses, values, m, v;
+    uint32_t step;
+    uint64_t position, tokens;
+} parts;
+
+static omm_err check_envelope(omm_bytes in) {
+    if (in.size < FIXED_BYTES + OMM_RECIPE_BYTES + DIGEST_BYTES)
+        return omm_raise(OMM_ERR_SIZE, "checkpoint of %zu bytes is too short", in.size);
+    if (memcmp(in.data, s_magic, sizeof s_magic) != 0)
+        return omm_raise(OMM_ERR_FORMAT, "not a checkpoint of training over all weights");
+    if (omm_get_u32(in.data + 4) != VERSION)
+        return omm_raise(OMM_ERR_VERSION, "checkpoint version %u; this program knows %u",
+                         omm_get_u32(in.data + 4), (unsigned)VERSION);
+    omm_digest d = omm_hash(omm_bytes_of(in.data, in.size - DIGEST_BYTES));
+    if (memcmp(d.b, in.data + in.size - DIGEST_BYTES, DIGEST_BYTES) != 0)
+        return omm_raise(OMM_ERR_DIGEST, "the checkpoint is damaged");
+    return OMM_OK;
+}
+
+static bool is_same_recipe(omm_bytes bytes, const omm_recipe *recipe) {
+    uint8_t ours[OMM_RECIPE_BYTES_MAX];
+    omm_buf buf = {.data = ours, .capacity = sizeof ours, .bytes_max = sizeof ours};
+    return omm_recipe_encode(&buf, recipe) == OMM_OK && omm_bytes_equal(bytes, omm_buf_view(&buf));
+}
+
+static omm_err take_apart(parts *p, omm_bytes in, const omm_full *t) {
+    OMM_TRY(check_envelope(in));
+    omm_reader r = omm_reader_of(in);
+    omm_read_u64(&r); /* magic and version */
+    omm_bytes recipe = omm_read_bytes(&r, omm_recipe_bytes(&t->recipe));
+    omm_bytes identity = omm_read_bytes(&r, DIGEST_BYTES);
+    p->step = omm_read_u32(&r);
+    p->position = omm_read_u64(&r);
+    p->tokens = omm_read_u64(&r);
+    uint64_t value_count = omm_read_u64(&r);
+    if (r.failed || !is_same_recipe(recipe, &t->recipe) ||
+        memcmp(identity.data, t->identity.b, DIGEST_BYTES) != 0 ||
+        value_count != t->tensors.value_count || p->step > t->recipe.steps)
+        return omm_raise(OMM_ERR_MISMATCH, "the checkpoint belongs to another recipe, seed, data "
+                                           "set, model or start");
+    if (in.size != checkpoint_bytes(t, p->step))
+        return omm_raise(OMM_ERR_SIZE, "checkpoint of %zu bytes instead of %zu", in.size,
+                         checkpoint_bytes(t, p->step));
+    p->losses = omm_read_bytes(&r, p->step * sizeof(float));
+    p->values = omm_read_bytes(&r, t->tensors.value_count * sizeof(float));
+    p->m = omm_read_bytes(&r, t->m_count * sizeof(float));
+    p->v = omm_read_bytes(&r, t->v_count * sizeof(float));
+    OMM_ASSERT(!r.failed);
+    return OMM_OK;
+}
+
+static bool all_finite(omm_bytes floats) {
+    for (size_t i = 0; i < floats.size; i += 4)
+        if (!isfinite(omm_get_f32(floats.data + i))) return false;
+    return true;
+}
+
+omm_err omm_full_resume(omm_full *t, omm_bytes checkpoint) {
+    parts p = {0};
+    OMM_TRY(take_apart(&p, checkpoint, t));
+    if (!all_finite(p.values) || !all_finite(p.m) || !all_finite(p.v))
+        return omm_raise(OMM_ERR_FORMAT, "the checkpoint holds a value that is not finite");
+    t->step = p.step;
+    t->position = p.position;
+    t->tokens = p.tokens;
+    if (p.losses.size) memcpy(t->losses, p.losses.data, p.losses.size);
+    memcpy(t->values, p.values.data, p.values.size);
+    if (p.m.size) memcpy(t->m, p.m.data, p.m.size);
+    if (p.v.size) memcpy(t->v, p.v.data, p.v.size);
+    full_write(t->options.compute, &t->tensors, t->values);
+    return OMM_OK;
+}
+
+/* --- the model as a file ----------------------------------------------------------------------- */
+
+static bool starts(omm_bytes key, const char *with) {
+    const size_t size = strlen(with);
+    return key.size >= size && memcmp(key.data, with, size) == 0;
+}
+
+static void put_keys(omm_gguf_writer *w, const omm_gguf *like) {
+    for (size_t i = 0; i < like->kv_count; i++) {
+        const omm_gguf_kv *kv = &like->kvs[i];
+        if (starts(kv->key, "general.file_type") || starts(kv->key, "split.") ||
+            starts(kv->key, "general.quantization_version"))
+            continue;
+        omm_gguf_put_kv(w, kv);
+    }
+    omm_gguf_put_u32(w, "general.file_type", 0);
+}
+
+/* Where a tensor of a file begins in the vector: fused ones are their parts one after the other. */
+static const full_tensor *place_of(const full_tensors *t, const omm_gguf_tensor *x) {
+    static const char *const fused[][2] = {{"attn_qkv.weight", "attn_q.weight"},
+                                           {"ffn_up.weight", "ffn_gate.weight"}};
+    const uint64_t size = x->dims[0] * x->dims[1];
+    const full_tensor *plain = full_tensor_named(t, x->name);
+    if (plain && size == (uint64_t)plain->rows * plain->cols) return plain;
+    const char *dot = strncmp(x->name, "blk.", 4) == 0 ? strchr(x->name + 4, '.') : NULL;
+    for (size_t i = 0; dot && i < sizeof fused / sizeof *fused; i++) {
+        char name[2 * OMM_GGUF_NAME_MAX];
+        if (strcmp(dot + 1, fused[i][0]) != 0) continue;
+        snprintf(name, sizeof name, "%.*s.%s", (int)(dot - x->name), x->name, fused[i][1]);
+        const full_tensor *first = full_tensor_named(t, name);
+        if (first && first->cols == x->dims[0] && first->offset + size <= t->value_count)
+            return first;
+    }
+    return NULL;
+}
+
+static omm_err put_tensors(omm_gguf_writer *w, const full_tensors *t, const float *values,
+                           const omm_gguf *like) {
+    for (size_t i = 0; i < like->tensor_count; i++) {
+        const omm_gguf_tensor *x = &like->tensors[i];
+        const full_tensor *from = place_of(t, x);
+        const bool is_factor = starts(omm_bytes_str(x->name), "rope_f");
+        if (!from && !is_factor)
+            return omm_raise(OMM_ERR_MISMATCH, "tensor '%s' has no counterpart of its size in the "
+                                               "trained model",
+                             x->name);
+        omm_bytes data = x->data;
+        if (from) data = omm_bytes_of(values + from->offset, 4 * x->dims[0] * x->dims[1]);
+        omm_gguf_put_tensor(w, x->name, from ? OMM_GGML_F32 : (uint32_t)x->type, x->n_dims, x->dims,
+                            data);
+    }
+    return OMM_OK;
+}
+
+omm_err omm_full_save(omm_buf *out, omm_model *model, const omm_gguf *like) {
+    omm_gguf_writer w;
+    full_tensors t = {0};
+    float *values = NULL;
+    OMM_TRY(full_thaw(model));
+    omm_gguf_writer_init(&w);
+    omm_err err = full_tensors_init(&t, model);
+    if (err == OMM_OK) values = omm_alloc(t.value_count, sizeof *values);
+    if (err == OMM_OK && !values) err = omm_raise(OMM_ERR_NOMEM, "no memory for a copy of %zu weights", t.value_count);
+    if (err == OMM_OK) {
+        full_read(values, &t);
+        put_keys(&w, like);
+        err = put_tensors(&w, &t, values, like);
+    }
+    if (err == OMM_OK) err = omm_gguf_writer_finish(out, &w);
+    omm_gguf_writer_fini(&w);
+    full_tensors_fini(&t);
+    omm_free(values);
+    return err;
+}

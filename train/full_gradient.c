@@ -1,0 +1,272 @@
+/* full_gradient.c - sums over tokens: the gradients of matrices, norms, biases, embedding, output. */
+#include "full.h"
+
+#include "omm/mem.h"
+
+#include <string.h>
+
+enum {
+    HEAD_FLOATS = 1 << 19, /* logits at once: 2 MiB, but at least those of one chunk */
+    COLUMNS = 64,          /* of a vector's sum in one task */
+};
+
+/* --- memory ---------------------------------------------------------------------------------- */
+
+static omm_err take_head(full *f, const graph *g) {
+    const omm_model_dims *d = &g->model->dims;
+    f->head_rows = HEAD_FLOATS / d->vocab;
+    if (f->head_rows < OMM_TOKEN_CHUNK) f->head_rows = OMM_TOKEN_CHUNK;
+    if (f->head_rows > g->rows_max) f->head_rows = g->rows_max;
+    f->logits = omm_alloc_aligned(f->head_rows * d->vocab, sizeof(float));
+    f->norm = omm_alloc_aligned(f->head_rows * d->d_model, sizeof(float));
+    f->dnorm = omm_alloc_aligned(f->head_rows * d->d_model, sizeof(float));
+    f->r = omm_alloc_aligned(f->head_rows, sizeof(float));
+    f->lse = omm_alloc_aligned(f->head_rows, sizeof(float));
+    if (d->output_softcap != 0)
+        f->capped = omm_alloc_aligned(f->head_rows * d->vocab, sizeof(float));
+    bool all = f->logits && f->norm && f->dnorm && f->r && f->lse;
+    if (all && (f->capped || d->output_softcap == 0)) return OMM_OK;
+    return omm_raise(OMM_ERR_NOMEM, "no memory for %zu rows of logits", f->head_rows);
+}
+
+omm_err full_init(full *f, const full_tensors *t, const graph *g) {
+    *f = (full){.tensors = t};
+    OMM_TRY(take_head(f, g));
+    if (g->model->tied) f->lookup_count = (size_t)g->model->embed.rows * g->model->embed.cols;
+    f->gradient = omm_alloc_aligned(t->value_count, sizeof(float));
+    if (f->lookup_count) f->lookups = omm_alloc_aligned(f->lookup_count, sizeof(float));
+    f->ends = omm_alloc(g->rows_max, sizeof *f->ends);
+    f->picked_ends = omm_alloc(g->rows_max, sizeof *f->picked_ends);
+    f->head_ends = omm_alloc(g->rows_max, sizeof *f->head_ends);
+    if (f->gradient && (f->lookups || !f->lookup_count) && f->ends && f->picked_ends &&
+        f->head_ends)
+        return OMM_OK;
+    return omm_raise(OMM_ERR_NOMEM, "no memory for the gradients of %zu weights", t->value_count);
+}
+
+void full_fini(full *f) {
+    omm_free(f->gradient);
+    omm_free(f->lookups);
+    omm_free(f->ends);
+    omm_free(f->picked_ends);
+    omm_free(f->head_ends);
+    omm_free(f->logits);
+    omm_free(f->capped);
+    omm_free(f->norm);
+    omm_free(f->dnorm);
+    omm_free(f->r);
+    omm_free(f->lse);
+    *f = (full){0};
+}
+
+void full_begin(full *f) {
+    memset(f->gradient, 0, f->tensors->value_count * sizeof(float));
+    if (f->lookups) memset(f->lookups, 0, f->lookup_count * sizeof(float));
+}
+
+void full_end(full *f, const omm_model *model) {
+    if (!f->lookups) return;
+    float *to = f->gradient + full_tensor_at(f->tensors, &model->embed)->offset;
+    for (size_t i = 0; i < f->lookup_count; i++) to[i] += f->lookups[i];
+}
+
+/* --- chunks ---------------------------------------------------------------------------------- */
+
+static void take_chunks(graph *g) {
+    full *f = g->full;
+    f->end_count = f->picked_end_count = 0;
+    size_t row = 0, picked = 0;
+    for (size_t e = 0; e < g->example_count; e++)
+        for (const size_t end = row + g->counts[e]; row < end;) {
+            row = row + OMM_TOKEN_CHUNK < end ? row + OMM_TOKEN_CHUNK : end;
+            f->ends[f->end_count++] = (uint32_t)row;
+            const size_t before = picked;
+            while (picked < g->learned && g->picked_rows[picked] < row) picked++;
+            if (picked > before) f->picked_ends[f->picked_end_count++] = (uint32_t)picked;
+        }
+}
+
+/* Rows are all of the micro-batch, `each` of a token, or the judged ones.  Where both are as many,
+ * they are the same. */
+typedef struct chunks {
+    const uint32_t *ends;
+    size_t count, each;
+} chunks;
+
+static chunks chunks_of(const graph *g, size_t rows) {
+    const full *f = g->full;
+    if (rows == g->learned) return (chunks){f->picked_ends, f->picked_end_count, 1};
+    OMM_ASSERT(rows % g->rows == 0);
+    return (chunks){f->ends, f->end_count, rows / g->rows};
+}
+
+/* --- matrices -------------------------------------------------------------------------------- */
+
+static float *gradient_at(const graph *g, const void *weight) {
+    const full *f = g->full;
+    return f->gradient + full_tensor_at(f->tensors, weight)->offset;
+}
+
+/* --- vectors --------------------------------------------------------------------------------- */
+
+typedef struct column_job {
+    float *out;
+    const float *dy, *x, *r; /* x, r NULL: of a bias */
+    chunks chunks;
+    size_t n;
+} column_job;
+
+/* sum[width] += row i of the products, `at` its first column. */
+static void add_row(float *restrict sum, const column_job *job, size_t row, size_t at,
+                    size_t width) {
+    const float *dy = job->dy + row * job->n + at;
+    if (!job->x) {
+        for (size_t j = 0; j < width; j++) sum[j] += dy[j];
+        return;
+    }
+    const float *x = job->x + row * job->n + at, r = job->r[row];
+    for (size_t j = 0; j < width; j++) sum[j] += dy[j] * (x[j] * r);
+}
+
+static void column_task(void *ud, size_t task, unsigned worker) {
+    (void)worker;
+    const column_job *job = ud;
+    const size_t at = task * COLUMNS, width = job->n - at < COLUMNS ? job->n - at : COLUMNS;
+    size_t row = 0;
+    for (size_t i = 0; i < job->chunks.count; i++) {
+        float sum[COLUMNS] = {0};
+        for (const size_t end = job->chunks.ends[i] * job->chunks.each; row < end; row++)
+            add_row(sum, job, row, at, width);
+        for (size_t j = 0; j < width; j++) job->out[at + j] += sum[j];
+    }
+}
+
+static void add_columns(const graph *g, column_job *job) {
+    omm_pool_run(g->compute->pool, column_task, job, (job->n + COLUMNS - 1) / COLUMNS);
+}
+
+void full_norm(graph *g, const float *w, const float *dy, const float *x, const float *r,
+               size_t count, size_t n) {
+    column_job job = {gradient_at(g, w), dy, x, r, chunks_of(g, count), n};
+    add_columns(g, &job);
+}
+
+static void add_bias(graph *g, const float *bias, const float *dy, size_t count, size_t n) {
+    column_job job = {gradient_at(g, bias), dy, NULL, NULL, chunks_of(g, count), n};
+    add_columns(g, &job);
+}
+
+void full_linear(graph *g, const omm_layer *layer, omm_lora_target target, const float *dy,
+                 const float *x, size_t count) {
+    const omm_matrix *w = &layer->weights[target];
+    omm_gemm sum = {.a = dy, .b = x, .m = w->rows, .n = w->cols, .k = count, .accumulate = true};
+    sum.c = gradient_at(g, w);
+    sum.lda = w->rows;
+    sum.ldb = sum.ldc = w->cols;
+    omm_gemm_tn_chunks(g->compute, &sum, chunks_of(g, count).ends);
+    if (layer->bias[target]) add_bias(g, layer->bias[target], dy, count, w->rows);
+}
+
+/* --- output ---------------------------------------------------------------------------------- */
+
+/* Losses of judged rows first .. first + n - 1, and the gradient of their logits. */
+static void judge(graph *g, float *nll, size_t first, size_t n, float loss_scale) {
+    const omm_compute *c = g->compute;
+    full *f = g->full;
+    const size_t vocab = g->model->dims.vocab;
+    const float cap = g->model->dims.output_softcap;
+    omm_linear_forward(c, f->logits, f->norm, g->model->output, n, false);
+    if (cap != 0) {
+        omm_vec_softcap(c, f->logits, f->logits, cap, n * vocab);
+        memcpy(f->capped, f->logits, n * vocab * sizeof(float));
+    }
+    omm_row_lse(c, NULL, f->lse, f->logits, n, vocab);
+    for (size_t i = 0; i < n; i++)
+        nll[i] = f->lse[i] - f->logits[i * vocab + g->targets[first + i]];
+    omm_row_exp(c, f->logits, f->logits, f->lse, n, vocab, vocab, vocab);
+    omm_vec_scale(c, f->logits, f->logits, loss_scale, n * vocab);
+    for (size_t i = 0; i < n; i++) f->logits[i * vocab + g->targets[first + i]] -= loss_scale;
+    if (cap != 0) g->grad->softcap(f->logits, f->capped, 1.0F / cap, n * vocab);
+}
+
+/* The same for `count` whole chunks, and what follows from their logits. */
+static void head_chunks(graph *g, float *nll, size_t first, size_t n, size_t count,
+                        float loss_scale) {
+    const omm_compute *c = g->compute;
+    const omm_model *model = g->model;
+    full *f = g->full;
+    const size_t width = model->dims.d_model;
+    const float *x = g->picked + first * width;
+    omm_rmsnorm_forward(c, f->norm, f->r, x, model->output_norm, n, width, model->dims.rms_eps);
+    judge(g, nll, first, n, loss_scale);
+    omm_gemm sum = {.a = f->logits, .b = f->norm, .m = model->dims.vocab, .n = width, .k = n};
+    sum.c = gradient_at(g, model->output);
+    sum.lda = sum.m;
+    sum.ldb = sum.ldc = width;
+    sum.accumulate = true;
+    omm_gemm_tn_chunks(c, &sum, f->head_ends);
+    omm_linear_backward(c, f->dnorm, f->logits, model->output, n, false);
+    column_job job = {.out = gradient_at(g, model->output_norm),
+                      .dy = f->dnorm,
+                      .x = x,
+                      .r = f->r,
+                      .chunks = {f->head_ends, count, 1},
+                      .n = width};
+    add_columns(g, &job);
+    for (size_t i = 0; i < n; i++)
+        g->grad->rmsnorm(g->dx + (first + i) * width, f->dnorm + i * width, x + i * width,
+                         model->output_norm, f->r[i], width);
+}
+
+void full_head(graph *g, float *nll, float loss_scale) {
+    full *f = g->full;
+    take_chunks(g);
+    memset(g->dx, 0, g->learned * g->model->dims.d_model * sizeof(float));
+    for (size_t i = 0, first = 0; i < f->picked_end_count;) {
+        size_t count = 0, n = 0;
+        while (i < f->picked_end_count && f->picked_ends[i] - first <= f->head_rows) {
+            n = f->picked_ends[i++] - first;
+            f->head_ends[count++] = (uint32_t)n;
+        }
+        OMM_ASSERT(n > 0);
+        head_chunks(g, nll + first, first, n, count, loss_scale);
+        first += n;
+    }
+}
+
+/* --- embedding ------------------------------------------------------------------------------- */
+
+/* Rows from .. end are one chunk: what each id of it has gathered, columns at .. at + width. */
+static void embed_chunk(const graph *g, float *out, size_t from, size_t end, size_t at,
+                        size_t width) {
+    const size_t n = g->model->dims.d_model;
+    for (size_t i = from; i < end; i++) {
+        size_t before = from;
+        while (g->ids[before] != g->ids[i]) before++;
+        if (before < i) continue; /* summed with its first token */
+        float sum[COLUMNS] = {0};
+        for (size_t k = i; k < end; k++)
+            for (size_t j = 0; g->ids[k] == g->ids[i] && j < width; j++)
+                sum[j] += g->dx[k * n + at + j];
+        float *to = out + (size_t)g->ids[i] * n + at;
+        for (size_t j = 0; j < width; j++) to[j] += sum[j];
+    }
+}
+
+static void embed_task(void *ud, size_t task, unsigned worker) {
+    (void)worker;
+    const graph *g = ud;
+    const full *f = g->full;
+    const size_t n = g->model->dims.d_model, at = task * COLUMNS;
+    const size_t width = n - at < COLUMNS ? n - at : COLUMNS;
+    float *out = f->lookups ? f->lookups : gradient_at(g, &g->model->embed);
+    for (size_t i = 0, from = 0; i < f->end_count; from = f->ends[i++])
+        embed_chunk(g, out, from, f->ends[i], at, width);
+}
+
+void full_embedding(graph *g) {
+    const omm_model_dims *d = &g->model->dims;
+    if (d->embed_scale != 1)
+        omm_vec_scale(g->compute, g->dx, g->dx, d->embed_scale, g->rows * d->d_model);
+    omm_pool_run(g->compute->pool, embed_task, g, (d->d_model + COLUMNS - 1) / COLUMNS);
+}

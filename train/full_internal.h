@@ -1,0 +1,45 @@
+/* full_internal.h - the state of a run over all weights, shared by full_trainer.c, full_update.c and
+ * full_checkpoint.c. */
+#ifndef TRAIN_FULL_INTERNAL_H
+#define TRAIN_FULL_INTERNAL_H
+
+#include "full.h"
+#include "omm/full.h"
+#include "sequence.h"
+
+/* Some elements of a tensor, updated in one task; for all optimisers but AdamW all of them. */
+typedef struct full_slice {
+    const full_tensor *tensor;
+    size_t from, to; /* in the tensor */
+    size_t v_at;     /* where its second moments begin */
+} full_slice;
+
+struct omm_full {
+    omm_full_options options; /* recipe points to our copy */
+    omm_recipe recipe;        /* without what is about adapters */
+    full_tensors tensors;
+    full sums;
+    graph graph;
+    sequence sequence;
+    float *values;     /* (tensors.value_count) */
+    float *m, *v;      /* (m_count), (v_count) */
+    double *squares;   /* (tensors.count) of the gradient */
+    full_slice *slices;
+    size_t m_count, v_count, slice_count;
+    float *nll;        /* (graph.rows_max) */
+    float *losses;     /* (recipe.steps) */
+    uint32_t step;     /* done */
+    uint64_t position; /* examples consumed */
+    uint64_t tokens;
+    omm_digest identity;
+};
+
+/* Errors: NOMEM. */
+OMM_CHECKED omm_err full_update_open(omm_full *t);
+void full_update_close(omm_full *t);
+/* Norm of the gradient; the squares of each tensor stay in t->squares. */
+double full_gradient_norm(omm_full *t);
+/* Clip to the recipe's limit and move the weights: step t->step + 1.  The model follows. */
+void full_update(omm_full *t, double norm, float rate);
+
+#endif

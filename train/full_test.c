@@ -1,0 +1,379 @@
+/* Training over all weights: gradients against central differences for every tensor of every
+ * architecture, the same bytes for threads, micro-batches and instruction sets (goldens), exact resume,
+ * models as files, and refusals. */
+#include "full.h"
+
+#include "omm/full.h"
+#include "omm/hash.h"
+#include "omm/mem.h"
+#include "test_model.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Slope along a part of the gradient against the norm of that part, relative to the latter or to a
+ * thousandth of the whole gradient's.  Measured maximum 1.0e-3. */
+static const double s_slope_tolerance = 1.5e-3;
+
+/* --- central differences -------------------------------------------------------------------- */
+
+typedef struct rig {
+    omm_compute compute;
+    omm_model model;
+    full_tensors tensors;
+    graph g;
+    full sums;
+    float *values, *moved;
+    const omm_example *examples[3];
+} rig;
+
+static double loss_at(rig *r, const float *values) {
+    static const graph_dropout none;
+    static float nll[2048];
+    size_t learned = 0;
+    double sum = 0;
+    for (size_t i = 0; i < 3; i++) learned += r->examples[i]->learn_count;
+    full_write(&r->compute, &r->tensors, values);
+    full_begin(&r->sums);
+    CHECK_OK(graph_forward(&r->g, nll, r->examples, 3, 1.0F / (float)learned, &none));
+    CHECK_EQ(r->g.learned, learned);
+    for (size_t i = 0; i < learned; i++) sum += (double)nll[i];
+    return sum / (double)learned;
+}
+
+/* The embedding's matrix as output too, or a copy of it that moves by itself. */
+static void untie(omm_model *model) {
+    const size_t count = (size_t)model->embed.rows * model->embed.cols;
+    float *copy = omm_alloc(count, sizeof *copy);
+    CHECK(copy);
+    for (uint32_t i = 0; i < model->embed.rows; i++)
+        omm_matrix_row(copy + (size_t)i * model->embed.cols, &model->embed, i);
+    CHECK_OK(omm_matrix_pack_f32(&model->output_own, model->embed.rows, model->embed.cols, copy));
+    model->output = &model->output_own;
+    model->tied = false;
+    omm_free(copy);
+}
+
+static void open_rig(rig *r, const omm_dataset *data, const char *architecture, bool tied) {
+    size_t rows = 0, longest = 0;
+    omm_isa isa = OMM_ISA_SCALAR;
+    *r = (rig){0};
+    test_architecture_open(&r->model, OMM_FORMAT_F16, architecture);
+    if (!tied) untie(&r->model);
+    for (size_t i = 0; i < 3; i++) {
+        r->examples[i] = omm_dataset_example(data, i);
+        rows += r->examples[i]->count;
+        if (r->examples[i]->count > longest) longest = r->examples[i]->count;
+    }
+    CHECK_OK(omm_isa_choose(&isa, getenv("OMM_ISA")));
+    CHECK_OK(omm_compute_init(&r->compute, NULL, isa));
+    CHECK_OK(full_thaw(&r->model));
+    CHECK_OK(full_tensors_init(&r->tensors, &r->model));
+    graph_options options = {.compute = &r->compute,
+                             .model = &r->model,
+                             .spec = {.rank = 1, .alpha = 1, .targets = 0},
+                             .rows_max = rows,
+                             .seq_max = longest};
+    CHECK_OK(graph_init(&r->g, &options));
+    CHECK_OK(full_init(&r->sums, &r->tensors, &r->g));
+    r->g.full = &r->sums;
+    r->values = omm_alloc_aligned(r->tensors.value_count, sizeof(float));
+    r->moved = omm_alloc_aligned(r->tensors.value_count, sizeof(float));
+    CHECK(r->values && r->moved);
+    full_read(r->values, &r->tensors);
+}
+
+static void close_rig(rig *r) {
+    full_fini(&r->sums);
+    graph_fini(&r->g);
+    full_tensors_fini(&r->tensors);
+    omm_free(r->values);
+    omm_free(r->moved);
+    omm_model_fini(&r->model);
+    omm_compute_fini(&r->compute);
+}
+
+/* One of `parts` parts of a tensor's entries, chosen by hash. */
+static bool is_in(size_t entry, unsigned part, unsigned parts) {
+    return (unsigned)((entry * 0x9e3779b97f4a7c15U) >> 60) % parts == part;
+}
+
+static double norm_of(const float *gradient, size_t size, unsigned part, unsigned parts) {
+    double square = 0;
+    for (size_t i = 0; i < size; i++)
+        if (is_in(i, part, parts)) square += (double)gradient[i] * (double)gradient[i];
+    return sqrt(square);
+}
+
+/* Along some entries of the gradient of a tensor the loss must change by their norm. */
+static double check_part(rig *r, const float *gradient, const full_tensor *x, unsigned part,
+                         unsigned parts) {
+    const size_t size = (size_t)x->rows * x->cols;
+    const float *g = gradient + x->offset;
+    const double norm = norm_of(g, size, part, parts), whole = norm_of(g, size, 0, 1);
+    CHECK(whole > 0);
+    if (!(norm > 0.05 * whole)) return 0;
+    const double step = 4e-3 / norm;
+    double at[2];
+    for (int side = 0; side < 2; side++) {
+        memcpy(r->moved, r->values, r->tensors.value_count * sizeof(float));
+        for (size_t i = 0; i < size; i++)
+            if (is_in(i, part, parts))
+                r->moved[x->offset + i] = (float)((double)r->values[x->offset + i] +
+                                                  (side ? -step : step) * (double)g[i]);
+        at[side] = loss_at(r, r->moved);
+    }
+    const double slope = (at[0] - at[1]) / (2 * step * norm);
+    const double error = fabs(slope - norm) / (norm + 1e-3);
+    if (error > s_slope_tolerance)
+        fprintf(stderr, "%s, part %u of %u: slope %.6g, norm of the gradient %.6g\n", x->name, part,
+                parts, slope, norm);
+    CHECK(error <= s_slope_tolerance);
+    return error;
+}
+
+static void central_differences(const omm_dataset *data, const char *architecture, bool tied,
+                                unsigned parts) {
+    rig r;
+    double worst = 0;
+    open_rig(&r, data, architecture, tied);
+    float *gradient = omm_alloc(r.tensors.value_count, sizeof *gradient);
+    CHECK(gradient);
+    loss_at(&r, r.values);
+    graph_backward(&r.g, NULL, false, false);
+    full_end(&r.sums, &r.model);
+    memcpy(gradient, r.sums.gradient, r.tensors.value_count * sizeof *gradient);
+    for (size_t i = 0; i < r.tensors.count; i++)
+        for (unsigned part = 0; part < parts; part++)
+            worst = fmax(worst, check_part(&r, gradient, &r.tensors.items[i], part, parts));
+    printf("central differences, %s, %s: %zu tensors, largest relative error %.2e\n", architecture,
+           tied ? "tied" : "untied", r.tensors.count, worst);
+    omm_free(gradient);
+    close_rig(&r);
+}
+
+/* --- the same bytes ------------------------------------------------------------------------- */
+
+typedef struct variant {
+    const char *name, *golden; /* BLAKE2b-256 of the weights after the run */
+    uint32_t optimizer;
+    float momentum;
+} variant;
+
+static const variant s_variants[] = {
+    {"adamw", "23530fd7fdfe918f2723b2eee50872a6b4daab03998947d91f75f3cfd55e0c7b", OMM_RECIPE_ADAMW, 0},
+    {"sgd", "2cb95cc12af26fcd2ab3bd942b45250eff63691723497fa3f0d36c20171a6c71", OMM_RECIPE_SGD, 0.9F},
+    {"adafactor", "7009279b93963ae4d625e5caaf9cbcccee02ff078f8f4f5830bb6ddcb002bd82", OMM_RECIPE_ADAFACTOR, 0},
+};
+
+static omm_recipe recipe_of(const variant *v, uint32_t micro) {
+    omm_recipe r = omm_recipe_default();
+    r.steps = 3;
+    r.batch_tokens = 330;
+    r.micro_tokens = micro;
+    r.weight_decay = 0.1F;
+    r.warmup_steps = 1;
+    r.learning_rate = v->optimizer == OMM_RECIPE_SGD ? 0.1F : 0.003F;
+    r.optimizer = v->optimizer;
+    r.momentum = v->momentum;
+    return r;
+}
+
+typedef struct run {
+    omm_pool *pool;
+    omm_compute compute;
+    omm_model model;
+    omm_full *full;
+} run;
+
+static void open_run(run *r, const omm_dataset *data, const omm_recipe *recipe, omm_isa isa,
+                     unsigned threads) {
+    *r = (run){0};
+    test_synth_open(&r->model, OMM_FORMAT_F16);
+    CHECK_OK(omm_pool_open(&r->pool, threads));
+    CHECK_OK(omm_compute_init(&r->compute, r->pool, isa));
+    omm_full_options options = {.model = &r->model,
+                                .data = data,
+                                .recipe = recipe,
+                                .compute = &r->compute,
+                                .seed = omm_seed_from_u64(3)};
+    CHECK_OK(omm_full_open(&r->full, &options));
+}
+
+static void close_run(run *r) {
+    omm_full_close(r->full);
+    omm_model_fini(&r->model);
+    omm_compute_fini(&r->compute);
+    omm_pool_close(r->pool);
+}
+
+static omm_digest train(const omm_dataset *data, const variant *v, omm_isa isa, unsigned threads,
+                        uint32_t micro) {
+    run r;
+    omm_full_report report = {0};
+    char hex[OMM_DIGEST_HEX_SIZE];
+    const omm_recipe recipe = recipe_of(v, micro);
+    open_run(&r, data, &recipe, isa, threads);
+    while (!omm_full_is_done(r.full)) CHECK_OK(omm_full_step(r.full, &report));
+    CHECK_EQ(omm_full_step(r.full, NULL), OMM_ERR_STATE);
+    const omm_digest digest = omm_full_digest(r.full);
+    omm_digest_hex(hex, &digest);
+    printf("%-9s %-7s %u threads, micro-batch %4u: %.16s, loss %.6f\n", v->name, omm_isa_name(isa),
+           threads, micro, hex, (double)report.loss);
+    if (strcmp(hex, v->golden) != 0) fprintf(stderr, "got %s\n", hex);
+    CHECK(strcmp(hex, v->golden) == 0);
+    close_run(&r);
+    return digest;
+}
+
+static void all_the_same(const omm_dataset *data) {
+    omm_isa best = OMM_ISA_SCALAR;
+    CHECK_OK(omm_isa_choose(&best, getenv("OMM_ISA")));
+    for (size_t i = 0; i < sizeof s_variants / sizeof *s_variants; i++)
+        train(data, &s_variants[i], best, 1 + (unsigned)i, 4096);
+    train(data, &s_variants[0], best, 2, 64);
+    train(data, &s_variants[0], best, 7, 200);
+    for (unsigned isa = 0; isa < OMM_ISA_COUNT; isa++)
+        if (omm_isa_available((omm_isa)isa)) train(data, &s_variants[0], (omm_isa)isa, 2, 4096);
+}
+
+/* --- resume ---------------------------------------------------------------------------------- */
+
+static void resume_is_exact(const omm_dataset *data, const variant *v) {
+    run a, b;
+    omm_buf at;
+    omm_isa best = OMM_ISA_SCALAR;
+    CHECK_OK(omm_isa_choose(&best, getenv("OMM_ISA")));
+    const omm_recipe recipe = recipe_of(v, 200);
+    omm_buf_init(&at, 64 << 20);
+    open_run(&a, data, &recipe, best, 1);
+    CHECK_OK(omm_full_step(a.full, NULL));
+    CHECK_OK(omm_full_checkpoint(a.full, &at));
+    open_run(&b, data, &recipe, best, 1);
+    CHECK_OK(omm_full_resume(b.full, omm_buf_view(&at)));
+    CHECK_EQ(omm_full_steps(b.full), 1);
+    CHECK_EQ(omm_full_tokens(b.full), omm_full_tokens(a.full));
+    while (!omm_full_is_done(b.full)) CHECK_OK(omm_full_step(b.full, NULL));
+    const omm_digest digest = omm_full_digest(b.full);
+    char hex[OMM_DIGEST_HEX_SIZE];
+    omm_digest_hex(hex, &digest);
+    CHECK(strcmp(hex, v->golden) == 0);
+    at.data[at.size / 2] ^= 1;
+    CHECK_EQ(omm_full_resume(a.full, omm_buf_view(&at)), OMM_ERR_DIGEST);
+    at.data[at.size / 2] ^= 1;
+    CHECK_EQ(omm_full_resume(a.full, omm_bytes_of(at.data, 40)), OMM_ERR_SIZE);
+    close_run(&b);
+    omm_recipe other = recipe;
+    other.learning_rate *= 2;
+    open_run(&b, data, &other, best, 1);
+    const omm_digest before = omm_full_digest(b.full);
+    CHECK_EQ(omm_full_resume(b.full, omm_buf_view(&at)), OMM_ERR_MISMATCH);
+    const omm_digest after = omm_full_digest(b.full);
+    CHECK(omm_digest_equal(&before, &after));
+    CHECK_EQ(omm_full_steps(b.full), 0);
+    close_run(&b);
+    close_run(&a);
+    omm_buf_fini(&at);
+}
+
+/* --- files ----------------------------------------------------------------------------------- */
+
+/* What is written and loaded again has the same weights, also where tensors are fused. */
+static void saved_as(const char *architecture) {
+    omm_model model, again;
+    omm_buf like, file;
+    omm_gguf gguf, written;
+    full_tensors a, b;
+    omm_buf_init(&like, 64 << 20);
+    omm_buf_init(&file, 64 << 20);
+    test_architecture_file(&like, OMM_FORMAT_F16, architecture);
+    CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&like)));
+    CHECK_OK(omm_model_load(&model, &gguf));
+    CHECK_OK(full_thaw(&model));
+    CHECK_OK(full_tensors_init(&a, &model));
+    float *values = omm_alloc(2 * a.value_count, sizeof *values);
+    omm_compute compute;
+    CHECK(values);
+    CHECK_OK(omm_compute_init(&compute, NULL, OMM_ISA_SCALAR));
+    full_read(values, &a);
+    for (size_t i = 0; i < a.value_count; i++) values[i] += (float)(i % 1000) / 4096;
+    full_write(&compute, &a, values);
+    CHECK_OK(omm_full_save(&file, &model, &gguf));
+    CHECK_OK(omm_gguf_open_bytes(&written, omm_buf_view(&file)));
+    CHECK_EQ(written.tensor_count, gguf.tensor_count);
+    CHECK_OK(omm_model_load(&again, &written));
+    CHECK_OK(full_tensors_init(&b, &again));
+    CHECK_EQ(a.value_count, b.value_count);
+    full_read(values + a.value_count, &b);
+    CHECK(memcmp(values, values + a.value_count, a.value_count * sizeof *values) == 0);
+    omm_compute_fini(&compute);
+    omm_free(values);
+    full_tensors_fini(&a);
+    full_tensors_fini(&b);
+    omm_model_fini(&model);
+    omm_model_fini(&again);
+    omm_gguf_close(&written);
+    omm_gguf_close(&gguf);
+    omm_buf_fini(&like);
+    omm_buf_fini(&file);
+}
+
+/* --- it learns, and stops where it must ------------------------------------------------------- */
+
+static void learns(const omm_dataset *data) {
+    run r;
+    omm_full_report first = {0}, last = {0};
+    omm_isa best = OMM_ISA_SCALAR;
+    CHECK_OK(omm_isa_choose(&best, getenv("OMM_ISA")));
+    omm_recipe recipe = recipe_of(&s_variants[0], 4096);
+    recipe.steps = 12;
+    recipe.batch_tokens = 4096;
+    recipe.learning_rate = 0.01F;
+    open_run(&r, data, &recipe, best, 2);
+    CHECK_OK(omm_full_step(r.full, &first));
+    while (!omm_full_is_done(r.full)) CHECK_OK(omm_full_step(r.full, &last));
+    printf("loss of step 1: %.3f, of step 12: %.3f\n", (double)first.loss, (double)last.loss);
+    CHECK(last.loss < 0.6F * first.loss);
+    close_run(&r);
+}
+
+static void not_finite(const omm_dataset *data) {
+    run r;
+    omm_isa best = OMM_ISA_SCALAR;
+    CHECK_OK(omm_isa_choose(&best, getenv("OMM_ISA")));
+    const omm_recipe recipe = recipe_of(&s_variants[0], 4096);
+    open_run(&r, data, &recipe, best, 1);
+    float *strip = (float *)(void *)r.model.layers[1].weights[OMM_LORA_DOWN].data;
+    strip[0] = INFINITY;
+    const omm_digest before = omm_full_digest(r.full);
+    CHECK_EQ(omm_full_step(r.full, NULL), OMM_ERR_NUMERIC);
+    CHECK(strstr(omm_err_sentence(), "step 1"));
+    const omm_digest after = omm_full_digest(r.full);
+    CHECK(omm_digest_equal(&before, &after));
+    close_run(&r);
+}
+
+int main(void) {
+    omm_tokenizer *tokenizer = NULL;
+    omm_dataset *data = NULL;
+    test_tokenizer_open(&tokenizer);
+    test_data_open(&data, "train.jsonl", 3, tokenizer);
+    central_differences(data, "llama", true, 2);
+    central_differences(data, "llama", false, 1);
+    static const char *const others[] = {"qwen2", "qwen3", "gemma2", "gemma3", "phi3"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        central_differences(data, others[i], true, 1);
+    all_the_same(data);
+    for (size_t i = 0; i < sizeof s_variants / sizeof *s_variants; i++)
+        resume_is_exact(data, &s_variants[i]);
+    saved_as("llama");
+    saved_as("qwen2");
+    saved_as("gemma3");
+    saved_as("phi3");
+    learns(data);
+    not_finite(data);
+    omm_dataset_close(data);
+    omm_tokenizer_close(tokenizer);
+    return 0;
+}

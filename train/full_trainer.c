@@ -1,0 +1,201 @@
+/* full_trainer.c - one run of training over all weights of a model. */
+#include "adamw.h"
+#include "full_internal.h"
+#include "omm/mem.h"
+#include "schedule.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Past this the squares of AdamW would leave f32. */
+static const double s_norm_max = 1e18;
+
+/* --- open ------------------------------------------------------------------------------------ */
+
+/* What is about adapters has one spelling here: two recipes that do the same are the same. */
+static omm_recipe recipe_of(const omm_recipe *given) {
+    omm_recipe r = *given;
+    const omm_recipe plain = omm_recipe_default();
+    r.rank = 1;
+    r.alpha = 1;
+    r.targets = plain.targets;
+    r.parts = OMM_RECIPE_PARTS_AB;
+    r.dropout = 0;
+    r.prox_mu = 0;
+    r.rslora = 0;
+    r.b_rate_ratio = 0;
+    return r;
+}
+
+static omm_err open_sequence(omm_full *t) {
+    sequence_options options = {.data = t->options.data,
+                                .seed = t->options.seed,
+                                .lane = t->recipe.seed_lane,
+                                .seq_max = t->recipe.seq_max,
+                                .batch_tokens = t->recipe.batch_tokens};
+    return sequence_open(&t->sequence, &options);
+}
+
+static omm_err open_graph(omm_full *t) {
+    const size_t longest = t->sequence.longest, all = omm_dataset_tokens(t->options.data);
+    size_t rows = t->recipe.micro_tokens; /* no micro-batch is larger than its batch */
+    if (rows > t->recipe.batch_tokens) rows = t->recipe.batch_tokens;
+    if (rows > all) rows = all;
+    graph_options options = {.compute = t->options.compute,
+                             .model = t->options.model,
+                             .spec = {.rank = 1, .alpha = 1, .targets = 0},
+                             .rows_max = rows < longest ? longest : rows,
+                             .seq_max = longest};
+    OMM_TRY(graph_init(&t->graph, &options));
+    OMM_TRY(full_init(&t->sums, &t->tensors, &t->graph));
+    t->graph.full = &t->sums;
+    return OMM_OK;
+}
+
+/* Seed, data, shape and start: what a checkpoint must have in common with its trainer. */
+static omm_digest identity_of(const omm_full *t) {
+    const omm_model_dims *d = &t->options.model->dims;
+    const omm_digest data = omm_dataset_digest(t->options.data), start = omm_full_digest(t);
+    uint8_t dims[28];
+    const uint32_t all[7] = {d->layers,   d->d_model,  d->d_ff, d->heads,
+                             d->kv_heads, d->head_dim, d->vocab};
+    for (size_t i = 0; i < 7; i++) omm_put_u32(dims + 4 * i, all[i]);
+    omm_hasher h;
+    omm_hasher_init(&h);
+    omm_hasher_update(&h, omm_bytes_of(t->options.seed.b, sizeof t->options.seed.b));
+    omm_hasher_update(&h, omm_bytes_of(data.b, sizeof data.b));
+    omm_hasher_update(&h, omm_bytes_of(dims, sizeof dims));
+    omm_hasher_update(&h, omm_bytes_of(start.b, sizeof start.b));
+    return omm_hasher_final(&h);
+}
+
+static omm_err open_weights(omm_full *t) {
+    OMM_TRY(full_thaw(t->options.model));
+    OMM_TRY(full_tensors_init(&t->tensors, t->options.model));
+    const size_t n = t->tensors.value_count;
+    if (n > OMM_FULL_VALUES_MAX)
+        return omm_raise(OMM_ERR_TOO_BIG, "%zu weights; at most %zu are trained all at once", n,
+                         OMM_FULL_VALUES_MAX);
+    t->values = omm_alloc_aligned(n, sizeof *t->values);
+    if (!t->values) return omm_raise(OMM_ERR_NOMEM, "no memory for %zu weights", n);
+    full_read(t->values, &t->tensors);
+    if (omm_all_finite(t->options.compute, t->values, n)) return OMM_OK;
+    return omm_raise(OMM_ERR_NUMERIC, "the model has a weight that is not finite");
+}
+
+static omm_err open_parts(omm_full *t) {
+    OMM_TRY(omm_recipe_validate(&t->recipe));
+    OMM_TRY(open_sequence(t));
+    OMM_TRY(open_weights(t));
+    OMM_TRY(full_update_open(t));
+    OMM_TRY(open_graph(t));
+    t->losses = omm_alloc(t->recipe.steps, sizeof *t->losses);
+    t->nll = omm_alloc(t->graph.rows_max, sizeof *t->nll);
+    if (!t->losses || !t->nll)
+        return omm_raise(OMM_ERR_NOMEM, "no memory for the losses of %u steps", t->recipe.steps);
+    t->identity = identity_of(t);
+    return OMM_OK;
+}
+
+omm_err omm_full_open(omm_full **out, const omm_full_options *options) {
+    omm_full *t = omm_alloc(1, sizeof *t);
+    if (!t) return omm_raise(OMM_ERR_NOMEM, "no memory for a trainer");
+    t->options = *options;
+    t->recipe = recipe_of(options->recipe);
+    t->options.recipe = &t->recipe;
+    omm_err err = open_parts(t);
+    if (err != OMM_OK) {
+        omm_full_close(t);
+        return err;
+    }
+    *out = t;
+    return OMM_OK;
+}
+
+void omm_full_close(omm_full *t) {
+    if (!t) return;
+    full_fini(&t->sums);
+    if (t->graph.model) graph_fini(&t->graph);
+    full_update_close(t);
+    full_tensors_fini(&t->tensors);
+    sequence_close(&t->sequence);
+    omm_free(t->values);
+    omm_free(t->nll);
+    omm_free(t->losses);
+    omm_free(t);
+}
+
+/* --- one step -------------------------------------------------------------------------------- */
+
+/* Gradient and summed loss of the batch. */
+static omm_err run_batch(omm_full *t, double *loss, size_t count, uint64_t learned) {
+    graph *g = &t->graph;
+    const omm_example **batch = t->sequence.batch;
+    const graph_dropout none = {0};
+    *loss = 0;
+    full_begin(&t->sums);
+    for (size_t from = 0, n = 0; from < count; from += n) {
+        size_t rows = 0;
+        for (n = 0; from + n < count && rows + batch[from + n]->count <= g->rows_max; n++)
+            rows += batch[from + n]->count;
+        if (t->options.cancelled && t->options.cancelled(t->options.ud))
+            return omm_raise(OMM_ERR_CANCELLED, "training stopped in step %u", t->step + 1);
+        OMM_TRY(graph_forward(g, t->nll, batch + from, n, 1.0F / (float)learned, &none));
+        for (size_t i = 0; i < g->learned; i++) *loss += (double)t->nll[i];
+        graph_backward(g, NULL, false, false);
+    }
+    full_end(&t->sums, t->options.model);
+    return OMM_OK;
+}
+
+/* The first tensor whose gradient is not usable, for people; "the loss" where none is to blame. */
+static const char *culprit(const omm_full *t) {
+    for (size_t i = 0; i < t->tensors.count; i++)
+        if (!(t->squares[i] <= s_norm_max * s_norm_max)) return t->tensors.items[i].name;
+    return "the loss";
+}
+
+omm_err omm_full_step(omm_full *t, omm_full_report *report) {
+    if (omm_full_is_done(t))
+        return omm_raise(OMM_ERR_STATE, "all %u steps are done", t->recipe.steps);
+    uint64_t tokens = 0, learned = 0;
+    double loss = 0;
+    size_t count = 0;
+    OMM_TRY(sequence_take(&t->sequence, &count, &tokens, &learned, t->position));
+    OMM_TRY(run_batch(t, &loss, count, learned));
+    const double norm = full_gradient_norm(t);
+    if (!isfinite(loss) || !(norm <= s_norm_max))
+        return omm_raise(OMM_ERR_NUMERIC,
+                         "step %u: loss %g, gradient norm %g: not usable, first seen in %s",
+                         t->step + 1, loss / (double)learned, norm, culprit(t));
+    const float rate = schedule_rate(&t->recipe, t->step + 1);
+    full_update(t, norm, rate);
+    t->losses[t->step++] = (float)(loss / (double)learned);
+    t->position += count;
+    t->tokens += tokens;
+    if (report)
+        *report = (omm_full_report){t->step, t->losses[t->step - 1], (float)norm, rate, tokens};
+    return OMM_OK;
+}
+
+/* --- reading --------------------------------------------------------------------------------- */
+
+bool omm_full_is_done(const omm_full *t) {
+    return t->step >= t->recipe.steps;
+}
+
+uint32_t omm_full_steps(const omm_full *t) {
+    return t->step;
+}
+
+uint64_t omm_full_tokens(const omm_full *t) {
+    return t->tokens;
+}
+
+size_t omm_full_values(const omm_full *t) {
+    return t->tensors.value_count;
+}
+
+omm_digest omm_full_digest(const omm_full *t) {
+    return omm_hash(omm_bytes_of(t->values, t->tensors.value_count * sizeof *t->values));
+}
