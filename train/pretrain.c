@@ -1,0 +1,166 @@
+/* pretrain.c - the schema of a pretraining file, and what a table cannot check. */
+#include "omm/pretrain.h"
+
+#include <stddef.h>
+
+static const omm_config_field s_path = {.key = "path",
+                                        .kind = OMM_CONFIG_KIND_STRING,
+                                        .min = 1,
+                                        .max = 1024,
+                                        .help = "a text"};
+static const omm_config_field s_token = {.key = "token",
+                                         .kind = OMM_CONFIG_KIND_STRING,
+                                         .min = 2,
+                                         .max = 256,
+                                         .help = "text of a special token"};
+
+#define LIST(type, member, field, most, ...)                                                       \
+    {                                                                                              \
+        .key = #member, .kind = OMM_CONFIG_KIND_LIST, .offset = offsetof(type, member),            \
+        .item = &(field), .item_size = sizeof(const char *), .max = (most), __VA_ARGS__            \
+    }
+
+static const omm_config_field s_vocabulary[] = {
+    OMM_CONFIG_STRING(omm_pretrain_vocabulary, from, .optional = true, .min = 1, .max = 1024,
+                      .help = "GGUF whose vocabulary is taken, instead of training one"),
+    LIST(omm_pretrain_vocabulary, texts, s_path, OMM_PRETRAIN_TEXTS_MAX, .optional = true,
+         .help = "texts that it is trained on"),
+    OMM_CONFIG_U32(omm_pretrain_vocabulary, size, .fallback = "2048", .min = 257, .max = 65536,
+                   .help = "ids in all: bytes, merges, special tokens"),
+    OMM_CONFIG_STRING(omm_pretrain_vocabulary, words, .fallback = "gpt-2", .min = 1, .max = 64,
+                      .help = "pre-tokenizer"),
+    OMM_CONFIG_BOOL(omm_pretrain_vocabulary, digits_apart, .fallback = "true",
+                    .help = "numbers are read digit by digit"),
+    LIST(omm_pretrain_vocabulary, control, s_token, 256, .optional = true,
+         .help = "control tokens, which stand for no text"),
+    LIST(omm_pretrain_vocabulary, user, s_token, 256, .optional = true,
+         .help = "tokens that are recognised in any text"),
+    OMM_CONFIG_STRING(omm_pretrain_vocabulary, bos, .optional = true, .min = 2, .max = 256,
+                      .help = "the token that begins a text"),
+    OMM_CONFIG_STRING(omm_pretrain_vocabulary, eos, .optional = true, .min = 2, .max = 256,
+                      .help = "the token that ends a reply"),
+    OMM_CONFIG_STRING(omm_pretrain_vocabulary, padding, .optional = true, .min = 2, .max = 256,
+                      .help = "the token that fills"),
+    {0}};
+
+static const omm_config_field s_model[] = {
+    OMM_CONFIG_U32(omm_pretrain_model, layers, .min = 1, .max = 512, .help = "layers"),
+    OMM_CONFIG_U32(omm_pretrain_model, width, .min = 2, .max = 16384, .help = "of a token"),
+    OMM_CONFIG_U32(omm_pretrain_model, feed_forward, .min = 1, .max = 65536,
+                   .help = "of the layer in between"),
+    OMM_CONFIG_U32(omm_pretrain_model, heads, .min = 1, .max = 1024, .help = "of queries"),
+    OMM_CONFIG_U32(omm_pretrain_model, kv_heads, .min = 1, .max = 1024,
+                   .help = "of keys and values; divides heads"),
+    OMM_CONFIG_U32(omm_pretrain_model, context, .min = 8, .max = 32768,
+                   .help = "tokens of a sequence, in training and in the file"),
+    OMM_CONFIG_REAL(omm_pretrain_model, rope_base, .fallback = "10000", .min = 1, .max = 1e9,
+                    .help = "of the rotary positions"),
+    OMM_CONFIG_REAL(omm_pretrain_model, rms_epsilon, .fallback = "0.00001", .min = 1e-12, .max = 1,
+                    .help = "of the norms"),
+    OMM_CONFIG_REAL(omm_pretrain_model, deviation, .fallback = "0.02", .min = 1e-6, .max = 1,
+                    .help = "of the weights at the start"),
+    {0}};
+
+static const omm_config_field s_training[] = {
+    LIST(omm_pretrain_training, texts, s_path, OMM_PRETRAIN_TEXTS_MAX, .min = 1,
+         .help = "what is learned"),
+    OMM_CONFIG_STRING(omm_pretrain_training, separator, .fallback = "<|endoftext|>", .min = 2,
+                      .max = 256, .help = "the token that ends a document"),
+    OMM_CONFIG_U32(omm_pretrain_training, steps, .min = 1, .max = 1000000,
+                   .help = "of the optimiser"),
+    OMM_CONFIG_U32(omm_pretrain_training, batch_tokens, .fallback = "2048", .min = 8,
+                   .max = 1048576, .help = "a step takes documents while their tokens fit"),
+    OMM_CONFIG_U32(omm_pretrain_training, micro_tokens, .fallback = "2048", .min = 8,
+                   .max = 1048576, .help = "of one pass: memory, never the result"),
+    OMM_CONFIG_ENUM(omm_pretrain_training, optimizer, omm_recipe_optimizers, .fallback = "adamw",
+                    .help = "how weights move"),
+    OMM_CONFIG_ENUM(omm_pretrain_training, schedule, omm_recipe_schedules, .fallback = "cosine",
+                    .help = "of the learning rate after the warmup"),
+    OMM_CONFIG_REAL(omm_pretrain_training, learning_rate, .fallback = "0.002", .min = 1e-9,
+                    .max = 10, .help = "peak"),
+    OMM_CONFIG_U32(omm_pretrain_training, warmup_steps, .fallback = "0", .max = 1000000,
+                   .help = "linear from 0"),
+    OMM_CONFIG_REAL(omm_pretrain_training, lr_min_ratio, .fallback = "0.01", .max = 1,
+                    .help = "the schedule ends at this share of the peak"),
+    OMM_CONFIG_REAL(omm_pretrain_training, beta1, .fallback = "0.9", .max = 0.9999,
+                    .help = "of the first moment"),
+    OMM_CONFIG_REAL(omm_pretrain_training, beta2, .fallback = "0.95", .max = 0.99999,
+                    .help = "of the second moment"),
+    OMM_CONFIG_REAL(omm_pretrain_training, epsilon, .fallback = "0.00000001", .min = 1e-12,
+                    .max = 1, .help = "beside the root of the second moment"),
+    OMM_CONFIG_REAL(omm_pretrain_training, weight_decay, .fallback = "0.1", .max = 10,
+                    .help = "of matrices, per unit of learning rate"),
+    OMM_CONFIG_REAL(omm_pretrain_training, clip_norm, .fallback = "1", .max = 1e6,
+                    .help = "of the whole gradient; 0: off"),
+    OMM_CONFIG_REAL(omm_pretrain_training, momentum, .fallback = "0", .max = 0.9999,
+                    .help = "of sgd"),
+    {0}};
+
+const omm_config_field omm_pretrain_fields[] = {
+    OMM_CONFIG_STRING(omm_pretrain_config, name, .min = 1, .max = 128, .help = "of the model"),
+    OMM_CONFIG_STRING(omm_pretrain_config, basename, .optional = true, .min = 1, .max = 128,
+                      .help = "general.basename of the file"),
+    OMM_CONFIG_STRING(omm_pretrain_config, size_label, .optional = true, .min = 1, .max = 32,
+                      .help = "general.size_label of the file"),
+    OMM_CONFIG_STRING(omm_pretrain_config, license, .optional = true, .min = 1, .max = 128,
+                      .help = "general.license of the file"),
+    OMM_CONFIG_STRING(omm_pretrain_config, description, .optional = true, .min = 1, .max = 1024,
+                      .help = "general.description of the file"),
+    OMM_CONFIG_STRING(omm_pretrain_config, chat_template, .optional = true, .min = 1, .max = 1024,
+                      .help = "file with the template of chats"),
+    OMM_CONFIG_STRING(omm_pretrain_config, type, .fallback = "F16", .min = 1, .max = 32,
+                      .help = "of the matrices in the file, as quantize has them"),
+    OMM_CONFIG_U64(omm_pretrain_config, seed, .fallback = "1",
+                   .help = "of the weights and of the order of documents"),
+    OMM_CONFIG_MAP(omm_pretrain_config, vocabulary, s_vocabulary),
+    OMM_CONFIG_MAP(omm_pretrain_config, model, s_model),
+    OMM_CONFIG_MAP(omm_pretrain_config, training, s_training),
+    OMM_CONFIG_STRING(omm_pretrain_config, valid_text, .optional = true, .min = 1, .max = 1024,
+                      .help = "held-out text, judged on the way"),
+    OMM_CONFIG_U32(omm_pretrain_config, valid_every, .fallback = "500", .min = 1, .max = 1000000,
+                   .help = "steps from one judgement to the next"),
+    {0}};
+
+static omm_err check(const omm_pretrain_config *c) {
+    const omm_pretrain_model *m = &c->model;
+    const omm_pretrain_vocabulary *v = &c->vocabulary;
+    if (m->width % m->heads != 0 || m->width / m->heads % 2 != 0)
+        return omm_raise(OMM_ERR_CONFIG,
+                         "model: a width of %u in %u heads; each needs an even whole number", m->width,
+                         m->heads);
+    if (m->heads % m->kv_heads != 0)
+        return omm_raise(OMM_ERR_CONFIG, "model: %u kv_heads do not divide %u heads", m->kv_heads,
+                         m->heads);
+    if ((v->from != NULL) == (v->texts.count > 0))
+        return omm_raise(OMM_ERR_CONFIG, "vocabulary: from a file, or trained on texts: one of the "
+                                         "two is needed");
+    const omm_recipe recipe = omm_pretrain_recipe(c);
+    return omm_recipe_validate(&recipe);
+}
+
+omm_err omm_pretrain_load(omm_pretrain_config *out, const char *path, omm_arena *arena) {
+    OMM_TRY(omm_config_load(out, omm_pretrain_fields, path, arena));
+    return check(out);
+}
+
+omm_recipe omm_pretrain_recipe(const omm_pretrain_config *config) {
+    const omm_pretrain_training *t = &config->training;
+    omm_recipe r = omm_recipe_default();
+    r.dropout = 0;
+    r.steps = t->steps;
+    r.batch_tokens = t->batch_tokens;
+    r.micro_tokens = t->micro_tokens;
+    r.seq_max = config->model.context;
+    r.optimizer = (uint32_t)t->optimizer;
+    r.schedule = (uint32_t)t->schedule;
+    r.learning_rate = (float)t->learning_rate;
+    r.warmup_steps = t->warmup_steps;
+    r.lr_min_ratio = (float)t->lr_min_ratio;
+    r.beta1 = (float)t->beta1;
+    r.beta2 = (float)t->beta2;
+    r.epsilon = (float)t->epsilon;
+    r.weight_decay = (float)t->weight_decay;
+    r.clip_norm = (float)t->clip_norm;
+    r.momentum = (float)t->momentum;
+    return r;
+}
