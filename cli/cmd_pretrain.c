@@ -222,11 +222,10 @@ static omm_err show_step(pretrain_run *r, const omm_full_report *s) {
     const double seconds = (double)(r->train_ns + 1) / 1e9;
     const double speed = (double)(omm_full_tokens(r->full) - r->tokens_before) / seconds;
     if (r->args.json)
-        return print_event(json_pack("{s:s,s:I,s:f,s:f,s:f,s:I,s:f}", "event", "step", "step",
-                                     (json_int_t)s->step, "loss", (double)s->loss, "grad_norm",
-                                     (double)s->grad_norm, "learning_rate",
-                                     (double)s->learning_rate, "tokens", (json_int_t)s->tokens,
-                                     "tokens_per_s", speed));
+        return print_event(json_pack(
+            "{s:s,s:I,s:f,s:f,s:f,s:I,s:f}", "event", "step", "step", (json_int_t)s->step, "loss",
+            (double)s->loss, "grad_norm", (double)s->grad_norm, "learning_rate",
+            (double)s->learning_rate, "tokens", (json_int_t)s->tokens, "tokens_per_s", speed));
     char text[96] = "training";
     if (r->bar.is_terminal)
         snprintf(text, sizeof text, "step %u/%u  loss %.4f  %.0f tokens/s", s->step,
@@ -340,11 +339,12 @@ int cmd_pretrain(int argc, char **argv) {
     int count = 0;
     char **args = NULL;
     const char *usage = "pretrain CONFIG --out MODEL [options]";
-    int code = cli_parse(&count, &args, argc, argv, options, usage,
-                         "Make a small model from nothing, as a YAML file says: a vocabulary from "
-                         "text, random weights,\ntraining over all of them.  The same file and texts "
-                         "give the same bytes on any machine.",
-                         1, 1);
+    int code =
+        cli_parse(&count, &args, argc, argv, options, usage,
+                  "Make a small model from nothing, as a YAML file says: a vocabulary from "
+                  "text, random weights,\ntraining over all of them.  The same file and texts "
+                  "give the same bytes on any machine.",
+                  1, 1);
     if (code >= 0) return code;
     a->config = args[0];
     if (!a->out) {

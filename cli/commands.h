@@ -13,7 +13,7 @@
     XX(gate, "judge a bundle again by a policy")                                                   \
     XX(replay, "train one submission of a bundle again and compare bytes")                         \
     XX(train, "a LoRA adapter from chats, completions or text")                                    \
-    XX(pretrain, "a small model from nothing, vocabulary included")                               \
+    XX(pretrain, "a small model from nothing, vocabulary included")                                \
     XX(data, "what is in a data file, and what is wrong with it")                                  \
     XX(adapter, "show a LoRA adapter")                                                             \
     XX(chat, "talk with a model that has tools")                                                   \

@@ -118,8 +118,7 @@ static omm_err grow_words(omm_vocab_trainer *t) {
     t->slots = slots;
     t->slot_count = 2 * wanted;
     t->word_capacity = wanted;
-    for (uint32_t i = 0; i < t->word_count; i++)
-        *word_slot(t, text_of(t, &t->words[i])) = i + 1;
+    for (uint32_t i = 0; i < t->word_count; i++) *word_slot(t, text_of(t, &t->words[i])) = i + 1;
     return OMM_OK;
 }
 
@@ -183,8 +182,8 @@ omm_err omm_vocab_add(omm_vocab_trainer *t, omm_bytes text) {
         }
         t->report.bytes += at - begin;
         if (at > begin)
-            OMM_TRY(pretoken_split(&t->pre, omm_bytes_of(text.data + begin, at - begin), add_word,
-                                   t));
+            OMM_TRY(
+                pretoken_split(&t->pre, omm_bytes_of(text.data + begin, at - begin), add_word, t));
         at += special;
     }
     return OMM_OK;
@@ -193,7 +192,8 @@ omm_err omm_vocab_add(omm_vocab_trainer *t, omm_bytes text) {
 /* --- pairs ----------------------------------------------------------------------------------- */
 
 static vocab_pair *pair_slot(const omm_vocab_trainer *t, uint32_t left, uint32_t right) {
-    const uint64_t h = ((uint64_t)left << 32 | right) * 0x9e3779b97f4a7c15ULL; /* Fibonacci hashing */
+    const uint64_t h =
+        ((uint64_t)left << 32 | right) * 0x9e3779b97f4a7c15ULL; /* Fibonacci hashing */
     for (uint64_t s = h >> 20;; s++) {
         vocab_pair *p = &t->pairs[s & (t->pair_slots - 1)];
         if (!p->used || (p->left == left && p->right == right)) return p;

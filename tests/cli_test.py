@@ -111,6 +111,10 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
     if left and os.path.exists("/proc/self/fd"):
         failures.append(f"synth, killed: {left}")
 expect(["inspect", "README.md"], 3, "README.md is not a GGUF file")
+expect(["pretrain", "scenarios/base/pretrain.yaml"], 2, "--out is needed")
+expect(["pretrain", "/nowhere.yaml", "--out", "/tmp/x.gguf"], 2, "/nowhere.yaml")
+expect(["pretrain", "README.md", "--out", "/tmp/x.gguf"], 2, "README.md:")
+expect(["pretrain", "scenarios/base/pretrain.yaml", "--out", "/tmp/x.gguf", "--resume"], 2, "needs --checkpoint")
 expect(["inspect", MODEL], 0, "chat template: chatml", "stdout")
 whole = run("generate", "-m", MODEL, "--chat", "-n", 24, "--json", "What can you do?")
 answer = json.loads(whole.stdout)["text"]

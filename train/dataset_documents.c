@@ -18,8 +18,7 @@ typedef struct documents {
 static omm_err add_document(documents *d, omm_bytes text) {
     d->tokens.count = 0;
     OMM_TRY(omm_tokenizer_encode(&d->tokens, d->tokenizer, text, OMM_TOKENIZE_SPECIAL));
-    const made from = {
-        .ids = d->tokens.ids, .count = d->tokens.count, .client = "", .skill = ""};
+    const made from = {.ids = d->tokens.ids, .count = d->tokens.count, .client = "", .skill = ""};
     for (uint32_t k = 0;; k++) {
         omm_example e;
         bool there = false, cut = false;

@@ -147,8 +147,7 @@ static void write_task(void *ud, size_t task, unsigned worker) {
     const full_tensor *x = &job->tensors->items[task];
     const float *values = job->values + x->offset;
     if (x->vector) memcpy(x->vector, values, x->cols * sizeof *values);
-    for (uint32_t s = 0; x->matrix && s < x->matrix->strips; s++)
-        write_strip(x->matrix, s, values);
+    for (uint32_t s = 0; x->matrix && s < x->matrix->strips; s++) write_strip(x->matrix, s, values);
 }
 
 void full_write(const omm_compute *c, const full_tensors *t, const float *values) {

@@ -175,8 +175,9 @@ static omm_err put_tensors(omm_gguf_writer *w, const full_tensors *t, const floa
         const full_tensor *from = place_of(t, x);
         const bool is_factor = starts(omm_bytes_str(x->name), "rope_f");
         if (!from && !is_factor)
-            return omm_raise(OMM_ERR_MISMATCH, "tensor '%s' has no counterpart of its size in the "
-                                               "trained model",
+            return omm_raise(OMM_ERR_MISMATCH,
+                             "tensor '%s' has no counterpart of its size in the "
+                             "trained model",
                              x->name);
         omm_bytes data = x->data;
         if (from) data = omm_bytes_of(values + from->offset, 4 * x->dims[0] * x->dims[1]);
@@ -194,7 +195,8 @@ omm_err omm_full_save(omm_buf *out, omm_model *model, const omm_gguf *like) {
     omm_gguf_writer_init(&w);
     omm_err err = full_tensors_init(&t, model);
     if (err == OMM_OK) values = omm_alloc(t.value_count, sizeof *values);
-    if (err == OMM_OK && !values) err = omm_raise(OMM_ERR_NOMEM, "no memory for a copy of %zu weights", t.value_count);
+    if (err == OMM_OK && !values)
+        err = omm_raise(OMM_ERR_NOMEM, "no memory for a copy of %zu weights", t.value_count);
     if (err == OMM_OK) {
         full_read(values, &t);
         put_keys(&w, like);

@@ -100,14 +100,12 @@ static chunks chunks_of(const graph *g, size_t rows) {
     return (chunks){f->ends, f->end_count, rows / g->rows};
 }
 
-/* --- matrices -------------------------------------------------------------------------------- */
-
 static float *gradient_at(const graph *g, const void *weight) {
     const full *f = g->full;
     return f->gradient + full_tensor_at(f->tensors, weight)->offset;
 }
 
-/* --- vectors --------------------------------------------------------------------------------- */
+/* --- weights --------------------------------------------------------------------------------- */
 
 typedef struct column_job {
     float *out;

@@ -21,9 +21,9 @@ struct omm_full {
     full sums;
     graph graph;
     sequence sequence;
-    float *values;     /* (tensors.value_count) */
-    float *m, *v;      /* (m_count), (v_count) */
-    double *squares;   /* (tensors.count) of the gradient */
+    float *values;   /* (tensors.value_count) */
+    float *m, *v;    /* (m_count), (v_count) */
+    double *squares; /* (tensors.count) of the gradient */
     full_slice *slices;
     size_t m_count, v_count, slice_count;
     float *nll;        /* (graph.rows_max) */

@@ -162,9 +162,12 @@ typedef struct variant {
 } variant;
 
 static const variant s_variants[] = {
-    {"adamw", "23530fd7fdfe918f2723b2eee50872a6b4daab03998947d91f75f3cfd55e0c7b", OMM_RECIPE_ADAMW, 0},
-    {"sgd", "2cb95cc12af26fcd2ab3bd942b45250eff63691723497fa3f0d36c20171a6c71", OMM_RECIPE_SGD, 0.9F},
-    {"adafactor", "7009279b93963ae4d625e5caaf9cbcccee02ff078f8f4f5830bb6ddcb002bd82", OMM_RECIPE_ADAFACTOR, 0},
+    {"adamw", "23530fd7fdfe918f2723b2eee50872a6b4daab03998947d91f75f3cfd55e0c7b", OMM_RECIPE_ADAMW,
+     0},
+    {"sgd", "2cb95cc12af26fcd2ab3bd942b45250eff63691723497fa3f0d36c20171a6c71", OMM_RECIPE_SGD,
+     0.9F},
+    {"adafactor", "7009279b93963ae4d625e5caaf9cbcccee02ff078f8f4f5830bb6ddcb002bd82",
+     OMM_RECIPE_ADAFACTOR, 0},
 };
 
 static omm_recipe recipe_of(const variant *v, uint32_t micro) {

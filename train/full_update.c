@@ -31,8 +31,8 @@ omm_err full_update_open(omm_full *t) {
         const size_t size = (size_t)x->rows * x->cols, of_x = slices_of(&t->recipe, x);
         const size_t step = of_x > 1 ? SLICE : size;
         for (size_t from = 0; from < size; from += step)
-            t->slices[t->slice_count++] = (full_slice){
-                x, from, size - from < step ? size : from + step, t->v_count};
+            t->slices[t->slice_count++] =
+                (full_slice){x, from, size - from < step ? size : from + step, t->v_count};
         t->v_count += v_count_of(&t->recipe, x);
     }
     t->m_count = t->recipe.optimizer == OMM_RECIPE_ADAFACTOR ? 0 : t->tensors.value_count;
@@ -84,7 +84,8 @@ static void update_task(void *ud, size_t task, unsigned worker) {
     optimizer_tensor part = {.values = t->values + at,
                              .gradient = t->sums.gradient + at,
                              .m = t->m_count ? t->m + at : NULL,
-                             .v = t->v + s->v_at + (recipe.optimizer == OMM_RECIPE_ADAMW ? s->from : 0),
+                             .v = t->v + s->v_at +
+                                  (recipe.optimizer == OMM_RECIPE_ADAMW ? s->from : 0),
                              .rows = x->rows,
                              .cols = x->cols};
     adamw_state clip = {.gradient = part.gradient, .count = count};

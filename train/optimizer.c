@@ -117,10 +117,8 @@ void optimizer_update(
     for (size_t i = 0; i < lora->tensor_count; i++) {
         const omm_lora_tensor *x = &lora->tensors[i];
         const omm_recipe_parts frozen = x->is_b ? OMM_RECIPE_PARTS_A : OMM_RECIPE_PARTS_B;
-        optimizer_tensor t = {.values = lora->values + x->offset,
-                              .gradient = gradient + x->offset,
-                              .rows = x->rows,
-                              .cols = x->cols};
+        optimizer_tensor t = {.values = lora->values + x->offset, .rows = x->rows, .cols = x->cols};
+        t.gradient = gradient + x->offset;
         if (recipe->optimizer != OMM_RECIPE_ADAFACTOR) t.m = m + x->offset;
         if (recipe->optimizer == OMM_RECIPE_ADAMW) t.v = v + x->offset;
         if (recipe->optimizer == OMM_RECIPE_ADAFACTOR) t.v = v + factors;

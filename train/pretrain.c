@@ -3,11 +3,8 @@
 
 #include <stddef.h>
 
-static const omm_config_field s_path = {.key = "path",
-                                        .kind = OMM_CONFIG_KIND_STRING,
-                                        .min = 1,
-                                        .max = 1024,
-                                        .help = "a text"};
+static const omm_config_field s_path = {
+    .key = "path", .kind = OMM_CONFIG_KIND_STRING, .min = 1, .max = 1024, .help = "a text"};
 static const omm_config_field s_token = {.key = "token",
                                          .kind = OMM_CONFIG_KIND_STRING,
                                          .min = 2,
@@ -126,8 +123,8 @@ static omm_err check(const omm_pretrain_config *c) {
     const omm_pretrain_vocabulary *v = &c->vocabulary;
     if (m->width % m->heads != 0 || m->width / m->heads % 2 != 0)
         return omm_raise(OMM_ERR_CONFIG,
-                         "model: a width of %u in %u heads; each needs an even whole number", m->width,
-                         m->heads);
+                         "model: a width of %u in %u heads; each needs an even whole number",
+                         m->width, m->heads);
     if (m->heads % m->kv_heads != 0)
         return omm_raise(OMM_ERR_CONFIG, "model: %u kv_heads do not divide %u heads", m->kv_heads,
                          m->heads);

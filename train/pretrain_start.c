@@ -10,8 +10,9 @@
 #include <string.h>
 
 enum { TEXT_BYTES_MAX = 1 << 28, TEMPLATE_BYTES_MAX = 1 << 20, DRAWN = 256 };
-static const float s_bytes_deviation = 147.8F; /* sqrt(4 * (256^2 - 1) / 12): of four random bytes */
-static const int s_bytes_mean = 510;           /* 4 * 127.5 */
+static const float s_bytes_deviation =
+    147.8F;                          /* sqrt(4 * (256^2 - 1) / 12): of four random bytes */
+static const int s_bytes_mean = 510; /* 4 * 127.5 */
 
 typedef struct start {
     const omm_pretrain_config *config;
@@ -104,8 +105,7 @@ static omm_err put_template(start *s) {
     OMM_TRY(omm_path_join(path, s->folders->config, s->config->chat_template));
     omm_buf_init(&text, TEMPLATE_BYTES_MAX);
     omm_err err = omm_file_read(&text, path);
-    if (err == OMM_OK)
-        omm_gguf_put_str(&s->w, "tokenizer.chat_template", omm_buf_view(&text));
+    if (err == OMM_OK) omm_gguf_put_str(&s->w, "tokenizer.chat_template", omm_buf_view(&text));
     omm_buf_fini(&text);
     return err;
 }
@@ -195,9 +195,7 @@ static omm_err put_all(start *s) {
 
 omm_err omm_pretrain_start(omm_buf *out, const omm_pretrain_config *config,
                            const omm_pretrain_folders *folders) {
-    start s = {.config = config,
-               .folders = folders,
-               .seed = omm_seed_from_u64(config->seed)};
+    start s = {.config = config, .folders = folders, .seed = omm_seed_from_u64(config->seed)};
     omm_arena_init(&s.arena, (size_t)1 << 33);
     omm_gguf_writer_init(&s.w);
     omm_err err = put_all(&s);

@@ -29,8 +29,8 @@
 
 #define OMM_VOCAB_SIZE_MAX 65536u
 #define OMM_VOCAB_SPECIALS_MAX 256u
-#define OMM_VOCAB_SPECIAL_BYTES_MAX 256u  /* of one's text */
-#define OMM_VOCAB_WORDS_MAX (1u << 24)    /* distinct */
+#define OMM_VOCAB_SPECIAL_BYTES_MAX 256u    /* of one's text */
+#define OMM_VOCAB_WORDS_MAX (1u << 24)      /* distinct */
 #define OMM_VOCAB_WORD_BYTES_MAX (1u << 28) /* of the distinct words together */
 
 typedef struct omm_vocab_trainer omm_vocab_trainer;

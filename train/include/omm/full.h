@@ -40,7 +40,8 @@ typedef struct omm_full omm_full;
 
 /* All borrowed for the life of the trainer. */
 typedef struct omm_full_options {
-    struct omm_model *model; /* its matrices become F32 at open, its weights change with every step */
+    struct omm_model
+        *model; /* its matrices become F32 at open, its weights change with every step */
     const omm_dataset *data;
     const omm_recipe *recipe;
     const struct omm_compute *compute;
@@ -52,7 +53,7 @@ typedef struct omm_full_options {
 /* Errors: CONFIG (recipe), NOT_FOUND (no examples), TOO_BIG (weights), NUMERIC (a weight is not finite),
  * NOMEM. */
 OMM_CHECKED omm_err omm_full_open(omm_full **out, const omm_full_options *options);
-void omm_full_close(omm_full *full);
+void omm_full_close(omm_full *trainer);
 
 typedef struct omm_full_report {
     uint32_t step;       /* 1 .. recipe.steps */
@@ -65,20 +66,20 @@ typedef struct omm_full_report {
 /* Do one step; `report` may be NULL.
  * Errors: STATE (all steps are done), CANCELLED, NUMERIC (names step and tensor), NOMEM.  On error the
  * model is as it was before the step. */
-OMM_CHECKED omm_err omm_full_step(omm_full *full, omm_full_report *report);
-uint32_t omm_full_steps(const omm_full *full); /* done */
-bool omm_full_is_done(const omm_full *full);
-uint64_t omm_full_tokens(const omm_full *full); /* processed so far */
-size_t omm_full_values(const omm_full *full);   /* weights */
+OMM_CHECKED omm_err omm_full_step(omm_full *trainer, omm_full_report *report);
+uint32_t omm_full_steps(const omm_full *trainer); /* done */
+bool omm_full_is_done(const omm_full *trainer);
+uint64_t omm_full_tokens(const omm_full *trainer); /* processed so far */
+size_t omm_full_values(const omm_full *trainer);   /* weights */
 /* BLAKE2b-256 of all weights as f32 LE: what two runs must have in common. */
-omm_digest omm_full_digest(const omm_full *full);
+omm_digest omm_full_digest(const omm_full *trainer);
 
 /* Append a checkpoint: recipe, step, losses, weights, moments.  Errors: NOMEM, TOO_BIG. */
-OMM_CHECKED omm_err omm_full_checkpoint(const omm_full *full, omm_buf *out);
+OMM_CHECKED omm_err omm_full_checkpoint(const omm_full *trainer, omm_buf *out);
 /* Go on from a checkpoint, in a trainer opened with the same options and the same start weights.
  * Errors: FORMAT, SIZE, VERSION, DIGEST (bytes damaged), MISMATCH (another recipe, seed, data, model).
  * On error nothing has changed. */
-OMM_CHECKED omm_err omm_full_resume(omm_full *full, omm_bytes checkpoint);
+OMM_CHECKED omm_err omm_full_resume(omm_full *trainer, omm_bytes checkpoint);
 
 /* Append a GGUF file of the model's weights, all F32: keys as `like` has them (but for those of its
  * element types and parts), tensors in its order; what is no weight (rope factors) is copied from it.

@@ -26,8 +26,8 @@
 
 /* Paths are as the file has them; omm_pretrain_path says where they are. */
 typedef struct omm_pretrain_vocabulary {
-    const char *from;         /* a GGUF whose vocabulary is taken; else one is trained: */
-    omm_config_list texts;    /* of const char *: paths */
+    const char *from;      /* a GGUF whose vocabulary is taken; else one is trained: */
+    omm_config_list texts; /* of const char *: paths */
     uint32_t size;
     const char *words;
     bool digits_apart;
@@ -52,7 +52,7 @@ typedef struct omm_pretrain_training {
 
 typedef struct omm_pretrain_config {
     const char *name, *basename, *size_label, *license, *description; /* general.* of the file */
-    const char *chat_template;                                       /* a path, or NULL */
+    const char *chat_template;                                        /* a path, or NULL */
     const char *type; /* of the matrices in the finished file */
     uint64_t seed;
     omm_pretrain_vocabulary vocabulary;

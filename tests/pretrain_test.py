@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""A tiny model from nothing: the same bytes with any number of threads and on every instruction set, and
+those of the golden below; stopped by a signal and resumed; what the file says is in the model; refusals.
+
+usage: pretrain_test.py SOURCE_DIR MESHMIND
+       pretrain_test.py SOURCE_DIR MESHMIND shipped      the vocabulary of the shipped base model, made again
+"""
+import hashlib, json, os, pathlib, signal, subprocess, sys, tempfile
+
+SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
+BASE = SOURCE / "scenarios" / "base"
+# Text and model of the run below.  Another Python would have to write other text to change the second alone.
+TEXT = "f32d394fb3c457545d8134b73f9d02996329906eee92749e0967d2064891df6b"
+MODEL = "818a6dfad08b2091fa91e41fceadf127619d11e14d6cb7250b65803d2b707615"
+CONFIG = """
+name: Test
+vocabulary:
+  texts: [text.txt]
+  size: 340
+  control: ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+  user: ["<tool_call>", "</tool_call>"]
+  bos: "<|endoftext|>"
+  eos: "<|im_end|>"
+model: {layers: 2, width: 24, feed_forward: 40, heads: 4, kv_heads: 2, context: 128}
+training:
+  texts: [text.txt]
+  steps: 12
+  batch_tokens: 512
+  micro_tokens: 300
+  learning_rate: 0.01
+  warmup_steps: 2
+valid_text: valid.txt
+valid_every: 6
+"""
+folder = tempfile.TemporaryDirectory()
+work = pathlib.Path(folder.name)
+
+
+def fail(text):
+    print(text)
+    sys.exit(1)
+
+
+def run(*args, code=0, **env):
+    done = subprocess.run([MESHMIND, *map(str, args)], capture_output=True, text=True, env={**os.environ, **env},
+                          timeout=1200)
+    if done.returncode != code:
+        fail(f"{args}: exit {done.returncode} instead of {code}: {done.stderr}")
+    return done
+
+
+def corpus(name, *args):
+    subprocess.run([sys.executable, BASE / "corpus.py", work / name, *map(str, args)], check=True, capture_output=True)
+    return hashlib.sha256((work / name).read_bytes()).hexdigest()
+
+
+def pretrain(*args, config="tiny.yaml", **env):
+    out = run("pretrain", work / config, "--out", work / "out.gguf", "--json", *args, **env).stdout
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def shipped():
+    """The 52 MB that the vocabulary was trained on give its merges again, key by key."""
+    corpus("vocabulary.txt", "--mb", 52, "--seed", 1, "--phase", 1)
+    (work / "c.yaml").write_text((BASE / "pretrain.yaml").read_text())
+    (work / "chat_template.jinja").write_text((BASE / "chat_template.jinja").read_text())
+    run("pretrain", work / "c.yaml", "--data", work, "--out", work / "start.gguf", "--start")
+    (work / "sample").write_text("A sample.")
+    ids = [run("tokenize", "-m", model, "--file", work / "sample", "--json").stdout
+           for model in (work / "start.gguf", BASE / "openmeshmind-tiny-F16.gguf")]
+    digests = [json.loads(t)["tokenizer_digest"] for t in ids]
+    if digests[0] != digests[1]:
+        fail("the vocabulary is not that of the shipped model")
+
+
+if sys.argv[3:] == ["shipped"]:
+    shipped()
+    sys.exit(0)
+
+text = corpus("text.txt", "--mb", 0.15, "--seed", 3, "--phase", 4)
+corpus("valid.txt", "--mb", 0.01, "--seed", 4, "--phase", 4)
+(work / "tiny.yaml").write_text(CONFIG)
+events = pretrain("--threads", 1)
+result = events[-1]
+if text != TEXT:
+    fail(f"corpus.py wrote another text: {text}")
+if result["digest"] != MODEL:
+    fail(f"another model: {result['digest']}")
+losses = [e["loss"] for e in events if e["event"] == "step"]
+judged = [(e["step"], e["loss"]) for e in events if e["event"] == "evaluation"]
+if len(losses) != 12 or losses[-1] > losses[0] - 0.6 or [s for s, _ in judged] != [6, 12]:
+    fail(f"losses {losses}, judged {judged}")
+if not judged[1][1] < judged[0][1] or result["held_out_loss"] != judged[1][1] or result["vocabulary"] != 340:
+    fail(f"judged {judged}, result {result}")
+
+# What it says of itself, and that it is a model like any other.
+shown = run("inspect", work / "out.gguf").stdout
+for word in ('"llama"', '"Test"', "string[340]", "F16      24 x 340", "F32      24"):
+    if " ".join(word.split()) not in " ".join(shown.split()):
+        fail(f"inspect does not show {word}: {shown}")
+loss = json.loads(run("perplexity", "-m", work / "out.gguf", "-f", work / "valid.txt", "--separator",
+                      "<|endoftext|>", "--special", "--json").stdout)["loss"]
+if abs(loss - judged[1][1]) > 0.01:
+    fail(f"perplexity finds a loss of {loss}, pretrain {judged[1][1]}")
+
+# The same bytes.
+for threads, isa in ((3, None), (2, "scalar"), (1, "avx2")):
+    env = {"OMM_ISA": isa} if isa else {}
+    if isa == "avx2" and "avx2" not in pathlib.Path("/proc/cpuinfo").read_text():
+        continue
+    got = pretrain("--threads", threads, **env)[-1]["digest"]
+    if got != MODEL:
+        fail(f"{threads} threads, {isa or 'best'}: {got}")
+(work / "other.yaml").write_text(CONFIG.replace("micro_tokens: 300", "micro_tokens: 4096"))
+if pretrain(config="other.yaml")[-1]["digest"] != MODEL:
+    fail("micro_tokens changed the model")
+(work / "other.yaml").write_text(CONFIG + "seed: 2\n")
+if pretrain(config="other.yaml")[-1]["digest"] == MODEL:
+    fail("the seed changes nothing")
+
+# Stopped and resumed.
+checkpoint = ["--checkpoint", work / "ck", "--checkpoint-every", "5"]
+child = subprocess.Popen([MESHMIND, "pretrain", work / "tiny.yaml", "--out", work / "stopped.gguf", "--json",
+                          *checkpoint], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+child.stdout.readline()
+child.send_signal(signal.SIGTERM)
+_, err = child.communicate(timeout=120)
+if child.returncode not in (0, 3) or (child.returncode == 3 and "stopped after step" not in err):
+    fail(f"SIGTERM: exit {child.returncode}: {err}")
+run("pretrain", work / "tiny.yaml", "--out", work / "x.gguf", *checkpoint, code=2)
+if pretrain(*checkpoint, "--resume")[-1]["digest"] != MODEL:
+    fail("a resumed run ends with another model")
+run("pretrain", work / "other.yaml", "--out", work / "x.gguf", *checkpoint, "--resume", code=3)
+
+# Refusals, with what would be accepted.
+for change, says in ((("kv_heads: 2", "kv_heads: 3"), "3 kv_heads do not divide 4 heads"),
+                     (("heads: 4, ", "heads: 5, "), "24 in 5 heads"),
+                     (("size: 340", "size: 60000"), "merges; a vocabulary of 60000 needs"),
+                     (("steps: 12", "steps: x"), "steps"),
+                     (("  texts: [text.txt]\n  steps", "  texts: [none.txt]\n  steps"), "none.txt"),
+                     (("micro_tokens: 300", 'separator: "<eos>"'), "separator '<eos>'"),
+                     (("  size: 340", "  from: x.gguf\n  size: 340"), "one of the two")):
+    (work / "bad.yaml").write_text(CONFIG.replace(*change))
+    err = run("pretrain", work / "bad.yaml", "--out", work / "bad.gguf", code=2).stderr
+    if says not in err or (work / "bad.gguf").exists():
+        fail(f"{change[1]}: {err}")
+print("pretrain: ok")
