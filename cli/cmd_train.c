@@ -3,6 +3,7 @@
 #include "loaded.h"
 #include "options.h"
 #include "threads.h"
+#include "train_full.h"
 #include "train_memory.h"
 #include "train_run.h"
 
@@ -183,7 +184,7 @@ int cmd_train(int argc, char **argv) {
     if (code >= 0) return code;
     r.begin_ns = omm_measure_ns();
     energy_begin(&r.energy, ENERGY_FOLDER);
-    omm_err err = run_all(&r);
+    omm_err err = r.args.full ? train_full(&r.args) : run_all(&r);
     close_run(&r);
     return err == OMM_OK ? CLI_EXIT_PASS : cli_fail("train", err);
 }

@@ -9,6 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
+/* No rate was given: nobody types this one. */
+static const float s_rate_unset = -0x1p-100F;
+static const float s_rate_full = 0.0005F;
+
 train_args train_args_default(void) {
     omm_recipe r = omm_recipe_default();
     return (train_args){.targets = "all",
@@ -23,7 +27,7 @@ train_args train_args_default(void) {
                         .micro = r.micro_tokens,
                         .seq = r.seq_max,
                         .warmup = 5,
-                        .rate = r.learning_rate,
+                        .rate = s_rate_unset,
                         .rate_min = r.lr_min_ratio,
                         .dropout = r.dropout,
                         .decay = r.weight_decay,
@@ -31,6 +35,10 @@ train_args train_args_default(void) {
                         .beta2 = r.beta2,
                         .prox = r.prox_mu,
                         .new_tokens = 64,
+                        .type = "F16",
+                        .galore_rank = 32,
+                        .galore_every = 200,
+                        .galore_scale = 0.25F,
                         .seed = 1};
 }
 
@@ -46,7 +54,10 @@ int train_parse(train_args *a, int argc, char **argv) {
         DATA_OPTIONS(a->data_options),
         {"stream", 0, CLI_FLAG, &a->stream, NULL,
          "read examples when needed, as for files over 64 MiB; never changes the result"},
-        {"out", 'o', CLI_STR, &a->out, "FILE", "adapter to write, GGUF"},
+        {"out", 'o', CLI_STR, &a->out, "FILE", "adapter to write, GGUF; with --full a model"},
+        {"full", 0, CLI_FLAG, &a->full, NULL,
+         "train all weights, for a model small enough: --out is then a model"},
+        {"type", 0, CLI_STR, &a->type, "TYPE", "of that model's matrices, as in quantize (F16)"},
         {"start", 0, CLI_STR, &a->start, "FILE",
          "adapter to start from (same rank, alpha, targets)"},
         {"clients", 0, CLI_STR, &a->clients, "A,B", "train on the examples of these clients only"},
@@ -57,12 +68,16 @@ int train_parse(train_args *a, int argc, char **argv) {
         {"batch", 'b', CLI_U32, &a->batch, "N", "tokens per step (2048)"},
         {"micro", 0, CLI_U32, &a->micro, "N", "tokens per pass; changes memory, never the result"},
         {"seq", 0, CLI_U32, &a->seq, "N", "longest example in tokens (512)"},
-        {"lr", 0, CLI_F32, &a->rate, "X", "peak learning rate (0.01)"},
+        {"lr", 0, CLI_F32, &a->rate, "X", "peak learning rate (0.01; with --full 0.0005)"},
         {"lr-min", 0, CLI_F32, &a->rate_min, "X", "share of the peak at the end (0.1)"},
         {"warmup", 0, CLI_U32, &a->warmup, "N", "steps of linear warmup (5)"},
         {"schedule", 0, CLI_STR, &a->schedule, "NAME",
          "after the warmup: cosine, linear, constant (cosine)"},
-        {"optimizer", 0, CLI_STR, &a->optimizer, "NAME", "adamw, sgd, adafactor (adamw)"},
+        {"optimizer", 0, CLI_STR, &a->optimizer, "NAME",
+         "adamw, sgd, adafactor; with --full also galore (adamw)"},
+        {"galore-rank", 0, CLI_U32, &a->galore_rank, "N", "directions of a matrix (32)"},
+        {"galore-every", 0, CLI_U32, &a->galore_every, "N", "steps until new directions (200)"},
+        {"galore-scale", 0, CLI_F32, &a->galore_scale, "X", "of the rate in them (0.25)"},
         {"momentum", 0, CLI_F32, &a->momentum, "X", "of sgd (0)"},
         {"nesterov", 0, CLI_FLAG, &a->nesterov, NULL, "sgd looks ahead by the momentum"},
         {"relative-step", 0, CLI_FLAG, &a->relative_step, NULL,
@@ -110,6 +125,9 @@ int train_parse(train_args *a, int argc, char **argv) {
         "bytes on any machine and with any number of threads.",
         0, 0);
     if (code >= 0) return code;
+    if (a->rate == s_rate_unset)
+        a->rate = a->full ? s_rate_full : omm_recipe_default().learning_rate;
+    a->galore = a->full && strcmp(a->optimizer, "galore") == 0;
     if (a->model && a->data && (a->out || a->dry_run)) return -1;
     fprintf(stderr,
             "meshmind train: --model, --data and --out (or --dry-run) are needed\n"
@@ -135,7 +153,7 @@ static omm_err choose(uint32_t *out, const char *option, const char *name,
 omm_err train_recipe(omm_recipe *out, const train_args *a) {
     omm_recipe r = omm_recipe_default();
     OMM_TRY(omm_lora_targets_parse(&r.targets, a->targets));
-    OMM_TRY(choose(&r.optimizer, "optimizer", a->optimizer, omm_recipe_optimizers));
+    if (!a->galore) OMM_TRY(choose(&r.optimizer, "optimizer", a->optimizer, omm_recipe_optimizers));
     OMM_TRY(choose(&r.schedule, "schedule", a->schedule, omm_recipe_schedules));
     r.rank = a->rank;
     r.alpha = a->alpha;

@@ -22,6 +22,11 @@ typedef struct train_args {
     bool resume, dry_run;
     uint64_t seed;
     bool json;
+    bool full;        /* all weights instead of an adapter */
+    const char *type; /* full: of the matrices in the file */
+    bool galore;      /* full: --optimizer galore; the recipe has adamw */
+    uint32_t galore_rank, galore_every;
+    float galore_scale;
 } train_args;
 
 train_args train_args_default(void);

@@ -19,6 +19,6 @@ text() {
     fi
 }
 text vocabulary.txt 21d7d6dcd301cf62439f452d84f0463945ab636515c10a761b874231a4173a8d --mb 52 --seed 1 --phase 1
-text part1.txt 38bb0d1597d96470cf0b21e404717f9794b2a9549daccf2e4b3a69c5a6bdfc3e --mb 42 --seed 7 --phase 4
-text part2.txt d40fea3e990b385e9fc58b96a240e26a77a445331b2665035498b6e20f6887c0 --mb 2 --seed 11 --phase 5
+text part1.txt 579b0af30c5503e28ddf4a94e95c23c88fbe33df2ee71037cade249d2f28bb6f --mb 24 --seed 7 --phase 4
+text part2.txt dde5b8c795ada23412dd98f9d6fb8b9b2ce1ee9f13c2cbbd42e1e645075284a6 --mb 1.5 --seed 11 --phase 5
 exec "$meshmind" pretrain "$base/pretrain.yaml" --data "$work" --out "$out" --checkpoint "$work/checkpoint" --resume

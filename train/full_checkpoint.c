@@ -1,10 +1,11 @@
 /* full_checkpoint.c - a run over all weights as bytes, and its model as a file.
  *
  *   "OMMF" | version u32 | recipe (omm_recipe_bytes) | identity 32 | step u32 | position u64 |
- *   tokens u64 | value_count u64 | losses f32[step] | values f32[value_count] | m, v f32[their counts] |
+ *   tokens u64 | value_count u64 | losses f32[step] | values f32[value_count] | m, v, p f32[their counts] |
  *   BLAKE2b-256 of all before
  *
- * identity = BLAKE2b(seed || data digest || model dimensions || digest of the start weights): a checkpoint
+ * identity = BLAKE2b(seed || data digest || model dimensions || digest of the start weights || galore's
+ * rank, every, scale where it is on): a checkpoint
  * fits only the run it came from.
  */
 #include "full_internal.h"
@@ -26,7 +27,7 @@ enum { VERSION = 1 };
 
 static size_t checkpoint_bytes(const omm_full *t, uint32_t step) {
     return FIXED_BYTES + omm_recipe_bytes(&t->recipe) + DIGEST_BYTES +
-           sizeof(float) * (step + t->tensors.value_count + t->m_count + t->v_count);
+           sizeof(float) * (step + t->tensors.value_count + t->m_count + t->v_count + t->p_count);
 }
 
 static omm_err put_all(const omm_full *t, omm_buf *out) {
@@ -41,7 +42,8 @@ static omm_err put_all(const omm_full *t, omm_buf *out) {
     OMM_TRY(omm_buf_append(out, t->losses, t->step * sizeof(float)));
     OMM_TRY(omm_buf_append(out, t->values, t->tensors.value_count * sizeof(float)));
     OMM_TRY(omm_buf_append(out, t->m, t->m_count * sizeof(float)));
-    return omm_buf_append(out, t->v, t->v_count * sizeof(float));
+    OMM_TRY(omm_buf_append(out, t->v, t->v_count * sizeof(float)));
+    return omm_buf_append(out, t->p, t->p_count * sizeof(float));
 }
 
 omm_err omm_full_checkpoint(const omm_full *t, omm_buf *out) {
@@ -58,7 +60,7 @@ omm_err omm_full_checkpoint(const omm_full *t, omm_buf *out) {
 
 /* A checkpoint taken apart; the views point into it. */
 typedef struct parts {
-    omm_bytes losses, values, m, v;
+    omm_bytes losses, values, m, v, p;
     uint32_t step;
     uint64_t position, tokens;
 } parts;
@@ -105,6 +107,7 @@ static omm_err take_apart(parts *p, omm_bytes in, const omm_full *t) {
     p->values = omm_read_bytes(&r, t->tensors.value_count * sizeof(float));
     p->m = omm_read_bytes(&r, t->m_count * sizeof(float));
     p->v = omm_read_bytes(&r, t->v_count * sizeof(float));
+    p->p = omm_read_bytes(&r, t->p_count * sizeof(float));
     OMM_ASSERT(!r.failed);
     return OMM_OK;
 }
@@ -118,7 +121,7 @@ static bool all_finite(omm_bytes floats) {
 omm_err omm_full_resume(omm_full *t, omm_bytes checkpoint) {
     parts p = {0};
     OMM_TRY(take_apart(&p, checkpoint, t));
-    if (!all_finite(p.values) || !all_finite(p.m) || !all_finite(p.v))
+    if (!all_finite(p.values) || !all_finite(p.m) || !all_finite(p.v) || !all_finite(p.p))
         return omm_raise(OMM_ERR_FORMAT, "the checkpoint holds a value that is not finite");
     t->step = p.step;
     t->position = p.position;
@@ -127,6 +130,7 @@ omm_err omm_full_resume(omm_full *t, omm_bytes checkpoint) {
     memcpy(t->values, p.values.data, p.values.size);
     if (p.m.size) memcpy(t->m, p.m.data, p.m.size);
     if (p.v.size) memcpy(t->v, p.v.data, p.v.size);
+    if (p.p.size) memcpy(t->p, p.p.data, p.p.size);
     full_write(t->options.compute, &t->tensors, t->values);
     return OMM_OK;
 }

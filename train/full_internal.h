@@ -4,15 +4,22 @@
 #define TRAIN_FULL_INTERNAL_H
 
 #include "full.h"
+#include "galore.h"
 #include "omm/full.h"
 #include "sequence.h"
 
 /* Some elements of a tensor, updated in one task; for all optimisers but AdamW all of them. */
 typedef struct full_slice {
     const full_tensor *tensor;
-    size_t from, to; /* in the tensor */
-    size_t v_at;     /* where its second moments begin */
+    size_t from, to;   /* in the tensor */
+    size_t m_at, v_at; /* where its moments begin */
 } full_slice;
+
+/* A matrix that moves in a subspace (galore.h). */
+typedef struct full_projected {
+    const full_tensor *tensor;
+    size_t m_at, v_at, p_at;
+} full_projected;
 
 struct omm_full {
     omm_full_options options; /* recipe points to our copy */
@@ -25,7 +32,10 @@ struct omm_full {
     float *m, *v;    /* (m_count), (v_count) */
     double *squares; /* (tensors.count) of the gradient */
     full_slice *slices;
-    size_t m_count, v_count, slice_count;
+    full_projected *projected;
+    float *p;       /* (p_count) */
+    float *scratch; /* of one matrix that moves in a subspace */
+    size_t m_count, v_count, p_count, slice_count, projected_count;
     float *nll;        /* (graph.rows_max) */
     float *losses;     /* (recipe.steps) */
     uint32_t step;     /* done */

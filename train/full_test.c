@@ -159,15 +159,18 @@ typedef struct variant {
     const char *name, *golden; /* BLAKE2b-256 of the weights after the run */
     uint32_t optimizer;
     float momentum;
+    uint32_t galore_rank;
 } variant;
 
 static const variant s_variants[] = {
     {"adamw", "23530fd7fdfe918f2723b2eee50872a6b4daab03998947d91f75f3cfd55e0c7b", OMM_RECIPE_ADAMW,
-     0},
+     0, 0},
     {"sgd", "2cb95cc12af26fcd2ab3bd942b45250eff63691723497fa3f0d36c20171a6c71", OMM_RECIPE_SGD,
-     0.9F},
+     0.9F, 0},
     {"adafactor", "7009279b93963ae4d625e5caaf9cbcccee02ff078f8f4f5830bb6ddcb002bd82",
-     OMM_RECIPE_ADAFACTOR, 0},
+     OMM_RECIPE_ADAFACTOR, 0, 0},
+    {"galore", "2613a4743dc099c199997401af3cc8459c693910a0936f5bf8e42e5715eb0231", OMM_RECIPE_ADAMW,
+     0, 20},
 };
 
 static omm_recipe recipe_of(const variant *v, uint32_t micro) {
@@ -190,8 +193,8 @@ typedef struct run {
     omm_full *full;
 } run;
 
-static void open_run(run *r, const omm_dataset *data, const omm_recipe *recipe, omm_isa isa,
-                     unsigned threads) {
+static void open_run(run *r, const omm_dataset *data, const variant *v, const omm_recipe *recipe,
+                     omm_isa isa, unsigned threads) {
     *r = (run){0};
     test_synth_open(&r->model, OMM_FORMAT_F16);
     CHECK_OK(omm_pool_open(&r->pool, threads));
@@ -200,7 +203,8 @@ static void open_run(run *r, const omm_dataset *data, const omm_recipe *recipe, 
                                 .data = data,
                                 .recipe = recipe,
                                 .compute = &r->compute,
-                                .seed = omm_seed_from_u64(3)};
+                                .seed = omm_seed_from_u64(3),
+                                .galore = {v->galore_rank, 2, 0.25F}};
     CHECK_OK(omm_full_open(&r->full, &options));
 }
 
@@ -217,7 +221,7 @@ static omm_digest train(const omm_dataset *data, const variant *v, omm_isa isa, 
     omm_full_report report = {0};
     char hex[OMM_DIGEST_HEX_SIZE];
     const omm_recipe recipe = recipe_of(v, micro);
-    open_run(&r, data, &recipe, isa, threads);
+    open_run(&r, data, v, &recipe, isa, threads);
     while (!omm_full_is_done(r.full)) CHECK_OK(omm_full_step(r.full, &report));
     CHECK_EQ(omm_full_step(r.full, NULL), OMM_ERR_STATE);
     const omm_digest digest = omm_full_digest(r.full);
@@ -235,6 +239,8 @@ static void all_the_same(const omm_dataset *data) {
     CHECK_OK(omm_isa_choose(&best, getenv("OMM_ISA")));
     for (size_t i = 0; i < sizeof s_variants / sizeof *s_variants; i++)
         train(data, &s_variants[i], best, 1 + (unsigned)i, 4096);
+    train(data, &s_variants[3], best, 2, 200);
+    train(data, &s_variants[3], OMM_ISA_SCALAR, 3, 4096);
     train(data, &s_variants[0], best, 2, 64);
     train(data, &s_variants[0], best, 7, 200);
     for (unsigned isa = 0; isa < OMM_ISA_COUNT; isa++)
@@ -250,10 +256,10 @@ static void resume_is_exact(const omm_dataset *data, const variant *v) {
     CHECK_OK(omm_isa_choose(&best, getenv("OMM_ISA")));
     const omm_recipe recipe = recipe_of(v, 200);
     omm_buf_init(&at, 64 << 20);
-    open_run(&a, data, &recipe, best, 1);
+    open_run(&a, data, v, &recipe, best, 1);
     CHECK_OK(omm_full_step(a.full, NULL));
     CHECK_OK(omm_full_checkpoint(a.full, &at));
-    open_run(&b, data, &recipe, best, 1);
+    open_run(&b, data, v, &recipe, best, 1);
     CHECK_OK(omm_full_resume(b.full, omm_buf_view(&at)));
     CHECK_EQ(omm_full_steps(b.full), 1);
     CHECK_EQ(omm_full_tokens(b.full), omm_full_tokens(a.full));
@@ -269,7 +275,7 @@ static void resume_is_exact(const omm_dataset *data, const variant *v) {
     close_run(&b);
     omm_recipe other = recipe;
     other.learning_rate *= 2;
-    open_run(&b, data, &other, best, 1);
+    open_run(&b, data, v, &other, best, 1);
     const omm_digest before = omm_full_digest(b.full);
     CHECK_EQ(omm_full_resume(b.full, omm_buf_view(&at)), OMM_ERR_MISMATCH);
     const omm_digest after = omm_full_digest(b.full);
@@ -322,6 +328,29 @@ static void saved_as(const char *architecture) {
     omm_buf_fini(&file);
 }
 
+/* GaLore keeps less: rank 20 of matrices of 72 x 72 and 88. */
+static void keeps_less(const omm_dataset *data) {
+    size_t kept[2];
+    for (int i = 0; i < 2; i++) {
+        run r;
+        const variant *v = &s_variants[i ? 3 : 0];
+        const omm_recipe recipe = recipe_of(v, 200);
+        open_run(&r, data, v, &recipe, OMM_ISA_SCALAR, 1);
+        kept[i] = omm_full_moments(r.full);
+        if (i == 0) CHECK_EQ(kept[0], 2 * omm_full_values(r.full));
+        close_run(&r);
+    }
+    printf("numbers that AdamW keeps: %zu, in subspaces %zu\n", kept[0], kept[1]);
+    CHECK(kept[1] < kept[0]);
+    run r;
+    omm_recipe recipe = recipe_of(&s_variants[1], 200);
+    omm_full_options options = {.recipe = &recipe, .data = data, .galore = {4, 1, 1}};
+    CHECK_EQ(omm_full_open(&r.full, &options), OMM_ERR_CONFIG);
+    recipe = recipe_of(&s_variants[0], 200);
+    options.galore.every = 0;
+    CHECK_EQ(omm_full_open(&r.full, &options), OMM_ERR_CONFIG);
+}
+
 /* --- it learns, and stops where it must ------------------------------------------------------- */
 
 static void learns(const omm_dataset *data) {
@@ -333,7 +362,7 @@ static void learns(const omm_dataset *data) {
     recipe.steps = 12;
     recipe.batch_tokens = 4096;
     recipe.learning_rate = 0.01F;
-    open_run(&r, data, &recipe, best, 2);
+    open_run(&r, data, &s_variants[0], &recipe, best, 2);
     CHECK_OK(omm_full_step(r.full, &first));
     while (!omm_full_is_done(r.full)) CHECK_OK(omm_full_step(r.full, &last));
     printf("loss of step 1: %.3f, of step 12: %.3f\n", (double)first.loss, (double)last.loss);
@@ -346,7 +375,7 @@ static void not_finite(const omm_dataset *data) {
     omm_isa best = OMM_ISA_SCALAR;
     CHECK_OK(omm_isa_choose(&best, getenv("OMM_ISA")));
     const omm_recipe recipe = recipe_of(&s_variants[0], 4096);
-    open_run(&r, data, &recipe, best, 1);
+    open_run(&r, data, &s_variants[0], &recipe, best, 1);
     float *strip = (float *)(void *)r.model.layers[1].weights[OMM_LORA_DOWN].data;
     strip[0] = INFINITY;
     const omm_digest before = omm_full_digest(r.full);
@@ -374,6 +403,7 @@ int main(void) {
     saved_as("qwen2");
     saved_as("gemma3");
     saved_as("phi3");
+    keeps_less(data);
     learns(data);
     not_finite(data);
     omm_dataset_close(data);

@@ -66,6 +66,10 @@ static omm_digest identity_of(const omm_full *t) {
     omm_hasher_update(&h, omm_bytes_of(data.b, sizeof data.b));
     omm_hasher_update(&h, omm_bytes_of(dims, sizeof dims));
     omm_hasher_update(&h, omm_bytes_of(start.b, sizeof start.b));
+    omm_put_u32(dims, t->options.galore.rank);
+    omm_put_u32(dims + 4, t->options.galore.every);
+    omm_put_f32(dims + 8, t->options.galore.scale);
+    if (t->options.galore.rank) omm_hasher_update(&h, omm_bytes_of(dims, 12));
     return omm_hasher_final(&h);
 }
 
@@ -83,8 +87,22 @@ static omm_err open_weights(omm_full *t) {
     return omm_raise(OMM_ERR_NUMERIC, "the model has a weight that is not finite");
 }
 
+static omm_err check_galore(const omm_full *t) {
+    const omm_full_galore *g = &t->options.galore;
+    if (g->rank == 0) return OMM_OK;
+    if (t->recipe.optimizer != OMM_RECIPE_ADAMW)
+        return omm_raise(OMM_ERR_CONFIG, "galore goes with the optimiser adamw");
+    if (g->every == 0 || !isfinite(g->scale) || g->scale <= 0)
+        return omm_raise(
+            OMM_ERR_CONFIG,
+            "galore: a subspace every %u steps, scale %g; accepted: 1 and more, over 0", g->every,
+            (double)g->scale);
+    return OMM_OK;
+}
+
 static omm_err open_parts(omm_full *t) {
     OMM_TRY(omm_recipe_validate(&t->recipe));
+    OMM_TRY(check_galore(t));
     OMM_TRY(open_sequence(t));
     OMM_TRY(open_weights(t));
     OMM_TRY(full_update_open(t));
@@ -190,6 +208,10 @@ uint32_t omm_full_steps(const omm_full *t) {
 
 uint64_t omm_full_tokens(const omm_full *t) {
     return t->tokens;
+}
+
+size_t omm_full_moments(const omm_full *t) {
+    return t->m_count + t->v_count + t->p_count;
 }
 
 size_t omm_full_values(const omm_full *t) {

@@ -5,47 +5,100 @@
 #include "optimizer.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { SLICE = 1 << 16 };
 
-/* Second moments of a tensor. */
+static bool is_projected(const omm_full *t, const full_tensor *x) {
+    const uint32_t rank = t->options.galore.rank, side = x->rows < x->cols ? x->rows : x->cols;
+    return rank > 0 && x->matrix && strncmp(x->name, "blk.", 4) == 0 && side > rank;
+}
+
+/* First and second moments of a tensor that moves as a whole. */
+static size_t m_count_of(const omm_recipe *recipe, const full_tensor *x) {
+    return recipe->optimizer == OMM_RECIPE_ADAFACTOR ? 0 : (size_t)x->rows * x->cols;
+}
+
 static size_t v_count_of(const omm_recipe *recipe, const full_tensor *x) {
     if (recipe->optimizer == OMM_RECIPE_SGD) return 0;
     if (recipe->optimizer == OMM_RECIPE_ADAFACTOR) return (size_t)x->rows + x->cols;
     return (size_t)x->rows * x->cols;
 }
 
+/* Elementwise optimisers may cut a tensor anywhere. */
 static size_t slices_of(const omm_recipe *recipe, const full_tensor *x) {
     const size_t size = (size_t)x->rows * x->cols;
     return recipe->optimizer == OMM_RECIPE_ADAMW ? (size + SLICE - 1) / SLICE : 1;
 }
 
-omm_err full_update_open(omm_full *t) {
-    size_t count = 0;
-    for (size_t i = 0; i < t->tensors.count; i++)
-        count += slices_of(&t->recipe, &t->tensors.items[i]);
-    t->slices = omm_alloc(count, sizeof *t->slices);
-    if (!t->slices) return omm_raise(OMM_ERR_NOMEM, "no memory for %zu slices of weights", count);
-    for (size_t i = 0; i < t->tensors.count; i++) {
-        const full_tensor *x = &t->tensors.items[i];
-        const size_t size = (size_t)x->rows * x->cols, of_x = slices_of(&t->recipe, x);
-        const size_t step = of_x > 1 ? SLICE : size;
-        for (size_t from = 0; from < size; from += step)
-            t->slices[t->slice_count++] =
-                (full_slice){x, from, size - from < step ? size : from + step, t->v_count};
-        t->v_count += v_count_of(&t->recipe, x);
-    }
-    t->m_count = t->recipe.optimizer == OMM_RECIPE_ADAFACTOR ? 0 : t->tensors.value_count;
-    t->m = omm_alloc_aligned(t->m_count ? t->m_count : 1, sizeof *t->m);
-    t->v = omm_alloc_aligned(t->v_count ? t->v_count : 1, sizeof *t->v);
-    t->squares = omm_alloc(t->tensors.count, sizeof *t->squares);
-    if (t->m && t->v && t->squares) return OMM_OK;
+static void add_slices(omm_full *t, const full_tensor *x) {
+    const size_t size = (size_t)x->rows * x->cols;
+    const size_t step = slices_of(&t->recipe, x) > 1 ? SLICE : size;
+    for (size_t from = 0; from < size; from += step)
+        t->slices[t->slice_count++] = (full_slice){.tensor = x,
+                                                   .from = from,
+                                                   .to = size - from < step ? size : from + step,
+                                                   .m_at = t->m_count,
+                                                   .v_at = t->v_count};
+    t->m_count += m_count_of(&t->recipe, x);
+    t->v_count += v_count_of(&t->recipe, x);
+}
+
+static size_t add_projected(omm_full *t, const full_tensor *x) {
+    const uint32_t rank = t->options.galore.rank;
+    t->projected[t->projected_count++] = (full_projected){x, t->m_count, t->v_count, t->p_count};
+    t->m_count += galore_m_count(x->rows, x->cols, rank);
+    t->v_count += galore_m_count(x->rows, x->cols, rank);
+    t->p_count += galore_p_count(x->rows, x->cols, rank);
+    return galore_scratch_count(x->rows, x->cols, rank);
+}
+
+static omm_err no_memory(const omm_full *t) {
     return omm_raise(OMM_ERR_NOMEM, "no memory for the moments of %zu weights",
                      t->tensors.value_count);
 }
 
+/* Directions to begin with: numbers of the tensor's own. */
+static void begin_subspaces(omm_full *t) {
+    for (size_t i = 0; i < t->projected_count; i++) {
+        const full_projected *j = &t->projected[i];
+        const full_tensor *x = j->tensor;
+        const omm_seed seed =
+            omm_seed_derive(&t->options.seed, OMM_PURPOSE_SYNTH, omm_bytes_str(x->name));
+        const omm_rng lane = omm_rng_init(&seed, OMM_PURPOSE_SYNTH, 0, 0);
+        galore_begin(t->p + j->p_at, galore_p_count(x->rows, x->cols, t->options.galore.rank),
+                     &lane);
+    }
+}
+
+omm_err full_update_open(omm_full *t) {
+    size_t count = 0, scratch = 1;
+    for (size_t i = 0; i < t->tensors.count; i++)
+        count += slices_of(&t->recipe, &t->tensors.items[i]);
+    t->slices = omm_alloc(count, sizeof *t->slices);
+    t->projected = omm_alloc(t->tensors.count, sizeof *t->projected);
+    if (!t->slices || !t->projected) return no_memory(t);
+    for (size_t i = 0; i < t->tensors.count; i++) {
+        const full_tensor *x = &t->tensors.items[i];
+        const size_t needed = is_projected(t, x) ? add_projected(t, x) : 0;
+        if (!is_projected(t, x)) add_slices(t, x);
+        if (needed > scratch) scratch = needed;
+    }
+    t->m = omm_alloc_aligned(t->m_count ? t->m_count : 1, sizeof *t->m);
+    t->v = omm_alloc_aligned(t->v_count ? t->v_count : 1, sizeof *t->v);
+    t->p = omm_alloc_aligned(t->p_count ? t->p_count : 1, sizeof *t->p);
+    t->scratch = omm_alloc_aligned(scratch, sizeof *t->scratch);
+    t->squares = omm_alloc(t->tensors.count, sizeof *t->squares);
+    if (!t->m || !t->v || !t->p || !t->scratch || !t->squares) return no_memory(t);
+    begin_subspaces(t);
+    return OMM_OK;
+}
+
 void full_update_close(omm_full *t) {
     omm_free(t->slices);
+    omm_free(t->projected);
+    omm_free(t->p);
+    omm_free(t->scratch);
     omm_free(t->m);
     omm_free(t->v);
     omm_free(t->squares);
@@ -79,26 +132,42 @@ static void update_task(void *ud, size_t task, unsigned worker) {
     const full_slice *s = &t->slices[task];
     const full_tensor *x = s->tensor;
     const size_t at = x->offset + s->from, count = s->to - s->from;
+    const bool elementwise = t->recipe.optimizer == OMM_RECIPE_ADAMW; /* any shape will do */
     omm_recipe recipe = t->recipe;
     if (x->vector) recipe.weight_decay = 0;
     optimizer_tensor part = {.values = t->values + at,
                              .gradient = t->sums.gradient + at,
-                             .m = t->m_count ? t->m + at : NULL,
-                             .v = t->v + s->v_at +
-                                  (recipe.optimizer == OMM_RECIPE_ADAMW ? s->from : 0),
-                             .rows = x->rows,
-                             .cols = x->cols};
+                             .rows = elementwise ? 1 : x->rows,
+                             .cols = elementwise ? count : x->cols};
+    part.m = recipe.optimizer == OMM_RECIPE_ADAFACTOR ? NULL : t->m + s->m_at + s->from;
+    part.v = t->v + s->v_at + (elementwise ? s->from : 0);
     adamw_state clip = {.gradient = part.gradient, .count = count};
     adamw_clip(&clip, job->norm, recipe.clip_norm);
-    if (count < (size_t)x->rows * x->cols) { /* elementwise: any shape will do */
-        part.rows = 1;
-        part.cols = (uint32_t)count;
-    }
     optimizer_one(&part, &recipe, job->rate, t->step + 1);
+}
+
+/* One after the other: their products are what all threads share. */
+static void update_projected(omm_full *t, const full_projected *j, double norm, float rate) {
+    const full_tensor *x = j->tensor;
+    float *gradient = t->sums.gradient + x->offset;
+    adamw_state clip = {.gradient = gradient, .count = (size_t)x->rows * x->cols};
+    adamw_clip(&clip, norm, t->recipe.clip_norm);
+    const galore_tensor part = {.values = t->values + x->offset,
+                                .gradient = gradient,
+                                .p = t->p + j->p_at,
+                                .m = t->m + j->m_at,
+                                .v = t->v + j->v_at,
+                                .rows = x->rows,
+                                .cols = x->cols,
+                                .rank = t->options.galore.rank};
+    galore_update(t->options.compute, &part, t->scratch, &t->options.galore, &t->recipe, rate,
+                  t->step + 1);
 }
 
 void full_update(omm_full *t, double norm, float rate) {
     update_job job = {t, norm, rate};
     omm_pool_run(t->options.compute->pool, update_task, &job, t->slice_count);
+    for (size_t i = 0; i < t->projected_count; i++)
+        update_projected(t, &t->projected[i], norm, rate);
     full_write(t->options.compute, &t->tensors, t->values);
 }

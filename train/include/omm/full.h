@@ -38,6 +38,15 @@ typedef struct omm_full omm_full;
 
 #define OMM_FULL_VALUES_MAX ((size_t)1 << 31) /* weights */
 
+/* GaLore (2403.03507): the matrices of layers whose shorter side is over `rank` move by AdamW in a
+ * subspace of their gradient, so that moments take rank x the longer side instead of all
+ * entries.  Everything else moves by plain AdamW. */
+typedef struct omm_full_galore {
+    uint32_t rank;  /* 0: off; else the recipe's optimiser is AdamW */
+    uint32_t every; /* steps from one subspace to the next, at least 1 */
+    float scale;    /* of the rate in the subspace, over 0 */
+} omm_full_galore;
+
 /* All borrowed for the life of the trainer. */
 typedef struct omm_full_options {
     struct omm_model
@@ -46,11 +55,12 @@ typedef struct omm_full_options {
     const omm_recipe *recipe;
     const struct omm_compute *compute;
     omm_seed seed;               /* order of examples */
+    omm_full_galore galore;      /* zeroed: off */
     bool (*cancelled)(void *ud); /* asked before every micro-batch; NULL: never */
     void *ud;
 } omm_full_options;
 
-/* Errors: CONFIG (recipe), NOT_FOUND (no examples), TOO_BIG (weights), NUMERIC (a weight is not finite),
+/* Errors: CONFIG (recipe, galore), NOT_FOUND (no examples), TOO_BIG (weights), NUMERIC (a weight is not finite),
  * NOMEM. */
 OMM_CHECKED omm_err omm_full_open(omm_full **out, const omm_full_options *options);
 void omm_full_close(omm_full *trainer);
@@ -71,6 +81,7 @@ uint32_t omm_full_steps(const omm_full *trainer); /* done */
 bool omm_full_is_done(const omm_full *trainer);
 uint64_t omm_full_tokens(const omm_full *trainer); /* processed so far */
 size_t omm_full_values(const omm_full *trainer);   /* weights */
+size_t omm_full_moments(const omm_full *trainer);  /* numbers that the optimiser keeps */
 /* BLAKE2b-256 of all weights as f32 LE: what two runs must have in common. */
 omm_digest omm_full_digest(const omm_full *trainer);
 

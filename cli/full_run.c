@@ -1,0 +1,237 @@
+/* full_run.c - training over all weights, step by step. */
+#include "full_run.h"
+
+#include "omm/clock.h"
+#include "omm/file.h"
+#include "omm/json.h"
+#include "omm/mathd.h"
+#include "omm/mem.h"
+#include "omm/quantise.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+static atomic_bool s_stop;
+
+static void on_signal(int number) {
+    (void)number;
+    atomic_store(&s_stop, true);
+}
+
+static bool is_stopped(void *ud) {
+    (void)ud;
+    return atomic_load(&s_stop);
+}
+
+static omm_err print_event(json_t *taken) {
+    omm_buf text;
+    omm_buf_init(&text, 1 << 16);
+    omm_err err = taken ? omm_json_write(&text, taken) : omm_raise(OMM_ERR_NOMEM, "out of memory");
+    if (err == OMM_OK) fwrite(text.data, 1, text.size, stdout);
+    fflush(stdout);
+    omm_buf_fini(&text);
+    json_decref(taken);
+    return err;
+}
+
+/* --- open and close -------------------------------------------------------------------------- */
+
+omm_err full_run_check(const full_run_options *o) {
+    if (!omm_ggml_find_name(o->type)) {
+        char types[512];
+        omm_quantise_types(types, sizeof types);
+        return omm_raise(OMM_ERR_CONFIG, "element type '%.32s'; accepted: %s", o->type, types);
+    }
+    if (o->resume && !o->checkpoint)
+        return omm_raise(OMM_ERR_USAGE, "--resume needs --checkpoint FILE");
+    if (!o->checkpoint_every)
+        return omm_raise(OMM_ERR_USAGE, "--checkpoint-every 0; accepted: 1 and more");
+    return OMM_OK;
+}
+
+static omm_err resume(full_run *r) {
+    const char *path = r->options.checkpoint;
+    if (!path) return OMM_OK;
+    const bool there = omm_file_exists(path);
+    if (there && !r->options.resume)
+        return omm_raise(OMM_ERR_USAGE,
+                         "%s is there already: --resume goes on with it; remove it to begin again",
+                         path);
+    if (!there) return OMM_OK;
+    omm_buf file;
+    omm_buf_init(&file, FULL_RUN_BYTES_MAX);
+    omm_err err = omm_file_read(&file, path);
+    if (err == OMM_OK) err = omm_full_resume(r->full, omm_buf_view(&file));
+    omm_buf_fini(&file);
+    OMM_TRY(err);
+    r->tokens_before = omm_full_tokens(r->full);
+    fprintf(stderr, "%s: goes on after step %u of %u\n", path, omm_full_steps(r->full), r->steps);
+    return OMM_OK;
+}
+
+static omm_err take_signals(const full_run *r) {
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    if (r->options.checkpoint &&
+        (sigaction(SIGINT, &action, NULL) != 0 || sigaction(SIGTERM, &action, NULL) != 0))
+        return omm_raise(OMM_ERR_IO, "cannot take signals");
+    return OMM_OK;
+}
+
+omm_err full_run_open(full_run *r, const omm_recipe *recipe, uint64_t seed,
+                      const omm_full_galore *galore) {
+    const omm_full_options options = {.model = &r->model,
+                                      .data = r->data,
+                                      .recipe = recipe,
+                                      .compute = &r->compute,
+                                      .seed = omm_seed_from_u64(seed),
+                                      .galore = *galore,
+                                      .cancelled = is_stopped};
+    r->steps = recipe->steps;
+    if (r->valid) r->items = omm_alloc(omm_dataset_count(r->valid), sizeof *r->items);
+    if (r->valid && !r->items) return omm_raise(OMM_ERR_NOMEM, "out of memory");
+    OMM_TRY(omm_full_open(&r->full, &options));
+    OMM_TRY(resume(r));
+    return take_signals(r);
+}
+
+void full_run_close(full_run *r) {
+    omm_full_close(r->full);
+    omm_dataset_close(r->data);
+    omm_dataset_close(r->valid);
+    omm_free(r->items);
+    omm_tokenizer_close(r->tokenizer);
+    if (r->is_open) {
+        omm_model_fini(&r->model);
+        omm_gguf_close(&r->gguf);
+    }
+    omm_compute_fini(&r->compute);
+    omm_pool_close(r->pool);
+}
+
+/* --- the run --------------------------------------------------------------------------------- */
+
+static omm_err save_checkpoint(const full_run *r) {
+    omm_buf file;
+    if (!r->options.checkpoint) return OMM_OK;
+    omm_buf_init(&file, FULL_RUN_BYTES_MAX);
+    omm_err err = omm_full_checkpoint(r->full, &file);
+    if (err == OMM_OK) err = omm_file_write(r->options.checkpoint, omm_buf_view(&file), 0644);
+    omm_buf_fini(&file);
+    return err;
+}
+
+static omm_err judge(full_run *r) {
+    const omm_eval_options options = {.tokenizer = r->tokenizer, .cancelled = is_stopped};
+    if (!r->valid) return OMM_OK;
+    OMM_TRY(omm_evaluate(r->items, &r->model, NULL, r->valid, &r->compute, &options));
+    r->loss = omm_eval_summarise(r->items, omm_dataset_count(r->valid)).loss;
+    if (r->judged++ == 0) r->loss_first = r->loss;
+    const uint32_t step = omm_full_steps(r->full);
+    if (r->options.json)
+        return print_event(json_pack("{s:s,s:I,s:f}", "event", "evaluation", "step",
+                                     (json_int_t)step, "loss", r->loss));
+    cli_progress_end(&r->bar);
+    fprintf(stderr, "step %u: held-out loss %.4f\n", step, r->loss);
+    return OMM_OK;
+}
+
+static omm_err show_step(full_run *r, const omm_full_report *s) {
+    const double seconds = (double)(r->train_ns + 1) / 1e9;
+    const double speed = (double)(omm_full_tokens(r->full) - r->tokens_before) / seconds;
+    if (r->options.json)
+        return print_event(json_pack(
+            "{s:s,s:I,s:f,s:f,s:f,s:I,s:f}", "event", "step", "step", (json_int_t)s->step, "loss",
+            (double)s->loss, "grad_norm", (double)s->grad_norm, "learning_rate",
+            (double)s->learning_rate, "tokens", (json_int_t)s->tokens, "tokens_per_s", speed));
+    char text[96] = "training";
+    if (r->bar.is_terminal)
+        snprintf(text, sizeof text, "step %u/%u  loss %.4f  %.0f tokens/s", s->step, r->steps,
+                 (double)s->loss, speed);
+    cli_progress_show(&r->bar, omm_measure_ns() / 1000000, (double)s->step / r->steps, text);
+    return OMM_OK;
+}
+
+static omm_err one_step(full_run *r) {
+    omm_full_report report;
+    const uint64_t begin = omm_measure_ns();
+    OMM_TRY(omm_full_step(r->full, &report));
+    r->train_ns += omm_measure_ns() - begin;
+    OMM_TRY(show_step(r, &report));
+    const uint32_t every = r->options.judge_every;
+    if ((every && report.step % every == 0) || omm_full_is_done(r->full)) OMM_TRY(judge(r));
+    return report.step % r->options.checkpoint_every == 0 ? save_checkpoint(r) : OMM_OK;
+}
+
+static omm_err all_steps(full_run *r) {
+    if (r->options.judge_start || omm_full_is_done(r->full)) OMM_TRY(judge(r));
+    while (!omm_full_is_done(r->full)) OMM_TRY(one_step(r));
+    return save_checkpoint(r);
+}
+
+omm_err full_run_steps(full_run *r) {
+    cli_progress_init(&r->bar);
+    omm_err err = all_steps(r);
+    cli_progress_end(&r->bar);
+    if (err != OMM_ERR_CANCELLED || !r->options.checkpoint) return err;
+    OMM_TRY(save_checkpoint(r));
+    return omm_raise(OMM_ERR_CANCELLED, "stopped after step %u of %u; with --resume %s goes on",
+                     omm_full_steps(r->full), r->steps, r->options.checkpoint);
+}
+
+/* --- what came of it ------------------------------------------------------------------------- */
+
+omm_err full_run_write(const full_run *r, omm_bytes file) {
+    omm_gguf gguf;
+    omm_quantise_report report = {0};
+    const omm_quantise_options options = {.type = r->options.type, .pure = true};
+    if (strcmp(r->options.type, "F32") == 0) return omm_file_write(r->options.out, file, 0644);
+    OMM_TRY(omm_gguf_open_bytes(&gguf, file));
+    omm_err err = omm_quantise_file(r->options.out, &gguf, &options, r->pool, &report, NULL, NULL);
+    omm_quantise_report_fini(&report);
+    omm_gguf_close(&gguf);
+    return err;
+}
+
+omm_err full_run_save(full_run *r) {
+    omm_buf file;
+    omm_buf_init(&file, FULL_RUN_BYTES_MAX);
+    omm_err err = omm_full_save(&file, &r->model, &r->gguf);
+    if (err == OMM_OK) err = full_run_write(r, omm_buf_view(&file));
+    omm_buf_fini(&file);
+    return err;
+}
+
+omm_err full_run_report(const full_run *r) {
+    char hex[OMM_DIGEST_HEX_SIZE];
+    omm_digest file;
+    OMM_TRY(omm_hash_file(&file, r->options.out));
+    omm_digest_hex(hex, &file);
+    const uint32_t steps = r->full ? omm_full_steps(r->full) : 0;
+    const uint64_t tokens = r->full ? omm_full_tokens(r->full) : 0;
+    const double seconds = (double)r->train_ns / 1e9;
+    const uint32_t vocab = omm_tokenizer_vocab(r->tokenizer);
+    if (r->options.json) {
+        json_t *result =
+            json_pack("{s:s,s:i,s:s,s:s,s:I,s:I,s:I,s:f}", "event", "result", "schema_version", 1,
+                      "file", r->options.out, "digest", hex, "steps", (json_int_t)steps, "tokens",
+                      (json_int_t)tokens, "vocabulary", (json_int_t)vocab, "seconds", seconds);
+        if (result && r->full) {
+            json_object_set_new(result, "weights",
+                                json_integer((json_int_t)omm_full_values(r->full)));
+            json_object_set_new(result, "moments",
+                                json_integer((json_int_t)omm_full_moments(r->full)));
+        }
+        if (result && r->judged) json_object_set_new(result, "held_out_loss", json_real(r->loss));
+        if (result && r->options.judge_start && r->judged)
+            json_object_set_new(result, "held_out_loss_before", json_real(r->loss_first));
+        return print_event(result);
+    }
+    printf("%s: %u steps, %llu tokens, %.0f s of steps, vocabulary of %u", r->options.out, steps,
+           (unsigned long long)tokens, seconds, vocab);
+    if (r->options.judge_start && r->judged) printf(", held-out loss before %.4f", r->loss_first);
+    if (r->judged) printf(", held-out loss %.4f, perplexity %.4f", r->loss, omm_exp_d(r->loss));
+    printf("\nBLAKE2b-256 %s\n", hex);
+    return OMM_OK;
+}

@@ -1,0 +1,63 @@
+/* full_run.h - a run over all weights of a model, shared by `pretrain` and `train --full`: steps, held-out
+ * loss on the way, checkpoints, signals, events, the finished file. */
+#ifndef CLI_FULL_RUN_H
+#define CLI_FULL_RUN_H
+
+#include "progress.h"
+
+#include "omm/compute.h"
+#include "omm/evaluate.h"
+#include "omm/full.h"
+#include "omm/gguf.h"
+#include "omm/model.h"
+#include "omm/tokenizer.h"
+
+/* Of a model and of its checkpoint: 2^31 weights and their moments. */
+#define FULL_RUN_BYTES_MAX ((size_t)1 << 35)
+
+typedef struct full_run_options {
+    const char *out, *checkpoint;
+    const char *type; /* of the matrices in the file, as quantize has them */
+    uint32_t checkpoint_every;
+    uint32_t judge_every; /* steps; 0: at the end alone */
+    bool judge_start;     /* before the first step too */
+    bool resume, json;
+} full_run_options;
+
+/* Everything that must be released, in one place.  The caller fills what it opens, in this order. */
+typedef struct full_run {
+    full_run_options options;
+    omm_pool *pool;
+    omm_compute compute;
+    omm_gguf gguf; /* what the finished file is like */
+    bool is_open;  /* gguf and model */
+    omm_model model;
+    omm_tokenizer *tokenizer;
+    omm_dataset *data, *valid; /* valid NULL: nothing is held out */
+    /* The rest is the run's. */
+    uint32_t steps; /* in all */
+    omm_full *full;
+    omm_eval_item *items;    /* one per example of `valid` */
+    double loss_first, loss; /* held-out, of the first and the last judgement */
+    uint32_t judged;
+    uint64_t train_ns, tokens_before; /* tokens: what a checkpoint brought */
+    cli_progress bar;
+} full_run;
+
+/* What can be known before anything is opened.  Errors: USAGE (options that contradict), CONFIG (type). */
+OMM_CHECKED omm_err full_run_check(const full_run_options *options);
+/* Open the trainer on what is there, go on from the checkpoint with `resume`, and take signals where
+ * there is a checkpoint to keep. */
+OMM_CHECKED omm_err full_run_open(full_run *r, const omm_recipe *recipe, uint64_t seed,
+                                  const omm_full_galore *galore);
+void full_run_close(full_run *r);
+/* To the last step.  Errors: CANCELLED (a signal, after the checkpoint was written), those of a step. */
+OMM_CHECKED omm_err full_run_steps(full_run *r);
+/* Write `file`, a GGUF whose matrices are F32, in the type wanted. */
+OMM_CHECKED omm_err full_run_write(const full_run *r, omm_bytes file);
+/* Write the model as it is now. */
+OMM_CHECKED omm_err full_run_save(full_run *r);
+/* What came of it, on stdout. */
+OMM_CHECKED omm_err full_run_report(const full_run *r);
+
+#endif

@@ -1,0 +1,183 @@
+/* GaLore: the subspace of a gradient of known rank, the step by its definition, and the same bytes on every
+ * instruction set and number of threads. */
+#include "galore.h"
+
+#include "omm/hash.h"
+#include "omm/kernels.h"
+#include "omm/mem.h"
+#include "omm_test.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { SIDE_MAX = 90, RANK = 5 };
+
+/* What the directions miss of a gradient of their rank, of its norm.  Measured maximum 3.2e-7. */
+static const double s_missed_max = 2e-6;
+/* Length of a direction, and its product with another, from 1 and 0.  Measured maximum 1.8e-7. */
+static const double s_orthonormal_max = 1e-6;
+
+typedef struct rig {
+    size_t rows, cols;
+    float values[SIDE_MAX * SIDE_MAX], gradient[SIDE_MAX * SIDE_MAX];
+    float p[SIDE_MAX * RANK], m[SIDE_MAX * RANK], v[SIDE_MAX * RANK];
+    float scratch[SIDE_MAX * (2 * RANK + SIDE_MAX)];
+} rig;
+
+static float number(uint64_t i) {
+    const omm_seed seed = omm_seed_from_u64(9);
+    const omm_rng lane = omm_rng_init(&seed, OMM_PURPOSE_TEST, 0, 0);
+    return 2 * omm_rng_unit(&lane, i) - 1;
+}
+
+/* Values, and a gradient of rank RANK. */
+static void begin(rig *r, size_t rows, size_t cols) {
+    const omm_seed seed = omm_seed_from_u64(4);
+    const omm_rng lane = omm_rng_init(&seed, OMM_PURPOSE_TEST, 1, 0);
+    *r = (rig){.rows = rows, .cols = cols};
+    CHECK(galore_scratch_count(rows, cols, RANK) <= sizeof r->scratch / sizeof *r->scratch);
+    for (size_t i = 0; i < rows * cols; i++) r->values[i] = number(i);
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < cols; j++)
+            for (size_t k = 0; k < RANK; k++)
+                r->gradient[i * cols + j] +=
+                    0.01F * number(10000 + i * RANK + k) * number(20000 + j * RANK + k);
+    galore_begin(r->p, galore_p_count(rows, cols, RANK), &lane);
+}
+
+static omm_recipe recipe_of(void) {
+    omm_recipe recipe = omm_recipe_default();
+    recipe.beta1 = 0.9F;
+    recipe.beta2 = 0.95F;
+    recipe.weight_decay = 0.1F;
+    return recipe;
+}
+
+static const omm_full_galore s_galore = {.rank = RANK, .every = 2, .scale = 0.25F};
+
+static void update(rig *r, const omm_compute *c, uint32_t step) {
+    const omm_recipe recipe = recipe_of();
+    const galore_tensor t = {r->values, r->gradient, r->p, r->m, r->v, r->rows, r->cols, RANK};
+    galore_update(c, &t, r->scratch, &s_galore, &recipe, 0.01F, step);
+}
+
+/* Element of the gradient with the shorter side first. */
+static double at(const rig *r, size_t i, size_t j) {
+    return (double)r->gradient[r->rows <= r->cols ? i * r->cols + j : j * r->cols + i];
+}
+
+static void spans_the_gradient(const omm_compute *c, size_t rows, size_t cols) {
+    static rig r;
+    double missed = 0, whole = 0, off = 0;
+    begin(&r, rows, cols);
+    update(&r, c, 1);
+    const size_t n = rows < cols ? rows : cols, m = rows < cols ? cols : rows;
+    for (size_t a = 0; a < RANK; a++)
+        for (size_t b = 0; b < RANK; b++) {
+            double dot = 0;
+            for (size_t i = 0; i < n; i++)
+                dot += (double)r.p[i * RANK + a] * (double)r.p[i * RANK + b];
+            off = fmax(off, fabs(dot - (a == b)));
+        }
+    for (size_t j = 0; j < m; j++) {
+        double share[RANK] = {0};
+        for (size_t i = 0; i < n; i++)
+            for (size_t k = 0; k < RANK; k++) share[k] += (double)r.p[i * RANK + k] * at(&r, i, j);
+        for (size_t i = 0; i < n; i++) {
+            double kept = 0;
+            for (size_t k = 0; k < RANK; k++) kept += (double)r.p[i * RANK + k] * share[k];
+            missed += (kept - at(&r, i, j)) * (kept - at(&r, i, j));
+            whole += at(&r, i, j) * at(&r, i, j);
+        }
+    }
+    printf("%zu x %zu: missed %.1e, orthonormal to %.1e\n", rows, cols, sqrt(missed / whole), off);
+    CHECK(sqrt(missed / whole) <= s_missed_max);
+    CHECK(off <= s_orthonormal_max);
+}
+
+/* Two steps in one subspace, each number by its formula. */
+static void by_definition(const omm_compute *c, size_t rows, size_t cols) {
+    static rig r, twin;
+    begin(&r, rows, cols);
+    begin(&twin, rows, cols);
+    const size_t n = rows < cols ? rows : cols, m = rows < cols ? cols : rows;
+    const omm_recipe o = recipe_of();
+    float beta1 = 1, beta2 = 1;
+    for (uint32_t step = 1; step <= 2; step++) {
+        float d[SIDE_MAX * RANK];
+        update(&r, c, step);
+        beta1 *= o.beta1;
+        beta2 *= o.beta2;
+        for (size_t k = 0; k < RANK; k++)
+            for (size_t j = 0; j < m; j++) {
+                const size_t x = rows <= cols ? k * m + j : j * RANK + k;
+                float g = 0;
+                for (size_t i = 0; i < n; i++) g = fmaf((float)at(&r, i, j), r.p[i * RANK + k], g);
+                twin.m[x] = o.beta1 * twin.m[x] + (1 - o.beta1) * g;
+                twin.v[x] = o.beta2 * twin.v[x] + (1 - o.beta2) * (g * g);
+                d[x] = -0.01F * 0.25F * (twin.m[x] / (1 - beta1)) /
+                       (sqrtf(twin.v[x] / (1 - beta2)) + o.epsilon);
+            }
+        for (size_t i = 0; i < n; i++)
+            for (size_t j = 0; j < m; j++) {
+                float move = 0, *w = &twin.values[rows <= cols ? i * cols + j : j * cols + i];
+                for (size_t k = 0; k < RANK; k++)
+                    move += r.p[i * RANK + k] * d[rows <= cols ? k * m + j : j * RANK + k];
+                *w = *w - 0.01F * 0.1F * *w + move;
+            }
+    }
+    for (size_t i = 0; i < RANK * m; i++) CHECK(r.m[i] == twin.m[i] && r.v[i] == twin.v[i]);
+    for (size_t i = 0; i < rows * cols; i++) CHECK(fabsf(r.values[i] - twin.values[i]) < 1e-6F);
+}
+
+static omm_digest three_steps(omm_isa isa, unsigned threads, size_t rows, size_t cols) {
+    static rig r;
+    omm_pool *pool = NULL;
+    omm_compute c;
+    CHECK_OK(omm_pool_open(&pool, threads));
+    CHECK_OK(omm_compute_init(&c, pool, isa));
+    begin(&r, rows, cols);
+    for (uint32_t step = 1; step <= 3; step++) {
+        update(&r, &c, step);
+        for (size_t i = 0; i < rows * cols; i++) r.gradient[i] += 0.001F * r.values[i];
+    }
+    omm_compute_fini(&c);
+    omm_pool_close(pool);
+    return omm_hash(omm_bytes_of(r.values, rows * cols * sizeof *r.values));
+}
+
+static void all_the_same(size_t rows, size_t cols) {
+    const omm_digest want = three_steps(OMM_ISA_SCALAR, 1, rows, cols);
+    for (unsigned isa = 0; isa < OMM_ISA_COUNT; isa++)
+        for (unsigned threads = 1; threads <= 3; threads++) {
+            if (!omm_isa_available((omm_isa)isa)) continue;
+            const omm_digest got = three_steps((omm_isa)isa, threads, rows, cols);
+            CHECK(omm_digest_equal(&want, &got));
+        }
+}
+
+/* Without a gradient the directions are zero and nothing moves but by decay. */
+static void no_gradient(const omm_compute *c) {
+    static rig r;
+    begin(&r, 20, 33);
+    memset(r.gradient, 0, sizeof r.gradient);
+    const float w = r.values[7];
+    update(&r, c, 1);
+    for (size_t i = 0; i < 20 * RANK; i++) CHECK(r.p[i] == 0);
+    CHECK(r.values[7] == w - 0.01F * 0.1F * w);
+}
+
+int main(void) {
+    static const size_t shapes[][2] = {{40, 90}, {90, 40}, {33, 33}, {6, 17}, {89, 7}};
+    omm_compute c;
+    CHECK_OK(omm_compute_init(&c, NULL, OMM_ISA_SCALAR));
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        spans_the_gradient(&c, shapes[i][0], shapes[i][1]);
+        by_definition(&c, shapes[i][0], shapes[i][1]);
+        all_the_same(shapes[i][0], shapes[i][1]);
+    }
+    no_gradient(&c);
+    omm_compute_fini(&c);
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}
