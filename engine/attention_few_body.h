@@ -51,7 +51,9 @@ SIMD_INLINE void few_keys(const omm_kv_type type, const int rows, float *s, cons
                 scale[v] = type == OMM_KV_Q8_0 ? vf_load_f16(row + (size_t)v * VL) : vf_zero();
             }
             for (size_t k = g; k < d && k < g + OMM_KV_GROUP; k++) {
-                if (j == 0) few_ask(next, k);
+                if (j == 0) {
+                    few_ask(next, k);
+                }
                 SIMD_UNROLL for (int v = 0; v < ATTENTION_FEW_NV; v++) {
                     const size_t at = k * OMM_KV_BLOCK + j + (size_t)v * VL;
                     const vf x = few_load(type, keys, at, scale[v]);
@@ -87,7 +89,9 @@ SIMD_INLINE void few_columns(const omm_kv_type type, const int rows, const int n
         }
     }
     for (size_t j = b->begin; j < b->end; j++) {
-        if (i == 0) few_ask(&b->next, j);
+        if (i == 0) {
+            few_ask(&b->next, j);
+        }
         SIMD_UNROLL for (int v = 0; v < nv; v++) {
             const size_t at = i + (size_t)v * VL;
             vf scale = vf_zero();
