@@ -134,27 +134,27 @@ run("pretrain", work / "other.yaml", "--out", work / "x.gguf", *checkpoint, "--r
 
 # All weights of a model that is there: the loss on what it learns falls, with AdamW and in GaLore's subspaces,
 # with the same bytes for any number of threads; the file is a model of the same kind.
-lines = (BASE / "train.jsonl").read_text().split("\n")[:12]
+lines = (BASE / "train.jsonl").read_text().split("\n")[:4]
 (work / "few.jsonl").write_text("\n".join(lines) + "\n")
 
 
 def full(*args, code=0):
     done = run("train", "-m", BASE / "openmeshmind-tiny-F16.gguf", "--data", work / "few.jsonl", "--eval",
-               work / "few.jsonl", "--out", work / "full.gguf", "--full", "--json", "--batch", 512, *args, code=code)
+               work / "few.jsonl", "--out", work / "full.gguf", "--full", "--json", "--batch", 400, *args, code=code)
     return [json.loads(line) for line in done.stdout.splitlines()] if code == 0 else done.stderr
 
 
-for kind in ([], ["--optimizer", "galore", "--galore-rank", 8, "--galore-every", 2, "--lr", 0.01]):
-    first = full("--steps", 3, "--threads", 1, *kind)[-1]
-    if not first["held_out_loss"] < 0.9 * first["held_out_loss_before"]:
+for kind in ([], ["--optimizer", "galore", "--galore-rank", 8, "--galore-every", 1, "--lr", 0.01]):
+    first = full("--steps", 2, "--threads", 1, *kind)[-1]
+    if not first["held_out_loss"] < 0.95 * first["held_out_loss_before"]:
         fail(f"--full {kind}: {first}")
     if first["weights"] != 5246208 or (first["moments"] != 2 * 5246208) != bool(kind):
         fail(f"--full {kind} keeps {first}")
-    again = full("--steps", 3, "--threads", 2, "--micro", 600, "--checkpoint", work / f"fk{len(kind)}",
+    again = full("--steps", 2, "--threads", 2, "--micro", 300, "--checkpoint", work / f"fk{len(kind)}",
                  "--checkpoint-every", 1, *kind)[-1]
     if again["digest"] != first["digest"] or again["held_out_loss"] != first["held_out_loss"]:
         fail(f"--full {kind}: {first}, then {again}")
-    resumed = full("--steps", 3, "--micro", 600, "--checkpoint", work / f"fk{len(kind)}", "--resume", *kind)[-1]
+    resumed = full("--steps", 2, "--micro", 300, "--checkpoint", work / f"fk{len(kind)}", "--resume", *kind)[-1]
     if resumed["digest"] != first["digest"]:
         fail(f"--full {kind}, resumed: {resumed}")
 shown = run("inspect", work / "full.gguf").stdout

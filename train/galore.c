@@ -40,7 +40,8 @@ void galore_begin(float *p, size_t count, const omm_rng *lane) {
 static void times(const omm_compute *c, float *out, const galore_tensor *t, const float *q,
                   bool turned) {
     const size_t r = t->rank, m = turned ? t->cols : t->rows, k = turned ? t->rows : t->cols;
-    const omm_gemm g = {out, t->gradient, q, m, r, k, t->cols, r, r, false};
+    omm_gemm g = {NULL, t->gradient, q, m, r, k, t->cols, r, r, false};
+    g.c = out;
     if (turned)
         omm_gemm_tn(c, &g);
     else

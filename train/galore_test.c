@@ -163,7 +163,7 @@ static void no_gradient(const omm_compute *c) {
     memset(r.gradient, 0, sizeof r.gradient);
     const float w = r.values[7];
     update(&r, c, 1);
-    for (size_t i = 0; i < 20 * RANK; i++) CHECK(r.p[i] == 0);
+    for (size_t i = 0; i < (size_t)20 * RANK; i++) CHECK(r.p[i] == 0);
     CHECK(r.values[7] == w - 0.01F * 0.1F * w);
 }
 
