@@ -80,10 +80,11 @@ static void one_value_decides(void) {
     static const struct {
         float value;
         omm_format format;
-    } cases[] = {{0.1f, OMM_FORMAT_F32},        {65536.0f, OMM_FORMAT_BF16},
-                 {70000.0f, OMM_FORMAT_F32},    {0x1p-30f, OMM_FORMAT_BF16},
-                 {-0.0f, OMM_FORMAT_BF16},      {0x1.004p0f, OMM_FORMAT_F16},
-                 {0x1.004p-20f, OMM_FORMAT_F32}};
+    } cases[] = {{0.1f, OMM_FORMAT_F32},         {65536.0f, OMM_FORMAT_BF16},
+                 {70000.0f, OMM_FORMAT_F32},     {0x1p-30f, OMM_FORMAT_BF16},
+                 {-0.0f, OMM_FORMAT_BF16},       {0x1.004p0f, OMM_FORMAT_F16},
+                 {0x1.004p-20f, OMM_FORMAT_F32}, {0x1.01p0f, OMM_FORMAT_F16},
+                 {0x1.000002p0f, OMM_FORMAT_F32}};
     const omm_model model = shape_only();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         omm_lora lora;
