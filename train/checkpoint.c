@@ -7,16 +7,21 @@
  * identity = BLAKE2b(seed || data digest || model dimensions || chain(0)): a checkpoint fits only
  * the run it came from, and tells nothing about the seed.
  */
+#include "checkpoint.h"
 #include "omm/mem.h"
 #include "trainer_internal.h"
 
 #include <math.h>
 #include <string.h>
 
-static const uint8_t s_magic[4] = {'O', 'M', 'M', 'T'};
-enum { VERSION = 1 };
 #define FIXED_BYTES (4u + 4u + 32u + 4u + 4u * 8u) /* without the recipe */
 #define DIGEST_BYTES 32u
+
+static const checkpoint_kind s_kind = {.magic = {'O', 'M', 'M', 'T'},
+                                       .version = 1,
+                                       .bytes_min =
+                                           FIXED_BYTES + OMM_RECIPE_BYTES + 2 * DIGEST_BYTES,
+                                       .name = "a checkpoint of LoRA training"};
 
 static size_t checkpoint_bytes(const omm_trainer *t, uint32_t step) {
     return FIXED_BYTES + omm_recipe_bytes(&t->recipe) + 4 * (size_t)step +
@@ -26,8 +31,8 @@ static size_t checkpoint_bytes(const omm_trainer *t, uint32_t step) {
 
 static omm_err put_all(const omm_trainer *t, omm_buf *out) {
     const size_t vector = t->lora.value_count * sizeof(float);
-    OMM_TRY(omm_buf_append(out, s_magic, sizeof s_magic));
-    OMM_TRY(omm_buf_put_u32(out, VERSION));
+    OMM_TRY(omm_buf_append(out, s_kind.magic, sizeof s_kind.magic));
+    OMM_TRY(omm_buf_put_u32(out, s_kind.version));
     OMM_TRY(omm_recipe_encode(out, &t->recipe));
     OMM_TRY(omm_buf_append(out, t->identity.b, sizeof t->identity.b));
     OMM_TRY(omm_buf_put_u32(out, t->step));
@@ -58,30 +63,34 @@ typedef struct parts {
     uint64_t position, tokens, learned, value_count;
 } parts;
 
-omm_err checkpoint_envelope(omm_bytes *content, omm_bytes in, const uint8_t magic[4],
-                            uint32_t version, size_t bytes_min) {
-    if (in.size < bytes_min)
+omm_err checkpoint_envelope(omm_bytes *content, omm_bytes in, const checkpoint_kind *kind) {
+    if (in.size < kind->bytes_min)
         return omm_raise(OMM_ERR_SIZE, "checkpoint of %zu bytes is too short", in.size);
-    if (memcmp(in.data, magic, 4) != 0)
-        return omm_raise(OMM_ERR_FORMAT, "not a checkpoint of a training run");
-    if (omm_get_u32(in.data + 4) != version)
+    if (memcmp(in.data, kind->magic, sizeof kind->magic) != 0)
+        return omm_raise(OMM_ERR_FORMAT, "not %s", kind->name);
+    if (omm_get_u32(in.data + 4) != kind->version)
         return omm_raise(OMM_ERR_VERSION, "checkpoint version %u; this program knows %u",
-                         omm_get_u32(in.data + 4), version);
+                         omm_get_u32(in.data + 4), kind->version);
     if (!omm_hash_sealed(content, in))
         return omm_raise(OMM_ERR_DIGEST, "the checkpoint is damaged");
     return OMM_OK;
 }
 
-static bool is_same_recipe(omm_bytes bytes, const omm_recipe *recipe) {
+bool checkpoint_same_recipe(omm_bytes bytes, const omm_recipe *recipe) {
     uint8_t ours[OMM_RECIPE_BYTES_MAX];
     omm_buf buf = {.data = ours, .capacity = sizeof ours, .bytes_max = sizeof ours};
     return omm_recipe_encode(&buf, recipe) == OMM_OK && omm_bytes_equal(bytes, omm_buf_view(&buf));
 }
 
+bool checkpoint_all_finite(omm_bytes floats) {
+    for (size_t i = 0; i < floats.size; i += 4)
+        if (!isfinite(omm_get_f32(floats.data + i))) return false;
+    return true;
+}
+
 static omm_err take_apart(parts *p, omm_bytes in, const omm_trainer *t) {
     omm_bytes content;
-    OMM_TRY(checkpoint_envelope(&content, in, s_magic, VERSION,
-                                FIXED_BYTES + OMM_RECIPE_BYTES + 2 * DIGEST_BYTES));
+    OMM_TRY(checkpoint_envelope(&content, in, &s_kind));
     omm_reader r = omm_reader_of(content);
     omm_read_u64(&r); /* magic and version */
     p->recipe = omm_read_bytes(&r, omm_recipe_bytes(&t->recipe));
@@ -91,7 +100,7 @@ static omm_err take_apart(parts *p, omm_bytes in, const omm_trainer *t) {
     p->tokens = omm_read_u64(&r);
     p->learned = omm_read_u64(&r);
     p->value_count = omm_read_u64(&r);
-    if (r.failed || !is_same_recipe(p->recipe, &t->recipe) ||
+    if (r.failed || !checkpoint_same_recipe(p->recipe, &t->recipe) ||
         memcmp(p->identity.data, t->identity.b, DIGEST_BYTES) != 0 ||
         p->value_count != t->lora.value_count || p->step > t->recipe.steps)
         return omm_raise(OMM_ERR_MISMATCH, "the checkpoint belongs to another recipe, seed, data "
@@ -109,15 +118,10 @@ static omm_err take_apart(parts *p, omm_bytes in, const omm_trainer *t) {
     return OMM_OK;
 }
 
-static bool all_finite(omm_bytes floats) {
-    for (size_t i = 0; i < floats.size; i += 4)
-        if (!isfinite(omm_get_f32(floats.data + i))) return false;
-    return true;
-}
-
 static omm_err check(parts *p, omm_bytes checkpoint, const omm_trainer *t) {
     OMM_TRY(take_apart(p, checkpoint, t));
-    if (!all_finite(p->values) || !all_finite(p->m) || !all_finite(p->v))
+    if (!checkpoint_all_finite(p->values) || !checkpoint_all_finite(p->m) ||
+        !checkpoint_all_finite(p->v))
         return omm_raise(OMM_ERR_FORMAT, "the checkpoint holds a value that is not finite");
     return OMM_OK;
 }

@@ -8,6 +8,7 @@
  */
 #include "omm/course.h"
 
+#include "checkpoint.h"
 #include "omm/hash.h"
 #include "omm/mem.h"
 #include "trainer_internal.h"
@@ -15,9 +16,13 @@
 #include <math.h>
 #include <string.h>
 
-static const uint8_t s_magic[4] = {'O', 'M', 'M', 'C'};
-enum { VERSION = 1, EVAL_BYTES = 12, DIGEST_BYTES = 32 };
+enum { EVAL_BYTES = 12, DIGEST_BYTES = 32 };
 #define FIXED_BYTES (4u + 4u + 3u * 4u + 32u + 5u * 4u)
+
+static const checkpoint_kind s_kind = {.magic = {'O', 'M', 'M', 'C'},
+                                       .version = 1,
+                                       .bytes_min = FIXED_BYTES + DIGEST_BYTES,
+                                       .name = "a checkpoint of `train`"};
 
 struct omm_course {
     omm_course_options options;
@@ -141,11 +146,11 @@ static size_t best_bytes(const omm_course *c, size_t eval_count) {
 
 static omm_err put_all(const omm_course *c, omm_buf *out) {
     const uint32_t step = c->trainer->step;
-    const uint32_t head[] = {VERSION, c->options.eval_every, c->options.patience,
+    const uint32_t head[] = {s_kind.version, c->options.eval_every, c->options.patience,
                              c->options.keep_best};
     const uint32_t state[] = {step, (uint32_t)c->eval_count, (uint32_t)c->best, c->since_best,
                               c->stopped};
-    OMM_TRY(omm_buf_append(out, s_magic, sizeof s_magic));
+    OMM_TRY(omm_buf_append(out, s_kind.magic, sizeof s_kind.magic));
     for (size_t i = 0; i < 4; i++) OMM_TRY(omm_buf_put_u32(out, head[i]));
     OMM_TRY(omm_buf_append(out, c->options.eval_data.b, DIGEST_BYTES));
     for (size_t i = 0; i < 5; i++) OMM_TRY(omm_buf_put_u32(out, state[i]));
@@ -214,7 +219,7 @@ static bool is_sound(const parts *p, const omm_course *c) {
 
 static omm_err take_apart(parts *p, omm_bytes in, const omm_course *c) {
     omm_bytes content;
-    OMM_TRY(checkpoint_envelope(&content, in, s_magic, VERSION, FIXED_BYTES + DIGEST_BYTES));
+    OMM_TRY(checkpoint_envelope(&content, in, &s_kind));
     omm_reader r = omm_reader_of(content);
     omm_read_u64(&r); /* magic and version */
     OMM_TRY(take_options(&r, c));

@@ -4,10 +4,10 @@
  *   tokens u64 | value_count u64 | losses f32[step] | values f32[value_count] | m, v, p f32[their counts] |
  *   BLAKE2b-256 of all before
  *
- * identity = BLAKE2b(seed || data digest || model dimensions || digest of the start weights || galore's
- * rank, every, scale where it is on): a checkpoint
- * fits only the run it came from.
+ * identity = BLAKE2b(seed || data digest || model dimensions || digest of the start weights ||
+ * galore's rank, every, scale where it is on): a checkpoint fits only the run it came from.
  */
+#include "checkpoint.h"
 #include "full_internal.h"
 #include "omm/mem.h"
 
@@ -18,10 +18,13 @@
 /* Values are saved as they lie in memory. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "little endian only");
 
-static const uint8_t s_magic[4] = {'O', 'M', 'M', 'F'};
-enum { VERSION = 1 };
 #define FIXED_BYTES (4u + 4u + 32u + 4u + 3u * 8u) /* without the recipe */
 #define DIGEST_BYTES 32u
+
+static const checkpoint_kind s_kind = {.magic = {'O', 'M', 'M', 'F'},
+                                       .version = 1,
+                                       .bytes_min = FIXED_BYTES + OMM_RECIPE_BYTES + DIGEST_BYTES,
+                                       .name = "a checkpoint of training over all weights"};
 
 /* --- checkpoint ------------------------------------------------------------------------------ */
 
@@ -31,8 +34,8 @@ static size_t checkpoint_bytes(const omm_full *t, uint32_t step) {
 }
 
 static omm_err put_all(const omm_full *t, omm_buf *out) {
-    OMM_TRY(omm_buf_append(out, s_magic, sizeof s_magic));
-    OMM_TRY(omm_buf_put_u32(out, VERSION));
+    OMM_TRY(omm_buf_append(out, s_kind.magic, sizeof s_kind.magic));
+    OMM_TRY(omm_buf_put_u32(out, s_kind.version));
     OMM_TRY(omm_recipe_encode(out, &t->recipe));
     OMM_TRY(omm_buf_append(out, t->identity.b, sizeof t->identity.b));
     OMM_TRY(omm_buf_put_u32(out, t->step));
@@ -50,10 +53,7 @@ omm_err omm_full_checkpoint(const omm_full *t, omm_buf *out) {
     const size_t before = out->size;
     OMM_TRY(omm_buf_reserve(out, checkpoint_bytes(t, t->step)));
     omm_err err = put_all(t, out);
-    if (err == OMM_OK) {
-        omm_digest d = omm_hash(omm_bytes_of(out->data + before, out->size - before));
-        err = omm_buf_append(out, d.b, sizeof d.b);
-    }
+    if (err == OMM_OK) err = omm_hash_seal(out, before);
     if (err != OMM_OK) out->size = before;
     return err;
 }
@@ -65,29 +65,10 @@ typedef struct parts {
     uint64_t position, tokens;
 } parts;
 
-static omm_err check_envelope(omm_bytes in) {
-    if (in.size < FIXED_BYTES + OMM_RECIPE_BYTES + DIGEST_BYTES)
-        return omm_raise(OMM_ERR_SIZE, "checkpoint of %zu bytes is too short", in.size);
-    if (memcmp(in.data, s_magic, sizeof s_magic) != 0)
-        return omm_raise(OMM_ERR_FORMAT, "not a checkpoint of training over all weights");
-    if (omm_get_u32(in.data + 4) != VERSION)
-        return omm_raise(OMM_ERR_VERSION, "checkpoint version %u; this program knows %u",
-                         omm_get_u32(in.data + 4), (unsigned)VERSION);
-    omm_digest d = omm_hash(omm_bytes_of(in.data, in.size - DIGEST_BYTES));
-    if (memcmp(d.b, in.data + in.size - DIGEST_BYTES, DIGEST_BYTES) != 0)
-        return omm_raise(OMM_ERR_DIGEST, "the checkpoint is damaged");
-    return OMM_OK;
-}
-
-static bool is_same_recipe(omm_bytes bytes, const omm_recipe *recipe) {
-    uint8_t ours[OMM_RECIPE_BYTES_MAX];
-    omm_buf buf = {.data = ours, .capacity = sizeof ours, .bytes_max = sizeof ours};
-    return omm_recipe_encode(&buf, recipe) == OMM_OK && omm_bytes_equal(bytes, omm_buf_view(&buf));
-}
-
 static omm_err take_apart(parts *p, omm_bytes in, const omm_full *t) {
-    OMM_TRY(check_envelope(in));
-    omm_reader r = omm_reader_of(in);
+    omm_bytes content;
+    OMM_TRY(checkpoint_envelope(&content, in, &s_kind));
+    omm_reader r = omm_reader_of(content);
     omm_read_u64(&r); /* magic and version */
     omm_bytes recipe = omm_read_bytes(&r, omm_recipe_bytes(&t->recipe));
     omm_bytes identity = omm_read_bytes(&r, DIGEST_BYTES);
@@ -95,7 +76,7 @@ static omm_err take_apart(parts *p, omm_bytes in, const omm_full *t) {
     p->position = omm_read_u64(&r);
     p->tokens = omm_read_u64(&r);
     uint64_t value_count = omm_read_u64(&r);
-    if (r.failed || !is_same_recipe(recipe, &t->recipe) ||
+    if (r.failed || !checkpoint_same_recipe(recipe, &t->recipe) ||
         memcmp(identity.data, t->identity.b, DIGEST_BYTES) != 0 ||
         value_count != t->tensors.value_count || p->step > t->recipe.steps)
         return omm_raise(OMM_ERR_MISMATCH, "the checkpoint belongs to another recipe, seed, data "
@@ -112,16 +93,11 @@ static omm_err take_apart(parts *p, omm_bytes in, const omm_full *t) {
     return OMM_OK;
 }
 
-static bool all_finite(omm_bytes floats) {
-    for (size_t i = 0; i < floats.size; i += 4)
-        if (!isfinite(omm_get_f32(floats.data + i))) return false;
-    return true;
-}
-
 omm_err omm_full_resume(omm_full *t, omm_bytes checkpoint) {
     parts p = {0};
     OMM_TRY(take_apart(&p, checkpoint, t));
-    if (!all_finite(p.values) || !all_finite(p.m) || !all_finite(p.v) || !all_finite(p.p))
+    if (!checkpoint_all_finite(p.values) || !checkpoint_all_finite(p.m) ||
+        !checkpoint_all_finite(p.v) || !checkpoint_all_finite(p.p))
         return omm_raise(OMM_ERR_FORMAT, "the checkpoint holds a value that is not finite");
     t->step = p.step;
     t->position = p.position;

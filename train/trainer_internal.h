@@ -27,10 +27,6 @@ struct omm_trainer {
     omm_digest identity;
 };
 
-/* Magic, version, least size and digest of a checkpoint of any kind; content is all but the digest.
- * Errors: SIZE, FORMAT, VERSION, DIGEST. */
-OMM_CHECKED omm_err checkpoint_envelope(omm_bytes *content, omm_bytes in, const uint8_t magic[4],
-                                        uint32_t version, size_t bytes_min);
 /* Rows of a micro-batch, where the longest example has `longest` tokens.  micro_tokens 0: the
  * recipe's. */
 size_t trainer_rows_max(const omm_recipe *recipe, const omm_dataset *data, size_t longest,
