@@ -1,8 +1,11 @@
 #!/bin/sh
-# neon_test.sh NATIVE - compile the kernels for AArch64, run them under an emulator, and compare every
-# hash with this machine's (NATIVE is kernels_print built for it).  Exit 77: tools are missing.
+# neon_test.sh NATIVE [all] - compile the kernels for AArch64, run them under an emulator, and compare every
+# hash with this machine's (NATIVE is kernels_print built for it).  all: plain C as compiled for AArch64 too, which
+# takes longest.  Exit 77: tools are missing.
 set -eu
 native=$1
+plain=
+[ "${2:-}" != all ] || plain=scalar
 here=$(cd "$(dirname "$0")" && pwd)
 base=$here/../base
 cross=aarch64-linux-gnu-gcc
@@ -48,6 +51,6 @@ for name in kernels_neon kernels_scalar $(echo "$sources" | sed 's/kernels_scala
 done
 for name in $base_sources; do set -- "$@" "$base/$name.c"; done
 objects armv8-a "$@"
-compare armv8-a scalar neon
+compare armv8-a $plain neon
 objects armv8.2-a+dotprod "$here/kernels_neon.c" # the one with integer dot products
 compare armv8.2-a+dotprod neon
