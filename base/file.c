@@ -226,7 +226,47 @@ omm_err omm_file_write_fast(const char *path, omm_bytes data, unsigned mode) {
     return write_file(path, data, mode, false);
 }
 
+/* linkat() fails where the name exists, so two creators cannot both win. */
+static omm_err link_new(const omm_file_out *out) {
+    if (fsync(out->fd) != 0)
+        return omm_raise(OMM_ERR_IO, "sync %s: %s", out->path, strerror(errno));
+    if (linkat(AT_FDCWD, out->temporary, AT_FDCWD, out->path,
+               out->nameless ? AT_SYMLINK_FOLLOW : 0) == 0)
+        return sync_folder_of(out->path);
+    int why = errno;
+    return omm_raise(why == EEXIST ? OMM_ERR_EXISTS : OMM_ERR_IO, "cannot create %s: %s", out->path,
+                     strerror(why));
+}
+
+omm_err omm_file_create(const char *path, omm_bytes data, unsigned mode) {
+    omm_file_out out;
+    struct stat st;
+    if (lstat(path, &st) == 0)
+        return omm_raise(OMM_ERR_EXISTS, "%s exists and is not overwritten", path);
+    OMM_TRY(omm_file_out_open(&out, path, mode));
+    omm_err err = omm_file_out_write(&out, data);
+    if (err == OMM_OK) err = link_new(&out);
+    omm_file_out_close(&out);
+    return err;
+}
+
 /* --- questions and removal --- */
+
+omm_err omm_file_check_private(const char *path) {
+    struct stat st;
+    if (stat(path, &st) != 0) {
+        int why = errno;
+        return omm_raise(why == ENOENT ? OMM_ERR_NOT_FOUND : OMM_ERR_IO, "cannot open %s: %s", path,
+                         strerror(why));
+    }
+    if (!S_ISREG(st.st_mode)) return omm_raise(OMM_ERR_FORMAT, "%s is no regular file", path);
+    if (st.st_mode & 077)
+        return omm_raise(OMM_ERR_STATE,
+                         "%s holds a secret key but has mode %04o; only its owner may read it "
+                         "(chmod 600)",
+                         path, (unsigned)(st.st_mode & 07777));
+    return OMM_OK;
+}
 
 bool omm_file_exists(const char *path) {
     struct stat st;

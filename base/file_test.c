@@ -71,6 +71,26 @@ static void write_replaces_whole_files(void) {
 }
 
 /* A disk that fills up in the middle, by the limit on file sizes. */
+static void create_never_overwrites(void) {
+    struct stat st;
+    CHECK_OK(omm_dir_make(at("c")));
+    CHECK_OK(omm_file_create(at("c/key"), omm_bytes_str("first"), 0600));
+    CHECK_ERR(omm_file_create(at("c/key"), omm_bytes_str("second"), 0600), OMM_ERR_EXISTS);
+    check_content(at("c/key"), "first");
+    CHECK_EQ(stat(at("c/key"), &st), 0);
+    CHECK_EQ(st.st_mode & 0777, 0600);
+    CHECK_EQ(symlink("nowhere", at("c/link")), 0);
+    CHECK_ERR(omm_file_create(at("c/link"), omm_bytes_str("x"), 0600), OMM_ERR_EXISTS);
+    CHECK_ERR(omm_file_create(at("c/none/key"), omm_bytes_str("x"), 0600), OMM_ERR_IO);
+    CHECK_OK(omm_file_remove(at("c/link")));
+    check_files(at("c"), "key\n");
+    CHECK_OK(omm_file_check_private(at("c/key")));
+    CHECK_EQ(chmod(at("c/key"), 0640), 0);
+    CHECK_ERR(omm_file_check_private(at("c/key")), OMM_ERR_STATE);
+    CHECK_ERR(omm_file_check_private(at("c")), OMM_ERR_FORMAT);
+    CHECK_ERR(omm_file_check_private(at("c/none")), OMM_ERR_NOT_FOUND);
+}
+
 static void failed_write_leaves_the_old_file(void) {
     static const char old[] = "what was there";
     CHECK_OK(omm_dir_make(at("full")));
@@ -376,6 +396,7 @@ int main(void) {
     umask(022);
     stale_temporary_does_not_stand_in_the_way();
     write_replaces_whole_files();
+    create_never_overwrites();
     failed_write_leaves_the_old_file();
     pieces_appear_at_finish();
     write_refuses_what_is_no_file();

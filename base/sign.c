@@ -5,12 +5,8 @@
 #include "omm/file.h"
 #include "omm/json.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <sodium.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define KEY_FILE_BYTES_MAX 4096u
 
@@ -75,60 +71,16 @@ static void free_secret_buf(omm_buf *buf) {
     omm_buf_fini(buf);
 }
 
-/* link() fails where the name exists, so two savers cannot both win. */
-static omm_err publish(const char *path, const char *temporary) {
-    char dir[OMM_PATH_MAX];
-    if (link(temporary, path) != 0) {
-        int why = errno;
-        return omm_raise(why == EEXIST ? OMM_ERR_EXISTS : OMM_ERR_IO, "cannot create %s: %s", path,
-                         strerror(why));
-    }
-    OMM_TRY(omm_path_dir(dir, path));
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return omm_raise(OMM_ERR_IO, "cannot open %s: %s", dir, strerror(errno));
-    int failed = fsync(fd);
-    close(fd);
-    if (failed) return omm_raise(OMM_ERR_IO, "cannot sync %s", dir);
-    return OMM_OK;
-}
-
 omm_err omm_key_save(const char *path, const omm_key *key) {
     omm_err err;
-    omm_buf text, temporary;
+    omm_buf text;
     omm_buf_init(&text, KEY_FILE_BYTES_MAX);
-    omm_buf_init(&temporary, OMM_PATH_MAX);
-    OMM_TRY_OUT(omm_buf_printf(&temporary, "%s.new-%ld", path, (long)getpid()));
-    OMM_TRY_OUT(omm_buf_append(&temporary, "", 1));
-    if (omm_file_exists(path)) {
-        err = omm_raise(OMM_ERR_EXISTS, "%s exists; a key file is never overwritten", path);
-        goto out;
-    }
     OMM_TRY_OUT(omm_buf_reserve(&text, KEY_FILE_BYTES_MAX / 2)); /* no copy of the secret moves */
     OMM_TRY_OUT(write_key_text(&text, key));
-    OMM_TRY_OUT(omm_file_write((const char *)temporary.data, omm_buf_view(&text), 0600));
-    err = publish(path, (const char *)temporary.data);
-    unlink((const char *)temporary.data);
+    err = omm_file_create(path, omm_buf_view(&text), 0600);
 out:
     free_secret_buf(&text);
-    omm_buf_fini(&temporary);
     return err;
-}
-
-static omm_err check_private(const char *path) {
-    struct stat st;
-    if (stat(path, &st) != 0) {
-        int why = errno;
-        return omm_raise(why == ENOENT ? OMM_ERR_NOT_FOUND : OMM_ERR_IO, "cannot open %s: %s", path,
-                         strerror(why));
-    }
-    if (!S_ISREG(st.st_mode)) return omm_raise(OMM_ERR_FORMAT, "%s is no regular file", path);
-    if (st.st_mode & 077) {
-        return omm_raise(OMM_ERR_STATE,
-                         "%s holds a secret key but has mode %04o; only its owner may read it "
-                         "(chmod 600)",
-                         path, (unsigned)(st.st_mode & 07777));
-    }
-    return OMM_OK;
 }
 
 /* The parsed JSON holds the secret as text; wipe it before jansson frees it. */
@@ -175,7 +127,7 @@ omm_err omm_key_load(omm_key *out, const char *path) {
     omm_key key;
     omm_buf text;
     base_sodium_ready();
-    OMM_TRY(check_private(path));
+    OMM_TRY(omm_file_check_private(path));
     omm_buf_init(&text, KEY_FILE_BYTES_MAX);
     OMM_TRY_OUT(omm_buf_reserve(&text, KEY_FILE_BYTES_MAX));
     OMM_TRY_OUT(omm_file_read(&text, path));

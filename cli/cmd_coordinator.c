@@ -7,6 +7,7 @@
 #include "omm/coordinator_service.h"
 #include "omm/json.h"
 #include "omm/scenario_run.h"
+#include "omm/tls.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +19,8 @@ typedef struct node_entry {
 } node_entry;
 
 typedef struct coordinator_file {
-    const char *scenario, *listen, *state_dir, *bundle, *key, *bundle_key, *port_file, *log_level;
+    const char *scenario, *listen, *state_dir, *bundle, *key, *bundle_key, *port_file, *log_level,
+        *tls_certificate, *tls_key;
     omm_config_list nodes; /* node_entry */
     uint64_t poll_ms, linger_ms;
     uint32_t threads;
@@ -45,6 +47,11 @@ static const omm_config_field s_fields[] = {
                       .help = "secret key file; none: keys derive from the scenario's seed"),
     OMM_CONFIG_STRING(coordinator_file, bundle_key, .fallback = "", .max = 4000,
                       .help = "secret key file that signs the bundle; required with key"),
+    OMM_CONFIG_STRING(coordinator_file, tls_certificate, .fallback = "", .max = 4000,
+                      .help =
+                          "for listen: tls+tcp://...; keygen --tls makes it, nodes need it too"),
+    OMM_CONFIG_STRING(coordinator_file, tls_key, .fallback = "", .max = 4000,
+                      .help = "its secret key file"),
     {.key = "nodes",
      .kind = OMM_CONFIG_KIND_LIST,
      .offset = offsetof(coordinator_file, nodes),
@@ -70,6 +77,7 @@ typedef struct coordinator {
     coordinator_file file;
     const char *scenario, *state_dir, *bundle, *port_file;
     omm_key key, bundle_key;
+    omm_buf tls_certificate, tls_key;
     omm_run_enrolled *nodes;
     omm_scenario_run *run;
 } coordinator;
@@ -92,8 +100,10 @@ static omm_err check_listen(const coordinator *c) {
     static const char *const here[] = {
         "tcp://127.0.0.1:", "tcp://localhost:", "tcp://[::1]:", "ipc://", "inproc://"};
     if (c->file.key[0]) return OMM_OK;
+    const char *listen = c->file.listen;
+    if (strncmp(listen, "tls+", 4) == 0) listen += 4;
     for (size_t i = 0; i < sizeof here / sizeof here[0]; i++)
-        if (strncmp(c->file.listen, here[i], strlen(here[i])) == 0) return OMM_OK;
+        if (strncmp(listen, here[i], strlen(here[i])) == 0) return OMM_OK;
     return omm_raise(
         OMM_ERR_CONFIG,
         "listen: %s is open to others, and without key anybody who has the scenario "
@@ -140,6 +150,18 @@ static omm_err load_keys(coordinator *c) {
     return OMM_OK;
 }
 
+static omm_err load_tls(coordinator *c) {
+    if (!c->file.tls_certificate[0] != !c->file.tls_key[0])
+        return omm_raise(OMM_ERR_CONFIG, "tls_certificate and tls_key: one needs the other");
+    OMM_TRY(service_pem(&c->tls_certificate, &c->env, c->file.tls_certificate, false));
+    OMM_TRY(service_pem(&c->tls_key, &c->env, c->file.tls_key, true));
+    if (!c->file.tls_key[0]) return OMM_OK;
+    if (omm_tls_check_pair(omm_buf_view(&c->tls_certificate), omm_buf_view(&c->tls_key)) == OMM_OK)
+        return OMM_OK;
+    return omm_raise(OMM_ERR_CONFIG, "tls_certificate %s, tls_key %s: %s", c->file.tls_certificate,
+                     c->file.tls_key, omm_err_sentence());
+}
+
 static omm_err open_run(coordinator *c) {
     omm_scenario_run_options options = {.scenario = c->scenario, .compute = &c->env.compute};
     if (c->file.key[0]) {
@@ -182,6 +204,7 @@ static omm_err serve(coordinator *c, bool json, bool *passed) {
     OMM_TRY(service_start(&c->env, c->file.threads, c->file.log_level));
     OMM_TRY(check_listen(c));
     OMM_TRY(resolve_paths(c));
+    OMM_TRY(load_tls(c));
     OMM_TRY(open_run(c));
     char machine[128];
     (void)snprintf(machine, sizeof machine, "%s, %u threads, %u processors",
@@ -189,6 +212,8 @@ static omm_err serve(coordinator *c, bool json, bool *passed) {
                    omm_cpu_count());
     omm_coord_service_options options = {.run = omm_scenario_run_get(c->run),
                                          .url = c->file.listen,
+                                         .tls_certificate = omm_buf_view(&c->tls_certificate),
+                                         .tls_key = omm_buf_view(&c->tls_key),
                                          .bundle_dir = c->bundle,
                                          .state_dir = c->state_dir,
                                          .port_file = c->port_file[0] ? c->port_file : NULL,
@@ -240,6 +265,8 @@ int cmd_coordinator(int argc, char **argv) {
     service_end(&c.env);
     omm_key_wipe(&c.key);
     omm_key_wipe(&c.bundle_key);
+    service_pem_wipe(&c.tls_certificate);
+    service_pem_wipe(&c.tls_key);
     if (err != OMM_OK) return cli_fail("coordinator", err);
     return passed ? CLI_EXIT_PASS : CLI_EXIT_FAILED;
 }

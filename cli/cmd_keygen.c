@@ -1,9 +1,13 @@
-/* cmd_keygen.c - `meshmind keygen --out FILE`: a new Ed25519 key, its public part on stdout. */
+/* cmd_keygen.c - `meshmind keygen --out FILE`: a new Ed25519 key, its public part on stdout; with --tls a
+ * certificate and its key. */
 #include "commands.h"
 #include "options.h"
 
+#include "omm/file.h"
 #include "omm/json.h"
+#include "omm/mem.h"
 #include "omm/sign.h"
+#include "omm/tls.h"
 
 #include <stdio.h>
 
@@ -31,22 +35,77 @@ static omm_err print_key(const omm_key *key, bool json) {
     return err;
 }
 
+static omm_err print_tls(const char *certificate_path, const char *key_path,
+                         const omm_digest *fingerprint, bool json) {
+    char hex[OMM_DIGEST_HEX_SIZE];
+    omm_digest_hex(hex, fingerprint);
+    if (!json) {
+        printf("certificate  %s (give it to the nodes)\nkey          %s (stays here)\n"
+               "sha256       %s\n",
+               certificate_path, key_path, hex);
+        return OMM_OK;
+    }
+    json_t *root = json_pack("{s:i,s:s,s:s,s:s}", "schema_version", 1, "certificate",
+                             certificate_path, "key", key_path, "sha256", hex);
+    if (!root) return omm_raise(OMM_ERR_NOMEM, "JSON");
+    omm_buf text;
+    omm_buf_init(&text, 16384);
+    omm_err err = omm_json_write(&text, root);
+    if (err == OMM_OK) printf("%.*s", (int)text.size, (const char *)text.data);
+    omm_buf_fini(&text);
+    json_decref(root);
+    return err;
+}
+
+/* The key in `path`, the certificate in `path`.crt; neither is overwritten. */
+static omm_err make_tls(const char *path, bool json) {
+    char certificate_path[OMM_PATH_MAX];
+    omm_digest fingerprint;
+    omm_buf certificate, key;
+    int size = snprintf(certificate_path, sizeof certificate_path, "%s.crt", path);
+    if (size < 0 || (size_t)size >= sizeof certificate_path)
+        return omm_raise(OMM_ERR_TOO_BIG, "path too long: %.200s...", path);
+    if (omm_file_exists(certificate_path))
+        return omm_raise(OMM_ERR_EXISTS, "%s exists and is not overwritten", certificate_path);
+    omm_buf_init(&certificate, OMM_TLS_PEM_BYTES_MAX);
+    omm_buf_init(&key, OMM_TLS_PEM_BYTES_MAX);
+    omm_err err = omm_tls_make(&certificate, &key);
+    if (err == OMM_OK) err = omm_tls_fingerprint(&fingerprint, omm_buf_view(&certificate));
+    if (err == OMM_OK) err = omm_file_create(path, omm_buf_view(&key), 0600);
+    if (err == OMM_OK) err = omm_file_create(certificate_path, omm_buf_view(&certificate), 0644);
+    if (err == OMM_OK) err = print_tls(certificate_path, path, &fingerprint, json);
+    omm_free_secret(key.data, key.capacity);
+    omm_buf_fini(&certificate);
+    return err;
+}
+
 int cmd_keygen(int argc, char **argv) {
     const char *out = NULL;
     const char *show = NULL;
     bool json = false;
+    bool tls = false;
     const cli_option options[] = {
         {"out", 'o', CLI_STR, &out, "FILE", "file to write, mode 0600; never overwritten"},
         {"show", 0, CLI_STR, &show, "FILE", "print the public half of a key that is there"},
+        {"tls", 0, CLI_FLAG, &tls, NULL,
+         "a key for tls+tcp:// in FILE, its certificate in FILE.crt"},
         {"json", 0, CLI_FLAG, &json, NULL, "one JSON object"},
         {0}};
     int count = 0;
     char **args = NULL;
     int code = cli_parse(&count, &args, argc, argv, options, "keygen --out FILE",
-                         "Make a key for a node, a coordinator or a bundle.", 0, 0);
+                         "Make a key for a node, a coordinator or a bundle, or with --tls for a\n"
+                         "coordinator's connections.",
+                         0, 0);
     if (code >= 0) return code;
     if (!out == !show)
         return cli_fail("keygen", omm_raise(OMM_ERR_USAGE, "one of --out and --show is required"));
+    if (show && tls)
+        return cli_fail("keygen", omm_raise(OMM_ERR_USAGE, "--tls goes with --out, not --show"));
+    if (tls) {
+        omm_err made = make_tls(out, json);
+        return made == OMM_OK ? CLI_EXIT_PASS : cli_fail("keygen", made);
+    }
     omm_key key = {0};
     omm_err err = OMM_OK;
     if (show) {

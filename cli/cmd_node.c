@@ -22,7 +22,7 @@ typedef struct node_limits_file {
 
 typedef struct node_file {
     const char *coordinator, *name, *state_dir, *scenario, *key, *coordinator_key, *model, *data,
-        *client, *run_id, *log_level;
+        *client, *run_id, *log_level, *tls_certificate;
     uint32_t threads, checkpoint_steps;
     uint64_t answer_ms;
     node_limits_file limits;
@@ -47,7 +47,9 @@ static const omm_config_field s_limits[] = {
 
 static const omm_config_field s_fields[] = {
     OMM_CONFIG_STRING(node_file, coordinator, .min = 1, .max = 255,
-                      .help = "tcp://host:port to connect to"),
+                      .help = "tls+tcp://host:port or tcp://host:port to connect to"),
+    OMM_CONFIG_STRING(node_file, tls_certificate, .fallback = "", .max = 4000,
+                      .help = "the coordinator's certificate, PEM; required with tls+tcp://"),
     OMM_CONFIG_STRING(node_file, name, .min = 1, .max = 64, .help = "of this node, for logs"),
     OMM_CONFIG_STRING(node_file, state_dir, .min = 1, .max = 4000, .help = "kept across restarts"),
     OMM_CONFIG_STRING(node_file, scenario, .fallback = "", .max = 4000,
@@ -80,6 +82,7 @@ typedef struct node {
     node_file file;
     omm_key key;
     omm_public_key coordinator;
+    omm_buf tls_certificate;
     const char *run_id;
     omm_scenario_run *run; /* with a scenario */
     omm_model model;       /* without */
@@ -198,6 +201,7 @@ static omm_err serve(node *n, bool json) {
     OMM_TRY(n->file.scenario[0] ? from_scenario(n) : from_files(n));
     n->training_options.checkpoint_steps = n->file.checkpoint_steps;
     OMM_TRY(omm_training_open(&n->training, &n->training_options));
+    OMM_TRY(service_pem(&n->tls_certificate, &n->env, n->file.tls_certificate, false));
     const node_limits_file *limits = &n->file.limits;
     omm_node_service_options options = {
         .node = {.key = &n->key,
@@ -215,6 +219,7 @@ static omm_err serve(node *n, bool json) {
                  .crash_at = n->env.crash_at,
                  .log = &n->env.log},
         .url = n->file.coordinator,
+        .tls_certificate = omm_buf_view(&n->tls_certificate),
         .answer_ms = n->file.answer_ms,
         .compute = &n->env.compute,
         .clock = omm_clock_system(),
@@ -233,6 +238,7 @@ static void close_node(node *n) {
     omm_scenario_run_close(n->run);
     service_end(&n->env);
     omm_key_wipe(&n->key);
+    service_pem_wipe(&n->tls_certificate);
 }
 
 int cmd_node(int argc, char **argv) {

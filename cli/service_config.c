@@ -2,6 +2,7 @@
 #include "service_config.h"
 
 #include "omm/crash.h"
+#include "omm/tls.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -58,6 +59,21 @@ omm_err service_path(const char **out, service_env *env, const char *path) {
     OMM_TRY(omm_path_join(joined, env->dir, path));
     *out = omm_arena_strdup(&env->arena, joined);
     return *out ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "path %s", joined);
+}
+
+omm_err service_pem(omm_buf *out, service_env *env, const char *path, bool is_secret) {
+    const char *resolved = NULL;
+    omm_buf_init(out, OMM_TLS_PEM_BYTES_MAX);
+    if (!path[0]) return OMM_OK;
+    OMM_TRY(service_path(&resolved, env, path));
+    if (is_secret) OMM_TRY(omm_file_check_private(resolved));
+    OMM_TRY(omm_buf_reserve(out, OMM_TLS_PEM_BYTES_MAX)); /* no copy of the secret moves */
+    return omm_file_read(out, resolved);
+}
+
+void service_pem_wipe(omm_buf *pem) {
+    omm_free_secret(pem->data, pem->capacity);
+    omm_buf_init(pem, 0);
 }
 
 omm_err service_public_key(omm_public_key *out, const char *hex, const char *what) {

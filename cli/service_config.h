@@ -34,6 +34,11 @@ const atomic_bool *service_stop(void);
 
 /* A path of the file as one that can be opened, in the arena; "" stays "".  Errors: TOO_BIG, NOMEM. */
 OMM_CHECKED omm_err service_path(const char **out, service_env *env, const char *path);
+/* A PEM file of TLS (omm/tls.h), read into `out`, which service_pem_wipe frees; "" leaves it empty.
+ * is_secret: refused when others than its owner may read it.  Errors: those of omm_file_read and
+ * omm_file_check_private. */
+OMM_CHECKED omm_err service_pem(omm_buf *out, service_env *env, const char *path, bool is_secret);
+void service_pem_wipe(omm_buf *pem);
 /* 64 hex digits.  Errors: CONFIG (names `what`). */
 OMM_CHECKED omm_err service_public_key(omm_public_key *out, const char *hex, const char *what);
 /* Print the table of a file for --help.  */

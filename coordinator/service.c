@@ -137,6 +137,8 @@ static omm_err write_wires(const service *s) {
 
 static omm_err open_service(service *s) {
     omm_server_options server = omm_server_options_default();
+    server.tls_certificate = s->o->tls_certificate;
+    server.tls_key = s->o->tls_key;
     omm_coord_options options;
     omm_run_coord_options(&options, s->o->run);
     options.state_dir = s->o->state_dir;

@@ -122,6 +122,20 @@ static int set_options(omm_client *client) {
     return result;
 }
 
+static omm_err dial(omm_client *client, const char *url) {
+    nng_tls_config *tls = NULL;
+    nng_dialer dialer;
+    if (glue_is_tls(url) && client->options.tls_certificate.size == 0)
+        return omm_raise(OMM_ERR_CONFIG, "%s needs the coordinator's certificate", url);
+    if (glue_is_tls(url))
+        OMM_TRY(glue_tls_config(&tls, client->options.tls_certificate, omm_bytes_of(NULL, 0)));
+    int result = nng_dialer_create(&dialer, client->socket, url);
+    if (result == 0 && tls) result = nng_dialer_set_ptr(dialer, NNG_OPT_TLS_CONFIG, tls);
+    if (result == 0) result = nng_dialer_start(dialer, NNG_FLAG_NONBLOCK);
+    if (tls) nng_tls_config_free(tls);
+    return result == 0 ? OMM_OK : glue_error(result, "cannot dial", url);
+}
+
 static omm_err open_client(omm_client *client, const char *url) {
     int result = nng_req0_open(&client->socket);
     if (result != 0) return glue_error(result, "cannot open", "a client socket");
@@ -130,9 +144,7 @@ static omm_err open_client(omm_client *client, const char *url) {
     if (result == 0) result = nng_aio_alloc(&client->send_aio, on_sent, client);
     if (result == 0) result = nng_aio_alloc(&client->receive_aio, on_reply, client);
     if (result != 0) return glue_error(result, "cannot set up", "a client socket");
-    result = nng_dial(client->socket, url, NULL, NNG_FLAG_NONBLOCK);
-    if (result != 0) return glue_error(result, "cannot dial", url);
-    return OMM_OK;
+    return dial(client, url);
 }
 
 omm_err omm_client_open(omm_client **out, const char *url, const omm_client_options *options) {

@@ -9,7 +9,7 @@
 #define WAIT_MS_MAX (UINT64_C(1000) * 60 * 60 * 24 * 365) /* longer is forever */
 
 omm_err glue_check_url(const char *url) {
-    static const char *const kinds[] = {"tcp://", "ipc://", "inproc://"};
+    static const char *const kinds[] = {"tcp://", "tls+tcp://", "ipc://", "inproc://"};
     size_t size = strnlen(url, OMM_URL_BYTES_MAX + 1);
     if (size > OMM_URL_BYTES_MAX) {
         return omm_raise(OMM_ERR_CONFIG, "url is over %u bytes", OMM_URL_BYTES_MAX);
@@ -19,8 +19,13 @@ omm_err glue_check_url(const char *url) {
         if (strncmp(url, kinds[i], n) == 0 && size > n) return OMM_OK;
     }
     return omm_raise(OMM_ERR_CONFIG,
-                     "\"%s\" is no url here; accepted: tcp://host:port, ipc:///path, inproc://name",
+                     "\"%s\" is no url here; accepted: tls+tcp://host:port, tcp://host:port, "
+                     "ipc:///path, inproc://name",
                      url);
+}
+
+bool glue_is_tls(const char *url) {
+    return strncmp(url, "tls+tcp://", 10) == 0;
 }
 
 omm_err glue_error(int result, const char *doing, const char *what) {

@@ -5,9 +5,11 @@
 #ifndef OMM_PROTO_NNG_GLUE_H
 #define OMM_PROTO_NNG_GLUE_H
 
+#include "omm/bytes.h"
 #include "omm/err.h"
 
 #include <nng/nng.h>
+#include <nng/supplemental/tls/tls.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,8 +18,13 @@
 /* nng counts the 4-byte request id into the size that it limits. */
 #define NNG_REQUEST_ID_BYTES 4u
 
-/* tcp://, ipc:// or inproc://, of a sane length.  Errors: CONFIG. */
+/* tls+tcp://, tcp://, ipc:// or inproc://, of a sane length.  Errors: CONFIG. */
 OMM_CHECKED omm_err glue_check_url(const char *url);
+bool glue_is_tls(const char *url);
+/* A server's (with `key`) or a client's (without) TLS configuration, PEM in.  Free with
+ * nng_tls_config_free; who dials or listens with it holds it by itself.
+ * Errors: FORMAT, MISMATCH, NOMEM, IO. */
+OMM_CHECKED omm_err glue_tls_config(nng_tls_config **out, omm_bytes certificates, omm_bytes key);
 /* The code for an nng result that is not 0; raises with what was being done. */
 OMM_CHECKED omm_err glue_error(int result, const char *doing, const char *what);
 

@@ -42,6 +42,7 @@ struct omm_server {
     omm_server_options options;
     nng_socket socket;
     bool is_open; /* socket exists */
+    nng_tls_config *tls;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     omm_exchange *exchanges; /* (exchanges_max) */
@@ -188,8 +189,12 @@ omm_err omm_server_open(omm_server **out, const omm_server_options *options) {
     OMM_ASSERT(pthread_mutex_init(&server->mutex, NULL) == 0);
     glue_cond_init(&server->changed);
     omm_err err = OMM_OK;
+    if (options->tls_certificate.size > 0)
+        err = glue_tls_config(&server->tls, options->tls_certificate, options->tls_key);
+    server->options.tls_certificate = server->options.tls_key = omm_bytes_of(NULL, 0);
     server->exchanges = omm_alloc(options->exchanges_max, sizeof *server->exchanges);
-    if (!server->exchanges) err = omm_raise(OMM_ERR_NOMEM, "no memory for a server's queue");
+    if (err == OMM_OK && !server->exchanges)
+        err = omm_raise(OMM_ERR_NOMEM, "no memory for a server's queue");
     if (err == OMM_OK) err = open_socket(server);
     for (unsigned i = 0; err == OMM_OK && i < options->exchanges_max; i++) {
         err = open_exchange(&server->exchanges[i], server);
@@ -225,6 +230,7 @@ void omm_server_close(omm_server *server) {
     if (server->is_open) nng_close(server->socket);
     close_exchanges(server);
     if (server->sweep) nng_aio_free(server->sweep);
+    if (server->tls) nng_tls_config_free(server->tls);
     peers_fini(&server->peers);
     pthread_cond_destroy(&server->changed);
     pthread_mutex_destroy(&server->mutex);
@@ -242,7 +248,15 @@ static unsigned bound_port(nng_listener listener) {
 omm_err omm_server_listen(omm_server *server, const char *url) {
     nng_listener listener;
     OMM_TRY(glue_check_url(url));
-    int result = nng_listen(server->socket, url, &listener, 0);
+    if (glue_is_tls(url) && !server->tls)
+        return omm_raise(OMM_ERR_CONFIG, "%s needs a certificate and its key", url);
+    int result = nng_listener_create(&listener, server->socket, url);
+    if (result == 0 && glue_is_tls(url))
+        result = nng_listener_set_ptr(listener, NNG_OPT_TLS_CONFIG, server->tls);
+    if (result == 0) {
+        result = nng_listener_start(listener, 0);
+        if (result != 0) (void)nng_listener_close(listener);
+    }
     if (result != 0) return glue_error(result, "cannot listen on", url);
     unsigned port = bound_port(listener);
     if (port != 0) server->port = port;

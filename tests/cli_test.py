@@ -52,6 +52,37 @@ expect(["verify", "/nowhere"], 2, "nowhere")
 expect(["replay", "/nowhere"], 2, "--node and --round")
 expect(["gate", "/nowhere"], 2, "nowhere")
 expect(["tokenize", "-m", "/nowhere.gguf", "--file", "README.md"], 2, "nowhere.gguf")
+# A certificate for TLS: made once, its key for its owner alone, and asked for where it is needed.
+with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
+    key = pathlib.Path(folder) / "tls.key"
+    expect(["keygen", "--tls", "--out", key], 0, rf"(?s){key}.crt.*sha256 +[0-9a-f]{{64}}", "stdout")
+    if key.stat().st_mode & 0o777 != 0o600 or b"PRIVATE" in pathlib.Path(f"{key}.crt").read_bytes():
+        failures.append("keygen --tls: the key is not its owner's alone")
+    before = key.read_bytes()
+    expect(["keygen", "--tls", "--out", key], 3, "tls.key.crt exists")
+    pathlib.Path(f"{key}.crt").unlink()
+    expect(["keygen", "--tls", "--out", key], 3, "tls.key exists")
+    if key.read_bytes() != before:
+        failures.append("keygen --tls wrote over a key")
+    expect(["keygen", "--tls", "--show", key], 2, "--out, not --show")
+    service = pathlib.Path(folder) / "service.yaml"
+    config = f"scenario: {SOURCE}/scenarios/processes.yaml\nlisten: tls+tcp://127.0.0.1:0\nstate_dir: state\n"
+    service.write_text(config)
+    expect(["coordinator", "-c", service], 2, "tls.tcp://127.0.0.1:0 needs a certificate and its key")
+    service.write_text(config + "tls_key: tls.key\n")
+    expect(["coordinator", "-c", service], 2, "tls_certificate and tls_key: one needs the other")
+    service.write_text(config + "tls_certificate: nowhere.crt\ntls_key: tls.key\n")
+    expect(["coordinator", "-c", service], 2, "nowhere.crt")
+    key.chmod(0o644)
+    pathlib.Path(f"{key}.crt").write_text("no certificate\n")
+    service.write_text(config + "tls_certificate: tls.key.crt\ntls_key: tls.key\n")
+    expect(["coordinator", "-c", service], 3, "tls.key holds a secret key but has mode 0644")
+    key.chmod(0o600)
+    expect(["coordinator", "-c", service], 2, "tls_certificate tls.key.crt.*keygen --tls")
+    node = pathlib.Path(folder) / "node.yaml"
+    node.write_text(f"coordinator: tls+tcp://127.0.0.1:1\nname: cafe-02\nstate_dir: node\n"
+                    f"scenario: {SOURCE}/scenarios/processes.yaml\n")
+    expect(["node", "-c", node], 2, "needs the coordinator's certificate")
 # What is no model is said to be none, and which file; what nobody gets is no success.
 with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
     wrong = {name: pathlib.Path(folder) / name for name in ("empty.gguf", "text.gguf", "cut.gguf", "v2.gguf", "folder")}

@@ -2,7 +2,7 @@
 """Coordinator and three nodes as processes over TCP on loopback, keys from the scenario: the run
 digest is the simulator's.  Then again with kill -9 at every named stage of a round.
 
-Third way, own_keys: keys made by keygen, data that only its node knows, a policy for services, nodes
+Third way, own_keys: over TLS, keys and certificate made by keygen, data that only its node knows, a policy for services, nodes
 that wait for an answer less long than the coordinator evaluates.
 
 usage: processes_test.py SOURCE_DIR MESHMIND [plain|kills|own_keys [FASTER_MESHMIND]]
@@ -93,18 +93,21 @@ def write_own_files(folder, port):
         out = subprocess.run([MESHMIND, "keygen", "--json", "--out", folder / f"{name}.key"],
                              capture_output=True, text=True, check=True).stdout
         public[name] = json.loads(out)
+    subprocess.run([MESHMIND, "keygen", "--tls", "--out", folder / "tls.key"], check=True,
+                   capture_output=True)
     (folder / "base").symlink_to(SOURCE / "scenarios" / "base")
     shutil.copytree(SOURCE / "scenarios" / "policies", folder / "policies")
     (folder / "own.yaml").write_text(SCENARIO.read_text() + "policy: policies/service.yaml\n")
     enrolled = "".join(f"  - {{name: {n}, public_key: {public[n]['public_key']}}}\n" for n in NODES)
     (folder / "coordinator.yaml").write_text(
-        f"scenario: own.yaml\nlisten: tcp://127.0.0.1:{port}\nstate_dir: coordinator\n"
+        f"scenario: own.yaml\nlisten: tls+tcp://127.0.0.1:{port}\nstate_dir: coordinator\n"
         "key: coordinator.key\nbundle_key: bundle.key\n"
+        "tls_certificate: tls.key.crt\ntls_key: tls.key\n"
         f"poll_ms: 100\nlinger_ms: 60000\nthreads: 1\nnodes:\n{enrolled}")
     for name in NODES:
         (folder / f"{name}.yaml").write_text(
-            f"coordinator: tcp://127.0.0.1:{port}\nname: {name}\nstate_dir: {name}\n"
-            f"key: {name}.key\ncoordinator_key: {public['coordinator']['public_key']}\n"
+            f"coordinator: tls+tcp://127.0.0.1:{port}\nname: {name}\nstate_dir: {name}\n"
+            f"tls_certificate: tls.key.crt\nkey: {name}.key\ncoordinator_key: {public['coordinator']['public_key']}\n"
             "model: base/openmeshmind-tiny-F16.gguf\ndata: base/train.jsonl\n"
             f"client: {name}\nthreads: 1\nanswer_ms: 1000\n")  # far below an evaluation
     return public["bundle"]["minisign"]

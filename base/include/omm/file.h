@@ -30,6 +30,10 @@ OMM_CHECKED omm_err omm_file_write(const char *path, omm_bytes data, unsigned mo
 /* The same without fsync, for outputs that can be made again. */
 OMM_CHECKED omm_err omm_file_write_fast(const char *path, omm_bytes data, unsigned mode);
 
+/* The same, but a file that is there stays as it is: of two at once one gets EXISTS.  For keys.
+ * Errors: EXISTS (anything at `path`), IO, TOO_BIG (path). */
+OMM_CHECKED omm_err omm_file_create(const char *path, omm_bytes data, unsigned mode);
+
 /* The same piece by piece, for files that are larger than memory: what is written appears at `path`
  * whole, at finish, or not at all. */
 typedef struct omm_file_out {
@@ -49,6 +53,9 @@ void omm_file_out_close(omm_file_out *out);
 
 bool omm_file_exists(const char *path); /* a file, a folder, anything but a dangling link */
 bool omm_file_same(const char *a, const char *b); /* both exist and are one file */
+/* Before a secret is read: a regular file that only its owner may read.
+ * Errors: NOT_FOUND, IO, FORMAT (not a regular file), STATE (others may read it). */
+OMM_CHECKED omm_err omm_file_check_private(const char *path);
 /* Errors: NOT_FOUND, IO (also: not a regular file). */
 OMM_CHECKED omm_err omm_file_size(uint64_t *size, const char *path);
 OMM_CHECKED omm_err omm_file_remove(const char *path); /* a missing file is no error */

@@ -20,8 +20,9 @@
 /* All borrowed. */
 typedef struct omm_coord_service_options {
     const omm_run *run;
-    const char *url;        /* tcp://0.0.0.0:4711 */
-    const char *bundle_dir; /* the same at every start */
+    const char *url;                    /* tls+tcp://0.0.0.0:4711 */
+    omm_bytes tls_certificate, tls_key; /* PEM; empty unless the url is tls+tcp:// */
+    const char *bundle_dir;             /* the same at every start */
     const char *state_dir;
     const char *port_file;     /* gets the tcp port in decimal once it is bound; NULL: none */
     const omm_key *bundle_key; /* signs the sealed bundle */

@@ -18,9 +18,10 @@
 struct omm_compute;
 
 typedef struct omm_node_service_options {
-    omm_node_options node; /* all of it borrowed */
-    const char *url;       /* tcp://coordinator.example:4711 */
-    uint64_t answer_ms;    /* without an answer for so long, a request is sent again */
+    omm_node_options node;     /* all of it borrowed */
+    const char *url;           /* tls+tcp://coordinator.example:4711 */
+    omm_bytes tls_certificate; /* PEM; empty unless the url is tls+tcp:// */
+    uint64_t answer_ms;        /* without an answer for so long, a request is sent again */
     const struct omm_compute *compute;
     omm_clock clock;
     const atomic_bool *stop; /* leave soon, with everything kept; NULL: never */

@@ -1,4 +1,4 @@
-/* transport.h - requests and replies between processes or inside one: tcp://, ipc://, inproc://.
+/* transport.h - requests and replies between processes or inside one: tls+tcp://, tcp://, ipc://, inproc://.
  *
  *   client --send--> [wire] --> server queue --receive--> exchange --reply--> [wire] --> receive
  *
@@ -13,6 +13,9 @@
  *
  * Connections that the program has not vouched for (omm_exchange_trust) are limited: in number, per
  * address, and to `idle_ms` without a complete message.  ipc:// and inproc:// have no such limits.
+ *
+ * tls+tcp:// is TLS 1.2 with the certificates of omm/tls.h: a server has one, a client knows it and connects
+ * to no other.  Bytes are counted as over tcp://, without what TLS adds.
  *
  * Depends on: base, wire.h; nng.  Threads: a server's functions may be called from any thread, an
  * exchange from one at a time; a client belongs to one thread at a time.
@@ -52,17 +55,19 @@ typedef struct omm_server_options {
     unsigned untrusted_max;      /* connections nobody vouched for */
     unsigned untrusted_per_peer; /* of those, per address */
     uint64_t idle_ms;            /* without a complete message while untrusted; 0: no limit */
-    omm_clock clock;             /* idle_ms is counted on it; now_ms is called from any thread */
+    omm_bytes tls_certificate;   /* PEM, copied; with tls_key: for tls+tcp://.  Empty: none */
+    omm_bytes tls_key;
+    omm_clock clock; /* idle_ms is counted on it; now_ms is called from any thread */
 } omm_server_options;
 /* 16, OMM_MESSAGE_BYTES_MAX, 256, 8, 30,000, the system's clock. */
 omm_server_options omm_server_options_default(void);
 
-/* Errors: NOMEM, IO. */
+/* Errors: NOMEM, IO; FORMAT, MISMATCH (certificate and key). */
 OMM_CHECKED omm_err omm_server_open(omm_server **out, const omm_server_options *options);
 /* Ends waiting receives with CLOSED; exchanges not answered must not be used after it. */
 void omm_server_close(omm_server *server);
 /* May be called for several urls.  "tcp://127.0.0.1:0" takes a free port.
- * Errors: CONFIG (not a url of the three kinds), EXISTS (address in use), IO, NOMEM. */
+ * Errors: CONFIG (not a url of the four kinds, or tls+tcp:// without a certificate), EXISTS (address in use), IO, NOMEM. */
 OMM_CHECKED omm_err omm_server_listen(omm_server *server, const char *url);
 /* The tcp port that was bound last; 0 when none. */
 unsigned omm_server_port(const omm_server *server);
@@ -86,12 +91,13 @@ void omm_server_count(omm_wire_count *out, omm_server *server);
 typedef struct omm_client_options {
     size_t message_bytes_max;
     uint32_t reconnect_min_ms, reconnect_max_ms; /* doubles from one to the other */
+    omm_bytes tls_certificate; /* PEM, copied; those that are accepted.  Required by tls+tcp:// */
 } omm_client_options;
 /* OMM_MESSAGE_BYTES_MAX, 100, 10,000. */
 omm_client_options omm_client_options_default(void);
 
 /* Connect in the background, now and whenever the connection is lost; a peer that is not there yet
- * is no error.  Errors: CONFIG (url), NOMEM, IO. */
+ * is no error.  Errors: CONFIG (url, or tls+tcp:// without a certificate), FORMAT (certificate), NOMEM, IO. */
 OMM_CHECKED omm_err omm_client_open(omm_client **out, const char *url,
                                     const omm_client_options *options);
 void omm_client_close(omm_client *client);

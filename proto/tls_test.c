@@ -1,0 +1,259 @@
+/* TLS: the right certificate gets through, over IPv4 and IPv6, and nobody else does. */
+#include "omm/tls.h"
+
+#include "omm/mem.h"
+#include "omm/transport.h"
+#include "omm_test.h"
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define WAIT_MS 10000u
+#define REFUSED_MS 400u /* long enough for a handshake here, and then some */
+
+typedef struct pair {
+    omm_buf certificate, key;
+} pair;
+
+static pair make_pair(void) {
+    pair p;
+    omm_buf_init(&p.certificate, OMM_TLS_PEM_BYTES_MAX);
+    omm_buf_init(&p.key, OMM_TLS_PEM_BYTES_MAX);
+    CHECK_OK(omm_tls_make(&p.certificate, &p.key));
+    return p;
+}
+
+static void free_pair(pair *p) {
+    omm_buf_fini(&p->certificate);
+    omm_buf_fini(&p->key);
+}
+
+static omm_server *open_server(char url[OMM_URL_BYTES_MAX], const pair *p, const char *host) {
+    omm_server *server;
+    omm_server_options options = omm_server_options_default();
+    char listen_url[OMM_URL_BYTES_MAX];
+    options.tls_certificate = omm_buf_view(&p->certificate);
+    options.tls_key = omm_buf_view(&p->key);
+    CHECK_OK(omm_server_open(&server, &options));
+    snprintf(listen_url, sizeof listen_url, "tls+tcp://%s:0", host);
+    CHECK_OK(omm_server_listen(server, listen_url));
+    CHECK(omm_server_port(server) != 0);
+    snprintf(url, OMM_URL_BYTES_MAX, "tls+tcp://%s:%u", host, omm_server_port(server));
+    return server;
+}
+
+static omm_client *open_client(const char *url, const omm_buf *certificates) {
+    omm_client *client;
+    omm_client_options options = omm_client_options_default();
+    options.reconnect_min_ms = 10;
+    if (certificates) options.tls_certificate = omm_buf_view(certificates);
+    CHECK_OK(omm_client_open(&client, url, &options));
+    return client;
+}
+
+static void lockstep(omm_client *client, omm_server *server, omm_bytes question) {
+    omm_exchange *exchange;
+    omm_bytes got;
+    CHECK_OK(omm_client_send(client, question));
+    CHECK_OK(omm_server_receive(&exchange, &got, server, WAIT_MS));
+    CHECK(omm_bytes_equal(got, question));
+    CHECK_OK(omm_exchange_reply(exchange, question));
+    CHECK_OK(omm_client_receive(&got, client, WAIT_MS));
+    CHECK(omm_bytes_equal(got, question));
+}
+
+static bool has_ipv6(void) {
+    struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    int fd = socket(AF_INET6, SOCK_STREAM, 0);
+    bool found = fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
+    if (fd >= 0) close(fd);
+    return found;
+}
+
+static void test_through(const char *host) {
+    static uint8_t big[OMM_MESSAGE_BYTES_MAX];
+    char url[OMM_URL_BYTES_MAX];
+    omm_wire_count at_server, at_client;
+    pair p = make_pair();
+    omm_server *server = open_server(url, &p, host);
+    omm_client *client = open_client(url, &p.certificate);
+    for (size_t i = 0; i < sizeof big; i++) big[i] = (uint8_t)(i * 7 >> 3);
+    lockstep(client, server, omm_bytes_str("question"));
+    lockstep(client, server, omm_bytes_of(big, sizeof big));
+    omm_server_count(&at_server, server);
+    omm_client_count(&at_client, client);
+    CHECK_EQ(at_server.bytes_in, (uint64_t)8 + sizeof big + 24); /* as over tcp:// */
+    CHECK_EQ(at_client.bytes_in, at_server.bytes_out);
+    CHECK_EQ(at_server.connections, 1);
+    omm_client_close(client);
+    omm_server_close(server);
+    free_pair(&p);
+}
+
+/* Nothing of what `client` sends arrives. */
+static void check_shut_out(omm_client *client, omm_server *server) {
+    omm_exchange *exchange;
+    omm_bytes got;
+    CHECK_OK(omm_client_send(client, omm_bytes_str("let me in")));
+    CHECK_ERR(omm_server_receive(&exchange, &got, server, REFUSED_MS), OMM_ERR_TIMEOUT);
+    CHECK(omm_client_is_waiting(client));
+}
+
+/* The client knows another certificate with the same name; a plain client; a TLS client of a plain server. */
+static void test_others_shut_out(void) {
+    char url[OMM_URL_BYTES_MAX], plain_url[OMM_URL_BYTES_MAX];
+    pair ours = make_pair(), theirs = make_pair();
+    omm_server *server = open_server(url, &ours, "127.0.0.1");
+    omm_client *client = open_client(url, &theirs.certificate);
+    check_shut_out(client, server);
+    omm_client_close(client);
+    client = open_client(url + strlen("tls+"), NULL);
+    check_shut_out(client, server);
+    omm_client_close(client);
+    client = open_client(url, &ours.certificate); /* and the server is well */
+    lockstep(client, server, omm_bytes_str("fine"));
+    omm_client_close(client);
+    omm_server_close(server);
+
+    omm_server_options options = omm_server_options_default();
+    CHECK_OK(omm_server_open(&server, &options));
+    CHECK_OK(omm_server_listen(server, "tcp://127.0.0.1:0"));
+    snprintf(plain_url, sizeof plain_url, "tls+tcp://127.0.0.1:%u", omm_server_port(server));
+    client = open_client(plain_url, &ours.certificate);
+    check_shut_out(client, server);
+    omm_client_close(client);
+    omm_server_close(server);
+    free_pair(&ours);
+    free_pair(&theirs);
+}
+
+/* A node that holds the old and the new certificate gets through to either. */
+static void test_rotation(void) {
+    pair old = make_pair(), new = make_pair();
+    const pair *both[] = {&old, &new};
+    omm_buf known;
+    omm_buf_init(&known, OMM_TLS_PEM_BYTES_MAX);
+    CHECK_OK(omm_buf_append(&known, old.certificate.data, old.certificate.size));
+    CHECK_OK(omm_buf_append(&known, new.certificate.data, new.certificate.size));
+    for (unsigned i = 0; i < 2; i++) {
+        char url[OMM_URL_BYTES_MAX];
+        omm_server *server = open_server(url, both[i], "127.0.0.1");
+        omm_client *client = open_client(url, &known);
+        lockstep(client, server, omm_bytes_str("either"));
+        omm_client_close(client);
+        omm_server_close(server);
+    }
+    omm_buf_fini(&known);
+    free_pair(&old);
+    free_pair(&new);
+}
+
+static int connect_to(unsigned port) {
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(fd >= 0);
+    CHECK_EQ(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    return fd;
+}
+
+/* Strangers who stop in the middle of a handshake, or send rubbish, hold up nobody. */
+static void test_stalled_handshakes(void) {
+    enum { STALLED = 40 };
+    static const uint8_t hello[] = {22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3};
+    char url[OMM_URL_BYTES_MAX];
+    int fds[STALLED];
+    omm_wire_count count;
+    pair p = make_pair();
+    omm_server *server = open_server(url, &p, "127.0.0.1");
+    for (unsigned i = 0; i < STALLED; i++) {
+        fds[i] = connect_to(omm_server_port(server));
+        CHECK(i % 3 == 0 ||
+              send(fds[i], i % 3 == 1 ? (const void *)hello : "GET / HTTP/1.0\r\n\r\n",
+                   sizeof hello, MSG_NOSIGNAL) > 0);
+    }
+    omm_client *client = open_client(url, &p.certificate);
+    for (unsigned i = 0; i < 5; i++) lockstep(client, server, omm_bytes_str("between them"));
+    struct pollfd rubbish = {.fd = fds[2], .events = POLLIN};
+    CHECK_EQ(poll(&rubbish, 1, (int)WAIT_MS), 1); /* an alert, or the end: it is not kept */
+    omm_server_count(&count, server);
+    CHECK_EQ(count.connections, 1); /* none of them counts as one */
+    for (unsigned i = 0; i < STALLED; i++) close(fds[i]);
+    omm_client_close(client);
+    omm_server_close(server);
+    free_pair(&p);
+}
+
+static void test_refusals(void) {
+    pair p = make_pair(), q = make_pair();
+    omm_server *server;
+    omm_client *client;
+    omm_digest one, two;
+    omm_server_options options = omm_server_options_default();
+    omm_client_options client_options = omm_client_options_default();
+    CHECK_OK(omm_server_open(&server, &options));
+    CHECK_ERR(omm_server_listen(server, "tls+tcp://127.0.0.1:0"), OMM_ERR_CONFIG);
+    omm_server_close(server);
+    CHECK_ERR(omm_client_open(&client, "tls+tcp://127.0.0.1:1", &client_options), OMM_ERR_CONFIG);
+    client_options.tls_certificate = omm_bytes_str("not a certificate");
+    CHECK_ERR(omm_client_open(&client, "tls+tcp://127.0.0.1:1", &client_options), OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_detail(), "keygen --tls"));
+    options.tls_certificate = omm_buf_view(&p.certificate);
+    options.tls_key = omm_buf_view(&q.key);
+    CHECK_ERR(omm_server_open(&server, &options), OMM_ERR_MISMATCH);
+    options.tls_key = omm_bytes_str("no key");
+    CHECK_ERR(omm_server_open(&server, &options), OMM_ERR_FORMAT);
+    CHECK_OK(omm_tls_check_pair(omm_buf_view(&p.certificate), omm_buf_view(&p.key)));
+    CHECK_OK(omm_tls_fingerprint(&one, omm_buf_view(&p.certificate)));
+    CHECK_OK(omm_tls_fingerprint(&two, omm_buf_view(&q.certificate)));
+    CHECK(!omm_digest_equal(&one, &two));
+    CHECK_ERR(omm_tls_fingerprint(&one, omm_bytes_of(NULL, 0)), OMM_ERR_FORMAT);
+    CHECK_ERR(omm_tls_fingerprint(&one, omm_bytes_of("a\0b", 3)), OMM_ERR_FORMAT);
+    CHECK_ERR(omm_tls_fingerprint(&one, omm_buf_view(&p.key)), OMM_ERR_FORMAT);
+    for (size_t cut = 1; cut + 1 < p.certificate.size; cut += 7) /* the last byte is a newline */
+        CHECK_ERR(omm_tls_fingerprint(&one, omm_bytes_of(p.certificate.data, cut)), OMM_ERR_FORMAT);
+    free_pair(&p);
+    free_pair(&q);
+}
+
+/* Out of memory at any place: an error, both buffers as they were. */
+static void test_no_memory(void) {
+    pair p = {0};
+    omm_err err = OMM_ERR_NOMEM;
+    for (size_t nth = 1; err != OMM_OK; nth++) {
+        CHECK(nth < 100);
+        omm_buf_init(&p.certificate, OMM_TLS_PEM_BYTES_MAX);
+        omm_buf_init(&p.key, OMM_TLS_PEM_BYTES_MAX);
+        omm_mem_fail_nth(nth);
+        err = omm_tls_make(&p.certificate, &p.key);
+        omm_mem_fail_nth(0);
+        if (err != OMM_OK) CHECK_EQ(p.certificate.size + p.key.size, 0);
+        if (err == OMM_OK) CHECK(p.certificate.size > 0 && p.key.size > 0);
+        free_pair(&p);
+    }
+    /* Too small a buffer for the second part: the first is taken back. */
+    omm_buf_init(&p.certificate, 100);
+    omm_buf_init(&p.key, OMM_TLS_PEM_BYTES_MAX);
+    CHECK_ERR(omm_tls_make(&p.certificate, &p.key), OMM_ERR_TOO_BIG);
+    CHECK_EQ(p.certificate.size + p.key.size, 0);
+    free_pair(&p);
+}
+
+int main(void) {
+    test_through("127.0.0.1");
+    if (has_ipv6()) {
+        test_through("[::1]");
+    } else {
+        printf("no IPv6 here: only IPv4 was tried\n");
+    }
+    test_others_shut_out();
+    test_rotation();
+    test_stalled_handshakes();
+    test_refusals();
+    test_no_memory();
+    return 0;
+}
