@@ -153,6 +153,9 @@ static omm_err load_keys(coordinator *c) {
 static omm_err load_tls(coordinator *c) {
     if (!c->file.tls_certificate[0] != !c->file.tls_key[0])
         return omm_raise(OMM_ERR_CONFIG, "tls_certificate and tls_key: one needs the other");
+    if (strncmp(c->file.listen, "tls+", 4) == 0 && !c->file.tls_key[0])
+        return omm_raise(OMM_ERR_CONFIG, "listen: %s needs tls_certificate and tls_key",
+                         c->file.listen);
     OMM_TRY(service_pem(&c->tls_certificate, &c->env, c->file.tls_certificate, false));
     OMM_TRY(service_pem(&c->tls_key, &c->env, c->file.tls_key, true));
     if (!c->file.tls_key[0]) return OMM_OK;

@@ -196,12 +196,19 @@ static omm_err print_result(const omm_node_service_result *result, bool json) {
     return err;
 }
 
+static omm_err load_tls(node *n) {
+    if (strncmp(n->file.coordinator, "tls+", 4) == 0 && !n->file.tls_certificate[0])
+        return omm_raise(OMM_ERR_CONFIG, "coordinator: %s needs tls_certificate",
+                         n->file.coordinator);
+    return service_pem(&n->tls_certificate, &n->env, n->file.tls_certificate, false);
+}
+
 static omm_err serve(node *n, bool json) {
     OMM_TRY(service_start(&n->env, n->file.threads, n->file.log_level));
+    OMM_TRY(load_tls(n));
     OMM_TRY(n->file.scenario[0] ? from_scenario(n) : from_files(n));
     n->training_options.checkpoint_steps = n->file.checkpoint_steps;
     OMM_TRY(omm_training_open(&n->training, &n->training_options));
-    OMM_TRY(service_pem(&n->tls_certificate, &n->env, n->file.tls_certificate, false));
     const node_limits_file *limits = &n->file.limits;
     omm_node_service_options options = {
         .node = {.key = &n->key,

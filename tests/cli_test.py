@@ -68,7 +68,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
     service = pathlib.Path(folder) / "service.yaml"
     config = f"scenario: {SOURCE}/scenarios/processes.yaml\nlisten: tls+tcp://127.0.0.1:0\nstate_dir: state\n"
     service.write_text(config)
-    expect(["coordinator", "-c", service], 2, "tls.tcp://127.0.0.1:0 needs a certificate and its key")
+    expect(["coordinator", "-c", service], 2, "listen: tls.tcp://127.0.0.1:0 needs tls_certificate and tls_key")
     service.write_text(config + "tls_key: tls.key\n")
     expect(["coordinator", "-c", service], 2, "tls_certificate and tls_key: one needs the other")
     service.write_text(config + "tls_certificate: nowhere.crt\ntls_key: tls.key\n")
@@ -82,7 +82,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
     node = pathlib.Path(folder) / "node.yaml"
     node.write_text(f"coordinator: tls+tcp://127.0.0.1:1\nname: cafe-02\nstate_dir: node\n"
                     f"scenario: {SOURCE}/scenarios/processes.yaml\n")
-    expect(["node", "-c", node], 2, "needs the coordinator's certificate")
+    expect(["node", "-c", node], 2, "coordinator: tls.tcp://127.0.0.1:1 needs tls_certificate")
 # What is no model is said to be none, and which file; what nobody gets is no success.
 with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
     wrong = {name: pathlib.Path(folder) / name for name in ("empty.gguf", "text.gguf", "cut.gguf", "v2.gguf", "folder")}
