@@ -188,9 +188,47 @@ static void huge_neighbours(void) {
     CHECK_EQ(omm_mem_live(), 0);
 }
 
+/* Arrays that come and go beside one that stays: the same addresses again, zero again, never over each
+ * other, in any order of freeing. */
+static void huge_holes(void) {
+    enum { COUNT = 300, TURNS = 20 };
+    static unsigned char *p[COUNT];
+    static size_t bytes[COUNT];
+    unsigned char *stays = (unsigned char *)omm_alloc_huge(100000);
+    CHECK(stays != NULL);
+    uintptr_t low = UINTPTR_MAX, high = 0, high_first = 0;
+    uint32_t random = 1;
+    for (int turn = 0; turn < TURNS; turn++) {
+        for (int i = 0; i < COUNT; i++) {
+            random = random * 1664525u + 1013904223u;
+            if (p[i] && turn + 1 < TURNS && (random >> 28) < 6) continue; /* lives on */
+            if (p[i]) {
+                for (size_t k = 0; k < bytes[i]; k += 17) CHECK_EQ(p[i][k], i % 251 + 1);
+                omm_free_huge(p[i], bytes[i]);
+                p[i] = NULL;
+            }
+            if (turn + 1 == TURNS) continue;
+            bytes[i] = 32768 + (random >> 12) % 60000;
+            p[i] = (unsigned char *)omm_alloc_huge(bytes[i]);
+            CHECK(p[i] != NULL);
+            CHECK_EQ((uintptr_t)p[i] % 64u, 0);
+            for (size_t k = 0; k < bytes[i]; k++) CHECK_EQ(p[i][k], 0);
+            memset(p[i], i % 251 + 1, bytes[i]);
+            if ((uintptr_t)p[i] < low) low = (uintptr_t)p[i];
+            if ((uintptr_t)p[i] > high) high = (uintptr_t)p[i];
+        }
+        if (turn == 0) high_first = high;
+    }
+    CHECK(high - low < 2 * (high_first - low)); /* 20 turns took not 20 times the room of one */
+    for (size_t k = 0; k < 100000; k++) CHECK_EQ(stays[k], 0);
+    omm_free_huge(stays, 100000);
+    CHECK_EQ(omm_mem_live(), 0);
+}
+
 int main(void) {
     huge_memory();
     huge_neighbours();
+    huge_holes();
     counts_what_lives();
     refuses_overflow();
     nothing_is_something();

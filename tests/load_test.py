@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Many nodes and many rounds: every round completes, nobody is refused, and the coordinator's memory and
+descriptors do not grow with rounds.
+
+usage: load_test.py SOURCE_DIR MESHMIND LOAD [NODES ROUNDS THREADS]
+Prints a line a round; docs/measurements.md has what 2,000 nodes and 50 rounds gave.
+"""
+import json, os, pathlib, resource, shutil, subprocess, sys, tempfile, time
+
+SOURCE, MESHMIND, LOAD = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
+NODES, ROUNDS, THREADS = (int(a) for a in sys.argv[4:7]) if len(sys.argv) > 4 else (60, 10, 4)
+MODEL = SOURCE / "scenarios/base/openmeshmind-tiny-F16.gguf"
+SETTLED = 5        # rounds until buffers have their sizes
+GROWTH_MB_MAX = 4  # from then on, over all rounds
+OPEN_FILES = 4     # that are open for a moment, when one looks
+
+
+def fail(text):
+    print(text)
+    sys.exit(1)
+
+
+def write_files(folder):
+    (folder / "base").symlink_to(SOURCE / "scenarios/base")
+    shutil.copytree(SOURCE / "scenarios/policies", folder / "policies")
+    (folder / "few.jsonl").write_text("".join((SOURCE / "scenarios/base/test.jsonl").open().readlines()[:8]))
+    (folder / "load.yaml").write_text(
+        "schema_version: 1\nname: load\nseed: 3\nmodel: base/openmeshmind-tiny-F16.gguf\n"
+        f"train: base/train.jsonl\ntest: few.jsonl\nrounds: {ROUNDS}\n"
+        "population: [{group: none, clients: [cafe-02]}]\n"
+        'recipe: {rank: 2, alpha: 4, targets: "q,v", steps: 1, batch_tokens: 64, learning_rate: 0.005}\n'
+        "codec: {up: {kind: int8}, down: {kind: f16}}\nevaluation: {round_items: 2, generate: false}\n"
+        "audit: {submissions: 0, scalar_steps: 0}\npolicy: policies/service.yaml\n")
+    for name in ("coordinator", "bundle"):
+        subprocess.run([MESHMIND, "keygen", "--out", folder / f"{name}.key"], check=True, capture_output=True)
+    keys = subprocess.run([LOAD, "keys", str(NODES)], check=True, capture_output=True, text=True).stdout.split()
+    enrolled = "".join(f"  - {{name: n{i}, public_key: {key}}}\n" for i, key in enumerate(keys))
+    (folder / "coordinator.yaml").write_text(
+        "scenario: load.yaml\nlisten: tcp://127.0.0.1:0\nport_file: port\nstate_dir: state\nkey: coordinator.key\n"
+        f"bundle_key: bundle.key\npoll_ms: 10\nthreads: 1\nlog_level: warn\nnodes:\n{enrolled}")
+
+
+class Watched:
+    """The coordinator's process, looked at from outside."""
+
+    def __init__(self, process):
+        self.proc = pathlib.Path(f"/proc/{process.pid}")
+
+    def look(self):
+        status = (self.proc / "status").read_text()
+        rss_kb = int(status.split("VmRSS:")[1].split()[0])
+        stat = (self.proc / "stat").read_text().rsplit(")", 1)[1].split()
+        cpu_s = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+        return {"rss_mb": rss_kb / 1e3, "files": len(os.listdir(self.proc / "fd")), "cpu_s": cpu_s}
+
+
+def main():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2 * NODES + 500)), hard))
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="omm-load-"))
+    coordinator = load = None
+    try:
+        write_files(folder)
+        log = open(folder / "coordinator.log", "wb")
+        coordinator = subprocess.Popen([MESHMIND, "coordinator", "-c", folder / "coordinator.yaml"], stdout=log,
+                                       stderr=log)
+        while not (folder / "port").exists():
+            if coordinator.poll() is not None:
+                fail((folder / "coordinator.log").read_text())
+            time.sleep(0.05)
+        url = f"tcp://127.0.0.1:{(folder / 'port').read_text().strip()}"
+        load = subprocess.Popen([LOAD, "run", url, "-", MODEL, "q,v", str(NODES), str(THREADS)],
+                                stdout=subprocess.PIPE, text=True)
+        watched, rounds, cpu_s = Watched(coordinator), [], 0
+        for line in load.stdout:
+            row = {**json.loads(line), **watched.look()}
+            row["cpu_s"], cpu_s = round(row["cpu_s"] - cpu_s, 2), row["cpu_s"]
+            row["per_second"] = round(row["accepted"] / row["seconds"])
+            rounds.append(row)
+            print(json.dumps(row), flush=True)
+        if load.wait() != 0 or coordinator.wait(timeout=300) not in (0, 1):
+            fail(f"load {load.returncode}, coordinator {coordinator.returncode}: "
+                 + (folder / "coordinator.log").read_text()[-3000:])
+        if sum(r["accepted"] for r in rounds) != NODES * ROUNDS or any(r["refused"] for r in rounds):
+            fail(f"not every submission of {NODES} nodes in {ROUNDS} rounds was accepted")
+        published = (folder / "state/bundle/rounds.jsonl").read_text().count("\n")
+        if published != ROUNDS:
+            fail(f"{published} of {ROUNDS} rounds are in the evidence")
+        steady = rounds[SETTLED:]
+        growth = max(r["rss_mb"] for r in steady) - steady[0]["rss_mb"]
+        files = [max(r["files"] for r in part) for part in (rounds[:SETTLED], steady)]
+        if growth > GROWTH_MB_MAX or files[1] > files[0] + OPEN_FILES:
+            fail(f"grew by {growth:.1f} MB, from {files[0]} to {files[1]} files")
+        print(f"{NODES} nodes, {ROUNDS} rounds: memory {steady[0]['rss_mb']:.1f} MB after round {SETTLED}, "
+              f"{steady[-1]['rss_mb']:.1f} at the end; {steady[-1]['files']} files")
+    finally:
+        for process in (load, coordinator):
+            if process and process.poll() is None:
+                process.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+main()
