@@ -19,11 +19,10 @@
 
 typedef struct bench {
     const bench_options *o;
+    omm_gguf gguf; /* open while the model is streamed */
     omm_model model;
-    omm_pool *pool;
-    omm_compute c;
+    bench_processors processors; /* of one run */
     omm_session *session;
-    omm_peaks peaks;
     uint32_t *ids; /* [prompt + generate] */
     float *logits;
     double *prefill, *decode, *waiting, *alone;   /* [repeats] each, one block */
@@ -58,35 +57,37 @@ static omm_profile_part part_of(omm_lora_target target) {
 }
 
 /* The longest context is what is measured, so only the cache's type can be lowered. */
-static omm_err plan_memory(bench_result *r, const bench *b, const omm_gguf *gguf) {
-    omm_plan_options o = {.session = session_options(b->o), .threads = 1, .logit_rows = 1};
+static omm_err plan_memory(bench_result *r, const bench *b) {
+    omm_plan_options o = {.session = session_options(b->o),
+                          .threads = 1,
+                          .logit_rows = 1,
+                          .stream = b->o->stream ? OMM_PLAN_STREAM_FIRST : OMM_PLAN_STREAM_LAST};
     for (unsigned i = 0; i < b->o->thread_counts; i++)
         if (b->o->threads[i] > o.threads) o.threads = b->o->threads[i];
     if (b->o->thread_counts == 0) o.threads = omm_threads_default();
     o.positions_min = o.session.positions_max;
     const cli_memory_limit limit = {b->o->max_memory_mb, 0};
-    return cli_memory_plan(&r->memory, gguf, NULL, 0, &o, limit);
+    return cli_memory_plan(&r->memory, &b->gguf, NULL, 0, &o, limit);
+}
+
+/* What a token passes through; of streamed layers also what of the file that takes. */
+static void count_model(bench_result *r, const omm_model *model) {
+    count_matrix(r, model->output, OMM_PROFILE_HEAD);
+    for (uint32_t i = 0; i < model->dims.layers; i++)
+        for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
+            count_matrix(r, &model->layers[i].weights[t], part_of((omm_lora_target)t));
+            if (i >= model->resident) r->streamed_bytes += model->layers[i].rows[t].size;
+        }
 }
 
 static omm_err load(bench_result *r, bench *b) {
-    omm_gguf gguf;
     const uint64_t start = omm_measure_ns();
-    OMM_TRY(omm_gguf_open(&gguf, b->o->model));
-    omm_pool *pool = NULL;
-    omm_err err = plan_memory(r, b, &gguf);
-    if (err == OMM_OK) err = omm_pool_open(&pool, omm_threads_default());
-    if (err == OMM_OK) err = omm_model_load_with(&b->model, pool, &gguf);
-    omm_pool_close(pool);
-    if (err == OMM_OK)
-        err = omm_gguf_get_text(r->architecture, sizeof r->architecture, &gguf,
-                                "general.architecture");
-    omm_gguf_close(&gguf);
-    OMM_TRY(err);
+    OMM_TRY(omm_gguf_open(&b->gguf, b->o->model));
+    OMM_TRY(plan_memory(r, b));
+    OMM_TRY(bench_load(&b->model, r->architecture, &b->gguf, r->memory.plan.resident));
+    if (!b->model.gguf) omm_gguf_close(&b->gguf);
     r->load_seconds = (double)(omm_measure_ns() - start) * 1e-9;
-    count_matrix(r, b->model.output, OMM_PROFILE_HEAD);
-    for (uint32_t i = 0; i < b->model.dims.layers; i++)
-        for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
-            count_matrix(r, &b->model.layers[i].weights[t], part_of((omm_lora_target)t));
+    count_model(r, &b->model);
     return OMM_OK;
 }
 
@@ -128,16 +129,16 @@ static omm_err decode(uint64_t *ns, bench *b, uint32_t count) {
 static omm_err watch(bench *b, uint32_t repeat) {
     uint64_t ns = 0;
     const uint32_t tokens = b->o->generate < WATCHED_TOKENS ? b->o->generate : WATCHED_TOKENS;
-    const double threads = omm_pool_threads(b->pool);
+    const double threads = omm_pool_threads(b->processors.pool);
     omm_group *group = omm_session_group(b->session);
     omm_profile profile;
-    omm_pool_measure(b->pool, true);
+    omm_pool_measure(b->processors.pool, true);
     omm_profile_start(&profile);
     omm_group_set_profile(group, &profile);
     omm_err err = decode(&ns, b, tokens);
     omm_group_set_profile(group, NULL);
-    const omm_pool_times times = omm_pool_measured(b->pool);
-    omm_pool_measure(b->pool, false);
+    const omm_pool_times times = omm_pool_measured(b->processors.pool);
+    omm_pool_measure(b->processors.pool, false);
     OMM_TRY(err);
     for (unsigned i = 0; i < OMM_PROFILE_PARTS; i++) b->part_ns[i] += profile.ns[i];
     b->watched += tokens;
@@ -155,38 +156,23 @@ static omm_err repeat(bench *b, uint32_t i) {
         b->decode[i] = b->o->generate * 1e9 / (double)ns;
         OMM_TRY(watch(b, i));
     }
-    if (b->o->peak_seconds > 0.0) omm_peaks_update(&b->peaks, b->o->peak_seconds / b->o->repeats);
+    if (b->o->peak_seconds > 0.0)
+        omm_peaks_update(&b->processors.peaks, b->o->peak_seconds / b->o->repeats);
     return OMM_OK;
 }
 
 /* ---- one number of threads ------------------------------------------------------------------- */
 
-static int ascending(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static bench_spread spread_of(double *values, uint32_t n) {
-    qsort(values, n, sizeof *values, ascending);
-    return (bench_spread){.median = (values[(n - 1) / 2] + values[n / 2]) / 2.0,
-                          .min = values[0],
-                          .max = values[n - 1]};
-}
-
 static omm_err open_run(bench *b, unsigned threads, const bench_result *r) {
-    OMM_TRY(omm_pool_open(&b->pool, threads));
-    OMM_TRY(omm_compute_init(&b->c, b->pool, r->isa));
-    return omm_session_open(&b->session, &b->c, &b->model, NULL, &r->memory.plan.session);
+    OMM_TRY(bench_processors_open(&b->processors, threads, r->isa));
+    return omm_session_open(&b->session, &b->processors.c, &b->model, NULL,
+                            &r->memory.plan.session);
 }
 
 static void close_run(bench *b) {
-    omm_peaks_close(&b->peaks);
     omm_session_close(b->session);
-    if (b->c.work) omm_compute_fini(&b->c);
-    omm_pool_close(b->pool);
+    bench_processors_close(&b->processors);
     b->session = NULL;
-    b->pool = NULL;
-    b->c = (omm_compute){0};
 }
 
 static omm_err warm_up(bench_result *r, bench *b) {
@@ -196,7 +182,8 @@ static omm_err warm_up(bench_result *r, bench *b) {
     OMM_TRY(decode(&ns, b, b->o->generate ? 1 : 0));
     if (r->memory_peak_bytes == 0)
         r->memory_peak_bytes = omm_memory_peak(); /* before the peaks' own */
-    return b->o->peak_seconds > 0.0 ? omm_peaks_open(&b->peaks, &b->c, 0) : OMM_OK;
+    return b->o->peak_seconds > 0.0 ? omm_peaks_open(&b->processors.peaks, &b->processors.c, 0)
+                                    : OMM_OK;
 }
 
 static omm_err measure_run(bench_result *r, bench_run *run, bench *b) {
@@ -206,16 +193,16 @@ static omm_err measure_run(bench_result *r, bench_run *run, bench *b) {
     OMM_TRY(open_run(b, run->threads, r));
     OMM_TRY(warm_up(r, b));
     for (uint32_t i = 0; i < n; i++) OMM_TRY(repeat(b, i));
-    run->prefill = spread_of(b->prefill, n);
-    run->decode = spread_of(b->decode, n);
+    run->prefill = bench_spread_of(b->prefill, n);
+    run->decode = bench_spread_of(b->decode, n);
     for (unsigned i = 0; i < OMM_PROFILE_PARTS && b->watched; i++)
         run->part_seconds[i] = (double)b->part_ns[i] * 1e-9 / (double)b->watched;
-    run->waiting = spread_of(b->waiting, n).median;
-    run->alone = spread_of(b->alone, n).median;
-    run->read_bytes = b->peaks.read_bytes;
-    run->read_sustained = omm_peaks_read_sustained(&b->peaks);
-    run->fma_flops = b->peaks.fma_flops;
-    run->dot_ops = b->peaks.dot_ops;
+    run->waiting = bench_spread_of(b->waiting, n).median;
+    run->alone = bench_spread_of(b->alone, n).median;
+    run->read_bytes = b->processors.peaks.read_bytes;
+    run->read_sustained = omm_peaks_read_sustained(&b->processors.peaks);
+    run->fma_flops = b->processors.peaks.fma_flops;
+    run->dot_ops = b->processors.peaks.dot_ops;
     return OMM_OK;
 }
 
@@ -248,5 +235,6 @@ omm_err bench_measure(bench_result *out, const bench_options *options) {
     omm_free(b.logits);
     omm_free(b.prefill);
     omm_model_fini(&b.model);
+    omm_gguf_close(&b.gguf);
     return err;
 }

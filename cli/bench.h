@@ -10,11 +10,13 @@
  *   share of fma   = prefill tokens/s * 2 * parameters / f32 peak; of dot: the same over the int8 peak
  *   waiting        = time of threads inside parallel runs without a task, over all their time
  *   alone          = time in which the first thread computed alone
+ *   file           = decode tokens/s * bytes of layers that are read and packed again for each pass
  * Parameters are those of the matrices that a token passes through; a separate embedding is none.
  */
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
 
+#include "bench_figures.h"
 #include "memory.h"
 
 #include "omm/profile.h"
@@ -34,27 +36,24 @@ typedef struct bench_options {
     unsigned threads[BENCH_THREAD_COUNTS_MAX];
     unsigned thread_counts; /* 0: measure which (omm/autothreads.h) */
     uint32_t max_memory_mb; /* 0: no limit */
+    bool stream;            /* layers from the file: all, or those that the limit has no room for */
     double peak_seconds;    /* per figure and number of threads, over all repeats; 0: no peaks */
     bool profile;           /* print decode time by part; JSON has it always */
 } bench_options;
 
-/* Over the repeats, tokens per second. */
-typedef struct bench_spread {
-    double median, min, max;
-} bench_spread;
-
 typedef struct bench_run {
     unsigned threads;
-    bench_spread prefill, decode;
+    bench_spread prefill, decode;           /* tokens per second */
     double waiting, alone;                  /* shares of decode time, medians */
     double part_seconds[OMM_PROFILE_PARTS]; /* of decoding a token, means over the repeats */
     double read_bytes, fma_flops, dot_ops, read_sustained;
 } bench_run;
 
 typedef struct bench_result {
-    char architecture[32];
+    char architecture[BENCH_ARCHITECTURE_MAX];
     omm_isa isa;
     uint64_t parameters, token_bytes, memory_peak_bytes; /* peak 0: not known here */
+    uint64_t streamed_bytes;                             /* of the file, in every pass */
     uint64_t part_bytes[OMM_PROFILE_PARTS];              /* of weights, for a token */
     double load_seconds;
     cli_memory memory; /* its session has the cache's type that was measured */

@@ -1,18 +1,17 @@
 /* bench_report.c - what `meshmind bench` prints. */
 #include "bench.h"
 
-#include "omm/json.h"
-
 #include <stdio.h>
 
 /* ---- shares ---------------------------------------------------------------------------------- */
 
-static double share(double figure, double peak) {
-    return peak > 0.0 ? figure / peak : 0.0;
-}
-
 static double decode_bytes(const bench_result *r, const bench_run *run) {
     return run->decode.median * (double)r->token_bytes;
+}
+
+/* Of the file, by tokens that come one by one. */
+static double file_bytes(const bench_result *r, const bench_run *run) {
+    return run->decode.median * (double)r->streamed_bytes;
 }
 
 static double prefill_ops(const bench_result *r, const bench_run *run) {
@@ -26,8 +25,8 @@ static void print_prefill(const bench_result *r, const bench_run *run, const ben
     printf("  prefill %5u  %8.1f tokens/s  (%.1f .. %.1f)", o->prompt, s->median, s->min, s->max);
     if (run->fma_flops > 0.0)
         printf("  %6.0f GOPS: %.2f of the fma peak, %.2f of the int8 peak",
-               prefill_ops(r, run) * 1e-9, share(prefill_ops(r, run), run->fma_flops),
-               share(prefill_ops(r, run), run->dot_ops));
+               prefill_ops(r, run) * 1e-9, bench_share(prefill_ops(r, run), run->fma_flops),
+               bench_share(prefill_ops(r, run), run->dot_ops));
     printf("\n");
 }
 
@@ -36,9 +35,12 @@ static void print_decode(const bench_result *r, const bench_run *run, const benc
     printf("  decode  %5u  %8.1f tokens/s  (%.1f .. %.1f)", o->generate, s->median, s->min, s->max);
     if (run->read_bytes > 0.0)
         printf("  %6.1f GB/s: %.2f of the best read bandwidth, %.2f of the sustained",
-               decode_bytes(r, run) * 1e-9, share(decode_bytes(r, run), run->read_bytes),
-               share(decode_bytes(r, run), run->read_sustained));
+               decode_bytes(r, run) * 1e-9, bench_share(decode_bytes(r, run), run->read_bytes),
+               bench_share(decode_bytes(r, run), run->read_sustained));
     printf("\n");
+    if (r->streamed_bytes > 0)
+        printf("                 %.2f GB/s of the file read and packed\n",
+               file_bytes(r, run) * 1e-9);
     if (run->threads > 1)
         printf("                 %.1f %% of the threads' time waiting, %.1f %% of the time one "
                "thread alone\n",
@@ -55,7 +57,7 @@ static void print_parts(const bench_result *r, const bench_run *run) {
                s / all * 100.0);
         if (bytes > 0.0) printf("  %8.1f MB  %6.1f GB/s", bytes * 1e-6, bytes / s * 1e-9);
         if (bytes > 0.0 && run->read_bytes > 0.0)
-            printf(": %.2f of the sustained read", share(bytes / s, run->read_sustained));
+            printf(": %.2f of the sustained read", bench_share(bytes / s, run->read_sustained));
         printf("\n");
     }
 }
@@ -68,6 +70,10 @@ void bench_print(const bench_result *r, const bench_options *o) {
            omm_isa_name(r->isa), omm_activations_name(o->activations),
            omm_kv_type_name(r->memory.plan.session.kv_type), o->repeats,
            (double)r->memory_peak_bytes * 1e-6);
+    if (r->streamed_bytes > 0)
+        printf("%u of %u layers streamed: %.1f MB of the file in every pass\n",
+               r->memory.plan.layers - r->memory.plan.resident, r->memory.plan.layers,
+               (double)r->streamed_bytes * 1e-6);
     for (unsigned i = 0; i < r->run_count; i++) {
         const bench_run *run = &r->runs[i];
         printf("%u thread%s", run->threads, run->threads > 1 ? "s" : "");
@@ -86,18 +92,15 @@ void bench_print(const bench_result *r, const bench_options *o) {
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static json_t *json_spread(const bench_spread *s) {
-    return json_pack("{s:f, s:f, s:f}", "median", s->median, "min", s->min, "max", s->max);
-}
-
 static void add_prefill(json_t *to, const bench_result *r, const bench_run *run,
                         const bench_options *o) {
     json_t *p = json_pack("{s:i, s:o}", "tokens", (int)o->prompt, "tokens_per_second",
-                          json_spread(&run->prefill));
+                          bench_spread_json(&run->prefill));
     if (run->fma_flops > 0.0) {
         json_object_set_new(p, "share_of_fma",
-                            json_real(share(prefill_ops(r, run), run->fma_flops)));
-        json_object_set_new(p, "share_of_dot", json_real(share(prefill_ops(r, run), run->dot_ops)));
+                            json_real(bench_share(prefill_ops(r, run), run->fma_flops)));
+        json_object_set_new(p, "share_of_dot",
+                            json_real(bench_share(prefill_ops(r, run), run->dot_ops)));
     }
     json_object_set_new(to, "prefill", p);
 }
@@ -113,15 +116,17 @@ static json_t *json_parts(const bench_result *r, const bench_run *run) {
 
 static void add_decode(json_t *to, const bench_result *r, const bench_run *run,
                        const bench_options *o) {
-    json_t *d =
-        json_pack("{s:i, s:i, s:o, s:f, s:f, s:o}", "tokens", (int)o->generate, "first_position",
-                  (int)o->prompt, "tokens_per_second", json_spread(&run->decode), "waiting_share",
-                  run->waiting, "alone_share", run->alone, "parts", json_parts(r, run));
+    json_t *d = json_pack("{s:i, s:i, s:o, s:f, s:f, s:o}", "tokens", (int)o->generate,
+                          "first_position", (int)o->prompt, "tokens_per_second",
+                          bench_spread_json(&run->decode), "waiting_share", run->waiting,
+                          "alone_share", run->alone, "parts", json_parts(r, run));
+    if (r->streamed_bytes > 0)
+        json_object_set_new(d, "file_bytes_per_second", json_real(file_bytes(r, run)));
     if (run->read_bytes > 0.0) {
         json_object_set_new(d, "share_of_read",
-                            json_real(share(decode_bytes(r, run), run->read_bytes)));
+                            json_real(bench_share(decode_bytes(r, run), run->read_bytes)));
         json_object_set_new(d, "share_of_sustained_read",
-                            json_real(share(decode_bytes(r, run), run->read_sustained)));
+                            json_real(bench_share(decode_bytes(r, run), run->read_sustained)));
     }
     json_object_set_new(to, "decode", d);
 }
@@ -140,23 +145,17 @@ static json_t *json_run(const bench_result *r, const bench_run *run, const bench
 }
 
 omm_err bench_print_json(const bench_result *r, const bench_options *o) {
-    omm_buf out;
     json_t *runs = json_array();
     for (unsigned i = 0; i < r->run_count; i++)
         json_array_append_new(runs, json_run(r, &r->runs[i], o));
     json_t *report = json_pack(
-        "{s:i, s:s, s:s, s:I, s:I, s:I, s:f, s:s, s:s, s:s, s:i, s:o, s:o}", "schema_version", 1,
-        "model", o->model, "architecture", r->architecture, "parameters", (json_int_t)r->parameters,
-        "bytes_per_token", (json_int_t)r->token_bytes, "memory_peak_bytes",
+        "{s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:s, s:s, s:s, s:i, s:o, s:o}", "schema_version",
+        1, "model", o->model, "architecture", r->architecture, "parameters",
+        (json_int_t)r->parameters, "bytes_per_token", (json_int_t)r->token_bytes,
+        "streamed_bytes_per_pass", (json_int_t)r->streamed_bytes, "memory_peak_bytes",
         (json_int_t)r->memory_peak_bytes, "load_seconds", r->load_seconds, "isa",
         omm_isa_name(r->isa), "activations", omm_activations_name(o->activations), "kv",
         omm_kv_type_name(r->memory.plan.session.kv_type), "repeats", (int)o->repeats, "runs", runs,
         "memory", cli_memory_json(&r->memory));
-    omm_buf_init(&out, SIZE_MAX / 2);
-    omm_err err = report ? omm_json_write(&out, report)
-                         : omm_raise(OMM_ERR_FORMAT, "the path of the model is not UTF-8");
-    if (err == OMM_OK) fwrite(out.data, 1, out.size, stdout);
-    omm_buf_fini(&out);
-    json_decref(report);
-    return err;
+    return bench_json_print(report);
 }

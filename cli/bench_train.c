@@ -25,25 +25,17 @@ typedef struct bench {
     omm_recipe recipe;
     double *speeds; /* [repeats] */
     /* Of one run: */
-    omm_pool *pool;
-    omm_compute c;
+    bench_processors processors;
     omm_trainer *trainer;
-    omm_peaks peaks;
 } bench;
 
 /* ---- model and text -------------------------------------------------------------------------- */
 
 static omm_err load(bench_train_result *r, bench *b) {
     omm_gguf gguf;
-    omm_pool *pool = NULL;
     OMM_TRY(omm_gguf_open(&gguf, b->o->bench->model));
     omm_err err = omm_tokenizer_open(&b->tokenizer, &gguf);
-    if (err == OMM_OK) err = omm_pool_open(&pool, omm_threads_default());
-    if (err == OMM_OK) err = omm_model_load_with(&b->model, pool, &gguf);
-    omm_pool_close(pool);
-    if (err == OMM_OK)
-        err = omm_gguf_get_text(r->architecture, sizeof r->architecture, &gguf,
-                                "general.architecture");
+    if (err == OMM_OK) err = bench_load(&b->model, r->architecture, &gguf, UINT32_MAX);
     omm_gguf_close(&gguf);
     return err;
 }
@@ -157,39 +149,22 @@ static void describe(bench_train_result *r, const bench *b) {
 
 /* ---- one number of threads ------------------------------------------------------------------- */
 
-static int ascending(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static bench_spread spread_of(double *values, uint32_t n) {
-    qsort(values, n, sizeof *values, ascending);
-    return (bench_spread){.median = (values[(n - 1) / 2] + values[n / 2]) / 2.0,
-                          .min = values[0],
-                          .max = values[n - 1]};
-}
-
 static omm_err open_run(bench *b, bench_train_run *run, const bench_train_result *r) {
     const omm_trainer_options options = {.model = &b->model,
                                          .data = b->data,
                                          .recipe = &b->recipe,
-                                         .compute = &b->c,
+                                         .compute = &b->processors.c,
                                          .seed = omm_seed_from_u64(1),
                                          .checkpoint_layers = r->checkpoint_layers,
                                          .watch = &run->watch};
-    OMM_TRY(omm_pool_open(&b->pool, run->threads));
-    OMM_TRY(omm_compute_init(&b->c, b->pool, r->isa));
+    OMM_TRY(bench_processors_open(&b->processors, run->threads, r->isa));
     return omm_trainer_open(&b->trainer, &options);
 }
 
 static void close_run(bench *b) {
-    omm_peaks_close(&b->peaks);
     omm_trainer_close(b->trainer);
-    if (b->c.work) omm_compute_fini(&b->c);
-    omm_pool_close(b->pool);
+    bench_processors_close(&b->processors);
     b->trainer = NULL;
-    b->pool = NULL;
-    b->c = (omm_compute){0};
 }
 
 static omm_err measure_steps(bench *b, bench_train_run *run) {
@@ -201,7 +176,8 @@ static omm_err measure_steps(bench *b, bench_train_run *run) {
         const double seconds = (double)(omm_measure_ns() - start) * 1e-9;
         run->seconds += seconds;
         b->speeds[i] = (double)report.learned / seconds;
-        if (o->peak_seconds > 0.0) omm_peaks_update(&b->peaks, o->peak_seconds / o->repeats);
+        if (o->peak_seconds > 0.0)
+            omm_peaks_update(&b->processors.peaks, o->peak_seconds / o->repeats);
     }
     return OMM_OK;
 }
@@ -217,11 +193,11 @@ static omm_err measure_run(bench_train_result *r, bench_train_run *run, bench *b
     OMM_TRY(omm_trainer_step(b->trainer, NULL));
     if (r->memory_peak_bytes == 0) r->memory_peak_bytes = omm_memory_peak();
     if (b->o->bench->peak_seconds > 0.0)
-        OMM_TRY(omm_peaks_open(&b->peaks, &b->c, PEAK_BUFFER_BYTES));
+        OMM_TRY(omm_peaks_open(&b->processors.peaks, &b->processors.c, PEAK_BUFFER_BYTES));
     omm_train_watch_start(&run->watch);
     OMM_TRY(measure_steps(b, run));
-    run->speed = spread_of(b->speeds, b->o->bench->repeats);
-    run->fma_flops = b->peaks.fma_flops;
+    run->speed = bench_spread_of(b->speeds, b->o->bench->repeats);
+    run->fma_flops = b->processors.peaks.fma_flops;
     run->forward = rate(f.forward, tokens, run->watch.ns[OMM_TRAIN_FORWARD]);
     run->backward = rate(f.backward, tokens, run->watch.ns[OMM_TRAIN_BACKWARD]);
     return OMM_OK;

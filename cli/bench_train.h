@@ -36,7 +36,7 @@ typedef struct bench_train_run {
 } bench_train_run;
 
 typedef struct bench_train_result {
-    char architecture[32];
+    char architecture[BENCH_ARCHITECTURE_MAX];
     omm_isa isa;
     uint64_t parameters, adapter_parameters;
     double token_flops;

@@ -1,13 +1,7 @@
 /* bench_train_report.c - what `meshmind bench --train` prints. */
 #include "bench_train.h"
 
-#include "omm/json.h"
-
 #include <stdio.h>
-
-static double share(double figure, double peak) {
-    return peak > 0.0 ? figure / peak : 0.0;
-}
 
 static double step_flops(const bench_train_result *r, const bench_train_run *run) {
     return run->speed.median * r->token_flops;
@@ -30,17 +24,17 @@ static void print_run(const bench_train_result *r, const bench_train_run *run,
            s->min, s->max);
     if (run->fma_flops > 0.0)
         printf("  %.0f GFLOP/s: %.2f of the fma peak", step_flops(r, run) * 1e-9,
-               share(step_flops(r, run), run->fma_flops));
+               bench_share(step_flops(r, run), run->fma_flops));
     printf("\n  products of the layers: forward %.0f GFLOP/s, backward %.0f", run->forward * 1e-9,
            run->backward * 1e-9);
     if (run->fma_flops > 0.0)
-        printf(" (%.2f, %.2f of the peak)", share(run->forward, run->fma_flops),
-               share(run->backward, run->fma_flops));
+        printf(" (%.2f, %.2f of the peak)", bench_share(run->forward, run->fma_flops),
+               bench_share(run->backward, run->fma_flops));
     printf("\n  time:");
     for (unsigned i = 0; i < OMM_TRAIN_PART_COUNT; i++)
         printf(" %s %.1f %%,", omm_train_part_name((omm_train_part)i),
-               share((double)run->watch.ns[i] * 1e-7, run->seconds));
-    printf(" other %.1f %%\n", share(other_seconds(run) * 100.0, run->seconds));
+               bench_share((double)run->watch.ns[i] * 1e-7, run->seconds));
+    printf(" other %.1f %%\n", bench_share(other_seconds(run) * 100.0, run->seconds));
 }
 
 void bench_train_print(const bench_train_result *r, const bench_train_options *o) {
@@ -58,24 +52,23 @@ void bench_train_print(const bench_train_result *r, const bench_train_options *o
 
 static json_t *json_run(const bench_train_result *r, const bench_train_run *run,
                         const bench_train_options *o) {
-    const bench_spread *s = &run->speed;
     json_t *parts = json_object();
     for (unsigned i = 0; i < OMM_TRAIN_PART_COUNT; i++)
         json_object_set_new(parts, omm_train_part_name((omm_train_part)i),
                             json_real((double)run->watch.ns[i] * 1e-9 / o->bench->repeats));
     json_object_set_new(parts, "other", json_real(other_seconds(run) / o->bench->repeats));
-    json_t *j = json_pack("{s:i, s:{s:f, s:f, s:f}, s:f, s:f, s:f, s:o}", "threads",
-                          (int)run->threads, "tokens_per_second", "median", s->median, "min",
-                          s->min, "max", s->max, "flops", step_flops(r, run), "forward_flops",
-                          run->forward, "backward_flops", run->backward, "seconds_by_part", parts);
+    json_t *j = json_pack("{s:i, s:o, s:f, s:f, s:f, s:o}", "threads", (int)run->threads,
+                          "tokens_per_second", bench_spread_json(&run->speed), "flops",
+                          step_flops(r, run), "forward_flops", run->forward, "backward_flops",
+                          run->backward, "seconds_by_part", parts);
     if (run->fma_flops <= 0.0) return j;
     json_object_set_new(j, "fma_flops", json_real(run->fma_flops));
-    json_object_set_new(j, "share_of_fma", json_real(share(step_flops(r, run), run->fma_flops)));
+    json_object_set_new(j, "share_of_fma",
+                        json_real(bench_share(step_flops(r, run), run->fma_flops)));
     return j;
 }
 
 omm_err bench_train_print_json(const bench_train_result *r, const bench_train_options *o) {
-    omm_buf out;
     json_t *runs = json_array();
     for (unsigned i = 0; i < r->run_count; i++)
         json_array_append_new(runs, json_run(r, &r->runs[i], o));
@@ -87,11 +80,5 @@ omm_err bench_train_print_json(const bench_train_result *r, const bench_train_op
         (int)r->checkpoint_layers, "flop_per_token", r->token_flops, "memory_peak_bytes",
         (json_int_t)r->memory_peak_bytes, "isa", omm_isa_name(r->isa), "repeats",
         (int)o->bench->repeats, "train", runs);
-    omm_buf_init(&out, SIZE_MAX / 2);
-    omm_err err = report ? omm_json_write(&out, report)
-                         : omm_raise(OMM_ERR_FORMAT, "the path of the model is not UTF-8");
-    if (err == OMM_OK) fwrite(out.data, 1, out.size, stdout);
-    omm_buf_fini(&out);
-    json_decref(report);
-    return err;
+    return bench_json_print(report);
 }

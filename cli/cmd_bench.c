@@ -65,6 +65,8 @@ static omm_err check(bench_cli *o) {
 static omm_err check_train(bench_cli *o) {
     const bench_train_options *t = &o->train;
     o->train.bench = &o->bench;
+    if (o->bench.stream)
+        return omm_raise(OMM_ERR_USAGE, "--train --stream: learning needs the model in memory");
     if (o->bench.thread_counts == 0)
         return omm_raise(OMM_ERR_USAGE, "--train --threads auto: give numbers instead");
     if (t->seq < 8 || t->seq > BENCH_SEQ_MAX)
@@ -107,6 +109,7 @@ int cmd_bench(int argc, char **argv) {
         {"activations", 0, CLI_STR, &o.activations, "f32|q8", "arithmetic (q8)"},
         {"kv", 0, CLI_STR, &o.kv, "f32|f16|q8_0", "format of the key/value cache (f16)"},
         CLI_MEMORY_OPTION(&o.bench.max_memory_mb),
+        CLI_STREAM_OPTION(&o.bench.stream),
         {"repeat", 'r', CLI_U32, &o.bench.repeats, "N", "measurements (5)"},
         {"peak-seconds", 0, CLI_F32, &o.peak_seconds, "X", "for each peak (0.6); 0: no peaks"},
         {"train", 0, CLI_FLAG, &o.is_train, NULL, "measure LoRA steps instead"},

@@ -28,6 +28,8 @@ static const struct {
     {"OMM_ISA",
      "scalar, avx2, avx512 or neon: instruction set, instead of the best; never changes a "
      "byte"},
+    {"OMM_MEMORY_FROM",
+     "for tests: a folder with meminfo and memory.max, in place of what the system says is left"},
     {"OMM_CRASH_AT", "for tests: the stage of a round at which a service kills itself, once"},
     {"XDG_DATA_HOME", "where chat keeps its notes (~/.local/share)"},
     {"HOME", "used where XDG_DATA_HOME is not set"},
@@ -35,7 +37,7 @@ static const struct {
 
 static void print_environment(void) {
     for (size_t i = 0; i < sizeof s_environment / sizeof s_environment[0]; i++)
-        printf("%-14s %s\n", s_environment[i].name, s_environment[i].meaning);
+        printf("%-16s %s\n", s_environment[i].name, s_environment[i].meaning);
     printf("\nStages of OMM_CRASH_AT:\n");
 #define XX(name, meaning) printf("  %-16s %s\n", #name, meaning);
     OMM_CRASH_MAP(XX)

@@ -1,9 +1,14 @@
 /* memory.c - see memory.h. */
 #include "memory.h"
 
-#include "omm/memory.h"
-
 #include <stdio.h>
+#include <stdlib.h>
+
+void cli_memory_machine(omm_memory *out) {
+    const char *folder = getenv("OMM_MEMORY_FROM");
+    const omm_memory_source source = {.proc = folder, .group = folder};
+    omm_memory_read(out, folder ? &source : NULL);
+}
 
 /* Says what was lowered: nothing where all is as asked. */
 static void lowered(char *out, size_t size, const omm_plan *plan, const omm_plan *asked,
@@ -63,7 +68,7 @@ omm_err cli_memory_plan(cli_memory *out, const omm_gguf *gguf, const omm_gguf *c
     cli_memory m;
     omm_plan asked;
     omm_memory machine;
-    omm_memory_read(&machine, NULL);
+    cli_memory_machine(&machine);
     m.available = machine.available;
     OMM_TRY(omm_plan_make(&asked, gguf, adapters, count, options));
     m.plan = asked;

@@ -3,6 +3,7 @@
 #define CLI_MEMORY_H
 
 #include "omm/json.h"
+#include "omm/memory.h"
 #include "omm/plan.h"
 
 #include <stddef.h>
@@ -31,6 +32,9 @@ typedef struct cli_memory_limit {
     uint64_t taken;     /* bytes of it that another model of this process has */
 } cli_memory_limit;
 
+/* This machine; where the environment has OMM_MEMORY_FROM, what the files of that folder say: meminfo,
+ * and memory.max and the others of a control group (omm/memory.h). */
+void cli_memory_machine(omm_memory *out);
 /* Plan within the limit and say so in one line on stderr.  Arguments as omm_plan_fit.  Without a limit,
  * a model that may be streamed and is more than the machine has is streamed within that.
  * Errors: those of omm_plan_fit. */

@@ -1,8 +1,9 @@
 /* train_memory.c - see train_memory.h. */
 #include "train_memory.h"
 
+#include "memory.h"
+
 #include "omm/clock.h"
-#include "omm/memory.h"
 #include "omm/plan.h"
 
 #include <stdio.h>
@@ -80,7 +81,7 @@ omm_err train_memory_plan(train_run *r, const omm_gguf *gguf) {
     omm_plan base;
     omm_memory machine;
     train_memory *m = &r->memory;
-    omm_memory_read(&machine, NULL);
+    cli_memory_machine(&machine);
     *m = (train_memory){.before = omm_memory_resident() + HEAP_BYTES};
     m->available = machine.available + m->before;
     const unsigned threads = r->threads > 0 ? r->threads : omm_threads_default();

@@ -237,6 +237,7 @@ omm_err model_graph_forward(model_graph *g, const uint32_t *ids, const model_spa
     mark(g, OMM_PROFILE_BEGIN);
     for (uint32_t i = 0; i < g->model->dims.layers; i++) {
         OMM_TRY(model_stream_layer(&g->layer, &g->stream, g->c->pool, i));
+        if (i >= g->model->resident) mark(g, OMM_PROFILE_READ);
         attend(g, i);
         feed_forward(g, i);
     }

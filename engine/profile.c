@@ -5,8 +5,8 @@
 #include "omm/err.h"
 
 static const char *const s_names[OMM_PROFILE_PARTS] = {
-    "begin", "norm",    "quantise",   "qkv",  "positions", "attention",
-    "out",   "gate_up", "activation", "down", "add",       "head"};
+    "begin", "read",    "norm",       "quantise", "qkv", "positions", "attention",
+    "out",   "gate_up", "activation", "down",     "add", "head"};
 
 const char *omm_profile_part_name(omm_profile_part part) {
     OMM_ASSERT((unsigned)part < OMM_PROFILE_PARTS);

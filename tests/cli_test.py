@@ -355,6 +355,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     expect(["bench", "-m", synth[0], "-p", "300", "-n", "2", "-r", "1", "--peak-seconds", "0"], 0,
            line % "318 positions, f16")
     expect(["bench", "-m", synth[0], "-p", "300", "--max-memory-mb", "1"], 2, "380 positions, q8_0")
+    expect(["bench", "-m", synth[0], "--train", "--stream"], 2, "learning needs the model in memory")
     with_adapter = run("generate", "-m", MODEL, "--lora", out / "final.gguf", "-n", 1, "x")
     if not re.search(r"memory: .*\), adapters [\d.]+ MB, work", with_adapter.stderr):
         failures.append(f"generate --lora: {with_adapter.stderr}")

@@ -13,6 +13,7 @@
 
 typedef enum omm_profile_part {
     OMM_PROFILE_BEGIN,      /* embedding, looking up adapters */
+    OMM_PROFILE_READ,       /* a streamed layer, from the file into strips */
     OMM_PROFILE_NORM,       /* of rows and of heads */
     OMM_PROFILE_QUANTISE,   /* activations to int8 */
     OMM_PROFILE_QKV,        /* products of queries, keys and values, adapters included */
