@@ -3,6 +3,7 @@
 descriptors do not grow with rounds.
 
 usage: load_test.py SOURCE_DIR MESHMIND LOAD [NODES ROUNDS THREADS]
+Memory means nothing with sanitizers, which keep what is freed: MESHMIND and LOAD are of a build without.
 Prints a line a round; docs/measurements.md has what 2,000 nodes and 50 rounds gave.
 """
 import json, os, pathlib, resource, shutil, subprocess, sys, tempfile, time
@@ -13,6 +14,12 @@ MODEL = SOURCE / "scenarios/base/openmeshmind-tiny-F16.gguf"
 SETTLED = 5        # rounds until buffers have their sizes
 GROWTH_MB_MAX = 4  # from then on, over all rounds
 OPEN_FILES = 4     # that are open for a moment, when one looks
+
+
+for program in (MESHMIND, LOAD):
+    if not program.exists():
+        print(f"skipped: {program} is not there (cmake --build --preset release)")
+        sys.exit(77)
 
 
 def fail(text):
