@@ -186,16 +186,34 @@ static omm_err scale_read(float *scale, const uint8_t *p, size_t row, bool spars
     return OMM_OK;
 }
 
+static int code_at(const uint8_t *codes, size_t i) {
+    return codes[i] < 128 ? codes[i] : codes[i] - 256;
+}
+
+/* The same for a row without gaps, in loops that the compiler turns into vectors. */
+static int row_read_dense(float *restrict out, const uint8_t *restrict codes, size_t n,
+                          float scale) {
+    int q_max = 0;
+    for (size_t i = 0; i < n; i++) {
+        int q = code_at(codes, i);
+        int magnitude = q < 0 ? -q : q;
+        q_max = magnitude > q_max ? magnitude : q_max;
+    }
+    if (!out) return q_max;
+    for (size_t i = 0; i < n; i++) out[i] = (float)code_at(codes, i) * scale;
+    return q_max;
+}
+
 /* Entries [at, stop) of one row: |q| <= 127, reached where the scale is not 0. */
 static omm_err row_read(float *out, const uint8_t *codes, const kept *k, size_t at, size_t stop,
                         float scale) {
     int q_max = 0;
-    for (size_t i = at; i < stop; i++) {
-        int q = codes[i] < 128 ? codes[i] : codes[i] - 256;
-        if (q == 0 && k->indices)
-            return omm_raise(OMM_ERR_REFUSED_FORMAT, "entry %zu keeps a zero", i);
+    if (!k->indices) q_max = row_read_dense(out ? out + at : NULL, codes + at, stop - at, scale);
+    for (size_t i = at; k->indices && i < stop; i++) {
+        int q = code_at(codes, i);
+        if (q == 0) return omm_raise(OMM_ERR_REFUSED_FORMAT, "entry %zu keeps a zero", i);
         q_max = q > q_max ? q : -q > q_max ? -q : q_max;
-        if (out) out[kept_index(k, i)] = (float)q * scale;
+        if (out) out[k->indices[i]] = (float)q * scale;
     }
     if (q_max != (scale == 0.0f ? 0 : 127))
         return omm_raise(OMM_ERR_REFUSED_FORMAT, "row of entry %zu: largest code is %d", at, q_max);
