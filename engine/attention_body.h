@@ -95,7 +95,8 @@ static void block_product(float *c, const float *a, const float *b, size_t rows,
                           size_t kc, bool zero) {
     for (size_t n = 0; n < columns; n += (size_t)SIMD_NV * VL) {
         size_t nv = min_size(SIMD_NV, (columns - n) / VL);
-        s_tiles[nv - 1][rows - 1](kc, a, b + n, VL, columns, c + n, ATTENTION_LD, zero);
+        s_tiles[nv - 1][rows - 1](kc, a, ATTENTION_LD, b + n, VL, columns, c + n, ATTENTION_LD,
+                                  zero);
     }
 }
 

@@ -7,9 +7,10 @@
  */
 
 /* c[mr][nv * 16] (+)= a[mr][kc] b: b's vector j of step k lies at b + j * b_vec + k * b_k.
- * Rows of a are GEMM_LDA apart. */
-SIMD_INLINE void tile_of(const int mr, const int nv, size_t kc, const float *a, const float *b,
-                         size_t b_vec, size_t b_k, float *c, size_t ldc, bool zero) {
+ */
+SIMD_INLINE void tile_of(const int mr, const int nv, size_t kc, const float *a, size_t lda,
+                         const float *b, size_t b_vec, size_t b_k, float *c, size_t ldc,
+                         bool zero) {
     vf acc[SIMD_MR][SIMD_NV];
     SIMD_UNROLL for (int i = 0; i < mr; i++) {
         SIMD_UNROLL for (int j = 0; j < nv; j++) {
@@ -20,7 +21,7 @@ SIMD_INLINE void tile_of(const int mr, const int nv, size_t kc, const float *a, 
         vf bv[SIMD_NV];
         SIMD_UNROLL for (int j = 0; j < nv; j++) bv[j] = vf_load(b + (size_t)j * b_vec);
         SIMD_UNROLL for (int i = 0; i < mr; i++) {
-            vf av = vf_set1(a[(size_t)i * GEMM_LDA + k]);
+            vf av = vf_set1(a[(size_t)i * lda + k]);
             SIMD_UNROLL for (int j = 0; j < nv; j++) acc[i][j] = vf_fma(av, bv[j], acc[i][j]);
         }
         b += b_k;
@@ -32,14 +33,14 @@ SIMD_INLINE void tile_of(const int mr, const int nv, size_t kc, const float *a, 
     }
 }
 
-typedef void (*tile_fn)(size_t kc, const float *a, const float *b, size_t b_vec, size_t b_k,
-                        float *c, size_t ldc, bool zero);
+typedef void (*tile_fn)(size_t kc, const float *a, size_t lda, const float *b, size_t b_vec,
+                        size_t b_k, float *c, size_t ldc, bool zero);
 
 #define TILE(MR, NV)                                                                               \
     static __attribute__((noinline)) void tile_##MR##_##NV(                                        \
-        size_t kc, const float *a, const float *b, size_t b_vec, size_t b_k, float *c, size_t ldc, \
-        bool zero) {                                                                               \
-        tile_of(MR, NV, kc, a, b, b_vec, b_k, c, ldc, zero);                                       \
+        size_t kc, const float *a, size_t lda, const float *b, size_t b_vec, size_t b_k, float *c, \
+        size_t ldc, bool zero) {                                                                   \
+        tile_of(MR, NV, kc, a, lda, b, b_vec, b_k, c, ldc, zero);                                  \
     }
 #if SIMD_MR == 4
 #define TILES(XX, NV) XX(1, NV) XX(2, NV) XX(3, NV) XX(4, NV)
@@ -178,15 +179,34 @@ static void pack_a(float *out, const gemm_job *job, size_t m, size_t rows, size_
 
 /* ---- the core -------------------------------------------------------------------------------- */
 
+/* Rows of A that the tiles of a block read: packed, or where they lie. */
+typedef struct gemm_rows {
+    const float *a;
+    size_t lda;
+} gemm_rows;
+
+static gemm_rows rows_of(float *room, const gemm_job *job, size_t m, size_t rows, size_t k0,
+                         size_t kc) {
+    if (job->a_col == 1 && job->a_row <= GEMM_PLACE_STRIDE && job->a_row % GEMM_PAGE_FLOATS != 0)
+        return (gemm_rows){job->a + m * job->a_row + k0, job->a_row};
+    pack_a(room, job, m, rows, k0, kc);
+    return (gemm_rows){room, GEMM_LDA};
+}
+
+/* Columns of B for the tiles of a block, vector j of step k at b + j * vec + k * step. */
+typedef struct gemm_panel {
+    const float *b;
+    size_t vec, step, vectors;
+} gemm_panel;
+
 /* A tile that hangs over the edge of c, or is folded into it: computed aside. */
-static void tile_aside(const gemm_job *job, float *aside, size_t mr, size_t nv, size_t kc,
-                       const float *a, const float *b, size_t b_vec, size_t b_k, float *c,
-                       size_t columns, bool first) {
+static void tile_aside(const gemm_job *job, float *aside, size_t mr, size_t kc, const float *a,
+                       size_t lda, const gemm_panel *p, float *c, size_t columns, bool first) {
     const bool fresh = first && !job->accumulate;
     const bool zero = fresh || job->fold_tokens;
     for (size_t i = 0; i < mr && !zero; i++)
         memcpy(aside + i * GEMM_NC, c + i * job->ldc, columns * sizeof *c);
-    s_tiles[nv - 1][mr - 1](kc, a, b, b_vec, b_k, aside, GEMM_NC, zero);
+    s_tiles[p->vectors - 1][mr - 1](kc, a, lda, p->b, p->vec, p->step, aside, GEMM_NC, zero);
     for (size_t i = 0; i < mr; i++) {
         float *to = c + i * job->ldc;
         const float *from = aside + i * GEMM_NC;
@@ -198,22 +218,29 @@ static void tile_aside(const gemm_job *job, float *aside, size_t mr, size_t nv, 
     }
 }
 
+/* Asks for rows of c: the next tile begins by loading them, and by then they are there. */
+static void tile_ahead(const float *c, size_t ldc, size_t rows, size_t columns) {
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < columns; j += VL) __builtin_prefetch(c + i * ldc + j, 1, 3);
+}
+
 /* All rows of a block over one panel: columns n .. n + columns, steps k0 .. k0 + kc. */
-static void block_tiles(const gemm_job *job, const float *packed, float *panel, size_t m,
-                        size_t rows, size_t n, size_t columns, size_t k0, size_t kc) {
+static void block_tiles(const gemm_job *job, gemm_rows from, float *panel, size_t m, size_t rows,
+                        size_t n, size_t columns, size_t k0, size_t kc) {
     float *aside = panel + GEMM_KC * GEMM_NC;
-    const size_t nv = (columns + VL - 1) / VL;
-    size_t b_vec = 0, b_k = 0;
-    const float *b = panel_make(panel, &b_vec, &b_k, job, n, nv, k0, kc);
+    gemm_panel p = {.vectors = (columns + VL - 1) / VL};
+    p.b = panel_make(panel, &p.vec, &p.step, job, n, p.vectors, k0, kc);
     const bool whole = columns % VL == 0 && !job->fold_tokens, first = k0 == 0;
     for (size_t i = 0; i < rows; i += SIMD_MR) {
-        size_t mr = min_size(SIMD_MR, rows - i);
+        const size_t mr = min_size(SIMD_MR, rows - i), left = rows - i - mr;
         float *c = job->c + (m + i) * job->ldc + n;
-        const float *a = packed + i * GEMM_LDA;
+        const float *a = from.a + i * from.lda;
+        tile_ahead(c + mr * job->ldc, job->ldc, min_size(SIMD_MR, left), columns);
         if (whole) {
-            s_tiles[nv - 1][mr - 1](kc, a, b, b_vec, b_k, c, job->ldc, first && !job->accumulate);
+            s_tiles[p.vectors - 1][mr - 1](kc, a, from.lda, p.b, p.vec, p.step, c, job->ldc,
+                                           first && !job->accumulate);
         } else {
-            tile_aside(job, aside, mr, nv, kc, a, b, b_vec, b_k, c, columns, first);
+            tile_aside(job, aside, mr, kc, a, from.lda, &p, c, columns, first);
         }
     }
 }
@@ -223,22 +250,30 @@ static void gemm_block(const gemm_job *job, float *work, size_t m, size_t rows, 
     float *packed = work, *panel = work + GEMM_MB * GEMM_LDA;
     const gemm_job *tail = k0 + kc == job->k ? job->tail : NULL;
     const size_t step = (size_t)SIMD_NV * VL;
-    pack_a(packed, job, m, rows, k0, kc);
-    if (tail) pack_a(packed + GEMM_KC, tail, m, rows, 0, tail->k);
+    const gemm_rows a = rows_of(packed, job, m, rows, k0, kc);
+    gemm_rows a_tail = {0};
+    if (tail) a_tail = rows_of(packed + GEMM_KC, tail, m, rows, 0, tail->k);
     for (size_t n = n0; n < n1; n += step) {
         const size_t columns = min_size(step, n1 - n);
-        block_tiles(job, packed, panel, m, rows, n, columns, k0, kc);
-        if (tail) block_tiles(tail, packed + GEMM_KC, panel, m, rows, n, columns, 0, tail->k);
+        block_tiles(job, a, panel, m, rows, n, columns, k0, kc);
+        if (tail) block_tiles(tail, a_tail, panel, m, rows, n, columns, 0, tail->k);
     }
+}
+
+/* Blocks of k are about equal, so that none is a short rest; where they end changes no bit. */
+static size_t k_step(const gemm_job *job) {
+    if (job->fold_tokens) return OMM_TOKEN_CHUNK;
+    const size_t blocks = (job->k + GEMM_KC - 1) / GEMM_KC;
+    return ((job->k + blocks - 1) / blocks + VL - 1) / VL * VL;
 }
 
 static void kernel_gemm(const gemm_job *job, float *work, size_t m0, size_t m1, size_t n0,
                         size_t n1) {
-    const size_t k_step = job->fold_tokens ? OMM_TOKEN_CHUNK : GEMM_KC;
+    const size_t step = k_step(job);
     for (size_t m = m0; m < m1; m += GEMM_MB) {
         size_t rows = min_size(GEMM_MB, m1 - m);
         for (size_t k0 = 0, kc = 0, i = 0; k0 < job->k; k0 += kc, i++) {
-            kc = job->ends ? job->ends[i] - k0 : min_size(k_step, job->k - k0);
+            kc = job->ends ? job->ends[i] - k0 : min_size(step, job->k - k0);
             gemm_block(job, work, m, rows, n0, n1, k0, kc);
         }
     }

@@ -15,8 +15,12 @@
 #define TASKS_PER_WORKER 3u
 /* From this many tokens on, unpacking weights into panels pays; below, row by row. */
 #define GEMM_ROWS_MIN 4u
-/* Rows that are worth a panel of their own, where a product has no columns to cut. */
-#define GEMM_ROWS_TASK ((size_t)60)
+/* What a task of a product costs beside its multiply-adds, in those: reading an element of A from
+ * memory, and making one of a panel of B. */
+#define GEMM_A_COST ((size_t)16)
+#define GEMM_B_COST ((size_t)8)
+/* Part of a task for which others wait at the end of a product, on average. */
+#define GEMM_WAIT_SHARE ((size_t)16)
 /* Few rows: a task streams as many bytes as give each worker this many tasks, within limits: 64 KiB
  * are 4 us, so threads that end at different times wait little, and claiming a task costs nothing. */
 #define POOL_BYTES_MIN ((size_t)64 << 10)
@@ -26,10 +30,6 @@
 
 static size_t min_size(size_t a, size_t b) {
     return a < b ? a : b;
-}
-
-static size_t max_size(size_t a, size_t b) {
-    return a > b ? a : b;
 }
 
 static size_t divide_up(size_t a, size_t b) {
@@ -59,6 +59,45 @@ static void gemm_task(void *ud, size_t task, unsigned worker) {
                     min_size(n + cut->n_step, job->n));
 }
 
+/* About `tasks` tasks, `m_count` of them over one another. */
+static gemm_cut gemm_cut_of(const omm_compute *c, const gemm_job *job, size_t m_count,
+                            size_t tasks) {
+    gemm_cut cut = {.c = c, .job = job};
+    cut.m_step = divide_up(divide_up(job->m, m_count), GEMM_MR_MAX) * GEMM_MR_MAX;
+    const size_t n_count = divide_up(tasks, divide_up(job->m, cut.m_step));
+    cut.n_step = divide_up(divide_up(job->n, n_count), GEMM_NC) * GEMM_NC;
+    cut.n_count = divide_up(job->n, cut.n_step);
+    return cut;
+}
+
+/* Multiply-adds for each step of k until the last worker ends, with what comes beside them. */
+static size_t gemm_cost(const gemm_cut *cut) {
+    const gemm_job *job = cut->job;
+    const size_t m = min_size(cut->m_step, job->m), n = min_size(cut->n_step, job->n);
+    const size_t tasks = divide_up(job->m, cut->m_step) * cut->n_count;
+    const size_t one = m * n + GEMM_A_COST * m + GEMM_B_COST * n * divide_up(m, GEMM_MB);
+    return divide_up(tasks, cut->c->workers) * one + one / GEMM_WAIT_SHARE;
+}
+
+/* Many tasks wait little for each other, few read A and make panels less often: the cheapest of
+ * both, and of rows against columns. */
+static gemm_cut gemm_plan(const omm_compute *c, const gemm_job *job) {
+    const size_t rows_max = divide_up(job->m, GEMM_MR_MAX);
+    gemm_cut best = gemm_cut_of(c, job, 1, 1);
+    size_t least = gemm_cost(&best);
+    for (size_t each = 1; each <= TASKS_PER_WORKER; each++) {
+        const size_t tasks = each * c->workers;
+        for (size_t m_count = 1; m_count <= min_size(tasks, rows_max); m_count++) {
+            const gemm_cut cut = gemm_cut_of(c, job, m_count, tasks);
+            const size_t cost = gemm_cost(&cut);
+            if (cost >= least) continue;
+            least = cost;
+            best = cut;
+        }
+    }
+    return best;
+}
+
 static void gemm_run(const omm_compute *c, const gemm_job *job) {
     if (job->m == 0 || job->n == 0) return;
     if (job->k == 0) {
@@ -70,16 +109,8 @@ static void gemm_run(const omm_compute *c, const gemm_job *job) {
         c->k->gemm(job, c->work, 0, job->m, 0, job->n);
         return;
     }
-    gemm_cut cut = {.c = c, .job = job};
-    const size_t tasks = (size_t)c->workers * TASKS_PER_WORKER;
-    size_t m_count = divide_up(job->m, GEMM_MB);
-    if (job->n <= GEMM_NC) m_count = max_size(m_count, min_size(tasks, job->m / GEMM_ROWS_TASK));
-    cut.m_step = divide_up(divide_up(job->m, m_count), GEMM_MR_MAX) * GEMM_MR_MAX;
-    m_count = divide_up(job->m, cut.m_step);
-    size_t wanted = divide_up(tasks, m_count);
-    cut.n_step = divide_up(divide_up(job->n, wanted), GEMM_NC) * GEMM_NC;
-    cut.n_count = divide_up(job->n, cut.n_step);
-    omm_pool_run(c->pool, gemm_task, &cut, m_count * cut.n_count);
+    gemm_cut cut = gemm_plan(c, job);
+    omm_pool_run(c->pool, gemm_task, &cut, divide_up(job->m, cut.m_step) * cut.n_count);
 }
 
 /* Products of the same x (or their terms), strip by strip: each cut into tasks of whole strips. */

@@ -8,14 +8,18 @@
 
 #include "omm/kernels.h"
 
-/* Blocking of the matrix product.  KC * 32 columns of B (32 KiB) stay in L1, MB * KC of A
- * (408 KiB) in L2; MB is a multiple of every SIMD_MR.  A's rows are padded so that the rows of one
- * tile do not fall into one cache set. */
-#define GEMM_KC ((size_t)256)
+/* Blocking of the matrix product.  A panel of KC * 32 columns of B (36 KiB) is read in order from L1
+ * and L2, MB * KC of A (432 KiB) stays in L2; MB is a multiple of every SIMD_MR.  Packed rows of A are
+ * padded so that the rows of one tile do not fall into one cache set. */
+#define GEMM_KC ((size_t)288)
 #define GEMM_MB ((size_t)384)
 #define GEMM_LDA (GEMM_KC + 16)
 #define GEMM_TAIL_MAX (GEMM_LDA - GEMM_KC) /* a tail's part of A lies where rows are padded */
-#define GEMM_NC ((size_t)32)               /* columns of a cut are a multiple of this */
+/* A is read where it lies when its rows are at most so many floats apart, and not by whole pages: then
+ * a tile's rows would share one cache set. */
+#define GEMM_PLACE_STRIDE ((size_t)4096)
+#define GEMM_PAGE_FLOATS ((size_t)1024)
+#define GEMM_NC ((size_t)32) /* columns of a cut are a multiple of this */
 #define GEMM_MR_MAX ((size_t)12)
 #define GEMM_PLACE_ROWS ((size_t)64) /* up to here a plain B is cheaper read in place than copied */
 
@@ -26,7 +30,7 @@
 
 /* Scratch floats of one worker: the larger of what the matrix product (A block, B panel, one tile)
  * and attention (below) take. */
-#define ATTENTION_LD GEMM_LDA
+#define ATTENTION_LD ((size_t)OMM_HEAD_DIM_MAX + 16)
 #define ATTENTION_ROWS ((size_t)48) /* share a block turned into f32; a multiple of every SIMD_MR */
 #define ATTENTION_FLOATS                                                                           \
     (3 * ATTENTION_ROWS * ATTENTION_LD + (size_t)OMM_KV_BLOCK * OMM_HEAD_DIM_MAX)

@@ -130,6 +130,27 @@ static void chunks_by_definition(const omm_compute *c) {
     omm_free(want);
 }
 
+/* Rows of A are read where they lie or packed first, by their distance; both over two blocks of k. */
+static void strides_by_definition(const omm_compute *c) {
+    enum { M = 40, N = 33, K = 300 };
+    static const size_t strides[] = {K, 1024, 5001};
+    float *b = battery_floats(2, (size_t)K * N), *r = battery_floats(3, (size_t)M * N);
+    for (size_t s = 0; s < sizeof strides / sizeof *strides; s++) {
+        const size_t lda = strides[s];
+        float *a = battery_floats(1, M * lda);
+        omm_gemm_nn(c, &(omm_gemm){r, a, b, M, N, K, lda, N, N, false});
+        for (size_t i = 0; i < M; i++)
+            for (size_t j = 0; j < N; j++) {
+                float want = 0.0f;
+                for (size_t k = 0; k < K; k++) want = fmaf(a[i * lda + k], b[k * N + j], want);
+                CHECK(same_bits(&want, &r[i * N + j]));
+            }
+        omm_free(a);
+    }
+    omm_free(b);
+    omm_free(r);
+}
+
 static float exp_of(const omm_compute *c, float x) {
     float y = 0.0f;
     omm_vec_exp(c, &y, &x, 1);
@@ -299,6 +320,7 @@ int main(void) {
         if (!omm_isa_available((omm_isa)isa)) continue;
         CHECK_OK(omm_compute_init(&c, NULL, (omm_isa)isa));
         chunks_by_definition(&c);
+        strides_by_definition(&c);
         omm_compute_fini(&c);
     }
     all_equal();

@@ -57,7 +57,7 @@ typedef struct full {
     uint32_t *ends, *picked_ends, *head_ends;
     size_t end_count, picked_end_count;
     size_t head_rows; /* judged rows whose logits exist at once */
-    float *logits, *capped, *norm, *dnorm, *r, *lse;
+    float *logits, *capped, *norm, *dnorm, *r;
 } full;
 
 /* Room for micro-batches of the graph's rows_max.  Errors: NOMEM.  Release with full_fini, also after

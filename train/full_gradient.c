@@ -21,10 +21,9 @@ static omm_err take_head(full *f, const graph *g) {
     f->norm = omm_alloc_aligned(f->head_rows * d->d_model, sizeof(float));
     f->dnorm = omm_alloc_aligned(f->head_rows * d->d_model, sizeof(float));
     f->r = omm_alloc_aligned(f->head_rows, sizeof(float));
-    f->lse = omm_alloc_aligned(f->head_rows, sizeof(float));
     if (d->output_softcap != 0)
-        f->capped = omm_alloc_aligned(f->head_rows * d->vocab, sizeof(float));
-    bool all = f->logits && f->norm && f->dnorm && f->r && f->lse;
+        f->capped = omm_alloc_aligned((size_t)g->workers * d->vocab, sizeof(float));
+    bool all = f->logits && f->norm && f->dnorm && f->r;
     if (all && (f->capped || d->output_softcap == 0)) return OMM_OK;
     return omm_raise(OMM_ERR_NOMEM, "no memory for %zu rows of logits", f->head_rows);
 }
@@ -55,7 +54,6 @@ void full_fini(full *f) {
     omm_free(f->norm);
     omm_free(f->dnorm);
     omm_free(f->r);
-    omm_free(f->lse);
     *f = (full){0};
 }
 
@@ -167,27 +165,8 @@ void full_linear(graph *g, const omm_layer *layer, omm_lora_target target, const
 
 /* --- output ---------------------------------------------------------------------------------- */
 
-/* Losses of judged rows first .. first + n - 1, and the gradient of their logits. */
-static void judge(graph *g, float *nll, size_t first, size_t n, float loss_scale) {
-    const omm_compute *c = g->compute;
-    full *f = g->full;
-    const size_t vocab = g->model->dims.vocab;
-    const float cap = g->model->dims.output_softcap;
-    omm_linear_forward(c, f->logits, f->norm, g->model->output, n, false);
-    if (cap != 0) {
-        omm_vec_softcap(c, f->logits, f->logits, cap, n * vocab);
-        memcpy(f->capped, f->logits, n * vocab * sizeof(float));
-    }
-    omm_row_lse(c, NULL, f->lse, f->logits, n, vocab);
-    for (size_t i = 0; i < n; i++)
-        nll[i] = f->lse[i] - f->logits[i * vocab + g->targets[first + i]];
-    omm_row_exp(c, f->logits, f->logits, f->lse, n, vocab, vocab, vocab);
-    omm_vec_scale(c, f->logits, f->logits, loss_scale, n * vocab);
-    for (size_t i = 0; i < n; i++) f->logits[i * vocab + g->targets[first + i]] -= loss_scale;
-    if (cap != 0) g->grad->softcap(f->logits, f->capped, 1.0F / cap, n * vocab);
-}
-
-/* The same for `count` whole chunks, and what follows from their logits. */
+/* Losses of `count` whole chunks, judged rows first .. first + n - 1, and what follows from their
+ * logits. */
 static void head_chunks(graph *g, float *nll, size_t first, size_t n, size_t count,
                         float loss_scale) {
     const omm_compute *c = g->compute;
@@ -196,7 +175,8 @@ static void head_chunks(graph *g, float *nll, size_t first, size_t n, size_t cou
     const size_t width = model->dims.d_model;
     const float *x = g->picked + first * width;
     omm_rmsnorm_forward(c, f->norm, f->r, x, model->output_norm, n, width, model->dims.rms_eps);
-    judge(g, nll, first, n, loss_scale);
+    omm_linear_forward(c, f->logits, f->norm, model->output, n, false);
+    graph_judge(g, nll, f->logits, f->capped, first, n, loss_scale);
     omm_gemm sum = {.a = f->logits, .b = f->norm, .m = model->dims.vocab, .n = width, .k = n};
     sum.c = gradient_at(g, model->output);
     sum.lda = sum.m;

@@ -190,23 +190,12 @@ static omm_err take_batch(graph *g, const omm_example *const *examples, size_t c
 static void head_chunk(graph *g, float *nll, size_t first, size_t n, float loss_scale) {
     const omm_compute *c = g->compute;
     const omm_model *model = g->model;
-    size_t width = model->dims.d_model, vocab = model->dims.vocab;
+    const size_t width = model->dims.d_model;
     const float *x = g->picked + first * width;
     omm_rmsnorm_forward(c, g->picked_norm, g->picked_r, x, model->output_norm, n, width,
                         model->dims.rms_eps);
     omm_linear_forward(c, g->logits, g->picked_norm, model->output, n, false);
-    const float cap = model->dims.output_softcap;
-    if (cap != 0) {
-        omm_vec_softcap(c, g->logits, g->logits, cap, n * vocab);
-        memcpy(g->capped_logits, g->logits, n * vocab * sizeof(float));
-    }
-    omm_row_lse(c, NULL, g->lse_head, g->logits, n, vocab);
-    for (size_t i = 0; i < n; i++)
-        nll[i] = g->lse_head[i] - g->logits[i * vocab + g->targets[first + i]];
-    omm_row_exp(c, g->logits, g->logits, g->lse_head, n, vocab, vocab, vocab);
-    omm_vec_scale(c, g->logits, g->logits, loss_scale, n * vocab);
-    for (size_t i = 0; i < n; i++) g->logits[i * vocab + g->targets[first + i]] -= loss_scale;
-    if (cap != 0) g->grad->softcap(g->logits, g->capped_logits, 1.0F / cap, n * vocab);
+    graph_judge(g, nll, g->logits, g->capped_logits, first, n, loss_scale);
     omm_linear_backward(c, g->picked_norm, g->logits, model->output, n, false);
     graph_rows_norm(g, g->dx + first * width, g->picked_norm, x, model->output_norm, g->picked_r, n,
                     width);

@@ -77,8 +77,8 @@ typedef struct graph {
     float *memory; /* all activations: one block */
     size_t memory_bytes;
     float *h, *act, *exp_gate, *dropped, *dx, *dh, *dact, *dq, *dk, *dv, *datt;
-    float *dz, *row_dot, *picked, *picked_att, *picked_norm, *picked_r, *logits, *lse_head;
-    float *capped_logits;                        /* NULL without output soft-cap */
+    float *dz, *row_dot, *picked, *picked_att, *picked_norm, *picked_r, *logits;
+    float *capped_logits;                        /* a row per worker; NULL without soft-cap */
     float *scores, *dscores, *capped, *lse_rows; /* per worker; capped NULL without soft-cap */
     float *random;                               /* uint32_t numbers of one row */
     uint32_t *ids, *targets, *picked_rows;
@@ -147,6 +147,12 @@ void graph_rows_dot(const graph *g, float *out, const float *a, const float *b, 
                     size_t n);
 void graph_rows_activation(const graph *g, float *e, float *da, const float *gate, const float *up,
                            size_t rows, size_t n);
+/* logits[n][vocab] of judged rows first .. first + n - 1 become the gradient of sum(nll) * loss_scale;
+ * nll[n].  capped [workers][vocab]: scratch, not read without output soft-cap. */
+void graph_judge(const graph *g, float *nll, float *logits, float *capped, size_t first, size_t n,
+                 float loss_scale);
+/* datt -> dq, dk, dv of a layer, before the norms of heads. */
+void graph_attention_backward(graph *g, size_t layer);
 /* Rows of a layer after its attention. */
 graph_rows graph_rows_after_attention(const graph *g, size_t layer);
 

@@ -107,99 +107,7 @@ static void linear_backward(const pass *p, float *dx, const float *dy, const flo
     if (pair->d_in && drops) dropped_backward(g, dx, at);
 }
 
-/* --- attention ------------------------------------------------------------------------------- */
-
-/* One task: all queries of one sequence that read one key/value head. */
-typedef struct attention_job {
-    graph *g;
-    const graph_layer *l;
-    size_t window;
-} attention_job;
-
-typedef struct head_view {
-    size_t q_stride, kv_stride; /* floats from token to token */
-    const float *q, *dout;      /* first token of this head */
-    const float *k, *v;
-    float *dq, *dk, *dv;
-    const float *lse, *dot; /* stride heads */
-    size_t tokens, heads;
-    size_t window; /* 0: none */
-} head_view;
-
-/* First key that the query at `position` sees. */
-static size_t first_seen(const head_view *h, size_t position) {
-    return h->window && position >= h->window ? position + 1 - h->window : 0;
-}
-
-/* Queries first .. first + m - 1 against the keys that any of them sees. */
-static void attention_block(graph *g, const head_view *h, size_t first, size_t m, unsigned worker) {
-    const omm_compute *c = &g->solo[worker];
-    const omm_model_dims *d = &g->model->dims;
-    const size_t key0 = first_seen(h, first), n = first + m - key0, dim = d->head_dim;
-    const size_t room = (size_t)worker * OMM_KV_BLOCK * g->seq_max;
-    const float scale = d->attention_scale, cap = d->attention_softcap;
-    float *p = g->scores + room, *ds = g->dscores + room;
-    float *lse = g->lse_rows + (size_t)worker * OMM_KV_BLOCK;
-    const float *q = h->q + first * h->q_stride, *dout = h->dout + first * h->q_stride;
-    const size_t qs = h->q_stride, kvs = h->kv_stride, at = key0 * kvs;
-    for (size_t i = 0; i < m; i++) lse[i] = h->lse[(first + i) * h->heads];
-    omm_gemm_nt(c, &(omm_gemm){p, q, h->k + at, m, n, dim, qs, kvs, n, false});
-    omm_vec_scale(c, p, p, scale, m * n);
-    if (cap != 0) {
-        omm_vec_softcap(c, p, p, cap, m * n);
-        memcpy(g->capped + room, p, m * n * sizeof(float));
-    }
-    omm_row_exp(c, p, p, lse, m, n, n, n);
-    omm_gemm_nt(c, &(omm_gemm){ds, dout, h->v + at, m, n, dim, qs, kvs, n, false});
-    for (size_t i = 0; i < m; i++) {
-        const size_t skip = first_seen(h, first + i) - key0, row = i * n;
-        memset(p + row, 0, skip * sizeof(float));
-        memset(ds + row, 0, skip * sizeof(float));
-        g->grad->softmax_row(p + row + skip, ds + row + skip, h->dot[(first + i) * h->heads], scale,
-                             first + i + 1 - key0 - skip, n - skip);
-    }
-    if (cap != 0) g->grad->softcap(ds, g->capped + room, 1.0F / cap, m * n);
-    omm_gemm_nn(c, &(omm_gemm){h->dq + first * qs, ds, h->k + at, m, dim, n, n, kvs, qs, false});
-    omm_gemm_tn(c, &(omm_gemm){h->dk + at, ds, q, n, dim, m, n, qs, kvs, true});
-    omm_gemm_tn(c, &(omm_gemm){h->dv + at, p, dout, n, dim, m, n, qs, kvs, true});
-}
-
-static size_t sequence_start(const graph *g, size_t sequence) {
-    size_t row = 0;
-    for (size_t i = 0; i < sequence; i++) row += g->counts[i];
-    return row;
-}
-
-static void attention_task(void *ud, size_t task, unsigned worker) {
-    const attention_job *job = ud;
-    graph *g = job->g;
-    const omm_model_dims *d = &g->model->dims;
-    size_t sequence = task / d->kv_heads, kv_head = task % d->kv_heads;
-    size_t row = sequence_start(g, sequence), group = d->heads / d->kv_heads;
-    size_t qs = (size_t)d->heads * d->head_dim, kvs = (size_t)d->kv_heads * d->head_dim;
-    size_t kv_at = row * kvs + kv_head * d->head_dim;
-    for (size_t head = kv_head * group; head < (kv_head + 1) * group; head++) { /* ascending */
-        size_t q_at = row * qs + head * d->head_dim;
-        head_view h = {.q_stride = qs,
-                       .kv_stride = kvs,
-                       .q = job->l->q + q_at,
-                       .dout = g->datt + q_at,
-                       .k = job->l->k + kv_at,
-                       .v = job->l->v + kv_at,
-                       .dq = g->dq + q_at,
-                       .dk = g->dk + kv_at,
-                       .dv = g->dv + kv_at,
-                       .lse = job->l->lse + row * d->heads + head,
-                       .dot = g->row_dot + row * d->heads + head,
-                       .tokens = g->counts[sequence],
-                       .heads = d->heads,
-                       .window = job->window};
-        for (size_t first = 0; first < h.tokens; first += OMM_KV_BLOCK) {
-            size_t m = h.tokens - first;
-            attention_block(g, &h, first, m > OMM_KV_BLOCK ? OMM_KV_BLOCK : m, worker);
-        }
-    }
-}
+/* --- norms ----------------------------------------------------------------------------------- */
 
 /* dx of rows of a norm; dy is added to dx's gradient.  `h` of the graph is scratch, r room for
  * one number per row. */
@@ -224,20 +132,8 @@ static void attention_backward(graph *g, size_t layer) {
     const omm_model_dims *d = &g->model->dims;
     const graph_layer *l = &g->layers[layer];
     const omm_layer *w = &g->model->layers[layer];
-    const omm_rope *rope = graph_rope(g, layer);
-    size_t qs = (size_t)d->heads * d->head_dim, kvs = (size_t)d->kv_heads * d->head_dim, row = 0;
-    attention_job job = {g, l, w->window};
     graph_lap(g, OMM_TRAIN_ROWS);
-    graph_rows_dot(g, g->row_dot, g->datt, l->att, g->rows * d->heads, d->head_dim);
-    memset(g->dk, 0, g->rows * kvs * sizeof(float));
-    memset(g->dv, 0, g->rows * kvs * sizeof(float));
-    omm_pool_run(g->compute->pool, attention_task, &job, g->example_count * d->kv_heads);
-    for (size_t i = 0; i < g->example_count; i++) {
-        size_t n = g->counts[i];
-        omm_rope_apply(g->compute, g->dq + row * qs, rope, n, d->heads, 0, true);
-        omm_rope_apply(g->compute, g->dk + row * kvs, rope, n, d->kv_heads, 0, true);
-        row += n;
-    }
+    graph_attention_backward(g, layer);
     graph_lap(g, OMM_TRAIN_ATTENTION);
     heads_backward(g, g->dq, l->q_raw, w->q_norm, d->heads);
     heads_backward(g, g->dk, l->k_raw, w->k_norm, d->kv_heads);

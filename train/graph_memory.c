@@ -81,8 +81,7 @@ static void carve_all(graph *g, carver *c) {
     g->picked_norm = carve(c, g->head_rows * model);
     g->picked_r = carve(c, rows);
     g->logits = carve(c, g->head_rows * d->vocab);
-    if (d->output_softcap != 0) g->capped_logits = carve(c, g->head_rows * d->vocab);
-    g->lse_head = carve(c, g->head_rows);
+    if (d->output_softcap != 0) g->capped_logits = carve(c, (size_t)g->workers * d->vocab);
     g->scores = carve(c, (size_t)g->workers * block);
     g->dscores = carve(c, (size_t)g->workers * block);
     if (d->attention_softcap != 0) g->capped = carve(c, (size_t)g->workers * block);
@@ -223,9 +222,10 @@ omm_err graph_sizes_of(graph_sizes *out, const graph_options *options, unsigned 
     if (err == OMM_OK && !g.layers) err = omm_raise(OMM_ERR_NOMEM, "no memory for a plan");
     if (err == OMM_OK) {
         carve_all(&g, &c);
-        *out = (graph_sizes){
-            .logits = (d->output_softcap != 0 ? 2 : 1) * (uint64_t)g.head_rows * d->vocab * 4,
-            .work = workers * omm_compute_bytes(1) + rope_bytes(&g) + kv_bytes(&g)};
+        *out =
+            (graph_sizes){.logits = (g.head_rows + (d->output_softcap != 0 ? workers : 0)) *
+                                    (uint64_t)d->vocab * 4,
+                          .work = workers * omm_compute_bytes(1) + rope_bytes(&g) + kv_bytes(&g)};
         out->activations = c.used * sizeof(float) - out->logits;
     }
     omm_free(g.pairs);
