@@ -1,0 +1,61 @@
+/* twin.h - forward and backward of a model with its adapter once more, in float64 and from the
+ * formulas of omm/model.h alone: what the trainer's gradients are held against.
+ *
+ * Plain loops over plain arrays: nothing packed, no rows left out, no chunk, no fused product, no
+ * derivative that is shared with the graph.  Weights come straight from the tensors of an F32 file.
+ * The adapter is one flat vector in the canonical order of omm/lora.h, and so is its gradient.
+ *
+ * For tests, small models and short sequences: attention keeps heads * n * n numbers a layer.
+ * Not there: rope scaling, and types other than F32.  Failures abort the test.
+ */
+#ifndef TRAIN_TWIN_H
+#define TRAIN_TWIN_H
+
+#include "omm/gguf.h"
+#include "omm/lora.h"
+#include "omm/mem.h"
+#include "omm/rng.h"
+
+typedef struct twin_linear {
+    double *w;    /* [d_out][d_in] */
+    double *bias; /* [d_out] or NULL */
+    size_t d_in, d_out;
+    size_t a, b; /* offsets of A [rank][d_in] and B [d_out][rank] in the adapter */
+} twin_linear;
+
+typedef struct twin_layer {
+    twin_linear linears[OMM_LORA_TARGET_COUNT];
+    double *attn_norm, *ffn_norm;           /* [d] */
+    double *q_norm, *k_norm;                /* [head_dim] or NULL */
+    double *attn_post_norm, *ffn_post_norm; /* [d] or NULL */
+    size_t window;                          /* 0: none */
+} twin_layer;
+
+typedef struct twin {
+    omm_arena arena; /* of the weights */
+    size_t layers, d, ff, heads, kv_heads, head_dim, vocab;
+    double rms_eps, rope_base, embed_scale, attention_cap, output_cap; /* cap 0: none */
+    bool rope_pairs, gelu;
+    double *embed, *output_norm; /* [vocab][d], which is also the output; [d] */
+    twin_layer *all;
+    size_t rank, values; /* of the adapter; numbers in it */
+    double scale;        /* alpha / rank */
+} twin;
+
+/* Of a file as test_architecture_file makes it, with an adapter on all targets. */
+void twin_open(twin *t, const omm_gguf *gguf, const char *architecture, size_t rank, double scale);
+void twin_close(twin *t);
+
+typedef struct twin_dropout {
+    omm_rng lane; /* of the step */
+    uint64_t first_token;
+    double rate; /* 0: off */
+} twin_dropout;
+
+/* Sum of the losses of the learned tokens of one sequence; gradient[values] of that sum times
+ * `loss_scale` is added. */
+double twin_example(const twin *t, double *gradient, const double *adapter, const uint32_t *ids,
+                    const uint8_t *learn, size_t count, double loss_scale,
+                    const twin_dropout *dropout);
+
+#endif
