@@ -6,9 +6,10 @@
 #
 # With sanitizers only the AVX2 (or NEON) build of the shared body is instrumented: it covers the
 # code, and the others would take minutes to compile and run.
+set(OMM_KERNEL_OPTIMIZE -O3 CACHE STRING "How kernels are optimised; their results are the same")
 function(omm_isa_sources OUT STEM)
-    set(PLAIN -O3)
-    set(CHECKED -O3)
+    set(PLAIN ${OMM_KERNEL_OPTIMIZE})
+    set(CHECKED ${OMM_KERNEL_OPTIMIZE})
     if(OMM_SANITIZE)
         set(PLAIN -O2 -fno-sanitize=all)
         set(CHECKED -O1)

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-enum { STEPS = 4, EXAMPLES = 12 };
+enum { STEPS = 3, EXAMPLES = 12 };
 
 /* Relative to what is compared: loss, norm of the gradient before clipping, and for each tensor of
  * the adapter the way that it has gone from its start (Euclidean).
@@ -229,7 +229,7 @@ static void compare(const rig *g, const twin *t, const omm_model *model, const o
                                    .compute = &g->compute,
                                    .seed = seed,
                                    .start = start,
-                                   .micro_tokens = 150,
+                                   .micro_tokens = 100, /* one example */
                                    .checkpoint_layers = 1};
     CHECK_OK(omm_trainer_open(&trainer, &options));
     state s = {0};
@@ -294,8 +294,8 @@ static omm_recipe base_recipe(void) {
     r.rank = 3;
     r.alpha = 4;
     r.steps = STEPS;
-    r.batch_tokens = 330;
-    r.seq_max = 120;
+    r.batch_tokens = 200;
+    r.seq_max = 90;
     r.learning_rate = 0.01F;
     r.warmup_steps = 2;
     r.epsilon = 1e-4F;

@@ -1,0 +1,44 @@
+#!/bin/sh
+# same_bytes_elsewhere.sh WHERE TEST BUILD - the runs of same_bytes_test on a processor that is not this one.
+#
+#   no_fma    plain C, with the C library's fma in software (TEST, native; glibc's tunables hide the instruction)
+#   nehalem   TEST under an emulated x86-64 of 2008, which has neither AVX nor fma
+#   aarch64   BUILD/aarch64/train/same_bytes_test under an emulator: NEON, then plain C; ./test --all builds it
+#
+# Each run meets its digest in tests/golden/train.digests.  Exit 77: something is missing, said on stdout.
+set -eu
+test=$2 build=$3
+skip() {
+    echo "skipped: $1"
+    exit 77
+}
+emulator() { command -v "$1" >/dev/null || skip "no $1 (qemu-user)"; }
+
+case "$1" in
+no_fma)
+    [ "$(uname -m)" = x86_64 ] || skip "glibc's fma is chosen by its tunables on x86-64 only"
+    GLIBC_TUNABLES=glibc.cpu.hwcaps=-FMA,-FMA4 "$test" scalar llama-f16-adamw
+    ;;
+nehalem)
+    emulator qemu-x86_64
+    [ "$(uname -m)" = x86_64 ] || skip "TEST is not built for x86-64"
+    if qemu-x86_64 -cpu Nehalem "$test" avx2 llama-f16-adamw >/dev/null 2>&1; then
+        echo "the emulated processor has AVX2"
+        exit 1
+    fi
+    qemu-x86_64 -cpu Nehalem "$test" scalar llama-f16-adamw
+    ;;
+aarch64)
+    emulator qemu-aarch64
+    [ ! -s "$build/aarch64.missing" ] || skip "$(cat "$build/aarch64.missing")"
+    other=$build/aarch64/train/same_bytes_test
+    [ -x "$other" ] || skip "$other is not built: ./test --all builds it"
+    set -- qemu-aarch64 -L "$build/sysroot-arm64" "$other"
+    "$@" neon llama-f16-adamw qwen2-f32-adamw gemma2-f32-adamw
+    "$@" scalar llama-f16-adamw
+    ;;
+*)
+    echo "no_fma, nehalem or aarch64, not '$1'"
+    exit 2
+    ;;
+esac
