@@ -2,7 +2,8 @@
 # same_bytes_elsewhere.sh WHERE TEST BUILD - the runs of same_bytes_test on a processor that is not this one.
 #
 #   no_fma    plain C, with the C library's fma in software (TEST, native; glibc's tunables hide the instruction)
-#   nehalem   TEST under an emulated x86-64 of 2008, which has neither AVX nor fma
+#   nehalem   BUILD/clang/train/same_bytes_test under an emulated x86-64 of 2008, which has neither AVX nor fma;
+#             without sanitizers, whose memory the emulator does not have
 #   aarch64   BUILD/aarch64/train/same_bytes_test under an emulator: NEON, then plain C; ./test --all builds it
 #
 # Each run meets its digest in tests/golden/train.digests.  Exit 77: something is missing, said on stdout.
@@ -21,7 +22,9 @@ no_fma)
     ;;
 nehalem)
     emulator qemu-x86_64
-    [ "$(uname -m)" = x86_64 ] || skip "TEST is not built for x86-64"
+    [ "$(uname -m)" = x86_64 ] || skip "the test is not built for x86-64"
+    test=$build/clang/train/same_bytes_test
+    [ -x "$test" ] || skip "$test is not built: ./test --all builds it"
     if qemu-x86_64 -cpu Nehalem "$test" avx2 llama-f16-adamw >/dev/null 2>&1; then
         echo "the emulated processor has AVX2"
         exit 1
