@@ -104,27 +104,28 @@ static omm_err load_data(train_run *r) {
 }
 
 static omm_err open_run(train_run *r) {
+    omm_digest model = {0}; /* what a checkpoint belongs to */
     omm_isa isa = OMM_ISA_SCALAR;
     OMM_TRY(train_recipe(&r->recipe, &r->args));
     OMM_TRY(split_clients(r));
     OMM_TRY(omm_isa_choose(&isa, getenv("OMM_ISA")));
     OMM_TRY(cli_threads_parse(&r->threads, r->args.threads));
     OMM_TRY(open_model(r));
+    OMM_TRY(train_start_open(r));
     OMM_TRY(load_data(r));
     OMM_TRY(load_model(r));
     OMM_TRY(cli_threads_measure(&r->threads, &r->model, isa, TRAIN_ROWS));
     OMM_TRY(omm_pool_open(&r->pool, r->threads));
     OMM_TRY(omm_compute_init(&r->compute, r->pool, isa));
-    if (r->args.start) {
-        OMM_TRY(omm_lora_load_file(&r->start, r->args.start, &r->model.lora_shape));
-        r->has_start = true;
-    }
+    if (r->args.checkpoint) OMM_TRY(omm_hash_file(&model, r->args.model));
     omm_trainer_options options = {.model = &r->model,
                                    .data = r->data,
                                    .recipe = &r->recipe,
                                    .compute = &r->compute,
                                    .seed = omm_seed_from_u64(r->args.seed),
                                    .start = r->has_start ? &r->start : NULL,
+                                   .like_start = train_is_like_start(&r->args),
+                                   .model_digest = model,
                                    .cancelled = train_is_stopped,
                                    .micro_tokens = r->plan.micro_tokens,
                                    .checkpoint_layers = r->plan.checkpoint_layers};
@@ -147,13 +148,31 @@ static void close_run(train_run *r) {
     omm_free(r->client_text);
 }
 
-static omm_err save(const train_run *r, omm_digest *digest) {
+static omm_err write_adapter(const train_run *r, omm_digest *digest, const omm_lora *adapter) {
     omm_buf file;
     omm_buf_init(&file, (size_t)OMM_LORA_VALUES_MAX * 4);
-    omm_err err = omm_lora_save(&file, omm_course_adapter(r->course));
+    omm_err err = omm_lora_save(&file, adapter);
     if (err == OMM_OK) err = omm_file_write(r->args.out, omm_buf_view(&file), 0644);
     *digest = omm_hash(omm_buf_view(&file));
     omm_buf_fini(&file);
+    return err;
+}
+
+/* The file has one alpha: what pairs have more goes into B. */
+static omm_err save(const train_run *r, omm_digest *digest) {
+    const omm_lora *adapter = omm_course_adapter(r->course);
+    const float one = 1;
+    bool rounded = false;
+    omm_lora folded;
+    if (omm_lora_is_uniform(adapter)) return write_adapter(r, digest, adapter);
+    OMM_TRY(omm_lora_join(&folded, &rounded, &adapter, &one, 1, true));
+    omm_err err = write_adapter(r, digest, &folded);
+    omm_lora_fini(&folded);
+    if (err == OMM_OK && rounded)
+        fprintf(stderr,
+                "%s: the file has one alpha, and these scales differ by no power of two: B was "
+                "multiplied and rounded once\n",
+                r->args.out);
     return err;
 }
 

@@ -67,6 +67,8 @@ static void write_data(const char *dir) {
 
 #define TRAIN "train -m M -d D --steps 2 --rank 2 --new-tokens 4 --dropout 0.1 "
 
+#define SHORT "train -m M -d D --steps 2 "
+
 #define TEXT "train -m M -d T --steps 2 --rank 2 --seq 16 "
 
 /* A stream trains to the same file; what is held out is not trained on; options that contradict. */
@@ -124,6 +126,53 @@ static void optimizers(void) {
     CHECK_EQ(run(cmd_train, TRAIN "-o P --relative-step"), CLI_EXIT_USAGE);
 }
 
+static void refused(const char *options) {
+    char line[256];
+    snprintf(line, sizeof line, TRAIN "-o P %s", options);
+    CHECK_EQ(run(cmd_train, line), CLI_EXIT_USAGE);
+}
+
+/* Patterns, frozen halves, cores; starts keep their shape; a recipe file says what options would. */
+static void adapters(const char *dir) {
+    static const char recipe[] =
+        "targets: \"blk.1.*,q\"\nrank: 4\nalpha: 8\nrank_pattern: \"ffn_*=2\"\n"
+        "parts: b\nsteps: 2\nwarmup_steps: 5\nlearning_rate: 0.01\n";
+    char file[160], line[512];
+    snprintf(file, sizeof file, "%s/recipe.yaml", dir);
+    CHECK_OK(omm_file_write_fast(file, omm_bytes_of(recipe, sizeof recipe - 1), 0644));
+    CHECK_EQ(run(cmd_train,
+                 SHORT "-o O --targets blk.1.*,q --rank 4 --alpha 8 --rank-pattern ffn_*=2 "
+                       "--parts b"),
+             CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_adapter, "adapter show O --json"), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_generate, "generate -m M --lora O -n 2 Hi"), CLI_EXIT_PASS);
+    snprintf(line, sizeof line, SHORT "-o P --recipe %s", file);
+    CHECK_EQ(run(cmd_train, line), CLI_EXIT_PASS);
+    CHECK(same_files(s_out, s_again));
+    snprintf(line, sizeof line, SHORT "-o P --recipe %s --parts ab", file);
+    CHECK_EQ(run(cmd_train, line), CLI_EXIT_PASS);
+    CHECK(!same_files(s_out, s_again));
+    CHECK_EQ(run(cmd_train, SHORT "-o P --start O --parts core --lr 0"), CLI_EXIT_PASS);
+    CHECK(same_files(s_out, s_again)); /* the identity between its halves */
+    snprintf(line, sizeof line, SHORT "-o P --start %s=0.5 --start %s=0.3 --json", s_out, s_out);
+    CHECK_EQ(run(cmd_train, line), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_train, SHORT "-o P --start O --start O --dry-run"), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_train, SHORT "-o P --alpha-pattern v=3 --rslora"), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_generate, "generate -m M --lora P -n 2 Hi"), CLI_EXIT_PASS);
+    CHECK_OK(omm_file_remove(s_again));
+    refused("--targets blk.99.*");
+    refused("--targets attn_x");
+    refused("--rank-pattern ffn_*");
+    refused("--targets q --rank-pattern v=2");
+    refused("--alpha-pattern q=0");
+    refused("--parts c");
+    refused("--recipe nowhere.yaml");
+    refused("--full --parts core");
+    CHECK_EQ(run(cmd_train, SHORT "-o P --start O --rank 3"), CLI_EXIT_RUNTIME);
+    CHECK_OK(omm_file_remove(file));
+    CHECK_EQ(run(cmd_train, TRAIN "-o O --threads 1 --eval D"), CLI_EXIT_PASS); /* as it was */
+}
+
 int main(void) {
     char dir[] = "/tmp/omm-train-cli-XXXXXX";
     CHECK(mkdtemp(dir));
@@ -139,6 +188,7 @@ int main(void) {
     CHECK_EQ(run(cmd_generate, "generate -m M --lora O -n 2 Hi"), CLI_EXIT_PASS);
     data_options();
     optimizers();
+    adapters(dir);
     CHECK_EQ(run(cmd_adapter, "adapter show O --tensors"), CLI_EXIT_PASS);
     CHECK_EQ(run(cmd_adapter, "adapter merge --lora O -o P"), CLI_EXIT_PASS); /* of one: itself */
     CHECK(same_files(s_out, s_again));

@@ -16,7 +16,10 @@ static omm_err check(const train_args *a) {
     const struct {
         bool given;
         const char *option;
-    } options[] = {{a->start != NULL, "--start"},
+    } options[] = {{a->start.count > 0, "--start"},
+                   {a->rank_pattern != NULL, "--rank-pattern"},
+                   {a->alpha_pattern != NULL, "--alpha-pattern"},
+                   {strcmp(a->parts, "ab") != 0, "--parts"},
                    {a->clients != NULL, "--clients"},
                    {a->dropout != 0, "--dropout"},
                    {a->prox != 0, "--prox"},

@@ -88,6 +88,7 @@ omm_err train_memory_plan(train_run *r, const omm_gguf *gguf) {
     const omm_train_plan_options o = {.model = &r->model,
                                       .recipe = &r->recipe,
                                       .data = r->data,
+                                      .like = train_is_like_start(&r->args) ? &r->start : NULL,
                                       .threads = threads,
                                       .checkpoint_layers = r->args.checkpoint_layers};
     OMM_TRY(omm_train_plan_make(&r->plan, &o));
@@ -125,8 +126,12 @@ static void print_plan(const train_run *r) {
     const train_memory *m = &r->memory;
     const omm_train_plan *p = &r->plan;
     char adapter[96], activations[96];
-    snprintf(adapter, sizeof adapter, "%.2f M parameters, rank %u: values and gradient",
-             (double)p->parameters * 1e-6, r->recipe.rank);
+    char rank[32] = "ranks differ";
+    if (train_is_like_start(&r->args)) snprintf(rank, sizeof rank, "as --start");
+    if (!train_is_like_start(&r->args) && !r->recipe.rank_pattern[0])
+        snprintf(rank, sizeof rank, "rank %u", r->recipe.rank);
+    snprintf(adapter, sizeof adapter, "%.4g M parameters, %s: values and gradient",
+             (double)p->parameters * 1e-6, rank);
     snprintf(activations, sizeof activations, "%u tokens at once, %u of %u layers computed again",
              p->micro_tokens, p->checkpoint_layers, r->model.dims.layers);
     print_part("program, vocabulary, data", m->before, "");

@@ -9,40 +9,66 @@
 #include <stdio.h>
 #include <string.h>
 
-/* No rate was given: nobody types this one. */
-static const float s_rate_unset = -0x1p-100F;
+/* What was not given: nobody types these. */
+static const float s_unset = -0x1p-100F;
+static const uint32_t s_rank_unset = UINT32_MAX;
 static const float s_rate_full = 0.0005F;
 
-train_args train_args_default(void) {
-    omm_recipe r = omm_recipe_default();
-    return (train_args){.targets = "all",
-                        .optimizer = "adamw",
-                        .schedule = "cosine",
-                        .keep = "last",
-                        .checkpoint_every = 50,
-                        .rank = r.rank,
-                        .alpha = r.alpha,
-                        .steps = 100,
-                        .batch = r.batch_tokens,
-                        .micro = r.micro_tokens,
-                        .seq = r.seq_max,
-                        .warmup = 5,
-                        .rate = s_rate_unset,
-                        .rate_min = r.lr_min_ratio,
-                        .dropout = r.dropout,
-                        .decay = r.weight_decay,
-                        .clip = r.clip_norm,
-                        .beta2 = r.beta2,
-                        .prox = r.prox_mu,
-                        .new_tokens = 64,
-                        .type = "F16",
-                        .galore_rank = 32,
-                        .galore_every = 200,
-                        .galore_scale = 0.25F,
-                        .seed = 1};
+/* What the options begin with, given a recipe. */
+static void begin_with(train_args *a, const omm_recipe *r) {
+    a->base = *r;
+    a->optimizer = omm_recipe_optimizers[r->optimizer];
+    a->schedule = omm_recipe_schedules[r->schedule];
+    a->parts = omm_recipe_parts_names[r->parts];
+    a->rank = s_rank_unset;
+    a->alpha = s_unset;
+    a->rslora = false;
+    a->steps = r->steps;
+    a->batch = r->batch_tokens;
+    a->micro = r->micro_tokens;
+    a->seq = r->seq_max;
+    a->warmup = r->warmup_steps;
+    a->rate = r->learning_rate;
+    a->rate_min = r->lr_min_ratio;
+    a->dropout = r->dropout;
+    a->decay = r->weight_decay;
+    a->clip = r->clip_norm;
+    a->beta2 = r->beta2;
+    a->prox = r->prox_mu;
+    a->momentum = r->momentum;
+    a->nesterov = r->nesterov;
+    a->relative_step = r->relative_step;
+    a->lora_plus = r->b_rate_ratio;
 }
 
-int train_parse(train_args *a, int argc, char **argv) {
+train_args train_args_default(void) {
+    const omm_recipe r = omm_recipe_default();
+    train_args a = {.keep = "last",
+                    .checkpoint_every = 50,
+                    .new_tokens = 64,
+                    .type = "F16",
+                    .galore_rank = 32,
+                    .galore_every = 200,
+                    .galore_scale = 0.25F,
+                    .seed = 1};
+    begin_with(&a, &r);
+    a.steps = 100;
+    a.warmup = 5;
+    a.rate = s_unset;
+    return a;
+}
+
+static omm_err load_recipe(omm_recipe *out, const char *path) {
+    omm_arena arena;
+    omm_recipe_yaml yaml = {0};
+    omm_arena_init(&arena, 1 << 20);
+    omm_err err = omm_config_load(&yaml, omm_recipe_fields, path, &arena);
+    if (err == OMM_OK) err = omm_recipe_from_yaml(out, &yaml);
+    omm_arena_fini(&arena);
+    return err;
+}
+
+static int parse(train_args *a, int argc, char **argv) {
     const cli_option options[] = {
         {"model", 'm', CLI_STR, &a->model, "FILE", "base model, GGUF"},
         {"data", 'd', CLI_STR, &a->data, "FILE",
@@ -58,12 +84,26 @@ int train_parse(train_args *a, int argc, char **argv) {
         {"full", 0, CLI_FLAG, &a->full, NULL,
          "train all weights, for a model small enough: --out is then a model"},
         {"type", 0, CLI_STR, &a->type, "TYPE", "of that model's matrices, as in quantize (F16)"},
-        {"start", 0, CLI_STR, &a->start, "FILE",
-         "adapter to start from (same rank, alpha, targets)"},
         {"clients", 0, CLI_STR, &a->clients, "A,B", "train on the examples of these clients only"},
+        {"recipe", 0, CLI_STR, &a->recipe, "FILE",
+         "YAML with the recipe of a scenario; what the options below say goes before it"},
         {"rank", 'r', CLI_U32, &a->rank, "N", "rank (8)"},
         {"alpha", 0, CLI_F32, &a->alpha, "X", "scale is alpha / rank (16)"},
-        {"targets", 0, CLI_STR, &a->targets, "LIST", "all, or some of q,k,v,o,gate,up,down"},
+        {"rslora", 0, CLI_FLAG, &a->rslora, NULL, "scale is alpha / sqrt(rank)"},
+        {"targets", 0, CLI_STR, &a->targets, "LIST",
+         "what is adapted: all, names as q,v or attn_q,attn_v, patterns as ffn_*, with layers "
+         "blk.4-7.* (all)"},
+        {"rank-pattern", 0, CLI_STR, &a->rank_pattern, "LIST",
+         "other ranks for some of it: ffn_*=4,blk.0.*=2; the last that names a layer counts"},
+        {"alpha-pattern", 0, CLI_STR, &a->alpha_pattern, "LIST", "other alphas: ffn_*=32"},
+        {"parts", 0, CLI_STR, &a->parts, "ab|a|b|core",
+         "what moves: both halves; A; B alone (LoRA-FA); a core of rank x rank between frozen "
+         "halves "
+         "(ab)"},
+        {"start", 0, CLI_LIST, &a->start, "FILE[=X]",
+         "adapter to start from, times X; several are joined.  Its ranks and targets unless "
+         "options "
+         "say others"},
         {"steps", 's', CLI_U32, &a->steps, "N", "optimiser steps (100)"},
         {"batch", 'b', CLI_U32, &a->batch, "N", "tokens per step (2048)"},
         {"micro", 0, CLI_U32, &a->micro, "N", "tokens per pass; changes memory, never the result"},
@@ -82,7 +122,6 @@ int train_parse(train_args *a, int argc, char **argv) {
         {"nesterov", 0, CLI_FLAG, &a->nesterov, NULL, "sgd looks ahead by the momentum"},
         {"relative-step", 0, CLI_FLAG, &a->relative_step, NULL,
          "adafactor: --lr is a share of each tensor's own size"},
-        {"rslora", 0, CLI_FLAG, &a->rslora, NULL, "scale is alpha / sqrt(rank)"},
         {"lora-plus", 0, CLI_F32, &a->lora_plus, "X", "LoRA+: B's rate is X times A's"},
         {"dropout", 0, CLI_F32, &a->dropout, "X", "on the adapter's input (0)"},
         {"weight-decay", 0, CLI_F32, &a->decay, "X", "decoupled (0)"},
@@ -125,15 +164,33 @@ int train_parse(train_args *a, int argc, char **argv) {
         "bytes on any machine and with any number of threads.",
         0, 0);
     if (code >= 0) return code;
-    if (a->rate == s_rate_unset)
-        a->rate = a->full ? s_rate_full : omm_recipe_default().learning_rate;
-    a->galore = a->full && strcmp(a->optimizer, "galore") == 0;
     if (a->model && a->data && (a->out || a->dry_run)) return -1;
     fprintf(stderr,
             "meshmind train: --model, --data and --out (or --dry-run) are needed\n"
             "usage: meshmind %s\n",
             usage);
     return CLI_EXIT_USAGE;
+}
+
+int train_parse(train_args *a, int argc, char **argv) {
+    int code = parse(a, argc, argv);
+    if (code >= 0) return code;
+    if (a->recipe) { /* once more, over the recipe */
+        omm_recipe recipe;
+        omm_err err = load_recipe(&recipe, a->recipe);
+        if (err != OMM_OK) return cli_fail("train", err);
+        *a = train_args_default();
+        begin_with(a, &recipe);
+        (void)parse(a, argc, argv);
+    }
+    if (a->rate == s_unset) a->rate = a->full ? s_rate_full : omm_recipe_default().learning_rate;
+    a->galore = a->full && strcmp(a->optimizer, "galore") == 0;
+    return -1;
+}
+
+bool train_is_like_start(const train_args *a) {
+    return a->start.count > 0 && !a->recipe && a->rank == s_rank_unset && a->alpha == s_unset &&
+           !a->rslora && !a->targets && !a->rank_pattern && !a->alpha_pattern;
 }
 
 static omm_err choose(uint32_t *out, const char *option, const char *name,
@@ -151,12 +208,15 @@ static omm_err choose(uint32_t *out, const char *option, const char *name,
 }
 
 omm_err train_recipe(omm_recipe *out, const train_args *a) {
-    omm_recipe r = omm_recipe_default();
-    OMM_TRY(omm_lora_targets_parse(&r.targets, a->targets));
+    omm_recipe r = a->base;
+    if (a->targets) OMM_TRY(omm_recipe_set_targets(&r, a->targets));
+    OMM_TRY(omm_recipe_set_patterns(&r, a->rank_pattern ? a->rank_pattern : a->base.rank_pattern,
+                                    a->alpha_pattern ? a->alpha_pattern : a->base.alpha_pattern));
+    OMM_TRY(choose(&r.parts, "parts", a->parts, omm_recipe_parts_names));
     if (!a->galore) OMM_TRY(choose(&r.optimizer, "optimizer", a->optimizer, omm_recipe_optimizers));
     OMM_TRY(choose(&r.schedule, "schedule", a->schedule, omm_recipe_schedules));
-    r.rank = a->rank;
-    r.alpha = a->alpha;
+    if (a->rank != s_rank_unset) r.rank = a->rank;
+    if (a->alpha != s_unset) r.alpha = a->alpha;
     r.steps = a->steps;
     r.batch_tokens = a->batch;
     r.micro_tokens = a->micro;
@@ -172,7 +232,7 @@ omm_err train_recipe(omm_recipe *out, const train_args *a) {
     r.momentum = a->momentum;
     r.nesterov = a->nesterov;
     r.relative_step = a->relative_step;
-    r.rslora = a->rslora;
+    r.rslora = r.rslora || a->rslora;
     r.b_rate_ratio = a->lora_plus;
     OMM_TRY(omm_recipe_validate(&r));
     *out = r;

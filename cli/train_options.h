@@ -3,11 +3,17 @@
 #define CLI_TRAIN_OPTIONS_H
 
 #include "data_options.h"
+#include "options.h"
 
 #include "omm/recipe.h"
 
 typedef struct train_args {
-    const char *model, *data, *eval, *out, *start, *clients, *targets, *split_by, *threads;
+    const char *model, *data, *eval, *out, *clients, *split_by, *threads;
+    const char *recipe; /* a file; its recipe is `base`, and what the options begin with */
+    omm_recipe base;
+    cli_list start;
+    const char *targets, *rank_pattern, *alpha_pattern; /* NULL: of `base` */
+    const char *parts;
     data_options data_options;
     float split;
     bool stream;
@@ -32,6 +38,8 @@ typedef struct train_args {
 train_args train_args_default(void);
 /* Fill from the command line; the texts are those of argv.  Returns as cli_parse does. */
 int train_parse(train_args *args, int argc, char **argv);
+/* No option says what is adapted: with --start it is what the start adapter has. */
+bool train_is_like_start(const train_args *args);
 /* Errors: CONFIG, USAGE (an optimiser or schedule that does not exist). */
 OMM_CHECKED omm_err train_recipe(omm_recipe *out, const train_args *args);
 

@@ -66,6 +66,12 @@ OMM_CHECKED omm_err train_judge(train_run *r, omm_eval_summary *out, omm_eval_it
  * checkpoint was written), those of omm_course_next. */
 OMM_CHECKED omm_err train_all(train_run *r);
 
+/* --- train_start.c --------------------------------------------------------------------------- */
+
+/* r->start from --start, if it is there; the model may be an outline.  Errors: those of omm_lora_load_file
+ * and omm_lora_join. */
+OMM_CHECKED omm_err train_start_open(train_run *r);
+
 /* --- train_report.c: what came of it --------------------------------------------------------- */
 
 double train_tokens_per_s(const train_run *r);

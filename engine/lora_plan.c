@@ -45,10 +45,34 @@ static bool names_target(const char *item, size_t size, unsigned target) {
            lora_glob(item, size, omm_lora_target_tensor((omm_lora_target)target));
 }
 
-/* "blk.3.attn_q", and with ".weight" behind it. */
+/* The number at *at, up to four digits and the character after it; moves behind it. */
+static bool take_layer(uint32_t *out, const char **at, const char *end, char after) {
+    uint32_t value = 0;
+    const char *p = *at;
+    for (; p < end && p < *at + 4 && *p >= '0' && *p <= '9'; p++)
+        value = 10 * value + (uint32_t)(*p - '0');
+    if (p == *at || p == end || *p != after) return false;
+    *out = value;
+    *at = p + 1;
+    return true;
+}
+
+/* "blk.FIRST-LAST.REST": REST in layers FIRST to LAST; false when the item is none. */
+static bool parse_range(uint32_t *first, uint32_t *last, const char **rest, const char *item,
+                        size_t size) {
+    *rest = item + 4;
+    return take_layer(first, rest, item + size, '-') && take_layer(last, rest, item + size, '.');
+}
+
+/* "blk.3.attn_q", "blk.3-5.ffn_*", and with ".weight" behind it. */
 static bool names_pair(const char *item, size_t size, uint32_t layer, unsigned target) {
     char name[OMM_GGUF_NAME_MAX];
+    const char *rest = NULL;
+    uint32_t first = 0, last = 0;
     if (size < 4 || memcmp(item, "blk.", 4) != 0) return names_target(item, size, target);
+    if (parse_range(&first, &last, &rest, item, size))
+        return layer >= first && layer <= last &&
+               names_target(rest, size - (size_t)(rest - item), target);
     snprintf(name, sizeof name, "blk.%u.%s", layer,
              omm_lora_target_tensor((omm_lora_target)target));
     if (lora_glob(item, size, name)) return true;
@@ -139,10 +163,12 @@ omm_err omm_lora_plan_add(omm_lora_plan *plan, const char *list, omm_lora_pair p
     if (pair.rank != 0) OMM_TRY(lora_check_pair(pair));
     while (next_item(&item, &size, &rest))
         if (apply(plan, item, size, NULL) == 0)
-            return omm_raise(OMM_ERR_CONFIG,
-                             "LoRA target '%.*s' in '%s' names no layer of this model: " ACCEPTED
-                             ", in one layer as blk.0.attn_q or blk.0.*, separated by commas",
-                             shown(size), item, list);
+            return omm_raise(
+                OMM_ERR_CONFIG,
+                "LoRA target '%.*s' in '%s' names no layer of this model: " ACCEPTED
+                ", in some layers as blk.0.attn_q, blk.0.* or blk.4-7.ffn_*, separated "
+                "by commas",
+                shown(size), item, list);
     rest = list;
     while (next_item(&item, &size, &rest)) (void)apply(plan, item, size, &pair);
     return OMM_OK;

@@ -73,6 +73,7 @@ static omm_err training_plan(omm_training *api, omm_training_plan *out, omm_byte
     (void)api;
     omm_recipe recipe;
     omm_err err = omm_recipe_decode(&recipe, bytes);
+    if (err == OMM_OK) err = omm_recipe_check_federated(&recipe);
     if (err != OMM_OK) return refuse_recipe(err);
     /* A step takes one example, or what fits its batch; a pass one example, or what fits its share. */
     uint32_t batch = recipe.batch_tokens > recipe.seq_max ? recipe.batch_tokens : recipe.seq_max;
@@ -128,6 +129,7 @@ static omm_err training_run(omm_training *api, omm_training_result *out, float *
     training *t = (training *)api;
     omm_recipe recipe;
     omm_err err = omm_recipe_decode(&recipe, job->recipe);
+    if (err == OMM_OK) err = omm_recipe_check_federated(&recipe);
     if (err != OMM_OK) return refuse_recipe(err);
     /* start and values are of job->adapter: a recipe for a larger one would write beyond them. */
     if (recipe.rank != job->adapter.rank || recipe.targets != job->adapter.targets ||
@@ -147,6 +149,7 @@ static omm_err training_run(omm_training *api, omm_training_result *out, float *
                                    .compute = compute,
                                    .seed = job->seed,
                                    .start = &start,
+                                   .model_digest = t->api.base_digest,
                                    .cancelled = job->cancelled,
                                    .ud = job->ud};
     OMM_TRY_OUT(omm_trainer_open(&trainer, &options));

@@ -1,11 +1,12 @@
 /* checkpoint.c - a training run as bytes.
  *
- *   "OMMT" | version u32 | recipe (omm_recipe_bytes) | identity 32 | step u32 | position u64 |
+ *   "OMMT" | version u32 | recipe (omm_recipe_bytes) | identity 64 | step u32 | position u64 |
  *   tokens u64 | learned u64 | value_count u64 | losses f32[step] | chain 32 * (step + 1) |
- *   values f32[value_count] | m, v f32[optimizer_sizes_of] | BLAKE2b-256 of all before
+ *   values f32[value_count] | core f32[core.c.value_count], with parts = core | m, v
+ *   f32[optimizer_sizes_of] | BLAKE2b-256 of all before
  *
- * identity = BLAKE2b(seed || data digest || model dimensions || chain(0)): a checkpoint fits only
- * the run it came from, and tells nothing about the seed.
+ * identity (checkpoint.h): its start is chain(0), and what more decides are the shapes and scales of
+ * the adapter.  With a core the B's of values are not read: they are computed from it.
  */
 #include "checkpoint.h"
 #include "omm/mem.h"
@@ -14,11 +15,12 @@
 #include <math.h>
 #include <string.h>
 
-#define FIXED_BYTES (4u + 4u + 32u + 4u + 4u * 8u) /* without the recipe */
+/* Without the recipe. */
+#define FIXED_BYTES (4u + 4u + CHECKPOINT_IDENTITY_BYTES + 4u + 4u * 8u)
 #define DIGEST_BYTES 32u
 
 static const checkpoint_kind s_kind = {.magic = {'O', 'M', 'M', 'T'},
-                                       .version = 1,
+                                       .version = 2,
                                        .bytes_min =
                                            FIXED_BYTES + OMM_RECIPE_BYTES + 2 * DIGEST_BYTES,
                                        .name = "a checkpoint of LoRA training"};
@@ -26,7 +28,8 @@ static const checkpoint_kind s_kind = {.magic = {'O', 'M', 'M', 'T'},
 static size_t checkpoint_bytes(const omm_trainer *t, uint32_t step) {
     return FIXED_BYTES + omm_recipe_bytes(&t->recipe) + 4 * (size_t)step +
            DIGEST_BYTES * ((size_t)step + 1) +
-           sizeof(float) * (t->lora.value_count + t->state.m + t->state.v) + DIGEST_BYTES;
+           sizeof(float) * (t->lora.value_count + t->core.c.value_count + t->state.m + t->state.v) +
+           DIGEST_BYTES;
 }
 
 static omm_err put_all(const omm_trainer *t, omm_buf *out) {
@@ -34,7 +37,7 @@ static omm_err put_all(const omm_trainer *t, omm_buf *out) {
     OMM_TRY(omm_buf_append(out, s_kind.magic, sizeof s_kind.magic));
     OMM_TRY(omm_buf_put_u32(out, s_kind.version));
     OMM_TRY(omm_recipe_encode(out, &t->recipe));
-    OMM_TRY(omm_buf_append(out, t->identity.b, sizeof t->identity.b));
+    OMM_TRY(checkpoint_put_identity(out, &t->identity));
     OMM_TRY(omm_buf_put_u32(out, t->step));
     OMM_TRY(omm_buf_put_u64(out, t->position));
     OMM_TRY(omm_buf_put_u64(out, t->tokens));
@@ -43,6 +46,7 @@ static omm_err put_all(const omm_trainer *t, omm_buf *out) {
     OMM_TRY(omm_buf_append(out, t->losses, t->step * sizeof(float)));
     OMM_TRY(omm_buf_append(out, t->chain, ((size_t)t->step + 1) * sizeof *t->chain));
     OMM_TRY(omm_buf_append(out, t->lora.values, vector));
+    OMM_TRY(omm_buf_append(out, t->core.c.values, t->core.c.value_count * sizeof(float)));
     OMM_TRY(omm_buf_append(out, t->m, t->state.m * sizeof(float)));
     return omm_buf_append(out, t->v, t->state.v * sizeof(float));
 }
@@ -58,7 +62,7 @@ omm_err omm_trainer_save(const omm_trainer *t, omm_buf *out) {
 
 /* A checkpoint taken apart; the views point into it. */
 typedef struct parts {
-    omm_bytes recipe, identity, losses, chain, values, m, v;
+    omm_bytes recipe, identity, losses, chain, values, core, m, v;
     uint32_t step;
     uint64_t position, tokens, learned, value_count;
 } parts;
@@ -76,10 +80,62 @@ omm_err checkpoint_envelope(omm_bytes *content, omm_bytes in, const checkpoint_k
     return OMM_OK;
 }
 
-bool checkpoint_same_recipe(omm_bytes bytes, const omm_recipe *recipe) {
+/* --- whose it is ------------------------------------------------------------------------------- */
+
+static omm_digest model_digest(const omm_model *model, const omm_digest *weights) {
+    const omm_model_dims *d = &model->dims;
+    uint8_t dims[28];
+    const uint32_t all[7] = {d->layers,   d->d_model,  d->d_ff, d->heads,
+                             d->kv_heads, d->head_dim, d->vocab};
+    for (size_t i = 0; i < 7; i++) omm_put_u32(dims + 4 * i, all[i]);
+    const char *name = model->lora_shape.architecture;
+    omm_hasher h;
+    omm_hasher_init(&h);
+    omm_hasher_update(&h, omm_bytes_of(name, sizeof model->lora_shape.architecture));
+    omm_hasher_update(&h, omm_bytes_of(dims, sizeof dims));
+    omm_hasher_update(&h, omm_bytes_of(weights->b, sizeof weights->b));
+    return omm_hasher_final(&h);
+}
+
+checkpoint_identity checkpoint_identity_of(const omm_model *model, const omm_digest *weights,
+                                           const omm_seed *seed, const omm_dataset *data,
+                                           const omm_digest *start, omm_bytes more) {
+    const omm_digest examples = omm_dataset_digest(data);
+    checkpoint_identity identity = {.model = model_digest(model, weights)};
+    omm_hasher h;
+    omm_hasher_init(&h);
+    omm_hasher_update(&h, omm_bytes_of(seed->b, sizeof seed->b));
+    omm_hasher_update(&h, omm_bytes_of(examples.b, sizeof examples.b));
+    omm_hasher_update(&h, omm_bytes_of(start->b, sizeof start->b));
+    omm_hasher_update(&h, more);
+    identity.run = omm_hasher_final(&h);
+    return identity;
+}
+
+omm_err checkpoint_put_identity(omm_buf *out, const checkpoint_identity *identity) {
+    OMM_TRY(omm_buf_append(out, identity->model.b, DIGEST_BYTES));
+    return omm_buf_append(out, identity->run.b, DIGEST_BYTES);
+}
+
+static bool same_recipe(omm_bytes bytes, const omm_recipe *recipe) {
     uint8_t ours[OMM_RECIPE_BYTES_MAX];
     omm_buf buf = {.data = ours, .capacity = sizeof ours, .bytes_max = sizeof ours};
     return omm_recipe_encode(&buf, recipe) == OMM_OK && omm_bytes_equal(bytes, omm_buf_view(&buf));
+}
+
+omm_err checkpoint_check(omm_bytes recipe, omm_bytes identity, const omm_recipe *ours,
+                         const checkpoint_identity *our_identity) {
+    if (!same_recipe(recipe, ours))
+        return omm_raise(OMM_ERR_MISMATCH,
+                         "the checkpoint belongs to another recipe: go on with the "
+                         "options that it was made with");
+    if (memcmp(identity.data, our_identity->model.b, DIGEST_BYTES) != 0)
+        return omm_raise(OMM_ERR_MISMATCH, "the checkpoint belongs to another model: of another "
+                                           "architecture, other sizes or other weights");
+    if (memcmp(identity.data + DIGEST_BYTES, our_identity->run.b, DIGEST_BYTES) != 0)
+        return omm_raise(OMM_ERR_MISMATCH, "the checkpoint belongs to another seed, data set or "
+                                           "start");
+    return OMM_OK;
 }
 
 bool checkpoint_all_finite(omm_bytes floats) {
@@ -94,17 +150,16 @@ static omm_err take_apart(parts *p, omm_bytes in, const omm_trainer *t) {
     omm_reader r = omm_reader_of(content);
     omm_read_u64(&r); /* magic and version */
     p->recipe = omm_read_bytes(&r, omm_recipe_bytes(&t->recipe));
-    p->identity = omm_read_bytes(&r, DIGEST_BYTES);
+    p->identity = omm_read_bytes(&r, CHECKPOINT_IDENTITY_BYTES);
     p->step = omm_read_u32(&r);
     p->position = omm_read_u64(&r);
     p->tokens = omm_read_u64(&r);
     p->learned = omm_read_u64(&r);
     p->value_count = omm_read_u64(&r);
-    if (r.failed || !checkpoint_same_recipe(p->recipe, &t->recipe) ||
-        memcmp(p->identity.data, t->identity.b, DIGEST_BYTES) != 0 ||
-        p->value_count != t->lora.value_count || p->step > t->recipe.steps)
-        return omm_raise(OMM_ERR_MISMATCH, "the checkpoint belongs to another recipe, seed, data "
-                                           "set, model or start adapter");
+    if (r.failed) return omm_raise(OMM_ERR_SIZE, "the checkpoint ends early");
+    OMM_TRY(checkpoint_check(p->recipe, p->identity, &t->recipe, &t->identity));
+    if (p->value_count != t->lora.value_count || p->step > t->recipe.steps)
+        return omm_raise(OMM_ERR_FORMAT, "the checkpoint contradicts itself");
     if (in.size != checkpoint_bytes(t, p->step))
         return omm_raise(OMM_ERR_SIZE, "checkpoint of %zu bytes instead of %zu", in.size,
                          checkpoint_bytes(t, p->step));
@@ -112,6 +167,7 @@ static omm_err take_apart(parts *p, omm_bytes in, const omm_trainer *t) {
     p->losses = omm_read_bytes(&r, p->step * sizeof(float));
     p->chain = omm_read_bytes(&r, DIGEST_BYTES * ((size_t)p->step + 1));
     p->values = omm_read_bytes(&r, vector);
+    p->core = omm_read_bytes(&r, t->core.c.value_count * sizeof(float));
     p->m = omm_read_bytes(&r, t->state.m * sizeof(float));
     p->v = omm_read_bytes(&r, t->state.v * sizeof(float));
     OMM_ASSERT(!r.failed);
@@ -120,8 +176,8 @@ static omm_err take_apart(parts *p, omm_bytes in, const omm_trainer *t) {
 
 static omm_err check(parts *p, omm_bytes checkpoint, const omm_trainer *t) {
     OMM_TRY(take_apart(p, checkpoint, t));
-    if (!checkpoint_all_finite(p->values) || !checkpoint_all_finite(p->m) ||
-        !checkpoint_all_finite(p->v))
+    if (!checkpoint_all_finite(p->values) || !checkpoint_all_finite(p->core) ||
+        !checkpoint_all_finite(p->m) || !checkpoint_all_finite(p->v))
         return omm_raise(OMM_ERR_FORMAT, "the checkpoint holds a value that is not finite");
     return OMM_OK;
 }
@@ -143,6 +199,8 @@ omm_err omm_trainer_resume(omm_trainer *t, omm_bytes checkpoint) {
     if (p.losses.size) memcpy(t->losses, p.losses.data, p.losses.size);
     memcpy(t->chain, p.chain.data, p.chain.size);
     memcpy(t->lora.values, p.values.data, p.values.size);
+    if (p.core.size) memcpy(t->core.c.values, p.core.data, p.core.size);
+    core_apply(&t->core, &t->lora, t->options.compute);
     if (p.m.size) memcpy(t->m, p.m.data, p.m.size);
     if (p.v.size) memcpy(t->v, p.v.data, p.v.size);
     return OMM_OK;

@@ -3,8 +3,12 @@
 #define TRAIN_CHECKPOINT_H
 
 #include "omm/bytes.h"
+#include "omm/dataset.h"
 #include "omm/err.h"
+#include "omm/hash.h"
+#include "omm/model.h"
 #include "omm/recipe.h"
+#include "omm/rng.h"
 
 #include <stdbool.h>
 
@@ -16,12 +20,27 @@ typedef struct checkpoint_kind {
     const char *name; /* "a checkpoint of ..." */
 } checkpoint_kind;
 
+/* What a checkpoint must have in common with the run that goes on with it. */
+typedef struct checkpoint_identity {
+    omm_digest model; /* architecture, sizes and the weights as far as the caller says */
+    omm_digest run;   /* seed, data, start and what else decides; tells nothing about the seed */
+} checkpoint_identity;
+#define CHECKPOINT_IDENTITY_BYTES 64u
+
+/* model = BLAKE2b(architecture, 32 bytes padded with zeros || dims as u32 || weights)
+ * run = BLAKE2b(seed || data digest || start || more) */
+checkpoint_identity checkpoint_identity_of(const omm_model *model, const omm_digest *weights,
+                                           const omm_seed *seed, const omm_dataset *data,
+                                           const omm_digest *start, omm_bytes more);
+OMM_CHECKED omm_err checkpoint_put_identity(omm_buf *out, const checkpoint_identity *identity);
+/* Errors: MISMATCH, naming what differs: the recipe, the model, or seed, data or start. */
+OMM_CHECKED omm_err checkpoint_check(omm_bytes recipe, omm_bytes identity, const omm_recipe *ours,
+                                     const checkpoint_identity *our_identity);
+
 /* Magic, version, least size and digest; content is all but the digest.  Errors: SIZE, FORMAT,
  * VERSION, DIGEST. */
 OMM_CHECKED omm_err checkpoint_envelope(omm_bytes *content, omm_bytes in,
                                         const checkpoint_kind *kind);
-/* Whether `bytes` are this recipe, encoded. */
-bool checkpoint_same_recipe(omm_bytes bytes, const omm_recipe *recipe);
 bool checkpoint_all_finite(omm_bytes floats);
 
 #endif

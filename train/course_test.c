@@ -12,11 +12,7 @@
 enum { STEPS = 5 };
 
 typedef struct rig {
-    omm_model model;
-    omm_tokenizer *tokenizer;
-    omm_dataset *data;
-    omm_compute compute;
-    omm_recipe recipe;
+    test_rig base;
     bool by_plan;       /* losses of the plan below, else a number that depends on the adapter */
     const double *plan; /* one per evaluation */
     size_t asked;
@@ -42,18 +38,14 @@ static omm_course_options options_of(rig *r, uint32_t every, uint32_t patience, 
     return (omm_course_options){.eval_every = every,
                                 .patience = patience,
                                 .keep_best = best,
-                                .eval_data = omm_dataset_digest(r->data),
+                                .eval_data = omm_dataset_digest(r->base.data),
                                 .evaluate = evaluate,
                                 .ud = r};
 }
 
 static run open_run(rig *r, omm_course_options options) {
     run x = {0};
-    const omm_trainer_options trainer = {.model = &r->model,
-                                         .data = r->data,
-                                         .recipe = &r->recipe,
-                                         .compute = &r->compute,
-                                         .seed = omm_seed_from_u64(1)};
+    const omm_trainer_options trainer = test_rig_options(&r->base);
     CHECK_OK(omm_trainer_open(&x.trainer, &trainer));
     options.trainer = x.trainer;
     CHECK_OK(omm_course_open(&x.course, &options));
@@ -223,18 +215,13 @@ static void refused(rig *r) {
 }
 
 int main(void) {
-    rig r = {.recipe = omm_recipe_default()};
-    r.recipe.rank = 2;
-    r.recipe.steps = STEPS;
-    r.recipe.batch_tokens = 150;
-    r.recipe.dropout = 0.05F;
-    r.recipe.targets = 5;
-    omm_isa isa = OMM_ISA_SCALAR;
-    CHECK_OK(omm_isa_choose(&isa, NULL));
-    CHECK_OK(omm_compute_init(&r.compute, NULL, isa));
-    test_tokenizer_open(&r.tokenizer);
-    test_data_open(&r.data, "train.jsonl", 5, r.tokenizer);
-    test_synth_open(&r.model, OMM_FORMAT_F16);
+    rig r = {0};
+    test_rig_open(&r.base, 5);
+    r.base.recipe.rank = 2;
+    r.base.recipe.steps = STEPS;
+    r.base.recipe.batch_tokens = 150;
+    r.base.recipe.dropout = 0.05F;
+    r.base.recipe.targets = 5;
     resume_anywhere(&r);
     best_and_patience(&r, 2, true);
     best_and_patience(&r, 2, false);
@@ -242,10 +229,7 @@ int main(void) {
     best_and_patience(&r, 3, true);
     damaged(&r);
     refused(&r);
-    omm_dataset_close(r.data);
-    omm_tokenizer_close(r.tokenizer);
-    omm_model_fini(&r.model);
-    omm_compute_fini(&r.compute);
+    test_rig_close(&r.base);
     CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }

@@ -1,11 +1,11 @@
 /* full_checkpoint.c - a run over all weights as bytes, and its model as a file.
  *
- *   "OMMF" | version u32 | recipe (omm_recipe_bytes) | identity 32 | step u32 | position u64 |
+ *   "OMMF" | version u32 | recipe (omm_recipe_bytes) | identity 64 | step u32 | position u64 |
  *   tokens u64 | value_count u64 | losses f32[step] | values f32[value_count] | m, v, p f32[their counts] |
  *   BLAKE2b-256 of all before
  *
- * identity = BLAKE2b(seed || data digest || model dimensions || digest of the start weights ||
- * galore's rank, every, scale where it is on): a checkpoint fits only the run it came from.
+ * identity (checkpoint.h): its weights and its start are those that the run began with, and what more
+ * decides galore's rank, every, scale where it is on.
  */
 #include "checkpoint.h"
 #include "full_internal.h"
@@ -18,11 +18,12 @@
 /* Values are saved as they lie in memory. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "little endian only");
 
-#define FIXED_BYTES (4u + 4u + 32u + 4u + 3u * 8u) /* without the recipe */
+/* Without the recipe. */
+#define FIXED_BYTES (4u + 4u + CHECKPOINT_IDENTITY_BYTES + 4u + 3u * 8u)
 #define DIGEST_BYTES 32u
 
 static const checkpoint_kind s_kind = {.magic = {'O', 'M', 'M', 'F'},
-                                       .version = 1,
+                                       .version = 2,
                                        .bytes_min = FIXED_BYTES + OMM_RECIPE_BYTES + DIGEST_BYTES,
                                        .name = "a checkpoint of training over all weights"};
 
@@ -37,7 +38,7 @@ static omm_err put_all(const omm_full *t, omm_buf *out) {
     OMM_TRY(omm_buf_append(out, s_kind.magic, sizeof s_kind.magic));
     OMM_TRY(omm_buf_put_u32(out, s_kind.version));
     OMM_TRY(omm_recipe_encode(out, &t->recipe));
-    OMM_TRY(omm_buf_append(out, t->identity.b, sizeof t->identity.b));
+    OMM_TRY(checkpoint_put_identity(out, &t->identity));
     OMM_TRY(omm_buf_put_u32(out, t->step));
     OMM_TRY(omm_buf_put_u64(out, t->position));
     OMM_TRY(omm_buf_put_u64(out, t->tokens));
@@ -71,16 +72,15 @@ static omm_err take_apart(parts *p, omm_bytes in, const omm_full *t) {
     omm_reader r = omm_reader_of(content);
     omm_read_u64(&r); /* magic and version */
     omm_bytes recipe = omm_read_bytes(&r, omm_recipe_bytes(&t->recipe));
-    omm_bytes identity = omm_read_bytes(&r, DIGEST_BYTES);
+    omm_bytes identity = omm_read_bytes(&r, CHECKPOINT_IDENTITY_BYTES);
     p->step = omm_read_u32(&r);
     p->position = omm_read_u64(&r);
     p->tokens = omm_read_u64(&r);
     uint64_t value_count = omm_read_u64(&r);
-    if (r.failed || !checkpoint_same_recipe(recipe, &t->recipe) ||
-        memcmp(identity.data, t->identity.b, DIGEST_BYTES) != 0 ||
-        value_count != t->tensors.value_count || p->step > t->recipe.steps)
-        return omm_raise(OMM_ERR_MISMATCH, "the checkpoint belongs to another recipe, seed, data "
-                                           "set, model or start");
+    if (r.failed) return omm_raise(OMM_ERR_SIZE, "the checkpoint ends early");
+    OMM_TRY(checkpoint_check(recipe, identity, &t->recipe, &t->identity));
+    if (value_count != t->tensors.value_count || p->step > t->recipe.steps)
+        return omm_raise(OMM_ERR_FORMAT, "the checkpoint contradicts itself");
     if (in.size != checkpoint_bytes(t, p->step))
         return omm_raise(OMM_ERR_SIZE, "checkpoint of %zu bytes instead of %zu", in.size,
                          checkpoint_bytes(t, p->step));

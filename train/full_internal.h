@@ -3,6 +3,7 @@
 #ifndef TRAIN_FULL_INTERNAL_H
 #define TRAIN_FULL_INTERNAL_H
 
+#include "checkpoint.h"
 #include "full.h"
 #include "galore.h"
 #include "omm/full.h"
@@ -41,7 +42,7 @@ struct omm_full {
     uint32_t step;     /* done */
     uint64_t position; /* examples consumed */
     uint64_t tokens;
-    omm_digest identity;
+    checkpoint_identity identity;
 };
 
 /* Errors: NOMEM. */

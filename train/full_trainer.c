@@ -1,5 +1,5 @@
 /* full_trainer.c - one run of training over all weights of a model. */
-#include "adamw.h"
+#include "batch.h"
 #include "full_internal.h"
 #include "omm/mem.h"
 #include "schedule.h"
@@ -24,6 +24,9 @@ static omm_recipe recipe_of(const omm_recipe *given) {
     r.prox_mu = 0;
     r.rslora = 0;
     r.b_rate_ratio = 0;
+    memset(r.target_pattern, 0, sizeof r.target_pattern);
+    memset(r.rank_pattern, 0, sizeof r.rank_pattern);
+    memset(r.alpha_pattern, 0, sizeof r.alpha_pattern);
     return r;
 }
 
@@ -37,14 +40,10 @@ static omm_err open_sequence(omm_full *t) {
 }
 
 static omm_err open_graph(omm_full *t) {
-    const size_t longest = t->sequence.longest, all = omm_dataset_tokens(t->options.data);
-    size_t rows = t->recipe.micro_tokens; /* no micro-batch is larger than its batch */
-    if (rows > t->recipe.batch_tokens) rows = t->recipe.batch_tokens;
-    if (rows > all) rows = all;
+    const size_t longest = t->sequence.longest;
     graph_options options = {.compute = t->options.compute,
                              .model = t->options.model,
-                             .spec = {.rank = 1, .alpha = 1, .targets = 0},
-                             .rows_max = rows < longest ? longest : rows,
+                             .rows_max = batch_rows_max(&t->recipe, t->options.data, longest, 0),
                              .seq_max = longest};
     OMM_TRY(graph_init(&t->graph, &options));
     OMM_TRY(full_init(&t->sums, &t->tensors, &t->graph));
@@ -52,25 +51,15 @@ static omm_err open_graph(omm_full *t) {
     return OMM_OK;
 }
 
-/* Seed, data, shape and start: what a checkpoint must have in common with its trainer. */
-static omm_digest identity_of(const omm_full *t) {
-    const omm_model_dims *d = &t->options.model->dims;
-    const omm_digest data = omm_dataset_digest(t->options.data), start = omm_full_digest(t);
-    uint8_t dims[28];
-    const uint32_t all[7] = {d->layers,   d->d_model,  d->d_ff, d->heads,
-                             d->kv_heads, d->head_dim, d->vocab};
-    for (size_t i = 0; i < 7; i++) omm_put_u32(dims + 4 * i, all[i]);
-    omm_hasher h;
-    omm_hasher_init(&h);
-    omm_hasher_update(&h, omm_bytes_of(t->options.seed.b, sizeof t->options.seed.b));
-    omm_hasher_update(&h, omm_bytes_of(data.b, sizeof data.b));
-    omm_hasher_update(&h, omm_bytes_of(dims, sizeof dims));
-    omm_hasher_update(&h, omm_bytes_of(start.b, sizeof start.b));
-    omm_put_u32(dims, t->options.galore.rank);
-    omm_put_u32(dims + 4, t->options.galore.every);
-    omm_put_f32(dims + 8, t->options.galore.scale);
-    if (t->options.galore.rank) omm_hasher_update(&h, omm_bytes_of(dims, 12));
-    return omm_hasher_final(&h);
+static checkpoint_identity identity_of(const omm_full *t) {
+    const omm_full_galore *g = &t->options.galore;
+    const omm_digest start = omm_full_digest(t);
+    uint8_t galore[12];
+    omm_put_u32(galore, g->rank);
+    omm_put_u32(galore + 4, g->every);
+    omm_put_f32(galore + 8, g->scale);
+    return checkpoint_identity_of(t->options.model, &start, &t->options.seed, t->options.data,
+                                  &start, omm_bytes_of(galore, g->rank ? sizeof galore : 0));
 }
 
 static omm_err open_weights(omm_full *t) {
@@ -145,27 +134,6 @@ void omm_full_close(omm_full *t) {
 
 /* --- one step -------------------------------------------------------------------------------- */
 
-/* Gradient and summed loss of the batch. */
-static omm_err run_batch(omm_full *t, double *loss, size_t count, uint64_t learned) {
-    graph *g = &t->graph;
-    const omm_example **batch = t->sequence.batch;
-    const graph_dropout none = {0};
-    *loss = 0;
-    full_begin(&t->sums);
-    for (size_t from = 0, n = 0; from < count; from += n) {
-        size_t rows = 0;
-        for (n = 0; from + n < count && rows + batch[from + n]->count <= g->rows_max; n++)
-            rows += batch[from + n]->count;
-        if (t->options.cancelled && t->options.cancelled(t->options.ud))
-            return omm_raise(OMM_ERR_CANCELLED, "training stopped in step %u", t->step + 1);
-        OMM_TRY(graph_forward(g, t->nll, batch + from, n, 1.0F / (float)learned, &none));
-        for (size_t i = 0; i < g->learned; i++) *loss += (double)t->nll[i];
-        graph_backward(g, NULL, false, false);
-    }
-    full_end(&t->sums, t->options.model);
-    return OMM_OK;
-}
-
 /* The first tensor whose gradient is not usable, for people; "the loss" where none is to blame. */
 static const char *culprit(const omm_full *t) {
     for (size_t i = 0; i < t->tensors.count; i++)
@@ -180,7 +148,17 @@ omm_err omm_full_step(omm_full *t, omm_full_report *report) {
     double loss = 0;
     size_t count = 0;
     OMM_TRY(sequence_take(&t->sequence, &count, &tokens, &learned, t->position));
-    OMM_TRY(run_batch(t, &loss, count, learned));
+    const batch_options batch = {.graph = &t->graph,
+                                 .examples = t->sequence.batch,
+                                 .count = count,
+                                 .learned = learned,
+                                 .nll = t->nll,
+                                 .step = t->step + 1,
+                                 .cancelled = t->options.cancelled,
+                                 .ud = t->options.ud};
+    full_begin(&t->sums);
+    OMM_TRY(batch_run(&loss, &batch));
+    full_end(&t->sums, t->options.model);
     const double norm = full_gradient_norm(t);
     if (!isfinite(loss) || !(norm <= s_norm_max))
         return omm_raise(OMM_ERR_NUMERIC,

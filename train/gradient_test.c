@@ -207,8 +207,8 @@ static void same_as_session(const rig *r, const omm_lora *lora, const float *nll
     }
 }
 
-static void central_differences(const char *architecture, uint32_t targets, float rate,
-                                size_t checkpoint_layers) {
+static void differences_of(const char *architecture, const omm_recipe *recipe, float rate,
+                           size_t checkpoint_layers) {
     rig r = {0};
     omm_tokenizer *tokenizer = NULL;
     omm_dataset *data = NULL;
@@ -226,10 +226,10 @@ static void central_differences(const char *architecture, uint32_t targets, floa
     omm_isa isa = OMM_ISA_SCALAR;
     CHECK_OK(omm_isa_choose(&isa, NULL));
     CHECK_OK(omm_compute_init(&r.compute, NULL, isa));
-    test_adapter(&lora, &r.model, 3, targets, 11);
+    test_adapter_of(&lora, &r.model, recipe, 11);
     graph_options options = {.compute = &r.compute,
                              .model = &r.model,
-                             .spec = lora.spec,
+                             .lora = &lora,
                              .rows_max = rows,
                              .seq_max = longest,
                              .checkpoint_layers = checkpoint_layers,
@@ -248,8 +248,10 @@ static void central_differences(const char *architecture, uint32_t targets, floa
             check_tensor(&r.g, &lora, gradient, values, &lora.tensors[i], examples, 3, &dropout);
         if (error > worst) worst = error;
     }
-    printf("central differences, %s, targets %#x, dropout %g: largest relative error %.2e\n",
-           architecture, targets, (double)rate, worst);
+    printf("central differences, %s, targets %#x %s, ranks %s, dropout %g: largest relative error "
+           "%.2e\n",
+           architecture, recipe->targets, recipe->target_pattern, recipe->rank_pattern,
+           (double)rate, worst);
     omm_free(gradient);
     omm_free(values);
     graph_fini(&r.g);
@@ -260,7 +262,32 @@ static void central_differences(const char *architecture, uint32_t targets, floa
     omm_compute_fini(&r.compute);
 }
 
+static void central_differences(const char *architecture, uint32_t targets, float rate,
+                                size_t checkpoint_layers) {
+    omm_recipe recipe = omm_recipe_default();
+    recipe.rank = 3;
+    recipe.alpha = 6;
+    recipe.targets = targets;
+    differences_of(architecture, &recipe, rate, checkpoint_layers);
+}
+
+/* Layers left out above and below, other ranks and scales for some. */
+static void patterns(const char *architecture, const char *targets, float rate,
+                     size_t checkpoint_layers) {
+    omm_recipe recipe = omm_recipe_default();
+    recipe.rank = 3;
+    recipe.alpha = 2;
+    recipe.rslora = 1;
+    CHECK_OK(omm_recipe_set_targets(&recipe, targets));
+    CHECK_OK(omm_recipe_set_patterns(&recipe, "blk.*.attn_v=5,*_gate=1", "attn_v=2.5"));
+    differences_of(architecture, &recipe, rate, checkpoint_layers);
+}
+
 int main(void) {
+    patterns("llama", "blk.*.*", 0.2F, 1);
+    patterns("llama", "blk.1.*", 0, 0);
+    patterns("llama", "blk.0.attn_v,blk.0.ffn_gate,blk.1.ffn_*", 0, 0);
+    patterns("gemma2", "blk.0-0.*", 0, 1);
     central_differences("llama", OMM_LORA_ALL_TARGETS, 0, 0);
     central_differences("llama", OMM_LORA_ALL_TARGETS, 0.3F, 1);
     for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)

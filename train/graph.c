@@ -40,12 +40,12 @@ static void keep_z(graph *g, const float *x, graph_rows rows, size_t layer,
                    omm_lora_target target) {
     const omm_compute *c = g->compute;
     const graph_pair *p = graph_pair_of(g, layer, target);
-    const size_t m = rows.count, rank = g->spec.rank, d_in = p->d_in;
+    const size_t m = rows.count, rank = p->rank, d_in = p->d_in;
     float *z = g->layers[layer].z[target];
     x = graph_dropped(g, x, rows, layer, target);
     omm_gemm_nt(
         c, &(omm_gemm){z, x, g->adapter + p->a_offset, m, rank, d_in, d_in, d_in, rank, false});
-    omm_vec_scale(c, z, z, g->scale, m * rank);
+    omm_vec_scale(c, z, z, p->scale, m * rank);
 }
 
 /* y = W x + adapter + bias, over the rows given; keeps z.  y NULL: only z. */
@@ -58,8 +58,7 @@ static void linear(graph *g, float *y, const float *x, graph_rows rows, size_t l
     if (p->d_in) keep_z(g, x, rows, layer, target);
     graph_lap(g, OMM_TRAIN_ADAPTER);
     if (!y) return;
-    const omm_linear_pair pair = {g->layers[layer].z[target], g->adapter + p->b_offset,
-                                  g->spec.rank};
+    const omm_linear_pair pair = {g->layers[layer].z[target], g->adapter + p->b_offset, p->rank};
     if (p->d_in)
         omm_linear_forward_pair(g->compute, y, x, w, rows.count, &pair);
     else

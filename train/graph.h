@@ -47,7 +47,8 @@ typedef struct graph_rows {
 
 /* A [rank][d_in] and B [d_out][rank] of one adapted weight: where they are in the flat vector. */
 typedef struct graph_pair {
-    uint32_t d_in, d_out; /* 0 where not adapted */
+    uint32_t rank, d_in, d_out; /* 0 where not adapted */
+    float scale;
     size_t a_offset, b_offset;
 } graph_pair;
 
@@ -64,8 +65,8 @@ typedef struct graph {
     const grad_kernels *grad;
     omm_compute *solo; /* one context without a pool per worker */
     unsigned workers;
-    omm_lora_spec spec;
-    float scale; /* alpha / rank */
+    uint32_t rank_max;  /* of any pair, at least 1 */
+    size_t first_layer; /* the lowest with an adapter: no gradient goes below */
     size_t rows_max, seq_max, head_rows;
     omm_rope rope[2]; /* of layers without and with a window; the second may be empty */
     omm_kv kv;
@@ -95,7 +96,8 @@ typedef struct graph {
 typedef struct graph_options {
     const omm_compute *compute;
     const omm_model *model;
-    omm_lora_spec spec;
+    omm_lora_spec spec;       /* of a uniform adapter */
+    const omm_lora *lora;     /* instead: ranks and scales of any; read by graph_init alone */
     size_t rows_max;          /* tokens of one micro-batch, at least the longest example */
     size_t seq_max;           /* longest example */
     size_t checkpoint_layers; /* at most all but the last; more count as that */
@@ -160,6 +162,9 @@ graph_rows graph_rows_after_attention(const graph *g, size_t layer);
 static inline void graph_lap(const graph *g, omm_train_part part) {
     if (g->watch) omm_train_watch_lap(g->watch, part);
 }
+
+/* Whether any of these targets (1u << omm_lora_target) is adapted in a layer. */
+bool graph_adapts(const graph *g, size_t layer, uint32_t targets);
 
 static inline graph_pair *graph_pair_of(graph *g, size_t layer, omm_lora_target target) {
     return &g->pairs[layer * OMM_LORA_TARGET_COUNT + target];

@@ -57,7 +57,7 @@ static void adapter_backward(const pass *p, const float *dy, const float *x, pla
     const omm_compute *c = g->compute;
     const graph_pair *pair = graph_pair_of(g, at.layer, at.target);
     const float *b = g->adapter + pair->b_offset;
-    const size_t rank = g->spec.rank, m = at.rows.count, d_out = pair->d_out;
+    const size_t rank = pair->rank, m = at.rows.count, d_out = pair->d_out;
     if (p->want_b) {
         omm_gemm sum = {.a = g->layers[at.layer].z[at.target], .b = dy, .m = rank, .n = d_out};
         sum.c = p->gradient + pair->b_offset;
@@ -65,7 +65,7 @@ static void adapter_backward(const pass *p, const float *dy, const float *x, pla
     }
     if (!dz && !p->want_a) return;
     omm_gemm_nn(c, &(omm_gemm){g->dz, dy, b, m, rank, d_out, d_out, rank, rank, false});
-    omm_vec_scale(c, g->dz, g->dz, g->scale, m * rank);
+    omm_vec_scale(c, g->dz, g->dz, pair->scale, m * rank);
     if (p->want_a) {
         omm_gemm sum = {.a = g->dz, .m = rank, .n = pair->d_in};
         sum.b = graph_dropped(g, x, at.rows, at.layer, at.target);
@@ -78,7 +78,7 @@ static void adapter_backward(const pass *p, const float *dy, const float *x, pla
 static void dropped_backward(graph *g, float *dx, place at) {
     const graph_pair *pair = graph_pair_of(g, at.layer, at.target);
     const float *a = g->adapter + pair->a_offset;
-    const size_t rank = g->spec.rank, m = at.rows.count, d_in = pair->d_in;
+    const size_t rank = pair->rank, m = at.rows.count, d_in = pair->d_in;
     omm_gemm_nn(g->compute,
                 &(omm_gemm){g->dropped, g->dz, a, m, d_in, rank, rank, d_in, d_in, false});
     graph_dropped(g, g->dropped, at.rows, at.layer, at.target); /* the same mask, in place */
@@ -98,7 +98,7 @@ static void linear_backward(const pass *p, float *dx, const float *dy, const flo
     graph_lap(g, OMM_TRAIN_ADAPTER);
     if (g->full) full_linear(g, &g->model->layers[at.layer], at.target, dy, x, m);
     if (!dx) return;
-    const omm_linear_pair share = {g->dz, g->adapter + pair->a_offset, g->spec.rank};
+    const omm_linear_pair share = {g->dz, g->adapter + pair->a_offset, pair->rank};
     if (pair->d_in && !drops)
         omm_linear_backward_pair(g->compute, dx, dy, w, m, accumulate, &share);
     else
@@ -176,7 +176,7 @@ static void feed_forward_backward(const pass *p, size_t layer, bool below) {
     graph_rows rows = graph_rows_after_attention(g, layer);
     place gate = {layer, OMM_LORA_GATE, rows}, up = {layer, OMM_LORA_UP, rows};
     place down = {layer, OMM_LORA_DOWN, rows};
-    bool inner = below || (g->spec.targets & (1U << OMM_LORA_GATE | 1U << OMM_LORA_UP));
+    bool inner = below || graph_adapts(g, layer, 1U << OMM_LORA_GATE | 1U << OMM_LORA_UP);
     const float *dy = result_backward(g, l->down_raw, w->ffn_post_norm, rows.count);
     graph_activate(g, l, rows.count);
     linear_backward(p, inner ? g->dact : NULL, dy, g->act, down, false);
@@ -212,7 +212,7 @@ static void attention_layer_backward(const pass *p, size_t layer, bool below) {
     graph_rows all = {g->rows, NULL}, rows = graph_rows_after_attention(g, layer);
     place q = {layer, OMM_LORA_Q, all}, k = {layer, OMM_LORA_K, all};
     place v = {layer, OMM_LORA_V, all}, o = {layer, OMM_LORA_O, rows};
-    bool inner = below || (g->spec.targets & qkv);
+    bool inner = below || graph_adapts(g, layer, qkv);
     const float *att = rows.map ? g->picked_att : l->att;
     const float *dy = result_backward(g, l->o_raw, w->attn_post_norm, rows.count);
     linear_backward(p, inner ? g->datt : NULL, dy, att, o, false);
@@ -234,9 +234,9 @@ void graph_backward(graph *g, float *gradient, bool want_a, bool want_b) {
         1U << OMM_LORA_Q | 1U << OMM_LORA_K | 1U << OMM_LORA_V | 1U << OMM_LORA_O;
     pass p = {.g = g, .want_a = want_a, .want_b = want_b};
     p.gradient = gradient;
-    for (size_t layer = g->model->dims.layers; layer-- > 0;) {
-        bool below = layer > 0 || g->full;
-        bool attention_below = below || (g->spec.targets & attention);
+    for (size_t layer = g->model->dims.layers; layer-- > g->first_layer;) {
+        bool below = layer > g->first_layer || g->full;
+        bool attention_below = below || graph_adapts(g, layer, attention);
         if (layer < g->checkpoint_layers) graph_forward_layer(g, layer, NULL);
         feed_forward_backward(&p, layer, attention_below);
         if (attention_below) attention_layer_backward(&p, layer, below);

@@ -27,6 +27,15 @@ static size_t max_size(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
+/* Room that z needs: the last layer lends it to those that are computed again. */
+static size_t z_rank(const graph *g, size_t layer, size_t target) {
+    size_t rank = g->pairs[layer * OMM_LORA_TARGET_COUNT + target].rank;
+    if (layer + 1 < g->model->dims.layers) return rank;
+    for (size_t i = 0; i < g->checkpoint_layers; i++)
+        rank = max_size(rank, g->pairs[i * OMM_LORA_TARGET_COUNT + target].rank);
+    return rank;
+}
+
 static void carve_layer(graph *g, carver *c, graph_layer *l, size_t layer) {
     const omm_model_dims *d = &g->model->dims;
     size_t rows = g->rows_max, q = (size_t)d->heads * d->head_dim;
@@ -43,9 +52,10 @@ static void carve_layer(graph *g, carver *c, graph_layer *l, size_t layer) {
     if (g->model->head_norms) l->k_raw = carve(c, rows * kv);
     if (g->model->post_norms) l->o_raw = carve(c, rows * d->d_model);
     if (g->model->post_norms) l->down_raw = carve(c, rows * d->d_model);
-    for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
-        if (graph_pair_of(g, layer, (omm_lora_target)t)->d_in)
-            l->z[t] = carve(c, rows * g->spec.rank);
+    for (size_t t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
+        const size_t rank = z_rank(g, layer, t);
+        if (rank > 0) l->z[t] = carve(c, rows * rank);
+    }
 }
 
 /* Layers that keep their input alone use the place of the last one, which backward is done with
@@ -74,7 +84,7 @@ static void carve_all(graph *g, carver *c) {
     g->dk = carve(c, rows * kv);
     g->dv = carve(c, rows * kv);
     g->datt = carve(c, rows * q);
-    g->dz = carve(c, rows * g->spec.rank);
+    g->dz = carve(c, rows * g->rank_max);
     g->row_dot = carve(c, rows * d->heads);
     g->picked = carve(c, rows * model);
     g->picked_att = carve(c, rows * q);
@@ -118,23 +128,43 @@ static omm_err init_memory(graph *g) {
 
 /* --- the adapter --------------------------------------------------------------------------- */
 
-/* Shapes and places in the canonical order. */
-static omm_err init_pairs(graph *g) {
+/* Places in the canonical order: A, then B, pair after pair. */
+static void add_pair(graph *g, size_t *offset, size_t at, uint32_t rank, float scale) {
     const omm_lora_shape *shape = &g->model->lora_shape;
-    size_t count = (size_t)shape->layer_count * OMM_LORA_TARGET_COUNT, offset = 0;
+    const size_t t = at % OMM_LORA_TARGET_COUNT, layer = at / OMM_LORA_TARGET_COUNT;
+    graph_pair *p = &g->pairs[at];
+    *p = (graph_pair){rank, shape->d_in[t], shape->d_out[t], scale, *offset, 0};
+    p->b_offset = *offset + (size_t)rank * p->d_in;
+    *offset = p->b_offset + (size_t)rank * p->d_out;
+    if (layer < g->first_layer) g->first_layer = layer;
+    if (rank > g->rank_max) g->rank_max = rank;
+}
+
+static omm_err init_pairs(graph *g, const graph_options *o) {
+    const uint32_t layers = g->model->lora_shape.layer_count;
+    const size_t count = (size_t)layers * OMM_LORA_TARGET_COUNT;
+    size_t offset = 0;
     g->pairs = omm_alloc(count, sizeof *g->pairs);
     if (!g->pairs) return omm_raise(OMM_ERR_NOMEM, "no memory for %zu pairs", count);
+    g->rank_max = 1;
+    g->first_layer = layers;
     for (size_t i = 0; i < count; i++) {
-        unsigned t = (unsigned)(i % OMM_LORA_TARGET_COUNT);
-        graph_pair *p = &g->pairs[i];
-        if (!(g->spec.targets >> t & 1U)) continue;
-        p->d_in = shape->d_in[t];
-        p->d_out = shape->d_out[t];
-        p->a_offset = offset;
-        p->b_offset = offset + (size_t)g->spec.rank * p->d_in;
-        offset = p->b_offset + (size_t)g->spec.rank * p->d_out;
+        const uint32_t slot = o->lora ? o->lora->slots[i] : 0;
+        const omm_lora_tensor *a = slot ? &o->lora->tensors[slot - 1] : NULL;
+        if (a) add_pair(g, &offset, i, a->rows, a->scale);
+        if (!o->lora && (o->spec.targets >> i % OMM_LORA_TARGET_COUNT & 1U))
+            add_pair(g, &offset, i, o->spec.rank, o->spec.alpha / (float)o->spec.rank);
     }
+    if (g->first_layer == layers) g->first_layer = 0; /* all weights, or none */
+    /* Backward never comes to those below: they keep nothing, and are not computed again. */
+    if (g->checkpoint_layers < g->first_layer) g->checkpoint_layers = g->first_layer;
     return OMM_OK;
+}
+
+bool graph_adapts(const graph *g, size_t layer, uint32_t targets) {
+    for (size_t t = 0; t < OMM_LORA_TARGET_COUNT; t++)
+        if ((targets >> t & 1U) && g->pairs[layer * OMM_LORA_TARGET_COUNT + t].rank) return true;
+    return false;
 }
 
 void graph_set_adapter(graph *g, const float *values) {
@@ -161,12 +191,12 @@ static omm_err init_rope(graph *g) {
     return omm_model_rope(&g->rope[1], g->model, (uint32_t)g->seq_max, true);
 }
 
-static omm_err init_parts(graph *g) {
+static omm_err init_parts(graph *g, const graph_options *o) {
     const omm_model_dims *d = &g->model->dims;
     OMM_TRY(init_solo(g));
     OMM_TRY(init_rope(g));
     OMM_TRY(omm_kv_init(&g->kv, OMM_KV_F32, d->kv_heads, d->head_dim, (uint32_t)g->seq_max));
-    OMM_TRY(init_pairs(g));
+    OMM_TRY(init_pairs(g, o));
     g->layers = omm_alloc(d->layers, sizeof *g->layers);
     if (!g->layers) return omm_raise(OMM_ERR_NOMEM, "no memory for %u layers", d->layers);
     return init_memory(g);
@@ -182,8 +212,6 @@ static graph graph_of(const graph_options *o, unsigned workers) {
         .compute = o->compute,
         .model = o->model,
         .workers = workers,
-        .spec = o->spec,
-        .scale = o->spec.alpha / (float)o->spec.rank,
         .rows_max = o->rows_max,
         .seq_max = o->seq_max,
         .head_rows = head < o->rows_max ? head : o->rows_max,
@@ -196,7 +224,7 @@ static graph graph_of(const graph_options *o, unsigned workers) {
 omm_err graph_init(graph *g, const graph_options *options) {
     *g = graph_of(options, omm_pool_threads(options->compute->pool));
     g->grad = grad_kernels_of(options->compute->isa);
-    omm_err err = init_parts(g);
+    omm_err err = init_parts(g, options);
     if (err != OMM_OK) graph_fini(g);
     return err;
 }
@@ -217,7 +245,7 @@ omm_err graph_sizes_of(graph_sizes *out, const graph_options *options, unsigned 
     const omm_model_dims *d = &options->model->dims;
     graph g = graph_of(options, workers);
     carver c = {0};
-    omm_err err = init_pairs(&g);
+    omm_err err = init_pairs(&g, options);
     g.layers = omm_alloc(d->layers, sizeof *g.layers);
     if (err == OMM_OK && !g.layers) err = omm_raise(OMM_ERR_NOMEM, "no memory for a plan");
     if (err == OMM_OK) {

@@ -9,13 +9,26 @@
 static const double s_square_floor = 1e-30;
 static const double s_size_floor = 1e-3;
 
+static bool is_frozen(const omm_recipe *recipe, const omm_lora_tensor *x) {
+    return recipe->parts == (uint32_t)(x->is_b ? OMM_RECIPE_PARTS_A : OMM_RECIPE_PARTS_B);
+}
+
+/* Of one tensor. */
+static optimizer_sizes state_of(const omm_recipe *recipe, const omm_lora_tensor *x) {
+    const size_t size = (size_t)x->rows * x->cols;
+    if (is_frozen(recipe, x)) return (optimizer_sizes){0, 0};
+    if (recipe->optimizer == OMM_RECIPE_ADAMW) return (optimizer_sizes){size, size};
+    if (recipe->optimizer == OMM_RECIPE_SGD) return (optimizer_sizes){size, 0};
+    return (optimizer_sizes){0, (size_t)x->rows + x->cols};
+}
+
 optimizer_sizes optimizer_sizes_of(const omm_recipe *recipe, const omm_lora *lora) {
-    if (recipe->optimizer == OMM_RECIPE_ADAMW)
-        return (optimizer_sizes){lora->value_count, lora->value_count};
-    if (recipe->optimizer == OMM_RECIPE_SGD) return (optimizer_sizes){lora->value_count, 0};
     optimizer_sizes sizes = {0};
-    for (size_t i = 0; i < lora->tensor_count; i++)
-        sizes.v += (size_t)lora->tensors[i].rows + lora->tensors[i].cols;
+    for (size_t i = 0; i < lora->tensor_count; i++) {
+        const optimizer_sizes one = state_of(recipe, &lora->tensors[i]);
+        sizes.m += one.m;
+        sizes.v += one.v;
+    }
     return sizes;
 }
 
@@ -113,17 +126,17 @@ void optimizer_update(
     omm_lora *lora, float *gradient, /* NOLINT(readability-non-const-parameter): Adafactor writes */
     float *m, float *v, const omm_recipe *recipe, float rate, uint32_t step) {
     const float rate_b = recipe->b_rate_ratio > 0 ? rate * recipe->b_rate_ratio : rate;
-    size_t factors = 0; /* of the tensors before */
     for (size_t i = 0; i < lora->tensor_count; i++) {
         const omm_lora_tensor *x = &lora->tensors[i];
-        const omm_recipe_parts frozen = x->is_b ? OMM_RECIPE_PARTS_A : OMM_RECIPE_PARTS_B;
-        optimizer_tensor t = {.values = lora->values + x->offset, .rows = x->rows, .cols = x->cols};
-        t.gradient = gradient + x->offset;
-        if (recipe->optimizer != OMM_RECIPE_ADAFACTOR) t.m = m + x->offset;
-        if (recipe->optimizer == OMM_RECIPE_ADAMW) t.v = v + x->offset;
-        if (recipe->optimizer == OMM_RECIPE_ADAFACTOR) t.v = v + factors;
-        factors += t.rows + t.cols;
-        if (recipe->parts != (uint32_t)frozen)
-            optimizer_one(&t, recipe, x->is_b ? rate_b : rate, step);
+        const optimizer_sizes state = state_of(recipe, x);
+        const optimizer_tensor t = {.values = lora->values + x->offset,
+                                    .gradient = gradient + x->offset,
+                                    .m = m,
+                                    .v = v,
+                                    .rows = x->rows,
+                                    .cols = x->cols};
+        if (!is_frozen(recipe, x)) optimizer_one(&t, recipe, x->is_b ? rate_b : rate, step);
+        m += state.m;
+        v += state.v;
     }
 }

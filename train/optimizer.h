@@ -1,8 +1,8 @@
 /* optimizer.h - how one tensor of the adapter moves, by the optimiser of the recipe.
  *
- *   adamw      m, v of the adapter's size (adamw.h)
- *   sgd        m of the adapter's size
- *   adafactor  v with rows + cols numbers of each tensor
+ *   adamw      m, v of the size of what moves (adamw.h)
+ *   sgd        m of that size
+ *   adafactor  v with rows + cols numbers of each tensor that moves
  *
  * One written order of operations, sums in double over 16 lanes and a fixed tree, so bits depend on
  * nothing but the input.  Inside train only.  No allocation.

@@ -2,8 +2,8 @@
 #include "omm/recipe.h"
 
 #include "omm/lora.h"
+#include "recipe_internal.h"
 
-#include <math.h>
 #include <string.h>
 
 const char *const omm_recipe_optimizers[] = {"adamw", "sgd", "adafactor", NULL};
@@ -26,7 +26,7 @@ static const field s_fields[] = {
     F(rank, false, 1, 256),
     F(alpha, true, 1e-3, 4096),
     F(targets, false, 1, OMM_LORA_ALL_TARGETS),
-    F(parts, false, 0, 2),
+    F(parts, false, 0, OMM_RECIPE_PARTS_CORE),
     F(dropout, true, 0, 0.9),
     F(steps, false, 1, 1000000),
     F(batch_tokens, false, 1, 1 << 24),
@@ -54,7 +54,13 @@ enum {
     FIELD_COUNT = sizeof s_fields / sizeof s_fields[0],
     FIRST_COUNT = (OMM_RECIPE_BYTES - 8) / 4, /* of version 1 */
 };
-_Static_assert(8 + 4 * FIELD_COUNT == OMM_RECIPE_BYTES_MAX, "a field changed: raise the version");
+_Static_assert(8 + 4 * FIELD_COUNT == OMM_RECIPE_BYTES_2, "a field changed: raise the version");
+
+/* They follow the numbers. */
+static const size_t s_texts[] = {offsetof(omm_recipe, target_pattern),
+                                 offsetof(omm_recipe, rank_pattern),
+                                 offsetof(omm_recipe, alpha_pattern)};
+enum { TEXT_COUNT = sizeof s_texts / sizeof s_texts[0] };
 
 static uint32_t get_bits(const omm_recipe *recipe, const field *f) {
     uint32_t bits = 0;
@@ -122,17 +128,13 @@ omm_err omm_recipe_validate(const omm_recipe *recipe) {
             return omm_raise(OMM_ERR_CONFIG, "recipe: %s is %g; accepted: %g to %g", f->name, v,
                              f->min, f->max);
     }
-    return check_together(recipe);
+    OMM_TRY(check_together(recipe));
+    return recipe_check_patterns(recipe);
 }
 
-void omm_recipe_lora_spec(omm_lora_spec *out, const omm_recipe *recipe) {
-    float alpha = recipe->alpha;
-    if (recipe->rslora) alpha = (float)((double)alpha * sqrt((double)recipe->rank));
-    *out = (omm_lora_spec){recipe->rank, alpha, recipe->targets};
-}
-
-/* 1 or 2 */
+/* 1, 2 or 3 */
 static uint32_t version_of(const omm_recipe *recipe) {
+    if (!omm_recipe_is_uniform(recipe) || recipe->parts == OMM_RECIPE_PARTS_CORE) return 3;
     for (size_t i = FIRST_COUNT; i < FIELD_COUNT; i++)
         if (get_bits(recipe, &s_fields[i]) != 0) return 2;
     return 1;
@@ -142,8 +144,12 @@ static size_t count_of(uint32_t version) {
     return version == 1 ? FIRST_COUNT : FIELD_COUNT;
 }
 
+static size_t bytes_of(uint32_t version) {
+    return 8 + 4 * count_of(version) + (version == 3 ? TEXT_COUNT * OMM_RECIPE_TEXT : 0);
+}
+
 size_t omm_recipe_bytes(const omm_recipe *recipe) {
-    return 8 + 4 * count_of(version_of(recipe));
+    return bytes_of(version_of(recipe));
 }
 
 omm_err omm_recipe_encode(omm_buf *out, const omm_recipe *recipe) {
@@ -154,22 +160,37 @@ omm_err omm_recipe_encode(omm_buf *out, const omm_recipe *recipe) {
     omm_put_u32(p + 4, version);
     for (size_t i = 0; i < count_of(version); i++)
         omm_put_u32(p + 8 + 4 * i, get_bits(recipe, &s_fields[i]));
+    if (version < 3) return OMM_OK;
+    p += OMM_RECIPE_BYTES_2;
+    memset(p, 0, TEXT_COUNT * OMM_RECIPE_TEXT);
+    for (size_t i = 0; i < TEXT_COUNT; i++, p += OMM_RECIPE_TEXT) {
+        const char *text = (const char *)recipe + s_texts[i];
+        memcpy(p, text, strnlen(text, OMM_RECIPE_TEXT - 1));
+    }
     return OMM_OK;
 }
 
 static omm_err read_header(uint32_t *version, omm_bytes in) {
     if (in.size < 8 || in.size > OMM_RECIPE_BYTES_MAX)
-        return omm_raise(OMM_ERR_SIZE, "recipe: %zu bytes instead of %u or %u", in.size,
-                         OMM_RECIPE_BYTES, OMM_RECIPE_BYTES_MAX);
+        return omm_raise(OMM_ERR_SIZE, "recipe: %zu bytes instead of %u, %u or %u", in.size,
+                         OMM_RECIPE_BYTES, OMM_RECIPE_BYTES_2, OMM_RECIPE_BYTES_MAX);
     if (memcmp(in.data, s_magic, sizeof s_magic) != 0)
         return omm_raise(OMM_ERR_FORMAT, "recipe: does not start with OMMR");
     *version = omm_get_u32(in.data + 4);
-    if (*version != 1 && *version != 2)
-        return omm_raise(OMM_ERR_VERSION, "recipe: version %u; this program knows 1 and 2",
+    if (*version < 1 || *version > 3)
+        return omm_raise(OMM_ERR_VERSION, "recipe: version %u; this program knows 1 to 3",
                          *version);
-    if (in.size != 8 + 4 * count_of(*version))
+    if (in.size != bytes_of(*version))
         return omm_raise(OMM_ERR_SIZE, "recipe: %zu bytes instead of %zu in version %u", in.size,
-                         8 + 4 * count_of(*version), *version);
+                         bytes_of(*version), *version);
+    return OMM_OK;
+}
+
+/* Ends, and has nothing after its end. */
+static omm_err read_text(char *out, const uint8_t *in) {
+    memcpy(out, in, OMM_RECIPE_TEXT);
+    for (size_t i = strnlen(out, OMM_RECIPE_TEXT - 1); i < OMM_RECIPE_TEXT; i++)
+        if (out[i] != 0) return omm_raise(OMM_ERR_FORMAT, "recipe: a text goes on after its end");
     return OMM_OK;
 }
 
@@ -183,17 +204,22 @@ omm_err omm_recipe_decode(omm_recipe *out, omm_bytes in) {
             return omm_raise(OMM_ERR_FORMAT, "recipe: %s is minus zero", s_fields[i].name);
         memcpy((char *)&read + s_fields[i].offset, &bits, sizeof bits);
     }
+    for (size_t i = 0; version == 3 && i < TEXT_COUNT; i++)
+        OMM_TRY(read_text((char *)&read + s_texts[i],
+                          in.data + OMM_RECIPE_BYTES_2 + i * OMM_RECIPE_TEXT));
     OMM_TRY(omm_recipe_validate(&read));
     if (version_of(&read) != version)
-        return omm_raise(OMM_ERR_FORMAT, "recipe: version 2, and all its fields are 0: that is "
-                                         "version 1");
+        return omm_raise(OMM_ERR_FORMAT,
+                         "recipe: version %u, and all that it has over version %u "
+                         "is 0: that is version %u",
+                         version, version_of(&read), version_of(&read));
     *out = read;
     return OMM_OK;
 }
 
 /* --- YAML ---------------------------------------------------------------------------------- */
 
-static const char *const s_parts[] = {"ab", "a", "b", NULL};
+const char *const omm_recipe_parts_names[] = {"ab", "a", "b", "core", NULL};
 
 #define Y_U32(member, ...) OMM_CONFIG_U32(omm_recipe_yaml, member, __VA_ARGS__)
 #define Y_REAL(member, ...) OMM_CONFIG_REAL(omm_recipe_yaml, member, __VA_ARGS__)
@@ -203,10 +229,11 @@ const omm_config_field omm_recipe_fields[] = {
     Y_U32(rank, .fallback = "8", .min = 1, .max = 256, .help = "rank of the adapter"),
     Y_REAL(alpha, .fallback = "16", .min = 1e-3, .max = 4096,
            .help = "the adapter's output is scaled by alpha / rank"),
-    OMM_CONFIG_STRING(omm_recipe_yaml, targets, .fallback = "all", .min = 1, .max = 31,
-                      .help = "all, or some of q,k,v,o,gate,up,down"),
-    OMM_CONFIG_ENUM(omm_recipe_yaml, parts, s_parts, .fallback = "ab",
-                    .help = "which half of each pair is trained"),
+    OMM_CONFIG_STRING(omm_recipe_yaml, targets, .fallback = "all", .min = 1,
+                      .max = OMM_RECIPE_TEXT - 1,
+                      .help = "all, some of q,k,v,o,gate,up,down, or patterns: ffn_*, blk.4-7.*"),
+    OMM_CONFIG_ENUM(omm_recipe_yaml, parts, omm_recipe_parts_names, .fallback = "ab",
+                    .help = "which half of each pair is trained, or a core between them"),
     Y_REAL(dropout, .fallback = "0", .min = 0, .max = 0.9, .help = "on the adapter's input"),
     Y_U32(steps, .fallback = "20", .min = 1, .max = 1000000, .help = "optimiser steps"),
     Y_U32(batch_tokens, .fallback = "2048", .min = 1, .max = 1 << 24, .help = "tokens per step"),
@@ -239,16 +266,17 @@ const omm_config_field omm_recipe_fields[] = {
                     .help = "adafactor: the rate is a share of each tensor's own size"),
     OMM_CONFIG_BOOL(omm_recipe_yaml, rslora, .optional = true,
                     .help = "the scale is alpha / sqrt(rank)"),
+    OMM_CONFIG_STRING(omm_recipe_yaml, rank_pattern, .optional = true, .min = 1,
+                      .max = OMM_RECIPE_TEXT - 1, .help = "other ranks for some: ffn_*=4"),
+    OMM_CONFIG_STRING(omm_recipe_yaml, alpha_pattern, .optional = true, .min = 1,
+                      .max = OMM_RECIPE_TEXT - 1, .help = "other alphas for some: ffn_*=32"),
     {0},
 };
 
 omm_err omm_recipe_from_yaml(omm_recipe *out, const omm_recipe_yaml *yaml) {
-    uint32_t targets = 0;
-    OMM_TRY(omm_lora_targets_parse(&targets, yaml->targets));
     omm_recipe read = {
         .rank = yaml->rank,
         .alpha = (float)yaml->alpha,
-        .targets = targets,
         .parts = (uint32_t)yaml->parts,
         .dropout = (float)yaml->dropout,
         .steps = yaml->steps,
@@ -273,6 +301,8 @@ omm_err omm_recipe_from_yaml(omm_recipe *out, const omm_recipe_yaml *yaml) {
         .rslora = yaml->rslora,
         .b_rate_ratio = (float)yaml->b_rate_ratio,
     };
+    OMM_TRY(omm_recipe_set_targets(&read, yaml->targets));
+    OMM_TRY(omm_recipe_set_patterns(&read, yaml->rank_pattern, yaml->alpha_pattern));
     OMM_TRY(omm_recipe_validate(&read));
     *out = read;
     return OMM_OK;

@@ -64,21 +64,45 @@ static void versions(void) {
     a.b_rate_ratio = 16;
     a.schedule = OMM_RECIPE_CONSTANT;
     encode(&buf, &a);
-    CHECK_EQ(buf.size, OMM_RECIPE_BYTES_MAX);
+    CHECK_EQ(buf.size, OMM_RECIPE_BYTES_2);
     CHECK_OK(omm_recipe_decode(&b, omm_buf_view(&buf)));
     CHECK(is_same(&a, &b) && b.momentum == 0.5F && b.b_rate_ratio == 16 && b.rslora == 1);
     omm_lora_spec spec;
     a.rank = 16;
     omm_recipe_lora_spec(&spec, &a); /* 16 / sqrt(16) = 64 / 16 */
     CHECK(spec.alpha == 64 && spec.rank == 16);
-    memset(buf.data + OMM_RECIPE_BYTES, 0, OMM_RECIPE_BYTES_MAX - OMM_RECIPE_BYTES);
+    memset(buf.data + OMM_RECIPE_BYTES, 0, OMM_RECIPE_BYTES_2 - OMM_RECIPE_BYTES);
     CHECK_ERR(omm_recipe_decode(&b, omm_buf_view(&buf)), OMM_ERR_FORMAT); /* is version 1 */
     omm_buf_fini(&buf);
 }
 
-static void damaged_bytes(bool second) {
+/* Patterns and cores: version 3, and back; not without need, no text after its end. */
+static void third_version(void) {
+    omm_recipe a = omm_recipe_default(), b = {0};
+    omm_buf buf;
+    a.parts = OMM_RECIPE_PARTS_CORE;
+    CHECK_EQ(omm_recipe_bytes(&a), OMM_RECIPE_BYTES_MAX);
+    a.parts = OMM_RECIPE_PARTS_B;
+    CHECK_EQ(omm_recipe_bytes(&a), OMM_RECIPE_BYTES);
+    CHECK_OK(omm_recipe_set_patterns(&a, "ffn_*=4,blk.0.*=2", "q=32"));
+    CHECK(!omm_recipe_is_uniform(&a));
+    encode(&buf, &a);
+    CHECK_EQ(buf.size, OMM_RECIPE_BYTES_MAX);
+    CHECK_OK(omm_recipe_decode(&b, omm_buf_view(&buf)));
+    CHECK(is_same(&a, &b) && strcmp(b.rank_pattern, "ffn_*=4,blk.0.*=2") == 0);
+    CHECK(strcmp(b.alpha_pattern, "q=32") == 0 && b.target_pattern[0] == 0);
+    buf.data[buf.size - 1] = 'x';
+    CHECK_ERR(omm_recipe_decode(&b, omm_buf_view(&buf)), OMM_ERR_FORMAT);
+    memset(buf.data + OMM_RECIPE_BYTES_2, 0, buf.size - OMM_RECIPE_BYTES_2);
+    CHECK_ERR(omm_recipe_decode(&b, omm_buf_view(&buf)), OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "that is version 1"));
+    omm_buf_fini(&buf);
+}
+
+static void damaged_bytes(uint32_t version) {
     omm_recipe a = omm_recipe_default(), untouched = {.rank = 77};
-    if (second) a.optimizer = OMM_RECIPE_ADAFACTOR;
+    if (version > 1) a.optimizer = OMM_RECIPE_ADAFACTOR;
+    if (version > 2) CHECK_OK(omm_recipe_set_patterns(&a, "q=2", NULL));
     omm_buf buf;
     encode(&buf, &a);
     for (size_t size = 0; size < buf.size; size++)
@@ -96,9 +120,12 @@ static void damaged_bytes(bool second) {
         }
         buf.data[bit / 8] ^= (uint8_t)(1U << bit % 8);
     }
-    buf.data[4] = (uint8_t)(3 - buf.data[4]);
-    CHECK_ERR(omm_recipe_decode(&untouched, omm_buf_view(&buf)), OMM_ERR_SIZE);
-    buf.data[4] = 3;
+    for (uint32_t other = 1; other <= 3; other++) {
+        buf.data[4] = (uint8_t)other;
+        if (other != version)
+            CHECK_ERR(omm_recipe_decode(&untouched, omm_buf_view(&buf)), OMM_ERR_SIZE);
+    }
+    buf.data[4] = 4;
     CHECK_ERR(omm_recipe_decode(&untouched, omm_buf_view(&buf)), OMM_ERR_VERSION);
     buf.data[0] = 'X';
     CHECK_ERR(omm_recipe_decode(&untouched, omm_buf_view(&buf)), OMM_ERR_FORMAT);
@@ -120,7 +147,7 @@ static void out_of_range(void) {
     REFUSED(alpha, __builtin_nanf(""));
     REFUSED(targets, 0);
     REFUSED(targets, 128);
-    REFUSED(parts, 3);
+    REFUSED(parts, 4);
     REFUSED(dropout, 1);
     REFUSED(steps, 0);
     REFUSED(batch_tokens, 0);
@@ -144,6 +171,103 @@ static void out_of_range(void) {
     REFUSED(relative_step, 1); /* without adafactor */
 }
 
+static void bad_pattern(const char *ranks, const char *alphas) {
+    omm_recipe r = omm_recipe_default();
+    CHECK_OK(omm_recipe_set_patterns(&r, ranks, alphas));
+    CHECK_ERR(omm_recipe_validate(&r), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), ranks ? "rank_pattern" : "alpha_pattern"));
+    CHECK(strstr(omm_err_sentence(), "accepted"));
+}
+
+static void bad_patterns(void) {
+    static const char *const both[] = {"q",        "q=",   "=4",          "q=4,",   ",q=4",
+                                       "q=4,,v=4", "q=x",  "q=4x",        "q=-1",   "q=0",
+                                       "q=1e1",    "q=4.", "q=123456789", "q=99999"};
+    for (size_t i = 0; i < sizeof both / sizeof *both; i++) {
+        bad_pattern(both[i], NULL);
+        bad_pattern(NULL, both[i]);
+    }
+    bad_pattern("q=1.5", NULL);
+    bad_pattern("q=257", NULL);
+    omm_recipe r = omm_recipe_default();
+    CHECK_OK(omm_recipe_set_patterns(&r, NULL, "q=0.5,v=4096"));
+    CHECK_OK(omm_recipe_validate(&r));
+    char longest[OMM_RECIPE_TEXT + 1];
+    memset(longest, 'q', OMM_RECIPE_TEXT);
+    longest[OMM_RECIPE_TEXT] = 0;
+    CHECK_ERR(omm_recipe_set_patterns(&r, longest, NULL), OMM_ERR_CONFIG);
+    CHECK_OK(omm_recipe_set_targets(&r, "blk.0.q"));
+    CHECK_OK(omm_recipe_validate(&r));
+    r.targets = 1;
+    CHECK_ERR(omm_recipe_validate(&r), OMM_ERR_CONFIG);
+}
+
+typedef struct planned {
+    uint32_t layer;
+    omm_lora_target target;
+    omm_lora_pair pair;
+} planned;
+
+/* A model of four layers; phi-like without gate. */
+static const omm_lora_shape s_shape = {.layer_count = 4,
+                                       .d_in = {8, 8, 8, 8, 0, 8, 16},
+                                       .d_out = {8, 4, 4, 8, 0, 16, 8},
+                                       .architecture = "test"};
+
+static void plans(void) {
+    static const planned expected[] = {{1, OMM_LORA_Q, {4, 3}},
+                                       {1, OMM_LORA_V, {2, 4}},
+                                       {2, OMM_LORA_Q, {4, 3}},
+                                       {2, OMM_LORA_V, {2, 4}},
+                                       {3, OMM_LORA_DOWN, {8, 2}}};
+    omm_recipe r = omm_recipe_default();
+    omm_lora_plan plan;
+    CHECK_OK(omm_recipe_set_targets(&r, "blk.1-2.attn_q,blk.1-2.v,blk.3.ffn_down"));
+    CHECK_OK(omm_recipe_set_patterns(&r, "attn_*=4,v=2", "q=12,blk.?.attn_v=8"));
+    CHECK_OK(omm_recipe_plan(&plan, &r, &s_shape));
+    size_t next = 0;
+    for (size_t i = 0; i < (size_t)4 * OMM_LORA_TARGET_COUNT; i++) {
+        const planned *e = &expected[next];
+        if (!plan.pairs[i].rank) continue;
+        CHECK(next < sizeof expected / sizeof *expected);
+        CHECK_EQ(i, (size_t)e->layer * OMM_LORA_TARGET_COUNT + e->target);
+        CHECK(plan.pairs[i].rank == e->pair.rank && plan.pairs[i].scale == e->pair.scale);
+        next++;
+    }
+    CHECK_EQ(next, sizeof expected / sizeof *expected);
+    omm_lora_plan_fini(&plan);
+}
+
+/* What matches nothing is refused, and says what would match. */
+static void no_match(const char *targets, const char *ranks, const char *expected) {
+    omm_recipe r = omm_recipe_default();
+    omm_lora_plan plan;
+    CHECK_OK(omm_recipe_set_targets(&r, targets));
+    CHECK_OK(omm_recipe_set_patterns(&r, ranks, NULL));
+    CHECK_ERR(omm_recipe_plan(&plan, &r, &s_shape), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), expected));
+}
+
+static void no_matches(void) {
+    no_match("blk.4.*", NULL, "blk.0.attn_q");
+    no_match("blk.0-3.ffn_gate", NULL, "names no layer of this model");
+    no_match("blk.9-12.*", NULL, "names no layer of this model");
+    no_match("blk.2-1.*", NULL, "names no layer of this model");
+    no_match("q,v", "ffn_*=4", "names no layer that `targets` adapts");
+    no_match("q,v", "attn_x=4", "accepted are all, all-linear");
+    no_match("gate", "q=4", "no layer of this model");
+    omm_recipe r = omm_recipe_default();
+    CHECK_ERR(omm_recipe_set_targets(&r, "attn_x"), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), "ffn_*"));
+    CHECK_OK(omm_recipe_check_federated(&r));
+    r.parts = OMM_RECIPE_PARTS_CORE;
+    CHECK_ERR(omm_recipe_check_federated(&r), OMM_ERR_UNSUPPORTED);
+    r.parts = OMM_RECIPE_PARTS_AB;
+    CHECK_OK(omm_recipe_set_patterns(&r, "q=4", NULL));
+    CHECK_ERR(omm_recipe_check_federated(&r), OMM_ERR_UNSUPPORTED);
+    CHECK(strstr(omm_err_sentence(), "rank_pattern"));
+}
+
 typedef struct holder {
     omm_recipe_yaml recipe;
 } holder;
@@ -163,6 +287,13 @@ static void yaml(void) {
                               "t.yaml", &arena));
     CHECK_OK(omm_recipe_from_yaml(&r, &h.recipe));
     CHECK(r.targets == 5 && r.rank == 4 && r.parts == OMM_RECIPE_PARTS_B);
+    static const char patterns[] =
+        "recipe: {targets: \"ffn_*,blk.0.q\", parts: core, rank_pattern: "
+        "\"q=4\", alpha_pattern: \"q=0.5\"}\n";
+    CHECK_OK(omm_config_parse(&h, s_holder, omm_bytes_str(patterns), "t.yaml", &arena));
+    CHECK_OK(omm_recipe_from_yaml(&r, &h.recipe));
+    CHECK(strcmp(r.target_pattern, "ffn_*,blk.0.q") == 0 && r.parts == OMM_RECIPE_PARTS_CORE);
+    CHECK(strcmp(r.rank_pattern, "q=4") == 0 && strcmp(r.alpha_pattern, "q=0.5") == 0);
     static const char text[] = "recipe: {optimizer: sgd, momentum: 0.5, nesterov: true, schedule: "
                                "linear, b_rate_ratio: 2, rslora: true}\n";
     CHECK_OK(omm_config_parse(&h, s_holder, omm_bytes_str(text), "t.yaml", &arena));
@@ -184,9 +315,12 @@ static void yaml(void) {
 int main(void) {
     round_trip();
     versions();
-    damaged_bytes(false);
-    damaged_bytes(true);
+    third_version();
+    for (uint32_t version = 1; version <= 3; version++) damaged_bytes(version);
     out_of_range();
+    bad_patterns();
+    plans();
+    no_matches();
     yaml();
     return 0;
 }

@@ -215,15 +215,49 @@ void test_data_open(omm_dataset **out, const char *file, size_t count,
 }
 
 void test_adapter(omm_lora *out, const omm_model *model, uint32_t rank, uint32_t targets,
-                  uint64_t seed_value) {
-    omm_seed seed = omm_seed_from_u64(seed_value);
-    omm_rng lane = omm_rng_init(&seed, OMM_PURPOSE_TEST, 1, 0);
-    omm_lora_spec spec = {rank, 2.0F * (float)rank, targets};
-    CHECK_OK(omm_lora_init_random(out, &spec, &model->lora_shape, &lane));
+                  uint64_t seed) {
+    omm_recipe recipe = omm_recipe_default();
+    recipe.rank = rank;
+    recipe.alpha = 2.0F * (float)rank;
+    recipe.targets = targets;
+    test_adapter_of(out, model, &recipe, seed);
+}
+
+void test_adapter_of(omm_lora *out, const omm_model *model, const omm_recipe *recipe,
+                     uint64_t seed_value) {
+    const omm_seed seed = omm_seed_from_u64(seed_value);
+    const omm_rng lane = omm_rng_init(&seed, OMM_PURPOSE_TEST, 1, 0);
+    CHECK_OK(omm_recipe_adapter(out, recipe, &model->lora_shape, &lane));
     for (size_t i = 0; i < out->tensor_count; i++) {
         const omm_lora_tensor *t = &out->tensors[i];
         if (!t->is_b) continue;
         for (size_t k = 0; k < (size_t)t->rows * t->cols; k++)
-            out->values[t->offset + k] = (2 * omm_rng_unit(&lane, t->offset + k) - 1) / (float)rank;
+            out->values[t->offset + k] =
+                (2 * omm_rng_unit(&lane, t->offset + k) - 1) / (float)t->cols;
     }
+}
+
+void test_rig_open(test_rig *r, size_t lines) {
+    omm_isa isa = OMM_ISA_SCALAR;
+    *r = (test_rig){.recipe = omm_recipe_default()};
+    CHECK_OK(omm_isa_choose(&isa, NULL));
+    CHECK_OK(omm_compute_init(&r->compute, NULL, isa));
+    test_tokenizer_open(&r->tokenizer);
+    test_data_open(&r->data, "train.jsonl", lines, r->tokenizer);
+    test_synth_open(&r->model, OMM_FORMAT_F16);
+}
+
+void test_rig_close(test_rig *r) {
+    omm_dataset_close(r->data);
+    omm_tokenizer_close(r->tokenizer);
+    omm_model_fini(&r->model);
+    omm_compute_fini(&r->compute);
+}
+
+omm_trainer_options test_rig_options(const test_rig *r) {
+    return (omm_trainer_options){.model = &r->model,
+                                 .data = r->data,
+                                 .recipe = &r->recipe,
+                                 .compute = &r->compute,
+                                 .seed = omm_seed_from_u64(1)};
 }

@@ -32,5 +32,22 @@ void test_data_open(omm_dataset **out, const char *file, size_t count,
 /* Random A and B, so that every gradient is alive; scale of B is 1 / rank. */
 void test_adapter(omm_lora *out, const omm_model *model, uint32_t rank, uint32_t targets,
                   uint64_t seed);
+/* The same with the ranks and scales of a recipe. */
+void test_adapter_of(omm_lora *out, const omm_model *model, const omm_recipe *recipe,
+                     uint64_t seed);
+
+/* What a training run needs, its compute without threads on the best instruction set: the synthetic
+ * model, F16, the first `lines` lines of the base's data, the default recipe. */
+typedef struct test_rig {
+    omm_model model;
+    omm_tokenizer *tokenizer;
+    omm_dataset *data;
+    omm_compute compute;
+    omm_recipe recipe;
+} test_rig;
+void test_rig_open(test_rig *rig, size_t lines);
+void test_rig_close(test_rig *rig);
+/* Its options, seed 1; they point into the rig. */
+omm_trainer_options test_rig_options(const test_rig *rig);
 
 #endif

@@ -1,6 +1,7 @@
 /* train_plan.c - see omm/train_plan.h. */
 #include "omm/train_plan.h"
 
+#include "batch.h"
 #include "omm/compute.h"
 #include "omm/lora.h"
 #include "trainer_internal.h"
@@ -9,8 +10,9 @@
 
 typedef struct planner {
     const omm_train_plan_options *options;
-    omm_lora_spec spec;
-    uint64_t parameters, widest; /* values of the adapter, and of its largest matrix */
+    omm_lora lora;               /* layout of the adapter */
+    core core;                   /* layout, with parts = core */
+    uint64_t parameters, widest; /* what is trained, and values of the largest matrix */
     optimizer_sizes state;
     size_t longest;
 } planner;
@@ -18,15 +20,17 @@ typedef struct planner {
 /* ---- parts ----------------------------------------------------------------------------------- */
 
 static omm_err size_adapter(planner *p) {
-    omm_lora lora;
-    OMM_TRY(omm_lora_init(&lora, &p->spec, &p->options->model->lora_shape));
-    p->parameters = lora.value_count;
-    p->state = optimizer_sizes_of(p->options->recipe, &lora);
-    for (size_t i = 0; i < lora.tensor_count; i++) {
-        const uint64_t size = (uint64_t)lora.tensors[i].rows * lora.tensors[i].cols;
+    const omm_train_plan_options *o = p->options;
+    const bool has_core = o->recipe->parts == OMM_RECIPE_PARTS_CORE;
+    OMM_TRY(trainer_layout(&p->lora, o->recipe, &o->model->lora_shape, o->like, NULL));
+    if (has_core) OMM_TRY(core_layout(&p->core, &p->lora));
+    const omm_lora *moved = has_core ? &p->core.c : &p->lora;
+    p->parameters = moved->value_count;
+    p->state = optimizer_sizes_of(o->recipe, moved);
+    for (size_t i = 0; i < p->lora.tensor_count; i++) {
+        const uint64_t size = (uint64_t)p->lora.tensors[i].rows * p->lora.tensors[i].cols;
         if (size > p->widest) p->widest = size;
     }
-    omm_lora_fini(&lora);
     return OMM_OK;
 }
 
@@ -43,17 +47,28 @@ static omm_err size_examples(planner *p) {
     return err;
 }
 
+static void planner_close(planner *p) {
+    omm_lora_fini(&p->lora);
+    core_fini(&p->core);
+}
+
 static omm_err planner_open(planner *p, const omm_train_plan_options *options) {
     *p = (planner){.options = options};
     OMM_TRY(omm_recipe_validate(options->recipe));
-    omm_recipe_lora_spec(&p->spec, options->recipe);
     OMM_TRY(size_adapter(p));
     return size_examples(p);
 }
 
+/* Values, gradient, room for one B; with prox_mu where what moves began; cores and frozen B's. */
+static uint64_t adapter_values(const planner *p) {
+    const uint64_t values = 2 * p->lora.value_count + p->widest;
+    const uint64_t prox = p->options->recipe->prox_mu > 0 ? p->parameters : 0;
+    return values + prox + 2 * p->core.c.value_count + p->core.b_count;
+}
+
 static size_t rows_max(const planner *p) {
     const omm_train_plan_options *o = p->options;
-    return trainer_rows_max(o->recipe, o->data, p->longest, o->micro_tokens);
+    return batch_rows_max(o->recipe, o->data, p->longest, o->micro_tokens);
 }
 
 /* For examples of at most `longest` tokens. */
@@ -61,11 +76,10 @@ static omm_err plan_of(omm_train_plan *out, const planner *p, size_t rows, size_
                        uint32_t checkpoint_layers) {
     const omm_train_plan_options *o = p->options;
     const uint64_t f = sizeof(float), steps = o->recipe->steps;
-    const uint64_t copies = o->recipe->prox_mu > 0 ? 3 : 2;
     const uint32_t layers = o->model->dims.layers;
     graph_sizes sizes;
     const graph_options g = {.model = o->model,
-                             .spec = p->spec,
+                             .lora = &p->lora,
                              .rows_max = rows,
                              .seq_max = longest,
                              .checkpoint_layers = checkpoint_layers,
@@ -76,7 +90,7 @@ static omm_err plan_of(omm_train_plan *out, const planner *p, size_t rows, size_
         .checkpoint_layers = checkpoint_layers < layers ? checkpoint_layers : layers - 1,
         .longest = (uint32_t)longest,
         .parameters = p->parameters,
-        .adapter = (copies * p->parameters + p->widest) * f,
+        .adapter = adapter_values(p) * f,
         .optimizer = (p->state.m + p->state.v) * f,
         .activations = sizes.activations,
         .logits = sizes.logits,
@@ -88,8 +102,10 @@ static omm_err plan_of(omm_train_plan *out, const planner *p, size_t rows, size_
 
 omm_err omm_train_plan_make(omm_train_plan *out, const omm_train_plan_options *options) {
     planner p;
-    OMM_TRY(planner_open(&p, options));
-    return plan_of(out, &p, rows_max(&p), p.longest, options->checkpoint_layers);
+    omm_err err = planner_open(&p, options);
+    if (err == OMM_OK) err = plan_of(out, &p, rows_max(&p), p.longest, options->checkpoint_layers);
+    planner_close(&p);
+    return err;
 }
 
 /* ---- fitting --------------------------------------------------------------------------------- */
@@ -159,19 +175,25 @@ static omm_err refuse(const planner *p, uint64_t bytes_max) {
                      (double)least.logits * 1e-6, (double)bytes_max * 1e-6, other);
 }
 
+static omm_err fit(omm_train_plan *out, const planner *p, uint64_t bytes_max) {
+    omm_train_plan plan;
+    bool fits = false;
+    const size_t most = rows_max(p);
+    size_t least = most < OMM_TRAIN_PLAN_MICRO_TOKENS ? most : OMM_TRAIN_PLAN_MICRO_TOKENS;
+    if (least < p->longest) least = p->longest;
+    OMM_TRY(most_rows(&plan, &fits, p, least, most, bytes_max));
+    if (!fits) OMM_TRY(fewest_layers(&plan, &fits, p, least, bytes_max));
+    if (!fits) OMM_TRY(fewest_layers(&plan, &fits, p, p->longest, bytes_max));
+    if (!fits) return refuse(p, bytes_max);
+    *out = plan;
+    return OMM_OK;
+}
+
 omm_err omm_train_plan_fit(omm_train_plan *out, const omm_train_plan_options *options,
                            uint64_t bytes_max) {
     planner p;
-    omm_train_plan plan;
-    bool fits = false;
-    OMM_TRY(planner_open(&p, options));
-    const size_t most = rows_max(&p);
-    size_t least = most < OMM_TRAIN_PLAN_MICRO_TOKENS ? most : OMM_TRAIN_PLAN_MICRO_TOKENS;
-    if (least < p.longest) least = p.longest;
-    OMM_TRY(most_rows(&plan, &fits, &p, least, most, bytes_max));
-    if (!fits) OMM_TRY(fewest_layers(&plan, &fits, &p, least, bytes_max));
-    if (!fits) OMM_TRY(fewest_layers(&plan, &fits, &p, p.longest, bytes_max));
-    if (!fits) return refuse(&p, bytes_max);
-    *out = plan;
-    return OMM_OK;
+    omm_err err = planner_open(&p, options);
+    if (err == OMM_OK) err = fit(out, &p, bytes_max);
+    planner_close(&p);
+    return err;
 }

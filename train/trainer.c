@@ -1,5 +1,6 @@
 /* trainer.c - one run of LoRA training: batches in, adapter and digest chain out. */
 #include "adamw.h"
+#include "batch.h"
 #include "omm/hash.h"
 #include "omm/mem.h"
 #include "optimizer.h"
@@ -29,21 +30,24 @@ static omm_digest chain_next(const omm_digest *previous, const omm_lora *lora) {
     return omm_hasher_final(&h);
 }
 
-/* Seed, data, model shape and start: what a checkpoint must have in common with its trainer. */
-static omm_digest identity_of(const omm_trainer *t) {
-    const omm_model_dims *d = &t->options.model->dims;
-    omm_digest data = omm_dataset_digest(t->options.data);
-    uint8_t dims[28];
-    const uint32_t all[7] = {d->layers,   d->d_model,  d->d_ff, d->heads,
-                             d->kv_heads, d->head_dim, d->vocab};
-    for (size_t i = 0; i < 7; i++) omm_put_u32(dims + 4 * i, all[i]);
-    omm_hasher h;
-    omm_hasher_init(&h);
-    omm_hasher_update(&h, omm_bytes_of(t->options.seed.b, sizeof t->options.seed.b));
-    omm_hasher_update(&h, omm_bytes_of(data.b, sizeof data.b));
-    omm_hasher_update(&h, omm_bytes_of(dims, sizeof dims));
-    omm_hasher_update(&h, omm_bytes_of(t->chain[0].b, sizeof t->chain[0].b));
-    return omm_hasher_final(&h);
+/* Shapes and scales of the adapter decide too where they come from the start adapter. */
+static omm_err take_identity(omm_trainer *t) {
+    omm_buf layout;
+    omm_buf_init(&layout, OMM_LORA_LAYERS_MAX * OMM_LORA_TARGET_COUNT * 8);
+    omm_err err = OMM_OK;
+    for (size_t i = 0; i < t->lora.tensor_count && err == OMM_OK; i += 2) {
+        const omm_lora_tensor *a = &t->lora.tensors[i];
+        uint32_t scale = 0;
+        memcpy(&scale, &a->scale, sizeof scale);
+        err = omm_buf_put_u32(&layout, a->rows);
+        if (err == OMM_OK) err = omm_buf_put_u32(&layout, scale);
+    }
+    if (err == OMM_OK)
+        t->identity =
+            checkpoint_identity_of(t->options.model, &t->options.model_digest, &t->options.seed,
+                                   t->options.data, &t->chain[0], omm_buf_view(&layout));
+    omm_buf_fini(&layout);
+    return err;
 }
 
 /* --- open ---------------------------------------------------------------------------------- */
@@ -57,36 +61,73 @@ static omm_err take_examples(omm_trainer *t) {
     return sequence_open(&t->sequence, &options);
 }
 
-static omm_err take_start(omm_trainer *t, const omm_lora *start) {
-    omm_lora_spec spec;
-    omm_recipe_lora_spec(&spec, &t->recipe);
-    const omm_lora_shape *shape = &t->options.model->lora_shape;
-    if (!start) {
-        omm_rng lane =
-            omm_rng_init(&t->options.seed, OMM_PURPOSE_ADAPTER_INIT, t->recipe.seed_lane, 0);
-        return omm_lora_init_random(&t->lora, &spec, shape, &lane);
+static bool same_layout(const omm_lora *a, const omm_lora *b) {
+    if (a->tensor_count != b->tensor_count) return false;
+    for (size_t i = 0; i < a->tensor_count; i++) {
+        const omm_lora_tensor *x = &a->tensors[i], *y = &b->tensors[i];
+        if (x->layer != y->layer || x->target != y->target || x->rows != y->rows ||
+            x->cols != y->cols || x->scale != y->scale)
+            return false;
     }
-    OMM_TRY(omm_lora_init(&t->lora, &spec, shape));
-    if (!omm_lora_is_uniform(start) || start->spec.rank != spec.rank ||
-        start->spec.targets != spec.targets || start->spec.alpha != spec.alpha ||
-        start->value_count != t->lora.value_count)
-        return omm_raise(OMM_ERR_REFUSED_SHAPE,
-                         "the start adapter has rank %u, alpha %g, targets %#x; the recipe says "
-                         "%u, %g, %#x",
-                         start->spec.rank, (double)start->spec.alpha, start->spec.targets,
-                         spec.rank, (double)spec.alpha, spec.targets);
-    memcpy(t->lora.values, start->values, t->lora.value_count * sizeof(float));
-    return OMM_OK;
+    return true;
+}
+
+static omm_err check_start(const omm_lora *lora, const omm_lora *start) {
+    if (same_layout(lora, start)) return OMM_OK;
+    return omm_raise(OMM_ERR_REFUSED_SHAPE,
+                     "the start adapter has rank %u, alpha %g, targets %#x%s; the recipe says "
+                     "%u, %g, %#x%s",
+                     start->spec.rank, (double)start->spec.alpha, start->spec.targets,
+                     omm_lora_is_uniform(start) ? "" : " (not everywhere)", lora->spec.rank,
+                     (double)lora->spec.alpha, lora->spec.targets,
+                     omm_lora_is_uniform(lora) ? "" : " (not everywhere)");
+}
+
+/* The layers, ranks and scales of another adapter. */
+static omm_err take_layout(omm_lora *out, const omm_lora *from) {
+    omm_lora_plan plan;
+    OMM_TRY(omm_lora_plan_init(&plan, &from->shape));
+    for (size_t i = 0; i < from->tensor_count; i += 2) {
+        const omm_lora_tensor *a = &from->tensors[i];
+        plan.pairs[(size_t)a->layer * OMM_LORA_TARGET_COUNT + (unsigned)a->target] =
+            (omm_lora_pair){a->rows, a->scale};
+    }
+    omm_err err = omm_lora_init_plan(out, &plan);
+    omm_lora_plan_fini(&plan);
+    if (err == OMM_OK) out->spec = from->spec;
+    return err;
+}
+
+omm_err trainer_layout(omm_lora *out, const omm_recipe *recipe, const omm_lora_shape *shape,
+                       const omm_lora *like, const omm_rng *lane) {
+    return like ? take_layout(out, like) : omm_recipe_adapter(out, recipe, shape, lane);
+}
+
+static omm_err take_start(omm_trainer *t, const omm_lora *start) {
+    const omm_lora_shape *shape = &t->options.model->lora_shape;
+    const omm_rng lane =
+        omm_rng_init(&t->options.seed, OMM_PURPOSE_ADAPTER_INIT, t->recipe.seed_lane, 0);
+    const omm_lora *like = t->options.like_start ? start : NULL;
+    OMM_TRY(trainer_layout(&t->lora, &t->recipe, shape, like, start ? NULL : &lane));
+    if (start) OMM_TRY(check_start(&t->lora, start));
+    if (start) memcpy(t->lora.values, start->values, t->lora.value_count * sizeof(float));
+    if (!omm_all_finite(t->options.compute, t->lora.values, t->lora.value_count))
+        return omm_raise(OMM_ERR_NUMERIC, "the start adapter has a value that is not finite");
+    t->moved = &t->lora;
+    if (t->recipe.parts != OMM_RECIPE_PARTS_CORE) return OMM_OK;
+    t->moved = &t->core.c;
+    return core_init(&t->core, &t->lora, start ? NULL : &lane, t->options.compute);
 }
 
 static omm_err take_vectors(omm_trainer *t) {
-    size_t n = t->lora.value_count, widest = 0;
+    const size_t n = t->lora.value_count, moved = t->moved->value_count;
+    size_t widest = 0;
     for (size_t i = 0; i < t->lora.tensor_count; i++) {
         size_t size = (size_t)t->lora.tensors[i].rows * t->lora.tensors[i].cols;
         if (size > widest) widest = size;
     }
-    if (t->recipe.prox_mu > 0) t->start = omm_alloc_aligned(n, sizeof(float));
-    t->state = optimizer_sizes_of(&t->recipe, &t->lora);
+    if (t->recipe.prox_mu > 0) t->start = omm_alloc_aligned(moved, sizeof(float));
+    t->state = optimizer_sizes_of(&t->recipe, t->moved);
     t->m = omm_alloc_aligned(t->state.m ? t->state.m : 1, sizeof(float));
     t->v = omm_alloc_aligned(t->state.v ? t->state.v : 1, sizeof(float));
     t->gradient = omm_alloc_aligned(n, sizeof(float));
@@ -97,19 +138,9 @@ static omm_err take_vectors(omm_trainer *t) {
     if ((t->recipe.prox_mu > 0 && !t->start) || !t->m || !t->v || !t->gradient || !t->scratch ||
         !t->losses || !t->chain || !t->nll)
         return omm_raise(OMM_ERR_NOMEM, "no memory for an adapter of %zu values", n);
-    if (t->start) memcpy(t->start, t->lora.values, n * sizeof(float));
+    if (t->start) memcpy(t->start, t->moved->values, moved * sizeof(float));
     t->chain[0] = chain_next(NULL, &t->lora);
-    t->identity = identity_of(t);
-    return OMM_OK;
-}
-
-/* No micro-batch is larger than its batch. */
-size_t trainer_rows_max(const omm_recipe *recipe, const omm_dataset *data, size_t longest,
-                        uint32_t micro_tokens) {
-    size_t rows = micro_tokens > 0 ? micro_tokens : recipe->micro_tokens;
-    if (rows > recipe->batch_tokens) rows = recipe->batch_tokens;
-    if (rows > omm_dataset_tokens(data)) rows = omm_dataset_tokens(data);
-    return rows < longest ? longest : rows;
+    return take_identity(t);
 }
 
 static omm_err open_parts(omm_trainer *t, const omm_lora *start) {
@@ -117,13 +148,11 @@ static omm_err open_parts(omm_trainer *t, const omm_lora *start) {
     OMM_TRY(take_examples(t));
     size_t longest = t->sequence.longest;
     OMM_TRY(take_start(t, start));
-    if (!omm_all_finite(t->options.compute, t->lora.values, t->lora.value_count))
-        return omm_raise(OMM_ERR_NUMERIC, "the start adapter has a value that is not finite");
     graph_options options = {
         .compute = t->options.compute,
         .model = t->options.model,
-        .spec = t->lora.spec,
-        .rows_max = trainer_rows_max(&t->recipe, t->options.data, longest, t->options.micro_tokens),
+        .lora = &t->lora,
+        .rows_max = batch_rows_max(&t->recipe, t->options.data, longest, t->options.micro_tokens),
         .seq_max = longest,
         .checkpoint_layers = t->options.checkpoint_layers,
         .drops = t->recipe.dropout > 0,
@@ -152,6 +181,7 @@ void omm_trainer_close(omm_trainer *t) {
     if (!t) return;
     graph_fini(&t->graph);
     omm_lora_fini(&t->lora);
+    core_fini(&t->core);
     omm_free(t->start);
     omm_free(t->m);
     omm_free(t->v);
@@ -168,28 +198,25 @@ void omm_trainer_close(omm_trainer *t) {
 
 /* Gradient and summed loss of the batch. */
 static omm_err run_batch(omm_trainer *t, double *loss, size_t count, uint64_t learned) {
-    graph *g = &t->graph;
-    const omm_example **batch = t->sequence.batch;
-    graph_dropout dropout = {
-        .rate = t->recipe.dropout,
-        .lane = omm_rng_init(&t->options.seed, OMM_PURPOSE_DROPOUT, t->recipe.seed_lane, t->step)};
-    bool want_a = t->recipe.parts != OMM_RECIPE_PARTS_B;
-    bool want_b = t->recipe.parts != OMM_RECIPE_PARTS_A;
-    *loss = 0;
+    const omm_recipe *r = &t->recipe;
+    const batch_options batch = {
+        .graph = &t->graph,
+        .examples = t->sequence.batch,
+        .count = count,
+        .learned = learned,
+        .nll = t->nll,
+        .dropout = {.rate = r->dropout,
+                    .lane =
+                        omm_rng_init(&t->options.seed, OMM_PURPOSE_DROPOUT, r->seed_lane, t->step)},
+        .gradient = t->gradient,
+        .want_a = r->parts == OMM_RECIPE_PARTS_AB || r->parts == OMM_RECIPE_PARTS_A,
+        .want_b = r->parts != OMM_RECIPE_PARTS_A,
+        .step = t->step + 1,
+        .cancelled = t->options.cancelled,
+        .ud = t->options.ud};
     memset(t->gradient, 0, t->lora.value_count * sizeof(float));
-    graph_set_adapter(g, t->lora.values);
-    for (size_t from = 0, n = 0; from < count; from += n) {
-        size_t rows = 0;
-        for (n = 0; from + n < count && rows + batch[from + n]->count <= g->rows_max; n++)
-            rows += batch[from + n]->count;
-        if (t->options.cancelled && t->options.cancelled(t->options.ud))
-            return omm_raise(OMM_ERR_CANCELLED, "training stopped in step %u", t->step + 1);
-        OMM_TRY(graph_forward(g, t->nll, batch + from, n, 1.0F / (float)learned, &dropout));
-        for (size_t i = 0; i < g->learned; i++) *loss += (double)t->nll[i];
-        graph_backward(g, t->gradient, want_a, want_b);
-        dropout.first_token += rows;
-    }
-    return OMM_OK;
+    graph_set_adapter(&t->graph, t->lora.values);
+    return batch_run(loss, &batch);
 }
 
 /* The graph leaves B's gradient as [rank][d_out]; the adapter has [d_out][rank]. */
@@ -205,11 +232,19 @@ static void transpose_b(omm_trainer *t) {
     }
 }
 
+/* Of what moves. */
+static float *gradient_of(omm_trainer *t) {
+    transpose_b(t);
+    if (t->moved == &t->lora) return t->gradient;
+    core_backward(&t->core, &t->lora, t->gradient, t->options.compute);
+    return t->core.gradient;
+}
+
 /* The first tensor whose gradient is not usable, for people; "the loss" where none is to blame. */
-static const char *culprit(const omm_trainer *t) {
-    for (size_t i = 0; i < t->lora.tensor_count; i++) {
-        const omm_lora_tensor *x = &t->lora.tensors[i];
-        if (!(adamw_norm(t->gradient + x->offset, (size_t)x->rows * x->cols) <= s_norm_max))
+static const char *culprit(const omm_trainer *t, const float *gradient) {
+    for (size_t i = 0; i < t->moved->tensor_count; i++) {
+        const omm_lora_tensor *x = &t->moved->tensors[i];
+        if (!(adamw_norm(gradient + x->offset, (size_t)x->rows * x->cols) <= s_norm_max))
             return x->name;
     }
     return "the loss";
@@ -224,17 +259,18 @@ omm_err omm_trainer_step(omm_trainer *t, omm_step_report *report) {
     if (t->options.watch) omm_train_watch_skip(t->options.watch);
     OMM_TRY(sequence_take(&t->sequence, &count, &tokens, &learned, t->position));
     OMM_TRY(run_batch(t, &loss, count, learned));
-    transpose_b(t);
-    adamw_state s = {t->lora.values, t->m, t->v, t->gradient, t->start, t->lora.value_count};
+    float *gradient = gradient_of(t);
+    adamw_state s = {t->moved->values, t->m, t->v, gradient, t->start, t->moved->value_count};
     if (t->recipe.prox_mu > 0) adamw_prox(&s, t->recipe.prox_mu);
-    double norm = adamw_norm(t->gradient, s.count);
+    double norm = adamw_norm(gradient, s.count);
     if (!isfinite(loss) || !(norm <= s_norm_max))
         return omm_raise(OMM_ERR_NUMERIC,
                          "step %u: loss %g, gradient norm %g: not usable, first seen in %s",
-                         t->step + 1, loss / (double)learned, norm, culprit(t));
+                         t->step + 1, loss / (double)learned, norm, culprit(t, gradient));
     float rate = schedule_rate(&t->recipe, t->step + 1);
     adamw_clip(&s, norm, t->recipe.clip_norm);
-    optimizer_update(&t->lora, t->gradient, t->m, t->v, &t->recipe, rate, t->step + 1);
+    optimizer_update(t->moved, gradient, t->m, t->v, &t->recipe, rate, t->step + 1);
+    core_apply(&t->core, &t->lora, t->options.compute);
     t->losses[t->step++] = (float)(loss / (double)learned);
     t->chain[t->step] = chain_next(&t->chain[t->step - 1], &t->lora);
     t->position += count;

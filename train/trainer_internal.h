@@ -2,6 +2,8 @@
 #ifndef TRAIN_TRAINER_INTERNAL_H
 #define TRAIN_TRAINER_INTERNAL_H
 
+#include "checkpoint.h"
+#include "core.h"
 #include "graph.h"
 #include "omm/trainer.h"
 #include "optimizer.h"
@@ -11,8 +13,10 @@ struct omm_trainer {
     omm_trainer_options options; /* recipe points to our copy; start is not used after open */
     omm_recipe recipe;
     omm_lora lora;
+    core core;       /* with parts = core, else zeroed */
+    omm_lora *moved; /* what the optimiser moves: lora, or core.c */
     float *gradient; /* (lora.value_count) */
-    float *start;    /* (lora.value_count) with prox_mu, else NULL */
+    float *start;    /* (moved->value_count) with prox_mu, else NULL */
     float *m, *v;    /* (state.m), (state.v) */
     optimizer_sizes state;
     float *scratch; /* one B, for transposing */
@@ -24,13 +28,14 @@ struct omm_trainer {
     uint64_t tokens, learned;
     float *losses;     /* (recipe.steps) */
     omm_digest *chain; /* (recipe.steps + 1) */
-    omm_digest identity;
+    checkpoint_identity identity;
 };
 
-/* Rows of a micro-batch, where the longest example has `longest` tokens.  micro_tokens 0: the
- * recipe's. */
-size_t trainer_rows_max(const omm_recipe *recipe, const omm_dataset *data, size_t longest,
-                        uint32_t micro_tokens);
+/* The adapter of a recipe (zero, or with a lane random), or a zero one laid out as `like`.
+ * Errors: those of omm_recipe_adapter. */
+OMM_CHECKED omm_err trainer_layout(omm_lora *out, const omm_recipe *recipe,
+                                   const omm_lora_shape *shape, const omm_lora *like,
+                                   const omm_rng *lane);
 
 /* What omm_trainer_resume would check, and the steps that a checkpoint has done; changes nothing. */
 OMM_CHECKED omm_err checkpoint_step(uint32_t *step, const omm_trainer *t, omm_bytes checkpoint);

@@ -8,11 +8,7 @@
 #include <string.h>
 
 typedef struct rig {
-    omm_model model;
-    omm_tokenizer *tokenizer;
-    omm_dataset *data;
-    omm_compute compute;
-    omm_recipe recipe;
+    test_rig base;
     bool stop;
 } rig;
 
@@ -21,13 +17,10 @@ static bool is_stopped(void *ud) {
 }
 
 static omm_trainer_options options_of(rig *r) {
-    return (omm_trainer_options){.model = &r->model,
-                                 .data = r->data,
-                                 .recipe = &r->recipe,
-                                 .compute = &r->compute,
-                                 .seed = omm_seed_from_u64(1),
-                                 .cancelled = is_stopped,
-                                 .ud = r};
+    omm_trainer_options options = test_rig_options(&r->base);
+    options.cancelled = is_stopped;
+    options.ud = r;
+    return options;
 }
 
 static omm_trainer *open_trainer(rig *r) {
@@ -61,7 +54,7 @@ static void resume_is_exact(rig *r) {
     omm_train_result x = omm_trainer_result(whole), y = omm_trainer_result(second);
     CHECK(x.steps == y.steps && x.tokens == y.tokens && x.learned == y.learned);
     CHECK(x.loss_first == y.loss_first && x.loss_last == y.loss_last);
-    CHECK(x.steps == r->recipe.steps && x.loss_last < x.loss_first && x.tokens > x.learned);
+    CHECK(x.steps == r->base.recipe.steps && x.loss_last < x.loss_first && x.tokens > x.learned);
     CHECK_ERR(omm_trainer_step(whole, NULL), OMM_ERR_STATE);
     omm_buf_fini(&saved);
     omm_buf_fini(&again);
@@ -98,7 +91,7 @@ static void damaged_checkpoints(rig *r) {
     CHECK_OK(omm_trainer_save(fresh, &after));
     CHECK(omm_bytes_equal(omm_buf_view(&before), omm_buf_view(&after)));
     rig other = *r;
-    other.recipe.learning_rate *= 2;
+    other.base.recipe.learning_rate *= 2;
     omm_trainer *foreign = open_trainer(&other);
     CHECK_ERR(omm_trainer_resume(foreign, omm_buf_view(&saved)), OMM_ERR_MISMATCH);
     CHECK_OK(omm_trainer_resume(fresh, omm_buf_view(&saved)));
@@ -136,8 +129,8 @@ static void set_alpha(omm_lora *lora, float alpha) {
 static void overflow_names_the_step(rig *r) {
     omm_lora start;
     omm_trainer *t = NULL;
-    test_adapter(&start, &r->model, r->recipe.rank, r->recipe.targets, 3);
-    set_alpha(&start, r->recipe.alpha);
+    test_adapter(&start, &r->base.model, r->base.recipe.rank, r->base.recipe.targets, 3);
+    set_alpha(&start, r->base.recipe.alpha);
     for (size_t i = 0; i < start.value_count; i++) start.values[i] *= 1e30F;
     omm_trainer_options options = options_of(r);
     options.start = &start;
@@ -153,7 +146,7 @@ static void overflow_names_the_step(rig *r) {
     start.values[5] = 0;
     start.tensors[0].scale *= 2;
     CHECK_ERR(omm_trainer_open(&t, &options), OMM_ERR_REFUSED_SHAPE);
-    set_alpha(&start, r->recipe.alpha + 1);
+    set_alpha(&start, r->base.recipe.alpha + 1);
     CHECK_ERR(omm_trainer_open(&t, &options), OMM_ERR_REFUSED_SHAPE);
     CHECK(!t);
     omm_lora_fini(&start);
@@ -161,11 +154,11 @@ static void overflow_names_the_step(rig *r) {
 
 static void frozen_half_stays(const rig *r, uint32_t parts) {
     rig half = *r;
-    half.recipe.parts = parts;
-    half.recipe.weight_decay = 0.1F;
+    half.base.recipe.parts = parts;
+    half.base.recipe.weight_decay = 0.1F;
     omm_lora start;
-    test_adapter(&start, &r->model, r->recipe.rank, r->recipe.targets, 4);
-    set_alpha(&start, r->recipe.alpha);
+    test_adapter(&start, &r->base.model, r->base.recipe.rank, r->base.recipe.targets, 4);
+    set_alpha(&start, r->base.recipe.alpha);
     omm_trainer_options options = options_of(&half);
     options.start = &start;
     omm_trainer *t = NULL;
@@ -227,7 +220,7 @@ static void seeds_matter(rig *r) {
     options.seed = omm_seed_from_u64(2);
     CHECK_OK(omm_trainer_open(&b, &options));
     rig cut = *r;
-    cut.recipe.seq_max = 40;
+    cut.base.recipe.seq_max = 40;
     options = options_of(&cut);
     CHECK_OK(omm_trainer_open(&c, &options));
     omm_step_report ra, rb, rc;
@@ -235,34 +228,30 @@ static void seeds_matter(rig *r) {
     CHECK_OK(omm_trainer_step(b, &rb));
     CHECK_OK(omm_trainer_step(c, &rc));
     CHECK(!same_values(a, b) && !omm_digest_equal(&ra.digest, &rb.digest));
-    CHECK(ra.tokens <= r->recipe.batch_tokens && rc.tokens <= 40 * omm_dataset_count(r->data));
+    CHECK(ra.tokens <= r->base.recipe.batch_tokens &&
+          rc.tokens <= 40 * omm_dataset_count(r->base.data));
     omm_trainer_close(a);
     omm_trainer_close(b);
     omm_trainer_close(c);
 }
 
 int main(void) {
-    rig r = {.recipe = omm_recipe_default()};
-    r.recipe.rank = 2;
-    r.recipe.steps = 5;
-    r.recipe.batch_tokens = 300;
-    r.recipe.dropout = 0.05F;
-    r.recipe.learning_rate = 0.02F;
-    omm_isa isa = OMM_ISA_SCALAR;
-    CHECK_OK(omm_isa_choose(&isa, NULL));
-    CHECK_OK(omm_compute_init(&r.compute, NULL, isa));
-    test_tokenizer_open(&r.tokenizer);
-    test_data_open(&r.data, "train.jsonl", 7, r.tokenizer);
-    test_synth_open(&r.model, OMM_FORMAT_F16);
+    rig r = {0};
+    test_rig_open(&r.base, 7);
+    r.base.recipe.rank = 2;
+    r.base.recipe.steps = 5;
+    r.base.recipe.batch_tokens = 300;
+    r.base.recipe.dropout = 0.05F;
+    r.base.recipe.learning_rate = 0.02F;
     resume_is_exact(&r);
     rig other = r;
-    other.recipe.optimizer = OMM_RECIPE_SGD;
-    other.recipe.momentum = 0.9F;
-    other.recipe.learning_rate = 0.05F;
+    other.base.recipe.optimizer = OMM_RECIPE_SGD;
+    other.base.recipe.momentum = 0.9F;
+    other.base.recipe.learning_rate = 0.05F;
     resume_is_exact(&other);
     damaged_checkpoints(&other);
-    other.recipe = r.recipe;
-    other.recipe.optimizer = OMM_RECIPE_ADAFACTOR;
+    other.base.recipe = r.base.recipe;
+    other.base.recipe.optimizer = OMM_RECIPE_ADAFACTOR;
     resume_is_exact(&other);
     damaged_checkpoints(&other);
     damaged_checkpoints(&r);
@@ -273,10 +262,7 @@ int main(void) {
     chain(&r);
     seeds_matter(&r);
     allocations_fail(&r);
-    omm_dataset_close(r.data);
-    omm_tokenizer_close(r.tokenizer);
-    omm_model_fini(&r.model);
-    omm_compute_fini(&r.compute);
+    test_rig_close(&r.base);
     CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }

@@ -112,7 +112,8 @@ float omm_lora_scale_of(double alpha, uint32_t rank, bool rslora);
 OMM_CHECKED omm_err omm_lora_plan_init(omm_lora_plan *plan, const omm_lora_shape *shape);
 void omm_lora_plan_fini(omm_lora_plan *plan);
 /* Give `pair` to all layers that the comma list names: as omm_lora_targets_parse (then in every layer
- * of the model), or with the layer ("blk.0.*", "blk.1?.attn_q").  rank 0 leaves them out.
+ * of the model), or with the layer ("blk.0.*", "blk.1?.attn_q", "blk.4-7.ffn_*": 4 to 7).  rank 0
+ * leaves them out.
  * Errors: CONFIG (an item that names nothing the model has; rank, scale); the plan is unchanged. */
 OMM_CHECKED omm_err omm_lora_plan_add(omm_lora_plan *plan, const char *list, omm_lora_pair pair);
 

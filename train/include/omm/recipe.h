@@ -5,10 +5,11 @@
  *
  *   "OMMR" | version u32 | u32 and f32 fields in the order of struct omm_recipe, little endian
  *
- * Version 1 ends after seed_lane.  Version 2 goes on to the end; it is written where one of those
- * fields is not 0 and refused where all are: one recipe has one spelling.
+ * Version 1 ends after seed_lane.  Version 2 goes on to b_rate_ratio, version 3 to the end; its texts
+ * are padded with zeros.  The lowest version that has every field which is not 0 (and for parts = core
+ * version 3) is written, and any other refused: one recipe has one spelling.
  *
- * Depends on: bytes, config, err; engine's lora.h for the spec.  Threads: no shared state.
+ * Depends on: bytes, config, err; engine's lora.h for the adapter.  Threads: no shared state.
  */
 #ifndef OMM_RECIPE_H
 #define OMM_RECIPE_H
@@ -21,16 +22,25 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct omm_lora;
+struct omm_lora_plan;
+struct omm_lora_shape;
 struct omm_lora_spec;
+struct omm_rng;
 
-#define OMM_RECIPE_BYTES 84u      /* of version 1 */
-#define OMM_RECIPE_BYTES_MAX 112u /* of version 2 */
+#define OMM_RECIPE_BYTES 84u    /* of version 1 */
+#define OMM_RECIPE_BYTES_2 112u /* of version 2 */
+#define OMM_RECIPE_TEXT 128u    /* of each text, with the zero at its end */
+#define OMM_RECIPE_BYTES_MAX (OMM_RECIPE_BYTES_2 + 3 * OMM_RECIPE_TEXT)
 
-/* Which half of each pair moves; the other keeps its start values (FFA-LoRA, RoLoRA). */
+/* Which half of each pair moves; the other keeps its start values: A frozen is LoRA-FA and FFA-LoRA, by
+ * turns RoLoRA.  Core (Fed-SB, LoRA-XS): B C A with both halves frozen and C, r x r, trained.  From a
+ * start adapter C begins as the identity; without one as zero, between random halves. */
 typedef enum omm_recipe_parts {
     OMM_RECIPE_PARTS_AB = 0,
     OMM_RECIPE_PARTS_A = 1,
     OMM_RECIPE_PARTS_B = 2,
+    OMM_RECIPE_PARTS_CORE = 3,
 } omm_recipe_parts;
 
 typedef enum omm_recipe_optimizer {
@@ -73,6 +83,11 @@ typedef struct omm_recipe {
     uint32_t relative_step; /* Adafactor: 1 makes the rate a share of each tensor's own size */
     uint32_t rslora;        /* 1: the scale is alpha / sqrt(rank) (2312.03732) */
     float b_rate_ratio;     /* LoRA+ (2402.12354): B's rate is this times A's; 0 = the same */
+    /* Version 3.  Lists separated by commas, of names and patterns as omm_lora_plan_add takes them. */
+    char target_pattern[OMM_RECIPE_TEXT]; /* what is adapted, instead of `targets`, which has all */
+    char rank_pattern[OMM_RECIPE_TEXT]; /* "ffn_*=4,blk.0.*=2": other ranks for some of it; the last
+                                             that names a layer counts */
+    char alpha_pattern[OMM_RECIPE_TEXT]; /* the same for alpha */
 } omm_recipe;
 
 /* rank 8, alpha 16, all seven targets, 20 steps of 2,048 tokens, learning rate 1e-2. */
@@ -84,12 +99,25 @@ OMM_CHECKED omm_err omm_recipe_validate(const omm_recipe *recipe);
 /* The adapter that this recipe trains.  With rslora its alpha is alpha * sqrt(rank), so that every
  * reader of the file gets the scale from the usual alpha / rank. */
 void omm_recipe_lora_spec(struct omm_lora_spec *out, const omm_recipe *recipe);
+/* Whether that spec says it all: no patterns.  Only such adapters are federated. */
+bool omm_recipe_is_uniform(const omm_recipe *recipe);
+/* Errors: UNSUPPORTED, naming the field, for what is not federated: patterns, a core. */
+OMM_CHECKED omm_err omm_recipe_check_federated(const omm_recipe *recipe);
 
-/* What omm_recipe_encode appends: OMM_RECIPE_BYTES, or OMM_RECIPE_BYTES_MAX for version 2. */
+/* Which layers of a model of this shape are adapted, at what rank and scale.  Errors: CONFIG (a pattern
+ * that names nothing, or nothing adapted; says what would be accepted), NOMEM. */
+OMM_CHECKED omm_err omm_recipe_plan(struct omm_lora_plan *out, const omm_recipe *recipe,
+                                    const struct omm_lora_shape *shape);
+/* The adapter itself: zero, or with a lane as omm_lora_init_random has it.  Errors: as above, TOO_BIG. */
+OMM_CHECKED omm_err omm_recipe_adapter(struct omm_lora *out, const omm_recipe *recipe,
+                                       const struct omm_lora_shape *shape,
+                                       const struct omm_rng *lane);
+
+/* What omm_recipe_encode appends, by version: OMM_RECIPE_BYTES, _BYTES_2 or _BYTES_MAX. */
 size_t omm_recipe_bytes(const omm_recipe *recipe);
 /* Equal recipes give equal bytes.  Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err omm_recipe_encode(omm_buf *out, const omm_recipe *recipe);
-/* Errors: SIZE, FORMAT (not a recipe; version 2 without need), VERSION, CONFIG (a field out of range).  On error `out` is
+/* Errors: SIZE, FORMAT (not a recipe; a version without need), VERSION, CONFIG (a field out of range).  On error `out` is
  * untouched. */
 OMM_CHECKED omm_err omm_recipe_decode(omm_recipe *out, omm_bytes in);
 
@@ -98,8 +126,8 @@ OMM_CHECKED omm_err omm_recipe_decode(omm_recipe *out, omm_bytes in);
 typedef struct omm_recipe_yaml {
     uint32_t rank;
     double alpha;
-    const char *targets; /* "all", or some of "q,k,v,o,gate,up,down" */
-    int parts;           /* "ab", "a", "b" */
+    const char *targets; /* "all", or names and patterns: "q,v", "ffn_*", "blk.4-7.*" */
+    int parts;           /* "ab", "a", "b", "core" */
     double dropout;
     uint32_t steps, batch_tokens, micro_tokens, seq_max;
     double learning_rate;
@@ -110,11 +138,20 @@ typedef struct omm_recipe_yaml {
     int schedule;  /* "cosine", "linear", "constant" */
     double momentum, b_rate_ratio;
     bool nesterov, relative_step, rslora;
+    const char *rank_pattern, *alpha_pattern; /* NULL: none */
 } omm_recipe_yaml;
 
 extern const omm_config_field omm_recipe_fields[];
 /* Ended by NULL, in the order of the enums. */
 extern const char *const omm_recipe_optimizers[], *const omm_recipe_schedules[];
+extern const char *const omm_recipe_parts_names[];
+
+/* Take what is adapted from a list as in YAML: names alone go into `targets`, the same bytes as ever;
+ * patterns with layers into target_pattern.  Errors: CONFIG. */
+OMM_CHECKED omm_err omm_recipe_set_targets(omm_recipe *recipe, const char *list);
+/* Set rank_pattern and alpha_pattern; NULL: none.  Errors: CONFIG. */
+OMM_CHECKED omm_err omm_recipe_set_patterns(omm_recipe *recipe, const char *ranks,
+                                            const char *alphas);
 
 /* Errors: CONFIG. */
 OMM_CHECKED omm_err omm_recipe_from_yaml(omm_recipe *out, const omm_recipe_yaml *yaml);

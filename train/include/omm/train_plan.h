@@ -1,8 +1,9 @@
 /* train_plan.h - how much memory training will take, told before the model is loaded, and what makes
  * it fit.
  *
- *   adapter      values and gradient: 8 bytes a parameter (12 with prox_mu), and room for one B
- *   optimizer    its moments: 8 bytes a parameter with AdamW
+ *   adapter      values and gradient: 8 bytes a parameter (12 with prox_mu), and room for one B; with
+ *                cores B once more
+ *   optimizer    its moments: 8 bytes a parameter that moves with AdamW
  *   activations  what layers keep for backward and what passes through, of one micro-batch
  *   logits       of the rows that the loss takes at once, whatever the number of tokens
  *   work         scratch of threads, rotary tables, one layer's keys and values, the log of steps
@@ -23,7 +24,8 @@
 typedef struct omm_train_plan_options {
     const struct omm_model *model; /* may be an outline */
     const omm_recipe *recipe;
-    const omm_dataset *data; /* for its longest example */
+    const omm_dataset *data;     /* for its longest example */
+    const struct omm_lora *like; /* the adapter has its ranks and targets; NULL: the recipe's */
     unsigned threads;
     uint32_t checkpoint_layers; /* at least; omm_train_plan_make: exactly */
     uint32_t micro_tokens;      /* at most; 0: the recipe's */
@@ -32,7 +34,7 @@ typedef struct omm_train_plan_options {
 typedef struct omm_train_plan {
     uint32_t micro_tokens, checkpoint_layers;               /* for omm_trainer_options */
     uint32_t longest;                                       /* tokens of the longest example */
-    uint64_t parameters;                                    /* of the adapter */
+    uint64_t parameters;                                    /* of the adapter; with cores theirs */
     uint64_t adapter, optimizer, activations, logits, work; /* bytes */
     uint64_t total;                                         /* their sum */
 } omm_train_plan;

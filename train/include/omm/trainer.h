@@ -41,7 +41,11 @@ typedef struct omm_trainer_options {
     const struct omm_compute *compute;
     omm_seed seed;                /* order of examples, dropout, and A where `start` is NULL */
     const struct omm_lora *start; /* the global adapter; NULL: random A, zero B */
-    bool (*cancelled)(void *ud);  /* asked before every micro-batch; NULL: never */
+    bool like_start;         /* ranks, scales and targets are those of start; the recipe's are not
+                                     read */
+    omm_digest model_digest; /* of the model's file: a checkpoint belongs to it.  Zeroed: to any
+                                     model of its architecture and sizes */
+    bool (*cancelled)(void *ud); /* asked before every micro-batch; NULL: never */
     void *ud;
     uint32_t micro_tokens; /* instead of the recipe's; 0: the recipe's.  Never the result */
     uint32_t

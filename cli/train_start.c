@@ -1,0 +1,50 @@
+/* train_start.c - the adapter that training starts from: one file, or several joined, times their weights. */
+#include "loaded.h"
+#include "train_run.h"
+
+#include "omm/lora.h"
+
+#include <stdio.h>
+
+typedef struct starts {
+    omm_lora parts[CLI_LIST_MAX];
+    const omm_lora *pointers[CLI_LIST_MAX];
+    float weights[CLI_LIST_MAX];
+    uint32_t count;
+} starts;
+
+static omm_err load_all(starts *s, const train_run *r) {
+    for (uint32_t i = 0; i < r->args.start.count; i++) {
+        char path[OMM_PATH_MAX];
+        OMM_TRY(loaded_split_scale(path, &s->weights[i], r->args.start.items[i]));
+        OMM_TRY(omm_lora_load_file(&s->parts[i], path, &r->model.lora_shape));
+        s->pointers[i] = &s->parts[i];
+        s->count++;
+    }
+    return OMM_OK;
+}
+
+/* One as it is keeps its bytes; else B takes what scales and weights differ by. */
+static omm_err join(train_run *r, starts *s) {
+    bool rounded = false;
+    if (s->count == 1 && s->weights[0] == 1) {
+        r->start = s->parts[0];
+        s->count = 0;
+        return OMM_OK;
+    }
+    OMM_TRY(omm_lora_join(&r->start, &rounded, s->pointers, s->weights, s->count, true));
+    if (rounded)
+        fprintf(stderr,
+                "--start: scales times weights differ by no power of two: B was rounded once\n");
+    return OMM_OK;
+}
+
+omm_err train_start_open(train_run *r) {
+    starts s = {.count = 0};
+    if (r->args.start.count == 0) return OMM_OK;
+    omm_err err = load_all(&s, r);
+    if (err == OMM_OK) err = join(r, &s);
+    r->has_start = err == OMM_OK;
+    for (uint32_t i = 0; i < s.count; i++) omm_lora_fini(&s.parts[i]);
+    return err;
+}
