@@ -25,15 +25,15 @@ typedef struct core {
  * value i is (2 u - 1) / sqrt(d_out) with u = omm_rng_unit(lane, i), i the flat offset.  `lora` becomes
  * the product.  Errors: CONFIG (the B's given are all zero: no C would change anything), NOMEM; close it all the
  * same. */
-OMM_CHECKED omm_err core_init(core *core, omm_lora *lora, const omm_rng *lane,
+OMM_CHECKED omm_err core_init(core *k, omm_lora *lora, const omm_rng *lane,
                               const omm_compute *compute);
 /* Sizes and places alone: no values. */
-OMM_CHECKED omm_err core_layout(core *core, const omm_lora *lora);
-void core_fini(core *core);
+OMM_CHECKED omm_err core_layout(core *k, const omm_lora *lora);
+void core_fini(core *k);
 /* The B's of `lora` become B C. */
-void core_apply(const core *core, omm_lora *lora, const omm_compute *compute);
-/* core->gradient, from that of the adapter, laid out as the adapter is. */
-void core_backward(core *core, const omm_lora *lora, const float *gradient,
+void core_apply(const core *k, omm_lora *lora, const omm_compute *compute);
+/* k->gradient, from that of the adapter, laid out as the adapter is. */
+void core_backward(core *k, const omm_lora *lora, const float *gradient,
                    const omm_compute *compute);
 
 #endif

@@ -122,9 +122,10 @@ void optimizer_one(const optimizer_tensor *t, const omm_recipe *recipe, float ra
     }
 }
 
-void optimizer_update(
-    omm_lora *lora, float *gradient, /* NOLINT(readability-non-const-parameter): Adafactor writes */
-    float *m, float *v, const omm_recipe *recipe, float rate, uint32_t step) {
+/* NOLINTBEGIN(readability-non-const-parameter): optimizer_one writes */
+void optimizer_update(omm_lora *lora, float *gradient, float *m, float *v, const omm_recipe *recipe,
+                      float rate, uint32_t step) {
+    /* NOLINTEND(readability-non-const-parameter) */
     const float rate_b = recipe->b_rate_ratio > 0 ? rate * recipe->b_rate_ratio : rate;
     for (size_t i = 0; i < lora->tensor_count; i++) {
         const omm_lora_tensor *x = &lora->tensors[i];

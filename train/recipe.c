@@ -61,6 +61,7 @@ static const size_t s_texts[] = {offsetof(omm_recipe, target_pattern),
                                  offsetof(omm_recipe, rank_pattern),
                                  offsetof(omm_recipe, alpha_pattern)};
 enum { TEXT_COUNT = sizeof s_texts / sizeof s_texts[0] };
+static const size_t s_text_bytes = (size_t)TEXT_COUNT * OMM_RECIPE_TEXT;
 
 static uint32_t get_bits(const omm_recipe *recipe, const field *f) {
     uint32_t bits = 0;
@@ -145,7 +146,7 @@ static size_t count_of(uint32_t version) {
 }
 
 static size_t bytes_of(uint32_t version) {
-    return 8 + 4 * count_of(version) + (version == 3 ? TEXT_COUNT * OMM_RECIPE_TEXT : 0);
+    return 8 + 4 * count_of(version) + (version == 3 ? s_text_bytes : 0);
 }
 
 size_t omm_recipe_bytes(const omm_recipe *recipe) {
@@ -162,7 +163,7 @@ omm_err omm_recipe_encode(omm_buf *out, const omm_recipe *recipe) {
         omm_put_u32(p + 8 + 4 * i, get_bits(recipe, &s_fields[i]));
     if (version < 3) return OMM_OK;
     p += OMM_RECIPE_BYTES_2;
-    memset(p, 0, TEXT_COUNT * OMM_RECIPE_TEXT);
+    memset(p, 0, s_text_bytes);
     for (size_t i = 0; i < TEXT_COUNT; i++, p += OMM_RECIPE_TEXT) {
         const char *text = (const char *)recipe + s_texts[i];
         memcpy(p, text, strnlen(text, OMM_RECIPE_TEXT - 1));

@@ -94,7 +94,7 @@ static omm_err check_rules(const char *text, const char *field, const char *acce
                            bool (*is_good)(double)) {
     const char *rest = text;
     for (bool more = true; more;) {
-        rule r;
+        rule r = {.number = 0};
         const char *item = rest;
         OMM_TRY(next_rule(&more, &r, &rest, field, accepted));
         if (more && !is_good(r.number)) return bad_rule(field, item, strcspn(item, ","), accepted);
@@ -119,7 +119,7 @@ static omm_err set_text(char *out, const char *text, const char *field) {
         return omm_raise(OMM_ERR_CONFIG, "recipe: %s of %zu characters, at most %u", field, size,
                          OMM_RECIPE_TEXT - 1);
     memset(out, 0, OMM_RECIPE_TEXT);
-    if (size) memcpy(out, text, size);
+    if (size) memcpy(out, text, size + 1);
     return OMM_OK;
 }
 
@@ -175,7 +175,7 @@ static omm_err apply_rules(double *numbers, const omm_lora_plan *plan, const cha
                            const char *field) {
     const char *rest = text;
     for (bool more = true;;) {
-        rule r;
+        rule r = {.number = 0};
         OMM_TRY(next_rule(&more, &r, &rest, field, "NUMBER"));
         if (!more) return OMM_OK;
         OMM_TRY(apply_rule(numbers, plan, &r, field));

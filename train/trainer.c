@@ -33,7 +33,7 @@ static omm_digest chain_next(const omm_digest *previous, const omm_lora *lora) {
 /* Shapes and scales of the adapter decide too where they come from the start adapter. */
 static omm_err take_identity(omm_trainer *t) {
     omm_buf layout;
-    omm_buf_init(&layout, OMM_LORA_LAYERS_MAX * OMM_LORA_TARGET_COUNT * 8);
+    omm_buf_init(&layout, (size_t)OMM_LORA_LAYERS_MAX * OMM_LORA_TARGET_COUNT * 8);
     omm_err err = OMM_OK;
     for (size_t i = 0; i < t->lora.tensor_count && err == OMM_OK; i += 2) {
         const omm_lora_tensor *a = &t->lora.tensors[i];
