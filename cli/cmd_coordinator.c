@@ -20,7 +20,7 @@ typedef struct node_entry {
 
 typedef struct coordinator_file {
     const char *scenario, *listen, *state_dir, *bundle, *key, *bundle_key, *port_file, *log_level,
-        *tls_certificate, *tls_key;
+        *tls_certificate, *tls_key, *http, *http_port_file;
     omm_config_list nodes; /* node_entry */
     uint64_t poll_ms, linger_ms;
     uint32_t threads;
@@ -68,6 +68,10 @@ static const omm_config_field s_fields[] = {
                    .help = "for evaluation and sums; 0: one per core"),
     OMM_CONFIG_STRING(coordinator_file, port_file, .fallback = "", .max = 4000,
                       .help = "gets the tcp port that was bound"),
+    OMM_CONFIG_STRING(coordinator_file, http, .fallback = "", .max = 255,
+                      .help = "status page, /healthz, /metrics: 127.0.0.1:8080; none: no HTTP"),
+    OMM_CONFIG_STRING(coordinator_file, http_port_file, .fallback = "", .max = 4000,
+                      .help = "gets the port of http that was bound"),
     OMM_CONFIG_STRING(coordinator_file, log_level, .fallback = "info", .max = 8,
                       .help = "debug, info, warn, error"),
     {0}};
@@ -75,7 +79,7 @@ static const omm_config_field s_fields[] = {
 typedef struct coordinator {
     service_env env;
     coordinator_file file;
-    const char *scenario, *state_dir, *bundle, *port_file;
+    const char *scenario, *state_dir, *bundle, *port_file, *http_port_file;
     omm_key key, bundle_key;
     omm_buf tls_certificate, tls_key;
     omm_run_enrolled *nodes;
@@ -87,6 +91,7 @@ static omm_err resolve_paths(coordinator *c) {
     OMM_TRY(service_path(&c->state_dir, &c->env, c->file.state_dir));
     OMM_TRY(service_path(&c->bundle, &c->env, c->file.bundle));
     OMM_TRY(service_path(&c->port_file, &c->env, c->file.port_file));
+    OMM_TRY(service_path(&c->http_port_file, &c->env, c->file.http_port_file));
     if (c->bundle[0]) return OMM_OK;
     char path[OMM_PATH_MAX];
     OMM_TRY(omm_path_join(path, c->state_dir, "bundle"));
@@ -220,6 +225,9 @@ static omm_err serve(coordinator *c, bool json, bool *passed) {
                                          .bundle_dir = c->bundle,
                                          .state_dir = c->state_dir,
                                          .port_file = c->port_file[0] ? c->port_file : NULL,
+                                         .http = c->file.http[0] ? c->file.http : NULL,
+                                         .http_port_file =
+                                             c->http_port_file[0] ? c->http_port_file : NULL,
                                          .bundle_key = &c->bundle_key,
                                          .commit = OMM_BUILD_COMMIT,
                                          .build = OMM_BUILD_TEXT,

@@ -78,7 +78,9 @@ static omm_err take_memory(omm_coord *c) {
     c->candidate = omm_alloc_aligned(c->value_count, sizeof *c->candidate);
     c->candidate_broadcast = omm_alloc_aligned(c->value_count, sizeof *c->candidate_broadcast);
     c->nodes = omm_alloc(c->o.run->node_count, sizeof *c->nodes);
-    if (!c->master || !c->broadcast || !c->candidate || !c->candidate_broadcast || !c->nodes)
+    c->history = omm_alloc(c->o.run->rounds, sizeof *c->history);
+    if (!c->master || !c->broadcast || !c->candidate || !c->candidate_broadcast || !c->nodes ||
+        !c->history)
         return omm_raise(OMM_ERR_NOMEM, "coordinator of %zu values and %zu nodes", c->value_count,
                          c->o.run->node_count);
     c->residual_zero = zero_residual(c->value_count);
@@ -136,6 +138,7 @@ void omm_coord_close(omm_coord *c) {
     if (c->nodes)
         for (size_t i = 0; i < c->o.run->node_count; i++) coord_upload_end(&c->nodes[i].upload);
     omm_free(c->nodes);
+    omm_free(c->history);
     omm_free(c->master);
     omm_free(c->broadcast);
     omm_free(c->candidate);
@@ -243,6 +246,27 @@ bool omm_coord_peer_is_fresh(const omm_coord *c) {
 
 int32_t omm_coord_last_node(const omm_coord *c) {
     return c->last_node;
+}
+
+void coord_tell(const omm_coord *c, const omm_coord_event *event) {
+    if (c->o.on_event) c->o.on_event(c->o.on_event_ud, event);
+}
+
+const omm_coord_round *omm_coord_history(uint32_t *count, const omm_coord *c) {
+    *count = c->history_count;
+    return c->history;
+}
+
+omm_coord_node_status omm_coord_get_node(const omm_coord *c, size_t index) {
+    OMM_ASSERT(index < c->o.run->node_count);
+    const coord_node *node = &c->nodes[index];
+    return (omm_coord_node_status){.ready = node->ready,
+                                   .selected = node->selected,
+                                   .offered = node->offered,
+                                   .uploading = node->upload.active,
+                                   .settled = node->settled,
+                                   .accepted = node->accepted_total,
+                                   .refused = node->refused_total};
 }
 
 omm_coord_status omm_coord_get_status(const omm_coord *c) {

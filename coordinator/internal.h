@@ -22,7 +22,7 @@
 #include "omm/file.h"
 #include "omm/messages.h"
 
-#define COORD_ANONYMOUS (-1)            /* node index of a peer that proved no identity */
+#define COORD_ANONYMOUS OMM_COORD_NOBODY
 #define COORD_ANONYMOUS_RECORDS_MAX 32u /* refusals without identity kept per round */
 #define COORD_ANONYMOUS_BYTES_MAX (4u << 20)
 #define COORD_NODE_RECORDS_MAX 8u     /* refusals kept per node and round */
@@ -59,6 +59,7 @@ typedef struct coord_node {
     coord_upload upload;
     omm_digest replaced[COORD_REPLACED_MAX]; /* manifests it gave up in this round */
     uint32_t replaced_count;
+    uint32_t accepted_total, refused_total; /* since the run began */
 } coord_node;
 
 struct omm_coord {
@@ -103,10 +104,16 @@ struct omm_coord {
     double candidate_loss;
     bool is_published;
 
+    omm_coord_round *history; /* (run->rounds) */
+    uint32_t history_count;   /* rounds that are over */
+
     omm_buf close;     /* envelope of Close */
     int32_t last_node; /* whose request this step answers */
     bool peer_fresh;   /* and nobody else can have sent it: it is no replay */
 };
+
+/* ---- coordinator.c ---- */
+void coord_tell(const omm_coord *c, const omm_coord_event *event);
 
 /* ---- store.c ---- */
 OMM_CHECKED omm_err coord_store_open(omm_coord *c);
@@ -116,6 +123,8 @@ OMM_CHECKED omm_err coord_store_offer(omm_coord *c, omm_bytes envelope);
 /* The node is ready for the round, or took its offer. */
 OMM_CHECKED omm_err coord_store_presence(omm_coord *c, uint32_t node, bool offered);
 OMM_CHECKED omm_err coord_store_loss(omm_coord *c, double loss);
+/* What a line of rounds.jsonl says.  Errors: FORMAT (also: not the line of `round`), NOMEM. */
+OMM_CHECKED omm_err coord_history_parse(omm_coord_round *out, uint32_t round, omm_bytes line);
 
 /* One row of table submission. */
 typedef struct coord_row {

@@ -184,6 +184,11 @@ omm_err coord_round_open(omm_coord *c, uint64_t now_ms) {
     omm_log_event(c->o.log, OMM_LOG_INFO, "round_open", OMM_LOG_INT("round", c->round),
                   OMM_LOG_INT("selected", count),
                   OMM_LOG_INT("deadline_ms", c->o.policy.deadline_ms));
+    coord_tell(c, &(omm_coord_event){.kind = OMM_COORD_EVENT_OPENED,
+                                     .round = c->round,
+                                     .node = OMM_COORD_NOBODY,
+                                     .sentence = "",
+                                     .digest = &c->offer_digest});
     omm_crash_point(c->o.state_dir, c->o.crash_at, "after_offer");
 out:
     omm_free(chosen);
@@ -354,17 +359,27 @@ omm_err coord_round_publish(omm_coord *c) {
     omm_crash_point(c->o.state_dir, c->o.crash_at, "before_publish");
     omm_buf line;
     omm_buf_init(&line, (size_t)1 << 28);
+    omm_coord_round past = {0};
     omm_err err = write_round(&line, c);
+    if (err == OMM_OK) err = coord_history_parse(&past, c->round, omm_buf_view(&line));
     if (err == OMM_OK) err = coord_store_publish(c, omm_buf_view(&line), !c->is_void);
     if (err == OMM_OK) c->previous = omm_hash(omm_buf_view(&line));
     omm_buf_fini(&line);
     OMM_TRY(err);
     c->state = OMM_COORD_PUBLISHED;
+    c->history[c->round] = past;
+    c->history_count = c->round + 1;
     c->has_candidate = false;
     omm_log_event(c->o.log, OMM_LOG_INFO, "round_published", OMM_LOG_INT("round", c->round),
                   OMM_LOG_INT("accepted", c->accepted_count), OMM_LOG_INT("void", c->is_void),
                   OMM_LOG_INT("published", c->is_published));
-    return adopt(c, &canonical);
+    OMM_TRY(adopt(c, &canonical));
+    coord_tell(c, &(omm_coord_event){.kind = OMM_COORD_EVENT_PUBLISHED,
+                                     .round = c->round,
+                                     .node = OMM_COORD_NOBODY,
+                                     .sentence = "",
+                                     .digest = &c->previous});
+    return OMM_OK;
 }
 
 /* Payloads are in the bundle now; a leftover of an earlier crash goes too. */
@@ -419,5 +434,11 @@ omm_err coord_run_close(omm_coord *c) {
     c->state = OMM_COORD_CLOSED;
     omm_log_event(c->o.log, OMM_LOG_INFO, "run_closed", OMM_LOG_STR("run_id", c->o.run->run_id),
                   OMM_LOG_INT("rounds", c->o.run->rounds));
+    omm_digest digest = omm_hash(omm_buf_view(&c->close));
+    coord_tell(c, &(omm_coord_event){.kind = OMM_COORD_EVENT_CLOSED,
+                                     .round = c->round,
+                                     .node = OMM_COORD_NOBODY,
+                                     .sentence = "",
+                                     .digest = &digest});
     return OMM_OK;
 }

@@ -11,6 +11,9 @@
 #include "omm/messages.h"
 #include "omm/transport.h"
 
+#include "watch.h"
+#include "web.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,6 +37,8 @@ typedef struct service {
     omm_bundle *bundle;
     omm_coord *coord;
     omm_server *server;
+    watch *watch;
+    web *web;
     omm_buf reply;
     uint64_t deadline_ms;
     uint64_t busy_ms; /* when to ask again while a tick runs */
@@ -50,11 +55,11 @@ static bool is_stopped(const service *s) {
     return s->o->stop && atomic_load(s->o->stop);
 }
 
-static omm_err write_port(const service *s) {
-    if (!s->o->port_file) return OMM_OK;
+static omm_err write_port(const char *path, unsigned port) {
+    if (!path) return OMM_OK;
     char text[16];
-    (void)snprintf(text, sizeof text, "%u\n", omm_server_port(s->server));
-    return omm_file_write(s->o->port_file, omm_bytes_str(text), 0644);
+    (void)snprintf(text, sizeof text, "%u\n", port);
+    return omm_file_write(path, omm_bytes_str(text), 0644);
 }
 
 /* ---- bytes as they passed ---- */
@@ -133,6 +138,37 @@ static omm_err write_wires(const service *s) {
     return err;
 }
 
+/* ---- seen from outside ---- */
+
+static watch_wire wire_of(void *ud, size_t i) {
+    const service *s = ud;
+    return (watch_wire){s->wires[i].up, s->wires[i].down};
+}
+
+/* What others see.  Not while a tick runs: it owns the state machine. */
+static void show(service *s, bool now) {
+    watch_beat(s->watch, false);
+    watch_take(s->watch, s->coord, now, wire_of, s);
+}
+
+static omm_err open_watch(service *s) {
+    watch_options options = {.run = omm_run_get_record(s->o->run),
+                             .clock = s->o->clock,
+                             .state_dir = s->o->state_dir,
+                             .commit = s->o->commit,
+                             .build = s->o->build};
+    return watch_open(&s->watch, &options);
+}
+
+static omm_err open_web(service *s) {
+    if (!s->o->http) return OMM_OK;
+    OMM_TRY(web_open(&s->web, s->o->http, s->watch, s->server, s->o->log));
+    OMM_TRY(write_port(s->o->http_port_file, web_port(s->web)));
+    omm_log_event(s->o->log, OMM_LOG_INFO, "http_listening", OMM_LOG_STR("address", s->o->http),
+                  OMM_LOG_INT("port", web_port(s->web)));
+    return OMM_OK;
+}
+
 /* ---- the loop ---- */
 
 static omm_err open_service(service *s) {
@@ -150,20 +186,27 @@ static omm_err open_service(service *s) {
     s->busy_ms = options.policy.poll_ms;
     if (s->busy_ms < SERVICE_BUSY_MS) s->busy_ms = SERVICE_BUSY_MS;
     options.bundle = s->bundle;
+    OMM_TRY(open_watch(s));
+    options.on_event = watch_event;
+    options.on_event_ud = s->watch;
     OMM_TRY(omm_coord_open(&s->coord, &options));
     OMM_TRY(load_wires(s));
     OMM_TRY(omm_server_open(&s->server, &server));
     OMM_TRY(omm_server_listen(s->server, s->o->url));
-    OMM_TRY(write_port(s));
+    OMM_TRY(write_port(s->o->port_file, omm_server_port(s->server)));
+    show(s, true);
+    OMM_TRY(open_web(s));
     omm_log_event(s->o->log, OMM_LOG_INFO, "listening", OMM_LOG_STR("url", s->o->url),
                   OMM_LOG_INT("port", omm_server_port(s->server)));
     return OMM_OK;
 }
 
 static void close_service(service *s) {
+    web_close(s->web); /* first: it reads what is below */
     if (s->server) omm_server_close(s->server);
     omm_coord_close(s->coord);
     omm_bundle_close(s->bundle);
+    watch_close(s->watch);
     omm_free(s->wires);
     omm_buf_fini(&s->reply);
 }
@@ -180,6 +223,7 @@ static void send_reply(service *s, int32_t said_by, omm_exchange *exchange, omm_
 static omm_err answer(service *s, omm_exchange *exchange, omm_bytes request) {
     omm_err err = omm_coord_step(&s->reply, &s->deadline_ms, s->coord, now_ms(s), request,
                                  omm_exchange_peer(exchange));
+    watch_trouble(s->watch, err == OMM_OK ? NULL : omm_err_sentence());
     if (err != OMM_OK) {
         omm_log_event(s->o->log, OMM_LOG_ERROR, "request_failed",
                       OMM_LOG_STR("detail", omm_err_detail()));
@@ -242,9 +286,12 @@ static omm_err tick(service *s, uint64_t now) {
     int why = pthread_create(&thread, NULL, tick_main, &t);
     if (why != 0) return omm_raise(OMM_ERR_IO, "no thread for a tick: %s", strerror(why));
     omm_err err = OMM_OK;
-    while (!atomic_load(&t.done) && err == OMM_OK)
+    while (!atomic_load(&t.done) && err == OMM_OK) {
+        watch_beat(s->watch, true);
         err = listen_for(NULL, s, SERVICE_BUSY_SLICE_MS, answer_busy);
+    }
     (void)pthread_join(thread, NULL);
+    show(s, true);
     return t.err != OMM_OK ? omm_raise(t.err, "%s", t.detail) : err;
 }
 
@@ -257,6 +304,7 @@ static omm_err run_rounds(service *s) {
         }
         now = now_ms(s);
         OMM_TRY(listen_for(NULL, s, s->deadline_ms <= now ? 0 : s->deadline_ms - now, answer));
+        show(s, false);
     }
     return OMM_OK;
 }
@@ -264,8 +312,10 @@ static omm_err run_rounds(service *s) {
 static omm_err tell_nodes(service *s) {
     uint64_t begin_ms = now_ms(s);
     while (!omm_coord_all_told(s->coord) && now_ms(s) - begin_ms < s->o->linger_ms &&
-           !is_stopped(s))
+           !is_stopped(s)) {
         OMM_TRY(listen_for(NULL, s, SERVICE_SLICE_MS, answer));
+        show(s, false);
+    }
     /* Who repeated a request while we were slow is answered too: its first one it has given up. */
     bool heard = omm_coord_all_told(s->coord);
     while (heard && now_ms(s) - begin_ms < s->o->linger_ms && !is_stopped(s))

@@ -1,6 +1,7 @@
 /* store.c - what the coordinator remembers, in coordinator.sqlite; no other file has SQL. */
 #include "internal.h"
 
+#include <math.h>
 #include <string.h>
 
 #define STORE_APPLICATION_ID 0x4f4d4d43u /* "OMMC" */
@@ -168,9 +169,70 @@ static omm_err load_nodes(omm_coord *c) {
     return err;
 }
 
+omm_err coord_history_parse(omm_coord_round *out, uint32_t round, omm_bytes line) {
+    omm_arena arena;
+    omm_arena_init(&arena, (size_t)1 << 30);
+    omm_round_record r;
+    omm_err err = omm_round_record_parse(&r, &arena, line);
+    if (err == OMM_OK && r.round != round)
+        err =
+            omm_raise(OMM_ERR_FORMAT, "line of round %u where that of %u belongs", r.round, round);
+    if (err == OMM_OK)
+        *out = (omm_coord_round){.round = r.round,
+                                 .selected = (uint32_t)r.selected_count,
+                                 .accepted = (uint32_t)r.accepted_count,
+                                 .refused = (uint32_t)r.refused_count,
+                                 .missing = (uint32_t)r.missing_count,
+                                 .tokens = r.weight_sum,
+                                 .loss = r.evaluated ? r.eval_loss : (double)NAN,
+                                 .published = r.published,
+                                 .voided = r.voided};
+    omm_arena_fini(&arena);
+    return err;
+}
+
+static omm_err load_history(omm_coord *c) {
+    omm_rows *rows = NULL;
+    bool more = false;
+    omm_err err = OMM_OK;
+    OMM_TRY(omm_db_query(&rows, c->db,
+                         "SELECT line FROM round WHERE line IS NOT NULL AND round < ?"
+                         " ORDER BY round",
+                         OMM_DB_INT((int64_t)c->o.run->rounds)));
+    while ((err = omm_rows_next(&more, rows)) == OMM_OK && more) {
+        err = coord_history_parse(&c->history[c->history_count], c->history_count,
+                                  omm_rows_bytes(rows, 0));
+        if (err != OMM_OK) break;
+        c->history_count++;
+    }
+    omm_rows_close(rows);
+    return err;
+}
+
+/* Verdicts of every node since the run began. */
+static omm_err load_totals(omm_coord *c) {
+    omm_rows *rows = NULL;
+    bool more = false;
+    omm_err err = OMM_OK;
+    OMM_TRY(omm_db_query(&rows, c->db,
+                         "SELECT node, SUM(status = 1), SUM(status <> 1) FROM submission"
+                         " WHERE node >= ? AND status <> 0 GROUP BY node",
+                         OMM_DB_INT(0)));
+    while ((err = omm_rows_next(&more, rows)) == OMM_OK && more) {
+        int64_t node = omm_rows_int(rows, 0);
+        if (node < 0 || (uint64_t)node >= c->o.run->node_count) continue;
+        c->nodes[node].accepted_total = (uint32_t)omm_rows_int(rows, 1);
+        c->nodes[node].refused_total = (uint32_t)omm_rows_int(rows, 2);
+    }
+    omm_rows_close(rows);
+    return err;
+}
+
 omm_err coord_store_load(omm_coord *c) {
     bool found = false;
     OMM_TRY(load_run(c, &found));
+    OMM_TRY(load_history(c));
+    OMM_TRY(load_totals(c));
     OMM_TRY(load_round(c));
     OMM_TRY(load_nodes(c));
     if (c->offer.size > 0) OMM_TRY(coord_round_restore(c));

@@ -586,6 +586,12 @@ omm_err coord_answer(omm_buf *reply, omm_coord *c, uint64_t now_ms, omm_bytes by
         omm_log_event(c->o.log, coord_refusal_level(c), "request_refused",
                       OMM_LOG_STR("peer", peer ? peer : "unknown"),
                       OMM_LOG_STR("reason", omm_err_name(err)), OMM_LOG_STR("sentence", sentence));
+        coord_tell(c, &(omm_coord_event){.kind = OMM_COORD_EVENT_REQUEST,
+                                         .round = c->round,
+                                         .node = c->last_node,
+                                         .reason = err,
+                                         .sentence = sentence,
+                                         .peer = peer ? peer : "unknown"});
         omm_buf_clear(reply);
         err = reply_refused(reply, err, sentence);
     }

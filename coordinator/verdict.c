@@ -72,6 +72,8 @@ omm_err coord_settle(omm_buf *reply, omm_coord *c, coord_row *row) {
     if (row->reason != OMM_OK) c->refusals_total++;
     if (row->status == COORD_ACCEPTED) c->accepted_count++;
     if (row->status == COORD_REFUSED) c->refused_count++;
+    if (row->node >= 0 && row->reason == OMM_OK) c->nodes[row->node].accepted_total++;
+    if (row->node >= 0 && row->reason != OMM_OK) c->nodes[row->node].refused_total++;
     if (row->node >= 0 && row->status != COORD_REJECTED) {
         c->nodes[row->node].settled = true;
         coord_upload_end(&c->nodes[row->node].upload);
@@ -84,6 +86,12 @@ omm_err coord_settle(omm_buf *reply, omm_coord *c, coord_row *row) {
                   OMM_LOG_STR("reason", omm_err_name(row->reason)),
                   OMM_LOG_STR("sentence", row->sentence ? row->sentence : ""),
                   OMM_LOG_INT("recorded", may));
+    coord_tell(c, &(omm_coord_event){.kind = OMM_COORD_EVENT_SUBMISSION,
+                                     .round = row->round,
+                                     .node = row->node,
+                                     .reason = row->reason,
+                                     .sentence = row->sentence ? row->sentence : "",
+                                     .digest = &row->digest});
 out:
     row->receipt = (omm_bytes){0};
     omm_buf_fini(&receipt);

@@ -123,6 +123,7 @@ static void on_request(omm_exchange *exchange, nng_msg *message) {
         server->first = exchange;
     }
     server->last = exchange;
+    server->count.queued++;
     pthread_cond_signal(&server->changed);
     pthread_mutex_unlock(&server->mutex);
 }
@@ -283,6 +284,7 @@ omm_err omm_server_receive(omm_exchange **out, omm_bytes *request, omm_server *s
     if (exchange) {
         server->first = exchange->next;
         if (!server->first) server->last = NULL;
+        server->count.queued--;
         exchange->state = EXCHANGE_TAKEN;
     }
     server->waiting--;

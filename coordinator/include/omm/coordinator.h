@@ -33,6 +33,7 @@
 #include <stdint.h>
 
 #define OMM_COORD_NEVER UINT64_MAX /* next_deadline_ms when only a message can change anything */
+#define OMM_COORD_NOBODY (-1)      /* node index of who proved no identity */
 
 typedef struct omm_coord omm_coord;
 
@@ -61,6 +62,26 @@ typedef struct omm_coord_evaluator {
     void *ud;
 } omm_coord_evaluator;
 
+/* What has happened and is committed, for counters, status pages and the audit log. */
+typedef enum omm_coord_event_kind {
+    OMM_COORD_EVENT_SUBMISSION, /* a verdict: accepted when reason is OMM_OK */
+    OMM_COORD_EVENT_REQUEST,    /* refused without a record of it */
+    OMM_COORD_EVENT_OPENED,     /* a round; digest: its offer */
+    OMM_COORD_EVENT_PUBLISHED,  /* a round is over; digest: its line in rounds.jsonl */
+    OMM_COORD_EVENT_CLOSED,     /* the run; digest: close.env */
+} omm_coord_event_kind;
+
+/* Borrowed for the call.  sentence and peer are what strangers make of them. */
+typedef struct omm_coord_event {
+    omm_coord_event_kind kind;
+    uint32_t round;
+    int32_t node; /* index in run->nodes, or OMM_COORD_NOBODY */
+    omm_err reason;
+    const char *sentence;
+    const char *peer;         /* REQUEST only; else NULL */
+    const omm_digest *digest; /* SUBMISSION: of its envelope; REQUEST: NULL */
+} omm_coord_event;
+
 /* All borrowed for the life of the coordinator. */
 typedef struct omm_coord_options {
     const omm_run_record *run; /* what was agreed; run->nodes are the enrolled nodes */
@@ -77,6 +98,9 @@ typedef struct omm_coord_options {
     const char *crash_at;  /* stage of omm/crash.h for tests; NULL: none */
     omm_pool *pool;        /* may be NULL */
     const omm_log *log;    /* may be NULL */
+    /* Called inside step and tick, on their thread; may be NULL.  It must not call the coordinator. */
+    void (*on_event)(void *ud, const omm_coord_event *event);
+    void *on_event_ud;
 } omm_coord_options;
 
 /* Start the run, or take it up where state_dir has it.
@@ -107,7 +131,6 @@ bool omm_coord_is_done(const omm_coord *coord);
 bool omm_coord_all_told(const omm_coord *coord);
 /* Index in run->nodes of the node whose signature, or whose announced chunk, the last step's request
  * carried; OMM_COORD_NOBODY when it proved nothing.  It may be a replay by anybody who listens. */
-#define OMM_COORD_NOBODY (-1)
 int32_t omm_coord_last_node(const omm_coord *coord);
 /* It was no replay: a poll newer than all before, or a manifest for the open round that was not here
  * before.  A transport may lift its limits for such a connection. */
@@ -135,5 +158,23 @@ typedef struct omm_coord_status {
     uint64_t refusals_total; /* also those that left no record */
 } omm_coord_status;
 omm_coord_status omm_coord_get_status(const omm_coord *coord);
+
+/* A round that is over, as its line in rounds.jsonl says. */
+typedef struct omm_coord_round {
+    uint32_t round;
+    uint32_t selected, accepted, refused, missing;
+    uint64_t tokens; /* of the accepted submissions */
+    double loss;     /* of the candidate, published or not; NaN for a void round */
+    bool published, voided;
+} omm_coord_round;
+/* Rounds 0 .. count - 1; valid until the next tick. */
+const omm_coord_round *omm_coord_history(uint32_t *count, const omm_coord *coord);
+
+/* One node of run->nodes, of this round and of the whole run. */
+typedef struct omm_coord_node_status {
+    bool ready, selected, offered, uploading, settled;
+    uint32_t accepted, refused; /* submissions, since the run began */
+} omm_coord_node_status;
+omm_coord_node_status omm_coord_get_node(const omm_coord *coord, size_t index);
 
 #endif

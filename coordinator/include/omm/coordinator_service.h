@@ -3,7 +3,8 @@
  *
  *   server --request--> omm_coord_step --reply--> server;  deadline --> omm_coord_tick
  *
- * Killed at any instant and started again with the same options it goes on where it was.
+ * Killed at any instant and started again with the same options it goes on where it was.  Over HTTP
+ * it is seen (coordinator/web.h), read-only, from a thread that no round waits for.
  *
  * Depends on: base, proto (transport), coordinator.h, run_config.h.
  * Threads: runs on the calling thread; `stop` may be set by another or by a signal handler.
@@ -24,7 +25,9 @@ typedef struct omm_coord_service_options {
     omm_bytes tls_certificate, tls_key; /* PEM; empty unless the url is tls+tcp:// */
     const char *bundle_dir;             /* the same at every start */
     const char *state_dir;
-    const char *port_file;     /* gets the tcp port in decimal once it is bound; NULL: none */
+    const char *port_file; /* gets the tcp port in decimal once it is bound; NULL: none */
+    const char *http;      /* "127.0.0.1:8080": status page, health, metrics; NULL: none */
+    const char *http_port_file;
     const omm_key *bundle_key; /* signs the sealed bundle */
     const char *commit, *build, *machine;
     uint64_t poll_ms;   /* 0: the run's own */

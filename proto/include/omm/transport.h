@@ -46,6 +46,7 @@ typedef struct omm_wire_count {
     uint64_t messages_out, bytes_out;
     uint64_t oversize;    /* messages over the limit that we saw (inproc) */
     uint64_t connections; /* open now (server only) */
+    uint64_t queued;      /* requests that wait to be received (server only) */
     uint64_t turned_away; /* connections refused by a limit, or closed as idle (server only) */
 } omm_wire_count;
 

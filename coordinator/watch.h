@@ -1,0 +1,94 @@
+/* watch.h - what the coordinator lets others see of itself: kept by the service, read by the HTTP
+ * thread, never the other way round.
+ *
+ *   service thread --watch_take, watch_beat, events--> watch --watch_read (a copy)--> HTTP thread
+ *
+ * The lock is held for a copy and no longer, so that nobody who looks makes a round wait.
+ * Counters start with the process; what is of the run (rounds, verdicts of a node) comes from the
+ * state machine and so from the database.
+ *
+ * Depends on: base, proto (transport), coordinator.h.
+ * Threads: all functions are safe; take, beat and events come from whoever has the state machine.
+ */
+#ifndef COORDINATOR_WATCH_H
+#define COORDINATOR_WATCH_H
+
+#include "omm/coordinator.h"
+#include "omm/transport.h"
+
+#include <pthread.h>
+
+#define WATCH_VERDICTS_MAX 64u /* newest kept */
+#define WATCH_SENTENCE_SIZE 240u
+#define WATCH_TROUBLE_SIZE 512u
+#define WATCH_TAKE_MS 200u /* a take copies all nodes: not at every request */
+
+#define XX(name, text) +1
+enum { WATCH_REASONS = 1 OMM_ERR_MAP(XX) }; /* 0 is OMM_OK */
+#undef XX
+
+typedef struct watch_verdict {
+    uint64_t wall_ms;
+    uint32_t round;
+    int32_t node; /* or OMM_COORD_NOBODY */
+    omm_err reason;
+    bool has_peer; /* a request without a record: who sent it is an address */
+    char peer[OMM_PEER_SIZE];
+    char sentence[WATCH_SENTENCE_SIZE]; /* strangers' words are in it */
+} watch_verdict;
+
+typedef struct watch_node {
+    omm_coord_node_status status;
+    uint64_t up, down; /* wire bytes */
+} watch_node;
+
+/* Plain data, copied whole. */
+typedef struct watch_facts {
+    omm_coord_status status;
+    uint32_t history_count;
+    uint64_t now_ms, wall_ms; /* when it was read */
+    uint64_t started_ms, started_wall_ms;
+    uint64_t beat_ms; /* when the service's loop last went round */
+    bool ticking;     /* heavy work is going on, since tick_since_ms */
+    uint64_t tick_since_ms, ticks, tick_ms;
+    bool has_trouble; /* our own, not a peer's: disk, memory; nothing has gone well since */
+    uint64_t trouble_wall_ms;
+    char trouble[WATCH_TROUBLE_SIZE];
+    uint64_t submissions[WATCH_REASONS]; /* [OMM_OK]: accepted */
+    uint64_t requests[WATCH_REASONS];    /* refused without a record */
+    uint64_t rounds_published, rounds_held, rounds_void;
+    uint64_t opened_wall_ms, over_wall_ms; /* of the last rounds; 0: none since the start */
+    uint64_t verdict_count;
+    watch_verdict verdicts[WATCH_VERDICTS_MAX]; /* number i is at i % WATCH_VERDICTS_MAX */
+} watch_facts;
+
+typedef struct watch_options {
+    const omm_run_record *run; /* borrowed, as are the strings */
+    omm_clock clock;
+    const char *state_dir, *commit, *build;
+} watch_options;
+
+typedef struct watch watch;
+OMM_CHECKED omm_err watch_open(watch **out, const watch_options *options); /* Errors: NOMEM */
+void watch_close(watch *w);                                                /* NULL is fine */
+
+/* ---- the service's side ---- */
+void watch_event(void *w, const omm_coord_event *event); /* omm_coord_options.on_event */
+/* The loop goes round, ticking or not. */
+void watch_beat(watch *w, bool ticking);
+/* Copy the state machine, which nobody else may use meanwhile; not more often than WATCH_TAKE_MS
+ * unless `now`.  up(ud, i) and down: wire bytes of node i. */
+typedef struct watch_wire {
+    uint64_t up, down;
+} watch_wire;
+void watch_take(watch *w, const omm_coord *coord, bool now, watch_wire (*wire)(void *ud, size_t i),
+                void *ud);
+/* A request went well (NULL), or failed for a reason of our own. */
+void watch_trouble(watch *w, const char *sentence);
+
+/* ---- the reader's side ---- */
+const watch_options *watch_get_options(const watch *w);
+/* nodes: (run->node_count), may be NULL.  Rounds 0 .. history_count - 1 of *history never change. */
+void watch_read(watch_facts *out, watch_node *nodes, const omm_coord_round **history, watch *w);
+
+#endif

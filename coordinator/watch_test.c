@@ -1,0 +1,199 @@
+/* watch_test.c - health, metrics and status.json of facts that are made up here. */
+#include "omm_test.h"
+
+#include "watch_text.h"
+
+#include "omm/json.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { NODES = 2, ROUNDS = 1000 };
+
+static omm_fake_clock s_fake = {.now_ms = 50000, .wall_ms = 1700000000123};
+static omm_run_node s_nodes[NODES] = {{.name = "<b>\"anna\"\\"}, {.name = "\xc3\xa9va"}};
+static omm_run_record s_run = {.name = "a\"b\\c\nd",
+                               .run_id = "00112233445566778899aabbccddeeff",
+                               .rounds = ROUNDS,
+                               .nodes = s_nodes,
+                               .node_count = NODES};
+
+typedef struct fixture {
+    watch *watch;
+    watch_facts facts;
+    watch_node nodes[NODES];
+    watch_seen seen;
+    omm_buf text;
+} fixture;
+
+static void setup(fixture *f) {
+    memset(f, 0, sizeof *f);
+    watch_options o = {
+        .run = &s_run, .clock = omm_clock_fake(&s_fake), .commit = "c\"", .build = "b"};
+    CHECK_OK(watch_open(&f->watch, &o));
+    omm_buf_init(&f->text, (size_t)8 << 20);
+}
+
+static void see(fixture *f) {
+    omm_buf_clear(&f->text);
+    f->seen.o = watch_get_options(f->watch);
+    f->seen.facts = &f->facts;
+    f->seen.nodes = f->nodes;
+    watch_read(&f->facts, f->nodes, &f->seen.history, f->watch);
+}
+
+static void teardown(fixture *f) {
+    watch_close(f->watch);
+    omm_buf_fini(&f->text);
+}
+
+static bool has(fixture *f, const char *what) {
+    return f->text.size > 0 && memmem(f->text.data, f->text.size, what, strlen(what)) != NULL;
+}
+
+static void expect_health(fixture *f, bool healthy, const char *says) {
+    bool is = false;
+    CHECK_OK(watch_health_text(&f->text, &is, &f->seen));
+    CHECK(is == healthy);
+    CHECK(has(f, says));
+    omm_buf_clear(&f->text);
+}
+
+/* Every reason alone, and what is no reason. */
+static void test_health(void) {
+    fixture f;
+    setup(&f);
+    see(&f);
+    expect_health(&f, true, "ok\nstate: joining\nround: 1 of 0\n");
+    f.facts.now_ms = f.facts.beat_ms + WATCH_BEAT_MS_MAX;
+    expect_health(&f, true, "ok\n");
+    f.facts.now_ms++;
+    expect_health(&f, false, "sick\nloop: stands still for 10 s\n");
+    f.facts.status.state = OMM_COORD_CLOSED; /* it is being sealed */
+    expect_health(&f, true, "ok\n");
+    see(&f);
+    f.seen.has_disk = true;
+    f.seen.disk_free = WATCH_DISK_BYTES_MIN;
+    expect_health(&f, true, "ok\n");
+    f.seen.disk_free--;
+    expect_health(&f, false, "disk: 255 MiB left for the state, 256 are asked for\n");
+    f.seen.has_disk = false;
+    f.facts.ticking = true;
+    f.facts.tick_since_ms = 1;
+    f.facts.now_ms = f.facts.beat_ms = 1 + WATCH_TICK_MS_MAX;
+    expect_health(&f, true, "ok\n");
+    f.facts.now_ms = ++f.facts.beat_ms;
+    expect_health(&f, false, "work: one sum or evaluation takes 7200 s\n");
+    watch_trouble(f.watch, "disk full");
+    see(&f);
+    expect_health(&f, false, "trouble: disk full\n");
+    watch_trouble(f.watch, NULL);
+    see(&f);
+    expect_health(&f, true, "ok\n");
+    teardown(&f);
+}
+
+static void test_metrics(void) {
+    fixture f;
+    setup(&f);
+    omm_coord_event refused = {.kind = OMM_COORD_EVENT_SUBMISSION,
+                               .node = 1,
+                               .reason = OMM_ERR_REFUSED_NORM,
+                               .sentence = "too far"};
+    omm_coord_event accepted = {.kind = OMM_COORD_EVENT_SUBMISSION, .node = 0, .sentence = ""};
+    omm_coord_event stranger = {.kind = OMM_COORD_EVENT_REQUEST,
+                                .node = OMM_COORD_NOBODY,
+                                .reason = OMM_ERR_REFUSED_FORMAT,
+                                .sentence = "<\xff\x01>",
+                                .peer = "203.0.113.9"};
+    watch_event(f.watch, &refused);
+    watch_event(f.watch, &accepted);
+    watch_event(f.watch, &accepted);
+    watch_event(f.watch, &stranger);
+    see(&f);
+    CHECK_OK(watch_metrics_text(&f.text, &f.seen));
+    CHECK(has(&f, "run=\"a\\\"b\\\\c\\nd\",commit=\"c\\\"\",build=\"b\"} 1\n"));
+    CHECK(has(&f, "\nmeshmind_submissions_accepted_total 2\n"));
+    CHECK(has(&f, "\nmeshmind_submissions_refused_total{reason=\"NORM\"} 1\n"));
+    CHECK(has(&f, "\nmeshmind_submissions_refused_total{reason=\"FORMAT\"} 0\n"));
+    CHECK(has(&f, "\nmeshmind_requests_refused_total{reason=\"FORMAT\"} 1\n"));
+    CHECK(has(&f, "\nmeshmind_start_timestamp_seconds 1700000050.123\n"));
+    CHECK(!has(&f, "meshmind_loss"));
+    f.facts.status.has_loss = true;
+    f.facts.status.loss = 2.5;
+    omm_buf_clear(&f.text);
+    CHECK_OK(watch_metrics_text(&f.text, &f.seen));
+    CHECK(has(&f, "\nmeshmind_loss 2.5\n"));
+    omm_buf_clear(&f.text);
+    CHECK_OK(watch_status_text(&f.text, &f.seen));
+    CHECK(has(&f, "\"sentence\":\"<?"
+                  "?>\"")); /* not UTF-8 when it came */
+    teardown(&f);
+}
+
+/* A watch keeps the newest verdicts, newest first; the curve is thinned and keeps its end. */
+static void test_status(void) {
+    fixture f;
+    setup(&f);
+    for (unsigned i = 0; i < 3 * WATCH_VERDICTS_MAX + 5; i++) {
+        omm_coord_event event = {
+            .kind = OMM_COORD_EVENT_SUBMISSION, .round = i, .node = 1, .sentence = ""};
+        watch_event(f.watch, &event);
+    }
+    see(&f);
+    static omm_coord_round past[ROUNDS];
+    for (uint32_t i = 0; i < ROUNDS; i++)
+        past[i] =
+            (omm_coord_round){.round = i, .loss = i % 2 ? 1.5 : (double)NAN, .published = true};
+    f.seen.history = past;
+    f.facts.history_count = ROUNDS;
+    CHECK_OK(watch_status_text(&f.text, &f.seen));
+    json_t *root = NULL;
+    CHECK_OK(omm_json_parse(&root, omm_buf_view(&f.text), "status.json"));
+    const json_t *verdicts = json_object_get(root, "verdicts");
+    CHECK(json_array_size(verdicts) == WATCH_VERDICTS_MAX);
+    for (unsigned i = 0; i < WATCH_VERDICTS_MAX; i++)
+        CHECK(json_integer_value(json_object_get(json_array_get(verdicts, i), "round")) ==
+              3 * WATCH_VERDICTS_MAX + 4 - i);
+    const json_t *history = json_object_get(root, "history");
+    CHECK(json_array_size(history) == WATCH_JSON_ROUNDS_MAX);
+    CHECK(json_is_null(json_object_get(json_array_get(history, 0), "loss")));
+    const json_t *curve = json_object_get(root, "curve");
+    size_t points = json_array_size(curve);
+    CHECK(points > WATCH_JSON_CURVE_MAX / 4);
+    CHECK(points <= WATCH_JSON_CURVE_MAX + 1);
+    CHECK(json_integer_value(json_array_get(json_array_get(curve, points - 1), 0)) == ROUNDS - 1);
+    const json_t *node = json_array_get(json_object_get(root, "nodes"), 0);
+    CHECK(strcmp(json_string_value(json_object_get(node, "name")), s_nodes[0].name) == 0);
+    CHECK(strcmp(json_string_value(json_object_get(node, "is")), "away") == 0);
+    json_decref(root);
+    teardown(&f);
+}
+
+/* Time in heavy work adds up over ticks, and the beat goes on meanwhile. */
+static void test_ticks(void) {
+    fixture f;
+    setup(&f);
+    for (unsigned i = 0; i < 2; i++) {
+        watch_beat(f.watch, true);
+        s_fake.now_ms += 700;
+        watch_beat(f.watch, true);
+        s_fake.now_ms += 300;
+        watch_beat(f.watch, false);
+        s_fake.now_ms += 5000;
+    }
+    see(&f);
+    CHECK(f.facts.ticks == 2);
+    CHECK(f.facts.tick_ms == 2000);
+    CHECK(f.facts.now_ms - f.facts.beat_ms == 5000);
+    teardown(&f);
+}
+
+int main(void) {
+    test_health();
+    test_metrics();
+    test_status();
+    test_ticks();
+    return 0;
+}

@@ -1,0 +1,37 @@
+/* watch_text.h - what others see of the coordinator, as texts: health, metrics, JSON.
+ *
+ * Depends on: base, watch.h.  Threads: a function of its arguments and of the disk's free space.
+ * Source: Prometheus text exposition format 0.0.4.
+ */
+#ifndef COORDINATOR_WATCH_TEXT_H
+#define COORDINATOR_WATCH_TEXT_H
+
+#include "watch.h"
+
+/* Over these the service is said to be sick. */
+#define WATCH_BEAT_MS_MAX 10000u                      /* the loop goes round five times a second */
+#define WATCH_TICK_MS_MAX ((uint64_t)2 * 3600 * 1000) /* of one sum and evaluation */
+#define WATCH_DISK_BYTES_MIN ((uint64_t)256 << 20)    /* left where the state is */
+
+#define WATCH_JSON_NODES_MAX 2048u
+#define WATCH_JSON_ROUNDS_MAX 100u /* newest, in full */
+#define WATCH_JSON_CURVE_MAX 400u  /* points of the loss curve, evenly thinned */
+
+/* All borrowed. */
+typedef struct watch_seen {
+    const watch_options *o;
+    const watch_facts *facts;
+    const watch_node *nodes;
+    const omm_coord_round *history;
+    omm_wire_count wire;
+    bool has_disk;
+    uint64_t disk_free;
+} watch_seen;
+
+/* Append; errors: NOMEM, TOO_BIG. */
+/* "ok" or "sick" and a reason a line; *healthy says which. */
+OMM_CHECKED omm_err watch_health_text(omm_buf *out, bool *healthy, const watch_seen *seen);
+OMM_CHECKED omm_err watch_metrics_text(omm_buf *out, const watch_seen *seen);
+OMM_CHECKED omm_err watch_status_text(omm_buf *out, const watch_seen *seen);
+
+#endif

@@ -1,0 +1,364 @@
+#!/usr/bin/env python3
+"""The coordinator seen from outside: health, metrics, status.json and the page, while a run goes on.
+
+One run of processes with HTTP on, asked all the time, with hostile clients that dribble requests, take
+no answers and send rubbish; its run digest is that of a run that nobody looked at.  Then the page in a
+browser as wide as a phone, where there is one, drawing what a hostile coordinator would say.
+
+usage: outside_test.py SOURCE_DIR MESHMIND [run|page]
+"""
+import http.client, http.server, json, os, pathlib, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time
+
+SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
+SCENARIO = SOURCE / "scenarios" / "processes.yaml"
+NODES = ["cafe-02", "studio-02", "harbor-02"]
+LIMIT_S = 400
+CONNECTION_S = 10  # connection_ms of coordinator/http.c
+failures = []
+
+
+def check(ok, what):
+    if not ok:
+        failures.append(what)
+        print("FAIL", what, flush=True)
+
+
+def ask(port, path, method="GET", body=None, timeout=20, headers={}):
+    c = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    try:
+        c.request(method, path, body=body, headers=headers)
+        r = c.getresponse()
+        return r.status, r.read(), {k.lower(): v for k, v in r.getheaders()}
+    finally:
+        c.close()
+
+
+SAMPLE = re.compile(r'^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{((?:[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\[\\"n])*",?)*)\})? '
+                    r"(-?(?:[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|Inf|NaN))$")
+
+
+def parse_metrics(text):
+    """The text format, strictly: HELP and TYPE once and before the samples of a name, which stand together."""
+    kinds, seen, last, values = {}, set(), None, {}
+    check(text.endswith("\n"), "metrics: no line end at the end")
+    for line in text.splitlines():
+        if line.startswith("# HELP "):
+            continue
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split(" ")
+            check(name not in kinds and kind in ("counter", "gauge"), f"metrics: {line}")
+            kinds[name] = kind
+            continue
+        match = SAMPLE.match(line)
+        check(match is not None, f"metrics: not a sample: {line}")
+        if not match:
+            continue
+        name, labels, value = match.groups()
+        check(name in kinds, f"metrics: {name} has no TYPE")
+        check(name == last or name not in seen, f"metrics: {name} in two places")
+        check((kinds.get(name) == "counter") == name.endswith("_total"), f"metrics: {name} is a {kinds.get(name)}")
+        key = name + ("{" + labels + "}" if labels else "")
+        check(key not in values, f"metrics: {key} twice")
+        seen.add(name)
+        last = name
+        values[key] = float(value)
+    return values
+
+
+def write_files(folder, port, web):
+    (folder / "coordinator.yaml").write_text(
+        f"scenario: {SCENARIO}\nlisten: tcp://127.0.0.1:{port}\nstate_dir: coordinator\n"
+        + (f"http: {web}\nhttp_port_file: http_port\n" if web else "") +
+        "poll_ms: 100\nlinger_ms: 60000\nthreads: 1\n")
+    for name in NODES:
+        (folder / f"{name}.yaml").write_text(
+            f"coordinator: tcp://127.0.0.1:{port}\nname: {name}\nstate_dir: {name}\n"
+            f"scenario: {SCENARIO}\nthreads: 1\n")
+
+
+def start(folder, kind, name):
+    with open(folder / f"{name}.log", "ab") as log:
+        return subprocess.Popen([MESHMIND, kind, "-c", folder / f"{name}.yaml"], stdout=log, stderr=log)
+
+
+def wait_for(what, test, seconds=LIMIT_S):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        got = test()
+        if got:
+            return got
+        time.sleep(0.05)
+    print(f"{what}: not within {seconds} s")
+    sys.exit(1)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def raw(port, data, half_close=False, source="127.0.0.1"):
+    s = socket.create_connection(("127.0.0.1", port), timeout=CONNECTION_S + 20, source_address=(source, 0))
+    try:
+        s.sendall(data)
+        if half_close:
+            s.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass  # it was closed on us, which is an answer too
+    return s
+
+
+def drain(s):
+    got = b""
+    try:
+        while True:
+            part = s.recv(65536)
+            if not part:
+                return got
+            got += part
+    except OSError:
+        return got
+    finally:
+        s.close()
+
+
+def polite(port):
+    status, body, heads = ask(port, "/healthz")
+    check((status, body[:3]) == (200, b"ok\n"), f"healthz: {status} {body}")
+    status, body, heads = ask(port, "/")
+    check(status == 200 and heads["content-type"].startswith("text/html"), f"/: {status} {heads}")
+    policy = heads.get("content-security-policy", "")
+    check("default-src 'none'" in policy and "unsafe" not in policy, f"policy: {policy}")
+    check(heads.get("x-content-type-options") == "nosniff", "no nosniff")
+    check(heads.get("connection", "").lower() == "close", f"connection: {heads.get('connection')}")
+    for text in (body, ask(port, "/status.js")[1], ask(port, "/status.css")[1]):
+        check(not re.search(rb"//(?!www\.w3\.org/2000/svg)[a-z]+\.[a-z]|@import|url\(", text), "the page names another host")
+    check(b"innerHTML" not in ask(port, "/status.js")[1], "the page makes markup of text")
+    status, body, heads = ask(port, "/", "HEAD")
+    check((status, body) == (200, b"") and int(heads["content-length"]) > 300, f"HEAD: {status} {body} {heads}")
+    status, body, heads = ask(port, "/metrics")
+    check(heads["content-type"].startswith("text/plain; version=0.0.4"), f"metrics: {heads}")
+    values = parse_metrics(body.decode())
+    check(values['meshmind_nodes{is="enrolled"}'] == 3 and values["meshmind_resident_bytes"] > 1e6, f"metrics: {values}")
+    check(sum(v for k, v in values.items() if k.startswith("meshmind_state{")) == 1, "not in one state")
+    for path in ("/healthz/", "/../healthz", "/%2e%2e/etc/passwd", "/status.json%00.html", "//"):
+        check(ask(port, path)[0] == 404, f"{path} is not 404")
+    check(ask(port, "/healthz?x=1")[0] == 200, "a query is not ignored")
+    for method in ("POST", "PUT", "DELETE", "OPTIONS", "TRACE", "BREW"):
+        status, body, heads = ask(port, "/status.json", method, body=b"x" if method in ("POST", "PUT") else None)
+        check(status == 405 and heads.get("allow") == "GET, HEAD", f"{method}: {status} {heads}")
+
+
+def rude(port):
+    """Rubbish is refused or closed, and the server goes on."""
+    for data in (b"\0" * 100, b"GET\n\n", b"\r\n" * 50, b"GET / HTTP/9.9\r\n\r\n", b"A" * 20000,
+                 b"GET /" + b"a" * 20000 + b" HTTP/1.1\r\n\r\n",
+                 b"GET / HTTP/1.1\r\n" + b"X: " + b"y" * 20000 + b"\r\n\r\n",
+                 b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 3000 + b"\r\n", b"\x16\x03\x01\x02\x00\x01\x00",
+                 b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n",
+                 b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n"):
+        got = drain(raw(port, data, half_close=True))
+        check(not got or re.match(rb"HTTP/1\.[01] (200|400|404|405|411|413|414|431|5\d\d)", got) is not None, f"{data[:30]}: {got[:80]}")
+        check(b"HTTP/1.1 200" not in got[:12] or data.startswith(b"GET / HTTP/9.9"), f"{data[:30]} is answered with 200")
+    got = drain(raw(port, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 2))
+    check(got.count(b"HTTP/1.1 ") == 1, f"{got.count(b'HTTP/1.1 ')} answers on one connection")
+
+
+def slow(port):
+    """Dribbling clients of one address fill what it may have, are cut off in time, and cost others nothing."""
+    begin = time.monotonic()
+    word = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
+    sockets = [raw(port, word + b"X-A: ", source="127.0.0.2") for _ in range(16)]
+    got = drain(raw(port, word + b"\r\n", source="127.0.0.2"))
+    check(got == b"", f"a 17th connection of one address is answered with {got[:50]}")
+    open_ones = list(sockets)
+    while open_ones and time.monotonic() - begin < CONNECTION_S + 30:
+        time.sleep(0.5)
+        for s in list(open_ones):
+            try:
+                s.sendall(b"a")
+                s.setblocking(False)
+                ended = not s.recv(4096)
+            except BlockingIOError:
+                ended = False
+            except OSError:
+                ended = True
+            if ended:
+                open_ones.remove(s)
+                s.close()
+            else:
+                s.setblocking(True)
+    took = time.monotonic() - begin
+    check(not open_ones and CONNECTION_S - 2 < took < CONNECTION_S + 10, f"{len(open_ones)} dribbling clients held on for {took:.0f} s")
+    got = wait_for("an answer after the dribbling clients", lambda: drain(raw(port, word + b"\r\n", source="127.0.0.2")), 20)
+    check(got.startswith(b"HTTP/1.1 200"), f"afterwards: {got[:50]}")
+
+
+def look(port, stop, seen):
+    """What an operator's browser and Prometheus do, all the time."""
+    while not stop.is_set():
+        try:
+            status = json.loads(ask(port, "/status.json")[1])
+            seen["states"].add(status["state"])
+            seen["last"] = status
+            seen["metrics"] = parse_metrics(ask(port, "/metrics")[1].decode())
+            seen["health"].add(ask(port, "/healthz")[0])
+            seen["looks"] += 1
+        except (OSError, http.client.HTTPException) as error:
+            seen["lost"].append(str(error))
+        time.sleep(0.1)
+
+
+def federate(folder, looked_at):
+    folder.mkdir()
+    write_files(folder, free_port(), "127.0.0.1:0" if looked_at else None)
+    processes = [start(folder, "coordinator", "coordinator")]
+    seen, stop = {"states": set(), "health": set(), "looks": 0, "lost": []}, threading.Event()
+    try:
+        if looked_at:
+            wait_for("http", lambda: (folder / "http_port").exists() or processes[0].poll() is not None)
+            check(processes[0].poll() is None, (folder / "coordinator.log").read_text()[-3000:])
+            port = int((folder / "http_port").read_text())
+            polite(port)
+            rude(port)
+            threads = [threading.Thread(target=look, args=(port, stop, seen)), threading.Thread(target=slow, args=(port,))]
+            for t in threads:
+                t.start()
+            holders = [raw(port, b"GET / HTTP/1.1\r\n") for _ in range(4)]  # and never a word more
+        if looked_at:
+            threads[1].join()  # nobody trains yet: the service is there as long as it takes
+        processes += [start(folder, "node", n) for n in NODES]
+        wait_for("the end of the run", lambda: all(p.poll() is not None for p in processes))
+    finally:
+        stop.set()
+        for p in processes:
+            if p.poll() is None:
+                p.kill()
+                p.wait()
+    if looked_at:
+        for t in threads:
+            t.join()
+        for s in holders:
+            s.close()
+    check(processes[0].returncode in (0, 1), f"coordinator: {(folder / 'coordinator.log').read_text()[-3000:]}")
+    return json.loads((folder / "coordinator" / "bundle" / "manifest.json").read_text())["run_digest"], seen
+
+
+def run(folder):
+    digest, seen = federate(folder / "seen", True)
+    subprocess.run([MESHMIND, "simulate", SCENARIO, "--out", folder / "simulated", "--threads", "2"], check=False,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    expected = json.loads((folder / "simulated" / "manifest.json").read_text())["run_digest"]
+    check(digest == expected, f"run digest {digest}, the simulator's is {expected}")
+    last, metrics = seen["last"], seen["metrics"]
+    check(seen["looks"] >= 3 and seen["health"] == {200}, f"{seen['looks']} looks, health {seen['health']}")
+    check({"joining", "open"} <= seen["states"] and len(seen["states"]) >= 3, f"states seen: {seen['states']}")
+    check(sorted(n["name"] for n in last["nodes"]) == sorted(NODES), f"nodes: {last['nodes']}")
+    check(last["history"] and last["history"][0]["accepted"] == 3, f"history: {last['history']}")
+    check(last["curve"] and last["curve"][0][0] == 0 and last["curve"][0][1] > 0, f"curve: {last['curve']}")
+    check(len([v for v in last["verdicts"] if v["verdict"] == "accepted"]) >= 3, f"verdicts: {last['verdicts']}")
+    check(all(n["up"] > 0 and n["down"] > 0 for n in last["nodes"]), f"bytes of nodes: {last['nodes']}")
+    check(metrics["meshmind_submissions_accepted_total"] >= 3 and metrics["meshmind_loss"] > 0, f"metrics: {metrics}")
+    check(metrics['meshmind_wire_bytes_total{direction="in"}'] > 1000, "metrics: no bytes")
+    print(f"run digest {digest} as simulated, {seen['looks']} looks, states {sorted(seen['states'])}, lost {len(seen['lost'])}")
+
+
+# ---- the page ----
+
+EVIL = ['<img src=x onerror=alert(1)>', '"><script>document.title="owned"</script>', "a" * 300, "\u202edlrow",
+        "javascript:alert(1)", "</td></tr></table><h1>owned</h1>"]
+
+
+def evil_status(rounds):
+    node = lambda i: {"id": "0" * 16, "name": EVIL[i % len(EVIL)], "is": "training", "accepted": i, "refused": 1, "up": 10 ** 9, "down": 5}
+    past = lambda i: {"round": i, "selected": 6, "accepted": 5, "refused": 1, "missing": 0, "tokens": 12345,
+                      "loss": 3.0 - i / 100, "verdict": "published"}
+    verdict = lambda i: {"time": "2026-11-20T19:40:12.123Z", "round": i, "verdict": "REFUSED_FORMAT",
+                         "sentence": EVIL[i % len(EVIL)] + " is not this run", "peer": "[2001:db8::1]", "node": None}
+    return {"schema_version": 1, "run_id": "0" * 32, "run": EVIL[0], "commit": "x", "state": "open", "working": True, "round": rounds,
+            "rounds": 1000, "node_count": 4000, "ready": 1, "selected": 6, "accepted": 5, "refused": 1, "loss": 2.5,
+            "bytes_in": 12345678901, "bytes_out": 5, "connections": 3, "resident_bytes": 10 ** 8,
+            "time": "2026-11-20T19:42:12.123Z", "started": "2026-11-20T10:00:00.000Z", "round_opened": None,
+            "round_over": "2026-11-20T19:00:00.000Z", "sick": [EVIL[1]], "nodes": [node(i) for i in range(300)],
+            "history": [past(i) for i in range(rounds)], "curve": [[i, 3.0 - i / 100, i % 7 != 3] for i in range(rounds)],
+            "verdicts": [verdict(i) for i in range(40)]}
+
+
+class Page(http.server.BaseHTTPRequestHandler):
+    """The page's files with the real headers and with a status that a hostile coordinator would give."""
+    asked, policy, state = [], "", None
+    TYPES = {"/": ("status.html", "text/html"), "/status.css": ("status.css", "text/css"), "/status.js": ("status.js", "text/javascript")}
+
+    def do_GET(self):
+        Page.asked.append(self.path)
+        if self.path == "/status.json":
+            kind, body = "application/json", json.dumps(Page.state).encode()
+        elif self.path in Page.TYPES:
+            name, kind = Page.TYPES[self.path]
+            body = (SOURCE / "coordinator" / "page" / name).read_bytes()
+        else:
+            return self.send_error(404)
+        self.send_response(200)
+        self.send_header("Content-Type", kind + "; charset=utf-8")
+        self.send_header("Content-Security-Policy", Page.policy)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
+def browse(browser, folder, width, *args):
+    done = subprocess.run(
+        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars",
+         f"--user-data-dir={folder}/profile", f"--window-size={width},900", "--virtual-time-budget=4000", *args],
+        capture_output=True, text=True, timeout=120)
+    return done.stdout + ("" if done.returncode == 0 else done.stderr)
+
+
+def page(folder):
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if not browser:
+        print("skipped: no chromium here to draw the page with")
+        sys.exit(77)
+    source = (SOURCE / "coordinator" / "http.c").read_text()
+    Page.policy = "".join(re.findall(r'"([^"\n]*)"', source.split('{"Content-Security-Policy",')[1].split("},")[0]))
+    check("default-src 'none'" in Page.policy, f"no policy in http.c: {Page.policy}")
+    Page.state = evil_status(60)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}/"
+    # A frame of the page's own origin measures it: a browser without a driver can only dump the DOM.
+    text = browse(browser, folder, 390, "--dump-dom", url)
+    check("&lt;img src=x onerror=alert(1)&gt;" in text and "<img" not in text, "a name became markup")
+    check("<title>open · &lt;img" in text, f"title: {re.findall('<title>.*?</title>', text)}")
+    check("<h1>owned" not in text, "a name became a heading")
+    check(text.count("<circle") == 60 and "<polyline" in text, f"{text.count('<circle')} points in the curve")
+    check("open (working)" in text and "12 GB" in text and "60" in text, "facts are missing: " + text[:1500])
+    check("and 3800 more" in text, "the nodes that are not shown are not counted")
+    check(set(Page.asked) <= {"/", "/status.css", "/status.js", "/status.json"}, f"asked for {set(Page.asked)}")
+    check(Page.asked.count("/status.json") >= 2, "the page does not poll")
+    shot = folder / "phone.png"
+    browse(browser, folder, 390, f"--screenshot={shot}", url)
+    check(shot.exists() and shot.stat().st_size > 5000, "no picture of the page")
+    keep = os.environ.get("OMM_KEEP_PICTURE")
+    if keep and shot.exists():
+        shutil.copy(shot, keep)
+    Page.state = {"state": "open"}  # what it cannot draw, it says
+    text = browse(browser, folder, 390, "--dump-dom", url)
+    check("no answer from the coordinator" in text, "a bad answer is not said to be one")
+    server.shutdown()
+    print(f"page: {len(Page.asked)} requests, {sorted(set(Page.asked))}")
+
+
+def main():
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="omm-outside-"))
+    try:
+        {"run": run, "page": page}[sys.argv[3] if len(sys.argv) > 3 else "run"](folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    sys.exit(1 if failures else 0)
+
+
+main()
