@@ -11,6 +11,7 @@
 #include "omm/messages.h"
 #include "omm/transport.h"
 
+#include "diary.h"
 #include "watch.h"
 #include "web.h"
 
@@ -38,6 +39,7 @@ typedef struct service {
     omm_coord *coord;
     omm_server *server;
     watch *watch;
+    diary *diary;
     web *web;
     omm_buf reply;
     uint64_t deadline_ms;
@@ -151,6 +153,32 @@ static void show(service *s, bool now) {
     watch_take(s->watch, s->coord, now, wire_of, s);
 }
 
+static void on_event(void *ud, const omm_coord_event *event) {
+    service *s = ud;
+    watch_event(s->watch, event);
+    diary_event(s->diary, event, s->coord);
+}
+
+/* After the state machine, which holds the state's lock: one process writes this file. */
+static omm_err open_diary(service *s) {
+    char path[OMM_PATH_MAX];
+    omm_coord_options run;
+    omm_run_coord_options(&run, s->o->run);
+    OMM_TRY(omm_path_join(path, s->o->state_dir, "audit.jsonl"));
+    diary_options options = {.path = path,
+                             .run = run.run,
+                             .scenario_yaml = run.scenario_yaml,
+                             .policy_yaml = run.policy_yaml,
+                             .commit = s->o->commit,
+                             .build = s->o->build,
+                             .clock = s->o->clock,
+                             .watch = s->watch,
+                             .log = s->o->log};
+    OMM_TRY(diary_open(&s->diary, &options));
+    omm_coord_status status = omm_coord_get_status(s->coord);
+    return diary_start(s->diary, &status);
+}
+
 static omm_err open_watch(service *s) {
     watch_options options = {.run = omm_run_get_record(s->o->run),
                              .clock = s->o->clock,
@@ -187,9 +215,10 @@ static omm_err open_service(service *s) {
     if (s->busy_ms < SERVICE_BUSY_MS) s->busy_ms = SERVICE_BUSY_MS;
     options.bundle = s->bundle;
     OMM_TRY(open_watch(s));
-    options.on_event = watch_event;
-    options.on_event_ud = s->watch;
+    options.on_event = on_event;
+    options.on_event_ud = s;
     OMM_TRY(omm_coord_open(&s->coord, &options));
+    OMM_TRY(open_diary(s));
     OMM_TRY(load_wires(s));
     OMM_TRY(omm_server_open(&s->server, &server));
     OMM_TRY(omm_server_listen(s->server, s->o->url));
@@ -206,6 +235,7 @@ static void close_service(service *s) {
     if (s->server) omm_server_close(s->server);
     omm_coord_close(s->coord);
     omm_bundle_close(s->bundle);
+    diary_close(s->diary);
     watch_close(s->watch);
     omm_free(s->wires);
     omm_buf_fini(&s->reply);
@@ -347,12 +377,22 @@ static omm_err serve(omm_coord_service_result *result, service *s) {
     return is_stopped(s) && !omm_coord_all_told(s->coord) ? OMM_OK : seal(result, s);
 }
 
+/* The last entry of the audit log.  An error that came before it is the one that is reported. */
+static omm_err say_why(service *s, omm_err err, bool is_sealed) {
+    char why[SERVICE_DETAIL_BYTES] = "stopped";
+    if (is_sealed) (void)snprintf(why, sizeof why, "sealed");
+    if (err != OMM_OK) (void)snprintf(why, sizeof why, "%s", omm_err_sentence());
+    omm_err put = diary_stop(s->diary, why);
+    return err == OMM_OK ? put : omm_raise(err, "%s", why);
+}
+
 omm_err omm_coord_serve(omm_coord_service_result *result,
                         const omm_coord_service_options *options) {
     *result = (omm_coord_service_result){0};
     service s = {.o = options};
     omm_buf_init(&s.reply, OMM_MESSAGE_BYTES_MAX);
     omm_err err = serve(result, &s);
+    if (s.diary) err = say_why(&s, err, result->is_sealed);
     close_service(&s);
     if (err != OMM_OK) omm_coord_service_result_fini(result);
     return err;

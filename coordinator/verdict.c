@@ -90,6 +90,7 @@ omm_err coord_settle(omm_buf *reply, omm_coord *c, coord_row *row) {
                                      .round = row->round,
                                      .node = row->node,
                                      .reason = row->reason,
+                                     .settles = row->node >= 0 && row->status != COORD_REJECTED,
                                      .sentence = row->sentence ? row->sentence : "",
                                      .digest = &row->digest});
 out:

@@ -133,6 +133,21 @@ void watch_trouble(watch *w, const char *sentence) {
     pthread_mutex_unlock(&w->mutex);
 }
 
+void watch_audit(watch *w, uint64_t entries, const omm_digest *head) {
+    pthread_mutex_lock(&w->mutex);
+    w->facts.audit_entries = entries;
+    w->facts.audit_head = *head;
+    w->facts.has_audit_trouble = false;
+    pthread_mutex_unlock(&w->mutex);
+}
+
+void watch_audit_failed(watch *w, const char *sentence) {
+    pthread_mutex_lock(&w->mutex);
+    w->facts.has_audit_trouble = true;
+    (void)snprintf(w->facts.audit_trouble, sizeof w->facts.audit_trouble, "%s", sentence);
+    pthread_mutex_unlock(&w->mutex);
+}
+
 /* ---- the reader's side ---- */
 
 const watch_options *watch_get_options(const watch *w) {

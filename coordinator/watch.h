@@ -54,6 +54,10 @@ typedef struct watch_facts {
     bool has_trouble; /* our own, not a peer's: disk, memory; nothing has gone well since */
     uint64_t trouble_wall_ms;
     char trouble[WATCH_TROUBLE_SIZE];
+    uint64_t audit_entries;
+    omm_digest audit_head;
+    bool has_audit_trouble; /* since the last entry that could be written */
+    char audit_trouble[WATCH_TROUBLE_SIZE];
     uint64_t submissions[WATCH_REASONS]; /* [OMM_OK]: accepted */
     uint64_t requests[WATCH_REASONS];    /* refused without a record */
     uint64_t rounds_published, rounds_held, rounds_void;
@@ -85,6 +89,8 @@ void watch_take(watch *w, const omm_coord *coord, bool now, watch_wire (*wire)(v
                 void *ud);
 /* A request went well (NULL), or failed for a reason of our own. */
 void watch_trouble(watch *w, const char *sentence);
+void watch_audit(watch *w, uint64_t entries, const omm_digest *head);
+void watch_audit_failed(watch *w, const char *sentence);
 
 /* ---- the reader's side ---- */
 const watch_options *watch_get_options(const watch *w);

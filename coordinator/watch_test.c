@@ -11,7 +11,7 @@
 
 enum { NODES = 2, ROUNDS = 1000 };
 
-static omm_fake_clock s_fake = {.now_ms = 50000, .wall_ms = 1700000000123};
+static omm_fake_clock s_fake;
 static omm_run_node s_nodes[NODES] = {{.name = "<b>\"anna\"\\"}, {.name = "\xc3\xa9va"}};
 static omm_run_record s_run = {.name = "a\"b\\c\nd",
                                .run_id = "00112233445566778899aabbccddeeff",
@@ -31,6 +31,7 @@ static void setup(fixture *f) {
     memset(f, 0, sizeof *f);
     watch_options o = {
         .run = &s_run, .clock = omm_clock_fake(&s_fake), .commit = "c\"", .build = "b"};
+    s_fake = (omm_fake_clock){.now_ms = 50000, .wall_ms = 1700000000123};
     CHECK_OK(watch_open(&f->watch, &o));
     omm_buf_init(&f->text, (size_t)8 << 20);
 }
@@ -89,6 +90,10 @@ static void test_health(void) {
     see(&f);
     expect_health(&f, false, "trouble: disk full\n");
     watch_trouble(f.watch, NULL);
+    watch_audit_failed(f.watch, "no room");
+    see(&f);
+    expect_health(&f, false, "audit: no room\n");
+    watch_audit(f.watch, 7, &(omm_digest){{0}});
     see(&f);
     expect_health(&f, true, "ok\n");
     teardown(&f);
@@ -118,7 +123,7 @@ static void test_metrics(void) {
     CHECK(has(&f, "\nmeshmind_submissions_refused_total{reason=\"NORM\"} 1\n"));
     CHECK(has(&f, "\nmeshmind_submissions_refused_total{reason=\"FORMAT\"} 0\n"));
     CHECK(has(&f, "\nmeshmind_requests_refused_total{reason=\"FORMAT\"} 1\n"));
-    CHECK(has(&f, "\nmeshmind_start_timestamp_seconds 1700000050.123\n"));
+    CHECK(has(&f, "\nmeshmind_start_timestamp_seconds 1700000000.123\n"));
     CHECK(!has(&f, "meshmind_loss"));
     f.facts.status.has_loss = true;
     f.facts.status.loss = 2.5;

@@ -21,6 +21,7 @@ static omm_err put_reasons(omm_buf *out, const watch_seen *s) {
         OMM_TRY(omm_buf_printf(out, "work: one sum or evaluation takes %" PRIu64 " s\n",
                                (f->now_ms - f->tick_since_ms) / 1000));
     if (f->has_trouble) OMM_TRY(omm_buf_printf(out, "trouble: %s\n", f->trouble));
+    if (f->has_audit_trouble) OMM_TRY(omm_buf_printf(out, "audit: %s\n", f->audit_trouble));
     if (s->has_disk && s->disk_free < WATCH_DISK_BYTES_MIN)
         OMM_TRY(omm_buf_printf(
             out, "disk: %" PRIu64 " MiB left for the state, %" PRIu64 " are asked for\n",
@@ -173,6 +174,8 @@ static omm_err put_process(omm_buf *out, const watch_seen *s) {
     OMM_TRY(put_value(out, "work_running", "gauge", "1 while such work goes on.", f->ticking));
     OMM_TRY(put_value(out, "trouble", "gauge",
                       "1 when the last request failed for a reason of our own.", f->has_trouble));
+    OMM_TRY(
+        put_value(out, "audit_entries", "gauge", "Entries of the audit log.", f->audit_entries));
     OMM_TRY(put_seconds(out, "start_timestamp_seconds", "gauge", "When the process began.",
                         f->started_wall_ms));
     OMM_TRY(put_seconds(out, "cpu_seconds_total", "counter", "Processor time.", cpu_ms));
@@ -343,6 +346,8 @@ static omm_err fill(json_t *root, const watch_seen *s) {
     OMM_TRY(omm_json_set(root, "started", time_of(f->started_wall_ms)));
     OMM_TRY(omm_json_set(root, "round_opened", time_of(f->opened_wall_ms)));
     OMM_TRY(omm_json_set(root, "round_over", time_of(f->over_wall_ms)));
+    OMM_TRY(omm_json_set(root, "audit_entries", count(f->audit_entries)));
+    OMM_TRY(omm_json_set_digest(root, "audit_head", f->audit_head.b));
     OMM_TRY(set_health(root, s));
     OMM_TRY(set_nodes(root, s));
     OMM_TRY(set_history(root, s));

@@ -280,7 +280,7 @@ def evil_status(rounds):
             "rounds": 1000, "node_count": 4000, "ready": 1, "selected": 6, "accepted": 5, "refused": 1, "loss": 2.5,
             "bytes_in": 12345678901, "bytes_out": 5, "connections": 3, "resident_bytes": 10 ** 8,
             "time": "2026-11-20T19:42:12.123Z", "started": "2026-11-20T10:00:00.000Z", "round_opened": None,
-            "round_over": "2026-11-20T19:00:00.000Z", "sick": [EVIL[1]], "nodes": [node(i) for i in range(300)],
+            "round_over": "2026-11-20T19:00:00.000Z", "sick": [EVIL[1]], "audit_entries": 5, "audit_head": "0" * 64, "nodes": [node(i) for i in range(300)],
             "history": [past(i) for i in range(rounds)], "curve": [[i, 3.0 - i / 100, i % 7 != 3] for i in range(rounds)],
             "verdicts": [verdict(i) for i in range(40)]}
 

@@ -118,7 +118,7 @@ function draw(s) {
   table("verdicts", ["when", "round", "who", "verdict", "why"],
     s.verdicts.map((v) => [ago(s.time, v.time), v.round + 1, [v.node ?? v.peer ?? "unknown", "long"],
       good(v.verdict, "accepted"), [v.sentence, "long"]]), s.verdicts.length);
-  byId("asked").textContent = `as of ${s.time}, run ${s.run_id}`;
+  byId("asked").textContent = `as of ${s.time}, run ${s.run_id}, audit log ${s.audit_entries} entries, head ${s.audit_head}`;
 }
 
 async function ask() {

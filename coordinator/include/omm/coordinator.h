@@ -77,6 +77,7 @@ typedef struct omm_coord_event {
     uint32_t round;
     int32_t node; /* index in run->nodes, or OMM_COORD_NOBODY */
     omm_err reason;
+    bool settles; /* SUBMISSION: the node is done for this round; so at most one a node and round */
     const char *sentence;
     const char *peer;         /* REQUEST only; else NULL */
     const omm_digest *digest; /* SUBMISSION: of its envelope; REQUEST: NULL */

@@ -1,0 +1,203 @@
+/* audit_log_test.c - what is changed, taken out, put in, doubled or cut off in a log is found, and where. */
+#include "omm_test.h"
+
+#include "omm/audit_log.h"
+#include "omm/file.h"
+#include "omm/mem.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { ENTRIES = 6 };
+
+static char s_dir[] = "/tmp/omm-audit-XXXXXX";
+static char s_path[OMM_PATH_MAX];
+
+static omm_clock clock_of(omm_fake_clock *fake) {
+    omm_clock clock = omm_clock_fake(fake);
+    fake->wall_ms = 1700000000000;
+    return clock;
+}
+
+static void write_log(omm_digest *head) {
+    omm_fake_clock fake;
+    omm_audit_log *log = NULL;
+    CHECK_OK(omm_audit_log_open(&log, s_path, clock_of(&fake)));
+    for (int i = 0; i < ENTRIES; i++) {
+        json_t *fields = json_pack("{s:i,s:s}", "round", i, "node", "\xc3\xa9va\n");
+        fake.wall_ms += 1000;
+        CHECK_OK(omm_audit_log_put(log, i % 2 ? "ctl" : "round_over", i ? fields : NULL, i % 2));
+        if (!i) json_decref(fields);
+    }
+    CHECK_EQ(omm_audit_log_head(head, log), ENTRIES);
+    omm_audit_log_close(log);
+}
+
+static void read_log(omm_buf *out) {
+    omm_buf_init(out, 1 << 20);
+    CHECK_OK(omm_file_read(out, s_path));
+}
+
+static void test_round_trip(void) {
+    omm_digest head;
+    omm_audit_check check;
+    write_log(&head);
+    CHECK_OK(omm_audit_log_verify(&check, s_path, NULL));
+    CHECK_EQ(check.entries, ENTRIES);
+    CHECK(omm_digest_equal(&check.head, &head));
+    CHECK(check.has_known);
+    CHECK(strcmp(check.first, "2023-11-14T22:13:21.000Z") == 0);
+    CHECK(strcmp(check.last, "2023-11-14T22:13:26.000Z") == 0);
+    CHECK_OK(omm_audit_log_verify(&check, s_path, &head));
+    CHECK(check.has_known);
+    head.b[3] ^= 1;
+    CHECK_OK(omm_audit_log_verify(&check, s_path, &head));
+    CHECK(!check.has_known);
+    struct stat st;
+    CHECK(stat(s_path, &st) == 0);
+    CHECK_EQ(st.st_mode & 0777, 0600);
+    omm_buf lines;
+    omm_buf_init(&lines, 1 << 20);
+    CHECK_OK(omm_audit_log_copy(&lines, s_path, "ctl"));
+    CHECK(memmem(lines.data, lines.size, "\"seq\":5}", 8) != NULL);
+    CHECK(memmem(lines.data, lines.size, "round_over", 10) == NULL);
+    omm_buf_fini(&lines);
+}
+
+/* Entry that verify says is broken; -1: none. */
+static int broken_at(omm_bytes bytes) {
+    omm_audit_check check;
+    CHECK_OK(omm_file_write_fast(s_path, bytes, 0600));
+    omm_err err = omm_audit_log_verify(&check, s_path, NULL);
+    if (err == OMM_OK) return -1;
+    CHECK_EQ(err, OMM_ERR_FORMAT);
+    const char *at = strstr(omm_err_sentence(), ": entry ");
+    CHECK(at != NULL);
+    return atoi(at + strlen(": entry "));
+}
+
+static size_t line_start(const omm_buf *log, int line) {
+    size_t at = 0;
+    for (; line > 0; at++) line -= log->data[at] == '\n';
+    return at;
+}
+
+/* Every bit of every byte: found in the entry itself or, where its form stays right, at the next one.
+ * The last line's content is held by nothing but the head. */
+static void test_bits(void) {
+    omm_buf log;
+    omm_digest head;
+    omm_audit_check check;
+    read_log(&log);
+    int entry = 0;
+    CHECK_OK(omm_audit_log_verify(&check, s_path, NULL));
+    head = check.head;
+    for (size_t i = 0; i < log.size; i++) {
+        bool is_end = log.data[i] == '\n';
+        unsigned bit = (unsigned)(i % 8);
+        log.data[i] ^= (uint8_t)(1u << bit);
+        int at = broken_at(omm_buf_view(&log));
+        if (entry < ENTRIES - 1) {
+            CHECK(at == entry || at == entry + 1);
+        } else if (at < 0) {
+            CHECK_OK(omm_audit_log_verify(&check, s_path, &head));
+            CHECK(!check.has_known);
+        }
+        log.data[i] ^= (uint8_t)(1u << bit);
+        entry += is_end;
+    }
+    omm_buf_fini(&log);
+}
+
+static void test_lines(void) {
+    omm_buf log;
+    omm_buf made;
+    CHECK_OK(omm_file_remove(s_path));
+    write_log(&(omm_digest){{0}});
+    read_log(&log);
+    omm_buf_init(&made, 1 << 20);
+    size_t two = line_start(&log, 2);
+    size_t three = line_start(&log, 3);
+    CHECK_OK(omm_buf_append(&made, log.data, two)); /* line 2 taken out */
+    CHECK_OK(omm_buf_append(&made, log.data + three, log.size - three));
+    CHECK_EQ(broken_at(omm_buf_view(&made)), 2);
+    omm_buf_clear(&made);
+    CHECK_OK(omm_buf_append(&made, log.data, three)); /* line 2 twice */
+    CHECK_OK(omm_buf_append(&made, log.data + two, log.size - two));
+    CHECK_EQ(broken_at(omm_buf_view(&made)), 3);
+    CHECK_EQ(broken_at(omm_bytes_of(log.data + two, log.size - two)), 0); /* the beginning */
+    /* The end: the chain alone cannot tell, a head that was kept can. */
+    CHECK_EQ(broken_at(omm_bytes_of(log.data, three)), -1);
+    CHECK_EQ(broken_at(omm_bytes_of(log.data, three - 1)), 2);
+    CHECK_EQ(broken_at((omm_bytes){0}), -1);
+    CHECK_EQ(broken_at(omm_bytes_str("\n")), 0);
+    CHECK_EQ(broken_at(omm_bytes_str("{}\n")), 0);
+    CHECK_OK(omm_buf_extend(&log, &(uint8_t *){NULL}, OMM_AUDIT_LINE_BYTES_MAX + 1));
+    CHECK_EQ(broken_at(omm_buf_view(&log)), ENTRIES);
+    CHECK(strstr(omm_err_sentence(), "64 KiB") != NULL);
+    omm_buf_fini(&made);
+    omm_buf_fini(&log);
+}
+
+/* Every place where a crash can cut the file: it goes on, says so, and the chain holds. */
+static void test_crash(void) {
+    omm_buf log;
+    CHECK_OK(omm_file_remove(s_path));
+    write_log(&(omm_digest){{0}});
+    read_log(&log);
+    size_t from = line_start(&log, ENTRIES - 1);
+    for (size_t cut = from; cut <= log.size; cut += 7) {
+        omm_fake_clock fake;
+        omm_audit_log *again = NULL;
+        omm_audit_check check;
+        CHECK_OK(omm_file_write_fast(s_path, omm_bytes_of(log.data, cut), 0600));
+        CHECK_OK(omm_audit_log_open(&again, s_path, clock_of(&fake)));
+        CHECK_OK(omm_audit_log_put(again, "start", NULL, true));
+        omm_audit_log_close(again);
+        CHECK_OK(omm_audit_log_verify(&check, s_path, NULL));
+        CHECK_EQ(check.entries, ENTRIES + (cut != from));
+    }
+    omm_audit_log *refused = NULL; /* what is broken in its middle is not continued */
+    omm_fake_clock fake;
+    log.data[10] ^= 1;
+    CHECK_OK(omm_file_write_fast(s_path, omm_buf_view(&log), 0600));
+    CHECK_ERR(omm_audit_log_open(&refused, s_path, clock_of(&fake)), OMM_ERR_FORMAT);
+    omm_buf_fini(&log);
+}
+
+/* What cannot be written leaves the file and the chain as they were. */
+static void test_full(void) {
+    omm_fake_clock fake;
+    omm_audit_log *log = NULL;
+    omm_audit_check check;
+    CHECK_OK(omm_file_remove(s_path));
+    CHECK_OK(omm_audit_log_open(&log, s_path, clock_of(&fake)));
+    CHECK_OK(omm_audit_log_put(log, "start", NULL, false));
+    char *big = malloc(OMM_AUDIT_LINE_BYTES_MAX + 1);
+    CHECK(big != NULL);
+    memset(big, 'a', OMM_AUDIT_LINE_BYTES_MAX);
+    big[OMM_AUDIT_LINE_BYTES_MAX] = '\0';
+    CHECK_ERR(omm_audit_log_put(log, "ctl", json_pack("{s:s}", "x", big), false), OMM_ERR_TOO_BIG);
+    free(big);
+    CHECK_OK(omm_audit_log_put(log, "stop", NULL, true));
+    omm_audit_log_close(log);
+    CHECK_OK(omm_audit_log_verify(&check, s_path, NULL));
+    CHECK_EQ(check.entries, 2);
+    CHECK_ERR(omm_audit_log_verify(&check, "/nowhere/audit.jsonl", NULL), OMM_ERR_NOT_FOUND);
+    CHECK_OK(omm_file_remove(s_path)); /* and no link is followed */
+    CHECK(symlink("/dev/null", s_path) == 0);
+    CHECK_ERR(omm_audit_log_open(&log, s_path, clock_of(&fake)), OMM_ERR_IO);
+}
+
+int main(void) {
+    CHECK(mkdtemp(s_dir) != NULL);
+    CHECK_OK(omm_path_join(s_path, s_dir, "audit.jsonl"));
+    test_round_trip();
+    test_bits();
+    test_lines();
+    test_crash();
+    test_full();
+    CHECK_OK(omm_dir_remove(s_dir));
+    return 0;
+}

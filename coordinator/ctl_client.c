@@ -1,0 +1,128 @@
+/* ctl_client.c - the asking end of omm/coordinator_ctl.h, and its table of actions. */
+#include "ctl_wire.h"
+
+#include "omm/clock.h"
+#include "omm/coordinator_ctl.h"
+#include "omm/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static const struct {
+    const char *name, *argument;
+} s_actions[] = {
+#define XX(name, argument, help) {#name, argument},
+    OMM_COORD_CTL_MAP(XX)
+#undef XX
+};
+
+const char *omm_coord_ctl_name(omm_coord_ctl_action action) {
+    return s_actions[action].name;
+}
+
+omm_err omm_coord_ctl_parse(omm_coord_ctl_action *out, const char *action, const char *argument) {
+    for (unsigned i = 0; i < OMM_COORD_CTL_COUNT; i++) {
+        if (strcmp(s_actions[i].name, action) != 0) continue;
+        bool wanted = s_actions[i].argument[0] != '\0';
+        if (wanted && !argument[0])
+            return omm_raise(OMM_ERR_USAGE, "%s: %s is missing", action, s_actions[i].argument);
+        if (!wanted && argument[0])
+            return omm_raise(OMM_ERR_USAGE, "%s takes no argument, and got %s", action, argument);
+        *out = (omm_coord_ctl_action)i;
+        return OMM_OK;
+    }
+    char names[256] = "";
+    for (unsigned i = 0; i < OMM_COORD_CTL_COUNT; i++) {
+        size_t at = strlen(names);
+        (void)snprintf(names + at, sizeof names - at, "%s%s%s%s", i ? ", " : "", s_actions[i].name,
+                       s_actions[i].argument[0] ? " " : "", s_actions[i].argument);
+    }
+    return omm_raise(OMM_ERR_USAGE, "unknown action %s; accepted: %s", action, names);
+}
+
+omm_err ctl_address(struct sockaddr_un *out, int *folder, const char *state_dir) {
+    *out = (struct sockaddr_un){.sun_family = AF_UNIX};
+    *folder = open(state_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (*folder < 0)
+        return omm_raise(errno == ENOENT ? OMM_ERR_NOT_FOUND : OMM_ERR_IO, "%s: %s", state_dir,
+                         strerror(errno));
+    (void)snprintf(out->sun_path, sizeof out->sun_path, "/proc/self/fd/%d/" CTL_SOCKET_NAME,
+                   *folder);
+    return OMM_OK;
+}
+
+static omm_err dial(int *fd, const char *state_dir) {
+    struct sockaddr_un address;
+    int folder = -1;
+    OMM_TRY(ctl_address(&address, &folder, state_dir));
+    *fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int result = *fd < 0 ? -1 : connect(*fd, (const struct sockaddr *)&address, sizeof address);
+    int why = errno;
+    (void)close(folder);
+    if (result == 0) return OMM_OK;
+    if (why == ENOENT || why == ECONNREFUSED)
+        return omm_raise(OMM_ERR_NOT_FOUND, "no coordinator runs with state_dir %s", state_dir);
+    return omm_raise(OMM_ERR_IO, "%s/" CTL_SOCKET_NAME ": %s", state_dir, strerror(why));
+}
+
+static omm_err receive(omm_buf *out, int fd, uint64_t timeout_ms) {
+    const omm_clock clock = omm_clock_system();
+    uint64_t end_ms = clock.now_ms(clock.ud) + timeout_ms;
+    char part[4096];
+    for (;;) {
+        uint64_t now = clock.now_ms(clock.ud);
+        struct pollfd wait = {.fd = fd, .events = POLLIN};
+        int ready = now < end_ms ? poll(&wait, 1, (int)(end_ms - now > 1000 ? 1000 : end_ms - now))
+                                 : 0;
+        if (ready < 0 && errno != EINTR) return omm_raise(OMM_ERR_IO, "%s", strerror(errno));
+        if (ready <= 0 && now >= end_ms)
+            return omm_raise(OMM_ERR_TIMEOUT,
+                             "no answer within %llu s; it may still be done: ask for status",
+                             (unsigned long long)timeout_ms / 1000);
+        if (ready <= 0) continue;
+        ssize_t size = recv(fd, part, sizeof part, 0);
+        if (size < 0 && errno == EINTR) continue;
+        if (size < 0) return omm_raise(OMM_ERR_IO, "%s", strerror(errno));
+        if (size == 0) return OMM_OK;
+        OMM_TRY(omm_buf_append(out, part, (size_t)size));
+    }
+}
+
+static omm_err take_answer(omm_buf *answer, omm_bytes got) {
+    static const char ok[] = "ok\n", no[] = "error\n";
+    bool is_ok = got.size >= sizeof ok - 1 && memcmp(got.data, ok, sizeof ok - 1) == 0;
+    bool is_no = got.size >= sizeof no - 1 && memcmp(got.data, no, sizeof no - 1) == 0;
+    if (!is_ok && !is_no)
+        return omm_raise(OMM_ERR_CLOSED, "the coordinator ended before it answered");
+    size_t from = is_ok ? sizeof ok - 1 : sizeof no - 1;
+    OMM_TRY(omm_buf_append(answer, got.data + from, got.size - from));
+    return is_ok ? OMM_OK
+                 : omm_raise(OMM_ERR_STATE, "%.*s", (int)(got.size - from),
+                             (const char *)got.data + from);
+}
+
+omm_err omm_coord_ctl_ask(omm_buf *answer, const char *state_dir, const char *action,
+                          const char *argument, uint64_t timeout_ms) {
+    omm_coord_ctl_action known;
+    char line[OMM_COORD_CTL_LINE_MAX + 1];
+    int fd = -1;
+    OMM_TRY(omm_coord_ctl_parse(&known, action, argument));
+    int size = snprintf(line, sizeof line, "%s%s%s\n", action, argument[0] ? " " : "", argument);
+    if (size < 0 || (size_t)size > OMM_COORD_CTL_LINE_MAX || memchr(argument, '\n', strlen(argument)))
+        return omm_raise(OMM_ERR_USAGE, "%s: no name or id of a node", argument);
+    omm_buf got;
+    omm_buf_init(&got, OMM_COORD_CTL_ANSWER_MAX);
+    omm_err err = dial(&fd, state_dir);
+    if (err == OMM_OK && send(fd, line, (size_t)size, MSG_NOSIGNAL) != size)
+        err = omm_raise(OMM_ERR_IO, "%s: %s", state_dir, strerror(errno));
+    if (err == OMM_OK) err = receive(&got, fd, timeout_ms);
+    if (err == OMM_OK) err = take_answer(answer, omm_buf_view(&got));
+    if (fd >= 0) (void)close(fd);
+    omm_buf_fini(&got);
+    return err;
+}

@@ -1,0 +1,173 @@
+/* diary.c - see diary.h. */
+#include "diary.h"
+
+#include "omm/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+struct diary {
+    diary_options o;
+    omm_audit_log *log;
+    uint64_t refused[WATCH_REASONS]; /* since the last round_over */
+};
+
+static void show_head(diary *d) {
+    omm_digest head;
+    uint64_t entries = omm_audit_log_head(&head, d->log);
+    watch_audit(d->o.watch, entries, &head);
+}
+
+omm_err diary_open(diary **out, const diary_options *options) {
+    diary *d = omm_alloc(1, sizeof *d);
+    if (!d) return omm_raise(OMM_ERR_NOMEM, "audit log");
+    d->o = *options;
+    omm_err err = omm_audit_log_open(&d->log, options->path, options->clock);
+    if (err == OMM_ERR_FORMAT)
+        err = omm_raise(OMM_ERR_FORMAT, "%s; keep the file and move it away to begin a new one",
+                        omm_err_sentence());
+    if (err != OMM_OK) {
+        diary_close(d);
+        return err;
+    }
+    *out = d;
+    return OMM_OK;
+}
+
+void diary_close(diary *d) {
+    if (!d) return;
+    omm_audit_log_close(d->log);
+    omm_free(d);
+}
+
+static omm_err put(diary *d, const char *event, json_t *taken, bool durable) {
+    OMM_TRY(omm_audit_log_put(d->log, event, taken, durable));
+    show_head(d);
+    return OMM_OK;
+}
+
+/* ---- start and stop ---- */
+
+static omm_err fill_start(json_t *entry, const diary *d, const omm_coord_status *status) {
+    omm_digest scenario = omm_hash(d->o.scenario_yaml);
+    omm_digest policy = omm_hash(d->o.policy_yaml);
+    OMM_TRY(omm_json_set_str(entry, "run_id", d->o.run->run_id));
+    OMM_TRY(omm_json_set_str(entry, "run", d->o.run->name));
+    OMM_TRY(omm_json_set_digest(entry, "scenario", scenario.b));
+    OMM_TRY(omm_json_set_digest(entry, "policy", policy.b));
+    OMM_TRY(omm_json_set_digest(entry, "coordinator_key", d->o.run->coordinator_key.b));
+    OMM_TRY(omm_json_set_int(entry, "nodes", (int64_t)d->o.run->node_count));
+    OMM_TRY(omm_json_set_int(entry, "round", status->round));
+    OMM_TRY(omm_json_set_str(entry, "state", omm_coord_state_name(status->state)));
+    OMM_TRY(omm_json_set_str(entry, "commit", d->o.commit));
+    return omm_json_set_str(entry, "build", d->o.build);
+}
+
+static omm_err put_enrolled(diary *d) {
+    for (size_t i = 0; i < d->o.run->node_count; i++) {
+        json_t *entry = json_object();
+        omm_err err = omm_json_set_str(entry, "node", d->o.run->nodes[i].name);
+        if (err == OMM_OK) err = omm_json_set_digest(entry, "id", d->o.run->nodes[i].id.b);
+        if (err != OMM_OK) {
+            json_decref(entry);
+            return err;
+        }
+        OMM_TRY(put(d, "enrolled", entry, i + 1 == d->o.run->node_count));
+    }
+    return OMM_OK;
+}
+
+omm_err diary_start(diary *d, const omm_coord_status *status) {
+    omm_digest head;
+    bool is_new = omm_audit_log_head(&head, d->log) == 0;
+    json_t *entry = json_object();
+    omm_err err = fill_start(entry, d, status);
+    if (err != OMM_OK) {
+        json_decref(entry);
+        return err;
+    }
+    OMM_TRY(put(d, "start", entry, true));
+    return is_new ? put_enrolled(d) : OMM_OK;
+}
+
+omm_err diary_ctl(diary *d, const char *action, const char *argument, uint32_t uid) {
+    json_t *entry = json_object();
+    omm_err err = omm_json_set_str(entry, "action", action);
+    if (err == OMM_OK) err = omm_json_set_str(entry, "argument", argument);
+    if (err == OMM_OK) err = omm_json_set_int(entry, "uid", uid);
+    if (err == OMM_OK) return put(d, "ctl", entry, true);
+    json_decref(entry);
+    return err;
+}
+
+/* ---- rounds ---- */
+
+static const char *verdict_name(omm_err reason) {
+    return reason == OMM_OK ? "accepted" : omm_err_name(reason);
+}
+
+static omm_err fill_refused(json_t *entry, const diary *d) {
+    json_t *counts = json_object();
+    for (unsigned i = 1; i < WATCH_REASONS; i++)
+        if (d->refused[i] > 0)
+            (void)json_object_set_new(counts, omm_err_name((omm_err)i),
+                                      json_integer((json_int_t)d->refused[i]));
+    return omm_json_set(entry, "refusals", counts);
+}
+
+omm_err diary_stop(diary *d, const char *why) {
+    json_t *entry = json_object();
+    omm_err err = omm_json_set_str(entry, "why", why);
+    if (err != OMM_OK) err = omm_json_set_str(entry, "why", "an error that is not UTF-8");
+    if (err == OMM_OK) err = fill_refused(entry, d);
+    if (err == OMM_OK) return put(d, "stop", entry, true);
+    json_decref(entry);
+    return err;
+}
+
+static omm_err fill_over(json_t *entry, const diary *d, const omm_coord *coord) {
+    uint32_t count = 0;
+    const omm_coord_round *r = omm_coord_history(&count, coord) + count - 1;
+    OMM_ASSERT(count > 0);
+    OMM_TRY(omm_json_set_int(entry, "selected", r->selected));
+    OMM_TRY(omm_json_set_int(entry, "accepted", r->accepted));
+    OMM_TRY(omm_json_set_int(entry, "missing", r->missing));
+    OMM_TRY(omm_json_set(entry, "loss", isfinite(r->loss) ? json_real(r->loss) : json_null()));
+    OMM_TRY(omm_json_set_str(entry, "verdict",
+                             r->voided ? "void" : (r->published ? "published" : "held back")));
+    return fill_refused(entry, d);
+}
+
+static omm_err fill_event(json_t *entry, const diary *d, const omm_coord_event *event,
+                          const omm_coord *coord) {
+    OMM_TRY(omm_json_set_int(entry, "round", event->round));
+    OMM_TRY(omm_json_set_digest(entry, "digest", event->digest->b));
+    if (event->kind == OMM_COORD_EVENT_PUBLISHED) return fill_over(entry, d, coord);
+    if (event->kind != OMM_COORD_EVENT_SUBMISSION) return OMM_OK;
+    OMM_TRY(omm_json_set_str(entry, "node", d->o.run->nodes[event->node].name));
+    return omm_json_set_str(entry, "verdict", verdict_name(event->reason));
+}
+
+void diary_event(diary *d, const omm_coord_event *event, const omm_coord *coord) {
+    static const char *const names[] = {[OMM_COORD_EVENT_SUBMISSION] = "receipt",
+                                        [OMM_COORD_EVENT_REQUEST] = "",
+                                        [OMM_COORD_EVENT_OPENED] = "round_open",
+                                        [OMM_COORD_EVENT_PUBLISHED] = "round_over",
+                                        [OMM_COORD_EVENT_CLOSED] = "closed"};
+    if (event->reason != OMM_OK) d->refused[event->reason]++;
+    if (event->kind == OMM_COORD_EVENT_REQUEST) return;
+    bool is_receipt = event->kind == OMM_COORD_EVENT_SUBMISSION;
+    if (is_receipt && !event->settles) return;
+    json_t *entry = json_object();
+    omm_err err = fill_event(entry, d, event, coord);
+    if (err == OMM_OK)
+        err = put(d, names[event->kind], entry, !is_receipt);
+    else
+        json_decref(entry);
+    if (err == OMM_OK && event->kind == OMM_COORD_EVENT_PUBLISHED)
+        memset(d->refused, 0, sizeof d->refused);
+    if (err == OMM_OK) return;
+    omm_log_event(d->o.log, OMM_LOG_ERROR, "audit_failed", OMM_LOG_STR("entry", names[event->kind]),
+                  OMM_LOG_STR("detail", omm_err_detail()));
+    watch_audit_failed(d->o.watch, omm_err_sentence());
+}

@@ -1,0 +1,40 @@
+/* diary.h - which events of a service go into its audit log, and in what words.
+ *
+ *   start, enrolled (once), round_open, receipt (one a node and round), round_over (with all refusals by
+ *   reason), ctl, closed, stop
+ *
+ * What strangers can send without end is counted, not written: the log grows with rounds and nodes only.
+ * A log that cannot be written does not stop a round: it makes the service sick (healthz) until it can.
+ *
+ * Depends on: base, audit_log.h, coordinator.h.  Threads: as the state machine.
+ */
+#ifndef COORDINATOR_DIARY_H
+#define COORDINATOR_DIARY_H
+
+#include "watch.h"
+
+#include "omm/audit_log.h"
+
+typedef struct diary_options {
+    const char *path;
+    const omm_run_record *run;
+    omm_bytes scenario_yaml, policy_yaml; /* their digests are in the start entry */
+    const char *commit, *build;
+    omm_clock clock;
+    watch *watch; /* gets the head, and trouble */
+    const omm_log *log;
+} diary_options; /* all borrowed */
+
+typedef struct diary diary;
+OMM_CHECKED omm_err diary_open(diary **out, const diary_options *options);
+void diary_close(diary *d); /* NULL is fine */
+
+/* Errors of these two: those of omm_audit_log_put. */
+OMM_CHECKED omm_err diary_start(diary *d, const omm_coord_status *status);
+/* why: "sealed", "stopped", "drained", or the sentence of an error. */
+OMM_CHECKED omm_err diary_stop(diary *d, const char *why);
+void diary_event(diary *d, const omm_coord_event *event, const omm_coord *coord);
+/* An action of the operator, before it is done: what is not in the log does not happen. */
+OMM_CHECKED omm_err diary_ctl(diary *d, const char *action, const char *argument, uint32_t uid);
+
+#endif
