@@ -1,6 +1,7 @@
 /* cmd_coordinator.c - `meshmind coordinator -c FILE`: run a federation as a service. */
 #include "build_info.h"
 #include "commands.h"
+#include "coordinator_tools.h"
 #include "options.h"
 #include "service_config.h"
 
@@ -247,7 +248,18 @@ static omm_err serve(coordinator *c, bool json, bool *passed) {
     return err;
 }
 
+omm_err coordinator_state_dir(char out[OMM_PATH_MAX], const char *path) {
+    coordinator c = {0};
+    omm_err err = service_load(&c.env, &c.file, s_fields, path);
+    if (err == OMM_OK) err = service_path(&c.state_dir, &c.env, c.file.state_dir);
+    if (err == OMM_OK) (void)snprintf(out, OMM_PATH_MAX, "%s", c.state_dir);
+    omm_arena_fini(&c.env.arena);
+    return err;
+}
+
 int cmd_coordinator(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "ctl") == 0) return coordinator_ctl(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "audit") == 0) return coordinator_audit(argc - 1, argv + 1);
     const char *path = NULL;
     bool json = false;
     bool keys = false;
@@ -258,10 +270,15 @@ int cmd_coordinator(int argc, char **argv) {
         {0}};
     int count = 0;
     char **args = NULL;
-    int code = cli_parse(&count, &args, argc, argv, options, "coordinator -c FILE",
-                         "Run a federation as a service until its bundle is sealed.\n"
-                         "Killed and started again it goes on where it was.",
-                         0, 0);
+    int code =
+        cli_parse(&count, &args, argc, argv, options,
+                  "coordinator -c FILE | coordinator ctl -c FILE ACTION | "
+                  "coordinator audit verify FILE",
+                  "Run a federation as a service until its bundle is sealed.\n"
+                  "Killed and started again it goes on where it was.  `coordinator ctl --help`:\n"
+                  "pause, resume, quarantine and more while it runs; `coordinator audit --help`:\n"
+                  "check its audit log.",
+                  0, 0);
     if (code >= 0) return code;
     if (keys) {
         service_describe(s_fields);

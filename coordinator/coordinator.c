@@ -227,6 +227,57 @@ omm_err omm_coord_step(omm_buf *reply, uint64_t *next_deadline_ms, omm_coord *c,
     return err;
 }
 
+/* ---- an operator's word ---- */
+
+static omm_err check_running(const omm_coord *c) {
+    if (c->state < OMM_COORD_CLOSING) return OMM_OK;
+    return omm_raise(OMM_ERR_STATE, "the last round is over, nothing is left to change");
+}
+
+omm_err omm_coord_pause(uint64_t *next_deadline_ms, omm_coord *c, uint64_t now_ms, bool paused) {
+    OMM_TRY(check_running(c));
+    if (c->paused == paused)
+        return omm_raise(OMM_ERR_STATE, paused ? "it is paused already" : "it is not paused");
+    OMM_TRY(coord_store_paused(c, paused));
+    c->paused = paused;
+    if (!paused && c->state == OMM_COORD_JOINING) {
+        for (size_t i = 0; i < c->o.run->node_count; i++) c->nodes[i].ready = false;
+        c->has_quorum = c->has_since = false;
+    }
+    omm_log_event(c->o.log, OMM_LOG_INFO, paused ? "paused" : "resumed",
+                  OMM_LOG_INT("round", c->round));
+    start_clock(c, now_ms);
+    *next_deadline_ms = next_deadline(c, now_ms);
+    return OMM_OK;
+}
+
+omm_err omm_coord_quarantine(uint64_t *next_deadline_ms, omm_coord *c, uint64_t now_ms, size_t node,
+                             bool quarantined) {
+    OMM_ASSERT(node < c->o.run->node_count);
+    OMM_TRY(check_running(c));
+    if (c->nodes[node].quarantined == quarantined)
+        return omm_raise(OMM_ERR_STATE, "%s is %s quarantine", c->o.run->nodes[node].name,
+                         quarantined ? "already in" : "not in");
+    OMM_TRY(coord_store_quarantine(c, node, quarantined));
+    c->nodes[node].quarantined = quarantined;
+    c->nodes[node].ready = false;
+    c->has_quorum = false;
+    omm_log_event(c->o.log, OMM_LOG_WARN, quarantined ? "node_quarantined" : "node_released",
+                  OMM_LOG_INT("round", c->round), OMM_LOG_STR("node", c->o.run->nodes[node].name));
+    omm_err err = OMM_OK;
+    if (quarantined && c->state == OMM_COORD_OPEN)
+        err = coord_refuse_upload(c, node, OMM_ERR_REFUSED_NOT_SELECTED,
+                                  "round: node is in quarantine");
+    start_clock(c, now_ms);
+    coord_round_note_quorum(c, now_ms);
+    *next_deadline_ms = next_deadline(c, now_ms);
+    return err;
+}
+
+void omm_coord_drain(omm_coord *c) {
+    c->draining = true;
+}
+
 /* ---- queries ---- */
 
 bool omm_coord_is_done(const omm_coord *c) {
@@ -236,7 +287,7 @@ bool omm_coord_is_done(const omm_coord *c) {
 bool omm_coord_all_told(const omm_coord *c) {
     if (c->state != OMM_COORD_CLOSED) return false;
     for (size_t i = 0; i < c->o.run->node_count; i++)
-        if (c->nodes[i].counts && !c->nodes[i].told) return false;
+        if (c->nodes[i].counts && !c->nodes[i].told && !c->nodes[i].quarantined) return false;
     return true;
 }
 
@@ -265,6 +316,7 @@ omm_coord_node_status omm_coord_get_node(const omm_coord *c, size_t index) {
                                    .offered = node->offered,
                                    .uploading = node->upload.active,
                                    .settled = node->settled,
+                                   .quarantined = node->quarantined,
                                    .accepted = node->accepted_total,
                                    .refused = node->refused_total};
 }
@@ -278,8 +330,12 @@ omm_coord_status omm_coord_get_status(const omm_coord *c) {
                                .refused = c->refused_count,
                                .has_loss = c->has_loss,
                                .loss = c->loss,
+                               .paused = c->paused,
+                               .draining = c->draining,
                                .refusals_total = c->refusals_total};
-    for (size_t i = 0; i < c->o.run->node_count; i++)
+    for (size_t i = 0; i < c->o.run->node_count; i++) {
         if (c->nodes[i].ready) status.ready++;
+        if (c->nodes[i].quarantined) status.quarantined++;
+    }
     return status;
 }

@@ -4,6 +4,7 @@
 #include "ctl_wire.h"
 
 #include "omm/file.h"
+#include "omm/json.h"
 #include "omm/mem.h"
 
 #include <errno.h>
@@ -88,6 +89,14 @@ static void take_client(ctl *c) {
     if (peer.uid != 0 && peer.uid != geteuid()) hang_up(c);
 }
 
+/* Into logs and JSON goes only what is UTF-8 and has no NUL. */
+static bool is_text(const char *line, size_t size) {
+    json_t *text = json_stringn(line, size);
+    bool is = text && !memchr(line, '\0', size);
+    json_decref(text);
+    return is;
+}
+
 static void read_line(ctl *c) {
     ssize_t size = recv(c->client, c->line + c->size, OMM_COORD_CTL_LINE_MAX - c->size, 0);
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) {
@@ -100,11 +109,12 @@ static void read_line(ctl *c) {
     }
     c->size += (size_t)size;
     char *end = memchr(c->line, '\n', c->size);
-    c->is_whole = end != NULL;
-    if (end)
-        *end = '\0';
-    else if (c->size == OMM_COORD_CTL_LINE_MAX)
+    if (end ? !is_text(c->line, (size_t)(end - c->line)) : c->size == OMM_COORD_CTL_LINE_MAX) {
         hang_up(c);
+        return;
+    }
+    c->is_whole = end != NULL;
+    if (end) *end = '\0';
 }
 
 static bool is_here(const ctl *c) {

@@ -77,8 +77,8 @@ static omm_err receive(omm_buf *out, int fd, uint64_t timeout_ms) {
     for (;;) {
         uint64_t now = clock.now_ms(clock.ud);
         struct pollfd wait = {.fd = fd, .events = POLLIN};
-        int ready = now < end_ms ? poll(&wait, 1, (int)(end_ms - now > 1000 ? 1000 : end_ms - now))
-                                 : 0;
+        int ready =
+            now < end_ms ? poll(&wait, 1, (int)(end_ms - now > 1000 ? 1000 : end_ms - now)) : 0;
         if (ready < 0 && errno != EINTR) return omm_raise(OMM_ERR_IO, "%s", strerror(errno));
         if (ready <= 0 && now >= end_ms)
             return omm_raise(OMM_ERR_TIMEOUT,
@@ -113,7 +113,8 @@ omm_err omm_coord_ctl_ask(omm_buf *answer, const char *state_dir, const char *ac
     int fd = -1;
     OMM_TRY(omm_coord_ctl_parse(&known, action, argument));
     int size = snprintf(line, sizeof line, "%s%s%s\n", action, argument[0] ? " " : "", argument);
-    if (size < 0 || (size_t)size > OMM_COORD_CTL_LINE_MAX || memchr(argument, '\n', strlen(argument)))
+    if (size < 0 || (size_t)size > OMM_COORD_CTL_LINE_MAX ||
+        memchr(argument, '\n', strlen(argument)))
         return omm_raise(OMM_ERR_USAGE, "%s: no name or id of a node", argument);
     omm_buf got;
     omm_buf_init(&got, OMM_COORD_CTL_ANSWER_MAX);

@@ -100,6 +100,19 @@ omm_err diary_ctl(diary *d, const char *action, const char *argument, uint32_t u
     return err;
 }
 
+void diary_ctl_failed(diary *d, const char *action, uint32_t uid, const char *why) {
+    json_t *entry = json_object();
+    omm_err err = omm_json_set_str(entry, "action", action);
+    if (err == OMM_OK) err = omm_json_set_int(entry, "uid", uid);
+    if (err == OMM_OK && omm_json_set_str(entry, "why", why) != OMM_OK)
+        err = omm_json_set_str(entry, "why", "not UTF-8");
+    if (err == OMM_OK)
+        err = put(d, "ctl_failed", entry, true);
+    else
+        json_decref(entry);
+    if (err != OMM_OK) watch_audit_failed(d->o.watch, omm_err_sentence());
+}
+
 /* ---- rounds ---- */
 
 static const char *verdict_name(omm_err reason) {

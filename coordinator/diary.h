@@ -1,7 +1,7 @@
 /* diary.h - which events of a service go into its audit log, and in what words.
  *
  *   start, enrolled (once), round_open, receipt (one a node and round), round_over (with all refusals by
- *   reason), ctl, closed, stop
+ *   reason), ctl (ctl_failed after it, or alone, when it was not done), closed, stop
  *
  * What strangers can send without end is counted, not written: the log grows with rounds and nodes only.
  * A log that cannot be written does not stop a round: it makes the service sick (healthz) until it can.
@@ -36,5 +36,7 @@ OMM_CHECKED omm_err diary_stop(diary *d, const char *why);
 void diary_event(diary *d, const omm_coord_event *event, const omm_coord *coord);
 /* An action of the operator, before it is done: what is not in the log does not happen. */
 OMM_CHECKED omm_err diary_ctl(diary *d, const char *action, const char *argument, uint32_t uid);
+/* It was not done, and why. */
+void diary_ctl_failed(diary *d, const char *action, uint32_t uid, const char *why);
 
 #endif

@@ -52,6 +52,7 @@ typedef struct coord_node {
     bool offered;  /* took this round's offer: it will not ask for older receipts */
     bool settled;  /* accepted or refused in this round */
     bool told;     /* got Done */
+    bool quarantined;
     bool has_counter;
     uint64_t counter;        /* of its last poll */
     uint64_t counter_moment; /* round and state in which that poll came first */
@@ -84,7 +85,8 @@ struct omm_coord {
     omm_arena sent_arena;
     omm_blob global;
 
-    bool has_since; /* false after a restart: durations start again */
+    bool paused, draining; /* no round is opened */
+    bool has_since;        /* false after a restart: durations start again */
     uint64_t since_ms;
     bool has_quorum; /* JOINING: enough are ready, since quorum_ms */
     uint64_t quorum_ms;
@@ -123,6 +125,8 @@ OMM_CHECKED omm_err coord_store_offer(omm_coord *c, omm_bytes envelope);
 /* The node is ready for the round, or took its offer. */
 OMM_CHECKED omm_err coord_store_presence(omm_coord *c, uint32_t node, bool offered);
 OMM_CHECKED omm_err coord_store_loss(omm_coord *c, double loss);
+OMM_CHECKED omm_err coord_store_paused(omm_coord *c, bool paused);
+OMM_CHECKED omm_err coord_store_quarantine(omm_coord *c, size_t node, bool quarantined);
 /* What a line of rounds.jsonl says.  Errors: FORMAT (also: not the line of `round`), NOMEM. */
 OMM_CHECKED omm_err coord_history_parse(omm_coord_round *out, uint32_t round, omm_bytes line);
 
@@ -173,6 +177,9 @@ OMM_CHECKED omm_err coord_answer(omm_buf *reply, omm_coord *c, uint64_t now_ms, 
 int32_t coord_node_find(const omm_coord *c, const omm_digest *id);
 /* Uploads still open at the deadline become late refusals. */
 OMM_CHECKED omm_err coord_refuse_unfinished(omm_coord *c);
+/* The node's open upload, if it has one, becomes a refusal. */
+OMM_CHECKED omm_err coord_refuse_upload(omm_coord *c, size_t node, omm_err reason,
+                                        const char *sentence);
 /* Take up an announced submission again after a restart. */
 OMM_CHECKED omm_err coord_upload_restore(omm_coord *c, const coord_row *row);
 void coord_upload_end(coord_upload *upload);

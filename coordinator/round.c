@@ -51,12 +51,16 @@ omm_err coord_evaluate_initial(omm_coord *c) {
 static uint32_t tally(const omm_coord *c, bool counting, bool ready_only) {
     uint32_t count = 0;
     for (size_t i = 0; i < c->o.run->node_count; i++)
-        if (c->nodes[i].counts == counting && (c->nodes[i].ready || !ready_only)) count++;
+        if (c->nodes[i].counts == counting && !c->nodes[i].quarantined &&
+            (c->nodes[i].ready || !ready_only))
+            count++;
     return count;
 }
 
 static uint32_t quorum_of(const omm_coord *c) {
-    return c->o.policy.quorum ? c->o.policy.quorum : tally(c, true, false);
+    if (c->o.policy.quorum) return c->o.policy.quorum;
+    uint32_t all = tally(c, true, false);
+    return all > 0 ? all : 1; /* with everybody in quarantine no round opens */
 }
 
 void coord_round_note_quorum(omm_coord *c, uint64_t now_ms) {
@@ -71,6 +75,7 @@ void coord_round_note_quorum(omm_coord *c, uint64_t now_ms) {
 /* With a quorum, nodes that do not count get two more polls' time: they are not waited for, but
  * they do not miss the round by a message either. */
 uint64_t coord_round_opens_ms(const omm_coord *c) {
+    if (c->paused || c->draining) return OMM_COORD_NEVER;
     uint64_t join_ms = c->since_ms + c->o.policy.join_ms;
     if (join_ms < c->since_ms) join_ms = OMM_COORD_NEVER;
     if (c->has_quorum) {

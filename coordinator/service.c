@@ -11,8 +11,10 @@
 #include "omm/messages.h"
 #include "omm/transport.h"
 
+#include "ctl.h"
 #include "diary.h"
 #include "watch.h"
+#include "watch_text.h"
 #include "web.h"
 
 #include <pthread.h>
@@ -23,6 +25,7 @@
 #define SERVICE_BUSY_SLICE_MS 10u /* how soon the end of a tick is */
 #define SERVICE_BUSY_MS 1000u     /* a tick that makes others wait is worth a second */
 #define SERVICE_DETAIL_BYTES 2048u
+#define SERVICE_ACTIONS_BYTES_MAX ((size_t)32 << 20)
 #define SERVICE_DRAIN_MS 100u /* quiet for so long: nobody's repeated request is under way */
 
 /* Wire bytes of one node.  Requests for chunks of the global adapter are not signed: they are booked
@@ -41,6 +44,7 @@ typedef struct service {
     watch *watch;
     diary *diary;
     web *web;
+    ctl *ctl;
     omm_buf reply;
     uint64_t deadline_ms;
     uint64_t busy_ms; /* when to ask again while a tick runs */
@@ -197,6 +201,103 @@ static omm_err open_web(service *s) {
     return OMM_OK;
 }
 
+/* ---- the operator ---- */
+
+static omm_err say_status(service *s, omm_buf *answer) {
+    watch_facts *facts = omm_alloc(1, sizeof *facts); /* too large for a stack */
+    if (!facts) return omm_raise(OMM_ERR_NOMEM, "status");
+    watch_seen seen;
+    watch_see(&seen, facts, NULL, s->watch, s->server);
+    omm_err err = watch_brief_text(answer, &seen);
+    omm_free(facts);
+    return err;
+}
+
+/* By name; or by id or the beginning of one, eight digits at least. */
+static omm_err find_node(size_t *out, const service *s, const char *which) {
+    const omm_run_record *run = omm_run_get_record(s->o->run);
+    size_t found = 0;
+    for (size_t i = 0; i < run->node_count; i++) {
+        char id[OMM_DIGEST_HEX_SIZE];
+        omm_digest_hex(id, &run->nodes[i].id);
+        bool is_id = strlen(which) >= 8 && strncmp(id, which, strlen(which)) == 0;
+        if (!is_id && strcmp(run->nodes[i].name, which) != 0) continue;
+        *out = i;
+        found++;
+    }
+    if (found == 1) return OMM_OK;
+    return omm_raise(OMM_ERR_NOT_FOUND,
+                     "%s: %s; accepted: a node's name, or its id from status.json", which,
+                     found ? "several nodes are called so" : "no enrolled node is called so");
+}
+
+static omm_err do_quarantine(service *s, omm_buf *answer, const ctl_request *r) {
+    size_t node = 0;
+    bool in = r->action == OMM_COORD_CTL_quarantine;
+    OMM_TRY(find_node(&node, s, r->argument));
+    const omm_run_node *which = &omm_run_get_record(s->o->run)->nodes[node];
+    OMM_TRY(diary_ctl(s->diary, omm_coord_ctl_name(r->action), which->name, r->uid));
+    OMM_TRY(omm_coord_quarantine(&s->deadline_ms, s->coord, now_ms(s), node, in));
+    return omm_buf_printf(answer, in ? "%s is in quarantine\n" : "%s may take part again\n",
+                          which->name);
+}
+
+static omm_err do_action(service *s, omm_buf *answer, const ctl_request *r) {
+    OMM_TRY(diary_ctl(s->diary, omm_coord_ctl_name(r->action), r->argument, r->uid));
+    if (r->action == OMM_COORD_CTL_drain) {
+        omm_coord_drain(s->coord);
+        return omm_buf_printf(answer, "the open round is ended, then this coordinator exits\n");
+    }
+    bool pause = r->action == OMM_COORD_CTL_pause;
+    OMM_TRY(omm_coord_pause(&s->deadline_ms, s->coord, now_ms(s), pause));
+    return omm_buf_printf(answer, pause ? "no new round is opened\n" : "rounds are opened again\n");
+}
+
+static omm_err on_ctl(void *ud, omm_buf *answer, const ctl_request *r) {
+    service *s = ud;
+    omm_err err = OMM_OK;
+    char why[SERVICE_DETAIL_BYTES] = "done";
+    if (r->action == OMM_COORD_CTL_status) return say_status(s, answer);
+    bool names_node = r->action == OMM_COORD_CTL_quarantine || r->action == OMM_COORD_CTL_release;
+    err = names_node ? do_quarantine(s, answer, r) : do_action(s, answer, r);
+    if (err != OMM_OK) (void)snprintf(why, sizeof why, "%s", omm_err_sentence());
+    omm_log_event(s->o->log, OMM_LOG_INFO, "ctl",
+                  OMM_LOG_STR("action", omm_coord_ctl_name(r->action)),
+                  OMM_LOG_STR("argument", r->argument), OMM_LOG_INT("uid", r->uid),
+                  OMM_LOG_STR("result", why));
+    if (err == OMM_OK) {
+        watch_take(s->watch, s->coord, true, wire_of, s);
+        return OMM_OK;
+    }
+    diary_ctl_failed(s->diary, omm_coord_ctl_name(r->action), r->uid, why);
+    return omm_raise(err, "%s", why);
+}
+
+/* Between two requests, when nobody else has the state machine. */
+static void look_around(service *s) {
+    ctl_poll(s->ctl, true, on_ctl, s);
+    show(s, false);
+}
+
+/* No new round is opened, and the last one is over. */
+static bool is_drained(const service *s) {
+    omm_coord_status status = omm_coord_get_status(s->coord);
+    return status.draining && status.state == OMM_COORD_JOINING;
+}
+
+/* What the operator did is in the bundle too, beside what was measured. */
+static omm_err keep_actions(const service *s) {
+    char path[OMM_PATH_MAX];
+    omm_buf lines;
+    OMM_TRY(omm_path_join(path, s->o->state_dir, "audit.jsonl"));
+    omm_buf_init(&lines, SERVICE_ACTIONS_BYTES_MAX);
+    omm_err err = omm_audit_log_copy(&lines, path, "ctl");
+    if (err == OMM_OK && lines.size > 0)
+        err = omm_bundle_replace(s->bundle, "measured/operator.jsonl", omm_buf_view(&lines));
+    omm_buf_fini(&lines);
+    return err;
+}
+
 /* ---- the loop ---- */
 
 static omm_err open_service(service *s) {
@@ -224,6 +325,7 @@ static omm_err open_service(service *s) {
     OMM_TRY(omm_server_listen(s->server, s->o->url));
     OMM_TRY(write_port(s->o->port_file, omm_server_port(s->server)));
     show(s, true);
+    OMM_TRY(ctl_open(&s->ctl, s->o->state_dir, s->o->clock));
     OMM_TRY(open_web(s));
     omm_log_event(s->o->log, OMM_LOG_INFO, "listening", OMM_LOG_STR("url", s->o->url),
                   OMM_LOG_INT("port", omm_server_port(s->server)));
@@ -232,6 +334,7 @@ static omm_err open_service(service *s) {
 
 static void close_service(service *s) {
     web_close(s->web); /* first: it reads what is below */
+    ctl_close(s->ctl);
     if (s->server) omm_server_close(s->server);
     omm_coord_close(s->coord);
     omm_bundle_close(s->bundle);
@@ -318,6 +421,7 @@ static omm_err tick(service *s, uint64_t now) {
     omm_err err = OMM_OK;
     while (!atomic_load(&t.done) && err == OMM_OK) {
         watch_beat(s->watch, true);
+        ctl_poll(s->ctl, false, on_ctl, s);
         err = listen_for(NULL, s, SERVICE_BUSY_SLICE_MS, answer_busy);
     }
     (void)pthread_join(thread, NULL);
@@ -326,7 +430,7 @@ static omm_err tick(service *s, uint64_t now) {
 }
 
 static omm_err run_rounds(service *s) {
-    while (!omm_coord_is_done(s->coord) && !is_stopped(s)) {
+    while (!omm_coord_is_done(s->coord) && !is_stopped(s) && !is_drained(s)) {
         uint64_t now = now_ms(s);
         if (s->deadline_ms <= now) {
             OMM_TRY(tick(s, now));
@@ -334,7 +438,7 @@ static omm_err run_rounds(service *s) {
         }
         now = now_ms(s);
         OMM_TRY(listen_for(NULL, s, s->deadline_ms <= now ? 0 : s->deadline_ms - now, answer));
-        show(s, false);
+        look_around(s);
     }
     return OMM_OK;
 }
@@ -344,7 +448,7 @@ static omm_err tell_nodes(service *s) {
     while (!omm_coord_all_told(s->coord) && now_ms(s) - begin_ms < s->o->linger_ms &&
            !is_stopped(s)) {
         OMM_TRY(listen_for(NULL, s, SERVICE_SLICE_MS, answer));
-        show(s, false);
+        look_around(s);
     }
     /* Who repeated a request while we were slow is answered too: its first one it has given up. */
     bool heard = omm_coord_all_told(s->coord);
@@ -360,6 +464,7 @@ static omm_err seal(omm_coord_service_result *result, service *s) {
                                        .machine = s->o->machine,
                                        .wall_ms = s->o->clock.wall_ms(s->o->clock.ud)};
     OMM_TRY(write_wires(s));
+    OMM_TRY(keep_actions(s));
     OMM_TRY(omm_bundle_seal(&result->run_digest, &result->judgement, s->bundle, &options));
     result->is_sealed = true;
     char hex[OMM_DIGEST_HEX_SIZE];
@@ -380,6 +485,7 @@ static omm_err serve(omm_coord_service_result *result, service *s) {
 /* The last entry of the audit log.  An error that came before it is the one that is reported. */
 static omm_err say_why(service *s, omm_err err, bool is_sealed) {
     char why[SERVICE_DETAIL_BYTES] = "stopped";
+    if (is_drained(s)) (void)snprintf(why, sizeof why, "drained");
     if (is_sealed) (void)snprintf(why, sizeof why, "sealed");
     if (err != OMM_OK) (void)snprintf(why, sizeof why, "%s", omm_err_sentence());
     omm_err put = diary_stop(s->diary, why);

@@ -22,6 +22,8 @@ static const char *const s_migrations[] = {
     "CREATE INDEX submission_payload ON submission(payload);",
     "ALTER TABLE presence ADD COLUMN counter INTEGER NOT NULL DEFAULT 0;"
     "CREATE TABLE residual(node INTEGER PRIMARY KEY, digest BLOB NOT NULL);",
+    "ALTER TABLE run ADD COLUMN paused INTEGER NOT NULL DEFAULT 0;"
+    "CREATE TABLE quarantine(node INTEGER PRIMARY KEY);",
 };
 
 /* All that must not change between two starts. */
@@ -66,7 +68,7 @@ static omm_err load_run(omm_coord *c, bool *found) {
     OMM_TRY(config_digest(&want, c));
     omm_rows *rows = NULL;
     OMM_TRY(omm_db_query(&rows, c->db,
-                         "SELECT digest, state, round, loss, close FROM run WHERE id = ?",
+                         "SELECT digest, state, round, loss, close, paused FROM run WHERE id = ?",
                          OMM_DB_INT(0)));
     omm_digest have;
     omm_err err = omm_rows_next(found, rows);
@@ -79,6 +81,7 @@ static omm_err load_run(omm_coord *c, bool *found) {
         c->round = (uint32_t)omm_rows_int(rows, 2);
         c->has_loss = !omm_rows_is_null(rows, 3);
         c->loss = omm_rows_real(rows, 3);
+        c->paused = omm_rows_int(rows, 5) != 0;
         omm_bytes close = omm_rows_bytes(rows, 4);
         err = omm_buf_append(&c->close, close.data, close.size);
     }
@@ -114,7 +117,7 @@ static omm_err load_round(omm_coord *c) {
         int64_t node = omm_rows_int(rows, 0);
         if (node < 0 || (uint64_t)node >= c->o.run->node_count) continue;
         c->nodes[node].offered = omm_rows_int(rows, 1) != 0;
-        c->nodes[node].ready = c->state == OMM_COORD_JOINING;
+        c->nodes[node].ready = c->state == OMM_COORD_JOINING && !c->nodes[node].quarantined;
     }
     omm_rows_close(rows);
     return err;
@@ -228,11 +231,37 @@ static omm_err load_totals(omm_coord *c) {
     return err;
 }
 
+static omm_err load_quarantine(omm_coord *c) {
+    omm_rows *rows = NULL;
+    bool more = false;
+    omm_err err = OMM_OK;
+    OMM_TRY(
+        omm_db_query(&rows, c->db, "SELECT node FROM quarantine WHERE node >= ?", OMM_DB_INT(0)));
+    while ((err = omm_rows_next(&more, rows)) == OMM_OK && more) {
+        int64_t node = omm_rows_int(rows, 0);
+        if (node >= 0 && (uint64_t)node < c->o.run->node_count) c->nodes[node].quarantined = true;
+    }
+    omm_rows_close(rows);
+    return err;
+}
+
+omm_err coord_store_paused(omm_coord *c, bool paused) {
+    return omm_db_run(c->db, "UPDATE run SET paused = ? WHERE id = 0", OMM_DB_INT(paused));
+}
+
+omm_err coord_store_quarantine(omm_coord *c, size_t node, bool quarantined) {
+    return omm_db_run(c->db,
+                      quarantined ? "INSERT OR REPLACE INTO quarantine(node) VALUES (?)"
+                                  : "DELETE FROM quarantine WHERE node = ?",
+                      OMM_DB_INT(node));
+}
+
 omm_err coord_store_load(omm_coord *c) {
     bool found = false;
     OMM_TRY(load_run(c, &found));
     OMM_TRY(load_history(c));
     OMM_TRY(load_totals(c));
+    OMM_TRY(load_quarantine(c));
     OMM_TRY(load_round(c));
     OMM_TRY(load_nodes(c));
     if (c->offer.size > 0) OMM_TRY(coord_round_restore(c));

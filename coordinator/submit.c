@@ -104,7 +104,7 @@ static omm_err answer_poll(omm_buf *reply, omm_coord *c, omm_bytes bytes, omm_ar
         node->told = true;
         return OMM_OK;
     }
-    if (c->state == OMM_COORD_OPEN && node->selected && !node->settled) {
+    if (c->state == OMM_COORD_OPEN && node->selected && !node->settled && !node->quarantined) {
         omm_reply r = {.kind = OMM_REPLY_OFFER, .envelope = omm_buf_view(&c->offer)};
         OMM_TRY(omm_reply_encode(reply, &r));
         if (stale || node->offered) return OMM_OK;
@@ -113,7 +113,7 @@ static omm_err answer_poll(omm_buf *reply, omm_coord *c, omm_bytes bytes, omm_ar
         return OMM_OK;
     }
     OMM_TRY(reply_wait(reply, c));
-    if (c->state != OMM_COORD_JOINING || node->ready || stale) return OMM_OK;
+    if (c->state != OMM_COORD_JOINING || node->ready || node->quarantined || stale) return OMM_OK;
     OMM_TRY(coord_store_presence(c, (uint32_t)index, false));
     node->ready = true;
     return OMM_OK;
@@ -171,6 +171,8 @@ static omm_err check_round(attempt *a, omm_coord *c, const omm_submission *s) {
                          s->round);
     a->settles = true;
     c->peer_fresh = true;
+    if (c->nodes[node].quarantined)
+        return omm_raise(OMM_ERR_REFUSED_NOT_SELECTED, "round: node is in quarantine");
     return OMM_OK;
 }
 
@@ -531,24 +533,28 @@ static omm_err answer_put(omm_buf *reply, omm_coord *c, const omm_request *reque
     return answered ? OMM_OK : answer_stray_chunk(reply, c, request, announced, arena);
 }
 
-omm_err coord_refuse_unfinished(omm_coord *c) {
-    for (size_t i = 0; i < c->o.run->node_count; i++) {
-        coord_upload *upload = &c->nodes[i].upload;
-        if (!upload->active) continue;
-        omm_arena arena;
-        omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
-        coord_row row;
-        bool found = false;
-        omm_err err = coord_store_find(&found, &row, c, &upload->digest, &arena);
-        if (err == OMM_OK && found) {
-            row.reason = OMM_ERR_REFUSED_LATE;
-            row.sentence = "payload: not complete at the deadline of the round";
-            row.status = COORD_REFUSED;
-            err = coord_settle(NULL, c, &row);
-        }
-        omm_arena_fini(&arena);
-        OMM_TRY(err);
+omm_err coord_refuse_upload(omm_coord *c, size_t node, omm_err reason, const char *sentence) {
+    coord_upload *upload = &c->nodes[node].upload;
+    if (!upload->active) return OMM_OK;
+    omm_arena arena;
+    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
+    coord_row row;
+    bool found = false;
+    omm_err err = coord_store_find(&found, &row, c, &upload->digest, &arena);
+    if (err == OMM_OK && found) {
+        row.reason = reason;
+        row.sentence = sentence;
+        row.status = COORD_REFUSED;
+        err = coord_settle(NULL, c, &row);
     }
+    omm_arena_fini(&arena);
+    return err;
+}
+
+omm_err coord_refuse_unfinished(omm_coord *c) {
+    for (size_t i = 0; i < c->o.run->node_count; i++)
+        OMM_TRY(coord_refuse_upload(c, i, OMM_ERR_REFUSED_LATE,
+                                    "payload: not complete at the deadline of the round"));
     return OMM_OK;
 }
 

@@ -8,6 +8,18 @@
 #include <math.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/statvfs.h>
+
+void watch_see(watch_seen *seen, watch_facts *facts, watch_node *nodes, watch *w,
+               omm_server *server) {
+    struct statvfs disk;
+    *seen = (watch_seen){.o = watch_get_options(w), .facts = facts, .nodes = nodes};
+    watch_read(facts, nodes, &seen->history, w);
+    omm_server_count(&seen->wire, server);
+    if (!seen->o->state_dir || statvfs(seen->o->state_dir, &disk) != 0) return;
+    seen->has_disk = true;
+    seen->disk_free = (uint64_t)disk.f_bavail * disk.f_frsize;
+}
 
 /* ---- health ---- */
 
@@ -35,12 +47,38 @@ omm_err watch_health_text(omm_buf *out, bool *healthy, const watch_seen *s) {
     omm_err err = put_reasons(&reasons, s);
     *healthy = reasons.size == 0;
     if (err == OMM_OK)
-        err = omm_buf_printf(out, "%s\n%.*sstate: %s\nround: %u of %u\n", *healthy ? "ok" : "sick",
-                             (int)reasons.size, reasons.data ? (const char *)reasons.data : "",
-                             omm_coord_state_name(s->facts->status.state),
-                             s->facts->status.round + 1, s->facts->status.rounds);
+        err =
+            omm_buf_printf(out, "%s\n%.*sstate: %s%s\nround: %u of %u\n", *healthy ? "ok" : "sick",
+                           (int)reasons.size, reasons.data ? (const char *)reasons.data : "",
+                           omm_coord_state_name(s->facts->status.state),
+                           s->facts->status.draining ? ", draining"
+                           : s->facts->status.paused ? ", paused"
+                                                     : "",
+                           s->facts->status.round + 1, s->facts->status.rounds);
     omm_buf_fini(&reasons);
     return err;
+}
+
+omm_err watch_brief_text(omm_buf *out, const watch_seen *s) {
+    const omm_coord_status *is = &s->facts->status;
+    bool healthy = false;
+    char at[25] = "never since the start";
+    if (s->facts->over_wall_ms) omm_time_iso(at, s->facts->over_wall_ms);
+    OMM_TRY(watch_health_text(out, &healthy, s));
+    if (s->facts->ticking)
+        OMM_TRY(omm_buf_printf(out, "working: a sum or an evaluation since %" PRIu64 " s\n",
+                               (s->facts->now_ms - s->facts->tick_since_ms) / 1000));
+    OMM_TRY(omm_buf_printf(out,
+                           "nodes: %zu enrolled, %u ready, %u in quarantine\n"
+                           "this round: %u selected, %u accepted, %u refused\n"
+                           "last round over: %s\n",
+                           s->o->run->node_count, is->ready, is->quarantined, is->selected,
+                           is->accepted, is->refused, at));
+    if (is->has_loss) OMM_TRY(omm_buf_printf(out, "held-out loss: %.6g\n", is->loss));
+    char head[OMM_DIGEST_HEX_SIZE];
+    omm_digest_hex(head, &s->facts->audit_head);
+    return omm_buf_printf(out, "audit log: %" PRIu64 " entries, head %s\nrun: %s\n",
+                          s->facts->audit_entries, head, s->o->run->run_id);
 }
 
 /* ---- metrics ---- */
@@ -94,6 +132,8 @@ static omm_err put_rounds(omm_buf *out, const watch_seen *s) {
     for (int i = OMM_COORD_JOINING; i <= OMM_COORD_CLOSED; i++)
         OMM_TRY(put_sample(out, "state", "state", omm_coord_state_name((omm_coord_state)i),
                            f->status.state == (omm_coord_state)i));
+    OMM_TRY(put_value(out, "paused", "gauge", "1 while no new round is opened.",
+                      f->status.paused || f->status.draining));
     OMM_TRY(put_value(out, "round", "gauge", "The round that is gathered or open, from 0.",
                       f->status.round));
     OMM_TRY(put_value(out, "rounds_planned", "gauge", "Rounds of the run.", f->status.rounds));
@@ -124,7 +164,8 @@ static omm_err put_nodes(omm_buf *out, const watch_seen *s) {
     OMM_TRY(put_sample(out, "nodes", "is", "ready", s->facts->status.ready));
     OMM_TRY(put_sample(out, "nodes", "is", "selected", s->facts->status.selected));
     OMM_TRY(put_sample(out, "nodes", "is", "uploading", uploading));
-    return put_sample(out, "nodes", "is", "settled", settled);
+    OMM_TRY(put_sample(out, "nodes", "is", "settled", settled));
+    return put_sample(out, "nodes", "is", "quarantined", s->facts->status.quarantined);
 }
 
 static omm_err put_by_reason(omm_buf *out, const char *name, const uint64_t *counts) {
@@ -224,6 +265,7 @@ static json_t *count(uint64_t value) {
 }
 
 static const char *doing(const omm_coord_node_status *n, omm_coord_state state) {
+    if (n->quarantined) return "in quarantine";
     if (n->settled) return "settled";
     if (n->uploading) return "uploading";
     if (state == OMM_COORD_OPEN && n->selected) return n->offered ? "training" : "selected";
@@ -329,6 +371,8 @@ static omm_err fill(json_t *root, const watch_seen *s) {
     OMM_TRY(omm_json_set_str(root, "commit", s->o->commit));
     OMM_TRY(omm_json_set_str(root, "state", omm_coord_state_name(f->status.state)));
     OMM_TRY(omm_json_set_bool(root, "working", f->ticking));
+    OMM_TRY(omm_json_set_bool(root, "paused", f->status.paused));
+    OMM_TRY(omm_json_set_bool(root, "draining", f->status.draining));
     OMM_TRY(omm_json_set_int(root, "round", f->status.round));
     OMM_TRY(omm_json_set_int(root, "rounds", f->status.rounds));
     OMM_TRY(omm_json_set_int(root, "node_count", (int64_t)s->o->run->node_count));

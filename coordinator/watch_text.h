@@ -28,10 +28,16 @@ typedef struct watch_seen {
     uint64_t disk_free;
 } watch_seen;
 
+/* Read the watch into *facts and (node_count) nodes, which may be NULL, and the rest beside it. */
+void watch_see(watch_seen *seen, watch_facts *facts, watch_node *nodes, watch *w,
+               omm_server *server);
+
 /* Append; errors: NOMEM, TOO_BIG. */
 /* "ok" or "sick" and a reason a line; *healthy says which. */
 OMM_CHECKED omm_err watch_health_text(omm_buf *out, bool *healthy, const watch_seen *seen);
 OMM_CHECKED omm_err watch_metrics_text(omm_buf *out, const watch_seen *seen);
+/* For a terminal: what the operator asks first. */
+OMM_CHECKED omm_err watch_brief_text(omm_buf *out, const watch_seen *seen);
 OMM_CHECKED omm_err watch_status_text(omm_buf *out, const watch_seen *seen);
 
 #endif

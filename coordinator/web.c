@@ -7,8 +7,6 @@
 
 #include "omm/mem.h"
 
-#include <sys/statvfs.h>
-
 #define WEB_TEXTS 6u
 
 struct web {
@@ -21,13 +19,7 @@ struct web {
 };
 
 static void see(watch_seen *seen, web *w) {
-    *seen = (watch_seen){.o = watch_get_options(w->watch), .facts = &w->facts, .nodes = w->nodes};
-    watch_read(&w->facts, w->nodes, &seen->history, w->watch);
-    omm_server_count(&seen->wire, w->server);
-    struct statvfs disk;
-    if (!seen->o->state_dir || statvfs(seen->o->state_dir, &disk) != 0) return;
-    seen->has_disk = true;
-    seen->disk_free = (uint64_t)disk.f_bavail * disk.f_frsize;
+    watch_see(seen, &w->facts, w->nodes, w->watch, w->server);
 }
 
 static omm_err make_health(void *ud, omm_buf *out, unsigned *code) {

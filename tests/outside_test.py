@@ -5,7 +5,10 @@ One run of processes with HTTP on, asked all the time, with hostile clients that
 no answers and send rubbish; its run digest is that of a run that nobody looked at.  Then the page in a
 browser as wide as a phone, where there is one, drawing what a hostile coordinator would say.
 
-usage: outside_test.py SOURCE_DIR MESHMIND [run|page]
+Third way, ctl: an operator pauses, quarantines, releases, drains and resumes, with kills between; the bundle
+verifies and says so, and so does the audit log.
+
+usage: outside_test.py SOURCE_DIR MESHMIND [run|page|ctl]
 """
 import http.client, http.server, json, os, pathlib, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time
 
@@ -218,7 +221,7 @@ def federate(folder, looked_at):
     try:
         if looked_at:
             wait_for("http", lambda: (folder / "http_port").exists() or processes[0].poll() is not None)
-            check(processes[0].poll() is None, (folder / "coordinator.log").read_text()[-3000:])
+            check(processes[0].poll() is None, (folder / "coordinator.log").read_text(errors="replace")[-3000:])
             port = int((folder / "http_port").read_text())
             polite(port)
             rude(port)
@@ -262,6 +265,126 @@ def run(folder):
     check(metrics["meshmind_submissions_accepted_total"] >= 3 and metrics["meshmind_loss"] > 0, f"metrics: {metrics}")
     check(metrics['meshmind_wire_bytes_total{direction="in"}'] > 1000, "metrics: no bytes")
     print(f"run digest {digest} as simulated, {seen['looks']} looks, states {sorted(seen['states'])}, lost {len(seen['lost'])}")
+
+
+# ---- the operator ----
+
+
+def ctl(folder):
+    write_files(folder, free_port(), "127.0.0.1:0")
+    state, config = folder / "coordinator", folder / "coordinator.yaml"
+    said = []
+
+    def tell(code, says, *words):
+        done = subprocess.run([MESHMIND, "coordinator", "ctl", "-c", config, *words], capture_output=True, text=True, timeout=LIMIT_S)
+        check(done.returncode == code and re.search(says, done.stdout + done.stderr),
+              f"ctl {words}: exit {done.returncode} (wanted {code}): {done.stdout}{done.stderr}")
+        said.append((words, done.returncode))
+        return done.stdout
+
+    def audit(code, says, path=state / "audit.jsonl", *more):
+        done = subprocess.run([MESHMIND, "coordinator", "audit", "verify", path, *more], capture_output=True, text=True)
+        check(done.returncode == code and re.search(says, done.stdout + done.stderr),
+              f"audit {more}: exit {done.returncode} (wanted {code}): {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def up():
+        (folder / "http_port").unlink(missing_ok=True)
+        process = start(folder, "coordinator", "coordinator")
+        processes.append(process)
+        wait_for("the coordinator", lambda: (folder / "http_port").exists() or process.poll() is not None)
+        return process
+
+    def state_is(what):
+        wait_for(f"state {what}", lambda: re.search(f"state: {what}", tell(0, "state", "status")))
+
+    processes = []
+    tell(2, "unknown action fly; accepted: status, pause, resume, quarantine NODE, release NODE, drain", "fly")
+    tell(2, "quarantine: NODE is missing", "quarantine")
+    tell(2, "pause takes no argument", "pause", "now")
+    tell(2, "no coordinator runs|coordinator: No such", "status")
+    try:
+        first = up()
+        check((state / "ctl.sock").stat().st_mode & 0o777 == 0o600, "the socket is not 0600")
+        silent = socket.socket(socket.AF_UNIX)
+        silent.connect(str(state / "ctl.sock"))  # says nothing and holds the door for two seconds
+        tell(0, "state: joining", "status")
+        silent.close()
+        for rubbish in (b"\n", b"pause \n\n", b"\xff\xfe\n", b"x" * 300, b"status\0\n", b"quarantine \xff\n"):
+            with socket.socket(socket.AF_UNIX) as s:
+                s.connect(str(state / "ctl.sock"))
+                s.sendall(rubbish)
+                s.settimeout(20)
+                got = b""
+                try:
+                    while part := s.recv(4096):
+                        got += part
+                except ConnectionError:
+                    pass
+                check(not got.startswith(b"ok") or rubbish == b"pause \n\n", f"{rubbish[:20]}: {got}")
+        tell(1, "it is paused already", "pause")
+        processes += [start(folder, "node", n) for n in NODES]
+        wait_for("three ready nodes", lambda: "3 ready" in tell(0, "paused", "status"))
+        time.sleep(1)
+        check("state: joining, paused" in tell(0, "state", "status"), "a round was opened in a pause")
+        tell(0, "cafe-02 is in quarantine", "quarantine", "cafe-02")
+        tell(1, "cafe-02 is already in quarantine", "quarantine", "cafe-02")
+        tell(1, "harbor-02 is not in quarantine", "release", "harbor-02")
+        tell(1, "nobody: no enrolled node is called so", "quarantine", "nobody")
+        first.send_signal(signal.SIGKILL)  # what was said is kept
+        first.wait()
+        tell(2, "no coordinator runs", "status")
+        second = up()
+        tell(0, "joining, paused(.|\n)*1 in quarantine", "status")
+        tell(0, "opened again", "resume")
+        state_is("open")
+        tell(0, "2 selected", "status")
+        tell(0, "may take part again", "release", "cafe-02")
+        tell(0, "open round is ended", "drain")
+        wait_for("the end of a drained coordinator", lambda: second.poll() is not None)
+        check(second.returncode == 0, f"drained: exit {second.returncode}")
+        head = re.search("head ([0-9a-f]{64})", audit(0, "the chain holds")).group(1)
+        rounds = (state / "bundle" / "rounds.jsonl").read_text().splitlines()
+        check(len(rounds) == 1, f"{len(rounds)} rounds are over after the drain")
+        last = up()
+        wait_for("the end of the run", lambda: all(p.poll() is not None for p in processes))
+        check(last.returncode in (0, 1), (folder / "coordinator.log").read_text(errors="replace")[-3000:])
+    finally:
+        for p in processes:
+            if p.poll() is None:
+                p.kill()
+                p.wait()
+    check(not (state / "ctl.sock").exists(), "the socket is still there")
+    bundle = state / "bundle"
+    verify = subprocess.run([MESHMIND, "verify", bundle], capture_output=True, text=True)
+    check(not re.search("(?m)^FAIL", verify.stdout) and verify.returncode in (0, 1), verify.stdout + verify.stderr)
+    rounds = [json.loads(line) for line in (bundle / "rounds.jsonl").read_text().splitlines()]
+    check([len(r["selected"]) for r in rounds] == [2, 3], f"selected: {[len(r['selected']) for r in rounds]}")
+    log = state / "audit.jsonl"
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    names = [e["event"] for e in entries]
+    check(names.count("start") == 3 and names.count("enrolled") == 3 and names.count("receipt") == 5, f"audit: {names}")
+    check(names[-1] == "stop" and entries[-1]["why"] == "sealed" and names.count("round_over") == 2, f"audit: {names}")
+    check("drained" in [e.get("why") for e in entries], "the drain is not in the audit log")
+    actions = [e["action"] for e in entries if e["event"] == "ctl"]
+    check(actions == ["pause", "pause", "quarantine", "quarantine", "release", "resume", "release", "drain"], f"audit: {actions}")
+    check(names.count("ctl_failed") >= 4, f"audit: {names}")
+    evidence = [json.loads(line) for line in (bundle / "measured" / "operator.jsonl").read_text().splitlines()]
+    check(evidence == [e for e in entries if e["event"] == "ctl"], "the bundle does not say what the operator did")
+    # A reader of its own: the chain as the docs describe it.
+    import hashlib
+    previous = "0" * 64
+    for line in log.read_bytes().splitlines(keepends=True):
+        check(json.loads(line)["previous"] == previous, "previous is not what the docs say")
+        previous = hashlib.blake2b(line, digest_size=32).hexdigest()
+    audit(0, f"{len(entries)} entries(.|\n)*head {previous}", log, "--head", head)
+    audit(1, "without the known head", log, "--head", "0" * 64)
+    audit(2, "64 lower-case hex", log, "--head", "abc")
+    wrong = folder / "wrong.jsonl"
+    wrong.write_text(log.read_text().replace('"action":"drain"', '"action":"pause"'))
+    at = next(i for i, e in enumerate(entries) if e.get("action") == "drain")
+    audit(1, f"entry {at + 1} \\(line {at + 2}\\) is broken: previous", wrong)
+    print(f"ctl: {len(said)} words, {len(entries)} entries, selected 2 and 3")
 
 
 # ---- the page ----
@@ -355,7 +478,7 @@ def page(folder):
 def main():
     folder = pathlib.Path(tempfile.mkdtemp(prefix="omm-outside-"))
     try:
-        {"run": run, "page": page}[sys.argv[3] if len(sys.argv) > 3 else "run"](folder)
+        {"run": run, "page": page, "ctl": ctl}[sys.argv[3] if len(sys.argv) > 3 else "run"](folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     sys.exit(1 if failures else 0)

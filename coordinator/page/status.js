@@ -104,7 +104,8 @@ function curve(points) {
 function draw(s) {
   document.title = `${s.state} · ${s.run}`;
   byId("run").textContent = s.run;
-  byId("state").textContent = s.working ? `${s.state} (working)` : s.state;
+  const also = [s.working && "working", s.paused && "paused", s.draining && "draining"].filter(Boolean);
+  byId("state").textContent = also.length ? `${s.state} (${also.join(", ")})` : s.state;
   byId("state").className = "";
   byId("sick").replaceChildren(...s.sick.map((reason) => element("li", reason)));
   facts(s);

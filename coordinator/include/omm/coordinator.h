@@ -126,6 +126,20 @@ OMM_CHECKED omm_err omm_coord_step(omm_buf *reply, uint64_t *next_deadline_ms, o
 /* Time passed.  At most one transition per call.  Errors: IO, NOMEM, those of the evaluator. */
 OMM_CHECKED omm_err omm_coord_tick(uint64_t *next_deadline_ms, omm_coord *coord, uint64_t now_ms);
 
+/* ---- an operator's word; each is committed before it returns, and kept over restarts ---- */
+
+/* Paused: no round is opened; one that is open goes on.  Resuming gathers the nodes anew: who was
+ * ready before a long pause may be gone.  Errors: STATE (it is so already, or the run is closed), IO, NOMEM. */
+OMM_CHECKED omm_err omm_coord_pause(uint64_t *next_deadline_ms, omm_coord *coord, uint64_t now_ms,
+                                    bool paused);
+/* Quarantine: the node is not selected and does not count for a quorum; what it still owes to the open
+ * round is refused, with a receipt.  What was accepted before stays.
+ * Errors: STATE (it is so already, or the run is closed), IO, NOMEM. */
+OMM_CHECKED omm_err omm_coord_quarantine(uint64_t *next_deadline_ms, omm_coord *coord,
+                                         uint64_t now_ms, size_t node, bool quarantined);
+/* Paused until the process ends, and nothing is kept of it. */
+void omm_coord_drain(omm_coord *coord);
+
 /* CLOSED: the evidence is complete and signed; polls are answered with Done. */
 bool omm_coord_is_done(const omm_coord *coord);
 /* CLOSED, and every node that counts has been told so. */
@@ -155,7 +169,9 @@ typedef struct omm_coord_status {
     uint32_t ready;                       /* nodes waiting for the round to open */
     uint32_t selected, accepted, refused; /* of this round */
     bool has_loss;
-    double loss;             /* of the published adapter on the round's sample */
+    double loss; /* of the published adapter on the round's sample */
+    bool paused, draining;
+    uint32_t quarantined;
     uint64_t refusals_total; /* also those that left no record */
 } omm_coord_status;
 omm_coord_status omm_coord_get_status(const omm_coord *coord);
@@ -173,7 +189,7 @@ const omm_coord_round *omm_coord_history(uint32_t *count, const omm_coord *coord
 
 /* One node of run->nodes, of this round and of the whole run. */
 typedef struct omm_coord_node_status {
-    bool ready, selected, offered, uploading, settled;
+    bool ready, selected, offered, uploading, settled, quarantined;
     uint32_t accepted, refused; /* submissions, since the run began */
 } omm_coord_node_status;
 omm_coord_node_status omm_coord_get_node(const omm_coord *coord, size_t index);

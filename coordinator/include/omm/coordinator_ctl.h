@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define OMM_COORD_CTL_LINE_MAX 256u          /* of a request, its newline included */
+#define OMM_COORD_CTL_LINE_MAX 256u /* of a request, its newline included */
 #define OMM_COORD_CTL_ANSWER_MAX ((size_t)64 << 10)
 
 /* XX(name, argument or "", what it does): what a coordinator understands. */
