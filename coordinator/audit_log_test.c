@@ -74,7 +74,7 @@ static int broken_at(omm_bytes bytes) {
     CHECK_EQ(err, OMM_ERR_FORMAT);
     const char *at = strstr(omm_err_sentence(), ": entry ");
     CHECK(at != NULL);
-    return atoi(at + strlen(": entry "));
+    return (int)strtol(at + strlen(": entry "), NULL, 10);
 }
 
 static size_t line_start(const omm_buf *log, int line) {

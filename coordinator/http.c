@@ -8,7 +8,7 @@
 #include <microhttpd.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -112,7 +112,7 @@ static enum MHD_Result on_request(void *ud, struct MHD_Connection *connection, c
     http_server *h = ud;
     (void)version;
     (void)upload;
-    (void)upload_size; /* answered before any body is read, and the connection closed */
+    *upload_size = 0; /* nothing of a body is wanted: answered before it is read, and closed */
     (void)request;
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
         return MHD_queue_response(connection, MHD_HTTP_METHOD_NOT_ALLOWED, h->not_allowed);
@@ -189,15 +189,21 @@ static omm_err bad_address(const char *text) {
                      text);
 }
 
+/* "HOST:PORT", "[HOST]:PORT" for IPv6: digits and nothing else is a port. */
 static omm_err parse_address(address *out, const char *text) {
-    char host[64];
-    unsigned port = 0;
-    int end = 0;
+    char host[64] = "";
+    char *end = NULL;
     *out = (address){0};
-    bool v6 = text[0] == '[';
-    int found = v6 ? sscanf(text, "[%63[0-9a-fA-F:.]]:%5u%n", host, &port, &end)
-                   : sscanf(text, "%63[0-9.]:%5u%n", host, &port, &end);
-    if (found != 2 || text[end] != '\0' || port > 65535) return bad_address(text);
+    const bool v6 = text[0] == '[';
+    const char *colon = strrchr(text, ':');
+    const char *first = v6 ? text + 1 : text;
+    const char *last = colon && v6 ? colon - 1 : colon; /* behind the host */
+    if (!last || last <= first || (v6 && *last != ']') || (size_t)(last - first) >= sizeof host ||
+        colon[1] < '0' || colon[1] > '9')
+        return bad_address(text);
+    memcpy(host, first, (size_t)(last - first));
+    const unsigned long port = strtoul(colon + 1, &end, 10);
+    if (*end || port > 65535) return bad_address(text);
     out->size = v6 ? sizeof out->at.v6 : sizeof out->at.v4;
     out->at.any.sa_family = v6 ? AF_INET6 : AF_INET;
     void *into = v6 ? (void *)&out->at.v6.sin6_addr : (void *)&out->at.v4.sin_addr;

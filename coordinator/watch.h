@@ -23,8 +23,8 @@
 #define WATCH_TROUBLE_SIZE 512u
 #define WATCH_TAKE_MS 200u /* a take copies all nodes: not at every request */
 
-#define XX(name, text) +1
-enum { WATCH_REASONS = 1 OMM_ERR_MAP(XX) }; /* 0 is OMM_OK */
+#define XX(name, text) WATCH_REASON_##name,
+enum { WATCH_REASON_NONE, OMM_ERR_MAP(XX) WATCH_REASONS }; /* numbered as omm_err */
 #undef XX
 
 typedef struct watch_verdict {
@@ -77,7 +77,7 @@ OMM_CHECKED omm_err watch_open(watch **out, const watch_options *options); /* Er
 void watch_close(watch *w);                                                /* NULL is fine */
 
 /* ---- the service's side ---- */
-void watch_event(void *w, const omm_coord_event *event); /* omm_coord_options.on_event */
+void watch_event(void *ud, const omm_coord_event *event); /* omm_coord_options.on_event */
 /* The loop goes round, ticking or not. */
 void watch_beat(watch *w, bool ticking);
 /* Copy the state machine, which nobody else may use meanwhile; not more often than WATCH_TAKE_MS

@@ -243,8 +243,10 @@ omm_err watch_metrics_text(omm_buf *out, const watch_seen *s) {
 static json_t *stranger(const char *text) {
     char clean[WATCH_TROUBLE_SIZE];
     size_t n = 0;
-    for (; text[n] && n + 1 < sizeof clean; n++)
-        clean[n] = text[n] >= 0x20 && text[n] < 0x7f ? text[n] : '?';
+    for (; text[n] && n + 1 < sizeof clean; n++) {
+        clean[n] = text[n];
+        if (clean[n] < 0x20 || clean[n] == 0x7f || (unsigned char)clean[n] > 0x7f) clean[n] = '?';
+    }
     clean[n] = '\0';
     return json_string(clean);
 }
