@@ -76,7 +76,7 @@ def write_files(folder, port, web):
     for name in NODES:
         (folder / f"{name}.yaml").write_text(
             f"coordinator: tcp://127.0.0.1:{port}\nname: {name}\nstate_dir: {name}\n"
-            f"scenario: {SCENARIO}\nthreads: 1\n")
+            f"scenario: {SCENARIO}\nthreads: 1\nanswer_ms: 3000\n")
 
 
 def start(folder, kind, name):
@@ -256,7 +256,8 @@ def run(folder):
     check(digest == expected, f"run digest {digest}, the simulator's is {expected}")
     last, metrics = seen["last"], seen["metrics"]
     check(seen["looks"] >= 3 and seen["health"] == {200}, f"{seen['looks']} looks, health {seen['health']}")
-    check({"joining", "open"} <= seen["states"] and len(seen["states"]) >= 3, f"states seen: {seen['states']}")
+    check("joining" in seen["states"] and len(seen["states"]) >= 2, f"states seen: {seen['states']}")  # an open round may be short
+    check(last["round_opened"] and last["round_over"] and last["time"] > last["started"], f"times: {last}")
     check(sorted(n["name"] for n in last["nodes"]) == sorted(NODES), f"nodes: {last['nodes']}")
     check(last["history"] and last["history"][0]["accepted"] == 3, f"history: {last['history']}")
     check(last["curve"] and last["curve"][0][0] == 0 and last["curve"][0][1] > 0, f"curve: {last['curve']}")
