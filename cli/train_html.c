@@ -29,7 +29,8 @@ static const char s_head[] =
     ".b{fill:none;stroke:#d1495b;stroke-width:2}.dot{fill:#d1495b}\n"
     "div.wide{overflow-x:auto}table{border-collapse:collapse;width:100%}"
     "th,td{text-align:right;padding:3px 8px;border-bottom:1px solid #8884;white-space:nowrap}"
-    "th:first-child,td:first-child{text-align:left}\n"
+    "th:first-child,td:first-child{text-align:left}"
+    "table.facts td{white-space:normal;overflow-wrap:anywhere}\n"
     "</style></head><body>\n<h1>Training report</h1>\n";
 
 /* Text from a model or data file: nothing of it becomes markup. */
@@ -151,7 +152,7 @@ static omm_err put_fact(omm_buf *out, const char *name, const json_t *root, cons
 }
 
 static omm_err put_facts(omm_buf *out, const json_t *root) {
-    OMM_TRY(omm_buf_printf(out, "<table>\n<tr><td>adapter</td><td>"));
+    OMM_TRY(omm_buf_printf(out, "<table class=\"facts\">\n<tr><td>adapter</td><td>"));
     OMM_TRY(put_text(out, json_string_value(json_object_get(root, "adapter"))));
     OMM_TRY(omm_buf_printf(out, "</td></tr>\n"));
     OMM_TRY(put_fact(out, "steps", root, "steps", 0));
