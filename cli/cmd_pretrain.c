@@ -76,16 +76,16 @@ static omm_err open_run(pretrain_run *r) {
 }
 
 static omm_err run_all(pretrain_run *r) {
-    static const omm_full_galore off;
     OMM_TRY(open_run(r));
     if (r->start) {
-        OMM_TRY(full_run_write(&r->run, omm_buf_view(&r->file)));
+        OMM_TRY(full_run_write(r->run.options.out, r->run.options.type, r->run.pool,
+                               omm_buf_view(&r->file)));
         return full_run_report(&r->run);
     }
     const omm_recipe recipe = omm_pretrain_recipe(&r->config);
     OMM_TRY(open_texts(r));
     OMM_TRY(open_valid(r));
-    OMM_TRY(full_run_open(&r->run, &recipe, r->config.seed, &off));
+    OMM_TRY(full_run_open(&r->run, &recipe, r->config.seed));
     OMM_TRY(full_run_steps(&r->run));
     OMM_TRY(full_run_save(&r->run));
     return full_run_report(&r->run);

@@ -106,6 +106,7 @@ static omm_err load_data(train_run *r) {
 static omm_err open_run(train_run *r) {
     omm_digest model = {0}; /* what a checkpoint belongs to */
     omm_isa isa = OMM_ISA_SCALAR;
+    if (r->args.full) OMM_TRY(train_full_check(&r->args));
     OMM_TRY(train_recipe(&r->recipe, &r->args));
     OMM_TRY(split_clients(r));
     OMM_TRY(omm_isa_choose(&isa, getenv("OMM_ISA")));
@@ -113,11 +114,13 @@ static omm_err open_run(train_run *r) {
     OMM_TRY(open_model(r));
     OMM_TRY(train_start_open(r));
     OMM_TRY(load_data(r));
+    OMM_TRY(train_check_options(r));
     OMM_TRY(load_model(r));
     OMM_TRY(cli_threads_measure(&r->threads, &r->model, isa, TRAIN_ROWS));
     OMM_TRY(omm_pool_open(&r->pool, r->threads));
     OMM_TRY(omm_compute_init(&r->compute, r->pool, isa));
-    if (r->args.checkpoint) OMM_TRY(omm_hash_file(&model, r->args.model));
+    if (r->args.checkpoint && !r->args.full) OMM_TRY(omm_hash_file(&model, r->args.model));
+    if (r->args.full) return train_full_open(r);
     omm_trainer_options options = {.model = &r->model,
                                    .data = r->data,
                                    .recipe = &r->recipe,
@@ -129,13 +132,13 @@ static omm_err open_run(train_run *r) {
                                    .cancelled = train_is_stopped,
                                    .micro_tokens = r->plan.micro_tokens,
                                    .checkpoint_layers = r->plan.checkpoint_layers};
-    OMM_TRY(omm_trainer_open(&r->trainer, &options));
-    return r->args.dry_run ? OMM_OK : train_course_open(r);
+    return omm_trainer_open(&r->trainer, &options);
 }
 
 static void close_run(train_run *r) {
     omm_course_close(r->course);
     omm_trainer_close(r->trainer);
+    omm_full_close(r->full);
     if (r->has_start) omm_lora_fini(&r->start);
     omm_dataset_close(r->data);
     omm_dataset_close(r->eval);
@@ -160,6 +163,7 @@ static omm_err write_adapter(const train_run *r, omm_digest *digest, const omm_l
 
 /* The file has one alpha: what pairs have more goes into B. */
 static omm_err save(const train_run *r, omm_digest *digest) {
+    if (r->full) return train_full_save(r, digest);
     const omm_lora *adapter = omm_course_adapter(r->course);
     const float one = 1;
     bool rounded = false;
@@ -180,7 +184,10 @@ static omm_err run_all(train_run *r) {
     omm_digest digest;
     OMM_TRY(open_run(r));
     if (r->args.dry_run) return train_dry_run(r);
+    /* All weights are those of the checkpoint once the course is open. */
+    if (!r->full) OMM_TRY(train_course_open(r));
     OMM_TRY(train_judge(r, &r->before, r->items_before, r->has_start ? &r->start : NULL));
+    if (r->full) OMM_TRY(train_course_open(r));
     OMM_TRY(train_all(r));
     OMM_TRY(save(r, &digest));
     OMM_TRY(train_judge(r, &r->after, r->items, omm_course_adapter(r->course)));
@@ -203,7 +210,7 @@ int cmd_train(int argc, char **argv) {
     if (code >= 0) return code;
     r.begin_ns = omm_measure_ns();
     energy_begin(&r.energy, ENERGY_FOLDER);
-    omm_err err = r.args.full ? train_full(&r.args) : run_all(&r);
+    omm_err err = run_all(&r);
     close_run(&r);
     return err == OMM_OK ? CLI_EXIT_PASS : cli_fail("train", err);
 }

@@ -38,12 +38,15 @@ static omm_err print_event(json_t *taken) {
 
 /* --- open and close -------------------------------------------------------------------------- */
 
+omm_err full_run_check_type(const char *type) {
+    char types[512];
+    if (omm_ggml_find_name(type)) return OMM_OK;
+    omm_quantise_types(types, sizeof types);
+    return omm_raise(OMM_ERR_CONFIG, "element type '%.32s'; accepted: %s", type, types);
+}
+
 omm_err full_run_check(const full_run_options *o) {
-    if (!omm_ggml_find_name(o->type)) {
-        char types[512];
-        omm_quantise_types(types, sizeof types);
-        return omm_raise(OMM_ERR_CONFIG, "element type '%.32s'; accepted: %s", o->type, types);
-    }
+    OMM_TRY(full_run_check_type(o->type));
     if (o->resume && !o->checkpoint)
         return omm_raise(OMM_ERR_USAGE, "--resume needs --checkpoint FILE");
     if (!o->checkpoint_every)
@@ -79,14 +82,12 @@ static omm_err take_signals(const full_run *r) {
     return OMM_OK;
 }
 
-omm_err full_run_open(full_run *r, const omm_recipe *recipe, uint64_t seed,
-                      const omm_full_galore *galore) {
+omm_err full_run_open(full_run *r, const omm_recipe *recipe, uint64_t seed) {
     const omm_full_options options = {.model = &r->model,
                                       .data = r->data,
                                       .recipe = recipe,
                                       .compute = &r->compute,
                                       .seed = omm_seed_from_u64(seed),
-                                      .galore = *galore,
                                       .cancelled = is_stopped};
     r->steps = recipe->steps;
     if (r->valid) r->items = omm_alloc(omm_dataset_count(r->valid), sizeof *r->items);
@@ -127,7 +128,7 @@ static omm_err judge(full_run *r) {
     if (!r->valid) return OMM_OK;
     OMM_TRY(omm_evaluate(r->items, &r->model, NULL, r->valid, &r->compute, &options));
     r->loss = omm_eval_summarise(r->items, omm_dataset_count(r->valid)).loss;
-    if (r->judged++ == 0) r->loss_first = r->loss;
+    r->judged++;
     const uint32_t step = omm_full_steps(r->full);
     if (r->options.json)
         return print_event(json_pack("{s:s,s:I,s:f}", "event", "evaluation", "step",
@@ -165,7 +166,7 @@ static omm_err one_step(full_run *r) {
 }
 
 static omm_err all_steps(full_run *r) {
-    if (r->options.judge_start || omm_full_is_done(r->full)) OMM_TRY(judge(r));
+    if (omm_full_is_done(r->full)) OMM_TRY(judge(r));
     while (!omm_full_is_done(r->full)) OMM_TRY(one_step(r));
     return save_checkpoint(r);
 }
@@ -182,13 +183,13 @@ omm_err full_run_steps(full_run *r) {
 
 /* --- what came of it ------------------------------------------------------------------------- */
 
-omm_err full_run_write(const full_run *r, omm_bytes file) {
+omm_err full_run_write(const char *path, const char *type, omm_pool *pool, omm_bytes file) {
     omm_gguf gguf;
     omm_quantise_report report = {0};
-    const omm_quantise_options options = {.type = r->options.type, .pure = true};
-    if (strcmp(r->options.type, "F32") == 0) return omm_file_write(r->options.out, file, 0644);
+    const omm_quantise_options options = {.type = type, .pure = true};
+    if (strcmp(type, "F32") == 0) return omm_file_write(path, file, 0644);
     OMM_TRY(omm_gguf_open_bytes(&gguf, file));
-    omm_err err = omm_quantise_file(r->options.out, &gguf, &options, r->pool, &report, NULL, NULL);
+    omm_err err = omm_quantise_file(path, &gguf, &options, pool, &report, NULL, NULL);
     omm_quantise_report_fini(&report);
     omm_gguf_close(&gguf);
     return err;
@@ -198,7 +199,8 @@ omm_err full_run_save(full_run *r) {
     omm_buf file;
     omm_buf_init(&file, FULL_RUN_BYTES_MAX);
     omm_err err = omm_full_save(&file, &r->model, &r->gguf);
-    if (err == OMM_OK) err = full_run_write(r, omm_buf_view(&file));
+    if (err == OMM_OK)
+        err = full_run_write(r->options.out, r->options.type, r->pool, omm_buf_view(&file));
     omm_buf_fini(&file);
     return err;
 }
@@ -224,13 +226,10 @@ omm_err full_run_report(const full_run *r) {
                                 json_integer((json_int_t)omm_full_moments(r->full)));
         }
         if (result && r->judged) json_object_set_new(result, "held_out_loss", json_real(r->loss));
-        if (result && r->options.judge_start && r->judged)
-            json_object_set_new(result, "held_out_loss_before", json_real(r->loss_first));
         return print_event(result);
     }
     printf("%s: %u steps, %llu tokens, %.0f s of steps, vocabulary of %u", r->options.out, steps,
            (unsigned long long)tokens, seconds, vocab);
-    if (r->options.judge_start && r->judged) printf(", held-out loss before %.4f", r->loss_first);
     if (r->judged) printf(", held-out loss %.4f, perplexity %.4f", r->loss, omm_exp_d(r->loss));
     printf("\nBLAKE2b-256 %s\n", hex);
     return OMM_OK;

@@ -1,5 +1,5 @@
-/* full_run.h - a run over all weights of a model, shared by `pretrain` and `train --full`: steps, held-out
- * loss on the way, checkpoints, signals, events, the finished file. */
+/* full_run.h - a run over all weights of a new model (`pretrain`): steps, held-out loss on the way,
+ * checkpoints, signals, events, the finished file (which `train --full` writes alike). */
 #ifndef CLI_FULL_RUN_H
 #define CLI_FULL_RUN_H
 
@@ -20,7 +20,6 @@ typedef struct full_run_options {
     const char *type; /* of the matrices in the file, as quantize has them */
     uint32_t checkpoint_every;
     uint32_t judge_every; /* steps; 0: at the end alone */
-    bool judge_start;     /* before the first step too */
     bool resume, json;
 } full_run_options;
 
@@ -37,8 +36,8 @@ typedef struct full_run {
     /* The rest is the run's. */
     uint32_t steps; /* in all */
     omm_full *full;
-    omm_eval_item *items;    /* one per example of `valid` */
-    double loss_first, loss; /* held-out, of the first and the last judgement */
+    omm_eval_item *items; /* one per example of `valid` */
+    double loss;          /* held-out, of the last judgement */
     uint32_t judged;
     uint64_t train_ns, tokens_before; /* tokens: what a checkpoint brought */
     cli_progress bar;
@@ -48,13 +47,15 @@ typedef struct full_run {
 OMM_CHECKED omm_err full_run_check(const full_run_options *options);
 /* Open the trainer on what is there, go on from the checkpoint with `resume`, and take signals where
  * there is a checkpoint to keep. */
-OMM_CHECKED omm_err full_run_open(full_run *r, const omm_recipe *recipe, uint64_t seed,
-                                  const omm_full_galore *galore);
+OMM_CHECKED omm_err full_run_open(full_run *r, const omm_recipe *recipe, uint64_t seed);
 void full_run_close(full_run *r);
 /* To the last step.  Errors: CANCELLED (a signal, after the checkpoint was written), those of a step. */
 OMM_CHECKED omm_err full_run_steps(full_run *r);
+/* Errors: CONFIG, naming the types. */
+OMM_CHECKED omm_err full_run_check_type(const char *type);
 /* Write `file`, a GGUF whose matrices are F32, in the type wanted. */
-OMM_CHECKED omm_err full_run_write(const full_run *r, omm_bytes file);
+OMM_CHECKED omm_err full_run_write(const char *path, const char *type, omm_pool *pool,
+                                   omm_bytes file);
 /* Write the model as it is now. */
 OMM_CHECKED omm_err full_run_save(full_run *r);
 /* What came of it, on stdout. */

@@ -152,8 +152,9 @@ static omm_err put_fact(omm_buf *out, const char *name, const json_t *root, cons
 }
 
 static omm_err put_facts(omm_buf *out, const json_t *root) {
-    OMM_TRY(omm_buf_printf(out, "<table class=\"facts\">\n<tr><td>adapter</td><td>"));
-    OMM_TRY(put_text(out, json_string_value(json_object_get(root, "adapter"))));
+    const char *kind = json_object_get(root, "model") ? "model" : "adapter";
+    OMM_TRY(omm_buf_printf(out, "<table class=\"facts\">\n<tr><td>%s</td><td>", kind));
+    OMM_TRY(put_text(out, json_string_value(json_object_get(root, kind))));
     OMM_TRY(omm_buf_printf(out, "</td></tr>\n"));
     OMM_TRY(put_fact(out, "steps", root, "steps", 0));
     OMM_TRY(put_fact(out, "tokens", root, "tokens", 0));

@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Adapter, two moments and the best adapter of the largest that a trainer takes. */
-#define CHECKPOINT_BYTES_MAX ((size_t)OMM_LORA_VALUES_MAX * 16 + ((size_t)1 << 30))
+/* Values, two moments and the best of the most weights that are trained. */
+#define CHECKPOINT_BYTES_MAX (OMM_FULL_VALUES_MAX * 16 + ((size_t)1 << 30))
 
 static atomic_bool s_stop;
 
@@ -63,7 +63,7 @@ static omm_err evaluate(void *ud, double *loss, const omm_lora *adapter) {
 
 /* --- opening --------------------------------------------------------------------------------- */
 
-static omm_err check_options(const train_run *r) {
+omm_err train_check_options(const train_run *r) {
     const train_args *a = &r->args;
     if (strcmp(a->keep, "best") != 0 && strcmp(a->keep, "last") != 0)
         return omm_raise(OMM_ERR_USAGE, "--keep '%.40s'; accepted: best, last", a->keep);
@@ -96,7 +96,7 @@ static omm_err resume(train_run *r) {
     if (err == OMM_OK) err = omm_course_resume(r->course, omm_buf_view(&file));
     omm_buf_fini(&file);
     OMM_TRY(err);
-    const omm_train_result done = omm_trainer_result(r->trainer);
+    const omm_train_result done = omm_course_result(r->course);
     r->resumed_from = done.steps;
     r->train_tokens = done.tokens;
     if (r->args.json)
@@ -116,8 +116,8 @@ static omm_err take_signals(void) {
 
 omm_err train_course_open(train_run *r) {
     const train_args *a = &r->args;
-    OMM_TRY(check_options(r));
     omm_course_options options = {.trainer = r->trainer,
+                                  .full = r->full,
                                   .eval_every = a->eval_every,
                                   .patience = a->patience,
                                   .keep_best = strcmp(a->keep, "best") == 0,
@@ -142,7 +142,7 @@ omm_err train_course_open(train_run *r) {
 
 static void print_step(const train_run *r, const omm_step_report *s, uint64_t begin) {
     const double seconds = (double)(omm_measure_ns() - begin + 1) / 1e9;
-    const uint64_t tokens = omm_trainer_result(r->trainer).tokens - r->train_tokens;
+    const uint64_t tokens = omm_course_result(r->course).tokens - r->train_tokens;
     const double left = (double)(r->recipe.steps - s->step) / (s->step - r->resumed_from);
     event_print(json_pack("{s:s,s:I,s:f,s:f,s:f,s:I,s:f,s:f,s:I}", "event", "step", "step",
                           (json_int_t)s->step, "loss", (double)s->loss, "grad_norm",
@@ -163,7 +163,7 @@ static void show_event(train_run *r, const omm_course_event *e, uint64_t begin) 
         char memory[24];
         cli_size(memory, sizeof memory, (double)train_memory_bytes());
         const double seconds = (double)(omm_measure_ns() - begin + 1) / 1e9;
-        const uint64_t tokens = omm_trainer_result(r->trainer).tokens - r->train_tokens;
+        const uint64_t tokens = omm_course_result(r->course).tokens - r->train_tokens;
         snprintf(text, sizeof text, "step %u/%u  loss %.4f  %.0f tokens/s  %s", e->step.step,
                  r->recipe.steps, (double)e->step.loss, (double)tokens / seconds, memory);
     }
@@ -185,7 +185,7 @@ static omm_err save_checkpoint(const train_run *r) {
 static omm_err stopped(const train_run *r) {
     OMM_TRY(save_checkpoint(r));
     return omm_raise(OMM_ERR_CANCELLED, "stopped after step %u of %u; with --resume %s goes on",
-                     omm_trainer_result(r->trainer).steps, r->recipe.steps, r->args.checkpoint);
+                     omm_course_result(r->course).steps, r->recipe.steps, r->args.checkpoint);
 }
 
 static omm_err run_course(train_run *r, uint64_t begin) {
@@ -196,7 +196,7 @@ static omm_err run_course(train_run *r, uint64_t begin) {
         OMM_TRY(err);
         energy_sample(&r->energy);
         show_event(r, &event, begin);
-        if (omm_trainer_result(r->trainer).steps % r->args.checkpoint_every == 0)
+        if (omm_course_result(r->course).steps % r->args.checkpoint_every == 0)
             OMM_TRY(save_checkpoint(r));
     }
     return save_checkpoint(r);

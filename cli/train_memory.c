@@ -7,6 +7,7 @@
 #include "omm/plan.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define DRY_STEPS 2u
 #define HEAP_BYTES ((uint64_t)2 << 20) /* stacks of threads, logs, texts.  Measured: up to 1.9 MB */
@@ -27,7 +28,7 @@ static omm_err held_out_bytes(uint64_t *out, const train_run *r, const omm_gguf 
                           .lodger = true};
     o.session.positions_max = room.positions_max;
     OMM_TRY(omm_plan_make(&plan, gguf, NULL, 0, &o));
-    const uint64_t adapter = r->plan.parameters * sizeof(float);
+    const uint64_t adapter = r->args.full ? 0 : r->plan.parameters * sizeof(float);
     *out = room.workers * (plan.work + room.seats * plan.cache) + adapter;
     return OMM_OK;
 }
@@ -36,6 +37,10 @@ static omm_err base_plan(omm_plan *out, const omm_gguf *gguf) {
     omm_plan_options o = {.session = omm_session_options_default(), .lodger = true};
     o.session.positions_max = OMM_KV_BLOCK;
     return omm_plan_make(out, gguf, NULL, 0, &o);
+}
+
+static const char *adapter_name(const train_run *r) {
+    return r->args.full ? "copy and gradient" : "adapter";
 }
 
 static void print_line(const train_run *r) {
@@ -47,13 +52,13 @@ static void print_line(const train_run *r) {
     if (m->held_out > 0)
         snprintf(held_out, sizeof held_out, ", held-out %.1f MB", (double)m->held_out * 1e-6);
     fprintf(stderr,
-            "memory: weights %.1f MB, adapter %.1f MB, optimizer %.1f MB, activations %.1f MB (%u "
+            "memory: weights %.1f MB, %s %.1f MB, optimizer %.1f MB, activations %.1f MB (%u "
             "tokens at once, %u of %u layers computed again), logits %.1f MB%s; %s of %s "
             "available%s\n",
-            (double)m->weights * 1e-6, (double)p->adapter * 1e-6, (double)p->optimizer * 1e-6,
-            (double)p->activations * 1e-6, p->micro_tokens, p->checkpoint_layers,
-            r->model.dims.layers, (double)p->logits * 1e-6, held_out, total, available,
-            m->available > 0 && m->total > m->available ? " (more than there is)" : "");
+            (double)m->weights * 1e-6, adapter_name(r), (double)p->adapter * 1e-6,
+            (double)p->optimizer * 1e-6, (double)p->activations * 1e-6, p->micro_tokens,
+            p->checkpoint_layers, r->model.dims.layers, (double)p->logits * 1e-6, held_out, total,
+            available, m->available > 0 && m->total > m->available ? " (more than there is)" : "");
 }
 
 static omm_err refuse(const train_run *r, uint64_t base, omm_err err) {
@@ -88,16 +93,22 @@ omm_err train_memory_plan(train_run *r, const omm_gguf *gguf) {
     const omm_train_plan_options o = {.model = &r->model,
                                       .recipe = &r->recipe,
                                       .data = r->data,
+                                      .full = r->args.full,
+                                      .keeps_best = strcmp(r->args.keep, "best") == 0,
+                                      .galore = {r->args.galore ? r->args.galore_rank : 0,
+                                                 r->args.galore_every, r->args.galore_scale},
                                       .like = train_is_like_start(&r->args) ? &r->start : NULL,
                                       .threads = threads,
                                       .checkpoint_layers = r->args.checkpoint_layers};
     OMM_TRY(omm_train_plan_make(&r->plan, &o));
     OMM_TRY(base_plan(&base, gguf));
     OMM_TRY(held_out_bytes(&m->held_out, r, gguf, threads));
-    m->weights = base.weights;
-    OMM_TRY(fit(r, &o, base.loading));
+    m->weights = r->args.full ? r->plan.parameters * sizeof(float) : base.weights; /* thawed */
+    /* Packed weights go as their F32 come. */
+    const uint64_t loading = r->args.full ? base.weights + base.loading : base.loading;
+    OMM_TRY(fit(r, &o, loading));
     const uint64_t running = r->plan.total + m->held_out;
-    m->total = m->before + m->weights + (base.loading > running ? base.loading : running);
+    m->total = m->before + m->weights + (loading > running ? loading : running);
     print_line(r);
     return OMM_OK;
 }
@@ -136,8 +147,11 @@ static void print_plan(const train_run *r) {
              p->micro_tokens, p->checkpoint_layers, r->model.dims.layers);
     print_part("program, vocabulary, data", m->before, "");
     print_part("weights", m->weights, "");
-    print_part("adapter", p->adapter, adapter);
-    print_part("optimizer", p->optimizer, omm_recipe_optimizers[r->recipe.optimizer]);
+    if (r->args.full)
+        snprintf(adapter, sizeof adapter, "%.4g M weights", (double)p->parameters * 1e-6);
+    print_part(adapter_name(r), p->adapter, adapter);
+    print_part("optimizer", p->optimizer,
+               r->args.galore ? "galore" : omm_recipe_optimizers[r->recipe.optimizer]);
     print_part("activations", p->activations, activations);
     print_part("logits", p->logits, "of the rows that the loss takes at once");
     print_part("work", p->work, "scratch of threads, rotary tables");
@@ -167,6 +181,14 @@ static omm_err print_json(const train_run *r, uint32_t steps, double seconds, ui
     return err;
 }
 
+static omm_err train_one_step(train_run *r, omm_step_report *report) {
+    omm_full_report full;
+    if (!r->full) return omm_trainer_step(r->trainer, report);
+    omm_err err = omm_full_step(r->full, &full);
+    report->tokens = full.tokens;
+    return err;
+}
+
 omm_err train_dry_run(train_run *r) {
     uint64_t tokens = 0;
     const uint32_t steps = r->recipe.steps < DRY_STEPS ? r->recipe.steps : DRY_STEPS;
@@ -174,7 +196,7 @@ omm_err train_dry_run(train_run *r) {
     const uint64_t begin = omm_measure_ns();
     for (uint32_t i = 0; i < steps; i++) {
         omm_step_report report;
-        OMM_TRY(omm_trainer_step(r->trainer, &report));
+        OMM_TRY(train_one_step(r, &report));
         tokens += report.tokens;
     }
     const double seconds = (double)(omm_measure_ns() - begin + 1) * 1e-9;

@@ -13,7 +13,7 @@
 #define RESULT_BYTES_MAX ((size_t)256 << 20)
 
 double train_tokens_per_s(const train_run *r) {
-    const uint64_t tokens = omm_trainer_result(r->trainer).tokens - r->train_tokens;
+    const uint64_t tokens = omm_course_result(r->course).tokens - r->train_tokens;
     return (double)tokens * 1e9 / (double)(r->train_ns + 1);
 }
 
@@ -57,7 +57,7 @@ static void print_course(const train_run *r) {
 }
 
 void train_print_report(const train_run *r) {
-    omm_train_result t = omm_trainer_result(r->trainer);
+    omm_train_result t = omm_course_result(r->course);
     print_data(r);
     printf("trained %u steps, %llu tokens (%.0f tokens/s, %u threads, %s): loss %.4f -> %.4f\n",
            t.steps, (unsigned long long)t.tokens, train_tokens_per_s(r), omm_pool_threads(r->pool),
@@ -80,7 +80,7 @@ void train_print_report(const train_run *r) {
     cli_duration(wall, sizeof wall, (double)(omm_measure_ns() - r->begin_ns) / 1e9);
     printf("in %s, memory at most %s", wall, memory);
     if (r->energy.known) printf(", %.0f J", r->energy.joules);
-    printf("\nadapter: %s\n", r->args.out);
+    printf("\n%s: %s\n", r->full ? "model" : "adapter", r->args.out);
     if (r->args.report) printf("report: %s/report.html\n", r->args.report);
 }
 
@@ -128,23 +128,34 @@ static json_t *data_json(const train_run *r) {
     return data;
 }
 
+/* The chain of an adapter's steps; how many weights moved. */
+static void add_trained(json_t *root, const train_run *r, uint32_t steps) {
+    char hex[OMM_DIGEST_HEX_SIZE];
+    if (r->full) {
+        json_object_set_new(root, "weights", json_integer((json_int_t)omm_full_values(r->full)));
+        json_object_set_new(root, "moments", json_integer((json_int_t)omm_full_moments(r->full)));
+        return;
+    }
+    const omm_digest chain = omm_trainer_chain(r->trainer, steps);
+    omm_digest_hex(hex, &chain);
+    json_object_set_new(root, "chain", json_string(hex));
+}
+
 omm_err train_result_json(json_t **out, const train_run *r, const omm_digest *file) {
-    omm_train_result t = omm_trainer_result(r->trainer);
-    omm_digest chain = omm_trainer_chain(r->trainer, t.steps);
+    omm_train_result t = omm_course_result(r->course);
     omm_digest data = omm_dataset_digest(r->data);
-    char file_hex[OMM_DIGEST_HEX_SIZE], chain_hex[OMM_DIGEST_HEX_SIZE];
-    char data_hex[OMM_DIGEST_HEX_SIZE];
+    char file_hex[OMM_DIGEST_HEX_SIZE], data_hex[OMM_DIGEST_HEX_SIZE];
     omm_digest_hex(file_hex, file);
-    omm_digest_hex(chain_hex, &chain);
     omm_digest_hex(data_hex, &data);
     json_t *root = json_pack(
-        "{s:i,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:I,s:s}", "schema_version", 1,
-        "kind", "omm-train", "adapter", r->args.out, "adapter_digest", file_hex, "chain", chain_hex,
-        "data_digest", data_hex, "examples", (json_int_t)omm_dataset_count(r->data), "steps",
-        (json_int_t)t.steps, "tokens", (json_int_t)t.tokens, "learned", (json_int_t)t.learned,
-        "loss_first", (double)t.loss_first, "loss_last", (double)t.loss_last, "tokens_per_s",
-        train_tokens_per_s(r), "threads", (json_int_t)omm_pool_threads(r->pool), "isa",
-        omm_isa_name(r->compute.isa));
+        "{s:i,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:I,s:s}", "schema_version", 1, "kind",
+        "omm-train", r->full ? "model" : "adapter", r->args.out,
+        r->full ? "model_digest" : "adapter_digest", file_hex, "data_digest", data_hex, "examples",
+        (json_int_t)omm_dataset_count(r->data), "steps", (json_int_t)t.steps, "tokens",
+        (json_int_t)t.tokens, "learned", (json_int_t)t.learned, "loss_first", (double)t.loss_first,
+        "loss_last", (double)t.loss_last, "tokens_per_s", train_tokens_per_s(r), "threads",
+        (json_int_t)omm_pool_threads(r->pool), "isa", omm_isa_name(r->compute.isa));
+    if (root) add_trained(root, r, t.steps);
     if (root) json_object_set_new(root, "data", data_json(r));
     if (root) add_course(root, r);
     if (root && r->args.eval)

@@ -34,7 +34,8 @@ typedef struct train_run {
     omm_recipe recipe;
     omm_train_plan plan;
     train_memory memory;
-    omm_trainer *trainer;
+    omm_trainer *trainer; /* or, with --full, */
+    omm_full *full;
     omm_course *course;
     omm_lora start;
     bool has_start;
@@ -59,6 +60,8 @@ bool train_is_stopped(void *ud);
  * the run at its next micro-batch where there is a checkpoint to keep.  Errors: USAGE (options that
  * contradict; a checkpoint that is there already), those of omm_course_resume. */
 OMM_CHECKED omm_err train_course_open(train_run *r);
+/* Options that can be seen to contradict as soon as the data are there.  Errors: USAGE. */
+OMM_CHECKED omm_err train_check_options(const train_run *r);
 /* Items and summary of an adapter (NULL: of the base) on the held-out data, if there is any. */
 OMM_CHECKED omm_err train_judge(train_run *r, omm_eval_summary *out, omm_eval_item *items,
                                 const omm_lora *adapter);

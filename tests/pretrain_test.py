@@ -140,27 +140,49 @@ lines = (BASE / "train.jsonl").read_text().split("\n")[:4]
 
 def full(*args, code=0):
     done = run("train", "-m", BASE / "openmeshmind-tiny-F16.gguf", "--data", work / "few.jsonl", "--eval",
-               work / "few.jsonl", "--out", work / "full.gguf", "--full", "--json", "--batch", 400, *args, code=code)
+               work / "few.jsonl", "--out", work / "full.gguf", "--full", "--json", "--batch", 400, "--new-tokens", 0, *args, code=code)
     return [json.loads(line) for line in done.stdout.splitlines()] if code == 0 else done.stderr
+
+
+def loss_of(result, when):
+    return result["evaluation"][when]["loss"]
 
 
 for kind in ([], ["--optimizer", "galore", "--galore-rank", 8, "--galore-every", 1, "--lr", 0.01]):
     first = full("--steps", 2, "--threads", 1, *kind)[-1]
-    if not first["held_out_loss"] < 0.95 * first["held_out_loss_before"]:
+    if not loss_of(first, "after") < 0.95 * loss_of(first, "before"):
         fail(f"--full {kind}: {first}")
     if first["weights"] != 5246208 or (first["moments"] != 2 * 5246208) != bool(kind):
         fail(f"--full {kind} keeps {first}")
     again = full("--steps", 2, "--threads", 2, "--micro", 300, "--checkpoint", work / f"fk{len(kind)}",
                  "--checkpoint-every", 1, *kind)[-1]
-    if again["digest"] != first["digest"] or again["held_out_loss"] != first["held_out_loss"]:
+    if again["model_digest"] != first["model_digest"] or loss_of(again, "after") != loss_of(first, "after"):
         fail(f"--full {kind}: {first}, then {again}")
     resumed = full("--steps", 2, "--micro", 300, "--checkpoint", work / f"fk{len(kind)}", "--resume", *kind)[-1]
-    if resumed["digest"] != first["digest"]:
+    if resumed["model_digest"] != first["model_digest"] or loss_of(resumed, "before") != loss_of(first, "before"):
         fail(f"--full {kind}, resumed: {resumed}")
 shown = run("inspect", work / "full.gguf").stdout
 if "F16" not in shown or "chat template: chatml" not in shown:
     fail(shown)
-for args, says in ((["--report", "r"], "--report does not go with --full"), (["--dropout", 0.1], "--dropout does not"),
+# As an adapter has it: the best is kept, patience stops, a report, a plan within a limit and the same bytes.
+judged = full("--steps", 6, "--lr", 0.05, "--eval-every", 1, "--keep", "best", "--patience", 2, "--report", work / "fr")[-1]
+page = (work / "fr" / "report.html").read_text()
+if not judged["stopped_early"] or loss_of(judged, "after") != min(e["loss"] for e in judged["evaluations"]) or "<td>model</td>" not in page:
+    fail(f"--full --keep best: {judged}")
+(work / "many.jsonl").write_text("".join((BASE / "train.jsonl").read_text().splitlines(True)[:30]))
+many = ["--data", work / "many.jsonl", "--batch", 2500, "--micro", 2500, "--steps", 1]
+plan = full(*many, "--dry-run")[-1]["memory"]
+limit = ["--max-memory-mb", plan["planned_bytes"] // 1000000 - 20]
+less = full(*many, "--dry-run", *limit)[-1]["memory"]
+if less["planned_bytes"] > limit[1] * 1000000 or not less["micro_tokens"] < plan["micro_tokens"]:
+    fail(f"--full --max-memory-mb: {plan}, {less}")
+tight, whole = (full(*many, *more)[-1]["model_digest"] for more in (limit, ["--checkpoint-layers", 2]))
+if tight != whole:
+    fail(f"--full {limit}: {tight} instead of {whole}")
+for megabytes, says in ((20, "loading the model takes"), (100, "weights and gradient")):
+    if says not in (said := full("--steps", 1, "--max-memory-mb", megabytes, code=2)):
+        fail(f"--full --max-memory-mb {megabytes}: {said}")
+for args, says in ((["--start", "r"], "--start does not go with --full"), (["--dropout", 0.1], "--dropout does not"),
                    (["--optimizer", "adam"], "accepted: adamw"), (["--type", "Q99"], "Q99"),
                    (["--optimizer", "galore", "--galore-every", 0], "every 0 steps")):
     if says not in full("--steps", 1, *args, code=2):

@@ -4,11 +4,13 @@
  *   steps u32 | evals u32 | best u32 | since_best u32 | stopped u32 |
  *   grad_norms f32[steps] | rates f32[steps] | (step u32, loss f64)[evals] |
  *   best values f32[value_count], with keep_best and an evaluation |
- *   the trainer's checkpoint | BLAKE2b-256 of all before
+ *   the checkpoint of an adapter's or of all weights' trainer | BLAKE2b-256 of all before
  */
 #include "omm/course.h"
 
 #include "checkpoint.h"
+#include "course_run.h"
+#include "full_internal.h"
 #include "omm/hash.h"
 #include "omm/mem.h"
 #include "trainer_internal.h"
@@ -26,20 +28,21 @@ static const checkpoint_kind s_kind = {.magic = {'O', 'M', 'M', 'C'},
 
 struct omm_course {
     omm_course_options options;
-    omm_trainer *trainer;
+    course_run run;
     float *grad_norms, *rates; /* (recipe.steps) */
     omm_course_eval *evals;    /* (eval_max) */
     size_t eval_count, eval_max;
     size_t best;         /* index in evals */
     uint32_t since_best; /* evaluations in a row without a new best */
     bool stopped;
-    omm_lora best_adapter; /* with keep_best */
+    float *best_values; /* (value_count) with keep_best: of best_adapter, or of all weights */
+    omm_lora best_adapter;
 };
 
 /* --- open ---------------------------------------------------------------------------------- */
 
 static omm_err take_memory(omm_course *c) {
-    const uint32_t steps = c->trainer->recipe.steps, every = c->options.eval_every;
+    const uint32_t steps = course_run_steps(&c->run), every = c->options.eval_every;
     c->eval_max = every ? steps / every + 2 : 1;
     c->grad_norms = omm_alloc(steps, sizeof *c->grad_norms);
     c->rates = omm_alloc(steps, sizeof *c->rates);
@@ -47,10 +50,17 @@ static omm_err take_memory(omm_course *c) {
     if (!c->grad_norms || !c->rates || !c->evals)
         return omm_raise(OMM_ERR_NOMEM, "no memory for the log of %u steps", steps);
     if (!c->options.keep_best) return OMM_OK;
-    const omm_lora *lora = &c->trainer->lora;
-    OMM_TRY(omm_lora_init(&c->best_adapter, &lora->spec, &lora->shape));
-    OMM_ASSERT(c->best_adapter.value_count == lora->value_count);
-    return OMM_OK;
+    if (!c->run.full) {
+        const omm_lora *lora = &c->run.trainer->lora;
+        OMM_TRY(trainer_layout(&c->best_adapter, NULL, &lora->shape, lora, NULL));
+        OMM_ASSERT(c->best_adapter.value_count == lora->value_count);
+        c->best_values = c->best_adapter.values;
+        return OMM_OK;
+    }
+    c->best_values = omm_alloc_aligned(course_run_value_count(&c->run), sizeof(float));
+    if (c->best_values) return OMM_OK;
+    return omm_raise(OMM_ERR_NOMEM, "no memory for the best of %zu weights",
+                     course_run_value_count(&c->run));
 }
 
 omm_err omm_course_open(omm_course **out, const omm_course_options *options) {
@@ -60,7 +70,8 @@ omm_err omm_course_open(omm_course **out, const omm_course_options *options) {
     omm_course *c = omm_alloc(1, sizeof *c);
     if (!c) return omm_raise(OMM_ERR_NOMEM, "no memory for a training run");
     c->options = *options;
-    c->trainer = options->trainer;
+    c->run = (course_run){options->trainer, options->full};
+    OMM_ASSERT(!options->trainer != !options->full);
     omm_err err = take_memory(c);
     if (err != OMM_OK) {
         omm_course_close(c);
@@ -72,6 +83,7 @@ omm_err omm_course_open(omm_course **out, const omm_course_options *options) {
 
 void omm_course_close(omm_course *c) {
     if (!c) return;
+    if (c->run.full) omm_free(c->best_values);
     omm_lora_fini(&c->best_adapter);
     omm_free(c->grad_norms);
     omm_free(c->rates);
@@ -81,19 +93,24 @@ void omm_course_close(omm_course *c) {
 
 /* --- next ---------------------------------------------------------------------------------- */
 
+static bool is_run_done(const omm_course *c) {
+    return course_run_step(&c->run) >= course_run_steps(&c->run);
+}
+
 static bool is_eval_due(const omm_course *c) {
-    const uint32_t every = c->options.eval_every, step = c->trainer->step;
+    const uint32_t every = c->options.eval_every, step = course_run_step(&c->run);
     if (!every || (c->eval_count && c->evals[c->eval_count - 1].step == step)) return false;
-    return step % every == 0 || omm_trainer_is_done(c->trainer);
+    return step % every == 0 || is_run_done(c);
 }
 
 bool omm_course_is_done(const omm_course *c) {
-    return c->stopped || (omm_trainer_is_done(c->trainer) && !is_eval_due(c));
+    return c->stopped || (is_run_done(c) && !is_eval_due(c));
 }
 
 static omm_err evaluate(omm_course *c, omm_course_event *event) {
-    omm_course_eval eval = {.step = c->trainer->step};
-    OMM_TRY(c->options.evaluate(c->options.ud, &eval.loss, &c->trainer->lora));
+    omm_course_eval eval = {.step = course_run_step(&c->run)};
+    const omm_lora *adapter = c->run.full ? NULL : &c->run.trainer->lora;
+    OMM_TRY(c->options.evaluate(c->options.ud, &eval.loss, adapter));
     if (!isfinite(eval.loss))
         return omm_raise(OMM_ERR_NUMERIC, "held-out loss after step %u is %g", eval.step,
                          eval.loss);
@@ -101,8 +118,8 @@ static omm_err evaluate(omm_course *c, omm_course_event *event) {
     c->since_best = is_best ? 0 : c->since_best + 1;
     if (is_best) c->best = c->eval_count;
     if (is_best && c->options.keep_best)
-        memcpy(c->best_adapter.values, c->trainer->lora.values,
-               c->trainer->lora.value_count * sizeof(float));
+        memcpy(c->best_values, course_run_values(&c->run),
+               course_run_value_count(&c->run) * sizeof(float));
     OMM_ASSERT(c->eval_count < c->eval_max);
     c->evals[c->eval_count++] = eval;
     c->stopped = c->options.patience && c->since_best >= c->options.patience;
@@ -116,7 +133,7 @@ omm_err omm_course_next(omm_course *c, omm_course_event *event) {
     if (omm_course_is_done(c)) return omm_raise(OMM_ERR_STATE, "the training run is over");
     if (is_eval_due(c)) return evaluate(c, event);
     omm_step_report report;
-    OMM_TRY(omm_trainer_step(c->trainer, &report));
+    OMM_TRY(course_run_next(&c->run, &report));
     c->grad_norms[report.step - 1] = report.grad_norm;
     c->rates[report.step - 1] = report.learning_rate;
     *event = (omm_course_event){.step = report};
@@ -124,8 +141,8 @@ omm_err omm_course_next(omm_course *c, omm_course_event *event) {
 }
 
 omm_course_log omm_course_log_of(const omm_course *c) {
-    return (omm_course_log){.steps = c->trainer->step,
-                            .losses = c->trainer->losses,
+    return (omm_course_log){.steps = course_run_step(&c->run),
+                            .losses = course_run_losses(&c->run),
                             .grad_norms = c->grad_norms,
                             .rates = c->rates,
                             .evals = c->evals,
@@ -135,17 +152,29 @@ omm_course_log omm_course_log_of(const omm_course *c) {
 }
 
 const omm_lora *omm_course_adapter(const omm_course *c) {
-    return c->options.keep_best && c->eval_count ? &c->best_adapter : &c->trainer->lora;
+    if (c->run.full) return NULL;
+    return c->options.keep_best && c->eval_count ? &c->best_adapter : &c->run.trainer->lora;
+}
+
+omm_train_result omm_course_result(const omm_course *c) {
+    return course_run_result(&c->run);
+}
+
+void omm_course_settle(const omm_course *c) {
+    omm_full *t = c->run.full;
+    if (!t || !c->options.keep_best || !c->eval_count) return;
+    memcpy(t->values, c->best_values, t->tensors.value_count * sizeof(float));
+    full_write(t->options.compute, &t->tensors, t->values);
 }
 
 /* --- checkpoint ---------------------------------------------------------------------------- */
 
 static size_t best_bytes(const omm_course *c, size_t eval_count) {
-    return c->options.keep_best && eval_count ? c->best_adapter.value_count * sizeof(float) : 0;
+    return c->options.keep_best && eval_count ? course_run_value_count(&c->run) * sizeof(float) : 0;
 }
 
 static omm_err put_all(const omm_course *c, omm_buf *out) {
-    const uint32_t step = c->trainer->step;
+    const uint32_t step = course_run_step(&c->run);
     const uint32_t head[] = {s_kind.version, c->options.eval_every, c->options.patience,
                              c->options.keep_best};
     const uint32_t state[] = {step, (uint32_t)c->eval_count, (uint32_t)c->best, c->since_best,
@@ -162,8 +191,8 @@ static omm_err put_all(const omm_course *c, omm_buf *out) {
         OMM_TRY(omm_buf_put_u32(out, c->evals[i].step));
         OMM_TRY(omm_buf_put_u64(out, bits));
     }
-    OMM_TRY(omm_buf_append(out, c->best_adapter.values, best_bytes(c, c->eval_count)));
-    return omm_trainer_save(c->trainer, out);
+    OMM_TRY(omm_buf_append(out, c->best_values, best_bytes(c, c->eval_count)));
+    return course_run_save(&c->run, out);
 }
 
 omm_err omm_course_save(const omm_course *c, omm_buf *out) {
@@ -214,7 +243,7 @@ static bool is_sound(const parts *p, const omm_course *c) {
     }
     for (size_t i = 0; i < p->best_values.size; i += sizeof(float))
         if (!isfinite(omm_get_f32(p->best_values.data + i))) return false;
-    return p->steps <= c->trainer->recipe.steps;
+    return p->steps <= course_run_steps(&c->run);
 }
 
 static omm_err take_apart(parts *p, omm_bytes in, const omm_course *c) {
@@ -228,11 +257,11 @@ static omm_err take_apart(parts *p, omm_bytes in, const omm_course *c) {
     p->best = omm_read_u32(&r);
     p->since_best = omm_read_u32(&r);
     p->stopped = omm_read_u32(&r);
-    if (p->steps > c->trainer->recipe.steps || p->eval_count > c->eval_max)
+    if (p->steps > course_run_steps(&c->run) || p->eval_count > c->eval_max)
         return omm_raise(OMM_ERR_MISMATCH,
                          "the checkpoint has %u steps and %u evaluations; this "
                          "run has %u and %zu",
-                         p->steps, p->eval_count, c->trainer->recipe.steps, c->eval_max);
+                         p->steps, p->eval_count, course_run_steps(&c->run), c->eval_max);
     p->grad_norms = omm_read_bytes(&r, p->steps * sizeof(float));
     p->rates = omm_read_bytes(&r, p->steps * sizeof(float));
     p->evals = omm_read_bytes(&r, (size_t)p->eval_count * EVAL_BYTES);
@@ -247,15 +276,15 @@ omm_err omm_course_resume(omm_course *c, omm_bytes checkpoint) {
     parts p = {0};
     uint32_t step = 0;
     OMM_TRY(take_apart(&p, checkpoint, c));
-    OMM_TRY(checkpoint_step(&step, c->trainer, p.trainer));
+    OMM_TRY(course_run_check(&step, &c->run, p.trainer));
     if (step != p.steps)
         return omm_raise(OMM_ERR_FORMAT, "the checkpoint is of step %u and of step %u", p.steps,
                          step);
-    OMM_TRY(omm_trainer_resume(c->trainer, p.trainer));
+    OMM_TRY(course_run_resume(&c->run, p.trainer));
     if (p.steps) memcpy(c->grad_norms, p.grad_norms.data, p.grad_norms.size);
     if (p.steps) memcpy(c->rates, p.rates.data, p.rates.size);
     for (size_t i = 0; i < p.eval_count; i++) c->evals[i] = eval_at(&p, i);
-    if (p.best_values.size) memcpy(c->best_adapter.values, p.best_values.data, p.best_values.size);
+    if (p.best_values.size) memcpy(c->best_values, p.best_values.data, p.best_values.size);
     c->eval_count = p.eval_count;
     c->best = p.best;
     c->since_best = p.since_best;

@@ -214,6 +214,87 @@ static void refused(rig *r) {
     r->by_plan = false;
 }
 
+/* --- all weights ------------------------------------------------------------------------------- */
+
+typedef struct whole {
+    omm_model model;
+    omm_full *full;
+    omm_course *course;
+} whole;
+
+/* A number that depends on the weights. */
+static omm_err weigh(void *ud, double *loss, const omm_lora *adapter) {
+    const whole *x = ud;
+    CHECK(!adapter);
+    const omm_digest digest = omm_full_digest(x->full);
+    *loss = (double)omm_get_u32(digest.b);
+    return OMM_OK;
+}
+
+static void open_whole(whole *x, const rig *r) {
+    *x = (whole){0};
+    test_synth_open(&x->model, OMM_FORMAT_F16);
+    const omm_full_options options = {.model = &x->model,
+                                      .data = r->base.data,
+                                      .recipe = &r->base.recipe,
+                                      .compute = &r->base.compute,
+                                      .seed = omm_seed_from_u64(1)};
+    CHECK_OK(omm_full_open(&x->full, &options));
+    const omm_course_options course = {
+        .full = x->full, .eval_every = 2, .keep_best = true, .evaluate = weigh, .ud = x};
+    CHECK_OK(omm_course_open(&x->course, &course));
+}
+
+static void close_whole(whole *x) {
+    omm_course_close(x->course);
+    omm_full_close(x->full);
+    omm_model_fini(&x->model);
+}
+
+static void finish(whole *x, omm_buf *saved) {
+    while (!omm_course_is_done(x->course)) CHECK_OK(omm_course_next(x->course, NULL));
+    omm_buf_init(saved, 64 << 20);
+    CHECK_OK(omm_course_save(x->course, saved));
+    CHECK(!omm_course_adapter(x->course));
+    omm_course_settle(x->course);
+}
+
+/* The same state from any cut; what is kept are the weights of the lowest loss. */
+static void all_weights(const rig *r) {
+    whole a, b;
+    omm_buf last, again, at;
+    double kept = 0;
+    open_whole(&a, r);
+    finish(&a, &last);
+    const omm_course_log log = omm_course_log_of(a.course);
+    CHECK_EQ(log.eval_count, 4);
+    CHECK_OK(weigh(&a, &kept, NULL));
+    CHECK(kept == log.evals[log.best].loss && log.best != 3);
+    const omm_train_result result = omm_course_result(a.course);
+    CHECK(result.steps == STEPS && result.loss_last == log.losses[STEPS - 1]);
+    for (size_t cut = 1; cut < 8; cut += 3) {
+        open_whole(&b, r);
+        omm_buf_init(&at, 64 << 20);
+        for (size_t i = 0; i < cut; i++) CHECK_OK(omm_course_next(b.course, NULL));
+        CHECK_OK(omm_course_save(b.course, &at));
+        close_whole(&b);
+        open_whole(&b, r);
+        at.data[at.size / 2] ^= 1;
+        CHECK_ERR(omm_course_resume(b.course, omm_buf_view(&at)), OMM_ERR_DIGEST);
+        at.data[at.size / 2] ^= 1;
+        CHECK_OK(omm_course_resume(b.course, omm_buf_view(&at)));
+        finish(&b, &again);
+        CHECK(omm_bytes_equal(omm_buf_view(&last), omm_buf_view(&again)));
+        const omm_digest x = omm_full_digest(a.full), y = omm_full_digest(b.full);
+        CHECK(omm_digest_equal(&x, &y));
+        close_whole(&b);
+        omm_buf_fini(&again);
+        omm_buf_fini(&at);
+    }
+    close_whole(&a);
+    omm_buf_fini(&last);
+}
+
 int main(void) {
     rig r = {0};
     test_rig_open(&r.base, 5);
@@ -229,6 +310,7 @@ int main(void) {
     best_and_patience(&r, 3, true);
     damaged(&r);
     refused(&r);
+    all_weights(&r);
     test_rig_close(&r.base);
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

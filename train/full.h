@@ -35,7 +35,8 @@ typedef struct full_tensors {
     size_t count, capacity, value_count;
 } full_tensors;
 
-/* List the weights of a model whose matrices are all F32 (full_thaw).  Errors: NOMEM. */
+/* List the weights of a model whose matrices are all F32 (full_thaw), or the matrices of an outline.
+ * Errors: NOMEM. */
 OMM_CHECKED omm_err full_tensors_init(full_tensors *t, omm_model *model);
 void full_tensors_fini(full_tensors *t);
 /* The tensor that lies at a matrix or vector of the model; it must be one. */
@@ -64,6 +65,8 @@ typedef struct full {
  * an error. */
 OMM_CHECKED omm_err full_init(full *f, const full_tensors *t, const graph *g);
 void full_fini(full *f);
+/* Bytes that it takes for so many weights and rows of a micro-batch. */
+uint64_t full_bytes_of(const omm_model *model, size_t value_count, size_t rows_max);
 void full_begin(full *f);
 void full_end(full *f, const omm_model *model);
 

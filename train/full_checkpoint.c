@@ -1,7 +1,7 @@
 /* full_checkpoint.c - a run over all weights as bytes, and its model as a file.
  *
  *   "OMMF" | version u32 | recipe (omm_recipe_bytes) | identity 64 | step u32 | position u64 |
- *   tokens u64 | value_count u64 | losses f32[step] | values f32[value_count] | m, v, p f32[their counts] |
+ *   tokens u64 | learned u64 | value_count u64 | losses f32[step] | values f32[value_count] | m, v, p f32[their counts] |
  *   BLAKE2b-256 of all before
  *
  * identity (checkpoint.h): its weights and its start are those that the run began with, and what more
@@ -19,7 +19,7 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "little endian only");
 
 /* Without the recipe. */
-#define FIXED_BYTES (4u + 4u + CHECKPOINT_IDENTITY_BYTES + 4u + 3u * 8u)
+#define FIXED_BYTES (4u + 4u + CHECKPOINT_IDENTITY_BYTES + 4u + 4u * 8u)
 #define DIGEST_BYTES 32u
 
 static const checkpoint_kind s_kind = {.magic = {'O', 'M', 'M', 'F'},
@@ -42,6 +42,7 @@ static omm_err put_all(const omm_full *t, omm_buf *out) {
     OMM_TRY(omm_buf_put_u32(out, t->step));
     OMM_TRY(omm_buf_put_u64(out, t->position));
     OMM_TRY(omm_buf_put_u64(out, t->tokens));
+    OMM_TRY(omm_buf_put_u64(out, t->learned));
     OMM_TRY(omm_buf_put_u64(out, t->tensors.value_count));
     OMM_TRY(omm_buf_append(out, t->losses, t->step * sizeof(float)));
     OMM_TRY(omm_buf_append(out, t->values, t->tensors.value_count * sizeof(float)));
@@ -63,7 +64,7 @@ omm_err omm_full_checkpoint(const omm_full *t, omm_buf *out) {
 typedef struct parts {
     omm_bytes losses, values, m, v, p;
     uint32_t step;
-    uint64_t position, tokens;
+    uint64_t position, tokens, learned;
 } parts;
 
 static omm_err take_apart(parts *p, omm_bytes in, const omm_full *t) {
@@ -76,6 +77,7 @@ static omm_err take_apart(parts *p, omm_bytes in, const omm_full *t) {
     p->step = omm_read_u32(&r);
     p->position = omm_read_u64(&r);
     p->tokens = omm_read_u64(&r);
+    p->learned = omm_read_u64(&r);
     uint64_t value_count = omm_read_u64(&r);
     if (r.failed) return omm_raise(OMM_ERR_SIZE, "the checkpoint ends early");
     OMM_TRY(checkpoint_check(recipe, identity, &t->recipe, &t->identity));
@@ -93,15 +95,28 @@ static omm_err take_apart(parts *p, omm_bytes in, const omm_full *t) {
     return OMM_OK;
 }
 
+static omm_err check(parts *p, omm_bytes checkpoint, const omm_full *t) {
+    OMM_TRY(take_apart(p, checkpoint, t));
+    if (!checkpoint_all_finite(p->values) || !checkpoint_all_finite(p->m) ||
+        !checkpoint_all_finite(p->v) || !checkpoint_all_finite(p->p))
+        return omm_raise(OMM_ERR_FORMAT, "the checkpoint holds a value that is not finite");
+    return OMM_OK;
+}
+
+omm_err full_checkpoint_step(uint32_t *step, const omm_full *t, omm_bytes checkpoint) {
+    parts p = {0};
+    OMM_TRY(check(&p, checkpoint, t));
+    *step = p.step;
+    return OMM_OK;
+}
+
 omm_err omm_full_resume(omm_full *t, omm_bytes checkpoint) {
     parts p = {0};
-    OMM_TRY(take_apart(&p, checkpoint, t));
-    if (!checkpoint_all_finite(p.values) || !checkpoint_all_finite(p.m) ||
-        !checkpoint_all_finite(p.v) || !checkpoint_all_finite(p.p))
-        return omm_raise(OMM_ERR_FORMAT, "the checkpoint holds a value that is not finite");
+    OMM_TRY(check(&p, checkpoint, t));
     t->step = p.step;
     t->position = p.position;
     t->tokens = p.tokens;
+    t->learned = p.learned;
     if (p.losses.size) memcpy(t->losses, p.losses.data, p.losses.size);
     memcpy(t->values, p.values.data, p.values.size);
     if (p.m.size) memcpy(t->m, p.m.data, p.m.size);

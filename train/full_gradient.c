@@ -12,11 +12,23 @@ enum {
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
+static size_t head_rows_of(const omm_model_dims *d, size_t rows_max) {
+    size_t rows = HEAD_FLOATS / d->vocab;
+    if (rows < OMM_TOKEN_CHUNK) rows = OMM_TOKEN_CHUNK;
+    return rows < rows_max ? rows : rows_max;
+}
+
+uint64_t full_bytes_of(const omm_model *model, size_t value_count, size_t rows_max) {
+    const omm_model_dims *d = &model->dims;
+    const uint64_t logits = (uint64_t)d->vocab * (d->output_softcap != 0 ? 2 : 1);
+    const uint64_t head = head_rows_of(d, rows_max) * (logits + 2 * (uint64_t)d->d_model + 2);
+    const uint64_t lookups = model->tied ? (uint64_t)d->vocab * d->d_model : 0;
+    return (value_count + lookups + head + 3 * (uint64_t)rows_max) * sizeof(float);
+}
+
 static omm_err take_head(full *f, const graph *g) {
     const omm_model_dims *d = &g->model->dims;
-    f->head_rows = HEAD_FLOATS / d->vocab;
-    if (f->head_rows < OMM_TOKEN_CHUNK) f->head_rows = OMM_TOKEN_CHUNK;
-    if (f->head_rows > g->rows_max) f->head_rows = g->rows_max;
+    f->head_rows = head_rows_of(d, g->rows_max);
     f->logits = omm_alloc_aligned(f->head_rows * d->vocab, sizeof(float));
     f->norm = omm_alloc_aligned(f->head_rows * d->d_model, sizeof(float));
     f->dnorm = omm_alloc_aligned(f->head_rows * d->d_model, sizeof(float));

@@ -41,9 +41,18 @@ struct omm_full {
     float *losses;     /* (recipe.steps) */
     uint32_t step;     /* done */
     uint64_t position; /* examples consumed */
-    uint64_t tokens;
+    uint64_t tokens, learned;
     checkpoint_identity identity;
 };
+
+/* What omm_full_resume would check, and the steps that a checkpoint has done; changes nothing. */
+OMM_CHECKED omm_err full_checkpoint_step(uint32_t *step, const omm_full *t, omm_bytes checkpoint);
+
+/* Numbers that the optimiser keeps, and its scratch. */
+typedef struct full_sizes {
+    uint64_t m, v, p, scratch;
+} full_sizes;
+full_sizes full_sizes_of(const omm_recipe *recipe, uint32_t galore_rank, const full_tensors *t);
 
 /* Errors: NOMEM. */
 OMM_CHECKED omm_err full_update_open(omm_full *t);

@@ -204,7 +204,8 @@ static void open_run(run *r, const omm_dataset *data, const variant *v, const om
                                 .recipe = recipe,
                                 .compute = &r->compute,
                                 .seed = omm_seed_from_u64(3),
-                                .galore = {v->galore_rank, 2, 0.25F}};
+                                .galore = {v->galore_rank, 2, 0.25F},
+                                .checkpoint_layers = threads - 1};
     CHECK_OK(omm_full_open(&r->full, &options));
 }
 

@@ -3,6 +3,7 @@
 #include "full_internal.h"
 #include "omm/mem.h"
 #include "schedule.h"
+#include "trainer_internal.h"
 
 #include <math.h>
 #include <string.h>
@@ -41,10 +42,12 @@ static omm_err open_sequence(omm_full *t) {
 
 static omm_err open_graph(omm_full *t) {
     const size_t longest = t->sequence.longest;
-    graph_options options = {.compute = t->options.compute,
-                             .model = t->options.model,
-                             .rows_max = batch_rows_max(&t->recipe, t->options.data, longest, 0),
-                             .seq_max = longest};
+    graph_options options = {
+        .compute = t->options.compute,
+        .model = t->options.model,
+        .rows_max = batch_rows_max(&t->recipe, t->options.data, longest, t->options.micro_tokens),
+        .seq_max = longest,
+        .checkpoint_layers = t->options.checkpoint_layers};
     OMM_TRY(graph_init(&t->graph, &options));
     OMM_TRY(full_init(&t->sums, &t->tensors, &t->graph));
     t->graph.full = &t->sums;
@@ -119,10 +122,14 @@ omm_err omm_full_open(omm_full **out, const omm_full_options *options) {
     return OMM_OK;
 }
 
-void omm_full_close(omm_full *t) {
-    if (!t) return;
+static void close_graph(omm_full *t) {
     full_fini(&t->sums);
     if (t->graph.model) graph_fini(&t->graph);
+}
+
+void omm_full_close(omm_full *t) {
+    if (!t) return;
+    close_graph(t);
     full_update_close(t);
     full_tensors_fini(&t->tensors);
     sequence_close(&t->sequence);
@@ -169,8 +176,11 @@ omm_err omm_full_step(omm_full *t, omm_full_report *report) {
     t->losses[t->step++] = (float)(loss / (double)learned);
     t->position += count;
     t->tokens += tokens;
+    t->learned += learned;
+    if (omm_full_is_done(t)) close_graph(t); /* leaves its memory to what comes next */
     if (report)
-        *report = (omm_full_report){t->step, t->losses[t->step - 1], (float)norm, rate, tokens};
+        *report =
+            (omm_full_report){t->step, t->losses[t->step - 1], (float)norm, rate, tokens, learned};
     return OMM_OK;
 }
 
@@ -186,6 +196,10 @@ uint32_t omm_full_steps(const omm_full *t) {
 
 uint64_t omm_full_tokens(const omm_full *t) {
     return t->tokens;
+}
+
+omm_train_result omm_full_result(const omm_full *t) {
+    return trainer_result_of(t->losses, t->step, t->tokens, t->learned);
 }
 
 size_t omm_full_moments(const omm_full *t) {

@@ -9,8 +9,8 @@
 
 enum { SLICE = 1 << 16 };
 
-static bool is_projected(const omm_full *t, const full_tensor *x) {
-    const uint32_t rank = t->options.galore.rank, side = x->rows < x->cols ? x->rows : x->cols;
+static bool is_projected(uint32_t rank, const full_tensor *x) {
+    const uint32_t side = x->rows < x->cols ? x->rows : x->cols;
     return rank > 0 && x->matrix && strncmp(x->name, "blk.", 4) == 0 && side > rank;
 }
 
@@ -29,6 +29,23 @@ static size_t v_count_of(const omm_recipe *recipe, const full_tensor *x) {
 static size_t slices_of(const omm_recipe *recipe, const full_tensor *x) {
     const size_t size = (size_t)x->rows * x->cols;
     return recipe->optimizer == OMM_RECIPE_ADAMW ? (size + SLICE - 1) / SLICE : 1;
+}
+
+full_sizes full_sizes_of(const omm_recipe *recipe, uint32_t galore_rank, const full_tensors *t) {
+    full_sizes sizes = {0};
+    for (size_t i = 0; i < t->count; i++) {
+        const full_tensor *x = &t->items[i];
+        const bool projected = is_projected(galore_rank, x);
+        sizes.m +=
+            projected ? galore_m_count(x->rows, x->cols, galore_rank) : m_count_of(recipe, x);
+        sizes.v +=
+            projected ? galore_m_count(x->rows, x->cols, galore_rank) : v_count_of(recipe, x);
+        if (!projected) continue;
+        sizes.p += galore_p_count(x->rows, x->cols, galore_rank);
+        const size_t scratch = galore_scratch_count(x->rows, x->cols, galore_rank);
+        if (scratch > sizes.scratch) sizes.scratch = scratch;
+    }
+    return sizes;
 }
 
 static void add_slices(omm_full *t, const full_tensor *x) {
@@ -80,8 +97,9 @@ omm_err full_update_open(omm_full *t) {
     if (!t->slices || !t->projected) return no_memory(t);
     for (size_t i = 0; i < t->tensors.count; i++) {
         const full_tensor *x = &t->tensors.items[i];
-        const size_t needed = is_projected(t, x) ? add_projected(t, x) : 0;
-        if (!is_projected(t, x)) add_slices(t, x);
+        const bool projected = is_projected(t->options.galore.rank, x);
+        const size_t needed = projected ? add_projected(t, x) : 0;
+        if (!projected) add_slices(t, x);
         if (needed > scratch) scratch = needed;
     }
     t->m = omm_alloc_aligned(t->m_count ? t->m_count : 1, sizeof *t->m);

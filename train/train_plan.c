@@ -2,6 +2,7 @@
 #include "omm/train_plan.h"
 
 #include "batch.h"
+#include "full_internal.h"
 #include "omm/compute.h"
 #include "omm/lora.h"
 #include "trainer_internal.h"
@@ -14,6 +15,7 @@ typedef struct planner {
     core core;                   /* layout, with parts = core */
     uint64_t parameters, widest; /* what is trained, and values of the largest matrix */
     optimizer_sizes state;
+    uint64_t projections; /* of GaLore, and its scratch */
     size_t longest;
 } planner;
 
@@ -31,6 +33,20 @@ static omm_err size_adapter(planner *p) {
         const uint64_t size = (uint64_t)p->lora.tensors[i].rows * p->lora.tensors[i].cols;
         if (size > p->widest) p->widest = size;
     }
+    return OMM_OK;
+}
+
+/* Without norms and biases where the model is an outline: a thousandth. */
+static omm_err size_full(planner *p) {
+    const omm_train_plan_options *o = p->options;
+    omm_model model = *o->model; /* the list wants one that it could change */
+    full_tensors t;
+    OMM_TRY(full_tensors_init(&t, &model));
+    const full_sizes sizes = full_sizes_of(o->recipe, o->galore.rank, &t);
+    p->parameters = t.value_count;
+    p->state = (optimizer_sizes){sizes.m, sizes.v};
+    p->projections = sizes.p + sizes.scratch;
+    full_tensors_fini(&t);
     return OMM_OK;
 }
 
@@ -55,7 +71,7 @@ static void planner_close(planner *p) {
 static omm_err planner_open(planner *p, const omm_train_plan_options *options) {
     *p = (planner){.options = options};
     OMM_TRY(omm_recipe_validate(options->recipe));
-    OMM_TRY(size_adapter(p));
+    OMM_TRY(options->full ? size_full(p) : size_adapter(p));
     return size_examples(p);
 }
 
@@ -64,6 +80,18 @@ static uint64_t adapter_values(const planner *p) {
     const uint64_t values = 2 * p->lora.value_count + p->widest;
     const uint64_t prox = p->options->recipe->prox_mu > 0 ? p->parameters : 0;
     return values + prox + 2 * p->core.c.value_count + p->core.b_count;
+}
+
+/* A copy of the weights and the file, when the graph is gone. */
+static uint64_t writing_bytes(const planner *p) {
+    return 2 * p->parameters * sizeof(float);
+}
+
+/* The flat vector, the best of it, and what gradients take. */
+static uint64_t full_bytes(const planner *p, size_t rows) {
+    const uint64_t copies = p->options->keeps_best ? 2 : 1;
+    return copies * p->parameters * sizeof(float) +
+           full_bytes_of(p->options->model, p->parameters, rows);
 }
 
 static size_t rows_max(const planner *p) {
@@ -79,7 +107,7 @@ static omm_err plan_of(omm_train_plan *out, const planner *p, size_t rows, size_
     const uint32_t layers = o->model->dims.layers;
     graph_sizes sizes;
     const graph_options g = {.model = o->model,
-                             .lora = &p->lora,
+                             .lora = o->full ? NULL : &p->lora,
                              .rows_max = rows,
                              .seq_max = longest,
                              .checkpoint_layers = checkpoint_layers,
@@ -90,13 +118,16 @@ static omm_err plan_of(omm_train_plan *out, const planner *p, size_t rows, size_
         .checkpoint_layers = checkpoint_layers < layers ? checkpoint_layers : layers - 1,
         .longest = (uint32_t)longest,
         .parameters = p->parameters,
-        .adapter = adapter_values(p) * f,
-        .optimizer = (p->state.m + p->state.v) * f,
+        .adapter = o->full ? full_bytes(p, rows) : adapter_values(p) * f,
+        .optimizer = (p->state.m + p->state.v + p->projections) * f,
         .activations = sizes.activations,
         .logits = sizes.logits,
         .work = sizes.work + omm_compute_bytes(o->threads) + rows * sizeof(float) +
                 steps * (sizeof(float) + sizeof(omm_digest))};
-    out->total = out->adapter + out->optimizer + out->activations + out->logits + out->work;
+    const uint64_t held = out->adapter + out->optimizer;
+    const uint64_t passing = out->activations + out->logits + out->work;
+    const uint64_t writing = o->full ? writing_bytes(p) : 0;
+    out->total = held + (passing > writing ? passing : writing);
     return OMM_OK;
 }
 
@@ -161,18 +192,23 @@ static omm_err longest_that_fits(size_t *out, const planner *p, uint64_t bytes_m
 static omm_err refuse(const planner *p, uint64_t bytes_max) {
     omm_train_plan least;
     size_t longest = 0;
-    char other[96] = "";
+    char other[96] = "", writing[64] = "";
     OMM_TRY(plan_of(&least, p, p->longest, p->longest, UINT32_MAX));
     OMM_TRY(longest_that_fits(&longest, p, bytes_max));
+    if (p->options->full)
+        snprintf(writing, sizeof writing, ", in their place %.1f when the file is written",
+                 (double)writing_bytes(p) * 1e-6);
     if (longest >= 8)
         snprintf(other, sizeof other, "; examples of at most %zu tokens would fit", longest);
     return omm_raise(OMM_ERR_CONFIG,
                      "training takes at least %.1f MB (%u tokens at once, all layers computed "
-                     "again; adapter %.1f, optimiser %.1f, activations %.1f, logits %.1f), and "
+                     "again; %s %.1f, optimiser %.1f, activations %.1f, logits %.1f%s), and "
                      "%.1f MB are left for it%s",
-                     (double)least.total * 1e-6, least.micro_tokens, (double)least.adapter * 1e-6,
-                     (double)least.optimizer * 1e-6, (double)least.activations * 1e-6,
-                     (double)least.logits * 1e-6, (double)bytes_max * 1e-6, other);
+                     (double)least.total * 1e-6, least.micro_tokens,
+                     p->options->full ? "weights and gradient" : "adapter",
+                     (double)least.adapter * 1e-6, (double)least.optimizer * 1e-6,
+                     (double)least.activations * 1e-6, (double)least.logits * 1e-6, writing,
+                     (double)bytes_max * 1e-6, other);
 }
 
 static omm_err fit(omm_train_plan *out, const planner *p, uint64_t bytes_max) {

@@ -305,13 +305,18 @@ static float mean(const float *x, uint32_t count) {
     return (float)(sum / count);
 }
 
-omm_train_result omm_trainer_result(const omm_trainer *t) {
-    omm_train_result r = {.steps = t->step, .tokens = t->tokens, .learned = t->learned};
-    uint32_t window = (t->step + 7) / 8;
+omm_train_result trainer_result_of(const float *losses, uint32_t steps, uint64_t tokens,
+                                   uint64_t learned) {
+    omm_train_result r = {.steps = steps, .tokens = tokens, .learned = learned};
+    const uint32_t window = (steps + 7) / 8;
     if (!window) return r;
-    r.loss_first = mean(t->losses, window);
-    r.loss_last = mean(t->losses + t->step - window, window);
+    r.loss_first = mean(losses, window);
+    r.loss_last = mean(losses + steps - window, window);
     return r;
+}
+
+omm_train_result omm_trainer_result(const omm_trainer *t) {
+    return trainer_result_of(t->losses, t->step, t->tokens, t->learned);
 }
 
 omm_digest omm_trainer_chain(const omm_trainer *t, uint32_t step) {

@@ -31,6 +31,10 @@ struct omm_trainer {
     checkpoint_identity identity;
 };
 
+/* losses[steps] */
+omm_train_result trainer_result_of(const float *losses, uint32_t steps, uint64_t tokens,
+                                   uint64_t learned);
+
 /* The adapter of a recipe (zero, or with a lane random), or a zero one laid out as `like`.
  * Errors: those of omm_recipe_adapter. */
 OMM_CHECKED omm_err trainer_layout(omm_lora *out, const omm_recipe *recipe,

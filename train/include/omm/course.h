@@ -8,22 +8,25 @@
  * One call of next does one thing, a step or an evaluation, so that a run may be saved between any
  * two.  Evaluations are before the first step, after every k-th and after the last.
  *
- * Depends on: trainer.h; engine's lora.h.  Threads: as its trainer.
+ * Depends on: trainer.h, full.h; engine's lora.h.  Threads: as its trainer.
  */
 #ifndef OMM_COURSE_H
 #define OMM_COURSE_H
 
+#include "omm/full.h"
 #include "omm/trainer.h"
 
 typedef struct omm_course omm_course;
 
 typedef struct omm_course_options {
     omm_trainer *trainer; /* borrowed; it moves through the course alone */
+    omm_full *full;       /* instead of it: all weights */
     uint32_t eval_every;  /* steps; 0: never */
     uint32_t patience;    /* stop after so many evaluations in a row without a new best; 0: never */
     bool keep_best;       /* the adapter is the one of the lowest held-out loss, not the last */
     omm_digest eval_data; /* of what is judged on: a checkpoint belongs to it */
-    /* Held-out loss of an adapter, finite; the same for the same adapter. */
+    /* Held-out loss of an adapter (with `full` NULL: of its model as it is), finite; the same for the
+     * same. */
     omm_err (*evaluate)(void *ud, double *loss, const struct omm_lora *adapter);
     void *ud;
 } omm_course_options;
@@ -62,8 +65,12 @@ typedef struct omm_course_log {
 } omm_course_log;
 omm_course_log omm_course_log_of(const omm_course *course);
 
-/* The adapter to keep: of the best evaluation or of the last step.  Borrowed, as the log. */
+/* The adapter to keep: of the best evaluation or of the last step; NULL with `full`.  Borrowed, as the
+ * log. */
 const struct omm_lora *omm_course_adapter(const omm_course *course);
+/* With `full`: the model becomes what is to be kept.  The course may not go on after it. */
+void omm_course_settle(const omm_course *course);
+omm_train_result omm_course_result(const omm_course *course);
 
 /* Append a checkpoint.  Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err omm_course_save(const omm_course *course, omm_buf *out);

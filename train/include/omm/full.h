@@ -27,6 +27,7 @@
 #include "omm/gguf.h"
 #include "omm/recipe.h"
 #include "omm/rng.h"
+#include "omm/trainer.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -58,6 +59,7 @@ typedef struct omm_full_options {
     omm_full_galore galore;      /* zeroed: off */
     bool (*cancelled)(void *ud); /* asked before every micro-batch; NULL: never */
     void *ud;
+    uint32_t micro_tokens, checkpoint_layers; /* as those of omm_trainer_options */
 } omm_full_options;
 
 /* Errors: CONFIG (recipe, galore), NOT_FOUND (no examples), TOO_BIG (weights), NUMERIC (a weight is not finite),
@@ -71,6 +73,7 @@ typedef struct omm_full_report {
     float grad_norm;     /* before clipping */
     float learning_rate; /* of this step */
     uint64_t tokens;     /* processed in this step */
+    uint64_t learned;    /* of these, counted in the loss */
 } omm_full_report;
 
 /* Do one step; `report` may be NULL.
@@ -82,6 +85,7 @@ bool omm_full_is_done(const omm_full *trainer);
 uint64_t omm_full_tokens(const omm_full *trainer); /* processed so far */
 size_t omm_full_values(const omm_full *trainer);   /* weights */
 size_t omm_full_moments(const omm_full *trainer);  /* numbers that the optimiser keeps */
+omm_train_result omm_full_result(const omm_full *trainer);
 /* BLAKE2b-256 of all weights as f32 LE: what two runs must have in common. */
 omm_digest omm_full_digest(const omm_full *trainer);
 

@@ -17,6 +17,7 @@
 #ifndef OMM_TRAIN_PLAN_H
 #define OMM_TRAIN_PLAN_H
 
+#include "omm/full.h"
 #include "omm/trainer.h"
 
 #define OMM_TRAIN_PLAN_MICRO_TOKENS 256u /* fewer rows than this slow products down */
@@ -27,16 +28,22 @@ typedef struct omm_train_plan_options {
     const omm_dataset *data;     /* for its longest example */
     const struct omm_lora *like; /* the adapter has its ranks and targets; NULL: the recipe's */
     unsigned threads;
+    bool
+        full; /* all weights instead of an adapter: `adapter` is then a copy of them, their gradient, and
+                  with keeps_best the best of them; the model's own, in F32, are the caller's */
+    bool keeps_best;
+    omm_full_galore galore;
     uint32_t checkpoint_layers; /* at least; omm_train_plan_make: exactly */
     uint32_t micro_tokens;      /* at most; 0: the recipe's */
 } omm_train_plan_options;
 
 typedef struct omm_train_plan {
-    uint32_t micro_tokens, checkpoint_layers;               /* for omm_trainer_options */
-    uint32_t longest;                                       /* tokens of the longest example */
-    uint64_t parameters;                                    /* of the adapter; with cores theirs */
+    uint32_t micro_tokens, checkpoint_layers; /* for omm_trainer_options */
+    uint32_t longest;                         /* tokens of the longest example */
+    uint64_t parameters;                      /* of the adapter, cores or all weights */
     uint64_t adapter, optimizer, activations, logits, work; /* bytes */
-    uint64_t total;                                         /* their sum */
+    uint64_t total;                                         /* their sum; with `full` at least what
+                                                               writing the file takes, twice its size */
 } omm_train_plan;
 
 /* Errors: CONFIG (recipe), NOT_FOUND (no examples), NOMEM. */
