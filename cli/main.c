@@ -31,6 +31,8 @@ static const struct {
     {"OMM_MEMORY_FROM",
      "for tests: a folder with meminfo and memory.max, in place of what the system says is left"},
     {"OMM_CRASH_AT", "for tests: the stage of a round at which a service kills itself, once"},
+    {"OMM_GUEST_ROOT",
+     "for tests: where node finds /sys and /proc, to see battery, heat, load, network"},
     {"XDG_DATA_HOME", "where chat keeps its notes (~/.local/share)"},
     {"HOME", "used where XDG_DATA_HOME is not set"},
 };

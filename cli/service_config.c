@@ -7,14 +7,28 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define SERVICE_ARENA_BYTES ((size_t)64 << 20)
 
 static atomic_bool s_stop;
+static atomic_uint s_grace_s; /* 0: as long as it takes */
+
+static void on_alarm(int number) {
+    static const char sentence[] =
+        "stopped: what was under way is kept and goes on at the next start\n";
+    (void)number;
+    if (write(STDERR_FILENO, sentence, sizeof sentence - 1) < 0) _exit(0);
+    _exit(0);
+}
 
 static void on_signal(int number) {
     (void)number;
-    atomic_store(&s_stop, true);
+    if (!atomic_exchange(&s_stop, true) && atomic_load(&s_grace_s)) alarm(atomic_load(&s_grace_s));
+}
+
+void service_stop_within(unsigned seconds) {
+    atomic_store(&s_grace_s, seconds);
 }
 
 const atomic_bool *service_stop(void) {
@@ -41,7 +55,9 @@ omm_err service_start(service_env *env, uint32_t threads, const char *log_level)
     OMM_TRY(omm_pool_open(&env->pool, threads ? threads : omm_threads_default()));
     OMM_TRY(omm_compute_init(&env->compute, env->pool, isa));
     struct sigaction action = {.sa_handler = on_signal};
-    if (sigaction(SIGINT, &action, NULL) != 0 || sigaction(SIGTERM, &action, NULL) != 0)
+    struct sigaction late = {.sa_handler = on_alarm};
+    if (sigaction(SIGINT, &action, NULL) != 0 || sigaction(SIGTERM, &action, NULL) != 0 ||
+        sigaction(SIGALRM, &late, NULL) != 0)
         return omm_raise(OMM_ERR_IO, "cannot take signals");
     return OMM_OK;
 }

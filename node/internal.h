@@ -50,6 +50,7 @@ typedef struct node_job {
     uint32_t next_chunk;
     float *start;  /* (value_count) decoded global adapter */
     float *values; /* (value_count) trained */
+    omm_training_plan plan;
     bool trained;
     omm_training_result result;
     omm_buf step_digests;
@@ -76,7 +77,8 @@ struct omm_node {
     uint64_t until_ms;
     uint32_t failures; /* sends in a row */
     uint32_t unsigned_refusals;
-    atomic_bool cancelled;
+    atomic_bool cancelled, has_begun;
+    atomic_uint steps_done; /* of the training at hand */
 
     char run_id[OMM_RUN_ID_SIZE];
     uint64_t counter, counter_kept; /* the kept one is never below what was sent */

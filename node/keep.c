@@ -32,7 +32,10 @@ omm_err node_keep_open(omm_node *node) {
                               .application_id = KEEP_APPLICATION_ID,
                               .migrations = s_migrations,
                               .migration_count = sizeof s_migrations / sizeof s_migrations[0]};
-    OMM_TRY(omm_db_open(&node->db, &options));
+    const omm_err err = omm_db_open(&node->db, &options);
+    if (err == OMM_ERR_STATE)
+        return omm_raise(err, "%s is in use by another node", node->o.state_dir);
+    OMM_TRY(err);
     return check_owner(node);
 }
 

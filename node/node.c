@@ -349,10 +349,8 @@ static omm_err act(omm_node_action *action, omm_node *node) {
         return OMM_OK;
     }
     if (node->phase == NODE_TRAINING) {
-        omm_training_plan plan = {0};
-        OMM_TRY(node->o.training->plan(node->o.training, &plan, node->job.offer.recipe));
         action->kind = OMM_NODE_WORK;
-        action->work_tokens = plan.tokens;
+        action->work_tokens = node->job.plan.tokens;
         return OMM_OK;
     }
     if (node->request.size == 0) OMM_TRY(build_request(node));
@@ -393,8 +391,11 @@ omm_err omm_node_step(omm_node_action *action, omm_node *node, uint64_t now_ms,
 
 /* ---- training ---- */
 
+/* Asked before every micro-batch: the place to rest, too. */
 static bool is_cancelled(void *ud) {
-    return atomic_load(&((omm_node *)ud)->cancelled);
+    omm_node *node = ud;
+    if (node->o.pace) node->o.pace(node->o.pace_ud);
+    return atomic_load(&node->cancelled);
 }
 
 static omm_err checkpoint_body(omm_node *node, const void *ud) {
@@ -412,9 +413,26 @@ static omm_err save_checkpoint(void *ud, omm_bytes checkpoint, uint32_t step) {
     return OMM_OK;
 }
 
+static void on_progress(void *ud, uint32_t step) {
+    omm_node *node = ud;
+    const node_job *job = &node->job;
+    if (!atomic_exchange(&node->has_begun, true))
+        omm_log_event(node->o.log, OMM_LOG_INFO, "training_begin",
+                      OMM_LOG_STR("node", node->o.name), OMM_LOG_INT("round", job->offer.round),
+                      OMM_LOG_INT("steps", job->plan.steps), OMM_LOG_INT("from_step", step),
+                      OMM_LOG_INT("memory_mb", job->plan.memory_bytes / 1000000u));
+    else
+        omm_log_event(node->o.log, OMM_LOG_DEBUG, "training_step",
+                      OMM_LOG_STR("node", node->o.name), OMM_LOG_INT("step", step));
+    atomic_store(&node->steps_done, step);
+}
+
 omm_err omm_node_work(omm_node *node, const struct omm_compute *compute) {
     node_job *job = &node->job;
     if (node->phase != NODE_TRAINING) return omm_raise(OMM_ERR_STATE, "no training is due");
+    atomic_store(&node->cancelled, false);
+    atomic_store(&node->has_begun, false);
+    atomic_store(&node->steps_done, 0);
     const omm_adapter_spec *spec = &job->offer.adapter;
     omm_training_job work = {.adapter = {spec->rank, spec->targets, spec->alpha},
                              .recipe = job->offer.recipe,
@@ -423,6 +441,7 @@ omm_err omm_node_work(omm_node *node, const struct omm_compute *compute) {
                              .checkpoint = omm_buf_view(&job->checkpoint),
                              .cancelled = is_cancelled,
                              .save = node->o.state_dir ? save_checkpoint : NULL,
+                             .progress = on_progress,
                              .ud = node};
     omm_buf_clear(&job->step_digests);
     OMM_TRY(node->o.training->run(node->o.training, &job->result, job->values, &job->step_digests,

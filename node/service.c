@@ -1,36 +1,90 @@
 /* service.c - the loop around the node's state machine. */
 #include "omm/node_service.h"
 
+#include "omm/topology.h"
 #include "omm/transport.h"
 
 #include <pthread.h>
 #include <string.h>
 
 #define SERVICE_SLICE_MS 200u    /* how soon a stop is noticed */
+#define SERVICE_WATCH_MS 50u     /* the same while it trains */
 #define SERVICE_TROUBLE_MS 1000u /* between attempts when our own disk or memory fails */
+#define SERVICE_IDLE_MS 30000u   /* without training, then model and data are let go */
 
 typedef struct service {
     const omm_node_service_options *o;
+    omm_node_options node_options; /* of o, with the pace */
     omm_node *node;
     omm_client *client;
-
+    omm_guest guest; /* of the loop, or of the watcher while it lives */
+    omm_guest_pause said;
+    omm_pace pace;
+    atomic_bool is_paused, let_go; /* from the watcher to the training */
+    uint64_t worked_ms;
 } service;
 
 static uint64_t now_ms(const service *s) {
     return s->o->clock.now_ms(s->o->clock.ud);
 }
 
+static void sleep_ms(const service *s, uint64_t ms) {
+    s->o->clock.sleep_ms(s->o->clock.ud, ms);
+}
+
 static bool is_stopped(const service *s) {
     return s->o->stop && atomic_load(s->o->stop);
 }
 
-static void sleep_until(const service *s, uint64_t until_ms) {
+static void rest(const service *s) {
+    omm_training_rest(s->o->node.training);
+}
+
+static void sleep_until(service *s, uint64_t until_ms) {
     for (uint64_t now = now_ms(s); now < until_ms && !is_stopped(s); now = now_ms(s)) {
-        uint64_t left_ms = until_ms - now;
-        s->o->clock.sleep_ms(s->o->clock.ud,
-                             left_ms < SERVICE_SLICE_MS ? left_ms : SERVICE_SLICE_MS);
+        if (now - s->worked_ms >= SERVICE_IDLE_MS) rest(s);
+        const uint64_t left_ms = until_ms - now;
+        sleep_ms(s, left_ms < SERVICE_SLICE_MS ? left_ms : SERVICE_SLICE_MS);
     }
 }
+
+/* ---- a guest ---- */
+
+/* May it work?  Says so when that changes. */
+static bool must_pause(service *s) {
+    if (!s->o->guest) return false;
+    const uint64_t wall_ms = s->o->clock.wall_ms(s->o->clock.ud);
+    const omm_guest_view *view = omm_guest_look(&s->guest, now_ms(s), omm_guest_minute(wall_ms));
+    if (view->pause != s->said)
+        omm_log_event(s->o->node.log, OMM_LOG_INFO, view->pause ? "paused" : "resumed",
+                      OMM_LOG_STR("node", s->o->node.name),
+                      OMM_LOG_STR("reason", omm_guest_pause_name(view->pause)),
+                      OMM_LOG_STR("detail", view->text));
+    s->said = view->pause;
+    return view->pause != OMM_GUEST_GO;
+}
+
+/* While it must pause, nothing is sent or trained, and nothing large is held. */
+static void wait_for_leave(service *s) {
+    const uint64_t begin_ms = now_ms(s);
+    while (!is_stopped(s) && must_pause(s)) {
+        if (now_ms(s) - begin_ms >= s->o->pause_hold_ms) rest(s);
+        sleep_ms(s, SERVICE_SLICE_MS);
+    }
+}
+
+/* On the training's thread, before every micro-batch: rest as long as pause and budget ask for. */
+static void keep_pace(void *ud) {
+    service *s = ud;
+    while (!is_stopped(s) && !atomic_load(&s->let_go)) {
+        const uint64_t owed_ns = omm_pace_owed_ns(&s->pace, omm_measure_ns(), omm_process_cpu_ns());
+        const uint64_t owed_ms = (owed_ns + 999999u) / 1000000u;
+        if (owed_ms == 0 && !atomic_load(&s->is_paused)) return;
+        sleep_ms(s, owed_ms > 0 && owed_ms < SERVICE_WATCH_MS ? owed_ms : SERVICE_WATCH_MS);
+    }
+}
+
+/* ---- work ---- */
 
 /* Send, and wait for the answer.  Whatever goes wrong on the way is SEND_FAILED: the node sends
  * the same request again, later. */
@@ -47,17 +101,23 @@ static omm_node_event exchange(service *s, omm_bytes request) {
     return event;
 }
 
-/* Passes a stop on to the training while it blocks the loop. */
+/* Passes stops and pauses on to the training while it blocks the loop. */
 typedef struct watcher {
-    const service *s;
+    service *s;
     atomic_bool done;
 } watcher;
 
 static void *watch(void *ud) {
     watcher *w = ud;
+    service *s = w->s;
+    uint64_t free_ms = now_ms(s); /* when there was no reason to pause */
     while (!atomic_load(&w->done)) {
-        if (is_stopped(w->s)) omm_node_cancel(w->s->node);
-        w->s->o->clock.sleep_ms(w->s->o->clock.ud, SERVICE_SLICE_MS / 4);
+        const bool is_paused = must_pause(s);
+        if (!is_paused) free_ms = now_ms(s);
+        atomic_store(&s->is_paused, is_paused);
+        if (is_paused && now_ms(s) - free_ms >= s->o->pause_hold_ms) atomic_store(&s->let_go, true);
+        if (is_stopped(s) || atomic_load(&s->let_go)) omm_node_cancel(s->node);
+        sleep_ms(s, SERVICE_WATCH_MS);
     }
     return NULL;
 }
@@ -65,12 +125,17 @@ static void *watch(void *ud) {
 static omm_node_event work(service *s) {
     watcher w = {.s = s};
     atomic_init(&w.done, false);
+    atomic_store(&s->is_paused, false);
+    atomic_store(&s->let_go, false);
     pthread_t thread;
-    bool watched = s->o->stop && pthread_create(&thread, NULL, watch, &w) == 0;
+    const bool is_watched =
+        (s->o->stop || s->o->guest) && pthread_create(&thread, NULL, watch, &w) == 0;
     omm_node_event event = {.kind = OMM_NODE_WORK_DONE,
                             .work = omm_node_work(s->node, s->o->compute)};
     atomic_store(&w.done, true);
-    if (watched) (void)pthread_join(thread, NULL);
+    if (is_watched) (void)pthread_join(thread, NULL);
+    s->worked_ms = now_ms(s);
+    if (atomic_load(&s->let_go)) rest(s);
     if (event.work != OMM_OK && event.work != OMM_ERR_CANCELLED)
         omm_log_event(s->o->node.log, OMM_LOG_ERROR, "training_failed",
                       OMM_LOG_STR("node", s->o->node.name),
@@ -79,6 +144,8 @@ static omm_node_event work(service *s) {
 }
 
 static omm_node_event perform(service *s, const omm_node_action *action) {
+    if (action->kind == OMM_NODE_SEND || action->kind == OMM_NODE_WORK) wait_for_leave(s);
+    if (is_stopped(s)) return (omm_node_event){.kind = OMM_NODE_TICK};
     switch (action->kind) {
     case OMM_NODE_SEND: return exchange(s, action->request);
     case OMM_NODE_WORK: return work(s);
@@ -89,7 +156,7 @@ static omm_node_event perform(service *s, const omm_node_action *action) {
 }
 
 static omm_err run(omm_node_service_result *result, service *s) {
-    OMM_TRY(omm_node_open(&s->node, &s->o->node));
+    OMM_TRY(omm_node_open(&s->node, &s->node_options));
     OMM_TRY(omm_client_open(&s->client, s->o->url,
                             &(omm_client_options){.message_bytes_max = OMM_MESSAGE_BYTES_MAX,
                                                   .reconnect_min_ms = 100,
@@ -117,7 +184,16 @@ static omm_err run(omm_node_service_result *result, service *s) {
 
 omm_err omm_node_serve(omm_node_service_result *result, const omm_node_service_options *options) {
     *result = (omm_node_service_result){0};
-    service s = {.o = options};
+    service s = {.o = options, .node_options = options->node};
+    atomic_init(&s.is_paused, false);
+    atomic_init(&s.let_go, false);
+    if (options->guest) {
+        omm_guest_init(&s.guest, options->guest, options->guest_root);
+        omm_pace_init(&s.pace, options->guest->max_cpu_percent, omm_cpu_count(), omm_measure_ns(),
+                      omm_process_cpu_ns());
+        s.node_options.pace = keep_pace;
+        s.node_options.pace_ud = &s;
+    }
     omm_err err = run(result, &s);
     if (s.client) omm_client_close(s.client);
     omm_node_close(s.node);

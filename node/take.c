@@ -45,7 +45,7 @@ static omm_err check_source(const omm_node *node, const omm_offer *offer,
                      offer->round);
 }
 
-static omm_err check_limits(const omm_node *node, const omm_offer *offer) {
+static omm_err check_limits(omm_training_plan *out, const omm_node *node, const omm_offer *offer) {
     const omm_node_limits *limits = &node->o.limits;
     if (offer->adapter.rank > limits->rank_max)
         return omm_raise(OMM_ERR_REFUSED_RECIPE, "adapter.rank: %u is over our limit of %u",
@@ -75,6 +75,7 @@ static omm_err check_limits(const omm_node *node, const omm_offer *offer) {
     if (plan.adapter.rank != adapter->rank || plan.adapter.targets != adapter->targets ||
         plan.adapter.alpha != adapter->alpha)
         return omm_raise(OMM_ERR_REFUSED_RECIPE, "recipe: trains another adapter than the offer's");
+    *out = plan;
     return OMM_OK;
 }
 
@@ -148,7 +149,7 @@ static omm_err fill_job(node_job *job, omm_node *node, omm_bytes bytes) {
     OMM_TRY(omm_offer_decode(&job->offer, envelope.payload, &job->arena));
     job->offer_digest = omm_hash(bytes);
     OMM_TRY(check_source(node, &job->offer, &job->offer_digest));
-    OMM_TRY(check_limits(node, &job->offer));
+    OMM_TRY(check_limits(&job->plan, node, &job->offer));
     OMM_TRY(check_layout(node, job));
     OMM_TRY(check_codecs(node, job));
     return take_memory(job);

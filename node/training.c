@@ -1,22 +1,24 @@
 /* training.c - the real omm_training: train's trainer on a shared model and a node's own data. */
 #include "omm/training.h"
 
-#include "omm/dataset.h"
+#include "supply.h"
+
+#include "omm/clock.h"
+#include "omm/compute.h"
 #include "omm/lora.h"
 #include "omm/mem.h"
-#include "omm/model.h"
 #include "omm/recipe.h"
 #include "omm/trainer.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#define CHECKPOINT_NS 30000000000u /* a slow step is worth a checkpoint of its own */
 #define TRAINING_CHECKPOINT_BYTES_MAX ((size_t)1 << 34) /* adapter and two moments, and a bit */
 
 typedef struct training {
     omm_training api; /* first: the interface pointer is this struct */
-    const omm_model *model;
-    const omm_dataset *data;
+    supply supply;
     uint32_t checkpoint_steps;
     omm_lora lora; /* of the last layout asked for */
     bool has_lora;
@@ -33,7 +35,12 @@ static void drop_layout(training *t) {
 static void training_close(omm_training *api) {
     training *t = (training *)api;
     drop_layout(t);
+    supply_close(&t->supply);
     omm_free(t);
+}
+
+static void training_rest(omm_training *api) {
+    supply_rest(&((training *)api)->supply);
 }
 
 /* A failure that the offer caused, in the words of who found it. */
@@ -50,7 +57,7 @@ static omm_err training_layout(omm_training *api, omm_layout *out,
     omm_lora_spec spec = {
         .rank = adapter->rank, .alpha = adapter->alpha, .targets = adapter->targets};
     omm_lora lora;
-    omm_err err = omm_lora_init(&lora, &spec, &t->model->lora_shape);
+    omm_err err = omm_lora_init(&lora, &spec, &t->supply.shape);
     if (err != OMM_OK) return refuse_recipe(err);
     omm_segment *segments = omm_alloc(lora.tensor_count, sizeof *segments);
     if (!segments) {
@@ -70,17 +77,21 @@ static omm_err training_layout(omm_training *api, omm_layout *out,
 }
 
 static omm_err training_plan(omm_training *api, omm_training_plan *out, omm_bytes bytes) {
-    (void)api;
+    training *t = (training *)api;
     omm_recipe recipe;
     omm_err err = omm_recipe_decode(&recipe, bytes);
     if (err == OMM_OK) err = omm_recipe_check_federated(&recipe);
     if (err != OMM_OK) return refuse_recipe(err);
+    omm_train_plan memory;
+    uint64_t memory_bytes = 0;
+    OMM_TRY(supply_plan(&memory, &memory_bytes, &t->supply, &recipe));
     /* A step takes one example, or what fits its batch; a pass one example, or what fits its share. */
     uint32_t batch = recipe.batch_tokens > recipe.seq_max ? recipe.batch_tokens : recipe.seq_max;
     uint32_t pass = recipe.micro_tokens > recipe.seq_max ? recipe.micro_tokens : recipe.seq_max;
     *out = (omm_training_plan){.steps = recipe.steps,
                                .tokens = (uint64_t)recipe.steps * batch,
                                .pass_tokens = pass,
+                               .memory_bytes = memory_bytes,
                                .adapter = {recipe.rank, recipe.targets, recipe.alpha}};
     return OMM_OK;
 }
@@ -95,13 +106,30 @@ static omm_err save_checkpoint(const omm_trainer *trainer, const omm_training_jo
     return err;
 }
 
+/* A stop loses nothing: what was done since the last checkpoint is kept, too. */
+static omm_err save_cancelled(const omm_trainer *trainer, const omm_training_job *job,
+                              uint32_t saved) {
+    const uint32_t done = omm_trainer_result(trainer).steps;
+    if (job->save && done > saved) OMM_TRY(save_checkpoint(trainer, job, done));
+    return omm_raise(OMM_ERR_CANCELLED, "stopped after %u steps", done);
+}
+
 static omm_err run_steps(omm_trainer *trainer, const training *t, const omm_training_job *job) {
-    uint32_t every = t->checkpoint_steps ? t->checkpoint_steps : 1;
+    const uint32_t every = t->checkpoint_steps ? t->checkpoint_steps : 1;
+    uint32_t saved = omm_trainer_result(trainer).steps; /* resumed from what is saved */
+    uint64_t saved_ns = omm_measure_ns();
+    if (job->progress) job->progress(job->ud, saved);
     while (!omm_trainer_is_done(trainer)) {
         omm_step_report report;
-        OMM_TRY(omm_trainer_step(trainer, &report));
-        if (job->save && report.step % every == 0 && !omm_trainer_is_done(trainer))
-            OMM_TRY(save_checkpoint(trainer, job, report.step));
+        const omm_err err = omm_trainer_step(trainer, &report);
+        if (err == OMM_ERR_CANCELLED) return save_cancelled(trainer, job, saved);
+        OMM_TRY(err);
+        if (job->progress) job->progress(job->ud, report.step);
+        if (!job->save || omm_trainer_is_done(trainer)) continue;
+        if (report.step % every != 0 && omm_measure_ns() - saved_ns < CHECKPOINT_NS) continue;
+        OMM_TRY(save_checkpoint(trainer, job, report.step));
+        saved = report.step;
+        saved_ns = omm_measure_ns();
     }
     return OMM_OK;
 }
@@ -135,23 +163,29 @@ static omm_err training_run(omm_training *api, omm_training_result *out, float *
     if (recipe.rank != job->adapter.rank || recipe.targets != job->adapter.targets ||
         recipe.alpha != job->adapter.alpha)
         return omm_raise(OMM_ERR_REFUSED_RECIPE, "recipe: trains another adapter than the offer's");
+    omm_train_plan memory;
+    uint64_t memory_bytes = 0;
+    OMM_TRY(supply_plan(&memory, &memory_bytes, &t->supply, &recipe));
+    OMM_TRY(supply_need_model(&t->supply, compute->pool));
     omm_lora_spec spec;
     omm_recipe_lora_spec(&spec, &recipe);
     omm_lora start;
-    err = omm_lora_init(&start, &spec, &t->model->lora_shape);
+    err = omm_lora_init(&start, &spec, &t->supply.shape);
     if (err != OMM_OK) return refuse_recipe(err);
     memcpy(start.values, job->start, start.value_count * sizeof *start.values);
 
     omm_trainer *trainer = NULL;
-    omm_trainer_options options = {.model = t->model,
-                                   .data = t->data,
+    omm_trainer_options options = {.model = t->supply.model,
+                                   .data = t->supply.data,
                                    .recipe = &recipe,
                                    .compute = compute,
                                    .seed = job->seed,
                                    .start = &start,
                                    .model_digest = t->api.base_digest,
                                    .cancelled = job->cancelled,
-                                   .ud = job->ud};
+                                   .ud = job->ud,
+                                   .micro_tokens = memory.micro_tokens,
+                                   .checkpoint_layers = memory.checkpoint_layers};
     OMM_TRY_OUT(omm_trainer_open(&trainer, &options));
     /* A checkpoint of another job, or a damaged one, only costs the time to do it again. */
     if (job->checkpoint.size > 0) {
@@ -159,7 +193,7 @@ static omm_err training_run(omm_training *api, omm_training_result *out, float *
         if (err == OMM_ERR_NOMEM) goto out;
     }
     OMM_TRY_OUT(run_steps(trainer, t, job));
-    err = collect(out, values, step_digests, trainer, t->data);
+    err = collect(out, values, step_digests, trainer, t->supply.data);
 out:
     omm_trainer_close(trainer);
     omm_lora_fini(&start);
@@ -169,16 +203,20 @@ out:
 omm_err omm_training_open(omm_training **out, const omm_training_options *options) {
     training *t = omm_alloc(1, sizeof *t);
     if (!t) return omm_raise(OMM_ERR_NOMEM, "training");
-    omm_digest data = omm_dataset_digest(options->data);
-    t->api = (omm_training){.base_digest = options->base_digest,
-                            .tokenizer_digest = options->tokenizer_digest,
-                            .data_commitment = omm_dataset_commit(&data, options->commit_key),
+    const omm_err err = supply_open(&t->supply, options);
+    if (err != OMM_OK) {
+        training_close(&t->api);
+        return err;
+    }
+    t->api = (omm_training){.base_digest = t->supply.base_digest,
+                            .tokenizer_digest = t->supply.tokenizer_digest,
+                            .data_commitment =
+                                omm_dataset_commit(&t->supply.data_digest, options->commit_key),
                             .layout = training_layout,
                             .plan = training_plan,
                             .run = training_run,
+                            .rest = training_rest,
                             .close = training_close};
-    t->model = options->model;
-    t->data = options->data;
     t->checkpoint_steps = options->checkpoint_steps;
     *out = &t->api;
     return OMM_OK;

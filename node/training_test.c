@@ -1,4 +1,5 @@
-/* The real training refuses what an offer could do to its memory. */
+/* The real training refuses what an offer could do to its memory, and reads its files when it needs
+ * them. */
 #include "omm/training.h"
 
 #include "omm/compute.h"
@@ -78,6 +79,106 @@ static void damaged_recipes(omm_training *training) {
     omm_buf_fini(&recipe);
 }
 
+/* ---- from files ---- */
+
+typedef struct trained {
+    float *values;
+    size_t count;
+    omm_buf digests;
+    omm_training_result result;
+} trained;
+
+static void train(trained *out, omm_training *training, const omm_compute *compute) {
+    omm_buf recipe = recipe_of(2, 4, 1);
+    const omm_training_adapter adapter = {.rank = 2, .targets = 1, .alpha = 4};
+    omm_layout layout;
+    CHECK_OK(training->layout(training, &layout, &adapter));
+    out->count = layout.value_count;
+    float *start = omm_alloc(out->count, sizeof *start);
+    out->values = omm_alloc(out->count, sizeof *out->values);
+    CHECK(start && out->values);
+    for (size_t i = 0; i < out->count; i++) start[i] = (float)(i % 7) * 0.01F;
+    omm_buf_init(&out->digests, 4096);
+    const omm_training_job job = {
+        .adapter = adapter, .recipe = omm_buf_view(&recipe), .start = start};
+    CHECK_OK(training->run(training, &out->result, out->values, &out->digests, &job, compute));
+    omm_free(start);
+    omm_buf_fini(&recipe);
+}
+
+static void trained_fini(trained *t) {
+    omm_free(t->values);
+    omm_buf_fini(&t->digests);
+}
+
+static bool same(const trained *a, const trained *b) {
+    return a->count == b->count && same_bytes(a->values, b->values, a->count * sizeof *a->values) &&
+           omm_bytes_equal(omm_buf_view(&a->digests), omm_buf_view(&b->digests)) &&
+           a->result.examples == b->result.examples && a->result.tokens == b->result.tokens;
+}
+
+static void put_file(const char *path, omm_bytes bytes) {
+    CHECK_OK(omm_file_write_fast(path, bytes, 0644));
+}
+
+/* Read when needed, let go, read again: the same digests and bytes as with all of it in memory. */
+static void from_files(const char *model, omm_training *in_memory, const char *line,
+                       const omm_compute *compute) {
+    char dir[] = "/tmp/omm-training-XXXXXX", data[OMM_PATH_MAX], copy[OMM_PATH_MAX];
+    CHECK(mkdtemp(dir) != NULL);
+    CHECK_OK(omm_path_join(data, dir, "data.jsonl"));
+    CHECK_OK(omm_path_join(copy, dir, "model.gguf"));
+    omm_map map;
+    CHECK_OK(omm_map_open(&map, model));
+    put_file(copy, map.view);
+    put_file(data, omm_bytes_str(line));
+    const omm_training_files files = {.model = copy, .data = data, .threads = 1};
+    omm_training_files small = files;
+    small.memory_max = 1000000;
+    omm_training *training = NULL, *poor = NULL;
+    CHECK_OK(omm_training_open(&training, &(omm_training_options){.files = &files}));
+    CHECK_OK(omm_training_open(&poor, &(omm_training_options){.files = &small}));
+    CHECK(omm_digest_equal(&training->data_commitment, &in_memory->data_commitment));
+    const omm_digest digest = omm_hash(map.view);
+    CHECK(omm_digest_equal(&training->base_digest, &digest));
+
+    omm_buf recipe = recipe_of(2, 4, 1);
+    omm_training_plan plan;
+    CHECK_OK(training->plan(training, &plan, omm_buf_view(&recipe)));
+    CHECK(plan.memory_bytes > map.view.size);
+    CHECK_ERR(poor->plan(poor, &plan, omm_buf_view(&recipe)), OMM_ERR_REFUSED_RECIPE);
+    CHECK(strstr(omm_err_sentence(), "max_memory_mb of 1.0 MB: ") != NULL);
+
+    trained wanted, first, second;
+    train(&wanted, in_memory, compute);
+    train(&first, training, compute);
+    CHECK(same(&wanted, &first));
+    omm_training_rest(training);
+    omm_training_rest(training);
+    train(&second, training, compute);
+    CHECK(same(&wanted, &second));
+    /* Other data, then another model, at the same place: not what was offered to. */
+    omm_training_rest(training);
+    put_file(data,
+             omm_bytes_str("{\"prompt\":\"a\",\"completion\":\"b\"}\n")); /* no client: its own */
+    CHECK_ERR(training->plan(training, &plan, omm_buf_view(&recipe)), OMM_ERR_MISMATCH);
+    CHECK_ERR(training->plan(training, &plan, omm_buf_view(&recipe)), OMM_ERR_MISMATCH);
+    put_file(data, omm_bytes_str(line));
+    CHECK_OK(training->plan(training, &plan, omm_buf_view(&recipe)));
+    omm_training_rest(training);
+    put_file(copy, map.view);
+    CHECK_ERR(training->plan(training, &plan, omm_buf_view(&recipe)), OMM_ERR_MISMATCH);
+    CHECK(strstr(omm_err_sentence(), "has changed") != NULL);
+    trained_fini(&wanted);
+    trained_fini(&first);
+    trained_fini(&second);
+    omm_buf_fini(&recipe);
+    omm_training_close(training);
+    omm_training_close(poor);
+    omm_map_close(&map);
+    CHECK_OK(omm_dir_remove(dir));
+}
+
 int main(void) {
     char path[OMM_PATH_MAX];
     const char *root = getenv("OMM_SOURCE_DIR");
@@ -106,6 +207,7 @@ int main(void) {
     CHECK_OK(omm_compute_init(&compute, pool, isa));
     recipe_of_another_adapter(training, &compute);
     damaged_recipes(training);
+    from_files(path, training, line, &compute);
     omm_compute_fini(&compute);
     omm_pool_close(pool);
     omm_training_close(training);

@@ -52,6 +52,7 @@ class Service:
     def start(self):
         env = dict(os.environ)
         env.pop("OMM_CRASH_AT", None)
+        env["OMM_GUEST_ROOT"] = str(self.folder / "nothing")  # no load or heat of this machine pauses it
         if self.stages:
             env["OMM_CRASH_AT"] = self.stages[0]
         log = open(self.folder / f"{self.name}.log", "ab")

@@ -54,6 +54,8 @@ typedef struct omm_node_options {
     const char *state_dir;  /* node.sqlite and the checkpoint are in it; NULL: in memory */
     const char *crash_at;   /* stage of omm/crash.h for tests; NULL: none */
     const omm_log *log;     /* may be NULL */
+    void (*pace)(void *ud); /* called before every micro-batch; may sleep; NULL: full speed */
+    void *pace_ud;
 } omm_node_options;
 
 /* Errors: CONFIG, MISMATCH (state_dir belongs to another key), IO, NOMEM. */
@@ -98,7 +100,8 @@ OMM_CHECKED omm_err omm_node_step(omm_node_action *action, omm_node *node, uint6
  * Errors: CANCELLED and those of the training. */
 struct omm_compute;
 OMM_CHECKED omm_err omm_node_work(omm_node *node, const struct omm_compute *compute);
-/* Make a running omm_node_work return CANCELLED soon.  Any thread. */
+/* Make a running omm_node_work return CANCELLED soon, with a checkpoint of what it has done.  Any
+ * thread.  A later omm_node_work begins anew, so repeat it until work has returned. */
 void omm_node_cancel(omm_node *node);
 
 typedef struct omm_node_status {

@@ -4,6 +4,11 @@
  *
  * Killed at any instant and started again with the same options it goes on where it was.
  *
+ * With guest rules it pauses when they say so: it sends nothing and trains nothing.  A training keeps its
+ * memory for pause_hold_ms, then it leaves a checkpoint and lets go of it; with the pause over the node
+ * asks again and goes on from there, to the same bytes.  A node that has not trained for half a minute
+ * lets go of model and data, too.
+ *
  * Depends on: base, proto (transport), node.h.
  * Threads: runs on the calling thread; `stop` may be set by another or by a signal handler.
  */
@@ -11,6 +16,7 @@
 #define OMM_NODE_SERVICE_H
 
 #include "omm/clock.h"
+#include "omm/guest.h"
 #include "omm/node.h"
 
 #include <stdatomic.h>
@@ -24,6 +30,9 @@ typedef struct omm_node_service_options {
     uint64_t answer_ms;        /* without an answer for so long, a request is sent again */
     const struct omm_compute *compute;
     omm_clock clock;
+    const omm_guest_rules *guest; /* NULL: always, at full speed */
+    const char *guest_root;       /* of omm/guest.h; NULL: this machine */
+    uint64_t pause_hold_ms;
     const atomic_bool *stop; /* leave soon, with everything kept; NULL: never */
 } omm_node_service_options;
 

@@ -36,6 +36,7 @@ typedef struct omm_training_plan {
     uint32_t steps;
     uint64_t tokens;              /* at most: steps * batch */
     uint64_t pass_tokens;         /* in memory at once */
+    uint64_t memory_bytes;        /* of the whole process, at the largest; 0: not known */
     omm_training_adapter adapter; /* that the recipe trains; the offer must say the same */
 } omm_training_plan;
 
@@ -48,6 +49,8 @@ typedef struct omm_training_job {
     bool (*cancelled)(void *ud); /* asked often; may be NULL */
     /* Keep a checkpoint; called now and then from the training thread; may be NULL. */
     omm_err (*save)(void *ud, omm_bytes checkpoint, uint32_t step);
+    /* `step` steps are done: once before the first one here, then after each; may be NULL. */
+    void (*progress)(void *ud, uint32_t step);
     void *ud;
 } omm_training_job;
 
@@ -72,19 +75,37 @@ struct omm_training {
     omm_err (*run)(omm_training *training, omm_training_result *out, float *values,
                    omm_buf *step_digests, const omm_training_job *job,
                    const struct omm_compute *compute);
+    /* Nothing is to be trained for a while: let go of memory, get it again when needed.  NULL: it
+     * keeps none.  Cheap when there is none. */
+    void (*rest)(omm_training *training);
     void (*close)(omm_training *training);
 };
 
-/* Of a model and a node's data, both borrowed.  base_digest is BLAKE2b-256 of the model file,
- * commit_key 32 bytes that stay on the node.  Errors: NOMEM. */
+/* Where model and data are.  They are read when they are needed, and let go by rest. */
+typedef struct omm_training_files {
+    const char *model, *data; /* GGUF; as omm/dataset.h has it */
+    const char *client;       /* only this client's lines; NULL or "": all */
+    unsigned threads;         /* that will train: their scratch is planned */
+    uint64_t memory_max;      /* bytes of the whole process; 0: what the machine has left */
+} omm_training_files;
+
+/* Of a model and a node's data, all borrowed: either `files`, or both in memory with the digests of
+ * the model.  base_digest is BLAKE2b-256 of the model file, commit_key 32 bytes that stay on the
+ * node.  With files, plan refuses a recipe that does not fit into memory, and plan and run refuse files
+ * that have changed since (MISMATCH).  Errors: NOMEM; with files those of reading them. */
 typedef struct omm_training_options {
+    const omm_training_files *files;
     const struct omm_model *model;
     const struct omm_dataset *data;
     omm_digest base_digest, tokenizer_digest;
     uint8_t commit_key[32];
-    uint32_t checkpoint_steps; /* save every so many steps; 0: every step */
+    uint32_t checkpoint_steps; /* save every so many steps; 0: every step.  Also after a step that
+                                  ends half a minute after the last one, and when cancelled */
 } omm_training_options;
 OMM_CHECKED omm_err omm_training_open(omm_training **out, const omm_training_options *options);
+static inline void omm_training_rest(omm_training *training) {
+    if (training && training->rest) training->rest(training);
+}
 static inline void omm_training_close(omm_training *training) {
     if (training) training->close(training);
 }

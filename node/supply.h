@@ -1,0 +1,56 @@
+/* supply.h - private to node: the model and the data of a training, borrowed, or read from files when
+ * they are needed and let go when they are not.
+ *
+ *   open (digests, shapes) --data--> tokenizer and data --model--> weights
+ *        ^                                                           |
+ *        +------------------------ rest ----------------------------+
+ *
+ * A node waits for days and trains for minutes: between them it keeps digests and shapes alone.  Files
+ * that are not the same any more are refused, because offers are compared with the digests of before.
+ *
+ * Depends on: engine, train.  Threads: one thread at a time.
+ */
+#ifndef OMM_NODE_SUPPLY_H
+#define OMM_NODE_SUPPLY_H
+
+#include "omm/dataset.h"
+#include "omm/model.h"
+#include "omm/tokenizer.h"
+#include "omm/train_plan.h"
+#include "omm/training.h"
+
+/* What a file was when it was opened first. */
+typedef struct supply_file {
+    uint64_t device, inode, size, changed_ns;
+} supply_file;
+
+typedef struct supply {
+    omm_training_files files; /* texts borrowed; model NULL: nothing is read from files */
+    supply_file model_was;
+    omm_lora_shape shape;
+    omm_digest base_digest, tokenizer_digest, data_digest;
+    uint64_t examples;
+    const omm_model *model; /* NULL: not loaded */
+    const omm_dataset *data;
+    omm_model own_model; /* with files */
+    bool has_model;
+    omm_tokenizer *tokenizer;
+    omm_dataset *own_data;
+} supply;
+
+/* Digests and shapes; with files, all of them are read once and let go.
+ * Errors: NOT_FOUND, IO, FORMAT, UNSUPPORTED, NOMEM. */
+OMM_CHECKED omm_err supply_open(supply *s, const omm_training_options *options);
+void supply_close(supply *s);
+/* Errors: MISMATCH (a file has changed), and those of supply_open. */
+OMM_CHECKED omm_err supply_need_data(supply *s);
+OMM_CHECKED omm_err supply_need_model(supply *s, omm_pool *pool);
+void supply_rest(supply *s);
+
+/* What this recipe takes, and the settings that fit within files.memory_max and what the machine has.
+ * *bytes: all of the process, at the largest.  Without files: no limit, *bytes 0.
+ * Errors: REFUSED_RECIPE (does not fit: says what it takes), those of supply_need_data. */
+OMM_CHECKED omm_err supply_plan(omm_train_plan *out, uint64_t *bytes, supply *s,
+                                const omm_recipe *recipe);
+
+#endif

@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+"""A node as a guest on somebody's machine, with real processes: what it takes while it idles, how it
+pauses, how fast it stops, and that nothing of this changes a byte of what it sends.
+
+The machine that it sees (battery, heat, load, network) is a tree of files, through OMM_GUEST_ROOT.
+
+usage: guest_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
+"""
+import contextlib, json, os, pathlib, re, signal, socket, sqlite3, subprocess, sys, tempfile, time
+
+SOURCE = pathlib.Path(sys.argv[1])
+MESHMIND = next((p for p in sys.argv[3:] if pathlib.Path(p).exists()), sys.argv[2])
+IS_MEASURED = "build/release" in str(MESHMIND)  # sanitizers take memory of their own
+IDLE_KB = 10000
+STEPS = 30
+SCENARIO = """schema_version: 1
+name: guest
+seed: 5
+model: base/openmeshmind-tiny-F16.gguf
+train: base/train.jsonl
+test: base/test.jsonl
+rounds: 1
+population:
+  - group: one
+    clients: [cafe-02]
+recipe: {rank: 2, alpha: 4, targets: "q,v", steps: %d, batch_tokens: 1024, micro_tokens: 256, learning_rate: 0.005, warmup_steps: 1}
+codec:
+  up: {kind: int8, topk_fraction: 0.5}
+  down: {kind: f16}
+evaluation: {round_items: 4, generate: false}
+audit: {submissions: 1, scalar_steps: 0}
+"""
+
+
+def check(condition, text):
+    if not condition:
+        print(text)
+        sys.exit(1)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def wait_for(what, test, seconds=120):
+    end = time.monotonic() + seconds
+    while not test():
+        check(time.monotonic() < end, f"{what}: not within {seconds} s")
+        time.sleep(0.02)
+
+
+class Process:
+    def __init__(self, folder, kind, name, root=None):
+        self.path, env = folder / f"{name}.log", dict(os.environ)
+        env.pop("OMM_CRASH_AT", None)
+        env["OMM_GUEST_ROOT"] = str(root or folder / "nothing")
+        env["TZ"] = "UTC"
+        with open(self.path, "ab") as log:
+            self.p = subprocess.Popen([MESHMIND, kind, "-c", folder / f"{name}.yaml"], env=env,
+                                      stdout=log, stderr=log)
+
+    def log(self):
+        return self.path.read_text(errors="replace")
+
+    def says(self, pattern, count=1):
+        return lambda: len(re.findall(pattern, self.log(), re.M)) >= count or self.p.poll() is not None
+
+    def cpu_s(self):
+        fields = pathlib.Path(f"/proc/{self.p.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def end(self, number):
+        begin = time.monotonic()
+        self.p.send_signal(number)
+        return self.p.wait(timeout=60), time.monotonic() - begin
+
+
+def put(root, path, text):
+    path = root / path.lstrip("/")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text + "\n")
+
+
+def keygen(folder, name):
+    out = subprocess.run([MESHMIND, "keygen", "--json", "--out", folder / f"{name}.key"],
+                         capture_output=True, text=True, check=True).stdout
+    return json.loads(out)["public_key"]
+
+
+def federation(folder, extra="", steps=STEPS):
+    """Files of a coordinator and one node with keys of their own; the run's bundle is in state/bundle."""
+    folder.mkdir()
+    port, public = free_port(), {n: keygen(folder, n) for n in ("coordinator", "bundle", "node")}
+    (folder / "base").symlink_to(SOURCE / "scenarios" / "base")
+    (folder / "run.yaml").write_text(SCENARIO % steps)
+    (folder / "coordinator.yaml").write_text(
+        f"scenario: run.yaml\nlisten: tcp://127.0.0.1:{port}\nstate_dir: state\nkey: coordinator.key\n"
+        "bundle_key: bundle.key\npoll_ms: 100\nlinger_ms: 60000\nthreads: 1\n"
+        f"nodes:\n  - {{name: cafe-02, public_key: {public['node']}}}\n")
+    (folder / "node.yaml").write_text(
+        f"coordinator: tcp://127.0.0.1:{port}\nname: cafe-02\nstate_dir: node\nkey: node.key\n"
+        f"coordinator_key: {public['coordinator']}\nmodel: base/openmeshmind-tiny-F16.gguf\n"
+        f"data: base/train.jsonl\nclient: cafe-02\nthreads: 1\n{extra}")
+
+
+def rehearse(folder, extra):
+    """The same with keys and nonces that derive from the scenario: bytes can be compared with a simulation's."""
+    port = free_port()
+    common = f"scenario: run.yaml\nthreads: 1\n"
+    (folder / "coordinator.yaml").write_text(
+        f"{common}listen: tcp://127.0.0.1:{port}\nstate_dir: state\npoll_ms: 100\nlinger_ms: 60000\n")
+    (folder / "node.yaml").write_text(
+        f"{common}coordinator: tcp://127.0.0.1:{port}\nname: cafe-02\nstate_dir: node\n{extra}")
+
+
+def checkpoints(folder):
+    """Of the node's state, read while nobody has it open: the length of each kept value."""
+    with contextlib.closing(sqlite3.connect(folder / "node" / "node.sqlite")) as db:
+        return {name: size for name, size in db.execute("SELECT name, length(value) FROM keep")}
+
+
+def idle(folder):
+    """Nobody answers: it waits, with the weights of no model in memory."""
+    federation(folder)
+    node = Process(folder, "node", "node")
+    try:
+        wait_for("node state", lambda: (folder / "node" / "node.sqlite").exists() or node.p.poll() is not None)
+        time.sleep(1.5)
+        status = pathlib.Path(f"/proc/{node.p.pid}/status").read_text()
+        resident = int(re.search(r"VmRSS:\s+(\d+) kB", status)[1])
+        nice = int(pathlib.Path(f"/proc/{node.p.pid}/stat").read_text().rsplit(")", 1)[1].split()[16])
+        check(nice == 19, f"nice is {nice}, not 19")
+        check(not IS_MEASURED or resident < IDLE_KB, f"idle: {resident} kB, not under {IDLE_KB}")
+        before = node.cpu_s()
+        time.sleep(1)
+        check(node.cpu_s() - before < 0.1, f"idle: {node.cpu_s() - before} s of processor time in a second")
+        code, seconds = node.end(signal.SIGTERM)
+        check(code == 0 and seconds < 2, f"idle: ended with {code} after {seconds:.1f} s")
+        print(f"idle: {resident} kB, stopped after {seconds * 1000:.0f} ms")
+    finally:
+        node.p.kill()
+
+
+def disturbed(folder):
+    """On battery, off it, stopped, killed: the same submission as a node that nobody disturbed."""
+    federation(folder)
+    simulated = subprocess.run([MESHMIND, "simulate", folder / "run.yaml", "--out", folder / "simulated"],
+                               capture_output=True, text=True)
+    rehearse(folder, "checkpoint_steps: 4\npause_hold_s: 0\nlog_level: debug\n")
+    root = folder / "machine"
+    battery = "/sys/class/power_supply/BAT0/"
+    put(root, battery + "type", "Battery")
+    put(root, battery + "status", "Discharging")
+    coordinator = Process(folder, "coordinator", "coordinator")
+    node = Process(folder, "node", "node", root)
+    try:
+        wait_for("pause at the start", node.says(r"paused .*reason=battery"))
+        time.sleep(1)
+        check("node_ready" not in coordinator.log() and "offer" not in node.log(), "it works in a pause")
+        put(root, battery + "status", "Charging")
+        wait_for("training", node.says("training_step .*step=2$"))
+        put(root, battery + "status", "Discharging")  # in the middle: lets go, with a checkpoint
+        wait_for("pause while it trains", node.says(r"round_left"))
+        used = node.cpu_s()
+        time.sleep(1)
+        check(node.cpu_s() - used < 0.1, "it works in a pause")
+        put(root, battery + "status", "Charging")
+        wait_for("goes on", node.says("training_step .*step=7$"))
+        code, seconds = node.end(signal.SIGTERM)
+        check(code == 0 and seconds < 2, f"training: ended with {code} after {seconds:.1f} s:\n{node.log()[-2000:]}")
+        kept = checkpoints(folder)
+        check(kept.get("checkpoint", 0) > 0, f"no checkpoint is kept: {kept}")
+        node = Process(folder, "node", "node", root)
+        wait_for("goes on again", node.says("training_step .*step=13$"))
+        node.end(signal.SIGKILL)
+        node = Process(folder, "node", "node", root)
+        check(node.p.wait(timeout=240) == 0, f"the node failed:\n{node.log()[-3000:]}")
+        check(coordinator.p.wait(timeout=240) in (0, 1), coordinator.log()[-3000:])
+        resumed = [int(n) for n in re.findall(r"training_begin .*from_step=(\d+)", node.log())]
+        check(len(resumed) == 4 and resumed[0] == 0 and resumed[1] >= 2 and resumed[2] >= 7 and resumed[3] >= 12,
+              f"steps that were resumed from: {resumed}")
+        digests = [json.loads((folder / b / "manifest.json").read_text())["run_digest"]
+                   for b in ("simulated", "state/bundle")]
+        check(digests[0] == digests[1], f"run digest {digests[1]}, undisturbed {digests[0]}; {simulated.stderr}")
+        print(f"disturbed: resumed from steps {resumed[1:]}, stopped after {seconds * 1000:.0f} ms, the same bytes")
+    finally:
+        node.p.kill()
+        coordinator.p.kill()
+
+
+def slow(folder):
+    """A share of the processors, by the clock."""
+    federation(folder, "max_cpu_percent: %d\n" % max(1, 25 // os.cpu_count()), steps=10000)
+    coordinator, node = Process(folder, "coordinator", "coordinator"), Process(folder, "node", "node")
+    try:
+        wait_for("training", node.says("training_begin"))
+        time.sleep(1.2)  # the second that may be saved up
+        begin, used = time.monotonic(), node.cpu_s()
+        time.sleep(3)
+        share = (node.cpu_s() - used) / (time.monotonic() - begin) / os.cpu_count() * 100
+        asked = max(1, 25 // os.cpu_count())
+        check(0 < share < asked * 1.4 + 1, f"max_cpu_percent {asked}: {share:.1f} % of all processors")
+        print(f"slow: {share:.1f} % of all processors, asked for {asked}")
+    finally:
+        node.p.kill()
+        coordinator.p.kill()
+
+
+def refusals(folder):
+    """What the owner's limits forbid is said plainly; outside of its hours it sends nothing."""
+    federation(folder, "max_memory_mb: 12\n")
+    coordinator, node = Process(folder, "coordinator", "coordinator"), Process(folder, "node", "node")
+    try:
+        wait_for("refusal", node.says("round_left"))
+        check(re.search(r"max_memory_mb of 12\.0 MB: .*take", node.log()), node.log()[-2000:])
+        node.end(signal.SIGTERM)
+        now = time.gmtime().tm_hour
+        text = (folder / "node.yaml").read_text().replace(
+            "max_memory_mb: 12", f'hours: "{(now + 2) % 24:02}:00-{(now + 3) % 24:02}:00"')
+        (folder / "node.yaml").write_text(text)
+        node = Process(folder, "node", "node")
+        wait_for("pause", node.says(r'paused .*reason=hours detail="it is'))
+        code, seconds = node.end(signal.SIGTERM)
+        check(code == 0 and seconds < 2, f"paused: ended with {code} after {seconds:.1f} s")
+        (folder / "node.yaml").write_text(re.sub("hours: .*", 'hours: "late"', text))
+        node = Process(folder, "node", "node")
+        check(node.p.wait(timeout=60) == 2 and 'hours: "late"; accepted' in node.log(), node.log()[-500:])
+    finally:
+        node.p.kill()
+        coordinator.p.kill()
+
+
+with tempfile.TemporaryDirectory(prefix="omm-guest-") as name:
+    name = pathlib.Path(name)
+    idle(name / "idle")
+    disturbed(name / "disturbed")
+    slow(name / "slow")
+    refusals(name / "refusals")
