@@ -1,5 +1,6 @@
 /* cmd_node.c - `meshmind node -c FILE`: train for a coordinator on data that stays here. */
 #include "commands.h"
+#include "node_actions.h"
 #include "node_config.h"
 #include "options.h"
 #include "service_config.h"
@@ -14,7 +15,8 @@
 #include <string.h>
 
 #define MEGABYTE 1000000u
-#define STOP_GRACE_S 1u /* then it leaves as if it were killed: all that counts is on disk */
+#define DRY_DIR "dry-run" /* in state_dir */
+#define STOP_GRACE_S 1u   /* then it leaves as if it were killed: all that counts is on disk */
 
 typedef struct node {
     service_env env;
@@ -28,6 +30,7 @@ typedef struct node {
     omm_guest_rules rules;
     omm_training_options training_options;
     omm_training *training;
+    bool is_dry;
 } node;
 
 /* ---- where model and data come from ---- */
@@ -138,8 +141,12 @@ static omm_err serve(node *n, bool json) {
                                         .pause_hold_ms = (uint64_t)n->file.pause_hold_s * 1000,
                                         .stop = service_stop()};
     OMM_TRY(service_path(&options.node.state_dir, &n->env, n->file.state_dir));
+    char dry_dir[OMM_PATH_MAX];
+    OMM_TRY(omm_path_join(dry_dir, options.node.state_dir, DRY_DIR));
+    if (n->is_dry) options.dry_dir = dry_dir;
     omm_node_service_result result;
     OMM_TRY(omm_node_serve(&result, &options));
+    if (result.is_dry) return node_show_submission(dry_dir, json);
     return print_result(&result, json);
 }
 
@@ -151,19 +158,37 @@ static void close_node(node *n) {
     service_pem_wipe(&n->tls_certificate);
 }
 
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+} s_actions[] = {{"status", node_status}};
+
+static int action(int (*run)(int argc, char **argv), int argc, char **argv) {
+    char name[32];
+    (void)snprintf(name, sizeof name, "node %s", argv[1]);
+    argv[1] = name;
+    return run(argc - 1, argv + 1);
+}
+
 int cmd_node(int argc, char **argv) {
+    for (size_t i = 0; argc > 1 && i < sizeof s_actions / sizeof *s_actions; i++)
+        if (strcmp(argv[1], s_actions[i].name) == 0) return action(s_actions[i].run, argc, argv);
     const char *path = NULL;
     bool json = false;
     bool keys = false;
+    bool is_dry = false;
     const cli_option options[] = {{"config", 'c', CLI_STR, &path, "FILE", "node file (required)"},
+                                  {"dry-run", 0, CLI_FLAG, &is_dry, NULL,
+                                   "train one round, write what would be sent, send none of it"},
                                   {"keys", 0, CLI_FLAG, &keys, NULL, "list the keys of the file"},
                                   {"json", 0, CLI_FLAG, &json, NULL, "one JSON object at the end"},
                                   {0}};
     int count = 0;
     char **args = NULL;
-    int code = cli_parse(&count, &args, argc, argv, options, "node -c FILE",
+    int code = cli_parse(&count, &args, argc, argv, options, "node [status] -c FILE",
                          "Train for a coordinator until its run is closed; the data stays here.\n"
-                         "Killed and started again it goes on where it was.",
+                         "Killed and started again it goes on where it was.\n\n"
+                         "  node status   what it does, what it has sent, what it declined",
                          0, 0);
     if (code >= 0) return code;
     if (keys) {
@@ -171,7 +196,7 @@ int cmd_node(int argc, char **argv) {
         return CLI_EXIT_PASS;
     }
     if (!path) return cli_fail("node", omm_raise(OMM_ERR_USAGE, "-c FILE is required"));
-    node n = {0};
+    node n = {.is_dry = is_dry};
     omm_err err = service_load(&n.env, &n.file, node_fields, path);
     if (err == OMM_OK) err = serve(&n, json);
     close_node(&n);

@@ -133,7 +133,12 @@ omm_err node_given_restore(omm_node *node) {
 static omm_err store_gift(omm_node *node, const void *ud) {
     const gift *g = ud;
     omm_digest tag = node_residual_tag(node);
+    const node_gave gave = {.submission = omm_hash(omm_buf_view(&g->envelope)),
+                            .payload = g->info.sent_digest,
+                            .submission_bytes = g->envelope.size,
+                            .payload_bytes = g->sent.size};
     OMM_TRY(store_given(node));
+    OMM_TRY(node_history_gave(node, &gave));
     OMM_TRY(node_keep_put(node, KEEP_SUBMISSION, omm_buf_view(&g->envelope)));
     OMM_TRY(node_keep_put(node, KEEP_PAYLOAD, omm_buf_view(&g->sent)));
     OMM_TRY(node_keep_put(node, KEEP_RESIDUAL_NEXT, omm_buf_view(&g->residual_bytes)));
@@ -239,11 +244,13 @@ static omm_err commit_verdict(omm_node *node, const void *ud) {
     }
     if (receipt->accepted && receipt->round + 1 > node->rounds_seen)
         OMM_TRY(node_keep_put_u64(node, KEEP_ROUNDS_SEEN, (uint64_t)receipt->round + 1));
+    OMM_TRY(node_history_verdict(node, &node->submission_digest, omm_err_name(receipt->reason)));
     return drop_submission(node);
 }
 
 static omm_err drop_body(omm_node *node, const void *ud) {
     (void)ud;
+    OMM_TRY(node_history_verdict(node, &node->submission_digest, "none"));
     return drop_submission(node);
 }
 

@@ -4,6 +4,7 @@
  *   take.c     an offer: is it followed?  chunks of the global adapter
  *   give.c     a finished training: residual, codec, manifest, signature; receipts
  *   keep.c     what survives a kill: one table of named values
+ *   history.c  what was given and declined, for the owner
  *   training.c the real omm_training
  *
  * Invariant: while `submission` is stored, the node asks for its verdict before anything else, so
@@ -114,7 +115,10 @@ struct omm_node {
 #define KEEP_CHECKPOINT "checkpoint"
 #define KEEP_CHECKPOINT_OFFER "checkpoint_offer" /* digest of the offer it is for */
 
+#define NODE_DATABASE "node.sqlite"
 OMM_CHECKED omm_err node_keep_open(omm_node *node);
+/* The file alone.  busy_ms: how long to wait for who has it open; 0: some seconds. */
+OMM_CHECKED omm_err node_keep_open_file(omm_db **out, const char *path, uint32_t busy_ms);
 OMM_CHECKED omm_err node_keep_put(omm_node *node, const char *name, omm_bytes value);
 OMM_CHECKED omm_err node_keep_put_u64(omm_node *node, const char *name, uint64_t value);
 OMM_CHECKED omm_err node_keep_drop(omm_node *node, const char *name);
@@ -143,5 +147,17 @@ OMM_CHECKED omm_err node_given_restore(omm_node *node);
 /* Errors: REFUSED_* (not a receipt for our submission), IO, NOMEM. */
 OMM_CHECKED omm_err node_take_receipt(omm_node *node, omm_bytes envelope);
 OMM_CHECKED omm_err node_submission_drop(omm_node *node);
+
+/* ---- history.c ---- */
+typedef struct node_gave {
+    omm_digest submission, payload; /* of the envelope; as sent */
+    uint64_t submission_bytes, payload_bytes;
+} node_gave;
+OMM_CHECKED omm_err node_history_gave(omm_node *node, const node_gave *gave);
+OMM_CHECKED omm_err node_history_verdict(omm_node *node, const omm_digest *submission,
+                                         const char *verdict);
+/* offer: run and round are used; zero where it was not read. */
+OMM_CHECKED omm_err node_history_declined(omm_node *node, const omm_offer *offer,
+                                          const char *sentence);
 
 #endif

@@ -7,6 +7,13 @@
 
 static const char *const s_migrations[] = {
     "CREATE TABLE keep(name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;",
+    "CREATE TABLE gave(run_id TEXT NOT NULL, round INTEGER NOT NULL, at_s INTEGER NOT NULL, "
+    "submission BLOB NOT NULL, payload BLOB NOT NULL, submission_bytes INTEGER NOT NULL, "
+    "payload_bytes INTEGER NOT NULL, steps INTEGER NOT NULL, tokens INTEGER NOT NULL, "
+    "verdict TEXT NOT NULL, PRIMARY KEY(run_id, round)) WITHOUT ROWID;"
+    "CREATE TABLE declined(id INTEGER PRIMARY KEY, first_s INTEGER NOT NULL, "
+    "last_s INTEGER NOT NULL, times INTEGER NOT NULL, run_id TEXT NOT NULL, "
+    "round INTEGER NOT NULL, sentence TEXT NOT NULL);",
 };
 
 static omm_err check_owner(omm_node *node) {
@@ -22,17 +29,22 @@ static omm_err check_owner(omm_node *node) {
     return err;
 }
 
+omm_err node_keep_open_file(omm_db **out, const char *path, uint32_t busy_ms) {
+    const omm_db_options options = {.path = path,
+                                    .application_id = KEEP_APPLICATION_ID,
+                                    .migrations = s_migrations,
+                                    .migration_count = sizeof s_migrations / sizeof s_migrations[0],
+                                    .busy_timeout_ms = busy_ms};
+    return omm_db_open(out, &options);
+}
+
 omm_err node_keep_open(omm_node *node) {
     char path[OMM_PATH_MAX] = "";
     if (node->o.state_dir) {
         OMM_TRY(omm_dir_make(node->o.state_dir));
-        OMM_TRY(omm_path_join(path, node->o.state_dir, "node.sqlite"));
+        OMM_TRY(omm_path_join(path, node->o.state_dir, NODE_DATABASE));
     }
-    omm_db_options options = {.path = node->o.state_dir ? path : NULL,
-                              .application_id = KEEP_APPLICATION_ID,
-                              .migrations = s_migrations,
-                              .migration_count = sizeof s_migrations / sizeof s_migrations[0]};
-    const omm_err err = omm_db_open(&node->db, &options);
+    const omm_err err = node_keep_open_file(&node->db, node->o.state_dir ? path : NULL, 0);
     if (err == OMM_ERR_STATE)
         return omm_raise(err, "%s is in use by another node", node->o.state_dir);
     OMM_TRY(err);

@@ -460,7 +460,16 @@ omm_node_status omm_node_get_status(const omm_node *node) {
                               .round = node->round,
                               .rounds_accepted = node->rounds_accepted,
                               .rounds_refused = node->rounds_refused};
+    if (node->phase == NODE_TRAINING) {
+        status.steps = node->job.plan.steps;
+        status.steps_done = atomic_load(&node->steps_done);
+    }
     memcpy(status.run_id, node->run_id, sizeof status.run_id);
     memcpy(status.last_reason, node->last_reason, sizeof status.last_reason);
     return status;
+}
+
+void omm_node_get_submission(omm_bytes *envelope, omm_bytes *payload, const omm_node *node) {
+    *envelope = omm_buf_view(&node->submission);
+    *payload = omm_buf_view(&node->payload);
 }

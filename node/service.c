@@ -1,10 +1,12 @@
 /* service.c - the loop around the node's state machine. */
 #include "omm/node_service.h"
 
+#include "board.h"
 #include "omm/topology.h"
 #include "omm/transport.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #define SERVICE_SLICE_MS 200u    /* how soon a stop is noticed */
@@ -17,6 +19,7 @@ typedef struct service {
     omm_node_options node_options; /* of o, with the pace */
     omm_node *node;
     omm_client *client;
+    board board;
     omm_guest guest; /* of the loop, or of the watcher while it lives */
     omm_guest_pause said;
     omm_pace pace;
@@ -38,6 +41,19 @@ static bool is_stopped(const service *s) {
 
 static void rest(const service *s) {
     omm_training_rest(s->o->node.training);
+}
+
+/* What it does when nothing holds it back, by the node's phase. */
+static void show(service *s) {
+    static const struct {
+        const char *phase, *state;
+    } states[] = {{"polling", "waiting"},    {"fetching", "fetching"}, {"training", "training"},
+                  {"submitting", "sending"}, {"uploading", "sending"}, {"done", "done"}};
+    const omm_node_status status = omm_node_get_status(s->node);
+    const char *state = status.phase;
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++)
+        if (strcmp(status.phase, states[i].phase) == 0) state = states[i].state;
+    board_show(&s->board, state, "", s->node, s->client, true);
 }
 
 static void sleep_until(service *s, uint64_t until_ms) {
@@ -69,6 +85,7 @@ static void wait_for_leave(service *s) {
     const uint64_t begin_ms = now_ms(s);
     while (!is_stopped(s) && must_pause(s)) {
         if (now_ms(s) - begin_ms >= s->o->pause_hold_ms) rest(s);
+        board_show(&s->board, "paused", s->guest.view.text, s->node, s->client, true);
         sleep_ms(s, SERVICE_SLICE_MS);
     }
 }
@@ -115,6 +132,8 @@ static void *watch(void *ud) {
         const bool is_paused = must_pause(s);
         if (!is_paused) free_ms = now_ms(s);
         atomic_store(&s->is_paused, is_paused);
+        board_show(&s->board, is_paused ? "paused" : "training",
+                   is_paused ? s->guest.view.text : "", s->node, s->client, false);
         if (is_paused && now_ms(s) - free_ms >= s->o->pause_hold_ms) atomic_store(&s->let_go, true);
         if (is_stopped(s) || atomic_load(&s->let_go)) omm_node_cancel(s->node);
         sleep_ms(s, SERVICE_WATCH_MS);
@@ -155,7 +174,28 @@ static omm_node_event perform(service *s, const omm_node_action *action) {
     return (omm_node_event){.kind = OMM_NODE_TICK};
 }
 
+/* The submission that would be sent now, into two files. */
+static omm_err write_submission(const service *s) {
+    omm_bytes parts[2];
+    char path[OMM_PATH_MAX];
+    static const char *const names[] = {OMM_NODE_DRY_ENVELOPE, OMM_NODE_DRY_PAYLOAD};
+    omm_node_get_submission(&parts[0], &parts[1], s->node);
+    OMM_TRY(omm_dir_make(s->o->dry_dir));
+    for (int i = 0; i < 2; i++) {
+        OMM_TRY(omm_path_join(path, s->o->dry_dir, names[i]));
+        OMM_TRY(omm_file_write(path, parts[i], 0600));
+    }
+    return OMM_OK;
+}
+
+static bool has_submission(const service *s) {
+    omm_bytes envelope, payload;
+    omm_node_get_submission(&envelope, &payload, s->node);
+    return envelope.size > 0;
+}
+
 static omm_err run(omm_node_service_result *result, service *s) {
+    board_show(&s->board, "starting", "", NULL, NULL, false);
     OMM_TRY(omm_node_open(&s->node, &s->node_options));
     OMM_TRY(omm_client_open(&s->client, s->o->url,
                             &(omm_client_options){.message_bytes_max = OMM_MESSAGE_BYTES_MAX,
@@ -176,8 +216,15 @@ static omm_err run(omm_node_service_result *result, service *s) {
             result->is_done = true;
             break;
         }
+        if (s->o->dry_dir && has_submission(s)) {
+            result->is_dry = true;
+            OMM_TRY(write_submission(s));
+            break;
+        }
+        show(s);
         event = perform(s, &action);
     }
+    board_show(&s->board, result->is_done ? "done" : "stopped", "", s->node, s->client, true);
     result->status = omm_node_get_status(s->node);
     return OMM_OK;
 }
@@ -187,6 +234,8 @@ omm_err omm_node_serve(omm_node_service_result *result, const omm_node_service_o
     service s = {.o = options, .node_options = options->node};
     atomic_init(&s.is_paused, false);
     atomic_init(&s.let_go, false);
+    s.node_options.clock = &options->clock;
+    board_open(&s.board, &options->node, options->clock);
     if (options->guest) {
         omm_guest_init(&s.guest, options->guest, options->guest_root);
         omm_pace_init(&s.pace, options->guest->max_cpu_percent, omm_cpu_count(), omm_measure_ns(),
@@ -197,5 +246,6 @@ omm_err omm_node_serve(omm_node_service_result *result, const omm_node_service_o
     omm_err err = run(result, &s);
     if (s.client) omm_client_close(s.client);
     omm_node_close(s.node);
+    board_close(&s.board);
     return err;
 }

@@ -163,6 +163,14 @@ omm_digest node_residual_tag(const omm_node *node) {
     return omm_hasher_final(&h);
 }
 
+/* The owner shall see what we did not do, and why; that we are not in a round is no such thing. */
+static omm_err keep_declined(omm_node *node, const omm_offer *offer, omm_err err) {
+    if (err == OMM_ERR_NOMEM || err == OMM_ERR_IO || err == OMM_ERR_REFUSED_ROUND ||
+        err == OMM_ERR_REFUSED_NOT_SELECTED)
+        return OMM_OK;
+    return node_history_declined(node, offer, omm_err_sentence());
+}
+
 omm_err node_take_offer(omm_node *node, omm_bytes envelope) {
     node_job job = {.active = true};
     omm_arena_init(&job.arena, JOB_ARENA_BYTES);
@@ -177,8 +185,9 @@ omm_err node_take_offer(omm_node *node, omm_bytes envelope) {
         }
     }
     if (err != OMM_OK) {
+        const omm_err kept = keep_declined(node, &job.offer, err);
         node_job_end(&job);
-        return err;
+        return kept != OMM_OK ? kept : err;
     }
     node_job_end(&node->job);
     node->job = job;

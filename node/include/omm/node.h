@@ -21,6 +21,7 @@
 #define OMM_NODE_H
 
 #include "omm/bytes.h"
+#include "omm/clock.h"
 #include "omm/err.h"
 #include "omm/log.h"
 #include "omm/sign.h"
@@ -54,6 +55,7 @@ typedef struct omm_node_options {
     const char *state_dir;  /* node.sqlite and the checkpoint are in it; NULL: in memory */
     const char *crash_at;   /* stage of omm/crash.h for tests; NULL: none */
     const omm_log *log;     /* may be NULL */
+    const omm_clock *clock; /* wall time for the owner's history; NULL: all at 0 */
     void (*pace)(void *ud); /* called before every micro-batch; may sleep; NULL: full speed */
     void *pace_ud;
 } omm_node_options;
@@ -108,10 +110,16 @@ typedef struct omm_node_status {
     const char *phase; /* "polling", "training", ... */
     char run_id[33];
     bool has_round;
-    uint32_t round; /* of the last offer */
+    uint32_t round;             /* of the last offer */
+    uint32_t steps, steps_done; /* of the training at hand; 0: none */
     uint32_t rounds_accepted, rounds_refused;
     char last_reason[40]; /* of the last receipt */
 } omm_node_status;
+/* Also while omm_node_work runs, from another thread. */
 omm_node_status omm_node_get_status(const omm_node *node);
+
+/* The submission that is made and waits for its verdict, as it is sent: envelope and payload, borrowed
+ * until the next step; size 0: there is none. */
+void omm_node_get_submission(omm_bytes *envelope, omm_bytes *payload, const omm_node *node);
 
 #endif

@@ -9,7 +9,9 @@
  * asks again and goes on from there, to the same bytes.  A node that has not trained for half a minute
  * lets go of model and data, too.
  *
- * Depends on: base, proto (transport), node.h.
+ * What it does stands in status.json of the state folder, and what it gave in its history.
+ *
+ * Depends on: base, proto (transport), node.h, guest.h.
  * Threads: runs on the calling thread; `stop` may be set by another or by a signal handler.
  */
 #ifndef OMM_NODE_SERVICE_H
@@ -23,6 +25,12 @@
 
 struct omm_compute;
 
+#define OMM_NODE_STATUS_FILE "status.json" /* in state_dir: node/board.h has what is in it */
+
+/* Files in dry_dir: the signed manifest, and the delta as its codec has it. */
+#define OMM_NODE_DRY_ENVELOPE "submission.env"
+#define OMM_NODE_DRY_PAYLOAD "payload.bin"
+
 typedef struct omm_node_service_options {
     omm_node_options node;     /* all of it borrowed */
     const char *url;           /* tls+tcp://coordinator.example:4711 */
@@ -33,11 +41,14 @@ typedef struct omm_node_service_options {
     const omm_guest_rules *guest; /* NULL: always, at full speed */
     const char *guest_root;       /* of omm/guest.h; NULL: this machine */
     uint64_t pause_hold_ms;
+    const char
+        *dry_dir; /* end with the submission in this folder instead of sending it; NULL: send */
     const atomic_bool *stop; /* leave soon, with everything kept; NULL: never */
 } omm_node_service_options;
 
 typedef struct omm_node_service_result {
     bool is_done; /* false: stopped before the end of the run */
+    bool is_dry;  /* stopped because a submission lies in dry_dir */
     omm_node_status status;
 } omm_node_service_result;
 

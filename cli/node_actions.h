@@ -1,0 +1,17 @@
+/* node_actions.h - what `meshmind node` does beside training: each gets argv with "node ACTION" at
+ * argv[0] and returns the exit code. */
+#ifndef CLI_NODE_ACTIONS_H
+#define CLI_NODE_ACTIONS_H
+
+#include "omm/bytes.h"
+#include "omm/err.h"
+
+#include <stdbool.h>
+
+int node_status(int argc, char **argv);
+
+/* Show the submission in `dir` (omm/node_service.h) that --dry-run left there.
+ * Errors: IO, FORMAT, NOMEM. */
+OMM_CHECKED omm_err node_show_submission(const char *dir, bool json);
+
+#endif

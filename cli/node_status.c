@@ -1,0 +1,259 @@
+/* node_status.c - `meshmind node status`: what a node does, since when, why it pauses, what it has sent
+ * and what it declined; and what a dry run would have sent.
+ *
+ * A node that runs holds its database, and writes status.json every second; of one that does not run
+ * the database itself is read.
+ */
+#include "commands.h"
+#include "node_actions.h"
+#include "node_config.h"
+#include "options.h"
+#include "service_config.h"
+
+#include "omm/envelope.h"
+#include "omm/json.h"
+#include "omm/messages.h"
+#include "omm/node_history.h"
+#include "omm/node_service.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define STATUS_BYTES_MAX ((size_t)1 << 20)
+#define DIGEST_SHOWN 16 /* hex digits, for people */
+
+/* ---- gather ---- */
+
+static omm_err put_path(json_t *root, const char *key, service_env *env, const char *path) {
+    const char *full = NULL;
+    OMM_TRY(service_path(&full, env, path));
+    return full[0] ? omm_json_set_str(root, key, full) : OMM_OK;
+}
+
+/* What it reads and where it writes: nothing else of this machine is touched. */
+static omm_err put_files(json_t *root, service_env *env, const node_file *file) {
+    json_t *reads = json_object();
+    OMM_TRY(omm_json_set(root, "reads", reads));
+    OMM_TRY(put_path(reads, "data", env, file->data));
+    OMM_TRY(put_path(reads, "model", env, file->model));
+    OMM_TRY(put_path(reads, "scenario", env, file->scenario));
+    OMM_TRY(put_path(reads, "key", env, file->key));
+    OMM_TRY(put_path(root, "writes", env, file->state_dir));
+    OMM_TRY(omm_json_set_str(root, "coordinator", file->coordinator));
+    return omm_json_set_str(root, "name", file->name);
+}
+
+static omm_err put_running(json_t *root, const char *state_dir) {
+    char path[OMM_PATH_MAX];
+    json_t *now = NULL;
+    OMM_TRY(omm_path_join(path, state_dir, OMM_NODE_STATUS_FILE));
+    OMM_TRY(omm_json_load(&now, path, STATUS_BYTES_MAX));
+    const int rc = json_object_update(root, now);
+    json_decref(now);
+    if (rc != 0) return omm_raise(OMM_ERR_NOMEM, "JSON");
+    return omm_json_set_bool(root, "running", true);
+}
+
+static omm_err put_state(json_t *root, const char *state_dir) {
+    json_t *history = NULL;
+    OMM_TRY(omm_json_set_bool(root, "running", false));
+    const omm_err err = omm_node_history_read(&history, state_dir);
+    if (err == OMM_ERR_STATE) return put_running(root, state_dir);
+    if (err == OMM_ERR_NOT_FOUND) return omm_json_set_str(root, "state", "never started");
+    OMM_TRY(err);
+    OMM_TRY(omm_json_set(root, "history", history));
+    return omm_json_set_str(root, "state", "not running");
+}
+
+/* ---- print ---- */
+
+static const char *text_of(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+static long long number_of(const json_t *object, const char *key) {
+    return (long long)json_integer_value(json_object_get(object, key));
+}
+
+static const char *time_text(char out[32], long long seconds) {
+    const time_t at = (time_t)seconds;
+    struct tm local;
+    out[0] = '\0';
+    if (localtime_r(&at, &local)) (void)strftime(out, 32, "%Y-%m-%d %H:%M:%S", &local);
+    return out;
+}
+
+static void print_now(const json_t *root) {
+    char since[32];
+    printf("%s: %s", text_of(root, "name"), text_of(root, "state"));
+    if (text_of(root, "detail")[0]) printf(", %s", text_of(root, "detail"));
+    if (json_is_true(json_object_get(root, "running"))) {
+        if (json_object_get(root, "round")) printf(", round %lld", number_of(root, "round"));
+        if (number_of(root, "steps"))
+            printf(", step %lld of %lld", number_of(root, "steps_done"), number_of(root, "steps"));
+        printf("; since %s, %.1f MB in memory", time_text(since, number_of(root, "since_s")),
+               (double)number_of(root, "resident_bytes") * 1e-6);
+    }
+    printf("\ncoordinator  %s\n", text_of(root, "coordinator"));
+    const json_t *wire = json_object_get(root, "wire");
+    if (wire)
+        printf("connection   %lld bytes out, %lld in, since it was started\n",
+               number_of(wire, "bytes_out"), number_of(wire, "bytes_in"));
+}
+
+static void print_files(const json_t *root) {
+    const char *key;
+    json_t *value;
+    json_object_foreach(json_object_get(root, "reads"), key, value)
+        printf("reads        %s (%s)%s\n", json_string_value(value), key,
+               strcmp(key, "data") == 0 ? ": used here, never sent" : "");
+    printf("writes       %s\n", text_of(root, "writes"));
+}
+
+static void print_sent(const json_t *history) {
+    const json_t *sent = json_object_get(history, "sent"), *round;
+    size_t i;
+    char at[32];
+    printf("sent         %lld rounds, %lld of them accepted: %lld bytes of updates, %lld of signed "
+           "manifests\n",
+           number_of(sent, "rounds"), number_of(sent, "accepted"), number_of(sent, "payload_bytes"),
+           number_of(sent, "submission_bytes"));
+    json_array_foreach(json_object_get(history, "rounds"), i, round) {
+        const char *verdict = text_of(round, "verdict");
+        printf("  round %-4lld %s  %lld bytes, digest %.*s..., %s\n", number_of(round, "round"),
+               time_text(at, number_of(round, "at_s")), number_of(round, "payload_bytes"),
+               DIGEST_SHOWN, text_of(round, "payload"),
+               !verdict[0]                  ? "no verdict yet"
+               : strcmp(verdict, "OK") == 0 ? "accepted"
+                                            : verdict);
+    }
+}
+
+static void print_declined(const json_t *history) {
+    const json_t *list = json_object_get(history, "declined"), *one;
+    size_t i;
+    char at[32];
+    printf("declined     %s\n", json_array_size(list) ? "" : "nothing");
+    json_array_foreach(list, i, one) printf(
+        "  round %-4lld %s  %lld times: %s\n", number_of(one, "round"),
+        time_text(at, number_of(one, "last_s")), number_of(one, "times"), text_of(one, "reason"));
+}
+
+static omm_err print_json(const json_t *root) {
+    omm_buf text;
+    omm_buf_init(&text, STATUS_BYTES_MAX);
+    const omm_err err = omm_json_write(&text, root);
+    if (err == OMM_OK) printf("%.*s", (int)text.size, (const char *)text.data);
+    omm_buf_fini(&text);
+    return err;
+}
+
+static omm_err status(json_t *root, const char *path, bool json) {
+    service_env env = {0};
+    node_file file;
+    const char *state_dir = NULL;
+    omm_err err = service_load(&env, &file, node_fields, path);
+    if (err == OMM_OK) err = service_path(&state_dir, &env, file.state_dir);
+    if (err == OMM_OK) err = put_files(root, &env, &file);
+    if (err == OMM_OK) err = put_state(root, state_dir);
+    service_end(&env);
+    OMM_TRY(err);
+    if (json) return print_json(root);
+    const json_t *history = json_object_get(root, "history");
+    print_now(root);
+    print_files(root);
+    if (history) print_sent(history);
+    if (history) print_declined(history);
+    return OMM_OK;
+}
+
+int node_status(int argc, char **argv) {
+    const char *path = NULL;
+    bool json = false;
+    const cli_option options[] = {{"config", 'c', CLI_STR, &path, "FILE", "node file (required)"},
+                                  {"json", 0, CLI_FLAG, &json, NULL, "one JSON object"},
+                                  {0}};
+    int count = 0;
+    char **args = NULL;
+    int code = cli_parse(&count, &args, argc, argv, options, "node status -c FILE",
+                         "What a node does now and since when, which files it reads, what it has "
+                         "sent,\nwhat it declined and why.",
+                         0, 0);
+    if (code >= 0) return code;
+    if (!path) return cli_fail("node status", omm_raise(OMM_ERR_USAGE, "-c FILE is required"));
+    json_t *root = json_object();
+    omm_err err = omm_json_set_int(root, "schema_version", 1);
+    if (err == OMM_OK) err = status(root, path, json);
+    json_decref(root);
+    return err == OMM_OK ? CLI_EXIT_PASS : cli_fail("node status", err);
+}
+
+/* ---- a dry run ---- */
+
+static omm_err put_manifest(json_t *root, const omm_submission *s) {
+    OMM_TRY(omm_json_set_str(root, "run_id", s->run_id));
+    OMM_TRY(omm_json_set_int(root, "round", s->round));
+    OMM_TRY(omm_json_set_int(root, "steps", s->steps));
+    OMM_TRY(omm_json_set_int(root, "tokens", (int64_t)s->tokens));
+    OMM_TRY(omm_json_set_int(root, "examples", (int64_t)s->examples));
+    OMM_TRY(omm_json_set_real(root, "loss_before", (double)s->loss_before));
+    OMM_TRY(omm_json_set_real(root, "loss_after", (double)s->loss_after));
+    OMM_TRY(omm_json_set_digest(root, "offer", s->offer_digest.b));
+    OMM_TRY(omm_json_set_digest(root, "base", s->base_digest.b));
+    OMM_TRY(omm_json_set_digest(root, "global", s->global_digest.b));
+    OMM_TRY(omm_json_set_digest(root, "nonce", s->nonce.b));
+    OMM_TRY(omm_json_set_digest(root, "data_commitment", s->data_commitment.b));
+    OMM_TRY(omm_json_set_digest(root, "residual_before", s->residual_before.b));
+    OMM_TRY(omm_json_set_digest(root, "residual_after", s->residual_after.b));
+    OMM_TRY(omm_json_set_int(root, "step_digest_bytes", (int64_t)s->step_digests.size));
+    OMM_TRY(omm_json_set_int(root, "payload_bytes", (int64_t)s->payload.size));
+    return omm_json_set_digest(root, "payload", s->payload.digest.b);
+}
+
+static void print_manifest(const json_t *root) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)root, key, value) {
+        if (json_is_string(value)) printf("  %-18s %s\n", key, json_string_value(value));
+        if (json_is_integer(value))
+            printf("  %-18s %lld\n", key, (long long)json_integer_value(value));
+        if (json_is_real(value)) printf("  %-18s %.6f\n", key, json_real_value(value));
+    }
+}
+
+static omm_err show(const char *dir, omm_bytes bytes, omm_arena *arena, bool json) {
+    omm_envelope envelope;
+    omm_submission submission;
+    OMM_TRY(omm_envelope_open_as(&envelope, OMM_CONTEXT_SUBMISSION, bytes));
+    OMM_TRY(omm_submission_decode(&submission, envelope.payload, arena));
+    json_t *root = json_object();
+    omm_err err = put_manifest(root, &submission);
+    if (err == OMM_OK && json) {
+        err = omm_json_set_str(root, "dir", dir);
+        if (err == OMM_OK) err = omm_json_set_bool(root, "sent", false);
+        if (err == OMM_OK) err = print_json(root);
+    } else if (err == OMM_OK) {
+        printf("not sent: %s/%s, the signed manifest (%zu bytes), and %s/%s, the update\n", dir,
+               OMM_NODE_DRY_ENVELOPE, bytes.size, dir, OMM_NODE_DRY_PAYLOAD);
+        print_manifest(root);
+        printf("These are all the bytes that the next start without --dry-run sends.\n");
+    }
+    json_decref(root);
+    return err;
+}
+
+omm_err node_show_submission(const char *dir, bool json) {
+    char path[OMM_PATH_MAX];
+    omm_buf bytes;
+    omm_arena arena;
+    OMM_TRY(omm_path_join(path, dir, OMM_NODE_DRY_ENVELOPE));
+    omm_buf_init(&bytes, OMM_ENVELOPE_BYTES_MAX);
+    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
+    omm_err err = omm_file_read(&bytes, path);
+    if (err == OMM_OK) err = show(dir, omm_buf_view(&bytes), &arena, json);
+    omm_arena_fini(&arena);
+    omm_buf_fini(&bytes);
+    return err;
+}

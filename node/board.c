@@ -1,0 +1,93 @@
+/* board.c - see board.h. */
+#include "board.h"
+
+#include "omm/memory.h"
+#include "omm/node_history.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define WRITE_MS 1000u
+#define HISTORY_MS 5000u /* or when the state is a new one */
+
+void board_open(board *b, const omm_node_options *node, omm_clock clock) {
+    *b = (board){.name = node->name, .clock = clock};
+    if (node->state_dir && omm_path_join(b->path, node->state_dir, OMM_NODE_STATUS_FILE) != OMM_OK)
+        b->path[0] = '\0';
+}
+
+void board_close(board *b) {
+    json_decref(b->history);
+    b->history = NULL;
+}
+
+static omm_err put_node(json_t *root, const omm_node *node) {
+    const omm_node_status status = omm_node_get_status(node);
+    OMM_TRY(omm_json_set_str(root, "phase", status.phase));
+    OMM_TRY(omm_json_set_str(root, "run_id", status.run_id));
+    if (status.has_round) OMM_TRY(omm_json_set_int(root, "round", status.round));
+    OMM_TRY(omm_json_set_int(root, "steps", status.steps));
+    return omm_json_set_int(root, "steps_done", status.steps_done);
+}
+
+static omm_err put_wire(json_t *root, omm_client *client) {
+    omm_wire_count count = {0};
+    if (client) omm_client_count(&count, client);
+    json_t *wire = json_object();
+    omm_err err = omm_json_set_int(wire, "bytes_out", (int64_t)count.bytes_out);
+    if (err == OMM_OK) err = omm_json_set_int(wire, "bytes_in", (int64_t)count.bytes_in);
+    if (err == OMM_OK) return omm_json_set(root, "wire", wire);
+    json_decref(wire);
+    return err;
+}
+
+static omm_err fill(json_t *root, const board *b, const omm_node *node, omm_client *client) {
+    OMM_TRY(omm_json_set_int(root, "schema_version", 1));
+    OMM_TRY(omm_json_set_int(root, "pid", getpid()));
+    OMM_TRY(omm_json_set_str(root, "name", b->name ? b->name : ""));
+    OMM_TRY(omm_json_set_str(root, "state", b->state));
+    OMM_TRY(omm_json_set_str(root, "detail", b->detail));
+    OMM_TRY(omm_json_set_int(root, "since_s", (int64_t)(b->since_ms / 1000)));
+    OMM_TRY(omm_json_set_int(root, "updated_s", (int64_t)(b->clock.wall_ms(b->clock.ud) / 1000)));
+    OMM_TRY(omm_json_set_int(root, "resident_bytes", (int64_t)omm_memory_resident()));
+    if (node) OMM_TRY(put_node(root, node));
+    OMM_TRY(put_wire(root, client));
+    return b->history ? omm_json_set(root, "history", json_incref(b->history)) : OMM_OK;
+}
+
+static void write_board(const board *b, const omm_node *node, omm_client *client) {
+    json_t *root = json_object();
+    omm_buf text;
+    omm_buf_init(&text, (size_t)1 << 20);
+    omm_err err = fill(root, b, node, client);
+    if (err == OMM_OK) err = omm_json_write_pretty(&text, root);
+    if (err == OMM_OK) err = omm_file_write_fast(b->path, omm_buf_view(&text), 0600);
+    (void)err; /* a full disk is noticed where it matters */
+    omm_buf_fini(&text);
+    json_decref(root);
+}
+
+static void ask_history(board *b, omm_node *node) {
+    json_t *history = NULL;
+    if (omm_node_history(&history, node) != OMM_OK) return;
+    json_decref(b->history);
+    b->history = history;
+}
+
+void board_show(board *b, const char *state, const char *detail, omm_node *node, omm_client *client,
+                bool may_ask) {
+    if (!b->path[0]) return;
+    const uint64_t now_ms = b->clock.now_ms(b->clock.ud);
+    const bool is_new = strcmp(state, b->state) != 0;
+    if (!is_new && now_ms - b->written_ms < WRITE_MS) return;
+    if (is_new) b->since_ms = b->clock.wall_ms(b->clock.ud);
+    (void)snprintf(b->state, sizeof b->state, "%s", state);
+    (void)snprintf(b->detail, sizeof b->detail, "%s", detail);
+    if (node && may_ask && (is_new || now_ms - b->history_ms >= HISTORY_MS)) {
+        ask_history(b, node);
+        b->history_ms = now_ms;
+    }
+    b->written_ms = now_ms;
+    write_board(b, node, client);
+}
