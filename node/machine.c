@@ -4,7 +4,6 @@
 #include "omm/file.h"
 
 #include <dirent.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +39,27 @@ static void set_name(char out[MACHINE_NAME_MAX], const char *text) {
 
 static bool begins(const char *text, const char *with) {
     return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* The next word of a line; `out` may be NULL.  False at its end. */
+static bool take_word(char out[MACHINE_NAME_MAX], const char **at) {
+    *at += strspn(*at, " \t\n");
+    const size_t size = strcspn(*at, " \t\n");
+    const size_t kept = size < MACHINE_NAME_MAX ? size : MACHINE_NAME_MAX - 1;
+    if (out) {
+        memcpy(out, *at, kept);
+        out[kept] = '\0';
+    }
+    *at += size;
+    return size > 0;
+}
+
+/* The next word, which must be a number. */
+static bool take_number(uint64_t *out, const char **at, int base) {
+    char word[MACHINE_NAME_MAX], *end = NULL;
+    if (!take_word(word, at) || word[0] == '-') return false;
+    *out = strtoull(word, &end, base);
+    return *end == '\0';
 }
 
 /* Call `each` for the entries of ROOT/FOLDER, in no order. */
@@ -153,10 +173,10 @@ bool machine_heat(int *celsius, char name[MACHINE_NAME_MAX], const char *root) {
 /* user nice system idle iowait irq softirq steal */
 static bool read_all(machine_ticks *out, const char *line) {
     uint64_t t[8] = {0};
-    const int count = sscanf(line,
-                             "cpu %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64
-                             " %" SCNu64 " %" SCNu64 " %" SCNu64,
-                             &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], &t[6], &t[7]);
+    int count = 0;
+    char name[MACHINE_NAME_MAX];
+    if (!take_word(name, &line) || strcmp(name, "cpu") != 0) return false;
+    while (count < 8 && take_number(&t[count], &line, 10)) count++;
     if (count < 4) return false;
     out->busy = t[0] + t[1] + t[2] + t[5] + t[6];
     out->all = out->busy + t[3] + t[4] + t[7];
@@ -168,12 +188,10 @@ static bool read_own(machine_ticks *out, const char *line) {
     const char *at = strrchr(line, ')');
     if (!at) return false;
     at++;
-    for (int i = 0; i < STAT_FIELDS_BEFORE; i++) {
-        at += strspn(at, " ");
-        at += strcspn(at, " ");
-    }
+    for (int i = 0; i < STAT_FIELDS_BEFORE; i++)
+        if (!take_word(NULL, &at)) return false;
     uint64_t user = 0, system = 0;
-    if (sscanf(at, "%" SCNu64 " %" SCNu64, &user, &system) != 2) return false;
+    if (!take_number(&user, &at, 10) || !take_number(&system, &at, 10)) return false;
     out->own = user + system;
     return true;
 }
@@ -190,33 +208,40 @@ bool machine_ticks_read(machine_ticks *out, const char *root) {
 
 typedef struct route {
     char name[MACHINE_NAME_MAX];
-    unsigned long metric;
+    uint64_t metric;
     bool is_found;
 } route;
 
-static void take_route(route *r, const char *name, unsigned long metric) {
+static void take_route(route *r, const char *name, uint64_t metric) {
     if (r->is_found && metric >= r->metric) return;
     set_name(r->name, name);
     r->metric = metric;
     r->is_found = true;
 }
 
+static bool is_open(uint64_t flags) {
+    return (flags & ROUTE_UP) && !(flags & ROUTE_REJECT);
+}
+
 /* Iface Destination Gateway Flags RefCnt Use Metric Mask ... */
 static void read_route4(route *r, const char *line) {
     char name[MACHINE_NAME_MAX];
-    unsigned long to = 0, flags = 0, metric = 0, mask = 0;
-    if (sscanf(line, "%63s %lx %*s %lx %*s %*s %lu %lx", name, &to, &flags, &metric, &mask) == 5 &&
-        to == 0 && mask == 0 && (flags & ROUTE_UP) && !(flags & ROUTE_REJECT))
+    uint64_t to = 0, flags = 0, metric = 0, mask = 0;
+    if (take_word(name, &line) && take_number(&to, &line, 16) && take_word(NULL, &line) &&
+        take_number(&flags, &line, 16) && take_word(NULL, &line) && take_word(NULL, &line) &&
+        take_number(&metric, &line, 10) && take_number(&mask, &line, 16) && to == 0 && mask == 0 &&
+        is_open(flags))
         take_route(r, name, metric);
 }
 
 /* to prefix from prefix next metric refs use flags name, hexadecimal */
 static void read_route6(route *r, const char *line) {
-    char name[MACHINE_NAME_MAX], to[33];
-    unsigned long prefix = 0, metric = 0, flags = 0;
-    if (sscanf(line, "%32s %lx %*s %*s %*s %lx %*s %*s %lx %63s", to, &prefix, &metric, &flags,
-               name) == 5 &&
-        prefix == 0 && strspn(to, "0") == 32 && (flags & ROUTE_UP) && !(flags & ROUTE_REJECT) &&
+    char name[MACHINE_NAME_MAX], to[MACHINE_NAME_MAX];
+    uint64_t prefix = 0, metric = 0, flags = 0;
+    if (take_word(to, &line) && take_number(&prefix, &line, 16) && take_word(NULL, &line) &&
+        take_word(NULL, &line) && take_word(NULL, &line) && take_number(&metric, &line, 16) &&
+        take_word(NULL, &line) && take_word(NULL, &line) && take_number(&flags, &line, 16) &&
+        take_word(name, &line) && prefix == 0 && strspn(to, "0") == strlen(to) && is_open(flags) &&
         strcmp(name, "lo") != 0)
         take_route(r, name, metric);
 }

@@ -198,10 +198,10 @@ def slow(folder):
         wait_for("training", node.says("training_begin"))
         time.sleep(1.2)  # the second that may be saved up
         begin, used = time.monotonic(), node.cpu_s()
-        time.sleep(3)
+        time.sleep(4)
         share = (node.cpu_s() - used) / (time.monotonic() - begin) / os.cpu_count() * 100
         asked = max(1, 25 // os.cpu_count())
-        check(0 < share < asked * 1.4 + 1, f"max_cpu_percent {asked}: {share:.1f} % of all processors")
+        check(0 < share < asked * 1.5 + 1, f"max_cpu_percent {asked}: {share:.1f} % of all processors")
         print(f"slow: {share:.1f} % of all processors, asked for {asked}")
     finally:
         node.p.kill()
