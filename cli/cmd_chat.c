@@ -2,6 +2,7 @@
 #include "chat_view.h"
 #include "commands.h"
 #include "loaded.h"
+#include "places.h"
 
 #include "omm/assistant.h"
 #include "omm/clock.h"
@@ -52,28 +53,13 @@ static void on_interrupt(int signal_number) {
 
 /* ---- Opening ------------------------------------------------------------------------------- */
 
-/* $XDG_DATA_HOME/openmeshmind/notes.sqlite, or under ~/.local/share. */
-static omm_err default_notes(char out[OMM_PATH_MAX]) {
-    const char *data = getenv("XDG_DATA_HOME");
-    const char *home = getenv("HOME");
-    int size = 0;
-    if (data && data[0] == '/')
-        size = snprintf(out, OMM_PATH_MAX, "%s/openmeshmind/notes.sqlite", data);
-    else if (home && home[0] == '/')
-        size = snprintf(out, OMM_PATH_MAX, "%s/.local/share/openmeshmind/notes.sqlite", home);
-    else
-        return omm_raise(OMM_ERR_CONFIG, "where to keep notes? HOME is not set: give --notes FILE");
-    if (size >= (int)OMM_PATH_MAX) return omm_raise(OMM_ERR_TOO_BIG, "path of the notes");
-    return OMM_OK;
-}
-
 static omm_err open_notes(chat *c) {
     char dir[OMM_PATH_MAX];
     if (c->options.no_notes) return OMM_OK;
     if (c->options.notes)
         OMM_TRY(omm_path_join(c->notes_path, ".", c->options.notes));
     else
-        OMM_TRY(default_notes(c->notes_path));
+        OMM_TRY(place_path(c->notes_path, PLACE_DATA, "notes.sqlite"));
     OMM_TRY(omm_path_dir(dir, c->notes_path));
     mode_t mask = umask(077); /* notes are nobody else's business */
     omm_err err = omm_dir_make(dir);

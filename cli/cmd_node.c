@@ -3,6 +3,8 @@
 #include "node_actions.h"
 #include "node_config.h"
 #include "options.h"
+#include "places.h"
+#include "secret.h"
 #include "service_config.h"
 
 #include "omm/json.h"
@@ -68,8 +70,10 @@ static omm_err from_files(node *n) {
             return omm_raise(OMM_ERR_CONFIG, "%s: required without scenario", required[i].name);
     OMM_TRY(service_public_key(&n->coordinator, n->file.coordinator_key, "coordinator_key"));
     const char *path = NULL;
+    const char *passphrase_file = NULL;
     OMM_TRY(service_path(&path, &n->env, n->file.key));
-    OMM_TRY(omm_key_load(&n->key, path));
+    OMM_TRY(service_path(&passphrase_file, &n->env, n->file.passphrase_file));
+    OMM_TRY(secret_load_key(&n->key, path, passphrase_file));
     OMM_TRY(service_path(&n->files.model, &n->env, n->file.model));
     OMM_TRY(service_path(&n->files.data, &n->env, n->file.data));
     n->files.client = n->file.client;
@@ -161,7 +165,19 @@ static void close_node(node *n) {
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
-} s_actions[] = {{"status", node_status}};
+} s_actions[] = {{"status", node_status},
+                 {"setup", node_setup},
+                 {"backup", node_backup},
+                 {"restore", node_restore}};
+
+/* The file that `node setup` writes, where none is named. */
+static omm_err find_config(char out[OMM_PATH_MAX], const char *path) {
+    if (path) return omm_path_join(out, ".", path);
+    OMM_TRY(place_path(out, PLACE_CONFIG, "node.yaml"));
+    if (omm_file_exists(out)) return OMM_OK;
+    return omm_raise(OMM_ERR_USAGE, "-c FILE is required: %s is not there (`node setup` makes it)",
+                     out);
+}
 
 static int action(int (*run)(int argc, char **argv), int argc, char **argv) {
     char name[32];
@@ -185,19 +201,22 @@ int cmd_node(int argc, char **argv) {
                                   {0}};
     int count = 0;
     char **args = NULL;
-    int code = cli_parse(&count, &args, argc, argv, options, "node [status] -c FILE",
+    int code = cli_parse(&count, &args, argc, argv, options, "node [-c FILE], node ACTION",
                          "Train for a coordinator until its run is closed; the data stays here.\n"
                          "Killed and started again it goes on where it was.\n\n"
-                         "  node status   what it does, what it has sent, what it declined",
+                         "  node setup     four questions, then node.yaml and a key\n"
+                         "  node status    what it does, what it has sent, what it declined\n"
+                         "  node backup    file and key in one; node restore brings them back",
                          0, 0);
     if (code >= 0) return code;
     if (keys) {
         service_describe(node_fields);
         return CLI_EXIT_PASS;
     }
-    if (!path) return cli_fail("node", omm_raise(OMM_ERR_USAGE, "-c FILE is required"));
     node n = {.is_dry = is_dry};
-    omm_err err = service_load(&n.env, &n.file, node_fields, path);
+    char config[OMM_PATH_MAX];
+    omm_err err = find_config(config, path);
+    if (err == OMM_OK) err = service_load(&n.env, &n.file, node_fields, config);
     if (err == OMM_OK) err = serve(&n, json);
     close_node(&n);
     return err == OMM_OK ? CLI_EXIT_PASS : cli_fail("node", err);

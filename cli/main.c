@@ -33,8 +33,10 @@ static const struct {
     {"OMM_CRASH_AT", "for tests: the stage of a round at which a service kills itself, once"},
     {"OMM_GUEST_ROOT",
      "for tests: where node finds /sys and /proc, to see battery, heat, load, network"},
-    {"XDG_DATA_HOME", "where chat keeps its notes (~/.local/share)"},
-    {"HOME", "used where XDG_DATA_HOME is not set"},
+    {"XDG_CONFIG_HOME", "where node setup writes node.yaml (~/.config)"},
+    {"XDG_DATA_HOME", "where chat keeps its notes, and node setup the key (~/.local/share)"},
+    {"XDG_STATE_HOME", "where a node that was set up keeps its state (~/.local/state)"},
+    {"HOME", "used where one of these is not set"},
 };
 
 static void print_environment(void) {

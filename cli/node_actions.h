@@ -9,6 +9,9 @@
 #include <stdbool.h>
 
 int node_status(int argc, char **argv);
+int node_setup(int argc, char **argv);
+int node_backup(int argc, char **argv);
+int node_restore(int argc, char **argv);
 
 /* Show the submission in `dir` (omm/node_service.h) that --dry-run left there.
  * Errors: IO, FORMAT, NOMEM. */

@@ -31,6 +31,8 @@ const omm_config_field node_fields[] = {
                       .help = "rehearse: key, model and data of the scenario's client `name`"),
     OMM_CONFIG_STRING(node_file, key, .fallback = "", .max = 4000,
                       .help = "secret key file (keygen); required without scenario"),
+    OMM_CONFIG_STRING(node_file, passphrase_file, .fallback = "", .max = 4000,
+                      .help = "has the passphrase of a locked key; default: ask on the terminal"),
     OMM_CONFIG_STRING(node_file, coordinator_key, .fallback = "", .max = 64,
                       .help = "the coordinator's public key, pinned; required without scenario"),
     OMM_CONFIG_STRING(node_file, model, .fallback = "", .max = 4000,

@@ -8,6 +8,7 @@
 #include "node_actions.h"
 #include "node_config.h"
 #include "options.h"
+#include "places.h"
 #include "service_config.h"
 
 #include "omm/envelope.h"
@@ -172,20 +173,23 @@ static omm_err status(json_t *root, const char *path, bool json) {
 int node_status(int argc, char **argv) {
     const char *path = NULL;
     bool json = false;
-    const cli_option options[] = {{"config", 'c', CLI_STR, &path, "FILE", "node file (required)"},
-                                  {"json", 0, CLI_FLAG, &json, NULL, "one JSON object"},
-                                  {0}};
+    const cli_option options[] = {
+        {"config", 'c', CLI_STR, &path, "FILE", "node file (XDG: openmeshmind/node.yaml)"},
+        {"json", 0, CLI_FLAG, &json, NULL, "one JSON object"},
+        {0}};
     int count = 0;
     char **args = NULL;
-    int code = cli_parse(&count, &args, argc, argv, options, "node status -c FILE",
+    int code = cli_parse(&count, &args, argc, argv, options, "node status [-c FILE]",
                          "What a node does now and since when, which files it reads, what it has "
                          "sent,\nwhat it declined and why.",
                          0, 0);
     if (code >= 0) return code;
-    if (!path) return cli_fail("node status", omm_raise(OMM_ERR_USAGE, "-c FILE is required"));
+    char config[OMM_PATH_MAX];
     json_t *root = json_object();
-    omm_err err = omm_json_set_int(root, "schema_version", 1);
-    if (err == OMM_OK) err = status(root, path, json);
+    omm_err err =
+        path ? omm_path_join(config, ".", path) : place_path(config, PLACE_CONFIG, "node.yaml");
+    if (err == OMM_OK) err = omm_json_set_int(root, "schema_version", 1);
+    if (err == OMM_OK) err = status(root, config, json);
     json_decref(root);
     return err == OMM_OK ? CLI_EXIT_PASS : cli_fail("node status", err);
 }
@@ -212,10 +216,10 @@ static omm_err put_manifest(json_t *root, const omm_submission *s) {
     return omm_json_set_digest(root, "payload", s->payload.digest.b);
 }
 
-static void print_manifest(const json_t *root) {
+static void print_manifest(json_t *root) {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)root, key, value) {
+    json_object_foreach(root, key, value) {
         if (json_is_string(value)) printf("  %-18s %s\n", key, json_string_value(value));
         if (json_is_integer(value))
             printf("  %-18s %lld\n", key, (long long)json_integer_value(value));

@@ -25,6 +25,8 @@ typedef struct service {
     omm_pace pace;
     atomic_bool is_paused, let_go; /* from the watcher to the training */
     uint64_t worked_ms;
+    bool has_failed; /* the last request */
+    uint32_t jitter; /* a walk of its own for each process */
 } service;
 
 static uint64_t now_ms(const service *s) {
@@ -162,13 +164,22 @@ static omm_node_event work(service *s) {
     return event;
 }
 
+/* After a coordinator's restart its nodes shall not come back all at once: a wait after a failure is
+ * longer by up to a half of itself. */
+static uint64_t jittered_ms(service *s, uint64_t until_ms) {
+    const uint64_t now = now_ms(s);
+    if (!s->has_failed || until_ms <= now) return until_ms;
+    s->jitter = s->jitter * 1664525u + 1013904223u;
+    return until_ms + ((until_ms - now) * (s->jitter >> 16) >> 17);
+}
+
 static omm_node_event perform(service *s, const omm_node_action *action) {
     if (action->kind == OMM_NODE_SEND || action->kind == OMM_NODE_WORK) wait_for_leave(s);
     if (is_stopped(s)) return (omm_node_event){.kind = OMM_NODE_TICK};
     switch (action->kind) {
     case OMM_NODE_SEND: return exchange(s, action->request);
     case OMM_NODE_WORK: return work(s);
-    case OMM_NODE_WAIT: sleep_until(s, action->until_ms); break;
+    case OMM_NODE_WAIT: sleep_until(s, jittered_ms(s, action->until_ms)); break;
     case OMM_NODE_DONE: break;
     }
     return (omm_node_event){.kind = OMM_NODE_TICK};
@@ -223,6 +234,7 @@ static omm_err run(omm_node_service_result *result, service *s) {
         }
         show(s);
         event = perform(s, &action);
+        if (action.kind == OMM_NODE_SEND) s->has_failed = event.kind == OMM_NODE_SEND_FAILED;
     }
     board_show(&s->board, result->is_done ? "done" : "stopped", "", s->node, s->client, true);
     result->status = omm_node_get_status(s->node);
@@ -231,7 +243,10 @@ static omm_err run(omm_node_service_result *result, service *s) {
 
 omm_err omm_node_serve(omm_node_service_result *result, const omm_node_service_options *options) {
     *result = (omm_node_service_result){0};
-    service s = {.o = options, .node_options = options->node};
+    service s = {.o = options,
+                 .node_options = options->node,
+                 .jitter =
+                     (uint32_t)omm_measure_ns() ^ omm_get_u32(options->node.key->public_key.b)};
     atomic_init(&s.is_paused, false);
     atomic_init(&s.let_go, false);
     s.node_options.clock = &options->clock;

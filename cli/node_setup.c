@@ -1,0 +1,298 @@
+/* node_setup.c - `meshmind node setup`: four questions, then node.yaml and a key; and `backup`,
+ * `restore` of both.
+ *
+ * What an option says is not asked.  Every answer is checked when it is given, and the file that was
+ * written is read back as `node` reads it.  Nothing that is there is overwritten without being asked for.
+ */
+#include "commands.h"
+#include "node_actions.h"
+#include "node_config.h"
+#include "options.h"
+#include "places.h"
+#include "secret.h"
+#include "service_config.h"
+
+#include "omm/json.h"
+#include "omm/key_lock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ANSWER_MAX 4096
+#define FILE_BYTES_MAX ((size_t)1 << 20)
+
+typedef struct setup {
+    const char *config, *key, *coordinator, *coordinator_key, *tls_certificate, *model, *data,
+        *client, *hours, *name, *passphrase_file;
+    uint32_t cpu, memory_mb; /* UINT32_MAX: ask */
+    bool replace, passphrase, json;
+    char answers[10][ANSWER_MAX];
+    uint32_t answer_count;
+    char config_path[OMM_PATH_MAX], key_path[OMM_PATH_MAX], state_path[OMM_PATH_MAX];
+    omm_key secret;
+} setup;
+
+/* ---- answers ---- */
+
+/* A path as one that starts at "/"; "~/" is the owner's home.  Errors: NOT_FOUND (no file), TOO_BIG. */
+static omm_err check_file(char out[OMM_PATH_MAX], const char *text) {
+    char here[OMM_PATH_MAX];
+    const char *home = getenv("HOME");
+    if (strncmp(text, "~/", 2) == 0 && home)
+        OMM_TRY(omm_path_join(out, home, text + 2));
+    else if (text[0] != '/' && getcwd(here, sizeof here))
+        OMM_TRY(omm_path_join(out, here, text));
+    else
+        OMM_TRY(omm_path_join(out, "/", text));
+    uint64_t size = 0;
+    return omm_file_size(&size, out);
+}
+
+static omm_err check_path(const char *text) {
+    char full[OMM_PATH_MAX];
+    return check_file(full, text);
+}
+
+static omm_err check_address(const char *text) {
+    if ((strncmp(text, "tcp://", 6) == 0 || strncmp(text, "tls+tcp://", 10) == 0) &&
+        strrchr(text, ':') > strstr(text, "//"))
+        return OMM_OK;
+    return omm_raise(OMM_ERR_CONFIG, "\"%.100s\"; accepted: tls+tcp://host:port, tcp://host:port",
+                     text);
+}
+
+static omm_err check_key(const char *text) {
+    omm_public_key key;
+    return service_public_key(&key, text, "the coordinator's public key");
+}
+
+static omm_err check_hours(const char *text) {
+    omm_hours hours;
+    return omm_hours_parse(&hours, strcmp(text, "always") == 0 ? "" : text);
+}
+
+static omm_err check_number(uint32_t *out, const char *text, uint32_t min, uint32_t max) {
+    char *end = NULL;
+    const unsigned long value = strtoul(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end || value < min || value > max)
+        return omm_raise(OMM_ERR_CONFIG, "\"%.40s\"; accepted: %u to %u", text, min, max);
+    *out = (uint32_t)value;
+    return OMM_OK;
+}
+
+static omm_err check_cpu(const char *text) {
+    uint32_t value;
+    return check_number(&value, text, 1, 100);
+}
+
+static omm_err check_memory(const char *text) {
+    uint32_t value;
+    return check_number(&value, text, 0, 16000000);
+}
+
+/* Ask until the answer is a good one; an empty one takes `fallback`, if there is one.
+ * Errors: USAGE (no more input: names the option). */
+static omm_err ask(setup *s, const char **out, const char *question, const char *option,
+                   const char *fallback, omm_err (*check)(const char *text)) {
+    if (*out) return check(*out);
+    char *answer = s->answers[s->answer_count++];
+    for (;;) {
+        fprintf(stderr, "%s%s%s%s: ", question, fallback ? " [" : "", fallback ? fallback : "",
+                fallback ? "]" : "");
+        if (!fgets(answer, ANSWER_MAX, stdin))
+            return omm_raise(OMM_ERR_USAGE, "%s is needed (or an answer)", option);
+        answer[strcspn(answer, "\n")] = '\0';
+        if (!answer[0] && fallback) (void)snprintf(answer, ANSWER_MAX, "%s", fallback);
+        if (check(answer) == OMM_OK) break;
+        fprintf(stderr, "  %s\n", omm_err_sentence());
+    }
+    *out = answer;
+    return OMM_OK;
+}
+
+static omm_err ask_all(setup *s) {
+    fprintf(stderr, "1 of 4: which coordinator?  Whoever runs it tells you its address, its public "
+                    "key and the model.\n");
+    OMM_TRY(ask(s, &s->coordinator, "  address", "--coordinator", NULL, check_address));
+    OMM_TRY(ask(s, &s->coordinator_key, "  public key", "--coordinator-key", NULL, check_key));
+    if (strncmp(s->coordinator, "tls+", 4) == 0)
+        OMM_TRY(ask(s, &s->tls_certificate, "  its certificate (file)", "--tls-certificate", NULL,
+                    check_path));
+    OMM_TRY(ask(s, &s->model, "  base model (file)", "--model", NULL, check_path));
+    fprintf(stderr,
+            "2 of 4: which data?  The file stays here; what was learned from it is sent.\n");
+    OMM_TRY(ask(s, &s->data, "  data (file)", "--data", NULL, check_path));
+    fprintf(stderr, "3 of 4: when?  As 22:00-07:00, or always.\n");
+    OMM_TRY(ask(s, &s->hours, "  hours", "--hours", "always", check_hours));
+    fprintf(stderr, "4 of 4: how much of this machine?\n");
+    const char *cpu = NULL, *memory = NULL;
+    if (s->cpu == UINT32_MAX)
+        OMM_TRY(ask(s, &cpu, "  percent of all processors", "--cpu", "50", check_cpu));
+    if (s->memory_mb == UINT32_MAX)
+        OMM_TRY(ask(s, &memory, "  megabytes of memory, 0 for what is free", "--memory-mb", "0",
+                    check_memory));
+    if (cpu) OMM_TRY(check_number(&s->cpu, cpu, 1, 100));
+    if (memory) OMM_TRY(check_number(&s->memory_mb, memory, 0, 16000000));
+    return OMM_OK;
+}
+
+/* ---- files ---- */
+
+/* "key: text" with the text as JSON writes it, which YAML reads. */
+static omm_err put_text(omm_buf *out, const char *key, const char *text) {
+    json_t *value = json_string(text);
+    char *quoted = value ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
+    const omm_err err = quoted ? omm_buf_printf(out, "%s: %s\n", key, quoted)
+                               : omm_raise(OMM_ERR_CONFIG, "%s: not UTF-8 text", key);
+    free(quoted);
+    json_decref(value);
+    return err;
+}
+
+static omm_err put_file(omm_buf *out, const char *key, const char *text) {
+    char full[OMM_PATH_MAX];
+    if (!text) return OMM_OK;
+    OMM_TRY(check_file(full, text));
+    return put_text(out, key, full);
+}
+
+static omm_err write_yaml(omm_buf *out, const setup *s) {
+    const char *hours = strcmp(s->hours, "always") == 0 ? "" : s->hours;
+    OMM_TRY(omm_buf_printf(out, "# Written by `meshmind node setup`; `meshmind node --keys` lists "
+                                "what else may stand here.\n"));
+    OMM_TRY(put_text(out, "coordinator", s->coordinator));
+    OMM_TRY(put_text(out, "coordinator_key", s->coordinator_key));
+    OMM_TRY(put_file(out, "tls_certificate", s->tls_certificate));
+    OMM_TRY(put_text(out, "name", s->name));
+    OMM_TRY(put_text(out, "key", s->key_path));
+    OMM_TRY(put_file(out, "passphrase_file", s->passphrase_file));
+    OMM_TRY(put_text(out, "state_dir", s->state_path));
+    OMM_TRY(put_file(out, "model", s->model));
+    OMM_TRY(put_file(out, "data", s->data));
+    if (s->client) OMM_TRY(put_text(out, "client", s->client));
+    OMM_TRY(put_text(out, "hours", hours));
+    return omm_buf_printf(out, "max_cpu_percent: %u\nmax_memory_mb: %u\npriority: idle\n", s->cpu,
+                          s->memory_mb);
+}
+
+/* May `path` be written?  On a terminal the owner is asked. */
+static omm_err may_replace(const setup *s, const char *path) {
+    char answer[8] = "";
+    if (!omm_file_exists(path) || s->replace) return OMM_OK;
+    fprintf(stderr, "%s is there already; replace it? [no]: ", path);
+    if (fgets(answer, sizeof answer, stdin) && strcmp(answer, "yes\n") == 0) return OMM_OK;
+    return omm_raise(OMM_ERR_CONFIG,
+                     "%s is there already and stays as it is (--replace, or "
+                     "answer yes)",
+                     path);
+}
+
+/* The key that is there, or a new one. */
+static omm_err take_key(setup *s, omm_public_key *public_key) {
+    const char *passphrase_file = s->passphrase_file ? s->passphrase_file : "";
+    if (omm_file_exists(s->key_path)) {
+        OMM_TRY(secret_load_key(&s->secret, s->key_path, passphrase_file));
+        *public_key = s->secret.public_key;
+        return OMM_OK;
+    }
+    OMM_TRY(place_make_parent(s->key_path));
+    omm_key_generate(&s->secret);
+    *public_key = s->secret.public_key;
+    if (!s->passphrase && !s->passphrase_file) return omm_key_save(s->key_path, &s->secret);
+    omm_buf passphrase;
+    omm_buf_init(&passphrase, OMM_PASSPHRASE_BYTES_MAX);
+    omm_err err = s->passphrase_file ? secret_read(&passphrase, s->passphrase_file)
+                                     : secret_ask(&passphrase, "passphrase for the new key", true);
+    if (err == OMM_OK)
+        err = omm_key_save_locked(s->key_path, &s->secret, omm_buf_view(&passphrase));
+    secret_wipe(&passphrase);
+    return err;
+}
+
+static omm_err print_done(const setup *s, const omm_public_key *key) {
+    char hex[2 * sizeof key->b + 1];
+    omm_hex(hex, omm_bytes_of(key->b, sizeof key->b));
+    if (s->json) {
+        printf("{\"config\":\"%s\",\"public_key\":\"%s\",\"schema_version\":1}\n", s->config_path,
+               hex);
+        return OMM_OK;
+    }
+    printf("written: %s\nyour public key, for whoever runs the coordinator:\n  %s\nthen: meshmind "
+           "node -c %s\n",
+           s->config_path, hex, s->config_path);
+    return OMM_OK;
+}
+
+static omm_err write_config(const setup *s, const omm_buf *text) {
+    OMM_TRY(place_make_parent(s->config_path));
+    OMM_TRY(omm_file_write(s->config_path, omm_buf_view(text), 0600));
+    service_env env = {0};
+    node_file file;
+    const omm_err err = service_load(&env, &file, node_fields, s->config_path);
+    service_end(&env);
+    return err;
+}
+
+static omm_err find_paths(setup *s) {
+    OMM_TRY(s->config ? omm_path_join(s->config_path, ".", s->config)
+                      : place_path(s->config_path, PLACE_CONFIG, "node.yaml"));
+    char here[OMM_PATH_MAX];
+    if (s->key && s->key[0] != '/' && getcwd(here, sizeof here))
+        OMM_TRY(omm_path_join(s->key_path, here, s->key));
+    else
+        OMM_TRY(s->key ? omm_path_join(s->key_path, "/", s->key)
+                       : place_path(s->key_path, PLACE_DATA, "node.key"));
+    return place_path(s->state_path, PLACE_STATE, "node");
+}
+
+static omm_err run_setup(setup *s) {
+    omm_public_key public_key;
+    omm_buf text;
+    OMM_TRY(find_paths(s));
+    OMM_TRY(may_replace(s, s->config_path));
+    OMM_TRY(ask_all(s));
+    omm_buf_init(&text, FILE_BYTES_MAX);
+    omm_err err = write_yaml(&text, s);
+    if (err == OMM_OK) err = take_key(s, &public_key);
+    if (err == OMM_OK) err = write_config(s, &text);
+    if (err == OMM_OK) err = print_done(s, &public_key);
+    omm_buf_fini(&text);
+    omm_key_wipe(&s->secret);
+    return err;
+}
+
+int node_setup(int argc, char **argv) {
+    static setup s; /* the answers are long */
+    s = (setup){.name = "node", .cpu = UINT32_MAX, .memory_mb = UINT32_MAX};
+    const cli_option options[] = {
+        {"config", 'c', CLI_STR, &s.config, "FILE", "to write (XDG: openmeshmind/node.yaml)"},
+        {"coordinator", 0, CLI_STR, &s.coordinator, "URL",
+         "tls+tcp://host:port or tcp://host:port"},
+        {"coordinator-key", 0, CLI_STR, &s.coordinator_key, "HEX", "its public key"},
+        {"tls-certificate", 0, CLI_STR, &s.tls_certificate, "FILE", "its certificate, for tls+tcp"},
+        {"model", 'm', CLI_STR, &s.model, "FILE", "base model, GGUF"},
+        {"data", 'd', CLI_STR, &s.data, "FILE", "your data; it stays here"},
+        {"client", 0, CLI_STR, &s.client, "NAME", "only this client's lines of it"},
+        {"hours", 0, CLI_STR, &s.hours, "HOURS", "22:00-07:00, or always"},
+        {"cpu", 0, CLI_U32, &s.cpu, "PERCENT", "of all processors"},
+        {"memory-mb", 0, CLI_U32, &s.memory_mb, "N", "of the whole process; 0: what is free"},
+        {"name", 'n', CLI_STR, &s.name, "NAME", "of this node, for logs (node)"},
+        {"key", 'k', CLI_STR, &s.key, "FILE", "secret key, made if it is not there (XDG)"},
+        {"passphrase", 0, CLI_FLAG, &s.passphrase, NULL, "lock the new key; asks for it"},
+        {"passphrase-file", 0, CLI_STR, &s.passphrase_file, "FILE",
+         "lock it with this file's line"},
+        {"replace", 0, CLI_FLAG, &s.replace, NULL, "overwrite a file that is there"},
+        {"json", 0, CLI_FLAG, &s.json, NULL, "one JSON object"},
+        {0}};
+    int count = 0;
+    char **args = NULL;
+    const int code = cli_parse(&count, &args, argc, argv, options, "node setup [options]",
+                               "Ask four questions and write node.yaml and a key, for this user "
+                               "alone.\nWhat an option says is not asked.",
+                               0, 0);
+    if (code >= 0) return code;
+    const omm_err err = run_setup(&s);
+    return err == OMM_OK ? CLI_EXIT_PASS : cli_fail("node setup", err);
+}

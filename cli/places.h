@@ -1,0 +1,19 @@
+/* places.h - where files of this user are: the XDG folders, each with openmeshmind/ in it. */
+#ifndef CLI_PLACES_H
+#define CLI_PLACES_H
+
+#include "omm/err.h"
+#include "omm/file.h"
+
+typedef enum place {
+    PLACE_CONFIG, /* $XDG_CONFIG_HOME, ~/.config */
+    PLACE_DATA,   /* $XDG_DATA_HOME, ~/.local/share */
+    PLACE_STATE,  /* $XDG_STATE_HOME, ~/.local/state */
+} place;
+
+/* The path of `name` there.  Errors: CONFIG (neither the variable nor HOME is an absolute path), TOO_BIG. */
+OMM_CHECKED omm_err place_path(char out[OMM_PATH_MAX], place where, const char *name);
+/* Its folder is made, for this user alone.  Errors: IO, TOO_BIG. */
+OMM_CHECKED omm_err place_make_parent(const char *path);
+
+#endif

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""`meshmind node setup`, backup and restore: what is asked, what is written and with which modes, what is
+never overwritten, keys with a passphrase; as a new user would, with a home of its own.
+
+usage: setup_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
+"""
+import json, os, pathlib, pty, stat, subprocess, sys, tempfile
+
+SOURCE = pathlib.Path(sys.argv[1]).resolve()
+MESHMIND = pathlib.Path(next((p for p in sys.argv[3:] if pathlib.Path(p).exists()), sys.argv[2])).resolve()
+MODEL = SOURCE / "scenarios" / "base" / "openmeshmind-tiny-F16.gguf"
+KEY = "ab" * 32
+
+
+def check(condition, text):
+    if not condition:
+        print(text)
+        sys.exit(1)
+
+
+class Home:
+    def __init__(self, path):
+        self.path = path
+        path.mkdir()
+        (path / "my data.jsonl").write_text('{"prompt": "a", "completion": "b"}\n')
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("XDG_")}
+        self.env.update(HOME=str(path), OMM_GUEST_ROOT="/nonexistent")
+        self.config = path / ".config/openmeshmind/node.yaml"
+        self.key = path / ".local/share/openmeshmind/node.key"
+
+    def run(self, *args, answers="", code=0):
+        done = subprocess.run([MESHMIND, "node", *map(str, args)], input=answers, capture_output=True, text=True,
+                              env=self.env, cwd=self.path, timeout=120, start_new_session=True)
+        check(done.returncode == code, f"node {args}: exit {done.returncode}, not {code}\n{done.stdout}{done.stderr}")
+        return done.stdout + done.stderr
+
+    def full(self, *more):
+        return ["setup", "--coordinator", "tcp://127.0.0.1:9", "--coordinator-key", KEY, "--model", MODEL, "--data",
+                "my data.jsonl", "--hours", "always", "--cpu", "50", "--memory-mb", "0", *more]
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def asks(home):
+    """Answers on stdin: a wrong one is asked again with what is accepted, an empty one takes the default."""
+    check("setup" in home.run(code=2), "a node without a file says how to make one")
+    answers = f"example.org\ntcp://127.0.0.1:9\nxyz\n{KEY}\n/nowhere\n{MODEL}\n~/my data.jsonl\nlate\n22:00-07:00\n101\n25\n\n"
+    text = home.run("setup", answers=answers)
+    for words in ("1 of 4", "2 of 4", "3 of 4", "4 of 4", "accepted: tls+tcp://host:port", "64 lower-case hex",
+                  "/nowhere", "accepted: HH:MM-HH:MM", "accepted: 1 to 100", "your public key"):
+        check(words in text, f"{words} is not in:\n{text}")
+    yaml = home.config.read_text()
+    for line in (f'data: "{home.path}/my data.jsonl"', 'hours: "22:00-07:00"', "max_cpu_percent: 25", "max_memory_mb: 0",
+                 f'coordinator_key: "{KEY}"', f'model: "{MODEL}"', "priority: idle"):
+        check(line in yaml.split("\n"), f"{line} is not in:\n{yaml}")
+    check(mode(home.config) == mode(home.key) == 0o600 and mode(home.key.parent) == 0o700, "others may read it")
+    check("never started" in home.run("status"), "status finds the file by itself")
+    check("--coordinator is needed" in Home(home.path / "poor").run("setup", code=2), "no input, no options")
+
+
+def keeps(home):
+    """What is there stays, unless its owner says otherwise; the key always."""
+    was, key = home.config.read_bytes(), home.key.read_bytes()
+    check("stays as it is" in home.run(*home.full(), code=2), "it replaces without being asked to")
+    check("stays as it is" in home.run(*home.full(), answers="y\n", code=2), "y is not yes")
+    check(home.config.read_bytes() == was, "it has been replaced")
+    home.run(*home.full(), answers="yes\n")
+    check(home.config.read_bytes() != was and home.key.read_bytes() == key, "yes, and the key is the same")
+    home.run(*home.full("--replace"))
+    check("/nowhere" in home.run(*home.full("--replace", "--data", "/nowhere"), code=2), "data that are not there")
+
+
+def backs_up(home, other):
+    home.run("backup", "save.json")
+    save = home.path / "save.json"
+    check(mode(save) == 0o600 and json.loads(save.read_text())["kind"] == "omm-node-backup", "the backup")
+    home.run("backup", "save.json", code=3)  # never overwritten
+    was, key = home.config.read_bytes(), home.key.read_bytes()
+    home.run("restore", save, code=3)
+    home.key.unlink()
+    home.config.unlink()
+    home.run("restore", save)
+    check(home.config.read_bytes() == was and home.key.read_bytes() == key, "not what was saved")
+    check(mode(home.config) == mode(home.key) == 0o600, "others may read what was restored")
+    home.config.unlink()
+    home.run("restore", save, code=3)  # the key is there: nothing is changed
+    check(not home.config.exists() and home.key.read_bytes() == key, "half of it was restored")
+    save.chmod(0o644)
+    check("save.json" in home.run("restore", save, "--replace", code=3), "a backup that others may read")
+    (home.path / "wrong.json").write_text("{}")
+    (home.path / "wrong.json").chmod(0o600)
+    other.run("restore", home.path / "wrong.json", code=2)
+    check(not other.config.exists(), "something was restored from nothing")
+
+
+def locked(home):
+    secret = home.path / "passphrase"
+    secret.write_text("correct horse\n")
+    check("passphrase" in home.run(*home.full("--passphrase-file", "passphrase"), code=3), "others may read it")
+    secret.chmod(0o600)
+    home.run(*home.full("--passphrase-file", "passphrase"))
+    check(json.loads(home.key.read_text())["kind"] == "omm-locked-key", home.key.read_text())
+    text = home.config.read_text()
+    node = subprocess.Popen([MESHMIND, "node"], env=home.env, stderr=subprocess.PIPE, text=True)
+    try:
+        node.wait(timeout=3)
+        check(False, node.stderr.read())
+    except subprocess.TimeoutExpired:
+        pass  # it has its key, and waits for the coordinator
+    node.terminate()
+    check(node.wait(timeout=10) == 0, "the end")
+    secret.write_text("correct horsf\n")
+    check("not its passphrase" in home.run(code=3), "another passphrase")
+    home.config.write_text("".join(l + "\n" for l in text.split("\n") if not l.startswith("passphrase_file")))
+    check("no terminal" in home.run(code=3), "nobody to ask")
+    # On a terminal it asks, and shows nothing of the answer.
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.chdir(home.path)
+        os.execve(MESHMIND, ["meshmind", "node"], home.env)
+    seen = b""
+    while b"passphrase of the key: " not in seen:
+        seen += os.read(fd, 1000)
+    os.write(fd, b"wrong passphrase\n")
+    try:
+        while data := os.read(fd, 1000):
+            seen += data
+    except OSError:
+        pass
+    check(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3 and b"not its passphrase" in seen, seen)
+    check(b"wrong passphrase" not in seen, "the terminal shows it")
+
+
+with tempfile.TemporaryDirectory(prefix="omm-setup-") as name:
+    name = pathlib.Path(name).resolve()
+    first = Home(name / "first")
+    asks(first)
+    keeps(first)
+    backs_up(first, Home(name / "other"))
+    locked(Home(name / "locked"))
+print("setup, backup, restore, passphrases")
