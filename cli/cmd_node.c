@@ -58,6 +58,16 @@ static omm_err from_scenario(node *n) {
     return OMM_OK;
 }
 
+/* state_dir/newest.gguf, for `generate --lora newest`. */
+static omm_err find_newest(node *n) {
+    const char *state_dir = NULL;
+    char path[OMM_PATH_MAX];
+    OMM_TRY(service_path(&state_dir, &n->env, n->file.state_dir));
+    OMM_TRY(omm_path_join(path, state_dir, "newest.gguf"));
+    n->files.newest = omm_arena_strdup(&n->env.arena, path);
+    return n->files.newest ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "path %s", path);
+}
+
 static omm_err from_files(node *n) {
     const struct {
         const char *name, *value;
@@ -79,6 +89,7 @@ static omm_err from_files(node *n) {
     n->files.client = n->file.client;
     n->files.threads = n->file.threads ? n->file.threads : omm_threads_default();
     n->files.memory_max = (uint64_t)n->file.max_memory_mb * MEGABYTE;
+    OMM_TRY(find_newest(n));
     n->training_options = (omm_training_options){.files = &n->files};
     /* The commitment's key stays with the node's own. */
     omm_seed secret;

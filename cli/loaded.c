@@ -1,6 +1,8 @@
 /* loaded.c - see loaded.h. */
 #include "loaded.h"
 
+#include "places.h"
+
 #include "omm/chat.h"
 #include "omm/file.h"
 #include "omm/hash.h"
@@ -91,7 +93,8 @@ omm_err loaded_split_scale(char path[OMM_PATH_MAX], float *scale, const char *te
     if (size >= OMM_PATH_MAX) return omm_raise(OMM_ERR_TOO_BIG, "--lora: the path is too long");
     memcpy(path, text, size);
     path[size] = 0;
-    return OMM_OK;
+    if (strcmp(path, "newest") != 0 || omm_file_exists(path)) return OMM_OK;
+    return place_path(path, PLACE_STATE, "node/newest.gguf"); /* where `node setup` has the state */
 }
 
 static omm_err add_adapter(loaded *l, const char *text) {

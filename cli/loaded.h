@@ -28,7 +28,8 @@ typedef struct loaded_options {
 /* Rows of an option table for them; put LOADED_OPTIONS(o) first in the table. */
 #define LOADED_OPTIONS(o)                                                                          \
     {"model", 'm', CLI_STR, &(o).model, "FILE", "GGUF model"},                                     \
-        {"lora", 0, CLI_LIST, &(o).lora, "FILE[=X]", "GGUF LoRA adapter, times X; up to eight"},   \
+        {"lora",    0,          CLI_LIST,                                                          \
+         &(o).lora, "FILE[=X]", "GGUF LoRA adapter, times X; up to eight; newest: your node's"},   \
         {"activations", 0, CLI_STR, &(o).activations, "f32|q8", "arithmetic of quantised layers"}, \
         {"kv", 0, CLI_STR, &(o).kv, "f32|f16|q8_0", "format of the key/value cache (f32)"},        \
         {"threads", 't', CLI_STR, &(o).threads, "N|auto", CLI_THREADS_HELP},                       \
@@ -50,7 +51,8 @@ typedef struct loaded {
 } loaded;
 
 /* The file and scale of --lora "FILE" or "FILE=SCALE"; a file whose name has '=' but no number after it
- * is a file.  Errors: TOO_BIG. */
+ * is a file.  "newest", where there is no such file, is the newest global adapter that this user's node
+ * has seen.  Errors: TOO_BIG, CONFIG (no home). */
 OMM_CHECKED omm_err loaded_split_scale(char path[OMM_PATH_MAX], float *scale, const char *text);
 
 /* Open everything.  Environment: OMM_ISA.  Release with loaded_close, also after an error.

@@ -31,11 +31,12 @@ static omm_err read_line(omm_buf *out, int fd) {
 
 static omm_err ask_once(omm_buf *out, int fd, const char *question) {
     struct termios shown, hidden;
-    if (dprintf(fd, "%s: ", question) < 0 || tcgetattr(fd, &shown) != 0)
-        return omm_raise(OMM_ERR_IO, "cannot ask on the terminal");
+    if (tcgetattr(fd, &shown) != 0) return omm_raise(OMM_ERR_IO, "cannot ask on the terminal");
     hidden = shown;
     hidden.c_lflag &= ~(tcflag_t)ECHO;
-    (void)tcsetattr(fd, TCSAFLUSH, &hidden);
+    (void)tcsetattr(fd, TCSAFLUSH,
+                    &hidden); /* before the question: it drops what was typed so far */
+    (void)dprintf(fd, "%s: ", question);
     const omm_err err = read_line(out, fd);
     (void)tcsetattr(fd, TCSAFLUSH, &shown);
     (void)dprintf(fd, "\n");

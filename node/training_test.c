@@ -6,6 +6,7 @@
 #include "omm/dataset.h"
 #include "omm/file.h"
 #include "omm/gguf.h"
+#include "omm/lora.h"
 #include "omm/mem.h"
 #include "omm/model.h"
 #include "omm/recipe.h"
@@ -132,7 +133,9 @@ static void from_files(const char *model, omm_training *in_memory, const char *l
     CHECK_OK(omm_map_open(&map, model));
     put_file(copy, map.view);
     put_file(data, omm_bytes_str(line));
-    const omm_training_files files = {.model = copy, .data = data, .threads = 1};
+    char newest[OMM_PATH_MAX];
+    CHECK_OK(omm_path_join(newest, dir, "newest.gguf"));
+    const omm_training_files files = {.model = copy, .data = data, .threads = 1, .newest = newest};
     omm_training_files small = files;
     small.memory_max = 1000000;
     omm_training *training = NULL, *poor = NULL;
@@ -153,6 +156,12 @@ static void from_files(const char *model, omm_training *in_memory, const char *l
     train(&wanted, in_memory, compute);
     train(&first, training, compute);
     CHECK(same(&wanted, &first));
+    omm_lora global; /* what the training began with */
+    CHECK_OK(omm_lora_load_file(&global, newest, NULL));
+    CHECK_EQ(global.value_count, first.count);
+    for (size_t i = 0; i < global.value_count; i++)
+        CHECK(global.values[i] == (float)(i % 7) * 0.01F);
+    omm_lora_fini(&global);
     omm_training_rest(training);
     omm_training_rest(training);
     train(&second, training, compute);

@@ -201,6 +201,16 @@ def main(folder):
                   f"writes       {folder}/node", "sent         2 rounds, 2 of them accepted", "declined     nothing"):
         check(words in text, f"{words} is not in:\n{text}")
 
+    # What came of it: the newest global adapter, as a file and by name.
+    text = meshmind("generate", "-m", folder / "base" / "openmeshmind-tiny-F16.gguf", "--lora",
+                    folder / "node" / "newest.gguf", "-n", "8", "--temp", "0", "Hello")
+    home = folder / "home" / "openmeshmind"
+    home.mkdir(parents=True)
+    (home / "node").symlink_to(folder / "node")
+    os.environ["XDG_STATE_HOME"] = str(folder / "home")
+    check(text == meshmind("generate", "-m", folder / "base" / "openmeshmind-tiny-F16.gguf", "--lora", "newest",
+                           "-n", "8", "--temp", "0", "Hello"), "--lora newest is not the newest adapter")
+
     frames = decompressed(relay.out)
     for name, data in [("what was sent", relay.out), ("what came back", relay.back),
                        *((f"frame {i}", f) for i, f in enumerate(frames))]:

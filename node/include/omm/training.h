@@ -86,6 +86,7 @@ typedef struct omm_training_files {
     const char *model, *data; /* GGUF; as omm/dataset.h has it */
     const char *client;       /* only this client's lines; NULL or "": all */
     unsigned threads;         /* that will train: their scratch is planned */
+    const char *newest;       /* gets the global adapter of every training, GGUF; NULL: none */
     uint64_t memory_max;      /* bytes of the whole process; 0: what the machine has left */
 } omm_training_files;
 
