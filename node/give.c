@@ -143,6 +143,7 @@ static omm_err store_gift(omm_node *node, const void *ud) {
     OMM_TRY(node_keep_put(node, KEEP_PAYLOAD, omm_buf_view(&g->sent)));
     OMM_TRY(node_keep_put(node, KEEP_RESIDUAL_NEXT, omm_buf_view(&g->residual_bytes)));
     OMM_TRY(node_keep_put(node, KEEP_RESIDUAL_NEXT_TAG, omm_bytes_of(tag.b, sizeof tag.b)));
+    OMM_TRY(node_drop_chunks(node));
     OMM_TRY(node_keep_drop(node, KEEP_CHECKPOINT_OFFER));
     return node_keep_drop(node, KEEP_CHECKPOINT);
 }

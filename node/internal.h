@@ -114,6 +114,8 @@ struct omm_node {
 #define KEEP_RECEIPT "receipt/" /* + run id / round: what the coordinator signed, for disputes */
 #define KEEP_CHECKPOINT "checkpoint"
 #define KEEP_CHECKPOINT_OFFER "checkpoint_offer" /* digest of the offer it is for */
+#define KEEP_GLOBAL "global"        /* digest of the global adapter that chunks are kept of */
+#define KEEP_GLOBAL_CHUNK "global/" /* + index, of those that came before a restart or a pause */
 
 #define NODE_DATABASE "node.sqlite"
 OMM_CHECKED omm_err node_keep_open(omm_node *node);
@@ -137,6 +139,8 @@ OMM_CHECKED omm_err node_take_offer(omm_node *node, omm_bytes envelope);
 /* Errors: REFUSED_* (not what the offer names), NOMEM. */
 OMM_CHECKED omm_err node_take_chunk(bool *complete, omm_node *node, const omm_reply *reply);
 OMM_CHECKED omm_err node_load_checkpoint(omm_node *node);
+/* The round's download is not needed any more.  Errors: IO, NOMEM. */
+OMM_CHECKED omm_err node_drop_chunks(omm_node *node);
 omm_digest node_residual_tag(const omm_node *node);
 
 /* ---- give.c ---- */

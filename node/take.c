@@ -4,6 +4,7 @@
 #include "omm/mem.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #define JOB_ARENA_BYTES ((size_t)64 << 20) /* layouts of large models */
@@ -163,6 +164,73 @@ omm_digest node_residual_tag(const omm_node *node) {
     return omm_hasher_final(&h);
 }
 
+/* ---- chunks that were here already ---- */
+
+static void chunk_name(char out[32], uint32_t index) {
+    (void)snprintf(out, 32, KEEP_GLOBAL_CHUNK "%u", index);
+}
+
+static bool is_chunk(const omm_blob *global, uint32_t index, omm_bytes data) {
+    const omm_digest digest = omm_hash(data);
+    return data.size == omm_chunk_size(global->size, index) &&
+           omm_digest_equal(&digest, &global->chunk_digests[index]);
+}
+
+omm_err node_drop_chunks(omm_node *node) {
+    return omm_db_run(node->db, "DELETE FROM keep WHERE name = ? OR name GLOB ?",
+                      OMM_DB_TEXT(KEEP_GLOBAL), OMM_DB_TEXT(KEEP_GLOBAL_CHUNK "*"));
+}
+
+/* Only downloads of several chunks are worth it, and only on disk. */
+static bool keeps_chunks(const omm_node *node, const omm_blob *global) {
+    return node->o.state_dir && global->chunk_count > 1;
+}
+
+static omm_err load_chunks(node_job *job, omm_node *node) {
+    const omm_blob *global = &job->offer.global;
+    bool found = true;
+    omm_err err = OMM_OK;
+    omm_buf chunk;
+    omm_buf_init(&chunk, OMM_CHUNK_BYTES);
+    /* The last one is asked for again: every download ends with an answer. */
+    while (err == OMM_OK && found && job->next_chunk + 1 < global->chunk_count) {
+        char name[32];
+        chunk_name(name, job->next_chunk);
+        omm_buf_clear(&chunk);
+        err = node_keep_get(&found, &chunk, node, name);
+        found = found && is_chunk(global, job->next_chunk, omm_buf_view(&chunk));
+        if (err != OMM_OK || !found) break;
+        err = omm_buf_append(&job->global, chunk.data, chunk.size);
+        if (err == OMM_OK) job->next_chunk++;
+    }
+    omm_buf_fini(&chunk);
+    return err == OMM_ERR_TOO_BIG ? OMM_OK : err; /* what is kept there is no chunk */
+}
+
+/* Go on with the download that a restart or a pause has cut; what is kept of another one goes. */
+static omm_err restore_chunks(node_job *job, omm_node *node) {
+    const omm_blob *global = &job->offer.global;
+    if (!keeps_chunks(node, global)) return OMM_OK;
+    omm_buf kept;
+    omm_buf_init(&kept, sizeof global->digest.b);
+    bool found = false;
+    const omm_bytes want = omm_bytes_of(global->digest.b, sizeof global->digest.b);
+    const omm_err err = node_keep_get(&found, &kept, node, KEEP_GLOBAL);
+    const bool same = err == OMM_OK && found && omm_bytes_equal(omm_buf_view(&kept), want);
+    omm_buf_fini(&kept);
+    OMM_TRY(err);
+    if (same) return load_chunks(job, node);
+    OMM_TRY(node_drop_chunks(node));
+    return node_keep_put(node, KEEP_GLOBAL, want);
+}
+
+static omm_err keep_chunk(omm_node *node, const omm_reply *reply) {
+    char name[32];
+    if (!keeps_chunks(node, &node->job.offer.global)) return OMM_OK;
+    chunk_name(name, reply->index);
+    return node_keep_put(node, name, reply->data);
+}
+
 /* The owner shall see what we did not do, and why; that we are not in a round is no such thing. */
 static omm_err keep_declined(omm_node *node, const omm_offer *offer, omm_err err) {
     if (err == OMM_ERR_NOMEM || err == OMM_ERR_IO || err == OMM_ERR_REFUSED_ROUND ||
@@ -175,6 +243,7 @@ omm_err node_take_offer(omm_node *node, omm_bytes envelope) {
     node_job job = {.active = true};
     omm_arena_init(&job.arena, JOB_ARENA_BYTES);
     omm_err err = fill_job(&job, node, envelope);
+    if (err == OMM_OK) err = restore_chunks(&job, node);
     if (err == OMM_OK && strcmp(node->run_id, job.offer.run_id) != 0) {
         /* Another run of the same coordinator: what we counted belongs to the old one. */
         err = node_keep_put(node, KEEP_RUN_ID, omm_bytes_str(job.offer.run_id));
@@ -230,11 +299,10 @@ omm_err node_take_chunk(bool *complete, omm_node *node, const omm_reply *reply) 
     *complete = false;
     if (!omm_digest_equal(&reply->digest, &global->digest) || reply->index != job->next_chunk)
         return omm_raise(OMM_ERR_REFUSED_DIGEST, "chunk: not the one we asked for");
-    omm_digest digest = omm_hash(reply->data);
-    if (reply->data.size != omm_chunk_size(global->size, reply->index) ||
-        !omm_digest_equal(&digest, &global->chunk_digests[reply->index]))
+    if (!is_chunk(global, reply->index, reply->data))
         return omm_raise(OMM_ERR_REFUSED_DIGEST, "chunk %u: not the bytes that the offer names",
                          reply->index);
+    OMM_TRY(keep_chunk(node, reply));
     OMM_TRY(omm_buf_append(&job->global, reply->data.data, reply->data.size));
     job->next_chunk++;
     if (job->next_chunk < global->chunk_count) return OMM_OK;

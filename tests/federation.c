@@ -377,11 +377,11 @@ static void restart_node(fed *f, uint32_t i) {
     if (is_waiting) f->wake_ms[i] = wake_ms;
 }
 
-/* A restart while fetching only starts over, and one before each chunk would never send any. */
+/* A restart before each chunk would never send, or get, any. */
 static bool may_restart(const fed *f, uint32_t i) {
     const char *phase = omm_node_get_status(f->nodes[i]).phase;
-    if (strcmp(phase, "fetching") == 0) return false;
-    return strcmp(phase, "uploading") != 0 || f->messages % 2 == 0;
+    const bool has_chunks = strcmp(phase, "fetching") == 0 || strcmp(phase, "uploading") == 0;
+    return !has_chunks || f->messages % 2 == 0;
 }
 
 static void act(fed *f, uint32_t i) {

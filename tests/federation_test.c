@@ -182,6 +182,15 @@ static void large_payloads_travel_in_chunks(void) {
     options.ud = &lose;
     omm_digest again = run_once(&options, NULL);
     CHECK(omm_digest_equal(&once, &again));
+    /* Restarted after every other message, a download goes on where it was. */
+    options.fault = NULL;
+    options.on_disk = true;
+    options.restart_nodes = true;
+    uint64_t restarted = 0;
+    again = run_once(&options, &restarted);
+    CHECK(omm_digest_equal(&once, &again));
+    CHECK(restarted <=
+          messages + 2 * (4 + 3)); /* a poll for each restart, no chunk twice but one */
 }
 
 /* ---- rounds that go wrong ---- */
