@@ -28,7 +28,7 @@ static omm_err load_replaced(omm_buf *file, const char *from, const char *to) {
     CHECK_OK(omm_buf_append(&text, "", 1));
     char *at = strstr((char *)text.data, from);
     CHECK(at && strlen(from) == strlen(to));
-    memcpy(at, to, strlen(to));
+    for (size_t i = 0; to[i]; i++) at[i] = to[i];
     text.size--;
     const omm_err err = load(&key, omm_buf_view(&text), "correct horse");
     omm_buf_fini(&text);

@@ -215,9 +215,15 @@ static omm_err print_done(const setup *s, const omm_public_key *key) {
     char hex[2 * sizeof key->b + 1];
     omm_hex(hex, omm_bytes_of(key->b, sizeof key->b));
     if (s->json) {
-        printf("{\"config\":\"%s\",\"public_key\":\"%s\",\"schema_version\":1}\n", s->config_path,
-               hex);
-        return OMM_OK;
+        omm_buf text;
+        omm_buf_init(&text, FILE_BYTES_MAX);
+        json_t *root = json_pack("{s:i,s:s,s:s}", "schema_version", 1, "config", s->config_path,
+                                 "public_key", hex);
+        const omm_err err = omm_json_write(&text, root);
+        if (err == OMM_OK) printf("%.*s", (int)text.size, (const char *)text.data);
+        json_decref(root);
+        omm_buf_fini(&text);
+        return err;
     }
     printf("written: %s\nyour public key, for whoever runs the coordinator:\n  %s\nthen: meshmind "
            "node -c %s\n",

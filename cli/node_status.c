@@ -49,7 +49,12 @@ static omm_err put_running(json_t *root, const char *state_dir) {
     char path[OMM_PATH_MAX];
     json_t *now = NULL;
     OMM_TRY(omm_path_join(path, state_dir, OMM_NODE_STATUS_FILE));
-    OMM_TRY(omm_json_load(&now, path, STATUS_BYTES_MAX));
+    const omm_err err = omm_json_load(&now, path, STATUS_BYTES_MAX);
+    if (err == OMM_ERR_NOT_FOUND) { /* it has its database, and not yet more */
+        OMM_TRY(omm_json_set_str(root, "state", "starting"));
+        return omm_json_set_bool(root, "running", true);
+    }
+    OMM_TRY(err);
     const int rc = json_object_update(root, now);
     json_decref(now);
     if (rc != 0) return omm_raise(OMM_ERR_NOMEM, "JSON");

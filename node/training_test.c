@@ -123,8 +123,8 @@ static void put_file(const char *path, omm_bytes bytes) {
 }
 
 /* Read when needed, let go, read again: the same digests and bytes as with all of it in memory. */
-static void from_files(const char *model, omm_training *in_memory, const char *line,
-                       const omm_compute *compute) {
+static void from_files(const char *model, const omm_lora_shape *shape, omm_training *in_memory,
+                       const char *line, const omm_compute *compute) {
     char dir[] = "/tmp/omm-training-XXXXXX", data[OMM_PATH_MAX], copy[OMM_PATH_MAX];
     CHECK(mkdtemp(dir) != NULL);
     CHECK_OK(omm_path_join(data, dir, "data.jsonl"));
@@ -157,7 +157,7 @@ static void from_files(const char *model, omm_training *in_memory, const char *l
     train(&first, training, compute);
     CHECK(same(&wanted, &first));
     omm_lora global; /* what the training began with */
-    CHECK_OK(omm_lora_load_file(&global, newest, NULL));
+    CHECK_OK(omm_lora_load_file(&global, newest, shape));
     CHECK_EQ(global.value_count, first.count);
     for (size_t i = 0; i < global.value_count; i++)
         CHECK(global.values[i] == (float)(i % 7) * 0.01F);
@@ -216,7 +216,7 @@ int main(void) {
     CHECK_OK(omm_compute_init(&compute, pool, isa));
     recipe_of_another_adapter(training, &compute);
     damaged_recipes(training);
-    from_files(path, training, line, &compute);
+    from_files(path, &model.lora_shape, training, line, &compute);
     omm_compute_fini(&compute);
     omm_pool_close(pool);
     omm_training_close(training);

@@ -170,7 +170,7 @@ def whole_run(folder, coordinator):
     check(node.returncode == 0, node.stderr.read())
     check(coordinator.wait(timeout=120) in (0, 1), "the coordinator failed")
     running = [s for s in live if s["running"]]
-    check(any(s["pid"] == node.pid for s in running), f"nothing was said while it ran: {live[-1:]}")
+    check(any(s.get("pid") == node.pid for s in running), f"nothing was said while it ran: {live[-1:]}")
     check(all(s["state"] in ("starting", "waiting", "fetching", "training", "sending", "done", "stopped")
               for s in running), running)
 

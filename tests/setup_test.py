@@ -68,7 +68,8 @@ def keeps(home):
     check(home.config.read_bytes() == was, "it has been replaced")
     home.run(*home.full(), answers="yes\n")
     check(home.config.read_bytes() != was and home.key.read_bytes() == key, "yes, and the key is the same")
-    home.run(*home.full("--replace"))
+    said = json.loads(home.run(*home.full("--replace", "--json")).split("\n")[0])
+    check(said["config"] == str(home.config) and said["public_key"] == json.loads(key)["public"], said)
     check("/nowhere" in home.run(*home.full("--replace", "--data", "/nowhere"), code=2), "data that are not there")
 
 
