@@ -190,7 +190,7 @@ static void large_payloads_travel_in_chunks(void) {
     again = run_once(&options, &restarted);
     CHECK(omm_digest_equal(&once, &again));
     CHECK(restarted <=
-          messages + 2 * (4 + 3)); /* a poll for each restart, no chunk twice but one */
+          messages + (uint64_t)2 * (4 + 3)); /* a poll for each restart, no chunk twice but one */
 }
 
 /* ---- rounds that go wrong ---- */
