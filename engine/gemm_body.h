@@ -282,13 +282,19 @@ static void kernel_gemm(const gemm_job *job, float *work, size_t m0, size_t m1, 
 /* ---- one row: decode ------------------------------------------------------------------------- */
 
 /* `count` strips side by side, so that their chains hide each other's latency. */
+/* Strips side by side that are shorter than the distance (an adapter's B) are at the next ones then. */
+SIMD_INLINE size_t gemv_ahead(const int count, const omm_matrix *w) {
+    return w->strip_bytes < SIMD_Q8_AHEAD ? (size_t)count * w->strip_bytes : SIMD_Q8_AHEAD;
+}
+
 SIMD_INLINE void gemv_f32(const int count, vf *acc, const float *x, const omm_matrix *w,
                           const uint8_t *strip) {
     const float *p = (const float *)(const void *)strip;
-    const size_t step = w->strip_bytes / sizeof *p;
+    const size_t step = w->strip_bytes / sizeof *p, ahead = gemv_ahead(count, w);
     for (size_t k = 0; k < w->cols; k++) {
         vf xv = vf_set1(x[k]);
         SIMD_UNROLL for (int i = 0; i < count; i++) {
+            SIMD_PREFETCH(strip + (size_t)i * w->strip_bytes + k * 64 + ahead);
             acc[i] = vf_fma(xv, vf_load(p + (size_t)i * step + k * VL), acc[i]);
         }
     }
@@ -297,11 +303,14 @@ SIMD_INLINE void gemv_f32(const int count, vf *acc, const float *x, const omm_ma
 SIMD_INLINE void gemv_half(const bool bf16, const int count, vf *acc, const float *x,
                            const omm_matrix *w, const uint8_t *strip) {
     const uint16_t *p = (const uint16_t *)(const void *)strip;
-    const size_t step = w->strip_bytes / sizeof *p;
+    const size_t step = w->strip_bytes / sizeof *p, ahead = gemv_ahead(count, w);
     for (size_t k = 0; k < w->cols; k++) {
         vf xv = vf_set1(x[k]);
         SIMD_UNROLL for (int i = 0; i < count; i++) {
             const uint16_t *at = p + (size_t)i * step + k * VL;
+            if (k % 2 == 0) {
+                SIMD_PREFETCH(strip + (size_t)i * w->strip_bytes + k * 32 + ahead);
+            }
             acc[i] = vf_fma(xv, bf16 ? vf_load_bf16(at) : vf_load_f16(at), acc[i]);
         }
     }
