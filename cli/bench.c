@@ -9,6 +9,7 @@
 #include "omm/memory.h"
 #include "omm/peaks.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #define WATCHED_TOKENS 16u /* with the pool's clock running */
 #define ID_STEP 7919u      /* ids i * ID_STEP: all over the vocabulary */
 #define BATCH 512u
+#define TURN_BYTES 1e9 /* of weights in a turn of decoding: 20 to 50 ms */
 
 typedef struct bench {
     const bench_options *o;
@@ -25,7 +27,10 @@ typedef struct bench {
     omm_session *session;
     uint32_t *ids; /* [prompt + generate] */
     float *logits;
-    double *prefill, *decode, *waiting, *alone;   /* [repeats] each, one block */
+    double *prefill, *decode, *waiting, *alone; /* [repeats] each, one block */
+    double *in_turns;                           /* [turn_count], room for repeats * generate */
+    uint32_t turn_count;
+    uint64_t token_bytes;
     uint64_t part_ns[OMM_PROFILE_PARTS], watched; /* of all repeats; tokens */
 } bench;
 
@@ -95,12 +100,14 @@ static omm_err allocate(bench *b) {
     const size_t ids = (size_t)b->o->prompt + b->o->generate + WATCHED_TOKENS;
     b->ids = (uint32_t *)omm_alloc(ids, sizeof *b->ids);
     b->logits = (float *)omm_alloc(b->model.dims.vocab, sizeof *b->logits);
-    b->prefill = (double *)omm_alloc(4 * (size_t)b->o->repeats, sizeof *b->prefill);
+    b->prefill =
+        (double *)omm_alloc((4 + (size_t)b->o->generate) * b->o->repeats, sizeof *b->prefill);
     if (!b->ids || !b->logits || !b->prefill)
         return omm_raise(OMM_ERR_NOMEM, "no memory to measure %u repeats", b->o->repeats);
     b->decode = b->prefill + b->o->repeats;
     b->waiting = b->decode + b->o->repeats;
     b->alone = b->waiting + b->o->repeats;
+    b->in_turns = b->alone + b->o->repeats;
     for (size_t i = 0; i < ids; i++) b->ids[i] = (uint32_t)(i * ID_STEP % b->model.dims.vocab);
     return OMM_OK;
 }
@@ -123,6 +130,32 @@ static omm_err decode(uint64_t *ns, bench *b, uint32_t count) {
         OMM_TRY(omm_session_append(b->session, b->ids + omm_session_position(b->session), 1,
                                    b->logits, false));
     *ns = omm_measure_ns() - start;
+    return OMM_OK;
+}
+
+static double read_turn(bench *b, uint32_t tokens) {
+    if (b->o->peak_seconds <= 0.0) return 0.0;
+    return omm_peaks_read(&b->processors.peaks, (double)tokens * (double)b->token_bytes);
+}
+
+/* Turns of decoding with as much reading between them: each turn's speed is compared with the
+ * reads before and after it, because the bandwidth of a shared machine changes from second to second. */
+static omm_err decode_in_turns(double *rate, bench *b) {
+    const uint32_t all = b->o->generate;
+    const double wanted = ceil(TURN_BYTES / (double)b->token_bytes);
+    const uint32_t step = b->o->peak_seconds > 0.0 && wanted < all ? (uint32_t)wanted : all;
+    uint64_t total = 0, ns = 0;
+    double before = read_turn(b, step);
+    for (uint32_t done = 0, count = 0; done < all; done += count) {
+        count = all - done < step ? all - done : step;
+        OMM_TRY(decode(&ns, b, count));
+        const double after = read_turn(b, step);
+        const double speed = (double)count * (double)b->token_bytes * 1e9 / (double)ns;
+        if (after > 0.0) b->in_turns[b->turn_count++] = speed * 2.0 / (before + after);
+        before = after;
+        total += ns;
+    }
+    *rate = all * 1e9 / (double)total;
     return OMM_OK;
 }
 
@@ -149,11 +182,9 @@ static omm_err watch(bench *b, uint32_t repeat) {
 }
 
 static omm_err repeat(bench *b, uint32_t i) {
-    uint64_t ns = 0;
     OMM_TRY(prefill(&b->prefill[i], b, b->o->prompt));
     if (b->o->generate > 0) {
-        OMM_TRY(decode(&ns, b, b->o->generate));
-        b->decode[i] = b->o->generate * 1e9 / (double)ns;
+        OMM_TRY(decode_in_turns(&b->decode[i], b));
         OMM_TRY(watch(b, i));
     }
     if (b->o->peak_seconds > 0.0)
@@ -190,6 +221,8 @@ static omm_err measure_run(bench_result *r, bench_run *run, bench *b) {
     const uint32_t n = b->o->repeats;
     memset(b->part_ns, 0, sizeof b->part_ns);
     b->watched = 0;
+    b->turn_count = 0;
+    b->token_bytes = r->token_bytes;
     OMM_TRY(open_run(b, run->threads, r));
     OMM_TRY(warm_up(r, b));
     for (uint32_t i = 0; i < n; i++) OMM_TRY(repeat(b, i));
@@ -199,6 +232,7 @@ static omm_err measure_run(bench_result *r, bench_run *run, bench *b) {
         run->part_seconds[i] = (double)b->part_ns[i] * 1e-9 / (double)b->watched;
     run->waiting = bench_spread_of(b->waiting, n).median;
     run->alone = bench_spread_of(b->alone, n).median;
+    if (b->turn_count > 0) run->in_turns = bench_spread_of(b->in_turns, b->turn_count);
     run->read_bytes = b->processors.peaks.read_bytes;
     run->read_sustained = omm_peaks_read_sustained(&b->processors.peaks);
     run->fma_flops = b->processors.peaks.fma_flops;

@@ -4,9 +4,12 @@
  * For each number of threads: one run to warm up, then `repeats` times a prefill of `prompt` tokens
  * from an empty session, `generate` single tokens behind it, a look at the peaks (omm/peaks.h),
  * and some more tokens with the pool's clock and a profile running.  Ids are fixed; nothing is
- * sampled.
+ * sampled.  Decoding goes in turns of about a gigabyte of weights, with reads of as many bytes before
+ * and after each.
+ *   share in turns = bytes of weights per second of one turn / mean of the reads beside it; the
+ *                    median of all turns is what decode gets of what the machine gave in its time
  *   share of read  = decode tokens/s * bytes of weights that a token needs / read bandwidth, of the
- *                    best 64 MiB and of all that was read
+ *                    best 64 MiB (2 ms) of the run and of all that was read
  *   share of fma   = prefill tokens/s * 2 * parameters / f32 peak; of dot: the same over the int8 peak
  *   waiting        = time of threads inside parallel runs without a task, over all their time
  *   alone          = time in which the first thread computed alone
@@ -44,6 +47,7 @@ typedef struct bench_options {
 typedef struct bench_run {
     unsigned threads;
     bench_spread prefill, decode;           /* tokens per second */
+    bench_spread in_turns;                  /* shares; zeros without peaks */
     double waiting, alone;                  /* shares of decode time, medians */
     double part_seconds[OMM_PROFILE_PARTS]; /* of decoding a token, means over the repeats */
     double read_bytes, fma_flops, dot_ops, read_sustained;

@@ -34,9 +34,12 @@ static void print_decode(const bench_result *r, const bench_run *run, const benc
     const bench_spread *s = &run->decode;
     printf("  decode  %5u  %8.1f tokens/s  (%.1f .. %.1f)", o->generate, s->median, s->min, s->max);
     if (run->read_bytes > 0.0)
-        printf("  %6.1f GB/s: %.2f of the best read bandwidth, %.2f of the sustained",
-               decode_bytes(r, run) * 1e-9, bench_share(decode_bytes(r, run), run->read_bytes),
-               bench_share(decode_bytes(r, run), run->read_sustained));
+        printf(
+            "  %6.1f GB/s: %.2f (%.2f .. %.2f) of the reads beside it, %.2f of all reads, %.2f of "
+            "the best 64 MiB",
+            decode_bytes(r, run) * 1e-9, run->in_turns.median, run->in_turns.min, run->in_turns.max,
+            bench_share(decode_bytes(r, run), run->read_sustained),
+            bench_share(decode_bytes(r, run), run->read_bytes));
     printf("\n");
     if (r->streamed_bytes > 0)
         printf("                 %.2f GB/s of the file read and packed\n",
@@ -123,6 +126,7 @@ static void add_decode(json_t *to, const bench_result *r, const bench_run *run,
     if (r->streamed_bytes > 0)
         json_object_set_new(d, "file_bytes_per_second", json_real(file_bytes(r, run)));
     if (run->read_bytes > 0.0) {
+        json_object_set_new(d, "share_of_read_in_turns", bench_spread_json(&run->in_turns));
         json_object_set_new(d, "share_of_read",
                             json_real(bench_share(decode_bytes(r, run), run->read_bytes)));
         json_object_set_new(d, "share_of_sustained_read",

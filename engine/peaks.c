@@ -1,7 +1,7 @@
 /* peaks.c - chunks of the loops of peaks_body.h over the threads of a context, the best one kept.
  *
- * A chunk is at most about CHUNK_NS of work, found by doubling; its tasks are several per thread, so
- * that a thread that wakes late does not decide the figure.
+ * A chunk is at most about CHUNK_NS of work, found by doubling, or READ_CHUNK_BYTES to read; its tasks
+ * are several per thread, so that a thread that wakes late does not decide the figure.
  */
 #include "omm/peaks.h"
 
@@ -17,6 +17,7 @@
 #define CHUNK_NS 2000000u /* shorter than a time slice: some chunks run undisturbed */
 #define TASKS_PER_THREAD 4u
 #define READ_CHUNK_BYTES ((size_t)64 << 20)
+#define READ_TASK_BYTES ((size_t)64 << 10) /* what decode takes: no thread waits long for another */
 #define BUFFER_BYTES_MIN ((size_t)512 << 20)
 #define BUFFER_BYTES_MAX ((size_t)2 << 30)
 
@@ -56,9 +57,8 @@ static void chunk_task(void *ud, size_t task, unsigned worker) {
 }
 
 static double amount(const chunk *c, size_t tasks) {
-    const unsigned per_unit = c->figure == FIGURE_FMA   ? c->loops->fma_per_round
-                              : c->figure == FIGURE_DOT ? c->loops->dot_per_round
-                                                        : 1;
+    const unsigned per_unit =
+        c->figure == FIGURE_FMA ? c->loops->fma_per_round : c->loops->dot_per_round;
     return (double)c->work * (double)tasks * per_unit;
 }
 
@@ -70,27 +70,53 @@ static const uint8_t *next_part(omm_peaks *p, size_t bytes) {
     return data;
 }
 
-static void measure(double *best, omm_peaks *p, peak_figure figure, double seconds) {
+/* One chunk; returns seconds. */
+static double read_chunk(omm_peaks *p) {
+    chunk c = {.loops = loops_of(p->c->isa),
+               .data = next_part(p, READ_CHUNK_BYTES),
+               .figure = FIGURE_READ,
+               .work = READ_TASK_BYTES};
+    const uint64_t begin = omm_measure_ns();
+    omm_pool_run(p->c->pool, chunk_task, &c, READ_CHUNK_BYTES / READ_TASK_BYTES);
+    const double spent = (double)(omm_measure_ns() - begin + 1) * 1e-9; /* never 0 */
+    const double rate = (double)READ_CHUNK_BYTES / spent;
+    p->read_total += (double)READ_CHUNK_BYTES;
+    p->read_seconds += spent;
+    if (rate > p->read_bytes) p->read_bytes = rate;
+    return spent;
+}
+
+double omm_peaks_read(omm_peaks *p, double bytes) {
+    double done = 0.0, spent = 0.0;
+    do {
+        spent += read_chunk(p);
+        done += (double)READ_CHUNK_BYTES;
+    } while (done < bytes);
+    return done / spent;
+}
+
+static void measure_read(omm_peaks *p, double seconds) {
+    const uint64_t start = omm_measure_ns(), limit = (uint64_t)(seconds * 1e9);
+    do {
+        (void)read_chunk(p);
+    } while (omm_measure_ns() - start < limit);
+}
+
+static void measure(double *best, const omm_peaks *p, peak_figure figure, double seconds) {
     const size_t tasks = (size_t)p->c->workers * TASKS_PER_THREAD;
     chunk c = {.loops = loops_of(p->c->isa), .figure = figure, .work = 1024};
-    if (figure == FIGURE_READ) c.work = READ_CHUNK_BYTES / tasks / 1024 * 1024;
     const uint64_t start = omm_measure_ns(), limit = (uint64_t)(seconds * 1e9);
     uint64_t now;
     do {
-        if (figure == FIGURE_READ) c.data = next_part(p, tasks * (size_t)c.work);
         const uint64_t begin = omm_measure_ns();
         omm_pool_run(p->c->pool, chunk_task, &c, tasks);
         now = omm_measure_ns();
         const uint64_t spent = now - begin;
-        if (figure != FIGURE_READ && spent < CHUNK_NS / 2) {
+        if (spent < CHUNK_NS / 2) {
             c.work *= 2;
             continue;
         }
-        if (figure == FIGURE_READ) {
-            p->read_total += amount(&c, tasks);
-            p->read_seconds += (double)spent * 1e-9;
-        }
-        const double rate = spent ? amount(&c, tasks) * 1e9 / (double)spent : 0.0;
+        const double rate = amount(&c, tasks) * 1e9 / (double)spent;
         if (rate > *best) *best = rate;
     } while (now - start < limit || *best == 0.0);
 }
@@ -134,7 +160,7 @@ double omm_peaks_read_sustained(const omm_peaks *p) {
 }
 
 void omm_peaks_update(omm_peaks *p, double seconds) {
-    measure(&p->read_bytes, p, FIGURE_READ, seconds);
+    measure_read(p, seconds);
     measure(&p->fma_flops, p, FIGURE_FMA, seconds);
     measure(&p->dot_ops, p, FIGURE_DOT, seconds);
 }

@@ -23,6 +23,9 @@ static void check(omm_isa isa, omm_pool *pool) {
     CHECK(p.read_bytes >= first.read_bytes);
     CHECK(p.fma_flops >= first.fma_flops);
     CHECK(p.dot_ops >= first.dot_ops);
+    const double total = p.read_total, rate = omm_peaks_read(&p, 100e6);
+    CHECK(p.read_total - total == 2.0 * (double)BUFFER_BYTES); /* whole chunks */
+    CHECK(rate > 1e6 && rate <= p.read_bytes * 1.000001);      /* no mean is above the best */
     omm_peaks_close(&p);
     omm_peaks_close(&p); /* harmless */
     omm_compute_fini(&c);

@@ -295,6 +295,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
         failures.append(f"bench --json: exit {done.returncode}: {done.stdout[:300]}{done.stderr[:300]}")
     for one in report["runs"]:
         speeds = [one[what]["tokens_per_second"] for what in ("prefill", "decode")]
+        speeds.append(one["decode"]["share_of_read_in_turns"])
         shares = [one["prefill"]["share_of_fma"], one["prefill"]["share_of_dot"], one["decode"]["share_of_read"],
                   one["decode"]["share_of_sustained_read"]]
         peaks = one["peaks"]

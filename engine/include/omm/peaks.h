@@ -39,6 +39,9 @@ void omm_peaks_close(omm_peaks *p);
 /* Bytes per second over all chunks together, the disturbed ones too: what a long stream of reads gets
  * on this machine in these minutes.  0 before the first update. */
 double omm_peaks_read_sustained(const omm_peaks *p);
+/* Bytes per second of reading the next `bytes` of the buffer now (whole chunks of 64 MiB, at least one):
+ * a turn beside a turn of what is to be compared.  Counts for read_bytes and the sustained rate too. */
+double omm_peaks_read(omm_peaks *p, double bytes);
 /* Measure each figure for `seconds` (at least one chunk) and keep the better of old and new. */
 void omm_peaks_update(omm_peaks *p, double seconds);
 
