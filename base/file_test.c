@@ -3,6 +3,7 @@
 #include "omm_test.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -89,6 +90,26 @@ static void create_never_overwrites(void) {
     CHECK_ERR(omm_file_check_private(at("c/key")), OMM_ERR_STATE);
     CHECK_ERR(omm_file_check_private(at("c")), OMM_ERR_FORMAT);
     CHECK_ERR(omm_file_check_private(at("c/none")), OMM_ERR_NOT_FOUND);
+}
+
+static void *create_one(void *ud) {
+    return (void *)(uintptr_t)omm_file_create(ud, omm_bytes_str("mine"), 0600);
+}
+
+/* Of two at the same moment one gets the name. */
+static void create_has_one_winner(void) {
+    char path[OMM_PATH_MAX];
+    snprintf(path, sizeof path, "%s", at("c/race"));
+    for (int i = 0; i < 200; i++) {
+        pthread_t other;
+        void *his = NULL;
+        CHECK_EQ(pthread_create(&other, NULL, create_one, path), 0);
+        const omm_err mine = omm_file_create(path, omm_bytes_str("mine"), 0600);
+        CHECK_EQ(pthread_join(other, &his), 0);
+        CHECK((mine == OMM_OK) != ((omm_err)(uintptr_t)his == OMM_OK));
+        CHECK((mine == OMM_OK ? (omm_err)(uintptr_t)his : mine) == OMM_ERR_EXISTS);
+        CHECK_OK(omm_file_remove(path));
+    }
 }
 
 static void failed_write_leaves_the_old_file(void) {
@@ -397,6 +418,7 @@ int main(void) {
     stale_temporary_does_not_stand_in_the_way();
     write_replaces_whole_files();
     create_never_overwrites();
+    create_has_one_winner();
     failed_write_leaves_the_old_file();
     pieces_appear_at_finish();
     write_refuses_what_is_no_file();
