@@ -1,11 +1,11 @@
 /* http.c - see http.h.  The protocol itself is libmicrohttpd's. */
 #include "http.h"
 
+#include "http_library.h"
 #include "omm/mem.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <microhttpd.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -71,13 +71,13 @@ static uint64_t now_ms(const http_server *h) {
 static struct MHD_Response *response_of(omm_bytes text, const char *type, bool keep) {
     void *data = NULL;
     memcpy(&data, &text.data, sizeof data); /* read only, whatever the parameter's type says */
-    struct MHD_Response *r = MHD_create_response_from_buffer(
+    struct MHD_Response *r = mhd()->create_response_from_buffer(
         text.size, data, keep ? MHD_RESPMEM_PERSISTENT : MHD_RESPMEM_MUST_COPY);
-    bool ok = r && MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type) == MHD_YES;
+    bool ok = r && mhd()->add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type) == MHD_YES;
     for (size_t i = 0; ok && i < sizeof s_headers / sizeof s_headers[0]; i++)
-        ok = MHD_add_response_header(r, s_headers[i][0], s_headers[i][1]) == MHD_YES;
+        ok = mhd()->add_response_header(r, s_headers[i][0], s_headers[i][1]) == MHD_YES;
     if (ok) return r;
-    if (r) MHD_destroy_response(r);
+    if (r) mhd()->destroy_response(r);
     return NULL;
 }
 
@@ -101,7 +101,7 @@ static bool refresh(http_server *h, const http_text *text, cached *c) {
         omm_log_event(h->o.log, OMM_LOG_WARN, "http_text_failed", OMM_LOG_STR("path", text->path),
                       OMM_LOG_STR("detail", omm_err_detail()));
     if (!fresh) return false;
-    if (c->response) MHD_destroy_response(c->response);
+    if (c->response) mhd()->destroy_response(c->response);
     *c = (cached){fresh, code, now};
     return true;
 }
@@ -115,15 +115,15 @@ static enum MHD_Result on_request(void *ud, struct MHD_Connection *connection, c
     *upload_size = 0; /* nothing of a body is wanted: answered before it is read, and closed */
     (void)request;
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
-        return MHD_queue_response(connection, MHD_HTTP_METHOD_NOT_ALLOWED, h->not_allowed);
+        return mhd()->queue_response(connection, MHD_HTTP_METHOD_NOT_ALLOWED, h->not_allowed);
     for (unsigned i = 0; h->o.texts[i].path; i++) {
         if (strcmp(h->o.texts[i].path, url) != 0) continue;
         cached *c = &h->texts[i];
         if (!refresh(h, &h->o.texts[i], c))
-            return MHD_queue_response(connection, MHD_HTTP_INTERNAL_SERVER_ERROR, h->failed);
-        return MHD_queue_response(connection, c->code, c->response);
+            return mhd()->queue_response(connection, MHD_HTTP_INTERNAL_SERVER_ERROR, h->failed);
+        return mhd()->queue_response(connection, c->code, c->response);
     }
-    return MHD_queue_response(connection, MHD_HTTP_NOT_FOUND, h->not_found);
+    return mhd()->queue_response(connection, MHD_HTTP_NOT_FOUND, h->not_found);
 }
 
 /* Paths stay as they came: none of ours has anything to unescape, a %00 would cut one short. */
@@ -144,7 +144,7 @@ static void on_connection(void *ud, struct MHD_Connection *is, void **context,
         if (what == MHD_CONNECTION_NOTIFY_CLOSED && c->is == is) c->is = NULL;
         if (what == MHD_CONNECTION_NOTIFY_CLOSED || c->is) continue;
         const union MHD_ConnectionInfo *info =
-            MHD_get_connection_info(is, MHD_CONNECTION_INFO_CONNECTION_FD);
+            mhd()->get_connection_info(is, MHD_CONNECTION_INFO_CONNECTION_FD);
         *c = (slot){is, info ? info->connect_fd : -1, now_ms(h), false};
         return;
     }
@@ -164,7 +164,7 @@ static void sweep(http_server *h) {
 static void *serve(void *ud) {
     http_server *h = ud;
     while (!atomic_load(&h->stop)) {
-        if (MHD_run_wait(h->daemon, HTTP_WAIT_MS) != MHD_YES)
+        if (mhd()->run_wait(h->daemon, HTTP_WAIT_MS) != MHD_YES)
             h->o.clock.sleep_ms(h->o.clock.ud, HTTP_WAIT_MS);
         sweep(h);
     }
@@ -229,15 +229,16 @@ static omm_err bind_socket(http_server *h) {
 }
 
 static omm_err start(http_server *h) {
+    OMM_TRY(mhd_load());
     OMM_TRY(bind_socket(h));
     h->connections = omm_alloc(h->o.connections_max, sizeof *h->connections);
     h->not_found = plain("not found; / is the page, with links to the rest\n");
     h->not_allowed = plain("this server is read-only: GET and HEAD\n");
     h->failed = plain("failed; the log says why\n");
     if (!h->connections || !h->not_found || !h->not_allowed || !h->failed ||
-        MHD_add_response_header(h->not_allowed, "Allow", "GET, HEAD") != MHD_YES)
+        mhd()->add_response_header(h->not_allowed, "Allow", "GET, HEAD") != MHD_YES)
         return omm_raise(OMM_ERR_NOMEM, "http server");
-    h->daemon = MHD_start_daemon(
+    h->daemon = mhd()->start_daemon(
         MHD_USE_EPOLL, 0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, h->fd,
         MHD_OPTION_CONNECTION_LIMIT, h->o.connections_max, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
         h->o.connections_per_address, MHD_OPTION_CONNECTION_MEMORY_LIMIT, HTTP_REQUEST_BYTES_MAX,
@@ -271,14 +272,14 @@ omm_err http_open(http_server **out, const http_options *options) {
 }
 
 static void drop(struct MHD_Response *response) {
-    if (response) MHD_destroy_response(response);
+    if (response) mhd()->destroy_response(response);
 }
 
 void http_close(http_server *h) {
     if (!h) return;
     atomic_store(&h->stop, true);
     if (h->has_thread) (void)pthread_join(h->thread, NULL);
-    if (h->daemon) MHD_stop_daemon(h->daemon);
+    if (h->daemon) mhd()->stop_daemon(h->daemon);
     if (h->fd >= 0) (void)close(h->fd);
     for (unsigned i = 0; i < HTTP_TEXTS_MAX; i++) drop(h->texts[i].response);
     drop(h->not_found);

@@ -441,6 +441,7 @@ static double head(const run *r, double *dx, const double *x, uint32_t target, d
     return loss;
 }
 
+/* NOLINTNEXTLINE(readability-non-const-parameter): written through r */
 double twin_example(const twin *t, double *gradient, const double *adapter, const uint32_t *ids,
                     const uint8_t *learn, size_t count, double loss_scale,
                     const twin_dropout *dropout) {

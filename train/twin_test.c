@@ -46,6 +46,7 @@ static uint32_t index_at(const omm_dataset *data, const omm_recipe *r, const omm
     uint32_t kept[EXAMPLES], order[EXAMPLES], count = 0;
     for (uint32_t i = 0; i < omm_dataset_count(data); i++)
         if (learned_of(omm_dataset_example(data, i), r->seq_max) > 0) kept[count++] = i;
+    CHECK(count > 0);
     for (uint32_t i = 0; i < count; i++) order[i] = i;
     omm_rng lane = omm_rng_init(seed, OMM_PURPOSE_SHUFFLE, r->seed_lane, (uint32_t)(place / count));
     omm_rng_shuffle_u32(order, count, &lane, 0);
