@@ -92,8 +92,15 @@ static void create_never_overwrites(void) {
     CHECK_ERR(omm_file_check_private(at("c/none")), OMM_ERR_NOT_FOUND);
 }
 
+typedef struct creation {
+    const char *path;
+    omm_err err;
+} creation;
+
 static void *create_one(void *ud) {
-    return (void *)(uintptr_t)omm_file_create(ud, omm_bytes_str("mine"), 0600);
+    creation *c = ud;
+    c->err = omm_file_create(c->path, omm_bytes_str("mine"), 0600);
+    return NULL;
 }
 
 /* Of two at the same moment one gets the name. */
@@ -102,12 +109,12 @@ static void create_has_one_winner(void) {
     snprintf(path, sizeof path, "%s", at("c/race"));
     for (int i = 0; i < 200; i++) {
         pthread_t other;
-        void *his = NULL;
-        CHECK_EQ(pthread_create(&other, NULL, create_one, path), 0);
+        creation his = {.path = path};
+        CHECK_EQ(pthread_create(&other, NULL, create_one, &his), 0);
         const omm_err mine = omm_file_create(path, omm_bytes_str("mine"), 0600);
-        CHECK_EQ(pthread_join(other, &his), 0);
-        CHECK((mine == OMM_OK) != ((omm_err)(uintptr_t)his == OMM_OK));
-        CHECK((mine == OMM_OK ? (omm_err)(uintptr_t)his : mine) == OMM_ERR_EXISTS);
+        CHECK_EQ(pthread_join(other, NULL), 0);
+        CHECK((mine == OMM_OK) != (his.err == OMM_OK));
+        CHECK((mine == OMM_OK ? his.err : mine) == OMM_ERR_EXISTS);
         CHECK_OK(omm_file_remove(path));
     }
 }

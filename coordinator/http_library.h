@@ -22,7 +22,7 @@
     XX(stop_daemon)
 
 typedef struct mhd_functions {
-#define XX(name) __typeof__(&MHD_##name) name;
+#define XX(name) __typeof__ (&MHD_##name)(name);
     MHD_MAP(XX)
 #undef XX
 } mhd_functions;
