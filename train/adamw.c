@@ -35,13 +35,15 @@ void adamw_update(adamw_state *s, const omm_recipe *recipe, float rate, uint32_t
     const float b1 = recipe->beta1, b2 = recipe->beta2, decay = recipe->weight_decay;
     const float c1 = adamw_correction(b1, step), c2 = adamw_correction(b2, step);
     const float one_b1 = 1 - b1, one_b2 = 1 - b2, epsilon = recipe->epsilon;
+    float *restrict const values = s->values, *restrict const ms = s->m, *restrict const vs = s->v;
+    const float *restrict const gradient = s->gradient;
     for (size_t i = from; i < to; i++) {
-        float g = s->gradient[i], w = s->values[i];
-        float m = b1 * s->m[i] + one_b1 * g;
-        float v = b2 * s->v[i] + one_b2 * (g * g);
+        float g = gradient[i], w = values[i];
+        float m = b1 * ms[i] + one_b1 * g;
+        float v = b2 * vs[i] + one_b2 * (g * g);
         float move = (m / c1) / (sqrtf(v / c2) + epsilon) + decay * w;
-        s->m[i] = m;
-        s->v[i] = v;
-        s->values[i] = w - rate * move;
+        ms[i] = m;
+        vs[i] = v;
+        values[i] = w - rate * move;
     }
 }

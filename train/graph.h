@@ -77,7 +77,7 @@ typedef struct graph {
     graph_layer *layers;
     float *memory; /* all activations: one block */
     size_t memory_bytes;
-    float *h, *act, *exp_gate, *dropped, *dx, *dh, *dact, *dq, *dk, *dv, *datt;
+    float *h, *act, *dgate, *dropped, *dx, *dh, *dact, *dq, *dk, *dv, *datt;
     float *dz, *row_dot, *picked, *picked_att, *picked_norm, *picked_r, *logits;
     float *capped_logits;                        /* a row per worker; NULL without soft-cap */
     float *scores, *dscores, *capped, *lse_rows; /* per worker; capped NULL without soft-cap */
@@ -141,14 +141,14 @@ void graph_forward_layer(graph *g, size_t layer, float *x_next);
 void graph_activate(graph *g, const graph_layer *l, size_t rows);
 /* The rotary table of a layer. */
 const omm_rope *graph_rope(const graph *g, size_t layer);
-/* Kernels of grad_kernels.h over rows of n: norm backward with r given; row sums of a * b; dgate into
- * e, which has the exponential, and dup into da. */
+/* Kernels of grad_kernels.h over rows of n: norm backward with r given; row sums of a * b; from da, the
+ * gradient of act(gate) * up, that of gate into dgate, and that of up in da's place. */
 void graph_rows_norm(const graph *g, float *dx, const float *dy, const float *x, const float *w,
                      const float *r, size_t rows, size_t n);
 void graph_rows_dot(const graph *g, float *out, const float *a, const float *b, size_t rows,
                     size_t n);
-void graph_rows_activation(const graph *g, float *e, float *da, const float *gate, const float *up,
-                           size_t rows, size_t n);
+void graph_rows_activation(const graph *g, float *dgate, float *da, const float *gate,
+                           const float *up, size_t rows, size_t n);
 /* logits[n][vocab] of judged rows first .. first + n - 1 become the gradient of sum(nll) * loss_scale;
  * nll[n].  capped [workers][vocab]: scratch, not read without output soft-cap. */
 void graph_judge(const graph *g, float *nll, float *logits, float *capped, size_t first, size_t n,

@@ -156,18 +156,6 @@ static const float *result_backward(graph *g, const float *raw, const float *w, 
     return g->dh;
 }
 
-/* dact, the gradient of act(gate) * up, becomes that of up; exp_gate gets that of gate. */
-static void activation_backward(graph *g, const graph_layer *l, size_t rows) {
-    const omm_compute *c = g->compute;
-    const size_t d_ff = g->model->dims.d_ff, count = rows * d_ff;
-    if (g->model->dims.ffn == OMM_FFN_GEGLU)
-        g->grad->gelu_power(g->exp_gate, l->gate, count);
-    else
-        omm_vec_scale(c, g->exp_gate, l->gate, -1.0F, count);
-    omm_vec_exp(c, g->exp_gate, g->exp_gate, count);
-    graph_rows_activation(g, g->exp_gate, g->dact, l->gate, l->up, rows, d_ff);
-}
-
 static void feed_forward_backward(const pass *p, size_t layer, bool below) {
     graph *g = p->g;
     const omm_model_dims *d = &g->model->dims;
@@ -181,11 +169,11 @@ static void feed_forward_backward(const pass *p, size_t layer, bool below) {
     graph_activate(g, l, rows.count);
     linear_backward(p, inner ? g->dact : NULL, dy, g->act, down, false);
     if (!inner) return;
-    activation_backward(g, l, rows.count);
+    graph_rows_activation(g, g->dgate, g->dact, l->gate, l->up, rows.count, d->d_ff);
     omm_rmsnorm_forward(g->compute, g->h, NULL, l->mid, w->ffn_norm, rows.count, d->d_model,
                         d->rms_eps);
     float *dh = below ? g->dh : NULL;
-    linear_backward(p, dh, g->exp_gate, g->h, gate, false);
+    linear_backward(p, dh, g->dgate, g->h, gate, false);
     linear_backward(p, dh, g->dact, g->h, up, true);
     if (below) norm_backward(g, l->mid, w->ffn_norm, rows.count);
 }

@@ -75,7 +75,7 @@ static void carve_all(graph *g, carver *c) {
     carve_layers(g, c);
     g->h = carve(c, rows * max_size(model, q));
     g->act = carve(c, rows * ff);
-    g->exp_gate = carve(c, rows * ff);
+    g->dgate = carve(c, rows * ff);
     if (g->drops) g->dropped = carve(c, rows * widest);
     g->dx = carve(c, rows * model);
     g->dh = carve(c, rows * model);

@@ -122,12 +122,28 @@ void optimizer_one(const optimizer_tensor *t, const omm_recipe *recipe, float ra
     }
 }
 
+optimizer_part optimizer_part_after(const optimizer_part *before, const omm_recipe *recipe,
+                                    const omm_lora *lora, size_t values) {
+    optimizer_part part = {before->end, before->end, before->m_at, before->v_at};
+    for (size_t i = before->first; i < before->end; i++) {
+        const optimizer_sizes state = state_of(recipe, &lora->tensors[i]);
+        part.m_at += state.m;
+        part.v_at += state.v;
+    }
+    for (size_t taken = 0; part.end < lora->tensor_count && taken < values; part.end++)
+        taken += (size_t)lora->tensors[part.end].rows * lora->tensors[part.end].cols;
+    return part;
+}
+
 /* NOLINTBEGIN(readability-non-const-parameter): optimizer_one writes */
-void optimizer_update(omm_lora *lora, float *gradient, float *m, float *v, const omm_recipe *recipe,
-                      float rate, uint32_t step) {
+void optimizer_update(omm_lora *lora, float *gradient, float *m, float *v,
+                      const optimizer_part *part, const omm_recipe *recipe, float rate,
+                      uint32_t step) {
     /* NOLINTEND(readability-non-const-parameter) */
     const float rate_b = recipe->b_rate_ratio > 0 ? rate * recipe->b_rate_ratio : rate;
-    for (size_t i = 0; i < lora->tensor_count; i++) {
+    m += part->m_at;
+    v += part->v_at;
+    for (size_t i = part->first; i < part->end; i++) {
         const omm_lora_tensor *x = &lora->tensors[i];
         const optimizer_sizes state = state_of(recipe, x);
         const optimizer_tensor t = {.values = lora->values + x->offset,

@@ -44,9 +44,19 @@ void optimizer_adafactor(const optimizer_tensor *t, const omm_recipe *recipe, fl
 /* Update one tensor by the optimiser of the recipe. */
 void optimizer_one(const optimizer_tensor *t, const omm_recipe *recipe, float rate, uint32_t step);
 
-/* Update all tensors of the adapter that the recipe does not freeze, at step 1 ...  B's rate is
- * b_rate_ratio times `rate`.  gradient[value_count]; m, v as optimizer_sizes_of says. */
-void optimizer_update(omm_lora *lora, float *gradient, float *m, float *v, const omm_recipe *recipe,
-                      float rate, uint32_t step);
+/* Tensors first .. end - 1 of an adapter, and where their state begins in m and v. */
+typedef struct optimizer_part {
+    size_t first, end, m_at, v_at;
+} optimizer_part;
+/* What follows `before` ({0}: the beginning): whole tensors of together at least `values` values, at
+ * least one, or all that are left. */
+optimizer_part optimizer_part_after(const optimizer_part *before, const omm_recipe *recipe,
+                                    const omm_lora *lora, size_t values);
+
+/* Update the tensors of a part that the recipe does not freeze, at step 1 ...  B's rate is
+ * b_rate_ratio times `rate`.  gradient[value_count]; m, v of all, as optimizer_sizes_of says. */
+void optimizer_update(omm_lora *lora, float *gradient, float *m, float *v,
+                      const optimizer_part *part, const omm_recipe *recipe, float rate,
+                      uint32_t step);
 
 #endif

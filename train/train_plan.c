@@ -6,6 +6,7 @@
 #include "omm/compute.h"
 #include "omm/lora.h"
 #include "trainer_internal.h"
+#include "update.h"
 
 #include <stdio.h>
 
@@ -29,10 +30,7 @@ static omm_err size_adapter(planner *p) {
     const omm_lora *moved = has_core ? &p->core.c : &p->lora;
     p->parameters = moved->value_count;
     p->state = optimizer_sizes_of(o->recipe, moved);
-    for (size_t i = 0; i < p->lora.tensor_count; i++) {
-        const uint64_t size = (uint64_t)p->lora.tensors[i].rows * p->lora.tensors[i].cols;
-        if (size > p->widest) p->widest = size;
-    }
+    p->widest = update_room(&p->lora);
     return OMM_OK;
 }
 
@@ -75,9 +73,9 @@ static omm_err planner_open(planner *p, const omm_train_plan_options *options) {
     return size_examples(p);
 }
 
-/* Values, gradient, room for one B; with prox_mu where what moves began; cores and frozen B's. */
+/* Values, gradient, room for one B per thread; with prox_mu where what moves began; cores and frozen B's. */
 static uint64_t adapter_values(const planner *p) {
-    const uint64_t values = 2 * p->lora.value_count + p->widest;
+    const uint64_t values = 2 * p->lora.value_count + p->options->threads * p->widest;
     const uint64_t prox = p->options->recipe->prox_mu > 0 ? p->parameters : 0;
     return values + prox + 2 * p->core.c.value_count + p->core.b_count;
 }

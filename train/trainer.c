@@ -6,6 +6,7 @@
 #include "optimizer.h"
 #include "schedule.h"
 #include "trainer_internal.h"
+#include "update.h"
 
 #include <math.h>
 #include <string.h>
@@ -22,10 +23,15 @@ static omm_bytes value_bytes(const omm_lora *lora) {
     return omm_bytes_of(lora->values, lora->value_count * sizeof(float));
 }
 
-static omm_digest chain_next(const omm_digest *previous, const omm_lora *lora) {
+/* The digest of a step: of the one before it (NULL: there is none) and of all values. */
+static void chain_begin(omm_hasher *h, const omm_digest *previous) {
+    omm_hasher_init(h);
+    if (previous) omm_hasher_update(h, omm_bytes_of(previous->b, sizeof previous->b));
+}
+
+static omm_digest chain_start(const omm_lora *lora) {
     omm_hasher h;
-    omm_hasher_init(&h);
-    if (previous) omm_hasher_update(&h, omm_bytes_of(previous->b, sizeof previous->b));
+    chain_begin(&h, NULL);
     omm_hasher_update(&h, value_bytes(lora));
     return omm_hasher_final(&h);
 }
@@ -121,25 +127,21 @@ static omm_err take_start(omm_trainer *t, const omm_lora *start) {
 
 static omm_err take_vectors(omm_trainer *t) {
     const size_t n = t->lora.value_count, moved = t->moved->value_count;
-    size_t widest = 0;
-    for (size_t i = 0; i < t->lora.tensor_count; i++) {
-        size_t size = (size_t)t->lora.tensors[i].rows * t->lora.tensors[i].cols;
-        if (size > widest) widest = size;
-    }
+    const size_t room = update_room(&t->lora) * t->options.compute->workers;
     if (t->recipe.prox_mu > 0) t->start = omm_alloc_aligned(moved, sizeof(float));
     t->state = optimizer_sizes_of(&t->recipe, t->moved);
     t->m = omm_alloc_aligned(t->state.m ? t->state.m : 1, sizeof(float));
     t->v = omm_alloc_aligned(t->state.v ? t->state.v : 1, sizeof(float));
     t->gradient = omm_alloc_aligned(n, sizeof(float));
-    t->scratch = omm_alloc_aligned(widest, sizeof(float));
+    t->room = omm_alloc_aligned(room, sizeof(float));
     t->losses = omm_alloc(t->recipe.steps, sizeof *t->losses);
     t->chain = omm_alloc((size_t)t->recipe.steps + 1, sizeof *t->chain);
     t->nll = omm_alloc(t->graph.rows_max, sizeof *t->nll);
-    if ((t->recipe.prox_mu > 0 && !t->start) || !t->m || !t->v || !t->gradient || !t->scratch ||
+    if ((t->recipe.prox_mu > 0 && !t->start) || !t->m || !t->v || !t->gradient || !t->room ||
         !t->losses || !t->chain || !t->nll)
         return omm_raise(OMM_ERR_NOMEM, "no memory for an adapter of %zu values", n);
     if (t->start) memcpy(t->start, t->moved->values, moved * sizeof(float));
-    t->chain[0] = chain_next(NULL, &t->lora);
+    t->chain[0] = chain_start(&t->lora);
     return take_identity(t);
 }
 
@@ -186,7 +188,7 @@ void omm_trainer_close(omm_trainer *t) {
     omm_free(t->m);
     omm_free(t->v);
     omm_free(t->gradient);
-    omm_free(t->scratch);
+    omm_free(t->room);
     omm_free(t->nll);
     sequence_close(&t->sequence);
     omm_free(t->losses);
@@ -219,22 +221,9 @@ static omm_err run_batch(omm_trainer *t, double *loss, size_t count, uint64_t le
     return batch_run(loss, &batch);
 }
 
-/* The graph leaves B's gradient as [rank][d_out]; the adapter has [d_out][rank]. */
-static void transpose_b(omm_trainer *t) {
-    for (size_t i = 0; i < t->lora.tensor_count; i++) {
-        const omm_lora_tensor *b = &t->lora.tensors[i];
-        if (!b->is_b) continue;
-        float *at = t->gradient + b->offset;
-        size_t rows = b->rows, cols = b->cols;
-        memcpy(t->scratch, at, rows * cols * sizeof(float));
-        for (size_t r = 0; r < rows; r++)
-            for (size_t c = 0; c < cols; c++) at[r * cols + c] = t->scratch[c * rows + r];
-    }
-}
-
 /* Of what moves. */
 static float *gradient_of(omm_trainer *t) {
-    transpose_b(t);
+    update_turn_b(t->options.compute, t->gradient, &t->lora, t->room);
     if (t->moved == &t->lora) return t->gradient;
     core_backward(&t->core, &t->lora, t->gradient, t->options.compute);
     return t->core.gradient;
@@ -248,6 +237,28 @@ static const char *culprit(const omm_trainer *t, const float *gradient) {
             return x->name;
     }
     return "the loss";
+}
+
+/* The next values, and their digest. */
+static omm_digest move(omm_trainer *t, float *gradient, double norm, float rate) {
+    const bool is_all = t->moved == &t->lora; /* else what is hashed comes of what moves */
+    omm_hasher h;
+    chain_begin(&h, &t->chain[t->step]);
+    update_run(&(update){.compute = t->options.compute,
+                         .recipe = &t->recipe,
+                         .lora = t->moved,
+                         .gradient = gradient,
+                         .m = t->m,
+                         .v = t->v,
+                         .norm = norm,
+                         .rate = rate,
+                         .step = t->step + 1,
+                         .hasher = is_all ? &h : NULL});
+    if (!is_all) {
+        core_apply(&t->core, &t->lora, t->options.compute);
+        omm_hasher_update(&h, value_bytes(&t->lora));
+    }
+    return omm_hasher_final(&h);
 }
 
 omm_err omm_trainer_step(omm_trainer *t, omm_step_report *report) {
@@ -268,11 +279,8 @@ omm_err omm_trainer_step(omm_trainer *t, omm_step_report *report) {
                          "step %u: loss %g, gradient norm %g: not usable, first seen in %s",
                          t->step + 1, loss / (double)learned, norm, culprit(t, gradient));
     float rate = schedule_rate(&t->recipe, t->step + 1);
-    adamw_clip(&s, norm, t->recipe.clip_norm);
-    optimizer_update(t->moved, gradient, t->m, t->v, &t->recipe, rate, t->step + 1);
-    core_apply(&t->core, &t->lora, t->options.compute);
+    t->chain[t->step + 1] = move(t, gradient, norm, rate);
     t->losses[t->step++] = (float)(loss / (double)learned);
-    t->chain[t->step] = chain_next(&t->chain[t->step - 1], &t->lora);
     t->position += count;
     t->tokens += tokens;
     t->learned += learned;

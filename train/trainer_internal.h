@@ -19,8 +19,8 @@ struct omm_trainer {
     float *start;    /* (moved->value_count) with prox_mu, else NULL */
     float *m, *v;    /* (state.m), (state.v) */
     optimizer_sizes state;
-    float *scratch; /* one B, for transposing */
-    float *nll;     /* (graph.rows_max) */
+    float *room; /* a B per worker, for turning its gradient */
+    float *nll;  /* (graph.rows_max) */
     graph graph;
     sequence sequence;
     uint32_t step;     /* done */
