@@ -2,7 +2,6 @@
 #include "internal.h"
 #include "omm/mem.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -180,12 +179,7 @@ static omm_err compare_line(const omm_bundle *bundle, const char *path, uint32_t
 static omm_err append_line(const omm_bundle *bundle, const char *path, omm_bytes line) {
     char full[OMM_PATH_MAX];
     OMM_TRY(omm_path_join(full, bundle->dir, path));
-    FILE *f = fopen(full, "ab");
-    if (!f) return omm_raise(OMM_ERR_IO, "open %s: %s", full, strerror(errno));
-    bool ok = fwrite(line.data, 1, line.size, f) == line.size && fflush(f) == 0 &&
-              (!bundle->durable || fsync(fileno(f)) == 0);
-    if (fclose(f) != 0 || !ok) return omm_raise(OMM_ERR_IO, "write %s: %s", full, strerror(errno));
-    return OMM_OK;
+    return omm_file_append(full, line, bundle->durable);
 }
 
 omm_err omm_bundle_put_line(omm_bundle *bundle, const char *path, uint32_t index, omm_bytes line) {

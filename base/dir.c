@@ -64,8 +64,27 @@ bool omm_path_is_inside(const char *relative_path) {
 
 /* --- make --- */
 
+omm_err omm_dir_sync_of(const char *path) {
+    char folder[OMM_PATH_MAX];
+    OMM_TRY(omm_path_dir(folder, path));
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return omm_raise(OMM_ERR_IO, "open folder %s: %s", folder, strerror(errno));
+    int rc = fsync(fd);
+    int e = errno;
+    close(fd);
+    /* EINVAL: a file system that cannot sync folders, and has nothing to lose by it. */
+    if (rc != 0 && e != EINVAL)
+        return omm_raise(OMM_ERR_IO, "sync folder %s: %s", folder, strerror(e));
+    return OMM_OK;
+}
+
+/* A folder whose own name is lost takes with it whatever was synced in it. */
 static omm_err make_one(const char *path) {
-    if (mkdir(path, 0755) == 0) return OMM_OK;
+    if (mkdir(path, 0755) == 0) {
+        omm_err err = omm_dir_sync_of(path);
+        if (err != OMM_OK) (void)rmdir(path); /* the next attempt shall sync it too */
+        return err;
+    }
     int e = errno;
     struct stat st;
     if (e == EEXIST && stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return OMM_OK;

@@ -152,20 +152,6 @@ static omm_err give_name(omm_file_out *out) {
     return omm_raise(OMM_ERR_IO, "create %s: %s", out->path, strerror(errno));
 }
 
-static omm_err sync_folder_of(const char *path) {
-    char folder[OMM_PATH_MAX];
-    OMM_TRY(omm_path_dir(folder, path));
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return omm_raise(OMM_ERR_IO, "open folder %s: %s", folder, strerror(errno));
-    int rc = fsync(fd);
-    int e = errno;
-    close(fd);
-    /* EINVAL: a file system that cannot sync folders, and has nothing to lose by it. */
-    if (rc != 0 && e != EINVAL)
-        return omm_raise(OMM_ERR_IO, "sync folder %s: %s", folder, strerror(e));
-    return OMM_OK;
-}
-
 /* rename() over a device or a socket would remove it from the system. */
 static omm_err check_replaceable(const char *path) {
     struct stat st;
@@ -206,7 +192,7 @@ omm_err omm_file_out_finish(omm_file_out *out, bool durable) {
         unlink(out->temporary);
         return err;
     }
-    return durable ? sync_folder_of(out->path) : OMM_OK;
+    return durable ? omm_dir_sync_of(out->path) : OMM_OK;
 }
 
 static omm_err write_file(const char *path, omm_bytes data, unsigned mode, bool durable) {
@@ -226,13 +212,23 @@ omm_err omm_file_write_fast(const char *path, omm_bytes data, unsigned mode) {
     return write_file(path, data, mode, false);
 }
 
+omm_err omm_file_append(const char *path, omm_bytes data, bool durable) {
+    int fd = open(path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return raise_errno("open", path);
+    omm_err err = write_all(fd, data, path);
+    if (err == OMM_OK && durable && fsync(fd) != 0)
+        err = omm_raise(OMM_ERR_IO, "sync %s: %s", path, strerror(errno));
+    if (close(fd) != 0 && err == OMM_OK) err = raise_errno("close", path);
+    return err;
+}
+
 /* linkat() fails where the name exists, so two creators cannot both win. */
 static omm_err link_new(const omm_file_out *out) {
     if (fsync(out->fd) != 0)
         return omm_raise(OMM_ERR_IO, "sync %s: %s", out->path, strerror(errno));
     if (linkat(AT_FDCWD, out->temporary, AT_FDCWD, out->path,
                out->nameless ? AT_SYMLINK_FOLLOW : 0) == 0)
-        return sync_folder_of(out->path);
+        return omm_dir_sync_of(out->path);
     int why = errno;
     return omm_raise(why == EEXIST ? OMM_ERR_EXISTS : OMM_ERR_IO, "cannot create %s: %s", out->path,
                      strerror(why));

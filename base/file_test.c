@@ -163,6 +163,19 @@ static void pieces_appear_at_finish(void) {
     check_files(at("pieces"), "a\n");
 }
 
+static void append_adds_to_a_file_that_is_there(void) {
+    CHECK_ERR(omm_file_append(at("p-none"), omm_bytes_str("x"), true), OMM_ERR_NOT_FOUND);
+    CHECK(!omm_file_exists(at("p-none")));
+    CHECK_OK(omm_file_write_fast(at("p"), omm_bytes_str("one"), 0644));
+    CHECK_OK(omm_file_append(at("p"), omm_bytes_str(" two"), true));
+    CHECK_OK(omm_file_append(at("p"), omm_bytes_str(" three"), false));
+    check_content(at("p"), "one two three");
+    CHECK_EQ(symlink("p", at("p-link")), 0);
+    CHECK_ERR(omm_file_append(at("p-link"), omm_bytes_str("x"), true), OMM_ERR_IO);
+    CHECK_OK(omm_file_remove(at("p-link")));
+    CHECK_OK(omm_file_remove(at("p")));
+}
+
 static void write_refuses_what_is_no_file(void) {
     omm_bytes x = omm_bytes_str("x");
     CHECK_ERR(omm_file_write("/dev/full", x, 0644), OMM_ERR_IO); /* must not replace a device */
@@ -428,6 +441,7 @@ int main(void) {
     create_has_one_winner();
     failed_write_leaves_the_old_file();
     pieces_appear_at_finish();
+    append_adds_to_a_file_that_is_there();
     write_refuses_what_is_no_file();
     read_obeys_its_limit();
     read_and_walk_survive_failing_memory();

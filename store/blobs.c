@@ -277,6 +277,8 @@ omm_err omm_blobs_missing(uint32_t *missing, size_t *missing_count, omm_blobs *b
     for (size_t i = 0; i < plan->chunk_count; i++) {
         if (!p->have[i]) missing[(*missing_count)++] = (uint32_t)i;
     }
+    /* Killed with all chunks and no blob yet: one more chunk, and put_chunk puts it together. */
+    if (*missing_count == 0) missing[(*missing_count)++] = (uint32_t)plan->chunk_count - 1;
     return OMM_OK;
 }
 

@@ -286,6 +286,27 @@ static void test_killed_after_the_blob(void) {
     omm_blobs_close(blobs);
 }
 
+/* Killed with all chunks but without the blob: one of them more, and it is put together. */
+static void test_killed_before_the_blob(void) {
+    char path[OMM_PATH_MAX];
+    bool complete = false;
+    omm_blob_plan plan = make_plan();
+    omm_digest folder = omm_blob_plan_name(&plan);
+    omm_blobs *blobs = open_blobs(s_dir);
+    for (uint32_t i = 0; i < CHUNKS - 1; i++) CHECK_OK(put(blobs, &plan, i));
+    omm_blobs_close(blobs);
+    path_of(path, "partial", &folder, "/000010");
+    CHECK_OK(omm_file_write_fast(path, chunk(CHUNKS - 1), 0644));
+    blobs = open_blobs(s_dir);
+    CHECK_EQ(missing_count(blobs, &plan), 1);
+    CHECK_OK(omm_blobs_put_chunk(&complete, blobs, &plan, CHUNKS - 1, chunk(CHUNKS - 1)));
+    CHECK(complete);
+    check_whole(blobs, &plan);
+    CHECK_EQ(omm_blobs_total(blobs), SIZE);
+    CHECK_OK(omm_blobs_remove(blobs, &plan.digest));
+    omm_blobs_close(blobs);
+}
+
 /* A child puts chunks and tells; killed at any moment, what it told is there and the rest can go on. */
 static void upload_and_tell(int fd) {
     omm_blob_plan plan = make_plan();
@@ -378,6 +399,7 @@ int main(void) {
     CHECK_OK(omm_dir_remove(s_dir));
     test_damage_on_disk();
     test_killed_after_the_blob();
+    test_killed_before_the_blob();
     CHECK_OK(omm_dir_remove(s_dir));
     test_kill_9();
     test_no_memory(NULL);

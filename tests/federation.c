@@ -204,7 +204,7 @@ static char *in_dir(const fed *f, char path[OMM_PATH_MAX], const char *name) {
 static void open_coordinator(fed *f) {
     char path[OMM_PATH_MAX];
     char state[OMM_PATH_MAX];
-    CHECK_OK(omm_bundle_open(&f->bundle, in_dir(f, path, "bundle"), false));
+    CHECK_OK(omm_bundle_open(&f->bundle, in_dir(f, path, "bundle"), f->o.durable));
     omm_coord_options options = {
         .run = &f->run,
         .extra = f->extra,
@@ -263,6 +263,10 @@ static bool is_to_repeat(fed *f, omm_err err) {
         f->out_of_memory++;
         return true;
     }
+    if (err == OMM_ERR_IO && f->o.disk_fails) {
+        f->out_of_disk++;
+        return true;
+    }
     CHECK_OK(err);
     return false;
 }
@@ -283,8 +287,9 @@ static void act_on(fed *f, uint32_t i, const omm_node_event *event) {
 
 void fed_open(fed *f, const fed_options *options) {
     *f = (fed){.o = *options};
-    (void)snprintf(f->dir, sizeof f->dir, "/tmp/omm-federation-XXXXXX");
-    CHECK(mkdtemp(f->dir));
+    (void)snprintf(f->dir, sizeof f->dir, "%s",
+                   options->dir ? options->dir : "/tmp/omm-federation-XXXXXX");
+    CHECK(options->dir || mkdtemp(f->dir));
     make_run(f);
     omm_policy policy;
     omm_policy_default(&policy);
@@ -360,6 +365,7 @@ static void exchange(fed *f, uint32_t i) {
     }
     if (fault == FED_DELIVER || fault == FED_TWICE || fault == FED_FLIP)
         event = (omm_node_event){.kind = OMM_NODE_REPLY, .reply = omm_buf_view(&reply)};
+    if (fault == FED_DELIVER && f->o.answered) f->o.answered(f->o.ud, f, i, omm_buf_view(&reply));
     act_on(f, i, &event);
     omm_buf_fini(&reply);
     omm_buf_fini(&request);

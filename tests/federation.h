@@ -42,6 +42,8 @@ typedef struct fed_options {
     bool loss_nan;                           /* candidates have no loss at all */
     uint64_t order_seed;                     /* permutes nodes that act at the same time */
     bool on_disk;                            /* state in files, so that processes may restart */
+    const char *dir;                         /* on disk: an empty folder, or one to go on from */
+    bool durable;                            /* on disk: the bundle too is synced, as a service's */
     bool restart_coordinator, restart_nodes; /* after every message and tick */
     uint32_t values_cols;                    /* width of the second matrix; 0: small */
     /* What happens to message number `index` (0 upwards, every attempt counts). */
@@ -51,6 +53,10 @@ typedef struct fed_options {
     fed_alloc alloc_kind;
     uint64_t alloc_call;
     uint32_t alloc_nth;
+    /* The disk fails: a call that returns IO is repeated; it must then have changed nothing. */
+    bool disk_fails;
+    /* What node number `node` is answered, before it hears it. */
+    void (*answered)(void *ud, fed *f, uint32_t node, omm_bytes reply);
     /* Called before each message; may act as a peer of its own. */
     void (*intrude)(void *ud, fed *f);
     void *ud;
@@ -82,6 +88,7 @@ struct fed {
     uint32_t evaluations;
     uint64_t calls[4];      /* by kind of call */
     uint32_t out_of_memory; /* calls that failed on purpose */
+    uint32_t out_of_disk;   /* the same */
 };
 
 /* All abort the test on an error. */

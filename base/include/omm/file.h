@@ -34,7 +34,11 @@ OMM_CHECKED omm_err omm_file_write_fast(const char *path, omm_bytes data, unsign
  * Errors: EXISTS (anything at `path`), IO, TOO_BIG (path). */
 OMM_CHECKED omm_err omm_file_create(const char *path, omm_bytes data, unsigned mode);
 
-/* The same piece by piece, for files that are larger than memory: what is written appears at `path`
+/* Add to the end of a file that is there.  Errors: NOT_FOUND, IO.  On error a part of `data` may be
+ * there, at the end. */
+OMM_CHECKED omm_err omm_file_append(const char *path, omm_bytes data, bool durable);
+
+/* The same as omm_file_write piece by piece, for files that are larger than memory: what is written appears at `path`
  * whole, at finish, or not at all. */
 typedef struct omm_file_out {
     int fd; /* -1: not open */
@@ -60,8 +64,11 @@ OMM_CHECKED omm_err omm_file_check_private(const char *path);
 OMM_CHECKED omm_err omm_file_size(uint64_t *size, const char *path);
 OMM_CHECKED omm_err omm_file_remove(const char *path); /* a missing file is no error */
 
-/* Make a folder and its parents (mode 0755).  An existing folder is no error. */
+/* Make a folder and its parents (mode 0755), durably.  An existing folder is no error. */
 OMM_CHECKED omm_err omm_dir_make(const char *path);
+/* fsync of the folder that `path` lies in: what has been named, renamed or removed there lasts.
+ * Errors: IO, TOO_BIG (path). */
+OMM_CHECKED omm_err omm_dir_sync_of(const char *path);
 /* Remove a folder and all in it; follows no symbolic link.  Missing is no error.
  * Errors: IO (also: not a folder, or nested over 64 deep).  On error a part may be gone. */
 OMM_CHECKED omm_err omm_dir_remove(const char *path);

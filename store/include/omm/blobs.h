@@ -65,7 +65,8 @@ typedef struct omm_blob_plan {
 /* BLAKE2b-256 over owner, digest, sizes and chunk digests: where its chunks are kept. */
 omm_digest omm_blob_plan_name(const omm_blob_plan *plan);
 
-/* Indices of the chunks that are not there, ascending; 0 of them when the blob is whole.
+/* Indices of the chunks that are not there, ascending; 0 of them when the blob is whole.  Where all are
+ * there, but a kill came before the blob, the last one is asked for again: it puts the blob together.
  * `missing` has room for plan->chunk_count.  Errors: SIZE (plan contradicts itself), REFUSED_SIZE
  * (over blob_bytes_max), IO, NOMEM. */
 OMM_CHECKED omm_err omm_blobs_missing(uint32_t *missing, size_t *missing_count, omm_blobs *blobs,
