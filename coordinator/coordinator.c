@@ -113,6 +113,7 @@ omm_err omm_coord_open(omm_coord **out, const omm_coord_options *options) {
     c->o = *options;
     c->layout = &options->run->layout;
     c->value_count = c->layout->value_count;
+    omm_arena_init(&c->batch.arena, COORD_BATCH_ARENA_BYTES);
     c->layout_digest = omm_layout_digest(c->layout);
     omm_codec_put(c->codec_up, &options->run->codec_up);
     omm_codec_put(c->codec_down, &options->run->codec_down);
@@ -143,6 +144,7 @@ void omm_coord_close(omm_coord *c) {
     omm_free(c->broadcast);
     omm_free(c->candidate);
     omm_free(c->candidate_broadcast);
+    omm_arena_fini(&c->batch.arena);
     omm_buf_fini(&c->sent);
     omm_buf_fini(&c->candidate_sent);
     omm_buf_fini(&c->offer);
@@ -170,7 +172,7 @@ static uint64_t after(uint64_t since_ms, uint64_t duration_ms) {
     return duration_ms > OMM_COORD_NEVER - since_ms ? OMM_COORD_NEVER : since_ms + duration_ms;
 }
 
-static uint64_t next_deadline(const omm_coord *c, uint64_t now_ms) {
+uint64_t coord_next_deadline(const omm_coord *c, uint64_t now_ms) {
     switch (c->state) {
     case OMM_COORD_JOINING: return c->has_loss ? coord_round_opens_ms(c) : now_ms;
     case OMM_COORD_OPEN:
@@ -203,18 +205,23 @@ static omm_err tick_once(omm_coord *c, uint64_t now_ms) {
 }
 
 omm_err omm_coord_tick(uint64_t *next_deadline_ms, omm_coord *c, uint64_t now_ms) {
+    OMM_TRY(coord_check_sound(c));
+    OMM_ASSERT(!c->batch.open);
     start_clock(c, now_ms);
     coord_round_note_quorum(c, now_ms);
     omm_err err = tick_once(c, now_ms);
     coord_round_note_quorum(c, now_ms);
-    *next_deadline_ms = next_deadline(c, now_ms);
+    *next_deadline_ms = coord_next_deadline(c, now_ms);
     return err;
 }
 
 omm_err omm_coord_step(omm_buf *reply, uint64_t *next_deadline_ms, omm_coord *c, uint64_t now_ms,
                        omm_bytes request, const char *peer) {
-    start_clock(c, now_ms);
     omm_buf_clear(reply);
+    OMM_TRY(coord_check_sound(c));
+    if (c->batch.open && !omm_db_in_transaction(c->db))
+        return omm_raise(OMM_ERR_IO, "a statement before failed, and SQLite gave the batch up");
+    start_clock(c, now_ms);
     c->last_node = OMM_COORD_NOBODY;
     c->peer_fresh = false;
     /* A deadline that has passed counts, whether or not somebody ticked in time. */
@@ -223,13 +230,15 @@ omm_err omm_coord_step(omm_buf *reply, uint64_t *next_deadline_ms, omm_coord *c,
         err = coord_round_collected(c);
     if (err == OMM_OK) err = coord_answer(reply, c, now_ms, request, peer);
     coord_round_note_quorum(c, now_ms);
-    *next_deadline_ms = next_deadline(c, now_ms);
+    *next_deadline_ms = coord_next_deadline(c, now_ms);
     return err;
 }
 
 /* ---- an operator's word ---- */
 
 static omm_err check_running(const omm_coord *c) {
+    OMM_ASSERT(!c->batch.open);
+    OMM_TRY(coord_check_sound(c));
     if (c->state < OMM_COORD_CLOSING) return OMM_OK;
     return omm_raise(OMM_ERR_STATE, "the last round is over, nothing is left to change");
 }
@@ -247,7 +256,7 @@ omm_err omm_coord_pause(uint64_t *next_deadline_ms, omm_coord *c, uint64_t now_m
     omm_log_event(c->o.log, OMM_LOG_INFO, paused ? "paused" : "resumed",
                   OMM_LOG_INT("round", c->round));
     start_clock(c, now_ms);
-    *next_deadline_ms = next_deadline(c, now_ms);
+    *next_deadline_ms = coord_next_deadline(c, now_ms);
     return OMM_OK;
 }
 
@@ -270,7 +279,7 @@ omm_err omm_coord_quarantine(uint64_t *next_deadline_ms, omm_coord *c, uint64_t 
                                   "round: node is in quarantine");
     start_clock(c, now_ms);
     coord_round_note_quorum(c, now_ms);
-    *next_deadline_ms = next_deadline(c, now_ms);
+    *next_deadline_ms = coord_next_deadline(c, now_ms);
     return err;
 }
 
@@ -297,10 +306,6 @@ bool omm_coord_peer_is_fresh(const omm_coord *c) {
 
 int32_t omm_coord_last_node(const omm_coord *c) {
     return c->last_node;
-}
-
-void coord_tell(const omm_coord *c, const omm_coord_event *event) {
-    if (c->o.on_event) c->o.on_event(c->o.on_event_ud, event);
 }
 
 const omm_coord_round *omm_coord_history(uint32_t *count, const omm_coord *c) {

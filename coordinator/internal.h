@@ -3,11 +3,13 @@
  *   coordinator.c   open, close, step and tick: who does what in which state
  *   store.c         the database: one function per thing that is remembered
  *   submit.c        polls, chunks, submissions: checks in order, cheap ones first
+ *   batch.c         many steps with one commit
  *   verdict.c       receipts and refusal records
  *   round.c         opening, aggregating, publishing and closing
  *   evidence.c      the files of a round, written when it is over
  *
- * Invariants: memory follows the database (a commit first, then the fields); what is in the bundle
+ * Invariants: memory follows the database (a commit first, then the fields; in a batch a statement
+ * first, and all fields are read again when its commit fails); what is in the bundle
  * is a function of the database, so writing it again gives the same bytes.
  */
 #ifndef COORDINATOR_INTERNAL_H
@@ -29,6 +31,8 @@
 #define COORD_REPLACED_MAX 4u         /* how often a node may start its upload over in a round */
 #define COORD_LOGGED_REFUSALS_MAX 64u /* per round at level WARN; a flood goes on at DEBUG */
 #define COORD_UPLOAD_ARENA_BYTES OMM_MESSAGE_ARENA_BYTES
+#define COORD_BATCH_ARENA_BYTES ((size_t)8 << 20) /* events: 2,048 of a deadline and then some */
+#define COORD_SMALL_BYTES_MAX ((size_t)64 << 10)  /* of a payload that is kept in the database */
 
 typedef enum coord_status { /* of a submission; the numbers are in the database */
                             COORD_PENDING = 0, /* announced, payload incomplete */
@@ -62,6 +66,15 @@ typedef struct coord_node {
     uint32_t replaced_count;
     uint32_t accepted_total, refused_total; /* since the run began */
 } coord_node;
+
+/* What the steps of an open batch have to tell, once it is committed. */
+typedef struct coord_batch {
+    bool open;
+    bool has_verdict;
+    bool is_lost; /* an event did not fit in memory: the batch must not be committed */
+    omm_arena arena;
+    struct coord_told *first, *last;
+} coord_batch;
 
 struct omm_coord {
     omm_coord_options o;
@@ -112,14 +125,24 @@ struct omm_coord {
     omm_buf close;     /* envelope of Close */
     int32_t last_node; /* whose request this step answers */
     bool peer_fresh;   /* and nobody else can have sent it: it is no replay */
+    coord_batch batch;
+    bool is_broken; /* memory could not be read again after a failed commit */
 };
 
 /* ---- coordinator.c ---- */
-void coord_tell(const omm_coord *c, const omm_coord_event *event);
+uint64_t coord_next_deadline(const omm_coord *c, uint64_t now_ms);
+
+/* ---- batch.c ---- */
+/* Errors: STATE (is_broken). */
+OMM_CHECKED omm_err coord_check_sound(const omm_coord *c);
+/* Now, or when the open batch is committed. */
+void coord_tell(omm_coord *c, const omm_coord_event *event);
 
 /* ---- store.c ---- */
 OMM_CHECKED omm_err coord_store_open(omm_coord *c);
 OMM_CHECKED omm_err coord_store_load(omm_coord *c); /* state, round, flags, uploads */
+/* After a rollback: forget what coord_store_load fills, and load it.  Errors: IO, NOMEM, FORMAT. */
+OMM_CHECKED omm_err coord_store_reload(omm_coord *c);
 OMM_CHECKED omm_err coord_store_state(omm_coord *c, omm_coord_state state, uint32_t round);
 OMM_CHECKED omm_err coord_store_offer(omm_coord *c, omm_bytes envelope);
 /* The node is ready for the round, or took its offer. */

@@ -394,9 +394,12 @@ static omm_err drop_payloads(omm_coord *c) {
     coord_row *rows = NULL;
     size_t count = 0;
     omm_err err = coord_store_rows(&rows, &count, c, c->round, &arena);
+    if (err == OMM_OK) err = omm_db_begin(c->db); /* small ones are rows: one commit for all */
     for (size_t i = 0; i < count && err == OMM_OK; i++)
         if (!omm_digest_is_zero(&rows[i].payload))
             err = omm_blobs_remove(c->uploads, &rows[i].payload);
+    if (err == OMM_OK) err = omm_db_commit(c->db);
+    omm_db_rollback(c->db);
     omm_arena_fini(&arena);
     return err;
 }

@@ -1,4 +1,8 @@
-/* service.c - the loop around the state machine: one request at a time, heavy work beside them.
+/* service.c - the loop around the state machine: one request at a time, one commit for all that are waiting,
+ * heavy work beside them.
+ *
+ * Requests are taken for as long as there are any, within limits; then what they changed is committed, then
+ * their answers leave.  A lone request waits for nobody.
  *
  * A tick may sum, publish and evaluate for minutes.  It runs in a thread of its own, and whoever asks
  * meanwhile is told to ask again: a request that waited for the end of it would be answered to a
@@ -13,6 +17,7 @@
 
 #include "ctl.h"
 #include "diary.h"
+#include "held.h"
 #include "watch.h"
 #include "watch_text.h"
 #include "web.h"
@@ -26,6 +31,7 @@
 #define SERVICE_BUSY_MS 1000u     /* a tick that makes others wait is worth a second */
 #define SERVICE_DETAIL_BYTES 2048u
 #define SERVICE_ACTIONS_BYTES_MAX ((size_t)32 << 20)
+#define SERVICE_BATCH_MS 20u  /* no request waits longer for others to be taken */
 #define SERVICE_DRAIN_MS 100u /* quiet for so long: nobody's repeated request is under way */
 
 /* Wire bytes of one node.  Requests for chunks of the global adapter are not signed: they are booked
@@ -46,6 +52,7 @@ typedef struct service {
     web *web;
     ctl *ctl;
     omm_buf reply;
+    held held;
     uint64_t deadline_ms;
     uint64_t busy_ms; /* when to ask again while a tick runs */
     wire *wires;      /* (node_count) */
@@ -302,6 +309,7 @@ static omm_err keep_actions(const service *s) {
 
 static omm_err open_service(service *s) {
     omm_server_options server = omm_server_options_default();
+    server.exchanges_max = HELD_MAX;
     server.tls_certificate = s->o->tls_certificate;
     server.tls_key = s->o->tls_key;
     omm_coord_options options;
@@ -344,55 +352,108 @@ static void close_service(service *s) {
     omm_buf_fini(&s->reply);
 }
 
-static void send_reply(service *s, int32_t said_by, omm_exchange *exchange, omm_bytes request) {
-    book(s, said_by, omm_exchange_peer(exchange), request.size, s->reply.size);
-    if (omm_exchange_reply(exchange, omm_buf_view(&s->reply)) == OMM_OK) return;
-    /* The peer is gone; it will ask again. */
+static void book_held(void *ud, const held_answer *answer) {
+    book(ud, answer->said_by, omm_exchange_peer(answer->exchange), answer->request_bytes,
+         answer->reply_bytes);
+}
+
+/* Our own trouble costs the peer its answer, not us the run. */
+static void note_trouble(service *s, const char *event) {
+    watch_trouble(s->watch, omm_err_sentence());
+    omm_log_event(s->o->log, OMM_LOG_ERROR, event, OMM_LOG_STR("detail", omm_err_detail()));
+}
+
+static void keep_reply(service *s, int32_t said_by, omm_exchange *exchange, size_t request_bytes) {
+    if (held_take(&s->held, exchange, said_by, request_bytes, omm_buf_view(&s->reply)) == OMM_OK)
+        return;
+    /* It will ask again. */
     omm_log_event(s->o->log, OMM_LOG_DEBUG, "reply_lost",
                   OMM_LOG_STR("detail", omm_err_sentence()));
 }
 
-/* Answer one request.  Our own trouble costs the peer its answer, not us the run. */
-static omm_err answer(service *s, omm_exchange *exchange, omm_bytes request) {
+static omm_err make_wait(service *s) {
+    omm_reply wait = {.kind = OMM_REPLY_WAIT, .retry_ms = s->busy_ms};
+    omm_buf_clear(&s->reply);
+    return omm_reply_encode(&s->reply, &wait);
+}
+
+/* Work out one answer; it leaves with the batch. */
+static void answer(service *s, omm_exchange *exchange, omm_bytes request) {
     omm_err err = omm_coord_step(&s->reply, &s->deadline_ms, s->coord, now_ms(s), request,
                                  omm_exchange_peer(exchange));
-    watch_trouble(s->watch, err == OMM_OK ? NULL : omm_err_sentence());
     if (err != OMM_OK) {
-        omm_log_event(s->o->log, OMM_LOG_ERROR, "request_failed",
-                      OMM_LOG_STR("detail", omm_err_detail()));
+        note_trouble(s, "request_failed");
         omm_exchange_drop(exchange);
-        return OMM_OK; /* whatever it is, no peer ends the service */
+        return;
     }
     if (omm_coord_peer_is_fresh(s->coord)) omm_exchange_trust(exchange);
-    send_reply(s, omm_coord_last_node(s->coord), exchange, request);
+    keep_reply(s, omm_coord_last_node(s->coord), exchange, request.size);
+}
+
+/* The next request, or NULL when there is none within `ms`. */
+static omm_err receive(omm_exchange **exchange, omm_bytes *request, service *s, uint64_t ms) {
+    *exchange = NULL;
+    omm_err err = omm_server_receive(exchange, request, s->server,
+                                     ms < SERVICE_SLICE_MS ? ms : SERVICE_SLICE_MS);
+    if (err == OMM_ERR_TIMEOUT) return OMM_OK;
+    if (err != OMM_ERR_REFUSED_SIZE) return err;
+    omm_exchange_drop(*exchange);
+    *exchange = NULL;
     return OMM_OK;
+}
+
+/* Commit, then let the answers go; where it failed nothing was remembered, and all may ask again. */
+static omm_err end_batch(service *s) {
+    omm_err err = omm_coord_commit(&s->deadline_ms, s->coord, now_ms(s));
+    if (err == OMM_OK) {
+        watch_trouble(s->watch, NULL);
+    } else {
+        note_trouble(s, "commit_failed");
+        if (err == OMM_ERR_STATE) return err;
+        OMM_TRY(make_wait(s));
+        held_replace(&s->held, omm_buf_view(&s->reply));
+    }
+    held_send(&s->held, book_held, s);
+    return OMM_OK;
+}
+
+/* All requests that are waiting, or come within `ms` when none is; *heard (may be NULL) says whether there
+ * was one.  A batch ends early when the state machine has work. */
+static omm_err answer_all(bool *heard, service *s, uint64_t ms) {
+    omm_exchange *exchange = NULL;
+    omm_bytes request;
+    OMM_TRY(receive(&exchange, &request, s, ms));
+    if (heard) *heard = exchange != NULL;
+    if (!exchange) return OMM_OK;
+    omm_err err = omm_coord_begin(s->coord);
+    if (err != OMM_OK) {
+        note_trouble(s, "request_failed");
+        omm_exchange_drop(exchange);
+        return err == OMM_ERR_STATE ? err : OMM_OK;
+    }
+    uint64_t begin_ms = now_ms(s);
+    while (exchange) {
+        answer(s, exchange, request);
+        uint64_t now = now_ms(s);
+        exchange = NULL;
+        if (held_has_room(&s->held) && now - begin_ms < SERVICE_BATCH_MS && s->deadline_ms > now)
+            err = receive(&exchange, &request, s, 0);
+    }
+    OMM_TRY(end_batch(s));
+    return err;
 }
 
 /* While a tick runs: it owns the state machine, so nothing is read and nothing promised. */
-static omm_err answer_busy(service *s, omm_exchange *exchange, omm_bytes request) {
-    omm_reply wait = {.kind = OMM_REPLY_WAIT, .retry_ms = s->busy_ms};
-    omm_buf_clear(&s->reply);
-    OMM_TRY(omm_reply_encode(&s->reply, &wait));
-    send_reply(s, OMM_COORD_NOBODY, exchange, request);
-    return OMM_OK;
-}
-
-typedef omm_err (*answer_fn)(service *s, omm_exchange *exchange, omm_bytes request);
-
-/* One request at most; *heard (may be NULL) says whether there was one. */
-static omm_err listen_for(bool *heard, service *s, uint64_t ms, answer_fn fn) {
+static omm_err answer_busy(service *s, uint64_t ms) {
     omm_exchange *exchange = NULL;
     omm_bytes request;
-    omm_err err = omm_server_receive(&exchange, &request, s->server,
-                                     ms < SERVICE_SLICE_MS ? ms : SERVICE_SLICE_MS);
-    if (heard) *heard = err != OMM_ERR_TIMEOUT;
-    if (err == OMM_ERR_TIMEOUT) return OMM_OK;
-    if (err == OMM_ERR_REFUSED_SIZE) {
-        omm_exchange_drop(exchange);
-        return OMM_OK;
-    }
-    OMM_TRY(err);
-    return fn(s, exchange, request);
+    OMM_TRY(receive(&exchange, &request, s, ms));
+    if (!exchange) return OMM_OK;
+    size_t request_bytes = request.size;
+    OMM_TRY(make_wait(s));
+    keep_reply(s, OMM_COORD_NOBODY, exchange, request_bytes);
+    held_send(&s->held, book_held, s);
+    return OMM_OK;
 }
 
 /* One tick of the state machine, beside the loop. */
@@ -422,7 +483,7 @@ static omm_err tick(service *s, uint64_t now) {
     while (!atomic_load(&t.done) && err == OMM_OK) {
         watch_beat(s->watch, true);
         ctl_poll(s->ctl, false, on_ctl, s);
-        err = listen_for(NULL, s, SERVICE_BUSY_SLICE_MS, answer_busy);
+        err = answer_busy(s, SERVICE_BUSY_SLICE_MS);
     }
     (void)pthread_join(thread, NULL);
     show(s, true);
@@ -437,7 +498,7 @@ static omm_err run_rounds(service *s) {
             OMM_TRY(keep_wires(s));
         }
         now = now_ms(s);
-        OMM_TRY(listen_for(NULL, s, s->deadline_ms <= now ? 0 : s->deadline_ms - now, answer));
+        OMM_TRY(answer_all(NULL, s, s->deadline_ms <= now ? 0 : s->deadline_ms - now));
         look_around(s);
     }
     return OMM_OK;
@@ -447,13 +508,13 @@ static omm_err tell_nodes(service *s) {
     uint64_t begin_ms = now_ms(s);
     while (!omm_coord_all_told(s->coord) && now_ms(s) - begin_ms < s->o->linger_ms &&
            !is_stopped(s)) {
-        OMM_TRY(listen_for(NULL, s, SERVICE_SLICE_MS, answer));
+        OMM_TRY(answer_all(NULL, s, SERVICE_SLICE_MS));
         look_around(s);
     }
     /* Who repeated a request while we were slow is answered too: its first one it has given up. */
     bool heard = omm_coord_all_told(s->coord);
     while (heard && now_ms(s) - begin_ms < s->o->linger_ms && !is_stopped(s))
-        OMM_TRY(listen_for(&heard, s, SERVICE_DRAIN_MS, answer));
+        OMM_TRY(answer_all(&heard, s, SERVICE_DRAIN_MS));
     return OMM_OK;
 }
 

@@ -2,6 +2,7 @@
 #include "internal.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define STORE_APPLICATION_ID 0x4f4d4d43u /* "OMMC" */
@@ -59,7 +60,9 @@ omm_err coord_store_open(omm_coord *c) {
     OMM_TRY(omm_db_open(&c->db, &db));
     omm_blobs_options blobs = {.dir = c->o.state_dir ? uploads : NULL,
                                .blob_bytes_max = c->payload_bytes_max,
-                               .durable = c->o.state_dir != NULL};
+                               .durable = c->o.state_dir != NULL,
+                               .db = c->db,
+                               .small_bytes_max = COORD_SMALL_BYTES_MAX};
     return omm_blobs_open(&c->uploads, &blobs);
 }
 
@@ -268,14 +271,54 @@ omm_err coord_store_load(omm_coord *c) {
     return load_submissions(c);
 }
 
+static void forget_nodes(omm_coord *c) {
+    for (size_t i = 0; i < c->o.run->node_count; i++) {
+        coord_node *node = &c->nodes[i];
+        coord_upload_end(&node->upload);
+        node->ready = node->selected = node->offered = node->settled = node->quarantined = false;
+        node->has_counter = false;
+        node->residual = c->residual_zero;
+        node->replaced_count = 0;
+        node->accepted_total = node->refused_total = 0;
+    }
+}
+
+/* What is not in the database stays: clocks, who was told of the end, counters of this process. */
+omm_err coord_store_reload(omm_coord *c) {
+    forget_nodes(c);
+    omm_buf_clear(&c->offer);
+    omm_buf_clear(&c->close);
+    c->selected_count = c->accepted_count = c->refused_count = 0;
+    c->history_count = 0;
+    c->has_loss = c->has_quorum = false;
+    OMM_TRY(omm_blobs_undone(c->uploads));
+    return coord_store_load(c);
+}
+
 omm_err coord_store_state(omm_coord *c, omm_coord_state state, uint32_t round) {
     return omm_db_run(c->db, "UPDATE run SET state = ?, round = ? WHERE id = 0", OMM_DB_INT(state),
                       OMM_DB_INT(round));
 }
 
+typedef omm_err (*body_fn)(omm_coord *c, const void *ud);
+
+/* In a batch, whose transaction it is: all statements of `body`, or none. */
+static omm_err in_savepoint(omm_coord *c, body_fn body, const void *ud) {
+    OMM_TRY(omm_db_exec(c->db, "SAVEPOINT body"));
+    omm_err err = body(c, ud);
+    if (err == OMM_OK) return omm_db_exec(c->db, "RELEASE body");
+    char why[OMM_SENTENCE_BYTES_MAX];
+    (void)snprintf(why, sizeof why, "%s", omm_err_sentence());
+    /* Where SQLite has rolled back all, there is no savepoint left, and the batch is lost. */
+    if (omm_db_in_transaction(c->db) &&
+        omm_db_exec(c->db, "ROLLBACK TO body; RELEASE body") != OMM_OK)
+        omm_db_rollback(c->db);
+    return omm_raise(err, "%s", why);
+}
+
 /* Run the statements of `body` in one transaction. */
-static omm_err in_transaction(omm_coord *c, omm_err (*body)(omm_coord *c, const void *ud),
-                              const void *ud) {
+static omm_err in_transaction(omm_coord *c, body_fn body, const void *ud) {
+    if (c->batch.open) return in_savepoint(c, body, ud);
     OMM_TRY(omm_db_begin(c->db));
     omm_err err = body(c, ud);
     if (err == OMM_OK) return omm_db_commit(c->db);

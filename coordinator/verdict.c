@@ -77,7 +77,11 @@ omm_err coord_settle(omm_buf *reply, omm_coord *c, coord_row *row) {
     if (row->node >= 0 && row->status != COORD_REJECTED) {
         c->nodes[row->node].settled = true;
         coord_upload_end(&c->nodes[row->node].upload);
-        omm_crash_point(c->o.state_dir, c->o.crash_at, "after_receipt");
+        if (c->batch.open)
+            omm_crash_point(c->o.state_dir, c->o.crash_at, "mid_batch");
+        else
+            omm_crash_point(c->o.state_dir, c->o.crash_at, "after_receipt");
+        c->batch.has_verdict = true;
     }
     omm_log_event(c->o.log, row->reason == OMM_OK ? OMM_LOG_INFO : coord_refusal_level(c),
                   row->reason == OMM_OK ? "submission_accepted" : "submission_refused",

@@ -330,27 +330,45 @@ void omm_exchange_drop(omm_exchange *exchange) {
     start_receiving(exchange);
 }
 
-omm_err omm_exchange_reply(omm_exchange *exchange, omm_bytes reply) {
-    omm_server *server = exchange->server;
+/* The answer, in place of the request or of an answer before it. */
+static omm_err set_message(omm_exchange *exchange, omm_bytes reply) {
+    size_t max = exchange->server->options.message_bytes_max;
     nng_msg *message = NULL;
-    if (reply.size > server->options.message_bytes_max) {
-        omm_exchange_drop(exchange);
+    if (reply.size > max)
         return omm_raise(OMM_ERR_TOO_BIG, "reply has %zu bytes, at most %zu are allowed",
-                         reply.size, server->options.message_bytes_max);
-    }
-    if (nng_msg_alloc(&message, reply.size) != 0) {
-        omm_exchange_drop(exchange);
+                         reply.size, max);
+    if (nng_msg_alloc(&message, reply.size) != 0)
         return omm_raise(OMM_ERR_NOMEM, "no memory for a reply of %zu bytes", reply.size);
-    }
     if (reply.size > 0) memcpy(nng_msg_body(message), reply.data, reply.size);
-    free_request(exchange);
+    nng_msg_free(exchange->message);
+    exchange->message = message;
+    return OMM_OK;
+}
+
+omm_err omm_exchange_hold(omm_exchange *exchange, omm_bytes reply) {
+    OMM_ASSERT(exchange->state == EXCHANGE_TAKEN);
+    omm_err err = set_message(exchange, reply);
+    if (err != OMM_OK) omm_exchange_drop(exchange);
+    return err;
+}
+
+void omm_exchange_send(omm_exchange *exchange) {
+    omm_server *server = exchange->server;
+    OMM_ASSERT(exchange->state == EXCHANGE_TAKEN);
+    nng_msg *message = exchange->message;
+    exchange->message = NULL;
     pthread_mutex_lock(&server->mutex);
     server->count.messages_out++;
-    server->count.bytes_out += omm_wire_bytes(reply.size);
+    server->count.bytes_out += omm_wire_bytes(nng_msg_len(message));
     pthread_mutex_unlock(&server->mutex);
     exchange->state = EXCHANGE_REPLYING;
     nng_aio_set_msg(exchange->aio, message);
     nng_ctx_send(exchange->context, exchange->aio);
+}
+
+omm_err omm_exchange_reply(omm_exchange *exchange, omm_bytes reply) {
+    OMM_TRY(omm_exchange_hold(exchange, reply));
+    omm_exchange_send(exchange);
     return OMM_OK;
 }
 

@@ -8,6 +8,7 @@
 
 #include "internal.h"
 #include "omm/mem.h"
+#include "small.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -23,8 +24,9 @@ typedef struct partial {
 
 struct omm_blobs {
     files files;
+    small small;
     omm_blobs_options options; /* dir is not kept here */
-    uint64_t total;
+    uint64_t total;            /* of the files */
     partial *partials;
     size_t partial_count, partial_capacity;
 };
@@ -54,6 +56,7 @@ omm_err omm_blobs_open(omm_blobs **out, const omm_blobs_options *options) {
     blobs->options.dir = NULL;
     omm_err err = files_open(&blobs->files, options->dir, options->durable);
     if (err == OMM_OK) err = files_total(&blobs->total, &blobs->files);
+    if (err == OMM_OK) err = small_open(&blobs->small, options->db, options->small_bytes_max);
     if (err != OMM_OK) {
         omm_blobs_close(blobs);
         return err;
@@ -71,18 +74,31 @@ void omm_blobs_close(omm_blobs *blobs) {
 }
 
 uint64_t omm_blobs_total(const omm_blobs *blobs) {
-    return blobs->total;
+    return blobs->total + blobs->small.total;
+}
+
+omm_err omm_blobs_undone(omm_blobs *blobs) {
+    return small_count(&blobs->small);
 }
 
 static bool has_room(const omm_blobs *blobs, uint64_t bytes) {
     uint64_t max = blobs->options.total_bytes_max;
-    return max == 0 || (blobs->total <= max && bytes <= max - blobs->total);
+    uint64_t total = omm_blobs_total(blobs);
+    return max == 0 || (total <= max && bytes <= max - total);
 }
 
 /* ---- whole blobs ---- */
 
-omm_err omm_blobs_put(omm_digest *digest, omm_blobs *blobs, omm_bytes data) {
+static omm_err put_whole(omm_blobs *blobs, const omm_digest *digest, omm_bytes data) {
     char name[NAME_SIZE];
+    if (small_takes(&blobs->small, data.size)) return small_put(&blobs->small, digest, data);
+    blob_name(name, digest);
+    OMM_TRY(files_write(&blobs->files, name, data));
+    blobs->total += data.size;
+    return OMM_OK;
+}
+
+omm_err omm_blobs_put(omm_digest *digest, omm_blobs *blobs, omm_bytes data) {
     if (data.size > blobs->options.blob_bytes_max) {
         return omm_raise(OMM_ERR_TOO_BIG, "blob has %zu bytes, at most %llu are kept", data.size,
                          (unsigned long long)blobs->options.blob_bytes_max);
@@ -91,20 +107,30 @@ omm_err omm_blobs_put(omm_digest *digest, omm_blobs *blobs, omm_bytes data) {
     if (!omm_blobs_has(blobs, &d)) {
         if (!has_room(blobs, data.size)) {
             return omm_raise(OMM_ERR_TOO_BIG, "store holds %llu bytes, %zu more is over its limit",
-                             (unsigned long long)blobs->total, data.size);
+                             (unsigned long long)omm_blobs_total(blobs), data.size);
         }
-        blob_name(name, &d);
-        OMM_TRY(files_write(&blobs->files, name, data));
-        blobs->total += data.size;
+        OMM_TRY(put_whole(blobs, &d, data));
     }
     if (digest) *digest = d;
     return OMM_OK;
 }
 
+/* A row, or else a file: a store that had no rows for small ones before may have both. */
 omm_err omm_blobs_size(uint64_t *size, const omm_blobs *blobs, const omm_digest *digest) {
     char name[NAME_SIZE];
+    omm_err err = small_size(size, &blobs->small, digest);
+    if (err != OMM_ERR_NOT_FOUND) return err;
     blob_name(name, digest);
     return files_size(size, &blobs->files, name);
+}
+
+static omm_err read_whole(omm_buf *out, const omm_blobs *blobs, const omm_digest *digest,
+                          uint64_t offset, size_t size) {
+    char name[NAME_SIZE];
+    omm_err err = small_read(out, &blobs->small, digest, offset, size);
+    if (err != OMM_ERR_NOT_FOUND) return err;
+    blob_name(name, digest);
+    return files_read(out, &blobs->files, name, offset, size);
 }
 
 bool omm_blobs_has(const omm_blobs *blobs, const omm_digest *digest) {
@@ -122,17 +148,16 @@ omm_err omm_blobs_get(omm_buf *out, const omm_blobs *blobs, const omm_digest *di
                          (unsigned long long)size,
                          (unsigned long long)blobs->options.blob_bytes_max);
     }
-    blob_name(name, digest);
-    OMM_TRY(files_read(out, &blobs->files, name, 0, (size_t)size));
+    OMM_TRY(read_whole(out, blobs, digest, 0, (size_t)size));
     omm_digest found = omm_hash(omm_bytes_of(out->data + before, (size_t)size));
     if (omm_digest_equal(&found, digest)) return OMM_OK;
     out->size = before;
+    blob_name(name, digest);
     return omm_raise(OMM_ERR_DIGEST, "%s is damaged: its bytes do not have that digest", name);
 }
 
 omm_err omm_blobs_get_range(omm_buf *out, const omm_blobs *blobs, const omm_digest *digest,
                             uint64_t offset, size_t size) {
-    char name[NAME_SIZE];
     uint64_t whole;
     OMM_TRY(omm_blobs_size(&whole, blobs, digest));
     if (offset > whole || size > whole - offset) {
@@ -140,15 +165,15 @@ omm_err omm_blobs_get_range(omm_buf *out, const omm_blobs *blobs, const omm_dige
                          (unsigned long long)offset, (unsigned long long)offset + size,
                          (unsigned long long)whole);
     }
-    blob_name(name, digest);
-    return files_read(out, &blobs->files, name, offset, size);
+    return read_whole(out, blobs, digest, offset, size);
 }
 
 omm_err omm_blobs_remove(omm_blobs *blobs, const omm_digest *digest) {
     char name[NAME_SIZE];
     uint64_t size;
-    if (omm_blobs_size(&size, blobs, digest) != OMM_OK) return OMM_OK;
+    OMM_TRY(small_remove(&blobs->small, digest));
     blob_name(name, digest);
+    if (files_size(&size, &blobs->files, name) != OMM_OK) return OMM_OK;
     OMM_TRY(files_remove(&blobs->files, name));
     blobs->total -= size;
     return OMM_OK;
@@ -174,6 +199,11 @@ static omm_err check_plan(const omm_blobs *blobs, const omm_blob_plan *plan) {
     if (count == plan->chunk_count && count <= UINT32_MAX) return OMM_OK;
     return omm_raise(OMM_ERR_SIZE, "blob of %llu bytes has %llu chunks, not %zu",
                      (unsigned long long)plan->size, (unsigned long long)count, plan->chunk_count);
+}
+
+/* Comes in one piece and is a row: never a partial. */
+static bool is_small(const omm_blobs *blobs, const omm_blob_plan *plan) {
+    return plan->chunk_count == 1 && small_takes(&blobs->small, plan->size);
 }
 
 omm_digest omm_blob_plan_name(const omm_blob_plan *plan) {
@@ -273,6 +303,10 @@ omm_err omm_blobs_missing(uint32_t *missing, size_t *missing_count, omm_blobs *b
     OMM_TRY(check_plan(blobs, plan));
     *missing_count = 0;
     if (omm_blobs_has(blobs, &plan->digest)) return OMM_OK;
+    if (is_small(blobs, plan)) {
+        missing[(*missing_count)++] = 0;
+        return OMM_OK;
+    }
     OMM_TRY(open_partial(&p, blobs, plan));
     for (size_t i = 0; i < plan->chunk_count; i++) {
         if (!p->have[i]) missing[(*missing_count)++] = (uint32_t)i;
@@ -298,7 +332,7 @@ static omm_err check_chunk(const omm_blobs *blobs, const omm_blob_plan *plan, ui
     }
     if (has_room(blobs, data.size)) return OMM_OK;
     return omm_raise(OMM_ERR_REFUSED_SIZE, "store holds %llu bytes, chunk %u is over its limit",
-                     (unsigned long long)blobs->total, index);
+                     (unsigned long long)omm_blobs_total(blobs), index);
 }
 
 static omm_err read_chunks(omm_buf *out, const omm_blobs *blobs, const omm_blob_plan *plan) {
@@ -338,11 +372,25 @@ out:
     return err;
 }
 
+/* Its only chunk is the blob, if the plan does not contradict itself. */
+static omm_err put_small(bool *complete, omm_blobs *blobs, const omm_blob_plan *plan,
+                         uint32_t index, omm_bytes data) {
+    if (!omm_blobs_has(blobs, &plan->digest)) {
+        OMM_TRY(check_chunk(blobs, plan, index, data));
+        if (!omm_digest_equal(&plan->chunk_digests[0], &plan->digest))
+            return omm_raise(OMM_ERR_REFUSED_DIGEST, "the chunks do not make the blob they name");
+        OMM_TRY(small_put(&blobs->small, &plan->digest, data));
+    }
+    *complete = true;
+    return OMM_OK;
+}
+
 omm_err omm_blobs_put_chunk(bool *complete, omm_blobs *blobs, const omm_blob_plan *plan,
                             uint32_t index, omm_bytes data) {
     char name[NAME_SIZE];
     partial *p;
     OMM_TRY(check_plan(blobs, plan));
+    if (is_small(blobs, plan)) return put_small(complete, blobs, plan, index, data);
     if (omm_blobs_has(blobs, &plan->digest)) {
         OMM_TRY(omm_blobs_drop_partial(blobs, plan));
         *complete = true;
@@ -368,6 +416,7 @@ omm_err omm_blobs_put_chunk(bool *complete, omm_blobs *blobs, const omm_blob_pla
 
 omm_err omm_blobs_drop_partial(omm_blobs *blobs, const omm_blob_plan *plan) {
     char name[NAME_SIZE];
+    if (is_small(blobs, plan)) return OMM_OK;
     omm_digest folder = omm_blob_plan_name(plan);
     partial *p = find_partial(blobs, &folder);
     partial_name(name, &folder);

@@ -5,6 +5,7 @@
 #include "omm_test.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -379,6 +380,136 @@ static void test_no_memory(const char *dir) {
     }
 }
 
+/* ---- small blobs, in a database ---- */
+
+#define SMALL_MAX 1000u
+
+static omm_blobs *open_small(omm_db **db, const char *dir) {
+    char path[300];
+    char inner[300];
+    omm_blobs *blobs;
+    if (dir) CHECK_OK(omm_dir_make(dir));
+    (void)snprintf(path, sizeof path, "%s/small.sqlite", dir ? dir : "");
+    (void)snprintf(inner, sizeof inner, "%s/blobs", dir ? dir : "");
+    omm_db_options options = {.path = dir ? path : NULL, .application_id = 7};
+    CHECK_OK(omm_db_open(db, &options));
+    omm_blobs_options blobs_options = {.dir = dir ? inner : NULL,
+                                       .blob_bytes_max = 1 << 20,
+                                       .total_bytes_max = 4000,
+                                       .durable = dir != NULL,
+                                       .db = *db,
+                                       .small_bytes_max = SMALL_MAX};
+    CHECK_OK(omm_blobs_open(&blobs, &blobs_options));
+    return blobs;
+}
+
+static void close_small(omm_blobs *blobs, omm_db *db) {
+    omm_blobs_close(blobs);
+    omm_db_close(db);
+}
+
+static omm_blob_plan plan_of_one(omm_digest *chunk_digest, omm_bytes data) {
+    *chunk_digest = omm_hash(data);
+    return (omm_blob_plan){.digest = *chunk_digest,
+                           .size = data.size,
+                           .chunk_bytes = 100000,
+                           .chunk_digests = chunk_digest,
+                           .chunk_count = 1};
+}
+
+static void check_small(omm_blobs *blobs, const omm_digest *digest, omm_bytes want) {
+    omm_buf out;
+    omm_buf_init(&out, SIZE);
+    uint64_t size = 0;
+    CHECK_OK(omm_blobs_size(&size, blobs, digest));
+    CHECK_EQ(size, want.size);
+    CHECK_OK(omm_blobs_get(&out, blobs, digest));
+    CHECK(omm_bytes_equal(omm_buf_view(&out), want));
+    CHECK_OK(omm_blobs_get_range(&out, blobs, digest, 1, want.size - 1));
+    CHECK_EQ(out.size, 2 * want.size - 1);
+    CHECK_ERR(omm_blobs_get_range(&out, blobs, digest, 1, want.size), OMM_ERR_SIZE);
+    omm_buf_fini(&out);
+}
+
+/* Rows come and go with the database's transactions; what is over the limit is a file as ever. */
+static void test_small(const char *dir) {
+    omm_db *db;
+    omm_blobs *blobs = open_small(&db, dir);
+    omm_bytes data = omm_bytes_of(s_data, SMALL_MAX);
+    omm_digest digest, other;
+    omm_blob_plan plan = plan_of_one(&digest, data);
+    uint32_t missing = 7;
+    size_t count = 0;
+    bool complete = false;
+    CHECK_OK(omm_blobs_missing(&missing, &count, blobs, &plan));
+    CHECK_EQ(count, 1);
+    CHECK_EQ(missing, 0);
+    CHECK_OK(omm_db_begin(db));
+    CHECK_OK(omm_blobs_put_chunk(&complete, blobs, &plan, 0, data));
+    CHECK(complete);
+    check_small(blobs, &digest, data);
+    CHECK_EQ(omm_blobs_total(blobs), SMALL_MAX);
+    omm_db_rollback(db);
+    CHECK_OK(omm_blobs_undone(blobs));
+    CHECK_EQ(omm_blobs_total(blobs), 0);
+    CHECK(!omm_blobs_has(blobs, &digest));
+    CHECK_OK(omm_blobs_put_chunk(&complete, blobs, &plan, 0, data));
+    complete = false;
+    CHECK_OK(omm_blobs_put_chunk(&complete, blobs, &plan, 0, data)); /* again */
+    CHECK(complete);
+    CHECK_OK(omm_blobs_missing(&missing, &count, blobs, &plan));
+    CHECK_EQ(count, 0);
+    CHECK_OK(omm_blobs_put(&other, blobs, omm_bytes_of(s_data, SMALL_MAX + 1))); /* a file */
+    CHECK_OK(omm_blobs_drop_partials(blobs));
+    if (dir) {
+        close_small(blobs, db);
+        blobs = open_small(&db, dir);
+    }
+    CHECK_EQ(omm_blobs_total(blobs), 2 * SMALL_MAX + 1);
+    check_small(blobs, &digest, data);
+    check_small(blobs, &other, omm_bytes_of(s_data, SMALL_MAX + 1));
+    CHECK_ERR(omm_blobs_put(NULL, blobs, omm_bytes_of(s_data, 2000)), OMM_ERR_TOO_BIG);
+    CHECK_OK(omm_blobs_remove(blobs, &digest));
+    CHECK_OK(omm_blobs_remove(blobs, &digest)); /* missing is no error */
+    CHECK_OK(omm_blobs_remove(blobs, &other));
+    CHECK_EQ(omm_blobs_total(blobs), 0);
+    CHECK(!omm_blobs_has(blobs, &digest));
+    close_small(blobs, db);
+}
+
+static void test_small_refusals(void) {
+    omm_db *db;
+    omm_blobs *blobs = open_small(&db, NULL);
+    omm_bytes data = omm_bytes_of(s_data, 500);
+    omm_digest digest;
+    bool complete = false;
+    omm_blob_plan plan = plan_of_one(&digest, data);
+    CHECK_ERR(omm_blobs_put_chunk(&complete, blobs, &plan, 1, data), OMM_ERR_REFUSED_SIZE);
+    CHECK_ERR(omm_blobs_put_chunk(&complete, blobs, &plan, 0, omm_bytes_of(s_data, 499)),
+              OMM_ERR_REFUSED_SIZE);
+    CHECK_ERR(omm_blobs_put_chunk(&complete, blobs, &plan, 0, omm_bytes_of(s_data + 1, 500)),
+              OMM_ERR_REFUSED_DIGEST);
+    plan.digest = omm_hash(omm_bytes_str("another")); /* the manifest contradicts itself */
+    CHECK_ERR(omm_blobs_put_chunk(&complete, blobs, &plan, 0, data), OMM_ERR_REFUSED_DIGEST);
+    CHECK(!complete);
+    CHECK_EQ(omm_blobs_total(blobs), 0);
+    close_small(blobs, db);
+}
+
+static void test_small_damaged(void) {
+    omm_db *db;
+    omm_blobs *blobs = open_small(&db, NULL);
+    omm_digest digest;
+    omm_buf out;
+    omm_buf_init(&out, SIZE);
+    CHECK_OK(omm_blobs_put(&digest, blobs, omm_bytes_of(s_data, 500)));
+    CHECK_OK(omm_db_run(db, "UPDATE small_blob SET bytes = zeroblob(?)", OMM_DB_INT(500)));
+    CHECK_ERR(omm_blobs_get(&out, blobs, &digest), OMM_ERR_DIGEST);
+    CHECK_EQ(out.size, 0);
+    omm_buf_fini(&out);
+    close_small(blobs, db);
+}
+
 static void test_bad_folder(void) {
     omm_blobs *blobs;
     omm_blobs_options options = {.dir = "/proc/nowhere", .blob_bytes_max = 10};
@@ -405,6 +536,11 @@ int main(void) {
     test_no_memory(NULL);
     test_no_memory(s_dir);
     test_bad_folder();
+    CHECK_OK(omm_dir_remove(s_dir));
+    test_small(NULL);
+    test_small(s_dir);
+    test_small_refusals();
+    test_small_damaged();
     CHECK_OK(omm_dir_remove(s_dir));
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

@@ -9,9 +9,11 @@
 #include "omm_test.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #define FED_STEPS 3u
 
@@ -221,6 +223,8 @@ static void open_coordinator(fed *f) {
         .evaluator = {.sample = fake_sample, .full = fake_full, .render = fake_render, .ud = f},
         .bundle = f->bundle,
         .state_dir = f->o.on_disk ? in_dir(f, state, "coordinator") : NULL,
+        .on_event = f->o.on_event,
+        .on_event_ud = f->o.ud,
     };
     CHECK_OK(omm_coord_open(&f->coord, &options));
 }
@@ -333,11 +337,33 @@ static void tick(fed *f) {
     }
 }
 
+void fed_forbid_writing(bool forbidden) {
+    struct rlimit limit;
+    CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR); /* EFBIG instead */
+    CHECK_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = forbidden ? 0 : limit.rlim_max;
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+static omm_err step(fed *f, omm_buf *reply, omm_bytes request) {
+    if (f->o.batched) OMM_TRY(omm_coord_begin(f->coord));
+    omm_err err =
+        omm_coord_step(reply, &f->coord_deadline_ms, f->coord, f->now_ms, request, "test");
+    if (!f->o.batched) return err;
+    if (f->undo_next) fed_forbid_writing(true);
+    omm_err committed = omm_coord_commit(&f->coord_deadline_ms, f->coord, f->now_ms);
+    if (f->undo_next) fed_forbid_writing(false);
+    f->undone += committed == OMM_ERR_IO && f->undo_next;
+    if (err == OMM_OK && !(committed == OMM_ERR_IO && f->undo_next)) err = committed;
+    f->undo_next = false;
+    return err;
+}
+
 void fed_send(fed *f, omm_buf *reply, omm_bytes request) {
     omm_err err;
     do { /* a peer without an answer sends the same again */
         before_call(f, FED_ALLOC_STEP);
-        err = omm_coord_step(reply, &f->coord_deadline_ms, f->coord, f->now_ms, request, "test");
+        err = step(f, reply, request);
     } while (is_to_repeat(f, err));
     if (f->o.restart_coordinator) {
         uint64_t deadline_ms = f->coord_deadline_ms;
@@ -355,6 +381,7 @@ static void exchange(fed *f, uint32_t i) {
     omm_buf_init(&reply, (size_t)1 << 20);
     omm_buf_init(&request, (size_t)1 << 20);
     CHECK_OK(omm_buf_append(&request, f->actions[i].request.data, f->actions[i].request.size));
+    f->undo_next = fault == FED_UNDO;
     if (fault != FED_LOSE_REQUEST) fed_send(f, &reply, omm_buf_view(&request));
     if (fault == FED_TWICE) fed_send(f, &reply, omm_buf_view(&request));
     omm_node_event event = {.kind = OMM_NODE_SEND_FAILED};

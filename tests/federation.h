@@ -23,6 +23,7 @@ typedef enum fed_fault {
     FED_LOSE_REPLY,   /* it does, but the node gets no answer */
     FED_TWICE,        /* it sees it twice, the node gets the second answer */
     FED_FLIP,         /* one bit of the answer is wrong */
+    FED_UNDO,         /* batched: the commit cannot write, the node gets no answer */
 } fed_fault;
 
 typedef enum fed_alloc { FED_ALLOC_NONE, FED_ALLOC_STEP, FED_ALLOC_TICK, FED_ALLOC_NODE } fed_alloc;
@@ -45,7 +46,9 @@ typedef struct fed_options {
     const char *dir;                         /* on disk: an empty folder, or one to go on from */
     bool durable;                            /* on disk: the bundle too is synced, as a service's */
     bool restart_coordinator, restart_nodes; /* after every message and tick */
-    uint32_t values_cols;                    /* width of the second matrix; 0: small */
+    bool batched;                            /* every request is a batch with its own commit */
+    void (*on_event)(void *ud, const omm_coord_event *event); /* of the coordinator, with `ud` */
+    uint32_t values_cols; /* width of the second matrix; 0: small */
     /* What happens to message number `index` (0 upwards, every attempt counts). */
     fed_fault (*fault)(void *ud, uint64_t index);
     /* The alloc_nth allocation of call number alloc_call (coordinator steps, ticks and node steps, each
@@ -89,6 +92,8 @@ struct fed {
     uint64_t calls[4];      /* by kind of call */
     uint32_t out_of_memory; /* calls that failed on purpose */
     uint32_t out_of_disk;   /* the same */
+    bool undo_next;         /* the next batch cannot be written */
+    uint32_t undone;        /* commits that failed on purpose */
 };
 
 /* All abort the test on an error. */
@@ -99,6 +104,8 @@ void fed_run(fed *f);
 /* One action of the federation; false when nothing is left to do. */
 bool fed_step(fed *f);
 void fed_restart_coordinator(fed *f);
+/* Every write to a file fails from now on, as on a full disk, or works again. */
+void fed_forbid_writing(bool forbidden);
 /* Digest over names and bytes of all files of the bundle. */
 omm_digest fed_bundle_digest(const fed *f);
 bool fed_bundle_has(const fed *f, const char *path);

@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
 """Many nodes and many rounds: every round completes, nobody is refused, and the coordinator's memory and
-descriptors do not grow with rounds.
+descriptors do not grow with rounds.  With `kills`: the coordinator is killed with -9 again and again, and the run
+has the digest of one that was not.
 
-usage: load_test.py SOURCE_DIR MESHMIND LOAD [NODES ROUNDS THREADS]
+usage: load_test.py SOURCE_DIR MESHMIND LOAD [NODES ROUNDS THREADS [kills]]
 Memory means nothing with sanitizers, which keep what is freed: MESHMIND and LOAD are of a build without.
 Prints a line a round; docs/measurements.md has what 2,000 nodes and 50 rounds gave.
 """
-import json, os, pathlib, resource, shutil, subprocess, sys, tempfile, time
+import json, os, pathlib, random, resource, shutil, signal, socket, subprocess, sys, tempfile, time
 
 SOURCE, MESHMIND, LOAD = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
-NODES, ROUNDS, THREADS = (int(a) for a in sys.argv[4:7]) if len(sys.argv) > 4 else (60, 10, 4)
+NODES, ROUNDS, THREADS = (int(a) for a in sys.argv[4:7]) if len(sys.argv) > 4 else (60, 10, 16)
 MODEL = SOURCE / "scenarios/base/openmeshmind-tiny-F16.gguf"
 SETTLED = 5        # rounds until buffers have their sizes
 GROWTH_MB_MAX = 4  # from then on, over all rounds
 OPEN_FILES = 4     # that are open for a moment, when one looks
+KILL_EVERY_S = (0.15, 0.9)  # after it answers again
 
 
 for program in (MESHMIND, LOAD):
@@ -27,7 +29,13 @@ def fail(text):
     sys.exit(1)
 
 
-def write_files(folder):
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def write_files(folder, port=0):
     (folder / "base").symlink_to(SOURCE / "scenarios/base")
     shutil.copytree(SOURCE / "scenarios/policies", folder / "policies")
     (folder / "few.jsonl").write_text("".join((SOURCE / "scenarios/base/test.jsonl").open().readlines()[:8]))
@@ -43,7 +51,7 @@ def write_files(folder):
     keys = subprocess.run([LOAD, "keys", str(NODES)], check=True, capture_output=True, text=True).stdout.split()
     enrolled = "".join(f"  - {{name: n{i}, public_key: {key}}}\n" for i, key in enumerate(keys))
     (folder / "coordinator.yaml").write_text(
-        "scenario: load.yaml\nlisten: tcp://127.0.0.1:0\nport_file: port\nstate_dir: state\nkey: coordinator.key\n"
+        f"scenario: load.yaml\nlisten: tcp://127.0.0.1:{port}\nport_file: port\nstate_dir: state\nkey: coordinator.key\n"
         f"bundle_key: bundle.key\npoll_ms: 10\nthreads: 1\nlog_level: warn\nnodes:\n{enrolled}")
 
 
@@ -61,6 +69,81 @@ class Watched:
         return {"rss_mb": rss_kb / 1e3, "files": len(os.listdir(self.proc / "fd")), "cpu_s": cpu_s}
 
 
+def start(folder):
+    """A coordinator that listens."""
+    (folder / "port").unlink(missing_ok=True)
+    with open(folder / "coordinator.log", "ab") as log:
+        coordinator = subprocess.Popen([MESHMIND, "coordinator", "-c", folder / "coordinator.yaml"], stdout=log,
+                                       stderr=log)
+    while not (folder / "port").exists():
+        if coordinator.poll() is not None:
+            fail((folder / "coordinator.log").read_text()[-3000:])
+        time.sleep(0.01)
+    return coordinator
+
+
+def start_load(folder):
+    url = f"tcp://127.0.0.1:{(folder / 'port').read_text().strip()}"
+    return subprocess.Popen([LOAD, "run", url, "-", MODEL, "q,v", str(NODES), str(THREADS)], stdout=subprocess.PIPE,
+                            text=True)
+
+
+def check_counts(folder, rounds):
+    if sum(r["accepted"] for r in rounds) != NODES * ROUNDS or any(r["refused"] for r in rounds):
+        fail(f"not every submission of {NODES} nodes in {ROUNDS} rounds was accepted")
+    lines = [json.loads(line) for line in (folder / "state/bundle/rounds.jsonl").read_text().splitlines()]
+    if [len(line["accepted"]) for line in lines] != [NODES] * ROUNDS:
+        fail(f"{len(lines)} of {ROUNDS} rounds are in the evidence, or not all with {NODES} submissions")
+
+
+def run_digest(folder):
+    return json.loads((folder / "state/bundle/manifest.json").read_text())["run_digest"]
+
+
+def federate(folder, kills):
+    """The run digest, after so many kills at random moments."""
+    coordinator, load, killed = start(folder), start_load(folder), 0
+    try:
+        while killed < kills and load.poll() is None:
+            time.sleep(random.uniform(*KILL_EVERY_S))
+            if coordinator.poll() is None:
+                coordinator.send_signal(signal.SIGKILL)
+                coordinator.wait()
+                killed += 1
+                coordinator = start(folder)
+        rounds = [json.loads(line) for line in load.communicate(timeout=300)[0].splitlines()]
+        if load.returncode != 0 or coordinator.wait(timeout=300) not in (0, 1):
+            fail(f"load {load.returncode}, coordinator {coordinator.returncode}: "
+                 + (folder / "coordinator.log").read_text()[-3000:])
+        check_counts(folder, rounds)
+        return run_digest(folder), killed
+    finally:
+        for process in (load, coordinator):
+            if process.poll() is None:
+                process.kill()
+
+
+def survives_kills():
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="omm-load-"))
+    try:
+        write_files(folder, free_port())
+        (folder / "state").mkdir()
+        seed = os.urandom(32)
+        (folder / "state/run_seed").write_bytes(seed)
+        (folder / "state/run_seed").chmod(0o600)
+        expected, _ = federate(folder, 0)
+        shutil.rmtree(folder / "state")
+        (folder / "state").mkdir()
+        (folder / "state/run_seed").write_bytes(seed)
+        (folder / "state/run_seed").chmod(0o600)
+        digest, killed = federate(folder, 2 * ROUNDS)
+        if digest != expected or killed == 0:
+            fail(f"after {killed} kills the run digest is {digest}, without {expected}")
+        print(f"{NODES} nodes, {ROUNDS} rounds: {killed} kills, run digest {digest} as without")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def main():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2 * NODES + 500)), hard))
@@ -68,16 +151,8 @@ def main():
     coordinator = load = None
     try:
         write_files(folder)
-        log = open(folder / "coordinator.log", "wb")
-        coordinator = subprocess.Popen([MESHMIND, "coordinator", "-c", folder / "coordinator.yaml"], stdout=log,
-                                       stderr=log)
-        while not (folder / "port").exists():
-            if coordinator.poll() is not None:
-                fail((folder / "coordinator.log").read_text())
-            time.sleep(0.05)
-        url = f"tcp://127.0.0.1:{(folder / 'port').read_text().strip()}"
-        load = subprocess.Popen([LOAD, "run", url, "-", MODEL, "q,v", str(NODES), str(THREADS)],
-                                stdout=subprocess.PIPE, text=True)
+        coordinator = start(folder)
+        load = start_load(folder)
         watched, rounds, cpu_s = Watched(coordinator), [], 0
         for line in load.stdout:
             row = {**json.loads(line), **watched.look()}
@@ -88,11 +163,7 @@ def main():
         if load.wait() != 0 or coordinator.wait(timeout=300) not in (0, 1):
             fail(f"load {load.returncode}, coordinator {coordinator.returncode}: "
                  + (folder / "coordinator.log").read_text()[-3000:])
-        if sum(r["accepted"] for r in rounds) != NODES * ROUNDS or any(r["refused"] for r in rounds):
-            fail(f"not every submission of {NODES} nodes in {ROUNDS} rounds was accepted")
-        published = (folder / "state/bundle/rounds.jsonl").read_text().count("\n")
-        if published != ROUNDS:
-            fail(f"{published} of {ROUNDS} rounds are in the evidence")
+        check_counts(folder, rounds)
         steady = rounds[SETTLED:]
         growth = max(r["rss_mb"] for r in steady) - steady[0]["rss_mb"]
         files = [max(r["files"] for r in part) for part in (rounds[:SETTLED], steady)]
@@ -107,4 +178,7 @@ def main():
         shutil.rmtree(folder, ignore_errors=True)
 
 
-main()
+if len(sys.argv) > 7 and sys.argv[7] == "kills":
+    survives_kills()
+else:
+    main()

@@ -14,8 +14,8 @@ WHAT = sys.argv[3] if len(sys.argv) > 3 else "plain"
 SCENARIO = SOURCE / "scenarios" / "processes.yaml"
 NODES = ["cafe-02", "studio-02", "harbor-02"]
 KILLED = "cafe-02"  # the node that is killed
-COORDINATOR_STAGES = ["after_offer", "mid_upload", "after_receipt", "mid_aggregation",
-                      "before_publish"]
+COORDINATOR_STAGES = ["after_offer", "mid_upload", "mid_batch", "after_receipt",
+                      "mid_aggregation", "before_publish"]
 NODE_STAGES = ["after_offer", "mid_training", "mid_upload", "after_receipt"]
 TIME_LIMIT_S = 500
 # Nodes and coordinator that die at every stage: a build without sanitizers, where there is one, starts faster.

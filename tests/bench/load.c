@@ -144,9 +144,9 @@ static bool ask(crew *c, node *n, const omm_request *request) {
     return true;
 }
 
-/* By a node that was heard before: it is let in again. */
+/* By a node that was heard before: it is let in again; asked to wait, it asks again. */
 static void ask_until_answered(crew *c, node *n, const omm_request *request) {
-    while (!ask(c, n, request)) usleep(PAUSE_US);
+    while (!ask(c, n, request) || c->reply.kind == OMM_REPLY_WAIT) usleep(PAUSE_US);
 }
 
 static bool poll(crew *c, node *n) {
@@ -332,6 +332,7 @@ static void run(const char *url, const char *certificate, const char *model, uin
     if (strcmp(certificate, "-") != 0) MUST(omm_file_read(&pem, certificate));
     options.tls_certificate = omm_buf_view(&pem);
     options.reconnect_min_ms = 10;
+    options.reconnect_max_ms = 100; /* the coordinator may be killed and come back */
     open_shape(&s, model, 2, 4, targets);
     node *nodes = omm_alloc(count, sizeof *nodes);
     static crew crews[THREADS_MAX];

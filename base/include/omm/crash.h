@@ -16,8 +16,9 @@
 /* The stages, and who passes through them.  One table: services check names against it. */
 #define OMM_CRASH_MAP(XX)                                                                          \
     XX(after_offer, "coordinator: an offer was stored; node: an offer was taken")                  \
-    XX(mid_upload, "coordinator: a chunk was stored; node: a submission was announced")            \
-    XX(after_receipt, "coordinator: a receipt was stored; node: a receipt was taken")              \
+    XX(mid_upload, "coordinator: a chunk was taken; node: a submission was announced")             \
+    XX(mid_batch, "coordinator: a verdict was written, its transaction is open")                   \
+    XX(after_receipt, "coordinator: a receipt was stored, not sent; node: a receipt was taken")    \
     XX(mid_aggregation, "coordinator: the first submission was added")                             \
     XX(before_publish, "coordinator: the new adapter was evaluated, its round not yet written")    \
     XX(mid_training, "node: the first checkpoint was stored")

@@ -7,8 +7,8 @@
  *                                 +-- last round --> CLOSING --> CLOSED
  *
  * step() answers one request and is cheap but for the decoding of one finished upload; tick() does
- * one heavy piece (sum, evaluate, publish, close).  Both commit to SQLite before they return, so a
- * process killed at any instant goes on with the same round and writes the same bytes.  Evidence
+ * one heavy piece (sum, evaluate, publish, close).  Both commit to SQLite before they return, or many
+ * steps do with omm_coord_commit, so a process killed at any instant goes on with the same round and writes the same bytes.  Evidence
  * goes into the artifacts bundle as it happens; every write there may be repeated.
  *
  * Which bytes end up in the bundle depends on which messages arrived before which deadline, never
@@ -122,6 +122,19 @@ void omm_coord_close(omm_coord *coord); /* NULL is fine */
  * Errors: IO, NOMEM (our own trouble: the peer gets no answer and repeats). */
 OMM_CHECKED omm_err omm_coord_step(omm_buf *reply, uint64_t *next_deadline_ms, omm_coord *coord,
                                    uint64_t now_ms, omm_bytes request, const char *peer);
+
+/* Many steps with one commit:
+ *
+ *   begin -> step, step, ... -> commit -> their replies leave
+ *
+ * Steps between begin and commit answer each other's consequences as ever, but nothing is on disk and no
+ * event is told before the commit: until it has returned OK, no reply may leave.  Nothing but steps may be
+ * called in between; whoever closes the coordinator there forgets the batch.
+ * Errors: STATE (after an earlier one), IO, NOMEM. */
+OMM_CHECKED omm_err omm_coord_begin(omm_coord *coord);
+/* Errors: IO, NOMEM: nothing of the batch is remembered, on disk and in memory, so its peers must be told to ask
+ * again; STATE: the same, and what was before could not be read again: close the coordinator. */
+OMM_CHECKED omm_err omm_coord_commit(uint64_t *next_deadline_ms, omm_coord *coord, uint64_t now_ms);
 
 /* Time passed.  At most one transition per call.  Errors: IO, NOMEM, those of the evaluator. */
 OMM_CHECKED omm_err omm_coord_tick(uint64_t *next_deadline_ms, omm_coord *coord, uint64_t now_ms);

@@ -80,11 +80,15 @@ OMM_CHECKED omm_err omm_server_receive(omm_exchange **out, omm_bytes *request, o
                                        uint64_t timeout_ms);
 /* Address of the peer without its port; "local" for ipc and inproc. */
 const char *omm_exchange_peer(const omm_exchange *exchange);
-/* Vouch for the connection this request came on: its limits are lifted. */
+/* Vouch for the connection this request came on, before it is answered: its limits are lifted. */
 void omm_exchange_trust(omm_exchange *exchange);
 /* Answer and end the exchange, also on error.  Sent in the background: a peer that is gone is not
  * noticed.  Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err omm_exchange_reply(omm_exchange *exchange, omm_bytes reply);
+/* The same in two steps: the answer is copied (another hold replaces it), and leaves with send.
+ * The request ends with the first hold.  On error the exchange is ended.  Errors: NOMEM, TOO_BIG. */
+OMM_CHECKED omm_err omm_exchange_hold(omm_exchange *exchange, omm_bytes reply);
+void omm_exchange_send(omm_exchange *exchange);
 /* End the exchange without an answer. */
 void omm_exchange_drop(omm_exchange *exchange);
 void omm_server_count(omm_wire_count *out, omm_server *server);

@@ -4,16 +4,20 @@
  *   DIR/partial/012345.../000012    chunks that have arrived of a blob that is not whole yet; the
  *                                   folder is omm_blob_plan_name of what was announced
  *
+ *   table small_blob of `db`        whole blobs of at most small_bytes_max that came in one piece
+ *
  * Every file is written as temp, fsync, rename, fsync of the folder: after kill -9 a chunk or blob is
- * there whole, or not at all.  Chunks found again are hashed again before they count.  Without a
+ * there whole, or not at all.  Rows are as durable as the database's commit that has them: whoever has a
+ * transaction open may undo them, and puts many with one fsync.  Chunks found again are hashed again before they count.  Without a
  * folder everything is kept in memory, with the same behaviour.
  *
- * Depends on: base.  Threads: one store belongs to one thread at a time.
+ * Depends on: base, database.h.  Threads: one store belongs to one thread at a time.
  */
 #ifndef OMM_BLOBS_H
 #define OMM_BLOBS_H
 
 #include "omm/bytes.h"
+#include "omm/database.h"
 #include "omm/err.h"
 #include "omm/hash.h"
 
@@ -28,6 +32,8 @@ typedef struct omm_blobs_options {
     uint64_t blob_bytes_max;  /* of one blob */
     uint64_t total_bytes_max; /* of all blobs and chunks; 0: no limit */
     bool durable;             /* fsync; false where everything can be made again */
+    omm_db *db;               /* borrowed, of the same thread; NULL: every blob is a file */
+    size_t small_bytes_max;   /* of a blob that is a row of `db` */
 } omm_blobs_options;
 
 /* Errors: NOMEM, IO. */
@@ -35,6 +41,8 @@ OMM_CHECKED omm_err omm_blobs_open(omm_blobs **out, const omm_blobs_options *opt
 void omm_blobs_close(omm_blobs *blobs);
 /* Bytes of all blobs and chunks. */
 uint64_t omm_blobs_total(const omm_blobs *blobs);
+/* A transaction of `db` was rolled back: count what is there.  Errors: IO, NOMEM. */
+OMM_CHECKED omm_err omm_blobs_undone(omm_blobs *blobs);
 
 /* Store `data`; one that is there already is left alone.  `digest` (may be NULL) gets its name.
  * Errors: TOO_BIG, IO, NOMEM. */
