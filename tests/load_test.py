@@ -111,7 +111,7 @@ def federate(folder, kills):
                 coordinator.wait()
                 killed += 1
                 coordinator = start(folder)
-        rounds = [json.loads(line) for line in load.communicate(timeout=300)[0].splitlines()]
+        rounds = [json.loads(line) for line in load.communicate(timeout=300)[0].splitlines() if "round" in line]
         if load.returncode != 0 or coordinator.wait(timeout=300) not in (0, 1):
             fail(f"load {load.returncode}, coordinator {coordinator.returncode}: "
                  + (folder / "coordinator.log").read_text()[-3000:])
@@ -156,8 +156,12 @@ def main():
         watched, rounds, cpu_s = Watched(coordinator), [], 0
         for line in load.stdout:
             row = {**json.loads(line), **watched.look()}
-            row["cpu_s"], cpu_s = round(row["cpu_s"] - cpu_s, 2), row["cpu_s"]
+            if "opened" in row:
+                cpu_s = row["cpu_s"]
+                continue
+            row["cpu_s"] = round(row["cpu_s"] - cpu_s, 2)  # from the offer to the last receipt, all threads
             row["per_second"] = round(row["accepted"] / row["seconds"])
+            row["per_cpu_second"] = round(row["accepted"] / max(row["cpu_s"], 0.01))
             rounds.append(row)
             print(json.dumps(row), flush=True)
         if load.wait() != 0 or coordinator.wait(timeout=300) not in (0, 1):

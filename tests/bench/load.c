@@ -296,6 +296,11 @@ static void report(uint32_t round, double seconds, const tally *before) {
     fflush(stdout);
 }
 
+static void report_opened(uint32_t round) {
+    printf("{\"opened\":%u}\n", round);
+    fflush(stdout);
+}
+
 static void copy_tally(tally *out) {
     atomic_store(&out->accepted, atomic_load(&s_tally.accepted));
     atomic_store(&out->refused, atomic_load(&s_tally.refused));
@@ -303,12 +308,14 @@ static void copy_tally(tally *out) {
     atomic_store(&out->bytes, atomic_load(&s_tally.bytes));
 }
 
-/* A line for each round, when all its verdicts are in or the next one has begun. */
+/* Two lines for each round: when its offer is heard first (but of round 0: when nodes begin to connect), and when
+ * all its verdicts are in or the next one has begun. */
 static void watch(uint32_t nodes) {
     tally before;
     copy_tally(&before);
     uint32_t round = 0;
     double begin = now_s();
+    report_opened(round);
     while (atomic_load(&s_tally.open) > 0) {
         usleep(1000);
         uint64_t settled = atomic_load(&s_tally.accepted) + atomic_load(&s_tally.refused);
@@ -317,9 +324,11 @@ static void watch(uint32_t nodes) {
         if (settled == atomic_load(&before.accepted) + atomic_load(&before.refused)) continue;
         report(round, now_s() - begin, &before);
         while (atomic_load(&s_tally.round) <= round && atomic_load(&s_tally.open) > 0) usleep(1000);
+        if (atomic_load(&s_tally.open) == 0) break;
         round++;
         copy_tally(&before);
         begin = now_s();
+        report_opened(round);
     }
 }
 
