@@ -66,7 +66,7 @@ static int open_any(int folder, const char *path, int flags, mode_t mode) {
     return fd;
 }
 
-#define MODE_OF(flags, mode)                                                                       \
+#define MODE_OF(flags)                                                                             \
     mode_t mode = 0;                                                                               \
     if ((flags) & (O_CREAT | O_TMPFILE)) {                                                         \
         va_list args;                                                                              \
@@ -76,17 +76,17 @@ static int open_any(int folder, const char *path, int flags, mode_t mode) {
     }
 
 int open(const char *path, int flags, ...) {
-    MODE_OF(flags, mode)
+    MODE_OF(flags)
     return open_any(AT_FDCWD, path, flags, mode);
 }
 
 int open64(const char *path, int flags, ...) {
-    MODE_OF(flags, mode)
+    MODE_OF(flags)
     return open_any(AT_FDCWD, path, flags, mode);
 }
 
 int openat(int folder, const char *path, int flags, ...) {
-    MODE_OF(flags, mode)
+    MODE_OF(flags)
     return open_any(folder, path, flags, mode);
 }
 

@@ -103,11 +103,13 @@ static void do_write(rebuild *r, uint64_t index) {
 /* ---- folders ---- */
 
 static void drop_entry(rebuild *r, uint32_t folder, const char *name) {
-    for (size_t i = 0; i < r->entry_count; i++)
+    for (size_t i = 0; i < r->entry_count; i++) {
+        CHECK(r->entries[i].name);
         if (r->entries[i].folder == folder && strcmp(r->entries[i].name, name) == 0) {
             r->entries[i] = r->entries[--r->entry_count];
             return;
         }
+    }
 }
 
 static void put_entry(rebuild *r, uint32_t folder, const char *name, uint32_t object) {
