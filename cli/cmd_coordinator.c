@@ -24,8 +24,13 @@ typedef struct coordinator_file {
         *tls_certificate, *tls_key, *http, *http_port_file;
     omm_config_list nodes; /* node_entry */
     uint64_t poll_ms, linger_ms;
-    uint32_t threads;
+    uint32_t threads, node_max;
+    int enrolment; /* coordinator_enrolment */
 } coordinator_file;
+
+typedef enum coordinator_enrolment { ENROLMENT_LIST, ENROLMENT_INVITATION } coordinator_enrolment;
+static const char *const s_enrolments[] = {"list", "invitation", NULL};
+#define NODE_MAX_DEFAULT 64u /* with invitations */
 
 static const omm_config_field s_node_fields[] = {
     OMM_CONFIG_STRING(node_entry, name, .min = 1, .max = 64, .help = "for logs and evidence"),
@@ -60,7 +65,12 @@ static const omm_config_field s_fields[] = {
      .max = COORDINATOR_NODES_MAX,
      .item = &s_node,
      .item_size = sizeof(node_entry),
-     .help = "who may take part; required with key"},
+     .help = "who may take part from the start; required with key unless others can join"},
+    OMM_CONFIG_ENUM(coordinator_file, enrolment, s_enrolments, .fallback = "list",
+                    .help = "who else: list: nobody; invitation: whoever has a token of "
+                            "`coordinator ctl invite`; needs key"),
+    OMM_CONFIG_U32(coordinator_file, node_max, .fallback = "0", .max = COORDINATOR_NODES_MAX,
+                   .help = "most nodes, with those who join; 0: 64.  Not to be changed in a run"),
     OMM_CONFIG_U64(coordinator_file, poll_ms, .fallback = "1000", .min = 10, .max = 600000,
                    .help = "how long a waiting node waits before it asks again"),
     OMM_CONFIG_U64(coordinator_file, linger_ms, .fallback = "60000", .max = 86400000,
@@ -140,12 +150,15 @@ static omm_err load_seed(omm_seed *out, const coordinator *c) {
 static omm_err load_keys(coordinator *c) {
     const char *path = NULL;
     if (!c->file.bundle_key[0]) return omm_raise(OMM_ERR_CONFIG, "bundle_key: required with key");
-    if (c->file.nodes.count == 0) return omm_raise(OMM_ERR_CONFIG, "nodes: required with key");
+    if (c->file.nodes.count == 0 && c->file.enrolment == ENROLMENT_LIST)
+        return omm_raise(
+            OMM_ERR_CONFIG,
+            "nodes: required with key, or enrolment: invitation so that nodes can join");
     OMM_TRY(service_path(&path, &c->env, c->file.key));
     OMM_TRY(omm_key_load(&c->key, path));
     OMM_TRY(service_path(&path, &c->env, c->file.bundle_key));
     OMM_TRY(omm_key_load(&c->bundle_key, path));
-    c->nodes = omm_arena_alloc(&c->env.arena, c->file.nodes.count, sizeof *c->nodes);
+    c->nodes = omm_arena_alloc(&c->env.arena, c->file.nodes.count + 1, sizeof *c->nodes);
     if (!c->nodes) return omm_raise(OMM_ERR_NOMEM, "nodes");
     const node_entry *entries = c->file.nodes.items;
     for (size_t i = 0; i < c->file.nodes.count; i++) {
@@ -171,8 +184,27 @@ static omm_err load_tls(coordinator *c) {
                      c->file.tls_key, omm_err_sentence());
 }
 
+/* 0 where nobody joins. */
+static omm_err find_node_max(uint32_t *out, const coordinator *c) {
+    *out = 0;
+    if (c->file.enrolment == ENROLMENT_LIST && c->file.node_max)
+        return omm_raise(OMM_ERR_CONFIG, "node_max: %u; accepted with enrolment: invitation only",
+                         c->file.node_max);
+    if (c->file.enrolment == ENROLMENT_LIST) return OMM_OK;
+    if (!c->file.key[0])
+        return omm_raise(OMM_ERR_CONFIG,
+                         "enrolment: %s needs key; without it everybody's key "
+                         "follows from the scenario",
+                         s_enrolments[c->file.enrolment]);
+    *out = c->file.node_max ? c->file.node_max : NODE_MAX_DEFAULT;
+    if (*out >= c->file.nodes.count) return OMM_OK;
+    return omm_raise(OMM_ERR_CONFIG, "node_max: %u; accepted: %zu, as many as nodes has, to %u",
+                     *out, c->file.nodes.count, COORDINATOR_NODES_MAX);
+}
+
 static omm_err open_run(coordinator *c) {
     omm_scenario_run_options options = {.scenario = c->scenario, .compute = &c->env.compute};
+    OMM_TRY(find_node_max(&options.node_max, c));
     if (c->file.key[0]) {
         OMM_TRY(load_keys(c));
         OMM_TRY(load_seed(&options.run_seed, c));
@@ -219,7 +251,7 @@ static omm_err serve(coordinator *c, bool json, bool *passed) {
     (void)snprintf(machine, sizeof machine, "%s, %u threads, %u processors",
                    omm_isa_name(c->env.compute.isa), omm_pool_threads(c->env.pool),
                    omm_cpu_count());
-    omm_coord_service_options options = {.run = omm_scenario_run_get(c->run),
+    omm_coord_service_options options = {.run = omm_scenario_run_own(c->run),
                                          .url = c->file.listen,
                                          .tls_certificate = omm_buf_view(&c->tls_certificate),
                                          .tls_key = omm_buf_view(&c->tls_key),

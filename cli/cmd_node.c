@@ -7,6 +7,7 @@
 #include "secret.h"
 #include "service_config.h"
 
+#include "omm/enrolment.h"
 #include "omm/json.h"
 #include "omm/node_service.h"
 #include "omm/scenario_run.h"
@@ -26,7 +27,9 @@ typedef struct node {
     omm_key key;
     omm_public_key coordinator;
     omm_buf tls_certificate;
-    const char *run_id;
+    const char *config, *run_id;
+    omm_seed token;
+    bool has_token;
     omm_scenario_run *run;    /* with a scenario */
     omm_training_files files; /* without */
     omm_guest_rules rules;
@@ -68,6 +71,31 @@ static omm_err find_newest(node *n) {
     return n->files.newest ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "path %s", path);
 }
 
+/* A token is like a key: in files of its owner alone, never in a word that others see. */
+static omm_err load_token(node *n) {
+    const char *path = n->config;
+    if (!n->file.token[0] && !n->file.token_file[0]) return OMM_OK;
+    if (n->file.token[0] && n->file.token_file[0])
+        return omm_raise(OMM_ERR_CONFIG, "token and token_file: one of them");
+    if (n->file.token_file[0]) OMM_TRY(service_path(&path, &n->env, n->file.token_file));
+    OMM_TRY(omm_file_check_private(path));
+    omm_buf text;
+    omm_buf_init(&text, OMM_INVITATION_TEXT_SIZE + 8);
+    omm_err err = OMM_OK;
+    if (n->file.token[0])
+        err = omm_buf_printf(&text, "%s", n->file.token);
+    else
+        err = omm_file_read(&text, path);
+    if (err == OMM_OK) err = omm_buf_append(&text, "", 1);
+    if (err == OMM_OK || err == OMM_ERR_TOO_BIG) {
+        err = omm_invitation_parse(&n->token, err == OMM_OK ? (const char *)text.data : "");
+        if (err != OMM_OK) err = omm_raise(OMM_ERR_CONFIG, "%s: %s", path, omm_err_sentence());
+    }
+    n->has_token = err == OMM_OK;
+    omm_free_secret(text.data, text.capacity);
+    return err;
+}
+
 static omm_err from_files(node *n) {
     const struct {
         const char *name, *value;
@@ -84,6 +112,7 @@ static omm_err from_files(node *n) {
     OMM_TRY(service_path(&path, &n->env, n->file.key));
     OMM_TRY(service_path(&passphrase_file, &n->env, n->file.passphrase_file));
     OMM_TRY(secret_load_key(&n->key, path, passphrase_file));
+    OMM_TRY(load_token(n));
     OMM_TRY(service_path(&n->files.model, &n->env, n->file.model));
     OMM_TRY(service_path(&n->files.data, &n->env, n->file.data));
     n->files.client = n->file.client;
@@ -142,6 +171,7 @@ static omm_err serve(node *n, bool json) {
                                                  .name = n->file.name,
                                                  .coordinator = n->coordinator,
                                                  .run_id = n->run_id,
+                                                 .token = n->has_token ? &n->token : NULL,
                                                  .limits = node_file_limits(&n->file),
                                                  .training = n->training,
                                                  .crash_at = n->env.crash_at,
@@ -170,6 +200,7 @@ static void close_node(node *n) {
     omm_scenario_run_close(n->run);
     service_end(&n->env);
     omm_key_wipe(&n->key);
+    explicit_bzero(&n->token, sizeof n->token);
     service_pem_wipe(&n->tls_certificate);
 }
 
@@ -224,8 +255,8 @@ int cmd_node(int argc, char **argv) {
         service_describe(node_fields);
         return CLI_EXIT_PASS;
     }
-    node n = {.is_dry = is_dry};
     char config[OMM_PATH_MAX];
+    node n = {.is_dry = is_dry, .config = config};
     omm_err err = find_config(config, path);
     if (err == OMM_OK) err = service_load(&n.env, &n.file, node_fields, config);
     if (err == OMM_OK) err = serve(&n, json);

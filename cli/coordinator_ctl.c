@@ -6,6 +6,7 @@
 #include "omm/json.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define CTL_SUMMARY                                                                                \
     "Tell a coordinator that runs what to do.  Actions:\n"                                         \
@@ -15,6 +16,13 @@
     "  quarantine NODE   refuse a node from now on, by name or id.  Kept over restarts\n"          \
     "  release NODE      let it take part again, from the next round on\n"                         \
     "  drain             end the open round, then exit with everything kept\n"                     \
+    "  nodes             everybody who is in, in quarantine or revoked, and how they came in\n"    \
+    "  invite            print tokens; each lets one node in, once (--count, --expires, "          \
+    "--label)\n"                                                                                   \
+    "  invitations       all of them by id, and who used them; a token is shown by invite alone\n" \
+    "  uninvite ID       an invitation that nobody has used lets nobody in any more\n"             \
+    "  revoke NODE       refuse a node for good and tell it why (--reason); what was accepted\n"   \
+    "                    of it stays\n"                                                            \
     "Each is written to the audit log before it is done.  A sum or an evaluation is waited for."
 
 static omm_err print_answer(const omm_buf *answer, bool json) {
@@ -34,37 +42,84 @@ static omm_err print_answer(const omm_buf *answer, bool json) {
     return err;
 }
 
-static omm_err ask(const char *config, const char *action, const char *argument, uint32_t wait_s,
-                   bool json) {
+typedef struct words {
+    const char *config, *action, *target, *label, *reason;
+    uint32_t count, expires, wait_s;
+    bool json;
+} words;
+
+/* What belongs to one action only is refused with every other. */
+static omm_err check_words(const words *w) {
+    bool invites = strcmp(w->action, "invite") == 0;
+    bool revokes = strcmp(w->action, "revoke") == 0;
+    if (!invites && (w->count != UINT32_MAX || w->expires != UINT32_MAX || w->label))
+        return omm_raise(OMM_ERR_USAGE, "--count, --expires and --label are accepted with invite");
+    if (!revokes && w->reason) return omm_raise(OMM_ERR_USAGE, "--reason is accepted with revoke");
+    if (revokes && !w->reason)
+        return omm_raise(OMM_ERR_USAGE, "revoke: --reason TEXT is missing; the node is told it");
+    if (invites && w->target[0])
+        return omm_raise(OMM_ERR_USAGE, "invite takes no argument, and got %s", w->target);
+    return OMM_OK;
+}
+
+/* The argument as it goes over the socket (omm/coordinator_ctl.h). */
+static omm_err put_argument(omm_buf *out, const words *w) {
+    if (strcmp(w->action, "invite") == 0)
+        return omm_buf_printf(out, "%u %u%s%s", w->count == UINT32_MAX ? 1 : w->count,
+                              w->expires == UINT32_MAX ? 0 : w->expires, w->label ? " " : "",
+                              w->label ? w->label : "");
+    if (w->reason && w->target[0]) return omm_buf_printf(out, "%s\t%s", w->target, w->reason);
+    return omm_buf_printf(out, "%s", w->target);
+}
+
+static omm_err ask(const words *w, const char *argument) {
     char state_dir[OMM_PATH_MAX];
     omm_coord_ctl_action known;
     omm_buf answer;
-    OMM_TRY(omm_coord_ctl_parse(&known, action, argument));
-    OMM_TRY(coordinator_state_dir(state_dir, config));
+    OMM_TRY(omm_coord_ctl_parse(&known, w->action, argument));
+    OMM_TRY(coordinator_state_dir(state_dir, w->config));
     omm_buf_init(&answer, OMM_COORD_CTL_ANSWER_MAX);
-    omm_err err = omm_coord_ctl_ask(&answer, state_dir, action, argument, (uint64_t)wait_s * 1000);
-    if (err == OMM_OK) err = print_answer(&answer, json);
+    omm_err err =
+        omm_coord_ctl_ask(&answer, state_dir, w->action, argument, (uint64_t)w->wait_s * 1000);
+    if (err == OMM_OK) err = print_answer(&answer, w->json);
     omm_buf_fini(&answer);
     return err;
 }
 
+static omm_err tell(const words *w) {
+    omm_buf argument;
+    OMM_TRY(check_words(w));
+    omm_buf_init(&argument, OMM_COORD_CTL_LINE_MAX);
+    omm_err err = put_argument(&argument, w);
+    if (err == OMM_OK) err = omm_buf_append(&argument, "", 1);
+    if (err == OMM_ERR_TOO_BIG)
+        err = omm_raise(OMM_ERR_USAGE, "%s: over %u bytes", w->action, OMM_COORD_CTL_LINE_MAX);
+    if (err == OMM_OK) err = ask(w, (const char *)argument.data);
+    omm_buf_fini(&argument);
+    return err;
+}
+
 int coordinator_ctl(int argc, char **argv) {
-    const char *config = NULL;
-    uint32_t wait_s = 600;
-    bool json = false;
+    words w = {.count = UINT32_MAX, .expires = UINT32_MAX, .wait_s = 600};
     const cli_option options[] = {
-        {"config", 'c', CLI_STR, &config, "FILE", "its service file (required)"},
-        {"wait", 0, CLI_U32, &wait_s, "SECONDS", "for an answer, at most (600)"},
-        {"json", 0, CLI_FLAG, &json, NULL, "one JSON object"},
+        {"config", 'c', CLI_STR, &w.config, "FILE", "its service file (required)"},
+        {"count", 'n', CLI_U32, &w.count, "N", "invite: so many tokens (1)"},
+        {"expires", 0, CLI_U32, &w.expires, "HOURS", "invite: refused then; 0: never (0)"},
+        {"label", 0, CLI_STR, &w.label, "TEXT", "invite: begins the names of who comes by them"},
+        {"reason", 0, CLI_STR, &w.reason, "TEXT", "revoke: the node is told it (required)"},
+        {"wait", 0, CLI_U32, &w.wait_s, "SECONDS", "for an answer, at most (600)"},
+        {"json", 0, CLI_FLAG, &w.json, NULL, "one JSON object"},
         {0}};
     int count = 0;
     char **args = NULL;
     int code = cli_parse(&count, &args, argc, argv, options,
-                         "coordinator ctl -c FILE ACTION [NODE]", CTL_SUMMARY, 1, 2);
+                         "coordinator ctl -c FILE ACTION [NODE or ID]", CTL_SUMMARY, 1, 2);
     if (code >= 0) return code;
-    if (!config)
+    if (!w.config)
         return cli_fail("coordinator ctl", omm_raise(OMM_ERR_USAGE, "-c FILE is required"));
-    omm_err err = ask(config, args[0], count > 1 ? args[1] : "", wait_s, json);
+    w.action = args[0];
+    w.target = count > 1 ? args[1] : "";
+    omm_err err = tell(&w);
     if (err == OMM_ERR_STATE) {
         (void)cli_fail("coordinator ctl", err);
         return CLI_EXIT_FAILED;

@@ -14,7 +14,7 @@ typedef struct node_limits_file {
 
 typedef struct node_file {
     const char *coordinator, *name, *state_dir, *scenario, *key, *coordinator_key, *model, *data,
-        *client, *run_id, *log_level, *tls_certificate, *passphrase_file;
+        *client, *run_id, *log_level, *tls_certificate, *passphrase_file, *token, *token_file;
     uint32_t threads, checkpoint_steps;
     uint64_t answer_ms;
     int priority; /* omm_priority */

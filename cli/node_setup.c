@@ -12,6 +12,7 @@
 #include "secret.h"
 #include "service_config.h"
 
+#include "omm/enrolment.h"
 #include "omm/json.h"
 #include "omm/key_lock.h"
 
@@ -25,10 +26,10 @@
 
 typedef struct setup {
     const char *config, *key, *coordinator, *coordinator_key, *tls_certificate, *model, *data,
-        *client, *hours, *name, *passphrase_file;
+        *client, *hours, *name, *passphrase_file, *token, *token_file;
     uint32_t cpu, memory_mb; /* UINT32_MAX: ask */
     bool replace, passphrase, json;
-    char answers[10][ANSWER_MAX];
+    char answers[11][ANSWER_MAX];
     uint32_t answer_count;
     char config_path[OMM_PATH_MAX], key_path[OMM_PATH_MAX], state_path[OMM_PATH_MAX];
     omm_key secret;
@@ -66,6 +67,14 @@ static omm_err check_address(const char *text) {
 static omm_err check_key(const char *text) {
     omm_public_key key;
     return service_public_key(&key, text, "the coordinator's public key");
+}
+
+static omm_err check_token(const char *text) {
+    omm_seed token;
+    if (strcmp(text, "none") == 0) return OMM_OK;
+    const omm_err err = omm_invitation_parse(&token, text);
+    explicit_bzero(&token, sizeof token);
+    return err;
 }
 
 static omm_err check_hours(const char *text) {
@@ -113,6 +122,7 @@ static omm_err ask(setup *s, const char **out, const char *question, const char 
 }
 
 static omm_err ask_all(setup *s) {
+    const bool knows = (s->coordinator && s->coordinator_key) || s->token_file;
     fprintf(stderr, "1 of 4: which coordinator?  Whoever runs it tells you its address, its public "
                     "key and the model.\n");
     OMM_TRY(ask(s, &s->coordinator, "  address", "--coordinator", NULL, check_address));
@@ -120,6 +130,9 @@ static omm_err ask_all(setup *s) {
     if (strncmp(s->coordinator, "tls+", 4) == 0)
         OMM_TRY(ask(s, &s->tls_certificate, "  its certificate (file)", "--tls-certificate", NULL,
                     check_path));
+    if (!knows)
+        OMM_TRY(
+            ask(s, &s->token, "  its invitation, or none", "--token-file", "none", check_token));
     OMM_TRY(ask(s, &s->model, "  base model (file)", "--model", NULL, check_path));
     fprintf(stderr,
             "2 of 4: which data?  The file stays here; what was learned from it is sent.\n");
@@ -165,6 +178,8 @@ static omm_err write_yaml(omm_buf *out, const setup *s) {
     OMM_TRY(put_text(out, "coordinator", s->coordinator));
     OMM_TRY(put_text(out, "coordinator_key", s->coordinator_key));
     OMM_TRY(put_file(out, "tls_certificate", s->tls_certificate));
+    if (s->token && strcmp(s->token, "none") != 0) OMM_TRY(put_text(out, "token", s->token));
+    OMM_TRY(put_file(out, "token_file", s->token_file));
     OMM_TRY(put_text(out, "name", s->name));
     OMM_TRY(put_text(out, "key", s->key_path));
     OMM_TRY(put_file(out, "passphrase_file", s->passphrase_file));
@@ -264,7 +279,7 @@ static omm_err run_setup(setup *s) {
     if (err == OMM_OK) err = take_key(s, &public_key);
     if (err == OMM_OK) err = write_config(s, &text);
     if (err == OMM_OK) err = print_done(s, &public_key);
-    omm_buf_fini(&text);
+    omm_free_secret(text.data, text.capacity); /* a token may be in it */
     omm_key_wipe(&s->secret);
     return err;
 }
@@ -278,6 +293,7 @@ int node_setup(int argc, char **argv) {
          "tls+tcp://host:port or tcp://host:port"},
         {"coordinator-key", 0, CLI_STR, &s.coordinator_key, "HEX", "its public key"},
         {"tls-certificate", 0, CLI_STR, &s.tls_certificate, "FILE", "its certificate, for tls+tcp"},
+        {"token-file", 0, CLI_STR, &s.token_file, "FILE", "has the invitation, if there is one"},
         {"model", 'm', CLI_STR, &s.model, "FILE", "base model, GGUF"},
         {"data", 'd', CLI_STR, &s.data, "FILE", "your data; it stays here"},
         {"client", 0, CLI_STR, &s.client, "NAME", "only this client's lines of it"},
@@ -300,5 +316,6 @@ int node_setup(int argc, char **argv) {
                                0, 0);
     if (code >= 0) return code;
     const omm_err err = run_setup(&s);
+    explicit_bzero(s.answers, sizeof s.answers);
     return err == OMM_OK ? CLI_EXIT_PASS : cli_fail("node setup", err);
 }

@@ -19,10 +19,14 @@ static omm_err check_options(const omm_coord_options *o) {
     OMM_ASSERT(o->evaluator.sample);
     OMM_ASSERT(o->evaluator.full);
     OMM_ASSERT(o->evaluator.render);
-    if (run->node_count < 1) return omm_raise(OMM_ERR_CONFIG, "no node is enrolled");
-    if (run->node_count > OMM_SELECTED_MAX)
-        return omm_raise(OMM_ERR_CONFIG, "%zu nodes are enrolled, at most %u fit an offer",
-                         run->node_count, OMM_SELECTED_MAX);
+    const omm_coord_enrolment *enrolment = o->enrolment;
+    size_t listed = enrolment ? enrolment->listed : run->node_count;
+    size_t most = enrolment ? enrolment->node_max : run->node_count;
+    if (most < 1) return omm_raise(OMM_ERR_CONFIG, "no node is enrolled");
+    if (most > OMM_SELECTED_MAX)
+        return omm_raise(OMM_ERR_CONFIG, "%zu nodes are enrolled, at most %u fit an offer", most,
+                         OMM_SELECTED_MAX);
+    OMM_ASSERT(listed <= run->node_count && run->node_count <= most);
     if (run->rounds < 1) return omm_raise(OMM_ERR_CONFIG, "rounds: 0, at least 1");
     if (o->policy.accept_min < 1) return omm_raise(OMM_ERR_CONFIG, "accept_min: 0, at least 1");
     if (!omm_public_key_equal(&o->key->public_key, &run->coordinator_key))
@@ -32,7 +36,7 @@ static omm_err check_options(const omm_coord_options *o) {
         if (!omm_digest_equal(&id, &run->nodes[i].id))
             return omm_raise(OMM_ERR_CONFIG, "node %s: id is not that of its key",
                              run->nodes[i].name);
-        if (i > 0 && omm_digest_compare(&run->nodes[i - 1].id, &id) >= 0)
+        if (i > 0 && i < listed && omm_digest_compare(&run->nodes[i - 1].id, &id) >= 0)
             return omm_raise(OMM_ERR_CONFIG, "nodes are not in ascending order of their ids: %s",
                              run->nodes[i].name);
     }
@@ -77,14 +81,15 @@ static omm_err take_memory(omm_coord *c) {
     c->broadcast = omm_alloc_aligned(c->value_count, sizeof *c->broadcast);
     c->candidate = omm_alloc_aligned(c->value_count, sizeof *c->candidate);
     c->candidate_broadcast = omm_alloc_aligned(c->value_count, sizeof *c->candidate_broadcast);
-    c->nodes = omm_alloc(c->o.run->node_count, sizeof *c->nodes);
+    c->nodes = omm_alloc(c->node_max, sizeof *c->nodes);
+    c->by_id = omm_alloc(c->node_max, sizeof *c->by_id);
     c->history = omm_alloc(c->o.run->rounds, sizeof *c->history);
     if (!c->master || !c->broadcast || !c->candidate || !c->candidate_broadcast || !c->nodes ||
-        !c->history)
-        return omm_raise(OMM_ERR_NOMEM, "coordinator of %zu values and %zu nodes", c->value_count,
-                         c->o.run->node_count);
+        !c->by_id || !c->history)
+        return omm_raise(OMM_ERR_NOMEM, "coordinator of %zu values and %u nodes", c->value_count,
+                         c->node_max);
     c->residual_zero = zero_residual(c->value_count);
-    for (size_t i = 0; i < c->o.run->node_count; i++) {
+    for (size_t i = 0; i < c->listed; i++) {
         c->nodes[i].counts = !c->o.extra || !c->o.extra[i];
         c->nodes[i].residual = c->residual_zero;
     }
@@ -111,6 +116,9 @@ omm_err omm_coord_open(omm_coord **out, const omm_coord_options *options) {
     omm_coord *c = omm_alloc(1, sizeof *c);
     if (!c) return omm_raise(OMM_ERR_NOMEM, "coordinator");
     c->o = *options;
+    c->listed = options->enrolment ? options->enrolment->listed : options->run->node_count;
+    c->node_max =
+        options->enrolment ? options->enrolment->node_max : (uint32_t)options->run->node_count;
     c->layout = &options->run->layout;
     c->value_count = c->layout->value_count;
     omm_arena_init(&c->batch.arena, COORD_BATCH_ARENA_BYTES);
@@ -120,6 +128,7 @@ omm_err omm_coord_open(omm_coord **out, const omm_coord_options *options) {
     omm_err err = take_memory(c);
     if (err == OMM_OK) err = take_limits(c);
     if (err == OMM_OK) err = coord_store_open(c);
+    if (err == OMM_OK) err = coord_enrol_open(c);
     if (err == OMM_OK) err = coord_store_load(c);
     if (err == OMM_OK) err = coord_evidence_start(c);
     if (err == OMM_OK) err = load_global(c);
@@ -138,7 +147,9 @@ void omm_coord_close(omm_coord *c) {
     if (!c) return;
     if (c->nodes)
         for (size_t i = 0; i < c->o.run->node_count; i++) coord_upload_end(&c->nodes[i].upload);
+    coord_enrol_close(c);
     omm_free(c->nodes);
+    omm_free(c->by_id);
     omm_free(c->history);
     omm_free(c->master);
     omm_free(c->broadcast);
@@ -264,6 +275,9 @@ omm_err omm_coord_quarantine(uint64_t *next_deadline_ms, omm_coord *c, uint64_t 
                              bool quarantined) {
     OMM_ASSERT(node < c->o.run->node_count);
     OMM_TRY(check_running(c));
+    if (c->nodes[node].revoked && !quarantined)
+        return omm_raise(OMM_ERR_STATE, "%s is revoked, and that is for good",
+                         c->o.run->nodes[node].name);
     if (c->nodes[node].quarantined == quarantined)
         return omm_raise(OMM_ERR_STATE, "%s is %s quarantine", c->o.run->nodes[node].name,
                          quarantined ? "already in" : "not in");
@@ -322,6 +336,7 @@ omm_coord_node_status omm_coord_get_node(const omm_coord *c, size_t index) {
                                    .uploading = node->upload.active,
                                    .settled = node->settled,
                                    .quarantined = node->quarantined,
+                                   .revoked = node->revoked,
                                    .accepted = node->accepted_total,
                                    .refused = node->refused_total};
 }

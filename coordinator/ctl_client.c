@@ -36,7 +36,7 @@ omm_err omm_coord_ctl_parse(omm_coord_ctl_action *out, const char *action, const
         *out = (omm_coord_ctl_action)i;
         return OMM_OK;
     }
-    char names[256] = "";
+    char names[512] = "";
     for (unsigned i = 0; i < OMM_COORD_CTL_COUNT; i++) {
         size_t at = strlen(names);
         (void)snprintf(names + at, sizeof names - at, "%s%s%s%s", i ? ", " : "", s_actions[i].name,
@@ -115,7 +115,8 @@ omm_err omm_coord_ctl_ask(omm_buf *answer, const char *state_dir, const char *ac
     int size = snprintf(line, sizeof line, "%s%s%s\n", action, argument[0] ? " " : "", argument);
     if (size < 0 || (size_t)size > OMM_COORD_CTL_LINE_MAX ||
         memchr(argument, '\n', strlen(argument)))
-        return omm_raise(OMM_ERR_USAGE, "%s: no name or id of a node", argument);
+        return omm_raise(OMM_ERR_USAGE, "%s %.40s: over %u bytes, or in lines", action, argument,
+                         OMM_COORD_CTL_LINE_MAX);
     omm_buf got;
     omm_buf_init(&got, OMM_COORD_CTL_ANSWER_MAX);
     omm_err err = dial(&fd, state_dir);

@@ -161,6 +161,24 @@ static omm_err fill_event(json_t *entry, const diary *d, const omm_coord_event *
     return omm_json_set_str(entry, "verdict", verdict_name(event->reason));
 }
 
+static void tell_trouble(const diary *d, const char *entry, omm_err err) {
+    if (err == OMM_OK) return;
+    omm_log_event(d->o.log, OMM_LOG_ERROR, "audit_failed", OMM_LOG_STR("entry", entry),
+                  OMM_LOG_STR("detail", omm_err_detail()));
+    watch_audit_failed(d->o.watch, omm_err_sentence());
+}
+
+static omm_err put_joined(diary *d, const omm_coord_event *event) {
+    const omm_run_node *node = &d->o.run->nodes[event->node];
+    json_t *entry = json_object();
+    omm_err err = omm_json_set_str(entry, "node", node->name);
+    if (err == OMM_OK) err = omm_json_set_digest(entry, "id", node->id.b);
+    if (err == OMM_OK) err = omm_json_set_str(entry, "by", event->sentence);
+    if (err == OMM_OK) return put(d, "joined", entry, true);
+    json_decref(entry);
+    return err;
+}
+
 void diary_event(diary *d, const omm_coord_event *event, const omm_coord *coord) {
     static const char *const names[] = {[OMM_COORD_EVENT_SUBMISSION] = "receipt",
                                         [OMM_COORD_EVENT_REQUEST] = "",
@@ -169,6 +187,10 @@ void diary_event(diary *d, const omm_coord_event *event, const omm_coord *coord)
                                         [OMM_COORD_EVENT_CLOSED] = "closed"};
     if (event->reason != OMM_OK) d->refused[event->reason]++;
     if (event->kind == OMM_COORD_EVENT_REQUEST) return;
+    if (event->kind == OMM_COORD_EVENT_JOINED) {
+        tell_trouble(d, "joined", put_joined(d, event));
+        return;
+    }
     bool is_receipt = event->kind == OMM_COORD_EVENT_SUBMISSION;
     if (is_receipt && !event->settles) return;
     json_t *entry = json_object();
@@ -179,8 +201,5 @@ void diary_event(diary *d, const omm_coord_event *event, const omm_coord *coord)
         json_decref(entry);
     if (err == OMM_OK && event->kind == OMM_COORD_EVENT_PUBLISHED)
         memset(d->refused, 0, sizeof d->refused);
-    if (err == OMM_OK) return;
-    omm_log_event(d->o.log, OMM_LOG_ERROR, "audit_failed", OMM_LOG_STR("entry", names[event->kind]),
-                  OMM_LOG_STR("detail", omm_err_detail()));
-    watch_audit_failed(d->o.watch, omm_err_sentence());
+    tell_trouble(d, names[event->kind], err);
 }

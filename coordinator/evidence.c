@@ -11,8 +11,10 @@
 omm_err coord_evidence_start(omm_coord *c) {
     omm_buf record;
     omm_buf_init(&record, EVIDENCE_TEXT_BYTES_MAX);
-    omm_err err = omm_run_record_write(&record, c->o.run);
-    if (err == OMM_OK) err = omm_bundle_put(c->o.bundle, "run.json", omm_buf_view(&record));
+    omm_err err = coord_record_write(&record, c, c->o.run->node_count);
+    if (err == OMM_OK) /* who joined since it was written is in it now */
+        err = c->enrol ? omm_bundle_replace(c->o.bundle, "run.json", omm_buf_view(&record))
+                       : omm_bundle_put(c->o.bundle, "run.json", omm_buf_view(&record));
     omm_buf_fini(&record);
     if (err == OMM_OK) err = omm_bundle_put(c->o.bundle, "scenario.yaml", c->o.scenario_yaml);
     if (err == OMM_OK) err = omm_bundle_put(c->o.bundle, "policy.yaml", c->o.policy_yaml);
@@ -166,7 +168,8 @@ static omm_err put_rows(omm_coord *c, round_lists *lists, const coord_row *rows,
         else if (rows[i].status != COORD_PENDING)
             OMM_TRY(put_refused(c, lists, &rows[i]));
     }
-    for (size_t i = 0; i < c->o.run->node_count; i++) {
+    for (size_t k = 0; k < c->o.run->node_count; k++) {
+        uint32_t i = c->by_id[k];
         if (!c->nodes[i].selected) continue;
         const omm_digest *id = &c->o.run->nodes[i].id;
         lists->selected[lists->selected_count++] = *id;
@@ -210,6 +213,7 @@ omm_err coord_evidence_round_files(omm_buf *line, omm_coord *c, omm_digest maste
     omm_err err = OMM_OK;
     OMM_TRY_OUT(coord_store_counts_before(&ledger_line, &state_line, c, c->round));
     OMM_TRY_OUT(coord_store_rows(&rows, &count, c, c->round, &arena));
+    OMM_TRY_OUT(coord_rows_by_id(rows, count, c));
     OMM_TRY_OUT(lists_init(&lists, c->o.run->node_count, count, &arena));
     OMM_TRY_OUT(
         omm_bundle_put(c->o.bundle, omm_bundle_path_offer(c->round).text, omm_buf_view(&c->offer)));
@@ -237,6 +241,7 @@ static omm_err put_eval(omm_coord *c, const char *path, const float *values, boo
 }
 
 omm_err coord_evidence_close(omm_coord *c, omm_digest *final_digest, omm_digest *evidence_digest) {
+    if (c->enrol) OMM_TRY(coord_evidence_start(c));
     if (!omm_bundle_has(c->o.bundle, "eval/before.jsonl"))
         OMM_TRY(put_eval(c, "eval/before.jsonl", NULL, false));
     if (!omm_bundle_has(c->o.bundle, "eval/after.jsonl"))

@@ -7,6 +7,7 @@
  *   verdict.c       receipts and refusal records
  *   round.c         opening, aggregating, publishing and closing
  *   evidence.c      the files of a round, written when it is over
+ *   enrol.c         who is let in while the run goes on, and the order of ids
  *
  * Invariants: memory follows the database (a commit first, then the fields; in a batch a statement
  * first, and all fields are read again when its commit fails); what is in the bundle
@@ -50,13 +51,14 @@ typedef struct coord_upload {
 } coord_upload;
 
 typedef struct coord_node {
-    bool counts;   /* for the quorum */
-    bool ready;    /* polled since the round began to gather */
-    bool selected; /* for the open round */
-    bool offered;  /* took this round's offer: it will not ask for older receipts */
-    bool settled;  /* accepted or refused in this round */
-    bool told;     /* got Done */
-    bool quarantined;
+    bool counts;      /* for the quorum */
+    bool ready;       /* polled since the round began to gather */
+    bool selected;    /* for the open round */
+    bool offered;     /* took this round's offer: it will not ask for older receipts */
+    bool settled;     /* accepted or refused in this round */
+    bool told;        /* got Done */
+    bool quarantined; /* also when revoked */
+    bool revoked;
     bool has_counter;
     uint64_t counter;        /* of its last poll */
     uint64_t counter_moment; /* round and state in which that poll came first */
@@ -76,8 +78,14 @@ typedef struct coord_batch {
     struct coord_told *first, *last;
 } coord_batch;
 
+typedef struct coord_enrol coord_enrol; /* enrol.h */
+
 struct omm_coord {
     omm_coord_options o;
+    coord_enrol *enrol; /* NULL: nobody joins */
+    size_t listed;      /* nodes when the run was made */
+    uint32_t node_max;
+    uint32_t *by_id; /* (node_max) indices of run->nodes in ascending order of ids */
     const omm_layout *layout;
     size_t value_count;
     omm_digest layout_digest;
@@ -103,7 +111,7 @@ struct omm_coord {
     uint64_t since_ms;
     bool has_quorum; /* JOINING: enough are ready, since quorum_ms */
     uint64_t quorum_ms;
-    coord_node *nodes; /* (run->node_count), same order */
+    coord_node *nodes; /* (node_max), in the order of run->nodes */
     uint32_t selected_count, accepted_count, refused_count;
     omm_buf offer; /* envelope; empty unless OPEN or later in the round */
     omm_digest offer_digest, nonce;
@@ -196,8 +204,6 @@ OMM_CHECKED omm_err coord_store_close(omm_coord *c, omm_bytes close_envelope);
 /* ---- submit.c ---- */
 OMM_CHECKED omm_err coord_answer(omm_buf *reply, omm_coord *c, uint64_t now_ms, omm_bytes request,
                                  const char *peer);
-/* Index of an enrolled node by id, or COORD_ANONYMOUS. */
-int32_t coord_node_find(const omm_coord *c, const omm_digest *id);
 /* Uploads still open at the deadline become late refusals. */
 OMM_CHECKED omm_err coord_refuse_unfinished(omm_coord *c);
 /* The node's open upload, if it has one, becomes a refusal. */
@@ -206,6 +212,21 @@ OMM_CHECKED omm_err coord_refuse_upload(omm_coord *c, size_t node, omm_err reaso
 /* Take up an announced submission again after a restart. */
 OMM_CHECKED omm_err coord_upload_restore(omm_coord *c, const coord_row *row);
 void coord_upload_end(coord_upload *upload);
+
+/* ---- enrol.c ---- */
+OMM_CHECKED omm_err coord_enrol_open(omm_coord *c);
+void coord_enrol_close(omm_coord *c);
+OMM_CHECKED omm_err coord_enrol_answer(omm_buf *reply, omm_coord *c, omm_bytes bytes,
+                                       omm_arena *arena);
+/* Index of an enrolled node by id, or COORD_ANONYMOUS. */
+int32_t coord_node_find(const omm_coord *c, const omm_digest *id);
+/* Always REFUSED_KEY, saying what would be accepted, or why this node is not any more. */
+OMM_CHECKED omm_err coord_refuse_stranger(const omm_coord *c);
+OMM_CHECKED omm_err coord_refuse_revoked(const omm_coord *c, size_t node);
+/* The run's record with nodes[0 .. count - 1], ascending by id. */
+OMM_CHECKED omm_err coord_record_write(omm_buf *out, const omm_coord *c, size_t count);
+/* What ascends by node ascends by the node's id then. */
+OMM_CHECKED omm_err coord_rows_by_id(coord_row *rows, size_t count, const omm_coord *c);
 
 /* ---- verdict.c ---- */
 bool coord_is_refusal(omm_err err);

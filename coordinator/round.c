@@ -179,7 +179,7 @@ omm_err coord_round_open(omm_coord *c, uint64_t now_ms) {
     }
     OMM_TRY_OUT(draw(chosen, c, &nonce));
     for (size_t i = 0; i < n; i++)
-        if (chosen[i]) selected[count++] = c->o.run->nodes[i].id;
+        if (chosen[c->by_id[i]]) selected[count++] = c->o.run->nodes[c->by_id[i]].id;
     omm_buf_clear(&c->offer);
     OMM_TRY_OUT(seal_offer(&c->offer, c, &nonce, selected, count, c->o.run->recipe));
     OMM_TRY_OUT(coord_store_offer(c, omm_buf_view(&c->offer)));

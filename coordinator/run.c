@@ -9,6 +9,7 @@
 #include "omm/gguf.h"
 #include "omm/lora.h"
 #include "omm/mem.h"
+#include "omm/messages.h"
 #include "omm/model.h"
 #include "omm/tokenizer.h"
 
@@ -45,6 +46,9 @@ struct omm_run {
     run_client *clients;
     size_t client_count;
     bool *extra;
+    omm_run_node *nodes; /* (node_max) of record */
+    size_t listed;       /* of them when the run was opened */
+    uint32_t node_max;
 };
 
 /* ---- the model ---- */
@@ -158,11 +162,15 @@ static omm_err fill_node(enrolled *out, omm_run *run, const omm_run_enrolled *fr
 
 static omm_err enroll(omm_run *run, const omm_run_config *config) {
     size_t n = config->node_count;
-    if (n == 0) return omm_raise(OMM_ERR_CONFIG, "no node is enrolled");
-    enrolled *all = omm_arena_alloc(&run->arena, n, sizeof *all);
-    omm_run_node *nodes = omm_arena_alloc(&run->arena, n, sizeof *nodes);
-    run->extra = omm_arena_alloc(&run->arena, n, sizeof *run->extra);
-    run->clients = omm_arena_alloc(&run->arena, n, sizeof *run->clients);
+    size_t most = config->node_max ? config->node_max : n;
+    if (most == 0) return omm_raise(OMM_ERR_CONFIG, "no node is enrolled");
+    if (most < n || most > OMM_SELECTED_MAX)
+        return omm_raise(OMM_ERR_CONFIG, "node_max: %zu; accepted: %zu, who is enrolled, to %u",
+                         most, n, OMM_SELECTED_MAX);
+    enrolled *all = omm_arena_alloc(&run->arena, most, sizeof *all);
+    omm_run_node *nodes = omm_arena_alloc(&run->arena, most, sizeof *nodes);
+    run->extra = omm_arena_alloc(&run->arena, most, sizeof *run->extra);
+    run->clients = omm_arena_alloc(&run->arena, most, sizeof *run->clients);
     if (!all || !nodes || !run->extra || !run->clients) return no_memory("nodes");
     for (size_t i = 0; i < n; i++) OMM_TRY(fill_node(&all[i], run, &config->nodes[i]));
     qsort(all, n, sizeof *all, by_id);
@@ -173,6 +181,9 @@ static omm_err enroll(omm_run *run, const omm_run_config *config) {
         nodes[i] = all[i].node;
         run->extra[i] = all[i].extra;
     }
+    run->nodes = nodes;
+    run->node_max = (uint32_t)most;
+    run->listed = n;
     run->record.nodes = nodes;
     run->record.node_count = n;
     return OMM_OK;
@@ -245,7 +256,7 @@ static omm_err fill_record(omm_run *run, const omm_run_config *config) {
     /* All nodes together never pass the sum's bound, so arrival order decides nothing; and no node
      * weighs more than the recipe can train: a step takes one example or what fits its batch. */
     const omm_recipe *recipe = &config->recipe;
-    uint64_t share = config->weight_sum_max / config->node_count;
+    uint64_t share = config->weight_sum_max / run->node_max;
     uint64_t trained =
         (uint64_t)recipe->steps *
         (recipe->seq_max > recipe->batch_tokens ? recipe->seq_max : recipe->batch_tokens);
@@ -379,6 +390,34 @@ static omm_err render(void *ud, omm_buf *gguf, const float *values) {
 static omm_err control(void *ud, omm_buf *jsonl) {
     const omm_run *run = ud;
     return run->control(run->control_ud, jsonl);
+}
+
+/* ---- who joins ---- */
+
+static omm_err admit(void *ud, const char *name, const omm_public_key *key) {
+    omm_run *run = ud;
+    OMM_ASSERT(run->record.node_count < run->node_max);
+    omm_run_node node = {.name = omm_arena_strdup(&run->arena, name),
+                         .id = omm_key_id(key),
+                         .public_key = *key,
+                         .client = ""};
+    if (!node.name) return no_memory("node name");
+    run->nodes[run->record.node_count++] = node;
+    return OMM_OK;
+}
+
+static void retract(void *ud) {
+    omm_run *run = ud;
+    run->record.node_count--;
+}
+
+void omm_run_enrolment(omm_coord_enrolment *out, omm_run *run, omm_clock clock) {
+    *out = (omm_coord_enrolment){.listed = run->listed,
+                                 .node_max = run->node_max,
+                                 .clock = clock,
+                                 .admit = admit,
+                                 .retract = retract,
+                                 .ud = run};
 }
 
 void omm_run_coord_options(omm_coord_options *out, const omm_run *run) {

@@ -17,6 +17,7 @@
 
 #include "ctl.h"
 #include "diary.h"
+#include "enrol_ctl.h"
 #include "held.h"
 #include "watch.h"
 #include "watch_text.h"
@@ -24,6 +25,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SERVICE_SLICE_MS 200u     /* how soon a stop is noticed */
@@ -31,14 +33,16 @@
 #define SERVICE_BUSY_MS 1000u     /* a tick that makes others wait is worth a second */
 #define SERVICE_DETAIL_BYTES 2048u
 #define SERVICE_ACTIONS_BYTES_MAX ((size_t)32 << 20)
-#define SERVICE_BATCH_MS 20u  /* no request waits longer for others to be taken */
-#define SERVICE_DRAIN_MS 100u /* quiet for so long: nobody's repeated request is under way */
+#define SERVICE_BATCH_MS 20u      /* no request waits longer for others to be taken */
+#define WIRE_BYTES ((size_t)16) /* of a node in the file */
+#define SERVICE_DRAIN_MS 100u   /* quiet for so long: nobody's repeated request is under way */
 
 /* Wire bytes of one node.  Requests for chunks of the global adapter are not signed: they are booked
  * on the node that was heard last at the same address, so totals are exact, shares are not. */
 typedef struct wire {
     uint64_t up, down;
     uint64_t heard; /* number of its last request; 0: none */
+    int connection; /* that it came by; 0: none */
     char peer[OMM_PEER_SIZE];
 } wire;
 
@@ -55,8 +59,9 @@ typedef struct service {
     held held;
     uint64_t deadline_ms;
     uint64_t busy_ms; /* when to ask again while a tick runs */
-    wire *wires;      /* (node_count) */
-    size_t node_count;
+    wire *wires;      /* (node_max) */
+    uint32_t node_max;
+    omm_coord_enrolment enrolment;
     uint64_t requests;
 } service;
 
@@ -75,14 +80,19 @@ static omm_err write_port(const char *path, unsigned port) {
     return omm_file_write(path, omm_bytes_str(text), 0644);
 }
 
+static size_t node_count(const service *s) {
+    return omm_run_get_record(s->o->run)->node_count;
+}
+
 /* ---- bytes as they passed ---- */
 
 /* said_by: the node that signed it, or OMM_COORD_NOBODY. */
-static void book(service *s, int32_t said_by, const char *peer, size_t request_bytes,
+static void book(service *s, int32_t said_by, const omm_exchange *exchange, size_t request_bytes,
                  size_t reply_bytes) {
+    const char *peer = omm_exchange_peer(exchange);
     int32_t node = said_by;
     s->requests++;
-    for (size_t i = 0; node == OMM_COORD_NOBODY && i < s->node_count; i++)
+    for (size_t i = 0; node == OMM_COORD_NOBODY && i < node_count(s); i++)
         if (s->wires[i].heard && strcmp(s->wires[i].peer, peer) == 0 &&
             (node == OMM_COORD_NOBODY || s->wires[i].heard > s->wires[node].heard))
             node = (int32_t)i;
@@ -90,6 +100,7 @@ static void book(service *s, int32_t said_by, const char *peer, size_t request_b
     wire *w = &s->wires[node];
     if (said_by == node) {
         w->heard = s->requests;
+        w->connection = omm_exchange_connection(exchange);
         (void)snprintf(w->peer, sizeof w->peer, "%s", peer);
     }
     w->up += omm_wire_bytes(request_bytes);
@@ -101,9 +112,9 @@ static omm_err keep_wires(const service *s) {
     char path[OMM_PATH_MAX];
     OMM_TRY(omm_path_join(path, s->o->state_dir, "wire"));
     omm_buf bytes;
-    omm_buf_init(&bytes, s->node_count * 16);
+    omm_buf_init(&bytes, (size_t)s->node_max * WIRE_BYTES);
     omm_err err = OMM_OK;
-    for (size_t i = 0; i < s->node_count && err == OMM_OK; i++) {
+    for (size_t i = 0; i < node_count(s) && err == OMM_OK; i++) {
         err = omm_buf_put_u64(&bytes, s->wires[i].up);
         if (err == OMM_OK) err = omm_buf_put_u64(&bytes, s->wires[i].down);
     }
@@ -112,34 +123,38 @@ static omm_err keep_wires(const service *s) {
     return err;
 }
 
+/* Who joined since it was written is not in it. */
 static omm_err load_wires(service *s) {
-    s->node_count = omm_run_get_record(s->o->run)->node_count;
-    s->wires = omm_alloc(s->node_count, sizeof *s->wires);
-    if (!s->wires) return omm_raise(OMM_ERR_NOMEM, "counts of %zu nodes", s->node_count);
+    s->wires = omm_alloc(s->node_max, sizeof *s->wires);
+    if (!s->wires) return omm_raise(OMM_ERR_NOMEM, "counts of %u nodes", s->node_max);
     char path[OMM_PATH_MAX];
     OMM_TRY(omm_path_join(path, s->o->state_dir, "wire"));
     if (!omm_file_exists(path)) return OMM_OK;
     omm_buf bytes;
-    omm_buf_init(&bytes, s->node_count * 16);
+    omm_buf_init(&bytes, (size_t)s->node_max * WIRE_BYTES);
     omm_err err = omm_file_read(&bytes, path);
-    for (size_t i = 0; err == OMM_OK && bytes.size == s->node_count * 16 && i < s->node_count;
-         i++) {
-        s->wires[i].up = omm_get_u64(bytes.data + 16 * i);
-        s->wires[i].down = omm_get_u64(bytes.data + 16 * i + 8);
+    for (size_t i = 0; err == OMM_OK && i < node_count(s) && i < bytes.size / WIRE_BYTES; i++) {
+        s->wires[i].up = omm_get_u64(bytes.data + WIRE_BYTES * i);
+        s->wires[i].down = omm_get_u64(bytes.data + WIRE_BYTES * i + 8);
     }
     omm_buf_fini(&bytes);
     return err;
 }
 
+static int by_node(const void *a, const void *b) {
+    return omm_digest_compare(&((const omm_wire_node *)a)->node, &((const omm_wire_node *)b)->node);
+}
+
 static omm_err write_wires(const service *s) {
     const omm_run_record *run = omm_run_get_record(s->o->run);
-    omm_wire_record record = {.commit = s->o->commit, .node_count = s->node_count};
+    omm_wire_record record = {.commit = s->o->commit, .node_count = run->node_count};
     memcpy(record.run_id, run->run_id, sizeof record.run_id);
-    omm_wire_node *nodes = omm_alloc(s->node_count, sizeof *nodes);
-    if (!nodes) return omm_raise(OMM_ERR_NOMEM, "counts of %zu nodes", s->node_count);
-    for (size_t i = 0; i < s->node_count; i++)
+    omm_wire_node *nodes = omm_alloc(s->node_max, sizeof *nodes);
+    if (!nodes) return omm_raise(OMM_ERR_NOMEM, "counts of %zu nodes", run->node_count);
+    for (size_t i = 0; i < run->node_count; i++)
         nodes[i] = (omm_wire_node){
             .node = run->nodes[i].id, .up = s->wires[i].up, .down = s->wires[i].down};
+    qsort(nodes, run->node_count, sizeof *nodes, by_node);
     record.nodes = nodes;
     omm_buf text;
     omm_buf_init(&text, (size_t)1 << 24);
@@ -192,6 +207,7 @@ static omm_err open_diary(service *s) {
 
 static omm_err open_watch(service *s) {
     watch_options options = {.run = omm_run_get_record(s->o->run),
+                             .node_max = s->node_max,
                              .clock = s->o->clock,
                              .state_dir = s->o->state_dir,
                              .commit = s->o->commit,
@@ -220,29 +236,12 @@ static omm_err say_status(service *s, omm_buf *answer) {
     return err;
 }
 
-/* By name; or by id or the beginning of one, eight digits at least. */
-static omm_err find_node(size_t *out, const service *s, const char *which) {
-    const omm_run_record *run = omm_run_get_record(s->o->run);
-    size_t found = 0;
-    for (size_t i = 0; i < run->node_count; i++) {
-        char id[OMM_DIGEST_HEX_SIZE];
-        omm_digest_hex(id, &run->nodes[i].id);
-        bool is_id = strlen(which) >= 8 && strncmp(id, which, strlen(which)) == 0;
-        if (!is_id && strcmp(run->nodes[i].name, which) != 0) continue;
-        *out = i;
-        found++;
-    }
-    if (found == 1) return OMM_OK;
-    return omm_raise(OMM_ERR_NOT_FOUND,
-                     "%s: %s; accepted: a node's name, or its id from status.json", which,
-                     found ? "several nodes are called so" : "no enrolled node is called so");
-}
-
 static omm_err do_quarantine(service *s, omm_buf *answer, const ctl_request *r) {
     size_t node = 0;
     bool in = r->action == OMM_COORD_CTL_quarantine;
-    OMM_TRY(find_node(&node, s, r->argument));
-    const omm_run_node *which = &omm_run_get_record(s->o->run)->nodes[node];
+    const omm_run_record *run = omm_run_get_record(s->o->run);
+    OMM_TRY(enrol_ctl_find(&node, run, r->argument));
+    const omm_run_node *which = &run->nodes[node];
     OMM_TRY(diary_ctl(s->diary, omm_coord_ctl_name(r->action), which->name, r->uid));
     OMM_TRY(omm_coord_quarantine(&s->deadline_ms, s->coord, now_ms(s), node, in));
     return omm_buf_printf(answer, in ? "%s is in quarantine\n" : "%s may take part again\n",
@@ -260,13 +259,28 @@ static omm_err do_action(service *s, omm_buf *answer, const ctl_request *r) {
     return omm_buf_printf(answer, pause ? "no new round is opened\n" : "rounds are opened again\n");
 }
 
+/* Who may take part.  A node that may not any more is not listened to, either. */
+static omm_err do_enrolment(service *s, omm_buf *answer, const ctl_request *r) {
+    enrol_ctl e = {.coord = s->coord,
+                   .run = omm_run_get_record(s->o->run),
+                   .diary = s->diary,
+                   .now_ms = now_ms(s),
+                   .deadline_ms = &s->deadline_ms};
+    OMM_TRY(enrol_ctl_act(&e, answer, r));
+    if (e.revoked >= 0) omm_server_hang_up(s->server, s->wires[e.revoked].connection);
+    return OMM_OK;
+}
+
 static omm_err on_ctl(void *ud, omm_buf *answer, const ctl_request *r) {
     service *s = ud;
     omm_err err = OMM_OK;
     char why[SERVICE_DETAIL_BYTES] = "done";
     if (r->action == OMM_COORD_CTL_status) return say_status(s, answer);
     bool names_node = r->action == OMM_COORD_CTL_quarantine || r->action == OMM_COORD_CTL_release;
-    err = names_node ? do_quarantine(s, answer, r) : do_action(s, answer, r);
+    if (enrol_ctl_has(r->action))
+        err = do_enrolment(s, answer, r);
+    else
+        err = names_node ? do_quarantine(s, answer, r) : do_action(s, answer, r);
     if (err != OMM_OK) (void)snprintf(why, sizeof why, "%s", omm_err_sentence());
     omm_log_event(s->o->log, OMM_LOG_INFO, "ctl",
                   OMM_LOG_STR("action", omm_coord_ctl_name(r->action)),
@@ -314,6 +328,9 @@ static omm_err open_service(service *s) {
     server.tls_key = s->o->tls_key;
     omm_coord_options options;
     omm_run_coord_options(&options, s->o->run);
+    omm_run_enrolment(&s->enrolment, s->o->run, s->o->clock);
+    s->node_max = s->enrolment.node_max;
+    options.enrolment = &s->enrolment;
     options.state_dir = s->o->state_dir;
     options.crash_at = s->o->crash_at;
     options.pool = s->o->pool;
@@ -353,8 +370,7 @@ static void close_service(service *s) {
 }
 
 static void book_held(void *ud, const held_answer *answer) {
-    book(ud, answer->said_by, omm_exchange_peer(answer->exchange), answer->request_bytes,
-         answer->reply_bytes);
+    book(ud, answer->said_by, answer->exchange, answer->request_bytes, answer->reply_bytes);
 }
 
 /* Our own trouble costs the peer its answer, not us the run. */

@@ -1,4 +1,4 @@
-/* store.c - what the coordinator remembers, in coordinator.sqlite; no other file has SQL. */
+/* store.c - what the coordinator remembers, in coordinator.sqlite; of other files only enrol_store.c has SQL. */
 #include "internal.h"
 
 #include <math.h>
@@ -31,7 +31,7 @@ static const char *const s_migrations[] = {
 static omm_err config_digest(omm_digest *out, const omm_coord *c) {
     omm_buf record;
     omm_buf_init(&record, (size_t)1 << 28);
-    omm_err err = omm_run_record_write(&record, c->o.run);
+    omm_err err = coord_record_write(&record, c, c->listed);
     omm_hasher h;
     omm_hasher_init(&h);
     omm_hasher_update(&h, omm_buf_view(&record));

@@ -24,21 +24,6 @@
 
 #define SENTENCE_SIZE (OMM_SENTENCE_BYTES_MAX + 1)
 
-int32_t coord_node_find(const omm_coord *c, const omm_digest *id) {
-    size_t low = 0;
-    size_t high = c->o.run->node_count;
-    while (low < high) {
-        size_t mid = (low + high) / 2;
-        int order = omm_digest_compare(&c->o.run->nodes[mid].id, id);
-        if (order == 0) return (int32_t)mid;
-        if (order < 0)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return COORD_ANONYMOUS;
-}
-
 void coord_upload_end(coord_upload *upload) {
     if (upload->active) omm_arena_fini(&upload->arena);
     *upload = (coord_upload){0};
@@ -74,7 +59,8 @@ static omm_err check_poll(int32_t *node, bool *stale, omm_coord *c, omm_bytes by
     OMM_TRY(omm_envelope_open_as(&envelope, OMM_CONTEXT_POLL, bytes));
     omm_digest id = omm_key_id(&envelope.key);
     int32_t found = coord_node_find(c, &id);
-    if (found < 0) return omm_raise(OMM_ERR_REFUSED_KEY, "public_key: not enrolled in this run");
+    if (found < 0) return coord_refuse_stranger(c);
+    if (c->nodes[found].revoked) return coord_refuse_revoked(c, (size_t)found);
     OMM_TRY(omm_poll_decode(&poll, envelope.payload, arena));
     if (poll.run_id[0] && strcmp(poll.run_id, c->o.run->run_id) != 0)
         return omm_raise(OMM_ERR_REFUSED_ROUND, "run_id: %s is not this run", poll.run_id);
@@ -567,6 +553,7 @@ static omm_err answer_kind(omm_buf *reply, omm_coord *c, const omm_request *requ
     case OMM_REQUEST_GET: return answer_get(reply, c, request);
     case OMM_REQUEST_PUT: return answer_put(reply, c, request, arena);
     case OMM_REQUEST_SUBMIT: return answer_submit(reply, c, request->envelope, arena);
+    case OMM_REQUEST_ENROL: return coord_enrol_answer(reply, c, request->envelope, arena);
     }
     return omm_raise(OMM_ERR_REFUSED_FORMAT, "body: unknown kind of request");
 }

@@ -10,7 +10,7 @@ struct watch {
     watch_options o;
     pthread_mutex_t mutex; /* guards all below */
     watch_facts facts;
-    watch_node *nodes;        /* (run->node_count) */
+    watch_node *nodes;        /* (watch_node_max) */
     omm_coord_round *history; /* (run->rounds); the first facts.history_count are for good */
     uint64_t taken_ms;
     bool has_taken;
@@ -29,7 +29,8 @@ omm_err watch_open(watch **out, const watch_options *options) {
     if (!w) return omm_raise(OMM_ERR_NOMEM, "what others see");
     w->o = *options;
     OMM_ASSERT(pthread_mutex_init(&w->mutex, NULL) == 0);
-    w->nodes = omm_alloc(options->run->node_count, sizeof *w->nodes);
+    w->facts.node_count = options->run->node_count;
+    w->nodes = omm_alloc(watch_node_max(w), sizeof *w->nodes);
     w->history = omm_alloc(options->run->rounds, sizeof *w->history);
     if (!w->nodes || !w->history) {
         watch_close(w);
@@ -76,7 +77,8 @@ void watch_event(void *ud, const omm_coord_event *event) {
         break;
     case OMM_COORD_EVENT_OPENED: w->facts.opened_wall_ms = wall_ms(w); break;
     case OMM_COORD_EVENT_PUBLISHED: w->facts.over_wall_ms = wall_ms(w); break;
-    case OMM_COORD_EVENT_CLOSED: break;
+    case OMM_COORD_EVENT_CLOSED:
+    case OMM_COORD_EVENT_JOINED: break;
     }
     pthread_mutex_unlock(&w->mutex);
 }
@@ -113,7 +115,8 @@ void watch_take(watch *w, const omm_coord *coord, bool now, watch_wire (*wire)(v
     if (!now && w->has_taken && at - w->taken_ms < WATCH_TAKE_MS) return;
     pthread_mutex_lock(&w->mutex);
     w->facts.status = omm_coord_get_status(coord);
-    for (size_t i = 0; i < w->o.run->node_count; i++) {
+    w->facts.node_count = w->o.run->node_count;
+    for (size_t i = 0; i < w->facts.node_count; i++) {
         watch_wire passed = wire(ud, i);
         w->nodes[i] = (watch_node){omm_coord_get_node(coord, i), passed.up, passed.down};
     }
@@ -150,6 +153,10 @@ void watch_audit_failed(watch *w, const char *sentence) {
 
 /* ---- the reader's side ---- */
 
+size_t watch_node_max(const watch *w) {
+    return w->o.node_max ? w->o.node_max : w->facts.node_count;
+}
+
 const watch_options *watch_get_options(const watch *w) {
     return &w->o;
 }
@@ -157,7 +164,7 @@ const watch_options *watch_get_options(const watch *w) {
 void watch_read(watch_facts *out, watch_node *nodes, const omm_coord_round **history, watch *w) {
     pthread_mutex_lock(&w->mutex);
     *out = w->facts;
-    if (nodes) memcpy(nodes, w->nodes, w->o.run->node_count * sizeof *nodes);
+    if (nodes) memcpy(nodes, w->nodes, w->facts.node_count * sizeof *nodes);
     *history = w->history;
     pthread_mutex_unlock(&w->mutex);
     out->now_ms = now_ms(w);

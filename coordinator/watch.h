@@ -45,6 +45,7 @@ typedef struct watch_node {
 /* Plain data, copied whole. */
 typedef struct watch_facts {
     omm_coord_status status;
+    size_t node_count; /* of run->nodes, when it was taken */
     uint32_t history_count;
     uint64_t now_ms, wall_ms; /* when it was read */
     uint64_t started_ms, started_wall_ms;
@@ -67,7 +68,8 @@ typedef struct watch_facts {
 } watch_facts;
 
 typedef struct watch_options {
-    const omm_run_record *run; /* borrowed, as are the strings */
+    const omm_run_record *run; /* borrowed, as are the strings; node_count may grow */
+    uint32_t node_max;         /* up to here; 0: it does not */
     omm_clock clock;
     const char *state_dir, *commit, *build;
 } watch_options;
@@ -94,7 +96,8 @@ void watch_audit_failed(watch *w, const char *sentence);
 
 /* ---- the reader's side ---- */
 const watch_options *watch_get_options(const watch *w);
-/* nodes: (run->node_count), may be NULL.  Rounds 0 .. history_count - 1 of *history never change. */
+size_t watch_node_max(const watch *w);
+/* nodes: (watch_node_max), may be NULL; the first out->node_count are filled.  Rounds 0 .. history_count - 1 of *history never change. */
 void watch_read(watch_facts *out, watch_node *nodes, const omm_coord_round **history, watch *w);
 
 #endif

@@ -72,7 +72,7 @@ omm_err watch_brief_text(omm_buf *out, const watch_seen *s) {
                            "nodes: %zu enrolled, %u ready, %u in quarantine\n"
                            "this round: %u selected, %u accepted, %u refused\n"
                            "last round over: %s\n",
-                           s->o->run->node_count, is->ready, is->quarantined, is->selected,
+                           s->facts->node_count, is->ready, is->quarantined, is->selected,
                            is->accepted, is->refused, at));
     if (is->has_loss) OMM_TRY(omm_buf_printf(out, "held-out loss: %.6g\n", is->loss));
     char head[OMM_DIGEST_HEX_SIZE];
@@ -155,12 +155,12 @@ static omm_err put_rounds(omm_buf *out, const watch_seen *s) {
 static omm_err put_nodes(omm_buf *out, const watch_seen *s) {
     uint64_t uploading = 0;
     uint64_t settled = 0;
-    for (size_t i = 0; i < s->o->run->node_count; i++) {
+    for (size_t i = 0; i < s->facts->node_count; i++) {
         uploading += s->nodes[i].status.uploading;
         settled += s->nodes[i].status.settled;
     }
     OMM_TRY(put_kind(out, "nodes", "gauge", "Nodes of this round by what they are doing."));
-    OMM_TRY(put_sample(out, "nodes", "is", "enrolled", s->o->run->node_count));
+    OMM_TRY(put_sample(out, "nodes", "is", "enrolled", s->facts->node_count));
     OMM_TRY(put_sample(out, "nodes", "is", "ready", s->facts->status.ready));
     OMM_TRY(put_sample(out, "nodes", "is", "selected", s->facts->status.selected));
     OMM_TRY(put_sample(out, "nodes", "is", "uploading", uploading));
@@ -267,6 +267,7 @@ static json_t *count(uint64_t value) {
 }
 
 static const char *doing(const omm_coord_node_status *n, omm_coord_state state) {
+    if (n->revoked) return "revoked";
     if (n->quarantined) return "in quarantine";
     if (n->settled) return "settled";
     if (n->uploading) return "uploading";
@@ -276,7 +277,7 @@ static const char *doing(const omm_coord_node_status *n, omm_coord_state state) 
 
 static omm_err set_nodes(json_t *root, const watch_seen *s) {
     json_t *list = json_array();
-    size_t n = s->o->run->node_count;
+    size_t n = s->facts->node_count;
     if (n > WATCH_JSON_NODES_MAX) n = WATCH_JSON_NODES_MAX;
     for (size_t i = 0; i < n; i++) {
         const omm_run_node *node = &s->o->run->nodes[i];
@@ -377,7 +378,7 @@ static omm_err fill(json_t *root, const watch_seen *s) {
     OMM_TRY(omm_json_set_bool(root, "draining", f->status.draining));
     OMM_TRY(omm_json_set_int(root, "round", f->status.round));
     OMM_TRY(omm_json_set_int(root, "rounds", f->status.rounds));
-    OMM_TRY(omm_json_set_int(root, "node_count", (int64_t)s->o->run->node_count));
+    OMM_TRY(omm_json_set_int(root, "node_count", (int64_t)s->facts->node_count));
     OMM_TRY(omm_json_set_int(root, "ready", f->status.ready));
     OMM_TRY(omm_json_set_int(root, "selected", f->status.selected));
     OMM_TRY(omm_json_set_int(root, "accepted", f->status.accepted));

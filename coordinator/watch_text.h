@@ -28,7 +28,7 @@ typedef struct watch_seen {
     uint64_t disk_free;
 } watch_seen;
 
-/* Read the watch into *facts and (node_count) nodes, which may be NULL, and the rest beside it. */
+/* Read the watch into *facts and (watch_node_max) nodes, which may be NULL, and the rest beside it. */
 void watch_see(watch_seen *seen, watch_facts *facts, watch_node *nodes, watch *w,
                omm_server *server);
 

@@ -15,7 +15,7 @@ struct web {
     http_server *http;
     http_text texts[WEB_TEXTS + 1];
     watch_facts facts; /* of the text that is being made */
-    watch_node *nodes; /* (run->node_count) */
+    watch_node *nodes; /* (watch_node_max) */
 };
 
 static void see(watch_seen *seen, web *w) {
@@ -52,7 +52,7 @@ omm_err web_open(web **out, const char *address, watch *seen, omm_server *server
     const watch_options *o = watch_get_options(seen);
     w->watch = seen;
     w->server = server;
-    w->nodes = omm_alloc(o->run->node_count, sizeof *w->nodes);
+    w->nodes = omm_alloc(watch_node_max(seen), sizeof *w->nodes);
     const http_text texts[WEB_TEXTS] = {
         {"/", "text/html; charset=utf-8", {s_status_html, sizeof s_status_html}, NULL},
         {"/status.css", "text/css; charset=utf-8", {s_status_css, sizeof s_status_css}, NULL},

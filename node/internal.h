@@ -1,6 +1,7 @@
 /* internal.h - the node's own state, shared by its files.
  *
  *   node.c     open, close, and which event does what in which phase
+ *   enrol.c    what a node shows to be let in
  *   take.c     an offer: is it followed?  chunks of the global adapter
  *   give.c     a finished training: residual, codec, manifest, signature; receipts
  *   keep.c     what survives a kill: one table of named values
@@ -25,6 +26,7 @@
 
 #define NODE_BACKOFF_MIN_MS 250u      /* after a failed send, doubling ... */
 #define NODE_BACKOFF_MAX_MS 30000u    /* ... up to here */
+#define NODE_STRANGER_MS 60000u       /* between two attempts to be let in */
 #define NODE_DECLINED_MS 5000u        /* before asking again after an offer we do not follow */
 #define NODE_WAIT_MAX_MS 600000u      /* a longer wait than this is not believed */
 #define NODE_NEEDS_SPARE 64u          /* over four per chunk, the coordinator asks without end */
@@ -37,6 +39,7 @@ typedef enum node_phase {
     NODE_SUBMITTING,
     NODE_UPLOADING,
     NODE_DONE,
+    NODE_ENROLLING,
 } node_phase;
 
 /* The offer that is followed. */
@@ -130,6 +133,10 @@ OMM_CHECKED omm_err node_keep_get_u64(uint64_t *out, omm_node *node, const char 
 /* Run `body` in one transaction. */
 OMM_CHECKED omm_err node_keep_all(omm_node *node, omm_err (*body)(omm_node *node, const void *ud),
                                   const void *ud);
+
+/* ---- enrol.c ---- */
+/* The request that asks to be let in, by the owner's token.  Errors: NOMEM, TOO_BIG. */
+OMM_CHECKED omm_err node_enrol_request(omm_buf *out, const omm_node *node);
 
 /* ---- take.c ---- */
 void node_job_end(node_job *job);

@@ -8,8 +8,8 @@
 #define COUNTER_BLOCK 1024u                     /* polls between two writes of the counter */
 #define COUNTER_DOUBLED_MAX ((uint64_t)1 << 61) /* a liar's refusals must not use it up */
 
-static const char *const s_phase_names[] = {"polling",    "fetching",  "training",
-                                            "submitting", "uploading", "done"};
+static const char *const s_phase_names[] = {"polling",   "fetching", "training", "submitting",
+                                            "uploading", "done",     "enrolling"};
 
 omm_node_limits omm_node_limits_default(void) {
     return (omm_node_limits){.rank_max = 256,
@@ -109,6 +109,7 @@ static omm_err build_request(omm_node *node) {
     omm_request request = {0};
     switch (node->phase) {
     case NODE_POLLING: return build_poll(node);
+    case NODE_ENROLLING: return node_enrol_request(&node->request, node);
     case NODE_FETCHING:
         request = (omm_request){.kind = OMM_REQUEST_GET,
                                 .digest = node->job.offer.global.digest,
@@ -185,6 +186,12 @@ static bool is_close(const omm_node *node, omm_bytes bytes) {
 
 static void poll_refused(omm_node *node, uint64_t now_ms, const omm_reply *reply) {
     complain(node, "poll_refused", reply->sentence);
+    if (reply->reason == OMM_ERR_REFUSED_KEY) {
+        /* Anybody on the way can say so; what we show then is for this coordinator and of no use to others. */
+        if (node->o.token) enter(node, NODE_ENROLLING);
+        if (!node->o.token) wait(node, now_ms, NODE_DECLINED_MS);
+        return;
+    }
     /* Our counter was lost with our state, or the coordinator runs something new: go on from there. */
     if (reply->reason == OMM_ERR_REFUSED_DUPLICATE)
         node->counter += node->counter < COUNTER_DOUBLED_MAX ? node->counter + COUNTER_BLOCK
@@ -213,6 +220,18 @@ static omm_err on_poll_reply(omm_node *node, uint64_t now_ms, const omm_reply *r
         wait(node, now_ms, NODE_DECLINED_MS);
     }
     return OMM_OK;
+}
+
+/* Wait is all a coordinator says to who is in; whether it is true, the next poll shows. */
+static void on_enrol_reply(omm_node *node, uint64_t now_ms, const omm_reply *reply) {
+    enter(node, NODE_POLLING);
+    if (reply->kind == OMM_REPLY_WAIT) {
+        omm_log_event(node->o.log, OMM_LOG_INFO, "enrolled", OMM_LOG_STR("node", node->o.name));
+        wait(node, now_ms, NODE_BACKOFF_MIN_MS);
+        return;
+    }
+    complain(node, "enrol_refused", reply->sentence ? reply->sentence : "not an answer to it");
+    wait(node, now_ms, NODE_STRANGER_MS);
 }
 
 static omm_err on_get_reply(omm_node *node, uint64_t now_ms, const omm_reply *reply) {
@@ -303,6 +322,7 @@ static omm_err on_reply(omm_node *node, uint64_t now_ms, omm_bytes bytes) {
         node->failures = 0;
         switch (node->phase) {
         case NODE_POLLING: err = on_poll_reply(node, now_ms, &reply); break;
+        case NODE_ENROLLING: on_enrol_reply(node, now_ms, &reply); break;
         case NODE_FETCHING: err = on_get_reply(node, now_ms, &reply); break;
         case NODE_SUBMITTING:
         case NODE_UPLOADING: err = on_submit_reply(node, now_ms, &reply); break;

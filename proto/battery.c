@@ -18,6 +18,7 @@ FORM_OF(offer)
 FORM_OF(submission)
 FORM_OF(receipt)
 FORM_OF(close)
+FORM_OF(enrol)
 
 static omm_err request_pass(omm_buf *again, omm_bytes in, omm_arena *arena) {
     omm_request value;
@@ -46,6 +47,7 @@ REQUEST_SAMPLE(request_poll, OMM_REQUEST_POLL)
 REQUEST_SAMPLE(request_get, OMM_REQUEST_GET)
 REQUEST_SAMPLE(request_put, OMM_REQUEST_PUT)
 REQUEST_SAMPLE(request_submit, OMM_REQUEST_SUBMIT)
+REQUEST_SAMPLE(request_enrol, OMM_REQUEST_ENROL)
 REPLY_SAMPLE(reply_wait, OMM_REPLY_WAIT)
 REPLY_SAMPLE(reply_offer, OMM_REPLY_OFFER)
 REPLY_SAMPLE(reply_chunk, OMM_REPLY_CHUNK)
@@ -60,10 +62,12 @@ const form forms[] = {
     {"submission", submission_sample, submission_pass},
     {"receipt", receipt_sample, receipt_pass},
     {"close", close_sample, close_pass},
+    {"enrol", enrol_sample, enrol_pass},
     {"request_poll", request_poll_sample, request_pass},
     {"request_get", request_get_sample, request_pass},
     {"request_put", request_put_sample, request_pass},
     {"request_submit", request_submit_sample, request_pass},
+    {"request_enrol", request_enrol_sample, request_pass},
     {"reply_wait", reply_wait_sample, reply_pass},
     {"reply_offer", reply_offer_sample, reply_pass},
     {"reply_chunk", reply_chunk_sample, reply_pass},

@@ -4,6 +4,7 @@
 #ifndef OMM_PROTO_BATTERY_H
 #define OMM_PROTO_BATTERY_H
 
+#include "omm/enrolment.h"
 #include "omm/messages.h"
 
 /* Decode `in`, and on success append the encoding of what was decoded to `again`. */

@@ -26,6 +26,7 @@ static omm_err check_index(uint32_t index) {
 static omm_err check_request(const omm_request *request) {
     switch (request->kind) {
     case OMM_REQUEST_POLL:
+    case OMM_REQUEST_ENROL:
     case OMM_REQUEST_SUBMIT: return check_envelope(request->envelope);
     case OMM_REQUEST_PUT: OMM_TRY(check_data(request->data)); return check_index(request->index);
     case OMM_REQUEST_GET: return check_index(request->index);
@@ -50,6 +51,10 @@ omm_err omm_request_encode(omm_buf *out, const omm_request *request) {
     case OMM_REQUEST_SUBMIT:
         pb.body_case = OMM__REQUEST__BODY_SUBMIT;
         pb.submit = proto_data(request->envelope);
+        break;
+    case OMM_REQUEST_ENROL:
+        pb.body_case = OMM__REQUEST__BODY_ENROL;
+        pb.enrol = proto_data(request->envelope);
         break;
     case OMM_REQUEST_GET:
         get.digest = proto_digest(&request->digest);
@@ -77,6 +82,10 @@ static omm_err get_request_body(omm_request *out, const Omm__Request *pb) {
     case OMM__REQUEST__BODY_SUBMIT:
         out->kind = OMM_REQUEST_SUBMIT;
         out->envelope = proto_view(pb->submit);
+        return OMM_OK;
+    case OMM__REQUEST__BODY_ENROL:
+        out->kind = OMM_REQUEST_ENROL;
+        out->envelope = proto_view(pb->enrol);
         return OMM_OK;
     case OMM__REQUEST__BODY_GET:
         out->kind = OMM_REQUEST_GET;

@@ -2,6 +2,7 @@
 #ifndef OMM_PROTO_SAMPLES_H
 #define OMM_PROTO_SAMPLES_H
 
+#include "omm/enrolment.h"
 #include "omm/messages.h"
 
 #include <string.h>
@@ -99,9 +100,20 @@ static inline omm_close sample_close(void) {
                        .eval_digest = sample_digest(19)};
 }
 
+static inline omm_enrol sample_enrol(void) {
+    omm_enrol e = {.has_invitation = true};
+    const omm_digest d[4] = {sample_digest(22), sample_digest(23), sample_digest(24),
+                             sample_digest(25)};
+    memcpy(e.coordinator.b, d[0].b, 32);
+    memcpy(e.invitation.b, d[1].b, 32);
+    memcpy(e.invitation_signature.b, d[2].b, 32);
+    memcpy(e.invitation_signature.b + 32, d[3].b, 32);
+    return e;
+}
+
 static inline omm_request sample_request(omm_request_kind kind) {
     omm_request r = {.kind = kind};
-    if (kind == OMM_REQUEST_POLL || kind == OMM_REQUEST_SUBMIT) {
+    if (kind == OMM_REQUEST_POLL || kind == OMM_REQUEST_SUBMIT || kind == OMM_REQUEST_ENROL) {
         r.envelope = omm_bytes_of("any envelope", 12);
         return r;
     }

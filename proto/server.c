@@ -319,6 +319,19 @@ void omm_exchange_trust(omm_exchange *exchange) {
     pthread_mutex_unlock(&server->mutex);
 }
 
+int omm_exchange_connection(const omm_exchange *exchange) {
+    OMM_ASSERT(exchange->state == EXCHANGE_TAKEN);
+    return nng_pipe_id(nng_msg_get_pipe(exchange->message));
+}
+
+void omm_server_hang_up(omm_server *server, int connection) {
+    const nng_pipe pipe = {.id = (uint32_t)connection};
+    pthread_mutex_lock(&server->mutex);
+    const bool is_here = connection > 0 && peers_find(&server->peers, pipe) != NULL;
+    pthread_mutex_unlock(&server->mutex);
+    if (is_here) nng_pipe_close(pipe);
+}
+
 static void free_request(omm_exchange *exchange) {
     OMM_ASSERT(exchange->state == EXCHANGE_TAKEN);
     nng_msg_free(exchange->message);

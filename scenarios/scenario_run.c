@@ -31,6 +31,10 @@ void omm_scenario_run_close(omm_scenario_run *run) {
     omm_free(run);
 }
 
+omm_run *omm_scenario_run_own(omm_scenario_run *run) {
+    return run->setup.run;
+}
+
 const omm_run *omm_scenario_run_get(const omm_scenario_run *run) {
     return run->setup.run;
 }

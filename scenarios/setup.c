@@ -112,6 +112,7 @@ static void use_own(omm_run_config *c, const omm_scenario *s, const omm_scenario
     c->key = *own->key;
     c->nodes = own->nodes;
     c->node_count = own->node_count;
+    c->node_max = own->node_max;
     c->train = NULL;
     c->policy.quorum = s->round.quorum;
 }

@@ -146,7 +146,8 @@ static void make_nodes(fed *f, const omm_seed *seed) {
                                          .data_digest = omm_hash(omm_bytes_str(f->names[i])),
                                          .examples = 10};
     }
-    qsort(f->run_nodes, f->o.nodes, sizeof f->run_nodes[0], by_id);
+    uint32_t listed = f->o.listed ? f->o.listed : f->o.nodes;
+    qsort(f->run_nodes, listed, sizeof f->run_nodes[0], by_id);
     for (uint32_t i = 0; i < f->o.nodes; i++)
         for (uint32_t k = 0; k < f->o.nodes; k++)
             if (strcmp(f->run_nodes[k].name, f->names[i]) == 0) {
@@ -182,7 +183,7 @@ static void make_run(fed *f) {
                               .loss_increase_max = f->o.loss_increase_max,
                               .coordinator_key = f->coordinator_key.public_key,
                               .nodes = f->run_nodes,
-                              .node_count = f->o.nodes,
+                              .node_count = f->o.listed ? f->o.listed : f->o.nodes,
                               .test_digest = omm_hash(omm_bytes_str("test")),
                               .test_items = 3};
     f->run.base.name = "base.gguf";
@@ -203,12 +204,56 @@ static char *in_dir(const fed *f, char path[OMM_PATH_MAX], const char *name) {
     return path;
 }
 
+static omm_err admit(void *ud, const char *name, const omm_public_key *key) {
+    fed *f = ud;
+    for (uint32_t i = 0; i < f->o.nodes; i++) {
+        if (!omm_public_key_equal(&f->keys[i].public_key, key)) continue;
+        f->of_node[i] = (uint32_t)f->run.node_count;
+    }
+    CHECK(f->run.node_count < FED_NODES_MAX);
+    char *kept = f->joined[f->run.node_count];
+    (void)snprintf(kept, sizeof f->joined[0], "%s", name);
+    f->run_nodes[f->run.node_count++] =
+        (omm_run_node){.name = kept, .id = omm_key_id(key), .public_key = *key, .client = ""};
+    return OMM_OK;
+}
+
+static void retract(void *ud) {
+    ((fed *)ud)->run.node_count--;
+}
+
+static void make_enrolment(fed *f) {
+    f->clock.wall_ms = 1000000;
+    f->enrolment = (omm_coord_enrolment){.listed = f->o.listed,
+                                         .node_max = f->o.node_max ? f->o.node_max : f->o.nodes,
+                                         .clock = omm_clock_fake(&f->clock),
+                                         .admit = admit,
+                                         .retract = retract,
+                                         .ud = f};
+}
+
+/* One for each node that is not on the list. */
+static void invite(fed *f) {
+    omm_buf text;
+    omm_buf_init(&text, 4096);
+    if (f->o.nodes > f->o.listed)
+        CHECK_OK(omm_coord_invite(&text, f->coord, f->o.nodes - f->o.listed, 0, "guest"));
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    for (uint32_t i = f->o.listed; i < f->o.nodes; i++) {
+        char *line = (char *)text.data + (size_t)(i - f->o.listed) * OMM_INVITATION_TEXT_SIZE;
+        line[OMM_INVITATION_TEXT_SIZE - 1] = '\0';
+        CHECK_OK(omm_invitation_parse(&f->tokens[i], line));
+    }
+    omm_buf_fini(&text);
+}
+
 static void open_coordinator(fed *f) {
     char path[OMM_PATH_MAX];
     char state[OMM_PATH_MAX];
     CHECK_OK(omm_bundle_open(&f->bundle, in_dir(f, path, "bundle"), f->o.durable));
     omm_coord_options options = {
         .run = &f->run,
+        .enrolment = f->o.listed ? &f->enrolment : NULL,
         .extra = f->extra,
         .scenario_yaml = omm_bytes_str("name: federation\n"),
         .policy_yaml = omm_buf_view(&f->policy_yaml),
@@ -248,6 +293,7 @@ static void open_node(fed *f, uint32_t i) {
                                 .name = f->names[i],
                                 .coordinator = f->coordinator_key.public_key,
                                 .limits = omm_node_limits_default(),
+                                .token = f->o.listed && i >= f->o.listed ? &f->tokens[i] : NULL,
                                 .training = f->training[i],
                                 .state_dir = f->o.on_disk ? in_dir(f, path, f->names[i]) : NULL};
     CHECK_OK(omm_node_open(&f->nodes[i], &options));
@@ -300,7 +346,9 @@ void fed_open(fed *f, const fed_options *options) {
     policy.bootstrap.resamples = 1000; /* the gates are not what is tested here */
     omm_buf_init(&f->policy_yaml, (size_t)1 << 20);
     CHECK_OK(omm_config_write(&f->policy_yaml, omm_policy_fields, &policy));
+    make_enrolment(f);
     open_coordinator(f);
+    if (f->o.listed) invite(f);
     for (uint32_t i = 0; i < f->o.nodes; i++) {
         f->training[i] = fake_training_open(f, i);
         f->done[i] = f->o.silent[i];
@@ -413,7 +461,8 @@ static void restart_node(fed *f, uint32_t i) {
 /* A restart before each chunk would never send, or get, any. */
 static bool may_restart(const fed *f, uint32_t i) {
     const char *phase = omm_node_get_status(f->nodes[i]).phase;
-    const bool has_chunks = strcmp(phase, "fetching") == 0 || strcmp(phase, "uploading") == 0;
+    const bool has_chunks = strcmp(phase, "fetching") == 0 || strcmp(phase, "uploading") == 0 ||
+                            strcmp(phase, "enrolling") == 0;
     return !has_chunks || f->messages % 2 == 0;
 }
 

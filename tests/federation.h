@@ -8,7 +8,8 @@
 #define TESTS_FEDERATION_H
 
 #include "omm/bundle.h"
-#include "omm/coordinator.h"
+#include "omm/coordinator_enrol.h"
+#include "omm/enrolment.h"
 #include "omm/node.h"
 
 #include <stdbool.h>
@@ -32,6 +33,8 @@ typedef struct fed fed;
 
 typedef struct fed_options {
     uint32_t nodes, rounds, select, accept_min;
+    uint32_t listed;   /* nodes from here on have an invitation; 0: none, and nobody can join */
+    uint32_t node_max; /* with it; 0: nodes */
     uint64_t deadline_ms, join_ms;
     uint64_t train_ms[FED_NODES_MAX]; /* 0: FED_TRAIN_MS */
     bool silent[FED_NODES_MAX];       /* never asks for anything */
@@ -80,6 +83,10 @@ struct fed {
     omm_buf policy_yaml;
     omm_key coordinator_key;
     omm_key keys[FED_NODES_MAX];
+    omm_coord_enrolment enrolment;
+    omm_fake_clock clock; /* wall time of invitations */
+    omm_seed tokens[FED_NODES_MAX];
+    char joined[FED_NODES_MAX][64]; /* names that the coordinator gave */
     omm_training *training[FED_NODES_MAX];
     omm_coord *coord;
     omm_bundle *bundle;

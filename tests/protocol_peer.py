@@ -106,9 +106,10 @@ SCHEMA = {
                   "residual_before:d residual_after:d step_digests:bytes",
     "Receipt": "version:u run_id:text round:u node_id:d submission_digest:d accepted:b reason:text sentence:text",
     "Close": "version:u run_id:text rounds:u last_round:d final_digest:d eval_digest:d",
+    "Enrol": "version:u coordinator_key:d invitation_key:bytes invitation_signature:bytes",
     "GetChunk": "digest:d index:u",
     "PutChunk": "digest:d index:u data:bytes",
-    "Request": "version:u poll:?bytes get:?GetChunk put:?PutChunk submit:?bytes",
+    "Request": "version:u poll:?bytes get:?GetChunk put:?PutChunk submit:?bytes enrol:?bytes",
     "Wait": "retry_ms:U",
     "Need": "missing:[u]",
     "Chunk": "digest:d index:u data:bytes",
@@ -275,6 +276,9 @@ def check_limits(name, m):
         check_blob(m["payload"], "payload")
         check_size(len(m["step_digests"]), 0, 131072, "step_digests")
         limit(len(m["step_digests"]) % 8 == 0, "REFUSED_FORMAT", "step_digests")
+    elif name == "Enrol":
+        sizes = len(m["invitation_key"]), len(m["invitation_signature"])
+        limit(sizes in ((0, 0), (32, 64)), "REFUSED_FORMAT", "invitation_key and invitation_signature")
     elif name == "Receipt":
         limit(m["reason"] in REASONS, "REFUSED_FORMAT", "reason")
         limit(m["accepted"] == (m["reason"] == "OK"), "REFUSED_FORMAT", "accepted")

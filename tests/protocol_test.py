@@ -11,7 +11,7 @@ import base64, hashlib, json, math, pathlib, re, struct, subprocess, sys, tempfi
 sys.dont_write_bytecode = True
 from protocol_peer import (CHUNK, CHUNKS_MAX, KINDS, ORDER, Refused, blake, codec_of, context, decode, decode_fields, encode, f32,
                            key_from_seed, layout_digest, limit, mean, open_envelope, payload_decode, payload_encode,
-                           read_reasons, seal, verify)
+                           read_reasons, seal, sign, verify)
 
 
 # ---- vectors ---------------------------------------------------------------------------------------
@@ -45,11 +45,14 @@ def samples():
                       "accepted": False, "reason": "REFUSED_NORM", "sentence": "norm is 11, at most 10 is allowed"}
     yield "Close", {"version": 1, "run_id": run, "rounds": 4, "last_round": digest(17), "final_digest": digest(18),
                     "eval_digest": digest(19)}
+    yield "Enrol", {"version": 1, "coordinator_key": digest(22), "invitation_key": digest(23),
+                    "invitation_signature": digest(24) + digest(25)}
     chunk = {"digest": digest(20), "index": 200}
     yield "Request", {"version": 1, "poll": envelope}
     yield "Request", {"version": 1, "get": chunk}
     yield "Request", {"version": 1, "put": {**chunk, "data": b"chunk data"}}
     yield "Request", {"version": 1, "submit": envelope}
+    yield "Request", {"version": 1, "enrol": envelope}
     yield "Reply", {"version": 1, "wait": {"retry_ms": 1500}}
     yield "Reply", {"version": 1, "offer": envelope}
     yield "Reply", {"version": 1, "chunk": {**chunk, "data": b"chunk data"}}
@@ -99,6 +102,9 @@ def bad_messages():
     yield "a reason that nobody knows", "Receipt", changed("Receipt", reason="REFUSED_MOOD"), "REFUSED_FORMAT"
     yield "a sentence with a line break", "Receipt", changed("Receipt", sentence="a\nb"), "REFUSED_FORMAT"
     yield "a sentence of 257 bytes", "Receipt", changed("Receipt", sentence="a" * 257), "REFUSED_SIZE"
+    yield "an invitation without its signature", "Enrol", changed("Enrol", invitation_signature=b""), "REFUSED_FORMAT"
+    yield "an invitation's key of 31 bytes", "Enrol", changed("Enrol", invitation_key=digest(23)[:31]), "REFUSED_FORMAT"
+    yield "no coordinator", "Enrol", changed("Enrol", coordinator_key=b""), "REFUSED_FORMAT"
     yield "no body", "Request", encode("Request", {"version": 1}), "REFUSED_FORMAT"
     yield "two bodies", "Request", encode("Request", {"version": 1, "poll": b"x", "submit": b"y"}), "REFUSED_FORMAT"
     yield "chunk 4096", "Request", encode("Request", {"version": 1, "get": {"digest": digest(1), "index": 4096}}), \
@@ -195,6 +201,16 @@ def plain(value):
     return [plain(v) for v in value] if isinstance(value, list) else value.hex() if isinstance(value, bytes) else value
 
 
+def invitation_vector(coordinator, node):
+    """docs/protocol.md, enrolment: what a token is called, and what it signs."""
+    token = digest(42)
+    invitation = key_from_seed(token)
+    fields = {"version": 1, "coordinator_key": coordinator[2], "invitation_key": invitation[2],
+              "invitation_signature": sign(invitation, context("invitation") + coordinator[2] + node[2])}
+    return {"token": "invite-" + token.hex(), "id": blake(invitation[2]).hex(), "node": node[2].hex(),
+            "enrol": encode("Enrol", fields).hex()}
+
+
 def vectors():
     seed, other = digest(1), digest(99)
     key, stranger = key_from_seed(seed), key_from_seed(other)
@@ -207,7 +223,8 @@ def vectors():
         "envelopes": [{"purpose": name.lower(), "payload": encode(name, fields).hex(),
                        "bytes": seal(name.lower(), encode(name, fields), key).hex(),
                        "digest": blake(seal(name.lower(), encode(name, fields), key)).hex()}
-                      for name, fields in messages[:5]],
+                      for name, fields in messages[:6]],
+        "invitation": invitation_vector(key, stranger),
         "refused_messages": [{"what": what, "message": name, "bytes": data.hex(), "reason": reason}
                              for what, name, data, reason in bad_messages()],
         "refused_envelopes": [{"what": what, "purpose": "poll", "bytes": data.hex(), "reason": reason}
@@ -242,6 +259,9 @@ def check_vectors(source):
     for v in stored["envelopes"]:
         key, payload = open_envelope(v["purpose"], bytes.fromhex(v["bytes"]))
         check((key.hex(), payload.hex()) == (stored["key"]["public"], v["payload"]), v["purpose"], "envelope")
+    enrol = decode("Enrol", bytes.fromhex(stored["invitation"]["enrol"]))
+    check(verify(enrol["invitation_key"], enrol["invitation_signature"],
+                 context("invitation") + enrol["coordinator_key"] + bytes.fromhex(stored["invitation"]["node"])), "invitation")
     for v in stored["refused_messages"]:
         reason = reason_of(decode, v["message"], bytes.fromhex(v["bytes"]))
         check(reason == v["reason"], v["what"], reason)

@@ -10,6 +10,7 @@ SOURCE = pathlib.Path(sys.argv[1]).resolve()
 MESHMIND = pathlib.Path(next((p for p in sys.argv[3:] if pathlib.Path(p).exists()), sys.argv[2])).resolve()
 MODEL = SOURCE / "scenarios" / "base" / "openmeshmind-tiny-F16.gguf"
 KEY = "ab" * 32
+TOKEN = "invite-" + "c7" * 32
 
 
 def check(condition, text):
@@ -46,14 +47,16 @@ def mode(path):
 def asks(home):
     """Answers on stdin: a wrong one is asked again with what is accepted, an empty one takes the default."""
     check("setup" in home.run(code=2), "a node without a file says how to make one")
-    answers = f"example.org\ntcp://127.0.0.1:9\nxyz\n{KEY}\n/nowhere\n{MODEL}\n~/my data.jsonl\nlate\n22:00-07:00\n101\n25\n\n"
+    answers = f"example.org\ntcp://127.0.0.1:9\nxyz\n{KEY}\ninvite-me\n {TOKEN}\n/nowhere\n{MODEL}\n~/my data.jsonl\nlate\n22:00-07:00\n101\n25\n\n"
     text = home.run("setup", answers=answers)
     for words in ("1 of 4", "2 of 4", "3 of 4", "4 of 4", "accepted: tls+tcp://host:port", "64 lower-case hex",
-                  "/nowhere", "accepted: HH:MM-HH:MM", "accepted: 1 to 100", "your public key"):
+                  "accepted: invite- and 64", "/nowhere", "accepted: HH:MM-HH:MM", "accepted: 1 to 100", "your public key"):
         check(words in text, f"{words} is not in:\n{text}")
     yaml = home.config.read_text()
+    check(TOKEN[7:] not in text, "it shows the invitation")
     for line in (f'data: "{home.path}/my data.jsonl"', 'hours: "22:00-07:00"', "max_cpu_percent: 25", "max_memory_mb: 0",
-                 f'coordinator_key: "{KEY}"', f'model: "{MODEL}"', "priority: idle"):
+                 f'coordinator_key: "{KEY}"', f'model: "{MODEL}"', "priority: idle",
+                 f'token: " {TOKEN}"'):
         check(line in yaml.split("\n"), f"{line} is not in:\n{yaml}")
     check(mode(home.config) == mode(home.key) == 0o600 and mode(home.key.parent) == 0o700, "others may read it")
     check("never started" in home.run("status"), "status finds the file by itself")

@@ -95,6 +95,7 @@ static omm_err decode(const char *name, omm_bytes in, omm_arena *arena) {
     omm_submission submission;
     omm_receipt receipt;
     omm_close record;
+    omm_enrol enrol;
     omm_request request;
     omm_reply reply;
     if (strcmp(name, "Poll") == 0) return omm_poll_decode(&poll, in, arena);
@@ -102,6 +103,7 @@ static omm_err decode(const char *name, omm_bytes in, omm_arena *arena) {
     if (strcmp(name, "Submission") == 0) return omm_submission_decode(&submission, in, arena);
     if (strcmp(name, "Receipt") == 0) return omm_receipt_decode(&receipt, in, arena);
     if (strcmp(name, "Close") == 0) return omm_close_decode(&record, in, arena);
+    if (strcmp(name, "Enrol") == 0) return omm_enrol_decode(&enrol, in, arena);
     if (strcmp(name, "Request") == 0) return omm_request_decode(&request, in, arena);
     CHECK(strcmp(name, "Reply") == 0);
     return omm_reply_decode(&reply, in, arena);
@@ -147,6 +149,7 @@ static omm_context purpose_of(const json_t *vector) {
         [OMM_CONTEXT_SUBMISSION] = "submission",
         [OMM_CONTEXT_RECEIPT] = "receipt",
         [OMM_CONTEXT_CLOSE] = "close",
+        [OMM_CONTEXT_ENROL] = "enrol",
     };
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(names[i], text_of(vector, "purpose")) == 0) return (omm_context)i;
@@ -174,6 +177,28 @@ static void check_refused_envelope(const json_t *vector) {
     omm_envelope opened;
     check_reason(vector, omm_envelope_open_as(&opened, purpose_of(vector), omm_buf_view(&in)));
     omm_buf_fini(&in);
+}
+
+/* ---- invitations ----------------------------------------------------------------------------- */
+
+static void check_invitation(const json_t *vector) {
+    omm_seed token;
+    omm_enrol enrol = {.coordinator = s_key.public_key};
+    omm_public_key node;
+    omm_buf bytes = bytes_of(vector, "node"), want = bytes_of(vector, "enrol"), got;
+    omm_buf_init(&got, FILE_MAX);
+    CHECK_EQ(bytes.size, sizeof node.b);
+    memcpy(node.b, bytes.data, sizeof node.b);
+    CHECK_OK(omm_invitation_parse(&token, text_of(vector, "token")));
+    const omm_digest id = digest_of(vector, "id"), ours = omm_invitation_id(&token);
+    CHECK(omm_digest_equal(&id, &ours));
+    omm_invitation_use(&enrol, &token, &node);
+    CHECK_OK(omm_enrol_encode(&got, &enrol));
+    CHECK(omm_bytes_equal(omm_buf_view(&got), omm_buf_view(&want)));
+    CHECK_OK(omm_invitation_check(&enrol, &node));
+    omm_buf_fini(&got);
+    omm_buf_fini(&want);
+    omm_buf_fini(&bytes);
 }
 
 /* ---- payloads and means ---------------------------------------------------------------------- */
@@ -253,10 +278,12 @@ int main(void) {
     CHECK_OK(omm_path_join(path, getenv("OMM_SOURCE_DIR"), "docs/protocol.json"));
     CHECK_OK(omm_json_load(&vectors, path, FILE_MAX));
     each(vectors, "messages", form_count, check_message);
-    each(vectors, "refused_messages", 30, check_refused_message);
+    each(vectors, "refused_messages", 33, check_refused_message);
     CHECK_OK(omm_json_get_object(&part, vectors, "key"));
     make_key(part);
-    each(vectors, "envelopes", 5, check_envelope);
+    each(vectors, "envelopes", 6, check_envelope);
+    CHECK_OK(omm_json_get_object(&part, vectors, "invitation"));
+    check_invitation(part);
     each(vectors, "refused_envelopes", 10, check_refused_envelope);
     CHECK_OK(omm_json_get_object(&part, vectors, "layout"));
     make_layout(part);

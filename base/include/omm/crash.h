@@ -20,6 +20,7 @@
     XX(mid_batch, "coordinator: a verdict was written, its transaction is open")                   \
     XX(after_receipt, "coordinator: a receipt was stored, not sent; node: a receipt was taken")    \
     XX(mid_aggregation, "coordinator: the first submission was added")                             \
+    XX(after_join, "coordinator: a node that came by invitation is kept, its answer is not sent")  \
     XX(before_publish, "coordinator: the new adapter was evaluated, its round not yet written")    \
     XX(mid_training, "node: the first checkpoint was stored")
 

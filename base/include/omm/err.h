@@ -47,7 +47,9 @@
     XX(REFUSED_BUDGET, "refused: over the byte budget")                                            \
     XX(REFUSED_NOT_SELECTED, "refused: node was not selected for this round")                      \
     XX(REFUSED_RANGE, "refused: a value is over the range of the round")                           \
-    XX(REFUSED_RESIDUAL, "refused: residual does not follow the last accepted one")
+    XX(REFUSED_RESIDUAL, "refused: residual does not follow the last accepted one")                \
+    XX(REFUSED_INVITATION, "refused: invitation unknown, used, withdrawn or expired")              \
+    XX(REFUSED_FULL, "refused: no place is left")
 
 typedef enum omm_err {
     OMM_OK = 0,

@@ -22,6 +22,7 @@
 
 #include "omm/bundle.h"
 #include "omm/bytes.h"
+#include "omm/clock.h"
 #include "omm/err.h"
 #include "omm/evidence.h"
 #include "omm/log.h"
@@ -69,6 +70,7 @@ typedef enum omm_coord_event_kind {
     OMM_COORD_EVENT_OPENED,     /* a round; digest: its offer */
     OMM_COORD_EVENT_PUBLISHED,  /* a round is over; digest: its line in rounds.jsonl */
     OMM_COORD_EVENT_CLOSED,     /* the run; digest: close.env */
+    OMM_COORD_EVENT_JOINED,     /* node was let in; sentence: by what */
 } omm_coord_event_kind;
 
 /* Borrowed for the call.  sentence and peer are what strangers make of them. */
@@ -83,9 +85,22 @@ typedef struct omm_coord_event {
     const omm_digest *digest; /* SUBMISSION: of its envelope; REQUEST: NULL */
 } omm_coord_event;
 
+/* Who may join while the run goes on (coordinator_enrol.h).  All borrowed. */
+typedef struct omm_coord_enrolment {
+    size_t listed; /* nodes that were enrolled when the run was made: run->nodes[0 .. listed - 1] */
+    uint32_t node_max; /* of all; room that `admit` has, at most OMM_SELECTED_MAX */
+    omm_clock clock;   /* wall time, for the end of invitations */
+    /* Append a node to run->nodes, so that run->node_count is one more; strings are copied.  The key is
+     * not in it yet.  Errors: NOMEM. */
+    omm_err (*admit)(void *ud, const char *name, const omm_public_key *key);
+    void (*retract)(void *ud); /* the last one that was admitted; what it took is not given back */
+    void *ud;
+} omm_coord_enrolment;
+
 /* All borrowed for the life of the coordinator. */
 typedef struct omm_coord_options {
-    const omm_run_record *run; /* what was agreed; run->nodes are the enrolled nodes */
+    const omm_run_record *run;            /* what was agreed; run->nodes are the enrolled nodes */
+    const omm_coord_enrolment *enrolment; /* NULL: run->nodes and nobody else, ever */
     const bool *extra;       /* (run->node_count) node does not count for the quorum; NULL: none */
     omm_bytes scenario_yaml; /* effective configuration, as it goes into the bundle */
     omm_bytes policy_yaml;   /* effective gate policy */
@@ -202,7 +217,7 @@ const omm_coord_round *omm_coord_history(uint32_t *count, const omm_coord *coord
 
 /* One node of run->nodes, of this round and of the whole run. */
 typedef struct omm_coord_node_status {
-    bool ready, selected, offered, uploading, settled, quarantined;
+    bool ready, selected, offered, uploading, settled, quarantined, revoked;
     uint32_t accepted, refused; /* submissions, since the run began */
 } omm_coord_node_status;
 omm_coord_node_status omm_coord_get_node(const omm_coord *coord, size_t index);

@@ -26,7 +26,12 @@
     XX(resume, "", "open rounds again")                                                            \
     XX(quarantine, "NODE", "refuse a node from now on, by name or id.  Kept over restarts")        \
     XX(release, "NODE", "let it take part again, from the next round on")                          \
-    XX(drain, "", "end the open round, then exit with everything kept")
+    XX(drain, "", "end the open round, then exit with everything kept")                            \
+    XX(nodes, "", "everybody who is in, was in quarantine or is revoked")                          \
+    XX(invite, "COUNT HOURS [LABEL]", "tokens that let one node in each; 0 hours: no end")         \
+    XX(invitations, "", "all of them, and who used them")                                          \
+    XX(uninvite, "ID", "an invitation that nobody has used lets nobody in any more")               \
+    XX(revoke, "NODE\tREASON", "for good: the node is refused, and told why")
 
 typedef enum omm_coord_ctl_action {
 #define XX(name, argument, help) OMM_COORD_CTL_##name,

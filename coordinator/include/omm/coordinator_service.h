@@ -20,7 +20,7 @@
 
 /* All borrowed. */
 typedef struct omm_coord_service_options {
-    const omm_run *run;
+    omm_run *run;                       /* takes up who joins */
     const char *url;                    /* tls+tcp://0.0.0.0:4711 */
     omm_bytes tls_certificate, tls_key; /* PEM; empty unless the url is tls+tcp:// */
     const char *bundle_dir;             /* the same at every start */

@@ -55,7 +55,8 @@ typedef struct omm_run_config {
     bool test_all_clients;   /* held-out items of all clients, not only of those enrolled */
     const omm_run_enrolled *nodes; /* any order */
     size_t node_count;
-    omm_key key; /* the coordinator's */
+    uint32_t node_max; /* who joins later included; 0: the nodes above and nobody else */
+    omm_key key;       /* the coordinator's */
     omm_bytes scenario_yaml, policy_yaml;
     /* Append eval/control.jsonl (omm_coord_evaluator); NULL: no control. */
     omm_err (*control)(void *ud, omm_buf *jsonl);
@@ -92,6 +93,10 @@ const struct omm_lora *omm_run_initial(const omm_run *run); /* master before rou
 /* Data of one client out of `train`; NULL when there is none of that name. */
 const struct omm_dataset *omm_run_client_data(const omm_run *run, const char *client);
 const struct omm_dataset *omm_run_test_data(const omm_run *run);
+
+/* For omm_coord_options.enrolment: `run` takes up who joins.  `run` belongs to the coordinator's thread
+ * from then on, but for nodes that others have been told of. */
+void omm_run_enrolment(omm_coord_enrolment *out, omm_run *run, omm_clock clock);
 
 /* Options for omm_coord_open: all that follows from the run; the caller adds bundle, state_dir,
  * crash_at, pool and log. */

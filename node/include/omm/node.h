@@ -1,5 +1,6 @@
 /* node.h - a training node as a state machine: no clock, thread or socket.
  *
+ *   ENROLLING <--not enrolled-- POLLING      (with a token; then back)
  *   POLLING --offer--> FETCHING --global adapter--> TRAINING --WORK_DONE--> SUBMITTING
  *      ^                                                                       | Need
  *      +------------- receipt: accepted commits the residual <---- UPLOADING <-+
@@ -50,6 +51,8 @@ typedef struct omm_node_options {
     const char *name;           /* for logs */
     omm_public_key coordinator; /* pinned */
     const char *run_id;         /* only this run; NULL: any run of the pinned coordinator */
+    const omm_seed *token; /* invitation (omm/enrolment.h), for a coordinator that does not know us;
+                                   NULL: none */
     omm_node_limits limits;
     omm_training *training; /* model and data (training.h), or a test's own */
     const char *state_dir;  /* node.sqlite and the checkpoint are in it; NULL: in memory */

@@ -28,6 +28,8 @@ typedef enum omm_context {
     OMM_CONTEXT_SUBMISSION, /* "omm.submission.v1" */
     OMM_CONTEXT_RECEIPT,    /* "omm.receipt.v1" */
     OMM_CONTEXT_CLOSE,      /* "omm.close.v1" */
+    OMM_CONTEXT_ENROL,      /* "omm.enrol.v1" */
+    OMM_CONTEXT_INVITATION, /* "omm.invitation.v1"; of no envelope, but of what an invitation signs */
 } omm_context;
 
 void omm_context_bytes(uint8_t out[OMM_CONTEXT_BYTES], omm_context context);

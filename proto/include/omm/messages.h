@@ -5,6 +5,7 @@
  *    Request{get: digest, index}        ->  Reply{chunk | refused}
  *    Request{submit: Envelope(Subm.)}   ->  Reply{need | receipt: Envelope(Receipt) | refused}
  *    Request{put: digest, index, data}  ->  Reply{need | receipt | refused}
+ *    Request{enrol: Envelope(Enrol)}    ->  Reply{wait | refused}                  omm/enrolment.h
  *
  * The wire form is proto3 (omm_messages.proto).  Decoding is strict: every message has exactly one
  * spelling, so unknown fields, fields out of order, and padded varints are refused; digests are
@@ -127,6 +128,7 @@ typedef enum omm_request_kind {
     OMM_REQUEST_GET,    /* digest, index */
     OMM_REQUEST_PUT,    /* digest, index, data */
     OMM_REQUEST_SUBMIT, /* envelope */
+    OMM_REQUEST_ENROL,  /* envelope of omm/enrolment.h */
 } omm_request_kind;
 
 typedef struct omm_request {

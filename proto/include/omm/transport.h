@@ -82,6 +82,10 @@ OMM_CHECKED omm_err omm_server_receive(omm_exchange **out, omm_bytes *request, o
 const char *omm_exchange_peer(const omm_exchange *exchange);
 /* Vouch for the connection this request came on, before it is answered: its limits are lifted. */
 void omm_exchange_trust(omm_exchange *exchange);
+/* Number of the connection this request came on, never 0; and its end, if it is still there: whoever waits
+ * at the other side sees it closed. */
+int omm_exchange_connection(const omm_exchange *exchange);
+void omm_server_hang_up(omm_server *server, int connection); /* 0: none */
 /* Answer and end the exchange, also on error.  Sent in the background: a peer that is gone is not
  * noticed.  Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err omm_exchange_reply(omm_exchange *exchange, omm_bytes reply);

@@ -22,12 +22,14 @@ typedef struct omm_scenario_run_options {
     omm_seed run_seed;
     const omm_run_enrolled *nodes;
     size_t node_count;
+    uint32_t node_max; /* omm_run_config */
 } omm_scenario_run_options;
 
 /* Errors: those of omm_scenario_load and omm_run_open. */
 OMM_CHECKED omm_err omm_scenario_run_open(omm_scenario_run **out,
                                           const omm_scenario_run_options *options);
-void omm_scenario_run_close(omm_scenario_run *run); /* NULL is fine */
+void omm_scenario_run_close(omm_scenario_run *run);   /* NULL is fine */
+omm_run *omm_scenario_run_own(omm_scenario_run *run); /* for who may let nodes in */
 const omm_run *omm_scenario_run_get(const omm_scenario_run *run);
 /* The scenario's own, whatever keys are in use. */
 const omm_seed *omm_scenario_run_seed(const omm_scenario_run *run);

@@ -1,0 +1,397 @@
+/* Nodes that come by invitation: whole runs with kills and lost messages between any two messages, and
+ * everything a thief, a double and a late guest may try. */
+#include "federation.h"
+
+#include "omm/envelope.h"
+#include "omm/file.h"
+#include "omm/mem.h"
+#include "omm/messages.h"
+#include "omm_test.h"
+
+#include <string.h>
+
+static fed s_fed;
+
+/* ---- whole runs ---- */
+
+static fed_options guests(void) {
+    fed_options o = fed_options_default();
+    o.nodes = 5;
+    o.listed = 2;
+    o.rounds = 2;
+    o.on_disk = true;
+    return o;
+}
+
+static fed_fault lose_some(void *ud, uint64_t index) {
+    const omm_rng lane = omm_rng_init(ud, OMM_PURPOSE_TEST, 0, 0);
+    const uint64_t lot = omm_rng_below(&lane, index, 12);
+    if (lot == 0) return FED_LOSE_REPLY;
+    if (lot == 1) return FED_TWICE;
+    return lot == 2 ? FED_LOSE_REQUEST : FED_DELIVER;
+}
+
+static void run_and_verify(const fed_options *o, const char *what) {
+    fed_open(&s_fed, o);
+    fed_run(&s_fed);
+    if (s_fed.run.node_count != o->nodes) fprintf(stderr, "%s\n", what);
+    CHECK_EQ(s_fed.run.node_count, o->nodes);
+    uint32_t count = 0;
+    const omm_coord_round *rounds = omm_coord_history(&count, s_fed.coord);
+    CHECK_EQ(count, o->rounds);
+    CHECK_EQ(rounds[count - 1].accepted, o->nodes); /* guests are heard as all others */
+    fed_seal_and_verify(&s_fed);
+    fed_close(&s_fed);
+}
+
+static void test_runs(void) {
+    omm_seed seed = omm_seed_from_u64(1);
+    fed_options o = guests();
+    run_and_verify(&o, "plain");
+    o.restart_coordinator = true;
+    run_and_verify(&o, "coordinator killed between any two messages");
+    o.restart_nodes = true;
+    o.fault = lose_some;
+    o.ud = &seed;
+    run_and_verify(&o, "all killed, messages lost and doubled");
+    o = guests();
+    o.listed = 1;
+    o.on_disk = false;
+    o.order_seed = 5;
+    run_and_verify(&o, "another order");
+}
+
+/* Where memory runs out in a step, nothing has changed, and the run ends as without it. */
+static void test_no_memory(void) {
+    for (uint64_t call = 1; call < 13; call += 2)
+        for (uint32_t nth = 1; nth < 40; nth += 4) {
+            fed_options o = guests();
+            o.nodes = 3;
+            o.rounds = 1;
+            o.on_disk = false;
+            o.alloc_kind = FED_ALLOC_STEP;
+            o.alloc_call = call;
+            o.alloc_nth = nth;
+            fed_open(&s_fed, &o);
+            fed_run(&s_fed);
+            CHECK_EQ(s_fed.run.node_count, 3);
+            fed_close(&s_fed);
+        }
+}
+
+/* ---- one request at a time ---- */
+
+static omm_key key_of(uint64_t number) {
+    omm_key key;
+    omm_seed seed = omm_seed_from_u64(number);
+    omm_key_from_seed(&key, &seed);
+    return key;
+}
+
+/* OK for a Wait, else the reason of the refusal. */
+static omm_err send(omm_request_kind kind, omm_context context, omm_bytes payload,
+                    const omm_key *key) {
+    omm_buf envelope, request, reply;
+    omm_arena arena;
+    omm_reply said;
+    omm_buf_init(&envelope, OMM_ENVELOPE_BYTES_MAX);
+    omm_buf_init(&request, OMM_MESSAGE_BYTES_MAX);
+    omm_buf_init(&reply, OMM_MESSAGE_BYTES_MAX);
+    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
+    CHECK_OK(omm_envelope_seal(&envelope, context, payload, key));
+    CHECK_OK(omm_request_encode(&request,
+                                &(omm_request){.kind = kind, .envelope = omm_buf_view(&envelope)}));
+    fed_send(&s_fed, &reply, omm_buf_view(&request));
+    CHECK_OK(omm_reply_decode(&said, omm_buf_view(&reply), &arena));
+    CHECK(said.kind == OMM_REPLY_WAIT || said.kind == OMM_REPLY_REFUSED);
+    omm_err reason = said.kind == OMM_REPLY_WAIT ? OMM_OK : said.reason;
+    omm_arena_fini(&arena);
+    omm_buf_fini(&reply);
+    omm_buf_fini(&request);
+    omm_buf_fini(&envelope);
+    return reason;
+}
+
+static omm_err ask(const omm_enrol *enrol, const omm_key *key) {
+    omm_buf payload;
+    omm_buf_init(&payload, 4096);
+    CHECK_OK(omm_enrol_encode(&payload, enrol));
+    omm_err reason = send(OMM_REQUEST_ENROL, OMM_CONTEXT_ENROL, omm_buf_view(&payload), key);
+    omm_buf_fini(&payload);
+    return reason;
+}
+
+static omm_err poll_as(const omm_key *key) {
+    static uint64_t counter;
+    omm_buf payload;
+    omm_poll poll = {.counter = ++counter};
+    omm_buf_init(&payload, 4096);
+    CHECK_OK(omm_poll_encode(&payload, &poll));
+    omm_err reason = send(OMM_REQUEST_POLL, OMM_CONTEXT_POLL, omm_buf_view(&payload), key);
+    omm_buf_fini(&payload);
+    return reason;
+}
+
+static omm_enrol with_token(const omm_seed *token, const omm_key *node) {
+    omm_enrol e = {.coordinator = s_fed.coordinator_key.public_key};
+    omm_invitation_use(&e, token, &node->public_key);
+    return e;
+}
+
+static omm_seed new_token(uint32_t hours) {
+    omm_buf text;
+    omm_seed token;
+    omm_buf_init(&text, 4096);
+    CHECK_OK(omm_coord_invite(&text, s_fed.coord, 1, hours, "may day"));
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    CHECK_OK(omm_invitation_parse(&token, (const char *)text.data));
+    omm_buf_fini(&text);
+    return token;
+}
+
+static void open_quiet(uint32_t node_max) {
+    fed_options o = guests();
+    o.nodes = 2;
+    o.node_max = node_max;
+    o.silent[0] = o.silent[1] = true;
+    fed_open(&s_fed, &o);
+}
+
+/* A listener has all that went over the wire, and his own key. */
+static void test_thief(void) {
+    const omm_key node = key_of(1), thief = key_of(2), elsewhere = key_of(3);
+    open_quiet(8);
+    omm_seed token = new_token(0);
+    omm_enrol heard = with_token(&token, &node);
+    CHECK_EQ(ask(&heard, &thief), OMM_ERR_REFUSED_SIGNATURE);
+    omm_enrol other = heard;
+    other.has_invitation = false;
+    CHECK_EQ(ask(&other, &thief), OMM_ERR_REFUSED_KEY);
+    other = with_token(&token, &thief); /* he guesses a token with the same public half: no */
+    other.invitation_signature = heard.invitation_signature;
+    CHECK_EQ(ask(&other, &thief), OMM_ERR_REFUSED_SIGNATURE);
+    other = heard;
+    other.coordinator = elsewhere.public_key;
+    CHECK_EQ(ask(&other, &node), OMM_ERR_REFUSED_KEY);
+    omm_seed unknown = omm_seed_from_u64(77);
+    other = with_token(&unknown, &thief);
+    CHECK_EQ(ask(&other, &thief), OMM_ERR_REFUSED_INVITATION);
+    CHECK_EQ(poll_as(&node), OMM_ERR_REFUSED_KEY);
+    CHECK_EQ(s_fed.run.node_count, 2); /* and the token is as good as it was */
+    CHECK_OK(ask(&heard, &node));
+    CHECK_EQ(s_fed.run.node_count, 3);
+    CHECK_OK(poll_as(&node));
+    fed_close(&s_fed);
+}
+
+static void test_once(void) {
+    const omm_key first = key_of(1), second = key_of(2);
+    open_quiet(8);
+    omm_seed token = new_token(0);
+    omm_enrol a = with_token(&token, &first), b = with_token(&token, &second);
+    CHECK_OK(ask(&a, &first));
+    CHECK_EQ(ask(&b, &second), OMM_ERR_REFUSED_INVITATION);
+    for (int i = 0; i < 3; i++) { /* the answer was lost: the same again, as often as it takes */
+        CHECK_OK(ask(&a, &first));
+        fed_restart_coordinator(&s_fed);
+        CHECK_EQ(ask(&b, &second), OMM_ERR_REFUSED_INVITATION);
+    }
+    CHECK_EQ(s_fed.run.node_count, 3);
+    CHECK(strncmp(s_fed.run.nodes[2].name, "may day-", 8) == 0);
+    omm_seed more = new_token(0);
+    a = with_token(&more, &first); /* who is in needs no other one, and does not use it up */
+    CHECK_OK(ask(&a, &first));
+    b = with_token(&more, &second);
+    CHECK_OK(ask(&b, &second));
+    CHECK_EQ(s_fed.run.node_count, 4);
+    fed_close(&s_fed);
+}
+
+static void first_id(char out[17]) {
+    omm_buf list;
+    omm_buf_init(&list, 1 << 20);
+    CHECK_OK(omm_coord_invitations(&list, s_fed.coord));
+    CHECK(list.size > 16);
+    memcpy(out, list.data, 16);
+    out[16] = '\0';
+    omm_buf_fini(&list);
+}
+
+static void test_ends(void) {
+    const omm_key node = key_of(1);
+    char id[17];
+    open_quiet(8);
+    omm_seed token = new_token(2);
+    omm_enrol e = with_token(&token, &node);
+    s_fed.clock.wall_ms += 2 * 3600 * 1000;
+    CHECK_EQ(ask(&e, &node), OMM_ERR_REFUSED_INVITATION);
+    s_fed.clock.wall_ms -= 1;
+    CHECK_OK(ask(&e, &node));
+    first_id(id);
+    CHECK_ERR(omm_coord_uninvite(s_fed.coord, id), OMM_ERR_STATE); /* used */
+    token = new_token(0);
+    e = with_token(&token, &(omm_key){.public_key = key_of(2).public_key});
+    const omm_key second = key_of(2);
+    first_id(id);
+    id[7] = '\0';
+    CHECK_ERR(omm_coord_uninvite(s_fed.coord, id), OMM_ERR_NOT_FOUND); /* too short */
+    CHECK_ERR(omm_coord_uninvite(s_fed.coord, "0123456789abcdeX"), OMM_ERR_NOT_FOUND);
+    CHECK_ERR(omm_coord_uninvite(s_fed.coord, "%%%%%%%%"), OMM_ERR_NOT_FOUND);
+    first_id(id);
+    CHECK_OK(omm_coord_uninvite(s_fed.coord, id));
+    CHECK_ERR(omm_coord_uninvite(s_fed.coord, id), OMM_ERR_STATE);
+    CHECK_EQ(ask(&e, &second), OMM_ERR_REFUSED_INVITATION);
+    fed_close(&s_fed);
+}
+
+static void test_room(void) {
+    open_quiet(3);
+    const omm_key one = key_of(1), two = key_of(2);
+    omm_seed a = new_token(0), b = new_token(0);
+    omm_enrol e = with_token(&a, &one);
+    CHECK_OK(ask(&e, &one));
+    e = with_token(&b, &two);
+    CHECK_EQ(ask(&e, &two), OMM_ERR_REFUSED_FULL);
+    fed_restart_coordinator(&s_fed);
+    CHECK_EQ(ask(&e, &two), OMM_ERR_REFUSED_FULL);
+    fed_close(&s_fed);
+}
+
+static void test_operator_limits(void) {
+    omm_buf out;
+    omm_buf_init(&out, 1 << 20);
+    open_quiet(8);
+    CHECK_ERR(omm_coord_invite(&out, s_fed.coord, 0, 0, ""), OMM_ERR_CONFIG);
+    CHECK_ERR(omm_coord_invite(&out, s_fed.coord, OMM_COORD_INVITE_MAX + 1, 0, ""), OMM_ERR_CONFIG);
+    CHECK_ERR(omm_coord_invite(&out, s_fed.coord, 1, OMM_COORD_HOURS_MAX + 1, ""), OMM_ERR_CONFIG);
+    CHECK_ERR(omm_coord_invite(&out, s_fed.coord, 1, 0, "a\nb"), OMM_ERR_CONFIG);
+    CHECK_ERR(
+        omm_coord_invite(&out, s_fed.coord, 1, 0, "12345678901234567890123456789012345678901"),
+        OMM_ERR_CONFIG);
+    CHECK_EQ(out.size, 0);
+    CHECK_OK(omm_coord_invite(&out, s_fed.coord, OMM_COORD_INVITE_MAX, 0, ""));
+    CHECK_EQ(out.size, OMM_COORD_INVITE_MAX * OMM_INVITATION_TEXT_SIZE);
+    for (uint32_t i = OMM_COORD_INVITE_MAX; i < OMM_COORD_INVITES_MAX; i += OMM_COORD_INVITE_MAX) {
+        omm_buf_clear(&out);
+        CHECK_OK(omm_coord_invite(&out, s_fed.coord, OMM_COORD_INVITE_MAX, 0, ""));
+    }
+    CHECK_ERR(omm_coord_invite(&out, s_fed.coord, 1, 0, ""), OMM_ERR_TOO_BIG);
+    omm_buf_clear(&out);
+    CHECK_OK(omm_coord_invitations(&out, s_fed.coord));
+    CHECK(out.size < 64 << 10);
+    /* Nothing on disk lets anybody in: no token, in digits or bytes. */
+    fed_close(&s_fed);
+    fed_options o = fed_options_default();
+    fed_open(&s_fed, &o); /* a run with its list */
+    CHECK_ERR(omm_coord_invite(&out, s_fed.coord, 1, 0, ""), OMM_ERR_STATE);
+    fed_close(&s_fed);
+    omm_buf_fini(&out);
+}
+
+static bool file_has(const char *path, omm_bytes what) {
+    omm_buf bytes;
+    bool has = false;
+    omm_buf_init(&bytes, 1 << 26);
+    CHECK_OK(omm_file_read(&bytes, path));
+    for (size_t i = 0; i + what.size <= bytes.size && !has; i++)
+        has = memcmp(bytes.data + i, what.data, what.size) == 0;
+    omm_buf_fini(&bytes);
+    return has;
+}
+
+static void test_nothing_secret_kept(void) {
+    static const char *const files[] = {"enrolment.sqlite", "enrolment.sqlite-wal"};
+    open_quiet(8);
+    omm_seed token = new_token(0);
+    const omm_digest id = omm_invitation_id(&token);
+    bool has_id = false;
+    char hex[65];
+    omm_hex(hex, omm_bytes_of(token.b, 32));
+    for (size_t i = 0; i < 2; i++) {
+        char path[OMM_PATH_MAX], name[64];
+        (void)snprintf(name, sizeof name, "coordinator/%s", files[i]);
+        CHECK_OK(omm_path_join(path, s_fed.dir, name));
+        if (!omm_file_exists(path)) continue;
+        CHECK(!file_has(path, omm_bytes_of(token.b, 32)));
+        CHECK(!file_has(path, omm_bytes_str(hex)));
+        has_id |= file_has(path, omm_bytes_of(id.b, 32));
+    }
+    CHECK(has_id); /* so it is the file that is looked at */
+    fed_close(&s_fed);
+}
+
+/* ---- revocation ---- */
+
+static void revoke(omm_err want, size_t node, const char *reason) {
+    CHECK_ERR(omm_coord_revoke(&s_fed.coord_deadline_ms, s_fed.coord, s_fed.now_ms, node, reason),
+              want);
+}
+
+static void test_revoked(void) {
+    const omm_key guest = key_of(1);
+    open_quiet(8);
+    omm_seed token = new_token(0), second = new_token(0);
+    omm_enrol e = with_token(&token, &guest);
+    CHECK_OK(ask(&e, &guest));
+    revoke(OMM_ERR_CONFIG, 2, "");
+    revoke(OMM_ERR_CONFIG, 2, "line\nbreak");
+    revoke(OMM_OK, 2, "sends noise");
+    revoke(OMM_ERR_STATE, 2, "again");
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(poll_as(&guest), OMM_ERR_REFUSED_KEY);
+        CHECK_EQ(ask(&e, &guest), OMM_ERR_REFUSED_KEY);
+        omm_enrol again = with_token(&second, &guest); /* a new invitation does not help it */
+        CHECK_EQ(ask(&again, &guest), OMM_ERR_REFUSED_KEY);
+        CHECK_ERR(
+            omm_coord_quarantine(&s_fed.coord_deadline_ms, s_fed.coord, s_fed.now_ms, 2, false),
+            OMM_ERR_STATE);
+        CHECK(omm_coord_get_node(s_fed.coord, 2).revoked);
+        fed_restart_coordinator(&s_fed);
+    }
+    omm_buf list;
+    omm_buf_init(&list, 1 << 20);
+    CHECK_OK(omm_coord_nodes(&list, s_fed.coord));
+    CHECK_OK(omm_buf_append(&list, "", 1));
+    CHECK(strstr((const char *)list.data, "revoked: sends noise"));
+    CHECK(strstr((const char *)list.data, "by list"));
+    omm_buf_fini(&list);
+    fed_close(&s_fed);
+}
+
+/* In the middle of a run: the others go on, and what it gave is in the evidence. */
+static void test_revoked_in_a_run(void) {
+    fed_options o = guests();
+    o.rounds = 3;
+    o.on_disk = false;
+    fed_open(&s_fed, &o);
+    uint32_t over = 0;
+    while (fed_step(&s_fed)) {
+        (void)omm_coord_history(&over, s_fed.coord);
+        if (over == 1 && !omm_coord_get_node(s_fed.coord, 3).revoked) {
+            revoke(OMM_OK, 3, "asked to");
+            for (uint32_t i = 0; i < o.nodes; i++)
+                if (s_fed.of_node[i] == 3) s_fed.done[i] = true; /* it is not told of the end */
+        }
+    }
+    const omm_coord_round *rounds = omm_coord_history(&over, s_fed.coord);
+    CHECK_EQ(over, 3);
+    CHECK_EQ(rounds[2].accepted, 4);
+    CHECK_EQ(rounds[2].missing, 0);
+    fed_seal_and_verify(&s_fed);
+    fed_close(&s_fed);
+}
+
+int main(void) {
+    test_thief();
+    test_once();
+    test_ends();
+    test_room();
+    test_operator_limits();
+    test_nothing_secret_kept();
+    test_revoked();
+    test_runs();
+    test_revoked_in_a_run();
+    test_no_memory();
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}
