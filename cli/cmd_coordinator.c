@@ -6,6 +6,7 @@
 #include "service_config.h"
 
 #include "omm/coordinator_service.h"
+#include "omm/enrolment.h"
 #include "omm/json.h"
 #include "omm/scenario_run.h"
 #include "omm/tls.h"
@@ -24,12 +25,16 @@ typedef struct coordinator_file {
         *tls_certificate, *tls_key, *http, *http_port_file;
     omm_config_list nodes; /* node_entry */
     uint64_t poll_ms, linger_ms;
-    uint32_t threads, node_max;
+    uint32_t threads, node_max, work_bits;
     int enrolment; /* coordinator_enrolment */
 } coordinator_file;
 
-typedef enum coordinator_enrolment { ENROLMENT_LIST, ENROLMENT_INVITATION } coordinator_enrolment;
-static const char *const s_enrolments[] = {"list", "invitation", NULL};
+typedef enum coordinator_enrolment {
+    ENROLMENT_LIST,
+    ENROLMENT_INVITATION,
+    ENROLMENT_OPEN
+} coordinator_enrolment;
+static const char *const s_enrolments[] = {"list", "invitation", "open", NULL};
 #define NODE_MAX_DEFAULT 64u /* with invitations */
 
 static const omm_config_field s_node_fields[] = {
@@ -66,9 +71,13 @@ static const omm_config_field s_fields[] = {
      .item = &s_node,
      .item_size = sizeof(node_entry),
      .help = "who may take part from the start; required with key unless others can join"},
-    OMM_CONFIG_ENUM(coordinator_file, enrolment, s_enrolments, .fallback = "list",
-                    .help = "who else: list: nobody; invitation: whoever has a token of "
-                            "`coordinator ctl invite`; needs key"),
+    OMM_CONFIG_ENUM(
+        coordinator_file, enrolment, s_enrolments, .fallback = "list",
+        .help = "who else: list: nobody; invitation: whoever has a token of "
+                "`coordinator ctl invite`; open: these, and whoever proves work; needs key"),
+    OMM_CONFIG_U32(coordinator_file, work_bits, .fallback = "22", .min = 1,
+                   .max = OMM_WORK_BITS_MAX,
+                   .help = "with enrolment: open: a node tries 2^bits hashes; 22: some seconds"),
     OMM_CONFIG_U32(coordinator_file, node_max, .fallback = "0", .max = COORDINATOR_NODES_MAX,
                    .help = "most nodes, with those who join; 0: 64.  Not to be changed in a run"),
     OMM_CONFIG_U64(coordinator_file, poll_ms, .fallback = "1000", .min = 10, .max = 600000,
@@ -251,27 +260,28 @@ static omm_err serve(coordinator *c, bool json, bool *passed) {
     (void)snprintf(machine, sizeof machine, "%s, %u threads, %u processors",
                    omm_isa_name(c->env.compute.isa), omm_pool_threads(c->env.pool),
                    omm_cpu_count());
-    omm_coord_service_options options = {.run = omm_scenario_run_own(c->run),
-                                         .url = c->file.listen,
-                                         .tls_certificate = omm_buf_view(&c->tls_certificate),
-                                         .tls_key = omm_buf_view(&c->tls_key),
-                                         .bundle_dir = c->bundle,
-                                         .state_dir = c->state_dir,
-                                         .port_file = c->port_file[0] ? c->port_file : NULL,
-                                         .http = c->file.http[0] ? c->file.http : NULL,
-                                         .http_port_file =
-                                             c->http_port_file[0] ? c->http_port_file : NULL,
-                                         .bundle_key = &c->bundle_key,
-                                         .commit = OMM_BUILD_COMMIT,
-                                         .build = OMM_BUILD_TEXT,
-                                         .machine = machine,
-                                         .poll_ms = c->file.poll_ms,
-                                         .linger_ms = c->file.linger_ms,
-                                         .crash_at = c->env.crash_at,
-                                         .pool = c->env.pool,
-                                         .clock = omm_clock_system(),
-                                         .log = &c->env.log,
-                                         .stop = service_stop()};
+    omm_coord_service_options options = {
+        .run = omm_scenario_run_own(c->run),
+        .url = c->file.listen,
+        .tls_certificate = omm_buf_view(&c->tls_certificate),
+        .tls_key = omm_buf_view(&c->tls_key),
+        .bundle_dir = c->bundle,
+        .state_dir = c->state_dir,
+        .port_file = c->port_file[0] ? c->port_file : NULL,
+        .http = c->file.http[0] ? c->file.http : NULL,
+        .http_port_file = c->http_port_file[0] ? c->http_port_file : NULL,
+        .bundle_key = &c->bundle_key,
+        .commit = OMM_BUILD_COMMIT,
+        .build = OMM_BUILD_TEXT,
+        .machine = machine,
+        .work_bits = c->file.enrolment == ENROLMENT_OPEN ? c->file.work_bits : 0,
+        .poll_ms = c->file.poll_ms,
+        .linger_ms = c->file.linger_ms,
+        .crash_at = c->env.crash_at,
+        .pool = c->env.pool,
+        .clock = omm_clock_system(),
+        .log = &c->env.log,
+        .stop = service_stop()};
     omm_coord_service_result result;
     OMM_TRY(omm_coord_serve(&result, &options));
     omm_err err = result.is_sealed ? print_result(c, &result, json) : OMM_OK;

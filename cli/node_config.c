@@ -1,6 +1,8 @@
 /* node_config.c - see node_config.h. */
 #include "node_config.h"
 
+#include "omm/enrolment.h"
+
 static const omm_config_field s_limits[] = {
     OMM_CONFIG_U32(node_limits_file, rank_max, .fallback = "256", .min = 1, .max = 1024,
                    .help = "largest adapter rank we train"),
@@ -16,6 +18,8 @@ static const omm_config_field s_limits[] = {
                    .max = 1e12, .help = "of one global adapter"),
     OMM_CONFIG_U64(node_limits_file, upload_bytes_max, .fallback = "1073741824", .min = 1,
                    .max = 1e12, .help = "of one submission"),
+    OMM_CONFIG_U32(node_limits_file, work_bits_max, .fallback = "26", .max = OMM_WORK_BITS_MAX,
+                   .help = "of a proof of work to be let in, 2^bits hashes; 0: none is done"),
     {0}};
 
 static const char *const s_priorities[] = {"normal", "low", "idle", NULL};
@@ -98,5 +102,6 @@ omm_node_limits node_file_limits(const node_file *file) {
                              .pass_tokens_max = limits->pass_tokens_max,
                              .adapter_values_max = limits->adapter_values_max,
                              .download_bytes_max = limits->download_bytes_max,
-                             .upload_bytes_max = limits->upload_bytes_max};
+                             .upload_bytes_max = limits->upload_bytes_max,
+                             .work_bits_max = limits->work_bits_max};
 }

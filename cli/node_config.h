@@ -7,7 +7,7 @@
 #include "omm/node.h"
 
 typedef struct node_limits_file {
-    uint32_t rank_max, steps_max;
+    uint32_t rank_max, steps_max, work_bits_max;
     uint64_t tokens_max, pass_tokens_max;
     uint64_t adapter_values_max, download_bytes_max, upload_bytes_max;
 } node_limits_file;

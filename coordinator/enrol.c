@@ -145,6 +145,8 @@ omm_err coord_enrol_open(omm_coord *c) {
 void coord_enrol_close(omm_coord *c) {
     if (!c->enrol) return;
     if (c->enrol->db) omm_db_close(c->enrol->db);
+    omm_buf_fini(&c->enrol->now.envelope);
+    omm_buf_fini(&c->enrol->before.envelope);
     omm_free(c->enrol->nodes);
     omm_free(c->enrol);
     c->enrol = NULL;
@@ -154,8 +156,9 @@ void coord_enrol_close(omm_coord *c) {
 
 omm_err coord_refuse_stranger(const omm_coord *c) {
     bool invites = c->enrol && c->node_max > c->enrol->listed;
-    return omm_raise(OMM_ERR_REFUSED_KEY, "public_key: not enrolled in this run%s",
-                     invites ? "; accepted: an invitation" : "");
+    bool works = invites && c->o.enrolment->work_bits > 0;
+    return omm_raise(OMM_ERR_REFUSED_KEY, "public_key: not enrolled in this run%s%s",
+                     invites ? "; accepted: an invitation" : "", works ? ", or work" : "");
 }
 
 omm_err coord_refuse_revoked(const omm_coord *c, size_t node) {
@@ -196,18 +199,22 @@ static omm_err commit_member(omm_coord *c, const char *name, const char *by,
     return err;
 }
 
+/* invitation NULL: by work. */
 static omm_err let_in(omm_coord *c, const omm_public_key *key, const enrol_invitation *invitation) {
     char name[NAME_SIZE];
     char by[sizeof c->enrol->nodes->by];
     char hex[OMM_DIGEST_HEX_SIZE];
     const omm_digest id = omm_key_id(key);
     uint32_t index = (uint32_t)c->o.run->node_count;
-    short_id(hex, &id, 8);
-    (void)snprintf(name, sizeof name, "%s-%.8s", invitation->label[0] ? invitation->label : "guest",
-                   hex);
-    short_id(hex, &invitation->id, ID_DIGITS);
-    (void)snprintf(by, sizeof by, "invitation %.16s", hex);
-    OMM_TRY(commit_member(c, name, by, key, &invitation->id));
+    omm_digest_hex(hex, &id);
+    (void)snprintf(name, sizeof name, "%s-%.8s",
+                   invitation && invitation->label[0] ? invitation->label : "guest", hex);
+    if (invitation) omm_digest_hex(hex, &invitation->id);
+    if (invitation)
+        (void)snprintf(by, sizeof by, "invitation %.16s", hex);
+    else
+        (void)snprintf(by, sizeof by, "work of %u bits", c->o.enrolment->work_bits);
+    OMM_TRY(commit_member(c, name, by, key, invitation ? &invitation->id : NULL));
     begin_node(c, index, by);
     c->last_node = (int32_t)index;
     c->peer_fresh = true;
@@ -229,25 +236,100 @@ static omm_err check_room(const omm_coord *c) {
                      c->o.run->node_count);
 }
 
-omm_err coord_enrol_answer(omm_buf *reply, omm_coord *c, omm_bytes bytes, omm_arena *arena) {
+/* ---- work ---- */
+
+static omm_err make_challenge(enrol_challenge *out, const omm_coord *c, uint64_t now_ms) {
+    const omm_seed seed = omm_seed_random();
+    omm_challenge challenge = {.bits = c->o.enrolment->work_bits};
+    memcpy(challenge.run_id, c->o.run->run_id, sizeof challenge.run_id);
+    memcpy(challenge.seed.b, seed.b, sizeof challenge.seed.b);
+    omm_buf payload;
+    omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
+    omm_err err = omm_challenge_encode(&payload, &challenge);
+    if (err == OMM_OK)
+        err = omm_envelope_seal(&out->envelope, OMM_CONTEXT_CHALLENGE, omm_buf_view(&payload),
+                                c->o.key);
+    out->is_there = err == OMM_OK;
+    out->since_ms = now_ms;
+    out->digest = omm_hash(omm_buf_view(&payload));
+    omm_buf_fini(&payload);
+    return err;
+}
+
+static bool is_over(const enrol_challenge *challenge, uint64_t now_ms, uint64_t life_ms) {
+    return !challenge->is_there || now_ms - challenge->since_ms >= life_ms;
+}
+
+static omm_err reply_challenge(omm_buf *reply, const omm_coord *c, uint64_t now_ms) {
+    coord_enrol *e = c->enrol;
+    if (is_over(&e->now, now_ms, ENROL_CHALLENGE_MS)) {
+        enrol_challenge fresh = {0};
+        omm_buf_init(&fresh.envelope, OMM_ENVELOPE_BYTES_MAX);
+        omm_err err = make_challenge(&fresh, c, now_ms);
+        if (err != OMM_OK) {
+            omm_buf_fini(&fresh.envelope);
+            return err;
+        }
+        omm_buf_fini(&e->before.envelope);
+        e->before = e->now;
+        e->now = fresh;
+    }
+    omm_reply r = {.kind = OMM_REPLY_CHALLENGE, .envelope = omm_buf_view(&e->now.envelope)};
+    return omm_reply_encode(reply, &r);
+}
+
+/* One hash, before any signature is looked at: a flood of claims is as cheap as it can be. */
+static omm_err check_work(const omm_coord *c, const omm_enrol *enrol, const omm_public_key *node,
+                          uint64_t now_ms) {
+    const enrol_challenge *all[] = {&c->enrol->now, &c->enrol->before};
+    bool known = false;
+    for (unsigned i = 0; i < 2; i++)
+        known |= !is_over(all[i], now_ms, 2 * (uint64_t)ENROL_CHALLENGE_MS) &&
+                 omm_digest_equal(&all[i]->digest, &enrol->challenge);
+    if (!known) return omm_raise(OMM_ERR_REFUSED_WORK, "challenge: unknown or over; ask for one");
+    uint32_t bits = omm_work_bits(&enrol->challenge, node, enrol->work);
+    if (bits >= c->o.enrolment->work_bits) return OMM_OK;
+    return omm_raise(OMM_ERR_REFUSED_WORK, "work: %u zero bits, %u are asked for", bits,
+                     c->o.enrolment->work_bits);
+}
+
+/* ---- one request ---- */
+
+static bool takes_work(const omm_coord *c) {
+    return c->enrol && c->o.enrolment->work_bits > 0;
+}
+
+/* A stranger whose signature is good.  *challenged: nothing was proved, so work is asked for. */
+static omm_err let_stranger_in(bool *challenged, omm_coord *c, const omm_enrol *enrol,
+                               const omm_public_key *key) {
+    enrol_invitation invitation;
+    *challenged = false;
+    if (!c->enrol || c->node_max == c->enrol->listed) return coord_refuse_stranger(c);
+    if (!enrol->has_invitation && !takes_work(c)) return coord_refuse_stranger(c);
+    if (enrol->has_invitation) OMM_TRY(check_invitation(&invitation, c, enrol, key));
+    OMM_TRY(check_room(c));
+    *challenged = !enrol->has_invitation && !enrol->has_work;
+    return *challenged ? OMM_OK : let_in(c, key, enrol->has_invitation ? &invitation : NULL);
+}
+
+omm_err coord_enrol_answer(omm_buf *reply, omm_coord *c, uint64_t now_ms, omm_bytes bytes,
+                           omm_arena *arena) {
     omm_envelope envelope;
     omm_enrol enrol;
-    enrol_invitation invitation;
-    OMM_TRY(omm_envelope_open_as(&envelope, OMM_CONTEXT_ENROL, bytes));
+    bool challenged = false;
+    OMM_TRY(omm_envelope_open(&envelope, bytes));
     OMM_TRY(omm_enrol_decode(&enrol, envelope.payload, arena));
     if (!omm_public_key_equal(&enrol.coordinator, &c->o.key->public_key))
         return omm_raise(OMM_ERR_REFUSED_KEY, "coordinator_key: meant for another coordinator");
     const omm_digest id = omm_key_id(&envelope.key);
     int32_t node = coord_node_find(c, &id);
+    bool claims = node < 0 && enrol.has_work && !enrol.has_invitation && takes_work(c);
+    if (claims) OMM_TRY(check_work(c, &enrol, &envelope.key, now_ms));
+    OMM_TRY(omm_envelope_verify(&envelope, OMM_CONTEXT_ENROL));
     c->last_node = node;
     if (node >= 0 && c->nodes[node].revoked) return coord_refuse_revoked(c, (size_t)node);
-    if (node < 0) {
-        if (!c->enrol || c->node_max == c->enrol->listed || !enrol.has_invitation)
-            return coord_refuse_stranger(c);
-        OMM_TRY(check_invitation(&invitation, c, &enrol, &envelope.key));
-        OMM_TRY(check_room(c));
-        OMM_TRY(let_in(c, &envelope.key, &invitation));
-    }
+    if (node < 0) OMM_TRY(let_stranger_in(&challenged, c, &enrol, &envelope.key));
+    if (challenged) return reply_challenge(reply, c, now_ms);
     omm_reply r = {.kind = OMM_REPLY_WAIT, .retry_ms = c->o.policy.poll_ms};
     return omm_reply_encode(reply, &r);
 }

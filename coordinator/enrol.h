@@ -17,7 +17,18 @@ typedef struct enrol_node {
     char revoked[OMM_COORD_REASON_MAX + 1];
 } enrol_node;
 
+/* What a node without an invitation works for: one for everybody, for a while. */
+typedef struct enrol_challenge {
+    bool is_there;
+    uint64_t since_ms;
+    omm_digest digest; /* of its payload */
+    omm_buf envelope;
+} enrol_challenge;
+
+#define ENROL_CHALLENGE_MS 600000u /* handed out so long, and accepted for twice that */
+
 struct coord_enrol {
+    enrol_challenge now, before;
     omm_db *db;
     size_t listed;
     uint32_t capacity;
@@ -46,7 +57,7 @@ OMM_CHECKED omm_err enrol_store_withdraw(omm_db *db, const omm_digest *id);
 OMM_CHECKED omm_err enrol_store_each(omm_db *db, uint32_t limit,
                                      omm_err (*fn)(void *ud, const enrol_invitation *one),
                                      void *ud);
-/* The invitation is used, and `node` a member; in the caller's transaction.  Errors: EXISTS (either is so
+/* invitation NULL: none was needed.  The invitation is used, and `node` a member; in the caller's transaction.  Errors: EXISTS (either is so
  * already). */
 OMM_CHECKED omm_err enrol_store_join(omm_db *db, uint32_t node, const char *name, const char *by,
                                      const omm_public_key *key, const omm_digest *invitation);

@@ -126,6 +126,7 @@ omm_err enrol_store_join(omm_db *db, uint32_t node, const char *name, const char
     OMM_TRY(omm_db_run(db, "INSERT INTO member(node, public_key, name, how) VALUES (?, ?, ?, ?)",
                        OMM_DB_INT(node), OMM_DB_BLOB(omm_bytes_of(key->b, sizeof key->b)),
                        OMM_DB_TEXT(name), OMM_DB_TEXT(by)));
+    if (!invitation) return OMM_OK;
     OMM_TRY(omm_db_run(db, "UPDATE invitation SET used_by = ? WHERE id = ? AND used_by IS NULL",
                        OMM_DB_DIGEST(&id), OMM_DB_DIGEST(invitation)));
     return omm_db_changes(db) == 1 ? OMM_OK : omm_raise(OMM_ERR_EXISTS, "invitation is used");

@@ -216,8 +216,8 @@ void coord_upload_end(coord_upload *upload);
 /* ---- enrol.c ---- */
 OMM_CHECKED omm_err coord_enrol_open(omm_coord *c);
 void coord_enrol_close(omm_coord *c);
-OMM_CHECKED omm_err coord_enrol_answer(omm_buf *reply, omm_coord *c, omm_bytes bytes,
-                                       omm_arena *arena);
+OMM_CHECKED omm_err coord_enrol_answer(omm_buf *reply, omm_coord *c, uint64_t now_ms,
+                                       omm_bytes bytes, omm_arena *arena);
 /* Index of an enrolled node by id, or COORD_ANONYMOUS. */
 int32_t coord_node_find(const omm_coord *c, const omm_digest *id);
 /* Always REFUSED_KEY, saying what would be accepted, or why this node is not any more. */

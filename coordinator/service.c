@@ -329,6 +329,7 @@ static omm_err open_service(service *s) {
     omm_coord_options options;
     omm_run_coord_options(&options, s->o->run);
     omm_run_enrolment(&s->enrolment, s->o->run, s->o->clock);
+    s->enrolment.work_bits = s->o->work_bits;
     s->node_max = s->enrolment.node_max;
     options.enrolment = &s->enrolment;
     options.state_dir = s->o->state_dir;

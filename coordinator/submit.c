@@ -546,21 +546,20 @@ omm_err coord_refuse_unfinished(omm_coord *c) {
 
 /* ---- one request ---- */
 
-static omm_err answer_kind(omm_buf *reply, omm_coord *c, const omm_request *request,
-                           omm_arena *arena) {
+static omm_err answer_kind(omm_buf *reply, omm_coord *c, uint64_t now_ms,
+                           const omm_request *request, omm_arena *arena) {
     switch (request->kind) {
     case OMM_REQUEST_POLL: return answer_poll(reply, c, request->envelope, arena);
     case OMM_REQUEST_GET: return answer_get(reply, c, request);
     case OMM_REQUEST_PUT: return answer_put(reply, c, request, arena);
     case OMM_REQUEST_SUBMIT: return answer_submit(reply, c, request->envelope, arena);
-    case OMM_REQUEST_ENROL: return coord_enrol_answer(reply, c, request->envelope, arena);
+    case OMM_REQUEST_ENROL: return coord_enrol_answer(reply, c, now_ms, request->envelope, arena);
     }
     return omm_raise(OMM_ERR_REFUSED_FORMAT, "body: unknown kind of request");
 }
 
 omm_err coord_answer(omm_buf *reply, omm_coord *c, uint64_t now_ms, omm_bytes bytes,
                      const char *peer) {
-    (void)now_ms;
     omm_arena request_arena;
     omm_arena arena;
     omm_arena_init(&request_arena, OMM_MESSAGE_ARENA_BYTES);
@@ -570,7 +569,7 @@ omm_err coord_answer(omm_buf *reply, omm_coord *c, uint64_t now_ms, omm_bytes by
                       ? omm_raise(OMM_ERR_REFUSED_SIZE, "message: %zu bytes is over %u", bytes.size,
                                   OMM_MESSAGE_BYTES_MAX)
                       : omm_request_decode(&request, bytes, &request_arena);
-    if (err == OMM_OK) err = answer_kind(reply, c, &request, &arena);
+    if (err == OMM_OK) err = answer_kind(reply, c, now_ms, &request, &arena);
     if (err == OMM_ERR_VERSION) err = OMM_ERR_REFUSED_FORMAT;
     if (coord_is_refusal(err)) {
         c->refusals_total++;

@@ -40,6 +40,7 @@ typedef enum node_phase {
     NODE_UPLOADING,
     NODE_DONE,
     NODE_ENROLLING,
+    NODE_PROVING,
 } node_phase;
 
 /* The offer that is followed. */
@@ -92,6 +93,11 @@ struct omm_node {
     uint32_t rounds_accepted, rounds_refused;
     char last_reason[40];
 
+    bool has_challenge, has_proof; /* work to do; done */
+    omm_digest challenge;
+    uint32_t challenge_bits;
+    uint64_t proof;
+
     node_given given;
     node_job job;
     omm_buf submission; /* envelope, while its verdict is not known */
@@ -135,8 +141,13 @@ OMM_CHECKED omm_err node_keep_all(omm_node *node, omm_err (*body)(omm_node *node
                                   const void *ud);
 
 /* ---- enrol.c ---- */
-/* The request that asks to be let in, by the owner's token.  Errors: NOMEM, TOO_BIG. */
+/* The request that asks to be let in: by the owner's token, by work that was done, or for work.
+ * Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err node_enrol_request(omm_buf *out, const omm_node *node);
+/* Errors: REFUSED_* (not this coordinator's, or over our limit), NOMEM. */
+OMM_CHECKED omm_err node_take_challenge(omm_node *node, omm_bytes envelope);
+/* Until it is found: node->proof.  Asks is_cancelled now and then, the place to rest.  Errors: CANCELLED. */
+OMM_CHECKED omm_err node_prove(omm_node *node, bool (*is_cancelled)(void *ud));
 
 /* ---- take.c ---- */
 void node_job_end(node_job *job);

@@ -1,6 +1,8 @@
 /* node.c - events in, actions out.  What was asked for decides how an answer is read. */
 #include "internal.h"
 
+#include "omm/enrolment.h"
+
 #include "omm/mem.h"
 
 #include <string.h>
@@ -8,8 +10,8 @@
 #define COUNTER_BLOCK 1024u                     /* polls between two writes of the counter */
 #define COUNTER_DOUBLED_MAX ((uint64_t)1 << 61) /* a liar's refusals must not use it up */
 
-static const char *const s_phase_names[] = {"polling",   "fetching", "training", "submitting",
-                                            "uploading", "done",     "enrolling"};
+static const char *const s_phase_names[] = {"polling",   "fetching", "training",  "submitting",
+                                            "uploading", "done",     "enrolling", "proving"};
 
 omm_node_limits omm_node_limits_default(void) {
     return (omm_node_limits){.rank_max = 256,
@@ -18,7 +20,8 @@ omm_node_limits omm_node_limits_default(void) {
                              .pass_tokens_max = 8192,
                              .adapter_values_max = (uint64_t)1 << 28,
                              .download_bytes_max = (uint64_t)1 << 30,
-                             .upload_bytes_max = (uint64_t)1 << 30};
+                             .upload_bytes_max = (uint64_t)1 << 30,
+                             .work_bits_max = OMM_WORK_BITS_MAX};
 }
 
 /* ---- open ---- */
@@ -127,6 +130,7 @@ static omm_err build_request(omm_node *node) {
                           .data = omm_chunk_view(omm_buf_view(&node->payload), node->missing[0])};
         break;
     case NODE_TRAINING:
+    case NODE_PROVING:
     case NODE_DONE: OMM_ASSERT(false); /* no request in this phase */
     }
     return omm_request_encode(&node->request, &request);
@@ -188,8 +192,10 @@ static void poll_refused(omm_node *node, uint64_t now_ms, const omm_reply *reply
     complain(node, "poll_refused", reply->sentence);
     if (reply->reason == OMM_ERR_REFUSED_KEY) {
         /* Anybody on the way can say so; what we show then is for this coordinator and of no use to others. */
-        if (node->o.token) enter(node, NODE_ENROLLING);
-        if (!node->o.token) wait(node, now_ms, NODE_DECLINED_MS);
+        if (node->o.token || node->o.limits.work_bits_max > 0)
+            enter(node, NODE_ENROLLING);
+        else
+            wait(node, now_ms, NODE_DECLINED_MS);
         return;
     }
     /* Our counter was lost with our state, or the coordinator runs something new: go on from there. */
@@ -223,15 +229,24 @@ static omm_err on_poll_reply(omm_node *node, uint64_t now_ms, const omm_reply *r
 }
 
 /* Wait is all a coordinator says to who is in; whether it is true, the next poll shows. */
-static void on_enrol_reply(omm_node *node, uint64_t now_ms, const omm_reply *reply) {
-    enter(node, NODE_POLLING);
-    if (reply->kind == OMM_REPLY_WAIT) {
+static omm_err on_enrol_reply(omm_node *node, uint64_t now_ms, const omm_reply *reply) {
+    if (reply->kind == OMM_REPLY_CHALLENGE && !node->o.token && !node->has_challenge) {
+        omm_err err = node_take_challenge(node, reply->envelope);
+        if (err == OMM_OK || is_own_trouble(err)) {
+            if (err == OMM_OK) enter(node, NODE_PROVING);
+            return err;
+        }
+        complain(node, "enrol_refused", omm_err_sentence());
+    } else if (reply->kind == OMM_REPLY_WAIT) {
         omm_log_event(node->o.log, OMM_LOG_INFO, "enrolled", OMM_LOG_STR("node", node->o.name));
-        wait(node, now_ms, NODE_BACKOFF_MIN_MS);
-        return;
+    } else {
+        complain(node, "enrol_refused", reply->sentence ? reply->sentence : "not an answer to it");
     }
-    complain(node, "enrol_refused", reply->sentence ? reply->sentence : "not an answer to it");
-    wait(node, now_ms, NODE_STRANGER_MS);
+    node->has_challenge = node->has_proof = false;
+    enter(node, NODE_POLLING);
+    wait(node, now_ms,
+         reply->kind == OMM_REPLY_WAIT ? NODE_BACKOFF_MIN_MS : (uint64_t)NODE_STRANGER_MS);
+    return OMM_OK;
 }
 
 static omm_err on_get_reply(omm_node *node, uint64_t now_ms, const omm_reply *reply) {
@@ -322,11 +337,12 @@ static omm_err on_reply(omm_node *node, uint64_t now_ms, omm_bytes bytes) {
         node->failures = 0;
         switch (node->phase) {
         case NODE_POLLING: err = on_poll_reply(node, now_ms, &reply); break;
-        case NODE_ENROLLING: on_enrol_reply(node, now_ms, &reply); break;
+        case NODE_ENROLLING: err = on_enrol_reply(node, now_ms, &reply); break;
         case NODE_FETCHING: err = on_get_reply(node, now_ms, &reply); break;
         case NODE_SUBMITTING:
         case NODE_UPLOADING: err = on_submit_reply(node, now_ms, &reply); break;
         case NODE_TRAINING:
+        case NODE_PROVING:
         case NODE_DONE: break; /* an answer that nobody waits for */
         }
     } else if (err != OMM_ERR_NOMEM) {
@@ -339,7 +355,16 @@ static omm_err on_reply(omm_node *node, uint64_t now_ms, omm_bytes bytes) {
     return err;
 }
 
+/* It was stopped: a later one asks for a fresh challenge. */
+static void give_up_proof(omm_node *node, uint64_t now_ms) {
+    node->has_challenge = node->has_proof = false;
+    enter(node, NODE_POLLING);
+    wait(node, now_ms, NODE_DECLINED_MS);
+}
+
 static omm_err on_work_done(omm_node *node, uint64_t now_ms, omm_err work) {
+    if (node->phase == NODE_PROVING && work == OMM_OK) enter(node, NODE_ENROLLING);
+    if (node->phase == NODE_PROVING) give_up_proof(node, now_ms);
     if (node->phase != NODE_TRAINING) return OMM_OK;
     omm_err err = work == OMM_OK && !node->job.trained
                       ? omm_raise(OMM_ERR_STATE, "training did not run")
@@ -371,6 +396,10 @@ static omm_err act(omm_node_action *action, omm_node *node) {
     if (node->phase == NODE_TRAINING) {
         action->kind = OMM_NODE_WORK;
         action->work_tokens = node->job.plan.tokens;
+        return OMM_OK;
+    }
+    if (node->phase == NODE_PROVING) {
+        action->kind = OMM_NODE_WORK;
         return OMM_OK;
     }
     if (node->request.size == 0) OMM_TRY(build_request(node));
@@ -449,6 +478,10 @@ static void on_progress(void *ud, uint32_t step) {
 
 omm_err omm_node_work(omm_node *node, const struct omm_compute *compute) {
     node_job *job = &node->job;
+    if (node->phase == NODE_PROVING) {
+        atomic_store(&node->cancelled, false);
+        return node_prove(node, is_cancelled);
+    }
     if (node->phase != NODE_TRAINING) return omm_raise(OMM_ERR_STATE, "no training is due");
     atomic_store(&node->cancelled, false);
     atomic_store(&node->has_begun, false);

@@ -51,7 +51,7 @@ static void show(service *s) {
         const char *phase, *state;
     } states[] = {{"polling", "waiting"},    {"fetching", "fetching"}, {"training", "training"},
                   {"submitting", "sending"}, {"uploading", "sending"}, {"done", "done"},
-                  {"enrolling", "waiting"}};
+                  {"enrolling", "waiting"},  {"proving", "proving"}};
     const omm_node_status status = omm_node_get_status(s->node);
     const char *state = status.phase;
     for (size_t i = 0; i < sizeof states / sizeof *states; i++)

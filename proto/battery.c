@@ -19,6 +19,7 @@ FORM_OF(submission)
 FORM_OF(receipt)
 FORM_OF(close)
 FORM_OF(enrol)
+FORM_OF(challenge)
 
 static omm_err request_pass(omm_buf *again, omm_bytes in, omm_arena *arena) {
     omm_request value;
@@ -55,6 +56,7 @@ REPLY_SAMPLE(reply_need, OMM_REPLY_NEED)
 REPLY_SAMPLE(reply_receipt, OMM_REPLY_RECEIPT)
 REPLY_SAMPLE(reply_refused, OMM_REPLY_REFUSED)
 REPLY_SAMPLE(reply_done, OMM_REPLY_DONE)
+REPLY_SAMPLE(reply_challenge, OMM_REPLY_CHALLENGE)
 
 const form forms[] = {
     {"poll", poll_sample, poll_pass},
@@ -63,6 +65,7 @@ const form forms[] = {
     {"receipt", receipt_sample, receipt_pass},
     {"close", close_sample, close_pass},
     {"enrol", enrol_sample, enrol_pass},
+    {"challenge", challenge_sample, challenge_pass},
     {"request_poll", request_poll_sample, request_pass},
     {"request_get", request_get_sample, request_pass},
     {"request_put", request_put_sample, request_pass},
@@ -75,5 +78,6 @@ const form forms[] = {
     {"reply_receipt", reply_receipt_sample, reply_pass},
     {"reply_refused", reply_refused_sample, reply_pass},
     {"reply_done", reply_done_sample, reply_pass},
+    {"reply_challenge", reply_challenge_sample, reply_pass},
 };
 const unsigned form_count = sizeof forms / sizeof forms[0];

@@ -51,6 +51,7 @@ static const golden s_goldens[] = {
     {"receipt", 155, "f85efc4f602ff489ff2313704055f9791dd74496d54e705d29724394bfd37263"},
     {"close", 140, "f946c87f5a743db1b863531866b0e3d9797644c157952c45815feed0b463648f"},
     {"enrol", 136, "8a9fd2d2792abec55447f3479cb9c00f04b8d3b85da364e8f1ffcdda0d3e64d8"},
+    {"challenge", 72, "ae1748d4c0ffcc1154e36fe4eac8d8b43629c5de6bc27c5a7e1185de0b7016e8"},
     {"request_poll", 16, "c4b6c5f70108e85a665c4d1687bb01de49a2070fbbb2004c03e9e41976dd2e16"},
     {"request_get", 41, "5f56b7e3f57b07d3162704e9e56711e4c1923436a21bcda449d5c27c0d8dbd48"},
     {"request_put", 53, "389566a032273d76f8a3af68bbe8987d956f4e724cb74e063958f3260e61afe3"},
@@ -63,6 +64,7 @@ static const golden s_goldens[] = {
     {"reply_receipt", 16, "faa40a8418de38a3bf21d68d444dc6920a4317cff027afc89a1347c589bae5a7"},
     {"reply_refused", 38, "615ec19e7ebbd643a9a9b4034f9d03a5b7386080b09604748823b2afd102a0bb"},
     {"reply_done", 18, "c61ba1308bbc31327075550b7718a601d847fb6c7acb5398f4e8899149438bb2"},
+    {"reply_challenge", 16, "f48b3c038cb087c6de15bf9923f295e80459fff8af1bd6b5aadb543e63679448"},
 };
 
 static void test_golden(unsigned index) {

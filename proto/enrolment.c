@@ -3,9 +3,12 @@
 
 #include "internal.h"
 
+#include "check.h"
+
 #include "omm/envelope.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 #define ENROL_BYTES_MAX 1024u
@@ -28,6 +31,10 @@ omm_err omm_enrol_encode(omm_buf *out, const omm_enrol *enrol) {
         pb.invitation_key = key_view(&enrol->invitation);
         pb.invitation_signature = proto_data(
             omm_bytes_of(enrol->invitation_signature.b, sizeof enrol->invitation_signature.b));
+    }
+    if (enrol->has_work) {
+        pb.challenge = proto_digest(&enrol->challenge);
+        pb.work = enrol->work;
     }
     return proto_pack(out, &pb.base, ENROL_BYTES_MAX);
 }
@@ -54,8 +61,97 @@ omm_err omm_enrol_decode(omm_enrol *out, omm_bytes in, omm_arena *arena) {
         OMM_TRY(get_bytes(enrol.invitation_signature.b, 64, pb->invitation_signature,
                           "invitation_signature"));
     }
+    enrol.has_work = pb->challenge.len > 0;
+    if (enrol.has_work) OMM_TRY(proto_get_digest(&enrol.challenge, pb->challenge, "challenge"));
+    enrol.work = pb->work;
+    if (enrol.work && !enrol.has_work)
+        return omm_raise(OMM_ERR_REFUSED_FORMAT, "work without the challenge that it is for");
     *out = enrol;
     return OMM_OK;
+}
+
+/* ---- Challenge ---- */
+
+static omm_err check_challenge(const omm_challenge *challenge) {
+    OMM_TRY(check_run_id(challenge->run_id, false));
+    if (challenge->bits >= 1 && challenge->bits <= OMM_WORK_BITS_MAX) return OMM_OK;
+    return omm_raise(OMM_ERR_REFUSED_SIZE, "bits is %u, allowed are 1 to %u", challenge->bits,
+                     OMM_WORK_BITS_MAX);
+}
+
+omm_err omm_challenge_encode(omm_buf *out, const omm_challenge *challenge) {
+    Omm__Challenge pb;
+    omm__challenge__init(&pb);
+    OMM_TRY(check_challenge(challenge));
+    pb.version = OMM_WIRE_VERSION;
+    pb.run_id = proto_text(challenge->run_id);
+    pb.seed = proto_digest(&challenge->seed);
+    pb.bits = challenge->bits;
+    return proto_pack(out, &pb.base, ENROL_BYTES_MAX);
+}
+
+omm_err omm_challenge_decode(omm_challenge *out, omm_bytes in, omm_arena *arena) {
+    ProtobufCMessage *message;
+    omm_challenge challenge = {0};
+    OMM_TRY(proto_check_size(in.size, 1, ENROL_BYTES_MAX, "Challenge"));
+    OMM_TRY(proto_unpack(&message, &omm__challenge__descriptor, in, arena));
+    const Omm__Challenge *pb = AS(Omm__Challenge, message);
+    OMM_TRY(proto_check_version(pb->version, "Challenge"));
+    OMM_TRY(check_run_id(pb->run_id, false));
+    (void)snprintf(challenge.run_id, sizeof challenge.run_id, "%s", pb->run_id);
+    OMM_TRY(proto_get_digest(&challenge.seed, pb->seed, "seed"));
+    challenge.bits = pb->bits;
+    OMM_TRY(check_challenge(&challenge));
+    *out = challenge;
+    return OMM_OK;
+}
+
+/* ---- work ---- */
+
+#define WORK_BYTES (OMM_CONTEXT_BYTES + 64u + 8u)
+
+static void work_begin(uint8_t out[WORK_BYTES], const omm_digest *challenge,
+                       const omm_public_key *node) {
+    omm_context_bytes(out, OMM_CONTEXT_WORK);
+    memcpy(out + OMM_CONTEXT_BYTES, challenge->b, 32);
+    memcpy(out + OMM_CONTEXT_BYTES + 32, node->b, 32);
+}
+
+static uint32_t zero_bits(const omm_digest *d) {
+    uint32_t bits = 0;
+    for (unsigned i = 0; i < sizeof d->b; i++) {
+        if (d->b[i] == 0) {
+            bits += 8;
+            continue;
+        }
+        for (uint8_t b = d->b[i]; !(b & 0x80); b = (uint8_t)(b << 1)) bits++;
+        break;
+    }
+    return bits;
+}
+
+static uint32_t work_try(uint8_t bytes[WORK_BYTES], uint64_t work) {
+    omm_put_u64(bytes + OMM_CONTEXT_BYTES + 64, work);
+    const omm_digest digest = omm_hash(omm_bytes_of(bytes, WORK_BYTES));
+    return zero_bits(&digest);
+}
+
+uint32_t omm_work_bits(const omm_digest *challenge, const omm_public_key *node, uint64_t work) {
+    uint8_t bytes[WORK_BYTES];
+    work_begin(bytes, challenge, node);
+    return work_try(bytes, work);
+}
+
+bool omm_work_search(uint64_t *found, const omm_digest *challenge, const omm_public_key *node,
+                     uint32_t bits, uint64_t from, uint64_t count) {
+    uint8_t bytes[WORK_BYTES];
+    work_begin(bytes, challenge, node);
+    for (uint64_t i = 0; i < count; i++) {
+        if (work_try(bytes, from + i) < bits) continue;
+        *found = from + i;
+        return true;
+    }
+    return false;
 }
 
 /* ---- invitations ---- */

@@ -130,6 +130,7 @@ static omm_err check_reply(const omm_reply *reply) {
     case OMM_REPLY_WAIT: return OMM_OK;
     case OMM_REPLY_OFFER:
     case OMM_REPLY_RECEIPT:
+    case OMM_REPLY_CHALLENGE:
     case OMM_REPLY_DONE: return check_envelope(reply->envelope);
     case OMM_REPLY_CHUNK: OMM_TRY(check_data(reply->data)); return check_index(reply->index);
     case OMM_REPLY_NEED: return check_missing(reply);
@@ -204,6 +205,10 @@ static void put_reply_body(Omm__Reply *pb, reply_parts *parts, const omm_reply *
         pb->body_case = OMM__REPLY__BODY_DONE;
         pb->done = &parts->done;
         break;
+    case OMM_REPLY_CHALLENGE:
+        pb->body_case = OMM__REPLY__BODY_CHALLENGE;
+        pb->challenge = proto_data(reply->envelope);
+        break;
     case OMM_REPLY_CHUNK: put_chunk(pb, parts, reply); break;
     case OMM_REPLY_NEED: put_need(pb, parts, reply); break;
     case OMM_REPLY_REFUSED: put_refused(pb, parts, reply); break;
@@ -242,6 +247,10 @@ static omm_err get_reply_body(omm_reply *out, const Omm__Reply *pb) {
     case OMM__REPLY__BODY_RECEIPT:
         out->kind = OMM_REPLY_RECEIPT;
         out->envelope = proto_view(pb->receipt);
+        return OMM_OK;
+    case OMM__REPLY__BODY_CHALLENGE:
+        out->kind = OMM_REPLY_CHALLENGE;
+        out->envelope = proto_view(pb->challenge);
         return OMM_OK;
     case OMM__REPLY__BODY_DONE:
         out->kind = OMM_REPLY_DONE;

@@ -111,6 +111,10 @@ static inline omm_enrol sample_enrol(void) {
     return e;
 }
 
+static inline omm_challenge sample_challenge(void) {
+    return (omm_challenge){.run_id = SAMPLE_RUN_ID, .seed = sample_digest(26), .bits = 22};
+}
+
 static inline omm_request sample_request(omm_request_kind kind) {
     omm_request r = {.kind = kind};
     if (kind == OMM_REQUEST_POLL || kind == OMM_REQUEST_SUBMIT || kind == OMM_REQUEST_ENROL) {
@@ -130,6 +134,7 @@ static inline omm_reply sample_reply(omm_reply_kind kind) {
     case OMM_REPLY_WAIT: r.retry_ms = 1500; break;
     case OMM_REPLY_OFFER:
     case OMM_REPLY_RECEIPT:
+    case OMM_REPLY_CHALLENGE:
     case OMM_REPLY_DONE: r.envelope = omm_bytes_of("any envelope", 12); break;
     case OMM_REPLY_CHUNK:
         r.digest = sample_digest(20);

@@ -320,6 +320,133 @@ static void test_nothing_secret_kept(void) {
     fed_close(&s_fed);
 }
 
+/* ---- work ---- */
+
+static fed_options workers(void) {
+    fed_options o = guests();
+    o.on_disk = false;
+    o.work_bits = 8;
+    o.rounds = 6;
+    return o;
+}
+
+static void open_door(void) {
+    fed_options o = workers();
+    o.on_disk = true;
+    o.nodes = 2;
+    o.node_max = 8;
+    o.work_bits = 10;
+    o.silent[0] = o.silent[1] = true;
+    fed_open(&s_fed, &o);
+}
+
+/* Ask for a challenge as `key`; OK with what is to be worked on. */
+static omm_digest challenge_for(const omm_key *key) {
+    omm_enrol e = {.coordinator = s_fed.coordinator_key.public_key};
+    omm_buf payload, envelope, request, reply;
+    omm_arena arena;
+    omm_reply said;
+    omm_envelope opened;
+    omm_challenge challenge;
+    omm_buf_init(&payload, 4096);
+    omm_buf_init(&envelope, 4096);
+    omm_buf_init(&request, 4096);
+    omm_buf_init(&reply, OMM_MESSAGE_BYTES_MAX);
+    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
+    CHECK_OK(omm_enrol_encode(&payload, &e));
+    CHECK_OK(omm_envelope_seal(&envelope, OMM_CONTEXT_ENROL, omm_buf_view(&payload), key));
+    CHECK_OK(omm_request_encode(
+        &request, &(omm_request){.kind = OMM_REQUEST_ENROL, .envelope = omm_buf_view(&envelope)}));
+    fed_send(&s_fed, &reply, omm_buf_view(&request));
+    CHECK_OK(omm_reply_decode(&said, omm_buf_view(&reply), &arena));
+    CHECK_EQ(said.kind, OMM_REPLY_CHALLENGE);
+    CHECK_OK(omm_envelope_open_as(&opened, OMM_CONTEXT_CHALLENGE, said.envelope));
+    CHECK(omm_public_key_equal(&opened.key, &s_fed.coordinator_key.public_key));
+    CHECK_OK(omm_challenge_decode(&challenge, opened.payload, &arena));
+    CHECK_EQ(challenge.bits, 10);
+    const omm_digest digest = omm_hash(opened.payload);
+    omm_arena_fini(&arena);
+    omm_buf_fini(&reply);
+    omm_buf_fini(&request);
+    omm_buf_fini(&envelope);
+    omm_buf_fini(&payload);
+    return digest;
+}
+
+static omm_enrol worked(const omm_digest *challenge, const omm_key *key) {
+    omm_enrol e = {
+        .coordinator = s_fed.coordinator_key.public_key, .has_work = true, .challenge = *challenge};
+    CHECK(omm_work_search(&e.work, challenge, &key->public_key, 10, 0, 1u << 20));
+    return e;
+}
+
+static void test_work(void) {
+    const omm_key node = key_of(1), thief = key_of(2), late = key_of(3);
+    open_door();
+    omm_digest challenge = challenge_for(&node);
+    const omm_digest same = challenge_for(&thief);
+    CHECK(omm_digest_equal(&challenge, &same)); /* asking costs no memory and no signature */
+    omm_enrol e = worked(&challenge, &node);
+    CHECK_EQ(ask(&e, &thief), OMM_ERR_REFUSED_WORK); /* it is the node's, not his */
+    omm_enrol little = e;
+    while (omm_work_bits(&challenge, &node.public_key, ++little.work) >= 10) continue;
+    CHECK_EQ(ask(&little, &node), OMM_ERR_REFUSED_WORK);
+    omm_enrol other = e;
+    other.challenge.b[0] ^= 1;
+    CHECK_EQ(ask(&other, &node), OMM_ERR_REFUSED_WORK);
+    CHECK_EQ(s_fed.run.node_count, 2);
+    for (int i = 0; i < 2; i++) CHECK_OK(ask(&e, &node));
+    CHECK_EQ(s_fed.run.node_count, 3);
+    /* A challenge lives for twenty minutes at most, and not over a restart. */
+    e = worked(&challenge, &late);
+    s_fed.now_ms += 600000;
+    const omm_digest next = challenge_for(&late);
+    CHECK(!omm_digest_equal(&challenge, &next));
+    s_fed.now_ms += 599999;
+    CHECK_OK(ask(&e, &late));
+    CHECK_EQ(s_fed.run.node_count, 4);
+    e = worked(&challenge, &thief);
+    s_fed.now_ms += 1;
+    CHECK_EQ(ask(&e, &thief), OMM_ERR_REFUSED_WORK);
+    e = worked(&next, &thief);
+    fed_restart_coordinator(&s_fed);
+    CHECK_EQ(ask(&e, &thief), OMM_ERR_REFUSED_WORK);
+    CHECK_EQ(s_fed.run.node_count, 4);
+    /* A forged signature with good work does not come in, either. */
+    challenge = challenge_for(&thief);
+    e = worked(&challenge, &thief);
+    omm_key forged = thief;
+    forged.secret[5] ^= 1;
+    CHECK_EQ(ask(&e, &forged), OMM_ERR_REFUSED_SIGNATURE);
+    CHECK_EQ(s_fed.run.node_count, 4);
+    fed_close(&s_fed);
+    open_quiet(8); /* where the door is shut, work is no word */
+    CHECK_EQ(ask(&e, &thief), OMM_ERR_REFUSED_KEY);
+    fed_close(&s_fed);
+}
+
+static void test_work_limit(void) {
+    fed_options o = workers();
+    o.listed = 2;
+    o.nodes = 3;
+    o.work_bits_max = 7; /* its owner agrees to less than is asked for */
+    o.rounds = 1;
+    fed_open(&s_fed, &o);
+    for (int i = 0; i < 200 && fed_step(&s_fed); i++) continue;
+    CHECK_EQ(s_fed.run.node_count, 2);
+    CHECK(strcmp(omm_node_get_status(s_fed.nodes[2]).phase, "polling") == 0);
+    fed_close(&s_fed);
+}
+
+static void test_worked_runs(void) {
+    omm_seed seed = omm_seed_from_u64(2);
+    fed_options o = workers();
+    run_and_verify(&o, "work");
+    o.fault = lose_some;
+    o.ud = &seed;
+    run_and_verify(&o, "work, messages lost");
+}
+
 /* ---- revocation ---- */
 
 static void revoke(omm_err want, size_t node, const char *reason) {
@@ -388,6 +515,9 @@ int main(void) {
     test_room();
     test_operator_limits();
     test_nothing_secret_kept();
+    test_work();
+    test_work_limit();
+    test_worked_runs();
     test_revoked();
     test_runs();
     test_revoked_in_a_run();

@@ -226,6 +226,7 @@ static void make_enrolment(fed *f) {
     f->clock.wall_ms = 1000000;
     f->enrolment = (omm_coord_enrolment){.listed = f->o.listed,
                                          .node_max = f->o.node_max ? f->o.node_max : f->o.nodes,
+                                         .work_bits = f->o.work_bits,
                                          .clock = omm_clock_fake(&f->clock),
                                          .admit = admit,
                                          .retract = retract,
@@ -289,13 +290,15 @@ void fed_restart_coordinator(fed *f) {
 
 static void open_node(fed *f, uint32_t i) {
     char path[OMM_PATH_MAX];
-    omm_node_options options = {.key = &f->keys[i],
-                                .name = f->names[i],
-                                .coordinator = f->coordinator_key.public_key,
-                                .limits = omm_node_limits_default(),
-                                .token = f->o.listed && i >= f->o.listed ? &f->tokens[i] : NULL,
-                                .training = f->training[i],
-                                .state_dir = f->o.on_disk ? in_dir(f, path, f->names[i]) : NULL};
+    omm_node_options options = {
+        .key = &f->keys[i],
+        .name = f->names[i],
+        .coordinator = f->coordinator_key.public_key,
+        .limits = omm_node_limits_default(),
+        .token = f->o.listed && i >= f->o.listed && !f->o.work_bits ? &f->tokens[i] : NULL,
+        .training = f->training[i],
+        .state_dir = f->o.on_disk ? in_dir(f, path, f->names[i]) : NULL};
+    if (f->o.work_bits_max) options.limits.work_bits_max = f->o.work_bits_max;
     CHECK_OK(omm_node_open(&f->nodes[i], &options));
 }
 

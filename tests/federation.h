@@ -33,8 +33,10 @@ typedef struct fed fed;
 
 typedef struct fed_options {
     uint32_t nodes, rounds, select, accept_min;
-    uint32_t listed;   /* nodes from here on have an invitation; 0: none, and nobody can join */
-    uint32_t node_max; /* with it; 0: nodes */
+    uint32_t listed;    /* nodes from here on have an invitation; 0: none, and nobody can join */
+    uint32_t node_max;  /* with it; 0: nodes */
+    uint32_t work_bits; /* instead of invitations they work; 0: they do not */
+    uint32_t work_bits_max; /* what they agree to; 0: the default */
     uint64_t deadline_ms, join_ms;
     uint64_t train_ms[FED_NODES_MAX]; /* 0: FED_TRAIN_MS */
     bool silent[FED_NODES_MAX];       /* never asks for anything */

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Nodes that come by invitation, as processes over plain TCP: the operator makes tokens, the coordinator is killed
+"""Nodes that come by invitation or by work, as processes over plain TCP: the operator makes tokens, the coordinator is killed
 right after it let one in, a double tries a used token, one is withdrawn, one node is revoked.  No token is in what
 goes over the wire, in logs, in the audit log or in the coordinator's state.  The bundle verifies, with everybody in.
 
@@ -11,7 +11,7 @@ SOURCE = pathlib.Path(sys.argv[1]).resolve()
 MESHMIND = next((p for p in sys.argv[3:] if pathlib.Path(p).exists()), sys.argv[2])
 SCENARIO = SOURCE / "scenarios" / "processes.yaml"
 LIMIT_S = 60
-CLIENTS = {"listed": "cafe-02", "ada": "studio-02", "bob": "harbor-02", "double": "harbor-02", "noisy": "harbor-02"}
+CLIENTS = {"listed": "cafe-02", "ada": "studio-02", "bob": "harbor-02", "double": "harbor-02", "noisy": "harbor-02", "worker": "cafe-02"}
 os.environ["OMM_GUEST_ROOT"] = "/nonexistent"
 failures, processes = [], []
 
@@ -117,11 +117,12 @@ def write_files(port):
     for extra, nodes, says in (("", None, "nodes: required with key, or enrolment: invitation"),
                                ("node_max: 9\n", listed, "node_max: 9; accepted with enrolment: invitation"),
                                ("enrolment: open-door\n", listed, "accepted.*list.*invitation|list, invitation"),
+                               ("enrolment: open\nwork_bits: 27\n", listed, "work_bits"),
                                ("enrolment: invitation\nnode_max: 4096\n", listed, "node_max")):
         write_coordinator(port, nodes, extra)
         done = subprocess.run([MESHMIND, "coordinator", "-c", FOLDER / "coordinator.yaml"], capture_output=True, text=True, timeout=LIMIT_S)
         check(done.returncode == 2 and re.search(says, done.stderr), f"{extra}: exit {done.returncode}, {done.stderr[-300:]}")
-    write_coordinator(port, listed, "enrolment: invitation\nnode_max: 4\n")
+    write_coordinator(port, listed, "enrolment: open\nwork_bits: 14\nnode_max: 5\n")
     return public
 
 
@@ -192,41 +193,43 @@ def run():
     ctl(0, "lets nobody in", "uninvite", gone)
     ctl(1, "withdrawn already", "uninvite", gone)
     write_node("noisy", tap.port, public, f"token: {made[3]}\n")
-    nodes += [start("node", "bob"), start("node", "double"), start("node", "noisy")]
+    write_node("worker", tap.port, public)
+    nodes += [start("node", "bob"), start("node", "double"), start("node", "noisy"), start("node", "worker")]
     wait_for("the double", lambda: "another node has used it" in log_of("double"))
     wait_for("the withdrawn one", lambda: "invitation: withdrawn" in log_of("noisy"))
     nodes[4].kill()
     write_node("noisy", tap.port, public, f"token: {made[2]}\n")
     nodes[4] = start("node", "noisy")
-    wait_for("everybody", lambda: len(names()) == 4)
+    wait_for("everybody", lambda: len(names()) == 5)
     who = {id_of(public[n]["public_key"]): n for n in CLIENTS}
     noisy = next(k for k, n in who.items() if n == "noisy")
     ctl(1, "reason", "revoke", noisy[:16], "--reason", "")
     ctl(0, "is revoked; what was accepted of it stays", "revoke", noisy[:16], "--reason", "sends noise")
     ctl(1, "revoked already", "revoke", noisy[:16], "--reason", "again")
     ctl(1, "that is for good", "release", noisy[:16])
+    check("by work of 14 bits" in ctl(0, "accepted", "nodes"), "nobody came by work")
     wait_for("the revoked one hears it", lambda: "revoked: sends noise" in log_of("noisy"))
-    check(sorted(state for state, _ in names()) == ["enrolled"] * 3 + ["revoked"], names())
+    check(sorted(state for state, _ in names()) == ["enrolled"] * 4 + ["revoked"], names())
     ctl(0, "opened again", "resume")
-    wait_for("the end", lambda: all(p.poll() is not None for p in (second, *nodes[:3])))
-    for p, name in ((second, "coordinator"), (nodes[0], "listed"), (nodes[1], "ada"), (nodes[2], "bob")):
+    wait_for("the end", lambda: all(p.poll() is not None for p in (second, *nodes[:3], nodes[5])))
+    for p, name in ((second, "coordinator"), (nodes[0], "listed"), (nodes[1], "ada"), (nodes[2], "bob"), (nodes[5], "worker")):
         check(p.returncode in ((0, 1) if name == "coordinator" else (0,)), f"{name} ended with {p.returncode}: {log_of(name)[-2000:]}")
     bundle = FOLDER / "coordinator" / "bundle"
     verify = subprocess.run([MESHMIND, "verify", bundle, "--trust", public["bundle"]["minisign"]], capture_output=True, text=True)
     check(verify.returncode == 0 or "the evidence is intact" in verify.stdout, verify.stdout + verify.stderr)  # one round learns little
     ids = [n["id"] for n in json.loads((bundle / "run.json").read_text())["nodes"]]
-    check(len(ids) == 4 and ids == sorted(ids) and noisy in ids, f"run.json: {ids}")
+    check(len(ids) == 5 and ids == sorted(ids) and noisy in ids, f"run.json: {ids}")
     rounds = [json.loads(line) for line in (bundle / "rounds.jsonl").read_text().splitlines()]
-    check(len(rounds) == 1 and len(rounds[0]["accepted"]) == 3, f"accepted: {rounds}")
+    check(len(rounds) == 1 and len(rounds[0]["accepted"]) == 4, f"accepted: {rounds}")
     audit = (FOLDER / "coordinator" / "audit.jsonl").read_text()
     events = [json.loads(line) for line in audit.splitlines()]
-    check(len([e for e in events if e["event"] == "joined"]) == 3, f"audit: {[e['event'] for e in events]}")
+    check(len([e for e in events if e["event"] == "joined"]) == 4, f"audit: {[e['event'] for e in events]}")
     check(any(e.get("action") == "revoke" and e.get("argument", "").endswith("\tsends noise") for e in events), "no revocation in the audit log")
     no_token_in("what went over the wire", bytes(tap.seen), made)
     check(b"omm.enrol.v1" in tap.seen, "the tap has seen nothing")
     for path in [p for p in FOLDER.rglob("*") if p.is_file() and p.suffix not in (".yaml", ".token")]:
         no_token_in(path, path.read_bytes(), made)
-    print(f"three joined, one revoked, {len(tap.seen)} bytes tapped")
+    print(f"four joined, one revoked, {len(tap.seen)} bytes tapped")
 
 
 def ready():

@@ -106,7 +106,8 @@ SCHEMA = {
                   "residual_before:d residual_after:d step_digests:bytes",
     "Receipt": "version:u run_id:text round:u node_id:d submission_digest:d accepted:b reason:text sentence:text",
     "Close": "version:u run_id:text rounds:u last_round:d final_digest:d eval_digest:d",
-    "Enrol": "version:u coordinator_key:d invitation_key:bytes invitation_signature:bytes",
+    "Enrol": "version:u coordinator_key:d invitation_key:bytes invitation_signature:bytes challenge:bytes work:U",
+    "Challenge": "version:u run_id:text seed:d bits:u",
     "GetChunk": "digest:d index:u",
     "PutChunk": "digest:d index:u data:bytes",
     "Request": "version:u poll:?bytes get:?GetChunk put:?PutChunk submit:?bytes enrol:?bytes",
@@ -115,7 +116,7 @@ SCHEMA = {
     "Chunk": "digest:d index:u data:bytes",
     "Refused": "reason:text sentence:text",
     "Done": "close:bytes",
-    "Reply": "version:u wait:?Wait offer:?bytes chunk:?Chunk need:?Need receipt:?bytes refused:?Refused done:?Done",
+    "Reply": "version:u wait:?Wait offer:?bytes chunk:?Chunk need:?Need receipt:?bytes refused:?Refused done:?Done challenge:?bytes",
 }
 SCHEMA = {name: [(i, *field.split(":")) for i, field in enumerate(fields.split(), 1)] for name, fields in SCHEMA.items()}
 WIRE = {"u": 0, "U": 0, "b": 0, "f": 5}  # all others: 2, length and bytes
@@ -279,6 +280,9 @@ def check_limits(name, m):
     elif name == "Enrol":
         sizes = len(m["invitation_key"]), len(m["invitation_signature"])
         limit(sizes in ((0, 0), (32, 64)), "REFUSED_FORMAT", "invitation_key and invitation_signature")
+        limit(len(m["challenge"]) == 32 or not (m["challenge"] or m["work"]), "REFUSED_FORMAT", "challenge and work")
+    elif name == "Challenge":
+        check_size(m["bits"], 1, 26, "bits")
     elif name == "Receipt":
         limit(m["reason"] in REASONS, "REFUSED_FORMAT", "reason")
         limit(m["accepted"] == (m["reason"] == "OK"), "REFUSED_FORMAT", "accepted")

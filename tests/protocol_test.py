@@ -60,6 +60,8 @@ def samples():
     yield "Reply", {"version": 1, "receipt": envelope}
     yield "Reply", {"version": 1, "refused": {"reason": "REFUSED_KEY", "sentence": "key is not enrolled"}}
     yield "Reply", {"version": 1, "done": {"close": envelope}}
+    yield "Reply", {"version": 1, "challenge": envelope}
+    yield "Challenge", {"version": 1, "run_id": run, "seed": digest(26), "bits": 22}
 
 
 def bad_messages():
@@ -104,6 +106,10 @@ def bad_messages():
     yield "a sentence of 257 bytes", "Receipt", changed("Receipt", sentence="a" * 257), "REFUSED_SIZE"
     yield "an invitation without its signature", "Enrol", changed("Enrol", invitation_signature=b""), "REFUSED_FORMAT"
     yield "an invitation's key of 31 bytes", "Enrol", changed("Enrol", invitation_key=digest(23)[:31]), "REFUSED_FORMAT"
+    yield "work for nothing", "Enrol", changed("Enrol", work=5), "REFUSED_FORMAT"
+    yield "work for a challenge of 31 bytes", "Enrol", changed("Enrol", challenge=digest(1)[:31], work=5), "REFUSED_FORMAT"
+    yield "a challenge of 27 bits", "Challenge", changed("Challenge", bits=27), "REFUSED_SIZE"
+    yield "a challenge of no bits", "Challenge", changed("Challenge", bits=0), "REFUSED_SIZE"
     yield "no coordinator", "Enrol", changed("Enrol", coordinator_key=b""), "REFUSED_FORMAT"
     yield "no body", "Request", encode("Request", {"version": 1}), "REFUSED_FORMAT"
     yield "two bodies", "Request", encode("Request", {"version": 1, "poll": b"x", "submit": b"y"}), "REFUSED_FORMAT"
@@ -211,6 +217,18 @@ def invitation_vector(coordinator, node):
             "enrol": encode("Enrol", fields).hex()}
 
 
+def work_vector(coordinator, node):
+    """The first number that is work enough, and the Enrol that shows it."""
+    challenge = blake(encode("Challenge", {"version": 1, "run_id": "00112233445566778899aabbccddeeff", "seed": digest(26), "bits": 12}))
+    work = next(i for i in range(1 << 20) if zero_bits(blake(context("work") + challenge + node[2] + struct.pack("<Q", i))) >= 12)
+    fields = {"version": 1, "coordinator_key": coordinator[2], "challenge": challenge, "work": work}
+    return {"challenge": challenge.hex(), "bits": 12, "node": node[2].hex(), "work": work, "enrol": encode("Enrol", fields).hex()}
+
+
+def zero_bits(data):
+    return 256 - int.from_bytes(data, "big").bit_length()
+
+
 def vectors():
     seed, other = digest(1), digest(99)
     key, stranger = key_from_seed(seed), key_from_seed(other)
@@ -225,6 +243,7 @@ def vectors():
                        "digest": blake(seal(name.lower(), encode(name, fields), key)).hex()}
                       for name, fields in messages[:6]],
         "invitation": invitation_vector(key, stranger),
+        "work": work_vector(key, stranger),
         "refused_messages": [{"what": what, "message": name, "bytes": data.hex(), "reason": reason}
                              for what, name, data, reason in bad_messages()],
         "refused_envelopes": [{"what": what, "purpose": "poll", "bytes": data.hex(), "reason": reason}

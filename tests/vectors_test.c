@@ -96,6 +96,7 @@ static omm_err decode(const char *name, omm_bytes in, omm_arena *arena) {
     omm_receipt receipt;
     omm_close record;
     omm_enrol enrol;
+    omm_challenge challenge;
     omm_request request;
     omm_reply reply;
     if (strcmp(name, "Poll") == 0) return omm_poll_decode(&poll, in, arena);
@@ -104,6 +105,7 @@ static omm_err decode(const char *name, omm_bytes in, omm_arena *arena) {
     if (strcmp(name, "Receipt") == 0) return omm_receipt_decode(&receipt, in, arena);
     if (strcmp(name, "Close") == 0) return omm_close_decode(&record, in, arena);
     if (strcmp(name, "Enrol") == 0) return omm_enrol_decode(&enrol, in, arena);
+    if (strcmp(name, "Challenge") == 0) return omm_challenge_decode(&challenge, in, arena);
     if (strcmp(name, "Request") == 0) return omm_request_decode(&request, in, arena);
     CHECK(strcmp(name, "Reply") == 0);
     return omm_reply_decode(&reply, in, arena);
@@ -201,6 +203,24 @@ static void check_invitation(const json_t *vector) {
     omm_buf_fini(&bytes);
 }
 
+static void check_work(const json_t *vector) {
+    omm_enrol enrol = {.coordinator = s_key.public_key, .has_work = true};
+    omm_public_key node;
+    omm_buf bytes = bytes_of(vector, "node"), want = bytes_of(vector, "enrol"), got;
+    omm_buf_init(&got, FILE_MAX);
+    memcpy(node.b, bytes.data, sizeof node.b);
+    enrol.challenge = digest_of(vector, "challenge");
+    const uint32_t bits = (uint32_t)number_of(vector, "bits");
+    CHECK(omm_work_search(&enrol.work, &enrol.challenge, &node, bits, 0, 1 << 20));
+    CHECK_EQ(enrol.work, number_of(vector, "work"));
+    CHECK(omm_work_bits(&enrol.challenge, &node, enrol.work) >= bits);
+    CHECK_OK(omm_enrol_encode(&got, &enrol));
+    CHECK(omm_bytes_equal(omm_buf_view(&got), omm_buf_view(&want)));
+    omm_buf_fini(&got);
+    omm_buf_fini(&want);
+    omm_buf_fini(&bytes);
+}
+
 /* ---- payloads and means ---------------------------------------------------------------------- */
 
 static omm_segment s_segments[SEGMENTS_MAX];
@@ -278,12 +298,14 @@ int main(void) {
     CHECK_OK(omm_path_join(path, getenv("OMM_SOURCE_DIR"), "docs/protocol.json"));
     CHECK_OK(omm_json_load(&vectors, path, FILE_MAX));
     each(vectors, "messages", form_count, check_message);
-    each(vectors, "refused_messages", 33, check_refused_message);
+    each(vectors, "refused_messages", 37, check_refused_message);
     CHECK_OK(omm_json_get_object(&part, vectors, "key"));
     make_key(part);
     each(vectors, "envelopes", 6, check_envelope);
     CHECK_OK(omm_json_get_object(&part, vectors, "invitation"));
     check_invitation(part);
+    CHECK_OK(omm_json_get_object(&part, vectors, "work"));
+    check_work(part);
     each(vectors, "refused_envelopes", 10, check_refused_envelope);
     CHECK_OK(omm_json_get_object(&part, vectors, "layout"));
     make_layout(part);

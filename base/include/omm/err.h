@@ -49,7 +49,8 @@
     XX(REFUSED_RANGE, "refused: a value is over the range of the round")                           \
     XX(REFUSED_RESIDUAL, "refused: residual does not follow the last accepted one")                \
     XX(REFUSED_INVITATION, "refused: invitation unknown, used, withdrawn or expired")              \
-    XX(REFUSED_FULL, "refused: no place is left")
+    XX(REFUSED_FULL, "refused: no place is left")                                                  \
+    XX(REFUSED_WORK, "refused: proof of work missing, too little or too old")
 
 typedef enum omm_err {
     OMM_OK = 0,

@@ -89,7 +89,9 @@ typedef struct omm_coord_event {
 typedef struct omm_coord_enrolment {
     size_t listed; /* nodes that were enrolled when the run was made: run->nodes[0 .. listed - 1] */
     uint32_t node_max; /* of all; room that `admit` has, at most OMM_SELECTED_MAX */
-    omm_clock clock;   /* wall time, for the end of invitations */
+    uint32_t
+        work_bits;   /* 0: nobody is let in without an invitation; else who proves so much work */
+    omm_clock clock; /* wall time, for the end of invitations */
     /* Append a node to run->nodes, so that run->node_count is one more; strings are copied.  The key is
      * not in it yet.  Errors: NOMEM. */
     omm_err (*admit)(void *ud, const char *name, const omm_public_key *key);

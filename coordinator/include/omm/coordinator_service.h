@@ -30,6 +30,7 @@ typedef struct omm_coord_service_options {
     const char *http_port_file;
     const omm_key *bundle_key; /* signs the sealed bundle */
     const char *commit, *build, *machine;
+    uint32_t work_bits; /* omm_coord_enrolment */
     uint64_t poll_ms;   /* 0: the run's own */
     uint64_t linger_ms; /* how long to tell nodes that the run is closed */
     const char *crash_at;

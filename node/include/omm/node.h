@@ -1,6 +1,7 @@
 /* node.h - a training node as a state machine: no clock, thread or socket.
  *
- *   ENROLLING <--not enrolled-- POLLING      (with a token; then back)
+ *   POLLING <-- ENROLLING <--not enrolled-- POLLING      by a token, or
+ *   ENROLLING <--WORK_DONE-- PROVING <--challenge-- ENROLLING      by work
  *   POLLING --offer--> FETCHING --global adapter--> TRAINING --WORK_DONE--> SUBMITTING
  *      ^                                                                       | Need
  *      +------------- receipt: accepted commits the residual <---- UPLOADING <-+
@@ -42,6 +43,7 @@ typedef struct omm_node_limits {
     uint64_t adapter_values_max; /* 4 bytes each, a handful of copies */
     uint64_t download_bytes_max; /* of one global adapter */
     uint64_t upload_bytes_max;   /* of one payload */
+    uint32_t work_bits_max;      /* of a proof of work, to be let in; 0: none is done */
 } omm_node_limits;
 omm_node_limits omm_node_limits_default(void);
 
@@ -100,7 +102,7 @@ typedef struct omm_node_action {
 OMM_CHECKED omm_err omm_node_step(omm_node_action *action, omm_node *node, uint64_t now_ms,
                                   const omm_node_event *event);
 
-/* Do the training that the last WORK action asked for.  Blocks; uses the pool of `compute`; any
+/* Do the training, or the proof of work, that the last WORK action asked for.  Blocks; uses the pool of `compute`; any
  * thread, while no other call is made on this node.  Give its result to the WORK_DONE event.
  * Errors: CANCELLED and those of the training. */
 struct omm_compute;

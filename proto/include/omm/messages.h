@@ -5,7 +5,7 @@
  *    Request{get: digest, index}        ->  Reply{chunk | refused}
  *    Request{submit: Envelope(Subm.)}   ->  Reply{need | receipt: Envelope(Receipt) | refused}
  *    Request{put: digest, index, data}  ->  Reply{need | receipt | refused}
- *    Request{enrol: Envelope(Enrol)}    ->  Reply{wait | refused}                  omm/enrolment.h
+ *    Request{enrol: Envelope(Enrol)}    ->  Reply{wait | challenge | refused}      omm/enrolment.h
  *
  * The wire form is proto3 (omm_messages.proto).  Decoding is strict: every message has exactly one
  * spelling, so unknown fields, fields out of order, and padded varints are refused; digests are
@@ -140,13 +140,14 @@ typedef struct omm_request {
 } omm_request;
 
 typedef enum omm_reply_kind {
-    OMM_REPLY_WAIT,    /* retry_ms */
-    OMM_REPLY_OFFER,   /* envelope */
-    OMM_REPLY_CHUNK,   /* digest, index, data */
-    OMM_REPLY_NEED,    /* missing */
-    OMM_REPLY_RECEIPT, /* envelope */
-    OMM_REPLY_REFUSED, /* reason, sentence */
-    OMM_REPLY_DONE,    /* envelope of Close */
+    OMM_REPLY_WAIT,      /* retry_ms */
+    OMM_REPLY_OFFER,     /* envelope */
+    OMM_REPLY_CHUNK,     /* digest, index, data */
+    OMM_REPLY_NEED,      /* missing */
+    OMM_REPLY_RECEIPT,   /* envelope */
+    OMM_REPLY_REFUSED,   /* reason, sentence */
+    OMM_REPLY_DONE,      /* envelope of Close */
+    OMM_REPLY_CHALLENGE, /* envelope of omm/enrolment.h */
 } omm_reply_kind;
 
 typedef struct omm_reply {
