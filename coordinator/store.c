@@ -275,7 +275,8 @@ static void forget_nodes(omm_coord *c) {
     for (size_t i = 0; i < c->o.run->node_count; i++) {
         coord_node *node = &c->nodes[i];
         coord_upload_end(&node->upload);
-        node->ready = node->selected = node->offered = node->settled = node->quarantined = false;
+        node->ready = node->selected = node->offered = node->settled = false;
+        node->quarantined = node->revoked;
         node->has_counter = false;
         node->residual = c->residual_zero;
         node->replaced_count = 0;

@@ -36,6 +36,7 @@ struct omm_exchange {
     nng_msg *message; /* the request, while ready or taken */
     bool is_open;     /* context and aio exist */
     char peer[OMM_PEER_SIZE];
+    int connection; /* the answer's message does not know it */
 };
 
 struct omm_server {
@@ -109,6 +110,7 @@ static void on_request(omm_exchange *exchange, nng_msg *message) {
     nng_pipe pipe = nng_msg_get_pipe(message);
     exchange->message = message;
     exchange->next = NULL;
+    exchange->connection = nng_pipe_id(pipe);
     peers_address(exchange->peer, pipe);
     pthread_mutex_lock(&server->mutex);
     exchange->state = EXCHANGE_READY;
@@ -320,8 +322,7 @@ void omm_exchange_trust(omm_exchange *exchange) {
 }
 
 int omm_exchange_connection(const omm_exchange *exchange) {
-    OMM_ASSERT(exchange->state == EXCHANGE_TAKEN);
-    return nng_pipe_id(nng_msg_get_pipe(exchange->message));
+    return exchange->connection;
 }
 
 void omm_server_hang_up(omm_server *server, int connection) {

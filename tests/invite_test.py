@@ -40,7 +40,7 @@ class Tap(threading.Thread):
 
     def __init__(self, port):
         super().__init__(daemon=True)
-        self.to, self.seen = port, bytearray()
+        self.to, self.seen, self.ended = port, bytearray(), 0
         self.door = socket.create_server(("127.0.0.1", 0))
         self.port = self.door.getsockname()[1]
         self.start()
@@ -63,6 +63,7 @@ class Tap(threading.Thread):
                 other.sendall(data)
         except OSError:
             pass
+        self.ended += 1
         for s in (one, other):
             try:
                 s.shutdown(socket.SHUT_RDWR)
@@ -164,7 +165,7 @@ def no_token_in(where, data, all_tokens):
 def run():
     port = free_port()
     public = write_files(port)
-    tap = Tap(port)
+    tap, wire = Tap(port), Tap(port)  # the second is the noisy one's own
     first = start("coordinator", "coordinator", OMM_CRASH_AT="after_join")
     wait_for("the coordinator", lambda: (FOLDER / "coordinator" / "ctl.sock").exists())
     ctl(0, "no new round", "pause")
@@ -198,16 +199,18 @@ def run():
     wait_for("the double", lambda: "another node has used it" in log_of("double"))
     wait_for("the withdrawn one", lambda: "invitation: withdrawn" in log_of("noisy"))
     nodes[4].kill()
-    write_node("noisy", tap.port, public, f"token: {made[2]}\n")
+    write_node("noisy", wire.port, public, f"token: {made[2]}\n")
     nodes[4] = start("node", "noisy")
     wait_for("everybody", lambda: len(names()) == 5)
     who = {id_of(public[n]["public_key"]): n for n in CLIENTS}
     noisy = next(k for k, n in who.items() if n == "noisy")
     ctl(1, "reason", "revoke", noisy[:16], "--reason", "")
+    check(wire.ended == 0, "the noisy one has lost its connection before")
     ctl(0, "is revoked; what was accepted of it stays", "revoke", noisy[:16], "--reason", "sends noise")
     ctl(1, "revoked already", "revoke", noisy[:16], "--reason", "again")
     ctl(1, "that is for good", "release", noisy[:16])
     check("by work of 14 bits" in ctl(0, "accepted", "nodes"), "nobody came by work")
+    wait_for("the end of its connection", lambda: wire.ended > 0, 10)
     wait_for("the revoked one hears it", lambda: "revoked: sends noise" in log_of("noisy"))
     check(sorted(state for state, _ in names()) == ["enrolled"] * 4 + ["revoked"], names())
     ctl(0, "opened again", "resume")
@@ -225,7 +228,7 @@ def run():
     events = [json.loads(line) for line in audit.splitlines()]
     check(len([e for e in events if e["event"] == "joined"]) == 4, f"audit: {[e['event'] for e in events]}")
     check(any(e.get("action") == "revoke" and e.get("argument", "").endswith("\tsends noise") for e in events), "no revocation in the audit log")
-    no_token_in("what went over the wire", bytes(tap.seen), made)
+    no_token_in("what went over the wire", bytes(tap.seen + wire.seen), made)
     check(b"omm.enrol.v1" in tap.seen, "the tap has seen nothing")
     for path in [p for p in FOLDER.rglob("*") if p.is_file() and p.suffix not in (".yaml", ".token")]:
         no_token_in(path, path.read_bytes(), made)
