@@ -276,7 +276,7 @@ static void forget_nodes(omm_coord *c) {
         coord_node *node = &c->nodes[i];
         coord_upload_end(&node->upload);
         node->ready = node->selected = node->offered = node->settled = false;
-        node->quarantined = node->revoked;
+        node->quarantined = node->revoked; /* that is in a database of its own */
         node->has_counter = false;
         node->residual = c->residual_zero;
         node->replaced_count = 0;
