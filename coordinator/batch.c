@@ -42,7 +42,8 @@ static coord_told *copy_event(omm_arena *arena, const omm_coord_event *event) {
 }
 
 void coord_tell(omm_coord *c, const omm_coord_event *event) {
-    if (!c->batch.open) {
+    /* Who joined is in a database of its own, committed already. */
+    if (!c->batch.open || event->kind == OMM_COORD_EVENT_JOINED) {
         tell_now(c, event);
         return;
     }
@@ -88,8 +89,6 @@ static omm_err undo(omm_coord *c, omm_err why) {
     char sentence[OMM_SENTENCE_BYTES_MAX];
     (void)snprintf(sentence, sizeof sentence, "%s", omm_err_sentence());
     omm_db_rollback(c->db);
-    for (const coord_told *t = c->batch.first; t; t = t->next) /* in a database of their own */
-        if (t->event.kind == OMM_COORD_EVENT_JOINED) tell_now(c, &t->event);
     end_batch(c);
     omm_err err = coord_store_reload(c);
     c->is_broken = err != OMM_OK;

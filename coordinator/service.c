@@ -33,7 +33,7 @@
 #define SERVICE_BUSY_MS 1000u     /* a tick that makes others wait is worth a second */
 #define SERVICE_DETAIL_BYTES 2048u
 #define SERVICE_ACTIONS_BYTES_MAX ((size_t)32 << 20)
-#define SERVICE_BATCH_MS 20u      /* no request waits longer for others to be taken */
+#define SERVICE_BATCH_MS 20u    /* no request waits longer for others to be taken */
 #define WIRE_BYTES ((size_t)16) /* of a node in the file */
 #define SERVICE_DRAIN_MS 100u   /* quiet for so long: nobody's repeated request is under way */
 

@@ -46,7 +46,7 @@ def samples():
     yield "Close", {"version": 1, "run_id": run, "rounds": 4, "last_round": digest(17), "final_digest": digest(18),
                     "eval_digest": digest(19)}
     yield "Enrol", {"version": 1, "coordinator_key": digest(22), "invitation_key": digest(23),
-                    "invitation_signature": digest(24) + digest(25)}
+                    "invitation_signature": digest(24) + digest(25), "challenge": b"", "work": 0}
     chunk = {"digest": digest(20), "index": 200}
     yield "Request", {"version": 1, "poll": envelope}
     yield "Request", {"version": 1, "get": chunk}
