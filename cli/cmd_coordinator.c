@@ -5,6 +5,7 @@
 #include "options.h"
 #include "service_config.h"
 
+#include "omm/base_model.h"
 #include "omm/coordinator_service.h"
 #include "omm/json.h"
 #include "omm/scenario_run.h"
@@ -22,9 +23,10 @@ typedef struct node_entry {
 typedef struct coordinator_file {
     const char *scenario, *listen, *state_dir, *bundle, *key, *bundle_key, *port_file, *log_level,
         *tls_certificate, *tls_key, *http, *http_port_file;
-    omm_config_list nodes; /* node_entry */
+    omm_config_list nodes;   /* node_entry */
+    omm_config_list mirrors; /* const char * */
     uint64_t poll_ms, linger_ms;
-    uint32_t threads;
+    uint32_t threads, base_transfers, base_mbit;
 } coordinator_file;
 
 static const omm_config_field s_node_fields[] = {
@@ -34,6 +36,9 @@ static const omm_config_field s_node_fields[] = {
 
 static const omm_config_field s_node = {
     .key = "node", .kind = OMM_CONFIG_KIND_MAP, .sub = s_node_fields};
+
+static const omm_config_field s_mirror = {
+    .key = "url", .kind = OMM_CONFIG_KIND_STRING, .min = 1, .max = OMM_MIRROR_BYTES_MAX};
 
 static const omm_config_field s_fields[] = {
     OMM_CONFIG_STRING(coordinator_file, scenario, .min = 1, .max = 4000,
@@ -61,6 +66,19 @@ static const omm_config_field s_fields[] = {
      .item = &s_node,
      .item_size = sizeof(node_entry),
      .help = "who may take part; required with key"},
+    OMM_CONFIG_U32(coordinator_file, base_transfers, .fallback = "4", .max = 256,
+                   .help =
+                       "addresses that may fetch the base model at a time; 0: from mirrors only"),
+    OMM_CONFIG_U32(coordinator_file, base_mbit, .fallback = "100", .max = 1e6,
+                   .help = "megabits a second for all of these together; 0: no limit"),
+    {.key = "mirrors",
+     .kind = OMM_CONFIG_KIND_LIST,
+     .offset = offsetof(coordinator_file, mirrors),
+     .optional = true,
+     .max = OMM_BASE_MIRRORS_MAX,
+     .item = &s_mirror,
+     .item_size = sizeof(const char *),
+     .help = "http:// and https:// where nodes find the base model, too"},
     OMM_CONFIG_U64(coordinator_file, poll_ms, .fallback = "1000", .min = 10, .max = 600000,
                    .help = "how long a waiting node waits before it asks again"),
     OMM_CONFIG_U64(coordinator_file, linger_ms, .fallback = "60000", .max = 86400000,
@@ -171,6 +189,12 @@ static omm_err load_tls(coordinator *c) {
                      c->file.tls_key, omm_err_sentence());
 }
 
+static omm_err check_mirrors(const coordinator *c) {
+    const char *const *mirrors = c->file.mirrors.items;
+    for (size_t i = 0; i < c->file.mirrors.count; i++) OMM_TRY(omm_mirror_check(mirrors[i]));
+    return OMM_OK;
+}
+
 static omm_err open_run(coordinator *c) {
     omm_scenario_run_options options = {.scenario = c->scenario, .compute = &c->env.compute};
     if (c->file.key[0]) {
@@ -212,6 +236,7 @@ static omm_err print_result(const coordinator *c, const omm_coord_service_result
 static omm_err serve(coordinator *c, bool json, bool *passed) {
     OMM_TRY(service_start(&c->env, c->file.threads, c->file.log_level));
     OMM_TRY(check_listen(c));
+    OMM_TRY(check_mirrors(c));
     OMM_TRY(resolve_paths(c));
     OMM_TRY(load_tls(c));
     OMM_TRY(open_run(c));
@@ -219,27 +244,31 @@ static omm_err serve(coordinator *c, bool json, bool *passed) {
     (void)snprintf(machine, sizeof machine, "%s, %u threads, %u processors",
                    omm_isa_name(c->env.compute.isa), omm_pool_threads(c->env.pool),
                    omm_cpu_count());
-    omm_coord_service_options options = {.run = omm_scenario_run_get(c->run),
-                                         .url = c->file.listen,
-                                         .tls_certificate = omm_buf_view(&c->tls_certificate),
-                                         .tls_key = omm_buf_view(&c->tls_key),
-                                         .bundle_dir = c->bundle,
-                                         .state_dir = c->state_dir,
-                                         .port_file = c->port_file[0] ? c->port_file : NULL,
-                                         .http = c->file.http[0] ? c->file.http : NULL,
-                                         .http_port_file =
-                                             c->http_port_file[0] ? c->http_port_file : NULL,
-                                         .bundle_key = &c->bundle_key,
-                                         .commit = OMM_BUILD_COMMIT,
-                                         .build = OMM_BUILD_TEXT,
-                                         .machine = machine,
-                                         .poll_ms = c->file.poll_ms,
-                                         .linger_ms = c->file.linger_ms,
-                                         .crash_at = c->env.crash_at,
-                                         .pool = c->env.pool,
-                                         .clock = omm_clock_system(),
-                                         .log = &c->env.log,
-                                         .stop = service_stop()};
+    omm_coord_service_options options = {
+        .run = omm_scenario_run_get(c->run),
+        .url = c->file.listen,
+        .tls_certificate = omm_buf_view(&c->tls_certificate),
+        .tls_key = omm_buf_view(&c->tls_key),
+        .bundle_dir = c->bundle,
+        .state_dir = c->state_dir,
+        .port_file = c->port_file[0] ? c->port_file : NULL,
+        .http = c->file.http[0] ? c->file.http : NULL,
+        .http_port_file = c->http_port_file[0] ? c->http_port_file : NULL,
+        .bundle_key = &c->bundle_key,
+        .commit = OMM_BUILD_COMMIT,
+        .build = OMM_BUILD_TEXT,
+        .machine = machine,
+        .base_transfers = c->file.base_transfers,
+        .base_bytes_per_second = (uint64_t)c->file.base_mbit * 1000000 / 8,
+        .base_mirrors = c->file.mirrors.items,
+        .base_mirror_count = c->file.mirrors.count,
+        .poll_ms = c->file.poll_ms,
+        .linger_ms = c->file.linger_ms,
+        .crash_at = c->env.crash_at,
+        .pool = c->env.pool,
+        .clock = omm_clock_system(),
+        .log = &c->env.log,
+        .stop = service_stop()};
     omm_coord_service_result result;
     OMM_TRY(omm_coord_serve(&result, &options));
     omm_err err = result.is_sealed ? print_result(c, &result, json) : OMM_OK;

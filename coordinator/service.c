@@ -15,6 +15,7 @@
 #include "omm/messages.h"
 #include "omm/transport.h"
 
+#include "base_serve.h"
 #include "ctl.h"
 #include "diary.h"
 #include "held.h"
@@ -51,6 +52,7 @@ typedef struct service {
     diary *diary;
     web *web;
     ctl *ctl;
+    base_serve *base; /* NULL: none is served */
     omm_buf reply;
     held held;
     uint64_t deadline_ms;
@@ -305,6 +307,25 @@ static omm_err keep_actions(const service *s) {
     return err;
 }
 
+/* ---- the base model ---- */
+
+/* A run does not fail because its model cannot be served, in several files, say: nodes may have it. */
+static omm_err open_base(service *s, const omm_key *key) {
+    const base_serve_options options = {.path = omm_run_model_path(s->o->run),
+                                        .digest = omm_run_get_record(s->o->run)->base.digest,
+                                        .transfers = s->o->base_transfers,
+                                        .bytes_per_second = s->o->base_bytes_per_second,
+                                        .mirrors = s->o->base_mirrors,
+                                        .mirror_count = s->o->base_mirror_count,
+                                        .key = key,
+                                        .clock = s->o->clock};
+    const omm_err err = base_serve_open(&s->base, &options);
+    if (err != OMM_ERR_MISMATCH && err != OMM_ERR_TOO_BIG) return err;
+    omm_log_event(s->o->log, OMM_LOG_WARN, "base_not_served",
+                  OMM_LOG_STR("reason", omm_err_sentence()));
+    return OMM_OK;
+}
+
 /* ---- the loop ---- */
 
 static omm_err open_service(service *s) {
@@ -329,6 +350,7 @@ static omm_err open_service(service *s) {
     OMM_TRY(omm_coord_open(&s->coord, &options));
     OMM_TRY(open_diary(s));
     OMM_TRY(load_wires(s));
+    OMM_TRY(open_base(s, options.key));
     OMM_TRY(omm_server_open(&s->server, &server));
     OMM_TRY(omm_server_listen(s->server, s->o->url));
     OMM_TRY(write_port(s->o->port_file, omm_server_port(s->server)));
@@ -346,6 +368,7 @@ static void close_service(service *s) {
     if (s->server) omm_server_close(s->server);
     omm_coord_close(s->coord);
     omm_bundle_close(s->bundle);
+    base_serve_close(s->base);
     diary_close(s->diary);
     watch_close(s->watch);
     omm_free(s->wires);
@@ -377,8 +400,24 @@ static omm_err make_wait(service *s) {
     return omm_reply_encode(&s->reply, &wait);
 }
 
+/* What is about the base model, in any state: it touches nothing of the rounds.  False: it is not. */
+static bool answer_base(service *s, omm_exchange *exchange, omm_bytes request) {
+    bool handled = false;
+    const omm_err err =
+        base_serve_answer(&handled, &s->reply, s->base, request, omm_exchange_peer(exchange));
+    if (err != OMM_OK) {
+        omm_log_event(s->o->log, OMM_LOG_ERROR, "base_failed",
+                      OMM_LOG_STR("detail", omm_err_detail()));
+        omm_exchange_drop(exchange);
+        return true;
+    }
+    if (handled) keep_reply(s, OMM_COORD_NOBODY, exchange, request.size);
+    return handled;
+}
+
 /* Work out one answer; it leaves with the batch. */
 static void answer(service *s, omm_exchange *exchange, omm_bytes request) {
+    if (answer_base(s, exchange, request)) return;
     omm_err err = omm_coord_step(&s->reply, &s->deadline_ms, s->coord, now_ms(s), request,
                                  omm_exchange_peer(exchange));
     if (err != OMM_OK) {
@@ -449,9 +488,11 @@ static omm_err answer_busy(service *s, uint64_t ms) {
     omm_bytes request;
     OMM_TRY(receive(&exchange, &request, s, ms));
     if (!exchange) return OMM_OK;
-    size_t request_bytes = request.size;
-    OMM_TRY(make_wait(s));
-    keep_reply(s, OMM_COORD_NOBODY, exchange, request_bytes);
+    const size_t request_bytes = request.size;
+    if (!answer_base(s, exchange, request)) {
+        OMM_TRY(make_wait(s));
+        keep_reply(s, OMM_COORD_NOBODY, exchange, request_bytes);
+    }
     held_send(&s->held, book_held, s);
     return OMM_OK;
 }

@@ -567,6 +567,8 @@ static omm_err answer_kind(omm_buf *reply, omm_coord *c, const omm_request *requ
     case OMM_REQUEST_GET: return answer_get(reply, c, request);
     case OMM_REQUEST_PUT: return answer_put(reply, c, request, arena);
     case OMM_REQUEST_SUBMIT: return answer_submit(reply, c, request->envelope, arena);
+    case OMM_REQUEST_BASE: /* base_serve.c answers where there is something to serve */
+        return omm_raise(OMM_ERR_REFUSED_BASE, "base: no base model is served here");
     }
     return omm_raise(OMM_ERR_REFUSED_FORMAT, "body: unknown kind of request");
 }

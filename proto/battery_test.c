@@ -61,6 +61,9 @@ static const golden s_goldens[] = {
     {"reply_receipt", 16, "faa40a8418de38a3bf21d68d444dc6920a4317cff027afc89a1347c589bae5a7"},
     {"reply_refused", 38, "615ec19e7ebbd643a9a9b4034f9d03a5b7386080b09604748823b2afd102a0bb"},
     {"reply_done", 18, "c61ba1308bbc31327075550b7718a601d847fb6c7acb5398f4e8899149438bb2"},
+    {"base_model", 209, "158a857c8872cf30bb84de39c051b0e23aee69d33f1b13d11d206739459cca9d"},
+    {"request_base", 4, "4df507323fa6e3dfe51fce9c1e6c3d15e2953d150784bb0f3db3f7f5ee9fc811"},
+    {"reply_base", 16, "f48b3c038cb087c6de15bf9923f295e80459fff8af1bd6b5aadb543e63679448"},
 };
 
 static void test_golden(unsigned index) {

@@ -17,6 +17,7 @@ void omm_context_bytes(uint8_t out[OMM_CONTEXT_BYTES], omm_context context) {
         [OMM_CONTEXT_SUBMISSION] = "omm.submission.v1",
         [OMM_CONTEXT_RECEIPT] = "omm.receipt.v1",
         [OMM_CONTEXT_CLOSE] = "omm.close.v1",
+        [OMM_CONTEXT_BASE] = "omm.base.v1",
     };
     OMM_ASSERT((size_t)context < sizeof texts / sizeof texts[0]);
     memcpy(out, texts[context], OMM_CONTEXT_BYTES);

@@ -147,6 +147,7 @@ static omm_context purpose_of(const json_t *vector) {
         [OMM_CONTEXT_SUBMISSION] = "submission",
         [OMM_CONTEXT_RECEIPT] = "receipt",
         [OMM_CONTEXT_CLOSE] = "close",
+        [OMM_CONTEXT_BASE] = "base",
     };
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(names[i], text_of(vector, "purpose")) == 0) return (omm_context)i;

@@ -28,6 +28,7 @@ typedef enum omm_context {
     OMM_CONTEXT_SUBMISSION, /* "omm.submission.v1" */
     OMM_CONTEXT_RECEIPT,    /* "omm.receipt.v1" */
     OMM_CONTEXT_CLOSE,      /* "omm.close.v1" */
+    OMM_CONTEXT_BASE,       /* "omm.base.v1" */
 } omm_context;
 
 void omm_context_bytes(uint8_t out[OMM_CONTEXT_BYTES], omm_context context);
