@@ -25,6 +25,8 @@ typedef struct coordinator_file {
         *tls_certificate, *tls_key, *http, *http_port_file;
     omm_config_list nodes;   /* node_entry */
     omm_config_list mirrors; /* const char * */
+    const char *every, *at;
+    double over_select;
     uint64_t poll_ms, linger_ms;
     uint32_t threads, base_transfers, base_mbit;
 } coordinator_file;
@@ -79,6 +81,15 @@ static const omm_config_field s_fields[] = {
      .item = &s_mirror,
      .item_size = sizeof(const char *),
      .help = "http:// and https:// where nodes find the base model, too"},
+    OMM_CONFIG_STRING(coordinator_file, every, .fallback = "", .max = 16,
+                      .help = "30m, 6h, 1d from one round's opening to the next; \"\": as soon as "
+                              "nodes are ready"),
+    OMM_CONFIG_STRING(coordinator_file, at, .fallback = "", .max = 5,
+                      .help = "\"03:00\" UTC: rounds open then, and `every` (default 1d) after it"),
+    OMM_CONFIG_REAL(coordinator_file, over_select, .fallback = "1", .min = 1, .max = 100,
+                    .help =
+                        "1.3: the offer goes to 1.3 times the nodes needed, and the round closes "
+                        "when enough have come"),
     OMM_CONFIG_U64(coordinator_file, poll_ms, .fallback = "1000", .min = 10, .max = 600000,
                    .help = "how long a waiting node waits before it asks again"),
     OMM_CONFIG_U64(coordinator_file, linger_ms, .fallback = "60000", .max = 86400000,
@@ -195,6 +206,16 @@ static omm_err check_mirrors(const coordinator *c) {
     return OMM_OK;
 }
 
+static omm_err read_schedule(omm_coord_service_options *out, const coordinator *c) {
+    if (c->file.every[0]) OMM_TRY(service_duration(&out->every_ms, c->file.every, "every"));
+    out->has_at = c->file.at[0] != '\0';
+    if (!out->has_at) return OMM_OK;
+    OMM_TRY(service_time_of_day(&out->at_ms, c->file.at, "at"));
+    if (out->every_ms == 0 || SERVICE_DAY_MS % out->every_ms == 0) return OMM_OK;
+    return omm_raise(OMM_ERR_CONFIG, "every: %s does not divide a day, which `at` needs",
+                     c->file.every);
+}
+
 static omm_err open_run(coordinator *c) {
     omm_scenario_run_options options = {.scenario = c->scenario, .compute = &c->env.compute};
     if (c->file.key[0]) {
@@ -237,6 +258,7 @@ static omm_err serve(coordinator *c, bool json, bool *passed) {
     OMM_TRY(service_start(&c->env, c->file.threads, c->file.log_level));
     OMM_TRY(check_listen(c));
     OMM_TRY(check_mirrors(c));
+    OMM_TRY(read_schedule(&(omm_coord_service_options){0}, c)); /* before a model is loaded */
     OMM_TRY(resolve_paths(c));
     OMM_TRY(load_tls(c));
     OMM_TRY(open_run(c));
@@ -269,6 +291,8 @@ static omm_err serve(coordinator *c, bool json, bool *passed) {
         .clock = omm_clock_system(),
         .log = &c->env.log,
         .stop = service_stop()};
+    options.over_select = c->file.over_select;
+    OMM_TRY(read_schedule(&options, c));
     omm_coord_service_result result;
     OMM_TRY(omm_coord_serve(&result, &options));
     omm_err err = result.is_sealed ? print_result(c, &result, json) : OMM_OK;

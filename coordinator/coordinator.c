@@ -164,7 +164,7 @@ static void start_clock(omm_coord *c, uint64_t now_ms) {
 }
 
 static bool is_collected(const omm_coord *c, uint64_t now_ms) {
-    return c->accepted_count + c->refused_count >= c->selected_count ||
+    return c->accepted_count + c->refused_count >= c->selected_count || coord_round_has_enough(c) ||
            now_ms - c->since_ms >= c->o.policy.deadline_ms;
 }
 
@@ -243,16 +243,36 @@ static omm_err check_running(const omm_coord *c) {
     return omm_raise(OMM_ERR_STATE, "the last round is over, nothing is left to change");
 }
 
+/* Who was ready before a long rest may be gone. */
+static void gather_anew(omm_coord *c) {
+    if (c->state != OMM_COORD_JOINING) return;
+    for (size_t i = 0; i < c->o.run->node_count; i++) c->nodes[i].ready = false;
+    c->has_quorum = c->has_since = false;
+}
+
+void omm_coord_hold(uint64_t *next_deadline_ms, omm_coord *c, uint64_t now_ms, bool held) {
+    if (c->held && !held) gather_anew(c);
+    c->held = held;
+    start_clock(c, now_ms);
+    *next_deadline_ms = next_deadline(c, now_ms);
+}
+
+uint64_t omm_coord_stage_ms(const omm_coord *c, uint64_t now_ms) {
+    return c->has_since ? now_ms - c->since_ms : 0;
+}
+
+void omm_coord_resume_stage(omm_coord *c, uint64_t now_ms, uint64_t passed_ms) {
+    c->has_since = true;
+    c->since_ms = now_ms - (passed_ms < now_ms ? passed_ms : now_ms);
+}
+
 omm_err omm_coord_pause(uint64_t *next_deadline_ms, omm_coord *c, uint64_t now_ms, bool paused) {
     OMM_TRY(check_running(c));
     if (c->paused == paused)
         return omm_raise(OMM_ERR_STATE, paused ? "it is paused already" : "it is not paused");
     OMM_TRY(coord_store_paused(c, paused));
     c->paused = paused;
-    if (!paused && c->state == OMM_COORD_JOINING) {
-        for (size_t i = 0; i < c->o.run->node_count; i++) c->nodes[i].ready = false;
-        c->has_quorum = c->has_since = false;
-    }
+    if (!paused) gather_anew(c);
     omm_log_event(c->o.log, OMM_LOG_INFO, paused ? "paused" : "resumed",
                   OMM_LOG_INT("round", c->round));
     start_clock(c, now_ms);

@@ -98,8 +98,8 @@ struct omm_coord {
     omm_arena sent_arena;
     omm_blob global;
 
-    bool paused, draining; /* no round is opened */
-    bool has_since;        /* false after a restart: durations start again */
+    bool paused, draining, held; /* no round is opened */
+    bool has_since;              /* false after a restart: durations start again */
     uint64_t since_ms;
     bool has_quorum; /* JOINING: enough are ready, since quorum_ms */
     uint64_t quorum_ms;
@@ -230,6 +230,8 @@ OMM_CHECKED omm_err coord_evaluate_initial(omm_coord *c);
 void coord_round_note_quorum(omm_coord *c, uint64_t now_ms);
 /* When the round opens if nobody else comes; OMM_COORD_NEVER: too few are ready. */
 uint64_t coord_round_opens_ms(const omm_coord *c);
+/* Enough have come: nobody is waited for any more. */
+bool coord_round_has_enough(const omm_coord *c);
 OMM_CHECKED omm_err coord_round_open(omm_coord *c, uint64_t now_ms);
 OMM_CHECKED omm_err coord_round_restore(omm_coord *c); /* offer and selection from the database */
 OMM_CHECKED omm_err coord_round_collected(omm_coord *c);

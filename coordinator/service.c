@@ -19,6 +19,7 @@
 #include "ctl.h"
 #include "diary.h"
 #include "held.h"
+#include "timetable.h"
 #include "watch.h"
 #include "watch_text.h"
 #include "web.h"
@@ -27,6 +28,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define SERVICE_EPOCH_MS ((uint64_t)1 << 40)
 #define SERVICE_SLICE_MS 200u     /* how soon a stop is noticed */
 #define SERVICE_BUSY_SLICE_MS 10u /* how soon the end of a tick is */
 #define SERVICE_BUSY_MS 1000u     /* a tick that makes others wait is worth a second */
@@ -53,6 +55,8 @@ typedef struct service {
     web *web;
     ctl *ctl;
     base_serve *base; /* NULL: none is served */
+    timetable times;
+    bool is_held, has_opened; /* a round, since it was looked at last */
     omm_buf reply;
     held held;
     uint64_t deadline_ms;
@@ -62,8 +66,9 @@ typedef struct service {
     uint64_t requests;
 } service;
 
+/* From far above zero: a stage may have begun before this machine did. */
 static uint64_t now_ms(const service *s) {
-    return s->o->clock.now_ms(s->o->clock.ud);
+    return SERVICE_EPOCH_MS + s->o->clock.now_ms(s->o->clock.ud);
 }
 
 static bool is_stopped(const service *s) {
@@ -168,6 +173,7 @@ static void show(service *s, bool now) {
 
 static void on_event(void *ud, const omm_coord_event *event) {
     service *s = ud;
+    if (event->kind == OMM_COORD_EVENT_OPENED) s->has_opened = true;
     watch_event(s->watch, event);
     diary_event(s->diary, event, s->coord);
 }
@@ -282,9 +288,46 @@ static omm_err on_ctl(void *ud, omm_buf *answer, const ctl_request *r) {
     return omm_raise(err, "%s", why);
 }
 
+/* ---- the timetable ---- */
+
+/* After the state machine and before its first step: the stage goes on where it was. */
+static omm_err open_times(service *s) {
+    const omm_coord_status status = omm_coord_get_status(s->coord);
+    uint64_t passed_ms = 0;
+    OMM_TRY(timetable_open(&s->times, s->o->state_dir, s->o->clock, s->o->every_ms, s->o->has_at,
+                           s->o->at_ms, NULL));
+    if (timetable_stage_ms(&passed_ms, &s->times, status.round, status.state))
+        omm_coord_resume_stage(s->coord, now_ms(s), passed_ms);
+    omm_log_event(s->o->log, OMM_LOG_INFO, "stage_goes_on",
+                  OMM_LOG_STR("state", omm_coord_state_name(status.state)),
+                  OMM_LOG_INT("passed_ms", passed_ms));
+    s->is_held = !timetable_is_due(&s->times);
+    if (s->is_held) omm_coord_hold(&s->deadline_ms, s->coord, now_ms(s), true);
+    return OMM_OK;
+}
+
+/* A timetable that cannot be written costs a restart its durations, and nothing else. */
+static void look_at_times(service *s) {
+    const omm_coord_status status = omm_coord_get_status(s->coord);
+    const bool has_opened = s->has_opened;
+    s->has_opened = false;
+    if (has_opened) timetable_opened(&s->times);
+    if (timetable_note(&s->times, status.round, status.state,
+                       omm_coord_stage_ms(s->coord, now_ms(s))) != OMM_OK)
+        omm_log_event(s->o->log, OMM_LOG_WARN, "timetable_failed",
+                      OMM_LOG_STR("detail", omm_err_sentence()));
+    const bool hold = status.state == OMM_COORD_JOINING && !timetable_is_due(&s->times);
+    if (hold == s->is_held) return;
+    s->is_held = hold;
+    omm_coord_hold(&s->deadline_ms, s->coord, now_ms(s), hold);
+    omm_log_event(s->o->log, OMM_LOG_INFO, hold ? "round_held" : "round_due",
+                  OMM_LOG_INT("round", status.round));
+}
+
 /* Between two requests, when nobody else has the state machine. */
 static void look_around(service *s) {
     ctl_poll(s->ctl, true, on_ctl, s);
+    look_at_times(s);
     show(s, false);
 }
 
@@ -347,7 +390,9 @@ static omm_err open_service(service *s) {
     OMM_TRY(open_watch(s));
     options.on_event = on_event;
     options.on_event_ud = s;
+    if (s->o->over_select > 0) options.policy.over_select = s->o->over_select;
     OMM_TRY(omm_coord_open(&s->coord, &options));
+    OMM_TRY(open_times(s));
     OMM_TRY(open_diary(s));
     OMM_TRY(load_wires(s));
     OMM_TRY(open_base(s, options.key));

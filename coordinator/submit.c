@@ -552,9 +552,11 @@ omm_err coord_refuse_upload(omm_coord *c, size_t node, omm_err reason, const cha
 }
 
 omm_err coord_refuse_unfinished(omm_coord *c) {
+    const char *why = coord_round_has_enough(c)
+                          ? "payload: not complete when enough had come for the round"
+                          : "payload: not complete at the deadline of the round";
     for (size_t i = 0; i < c->o.run->node_count; i++)
-        OMM_TRY(coord_refuse_upload(c, i, OMM_ERR_REFUSED_LATE,
-                                    "payload: not complete at the deadline of the round"));
+        OMM_TRY(coord_refuse_upload(c, i, OMM_ERR_REFUSED_LATE, why));
     return OMM_OK;
 }
 

@@ -32,6 +32,7 @@ typedef struct fed fed;
 
 typedef struct fed_options {
     uint32_t nodes, rounds, select, accept_min;
+    double over_select;
     uint64_t deadline_ms, join_ms;
     uint64_t train_ms[FED_NODES_MAX]; /* 0: FED_TRAIN_MS */
     bool silent[FED_NODES_MAX];       /* never asks for anything */

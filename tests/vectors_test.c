@@ -3,6 +3,7 @@
  * reason that it says. */
 #include "battery.h"
 
+#include "omm/base_model.h"
 #include "omm/codec.h"
 #include "omm/envelope.h"
 #include "omm/fedavg.h"
@@ -103,6 +104,8 @@ static omm_err decode(const char *name, omm_bytes in, omm_arena *arena) {
     if (strcmp(name, "Receipt") == 0) return omm_receipt_decode(&receipt, in, arena);
     if (strcmp(name, "Close") == 0) return omm_close_decode(&record, in, arena);
     if (strcmp(name, "Request") == 0) return omm_request_decode(&request, in, arena);
+    omm_base_model base;
+    if (strcmp(name, "Base") == 0) return omm_base_model_decode(&base, in, arena);
     CHECK(strcmp(name, "Reply") == 0);
     return omm_reply_decode(&reply, in, arena);
 }
