@@ -6,6 +6,7 @@
 #include "omm/json.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define CTL_SUMMARY                                                                                \
     "Tell a coordinator that runs what to do.  Actions:\n"                                         \
@@ -14,6 +15,8 @@
     "  resume            open rounds again\n"                                                      \
     "  quarantine NODE   refuse a node from now on, by name or id.  Kept over restarts\n"          \
     "  release NODE      let it take part again, from the next round on\n"                         \
+    "  rollback ROUND    begin the next round from the adapter of that earlier round, or from\n"   \
+    "                    `start`; --reason says why.  Kept over restarts, and in the evidence\n"   \
     "  drain             end the open round, then exit with everything kept\n"                     \
     "Each is written to the audit log before it is done.  A sum or an evaluation is waited for."
 
@@ -48,23 +51,44 @@ static omm_err ask(const char *config, const char *action, const char *argument,
     return err;
 }
 
+/* A rollback's argument is the round and why, on one line. */
+static omm_err with_reason(char argument[OMM_COORD_CTL_LINE_MAX], const char *action,
+                           const char *reason) {
+    const bool wants = strcmp(action, omm_coord_ctl_name(OMM_COORD_CTL_rollback)) == 0;
+    const size_t size = strlen(argument);
+    if (!wants && !reason) return OMM_OK;
+    if (!wants || !reason || !reason[0] || !size || strchr(reason, '\n'))
+        return omm_raise(OMM_ERR_USAGE, wants ? "rollback ROUND --reason TEXT: both, on one line"
+                                              : "--reason is for rollback");
+    if ((size_t)snprintf(argument + size, OMM_COORD_CTL_LINE_MAX - size, " %s", reason) <
+        OMM_COORD_CTL_LINE_MAX - size)
+        return OMM_OK;
+    return omm_raise(OMM_ERR_USAGE, "--reason: too long; at most %u bytes with the round",
+                     OMM_COORD_CTL_LINE_MAX - 16);
+}
+
 int coordinator_ctl(int argc, char **argv) {
     const char *config = NULL;
+    const char *reason = NULL;
+    char argument[OMM_COORD_CTL_LINE_MAX] = "";
     uint32_t wait_s = 600;
     bool json = false;
     const cli_option options[] = {
         {"config", 'c', CLI_STR, &config, "FILE", "its service file (required)"},
+        {"reason", 0, CLI_STR, &reason, "TEXT", "why, for rollback (required)"},
         {"wait", 0, CLI_U32, &wait_s, "SECONDS", "for an answer, at most (600)"},
         {"json", 0, CLI_FLAG, &json, NULL, "one JSON object"},
         {0}};
     int count = 0;
     char **args = NULL;
     int code = cli_parse(&count, &args, argc, argv, options,
-                         "coordinator ctl -c FILE ACTION [NODE]", CTL_SUMMARY, 1, 2);
+                         "coordinator ctl -c FILE ACTION [NODE or ROUND]", CTL_SUMMARY, 1, 2);
     if (code >= 0) return code;
     if (!config)
         return cli_fail("coordinator ctl", omm_raise(OMM_ERR_USAGE, "-c FILE is required"));
-    omm_err err = ask(config, args[0], count > 1 ? args[1] : "", wait_s, json);
+    if (count > 1) (void)snprintf(argument, sizeof argument, "%s", args[1]);
+    omm_err err = with_reason(argument, args[0], reason);
+    if (err == OMM_OK) err = ask(config, args[0], argument, wait_s, json);
     if (err == OMM_ERR_STATE) {
         (void)cli_fail("coordinator ctl", err);
         return CLI_EXIT_FAILED;

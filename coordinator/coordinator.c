@@ -94,6 +94,7 @@ static omm_err take_memory(omm_coord *c) {
 /* The state that the round starts from, or that the last one ended with. */
 static omm_err load_global(omm_coord *c) {
     uint32_t number = c->round + (c->state >= OMM_COORD_PUBLISHED ? 1 : 0);
+    if (c->state < OMM_COORD_PUBLISHED && coord_rollback_is_now(c)) return coord_rollback_apply(c);
     omm_digest canonical;
     omm_digest digest;
     if (number == 0)
@@ -122,6 +123,7 @@ omm_err omm_coord_open(omm_coord **out, const omm_coord_options *options) {
     if (err == OMM_OK) err = coord_store_open(c);
     if (err == OMM_OK) err = coord_store_load(c);
     if (err == OMM_OK) err = coord_evidence_start(c);
+    if (err == OMM_OK) err = coord_rollback_load(c);
     if (err == OMM_OK) err = load_global(c);
     if (err != OMM_OK) {
         omm_coord_close(c);
@@ -174,7 +176,8 @@ static uint64_t after(uint64_t since_ms, uint64_t duration_ms) {
 
 uint64_t coord_next_deadline(const omm_coord *c, uint64_t now_ms) {
     switch (c->state) {
-    case OMM_COORD_JOINING: return c->has_loss ? coord_round_opens_ms(c) : now_ms;
+    case OMM_COORD_JOINING:
+        return c->has_loss && !c->must_roll_back ? coord_round_opens_ms(c) : now_ms;
     case OMM_COORD_OPEN:
         if (is_collected(c, now_ms)) return now_ms;
         return after(c->since_ms, c->o.policy.deadline_ms);
@@ -187,6 +190,7 @@ static omm_err tick_once(omm_coord *c, uint64_t now_ms) {
     switch (c->state) {
     case OMM_COORD_JOINING:
         if (!c->has_loss) return coord_evaluate_initial(c);
+        if (c->must_roll_back) return coord_rollback_apply(c);
         return coord_round_opens_ms(c) <= now_ms ? coord_round_open(c, now_ms) : OMM_OK;
     case OMM_COORD_OPEN: return is_collected(c, now_ms) ? coord_round_collected(c) : OMM_OK;
     case OMM_COORD_AGGREGATING:
@@ -254,7 +258,7 @@ void omm_coord_hold(uint64_t *next_deadline_ms, omm_coord *c, uint64_t now_ms, b
     if (c->held && !held) gather_anew(c);
     c->held = held;
     start_clock(c, now_ms);
-    *next_deadline_ms = next_deadline(c, now_ms);
+    *next_deadline_ms = coord_next_deadline(c, now_ms);
 }
 
 uint64_t omm_coord_stage_ms(const omm_coord *c, uint64_t now_ms) {

@@ -115,7 +115,7 @@ omm_err omm_coord_ctl_ask(omm_buf *answer, const char *state_dir, const char *ac
     int size = snprintf(line, sizeof line, "%s%s%s\n", action, argument[0] ? " " : "", argument);
     if (size < 0 || (size_t)size > OMM_COORD_CTL_LINE_MAX ||
         memchr(argument, '\n', strlen(argument)))
-        return omm_raise(OMM_ERR_USAGE, "%s: no name or id of a node", argument);
+        return omm_raise(OMM_ERR_USAGE, "%s: too long for a word to a coordinator", argument);
     omm_buf got;
     omm_buf_init(&got, OMM_COORD_CTL_ANSWER_MAX);
     omm_err err = dial(&fd, state_dir);

@@ -6,6 +6,7 @@
  *   batch.c         many steps with one commit
  *   verdict.c       receipts and refusal records
  *   round.c         opening, aggregating, publishing and closing
+ *   rollback.c      rounds that begin from an earlier adapter
  *   evidence.c      the files of a round, written when it is over
  *
  * Invariants: memory follows the database (a commit first, then the fields; in a batch a statement
@@ -75,6 +76,11 @@ typedef struct coord_batch {
     omm_arena arena;
     struct coord_told *first, *last;
 } coord_batch;
+/* Round `round` begins from state `to`; where that is `round` itself, from the newest, as always. */
+typedef struct coord_rollback {
+    bool known;
+    uint32_t round, to;
+} coord_rollback;
 
 struct omm_coord {
     omm_coord_options o;
@@ -118,6 +124,9 @@ struct omm_coord {
     uint64_t eval_items;
     double candidate_loss;
     bool is_published;
+
+    coord_rollback rollbacks[2]; /* of this round, and of the next one */
+    bool must_roll_back;         /* this round's has not been taken up yet */
 
     omm_coord_round *history; /* (run->rounds) */
     uint32_t history_count;   /* rounds that are over */
@@ -239,6 +248,15 @@ OMM_CHECKED omm_err coord_round_aggregate(omm_coord *c);
 OMM_CHECKED omm_err coord_round_publish(omm_coord *c);
 OMM_CHECKED omm_err coord_round_next(omm_coord *c);
 OMM_CHECKED omm_err coord_run_close(omm_coord *c);
+
+/* ---- rollback.c ---- */
+OMM_CHECKED omm_err coord_rollback_load(omm_coord *c); /* what was asked for before a restart */
+/* This round begins, or began, from an earlier state than the one before it. */
+bool coord_rollback_is_now(const omm_coord *c);
+void coord_rollback_next(omm_coord *c); /* c->round is another one now */
+/* Take up the state that this round begins from, where that is not the one before it.
+ * Errors: IO, NOMEM, those of the bundle. */
+OMM_CHECKED omm_err coord_rollback_apply(omm_coord *c);
 
 /* ---- evidence.c ---- */
 OMM_CHECKED omm_err coord_evidence_start(omm_coord *c);

@@ -437,6 +437,7 @@ omm_err coord_round_next(omm_coord *c) {
         node->ready = node->selected = node->offered = node->settled = false;
         node->replaced_count = 0;
     }
+    coord_rollback_next(c);
     return OMM_OK;
 }
 

@@ -26,6 +26,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SERVICE_EPOCH_MS ((uint64_t)1 << 40)
@@ -268,13 +269,39 @@ static omm_err do_action(service *s, omm_buf *answer, const ctl_request *r) {
     return omm_buf_printf(answer, pause ? "no new round is opened\n" : "rounds are opened again\n");
 }
 
+/* "3 why": the round, or "start", and the reason. */
+static omm_err read_rollback(int64_t *round, const char *argument) {
+    const size_t size = strcspn(argument, " ");
+    const bool is_start = size == 5 && strncmp(argument, "start", 5) == 0;
+    const bool is_number = size > 0 && size < 9 && strspn(argument, "0123456789") == size;
+    *round = is_number ? strtoll(argument, NULL, 10) : -1;
+    if ((is_start || is_number) && argument[size] == ' ' && argument[size + 1]) return OMM_OK;
+    return omm_raise(OMM_ERR_USAGE,
+                     "rollback: %.80s; accepted: a round's number or start, and a reason",
+                     argument);
+}
+
+static omm_err do_rollback(service *s, omm_buf *answer, const ctl_request *r) {
+    int64_t round = -1;
+    uint32_t next = 0;
+    char begin[32] = "the run's first adapter";
+    OMM_TRY(read_rollback(&round, r->argument));
+    OMM_TRY(diary_ctl(s->diary, omm_coord_ctl_name(r->action), r->argument, r->uid));
+    OMM_TRY(omm_coord_rollback(&next, &s->deadline_ms, s->coord, now_ms(s), round));
+    if (round >= 0) (void)snprintf(begin, sizeof begin, "the adapter of round %d", (int)round);
+    return omm_buf_printf(answer, "round %u begins from %s\n", next, begin);
+}
+
 static omm_err on_ctl(void *ud, omm_buf *answer, const ctl_request *r) {
     service *s = ud;
     omm_err err = OMM_OK;
     char why[SERVICE_DETAIL_BYTES] = "done";
     if (r->action == OMM_COORD_CTL_status) return say_status(s, answer);
     bool names_node = r->action == OMM_COORD_CTL_quarantine || r->action == OMM_COORD_CTL_release;
-    err = names_node ? do_quarantine(s, answer, r) : do_action(s, answer, r);
+    if (r->action == OMM_COORD_CTL_rollback)
+        err = do_rollback(s, answer, r);
+    else
+        err = names_node ? do_quarantine(s, answer, r) : do_action(s, answer, r);
     if (err != OMM_OK) (void)snprintf(why, sizeof why, "%s", omm_err_sentence());
     omm_log_event(s->o->log, OMM_LOG_INFO, "ctl",
                   OMM_LOG_STR("action", omm_coord_ctl_name(r->action)),

@@ -86,10 +86,10 @@ static void test_file(void) {
     CHECK(!omm_file_exists(path));
     CHECK_OK(timetable_note(&t, 0, 1, 0));
     CHECK(omm_file_exists(path));
-    static const char *const wrong[] = {
-        "", "{", "[]", "{\"schema_version\":2}",
+    static const char negative[] =
         "{\"schema_version\":1,\"boot\":\"a\",\"now_ms\":-5,\"wall_ms\":0,\"round\":0,\"stage\":1,"
-        "\"stage_ms\":7,\"opened_ms\":-1,\"slot\":-1}"};
+        "\"stage_ms\":7,\"opened_ms\":-1,\"slot\":-1}";
+    static const char *const wrong[] = {"", "{", "[]", "{\"schema_version\":2}", negative};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         CHECK_OK(omm_file_write(path, omm_bytes_str(wrong[i]), 0600));
         t = started(HOUR, false, 0, "a");

@@ -68,7 +68,8 @@ static void test_late(bool announced) {
     CHECK_EQ(round.selected_count, 3);
     CHECK_EQ(round.accepted_count, 2);
     CHECK_EQ(round.refused_count, announced);
-    CHECK_EQ(round.missing_count, !announced); /* it came when the last round's evidence was complete */
+    CHECK_EQ(round.missing_count,
+             !announced); /* it came when the last round's evidence was complete */
     peer_close(&p);
 }
 
@@ -115,7 +116,82 @@ static void test_stage(void) {
     peer_close(&p);
 }
 
+/* ---- rollback ---- */
+
+static void until_round(fed *f, omm_coord_state state, uint32_t round) {
+    for (int i = 0; status_of(f).state != state || status_of(f).round != round; i++)
+        CHECK(i < 10000 && fed_step(f));
+}
+
+static uint32_t roll_back(fed *f, int64_t round) {
+    uint32_t next = 99;
+    CHECK_OK(omm_coord_rollback(&next, &f->coord_deadline_ms, f->coord, f->now_ms, round));
+    if (f->coord_deadline_ms < f->now_ms) f->coord_deadline_ms = f->now_ms;
+    return next;
+}
+
+static omm_digest file_digest(const fed *f, const char *path) {
+    omm_buf bytes;
+    omm_buf_init(&bytes, (size_t)1 << 24);
+    CHECK_OK(omm_bundle_read(&bytes, f->bundle, path));
+    const omm_digest digest = omm_hash(omm_buf_view(&bytes));
+    omm_buf_fini(&bytes);
+    return digest;
+}
+
+static void check_begins(fed *f, uint32_t round, uint32_t state) {
+    uint32_t count = 0;
+    const omm_coord_round *rounds = omm_coord_history(&count, f->coord);
+    CHECK(count > round);
+    CHECK_EQ(rounds[round].begins, state);
+}
+
+/* Round 2 begins from what round 0 gave, round 3 (asked for while 2 is open) from the run's first adapter; the rest
+ * as always.  With kills in between, and with candidates that are held back. */
+static void test_rollback(bool restart, bool held_back) {
+    fed_options o = fed_options_default();
+    peer p;
+    uint32_t next = 0;
+    o.rounds = 6;
+    o.on_disk = true;
+    o.restart_coordinator = restart;
+    o.loss_rises = held_back; /* every candidate is worse than what was there */
+    o.loss_increase_max = held_back ? 0.001 : 0;
+    o.join_ms = 1000;
+    peer_open(&p, &o);
+    fed *f = &p.f;
+    until_round(f, OMM_COORD_JOINING, 2);
+    CHECK_ERR(omm_coord_rollback(&next, &f->coord_deadline_ms, f->coord, f->now_ms, 2),
+              OMM_ERR_STATE);
+    CHECK(strstr(omm_err_sentence(), "round 2 is not over; accepted: start, or 0 to 1"));
+    CHECK_EQ(roll_back(f, -1), 2); /* the last word counts */
+    CHECK_EQ(roll_back(f, 0), 2);
+    fed_restart_coordinator(f);
+    until_round(f, OMM_COORD_OPEN, 2);
+    CHECK_EQ(roll_back(f, -1), 3);
+    fed_restart_coordinator(f); /* both are known: that of the open round, and the next one's */
+    until_round(f, OMM_COORD_JOINING, 4);
+    CHECK_EQ(roll_back(f, 1), 4);
+    CHECK_EQ(roll_back(f, 3), 4); /* the newest: taken back */
+    until_round(f, OMM_COORD_OPEN, 5);
+    CHECK_ERR(omm_coord_rollback(&next, &f->coord_deadline_ms, f->coord, f->now_ms, 0),
+              OMM_ERR_STATE);
+    CHECK(strstr(omm_err_sentence(), "no round is left"));
+    fed_run(f);
+    static const uint32_t begins[6] = {0, 1, 1, 0, 4, 5};
+    for (uint32_t r = 0; r < 6; r++) check_begins(f, r, begins[r]);
+    const omm_digest first = file_digest(f, "adapters/r000.bin");
+    const omm_digest third = file_digest(f, "adapters/r004.bin");
+    CHECK_EQ(omm_digest_equal(&first, &third),
+             held_back); /* held back, it stays what it began from */
+    fed_seal_and_verify(f);
+    peer_close(&p);
+}
+
 int main(void) {
+    test_rollback(false, false);
+    test_rollback(true, false);
+    test_rollback(false, true);
     test_over_select(false);
     test_over_select(true);
     test_late(false);

@@ -158,6 +158,12 @@ OMM_CHECKED omm_err omm_coord_quarantine(uint64_t *next_deadline_ms, omm_coord *
 /* Paused until the process ends, and nothing is kept of it. */
 void omm_coord_drain(omm_coord *coord);
 
+/* The next round begins from the adapter after round `round`, or from the run's first one (round < 0), instead of from
+ * the newest: the one that is gathered now, or, with one open, the one after it.  The last word before it opens
+ * counts; the newest state's number takes a rollback back.  *next is the round that it is about.
+ * Errors: STATE (no round is left, or `round` is not over: says which are), IO, NOMEM. */
+OMM_CHECKED omm_err omm_coord_rollback(uint32_t *next, uint64_t *next_deadline_ms, omm_coord *coord,
+                                       uint64_t now_ms, int64_t round);
 /* Held: no round is opened until it is let go, which gathers the nodes anew.  Nothing is kept of it. */
 void omm_coord_hold(uint64_t *next_deadline_ms, omm_coord *coord, uint64_t now_ms, bool held);
 /* How long this state has lasted on the caller's clock; and, after a restart and before the first step, how long it
@@ -208,6 +214,7 @@ typedef struct omm_coord_round {
     uint64_t tokens; /* of the accepted submissions */
     double loss;     /* of the candidate, published or not; NaN for a void round */
     bool published, voided;
+    uint32_t begins; /* number of the state it began from: `round`, or an earlier one */
 } omm_coord_round;
 /* Rounds 0 .. count - 1; valid until the next tick. */
 const omm_coord_round *omm_coord_history(uint32_t *count, const omm_coord *coord);
