@@ -78,8 +78,8 @@ static void check_nonce(audit *a, const char *path, const omm_offer *o) {
         audit_fail(a, path, "nonce is not the one that the seed gives");
 }
 
-static void check_global(audit *a, const char *path, const omm_offer *o) {
-    omm_bundle_path adapter = omm_bundle_path_adapter(o->round);
+static void check_global(audit *a, const char *path, const omm_offer *o, uint32_t begins) {
+    omm_bundle_path adapter = omm_bundle_path_adapter(begins);
     omm_buf bytes;
     omm_arena arena;
     omm_blob blob;
@@ -113,7 +113,7 @@ static void check_offer_message(audit *a, const char *path, const omm_offer *o, 
         if (a->offers[q].known && omm_digest_equal(&a->offers[q].offer.nonce, &o->nonce))
             audit_fail(a, path, "has the nonce of round %zu", q);
     check_nonce(a, path, o);
-    check_global(a, path, o);
+    check_global(a, path, o, omm_round_begins(&a->ev.rounds[r]));
 }
 
 static void check_offer(audit *a, size_t r) {

@@ -82,11 +82,16 @@ static void check_rows(audit *a, const char *path, const evidence_rows *rows,
     }
 }
 
-/* A candidate is published unless its loss is over that of the last published by more than agreed.
+/* A candidate is published unless its loss is over that of the state it began from by more than agreed.
  * Lines of eval/rounds.jsonl: state 0, then one per round that was evaluated. */
 static void check_states(audit *a) {
-    double last = 0;
     size_t at = 0;
+    double *losses =
+        omm_arena_alloc(&a->arena, a->ev.round_count + 1, sizeof *losses); /* of states */
+    if (!losses) {
+        (void)audit_expect(a, omm_raise(OMM_ERR_NOMEM, "no memory for losses"), "rounds.jsonl");
+        return;
+    }
     audit_name(a, "eval/rounds.jsonl");
     if (a->ev.states_file.err != OMM_OK || a->ev.state_count == 0) {
         audit_fail(a, "eval/rounds.jsonl", "%s",
@@ -95,9 +100,12 @@ static void check_states(audit *a) {
     }
     const omm_state_record *first = &a->ev.states[at++];
     if (first->state != 0) audit_fail(a, "eval/rounds.jsonl", "line 1 is not of state 0");
-    last = first->loss;
+    losses[0] = first->loss;
     for (size_t r = 0; r < a->ev.round_count; r++) {
         const omm_round_record *round = &a->ev.rounds[r];
+        const uint32_t begins = omm_round_begins(round);
+        const double last = begins <= r ? losses[begins] : 0;
+        losses[r + 1] = last;
         if (!round->evaluated) continue;
         a->items++;
         const omm_state_record *s = at < a->ev.state_count ? &a->ev.states[at++] : NULL;
@@ -107,7 +115,7 @@ static void check_states(audit *a) {
         if (publish != round->published)
             audit_fail(a, "rounds.jsonl", "round %zu: loss went from %.6g to %.6g, and it was %s",
                        r, last, round->eval_loss, round->published ? "published" : "held back");
-        if (round->published) last = round->eval_loss;
+        if (round->published) losses[r + 1] = round->eval_loss;
     }
     if (at != a->ev.state_count) audit_fail(a, "eval/rounds.jsonl", "has lines of no round");
 }

@@ -191,6 +191,10 @@ static omm_err sum_round(audit *a, scratch *s, size_t r) {
 
 /* s->master becomes what the master after round r must be. */
 static bool expect_master(audit *a, scratch *s, size_t r) {
+    omm_digest ignored;
+    if (a->ev.rounds[r].has_begins &&
+        !read_master(a, s->master, &ignored, s->n, a->ev.rounds[r].begins))
+        return false;
     if (!audit_expect(a, sum_round(a, s, r), "rounds.jsonl")) return false;
     if (!a->ev.rounds[r].published) return true;
     return audit_expect(a, omm_server_step_plain(s->master, s->mean, s->n), "rounds.jsonl");
@@ -251,7 +255,8 @@ bool audit_broadcast_values(audit *a, float *values, omm_encoded *info, uint32_t
     return ok;
 }
 
-/* State `number` is the encoding of its master; `previous`: digest as sent of the state before. */
+/* State `number` is the encoding of its master; `previous`: digest as sent of the state
+ * before it, or of the one that a rollback went back to. */
 static void check_state(audit *a, scratch *s, uint32_t number, omm_digest *previous) {
     omm_bundle_path path = omm_bundle_path_adapter(number);
     const omm_run_record *run = &a->ev.run;
@@ -259,6 +264,10 @@ static void check_state(audit *a, scratch *s, uint32_t number, omm_digest *previ
     omm_encoded again;
     omm_digest ignored;
     omm_buf bytes;
+    if (number > 0 && a->ev.rounds[number - 1].has_begins) {
+        if (!audit_broadcast_values(a, s->values, &sent, a->ev.rounds[number - 1].begins)) return;
+        *previous = sent.sent_digest;
+    }
     if (!audit_broadcast_values(a, s->values, &sent, number)) return;
     if (number > 0) {
         const omm_round_record *round = &a->ev.rounds[number - 1];

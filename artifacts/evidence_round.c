@@ -63,6 +63,7 @@ omm_err omm_round_record_write(omm_buf *out, const omm_round_record *round) {
     put_eval(&r, round);
     record_put_bool(&r, "published", round->published);
     record_put_bool(&r, "void", round->voided);
+    if (round->has_begins) record_put_u64(&r, "begins", round->begins);
     return record_finish(out, &r);
 }
 
@@ -113,6 +114,16 @@ static void get_eval(record_in *r, omm_round_record *round) {
     record_fail(r, eval.err);
 }
 
+static void get_begins(record_in *r, omm_round_record *round) {
+    round->has_begins = r->err == OMM_OK && json_object_get(r->object, "begins");
+    if (!round->has_begins) return;
+    round->begins = (uint32_t)record_get_u64(r, "begins", OMM_EVIDENCE_ROUNDS_MAX);
+    if (r->err == OMM_OK && round->begins >= round->round)
+        record_fail(r,
+                    omm_raise(OMM_ERR_FORMAT, "round %u begins from state %u, not an earlier one",
+                              round->round, round->begins));
+}
+
 omm_err omm_round_record_parse(omm_round_record *out, omm_arena *arena, omm_bytes line) {
     omm_round_record round;
     memset(&round, 0, sizeof round);
@@ -129,6 +140,7 @@ omm_err omm_round_record_parse(omm_round_record *out, omm_arena *arena, omm_byte
     get_eval(&r, &round);
     round.published = record_get_bool(&r, "published");
     round.voided = record_get_bool(&r, "void");
+    get_begins(&r, &round);
     OMM_TRY(record_end(&r));
     omm_buf again;
     omm_buf_init(&again, line.size + 1);

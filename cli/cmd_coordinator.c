@@ -5,6 +5,7 @@
 #include "options.h"
 #include "service_config.h"
 
+#include "omm/base_model.h"
 #include "omm/coordinator_service.h"
 #include "omm/enrolment.h"
 #include "omm/json.h"
@@ -23,9 +24,12 @@ typedef struct node_entry {
 typedef struct coordinator_file {
     const char *scenario, *listen, *state_dir, *bundle, *key, *bundle_key, *port_file, *log_level,
         *tls_certificate, *tls_key, *http, *http_port_file;
-    omm_config_list nodes; /* node_entry */
+    omm_config_list nodes;   /* node_entry */
+    omm_config_list mirrors; /* const char * */
+    const char *every, *at;
+    double over_select;
     uint64_t poll_ms, linger_ms;
-    uint32_t threads, node_max, work_bits;
+    uint32_t threads, node_max, work_bits, base_transfers, base_mbit;
     int enrolment; /* coordinator_enrolment */
 } coordinator_file;
 
@@ -44,6 +48,9 @@ static const omm_config_field s_node_fields[] = {
 
 static const omm_config_field s_node = {
     .key = "node", .kind = OMM_CONFIG_KIND_MAP, .sub = s_node_fields};
+
+static const omm_config_field s_mirror = {
+    .key = "url", .kind = OMM_CONFIG_KIND_STRING, .min = 1, .max = OMM_MIRROR_BYTES_MAX};
 
 static const omm_config_field s_fields[] = {
     OMM_CONFIG_STRING(coordinator_file, scenario, .min = 1, .max = 4000,
@@ -80,6 +87,28 @@ static const omm_config_field s_fields[] = {
                    .help = "with enrolment: open: a node tries 2^bits hashes; 22: some seconds"),
     OMM_CONFIG_U32(coordinator_file, node_max, .fallback = "0", .max = COORDINATOR_NODES_MAX,
                    .help = "most nodes, with those who join; 0: 64.  Not to be changed in a run"),
+    OMM_CONFIG_U32(coordinator_file, base_transfers, .fallback = "4", .max = 256,
+                   .help =
+                       "addresses that may fetch the base model at a time; 0: from mirrors only"),
+    OMM_CONFIG_U32(coordinator_file, base_mbit, .fallback = "100", .max = 1e6,
+                   .help = "megabits a second for all of these together; 0: no limit"),
+    {.key = "mirrors",
+     .kind = OMM_CONFIG_KIND_LIST,
+     .offset = offsetof(coordinator_file, mirrors),
+     .optional = true,
+     .max = OMM_BASE_MIRRORS_MAX,
+     .item = &s_mirror,
+     .item_size = sizeof(const char *),
+     .help = "http:// and https:// where nodes find the base model, too"},
+    OMM_CONFIG_STRING(coordinator_file, every, .fallback = "", .max = 16,
+                      .help = "30m, 6h, 1d from one round's opening to the next; \"\": as soon as "
+                              "nodes are ready"),
+    OMM_CONFIG_STRING(coordinator_file, at, .fallback = "", .max = 5,
+                      .help = "\"03:00\" UTC: rounds open then, and `every` (default 1d) after it"),
+    OMM_CONFIG_REAL(coordinator_file, over_select, .fallback = "1", .min = 1, .max = 100,
+                    .help =
+                        "1.3: the offer goes to 1.3 times the nodes needed, and the round closes "
+                        "when enough have come"),
     OMM_CONFIG_U64(coordinator_file, poll_ms, .fallback = "1000", .min = 10, .max = 600000,
                    .help = "how long a waiting node waits before it asks again"),
     OMM_CONFIG_U64(coordinator_file, linger_ms, .fallback = "60000", .max = 86400000,
@@ -211,6 +240,22 @@ static omm_err find_node_max(uint32_t *out, const coordinator *c) {
                      *out, c->file.nodes.count, COORDINATOR_NODES_MAX);
 }
 
+static omm_err check_mirrors(const coordinator *c) {
+    const char *const *mirrors = c->file.mirrors.items;
+    for (size_t i = 0; i < c->file.mirrors.count; i++) OMM_TRY(omm_mirror_check(mirrors[i]));
+    return OMM_OK;
+}
+
+static omm_err read_schedule(omm_coord_service_options *out, const coordinator *c) {
+    if (c->file.every[0]) OMM_TRY(service_duration(&out->every_ms, c->file.every, "every"));
+    out->has_at = c->file.at[0] != '\0';
+    if (!out->has_at) return OMM_OK;
+    OMM_TRY(service_time_of_day(&out->at_ms, c->file.at, "at"));
+    if (out->every_ms == 0 || SERVICE_DAY_MS % out->every_ms == 0) return OMM_OK;
+    return omm_raise(OMM_ERR_CONFIG, "every: %s does not divide a day, which `at` needs",
+                     c->file.every);
+}
+
 static omm_err open_run(coordinator *c) {
     omm_scenario_run_options options = {.scenario = c->scenario, .compute = &c->env.compute};
     OMM_TRY(find_node_max(&options.node_max, c));
@@ -253,6 +298,8 @@ static omm_err print_result(const coordinator *c, const omm_coord_service_result
 static omm_err serve(coordinator *c, bool json, bool *passed) {
     OMM_TRY(service_start(&c->env, c->file.threads, c->file.log_level));
     OMM_TRY(check_listen(c));
+    OMM_TRY(check_mirrors(c));
+    OMM_TRY(read_schedule(&(omm_coord_service_options){0}, c)); /* before a model is loaded */
     OMM_TRY(resolve_paths(c));
     OMM_TRY(load_tls(c));
     OMM_TRY(open_run(c));
@@ -275,6 +322,10 @@ static omm_err serve(coordinator *c, bool json, bool *passed) {
         .build = OMM_BUILD_TEXT,
         .machine = machine,
         .work_bits = c->file.enrolment == ENROLMENT_OPEN ? c->file.work_bits : 0,
+        .base_transfers = c->file.base_transfers,
+        .base_bytes_per_second = (uint64_t)c->file.base_mbit * 1000000 / 8,
+        .base_mirrors = c->file.mirrors.items,
+        .base_mirror_count = c->file.mirrors.count,
         .poll_ms = c->file.poll_ms,
         .linger_ms = c->file.linger_ms,
         .crash_at = c->env.crash_at,
@@ -282,6 +333,8 @@ static omm_err serve(coordinator *c, bool json, bool *passed) {
         .clock = omm_clock_system(),
         .log = &c->env.log,
         .stop = service_stop()};
+    options.over_select = c->file.over_select;
+    OMM_TRY(read_schedule(&options, c));
     omm_coord_service_result result;
     OMM_TRY(omm_coord_serve(&result, &options));
     omm_err err = result.is_sealed ? print_result(c, &result, json) : OMM_OK;

@@ -2,6 +2,7 @@
 #include "commands.h"
 #include "node_actions.h"
 #include "node_config.h"
+#include "node_model.h"
 #include "options.h"
 #include "places.h"
 #include "secret.h"
@@ -96,16 +97,25 @@ static omm_err load_token(node *n) {
     return err;
 }
 
-static omm_err from_files(node *n) {
+/* What can be said before a model is fetched for hours. */
+static omm_err check_required(node *n) {
     const struct {
         const char *name, *value;
-    } required[] = {{"key", n->file.key},
-                    {"coordinator_key", n->file.coordinator_key},
-                    {"model", n->file.model},
-                    {"data", n->file.data}};
-    for (size_t i = 0; i < sizeof required / sizeof required[0]; i++)
+    } required[] = {
+        {"coordinator_key", n->file.coordinator_key}, {"key", n->file.key}, {"data", n->file.data}};
+    for (size_t i = 0; i < sizeof required / sizeof required[0]; i++) {
+        const char *path = NULL;
+        uint64_t size = 0;
         if (!required[i].value[0])
             return omm_raise(OMM_ERR_CONFIG, "%s: required without scenario", required[i].name);
+        if (i == 0) continue;
+        OMM_TRY(service_path(&path, &n->env, required[i].value));
+        OMM_TRY(omm_file_size(&size, path));
+    }
+    return OMM_OK;
+}
+
+static omm_err from_files(node *n) {
     OMM_TRY(service_public_key(&n->coordinator, n->file.coordinator_key, "coordinator_key"));
     const char *path = NULL;
     const char *passphrase_file = NULL;
@@ -113,7 +123,7 @@ static omm_err from_files(node *n) {
     OMM_TRY(service_path(&passphrase_file, &n->env, n->file.passphrase_file));
     OMM_TRY(secret_load_key(&n->key, path, passphrase_file));
     OMM_TRY(load_token(n));
-    OMM_TRY(service_path(&n->files.model, &n->env, n->file.model));
+    if (!n->files.model) OMM_TRY(service_path(&n->files.model, &n->env, n->file.model));
     OMM_TRY(service_path(&n->files.data, &n->env, n->file.data));
     n->files.client = n->file.client;
     n->files.threads = n->file.threads ? n->file.threads : omm_threads_default();
@@ -158,12 +168,26 @@ static omm_err load_tls(node *n) {
     return service_pem(&n->tls_certificate, &n->env, n->file.tls_certificate, false);
 }
 
+/* *ready false: stopped before the model was here. */
+static omm_err need_model(bool *ready, node *n) {
+    if (!n->file.scenario[0]) OMM_TRY(check_required(n));
+    *ready = n->file.scenario[0] || n->file.model[0];
+    if (*ready) return OMM_OK;
+    OMM_TRY(node_get_model(&n->files.model, &n->env, &n->file, &n->rules,
+                           omm_buf_view(&n->tls_certificate)));
+    *ready = n->files.model != NULL;
+    return OMM_OK;
+}
+
 static omm_err serve(node *n, bool json) {
     OMM_TRY(node_file_rules(&n->rules, &n->file));
     (void)omm_priority_take((omm_priority)n->file.priority); /* before there are other threads */
     OMM_TRY(service_start(&n->env, n->file.threads, n->file.log_level));
     service_stop_within(STOP_GRACE_S);
     OMM_TRY(load_tls(n));
+    bool ready = false;
+    OMM_TRY(need_model(&ready, n));
+    if (!ready) return print_result(&(omm_node_service_result){0}, json);
     OMM_TRY(n->file.scenario[0] ? from_scenario(n) : from_files(n));
     n->training_options.checkpoint_steps = n->file.checkpoint_steps;
     OMM_TRY(omm_training_open(&n->training, &n->training_options));

@@ -15,6 +15,8 @@
     "  resume            open rounds again\n"                                                      \
     "  quarantine NODE   refuse a node from now on, by name or id.  Kept over restarts\n"          \
     "  release NODE      let it take part again, from the next round on\n"                         \
+    "  rollback ROUND    begin the next round from the adapter of that earlier round, or from\n"   \
+    "                    `start`; --reason says why.  Kept over restarts, and in the evidence\n"   \
     "  drain             end the open round, then exit with everything kept\n"                     \
     "  nodes             everybody who is in, in quarantine or revoked, and how they came in\n"    \
     "  invite            print tokens; each lets one node in, once (--count, --expires, "          \
@@ -52,9 +54,13 @@ typedef struct words {
 static omm_err check_words(const words *w) {
     bool invites = strcmp(w->action, "invite") == 0;
     bool revokes = strcmp(w->action, "revoke") == 0;
+    bool rolls_back = strcmp(w->action, "rollback") == 0;
     if (!invites && (w->count != UINT32_MAX || w->expires != UINT32_MAX || w->label))
         return omm_raise(OMM_ERR_USAGE, "--count, --expires and --label are accepted with invite");
-    if (!revokes && w->reason) return omm_raise(OMM_ERR_USAGE, "--reason is accepted with revoke");
+    if (!revokes && !rolls_back && w->reason)
+        return omm_raise(OMM_ERR_USAGE, "--reason is accepted with revoke and rollback");
+    if (rolls_back && (!w->reason || !w->reason[0] || !w->target[0]))
+        return omm_raise(OMM_ERR_USAGE, "rollback ROUND --reason TEXT: both, on one line");
     if (revokes && !w->reason)
         return omm_raise(OMM_ERR_USAGE, "revoke: --reason TEXT is missing; the node is told it");
     if (invites && w->target[0])
@@ -106,14 +112,15 @@ int coordinator_ctl(int argc, char **argv) {
         {"count", 'n', CLI_U32, &w.count, "N", "invite: so many tokens (1)"},
         {"expires", 0, CLI_U32, &w.expires, "HOURS", "invite: refused then; 0: never (0)"},
         {"label", 0, CLI_STR, &w.label, "TEXT", "invite: begins the names of who comes by them"},
-        {"reason", 0, CLI_STR, &w.reason, "TEXT", "revoke: the node is told it (required)"},
+        {"reason", 0, CLI_STR, &w.reason, "TEXT",
+         "revoke: the node is told it; rollback: for the log (required)"},
         {"wait", 0, CLI_U32, &w.wait_s, "SECONDS", "for an answer, at most (600)"},
         {"json", 0, CLI_FLAG, &w.json, NULL, "one JSON object"},
         {0}};
     int count = 0;
     char **args = NULL;
     int code = cli_parse(&count, &args, argc, argv, options,
-                         "coordinator ctl -c FILE ACTION [NODE or ID]", CTL_SUMMARY, 1, 2);
+                         "coordinator ctl -c FILE ACTION [NODE, ID or ROUND]", CTL_SUMMARY, 1, 2);
     if (code >= 0) return code;
     if (!w.config)
         return cli_fail("coordinator ctl", omm_raise(OMM_ERR_USAGE, "-c FILE is required"));

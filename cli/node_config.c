@@ -1,6 +1,7 @@
 /* node_config.c - see node_config.h. */
 #include "node_config.h"
 
+#include "omm/base_model.h"
 #include "omm/enrolment.h"
 
 static const omm_config_field s_limits[] = {
@@ -21,6 +22,9 @@ static const omm_config_field s_limits[] = {
     OMM_CONFIG_U32(node_limits_file, work_bits_max, .fallback = "26", .max = OMM_WORK_BITS_MAX,
                    .help = "of a proof of work to be let in, 2^bits hashes; 0: none is done"),
     {0}};
+
+static const omm_config_field s_mirror = {
+    .key = "url", .kind = OMM_CONFIG_KIND_STRING, .min = 1, .max = OMM_MIRROR_BYTES_MAX};
 
 static const char *const s_priorities[] = {"normal", "low", "idle", NULL};
 
@@ -44,7 +48,21 @@ const omm_config_field node_fields[] = {
     OMM_CONFIG_STRING(node_file, token_file, .fallback = "", .max = 4000,
                       .help = "has the invitation, instead of token"),
     OMM_CONFIG_STRING(node_file, model, .fallback = "", .max = 4000,
-                      .help = "base model, GGUF; required without scenario"),
+                      .help = "base model, GGUF; none: it is fetched, and kept in state_dir"),
+    OMM_CONFIG_U32(node_file, max_model_gb, .fallback = "16", .min = 1, .max = 256,
+                   .help = "a base model larger than this is not fetched"),
+    {.key = "mirrors",
+     .kind = OMM_CONFIG_KIND_LIST,
+     .offset = offsetof(node_file, mirrors),
+     .optional = true,
+     .max = OMM_BASE_MIRRORS_MAX,
+     .item = &s_mirror,
+     .item_size = sizeof(const char *),
+     .help = "http:// and https:// to fetch it from, before those that the coordinator names"},
+    OMM_CONFIG_BOOL(node_file, private_mirrors, .fallback = "false",
+                    .help = "also fetch from mirrors in private networks and on this machine"),
+    OMM_CONFIG_U32(node_file, mirror_stall_s, .fallback = "30", .min = 1, .max = 3600,
+                   .help = "a mirror that gives under 1 kB/s for so long is left"),
     OMM_CONFIG_STRING(node_file, data, .fallback = "", .max = 4000,
                       .help = "chat examples, JSONL; required without scenario"),
     OMM_CONFIG_STRING(node_file, client, .fallback = "", .max = 128,

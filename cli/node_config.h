@@ -21,6 +21,9 @@ typedef struct node_file {
     uint32_t max_cpu_percent, max_memory_mb, max_load_percent, max_heat_c, pause_hold_s;
     const char *hours, *metered_interfaces;
     bool pause_on_battery, pause_on_metered;
+    uint32_t max_model_gb, mirror_stall_s;
+    omm_config_list mirrors; /* const char * */
+    bool private_mirrors;
     node_limits_file limits;
 } node_file;
 

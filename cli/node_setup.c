@@ -56,6 +56,11 @@ static omm_err check_path(const char *text) {
     return check_file(full, text);
 }
 
+/* "fetch": the node gets the coordinator's by itself. */
+static omm_err check_model(const char *text) {
+    return strcmp(text, "fetch") == 0 ? OMM_OK : check_path(text);
+}
+
 static omm_err check_address(const char *text) {
     if ((strncmp(text, "tcp://", 6) == 0 || strncmp(text, "tls+tcp://", 10) == 0) &&
         strrchr(text, ':') > strstr(text, "//"))
@@ -133,7 +138,7 @@ static omm_err ask_all(setup *s) {
     if (!knows)
         OMM_TRY(
             ask(s, &s->token, "  its invitation, or none", "--token-file", "none", check_token));
-    OMM_TRY(ask(s, &s->model, "  base model (file)", "--model", NULL, check_path));
+    OMM_TRY(ask(s, &s->model, "  base model (a file, or fetch)", "--model", "fetch", check_model));
     fprintf(stderr,
             "2 of 4: which data?  The file stays here; what was learned from it is sent.\n");
     OMM_TRY(ask(s, &s->data, "  data (file)", "--data", NULL, check_path));
@@ -184,7 +189,7 @@ static omm_err write_yaml(omm_buf *out, const setup *s) {
     OMM_TRY(put_text(out, "key", s->key_path));
     OMM_TRY(put_file(out, "passphrase_file", s->passphrase_file));
     OMM_TRY(put_text(out, "state_dir", s->state_path));
-    OMM_TRY(put_file(out, "model", s->model));
+    if (strcmp(s->model, "fetch") != 0) OMM_TRY(put_file(out, "model", s->model));
     OMM_TRY(put_file(out, "data", s->data));
     if (s->client) OMM_TRY(put_text(out, "client", s->client));
     OMM_TRY(put_text(out, "hours", hours));
@@ -294,7 +299,7 @@ int node_setup(int argc, char **argv) {
         {"coordinator-key", 0, CLI_STR, &s.coordinator_key, "HEX", "its public key"},
         {"tls-certificate", 0, CLI_STR, &s.tls_certificate, "FILE", "its certificate, for tls+tcp"},
         {"token-file", 0, CLI_STR, &s.token_file, "FILE", "has the invitation, if there is one"},
-        {"model", 'm', CLI_STR, &s.model, "FILE", "base model, GGUF"},
+        {"model", 'm', CLI_STR, &s.model, "FILE", "base model, GGUF; fetch: the coordinator's"},
         {"data", 'd', CLI_STR, &s.data, "FILE", "your data; it stays here"},
         {"client", 0, CLI_STR, &s.client, "NAME", "only this client's lines of it"},
         {"hours", 0, CLI_STR, &s.hours, "HOURS", "22:00-07:00, or always"},

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define SERVICE_ARENA_BYTES ((size_t)64 << 20)
@@ -95,6 +96,34 @@ void service_pem_wipe(omm_buf *pem) {
 omm_err service_public_key(omm_public_key *out, const char *hex, const char *what) {
     if (omm_unhex(out->b, sizeof out->b, hex) == OMM_OK) return OMM_OK;
     return omm_raise(OMM_ERR_CONFIG, "%s: not 64 lower-case hex digits, as keygen prints", what);
+}
+
+omm_err service_duration(uint64_t *out_ms, const char *text, const char *what) {
+    static const struct {
+        char unit;
+        uint64_t ms;
+    } units[] = {{'s', 1000}, {'m', 60000}, {'h', 3600000}, {'d', SERVICE_DAY_MS}};
+    const size_t size = strlen(text), digits = strspn(text, "0123456789");
+    for (size_t i = 0; digits > 0 && digits < 9 && size == digits + 1 && i < 4; i++) {
+        const uint64_t ms = strtoull(text, NULL, 10) * units[i].ms;
+        if (text[digits] != units[i].unit || ms == 0 || ms > 366 * SERVICE_DAY_MS) continue;
+        *out_ms = ms;
+        return OMM_OK;
+    }
+    return omm_raise(OMM_ERR_CONFIG, "%s: %s; accepted: 90s, 30m, 6h, 1d, up to 366d", what, text);
+}
+
+omm_err service_time_of_day(uint64_t *out_ms, const char *text, const char *what) {
+    static const char form[] = "00:00";
+    bool ok = strlen(text) == sizeof form - 1;
+    for (size_t i = 0; ok && i < sizeof form - 1; i++)
+        ok = form[i] == ':' ? text[i] == ':' : text[i] >= '0' && text[i] <= '9';
+    const unsigned long hours = ok ? strtoul(text, NULL, 10) : 24;
+    const unsigned long minutes = ok ? strtoul(text + 3, NULL, 10) : 60;
+    if (hours > 23 || minutes > 59)
+        return omm_raise(OMM_ERR_CONFIG, "%s: %s; accepted: 00:00 to 23:59, UTC", what, text);
+    *out_ms = (hours * 60 + minutes) * 60000;
+    return OMM_OK;
 }
 
 void service_describe(const omm_config_field *fields) {

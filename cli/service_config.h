@@ -44,6 +44,11 @@ OMM_CHECKED omm_err service_pem(omm_buf *out, service_env *env, const char *path
 void service_pem_wipe(omm_buf *pem);
 /* 64 hex digits.  Errors: CONFIG (names `what`). */
 OMM_CHECKED omm_err service_public_key(omm_public_key *out, const char *hex, const char *what);
+#define SERVICE_DAY_MS ((uint64_t)24 * 3600 * 1000)
+/* "90s", "30m", "6h", "1d", at most 366 days, and not none; "03:00" from the beginning of a day.
+ * Errors: CONFIG (names `what`, and what is accepted). */
+OMM_CHECKED omm_err service_duration(uint64_t *out_ms, const char *text, const char *what);
+OMM_CHECKED omm_err service_time_of_day(uint64_t *out_ms, const char *text, const char *what);
 /* Print the table of a file for --help.  */
 void service_describe(const omm_config_field *fields);
 

@@ -99,6 +99,7 @@ static omm_err take_memory(omm_coord *c) {
 /* The state that the round starts from, or that the last one ended with. */
 static omm_err load_global(omm_coord *c) {
     uint32_t number = c->round + (c->state >= OMM_COORD_PUBLISHED ? 1 : 0);
+    if (c->state < OMM_COORD_PUBLISHED && coord_rollback_is_now(c)) return coord_rollback_apply(c);
     omm_digest canonical;
     omm_digest digest;
     if (number == 0)
@@ -131,6 +132,7 @@ omm_err omm_coord_open(omm_coord **out, const omm_coord_options *options) {
     if (err == OMM_OK) err = coord_enrol_open(c);
     if (err == OMM_OK) err = coord_store_load(c);
     if (err == OMM_OK) err = coord_evidence_start(c);
+    if (err == OMM_OK) err = coord_rollback_load(c);
     if (err == OMM_OK) err = load_global(c);
     if (err != OMM_OK) {
         omm_coord_close(c);
@@ -175,7 +177,7 @@ static void start_clock(omm_coord *c, uint64_t now_ms) {
 }
 
 static bool is_collected(const omm_coord *c, uint64_t now_ms) {
-    return c->accepted_count + c->refused_count >= c->selected_count ||
+    return c->accepted_count + c->refused_count >= c->selected_count || coord_round_has_enough(c) ||
            now_ms - c->since_ms >= c->o.policy.deadline_ms;
 }
 
@@ -185,7 +187,8 @@ static uint64_t after(uint64_t since_ms, uint64_t duration_ms) {
 
 uint64_t coord_next_deadline(const omm_coord *c, uint64_t now_ms) {
     switch (c->state) {
-    case OMM_COORD_JOINING: return c->has_loss ? coord_round_opens_ms(c) : now_ms;
+    case OMM_COORD_JOINING:
+        return c->has_loss && !c->must_roll_back ? coord_round_opens_ms(c) : now_ms;
     case OMM_COORD_OPEN:
         if (is_collected(c, now_ms)) return now_ms;
         return after(c->since_ms, c->o.policy.deadline_ms);
@@ -198,6 +201,7 @@ static omm_err tick_once(omm_coord *c, uint64_t now_ms) {
     switch (c->state) {
     case OMM_COORD_JOINING:
         if (!c->has_loss) return coord_evaluate_initial(c);
+        if (c->must_roll_back) return coord_rollback_apply(c);
         return coord_round_opens_ms(c) <= now_ms ? coord_round_open(c, now_ms) : OMM_OK;
     case OMM_COORD_OPEN: return is_collected(c, now_ms) ? coord_round_collected(c) : OMM_OK;
     case OMM_COORD_AGGREGATING:
@@ -254,16 +258,36 @@ static omm_err check_running(const omm_coord *c) {
     return omm_raise(OMM_ERR_STATE, "the last round is over, nothing is left to change");
 }
 
+/* Who was ready before a long rest may be gone. */
+static void gather_anew(omm_coord *c) {
+    if (c->state != OMM_COORD_JOINING) return;
+    for (size_t i = 0; i < c->o.run->node_count; i++) c->nodes[i].ready = false;
+    c->has_quorum = c->has_since = false;
+}
+
+void omm_coord_hold(uint64_t *next_deadline_ms, omm_coord *c, uint64_t now_ms, bool held) {
+    if (c->held && !held) gather_anew(c);
+    c->held = held;
+    start_clock(c, now_ms);
+    *next_deadline_ms = coord_next_deadline(c, now_ms);
+}
+
+uint64_t omm_coord_stage_ms(const omm_coord *c, uint64_t now_ms) {
+    return c->has_since ? now_ms - c->since_ms : 0;
+}
+
+void omm_coord_resume_stage(omm_coord *c, uint64_t now_ms, uint64_t passed_ms) {
+    c->has_since = true;
+    c->since_ms = now_ms - (passed_ms < now_ms ? passed_ms : now_ms);
+}
+
 omm_err omm_coord_pause(uint64_t *next_deadline_ms, omm_coord *c, uint64_t now_ms, bool paused) {
     OMM_TRY(check_running(c));
     if (c->paused == paused)
         return omm_raise(OMM_ERR_STATE, paused ? "it is paused already" : "it is not paused");
     OMM_TRY(coord_store_paused(c, paused));
     c->paused = paused;
-    if (!paused && c->state == OMM_COORD_JOINING) {
-        for (size_t i = 0; i < c->o.run->node_count; i++) c->nodes[i].ready = false;
-        c->has_quorum = c->has_since = false;
-    }
+    if (!paused) gather_anew(c);
     omm_log_event(c->o.log, OMM_LOG_INFO, paused ? "paused" : "resumed",
                   OMM_LOG_INT("round", c->round));
     start_clock(c, now_ms);

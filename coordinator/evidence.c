@@ -197,7 +197,9 @@ static omm_err write_line(omm_buf *line, omm_coord *c, const round_lists *lists,
                                .eval_items = c->is_void ? 0 : c->eval_items,
                                .eval_loss = c->is_void ? 0 : c->candidate_loss,
                                .published = c->is_published,
-                               .voided = c->is_void};
+                               .voided = c->is_void,
+                               .has_begins = coord_rollback_is_now(c),
+                               .begins = coord_rollback_is_now(c) ? c->rollbacks[0].to : 0};
     return omm_round_record_write(line, &record);
 }
 

@@ -6,6 +6,7 @@
  *   batch.c         many steps with one commit
  *   verdict.c       receipts and refusal records
  *   round.c         opening, aggregating, publishing and closing
+ *   rollback.c      rounds that begin from an earlier adapter
  *   evidence.c      the files of a round, written when it is over
  *   enrol.c         who is let in while the run goes on, and the order of ids
  *
@@ -77,6 +78,11 @@ typedef struct coord_batch {
     omm_arena arena;
     struct coord_told *first, *last;
 } coord_batch;
+/* Round `round` begins from state `to`; where that is `round` itself, from the newest, as always. */
+typedef struct coord_rollback {
+    bool known;
+    uint32_t round, to;
+} coord_rollback;
 
 typedef struct coord_enrol coord_enrol; /* enrol.h */
 
@@ -106,8 +112,8 @@ struct omm_coord {
     omm_arena sent_arena;
     omm_blob global;
 
-    bool paused, draining; /* no round is opened */
-    bool has_since;        /* false after a restart: durations start again */
+    bool paused, draining, held; /* no round is opened */
+    bool has_since;              /* false after a restart: durations start again */
     uint64_t since_ms;
     bool has_quorum; /* JOINING: enough are ready, since quorum_ms */
     uint64_t quorum_ms;
@@ -126,6 +132,9 @@ struct omm_coord {
     uint64_t eval_items;
     double candidate_loss;
     bool is_published;
+
+    coord_rollback rollbacks[2]; /* of this round, and of the next one */
+    bool must_roll_back;         /* this round's has not been taken up yet */
 
     omm_coord_round *history; /* (run->rounds) */
     uint32_t history_count;   /* rounds that are over */
@@ -251,6 +260,8 @@ OMM_CHECKED omm_err coord_evaluate_initial(omm_coord *c);
 void coord_round_note_quorum(omm_coord *c, uint64_t now_ms);
 /* When the round opens if nobody else comes; OMM_COORD_NEVER: too few are ready. */
 uint64_t coord_round_opens_ms(const omm_coord *c);
+/* Enough have come: nobody is waited for any more. */
+bool coord_round_has_enough(const omm_coord *c);
 OMM_CHECKED omm_err coord_round_open(omm_coord *c, uint64_t now_ms);
 OMM_CHECKED omm_err coord_round_restore(omm_coord *c); /* offer and selection from the database */
 OMM_CHECKED omm_err coord_round_collected(omm_coord *c);
@@ -258,6 +269,15 @@ OMM_CHECKED omm_err coord_round_aggregate(omm_coord *c);
 OMM_CHECKED omm_err coord_round_publish(omm_coord *c);
 OMM_CHECKED omm_err coord_round_next(omm_coord *c);
 OMM_CHECKED omm_err coord_run_close(omm_coord *c);
+
+/* ---- rollback.c ---- */
+OMM_CHECKED omm_err coord_rollback_load(omm_coord *c); /* what was asked for before a restart */
+/* This round begins, or began, from an earlier state than the one before it. */
+bool coord_rollback_is_now(const omm_coord *c);
+void coord_rollback_next(omm_coord *c); /* c->round is another one now */
+/* Take up the state that this round begins from, where that is not the one before it.
+ * Errors: IO, NOMEM, those of the bundle. */
+OMM_CHECKED omm_err coord_rollback_apply(omm_coord *c);
 
 /* ---- evidence.c ---- */
 OMM_CHECKED omm_err coord_evidence_start(omm_coord *c);

@@ -75,7 +75,7 @@ void coord_round_note_quorum(omm_coord *c, uint64_t now_ms) {
 /* With a quorum, nodes that do not count get two more polls' time: they are not waited for, but
  * they do not miss the round by a message either. */
 uint64_t coord_round_opens_ms(const omm_coord *c) {
-    if (c->paused || c->draining) return OMM_COORD_NEVER;
+    if (c->paused || c->draining || c->held) return OMM_COORD_NEVER;
     uint64_t join_ms = c->since_ms + c->o.policy.join_ms;
     if (join_ms < c->since_ms) join_ms = OMM_COORD_NEVER;
     if (c->has_quorum) {
@@ -94,7 +94,20 @@ static int by_rank(const void *a, const void *b) {
     return omm_digest_compare(&((const lot *)a)->rank, &((const lot *)b)->rank);
 }
 
-/* The `select` lowest H(nonce || id) of the ready nodes that count; of the others all that are
+static uint32_t at_least(double x) {
+    return x < 1 ? 1 : x >= OMM_SELECTED_MAX ? OMM_SELECTED_MAX : (uint32_t)ceil(x);
+}
+
+bool coord_round_has_enough(const omm_coord *c) {
+    const double over = c->o.policy.over_select;
+    const uint32_t select = c->o.policy.select;
+    if (over <= 1) return false;
+    uint32_t needed = select ? select : at_least(c->selected_count / over);
+    if (needed < c->o.policy.accept_min) needed = c->o.policy.accept_min;
+    return c->accepted_count >= needed;
+}
+
+/* The `select` (over_select times as many) lowest H(nonce || id) of the ready nodes that count; of the others all that are
  * ready, so that they take nobody's place. */
 static omm_err draw(bool *chosen, const omm_coord *c, const omm_digest *nonce) {
     size_t n = c->o.run->node_count;
@@ -112,7 +125,9 @@ static omm_err draw(bool *chosen, const omm_coord *c, const omm_digest *nonce) {
         lots[count++] = (lot){omm_hasher_final(&h), i};
     }
     qsort(lots, count, sizeof *lots, by_rank);
-    uint32_t take = c->o.policy.select && c->o.policy.select < count ? c->o.policy.select : count;
+    uint32_t take = c->o.policy.select;
+    if (take && c->o.policy.over_select > 1) take = at_least(take * c->o.policy.over_select);
+    if (take == 0 || take > count) take = count;
     for (uint32_t i = 0; i < take; i++) chosen[lots[i].node] = true;
     omm_free(lots);
     return OMM_OK;
@@ -422,6 +437,7 @@ omm_err coord_round_next(omm_coord *c) {
         node->ready = node->selected = node->offered = node->settled = false;
         node->replaced_count = 0;
     }
+    coord_rollback_next(c);
     return OMM_OK;
 }
 

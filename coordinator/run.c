@@ -37,6 +37,7 @@ struct omm_run {
     omm_err (*control)(void *ud, omm_buf *jsonl);
     void *control_ud;
 
+    const char *model_path;
     omm_model model;
     bool has_model;
     omm_tokenizer *tokenizer;
@@ -72,6 +73,8 @@ static omm_err open_model(omm_run *run, const omm_run_config *config) {
     run->record.base.digest = omm_gguf_digest(&gguf);
     omm_gguf_close(&gguf);
     OMM_TRY(err);
+    run->model_path = omm_arena_strdup(&run->arena, config->model);
+    if (!run->model_path) return no_memory("model path");
     run->record.base.name = omm_arena_strdup(&run->arena, file_name(config->model));
     run->record.base.architecture =
         omm_arena_strdup(&run->arena, run->model.lora_shape.architecture);
@@ -442,6 +445,10 @@ void omm_run_coord_options(omm_coord_options *out, const omm_run *run) {
 
 const omm_run_record *omm_run_get_record(const omm_run *run) {
     return &run->record;
+}
+
+const char *omm_run_model_path(const omm_run *run) {
+    return run->model_path;
 }
 
 const struct omm_model *omm_run_model(const omm_run *run) {

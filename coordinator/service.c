@@ -15,10 +15,12 @@
 #include "omm/messages.h"
 #include "omm/transport.h"
 
+#include "base_serve.h"
 #include "ctl.h"
 #include "diary.h"
 #include "enrol_ctl.h"
 #include "held.h"
+#include "timetable.h"
 #include "watch.h"
 #include "watch_text.h"
 #include "web.h"
@@ -28,6 +30,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SERVICE_EPOCH_MS ((uint64_t)1 << 40)
 #define SERVICE_SLICE_MS 200u     /* how soon a stop is noticed */
 #define SERVICE_BUSY_SLICE_MS 10u /* how soon the end of a tick is */
 #define SERVICE_BUSY_MS 1000u     /* a tick that makes others wait is worth a second */
@@ -55,6 +58,9 @@ typedef struct service {
     diary *diary;
     web *web;
     ctl *ctl;
+    base_serve *base; /* NULL: none is served */
+    timetable times;
+    bool is_held, has_opened; /* a round, since it was looked at last */
     omm_buf reply;
     held held;
     uint64_t deadline_ms;
@@ -65,8 +71,9 @@ typedef struct service {
     uint64_t requests;
 } service;
 
+/* From far above zero: a stage may have begun before this machine did. */
 static uint64_t now_ms(const service *s) {
-    return s->o->clock.now_ms(s->o->clock.ud);
+    return SERVICE_EPOCH_MS + s->o->clock.now_ms(s->o->clock.ud);
 }
 
 static bool is_stopped(const service *s) {
@@ -181,6 +188,7 @@ static void show(service *s, bool now) {
 
 static void on_event(void *ud, const omm_coord_event *event) {
     service *s = ud;
+    if (event->kind == OMM_COORD_EVENT_OPENED) s->has_opened = true;
     watch_event(s->watch, event);
     diary_event(s->diary, event, s->coord);
 }
@@ -271,6 +279,29 @@ static omm_err do_enrolment(service *s, omm_buf *answer, const ctl_request *r) {
     return OMM_OK;
 }
 
+/* "3\twhy": the round, or "start", and the reason. */
+static omm_err read_rollback(int64_t *round, const char *argument) {
+    const size_t size = strcspn(argument, "\t");
+    const bool is_start = size == 5 && strncmp(argument, "start", 5) == 0;
+    const bool is_number = size > 0 && size < 9 && strspn(argument, "0123456789") == size;
+    *round = is_number ? strtoll(argument, NULL, 10) : -1;
+    if ((is_start || is_number) && argument[size] == '\t' && argument[size + 1]) return OMM_OK;
+    return omm_raise(OMM_ERR_USAGE,
+                     "rollback: %.80s; accepted: a round's number or start, and a reason",
+                     argument);
+}
+
+static omm_err do_rollback(service *s, omm_buf *answer, const ctl_request *r) {
+    int64_t round = -1;
+    uint32_t next = 0;
+    char begin[32] = "the run's first adapter";
+    OMM_TRY(read_rollback(&round, r->argument));
+    OMM_TRY(diary_ctl(s->diary, omm_coord_ctl_name(r->action), r->argument, r->uid));
+    OMM_TRY(omm_coord_rollback(&next, &s->deadline_ms, s->coord, now_ms(s), round));
+    if (round >= 0) (void)snprintf(begin, sizeof begin, "the adapter of round %d", (int)round);
+    return omm_buf_printf(answer, "round %u begins from %s\n", next, begin);
+}
+
 static omm_err on_ctl(void *ud, omm_buf *answer, const ctl_request *r) {
     service *s = ud;
     omm_err err = OMM_OK;
@@ -279,6 +310,8 @@ static omm_err on_ctl(void *ud, omm_buf *answer, const ctl_request *r) {
     bool names_node = r->action == OMM_COORD_CTL_quarantine || r->action == OMM_COORD_CTL_release;
     if (enrol_ctl_has(r->action))
         err = do_enrolment(s, answer, r);
+    else if (r->action == OMM_COORD_CTL_rollback)
+        err = do_rollback(s, answer, r);
     else
         err = names_node ? do_quarantine(s, answer, r) : do_action(s, answer, r);
     if (err != OMM_OK) (void)snprintf(why, sizeof why, "%s", omm_err_sentence());
@@ -294,9 +327,46 @@ static omm_err on_ctl(void *ud, omm_buf *answer, const ctl_request *r) {
     return omm_raise(err, "%s", why);
 }
 
+/* ---- the timetable ---- */
+
+/* After the state machine and before its first step: the stage goes on where it was. */
+static omm_err open_times(service *s) {
+    const omm_coord_status status = omm_coord_get_status(s->coord);
+    uint64_t passed_ms = 0;
+    OMM_TRY(timetable_open(&s->times, s->o->state_dir, s->o->clock, s->o->every_ms, s->o->has_at,
+                           s->o->at_ms, NULL));
+    if (timetable_stage_ms(&passed_ms, &s->times, status.round, status.state))
+        omm_coord_resume_stage(s->coord, now_ms(s), passed_ms);
+    omm_log_event(s->o->log, OMM_LOG_INFO, "stage_goes_on",
+                  OMM_LOG_STR("state", omm_coord_state_name(status.state)),
+                  OMM_LOG_INT("passed_ms", passed_ms));
+    s->is_held = !timetable_is_due(&s->times);
+    if (s->is_held) omm_coord_hold(&s->deadline_ms, s->coord, now_ms(s), true);
+    return OMM_OK;
+}
+
+/* A timetable that cannot be written costs a restart its durations, and nothing else. */
+static void look_at_times(service *s) {
+    const omm_coord_status status = omm_coord_get_status(s->coord);
+    const bool has_opened = s->has_opened;
+    s->has_opened = false;
+    if (has_opened) timetable_opened(&s->times);
+    if (timetable_note(&s->times, status.round, status.state,
+                       omm_coord_stage_ms(s->coord, now_ms(s))) != OMM_OK)
+        omm_log_event(s->o->log, OMM_LOG_WARN, "timetable_failed",
+                      OMM_LOG_STR("detail", omm_err_sentence()));
+    const bool hold = status.state == OMM_COORD_JOINING && !timetable_is_due(&s->times);
+    if (hold == s->is_held) return;
+    s->is_held = hold;
+    omm_coord_hold(&s->deadline_ms, s->coord, now_ms(s), hold);
+    omm_log_event(s->o->log, OMM_LOG_INFO, hold ? "round_held" : "round_due",
+                  OMM_LOG_INT("round", status.round));
+}
+
 /* Between two requests, when nobody else has the state machine. */
 static void look_around(service *s) {
     ctl_poll(s->ctl, true, on_ctl, s);
+    look_at_times(s);
     show(s, false);
 }
 
@@ -317,6 +387,25 @@ static omm_err keep_actions(const service *s) {
         err = omm_bundle_replace(s->bundle, "measured/operator.jsonl", omm_buf_view(&lines));
     omm_buf_fini(&lines);
     return err;
+}
+
+/* ---- the base model ---- */
+
+/* A run does not fail because its model cannot be served, in several files, say: nodes may have it. */
+static omm_err open_base(service *s, const omm_key *key) {
+    const base_serve_options options = {.path = omm_run_model_path(s->o->run),
+                                        .digest = omm_run_get_record(s->o->run)->base.digest,
+                                        .transfers = s->o->base_transfers,
+                                        .bytes_per_second = s->o->base_bytes_per_second,
+                                        .mirrors = s->o->base_mirrors,
+                                        .mirror_count = s->o->base_mirror_count,
+                                        .key = key,
+                                        .clock = s->o->clock};
+    const omm_err err = base_serve_open(&s->base, &options);
+    if (err != OMM_ERR_MISMATCH && err != OMM_ERR_TOO_BIG) return err;
+    omm_log_event(s->o->log, OMM_LOG_WARN, "base_not_served",
+                  OMM_LOG_STR("reason", omm_err_sentence()));
+    return OMM_OK;
 }
 
 /* ---- the loop ---- */
@@ -344,9 +433,12 @@ static omm_err open_service(service *s) {
     OMM_TRY(open_watch(s));
     options.on_event = on_event;
     options.on_event_ud = s;
+    if (s->o->over_select > 0) options.policy.over_select = s->o->over_select;
     OMM_TRY(omm_coord_open(&s->coord, &options));
+    OMM_TRY(open_times(s));
     OMM_TRY(open_diary(s));
     OMM_TRY(load_wires(s));
+    OMM_TRY(open_base(s, options.key));
     OMM_TRY(omm_server_open(&s->server, &server));
     OMM_TRY(omm_server_listen(s->server, s->o->url));
     OMM_TRY(write_port(s->o->port_file, omm_server_port(s->server)));
@@ -364,6 +456,7 @@ static void close_service(service *s) {
     if (s->server) omm_server_close(s->server);
     omm_coord_close(s->coord);
     omm_bundle_close(s->bundle);
+    base_serve_close(s->base);
     diary_close(s->diary);
     watch_close(s->watch);
     omm_free(s->wires);
@@ -394,8 +487,24 @@ static omm_err make_wait(service *s) {
     return omm_reply_encode(&s->reply, &wait);
 }
 
+/* What is about the base model, in any state: it touches nothing of the rounds.  False: it is not. */
+static bool answer_base(service *s, omm_exchange *exchange, omm_bytes request) {
+    bool handled = false;
+    const omm_err err =
+        base_serve_answer(&handled, &s->reply, s->base, request, omm_exchange_peer(exchange));
+    if (err != OMM_OK) {
+        omm_log_event(s->o->log, OMM_LOG_ERROR, "base_failed",
+                      OMM_LOG_STR("detail", omm_err_detail()));
+        omm_exchange_drop(exchange);
+        return true;
+    }
+    if (handled) keep_reply(s, OMM_COORD_NOBODY, exchange, request.size);
+    return handled;
+}
+
 /* Work out one answer; it leaves with the batch. */
 static void answer(service *s, omm_exchange *exchange, omm_bytes request) {
+    if (answer_base(s, exchange, request)) return;
     omm_err err = omm_coord_step(&s->reply, &s->deadline_ms, s->coord, now_ms(s), request,
                                  omm_exchange_peer(exchange));
     if (err != OMM_OK) {
@@ -466,9 +575,11 @@ static omm_err answer_busy(service *s, uint64_t ms) {
     omm_bytes request;
     OMM_TRY(receive(&exchange, &request, s, ms));
     if (!exchange) return OMM_OK;
-    size_t request_bytes = request.size;
-    OMM_TRY(make_wait(s));
-    keep_reply(s, OMM_COORD_NOBODY, exchange, request_bytes);
+    const size_t request_bytes = request.size;
+    if (!answer_base(s, exchange, request)) {
+        OMM_TRY(make_wait(s));
+        keep_reply(s, OMM_COORD_NOBODY, exchange, request_bytes);
+    }
     held_send(&s->held, book_held, s);
     return OMM_OK;
 }

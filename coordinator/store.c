@@ -192,7 +192,8 @@ omm_err coord_history_parse(omm_coord_round *out, uint32_t round, omm_bytes line
                                  .tokens = r.weight_sum,
                                  .loss = r.evaluated ? r.eval_loss : (double)NAN,
                                  .published = r.published,
-                                 .voided = r.voided};
+                                 .voided = r.voided,
+                                 .begins = omm_round_begins(&r)};
     omm_arena_fini(&arena);
     return err;
 }

@@ -538,9 +538,11 @@ omm_err coord_refuse_upload(omm_coord *c, size_t node, omm_err reason, const cha
 }
 
 omm_err coord_refuse_unfinished(omm_coord *c) {
+    const char *why = coord_round_has_enough(c)
+                          ? "payload: not complete when enough had come for the round"
+                          : "payload: not complete at the deadline of the round";
     for (size_t i = 0; i < c->o.run->node_count; i++)
-        OMM_TRY(coord_refuse_upload(c, i, OMM_ERR_REFUSED_LATE,
-                                    "payload: not complete at the deadline of the round"));
+        OMM_TRY(coord_refuse_upload(c, i, OMM_ERR_REFUSED_LATE, why));
     return OMM_OK;
 }
 
@@ -554,6 +556,8 @@ static omm_err answer_kind(omm_buf *reply, omm_coord *c, uint64_t now_ms,
     case OMM_REQUEST_PUT: return answer_put(reply, c, request, arena);
     case OMM_REQUEST_SUBMIT: return answer_submit(reply, c, request->envelope, arena);
     case OMM_REQUEST_ENROL: return coord_enrol_answer(reply, c, now_ms, request->envelope, arena);
+    case OMM_REQUEST_BASE: /* base_serve.c answers where there is something to serve */
+        return omm_raise(OMM_ERR_REFUSED_BASE, "base: no base model is served here");
     }
     return omm_raise(OMM_ERR_REFUSED_FORMAT, "body: unknown kind of request");
 }

@@ -20,6 +20,7 @@ FORM_OF(receipt)
 FORM_OF(close)
 FORM_OF(enrol)
 FORM_OF(challenge)
+FORM_OF(base_model)
 
 static omm_err request_pass(omm_buf *again, omm_bytes in, omm_arena *arena) {
     omm_request value;
@@ -49,6 +50,7 @@ REQUEST_SAMPLE(request_get, OMM_REQUEST_GET)
 REQUEST_SAMPLE(request_put, OMM_REQUEST_PUT)
 REQUEST_SAMPLE(request_submit, OMM_REQUEST_SUBMIT)
 REQUEST_SAMPLE(request_enrol, OMM_REQUEST_ENROL)
+REQUEST_SAMPLE(request_base, OMM_REQUEST_BASE)
 REPLY_SAMPLE(reply_wait, OMM_REPLY_WAIT)
 REPLY_SAMPLE(reply_offer, OMM_REPLY_OFFER)
 REPLY_SAMPLE(reply_chunk, OMM_REPLY_CHUNK)
@@ -57,6 +59,7 @@ REPLY_SAMPLE(reply_receipt, OMM_REPLY_RECEIPT)
 REPLY_SAMPLE(reply_refused, OMM_REPLY_REFUSED)
 REPLY_SAMPLE(reply_done, OMM_REPLY_DONE)
 REPLY_SAMPLE(reply_challenge, OMM_REPLY_CHALLENGE)
+REPLY_SAMPLE(reply_base, OMM_REPLY_BASE)
 
 const form forms[] = {
     {"poll", poll_sample, poll_pass},
@@ -79,5 +82,8 @@ const form forms[] = {
     {"reply_refused", reply_refused_sample, reply_pass},
     {"reply_done", reply_done_sample, reply_pass},
     {"reply_challenge", reply_challenge_sample, reply_pass},
+    {"base_model", base_model_sample, base_model_pass},
+    {"request_base", request_base_sample, request_pass},
+    {"reply_base", reply_base_sample, reply_pass},
 };
 const unsigned form_count = sizeof forms / sizeof forms[0];

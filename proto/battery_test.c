@@ -65,6 +65,9 @@ static const golden s_goldens[] = {
     {"reply_refused", 38, "615ec19e7ebbd643a9a9b4034f9d03a5b7386080b09604748823b2afd102a0bb"},
     {"reply_done", 18, "c61ba1308bbc31327075550b7718a601d847fb6c7acb5398f4e8899149438bb2"},
     {"reply_challenge", 16, "f48b3c038cb087c6de15bf9923f295e80459fff8af1bd6b5aadb543e63679448"},
+    {"base_model", 209, "158a857c8872cf30bb84de39c051b0e23aee69d33f1b13d11d206739459cca9d"},
+    {"request_base", 4, "7506a48bfebcea0dc2b7474d0ead613e79b003414153b9c3a6726f18f4c90b97"},
+    {"reply_base", 16, "49a3ee237ac157cf512d404ee46e92e6e53dabafc0f7df15445248df418617f4"},
 };
 
 static void test_golden(unsigned index) {
@@ -75,6 +78,8 @@ static void test_golden(unsigned index) {
     CHECK_EQ(s_sample.size, s_goldens[index].size);
     omm_digest digest = omm_hash(omm_buf_view(&s_sample));
     omm_digest_hex(hex, &digest);
+    if (strcmp(hex, s_goldens[index].digest) != 0)
+        fprintf(stderr, "%s: %s\n", s_goldens[index].name, hex);
     CHECK(strcmp(hex, s_goldens[index].digest) == 0);
 }
 

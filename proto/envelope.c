@@ -21,6 +21,7 @@ void omm_context_bytes(uint8_t out[OMM_CONTEXT_BYTES], omm_context context) {
         [OMM_CONTEXT_CHALLENGE] = "omm.challenge.v1",
         [OMM_CONTEXT_WORK] = "omm.work.v1",
         [OMM_CONTEXT_INVITATION] = "omm.invitation.v1",
+        [OMM_CONTEXT_BASE] = "omm.base.v1",
     };
     OMM_ASSERT((size_t)context < sizeof texts / sizeof texts[0]);
     memcpy(out, texts[context], OMM_CONTEXT_BYTES);

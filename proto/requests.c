@@ -30,6 +30,7 @@ static omm_err check_request(const omm_request *request) {
     case OMM_REQUEST_SUBMIT: return check_envelope(request->envelope);
     case OMM_REQUEST_PUT: OMM_TRY(check_data(request->data)); return check_index(request->index);
     case OMM_REQUEST_GET: return check_index(request->index);
+    case OMM_REQUEST_BASE: return OMM_OK;
     }
     return omm_raise(OMM_ERR_REFUSED_FORMAT, "unknown kind of request");
 }
@@ -41,6 +42,8 @@ omm_err omm_request_encode(omm_buf *out, const omm_request *request) {
     omm__get_chunk__init(&get);
     Omm__PutChunk put;
     omm__put_chunk__init(&put);
+    Omm__GetBase base;
+    omm__get_base__init(&base);
     OMM_TRY(check_request(request));
     pb.version = OMM_WIRE_VERSION;
     switch (request->kind) {
@@ -69,6 +72,10 @@ omm_err omm_request_encode(omm_buf *out, const omm_request *request) {
         pb.body_case = OMM__REQUEST__BODY_PUT;
         pb.put = &put;
         break;
+    case OMM_REQUEST_BASE:
+        pb.body_case = OMM__REQUEST__BODY_ASK_BASE;
+        pb.ask_base = &base;
+        break;
     }
     return proto_pack(out, &pb.base, OMM_MESSAGE_BYTES_MAX);
 }
@@ -96,6 +103,7 @@ static omm_err get_request_body(omm_request *out, const Omm__Request *pb) {
         out->index = pb->put->index;
         out->data = proto_view(pb->put->data);
         return proto_get_digest(&out->digest, pb->put->digest, "put.digest");
+    case OMM__REQUEST__BODY_ASK_BASE: out->kind = OMM_REQUEST_BASE; return OMM_OK;
     default: return omm_raise(OMM_ERR_REFUSED_FORMAT, "request has no body");
     }
 }
@@ -131,7 +139,8 @@ static omm_err check_reply(const omm_reply *reply) {
     case OMM_REPLY_OFFER:
     case OMM_REPLY_RECEIPT:
     case OMM_REPLY_CHALLENGE:
-    case OMM_REPLY_DONE: return check_envelope(reply->envelope);
+    case OMM_REPLY_DONE:
+    case OMM_REPLY_BASE: return check_envelope(reply->envelope);
     case OMM_REPLY_CHUNK: OMM_TRY(check_data(reply->data)); return check_index(reply->index);
     case OMM_REPLY_NEED: return check_missing(reply);
     case OMM_REPLY_REFUSED:
@@ -209,6 +218,10 @@ static void put_reply_body(Omm__Reply *pb, reply_parts *parts, const omm_reply *
         pb->body_case = OMM__REPLY__BODY_CHALLENGE;
         pb->challenge = proto_data(reply->envelope);
         break;
+    case OMM_REPLY_BASE:
+        pb->body_case = OMM__REPLY__BODY_BASE_MODEL;
+        pb->base_model = proto_data(reply->envelope);
+        break;
     case OMM_REPLY_CHUNK: put_chunk(pb, parts, reply); break;
     case OMM_REPLY_NEED: put_need(pb, parts, reply); break;
     case OMM_REPLY_REFUSED: put_refused(pb, parts, reply); break;
@@ -255,6 +268,10 @@ static omm_err get_reply_body(omm_reply *out, const Omm__Reply *pb) {
     case OMM__REPLY__BODY_DONE:
         out->kind = OMM_REPLY_DONE;
         out->envelope = proto_view(pb->done->close);
+        return OMM_OK;
+    case OMM__REPLY__BODY_BASE_MODEL:
+        out->kind = OMM_REPLY_BASE;
+        out->envelope = proto_view(pb->base_model);
         return OMM_OK;
     case OMM__REPLY__BODY_CHUNK:
         out->kind = OMM_REPLY_CHUNK;

@@ -2,6 +2,7 @@
 #ifndef OMM_PROTO_SAMPLES_H
 #define OMM_PROTO_SAMPLES_H
 
+#include "omm/base_model.h"
 #include "omm/enrolment.h"
 #include "omm/messages.h"
 
@@ -115,12 +116,27 @@ static inline omm_challenge sample_challenge(void) {
     return (omm_challenge){.run_id = SAMPLE_RUN_ID, .seed = sample_digest(26), .bits = 22};
 }
 
+static inline omm_base_model sample_base_model(void) {
+    static omm_digest pieces[3];
+    static const char *const mirrors[2] = {"http://mirror.example/a.gguf",
+                                           "https://[2001:db8::1]:8443/a.gguf"};
+    for (unsigned i = 0; i < 3; i++) pieces[i] = sample_digest((uint8_t)(0xa0 + i));
+    return (omm_base_model){.digest = sample_digest(3),
+                            .size = 5 * (uint64_t)OMM_CHUNK_BYTES + 1,
+                            .piece_chunks = 2,
+                            .pieces = pieces,
+                            .piece_count = 3,
+                            .mirrors = mirrors,
+                            .mirror_count = 2};
+}
+
 static inline omm_request sample_request(omm_request_kind kind) {
     omm_request r = {.kind = kind};
     if (kind == OMM_REQUEST_POLL || kind == OMM_REQUEST_SUBMIT || kind == OMM_REQUEST_ENROL) {
         r.envelope = omm_bytes_of("any envelope", 12);
         return r;
     }
+    if (kind == OMM_REQUEST_BASE) return r;
     r.digest = sample_digest(20);
     r.index = 200;
     if (kind == OMM_REQUEST_PUT) r.data = omm_bytes_of("chunk data", 10);
@@ -135,7 +151,8 @@ static inline omm_reply sample_reply(omm_reply_kind kind) {
     case OMM_REPLY_OFFER:
     case OMM_REPLY_RECEIPT:
     case OMM_REPLY_CHALLENGE:
-    case OMM_REPLY_DONE: r.envelope = omm_bytes_of("any envelope", 12); break;
+    case OMM_REPLY_DONE:
+    case OMM_REPLY_BASE: r.envelope = omm_bytes_of("any envelope", 12); break;
     case OMM_REPLY_CHUNK:
         r.digest = sample_digest(20);
         r.index = 200;

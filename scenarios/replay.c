@@ -130,7 +130,8 @@ static omm_err load_start(chain *c, uint32_t round) {
     omm_buf file;
     omm_buf_init(&file, REPLAY_FILE_BYTES_MAX);
     const sim_evidence *evidence = c->job->evidence;
-    omm_err err = read_file(&file, evidence, omm_bundle_path_adapter(round).text);
+    const uint32_t begins = omm_round_begins(&evidence->rounds[round]);
+    omm_err err = read_file(&file, evidence, omm_bundle_path_adapter(begins).text);
     if (err == OMM_OK)
         err = omm_codec_decode(c->start, NULL, &evidence->run.codec_down, &c->layout,
                                omm_buf_view(&file));

@@ -262,6 +262,7 @@ static void open_coordinator(fed *f) {
         .initial = f->initial,
         .key = &f->coordinator_key,
         .policy = {.select = f->o.select,
+                   .over_select = f->o.over_select,
                    .accept_min = f->o.accept_min,
                    .join_ms = f->o.join_ms,
                    .deadline_ms = f->o.deadline_ms,

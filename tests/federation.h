@@ -37,6 +37,7 @@ typedef struct fed_options {
     uint32_t node_max;  /* with it; 0: nodes */
     uint32_t work_bits; /* instead of invitations they work; 0: they do not */
     uint32_t work_bits_max; /* what they agree to; 0: the default */
+    double over_select;
     uint64_t deadline_ms, join_ms;
     uint64_t train_ms[FED_NODES_MAX]; /* 0: FED_TRAIN_MS */
     bool silent[FED_NODES_MAX];       /* never asks for anything */

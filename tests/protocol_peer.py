@@ -108,15 +108,17 @@ SCHEMA = {
     "Close": "version:u run_id:text rounds:u last_round:d final_digest:d eval_digest:d",
     "Enrol": "version:u coordinator_key:d invitation_key:bytes invitation_signature:bytes challenge:bytes work:U",
     "Challenge": "version:u run_id:text seed:d bits:u",
+    "Base": "version:u digest:d size:U piece_chunks:u piece_digests:[d] mirrors:[text]",
+    "GetBase": "",
     "GetChunk": "digest:d index:u",
     "PutChunk": "digest:d index:u data:bytes",
-    "Request": "version:u poll:?bytes get:?GetChunk put:?PutChunk submit:?bytes enrol:?bytes",
+    "Request": "version:u poll:?bytes get:?GetChunk put:?PutChunk submit:?bytes enrol:?bytes ask_base:?GetBase",
     "Wait": "retry_ms:U",
     "Need": "missing:[u]",
     "Chunk": "digest:d index:u data:bytes",
     "Refused": "reason:text sentence:text",
     "Done": "close:bytes",
-    "Reply": "version:u wait:?Wait offer:?bytes chunk:?Chunk need:?Need receipt:?bytes refused:?Refused done:?Done challenge:?bytes",
+    "Reply": "version:u wait:?Wait offer:?bytes chunk:?Chunk need:?Need receipt:?bytes refused:?Refused done:?Done challenge:?bytes base_model:?bytes",
 }
 SCHEMA = {name: [(i, *field.split(":")) for i, field in enumerate(fields.split(), 1)] for name, fields in SCHEMA.items()}
 WIRE = {"u": 0, "U": 0, "b": 0, "f": 5}  # all others: 2, length and bytes
@@ -167,7 +169,7 @@ def encode(name, fields):
             body = b"".join(encode_value("u", one) for one in value)
             out += varint(number << 3 | 2) + varint(len(body)) + body
             continue
-        for one in value if kind == "[d]" else [value]:
+        for one in value if kind in ("[d]", "[text]") else [value]:
             out += varint(number << 3 | WIRE.get(kind, 2)) + encode_value(kind.strip("[]"), one)
     return bytes(out)
 
@@ -194,8 +196,8 @@ def decode_fields(name, data):
         body, at = data[at:at + value], at + value
         if kind in SCHEMA:
             out[field] = decode_fields(kind, body)
-        elif kind == "[d]":
-            out.setdefault(field, []).append(body)
+        elif kind in ("[d]", "[text]"):
+            out.setdefault(field, []).append(body if kind == "[d]" else body.decode("latin-1"))
         elif kind == "[u]":
             numbers, i = [], 0
             while i < len(body):
@@ -207,7 +209,7 @@ def decode_fields(name, data):
     return out
 
 
-ZERO = {"u": 0, "U": 0, "b": False, "f": 0.0, "bytes": b"", "text": "", "d": b"", "[d]": [], "[u]": []}
+ZERO = {"u": 0, "U": 0, "b": False, "f": 0.0, "bytes": b"", "text": "", "d": b"", "[d]": [], "[text]": [], "[u]": []}
 CHUNK, CHUNKS_MAX, MESSAGE_MAX, ENVELOPE_MAX, PAYLOAD_MAX = 262144, 4096, 266240, 262144, 262144 - 138
 
 
@@ -283,6 +285,15 @@ def check_limits(name, m):
         limit(len(m["challenge"]) == 32 or not (m["challenge"] or m["work"]), "REFUSED_FORMAT", "challenge and work")
     elif name == "Challenge":
         check_size(m["bits"], 1, 26, "bits")
+    elif name == "Base":
+        check_size(m["piece_chunks"], 1, 256, "piece_chunks")
+        piece = m["piece_chunks"] * CHUNK
+        check_size(m["size"], 1, 4096 * piece, "size")
+        limit(len(m["piece_digests"]) == -(-m["size"] // piece), "REFUSED_FORMAT", "piece_digests")
+        check_size(len(m["mirrors"]), 0, 8, "mirrors")
+        for url in m["mirrors"]:
+            limit(len(url) <= 255 and re.fullmatch(r"https?://[!$-&(-.0-;=A-Z\[\]_a-z~]+([/?][!$-&(-;=?-\[\]_a-z~]*)?", url) and
+                  "@" not in re.split("[/?]", url)[2], "REFUSED_FORMAT", "mirrors")
     elif name == "Receipt":
         limit(m["reason"] in REASONS, "REFUSED_FORMAT", "reason")
         limit(m["accepted"] == (m["reason"] == "OK"), "REFUSED_FORMAT", "accepted")
@@ -302,7 +313,7 @@ def check_limits(name, m):
         elif kind == "refused":
             limit(body["reason"] in REASONS and body["reason"] != "OK", "REFUSED_FORMAT", "reason")
             check_sentence(body["sentence"])
-        elif kind != "wait":
+        elif kind not in ("wait", "ask_base"):
             if "data" in body:
                 check_size(len(body["data"]), 1, CHUNK, "data")
             check_size(body["index"], 0, CHUNKS_MAX - 1, "index")

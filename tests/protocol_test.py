@@ -62,6 +62,11 @@ def samples():
     yield "Reply", {"version": 1, "done": {"close": envelope}}
     yield "Reply", {"version": 1, "challenge": envelope}
     yield "Challenge", {"version": 1, "run_id": run, "seed": digest(26), "bits": 22}
+    yield "Base", {"version": 1, "digest": digest(3), "size": 5 * CHUNK + 1, "piece_chunks": 2,
+                   "piece_digests": [digest(0xA0), digest(0xA1), digest(0xA2)],
+                   "mirrors": ["http://mirror.example/a.gguf", "https://[2001:db8::1]:8443/a.gguf"]}
+    yield "Request", {"version": 1, "ask_base": {}}
+    yield "Reply", {"version": 1, "base_model": envelope}
 
 
 def bad_messages():
@@ -111,6 +116,15 @@ def bad_messages():
     yield "a challenge of 27 bits", "Challenge", changed("Challenge", bits=27), "REFUSED_SIZE"
     yield "a challenge of no bits", "Challenge", changed("Challenge", bits=0), "REFUSED_SIZE"
     yield "no coordinator", "Enrol", changed("Enrol", coordinator_key=b""), "REFUSED_FORMAT"
+    for what, url in (("a mirror in a file", "file:///etc/passwd"), ("a mirror without a host", "http:///a"), ("a mirror with a user", "http://u@h/a"),
+                      ("a mirror with a blank", "http://h/a b"), ("a mirror with a fragment", "https://h/a#b"), ("a mirror of 256 bytes", "http://h/" + "a" * 247)):
+        yield what, "Base", changed("Base", mirrors=[url]), "REFUSED_FORMAT"
+    yield "nine mirrors", "Base", changed("Base", mirrors=["http://h/"] * 9), "REFUSED_SIZE"
+    yield "a piece's digest too many", "Base", changed("Base", piece_digests=[digest(1)] * 4), "REFUSED_FORMAT"
+    yield "pieces of 257 chunks", "Base", changed("Base", piece_chunks=257), "REFUSED_SIZE"
+    yield "pieces of none", "Base", changed("Base", piece_chunks=0), "REFUSED_SIZE"
+    yield "a base model of 4097 pieces", "Base", changed("Base", size=4096 * 2 * CHUNK + 1), "REFUSED_SIZE"
+    yield "an empty base model", "Base", changed("Base", size=0), "REFUSED_SIZE"
     yield "no body", "Request", encode("Request", {"version": 1}), "REFUSED_FORMAT"
     yield "two bodies", "Request", encode("Request", {"version": 1, "poll": b"x", "submit": b"y"}), "REFUSED_FORMAT"
     yield "chunk 4096", "Request", encode("Request", {"version": 1, "get": {"digest": digest(1), "index": 4096}}), \

@@ -3,6 +3,7 @@
  * reason that it says. */
 #include "battery.h"
 
+#include "omm/base_model.h"
 #include "omm/codec.h"
 #include "omm/envelope.h"
 #include "omm/fedavg.h"
@@ -107,6 +108,8 @@ static omm_err decode(const char *name, omm_bytes in, omm_arena *arena) {
     if (strcmp(name, "Enrol") == 0) return omm_enrol_decode(&enrol, in, arena);
     if (strcmp(name, "Challenge") == 0) return omm_challenge_decode(&challenge, in, arena);
     if (strcmp(name, "Request") == 0) return omm_request_decode(&request, in, arena);
+    omm_base_model base;
+    if (strcmp(name, "Base") == 0) return omm_base_model_decode(&base, in, arena);
     CHECK(strcmp(name, "Reply") == 0);
     return omm_reply_decode(&reply, in, arena);
 }
@@ -152,6 +155,7 @@ static omm_context purpose_of(const json_t *vector) {
         [OMM_CONTEXT_RECEIPT] = "receipt",
         [OMM_CONTEXT_CLOSE] = "close",
         [OMM_CONTEXT_ENROL] = "enrol",
+        [OMM_CONTEXT_BASE] = "base",
     };
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(names[i], text_of(vector, "purpose")) == 0) return (omm_context)i;

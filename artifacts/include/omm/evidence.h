@@ -112,9 +112,15 @@ typedef struct omm_round_record {
     bool evaluated;       /* false for a void round */
     uint64_t eval_items;
     double eval_loss; /* of the candidate, published or not */
-    bool published;   /* false: master and broadcast are those before the round */
+    bool published;   /* false: master and broadcast are those that it began from */
     bool voided;      /* too few accepted */
+    bool has_begins;  /* the operator rolled back before this round: */
+    uint32_t begins;  /* it began from state `begins`, below `round`: adapters/r(begins).bin */
 } omm_round_record;
+/* The number of the state that the round began from: adapters/r(NNN).bin, adapters/master-r(NNN).f32. */
+static inline uint32_t omm_round_begins(const omm_round_record *round) {
+    return round->has_begins ? round->begins : round->round;
+}
 
 OMM_CHECKED omm_err omm_round_record_write(omm_buf *out, const omm_round_record *record);
 OMM_CHECKED omm_err omm_round_record_parse(omm_round_record *out, omm_arena *arena, omm_bytes line);

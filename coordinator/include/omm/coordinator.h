@@ -40,8 +40,13 @@ typedef struct omm_coord omm_coord;
 
 /* When rounds open and close.  Times are durations in milliseconds of the caller's clock. */
 typedef struct omm_coord_policy {
-    uint32_t quorum;      /* a round opens when this many ready nodes count; 0: all that count */
-    uint32_t select;      /* of the ready nodes; 0: all */
+    uint32_t quorum; /* a round opens when this many ready nodes count; 0: all that count */
+    uint32_t select; /* of the ready nodes; 0: all */
+    double
+        over_select; /* over 1: so many times the nodes that are needed get the offer (select; 0: of
+                             those that are ready so many fewer are needed), and the round closes when
+                             enough have come; who comes later is refused with a receipt.  0, 1: all are
+                             waited for */
     uint32_t accept_min;  /* fewer accepted at the deadline make the round void; at least 1 */
     uint64_t join_ms;     /* after this long, open with whoever is ready (accept_min at least) */
     uint64_t deadline_ms; /* from opening to the last accepted byte */
@@ -170,6 +175,19 @@ OMM_CHECKED omm_err omm_coord_quarantine(uint64_t *next_deadline_ms, omm_coord *
 /* Paused until the process ends, and nothing is kept of it. */
 void omm_coord_drain(omm_coord *coord);
 
+/* The next round begins from the adapter after round `round`, or from the run's first one (round < 0), instead of from
+ * the newest: the one that is gathered now, or, with one open, the one after it.  The last word before it opens
+ * counts; the newest state's number takes a rollback back.  *next is the round that it is about.
+ * Errors: STATE (no round is left, or `round` is not over: says which are), IO, NOMEM. */
+OMM_CHECKED omm_err omm_coord_rollback(uint32_t *next, uint64_t *next_deadline_ms, omm_coord *coord,
+                                       uint64_t now_ms, int64_t round);
+/* Held: no round is opened until it is let go, which gathers the nodes anew.  Nothing is kept of it. */
+void omm_coord_hold(uint64_t *next_deadline_ms, omm_coord *coord, uint64_t now_ms, bool held);
+/* How long this state has lasted on the caller's clock; and, after a restart and before the first step, how long it
+ * had: passed_ms is at most now_ms.  Without it durations start again. */
+uint64_t omm_coord_stage_ms(const omm_coord *coord, uint64_t now_ms);
+void omm_coord_resume_stage(omm_coord *coord, uint64_t now_ms, uint64_t passed_ms);
+
 /* CLOSED: the evidence is complete and signed; polls are answered with Done. */
 bool omm_coord_is_done(const omm_coord *coord);
 /* CLOSED, and every node that counts has been told so. */
@@ -213,6 +231,7 @@ typedef struct omm_coord_round {
     uint64_t tokens; /* of the accepted submissions */
     double loss;     /* of the candidate, published or not; NaN for a void round */
     bool published, voided;
+    uint32_t begins; /* number of the state it began from: `round`, or an earlier one */
 } omm_coord_round;
 /* Rounds 0 .. count - 1; valid until the next tick. */
 const omm_coord_round *omm_coord_history(uint32_t *count, const omm_coord *coord);

@@ -26,6 +26,8 @@
     XX(resume, "", "open rounds again")                                                            \
     XX(quarantine, "NODE", "refuse a node from now on, by name or id.  Kept over restarts")        \
     XX(release, "NODE", "let it take part again, from the next round on")                          \
+    XX(rollback, "ROUND\tREASON",                                                                  \
+       "begin the next round from the adapter after ROUND, or from start")                         \
     XX(drain, "", "end the open round, then exit with everything kept")                            \
     XX(nodes, "", "everybody who is in, was in quarantine or is revoked")                          \
     XX(invite, "COUNT HOURS [LABEL]", "tokens that let one node in each; 0 hours: no end")         \

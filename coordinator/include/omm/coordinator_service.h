@@ -30,7 +30,15 @@ typedef struct omm_coord_service_options {
     const char *http_port_file;
     const omm_key *bundle_key; /* signs the sealed bundle */
     const char *commit, *build, *machine;
-    uint32_t work_bits; /* omm_coord_enrolment */
+    uint32_t work_bits;              /* omm_coord_enrolment */
+    uint32_t base_transfers;         /* addresses that fetch the base model at a time; 0: none */
+    uint64_t base_bytes_per_second;  /* over all of them; 0: no limit */
+    const char *const *base_mirrors; /* (base_mirror_count) named in the signed manifest */
+    size_t base_mirror_count;
+    uint64_t every_ms; /* from one round's opening to the next; 0: as soon as nodes are ready */
+    bool has_at;    /* rounds open at_ms after the beginning of the UTC day, and every_ms (0: a */
+    uint64_t at_ms; /* day) after it */
+    double over_select; /* of omm_coord_policy; 0: the run's own */
     uint64_t poll_ms;   /* 0: the run's own */
     uint64_t linger_ms; /* how long to tell nodes that the run is closed */
     const char *crash_at;

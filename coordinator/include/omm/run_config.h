@@ -87,6 +87,7 @@ void omm_run_close(omm_run *run); /* NULL is fine */
 
 /* All borrowed from the run. */
 const omm_run_record *omm_run_get_record(const omm_run *run);
+const char *omm_run_model_path(const omm_run *run); /* of the first file, as it was opened */
 const struct omm_model *omm_run_model(const omm_run *run);
 const struct omm_tokenizer *omm_run_tokenizer(const omm_run *run);
 const struct omm_lora *omm_run_initial(const omm_run *run); /* master before round 0 */

@@ -32,6 +32,7 @@ typedef enum omm_context {
     OMM_CONTEXT_CHALLENGE,  /* "omm.challenge.v1" */
     OMM_CONTEXT_INVITATION, /* "omm.invitation.v1"; of no envelope, but of what an invitation signs */
     OMM_CONTEXT_WORK,       /* "omm.work.v1"; begins what is hashed for a proof of work */
+    OMM_CONTEXT_BASE,       /* "omm.base.v1" */
 } omm_context;
 
 void omm_context_bytes(uint8_t out[OMM_CONTEXT_BYTES], omm_context context);

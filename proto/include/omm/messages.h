@@ -6,6 +6,7 @@
  *    Request{submit: Envelope(Subm.)}   ->  Reply{need | receipt: Envelope(Receipt) | refused}
  *    Request{put: digest, index, data}  ->  Reply{need | receipt | refused}
  *    Request{enrol: Envelope(Enrol)}    ->  Reply{wait | challenge | refused}      omm/enrolment.h
+ *    Request{base}                      ->  Reply{base: Envelope(Base) | refused}    base_model.h
  *
  * The wire form is proto3 (omm_messages.proto).  Decoding is strict: every message has exactly one
  * spelling, so unknown fields, fields out of order, and padded varints are refused; digests are
@@ -129,6 +130,7 @@ typedef enum omm_request_kind {
     OMM_REQUEST_PUT,    /* digest, index, data */
     OMM_REQUEST_SUBMIT, /* envelope */
     OMM_REQUEST_ENROL,  /* envelope of omm/enrolment.h */
+    OMM_REQUEST_BASE,   /* nothing: which base model, and where is it? */
 } omm_request_kind;
 
 typedef struct omm_request {
@@ -148,6 +150,7 @@ typedef enum omm_reply_kind {
     OMM_REPLY_REFUSED,   /* reason, sentence */
     OMM_REPLY_DONE,      /* envelope of Close */
     OMM_REPLY_CHALLENGE, /* envelope of omm/enrolment.h */
+    OMM_REPLY_BASE,      /* envelope of omm/base_model.h */
 } omm_reply_kind;
 
 typedef struct omm_reply {

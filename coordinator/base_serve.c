@@ -1,0 +1,274 @@
+/* base_serve.c - see base_serve.h. */
+#include "base_serve.h"
+
+#include "omm/envelope.h"
+#include "omm/mem.h"
+#include "omm/messages.h"
+#include "omm/transport.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SMALL_REQUEST_BYTES 128u /* all that this file answers; signed requests are longer */
+#define ASK_ARENA_BYTES 65536u
+
+typedef struct slot {
+    char peer[OMM_PEER_SIZE]; /* "": free */
+    uint64_t asked_ms;
+} slot;
+
+struct base_serve {
+    base_serve_options o;
+    int fd;
+    struct stat was;
+    uint32_t piece_chunks;
+    omm_digest *pieces; /* (piece_count) */
+    size_t piece_count;
+    omm_buf envelope; /* of Base */
+    slot slots[BASE_SLOTS_MAX];
+    uint64_t allowance, filled_ms; /* bytes that may be sent; when it was last added to */
+    base_serve_count count;
+};
+
+static uint64_t now_ms(const base_serve *b) {
+    return b->o.clock.now_ms(b->o.clock.ud);
+}
+
+/* ---- the file ---- */
+
+static omm_err read_at(base_serve *b, uint8_t *to, size_t size, uint64_t at) {
+    while (size > 0) {
+        const ssize_t got = pread(b->fd, to, size, (off_t)at);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0)
+            return omm_raise(OMM_ERR_IO, "%s: %s", b->o.path,
+                             got < 0 ? strerror(errno) : "is shorter than it was");
+        to += got;
+        at += (uint64_t)got;
+        size -= (size_t)got;
+    }
+    return OMM_OK;
+}
+
+static omm_err open_file(base_serve *b) {
+    b->fd = open(b->o.path, O_RDONLY | O_CLOEXEC);
+    if (b->fd < 0 || fstat(b->fd, &b->was) != 0)
+        return omm_raise(errno == ENOENT ? OMM_ERR_NOT_FOUND : OMM_ERR_IO, "%s: %s", b->o.path,
+                         strerror(errno));
+    const uint64_t size = (uint64_t)b->was.st_size;
+    b->piece_chunks = omm_base_piece_chunks_for(size);
+    if (!S_ISREG(b->was.st_mode) || size == 0 || b->piece_chunks == 0)
+        return omm_raise(OMM_ERR_TOO_BIG, "%s: %llu bytes cannot be served as a base model",
+                         b->o.path, (unsigned long long)size);
+    const uint64_t bytes = omm_base_piece_bytes(b->piece_chunks);
+    b->piece_count = (size_t)((size + bytes - 1) / bytes);
+    b->pieces = omm_alloc(b->piece_count, sizeof *b->pieces);
+    return b->pieces ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "%zu pieces", b->piece_count);
+}
+
+/* The pieces' digests and the file's, in one reading. */
+static omm_err hash_pieces(base_serve *b) {
+    uint8_t *part = omm_alloc(OMM_CHUNK_BYTES, 1);
+    if (!part) return omm_raise(OMM_ERR_NOMEM, "a chunk");
+    omm_hasher whole, piece;
+    omm_err err = OMM_OK;
+    omm_hasher_init(&whole);
+    const uint64_t size = (uint64_t)b->was.st_size;
+    const uint64_t bytes = omm_base_piece_bytes(b->piece_chunks);
+    for (uint64_t at = 0; at < size && err == OMM_OK; at += OMM_CHUNK_BYTES) {
+        const size_t want = size - at < OMM_CHUNK_BYTES ? (size_t)(size - at) : OMM_CHUNK_BYTES;
+        err = read_at(b, part, want, at);
+        if (err != OMM_OK) break;
+        if (at % bytes == 0) omm_hasher_init(&piece);
+        omm_hasher_update(&piece, omm_bytes_of(part, want));
+        omm_hasher_update(&whole, omm_bytes_of(part, want));
+        if ((at + want) % bytes == 0 || at + want == size)
+            b->pieces[at / bytes] = omm_hasher_final(&piece);
+    }
+    omm_free(part);
+    OMM_TRY(err);
+    const omm_digest digest = omm_hasher_final(&whole);
+    if (omm_digest_equal(&digest, &b->o.digest)) return OMM_OK;
+    return omm_raise(OMM_ERR_MISMATCH,
+                     "%s: not the one file of the run's base model (a model in several files is "
+                     "not served; base_transfers: 0 without mirrors serves none)",
+                     b->o.path);
+}
+
+static omm_err seal(base_serve *b) {
+    const omm_base_model base = {.digest = b->o.digest,
+                                 .size = (uint64_t)b->was.st_size,
+                                 .piece_chunks = b->piece_chunks,
+                                 .pieces = b->pieces,
+                                 .piece_count = b->piece_count,
+                                 .mirrors = b->o.mirrors,
+                                 .mirror_count = b->o.mirror_count};
+    omm_buf payload;
+    omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
+    omm_err err = omm_base_model_encode(&payload, &base);
+    if (err == OMM_OK)
+        err = omm_envelope_seal(&b->envelope, OMM_CONTEXT_BASE, omm_buf_view(&payload), b->o.key);
+    omm_buf_fini(&payload);
+    return err;
+}
+
+omm_err base_serve_open(base_serve **out, const base_serve_options *options) {
+    *out = NULL;
+    if (options->transfers == 0 && options->mirror_count == 0) return OMM_OK;
+    for (size_t i = 0; i < options->mirror_count; i++)
+        OMM_TRY(omm_mirror_check(options->mirrors[i]));
+    base_serve *b = omm_alloc(1, sizeof *b);
+    if (!b) return omm_raise(OMM_ERR_NOMEM, "base model");
+    b->o = *options;
+    b->fd = -1;
+    if (b->o.transfers > BASE_SLOTS_MAX) b->o.transfers = BASE_SLOTS_MAX;
+    omm_buf_init(&b->envelope, OMM_ENVELOPE_BYTES_MAX);
+    omm_err err = open_file(b);
+    if (err == OMM_OK) err = hash_pieces(b);
+    if (err == OMM_OK) err = seal(b);
+    if (err != OMM_OK) {
+        base_serve_close(b);
+        return err;
+    }
+    b->filled_ms = now_ms(b);
+    *out = b;
+    return OMM_OK;
+}
+
+void base_serve_close(base_serve *b) {
+    if (!b) return;
+    if (b->fd >= 0) (void)close(b->fd);
+    omm_buf_fini(&b->envelope);
+    omm_free(b->pieces);
+    omm_free(b);
+}
+
+/* ---- who may have how much ---- */
+
+static bool is_taken(const slot *s, uint64_t now) {
+    return s->peer[0] && now - s->asked_ms < BASE_SLOT_MS;
+}
+
+/* The address's slot, or a free one, which it takes. */
+static bool take_slot(base_serve *b, const char *peer, uint64_t now) {
+    slot *found = NULL;
+    for (uint32_t i = 0; i < b->o.transfers; i++) {
+        slot *s = &b->slots[i];
+        if (is_taken(s, now) && strcmp(s->peer, peer) == 0) {
+            found = s;
+            break;
+        }
+        if (!is_taken(s, now) && !found) found = s;
+    }
+    if (!found) return false;
+    (void)snprintf(found->peer, sizeof found->peer, "%s", peer);
+    found->asked_ms = now;
+    return true;
+}
+
+/* 0: `size` bytes may go now; else in how many ms.  Up to a second's bytes are saved up, and one chunk is
+ * always allowed for. */
+static uint64_t wait_for_bytes(base_serve *b, size_t size, uint64_t now) {
+    const uint64_t rate = b->o.bytes_per_second;
+    if (rate == 0) return 0;
+    const uint64_t most = rate > OMM_CHUNK_BYTES ? rate : OMM_CHUNK_BYTES;
+    const uint64_t passed = now - b->filled_ms;
+    b->allowance = passed > 1000 * most / rate ? most : b->allowance + rate * passed / 1000;
+    if (b->allowance > most) b->allowance = most;
+    b->filled_ms = now;
+    if (b->allowance < size) return 1 + 1000 * (size - b->allowance) / rate;
+    b->allowance -= size;
+    return 0;
+}
+
+/* ---- answers ---- */
+
+static size_t find_piece(const base_serve *b, const omm_digest *digest) {
+    for (size_t i = 0; i < b->piece_count; i++)
+        if (omm_digest_equal(&b->pieces[i], digest)) return i;
+    return b->piece_count;
+}
+
+static omm_err answer_wait(omm_buf *reply, base_serve *b, uint64_t ms) {
+    b->count.waits++;
+    return omm_reply_encode(reply, &(omm_reply){.kind = OMM_REPLY_WAIT, .retry_ms = ms});
+}
+
+static omm_err refuse(omm_buf *reply, const char *sentence) {
+    return omm_reply_encode(reply, &(omm_reply){.kind = OMM_REPLY_REFUSED,
+                                                .reason = OMM_ERR_REFUSED_BASE,
+                                                .sentence = sentence});
+}
+
+static bool has_changed(const base_serve *b) {
+    struct stat now;
+    return fstat(b->fd, &now) != 0 || now.st_size != b->was.st_size ||
+           now.st_mtim.tv_sec != b->was.st_mtim.tv_sec ||
+           now.st_mtim.tv_nsec != b->was.st_mtim.tv_nsec;
+}
+
+static omm_err send_chunk(omm_buf *reply, base_serve *b, const omm_request *ask, uint64_t at,
+                          size_t size) {
+    uint8_t *part = omm_alloc(size, 1);
+    if (!part) return omm_raise(OMM_ERR_NOMEM, "a chunk of the base model");
+    omm_err err = read_at(b, part, size, at);
+    if (err == OMM_OK)
+        err = omm_reply_encode(reply, &(omm_reply){.kind = OMM_REPLY_CHUNK,
+                                                   .digest = ask->digest,
+                                                   .index = ask->index,
+                                                   .data = omm_bytes_of(part, size)});
+    omm_free(part);
+    if (err == OMM_OK) b->count.chunks++;
+    if (err == OMM_OK) b->count.bytes += size;
+    return err;
+}
+
+static omm_err answer_chunk(omm_buf *reply, base_serve *b, const omm_request *ask, size_t piece,
+                            const char *peer) {
+    const uint64_t bytes = omm_base_piece_bytes(b->piece_chunks);
+    const uint64_t size = (uint64_t)b->was.st_size;
+    const uint64_t at = piece * bytes + (uint64_t)ask->index * OMM_CHUNK_BYTES;
+    if (b->o.transfers == 0) return refuse(reply, "base: only mirrors have it");
+    if (ask->index >= b->piece_chunks || at >= size)
+        return refuse(reply, "base: no such chunk in the piece");
+    const uint64_t now = now_ms(b);
+    const size_t part = size - at < OMM_CHUNK_BYTES ? (size_t)(size - at) : OMM_CHUNK_BYTES;
+    if (!take_slot(b, peer, now)) return answer_wait(reply, b, BASE_FULL_MS);
+    const uint64_t wait_ms = wait_for_bytes(b, part, now);
+    if (wait_ms > 0) return answer_wait(reply, b, wait_ms);
+    if (has_changed(b)) return refuse(reply, "base: its file has changed here");
+    return send_chunk(reply, b, ask, at, part);
+}
+
+omm_err base_serve_answer(bool *handled, omm_buf *reply, base_serve *b, omm_bytes request,
+                          const char *peer) {
+    *handled = false;
+    if (!b || request.size > SMALL_REQUEST_BYTES) return OMM_OK;
+    omm_arena arena;
+    omm_request ask;
+    omm_arena_init(&arena, ASK_ARENA_BYTES);
+    const bool is_read = omm_request_decode(&ask, request, &arena) == OMM_OK;
+    omm_arena_fini(&arena);
+    if (!is_read) return OMM_OK;
+    size_t piece = b->piece_count;
+    if (ask.kind == OMM_REQUEST_GET) piece = find_piece(b, &ask.digest);
+    *handled = ask.kind == OMM_REQUEST_BASE || piece < b->piece_count;
+    if (!*handled) return OMM_OK;
+    omm_buf_clear(reply);
+    if (piece < b->piece_count) return answer_chunk(reply, b, &ask, piece, peer);
+    return omm_reply_encode(
+        reply, &(omm_reply){.kind = OMM_REPLY_BASE, .envelope = omm_buf_view(&b->envelope)});
+}
+
+base_serve_count base_serve_counts(const base_serve *b) {
+    base_serve_count count = {0};
+    if (!b) return count;
+    count = b->count;
+    const uint64_t now = now_ms(b);
+    for (uint32_t i = 0; i < b->o.transfers; i++) count.slots += is_taken(&b->slots[i], now);
+    return count;
+}

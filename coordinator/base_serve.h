@@ -1,0 +1,54 @@
+/* base_serve.h - the base model for nodes that do not have it: named in a signed manifest, sent chunk by
+ * chunk from the file where it lies.
+ *
+ *   Request{base}          ->  Reply{base}                     whoever asks
+ *   Request{get: piece}    ->  Reply{chunk}                    of a piece of the base, from a slot
+ *                              Reply{wait}                     all slots are taken, or the second's bytes are
+ *
+ * A slot belongs to an address that has asked within BASE_SLOT_MS: a slow node costs one, never a thread or a
+ * copy of the file.  Bytes per second are counted over all slots.  The rounds go before: a request takes one
+ * read of a chunk's size.
+ *
+ * Depends on: base, proto.  Threads: the service's.
+ */
+#ifndef COORDINATOR_BASE_SERVE_H
+#define COORDINATOR_BASE_SERVE_H
+
+#include "omm/base_model.h"
+#include "omm/clock.h"
+#include "omm/log.h"
+#include "omm/sign.h"
+
+#define BASE_SLOT_MS 30000u /* an address that has not asked for so long has left its slot */
+#define BASE_SLOTS_MAX 256u
+#define BASE_FULL_MS 5000u /* what is said to who gets no slot */
+
+typedef struct base_serve_options {
+    const char *path;          /* the file; borrowed until the end, as the rest */
+    omm_digest digest;         /* it has, by what the run was opened with */
+    uint32_t transfers;        /* slots; 0: only mirrors are named */
+    uint64_t bytes_per_second; /* over all of them; 0: no limit */
+    const char *const *mirrors;
+    size_t mirror_count;
+    const omm_key *key; /* the coordinator's */
+    omm_clock clock;
+} base_serve_options;
+
+typedef struct base_serve base_serve;
+/* Reads the file once for the digests of its pieces.  Without transfers and mirrors *out is NULL.
+ * Errors: CONFIG (a mirror), MISMATCH (another file than the run's), TOO_BIG, IO, NOT_FOUND, NOMEM. */
+OMM_CHECKED omm_err base_serve_open(base_serve **out, const base_serve_options *options);
+void base_serve_close(base_serve *b); /* NULL is fine */
+
+/* *handled: the request was about the base model, and `reply` (cleared) has the answer.  `b` may be NULL.
+ * What is malformed, or about something else, is left for others.  Errors: IO, NOMEM. */
+OMM_CHECKED omm_err base_serve_answer(bool *handled, omm_buf *reply, base_serve *b,
+                                      omm_bytes request, const char *peer);
+
+typedef struct base_serve_count {
+    uint64_t chunks, bytes, waits; /* sent; told to wait */
+    uint32_t slots;                /* taken now */
+} base_serve_count;
+base_serve_count base_serve_counts(const base_serve *b); /* NULL: zeros */
+
+#endif

@@ -1,0 +1,194 @@
+/* base_serve_test.c - slots, bytes per second, and chunks of a base model's file, on a clock of the test's own. */
+#include "omm_test.h"
+
+#include "base_serve.h"
+
+#include "omm/envelope.h"
+#include "omm/file.h"
+#include "omm/mem.h"
+#include "omm/messages.h"
+
+#include <string.h>
+
+enum { CHUNKS = 5, BYTES = CHUNKS * (int)OMM_CHUNK_BYTES - 1000 };
+
+static omm_fake_clock s_fake;
+static omm_key s_key;
+static uint8_t *s_file;
+static char s_path[] = "/tmp/omm-base-serve-XXXXXX";
+static omm_buf s_reply, s_request;
+static omm_arena s_arena;
+static omm_reply s_answer;
+
+static base_serve *open_serve(uint32_t transfers, uint64_t rate) {
+    base_serve *b = NULL;
+    const base_serve_options o = {.path = s_path,
+                                  .digest = omm_hash(omm_bytes_of(s_file, BYTES)),
+                                  .transfers = transfers,
+                                  .bytes_per_second = rate,
+                                  .key = &s_key,
+                                  .clock = omm_clock_fake(&s_fake)};
+    CHECK_OK(base_serve_open(&b, &o));
+    return b;
+}
+
+static bool ask(base_serve *b, const omm_request *request, const char *peer) {
+    bool handled = false;
+    omm_buf_clear(&s_request);
+    CHECK_OK(omm_request_encode(&s_request, request));
+    CHECK_OK(base_serve_answer(&handled, &s_reply, b, omm_buf_view(&s_request), peer));
+    omm_arena_fini(&s_arena);
+    omm_arena_init(&s_arena, OMM_MESSAGE_ARENA_BYTES);
+    if (handled) CHECK_OK(omm_reply_decode(&s_answer, omm_buf_view(&s_reply), &s_arena));
+    return handled;
+}
+
+static omm_digest piece(int index) {
+    const int size =
+        index == CHUNKS - 1 ? BYTES - index * (int)OMM_CHUNK_BYTES : (int)OMM_CHUNK_BYTES;
+    return omm_hash(omm_bytes_of(s_file + (size_t)index * OMM_CHUNK_BYTES, (size_t)size));
+}
+
+static omm_reply_kind get(base_serve *b, int index, const char *peer) {
+    CHECK(ask(b, &(omm_request){.kind = OMM_REQUEST_GET, .digest = piece(index)}, peer));
+    return s_answer.kind;
+}
+
+static void test_chunks(void) {
+    base_serve *b = open_serve(1, 0);
+    omm_envelope envelope;
+    omm_base_model base;
+    CHECK(ask(b, &(omm_request){.kind = OMM_REQUEST_BASE}, "a"));
+    CHECK_EQ(s_answer.kind, OMM_REPLY_BASE);
+    CHECK_OK(omm_envelope_open_as(&envelope, OMM_CONTEXT_BASE, s_answer.envelope));
+    CHECK(omm_public_key_equal(&envelope.key, &s_key.public_key));
+    CHECK_OK(omm_base_model_decode(&base, envelope.payload, &s_arena));
+    CHECK_EQ(base.size, BYTES);
+    CHECK_EQ(base.piece_count, CHUNKS);
+    for (int i = 0; i < CHUNKS; i++) {
+        const omm_digest digest = piece(i);
+        CHECK(omm_digest_equal(&base.pieces[i], &digest));
+    }
+    for (int i = 0; i < CHUNKS; i++) {
+        CHECK_EQ(get(b, i, "a"), OMM_REPLY_CHUNK);
+        CHECK(same_bytes(s_answer.data.data, s_file + (size_t)i * OMM_CHUNK_BYTES,
+                         s_answer.data.size));
+        CHECK_EQ(s_answer.data.size, i == CHUNKS - 1 ? OMM_CHUNK_BYTES - 1000 : OMM_CHUNK_BYTES);
+    }
+    CHECK_EQ(base_serve_counts(b).bytes, BYTES);
+    /* Past the piece, and what is no piece: the first is refused, the second is for others to answer. */
+    const omm_digest first = piece(0);
+    CHECK(ask(b, &(omm_request){.kind = OMM_REQUEST_GET, .digest = first, .index = 1}, "a"));
+    CHECK_EQ(s_answer.kind, OMM_REPLY_REFUSED);
+    CHECK(!ask(b, &(omm_request){.kind = OMM_REQUEST_GET, .digest = omm_hash(omm_bytes_of("x", 1))},
+               "a"));
+    CHECK(!ask(NULL, &(omm_request){.kind = OMM_REQUEST_BASE}, "a"));
+    bool handled = true;
+    CHECK_OK(base_serve_answer(&handled, &s_reply, b, omm_bytes_of("rubbish", 7), "a"));
+    CHECK(!handled);
+    base_serve_close(b);
+}
+
+static void test_slots(void) {
+    base_serve *b = open_serve(2, 0);
+    CHECK_EQ(get(b, 0, "a"), OMM_REPLY_CHUNK);
+    CHECK_EQ(get(b, 0, "b"), OMM_REPLY_CHUNK);
+    CHECK_EQ(get(b, 0, "c"), OMM_REPLY_WAIT);
+    CHECK_EQ(s_answer.retry_ms, BASE_FULL_MS);
+    s_fake.now_ms += BASE_SLOT_MS - 1;
+    CHECK_EQ(get(b, 1, "a"), OMM_REPLY_CHUNK); /* a goes on, b does not come again */
+    CHECK_EQ(get(b, 0, "c"), OMM_REPLY_WAIT);
+    CHECK_EQ(base_serve_counts(b).slots, 2);
+    s_fake.now_ms += 1;
+    CHECK_EQ(get(b, 0, "c"), OMM_REPLY_CHUNK);
+    CHECK_EQ(get(b, 0, "b"), OMM_REPLY_WAIT);
+    CHECK_EQ(get(b, 1, "a"), OMM_REPLY_CHUNK);
+    CHECK_EQ(base_serve_counts(b).waits, 3);
+    base_serve_close(b);
+}
+
+/* Whatever is asked when, no more than rate x time and one second's worth goes out. */
+static void test_rate(void) {
+    const uint64_t rate = 1000000;
+    base_serve *b = open_serve(8, rate);
+    const uint64_t begin = s_fake.now_ms;
+    for (int i = 0; i < 400; i++) {
+        static const char *const peers[] = {"a", "b", "c"};
+        if (get(b, i % (CHUNKS - 1), peers[i % 3]) == OMM_REPLY_WAIT)
+            s_fake.now_ms += i % 2 ? s_answer.retry_ms : s_answer.retry_ms / 2;
+        const uint64_t passed = s_fake.now_ms - begin;
+        CHECK(base_serve_counts(b).bytes <= rate + rate * passed / 1000);
+    }
+    const uint64_t passed = s_fake.now_ms - begin;
+    CHECK(base_serve_counts(b).bytes + rate >= rate * passed / 1000); /* and it is used */
+    s_fake.now_ms += 1000000; /* a long rest saves up one second */
+    const uint64_t before = base_serve_counts(b).bytes;
+    while (get(b, 0, "a") == OMM_REPLY_CHUNK) continue;
+    CHECK(base_serve_counts(b).bytes - before <= rate);
+    base_serve_close(b);
+    b = open_serve(1, 100); /* less than a chunk a second: it comes all the same */
+    CHECK_EQ(get(b, 0, "a"), OMM_REPLY_WAIT);
+    s_fake.now_ms += s_answer.retry_ms;
+    CHECK_EQ(get(b, 0, "a"), OMM_REPLY_CHUNK);
+    base_serve_close(b);
+}
+
+static void test_files(void) {
+    base_serve *b = open_serve(0, 0);
+    CHECK(!b); /* nothing to serve, nothing named */
+    base_serve_options o = {
+        .path = s_path, .transfers = 1, .key = &s_key, .clock = omm_clock_fake(&s_fake)};
+    CHECK_ERR(base_serve_open(&b, &o), OMM_ERR_MISMATCH);
+    const char *mirror = "file:///etc/passwd";
+    o.mirrors = &mirror;
+    o.mirror_count = 1;
+    CHECK_ERR(base_serve_open(&b, &o), OMM_ERR_CONFIG);
+    o = (base_serve_options){.path = "/nonexistent/model",
+                             .transfers = 1,
+                             .key = &s_key,
+                             .clock = omm_clock_fake(&s_fake)};
+    CHECK_ERR(base_serve_open(&b, &o), OMM_ERR_NOT_FOUND);
+    /* Only mirrors: the manifest is given, chunks are not. */
+    mirror = "http://mirror.example/m";
+    o = (base_serve_options){.path = s_path,
+                             .digest = omm_hash(omm_bytes_of(s_file, BYTES)),
+                             .mirrors = &mirror,
+                             .mirror_count = 1,
+                             .key = &s_key,
+                             .clock = omm_clock_fake(&s_fake)};
+    CHECK_OK(base_serve_open(&b, &o));
+    CHECK(ask(b, &(omm_request){.kind = OMM_REQUEST_BASE}, "a"));
+    CHECK_EQ(get(b, 0, "a"), OMM_REPLY_REFUSED);
+    base_serve_close(b);
+    /* A file that is written to while it is served is not served any more. */
+    b = open_serve(1, 0);
+    CHECK_EQ(get(b, 0, "a"), OMM_REPLY_CHUNK);
+    FILE *f = fopen(s_path, "ab");
+    CHECK(f && fputc('x', f) == 'x' && fclose(f) == 0);
+    CHECK_EQ(get(b, 0, "a"), OMM_REPLY_REFUSED);
+    base_serve_close(b);
+}
+
+int main(void) {
+    const int fd = mkstemp(s_path);
+    CHECK(fd >= 0);
+    s_file = omm_alloc(BYTES, 1);
+    CHECK(s_file);
+    for (int i = 0; i < BYTES; i++) s_file[i] = (uint8_t)((uint32_t)i * 2654435761u >> 24);
+    CHECK_OK(omm_file_write(s_path, omm_bytes_of(s_file, BYTES), 0600));
+    omm_key_generate(&s_key);
+    s_fake.now_ms = 77;
+    omm_buf_init(&s_reply, OMM_MESSAGE_BYTES_MAX);
+    omm_buf_init(&s_request, OMM_MESSAGE_BYTES_MAX);
+    omm_arena_init(&s_arena, OMM_MESSAGE_ARENA_BYTES);
+    test_chunks();
+    test_slots();
+    test_rate();
+    test_files();
+    omm_arena_fini(&s_arena);
+    omm_buf_fini(&s_reply);
+    omm_buf_fini(&s_request);
+    omm_free(s_file);
+    CHECK_OK(omm_file_remove(s_path));
+    return 0;
+}

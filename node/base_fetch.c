@@ -1,0 +1,422 @@
+/* base_fetch.c - see omm/base_fetch.h. */
+#include "omm/base_fetch.h"
+
+#include "base_store.h"
+#include "board.h"
+#include "mirror.h"
+
+#include "omm/envelope.h"
+#include "omm/mem.h"
+#include "omm/messages.h"
+#include "omm/transport.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define SLICE_MS 200u          /* how soon a stop is noticed */
+#define KEPT_ANSWER_MS 5000u   /* for the coordinator, where a model is here already */
+#define BACKOFF_MIN_MS 1000u   /* of a source that failed, doubling ... */
+#define BACKOFF_MAX_MS 300000u /* ... up to here */
+#define WAIT_MAX_MS 60000u     /* a longer wait than this is not believed */
+#define MANIFEST "manifest.env"
+#define SOURCES_MAX (OMM_BASE_MIRRORS_MAX * 2u + 1u)
+
+typedef struct source {
+    const char *url; /* NULL: the coordinator */
+    bool dropped;
+    uint32_t failures; /* in a row */
+    uint64_t not_before_ms;
+} source;
+
+typedef struct fetch {
+    const omm_base_fetch_options *o;
+    omm_base_fetch_result *result;
+    omm_client *client;
+    omm_buf request;
+    omm_arena arena; /* of the manifest */
+    omm_base_model base;
+    char folder[OMM_PATH_MAX];
+    base_store store;
+    source sources[SOURCES_MAX]; /* by preference; the last is the coordinator */
+    size_t source_count;
+    const source *of_piece; /* who began the piece at hand */
+    omm_guest guest;
+    omm_guest_pause said;
+    omm_node_options node; /* for the board */
+    board board;
+} fetch;
+
+static uint64_t now_ms(const fetch *f) {
+    return f->o->clock.now_ms(f->o->clock.ud);
+}
+
+static bool is_stopped(const fetch *f) {
+    return f->o->stop && atomic_load(f->o->stop);
+}
+
+static void sleep_until(fetch *f, uint64_t until_ms) {
+    for (uint64_t now = now_ms(f); now < until_ms && !is_stopped(f); now = now_ms(f))
+        f->o->clock.sleep_ms(f->o->clock.ud, until_ms - now < SLICE_MS ? until_ms - now : SLICE_MS);
+}
+
+static void complain(const fetch *f, const char *event, const source *s) {
+    omm_log_event(f->o->log, OMM_LOG_WARN, event, OMM_LOG_STR("node", f->o->name),
+                  OMM_LOG_STR("from", s && s->url ? s->url : "coordinator"),
+                  OMM_LOG_STR("reason", omm_err_sentence()));
+}
+
+static void show(fetch *f, const source *from) {
+    char text[OMM_GUEST_TEXT_MAX];
+    (void)snprintf(text, sizeof text, "base model: %.1f of %.1f MB, from %.90s",
+                   (double)f->store.at / 1e6, (double)f->base.size / 1e6,
+                   from->url ? from->url : "the coordinator");
+    board_show(&f->board, "fetching", text, NULL, f->client, false);
+}
+
+/* ---- a guest ---- */
+
+static bool must_pause(fetch *f) {
+    if (!f->o->guest) return false;
+    const uint64_t wall_ms = f->o->clock.wall_ms(f->o->clock.ud);
+    const omm_guest_view *view = omm_guest_look(&f->guest, now_ms(f), omm_guest_minute(wall_ms));
+    if (view->pause != f->said)
+        omm_log_event(f->o->log, OMM_LOG_INFO, view->pause ? "paused" : "resumed",
+                      OMM_LOG_STR("node", f->o->name),
+                      OMM_LOG_STR("reason", omm_guest_pause_name(view->pause)),
+                      OMM_LOG_STR("detail", view->text));
+    f->said = view->pause;
+    return view->pause != OMM_GUEST_GO;
+}
+
+static void wait_for_leave(fetch *f) {
+    while (!is_stopped(f) && must_pause(f)) {
+        board_show(&f->board, "paused", f->guest.view.text, NULL, f->client, false);
+        f->o->clock.sleep_ms(f->o->clock.ud, SLICE_MS);
+    }
+}
+
+/* ---- the coordinator ---- */
+
+/* One request, one answer, decoded into `arena`.  Errors: TIMEOUT, CLOSED, REFUSED_* (not an answer), CANCELLED. */
+static omm_err ask(omm_reply *reply, fetch *f, const omm_request *request, uint64_t answer_ms,
+                   omm_arena *arena) {
+    omm_bytes bytes;
+    omm_buf_clear(&f->request);
+    OMM_TRY(omm_request_encode(&f->request, request));
+    OMM_TRY(omm_client_send(f->client, omm_buf_view(&f->request)));
+    const uint64_t begin_ms = now_ms(f);
+    for (;;) {
+        const omm_err err = omm_client_receive(&bytes, f->client, SLICE_MS);
+        if (err == OMM_OK) return omm_reply_decode(reply, bytes, arena);
+        if (err != OMM_ERR_TIMEOUT) return err;
+        if (is_stopped(f)) return omm_raise(OMM_ERR_CANCELLED, "stopped");
+        if (now_ms(f) - begin_ms >= answer_ms)
+            return omm_raise(OMM_ERR_TIMEOUT, "no answer within %" PRIu64 " ms", answer_ms);
+    }
+}
+
+static bool is_own_trouble(omm_err err) {
+    return err == OMM_ERR_NOMEM || err == OMM_ERR_IO;
+}
+
+static void back_off(fetch *f, source *s) {
+    uint64_t ms = BACKOFF_MIN_MS;
+    for (uint32_t i = 0; i < s->failures && ms < BACKOFF_MAX_MS; i++) ms *= 2;
+    s->failures++;
+    s->not_before_ms = now_ms(f) + (ms < BACKOFF_MAX_MS ? ms : BACKOFF_MAX_MS);
+}
+
+/* ---- the manifest ---- */
+
+/* Signed by the coordinator that we pinned; the result lives in f->arena. */
+static omm_err read_manifest(fetch *f, omm_bytes bytes) {
+    omm_envelope envelope;
+    omm_base_model base;
+    OMM_TRY(omm_envelope_open_as(&envelope, OMM_CONTEXT_BASE, bytes));
+    if (!omm_public_key_equal(&envelope.key, &f->o->coordinator))
+        return omm_raise(OMM_ERR_REFUSED_KEY, "public_key: not the coordinator we pinned");
+    omm_arena_fini(&f->arena);
+    omm_arena_init(&f->arena, OMM_MESSAGE_ARENA_BYTES);
+    OMM_TRY(omm_base_model_decode(&base, envelope.payload, &f->arena));
+    f->base = base;
+    return OMM_OK;
+}
+
+static omm_err ask_manifest(fetch *f, uint64_t answer_ms) {
+    omm_arena arena;
+    omm_reply reply = {0};
+    char path[OMM_PATH_MAX];
+    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
+    omm_err err = ask(&reply, f, &(omm_request){.kind = OMM_REQUEST_BASE}, answer_ms, &arena);
+    if (err == OMM_OK && reply.kind == OMM_REPLY_WAIT)
+        err = omm_raise(OMM_ERR_TIMEOUT, "the coordinator is busy");
+    else if (err == OMM_OK && reply.kind != OMM_REPLY_BASE)
+        err = omm_raise(OMM_ERR_REFUSED_BASE, "the coordinator names no base model: %s",
+                        reply.kind == OMM_REPLY_REFUSED ? reply.sentence : "another answer");
+    if (err == OMM_OK) err = read_manifest(f, reply.envelope);
+    if (err == OMM_OK) err = omm_dir_make(f->folder);
+    if (err == OMM_OK) err = omm_path_join(path, f->folder, MANIFEST);
+    if (err == OMM_OK) err = omm_file_write(path, reply.envelope, 0600);
+    omm_arena_fini(&arena);
+    return err;
+}
+
+/* Is the model of f->base here?  Its name is given to whole files alone. */
+static bool is_here(fetch *f) {
+    struct stat st;
+    if (base_store_path(f->result->path, f->folder, &f->base.digest) == OMM_OK &&
+        stat(f->result->path, &st) == 0 && S_ISREG(st.st_mode) &&
+        (uint64_t)st.st_size == f->base.size)
+        return true;
+    f->result->path[0] = '\0';
+    return false;
+}
+
+/* What was fetched before, in f->result->path. */
+static bool has_kept(fetch *f) {
+    char path[OMM_PATH_MAX];
+    omm_buf bytes;
+    omm_buf_init(&bytes, OMM_ENVELOPE_BYTES_MAX);
+    const bool ok = omm_path_join(path, f->folder, MANIFEST) == OMM_OK && omm_file_exists(path) &&
+                    omm_file_read(&bytes, path) == OMM_OK &&
+                    read_manifest(f, omm_buf_view(&bytes)) == OMM_OK && is_here(f);
+    omm_buf_fini(&bytes);
+    return ok;
+}
+
+/* *known: there is a manifest.  Asks as long as it takes, once where a model is here already. */
+static omm_err need_manifest(bool *known, fetch *f) {
+    source asked = {0};
+    *known = has_kept(f);
+    if (*known) {
+        const omm_err err = ask_manifest(f, KEPT_ANSWER_MS);
+        if (is_own_trouble(err)) return err;
+        if (err != OMM_OK) complain(f, "base_kept", NULL);
+        return OMM_OK;
+    }
+    while (!*known && !is_stopped(f)) {
+        board_show(&f->board, "fetching", "asks for the base model", NULL, f->client, false);
+        wait_for_leave(f);
+        const omm_err err = ask_manifest(f, f->o->answer_ms);
+        if (is_own_trouble(err)) return err;
+        *known = err == OMM_OK;
+        if (*known || is_stopped(f)) break;
+        complain(f, "base_unknown", NULL);
+        back_off(f, &asked);
+        sleep_until(f, asked.not_before_ms);
+    }
+    return OMM_OK;
+}
+
+/* ---- pieces from a mirror ---- */
+
+typedef struct mirror_use {
+    fetch *f;
+    const source *from;
+} mirror_use;
+
+static omm_err take_bytes(void *ud, omm_bytes bytes) {
+    const mirror_use *use = ud;
+    OMM_TRY(base_store_put(&use->f->store, bytes));
+    use->f->result->from_mirrors += bytes.size;
+    show(use->f, use->from);
+    return OMM_OK;
+}
+
+static bool may_go_on(void *ud) {
+    const mirror_use *use = ud;
+    return !is_stopped(use->f) && !must_pause(use->f);
+}
+
+static void drop(fetch *f, source *s) {
+    s->dropped = true;
+    f->result->mirrors_dropped++;
+    complain(f, "mirror_dropped", s);
+}
+
+/* A transfer that was cut goes on at once where it brought a piece; a mirror that stalls waits its turn. */
+static omm_err from_mirror(fetch *f, source *s) {
+    mirror_use use = {f, s};
+    const size_t piece = f->store.piece;
+    const mirror_get get = {.url = s->url,
+                            .from = f->store.at,
+                            .size = f->base.size,
+                            .may_be_private = f->o->private_mirrors,
+                            .stall_s = f->o->stall_s,
+                            .take = take_bytes,
+                            .may_go_on = may_go_on,
+                            .ud = &use};
+    f->result->used_mirrors = true;
+    const omm_err err = mirror_fetch(&get);
+    if (is_own_trouble(err)) return err;
+    if (err == OMM_OK || err == OMM_ERR_CANCELLED) return OMM_OK;
+    if (err != OMM_ERR_CLOSED && err != OMM_ERR_TIMEOUT) {
+        drop(f, s);
+        return OMM_OK;
+    }
+    complain(f, "mirror_failed", s);
+    if (f->store.piece > piece) s->failures = 0;
+    if (f->store.piece == piece || err == OMM_ERR_TIMEOUT) back_off(f, s);
+    return OMM_OK;
+}
+
+/* ---- a piece from the coordinator ---- */
+
+static omm_err take_chunk(fetch *f, const omm_reply *reply, uint32_t index, size_t size) {
+    if (!omm_digest_equal(&reply->digest, &f->base.pieces[f->store.piece]) ||
+        reply->index != index || reply->data.size != size)
+        return omm_raise(OMM_ERR_REFUSED_DIGEST, "chunk: not the one we asked for");
+    OMM_TRY(base_store_put(&f->store, reply->data));
+    f->result->from_coordinator += size;
+    return OMM_OK;
+}
+
+/* *more: the next chunk may be asked for at once. */
+static omm_err one_chunk(bool *more, fetch *f, source *s, size_t piece, uint64_t begin) {
+    const uint32_t index = (uint32_t)((f->store.at - begin) / OMM_CHUNK_BYTES);
+    const uint64_t left = begin + omm_base_piece_size(&f->base, piece) - f->store.at;
+    const size_t size = left < OMM_CHUNK_BYTES ? (size_t)left : OMM_CHUNK_BYTES;
+    omm_arena arena;
+    omm_reply reply = {0};
+    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
+    omm_err err = ask(
+        &reply, f,
+        &(omm_request){.kind = OMM_REQUEST_GET, .digest = f->base.pieces[piece], .index = index},
+        f->o->answer_ms, &arena);
+    if (err == OMM_OK && reply.kind == OMM_REPLY_WAIT)
+        s->not_before_ms =
+            now_ms(f) + (reply.retry_ms < WAIT_MAX_MS ? reply.retry_ms : WAIT_MAX_MS);
+    else if (err == OMM_OK && reply.kind != OMM_REPLY_CHUNK)
+        err = omm_raise(OMM_ERR_REFUSED_BASE, "no chunk in the answer: %s",
+                        reply.kind == OMM_REPLY_REFUSED ? reply.sentence : "");
+    else if (err == OMM_OK)
+        err = take_chunk(f, &reply, index, size);
+    *more = err == OMM_OK && reply.kind == OMM_REPLY_CHUNK;
+    omm_arena_fini(&arena);
+    return err;
+}
+
+static omm_err from_coordinator(fetch *f, source *s) {
+    const size_t piece = f->store.piece;
+    const uint64_t begin = piece * omm_base_piece_bytes(f->base.piece_chunks);
+    bool more = true;
+    while (more && f->store.piece == piece && !is_stopped(f)) {
+        wait_for_leave(f);
+        const omm_err err = one_chunk(&more, f, s, piece, begin);
+        if (is_own_trouble(err)) return err;
+        show(f, s);
+        if (err == OMM_OK || err == OMM_ERR_CANCELLED) continue;
+        complain(f, "base_failed", s);
+        back_off(f, s);
+        return OMM_OK;
+    }
+    if (f->store.piece > piece) s->failures = 0;
+    return OMM_OK;
+}
+
+/* ---- all of it ---- */
+
+static void list_sources(fetch *f) {
+    const omm_base_fetch_options *o = f->o;
+    for (size_t i = 0; i < o->mirror_count && i < OMM_BASE_MIRRORS_MAX; i++)
+        f->sources[f->source_count++] = (source){.url = o->mirrors[i]};
+    for (size_t i = 0; i < f->base.mirror_count; i++)
+        f->sources[f->source_count++] = (source){.url = f->base.mirrors[i]};
+    f->sources[f->source_count++] = (source){0};
+}
+
+/* The first that may be asked now; else NULL, and when the next one may. */
+static source *choose(fetch *f, uint64_t *until_ms) {
+    *until_ms = UINT64_MAX;
+    for (size_t i = 0; i < f->source_count; i++) {
+        source *s = &f->sources[i];
+        if (s->dropped) continue;
+        if (s->not_before_ms <= now_ms(f)) return s;
+        if (s->not_before_ms < *until_ms) *until_ms = s->not_before_ms;
+    }
+    return NULL;
+}
+
+/* A piece comes from one source, so that a wrong one is nobody else's fault. */
+static omm_err get_pieces(fetch *f) {
+    while (!base_store_is_whole(&f->store) && !is_stopped(f)) {
+        uint64_t until_ms;
+        wait_for_leave(f);
+        source *s = choose(f, &until_ms);
+        if (!s) {
+            sleep_until(f, until_ms);
+            continue;
+        }
+        if (s != f->of_piece) base_store_rewind(&f->store);
+        f->of_piece = s;
+        show(f, s);
+        OMM_TRY(s->url ? from_mirror(f, s) : from_coordinator(f, s));
+    }
+    return OMM_OK;
+}
+
+static omm_err get_model(fetch *f) {
+    if (f->base.size > f->o->bytes_max)
+        return omm_raise(OMM_ERR_REFUSED_SIZE,
+                         "the base model has %.2f GB, over max_model_gb of %.2f",
+                         (double)f->base.size / 1e9, (double)f->o->bytes_max / 1e9);
+    OMM_TRY(base_store_open(&f->store, f->folder, &f->base));
+    omm_log_event(f->o->log, OMM_LOG_INFO, "base_fetch", OMM_LOG_STR("node", f->o->name),
+                  OMM_LOG_INT("bytes", f->base.size), OMM_LOG_INT("here", f->store.at),
+                  OMM_LOG_INT("mirrors", f->source_count - 1));
+    omm_err err = get_pieces(f);
+    if (err == OMM_OK && base_store_is_whole(&f->store)) {
+        err = base_store_finish(&f->store);
+        if (err == OMM_OK) (void)snprintf(f->result->path, OMM_PATH_MAX, "%s", f->store.path);
+    }
+    base_store_close(&f->store);
+    OMM_TRY(err);
+    omm_log_event(f->o->log, OMM_LOG_INFO, f->result->path[0] ? "base_ready" : "base_stopped",
+                  OMM_LOG_STR("node", f->o->name), OMM_LOG_INT("here", f->store.at),
+                  OMM_LOG_INT("from_coordinator", f->result->from_coordinator),
+                  OMM_LOG_INT("from_mirrors", f->result->from_mirrors),
+                  OMM_LOG_INT("mirrors_dropped", f->result->mirrors_dropped));
+    return OMM_OK;
+}
+
+static omm_err run(fetch *f) {
+    const omm_base_fetch_options *o = f->o;
+    bool known = false;
+    for (size_t i = 0; i < o->mirror_count; i++) OMM_TRY(omm_mirror_check(o->mirrors[i]));
+    OMM_TRY(omm_path_join(f->folder, o->state_dir, OMM_BASE_FOLDER));
+    OMM_TRY(omm_dir_make(f->folder));
+    OMM_TRY(omm_client_open(&f->client, o->url,
+                            &(omm_client_options){.message_bytes_max = OMM_MESSAGE_BYTES_MAX,
+                                                  .reconnect_min_ms = 100,
+                                                  .reconnect_max_ms = 5000,
+                                                  .tls_certificate = o->tls_certificate}));
+    OMM_TRY(need_manifest(&known, f));
+    if (!known) return OMM_OK;
+    f->result->size = f->base.size;
+    if (is_here(f)) return OMM_OK;
+    list_sources(f);
+    return get_model(f);
+}
+
+omm_err omm_base_fetch(omm_base_fetch_result *out, const omm_base_fetch_options *options) {
+    *out = (omm_base_fetch_result){0};
+    fetch *f = omm_alloc(1, sizeof *f); /* too large for a stack */
+    if (!f) return omm_raise(OMM_ERR_NOMEM, "fetching the base model");
+    f->o = options;
+    f->result = out;
+    f->store.fd = -1;
+    omm_buf_init(&f->request, OMM_MESSAGE_BYTES_MAX);
+    omm_arena_init(&f->arena, OMM_MESSAGE_ARENA_BYTES);
+    f->node = (omm_node_options){.name = options->name, .state_dir = options->state_dir};
+    board_open(&f->board, &f->node, options->clock);
+    if (options->guest) omm_guest_init(&f->guest, options->guest, options->guest_root);
+    const omm_err err = run(f);
+    if (f->client) omm_client_close(f->client);
+    board_close(&f->board);
+    omm_arena_fini(&f->arena);
+    omm_buf_fini(&f->request);
+    omm_free(f);
+    return err;
+}

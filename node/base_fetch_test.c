@@ -1,0 +1,345 @@
+/* base_fetch_test.c - a base model on the disk piece by piece, addresses of mirrors, and coordinators that lie. */
+#include "omm_test.h"
+
+#include "base_store.h"
+#include "mirror.h"
+
+#include "omm/base_fetch.h"
+#include "omm/envelope.h"
+#include "omm/mem.h"
+#include "omm/messages.h"
+#include "omm/transport.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PIECES = 4, BYTES = 7 * (int)OMM_CHUNK_BYTES + 77 }; /* pieces of two chunks */
+
+static uint8_t *s_file;
+static omm_digest s_pieces[PIECES];
+static char s_folder[] = "/tmp/omm-base-fetch-XXXXXX";
+
+static omm_base_model model(void) {
+    for (int i = 0; i < PIECES; i++) {
+        const int at = i * 2 * (int)OMM_CHUNK_BYTES;
+        const int left = BYTES - at,
+                  size = left < 2 * (int)OMM_CHUNK_BYTES ? left : 2 * (int)OMM_CHUNK_BYTES;
+        s_pieces[i] = omm_hash(omm_bytes_of(s_file + at, (size_t)size));
+    }
+    return (omm_base_model){.digest = omm_hash(omm_bytes_of(s_file, BYTES)),
+                            .size = BYTES,
+                            .piece_chunks = 2,
+                            .pieces = s_pieces,
+                            .piece_count = PIECES};
+}
+
+/* ---- the store ---- */
+
+static void put(base_store *s, int to, int step) {
+    while (s->at < (uint64_t)to) {
+        const int left = to - (int)s->at;
+        CHECK_OK(
+            base_store_put(s, omm_bytes_of(s_file + s->at, (size_t)(left < step ? left : step))));
+    }
+}
+
+static void test_store(void) {
+    const omm_base_model base = model();
+    const int piece = 2 * (int)OMM_CHUNK_BYTES;
+    char other[OMM_PATH_MAX], mine[OMM_PATH_MAX];
+    base_store s, again;
+    CHECK_OK(omm_path_join(mine, s_folder, "notes.gguf"));
+    CHECK_OK(omm_file_write(mine, omm_bytes_of("mine", 4), 0600));
+    CHECK_OK(base_store_path(other, s_folder, &s_pieces[0])); /* a model of before */
+    CHECK_OK(omm_file_write(other, omm_bytes_of("old", 3), 0600));
+    CHECK_OK(base_store_open(&s, s_folder, &base));
+    CHECK_EQ(s.at, 0);
+    CHECK_ERR(base_store_open(&again, s_folder, &base), OMM_ERR_STATE);
+    put(&s, piece + 1000, 999);
+    CHECK_EQ(s.piece, 1);
+    uint8_t wrong[1000];
+    memset(wrong, 0x5a, sizeof wrong);
+    CHECK_OK(base_store_put(&s, omm_bytes_of(wrong, sizeof wrong)));
+    omm_err err = OMM_OK;
+    while (err == OMM_OK) err = base_store_put(&s, omm_bytes_of(s_file + s.at, 50000));
+    CHECK_ERR(err, OMM_ERR_REFUSED_DIGEST);
+    CHECK_EQ(s.at, piece); /* all of that piece is gone, nothing else */
+    put(&s, 2 * piece + 5, 262144);
+    base_store_close(&s);
+    /* Again: whole pieces that are right count, the rest does not; and what was damaged since is noticed. */
+    CHECK_OK(base_store_open(&s, s_folder, &base));
+    CHECK_EQ(s.at, 2 * piece);
+    CHECK(pwrite(s.fd, "?", 1, piece + 3) == 1);
+    base_store_close(&s);
+    CHECK_OK(base_store_open(&s, s_folder, &base));
+    CHECK_EQ(s.at, piece);
+    put(&s, BYTES, 1 << 20);
+    CHECK_ERR(base_store_put(&s, omm_bytes_of("x", 1)), OMM_ERR_REFUSED_SIZE);
+    base_store_close(&s);
+    CHECK(!omm_file_exists(s.path));
+    CHECK_OK(base_store_open(&s, s_folder, &base)); /* whole, killed before the end */
+    CHECK(base_store_is_whole(&s));
+    CHECK_OK(base_store_finish(&s));
+    base_store_close(&s);
+    omm_digest digest;
+    CHECK_OK(omm_hash_file(&digest, s.path));
+    CHECK(omm_digest_equal(&digest, &base.digest));
+    CHECK(!omm_file_exists(s.part) && !omm_file_exists(other) && omm_file_exists(mine));
+    CHECK_OK(omm_file_remove(s.path));
+}
+
+/* The pieces are right and the whole is not what the manifest says: nothing gets the name. */
+static void test_wrong_whole(void) {
+    omm_base_model base = model();
+    base_store s;
+    base.digest.b[0] ^= 1;
+    CHECK_OK(base_store_open(&s, s_folder, &base));
+    put(&s, BYTES, 100000);
+    CHECK_ERR(base_store_finish(&s), OMM_ERR_REFUSED_DIGEST);
+    base_store_close(&s);
+    CHECK(!omm_file_exists(s.part) && !omm_file_exists(s.path));
+    base.piece_chunks = OMM_BASE_PIECE_CHUNKS_MAX; /* no disk has this much: nothing is begun */
+    base.size = (uint64_t)1 << 60;
+    CHECK_ERR(base_store_open(&s, s_folder, &base), OMM_ERR_REFUSED_SIZE);
+}
+
+/* ---- addresses ---- */
+
+static bool is_private(const char *text) {
+    struct sockaddr_in v4 = {.sin_family = AF_INET};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
+    if (inet_pton(AF_INET, text, &v4.sin_addr) == 1)
+        return mirror_is_private((const struct sockaddr *)(const void *)&v4);
+    CHECK_EQ(inet_pton(AF_INET6, text, &v6.sin6_addr), 1);
+    return mirror_is_private((const struct sockaddr *)(const void *)&v6);
+}
+
+static void test_addresses(void) {
+    static const char *const closed[] = {"0.0.0.0",
+                                         "0.1.2.3",
+                                         "10.0.0.1",
+                                         "10.255.255.255",
+                                         "100.64.0.1",
+                                         "100.127.255.255",
+                                         "127.0.0.1",
+                                         "127.255.0.1",
+                                         "169.254.169.254",
+                                         "172.16.0.1",
+                                         "172.31.255.255",
+                                         "192.0.0.1",
+                                         "192.168.1.1",
+                                         "198.18.0.1",
+                                         "198.19.255.255",
+                                         "224.0.0.1",
+                                         "255.255.255.255",
+                                         "::",
+                                         "::1",
+                                         "fe80::1",
+                                         "fc00::1",
+                                         "fd12::1",
+                                         "ff02::1",
+                                         "::ffff:127.0.0.1",
+                                         "::ffff:10.1.1.1",
+                                         "64:ff9b::a00:1",
+                                         "2002:7f00:1::",
+                                         "2002:c0a8:101::1"};
+    static const char *const open[] = {
+        "1.1.1.1",         "9.255.255.255", "11.0.0.0",     "100.63.255.255", "100.128.0.0",
+        "128.0.0.1",       "172.15.0.1",    "172.32.0.1",   "192.167.0.1",    "198.20.0.1",
+        "223.255.255.255", "2a00:1450::1",  "2606:4700::1", "::ffff:1.1.1.1", "64:ff9b::101:101"};
+    for (size_t i = 0; i < sizeof closed / sizeof *closed; i++)
+        if (!is_private(closed[i])) check_failed(closed[i], __FILE__, __LINE__);
+    for (size_t i = 0; i < sizeof open / sizeof *open; i++)
+        if (is_private(open[i])) check_failed(open[i], __FILE__, __LINE__);
+}
+
+/* ---- coordinators that lie ---- */
+
+typedef enum lie {
+    LIE_NONE,
+    LIE_KEY,     /* another key signs the manifest */
+    LIE_CONTEXT, /* an offer's signature */
+    LIE_CHUNK,   /* wrong bytes, three times, then right ones */
+    LIE_INDEX,   /* another chunk than the one that was asked for, three times */
+    LIE_SHORT,   /* half a chunk, three times */
+    LIE_HUGE,    /* a model of 100 GB */
+    LIE_WAIT,    /* "come again in a hundred years" */
+} lie;
+
+typedef struct liar {
+    lie lie;
+    omm_server *server;
+    omm_key key, other;
+    int lies;
+    atomic_bool stop;
+    atomic_int chunks;
+} liar;
+
+static omm_err put_manifest(omm_buf *reply, liar *l) {
+    omm_base_model base = model();
+    omm_digest *many = NULL;
+    omm_buf payload, envelope;
+    omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
+    omm_buf_init(&envelope, OMM_ENVELOPE_BYTES_MAX);
+    if (l->lie == LIE_HUGE) {
+        base.size = 100000000000u;
+        base.piece_chunks = omm_base_piece_chunks_for(base.size);
+        const uint64_t piece = omm_base_piece_bytes(base.piece_chunks);
+        base.piece_count = (size_t)((base.size + piece - 1) / piece);
+        many = omm_alloc(base.piece_count, sizeof *many);
+        base.pieces = many;
+    }
+    CHECK_OK(omm_base_model_encode(&payload, &base));
+    CHECK_OK(omm_envelope_seal(&envelope,
+                               l->lie == LIE_CONTEXT ? OMM_CONTEXT_OFFER : OMM_CONTEXT_BASE,
+                               omm_buf_view(&payload), l->lie == LIE_KEY ? &l->other : &l->key));
+    const omm_err err = omm_reply_encode(
+        reply, &(omm_reply){.kind = OMM_REPLY_BASE, .envelope = omm_buf_view(&envelope)});
+    omm_free(many);
+    omm_buf_fini(&payload);
+    omm_buf_fini(&envelope);
+    return err;
+}
+
+static omm_err put_chunk(omm_buf *reply, liar *l, const omm_request *ask) {
+    size_t piece = 0;
+    while (!omm_digest_equal(&s_pieces[piece], &ask->digest)) CHECK(++piece < PIECES);
+    const size_t at = (2 * piece + ask->index) * OMM_CHUNK_BYTES;
+    uint8_t *copy = omm_alloc(OMM_CHUNK_BYTES, 1);
+    omm_reply r = {.kind = OMM_REPLY_CHUNK, .digest = ask->digest, .index = ask->index};
+    size_t size = BYTES - at < OMM_CHUNK_BYTES ? BYTES - at : OMM_CHUNK_BYTES;
+    CHECK(copy);
+    memcpy(copy, s_file + at, size);
+    atomic_fetch_add(&l->chunks, 1);
+    if (l->lie == LIE_WAIT && l->lies++ < 1) {
+        r.kind = OMM_REPLY_WAIT;
+        r.retry_ms = UINT64_MAX / 2;
+    }
+    if (l->lie >= LIE_CHUNK && l->lie <= LIE_SHORT && l->lies++ < 2) {
+        if (l->lie == LIE_CHUNK) copy[size - 1] ^= 1;
+        if (l->lie == LIE_INDEX) r.index ^= 1;
+        if (l->lie == LIE_SHORT) size /= 2;
+    }
+    r.data = omm_bytes_of(copy, size);
+    const omm_err err = omm_reply_encode(reply, &r);
+    omm_free(copy);
+    return err;
+}
+
+static void *serve(void *ud) {
+    liar *l = ud;
+    omm_buf reply;
+    omm_buf_init(&reply, OMM_MESSAGE_BYTES_MAX);
+    while (!atomic_load(&l->stop)) {
+        omm_exchange *exchange;
+        omm_bytes bytes;
+        omm_request ask;
+        omm_arena arena;
+        if (omm_server_receive(&exchange, &bytes, l->server, 20) != OMM_OK) continue;
+        omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
+        CHECK_OK(omm_request_decode(&ask, bytes, &arena));
+        omm_buf_clear(&reply);
+        CHECK_OK(ask.kind == OMM_REQUEST_BASE ? put_manifest(&reply, l)
+                                              : put_chunk(&reply, l, &ask));
+        omm_arena_fini(&arena);
+        CHECK_OK(omm_exchange_reply(exchange, omm_buf_view(&reply)));
+    }
+    omm_buf_fini(&reply);
+    return NULL;
+}
+
+/* Sleeping costs the fetch nothing; half a minute of it ends it. */
+static uint64_t s_now;
+static atomic_bool s_stop;
+static uint64_t test_now(void *ud) {
+    (void)ud;
+    return s_now;
+}
+static void test_sleep(void *ud, uint64_t ms) {
+    (void)ud;
+    s_now += ms;
+    if (s_now > 100000) atomic_store(&s_stop, true);
+}
+
+static omm_err fetch(omm_base_fetch_result *result, lie which, int *chunks) {
+    static int number;
+    liar l = {.lie = which};
+    pthread_t thread;
+    char url[64], name[16];
+    (void)snprintf(url, sizeof url, "inproc://base-fetch-%d", ++number);
+    (void)snprintf(name, sizeof name, "s%d", number);
+    omm_key_generate(&l.key);
+    omm_key_generate(&l.other);
+    omm_server_options server = omm_server_options_default();
+    CHECK_OK(omm_server_open(&l.server, &server));
+    CHECK_OK(omm_server_listen(l.server, url));
+    CHECK_EQ(pthread_create(&thread, NULL, serve, &l), 0);
+    char state[OMM_PATH_MAX];
+    CHECK_OK(omm_path_join(state, s_folder, name));
+    omm_clock clock = omm_clock_system();
+    clock.now_ms = test_now;
+    clock.sleep_ms = test_sleep;
+    s_now = 0;
+    atomic_store(&s_stop, false);
+    const omm_base_fetch_options o = {.name = "n",
+                                      .state_dir = state,
+                                      .url = url,
+                                      .coordinator = l.key.public_key,
+                                      .bytes_max = 16000000000u,
+                                      .answer_ms = 1000,
+                                      .stall_s = 1,
+                                      .clock = clock,
+                                      .stop = &s_stop};
+    const omm_err err = omm_base_fetch(result, &o);
+    atomic_store(&l.stop, true);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    omm_server_close(l.server);
+    *chunks = atomic_load(&l.chunks);
+    return err;
+}
+
+static void expect_model(lie which, int extra) {
+    omm_base_fetch_result result;
+    omm_digest digest;
+    const omm_base_model base = model();
+    int chunks = 0;
+    CHECK_OK(fetch(&result, which, &chunks));
+    CHECK(result.path[0]);
+    CHECK_OK(omm_hash_file(&digest, result.path));
+    CHECK(omm_digest_equal(&digest, &base.digest));
+    CHECK_EQ(chunks, 8 + extra);
+}
+
+static void test_coordinators(void) {
+    omm_base_fetch_result result;
+    int chunks = 0;
+    expect_model(LIE_NONE, 0);
+    expect_model(LIE_CHUNK, 2); /* the whole piece of two chunks again */
+    expect_model(LIE_INDEX, 2);
+    expect_model(LIE_SHORT, 2);
+    expect_model(LIE_WAIT, 1);
+    CHECK_OK(fetch(&result, LIE_KEY, &chunks));
+    CHECK(!result.path[0] && chunks == 0);
+    CHECK_OK(fetch(&result, LIE_CONTEXT, &chunks));
+    CHECK(!result.path[0] && chunks == 0);
+    CHECK_ERR(fetch(&result, LIE_HUGE, &chunks), OMM_ERR_REFUSED_SIZE);
+    CHECK(strstr(omm_err_sentence(), "100.00 GB, over max_model_gb of 16.00") && chunks == 0);
+}
+
+int main(void) {
+    CHECK(mkdtemp(s_folder));
+    s_file = omm_alloc(BYTES, 1);
+    CHECK(s_file);
+    for (int i = 0; i < BYTES; i++) s_file[i] = (uint8_t)((uint32_t)i * 2654435761u >> 24);
+    (void)model();
+    test_store();
+    test_wrong_whole();
+    test_addresses();
+    test_coordinators();
+    omm_free(s_file);
+    CHECK_OK(omm_dir_remove(s_folder));
+    return 0;
+}

@@ -1,0 +1,45 @@
+/* base_store.h - private to node: a base model that comes piece by piece, on the disk.
+ *
+ *   open (what is there is read and checked) --put ... put--> whole --finish--> DIGEST.gguf
+ *
+ *   FOLDER/DIGEST.part    0600, right up to `at` rounded down to pieces; locked while it is open
+ *   FOLDER/DIGEST.gguf    whole and right
+ *
+ * Depends on: base, proto.  Threads: one at a time.
+ */
+#ifndef OMM_NODE_BASE_STORE_H
+#define OMM_NODE_BASE_STORE_H
+
+#include "omm/base_model.h"
+#include "omm/file.h"
+
+typedef struct base_store {
+    const omm_base_model *base;     /* borrowed */
+    int fd;                         /* -1: not open */
+    uint64_t at;                    /* bytes that are here, of them right: all whole pieces */
+    size_t piece;                   /* that is being filled */
+    omm_hasher hash;                /* of it */
+    omm_hasher whole, whole_before; /* of all, and of all before this piece */
+    char folder[OMM_PATH_MAX], part[OMM_PATH_MAX], path[OMM_PATH_MAX];
+} base_store;
+
+/* The name that the model will have.  Errors: TOO_BIG. */
+OMM_CHECKED omm_err base_store_path(char out[OMM_PATH_MAX], const char *folder,
+                                    const omm_digest *digest);
+/* Makes the folder, removes parts of other models, keeps the right pieces of this one.
+ * Errors: REFUSED_SIZE (the disk has less room), STATE (open elsewhere), IO, TOO_BIG. */
+OMM_CHECKED omm_err base_store_open(base_store *s, const char *folder, const omm_base_model *base);
+void base_store_close(base_store *s);
+/* More bytes, at s->at.  Errors: REFUSED_DIGEST (this piece is wrong, and gone again), REFUSED_SIZE (more than
+ * there is of the model), IO. */
+OMM_CHECKED omm_err base_store_put(base_store *s, omm_bytes bytes);
+/* Leave the unfinished piece: the next bytes are its first. */
+void base_store_rewind(base_store *s);
+static inline bool base_store_is_whole(const base_store *s) {
+    return s->at == s->base->size;
+}
+/* Everything to the disk and under its name; other models of the folder are removed.
+ * Errors: REFUSED_DIGEST (the pieces are not the model that the manifest names: it is removed), IO. */
+OMM_CHECKED omm_err base_store_finish(base_store *s);
+
+#endif

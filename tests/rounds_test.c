@@ -1,0 +1,202 @@
+/* rounds_test.c - over-selection, rounds that are held, stages that go on after a restart, and rollback. */
+#include "peer.h"
+
+#include "omm_test.h"
+
+#include <string.h>
+
+static omm_coord_status status_of(const fed *f) {
+    return omm_coord_get_status(f->coord);
+}
+
+/* Step until the state is `state`. */
+static void until(fed *f, omm_coord_state state) {
+    for (int i = 0; status_of(f).state != state; i++) CHECK(i < 10000 && fed_step(f));
+}
+
+/* ---- over-selection ---- */
+
+/* Three of four get the offer, two are needed, and the slow third is not waited for. */
+static void test_over_select(bool restart) {
+    fed_options o = fed_options_default();
+    peer p;
+    o.nodes = 4;
+    o.rounds = 3;
+    o.select = 2;
+    o.over_select = 1.5;
+    o.deadline_ms = 1000000;
+    o.on_disk = o.restart_coordinator = restart;
+    for (uint32_t i = 0; i < o.nodes; i++) o.train_ms[i] = 1000 * (1 + 20 * i);
+    peer_open(&p, &o);
+    fed_run(&p.f);
+    CHECK(p.f.now_ms < o.deadline_ms);
+    uint32_t count = 0;
+    const omm_coord_round *rounds = omm_coord_history(&count, p.f.coord);
+    CHECK_EQ(count, 3);
+    for (uint32_t i = 0; i < count; i++) {
+        CHECK_EQ(rounds[i].selected, 3);
+        CHECK_EQ(rounds[i].accepted, 2);
+        CHECK(rounds[i].published);
+    }
+    fed_seal_and_verify(&p.f);
+    peer_close(&p);
+}
+
+/* Of all that are ready so many fewer are needed; who comes later has it in writing. */
+static void test_late(bool announced) {
+    fed_options o = peer_options();
+    peer p;
+    bool receipt = false;
+    o.over_select = 1.5;
+    o.deadline_ms = 1000000;
+    peer_open(&p, &o);
+    CHECK_EQ(o.nodes, 3);
+    peer_until_open(&p, 0);
+    peer_fill(&p, NULL);
+    if (announced) { /* the manifest is here, the payload is not */
+        peer_seal(&p, OMM_CONTEXT_SUBMISSION, &p.f.keys[PEER]);
+        peer_submit(&p);
+        CHECK_EQ(p.last.kind, OMM_REPLY_NEED);
+    }
+    for (int i = 0; status_of(&p.f).state == OMM_COORD_OPEN; i++) CHECK(i < 1000 && fed_step(&p.f));
+    CHECK(p.f.now_ms < o.deadline_ms);
+    peer_give(&p);
+    CHECK_EQ(peer_reason_of(&p, &receipt), OMM_ERR_REFUSED_LATE);
+    CHECK(receipt);
+    until(&p.f, OMM_COORD_CLOSED);
+    const omm_round_record round = peer_last_round(&p);
+    CHECK_EQ(round.selected_count, 3);
+    CHECK_EQ(round.accepted_count, 2);
+    CHECK_EQ(round.refused_count, announced);
+    CHECK_EQ(round.missing_count,
+             !announced); /* it came when the last round's evidence was complete */
+    peer_close(&p);
+}
+
+/* ---- held ---- */
+
+static void test_hold(void) {
+    fed_options o = fed_options_default();
+    peer p;
+    o.rounds = 1;
+    peer_open(&p, &o);
+    omm_coord_hold(&p.f.coord_deadline_ms, p.f.coord, p.f.now_ms, true);
+    for (int i = 0; i < 300; i++) CHECK(fed_step(&p.f));
+    CHECK_EQ(status_of(&p.f).state, OMM_COORD_JOINING);
+    CHECK_EQ(status_of(&p.f).ready, o.nodes);
+    omm_coord_hold(&p.f.coord_deadline_ms, p.f.coord, p.f.now_ms, false);
+    CHECK_EQ(status_of(&p.f).ready, 0); /* who was here may be gone */
+    fed_run(&p.f);
+    fed_seal_and_verify(&p.f);
+    peer_close(&p);
+}
+
+/* ---- a restart in the middle ---- */
+
+static void test_stage(void) {
+    fed_options o = peer_options();
+    peer p;
+    o.on_disk = true;
+    o.deadline_ms = 60000;
+    peer_open(&p, &o); /* the peer's silence keeps the round open */
+    peer_until_open(&p, 0);
+    const uint64_t opened = p.f.now_ms - omm_coord_stage_ms(p.f.coord, p.f.now_ms);
+    uint64_t next = 0;
+    p.f.now_ms += 25000;
+    const uint64_t passed = omm_coord_stage_ms(p.f.coord, p.f.now_ms);
+    fed_restart_coordinator(&p.f);
+    omm_coord_resume_stage(p.f.coord, p.f.now_ms, passed);
+    CHECK_OK(omm_coord_tick(&next, p.f.coord, p.f.now_ms));
+    CHECK_EQ(next, opened + o.deadline_ms);
+    fed_restart_coordinator(&p.f);
+    p.f.now_ms += o.deadline_ms;
+    omm_coord_resume_stage(p.f.coord, p.f.now_ms, o.deadline_ms); /* over while it was away */
+    CHECK_OK(omm_coord_tick(&next, p.f.coord, p.f.now_ms));
+    CHECK_EQ(status_of(&p.f).state, OMM_COORD_AGGREGATING);
+    peer_close(&p);
+}
+
+/* ---- rollback ---- */
+
+static void until_round(fed *f, omm_coord_state state, uint32_t round) {
+    for (int i = 0; status_of(f).state != state || status_of(f).round != round; i++)
+        CHECK(i < 10000 && fed_step(f));
+}
+
+static uint32_t roll_back(fed *f, int64_t round) {
+    uint32_t next = 99;
+    CHECK_OK(omm_coord_rollback(&next, &f->coord_deadline_ms, f->coord, f->now_ms, round));
+    if (f->coord_deadline_ms < f->now_ms) f->coord_deadline_ms = f->now_ms;
+    return next;
+}
+
+static omm_digest file_digest(const fed *f, const char *path) {
+    omm_buf bytes;
+    omm_buf_init(&bytes, (size_t)1 << 24);
+    CHECK_OK(omm_bundle_read(&bytes, f->bundle, path));
+    const omm_digest digest = omm_hash(omm_buf_view(&bytes));
+    omm_buf_fini(&bytes);
+    return digest;
+}
+
+static void check_begins(fed *f, uint32_t round, uint32_t state) {
+    uint32_t count = 0;
+    const omm_coord_round *rounds = omm_coord_history(&count, f->coord);
+    CHECK(count > round);
+    CHECK_EQ(rounds[round].begins, state);
+}
+
+/* Round 2 begins from what round 0 gave, round 3 (asked for while 2 is open) from the run's first adapter; the rest
+ * as always.  With kills in between, and with candidates that are held back. */
+static void test_rollback(bool restart, bool held_back) {
+    fed_options o = fed_options_default();
+    peer p;
+    uint32_t next = 0;
+    o.rounds = 6;
+    o.on_disk = true;
+    o.restart_coordinator = restart;
+    o.loss_rises = held_back; /* every candidate is worse than what was there */
+    o.loss_increase_max = held_back ? 0.001 : 0;
+    o.join_ms = 1000;
+    peer_open(&p, &o);
+    fed *f = &p.f;
+    until_round(f, OMM_COORD_JOINING, 2);
+    CHECK_ERR(omm_coord_rollback(&next, &f->coord_deadline_ms, f->coord, f->now_ms, 2),
+              OMM_ERR_STATE);
+    CHECK(strstr(omm_err_sentence(), "round 2 is not over; accepted: start, or 0 to 1"));
+    CHECK_EQ(roll_back(f, -1), 2); /* the last word counts */
+    CHECK_EQ(roll_back(f, 0), 2);
+    fed_restart_coordinator(f);
+    until_round(f, OMM_COORD_OPEN, 2);
+    CHECK_EQ(roll_back(f, -1), 3);
+    fed_restart_coordinator(f); /* both are known: that of the open round, and the next one's */
+    until_round(f, OMM_COORD_JOINING, 4);
+    CHECK_EQ(roll_back(f, 1), 4);
+    CHECK_EQ(roll_back(f, 3), 4); /* the newest: taken back */
+    until_round(f, OMM_COORD_OPEN, 5);
+    CHECK_ERR(omm_coord_rollback(&next, &f->coord_deadline_ms, f->coord, f->now_ms, 0),
+              OMM_ERR_STATE);
+    CHECK(strstr(omm_err_sentence(), "no round is left"));
+    fed_run(f);
+    static const uint32_t begins[6] = {0, 1, 1, 0, 4, 5};
+    for (uint32_t r = 0; r < 6; r++) check_begins(f, r, begins[r]);
+    const omm_digest first = file_digest(f, "adapters/r000.bin");
+    const omm_digest third = file_digest(f, "adapters/r004.bin");
+    CHECK_EQ(omm_digest_equal(&first, &third),
+             held_back); /* held back, it stays what it began from */
+    fed_seal_and_verify(f);
+    peer_close(&p);
+}
+
+int main(void) {
+    test_rollback(false, false);
+    test_rollback(true, false);
+    test_rollback(false, true);
+    test_over_select(false);
+    test_over_select(true);
+    test_late(false);
+    test_late(true);
+    test_hold();
+    test_stage();
+    return 0;
+}
