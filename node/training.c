@@ -85,6 +85,8 @@ static omm_err training_plan(omm_training *api, omm_training_plan *out, omm_byte
     omm_train_plan memory;
     uint64_t memory_bytes = 0;
     OMM_TRY(supply_plan(&memory, &memory_bytes, &t->supply, &recipe));
+    omm_lora_spec spec;
+    omm_recipe_lora_spec(&spec, &recipe);
     /* A step takes one example, or what fits its batch; a pass one example, or what fits its share. */
     uint32_t batch = recipe.batch_tokens > recipe.seq_max ? recipe.batch_tokens : recipe.seq_max;
     uint32_t pass = recipe.micro_tokens > recipe.seq_max ? recipe.micro_tokens : recipe.seq_max;
@@ -92,7 +94,7 @@ static omm_err training_plan(omm_training *api, omm_training_plan *out, omm_byte
                                .tokens = (uint64_t)recipe.steps * batch,
                                .pass_tokens = pass,
                                .memory_bytes = memory_bytes,
-                               .adapter = {recipe.rank, recipe.targets, recipe.alpha}};
+                               .adapter = {spec.rank, spec.targets, spec.alpha}};
     return OMM_OK;
 }
 
@@ -165,16 +167,16 @@ static omm_err training_run(omm_training *api, omm_training_result *out, float *
     omm_err err = omm_recipe_decode(&recipe, job->recipe);
     if (err == OMM_OK) err = omm_recipe_check_federated(&recipe);
     if (err != OMM_OK) return refuse_recipe(err);
+    omm_lora_spec spec;
+    omm_recipe_lora_spec(&spec, &recipe);
     /* start and values are of job->adapter: a recipe for a larger one would write beyond them. */
-    if (recipe.rank != job->adapter.rank || recipe.targets != job->adapter.targets ||
-        recipe.alpha != job->adapter.alpha)
+    if (spec.rank != job->adapter.rank || spec.targets != job->adapter.targets ||
+        spec.alpha != job->adapter.alpha)
         return omm_raise(OMM_ERR_REFUSED_RECIPE, "recipe: trains another adapter than the offer's");
     omm_train_plan memory;
     uint64_t memory_bytes = 0;
     OMM_TRY(supply_plan(&memory, &memory_bytes, &t->supply, &recipe));
     OMM_TRY(supply_need_model(&t->supply, compute->pool));
-    omm_lora_spec spec;
-    omm_recipe_lora_spec(&spec, &recipe);
     omm_lora start;
     err = omm_lora_init(&start, &spec, &t->supply.shape);
     if (err != OMM_OK) return refuse_recipe(err);

@@ -16,13 +16,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static omm_buf recipe_of(uint32_t rank, float alpha, uint32_t targets) {
+static omm_buf recipe_of(uint32_t rank, float alpha, uint32_t targets, uint32_t rslora) {
     omm_recipe recipe = omm_recipe_default();
     omm_buf bytes;
     omm_buf_init(&bytes, 4096);
     recipe.rank = rank;
     recipe.alpha = alpha;
     recipe.targets = targets;
+    recipe.rslora = rslora;
     recipe.steps = 1;
     recipe.batch_tokens = 64;
     recipe.micro_tokens = 64;
@@ -47,7 +48,7 @@ static void recipe_of_another_adapter(omm_training *training, const omm_compute 
     CHECK(start);
     CHECK(values);
     for (size_t i = 0; i < sizeof trained / sizeof *trained; i++) {
-        omm_buf recipe = recipe_of(trained[i].rank, trained[i].alpha, trained[i].targets);
+        omm_buf recipe = recipe_of(trained[i].rank, trained[i].alpha, trained[i].targets, 0);
         omm_buf digests;
         omm_buf_init(&digests, 4096);
         omm_training_plan plan;
@@ -66,9 +67,34 @@ static void recipe_of_another_adapter(omm_training *training, const omm_compute 
     omm_free(values);
 }
 
+/* With rsLoRA the offer has the alpha that gives alpha / sqrt(rank): alpha * sqrt(rank). */
+static void alpha_of_rslora(omm_training *training, const omm_compute *compute) {
+    omm_buf recipe = recipe_of(4, 3, 1, 1), digests;
+    omm_training_adapter offered = {.rank = 4, .targets = 1, .alpha = 6};
+    omm_layout layout;
+    omm_training_plan plan;
+    omm_training_result result;
+    omm_buf_init(&digests, 4096);
+    CHECK_OK(training->plan(training, &plan, omm_buf_view(&recipe)));
+    CHECK(plan.adapter.rank == 4 && plan.adapter.alpha == 6 && plan.adapter.targets == 1);
+    CHECK_OK(training->layout(training, &layout, &offered));
+    float *start = omm_alloc(layout.value_count, sizeof *start);
+    float *values = omm_alloc(layout.value_count, sizeof *values);
+    CHECK(start && values);
+    omm_training_job job = {.adapter = offered, .recipe = omm_buf_view(&recipe), .start = start};
+    CHECK_OK(training->run(training, &result, values, &digests, &job, compute));
+    job.adapter.alpha = 3;
+    CHECK_ERR(training->run(training, &result, values, &digests, &job, compute),
+              OMM_ERR_REFUSED_RECIPE);
+    omm_free(start);
+    omm_free(values);
+    omm_buf_fini(&digests);
+    omm_buf_fini(&recipe);
+}
+
 /* Recipes of all kinds of bytes: refused or planned, never more. */
 static void damaged_recipes(omm_training *training) {
-    omm_buf recipe = recipe_of(2, 4, 1);
+    omm_buf recipe = recipe_of(2, 4, 1, 0);
     for (size_t i = 0; i < recipe.size; i++)
         for (unsigned bit = 0; bit < 8; bit++) {
             omm_training_plan plan;
@@ -90,7 +116,7 @@ typedef struct trained {
 } trained;
 
 static void train(trained *out, omm_training *training, const omm_compute *compute) {
-    omm_buf recipe = recipe_of(2, 4, 1);
+    omm_buf recipe = recipe_of(2, 4, 1, 0);
     const omm_training_adapter adapter = {.rank = 2, .targets = 1, .alpha = 4};
     omm_layout layout;
     CHECK_OK(training->layout(training, &layout, &adapter));
@@ -145,7 +171,7 @@ static void from_files(const char *model, const omm_lora_shape *shape, omm_train
     const omm_digest digest = omm_hash(map.view);
     CHECK(omm_digest_equal(&training->base_digest, &digest));
 
-    omm_buf recipe = recipe_of(2, 4, 1);
+    omm_buf recipe = recipe_of(2, 4, 1, 0);
     omm_training_plan plan;
     CHECK_OK(training->plan(training, &plan, omm_buf_view(&recipe)));
     CHECK(plan.memory_bytes > map.view.size);
@@ -215,6 +241,7 @@ int main(void) {
     CHECK_OK(omm_pool_open(&pool, 1));
     CHECK_OK(omm_compute_init(&compute, pool, isa));
     recipe_of_another_adapter(training, &compute);
+    alpha_of_rslora(training, &compute);
     damaged_recipes(training);
     from_files(path, &model.lora_shape, training, line, &compute);
     omm_compute_fini(&compute);

@@ -1,0 +1,113 @@
+/* Goal: what a recipe can say, a federated round trains: nodes take the offer, the coordinator their
+ * work, and a replay gives its bytes.  What only `train` can do is refused when the file is read.
+ * Method: one round of two nodes for each of a few recipes that have every option between them.
+ */
+#include "omm/file.h"
+#include "omm/mem.h"
+#include "omm/replay.h"
+#include "omm/scenario.h"
+#include "omm/simulate.h"
+#include "omm_test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char s_scenario[] =
+    "schema_version: 1\n"
+    "name: recipes\n"
+    "seed: 5\n"
+    "model: base/openmeshmind-tiny-F16.gguf\n"
+    "train: base/train.jsonl\n"
+    "test: base/test.jsonl\n"
+    "rounds: 1\n"
+    "population:\n"
+    "  - {group: two, clients: [cafe-02, studio-02]}\n"
+    "recipe: {steps: 2, batch_tokens: 64, learning_rate: 0.005, targets: \"%s}\n"
+    "codec: {up: {kind: f16}, down: {kind: f16}}\n"
+    "evaluation: {round_items: 2, generate: false}\n"
+    "audit: {submissions: 0, scalar_steps: 0}\n";
+
+static char s_dir[64], s_file[OMM_PATH_MAX], s_bundle[OMM_PATH_MAX];
+
+static void put_scenario(const char *recipe) {
+    FILE *file = fopen(s_file, "w");
+    CHECK(file != NULL);
+    CHECK(fprintf(file, s_scenario, recipe) > 0);
+    CHECK(fclose(file) == 0);
+}
+
+static void replays(void) {
+    omm_pool *pool = NULL;
+    omm_compute compute;
+    omm_isa isa;
+    omm_replay_result result;
+    CHECK_OK(omm_isa_choose(&isa, NULL));
+    CHECK_OK(omm_pool_open(&pool, 3));
+    CHECK_OK(omm_compute_init(&compute, pool, isa));
+    const omm_replay_options options = {
+        .bundle = s_bundle, .base_dir = s_dir, .node = "cafe-02", .compute = &compute};
+    CHECK_OK(omm_replay(&result, &options));
+    CHECK(result.equal && result.rounds_trained == 1);
+    omm_compute_fini(&compute);
+    omm_pool_close(pool);
+}
+
+static void trains(const char *recipe) {
+    put_scenario(recipe);
+    omm_simulate_options options = {.scenario = s_file,
+                                    .out = s_bundle,
+                                    .threads = 2,
+                                    .clock = omm_clock_system(),
+                                    .commit = "test",
+                                    .build = "test"};
+    CHECK_OK(omm_isa_choose(&options.isa, NULL));
+    omm_simulate_result result;
+    CHECK_OK(omm_simulate(&result, &options));
+    printf("%s: %llu accepted, %llu refused\n", recipe, (unsigned long long)result.accepted,
+           (unsigned long long)result.refused);
+    CHECK_EQ(result.accepted, 2);
+    CHECK_EQ(result.refused, 0);
+    CHECK_EQ(result.rounds_void, 0);
+    omm_simulate_result_fini(&result);
+    replays();
+    CHECK_OK(omm_dir_remove(s_bundle));
+}
+
+static void refused(const char *recipe, const char *says) {
+    omm_arena arena;
+    omm_scenario s;
+    put_scenario(recipe);
+    omm_arena_init(&arena, 16u << 20);
+    CHECK(omm_scenario_load(&s, s_file, NULL, &arena) != OMM_OK);
+    if (!strstr(omm_err_sentence(), says))
+        fprintf(stderr, "wanted '%s' in: %s\n", says, omm_err_sentence());
+    CHECK(strstr(omm_err_sentence(), says) != NULL);
+    CHECK(strstr(omm_err_sentence(), "one rank, one alpha and the same targets") != NULL);
+    omm_arena_fini(&arena);
+}
+
+int main(void) {
+    const char *root = getenv("OMM_SOURCE_DIR");
+    char base[OMM_PATH_MAX], link[OMM_PATH_MAX];
+    CHECK(root != NULL);
+    snprintf(s_dir, sizeof s_dir, "/tmp/omm-recipes-XXXXXX");
+    CHECK(mkdtemp(s_dir) != NULL);
+    snprintf(s_file, sizeof s_file, "%s/recipes.yaml", s_dir);
+    snprintf(s_bundle, sizeof s_bundle, "%s/bundle", s_dir);
+    snprintf(base, sizeof base, "%s/scenarios/base", root);
+    snprintf(link, sizeof link, "%s/base", s_dir);
+    CHECK(symlink(base, link) == 0);
+    trains("q,v\", rank: 3, alpha: 6, rslora: true, b_rate_ratio: 4, dropout: 0.1, prox_mu: 0.01");
+    trains("down\", rank: 2, alpha: 2.5, parts: b, optimizer: sgd, momentum: 0.9, nesterov: true");
+    trains("all\", rank: 1, parts: a, optimizer: adafactor, relative_step: true, schedule: linear");
+    refused("blk.0-1.*\"", "targets with layers");
+    refused("q\", rank_pattern: \"attn_q=2\"", "rank_pattern");
+    refused("q\", alpha_pattern: \"attn_q=2\"", "alpha_pattern");
+    refused("q\", parts: core", "parts: core");
+    CHECK(unlink(link) == 0); /* not what it leads to */
+    CHECK_OK(omm_dir_remove(s_dir));
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}
