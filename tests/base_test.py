@@ -9,7 +9,7 @@ takes part in the run.
 
 usage: base_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]     (the faster one where it is there)
 """
-import hashlib, http.server, json, os, pathlib, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time
+import gzip, hashlib, http.server, json, os, pathlib, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time
 
 SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), next(p for p in sys.argv[:1:-1] if os.path.exists(p))
 MODEL = SOURCE / "scenarios" / "base" / "openmeshmind-tiny-F16.gguf"
@@ -48,6 +48,7 @@ class Mirror(http.server.BaseHTTPRequestHandler):
     """One server, one path for each way to be a mirror.  The path's first part is the way, the rest only a name."""
     protocol_version = "HTTP/1.1"
     data = MODEL.read_bytes()
+    packed = gzip.compress(data, 1)
     asked = []
 
     def send(self, body, code=200, heads=(), length=None):
@@ -103,8 +104,7 @@ class Mirror(http.server.BaseHTTPRequestHandler):
                 while True:
                     self.wfile.write(bytes(65536))
             elif way == "gzip":
-                import gzip
-                self.send(gzip.compress(self.data, 1), 200, [("Content-Encoding", "gzip")])
+                self.send(self.packed, 200, [("Content-Encoding", "gzip")])
             elif way == "loop":
                 self.send(b"", 302, [("Location", "/loop/again")])
             elif way == "once":
@@ -160,7 +160,7 @@ class Federation:
         (self.folder / f"{case}.yaml").write_text(
             f"coordinator: tcp://127.0.0.1:{self.port}\nname: cafe-02\nstate_dir: {case}\nkey: cafe-02.key\n"
             f"coordinator_key: {key or self.public['coordinator']}\ndata: base/train.jsonl\nclient: cafe-02\nthreads: 1\n"
-            f"answer_ms: 1000\nmirror_stall_s: 1\nprivate_mirrors: {'true' if private else 'false'}\n{more}"
+            f"answer_ms: 1000\nmirror_stall_s: 2\nprivate_mirrors: {'true' if private else 'false'}\n{more}"
             + ("mirrors:\n" + listed if listed else ""))
         return self.start("node", case)
 

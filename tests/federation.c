@@ -250,7 +250,6 @@ static void invite(fed *f) {
 
 static void open_coordinator(fed *f) {
     char path[OMM_PATH_MAX];
-    char state[OMM_PATH_MAX];
     CHECK_OK(omm_bundle_open(&f->bundle, in_dir(f, path, "bundle"), f->o.durable));
     omm_coord_options options = {
         .run = &f->run,
@@ -269,7 +268,7 @@ static void open_coordinator(fed *f) {
                    .poll_ms = 100},
         .evaluator = {.sample = fake_sample, .full = fake_full, .render = fake_render, .ud = f},
         .bundle = f->bundle,
-        .state_dir = f->o.on_disk ? in_dir(f, state, "coordinator") : NULL,
+        .state_dir = f->o.on_disk ? in_dir(f, f->state_dir, "coordinator") : NULL,
         .on_event = f->o.on_event,
         .on_event_ud = f->o.ud,
     };

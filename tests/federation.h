@@ -75,6 +75,7 @@ fed_options fed_options_default(void);
 struct fed {
     fed_options o;
     char dir[256];
+    char state_dir[4096]; /* of the coordinator */
     uint64_t now_ms, messages;
     omm_run_record run;
     omm_run_node run_nodes[FED_NODES_MAX];

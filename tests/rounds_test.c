@@ -155,8 +155,7 @@ static void test_rollback(bool restart, bool held_back) {
     o.rounds = 6;
     o.on_disk = true;
     o.restart_coordinator = restart;
-    o.loss_rises = held_back; /* every candidate is worse than what was there */
-    o.loss_increase_max = held_back ? 0.001 : 0;
+    o.loss_nan = held_back; /* no candidate is published */
     o.join_ms = 1000;
     peer_open(&p, &o);
     fed *f = &p.f;
