@@ -28,8 +28,9 @@ typedef struct coordinator_file {
     omm_config_list mirrors; /* const char * */
     const char *every, *at;
     double over_select;
-    uint64_t poll_ms, linger_ms;
-    uint32_t threads, node_max, work_bits, base_transfers, base_mbit;
+    uint64_t poll_ms, linger_ms, node_messages_per_minute, node_bytes_per_minute;
+    uint32_t threads, node_max, work_bits, base_transfers, base_mbit, strangers,
+        strangers_per_address;
     int enrolment; /* coordinator_enrolment */
 } coordinator_file;
 
@@ -113,6 +114,15 @@ static const omm_config_field s_fields[] = {
                    .help = "how long a waiting node waits before it asks again"),
     OMM_CONFIG_U64(coordinator_file, linger_ms, .fallback = "60000", .max = 86400000,
                    .help = "how long to tell nodes that the run is over"),
+    OMM_CONFIG_U32(coordinator_file, strangers, .fallback = "256", .min = 1, .max = 65536,
+                   .help = "connections at a time that have proved nothing yet"),
+    OMM_CONFIG_U32(coordinator_file, strangers_per_address, .fallback = "8", .min = 1, .max = 65536,
+                   .help = "of those, from one address"),
+    OMM_CONFIG_U64(coordinator_file, node_messages_per_minute, .fallback = "12000",
+                   .max = 1000000000,
+                   .help = "of one node, or of a stranger's address; more waits; 0: no limit"),
+    OMM_CONFIG_U64(coordinator_file, node_bytes_per_minute, .fallback = "2000000000",
+                   .max = 1000000000000000, .help = "the same in bytes, both ways together"),
     OMM_CONFIG_U32(coordinator_file, threads, .fallback = "0", .max = 256,
                    .help = "for evaluation and sums; 0: one per core"),
     OMM_CONFIG_STRING(coordinator_file, port_file, .fallback = "", .max = 4000,
@@ -328,6 +338,8 @@ static omm_err serve(coordinator *c, bool json, bool *passed) {
         .base_mirror_count = c->file.mirrors.count,
         .poll_ms = c->file.poll_ms,
         .linger_ms = c->file.linger_ms,
+        .limits = {c->file.strangers, c->file.strangers_per_address,
+                   c->file.node_messages_per_minute, c->file.node_bytes_per_minute},
         .crash_at = c->env.crash_at,
         .pool = c->env.pool,
         .clock = omm_clock_system(),

@@ -20,6 +20,7 @@
 #include "diary.h"
 #include "enrol_ctl.h"
 #include "held.h"
+#include "meter.h"
 #include "timetable.h"
 #include "watch.h"
 #include "watch_text.h"
@@ -63,6 +64,7 @@ typedef struct service {
     bool is_held, has_opened; /* a round, since it was looked at last */
     omm_buf reply;
     held held;
+    meter *meter;
     uint64_t deadline_ms;
     uint64_t busy_ms; /* when to ask again while a tick runs */
     wire *wires;      /* (node_max) */
@@ -413,6 +415,9 @@ static omm_err open_base(service *s, const omm_key *key) {
 static omm_err open_service(service *s) {
     omm_server_options server = omm_server_options_default();
     server.exchanges_max = HELD_MAX;
+    server.untrusted_max = s->o->limits.strangers;
+    server.untrusted_per_peer = s->o->limits.strangers_per_address;
+    meter_limits limits = {s->o->limits.messages_per_minute, s->o->limits.bytes_per_minute};
     server.tls_certificate = s->o->tls_certificate;
     server.tls_key = s->o->tls_key;
     omm_coord_options options;
@@ -439,6 +444,7 @@ static omm_err open_service(service *s) {
     OMM_TRY(open_diary(s));
     OMM_TRY(load_wires(s));
     OMM_TRY(open_base(s, options.key));
+    OMM_TRY(meter_open(&s->meter, s->node_max, &limits));
     OMM_TRY(omm_server_open(&s->server, &server));
     OMM_TRY(omm_server_listen(s->server, s->o->url));
     OMM_TRY(write_port(s->o->port_file, omm_server_port(s->server)));
@@ -454,6 +460,7 @@ static void close_service(service *s) {
     web_close(s->web); /* first: it reads what is below */
     ctl_close(s->ctl);
     if (s->server) omm_server_close(s->server);
+    meter_close(s->meter);
     omm_coord_close(s->coord);
     omm_bundle_close(s->bundle);
     base_serve_close(s->base);
@@ -481,8 +488,8 @@ static void keep_reply(service *s, int32_t said_by, omm_exchange *exchange, size
                   OMM_LOG_STR("detail", omm_err_sentence()));
 }
 
-static omm_err make_wait(service *s) {
-    omm_reply wait = {.kind = OMM_REPLY_WAIT, .retry_ms = s->busy_ms};
+static omm_err make_wait(service *s, uint64_t ms) {
+    omm_reply wait = {.kind = OMM_REPLY_WAIT, .retry_ms = ms};
     omm_buf_clear(&s->reply);
     return omm_reply_encode(&s->reply, &wait);
 }
@@ -502,18 +509,44 @@ static bool answer_base(service *s, omm_exchange *exchange, omm_bytes request) {
     return handled;
 }
 
+/* Over its allowance of this minute?  Then it is asked to come back when the next one begins. */
+static omm_err check_allowance(bool *over, service *s, omm_exchange *exchange, omm_bytes request) {
+    const char *address = omm_exchange_peer(exchange);
+    int32_t owner = omm_exchange_owner(exchange);
+    uint64_t wait_ms = meter_take(s->meter, owner, address, now_ms(s), request.size);
+    *over = wait_ms > 0;
+    if (!*over) return OMM_OK;
+    char sentence[OMM_SENTENCE_BYTES_MAX];
+    (void)snprintf(sentence, sizeof sentence, "%s", omm_err_sentence());
+    on_event(s, &(omm_coord_event){.kind = OMM_COORD_EVENT_REQUEST,
+                                   .round = omm_coord_get_status(s->coord).round,
+                                   .node = owner,
+                                   .reason = OMM_ERR_REFUSED_BUDGET,
+                                   .sentence = sentence,
+                                   .peer = address});
+    OMM_TRY(make_wait(s, wait_ms));
+    keep_reply(s, owner, exchange, request.size);
+    return OMM_OK;
+}
+
 /* Work out one answer; it leaves with the batch. */
-static void answer(service *s, omm_exchange *exchange, omm_bytes request) {
-    if (answer_base(s, exchange, request)) return;
+static omm_err answer(service *s, omm_exchange *exchange, omm_bytes request) {
+    bool over = false;
+    if (answer_base(s, exchange, request)) return OMM_OK; /* it has limits of its own */
+    OMM_TRY(check_allowance(&over, s, exchange, request));
+    if (over) return OMM_OK;
     omm_err err = omm_coord_step(&s->reply, &s->deadline_ms, s->coord, now_ms(s), request,
                                  omm_exchange_peer(exchange));
     if (err != OMM_OK) {
         note_trouble(s, "request_failed");
         omm_exchange_drop(exchange);
-        return;
+        return OMM_OK;
     }
-    if (omm_coord_peer_is_fresh(s->coord)) omm_exchange_trust(exchange);
-    keep_reply(s, omm_coord_last_node(s->coord), exchange, request.size);
+    int32_t node = omm_coord_last_node(s->coord);
+    if (omm_coord_peer_is_fresh(s->coord)) omm_exchange_trust(exchange, node);
+    meter_add(s->meter, s->reply.size);
+    keep_reply(s, node, exchange, request.size);
+    return OMM_OK;
 }
 
 /* The next request, or NULL when there is none within `ms`. */
@@ -536,7 +569,7 @@ static omm_err end_batch(service *s) {
     } else {
         note_trouble(s, "commit_failed");
         if (err == OMM_ERR_STATE) return err;
-        OMM_TRY(make_wait(s));
+        OMM_TRY(make_wait(s, s->busy_ms));
         held_replace(&s->held, omm_buf_view(&s->reply));
     }
     held_send(&s->held, book_held, s);
@@ -559,10 +592,11 @@ static omm_err answer_all(bool *heard, service *s, uint64_t ms) {
     }
     uint64_t begin_ms = now_ms(s);
     while (exchange) {
-        answer(s, exchange, request);
+        err = answer(s, exchange, request);
         uint64_t now = now_ms(s);
         exchange = NULL;
-        if (held_has_room(&s->held) && now - begin_ms < SERVICE_BATCH_MS && s->deadline_ms > now)
+        if (err == OMM_OK && held_has_room(&s->held) && now - begin_ms < SERVICE_BATCH_MS &&
+            s->deadline_ms > now)
             err = receive(&exchange, &request, s, 0);
     }
     OMM_TRY(end_batch(s));
@@ -577,7 +611,7 @@ static omm_err answer_busy(service *s, uint64_t ms) {
     if (!exchange) return OMM_OK;
     const size_t request_bytes = request.size;
     if (!answer_base(s, exchange, request)) {
-        OMM_TRY(make_wait(s));
+        OMM_TRY(make_wait(s, s->busy_ms));
         keep_reply(s, OMM_COORD_NOBODY, exchange, request_bytes);
     }
     held_send(&s->held, book_held, s);

@@ -42,7 +42,7 @@ static bool has_room(const peers *table, const peer *new_peer, const omm_server_
 }
 
 bool peers_add(peers *table, nng_pipe pipe, const omm_server_options *options, uint64_t now_ms) {
-    peer added = {.pipe = nng_pipe_id(pipe), .heard_ms = now_ms};
+    peer added = {.pipe = nng_pipe_id(pipe), .owner = OMM_OWNER_NONE, .heard_ms = now_ms};
     added.is_local = !peers_address(added.address, pipe);
     if (!has_room(table, &added, options)) return false;
     if (table->count == table->capacity) {

@@ -13,6 +13,7 @@ typedef struct peer {
     int pipe; /* nng's id */
     bool is_trusted;
     bool is_local; /* ipc, inproc: no limits */
+    int32_t owner; /* what the program said, or negative */
     uint64_t heard_ms;
     char address[OMM_PEER_SIZE];
 } peer;

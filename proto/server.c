@@ -35,6 +35,7 @@ struct omm_exchange {
     nng_aio *aio;
     nng_msg *message; /* the request, while ready or taken */
     bool is_open;     /* context and aio exist */
+    int32_t owner;    /* of the connection when the request came */
     char peer[OMM_PEER_SIZE];
     int connection; /* the answer's message does not know it */
 };
@@ -116,6 +117,7 @@ static void on_request(omm_exchange *exchange, nng_msg *message) {
     exchange->state = EXCHANGE_READY;
     peer *from = peers_find(&server->peers, pipe);
     if (from) from->heard_ms = now_ms(server);
+    exchange->owner = from ? from->owner : OMM_OWNER_NONE;
     server->count.messages_in++;
     server->count.bytes_in += omm_wire_bytes(nng_msg_len(message));
     if (nng_msg_len(message) > server->options.message_bytes_max) server->count.oversize++;
@@ -312,12 +314,20 @@ const char *omm_exchange_peer(const omm_exchange *exchange) {
     return exchange->peer;
 }
 
-void omm_exchange_trust(omm_exchange *exchange) {
+int32_t omm_exchange_owner(const omm_exchange *exchange) {
+    return exchange->owner;
+}
+
+void omm_exchange_trust(omm_exchange *exchange, int32_t owner) {
     omm_server *server = exchange->server;
     OMM_ASSERT(exchange->state == EXCHANGE_TAKEN);
+    exchange->owner = owner;
     pthread_mutex_lock(&server->mutex);
     peer *from = peers_find(&server->peers, nng_msg_get_pipe(exchange->message));
-    if (from) from->is_trusted = true;
+    if (from) {
+        from->is_trusted = true;
+        from->owner = owner;
+    }
     pthread_mutex_unlock(&server->mutex);
 }
 

@@ -277,10 +277,19 @@ static void test_connection_limits(void) {
     wait_for_connections(server, 2, 1);
     CHECK_OK(omm_client_send(clients[0], omm_bytes_str("it is me")));
     CHECK_OK(omm_server_receive(&exchange, &got, server, WAIT_MS));
-    omm_exchange_trust(exchange);
+    CHECK_EQ(omm_exchange_owner(exchange), OMM_OWNER_NONE);
+    omm_exchange_trust(exchange, 7);
     CHECK_OK(omm_exchange_reply(exchange, omm_bytes_str("so it is")));
     CHECK_OK(omm_client_receive(&got, clients[0], WAIT_MS));
     wait_for_connections(server, 3, 1);
+    CHECK_OK(omm_client_send(clients[0], omm_bytes_str("again")));
+    CHECK_OK(omm_server_receive(&exchange, &got, server, WAIT_MS));
+    CHECK_EQ(omm_exchange_owner(exchange), 7);
+    CHECK_OK(omm_exchange_hold(exchange, omm_bytes_str("nothing of this")));
+    CHECK_OK(omm_exchange_hold(exchange, omm_bytes_str("the second counts")));
+    omm_exchange_send(exchange);
+    CHECK_OK(omm_client_receive(&got, clients[0], WAIT_MS));
+    CHECK(omm_bytes_equal(got, omm_bytes_str("the second counts")));
     for (unsigned i = 0; i < 3; i++) omm_client_close(clients[i]);
     wait_for_connections(server, 0, 1);
     omm_server_close(server);
@@ -337,7 +346,7 @@ static void test_idle(void) {
     omm_client *known = open_client(url);
     CHECK_OK(omm_client_send(known, omm_bytes_str("hello")));
     CHECK_OK(omm_server_receive(&exchange, &got, server, WAIT_MS));
-    omm_exchange_trust(exchange);
+    omm_exchange_trust(exchange, 7);
     int silent = tcp_socket(omm_server_port(server), false); /* nng's client may be back at once */
     CHECK_EQ(send(silent, "\0SP\0\0\x30\0\0", 8, MSG_NOSIGNAL), 8);
     wait_for_connections(server, 2, 0);

@@ -207,7 +207,7 @@ static omm_err on_arrive(sim *s, sim_peer *peer) {
     omm_bytes request = {0};
     omm_err err = omm_server_receive(&exchange, &request, s->server, LOOP_REPLY_TIMEOUT_MS);
     if (err != OMM_OK && err != OMM_ERR_REFUSED_SIZE) return err;
-    omm_exchange_trust(exchange);
+    omm_exchange_trust(exchange, 0);
     uint64_t next_ms = 0;
     err = omm_coord_step(&peer->reply, &next_ms, s->coord, s->now_ms, request, peer->spec->name);
     if (err != OMM_OK) {

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Many nodes and many rounds: every round completes, nobody is refused, and the coordinator's memory and
 descriptors do not grow with rounds.  With `kills`: the coordinator is killed with -9 again and again, and the run
-has the digest of one that was not.
+has the digest of one that was not.  With `allowance`: nodes that say too much in a minute are told to wait.
 
-usage: load_test.py SOURCE_DIR MESHMIND LOAD [NODES ROUNDS THREADS [kills]]
+usage: load_test.py SOURCE_DIR MESHMIND LOAD [NODES ROUNDS THREADS [kills | allowance]]
 Memory means nothing with sanitizers, which keep what is freed: MESHMIND and LOAD are of a build without.
 Prints a line a round; docs/measurements.md has what 2,000 nodes and 50 rounds gave.
 """
-import json, os, pathlib, random, resource, shutil, signal, socket, subprocess, sys, tempfile, time
+import json, os, pathlib, random, re, resource, shutil, signal, socket, subprocess, sys, tempfile, time, urllib.request
 
 SOURCE, MESHMIND, LOAD = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
 NODES, ROUNDS, THREADS = (int(a) for a in sys.argv[4:7]) if len(sys.argv) > 4 else (60, 10, 16)
@@ -35,7 +35,7 @@ def free_port():
         return s.getsockname()[1]
 
 
-def write_files(folder, port=0):
+def write_files(folder, port=0, messages=0):
     (folder / "base").symlink_to(SOURCE / "scenarios/base")
     shutil.copytree(SOURCE / "scenarios/policies", folder / "policies")
     (folder / "few.jsonl").write_text("".join((SOURCE / "scenarios/base/test.jsonl").open().readlines()[:8]))
@@ -52,7 +52,8 @@ def write_files(folder, port=0):
     enrolled = "".join(f"  - {{name: n{i}, public_key: {key}}}\n" for i, key in enumerate(keys))
     (folder / "coordinator.yaml").write_text(
         f"scenario: load.yaml\nlisten: tcp://127.0.0.1:{port}\nport_file: port\nstate_dir: state\nkey: coordinator.key\n"
-        f"bundle_key: bundle.key\npoll_ms: 10\nthreads: 1\nlog_level: warn\nnodes:\n{enrolled}")
+        f"bundle_key: bundle.key\npoll_ms: 10\nstrangers: {NODES}\nstrangers_per_address: {NODES}\n"
+        f"node_messages_per_minute: {messages}\nhttp: 127.0.0.1:0\nhttp_port_file: web\nthreads: 1\nlog_level: warn\nnodes:\n{enrolled}")
 
 
 class Watched:
@@ -123,6 +124,38 @@ def federate(folder, kills):
                 process.kill()
 
 
+def refused_for_budget(folder):
+    """How many requests were, and whether a submission was."""
+    web = (folder / "web").read_text().strip()
+    text = urllib.request.urlopen(f"http://127.0.0.1:{web}/metrics", timeout=20).read().decode()
+    counts = dict(re.findall(r'^meshmind_(requests|submissions)_refused_total\{reason="BUDGET"\} (\d+)', text,
+                             re.M))
+    return int(counts.get("requests", 0)), int(counts.get("submissions", 0))
+
+
+def is_told_to_wait():
+    folder, messages = pathlib.Path(tempfile.mkdtemp(prefix="omm-load-")), 60
+    coordinator = load = None
+    try:
+        write_files(folder, messages=messages)
+        coordinator = start(folder)
+        while not (folder / "web").exists():
+            time.sleep(0.05)
+        load = start_load(folder)
+        end, seen = time.monotonic() + 50, (0, 0)
+        while seen[0] == 0 and time.monotonic() < end:
+            time.sleep(0.2)
+            seen = refused_for_budget(folder)
+        if seen[0] == 0 or seen[1] > 0 or load.poll() is not None:
+            fail(f"{messages} messages a minute: {seen[0]} requests and {seen[1]} submissions over the budget")
+        print(f"{messages} messages a minute: {seen[0]} more were told to wait, and no submission was refused for it")
+    finally:
+        for process in (load, coordinator):
+            if process and process.poll() is None:
+                process.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def survives_kills():
     folder = pathlib.Path(tempfile.mkdtemp(prefix="omm-load-"))
     try:
@@ -182,7 +215,4 @@ def main():
         shutil.rmtree(folder, ignore_errors=True)
 
 
-if len(sys.argv) > 7 and sys.argv[7] == "kills":
-    survives_kills()
-else:
-    main()
+{"kills": survives_kills, "allowance": is_told_to_wait}.get(sys.argv[7] if len(sys.argv) > 7 else "", main)()

@@ -18,6 +18,13 @@
 
 #include <stdatomic.h>
 
+/* What strangers and nodes may take.  0 in a minute's: no limit. */
+typedef struct omm_coord_limits {
+    uint32_t strangers, strangers_per_address; /* connections that nobody vouched for; at least 1 */
+    uint64_t messages_per_minute; /* of a node, or of a stranger's address; more is told to wait */
+    uint64_t bytes_per_minute;    /* both ways together */
+} omm_coord_limits;
+
 /* All borrowed. */
 typedef struct omm_coord_service_options {
     omm_run *run;                       /* takes up who joins */
@@ -41,6 +48,7 @@ typedef struct omm_coord_service_options {
     double over_select; /* of omm_coord_policy; 0: the run's own */
     uint64_t poll_ms;   /* 0: the run's own */
     uint64_t linger_ms; /* how long to tell nodes that the run is closed */
+    omm_coord_limits limits;
     const char *crash_at;
     omm_pool *pool;
     omm_clock clock;

@@ -35,6 +35,7 @@
 #define OMM_URL_BYTES_MAX 256u
 #define OMM_PEER_SIZE 64u /* "203.0.113.9", "[2001:db8::1]", "local" and a NUL */
 #define OMM_WAIT_FOREVER UINT64_MAX
+#define OMM_OWNER_NONE (-1)
 
 typedef struct omm_server omm_server;
 typedef struct omm_exchange omm_exchange;
@@ -80,8 +81,11 @@ OMM_CHECKED omm_err omm_server_receive(omm_exchange **out, omm_bytes *request, o
                                        uint64_t timeout_ms);
 /* Address of the peer without its port; "local" for ipc and inproc. */
 const char *omm_exchange_peer(const omm_exchange *exchange);
-/* Vouch for the connection this request came on, before it is answered: its limits are lifted. */
-void omm_exchange_trust(omm_exchange *exchange);
+/* Vouch for the connection this request came on, before it is answered: its limits are lifted, and later
+ * requests on it have this owner, a number of the program's own (not negative). */
+void omm_exchange_trust(omm_exchange *exchange, int32_t owner);
+/* Whom the connection belonged to when the request came, or OMM_OWNER_NONE. */
+int32_t omm_exchange_owner(const omm_exchange *exchange);
 /* Number of the connection this request came on, never 0; and its end, if it is still there: whoever waits
  * at the other side sees it closed. */
 int omm_exchange_connection(const omm_exchange *exchange);
