@@ -426,6 +426,50 @@ static void test_work(void) {
     fed_close(&s_fed);
 }
 
+/* Claims without work, by keys that are made up: each is refused and counted, none leaves anything. */
+static void test_flood(void) {
+    enum { CLAIMS = 2000 };
+    open_door();
+    const omm_key node = key_of(1);
+    const omm_digest challenge = challenge_for(&node);
+    omm_enrol e = worked(&challenge, &node);
+    omm_buf payload, envelope, request, reply;
+    omm_envelope opened;
+    omm_buf_init(&payload, 4096);
+    omm_buf_init(&envelope, 4096);
+    omm_buf_init(&request, 4096);
+    omm_buf_init(&reply, OMM_MESSAGE_BYTES_MAX);
+    CHECK_OK(omm_enrol_encode(&payload, &e));
+    CHECK_OK(omm_envelope_seal(&envelope, OMM_CONTEXT_ENROL, omm_buf_view(&payload), &node));
+    CHECK_OK(omm_envelope_open(&opened, omm_buf_view(&envelope)));
+    const uint64_t refused = omm_coord_get_status(s_fed.coord).refusals_total;
+    size_t live = 0;
+    const uint64_t begin_ns = omm_measure_ns();
+    for (uint32_t i = 0; i < CLAIMS; i++) {
+        omm_envelope forged = opened;
+        omm_put_u32(forged.key.b, i);
+        if (omm_work_bits(&challenge, &forged.key, e.work) >= 10) forged.key.b[5] ^= 1;
+        omm_buf_clear(&envelope);
+        omm_buf_clear(&request);
+        CHECK_OK(omm_envelope_encode(&envelope, &forged));
+        CHECK_OK(omm_request_encode(&request, &(omm_request){.kind = OMM_REQUEST_ENROL,
+                                                             .envelope = omm_buf_view(&envelope)}));
+        fed_send(&s_fed, &reply, omm_buf_view(&request));
+        if (i == 10) live = omm_mem_live();
+    }
+    printf("flood: %.0f claims/s are refused\n",
+           CLAIMS * 1e9 / (double)(omm_measure_ns() - begin_ns));
+    CHECK_EQ(omm_mem_live(), live);
+    CHECK_EQ(omm_coord_get_status(s_fed.coord).refusals_total, refused + CLAIMS);
+    CHECK_EQ(s_fed.run.node_count, 2);
+    CHECK_OK(ask(&e, &node)); /* and the door is as open as it was */
+    omm_buf_fini(&reply);
+    omm_buf_fini(&request);
+    omm_buf_fini(&envelope);
+    omm_buf_fini(&payload);
+    fed_close(&s_fed);
+}
+
 static void test_work_limit(void) {
     fed_options o = workers();
     o.listed = 2;
@@ -517,6 +561,7 @@ int main(void) {
     test_operator_limits();
     test_nothing_secret_kept();
     test_work();
+    test_flood();
     test_work_limit();
     test_worked_runs();
     test_revoked();

@@ -38,7 +38,7 @@ typedef struct omm_enrol {
     uint64_t work;        /* 0 without has_work */
 } omm_enrol;
 
-#define OMM_WORK_BITS_MAX 26u /* a node does no more, a minute of one processor */
+#define OMM_WORK_BITS_MAX 26u /* a node does no more: minutes of one processor */
 
 typedef struct omm_challenge {
     char run_id[OMM_RUN_ID_SIZE];
