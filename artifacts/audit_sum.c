@@ -222,6 +222,7 @@ static void compare_master(audit *a, const scratch *s, const float *is, const om
 
 static void check_master(audit *a, scratch *s, size_t r) {
     omm_digest digest;
+    OMM_ASSERT(s->master && s->values);
     bool known = expect_master(a, s, r);
     a->items += s->n;
     /* s->values is free again: it takes the file. */

@@ -54,7 +54,7 @@ static void test_stages(void) {
     CHECK_OK(timetable_note(&t, 3, 1, 2000));
     pass(10000);
     /* The same boot: time goes on while the process is away, whatever the wall clock does. */
-    s_fake.wall_ms += 20 * 365 * 24 * HOUR;
+    s_fake.wall_ms += HOUR * 24 * 365 * 20;
     t = started(0, false, 0, "a");
     CHECK_EQ(stage_ms(&t, 3, 1), 12000);
     s_fake.wall_ms = 0;
@@ -68,7 +68,7 @@ static void test_stages(void) {
     CHECK_EQ(after_reboot((int64_t)TIMETABLE_GAP_MS), TIMETABLE_KEEP_MS + TIMETABLE_GAP_MS);
     CHECK_EQ(after_reboot((int64_t)TIMETABLE_GAP_MS + 1), TIMETABLE_KEEP_MS);
     CHECK_EQ(after_reboot(-1000), TIMETABLE_KEEP_MS);
-    CHECK_EQ(after_reboot((int64_t)(30 * 365 * 24 * HOUR)), TIMETABLE_KEEP_MS);
+    CHECK_EQ(after_reboot((int64_t)(HOUR * 24 * 365 * 30)), TIMETABLE_KEEP_MS);
 }
 
 /* It is not written at every look, and what is damaged counts as nothing. */
@@ -106,7 +106,7 @@ static void test_every(void) {
     CHECK_OK(timetable_note(&t, 0, 1, 0));
     pass(6 * HOUR - 1);
     CHECK(!timetable_is_due(&t));
-    s_fake.wall_ms += 1000 * 24 * HOUR; /* the wall clock is not asked */
+    s_fake.wall_ms += HOUR * 24 * 1000; /* the wall clock is not asked */
     CHECK(!timetable_is_due(&t));
     t = started(6 * HOUR, false, 0, "a");
     CHECK(!timetable_is_due(&t));
@@ -122,7 +122,7 @@ static void test_at(void) {
     begin(); /* 22:13:20 */
     timetable t = started(0, true, 3 * HOUR, "a");
     CHECK(!timetable_is_due(&t));
-    pass(4 * HOUR + 46 * 60000 + 39999); /* 02:59:59.999 */
+    pass(4 * HOUR + 46 * (HOUR / 60) + 39999); /* 02:59:59.999 */
     CHECK(!timetable_is_due(&t));
     pass(1);
     CHECK(timetable_is_due(&t));
@@ -132,14 +132,14 @@ static void test_at(void) {
     CHECK_OK(timetable_note(&t, 0, 1, 0));
     CHECK(!timetable_is_due(&t));
     /* A jump of years opens nothing, and blocks nothing: the next time is the next one of the new clock. */
-    s_fake.wall_ms += 10 * 365 * 24 * HOUR;
+    s_fake.wall_ms += HOUR * 24 * 365 * 10;
     CHECK(!timetable_is_due(&t));
     pass(11 * HOUR);
     CHECK(!timetable_is_due(&t));
     pass(HOUR);
     CHECK(timetable_is_due(&t));
     timetable_opened(&t);
-    s_fake.wall_ms -= 20 * 365 * 24 * HOUR;
+    s_fake.wall_ms -= HOUR * 24 * 365 * 20;
     CHECK(!timetable_is_due(&t));
     pass(24 * HOUR);
     CHECK(timetable_is_due(&t));

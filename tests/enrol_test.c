@@ -224,7 +224,7 @@ static void test_ends(void) {
     open_quiet(8);
     omm_seed token = new_token(2);
     omm_enrol e = with_token(&token, &node);
-    s_fed.clock.wall_ms += 2 * 3600 * 1000;
+    s_fed.clock.wall_ms += (uint64_t)2 * 3600 * 1000;
     CHECK_EQ(ask(&e, &node), OMM_ERR_REFUSED_INVITATION);
     s_fed.clock.wall_ms -= 1;
     CHECK_OK(ask(&e, &node));

@@ -26,7 +26,7 @@ static void test_over_select(bool restart) {
     o.over_select = 1.5;
     o.deadline_ms = 1000000;
     o.on_disk = o.restart_coordinator = restart;
-    for (uint32_t i = 0; i < o.nodes; i++) o.train_ms[i] = 1000 * (1 + 20 * i);
+    for (uint32_t i = 0; i < o.nodes; i++) o.train_ms[i] = (uint64_t)1000 * (1 + 20 * i);
     peer_open(&p, &o);
     fed_run(&p.f);
     CHECK(p.f.now_ms < o.deadline_ms);
