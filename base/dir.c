@@ -1,6 +1,7 @@
 /* dir.c - folders and paths of omm/file.h: make, remove, walk, join. */
 #include "omm/file.h"
 #include "omm/mem.h"
+#include "omm/sync.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -69,13 +70,11 @@ omm_err omm_dir_sync_of(const char *path) {
     OMM_TRY(omm_path_dir(folder, path));
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return omm_raise(OMM_ERR_IO, "open folder %s: %s", folder, strerror(errno));
-    int rc = fsync(fd);
-    int e = errno;
-    close(fd);
+    omm_err err = omm_sync(fd, folder);
     /* EINVAL: a file system that cannot sync folders, and has nothing to lose by it. */
-    if (rc != 0 && e != EINVAL)
-        return omm_raise(OMM_ERR_IO, "sync folder %s: %s", folder, strerror(e));
-    return OMM_OK;
+    if (err != OMM_OK && errno == EINVAL) err = OMM_OK;
+    close(fd);
+    return err;
 }
 
 /* A folder whose own name is lost takes with it whatever was synced in it. */

@@ -1,5 +1,6 @@
 #include "omm/file.h"
 #include "omm/mem.h"
+#include "omm/sync.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -180,8 +181,7 @@ void omm_file_out_close(omm_file_out *out) {
 }
 
 omm_err omm_file_out_finish(omm_file_out *out, bool durable) {
-    if (durable && fsync(out->fd) != 0)
-        return omm_raise(OMM_ERR_IO, "sync %s: %s", out->path, strerror(errno));
+    if (durable) OMM_TRY(omm_sync(out->fd, out->path));
     if (out->nameless) OMM_TRY(give_name(out));
     int rc = close(out->fd);
     int why = errno;
@@ -216,16 +216,14 @@ omm_err omm_file_append(const char *path, omm_bytes data, bool durable) {
     int fd = open(path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return raise_errno("open", path);
     omm_err err = write_all(fd, data, path);
-    if (err == OMM_OK && durable && fsync(fd) != 0)
-        err = omm_raise(OMM_ERR_IO, "sync %s: %s", path, strerror(errno));
+    if (err == OMM_OK && durable) err = omm_sync(fd, path);
     if (close(fd) != 0 && err == OMM_OK) err = raise_errno("close", path);
     return err;
 }
 
 /* linkat() fails where the name exists, so two creators cannot both win. */
 static omm_err link_new(const omm_file_out *out) {
-    if (fsync(out->fd) != 0)
-        return omm_raise(OMM_ERR_IO, "sync %s: %s", out->path, strerror(errno));
+    OMM_TRY(omm_sync(out->fd, out->path));
     if (linkat(AT_FDCWD, out->temporary, AT_FDCWD, out->path,
                out->nameless ? AT_SYMLINK_FOLLOW : 0) == 0)
         return omm_dir_sync_of(out->path);

@@ -3,6 +3,7 @@
 
 #include "omm/file.h"
 #include "omm/mem.h"
+#include "omm/sync.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -199,8 +200,7 @@ static omm_err append(omm_audit_log *log, omm_bytes line, bool durable) {
     log->bytes += line.size;
     log->head = omm_hash(line);
     log->entries++;
-    if (durable && fsync(log->fd) != 0) return io_error(log, "cannot fsync");
-    return OMM_OK;
+    return durable ? omm_sync(log->fd, log->path) : OMM_OK;
 }
 
 static omm_err fill(json_t *entry, const omm_audit_log *log, const char *event) {

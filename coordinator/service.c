@@ -13,6 +13,7 @@
 #include "omm/file.h"
 #include "omm/mem.h"
 #include "omm/messages.h"
+#include "omm/sync.h"
 #include "omm/transport.h"
 
 #include "base_serve.h"
@@ -35,6 +36,7 @@
 #define SERVICE_SLICE_MS 200u     /* how soon a stop is noticed */
 #define SERVICE_BUSY_SLICE_MS 10u /* how soon the end of a tick is */
 #define SERVICE_BUSY_MS 1000u     /* a tick that makes others wait is worth a second */
+#define SERVICE_TROUBLE_MS 5000u  /* between attempts when our own disk fails */
 #define SERVICE_DETAIL_BYTES 2048u
 #define SERVICE_ACTIONS_BYTES_MAX ((size_t)32 << 20)
 #define SERVICE_BATCH_MS 20u    /* no request waits longer for others to be taken */
@@ -78,8 +80,9 @@ static uint64_t now_ms(const service *s) {
     return SERVICE_EPOCH_MS + s->o->clock.now_ms(s->o->clock.ud);
 }
 
+/* Asked to, or nothing that is written is sure to last any more. */
 static bool is_stopped(const service *s) {
-    return s->o->stop && atomic_load(s->o->stop);
+    return (s->o->stop && atomic_load(s->o->stop)) || omm_sync_check() != OMM_OK;
 }
 
 static omm_err write_port(const char *path, unsigned port) {
@@ -635,6 +638,15 @@ static void *tick_main(void *ud) {
     return NULL;
 }
 
+/* A full disk, say.  Nothing has changed: the same is due again. */
+static omm_err wait_for_room(service *s, const char *detail) {
+    watch_trouble(s->watch, detail);
+    omm_log_event(s->o->log, OMM_LOG_ERROR, "round_stands_still", OMM_LOG_STR("detail", detail),
+                  OMM_LOG_STR("then", "tried again; what was accepted is kept"));
+    s->deadline_ms = now_ms(s) + SERVICE_TROUBLE_MS;
+    return OMM_OK;
+}
+
 static omm_err tick(service *s, uint64_t now) {
     ticking t = {.s = s, .now_ms = now};
     pthread_t thread;
@@ -649,6 +661,7 @@ static omm_err tick(service *s, uint64_t now) {
     }
     (void)pthread_join(thread, NULL);
     show(s, true);
+    if (t.err == OMM_ERR_IO && omm_sync_check() == OMM_OK) return wait_for_room(s, t.detail);
     return t.err != OMM_OK ? omm_raise(t.err, "%s", t.detail) : err;
 }
 
@@ -700,8 +713,10 @@ static omm_err seal(omm_coord_service_result *result, service *s) {
 static omm_err serve(omm_coord_service_result *result, service *s) {
     OMM_TRY(open_service(s));
     OMM_TRY(run_rounds(s));
+    OMM_TRY(omm_sync_check());
     if (!omm_coord_is_done(s->coord)) return OMM_OK;
     OMM_TRY(tell_nodes(s));
+    OMM_TRY(omm_sync_check());
     return is_stopped(s) && !omm_coord_all_told(s->coord) ? OMM_OK : seal(result, s);
 }
 

@@ -2,6 +2,7 @@
 #include "omm/node_service.h"
 
 #include "board.h"
+#include "omm/sync.h"
 #include "omm/topology.h"
 #include "omm/transport.h"
 
@@ -218,6 +219,7 @@ static omm_err run(omm_node_service_result *result, service *s) {
     while (!is_stopped(s)) {
         omm_node_action action;
         omm_err err = omm_node_step(&action, s->node, now_ms(s), &event);
+        OMM_TRY(omm_sync_check());
         if (err != OMM_OK) { /* a full disk, say: the event is kept and tried again */
             omm_log_event(s->o->node.log, OMM_LOG_ERROR, "node_trouble",
                           OMM_LOG_STR("detail", omm_err_detail()));

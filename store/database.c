@@ -4,6 +4,7 @@
 #include "database_internal.h"
 #include "omm/file.h"
 #include "omm/mem.h"
+#include "omm/sync.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +16,10 @@
 
 omm_err db_error(sqlite3 *handle, int result, const char *doing) {
     omm_err err = OMM_ERR_IO;
+    if (result == SQLITE_IOERR_FSYNC || result == SQLITE_IOERR_DIR_FSYNC) {
+        const char *path = handle ? sqlite3_db_filename(handle, "main") : NULL;
+        omm_sync_failed(path ? path : "a database");
+    }
     switch (result & 0xff) { /* the primary code */
     case SQLITE_NOMEM: err = OMM_ERR_NOMEM; break;
     case SQLITE_CONSTRAINT: err = OMM_ERR_EXISTS; break;
@@ -85,7 +90,7 @@ static omm_err check_integrity(omm_db *db) {
 
 /* An empty file becomes ours; any other must say that it is. */
 static omm_err check_kind(omm_db *db, uint32_t application_id) {
-    int64_t found, tables;
+    int64_t found = 0, tables = 0;
     char sql[64];
     OMM_TRY(get_number(&found, db, "PRAGMA application_id"));
     OMM_TRY(get_number(&tables, db, "SELECT count(*) FROM sqlite_schema"));
@@ -110,7 +115,7 @@ static omm_err migrate_one(omm_db *db, const char *sql, unsigned version) {
 }
 
 static omm_err migrate(omm_db *db, const omm_db_options *options) {
-    int64_t version;
+    int64_t version = 0;
     OMM_TRY(get_number(&version, db, "PRAGMA user_version"));
     if (version < 0 || version > options->migration_count) {
         return omm_raise(OMM_ERR_VERSION, "database has version %lld, this program knows up to %u",
@@ -179,11 +184,10 @@ uint64_t omm_db_changes(const omm_db *db) {
 
 static omm_err sync_path(const char *path, int flags) {
     int fd = open(path, flags | O_CLOEXEC);
-    int failed = fd < 0 ? -1 : fsync(fd);
-    int why = errno;
-    if (fd >= 0) close(fd);
-    if (failed == 0) return OMM_OK;
-    return omm_raise(OMM_ERR_IO, "cannot sync %s: %s", path, strerror(why));
+    if (fd < 0) return omm_raise(OMM_ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    omm_err err = omm_sync(fd, path);
+    close(fd);
+    return err;
 }
 
 /* link() fails where the name exists, so nothing is ever replaced. */

@@ -5,6 +5,7 @@
 #include "omm/mem.h"
 #include "omm/policy.h"
 #include "omm/run_config.h"
+#include "omm/sync.h"
 #include "omm/verify.h"
 #include "omm_test.h"
 
@@ -318,7 +319,8 @@ static bool is_to_repeat(fed *f, omm_err err) {
     }
     if (err == OMM_ERR_IO && f->o.disk_fails) {
         f->out_of_disk++;
-        return true;
+        f->is_stopped = omm_sync_check() != OMM_OK;
+        return !f->is_stopped;
     }
     CHECK_OK(err);
     return false;
@@ -330,6 +332,7 @@ static void act_on(fed *f, uint32_t i, const omm_node_event *event) {
         before_call(f, FED_ALLOC_NODE);
         err = omm_node_step(&f->actions[i], f->nodes[i], f->now_ms, event);
     } while (is_to_repeat(f, err));
+    if (f->is_stopped) return;
     const omm_node_action *action = &f->actions[i];
     f->wake_ms[i] = f->now_ms;
     if (action->kind == OMM_NODE_WAIT) f->wake_ms[i] = action->until_ms;
@@ -443,6 +446,7 @@ static void exchange(fed *f, uint32_t i) {
     }
     if (fault == FED_DELIVER || fault == FED_TWICE || fault == FED_FLIP)
         event = (omm_node_event){.kind = OMM_NODE_REPLY, .reply = omm_buf_view(&reply)};
+    if (f->is_stopped) event.kind = OMM_NODE_SEND_FAILED;
     if (fault == FED_DELIVER && f->o.answered) f->o.answered(f->o.ud, f, i, omm_buf_view(&reply));
     act_on(f, i, &event);
     omm_buf_fini(&reply);

@@ -105,6 +105,7 @@ struct fed {
     uint32_t out_of_disk;   /* the same */
     bool undo_next;         /* the next batch cannot be written */
     uint32_t undone;        /* commits that failed on purpose */
+    bool is_stopped;        /* an fsync failed: nobody acts any more */
 };
 
 /* All abort the test on an error. */

@@ -1,0 +1,374 @@
+"""Peers that mean harm, for soak_test.py: they speak the protocol with the second implementation
+(protocol_peer.py) and break it on purpose.  What they are told is decoded strictly, and counted."""
+import random, socket, struct, threading, time
+
+import protocol_peer as pp
+
+HELLO = b"\0SP\0\0\x30\0\0"
+ANSWER_S = 20
+
+
+class Wire:
+    """A request and its reply, over SP on TCP."""
+
+    def __init__(self, port, source):
+        self.s = socket.create_connection(("127.0.0.1", port), ANSWER_S, source_address=(source, 0))
+        self.s.sendall(HELLO)
+        self.id = 0
+        self.read(8)
+
+    def read(self, size):
+        got = b""
+        while len(got) < size:
+            part = self.s.recv(size - len(got))
+            if not part:
+                raise ConnectionError("closed")
+            got += part
+        return got
+
+    def ask(self, body):
+        self.id += 1
+        self.s.sendall(struct.pack(">QI", len(body) + 4, self.id | 1 << 31) + body)
+        size = struct.unpack(">Q", self.read(8))[0]
+        assert 4 < size <= pp.MESSAGE_MAX + 4, f"a reply of {size} bytes"
+        return self.read(size)[4:]
+
+    def close(self):
+        self.s.close()
+
+
+# ---- mutations that know the structure ------------------------------------------------------------
+
+def split(data):
+    """Top-level fields as (tag, kind, body); None where it is no message."""
+    out, at = [], 0
+    try:
+        while at < len(data):
+            tag, at = pp.read_varint(data, at)
+            kind = tag & 7
+            if kind == 0:
+                value, at = pp.read_varint(data, at)
+            elif kind == 5:
+                value, at = data[at:at + 4], at + 4
+            elif kind == 2:
+                size, at = pp.read_varint(data, at)
+                value, at = data[at:at + size], at + size
+                if at > len(data):
+                    return None
+            else:
+                return None
+            out.append((tag >> 3, kind, value))
+        return out
+    except (pp.Refused, IndexError):
+        return None
+
+
+def join(fields, wide=None):
+    """`wide`: the field whose number is spelled longer than needed."""
+    out = b""
+    for i, (number, kind, value) in enumerate(fields):
+        head = pp.varint(number << 3 | kind)
+        if i == wide:
+            head = head[:-1] + bytes([head[-1] | 0x80, 0])
+        out += head + (pp.varint(value) if kind == 0 else value if kind == 5 else pp.varint(len(value)) + value)
+    return out
+
+
+def mutate(rng, data, depth=0):
+    fields = split(data)
+    if not fields or rng.random() < 0.15:
+        return flip(rng, data)
+    i = rng.randrange(len(fields))
+    number, kind, value = fields[i]
+    if kind == 2 and depth < 4 and len(value) > 2 and rng.random() < 0.6:
+        return join(fields[:i] + [(number, kind, mutate(rng, value, depth + 1))] + fields[i + 1:])
+    how = rng.randrange(10)
+    if how == 0:
+        del fields[i]
+    elif how == 1:
+        fields.insert(rng.randrange(len(fields) + 1), fields[i])
+    elif how == 2:
+        rng.shuffle(fields)
+    elif how == 3:
+        return join(fields, wide=i)
+    elif how == 4:
+        fields[i] = (rng.choice([0, 19, 31, 2**28]) + number, kind, value)
+    elif how == 5:
+        fields[i] = (number, 0, rng.choice([0, 1, 2**31, 2**32, 2**63, 2**64 - 1]))
+    elif how == 6 and kind == 2:
+        fields[i] = (number, 2, value + bytes(rng.choice([1, 31, 300, 70000])))
+    elif how == 7 and kind == 2:
+        fields[i] = (number, 2, value[:rng.randrange(len(value) + 1)])
+    elif how == 8:  # a length that points behind the end
+        return join(fields[:i]) + pp.varint(number << 3 | 2) + pp.varint(rng.choice([2**20, 2**31, 2**63])) + b"x"
+    else:
+        return join(fields) + pp.varint(rng.randrange(1, 2**29) << 3 | rng.randrange(8)) + b"\x01"
+    return join(fields)
+
+
+def flip(rng, data):
+    data = bytearray(data or b"\0")
+    for _ in range(rng.randrange(1, 4)):
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    return bytes(data[:rng.randrange(1, len(data) + 1)] if rng.random() < 0.2 else data)
+
+
+# ---- what is counted ------------------------------------------------------------------------------
+
+class Tally:
+    """Shared by all peers.  A request is refused by a Reply; `told` counts these by reason."""
+
+    def __init__(self):
+        self.lock, self.told, self.sent, self.faults = threading.Lock(), {}, {}, []
+        self.go = threading.Event()  # cleared while the counts are compared
+        self.go.set()
+        self.busy = 0
+
+    def begin(self, kind):
+        self.go.wait()
+        with self.lock:
+            self.busy += 1
+            self.sent[kind] = self.sent.get(kind, 0) + 1
+
+    def end(self):
+        with self.lock:
+            self.busy -= 1
+
+    def refused(self, reason):
+        with self.lock:
+            self.told[reason] = self.told.get(reason, 0) + 1
+
+    def fault(self, text):
+        with self.lock:
+            self.faults.append(text)
+
+
+# ---- strangers ------------------------------------------------------------------------------------
+
+class Stranger(threading.Thread):
+    """One address of its own; attacks until `stop`.  captured(): submissions of honest nodes that were accepted."""
+
+    def __init__(self, number, port, seed, tally, stop, captured):
+        super().__init__(daemon=True)
+        self.source, self.port, self.tally, self.stop = f"127.0.0.{number}", port, tally, stop
+        self.rng, self.captured, self.wire = random.Random(f"{seed}/{number}"), captured, None
+        self.key = pp.key_from_seed(pp.blake(f"stranger {seed} {number}".encode()))
+        self.counter = 0
+
+    ATTACKS = ["mutated", "mutated", "mutated", "mutated", "stranger", "oversize", "slow", "silent", "replay",
+               "replay", "context", "signature", "junk", "chunk"]
+
+    def run(self):
+        while not self.stop.is_set():
+            kind = self.rng.choice(self.ATTACKS)
+            self.tally.begin(kind)
+            try:
+                getattr(self, kind)()
+            except OSError:
+                self.drop()  # closed, or the coordinator is not there
+            except Exception as e:
+                self.tally.fault(f"{kind}: {type(e).__name__}: {e}")
+                self.drop()
+            finally:
+                self.tally.end()
+            if self.wire is None:
+                self.stop.wait(0.2)
+            self.stop.wait(self.rng.random() * 0.1)
+        self.drop()
+
+    def drop(self):
+        if self.wire:
+            self.wire.close()
+        self.wire = None
+
+    def ask(self, request):
+        if self.wire is None:
+            self.wire = Wire(self.port, self.source)
+        reply = self.wire.ask(request)
+        got = pp.decode("Reply", reply)
+        if "refused" in got:
+            self.tally.refused(got["refused"]["reason"])
+        return got
+
+    def expect(self, got, reason):
+        """While it sums up, a coordinator answers nobody but with "wait"."""
+        assert "wait" in got or ("refused" in got and reason in (None, got["refused"]["reason"])), got
+
+    def poll_envelope(self, purpose="poll"):
+        self.counter += 1
+        return pp.seal(purpose, pp.encode("Poll", {"version": 1, "counter": self.counter}), self.key)
+
+    # one request each
+
+    def stranger(self):
+        got = self.ask(pp.encode("Request", {"version": 1, "poll": self.poll_envelope()}))
+        self.expect(got, "REFUSED_KEY")
+
+    def context(self):
+        poll = pp.encode("Request", {"version": 1, "poll": self.poll_envelope(self.rng.choice(["offer", "submission"]))})
+        got = self.ask(poll)
+        self.expect(got, "REFUSED_CONTEXT")
+
+    def signature(self):
+        envelope = bytearray(self.poll_envelope())
+        envelope[-1 - self.rng.randrange(64)] ^= 1 << self.rng.randrange(8)
+        got = self.ask(pp.encode("Request", {"version": 1, "poll": bytes(envelope)}))
+        self.expect(got, "REFUSED_SIGNATURE")
+
+    def junk(self):
+        body = self.rng.randbytes(self.rng.randrange(1, 3000))
+        got = self.ask(body)
+        self.expect(got, None)
+
+    def chunk(self):
+        data = self.rng.randbytes(self.rng.randrange(1, 5000))
+        put = {"digest": self.rng.randbytes(32), "index": self.rng.randrange(4096), "data": data}
+        got = self.ask(pp.encode("Request", {"version": 1, "put": put}))
+        self.expect(got, "REFUSED_DIGEST")
+
+    def sample(self):
+        kinds = ["poll", "get", "put"] + ["submit"] * bool(self.captured())
+        kind = self.rng.choice(kinds)
+        body = {"poll": lambda: self.poll_envelope(), "get": lambda: {"digest": self.rng.randbytes(32), "index": 1},
+                "put": lambda: {"digest": self.rng.randbytes(32), "index": 3, "data": b"data"},
+                "submit": lambda: self.rng.choice(self.captured())[0]}[kind]()
+        return pp.encode("Request", {"version": 1, kind: body})
+
+    def mutated(self):
+        request = self.sample()
+        changed = mutate(self.rng, request)
+        if changed != request and len(changed) <= pp.MESSAGE_MAX:
+            self.ask(changed)
+
+    def replay(self):
+        """Accepted once: now a receipt, the same; or a refusal, when its round is over.  Never work."""
+        if not self.captured():
+            return
+        envelope, receipt = self.rng.choice(self.captured())
+        if self.rng.random() < 0.3:  # as if it were a poll
+            got = self.ask(pp.encode("Request", {"version": 1, "poll": envelope}))
+            self.expect(got, "REFUSED_CONTEXT")
+            return
+        got = self.ask(pp.encode("Request", {"version": 1, "submit": envelope}))
+        assert "wait" in got or "refused" in got or got.get("receipt") == receipt or is_refusal(got.get("receipt")), got
+
+    # no request at all
+
+    def oversize(self):
+        self.drop()
+        wire = Wire(self.port, self.source)
+        size = self.rng.choice([pp.MESSAGE_MAX + 5, 2**24, 2**31, 2**40, 2**63, 2**64 - 1, 0, 3])
+        try:
+            wire.s.sendall(struct.pack(">QI", size, 1 << 31) + self.rng.randbytes(1000))
+            wire.s.settimeout(5)
+            assert wire.s.recv(1) == b"", f"an answer to a frame of {size} bytes"
+        finally:
+            wire.close()
+
+    def slow(self):
+        """A frame byte by byte; then half of one is left."""
+        self.drop()
+        s = socket.create_connection(("127.0.0.1", self.port), ANSWER_S, source_address=(self.source, 0))
+        frame = HELLO + struct.pack(">QI", 500, 1 << 31) + bytes(300)
+        try:
+            for at in range(0, len(frame), 16):
+                s.sendall(frame[at:at + 16])
+                if self.stop.wait(0.05):
+                    break
+        finally:
+            s.close()
+
+    def silent(self):
+        self.drop()
+        s = socket.create_connection(("127.0.0.1", self.port), ANSWER_S, source_address=(self.source, 0))
+        self.stop.wait(self.rng.random() * 3)
+        s.close()
+
+
+def is_refusal(envelope):
+    return bool(envelope) and not pp.decode("Receipt", pp.decode("Envelope", envelope)["payload"])["accepted"]
+
+
+# ---- an enrolled one that sends bombs -------------------------------------------------------------
+
+def bomb(size_said, blocks):
+    """A zstd frame (RFC 8878) that says its size and consists of blocks of 128 KiB of one byte."""
+    body = b"".join(struct.pack("<I", 131072 << 3 | 2 | (i + 1 == blocks))[:3] + b"A" for i in range(blocks))
+    return b"\1\x28\xb5\x2f\xfd\xe0" + struct.pack("<Q", size_said) + body
+
+
+class Mallory(threading.Thread):
+    """A node that takes part in every round, and whose submissions are all made to be refused."""
+
+    def __init__(self, port, key, coordinator, seed):
+        super().__init__(daemon=True)
+        self.port, self.key, self.coordinator, self.seed = port, key, coordinator, seed
+        self.counter, self.receipts, self.done, self.fault, self.wire = 0, {}, False, None, None
+        self.quit = threading.Event()
+
+    def run(self):
+        while not self.done and not self.quit.is_set():
+            try:
+                if self.wire is None:
+                    self.wire = Wire(self.port, "127.0.0.9")
+                self.step()
+            except OSError:
+                if self.wire:
+                    self.wire.close()
+                self.wire = None
+                self.quit.wait(0.3)
+            except Exception as e:
+                self.fault = f"{type(e).__name__}: {e}"
+                return
+
+    def ask(self, **body):
+        return pp.decode("Reply", self.wire.ask(pp.encode("Request", {"version": 1, **body})))
+
+    def step(self):
+        self.counter += 1
+        poll = pp.encode("Poll", {"version": 1, "counter": self.counter})
+        got = self.ask(poll=pp.seal("poll", poll, self.key))
+        if "done" in got:
+            self.done = True
+        elif "offer" in got:
+            key, payload = pp.open_envelope("offer", got["offer"])
+            assert key == self.coordinator, "an offer of another"
+            self.follow(pp.decode("Offer", payload), pp.blake(got["offer"]))
+        else:
+            self.quit.wait(0.2)
+
+    def payload(self, offer):
+        """By round, so that every run of this seed has the same."""
+        most, n = offer["payload_bytes_max"], offer["adapter"]["value_count"]
+        blocks = max(1, min(8192, (most - 14) // 4))
+        kinds = [bomb(blocks * 131072, blocks), bomb(8 * n, blocks), bomb(2**62, 1), b"\0" + bytes(min(most - 1, 4 * n)),
+                 bomb(n, 1)[:20], b"\2what"]
+        return kinds[offer["round"] % len(kinds)][:most]
+
+    def follow(self, offer, offer_digest):
+        sent, n = self.payload(offer), offer["adapter"]["value_count"]
+        chunks = [sent[i:i + pp.CHUNK] for i in range(0, len(sent), pp.CHUNK)]
+        zero = pp.blake(bytes(4 * n))
+        blob = {"digest": pp.blake(sent), "canonical_digest": pp.blake(b"no"), "size": len(sent),
+                "chunk_digests": [pp.blake(c) for c in chunks]}
+        same = {f: offer[f] for f in ("version", "run_id", "round", "nonce", "base_digest")}
+        submission = {**same, "offer_digest": offer_digest, "global_digest": offer["global"]["digest"], "tokens": 1,
+                      "examples": 1, "codec": offer["codec_up"], "payload": blob, "data_commitment": pp.blake(b"mine"),
+                      "residual_before": zero, "residual_after": zero}
+        envelope = pp.seal("submission", pp.encode("Submission", submission), self.key)
+        got = self.ask(submit=envelope)
+        while "need" in got:
+            for i in got["need"]["missing"]:
+                got = self.ask(put={"digest": blob["digest"], "index": i, "data": chunks[i]})
+                if "need" not in got:
+                    break
+        if "wait" in got:
+            return  # it sums up: the next poll says how it goes on
+        assert "receipt" in got or "refused" in got, got
+        if "receipt" not in got:
+            return
+        key, payload = pp.open_envelope("receipt", got["receipt"])
+        receipt = pp.decode("Receipt", payload)
+        assert key == self.coordinator and not receipt["accepted"], receipt
+        old = self.receipts.setdefault(offer["round"], got["receipt"])
+        assert old == got["receipt"], "another receipt than before"

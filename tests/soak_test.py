@@ -1,0 +1,302 @@
+#!/usr/bin/env python3
+"""A soak: coordinator and honest nodes as processes, killed at random, among peers that mean harm.
+
+One calm episode first, then episodes until the time is over: strangers (hostile_peers.py) send malformed, oversized,
+slow, replayed and forged messages, an enrolled node sends zstd bombs in every round, coordinator and nodes are killed
+with -9 at random and started again.  After every episode: the masters and the ledger are those of the calm one, each
+receipt that an honest node keeps is in the evidence, `verify` passes, no sanitizer has said anything, and refusals were
+counted as the strangers were told.
+
+usage: soak_test.py SOURCE_DIR MESHMIND DURATION [SEED]     DURATION: 30m, 90s; without SEED one is drawn and printed
+"""
+import http.client, json, os, pathlib, random, re, shutil, signal, socket, sqlite3, struct, subprocess, sys, tempfile
+import threading, time
+
+SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
+sys.path.insert(0, str(SOURCE / "tests"))
+import hostile_peers as hp
+import protocol_peer as pp
+
+UNITS = {"s": 1, "m": 60, "h": 3600}
+DURATION_S = int(sys.argv[3][:-1]) * UNITS[sys.argv[3][-1]]
+SEED = int(sys.argv[4]) if len(sys.argv) > 4 else random.SystemRandom().randrange(2**32)
+NODES, MALLORY = ["cafe-02", "studio-02", "harbor-02"], "tower-01"
+ROUNDS, STRANGERS, EPISODE_S = 6, 6, 1500
+SCENARIO = f"""schema_version: 1
+name: soak
+seed: 12
+model: {SOURCE}/scenarios/base/openmeshmind-tiny-F16.gguf
+train: {SOURCE}/scenarios/base/train.jsonl
+test: {SOURCE}/scenarios/base/test.jsonl
+policy: {SOURCE}/scenarios/policies/service.yaml
+rounds: {ROUNDS}
+population:
+  - group: four
+    clients: [{", ".join(NODES + [MALLORY])}]
+recipe: {{rank: 2, alpha: 4, targets: "q,v", steps: 2, batch_tokens: 256, learning_rate: 0.005, warmup_steps: 1}}
+codec:
+  up: {{kind: int8, topk_fraction: 0.5}}
+  down: {{kind: f16}}
+evaluation: {{round_items: 8, generate: false}}
+audit: {{submissions: 1, scalar_steps: 0}}
+"""
+MEMORY = pathlib.Path("/dev/shm")  # a disk that others use would decide how long an episode takes
+EXACT = ["KEY", "SIGNATURE", "CONTEXT"]  # nobody but strangers provokes them
+
+
+class Failed(Exception):
+    pass
+
+
+def check(ok, *what):
+    if not ok:
+        raise Failed(" ".join(map(str, what)))
+
+
+class Process:
+    def __init__(self, folder, kind, name):
+        self.folder, self.kind, self.name, self.kills, self.process = folder, kind, name, 0, None
+        self.start()
+
+    def start(self):
+        env = dict(os.environ, OMM_GUEST_ROOT="/nonexistent")
+        env["ASAN_OPTIONS"] = "exitcode=99:detect_leaks=1:quarantine_size_mb=16:malloc_context_size=12"
+        env["UBSAN_OPTIONS"] = "halt_on_error=1:exitcode=99:print_stacktrace=1"
+        with open(self.folder / f"{self.name}.log", "ab") as log:
+            self.process = subprocess.Popen([MESHMIND, self.kind, "-c", self.folder / f"{self.name}.yaml"], env=env,
+                                            stdout=log, stderr=log)
+
+    def kill(self):
+        """False when it had ended by itself."""
+        self.process.kill()
+        if self.process.wait() != -signal.SIGKILL:
+            return False
+        self.kills += 1
+        return True
+
+    def seen(self):
+        """Resident bytes and descriptors."""
+        try:
+            status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+            found = re.search(r"VmRSS:\s+(\d+)", status)
+            return int(found[1]) * 1024 if found else 0, len(os.listdir(f"/proc/{self.process.pid}/fd"))
+        except OSError:
+            return 0, 0
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def write_files(folder, port):
+    (folder / "soak.yaml").write_text(SCENARIO)
+    (folder / "coordinator.yaml").write_text(
+        f"scenario: soak.yaml\nlisten: tcp://127.0.0.1:{port}\nstate_dir: coordinator\nhttp: 127.0.0.1:0\n"
+        "http_port_file: http_port\npoll_ms: 100\nlinger_ms: 60000\nthreads: 1\n")
+    for name in NODES:
+        (folder / f"{name}.yaml").write_text(
+            f"coordinator: tcp://127.0.0.1:{port}\nname: {name}\nstate_dir: {name}\nscenario: soak.yaml\nthreads: 1\n"
+            "checkpoint_steps: 1\nanswer_ms: 5000\n")
+
+
+def refusals(folder):
+    """What the coordinator has counted since it began, by reason."""
+    port = int((folder / "http_port").read_text())
+    ask = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    ask.request("GET", "/metrics")
+    out = {}
+    pattern = r'meshmind_(?:submissions|requests)_refused_total\{reason="(\w+)"\} (\d+)'
+    for reason, count in re.findall(pattern, ask.getresponse().read().decode()):
+        out[reason] = out.get(reason, 0) + int(count)
+    ask.close()
+    return out
+
+
+class Episode:
+    def __init__(self, folder, rng, seed, is_calm, deadline):
+        self.folder, self.rng, self.seed, self.is_calm, self.deadline = folder, rng, seed, is_calm, deadline
+        self.port, self.tally, self.stop = free_port(), hp.Tally(), threading.Event()
+        self.compared, self.captured_list, self.rss, self.fds, self.life = 0, [], [], [], []
+        write_files(folder, self.port)
+        run_seed = pp.blake(b"omm seed" + struct.pack("<Q", 12))
+        derive = lambda purpose, name: pp.key_from_seed(pp.blake(struct.pack("<I", purpose) + name.encode(), key=run_seed))
+        self.mallory = hp.Mallory(self.port, derive(2, MALLORY), derive(3, "coordinator")[2], seed)
+        self.base = {}  # what strangers had been told when this coordinator began
+
+    def captured(self):
+        bundle = self.folder / "coordinator" / "bundle"
+        known = len(self.captured_list)
+        if self.rng.random() < 0.05 or not known:
+            pairs = []
+            for path in sorted((bundle / "submissions").glob("*.env")):
+                receipt = bundle / "receipts" / path.name
+                if receipt.exists():
+                    pairs.append((path.read_bytes(), receipt.read_bytes()))
+            self.captured_list = pairs
+        return self.captured_list
+
+    def is_over(self):
+        return self.coordinator.process.poll() is not None and all(n.process.poll() is not None for n in self.nodes)
+
+    def run(self):
+        self.coordinator = Process(self.folder, "coordinator", "coordinator")
+        self.nodes = [Process(self.folder, "node", n) for n in NODES]
+        strangers = [] if self.is_calm else [
+            hp.Stranger(11 + i, self.port, self.seed, self.tally, self.stop, self.captured) for i in range(STRANGERS)]
+        try:
+            for thread in [self.mallory, *strangers]:
+                thread.start()
+            self.wait()
+        finally:
+            self.stop.set()
+            self.mallory.quit.set()
+            self.tally.go.set()
+            for p in [self.coordinator, *self.nodes]:
+                if p.process.poll() is None:
+                    p.process.kill()
+                    p.process.wait()
+            for thread in [self.mallory, *strangers]:
+                thread.join(30)
+
+    def wait(self):
+        end, next_kill = time.monotonic() + EPISODE_S, time.monotonic() + self.rng.uniform(1, 6)
+        while not self.is_over():
+            check(time.monotonic() < end, "an episode does not end")
+            check(self.mallory.fault is None, "mallory:", self.mallory.fault)
+            check(not self.tally.faults, "strangers:", self.tally.faults[:3])
+            for p in [self.coordinator, *self.nodes]:
+                check(p.process.poll() in (None, 0, 1), p.name, "ended with", p.process.poll())
+            self.sample()
+            if not self.is_calm and time.monotonic() > next_kill and time.monotonic() < self.deadline:
+                self.kill_one()
+                next_kill = time.monotonic() + self.rng.uniform(1, 8)
+            time.sleep(0.25)
+        check(self.coordinator.process.returncode in (0, 1), "coordinator ended with", self.coordinator.process.returncode)
+        check(all(n.process.returncode == 0 for n in self.nodes), "a node ended otherwise than done")
+
+    def sample(self):
+        rss, fds = self.coordinator.seen()
+        if rss:
+            self.rss.append(rss)
+            self.fds.append(fds)
+
+    def kill_one(self):
+        victim = self.rng.choice([self.coordinator, *self.nodes, self.coordinator])
+        if victim.process.poll() is not None:
+            return
+        if victim is self.coordinator:
+            self.compare()
+        if victim.kill():
+            time.sleep(self.rng.choice([0, 0, 0.5, 3]))
+            if victim is self.coordinator:
+                with self.tally.lock:
+                    self.base = dict(self.tally.told)
+            victim.start()
+        if victim is self.coordinator:
+            self.tally.go.set()
+
+    def compare(self):
+        """Half of the kills: the strangers pause, and what they were told is what was counted."""
+        if self.rng.random() < 0.5:
+            return
+        self.tally.go.clear()
+        end = time.monotonic() + 40
+        while self.tally.busy and time.monotonic() < end:
+            time.sleep(0.05)
+        if self.tally.busy:
+            return
+        try:
+            counted = refusals(self.folder)
+        except (OSError, ValueError, http.client.HTTPException):
+            return  # it had just begun or is about to end
+        for reason in EXACT:
+            told = self.tally.told.get("REFUSED_" + reason, 0) - self.base.get("REFUSED_" + reason, 0)
+            check(counted.get(reason, 0) == told, reason, "counted", counted.get(reason, 0), "told", told)
+        self.compared += 1
+
+
+# ---- what must hold ---------------------------------------------------------------------------------
+
+def outcome(bundle):
+    """What honest nodes have made of the run."""
+    out = {p.name: p.read_bytes() for p in sorted((bundle / "adapters").iterdir())}
+    out["ledger"] = (bundle / "ledger.jsonl").read_bytes()
+    out.update({p.name: p.read_bytes() for p in (bundle / "payloads").iterdir()})
+    # An offer names the round's line before it, and that names what strangers were refused: so does every submission.
+    for folder in ("submissions", "receipts"):
+        out[folder] = sorted(p.name for p in (bundle / folder).iterdir())
+    return out
+
+
+def check_receipts(folder):
+    """Every receipt that an honest node keeps is in the evidence, byte for byte."""
+    bundle, count = folder / "coordinator" / "bundle", 0
+    have = {p.read_bytes() for p in (bundle / "receipts").iterdir()}
+    for name in NODES:
+        with sqlite3.connect(folder / name / "node.sqlite") as db:
+            kept = db.execute("SELECT name, value FROM keep WHERE name LIKE 'receipt/%'").fetchall()
+        for where, envelope in kept:
+            receipt = pp.decode("Receipt", pp.decode("Envelope", envelope)["payload"])
+            check(receipt["accepted"], name, where, receipt["reason"])
+            check(envelope in have, name, where, "is not in the evidence")
+        check(len(kept) == ROUNDS, name, "has", len(kept), "receipts of", ROUNDS)
+        count += len(kept)
+    return count
+
+
+def check_episode(episode, expected):
+    bundle = episode.folder / "coordinator" / "bundle"
+    for log in episode.folder.glob("*.log"):
+        text = log.read_text(errors="replace")
+        bad = re.search(r"(?m)^.*(AddressSanitizer|LeakSanitizer|runtime error|Assertion|ASSERT).*$", text)
+        check(not bad, log.name, "says", bad and bad[0])
+    verify = subprocess.run([MESHMIND, "verify", bundle], capture_output=True, text=True)
+    check(verify.returncode in (0, 1), "verify:", verify.stdout[-2000:], verify.stderr[-2000:])
+    check("intact" in verify.stdout.lower() or verify.returncode == 0, "verify:", verify.stdout[-2000:])
+    audit = subprocess.run([MESHMIND, "coordinator", "audit", "verify", episode.folder / "coordinator" / "audit.jsonl"],
+                           capture_output=True, text=True)
+    check(audit.returncode == 0, "audit:", audit.stdout, audit.stderr)
+    got = outcome(bundle)
+    if expected:
+        different = sorted(k for k in set(got) | set(expected) if got.get(k) != expected.get(k))
+        check(not different, "not as in the calm episode:", different)
+    check(set(episode.mallory.receipts) <= set(range(ROUNDS)), "receipts of mallory")
+    return got, check_receipts(episode.folder)
+
+
+def main():
+    print(f"soak of {DURATION_S} s, seed {SEED}", flush=True)
+    pp.read_reasons(SOURCE)
+    rng, begin = random.Random(SEED), time.monotonic()
+    expected, number, total = None, 0, {"receipts": 0, "kills": 0, "compared": 0, "sent": {}, "told": {}, "rss": 0, "fds": 0}
+    while number < 2 or time.monotonic() - begin < DURATION_S:
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="omm-soak-", dir=MEMORY if MEMORY.is_dir() else None))
+        episode = Episode(folder, random.Random(rng.random()), f"{SEED}/{number}", number == 0, begin + DURATION_S)
+        try:
+            episode.run()
+            got, receipts = check_episode(episode, expected)
+        except BaseException as e:
+            print(f"episode {number}, {folder} is kept: {type(e).__name__}: {e}", flush=True)
+            sys.exit(1)
+        expected = expected or got
+        kills = episode.coordinator.kills + sum(n.kills for n in episode.nodes)
+        half = len(episode.rss) // 2
+        print(f"episode {number}: {time.monotonic() - begin:.0f} s, {kills} kills ({episode.coordinator.kills} of the "
+              f"coordinator), {receipts} receipts, {sum(episode.tally.sent.values())} attacks, refusals compared "
+              f"{episode.compared} times, coordinator at most {max(episode.rss) >> 20} MiB and {max(episode.fds)} "
+              f"descriptors", flush=True)
+        total["receipts"] += receipts
+        total["kills"] += kills
+        total["compared"] += episode.compared
+        total["rss"], total["fds"] = max(total["rss"], *episode.rss), max(total["fds"], *episode.fds)
+        for name in ("sent", "told"):
+            for key, count in getattr(episode.tally, name).items():
+                total[name][key] = total[name].get(key, 0) + count
+        shutil.rmtree(folder)
+        number += 1
+    print(f"seed {SEED}, {time.monotonic() - begin:.0f} s, {number} episodes: {json.dumps(total, sort_keys=True)}")
+
+
+main()
