@@ -24,7 +24,7 @@
     XX(easy_cleanup)
 
 static struct {
-#define XX(name) __typeof__(&curl_##name) name;
+#define XX(name) __typeof__ (&curl_##name)(name);
     CURL_MAP(XX)
 #undef XX
 } s_curl;

@@ -66,27 +66,33 @@ static int open_any(int folder, const char *path, int flags, mode_t mode) {
     return fd;
 }
 
-#define MODE_OF(flags)                                                                             \
-    mode_t mode = 0;                                                                               \
-    if ((flags) & (O_CREAT | O_TMPFILE)) {                                                         \
-        va_list args;                                                                              \
-        va_start(args, flags);                                                                     \
-        mode = (mode_t)va_arg(args, unsigned);                                                     \
-        va_end(args);                                                                              \
-    }
+/* va_start is in the callers, which clang-tidy 14 does not see. */
+static mode_t mode_of(int flags, va_list args) {
+    if (!(flags & (O_CREAT | O_TMPFILE))) return 0;
+    return (mode_t)va_arg(args, unsigned); /* NOLINT(clang-analyzer-valist.Uninitialized) */
+}
 
 int open(const char *path, int flags, ...) {
-    MODE_OF(flags)
+    va_list args;
+    va_start(args, flags);
+    mode_t mode = mode_of(flags, args);
+    va_end(args);
     return open_any(AT_FDCWD, path, flags, mode);
 }
 
 int open64(const char *path, int flags, ...) {
-    MODE_OF(flags)
+    va_list args;
+    va_start(args, flags);
+    mode_t mode = mode_of(flags, args);
+    va_end(args);
     return open_any(AT_FDCWD, path, flags, mode);
 }
 
 int openat(int folder, const char *path, int flags, ...) {
-    MODE_OF(flags)
+    va_list args;
+    va_start(args, flags);
+    mode_t mode = mode_of(flags, args);
+    va_end(args);
     return open_any(folder, path, flags, mode);
 }
 
