@@ -16,16 +16,17 @@
 #include "omm/sync.h"
 #include "omm/transport.h"
 
+#include "actions.h"
 #include "base_serve.h"
 #include "ctl.h"
 #include "diary.h"
-#include "enrol_ctl.h"
 #include "held.h"
 #include "meter.h"
 #include "timetable.h"
 #include "watch.h"
 #include "watch_text.h"
 #include "web.h"
+#include "wires.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -39,18 +40,8 @@
 #define SERVICE_TROUBLE_MS 5000u  /* between attempts when our own disk fails */
 #define SERVICE_DETAIL_BYTES 2048u
 #define SERVICE_ACTIONS_BYTES_MAX ((size_t)32 << 20)
-#define SERVICE_BATCH_MS 20u    /* no request waits longer for others to be taken */
-#define WIRE_BYTES ((size_t)16) /* of a node in the file */
-#define SERVICE_DRAIN_MS 100u   /* quiet for so long: nobody's repeated request is under way */
-
-/* Wire bytes of one node.  Requests for chunks of the global adapter are not signed: they are booked
- * on the node that was heard last at the same address, so totals are exact, shares are not. */
-typedef struct wire {
-    uint64_t up, down;
-    uint64_t heard; /* number of its last request; 0: none */
-    int connection; /* that it came by; 0: none */
-    char peer[OMM_PEER_SIZE];
-} wire;
+#define SERVICE_BATCH_MS 20u  /* no request waits longer for others to be taken */
+#define SERVICE_DRAIN_MS 100u /* quiet for so long: nobody's repeated request is under way */
 
 typedef struct service {
     const omm_coord_service_options *o;
@@ -69,10 +60,9 @@ typedef struct service {
     meter *meter;
     uint64_t deadline_ms;
     uint64_t busy_ms; /* when to ask again while a tick runs */
-    wire *wires;      /* (node_max) */
+    wires *wires;
     uint32_t node_max;
     omm_coord_enrolment enrolment;
-    uint64_t requests;
 } service;
 
 /* From far above zero: a stage may have begun before this machine did. */
@@ -92,103 +82,12 @@ static omm_err write_port(const char *path, unsigned port) {
     return omm_file_write(path, omm_bytes_str(text), 0644);
 }
 
-static size_t node_count(const service *s) {
-    return omm_run_get_record(s->o->run)->node_count;
-}
-
-/* ---- bytes as they passed ---- */
-
-/* said_by: the node that signed it, or OMM_COORD_NOBODY. */
-static void book(service *s, int32_t said_by, const omm_exchange *exchange, size_t request_bytes,
-                 size_t reply_bytes) {
-    const char *peer = omm_exchange_peer(exchange);
-    int32_t node = said_by;
-    s->requests++;
-    for (size_t i = 0; node == OMM_COORD_NOBODY && i < node_count(s); i++)
-        if (s->wires[i].heard && strcmp(s->wires[i].peer, peer) == 0 &&
-            (node == OMM_COORD_NOBODY || s->wires[i].heard > s->wires[node].heard))
-            node = (int32_t)i;
-    if (node == OMM_COORD_NOBODY) return;
-    wire *w = &s->wires[node];
-    if (said_by == node) {
-        w->heard = s->requests;
-        w->connection = omm_exchange_connection(exchange);
-        (void)snprintf(w->peer, sizeof w->peer, "%s", peer);
-    }
-    w->up += omm_wire_bytes(request_bytes);
-    w->down += omm_wire_bytes(reply_bytes);
-}
-
-/* Kept from stage to stage: a kill loses the counts since the last one. */
-static omm_err keep_wires(const service *s) {
-    char path[OMM_PATH_MAX];
-    OMM_TRY(omm_path_join(path, s->o->state_dir, "wire"));
-    omm_buf bytes;
-    omm_buf_init(&bytes, (size_t)s->node_max * WIRE_BYTES);
-    omm_err err = OMM_OK;
-    for (size_t i = 0; i < node_count(s) && err == OMM_OK; i++) {
-        err = omm_buf_put_u64(&bytes, s->wires[i].up);
-        if (err == OMM_OK) err = omm_buf_put_u64(&bytes, s->wires[i].down);
-    }
-    if (err == OMM_OK) err = omm_file_write(path, omm_buf_view(&bytes), 0644);
-    omm_buf_fini(&bytes);
-    return err;
-}
-
-/* Who joined since it was written is not in it. */
-static omm_err load_wires(service *s) {
-    s->wires = omm_alloc(s->node_max, sizeof *s->wires);
-    if (!s->wires) return omm_raise(OMM_ERR_NOMEM, "counts of %u nodes", s->node_max);
-    char path[OMM_PATH_MAX];
-    OMM_TRY(omm_path_join(path, s->o->state_dir, "wire"));
-    if (!omm_file_exists(path)) return OMM_OK;
-    omm_buf bytes;
-    omm_buf_init(&bytes, (size_t)s->node_max * WIRE_BYTES);
-    omm_err err = omm_file_read(&bytes, path);
-    for (size_t i = 0; err == OMM_OK && i < node_count(s) && i < bytes.size / WIRE_BYTES; i++) {
-        s->wires[i].up = omm_get_u64(bytes.data + WIRE_BYTES * i);
-        s->wires[i].down = omm_get_u64(bytes.data + WIRE_BYTES * i + 8);
-    }
-    omm_buf_fini(&bytes);
-    return err;
-}
-
-static int by_node(const void *a, const void *b) {
-    return omm_digest_compare(&((const omm_wire_node *)a)->node, &((const omm_wire_node *)b)->node);
-}
-
-static omm_err write_wires(const service *s) {
-    const omm_run_record *run = omm_run_get_record(s->o->run);
-    omm_wire_record record = {.commit = s->o->commit, .node_count = run->node_count};
-    memcpy(record.run_id, run->run_id, sizeof record.run_id);
-    omm_wire_node *nodes = omm_alloc(s->node_max, sizeof *nodes);
-    if (!nodes) return omm_raise(OMM_ERR_NOMEM, "counts of %zu nodes", run->node_count);
-    for (size_t i = 0; i < run->node_count; i++)
-        nodes[i] = (omm_wire_node){
-            .node = run->nodes[i].id, .up = s->wires[i].up, .down = s->wires[i].down};
-    qsort(nodes, run->node_count, sizeof *nodes, by_node);
-    record.nodes = nodes;
-    omm_buf text;
-    omm_buf_init(&text, (size_t)1 << 24);
-    omm_err err = omm_wire_record_write(&text, &record);
-    if (err == OMM_OK)
-        err = omm_bundle_replace(s->bundle, "measured/wire.json", omm_buf_view(&text));
-    omm_buf_fini(&text);
-    omm_free(nodes);
-    return err;
-}
-
 /* ---- seen from outside ---- */
-
-static watch_wire wire_of(void *ud, size_t i) {
-    const service *s = ud;
-    return (watch_wire){s->wires[i].up, s->wires[i].down};
-}
 
 /* What others see.  Not while a tick runs: it owns the state machine. */
 static void show(service *s, bool now) {
     watch_beat(s->watch, false);
-    watch_take(s->watch, s->coord, now, wire_of, s);
+    watch_take(s->watch, s->coord, now, wires_of, s->wires);
 }
 
 static void on_event(void *ud, const omm_coord_event *event) {
@@ -249,83 +148,31 @@ static omm_err say_status(service *s, omm_buf *answer) {
     return err;
 }
 
-static omm_err do_quarantine(service *s, omm_buf *answer, const ctl_request *r) {
-    size_t node = 0;
-    bool in = r->action == OMM_COORD_CTL_quarantine;
-    const omm_run_record *run = omm_run_get_record(s->o->run);
-    OMM_TRY(enrol_ctl_find(&node, run, r->argument));
-    const omm_run_node *which = &run->nodes[node];
-    OMM_TRY(diary_ctl(s->diary, omm_coord_ctl_name(r->action), which->name, r->uid));
-    OMM_TRY(omm_coord_quarantine(&s->deadline_ms, s->coord, now_ms(s), node, in));
-    return omm_buf_printf(answer, in ? "%s is in quarantine\n" : "%s may take part again\n",
-                          which->name);
-}
-
+/* A node that may not take part any more is not listened to, either. */
 static omm_err do_action(service *s, omm_buf *answer, const ctl_request *r) {
-    OMM_TRY(diary_ctl(s->diary, omm_coord_ctl_name(r->action), r->argument, r->uid));
-    if (r->action == OMM_COORD_CTL_drain) {
-        omm_coord_drain(s->coord);
-        return omm_buf_printf(answer, "the open round is ended, then this coordinator exits\n");
-    }
-    bool pause = r->action == OMM_COORD_CTL_pause;
-    OMM_TRY(omm_coord_pause(&s->deadline_ms, s->coord, now_ms(s), pause));
-    return omm_buf_printf(answer, pause ? "no new round is opened\n" : "rounds are opened again\n");
-}
-
-/* Who may take part.  A node that may not any more is not listened to, either. */
-static omm_err do_enrolment(service *s, omm_buf *answer, const ctl_request *r) {
-    enrol_ctl e = {.coord = s->coord,
-                   .run = omm_run_get_record(s->o->run),
-                   .diary = s->diary,
-                   .now_ms = now_ms(s),
-                   .deadline_ms = &s->deadline_ms};
-    OMM_TRY(enrol_ctl_act(&e, answer, r));
-    if (e.revoked >= 0) omm_server_hang_up(s->server, s->wires[e.revoked].connection);
+    actions a = {.coord = s->coord,
+                 .run = omm_run_get_record(s->o->run),
+                 .diary = s->diary,
+                 .now_ms = now_ms(s),
+                 .deadline_ms = &s->deadline_ms};
+    OMM_TRY(actions_do(&a, answer, r));
+    if (a.revoked >= 0)
+        omm_server_hang_up(s->server, wires_connection(s->wires, (size_t)a.revoked));
     return OMM_OK;
-}
-
-/* "3\twhy": the round, or "start", and the reason. */
-static omm_err read_rollback(int64_t *round, const char *argument) {
-    const size_t size = strcspn(argument, "\t");
-    const bool is_start = size == 5 && strncmp(argument, "start", 5) == 0;
-    const bool is_number = size > 0 && size < 9 && strspn(argument, "0123456789") == size;
-    *round = is_number ? strtoll(argument, NULL, 10) : -1;
-    if ((is_start || is_number) && argument[size] == '\t' && argument[size + 1]) return OMM_OK;
-    return omm_raise(OMM_ERR_USAGE,
-                     "rollback: %.80s; accepted: a round's number or start, and a reason",
-                     argument);
-}
-
-static omm_err do_rollback(service *s, omm_buf *answer, const ctl_request *r) {
-    int64_t round = -1;
-    uint32_t next = 0;
-    char begin[32] = "the run's first adapter";
-    OMM_TRY(read_rollback(&round, r->argument));
-    OMM_TRY(diary_ctl(s->diary, omm_coord_ctl_name(r->action), r->argument, r->uid));
-    OMM_TRY(omm_coord_rollback(&next, &s->deadline_ms, s->coord, now_ms(s), round));
-    if (round >= 0) (void)snprintf(begin, sizeof begin, "the adapter of round %d", (int)round);
-    return omm_buf_printf(answer, "round %u begins from %s\n", next, begin);
 }
 
 static omm_err on_ctl(void *ud, omm_buf *answer, const ctl_request *r) {
     service *s = ud;
-    omm_err err = OMM_OK;
     char why[SERVICE_DETAIL_BYTES] = "done";
     if (r->action == OMM_COORD_CTL_status) return say_status(s, answer);
-    bool names_node = r->action == OMM_COORD_CTL_quarantine || r->action == OMM_COORD_CTL_release;
-    if (enrol_ctl_has(r->action))
-        err = do_enrolment(s, answer, r);
-    else if (r->action == OMM_COORD_CTL_rollback)
-        err = do_rollback(s, answer, r);
-    else
-        err = names_node ? do_quarantine(s, answer, r) : do_action(s, answer, r);
+    omm_err err = do_action(s, answer, r);
     if (err != OMM_OK) (void)snprintf(why, sizeof why, "%s", omm_err_sentence());
     omm_log_event(s->o->log, OMM_LOG_INFO, "ctl",
                   OMM_LOG_STR("action", omm_coord_ctl_name(r->action)),
                   OMM_LOG_STR("argument", r->argument), OMM_LOG_INT("uid", r->uid),
                   OMM_LOG_STR("result", why));
     if (err == OMM_OK) {
-        watch_take(s->watch, s->coord, true, wire_of, s);
+        watch_take(s->watch, s->coord, true, wires_of, s->wires);
         return OMM_OK;
     }
     diary_ctl_failed(s->diary, omm_coord_ctl_name(r->action), r->uid, why);
@@ -445,7 +292,7 @@ static omm_err open_service(service *s) {
     OMM_TRY(omm_coord_open(&s->coord, &options));
     OMM_TRY(open_times(s));
     OMM_TRY(open_diary(s));
-    OMM_TRY(load_wires(s));
+    OMM_TRY(wires_open(&s->wires, omm_run_get_record(s->o->run), s->node_max, s->o->state_dir));
     OMM_TRY(open_base(s, options.key));
     OMM_TRY(meter_open(&s->meter, s->node_max, &limits));
     OMM_TRY(omm_server_open(&s->server, &server));
@@ -469,12 +316,12 @@ static void close_service(service *s) {
     base_serve_close(s->base);
     diary_close(s->diary);
     watch_close(s->watch);
-    omm_free(s->wires);
+    wires_close(s->wires);
     omm_buf_fini(&s->reply);
 }
 
 static void book_held(void *ud, const held_answer *answer) {
-    book(ud, answer->said_by, answer->exchange, answer->request_bytes, answer->reply_bytes);
+    wires_book(ud, answer->said_by, answer->exchange, answer->request_bytes, answer->reply_bytes);
 }
 
 /* Our own trouble costs the peer its answer, not us the run. */
@@ -575,7 +422,7 @@ static omm_err end_batch(service *s) {
         OMM_TRY(make_wait(s, s->busy_ms));
         held_replace(&s->held, omm_buf_view(&s->reply));
     }
-    held_send(&s->held, book_held, s);
+    held_send(&s->held, book_held, s->wires);
     return OMM_OK;
 }
 
@@ -617,7 +464,7 @@ static omm_err answer_busy(service *s, uint64_t ms) {
         OMM_TRY(make_wait(s, s->busy_ms));
         keep_reply(s, OMM_COORD_NOBODY, exchange, request_bytes);
     }
-    held_send(&s->held, book_held, s);
+    held_send(&s->held, book_held, s->wires);
     return OMM_OK;
 }
 
@@ -670,7 +517,7 @@ static omm_err run_rounds(service *s) {
         uint64_t now = now_ms(s);
         if (s->deadline_ms <= now) {
             OMM_TRY(tick(s, now));
-            OMM_TRY(keep_wires(s));
+            OMM_TRY(wires_keep(s->wires));
         }
         now = now_ms(s);
         OMM_TRY(answer_all(NULL, s, s->deadline_ms <= now ? 0 : s->deadline_ms - now));
@@ -699,7 +546,7 @@ static omm_err seal(omm_coord_service_result *result, service *s) {
                                        .build = s->o->build,
                                        .machine = s->o->machine,
                                        .wall_ms = s->o->clock.wall_ms(s->o->clock.ud)};
-    OMM_TRY(write_wires(s));
+    OMM_TRY(wires_write(s->wires, s->bundle, s->o->commit));
     OMM_TRY(keep_actions(s));
     OMM_TRY(omm_bundle_seal(&result->run_digest, &result->judgement, s->bundle, &options));
     result->is_sealed = true;

@@ -19,7 +19,7 @@ trap 'rm -rf "$work"' EXIT
 
 sources="kernels_print kernels_battery attention_battery kernels kv kernels_scalar kernels_neon rope
     compute q8 quant quant_blocks mathd ggml rows_layout"
-base_sources="bytes err mem pool clock topology kernel_files file dir"
+base_sources="bytes err mem pool clock topology kernel_files file dir sync"
 
 # objects ARCH PATH...: compile each to $work/NAME.o, as many at a time as there are processors.
 objects() {

@@ -1,0 +1,131 @@
+/* wires.c - see wires.h. */
+#include "wires.h"
+
+#include "omm/coordinator.h"
+#include "omm/evidence.h"
+#include "omm/file.h"
+#include "omm/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WIRE_BYTES ((size_t)16) /* of a node in the file */
+
+typedef struct wire {
+    uint64_t up, down;
+    uint64_t heard; /* number of its last request; 0: none */
+    int connection; /* that it came by; 0: none */
+    char peer[OMM_PEER_SIZE];
+} wire;
+
+struct wires {
+    const omm_run_record *run;
+    char path[OMM_PATH_MAX];
+    wire *nodes; /* (node_max) */
+    uint32_t node_max;
+    uint64_t requests;
+};
+
+/* Who joined since it was written is not in it. */
+static omm_err load(wires *w) {
+    if (!omm_file_exists(w->path)) return OMM_OK;
+    omm_buf bytes;
+    omm_buf_init(&bytes, (size_t)w->node_max * WIRE_BYTES);
+    omm_err err = omm_file_read(&bytes, w->path);
+    const size_t kept = bytes.size / WIRE_BYTES;
+    for (size_t i = 0; err == OMM_OK && i < w->run->node_count && i < kept; i++) {
+        w->nodes[i].up = omm_get_u64(bytes.data + WIRE_BYTES * i);
+        w->nodes[i].down = omm_get_u64(bytes.data + WIRE_BYTES * i + 8);
+    }
+    omm_buf_fini(&bytes);
+    return err;
+}
+
+omm_err wires_open(wires **out, const omm_run_record *run, uint32_t node_max,
+                   const char *state_dir) {
+    wires *w = omm_alloc(1, sizeof *w);
+    if (!w) return omm_raise(OMM_ERR_NOMEM, "counts of bytes");
+    *w = (wires){.run = run, .node_max = node_max};
+    omm_err err = omm_path_join(w->path, state_dir, "wire");
+    w->nodes = omm_alloc(node_max, sizeof *w->nodes);
+    if (!w->nodes) err = omm_raise(OMM_ERR_NOMEM, "counts of %u nodes", node_max);
+    if (err == OMM_OK) err = load(w);
+    if (err != OMM_OK) {
+        wires_close(w);
+        return err;
+    }
+    *out = w;
+    return OMM_OK;
+}
+
+void wires_close(wires *w) {
+    if (!w) return;
+    omm_free(w->nodes);
+    omm_free(w);
+}
+
+void wires_book(wires *w, int32_t said_by, const omm_exchange *exchange, size_t request_bytes,
+                size_t reply_bytes) {
+    const char *peer = omm_exchange_peer(exchange);
+    int32_t node = said_by;
+    w->requests++;
+    for (size_t i = 0; said_by == OMM_COORD_NOBODY && i < w->run->node_count; i++)
+        if (w->nodes[i].heard && strcmp(w->nodes[i].peer, peer) == 0 &&
+            (node == OMM_COORD_NOBODY || w->nodes[i].heard > w->nodes[node].heard))
+            node = (int32_t)i;
+    if (node == OMM_COORD_NOBODY) return;
+    wire *n = &w->nodes[node];
+    if (said_by == node) {
+        n->heard = w->requests;
+        n->connection = omm_exchange_connection(exchange);
+        (void)snprintf(n->peer, sizeof n->peer, "%s", peer);
+    }
+    n->up += omm_wire_bytes(request_bytes);
+    n->down += omm_wire_bytes(reply_bytes);
+}
+
+int wires_connection(const wires *w, size_t node) {
+    return w->nodes[node].connection;
+}
+
+watch_wire wires_of(void *ud, size_t i) {
+    const wires *w = ud;
+    return (watch_wire){w->nodes[i].up, w->nodes[i].down};
+}
+
+omm_err wires_keep(const wires *w) {
+    omm_buf bytes;
+    omm_buf_init(&bytes, (size_t)w->node_max * WIRE_BYTES);
+    omm_err err = OMM_OK;
+    for (size_t i = 0; i < w->run->node_count && err == OMM_OK; i++) {
+        err = omm_buf_put_u64(&bytes, w->nodes[i].up);
+        if (err == OMM_OK) err = omm_buf_put_u64(&bytes, w->nodes[i].down);
+    }
+    if (err == OMM_OK) err = omm_file_write(w->path, omm_buf_view(&bytes), 0644);
+    omm_buf_fini(&bytes);
+    return err;
+}
+
+static int by_node(const void *a, const void *b) {
+    return omm_digest_compare(&((const omm_wire_node *)a)->node, &((const omm_wire_node *)b)->node);
+}
+
+omm_err wires_write(const wires *w, omm_bundle *bundle, const char *commit) {
+    omm_wire_record record = {.commit = commit, .node_count = w->run->node_count};
+    memcpy(record.run_id, w->run->run_id, sizeof record.run_id);
+    omm_wire_node *nodes = omm_alloc(w->node_max, sizeof *nodes);
+    if (!nodes) return omm_raise(OMM_ERR_NOMEM, "counts of %zu nodes", w->run->node_count);
+    for (size_t i = 0; i < w->run->node_count; i++)
+        nodes[i] = (omm_wire_node){
+            .node = w->run->nodes[i].id, .up = w->nodes[i].up, .down = w->nodes[i].down};
+    qsort(nodes, w->run->node_count, sizeof *nodes, by_node);
+    record.nodes = nodes;
+    omm_buf text;
+    omm_buf_init(&text, (size_t)1 << 24);
+    omm_err err = omm_wire_record_write(&text, &record);
+    if (err == OMM_OK) err = omm_bundle_replace(bundle, "measured/wire.json", omm_buf_view(&text));
+    omm_buf_fini(&text);
+    omm_free(nodes);
+    return err;
+}

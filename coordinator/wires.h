@@ -1,0 +1,35 @@
+/* wires.h - bytes as they passed, by node: counted at each answer, kept beside the state, written into the
+ * bundle as measured/wire.json.
+ *
+ * Requests for chunks of the global adapter are not signed: they are booked on the node that was heard
+ * last at the same address, so totals are exact, shares are not.  Kept from stage to stage: a kill loses the
+ * counts since the last one.
+ *
+ * Depends on: base, artifacts, proto (transport), watch.h.  Threads: as the state machine.
+ */
+#ifndef COORDINATOR_WIRES_H
+#define COORDINATOR_WIRES_H
+
+#include "watch.h"
+
+#include "omm/bundle.h"
+#include "omm/transport.h"
+
+typedef struct wires wires;
+
+/* With what `state_dir` has kept.  `run` may get nodes, up to node_max.  Errors: NOMEM, IO. */
+OMM_CHECKED omm_err wires_open(wires **out, const omm_run_record *run, uint32_t node_max,
+                               const char *state_dir);
+void wires_close(wires *w); /* NULL is fine */
+/* said_by: the node that signed it, or OMM_COORD_NOBODY. */
+void wires_book(wires *w, int32_t said_by, const omm_exchange *exchange, size_t request_bytes,
+                size_t reply_bytes);
+/* By which the node's last request came; 0: none. */
+int wires_connection(const wires *w, size_t node);
+/* Of node i, as watch_take asks. */
+watch_wire wires_of(void *w, size_t i);
+/* Errors of these two: IO, NOMEM. */
+OMM_CHECKED omm_err wires_keep(const wires *w);
+OMM_CHECKED omm_err wires_write(const wires *w, omm_bundle *bundle, const char *commit);
+
+#endif
