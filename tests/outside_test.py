@@ -307,8 +307,9 @@ def ctl(folder):
     shutil.rmtree(state)
     write_files(folder, free_port(), "127.0.0.1:0")
     processes = []
-    tell(2, "unknown action fly; accepted: status, pause, resume, quarantine NODE, release NODE, drain", "fly")
+    tell(2, "unknown action fly; accepted: status, pause, resume, quarantine NODE, release NODE, rollback ROUND --reason TEXT, drain, nodes", "fly")
     tell(2, "quarantine: NODE is missing", "quarantine")
+    tell(2, "rollback ROUND --reason TEXT: both", "rollback", "1")
     tell(2, "pause takes no argument", "pause", "now")
     tell(2, "no coordinator runs|coordinator: No such", "status")
     try:
@@ -347,6 +348,8 @@ def ctl(folder):
         tell(0, "opened again", "resume")
         state_is("open")
         tell(0, "2 selected", "status")
+        tell(1, "round 7 is not over; accepted: start", "rollback", "7", "--reason", "no such round")
+        tell(0, "round 1 begins from the run's first adapter", "rollback", "start", "--reason", "the first was noise")
         tell(0, "may take part again", "release", "cafe-02")
         tell(0, "open round is ended", "drain")
         wait_for("the end of a drained coordinator", lambda: second.poll() is not None)
@@ -367,6 +370,7 @@ def ctl(folder):
     verify = subprocess.run([MESHMIND, "verify", bundle], capture_output=True, text=True)
     check(not re.search("(?m)^FAIL", verify.stdout) and verify.returncode in (0, 1), verify.stdout + verify.stderr)
     rounds = [json.loads(line) for line in (bundle / "rounds.jsonl").read_text().splitlines()]
+    check([r.get("begins") for r in rounds] == [None, 0], f"rounds begin from {[r.get('begins') for r in rounds]}")
     selected = [len(r["selected"]) for r in rounds]  # on a slow machine not all are back from their back-off
     check(len(selected) == 2 and selected[0] == 2 and 1 <= selected[1] <= 3, f"selected: {selected}")
     heard = sum(selected) - sum(len(r["missing"]) for r in rounds)
@@ -377,7 +381,7 @@ def ctl(folder):
     check(names[-1] == "stop" and entries[-1]["why"] == "sealed" and names.count("round_over") == 2, f"audit: {names}")
     check("drained" in [e.get("why") for e in entries], "the drain is not in the audit log")
     actions = [e["action"] for e in entries if e["event"] == "ctl"]
-    check(actions == ["pause", "pause", "quarantine", "quarantine", "release", "resume", "release", "drain"], f"audit: {actions}")
+    check(actions == ["pause", "pause", "quarantine", "quarantine", "release", "resume", "rollback", "rollback", "release", "drain"], f"audit: {actions}")
     check(names.count("ctl_failed") >= 4, f"audit: {names}")
     evidence = [json.loads(line) for line in (bundle / "measured" / "operator.jsonl").read_text().splitlines()]
     check(evidence == [e for e in entries if e["event"] == "ctl"], "the bundle does not say what the operator did")

@@ -19,21 +19,24 @@
 #define OMM_COORD_CTL_LINE_MAX 256u /* of a request, its newline included */
 #define OMM_COORD_CTL_ANSWER_MAX ((size_t)64 << 10)
 
-/* XX(name, argument or "", what it does): what a coordinator understands. */
+/* XX(name, argument or "", what it does): what a coordinator understands.  Arguments are as the command line has
+ * them; over the socket they are "COUNT HOURS" or "COUNT HOURS LABEL" (invite), "NODE\tREASON" (revoke) and
+ * "ROUND\tREASON" (rollback), because names have blanks. */
 #define OMM_COORD_CTL_MAP(XX)                                                                      \
     XX(status, "", "what it does now")                                                             \
     XX(pause, "", "open no new round; the open one goes on.  Kept over restarts")                  \
     XX(resume, "", "open rounds again")                                                            \
     XX(quarantine, "NODE", "refuse a node from now on, by name or id.  Kept over restarts")        \
     XX(release, "NODE", "let it take part again, from the next round on")                          \
-    XX(rollback, "ROUND\tREASON",                                                                  \
+    XX(rollback, "ROUND --reason TEXT",                                                            \
        "begin the next round from the adapter after ROUND, or from start")                         \
     XX(drain, "", "end the open round, then exit with everything kept")                            \
     XX(nodes, "", "everybody who is in, was in quarantine or is revoked")                          \
-    XX(invite, "COUNT HOURS [LABEL]", "tokens that let one node in each; 0 hours: no end")         \
+    XX(invite, "--count N --expires HOURS --label TEXT",                                           \
+       "tokens that let one node in each; 0 hours: no end")                                        \
     XX(invitations, "", "all of them, and who used them")                                          \
     XX(uninvite, "ID", "an invitation that nobody has used lets nobody in any more")               \
-    XX(revoke, "NODE\tREASON", "for good: the node is refused, and told why")
+    XX(revoke, "NODE --reason TEXT", "for good: the node is refused, and told why")
 
 typedef enum omm_coord_ctl_action {
 #define XX(name, argument, help) OMM_COORD_CTL_##name,
