@@ -26,8 +26,8 @@ void wires_book(wires *w, int32_t said_by, const omm_exchange *exchange, size_t 
                 size_t reply_bytes);
 /* By which the node's last request came; 0: none. */
 int wires_connection(const wires *w, size_t node);
-/* Of node i, as watch_take asks. */
-watch_wire wires_of(void *w, size_t i);
+/* Of node i; ud: the wires, as watch_take hands them on. */
+watch_wire wires_of(void *ud, size_t i);
 /* Errors of these two: IO, NOMEM. */
 OMM_CHECKED omm_err wires_keep(const wires *w);
 OMM_CHECKED omm_err wires_write(const wires *w, omm_bundle *bundle, const char *commit);
