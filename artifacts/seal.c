@@ -130,3 +130,25 @@ omm_err omm_bundle_seal(omm_digest *run_digest, omm_judgement *judgement, omm_bu
         omm_judgement_fini(&j);
     return err;
 }
+
+omm_err omm_bundle_sealed(bool *sealed, omm_digest *run_digest, const char *dir,
+                          const char *run_id) {
+    char path[OMM_PATH_MAX];
+    omm_arena arena;
+    omm_buf text;
+    manifest m;
+    OMM_TRY(omm_path_join(path, dir, "manifest.json"));
+    *sealed = omm_file_exists(path);
+    if (!*sealed) return OMM_OK;
+    omm_arena_init(&arena, BUNDLE_ARENA_BYTES_MAX);
+    omm_buf_init(&text, OMM_BUNDLE_FILE_BYTES_MAX);
+    omm_err err = bundle_read(&text, dir, "manifest.json");
+    if (err == OMM_OK) err = manifest_parse(&m, &arena, omm_buf_view(&text));
+    if (err == OMM_OK && strcmp(m.run_id, run_id) != 0)
+        err = omm_raise(OMM_ERR_MISMATCH, "%s is sealed, and of run %s; this one is %s", dir,
+                        m.run_id, run_id);
+    if (err == OMM_OK) *run_digest = m.run_digest;
+    omm_buf_fini(&text);
+    omm_arena_fini(&arena);
+    return err;
+}

@@ -180,6 +180,15 @@ def main():
         verify = subprocess.run([MESHMIND, "verify", bundle], capture_output=True, text=True)
         if re.search(r"(?m)^FAIL", verify.stdout) and verify.returncode not in (0, 1):
             fail(verify.stdout)
+        # Whoever watches over processes may start it again: it says the verdict once more, and changes nothing.
+        sealed = {p: p.read_bytes() for p in bundle.rglob("*") if p.is_file()}
+        again = subprocess.run([MESHMIND, "coordinator", "-c", folder / "coordinator.yaml"], capture_output=True, text=True, timeout=120)
+        if again.returncode not in (0, 1) or f"run digest  {digest}" not in again.stdout:
+            fail(f"started again after the end it exits with {again.returncode}:\n{again.stdout}{again.stderr}")
+        if again.returncode != (0 if "gates: pass" in again.stdout else 1):
+            fail(f"exit {again.returncode}, but it says:\n{again.stdout}")
+        if {p: p.read_bytes() for p in bundle.rglob("*") if p.is_file()} != sealed:
+            fail("started again after the end it changed the bundle")
         print(f"{WHAT}: run digest {digest}, as simulated; kills: {sum(map(len, stages))}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)

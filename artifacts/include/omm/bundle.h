@@ -105,4 +105,9 @@ struct omm_judgement;
 OMM_CHECKED omm_err omm_bundle_seal(omm_digest *run_digest, struct omm_judgement *judgement,
                                     omm_bundle *bundle, const omm_bundle_seal_options *options);
 
+/* Was the folder sealed, as the bundle of this run?  *sealed false: there is no manifest.  The digest is the
+ * manifest's own word; omm_bundle_verify checks it.  Errors: MISMATCH (of another run), FORMAT, VERSION, IO, NOMEM. */
+OMM_CHECKED omm_err omm_bundle_sealed(bool *sealed, omm_digest *run_digest, const char *dir,
+                                      const char *run_id);
+
 #endif
