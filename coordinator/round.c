@@ -57,9 +57,10 @@ static uint32_t tally(const omm_coord *c, bool counting, bool ready_only) {
     return count;
 }
 
+/* A quorum that quarantine has made impossible is not waited for, unless others may still join. */
 static uint32_t quorum_of(const omm_coord *c) {
-    if (c->o.policy.quorum) return c->o.policy.quorum;
-    uint32_t all = tally(c, true, false);
+    const uint32_t quorum = c->o.policy.quorum, all = tally(c, true, false);
+    if (quorum && (quorum <= all || c->o.run->node_count < c->node_max)) return quorum;
     return all > 0 ? all : 1; /* with everybody in quarantine no round opens */
 }
 
