@@ -263,6 +263,7 @@ static void open_coordinator(fed *f) {
         .key = &f->coordinator_key,
         .policy = {.select = f->o.select,
                    .over_select = f->o.over_select,
+                   .quorum = f->o.quorum,
                    .accept_min = f->o.accept_min,
                    .join_ms = f->o.join_ms,
                    .deadline_ms = f->o.deadline_ms,

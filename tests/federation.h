@@ -38,6 +38,7 @@ typedef struct fed_options {
     uint32_t work_bits; /* instead of invitations they work; 0: they do not */
     uint32_t work_bits_max; /* what they agree to; 0: the default */
     double over_select;
+    uint32_t quorum; /* 0: all that count */
     uint64_t deadline_ms, join_ms;
     uint64_t train_ms[FED_NODES_MAX]; /* 0: FED_TRAIN_MS */
     bool silent[FED_NODES_MAX];       /* never asks for anything */

@@ -116,6 +116,22 @@ static void test_stage(void) {
     peer_close(&p);
 }
 
+/* ---- quorum ---- */
+
+/* Three are asked for, and one of the three is in quarantine: the two that are left are not made to wait. */
+static void test_quorum_without_quarantined(void) {
+    fed_options o = fed_options_default();
+    peer p;
+    o.nodes = o.quorum = 3;
+    o.join_ms = 3600000;
+    peer_open(&p, &o);
+    CHECK_OK(omm_coord_quarantine(&p.f.coord_deadline_ms, p.f.coord, p.f.now_ms, 2, true));
+    until(&p.f, OMM_COORD_OPEN);
+    CHECK_EQ(status_of(&p.f).selected, 2);
+    CHECK(p.f.now_ms < o.join_ms);
+    peer_close(&p);
+}
+
 /* ---- rollback ---- */
 
 static void until_round(fed *f, omm_coord_state state, uint32_t round) {
@@ -196,6 +212,7 @@ int main(void) {
     test_late(false);
     test_late(true);
     test_hold();
+    test_quorum_without_quarantined();
     test_stage();
     return 0;
 }
