@@ -112,8 +112,9 @@ static omm_err ask(omm_reply *reply, fetch *f, const omm_request *request, uint6
         if (err == OMM_OK) return omm_reply_decode(reply, bytes, arena);
         if (err != OMM_ERR_TIMEOUT) return err;
         if (is_stopped(f)) return omm_raise(OMM_ERR_CANCELLED, "stopped");
-        if (now_ms(f) - begin_ms >= answer_ms)
-            return omm_raise(OMM_ERR_TIMEOUT, "no answer within %" PRIu64 " ms", answer_ms);
+        if (now_ms(f) - begin_ms < answer_ms) continue;
+        omm_client_renew(f->client);
+        return omm_raise(OMM_ERR_TIMEOUT, "no answer within %" PRIu64 " ms", answer_ms);
     }
 }
 

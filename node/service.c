@@ -117,8 +117,9 @@ static omm_node_event exchange(service *s, omm_bytes request) {
         omm_err err = omm_client_receive(&event.reply, s->client, SERVICE_SLICE_MS);
         if (err == OMM_ERR_TIMEOUT) continue;
         if (err == OMM_OK) event.kind = OMM_NODE_REPLY;
-        break;
+        return event;
     }
+    omm_client_renew(s->client);
     return event;
 }
 

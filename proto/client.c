@@ -8,7 +8,7 @@
  */
 #include "omm/transport.h"
 
-#include "nng_glue.h"
+#include "dial.h"
 #include "omm/mem.h"
 
 #include <nng/protocol/reqrep0/req.h>
@@ -25,7 +25,8 @@ typedef enum client_state {
 struct omm_client {
     omm_client_options options;
     nng_socket socket;
-    bool is_open;
+    dial dial;
+    bool is_open, has_dial;
     nng_aio *send_aio, *receive_aio;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -73,6 +74,7 @@ static void on_reply(void *arg) {
     int result = nng_aio_result(client->receive_aio);
     nng_msg *message = result == 0 ? nng_aio_get_msg(client->receive_aio) : NULL;
     nng_aio_set_msg(client->receive_aio, NULL);
+    const bool is_answer = message != NULL;
     pthread_mutex_lock(&client->mutex);
     if (message) {
         client->count.messages_in++;
@@ -87,6 +89,7 @@ static void on_reply(void *arg) {
         fail(client, result);
     }
     pthread_mutex_unlock(&client->mutex);
+    if (is_answer) dial_heard(&client->dial);
     if (message) nng_msg_free(message);
 }
 
@@ -111,29 +114,17 @@ static int set_options(omm_client *client) {
     if (result == 0) {
         result = nng_socket_set_ms(client->socket, NNG_OPT_REQ_RESENDTIME, NNG_DURATION_INFINITE);
     }
-    if (result == 0) {
-        result = nng_socket_set_ms(client->socket, NNG_OPT_RECONNMINT,
-                                   (nng_duration)o->reconnect_min_ms);
-    }
-    if (result == 0) {
-        result = nng_socket_set_ms(client->socket, NNG_OPT_RECONNMAXT,
-                                   (nng_duration)o->reconnect_max_ms);
-    }
     return result;
 }
 
-static omm_err dial(omm_client *client, const char *url) {
+static omm_err begin_dialling(omm_client *client, const char *url) {
     nng_tls_config *tls = NULL;
-    nng_dialer dialer;
     if (glue_is_tls(url) && client->options.tls_certificate.size == 0)
         return omm_raise(OMM_ERR_CONFIG, "%s needs the coordinator's certificate", url);
     if (glue_is_tls(url))
         OMM_TRY(glue_tls_config(&tls, client->options.tls_certificate, omm_bytes_of(NULL, 0)));
-    int result = nng_dialer_create(&dialer, client->socket, url);
-    if (result == 0 && tls) result = nng_dialer_set_ptr(dialer, NNG_OPT_TLS_CONFIG, tls);
-    if (result == 0) result = nng_dialer_start(dialer, NNG_FLAG_NONBLOCK);
-    if (tls) nng_tls_config_free(tls);
-    return result == 0 ? OMM_OK : glue_error(result, "cannot dial", url);
+    client->has_dial = true;
+    return dial_init(&client->dial, client->socket, url, tls, &client->options);
 }
 
 static omm_err open_client(omm_client *client, const char *url) {
@@ -144,7 +135,7 @@ static omm_err open_client(omm_client *client, const char *url) {
     if (result == 0) result = nng_aio_alloc(&client->send_aio, on_sent, client);
     if (result == 0) result = nng_aio_alloc(&client->receive_aio, on_reply, client);
     if (result != 0) return glue_error(result, "cannot set up", "a client socket");
-    return dial(client, url);
+    return begin_dialling(client, url);
 }
 
 omm_err omm_client_open(omm_client **out, const char *url, const omm_client_options *options) {
@@ -166,7 +157,9 @@ omm_err omm_client_open(omm_client **out, const char *url, const omm_client_opti
 void omm_client_close(omm_client *client) {
     if (!client) return;
     if (client->send_aio && client->receive_aio) give_up(client);
+    if (client->has_dial) dial_stop(&client->dial);
     if (client->is_open) nng_close(client->socket);
+    if (client->has_dial) dial_fini(&client->dial);
     if (client->send_aio) nng_aio_free(client->send_aio);
     if (client->receive_aio) nng_aio_free(client->receive_aio);
     pthread_cond_destroy(&client->changed);
@@ -220,6 +213,10 @@ omm_err omm_client_receive(omm_bytes *reply, omm_client *client, uint64_t timeou
     }
     *reply = omm_bytes_of(nng_msg_body(client->reply), size);
     return OMM_OK;
+}
+
+void omm_client_renew(omm_client *client) {
+    dial_renew(&client->dial);
 }
 
 bool omm_client_is_waiting(omm_client *client) {

@@ -497,6 +497,33 @@ static void *ask_ten(void *arg) {
     return NULL;
 }
 
+/* Nothing comes: a new connection, and what was in flight is asked again over it. */
+static void test_renew(void) {
+    omm_exchange *first, *again;
+    omm_bytes got;
+    char url[OMM_URL_BYTES_MAX];
+    omm_server *server = open_server(NULL);
+    CHECK_OK(omm_server_listen(server, "tcp://127.0.0.1:0"));
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%u", omm_server_port(server));
+    omm_client *client = open_client(url);
+    for (unsigned i = 0; i < 3; i++) {
+        CHECK_OK(omm_client_send(client, omm_bytes_str("lost")));
+        CHECK_OK(omm_server_receive(&first, &got, server, WAIT_MS));
+        omm_client_renew(client);
+        CHECK_ERR(omm_client_receive(&got, client, WAIT_MS), OMM_ERR_CLOSED);
+        CHECK_OK(omm_client_send(client, omm_bytes_str("lost")));
+        CHECK_OK(omm_server_receive(&again, &got, server, WAIT_MS));
+        CHECK(omm_bytes_equal(got, omm_bytes_str("lost")));
+        CHECK(omm_exchange_connection(first) != omm_exchange_connection(again));
+        omm_exchange_drop(first);
+        CHECK_OK(omm_exchange_reply(again, omm_bytes_str("found")));
+        CHECK_OK(omm_client_receive(&got, client, WAIT_MS));
+        CHECK(omm_bytes_equal(got, omm_bytes_str("found")));
+    }
+    omm_client_close(client);
+    omm_server_close(server);
+}
+
 /* Several threads answer several clients, as the service does. */
 static void test_threads(void) {
     pthread_t servers[2] = {0}, clients[10] = {0};
@@ -558,6 +585,7 @@ int main(void) {
     test_many_clients();
     test_client_states();
     test_give_up();
+    test_renew();
     test_drop_and_close();
     test_bounded_queue();
     test_oversize();

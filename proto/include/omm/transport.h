@@ -103,7 +103,7 @@ void omm_server_count(omm_wire_count *out, omm_server *server);
 
 typedef struct omm_client_options {
     size_t message_bytes_max;
-    uint32_t reconnect_min_ms, reconnect_max_ms; /* doubles from one to the other */
+    uint32_t reconnect_min_ms, reconnect_max_ms; /* doubles from one to the other; with jitter */
     omm_bytes tls_certificate; /* PEM, copied; those that are accepted.  Required by tls+tcp:// */
 } omm_client_options;
 /* OMM_MESSAGE_BYTES_MAX, 100, 10,000. */
@@ -120,6 +120,9 @@ OMM_CHECKED omm_err omm_client_send(omm_client *client, omm_bytes request);
  * flight, so receive may be called again.  Errors: TIMEOUT, CLOSED (connection lost: send again),
  * REFUSED_SIZE, STATE (nothing was sent), NOMEM, IO. */
 OMM_CHECKED omm_err omm_client_receive(omm_bytes *reply, omm_client *client, uint64_t timeout_ms);
+/* Leave this connection for a new one; a request in flight ends as CLOSED.  For a caller that has waited too long for an
+ * answer: after a change of networks a connection is dead and looks alive for hours. */
+void omm_client_renew(omm_client *client);
 /* A request is in flight (sent or waiting for a connection) and has no result yet. */
 bool omm_client_is_waiting(omm_client *client);
 void omm_client_count(omm_wire_count *out, omm_client *client);
