@@ -17,7 +17,7 @@ static atomic_uint s_grace_s; /* 0: as long as it takes */
 
 static void on_alarm(int number) {
     static const char sentence[] =
-        "stopped: what was under way is kept and goes on at the next start\n";
+        "stopped in the middle of a step: goes on from the last checkpoint at the next start\n";
     (void)number;
     if (write(STDERR_FILENO, sentence, sizeof sentence - 1) < 0) _exit(0);
     _exit(0);
