@@ -7,12 +7,15 @@ agrees with the bytes in the evidence.
 usage: network_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 Needs root (CAP_NET_ADMIN), ip and tc; else it is skipped with the reason.
 """
-import json, os, pathlib, re, shutil, subprocess, sys, tempfile, threading, time
+import json, pathlib, shutil, subprocess, sys, tempfile, threading, time
 
-SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
-if len(sys.argv) > 3 and pathlib.Path(sys.argv[3]).exists():
-    MESHMIND = pathlib.Path(sys.argv[3]).resolve()
-os.environ["OMM_GUEST_ROOT"] = "/nonexistent"  # no load or heat of this machine pauses a node
+SOURCE = pathlib.Path(sys.argv[1]).resolve()
+sys.path.insert(0, str(SOURCE / "tests" / "network"))
+import live
+from live import fail
+from machines import inside, network, sh
+
+MESHMIND = live.program(sys.argv[2:])
 NODES = ["cafe-02", "studio-02", "harbor-02", "office-03", "workshop-02", "club-02", "kitchen-03", "home-02"]
 CUT_OFF = NODES[3:6]  # by the partition
 UPLINK = ["rate", "1mbit", "burst", "16kb", "latency", "400ms"]
@@ -24,86 +27,6 @@ RESETS_AT = [60_000, 150_000]
 # when the partition came.  Headers of Ethernet, IP and TCP are taken off by the packet.
 HEADERS_BYTES = 14 + 20 + 32
 SHARE_MAX, PER_CONNECTION_MAX, UNDER_WAY_MAX = 1.06, 4096, 65536
-PREFIX = f"omm{os.getpid()}"
-
-
-def skip(reason):
-    print(f"skipped: {reason}")
-    sys.exit(77)
-
-
-def fail(text):
-    print(text)
-    sys.exit(1)
-
-
-def sh(*args, check=True):
-    done = subprocess.run([str(a) for a in args], capture_output=True, text=True)
-    if check and done.returncode != 0:
-        raise RuntimeError(f"{' '.join(map(str, args))}: {done.stderr.strip()}")
-    return done.stdout
-
-
-def inside(machine, *args):
-    return ["ip", "netns", "exec", f"{PREFIX}-{machine}", *map(str, args)]
-
-
-class Network:
-    """One namespace a machine, each on a bridge in a namespace of its own: nothing of this machine's network is used."""
-
-    def __init__(self, machines):
-        self.address, self.names = {}, ["switch", *machines]
-        for name in self.names:
-            sh("ip", "netns", "add", f"{PREFIX}-{name}")
-        sh(*inside("switch", "ip", "link", "add", "bridge", "type", "bridge"))
-        sh(*inside("switch", "ip", "link", "set", "bridge", "up"))
-        for i, name in enumerate(machines):
-            port = f"port{i}"
-            self.address[name] = f"10.77.0.{i + 1}"
-            sh(*inside("switch", "ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns",
-                       f"{PREFIX}-{name}"))
-            sh(*inside("switch", "ip", "link", "set", port, "master", "bridge", "up"))
-            sh(*inside(name, "ip", "link", "set", "lo", "up"))
-            sh(*inside(name, "ip", "addr", "add", f"{self.address[name]}/24", "dev", "eth0"))
-            sh(*inside(name, "ip", "link", "set", "eth0", "up"))
-        self.port = {name: f"port{i}" for i, name in enumerate(machines)}
-
-    def limit_uplink(self, name):
-        sh(*inside(name, "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", *UPLINK))
-
-    def set_link(self, name, state):
-        sh(*inside("switch", "ip", "link", "set", self.port[name], state))
-
-    def counters(self, name):
-        out = {}
-        for what in ("rx_bytes", "rx_packets", "tx_bytes", "tx_packets"):
-            out[what] = int(sh(*inside(name, "cat", f"/sys/class/net/eth0/statistics/{what}")))
-        return out
-
-    def close(self):
-        for name in self.names:
-            sh("ip", "netns", "del", f"{PREFIX}-{name}", check=False)
-
-
-def remove_left_over():
-    """Of runs that were killed: namespaces named after a process that is no more."""
-    for name in sh("ip", "netns", "list", check=False).split():
-        match = re.fullmatch(r"omm(\d+)-.*", name)
-        if match and not pathlib.Path(f"/proc/{match[1]}").exists():
-            sh("ip", "netns", "del", name, check=False)
-
-
-def network(machines):
-    for tool in ("ip", "tc"):
-        if not shutil.which(tool):
-            skip(f"there is no {tool} here (package iproute2)")
-    remove_left_over()
-    try:
-        return Network(machines)
-    except RuntimeError as why:
-        for name in ("switch", *machines):
-            sh("ip", "netns", "del", f"{PREFIX}-{name}", check=False)
-        skip(f"network namespaces are not to be had here: {why}")
 
 
 def write_files(folder, address):
@@ -123,8 +46,7 @@ def write_files(folder, address):
 
 
 def start(folder, machine, *args):
-    with open(folder / f"{machine}.log", "ab") as log:
-        return subprocess.Popen(inside(machine, *args), stdout=log, stderr=log)
+    return live.start(inside(machine, *args), folder / f"{machine}.log")
 
 
 class Proxy:
@@ -202,15 +124,14 @@ def main():
     proxy = None
     try:
         for name in NODES:
-            net.limit_uplink(name)
+            net.limit_uplink(name, *UPLINK)
         write_files(folder, net.address["coordinator"])
-        sh(MESHMIND, "simulate", folder / "network.yaml", "--out", folder / "simulated", check=False)
-        expected = json.loads((folder / "simulated/manifest.json").read_text())["run_digest"]
+        simulation = live.Simulation(MESHMIND, folder / "network.yaml", folder / "simulated")
         proxy = Proxy(net)
         begin = time.monotonic()
         partitions = federate(folder, net, proxy)
         took_s = time.monotonic() - begin
-        digest = json.loads((folder / "coordinator/bundle/manifest.json").read_text())["run_digest"]
+        digest, expected = live.run_digest(folder / "coordinator/bundle"), simulation.digest()
         if digest != expected:
             fail(f"run digest {digest}, the simulator's is {expected}")
         faults = {"partition": partitions, "reset": proxy.count("reset"), "stall": proxy.count("stall")}

@@ -1,0 +1,212 @@
+#!/usr/bin/env python3
+"""README's "run a coordinator" and "join with your laptop", typed line by line from README.md itself at the terminals of
+two machines (network namespaces): what a new user would do, and see.  What a user has to fill in is filled in: the address of
+the coordinator, the keys, an editor, the answers of setup.  Only systemctl is not there.
+
+usage: readme_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
+Needs root (CAP_NET_ADMIN) and ip; else it is skipped with the reason.
+"""
+import json, os, pathlib, pty, re, select, shutil, signal, sys, tempfile, time
+
+SOURCE = pathlib.Path(sys.argv[1]).resolve()
+sys.path.insert(0, str(SOURCE / "tests" / "network"))
+import machines
+from live import check, fail, log_of, program, wait_for
+
+MESHMIND = program(sys.argv[2:])
+README = (SOURCE / "README.md").read_text()
+LIMIT_S = 120
+CONTROL_C = b"\x03"
+
+
+def lines_after(words):
+    """The indented lines of the first block after `words`, without their remarks; and the remarks."""
+    match = re.search(r"(?:\n    .*)+", README[README.index(words):])
+    parts = [re.split(r"\s+# ", line.strip(), maxsplit=1) for line in match[0].strip("\n").split("\n")]
+    return [p[0] for p in parts], [p[1] if len(p) > 1 else "" for p in parts]
+
+
+def columns():
+    """coordinator.yaml and node.yaml, which stand side by side."""
+    block = re.search(r"```yaml\n(# coordinator\.yaml .*?)```", README, re.S)[1].split("\n")
+    at = block[0].index("# node.yaml")
+    return ["\n".join(part.rstrip() for part in half).strip() + "\n" for half in
+            ([line[:at] for line in block], [line[at:] for line in block])]
+
+
+class Terminal:
+    """A shell on a terminal of one machine.  Its prompt says how the last command ended."""
+
+    def __init__(self, machine, folder, home, path):
+        env = {"HOME": str(home), "PATH": f"{path}:{os.environ['PATH']}", "OMM_GUEST_ROOT": "/nonexistent", "TERM": "dumb",
+               "PROMPT_COMMAND": r'printf "\n<%d>\n" $?', "PS1": "", "PS2": "", "LC_ALL": "C.UTF-8"}
+        self.seen, self.read_to = b"", 0
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(folder)
+            command = machines.inside(machine, "bash", "--norc", "--noprofile", "--noediting", "-i")
+            os.execvpe(command[0], command, env)
+        self.end_of_command()
+
+    def read(self):
+        while select.select([self.fd], [], [], 0)[0]:
+            try:
+                data = os.read(self.fd, 65536)
+            except OSError:
+                data = b""
+            if not data:
+                fail("the shell is gone:", self.text())
+            self.seen += data.replace(b"\r", b"")
+        return self.text()
+
+    def text(self):
+        return self.seen[self.read_to:].decode(errors="replace")
+
+    def until(self, pattern, seconds=LIMIT_S):
+        """What was said since the last command up to `pattern`, which must come."""
+        end = time.monotonic() + seconds
+        while not (match := re.search(pattern, self.read())):
+            check(time.monotonic() < end, f"no /{pattern}/ within {seconds} s:\n{self.text()}")
+            select.select([self.fd], [], [], 0.1)
+        return match
+
+    def end_of_command(self):
+        match = self.until(r"(?m)^<(\d+)>\n")
+        said, code = self.text()[:match.start()], int(match[1])
+        self.read_to += len(self.text()[:match.end()].encode())
+        return code, said
+
+    def begin(self, line):
+        os.write(self.fd, line.encode() + b"\n")
+
+    def type(self, line, answers=(), code=0):
+        """What the command said; it must end with `code`.  Answers are (what is asked, what is typed)."""
+        self.begin(line)
+        at = 0
+        for asked, typed in answers:
+            self.until(re.escape(self.text()[:at]) + r"(?s:.*?)" + asked)
+            at = len(self.text())
+            self.begin(typed)
+        got, said = self.end_of_command()
+        check(got == code, f"$ {line}\n{said}\nended with {got}")
+        return said
+
+    def close(self):
+        os.kill(self.pid, signal.SIGHUP)
+        os.close(self.fd)
+        os.waitpid(self.pid, 0)
+
+
+def checkout(folder):
+    """What a user has cloned and built."""
+    folder.mkdir()
+    for name in ("scenarios", "tools"):
+        (folder / name).symlink_to(SOURCE / name)
+    (folder / "build" / "release").mkdir(parents=True)
+    (folder / "build" / "release" / "meshmind").symlink_to(MESHMIND)
+    return folder
+
+
+def command(folder, name, text):
+    path = folder / name
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(0o755)
+
+
+def own_chats(path):
+    """A volunteer's: one client of the shipped data, who does not say so in every line."""
+    with open(path, "w") as f:
+        for line in (SOURCE / "scenarios" / "base" / "train.jsonl").read_text().splitlines():
+            item = json.loads(line)
+            if item.pop("client") == "cafe-02":
+                f.write(json.dumps(item) + "\n")
+
+
+def edited(remark, address):
+    """coordinator.yaml as README shows it, with what the remark beside `editor` says."""
+    text, wanted = columns()[0], re.findall(r'"(\w+: [^"]+)"', remark)
+    check(len(wanted) == 2, f"the remark beside editor: {remark}")
+    text = text[:text.index("nodes:")] + "".join(w + "\n" for w in wanted)
+    return text.replace("coordinator.example", address)
+
+
+def run_coordinator(operator, folder, bin_folder, address):
+    """All lines but the last, which is for the end.  Gives what volunteers are given, and the line for the end."""
+    lines, remarks = lines_after("Run a coordinator, in ten lines")
+    check(len(lines) == 10, f"{len(lines)} lines:", lines)
+    editor = next(i for i, line in enumerate(lines) if line.startswith("editor"))
+    (folder / "typed.yaml").write_text(edited(remarks[editor], address))
+    command(bin_folder, "editor", f'cp "{folder}/typed.yaml" "$1"\n')
+    if not shutil.which("curl"):
+        command(bin_folder, "curl", 'exec python3 -c "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())" "$2"\n')
+    said = {}
+    for line in lines[:-1]:
+        said[line] = operator.type(line)
+        if line.endswith("&"):
+            wait_for("the coordinator", lambda: "listening" in log_of(folder / "checkout/op", "coordinator"), logs=folder / "checkout/op")
+    keys = re.findall(r"public key +([0-9a-f]{64})", operator.type("meshmind keygen --show coordinator.key"))
+    check(len(keys) == 1, "keygen --show coordinator.key:", keys)
+    health = next(text for line, text in said.items() if line.startswith("curl"))
+    check(re.search(r"(?m)^ok$", health), "healthz says:", health)
+    tokens = re.findall(r"invite-[0-9a-f]{64}", said[lines[-2]])
+    check(len(tokens) == 5, "invite said:", said[lines[-2]])
+    minisign = re.search(r"minisign +(\S+)", operator.type("meshmind keygen --show bundle.key"))[1]
+    return keys[0], tokens[0], lines[-1].replace("KEY", minisign)
+
+
+def join(laptop, folder, bin_folder, address, key, token):
+    lines, _ = lines_after("### Join with your laptop")
+    check(len(lines) <= 10, f"{len(lines)} lines")
+    command(bin_folder, "systemctl", f'echo "$@" > "{folder}/systemctl"\n')
+    answers = [("address: $", f"tls+tcp://{address}:4711"), ("public key: $", key), ("certificate .file.: $", "~/tls.key.crt"),
+               ("invitation, or none .*: $", token), ("base model .*: $", ""), ("data .file.: $", "~/chats.jsonl"),
+               ("hours .*: $", ""), ("percent .*: $", "100"), ("megabytes .*: $", "")]
+    said = {}
+    for line in lines:
+        if line == "meshmind node":
+            laptop.begin(line)
+            laptop.until("training_begin|enrolled|waiting|receipt")
+            begin = time.monotonic()
+            os.write(laptop.fd, CONTROL_C)
+            laptop.end_of_command()
+            check(time.monotonic() - begin < 2, f"Ctrl-C took {time.monotonic() - begin:.1f} s")
+        said[line] = laptop.type(line, answers if line == "meshmind node setup" else ())
+    for line, says in (("meshmind node --dry-run", "not sent: (?s:.*)payload "), ("meshmind node", r"run closed: \d rounds accepted, 0 refused"),
+                       ("meshmind node status", "sent +3 rounds, 3 of them accepted")):
+        check(re.search(says, said[line]), f"$ {line}\n{said[line]}")
+    home = folder / "home"
+    unit = (home / ".config/systemd/user/meshmind-node.service").read_text()
+    started = re.search(r"ExecStart=%h/(\S+)", unit)[1]
+    check(os.access(home / started, os.X_OK), f"the unit starts {started}, which is not there")
+    check((folder / "systemctl").read_text().strip() == "--user enable --now meshmind-node", "systemctl was not asked")
+    check((folder / "checkout/node.backup").stat().st_mode & 0o777 == 0o600, "the backup may be read by others")
+    check(token not in "".join(said.values()).replace(token, "", 1), "the invitation is shown again")
+
+
+def main():
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="omm-readme-"))
+    net = machines.network(["coordinator", "laptop"])
+    terminals, begin = [], time.monotonic()
+    try:
+        address, bin_folder = net.address["coordinator"], folder / "bin"
+        for name in (bin_folder, folder / "home", folder / "operator"):
+            name.mkdir()
+        here = checkout(folder / "checkout")
+        own_chats(folder / "home" / "chats.jsonl")
+        terminals.append(Terminal("coordinator", here, folder / "operator", bin_folder))
+        terminals.append(Terminal("laptop", here, folder / "home", bin_folder))
+        operator, laptop = terminals
+        key, token, last = run_coordinator(operator, folder, bin_folder, address)
+        shutil.copy(here / "op/tls.key.crt", folder / "home/tls.key.crt")  # by mail
+        join(laptop, folder, bin_folder, address, key, token)
+        said = operator.type("wait; " + last)
+        check(re.search("verify: pass|the evidence is intact, a gate failed", said) and "the chain holds" in said, said)
+        print(f"all lines of README typed on two machines, {time.monotonic() - begin:.0f} s")
+    finally:
+        for terminal in terminals:
+            terminal.close()
+        net.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+main()
