@@ -197,6 +197,7 @@ static omm_err serve(node *n, bool json) {
                                                  .run_id = n->run_id,
                                                  .token = n->has_token ? &n->token : NULL,
                                                  .limits = node_file_limits(&n->file),
+                                                 .whole = true,
                                                  .training = n->training,
                                                  .crash_at = n->env.crash_at,
                                                  .log = &n->env.log},

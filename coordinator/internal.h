@@ -2,7 +2,9 @@
  *
  *   coordinator.c   open, close, step and tick: who does what in which state
  *   store.c         the database: one function per thing that is remembered
- *   submit.c        polls, chunks, submissions: checks in order, cheap ones first
+ *   answer.c        one request, one answer: polls, the global adapter
+ *   submit.c        a submission's manifest: checks in order, cheap ones first
+ *   upload.c        its payload, and the verdict
  *   batch.c         many steps with one commit
  *   verdict.c       receipts and refusal records
  *   round.c         opening, aggregating, publishing and closing
@@ -210,9 +212,10 @@ OMM_CHECKED omm_err coord_store_counts_before(uint32_t *ledger_lines, uint32_t *
 OMM_CHECKED omm_err coord_store_publish(omm_coord *c, omm_bytes line, bool evaluated);
 OMM_CHECKED omm_err coord_store_close(omm_coord *c, omm_bytes close_envelope);
 
-/* ---- submit.c ---- */
+/* ---- answer.c ---- */
 OMM_CHECKED omm_err coord_answer(omm_buf *reply, omm_coord *c, uint64_t now_ms, omm_bytes request,
                                  const char *peer);
+/* ---- upload.c ---- */
 /* Uploads still open at the deadline become late refusals. */
 OMM_CHECKED omm_err coord_refuse_unfinished(omm_coord *c);
 /* The node's open upload, if it has one, becomes a refusal. */

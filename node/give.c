@@ -187,6 +187,17 @@ omm_err node_give(omm_node *node) {
     return err;
 }
 
+static bool is_whole(const omm_node *node) {
+    return node->o.whole && !node->is_plain &&
+           omm_wire_is_whole(node->submission.size, node->payload.size);
+}
+
+omm_err node_give_request(omm_buf *out, const omm_node *node) {
+    omm_request request = {.kind = OMM_REQUEST_SUBMIT, .envelope = omm_buf_view(&node->submission)};
+    if (is_whole(node)) request.data = omm_buf_view(&node->payload);
+    return omm_request_encode(out, &request);
+}
+
 /* ---- after a restart ---- */
 
 omm_err node_submission_restore(omm_node *node) {

@@ -2,6 +2,7 @@
  *
  *   node.c     open, close, and which event does what in which phase
  *   enrol.c    what a node shows to be let in
+ *   work.c     training and proof of work, outside of step
  *   take.c     an offer: is it followed?  chunks of the global adapter
  *   give.c     a finished training: residual, codec, manifest, signature; receipts
  *   keep.c     what survives a kill: one table of named values
@@ -82,6 +83,7 @@ struct omm_node {
     uint64_t until_ms;
     uint32_t failures; /* sends in a row */
     uint32_t unsigned_refusals;
+    bool is_plain; /* this coordinator does not understand what is whole (as long as we run) */
     atomic_bool cancelled, has_begun;
     atomic_uint steps_done; /* of the training at hand */
 
@@ -156,12 +158,17 @@ void node_job_end(node_job *job);
 OMM_CHECKED omm_err node_take_offer(omm_node *node, omm_bytes envelope);
 /* Errors: REFUSED_* (not what the offer names), NOMEM. */
 OMM_CHECKED omm_err node_take_chunk(bool *complete, omm_node *node, const omm_reply *reply);
+/* The global adapter came with the offer: true when that is all of it.  What is not right is asked for in chunks.
+ * Errors: as node_take_chunk. */
+OMM_CHECKED omm_err node_take_whole(bool *complete, omm_node *node, omm_bytes global);
 OMM_CHECKED omm_err node_load_checkpoint(omm_node *node);
 /* The round's download is not needed any more.  Errors: IO, NOMEM. */
 OMM_CHECKED omm_err node_drop_chunks(omm_node *node);
 omm_digest node_residual_tag(const omm_node *node);
 
 /* ---- give.c ---- */
+/* The request that gives the stored submission, with its payload where that is small.  Errors: NOMEM, TOO_BIG. */
+OMM_CHECKED omm_err node_give_request(omm_buf *out, const omm_node *node);
 /* From the trained values to a stored, signed submission.  Errors: NUMERIC, NOMEM, IO. */
 OMM_CHECKED omm_err node_give(omm_node *node);
 OMM_CHECKED omm_err node_submission_restore(omm_node *node);

@@ -99,7 +99,9 @@ static omm_err build_poll(omm_node *node) {
     if (err == OMM_OK)
         err = omm_envelope_seal(&envelope, OMM_CONTEXT_POLL, omm_buf_view(&payload), node->o.key);
     if (err == OMM_OK) {
-        omm_request request = {.kind = OMM_REQUEST_POLL, .envelope = omm_buf_view(&envelope)};
+        omm_request request = {.kind = OMM_REQUEST_POLL,
+                               .envelope = omm_buf_view(&envelope),
+                               .whole = node->o.whole && !node->is_plain};
         err = omm_request_encode(&node->request, &request);
     }
     if (err == OMM_OK) node->counter++;
@@ -118,10 +120,7 @@ static omm_err build_request(omm_node *node) {
                                 .digest = node->job.offer.global.digest,
                                 .index = node->job.next_chunk};
         break;
-    case NODE_SUBMITTING:
-        request =
-            (omm_request){.kind = OMM_REQUEST_SUBMIT, .envelope = omm_buf_view(&node->submission)};
-        break;
+    case NODE_SUBMITTING: return node_give_request(&node->request, node);
     case NODE_UPLOADING:
         request =
             (omm_request){.kind = OMM_REQUEST_PUT,
@@ -206,17 +205,42 @@ static void poll_refused(omm_node *node, uint64_t now_ms, const omm_reply *reply
     wait(node, now_ms, NODE_DECLINED_MS);
 }
 
+/* A coordinator that does not know `whole` refuses the form of what has it.  Anybody on the way can say so: then
+ * we say the same in more messages. */
+static bool has_become_plain(omm_node *node, const omm_reply *reply) {
+    if (!node->o.whole || node->is_plain || reply->kind != OMM_REPLY_REFUSED ||
+        reply->reason != OMM_ERR_REFUSED_FORMAT)
+        return false;
+    node->is_plain = true;
+    omm_log_event(node->o.log, OMM_LOG_INFO, "plain_messages", OMM_LOG_STR("node", node->o.name),
+                  OMM_LOG_STR("reason", "the coordinator takes adapters in chunks alone"));
+    return true;
+}
+
+static omm_err on_global(omm_node *node, bool complete) {
+    if (complete) OMM_TRY(node_load_checkpoint(node));
+    enter(node, complete ? NODE_TRAINING : NODE_FETCHING);
+    return OMM_OK;
+}
+
+static omm_err on_offer(omm_node *node, uint64_t now_ms, const omm_reply *reply) {
+    bool complete = false;
+    omm_err err = node_take_offer(node, reply->envelope);
+    if (err == OMM_OK) err = node_take_whole(&complete, node, reply->data);
+    if (is_own_trouble(err)) return err;
+    if (err == OMM_OK) return on_global(node, complete);
+    give_up_round(node, now_ms, omm_err_sentence());
+    return OMM_OK;
+}
+
 static omm_err on_poll_reply(omm_node *node, uint64_t now_ms, const omm_reply *reply) {
     enter(node, NODE_POLLING);
     if (reply->kind == OMM_REPLY_WAIT) {
         wait(node, now_ms, reply->retry_ms);
     } else if (reply->kind == OMM_REPLY_OFFER) {
-        omm_err err = node_take_offer(node, reply->envelope);
-        if (is_own_trouble(err)) return err;
-        if (err == OMM_OK)
-            enter(node, NODE_FETCHING);
-        else
-            give_up_round(node, now_ms, omm_err_sentence());
+        return on_offer(node, now_ms, reply);
+    } else if (has_become_plain(node, reply)) {
+        return OMM_OK; /* the same in another form, at once */
     } else if (reply->kind == OMM_REPLY_DONE && is_close(node, reply->envelope)) {
         enter(node, NODE_DONE);
     } else if (reply->kind == OMM_REPLY_REFUSED) {
@@ -261,9 +285,7 @@ static omm_err on_get_reply(omm_node *node, uint64_t now_ms, const omm_reply *re
         give_up_round(node, now_ms, omm_err_sentence());
         return OMM_OK;
     }
-    if (complete) OMM_TRY(node_load_checkpoint(node));
-    enter(node, complete ? NODE_TRAINING : NODE_FETCHING);
-    return OMM_OK;
+    return on_global(node, complete);
 }
 
 /* A verdict, or something instead of one. */
@@ -318,6 +340,11 @@ static omm_err on_need(omm_node *node, uint64_t now_ms, const omm_reply *reply) 
 }
 
 static omm_err on_submit_reply(omm_node *node, uint64_t now_ms, const omm_reply *reply) {
+    if (has_become_plain(node, reply)) {
+        enter(node, NODE_SUBMITTING);
+        return OMM_OK;
+    }
+    if (node->o.whole) omm_crash_point(node->o.state_dir, node->o.crash_at, "mid_upload");
     if (reply->kind == OMM_REPLY_RECEIPT) return on_receipt(node, now_ms, reply);
     if (reply->kind == OMM_REPLY_NEED) return on_need(node, now_ms, reply);
     if (reply->kind == OMM_REPLY_WAIT) {
@@ -438,74 +465,7 @@ omm_err omm_node_step(omm_node_action *action, omm_node *node, uint64_t now_ms,
     return act(action, node);
 }
 
-/* ---- training ---- */
-
-/* Asked before every micro-batch: the place to rest, too. */
-static bool is_cancelled(void *ud) {
-    omm_node *node = ud;
-    if (node->o.pace) node->o.pace(node->o.pace_ud);
-    return atomic_load(&node->cancelled);
-}
-
-static omm_err checkpoint_body(omm_node *node, const void *ud) {
-    const omm_bytes *checkpoint = ud;
-    OMM_TRY(node_keep_put(node, KEEP_CHECKPOINT, *checkpoint));
-    return node_keep_put(node, KEEP_CHECKPOINT_OFFER,
-                         omm_bytes_of(node->job.offer_digest.b, sizeof node->job.offer_digest.b));
-}
-
-static omm_err save_checkpoint(void *ud, omm_bytes checkpoint, uint32_t step) {
-    omm_node *node = ud;
-    (void)step;
-    OMM_TRY(node_keep_all(node, checkpoint_body, &checkpoint));
-    omm_crash_point(node->o.state_dir, node->o.crash_at, "mid_training");
-    return OMM_OK;
-}
-
-static void on_progress(void *ud, uint32_t step) {
-    omm_node *node = ud;
-    const node_job *job = &node->job;
-    if (!atomic_exchange(&node->has_begun, true))
-        omm_log_event(node->o.log, OMM_LOG_INFO, "training_begin",
-                      OMM_LOG_STR("node", node->o.name), OMM_LOG_INT("round", job->offer.round),
-                      OMM_LOG_INT("steps", job->plan.steps), OMM_LOG_INT("from_step", step),
-                      OMM_LOG_INT("memory_mb", job->plan.memory_bytes / 1000000u));
-    else
-        omm_log_event(node->o.log, OMM_LOG_DEBUG, "training_step",
-                      OMM_LOG_STR("node", node->o.name), OMM_LOG_INT("step", step));
-    atomic_store(&node->steps_done, step);
-}
-
-omm_err omm_node_work(omm_node *node, const struct omm_compute *compute) {
-    node_job *job = &node->job;
-    if (node->phase == NODE_PROVING) {
-        atomic_store(&node->cancelled, false);
-        return node_prove(node, is_cancelled);
-    }
-    if (node->phase != NODE_TRAINING) return omm_raise(OMM_ERR_STATE, "no training is due");
-    atomic_store(&node->cancelled, false);
-    atomic_store(&node->has_begun, false);
-    atomic_store(&node->steps_done, 0);
-    const omm_adapter_spec *spec = &job->offer.adapter;
-    omm_training_job work = {.adapter = {spec->rank, spec->targets, spec->alpha},
-                             .recipe = job->offer.recipe,
-                             .seed = omm_training_seed(job->offer.nonce.b, &node->id),
-                             .start = job->start,
-                             .checkpoint = omm_buf_view(&job->checkpoint),
-                             .cancelled = is_cancelled,
-                             .save = node->o.state_dir ? save_checkpoint : NULL,
-                             .progress = on_progress,
-                             .ud = node};
-    omm_buf_clear(&job->step_digests);
-    OMM_TRY(node->o.training->run(node->o.training, &job->result, job->values, &job->step_digests,
-                                  &work, compute));
-    job->trained = true;
-    return OMM_OK;
-}
-
-void omm_node_cancel(omm_node *node) {
-    atomic_store(&node->cancelled, true);
-}
+/* ---- what others see ---- */
 
 omm_node_status omm_node_get_status(const omm_node *node) {
     omm_node_status status = {.phase = s_phase_names[node->phase],

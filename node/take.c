@@ -309,3 +309,13 @@ omm_err node_take_chunk(bool *complete, omm_node *node, const omm_reply *reply) 
     *complete = true;
     return finish_global(job);
 }
+
+omm_err node_take_whole(bool *complete, omm_node *node, omm_bytes global) {
+    const node_job *job = &node->job;
+    *complete = false;
+    if (global.size == 0 || job->offer.global.chunk_count != 1 || job->next_chunk != 0 ||
+        !is_chunk(&job->offer.global, 0, global))
+        return OMM_OK;
+    const omm_reply chunk = {.digest = job->offer.global.digest, .data = global};
+    return node_take_chunk(complete, node, &chunk);
+}

@@ -61,6 +61,21 @@ REPLY_SAMPLE(reply_done, OMM_REPLY_DONE)
 REPLY_SAMPLE(reply_challenge, OMM_REPLY_CHALLENGE)
 REPLY_SAMPLE(reply_base, OMM_REPLY_BASE)
 
+static omm_err request_whole_poll_sample(omm_buf *out) {
+    omm_request value = sample_whole_request(OMM_REQUEST_POLL);
+    return omm_request_encode(out, &value);
+}
+
+static omm_err request_whole_submit_sample(omm_buf *out) {
+    omm_request value = sample_whole_request(OMM_REQUEST_SUBMIT);
+    return omm_request_encode(out, &value);
+}
+
+static omm_err reply_whole_offer_sample(omm_buf *out) {
+    omm_reply value = sample_whole_offer();
+    return omm_reply_encode(out, &value);
+}
+
 const form forms[] = {
     {"poll", poll_sample, poll_pass},
     {"offer", offer_sample, offer_pass},
@@ -85,5 +100,8 @@ const form forms[] = {
     {"base_model", base_model_sample, base_model_pass},
     {"request_base", request_base_sample, request_pass},
     {"reply_base", reply_base_sample, reply_pass},
+    {"request_whole_poll", request_whole_poll_sample, request_pass},
+    {"request_whole_submit", request_whole_submit_sample, request_pass},
+    {"reply_whole_offer", reply_whole_offer_sample, reply_pass},
 };
 const unsigned form_count = sizeof forms / sizeof forms[0];

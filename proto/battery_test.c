@@ -68,6 +68,10 @@ static const golden s_goldens[] = {
     {"base_model", 209, "158a857c8872cf30bb84de39c051b0e23aee69d33f1b13d11d206739459cca9d"},
     {"request_base", 4, "7506a48bfebcea0dc2b7474d0ead613e79b003414153b9c3a6726f18f4c90b97"},
     {"reply_base", 16, "49a3ee237ac157cf512d404ee46e92e6e53dabafc0f7df15445248df418617f4"},
+    {"request_whole_poll", 18, "9b951044c3fb62e179c857a6d4f8ede14727d77c1ff91b03abe5fd544726293d"},
+    {"request_whole_submit", 27,
+     "671b0d33f32a54c3a1737aeda82630e2579014f2413f67919110d5e56fe9b956"},
+    {"reply_whole_offer", 32, "b251eecf12182a496df72428d174b26ef27c8b92573979b21eaf962ff8872b68"},
 };
 
 static void test_golden(unsigned index) {

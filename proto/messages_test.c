@@ -264,6 +264,49 @@ static void test_requests(void) {
               OMM_ERR_REFUSED_FORMAT); /* a get without a digest */
 }
 
+/* Small things travel whole, in the messages that have room for them and in no other. */
+static void test_whole(void) {
+    static uint8_t data[OMM_WHOLE_BYTES_MAX + 1], envelope[262144];
+    omm_request r = sample_whole_request(OMM_REQUEST_SUBMIT), back;
+    r.data = omm_bytes_of(data, sizeof data);
+    fresh();
+    CHECK_ERR(omm_request_encode(&s_out, &r), OMM_ERR_REFUSED_SIZE);
+    r.data.size--;
+    CHECK_OK(omm_request_encode(&s_out, &r));
+    CHECK_OK(omm_request_decode(&back, omm_buf_view(&s_out), &s_arena));
+    CHECK_EQ(back.data.size, OMM_WHOLE_BYTES_MAX);
+    CHECK(!back.whole);
+    r.envelope = omm_bytes_of(envelope, sizeof envelope);
+    CHECK_ERR(omm_request_encode(&s_out, &r), OMM_ERR_TOO_BIG);
+    CHECK(!omm_wire_is_whole(sizeof envelope, OMM_WHOLE_BYTES_MAX));
+    /* The largest envelope that has room for it fills a message, but for headers that are shorter. */
+    r.envelope.size = OMM_MESSAGE_BYTES_MAX - OMM_WHOLE_BYTES_MAX - 16;
+    CHECK(omm_wire_is_whole(r.envelope.size, r.data.size));
+    CHECK(!omm_wire_is_whole(r.envelope.size + 1, r.data.size));
+    CHECK(!omm_wire_is_whole(100, 0));
+    CHECK(!omm_wire_is_whole(100, OMM_WHOLE_BYTES_MAX + 1));
+    fresh();
+    CHECK_OK(omm_request_encode(&s_out, &r));
+    CHECK(s_out.size > OMM_MESSAGE_BYTES_MAX - 16);
+    for (int kind = OMM_REQUEST_POLL; kind <= OMM_REQUEST_BASE; kind++) {
+        r = sample_request((omm_request_kind)kind);
+        r.whole = true;
+        fresh();
+        omm_err err = omm_request_encode(&s_out, &r);
+        CHECK_EQ(err, kind == OMM_REQUEST_POLL ? OMM_OK : OMM_ERR_REFUSED_FORMAT);
+    }
+    CHECK_ERR(omm_request_decode(&back, omm_bytes_of("\x08\x01\x12\x01x\x42\x01p", 8), &s_arena),
+              OMM_ERR_REFUSED_FORMAT); /* a poll with a payload */
+    CHECK_ERR(omm_request_decode(&back, omm_bytes_of("\x08\x01\x12\x01x\x48\x02", 7), &s_arena),
+              OMM_ERR_REFUSED_FORMAT); /* true is 1 */
+    omm_reply reply = sample_whole_offer(), again;
+    reply.data = omm_bytes_of(data, sizeof data);
+    fresh();
+    CHECK_ERR(omm_reply_encode(&s_out, &reply), OMM_ERR_REFUSED_SIZE);
+    CHECK_ERR(omm_reply_decode(&again, omm_bytes_of("\x08\x01\x32\x01r\x5a\x01g", 8), &s_arena),
+              OMM_ERR_REFUSED_FORMAT); /* a receipt with an adapter */
+}
+
 static void test_replies(void) {
     static const uint32_t twice[2] = {5, 5}, beyond[1] = {OMM_BLOB_CHUNKS_MAX};
     static uint32_t all[OMM_BLOB_CHUNKS_MAX];
@@ -320,6 +363,7 @@ int main(void) {
     test_receipt();
     test_all_reasons();
     test_requests();
+    test_whole();
     test_replies();
     test_small_buffer();
     omm_arena_fini(&s_arena);

@@ -15,6 +15,13 @@ static omm_err check_data(omm_bytes data) {
     return proto_check_size(data.size, 1, OMM_CHUNK_BYTES, "chunk data");
 }
 
+/* A blob that is no chunk: it may come with an envelope. */
+static omm_err check_whole(omm_bytes data, bool may_be, const char *field) {
+    if (may_be) return proto_check_size(data.size, 0, OMM_WHOLE_BYTES_MAX, field);
+    if (data.size == 0) return OMM_OK;
+    return omm_raise(OMM_ERR_REFUSED_FORMAT, "%s does not belong to this kind of message", field);
+}
+
 static omm_err check_index(uint32_t index) {
     if (index < OMM_BLOB_CHUNKS_MAX) return OMM_OK;
     return omm_raise(OMM_ERR_REFUSED_SIZE, "chunk index is %u, at most %u is allowed", index,
@@ -24,10 +31,14 @@ static omm_err check_index(uint32_t index) {
 /* ---- Request ---- */
 
 static omm_err check_request(const omm_request *request) {
+    if (request->whole && request->kind != OMM_REQUEST_POLL)
+        return omm_raise(OMM_ERR_REFUSED_FORMAT, "whole does not belong to this kind of message");
     switch (request->kind) {
     case OMM_REQUEST_POLL:
-    case OMM_REQUEST_ENROL:
-    case OMM_REQUEST_SUBMIT: return check_envelope(request->envelope);
+    case OMM_REQUEST_ENROL: return check_envelope(request->envelope);
+    case OMM_REQUEST_SUBMIT:
+        OMM_TRY(check_envelope(request->envelope));
+        return check_whole(request->data, true, "payload");
     case OMM_REQUEST_PUT: OMM_TRY(check_data(request->data)); return check_index(request->index);
     case OMM_REQUEST_GET: return check_index(request->index);
     case OMM_REQUEST_BASE: return OMM_OK;
@@ -50,10 +61,12 @@ omm_err omm_request_encode(omm_buf *out, const omm_request *request) {
     case OMM_REQUEST_POLL:
         pb.body_case = OMM__REQUEST__BODY_POLL;
         pb.poll = proto_data(request->envelope);
+        pb.whole = request->whole;
         break;
     case OMM_REQUEST_SUBMIT:
         pb.body_case = OMM__REQUEST__BODY_SUBMIT;
         pb.submit = proto_data(request->envelope);
+        pb.payload = proto_data(request->data);
         break;
     case OMM_REQUEST_ENROL:
         pb.body_case = OMM__REQUEST__BODY_ENROL;
@@ -89,6 +102,7 @@ static omm_err get_request_body(omm_request *out, const Omm__Request *pb) {
     case OMM__REQUEST__BODY_SUBMIT:
         out->kind = OMM_REQUEST_SUBMIT;
         out->envelope = proto_view(pb->submit);
+        out->data = proto_view(pb->payload);
         return OMM_OK;
     case OMM__REQUEST__BODY_ENROL:
         out->kind = OMM_REQUEST_ENROL;
@@ -115,6 +129,8 @@ omm_err omm_request_decode(omm_request *out, omm_bytes in, omm_arena *arena) {
     const Omm__Request *pb = AS(Omm__Request, message);
     OMM_TRY(proto_check_version(pb->version, "Request"));
     OMM_TRY(get_request_body(&request, pb));
+    request.whole = pb->whole;
+    OMM_TRY(check_whole(proto_view(pb->payload), request.kind == OMM_REQUEST_SUBMIT, "payload"));
     OMM_TRY(check_request(&request));
     *out = request;
     return OMM_OK;
@@ -137,6 +153,8 @@ static omm_err check_reply(const omm_reply *reply) {
     switch (reply->kind) {
     case OMM_REPLY_WAIT: return OMM_OK;
     case OMM_REPLY_OFFER:
+        OMM_TRY(check_envelope(reply->envelope));
+        return check_whole(reply->data, true, "global");
     case OMM_REPLY_RECEIPT:
     case OMM_REPLY_CHALLENGE:
     case OMM_REPLY_DONE:
@@ -204,6 +222,7 @@ static void put_reply_body(Omm__Reply *pb, reply_parts *parts, const omm_reply *
     case OMM_REPLY_OFFER:
         pb->body_case = OMM__REPLY__BODY_OFFER;
         pb->offer = proto_data(reply->envelope);
+        pb->global = proto_data(reply->data);
         break;
     case OMM_REPLY_RECEIPT:
         pb->body_case = OMM__REPLY__BODY_RECEIPT;
@@ -256,6 +275,7 @@ static omm_err get_reply_body(omm_reply *out, const Omm__Reply *pb) {
     case OMM__REPLY__BODY_OFFER:
         out->kind = OMM_REPLY_OFFER;
         out->envelope = proto_view(pb->offer);
+        out->data = proto_view(pb->global);
         return OMM_OK;
     case OMM__REPLY__BODY_RECEIPT:
         out->kind = OMM_REPLY_RECEIPT;
@@ -297,6 +317,7 @@ omm_err omm_reply_decode(omm_reply *out, omm_bytes in, omm_arena *arena) {
     const Omm__Reply *pb = AS(Omm__Reply, message);
     OMM_TRY(proto_check_version(pb->version, "Reply"));
     OMM_TRY(get_reply_body(&reply, pb));
+    OMM_TRY(check_whole(proto_view(pb->global), reply.kind == OMM_REPLY_OFFER, "global"));
     OMM_TRY(check_reply(&reply));
     *out = reply;
     return OMM_OK;

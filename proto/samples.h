@@ -143,6 +143,14 @@ static inline omm_request sample_request(omm_request_kind kind) {
     return r;
 }
 
+/* What is small travels whole. */
+static inline omm_request sample_whole_request(omm_request_kind kind) {
+    omm_request r = sample_request(kind);
+    if (kind == OMM_REQUEST_POLL) r.whole = true;
+    if (kind == OMM_REQUEST_SUBMIT) r.data = omm_bytes_of("a payload", 9);
+    return r;
+}
+
 static inline omm_reply sample_reply(omm_reply_kind kind) {
     static const uint32_t missing[4] = {0, 1, 127, 300};
     omm_reply r = {.kind = kind, .sentence = ""};
@@ -167,6 +175,12 @@ static inline omm_reply sample_reply(omm_reply_kind kind) {
         r.sentence = "key is not enrolled";
         break;
     }
+    return r;
+}
+
+static inline omm_reply sample_whole_offer(void) {
+    omm_reply r = sample_reply(OMM_REPLY_OFFER);
+    r.data = omm_bytes_of("global adapter", 14);
     return r;
 }
 

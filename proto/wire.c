@@ -7,6 +7,9 @@
 
 #include <string.h>
 
+#define WHOLE_HEADERS_BYTES                                                                        \
+    16u /* version, and tags and lengths of two fields: 2 + 2 x 4 bytes at most */
+
 uint64_t omm_chunk_count(uint64_t size) {
     return size / OMM_CHUNK_BYTES + (size % OMM_CHUNK_BYTES != 0);
 }
@@ -21,6 +24,11 @@ omm_bytes omm_chunk_view(omm_bytes data, uint64_t index) {
     size_t size = omm_chunk_size(data.size, index);
     if (size == 0) return omm_bytes_of(NULL, 0);
     return omm_bytes_of(data.data + (size_t)index * OMM_CHUNK_BYTES, size);
+}
+
+bool omm_wire_is_whole(size_t envelope_bytes, uint64_t blob_bytes) {
+    return blob_bytes >= 1 && blob_bytes <= OMM_WHOLE_BYTES_MAX &&
+           envelope_bytes + blob_bytes + WHOLE_HEADERS_BYTES <= OMM_MESSAGE_BYTES_MAX;
 }
 
 omm_err omm_blob_describe(omm_blob *out, omm_arena *arena, omm_bytes sent,

@@ -299,6 +299,7 @@ static void open_node(fed *f, uint32_t i) {
         .limits = omm_node_limits_default(),
         .token = f->o.listed && i >= f->o.listed && !f->o.work_bits ? &f->tokens[i] : NULL,
         .training = f->training[i],
+        .whole = f->o.whole,
         .state_dir = f->o.on_disk ? in_dir(f, path, f->names[i]) : NULL};
     if (f->o.work_bits_max) options.limits.work_bits_max = f->o.work_bits_max;
     CHECK_OK(omm_node_open(&f->nodes[i], &options));

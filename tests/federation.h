@@ -53,6 +53,7 @@ typedef struct fed_options {
     const char *dir;                         /* on disk: an empty folder, or one to go on from */
     bool durable;                            /* on disk: the bundle too is synced, as a service's */
     bool restart_coordinator, restart_nodes; /* after every message and tick */
+    bool whole;                              /* nodes send and take small adapters whole */
     bool batched;                            /* every request is a batch with its own commit */
     void (*on_event)(void *ud, const omm_coord_event *event); /* of the coordinator, with `ud` */
     uint32_t values_cols; /* width of the second matrix; 0: small */

@@ -46,10 +46,11 @@ static void answer(victim *v, const omm_reply *reply) {
     omm_buf_fini(&bytes);
 }
 
-static void victim_open(victim *v) {
+static void victim_open_as(victim *v, bool whole) {
     memset(v, 0, sizeof *v);
     fed_options options = peer_options();
     options.on_disk = true;
+    options.whole = whole;
     peer_open(&v->p, &options);
     peer_until_open(&v->p, 0);
     omm_buf_init(&v->offer, OMM_ENVELOPE_BYTES_MAX);
@@ -57,6 +58,10 @@ static void victim_open(victim *v) {
     v->node = v->p.f.nodes[PEER];
     v->now_ms = 1;
     step(v, OMM_NODE_TICK, (omm_bytes){0});
+}
+
+static void victim_open(victim *v) {
+    victim_open_as(v, false);
 }
 
 static void victim_close(victim *v) {
@@ -261,6 +266,81 @@ static void wrong_chunk(void) {
     victim_close(&v);
 }
 
+/* ---- what is whole ---- */
+
+static omm_request request_of(victim *v) {
+    omm_request request;
+    until_active(v);
+    CHECK_EQ(v->action.kind, OMM_NODE_SEND);
+    CHECK_OK(omm_request_decode(&request, v->action.request, &v->p.arena));
+    return request;
+}
+
+/* A coordinator from before: it refuses the form, at once and once, and gets all in chunks. */
+static void does_not_know_whole(void) {
+    victim v;
+    victim_open_as(&v, true);
+    const omm_reply no = {
+        .kind = OMM_REPLY_REFUSED, .reason = OMM_ERR_REFUSED_FORMAT, .sentence = "unknown fields"};
+    CHECK(request_of(&v).whole);
+    answer(&v, &no);
+    CHECK_EQ(v.action.kind, OMM_NODE_SEND); /* without a pause */
+    CHECK(!request_of(&v).whole);
+    answer(&v, &no); /* whatever is wrong now, it is not that */
+    CHECK_EQ(v.action.kind, OMM_NODE_WAIT);
+    CHECK(!request_of(&v).whole);
+    offer_honest(&v);
+    give_chunks(&v);
+    work(&v);
+    CHECK_EQ(request_of(&v).data.size, 0);
+    refuse(&v);
+    CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
+    victim_close(&v);
+}
+
+/* The same, but it says so only when the submission comes: that is no refusal of the work. */
+static void does_not_know_whole_submissions(void) {
+    victim v;
+    victim_open_as(&v, true);
+    const omm_reply no = {
+        .kind = OMM_REPLY_REFUSED, .reason = OMM_ERR_REFUSED_FORMAT, .sentence = "unknown fields"};
+    offer_honest(&v);
+    give_chunks(&v);
+    work(&v);
+    CHECK(request_of(&v).data.size > 0);
+    answer(&v, &no);
+    CHECK_EQ(v.action.kind, OMM_NODE_SEND);
+    CHECK_EQ(asked(&v), OMM_REQUEST_SUBMIT);
+    CHECK_EQ(request_of(&v).data.size, 0);
+    const uint32_t indices[1] = {0};
+    answer(&v, &(omm_reply){.kind = OMM_REPLY_NEED, .missing = indices, .missing_count = 1});
+    CHECK_EQ(asked(&v), OMM_REQUEST_PUT);
+    victim_close(&v);
+}
+
+/* An adapter with the offer that is not the offer's is asked for again; one that is goes straight to work. */
+static void adapter_with_the_offer(void) {
+    victim v;
+    victim_open_as(&v, true);
+    omm_reply offer = {.kind = OMM_REPLY_OFFER,
+                       .envelope = omm_buf_view(&v.offer),
+                       .data = omm_bytes_str("no adapter")};
+    CHECK(request_of(&v).whole);
+    answer(&v, &offer);
+    CHECK_EQ(asked(&v), OMM_REQUEST_GET);
+    give_chunks(&v);
+    CHECK_EQ(v.action.kind, OMM_NODE_WORK);
+    victim_close(&v);
+    victim_open_as(&v, true);
+    peer_send(&v.p, &(omm_request){.kind = OMM_REQUEST_GET, .digest = v.p.offer.global.digest});
+    CHECK_EQ(v.p.last.kind, OMM_REPLY_CHUNK);
+    offer.envelope = omm_buf_view(&v.offer);
+    offer.data = v.p.last.data;
+    answer(&v, &offer);
+    CHECK_EQ(v.action.kind, OMM_NODE_WORK);
+    victim_close(&v);
+}
+
 /* ---- somebody on the way ---- */
 
 /* Refusals without a signature: the submission is tried again, and given up after a while. */
@@ -342,6 +422,9 @@ int main(void) {
     no_second_offer_for_a_round(true);
     need_without_end();
     wrong_chunk();
+    does_not_know_whole();
+    does_not_know_whole_submissions();
+    adapter_with_the_offer();
     unsigned_refusals();
     counter_pushed_up();
     state_dir_of_another();

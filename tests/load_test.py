@@ -3,7 +3,9 @@
 descriptors do not grow with rounds.  With `kills`: the coordinator is killed with -9 again and again, and the run
 has the digest of one that was not.  With `allowance`: nodes that say too much in a minute are told to wait.
 
-usage: load_test.py SOURCE_DIR MESHMIND LOAD [NODES ROUNDS THREADS [kills | allowance]]
+With `chunks`: by nodes that do not send or take small adapters whole.
+
+usage: load_test.py SOURCE_DIR MESHMIND LOAD [NODES ROUNDS THREADS [kills | allowance | chunks]]
 Memory means nothing with sanitizers, which keep what is freed: MESHMIND and LOAD are of a build without.
 Prints a line a round; docs/measurements.md has what 2,000 nodes and 50 rounds gave.
 """
@@ -11,6 +13,7 @@ import json, os, pathlib, random, re, resource, shutil, signal, socket, subproce
 
 SOURCE, MESHMIND, LOAD = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
 NODES, ROUNDS, THREADS = (int(a) for a in sys.argv[4:7]) if len(sys.argv) > 4 else (60, 10, 16)
+WHAT = sys.argv[7] if len(sys.argv) > 7 else ""
 MODEL = SOURCE / "scenarios/base/openmeshmind-tiny-F16.gguf"
 SETTLED = 5        # rounds until buffers have their sizes
 GROWTH_MB_MAX = 4  # from then on, over all rounds
@@ -85,8 +88,8 @@ def start(folder):
 
 def start_load(folder):
     url = f"tcp://127.0.0.1:{(folder / 'port').read_text().strip()}"
-    return subprocess.Popen([LOAD, "run", url, "-", MODEL, "q,v", str(NODES), str(THREADS)], stdout=subprocess.PIPE,
-                            text=True)
+    words = [LOAD, "run", url, "-", MODEL, "q,v", str(NODES), str(THREADS), *(["chunks"] if WHAT == "chunks" else [])]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
 
 
 def check_counts(folder, rounds):
@@ -215,4 +218,4 @@ def main():
         shutil.rmtree(folder, ignore_errors=True)
 
 
-{"kills": survives_kills, "allowance": is_told_to_wait}.get(sys.argv[7] if len(sys.argv) > 7 else "", main)()
+{"kills": survives_kills, "allowance": is_told_to_wait}.get(WHAT, main)()

@@ -112,13 +112,13 @@ SCHEMA = {
     "GetBase": "",
     "GetChunk": "digest:d index:u",
     "PutChunk": "digest:d index:u data:bytes",
-    "Request": "version:u poll:?bytes get:?GetChunk put:?PutChunk submit:?bytes enrol:?bytes ask_base:?GetBase",
+    "Request": "version:u poll:?bytes get:?GetChunk put:?PutChunk submit:?bytes enrol:?bytes ask_base:?GetBase payload:bytes whole:b",
     "Wait": "retry_ms:U",
     "Need": "missing:[u]",
     "Chunk": "digest:d index:u data:bytes",
     "Refused": "reason:text sentence:text",
     "Done": "close:bytes",
-    "Reply": "version:u wait:?Wait offer:?bytes chunk:?Chunk need:?Need receipt:?bytes refused:?Refused done:?Done challenge:?bytes base_model:?bytes",
+    "Reply": "version:u wait:?Wait offer:?bytes chunk:?Chunk need:?Need receipt:?bytes refused:?Refused done:?Done challenge:?bytes base_model:?bytes global:bytes",
 }
 SCHEMA = {name: [(i, *field.split(":")) for i, field in enumerate(fields.split(), 1)] for name, fields in SCHEMA.items()}
 WIRE = {"u": 0, "U": 0, "b": 0, "f": 5}  # all others: 2, length and bytes
@@ -210,6 +210,7 @@ def decode_fields(name, data):
 
 
 ZERO = {"u": 0, "U": 0, "b": False, "f": 0.0, "bytes": b"", "text": "", "d": b"", "[d]": [], "[text]": [], "[u]": []}
+WHOLE, WHOLE_MAX = {"payload": "submit", "whole": "poll", "global": "offer"}, 65536  # what may come with which body
 CHUNK, CHUNKS_MAX, MESSAGE_MAX, ENVELOPE_MAX, PAYLOAD_MAX = 262144, 4096, 266240, 262144, 262144 - 138
 
 
@@ -220,7 +221,7 @@ def complete(name, fields):
             if field not in fields:
                 raise Refused("REFUSED_FORMAT", f"{name}.{field} is missing")
             out[field] = complete(kind, fields[field])
-        elif kind[0] == "?":
+        elif kind[0] == "?" or name in ("Request", "Reply") and field in WHOLE:
             if field in fields:
                 out[field] = complete(kind[1:], fields[field]) if kind[1:] in SCHEMA else fields[field]
         else:
@@ -300,8 +301,12 @@ def check_limits(name, m):
         check_sentence(m["sentence"])
         limit(not (m["accepted"] and m["sentence"]), "REFUSED_FORMAT", "sentence")
     elif name in ("Request", "Reply"):
-        limit(len(m) == 2, "REFUSED_FORMAT", "one body")
-        kind, body = [item for item in m.items() if item[0] != "version"][0]
+        bodies = [item for item in m.items() if item[0] not in ("version", *WHOLE)]
+        limit(len(bodies) == 1, "REFUSED_FORMAT", "one body")
+        kind, body = bodies[0]
+        for field, belongs in WHOLE.items():
+            limit(kind == belongs or not m.get(field), "REFUSED_FORMAT", field)
+            check_size(len(m.get(field) or b"") if field != "whole" else 0, 0, WHOLE_MAX, field)
         if isinstance(body, bytes):
             check_size(len(body), 1, ENVELOPE_MAX, "envelope")
         elif kind == "done":

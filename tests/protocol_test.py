@@ -67,6 +67,9 @@ def samples():
                    "mirrors": ["http://mirror.example/a.gguf", "https://[2001:db8::1]:8443/a.gguf"]}
     yield "Request", {"version": 1, "ask_base": {}}
     yield "Reply", {"version": 1, "base_model": envelope}
+    yield "Request", {"version": 1, "poll": envelope, "whole": True}
+    yield "Request", {"version": 1, "submit": envelope, "payload": b"a payload"}
+    yield "Reply", {"version": 1, "offer": envelope, "global": b"global adapter"}
 
 
 def bad_messages():
@@ -130,6 +133,11 @@ def bad_messages():
     yield "chunk 4096", "Request", encode("Request", {"version": 1, "get": {"digest": digest(1), "index": 4096}}), \
         "REFUSED_SIZE"
     yield "no data", "Request", encode("Request", {"version": 1, "put": {"digest": digest(1), "index": 1}}), "REFUSED_SIZE"
+    yield "a poll with a payload", "Request", encode("Request", {"version": 1, "poll": b"x", "payload": b"p"}), "REFUSED_FORMAT"
+    yield "a submission that takes it whole", "Request", encode("Request", {"version": 1, "submit": b"x", "whole": True}), "REFUSED_FORMAT"
+    yield "true spelled as 2", "Request", encode("Request", {"version": 1, "poll": b"x"}) + b"\x48\x02", "REFUSED_FORMAT"
+    yield "an empty payload that is written", "Request", encode("Request", {"version": 1, "submit": b"x"}) + b"\x42\x00", "REFUSED_FORMAT"
+    yield "a receipt with an adapter", "Reply", encode("Reply", {"version": 1, "receipt": b"x", "global": b"g"}), "REFUSED_FORMAT"
     yield "missing chunks not ascending", "Reply", encode("Reply", {"version": 1, "need": {"missing": [2, 1]}}), \
         "REFUSED_FORMAT"
     yield "refused because of OK", "Reply", encode("Reply", {"version": 1, "refused": {"reason": "OK"}}), "REFUSED_FORMAT"

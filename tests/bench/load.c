@@ -3,8 +3,9 @@
  * that as many requests are in flight as there are threads.
  *
  * usage: load keys NODES                                       their public keys, a line each
- *        load run URL CERTIFICATE|- MODEL TARGETS NODES THREADS
- *                                                              rounds until the run is closed, a JSON line for each
+ *        load run URL CERTIFICATE|- MODEL TARGETS NODES THREADS [chunks]
+ *                                                              rounds until the run is closed, a JSON line for each;
+ *                                                              chunks: nothing small travels whole
  *        load parts MODEL TARGETS                              what one submission costs, part by part
  *
  * The keys are hashes of numbers: for tests, and worth nothing.
@@ -112,6 +113,7 @@ typedef struct crew {
     const shape *shape;
     const char *url;
     const omm_client_options *options;
+    bool whole;
     omm_codec codec;
     omm_arena arena;
     omm_buf request, reply_bytes, payload, envelope, body;
@@ -155,7 +157,8 @@ static bool poll(crew *c, node *n) {
     omm_buf_clear(&c->envelope);
     MUST(omm_poll_encode(&c->body, &message));
     MUST(omm_envelope_seal(&c->envelope, OMM_CONTEXT_POLL, omm_buf_view(&c->body), &n->key));
-    omm_request request = {.kind = OMM_REQUEST_POLL, .envelope = omm_buf_view(&c->envelope)};
+    omm_request request = {
+        .kind = OMM_REQUEST_POLL, .envelope = omm_buf_view(&c->envelope), .whole = c->whole};
     return ask(c, n, &request);
 }
 
@@ -205,13 +208,15 @@ static void take_part(crew *c, node *n) {
     MUST(omm_offer_decode(&offer, envelope.payload, &arena));
     if (offer.round >= n->rounds_done) {
         if (offer.round > atomic_load(&s_tally.round)) atomic_store(&s_tally.round, offer.round);
-        for (uint32_t i = 0; i < offer.global.chunk_count; i++) {
+        for (uint32_t i = c->reply.data.size > 0; i < offer.global.chunk_count; i++) {
             omm_request get = {.kind = OMM_REQUEST_GET, .digest = offer.global.digest, .index = i};
             ask_until_answered(c, n, &get);
         }
         MUST(omm_codec_get(&c->codec, offer.codec_up));
         omm_digest payload = seal(c, n, &offer, &offer_digest, &arena);
         omm_request submit = {.kind = OMM_REQUEST_SUBMIT, .envelope = omm_buf_view(&c->envelope)};
+        if (c->whole && omm_wire_is_whole(c->envelope.size, c->payload.size))
+            submit.data = omm_buf_view(&c->payload);
         ask_until_answered(c, n, &submit);
         while (c->reply.kind == OMM_REPLY_NEED && c->reply.missing_count > 0) {
             uint32_t index = c->reply.missing[0];
@@ -333,7 +338,7 @@ static void watch(uint32_t nodes) {
 }
 
 static void run(const char *url, const char *certificate, const char *model, uint32_t targets,
-                uint32_t count, uint32_t threads) {
+                uint32_t count, uint32_t threads, bool whole) {
     shape s;
     omm_client_options options = omm_client_options_default();
     omm_buf pem;
@@ -355,6 +360,7 @@ static void run(const char *url, const char *certificate, const char *model, uin
     for (uint32_t t = 0; t < threads; t++) {
         crew_open(&crews[t], &s);
         crews[t].url = url;
+        crews[t].whole = whole;
         crews[t].options = &options;
         crews[t].nodes = nodes + at;
         crews[t].count = count / threads + (t < count % threads);
@@ -476,17 +482,18 @@ int main(int argc, char **argv) {
         }
         return 0;
     }
-    if (argc == 8 && strcmp(argv[1], "run") == 0) {
+    const bool in_chunks = argc == 9 && strcmp(argv[8], "chunks") == 0;
+    if ((argc == 8 || in_chunks) && strcmp(argv[1], "run") == 0) {
         run(argv[2], argv[3], argv[4], targets_of(argv[5]), number(argv[6], OMM_SELECTED_MAX),
-            number(argv[7], THREADS_MAX));
+            number(argv[7], THREADS_MAX), !in_chunks);
         return 0;
     }
     if (argc == 4 && strcmp(argv[1], "parts") == 0) {
         measure_parts(argv[2], targets_of(argv[3]));
         return 0;
     }
-    fprintf(stderr,
-            "usage: load keys NODES | load run URL CERTIFICATE|- MODEL TARGETS NODES THREADS | "
-            "load parts MODEL TARGETS\n");
+    fprintf(stderr, "usage: load keys NODES | load run URL CERTIFICATE|- MODEL TARGETS NODES "
+                    "THREADS [chunks] | "
+                    "load parts MODEL TARGETS\n");
     return 2;
 }

@@ -56,6 +56,9 @@ typedef struct omm_node_options {
     const omm_seed *token; /* invitation (omm/enrolment.h), for a coordinator that does not know us;
                                    NULL: none */
     omm_node_limits limits;
+    bool
+        whole; /* a small adapter comes with its offer, a small payload goes with its submission; asked
+                   in chunks, as always, where the coordinator is one that does not know that */
     omm_training *training; /* model and data (training.h), or a test's own */
     const char *state_dir;  /* node.sqlite and the checkpoint are in it; NULL: in memory */
     const char *crash_at;   /* stage of omm/crash.h for tests; NULL: none */

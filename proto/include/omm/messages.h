@@ -2,8 +2,10 @@
  *
  *   node                                   coordinator
  *    Request{poll: Envelope(Poll)}      ->  Reply{wait | offer: Envelope(Offer) | done | refused}
+ *      with `whole`: the offer's reply may have the global adapter with it
  *    Request{get: digest, index}        ->  Reply{chunk | refused}
  *    Request{submit: Envelope(Subm.)}   ->  Reply{need | receipt: Envelope(Receipt) | refused}
+ *      with a small payload whole: no need
  *    Request{put: digest, index, data}  ->  Reply{need | receipt | refused}
  *    Request{enrol: Envelope(Enrol)}    ->  Reply{wait | challenge | refused}      omm/enrolment.h
  *    Request{base}                      ->  Reply{base: Envelope(Base) | refused}    base_model.h
@@ -125,10 +127,10 @@ OMM_CHECKED omm_err omm_close_decode(omm_close *out, omm_bytes in, omm_arena *ar
 /* ---- requests and replies: the bodies that travel ---- */
 
 typedef enum omm_request_kind {
-    OMM_REQUEST_POLL,   /* envelope */
+    OMM_REQUEST_POLL,   /* envelope, whole */
     OMM_REQUEST_GET,    /* digest, index */
     OMM_REQUEST_PUT,    /* digest, index, data */
-    OMM_REQUEST_SUBMIT, /* envelope */
+    OMM_REQUEST_SUBMIT, /* envelope, data */
     OMM_REQUEST_ENROL,  /* envelope of omm/enrolment.h */
     OMM_REQUEST_BASE,   /* nothing: which base model, and where is it? */
 } omm_request_kind;
@@ -138,12 +140,14 @@ typedef struct omm_request {
     omm_bytes envelope;
     omm_digest digest; /* of the blob */
     uint32_t index;    /* of the chunk */
-    omm_bytes data;    /* 1 .. OMM_CHUNK_BYTES */
+    omm_bytes
+        data; /* 1 .. OMM_CHUNK_BYTES; of SUBMIT the payload, to OMM_WHOLE_BYTES_MAX; 0: not in it */
+    bool whole; /* who polls takes a small global adapter with the offer */
 } omm_request;
 
 typedef enum omm_reply_kind {
     OMM_REPLY_WAIT,      /* retry_ms */
-    OMM_REPLY_OFFER,     /* envelope */
+    OMM_REPLY_OFFER,     /* envelope; data: the global adapter, 0 bytes: not in it */
     OMM_REPLY_CHUNK,     /* digest, index, data */
     OMM_REPLY_NEED,      /* missing */
     OMM_REPLY_RECEIPT,   /* envelope */

@@ -14,6 +14,7 @@
 #include "omm/hash.h"
 #include "omm/mem.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,6 +23,7 @@
 #define OMM_CHUNK_BYTES 262144u
 #define OMM_MESSAGE_BYTES_MAX 266240u /* 260 KiB: a chunk and its headers */
 #define OMM_BLOB_CHUNKS_MAX 4096u     /* 1 GiB; their digests and the rest fit one offer */
+#define OMM_WHOLE_BYTES_MAX 65536u /* of a blob that travels with the envelope that describes it */
 
 static inline uint64_t omm_wire_bytes(size_t body) {
     return (uint64_t)body + OMM_WIRE_OVERHEAD_BYTES;
@@ -43,6 +45,9 @@ size_t omm_chunk_size(uint64_t size, uint64_t index);
 /* View of chunk `index` of `data`; empty when there is none. */
 omm_bytes omm_chunk_view(omm_bytes data, uint64_t index);
 
+/* May a blob of `blob_bytes` travel in one message with an envelope of `envelope_bytes`? */
+bool omm_wire_is_whole(size_t envelope_bytes, uint64_t blob_bytes);
+
 /* Describe `sent`; the chunk digests live in `arena`.  Errors: NOMEM, TOO_BIG (over
  * OMM_BLOB_CHUNKS_MAX chunks), FORMAT (empty). */
 OMM_CHECKED omm_err omm_blob_describe(omm_blob *out, omm_arena *arena, omm_bytes sent,
@@ -59,7 +64,8 @@ typedef struct omm_wire_round {
 } omm_wire_round;
 
 /* Wire bytes of one faultless round, each message once: poll -> offer; each chunk of the global
- * adapter; submission -> need (all chunks); each payload chunk -> need (the rest) | receipt. */
+ * adapter; submission -> need (all chunks); each payload chunk -> need (the rest) | receipt.  What travels
+ * whole is counted so, too: a nominal figure, a little above what passes. */
 void omm_wire_round_bytes(uint64_t *up, uint64_t *down, const omm_wire_round *round);
 
 /* Bytes of the poll envelope that a node sends for round `round` when nothing goes wrong: it knows

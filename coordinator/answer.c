@@ -1,0 +1,152 @@
+/* answer.c - one request, one answer: polls and the global adapter here, the rest where it belongs. */
+#include "submit.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static omm_err reply_refused(omm_buf *reply, omm_err reason, const char *sentence) {
+    omm_reply r = {.kind = OMM_REPLY_REFUSED, .reason = reason, .sentence = sentence};
+    return omm_reply_encode(reply, &r);
+}
+
+static omm_err reply_wait(omm_buf *reply, const omm_coord *c) {
+    omm_reply r = {.kind = OMM_REPLY_WAIT, .retry_ms = c->o.policy.poll_ms};
+    return omm_reply_encode(reply, &r);
+}
+
+/* ---- polls ---- */
+
+/* Everybody on the way can send a captured poll again.  The same poll in the same round and state is
+ * our own answer's second try; later it says nothing any more: it is answered, and changes nothing. */
+static bool is_stale(coord_node *n, const omm_coord *c, uint64_t counter) {
+    uint64_t moment = ((uint64_t)c->round << 8) | (uint64_t)c->state;
+    if (n->has_counter && counter == n->counter) return n->counter_moment != moment;
+    n->has_counter = true;
+    n->counter = counter;
+    n->counter_moment = moment;
+    return false;
+}
+
+static omm_err check_poll(int32_t *node, bool *stale, omm_coord *c, omm_bytes bytes,
+                          omm_arena *arena) {
+    omm_envelope envelope;
+    omm_poll poll;
+    OMM_TRY(omm_envelope_open_as(&envelope, OMM_CONTEXT_POLL, bytes));
+    omm_digest id = omm_key_id(&envelope.key);
+    int32_t found = coord_node_find(c, &id);
+    if (found < 0) return coord_refuse_stranger(c);
+    if (c->nodes[found].revoked) return coord_refuse_revoked(c, (size_t)found);
+    OMM_TRY(omm_poll_decode(&poll, envelope.payload, arena));
+    if (poll.run_id[0] && strcmp(poll.run_id, c->o.run->run_id) != 0)
+        return omm_raise(OMM_ERR_REFUSED_ROUND, "run_id: %s is not this run", poll.run_id);
+    coord_node *n = &c->nodes[found];
+    if (n->has_counter && poll.counter < n->counter)
+        return omm_raise(OMM_ERR_REFUSED_DUPLICATE,
+                         "counter: %" PRIu64 " is below %" PRIu64 ", which was seen", poll.counter,
+                         n->counter);
+    if (poll.counter > INT64_MAX)
+        return omm_raise(OMM_ERR_REFUSED_SIZE, "counter: %" PRIu64 " is over 2^63 - 1",
+                         poll.counter);
+    c->peer_fresh = !n->has_counter || poll.counter > n->counter;
+    *stale = is_stale(n, c, poll.counter);
+    *node = found;
+    return OMM_OK;
+}
+
+/* The offer, and with it the global adapter for who takes it so and where it fits. */
+static omm_err reply_offer(omm_buf *reply, const omm_coord *c, bool whole) {
+    omm_reply r = {.kind = OMM_REPLY_OFFER, .envelope = omm_buf_view(&c->offer)};
+    if (whole && omm_wire_is_whole(c->offer.size, c->sent.size)) r.data = omm_buf_view(&c->sent);
+    return omm_reply_encode(reply, &r);
+}
+
+static omm_err answer_poll(omm_buf *reply, omm_coord *c, const omm_request *request,
+                           omm_arena *arena) {
+    int32_t index = COORD_ANONYMOUS;
+    bool stale = false;
+    OMM_TRY(check_poll(&index, &stale, c, request->envelope, arena));
+    c->last_node = index;
+    coord_node *node = &c->nodes[index];
+    if (c->state == OMM_COORD_CLOSED) {
+        omm_reply r = {.kind = OMM_REPLY_DONE, .envelope = omm_buf_view(&c->close)};
+        OMM_TRY(omm_reply_encode(reply, &r));
+        node->told = true;
+        return OMM_OK;
+    }
+    if (c->state == OMM_COORD_OPEN && node->selected && !node->settled && !node->quarantined) {
+        OMM_TRY(reply_offer(reply, c, request->whole));
+        if (stale || node->offered) return OMM_OK;
+        OMM_TRY(coord_store_presence(c, (uint32_t)index, true));
+        node->offered = true;
+        return OMM_OK;
+    }
+    OMM_TRY(reply_wait(reply, c));
+    if (c->state != OMM_COORD_JOINING || node->ready || node->quarantined || stale) return OMM_OK;
+    OMM_TRY(coord_store_presence(c, (uint32_t)index, false));
+    node->ready = true;
+    return OMM_OK;
+}
+
+/* ---- the global adapter ---- */
+
+static omm_err answer_get(omm_buf *reply, const omm_coord *c, const omm_request *request) {
+    if (!omm_digest_equal(&request->digest, &c->global.digest))
+        return omm_raise(OMM_ERR_REFUSED_DIGEST, "digest: not the current global adapter");
+    omm_bytes chunk = omm_chunk_view(omm_buf_view(&c->sent), request->index);
+    if (chunk.size == 0)
+        return omm_raise(OMM_ERR_REFUSED_SIZE, "index: %u is beyond the last of %zu chunks",
+                         request->index, c->global.chunk_count);
+    omm_reply r = {
+        .kind = OMM_REPLY_CHUNK, .digest = request->digest, .index = request->index, .data = chunk};
+    return omm_reply_encode(reply, &r);
+}
+/* ---- one request ---- */
+
+static omm_err answer_kind(omm_buf *reply, omm_coord *c, uint64_t now_ms,
+                           const omm_request *request, omm_arena *arena) {
+    switch (request->kind) {
+    case OMM_REQUEST_POLL: return answer_poll(reply, c, request, arena);
+    case OMM_REQUEST_GET: return answer_get(reply, c, request);
+    case OMM_REQUEST_PUT: return coord_upload_put(reply, c, request, arena);
+    case OMM_REQUEST_SUBMIT: return coord_submit_answer(reply, c, request, arena);
+    case OMM_REQUEST_ENROL: return coord_enrol_answer(reply, c, now_ms, request->envelope, arena);
+    case OMM_REQUEST_BASE: /* base_serve.c answers where there is something to serve */
+        return omm_raise(OMM_ERR_REFUSED_BASE, "base: no base model is served here");
+    }
+    return omm_raise(OMM_ERR_REFUSED_FORMAT, "body: unknown kind of request");
+}
+
+omm_err coord_answer(omm_buf *reply, omm_coord *c, uint64_t now_ms, omm_bytes bytes,
+                     const char *peer) {
+    omm_arena request_arena;
+    omm_arena arena;
+    omm_arena_init(&request_arena, OMM_MESSAGE_ARENA_BYTES);
+    omm_arena_init(&arena, (size_t)2 * OMM_MESSAGE_ARENA_BYTES);
+    omm_request request;
+    omm_err err = bytes.size > OMM_MESSAGE_BYTES_MAX
+                      ? omm_raise(OMM_ERR_REFUSED_SIZE, "message: %zu bytes is over %u", bytes.size,
+                                  OMM_MESSAGE_BYTES_MAX)
+                      : omm_request_decode(&request, bytes, &request_arena);
+    if (err == OMM_OK) err = answer_kind(reply, c, now_ms, &request, &arena);
+    if (err == OMM_ERR_VERSION) err = OMM_ERR_REFUSED_FORMAT;
+    if (coord_is_refusal(err)) {
+        c->refusals_total++;
+        char sentence[SENTENCE_SIZE];
+        (void)snprintf(sentence, sizeof sentence, "%s", omm_err_sentence());
+        omm_log_event(c->o.log, coord_refusal_level(c), "request_refused",
+                      OMM_LOG_STR("peer", peer ? peer : "unknown"),
+                      OMM_LOG_STR("reason", omm_err_name(err)), OMM_LOG_STR("sentence", sentence));
+        coord_tell(c, &(omm_coord_event){.kind = OMM_COORD_EVENT_REQUEST,
+                                         .round = c->round,
+                                         .node = c->last_node,
+                                         .reason = err,
+                                         .sentence = sentence,
+                                         .peer = peer ? peer : "unknown"});
+        omm_buf_clear(reply);
+        err = reply_refused(reply, err, sentence);
+    }
+    omm_arena_fini(&arena);
+    omm_arena_fini(&request_arena);
+    return err;
+}

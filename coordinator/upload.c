@@ -1,0 +1,282 @@
+/* upload.c - a payload, from its first chunk to the verdict.
+ *
+ * Each chunk is checked against the manifest as it comes.  When all are there, in this order, and settled at the
+ * first failure:
+ *   payload digest, described by this manifest, decode, canonical digest, range, norm
+ */
+#include "submit.h"
+
+#include "omm/mem.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+void coord_upload_end(coord_upload *upload) {
+    if (upload->active) omm_arena_fini(&upload->arena);
+    *upload = (coord_upload){0};
+}
+
+/* ---- the verdict ---- */
+
+static omm_blob_plan plan_of(const omm_coord *c, uint32_t node) {
+    const omm_submission *s = &c->nodes[node].upload.submission;
+    return (omm_blob_plan){.owner = c->o.run->nodes[node].id,
+                           .digest = s->payload.digest,
+                           .size = s->payload.size,
+                           .chunk_bytes = OMM_CHUNK_BYTES,
+                           .chunk_digests = s->payload.chunk_digests,
+                           .chunk_count = s->payload.chunk_count};
+}
+
+/* The blob may have come through the manifest of another node: this one must describe it too. */
+static omm_err check_described(const omm_submission *s, omm_bytes sent) {
+    if (sent.size != s->payload.size)
+        return omm_raise(OMM_ERR_REFUSED_DIGEST, "payload.size: %" PRIu64 ", the payload has %zu",
+                         s->payload.size, sent.size);
+    for (uint32_t i = 0; i < s->payload.chunk_count; i++) {
+        omm_digest digest = omm_hash(omm_chunk_view(sent, i));
+        if (!omm_digest_equal(&digest, &s->payload.chunk_digests[i]))
+            return omm_raise(OMM_ERR_REFUSED_DIGEST,
+                             "payload.chunk_digests: %u is not that of the payload", i);
+    }
+    return OMM_OK;
+}
+
+static omm_err check_values(double *norm, const omm_coord *c, float *values,
+                            const omm_submission *s, omm_bytes sent) {
+    omm_encoded info;
+    OMM_TRY(omm_codec_decode(values, &info, &c->o.run->codec_up, c->layout, sent));
+    if (!omm_digest_equal(&info.payload_digest, &s->payload.canonical))
+        return omm_raise(OMM_ERR_REFUSED_DIGEST,
+                         "payload.canonical_digest: not that of the decoded payload");
+    for (size_t i = 0; i < c->value_count; i++)
+        if (!(fabs((double)values[i]) <= c->o.run->value_max))
+            return omm_raise(OMM_ERR_REFUSED_RANGE, "value %zu: %.9g is over %.9g", i,
+                             (double)values[i], c->o.run->value_max);
+    return omm_norm_check(norm, values, c->value_count, c->o.run->norm_max);
+}
+
+/* Decode the whole payload; a refusal is a verdict, other errors are our own. */
+static omm_err judge_payload(coord_row *row, char sentence[SENTENCE_SIZE], omm_coord *c,
+                             const omm_submission *s) {
+    omm_buf sent;
+    omm_buf_init(&sent, (size_t)c->payload_bytes_max);
+    omm_err err = OMM_OK;
+    float *values = omm_alloc_aligned(c->value_count, sizeof *values);
+    if (!values) {
+        err = omm_raise(OMM_ERR_NOMEM, "%zu values", c->value_count);
+        goto out;
+    }
+    OMM_TRY_OUT(omm_blobs_get(&sent, c->uploads, &s->payload.digest));
+    err = check_described(s, omm_buf_view(&sent));
+    if (err == OMM_OK) err = check_values(&row->norm, c, values, s, omm_buf_view(&sent));
+    if (err != OMM_OK && !coord_is_refusal(err)) goto out;
+    row->reason = err;
+    row->status = err == OMM_OK ? COORD_ACCEPTED : COORD_REFUSED;
+    row->residual = s->residual_after;
+    if (err != OMM_OK) {
+        (void)snprintf(sentence, SENTENCE_SIZE, "%s", omm_err_sentence());
+        row->norm = 0;
+    }
+    err = OMM_OK;
+out:
+    omm_free(values);
+    omm_buf_fini(&sent);
+    return err;
+}
+
+/* All chunks are there: accept or refuse. */
+static omm_err finish_upload(omm_buf *reply, omm_coord *c, uint32_t node) {
+    omm_arena arena;
+    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
+    char sentence[SENTENCE_SIZE] = "";
+    coord_row row;
+    bool found = false;
+    omm_err err = OMM_OK;
+    OMM_TRY_OUT(coord_store_find(&found, &row, c, &c->nodes[node].upload.digest, &arena));
+    OMM_ASSERT(found);
+    row.sentence = sentence;
+    OMM_TRY_OUT(judge_payload(&row, sentence, c, &c->nodes[node].upload.submission));
+    bool copy = false;
+    if (row.status == COORD_ACCEPTED) OMM_TRY_OUT(coord_store_is_copy(&copy, c, &row));
+    OMM_TRY_OUT(coord_settle(reply, c, &row));
+    if (row.status == COORD_ACCEPTED) c->nodes[node].residual = row.residual;
+    if (copy)
+        omm_log_event(c->o.log, OMM_LOG_WARN, "payload_copied", OMM_LOG_INT("round", c->round),
+                      OMM_LOG_STR("node", c->o.run->nodes[node].name));
+out:
+    omm_arena_fini(&arena);
+    return err;
+}
+
+static omm_err reply_need(omm_buf *reply, omm_coord *c, uint32_t node, size_t *missing_count) {
+    omm_blob_plan plan = plan_of(c, node);
+    uint32_t *missing = omm_alloc(plan.chunk_count, sizeof *missing);
+    if (!missing) return omm_raise(OMM_ERR_NOMEM, "%zu chunk indices", plan.chunk_count);
+    omm_err err = omm_blobs_missing(missing, missing_count, c->uploads, &plan);
+    if (err == OMM_OK && *missing_count > 0) {
+        omm_reply r = {.kind = OMM_REPLY_NEED, .missing = missing, .missing_count = *missing_count};
+        err = omm_reply_encode(reply, &r);
+    }
+    omm_free(missing);
+    return err;
+}
+
+/* What is missing, or the verdict when nothing is. */
+static omm_err go_on(omm_buf *reply, omm_coord *c, uint32_t node) {
+    size_t missing = 0;
+    OMM_TRY(reply_need(reply, c, node, &missing));
+    return missing > 0 ? OMM_OK : finish_upload(reply, c, node);
+}
+
+/* taken: false when the node was refused for it. */
+static omm_err put_chunk(omm_buf *reply, bool *taken, omm_coord *c, uint32_t node, uint32_t index,
+                         omm_bytes data, omm_arena *arena) {
+    omm_blob_plan plan = plan_of(c, node);
+    bool complete = false;
+    omm_err err = omm_blobs_put_chunk(&complete, c->uploads, &plan, index, data);
+    omm_crash_point(c->o.state_dir, c->o.crash_at, "mid_upload");
+    *taken = err == OMM_OK;
+    if (err == OMM_OK) return go_on(reply, c, node);
+    if (!coord_is_refusal(err)) return err;
+    /* Every chunk is as announced, so the manifest contradicts itself: that is the node's fault. */
+    char sentence[SENTENCE_SIZE];
+    (void)snprintf(sentence, sizeof sentence, "%s", omm_err_sentence());
+    coord_row row;
+    bool found = false;
+    OMM_TRY(coord_store_find(&found, &row, c, &c->nodes[node].upload.digest, arena));
+    OMM_ASSERT(found);
+    row.reason = err;
+    row.sentence = sentence;
+    row.status = COORD_REFUSED;
+    return coord_settle(reply, c, &row);
+}
+
+omm_err coord_upload_check_whole(const omm_blob *payload, omm_bytes whole) {
+    if (whole.size == 0) return OMM_OK;
+    const omm_digest digest = omm_hash(whole);
+    if (payload->size == whole.size && omm_digest_equal(&digest, &payload->chunk_digests[0]))
+        return OMM_OK;
+    return omm_raise(OMM_ERR_REFUSED_DIGEST, "payload: not the %" PRIu64 " bytes of the manifest",
+                     payload->size);
+}
+
+omm_err coord_upload_go_on(omm_buf *reply, omm_coord *c, uint32_t node, omm_bytes whole,
+                           omm_arena *arena) {
+    bool taken = false;
+    return whole.size > 0 ? put_chunk(reply, &taken, c, node, 0, whole, arena)
+                          : go_on(reply, c, node);
+}
+
+omm_err coord_upload_fill(omm_coord *c, uint32_t node, const omm_digest *digest, omm_bytes bytes) {
+    coord_upload fresh = {.active = true, .digest = *digest};
+    omm_arena_init(&fresh.arena, COORD_UPLOAD_ARENA_BYTES);
+    omm_envelope envelope;
+    omm_err err = omm_envelope_open(&envelope, bytes);
+    if (err == OMM_OK)
+        err = omm_submission_decode(&fresh.submission, envelope.payload, &fresh.arena);
+    if (err != OMM_OK) {
+        omm_arena_fini(&fresh.arena);
+        return err;
+    }
+    coord_upload_end(&c->nodes[node].upload);
+    c->nodes[node].upload = fresh;
+    return OMM_OK;
+}
+
+omm_err coord_upload_replace(omm_coord *c, uint32_t index) {
+    coord_node *node = &c->nodes[index];
+    omm_blob_plan old = plan_of(c, index);
+    OMM_TRY(coord_store_drop(c, c->round, &node->upload.digest));
+    OMM_TRY(omm_blobs_drop_partial(c->uploads, &old));
+    node->replaced[node->replaced_count++] = node->upload.digest;
+    coord_upload_end(&node->upload);
+    return OMM_OK;
+}
+
+omm_err coord_upload_restore(omm_coord *c, const coord_row *row) {
+    return coord_upload_fill(c, (uint32_t)row->node, &row->digest, row->bytes);
+}
+
+/* ---- chunks ---- */
+
+/* Does this chunk belong to the node's upload: the same payload, and the same chunk in its manifest? */
+static bool takes_chunk(const coord_upload *upload, const omm_request *request,
+                        const omm_digest *digest, bool *announced) {
+    if (!upload->active || !omm_digest_equal(&upload->submission.payload.digest, &request->digest))
+        return false;
+    *announced = true;
+    const omm_blob *payload = &upload->submission.payload;
+    return request->index < payload->chunk_count &&
+           omm_digest_equal(&payload->chunk_digests[request->index], digest);
+}
+
+/* No open upload takes it: its submission is settled already, or never was. */
+static omm_err answer_stray_chunk(omm_buf *reply, omm_coord *c, const omm_request *request,
+                                  bool announced, omm_arena *arena) {
+    if (announced)
+        return omm_raise(OMM_ERR_REFUSED_DIGEST, "data: not chunk %u of the manifest",
+                         request->index);
+    coord_row row;
+    bool found = false;
+    OMM_TRY(coord_store_find_payload(&found, &row, c, &request->digest, arena));
+    if (found) return coord_reply_row(reply, &row);
+    return omm_raise(OMM_ERR_REFUSED_DIGEST, "digest: no open submission announced this payload");
+}
+
+/* A chunk does not say whose it is, and two nodes may have announced one payload: it goes to all of
+ * them, so that nobody's announcement takes the chunks of another.  The answer is that of the first
+ * upload that took it; a node that gets another's receipt asks for its own. */
+omm_err coord_upload_put(omm_buf *reply, omm_coord *c, const omm_request *request,
+                         omm_arena *arena) {
+    omm_digest digest = omm_hash(request->data);
+    omm_buf other;
+    omm_buf_init(&other, OMM_MESSAGE_BYTES_MAX);
+    bool announced = false;
+    bool answered = false;
+    bool taken = false;
+    omm_err err = OMM_OK;
+    for (uint32_t i = 0; i < c->o.run->node_count && err == OMM_OK; i++) {
+        coord_upload *upload = &c->nodes[i].upload;
+        if (!takes_chunk(upload, request, &digest, &announced)) continue;
+        bool had = taken;
+        omm_buf *into = had ? &other : reply;
+        omm_buf_clear(into);
+        err = put_chunk(into, &taken, c, i, request->index, request->data, arena);
+        if (taken && !had) c->last_node = (int32_t)i;
+        taken |= had;
+        answered = true;
+    }
+    omm_buf_fini(&other);
+    OMM_TRY(err);
+    return answered ? OMM_OK : answer_stray_chunk(reply, c, request, announced, arena);
+}
+
+omm_err coord_refuse_upload(omm_coord *c, size_t node, omm_err reason, const char *sentence) {
+    coord_upload *upload = &c->nodes[node].upload;
+    if (!upload->active) return OMM_OK;
+    omm_arena arena;
+    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
+    coord_row row;
+    bool found = false;
+    omm_err err = coord_store_find(&found, &row, c, &upload->digest, &arena);
+    if (err == OMM_OK && found) {
+        row.reason = reason;
+        row.sentence = sentence;
+        row.status = COORD_REFUSED;
+        err = coord_settle(NULL, c, &row);
+    }
+    omm_arena_fini(&arena);
+    return err;
+}
+
+omm_err coord_refuse_unfinished(omm_coord *c) {
+    const char *why = coord_round_has_enough(c)
+                          ? "payload: not complete when enough had come for the round"
+                          : "payload: not complete at the deadline of the round";
+    for (size_t i = 0; i < c->o.run->node_count; i++)
+        OMM_TRY(coord_refuse_upload(c, i, OMM_ERR_REFUSED_LATE, why));
+    return OMM_OK;
+}
