@@ -10,7 +10,7 @@
 
 #define CTL_SUMMARY                                                                                \
     "Tell a coordinator that runs what to do.  Actions:\n"                                         \
-    "  status            what it does now\n"                                                       \
+    "  status            what it does now; with --json for scripts (fields: docs/running.md)\n"    \
     "  pause             open no new round; the open one goes on.  Kept over restarts\n"           \
     "  resume            open rounds again\n"                                                      \
     "  quarantine NODE   refuse a node from now on, by name or id.  Kept over restarts\n"          \
@@ -70,6 +70,8 @@ static omm_err check_words(const words *w) {
 
 /* The argument as it goes over the socket (omm/coordinator_ctl.h). */
 static omm_err put_argument(omm_buf *out, const words *w) {
+    if (w->json && strcmp(w->action, "status") == 0 && !w->target[0])
+        return omm_buf_printf(out, "json");
     if (strcmp(w->action, "invite") == 0)
         return omm_buf_printf(out, "%u %u%s%s", w->count == UINT32_MAX ? 1 : w->count,
                               w->expires == UINT32_MAX ? 0 : w->expires, w->label ? " " : "",
@@ -87,7 +89,8 @@ static omm_err ask(const words *w, const char *argument) {
     omm_buf_init(&answer, OMM_COORD_CTL_ANSWER_MAX);
     omm_err err =
         omm_coord_ctl_ask(&answer, state_dir, w->action, argument, (uint64_t)w->wait_s * 1000);
-    if (err == OMM_OK) err = print_answer(&answer, w->json);
+    const bool is_json = known == OMM_COORD_CTL_status; /* it comes as such */
+    if (err == OMM_OK) err = print_answer(&answer, w->json && !is_json);
     omm_buf_fini(&answer);
     return err;
 }
@@ -115,7 +118,8 @@ int coordinator_ctl(int argc, char **argv) {
         {"reason", 0, CLI_STR, &w.reason, "TEXT",
          "revoke: the node is told it; rollback: for the log (required)"},
         {"wait", 0, CLI_U32, &w.wait_s, "SECONDS", "for an answer, at most (600)"},
-        {"json", 0, CLI_FLAG, &w.json, NULL, "one JSON object"},
+        {"json", 0, CLI_FLAG, &w.json, NULL,
+         "one JSON object: of status its fields, else the answer"},
         {0}};
     int count = 0;
     char **args = NULL;

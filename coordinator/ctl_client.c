@@ -29,7 +29,8 @@ omm_err omm_coord_ctl_parse(omm_coord_ctl_action *out, const char *action, const
     for (unsigned i = 0; i < OMM_COORD_CTL_COUNT; i++) {
         if (strcmp(s_actions[i].name, action) != 0) continue;
         bool wanted = s_actions[i].argument[0] != '\0';
-        if (wanted && !argument[0])
+        bool optional = s_actions[i].argument[0] == '[';
+        if (wanted && !optional && !argument[0])
             return omm_raise(OMM_ERR_USAGE, "%s: %s is missing", action, s_actions[i].argument);
         if (!wanted && argument[0])
             return omm_raise(OMM_ERR_USAGE, "%s takes no argument, and got %s", action, argument);

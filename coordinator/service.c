@@ -24,7 +24,7 @@
 #include "meter.h"
 #include "timetable.h"
 #include "watch.h"
-#include "watch_text.h"
+#include "watch_brief.h"
 #include "web.h"
 #include "wires.h"
 
@@ -86,7 +86,12 @@ static omm_err write_port(const char *path, unsigned port) {
 
 /* What others see.  Not while a tick runs: it owns the state machine. */
 static void show(service *s, bool now) {
+    const uint64_t now_at_ms = now_ms(s);
     watch_beat(s->watch, false);
+    watch_stage(s->watch, omm_coord_stage_ms(s->coord, now_at_ms),
+                s->deadline_ms == OMM_COORD_NEVER ? OMM_COORD_NEVER
+                : s->deadline_ms > now_at_ms      ? s->deadline_ms - now_at_ms
+                                                  : 0);
     watch_take(s->watch, s->coord, now, wires_of, s->wires);
 }
 
@@ -138,13 +143,20 @@ static omm_err open_web(service *s) {
 
 /* ---- the operator ---- */
 
-static omm_err say_status(service *s, omm_buf *answer) {
+static omm_err say_status(service *s, omm_buf *answer, const char *form) {
+    const bool json = strcmp(form, "json") == 0;
+    if (form[0] && !json)
+        return omm_raise(OMM_ERR_USAGE, "status: %.40s; accepted: json, or nothing", form);
     watch_facts *facts = omm_alloc(1, sizeof *facts); /* too large for a stack */
-    if (!facts) return omm_raise(OMM_ERR_NOMEM, "status");
+    watch_node *nodes = omm_alloc(watch_node_max(s->watch), sizeof *nodes);
+    omm_err err = facts && nodes ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "status");
     watch_seen seen;
-    watch_see(&seen, facts, NULL, s->watch, s->server);
-    omm_err err = watch_brief_text(answer, &seen);
+    if (err == OMM_OK) {
+        watch_see(&seen, facts, nodes, s->watch, s->server);
+        err = json ? watch_brief_json(answer, &seen) : watch_brief_text(answer, &seen);
+    }
     omm_free(facts);
+    omm_free(nodes);
     return err;
 }
 
@@ -164,7 +176,7 @@ static omm_err do_action(service *s, omm_buf *answer, const ctl_request *r) {
 static omm_err on_ctl(void *ud, omm_buf *answer, const ctl_request *r) {
     service *s = ud;
     char why[SERVICE_DETAIL_BYTES] = "done";
-    if (r->action == OMM_COORD_CTL_status) return say_status(s, answer);
+    if (r->action == OMM_COORD_CTL_status) return say_status(s, answer, r->argument);
     omm_err err = do_action(s, answer, r);
     if (err != OMM_OK) (void)snprintf(why, sizeof why, "%s", omm_err_sentence());
     omm_log_event(s->o->log, OMM_LOG_INFO, "ctl",

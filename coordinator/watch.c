@@ -97,6 +97,14 @@ void watch_beat(watch *w, bool ticking) {
     pthread_mutex_unlock(&w->mutex);
 }
 
+void watch_stage(watch *w, uint64_t stage_ms, uint64_t left_ms) {
+    const uint64_t now = now_ms(w);
+    pthread_mutex_lock(&w->mutex);
+    w->facts.stage_since_ms = now - (stage_ms < now ? stage_ms : now);
+    w->facts.acts_at_ms = left_ms < UINT64_MAX - now ? now + left_ms : UINT64_MAX;
+    pthread_mutex_unlock(&w->mutex);
+}
+
 static void take_history(watch *w, const omm_coord *coord) {
     uint32_t count = 0;
     const omm_coord_round *history = omm_coord_history(&count, coord);

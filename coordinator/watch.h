@@ -52,6 +52,8 @@ typedef struct watch_facts {
     uint64_t beat_ms; /* when the service's loop last went round */
     bool ticking;     /* heavy work is going on, since tick_since_ms */
     uint64_t tick_since_ms, ticks, tick_ms;
+    uint64_t stage_since_ms,
+        acts_at_ms;   /* when it goes on by itself; UINT64_MAX: not before something happens */
     bool has_trouble; /* our own, not a peer's: disk, memory; nothing has gone well since */
     uint64_t trouble_wall_ms;
     char trouble[WATCH_TROUBLE_SIZE];
@@ -89,6 +91,8 @@ typedef struct watch_wire {
 } watch_wire;
 void watch_take(watch *w, const omm_coord *coord, bool now, watch_wire (*wire)(void *ud, size_t i),
                 void *ud);
+/* The stage has lasted so long, and ends in so long by itself (OMM_COORD_NEVER: it does not). */
+void watch_stage(watch *w, uint64_t stage_ms, uint64_t left_ms);
 /* A request went well (NULL), or failed for a reason of our own. */
 void watch_trouble(watch *w, const char *sentence);
 void watch_audit(watch *w, uint64_t entries, const omm_digest *head);

@@ -1,7 +1,7 @@
 /* watch_test.c - health, metrics and status.json of facts that are made up here. */
 #include "omm_test.h"
 
-#include "watch_text.h"
+#include "watch_brief.h"
 
 #include "omm/json.h"
 
@@ -176,6 +176,71 @@ static void test_status(void) {
     teardown(&f);
 }
 
+static int64_t brief(fixture *f, const char *key, const char *inner) {
+    json_t *root = NULL;
+    omm_buf_clear(&f->text);
+    CHECK_OK(watch_brief_json(&f->text, &f->seen));
+    CHECK(f->text.size < 4096); /* one answer over the socket, however many nodes */
+    CHECK_OK(omm_json_parse(&root, omm_buf_view(&f->text), "status"));
+    const json_t *value = json_object_get(root, key);
+    if (inner) value = json_object_get(value, inner);
+    CHECK(value);
+    int64_t is = json_is_null(value) ? -1 : json_is_true(value) ? 1 : json_integer_value(value);
+    json_decref(root);
+    return is;
+}
+
+/* What an operator asks first, as text and as JSON: each node in one place. */
+static void test_brief(void) {
+    fixture f;
+    setup(&f);
+    omm_coord_event stranger = {.kind = OMM_COORD_EVENT_REQUEST,
+                                .node = OMM_COORD_NOBODY,
+                                .reason = OMM_ERR_REFUSED_BUDGET,
+                                .sentence = "too much"};
+    watch_event(f.watch, &stranger);
+    see(&f);
+    CHECK_EQ(brief(&f, "last_error", NULL), -1);
+    CHECK_EQ(brief(&f, "refusals", "requests"), 0);
+    watch_trouble(f.watch, "disk \xff full");
+    watch_stage(f.watch, 12000, 588999);
+    see(&f);
+    f.facts.status =
+        (omm_coord_status){.state = OMM_COORD_OPEN, .round = 3, .rounds = 9, .selected = 2};
+    f.nodes[0].status = (omm_coord_node_status){.selected = true, .offered = true};
+    f.nodes[1].status = (omm_coord_node_status){.selected = true};
+    static const omm_coord_round past[1] = {{.missing = 4}};
+    f.seen.history = past;
+    f.facts.history_count = 1;
+    CHECK_EQ(brief(&f, "nodes", "working"), 1);
+    CHECK_EQ(brief(&f, "nodes", "silent"), 1);
+    CHECK_EQ(brief(&f, "nodes", "late"), 4);
+    CHECK_EQ(brief(&f, "stage_seconds", NULL), 12);
+    CHECK_EQ(brief(&f, "seconds_left", NULL), 588);
+    CHECK_EQ(brief(&f, "round", NULL), 3);
+    CHECK_EQ(brief(&f, "healthy", NULL), 0);
+    CHECK_EQ(brief(&f, "last_error", "lasts"), 1);
+    CHECK(has(&f, "\"BUDGET\":1") && has(&f, "disk ? full"));
+    omm_buf_clear(&f.text);
+    CHECK_OK(watch_brief_text(&f.text, &f.seen));
+    CHECK(has(&f, "stage: since 12 s, goes on in 588 s at the latest\n"));
+    CHECK(has(&f, "1 working, 0 uploading") && has(&f, "late in the last round: 4\n"));
+    CHECK(has(&f, "requests refused since the start: BUDGET 1\n"));
+    CHECK(has(&f, "submissions refused since the start: none\n"));
+    CHECK(has(&f, "disk \xff full\n"));
+    f.nodes[0].status.settled = f.nodes[1].status.quarantined = true;
+    CHECK_EQ(brief(&f, "nodes", "working"), 0);
+    CHECK_EQ(brief(&f, "nodes", "settled"), 1);
+    CHECK_EQ(brief(&f, "nodes", "quarantined"), 1);
+    f.nodes[1].status.revoked = true;
+    CHECK_EQ(brief(&f, "nodes", "quarantined"), 0);
+    CHECK_EQ(brief(&f, "nodes", "revoked"), 1);
+    watch_stage(f.watch, 5, OMM_COORD_NEVER);
+    see(&f);
+    CHECK_EQ(brief(&f, "seconds_left", NULL), -1);
+    teardown(&f);
+}
+
 /* Time in heavy work adds up over ticks, and the beat goes on meanwhile. */
 static void test_ticks(void) {
     fixture f;
@@ -198,6 +263,7 @@ static void test_ticks(void) {
 int main(void) {
     test_health();
     test_metrics();
+    test_brief();
     test_status();
     test_ticks();
     return 0;

@@ -1,8 +1,6 @@
 /* watch_text.c - see watch_text.h. */
-#include "watch_text.h"
-
-#include "omm/json.h"
 #include "omm/memory.h"
+#include "watch_json.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -23,7 +21,7 @@ void watch_see(watch_seen *seen, watch_facts *facts, watch_node *nodes, watch *w
 
 /* ---- health ---- */
 
-static omm_err put_reasons(omm_buf *out, const watch_seen *s) {
+omm_err watch_reasons_text(omm_buf *out, const watch_seen *s) {
     const watch_facts *f = s->facts;
     uint64_t silent_ms = f->now_ms > f->beat_ms ? f->now_ms - f->beat_ms : 0;
     /* A run that is closed is being sealed, which takes as long as its bundle is large. */
@@ -44,7 +42,7 @@ static omm_err put_reasons(omm_buf *out, const watch_seen *s) {
 omm_err watch_health_text(omm_buf *out, bool *healthy, const watch_seen *s) {
     omm_buf reasons;
     omm_buf_init(&reasons, 4096);
-    omm_err err = put_reasons(&reasons, s);
+    omm_err err = watch_reasons_text(&reasons, s);
     *healthy = reasons.size == 0;
     if (err == OMM_OK)
         err =
@@ -57,28 +55,6 @@ omm_err watch_health_text(omm_buf *out, bool *healthy, const watch_seen *s) {
                            s->facts->status.round + 1, s->facts->status.rounds);
     omm_buf_fini(&reasons);
     return err;
-}
-
-omm_err watch_brief_text(omm_buf *out, const watch_seen *s) {
-    const omm_coord_status *is = &s->facts->status;
-    bool healthy = false;
-    char at[25] = "never since the start";
-    if (s->facts->over_wall_ms) omm_time_iso(at, s->facts->over_wall_ms);
-    OMM_TRY(watch_health_text(out, &healthy, s));
-    if (s->facts->ticking)
-        OMM_TRY(omm_buf_printf(out, "working: a sum or an evaluation since %" PRIu64 " s\n",
-                               (s->facts->now_ms - s->facts->tick_since_ms) / 1000));
-    OMM_TRY(omm_buf_printf(out,
-                           "nodes: %zu enrolled, %u ready, %u in quarantine\n"
-                           "this round: %u selected, %u accepted, %u refused\n"
-                           "last round over: %s\n",
-                           s->facts->node_count, is->ready, is->quarantined, is->selected,
-                           is->accepted, is->refused, at));
-    if (is->has_loss) OMM_TRY(omm_buf_printf(out, "held-out loss: %.6g\n", is->loss));
-    char head[OMM_DIGEST_HEX_SIZE];
-    omm_digest_hex(head, &s->facts->audit_head);
-    return omm_buf_printf(out, "audit log: %" PRIu64 " entries, head %s\nrun: %s\n",
-                          s->facts->audit_entries, head, s->o->run->run_id);
 }
 
 /* ---- metrics ---- */
@@ -239,33 +215,6 @@ omm_err watch_metrics_text(omm_buf *out, const watch_seen *s) {
 
 /* ---- status.json ---- */
 
-/* A stranger's words: what is not plain ASCII becomes '?', so that it is UTF-8 whatever it was. */
-static json_t *stranger(const char *text) {
-    char clean[WATCH_TROUBLE_SIZE];
-    size_t n = 0;
-    for (; text[n] && n + 1 < sizeof clean; n++) {
-        clean[n] = text[n];
-        if (clean[n] < 0x20 || clean[n] == 0x7f || (unsigned char)clean[n] > 0x7f) clean[n] = '?';
-    }
-    clean[n] = '\0';
-    return json_string(clean);
-}
-
-static json_t *time_of(uint64_t wall_ms) {
-    char text[25];
-    if (!wall_ms) return json_null();
-    omm_time_iso(text, wall_ms);
-    return json_string(text);
-}
-
-static json_t *real_or_null(double value) {
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
-static json_t *count(uint64_t value) {
-    return json_integer((json_int_t)(value > INT64_MAX ? INT64_MAX : value));
-}
-
 static const char *doing(const omm_coord_node_status *n, omm_coord_state state) {
     if (n->revoked) return "revoked";
     if (n->quarantined) return "in quarantine";
@@ -284,11 +233,11 @@ static omm_err set_nodes(json_t *root, const watch_seen *s) {
         char id[OMM_DIGEST_HEX_SIZE];
         omm_digest_hex(id, &node->id);
         id[16] = '\0';
-        json_t *item =
-            json_pack("{s:s,s:s,s:i,s:i,s:o,s:o}", "id", id, "is",
-                      doing(&s->nodes[i].status, s->facts->status.state), "accepted",
-                      (int)s->nodes[i].status.accepted, "refused", (int)s->nodes[i].status.refused,
-                      "up", count(s->nodes[i].up), "down", count(s->nodes[i].down));
+        json_t *item = json_pack(
+            "{s:s,s:s,s:i,s:i,s:o,s:o}", "id", id, "is",
+            doing(&s->nodes[i].status, s->facts->status.state), "accepted",
+            (int)s->nodes[i].status.accepted, "refused", (int)s->nodes[i].status.refused, "up",
+            watch_json_count(s->nodes[i].up), "down", watch_json_count(s->nodes[i].down));
         omm_err err = omm_json_set_str(item, "name", node->name);
         if (err != OMM_OK) err = omm_json_set_str(item, "name", "?");
         json_array_append_new(list, item);
@@ -310,11 +259,12 @@ static omm_err set_history(json_t *root, const watch_seen *s) {
     json_t *list = json_array();
     for (uint32_t i = from; i < n; i++) {
         const omm_coord_round *r = &s->history[i];
-        json_array_append_new(
-            list, json_pack("{s:i,s:i,s:i,s:i,s:i,s:o,s:o,s:s}", "round", (int)r->round, "selected",
-                            (int)r->selected, "accepted", (int)r->accepted, "refused",
-                            (int)r->refused, "missing", (int)r->missing, "tokens", count(r->tokens),
-                            "loss", real_or_null(r->loss), "verdict", verdict_of(r)));
+        json_array_append_new(list,
+                              json_pack("{s:i,s:i,s:i,s:i,s:i,s:o,s:o,s:s}", "round", (int)r->round,
+                                        "selected", (int)r->selected, "accepted", (int)r->accepted,
+                                        "refused", (int)r->refused, "missing", (int)r->missing,
+                                        "tokens", watch_json_count(r->tokens), "loss",
+                                        watch_json_real(r->loss), "verdict", verdict_of(r)));
     }
     OMM_TRY(omm_json_set(root, "history", list));
     json_t *curve = json_array();
@@ -334,10 +284,11 @@ static omm_err set_verdicts(json_t *root, const watch_seen *s) {
         f->verdict_count > WATCH_VERDICTS_MAX ? f->verdict_count - WATCH_VERDICTS_MAX : 0;
     for (uint64_t i = f->verdict_count; i > from; i--) {
         const watch_verdict *v = &f->verdicts[(i - 1) % WATCH_VERDICTS_MAX];
-        json_t *item = json_pack(
-            "{s:o,s:i,s:s,s:o,s:o}", "time", time_of(v->wall_ms), "round", (int)v->round, "verdict",
-            v->reason == OMM_OK ? "accepted" : omm_err_name(v->reason), "sentence",
-            stranger(v->sentence), "peer", v->has_peer ? stranger(v->peer) : json_null());
+        json_t *item = json_pack("{s:o,s:i,s:s,s:o,s:o}", "time", watch_json_time(v->wall_ms),
+                                 "round", (int)v->round, "verdict",
+                                 v->reason == OMM_OK ? "accepted" : omm_err_name(v->reason),
+                                 "sentence", watch_json_words(v->sentence), "peer",
+                                 v->has_peer ? watch_json_words(v->peer) : json_null());
         omm_err err = OMM_OK;
         if (v->node >= 0) err = omm_json_set_str(item, "node", s->o->run->nodes[v->node].name);
         if (v->node < 0 || err != OMM_OK) err = omm_json_set(item, "node", json_null());
@@ -347,23 +298,6 @@ static omm_err set_verdicts(json_t *root, const watch_seen *s) {
         return err;
     }
     return omm_json_set(root, "verdicts", list);
-}
-
-static omm_err set_health(json_t *root, const watch_seen *s) {
-    omm_buf reasons;
-    omm_buf_init(&reasons, 4096);
-    omm_err err = put_reasons(&reasons, s);
-    json_t *list = json_array();
-    for (size_t from = 0, at = 0; err == OMM_OK && at < reasons.size; at++) {
-        if (reasons.data[at] != '\n') continue;
-        reasons.data[at] = '\0';
-        json_array_append_new(list, stranger((const char *)reasons.data + from));
-        from = at + 1;
-    }
-    omm_buf_fini(&reasons);
-    if (err == OMM_OK) return omm_json_set(root, "sick", list);
-    json_decref(list);
-    return err;
 }
 
 static omm_err fill(json_t *root, const watch_seen *s) {
@@ -384,18 +318,18 @@ static omm_err fill(json_t *root, const watch_seen *s) {
     OMM_TRY(omm_json_set_int(root, "accepted", f->status.accepted));
     OMM_TRY(omm_json_set_int(root, "refused", f->status.refused));
     OMM_TRY(omm_json_set(root, "loss",
-                         f->status.has_loss ? real_or_null(f->status.loss) : json_null()));
-    OMM_TRY(omm_json_set(root, "bytes_in", count(s->wire.bytes_in)));
-    OMM_TRY(omm_json_set(root, "bytes_out", count(s->wire.bytes_out)));
-    OMM_TRY(omm_json_set(root, "connections", count(s->wire.connections)));
-    OMM_TRY(omm_json_set(root, "resident_bytes", count(omm_memory_resident())));
-    OMM_TRY(omm_json_set(root, "time", time_of(f->wall_ms)));
-    OMM_TRY(omm_json_set(root, "started", time_of(f->started_wall_ms)));
-    OMM_TRY(omm_json_set(root, "round_opened", time_of(f->opened_wall_ms)));
-    OMM_TRY(omm_json_set(root, "round_over", time_of(f->over_wall_ms)));
-    OMM_TRY(omm_json_set(root, "audit_entries", count(f->audit_entries)));
+                         f->status.has_loss ? watch_json_real(f->status.loss) : json_null()));
+    OMM_TRY(omm_json_set(root, "bytes_in", watch_json_count(s->wire.bytes_in)));
+    OMM_TRY(omm_json_set(root, "bytes_out", watch_json_count(s->wire.bytes_out)));
+    OMM_TRY(omm_json_set(root, "connections", watch_json_count(s->wire.connections)));
+    OMM_TRY(omm_json_set(root, "resident_bytes", watch_json_count(omm_memory_resident())));
+    OMM_TRY(omm_json_set(root, "time", watch_json_time(f->wall_ms)));
+    OMM_TRY(omm_json_set(root, "started", watch_json_time(f->started_wall_ms)));
+    OMM_TRY(omm_json_set(root, "round_opened", watch_json_time(f->opened_wall_ms)));
+    OMM_TRY(omm_json_set(root, "round_over", watch_json_time(f->over_wall_ms)));
+    OMM_TRY(omm_json_set(root, "audit_entries", watch_json_count(f->audit_entries)));
     OMM_TRY(omm_json_set_digest(root, "audit_head", f->audit_head.b));
-    OMM_TRY(set_health(root, s));
+    OMM_TRY(watch_json_sick(root, s));
     OMM_TRY(set_nodes(root, s));
     OMM_TRY(set_history(root, s));
     return set_verdicts(root, s);

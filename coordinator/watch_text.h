@@ -33,11 +33,11 @@ void watch_see(watch_seen *seen, watch_facts *facts, watch_node *nodes, watch *w
                omm_server *server);
 
 /* Append; errors: NOMEM, TOO_BIG. */
+/* Why it is sick, a line for each reason. */
+OMM_CHECKED omm_err watch_reasons_text(omm_buf *out, const watch_seen *seen);
 /* "ok" or "sick" and a reason a line; *healthy says which. */
 OMM_CHECKED omm_err watch_health_text(omm_buf *out, bool *healthy, const watch_seen *seen);
 OMM_CHECKED omm_err watch_metrics_text(omm_buf *out, const watch_seen *seen);
-/* For a terminal: what the operator asks first. */
-OMM_CHECKED omm_err watch_brief_text(omm_buf *out, const watch_seen *seen);
 OMM_CHECKED omm_err watch_status_text(omm_buf *out, const watch_seen *seen);
 
 #endif

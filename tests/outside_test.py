@@ -272,6 +272,26 @@ def run(folder):
 # ---- the operator ----
 
 
+STATUS_FIELDS = {
+    "schema_version": int, "run_id": str, "time": str, "sick": list, "healthy": bool, "state": str, "working": bool, "paused": bool,
+    "draining": bool, "stage_seconds": int, "seconds_left": (int, type(None)), "round": int, "rounds": int, "selected": int,
+    "accepted": int, "refused": int, "loss": (float, type(None)), "round_opened": (str, type(None)), "round_over": (str, type(None)),
+    "nodes": dict, "refusals": dict, "last_error": (dict, type(None)), "connections": int, "disk_free_bytes": (int, type(None)),
+    "audit_entries": int, "audit_head": str}
+NODE_FIELDS = {"enrolled", "ready", "working", "uploading", "settled", "silent", "away", "quarantined", "revoked", "late"}
+
+
+def status_of(text):
+    """The fields that docs/running.md promises to scripts, and no others."""
+    is_now = json.loads(text)
+    check(set(is_now) == set(STATUS_FIELDS), f"status --json: {set(is_now) ^ set(STATUS_FIELDS)}")
+    check(all(isinstance(is_now[k], t) for k, t in STATUS_FIELDS.items()), f"status --json, types: {is_now}")
+    check(set(is_now["nodes"]) == NODE_FIELDS and set(is_now["refusals"]) == {"submissions", "requests"}, f"status --json: {is_now}")
+    docs = (SOURCE / "docs/running.md").read_text()
+    check(all(f"`{k}`" in docs for k in [*STATUS_FIELDS, *NODE_FIELDS]), "docs/running.md does not have all fields of status --json")
+    return is_now
+
+
 def ctl(folder):
     write_files(folder, free_port(), "127.0.0.1:0")
     state, config = folder / "coordinator", folder / "coordinator.yaml"
@@ -307,7 +327,7 @@ def ctl(folder):
     shutil.rmtree(state)
     write_files(folder, free_port(), "127.0.0.1:0")
     processes = []
-    tell(2, "unknown action fly; accepted: status, pause, resume, quarantine NODE, release NODE, rollback ROUND --reason TEXT, drain, nodes", "fly")
+    tell(2, "unknown action fly; accepted: status \\[json\\], pause, resume, quarantine NODE, release NODE, rollback ROUND --reason TEXT, drain, nodes", "fly")
     tell(2, "quarantine: NODE is missing", "quarantine")
     tell(2, "rollback ROUND --reason TEXT: both", "rollback", "1")
     tell(2, "pause takes no argument", "pause", "now")
@@ -319,6 +339,10 @@ def ctl(folder):
         silent.connect(str(state / "ctl.sock"))  # says nothing and holds the door for two seconds
         tell(0, "state: joining", "status")
         silent.close()
+        tell(1, "status: yaml; accepted: json, or nothing", "status", "yaml")
+        is_now = status_of(tell(0, "schema_version", "status", "--json"))
+        check(is_now["state"] == "joining" and is_now["paused"] is False and is_now["healthy"] is True and is_now["seconds_left"] is None,
+              f"status --json before anybody came: {is_now}")
         for rubbish in (b"\n", b"pause \n\n", b"\xff\xfe\n", b"x" * 300, b"status\0\n", b"quarantine \xff\n"):
             with socket.socket(socket.AF_UNIX) as s:
                 s.connect(str(state / "ctl.sock"))
@@ -336,6 +360,8 @@ def ctl(folder):
         wait_for("three ready nodes", lambda: "3 ready" in tell(0, "paused", "status"))
         time.sleep(1)
         check("state: joining, paused" in tell(0, "state", "status"), "a round was opened in a pause")
+        is_now = status_of(tell(0, "{", "status", "--json"))
+        check(is_now["paused"] and is_now["nodes"]["ready"] == 3 and is_now["nodes"]["away"] == 0, f"status --json in a pause: {is_now}")
         tell(0, "cafe-02 is in quarantine", "quarantine", "cafe-02")
         tell(1, "cafe-02 is already in quarantine", "quarantine", "cafe-02")
         tell(1, "harbor-02 is not in quarantine", "release", "harbor-02")
@@ -348,6 +374,10 @@ def ctl(folder):
         tell(0, "opened again", "resume")
         state_is("open")
         tell(0, "2 selected", "status")
+        is_now = status_of(tell(0, "{", "status", "--json"))
+        if is_now["state"] == "open":  # a sum may have begun meanwhile
+            check(is_now["selected"] == 2 and 0 < is_now["seconds_left"] <= 600 and is_now["stage_seconds"] < LIMIT_S, f"status --json: {is_now}")
+        check(is_now["nodes"]["quarantined"] == 1 and is_now["refusals"]["requests"] == {} and is_now["last_error"] is None, f"status --json: {is_now}")
         tell(1, "round 7 is not over; accepted: start", "rollback", "7", "--reason", "no such round")
         tell(0, "round 1 begins from the run's first adapter", "rollback", "start", "--reason", "the first was noise")
         tell(0, "may take part again", "release", "cafe-02")

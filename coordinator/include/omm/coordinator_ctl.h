@@ -19,11 +19,11 @@
 #define OMM_COORD_CTL_LINE_MAX 256u /* of a request, its newline included */
 #define OMM_COORD_CTL_ANSWER_MAX ((size_t)64 << 10)
 
-/* XX(name, argument or "", what it does): what a coordinator understands.  Arguments are as the command line has
+/* XX(name, argument, "" or [may be left out], what it does): what a coordinator understands.  Arguments are as the command line has
  * them; over the socket they are "COUNT HOURS" or "COUNT HOURS LABEL" (invite), "NODE\tREASON" (revoke) and
  * "ROUND\tREASON" (rollback), because names have blanks. */
 #define OMM_COORD_CTL_MAP(XX)                                                                      \
-    XX(status, "", "what it does now")                                                             \
+    XX(status, "[json]", "what it does now; json: for scripts")                                    \
     XX(pause, "", "open no new round; the open one goes on.  Kept over restarts")                  \
     XX(resume, "", "open rounds again")                                                            \
     XX(quarantine, "NODE", "refuse a node from now on, by name or id.  Kept over restarts")        \

@@ -1,0 +1,200 @@
+/* watch_brief.c - see watch_brief.h. */
+#include "watch_brief.h"
+
+#include "watch_json.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+typedef struct node_counts {
+    uint32_t working, uploading, settled, silent, away, revoked, quarantined;
+} node_counts;
+
+/* Each node once, revoked and in quarantine first. */
+static node_counts count_nodes(const watch_seen *s) {
+    node_counts n = {0};
+    for (size_t i = 0; i < s->facts->node_count; i++) {
+        const omm_coord_node_status *is = &s->nodes[i].status;
+        const bool asked = s->facts->status.state == OMM_COORD_OPEN && is->selected;
+        if (is->revoked)
+            n.revoked++;
+        else if (is->quarantined)
+            n.quarantined++;
+        else if (is->settled)
+            n.settled++;
+        else if (is->uploading)
+            n.uploading++;
+        else if (asked && is->offered)
+            n.working++;
+        else if (asked)
+            n.silent++;
+        else if (!is->ready)
+            n.away++;
+    }
+    return n;
+}
+
+/* Who was selected for the last round that is over, and gave nothing in time. */
+static uint32_t late_nodes(const watch_seen *s) {
+    return s->facts->history_count ? s->history[s->facts->history_count - 1].missing : 0;
+}
+
+static const char *reason_name(unsigned reason) {
+    static const char prefix[] = "REFUSED_";
+    const char *name = omm_err_name((omm_err)reason);
+    return strncmp(name, prefix, sizeof prefix - 1) == 0 ? name + sizeof prefix - 1 : NULL;
+}
+
+static bool has_left(uint64_t *left_ms, const watch_facts *f) {
+    *left_ms = f->acts_at_ms > f->now_ms ? f->acts_at_ms - f->now_ms : 0;
+    return f->acts_at_ms != UINT64_MAX && !f->ticking && f->status.state != OMM_COORD_CLOSED;
+}
+
+static uint64_t stage_ms(const watch_facts *f) {
+    return f->now_ms > f->stage_since_ms ? f->now_ms - f->stage_since_ms : 0;
+}
+
+/* ---- for a terminal ---- */
+
+static omm_err put_stage(omm_buf *out, const watch_facts *f) {
+    uint64_t left_ms = 0;
+    if (f->ticking)
+        return omm_buf_printf(out, "working: a sum or an evaluation since %" PRIu64 " s\n",
+                              (f->now_ms - f->tick_since_ms) / 1000);
+    OMM_TRY(omm_buf_printf(out, "stage: since %" PRIu64 " s", stage_ms(f) / 1000));
+    return has_left(&left_ms, f)
+               ? omm_buf_printf(out, ", goes on in %" PRIu64 " s at the latest\n", left_ms / 1000)
+               : omm_buf_printf(out, ", waits for nodes or for a word\n");
+}
+
+static omm_err put_refusals(omm_buf *out, const char *what, const uint64_t *counts) {
+    bool any = false;
+    OMM_TRY(omm_buf_printf(out, "%s refused since the start:", what));
+    for (unsigned i = 1; i < WATCH_REASONS; i++) {
+        const char *name = counts[i] > 0 ? reason_name(i) : NULL;
+        if (name) OMM_TRY(omm_buf_printf(out, " %s %" PRIu64, name, counts[i]));
+        any = any || name;
+    }
+    return omm_buf_printf(out, any ? "\n" : " none\n");
+}
+
+static omm_err put_error(omm_buf *out, const watch_facts *f) {
+    char at[25];
+    if (!f->trouble_wall_ms) return OMM_OK;
+    omm_time_iso(at, f->trouble_wall_ms);
+    return omm_buf_printf(out, "last error: %s %s%s\n", at, f->trouble,
+                          f->has_trouble ? "" : " (since then all went well)");
+}
+
+omm_err watch_brief_text(omm_buf *out, const watch_seen *s) {
+    const omm_coord_status *is = &s->facts->status;
+    const node_counts n = count_nodes(s);
+    bool healthy = false;
+    char at[25] = "never since the start";
+    if (s->facts->over_wall_ms) omm_time_iso(at, s->facts->over_wall_ms);
+    OMM_TRY(watch_health_text(out, &healthy, s));
+    OMM_TRY(put_stage(out, s->facts));
+    OMM_TRY(omm_buf_printf(
+        out,
+        "nodes: %zu enrolled, %u ready, %u working, %u uploading, %u settled, %u away\n"
+        "not taking part: %u in quarantine, %u revoked; late in the last round: %u\n"
+        "this round: %u selected, %u accepted, %u refused, %u not heard of\n"
+        "last round over: %s\n",
+        s->facts->node_count, is->ready, n.working, n.uploading, n.settled, n.away, n.quarantined,
+        n.revoked, late_nodes(s), is->selected, is->accepted, is->refused, n.silent, at));
+    OMM_TRY(put_refusals(out, "submissions", s->facts->submissions));
+    OMM_TRY(put_refusals(out, "requests", s->facts->requests));
+    OMM_TRY(put_error(out, s->facts));
+    if (is->has_loss) OMM_TRY(omm_buf_printf(out, "held-out loss: %.6g\n", is->loss));
+    char head[OMM_DIGEST_HEX_SIZE];
+    omm_digest_hex(head, &s->facts->audit_head);
+    return omm_buf_printf(out, "audit log: %" PRIu64 " entries, head %s\nrun: %s\n",
+                          s->facts->audit_entries, head, s->o->run->run_id);
+}
+
+/* ---- for a script ---- */
+
+static omm_err set_stage(json_t *root, const watch_facts *f) {
+    uint64_t left_ms = 0;
+    OMM_TRY(omm_json_set_str(root, "state", omm_coord_state_name(f->status.state)));
+    OMM_TRY(omm_json_set_bool(root, "working", f->ticking));
+    OMM_TRY(omm_json_set_bool(root, "paused", f->status.paused));
+    OMM_TRY(omm_json_set_bool(root, "draining", f->status.draining));
+    OMM_TRY(omm_json_set(
+        root, "stage_seconds",
+        watch_json_count((f->ticking ? f->now_ms - f->tick_since_ms : stage_ms(f)) / 1000)));
+    json_t *left = has_left(&left_ms, f) ? watch_json_count(left_ms / 1000) : json_null();
+    return omm_json_set(root, "seconds_left", left);
+}
+
+static omm_err set_round(json_t *root, const watch_seen *s) {
+    const omm_coord_status *is = &s->facts->status;
+    OMM_TRY(omm_json_set_int(root, "round", is->round));
+    OMM_TRY(omm_json_set_int(root, "rounds", is->rounds));
+    OMM_TRY(omm_json_set_int(root, "selected", is->selected));
+    OMM_TRY(omm_json_set_int(root, "accepted", is->accepted));
+    OMM_TRY(omm_json_set_int(root, "refused", is->refused));
+    OMM_TRY(omm_json_set(root, "loss", is->has_loss ? watch_json_real(is->loss) : json_null()));
+    OMM_TRY(omm_json_set(root, "round_opened", watch_json_time(s->facts->opened_wall_ms)));
+    return omm_json_set(root, "round_over", watch_json_time(s->facts->over_wall_ms));
+}
+
+static omm_err set_nodes(json_t *root, const watch_seen *s) {
+    const node_counts n = count_nodes(s);
+    json_t *nodes =
+        json_pack("{s:o,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "enrolled",
+                  watch_json_count(s->facts->node_count), "ready", (int)s->facts->status.ready,
+                  "working", (int)n.working, "uploading", (int)n.uploading, "settled",
+                  (int)n.settled, "silent", (int)n.silent, "away", (int)n.away, "quarantined",
+                  (int)n.quarantined, "revoked", (int)n.revoked, "late", (int)late_nodes(s));
+    return omm_json_set(root, "nodes", nodes);
+}
+
+static json_t *refusals_of(const uint64_t *counts) {
+    json_t *by_reason = json_object();
+    for (unsigned i = 1; i < WATCH_REASONS; i++)
+        if (counts[i] > 0 && reason_name(i))
+            (void)json_object_set_new(by_reason, reason_name(i), watch_json_count(counts[i]));
+    return by_reason;
+}
+
+static omm_err set_refusals(json_t *root, const watch_facts *f) {
+    json_t *both = json_pack("{s:o,s:o}", "submissions", refusals_of(f->submissions), "requests",
+                             refusals_of(f->requests));
+    return omm_json_set(root, "refusals", both);
+}
+
+static omm_err set_error(json_t *root, const watch_facts *f) {
+    if (!f->trouble_wall_ms) return omm_json_set(root, "last_error", json_null());
+    return omm_json_set(root, "last_error",
+                        json_pack("{s:o,s:o,s:b}", "time", watch_json_time(f->trouble_wall_ms),
+                                  "sentence", watch_json_words(f->trouble), "lasts",
+                                  f->has_trouble));
+}
+
+static omm_err fill(json_t *root, const watch_seen *s) {
+    OMM_TRY(omm_json_set_int(root, "schema_version", 1));
+    OMM_TRY(omm_json_set_str(root, "run_id", s->o->run->run_id));
+    OMM_TRY(omm_json_set(root, "time", watch_json_time(s->facts->wall_ms)));
+    OMM_TRY(watch_json_sick(root, s));
+    OMM_TRY(
+        omm_json_set_bool(root, "healthy", json_array_size(json_object_get(root, "sick")) == 0));
+    OMM_TRY(set_stage(root, s->facts));
+    OMM_TRY(set_round(root, s));
+    OMM_TRY(set_nodes(root, s));
+    OMM_TRY(set_refusals(root, s->facts));
+    OMM_TRY(set_error(root, s->facts));
+    OMM_TRY(omm_json_set(root, "connections", watch_json_count(s->wire.connections)));
+    OMM_TRY(omm_json_set(root, "disk_free_bytes",
+                         s->has_disk ? watch_json_count(s->disk_free) : json_null()));
+    OMM_TRY(omm_json_set(root, "audit_entries", watch_json_count(s->facts->audit_entries)));
+    return omm_json_set_digest(root, "audit_head", s->facts->audit_head.b);
+}
+
+omm_err watch_brief_json(omm_buf *out, const watch_seen *s) {
+    json_t *root = json_object();
+    omm_err err = root ? fill(root, s) : omm_raise(OMM_ERR_NOMEM, "JSON");
+    if (err == OMM_OK) err = omm_json_write(out, root);
+    json_decref(root);
+    return err;
+}
