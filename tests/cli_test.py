@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
 """The command line: help, exit codes, and messages that say what, where and what would be accepted.
 
-usage: cli_test.py SOURCE_DIR MESHMIND
+A second program, where there is one, is asked where the same question is put with every limit there is.
+
+usage: cli_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
 import json, os, pathlib, re, signal, subprocess, sys, tempfile, time
 
-SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
+from live import program
+
+SOURCE, MESHMIND, FASTER = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2], program(sys.argv[2:])
 BASE = SOURCE / "scenarios" / "base"
 MODEL = BASE / "openmeshmind-tiny-F16.gguf"
 failures = []
 
 
-def run(*args, stdin=""):
-    return subprocess.run([MESHMIND, *map(str, args)], capture_output=True, text=True, input=stdin,
+def run(*args, stdin="", meshmind=MESHMIND):
+    return subprocess.run([meshmind, *map(str, args)], capture_output=True, text=True, input=stdin,
                           cwd=SOURCE, timeout=600)
 
 
@@ -325,9 +329,10 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
         if not parts < memory["planned_bytes"] < parts + 16e6 or memory["peak_bytes"] < memory["weights_bytes"]:
             failures.append(f"{command}: memory: {memory}")
         # Lower and lower, from what it takes to what cannot be: types fall, then positions.
+        memory = json.loads(run(*command, "-m", synth[0], "--json", meshmind=FASTER).stdout)["memory"]
         top, chosen = -(-memory["planned_bytes"] // 1000000), []
         for limit in range(top, 0, -1):
-            fit = run(*command, "-m", synth[0], "--json", "--max-memory-mb", limit)
+            fit = run(*command, "-m", synth[0], "--json", "--max-memory-mb", limit, meshmind=FASTER)
             if fit.returncode != 0:
                 break
             now = json.loads(fit.stdout)["memory"]
@@ -339,7 +344,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
         least = re.search(r"the least is (\d+) MB .*positions, q8_0", fit.stderr)
         if fit.returncode != 2 or chosen != sorted(chosen) or chosen[0] != (False, 0, -512) or not least or fit.stdout:
             failures.append(f"{command} --max-memory-mb: {chosen} {fit.returncode} {fit.stderr}")
-        elif run(*command, "-m", synth[0], "--max-memory-mb", least[1]).returncode != 0:
+        elif run(*command, "-m", synth[0], "--max-memory-mb", least[1], meshmind=FASTER).returncode != 0:
             failures.append(f"{command} --max-memory-mb {least[1]}: the least is not enough")
         # Layers from the file give the same answer.
         whole, part = [json.loads(run(*command, "-m", synth[0], "--json", *more).stdout) for more in ([], ["--stream"])]
@@ -398,12 +403,12 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     lines = folder / "lines.jsonl"
     lines.write_text("".join((BASE / "train.jsonl").read_text().splitlines(True)[:40]))
     train = ["train", "-m", MODEL, "-d", lines, "-t", 1, "--steps", 1, "--batch", 600, "--micro", 600, "--seq", 96]
-    plan = json.loads(run(*train, "--dry-run", "--json").stdout)
+    plan = json.loads(run(*train, "--dry-run", "--json", meshmind=FASTER).stdout)
     top, adapters, chosen = -(-plan["memory"]["planned_bytes"] // 1000000), set(), []
     if plan["steps"] != 1 or plan["step_s"] <= 0 or plan["memory"]["checkpoint_layers"] != 0:
         failures.append(f"train --dry-run: {plan}")
     for limit in range(top + 2, 0, -5):  # what is resident differs a little from run to run
-        fit = run(*train, "--dry-run", "--json", "--max-memory-mb", limit)
+        fit = run(*train, "--dry-run", "--json", "--max-memory-mb", limit, meshmind=FASTER)
         if fit.returncode != 0:
             break
         memory = json.loads(fit.stdout)["memory"]
@@ -416,8 +421,8 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
         failures.append(f"train --max-memory-mb: {chosen} {fit.returncode} {fit.stderr}")
     if not re.search("training takes at least.*left for it|loading the model takes", fit.stderr):
         failures.append(f"train --max-memory-mb {limit}: {fit.stderr}")
-    for more in [[], ["--max-memory-mb", limit + 7], ["--checkpoint-layers", 99]]:
-        done = run(*train, "-o", folder / "m.gguf", *more)
+    for more, meshmind in ([], MESHMIND), (["--max-memory-mb", limit + 7], FASTER), (["--checkpoint-layers", 99], MESHMIND):
+        done = run(*train, "-o", folder / "m.gguf", *more, meshmind=meshmind)
         adapters.add((folder / "m.gguf").read_bytes())
         if done.returncode != 0 or not re.search(r"memory: weights [\d.]+ MB, adapter", done.stderr):
             failures.append(f"train {more}: exit {done.returncode}: {done.stderr}")

@@ -2,12 +2,17 @@
 """A tiny model from nothing: the same bytes with any number of threads and on every instruction set, and
 those of the golden below; stopped by a signal and resumed; what the file says is in the model; refusals.
 
-usage: pretrain_test.py SOURCE_DIR MESHMIND
+A second program, where there is one, takes a part of the runs: the bytes are the same for every build.
+
+usage: pretrain_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
        pretrain_test.py SOURCE_DIR MESHMIND shipped      the vocabulary of the shipped base model, made again
 """
 import hashlib, json, os, pathlib, signal, subprocess, sys, tempfile
 
+from live import fail, program
+
 SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
+FASTER = MESHMIND if sys.argv[3:] == ["shipped"] else program(sys.argv[2:])
 BASE = SOURCE / "scenarios" / "base"
 # Text and model of the run below.  Another Python would have to write other text to change the second alone.
 TEXT = "f32d394fb3c457545d8134b73f9d02996329906eee92749e0967d2064891df6b"
@@ -36,13 +41,8 @@ folder = tempfile.TemporaryDirectory()
 work = pathlib.Path(folder.name)
 
 
-def fail(text):
-    print(text)
-    sys.exit(1)
-
-
-def run(*args, code=0, **env):
-    done = subprocess.run([MESHMIND, *map(str, args)], capture_output=True, text=True, env={**os.environ, **env},
+def run(*args, code=0, meshmind=MESHMIND, **env):
+    done = subprocess.run([meshmind, *map(str, args)], capture_output=True, text=True, env={**os.environ, **env},
                           timeout=1200)
     if done.returncode != code:
         fail(f"{args}: exit {done.returncode} instead of {code}: {done.stderr}")
@@ -54,8 +54,8 @@ def corpus(name, *args):
     return hashlib.sha256((work / name).read_bytes()).hexdigest()
 
 
-def pretrain(*args, config="tiny.yaml", **env):
-    out = run("pretrain", work / config, "--out", work / "out.gguf", "--json", *args, **env).stdout
+def pretrain(*args, config="tiny.yaml", **more):
+    out = run("pretrain", work / config, "--out", work / "out.gguf", "--json", *args, **more).stdout
     return [json.loads(line) for line in out.splitlines()]
 
 
@@ -105,17 +105,17 @@ if abs(loss - judged[1][1]) > 0.01:
 
 # The same bytes.
 for threads, isa in ((3, None), (2, "scalar"), (1, "avx2")):
-    env = {"OMM_ISA": isa} if isa else {}
+    more = {"OMM_ISA": isa, "meshmind": FASTER} if isa else {}
     if isa == "avx2" and "avx2" not in pathlib.Path("/proc/cpuinfo").read_text():
         continue
-    got = pretrain("--threads", threads, **env)[-1]["digest"]
+    got = pretrain("--threads", threads, **more)[-1]["digest"]
     if got != MODEL:
         fail(f"{threads} threads, {isa or 'best'}: {got}")
 (work / "other.yaml").write_text(CONFIG.replace("micro_tokens: 300", "micro_tokens: 4096"))
-if pretrain(config="other.yaml")[-1]["digest"] != MODEL:
+if pretrain(config="other.yaml", meshmind=FASTER)[-1]["digest"] != MODEL:
     fail("micro_tokens changed the model")
 (work / "other.yaml").write_text(CONFIG + "seed: 2\n")
-if pretrain(config="other.yaml")[-1]["digest"] == MODEL:
+if pretrain(config="other.yaml", meshmind=FASTER)[-1]["digest"] == MODEL:
     fail("the seed changes nothing")
 
 # Stopped and resumed.
@@ -138,9 +138,10 @@ lines = (BASE / "train.jsonl").read_text().split("\n")[:4]
 (work / "few.jsonl").write_text("\n".join(lines) + "\n")
 
 
-def full(*args, code=0):
+def full(*args, code=0, meshmind=MESHMIND):
     done = run("train", "-m", BASE / "openmeshmind-tiny-F16.gguf", "--data", work / "few.jsonl", "--eval",
-               work / "few.jsonl", "--out", work / "full.gguf", "--full", "--json", "--batch", 400, "--new-tokens", 0, *args, code=code)
+               work / "few.jsonl", "--out", work / "full.gguf", "--full", "--json", "--batch", 400, "--new-tokens", 0, *args, code=code,
+               meshmind=meshmind)
     return [json.loads(line) for line in done.stdout.splitlines()] if code == 0 else done.stderr
 
 
@@ -155,7 +156,7 @@ for kind in ([], ["--optimizer", "galore", "--galore-rank", 8, "--galore-every",
     if first["weights"] != 5246208 or (first["moments"] != 2 * 5246208) != bool(kind):
         fail(f"--full {kind} keeps {first}")
     again = full("--steps", 2, "--threads", 2, "--micro", 300, "--checkpoint", work / f"fk{len(kind)}",
-                 "--checkpoint-every", 1, *kind)[-1]
+                 "--checkpoint-every", 1, *kind, meshmind=FASTER)[-1]
     if again["model_digest"] != first["model_digest"] or loss_of(again, "after") != loss_of(first, "after"):
         fail(f"--full {kind}: {first}, then {again}")
     resumed = full("--steps", 2, "--micro", 300, "--checkpoint", work / f"fk{len(kind)}", "--resume", *kind)[-1]
@@ -176,7 +177,8 @@ limit = ["--max-memory-mb", plan["planned_bytes"] // 1000000 - 20]
 less = full(*many, "--dry-run", *limit)[-1]["memory"]
 if less["planned_bytes"] > limit[1] * 1000000 or not less["micro_tokens"] < plan["micro_tokens"]:
     fail(f"--full --max-memory-mb: {plan}, {less}")
-tight, whole = (full(*many, *more)[-1]["model_digest"] for more in (limit, ["--checkpoint-layers", 2]))
+tight, whole = (full(*many, *more, meshmind=meshmind)[-1]["model_digest"]
+                for more, meshmind in ((limit, MESHMIND), (["--checkpoint-layers", 2], FASTER)))
 if tight != whole:
     fail(f"--full {limit}: {tight} instead of {whole}")
 for megabytes, says in ((20, "loading the model takes"), (100, "weights and gradient")):

@@ -2,11 +2,15 @@
 """Training as a process: killed at random moments or stopped by a signal, then resumed, it ends with the
 bytes of a run that nobody disturbed: adapter, checkpoint, evaluations, best step and early stop.
 
-usage: train_resume_test.py SOURCE_DIR MESHMIND
+A second program, where there is one, takes half of the work: the bytes are the same for every build.
+
+usage: train_resume_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
 import json, pathlib, random, signal, subprocess, sys, tempfile, time
 
-SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
+from live import fail, program
+
+SOURCE, MESHMIND, FASTER = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2], program(sys.argv[2:])
 BASE = SOURCE / "scenarios" / "base"
 STEPS = 24
 COMMON = ["train", "-m", BASE / "openmeshmind-tiny-F16.gguf", "--steps", STEPS, "--rank", 2, "--batch", 128,
@@ -24,18 +28,13 @@ SAME = ("adapter_digest", "chain", "evaluations", "best_step", "stopped_early", 
         "loss_first", "loss_last", "evaluation")
 
 
-def fail(text):
-    print(text)
-    sys.exit(1)
-
-
-def start(args):
-    return subprocess.Popen([MESHMIND, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+def start(args, meshmind):
+    return subprocess.Popen([meshmind, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                             text=True)
 
 
-def finish(args, name):
-    child = start(args)
+def finish(args, name, meshmind=MESHMIND):
+    child = start(args, meshmind)
     out, err = child.communicate(timeout=300)
     if child.returncode != 0:
         fail(f"{name}: exit {child.returncode}: {err}")
@@ -44,7 +43,7 @@ def finish(args, name):
 
 def disturb(args, how, dice):
     """Kill after a random number of events and a random while.  True when it had ended before."""
-    child = start(args)
+    child = start(args, FASTER if how == signal.SIGKILL else MESHMIND)
     for _ in range(dice.randrange(1, 12)):
         if not child.stdout.readline():
             break
@@ -77,7 +76,7 @@ def one(name, options, folder, dice):
     if steps != list(range(1, whole["steps"] + 1)) or min(e["tokens_per_s"] for e in events[:-1]
                                                           if e["event"] == "step") <= 0:
         fail(f"{name}: events {events}")
-    plain = finish(args + ["-o", folder / "plain.gguf"], name)[-1]  # checkpoints change nothing
+    plain = finish(args + ["-o", folder / "plain.gguf"], name, FASTER)[-1]  # checkpoints change nothing
     compare(name, whole, plain, folder, [("whole.gguf", "plain.gguf")])
     if (whole["steps"] < STEPS) != ("--patience" in options) or whole["stopped_early"] != ("--patience" in options):
         fail(f"{name}: {whole['steps']} steps, stopped early {whole['stopped_early']}")

@@ -1,28 +1,65 @@
 #!/usr/bin/env python3
-"""Run clang-tidy over every C file of the project, two at a time.  Run by CTest as `tidy`.
+"""Run clang-tidy over every C file of the project.  Run by CTest as `tidy_0` and so on, a part each.
 
-A file whose preprocessed inputs are unchanged since its last clean run is not linted again: the
-stamp is a digest over the file, all headers of the project, .clang-tidy and the compile command.
+usage: check_tidy.py SOURCE_DIR BUILD_DIR [PART OF]      PART of OF parts, one file at a time; else all, on all processors
+
+A file whose inputs are unchanged since its last clean run is not linted again: the stamp is a digest over the file, every
+header that it includes (as Ninja knows them from the build; else all of the project), .clang-tidy, the compile command and the
+linter's version.  Stamps are in build/tidy-stamps, or in the folder OMM_TIDY_STAMPS, which may outlive a checkout.
 """
-import concurrent.futures, hashlib, json, os, pathlib, shutil, subprocess, sys
+import concurrent.futures, functools, hashlib, json, os, pathlib, re, shutil, subprocess, sys
 
-root, build = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+root, build = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
 if not shutil.which("clang-tidy"):
     print("skipped: clang-tidy is not installed")
     sys.exit(77)
-entries = {e["file"]: e for e in json.loads((build / "compile_commands.json").read_text())
-           if str(root) in e["file"] and str(build) not in e["file"]}
-shared = hashlib.sha256((root / ".clang-tidy").read_bytes())
-for header in sorted(root.glob("*/include/omm/*.h")) + sorted(root.glob("*/*.h")):
-    shared.update(header.read_bytes())
-stamps = build / "tidy-stamps"
-stamps.mkdir(exist_ok=True)
+stamps = pathlib.Path(os.environ.get("OMM_TIDY_STAMPS") or root / "build" / "tidy-stamps")
+stamps.mkdir(parents=True, exist_ok=True)
+version = subprocess.run(["clang-tidy", "--version"], capture_output=True).stdout
+config = (root / ".clang-tidy").read_bytes()
+all_headers = sorted(str(p) for p in root.glob("**/*.h") if build not in p.parents)
+
+
+@functools.cache
+def digest_of(path):
+    return hashlib.sha256(pathlib.Path(path).read_bytes()).digest()
+
+
+@functools.cache
+def changed(path):
+    """When, in nanoseconds; a file that is gone has just changed."""
+    return os.stat(path).st_mtime_ns if os.path.exists(path) else 1 << 62
+
+
+def known_inputs(objects):
+    """Object -> the files it was made from, where that is not older than any of them."""
+    done = subprocess.run(["ninja", "-C", str(build), "-t", "deps", *objects], capture_output=True, text=True)
+    out = {}
+    for block in done.stdout.split("\n\n"):
+        head, *files = block.strip().split("\n")
+        match = re.match(r"(.*): #deps \d+, deps mtime \d+ \(VALID\)", head)
+        if match and (build / match[1]).exists():
+            paths = [os.path.normpath(build / f.strip()) for f in files]
+            if max(map(changed, paths)) <= changed(build / match[1]):
+                out[match[1]] = paths
+    return out
+
+
+def object_of(entry):
+    match = re.search(r" -o (\S+)", entry["command"])
+    return match[1] if match else ""
+
+
+def stamp_of(entry):
+    inputs = known.get(object_of(entry), all_headers)
+    key = hashlib.sha256(version + config + entry["command"].replace(str(root), ".").encode())
+    for path in [entry["file"], *sorted(inputs)]:
+        key.update(os.path.relpath(path, root).encode() + b"\0" + digest_of(path))
+    return stamps / key.hexdigest()
 
 
 def lint(entry):
-    digest = shared.copy()
-    digest.update(pathlib.Path(entry["file"]).read_bytes() + entry.get("command", "").encode())
-    stamp = stamps / digest.hexdigest()
+    stamp = stamp_of(entry)
     if stamp.exists():
         return 0, ""
     run = subprocess.run(["clang-tidy", "--quiet", "--extra-arg=-Wno-unused-command-line-argument", "-p", str(build),
@@ -32,8 +69,15 @@ def lint(entry):
     return run.returncode, run.stdout
 
 
-with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 2) as pool:
-    results = list(pool.map(lint, entries.values()))
+entries = {e["file"]: e for e in json.loads((build / "compile_commands.json").read_text())
+           if str(root) in e["file"] and str(build) not in e["file"]}
+chosen = sorted(entries.values(), key=lambda e: (-os.path.getsize(e["file"]), e["file"]))
+threads = os.cpu_count() or 2
+if len(sys.argv) > 4:
+    chosen, threads = chosen[int(sys.argv[3])::int(sys.argv[4])], 1
+known = known_inputs([object_of(e) for e in chosen])
+with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+    results = list(pool.map(lint, chosen))
 bad = [text for code, text in results if code != 0]
 print("\n".join(bad)[-20000:] or f"tidy: ok, {len(results)} files")
 sys.exit(1 if bad or not results else 0)
