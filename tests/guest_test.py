@@ -6,10 +6,13 @@ The machine that it sees (battery, heat, load, network) is a tree of files, thro
 
 usage: guest_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
-import contextlib, json, os, pathlib, re, signal, socket, sqlite3, subprocess, sys, tempfile, time
+import contextlib, json, os, pathlib, re, signal, sqlite3, sys, tempfile, time
+
+import live
+from live import check, free_port, wait_for
 
 SOURCE = pathlib.Path(sys.argv[1])
-MESHMIND = next((p for p in sys.argv[3:] if pathlib.Path(p).exists()), sys.argv[2])
+MESHMIND = live.program(sys.argv[2:])
 IS_MEASURED = "build/release" in str(MESHMIND)  # sanitizers take memory of their own
 IDLE_KB = 10000
 STEPS = 30
@@ -23,7 +26,7 @@ rounds: 1
 population:
   - group: one
     clients: [cafe-02]
-recipe: {rank: 2, alpha: 4, targets: "q,v", steps: %d, batch_tokens: 1024, micro_tokens: 256, learning_rate: 0.005, warmup_steps: 1}
+recipe: {rank: 2, alpha: 4, targets: "q,v", steps: %d, batch_tokens: 512, micro_tokens: 256, learning_rate: 0.005, warmup_steps: 1}
 codec:
   up: {kind: int8, topk_fraction: 0.5}
   down: {kind: f16}
@@ -32,34 +35,10 @@ audit: {submissions: 1, scalar_steps: 0}
 """
 
 
-def check(condition, text):
-    if not condition:
-        print(text)
-        sys.exit(1)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def wait_for(what, test, seconds=120):
-    end = time.monotonic() + seconds
-    while not test():
-        check(time.monotonic() < end, f"{what}: not within {seconds} s")
-        time.sleep(0.02)
-
-
 class Process:
     def __init__(self, folder, kind, name, root=None):
-        self.path, env = folder / f"{name}.log", dict(os.environ)
-        env.pop("OMM_CRASH_AT", None)
-        env["OMM_GUEST_ROOT"] = str(root or folder / "nothing")
-        env["TZ"] = "UTC"
-        with open(self.path, "ab") as log:
-            self.p = subprocess.Popen([MESHMIND, kind, "-c", folder / f"{name}.yaml"], env=env,
-                                      stdout=log, stderr=log)
+        self.path = folder / f"{name}.log"
+        self.p = live.start_service(MESHMIND, folder, kind, name, OMM_GUEST_ROOT=root or live.NOWHERE, TZ="UTC")
 
     def log(self):
         return self.path.read_text(errors="replace")
@@ -83,16 +62,10 @@ def put(root, path, text):
     path.write_text(text + "\n")
 
 
-def keygen(folder, name):
-    out = subprocess.run([MESHMIND, "keygen", "--json", "--out", folder / f"{name}.key"],
-                         capture_output=True, text=True, check=True).stdout
-    return json.loads(out)["public_key"]
-
-
 def federation(folder, extra="", steps=STEPS):
     """Files of a coordinator and one node with keys of their own; the run's bundle is in state/bundle."""
     folder.mkdir()
-    port, public = free_port(), {n: keygen(folder, n) for n in ("coordinator", "bundle", "node")}
+    port, public = free_port(), {n: live.keygen(MESHMIND, folder, n)["public_key"] for n in ("coordinator", "bundle", "node")}
     (folder / "base").symlink_to(SOURCE / "scenarios" / "base")
     (folder / "run.yaml").write_text(SCENARIO % steps)
     (folder / "coordinator.yaml").write_text(
@@ -146,8 +119,7 @@ def idle(folder):
 def disturbed(folder):
     """On battery, off it, stopped, killed: the same submission as a node that nobody disturbed."""
     federation(folder)
-    simulated = subprocess.run([MESHMIND, "simulate", folder / "run.yaml", "--out", folder / "simulated"],
-                               capture_output=True, text=True)
+    simulation = live.Simulation(MESHMIND, folder / "run.yaml", folder / "simulated")
     rehearse(folder, "checkpoint_steps: 4\npause_hold_s: 0\nlog_level: debug\n")
     root = folder / "machine"
     battery = "/sys/class/power_supply/BAT0/"
@@ -183,9 +155,8 @@ def disturbed(folder):
         resumed = [int(n) for n in re.findall(r"training_begin .*from_step=(\d+)", node.log())]
         check(len(resumed) == 4 and resumed[0] == 0 and resumed[1] >= 2 and resumed[2] >= least and resumed[3] >= 12,
               f"steps that were resumed from: {resumed}")
-        digests = [json.loads((folder / b / "manifest.json").read_text())["run_digest"]
-                   for b in ("simulated", "state/bundle")]
-        check(digests[0] == digests[1], f"run digest {digests[1]}, undisturbed {digests[0]}; {simulated.stderr}")
+        digest, undisturbed = live.run_digest(folder / "state" / "bundle"), simulation.digest()
+        check(digest == undisturbed, f"run digest {digest}, undisturbed {undisturbed}")
         print(f"disturbed: resumed from steps {resumed[1:]}, stopped after {seconds * 1000:.0f} ms, the same bytes")
     finally:
         node.p.kill()

@@ -8,24 +8,24 @@ browser as wide as a phone, where there is one, drawing what a hostile coordinat
 Third way, ctl: an operator pauses, quarantines, releases, drains and resumes, with kills between; the bundle
 verifies and says so, and so does the audit log.
 
-usage: outside_test.py SOURCE_DIR MESHMIND [run|page|ctl]
+The coordinator and what asks it are the program under test; nodes and the simulation may be a faster one.
+
+usage: outside_test.py SOURCE_DIR MESHMIND [run|page|ctl [FASTER_MESHMIND]]
 """
 import http.client, http.server, json, os, pathlib, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time
 
+import live
+from live import free_port
+
 SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
+FASTER = live.program([MESHMIND, *sys.argv[4:]])
 # As it is shipped, but its nodes may come late: they are started when everybody else has had a look.
 SCENARIO = (SOURCE / "scenarios" / "processes.yaml").read_text().replace("base/", f"{SOURCE}/scenarios/base/") + "round: {join_ms: 600000}\n"
 NODES = ["cafe-02", "studio-02", "harbor-02"]
 LIMIT_S = 400
-os.environ["OMM_GUEST_ROOT"] = "/nonexistent"  # no load or heat of this machine pauses a node
 CONNECTION_S = 10  # connection_ms of coordinator/http.c
-failures = []
-
-
-def check(ok, what):
-    if not ok:
-        failures.append(what)
-        print("FAIL", what, flush=True)
+findings = live.Findings()
+check = findings.check
 
 
 def ask(port, path, method="GET", body=None, timeout=20, headers={}):
@@ -83,25 +83,11 @@ def write_files(folder, port, web):
 
 
 def start(folder, kind, name):
-    with open(folder / f"{name}.log", "ab") as log:
-        return subprocess.Popen([MESHMIND, kind, "-c", folder / f"{name}.yaml"], stdout=log, stderr=log)
+    return live.start_service(FASTER if kind == "node" else MESHMIND, folder, kind, name)
 
 
 def wait_for(what, test, seconds=LIMIT_S):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        got = test()
-        if got:
-            return got
-        time.sleep(0.05)
-    print(f"{what}: not within {seconds} s")
-    sys.exit(1)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    return live.wait_for(what, test, seconds)
 
 
 def raw(port, data, half_close=False, source="127.0.0.1"):
@@ -252,10 +238,10 @@ def federate(folder, looked_at):
 
 
 def run(folder):
+    (folder / "run.yaml").write_text(SCENARIO)
+    simulation = live.Simulation(FASTER, folder / "run.yaml", folder / "simulated")
     digest, seen = federate(folder / "seen", True)
-    subprocess.run([MESHMIND, "simulate", folder / "seen" / "run.yaml", "--out", folder / "simulated", "--threads", "2"], check=False,
-                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    expected = json.loads((folder / "simulated" / "manifest.json").read_text())["run_digest"]
+    expected = simulation.digest()
     check(digest == expected, f"run digest {digest}, the simulator's is {expected}")
     last, metrics = seen["last"], seen["metrics"]
     check(seen["looks"] >= 3 and seen["health"] == {200}, f"{seen['looks']} looks, health {seen['health']}")
@@ -527,7 +513,7 @@ def main():
         {"run": run, "page": page, "ctl": ctl}[sys.argv[3] if len(sys.argv) > 3 else "run"](folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    sys.exit(1 if failures else 0)
+    sys.exit(findings.code)
 
 
 main()

@@ -13,7 +13,7 @@ from live import fail, program
 SOURCE, MESHMIND, FASTER = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2], program(sys.argv[2:])
 BASE = SOURCE / "scenarios" / "base"
 STEPS = 24
-COMMON = ["train", "-m", BASE / "openmeshmind-tiny-F16.gguf", "--steps", STEPS, "--rank", 2, "--batch", 128,
+COMMON = ["train", "-m", BASE / "openmeshmind-tiny-F16.gguf", "--steps", STEPS, "--rank", 2, "--batch", 48,
           "--new-tokens", 0, "--json", "--threads", 1, "--checkpoint-every", 3]
 # Also: an evaluation that gets worse (too high a rate) makes the best another step than the last, and
 # patience end the run before its last step.
@@ -116,7 +116,7 @@ def refusals(folder):
 with tempfile.TemporaryDirectory(prefix="omm-resume-") as name:
     folder = pathlib.Path(name)
     (folder / "train.jsonl").write_text("".join((BASE / "train.jsonl").read_text().splitlines(True)[:40]))
-    (folder / "held.jsonl").write_text("".join((BASE / "test.jsonl").read_text().splitlines(True)[:6]))
+    (folder / "held.jsonl").write_text("".join((BASE / "test.jsonl").read_text().splitlines(True)[:3]))
     dice = random.Random(20261121)
     kills = 0
     for name, options in RUNS.items():
