@@ -127,7 +127,9 @@ static void check_offer(audit *a, size_t r) {
             audit_fail(a, path.text, "is not signed by the coordinator's key");
         } else if (audit_expect(a, omm_offer_decode(&out->offer, env.payload, &a->arena),
                                 path.text)) {
-            out->known = out->offer.round == r;
+            out->known = out->offer.round == r && !out->offer.is_canary;
+            if (out->offer.is_canary)
+                audit_fail(a, path.text, "is a canary's offer, which no round is opened with");
             out->envelope_bytes = text.size;
             check_offer_message(a, path.text, &out->offer, r);
         }

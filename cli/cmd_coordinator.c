@@ -1,5 +1,6 @@
 /* cmd_coordinator.c - `meshmind coordinator -c FILE`: run a federation as a service. */
 #include "build_info.h"
+#include "canary_files.h"
 #include "commands.h"
 #include "coordinator_tools.h"
 #include "options.h"
@@ -34,6 +35,7 @@ typedef struct coordinator_file {
     uint32_t threads, node_max, work_bits, base_transfers, base_mbit, strangers,
         strangers_per_address;
     int enrolment; /* coordinator_enrolment */
+    canary_file canary;
 } coordinator_file;
 
 typedef enum coordinator_enrolment {
@@ -90,6 +92,8 @@ static const omm_config_field s_fields[] = {
                    .help = "with enrolment: open: a node tries 2^bits hashes; 22: some seconds"),
     OMM_CONFIG_U32(coordinator_file, node_max, .fallback = "0", .max = COORDINATOR_NODES_MAX,
                    .help = "most nodes, with those who join; 0: 64.  Not to be changed in a run"),
+    OMM_CONFIG_MAP(coordinator_file, canary, canary_fields,
+                   .help = "work on public data, which is done again here and must be equal"),
     OMM_CONFIG_U32(coordinator_file, base_transfers, .fallback = "4", .max = 256,
                    .help =
                        "addresses that may fetch the base model at a time; 0: from mirrors only"),
@@ -329,6 +333,8 @@ static omm_err serve(coordinator *c, bool json, bool *passed) {
     OMM_TRY(check_listen(c));
     OMM_TRY(check_mirrors(c));
     OMM_TRY(read_schedule(&(omm_coord_service_options){0}, c)); /* before a model is loaded */
+    const omm_coord_canaries *canaries = NULL;
+    OMM_TRY(canary_files_load(&canaries, &c->env, &c->file.canary));
     OMM_TRY(resolve_paths(c));
     OMM_TRY(load_tls(c));
     OMM_TRY(open_run(c));
@@ -353,6 +359,8 @@ static omm_err serve(coordinator *c, bool json, bool *passed) {
         .build = OMM_BUILD_TEXT,
         .machine = machine,
         .work_bits = c->file.enrolment == ENROLMENT_OPEN ? c->file.work_bits : 0,
+        .canaries = canaries,
+        .canary_threads = c->file.canary.threads,
         .base_transfers = c->file.base_transfers,
         .base_bytes_per_second = (uint64_t)c->file.base_mbit * 1000000 / 8,
         .base_mirrors = c->file.mirrors.items,

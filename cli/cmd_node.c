@@ -51,6 +51,7 @@ static omm_err from_scenario(node *n) {
     const omm_seed *seed = omm_scenario_run_seed(n->run);
     n->training_options = (omm_training_options){.model = omm_run_model(run),
                                                  .data = omm_run_client_data(run, n->file.name),
+                                                 .tokenizer = omm_run_tokenizer(run),
                                                  .base_digest = record->base.digest,
                                                  .tokenizer_digest = record->base.tokenizer_digest};
     if (!n->training_options.data)

@@ -137,6 +137,23 @@ static void print_sent(const json_t *history) {
     }
 }
 
+static void print_canaries(const json_t *history) {
+    const json_t *list = json_object_get(history, "canaries"), *one;
+    size_t i;
+    char at[32];
+    if (json_array_size(list) == 0) return;
+    printf("canaries     on public data, nothing of yours in them\n");
+    json_array_foreach(list, i, one) {
+        const char *verdict = text_of(one, "verdict");
+        printf("  round %-4lld %s  %lld bytes, digest %.*s..., %s\n", number_of(one, "round"),
+               time_text(at, number_of(one, "at_s")), number_of(one, "payload_bytes"), DIGEST_SHOWN,
+               text_of(one, "payload"),
+               !verdict[0]                  ? "no verdict yet"
+               : strcmp(verdict, "OK") == 0 ? "passed"
+                                            : verdict);
+    }
+}
+
 static void print_declined(const json_t *history) {
     const json_t *list = json_object_get(history, "declined"), *one;
     size_t i;
@@ -171,6 +188,7 @@ static omm_err status(json_t *root, const char *path, bool json) {
     print_now(root);
     print_files(root);
     if (history) print_sent(history);
+    if (history) print_canaries(history);
     if (history) print_declined(history);
     return OMM_OK;
 }

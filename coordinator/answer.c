@@ -28,18 +28,23 @@ static bool is_stale(coord_node *n, const omm_coord *c, uint64_t counter) {
     return false;
 }
 
-static omm_err check_poll(int32_t *node, bool *stale, omm_coord *c, omm_bytes bytes,
+/* *node is COORD_ANONYMOUS for a candidate, who is none of the run's. */
+static omm_err check_poll(int32_t *node, omm_digest *id, bool *stale, omm_coord *c, omm_bytes bytes,
                           omm_arena *arena) {
     omm_envelope envelope;
     omm_poll poll;
     OMM_TRY(omm_envelope_open_as(&envelope, OMM_CONTEXT_POLL, bytes));
-    omm_digest id = omm_key_id(&envelope.key);
-    int32_t found = coord_node_find(c, &id);
-    if (found < 0) return coord_refuse_stranger(c);
-    if (c->nodes[found].revoked) return coord_refuse_revoked(c, (size_t)found);
+    *id = omm_key_id(&envelope.key);
+    int32_t found = coord_node_find(c, id);
+    bool is_candidate = false;
+    if (found < 0) OMM_TRY(coord_canary_knows(&is_candidate, c, id));
+    if (found < 0 && !is_candidate) return coord_refuse_stranger(c);
+    if (found >= 0 && c->nodes[found].revoked) return coord_refuse_revoked(c, (size_t)found);
     OMM_TRY(omm_poll_decode(&poll, envelope.payload, arena));
     if (poll.run_id[0] && strcmp(poll.run_id, c->o.run->run_id) != 0)
         return omm_raise(OMM_ERR_REFUSED_ROUND, "run_id: %s is not this run", poll.run_id);
+    *node = found;
+    if (is_candidate) return OMM_OK;
     coord_node *n = &c->nodes[found];
     if (n->has_counter && poll.counter < n->counter)
         return omm_raise(OMM_ERR_REFUSED_DUPLICATE,
@@ -50,7 +55,6 @@ static omm_err check_poll(int32_t *node, bool *stale, omm_coord *c, omm_bytes by
                          poll.counter);
     c->peer_fresh = !n->has_counter || poll.counter > n->counter;
     *stale = is_stale(n, c, poll.counter);
-    *node = found;
     return OMM_OK;
 }
 
@@ -65,7 +69,9 @@ static omm_err answer_poll(omm_buf *reply, omm_coord *c, const omm_request *requ
                            omm_arena *arena) {
     int32_t index = COORD_ANONYMOUS;
     bool stale = false;
-    OMM_TRY(check_poll(&index, &stale, c, request->envelope, arena));
+    omm_digest id;
+    OMM_TRY(check_poll(&index, &id, &stale, c, request->envelope, arena));
+    if (index < 0) return coord_canary_answer_poll(reply, c, &id, request->whole);
     c->last_node = index;
     coord_node *node = &c->nodes[index];
     if (c->state == OMM_COORD_CLOSED) {
@@ -81,6 +87,8 @@ static omm_err answer_poll(omm_buf *reply, omm_coord *c, const omm_request *requ
         node->offered = true;
         return OMM_OK;
     }
+    if (coord_canary_holds(c, (size_t)index) && !node->quarantined)
+        return coord_canary_answer_poll(reply, c, &id, request->whole);
     OMM_TRY(reply_wait(reply, c));
     if (c->state != OMM_COORD_JOINING || node->ready || node->quarantined || stale) return OMM_OK;
     OMM_TRY(coord_store_presence(c, (uint32_t)index, false));
@@ -91,6 +99,9 @@ static omm_err answer_poll(omm_buf *reply, omm_coord *c, const omm_request *requ
 /* ---- the global adapter ---- */
 
 static omm_err answer_get(omm_buf *reply, const omm_coord *c, const omm_request *request) {
+    bool is_canary = false;
+    OMM_TRY(coord_canary_get(&is_canary, reply, c, request));
+    if (is_canary) return OMM_OK;
     if (!omm_digest_equal(&request->digest, &c->global.digest))
         return omm_raise(OMM_ERR_REFUSED_DIGEST, "digest: not the current global adapter");
     omm_bytes chunk = omm_chunk_view(omm_buf_view(&c->sent), request->index);

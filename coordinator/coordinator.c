@@ -134,6 +134,7 @@ omm_err omm_coord_open(omm_coord **out, const omm_coord_options *options) {
     if (err == OMM_OK) err = coord_evidence_start(c);
     if (err == OMM_OK) err = coord_rollback_load(c);
     if (err == OMM_OK) err = load_global(c);
+    if (err == OMM_OK) err = coord_canary_open(c);
     if (err != OMM_OK) {
         omm_coord_close(c);
         return err;
@@ -149,6 +150,7 @@ void omm_coord_close(omm_coord *c) {
     if (!c) return;
     if (c->nodes)
         for (size_t i = 0; i < c->o.run->node_count; i++) coord_upload_end(&c->nodes[i].upload);
+    coord_canary_close(c);
     coord_enrol_close(c);
     omm_free(c->nodes);
     omm_free(c->by_id);
@@ -237,6 +239,7 @@ omm_err omm_coord_step(omm_buf *reply, uint64_t *next_deadline_ms, omm_coord *c,
     if (c->batch.open && !omm_db_in_transaction(c->db))
         return omm_raise(OMM_ERR_IO, "a statement before failed, and SQLite gave the batch up");
     start_clock(c, now_ms);
+    coord_canary_now(c, now_ms);
     c->last_node = OMM_COORD_NOBODY;
     c->peer_fresh = false;
     /* A deadline that has passed counts, whether or not somebody ticked in time. */
@@ -305,6 +308,7 @@ omm_err omm_coord_quarantine(uint64_t *next_deadline_ms, omm_coord *c, uint64_t 
     if (c->nodes[node].quarantined == quarantined)
         return omm_raise(OMM_ERR_STATE, "%s is %s quarantine", c->o.run->nodes[node].name,
                          quarantined ? "already in" : "not in");
+    if (!quarantined) OMM_TRY(coord_canary_release(c, node));
     OMM_TRY(coord_store_quarantine(c, node, quarantined));
     c->nodes[node].quarantined = quarantined;
     c->nodes[node].ready = false;
@@ -381,5 +385,6 @@ omm_coord_status omm_coord_get_status(const omm_coord *c) {
         if (c->nodes[i].ready) status.ready++;
         if (c->nodes[i].quarantined) status.quarantined++;
     }
+    coord_canary_count(&status, c);
     return status;
 }

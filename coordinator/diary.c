@@ -179,12 +179,28 @@ static omm_err put_joined(diary *d, const omm_coord_event *event) {
     return err;
 }
 
+static omm_err put_canary(diary *d, const omm_coord_event *event) {
+    json_t *entry = json_object();
+    omm_err err = omm_json_set_str(entry, "node", event->peer);
+    if (err == OMM_OK) err = omm_json_set_digest(entry, "submission", event->digest->b);
+    if (err == OMM_OK) err = omm_json_set_str(entry, "verdict", verdict_name(event->reason));
+    if (err == OMM_OK) err = omm_json_set_str(entry, "why", event->sentence);
+    if (err == OMM_OK) err = omm_json_set_bool(entry, "candidate", event->node < 0);
+    if (err == OMM_OK) return put(d, "canary", entry, true);
+    json_decref(entry);
+    return err;
+}
+
 void diary_event(diary *d, const omm_coord_event *event, const omm_coord *coord) {
     static const char *const names[] = {[OMM_COORD_EVENT_SUBMISSION] = "receipt",
                                         [OMM_COORD_EVENT_REQUEST] = "",
                                         [OMM_COORD_EVENT_OPENED] = "round_open",
                                         [OMM_COORD_EVENT_PUBLISHED] = "round_over",
                                         [OMM_COORD_EVENT_CLOSED] = "closed"};
+    if (event->kind == OMM_COORD_EVENT_CANARY) {
+        tell_trouble(d, "canary", put_canary(d, event));
+        return;
+    }
     if (event->reason != OMM_OK) d->refused[event->reason]++;
     if (event->kind == OMM_COORD_EVENT_REQUEST) return;
     if (event->kind == OMM_COORD_EVENT_JOINED) {

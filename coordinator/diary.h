@@ -1,6 +1,6 @@
 /* diary.h - which events of a service go into its audit log, and in what words.
  *
- *   start, enrolled (once), joined, round_open, receipt (one a node and round), round_over (with all refusals by
+ *   start, enrolled (once), joined, canary (a verdict), round_open, receipt (one a node and round), round_over (with all refusals by
  *   reason), ctl (ctl_failed after it, or alone, when it was not done), closed, stop
  *
  * What strangers can send without end is counted, not written: the log grows with rounds and nodes only.

@@ -200,20 +200,15 @@ static omm_err commit_member(omm_coord *c, const char *name, const char *by,
 }
 
 /* invitation NULL: by work. */
-static omm_err let_in(omm_coord *c, const omm_public_key *key, const enrol_invitation *invitation) {
+static omm_err let_in(omm_coord *c, const omm_public_key *key, const char *by,
+                      const enrol_invitation *invitation) {
     char name[NAME_SIZE];
-    char by[sizeof c->enrol->nodes->by];
     char hex[OMM_DIGEST_HEX_SIZE];
     const omm_digest id = omm_key_id(key);
     uint32_t index = (uint32_t)c->o.run->node_count;
     omm_digest_hex(hex, &id);
     (void)snprintf(name, sizeof name, "%s-%.8s",
                    invitation && invitation->label[0] ? invitation->label : "guest", hex);
-    if (invitation) omm_digest_hex(hex, &invitation->id);
-    if (invitation)
-        (void)snprintf(by, sizeof by, "invitation %.16s", hex);
-    else
-        (void)snprintf(by, sizeof by, "work of %u bits", c->o.enrolment->work_bits);
     OMM_TRY(commit_member(c, name, by, key, invitation ? &invitation->id : NULL));
     begin_node(c, index, by);
     c->last_node = (int32_t)index;
@@ -295,6 +290,24 @@ static omm_err check_work(const omm_coord *c, const omm_enrol *enrol, const omm_
 
 /* ---- one request ---- */
 
+omm_err coord_enrol_let_in(omm_coord *c, const omm_public_key *key, const char *by) {
+    OMM_TRY(check_room(c));
+    return let_in(c, key, by, NULL);
+}
+
+/* By work, and there are canaries: a candidate. */
+static omm_err take_in(omm_coord *c, const omm_public_key *key,
+                       const enrol_invitation *invitation) {
+    char by[sizeof c->enrol->nodes->by], hex[OMM_DIGEST_HEX_SIZE];
+    if (invitation) {
+        omm_digest_hex(hex, &invitation->id);
+        (void)snprintf(by, sizeof by, "invitation %.16s", hex);
+        return let_in(c, key, by, invitation);
+    }
+    (void)snprintf(by, sizeof by, "work of %u bits", c->o.enrolment->work_bits);
+    return coord_canary_tries(c) ? coord_canary_admit(c, key, by) : let_in(c, key, by, NULL);
+}
+
 static bool takes_work(const omm_coord *c) {
     return c->enrol && c->o.enrolment->work_bits > 0;
 }
@@ -309,14 +322,14 @@ static omm_err let_stranger_in(bool *challenged, omm_coord *c, const omm_enrol *
     if (enrol->has_invitation) OMM_TRY(check_invitation(&invitation, c, enrol, key));
     OMM_TRY(check_room(c));
     *challenged = !enrol->has_invitation && !enrol->has_work;
-    return *challenged ? OMM_OK : let_in(c, key, enrol->has_invitation ? &invitation : NULL);
+    return *challenged ? OMM_OK : take_in(c, key, enrol->has_invitation ? &invitation : NULL);
 }
 
 omm_err coord_enrol_answer(omm_buf *reply, omm_coord *c, uint64_t now_ms, omm_bytes bytes,
                            omm_arena *arena) {
     omm_envelope envelope;
     omm_enrol enrol;
-    bool challenged = false;
+    bool challenged = false, is_candidate = false;
     OMM_TRY(omm_envelope_open(&envelope, bytes));
     OMM_TRY(omm_enrol_decode(&enrol, envelope.payload, arena));
     if (!omm_public_key_equal(&enrol.coordinator, &c->o.key->public_key))
@@ -328,7 +341,8 @@ omm_err coord_enrol_answer(omm_buf *reply, omm_coord *c, uint64_t now_ms, omm_by
     OMM_TRY(omm_envelope_verify(&envelope, OMM_CONTEXT_ENROL));
     c->last_node = node;
     if (node >= 0 && c->nodes[node].revoked) return coord_refuse_revoked(c, (size_t)node);
-    if (node < 0) OMM_TRY(let_stranger_in(&challenged, c, &enrol, &envelope.key));
+    if (node < 0) OMM_TRY(coord_canary_knows(&is_candidate, c, &id));
+    if (node < 0 && !is_candidate) OMM_TRY(let_stranger_in(&challenged, c, &enrol, &envelope.key));
     if (challenged) return reply_challenge(reply, c, now_ms);
     omm_reply r = {.kind = OMM_REPLY_WAIT, .retry_ms = c->o.policy.poll_ms};
     return omm_reply_encode(reply, &r);
@@ -487,11 +501,13 @@ omm_err omm_coord_nodes(omm_buf *out, const omm_coord *c) {
         const enrol_node *e = c->enrol ? &c->enrol->nodes[c->by_id[i]] : NULL;
         char hex[OMM_DIGEST_HEX_SIZE];
         short_id(hex, &is->id, ID_DIGITS);
-        OMM_TRY(omm_buf_printf(out, "%s  %-10s  %u accepted, %u refused  %s  by %s%s%s\n", hex,
+        const char *canary = coord_canary_reason(c, c->by_id[i]);
+        OMM_TRY(omm_buf_printf(out, "%s  %-10s  %u accepted, %u refused  %s  by %s%s%s%s%s\n", hex,
                                standing(node), node->accepted_total, node->refused_total, is->name,
                                e ? e->by : "list", e && e->revoked[0] ? "; revoked: " : "",
-                               e ? e->revoked : ""));
+                               e ? e->revoked : "", canary[0] ? "; " : "", canary));
     }
+    OMM_TRY(coord_canary_list(out, c));
     if (n <= OMM_COORD_LIST_MAX) return OMM_OK;
     return omm_buf_printf(out, "and %zu more; status.json has all\n", n - OMM_COORD_LIST_MAX);
 }

@@ -11,6 +11,7 @@
  *   rollback.c      rounds that begin from an earlier adapter
  *   evidence.c      the files of a round, written when it is over
  *   enrol.c         who is let in while the run goes on, and the order of ids
+ *   canary*.c       work on public data that is done again (canary.h)
  *
  * Invariants: memory follows the database (a commit first, then the fields; in a batch a statement
  * first, and all fields are read again when its commit fails); what is in the bundle
@@ -86,12 +87,15 @@ typedef struct coord_rollback {
     uint32_t round, to;
 } coord_rollback;
 
-typedef struct coord_enrol coord_enrol; /* enrol.h */
+typedef struct coord_enrol coord_enrol;   /* enrol.h */
+typedef struct coord_canary coord_canary; /* canary.h */
+struct canary_peer;
 
 struct omm_coord {
     omm_coord_options o;
-    coord_enrol *enrol; /* NULL: nobody joins */
-    size_t listed;      /* nodes when the run was made */
+    coord_enrol *enrol;   /* NULL: nobody joins */
+    coord_canary *canary; /* NULL: there are none */
+    size_t listed;        /* nodes when the run was made */
     uint32_t node_max;
     uint32_t *by_id; /* (node_max) indices of run->nodes in ascending order of ids */
     const omm_layout *layout;
@@ -230,6 +234,8 @@ OMM_CHECKED omm_err coord_enrol_open(omm_coord *c);
 void coord_enrol_close(omm_coord *c);
 OMM_CHECKED omm_err coord_enrol_answer(omm_buf *reply, omm_coord *c, uint64_t now_ms,
                                        omm_bytes bytes, omm_arena *arena);
+/* A new node of the run.  Errors: REFUSED_FULL, REFUSED_LATE, IO, NOMEM. */
+OMM_CHECKED omm_err coord_enrol_let_in(omm_coord *c, const omm_public_key *key, const char *by);
 /* Index of an enrolled node by id, or COORD_ANONYMOUS. */
 int32_t coord_node_find(const omm_coord *c, const omm_digest *id);
 /* Always REFUSED_KEY, saying what would be accepted, or why this node is not any more. */
@@ -239,6 +245,40 @@ OMM_CHECKED omm_err coord_refuse_revoked(const omm_coord *c, size_t node);
 OMM_CHECKED omm_err coord_record_write(omm_buf *out, const omm_coord *c, size_t count);
 /* What ascends by node ascends by the node's id then. */
 OMM_CHECKED omm_err coord_rows_by_id(coord_row *rows, size_t count, const omm_coord *c);
+
+/* ---- canary*.c; without canaries all of these do nothing ---- */
+OMM_CHECKED omm_err coord_canary_open(omm_coord *c); /* after all that it looks at was loaded */
+void coord_canary_close(omm_coord *c);
+void coord_canary_now(omm_coord *c, uint64_t now_ms); /* of the request at hand */
+/* Who comes by work is a candidate first. */
+bool coord_canary_tries(const omm_coord *c);
+OMM_CHECKED omm_err coord_canary_admit(omm_coord *c, const omm_public_key *key, const char *by);
+/* A candidate?  Errors: REFUSED_KEY (it was one, and failed), IO. */
+OMM_CHECKED omm_err coord_canary_knows(bool *known, const omm_coord *c, const omm_digest *id);
+/* Has the node of the run a canary that it must answer first? */
+bool coord_canary_holds(const omm_coord *c, size_t node);
+/* Of a candidate, or of a node that is held. */
+OMM_CHECKED omm_err coord_canary_answer_poll(omm_buf *reply, omm_coord *c, const omm_digest *id,
+                                             bool whole);
+/* Those of the chosen whose turn is a canary are not chosen any more. */
+OMM_CHECKED omm_err coord_canary_draw(bool *chosen, omm_coord *c);
+/* handled: it was about a canary, and the reply is there or the error is its answer. */
+OMM_CHECKED omm_err coord_canary_get(bool *handled, omm_buf *reply, const omm_coord *c,
+                                     const omm_request *request);
+OMM_CHECKED omm_err coord_canary_submit(bool *handled, omm_buf *reply, omm_coord *c,
+                                        const omm_request *request, const omm_digest *digest,
+                                        omm_arena *arena);
+/* The chunk, whose digest this is, goes to all uploads of canaries that it fits; the first one answers
+ * unless somebody has. */
+OMM_CHECKED omm_err coord_canary_put(omm_buf *reply, bool *answered, omm_coord *c,
+                                     const omm_request *request, const omm_digest *digest);
+OMM_CHECKED omm_err coord_canary_let_in(omm_coord *c, struct canary_peer *candidate);
+/* Why its canary put the node in quarantine; "": it did not. */
+const char *coord_canary_reason(const omm_coord *c, size_t node);
+/* The operator lets the node out of it. */
+OMM_CHECKED omm_err coord_canary_release(omm_coord *c, size_t node);
+OMM_CHECKED omm_err coord_canary_list(omm_buf *out, const omm_coord *c);
+void coord_canary_count(omm_coord_status *out, const omm_coord *c);
 
 /* ---- verdict.c ---- */
 bool coord_is_refusal(omm_err err);
@@ -260,6 +300,8 @@ OMM_CHECKED omm_err coord_broadcast_make(omm_buf *sent, omm_digest *canonical, f
                                          omm_coord *c, const float *master);
 OMM_CHECKED omm_err coord_global_set(omm_coord *c, omm_bytes sent, const omm_digest *canonical);
 OMM_CHECKED omm_err coord_evaluate_initial(omm_coord *c);
+/* All of an offer but nonce and selection. */
+void coord_offer_fill(omm_offer *out, const omm_coord *c);
 void coord_round_note_quorum(omm_coord *c, uint64_t now_ms);
 /* When the round opens if nobody else comes; OMM_COORD_NEVER: too few are ready. */
 uint64_t coord_round_opens_ms(const omm_coord *c);

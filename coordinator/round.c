@@ -52,7 +52,7 @@ static uint32_t tally(const omm_coord *c, bool counting, bool ready_only) {
     uint32_t count = 0;
     for (size_t i = 0; i < c->o.run->node_count; i++)
         if (c->nodes[i].counts == counting && !c->nodes[i].quarantined &&
-            (c->nodes[i].ready || !ready_only))
+            (c->nodes[i].ready || (!ready_only && !coord_canary_holds(c, i))))
             count++;
     return count;
 }
@@ -134,17 +134,15 @@ static omm_err draw(bool *chosen, const omm_coord *c, const omm_digest *nonce) {
     return OMM_OK;
 }
 
-static omm_err seal_offer(omm_buf *envelope, omm_coord *c, const omm_digest *nonce,
-                          const omm_digest *selected, size_t selected_count, omm_bytes recipe) {
+void coord_offer_fill(omm_offer *out, const omm_coord *c) {
     const omm_run_record *run = c->o.run;
-    omm_offer offer = {
+    *out = (omm_offer){
         .round = c->round,
         .rounds = run->rounds,
-        .nonce = *nonce,
         .base_digest = run->base.digest,
         .tokenizer_digest = run->base.tokenizer_digest,
         .adapter = {run->rank, run->alpha, run->targets, c->value_count, c->layout_digest},
-        .recipe = recipe,
+        .recipe = run->recipe,
         .codec_up = omm_bytes_of(c->codec_up, sizeof c->codec_up),
         .codec_down = omm_bytes_of(c->codec_down, sizeof c->codec_down),
         .value_max = (float)run->value_max,
@@ -154,11 +152,18 @@ static omm_err seal_offer(omm_buf *envelope, omm_coord *c, const omm_digest *non
         .deadline_ms = c->o.policy.deadline_ms,
         .payload_bytes_max = c->payload_bytes_max,
         .tokens_max = run->tokens_max,
-        .selected = selected,
-        .selected_count = selected_count,
         .previous = c->previous,
     };
-    memcpy(offer.run_id, run->run_id, sizeof offer.run_id);
+    memcpy(out->run_id, run->run_id, sizeof out->run_id);
+}
+
+static omm_err seal_offer(omm_buf *envelope, omm_coord *c, const omm_digest *nonce,
+                          const omm_digest *selected, size_t selected_count) {
+    omm_offer offer;
+    coord_offer_fill(&offer, c);
+    offer.nonce = *nonce;
+    offer.selected = selected;
+    offer.selected_count = selected_count;
     omm_buf payload;
     omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
     omm_err err = omm_offer_encode(&payload, &offer);
@@ -194,10 +199,11 @@ omm_err coord_round_open(omm_coord *c, uint64_t now_ms) {
         goto out;
     }
     OMM_TRY_OUT(draw(chosen, c, &nonce));
+    OMM_TRY_OUT(coord_canary_draw(chosen, c));
     for (size_t i = 0; i < n; i++)
         if (chosen[c->by_id[i]]) selected[count++] = c->o.run->nodes[c->by_id[i]].id;
     omm_buf_clear(&c->offer);
-    OMM_TRY_OUT(seal_offer(&c->offer, c, &nonce, selected, count, c->o.run->recipe));
+    OMM_TRY_OUT(seal_offer(&c->offer, c, &nonce, selected, count));
     OMM_TRY_OUT(coord_store_offer(c, omm_buf_view(&c->offer)));
     begin_open(c, &nonce, chosen);
     c->state = OMM_COORD_OPEN;

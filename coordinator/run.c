@@ -459,6 +459,10 @@ const struct omm_tokenizer *omm_run_tokenizer(const omm_run *run) {
     return run->tokenizer;
 }
 
+const struct omm_compute *omm_run_compute(const omm_run *run) {
+    return run->compute;
+}
+
 const struct omm_lora *omm_run_initial(const omm_run *run) {
     return &run->initial;
 }

@@ -18,6 +18,7 @@
 
 #include "actions.h"
 #include "base_serve.h"
+#include "canary_work.h"
 #include "ctl.h"
 #include "diary.h"
 #include "held.h"
@@ -53,6 +54,7 @@ typedef struct service {
     web *web;
     ctl *ctl;
     base_serve *base; /* NULL: none is served */
+    canary_work *canaries;
     timetable times;
     bool is_held, has_opened; /* a round, since it was looked at last */
     omm_buf reply;
@@ -231,6 +233,7 @@ static void look_at_times(service *s) {
 static void look_around(service *s) {
     ctl_poll(s->ctl, true, on_ctl, s);
     look_at_times(s);
+    canary_work_turn(s->canaries, &s->deadline_ms, s->coord, now_ms(s));
     show(s, false);
 }
 
@@ -240,15 +243,15 @@ static bool is_drained(const service *s) {
     return status.draining && status.state == OMM_COORD_JOINING;
 }
 
-/* What the operator did is in the bundle too, beside what was measured. */
-static omm_err keep_actions(const service *s) {
+/* Entries of the audit log that are in the bundle too, beside what was measured. */
+static omm_err keep_entries(const service *s, const char *event, const char *name) {
     char path[OMM_PATH_MAX];
     omm_buf lines;
     OMM_TRY(omm_path_join(path, s->o->state_dir, "audit.jsonl"));
     omm_buf_init(&lines, SERVICE_ACTIONS_BYTES_MAX);
-    omm_err err = omm_audit_log_copy(&lines, path, "ctl");
+    omm_err err = omm_audit_log_copy(&lines, path, event);
     if (err == OMM_OK && lines.size > 0)
-        err = omm_bundle_replace(s->bundle, "measured/operator.jsonl", omm_buf_view(&lines));
+        err = omm_bundle_replace(s->bundle, name, omm_buf_view(&lines));
     omm_buf_fini(&lines);
     return err;
 }
@@ -288,6 +291,7 @@ static omm_err open_service(service *s) {
     s->enrolment.work_bits = s->o->work_bits;
     s->node_max = s->enrolment.node_max;
     options.enrolment = &s->enrolment;
+    options.canaries = s->o->canaries;
     options.state_dir = s->o->state_dir;
     options.crash_at = s->o->crash_at;
     options.pool = s->o->pool;
@@ -306,6 +310,10 @@ static omm_err open_service(service *s) {
     OMM_TRY(open_diary(s));
     OMM_TRY(wires_open(&s->wires, omm_run_get_record(s->o->run), s->node_max, s->o->state_dir));
     OMM_TRY(open_base(s, options.key));
+    OMM_TRY(canary_work_open(&s->canaries, &(canary_work_options){.run = s->o->run,
+                                                                  .canaries = s->o->canaries,
+                                                                  .threads = s->o->canary_threads,
+                                                                  .log = s->o->log}));
     OMM_TRY(meter_open(&s->meter, s->node_max, &limits));
     OMM_TRY(omm_server_open(&s->server, &server));
     OMM_TRY(omm_server_listen(s->server, s->o->url));
@@ -323,6 +331,7 @@ static void close_service(service *s) {
     ctl_close(s->ctl);
     if (s->server) omm_server_close(s->server);
     meter_close(s->meter);
+    canary_work_close(s->canaries);
     omm_coord_close(s->coord);
     omm_bundle_close(s->bundle);
     base_serve_close(s->base);
@@ -559,7 +568,8 @@ static omm_err seal(omm_coord_service_result *result, service *s) {
                                        .machine = s->o->machine,
                                        .wall_ms = s->o->clock.wall_ms(s->o->clock.ud)};
     OMM_TRY(wires_write(s->wires, s->bundle, s->o->commit));
-    OMM_TRY(keep_actions(s));
+    OMM_TRY(keep_entries(s, "ctl", "measured/operator.jsonl"));
+    OMM_TRY(keep_entries(s, "canary", "measured/canaries.jsonl"));
     OMM_TRY(omm_bundle_seal(&result->run_digest, &result->judgement, s->bundle, &options));
     result->is_sealed = true;
     char hex[OMM_DIGEST_HEX_SIZE];

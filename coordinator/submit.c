@@ -185,6 +185,8 @@ omm_err coord_submit_answer(omm_buf *reply, omm_coord *c, const omm_request *req
     const omm_bytes bytes = request->envelope;
     omm_digest digest = omm_hash(bytes);
     bool answered = false;
+    OMM_TRY(coord_canary_submit(&answered, reply, c, request, &digest, arena));
+    if (answered) return OMM_OK;
     OMM_TRY(answer_known(&answered, reply, c, &digest, request->data, arena));
     if (answered) return OMM_OK;
     omm_submission submission;

@@ -249,6 +249,7 @@ omm_err coord_upload_put(omm_buf *reply, omm_coord *c, const omm_request *reques
         taken |= had;
         answered = true;
     }
+    if (err == OMM_OK) err = coord_canary_put(reply, &answered, c, request, &digest);
     omm_buf_fini(&other);
     OMM_TRY(err);
     return answered ? OMM_OK : answer_stray_chunk(reply, c, request, announced, arena);

@@ -75,6 +75,13 @@ void watch_event(void *ud, const omm_coord_event *event) {
         w->facts.requests[event->reason]++;
         add_verdict(w, event);
         break;
+    case OMM_COORD_EVENT_CANARY:
+        if (event->reason == OMM_OK)
+            w->facts.canaries_passed++;
+        else
+            w->facts.canaries_failed++;
+        if (event->reason != OMM_OK) add_verdict(w, event);
+        break;
     case OMM_COORD_EVENT_OPENED: w->facts.opened_wall_ms = wall_ms(w); break;
     case OMM_COORD_EVENT_PUBLISHED: w->facts.over_wall_ms = wall_ms(w); break;
     case OMM_COORD_EVENT_CLOSED:

@@ -63,6 +63,7 @@ typedef struct watch_facts {
     char audit_trouble[WATCH_TROUBLE_SIZE];
     uint64_t submissions[WATCH_REASONS]; /* [OMM_OK]: accepted */
     uint64_t requests[WATCH_REASONS];    /* refused without a record */
+    uint64_t canaries_passed, canaries_failed;
     uint64_t rounds_published, rounds_held, rounds_void;
     uint64_t opened_wall_ms, over_wall_ms; /* of the last rounds; 0: none since the start */
     uint64_t verdict_count;

@@ -106,6 +106,12 @@ omm_err watch_brief_text(omm_buf *out, const watch_seen *s) {
     OMM_TRY(put_refusals(out, "requests", s->facts->requests));
     OMM_TRY(put_error(out, s->facts));
     if (is->has_loss) OMM_TRY(omm_buf_printf(out, "held-out loss: %.6g\n", is->loss));
+    if (is->has_canaries)
+        OMM_TRY(omm_buf_printf(out,
+                               "canaries: %u candidates, %u open, %u to be trained again; %" PRIu64
+                               " passed, %" PRIu64 " failed since the start\n",
+                               is->candidates, is->canaries_open, is->canaries_waiting,
+                               s->facts->canaries_passed, s->facts->canaries_failed));
     char head[OMM_DIGEST_HEX_SIZE];
     omm_digest_hex(head, &s->facts->audit_head);
     return omm_buf_printf(out, "audit log: %" PRIu64 " entries, head %s\nrun: %s\n",

@@ -165,6 +165,20 @@ static omm_err put_verdicts(omm_buf *out, const watch_seen *s) {
     return put_by_reason(out, "requests_refused_total", s->facts->requests);
 }
 
+static omm_err put_canaries(omm_buf *out, const watch_seen *s) {
+    const watch_facts *f = s->facts;
+    if (!f->status.has_canaries) return OMM_OK;
+    OMM_TRY(put_value(out, "canaries_passed_total", "counter",
+                      "Canaries that a replay found right since the start.", f->canaries_passed));
+    OMM_TRY(put_value(out, "canaries_failed_total", "counter",
+                      "Canaries that a replay found wrong since the start.", f->canaries_failed));
+    OMM_TRY(put_value(out, "canaries_open", "gauge", "Canaries that nodes train, or shall.",
+                      f->status.canaries_open));
+    OMM_TRY(put_value(out, "canaries_waiting", "gauge", "Canaries that wait for their replay.",
+                      f->status.canaries_waiting));
+    return put_value(out, "candidates", "gauge", "Strangers on probation.", f->status.candidates);
+}
+
 static omm_err put_wire(omm_buf *out, const omm_wire_count *w) {
     OMM_TRY(put_kind(out, "wire_bytes_total", "counter", "Bytes of messages since the start."));
     OMM_TRY(put_sample(out, "wire_bytes_total", "direction", "in", w->bytes_in));
@@ -209,6 +223,7 @@ omm_err watch_metrics_text(omm_buf *out, const watch_seen *s) {
     OMM_TRY(put_rounds(out, s));
     OMM_TRY(put_nodes(out, s));
     OMM_TRY(put_verdicts(out, s));
+    OMM_TRY(put_canaries(out, s));
     OMM_TRY(put_wire(out, &s->wire));
     return put_process(out, s);
 }

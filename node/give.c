@@ -57,6 +57,10 @@ typedef struct gift {
 static omm_err encode_delta(gift *g, omm_node *node) {
     node_job *job = &node->job;
     size_t n = job->layout.value_count;
+    if (job->offer.is_canary) {
+        g->residual_before = g->residual_after = values_digest(NULL, n);
+        return node_canary_encode(&g->sent, &g->info, job, g->delta);
+    }
     OMM_TRY(load_residual(g->residual, node));
     g->residual_before = values_digest(g->residual, n);
     for (size_t i = 0; i < n; i++) g->delta[i] = job->values[i] - job->start[i];
@@ -85,7 +89,8 @@ static omm_err seal_submission(gift *g, omm_node *node, omm_arena *arena) {
                         .loss_before = job->result.loss_before,
                         .loss_after = job->result.loss_after,
                         .codec = job->offer.codec_up,
-                        .data_commitment = node->o.training->data_commitment,
+                        .data_commitment = job->offer.is_canary ? job->offer.canary.digest
+                                                                : node->o.training->data_commitment,
                         .residual_before = g->residual_before,
                         .residual_after = g->residual_after,
                         .step_digests = omm_buf_view(&job->step_digests)};
@@ -130,22 +135,30 @@ omm_err node_given_restore(omm_node *node) {
     return err;
 }
 
+/* What a round leaves behind: its residual to be, and that it was answered. */
+static omm_err store_own(omm_node *node, const gift *g, const node_gave *gave) {
+    omm_digest tag = node_residual_tag(node);
+    OMM_TRY(store_given(node));
+    OMM_TRY(node_history_gave(node, gave));
+    OMM_TRY(node_keep_put(node, KEEP_RESIDUAL_NEXT, omm_buf_view(&g->residual_bytes)));
+    OMM_TRY(node_keep_put(node, KEEP_RESIDUAL_NEXT_TAG, omm_bytes_of(tag.b, sizeof tag.b)));
+    return node_drop_chunks(node);
+}
+
 static omm_err store_gift(omm_node *node, const void *ud) {
     const gift *g = ud;
-    omm_digest tag = node_residual_tag(node);
     const node_gave gave = {.submission = omm_hash(omm_buf_view(&g->envelope)),
                             .payload = g->info.sent_digest,
                             .submission_bytes = g->envelope.size,
                             .payload_bytes = g->sent.size};
-    OMM_TRY(store_given(node));
-    OMM_TRY(node_history_gave(node, &gave));
+    if (node->job.offer.is_canary)
+        OMM_TRY(node_canary_gave(node, &gave));
+    else
+        OMM_TRY(store_own(node, g, &gave));
     OMM_TRY(node_keep_put(node, KEEP_SUBMISSION, omm_buf_view(&g->envelope)));
     OMM_TRY(node_keep_put(node, KEEP_PAYLOAD, omm_buf_view(&g->sent)));
-    OMM_TRY(node_keep_put(node, KEEP_RESIDUAL_NEXT, omm_buf_view(&g->residual_bytes)));
-    OMM_TRY(node_keep_put(node, KEEP_RESIDUAL_NEXT_TAG, omm_bytes_of(tag.b, sizeof tag.b)));
-    OMM_TRY(node_drop_chunks(node));
-    OMM_TRY(node_keep_drop(node, KEEP_CHECKPOINT_OFFER));
-    return node_keep_drop(node, KEEP_CHECKPOINT);
+    OMM_TRY(node_keep_drop(node, node_checkpoint_offer_name(&node->job)));
+    return node_keep_drop(node, node_checkpoint_name(&node->job));
 }
 
 static void adopt(omm_buf *to, omm_buf *from) {
@@ -160,7 +173,8 @@ static omm_err give(gift *g, omm_node *node, omm_arena *arena) {
     OMM_TRY(node_keep_all(node, store_gift, g));
     node->submission_digest = omm_hash(omm_buf_view(&g->envelope));
     node->payload_digest = g->info.sent_digest;
-    node->given = given_now(node);
+    node->gave_canary = node->job.offer.is_canary;
+    if (!node->gave_canary) node->given = given_now(node);
     node->needs = 0;
     adopt(&node->submission, &g->envelope);
     adopt(&node->payload, &g->sent);
@@ -205,6 +219,7 @@ omm_err node_submission_restore(omm_node *node) {
     OMM_TRY(node_keep_get(&found, &node->submission, node, KEEP_SUBMISSION));
     if (!found) return OMM_OK;
     OMM_TRY(node_keep_get(&found, &node->payload, node, KEEP_PAYLOAD));
+    OMM_TRY(node_canary_restore(node));
     node->submission_digest = omm_hash(omm_buf_view(&node->submission));
     node->payload_digest = omm_hash(omm_buf_view(&node->payload));
     return OMM_OK;
@@ -215,6 +230,7 @@ omm_err node_submission_restore(omm_node *node) {
 static omm_err drop_submission(omm_node *node) {
     OMM_TRY(node_keep_drop(node, KEEP_SUBMISSION));
     OMM_TRY(node_keep_drop(node, KEEP_PAYLOAD));
+    OMM_TRY(node_keep_drop(node, KEEP_SUBMISSION_IS_CANARY));
     OMM_TRY(node_keep_drop(node, KEEP_RESIDUAL_NEXT));
     return node_keep_drop(node, KEEP_RESIDUAL_NEXT_TAG);
 }
@@ -227,6 +243,7 @@ static void forget_submission(omm_node *node) {
     omm_free(node->missing);
     node->missing = NULL;
     node->missing_count = 0;
+    node->gave_canary = false;
 }
 
 static omm_err rename_value(omm_node *node, const char *from, const char *to) {
@@ -240,8 +257,7 @@ typedef struct verdict {
     omm_bytes envelope;
 } verdict;
 
-static omm_err commit_verdict(omm_node *node, const void *ud) {
-    const verdict *v = ud;
+static omm_err commit_own(omm_node *node, const verdict *v) {
     const omm_receipt *receipt = v->receipt;
     char name[sizeof KEEP_RECEIPT + OMM_RUN_ID_SIZE + 16];
     (void)snprintf(name, sizeof name, KEEP_RECEIPT "%s/%u", receipt->run_id, receipt->round);
@@ -255,7 +271,14 @@ static omm_err commit_verdict(omm_node *node, const void *ud) {
         OMM_TRY(node_keep_drop(node, KEEP_RESIDUAL_TAG));
     }
     if (receipt->accepted && receipt->round + 1 > node->rounds_seen)
-        OMM_TRY(node_keep_put_u64(node, KEEP_ROUNDS_SEEN, (uint64_t)receipt->round + 1));
+        return node_keep_put_u64(node, KEEP_ROUNDS_SEEN, (uint64_t)receipt->round + 1);
+    return OMM_OK;
+}
+
+static omm_err commit_verdict(omm_node *node, const void *ud) {
+    const verdict *v = ud;
+    const omm_receipt *receipt = v->receipt;
+    if (!node->gave_canary) OMM_TRY(commit_own(node, v));
     OMM_TRY(node_history_verdict(node, &node->submission_digest, omm_err_name(receipt->reason)));
     return drop_submission(node);
 }
@@ -272,6 +295,15 @@ omm_err node_submission_drop(omm_node *node) {
     return OMM_OK;
 }
 
+static void count_verdict(omm_node *node, const omm_receipt *receipt) {
+    if (receipt->accepted && receipt->round + 1 > node->rounds_seen)
+        node->rounds_seen = receipt->round + 1;
+    if (receipt->accepted)
+        node->rounds_accepted++;
+    else
+        node->rounds_refused++;
+}
+
 static omm_err take_receipt(omm_node *node, omm_bytes bytes, omm_arena *arena) {
     omm_envelope envelope;
     omm_receipt receipt;
@@ -284,15 +316,11 @@ static omm_err take_receipt(omm_node *node, omm_bytes bytes, omm_arena *arena) {
         return omm_raise(OMM_ERR_REFUSED_DIGEST, "receipt: for another submission");
     verdict v = {&receipt, bytes};
     OMM_TRY(node_keep_all(node, commit_verdict, &v));
-    if (receipt.accepted && receipt.round + 1 > node->rounds_seen)
-        node->rounds_seen = receipt.round + 1;
-    if (receipt.accepted)
-        node->rounds_accepted++;
-    else
-        node->rounds_refused++;
+    if (!node->gave_canary) count_verdict(node, &receipt);
     (void)snprintf(node->last_reason, sizeof node->last_reason, "%s", omm_err_name(receipt.reason));
     omm_log_event(node->o.log, receipt.accepted ? OMM_LOG_INFO : OMM_LOG_WARN, "receipt",
                   OMM_LOG_STR("node", node->o.name), OMM_LOG_INT("round", receipt.round),
+                  OMM_LOG_INT("canary", node->gave_canary),
                   OMM_LOG_STR("reason", omm_err_name(receipt.reason)),
                   OMM_LOG_STR("sentence", receipt.sentence));
     forget_submission(node);

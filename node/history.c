@@ -28,7 +28,22 @@ omm_err node_history_gave(omm_node *node, const node_gave *gave) {
                       OMM_DB_INT(job->result.tokens));
 }
 
+omm_err node_history_canary(omm_node *node, const node_gave *gave) {
+    const node_job *job = &node->job;
+    return omm_db_run(node->db,
+                      "INSERT OR REPLACE INTO canary(run_id, round, at_s, submission, payload, "
+                      "submission_bytes, payload_bytes, steps, tokens, verdict) "
+                      "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, '')",
+                      OMM_DB_TEXT(job->offer.run_id), OMM_DB_INT(job->offer.round),
+                      OMM_DB_INT(now_s(node)), OMM_DB_DIGEST(&gave->submission),
+                      OMM_DB_DIGEST(&gave->payload), OMM_DB_INT(gave->submission_bytes),
+                      OMM_DB_INT(gave->payload_bytes), OMM_DB_INT(job->result.steps),
+                      OMM_DB_INT(job->result.tokens));
+}
+
 omm_err node_history_verdict(omm_node *node, const omm_digest *submission, const char *verdict) {
+    OMM_TRY(omm_db_run(node->db, "UPDATE canary SET verdict = ? WHERE submission = ?",
+                       OMM_DB_TEXT(verdict), OMM_DB_DIGEST(submission)));
     return omm_db_run(node->db, "UPDATE gave SET verdict = ? WHERE submission = ?",
                       OMM_DB_TEXT(verdict), OMM_DB_DIGEST(submission));
 }
@@ -119,6 +134,11 @@ static omm_err put_all(json_t *root, omm_db *db) {
                  "SELECT round, at_s, submission_bytes, payload_bytes, steps, tokens, run_id, "
                  "verdict, submission, payload FROM gave ORDER BY at_s DESC, round DESC LIMIT ?",
                  true, put_gave));
+    OMM_TRY(put_rows(root, "canaries", db,
+                     "SELECT round, at_s, submission_bytes, payload_bytes, steps, tokens, run_id, "
+                     "verdict, submission, payload FROM canary ORDER BY at_s DESC, round DESC "
+                     "LIMIT ?",
+                     true, put_gave));
     return put_rows(root, "declined", db,
                     "SELECT round, first_s, last_s, times, run_id, sentence FROM declined "
                     "ORDER BY id DESC LIMIT ?",

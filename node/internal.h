@@ -5,6 +5,7 @@
  *   work.c     training and proof of work, outside of step
  *   take.c     an offer: is it followed?  chunks of the global adapter
  *   give.c     a finished training: residual, codec, manifest, signature; receipts
+ *   canary.c   work on public data, which leaves no trace in the node's own
  *   keep.c     what survives a kill: one table of named values
  *   history.c  what was given and declined, for the owner
  *   training.c the real omm_training
@@ -53,7 +54,8 @@ typedef struct node_job {
     omm_codec up, down;
     omm_layout layout; /* own copy: segments and names in the arena */
     omm_buf global;    /* as sent */
-    uint32_t next_chunk;
+    omm_buf shard;     /* of a canary */
+    uint32_t next_chunk, next_shard_chunk;
     float *start;  /* (value_count) decoded global adapter */
     float *values; /* (value_count) trained */
     omm_training_plan plan;
@@ -107,7 +109,8 @@ struct omm_node {
     omm_digest payload_digest, submission_digest;
     uint32_t *missing; /* chunk indices to upload, ascending */
     size_t missing_count;
-    uint64_t needs; /* answers "Need" since the submission was made */
+    bool gave_canary; /* the submission is one: its verdict changes nothing of the node's own */
+    uint64_t needs;   /* answers "Need" since the submission was made */
 };
 
 /* ---- keep.c: names of stored values ---- */
@@ -121,10 +124,13 @@ struct omm_node {
 #define KEEP_PAYLOAD "payload"
 #define KEEP_RESIDUAL_NEXT "residual_next"
 #define KEEP_RESIDUAL_NEXT_TAG "residual_next_tag"
+#define KEEP_SUBMISSION_IS_CANARY "submission_is_canary"
 #define KEEP_GIVEN "given"      /* node_given */
 #define KEEP_RECEIPT "receipt/" /* + run id / round: what the coordinator signed, for disputes */
 #define KEEP_CHECKPOINT "checkpoint"
-#define KEEP_CHECKPOINT_OFFER "checkpoint_offer" /* digest of the offer it is for */
+#define KEEP_CHECKPOINT_OFFER "checkpoint_offer"   /* digest of the offer it is for */
+#define KEEP_CANARY_CHECKPOINT "canary_checkpoint" /* beside that of the node's own work */
+#define KEEP_CANARY_CHECKPOINT_OFFER "canary_checkpoint_offer"
 #define KEEP_GLOBAL "global"        /* digest of the global adapter that chunks are kept of */
 #define KEEP_GLOBAL_CHUNK "global/" /* + index, of those that came before a restart or a pause */
 
@@ -166,6 +172,24 @@ OMM_CHECKED omm_err node_load_checkpoint(omm_node *node);
 OMM_CHECKED omm_err node_drop_chunks(omm_node *node);
 omm_digest node_residual_tag(const omm_node *node);
 
+/* ---- canary.c ---- */
+/* Where checkpoints of this job are kept. */
+const char *node_checkpoint_name(const node_job *job);
+const char *node_checkpoint_offer_name(const node_job *job);
+/* What is to be fetched next: of the global adapter, then of the shard. */
+void node_next_chunk(omm_digest *digest, uint32_t *index, const node_job *job);
+/* Is there a shard, and not all of it here? */
+bool node_needs_shard(const node_job *job);
+/* Errors: REFUSED_DIGEST, NOMEM. */
+OMM_CHECKED omm_err node_take_shard_chunk(bool *complete, node_job *job, const omm_reply *reply);
+/* The payload of a canary: delta alone, without error feedback; residuals are those of zeros. */
+OMM_CHECKED omm_err node_canary_encode(omm_buf *sent, omm_encoded *info, node_job *job,
+                                       float *delta);
+/* In the caller's transaction: that the stored submission is a canary, and that it was given. */
+struct node_gave;
+OMM_CHECKED omm_err node_canary_gave(omm_node *node, const struct node_gave *gave);
+OMM_CHECKED omm_err node_canary_restore(omm_node *node);
+
 /* ---- give.c ---- */
 /* The request that gives the stored submission, with its payload where that is small.  Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err node_give_request(omm_buf *out, const omm_node *node);
@@ -183,6 +207,7 @@ typedef struct node_gave {
     uint64_t submission_bytes, payload_bytes;
 } node_gave;
 OMM_CHECKED omm_err node_history_gave(omm_node *node, const node_gave *gave);
+OMM_CHECKED omm_err node_history_canary(omm_node *node, const node_gave *gave);
 OMM_CHECKED omm_err node_history_verdict(omm_node *node, const omm_digest *submission,
                                          const char *verdict);
 /* offer: run and round are used; zero where it was not read. */

@@ -14,6 +14,11 @@ static const char *const s_migrations[] = {
     "CREATE TABLE declined(id INTEGER PRIMARY KEY, first_s INTEGER NOT NULL, "
     "last_s INTEGER NOT NULL, times INTEGER NOT NULL, run_id TEXT NOT NULL, "
     "round INTEGER NOT NULL, sentence TEXT NOT NULL);",
+    "CREATE TABLE canary(submission BLOB PRIMARY KEY, run_id TEXT NOT NULL, round INTEGER NOT "
+    "NULL, "
+    "at_s INTEGER NOT NULL, payload BLOB NOT NULL, submission_bytes INTEGER NOT NULL, "
+    "payload_bytes INTEGER NOT NULL, steps INTEGER NOT NULL, tokens INTEGER NOT NULL, "
+    "verdict TEXT NOT NULL) WITHOUT ROWID;",
 };
 
 static omm_err check_owner(omm_node *node) {

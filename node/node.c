@@ -116,9 +116,8 @@ static omm_err build_request(omm_node *node) {
     case NODE_POLLING: return build_poll(node);
     case NODE_ENROLLING: return node_enrol_request(&node->request, node);
     case NODE_FETCHING:
-        request = (omm_request){.kind = OMM_REQUEST_GET,
-                                .digest = node->job.offer.global.digest,
-                                .index = node->job.next_chunk};
+        request.kind = OMM_REQUEST_GET;
+        node_next_chunk(&request.digest, &request.index, &node->job);
         break;
     case NODE_SUBMITTING: return node_give_request(&node->request, node);
     case NODE_UPLOADING:

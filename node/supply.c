@@ -74,7 +74,8 @@ static omm_err read_shape(supply *s) {
 }
 
 omm_err supply_open(supply *s, const omm_training_options *options) {
-    *s = (supply){.model = options->model, .data = options->data};
+    *s = (supply){
+        .model = options->model, .data = options->data, .lent_tokenizer = options->tokenizer};
     s->base_digest = options->base_digest;
     s->tokenizer_digest = options->tokenizer_digest;
     if (options->files) {
@@ -178,7 +179,12 @@ static omm_err fit(omm_train_plan *out, uint64_t *bytes, supply *s, const omm_gg
     return OMM_OK;
 }
 
-omm_err supply_plan(omm_train_plan *out, uint64_t *bytes, supply *s, const omm_recipe *recipe) {
+const omm_tokenizer *supply_tokenizer(const supply *s) {
+    return s->tokenizer ? s->tokenizer : s->lent_tokenizer;
+}
+
+omm_err supply_plan(omm_train_plan *out, uint64_t *bytes, supply *s, const omm_recipe *recipe,
+                    const omm_dataset *data) {
     *out = (omm_train_plan){.micro_tokens = recipe->micro_tokens};
     *bytes = 0;
     if (!s->files.model) return OMM_OK;
@@ -188,8 +194,10 @@ omm_err supply_plan(omm_train_plan *out, uint64_t *bytes, supply *s, const omm_r
     omm_model outline;
     omm_err err = omm_model_outline(&outline, &gguf);
     if (err == OMM_OK) {
-        const omm_train_plan_options o = {
-            .model = &outline, .recipe = recipe, .data = s->data, .threads = s->files.threads};
+        const omm_train_plan_options o = {.model = &outline,
+                                          .recipe = recipe,
+                                          .data = data ? data : s->data,
+                                          .threads = s->files.threads};
         err = fit(out, bytes, s, &gguf, &o);
         omm_model_fini(&outline);
     }

@@ -35,6 +35,7 @@ typedef struct supply {
     omm_model own_model; /* with files */
     bool has_model;
     omm_tokenizer *tokenizer;
+    const omm_tokenizer *lent_tokenizer; /* without files; may be NULL */
     omm_dataset *own_data;
 } supply;
 
@@ -47,10 +48,12 @@ OMM_CHECKED omm_err supply_need_data(supply *s);
 OMM_CHECKED omm_err supply_need_model(supply *s, omm_pool *pool);
 void supply_rest(supply *s);
 
-/* What this recipe takes, and the settings that fit within files.memory_max and what the machine has.
+/* What this recipe takes on `data` (NULL: the node's own), and the settings that fit within files.memory_max and what the machine has.
  * *bytes: all of the process, at the largest.  Without files: no limit, *bytes 0.
  * Errors: REFUSED_RECIPE (does not fit: says what it takes), those of supply_need_data. */
 OMM_CHECKED omm_err supply_plan(omm_train_plan *out, uint64_t *bytes, supply *s,
-                                const omm_recipe *recipe);
+                                const omm_recipe *recipe, const omm_dataset *data);
+/* Of the model, while data are there; NULL: none was lent. */
+const omm_tokenizer *supply_tokenizer(const supply *s);
 
 #endif

@@ -13,6 +13,7 @@ void node_job_end(node_job *job) {
     if (!job->active) return;
     omm_arena_fini(&job->arena);
     omm_buf_fini(&job->global);
+    omm_buf_fini(&job->shard);
     omm_buf_fini(&job->step_digests);
     omm_buf_fini(&job->checkpoint);
     omm_free(job->start);
@@ -22,12 +23,9 @@ void node_job_end(node_job *job) {
 
 /* ---- is the offer ours to follow? ---- */
 
-static omm_err check_source(const omm_node *node, const omm_offer *offer,
-                            const omm_digest *offer_digest) {
-    const omm_training *training = node->o.training;
-    if (node->o.run_id && strcmp(offer->run_id, node->o.run_id) != 0)
-        return omm_raise(OMM_ERR_REFUSED_ROUND, "run_id: %s is not the run we joined",
-                         offer->run_id);
+/* A canary has none of our data in it, and may come in any round. */
+static omm_err check_round(const omm_node *node, const omm_offer *offer,
+                           const omm_digest *offer_digest) {
     if (strcmp(offer->run_id, node->run_id) == 0 && offer->round < node->rounds_seen)
         return omm_raise(OMM_ERR_REFUSED_ROUND, "round: %u is over for us", offer->round);
     /* One answer per round: a second offer for the same one could learn the difference. */
@@ -36,6 +34,16 @@ static omm_err check_source(const omm_node *node, const omm_offer *offer,
         !omm_digest_equal(offer_digest, &given->offer))
         return omm_raise(OMM_ERR_REFUSED_ROUND, "round: we answered another offer for round %u",
                          given->round);
+    return OMM_OK;
+}
+
+static omm_err check_source(const omm_node *node, const omm_offer *offer,
+                            const omm_digest *offer_digest) {
+    const omm_training *training = node->o.training;
+    if (node->o.run_id && strcmp(offer->run_id, node->o.run_id) != 0)
+        return omm_raise(OMM_ERR_REFUSED_ROUND, "run_id: %s is not the run we joined",
+                         offer->run_id);
+    if (!offer->is_canary) OMM_TRY(check_round(node, offer, offer_digest));
     if (!omm_digest_equal(&offer->base_digest, &training->base_digest))
         return omm_raise(OMM_ERR_REFUSED_BASE, "base_digest: not our model");
     if (!omm_digest_equal(&offer->tokenizer_digest, &training->tokenizer_digest))
@@ -134,6 +142,7 @@ static omm_err check_codecs(const omm_node *node, node_job *job) {
 static omm_err take_memory(node_job *job) {
     size_t n = job->layout.value_count;
     omm_buf_init(&job->global, (size_t)job->offer.global.size);
+    omm_buf_init(&job->shard, OMM_CANARY_BYTES_MAX);
     omm_buf_init(&job->step_digests, OMM_STEP_DIGESTS_MAX);
     omm_buf_init(&job->checkpoint, SIZE_MAX);
     job->start = omm_alloc_aligned(n, sizeof *job->start);
@@ -182,8 +191,8 @@ omm_err node_drop_chunks(omm_node *node) {
 }
 
 /* Only downloads of several chunks are worth it, and only on disk. */
-static bool keeps_chunks(const omm_node *node, const omm_blob *global) {
-    return node->o.state_dir && global->chunk_count > 1;
+static bool keeps_chunks(const omm_node *node, const omm_offer *offer) {
+    return node->o.state_dir && offer->global.chunk_count > 1 && !offer->is_canary;
 }
 
 static omm_err load_chunks(node_job *job, omm_node *node) {
@@ -210,7 +219,7 @@ static omm_err load_chunks(node_job *job, omm_node *node) {
 /* Go on with the download that a restart or a pause has cut; what is kept of another one goes. */
 static omm_err restore_chunks(node_job *job, omm_node *node) {
     const omm_blob *global = &job->offer.global;
-    if (!keeps_chunks(node, global)) return OMM_OK;
+    if (!keeps_chunks(node, &job->offer)) return OMM_OK;
     omm_buf kept;
     omm_buf_init(&kept, sizeof global->digest.b);
     bool found = false;
@@ -226,7 +235,7 @@ static omm_err restore_chunks(node_job *job, omm_node *node) {
 
 static omm_err keep_chunk(omm_node *node, const omm_reply *reply) {
     char name[32];
-    if (!keeps_chunks(node, &node->job.offer.global)) return OMM_OK;
+    if (!keeps_chunks(node, &node->job.offer)) return OMM_OK;
     chunk_name(name, reply->index);
     return node_keep_put(node, name, reply->data);
 }
@@ -270,10 +279,10 @@ omm_err node_load_checkpoint(omm_node *node) {
     omm_buf offer;
     omm_buf_init(&offer, sizeof(omm_digest));
     bool found = false;
-    omm_err err = node_keep_get(&found, &offer, node, KEEP_CHECKPOINT_OFFER);
+    omm_err err = node_keep_get(&found, &offer, node, node_checkpoint_offer_name(&node->job));
     omm_bytes want = omm_bytes_of(node->job.offer_digest.b, sizeof node->job.offer_digest.b);
     if (err == OMM_OK && found && omm_bytes_equal(omm_buf_view(&offer), want))
-        err = node_keep_get(&found, &node->job.checkpoint, node, KEEP_CHECKPOINT);
+        err = node_keep_get(&found, &node->job.checkpoint, node, node_checkpoint_name(&node->job));
     omm_buf_fini(&offer);
     return err;
 }
@@ -297,6 +306,7 @@ omm_err node_take_chunk(bool *complete, omm_node *node, const omm_reply *reply) 
     node_job *job = &node->job;
     const omm_blob *global = &job->offer.global;
     *complete = false;
+    if (job->next_chunk >= global->chunk_count) return node_take_shard_chunk(complete, job, reply);
     if (!omm_digest_equal(&reply->digest, &global->digest) || reply->index != job->next_chunk)
         return omm_raise(OMM_ERR_REFUSED_DIGEST, "chunk: not the one we asked for");
     if (!is_chunk(global, reply->index, reply->data))
@@ -306,7 +316,7 @@ omm_err node_take_chunk(bool *complete, omm_node *node, const omm_reply *reply) 
     OMM_TRY(omm_buf_append(&job->global, reply->data.data, reply->data.size));
     job->next_chunk++;
     if (job->next_chunk < global->chunk_count) return OMM_OK;
-    *complete = true;
+    *complete = !node_needs_shard(job);
     return finish_global(job);
 }
 

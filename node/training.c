@@ -8,6 +8,7 @@
 #include "omm/lora.h"
 #include "omm/mem.h"
 #include "omm/recipe.h"
+#include "omm/shard.h"
 #include "omm/trainer.h"
 
 #include <stdio.h>
@@ -84,7 +85,7 @@ static omm_err training_plan(omm_training *api, omm_training_plan *out, omm_byte
     if (err != OMM_OK) return refuse_recipe(err);
     omm_train_plan memory;
     uint64_t memory_bytes = 0;
-    OMM_TRY(supply_plan(&memory, &memory_bytes, &t->supply, &recipe));
+    OMM_TRY(supply_plan(&memory, &memory_bytes, &t->supply, &recipe, NULL));
     omm_lora_spec spec;
     omm_recipe_lora_spec(&spec, &recipe);
     /* A step takes one example, or what fits its batch; a pass one example, or what fits its share. */
@@ -159,6 +160,50 @@ static void keep_newest(const char *path, const omm_lora *global) {
     (void)err;
 }
 
+/* The examples that job->shard has, or none: then *out is NULL. */
+static omm_err open_shard(omm_dataset **out, training *t, const omm_training_job *job,
+                          const omm_recipe *recipe) {
+    *out = NULL;
+    if (job->shard.size == 0) return OMM_OK;
+    if (t->supply.files.model) OMM_TRY(supply_need_data(&t->supply)); /* with the tokenizer */
+    const omm_tokenizer *tokenizer = supply_tokenizer(&t->supply);
+    if (!tokenizer)
+        return omm_raise(OMM_ERR_REFUSED_RECIPE, "canary: this training has no tokenizer");
+    const omm_err err = omm_shard_parse(out, job->shard, "canary", tokenizer, recipe);
+    return err == OMM_OK ? OMM_OK : refuse_recipe(err);
+}
+
+/* On `data`, from job->start. */
+static omm_err train(training *t, omm_training_result *out, float *values, omm_buf *step_digests,
+                     const omm_training_job *job, const omm_recipe *recipe, const omm_lora *start,
+                     const omm_dataset *data, const omm_train_plan *memory,
+                     const struct omm_compute *compute) {
+    omm_trainer *trainer = NULL;
+    omm_trainer_options options = {.model = t->supply.model,
+                                   .data = data,
+                                   .recipe = recipe,
+                                   .compute = compute,
+                                   .seed = job->seed,
+                                   .start = start,
+                                   .model_digest = t->api.base_digest,
+                                   .cancelled = job->cancelled,
+                                   .ud = job->ud,
+                                   .micro_tokens = memory->micro_tokens,
+                                   .checkpoint_layers = memory->checkpoint_layers};
+    omm_err err = OMM_OK;
+    OMM_TRY_OUT(omm_trainer_open(&trainer, &options));
+    /* A checkpoint of another job, or a damaged one, only costs the time to do it again. */
+    if (job->checkpoint.size > 0) {
+        err = omm_trainer_resume(trainer, job->checkpoint);
+        if (err == OMM_ERR_NOMEM) goto out;
+    }
+    OMM_TRY_OUT(run_steps(trainer, t, job));
+    err = collect(out, values, step_digests, trainer, data);
+out:
+    omm_trainer_close(trainer);
+    return err;
+}
+
 static omm_err training_run(omm_training *api, omm_training_result *out, float *values,
                             omm_buf *step_digests, const omm_training_job *job,
                             const struct omm_compute *compute) {
@@ -175,37 +220,23 @@ static omm_err training_run(omm_training *api, omm_training_result *out, float *
         return omm_raise(OMM_ERR_REFUSED_RECIPE, "recipe: trains another adapter than the offer's");
     omm_train_plan memory;
     uint64_t memory_bytes = 0;
-    OMM_TRY(supply_plan(&memory, &memory_bytes, &t->supply, &recipe));
-    OMM_TRY(supply_need_model(&t->supply, compute->pool));
-    omm_lora start;
+    omm_dataset *shard = NULL;
+    omm_lora start = {0};
+    OMM_TRY(open_shard(&shard, t, job, &recipe));
+    OMM_TRY_OUT(supply_plan(&memory, &memory_bytes, &t->supply, &recipe, shard));
+    OMM_TRY_OUT(supply_need_model(&t->supply, compute->pool));
     err = omm_lora_init(&start, &spec, &t->supply.shape);
-    if (err != OMM_OK) return refuse_recipe(err);
-    memcpy(start.values, job->start, start.value_count * sizeof *start.values);
-    if (t->supply.files.newest) keep_newest(t->supply.files.newest, &start);
-
-    omm_trainer *trainer = NULL;
-    omm_trainer_options options = {.model = t->supply.model,
-                                   .data = t->supply.data,
-                                   .recipe = &recipe,
-                                   .compute = compute,
-                                   .seed = job->seed,
-                                   .start = &start,
-                                   .model_digest = t->api.base_digest,
-                                   .cancelled = job->cancelled,
-                                   .ud = job->ud,
-                                   .micro_tokens = memory.micro_tokens,
-                                   .checkpoint_layers = memory.checkpoint_layers};
-    OMM_TRY_OUT(omm_trainer_open(&trainer, &options));
-    /* A checkpoint of another job, or a damaged one, only costs the time to do it again. */
-    if (job->checkpoint.size > 0) {
-        err = omm_trainer_resume(trainer, job->checkpoint);
-        if (err == OMM_ERR_NOMEM) goto out;
+    if (err != OMM_OK) {
+        err = refuse_recipe(err);
+        goto out;
     }
-    OMM_TRY_OUT(run_steps(trainer, t, job));
-    err = collect(out, values, step_digests, trainer, t->supply.data);
+    memcpy(start.values, job->start, start.value_count * sizeof *start.values);
+    if (t->supply.files.newest && !shard) keep_newest(t->supply.files.newest, &start);
+    err = train(t, out, values, step_digests, job, &recipe, &start, shard ? shard : t->supply.data,
+                &memory, compute);
 out:
-    omm_trainer_close(trainer);
-    omm_lora_fini(&start);
+    if (start.values) omm_lora_fini(&start);
+    if (shard) omm_dataset_close(shard);
     return err;
 }
 

@@ -10,8 +10,8 @@ static bool is_cancelled(void *ud) {
 
 static omm_err checkpoint_body(omm_node *node, const void *ud) {
     const omm_bytes *checkpoint = ud;
-    OMM_TRY(node_keep_put(node, KEEP_CHECKPOINT, *checkpoint));
-    return node_keep_put(node, KEEP_CHECKPOINT_OFFER,
+    OMM_TRY(node_keep_put(node, node_checkpoint_name(&node->job), *checkpoint));
+    return node_keep_put(node, node_checkpoint_offer_name(&node->job),
                          omm_bytes_of(node->job.offer_digest.b, sizeof node->job.offer_digest.b));
 }
 
@@ -29,6 +29,7 @@ static void on_progress(void *ud, uint32_t step) {
     if (!atomic_exchange(&node->has_begun, true))
         omm_log_event(node->o.log, OMM_LOG_INFO, "training_begin",
                       OMM_LOG_STR("node", node->o.name), OMM_LOG_INT("round", job->offer.round),
+                      OMM_LOG_INT("canary", job->offer.is_canary),
                       OMM_LOG_INT("steps", job->plan.steps), OMM_LOG_INT("from_step", step),
                       OMM_LOG_INT("memory_mb", job->plan.memory_bytes / 1000000u));
     else
@@ -44,12 +45,14 @@ omm_err omm_node_work(omm_node *node, const struct omm_compute *compute) {
         return node_prove(node, is_cancelled);
     }
     if (node->phase != NODE_TRAINING) return omm_raise(OMM_ERR_STATE, "no training is due");
+    OMM_ASSERT(!node_needs_shard(job)); /* or our own data would be answered with */
     atomic_store(&node->cancelled, false);
     atomic_store(&node->has_begun, false);
     atomic_store(&node->steps_done, 0);
     const omm_adapter_spec *spec = &job->offer.adapter;
     omm_training_job work = {.adapter = {spec->rank, spec->targets, spec->alpha},
                              .recipe = job->offer.recipe,
+                             .shard = omm_buf_view(&job->shard),
                              .seed = omm_training_seed(job->offer.nonce.b, &node->id),
                              .start = job->start,
                              .checkpoint = omm_buf_view(&job->checkpoint),

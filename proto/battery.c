@@ -16,6 +16,12 @@
 FORM_OF(poll)
 FORM_OF(offer)
 FORM_OF(submission)
+
+static omm_err canary_sample(omm_buf *out) {
+    omm_offer value = sample_canary();
+    return omm_offer_encode(out, &value);
+}
+
 FORM_OF(receipt)
 FORM_OF(close)
 FORM_OF(enrol)
@@ -103,5 +109,6 @@ const form forms[] = {
     {"request_whole_poll", request_whole_poll_sample, request_pass},
     {"request_whole_submit", request_whole_submit_sample, request_pass},
     {"reply_whole_offer", reply_whole_offer_sample, reply_pass},
+    {"canary", canary_sample, offer_pass},
 };
 const unsigned form_count = sizeof forms / sizeof forms[0];

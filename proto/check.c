@@ -49,6 +49,16 @@ static omm_err check_selected(const omm_offer *offer) {
     return OMM_OK;
 }
 
+/* It is for one node, and has one spelling. */
+static omm_err check_canary(const omm_offer *offer) {
+    if (!offer->is_canary) return OMM_OK;
+    OMM_TRY(check_number(offer->canary.size, 1, OMM_CANARY_BYTES_MAX, "canary"));
+    OMM_TRY(check_blob(&offer->canary, "canary"));
+    OMM_TRY(proto_check_size(offer->selected_count, 1, 1, "selected"));
+    if (omm_digest_equal(&offer->canary.digest, &offer->canary.canonical)) return OMM_OK;
+    return omm_raise(OMM_ERR_REFUSED_FORMAT, "canary.canonical_digest: not its digest");
+}
+
 omm_err check_offer(const omm_offer *offer) {
     OMM_TRY(check_run_id(offer->run_id, false));
     OMM_TRY(check_number(offer->rounds, 1, UINT32_MAX, "rounds"));
@@ -61,6 +71,7 @@ omm_err check_offer(const omm_offer *offer) {
     OMM_TRY(check_number(offer->weight_sum_max, 1, UINT64_MAX, "weight_sum_max"));
     OMM_TRY(check_float(offer->norm_max, 0, "norm_max"));
     OMM_TRY(check_blob(&offer->global, "global"));
+    OMM_TRY(check_canary(offer));
     return check_selected(offer);
 }
 

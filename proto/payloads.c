@@ -99,25 +99,31 @@ omm_err omm_offer_encode(omm_buf *out, const omm_offer *offer) {
     omm__offer__init(&pb);
     Omm__Adapter adapter;
     omm__adapter__init(&adapter);
-    Omm__Blob blob;
+    Omm__Blob blob, canary;
     omm__blob__init(&blob);
+    omm__blob__init(&canary);
     OMM_TRY(check_offer(offer));
     omm_err err = OMM_ERR_NOMEM;
     ProtobufCBinaryData *chunks =
         proto_digests(offer->global.chunk_digests, offer->global.chunk_count);
     ProtobufCBinaryData *selected = proto_digests(offer->selected, offer->selected_count);
-    if (chunks && selected) {
+    ProtobufCBinaryData *parts = proto_digests(offer->canary.chunk_digests,
+                                               offer->is_canary ? offer->canary.chunk_count : 0);
+    if (chunks && selected && (parts || !offer->is_canary)) {
         put_offer(&pb, offer);
         put_adapter(&adapter, &offer->adapter);
         put_blob(&blob, &offer->global, chunks);
         pb.adapter = &adapter;
         pb.global = &blob;
+        put_blob(&canary, &offer->canary, parts);
+        if (offer->is_canary) pb.canary = &canary;
         pb.selected = selected;
         pb.n_selected = offer->selected_count;
         err = proto_pack(out, &pb.base, PAYLOAD_BYTES_MAX);
     } else {
         err = omm_raise(OMM_ERR_NOMEM, "no memory to encode an offer");
     }
+    omm_free(parts);
     omm_free(selected);
     omm_free(chunks);
     return err;
@@ -161,6 +167,8 @@ omm_err omm_offer_decode(omm_offer *out, omm_bytes in, omm_arena *arena) {
     OMM_TRY(get_run_id(offer.run_id, pb->run_id, false));
     OMM_TRY(get_adapter(&offer.adapter, pb->adapter));
     OMM_TRY(get_blob(&offer.global, pb->global, "global", arena));
+    offer.is_canary = pb->canary != NULL;
+    if (offer.is_canary) OMM_TRY(get_blob(&offer.canary, pb->canary, "canary", arena));
     OMM_TRY(get_offer_digests(&offer, pb, arena));
     OMM_TRY(check_offer(&offer));
     *out = offer;

@@ -55,6 +55,20 @@ static inline omm_offer sample_offer(void) {
                        .previous = sample_digest(8)};
 }
 
+static inline omm_offer sample_canary(void) {
+    static omm_digest chunks[2];
+    omm_offer offer = sample_offer();
+    for (unsigned i = 0; i < 2; i++) chunks[i] = sample_digest((uint8_t)(0xB0 + i));
+    offer.selected_count = 1;
+    offer.is_canary = true;
+    offer.canary = (omm_blob){.digest = sample_digest(27),
+                              .canonical = sample_digest(27),
+                              .size = OMM_CHUNK_BYTES + 9,
+                              .chunk_digests = chunks,
+                              .chunk_count = 2};
+    return offer;
+}
+
 static inline omm_submission sample_submission(void) {
     static omm_digest chunk;
     chunk = sample_digest(0x91);

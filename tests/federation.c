@@ -24,7 +24,28 @@ typedef struct fake_training {
     omm_training api;
     omm_layout layout;
     uint64_t tokens;
+    const fed *f;
+    uint32_t node;
 } fake_training;
+
+/* Public data: every word of it is in what comes out. */
+static const omm_coord_shard s_shards[] = {{"one.jsonl", {(const uint8_t *)"one shard", 9}},
+                                           {"two.jsonl", {(const uint8_t *)"another shard", 13}}};
+
+static omm_seed shard_seed(const omm_seed *seed, omm_bytes shard) {
+    return omm_seed_derive(seed, OMM_PURPOSE_TEST, shard);
+}
+
+static void train_shard(omm_training_result *out, float *values, const float *start, size_t count,
+                        const omm_seed *seed, omm_bytes shard) {
+    const omm_seed mixed = shard_seed(seed, shard);
+    for (size_t i = 0; i < count; i++) values[i] = fed_trained(start[i], &mixed, i);
+    *out = (omm_training_result){.tokens = shard.size,
+                                 .examples = shard.size,
+                                 .steps = FED_STEPS,
+                                 .loss_before = 2.5f,
+                                 .loss_after = 1.5f};
+}
 
 float fed_trained(float start, const omm_seed *seed, size_t index) {
     omm_rng lane = omm_rng_init(seed, OMM_PURPOSE_TEST, 0, 0);
@@ -51,15 +72,19 @@ static omm_err fake_run(omm_training *api, omm_training_result *out, float *valu
     (void)compute;
     for (size_t i = 0; i < t->layout.value_count; i++)
         values[i] = fed_trained(job->start[i], &job->seed, i);
-    for (uint32_t step = 1; step <= FED_STEPS; step++) {
-        if (job->save) OMM_TRY(job->save(job->ud, omm_bytes_of(&step, sizeof step), step));
-        OMM_TRY(omm_buf_put_u64(step_digests, step));
-    }
     *out = (omm_training_result){.tokens = t->tokens,
                                  .examples = 10,
                                  .steps = FED_STEPS,
                                  .loss_before = 2.0f,
                                  .loss_after = 1.0f};
+    if (job->shard.size > 0)
+        train_shard(out, values, job->start, t->layout.value_count, &job->seed, job->shard);
+    for (uint32_t step = 1; step <= FED_STEPS; step++) {
+        if (job->save) OMM_TRY(job->save(job->ud, omm_bytes_of(&step, sizeof step), step));
+        OMM_TRY(omm_buf_put_u64(step_digests, step));
+    }
+    if (job->shard.size > 0 && t->f->o.cheat)
+        t->f->o.cheat(t->f->o.ud, t->node, out, values, step_digests);
     return OMM_OK;
 }
 
@@ -79,6 +104,8 @@ static omm_training *fake_training_open(const fed *f, uint32_t node) {
                             .close = fake_close};
     t->layout = f->run.layout;
     t->tokens = 100 + 10 * (uint64_t)node;
+    t->f = f;
+    t->node = node;
     return &t->api;
 }
 
@@ -255,6 +282,7 @@ static void open_coordinator(fed *f) {
     omm_coord_options options = {
         .run = &f->run,
         .enrolment = f->o.listed ? &f->enrolment : NULL,
+        .canaries = f->o.canaries ? &f->canaries : NULL,
         .extra = f->extra,
         .scenario_yaml = omm_bytes_str("name: federation\n"),
         .policy_yaml = omm_buf_view(&f->policy_yaml),
@@ -355,6 +383,8 @@ void fed_open(fed *f, const fed_options *options) {
     omm_buf_init(&f->policy_yaml, (size_t)1 << 20);
     CHECK_OK(omm_config_write(&f->policy_yaml, omm_policy_fields, &policy));
     make_enrolment(f);
+    f->canaries = (omm_coord_canaries){
+        .shards = s_shards, .shard_count = 2, .passes = f->o.passes, .share = f->o.share};
     open_coordinator(f);
     if (f->o.listed) invite(f);
     for (uint32_t i = 0; i < f->o.nodes; i++) {
@@ -401,6 +431,53 @@ void fed_forbid_writing(bool forbidden) {
     CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
+/* ---- canaries ---- */
+
+static omm_err train_again(void *ud, omm_canary_trained *out, float *values,
+                           const omm_canary_job *job) {
+    fed *f = ud;
+    omm_training_result r;
+    f->replays++;
+    train_shard(&r, values, job->start, job->layout->value_count, &job->seed,
+                job->shards[job->shard].text);
+    *out = (omm_canary_trained){.tokens = r.tokens,
+                                .examples = r.examples,
+                                .steps = r.steps,
+                                .loss_before = r.loss_before,
+                                .loss_after = r.loss_after};
+    const omm_bytes claimed = job->submission.step_digests;
+    for (uint32_t step = 1; step <= FED_STEPS && out->different_step == 0; step++) {
+        omm_put_u64(out->step_digest.b, step);
+        if ((size_t)step * 8 <= claimed.size &&
+            memcmp(claimed.data + (size_t)(step - 1) * 8, out->step_digest.b, 8) != 0)
+            out->different_step = step;
+    }
+    return OMM_OK;
+}
+
+void fed_replay(fed *f) {
+    if (!f->o.canaries) return;
+    for (;;) {
+        omm_canary_job job;
+        omm_canary_result result;
+        bool found = false;
+        CHECK_OK(omm_coord_canary_next(&found, &job, f->coord));
+        if (!found) return;
+        CHECK_OK(omm_canary_replay(&result, &job, train_again, f));
+        if (result.passed)
+            f->passed++;
+        else
+            f->failed++;
+        CHECK_OK(
+            omm_coord_canary_verdict(&f->coord_deadline_ms, f->coord, f->now_ms, &job, &result));
+        omm_canary_job_fini(&job);
+        if (!f->o.restart_coordinator) continue;
+        const uint64_t deadline_ms = f->coord_deadline_ms;
+        fed_restart_coordinator(f);
+        f->coord_deadline_ms = deadline_ms;
+    }
+}
+
 static omm_err step(fed *f, omm_buf *reply, omm_bytes request) {
     if (f->o.batched) OMM_TRY(omm_coord_begin(f->coord));
     omm_err err =
@@ -415,17 +492,28 @@ static omm_err step(fed *f, omm_buf *reply, omm_bytes request) {
     return err;
 }
 
+/* Work for a challenge is worth nothing after a restart: with one at every message nobody would come in. */
+static bool is_proving(const fed *f) {
+    bool is = false;
+    for (uint32_t i = 0; i < f->o.nodes && f->o.work_bits; i++) {
+        const char *phase = omm_node_get_status(f->nodes[i]).phase;
+        is |= strcmp(phase, "enrolling") == 0 || strcmp(phase, "proving") == 0;
+    }
+    return is;
+}
+
 void fed_send(fed *f, omm_buf *reply, omm_bytes request) {
     omm_err err;
     do { /* a peer without an answer sends the same again */
         before_call(f, FED_ALLOC_STEP);
         err = step(f, reply, request);
     } while (is_to_repeat(f, err));
-    if (f->o.restart_coordinator) {
+    if (f->o.restart_coordinator && !is_proving(f)) {
         uint64_t deadline_ms = f->coord_deadline_ms;
         fed_restart_coordinator(f);
         f->coord_deadline_ms = deadline_ms;
     }
+    if (!f->o.replays_by_hand) fed_replay(f);
 }
 
 static void exchange(fed *f, uint32_t i) {
@@ -456,7 +544,7 @@ static void exchange(fed *f, uint32_t i) {
 }
 
 static void restart_node(fed *f, uint32_t i) {
-    if (!f->o.restart_nodes || f->done[i]) return;
+    if (!f->o.restart_nodes || f->done[i] || is_proving(f)) return;
     bool is_working = f->actions[i].kind == OMM_NODE_WORK;
     bool is_waiting = f->actions[i].kind == OMM_NODE_WAIT;
     if (is_working) return; /* the work's own restart is in the processes test */
@@ -472,7 +560,7 @@ static bool may_restart(const fed *f, uint32_t i) {
     const char *phase = omm_node_get_status(f->nodes[i]).phase;
     const bool has_chunks = strcmp(phase, "fetching") == 0 || strcmp(phase, "uploading") == 0 ||
                             strcmp(phase, "enrolling") == 0;
-    return !has_chunks || f->messages % 2 == 0;
+    return !has_chunks || f->messages % (f->o.canaries ? 7 : 2) == 0; /* a canary has two blobs */
 }
 
 static void act(fed *f, uint32_t i) {

@@ -8,6 +8,7 @@
 #define TESTS_FEDERATION_H
 
 #include "omm/bundle.h"
+#include "omm/coordinator_canary.h"
 #include "omm/coordinator_enrol.h"
 #include "omm/enrolment.h"
 #include "omm/node.h"
@@ -37,6 +38,13 @@ typedef struct fed_options {
     uint32_t node_max;  /* with it; 0: nodes */
     uint32_t work_bits; /* instead of invitations they work; 0: they do not */
     uint32_t work_bits_max; /* what they agree to; 0: the default */
+    bool canaries;          /* two shards; who works must pass, and every node's turn may be one */
+    uint32_t passes;
+    double share;
+    bool replays_by_hand; /* the test calls fed_replay; else it is called after every message */
+    /* What a node's training gives on a shard, instead of the honest values; NULL: nothing else. */
+    void (*cheat)(void *ud, uint32_t node, omm_training_result *result, float *values,
+                  omm_buf *step_digests);
     double over_select;
     uint32_t quorum; /* 0: all that count */
     uint64_t deadline_ms, join_ms;
@@ -90,7 +98,9 @@ struct fed {
     omm_key coordinator_key;
     omm_key keys[FED_NODES_MAX];
     omm_coord_enrolment enrolment;
-    omm_fake_clock clock; /* wall time of invitations */
+    omm_coord_canaries canaries;
+    uint32_t passed, failed, replays; /* canaries; a replay may be done again */
+    omm_fake_clock clock;             /* wall time of invitations */
     omm_seed tokens[FED_NODES_MAX];
     char joined[FED_NODES_MAX][64]; /* names that the coordinator gave */
     omm_training *training[FED_NODES_MAX];
@@ -128,6 +138,8 @@ void fed_seal_and_verify(fed *f);
 /* Send bytes as a peer: the reply is in `reply` (initialised by the caller). */
 void fed_send(fed *f, omm_buf *reply, omm_bytes request);
 
+/* All canaries that wait are done again, and judged. */
+void fed_replay(fed *f);
 /* The fake training's answer for a node: what an honest one would have trained. */
 float fed_trained(float start, const omm_seed *seed, size_t index);
 

@@ -100,7 +100,7 @@ SCHEMA = {
     "Blob": "digest:d canonical_digest:d size:U chunk_digests:[d]",
     "Offer": "version:u run_id:text round:u rounds:u nonce:d base_digest:d tokenizer_digest:d adapter:Adapter "
              "recipe:bytes codec_up:bytes codec_down:bytes value_max:f weight_sum_max:U norm_max:f global:Blob "
-             "deadline_ms:U payload_bytes_max:U tokens_max:U selected:[d] previous:d",
+             "deadline_ms:U payload_bytes_max:U tokens_max:U selected:[d] previous:d canary:?Blob",
     "Submission": "version:u run_id:text round:u nonce:d offer_digest:d base_digest:d global_digest:d tokens:U "
                   "examples:U steps:u loss_before:f loss_after:f codec:bytes payload:Blob data_commitment:d "
                   "residual_before:d residual_after:d step_digests:bytes",
@@ -273,6 +273,11 @@ def check_limits(name, m):
         for field, most in (("recipe", 4096), ("codec_up", 256), ("codec_down", 256), ("selected", 2048)):
             check_size(len(m[field]), 1, most, field)
         check_size(m["weight_sum_max"], 1, 2**64 - 1, "weight_sum_max")
+        if "canary" in m:
+            check_size(m["canary"]["size"], 1, 4 << 20, "canary")
+            check_blob(m["canary"], "canary")
+            check_size(len(m["selected"]), 1, 1, "selected")
+            limit(m["canary"]["digest"] == m["canary"]["canonical_digest"], "REFUSED_FORMAT", "canary.canonical_digest")
         check_blob(m["global"], "global")
         limit(ascending(m["selected"]), "REFUSED_FORMAT", "selected")
     elif name == "Submission":

@@ -70,6 +70,14 @@ def samples():
     yield "Request", {"version": 1, "poll": envelope, "whole": True}
     yield "Request", {"version": 1, "submit": envelope, "payload": b"a payload"}
     yield "Reply", {"version": 1, "offer": envelope, "global": b"global adapter"}
+    yield "Offer", canary_offer()
+
+
+def canary_offer():
+    offer = next(fields for name, fields in samples() if name == "Offer")
+    return {**offer, "selected": offer["selected"][:1],
+            "canary": {"digest": digest(27), "canonical_digest": digest(27), "size": CHUNK + 9,
+                       "chunk_digests": [digest(0xB0), digest(0xB1)]}}
 
 
 def bad_messages():
@@ -105,6 +113,14 @@ def bad_messages():
     yield "no adapter", "Offer", changed("Offer", adapter=None), "REFUSED_FORMAT"
     yield "a recipe of 4097 bytes", "Offer", changed("Offer", recipe=b"r" * 4097), "REFUSED_SIZE"
     yield "a bound that is no number", "Offer", changed("Offer", norm_max=math.nan), "REFUSED_VALUE"
+    one = canary_offer()
+    for what, fields, reason in (
+            ("a canary for two nodes", {"selected": [digest(1), digest(0x21)]}, "REFUSED_SIZE"),
+            ("a canary with another canonical digest", {"canary": {**one["canary"], "canonical_digest": digest(28)}}, "REFUSED_FORMAT"),
+            ("a canary over 4 MiB", {"canary": {**one["canary"], "size": (4 << 20) + 1, "chunk_digests": [digest(1)] * 17}}, "REFUSED_SIZE"),
+            ("an empty canary", {"canary": {**one["canary"], "size": 0, "chunk_digests": []}}, "REFUSED_SIZE"),
+            ("a canary's chunk digest too many", {"canary": {**one["canary"], "chunk_digests": [digest(1)] * 3}}, "REFUSED_FORMAT")):
+        yield what, "Offer", encode("Offer", {**one, **fields}), reason
     yield "an infinite loss", "Submission", changed("Submission", loss_after=math.inf), "REFUSED_VALUE"
     yield "a negative loss", "Submission", changed("Submission", loss_before=-1.0), "REFUSED_VALUE"
     yield "step digests of 9 bytes", "Submission", changed("Submission", step_digests=b"123456789"), "REFUSED_FORMAT"

@@ -21,6 +21,8 @@
     XX(after_receipt, "coordinator: a receipt was stored, not sent; node: a receipt was taken")    \
     XX(mid_aggregation, "coordinator: the first submission was added")                             \
     XX(after_join, "coordinator: a node that came by invitation is kept, its answer is not sent")  \
+    XX(canary_waiting, "coordinator: a canary is complete and waits to be trained again")          \
+    XX(canary_verdict, "coordinator: a canary's verdict has had its effect, and is not kept")      \
     XX(before_publish, "coordinator: the new adapter was evaluated, its round not yet written")    \
     XX(mid_training, "node: the first checkpoint was stored")
 

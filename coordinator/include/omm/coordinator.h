@@ -37,6 +37,7 @@
 #define OMM_COORD_NOBODY (-1)      /* node index of who proved no identity */
 
 typedef struct omm_coord omm_coord;
+struct omm_coord_canaries;
 
 /* When rounds open and close.  Times are durations in milliseconds of the caller's clock. */
 typedef struct omm_coord_policy {
@@ -76,6 +77,8 @@ typedef enum omm_coord_event_kind {
     OMM_COORD_EVENT_PUBLISHED,  /* a round is over; digest: its line in rounds.jsonl */
     OMM_COORD_EVENT_CLOSED,     /* the run; digest: close.env */
     OMM_COORD_EVENT_JOINED,     /* node was let in; sentence: by what */
+    OMM_COORD_EVENT_CANARY, /* passed when reason is OMM_OK; node NOBODY: a candidate, peer: its name;
+                                   digest: the submission's */
 } omm_coord_event_kind;
 
 /* Borrowed for the call.  sentence and peer are what strangers make of them. */
@@ -86,7 +89,7 @@ typedef struct omm_coord_event {
     omm_err reason;
     bool settles; /* SUBMISSION: the node is done for this round; so at most one a node and round */
     const char *sentence;
-    const char *peer;         /* REQUEST only; else NULL */
+    const char *peer;         /* REQUEST and CANARY only; else NULL */
     const omm_digest *digest; /* SUBMISSION: of its envelope; REQUEST: NULL */
 } omm_coord_event;
 
@@ -108,6 +111,7 @@ typedef struct omm_coord_enrolment {
 typedef struct omm_coord_options {
     const omm_run_record *run;            /* what was agreed; run->nodes are the enrolled nodes */
     const omm_coord_enrolment *enrolment; /* NULL: run->nodes and nobody else, ever */
+    const struct omm_coord_canaries *canaries; /* omm/coordinator_canary.h; NULL: none */
     const bool *extra;       /* (run->node_count) node does not count for the quorum; NULL: none */
     omm_bytes scenario_yaml; /* effective configuration, as it goes into the bundle */
     omm_bytes policy_yaml;   /* effective gate policy */
@@ -221,6 +225,9 @@ typedef struct omm_coord_status {
     bool paused, draining;
     uint32_t quarantined;
     uint64_t refusals_total; /* also those that left no record */
+    bool has_canaries;
+    uint32_t candidates, canaries_open,
+        canaries_waiting; /* offers not answered; answers not judged */
 } omm_coord_status;
 omm_coord_status omm_coord_get_status(const omm_coord *coord);
 

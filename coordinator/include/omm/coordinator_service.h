@@ -37,7 +37,9 @@ typedef struct omm_coord_service_options {
     const char *http_port_file;
     const omm_key *bundle_key; /* signs the sealed bundle */
     const char *commit, *build, *machine;
-    uint32_t work_bits;              /* omm_coord_enrolment */
+    uint32_t work_bits;                        /* omm_coord_enrolment */
+    const struct omm_coord_canaries *canaries; /* omm/coordinator_canary.h; NULL: none */
+    uint32_t canary_threads;                   /* that train them again; 0: 1 */
     uint32_t base_transfers;         /* addresses that fetch the base model at a time; 0: none */
     uint64_t base_bytes_per_second;  /* over all of them; 0: no limit */
     const char *const *base_mirrors; /* (base_mirror_count) named in the signed manifest */

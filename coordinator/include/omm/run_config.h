@@ -90,6 +90,7 @@ const omm_run_record *omm_run_get_record(const omm_run *run);
 const char *omm_run_model_path(const omm_run *run); /* of the first file, as it was opened */
 const struct omm_model *omm_run_model(const omm_run *run);
 const struct omm_tokenizer *omm_run_tokenizer(const omm_run *run);
+const struct omm_compute *omm_run_compute(const omm_run *run);
 const struct omm_lora *omm_run_initial(const omm_run *run); /* master before round 0 */
 /* Data of one client out of `train`; NULL when there is none of that name. */
 const struct omm_dataset *omm_run_client_data(const omm_run *run, const char *client);

@@ -3,6 +3,7 @@
  *   {"sent": {"rounds", "accepted", "waiting", "submission_bytes", "payload_bytes"},
  *    "rounds": [{"run_id", "round", "at_s", "submission", "payload", "submission_bytes",
  *                "payload_bytes", "steps", "tokens", "verdict"}, ...],      newest first, 20 of them
+ *    "canaries": as "rounds": work on public data (docs/protocol.md), in none of the sums
  *    "declined": [{"run_id", "round", "first_s", "last_s", "times", "reason"}, ...]}
  *
  * A submission is in it from the moment when it is signed and stored, with the verdict "" until a

@@ -23,6 +23,7 @@
 struct omm_compute;
 struct omm_dataset;
 struct omm_model;
+struct omm_tokenizer;
 
 #define OMM_STEP_DIGEST_BYTES 8u /* first bytes of the chain value after a step */
 
@@ -43,6 +44,7 @@ typedef struct omm_training_plan {
 typedef struct omm_training_job {
     omm_training_adapter adapter;
     omm_bytes recipe; /* train's canonical bytes, from the offer */
+    omm_bytes shard; /* omm/shard.h: train on this instead of the node's own data; size 0: do not */
     omm_seed seed;
     const float *start;          /* (layout value_count) */
     omm_bytes checkpoint;        /* what save was last given for this very job; size 0: none */
@@ -56,7 +58,7 @@ typedef struct omm_training_job {
 
 typedef struct omm_training_result {
     uint64_t tokens;   /* processed: the weight of the submission */
-    uint64_t examples; /* in the local data */
+    uint64_t examples; /* in the local data, or the shard */
     uint32_t steps;
     float loss_before, loss_after;
 } omm_training_result;
@@ -98,6 +100,7 @@ typedef struct omm_training_options {
     const omm_training_files *files;
     const struct omm_model *model;
     const struct omm_dataset *data;
+    const struct omm_tokenizer *tokenizer; /* without files; NULL: shards are refused */
     omm_digest base_digest, tokenizer_digest;
     uint8_t commit_key[32];
     uint32_t checkpoint_steps; /* save every so many steps; 0: every step.  Also after a step that

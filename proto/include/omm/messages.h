@@ -34,12 +34,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define OMM_RUN_ID_SIZE 33u          /* 32 lower-case hex digits and a NUL */
-#define OMM_SELECTED_MAX 2048u       /* nodes of one offer */
-#define OMM_RECIPE_FIELD_MAX 4096u   /* bytes of `recipe` */
-#define OMM_CODEC_FIELD_MAX 256u     /* bytes of a codec description */
-#define OMM_SENTENCE_BYTES_MAX 256u  /* of a refusal; longer ones are cut when encoded */
-#define OMM_STEP_DIGESTS_MAX 131072u /* bytes of `step_digests`: 16,384 steps */
+#define OMM_RUN_ID_SIZE 33u           /* 32 lower-case hex digits and a NUL */
+#define OMM_SELECTED_MAX 2048u        /* nodes of one offer */
+#define OMM_RECIPE_FIELD_MAX 4096u    /* bytes of `recipe` */
+#define OMM_CODEC_FIELD_MAX 256u      /* bytes of a codec description */
+#define OMM_SENTENCE_BYTES_MAX 256u   /* of a refusal; longer ones are cut when encoded */
+#define OMM_CANARY_BYTES_MAX 4194304u /* of a canary's data */
+#define OMM_STEP_DIGESTS_MAX 131072u  /* bytes of `step_digests`: 16,384 steps */
 /* An arena of this size decodes any message; more than this is REFUSED_SIZE. */
 #define OMM_MESSAGE_ARENA_BYTES 4194304u
 
@@ -77,6 +78,8 @@ typedef struct omm_offer {
     const omm_digest *selected; /* (selected_count) node ids, strictly ascending */
     size_t selected_count;
     omm_digest previous; /* BLAKE2b-256 of the previous line of rounds.jsonl; zero for round 0 */
+    bool is_canary;      /* for the one node in `selected`: train on `canary`, which is public */
+    omm_blob canary;     /* chat examples, JSONL; canonical is its digest */
 } omm_offer;
 
 typedef struct omm_submission {

@@ -1,0 +1,664 @@
+/* Canaries: strangers on probation and nodes whose turn it is, in whole runs with kills and lost messages between
+ * any two messages; and everything that a cheat, a copier, a flood and a restart may try. */
+#include "federation.h"
+
+#include "omm/envelope.h"
+#include "omm/file.h"
+#include "omm/mem.h"
+#include "omm/messages.h"
+#include "omm_test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BITS 6u
+#define QUEUE OMM_COORD_CANARY_QUEUE_MAX
+
+static fed s_fed;
+
+/* What a kill leaves is asked here, not what a power cut does (tests/fault): memory will do for a disk. */
+static void open_fed(const fed_options *options) {
+    static char dir[32];
+    fed_options o = *options;
+    (void)snprintf(dir, sizeof dir, "/dev/shm/omm-canary-XXXXXX");
+    if (o.on_disk && mkdtemp(dir)) o.dir = dir;
+    fed_open(&s_fed, &o);
+}
+
+/* ---- whole runs ---- */
+
+static fed_options strangers(void) {
+    fed_options o = fed_options_default();
+    o.nodes = 4;
+    o.listed = 1;
+    o.work_bits = BITS;
+    o.canaries = true;
+    o.passes = 2;
+    o.quorum = 4; /* the round waits until all have passed */
+    o.on_disk = true;
+    return o;
+}
+
+static fed_fault lose_some(void *ud, uint64_t index) {
+    const omm_rng lane = omm_rng_init(ud, OMM_PURPOSE_TEST, 0, 0);
+    const uint64_t lot = omm_rng_below(&lane, index, 12);
+    if (lot == 0) return FED_LOSE_REPLY;
+    if (lot == 1) return FED_TWICE;
+    return lot == 2 ? FED_LOSE_REQUEST : FED_DELIVER;
+}
+
+static omm_digest run_all(const fed_options *o, uint32_t passed) {
+    open_fed(o);
+    fed_run(&s_fed);
+    uint32_t count = 0;
+    const omm_coord_round *rounds = omm_coord_history(&count, s_fed.coord);
+    CHECK_EQ(s_fed.run.node_count, o->nodes);
+    CHECK_EQ(count, o->rounds);
+    CHECK_EQ(rounds[count - 1].accepted, o->nodes);
+    CHECK_EQ(s_fed.failed, 0);
+    CHECK(s_fed.passed >= passed);
+    const omm_coord_status status = omm_coord_get_status(s_fed.coord);
+    CHECK(status.candidates == 0 && status.canaries_waiting == 0);
+    const omm_digest digest = fed_bundle_digest(&s_fed);
+    fed_seal_and_verify(&s_fed);
+    fed_close(&s_fed);
+    return digest;
+}
+
+/* The same bundle, whatever was killed or lost on the way. */
+static void test_probation(void) {
+    omm_seed seed = omm_seed_from_u64(1);
+    fed_options o = strangers();
+    const omm_digest plain = run_all(&o, 6);
+    o.restart_coordinator = true;
+    const omm_digest killed = run_all(&o, 6);
+    o.restart_nodes = true;
+    o.fault = lose_some;
+    o.ud = &seed;
+    const omm_digest lost = run_all(&o, 6);
+    o = strangers();
+    o.on_disk = false;
+    o.batched = true;
+    const omm_digest batched = run_all(&o, 6);
+    o.whole = true;
+    const omm_digest whole = run_all(&o, 6);
+    CHECK(omm_digest_equal(&plain, &killed));
+    CHECK(omm_digest_equal(&plain, &lost));
+    CHECK(omm_digest_equal(&plain, &whole));
+    CHECK(omm_digest_equal(&plain, &batched));
+    /* Nobody on probation: they come in at once, and the rounds are the same. */
+    o.passes = 0;
+    const omm_digest at_once = run_all(&o, 0);
+    CHECK(omm_digest_equal(&plain, &at_once));
+}
+
+/* An allocation that fails in a step changes nothing, and the run ends as without it. */
+static void test_no_memory(void) {
+    for (uint64_t call = 2; call < 22; call += 3)
+        for (uint32_t nth = 1; nth < 30; nth += 4) {
+            fed_options o = strangers();
+            o.nodes = o.quorum = 2;
+            o.rounds = 1;
+            o.on_disk = false;
+            o.alloc_kind = FED_ALLOC_STEP;
+            o.alloc_call = call;
+            o.alloc_nth = nth;
+            (void)run_all(&o, 2);
+        }
+}
+
+/* ---- turns ---- */
+
+static fed_options members(double share) {
+    fed_options o = fed_options_default();
+    o.nodes = o.listed = 5;
+    o.rounds = 5;
+    o.canaries = true;
+    o.share = share;
+    o.on_disk = true;
+    return o;
+}
+
+static omm_digest run_turns(const fed_options *o, uint32_t *missed) {
+    open_fed(o);
+    fed_run(&s_fed);
+    uint32_t count = 0;
+    const omm_coord_round *rounds = omm_coord_history(&count, s_fed.coord);
+    CHECK_EQ(count, o->rounds);
+    *missed = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        CHECK(rounds[i].accepted >= 1 && rounds[i].missing == 0 && rounds[i].refused == 0);
+        *missed += o->nodes - rounds[i].accepted;
+    }
+    CHECK_EQ(s_fed.failed, 0);
+    const omm_digest digest = fed_bundle_digest(&s_fed);
+    fed_seal_and_verify(&s_fed);
+    fed_close(&s_fed);
+    return digest;
+}
+
+static void test_share(void) {
+    uint32_t missed = 0, again = 0;
+    fed_options o = members(0.4);
+    const omm_digest plain = run_turns(&o, &missed);
+    CHECK(missed >= 5 && missed <= 15); /* of 25 turns */
+    CHECK(s_fed.passed >= missed - 5);  /* those of the last round are not waited for */
+    o.restart_coordinator = true;
+    const omm_digest killed = run_turns(&o, &again);
+    CHECK(omm_digest_equal(&plain, &killed));
+    CHECK_EQ(missed, again);
+    o = members(1); /* a round is left its least, and there is one in each */
+    (void)run_turns(&o, &missed);
+    CHECK(missed >= 10);
+    o = members(0);
+    (void)run_turns(&o, &missed);
+    CHECK_EQ(missed, 0);
+}
+
+/* ---- cheats ---- */
+
+typedef enum cheat { CHEAT_VALUES, CHEAT_TOKENS, CHEAT_LOSS, CHEAT_STEP, CHEATS } cheat;
+static cheat s_cheat;
+static uint32_t s_cheater;
+
+static void do_cheat(void *ud, uint32_t node, omm_training_result *result, float *values,
+                     omm_buf *step_digests) {
+    (void)ud;
+    if (node != s_cheater) return;
+    if (s_cheat == CHEAT_VALUES) values[3] += 0.5f;
+    if (s_cheat == CHEAT_TOKENS) result->tokens += 1;
+    if (s_cheat == CHEAT_LOSS) result->loss_after -= 0.25f;
+    if (s_cheat == CHEAT_STEP) step_digests->data[9] ^= 1;
+}
+
+static const char *const s_whys[CHEATS] = {
+    "canary: the payload is not what the recipe gives", "canary: tokens is not what",
+    "canary: loss_after is not what", "canary: step 2 is not what"};
+
+static bool list_says(const char *what) {
+    omm_buf text;
+    omm_buf_init(&text, 65536);
+    CHECK_OK(omm_coord_nodes(&text, s_fed.coord));
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    const bool says = strstr((const char *)text.data, what) != NULL;
+    if (!says) fprintf(stderr, "no '%s' in\n%s", what, (const char *)text.data);
+    omm_buf_fini(&text);
+    return says;
+}
+
+typedef struct found {
+    uint32_t files, verdicts;
+} found;
+
+static omm_err count_file(void *ud, const char *relative) {
+    found *f = ud;
+    f->files++;
+    f->verdicts += strstr(relative, "verdict.json") != NULL;
+    return OMM_OK;
+}
+
+static found evidence(void) {
+    char path[OMM_PATH_MAX];
+    found f = {0};
+    CHECK_OK(omm_path_join(path, s_fed.dir, "coordinator/canaries/failed"));
+    if (omm_file_exists(path)) CHECK_OK(omm_dir_walk(path, count_file, &f));
+    return f;
+}
+
+/* A candidate that pretends is never let in, and is told why; the others are not held up. */
+static void test_false_candidate(void) {
+    for (s_cheat = 0; s_cheat < CHEATS; s_cheat++) {
+        fed_options o = strangers();
+        o.quorum = 3;
+        o.cheat = do_cheat;
+        s_cheater = 2;
+        open_fed(&o);
+        for (uint32_t i = 0; i < 3000 && s_fed.failed == 0; i++) CHECK(fed_step(&s_fed));
+        for (uint32_t i = 0; i < 40; i++) CHECK(fed_step(&s_fed));
+        fed_restart_coordinator(&s_fed);
+        s_fed.done[2] = true;
+        fed_run(&s_fed);
+        CHECK_EQ(s_fed.failed, 1);
+        CHECK_EQ(s_fed.run.node_count, 3);
+        const found f = evidence();
+        CHECK(f.files == 5 && f.verdicts == 1);
+        fed_seal_and_verify(&s_fed);
+        fed_close(&s_fed);
+    }
+}
+
+/* A node of the run that pretends in its turn is in quarantine, with the reason, also after a restart. */
+static void test_false_node(void) {
+    for (s_cheat = 0; s_cheat < CHEATS; s_cheat++) {
+        fed_options o = members(0.9);
+        o.cheat = do_cheat;
+        s_cheater = 1;
+        open_fed(&o);
+        const uint32_t node = s_fed.of_node[s_cheater];
+        for (uint32_t i = 0; i < 3000 && s_fed.failed == 0; i++) CHECK(fed_step(&s_fed));
+        CHECK(omm_coord_get_node(s_fed.coord, node).quarantined);
+        CHECK(list_says(s_whys[s_cheat]));
+        fed_restart_coordinator(&s_fed);
+        CHECK(omm_coord_get_node(s_fed.coord, node).quarantined);
+        CHECK(list_says(s_whys[s_cheat]));
+        const found f = evidence();
+        CHECK(f.files == 5 && f.verdicts == 1);
+        if (s_cheat ==
+            CHEAT_VALUES) { /* the operator's word ends it, and the next canary is another */
+            s_cheat = CHEATS;
+            CHECK_OK(omm_coord_quarantine(&s_fed.coord_deadline_ms, s_fed.coord, s_fed.now_ms, node,
+                                          false));
+            CHECK(!omm_coord_get_node(s_fed.coord, node).quarantined);
+            CHECK(list_says("enrolled"));
+            s_cheat = CHEAT_VALUES;
+        }
+        fed_close(&s_fed);
+    }
+}
+
+/* ---- one candidate, by hand ---- */
+
+typedef struct hand {
+    omm_key key;
+    omm_arena arena;
+    omm_buf reply;
+    omm_reply said;
+    omm_offer offer;
+    omm_digest offer_digest;
+    omm_submission s;
+    omm_buf payload, envelope;
+} hand;
+
+static void hand_open(hand *h, uint64_t number) {
+    const omm_seed seed = omm_seed_from_u64(1000 + number);
+    *h = (hand){0};
+    omm_key_from_seed(&h->key, &seed);
+    omm_arena_init(&h->arena, (size_t)64 << 20);
+    omm_buf_init(&h->reply, OMM_MESSAGE_BYTES_MAX);
+    omm_buf_init(&h->payload, 1u << 20);
+    omm_buf_init(&h->envelope, OMM_ENVELOPE_BYTES_MAX);
+}
+
+static void hand_close(hand *h) {
+    omm_arena_fini(&h->arena);
+    omm_buf_fini(&h->reply);
+    omm_buf_fini(&h->payload);
+    omm_buf_fini(&h->envelope);
+}
+
+static omm_reply_kind hand_send(hand *h, const omm_request *request) {
+    omm_buf bytes;
+    omm_buf_init(&bytes, OMM_MESSAGE_BYTES_MAX);
+    CHECK_OK(omm_request_encode(&bytes, request));
+    fed_send(&s_fed, &h->reply, omm_buf_view(&bytes));
+    CHECK_OK(omm_reply_decode(&h->said, omm_buf_view(&h->reply), &h->arena));
+    omm_buf_fini(&bytes);
+    return h->said.kind;
+}
+
+static omm_reply_kind hand_sign(hand *h, omm_request_kind kind, omm_context context,
+                                omm_bytes payload) {
+    omm_buf_clear(&h->envelope);
+    CHECK_OK(omm_envelope_seal(&h->envelope, context, payload, &h->key));
+    return hand_send(h, &(omm_request){.kind = kind, .envelope = omm_buf_view(&h->envelope)});
+}
+
+static omm_reply_kind hand_ask(hand *h, const omm_enrol *enrol) {
+    omm_buf payload;
+    omm_buf_init(&payload, 4096);
+    CHECK_OK(omm_enrol_encode(&payload, enrol));
+    const omm_reply_kind kind =
+        hand_sign(h, OMM_REQUEST_ENROL, OMM_CONTEXT_ENROL, omm_buf_view(&payload));
+    omm_buf_fini(&payload);
+    return kind;
+}
+
+static omm_reply_kind hand_enrol(hand *h) {
+    omm_enrol e = {.coordinator = s_fed.coordinator_key.public_key};
+    omm_envelope opened;
+    const omm_reply_kind kind = hand_ask(h, &e);
+    if (kind != OMM_REPLY_CHALLENGE) return kind;
+    CHECK_OK(omm_envelope_open_as(&opened, OMM_CONTEXT_CHALLENGE, h->said.envelope));
+    e.has_work = true;
+    e.challenge = omm_hash(opened.payload);
+    CHECK(omm_work_search(&e.work, &e.challenge, &h->key.public_key, BITS, 0, 1u << 20));
+    return hand_ask(h, &e);
+}
+
+/* Takes the offer if there is one. */
+static omm_reply_kind hand_poll(hand *h) {
+    static uint64_t counter;
+    omm_poll poll = {.counter = ++counter};
+    omm_buf payload;
+    omm_envelope opened;
+    omm_buf_init(&payload, 4096);
+    CHECK_OK(omm_poll_encode(&payload, &poll));
+    const omm_reply_kind kind =
+        hand_sign(h, OMM_REQUEST_POLL, OMM_CONTEXT_POLL, omm_buf_view(&payload));
+    omm_buf_fini(&payload);
+    if (kind != OMM_REPLY_OFFER) return kind;
+    CHECK_OK(omm_envelope_open_as(&opened, OMM_CONTEXT_OFFER, h->said.envelope));
+    CHECK_OK(omm_offer_decode(&h->offer, opened.payload, &h->arena));
+    h->offer_digest = omm_hash(h->said.envelope);
+    return kind;
+}
+
+/* Chunk by chunk, as named. */
+static omm_bytes hand_fetch(hand *h, const omm_blob *blob) {
+    uint8_t *all = omm_arena_alloc(&h->arena, blob->size, 1);
+    CHECK(all);
+    for (uint32_t i = 0; i < blob->chunk_count; i++) {
+        const omm_request get = {.kind = OMM_REQUEST_GET, .digest = blob->digest, .index = i};
+        CHECK_EQ(hand_send(h, &get), OMM_REPLY_CHUNK);
+        memcpy(all + (size_t)i * OMM_CHUNK_BYTES, h->said.data.data, h->said.data.size);
+    }
+    const omm_bytes bytes = omm_bytes_of(all, blob->size);
+    const omm_digest digest = omm_hash(bytes);
+    CHECK(omm_digest_equal(&digest, &blob->digest));
+    return bytes;
+}
+
+/* What an honest node answers. */
+static void hand_train(hand *h) {
+    const omm_layout *layout = &s_fed.run.layout;
+    const omm_digest id = omm_key_id(&h->key.public_key);
+    static const uint8_t zeros[4096];
+    static float start[64], values[64];
+    omm_seed nonce;
+    omm_encoded info;
+    CHECK(layout->value_count <= 64 && h->offer.is_canary && h->offer.selected_count == 1);
+    CHECK(omm_digest_equal(&h->offer.selected[0], &id));
+    const omm_bytes global = hand_fetch(h, &h->offer.global);
+    const omm_bytes shard = hand_fetch(h, &h->offer.canary);
+    CHECK_OK(omm_codec_decode(start, NULL, &s_fed.run.codec_down, layout, global));
+    memcpy(nonce.b, h->offer.nonce.b, sizeof nonce.b);
+    const omm_seed seed = omm_training_seed(nonce.b, &id);
+    const omm_seed mixed = omm_seed_derive(&seed, OMM_PURPOSE_TEST, shard);
+    for (size_t i = 0; i < layout->value_count; i++)
+        values[i] = fed_trained(start[i], &mixed, i) - start[i];
+    omm_buf_clear(&h->payload);
+    CHECK_OK(omm_codec_encode(&h->payload, &info, &s_fed.run.codec_up, layout, values));
+    uint8_t *steps = omm_arena_alloc(&h->arena, 3, 8);
+    for (uint64_t step = 1; step <= 3; step++) omm_put_u64(steps + 8 * (step - 1), step);
+    h->s =
+        (omm_submission){.round = h->offer.round,
+                         .nonce = h->offer.nonce,
+                         .offer_digest = h->offer_digest,
+                         .base_digest = h->offer.base_digest,
+                         .global_digest = h->offer.global.digest,
+                         .tokens = shard.size,
+                         .examples = shard.size,
+                         .steps = 3,
+                         .loss_before = 2.5f,
+                         .loss_after = 1.5f,
+                         .codec = h->offer.codec_up,
+                         .data_commitment = h->offer.canary.digest,
+                         .residual_before = omm_hash(omm_bytes_of(zeros, 4 * layout->value_count)),
+                         .residual_after = omm_hash(omm_bytes_of(zeros, 4 * layout->value_count)),
+                         .step_digests = omm_bytes_of(steps, 24)};
+    memcpy(h->s.run_id, h->offer.run_id, sizeof h->s.run_id);
+    CHECK_OK(omm_blob_describe(&h->s.payload, &h->arena, omm_buf_view(&h->payload),
+                               &info.payload_digest));
+}
+
+static omm_reply_kind hand_submit(hand *h) {
+    omm_buf payload;
+    omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
+    CHECK_OK(omm_submission_encode(&payload, &h->s));
+    const omm_reply_kind kind =
+        hand_sign(h, OMM_REQUEST_SUBMIT, OMM_CONTEXT_SUBMISSION, omm_buf_view(&payload));
+    omm_buf_fini(&payload);
+    return kind;
+}
+
+static omm_reply_kind hand_put(hand *h) {
+    return hand_send(h, &(omm_request){.kind = OMM_REQUEST_PUT,
+                                       .digest = h->s.payload.digest,
+                                       .index = 0,
+                                       .data = omm_buf_view(&h->payload)});
+}
+
+static omm_err hand_refused(hand *h, omm_reply_kind kind) {
+    CHECK_EQ(kind, OMM_REPLY_REFUSED);
+    return h->said.reason;
+}
+
+/* The verdict in the receipt; STATE: there is none yet. */
+static omm_err hand_verdict(hand *h) {
+    omm_envelope opened;
+    omm_receipt receipt;
+    if (hand_submit(h) != OMM_REPLY_RECEIPT) return OMM_ERR_STATE;
+    CHECK_OK(omm_envelope_open_as(&opened, OMM_CONTEXT_RECEIPT, h->said.envelope));
+    CHECK_OK(omm_receipt_decode(&receipt, opened.payload, &h->arena));
+    CHECK(receipt.accepted == (receipt.reason == OMM_OK));
+    return receipt.reason;
+}
+
+static void open_quiet(bool on_disk) {
+    fed_options o = strangers();
+    o.nodes = 2;
+    o.listed = 2;
+    o.node_max = 8;
+    o.quorum = 0;
+    o.on_disk = on_disk;
+    o.replays_by_hand = true;
+    o.silent[0] = o.silent[1] = true;
+    open_fed(&o);
+}
+
+/* Enrolled, with an offer, and its honest answer ready. */
+static void hand_begin(hand *h, uint64_t number) {
+    hand_open(h, number);
+    CHECK_EQ(hand_enrol(h), OMM_REPLY_WAIT);
+    CHECK_EQ(hand_poll(h), OMM_REPLY_OFFER);
+    hand_train(h);
+}
+
+static void hand_give(hand *h) {
+    CHECK_EQ(hand_submit(h), OMM_REPLY_NEED);
+    CHECK_EQ(hand_put(h), OMM_REPLY_WAIT);
+}
+
+static void test_by_hand(void) {
+    hand h;
+    open_quiet(true);
+    hand_begin(&h, 1);
+    CHECK_EQ(hand_enrol(&h), OMM_REPLY_WAIT); /* again: it is one already */
+    CHECK_EQ(hand_poll(&h), OMM_REPLY_OFFER); /* and the same offer, over a restart */
+    const omm_digest offer = h.offer_digest;
+    fed_restart_coordinator(&s_fed);
+    CHECK_EQ(hand_poll(&h), OMM_REPLY_OFFER);
+    CHECK(omm_digest_equal(&offer, &h.offer_digest));
+    CHECK(list_says("0 of 2 canaries, trains"));
+    CHECK_EQ(hand_submit(&h), OMM_REPLY_NEED);
+    fed_restart_coordinator(&s_fed); /* in the middle of an upload */
+    CHECK_EQ(hand_submit(&h), OMM_REPLY_NEED);
+    CHECK_EQ(hand_put(&h), OMM_REPLY_WAIT);
+    CHECK_EQ(hand_verdict(&h), OMM_ERR_STATE);
+    CHECK_EQ(hand_poll(&h), OMM_REPLY_WAIT);
+    fed_restart_coordinator(&s_fed); /* in the queue */
+    CHECK(list_says("waits for its verdict"));
+    CHECK_EQ(s_fed.run.node_count, 2);
+    fed_replay(&s_fed);
+    CHECK_EQ(s_fed.passed, 1);
+    fed_restart_coordinator(&s_fed);
+    CHECK_OK(hand_verdict(&h)); /* as often as it takes */
+    CHECK_OK(hand_verdict(&h));
+    const omm_submission first = h.s;
+    omm_buf kept;
+    omm_buf_init(&kept, 1u << 20);
+    CHECK_OK(omm_buf_append(&kept, h.payload.data, h.payload.size));
+    CHECK_EQ(hand_poll(&h), OMM_REPLY_OFFER); /* another nonce */
+    CHECK(!omm_digest_equal(&first.nonce, &h.offer.nonce));
+    const omm_offer second = h.offer;
+    h.s = first; /* an older canary is no answer; nor is it in the new one's clothes */
+    CHECK_EQ(hand_refused(&h, hand_submit(&h)), OMM_ERR_REFUSED_ROUND);
+    h.offer = second;
+    hand_train(&h);
+    const omm_submission honest = h.s;
+    h.s.payload = first.payload;
+    h.s.round = honest.round;
+    omm_buf swap = h.payload;
+    h.payload = kept;
+    kept = swap;
+    CHECK_EQ(hand_submit(&h), OMM_REPLY_NEED);
+    h.s = honest; /* it starts over, honestly */
+    swap = h.payload;
+    h.payload = kept;
+    kept = swap;
+    hand_give(&h);
+    fed_replay(&s_fed);
+    CHECK_OK(hand_verdict(&h));
+    CHECK_EQ(s_fed.run.node_count, 3);
+    CHECK_EQ(s_fed.failed, 0);
+    CHECK(list_says("by work of 6 bits, 2 canaries"));
+    fed_restart_coordinator(&s_fed);
+    CHECK_EQ(s_fed.run.node_count, 3);
+    CHECK_EQ(hand_poll(&h), OMM_REPLY_WAIT); /* a node like others */
+    CHECK_OK(hand_verdict(&h));
+    omm_buf_fini(&kept);
+    hand_close(&h);
+    fed_close(&s_fed);
+}
+
+/* Each refused by name, and none of it costs a replay. */
+static void test_refused_manifests(void) {
+    hand h;
+    open_quiet(false);
+    hand_begin(&h, 1);
+    const omm_submission good = h.s;
+#define REFUSED(want, ...)                                                                         \
+    h.s = good;                                                                                    \
+    __VA_ARGS__;                                                                                   \
+    CHECK_EQ(hand_refused(&h, hand_submit(&h)), want)
+    REFUSED(OMM_ERR_REFUSED_ROUND, h.s.nonce.b[0] ^= 1);
+    REFUSED(OMM_ERR_REFUSED_ROUND, h.s.offer_digest.b[0] ^= 1);
+    REFUSED(OMM_ERR_REFUSED_BASE, h.s.base_digest.b[0] ^= 1);
+    REFUSED(OMM_ERR_REFUSED_BASE, h.s.global_digest.b[0] ^= 1);
+    REFUSED(OMM_ERR_REFUSED_DIGEST, h.s.data_commitment.b[0] ^= 1);
+    REFUSED(OMM_ERR_REFUSED_RESIDUAL, h.s.residual_before.b[0] ^= 1);
+    REFUSED(OMM_ERR_REFUSED_RESIDUAL, h.s.residual_after.b[0] ^= 1);
+    REFUSED(OMM_ERR_REFUSED_FORMAT, h.s.steps = 4);
+    REFUSED(OMM_ERR_REFUSED_FORMAT, (h.s.steps = 0, h.s.step_digests.size = 0));
+    REFUSED(OMM_ERR_REFUSED_RECIPE, h.s.codec.size = 7);
+    omm_digest many[64] = {{{0}}};
+    REFUSED(OMM_ERR_REFUSED_BUDGET, /* a huge payload is refused before its first byte */
+            (h.s.payload.size = (uint64_t)64 * OMM_CHUNK_BYTES, h.s.payload.chunk_digests = many,
+             h.s.payload.chunk_count = 64));
+#undef REFUSED
+    for (int i = 0; i < 4; i++) { /* it may start over a few times, not without end */
+        h.s = good;
+        h.s.tokens += (uint64_t)i + 1;
+        CHECK_EQ(hand_submit(&h), OMM_REPLY_NEED);
+    }
+    h.s.tokens += 10;
+    CHECK_EQ(hand_submit(&h), OMM_REPLY_NEED);
+    h.s.tokens += 10;
+    CHECK_EQ(hand_refused(&h, hand_submit(&h)), OMM_ERR_REFUSED_DUPLICATE);
+    CHECK_EQ(s_fed.replays, 0);
+    hand_close(&h);
+    fed_close(&s_fed);
+}
+
+/* Another's work, in the same queue: the same bytes are wrong for every other seed. */
+static void test_copy(void) {
+    hand a, b;
+    open_quiet(true);
+    hand_begin(&a, 1);
+    hand_begin(&b, 2);
+    b.s.payload = a.s.payload;
+    omm_buf_clear(&b.payload);
+    CHECK_OK(omm_buf_append(&b.payload, a.payload.data, a.payload.size));
+    hand_give(&a);
+    CHECK_EQ(hand_submit(&b), OMM_REPLY_WAIT); /* the blob is here already */
+    fed_replay(&s_fed);
+    CHECK(s_fed.passed == 1 && s_fed.failed == 1);
+    CHECK_OK(hand_verdict(&a));
+    CHECK_EQ(hand_verdict(&b), OMM_ERR_REFUSED_DIGEST);
+    CHECK_EQ(hand_refused(&b, hand_poll(&b)), OMM_ERR_REFUSED_KEY);
+    hand_close(&a);
+    hand_close(&b);
+    fed_close(&s_fed);
+}
+
+/* The key of who failed is not taken again: not by a poll, work, a restart. */
+static void test_failed_key(void) {
+    hand h;
+    open_quiet(true);
+    hand_begin(&h, 1);
+    h.s.tokens++;
+    hand_give(&h);
+    fed_replay(&s_fed);
+    CHECK_EQ(s_fed.failed, 1);
+    const omm_submission s = h.s;
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(hand_refused(&h, hand_poll(&h)), OMM_ERR_REFUSED_KEY);
+        CHECK(strstr(h.said.sentence, "failed its canary: canary: tokens is not what"));
+        CHECK_EQ(hand_refused(&h, hand_enrol(&h)), OMM_ERR_REFUSED_KEY);
+        h.s = s;
+        CHECK_EQ(hand_verdict(&h), OMM_ERR_REFUSED_DIGEST); /* signed */
+        h.s.tokens++;
+        CHECK_EQ(hand_refused(&h, hand_submit(&h)), OMM_ERR_REFUSED_KEY);
+        fed_restart_coordinator(&s_fed);
+    }
+    CHECK_EQ(s_fed.run.node_count, 2);
+    hand_close(&h);
+    fed_close(&s_fed);
+}
+
+/* More than the queue takes: they wait, and who stands still loses its place. */
+static void test_flood(void) {
+    static hand all[QUEUE + 2];
+    open_quiet(false);
+    for (uint32_t i = 0; i < QUEUE + 2; i++) hand_begin(&all[i], i);
+    for (uint32_t i = 0; i < QUEUE; i++) CHECK_EQ(hand_submit(&all[i]), OMM_REPLY_NEED);
+    CHECK_EQ(hand_submit(&all[QUEUE]), OMM_REPLY_WAIT);
+    s_fed.now_ms += 60000;
+    for (uint32_t i = 1; i < QUEUE; i++) CHECK_EQ(hand_put(&all[i]), OMM_REPLY_WAIT);
+    CHECK_EQ(hand_submit(&all[QUEUE]), OMM_REPLY_NEED); /* in the place of the first */
+    CHECK_EQ(hand_put(&all[QUEUE]), OMM_REPLY_WAIT);
+    CHECK_EQ(hand_submit(&all[0]), OMM_REPLY_WAIT);
+    CHECK_EQ(hand_submit(&all[QUEUE + 1]), OMM_REPLY_WAIT);
+    CHECK_EQ(omm_coord_get_status(s_fed.coord).canaries_waiting, QUEUE);
+    fed_replay(&s_fed);
+    CHECK_EQ(s_fed.passed, QUEUE);
+    CHECK_EQ(hand_submit(&all[0]), OMM_REPLY_NEED);
+    for (uint32_t i = 0; i < QUEUE + 2; i++) hand_close(&all[i]);
+    fed_close(&s_fed);
+}
+
+/* As many candidates as there may be; an hour later one that has not moved makes room. */
+static void test_full(void) {
+    hand h;
+    open_quiet(false);
+    for (uint32_t i = 0; i < OMM_COORD_CANDIDATES_MAX; i++) {
+        hand_open(&h, i);
+        CHECK_EQ(hand_enrol(&h), OMM_REPLY_WAIT);
+        hand_close(&h);
+    }
+    hand_open(&h, 5000);
+    CHECK_EQ(hand_refused(&h, hand_enrol(&h)), OMM_ERR_REFUSED_FULL);
+    s_fed.clock.wall_ms += 3600000;
+    CHECK_EQ(hand_enrol(&h), OMM_REPLY_WAIT);
+    CHECK_EQ(omm_coord_get_status(s_fed.coord).candidates, OMM_COORD_CANDIDATES_MAX);
+    CHECK_EQ(s_fed.run.node_count, 2);
+    hand_close(&h);
+    fed_close(&s_fed);
+}
+
+int main(void) {
+    test_probation();
+    test_no_memory();
+    test_share();
+    test_false_candidate();
+    test_false_node();
+    test_by_hand();
+    test_refused_manifests();
+    test_copy();
+    test_failed_key();
+    test_flood();
+    test_full();
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}

@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+"""Probation as processes over plain TCP: a stranger works to be let in and trains two canaries before it counts; a cheat, played by
+the second implementation of the protocol, answers with noise, is not let in and never will be.  The coordinator is killed twice, with
+a canary in its queue and with a verdict half kept.  The bundle verifies, and says which canaries were passed.
+
+usage: probation_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
+"""
+import hashlib, json, os, pathlib, random, re, shutil, signal, socket, subprocess, sys, tempfile, time
+
+sys.dont_write_bytecode = True
+import protocol_peer as pp
+from hostile_peers import Wire
+
+SOURCE = pathlib.Path(sys.argv[1]).resolve()
+MESHMIND = next((p for p in sys.argv[3:] if pathlib.Path(p).exists()), sys.argv[2])
+LIMIT_S = 60
+CLIENTS = {"listed": "cafe-02", "worker": "studio-02"}
+os.environ["OMM_GUEST_ROOT"] = "/nonexistent"
+failures, processes = [], []
+
+
+def check(ok, what):
+    if not ok:
+        failures.append(what)
+        print("FAIL", what, flush=True)
+
+
+def wait_for(what, test, seconds=LIMIT_S):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        got = test()
+        if got:
+            return got
+        time.sleep(0.05)
+    for log in FOLDER.glob("*.log"):
+        print(f"---- {log.name}\n{log.read_text(errors='replace')[-1500:]}")
+    print(f"{what}: not within {seconds} s")
+    sys.exit(1)
+
+
+def start(kind, name, **env):
+    with open(FOLDER / f"{name}.log", "ab") as log:
+        process = subprocess.Popen([MESHMIND, kind, "-c", FOLDER / f"{name}.yaml"], stdout=log, stderr=log, env={**os.environ, **env})
+    processes.append(process)
+    return process
+
+
+def ctl(*words):
+    done = subprocess.run([MESHMIND, "coordinator", "ctl", "-c", FOLDER / "coordinator.yaml", *words], capture_output=True, text=True)
+    return done.stdout if done.returncode == 0 else ""
+
+
+def log_of(name):
+    path = FOLDER / f"{name}.log"
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+def write_coordinator(port, listed, canary):
+    (FOLDER / "coordinator.yaml").write_text(
+        f"scenario: own.yaml\nlisten: tcp://127.0.0.1:{port}\nstate_dir: coordinator\nkey: coordinator.key\nbundle_key: bundle.key\n"
+        f"poll_ms: 50\nlinger_ms: 30000\nthreads: 1\nenrolment: open\nwork_bits: 8\nnode_max: 5\ncanary: {canary}\n"
+        f"nodes:\n  - {{name: listed, public_key: {listed}}}\n")
+
+
+def refused_files(port, listed):
+    """A shard that a node could not read, or that one answer would serve, is found when the service starts."""
+    lines = (SOURCE / "scenarios" / "base" / "train.jsonl").read_text().splitlines(keepends=True)
+    (FOLDER / "public.jsonl").write_text("".join(lines[:24]))
+    (FOLDER / "short.jsonl").write_text("".join(lines[:15]))
+    (FOLDER / "broken.jsonl").write_text("".join(lines[:20]) + "{}\n")
+    (FOLDER / "empty.jsonl").write_text("")
+    for canary, says in (("{share: 0.1}", "needs canary.shards"), ("{shards: [short.jsonl]}", "15 examples; accepted: 16"),
+                         ("{shards: [public.jsonl, broken.jsonl]}", "broken.jsonl:21"), ("{shards: [empty.jsonl]}", "1 to 4194304 bytes"),
+                         ("{shards: [public.jsonl], share: 1.5}", "share")):
+        write_coordinator(port, listed, canary)
+        done = subprocess.run([MESHMIND, "coordinator", "-c", FOLDER / "coordinator.yaml"], capture_output=True, text=True, timeout=LIMIT_S)
+        check(done.returncode == 2 and says in done.stderr, f"{canary}: exit {done.returncode}, {done.stderr[-300:]}")
+    shutil.rmtree(FOLDER / "coordinator", ignore_errors=True)
+
+
+def write_files(port):
+    public = {}
+    for name in ("coordinator", "bundle", *CLIENTS):
+        done = subprocess.run([MESHMIND, "keygen", "--json", "--out", FOLDER / f"{name}.key"], capture_output=True, text=True, check=True)
+        public[name] = json.loads(done.stdout)
+    (FOLDER / "base").symlink_to(SOURCE / "scenarios" / "base")
+    shutil.copytree(SOURCE / "scenarios" / "policies", FOLDER / "policies")
+    lines = (SOURCE / "scenarios" / "base" / "test.jsonl").read_text().splitlines(keepends=True)
+    (FOLDER / "few.jsonl").write_text("".join(lines[::len(lines) // 24][:24]))
+    scenario = (SOURCE / "scenarios" / "processes.yaml").read_text().replace("test: base/test.jsonl", "test: few.jsonl")
+    (FOLDER / "own.yaml").write_text(scenario + "round: {quorum: 2}\npolicy: policies/service.yaml\n")
+    refused_files(port, public["listed"]["public_key"])
+    write_coordinator(port, public["listed"]["public_key"], "{shards: [public.jsonl], passes: 2, share: 0.4}")
+    for name, client in CLIENTS.items():
+        (FOLDER / f"{name}.yaml").write_text(
+            f"coordinator: tcp://127.0.0.1:{port}\nname: {name}\nstate_dir: {name}\nkey: {name}.key\n"
+            f"coordinator_key: {public['coordinator']['public_key']}\nmodel: base/openmeshmind-tiny-F16.gguf\n"
+            f"data: base/train.jsonl\nclient: {client}\nthreads: 1\nanswer_ms: 3000\n")
+    return public
+
+
+class Cheat:
+    """Does the work to be let in, takes a canary, and sends noise of the right form for it."""
+
+    def __init__(self, port, coordinator):
+        self.port, self.coordinator, self.wire, self.counter = port, bytes.fromhex(coordinator), None, 0
+        self.key = pp.key_from_seed(pp.blake(b"a cheat"))
+
+    def ask(self, **body):
+        request = pp.encode("Request", {"version": 1, **body})
+        while True:  # over kills of the coordinator: the same bytes again
+            try:
+                if self.wire is None:
+                    self.wire = Wire(self.port, "127.0.0.1")
+                return pp.decode("Reply", self.wire.ask(request))
+            except OSError:
+                self.wire = None
+                time.sleep(0.1)
+
+    def poll(self):
+        self.counter += 1
+        return self.ask(poll=pp.seal("poll", pp.encode("Poll", {"version": 1, "counter": self.counter}), self.key))
+
+    def enrol(self, **proof):
+        return self.ask(enrol=pp.seal("enrol", pp.encode("Enrol", {"version": 1, "coordinator_key": self.coordinator, **proof}), self.key))
+
+    def until(self, wanted, ask):
+        """While it sums up or evaluates, a coordinator answers nobody but with "wait"."""
+        return wait_for(wanted, lambda: ask().get(wanted))
+
+    def work(self):
+        challenge = pp.blake(pp.open_envelope("challenge", self.until("challenge", self.enrol))[1])
+        head, work = pp.context("work") + challenge + self.key[2], 0
+        while pp.blake(head + work.to_bytes(8, "little"))[0]:  # 8 bits
+            work += 1
+        self.enrol(challenge=challenge, work=work)
+        return self.until("offer", self.poll)
+
+    def noise(self):
+        """An answer that has all it must, but for the training."""
+        envelope = self.until("offer", self.poll)
+        o = pp.decode("Offer", pp.open_envelope("offer", envelope)[1])
+        check("canary" in o and o["selected"] == [pp.blake(self.key[2])], "the stranger's offer is no canary for it alone")
+        text = b"".join(self.until("chunk", lambda: self.ask(get={"digest": o["canary"]["digest"], "index": i}))["data"]
+                        for i in range(len(o["canary"]["chunk_digests"])))
+        check(text == (FOLDER / "public.jsonl").read_bytes(), "the shard is not the file")
+        run = json.loads((FOLDER / "coordinator" / "bundle" / "run.json").read_text())
+        rng = random.Random(5)
+        values = [pp.f32(rng.uniform(-0.01, 0.01)) for _ in range(o["adapter"]["value_count"])]
+        segments = run["adapter"]["layout"]
+        payload = pp.payload_encode(pp.codec_of(o["codec_up"]), segments, values)
+        sent, zeros = b"\0" + payload, pp.blake(bytes(4 * len(values)))
+        s = {"version": 1, "run_id": o["run_id"], "round": o["round"], "nonce": o["nonce"], "offer_digest": pp.blake(envelope),
+             "base_digest": o["base_digest"], "global_digest": o["global"]["digest"], "tokens": 400, "examples": 24, "steps": 2,
+             "loss_before": 3.0, "loss_after": 2.0, "codec": o["codec_up"], "data_commitment": o["canary"]["digest"],
+             "residual_before": zeros, "residual_after": zeros, "step_digests": bytes(16),
+             "payload": {"digest": pp.blake(sent), "canonical_digest": pp.blake(payload), "size": len(sent),
+                         "chunk_digests": [pp.blake(sent)]}}
+        submit = pp.seal("submission", pp.encode("Submission", s), self.key)
+        self.until("need", lambda: self.ask(submit=submit))
+        self.ask(put={"digest": pp.blake(sent), "index": 0, "data": sent})
+        return submit
+
+    def verdict(self, submit):
+        got = self.ask(submit=submit)
+        return got.get("receipt") and pp.decode("Receipt", pp.open_envelope("receipt", got["receipt"])[1])
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def run():
+    pp.read_reasons(SOURCE)
+    port = free_port()
+    public = write_files(port)
+    first = start("coordinator", "coordinator", OMM_CRASH_AT="canary_waiting")
+    wait_for("the coordinator", lambda: ctl("status"))
+    cheat = Cheat(port, public["coordinator"]["public_key"])
+    cheat.work()
+    listed = start("node", "listed")
+    check("0 of 2 canaries" in ctl("nodes") and "candidate" in ctl("nodes"), f"no candidate: {ctl('nodes')}")
+    pid = os.fork()  # the first coordinator dies while it is answered: what asks goes on by itself
+    if pid == 0:
+        cheat.noise()
+        os._exit(1 if failures else 0)
+    wait_for("the kill with a canary in the queue", lambda: first.poll() is not None)
+    check(first.returncode == -signal.SIGKILL, f"the coordinator ended with {first.returncode}")
+    second = start("coordinator", "coordinator", OMM_CRASH_AT="canary_verdict")
+    wait_for("the kill before the verdict is kept", lambda: second.poll() is not None)
+    worker = start("node", "worker")
+    third = start("coordinator", "coordinator")
+    check(os.waitpid(pid, 0)[1] == 0, "the cheat was told something else")
+    wait_for("the coordinator again", lambda: ctl("status"))
+    refused = wait_for("no door for the cheat", lambda: cheat.poll().get("refused"))
+    check("failed its canary: canary: step 1 is not what the recipe gives" in refused["sentence"], refused)
+    check("failed its canary" in cheat.until("refused", cheat.enrol)["sentence"], "its key may work again")
+    check("failed since the start" in ctl("status"), ctl("status"))
+    wait_for("the end", lambda: all(p.poll() is not None for p in (third, listed, worker)))
+    for p, name in ((listed, "listed"), (worker, "worker")):
+        check(p.returncode == 0, f"{name} ended with {p.returncode}: {log_of(name)[-2000:]}")
+    bundle = FOLDER / "coordinator" / "bundle"
+    verify = subprocess.run([MESHMIND, "verify", bundle, "--trust", public["bundle"]["minisign"]], capture_output=True, text=True)
+    check(verify.returncode == 0 or "the evidence is intact" in verify.stdout, verify.stdout + verify.stderr)
+    ids = [n["id"] for n in json.loads((bundle / "run.json").read_text())["nodes"]]
+    check(len(ids) == 2 and hashlib.blake2b(cheat.key[2], digest_size=32).hexdigest() not in ids, f"run.json: {ids}")
+    entries = [json.loads(line) for line in (bundle / "measured" / "canaries.jsonl").read_text().splitlines()]
+    verdicts = [(e["candidate"], e["verdict"]) for e in entries]
+    check(verdicts.count((True, "accepted")) >= 1 and verdicts.count((True, "REFUSED_DIGEST")) in (1, 2), verdicts)  # a kill says it twice
+    audit = [json.loads(line) for line in (FOLDER / "coordinator" / "audit.jsonl").read_text().splitlines()]
+    check(any(e["event"] == "joined" and e["by"] == "work of 8 bits, 2 canaries" for e in audit), "nobody joined by canaries")
+    evidence = sorted(p.name for p in (FOLDER / "coordinator" / "canaries" / "failed").glob("*/*"))
+    check(evidence == ["offer.env", "payload.bin", "shard.jsonl", "submission.env", "verdict.json"], evidence)
+    status = json.loads(subprocess.run([MESHMIND, "node", "status", "-c", FOLDER / "worker.yaml", "--json"], capture_output=True, text=True,
+                                       check=True).stdout)
+    given = status["history"]["canaries"] if "history" in status else status["canaries"]
+    check(len(given) >= 2 and all(c["verdict"] == "OK" for c in given), f"the worker's canaries: {given}")
+    check('"trouble"' not in log_of("coordinator") and "canary_trouble" not in log_of("coordinator"), "trouble with canaries")
+    print(f"{len(entries)} verdicts on canaries, {len(given)} by the stranger that was let in")
+
+
+FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="omm-probation-"))
+try:
+    run()
+finally:
+    for p in processes:
+        if p.poll() is None:
+            p.kill()
+            p.wait()
+    shutil.rmtree(FOLDER, ignore_errors=True)
+sys.exit(1 if failures else 0)
