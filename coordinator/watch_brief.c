@@ -170,6 +170,17 @@ static omm_err set_refusals(json_t *root, const watch_facts *f) {
     return omm_json_set(root, "refusals", both);
 }
 
+static omm_err set_canaries(json_t *root, const watch_facts *f) {
+    const omm_coord_status *is = &f->status;
+    if (!is->has_canaries) return omm_json_set(root, "canaries", json_null());
+    return omm_json_set(root, "canaries",
+                        json_pack("{s:i,s:i,s:i,s:o,s:o}", "candidates", (int)is->candidates,
+                                  "open", (int)is->canaries_open, "waiting",
+                                  (int)is->canaries_waiting, "passed",
+                                  watch_json_count(f->canaries_passed), "failed",
+                                  watch_json_count(f->canaries_failed)));
+}
+
 static omm_err set_error(json_t *root, const watch_facts *f) {
     if (!f->trouble_wall_ms) return omm_json_set(root, "last_error", json_null());
     return omm_json_set(root, "last_error",
@@ -189,6 +200,7 @@ static omm_err fill(json_t *root, const watch_seen *s) {
     OMM_TRY(set_round(root, s));
     OMM_TRY(set_nodes(root, s));
     OMM_TRY(set_refusals(root, s->facts));
+    OMM_TRY(set_canaries(root, s->facts));
     OMM_TRY(set_error(root, s->facts));
     OMM_TRY(omm_json_set(root, "connections", watch_json_count(s->wire.connections)));
     OMM_TRY(omm_json_set(root, "disk_free_bytes",

@@ -31,8 +31,8 @@
 #define OMM_COORD_SHARDS_MAX 16u
 #define OMM_COORD_CANARY_PASSES_MAX 100u
 #define OMM_COORD_CANDIDATES_MAX 256u /* who has not counted for an hour makes room for the next */
-#define OMM_COORD_CANARY_QUEUE_MAX                                                                 \
-    8u /* uploads and replays at a time, of candidates and of nodes each */
+/* Uploads and replays at a time, of candidates and of nodes each. */
+#define OMM_COORD_CANARY_QUEUE_MAX 8u
 
 /* All borrowed for the life of the coordinator. */
 typedef struct omm_coord_shard {
