@@ -1,0 +1,65 @@
+/* parts.h - the service's parts, shared by its two files: parts.c opens, shows and closes them, service.c
+ * is the loop around the state machine.
+ *
+ * Depends on: everything of this folder.  Threads: the loop's; what a tick may not touch is said there.
+ */
+#ifndef OMM_COORDINATOR_PARTS_H
+#define OMM_COORDINATOR_PARTS_H
+
+#include "omm/coordinator_service.h"
+#include "omm/transport.h"
+
+#include "base_serve.h"
+#include "canary_work.h"
+#include "ctl.h"
+#include "diary.h"
+#include "held.h"
+#include "meter.h"
+#include "timetable.h"
+#include "watch.h"
+#include "web.h"
+#include "wires.h"
+
+#define SERVICE_BUSY_MS 1000u /* a tick that makes others wait is worth a second */
+#define SERVICE_DETAIL_BYTES 2048u
+
+typedef struct service {
+    const omm_coord_service_options *o;
+    omm_bundle *bundle;
+    omm_coord *coord;
+    omm_server *server;
+    watch *watch;
+    diary *diary;
+    web *web;
+    ctl *ctl;
+    base_serve *base; /* NULL: none is served */
+    canary_work *canaries;
+    timetable times;
+    bool is_held, has_opened; /* a round, since it was looked at last */
+    omm_buf reply;
+    held held;
+    meter *meter;
+    uint64_t deadline_ms;
+    uint64_t busy_ms; /* when to ask again while a tick runs */
+    wires *wires;
+    uint32_t node_max;
+    omm_coord_enrolment enrolment;
+} service;
+
+/* From far above zero: a stage may have begun before this machine did. */
+uint64_t service_now_ms(const service *s);
+/* Asked to, or nothing that is written is sure to last any more. */
+bool service_is_stopped(const service *s);
+/* `s` has only .o; after an error, too, service_close is due. */
+OMM_CHECKED omm_err service_open(service *s);
+void service_close(service *s);
+/* What others see.  Not while a tick runs: it owns the state machine. */
+void service_show(service *s, bool now);
+/* Of the state machine, and what the loop itself refuses; `ud` is the service. */
+void service_on_event(void *ud, const omm_coord_event *event);
+/* The operator's words; without `is_free`, while a tick runs, only questions are answered. */
+void service_listen(service *s, bool is_free);
+/* Operator, timetable and canaries have a look, between two requests, when nobody else has the state machine. */
+void service_look_around(service *s);
+
+#endif
