@@ -10,7 +10,7 @@
 
 #define CTL_SUMMARY                                                                                \
     "Tell a coordinator that runs what to do.  Actions:\n"                                         \
-    "  status            what it does now; with --json for scripts (fields: docs/running.md)\n"    \
+    "  status            what it does now; with --json for scripts (fields: docs/service.md)\n"    \
     "  pause             open no new round; the open one goes on.  Kept over restarts\n"           \
     "  resume            open rounds again\n"                                                      \
     "  quarantine NODE   refuse a node from now on, by name or id.  Kept over restarts\n"          \

@@ -9,7 +9,7 @@
 
 /* Append; seen->nodes is used.  Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err watch_brief_text(omm_buf *out, const watch_seen *seen);
-/* One object, its fields in docs/running.md; never more than OMM_COORD_CTL_ANSWER_MAX, however many nodes. */
+/* One object, its fields in docs/service.md; never more than OMM_COORD_CTL_ANSWER_MAX, however many nodes. */
 OMM_CHECKED omm_err watch_brief_json(omm_buf *out, const watch_seen *seen);
 
 #endif

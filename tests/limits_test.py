@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The table of time-outs and limits in docs/running.md says what the program does.
+"""The table of time-outs and limits in docs/service.md says what the program does.
 
 Each row's default is compared with the key's (`coordinator --keys`, `node --keys`), with the scenario's, or with the constant
 in the source.  Every key that is a time of coordinator.yaml and node.yaml has a row.
@@ -40,7 +40,7 @@ def constant(path, name):
 
 
 def main():
-    text = (SOURCE / "docs" / "running.md").read_text().split("## Time-outs and limits of coordinator and node")[1].split("\n# ")[0]
+    text = (SOURCE / "docs" / "service.md").read_text().split("## Time-outs and limits of coordinator and node")[1].split("\n## ")[0]
     rows = [[c.strip() for c in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")][2:]
     files = {"coordinator.yaml": keys("coordinator"), "node.yaml": keys("node")}
     named = set()

@@ -270,13 +270,13 @@ NODE_FIELDS = {"enrolled", "ready", "working", "uploading", "settled", "silent",
 
 
 def status_of(text):
-    """The fields that docs/running.md promises to scripts, and no others."""
+    """The fields that docs/service.md promises to scripts, and no others."""
     is_now = json.loads(text)
     check(set(is_now) == set(STATUS_FIELDS), f"status --json: {set(is_now) ^ set(STATUS_FIELDS)}")
     check(all(isinstance(is_now[k], t) for k, t in STATUS_FIELDS.items()), f"status --json, types: {is_now}")
     check(set(is_now["nodes"]) == NODE_FIELDS and set(is_now["refusals"]) == {"submissions", "requests"}, f"status --json: {is_now}")
-    docs = (SOURCE / "docs/running.md").read_text()
-    check(all(f"`{k}`" in docs for k in [*STATUS_FIELDS, *NODE_FIELDS]), "docs/running.md does not have all fields of status --json")
+    docs = (SOURCE / "docs/service.md").read_text()
+    check(all(f"`{k}`" in docs for k in [*STATUS_FIELDS, *NODE_FIELDS]), "docs/service.md does not have all fields of status --json")
     return is_now
 
 
