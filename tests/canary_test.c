@@ -251,6 +251,14 @@ static void test_false_node(void) {
                                           false));
             CHECK(!omm_coord_get_node(s_fed.coord, node).quarantined);
             CHECK(list_says("enrolled"));
+            CHECK_OK(omm_coord_quarantine(&s_fed.coord_deadline_ms, s_fed.coord, s_fed.now_ms, node,
+                                          true));
+            omm_buf text; /* another time for another reason */
+            omm_buf_init(&text, 65536);
+            CHECK_OK(omm_coord_nodes(&text, s_fed.coord));
+            CHECK_OK(omm_buf_append(&text, "", 1));
+            CHECK(!strstr((const char *)text.data, "canary: the payload"));
+            omm_buf_fini(&text);
             s_cheat = CHEAT_VALUES;
         }
         fed_close(&s_fed);
