@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #define LINE_FILES_MAX 16u
+#define HELD_FOLDERS_MAX                                                                           \
+    8u /* a round puts files into five; of further ones each file is synced by itself */
 
 /* A .jsonl file that is being appended to. */
 typedef struct line_file {
@@ -19,6 +21,9 @@ struct omm_bundle {
     bool durable;
     line_file lines[LINE_FILES_MAX];
     size_t line_files;
+    bool held;
+    char folders[HELD_FOLDERS_MAX][OMM_PATH_MAX]; /* to be synced; whole paths */
+    size_t folder_count;
 };
 
 /* What a process killed while writing leaves behind: "<path>.tmp.<pid>.<serial>". */
@@ -74,14 +79,56 @@ static omm_err check_path(const char *path, size_t size) {
     return OMM_OK;
 }
 
-static omm_err write_file(const omm_bundle *bundle, const char *path, omm_bytes bytes) {
+/* Will the folder be synced by settle?  It exists then. */
+static omm_err hold_folder(bool *is_held, omm_bundle *bundle, const char *folder) {
+    *is_held = false;
+    for (size_t i = 0; bundle->held && i < bundle->folder_count && !*is_held; i++)
+        *is_held = strcmp(bundle->folders[i], folder) == 0;
+    if (*is_held) return OMM_OK;
+    OMM_TRY(omm_dir_make(folder));
+    *is_held = bundle->held && bundle->folder_count < HELD_FOLDERS_MAX;
+    if (*is_held) memcpy(bundle->folders[bundle->folder_count++], folder, strlen(folder) + 1);
+    return OMM_OK;
+}
+
+static omm_err write_file(omm_bundle *bundle, const char *path, omm_bytes bytes) {
     char full[OMM_PATH_MAX];
     char folder[OMM_PATH_MAX];
+    bool is_held = false;
     OMM_TRY(omm_path_join(full, bundle->dir, path));
     OMM_TRY(omm_path_dir(folder, full));
-    OMM_TRY(omm_dir_make(folder));
-    return bundle->durable ? omm_file_write(full, bytes, 0644)
-                           : omm_file_write_fast(full, bytes, 0644);
+    OMM_TRY(hold_folder(&is_held, bundle, folder));
+    if (!bundle->durable) return omm_file_write_fast(full, bytes, 0644);
+    return is_held ? omm_file_write_unlisted(full, bytes, 0644) : omm_file_write(full, bytes, 0644);
+}
+
+/* A file that a killed process has put, but whose name may not last. */
+static omm_err hold_file(omm_bundle *bundle, const char *path) {
+    char full[OMM_PATH_MAX];
+    char folder[OMM_PATH_MAX];
+    bool is_held = false;
+    if (!bundle->held || !bundle->durable) return OMM_OK;
+    OMM_TRY(omm_path_join(full, bundle->dir, path));
+    OMM_TRY(omm_path_dir(folder, full));
+    OMM_TRY(hold_folder(&is_held, bundle, folder));
+    return is_held ? OMM_OK : omm_dir_sync_of(full);
+}
+
+void omm_bundle_hold(omm_bundle *bundle) {
+    OMM_ASSERT(!bundle->held);
+    bundle->held = true;
+    bundle->folder_count = 0;
+}
+
+omm_err omm_bundle_settle(omm_bundle *bundle) {
+    OMM_ASSERT(bundle->held);
+    bundle->held = false;
+    for (size_t i = 0; bundle->durable && i < bundle->folder_count; i++) {
+        char any[OMM_PATH_MAX];
+        OMM_TRY(omm_path_join(any, bundle->folders[i], "x"));
+        OMM_TRY(omm_dir_sync_of(any));
+    }
+    return OMM_OK;
 }
 
 /* OK when the file there holds exactly these bytes. */
@@ -97,7 +144,10 @@ static omm_err compare_file(const omm_bundle *bundle, const char *path, omm_byte
 
 omm_err omm_bundle_put(omm_bundle *bundle, const char *path, omm_bytes bytes) {
     OMM_TRY(check_path(path, bytes.size));
-    if (omm_bundle_has(bundle, path)) return compare_file(bundle, path, bytes);
+    if (omm_bundle_has(bundle, path)) {
+        OMM_TRY(compare_file(bundle, path, bytes));
+        return hold_file(bundle, path);
+    }
     return write_file(bundle, path, bytes);
 }
 
@@ -155,8 +205,9 @@ static omm_err find_lines(line_file **out, omm_bundle *bundle, const char *path)
     return OMM_OK;
 }
 
-static omm_err compare_line(const omm_bundle *bundle, const char *path, uint32_t index,
-                            omm_bytes line) {
+/* lines: whole ones, from number `index` on, which are all there. */
+static omm_err compare_lines(const omm_bundle *bundle, const char *path, uint32_t index,
+                             omm_bytes lines) {
     omm_buf text;
     omm_buf_init(&text, OMM_BUNDLE_FILE_BYTES_MAX);
     omm_err err = bundle_read(&text, bundle->dir, path);
@@ -167,11 +218,11 @@ static omm_err compare_line(const omm_bundle *bundle, const char *path, uint32_t
             at++;
             start = i + 1;
         }
-    bool same = err == OMM_OK && text.size - start >= line.size &&
-                omm_bytes_equal(omm_bytes_of(text.data + start, line.size), line);
+    bool same = err == OMM_OK && text.size - start >= lines.size &&
+                omm_bytes_equal(omm_bytes_of(text.data + start, lines.size), lines);
     if (err == OMM_OK && !same)
-        err = omm_raise(OMM_ERR_MISMATCH, "%s: line %u is in the bundle with other bytes", path,
-                        index + 1);
+        err = omm_raise(OMM_ERR_MISMATCH, "%s: line %u%s is in the bundle with other bytes", path,
+                        index + 1, count_lines(lines) > 1 ? ", or one behind it," : "");
     omm_buf_fini(&text);
     return err;
 }
@@ -182,23 +233,42 @@ static omm_err append_line(const omm_bundle *bundle, const char *path, omm_bytes
     return omm_file_append(full, line, bundle->durable);
 }
 
-omm_err omm_bundle_put_line(omm_bundle *bundle, const char *path, uint32_t index, omm_bytes line) {
-    OMM_TRY(check_path(path, line.size));
-    OMM_ASSERT(line.size > 0);
-    OMM_ASSERT(line.data[line.size - 1] == '\n');
+/* Bytes of the first `count` lines. */
+static size_t lines_bytes(omm_bytes lines, uint32_t count) {
+    size_t at = 0;
+    for (uint32_t seen = 0; seen < count; at++) seen += lines.data[at] == '\n';
+    return at;
+}
+
+omm_err omm_bundle_put_lines(omm_bundle *bundle, const char *path, uint32_t index,
+                             omm_bytes lines) {
+    OMM_TRY(check_path(path, lines.size));
+    OMM_ASSERT(lines.size > 0);
+    OMM_ASSERT(lines.data[lines.size - 1] == '\n');
     line_file *file = NULL;
     OMM_TRY(find_lines(&file, bundle, path));
-    if (index < file->count) return compare_line(bundle, path, index, line);
     if (index > file->count)
         return omm_raise(OMM_ERR_STATE, "%s: line %u cannot follow line %u", path, index + 1,
                          file->count);
+    const uint32_t count = count_lines(lines);
+    const uint32_t there = file->count - index < count ? file->count - index : count;
+    const size_t known = lines_bytes(lines, there);
+    if (known > 0) OMM_TRY(compare_lines(bundle, path, index, omm_bytes_of(lines.data, known)));
+    if (there == count) return OMM_OK;
+    const omm_bytes fresh = omm_bytes_of(lines.data + known, lines.size - known);
     /* The first line goes through write_file, which makes folder and file durable. */
-    omm_err err = index == 0 ? write_file(bundle, path, line) : append_line(bundle, path, line);
+    omm_err err =
+        file->count == 0 ? write_file(bundle, path, fresh) : append_line(bundle, path, fresh);
     if (err == OMM_OK)
-        file->count++;
+        file->count += count - there;
     else
         *file = bundle->lines[--bundle->line_files]; /* forget: the next call recovers the file */
     return err;
+}
+
+omm_err omm_bundle_put_line(omm_bundle *bundle, const char *path, uint32_t index, omm_bytes line) {
+    OMM_ASSERT(line.size == 0 || count_lines(line) == 1);
+    return omm_bundle_put_lines(bundle, path, index, line);
 }
 
 /* --- what the coordinator signs at the end --- */

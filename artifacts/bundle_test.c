@@ -63,6 +63,53 @@ static void test_lines(void) {
     CHECK_OK(omm_dir_remove(dir));
 }
 
+static void test_many_lines(void) {
+    char dir[OMM_PATH_MAX];
+    omm_bundle *b = open_temp(dir, true);
+    CHECK_OK(omm_bundle_put_lines(b, "ledger.jsonl", 0, omm_bytes_str("a\nb\n")));
+    CHECK_OK(omm_bundle_put_lines(b, "ledger.jsonl", 1, omm_bytes_str("b\nc\nd\n")));
+    CHECK_ERR(omm_bundle_put_lines(b, "ledger.jsonl", 2, omm_bytes_str("c\nx\n")),
+              OMM_ERR_MISMATCH);
+    CHECK_ERR(omm_bundle_put_lines(b, "ledger.jsonl", 3, omm_bytes_str("x\ne\n")),
+              OMM_ERR_MISMATCH);
+    CHECK_ERR(omm_bundle_put_lines(b, "ledger.jsonl", 5, omm_bytes_str("f\n")), OMM_ERR_STATE);
+    CHECK_OK(omm_bundle_put_lines(b, "ledger.jsonl", 0, omm_bytes_str("a\nb\nc\nd\n")));
+    omm_bundle_close(b);
+    kit_write(dir, "ledger.jsonl",
+              omm_bytes_str("a\nb\nc")); /* killed in the middle of the second call */
+    CHECK_OK(omm_bundle_open(&b, dir, true));
+    CHECK_OK(omm_bundle_put_lines(b, "ledger.jsonl", 1, omm_bytes_str("b\nc\nd\n")));
+    omm_buf out;
+    omm_buf_init(&out, 100);
+    CHECK_OK(omm_bundle_read(&out, b, "ledger.jsonl"));
+    CHECK(omm_bytes_equal(omm_buf_view(&out), omm_bytes_str("a\nb\nc\nd\n")));
+    omm_buf_fini(&out);
+    omm_bundle_close(b);
+    CHECK_OK(omm_dir_remove(dir));
+}
+
+/* More folders than are held, the same file twice, and what was there before. */
+static void test_held(void) {
+    char dir[OMM_PATH_MAX];
+    omm_bundle *b = open_temp(dir, true);
+    CHECK_OK(omm_bundle_put(b, "offers/r000.env", omm_bytes_str("x")));
+    for (int again = 0; again < 2; again++) {
+        omm_bundle_hold(b);
+        CHECK_OK(omm_bundle_put(b, "offers/r000.env", omm_bytes_str("x")));
+        CHECK_ERR(omm_bundle_put(b, "offers/r000.env", omm_bytes_str("y")), OMM_ERR_MISMATCH);
+        for (uint32_t round = 0; round < 12; round++) {
+            const omm_digest node = omm_hash(omm_bytes_str("n"));
+            CHECK_OK(
+                omm_bundle_put(b, omm_bundle_path_receipt(round, &node).text, omm_bytes_str("r")));
+        }
+        CHECK_OK(omm_bundle_settle(b));
+    }
+    const omm_digest node = omm_hash(omm_bytes_str("n"));
+    CHECK(omm_bundle_has(b, omm_bundle_path_receipt(11, &node).text));
+    omm_bundle_close(b);
+    CHECK_OK(omm_dir_remove(dir));
+}
+
 /* The same run twice: one run digest, whatever was measured; and a sealed bundle stays shut. */
 static void test_seal(void) {
     kit a;
@@ -109,6 +156,8 @@ static void test_seal_refuses(void) {
 int main(void) {
     test_put();
     test_lines();
+    test_many_lines();
+    test_held();
     test_seal();
     test_seal_refuses();
     return 0;

@@ -138,12 +138,18 @@ static omm_err open_temporary(omm_file_out *out, unsigned mode) {
     return omm_raise(OMM_ERR_IO, "create %s: %s", out->path, strerror(errno));
 }
 
-/* A name for it, that rename() can move over what is there. */
-static omm_err give_name(omm_file_out *out) {
+static bool link_nameless(const omm_file_out *out, const char *name) {
+    return linkat(AT_FDCWD, out->temporary, AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0;
+}
+
+/* Its own name at once where nothing has it; else one that rename() can move over what is there. */
+static omm_err give_name(bool *is_own, omm_file_out *out) {
     char name[OMM_PATH_MAX];
+    *is_own = link_nameless(out, out->path);
+    if (*is_own) return OMM_OK;
     for (int i = 0; i < TEMPORARY_NAMES_MAX; i++) {
         OMM_TRY(temporary_name(name, out->path));
-        if (linkat(AT_FDCWD, out->temporary, AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0) {
+        if (link_nameless(out, name)) {
             memcpy(out->temporary, name, sizeof name);
             out->nameless = false;
             return OMM_OK;
@@ -180,18 +186,26 @@ void omm_file_out_close(omm_file_out *out) {
     out->fd = -1;
 }
 
-omm_err omm_file_out_finish(omm_file_out *out, bool durable) {
-    if (durable) OMM_TRY(omm_sync(out->fd, out->path));
-    if (out->nameless) OMM_TRY(give_name(out));
+/* Under its path, whole; its folder is not synced. */
+static omm_err put_in_place(omm_file_out *out) {
+    bool is_own = false;
+    if (out->nameless) OMM_TRY(give_name(&is_own, out));
     int rc = close(out->fd);
     int why = errno;
     out->fd = -1;
+    if (is_own) return rc == 0 ? OMM_OK : raise_errno("close", out->path);
     if (rc != 0 || rename(out->temporary, out->path) != 0) {
         omm_err err = omm_raise(OMM_ERR_IO, "%s %s: %s", rc != 0 ? "close" : "rename to", out->path,
                                 strerror(rc != 0 ? why : errno));
         unlink(out->temporary);
         return err;
     }
+    return OMM_OK;
+}
+
+omm_err omm_file_out_finish(omm_file_out *out, bool durable) {
+    if (durable) OMM_TRY(omm_sync(out->fd, out->path));
+    OMM_TRY(put_in_place(out));
     return durable ? omm_dir_sync_of(out->path) : OMM_OK;
 }
 
@@ -200,6 +214,16 @@ static omm_err write_file(const char *path, omm_bytes data, unsigned mode, bool 
     OMM_TRY(omm_file_out_open(&out, path, mode));
     omm_err err = omm_file_out_write(&out, data);
     if (err == OMM_OK) err = omm_file_out_finish(&out, durable);
+    omm_file_out_close(&out);
+    return err;
+}
+
+omm_err omm_file_write_unlisted(const char *path, omm_bytes data, unsigned mode) {
+    omm_file_out out;
+    OMM_TRY(omm_file_out_open(&out, path, mode));
+    omm_err err = omm_file_out_write(&out, data);
+    if (err == OMM_OK) err = omm_sync(out.fd, path);
+    if (err == OMM_OK) err = put_in_place(&out);
     omm_file_out_close(&out);
     return err;
 }

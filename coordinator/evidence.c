@@ -3,6 +3,7 @@
 
 #include "omm/mem.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define EVIDENCE_TEXT_BYTES_MAX ((size_t)1 << 28)
@@ -70,6 +71,7 @@ typedef struct round_lists {
     omm_digest *selected, *missing;
     bool *spoke; /* per node: accepted, or refused by name */
     size_t accepted_count, refused_count, selected_count, missing_count;
+    omm_buf ledger; /* lines of this round */
 } round_lists;
 
 static omm_err lists_init(round_lists *lists, size_t nodes, size_t rows, omm_arena *arena) {
@@ -80,11 +82,13 @@ static omm_err lists_init(round_lists *lists, size_t nodes, size_t rows, omm_are
                            .spoke = omm_arena_alloc(arena, nodes + 1, sizeof *lists->spoke)};
     if (!lists->accepted || !lists->refused || !lists->selected || !lists->missing || !lists->spoke)
         return omm_raise(OMM_ERR_NOMEM, "lists of a round of %zu nodes", nodes);
+    omm_buf_init(&lists->ledger, EVIDENCE_TEXT_BYTES_MAX);
     return OMM_OK;
 }
 
-static omm_err put_ledger(omm_coord *c, const coord_row *row, uint64_t payload_bytes,
-                          uint32_t line) {
+/* Append the row's line of the ledger to `out`. */
+static omm_err put_ledger(omm_buf *out, const omm_coord *c, const coord_row *row,
+                          uint64_t payload_bytes) {
     omm_wire_round sizes = {.poll_bytes = omm_wire_poll_bytes(c->round),
                             .offer_bytes = c->offer.size,
                             .global_bytes = c->global.size,
@@ -95,13 +99,7 @@ static omm_err put_ledger(omm_coord *c, const coord_row *row, uint64_t payload_b
                                 .node = c->o.run->nodes[row->node].id,
                                 .fp32 = (uint64_t)8 * c->value_count};
     omm_wire_round_bytes(&record.up, &record.down, &sizes);
-    omm_buf text;
-    omm_buf_init(&text, EVIDENCE_TEXT_BYTES_MAX);
-    omm_err err = omm_ledger_record_write(&text, &record);
-    if (err == OMM_OK)
-        err = omm_bundle_put_line(c->o.bundle, "ledger.jsonl", line, omm_buf_view(&text));
-    omm_buf_fini(&text);
-    return err;
+    return omm_ledger_record_write(out, &record);
 }
 
 static omm_err put_payload(omm_coord *c, const omm_digest *digest, uint64_t *bytes) {
@@ -115,8 +113,7 @@ static omm_err put_payload(omm_coord *c, const omm_digest *digest, uint64_t *byt
     return err;
 }
 
-static omm_err put_accepted(omm_coord *c, round_lists *lists, const coord_row *row,
-                            uint32_t ledger_line) {
+static omm_err put_accepted(omm_coord *c, round_lists *lists, const coord_row *row) {
     const omm_digest *id = &c->o.run->nodes[row->node].id;
     omm_bundle_path path = omm_bundle_path_submission(c->round, id);
     OMM_TRY(omm_bundle_put(c->o.bundle, path.text, row->bytes));
@@ -133,7 +130,7 @@ static omm_err put_accepted(omm_coord *c, round_lists *lists, const coord_row *r
                              .canonical = row->canonical,
                              .norm = row->norm};
     lists->spoke[row->node] = true;
-    return put_ledger(c, row, payload_bytes, ledger_line);
+    return put_ledger(&lists->ledger, c, row, payload_bytes);
 }
 
 static omm_err put_refused(omm_coord *c, round_lists *lists, const coord_row *row) {
@@ -160,11 +157,10 @@ static omm_err put_refused(omm_coord *c, round_lists *lists, const coord_row *ro
     return OMM_OK;
 }
 
-static omm_err put_rows(omm_coord *c, round_lists *lists, const coord_row *rows, size_t count,
-                        uint32_t ledger_line) {
+static omm_err put_rows(omm_coord *c, round_lists *lists, const coord_row *rows, size_t count) {
     for (size_t i = 0; i < count; i++) {
         if (rows[i].status == COORD_ACCEPTED)
-            OMM_TRY(put_accepted(c, lists, &rows[i], ledger_line++));
+            OMM_TRY(put_accepted(c, lists, &rows[i]));
         else if (rows[i].status != COORD_PENDING)
             OMM_TRY(put_refused(c, lists, &rows[i]));
     }
@@ -203,29 +199,47 @@ static omm_err write_line(omm_buf *line, omm_coord *c, const round_lists *lists,
     return omm_round_record_write(line, &record);
 }
 
+/* Files of a round in a few folders: these are synced once, before the line that names them. */
+static omm_err put_files(omm_coord *c, round_lists *lists, const coord_row *rows, size_t count) {
+    omm_bundle_hold(c->o.bundle);
+    omm_err err =
+        omm_bundle_put(c->o.bundle, omm_bundle_path_offer(c->round).text, omm_buf_view(&c->offer));
+    if (err == OMM_OK) err = put_rows(c, lists, rows, count);
+    if (err == OMM_OK) return omm_bundle_settle(c->o.bundle);
+    char why[OMM_SENTENCE_BYTES_MAX];
+    (void)snprintf(why, sizeof why, "%s", omm_err_sentence());
+    (void)!omm_bundle_settle(c->o.bundle); /* nothing counts before the line: all is put again */
+    return omm_raise(err, "%s", why);
+}
+
+static omm_err put_round(omm_buf *line, omm_coord *c, round_lists *lists, omm_digest master,
+                         omm_digest broadcast, omm_arena *arena) {
+    coord_row *rows = NULL;
+    size_t count = 0;
+    uint32_t ledger_line = 0;
+    uint32_t state_line = 0;
+    OMM_TRY(coord_store_counts_before(&ledger_line, &state_line, c, c->round));
+    OMM_TRY(coord_store_rows(&rows, &count, c, c->round, arena));
+    OMM_TRY(coord_rows_by_id(rows, count, c));
+    OMM_TRY(lists_init(lists, c->o.run->node_count, count, arena));
+    OMM_TRY(put_files(c, lists, rows, count));
+    if (lists->ledger.size > 0)
+        OMM_TRY(omm_bundle_put_lines(c->o.bundle, "ledger.jsonl", ledger_line,
+                                     omm_buf_view(&lists->ledger)));
+    if (!c->is_void)
+        OMM_TRY(coord_evidence_state_line(c, state_line, c->round + 1, c->eval_items,
+                                          c->candidate_loss));
+    OMM_TRY(write_line(line, c, lists, master, broadcast));
+    return omm_bundle_put_line(c->o.bundle, "rounds.jsonl", c->round, omm_buf_view(line));
+}
+
 omm_err coord_evidence_round_files(omm_buf *line, omm_coord *c, omm_digest master,
                                    omm_digest broadcast) {
     omm_arena arena;
+    round_lists lists = {0};
     omm_arena_init(&arena, SIZE_MAX);
-    coord_row *rows = NULL;
-    size_t count = 0;
-    round_lists lists;
-    uint32_t ledger_line = 0;
-    uint32_t state_line = 0;
-    omm_err err = OMM_OK;
-    OMM_TRY_OUT(coord_store_counts_before(&ledger_line, &state_line, c, c->round));
-    OMM_TRY_OUT(coord_store_rows(&rows, &count, c, c->round, &arena));
-    OMM_TRY_OUT(coord_rows_by_id(rows, count, c));
-    OMM_TRY_OUT(lists_init(&lists, c->o.run->node_count, count, &arena));
-    OMM_TRY_OUT(
-        omm_bundle_put(c->o.bundle, omm_bundle_path_offer(c->round).text, omm_buf_view(&c->offer)));
-    OMM_TRY_OUT(put_rows(c, &lists, rows, count, ledger_line));
-    if (!c->is_void)
-        OMM_TRY_OUT(coord_evidence_state_line(c, state_line, c->round + 1, c->eval_items,
-                                              c->candidate_loss));
-    OMM_TRY_OUT(write_line(line, c, &lists, master, broadcast));
-    OMM_TRY_OUT(omm_bundle_put_line(c->o.bundle, "rounds.jsonl", c->round, omm_buf_view(line)));
-out:
+    omm_err err = put_round(line, c, &lists, master, broadcast, &arena);
+    omm_buf_fini(&lists.ledger);
     omm_arena_fini(&arena);
     return err;
 }

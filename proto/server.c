@@ -112,11 +112,15 @@ static void on_request(omm_exchange *exchange, nng_msg *message) {
     exchange->message = message;
     exchange->next = NULL;
     exchange->connection = nng_pipe_id(pipe);
-    peers_address(exchange->peer, pipe);
     pthread_mutex_lock(&server->mutex);
     exchange->state = EXCHANGE_READY;
     peer *from = peers_find(&server->peers, pipe);
-    if (from) from->heard_ms = now_ms(server);
+    if (from) {
+        from->heard_ms = now_ms(server);
+        memcpy(exchange->peer, from->address, sizeof exchange->peer);
+    } else { /* it has gone meanwhile */
+        peers_address(exchange->peer, pipe);
+    }
     exchange->owner = from ? from->owner : OMM_OWNER_NONE;
     server->count.messages_in++;
     server->count.bytes_in += omm_wire_bytes(nng_msg_len(message));

@@ -70,10 +70,18 @@ const char *omm_bundle_dir(const omm_bundle *bundle);
 OMM_CHECKED omm_err omm_bundle_put(omm_bundle *bundle, const char *path, omm_bytes bytes);
 /* The same, but what was there is replaced: for summaries written at the end (V and M files). */
 OMM_CHECKED omm_err omm_bundle_replace(omm_bundle *bundle, const char *path, omm_bytes bytes);
+/* Between hold and settle many files are put, whose folders are synced once, by settle, and not after each: a power
+ * cut before it may take any of them, and after it none.  Files put before a kill count as put now.  Where settle fails
+ * nothing is held any more, and all of it must be put again.  Errors of settle: IO. */
+void omm_bundle_hold(omm_bundle *bundle);
+OMM_CHECKED omm_err omm_bundle_settle(omm_bundle *bundle);
 /* Line number `index` (from 0) of a .jsonl file; `line` ends with its newline.  A line that is
  * there already must be the same (MISMATCH); a gap is STATE.  Other errors as put. */
 OMM_CHECKED omm_err omm_bundle_put_line(omm_bundle *bundle, const char *path, uint32_t index,
                                         omm_bytes line);
+/* The same for all lines of `lines`, the first of which has number `index`; written and synced at once. */
+OMM_CHECKED omm_err omm_bundle_put_lines(omm_bundle *bundle, const char *path, uint32_t index,
+                                         omm_bytes lines);
 bool omm_bundle_has(const omm_bundle *bundle, const char *path);
 /* Append the file to `out`.  Errors: CONFIG, NOT_FOUND, IO, TOO_BIG, NOMEM. */
 OMM_CHECKED omm_err omm_bundle_read(omm_buf *out, const omm_bundle *bundle, const char *path);

@@ -30,6 +30,10 @@ OMM_CHECKED omm_err omm_file_write(const char *path, omm_bytes data, unsigned mo
 /* The same without fsync, for outputs that can be made again. */
 OMM_CHECKED omm_err omm_file_write_fast(const char *path, omm_bytes data, unsigned mode);
 
+/* The same with fsync of the file and not of its folder: for many files of one folder, which is synced when all are
+ * there (omm_dir_sync_of).  Until then a power cut may take the name, and never a part of what has one. */
+OMM_CHECKED omm_err omm_file_write_unlisted(const char *path, omm_bytes data, unsigned mode);
+
 /* The same, but a file that is there stays as it is: of two at once one gets EXISTS.  For keys.
  * Errors: EXISTS (anything at `path`), IO, TOO_BIG (path). */
 OMM_CHECKED omm_err omm_file_create(const char *path, omm_bytes data, unsigned mode);
