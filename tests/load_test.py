@@ -127,10 +127,18 @@ def federate(folder, kills):
                 process.kill()
 
 
+def metrics(folder):
+    web = (folder / "web").read_text().strip()
+    return urllib.request.urlopen(f"http://127.0.0.1:{web}/metrics", timeout=60).read().decode()
+
+
+def metric(folder, name):
+    return float(re.search(rf"(?m)^meshmind_{name} (\S+)$", metrics(folder)).group(1))
+
+
 def refused_for_budget(folder):
     """How many requests were, and whether a submission was."""
-    web = (folder / "web").read_text().strip()
-    text = urllib.request.urlopen(f"http://127.0.0.1:{web}/metrics", timeout=20).read().decode()
+    text = metrics(folder)
     counts = dict(re.findall(r'^meshmind_(requests|submissions)_refused_total\{reason="BUDGET"\} (\d+)', text,
                              re.M))
     return int(counts.get("requests", 0)), int(counts.get("submissions", 0))
@@ -189,11 +197,15 @@ def main():
         write_files(folder)
         coordinator = start(folder)
         load = start_load(folder)
-        watched, rounds, cpu_s = Watched(coordinator), [], 0
+        watched, rounds, cpu_s, work_s, begin = Watched(coordinator), [], 0, 0, time.monotonic()
         for line in load.stdout:
             row = {**json.loads(line), **watched.look()}
             if "opened" in row:
-                cpu_s = row["cpu_s"]
+                work = metric(folder, "work_seconds_total")
+                if rounds:  # sums, evaluation, evidence and polls between two rounds
+                    print(json.dumps({"end_of": row["opened"] - 1, "work_s": round(work - work_s, 2),
+                                      "cpu_s": round(row["cpu_s"] - cpu_s - rounds[-1]["cpu_s"], 2)}), flush=True)
+                cpu_s, work_s = row["cpu_s"], work
                 continue
             row["cpu_s"] = round(row["cpu_s"] - cpu_s, 2)  # from the offer to the last receipt, all threads
             row["per_second"] = round(row["accepted"] / row["seconds"])
@@ -210,7 +222,8 @@ def main():
         if growth > GROWTH_MB_MAX or files[1] > files[0] + OPEN_FILES:
             fail(f"grew by {growth:.1f} MB, from {files[0]} to {files[1]} files")
         print(f"{NODES} nodes, {ROUNDS} rounds: memory {steady[0]['rss_mb']:.1f} MB after round {SETTLED}, "
-              f"{steady[-1]['rss_mb']:.1f} at the end; {steady[-1]['files']} files")
+              f"{steady[-1]['rss_mb']:.1f} at the end; {steady[-1]['files']} files; "
+              f"{NODES * ROUNDS / (time.monotonic() - begin):.0f} submissions a second over all, ends of rounds included")
     finally:
         for process in (load, coordinator):
             if process and process.poll() is None:
