@@ -16,10 +16,9 @@
 
 omm_err db_error(sqlite3 *handle, int result, const char *doing) {
     omm_err err = OMM_ERR_IO;
-    if (result == SQLITE_IOERR_FSYNC || result == SQLITE_IOERR_DIR_FSYNC) {
-        const char *path = handle ? sqlite3_db_filename(handle, "main") : NULL;
+    const char *path = handle ? sqlite3_db_filename(handle, "main") : NULL;
+    if (result == SQLITE_IOERR_FSYNC || result == SQLITE_IOERR_DIR_FSYNC)
         omm_sync_failed(path ? path : "a database");
-    }
     switch (result & 0xff) { /* the primary code */
     case SQLITE_NOMEM: err = OMM_ERR_NOMEM; break;
     case SQLITE_CONSTRAINT: err = OMM_ERR_EXISTS; break;
@@ -35,6 +34,10 @@ omm_err db_error(sqlite3 *handle, int result, const char *doing) {
     default: break;
     }
     const char *why = handle ? sqlite3_errmsg(handle) : sqlite3_errstr(result);
+    /* What is wrong with a disk is of no use to anybody who is not told which. */
+    const bool is_disk = err == OMM_ERR_IO || err == OMM_ERR_FORMAT;
+    if (is_disk && path && path[0] && strcmp(path, doing) != 0)
+        return omm_raise(err, "%.200s: %.120s: %s", path, doing, why);
     return omm_raise(err, "%.120s: %s", doing, why);
 }
 

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""A disk that fills up under real processes: coordinator and three nodes on a small file system (a tmpfs in a mount namespace of
+this test) that is full to the last byte before anybody trains, and again when the first receipt is given.  Nobody leaves, what
+is wrong is said with the path, nothing that was receipted is lost, and with room again the run goes on to the simulator's digest.
+And a disk that cannot be written at all: coordinator and node end with 3 and the path.
+
+usage: disk_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
+Needs root (CAP_SYS_ADMIN) and unshare; else it is skipped with the reason.
+"""
+import contextlib, errno, http.client, os, pathlib, re, shutil, sqlite3, subprocess, sys, tempfile, time
+
+import live
+from live import check, log_of, wait_for
+
+SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), live.program(sys.argv[2:])
+SCENARIO = SOURCE / "scenarios" / "processes.yaml"
+NODES = ["cafe-02", "studio-02", "harbor-02"]
+ROUNDS, ROOM = 2, "size=48m"
+NO_ROOM = "No space left on device|database or disk is full"
+
+
+def in_a_namespace():
+    """Starts this test again where its mounts are nobody else's."""
+    if os.environ.get("OMM_DISK_TEST"):
+        return
+    if not shutil.which("unshare"):
+        live.skip("there is no unshare here (package util-linux)")
+    tried = subprocess.run(["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True, text=True)
+    if tried.returncode != 0:
+        live.skip(f"file systems cannot be mounted here: {tried.stderr.strip()}")
+    os.environ["OMM_DISK_TEST"] = "1"
+    os.execvp("unshare", ["unshare", "--mount", sys.executable, *sys.argv])
+
+
+def mount(disk, *options):
+    done = subprocess.run(["mount", *options, disk], capture_output=True, text=True)
+    check(done.returncode == 0, "mount:", done.stderr)
+
+
+def write_files(folder, disk):
+    port = live.free_port()
+    (folder / "coordinator.yaml").write_text(
+        f"scenario: {SCENARIO}\nlisten: tcp://127.0.0.1:{port}\nstate_dir: {disk}/coordinator\nhttp: 127.0.0.1:0\n"
+        f"http_port_file: {folder}/http_port\npoll_ms: 100\nlinger_ms: 60000\nthreads: 1\n")
+    for name in NODES:
+        (folder / f"{name}.yaml").write_text(
+            f"coordinator: tcp://127.0.0.1:{port}\nname: {name}\nstate_dir: {disk}/{name}\nscenario: {SCENARIO}\n"
+            "threads: 1\ncheckpoint_steps: 1\nanswer_ms: 2000\n")
+
+
+def fill(disk):
+    """Until not one byte more has room."""
+    with open(disk / "filler", "wb", buffering=0) as f:
+        for size in (1 << 20, 4096, 1):
+            with contextlib.suppress(OSError):
+                while True:
+                    f.write(bytes(size))
+    try:
+        (disk / "probe").write_bytes(bytes(8192))
+        check(False, "there is room still")
+    except OSError as error:
+        check(error.errno == errno.ENOSPC, error)
+        (disk / "probe").unlink(missing_ok=True)
+
+
+def health(folder):
+    ask = http.client.HTTPConnection("127.0.0.1", int((folder / "http_port").read_text()), timeout=10)
+    ask.request("GET", "/healthz")
+    answer = ask.getresponse()
+    return answer.status, answer.read().decode()
+
+
+def no_room(folder, disk, processes, when):
+    """Full, until somebody has said so and a while more; all are there still."""
+    known = {n: len(log_of(folder, n)) for n in processes}
+    fill(disk)
+    said = lambda: [line for n in processes for line in log_of(folder, n)[known[n]:].splitlines() if re.search(NO_ROOM, line)]
+    wait_for(f"a word on the full disk, {when}", said, logs=folder)
+    time.sleep(1)
+    for name, p in processes.items():
+        check(p.poll() is None, f"{when}: {name} left because of a full disk:\n{log_of(folder, name)[-2000:]}")
+    nameless = [line for line in said() if str(disk) not in line]
+    check(not nameless, f"{when}: no path in", *nameless[:5])
+    status = health(folder)
+    (disk / "filler").unlink()
+    return f"{when}: {said()[0].split(' ', 1)[1]}", status
+
+
+def receipts_are_kept(disk):
+    """Each receipt that a node was given is in the evidence, byte for byte."""
+    have = {p.read_bytes() for p in (disk / "coordinator" / "bundle" / "receipts").iterdir()}
+    for name in NODES:
+        with contextlib.closing(sqlite3.connect(disk / name / "node.sqlite")) as db:
+            kept = [value for value, in db.execute("SELECT value FROM keep WHERE name LIKE 'receipt/%'")]
+        check(len(kept) == ROUNDS and all(value in have for value in kept), f"{name}: {len(kept)} receipts, or others than in the bundle")
+
+
+def full(folder, disk):
+    processes = {"coordinator": live.start_service(MESHMIND, folder, "coordinator", "coordinator")}
+    wait_for("the coordinator", lambda: "listening" in log_of(folder, "coordinator"), logs=folder)
+    processes.update({n: live.start_service(MESHMIND, folder, "node", n) for n in NODES})
+    wait_for("a round", lambda: "round_open" in log_of(folder, "coordinator"), logs=folder)
+    before = no_room(folder, disk, processes, "before the first training")
+    wait_for("a receipt", lambda: any(re.search(r"\breceipt\b", log_of(folder, n)) for n in NODES), logs=folder)
+    amid = no_room(folder, disk, processes, "after the first receipt")
+    wait_for("the end of the run", lambda: all(p.poll() is not None for p in processes.values()), logs=folder)
+    for name, p in processes.items():
+        check(p.returncode in ((0, 1) if name == "coordinator" else (0,)), name, "ended with", p.returncode,
+              log_of(folder, name)[-3000:])
+    receipts_are_kept(disk)
+    return before, amid
+
+
+def read_only(folder, disk):
+    mount(disk, "-o", "remount,ro")
+    for kind, name in (("coordinator", "coordinator"), ("node", NODES[0])):
+        p = live.start_service(MESHMIND, folder, kind, name)
+        wait_for(f"the end of {name}", lambda: p.poll() is not None, 60, folder)
+        said = log_of(folder, name)
+        check(p.returncode == 3 and f"{disk}/{name}" in said, f"{name} ended with {p.returncode} and said:\n{said[-1000:]}")
+        check("Read-only file system" in said, name, "does not say why:", said[-1000:])
+    mount(disk, "-o", "remount,rw")
+
+
+def main():
+    in_a_namespace()
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="omm-disk-"))
+    disk = folder / "disk"
+    disk.mkdir()
+    try:
+        mount(disk, "-t", "tmpfs", "-o", ROOM, "tmpfs")
+        write_files(folder, disk)
+        read_only(folder, disk)
+        simulation, begin = live.Simulation(MESHMIND, SCENARIO, folder / "simulated"), time.monotonic()
+        words = full(folder, disk)
+        digest, expected = live.run_digest(disk / "coordinator" / "bundle"), simulation.digest()
+        check(digest == expected, f"run digest {digest}, the simulator's is {expected}")
+        for said, status in words:
+            print(said, "healthz:", *status)
+        print(f"run digest {digest}, as simulated, {time.monotonic() - begin:.0f} s")
+    finally:
+        live.end_all()
+        subprocess.run(["umount", "-l", disk], capture_output=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+main()
