@@ -267,7 +267,7 @@ static size_t k_step(const gemm_job *job) {
     return ((job->k + blocks - 1) / blocks + VL - 1) / VL * VL;
 }
 
-static void kernel_gemm(const gemm_job *job, float *work, size_t m0, size_t m1, size_t n0,
+static void blocks_gemm(const gemm_job *job, float *work, size_t m0, size_t m1, size_t n0,
                         size_t n1) {
     const size_t step = k_step(job);
     for (size_t m = m0; m < m1; m += GEMM_MB) {
@@ -277,6 +277,16 @@ static void kernel_gemm(const gemm_job *job, float *work, size_t m0, size_t m1, 
             gemm_block(job, work, m, rows, n0, n1, k0, kc);
         }
     }
+}
+
+#include "gemm_weights_body.h"
+
+static void kernel_gemm(const gemm_job *job, float *work, size_t m0, size_t m1, size_t n0,
+                        size_t n1) {
+    if (gemm_by_weights(job, m1 - m0))
+        weights_gemm(job, work, m0, m1, n0, n1);
+    else
+        blocks_gemm(job, work, m0, m1, n0, n1);
 }
 
 /* ---- one row: decode ------------------------------------------------------------------------- */

@@ -75,7 +75,12 @@ static size_t gemm_cost(const gemm_cut *cut) {
     const gemm_job *job = cut->job;
     const size_t m = min_size(cut->m_step, job->m), n = min_size(cut->n_step, job->n);
     const size_t tasks = divide_up(job->m, cut->m_step) * cut->n_count;
-    const size_t one = m * n + GEMM_A_COST * m + GEMM_B_COST * n * divide_up(m, GEMM_MB);
+    size_t a_times = 1, b_times = divide_up(m, GEMM_MB);
+    if (gemm_by_weights(job, m)) {
+        a_times = divide_up(n, weights_columns_step(m, n));
+        b_times = divide_up(m, weights_rows_step(m));
+    }
+    const size_t one = m * n + GEMM_A_COST * m * a_times + GEMM_B_COST * n * b_times;
     return divide_up(tasks, cut->c->workers) * one + one / GEMM_WAIT_SHARE;
 }
 

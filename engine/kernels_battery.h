@@ -24,6 +24,8 @@ typedef struct battery {
 void battery_run(battery *out, const omm_compute *c, size_t split);
 /* The same for the products of the formats after Q4_0. */
 void battery_run_formats(battery *out, const omm_compute *c, size_t split);
+/* Products of many rows, over several blocks of rows and of k. */
+void battery_run_many(battery *out, const omm_compute *c);
 
 /* Helpers that tests share: reproducible numbers in (-1, 1), and weights in GGUF rows. */
 float *battery_floats(uint64_t seed, size_t count);

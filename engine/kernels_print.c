@@ -24,6 +24,8 @@ int main(int argc, char **argv) {
         print(&list, (omm_isa)isa);
         battery_run_formats(&list, &c, 0);
         print(&list, (omm_isa)isa);
+        battery_run_many(&list, &c);
+        print(&list, (omm_isa)isa);
         attention_battery_run(&list, &c, 0);
         print(&list, (omm_isa)isa);
         omm_compute_fini(&c);

@@ -23,6 +23,18 @@
 #define GEMM_MR_MAX ((size_t)12)
 #define GEMM_PLACE_ROWS ((size_t)64) /* up to here a plain B is cheaper read in place than copied */
 
+/* The product of many rows with packed weights (gemm_weights_body.h): rows, steps of k and outputs of a
+ * thread that stay in its second cache.  A last block of k has the steps of a tail behind it. */
+#define WEIGHTS_MB ((size_t)264)
+#define WEIGHTS_KC ((size_t)256)
+#define WEIGHTS_COLS ((size_t)512)
+#define WEIGHTS_KC_ROOM (WEIGHTS_KC + GEMM_TAIL_MAX)
+#define WEIGHTS_ROWS_MIN ((size_t)48) /* below, a plain product is cheaper than to move outputs */
+#define WEIGHTS_A_FLOATS (WEIGHTS_MB * WEIGHTS_KC_ROOM + OMM_STRIP)
+#define WEIGHTS_PANEL_FLOATS (WEIGHTS_KC_ROOM * GEMM_NC)
+#define WEIGHTS_C_FLOATS (WEIGHTS_MB * WEIGHTS_COLS)
+#define WEIGHTS_FLOATS (WEIGHTS_A_FLOATS + WEIGHTS_PANEL_FLOATS + WEIGHTS_C_FLOATS)
+
 /* Columns in one panel of the int8 product: two strips of them (24 KiB) stay in L1 while the tokens
  * pass.  A multiple of OMM_QUANT_SUPER. */
 #define Q8_COLUMNS ((size_t)512)
@@ -35,7 +47,9 @@
 #define ATTENTION_FLOATS                                                                           \
     (3 * ATTENTION_ROWS * ATTENTION_LD + (size_t)OMM_KV_BLOCK * OMM_HEAD_DIM_MAX)
 #define GEMM_FLOATS (GEMM_MB * GEMM_LDA + GEMM_KC * GEMM_NC + GEMM_MR_MAX * GEMM_NC)
-#define WORK_FLOATS (GEMM_FLOATS > ATTENTION_FLOATS ? GEMM_FLOATS : ATTENTION_FLOATS)
+#define GEMM_OR_ATTENTION_FLOATS (GEMM_FLOATS > ATTENTION_FLOATS ? GEMM_FLOATS : ATTENTION_FLOATS)
+#define WORK_FLOATS                                                                                \
+    (WEIGHTS_FLOATS > GEMM_OR_ATTENTION_FLOATS ? WEIGHTS_FLOATS : GEMM_OR_ATTENTION_FLOATS)
 
 /* Where B of c[m][n] (+)= a[m][k] b[k][n] comes from. */
 typedef enum gemm_source {
@@ -60,6 +74,23 @@ typedef struct gemm_job {
      * output is in cache: c + tail.a tail.b. */
     const struct gemm_job *tail;
 } gemm_job;
+
+/* Whether rows of a job go through gemm_weights_body.h; else gemm_body.h has them. */
+static inline bool gemm_by_weights(const gemm_job *job, size_t rows) {
+    return rows >= WEIGHTS_ROWS_MIN &&
+           (job->source == GEMM_B_STRIPS || job->source == GEMM_B_STRIPS_TURNED);
+}
+
+/* Rows of a block, and columns whose outputs stay with it: about equal parts. */
+static inline size_t weights_rows_step(size_t m) {
+    const size_t blocks = (m + WEIGHTS_MB - 1) / WEIGHTS_MB;
+    return ((m + blocks - 1) / blocks + GEMM_MR_MAX - 1) / GEMM_MR_MAX * GEMM_MR_MAX;
+}
+static inline size_t weights_columns_step(size_t m, size_t n) {
+    const size_t most = WEIGHTS_C_FLOATS / weights_rows_step(m) / GEMM_NC * GEMM_NC;
+    const size_t parts = (n + most - 1) / most;
+    return ((n + parts - 1) / parts + GEMM_NC - 1) / GEMM_NC * GEMM_NC;
+}
 
 struct omm_kernels {
     /* rows m0 .. m1, columns n0 .. n1 (n0 a multiple of GEMM_NC) of a job; k >= 1 */

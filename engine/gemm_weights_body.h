@@ -1,0 +1,223 @@
+/* gemm_weights_body.h - many rows times packed weights; part of kernels_body.h.
+ *
+ * The products of training.  A thread takes up to WEIGHTS_MB rows and as many columns as its share of
+ * the second cache holds, and stays there for the whole chain:
+ *
+ *   for each block of k (WEIGHTS_KC):   rows of A turned into [tile][k][SIMD_MR], 264 KiB
+ *     for each 32 columns:              their weights unpacked into a panel [k][16] x 2, 34 KiB
+ *       for each tile of SIMD_MR rows:  outputs that lie tile by tile, 528 KiB in all
+ *
+ * So outputs go to memory once and not once for every block of k, nothing that is read again lies rows
+ * apart (rows of a power of two share one set of a cache), and the weights of the next panel are asked
+ * for while the tiles of this one are computed.  The chain of each output is what it is in gemm_body.h.
+ */
+
+/* ---- tiles ----------------------------------------------------------------------------------- */
+
+/* c[mr][32] (+)= a[kc][SIMD_MR] b[kc][16], b's second vector WEIGHTS_KC_ROOM steps behind. */
+SIMD_INLINE void weights_tile_of(const int mr, size_t kc, const float *a, const float *b, float *c,
+                                 bool zero) {
+    vf acc[SIMD_MR][SIMD_NV];
+    SIMD_UNROLL for (int i = 0; i < mr; i++) {
+        SIMD_UNROLL for (int j = 0; j < SIMD_NV; j++) {
+            acc[i][j] = zero ? vf_zero() : vf_load(c + (size_t)(i * SIMD_NV + j) * VL);
+        }
+    }
+    for (size_t k = 0; k < kc; k++) {
+        vf bv[SIMD_NV];
+        SIMD_UNROLL for (int j = 0; j < SIMD_NV; j++) {
+            bv[j] = vf_load(b + (size_t)j * WEIGHTS_KC_ROOM * VL);
+        }
+        SIMD_UNROLL for (int i = 0; i < mr; i++) {
+            vf av = vf_set1(a[i]);
+            SIMD_UNROLL for (int j = 0; j < SIMD_NV; j++) {
+                acc[i][j] = vf_fma(av, bv[j], acc[i][j]);
+            }
+        }
+        a += SIMD_MR;
+        b += VL;
+    }
+    SIMD_UNROLL for (int i = 0; i < mr; i++) {
+        SIMD_UNROLL for (int j = 0; j < SIMD_NV; j++) {
+            vf_store(c + (size_t)(i * SIMD_NV + j) * VL, acc[i][j]);
+        }
+    }
+}
+
+typedef void (*weights_tile_fn)(size_t kc, const float *a, const float *b, float *c, bool zero);
+
+#define WEIGHTS_TILE(MR, NV)                                                                       \
+    static __attribute__((noinline)) void weights_tile_##MR(size_t kc, const float *a,             \
+                                                            const float *b, float *c, bool zero) { \
+        weights_tile_of(MR, kc, a, b, c, zero);                                                    \
+    }
+#define WEIGHTS_TILE_NAME(MR, NV) weights_tile_##MR,
+
+TILES(WEIGHTS_TILE, )
+static const weights_tile_fn s_weights_tiles[SIMD_MR] = {TILES(WEIGHTS_TILE_NAME, )};
+
+#define WEIGHTS_STEP ((size_t)SIMD_NV * VL) /* columns of a tile */
+#define WEIGHTS_TILE_FLOATS (SIMD_MR * WEIGHTS_STEP)
+
+/* ---- a block --------------------------------------------------------------------------------- */
+
+typedef struct weights_block {
+    const gemm_job *job;
+    size_t m, rows, n, columns; /* of this thread's outputs */
+    size_t k0, kc, steps;       /* of k; steps: with the tail's, behind the last block */
+    float *a, *panel, *c;
+} weights_block;
+
+static size_t weights_tiles(const weights_block *b) {
+    return (b->rows + SIMD_MR - 1) / SIMD_MR;
+}
+
+/* out[kc][SIMD_MR] = steps k0 .. k0 + kc of mr rows; vectors reach over the end of the last by less than
+ * VL.  The rows of the next tile are asked for meanwhile. */
+static void weights_turn(float *out, const gemm_job *job, size_t m, size_t mr, size_t k0,
+                         size_t kc) {
+    const float *a = job->a + m * job->a_row + k0;
+    for (size_t k = 0; k < kc; k += VL) {
+        const size_t n = min_size(VL, kc - k);
+        vf r[VL];
+        SIMD_UNROLL for (size_t j = 0; j < VL; j++) {
+            r[j] = vf_zero();
+            if (j >= mr) continue;
+            r[j] = vf_load_n(a + j * job->a_row + k, n);
+            SIMD_PREFETCH(a + (j + SIMD_MR) * job->a_row + k);
+        }
+        vf_transpose(r);
+        for (size_t j = 0; j < n; j++) vf_store(out + (k + j) * SIMD_MR, r[j]);
+    }
+}
+
+static void weights_rows(const weights_block *b) {
+    for (size_t i = 0; i < b->rows; i += SIMD_MR) {
+        const size_t mr = min_size(SIMD_MR, b->rows - i);
+        float *out = b->a + i * b->steps;
+        weights_turn(out, b->job, b->m + i, mr, b->k0, b->kc);
+        if (b->steps > b->kc)
+            weights_turn(out + b->kc * SIMD_MR, b->job->tail, b->m + i, mr, 0, b->job->tail->k);
+    }
+}
+
+static void weights_tail_panel(float *out, const gemm_job *tail, size_t column) {
+    const size_t columns = min_size(VL, tail->n - column);
+    if (tail->source == GEMM_B_ROWS)
+        panel_rows(out, tail->b + column, tail->ldb, columns, tail->k);
+    else
+        panel_columns(out, tail->b + column * tail->ldb, tail->ldb, columns, tail->k);
+}
+
+static void weights_panel(const weights_block *b, size_t n) {
+    const gemm_job *job = b->job;
+    for (size_t column = n; column < min_size(n + WEIGHTS_STEP, job->n); column += VL) {
+        float *out = b->panel + (column - n) * WEIGHTS_KC_ROOM;
+        if (job->source == GEMM_B_STRIPS)
+            panel_strip(out, job->w, column / VL, b->k0, b->kc);
+        else
+            panel_strip_turned(out, job->w, column, b->k0, b->kc);
+        if (b->steps > b->kc) weights_tail_panel(out + b->kc * VL, job->tail, column);
+    }
+}
+
+/* What a panel is unpacked from: `count` pieces of `bytes` each. */
+typedef struct weights_source {
+    const uint8_t *data;
+    size_t count, bytes, stride;
+} weights_source;
+
+static weights_source weights_source_of(const weights_block *b, size_t n, size_t k0) {
+    const omm_matrix *w = b->job->w;
+    const size_t kc = min_size(WEIGHTS_KC, b->job->k - k0), left = b->job->n - n;
+    weights_source s = {.count = (min_size(WEIGHTS_STEP, left) + VL - 1) / VL};
+    size_t row = n, column = k0, columns = kc;
+    if (b->job->source == GEMM_B_STRIPS_TURNED) {
+        s.count = (kc + VL - 1) / VL;
+        row = k0;
+        column = n;
+        columns = min_size(WEIGHTS_STEP, left);
+    }
+    s.stride = w->strip_bytes;
+    s.bytes = w->strip_bytes * columns / w->cols;
+    s.data = w->data + row / VL * w->strip_bytes + w->strip_bytes * column / w->cols;
+    return s;
+}
+
+/* The panel after that of columns n, in the order in which they are made; none after the last. */
+static weights_source weights_next(const weights_block *b, size_t n) {
+    n += WEIGHTS_STEP;
+    if (n < b->n + b->columns) return weights_source_of(b, n, b->k0);
+    if (b->k0 + b->kc < b->job->k) return weights_source_of(b, b->n, b->k0 + b->kc);
+    return (weights_source){0};
+}
+
+/* Share i of `shares` of it. */
+static void weights_ask(const weights_source *s, size_t i, size_t shares) {
+    const size_t lines = s->bytes / 64 + 1, all = s->count * lines;
+    for (size_t at = all * i / shares; at < all * (i + 1) / shares; at++)
+        SIMD_PREFETCH(s->data + at / lines * s->stride + at % lines * 64);
+}
+
+/* ---- outputs --------------------------------------------------------------------------------- */
+
+static void weights_load(float *tile, const float *c, size_t ldc, size_t mr, size_t columns) {
+    for (size_t i = 0; i < mr; i++)
+        for (size_t j = 0; j < columns; j += VL)
+            vf_store(tile + i * WEIGHTS_STEP + j,
+                     vf_load_n(c + i * ldc + j, min_size(VL, columns - j)));
+}
+
+static void weights_store(float *c, size_t ldc, const float *tile, size_t mr, size_t columns) {
+    for (size_t i = 0; i < mr; i++)
+        for (size_t j = 0; j < columns; j += VL)
+            vf_store_n(c + i * ldc + j, vf_load(tile + i * WEIGHTS_STEP + j), columns - j);
+}
+
+/* All tiles of columns n .. + 32 over one block of k; outputs come from memory before the first one,
+ * where they are added to, and go there after the last. */
+static void weights_column(const weights_block *b, size_t n) {
+    const gemm_job *job = b->job;
+    const size_t columns = min_size(WEIGHTS_STEP, b->n + b->columns - n), tiles = weights_tiles(b);
+    const bool first = b->k0 == 0, last = b->k0 + b->kc == job->k;
+    const weights_source next = weights_next(b, n);
+    float *tile = b->c + (n - b->n) / WEIGHTS_STEP * tiles * WEIGHTS_TILE_FLOATS;
+    weights_panel(b, n);
+    for (size_t t = 0; t < tiles; t++, tile += WEIGHTS_TILE_FLOATS) {
+        const size_t mr = min_size(SIMD_MR, b->rows - t * SIMD_MR);
+        float *c = job->c + (b->m + t * SIMD_MR) * job->ldc + n;
+        weights_ask(&next, t, tiles);
+        if (first && job->accumulate) weights_load(tile, c, job->ldc, mr, columns);
+        if (last) tile_ahead(c, job->ldc, mr, columns);
+        s_weights_tiles[mr - 1](b->steps, b->a + t * SIMD_MR * b->steps, b->panel, tile,
+                                first && !job->accumulate);
+        if (last) weights_store(c, job->ldc, tile, mr, columns);
+    }
+}
+
+static void weights_chunk(weights_block *b) {
+    const gemm_job *job = b->job;
+    for (b->k0 = 0; b->k0 < job->k; b->k0 += b->kc) {
+        b->kc = min_size(WEIGHTS_KC, job->k - b->k0);
+        b->steps = b->kc + (b->k0 + b->kc == job->k && job->tail ? job->tail->k : 0);
+        weights_rows(b);
+        for (size_t n = b->n; n < b->n + b->columns; n += WEIGHTS_STEP) weights_column(b, n);
+    }
+}
+
+/* The linter does not see that work is written through the block. */
+static void weights_gemm(const gemm_job *job,
+                         float *work, /* NOLINT(readability-non-const-parameter) */
+                         size_t m0, size_t m1, size_t n0, size_t n1) {
+    const size_t m_step = weights_rows_step(m1 - m0);
+    const size_t n_step = weights_columns_step(m1 - m0, n1 - n0);
+    weights_block b = {.job = job, .a = work, .panel = work + WEIGHTS_A_FLOATS};
+    b.c = b.panel + WEIGHTS_PANEL_FLOATS;
+    for (b.n = n0; b.n < n1; b.n += n_step) {
+        b.columns = min_size(n_step, n1 - b.n);
+        for (b.m = m0; b.m < m1; b.m += m_step) {
+            b.rows = min_size(m_step, m1 - b.m);
+            weights_chunk(&b);
+        }
+    }
+}
