@@ -70,7 +70,7 @@ size_t canary_shard_index(const coord_canary *w, const omm_digest *digest) {
 static omm_seed lot_of(const omm_coord *c, omm_purpose purpose, const char *what, uint32_t number,
                        const omm_digest *id) {
     uint8_t context[16 + 4 + sizeof id->b] = {0};
-    memcpy(context, what, strlen(what));
+    for (size_t i = 0; what[i] && i < 16; i++) context[i] = (uint8_t)what[i];
     omm_put_u32(context + 16, number);
     memcpy(context + 20, id->b, sizeof id->b);
     return omm_seed_derive(&c->o.run_seed, purpose, omm_bytes_of(context, sizeof context));
@@ -421,7 +421,7 @@ omm_err coord_canary_open(omm_coord *c) {
     w->o = c->o.canaries;
     omm_arena_init(&w->arena, CANARY_ARENA_BYTES);
     w->peer_max = (size_t)OMM_COORD_CANDIDATES_MAX + c->node_max;
-    w->peers = omm_alloc(w->peer_max, sizeof *w->peers);
+    w->peers = omm_alloc(w->peer_max, sizeof(canary_peer *));
     w->of_node = omm_alloc(c->node_max, sizeof(canary_peer *));
     if (!w->peers || !w->of_node) return omm_raise(OMM_ERR_NOMEM, "canaries");
     OMM_TRY(describe(w, c));

@@ -11,13 +11,20 @@ static void differs(omm_canary_result *out, const char *what) {
     (void)snprintf(out->why, sizeof out->why, "canary: %s is not what the recipe gives", what);
 }
 
+static bool is_same(float a, float b) {
+    uint32_t x, y;
+    memcpy(&x, &a, sizeof x);
+    memcpy(&y, &b, sizeof y);
+    return x == y;
+}
+
 /* What the node says of its work, beside the payload: its weight in a round is one of these. */
 static const char *difference(const omm_submission *s, const omm_canary_trained *t) {
     if (s->steps != t->steps) return "steps";
     if (s->tokens != t->tokens) return "tokens";
     if (s->examples != t->examples) return "examples";
-    if (memcmp(&s->loss_before, &t->loss_before, sizeof s->loss_before) != 0) return "loss_before";
-    if (memcmp(&s->loss_after, &t->loss_after, sizeof s->loss_after) != 0) return "loss_after";
+    if (!is_same(s->loss_before, t->loss_before)) return "loss_before";
+    if (!is_same(s->loss_after, t->loss_after)) return "loss_after";
     return NULL;
 }
 

@@ -227,6 +227,18 @@ static omm_err answer_settled(omm_buf *reply, const omm_coord *c, const canary_p
     return err;
 }
 
+/* Signed, so that the node does not ask on: it is to hear of the end of the run. */
+static omm_err answer_late(omm_buf *reply, const omm_coord *c, const canary_peer *p,
+                           const omm_submission *s, const omm_digest *digest) {
+    omm_buf receipt;
+    omm_buf_init(&receipt, OMM_ENVELOPE_BYTES_MAX);
+    omm_err err = canary_receipt(&receipt, c, p, digest, s->round, OMM_ERR_REFUSED_LATE,
+                                 "canary: the run was over before it was judged");
+    if (err == OMM_OK) err = reply_receipt(reply, omm_buf_view(&receipt));
+    omm_buf_fini(&receipt);
+    return err;
+}
+
 static omm_err replace(omm_coord *c, canary_peer *p) {
     if (p->replaced_count >= COORD_REPLACED_MAX)
         return omm_raise(OMM_ERR_REFUSED_DUPLICATE,
@@ -256,8 +268,7 @@ static omm_err announce(omm_buf *reply, omm_coord *c, canary_peer *p, const omm_
 static omm_err take(omm_buf *reply, omm_coord *c, canary_peer *p, const omm_submission *s,
                     const omm_request *request, const omm_digest *digest, omm_arena *arena) {
     const bool same = omm_digest_equal(&p->submission, digest);
-    if (c->state >= OMM_COORD_CLOSING)
-        return omm_raise(OMM_ERR_REFUSED_LATE, "canary: the last round of this run is over");
+    if (c->state >= OMM_COORD_CLOSING) return answer_late(reply, c, p, s, digest);
     if (p->node >= 0 && c->nodes[p->node].quarantined)
         return omm_raise(OMM_ERR_REFUSED_NOT_SELECTED, "canary: node is in quarantine");
     if (p->state == CANARY_WAITING && same) return reply_wait(reply, c);

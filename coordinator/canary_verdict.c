@@ -166,14 +166,15 @@ static omm_err have_effect(uint64_t *next_deadline_ms, omm_coord *c, uint64_t no
     return err == OMM_ERR_REFUSED_FULL ? OMM_OK : err; /* asked again at its next poll */
 }
 
-static omm_err make_receipt(omm_buf *out, const omm_coord *c, const canary_peer *p,
-                            const omm_canary_result *r, uint32_t round) {
+omm_err canary_receipt(omm_buf *out, const omm_coord *c, const canary_peer *p,
+                       const omm_digest *submission, uint32_t round, omm_err reason,
+                       const char *sentence) {
     omm_receipt receipt = {.round = round,
                            .node_id = p->id,
-                           .submission_digest = p->submission,
-                           .accepted = r->passed,
-                           .reason = r->passed ? OMM_OK : OMM_ERR_REFUSED_DIGEST,
-                           .sentence = r->why};
+                           .submission_digest = *submission,
+                           .accepted = reason == OMM_OK,
+                           .reason = reason,
+                           .sentence = reason == OMM_OK ? "" : sentence};
     omm_buf payload;
     memcpy(receipt.run_id, c->o.run->run_id, sizeof receipt.run_id);
     omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
@@ -243,7 +244,8 @@ omm_err omm_coord_canary_verdict(uint64_t *next_deadline_ms, omm_coord *c, uint6
     omm_buf receipt;
     omm_err err = OMM_OK;
     omm_buf_init(&receipt, OMM_ENVELOPE_BYTES_MAX);
-    OMM_TRY_OUT(make_receipt(&receipt, c, p, r, job->submission.round));
+    OMM_TRY_OUT(canary_receipt(&receipt, c, p, &p->submission, job->submission.round,
+                               r->passed ? OMM_OK : OMM_ERR_REFUSED_DIGEST, r->why));
     OMM_TRY_OUT(have_effect(next_deadline_ms, c, now_ms, p, job, r));
     omm_crash_point(c->o.state_dir, c->o.crash_at, "canary_verdict");
     tell(c, p, r); /* before it is kept: a kill between the two says it twice, never not at all */

@@ -636,6 +636,25 @@ static void test_flood(void) {
     fed_close(&s_fed);
 }
 
+/* The run ends while one waits: it is told so, signed, and hears of the end. */
+static void test_end(void) {
+    hand h;
+    open_quiet(false);
+    hand_begin(&h, 1);
+    hand_give(&h);
+    for (uint32_t i = 0; i < 2; i++) s_fed.done[i] = s_fed.o.silent[i] = false;
+    fed_run(&s_fed);
+    CHECK_EQ(omm_coord_get_status(s_fed.coord).state, OMM_COORD_CLOSED);
+    CHECK_EQ(hand_verdict(&h), OMM_ERR_REFUSED_LATE);
+    CHECK_EQ(hand_poll(&h), OMM_REPLY_DONE);
+    fed_replay(&s_fed); /* nothing is judged any more */
+    CHECK_EQ(s_fed.replays, 0);
+    CHECK_EQ(s_fed.run.node_count, 2);
+    fed_seal_and_verify(&s_fed);
+    hand_close(&h);
+    fed_close(&s_fed);
+}
+
 /* As many candidates as there may be; an hour later one that has not moved makes room. */
 static void test_full(void) {
     hand h;
@@ -666,6 +685,7 @@ int main(void) {
     test_copy();
     test_failed_key();
     test_flood();
+    test_end();
     test_full();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;
