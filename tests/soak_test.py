@@ -21,7 +21,7 @@ UNITS = {"s": 1, "m": 60, "h": 3600}
 DURATION_S = int(sys.argv[3][:-1]) * UNITS[sys.argv[3][-1]]
 SEED = int(sys.argv[4]) if len(sys.argv) > 4 else random.SystemRandom().randrange(2**32)
 NODES, MALLORY = ["cafe-02", "studio-02", "harbor-02"], "tower-01"
-ROUNDS, STRANGERS, EPISODE_S = 6, 6, 1500
+ROUNDS, STRANGERS, EPISODE_S, LATE_KILLS_MAX = 6, 6, 1500, 2
 SCENARIO = f"""schema_version: 1
 name: soak
 seed: 12
@@ -99,7 +99,7 @@ def write_files(folder, port):
     (folder / "soak.yaml").write_text(SCENARIO)
     (folder / "coordinator.yaml").write_text(
         f"scenario: soak.yaml\nlisten: tcp://127.0.0.1:{port}\nstate_dir: coordinator\nhttp: 127.0.0.1:0\n"
-        "http_port_file: http_port\npoll_ms: 100\nlinger_ms: 60000\nthreads: 1\n")
+        "http_port_file: http_port\npoll_ms: 100\nlinger_ms: 20000\nthreads: 1\n")
     for name in NODES:
         (folder / f"{name}.yaml").write_text(
             f"coordinator: tcp://127.0.0.1:{port}\nname: {name}\nstate_dir: {name}\nscenario: soak.yaml\nthreads: 1\n"
@@ -123,7 +123,7 @@ class Episode:
     def __init__(self, folder, rng, seed, is_calm, deadline):
         self.folder, self.rng, self.seed, self.is_calm, self.deadline = folder, rng, seed, is_calm, deadline
         self.port, self.tally, self.stop = free_port(), hp.Tally(), threading.Event()
-        self.compared, self.captured_list, self.rss, self.fds, self.life = 0, [], [], [], []
+        self.compared, self.late_kills, self.captured_list, self.rss, self.fds = 0, 0, [], [], []
         write_files(folder, self.port)
         run_seed = pp.blake(b"omm seed" + struct.pack("<Q", 12))
         derive = lambda purpose, name: pp.key_from_seed(pp.blake(struct.pack("<I", purpose) + name.encode(), key=run_seed))
@@ -191,6 +191,12 @@ class Episode:
         victim = self.rng.choice([self.coordinator, *self.nodes, self.coordinator])
         if victim.process.poll() is not None:
             return
+        # When the run is closed and all honest nodes have gone, a new coordinator only waits for somebody to ask (linger_ms),
+        # and one that is killed before that is over begins to wait again: it could go on for ever.
+        if all(n.process.poll() is not None for n in self.nodes):
+            self.late_kills += 1
+            if self.late_kills > LATE_KILLS_MAX:
+                return
         if victim is self.coordinator:
             self.compare()
         if victim.kill():

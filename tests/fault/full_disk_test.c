@@ -13,10 +13,21 @@
 #include <errno.h>
 #include <string.h>
 
-#define FAULTS 40u
+/* What is run, and how many faults of each kind are tried where not all are. */
+typedef struct scene {
+    const char *name;
+    uint32_t nodes, rounds, values_cols;
+    uint32_t faults;
+} scene;
+static const scene s_scenes[] = {{"small", 3, 2, 0, 40}, {"chunks", 1, 1, 75000, 3}};
+static const scene *s_scene;
 
 static omm_digest s_expected;
 static uint64_t s_writes, s_syncs;
+/* Calls for writing until round 0 is over, and until round 1 is open. */
+static uint64_t s_over, s_next;
+/* Calls for naming (a file that is written needs one) until round 0 is open, and until its first verdict. */
+static uint64_t s_offered, s_judged;
 
 static void make_folder(char out[64]) {
     (void)snprintf(out, 64, "/dev/shm/omm-full-XXXXXX");
@@ -27,9 +38,21 @@ static void make_folder(char out[64]) {
 
 static fed_options disk_options(const char *dir) {
     fed_options options = fed_options_default();
+    options.nodes = s_scene->nodes;
+    options.rounds = s_scene->rounds;
+    options.values_cols = s_scene->values_cols;
     options.on_disk = options.durable = options.disk_fails = true;
     options.dir = dir;
     return options;
+}
+
+static void note_event(void *ud, const omm_coord_event *event) {
+    (void)ud;
+    const uint64_t calls = disk_calls(DISK_WRITE | DISK_NAME), names = disk_calls(DISK_NAME);
+    if (event->kind == OMM_COORD_EVENT_OPENED && event->round == 0) s_offered = names;
+    if (event->kind == OMM_COORD_EVENT_SUBMISSION && s_judged == 0) s_judged = names;
+    if (event->kind == OMM_COORD_EVENT_PUBLISHED && event->round == 0) s_over = calls;
+    if (event->kind == OMM_COORD_EVENT_OPENED && event->round == 1) s_next = calls;
 }
 
 /* The calls of a run after it was opened, which is what fails first. */
@@ -38,13 +61,21 @@ static void count_calls(void) {
     make_folder(dir);
     disk_watch(dir);
     fed_options options = disk_options(dir);
+    options.on_event = note_event;
     fed f;
     fed_open(&f, &options);
     uint64_t writes = disk_calls(DISK_WRITE | DISK_NAME), syncs = disk_calls(DISK_SYNC);
+    const uint64_t names = disk_calls(DISK_NAME);
+    s_offered = s_judged = s_over = s_next = 0;
     fed_run(&f);
     s_writes = disk_calls(DISK_WRITE | DISK_NAME) - writes;
     s_syncs = disk_calls(DISK_SYNC) - syncs;
-    CHECK(s_writes > 200 && s_syncs > 100);
+    s_offered -= names;
+    s_judged -= names;
+    s_over -= writes;
+    s_next = s_scene->rounds > 1 ? s_next - writes : s_over;
+    CHECK(s_writes > 80 && s_syncs > 40);
+    CHECK(s_scene->values_cols ? s_offered < s_judged : s_over < s_next);
     s_expected = fed_bundle_digest(&f);
     disk_rest();
     fed_close(&f);
@@ -63,15 +94,16 @@ static void say_at(void) {
     if (s_at[0]) fprintf(stderr, "failed: full_disk_test %s\n", s_at);
 }
 
-static uint32_t no_room(uint64_t after, uint64_t times, int why) {
+static uint32_t no_room(unsigned calls, uint64_t after, uint64_t times, int why) {
     char dir[64];
     make_folder(dir);
     disk_watch(dir);
     fed_options options = disk_options(dir);
     fed f;
-    (void)snprintf(s_at, sizeof s_at, "room %u %u %d", (unsigned)after, (unsigned)times, why);
+    (void)snprintf(s_at, sizeof s_at, "%d room %u %u %u %d", (int)(s_scene - s_scenes), calls,
+                   (unsigned)after, (unsigned)times, why);
     fed_open(&f, &options);
-    disk_fail(DISK_WRITE | DISK_NAME, after, times, why);
+    disk_fail(calls, after, times, why);
     fed_run(&f);
     disk_fail(0, 0, 0, 0);
     check_end(&f);
@@ -85,8 +117,13 @@ static void room_comes_back(uint64_t faults) {
     static const int whys[] = {ENOSPC, EROFS, EDQUOT};
     uint64_t refused = 0;
     for (uint64_t i = 0; i < faults; i++)
-        refused += no_room(i * s_writes / faults, 1 + 2 * (i % 2), whys[i % 3]);
+        refused +=
+            no_room(DISK_WRITE | DISK_NAME, i * s_writes / faults, 1 + 2 * (i % 2), whys[i % 3]);
     CHECK(refused > faults / 2);
+    /* A payload's way, from the offer to the verdict, and from one round to the next, when nobody asks: each is tried (a file
+     * is named twice on its way: one of the two). */
+    for (uint64_t i = s_offered; i < s_judged; i += 2) (void)no_room(DISK_NAME, i, 1, ENOSPC);
+    for (uint64_t i = s_over; i < s_next; i++) (void)no_room(DISK_WRITE | DISK_NAME, i, 1, ENOSPC);
 }
 
 /* ---- fsync ---- */
@@ -109,7 +146,7 @@ static bool failing_sync(uint64_t after) {
     disk_watch(dir);
     fed_options options = disk_options(dir);
     fed f;
-    (void)snprintf(s_at, sizeof s_at, "sync %u", (unsigned)after);
+    (void)snprintf(s_at, sizeof s_at, "%d sync %u", (int)(s_scene - s_scenes), (unsigned)after);
     fed_open(&f, &options);
     options.disk_fails = false;
     disk_fail(DISK_SYNC, after, 1, EIO);
@@ -133,22 +170,33 @@ static void a_failed_fsync_stops(uint64_t faults) {
     CHECK(stopped > faults / 2);
 }
 
-/* full_disk_test [all | room AFTER TIMES ERRNO | sync AFTER], the latter to look at one fault. */
+static void fail_all(bool all) {
+    count_calls();
+    room_comes_back(all ? s_writes : s_scene->faults);
+    a_failed_fsync_stops(all ? s_syncs : s_scene->faults);
+    printf("%s: %u calls for writing, %u fsyncs; %s of them failed once, and all between two "
+           "rounds and all that name "
+           "something between an offer and a verdict (%u and %u)\n",
+           s_scene->name, (unsigned)s_writes, (unsigned)s_syncs, all ? "each" : "a part",
+           (unsigned)(s_next - s_over), (unsigned)(s_judged - s_offered));
+    CHECK_EQ(omm_mem_live(), 0);
+}
+
+/* full_disk_test [all | SCENE room CALLS AFTER TIMES ERRNO | SCENE sync AFTER], the latter to look at one fault. */
 int main(int argc, char **argv) {
     (void)atexit(say_at);
-    count_calls();
-    if (argc == 5) {
-        (void)no_room(strtoul(argv[2], NULL, 10), strtoul(argv[3], NULL, 10),
-                      (int)strtol(argv[4], NULL, 10));
-    } else if (argc == 3) {
-        (void)failing_sync(strtoul(argv[2], NULL, 10));
+    if (argc > 3) {
+        s_scene = &s_scenes[strtoul(argv[1], NULL, 10) % 2];
+        count_calls();
+    }
+    if (argc == 7) {
+        (void)no_room((unsigned)strtoul(argv[3], NULL, 10), strtoul(argv[4], NULL, 10),
+                      strtoul(argv[5], NULL, 10), (int)strtol(argv[6], NULL, 10));
+    } else if (argc == 4) {
+        (void)failing_sync(strtoul(argv[3], NULL, 10));
     } else {
-        const bool all = argc == 2 && strcmp(argv[1], "all") == 0;
-        room_comes_back(all ? s_writes : FAULTS);
-        a_failed_fsync_stops(all ? s_syncs : FAULTS);
-        printf("%u calls for writing, %u fsyncs; %s of them failed once\n", (unsigned)s_writes,
-               (unsigned)s_syncs, all ? "each" : "a part");
-        CHECK_EQ(omm_mem_live(), 0);
+        for (s_scene = s_scenes; s_scene < s_scenes + 2; s_scene++)
+            fail_all(argc == 2 && strcmp(argv[1], "all") == 0);
     }
     s_at[0] = '\0';
     return 0;
