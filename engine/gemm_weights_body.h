@@ -3,8 +3,8 @@
  * The products of training.  A thread takes up to WEIGHTS_MB rows and as many columns as its share of
  * the second cache holds, and stays there for the whole chain:
  *
- *   for each block of k (WEIGHTS_KC):   rows of A turned into [tile][k][SIMD_MR], 264 KiB
- *     for each 32 columns:              their weights unpacked into a panel [k][16] x 2, 34 KiB
+ *   for each block of k (GEMM_KC):      rows of A turned into [tile][k][SIMD_MR], 297 KiB
+ *     for each 32 columns:              their weights unpacked into a panel [k][16] x 2, 36 KiB
  *       for each tile of SIMD_MR rows:  outputs that lie tile by tile, 528 KiB in all
  *
  * So outputs go to memory once and not once for every block of k, nothing that is read again lies rows
@@ -129,7 +129,7 @@ typedef struct weights_source {
 
 static weights_source weights_source_of(const weights_block *b, size_t n, size_t k0) {
     const omm_matrix *w = b->job->w;
-    const size_t kc = min_size(WEIGHTS_KC, b->job->k - k0), left = b->job->n - n;
+    const size_t kc = min_size(k_step(b->job), b->job->k - k0), left = b->job->n - n;
     weights_source s = {.count = (min_size(WEIGHTS_STEP, left) + VL - 1) / VL};
     size_t row = n, column = k0, columns = kc;
     if (b->job->source == GEMM_B_STRIPS_TURNED) {
@@ -197,8 +197,9 @@ static void weights_column(const weights_block *b, size_t n) {
 
 static void weights_chunk(weights_block *b) {
     const gemm_job *job = b->job;
+    const size_t step = k_step(job);
     for (b->k0 = 0; b->k0 < job->k; b->k0 += b->kc) {
-        b->kc = min_size(WEIGHTS_KC, job->k - b->k0);
+        b->kc = min_size(step, job->k - b->k0);
         b->steps = b->kc + (b->k0 + b->kc == job->k && job->tail ? job->tail->k : 0);
         weights_rows(b);
         for (size_t n = b->n; n < b->n + b->columns; n += WEIGHTS_STEP) weights_column(b, n);

@@ -16,12 +16,12 @@ typedef struct shape {
     size_t rank; /* 0: no second product */
 } shape;
 
-/* Two blocks of rows with a ragged tile, two of columns and three of k; the least number of rows that
- * counts as many; a last block of k of one step; one strip. */
+/* Two blocks of rows with a ragged tile, two of columns and two of k; the least number of rows that
+ * counts as many; one strip and three blocks of k; two odd blocks of k, an odd number of columns. */
 static const shape s_shapes[SHAPES] = {{OMM_FORMAT_Q8_0, 277, 545, 288, 16},
                                        {OMM_FORMAT_Q4_K, 48, 257, 768, 3},
                                        {OMM_FORMAT_BF16, 265, 16, 600, 0},
-                                       {OMM_FORMAT_F32, 61, 513, 257, 1}};
+                                       {OMM_FORMAT_F32, 61, 513, 293, 1}};
 
 typedef struct rig {
     shape s;

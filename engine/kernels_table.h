@@ -26,9 +26,8 @@
 /* The product of many rows with packed weights (gemm_weights_body.h): rows, steps of k and outputs of a
  * thread that stay in its second cache.  A last block of k has the steps of a tail behind it. */
 #define WEIGHTS_MB ((size_t)264)
-#define WEIGHTS_KC ((size_t)256)
 #define WEIGHTS_COLS ((size_t)512)
-#define WEIGHTS_KC_ROOM (WEIGHTS_KC + GEMM_TAIL_MAX)
+#define WEIGHTS_KC_ROOM (GEMM_KC + GEMM_TAIL_MAX)
 #define WEIGHTS_ROWS_MIN ((size_t)48) /* below, a plain product is cheaper than to move outputs */
 #define WEIGHTS_A_FLOATS (WEIGHTS_MB * WEIGHTS_KC_ROOM + OMM_STRIP)
 #define WEIGHTS_PANEL_FLOATS (WEIGHTS_KC_ROOM * GEMM_NC)
