@@ -99,7 +99,7 @@ def write_files(folder, port):
     (folder / "soak.yaml").write_text(SCENARIO)
     (folder / "coordinator.yaml").write_text(
         f"scenario: soak.yaml\nlisten: tcp://127.0.0.1:{port}\nstate_dir: coordinator\nhttp: 127.0.0.1:0\n"
-        "http_port_file: http_port\npoll_ms: 100\nlinger_ms: 20000\nthreads: 1\n")
+        "http_port_file: http_port\npoll_ms: 100\nlinger_ms: 60000\nthreads: 1\n")
     for name in NODES:
         (folder / f"{name}.yaml").write_text(
             f"coordinator: tcp://127.0.0.1:{port}\nname: {name}\nstate_dir: {name}\nscenario: soak.yaml\nthreads: 1\n"

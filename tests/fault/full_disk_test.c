@@ -120,8 +120,8 @@ static void room_comes_back(uint64_t faults) {
         refused +=
             no_room(DISK_WRITE | DISK_NAME, i * s_writes / faults, 1 + 2 * (i % 2), whys[i % 3]);
     CHECK(refused > faults / 2);
-    /* A payload's way, from the offer to the verdict, and from one round to the next, when nobody asks: each is tried (a file
-     * is named twice on its way: one of the two). */
+    /* A payload's way, from the offer to the verdict (a file is named twice: one of the two), and from
+     * one round to the next, when nobody asks: each is tried. */
     for (uint64_t i = s_offered; i < s_judged; i += 2) (void)no_room(DISK_NAME, i, 1, ENOSPC);
     for (uint64_t i = s_over; i < s_next; i++) (void)no_room(DISK_WRITE | DISK_NAME, i, 1, ENOSPC);
 }
