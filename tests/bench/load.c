@@ -103,7 +103,6 @@ typedef struct node {
     omm_client *client;
     uint64_t counter;
     uint32_t rounds_done; /* rounds we have a verdict of */
-    double wait_until_s;  /* it was told to come back then, as a node does */
     bool is_closed;
 } node;
 
@@ -250,13 +249,10 @@ static void *crew_main(void *ud) {
         bool busy = false;
         for (uint32_t i = 0; i < c->count; i++) {
             node *n = &c->nodes[i];
-            if (n->is_closed || now_s() < n->wait_until_s) continue;
+            if (n->is_closed) continue;
             uint32_t before = n->rounds_done;
             if (!n->client) MUST(omm_client_open(&n->client, c->url, c->options));
             if (!poll(c, n)) continue; /* again when its turn comes */
-            n->wait_until_s = 0;
-            if (c->reply.kind == OMM_REPLY_WAIT)
-                n->wait_until_s = now_s() + 1e-3 * (double)c->reply.retry_ms;
             if (c->reply.kind == OMM_REPLY_OFFER) take_part(c, n);
             if (c->reply.kind == OMM_REPLY_DONE) {
                 n->is_closed = true;
