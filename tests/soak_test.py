@@ -39,6 +39,7 @@ codec:
   down: {{kind: f16}}
 evaluation: {{round_items: 8, generate: false}}
 audit: {{submissions: 1, scalar_steps: 0}}
+round: {{join_ms: 600000}}
 """
 MEMORY = pathlib.Path("/dev/shm")  # a disk that others use would decide how long an episode takes
 EXACT = ["KEY", "SIGNATURE", "CONTEXT"]  # nobody but strangers provokes them
