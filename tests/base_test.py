@@ -9,36 +9,16 @@ takes part in the run.
 
 usage: base_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]     (the faster one where it is there)
 """
-import gzip, hashlib, http.server, json, os, pathlib, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time
+import gzip, hashlib, http.server, json, os, pathlib, re, shutil, signal, subprocess, sys, tempfile, threading, time
+
+import live
+from live import free_port, wait_for
 
 SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), next(p for p in sys.argv[:1:-1] if os.path.exists(p))
 MODEL = SOURCE / "scenarios" / "base" / "openmeshmind-tiny-F16.gguf"
-LIMIT_S = 120
 os.environ["OMM_GUEST_ROOT"] = "/nonexistent"  # no load or heat of this machine pauses a node
-failures = []
-
-
-def check(ok, what):
-    if not ok:
-        failures.append(what)
-        print("FAIL", what, flush=True)
-
-
-def wait_for(what, test, seconds=LIMIT_S):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        got = test()
-        if got:
-            return got
-        time.sleep(0.02)
-    print(f"{what}: not within {seconds} s", flush=True)
-    sys.exit(1)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+findings = live.Findings()
+check = findings.check
 
 
 # ---- mirrors ----
@@ -333,8 +313,8 @@ def main():
     finally:
         f.clean()
         shutil.rmtree(folder, ignore_errors=True)
-    print(f"{len(failures)} failures in {time.monotonic() - begin:.1f} s")
-    sys.exit(1 if failures else 0)
+    print(f"{len(findings.failures)} failures in {time.monotonic() - begin:.1f} s")
+    sys.exit(findings.code)
 
 
 main()

@@ -5,34 +5,18 @@ goes over the wire, in logs, in the audit log or in the coordinator's state.  Th
 
 usage: invite_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
-import hashlib, json, os, pathlib, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time
+import hashlib, json, os, pathlib, re, shutil, signal, socket, subprocess, sys, tempfile, threading
+
+import live
+from live import free_port, wait_for
 
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
-MESHMIND = next((p for p in sys.argv[3:] if pathlib.Path(p).exists()), sys.argv[2])
+MESHMIND = live.program(sys.argv[2:])
 SCENARIO = SOURCE / "scenarios" / "processes.yaml"
-LIMIT_S = 60
 CLIENTS = {"listed": "cafe-02", "ada": "studio-02", "bob": "harbor-02", "double": "harbor-02", "noisy": "harbor-02", "worker": "cafe-02"}
-os.environ["OMM_GUEST_ROOT"] = "/nonexistent"
-failures, processes = [], []
-
-
-def check(ok, what):
-    if not ok:
-        failures.append(what)
-        print("FAIL", what, flush=True)
-
-
-def wait_for(what, test, seconds=LIMIT_S):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        got = test()
-        if got:
-            return got
-        time.sleep(0.05)
-    for log in FOLDER.glob("*.log"):
-        print(f"---- {log.name}\n{log.read_text(errors='replace')[-1500:]}")
-    print(f"{what}: not within {seconds} s")
-    sys.exit(1)
+os.environ["OMM_GUEST_ROOT"] = live.NOWHERE
+findings = live.Findings()
+check = findings.check
 
 
 class Tap(threading.Thread):
@@ -71,30 +55,20 @@ class Tap(threading.Thread):
                 pass
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 def start(kind, name, **env):
-    with open(FOLDER / f"{name}.log", "ab") as log:
-        process = subprocess.Popen([MESHMIND, kind, "-c", FOLDER / f"{name}.yaml"], stdout=log, stderr=log, env={**os.environ, **env})
-    processes.append(process)
-    return process
+    return live.start_service(MESHMIND, FOLDER, kind, name, **env)
 
 
 def ctl(code, says, *words):
     done = subprocess.run([MESHMIND, "coordinator", "ctl", "-c", FOLDER / "coordinator.yaml", *words], capture_output=True, text=True,
-                          timeout=LIMIT_S)
+                          timeout=live.LIMIT_S)
     check(done.returncode == code and re.search(says, done.stdout + done.stderr),
           f"ctl {words}: exit {done.returncode} (wanted {code}): {done.stdout}{done.stderr}")
     return done.stdout
 
 
 def log_of(name):
-    path = FOLDER / f"{name}.log"
-    return path.read_text(errors="replace") if path.exists() else ""
+    return live.log_of(FOLDER, name)
 
 
 def write_coordinator(port, listed, extra):
@@ -121,7 +95,7 @@ def write_files(port):
                                ("enrolment: open\nwork_bits: 27\n", listed, "work_bits"),
                                ("enrolment: invitation\nnode_max: 4096\n", listed, "node_max")):
         write_coordinator(port, nodes, extra)
-        done = subprocess.run([MESHMIND, "coordinator", "-c", FOLDER / "coordinator.yaml"], capture_output=True, text=True, timeout=LIMIT_S)
+        done = subprocess.run([MESHMIND, "coordinator", "-c", FOLDER / "coordinator.yaml"], capture_output=True, text=True, timeout=live.LIMIT_S)
         check(done.returncode == 2 and re.search(says, done.stderr), f"{extra}: exit {done.returncode}, {done.stderr[-300:]}")
     write_coordinator(port, listed, "enrolment: open\nwork_bits: 14\nnode_max: 5\n")
     return public
@@ -141,7 +115,7 @@ def refused_files(port, public, token):
                                    (f"token: {token}\ntoken_file: t\n", 0o600, 2, "one of them"),
                                    ("token_file: nowhere\n", 0o600, 2, "nowhere")):
         write_node("ada", port, public, more, mode)
-        done = subprocess.run([MESHMIND, "node", "-c", FOLDER / "ada.yaml"], capture_output=True, text=True, timeout=LIMIT_S)
+        done = subprocess.run([MESHMIND, "node", "-c", FOLDER / "ada.yaml"], capture_output=True, text=True, timeout=live.LIMIT_S)
         check(done.returncode == code and says in done.stderr and token not in done.stderr, f"{more[:9]}: exit {done.returncode}, {done.stderr}")
 
 
@@ -248,9 +222,6 @@ FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="omm-invite-"))
 try:
     run()
 finally:
-    for p in processes:
-        if p.poll() is None:
-            p.kill()
-            p.wait()
+    live.end_all()
     shutil.rmtree(FOLDER, ignore_errors=True)
-sys.exit(1 if failures else 0)
+sys.exit(findings.code)

@@ -5,44 +5,24 @@ a canary in its queue and with a verdict half kept.  The bundle verifies, and sa
 
 usage: probation_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
-import hashlib, json, os, pathlib, random, re, shutil, signal, socket, subprocess, sys, tempfile, time
+import hashlib, json, os, pathlib, random, shutil, signal, subprocess, sys, tempfile, time
 
 sys.dont_write_bytecode = True
 import protocol_peer as pp
+import live
+from live import free_port, wait_for
 from hostile_peers import Wire
 
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
-MESHMIND = next((p for p in sys.argv[3:] if pathlib.Path(p).exists()), sys.argv[2])
-LIMIT_S = 60
+MESHMIND = live.program(sys.argv[2:])
 CLIENTS = {"listed": "cafe-02", "worker": "studio-02"}
-os.environ["OMM_GUEST_ROOT"] = "/nonexistent"
-failures, processes = [], []
-
-
-def check(ok, what):
-    if not ok:
-        failures.append(what)
-        print("FAIL", what, flush=True)
-
-
-def wait_for(what, test, seconds=LIMIT_S):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        got = test()
-        if got:
-            return got
-        time.sleep(0.05)
-    for log in FOLDER.glob("*.log"):
-        print(f"---- {log.name}\n{log.read_text(errors='replace')[-1500:]}")
-    print(f"{what}: not within {seconds} s")
-    sys.exit(1)
+os.environ["OMM_GUEST_ROOT"] = live.NOWHERE
+findings = live.Findings()
+check = findings.check
 
 
 def start(kind, name, **env):
-    with open(FOLDER / f"{name}.log", "ab") as log:
-        process = subprocess.Popen([MESHMIND, kind, "-c", FOLDER / f"{name}.yaml"], stdout=log, stderr=log, env={**os.environ, **env})
-    processes.append(process)
-    return process
+    return live.start_service(MESHMIND, FOLDER, kind, name, **env)
 
 
 def ctl(*words):
@@ -51,8 +31,7 @@ def ctl(*words):
 
 
 def log_of(name):
-    path = FOLDER / f"{name}.log"
-    return path.read_text(errors="replace") if path.exists() else ""
+    return live.log_of(FOLDER, name)
 
 
 def write_coordinator(port, listed, canary):
@@ -73,7 +52,7 @@ def refused_files(port, listed):
                          ("{shards: [public.jsonl, broken.jsonl]}", "broken.jsonl:21"), ("{shards: [empty.jsonl]}", "1 to 4194304 bytes"),
                          ("{shards: [public.jsonl], share: 1.5}", "share")):
         write_coordinator(port, listed, canary)
-        done = subprocess.run([MESHMIND, "coordinator", "-c", FOLDER / "coordinator.yaml"], capture_output=True, text=True, timeout=LIMIT_S)
+        done = subprocess.run([MESHMIND, "coordinator", "-c", FOLDER / "coordinator.yaml"], capture_output=True, text=True, timeout=live.LIMIT_S)
         check(done.returncode == 2 and says in done.stderr, f"{canary}: exit {done.returncode}, {done.stderr[-300:]}")
     shutil.rmtree(FOLDER / "coordinator", ignore_errors=True)
 
@@ -166,12 +145,6 @@ class Cheat:
         return got.get("receipt") and pp.decode("Receipt", pp.open_envelope("receipt", got["receipt"])[1])
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 def run():
     pp.read_reasons(SOURCE)
     port = free_port()
@@ -185,7 +158,7 @@ def run():
     pid = os.fork()  # the first coordinator dies while it is answered: what asks goes on by itself
     if pid == 0:
         cheat.noise()
-        os._exit(1 if failures else 0)
+        os._exit(findings.code)
     wait_for("the kill with a canary in the queue", lambda: first.poll() is not None)
     check(first.returncode == -signal.SIGKILL, f"the coordinator ended with {first.returncode}")
     second = start("coordinator", "coordinator", OMM_CRASH_AT="canary_verdict")
@@ -226,9 +199,6 @@ FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="omm-probation-"))
 try:
     run()
 finally:
-    for p in processes:
-        if p.poll() is None:
-            p.kill()
-            p.wait()
+    live.end_all()
     shutil.rmtree(FOLDER, ignore_errors=True)
-sys.exit(1 if failures else 0)
+sys.exit(findings.code)
