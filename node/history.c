@@ -15,30 +15,27 @@ static int64_t now_s(const omm_node *node) {
     return clock ? (int64_t)(clock->wall_ms(clock->ud) / 1000) : 0;
 }
 
-omm_err node_history_gave(omm_node *node, const node_gave *gave) {
+/* Both tables have the same columns. */
+#define INSERT_INTO(TABLE)                                                                         \
+    "INSERT OR REPLACE INTO " TABLE "(run_id, round, at_s, submission, payload, "                  \
+    "submission_bytes, payload_bytes, steps, tokens, verdict) "                                    \
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, '')"
+
+static omm_err insert(omm_node *node, const char *sql, const node_gave *gave) {
     const node_job *job = &node->job;
-    return omm_db_run(node->db,
-                      "INSERT OR REPLACE INTO gave(run_id, round, at_s, submission, payload, "
-                      "submission_bytes, payload_bytes, steps, tokens, verdict) "
-                      "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, '')",
-                      OMM_DB_TEXT(job->offer.run_id), OMM_DB_INT(job->offer.round),
+    return omm_db_run(node->db, sql, OMM_DB_TEXT(job->offer.run_id), OMM_DB_INT(job->offer.round),
                       OMM_DB_INT(now_s(node)), OMM_DB_DIGEST(&gave->submission),
                       OMM_DB_DIGEST(&gave->payload), OMM_DB_INT(gave->submission_bytes),
                       OMM_DB_INT(gave->payload_bytes), OMM_DB_INT(job->result.steps),
                       OMM_DB_INT(job->result.tokens));
 }
 
+omm_err node_history_gave(omm_node *node, const node_gave *gave) {
+    return insert(node, INSERT_INTO("gave"), gave);
+}
+
 omm_err node_history_canary(omm_node *node, const node_gave *gave) {
-    const node_job *job = &node->job;
-    return omm_db_run(node->db,
-                      "INSERT OR REPLACE INTO canary(run_id, round, at_s, submission, payload, "
-                      "submission_bytes, payload_bytes, steps, tokens, verdict) "
-                      "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, '')",
-                      OMM_DB_TEXT(job->offer.run_id), OMM_DB_INT(job->offer.round),
-                      OMM_DB_INT(now_s(node)), OMM_DB_DIGEST(&gave->submission),
-                      OMM_DB_DIGEST(&gave->payload), OMM_DB_INT(gave->submission_bytes),
-                      OMM_DB_INT(gave->payload_bytes), OMM_DB_INT(job->result.steps),
-                      OMM_DB_INT(job->result.tokens));
+    return insert(node, INSERT_INTO("canary"), gave);
 }
 
 omm_err node_history_verdict(omm_node *node, const omm_digest *submission, const char *verdict) {
