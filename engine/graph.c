@@ -96,8 +96,8 @@ static void mark(model_graph *g, omm_profile_part part) {
 
 /* Products of the same x[m][cols]; in mode q8 they share its quantised rows too, until q8_ready is
  * taken back. */
-static void products_of(model_graph *g, const omm_linear *products, size_t count, const float *x,
-                        size_t m) {
+static void products_of(model_graph *g, const omm_linear *products, size_t count,
+                        const omm_linear_lower *lower, const float *x, size_t m) {
     bool q8 = false;
     for (size_t i = 0; i < count && g->options.activations == OMM_ACTIVATIONS_Q8; i++)
         q8 = q8 || omm_format_is_quantised(products[i].w->format);
@@ -106,7 +106,7 @@ static void products_of(model_graph *g, const omm_linear *products, size_t count
         g->q8_ready = true;
         mark(g, OMM_PROFILE_QUANTISE);
     }
-    omm_linear_each(g->c, products, count, x, q8 ? &g->q8 : NULL, m);
+    omm_linear_each(g->c, products, count, lower, x, q8 ? &g->q8 : NULL, m);
 }
 
 /* y[i][rows][out] = W x[rows][in] of the targets first, first + 1, ..., which share x; then each
@@ -114,22 +114,23 @@ static void products_of(model_graph *g, const omm_linear *products, size_t count
 static void linear(model_graph *g, float *const *y, size_t count, const float *x, uint32_t layer,
                    omm_lora_target first) {
     const omm_layer *l = g->layer;
-    const adapter_input input = adapter_input_of(first);
-    omm_linear products[OMM_LINEAR_MAX] = {{0}}; /* adapters first: their tasks are long */
+    omm_linear products[OMM_LINEAR_MAX] = {{0}};
     OMM_ASSERT(count <= GRAPH_TARGETS_MAX);
-    const size_t width = l->weights[first].cols;
-    const size_t lower = model_graph_lower(g, products, x, layer, input, width);
-    omm_linear *own = products + lower;
-    for (size_t i = 0; i < count; i++) own[i] = (omm_linear){y[i], &l->weights[first + i], NULL, 0};
-    products_of(g, products, lower + count, x, g->rows);
-    model_graph_scale(g, layer, input);
+    model_graph_scaling scaling = {g, layer, adapter_input_of(first)};
+    const omm_linear_lower lower = {
+        .count = model_graph_lower(g, products, x, layer, scaling.input, l->weights[first].cols),
+        .then = model_graph_scale,
+        .ud = &scaling};
+    omm_linear *own = products + lower.count;
+    if (lower.count == 0) model_graph_scale(&scaling); /* of adapters that differ from row to row */
     omm_linear_term *terms = g->terms;
-    for (size_t i = 0; i < count && terms; i++) {
-        own[i].terms = terms;
+    for (size_t i = 0; i < count; i++) {
+        own[i] = (omm_linear){.y = y[i], .w = &l->weights[first + i], .terms = terms};
+        if (!terms) continue;
         own[i].term_count = model_graph_terms(terms, g, layer, (omm_lora_target)(first + i));
         terms += own[i].term_count;
     }
-    omm_linear_add_terms(g->c, own, count, g->rows);
+    products_of(g, products, lower.count + count, lower.count > 0 ? &lower : NULL, x, g->rows);
     for (size_t i = 0; i < count; i++)
         if (l->bias[first + i])
             omm_row_add(g->c, y[i], l->bias[first + i], g->rows, own[i].w->rows);
@@ -257,7 +258,7 @@ void model_graph_head(model_graph *g, float *logits, const uint32_t *rows, size_
     }
     mark(g, OMM_PROFILE_NORM);
     const omm_linear head = {.y = logits, .w = model->output};
-    products_of(g, &head, 1, g->h, count);
+    if (count > 0) products_of(g, &head, 1, NULL, g->h, count);
     const float cap = model->dims.output_softcap;
     if (cap != 0.0f) omm_vec_softcap(g->c, logits, logits, cap, count * model->dims.vocab);
     mark(g, OMM_PROFILE_HEAD);

@@ -87,9 +87,14 @@ void model_graph_find_runs(model_graph *g);
  * number returned; else they are computed here. */
 size_t model_graph_lower(model_graph *g, omm_linear *products, const float *x, uint32_t layer,
                          adapter_input input, size_t width);
-/* z times the adapters' scales; then the terms of one target over that z, at most OMM_ADAPTERS_MAX
- * for each row. */
-void model_graph_scale(model_graph *g, uint32_t layer, adapter_input input);
+/* z of one layer and input times the adapters' scales; ud: a model_graph_scaling. */
+typedef struct model_graph_scaling {
+    const model_graph *graph;
+    uint32_t layer;
+    adapter_input input;
+} model_graph_scaling;
+void model_graph_scale(void *ud);
+/* The terms of one target over that z, at most OMM_ADAPTERS_MAX for each row. */
 size_t model_graph_terms(omm_linear_term *terms, const model_graph *g, uint32_t layer,
                          omm_lora_target target);
 

@@ -1,5 +1,6 @@
 /* graph_adapters.c - the adapters of a batch: which rows have which, their products and terms. */
 #include "graph.h"
+#include "kernels_table.h"
 
 #include "omm/mem.h"
 
@@ -49,19 +50,19 @@ static float *z_next(const model_graph *g, const model_run *run, size_t *used,
     return z;
 }
 
-/* Pairs that share an A have most often one scale. */
-static void scale_z(model_graph *g, float *z, const omm_adapter *adapter, const adapter_layer *l,
-                    adapter_input input, size_t rows) {
+/* Pairs that share an A have most often one scale.  On this thread alone: it may be inside a task. */
+static void scale_z(const model_graph *g, float *z, const omm_adapter *adapter,
+                    const adapter_layer *l, adapter_input input, size_t rows) {
     const size_t width = l->a[input].rows;
     if (l->one_scale[input]) {
-        omm_vec_scale(g->c, z, z, adapter->scale * l->scale[input], rows * width);
+        g->c->k->vec_scale(z, z, adapter->scale * l->scale[input], rows * width);
         return;
     }
     for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
         if (!l->b[t].data || adapter_input_of((omm_lora_target)t) != input) continue;
         for (size_t i = 0; i < rows; i++) {
             float *part = z + i * width + l->row[t];
-            omm_vec_scale(g->c, part, part, adapter->scale * l->pair_scale[t], l->b[t].cols);
+            g->c->k->vec_scale(part, part, adapter->scale * l->pair_scale[t], l->b[t].cols);
         }
     }
 }
@@ -85,12 +86,15 @@ size_t model_graph_lower(model_graph *g, omm_linear *products, const float *x, u
     return count;
 }
 
-void model_graph_scale(model_graph *g, uint32_t layer, adapter_input input) {
+void model_graph_scale(void *ud) {
+    const model_graph_scaling *scaling = (const model_graph_scaling *)ud;
+    const model_graph *g = scaling->graph;
+    const adapter_input input = scaling->input;
     for (size_t i = 0; i < g->run_count; i++) {
         const model_run *run = &g->runs[i];
         size_t used = 0;
         for (size_t j = 0; j < run->adapter_count; j++) {
-            const adapter_layer *l = &run->adapters[j]->layers[layer];
+            const adapter_layer *l = &run->adapters[j]->layers[scaling->layer];
             if (!l->a[input].data) continue;
             scale_z(g, z_next(g, run, &used, &l->a[input]), run->adapters[j], l, input, run->rows);
         }

@@ -4,41 +4,17 @@
  */
 #include "omm/kernels.h"
 
-#include "kernels_table.h"
+#include "kernels_cut.h"
 
 #include <string.h>
 
-/* Below this many multiply-adds (or elements of a row function) a pool costs more than it gives. */
-#define POOL_FLOPS_MIN (1u << 19)
-#define POOL_ELEMENTS_MIN 16384u
-#define ATTENTION_FLOPS_MIN (1u << 16) /* half of what attention does: keys alone */
 #define TASKS_PER_WORKER 3u
-/* From this many tokens on, unpacking weights into panels pays; below, row by row. */
-#define GEMM_ROWS_MIN 4u
 /* What a task of a product costs beside its multiply-adds, in those: reading an element of A from
  * memory, and making one of a panel of B. */
 #define GEMM_A_COST ((size_t)16)
 #define GEMM_B_COST ((size_t)8)
 /* Part of a task for which others wait at the end of a product, on average. */
 #define GEMM_WAIT_SHARE ((size_t)16)
-/* Few rows: a task streams as many bytes as give each worker this many tasks, within limits: 64 KiB
- * are 4 us, so threads that end at different times wait little, and claiming a task costs nothing. */
-#define POOL_BYTES_MIN ((size_t)64 << 10)
-#define GEMV_TASKS_PER_WORKER 16u
-#define GEMV_BYTES_MIN ((size_t)16 << 10)
-#define GEMV_BYTES_MAX ((size_t)64 << 10)
-
-static size_t min_size(size_t a, size_t b) {
-    return a < b ? a : b;
-}
-
-static size_t divide_up(size_t a, size_t b) {
-    return (a + b - 1) / b;
-}
-
-static float *worker_scratch(const omm_compute *c, unsigned worker) {
-    return c->work + (size_t)worker * c->work_floats;
-}
 
 /* The linter does not see that an output stored in a job or cut is written through it. */
 /* NOLINTBEGIN(readability-non-const-parameter) */
@@ -103,7 +79,7 @@ static gemm_cut gemm_plan(const omm_compute *c, const gemm_job *job) {
     return best;
 }
 
-static void gemm_run(const omm_compute *c, const gemm_job *job) {
+void gemm_run(const omm_compute *c, const gemm_job *job) {
     if (job->m == 0 || job->n == 0) return;
     if (job->k == 0) {
         for (size_t i = 0; i < job->m && !job->accumulate; i++)
@@ -116,217 +92,6 @@ static void gemm_run(const omm_compute *c, const gemm_job *job) {
     }
     gemm_cut cut = gemm_plan(c, job);
     omm_pool_run(c->pool, gemm_task, &cut, divide_up(job->m, cut.m_step) * cut.n_count);
-}
-
-/* Products of the same x (or their terms), strip by strip: each cut into tasks of whole strips. */
-typedef struct gemv_cut {
-    const omm_compute *c;
-    omm_linear products[OMM_LINEAR_MAX];
-    size_t step[OMM_LINEAR_MAX], tasks[OMM_LINEAR_MAX]; /* strips in a task, tasks */
-    size_t count, m;
-    const float *x;
-    const omm_q8_rows *q8; /* for quantised products; NULL: x for all */
-    bool accumulate, terms;
-} gemv_cut;
-
-static bool takes_q8(const omm_q8_rows *q8, const omm_matrix *w) {
-    return q8 && omm_format_is_quantised(w->format);
-}
-
-static void gemv_terms(const omm_compute *c, const omm_linear *p, size_t s0, size_t s1) {
-    for (size_t i = 0; i < p->term_count; i++) {
-        const omm_linear_term *t = &p->terms[i];
-        for (size_t row = 0; row < t->rows; row++)
-            c->k->gemv(p->y + (t->first + row) * p->w->rows, t->z + row * t->z_stride, t->b, true,
-                       s0, s1);
-    }
-}
-
-static void gemv_strips(const gemv_cut *cut, const omm_linear *p, unsigned worker, size_t s0,
-                        size_t s1) {
-    const omm_matrix *w = p->w;
-    if (takes_q8(cut->q8, w)) {
-        cut->c->k->q8_linear(p->y, cut->q8, w, worker_scratch(cut->c, worker), 0, cut->m, s0, s1);
-        return;
-    }
-    for (size_t i = 0; i < cut->m; i++)
-        cut->c->k->gemv(p->y + i * w->rows, cut->x + i * w->cols, w, cut->accumulate, s0, s1);
-}
-
-static void gemv_task(void *ud, size_t task, unsigned worker) {
-    const gemv_cut *cut = (const gemv_cut *)ud;
-    size_t i = 0;
-    for (; task >= cut->tasks[i]; i++) task -= cut->tasks[i];
-    const omm_linear *p = &cut->products[i];
-    OMM_ASSERT(p->w != NULL);
-    const size_t s0 = task * cut->step[i], s1 = min_size(s0 + cut->step[i], p->w->strips);
-    if (cut->terms)
-        gemv_terms(cut->c, p, s0, s1);
-    else
-        gemv_strips(cut, p, worker, s0, s1);
-}
-
-/* What a strip of product i reads. */
-static size_t gemv_strip_bytes(const gemv_cut *cut, size_t i) {
-    const omm_linear *p = &cut->products[i];
-    size_t bytes = 0;
-    for (size_t t = 0; cut->terms && t < p->term_count; t++) bytes += p->terms[t].b->strip_bytes;
-    return cut->terms ? bytes : p->w->strip_bytes;
-}
-
-/* Fills step and tasks; returns the number of tasks of all products. */
-static size_t gemv_plan(gemv_cut *cut, size_t bytes_of_task) {
-    size_t all = 0;
-    for (size_t i = 0; i < cut->count; i++) {
-        const omm_matrix *w = cut->products[i].w;
-        const size_t bytes = gemv_strip_bytes(cut, i);
-        cut->step[i] = bytes ? divide_up(min_size(bytes_of_task, bytes * w->strips), bytes) : 1;
-        if (takes_q8(cut->q8, w) && cut->m > 1)
-            cut->step[i] = divide_up(cut->step[i], Q8_STRIPS) * Q8_STRIPS;
-        cut->tasks[i] = bytes ? divide_up(w->strips, cut->step[i]) : 0;
-        all += cut->tasks[i];
-    }
-    return all;
-}
-
-static void gemv_run(gemv_cut *cut) {
-    size_t flops = 0, bytes = 0;
-    for (size_t i = 0; i < cut->count; i++) {
-        const omm_matrix *w = cut->products[i].w;
-        bytes += gemv_strip_bytes(cut, i) * w->strips;
-        flops += cut->terms ? 0 : cut->m * w->rows * w->cols;
-    }
-    if (cut->c->workers == 1 || (flops < POOL_FLOPS_MIN && bytes < POOL_BYTES_MIN)) {
-        const size_t tasks = gemv_plan(cut, SIZE_MAX);
-        for (size_t i = 0; i < tasks; i++) gemv_task(cut, i, 0);
-        return;
-    }
-    size_t part = bytes / ((size_t)cut->c->workers * GEMV_TASKS_PER_WORKER);
-    if (part < GEMV_BYTES_MIN) part = GEMV_BYTES_MIN;
-    omm_pool_run(cut->c->pool, gemv_task, cut, gemv_plan(cut, min_size(part, GEMV_BYTES_MAX)));
-}
-
-static void linear_forward(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
-                           size_t m, bool accumulate, const gemm_job *tail) {
-    if (m < GEMM_ROWS_MIN) {
-        gemv_cut cut = {.c = c,
-                        .products = {{.y = y, .w = w}},
-                        .count = 1,
-                        .m = m,
-                        .x = x,
-                        .accumulate = accumulate};
-        if (m > 0) gemv_run(&cut);
-        return;
-    }
-    gemm_job job = {.c = y,
-                    .a = x,
-                    .w = w,
-                    .m = m,
-                    .n = w->rows,
-                    .k = w->cols,
-                    .a_row = w->cols,
-                    .a_col = 1,
-                    .ldc = w->rows,
-                    .source = GEMM_B_STRIPS,
-                    .accumulate = accumulate,
-                    .tail = tail};
-    gemm_run(c, &job);
-}
-
-void omm_linear_forward(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
-                        size_t m, bool accumulate) {
-    linear_forward(c, y, x, w, m, accumulate, NULL);
-}
-
-static void linear_backward(const omm_compute *c, float *dx, const float *dy, const omm_matrix *w,
-                            size_t m, bool accumulate, const gemm_job *tail) {
-    gemm_job job = {.c = dx,
-                    .a = dy,
-                    .w = w,
-                    .m = m,
-                    .n = w->cols,
-                    .k = w->rows,
-                    .a_row = w->rows,
-                    .a_col = 1,
-                    .ldc = w->cols,
-                    .source = GEMM_B_STRIPS_TURNED,
-                    .accumulate = accumulate,
-                    .tail = tail};
-    gemm_run(c, &job);
-}
-
-void omm_linear_backward(const omm_compute *c, float *dx, const float *dy, const omm_matrix *w,
-                         size_t m, bool accumulate) {
-    linear_backward(c, dx, dy, w, m, accumulate, NULL);
-}
-
-void omm_linear_q8(const omm_compute *c, float *y, const omm_q8_rows *x, const omm_matrix *w,
-                   size_t m) {
-    OMM_ASSERT(omm_format_is_quantised(w->format));
-    OMM_ASSERT(x->cols == w->cols && x->rows == m);
-    gemv_cut cut = {.c = c, .products = {{.y = y, .w = w}}, .count = 1, .m = m, .q8 = x};
-    if (m > 0) gemv_run(&cut);
-}
-
-void omm_linear_each(const omm_compute *c, const omm_linear *products, size_t count, const float *x,
-                     const omm_q8_rows *q8, size_t m) {
-    gemv_cut cut = {.c = c, .m = m, .x = x, .q8 = q8};
-    OMM_ASSERT(count <= OMM_LINEAR_MAX);
-    for (size_t i = 0; i < count && m > 0; i++) {
-        const omm_linear *p = &products[i];
-        if (q8) OMM_ASSERT(q8->cols == p->w->cols && q8->rows == m);
-        if (m < GEMM_ROWS_MIN || takes_q8(q8, p->w))
-            cut.products[cut.count++] = *p;
-        else
-            omm_linear_forward(c, p->y, x, p->w, m, false);
-    }
-    if (cut.count > 0) gemv_run(&cut);
-}
-
-static void term_gemm(const omm_compute *c, float *y, const omm_linear_term *t) {
-    gemm_job job = {.c = y + t->first * t->b->rows,
-                    .a = t->z,
-                    .w = t->b,
-                    .m = t->rows,
-                    .n = t->b->rows,
-                    .k = t->b->cols,
-                    .a_row = t->z_stride,
-                    .a_col = 1,
-                    .ldc = t->b->rows,
-                    .source = GEMM_B_STRIPS,
-                    .accumulate = true};
-    gemm_run(c, &job);
-}
-
-void omm_linear_add_terms(const omm_compute *c, const omm_linear *products, size_t count,
-                          size_t m) {
-    gemv_cut cut = {.c = c, .m = m, .terms = true};
-    OMM_ASSERT(count <= OMM_LINEAR_MAX);
-    for (size_t i = 0; i < count; i++) {
-        const omm_linear *p = &products[i];
-        for (size_t t = 0; t < p->term_count; t++) {
-            OMM_ASSERT(p->terms[t].b->rows == p->w->rows);
-            OMM_ASSERT(p->terms[t].first + p->terms[t].rows <= m);
-            if (m >= GEMM_ROWS_MIN) term_gemm(c, p->y, &p->terms[t]);
-        }
-        if (m < GEMM_ROWS_MIN && p->term_count > 0) cut.products[cut.count++] = *p;
-    }
-    if (cut.count > 0) gemv_run(&cut);
-}
-
-static gemm_job plain_job(const omm_gemm *g) {
-    return (gemm_job){.c = g->c,
-                      .a = g->a,
-                      .b = g->b,
-                      .m = g->m,
-                      .n = g->n,
-                      .k = g->k,
-                      .a_row = g->lda,
-                      .a_col = 1,
-                      .ldb = g->ldb,
-                      .ldc = g->ldc,
-                      .source = GEMM_B_ROWS,
-                      .accumulate = g->accumulate};
 }
 
 void omm_gemm_nn(const omm_compute *c, const omm_gemm *g) {
@@ -353,29 +118,6 @@ void omm_gemm_tn_tokens(const omm_compute *c, const omm_gemm *g) {
     job.a_col = g->lda;
     job.fold_tokens = true;
     gemm_run(c, &job);
-}
-
-/* ---- products that go on with a plain one ---------------------------------------------------- */
-
-void omm_linear_forward_pair(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
-                             size_t m, const omm_linear_pair *pair) {
-    const size_t n = w->rows, k = pair->k;
-    const omm_gemm g = {y, pair->z, pair->b, m, n, k, k, k, n, true};
-    gemm_job tail = plain_job(&g);
-    tail.source = GEMM_B_COLUMNS;
-    const bool together = k <= GEMM_TAIL_MAX && m >= GEMM_ROWS_MIN;
-    linear_forward(c, y, x, w, m, false, together ? &tail : NULL);
-    if (!together) gemm_run(c, &tail);
-}
-
-void omm_linear_backward_pair(const omm_compute *c, float *dx, const float *dy, const omm_matrix *w,
-                              size_t m, bool accumulate, const omm_linear_pair *pair) {
-    const size_t n = w->cols, k = pair->k;
-    const omm_gemm g = {dx, pair->z, pair->b, m, n, k, k, n, n, true};
-    const gemm_job tail = plain_job(&g);
-    const bool together = k <= GEMM_TAIL_MAX;
-    linear_backward(c, dx, dy, w, m, accumulate, together ? &tail : NULL);
-    if (!together) gemm_run(c, &tail);
 }
 
 /* ---- chunks of uneven length ------------------------------------------------------------------ */
@@ -637,84 +379,3 @@ void omm_rope_apply(const omm_compute *c, float *x, const omm_rope *rope, size_t
 }
 
 /* NOLINTEND(readability-non-const-parameter) */
-
-/* ---- attention ------------------------------------------------------------------------------- */
-
-typedef struct attention_cut {
-    const omm_compute *c;
-    const omm_attention *a;
-    size_t step, count, tasks; /* rows in a task, tasks per key/value head, per sequence */
-} attention_cut;
-
-static size_t attention_rows(const omm_attention *a) { /* of one key/value head */
-    return a->m * (a->heads / a->kv->kv_heads);
-}
-
-static void attention_task(void *ud, size_t task, unsigned worker) {
-    const attention_cut *cut = (const attention_cut *)ud;
-    const omm_attention *a = &cut->a[task / cut->tasks];
-    const size_t part = task % cut->tasks, rows = attention_rows(a);
-    /* Late queries see most positions: they go first, so that no worker ends with a long one. */
-    size_t r0 = (cut->count - 1 - part % cut->count) * cut->step;
-    if (r0 >= rows) return;
-    cut->c->k->attention(a, worker_scratch(cut->c, worker), (uint32_t)(part / cut->count), r0,
-                         min_size(r0 + cut->step, rows));
-}
-
-/* Tasks of whole tiles; of one tile's rows when there are too few for the workers. */
-static void attention_plan(attention_cut *cut, size_t rows, size_t lists, size_t workers) {
-    OMM_ASSERT(rows > 0 && lists > 0);
-    cut->step = min_size(rows, ATTENTION_ROWS);
-    if (rows <= ATTENTION_ROWS && lists < workers)
-        cut->step = divide_up(rows, divide_up(workers, lists));
-    cut->count = divide_up(rows, cut->step);
-}
-
-void omm_attention_each(const omm_compute *c, const omm_attention *a, size_t count) {
-    size_t flops = 0, rows = 0;
-    for (size_t i = 0; i < count; i++) {
-        OMM_ASSERT(a[i].m > 0 && a[i].pos0 + a[i].m <= a[i].kv->positions_max);
-        OMM_ASSERT(a[i].kv->kv_heads == a[0].kv->kv_heads && a[i].heads == a[0].heads);
-        OMM_ASSERT(a[i].heads % a[i].kv->kv_heads == 0);
-        flops += a[i].m * a[i].heads * a[i].kv->head_dim * (a[i].pos0 + a[i].m);
-        if (attention_rows(&a[i]) > rows) rows = attention_rows(&a[i]);
-    }
-    if (count == 0) return;
-    const size_t lists = count * a->kv->kv_heads;
-    attention_cut cut = {.c = c, .a = a, .step = rows, .count = 1};
-    const bool pool = c->workers > 1 && flops >= ATTENTION_FLOPS_MIN;
-    if (pool) attention_plan(&cut, rows, lists, c->workers);
-    cut.tasks = cut.count * a->kv->kv_heads;
-    if (pool)
-        omm_pool_run(c->pool, attention_task, &cut, cut.tasks * count);
-    else
-        for (size_t i = 0; i < lists; i++) attention_task(&cut, i, 0);
-}
-
-void omm_attention_forward(const omm_compute *c, const omm_attention *a) {
-    if (a->m > 0) omm_attention_each(c, a, 1);
-}
-
-typedef struct kv_cut {
-    const omm_compute *c;
-    const omm_kv *kv;
-    const float *k, *v;
-    size_t m, pos0;
-} kv_cut;
-
-static void kv_task(void *ud, size_t task, unsigned worker) {
-    (void)worker;
-    const kv_cut *cut = (const kv_cut *)ud;
-    cut->c->k->kv_store(cut->kv, cut->k, cut->v, cut->m, cut->pos0, (uint32_t)task,
-                        (uint32_t)task + 1);
-}
-
-void omm_kv_store(const omm_compute *c, const omm_kv *kv, const float *k, const float *v, size_t m,
-                  size_t pos0) {
-    OMM_ASSERT(pos0 + m <= kv->positions_max);
-    kv_cut cut = {.c = c, .kv = kv, .k = k, .v = v, .m = m, .pos0 = pos0};
-    if (c->workers > 1 && m * kv->kv_heads * kv->head_dim >= POOL_ELEMENTS_MIN)
-        omm_pool_run(c->pool, kv_task, &cut, kv->kv_heads);
-    else
-        c->k->kv_store(kv, k, v, m, pos0, 0, kv->kv_heads);
-}

@@ -1,5 +1,6 @@
-/* linear_test.c - products that go together: the bytes of each alone, its terms applied one fma after
- * the other, on every instruction set and thread count. */
+/* linear_test.c - products that go together, adapters with them: the bytes of each alone, its terms
+ * applied one fma after the other, on every instruction set and thread count, whether z is there or
+ * comes out of the same pass. */
 #include "kernels_battery.h"
 #include "omm/mem.h"
 #include "omm_test.h"
@@ -7,16 +8,16 @@
 #include <math.h>
 #include <string.h>
 
-enum { PRODUCTS = 3, K = 512, M_MAX = 7, RANK = 5, TERMS = 2 };
+enum { PRODUCTS = 3, K = 512, M_MAX = 50, RANK = 20, TERMS = 2, Z = TERMS * RANK };
 
 /* Large enough for many tasks; odd numbers of rows and of strips; a format without int8 between. */
 static const uint32_t ROWS[PRODUCTS] = {700, 35, 325};
 static const omm_format FORMATS[PRODUCTS] = {OMM_FORMAT_Q8_0, OMM_FORMAT_F16, OMM_FORMAT_Q4_K};
 
 typedef struct rig {
-    omm_matrix w[PRODUCTS], b[PRODUCTS][TERMS];
-    float *x, *z;
-    float *want[PRODUCTS]; /* [M_MAX][ROWS[i]] */
+    omm_matrix w[PRODUCTS], b[PRODUCTS][TERMS], a; /* a: [Z][K] */
+    float *x, *z;                                  /* z: [M_MAX][Z] */
+    float *want[PRODUCTS];                         /* [M_MAX][ROWS[i]] */
     omm_q8_rows q8;
 } rig;
 
@@ -29,7 +30,8 @@ static void rig_init(rig *r) {
         r->b[i][1] = battery_matrix(OMM_FORMAT_BF16, ROWS[i], RANK, 20 + i);
     }
     r->x = battery_floats(5, (size_t)M_MAX * K);
-    r->z = battery_floats(6, (size_t)M_MAX * 2 * RANK);
+    r->z = battery_floats(6, (size_t)M_MAX * Z);
+    r->a = battery_matrix(OMM_FORMAT_F32, Z, K, 30);
     CHECK_OK(omm_q8_rows_init(&r->q8, M_MAX, K));
 }
 
@@ -39,6 +41,7 @@ static void rig_fini(rig *r) {
         for (unsigned t = 0; t < TERMS; t++) omm_matrix_fini(&r->b[i][t]);
         omm_free(r->want[i]);
     }
+    omm_matrix_fini(&r->a);
     omm_free(r->x);
     omm_free(r->z);
     omm_q8_rows_fini(&r->q8);
@@ -48,11 +51,11 @@ static void rig_fini(rig *r) {
 static void terms_of(omm_linear_term terms[TERMS], const rig *r, unsigned product, size_t m) {
     for (unsigned t = 0; t < TERMS; t++) {
         const size_t first = t ? m / 2 : 0;
-        terms[t] = (omm_linear_term){.z = r->z + first * 2 * RANK + (size_t)t * RANK,
+        terms[t] = (omm_linear_term){.z = r->z + first * Z + (size_t)t * RANK,
                                      .b = &r->b[product][t],
                                      .first = first,
                                      .rows = m - first,
-                                     .z_stride = (size_t)2 * RANK};
+                                     .z_stride = (size_t)Z};
     }
 }
 
@@ -67,8 +70,23 @@ static void term_by_definition(float *y, const omm_linear_term *t) {
     }
 }
 
+/* What the passes under test do when z is there. */
+typedef struct halving {
+    float *z;
+    size_t m;
+    int calls;
+} halving;
+
+static void halve(void *ud) {
+    halving *h = ud;
+    for (size_t i = 0; i < h->m * Z; i++) h->z[i] = 0.5f * h->z[i];
+    h->calls++;
+}
+
 static void expect(rig *r, const omm_compute *scalar, bool q8, bool terms, size_t m) {
     omm_q8_quantize(scalar, &r->q8, r->x, m, K);
+    omm_linear_forward(scalar, r->z, r->x, &r->a, m, false);
+    halve(&(halving){r->z, m, 0});
     for (unsigned i = 0; i < PRODUCTS; i++) {
         omm_linear_term list[TERMS];
         if (q8 && omm_format_is_quantised(FORMATS[i]))
@@ -81,17 +99,24 @@ static void expect(rig *r, const omm_compute *scalar, bool q8, bool terms, size_
     }
 }
 
-static void compare(const rig *r, const omm_compute *c, bool q8, bool terms, size_t m) {
-    omm_linear products[PRODUCTS];
+typedef enum way { PLAIN, TERMS_ALONE, TERMS_WITH_LOWER, WAYS } way;
+
+static void compare(const rig *r, const omm_compute *c, bool q8, way how, size_t m) {
+    omm_linear products[1 + PRODUCTS] = {{.y = r->z, .w = &r->a}};
     omm_linear_term list[PRODUCTS][TERMS];
     float *y[PRODUCTS];
+    halving h = {r->z, m, 0};
+    const omm_linear_lower lower = {1, halve, &h};
+    const size_t skip = how == TERMS_WITH_LOWER ? 0 : 1;
     for (unsigned i = 0; i < PRODUCTS; i++) {
         y[i] = battery_floats(77, (size_t)M_MAX * ROWS[i]);
         terms_of(list[i], r, i, m);
-        products[i] = (omm_linear){y[i], &r->w[i], list[i], terms ? TERMS - i % 2 : 0};
+        products[1 + i] = (omm_linear){y[i], &r->w[i], list[i], how == PLAIN ? 0 : TERMS - i % 2};
     }
-    omm_linear_each(c, products, PRODUCTS, r->x, q8 ? &r->q8 : NULL, m);
-    omm_linear_add_terms(c, products, PRODUCTS, m);
+    if (!skip) memset(r->z, 0xff, m * Z * sizeof *r->z); /* NaN, should anybody take it too early */
+    omm_linear_each(c, products + skip, 1 + PRODUCTS - skip, skip ? NULL : &lower, r->x,
+                    q8 ? &r->q8 : NULL, m);
+    CHECK_EQ(h.calls, !skip);
     for (unsigned i = 0; i < PRODUCTS; i++) {
         CHECK(memcmp(y[i], r->want[i], m * ROWS[i] * sizeof(float)) == 0);
         /* Nothing behind the last row has been written. */
@@ -103,31 +128,44 @@ static void compare(const rig *r, const omm_compute *c, bool q8, bool terms, siz
     }
 }
 
-static void on(rig *r, const omm_compute *scalar, omm_isa isa, unsigned threads) {
-    static const size_t counts[] = {1, 2, 3, 4, M_MAX};
-    omm_pool *pool = NULL;
+enum { THREADS_MAX = 3, MACHINES_MAX = OMM_ISA_COUNT * THREADS_MAX };
+
+typedef struct machine {
+    omm_pool *pool;
     omm_compute c;
-    CHECK_OK(omm_pool_open(&pool, threads));
-    CHECK_OK(omm_compute_init(&c, pool, isa));
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        for (int mode = 0; mode < 4; mode++) {
-            expect(r, scalar, mode & 1, mode & 2, counts[i]);
-            compare(r, &c, mode & 1, mode & 2, counts[i]);
+} machine;
+
+static size_t open_machines(machine *machines) {
+    size_t count = 0;
+    for (unsigned isa = 0; isa < OMM_ISA_COUNT; isa++)
+        for (unsigned t = 1; t <= THREADS_MAX && omm_isa_available((omm_isa)isa); t++) {
+            machine *m = &machines[count++];
+            CHECK_OK(omm_pool_open(&m->pool, t));
+            CHECK_OK(omm_compute_init(&m->c, m->pool, (omm_isa)isa));
         }
-    omm_compute_fini(&c);
-    omm_pool_close(pool);
+    return count;
 }
 
 int main(void) {
+    static const size_t rows[] = {1, 2, 3, 4, 7, 47, M_MAX};
+    static machine machines[MACHINES_MAX];
     rig r;
     omm_compute scalar;
+    const size_t count = open_machines(machines);
     CHECK_OK(omm_compute_init(&scalar, NULL, OMM_ISA_SCALAR));
     rig_init(&r);
-    for (unsigned isa = 0; isa < OMM_ISA_COUNT; isa++)
-        for (unsigned threads = 1; threads <= 3 && omm_isa_available((omm_isa)isa); threads++)
-            on(&r, &scalar, (omm_isa)isa, threads);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int mode = 0; mode < 2 * WAYS; mode++) {
+            expect(&r, &scalar, mode % 2, mode / 2 != PLAIN, rows[i]);
+            for (size_t m = 0; m < count; m++)
+                compare(&r, &machines[m].c, mode % 2, (way)(mode / 2), rows[i]);
+        }
     rig_fini(&r);
     omm_compute_fini(&scalar);
+    for (size_t m = 0; m < count; m++) {
+        omm_compute_fini(&machines[m].c);
+        omm_pool_close(machines[m].pool);
+    }
     CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }

@@ -1,6 +1,6 @@
 /* session_bench.c MODEL.gguf [THREADS [f32|cpu]] - what decoding costs: positions in the cache by cache type,
  * an adapter of rank 16 on everything, several sequences at once, sampling.  Prints a table; each
- * figure is the median of its repeats.  Run it while nothing else runs; with `cpu` and one thread it
+ * figure is the median of its repeats, each percentage that of the ratios within a repeat.  Run it while nothing else runs; with `cpu` and one thread it
  * measures processor time, which other programs disturb less. */
 #include "omm/clock.h"
 #include "omm/mem.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { REPEATS = 9, SEQUENCES = 8, WAYS = 3 };
+enum { REPEATS = 9, STEP_REPEATS = 41, SEQUENCES = 8, WAYS = 3 };
 
 static omm_compute s_compute;
 static omm_model s_model;
@@ -36,9 +36,13 @@ static int ascending(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
+static double median_of(double *values, size_t count) {
+    qsort(values, count, sizeof *values, ascending);
+    return values[count / 2];
+}
+
 static double median(double *values) {
-    qsort(values, REPEATS, sizeof *values, ascending);
-    return values[REPEATS / 2];
+    return median_of(values, REPEATS);
 }
 
 /* Attention of one token over all layers, ms; keys and values are made up. */
@@ -91,8 +95,8 @@ static void round_values(omm_lora *lora) {
 }
 
 /* Milliseconds of one step of `count` sequences, one token each: plain, with an adapter of f32
- * values, with one of BF16 values; interleaved. */
-static void steps_ms(double out[WAYS], size_t count, omm_activations mode) {
+ * values, with one of BF16 values, in turn; and how many times the plain one each took. */
+static void steps_ms(double out[WAYS], double ratio[WAYS], size_t count, omm_activations mode) {
     omm_session_options o = {.activations = mode, .batch_max = 64, .positions_max = 256};
     omm_group *g = NULL;
     omm_session *s[SEQUENCES];
@@ -108,9 +112,9 @@ static void steps_ms(double out[WAYS], size_t count, omm_activations mode) {
     round_values(&lora);
     need(omm_adapter_open(&adapters[2], &s_model, &lora, 1.0f));
     need(omm_group_open(&g, &s_compute, &s_model, &o));
-    double ms[WAYS][REPEATS];
+    double ms[WAYS][STEP_REPEATS], times[WAYS][STEP_REPEATS];
     for (size_t i = 0; i < count; i++) need(omm_session_open_in(&s[i], g));
-    for (int r = 0; r < REPEATS; r++)
+    for (int r = 0; r < STEP_REPEATS; r++)
         for (int way = 0; way < WAYS; way++) {
             const omm_adapter *list[] = {adapters[way]};
             for (size_t i = 0; i < count; i++) {
@@ -122,8 +126,12 @@ static void steps_ms(double out[WAYS], size_t count, omm_activations mode) {
             const uint64_t start = now_ns();
             for (int step = 0; step < 4; step++) need(omm_group_append(g, parts, count, s_logits));
             ms[way][r] = (double)(now_ns() - start) / 4e6;
+            times[way][r] = ms[way][r] / ms[0][r];
         }
-    for (int way = 0; way < WAYS; way++) out[way] = median(ms[way]);
+    for (int way = 0; way < WAYS; way++) {
+        out[way] = median_of(ms[way], STEP_REPEATS);
+        ratio[way] = median_of(times[way], STEP_REPEATS);
+    }
     for (size_t i = 0; i < count; i++) omm_session_close(s[i]);
     omm_group_close(g);
     for (int way = 0; way < WAYS; way++) omm_adapter_close(adapters[way]);
@@ -148,12 +156,12 @@ static double sample_ms(float temperature, uint32_t top_k, float top_p) {
 
 static void print_steps(omm_activations mode) {
     for (size_t count = 1; count <= SEQUENCES; count *= 8) {
-        double ms[WAYS];
-        steps_ms(ms, count, mode);
+        double ms[WAYS], ratio[WAYS];
+        steps_ms(ms, ratio, count, mode);
         printf("%s, %zu sequences: %.2f ms a step, %.1f tokens/s; with rank 16 in f32 %.2f ms "
                "(%+.1f %%), in bf16 %.2f ms (%+.1f %%)\n",
                omm_activations_name(mode), count, ms[0], 1000.0 * (double)count / ms[0], ms[1],
-               100.0 * (ms[1] / ms[0] - 1.0), ms[2], 100.0 * (ms[2] / ms[0] - 1.0));
+               100.0 * (ratio[1] - 1.0), ms[2], 100.0 * (ratio[2] - 1.0));
     }
 }
 

@@ -98,13 +98,20 @@ typedef struct omm_linear {
     size_t term_count;
 } omm_linear;
 #define OMM_LINEAR_MAX 12u
-/* y = x W^T of `count` <= OMM_LINEAR_MAX products, their terms left out.  q8: NULL, or x quantised,
- * which quantised matrices then take in place of x.  One pass over the pool where that is possible:
- * with few rows, or in int8. */
-void omm_linear_each(const omm_compute *c, const omm_linear *products, size_t count, const float *x,
-                     const omm_q8_rows *q8, size_t m);
-/* Each y continued by its terms in their order. */
-void omm_linear_add_terms(const omm_compute *c, const omm_linear *products, size_t count, size_t m);
+/* Adapters: the first `count` of some products are z = A x of terms of the others.  `then` is called
+ * once when they are done, on any thread, and may change what they gave (scales). */
+typedef struct omm_linear_lower {
+    size_t count;
+    void (*then)(void *ud);
+    void *ud;
+} omm_linear_lower;
+/* y = x W^T of `count` <= OMM_LINEAR_MAX products, m >= 1, each y continued by its terms in their order.
+ * lower: NULL (every z is there), or where z comes from.  q8: NULL, or x quantised, which quantised
+ * matrices then take in place of x.  One pass over the pool where that is possible: with few rows, or
+ * in int8. */
+void omm_linear_each(const omm_compute *c, const omm_linear *products, size_t count,
+                     const omm_linear_lower *lower, const float *x, const omm_q8_rows *q8,
+                     size_t m);
 
 /* ---- Products of plain matrices (adapters, attention backward) ------------------------- */
 

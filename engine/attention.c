@@ -1,0 +1,87 @@
+/* attention.c - attention and its cache: cut the work, hand the pieces to the pool.
+ *
+ * Cuts run along sequences, key/value heads and queries, never through a chain.
+ */
+#include "kernels_cut.h"
+#include "omm/kernels.h"
+
+#define ATTENTION_FLOPS_MIN (1u << 16) /* half of what attention does: keys alone */
+
+typedef struct attention_cut {
+    const omm_compute *c;
+    const omm_attention *a;
+    size_t step, count, tasks; /* rows in a task, tasks per key/value head, per sequence */
+} attention_cut;
+
+static size_t attention_rows(const omm_attention *a) { /* of one key/value head */
+    return a->m * (a->heads / a->kv->kv_heads);
+}
+
+static void attention_task(void *ud, size_t task, unsigned worker) {
+    const attention_cut *cut = (const attention_cut *)ud;
+    const omm_attention *a = &cut->a[task / cut->tasks];
+    const size_t part = task % cut->tasks, rows = attention_rows(a);
+    /* Late queries see most positions: they go first, so that no worker ends with a long one. */
+    size_t r0 = (cut->count - 1 - part % cut->count) * cut->step;
+    if (r0 >= rows) return;
+    cut->c->k->attention(a, worker_scratch(cut->c, worker), (uint32_t)(part / cut->count), r0,
+                         min_size(r0 + cut->step, rows));
+}
+
+/* Tasks of whole tiles; of one tile's rows when there are too few for the workers. */
+static void attention_plan(attention_cut *cut, size_t rows, size_t lists, size_t workers) {
+    OMM_ASSERT(rows > 0 && lists > 0);
+    cut->step = min_size(rows, ATTENTION_ROWS);
+    if (rows <= ATTENTION_ROWS && lists < workers)
+        cut->step = divide_up(rows, divide_up(workers, lists));
+    cut->count = divide_up(rows, cut->step);
+}
+
+void omm_attention_each(const omm_compute *c, const omm_attention *a, size_t count) {
+    size_t flops = 0, rows = 0;
+    for (size_t i = 0; i < count; i++) {
+        OMM_ASSERT(a[i].m > 0 && a[i].pos0 + a[i].m <= a[i].kv->positions_max);
+        OMM_ASSERT(a[i].kv->kv_heads == a[0].kv->kv_heads && a[i].heads == a[0].heads);
+        OMM_ASSERT(a[i].heads % a[i].kv->kv_heads == 0);
+        flops += a[i].m * a[i].heads * a[i].kv->head_dim * (a[i].pos0 + a[i].m);
+        if (attention_rows(&a[i]) > rows) rows = attention_rows(&a[i]);
+    }
+    if (count == 0) return;
+    const size_t lists = count * a->kv->kv_heads;
+    attention_cut cut = {.c = c, .a = a, .step = rows, .count = 1};
+    const bool pool = c->workers > 1 && flops >= ATTENTION_FLOPS_MIN;
+    if (pool) attention_plan(&cut, rows, lists, c->workers);
+    cut.tasks = cut.count * a->kv->kv_heads;
+    if (pool)
+        omm_pool_run(c->pool, attention_task, &cut, cut.tasks * count);
+    else
+        for (size_t i = 0; i < lists; i++) attention_task(&cut, i, 0);
+}
+
+void omm_attention_forward(const omm_compute *c, const omm_attention *a) {
+    if (a->m > 0) omm_attention_each(c, a, 1);
+}
+
+typedef struct kv_cut {
+    const omm_compute *c;
+    const omm_kv *kv;
+    const float *k, *v;
+    size_t m, pos0;
+} kv_cut;
+
+static void kv_task(void *ud, size_t task, unsigned worker) {
+    (void)worker;
+    const kv_cut *cut = (const kv_cut *)ud;
+    cut->c->k->kv_store(cut->kv, cut->k, cut->v, cut->m, cut->pos0, (uint32_t)task,
+                        (uint32_t)task + 1);
+}
+
+void omm_kv_store(const omm_compute *c, const omm_kv *kv, const float *k, const float *v, size_t m,
+                  size_t pos0) {
+    OMM_ASSERT(pos0 + m <= kv->positions_max);
+    kv_cut cut = {.c = c, .kv = kv, .k = k, .v = v, .m = m, .pos0 = pos0};
+    if (c->workers > 1 && m * kv->kv_heads * kv->head_dim >= POOL_ELEMENTS_MIN)
+        omm_pool_run(c->pool, kv_task, &cut, kv->kv_heads);
+    else
+        c->k->kv_store(kv, k, v, m, pos0, 0, kv->kv_heads);
+}
