@@ -10,11 +10,6 @@
 
 #define CANARY_ARENA_BYTES ((size_t)1 << 20) /* digests of chunks */
 
-uint64_t canary_wall_ms(const omm_coord *c) {
-    const omm_coord_enrolment *e = c->o.enrolment;
-    return e ? e->clock.wall_ms(e->clock.ud) : 0;
-}
-
 void canary_name(char out[80], const omm_coord *c, const canary_peer *p) {
     char hex[OMM_DIGEST_HEX_SIZE];
     omm_digest_hex(hex, &p->id);
@@ -114,7 +109,7 @@ static omm_err make_offer(omm_buf *envelope, omm_coord *c, canary_peer *p) {
     OMM_TRY(seal_offer(envelope, c, p));
     next.state = CANARY_OFFERED;
     next.offer_digest = omm_hash(omm_buf_view(envelope));
-    next.moved_ms = canary_wall_ms(c);
+    next.moved_ms = coord_wall_ms(c);
     next.replaced_count = 0;
     OMM_TRY(canary_store_save(c->canary->db, &next, CANARY_OFFER, omm_buf_view(envelope)));
     *p = next;
@@ -197,7 +192,7 @@ bool coord_canary_tries(const omm_coord *c) {
 /* One that has not moved for longest, and for long, makes room; what it had begun is forgotten. */
 static omm_err make_room(omm_coord *c) {
     coord_canary *w = c->canary;
-    const uint64_t now = canary_wall_ms(c);
+    const uint64_t now = coord_wall_ms(c);
     canary_peer *oldest = NULL;
     if (count_candidates(w) < OMM_COORD_CANDIDATES_MAX) return OMM_OK;
     for (size_t i = 0; i < w->peer_count; i++) {
@@ -221,7 +216,7 @@ static omm_err make_room(omm_coord *c) {
 omm_err coord_canary_admit(omm_coord *c, const omm_public_key *key, const char *by) {
     coord_canary *w = c->canary;
     canary_peer fresh = {
-        .key = *key, .id = omm_key_id(key), .node = COORD_ANONYMOUS, .moved_ms = canary_wall_ms(c)};
+        .key = *key, .id = omm_key_id(key), .node = COORD_ANONYMOUS, .moved_ms = coord_wall_ms(c)};
     canary_peer *p = NULL;
     char name[80];
     OMM_TRY(make_room(c));

@@ -78,7 +78,6 @@ void canary_forget_peer(coord_canary *w, canary_peer *peer);
 void canary_name(char out[80], const omm_coord *c, const canary_peer *peer);
 /* Index of the shard with this digest, or shard_count. */
 size_t canary_shard_index(const coord_canary *w, const omm_digest *digest);
-uint64_t canary_wall_ms(const omm_coord *c);
 
 /* ---- canary_submit.c ---- */
 /* Fill peer->upload from an envelope that was checked before.  Errors: those of decoding. */

@@ -128,7 +128,7 @@ static omm_err complete(omm_buf *reply, omm_coord *c, canary_peer *p) {
     canary_peer next = *p;
     next.state = CANARY_WAITING;
     next.place = c->canary->places + 1;
-    next.moved_ms = canary_wall_ms(c);
+    next.moved_ms = coord_wall_ms(c);
     OMM_TRY(canary_store_save(c->canary->db, &next, CANARY_NO_BYTES, (omm_bytes){0}));
     c->canary->places++;
     *p = next;

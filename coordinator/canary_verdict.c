@@ -217,7 +217,7 @@ static omm_err keep_verdict(omm_coord *c, canary_peer *p, const omm_canary_resul
     canary_peer next = *p;
     next.state = r->passed ? CANARY_PASSED : CANARY_FAILED;
     next.passes += r->passed;
-    next.moved_ms = canary_wall_ms(c);
+    next.moved_ms = coord_wall_ms(c);
     (void)snprintf(next.reason, sizeof next.reason, "%s", r->why);
     if (p->node < 0 && !r->passed)
         OMM_TRY(canary_store_failed(w->db, &next, receipt));

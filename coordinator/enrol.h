@@ -1,4 +1,4 @@
-/* enrol.h - the coordinator's side of enrolment, shared by enrol.c, enrol_store.c and coordinator.c.
+/* enrol.h - the coordinator's side of enrolment, shared by enrol*.c, by_id.c and coordinator.c.
  *
  * run->nodes[0 .. listed - 1] ascend by id; who joins is appended, so that indices in databases and
  * counters stay what they are.  Whatever goes on the wire or into evidence in the order of ids goes
@@ -44,6 +44,11 @@ typedef struct enrol_invitation {
     omm_digest used_by; /* id of the node */
 } enrol_invitation;
 
+/* ---- by_id.c ---- */
+/* run->nodes[index] is new: it goes to its place in by_id. */
+void enrol_take_place(omm_coord *c, uint32_t index);
+
+/* ---- enrol_store.c ---- */
 OMM_CHECKED omm_err enrol_store_open(omm_db **out, const char *state_dir);
 OMM_CHECKED omm_err enrol_store_invite(omm_db *db, const enrol_invitation *all, size_t count);
 OMM_CHECKED omm_err enrol_store_count(uint64_t *out, omm_db *db);

@@ -1,7 +1,9 @@
 /* internal.h - the coordinator's own state, shared by its files.
  *
  *   coordinator.c   open, close, step and tick: who does what in which state
- *   store.c         the database: one function per thing that is remembered
+ *   store.c         the database: one function per thing that is remembered of run and rounds
+ *   store_submission.c   its table of submissions
+ *   store_load.c    the state, read from it again
  *   answer.c        one request, one answer: polls, the global adapter
  *   submit.c        a submission's manifest: checks in order, cheap ones first
  *   upload.c        its payload, and the verdict
@@ -10,7 +12,9 @@
  *   round.c         opening, aggregating, publishing and closing
  *   rollback.c      rounds that begin from an earlier adapter
  *   evidence.c      the files of a round, written when it is over
- *   enrol.c         who is let in while the run goes on, and the order of ids
+ *   by_id.c         the nodes in the order of their ids
+ *   enrol.c         who is let in while the run goes on
+ *   enrol_operator.c     what the operator does about that: invitations, revocation, lists
  *   canary*.c       work on public data that is done again (canary.h)
  *
  * Invariants: memory follows the database (a commit first, then the fields; in a batch a statement
@@ -161,11 +165,18 @@ OMM_CHECKED omm_err coord_check_sound(const omm_coord *c);
 /* Now, or when the open batch is committed. */
 void coord_tell(omm_coord *c, const omm_coord_event *event);
 
-/* ---- store.c ---- */
-OMM_CHECKED omm_err coord_store_open(omm_coord *c);
+/* ---- store_load.c ---- */
 OMM_CHECKED omm_err coord_store_load(omm_coord *c); /* state, round, flags, uploads */
 /* After a rollback: forget what coord_store_load fills, and load it.  Errors: IO, NOMEM, FORMAT. */
 OMM_CHECKED omm_err coord_store_reload(omm_coord *c);
+/* What a line of rounds.jsonl says.  Errors: FORMAT (also: not the line of `round`), NOMEM. */
+OMM_CHECKED omm_err coord_history_parse(omm_coord_round *out, uint32_t round, omm_bytes line);
+
+/* ---- store.c ---- */
+OMM_CHECKED omm_err coord_store_open(omm_coord *c);
+typedef omm_err (*coord_store_body)(omm_coord *c, const void *ud);
+/* All statements of `body` or none: in a transaction, in an open batch as a part of that one. */
+OMM_CHECKED omm_err coord_store_in_transaction(omm_coord *c, coord_store_body body, const void *ud);
 OMM_CHECKED omm_err coord_store_state(omm_coord *c, omm_coord_state state, uint32_t round);
 OMM_CHECKED omm_err coord_store_offer(omm_coord *c, omm_bytes envelope);
 /* The node is ready for the round, or took its offer. */
@@ -173,9 +184,13 @@ OMM_CHECKED omm_err coord_store_presence(omm_coord *c, uint32_t node, bool offer
 OMM_CHECKED omm_err coord_store_loss(omm_coord *c, double loss);
 OMM_CHECKED omm_err coord_store_paused(omm_coord *c, bool paused);
 OMM_CHECKED omm_err coord_store_quarantine(omm_coord *c, size_t node, bool quarantined);
-/* What a line of rounds.jsonl says.  Errors: FORMAT (also: not the line of `round`), NOMEM. */
-OMM_CHECKED omm_err coord_history_parse(omm_coord_round *out, uint32_t round, omm_bytes line);
+/* Lines of the ledger, and of the evaluated states, that earlier rounds wrote. */
+OMM_CHECKED omm_err coord_store_counts_before(uint32_t *ledger_lines, uint32_t *state_lines,
+                                              omm_coord *c, uint32_t round);
+OMM_CHECKED omm_err coord_store_publish(omm_coord *c, omm_bytes line, bool evaluated);
+OMM_CHECKED omm_err coord_store_close(omm_coord *c, omm_bytes close_envelope);
 
+/* ---- store_submission.c ---- */
 /* One row of table submission. */
 typedef struct coord_row {
     uint32_t round;
@@ -211,10 +226,6 @@ OMM_CHECKED omm_err coord_store_rejected(uint64_t *count, uint64_t *bytes, omm_c
 /* Rows of a round in ascending (node id, digest) order. */
 OMM_CHECKED omm_err coord_store_rows(coord_row **rows, size_t *count, omm_coord *c, uint32_t round,
                                      omm_arena *arena);
-OMM_CHECKED omm_err coord_store_counts_before(uint32_t *ledger_lines, uint32_t *state_lines,
-                                              omm_coord *c, uint32_t round);
-OMM_CHECKED omm_err coord_store_publish(omm_coord *c, omm_bytes line, bool evaluated);
-OMM_CHECKED omm_err coord_store_close(omm_coord *c, omm_bytes close_envelope);
 
 /* ---- answer.c ---- */
 OMM_CHECKED omm_err coord_answer(omm_buf *reply, omm_coord *c, uint64_t now_ms, omm_bytes request,
@@ -229,22 +240,26 @@ OMM_CHECKED omm_err coord_refuse_upload(omm_coord *c, size_t node, omm_err reaso
 OMM_CHECKED omm_err coord_upload_restore(omm_coord *c, const coord_row *row);
 void coord_upload_end(coord_upload *upload);
 
+/* ---- by_id.c ---- */
+/* Index of an enrolled node by id, or COORD_ANONYMOUS. */
+int32_t coord_node_find(const omm_coord *c, const omm_digest *id);
+/* The run's record with nodes[0 .. count - 1], ascending by id. */
+OMM_CHECKED omm_err coord_record_write(omm_buf *out, const omm_coord *c, size_t count);
+/* What ascends by node ascends by the node's id then. */
+OMM_CHECKED omm_err coord_rows_by_id(coord_row *rows, size_t count, const omm_coord *c);
+
 /* ---- enrol.c ---- */
+/* Of the wall, for moments that the operator reads; 0 in a run without enrolment. */
+uint64_t coord_wall_ms(const omm_coord *c);
 OMM_CHECKED omm_err coord_enrol_open(omm_coord *c);
 void coord_enrol_close(omm_coord *c);
 OMM_CHECKED omm_err coord_enrol_answer(omm_buf *reply, omm_coord *c, uint64_t now_ms,
                                        omm_bytes bytes, omm_arena *arena);
 /* A new node of the run.  Errors: REFUSED_FULL, REFUSED_LATE, IO, NOMEM. */
 OMM_CHECKED omm_err coord_enrol_let_in(omm_coord *c, const omm_public_key *key, const char *by);
-/* Index of an enrolled node by id, or COORD_ANONYMOUS. */
-int32_t coord_node_find(const omm_coord *c, const omm_digest *id);
 /* Always REFUSED_KEY, saying what would be accepted, or why this node is not any more. */
 OMM_CHECKED omm_err coord_refuse_stranger(const omm_coord *c);
 OMM_CHECKED omm_err coord_refuse_revoked(const omm_coord *c, size_t node);
-/* The run's record with nodes[0 .. count - 1], ascending by id. */
-OMM_CHECKED omm_err coord_record_write(omm_buf *out, const omm_coord *c, size_t count);
-/* What ascends by node ascends by the node's id then. */
-OMM_CHECKED omm_err coord_rows_by_id(coord_row *rows, size_t count, const omm_coord *c);
 
 /* ---- canary*.c; without canaries all of these do nothing ---- */
 OMM_CHECKED omm_err coord_canary_open(omm_coord *c); /* after all that it looks at was loaded */
