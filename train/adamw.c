@@ -10,8 +10,8 @@ double adamw_norm(const float *gradient, size_t count) {
     return sqrt(lanes[0]);
 }
 
-void adamw_prox(adamw_state *s, float mu) {
-    for (size_t i = 0; i < s->count; i++)
+void adamw_prox(adamw_state *s, float mu, size_t from, size_t to) {
+    for (size_t i = from; i < to; i++)
         s->gradient[i] = fmaf(mu, s->values[i] - s->start[i], s->gradient[i]);
 }
 

@@ -23,8 +23,8 @@ typedef struct adamw_state {
 /* Square root of the sum of squares. */
 double adamw_norm(const float *gradient, size_t count);
 
-/* gradient += mu * (values - start). */
-void adamw_prox(adamw_state *s, float mu);
+/* gradient += mu * (values - start), of entries [from, to). */
+void adamw_prox(adamw_state *s, float mu, size_t from, size_t to);
 /* Scale so that the norm is at most `limit` (0: leave); `norm` is what adamw_norm said. */
 void adamw_clip(adamw_state *s, double norm, float limit);
 

@@ -48,7 +48,9 @@ static void clipping(void) {
     CHECK(g[0] == 3 && g[1] == 4);
     adamw_clip(&s, 5, 2.5F);
     CHECK(g[0] == 1.5F && g[1] == 2);
-    adamw_prox(&s, 2);
+    adamw_prox(&s, 2, 0, 1);
+    CHECK(g[0] == 2.5F && g[1] == 2);
+    adamw_prox(&s, 2, 1, 2);
     CHECK(g[0] == 2.5F && g[1] == 2);
     float big[N];
     for (int i = 0; i < N; i++) big[i] = 1e30F; /* the square leaves f32, the norm does not */

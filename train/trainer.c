@@ -272,7 +272,7 @@ omm_err omm_trainer_step(omm_trainer *t, omm_step_report *report) {
     OMM_TRY(run_batch(t, &loss, count, learned));
     float *gradient = gradient_of(t);
     adamw_state s = {t->moved->values, t->m, t->v, gradient, t->start, t->moved->value_count};
-    if (t->recipe.prox_mu > 0) adamw_prox(&s, t->recipe.prox_mu);
+    if (t->recipe.prox_mu > 0) update_prox(t->options.compute, &s, t->recipe.prox_mu);
     double norm = adamw_norm(gradient, s.count);
     if (!isfinite(loss) || !(norm <= s_norm_max))
         return omm_raise(OMM_ERR_NUMERIC,

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define PARTS_MAX 64u /* of a rank-16 adapter of 135M: 300 KB of values each, which stay in cache */
+#define PROX_VALUES ((size_t)1 << 15) /* of a task: three times 128 KiB, far longer than its start */
 
 /* --- turning B ------------------------------------------------------------------------------- */
 
@@ -46,6 +47,25 @@ void update_turn_b(const omm_compute *compute, float *gradient, const omm_lora *
     omm_pool_run(compute->pool, turn_task, &job, lora->tensor_count);
 }
 /* NOLINTEND(readability-non-const-parameter) */
+
+/* --- FedProx -------------------------------------------------------------------------------- */
+
+typedef struct prox_job {
+    adamw_state *state;
+    float mu;
+} prox_job;
+
+static void prox_task(void *ud, size_t task, unsigned worker) {
+    const prox_job *job = ud;
+    const size_t from = task * PROX_VALUES, left = job->state->count - from;
+    (void)worker;
+    adamw_prox(job->state, job->mu, from, from + (left < PROX_VALUES ? left : PROX_VALUES));
+}
+
+void update_prox(const omm_compute *compute, adamw_state *s, float mu) {
+    prox_job job = {s, mu};
+    omm_pool_run(compute->pool, prox_task, &job, (s->count + PROX_VALUES - 1) / PROX_VALUES);
+}
 
 /* --- moving and hashing ---------------------------------------------------------------------- */
 

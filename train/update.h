@@ -13,12 +13,17 @@
 #include "omm/lora.h"
 #include "omm/recipe.h"
 
+struct adamw_state;
+
 /* Values of the largest tensor: the room that update_turn_b needs for each worker. */
 size_t update_room(const omm_lora *lora);
 
 /* The graph leaves B's gradient as [rank][d_out]; the adapter has [d_out][rank].
  * gradient[value_count]; room[workers][update_room(lora)]. */
 void update_turn_b(const omm_compute *compute, float *gradient, const omm_lora *lora, float *room);
+
+/* FedProx: s->gradient += mu * (s->values - s->start), over s->count. */
+void update_prox(const omm_compute *compute, struct adamw_state *s, float mu);
 
 /* All borrowed; lengths as optimizer.h has them. */
 typedef struct update {

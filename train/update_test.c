@@ -1,5 +1,6 @@
 /* update_test.c - by any number of threads an update gives the values, state and digest that the
- * optimiser gives tensor by tensor with one hash after it; and B's gradient is turned in place. */
+ * optimiser gives tensor by tensor with one hash after it; B's gradient is turned in place; and FedProx
+ * pulls every value once. */
 #include "update.h"
 
 #include "adamw.h"
@@ -7,6 +8,7 @@
 #include "omm_test.h"
 #include "optimizer.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { PAIRS = 83, RANK = 5 }; /* more tensors than parts, of odd sizes */
@@ -121,6 +123,24 @@ static void turn(omm_pool *pool) {
     close_state(&s);
 }
 
+/* Blocks of values, the last one short. */
+static void pull(omm_pool *pool) {
+    state s;
+    omm_compute c;
+    open_state(&s, 40);
+    const size_t n = s.lora.value_count;
+    CHECK(n > (1U << 17) && n % (1U << 15) != 0);
+    for (size_t i = 0; i < n; i++) s.m[i] = number(i, 3);
+    CHECK_OK(omm_compute_init(&c, pool, OMM_ISA_SCALAR));
+    adamw_state from = {
+        .values = s.lora.values, .start = s.m, .gradient = s.gradient, .count = n};
+    update_prox(&c, &from, 0.3F);
+    for (size_t i = 0; i < n; i++)
+        CHECK(s.gradient[i] == fmaf(0.3F, number(i, 1) - number(i, 3), number(i, 2)));
+    omm_compute_fini(&c);
+    close_state(&s);
+}
+
 static void check_threads(unsigned threads) {
     static const uint32_t parts[] = {OMM_RECIPE_PARTS_AB, OMM_RECIPE_PARTS_A, OMM_RECIPE_PARTS_B};
     static const uint32_t optimizers[] = {OMM_RECIPE_ADAMW, OMM_RECIPE_SGD, OMM_RECIPE_ADAFACTOR};
@@ -135,6 +155,7 @@ static void check_threads(unsigned threads) {
         for (int n = 0; n < 20; n++) check_recipe(&r, pool, n % 4 > 0);
     }
     turn(pool);
+    pull(pool);
     omm_pool_close(pool);
     printf("%u threads: as one\n", threads);
 }
