@@ -1,6 +1,8 @@
 #include "render.h"
 
+#include "omm/federated.h"
 #include "omm/lora.h"
+#include "omm/recipe.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,12 +83,44 @@ static omm_err check_layout(const omm_lora *lora, const omm_layout *layout) {
     return OMM_OK;
 }
 
+/* The recipe's adapter on these layers is what the layout says; before memory is taken for it. */
+static omm_err check_recipe(const omm_federated *f, const omm_run_record *run) {
+    omm_lora_plan plan;
+    omm_lora_spec spec;
+    uint64_t values = 0;
+    OMM_TRY(omm_federated_spec(&spec, f));
+    OMM_TRY(omm_recipe_plan(&plan, f->recipe, f->shape));
+    for (size_t i = 0; i < (size_t)f->shape->layer_count * OMM_LORA_TARGET_COUNT; i++) {
+        const size_t t = i % OMM_LORA_TARGET_COUNT;
+        values += (uint64_t)plan.pairs[i].rank * ((uint64_t)f->shape->d_in[t] + f->shape->d_out[t]);
+    }
+    omm_lora_plan_fini(&plan);
+    if (values == run->layout.value_count && spec.rank == run->rank && spec.alpha == run->alpha &&
+        spec.targets == run->targets)
+        return OMM_OK;
+    return omm_raise(OMM_ERR_MISMATCH, "the layout is not that of the recipe");
+}
+
+/* Ranks and scales that only the recipe says. */
+static omm_err render_recipe(omm_buf *out, const omm_run_record *run, const omm_federated *f,
+                             const float *values) {
+    omm_lora lora;
+    OMM_TRY(check_recipe(f, run));
+    OMM_TRY(omm_federated_begin(&lora, f, NULL));
+    omm_err err = check_layout(&lora, &run->layout);
+    omm_lora_fini(&lora);
+    return err == OMM_OK ? omm_federated_save(out, f, values) : err;
+}
+
 omm_err cli_render_adapter(void *ud, omm_buf *out, const omm_run_record *run, const float *values) {
     (void)ud;
     omm_lora lora;
     omm_lora_shape shape;
     omm_lora_spec spec = {run->rank, run->alpha, run->targets};
+    omm_recipe recipe;
     OMM_TRY(shape_of(&shape, run));
+    if (omm_recipe_decode(&recipe, run->recipe) == OMM_OK && !omm_recipe_is_uniform(&recipe))
+        return render_recipe(out, run, &(omm_federated){&recipe, &shape}, values);
     OMM_TRY(check_count(&shape, run));
     OMM_TRY(omm_lora_init(&lora, &spec, &shape));
     omm_err err = check_layout(&lora, &run->layout);

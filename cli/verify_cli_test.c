@@ -4,6 +4,7 @@
 #include "render.h"
 #include "testkit.h"
 
+#include "omm/federated.h"
 #include "omm/lora.h"
 #include "omm_test.h"
 
@@ -59,6 +60,51 @@ static void test_render(void) {
     omm_lora_fini(&lora);
 }
 
+/* Ranks that only the recipe says; a record or a layout that says otherwise makes no adapter. */
+static void test_render_patterns(void) {
+    omm_lora_shape shape = {.layer_count = 2, .architecture = "llama"};
+    shape.d_in[OMM_LORA_Q] = shape.d_out[OMM_LORA_Q] = 8;
+    omm_recipe recipe = omm_recipe_default();
+    recipe.targets = 1u << OMM_LORA_Q;
+    CHECK_OK(omm_recipe_set_patterns(&recipe, "blk.1.*=3", NULL));
+    const omm_federated f = {&recipe, &shape};
+    const omm_seed seed = omm_seed_from_u64(1);
+    const omm_rng lane = omm_rng_init(&seed, OMM_PURPOSE_TEST, 0, 0);
+    omm_lora lora;
+    omm_buf bytes, want, got;
+    omm_segment segments[4];
+    CHECK_OK(omm_federated_begin(&lora, &f, &lane));
+    CHECK_EQ(lora.tensor_count, 4);
+    for (size_t i = 0; i < 4; i++)
+        segments[i] = (omm_segment){lora.tensors[i].name, lora.tensors[i].rows,
+                                    lora.tensors[i].cols, lora.tensors[i].offset};
+    omm_buf_init(&bytes, 4096);
+    omm_buf_init(&want, 1u << 20);
+    omm_buf_init(&got, 1u << 20);
+    CHECK_OK(omm_recipe_encode(&bytes, &recipe));
+    omm_run_record record = {.base.architecture = "llama",
+                             .rank = 8,
+                             .alpha = recipe.alpha,
+                             .targets = recipe.targets,
+                             .recipe = omm_buf_view(&bytes),
+                             .layout = {segments, 4, lora.value_count}};
+    CHECK_OK(omm_federated_save(&want, &f, lora.values));
+    CHECK_OK(cli_render_adapter(NULL, &got, &record, lora.values));
+    CHECK(omm_bytes_equal(omm_buf_view(&want), omm_buf_view(&got)));
+    record.rank = 3;
+    CHECK_ERR(cli_render_adapter(NULL, &got, &record, lora.values), OMM_ERR_MISMATCH);
+    record.rank = 8;
+    record.targets = 3;
+    CHECK_ERR(cli_render_adapter(NULL, &got, &record, lora.values), OMM_ERR_MISMATCH);
+    record.targets = recipe.targets;
+    segments[2].rows = segments[3].cols = 4; /* and the recipe says 3 */
+    CHECK_ERR(cli_render_adapter(NULL, &got, &record, lora.values), OMM_ERR_MISMATCH);
+    omm_buf_fini(&bytes);
+    omm_buf_fini(&got);
+    omm_buf_fini(&want);
+    omm_lora_fini(&lora);
+}
+
 static void test_commands(void) {
     kit k;
     char trust[] = "--trust";
@@ -106,6 +152,7 @@ static void test_commands(void) {
 
 int main(void) {
     test_render();
+    test_render_patterns();
     test_commands();
     return 0;
 }

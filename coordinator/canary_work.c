@@ -3,6 +3,7 @@
 
 #include "omm/compute.h"
 #include "omm/dataset.h"
+#include "omm/federated.h"
 #include "omm/lora.h"
 #include "omm/mem.h"
 #include "omm/model.h"
@@ -76,26 +77,20 @@ static void collect(omm_canary_trained *out, float *values, const omm_trainer *t
 
 static omm_err train(void *ud, omm_canary_trained *out, float *values, const omm_canary_job *job) {
     canary_work *w = ud;
-    omm_lora start;
-    omm_lora_spec spec;
+    const omm_model *model = omm_run_model(w->o.run);
+    const omm_federated f = {.recipe = &w->recipe, .shape = &model->lora_shape};
     omm_trainer *trainer = NULL;
-    omm_recipe_lora_spec(&spec, &w->recipe);
-    OMM_TRY(omm_lora_init(&start, &spec, &omm_run_initial(w->o.run)->shape));
-    memcpy(start.values, job->start, start.value_count * sizeof *start.values);
-    const omm_trainer_options options = {.model = omm_run_model(w->o.run),
+    const omm_trainer_options options = {.model = model,
                                          .data = w->data[job->shard],
-                                         .recipe = &w->recipe,
                                          .compute = &w->compute,
                                          .seed = job->seed,
-                                         .start = &start,
                                          .cancelled = is_cancelled,
                                          .ud = w};
-    omm_err err = omm_trainer_open(&trainer, &options);
-    if (err == OMM_OK) err = run_steps(out, trainer, job);
+    OMM_TRY(omm_federated_trainer(&trainer, &f, &options, job->start));
+    const omm_err err = run_steps(out, trainer, job);
     if (err == OMM_OK && out->different_step == 0)
         collect(out, values, trainer, w->data[job->shard]);
     omm_trainer_close(trainer);
-    omm_lora_fini(&start);
     return err;
 }
 

@@ -5,6 +5,7 @@
 #include "omm/compute.h"
 #include "omm/dataset.h"
 #include "omm/evaluate.h"
+#include "omm/federated.h"
 #include "omm/file.h"
 #include "omm/gguf.h"
 #include "omm/lora.h"
@@ -41,7 +42,8 @@ struct omm_run {
     omm_model model;
     bool has_model;
     omm_tokenizer *tokenizer;
-    omm_lora initial; /* also the shape of every adapter of the run */
+    omm_recipe recipe;
+    omm_lora initial; /* what is sent about, before round 0 */
     bool has_initial;
     omm_dataset *train, *test, *sample;
     run_client *clients;
@@ -96,11 +98,17 @@ static omm_err make_layout(omm_run *run) {
     return omm_layout_check(&run->record.layout);
 }
 
+static omm_federated federated(const omm_run *run) {
+    return (omm_federated){.recipe = &run->recipe, .shape = &run->model.lora_shape};
+}
+
 static omm_err make_adapter(omm_run *run, const omm_run_config *config) {
     omm_lora_spec spec;
-    omm_recipe_lora_spec(&spec, &config->recipe);
+    run->recipe = config->recipe;
+    const omm_federated f = federated(run);
     omm_rng lane = omm_rng_init(&config->run_seed, OMM_PURPOSE_ADAPTER_INIT, 0, 0);
-    OMM_TRY(omm_lora_init_random(&run->initial, &spec, &run->model.lora_shape, &lane));
+    OMM_TRY(omm_federated_spec(&spec, &f));
+    OMM_TRY(omm_federated_begin(&run->initial, &f, &lane));
     run->has_initial = true;
     run->record.rank = spec.rank;
     run->record.alpha = spec.alpha;
@@ -320,19 +328,17 @@ void omm_run_close(omm_run *run) {
 
 /* ---- evaluation ---- */
 
-/* An adapter of the run's shape around `values`, borrowed. */
-static omm_lora view_of(const omm_run *run, const float *values) {
-    omm_lora lora = run->initial;
-    memcpy(&lora.values, &values, sizeof values); /* read only from here on */
-    return lora;
-}
-
 static omm_err evaluate(omm_eval_item **items, const omm_run *run, const float *values,
                         const omm_dataset *data, const omm_eval_options *options) {
-    omm_lora lora = view_of(run, values);
+    const omm_federated f = federated(run);
+    omm_lora lora = {0};
     *items = omm_alloc(omm_dataset_count(data), sizeof **items);
     if (!*items) return no_memory("evaluation");
-    return omm_evaluate(*items, &run->model, values ? &lora : NULL, data, run->compute, options);
+    if (values) OMM_TRY(omm_federated_adapter(&lora, &f, values));
+    const omm_err err =
+        omm_evaluate(*items, &run->model, values ? &lora : NULL, data, run->compute, options);
+    if (values) omm_lora_fini(&lora);
+    return err;
 }
 
 static omm_err evaluate_sample(void *ud, uint64_t *count, double *loss, const float *values) {
@@ -386,8 +392,8 @@ static omm_err evaluate_full(void *ud, omm_buf *jsonl, const float *values) {
 
 static omm_err render(void *ud, omm_buf *gguf, const float *values) {
     const omm_run *run = ud;
-    omm_lora lora = view_of(run, values);
-    return omm_lora_save(gguf, &lora);
+    const omm_federated f = federated(run);
+    return omm_federated_save(gguf, &f, values);
 }
 
 static omm_err control(void *ud, omm_buf *jsonl) {
@@ -461,10 +467,6 @@ const struct omm_tokenizer *omm_run_tokenizer(const omm_run *run) {
 
 const struct omm_compute *omm_run_compute(const omm_run *run) {
     return run->compute;
-}
-
-const struct omm_lora *omm_run_initial(const omm_run *run) {
-    return &run->initial;
 }
 
 const struct omm_dataset *omm_run_client_data(const omm_run *run, const char *client) {

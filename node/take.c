@@ -104,9 +104,8 @@ static omm_err copy_layout(node_job *job, const omm_layout *from) {
 
 static omm_err check_layout(omm_node *node, node_job *job) {
     const omm_adapter_spec *spec = &job->offer.adapter;
-    omm_training_adapter adapter = {spec->rank, spec->targets, spec->alpha};
     omm_layout layout;
-    OMM_TRY(node->o.training->layout(node->o.training, &layout, &adapter));
+    OMM_TRY(node->o.training->layout(node->o.training, &layout, job->offer.recipe));
     omm_digest digest = omm_layout_digest(&layout);
     if (layout.value_count != spec->value_count || !omm_digest_equal(&digest, &spec->layout_digest))
         return omm_raise(OMM_ERR_REFUSED_SHAPE,

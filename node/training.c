@@ -5,6 +5,8 @@
 
 #include "omm/clock.h"
 #include "omm/compute.h"
+#include "omm/federated.h"
+#include "omm/file.h"
 #include "omm/lora.h"
 #include "omm/mem.h"
 #include "omm/recipe.h"
@@ -15,6 +17,7 @@
 #include <string.h>
 
 #define CHECKPOINT_NS 30000000000u /* a slow step is worth a checkpoint of its own */
+#define NEWEST_BYTES_MAX ((size_t)OMM_LORA_VALUES_MAX * 4 + (16u << 20))
 #define TRAINING_CHECKPOINT_BYTES_MAX ((size_t)1 << 34) /* adapter and two moments, and a bit */
 
 typedef struct training {
@@ -52,13 +55,23 @@ static omm_err refuse_recipe(omm_err err) {
     return omm_raise(OMM_ERR_REFUSED_RECIPE, "%s", why);
 }
 
-static omm_err training_layout(omm_training *api, omm_layout *out,
-                               const omm_training_adapter *adapter) {
+/* *f points to *recipe. */
+static omm_err read_recipe(omm_recipe *recipe, omm_federated *f, const training *t,
+                           omm_bytes bytes) {
+    omm_err err = omm_recipe_decode(recipe, bytes);
+    if (err == OMM_OK) err = omm_recipe_check_federated(recipe);
+    if (err != OMM_OK) return refuse_recipe(err);
+    *f = (omm_federated){.recipe = recipe, .shape = &t->supply.shape};
+    return OMM_OK;
+}
+
+static omm_err training_layout(omm_training *api, omm_layout *out, omm_bytes bytes) {
     training *t = (training *)api;
-    omm_lora_spec spec = {
-        .rank = adapter->rank, .alpha = adapter->alpha, .targets = adapter->targets};
+    omm_recipe recipe;
+    omm_federated f;
     omm_lora lora;
-    omm_err err = omm_lora_init(&lora, &spec, &t->supply.shape);
+    OMM_TRY(read_recipe(&recipe, &f, t, bytes));
+    const omm_err err = omm_federated_begin(&lora, &f, NULL);
     if (err != OMM_OK) return refuse_recipe(err);
     omm_segment *segments = omm_alloc(lora.tensor_count, sizeof *segments);
     if (!segments) {
@@ -80,14 +93,14 @@ static omm_err training_layout(omm_training *api, omm_layout *out,
 static omm_err training_plan(omm_training *api, omm_training_plan *out, omm_bytes bytes) {
     training *t = (training *)api;
     omm_recipe recipe;
-    omm_err err = omm_recipe_decode(&recipe, bytes);
-    if (err == OMM_OK) err = omm_recipe_check_federated(&recipe);
+    omm_federated f;
+    OMM_TRY(read_recipe(&recipe, &f, t, bytes));
+    omm_lora_spec spec;
+    const omm_err err = omm_federated_spec(&spec, &f);
     if (err != OMM_OK) return refuse_recipe(err);
     omm_train_plan memory;
     uint64_t memory_bytes = 0;
     OMM_TRY(supply_plan(&memory, &memory_bytes, &t->supply, &recipe, NULL));
-    omm_lora_spec spec;
-    omm_recipe_lora_spec(&spec, &recipe);
     /* A step takes one example, or what fits its batch; a pass one example, or what fits its share. */
     uint32_t batch = recipe.batch_tokens > recipe.seq_max ? recipe.batch_tokens : recipe.seq_max;
     uint32_t pass = recipe.micro_tokens > recipe.seq_max ? recipe.micro_tokens : recipe.seq_max;
@@ -155,8 +168,12 @@ static omm_err collect(omm_training_result *out, float *values, omm_buf *step_di
 }
 
 /* For the owner to try.  Not part of the work: a full disk shows where it matters. */
-static void keep_newest(const char *path, const omm_lora *global) {
-    const omm_err err = omm_lora_save_file(path, global);
+static void keep_newest(const char *path, const omm_federated *f, const float *values) {
+    omm_buf file;
+    omm_buf_init(&file, NEWEST_BYTES_MAX);
+    omm_err err = omm_federated_save(&file, f, values);
+    if (err == OMM_OK) err = omm_file_write(path, omm_buf_view(&file), 0644);
+    omm_buf_fini(&file);
     (void)err;
 }
 
@@ -175,23 +192,20 @@ static omm_err open_shard(omm_dataset **out, training *t, const omm_training_job
 
 /* On `data`, from job->start. */
 static omm_err train(training *t, omm_training_result *out, float *values, omm_buf *step_digests,
-                     const omm_training_job *job, const omm_recipe *recipe, const omm_lora *start,
-                     const omm_dataset *data, const omm_train_plan *memory,
-                     const struct omm_compute *compute) {
+                     const omm_training_job *job, const omm_federated *f, const omm_dataset *data,
+                     const omm_train_plan *memory, const struct omm_compute *compute) {
     omm_trainer *trainer = NULL;
     omm_trainer_options options = {.model = t->supply.model,
                                    .data = data,
-                                   .recipe = recipe,
                                    .compute = compute,
                                    .seed = job->seed,
-                                   .start = start,
                                    .model_digest = t->api.base_digest,
                                    .cancelled = job->cancelled,
                                    .ud = job->ud,
                                    .micro_tokens = memory->micro_tokens,
                                    .checkpoint_layers = memory->checkpoint_layers};
     omm_err err = OMM_OK;
-    OMM_TRY_OUT(omm_trainer_open(&trainer, &options));
+    OMM_TRY_OUT(omm_federated_trainer(&trainer, f, &options, job->start));
     /* A checkpoint of another job, or a damaged one, only costs the time to do it again. */
     if (job->checkpoint.size > 0) {
         err = omm_trainer_resume(trainer, job->checkpoint);
@@ -204,38 +218,37 @@ out:
     return err;
 }
 
+/* A recipe for more than there is room for would be read and written beyond its end. */
+static omm_err check_count(const omm_federated *f, size_t value_count) {
+    omm_lora lora;
+    const omm_err err = omm_federated_begin(&lora, f, NULL);
+    if (err != OMM_OK) return refuse_recipe(err);
+    const size_t trains = lora.value_count;
+    omm_lora_fini(&lora);
+    if (trains == value_count) return OMM_OK;
+    return omm_raise(OMM_ERR_REFUSED_RECIPE, "recipe: trains %zu values, the offer has %zu", trains,
+                     value_count);
+}
+
 static omm_err training_run(omm_training *api, omm_training_result *out, float *values,
                             omm_buf *step_digests, const omm_training_job *job,
                             const struct omm_compute *compute) {
     training *t = (training *)api;
     omm_recipe recipe;
-    omm_err err = omm_recipe_decode(&recipe, job->recipe);
-    if (err == OMM_OK) err = omm_recipe_check_federated(&recipe);
-    if (err != OMM_OK) return refuse_recipe(err);
-    omm_lora_spec spec;
-    omm_recipe_lora_spec(&spec, &recipe);
-    /* start and values are of job->adapter: a recipe for a larger one would write beyond them. */
-    if (spec.rank != job->adapter.rank || spec.targets != job->adapter.targets ||
-        spec.alpha != job->adapter.alpha)
-        return omm_raise(OMM_ERR_REFUSED_RECIPE, "recipe: trains another adapter than the offer's");
+    omm_federated f;
     omm_train_plan memory;
     uint64_t memory_bytes = 0;
     omm_dataset *shard = NULL;
-    omm_lora start = {0};
+    omm_err err = OMM_OK;
+    OMM_TRY(read_recipe(&recipe, &f, t, job->recipe));
+    OMM_TRY(check_count(&f, job->value_count));
     OMM_TRY(open_shard(&shard, t, job, &recipe));
     OMM_TRY_OUT(supply_plan(&memory, &memory_bytes, &t->supply, &recipe, shard));
     OMM_TRY_OUT(supply_need_model(&t->supply, compute->pool));
-    err = omm_lora_init(&start, &spec, &t->supply.shape);
-    if (err != OMM_OK) {
-        err = refuse_recipe(err);
-        goto out;
-    }
-    memcpy(start.values, job->start, start.value_count * sizeof *start.values);
-    if (t->supply.files.newest && !shard) keep_newest(t->supply.files.newest, &start);
-    err = train(t, out, values, step_digests, job, &recipe, &start, shard ? shard : t->supply.data,
-                &memory, compute);
+    if (t->supply.files.newest && !shard) keep_newest(t->supply.files.newest, &f, job->start);
+    err = train(t, out, values, step_digests, job, &f, shard ? shard : t->supply.data, &memory,
+                compute);
 out:
-    if (start.values) omm_lora_fini(&start);
     if (shard) omm_dataset_close(shard);
     return err;
 }

@@ -35,14 +35,14 @@ static omm_buf recipe_of(uint32_t rank, float alpha, uint32_t targets, uint32_t 
 /* An offer of a small adapter whose recipe trains a large one: `values` would be written far beyond
  * its end. */
 static void recipe_of_another_adapter(omm_training *training, const omm_compute *compute) {
-    static const omm_training_adapter offered = {.rank = 1, .targets = 1, .alpha = 2};
     static const omm_training_adapter trained[] = {
         {.rank = 64, .targets = 1, .alpha = 2},
         {.rank = 1, .targets = 127, .alpha = 2},
-        {.rank = 1, .targets = 1, .alpha = 4},
     };
+    omm_buf offered = recipe_of(1, 2, 1, 0);
     omm_layout layout;
-    CHECK_OK(training->layout(training, &layout, &offered));
+    CHECK_OK(training->layout(training, &layout, omm_buf_view(&offered)));
+    omm_buf_fini(&offered);
     float *start = omm_alloc(layout.value_count, sizeof *start);
     float *values = omm_alloc(layout.value_count, sizeof *values);
     CHECK(start);
@@ -56,7 +56,7 @@ static void recipe_of_another_adapter(omm_training *training, const omm_compute 
         CHECK_EQ(plan.adapter.rank, trained[i].rank);
         CHECK_EQ(plan.pass_tokens, 64);
         omm_training_job job = {
-            .adapter = offered, .recipe = omm_buf_view(&recipe), .start = start};
+            .recipe = omm_buf_view(&recipe), .start = start, .value_count = layout.value_count};
         omm_training_result result;
         CHECK_ERR(training->run(training, &result, values, &digests, &job, compute),
                   OMM_ERR_REFUSED_RECIPE);
@@ -70,26 +70,60 @@ static void recipe_of_another_adapter(omm_training *training, const omm_compute 
 /* With rsLoRA the offer has the alpha that gives alpha / sqrt(rank): alpha * sqrt(rank). */
 static void alpha_of_rslora(omm_training *training, const omm_compute *compute) {
     omm_buf recipe = recipe_of(4, 3, 1, 1), digests;
-    omm_training_adapter offered = {.rank = 4, .targets = 1, .alpha = 6};
     omm_layout layout;
     omm_training_plan plan;
     omm_training_result result;
     omm_buf_init(&digests, 4096);
     CHECK_OK(training->plan(training, &plan, omm_buf_view(&recipe)));
     CHECK(plan.adapter.rank == 4 && plan.adapter.alpha == 6 && plan.adapter.targets == 1);
-    CHECK_OK(training->layout(training, &layout, &offered));
+    CHECK_OK(training->layout(training, &layout, omm_buf_view(&recipe)));
     float *start = omm_alloc(layout.value_count, sizeof *start);
     float *values = omm_alloc(layout.value_count, sizeof *values);
     CHECK(start && values);
-    omm_training_job job = {.adapter = offered, .recipe = omm_buf_view(&recipe), .start = start};
+    omm_training_job job = {
+        .recipe = omm_buf_view(&recipe), .start = start, .value_count = layout.value_count};
     CHECK_OK(training->run(training, &result, values, &digests, &job, compute));
-    job.adapter.alpha = 3;
+    job.value_count--;
     CHECK_ERR(training->run(training, &result, values, &digests, &job, compute),
               OMM_ERR_REFUSED_RECIPE);
     omm_free(start);
     omm_free(values);
     omm_buf_fini(&digests);
     omm_buf_fini(&recipe);
+}
+
+static omm_buf patterns_of(const char *targets, const char *ranks) {
+    omm_recipe recipe = omm_recipe_default();
+    omm_buf bytes;
+    omm_buf_init(&bytes, 4096);
+    recipe.rank = 2;
+    CHECK_OK(omm_recipe_set_targets(&recipe, targets));
+    CHECK_OK(omm_recipe_set_patterns(&recipe, ranks, NULL));
+    CHECK_OK(omm_recipe_encode(&bytes, &recipe));
+    return bytes;
+}
+
+/* With patterns an offer has to say the largest rank, which is what a node's limit is for, and every
+ * target; what names nothing in this model is refused. */
+static void patterns(omm_training *training) {
+    omm_training_plan plan;
+    omm_layout layout;
+    omm_buf recipe = patterns_of("blk.0.attn_q,blk.1.ffn_*", "ffn_up=9,blk.0.*=1");
+    CHECK_OK(training->plan(training, &plan, omm_buf_view(&recipe)));
+    CHECK(plan.adapter.rank == 9 && plan.adapter.alpha == 16 && plan.adapter.targets == 0x71);
+    CHECK_OK(training->layout(training, &layout, omm_buf_view(&recipe)));
+    CHECK_EQ(layout.segment_count, 8);
+    CHECK(layout.segments[0].rows == 1 && layout.segments[2].rows == 2);
+    CHECK(layout.segments[4].rows == 9);
+    omm_buf_fini(&recipe);
+    static const char *const bad[][2] = {{"blk.40.attn_q", NULL}, {"blk.0.attn_q", "ffn_up=2"}};
+    for (size_t i = 0; i < 2; i++) {
+        recipe = patterns_of(bad[i][0], bad[i][1]);
+        CHECK_ERR(training->plan(training, &plan, omm_buf_view(&recipe)), OMM_ERR_REFUSED_RECIPE);
+        CHECK_ERR(training->layout(training, &layout, omm_buf_view(&recipe)),
+                  OMM_ERR_REFUSED_RECIPE);
+        omm_buf_fini(&recipe);
+    }
 }
 
 /* Recipes of all kinds of bytes: refused or planned, never more. */
@@ -117,9 +151,8 @@ typedef struct trained {
 
 static void train(trained *out, omm_training *training, const omm_compute *compute) {
     omm_buf recipe = recipe_of(2, 4, 1, 0);
-    const omm_training_adapter adapter = {.rank = 2, .targets = 1, .alpha = 4};
     omm_layout layout;
-    CHECK_OK(training->layout(training, &layout, &adapter));
+    CHECK_OK(training->layout(training, &layout, omm_buf_view(&recipe)));
     out->count = layout.value_count;
     float *start = omm_alloc(out->count, sizeof *start);
     out->values = omm_alloc(out->count, sizeof *out->values);
@@ -127,7 +160,7 @@ static void train(trained *out, omm_training *training, const omm_compute *compu
     for (size_t i = 0; i < out->count; i++) start[i] = (float)(i % 7) * 0.01F;
     omm_buf_init(&out->digests, 4096);
     const omm_training_job job = {
-        .adapter = adapter, .recipe = omm_buf_view(&recipe), .start = start};
+        .recipe = omm_buf_view(&recipe), .start = start, .value_count = out->count};
     CHECK_OK(training->run(training, &out->result, out->values, &out->digests, &job, compute));
     omm_free(start);
     omm_buf_fini(&recipe);
@@ -242,6 +275,7 @@ int main(void) {
     CHECK_OK(omm_compute_init(&compute, pool, isa));
     recipe_of_another_adapter(training, &compute);
     alpha_of_rslora(training, &compute);
+    patterns(training);
     damaged_recipes(training);
     from_files(path, &model.lora_shape, training, line, &compute);
     omm_compute_fini(&compute);

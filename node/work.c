@@ -49,12 +49,11 @@ omm_err omm_node_work(omm_node *node, const struct omm_compute *compute) {
     atomic_store(&node->cancelled, false);
     atomic_store(&node->has_begun, false);
     atomic_store(&node->steps_done, 0);
-    const omm_adapter_spec *spec = &job->offer.adapter;
-    omm_training_job work = {.adapter = {spec->rank, spec->targets, spec->alpha},
-                             .recipe = job->offer.recipe,
+    omm_training_job work = {.recipe = job->offer.recipe,
                              .shard = omm_buf_view(&job->shard),
                              .seed = omm_training_seed(job->offer.nonce.b, &node->id),
                              .start = job->start,
+                             .value_count = job->layout.value_count,
                              .checkpoint = omm_buf_view(&job->checkpoint),
                              .cancelled = is_cancelled,
                              .save = node->o.state_dir ? save_checkpoint : NULL,

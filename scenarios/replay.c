@@ -8,9 +8,11 @@
 
 #include "omm/dataset.h"
 #include "omm/envelope.h"
+#include "omm/federated.h"
 #include "omm/lora.h"
 #include "omm/mem.h"
 #include "omm/messages.h"
+#include "omm/model.h"
 #include "omm/trainer.h"
 
 #include <stdio.h>
@@ -172,26 +174,20 @@ static omm_err run_steps(chain *c, omm_trainer *trainer, const omm_submission *m
 }
 
 static omm_err train(chain *c, const omm_submission *manifest, omm_replay_result *result) {
-    omm_lora_spec spec;
-    omm_recipe_lora_spec(&spec, &c->recipe);
-    const struct omm_model *model = omm_run_model(c->job->run);
-    omm_lora start;
-    OMM_TRY(omm_lora_init(&start, &spec, &omm_run_initial(c->job->run)->shape));
-    memcpy(start.values, c->start, c->layout.value_count * sizeof(float));
-    omm_trainer_options options = {.model = model,
-                                   .data = c->data,
-                                   .recipe = &c->recipe,
-                                   .compute = c->job->compute,
-                                   .seed = omm_training_seed(manifest->nonce.b, &c->job->node),
-                                   .start = &start};
+    const omm_model *model = omm_run_model(c->job->run);
+    const omm_federated f = {.recipe = &c->recipe, .shape = &model->lora_shape};
+    const omm_trainer_options options = {.model = model,
+                                         .data = c->data,
+                                         .compute = c->job->compute,
+                                         .seed =
+                                             omm_training_seed(manifest->nonce.b, &c->job->node)};
     omm_trainer *trainer = NULL;
-    omm_err err = omm_trainer_open(&trainer, &options);
-    if (err == OMM_OK) err = run_steps(c, trainer, manifest, result);
+    OMM_TRY(omm_federated_trainer(&trainer, &f, &options, c->start));
+    const omm_err err = run_steps(c, trainer, manifest, result);
     if (err == OMM_OK)
         memcpy(c->trained, omm_trainer_adapter(trainer)->values,
                c->layout.value_count * sizeof(float));
     omm_trainer_close(trainer);
-    omm_lora_fini(&start);
     return err;
 }
 

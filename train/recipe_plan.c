@@ -16,17 +16,10 @@ bool omm_recipe_is_uniform(const omm_recipe *recipe) {
 }
 
 omm_err omm_recipe_check_federated(const omm_recipe *recipe) {
-    const char *field = recipe->target_pattern[0]                ? "targets with layers"
-                        : recipe->rank_pattern[0]                ? "rank_pattern"
-                        : recipe->alpha_pattern[0]               ? "alpha_pattern"
-                        : recipe->parts == OMM_RECIPE_PARTS_CORE ? "parts: core"
-                                                                 : NULL;
-    if (!field) return OMM_OK;
-    return omm_raise(
-        OMM_ERR_UNSUPPORTED,
-        "recipe: %s trains alone (`train`); a federated adapter has one rank, one alpha "
-        "and the same targets in all layers",
-        field);
+    if (recipe->parts != OMM_RECIPE_PARTS_CORE) return OMM_OK;
+    return omm_raise(OMM_ERR_UNSUPPORTED,
+                     "recipe: parts: core trains alone (`train`); accepted in a "
+                     "federated run: ab, a, b");
 }
 
 void omm_recipe_lora_spec(omm_lora_spec *out, const omm_recipe *recipe) {

@@ -264,8 +264,7 @@ static void no_matches(void) {
     CHECK_ERR(omm_recipe_check_federated(&r), OMM_ERR_UNSUPPORTED);
     r.parts = OMM_RECIPE_PARTS_AB;
     CHECK_OK(omm_recipe_set_patterns(&r, "q=4", NULL));
-    CHECK_ERR(omm_recipe_check_federated(&r), OMM_ERR_UNSUPPORTED);
-    CHECK(strstr(omm_err_sentence(), "rank_pattern"));
+    CHECK_OK(omm_recipe_check_federated(&r));
 }
 
 typedef struct holder {

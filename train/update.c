@@ -9,7 +9,8 @@
 #include <string.h>
 
 #define PARTS_MAX 64u /* of a rank-16 adapter of 135M: 300 KB of values each, which stay in cache */
-#define PROX_VALUES ((size_t)1 << 15) /* of a task: three times 128 KiB, far longer than its start */
+#define PROX_VALUES                                                                                \
+    ((size_t)1 << 15) /* of a task: three times 128 KiB, far longer than its start */
 
 /* --- turning B ------------------------------------------------------------------------------- */
 

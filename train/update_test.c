@@ -132,8 +132,7 @@ static void pull(omm_pool *pool) {
     CHECK(n > (1U << 17) && n % (1U << 15) != 0);
     for (size_t i = 0; i < n; i++) s.m[i] = number(i, 3);
     CHECK_OK(omm_compute_init(&c, pool, OMM_ISA_SCALAR));
-    adamw_state from = {
-        .values = s.lora.values, .start = s.m, .gradient = s.gradient, .count = n};
+    adamw_state from = {.values = s.lora.values, .start = s.m, .gradient = s.gradient, .count = n};
     update_prox(&c, &from, 0.3F);
     for (size_t i = 0; i < n; i++)
         CHECK(s.gradient[i] == fmaf(0.3F, number(i, 1) - number(i, 3), number(i, 2)));

@@ -91,7 +91,6 @@ const char *omm_run_model_path(const omm_run *run); /* of the first file, as it 
 const struct omm_model *omm_run_model(const omm_run *run);
 const struct omm_tokenizer *omm_run_tokenizer(const omm_run *run);
 const struct omm_compute *omm_run_compute(const omm_run *run);
-const struct omm_lora *omm_run_initial(const omm_run *run); /* master before round 0 */
 /* Data of one client out of `train`; NULL when there is none of that name. */
 const struct omm_dataset *omm_run_client_data(const omm_run *run, const char *client);
 const struct omm_dataset *omm_run_test_data(const omm_run *run);

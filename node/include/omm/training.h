@@ -27,7 +27,7 @@ struct omm_tokenizer;
 
 #define OMM_STEP_DIGEST_BYTES 8u /* first bytes of the chain value after a step */
 
-/* The adapter an offer asks for. */
+/* The adapter an offer asks for, as it says so. */
 typedef struct omm_training_adapter {
     uint32_t rank, targets;
     float alpha;
@@ -38,15 +38,15 @@ typedef struct omm_training_plan {
     uint64_t tokens;              /* at most: steps * batch */
     uint64_t pass_tokens;         /* in memory at once */
     uint64_t memory_bytes;        /* of the whole process, at the largest; 0: not known */
-    omm_training_adapter adapter; /* that the recipe trains; the offer must say the same */
+    omm_training_adapter adapter; /* as omm_federated_spec; the offer must say the same */
 } omm_training_plan;
 
 typedef struct omm_training_job {
-    omm_training_adapter adapter;
     omm_bytes recipe; /* train's canonical bytes, from the offer */
     omm_bytes shard; /* omm/shard.h: train on this instead of the node's own data; size 0: do not */
     omm_seed seed;
-    const float *start;          /* (layout value_count) */
+    const float *start;          /* (value_count) */
+    size_t value_count;          /* of the recipe's layout */
     omm_bytes checkpoint;        /* what save was last given for this very job; size 0: none */
     bool (*cancelled)(void *ud); /* asked often; may be NULL */
     /* Keep a checkpoint; called now and then from the training thread; may be NULL. */
@@ -67,12 +67,13 @@ typedef struct omm_training omm_training;
 struct omm_training {
     omm_digest base_digest, tokenizer_digest; /* of the model; an offer must name them */
     omm_digest data_commitment;               /* keyed digest of the data, for manifests */
-    /* Borrowed layout of an adapter, until the next call.  Errors: REFUSED_RECIPE (the model has no
-     * such adapter), NOMEM. */
-    omm_err (*layout)(omm_training *training, omm_layout *out, const omm_training_adapter *adapter);
+    /* Borrowed layout of what a recipe trains, until the next call.  Errors: REFUSED_RECIPE (the model has
+     * no such adapter), NOMEM. */
+    omm_err (*layout)(omm_training *training, omm_layout *out, omm_bytes recipe);
     /* Errors: REFUSED_RECIPE. */
     omm_err (*plan)(omm_training *training, omm_training_plan *out, omm_bytes recipe);
-    /* Train.  The recipe must be for job->adapter (REFUSED_RECIPE).  values (value_count) receives the trained adapter; step_digests gets
+    /* Train.  The recipe must be for job->value_count values (REFUSED_RECIPE); values (value_count)
+     * receives what they become; step_digests gets
      * OMM_STEP_DIGEST_BYTES per step.  Errors: CANCELLED, NUMERIC, REFUSED_RECIPE, NOMEM. */
     omm_err (*run)(omm_training *training, omm_training_result *out, float *values,
                    omm_buf *step_digests, const omm_training_job *job,

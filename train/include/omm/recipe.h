@@ -99,9 +99,9 @@ OMM_CHECKED omm_err omm_recipe_validate(const omm_recipe *recipe);
 /* The adapter that this recipe trains.  With rslora its alpha is alpha * sqrt(rank), so that every
  * reader of the file gets the scale from the usual alpha / rank. */
 void omm_recipe_lora_spec(struct omm_lora_spec *out, const omm_recipe *recipe);
-/* Whether that spec says it all: no patterns.  Only such adapters are federated. */
+/* Whether that spec says it all: no patterns. */
 bool omm_recipe_is_uniform(const omm_recipe *recipe);
-/* Errors: UNSUPPORTED, naming the field, for what is not federated: patterns, a core. */
+/* Errors: UNSUPPORTED, naming the field, for what is not federated: a core. */
 OMM_CHECKED omm_err omm_recipe_check_federated(const omm_recipe *recipe);
 
 /* Which layers of a model of this shape are adapted, at what rank and scale.  Errors: CONFIG (a pattern

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""What a recipe says of the adapter, in a run of several nodes: simulated, its bundle verified from its bytes
+alone, a submission trained again with another number of threads, the adapter's ranks those that were asked for.
+
+usage: recipes_test.py SOURCE_DIR MESHMIND
+"""
+import json, pathlib, subprocess, sys, tempfile
+
+from live import fail
+
+SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
+SCENARIO = """schema_version: 1
+name: recipes
+seed: 5
+model: {base}/openmeshmind-tiny-F16.gguf
+train: {base}/train.jsonl
+test: {base}/test.jsonl
+rounds: 2
+population: [{{group: two, clients: [cafe-02, studio-02]}}]
+recipe: {{steps: 2, batch_tokens: 96, learning_rate: 0.01, warmup_steps: 0, {recipe}}}
+codec: {{up: {{kind: int8, topk_fraction: 0.5}}, down: {{kind: f16}}}}
+evaluation: {{round_items: 2, generate: false}}
+audit: {{submissions: 1, scalar_steps: 1}}
+"""
+# The recipe; ranks of some layers in final.gguf (None: not adapted); rank and targets in run.json.
+RUNS = {
+    "layers and patterns": ('targets: "blk.0.attn_?,blk.1-2.ffn_*", rank: 4, alpha: 6, rank_pattern: "ffn_*=2,ffn_up=3", '
+                            'alpha_pattern: "attn_q=5"',
+                            {"blk.0.q": 4, "blk.0.up": None, "blk.1.up": 3, "blk.2.down": 2, "blk.1.q": None,
+                             "blk.3.down": None}, (4, 0x77)),
+    "ranks and rsLoRA": ('targets: "ffn_*", rank: 2, alpha: 3, rank_pattern: "blk.0.*=5", rslora: true, parts: b',
+                         {"blk.0.gate": 5, "blk.1.gate": 2, "blk.0.q": None}, (5, 0x70)),
+}
+
+
+def meshmind(*args, code=0):
+    done = subprocess.run([MESHMIND, *map(str, args)], capture_output=True, text=True, timeout=300)
+    if done.returncode != code:
+        fail(f"{args}: exit {done.returncode}, not {code}: {done.stdout[-2000:]}{done.stderr}")
+    return done.stdout + done.stderr
+
+
+def check_ranks(name, bundle, ranks):
+    shown = json.loads(meshmind("adapter", "show", bundle / "final.gguf", "--tensors", "--json"))
+    pairs = {f"blk.{pair['layer']}.{pair['target']}": pair["rank"] for pair in shown["pairs"]}
+    for layer, rank in ranks.items():
+        if pairs.get(layer) != rank:
+            fail(f"{name}: {layer} has rank {pairs.get(layer)}, not {rank}")
+
+
+def run(name, folder):
+    recipe, ranks, record = RUNS[name]
+    scenario, bundle = folder / "scenario.yaml", folder / name.replace(" ", "-")
+    scenario.write_text(SCENARIO.format(base=SOURCE / "scenarios" / "base", recipe=recipe))
+    meshmind("simulate", scenario, "--out", bundle, "--threads", 2)
+    meshmind("verify", bundle)
+    said = meshmind("replay", bundle, "--node", "cafe-02", "--round", 1, "--threads", 1, "--data", folder)
+    if not said.startswith("identical: node cafe-02, round 1"):
+        fail(f"{name}: replay says {said}")
+    adapter = json.loads((bundle / "run.json").read_text())["adapter"]
+    if (adapter["rank"], adapter["targets"]) != record:
+        fail(f"{name}: run.json says rank {adapter['rank']}, targets {adapter['targets']:#x}")
+    check_ranks(name, bundle, ranks)
+    rounds = [json.loads(line) for line in (bundle / "rounds.jsonl").read_text().splitlines()]
+    if [len(r["accepted"]) for r in rounds] != [2, 2]:
+        fail(f"{name}: not all submissions were accepted")
+    print(f"{name}: {sum(s['rows'] * s['cols'] for s in adapter['layout'])} values, verified, replayed")
+
+
+with tempfile.TemporaryDirectory() as out:
+    for name in RUNS:
+        run(name, pathlib.Path(out))
