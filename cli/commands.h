@@ -11,6 +11,7 @@
     XX(simulate, "run a federated scenario in one process; write a signed bundle")                 \
     XX(verify, "check a bundle: files, signatures, chain, sums, verdicts")                         \
     XX(gate, "judge a bundle again by a policy")                                                   \
+    XX(compare, "two settings against each other, from the bundles of their runs")                 \
     XX(replay, "train one submission of a bundle again and compare bytes")                         \
     XX(train, "a LoRA adapter from chats, completions or text")                                    \
     XX(pretrain, "a small model from nothing, vocabulary included")                                \

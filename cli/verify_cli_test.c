@@ -1,4 +1,4 @@
-/* verify and gate as commands, on a small bundle whose adapter the engine renders. */
+/* verify, gate and compare as commands, on a small bundle whose adapter the engine renders. */
 #include "commands.h"
 #include "options.h"
 #include "render.h"
@@ -145,7 +145,10 @@ static void test_commands(void) {
     CHECK_EQ(run(cmd_gate, k.dir, junit, keyfile, NULL), CLI_EXIT_PASS);
     CHECK(omm_file_exists(keyfile));
     CHECK_OK(omm_dir_remove(path));
+    CHECK_EQ(run(cmd_compare, k.dir, k.dir, NULL, NULL), CLI_EXIT_USAGE); /* one run twice */
+    CHECK_EQ(run(cmd_compare, k.dir, NULL, NULL, NULL), CLI_EXIT_USAGE);
     kit_delete(k.dir, "final.gguf");
+    CHECK_EQ(run(cmd_compare, k.dir, k.dir, NULL, NULL), CLI_EXIT_FAILED);
     CHECK_EQ(run(cmd_verify, k.dir, NULL, NULL, NULL), CLI_EXIT_FAILED);
     kit_remove(&k);
 }

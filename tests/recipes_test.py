@@ -67,6 +67,27 @@ def run(name, folder):
     print(f"{name}: {sum(s['rows'] * s['cols'] for s in adapter['layout'])} values, verified, replayed")
 
 
+def compare(bundles):
+    """The two runs against each other; what is no comparison is refused."""
+    first, second = bundles
+    told = json.loads(meshmind("compare", first, second, "--json"))
+    differ = {s["setting"]: (s["a"], s["b"]) for s in told["settings"]}
+    if differ.get("recipe.parts") != ('"ab"', '"b"') or "recipe.rank" not in differ or "name" in differ:
+        fail(f"compare: settings {differ}")
+    losses = [b["loss"] for b in told["bundles"]]
+    loss = told["metrics"]["loss"]
+    if not told["same_data"] or abs(loss["difference"] - (losses[1] - losses[0])) > 1e-9 or loss["clients"] != 2:
+        fail(f"compare: {told}")
+    if "recipe.rank" not in meshmind("compare", first, second):
+        fail("compare: the text does not name the rank")
+    meshmind("compare", first, first, code=2)
+    rows = first / "eval" / "after.jsonl"
+    rows.write_text(rows.read_text().replace('"nll":', '"nll":1', 1))
+    if "not what was signed" not in meshmind("compare", first, second, code=1):
+        fail("compare: takes a bundle that is not what was signed")
+
+
 with tempfile.TemporaryDirectory() as out:
     for name in RUNS:
         run(name, pathlib.Path(out))
+    compare([pathlib.Path(out) / name.replace(" ", "-") for name in RUNS])

@@ -1,0 +1,269 @@
+/* compare_test.c - comparisons of bundles that differ in what the test changes: the settings found, means
+ * and differences by hand, seeds paired, everything that cannot be compared refused by name. */
+#include "settings.h"
+#include "testkit.h"
+
+#include "omm/compare.h"
+#include "omm/evidence.h"
+#include "omm/mem.h"
+#include "omm_test.h"
+
+#include <math.h>
+#include <string.h>
+
+#define BYTES_MAX (1u << 20)
+
+/* Of the bundle that testkit.c makes. */
+#define SETTING_PATH "rounds"
+#define SETTING_FROM "rounds: 3\n"
+#define SETTING_TO "rounds: 4\n"
+#define SEED_FROM "\"seed\":1"
+#define SEED_TO "\"seed\":2"
+#define POLICY_FROM "threshold: 0.3"
+#define POLICY_TO "threshold: 0.2"
+
+/* ---- settings -------------------------------------------------------------------------------- */
+
+static void test_settings(void) {
+    static const char text[] = "name: \"x: y\"\n"
+                               "population:\n"
+                               "  - group: \"homes\"\n"
+                               "    clients: [\"a\", \"b\"]\n"
+                               "  - group: \"shops\"\n"
+                               "    deep:\n"
+                               "      count: 3\n"
+                               "  - \"plain: item\"\n"
+                               "codec:\n"
+                               "  up:\n"
+                               "    kind: \"int8\"\n"
+                               "last: 1\n";
+    static const setting want[] = {{"name", "\"x: y\""},
+                                   {"population[0].group", "\"homes\""},
+                                   {"population[0].clients", "[\"a\", \"b\"]"},
+                                   {"population[1].group", "\"shops\""},
+                                   {"population[1].deep.count", "3"},
+                                   {"population[2]", "\"plain: item\""},
+                                   {"codec.up.kind", "\"int8\""},
+                                   {"last", "1"}};
+    settings s;
+    omm_arena arena;
+    omm_arena_init(&arena, BYTES_MAX);
+    CHECK_OK(settings_parse(&s, &arena, omm_bytes_str(text)));
+    CHECK_EQ(s.count, sizeof want / sizeof *want);
+    for (size_t i = 0; i < s.count; i++) {
+        CHECK(strcmp(s.items[i].path, want[i].path) == 0);
+        CHECK(strcmp(s.items[i].value, want[i].value) == 0);
+    }
+    CHECK(strcmp(settings_value(&s, "last"), "1") == 0);
+    CHECK(!settings_value(&s, "population"));
+    CHECK_ERR(settings_parse(&s, &arena, omm_bytes_str("no key\n")), OMM_ERR_FORMAT);
+    CHECK_ERR(settings_parse(&s, &arena, omm_bytes_str(": 1\n")), OMM_ERR_FORMAT);
+    CHECK_ERR(settings_parse(&s, &arena, omm_bytes_of("a: 1\0b\n", 7)), OMM_ERR_FORMAT);
+    char deep[1024] = "";
+    for (int i = 0; i < 20; i++) {
+        const size_t at = strlen(deep);
+        snprintf(deep + at, sizeof deep - at, "%*sk:\n", 2 * i, "");
+    }
+    CHECK_ERR(settings_parse(&s, &arena, omm_bytes_str(deep)), OMM_ERR_FORMAT);
+    char wide[400];
+    memset(wide, 'k', sizeof wide);
+    memcpy(wide + sizeof wide - 5, ": 1\n", 5);
+    CHECK_ERR(settings_parse(&s, &arena, omm_bytes_str(wide)), OMM_ERR_FORMAT);
+    omm_arena_fini(&arena);
+}
+
+/* ---- bundles --------------------------------------------------------------------------------- */
+
+/* The first `from` in a file becomes `to`. */
+static void change(const char *dir, const char *path, const char *from, const char *to) {
+    omm_buf text, changed;
+    omm_buf_init(&text, BYTES_MAX);
+    omm_buf_init(&changed, BYTES_MAX);
+    kit_read(&text, dir, path);
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    const char *at = strstr((const char *)text.data, from);
+    CHECK(at != NULL);
+    CHECK_OK(omm_buf_append(&changed, text.data, (size_t)(at - (const char *)text.data)));
+    CHECK_OK(omm_buf_append(&changed, to, strlen(to)));
+    CHECK_OK(omm_buf_append(&changed, at + strlen(from), strlen(at + strlen(from))));
+    kit_write(dir, path, omm_buf_view(&changed));
+    omm_buf_fini(&changed);
+    omm_buf_fini(&text);
+}
+
+/* Every item of the final adapter: loss a token `by` more, tools as said, tokens `more_tokens` more. */
+static void judge_again(const char *dir, double by, bool tools, uint64_t more_tokens) {
+    omm_buf text, changed;
+    omm_bytes *lines = NULL;
+    omm_arena arena;
+    size_t count = 0;
+    omm_buf_init(&text, BYTES_MAX);
+    omm_buf_init(&changed, BYTES_MAX);
+    omm_arena_init(&arena, BYTES_MAX);
+    kit_read(&text, dir, "eval/after.jsonl");
+    CHECK_OK(omm_evidence_lines(&lines, &count, &arena, omm_buf_view(&text), 1000));
+    CHECK_EQ(count, KIT_ITEMS);
+    for (size_t i = 0; i < count; i++) {
+        omm_eval_record row;
+        CHECK_OK(omm_eval_record_parse(&row, &arena, lines[i]));
+        row.tokens += more_tokens;
+        row.nll += by * (double)row.tokens;
+        row.tool_ok = tools;
+        CHECK_OK(omm_eval_record_write(&changed, &row));
+    }
+    kit_write(dir, "eval/after.jsonl", omm_buf_view(&changed));
+    omm_buf_fini(&changed);
+    omm_buf_fini(&text);
+    omm_arena_fini(&arena);
+}
+
+static bool near(double a, double b) {
+    return fabs(a - b) < 1e-12;
+}
+
+static void test_one_pair(const kit *k) {
+    char other[OMM_PATH_MAX];
+    omm_comparison c;
+    kit_copy(other, k->dir);
+    change(other, "scenario.yaml", SETTING_FROM, SETTING_TO);
+    judge_again(other, -0.25, false, 0);
+    const char *dirs[] = {k->dir, other};
+    CHECK_OK(omm_compare(&c, dirs, 2));
+    CHECK_EQ(c.setting_count, 1);
+    CHECK(strcmp(c.settings[0].path, SETTING_PATH) == 0);
+    CHECK_EQ(c.item_count, KIT_ITEMS);
+    CHECK_EQ(c.client_count, 3);
+    CHECK_EQ(c.clients[1].items, 2);
+    CHECK_EQ(c.a_count, 1);
+    CHECK_EQ(c.b_count, 1);
+    CHECK(c.one_program && c.same_data);
+    const omm_compare_metric *loss = &c.metrics[OMM_COMPARE_LOSS];
+    CHECK(near(loss->difference, -0.25) && near(loss->interval.low, -0.25));
+    CHECK(near(loss->interval.high, -0.25) && loss->word == OMM_COMPARE_BETTER);
+    /* testkit.c: item i of client i % 3 has nll + i / 2 over 10 + i tokens */
+    CHECK(near(c.clients[0].a - c.clients[0].b, 0.25));
+    CHECK(loss->seeds == 1 && loss->seeds_better == 1);
+    const omm_compare_metric *tool = &c.metrics[OMM_COMPARE_TOOL];
+    CHECK(tool->known && near(tool->a, 1.0) && near(tool->b, 0.0));
+    CHECK(tool->word == OMM_COMPARE_WORSE);
+    CHECK(c.metrics[OMM_COMPARE_EXACT].word == OMM_COMPARE_SAME);
+    omm_buf text;
+    omm_buf_init(&text, BYTES_MAX);
+    CHECK_OK(omm_comparison_text(&text, &c));
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    CHECK(strstr((const char *)text.data, SETTING_PATH) != NULL);
+    CHECK(strstr((const char *)text.data, "One run on a side") != NULL);
+    omm_buf_clear(&text);
+    CHECK_OK(omm_comparison_json(&text, &c));
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    CHECK(strstr((const char *)text.data, "\"word\":\"b_better\"") != NULL);
+    omm_buf_fini(&text);
+    omm_comparison_fini(&c);
+    CHECK_OK(omm_dir_remove(other));
+}
+
+/* Two seeds on each side, given in any order; B is lower with one seed and higher with the other. */
+static void test_seeds(const kit *k) {
+    char a2[OMM_PATH_MAX], b1[OMM_PATH_MAX], b2[OMM_PATH_MAX];
+    omm_comparison c;
+    kit_copy(a2, k->dir);
+    change(a2, "run.json", SEED_FROM, SEED_TO);
+    change(a2, "scenario.yaml", "name: ", "name: x");
+    kit_copy(b1, k->dir);
+    kit_copy(b2, a2);
+    change(b1, "scenario.yaml", SETTING_FROM, SETTING_TO);
+    change(b2, "scenario.yaml", SETTING_FROM, SETTING_TO);
+    judge_again(b1, -0.5, true, 0);
+    judge_again(b2, 0.1, true, 0);
+    const char *dirs[] = {k->dir, b2, a2, b1};
+    CHECK_OK(omm_compare(&c, dirs, 4));
+    const omm_compare_metric *loss = &c.metrics[OMM_COMPARE_LOSS];
+    CHECK_EQ(c.a_count, 2);
+    CHECK_EQ(c.b_count, 2);
+    CHECK(c.bundles[1].is_b && !c.bundles[2].is_b && c.bundles[3].is_b);
+    CHECK_EQ(loss->seeds, 2);
+    CHECK_EQ(loss->seeds_better, 1);
+    CHECK(near(loss->difference, -0.2));
+    CHECK(near(loss->b_range.high - loss->b_range.low, 0.6));
+    CHECK(near(loss->a_range.high - loss->a_range.low, 0.0));
+    omm_comparison_fini(&c);
+    const char *twice[] = {k->dir, b1, b2, b1};
+    CHECK_ERR(omm_compare(&c, twice, 4), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), "one run twice") != NULL);
+    CHECK_OK(omm_dir_remove(a2));
+    CHECK_OK(omm_dir_remove(b1));
+    CHECK_OK(omm_dir_remove(b2));
+}
+
+static void refused(const char *a, const char *b, omm_err want, const char *sentence) {
+    omm_comparison c;
+    const char *dirs[] = {a, b};
+    CHECK_ERR(omm_compare(&c, dirs, 2), want);
+    if (!strstr(omm_err_sentence(), sentence)) fprintf(stderr, "%s\n", omm_err_sentence());
+    CHECK(strstr(omm_err_sentence(), sentence) != NULL);
+    CHECK_EQ(omm_mem_live(), 0);
+}
+
+static void test_refusals(const kit *k) {
+    char other[OMM_PATH_MAX], third[OMM_PATH_MAX];
+    omm_comparison c;
+    refused(k->dir, k->dir, OMM_ERR_CONFIG, "one run twice");
+    kit_copy(other, k->dir);
+    change(other, "run.json", SEED_FROM, SEED_TO);
+    refused(k->dir, other, OMM_ERR_CONFIG, "nothing to compare");
+    change(other, "scenario.yaml", SETTING_FROM, SETTING_TO);
+    kit_copy(third, k->dir);
+    change(third, "policy.yaml", POLICY_FROM, POLICY_TO);
+    const char *three[] = {k->dir, other, third};
+    CHECK_ERR(omm_compare(&c, three, 3), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), "a third setting") != NULL);
+    CHECK_ERR(omm_compare(&c, three, 1), OMM_ERR_CONFIG);
+    judge_again(third, 0.0, true, 1);
+    refused(k->dir, third, OMM_ERR_MISMATCH, "vocabularies");
+    change(other, "eval/after.jsonl", "home-01", "home-09");
+    refused(k->dir, other, OMM_ERR_MISMATCH, "another one");
+    kit_write(other, "scenario.yaml", omm_bytes_str("not a mapping\n"));
+    refused(k->dir, other, OMM_ERR_FORMAT, "scenario.yaml");
+    kit_write(other, "eval/after.jsonl", omm_bytes_str("{}\n"));
+    refused(k->dir, other, OMM_ERR_FORMAT, "eval/after.jsonl");
+    kit_delete(other, "ledger.jsonl");
+    kit_delete(other, "eval/after.jsonl");
+    refused(k->dir, other, OMM_ERR_NOT_FOUND, "eval/after.jsonl");
+    refused(k->dir, "/nowhere", OMM_ERR_NOT_FOUND, "/nowhere");
+    CHECK_OK(omm_dir_remove(other));
+    CHECK_OK(omm_dir_remove(third));
+}
+
+/* Every allocation may fail; nothing is held then. */
+static void test_no_memory(const kit *k) {
+    char other[OMM_PATH_MAX];
+    omm_comparison c;
+    kit_copy(other, k->dir);
+    change(other, "scenario.yaml", SETTING_FROM, SETTING_TO);
+    const char *dirs[] = {k->dir, other};
+    omm_err err = OMM_ERR_NOMEM;
+    for (size_t n = 1; err == OMM_ERR_NOMEM; n++) {
+        CHECK_EQ(omm_mem_live(), 0);
+        omm_mem_fail_nth(n);
+        err = omm_compare(&c, dirs, 2);
+    }
+    omm_mem_fail_nth(0);
+    CHECK_OK(err);
+    omm_comparison_fini(&c);
+    CHECK_OK(omm_dir_remove(other));
+}
+
+int main(void) {
+    kit k;
+    test_settings();
+    kit_make(&k, &(kit_options){0});
+    omm_judgement_fini(&k.judgement); /* so that the tests can count what is held */
+    memset(&k.judgement, 0, sizeof k.judgement);
+    test_one_pair(&k);
+    test_seeds(&k);
+    test_refusals(&k);
+    test_no_memory(&k);
+    kit_remove(&k);
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}
