@@ -8,60 +8,30 @@ sleep  a laptop that is closed: a node stands still (SIGSTOP) while the coordina
 
 usage: clock_test.py SOURCE_DIR MESHMIND WALL_LIBRARY jump|sleep
 """
-import json, os, pathlib, random, shutil, signal, socket, struct, subprocess, sys, tempfile, time
+import json, pathlib, random, signal, struct, sys, time
+
+import live
+from live import check, log_of
 
 SOURCE, MESHMIND, WALL, WHAT = pathlib.Path(sys.argv[1]).resolve(), *map(pathlib.Path, sys.argv[2:4]), sys.argv[4]
 SCENARIO = SOURCE / "scenarios" / "processes.yaml"
 NODES = ["cafe-02", "studio-02", "harbor-02"]
-YEAR, LIMIT_S, SLEEP_S = 365 * 86400, 240, 8
+YEAR, SLEEP_S = 365 * 86400, 8
 
 
-def check(ok, *what):
-    if not ok:
-        print(*what)
-        sys.exit(1)
+def write_files(folder):
+    port = live.free_port()
+    live.write_coordinator(folder, port, SCENARIO)
+    for name in NODES:
+        live.write_node(folder, name, port, scenario=SCENARIO, checkpoint_steps=1, answer_ms=5000)
 
 
-def simulate(folder):
-    subprocess.run([MESHMIND, "simulate", SCENARIO, "--out", folder / "simulated", "--threads", "2"], check=False,
-                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return json.loads((folder / "simulated" / "manifest.json").read_text())["run_digest"]
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def write_files(folder, port, nodes):
-    (folder / "coordinator.yaml").write_text(
-        f"scenario: {SCENARIO}\nlisten: tcp://127.0.0.1:{port}\nstate_dir: coordinator\npoll_ms: 100\n"
-        "linger_ms: 60000\nthreads: 1\n")
-    for name, scenario in nodes:
-        (folder / f"{name}.yaml").write_text(
-            f"coordinator: tcp://127.0.0.1:{port}\nname: {name}\nstate_dir: {name}\nscenario: {scenario}\nthreads: 1\n"
-            "checkpoint_steps: 1\nanswer_ms: 5000\n")
-
-
-def start(folder, kind, name, **more):
-    env = dict(os.environ, OMM_GUEST_ROOT="/nonexistent", **more)
-    with open(folder / f"{name}.log", "ab") as log:
-        return subprocess.Popen([MESHMIND, kind, "-c", folder / f"{name}.yaml"], stdout=log, stderr=log, env=env)
+def start(folder, name, **env):
+    return live.start_service(MESHMIND, folder, "coordinator" if name == "coordinator" else "node", name, **env)
 
 
 def wait_for(folder, what, test):
-    end = time.monotonic() + LIMIT_S
-    while not test():
-        if time.monotonic() > end:
-            logs = {p.name: p.read_text(errors="replace")[-1500:] for p in folder.glob("*.log")}
-            check(False, what, f"not within {LIMIT_S} s", json.dumps(logs, indent=1))
-        time.sleep(0.02)
-
-
-def log_of(folder, name):
-    path = folder / f"{name}.log"
-    return path.read_text(errors="replace") if path.exists() else ""
+    live.wait_for(what, test, 2 * live.LIMIT_S, folder)
 
 
 def finish(folder, processes, expected):
@@ -69,11 +39,9 @@ def finish(folder, processes, expected):
     codes = [p.returncode for p in processes]
     check(codes[0] in (0, 1) and not any(codes[1:]), "ended with", codes, log_of(folder, "coordinator")[-2000:])
     bundle = folder / "coordinator" / "bundle"
-    digest = json.loads((bundle / "manifest.json").read_text())["run_digest"]
+    digest = live.run_digest(bundle)
     check(digest == expected, "run digest", digest, "the simulator's is", expected)
-    audit = subprocess.run([MESHMIND, "coordinator", "audit", "verify", folder / "coordinator" / "audit.jsonl"],
-                           capture_output=True, text=True)
-    check(audit.returncode == 0, audit.stdout, audit.stderr)
+    live.run(MESHMIND, "coordinator", "audit", "verify", folder / "coordinator" / "audit.jsonl")
     rounds = [json.loads(line) for line in (bundle / "rounds.jsonl").read_text().splitlines()]
     check(all(not r["missing"] for r in rounds), "a deadline has fired")
     return digest
@@ -96,9 +64,9 @@ class WallClock:
 
 
 def jump(folder, expected):
-    write_files(folder, free_port(), [(n, SCENARIO) for n in NODES])
+    write_files(folder)
     clocks = {n: WallClock(folder / f"{n}.wall", y) for n, y in zip(["coordinator", *NODES], [20, -30, 100, 0])}
-    processes = [start(folder, "coordinator" if n == "coordinator" else "node", n, **c.env()) for n, c in clocks.items()]
+    processes = [start(folder, n, **c.env()) for n, c in clocks.items()]
     rng, jumps = random.Random(5), 0
     wait_for(folder, "a round", lambda: "round_open" in log_of(folder, "coordinator"))
     while any(p.poll() is None for p in processes) and jumps < 2000:
@@ -115,14 +83,13 @@ def jump(folder, expected):
 # ---- sleep ------------------------------------------------------------------------------------------
 
 def sleep(folder, expected):
-    write_files(folder, free_port(), [(n, SCENARIO) for n in NODES])
-    coordinator = start(folder, "coordinator", "coordinator")
-    nodes = [start(folder, "node", n) for n in NODES]
+    write_files(folder)
+    coordinator = start(folder, "coordinator")
+    nodes = [start(folder, n) for n in NODES]
     wait_for(folder, "a training", lambda: "training_begin" in log_of(folder, NODES[0]))
     nodes[0].send_signal(signal.SIGSTOP)
-    coordinator.kill()
-    coordinator.wait()
-    coordinator = start(folder, "coordinator", "coordinator")
+    live.stop(coordinator)
+    coordinator = start(folder, "coordinator")
     time.sleep(SLEEP_S)
     check(coordinator.poll() is None, "the run ended without the one that slept")
     nodes[0].send_signal(signal.SIGCONT)
@@ -131,15 +98,7 @@ def sleep(folder, expected):
     print(f"slept {SLEEP_S} s, ended {time.monotonic() - begin:.1f} s later: run digest {digest}, as simulated")
 
 
-def main():
-    if not WALL.exists() or not MESHMIND.exists():
-        print(f"skipped: {WALL} and {MESHMIND} have not been built")
-        sys.exit(77)
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="omm-clock-"))
-    try:
-        (jump if WHAT == "jump" else sleep)(folder, simulate(folder))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-main()
+if not WALL.exists() or not MESHMIND.exists():
+    live.skip(f"{WALL} and {MESHMIND} have not been built")
+with live.workplace("clock") as folder:
+    (jump if WHAT == "jump" else sleep)(folder, live.Simulation(MESHMIND, SCENARIO, folder / "simulated").digest())

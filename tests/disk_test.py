@@ -39,13 +39,9 @@ def mount(disk, *options):
 
 def write_files(folder, disk):
     port = live.free_port()
-    (folder / "coordinator.yaml").write_text(
-        f"scenario: {SCENARIO}\nlisten: tcp://127.0.0.1:{port}\nstate_dir: {disk}/coordinator\nhttp: 127.0.0.1:0\n"
-        f"http_port_file: {folder}/http_port\npoll_ms: 100\nlinger_ms: 60000\nthreads: 1\n")
+    live.write_coordinator(folder, port, SCENARIO, state_dir=disk / "coordinator", http="127.0.0.1:0", http_port_file=folder / "http_port")
     for name in NODES:
-        (folder / f"{name}.yaml").write_text(
-            f"coordinator: tcp://127.0.0.1:{port}\nname: {name}\nstate_dir: {disk}/{name}\nscenario: {SCENARIO}\n"
-            "threads: 1\ncheckpoint_steps: 1\nanswer_ms: 2000\n")
+        live.write_node(folder, name, port, state_dir=disk / name, scenario=SCENARIO, checkpoint_steps=1, answer_ms=2000)
 
 
 def fill(disk):

@@ -6,7 +6,7 @@ The machine that it sees (battery, heat, load, network) is a tree of files, thro
 
 usage: guest_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
-import contextlib, json, os, pathlib, re, signal, sqlite3, sys, tempfile, time
+import contextlib, os, pathlib, re, signal, sqlite3, sys, tempfile, time
 
 import live
 from live import check, free_port, wait_for
@@ -81,7 +81,7 @@ def federation(folder, extra="", steps=STEPS):
 def rehearse(folder, extra):
     """The same with keys and nonces that derive from the scenario: bytes can be compared with a simulation's."""
     port = free_port()
-    common = f"scenario: run.yaml\nthreads: 1\n"
+    common = "scenario: run.yaml\nthreads: 1\n"
     (folder / "coordinator.yaml").write_text(
         f"{common}listen: tcp://127.0.0.1:{port}\nstate_dir: state\npoll_ms: 100\nlinger_ms: 60000\n")
     (folder / "node.yaml").write_text(

@@ -1,6 +1,6 @@
 """Peers that mean harm, for soak_test.py: they speak the protocol with the second implementation
 (protocol_peer.py) and break it on purpose.  What they are told is decoded strictly, and counted."""
-import random, socket, struct, threading, time
+import random, socket, struct, threading
 
 import protocol_peer as pp
 

@@ -8,15 +8,11 @@ Runs RELEASE_MESHMIND where it is there: sanitizers make this ten times as long 
 import json, pathlib, subprocess, sys, tempfile
 import speakers
 
+from live import check
+
 SOURCE, TESTDATA = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[3])
 MESHMIND = next((p for p in reversed(sys.argv[4:]) if pathlib.Path(p).exists()), sys.argv[2])
 BASE = SOURCE / "scenarios" / "base"
-
-
-def check(condition, text):
-    if not condition:
-        print(text)
-        sys.exit(1)
 
 
 def train(folder, data, held, *options):

@@ -1,8 +1,9 @@
-"""What the tests of live processes share: ports, processes with logs, waiting for an event, keys, HTTP.
+"""What the tests of live processes share: ports, processes with logs, waiting for an event, service files and keys, a relay
+that keeps every byte, simulations to compare with, what is said of a bundle.
 
 A test imports it and says which program it is about: `meshmind = live.program(sys.argv[2:])`.
 """
-import atexit, json, os, pathlib, signal, socket, subprocess, sys, time
+import atexit, contextlib, json, os, pathlib, shutil, signal, socket, subprocess, sys, tempfile, threading, time
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 LIMIT_S = 120  # of wait_for where nothing else is said: many times what an idle machine needs
@@ -91,6 +92,15 @@ def log_of(folder, name):
     return path.read_text(errors="replace") if path.exists() else ""
 
 
+def run(*command, code=0, says="", **options):
+    """Ends within LIMIT_S with exit code `code` (or one of them), and says what is wanted: what it said on stdout."""
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=LIMIT_S, env=environment(), **options)
+    wanted = code if isinstance(code, tuple) else (code,)
+    check(done.returncode in wanted and says in done.stdout + done.stderr,
+          *command[1:], f"exit {done.returncode}, wanted {code} and {says!r}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done.stdout
+
+
 def stop(process, how=signal.SIGKILL):
     process.send_signal(how)
     return process.wait(timeout=LIMIT_S)
@@ -106,15 +116,75 @@ def end_all(processes=started):
 atexit.register(end_all)
 
 
+@contextlib.contextmanager
+def workplace(name):
+    """A folder for `with`; afterwards its processes have ended and it is gone."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix=f"omm-{name}-")).resolve()
+    try:
+        yield folder
+    finally:
+        end_all()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# ---- files ------------------------------------------------------------------------------------------
+
 def keygen(meshmind, folder, name):
     """Makes NAME.key; what is public of it: public_key, minisign."""
-    done = subprocess.run([meshmind, "keygen", "--json", "--out", folder / f"{name}.key"], capture_output=True, text=True)
-    check(done.returncode == 0, "keygen:", done.stderr)
-    return json.loads(done.stdout)
+    return json.loads(run(meshmind, "keygen", "--json", "--out", folder / f"{name}.key"))
 
+
+def keys(meshmind, folder, names):
+    """Keys of a service with enrolled nodes: of coordinator, bundle and every name; what is public of each."""
+    return {name: keygen(meshmind, folder, name) for name in ("coordinator", "bundle", *names)}
+
+
+def ship(folder, few=0):
+    """What a scenario needs beside it: the base model, the policies, and `few` test items for short evaluations."""
+    (folder / "base").symlink_to(SOURCE / "scenarios" / "base")
+    shutil.copytree(SOURCE / "scenarios" / "policies", folder / "policies")
+    if few:
+        lines = (SOURCE / "scenarios" / "base" / "test.jsonl").read_text().splitlines(keepends=True)
+        (folder / "few.jsonl").write_text("".join(lines[::len(lines) // few][:few]))
+
+
+def write_yaml(path, fields):
+    """One line a field; those that are None are left out."""
+    path.write_text("".join(f"{k}: {v}\n" for k, v in fields.items() if v is not None))
+
+
+def write_coordinator(folder, port, scenario, name="coordinator", enrolled=None, **more):
+    """NAME.yaml of a service; `enrolled`: its own keys, and node name -> public key."""
+    fields = {"scenario": scenario, "listen": f"tcp://127.0.0.1:{port}", "state_dir": "coordinator", "poll_ms": 100,
+              "linger_ms": 60000, "threads": 1}
+    if enrolled is not None:
+        fields |= {"key": "coordinator.key", "bundle_key": "bundle.key"}
+        if enrolled:
+            fields["nodes"] = "".join(f"\n  - {{name: {n}, public_key: {k}}}" for n, k in enrolled.items())
+    write_yaml(folder / f"{name}.yaml", fields | more)
+
+
+def write_node(folder, name, port, /, **more):
+    """NAME.yaml of a node; either `scenario` or what `trains` gives is needed in `more`."""
+    write_yaml(folder / f"{name}.yaml", {"coordinator": f"tcp://127.0.0.1:{port}", "name": name, "state_dir": name, "threads": 1} | more)
+
+
+def trains(name, client, public):
+    """Fields of a node with the key NAME.key that trains on what one client of the shipped data says."""
+    return {"key": f"{name}.key", "coordinator_key": public["coordinator"]["public_key"], "client": client,
+            "model": "base/openmeshmind-tiny-F16.gguf", "data": "base/train.jsonl"}
+
+
+# ---- what comes out ---------------------------------------------------------------------------------
 
 def run_digest(bundle):
     return json.loads((pathlib.Path(bundle) / "manifest.json").read_text())["run_digest"]
+
+
+def check_verified(meshmind, bundle, *options):
+    """Nobody has changed it.  Gates may fail: a service repeats no training, and one short round learns little."""
+    done = subprocess.run([meshmind, "verify", bundle, *options], capture_output=True, text=True)
+    check(done.returncode == 0 or (done.returncode == 1 and "the evidence is intact" in done.stdout), "verify:", done.stdout, done.stderr)
 
 
 class Simulation:
@@ -131,3 +201,39 @@ class Simulation:
         said = self.process.communicate()[1]
         check(self.process.returncode in (0, 1), "simulate:", said[-1000:])  # 1: a gate failed, the run is whole
         return run_digest(self.out)
+
+
+class Tap(threading.Thread):
+    """Passes connections on to `port`, and keeps what goes `out` to it and comes `back`: anybody on the way can."""
+
+    def __init__(self, port):
+        super().__init__(daemon=True)
+        self.to, self.out, self.back, self.ended = port, bytearray(), bytearray(), 0
+        self.door = socket.create_server(("127.0.0.1", 0))
+        self.port = self.door.getsockname()[1]
+        self.start()
+
+    def run(self):
+        while True:
+            near = self.door.accept()[0]
+            try:
+                far = socket.create_connection(("127.0.0.1", self.to))
+            except OSError:  # the coordinator is away
+                near.close()
+                continue
+            for a, b, kept in ((near, far, self.out), (far, near, self.back)):
+                threading.Thread(target=self.pump, args=(a, b, kept), daemon=True).start()
+
+    def pump(self, a, b, kept):
+        try:
+            while data := a.recv(65536):
+                kept += data
+                b.sendall(data)
+        except OSError:
+            pass
+        self.ended += 1
+        for s in (a, b):
+            try:
+                s.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass

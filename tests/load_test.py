@@ -9,7 +9,9 @@ usage: load_test.py SOURCE_DIR MESHMIND LOAD [NODES ROUNDS THREADS [kills | allo
 Memory means nothing with sanitizers, which keep what is freed: MESHMIND and LOAD are of a build without.
 Prints a line a round; docs/measurements.md has what 2,000 nodes and 50 rounds gave.
 """
-import json, os, pathlib, random, re, resource, shutil, signal, socket, subprocess, sys, tempfile, time, urllib.request
+import json, os, pathlib, random, re, resource, shutil, signal, subprocess, sys, tempfile, time, urllib.request
+
+from live import fail, free_port, skip
 
 SOURCE, MESHMIND, LOAD = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
 NODES, ROUNDS, THREADS = (int(a) for a in sys.argv[4:7]) if len(sys.argv) > 4 else (60, 10, 16)
@@ -23,19 +25,7 @@ KILL_EVERY_S = (0.15, 0.9)  # after it answers again
 
 for program in (MESHMIND, LOAD):
     if not program.exists():
-        print(f"skipped: {program} is not there (cmake --build --preset release)")
-        sys.exit(77)
-
-
-def fail(text):
-    print(text)
-    sys.exit(1)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+        skip(f"{program} is not there (cmake --build --preset release)")
 
 
 def write_files(folder, port=0, messages=0):

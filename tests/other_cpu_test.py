@@ -7,6 +7,8 @@ BUILD_DIR has aarch64/meshmind and sysroot-arm64, which ./test makes, and perhap
 """
 import json, pathlib, shutil, subprocess, sys, tempfile
 
+from live import fail, skip
+
 SOURCE, MESHMIND, BUILD = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2], pathlib.Path(sys.argv[3])
 BASE = SOURCE / "scenarios" / "base"
 MODEL = BASE / "openmeshmind-tiny-F16.gguf"
@@ -28,16 +30,6 @@ codec: {{up: {{kind: int8, topk_fraction: 0.5}}, down: {{kind: f16}}}}
 evaluation: {{round_items: 4, generate: false}}
 audit: {{submissions: 0}}
 """
-
-
-def fail(text):
-    print(text)
-    sys.exit(1)
-
-
-def skip(why):
-    print(f"skipped: {why}")
-    sys.exit(77)
 
 
 def run(program, *args, codes=(0,)):

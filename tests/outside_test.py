@@ -72,14 +72,9 @@ def parse_metrics(text):
 
 def write_files(folder, port, web):
     (folder / "run.yaml").write_text(SCENARIO)
-    (folder / "coordinator.yaml").write_text(
-        f"scenario: run.yaml\nlisten: tcp://127.0.0.1:{port}\nstate_dir: coordinator\n"
-        + (f"http: {web}\nhttp_port_file: http_port\n" if web else "") +
-        "poll_ms: 100\nlinger_ms: 60000\nthreads: 1\n")
+    live.write_coordinator(folder, port, "run.yaml", http=web, http_port_file="http_port" if web else None)
     for name in NODES:
-        (folder / f"{name}.yaml").write_text(
-            f"coordinator: tcp://127.0.0.1:{port}\nname: {name}\nstate_dir: {name}\n"
-            f"scenario: run.yaml\nthreads: 1\nanswer_ms: 3000\n")
+        live.write_node(folder, name, port, scenario="run.yaml", answer_ms=3000)
 
 
 def start(folder, kind, name):

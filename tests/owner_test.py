@@ -6,10 +6,13 @@ Between node and coordinator stands a relay that keeps every byte.
 
 usage: owner_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
-import ctypes, ctypes.util, hashlib, json, os, pathlib, socket, subprocess, sys, tempfile, threading, time
+import ctypes, ctypes.util, hashlib, json, os, pathlib, subprocess, sys, time
 
-SOURCE = pathlib.Path(sys.argv[1])
-MESHMIND = next((p for p in sys.argv[3:] if pathlib.Path(p).exists()), sys.argv[2])
+import live
+from live import check
+
+SOURCE = pathlib.Path(sys.argv[1]).resolve()
+MESHMIND = live.program(sys.argv[2:])
 WINDOW = 24  # bytes in a row that must not be seen
 SCENARIO = """schema_version: 1
 name: owner
@@ -30,55 +33,8 @@ audit: {submissions: 1, scalar_steps: 0}
 """
 
 
-def check(condition, text):
-    if not condition:
-        print(text)
-        sys.exit(1)
-
-
-def meshmind(*args, code=0):
-    done = subprocess.run([MESHMIND, *map(str, args)], capture_output=True, text=True,
-                          env={**os.environ, "OMM_GUEST_ROOT": "/nonexistent"}, timeout=300)
-    check(done.returncode == code, f"{args}: exit {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout
-
-
-class Relay(threading.Thread):
-    """Passes connections on to `port`; `out` and `back` are all bytes of all of them."""
-
-    def __init__(self, port):
-        super().__init__(daemon=True)
-        self.server = socket.create_server(("127.0.0.1", 0))
-        self.to, self.port, self.out, self.back = port, self.server.getsockname()[1], bytearray(), bytearray()
-        self.start()
-
-    def run(self):
-        while True:
-            near = self.server.accept()[0]
-            try:
-                far = socket.create_connection(("127.0.0.1", self.to))
-            except OSError:  # the coordinator is not there yet
-                near.close()
-                continue
-            for a, b, kept in ((near, far, self.out), (far, near, self.back)):
-                threading.Thread(target=self.pump, args=(a, b, kept), daemon=True).start()
-
-    @staticmethod
-    def pump(a, b, kept):
-        try:
-            while data := a.recv(65536):
-                kept += data
-                b.sendall(data)
-        except OSError:
-            pass
-        for s in (a, b):
-            s.close()
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+def meshmind(*args):
+    return live.run(MESHMIND, *args)
 
 
 def private_texts():
@@ -125,34 +81,31 @@ def leaks(data, secret):
     return any(bytes(data[i:i + WINDOW]) in secret for i in range(len(data) - WINDOW + 1))
 
 
-def write_files(folder, port, relay):
-    public = {n: json.loads(meshmind("keygen", "--json", "--out", folder / f"{n}.key"))["public_key"]
-              for n in ("coordinator", "bundle", "node")}
-    (folder / "base").symlink_to(SOURCE / "scenarios" / "base")
+def write_files(folder, port, tap):
+    public = live.keys(MESHMIND, folder, ["anna"])
+    live.ship(folder)
     (folder / "run.yaml").write_text(SCENARIO)
-    (folder / "coordinator.yaml").write_text(
-        f"scenario: run.yaml\nlisten: tcp://127.0.0.1:{port}\nstate_dir: state\nkey: coordinator.key\n"
-        "bundle_key: bundle.key\npoll_ms: 100\nlinger_ms: 60000\nthreads: 1\n"
-        f"nodes:\n  - {{name: cafe-02, public_key: {public['node']}}}\n")
-    (folder / "node.yaml").write_text(
-        f"coordinator: tcp://127.0.0.1:{relay.port}\nname: anna\nstate_dir: node\nkey: node.key\n"
-        f"coordinator_key: {public['coordinator']}\nmodel: base/openmeshmind-tiny-F16.gguf\n"
-        f"data: base/train.jsonl\nclient: cafe-02\nthreads: 1\n")
+    enrolled = {"cafe-02": public["anna"]["public_key"]}
+    live.write_coordinator(folder, port, "run.yaml", enrolled=enrolled, state_dir="state")
+    live.write_coordinator(folder, port, "run.yaml", "second", enrolled, state_dir="state2")
+    fields = live.trains("anna", "cafe-02", public)
+    live.write_node(folder, "anna", tap.port, **fields)
+    live.write_node(folder, "strict", tap.port, **fields | {"limits": "{steps_max: 1}", "name": "anna"})
 
 
-def status(folder):
-    return json.loads(meshmind("node", "status", "-c", folder / "node.yaml", "--json"))
+def status(folder, name="anna"):
+    return json.loads(meshmind("node", "status", "-c", folder / f"{name}.yaml", "--json"))
 
 
-def dry_run(folder, relay):
+def dry_run(folder, tap):
     """Trains, writes, and sends nothing of it; then the very same bytes are sent."""
-    shown = json.loads(meshmind("node", "--dry-run", "--json", "-c", folder / "node.yaml"))
-    envelope = (folder / "node" / "dry-run" / "submission.env").read_bytes()
-    payload = (folder / "node" / "dry-run" / "payload.bin").read_bytes()
+    shown = json.loads(meshmind("node", "--dry-run", "--json", "-c", folder / "anna.yaml"))
+    envelope = (folder / "anna" / "dry-run" / "submission.env").read_bytes()
+    payload = (folder / "anna" / "dry-run" / "payload.bin").read_bytes()
     check(shown["sent"] is False and shown["payload_bytes"] == len(payload) > 100, shown)
     check(shown["payload"] == hashlib.blake2b(payload, digest_size=32).hexdigest(), "the digest shown is another's")
-    check(envelope not in relay.out and payload[:64] not in relay.out, "a dry run has sent its submission")
-    text = meshmind("node", "--dry-run", "-c", folder / "node.yaml")
+    check(envelope not in tap.out and payload[:64] not in tap.out, "a dry run has sent its submission")
+    text = meshmind("node", "--dry-run", "-c", folder / "anna.yaml")
     check("not sent: " in text and shown["payload"] in text, text)
     said = status(folder)
     check(not said["running"] and said["history"]["sent"]["waiting"] == 1, said)
@@ -161,58 +114,52 @@ def dry_run(folder, relay):
 
 def whole_run(folder, coordinator):
     """Until the run is over; what is said of the node while it works."""
-    node = subprocess.Popen([MESHMIND, "node", "-c", folder / "node.yaml"], stderr=subprocess.PIPE, text=True,
-                            env={**os.environ, "OMM_GUEST_ROOT": "/nonexistent"})
-    live = []
+    node, seen = live.start_service(MESHMIND, folder, "node", "anna"), []
     while node.poll() is None:
-        live.append(status(folder))
+        seen.append(status(folder))
         time.sleep(0.05)
-    check(node.returncode == 0, node.stderr.read())
-    check(coordinator.wait(timeout=120) in (0, 1), "the coordinator failed")
-    running = [s for s in live if s["running"]]
-    check(any(s.get("pid") == node.pid for s in running), f"nothing was said while it ran: {live[-1:]}")
+    check(node.returncode == 0, live.log_of(folder, "anna"))
+    check(coordinator.wait(timeout=live.LIMIT_S) in (0, 1), "the coordinator failed")
+    running = [s for s in seen if s["running"]]
+    check(any(s.get("pid") == node.pid for s in running), f"nothing was said while it ran: {seen[-1:]}")
     check(all(s["state"] in ("starting", "waiting", "fetching", "training", "sending", "done", "stopped")
               for s in running), running)
 
 
 def main(folder):
-    secret, port = windows(private_texts()), free_port()
-    relay = Relay(port)
-    write_files(folder, port, relay)
-    check("never started" in meshmind("node", "status", "-c", folder / "node.yaml"), "status before the first start")
-    coordinator = subprocess.Popen([MESHMIND, "coordinator", "-c", folder / "coordinator.yaml"],
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        envelope, payload = dry_run(folder, relay)
-        whole_run(folder, coordinator)
-    finally:
-        coordinator.kill()
-    check(envelope in relay.out and payload[:60000] in relay.out, "not what the dry run showed has been sent")
+    secret, port = windows(private_texts()), live.free_port()
+    tap = live.Tap(port)
+    write_files(folder, port, tap)
+    check("never started" in meshmind("node", "status", "-c", folder / "anna.yaml"), "status before the first start")
+    coordinator = live.start_service(MESHMIND, folder, "coordinator", "coordinator")
+    envelope, payload = dry_run(folder, tap)
+    whole_run(folder, coordinator)
+    check(envelope in tap.out and payload[:60000] in tap.out, "not what the dry run showed has been sent")
 
     said = status(folder)
     rounds, sent = said["history"]["rounds"], said["history"]["sent"]
     check([r["verdict"] for r in rounds] == ["OK", "OK"] and sent["accepted"] == sent["rounds"] == 2, rounds)
-    check(sent["payload_bytes"] == sum(r["payload_bytes"] for r in rounds) < len(relay.out), sent)
+    check(sent["payload_bytes"] == sum(r["payload_bytes"] for r in rounds) < len(tap.out), sent)
     for r in rounds:
         path = next((folder / "state" / "bundle" / "payloads").rglob(r["payload"] + "*"), None)
         check(path and path.stat().st_size == r["payload_bytes"], f"no payload {r['payload']} in the bundle")
-    text = meshmind("node", "status", "-c", folder / "node.yaml")
+    text = meshmind("node", "status", "-c", folder / "anna.yaml")
     for words in ("anna: not running", f"reads        {folder}/base/train.jsonl (data): used here, never sent",
-                  f"writes       {folder}/node", "sent         2 rounds, 2 of them accepted", "declined     nothing"):
+                  f"writes       {folder}/anna", "sent         2 rounds, 2 of them accepted", "declined     nothing"):
         check(words in text, f"{words} is not in:\n{text}")
 
     # What came of it: the newest global adapter, as a file and by name.
     text = meshmind("generate", "-m", folder / "base" / "openmeshmind-tiny-F16.gguf", "--lora",
-                    folder / "node" / "newest.gguf", "-n", "8", "--temp", "0", "Hello")
+                    folder / "anna" / "newest.gguf", "-n", "8", "--temp", "0", "Hello")
     home = folder / "home" / "openmeshmind"
     home.mkdir(parents=True)
-    (home / "node").symlink_to(folder / "node")
+    (home / "node").symlink_to(folder / "anna")
     os.environ["XDG_STATE_HOME"] = str(folder / "home")
     check(text == meshmind("generate", "-m", folder / "base" / "openmeshmind-tiny-F16.gguf", "--lora", "newest",
                            "-n", "8", "--temp", "0", "Hello"), "--lora newest is not the newest adapter")
 
-    frames = decompressed(relay.out)
-    for name, data in [("what was sent", relay.out), ("what came back", relay.back),
+    frames = decompressed(tap.out)
+    for name, data in [("what was sent", tap.out), ("what came back", tap.back),
                        *((f"frame {i}", f) for i, f in enumerate(frames))]:
         check(not leaks(data, secret), f"{name} holds the owner's text")
     # The search itself finds what is there, plain and compressed.
@@ -221,26 +168,15 @@ def main(folder):
     packed = subprocess.run(["zstd", "-c"], input=planted * 9, capture_output=True).stdout if frames else b""
     check(not frames or not packed or any(leaks(p, secret) for p in decompressed(b"ab" + packed + b"c")),
           "the search does not look into frames")
-    print(f"{len(relay.out)} bytes sent, {len(frames)} compressed frames, none of {len(secret)} pieces of the data")
+    print(f"{len(tap.out)} bytes sent, {len(frames)} compressed frames, none of {len(secret)} pieces of the data")
 
     # What it declines is on the record, with the reason, once for many times.
-    text = (folder / "node.yaml").read_text().replace("state_dir: node", "state_dir: strict") + "limits: {steps_max: 1}\n"
-    (folder / "node.yaml").write_text(text)
-    (folder / "second.yaml").write_text((folder / "coordinator.yaml").read_text().replace("state_dir: state", "state_dir: state2"))
-    coordinator = subprocess.Popen([MESHMIND, "coordinator", "-c", folder / "second.yaml"],
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    node = subprocess.Popen([MESHMIND, "node", "-c", folder / "node.yaml"], stderr=subprocess.DEVNULL,
-                            env={**os.environ, "OMM_GUEST_ROOT": "/nonexistent"})
-    try:
-        end = time.monotonic() + 60
-        while not (declined := status(folder).get("history", {}).get("declined", [])):
-            check(time.monotonic() < end, "the refusal is not on the record")
-            time.sleep(0.1)
-        check(declined[0]["reason"] == "recipe.steps: 2 is over our limit of 1" and declined[0]["times"] >= 1, declined)
-    finally:
-        node.kill()
-        coordinator.kill()
+    coordinator = live.start_service(MESHMIND, folder, "coordinator", "second")
+    node = live.start_service(MESHMIND, folder, "node", "strict")
+    declined = live.wait_for("a refusal on the record", lambda: status(folder, "strict").get("history", {}).get("declined"), 60, folder)
+    check(declined[0]["reason"] == "recipe.steps: 2 is over our limit of 1" and declined[0]["times"] >= 1, declined)
+    live.end_all([node, coordinator])
 
 
-with tempfile.TemporaryDirectory(prefix="omm-owner-") as name:
-    main(pathlib.Path(name).resolve())
+with live.workplace("owner") as folder:
+    main(folder)

@@ -6,7 +6,7 @@ Runs where torch, transformers and peft are installed; peft_test.py starts it:
 The models are the reference models of the test data, built as transformers models with random-weight
 shapes, q and k rows put back into the order of transformers for architecture llama.
 """
-import json, pathlib, struct, subprocess, sys
+import pathlib, struct, subprocess, sys
 
 import numpy as np
 import torch

@@ -5,7 +5,7 @@ a canary in its queue and with a verdict half kept.  The bundle verifies, and sa
 
 usage: probation_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
-import hashlib, json, os, pathlib, random, shutil, signal, subprocess, sys, tempfile, time
+import hashlib, json, os, pathlib, random, shutil, signal, subprocess, sys, time
 
 sys.dont_write_bytecode = True
 import protocol_peer as pp
@@ -16,7 +16,6 @@ from hostile_peers import Wire
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
 MESHMIND = live.program(sys.argv[2:])
 CLIENTS = {"listed": "cafe-02", "worker": "studio-02"}
-os.environ["OMM_GUEST_ROOT"] = live.NOWHERE
 findings = live.Findings()
 check = findings.check
 
@@ -35,10 +34,8 @@ def log_of(name):
 
 
 def write_coordinator(port, listed, canary):
-    (FOLDER / "coordinator.yaml").write_text(
-        f"scenario: own.yaml\nlisten: tcp://127.0.0.1:{port}\nstate_dir: coordinator\nkey: coordinator.key\nbundle_key: bundle.key\n"
-        f"poll_ms: 50\nlinger_ms: 30000\nthreads: 1\nenrolment: open\nwork_bits: 8\nnode_max: 5\ncanary: {canary}\n"
-        f"nodes:\n  - {{name: listed, public_key: {listed}}}\n")
+    live.write_coordinator(FOLDER, port, "own.yaml", enrolled={"listed": listed}, poll_ms=50, linger_ms=30000, enrolment="open",
+                           work_bits=8, node_max=5, canary=canary)
 
 
 def refused_files(port, listed):
@@ -58,23 +55,14 @@ def refused_files(port, listed):
 
 
 def write_files(port):
-    public = {}
-    for name in ("coordinator", "bundle", *CLIENTS):
-        done = subprocess.run([MESHMIND, "keygen", "--json", "--out", FOLDER / f"{name}.key"], capture_output=True, text=True, check=True)
-        public[name] = json.loads(done.stdout)
-    (FOLDER / "base").symlink_to(SOURCE / "scenarios" / "base")
-    shutil.copytree(SOURCE / "scenarios" / "policies", FOLDER / "policies")
-    lines = (SOURCE / "scenarios" / "base" / "test.jsonl").read_text().splitlines(keepends=True)
-    (FOLDER / "few.jsonl").write_text("".join(lines[::len(lines) // 24][:24]))
+    public = live.keys(MESHMIND, FOLDER, CLIENTS)
+    live.ship(FOLDER, few=24)
     scenario = (SOURCE / "scenarios" / "processes.yaml").read_text().replace("test: base/test.jsonl", "test: few.jsonl")
     (FOLDER / "own.yaml").write_text(scenario + "round: {quorum: 2}\npolicy: policies/service.yaml\n")
     refused_files(port, public["listed"]["public_key"])
     write_coordinator(port, public["listed"]["public_key"], "{shards: [public.jsonl], passes: 2, share: 0.4}")
     for name, client in CLIENTS.items():
-        (FOLDER / f"{name}.yaml").write_text(
-            f"coordinator: tcp://127.0.0.1:{port}\nname: {name}\nstate_dir: {name}\nkey: {name}.key\n"
-            f"coordinator_key: {public['coordinator']['public_key']}\nmodel: base/openmeshmind-tiny-F16.gguf\n"
-            f"data: base/train.jsonl\nclient: {client}\nthreads: 1\nanswer_ms: 3000\n")
+        live.write_node(FOLDER, name, port, **live.trains(name, client, public), answer_ms=3000)
     return public
 
 
@@ -175,8 +163,7 @@ def run():
     for p, name in ((listed, "listed"), (worker, "worker")):
         check(p.returncode == 0, f"{name} ended with {p.returncode}: {log_of(name)[-2000:]}")
     bundle = FOLDER / "coordinator" / "bundle"
-    verify = subprocess.run([MESHMIND, "verify", bundle, "--trust", public["bundle"]["minisign"]], capture_output=True, text=True)
-    check(verify.returncode == 0 or "the evidence is intact" in verify.stdout, verify.stdout + verify.stderr)
+    live.check_verified(MESHMIND, bundle, "--trust", public["bundle"]["minisign"])
     ids = [n["id"] for n in json.loads((bundle / "run.json").read_text())["nodes"]]
     check(len(ids) == 2 and hashlib.blake2b(cheat.key[2], digest_size=32).hexdigest() not in ids, f"run.json: {ids}")
     entries = [json.loads(line) for line in (bundle / "measured" / "canaries.jsonl").read_text().splitlines()]
@@ -195,10 +182,6 @@ def run():
     print(f"{len(entries)} verdicts on canaries, {len(given)} by the stranger that was let in")
 
 
-FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="omm-probation-"))
-try:
+with live.workplace("probation") as FOLDER:
     run()
-finally:
-    live.end_all()
-    shutil.rmtree(FOLDER, ignore_errors=True)
 sys.exit(findings.code)

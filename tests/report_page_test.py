@@ -9,6 +9,8 @@ It is asked through its debugging pipe; the page itself runs no script.
 """
 import json, os, pathlib, shutil, subprocess, sys, tempfile, time
 
+from live import check
+
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
 MESHMIND = next((p for p in reversed(sys.argv[3:]) if pathlib.Path(p).exists()), sys.argv[2])
 BASE = SOURCE / "scenarios" / "base"
@@ -24,12 +26,6 @@ LOOK = """(() => {
     curves: lines.map(r => [r.left, r.right, r.width, r.height]), smallest: Math.min(...letters),
     mark: Math.min(...marks.map(r => r.height)), outside: marks.filter(r => r.left < 0 || r.right > innerWidth).length};
 })()"""
-
-
-def check(condition, text):
-    if not condition:
-        print(text)
-        sys.exit(1)
 
 
 class Browser:

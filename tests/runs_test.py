@@ -10,7 +10,9 @@
 
 usage: runs_test.py SOURCE_DIR MESHMIND WHAT [OTHER_COMPILERS_MESHMIND]
 """
-import json, os, pathlib, re, subprocess, sys, tempfile
+import json, os, pathlib, subprocess, sys, tempfile
+
+from live import check
 
 SOURCE, MESHMIND, WHAT = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2], sys.argv[3]
 OTHERS = sys.argv[4:]
@@ -48,16 +50,6 @@ codec: {{up: {{kind: int8, topk_fraction: {topk}}}, down: {{kind: f16}}}}
 evaluation: {{round_items: 8, generate: false}}
 audit: {{submissions: 1, scalar_steps: 0}}
 """
-
-
-def fail(text):
-    print(text)
-    sys.exit(1)
-
-
-def check(condition, text):
-    if not condition:
-        fail(text)
 
 
 def run(*args, program=MESHMIND, env=None):

@@ -6,17 +6,13 @@ usage: setup_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
 import json, os, pathlib, pty, stat, subprocess, sys, tempfile
 
+from live import check
+
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
 MESHMIND = pathlib.Path(next((p for p in sys.argv[3:] if pathlib.Path(p).exists()), sys.argv[2])).resolve()
 MODEL = SOURCE / "scenarios" / "base" / "openmeshmind-tiny-F16.gguf"
 KEY = "ab" * 32
 TOKEN = "invite-" + "c7" * 32
-
-
-def check(condition, text):
-    if not condition:
-        print(text)
-        sys.exit(1)
 
 
 class Home:

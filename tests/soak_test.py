@@ -9,13 +9,14 @@ counted as the strangers were told.
 
 usage: soak_test.py SOURCE_DIR MESHMIND DURATION [SEED]     DURATION: 30m, 90s; without SEED one is drawn and printed
 """
-import http.client, json, os, pathlib, random, re, shutil, signal, socket, sqlite3, struct, subprocess, sys, tempfile
-import threading, time
+import http.client, json, os, pathlib, random, re, shutil, signal, sqlite3, struct, sys, tempfile, threading, time
 
 SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
 sys.path.insert(0, str(SOURCE / "tests"))
 import hostile_peers as hp
+import live
 import protocol_peer as pp
+from live import check
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
 DURATION_S = int(sys.argv[3][:-1]) * UNITS[sys.argv[3][-1]]
@@ -45,37 +46,24 @@ MEMORY = pathlib.Path("/dev/shm")  # a disk that others use would decide how lon
 EXACT = ["KEY", "SIGNATURE", "CONTEXT"]  # nobody but strangers provokes them
 
 
-class Failed(Exception):
-    pass
-
-
-def check(ok, *what):
-    if not ok:
-        raise Failed(" ".join(map(str, what)))
-
-
 class Process:
     def __init__(self, folder, kind, name):
         self.folder, self.kind, self.name, self.kills, self.process = folder, kind, name, 0, None
         self.start()
 
     def start(self):
-        env = dict(os.environ, OMM_GUEST_ROOT="/nonexistent")
         # nng 1.5 may lose the last request of a socket that is closed while its connection breaks:
         # one message at the end of a process.  What grows while it runs is seen in its memory.
         known = self.folder / "known_leaks.txt"
         known.write_text("leak:omm_client_send\n")
-        env["LSAN_OPTIONS"] = f"suppressions={known}:print_suppressions=0"
-        env["ASAN_OPTIONS"] = "exitcode=99:detect_leaks=1:quarantine_size_mb=16:malloc_context_size=12"
-        env["UBSAN_OPTIONS"] = "halt_on_error=1:exitcode=99:print_stacktrace=1"
-        with open(self.folder / f"{self.name}.log", "ab") as log:
-            self.process = subprocess.Popen([MESHMIND, self.kind, "-c", self.folder / f"{self.name}.yaml"], env=env,
-                                            stdout=log, stderr=log)
+        env = {"LSAN_OPTIONS": f"suppressions={known}:print_suppressions=0",
+               "ASAN_OPTIONS": "exitcode=99:detect_leaks=1:quarantine_size_mb=16:malloc_context_size=12",
+               "UBSAN_OPTIONS": "halt_on_error=1:exitcode=99:print_stacktrace=1"}
+        self.process = live.start_service(MESHMIND, self.folder, self.kind, self.name, **env)
 
     def kill(self):
         """False when it had ended by itself."""
-        self.process.kill()
-        if self.process.wait() != -signal.SIGKILL:
+        if live.stop(self.process) != -signal.SIGKILL:
             return False
         self.kills += 1
         return True
@@ -90,21 +78,11 @@ class Process:
             return 0, 0
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 def write_files(folder, port):
     (folder / "soak.yaml").write_text(SCENARIO)
-    (folder / "coordinator.yaml").write_text(
-        f"scenario: soak.yaml\nlisten: tcp://127.0.0.1:{port}\nstate_dir: coordinator\nhttp: 127.0.0.1:0\n"
-        "http_port_file: http_port\npoll_ms: 100\nlinger_ms: 60000\nthreads: 1\n")
+    live.write_coordinator(folder, port, "soak.yaml", http="127.0.0.1:0", http_port_file="http_port")
     for name in NODES:
-        (folder / f"{name}.yaml").write_text(
-            f"coordinator: tcp://127.0.0.1:{port}\nname: {name}\nstate_dir: {name}\nscenario: soak.yaml\nthreads: 1\n"
-            "checkpoint_steps: 1\nanswer_ms: 5000\n")
+        live.write_node(folder, name, port, scenario="soak.yaml", checkpoint_steps=1, answer_ms=5000)
 
 
 def refusals(folder):
@@ -123,7 +101,7 @@ def refusals(folder):
 class Episode:
     def __init__(self, folder, rng, seed, is_calm, deadline):
         self.folder, self.rng, self.seed, self.is_calm, self.deadline = folder, rng, seed, is_calm, deadline
-        self.port, self.tally, self.stop = free_port(), hp.Tally(), threading.Event()
+        self.port, self.tally, self.stop = live.free_port(), hp.Tally(), threading.Event()
         self.compared, self.late_kills, self.captured_list, self.rss, self.fds = 0, 0, [], [], []
         write_files(folder, self.port)
         run_seed = pp.blake(b"omm seed" + struct.pack("<Q", 12))
@@ -159,10 +137,7 @@ class Episode:
             self.stop.set()
             self.mallory.quit.set()
             self.tally.go.set()
-            for p in [self.coordinator, *self.nodes]:
-                if p.process.poll() is None:
-                    p.process.kill()
-                    p.process.wait()
+            live.end_all()
             for thread in [self.mallory, *strangers]:
                 thread.join(30)
 
@@ -264,12 +239,8 @@ def check_episode(episode, expected):
         text = log.read_text(errors="replace")
         bad = re.search(r"(?m)^.*(AddressSanitizer|LeakSanitizer|runtime error|Assertion|ASSERT).*$", text)
         check(not bad, log.name, "says", bad and bad[0])
-    verify = subprocess.run([MESHMIND, "verify", bundle], capture_output=True, text=True)
-    check(verify.returncode in (0, 1), "verify:", verify.stdout[-2000:], verify.stderr[-2000:])
-    check("intact" in verify.stdout.lower() or verify.returncode == 0, "verify:", verify.stdout[-2000:])
-    audit = subprocess.run([MESHMIND, "coordinator", "audit", "verify", episode.folder / "coordinator" / "audit.jsonl"],
-                           capture_output=True, text=True)
-    check(audit.returncode == 0, "audit:", audit.stdout, audit.stderr)
+    live.check_verified(MESHMIND, bundle)
+    live.run(MESHMIND, "coordinator", "audit", "verify", episode.folder / "coordinator" / "audit.jsonl")
     got = outcome(bundle)
     if expected:
         different = sorted(k for k in set(got) | set(expected) if got.get(k) != expected.get(k))
@@ -294,7 +265,6 @@ def main():
             sys.exit(1)
         expected = expected or got
         kills = episode.coordinator.kills + sum(n.kills for n in episode.nodes)
-        half = len(episode.rss) // 2
         print(f"episode {number}: {time.monotonic() - begin:.0f} s, {kills} kills ({episode.coordinator.kills} of the "
               f"coordinator), {receipts} receipts, {sum(episode.tally.sent.values())} attacks, refusals compared "
               f"{episode.compared} times, coordinator at most {max(episode.rss) >> 20} MiB and {max(episode.fds)} "

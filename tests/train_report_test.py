@@ -6,20 +6,12 @@ usage: train_report_test.py SOURCE_DIR MESHMIND
 """
 import html.parser, json, math, pathlib, re, subprocess, sys, tempfile
 
+from live import check
+
 SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
 BASE = SOURCE / "scenarios" / "base"
 EVIL = '<script src="http://x.y/">&amp;"\'</script>'
 STEPS = 7
-
-
-def fail(text):
-    print(text)
-    sys.exit(1)
-
-
-def check(condition, text):
-    if not condition:
-        fail(text)
 
 
 class Page(html.parser.HTMLParser):
