@@ -189,18 +189,6 @@ static void check_submission(audit *a, size_t r, size_t i) {
     omm_buf_fini(&text);
 }
 
-static omm_digest zero_residual(size_t value_count) {
-    static const uint8_t zeros[4096];
-    omm_hasher h;
-    omm_hasher_init(&h);
-    for (size_t left = 4 * value_count; left > 0;) {
-        size_t n = left < sizeof zeros ? left : sizeof zeros;
-        omm_hasher_update(&h, omm_bytes_of(zeros, n));
-        left -= n;
-    }
-    return omm_hasher_final(&h);
-}
-
 /* A node's residual goes on from its last accepted submission, or starts again at zero.
  * `last`: residual after the node's last accepted submission, by index in run.nodes. */
 static void check_residual(audit *a, size_t r, size_t i, omm_digest *last, const omm_digest *zero) {
@@ -217,7 +205,7 @@ static void check_residual(audit *a, size_t r, size_t i, omm_digest *last, const
 }
 
 static void check_residuals(audit *a) {
-    omm_digest zero = zero_residual(a->ev.run.layout.value_count);
+    omm_digest zero = omm_residual_zero(a->ev.run.layout.value_count);
     omm_digest *last = omm_arena_alloc(&a->arena, a->ev.run.node_count + 1, sizeof *last);
     if (!last) {
         (void)audit_expect(a, omm_raise(OMM_ERR_NOMEM, "no memory for residuals"), "run.json");

@@ -199,6 +199,18 @@ static omm_err feedback_encode(omm_buf *sent, omm_encoded *info, float *x, float
     return err;
 }
 
+omm_digest omm_residual_zero(size_t value_count) {
+    static const uint8_t zeros[4096];
+    omm_hasher h;
+    omm_hasher_init(&h);
+    for (size_t left = sizeof(float) * value_count; left > 0;) {
+        size_t part = left < sizeof zeros ? left : sizeof zeros;
+        omm_hasher_update(&h, omm_bytes_of(zeros, part));
+        left -= part;
+    }
+    return omm_hasher_final(&h);
+}
+
 omm_err omm_feedback_encode(omm_buf *sent, omm_encoded *info, float *residual_out,
                             const omm_codec *codec, const omm_layout *layout, const float *delta,
                             const float *residual_in) {

@@ -10,7 +10,7 @@ static omm_err reply_refused(omm_buf *reply, omm_err reason, const char *sentenc
     return omm_reply_encode(reply, &r);
 }
 
-static omm_err reply_wait(omm_buf *reply, const omm_coord *c) {
+omm_err coord_reply_wait(omm_buf *reply, const omm_coord *c) {
     omm_reply r = {.kind = OMM_REPLY_WAIT, .retry_ms = c->o.policy.poll_ms};
     return omm_reply_encode(reply, &r);
 }
@@ -89,7 +89,7 @@ static omm_err answer_poll(omm_buf *reply, omm_coord *c, const omm_request *requ
     }
     if (coord_canary_holds(c, (size_t)index) && !node->quarantined)
         return coord_canary_answer_poll(reply, c, &id, request->whole);
-    OMM_TRY(reply_wait(reply, c));
+    OMM_TRY(coord_reply_wait(reply, c));
     if (c->state != OMM_COORD_JOINING || node->ready || node->quarantined || stale) return OMM_OK;
     OMM_TRY(coord_store_presence(c, (uint32_t)index, false));
     node->ready = true;

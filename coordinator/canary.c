@@ -87,7 +87,6 @@ static size_t shard_of(const omm_coord *c, const canary_peer *p) {
 
 static omm_err seal_offer(omm_buf *envelope, const omm_coord *c, const canary_peer *p) {
     omm_offer offer;
-    omm_buf payload;
     coord_offer_fill(&offer, c);
     offer.nonce = nonce_of(c, p);
     offer.global = c->canary->global;
@@ -95,12 +94,7 @@ static omm_err seal_offer(omm_buf *envelope, const omm_coord *c, const canary_pe
     offer.selected_count = 1;
     offer.is_canary = true;
     offer.canary = c->canary->shards[shard_of(c, p)];
-    omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
-    omm_err err = omm_offer_encode(&payload, &offer);
-    if (err == OMM_OK)
-        err = omm_envelope_seal(envelope, OMM_CONTEXT_OFFER, omm_buf_view(&payload), c->o.key);
-    omm_buf_fini(&payload);
-    return err;
+    return coord_offer_seal(envelope, c, &offer);
 }
 
 /* The state changes with the commit, or not at all. */
@@ -168,16 +162,15 @@ omm_err coord_canary_knows(bool *known, const omm_coord *c, const omm_digest *id
 omm_err coord_canary_answer_poll(omm_buf *reply, omm_coord *c, const omm_digest *id, bool whole) {
     canary_peer *p = canary_find(c->canary, id);
     OMM_ASSERT(p);
-    const omm_reply wait = {.kind = OMM_REPLY_WAIT, .retry_ms = c->o.policy.poll_ms};
     if (c->state == OMM_COORD_CLOSED) {
         const omm_reply done = {.kind = OMM_REPLY_DONE, .envelope = omm_buf_view(&c->close)};
         return omm_reply_encode(reply, &done);
     }
     if (c->state == OMM_COORD_CLOSING || p->state == CANARY_WAITING)
-        return omm_reply_encode(reply, &wait);
+        return coord_reply_wait(reply, c);
     if (p->node < 0 && p->passes >= c->canary->o->passes) { /* the run was full, or not */
         OMM_TRY(coord_canary_let_in(c, p));
-        return omm_reply_encode(reply, &wait);
+        return coord_reply_wait(reply, c);
     }
     if (p->node < 0 && p->state == CANARY_PASSED) OMM_TRY(make_due(c, p));
     return reply_offer(reply, c, p, whole);
@@ -383,7 +376,7 @@ static omm_err load_submission(omm_coord *c, canary_peer *p) {
     omm_err err = canary_store_read(&bytes, c->canary->db, &p->id, CANARY_SUBMISSION);
     p->submission = omm_hash(omm_buf_view(&bytes));
     if (err == OMM_OK && (p->state == CANARY_UPLOADING || p->state == CANARY_WAITING))
-        err = canary_upload_fill(p, omm_buf_view(&bytes));
+        err = coord_upload_open(&p->upload, &p->submission, omm_buf_view(&bytes));
     omm_buf_fini(&bytes);
     return err;
 }

@@ -80,15 +80,7 @@ void canary_name(char out[80], const omm_coord *c, const canary_peer *peer);
 size_t canary_shard_index(const coord_canary *w, const omm_digest *digest);
 
 /* ---- canary_submit.c ---- */
-/* Fill peer->upload from an envelope that was checked before.  Errors: those of decoding. */
-OMM_CHECKED omm_err canary_upload_fill(canary_peer *peer, omm_bytes envelope);
 omm_blob_plan canary_plan(const canary_peer *peer);
-
-/* ---- canary_verdict.c ---- */
-/* A signed verdict on `submission`, which says that it is for `round`. */
-OMM_CHECKED omm_err canary_receipt(omm_buf *out, const omm_coord *c, const canary_peer *peer,
-                                   const omm_digest *submission, uint32_t round, omm_err reason,
-                                   const char *sentence);
 
 /* ---- canary_store.c ---- */
 typedef enum canary_column {

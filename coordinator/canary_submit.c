@@ -13,35 +13,8 @@
 #include <math.h>
 #include <string.h>
 
-omm_err canary_upload_fill(canary_peer *p, omm_bytes bytes) {
-    coord_upload fresh = {.active = true, .digest = omm_hash(bytes)};
-    omm_envelope envelope;
-    omm_arena_init(&fresh.arena, COORD_UPLOAD_ARENA_BYTES);
-    omm_err err = omm_envelope_open(&envelope, bytes);
-    if (err == OMM_OK)
-        err = omm_submission_decode(&fresh.submission, envelope.payload, &fresh.arena);
-    if (err != OMM_OK) {
-        omm_arena_fini(&fresh.arena);
-        return err;
-    }
-    coord_upload_end(&p->upload);
-    p->upload = fresh;
-    return OMM_OK;
-}
-
 omm_blob_plan canary_plan(const canary_peer *p) {
-    const omm_blob *payload = &p->upload.submission.payload;
-    return (omm_blob_plan){.owner = p->id,
-                           .digest = payload->digest,
-                           .size = payload->size,
-                           .chunk_bytes = OMM_CHUNK_BYTES,
-                           .chunk_digests = payload->chunk_digests,
-                           .chunk_count = payload->chunk_count};
-}
-
-static omm_err reply_wait(omm_buf *reply, const omm_coord *c) {
-    const omm_reply r = {.kind = OMM_REPLY_WAIT, .retry_ms = c->o.policy.poll_ms};
-    return omm_reply_encode(reply, &r);
+    return coord_upload_plan(&p->upload, &p->id);
 }
 
 /* ---- the manifest ---- */
@@ -133,7 +106,7 @@ static omm_err complete(omm_buf *reply, omm_coord *c, canary_peer *p) {
     c->canary->places++;
     *p = next;
     omm_crash_point(c->o.state_dir, c->o.crash_at, "canary_waiting");
-    return reply_wait(reply, c);
+    return coord_reply_wait(reply, c);
 }
 
 static omm_err go_on(omm_buf *reply, omm_coord *c, canary_peer *p) {
@@ -232,8 +205,8 @@ static omm_err answer_late(omm_buf *reply, const omm_coord *c, const canary_peer
                            const omm_submission *s, const omm_digest *digest) {
     omm_buf receipt;
     omm_buf_init(&receipt, OMM_ENVELOPE_BYTES_MAX);
-    omm_err err = canary_receipt(&receipt, c, p, digest, s->round, OMM_ERR_REFUSED_LATE,
-                                 "canary: the run was over before it was judged");
+    omm_err err = coord_receipt(&receipt, c, s->round, &p->id, digest, OMM_ERR_REFUSED_LATE,
+                                "canary: the run was over before it was judged");
     if (err == OMM_OK) err = reply_receipt(reply, omm_buf_view(&receipt));
     omm_buf_fini(&receipt);
     return err;
@@ -254,11 +227,11 @@ static omm_err announce(omm_buf *reply, omm_coord *c, canary_peer *p, const omm_
     canary_peer next = *p;
     bool found = false;
     OMM_TRY(find_place(&found, c, p));
-    if (!found) return reply_wait(reply, c);
+    if (!found) return coord_reply_wait(reply, c);
     next.state = CANARY_UPLOADING;
     next.submission = *digest;
     next.chunk_ms = c->canary->now_ms;
-    OMM_TRY(canary_upload_fill(p, bytes));
+    OMM_TRY(coord_upload_open(&p->upload, digest, bytes));
     next.upload = p->upload;
     OMM_TRY(canary_store_save(c->canary->db, &next, CANARY_SUBMISSION, bytes));
     *p = next;
@@ -271,7 +244,7 @@ static omm_err take(omm_buf *reply, omm_coord *c, canary_peer *p, const omm_subm
     if (c->state >= OMM_COORD_CLOSING) return answer_late(reply, c, p, s, digest);
     if (p->node >= 0 && c->nodes[p->node].quarantined)
         return omm_raise(OMM_ERR_REFUSED_NOT_SELECTED, "canary: node is in quarantine");
-    if (p->state == CANARY_WAITING && same) return reply_wait(reply, c);
+    if (p->state == CANARY_WAITING && same) return coord_reply_wait(reply, c);
     if (p->state == CANARY_WAITING)
         return omm_raise(OMM_ERR_REFUSED_DUPLICATE, "canary: it was answered already");
     OMM_TRY(coord_upload_check_whole(&s->payload, request->data));

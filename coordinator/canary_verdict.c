@@ -166,25 +166,6 @@ static omm_err have_effect(uint64_t *next_deadline_ms, omm_coord *c, uint64_t no
     return err == OMM_ERR_REFUSED_FULL ? OMM_OK : err; /* asked again at its next poll */
 }
 
-omm_err canary_receipt(omm_buf *out, const omm_coord *c, const canary_peer *p,
-                       const omm_digest *submission, uint32_t round, omm_err reason,
-                       const char *sentence) {
-    omm_receipt receipt = {.round = round,
-                           .node_id = p->id,
-                           .submission_digest = *submission,
-                           .accepted = reason == OMM_OK,
-                           .reason = reason,
-                           .sentence = reason == OMM_OK ? "" : sentence};
-    omm_buf payload;
-    memcpy(receipt.run_id, c->o.run->run_id, sizeof receipt.run_id);
-    omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
-    omm_err err = omm_receipt_encode(&payload, &receipt);
-    if (err == OMM_OK)
-        err = omm_envelope_seal(out, OMM_CONTEXT_RECEIPT, omm_buf_view(&payload), c->o.key);
-    omm_buf_fini(&payload);
-    return err;
-}
-
 /* Payloads are shared by content: it stays while another's canary waits with the same one. */
 static omm_err remove_payload(coord_canary *w, const canary_peer *of, const omm_digest *payload) {
     for (size_t i = 0; i < w->peer_count; i++) {
@@ -244,8 +225,8 @@ omm_err omm_coord_canary_verdict(uint64_t *next_deadline_ms, omm_coord *c, uint6
     omm_buf receipt;
     omm_err err = OMM_OK;
     omm_buf_init(&receipt, OMM_ENVELOPE_BYTES_MAX);
-    OMM_TRY_OUT(canary_receipt(&receipt, c, p, &p->submission, job->submission.round,
-                               r->passed ? OMM_OK : OMM_ERR_REFUSED_DIGEST, r->why));
+    OMM_TRY_OUT(coord_receipt(&receipt, c, job->submission.round, &p->id, &p->submission,
+                              r->passed ? OMM_OK : OMM_ERR_REFUSED_DIGEST, r->why));
     OMM_TRY_OUT(have_effect(next_deadline_ms, c, now_ms, p, job, r));
     omm_crash_point(c->o.state_dir, c->o.crash_at, "canary_verdict");
     tell(c, p, r); /* before it is kept: a kill between the two says it twice, never not at all */

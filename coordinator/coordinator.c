@@ -45,19 +45,6 @@ static omm_err check_options(const omm_coord_options *o) {
     return omm_codec_check(&run->codec_down, &run->layout);
 }
 
-/* BLAKE2b-256 of (value_count) f32 zeros: a residual before anything was sent. */
-static omm_digest zero_residual(size_t value_count) {
-    static const uint8_t zeros[4096];
-    omm_hasher h;
-    omm_hasher_init(&h);
-    for (size_t left = 4 * value_count; left > 0;) {
-        size_t part = left < sizeof zeros ? left : sizeof zeros;
-        omm_hasher_update(&h, omm_bytes_of(zeros, part));
-        left -= part;
-    }
-    return omm_hasher_final(&h);
-}
-
 static omm_err take_limits(omm_coord *c) {
     OMM_TRY(coord_range(&c->range, c->o.run));
     size_t most = omm_codec_sent_bytes_max(&c->o.run->codec_up, c->layout);
@@ -88,7 +75,7 @@ static omm_err take_memory(omm_coord *c) {
         !c->by_id || !c->history)
         return omm_raise(OMM_ERR_NOMEM, "coordinator of %zu values and %u nodes", c->value_count,
                          c->node_max);
-    c->residual_zero = zero_residual(c->value_count);
+    c->residual_zero = omm_residual_zero(c->value_count);
     for (size_t i = 0; i < c->listed; i++) {
         c->nodes[i].counts = !c->o.extra || !c->o.extra[i];
         c->nodes[i].residual = c->residual_zero;

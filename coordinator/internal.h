@@ -230,6 +230,9 @@ OMM_CHECKED omm_err coord_store_rows(coord_row **rows, size_t *count, omm_coord 
 /* ---- answer.c ---- */
 OMM_CHECKED omm_err coord_answer(omm_buf *reply, omm_coord *c, uint64_t now_ms, omm_bytes request,
                                  const char *peer);
+/* Ask again in a while. */
+OMM_CHECKED omm_err coord_reply_wait(omm_buf *reply, const omm_coord *c);
+
 /* ---- upload.c ---- */
 /* Uploads still open at the deadline become late refusals. */
 OMM_CHECKED omm_err coord_refuse_unfinished(omm_coord *c);
@@ -238,7 +241,13 @@ OMM_CHECKED omm_err coord_refuse_upload(omm_coord *c, size_t node, omm_err reaso
                                         const char *sentence);
 /* Take up an announced submission again after a restart. */
 OMM_CHECKED omm_err coord_upload_restore(omm_coord *c, const coord_row *row);
+/* Take up `envelope`, whose manifest was checked and whose digest this is, in memory, instead of what was there.
+ * Errors: those of decoding; then nothing has changed. */
+OMM_CHECKED omm_err coord_upload_open(coord_upload *upload, const omm_digest *digest,
+                                      omm_bytes envelope);
 void coord_upload_end(coord_upload *upload);
+/* Borrows from `upload`. */
+omm_blob_plan coord_upload_plan(const coord_upload *upload, const omm_digest *owner);
 
 /* ---- by_id.c ---- */
 /* Index of an enrolled node by id, or COORD_ANONYMOUS. */
@@ -301,9 +310,10 @@ bool coord_is_refusal(omm_err err);
 omm_log_level coord_refusal_level(omm_coord *c);
 /* Round whose evidence takes what arrives now; rounds when the run takes no more. */
 uint32_t coord_evidence_round(const omm_coord *c);
-OMM_CHECKED omm_err coord_receipt(omm_buf *out, omm_coord *c, uint32_t round, uint32_t node,
-                                  const omm_digest *submission, omm_err reason,
-                                  const char *sentence);
+/* A signed verdict on `submission`, which says that it is for `round`. */
+OMM_CHECKED omm_err coord_receipt(omm_buf *out, const omm_coord *c, uint32_t round,
+                                  const omm_digest *node_id, const omm_digest *submission,
+                                  omm_err reason, const char *sentence);
 /* Remember the verdict in `row` (reason, sentence, status; the receipt is added) and answer. */
 OMM_CHECKED omm_err coord_settle(omm_buf *reply, omm_coord *c, coord_row *row);
 OMM_CHECKED omm_err coord_reply_row(omm_buf *reply, const coord_row *row);
@@ -317,6 +327,7 @@ OMM_CHECKED omm_err coord_global_set(omm_coord *c, omm_bytes sent, const omm_dig
 OMM_CHECKED omm_err coord_evaluate_initial(omm_coord *c);
 /* All of an offer but nonce and selection. */
 void coord_offer_fill(omm_offer *out, const omm_coord *c);
+OMM_CHECKED omm_err coord_offer_seal(omm_buf *envelope, const omm_coord *c, const omm_offer *offer);
 void coord_round_note_quorum(omm_coord *c, uint64_t now_ms);
 /* When the round opens if nobody else comes; OMM_COORD_NEVER: too few are ready. */
 uint64_t coord_round_opens_ms(const omm_coord *c);

@@ -157,20 +157,24 @@ void coord_offer_fill(omm_offer *out, const omm_coord *c) {
     memcpy(out->run_id, run->run_id, sizeof out->run_id);
 }
 
-static omm_err seal_offer(omm_buf *envelope, omm_coord *c, const omm_digest *nonce,
+omm_err coord_offer_seal(omm_buf *envelope, const omm_coord *c, const omm_offer *offer) {
+    omm_buf payload;
+    omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
+    omm_err err = omm_offer_encode(&payload, offer);
+    if (err == OMM_OK)
+        err = omm_envelope_seal(envelope, OMM_CONTEXT_OFFER, omm_buf_view(&payload), c->o.key);
+    omm_buf_fini(&payload);
+    return err;
+}
+
+static omm_err seal_offer(omm_buf *envelope, const omm_coord *c, const omm_digest *nonce,
                           const omm_digest *selected, size_t selected_count) {
     omm_offer offer;
     coord_offer_fill(&offer, c);
     offer.nonce = *nonce;
     offer.selected = selected;
     offer.selected_count = selected_count;
-    omm_buf payload;
-    omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
-    omm_err err = omm_offer_encode(&payload, &offer);
-    if (err == OMM_OK)
-        err = omm_envelope_seal(envelope, OMM_CONTEXT_OFFER, omm_buf_view(&payload), c->o.key);
-    omm_buf_fini(&payload);
-    return err;
+    return coord_offer_seal(envelope, c, &offer);
 }
 
 static void begin_open(omm_coord *c, const omm_digest *nonce, const bool *chosen) {

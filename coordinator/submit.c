@@ -154,7 +154,7 @@ static omm_err announce(omm_buf *reply, omm_coord *c, const attempt *a, const om
                      .payload = s->payload.digest,
                      .canonical = s->payload.canonical};
     OMM_TRY(coord_store_put(c, &row));
-    OMM_TRY(coord_upload_fill(c, (uint32_t)a->node, digest, request->envelope));
+    OMM_TRY(coord_upload_open(&c->nodes[a->node].upload, digest, request->envelope));
     return coord_upload_go_on(reply, c, (uint32_t)a->node, request->data, arena);
 }
 

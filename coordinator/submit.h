@@ -19,10 +19,6 @@ OMM_CHECKED omm_err coord_submit_answer(omm_buf *reply, omm_coord *c, const omm_
                                         omm_arena *arena);
 
 /* ---- upload.c ---- */
-/* Take up `envelope`, whose manifest was checked, as the upload of `node`, in memory.
- * Errors: those of decoding; then nothing has changed. */
-OMM_CHECKED omm_err coord_upload_fill(omm_coord *c, uint32_t node, const omm_digest *digest,
-                                      omm_bytes envelope);
 /* The node starts over: what was announced before it, and its chunks, are forgotten. */
 OMM_CHECKED omm_err coord_upload_replace(omm_coord *c, uint32_t node);
 /* Answer what is missing, or the verdict when nothing is.  whole: the payload, as the manifest has it; empty

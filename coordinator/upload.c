@@ -18,16 +18,35 @@ void coord_upload_end(coord_upload *upload) {
     *upload = (coord_upload){0};
 }
 
+omm_err coord_upload_open(coord_upload *upload, const omm_digest *digest, omm_bytes envelope) {
+    coord_upload fresh = {.active = true, .digest = *digest};
+    omm_arena_init(&fresh.arena, COORD_UPLOAD_ARENA_BYTES);
+    omm_envelope opened;
+    omm_err err = omm_envelope_open(&opened, envelope);
+    if (err == OMM_OK) err = omm_submission_decode(&fresh.submission, opened.payload, &fresh.arena);
+    if (err != OMM_OK) {
+        omm_arena_fini(&fresh.arena);
+        return err;
+    }
+    coord_upload_end(upload);
+    *upload = fresh;
+    return OMM_OK;
+}
+
+omm_blob_plan coord_upload_plan(const coord_upload *upload, const omm_digest *owner) {
+    const omm_blob *payload = &upload->submission.payload;
+    return (omm_blob_plan){.owner = *owner,
+                           .digest = payload->digest,
+                           .size = payload->size,
+                           .chunk_bytes = OMM_CHUNK_BYTES,
+                           .chunk_digests = payload->chunk_digests,
+                           .chunk_count = payload->chunk_count};
+}
+
 /* ---- the verdict ---- */
 
 static omm_blob_plan plan_of(const omm_coord *c, uint32_t node) {
-    const omm_submission *s = &c->nodes[node].upload.submission;
-    return (omm_blob_plan){.owner = c->o.run->nodes[node].id,
-                           .digest = s->payload.digest,
-                           .size = s->payload.size,
-                           .chunk_bytes = OMM_CHUNK_BYTES,
-                           .chunk_digests = s->payload.chunk_digests,
-                           .chunk_count = s->payload.chunk_count};
+    return coord_upload_plan(&c->nodes[node].upload, &c->o.run->nodes[node].id);
 }
 
 /* The blob may have come through the manifest of another node: this one must describe it too. */
@@ -170,22 +189,6 @@ omm_err coord_upload_go_on(omm_buf *reply, omm_coord *c, uint32_t node, omm_byte
                           : go_on(reply, c, node);
 }
 
-omm_err coord_upload_fill(omm_coord *c, uint32_t node, const omm_digest *digest, omm_bytes bytes) {
-    coord_upload fresh = {.active = true, .digest = *digest};
-    omm_arena_init(&fresh.arena, COORD_UPLOAD_ARENA_BYTES);
-    omm_envelope envelope;
-    omm_err err = omm_envelope_open(&envelope, bytes);
-    if (err == OMM_OK)
-        err = omm_submission_decode(&fresh.submission, envelope.payload, &fresh.arena);
-    if (err != OMM_OK) {
-        omm_arena_fini(&fresh.arena);
-        return err;
-    }
-    coord_upload_end(&c->nodes[node].upload);
-    c->nodes[node].upload = fresh;
-    return OMM_OK;
-}
-
 omm_err coord_upload_replace(omm_coord *c, uint32_t index) {
     coord_node *node = &c->nodes[index];
     omm_blob_plan old = plan_of(c, index);
@@ -197,7 +200,7 @@ omm_err coord_upload_replace(omm_coord *c, uint32_t index) {
 }
 
 omm_err coord_upload_restore(omm_coord *c, const coord_row *row) {
-    return coord_upload_fill(c, (uint32_t)row->node, &row->digest, row->bytes);
+    return coord_upload_open(&c->nodes[row->node].upload, &row->digest, row->bytes);
 }
 
 /* ---- chunks ---- */

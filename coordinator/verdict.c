@@ -17,10 +17,10 @@ uint32_t coord_evidence_round(const omm_coord *c) {
     return c->state <= OMM_COORD_OPEN ? c->round : c->round + 1;
 }
 
-omm_err coord_receipt(omm_buf *out, omm_coord *c, uint32_t round, uint32_t node,
+omm_err coord_receipt(omm_buf *out, const omm_coord *c, uint32_t round, const omm_digest *node_id,
                       const omm_digest *submission, omm_err reason, const char *sentence) {
     omm_receipt receipt = {.round = round,
-                           .node_id = c->o.run->nodes[node].id,
+                           .node_id = *node_id,
                            .submission_digest = *submission,
                            .accepted = reason == OMM_OK,
                            .reason = reason,
@@ -62,8 +62,8 @@ omm_err coord_settle(omm_buf *reply, omm_coord *c, coord_row *row) {
     omm_err err = OMM_OK;
     bool may = false;
     if (row->node >= 0) {
-        OMM_TRY_OUT(coord_receipt(&receipt, c, row->round, (uint32_t)row->node, &row->digest,
-                                  row->reason, row->sentence));
+        OMM_TRY_OUT(coord_receipt(&receipt, c, row->round, &c->o.run->nodes[row->node].id,
+                                  &row->digest, row->reason, row->sentence));
         row->receipt = omm_buf_view(&receipt);
     }
     OMM_TRY_OUT(may_record(&may, c, row));

@@ -42,13 +42,7 @@ omm_err sim_hostile_open(sim_hostile **out, const sim_hostile_options *options) 
     omm_run_node_key(&h->stranger, options->run_seed, "a key that nobody enrolled");
     h->layout = options->layout;
     h->overheard = options->overheard;
-    float *zeros = omm_alloc(h->layout->value_count, sizeof *zeros);
-    if (!zeros) {
-        omm_free_secret(h, sizeof *h);
-        return omm_raise(OMM_ERR_NOMEM, "hostile peer");
-    }
-    h->residual_zero = omm_hash(omm_bytes_of(zeros, h->layout->value_count * sizeof *zeros));
-    omm_free(zeros);
+    h->residual_zero = omm_residual_zero(h->layout->value_count);
     omm_arena_init(&h->arena, OMM_MESSAGE_ARENA_BYTES);
     omm_buf_init(&h->payload, HOSTILE_PAYLOAD_MAX);
     omm_buf_init(&h->request, OMM_MESSAGE_BYTES_MAX);

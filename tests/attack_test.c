@@ -19,25 +19,9 @@ static fed_options attack_options(void) {
     return options;
 }
 
-/* The same words with the key of the ally. */
-static void ally_poll(peer *p) {
-    omm_buf payload;
-    omm_buf envelope;
-    omm_buf_init(&payload, 4096);
-    omm_buf_init(&envelope, 4096);
-    omm_poll poll = {.counter = ++p->counter};
-    CHECK_OK(omm_poll_encode(&payload, &poll));
-    CHECK_OK(
-        omm_envelope_seal(&envelope, OMM_CONTEXT_POLL, omm_buf_view(&payload), &p->f.keys[ALLY]));
-    omm_request request = {.kind = OMM_REQUEST_POLL, .envelope = omm_buf_view(&envelope)};
-    peer_send(p, &request);
-    omm_buf_fini(&payload);
-    omm_buf_fini(&envelope);
-}
-
 static void open_with_ally(peer *p, const fed_options *options) {
     peer_open(p, options);
-    ally_poll(p);
+    peer_poll_as(p, ALLY);
     peer_poll(p);
     peer_until_open(p, 0);
 }

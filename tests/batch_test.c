@@ -11,16 +11,6 @@ static omm_digest s_reference;
 
 /* ---- a whole federation ---- */
 
-typedef struct undoing {
-    uint64_t index; /* of the message whose commit fails; UINT64_MAX: of every other one */
-} undoing;
-
-static fed_fault undo_at(void *ud, uint64_t index) {
-    const undoing *u = ud;
-    bool undo = u->index == UINT64_MAX ? index % 2 == 0 : index == u->index;
-    return undo ? FED_UNDO : FED_DELIVER;
-}
-
 static fed_options batched_options(void) {
     fed_options options = fed_options_default();
     options.batched = true;
@@ -29,40 +19,29 @@ static fed_options batched_options(void) {
     return options;
 }
 
-static omm_digest run(const fed_options *options, uint64_t *messages, uint32_t *undone) {
-    fed f;
-    fed_open(&f, options);
-    fed_run(&f);
-    CHECK(omm_coord_is_done(f.coord));
-    omm_digest digest = fed_bundle_digest(&f);
-    if (messages) *messages = f.messages;
-    if (undone) *undone += f.undone;
-    fed_close(&f);
-    return digest;
-}
-
 static void a_failed_commit_changes_nothing(void) {
     fed_options options = batched_options();
     uint64_t messages = 0;
     options.batched = options.on_disk = false;
     uint32_t undone = 0;
-    s_reference = run(&options, NULL, NULL);
+    s_reference = fed_digest_of_run(&options, NULL, NULL);
     options = batched_options();
-    omm_digest digest = run(&options, &messages, &undone);
+    omm_digest digest = fed_digest_of_run(&options, &messages, &undone);
     CHECK(omm_digest_equal(&digest, &s_reference));
     CHECK_EQ(undone, 0);
-    undoing u;
-    options.fault = undo_at;
-    options.ud = &u;
-    for (u.index = 0; u.index < messages; u.index++) {
-        digest = run(&options, NULL, &undone);
+    fed_one_fault one = {.fault = FED_UNDO};
+    options.fault = fed_fault_once;
+    options.ud = &one;
+    for (one.index = 0; one.index < messages; one.index++) {
+        digest = fed_digest_of_run(&options, NULL, &undone);
         CHECK(omm_digest_equal(&digest, &s_reference));
     }
     CHECK(undone > messages / 4); /* the others had nothing to write */
     CHECK(undone < messages);
-    u.index = UINT64_MAX;
+    options.fault = fed_fault_every_other;
+    options.ud = &one.fault;
     undone = 0;
-    digest = run(&options, NULL, &undone);
+    digest = fed_digest_of_run(&options, NULL, &undone);
     CHECK(omm_digest_equal(&digest, &s_reference));
     CHECK(undone > 5);
 }

@@ -40,14 +40,6 @@ static fed_options strangers(void) {
     return o;
 }
 
-static fed_fault lose_some(void *ud, uint64_t index) {
-    const omm_rng lane = omm_rng_init(ud, OMM_PURPOSE_TEST, 0, 0);
-    const uint64_t lot = omm_rng_below(&lane, index, 12);
-    if (lot == 0) return FED_LOSE_REPLY;
-    if (lot == 1) return FED_TWICE;
-    return lot == 2 ? FED_LOSE_REQUEST : FED_DELIVER;
-}
-
 static omm_digest run_all(const fed_options *o, uint32_t passed) {
     open_fed(o);
     fed_run(&s_fed);
@@ -74,7 +66,7 @@ static void test_probation(void) {
     o.restart_coordinator = true;
     const omm_digest killed = run_all(&o, 6);
     o.restart_nodes = true;
-    o.fault = lose_some;
+    o.fault = fed_fault_often;
     o.ud = &seed;
     const omm_digest lost = run_all(&o, 6);
     o = strangers();

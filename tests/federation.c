@@ -1,7 +1,6 @@
 /* federation.c - see federation.h. */
 #include "federation.h"
 
-#include "omm/file.h"
 #include "omm/mem.h"
 #include "omm/policy.h"
 #include "omm/run_config.h"
@@ -142,7 +141,7 @@ static omm_err fake_full(void *ud, omm_buf *jsonl, const float *values) {
     return OMM_OK;
 }
 
-static omm_err fake_render(void *ud, omm_buf *gguf, const float *values) {
+omm_err fed_render(void *ud, omm_buf *gguf, const float *values) {
     fed *f = ud;
     return omm_buf_append(gguf, values, 4 * f->run.layout.value_count);
 }
@@ -227,7 +226,7 @@ static void make_run(fed *f) {
     for (size_t i = 0; i < 10; i++) f->initial[i] = omm_rng_unit(&lane, i) - 0.5f;
 }
 
-static char *in_dir(const fed *f, char path[OMM_PATH_MAX], const char *name) {
+char *fed_path(const fed *f, char path[OMM_PATH_MAX], const char *name) {
     CHECK_OK(omm_path_join(path, f->dir, name));
     return path;
 }
@@ -278,7 +277,7 @@ static void invite(fed *f) {
 
 static void open_coordinator(fed *f) {
     char path[OMM_PATH_MAX];
-    CHECK_OK(omm_bundle_open(&f->bundle, in_dir(f, path, "bundle"), f->o.durable));
+    CHECK_OK(omm_bundle_open(&f->bundle, fed_path(f, path, "bundle"), f->o.durable));
     omm_coord_options options = {
         .run = &f->run,
         .enrolment = f->o.listed ? &f->enrolment : NULL,
@@ -296,9 +295,9 @@ static void open_coordinator(fed *f) {
                    .join_ms = f->o.join_ms,
                    .deadline_ms = f->o.deadline_ms,
                    .poll_ms = 100},
-        .evaluator = {.sample = fake_sample, .full = fake_full, .render = fake_render, .ud = f},
+        .evaluator = {.sample = fake_sample, .full = fake_full, .render = fed_render, .ud = f},
         .bundle = f->bundle,
-        .state_dir = f->o.on_disk ? in_dir(f, f->state_dir, "coordinator") : NULL,
+        .state_dir = f->o.on_disk ? fed_path(f, f->state_dir, "coordinator") : NULL,
         .on_event = f->o.on_event,
         .on_event_ud = f->o.ud,
     };
@@ -328,7 +327,7 @@ static void open_node(fed *f, uint32_t i) {
         .token = f->o.listed && i >= f->o.listed && !f->o.work_bits ? &f->tokens[i] : NULL,
         .training = f->training[i],
         .whole = f->o.whole,
-        .state_dir = f->o.on_disk ? in_dir(f, path, f->names[i]) : NULL};
+        .state_dir = f->o.on_disk ? fed_path(f, path, f->names[i]) : NULL};
     if (f->o.work_bits_max) options.limits.work_bits_max = f->o.work_bits_max;
     CHECK_OK(omm_node_open(&f->nodes[i], &options));
 }
@@ -612,67 +611,4 @@ void fed_run(fed *f) {
     for (uint32_t steps = 0; steps < 100000; steps++)
         if (!fed_step(f)) return;
     CHECK(false && "the federation does not end");
-}
-
-/* ---- the bundle ---- */
-
-typedef struct walk {
-    const fed *f;
-    omm_hasher hasher;
-} walk;
-
-static omm_err hash_file(void *ud, const char *relative) {
-    walk *w = ud;
-    char dir[OMM_PATH_MAX];
-    char path[OMM_PATH_MAX];
-    omm_digest digest;
-    OMM_TRY(omm_path_join(path, in_dir(w->f, dir, "bundle"), relative));
-    OMM_TRY(omm_hash_file(&digest, path));
-    if (getenv("FED_VERBOSE")) {
-        char hex[OMM_DIGEST_HEX_SIZE];
-        omm_digest_hex(hex, &digest);
-        fprintf(stderr, "%.16s %s\n", hex, relative);
-    }
-    omm_hasher_update(&w->hasher, omm_bytes_of(relative, strlen(relative) + 1));
-    omm_hasher_update(&w->hasher, omm_bytes_of(digest.b, sizeof digest.b));
-    return OMM_OK;
-}
-
-omm_digest fed_bundle_digest(const fed *f) {
-    walk w = {.f = f};
-    char path[OMM_PATH_MAX];
-    omm_hasher_init(&w.hasher);
-    CHECK_OK(omm_dir_walk(in_dir(f, path, "bundle"), hash_file, &w));
-    return omm_hasher_final(&w.hasher);
-}
-
-bool fed_bundle_has(const fed *f, const char *path) {
-    return omm_bundle_has(f->bundle, path);
-}
-
-static omm_err render_verified(void *ud, omm_buf *out, const omm_run_record *run,
-                               const float *values) {
-    (void)run;
-    return fake_render(ud, out, values);
-}
-
-void fed_seal_and_verify(fed *f) {
-    omm_key key;
-    omm_seed seed = omm_seed_from_u64(7);
-    omm_run_bundle_key(&key, &seed);
-    omm_bundle_seal_options seal = {
-        .key = &key, .commit = "0000000", .build = "test", .machine = "test"};
-    omm_digest digest;
-    CHECK_OK(omm_bundle_seal(&digest, NULL, f->bundle, &seal));
-    char path[OMM_PATH_MAX];
-    omm_verify_options options = {
-        .trusted = &key.public_key, .render = render_verified, .render_ud = f};
-    omm_verify_report report;
-    CHECK_OK(omm_bundle_verify(&report, in_dir(f, path, "bundle"), &options));
-    for (size_t i = 0; i < report.failure_count; i++)
-        fprintf(stderr, "%s: %s: %s\n", report.failures[i].check, report.failures[i].path,
-                report.failures[i].reason);
-    CHECK(report.intact);
-    CHECK(report.pinned);
-    omm_verify_report_fini(&report);
 }

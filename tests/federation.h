@@ -11,6 +11,7 @@
 #include "omm/coordinator_canary.h"
 #include "omm/coordinator_enrol.h"
 #include "omm/enrolment.h"
+#include "omm/file.h"
 #include "omm/node.h"
 
 #include <stdbool.h>
@@ -130,11 +131,32 @@ bool fed_step(fed *f);
 void fed_restart_coordinator(fed *f);
 /* Every write to a file fails from now on, as on a full disk, or works again. */
 void fed_forbid_writing(bool forbidden);
+/* `name` in the folder of the federation; returns path. */
+char *fed_path(const fed *f, char path[OMM_PATH_MAX], const char *name);
+
+/* ---- federation_bundle.c ---- */
 /* Digest over names and bytes of all files of the bundle. */
 omm_digest fed_bundle_digest(const fed *f);
 bool fed_bundle_has(const fed *f, const char *path);
 /* Seal, then verify everything but the verdicts of the gates. */
 void fed_seal_and_verify(fed *f);
+/* A run from its beginning to its end: fed_bundle_digest, and how many messages it took; the commits that failed are
+ * added to *undone.  Both may be NULL. */
+omm_digest fed_digest_of_run(const fed_options *options, uint64_t *messages, uint32_t *undone);
+/* The adapter as the fake evaluation writes it; omm_coord_options.render. */
+OMM_CHECKED omm_err fed_render(void *ud, omm_buf *gguf, const float *values);
+
+/* ---- federation_faults.c: for fed_options.fault ---- */
+typedef struct fed_one_fault {
+    uint64_t index; /* of the message */
+    fed_fault fault;
+} fed_one_fault;
+fed_fault fed_fault_once(void *ud, uint64_t index);        /* ud: fed_one_fault */
+fed_fault fed_fault_every_other(void *ud, uint64_t index); /* ud: fed_fault, at even indices */
+fed_fault fed_fault_often(void *ud,
+                          uint64_t index); /* ud: omm_seed; one in four is lost or doubled */
+
+/* ---- federation.c ---- */
 /* Send bytes as a peer: the reply is in `reply` (initialised by the caller). */
 void fed_send(fed *f, omm_buf *reply, omm_bytes request);
 

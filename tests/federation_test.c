@@ -9,23 +9,11 @@
 
 #include <string.h>
 
-static omm_digest run_once(const fed_options *options, uint64_t *messages) {
-    fed f;
-    fed_open(&f, options);
-    fed_run(&f);
-    CHECK(omm_coord_is_done(f.coord));
-    if (!options->restart_coordinator) CHECK(omm_coord_all_told(f.coord));
-    omm_digest digest = fed_bundle_digest(&f);
-    if (messages) *messages = f.messages;
-    fed_close(&f);
-    return digest;
-}
-
 static omm_digest s_reference;
 static uint64_t s_messages;
 
 static void same_as_reference(const fed_options *options) {
-    omm_digest digest = run_once(options, NULL);
+    omm_digest digest = fed_digest_of_run(options, NULL, NULL);
     CHECK(omm_digest_equal(&digest, &s_reference));
 }
 
@@ -63,22 +51,12 @@ static void happy_path(void) {
 
 /* ---- the network ---- */
 
-typedef struct one_fault {
-    uint64_t index;
-    fed_fault fault;
-} one_fault;
-
-static fed_fault fault_at(void *ud, uint64_t index) {
-    const one_fault *f = ud;
-    return index == f->index ? f->fault : FED_DELIVER;
-}
-
 static void each_message_has_a_fault_once(void) {
     for (int fault = FED_LOSE_REQUEST; fault <= FED_TWICE; fault++)
         for (uint64_t i = 0; i < s_messages; i++) {
-            one_fault at = {i, (fed_fault)fault};
+            fed_one_fault at = {i, (fed_fault)fault};
             fed_options options = fed_options_default();
-            options.fault = fault_at;
+            options.fault = fed_fault_once;
             options.ud = &at;
             same_as_reference(&options);
         }
@@ -89,26 +67,21 @@ static void damaged_answers_cost_only_time(void) {
     fed_options options = fed_options_default();
     options.deadline_ms = 100000000;
     options.join_ms = 100000000;
-    omm_digest expected = run_once(&options, NULL);
+    omm_digest expected = fed_digest_of_run(&options, NULL, NULL);
     for (uint64_t i = 0; i < s_messages; i++) {
-        one_fault at = {i, FED_FLIP};
-        options.fault = fault_at;
+        fed_one_fault at = {i, FED_FLIP};
+        options.fault = fed_fault_once;
         options.ud = &at;
-        omm_digest digest = run_once(&options, NULL);
+        omm_digest digest = fed_digest_of_run(&options, NULL, NULL);
         CHECK(omm_digest_equal(&digest, &expected));
     }
-}
-
-static fed_fault fault_every_other(void *ud, uint64_t index) {
-    const fed_fault *fault = ud;
-    return index % 2 == 0 ? *fault : FED_DELIVER;
 }
 
 static void every_first_attempt_has_a_fault(void) {
     for (int fault = FED_LOSE_REQUEST; fault <= FED_TWICE; fault++) {
         fed_fault f = (fed_fault)fault;
         fed_options options = fed_options_default();
-        options.fault = fault_every_other;
+        options.fault = fed_fault_every_other;
         options.ud = &f;
         same_as_reference(&options);
     }
@@ -175,19 +148,19 @@ static void large_payloads_travel_in_chunks(void) {
     options.nodes = 2;
     options.values_cols = 140000; /* 560,010 values: three chunks up, four and more down */
     uint64_t messages = 0;
-    omm_digest once = run_once(&options, &messages);
+    omm_digest once = fed_digest_of_run(&options, &messages, NULL);
     CHECK(messages > (uint64_t)2 * (1 + 4 + 1 + 2));
     fed_fault lose = FED_LOSE_REPLY;
-    options.fault = fault_every_other;
+    options.fault = fed_fault_every_other;
     options.ud = &lose;
-    omm_digest again = run_once(&options, NULL);
+    omm_digest again = fed_digest_of_run(&options, NULL, NULL);
     CHECK(omm_digest_equal(&once, &again));
     /* Restarted after every other message, a download goes on where it was. */
     options.fault = NULL;
     options.on_disk = true;
     options.restart_nodes = true;
     uint64_t restarted = 0;
-    again = run_once(&options, &restarted);
+    again = fed_digest_of_run(&options, &restarted, NULL);
     CHECK(omm_digest_equal(&once, &again));
     CHECK(restarted <=
           messages + (uint64_t)2 * (4 + 3)); /* a poll for each restart, no chunk twice but one */

@@ -17,7 +17,7 @@ void peer_send(peer *p, const omm_request *request) {
     omm_buf_fini(&bytes);
 }
 
-void peer_poll(peer *p) {
+void peer_poll_as(peer *p, uint32_t node) {
     omm_buf payload;
     omm_buf envelope;
     omm_buf_init(&payload, 4096);
@@ -25,11 +25,15 @@ void peer_poll(peer *p) {
     omm_poll poll = {.counter = ++p->counter};
     CHECK_OK(omm_poll_encode(&payload, &poll));
     CHECK_OK(
-        omm_envelope_seal(&envelope, OMM_CONTEXT_POLL, omm_buf_view(&payload), &p->f.keys[PEER]));
+        omm_envelope_seal(&envelope, OMM_CONTEXT_POLL, omm_buf_view(&payload), &p->f.keys[node]));
     omm_request request = {.kind = OMM_REQUEST_POLL, .envelope = omm_buf_view(&envelope)};
     peer_send(p, &request);
     omm_buf_fini(&payload);
     omm_buf_fini(&envelope);
+}
+
+void peer_poll(peer *p) {
+    peer_poll_as(p, PEER);
 }
 
 void peer_take_offer(peer *p) {

@@ -32,6 +32,7 @@ void peer_close(peer *p);
 /* The reply is in p->last. */
 void peer_send(peer *p, const omm_request *request);
 void peer_poll(peer *p);
+void peer_poll_as(peer *p, uint32_t node); /* with the key of another one */
 void peer_take_offer(peer *p);
 /* Let the honest ones go on until the round is open, then take the offer. */
 void peer_until_open(peer *p, uint32_t round);

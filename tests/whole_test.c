@@ -9,17 +9,6 @@
 
 /* ---- the same run in fewer messages ---- */
 
-static omm_digest run_once(const fed_options *options, uint64_t *messages) {
-    fed f;
-    fed_open(&f, options);
-    fed_run(&f);
-    CHECK(omm_coord_is_done(f.coord));
-    omm_digest digest = fed_bundle_digest(&f);
-    if (messages) *messages = f.messages;
-    fed_close(&f);
-    return digest;
-}
-
 static omm_digest s_reference;
 static uint64_t s_messages; /* of a run with whole ones */
 
@@ -30,7 +19,7 @@ static fed_options whole_options(void) {
 }
 
 static void same_as_reference(const fed_options *options) {
-    omm_digest digest = run_once(options, NULL);
+    omm_digest digest = fed_digest_of_run(options, NULL, NULL);
     CHECK(omm_digest_equal(&digest, &s_reference));
 }
 
@@ -38,30 +27,20 @@ static void same_as_reference(const fed_options *options) {
 static void fewer_messages(void) {
     fed_options options = fed_options_default();
     uint64_t plain = 0;
-    s_reference = run_once(&options, &plain);
+    s_reference = fed_digest_of_run(&options, &plain, NULL);
     options.whole = true;
-    omm_digest digest = run_once(&options, &s_messages);
+    omm_digest digest = fed_digest_of_run(&options, &s_messages, NULL);
     CHECK(omm_digest_equal(&digest, &s_reference));
     CHECK_EQ(plain - s_messages, 2u * options.nodes * options.rounds);
-}
-
-typedef struct one_fault {
-    uint64_t index;
-    fed_fault fault;
-} one_fault;
-
-static fed_fault fault_at(void *ud, uint64_t index) {
-    const one_fault *f = ud;
-    return index == f->index ? f->fault : FED_DELIVER;
 }
 
 static void each_message_has_a_fault_once(void) {
     for (int fault = FED_LOSE_REQUEST; fault <= FED_TWICE; fault++)
         for (uint64_t i = fault == FED_LOSE_REPLY; i < s_messages; i += 3) {
-            one_fault at = {i, (fed_fault)fault};
+            fed_one_fault at = {i, (fed_fault)fault};
             fed_options options = whole_options();
             options.batched = i % 4 < 2;
-            options.fault = fault_at;
+            options.fault = fed_fault_once;
             options.ud = &at;
             same_as_reference(&options);
         }
@@ -71,12 +50,12 @@ static void each_message_has_a_fault_once(void) {
 static void damaged_answers_cost_only_time(void) {
     fed_options options = whole_options();
     options.deadline_ms = options.join_ms = 100000000;
-    omm_digest expected = run_once(&options, NULL);
+    omm_digest expected = fed_digest_of_run(&options, NULL, NULL);
     for (uint64_t i = 0; i < s_messages; i += 3) {
-        one_fault at = {i, FED_FLIP};
-        options.fault = fault_at;
+        fed_one_fault at = {i, FED_FLIP};
+        options.fault = fed_fault_once;
         options.ud = &at;
-        omm_digest digest = run_once(&options, NULL);
+        omm_digest digest = fed_digest_of_run(&options, NULL, NULL);
         CHECK(omm_digest_equal(&digest, &expected));
     }
 }
@@ -86,10 +65,10 @@ static void restarts_and_failed_commits_do_not_matter(void) {
     all.on_disk = all.restart_coordinator = all.restart_nodes = true;
     same_as_reference(&all);
     for (uint64_t i = 0; i < s_messages; i += 9) {
-        one_fault at = {i, FED_UNDO};
+        fed_one_fault at = {i, FED_UNDO};
         fed_options options = whole_options();
         options.on_disk = options.batched = true;
-        options.fault = fault_at;
+        options.fault = fed_fault_once;
         options.ud = &at;
         same_as_reference(&options);
     }
@@ -102,9 +81,9 @@ static void large_ones_go_in_chunks(void) {
     options.nodes = 2;
     options.values_cols = 140000;
     uint64_t messages[2];
-    omm_digest plain = run_once(&options, &messages[0]);
+    omm_digest plain = fed_digest_of_run(&options, &messages[0], NULL);
     options.whole = true;
-    omm_digest whole = run_once(&options, &messages[1]);
+    omm_digest whole = fed_digest_of_run(&options, &messages[1], NULL);
     CHECK(omm_digest_equal(&plain, &whole));
     CHECK_EQ(messages[0] - messages[1], options.nodes);
 }
