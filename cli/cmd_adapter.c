@@ -29,7 +29,7 @@ int cmd_adapter(int argc, char **argv) {
         print_help(stderr);
         return CLI_EXIT_USAGE;
     }
-    if (strcmp(argv[1], "--help") == 0) {
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
         print_help(stdout);
         return CLI_EXIT_PASS;
     }

@@ -238,15 +238,6 @@ static const struct {
                  {"backup", node_backup},
                  {"restore", node_restore}};
 
-/* The file that `node setup` writes, where none is named. */
-static omm_err find_config(char out[OMM_PATH_MAX], const char *path) {
-    if (path) return omm_path_join(out, ".", path);
-    OMM_TRY(place_path(out, PLACE_CONFIG, "node.yaml"));
-    if (omm_file_exists(out)) return OMM_OK;
-    return omm_raise(OMM_ERR_USAGE, "-c FILE is required: %s is not there (`node setup` makes it)",
-                     out);
-}
-
 static int action(int (*run)(int argc, char **argv), int argc, char **argv) {
     char name[32];
     (void)snprintf(name, sizeof name, "node %s", argv[1]);
@@ -283,7 +274,7 @@ int cmd_node(int argc, char **argv) {
     }
     char config[OMM_PATH_MAX];
     node n = {.is_dry = is_dry, .config = config};
-    omm_err err = find_config(config, path);
+    omm_err err = place_node_file(config, path);
     if (err == OMM_OK) err = service_load(&n.env, &n.file, node_fields, config);
     if (err == OMM_OK) err = serve(&n, json);
     close_node(&n);

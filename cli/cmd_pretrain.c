@@ -3,6 +3,7 @@
 #include "commands.h"
 #include "full_run.h"
 #include "options.h"
+#include "places.h"
 #include "threads.h"
 
 #include "omm/documents.h"
@@ -123,9 +124,11 @@ int cmd_pretrain(int argc, char **argv) {
         fprintf(stderr, "meshmind pretrain: --out is needed\nusage: meshmind %s\n", usage);
         return CLI_EXIT_USAGE;
     }
+    omm_err err = place_check_output(o->out, "--out");
+    if (err != OMM_OK) return cli_fail("pretrain", err);
     omm_arena_init(&r.arena, ARENA_BYTES_MAX);
     omm_buf_init(&r.file, FULL_RUN_BYTES_MAX);
-    omm_err err = run_all(&r);
+    err = run_all(&r);
     full_run_close(&r.run);
     omm_buf_fini(&r.file);
     omm_arena_fini(&r.arena);

@@ -2,6 +2,7 @@
 #include "commands.h"
 #include "loaded.h"
 #include "options.h"
+#include "places.h"
 #include "threads.h"
 #include "train_full.h"
 #include "train_memory.h"
@@ -184,6 +185,8 @@ static omm_err run_all(train_run *r) {
     omm_digest digest;
     OMM_TRY(open_run(r));
     if (r->args.dry_run) return train_dry_run(r);
+    OMM_TRY(place_check_output(r->args.out, "--out"));
+    if (r->args.report) OMM_TRY(place_check_output(r->args.report, "--report"));
     /* All weights are those of the checkpoint once the course is open. */
     if (!r->full) OMM_TRY(train_course_open(r));
     OMM_TRY(train_judge(r, &r->before, r->items_before, r->has_start ? &r->start : NULL));

@@ -46,12 +46,29 @@ static omm_err print_report(const omm_verify_report *report, bool json) {
     return err;
 }
 
+/* What has neither of these is not a bundle in which something is missing. */
+static omm_err check_is_bundle(const char *dir) {
+    char manifest[OMM_PATH_MAX], run[OMM_PATH_MAX];
+    OMM_TRY(omm_path_join(manifest, dir, "manifest.json"));
+    OMM_TRY(omm_path_join(run, dir, "run.json"));
+    if (!omm_file_exists(dir)) return omm_raise(OMM_ERR_NOT_FOUND, "%s is not there", dir);
+    if (omm_file_exists(manifest)) return OMM_OK;
+    if (!omm_file_exists(run))
+        return omm_raise(OMM_ERR_USAGE,
+                         "%s is no bundle: it has neither manifest.json nor run.json; accepted: "
+                         "the folder that simulate or a coordinator has sealed",
+                         dir);
+    fprintf(stderr, "verify: %s was never sealed: its run has not ended\n", dir);
+    return OMM_OK;
+}
+
 static omm_err run(bool *passed, const char *dir, const char *trust, const char *coordinator,
                    bool json) {
     omm_public_key key;
     omm_public_key coordinator_key;
     omm_verify_report report;
     omm_verify_options options = {.render = cli_render_adapter};
+    OMM_TRY(check_is_bundle(dir));
     if (trust) {
         OMM_TRY(parse_trust(&key, trust));
         options.trusted = &key;

@@ -15,16 +15,16 @@
     "  resume            open rounds again\n"                                                      \
     "  quarantine NODE   refuse a node from now on, by name or id.  Kept over restarts\n"          \
     "  release NODE      let it take part again, from the next round on\n"                         \
-    "  rollback ROUND    begin the next round from the adapter of that earlier round, or from\n"   \
-    "                    `start`; --reason says why.  Kept over restarts, and in the evidence\n"   \
+    "  rollback ROUND    begin the next round from the adapter of that earlier round, or from "    \
+    "`start`; --reason says why.  Kept over restarts, and in the evidence\n"                       \
     "  drain             end the open round, then exit with everything kept\n"                     \
     "  nodes             everybody who is in, in quarantine or revoked, and how they came in\n"    \
     "  invite            print tokens; each lets one node in, once (--count, --expires, "          \
     "--label)\n"                                                                                   \
     "  invitations       all of them by id, and who used them; a token is shown by invite alone\n" \
     "  uninvite ID       an invitation that nobody has used lets nobody in any more\n"             \
-    "  revoke NODE       refuse a node for good and tell it why (--reason); what was accepted\n"   \
-    "                    of it stays\n"                                                            \
+    "  revoke NODE       refuse a node for good and tell it why (--reason); what was accepted "    \
+    "of it stays\n\n"                                                                              \
     "Each is written to the audit log before it is done.  A sum or an evaluation is waited for."
 
 static omm_err print_answer(const omm_buf *answer, bool json) {

@@ -53,11 +53,21 @@ static void print_help(FILE *out) {
     for (const command *c = s_commands; c->name; c++)
         fprintf(out, "  %-12s %s\n", c->name, c->summary);
     fprintf(out, "\n  --version, --help-env (environment variables)\n");
-    fprintf(out, "\nmeshmind SUBCOMMAND --help says more.  Exit codes: 0 pass, 1 a gate or check "
-                 "failed,\n2 usage or configuration, 3 run-time failure.\n");
+    fprintf(out, "\nmeshmind SUBCOMMAND --help, or help SUBCOMMAND, says more.\n"
+                 "Exit codes: 0 pass, 1 a gate or check failed, 2 usage or configuration,\n"
+                 "3 run-time failure.\n");
+}
+
+/* `help` alone, and `help WORDS` as `WORDS --help`. */
+static void take_help(int argc, char **argv) {
+    static char s_help[] = "--help";
+    if (argc < 2 || strcmp(argv[1], "help") != 0) return;
+    for (int i = 1; i + 1 < argc; i++) argv[i] = argv[i + 1];
+    argv[argc - 1] = s_help;
 }
 
 static int run(int argc, char **argv) {
+    take_help(argc, argv);
     if (argc < 2) {
         print_help(stderr);
         return CLI_EXIT_USAGE;

@@ -209,8 +209,7 @@ int node_status(int argc, char **argv) {
     if (code >= 0) return code;
     char config[OMM_PATH_MAX];
     json_t *root = json_object();
-    omm_err err =
-        path ? omm_path_join(config, ".", path) : place_path(config, PLACE_CONFIG, "node.yaml");
+    omm_err err = place_node_file(config, path);
     if (err == OMM_OK) err = omm_json_set_int(root, "schema_version", 1);
     if (err == OMM_OK) err = status(root, config, json);
     json_decref(root);

@@ -62,17 +62,63 @@ static bool store(const cli_option *o, const char *text) {
     return false;
 }
 
+/* ---- help ---- */
+
+#define HELP_COLUMNS 80 /* of a terminal that nobody has widened */
+#define HELP_COLUMN 31  /* where what an option does begins */
+
+/* Where the second column of a table's row begins: after its first gap of two spaces.  0: it is no row. */
+static int hang_of(const char *line) {
+    const size_t lead = strspn(line, " ");
+    const size_t size = strcspn(line, "\n");
+    for (size_t i = lead; lead > 0 && i + 1 < size; i++)
+        if (line[i] == ' ' && line[i + 1] == ' ') return (int)(i + strspn(line + i, " "));
+    return (int)lead;
+}
+
+/* `text` from column `at`; further lines begin at `indent`.  A line end in it is kept before another one and before spaces,
+ * which are a row of a table; else it is a space. */
+static void print_wrapped(const char *text, int at, int indent) {
+    int hang = 0;
+    while (*text) {
+        const bool is_joined =
+            hang == 0 && at > indent && *text == '\n' && text[1] && !strchr("\n ", text[1]);
+        if (*text == '\n' && !is_joined) {
+            printf("\n%*s", text[1] == '\n' ? 0 : indent, "");
+            hang = hang_of(++text);
+            at = indent;
+            continue;
+        }
+        const int spaces = is_joined ? 1 : (int)strspn(text, " ");
+        const int word = (int)strcspn(text + spaces, " \n");
+        const bool is_full = at > indent + hang && at + spaces + word > HELP_COLUMNS;
+        if (is_full) printf("\n%*s", indent + hang, "");
+        printf("%*s%.*s", is_full ? 0 : spaces, "", word, text + spaces);
+        at = (is_full ? indent + hang : at + spaces) + word;
+        text += spaces + word;
+    }
+    putchar('\n');
+}
+
+/* "-m, --model FILE" or "--model FILE". */
+static void name_option(char out[64], const cli_option *o) {
+    char letter[8] = "";
+    if (o->letter) snprintf(letter, sizeof letter, "-%c, ", o->letter);
+    snprintf(out, 64, "%s--%s%s%s", letter, o->name, o->value ? " " : "", o->value ? o->value : "");
+}
+
 static void print_help(const cli_option *options, const char *usage, const char *summary) {
-    printf("usage: meshmind %s\n\n%s\n\n", usage, summary);
+    printf("usage: ");
+    print_wrapped(usage, printf("meshmind ") + 7, 16);
+    putchar('\n');
+    print_wrapped(summary, 0, 0);
+    putchar('\n');
     for (const cli_option *o = options; o->name; o++) {
         char left[64];
-        char letter[8] = "";
-        if (o->letter) snprintf(letter, sizeof letter, "-%c, ", o->letter);
-        snprintf(left, sizeof left, "%s--%s%s%s", letter, o->name, o->value ? " " : "",
-                 o->value ? o->value : "");
-        printf("  %-28s %s\n", left, o->help);
+        name_option(left, o);
+        print_wrapped(o->help, printf("  %-28s ", left), HELP_COLUMN);
     }
-    printf("  %-28s %s\n", "--help", "this text");
+    printf("  %-28s %s\n", "-h, --help", "this text");
 }
 
 static int complain(const char *command, const char *usage, const char *what, const char *arg) {
@@ -81,10 +127,26 @@ static int complain(const char *command, const char *usage, const char *what, co
     return CLI_EXIT_USAGE;
 }
 
-static const char *expects(cli_kind kind) {
-    if (kind == CLI_F32) return "expected a finite number, got";
-    if (kind == CLI_LIST) return "this option may be given at most 32 times, so not with";
-    return kind == CLI_STR ? "unusable value" : "expected a whole number in range, got";
+static const char *accepts(cli_kind kind) {
+    if (kind == CLI_F32) return "accepted: a finite number";
+    if (kind == CLI_LIST) return "accepted: at most 32 of them";
+    return kind == CLI_U32 ? "accepted: a whole number from 0 to 4294967295"
+                           : "accepted: a whole number from 0 to 9223372036854775807";
+}
+
+static int complain_value(const char *command, const char *usage, const cli_option *o,
+                          const char *value) {
+    char name[64];
+    name_option(name, o);
+    fprintf(stderr, "meshmind %s: %s: '%s'; %s\nusage: meshmind %s (see --help)\n", command, name,
+            value, accepts(o->kind), usage);
+    return CLI_EXIT_USAGE;
+}
+
+/* ---- parse ---- */
+
+static bool is_help(const char *arg, const cli_option *options) {
+    return strcmp(arg, "--help") == 0 || (strcmp(arg, "-h") == 0 && !find_letter(options, 'h'));
 }
 
 /* One option at argv[*i]; moves *i past its value.  Returns -1 or an exit code. */
@@ -110,7 +172,7 @@ static int take(int *i, int argc, char **argv, const cli_option *options, const 
         if (*i + 1 >= argc) return complain(argv[0], usage, "missing value after", arg);
         value = argv[++*i];
     }
-    return store(o, value) ? -1 : complain(argv[0], usage, expects(o->kind), value);
+    return store(o, value) ? -1 : complain_value(argv[0], usage, o, value);
 }
 
 int cli_parse(int *count, char ***args, int argc, char **argv, const cli_option *options,
@@ -120,7 +182,7 @@ int cli_parse(int *count, char ***args, int argc, char **argv, const cli_option 
     for (int i = 1; i < argc; i++) {
         if (!options_end && strcmp(argv[i], "--") == 0) {
             options_end = true;
-        } else if (!options_end && strcmp(argv[i], "--help") == 0) {
+        } else if (!options_end && is_help(argv[i], options)) {
             print_help(options, usage, summary);
             return CLI_EXIT_PASS;
         } else if (!options_end && argv[i][0] == '-' && argv[i][1]) {
@@ -130,7 +192,11 @@ int cli_parse(int *count, char ***args, int argc, char **argv, const cli_option 
             argv[1 + n++] = argv[i];
         }
     }
-    if (n < min) return complain(argv[0], usage, "missing argument; usage is", usage);
+    if (n < min) {
+        fprintf(stderr, "meshmind %s: missing argument\nusage: meshmind %s (see --help)\n", argv[0],
+                usage);
+        return CLI_EXIT_USAGE;
+    }
     if (n > max) return complain(argv[0], usage, "unexpected argument", argv[1 + max]);
     *count = n;
     *args = argv + 1;

@@ -1,9 +1,12 @@
 /* places.c - see places.h.  Source: XDG Base Directory Specification 0.8. */
 #include "places.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 omm_err place_path(char out[OMM_PATH_MAX], place where, const char *name) {
     const char *folders[] = {getenv("XDG_CONFIG_HOME"), getenv("XDG_DATA_HOME"),
@@ -29,4 +32,36 @@ omm_err place_make_parent(const char *path) {
     const omm_err err = omm_dir_make(dir);
     (void)umask(mask);
     return err;
+}
+
+omm_err place_node_file(char out[OMM_PATH_MAX], const char *named) {
+    if (named) return omm_path_join(out, ".", named);
+    OMM_TRY(place_path(out, PLACE_CONFIG, "node.yaml"));
+    if (omm_file_exists(out)) return OMM_OK;
+    return omm_raise(OMM_ERR_USAGE, "-c FILE is required: %s is not there (`node setup` makes it)",
+                     out);
+}
+
+/* The nearest folder above `path` that is there: those between are made when the file is. */
+static omm_err folder_of(char out[OMM_PATH_MAX], const char *path) {
+    char below[OMM_PATH_MAX];
+    OMM_TRY(omm_path_dir(out, path));
+    while (!omm_file_exists(out)) {
+        (void)snprintf(below, sizeof below, "%s", out);
+        OMM_TRY(omm_path_dir(out, below));
+    }
+    return OMM_OK;
+}
+
+omm_err place_check_output(const char *path, const char *option) {
+    char folder[OMM_PATH_MAX];
+    struct stat at;
+    if (stat(path, &at) == 0 && S_ISDIR(at.st_mode))
+        return omm_raise(OMM_ERR_USAGE, "%s: %s is a folder; accepted: a file", option, path);
+    OMM_TRY(folder_of(folder, path));
+    errno = 0;
+    if (stat(folder, &at) == 0 && !S_ISDIR(at.st_mode)) errno = ENOTDIR;
+    if (errno == 0 && access(folder, W_OK | X_OK) == 0) return OMM_OK;
+    return omm_raise(OMM_ERR_IO, "%s %s: no file can be made in %s: %s", option, path, folder,
+                     strerror(errno));
 }

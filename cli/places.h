@@ -13,6 +13,12 @@ typedef enum place {
 
 /* The path of `name` there.  Errors: CONFIG (neither the variable nor HOME is an absolute path), TOO_BIG. */
 OMM_CHECKED omm_err place_path(char out[OMM_PATH_MAX], place where, const char *name);
+/* The node file: `named`, or where it is NULL the one that `node setup` makes.  Errors: USAGE (it has not been made),
+ * CONFIG, TOO_BIG. */
+OMM_CHECKED omm_err place_node_file(char out[OMM_PATH_MAX], const char *named);
+/* A file can be made or replaced at `path`, which is said before hours of work and not after them; `option` named it.
+ * Nothing is made.  Errors: IO, USAGE (it is a folder), TOO_BIG. */
+OMM_CHECKED omm_err place_check_output(const char *path, const char *option);
 /* Its folder is made, for this user alone.  Errors: IO, TOO_BIG. */
 OMM_CHECKED omm_err place_make_parent(const char *path);
 

@@ -104,9 +104,13 @@ static omm_err choose_dir(char out[OMM_PATH_MAX], const omm_simulate_options *op
         omm_arena_fini(&arena);
         OMM_TRY(err);
     }
-    if (omm_file_exists(out))
-        return omm_raise(OMM_ERR_EXISTS, "%s is there already; a bundle is written once", out);
-    return OMM_OK;
+    if (!omm_file_exists(out)) return OMM_OK;
+    char sealed[OMM_PATH_MAX];
+    OMM_TRY(omm_path_join(sealed, out, "manifest.json"));
+    return omm_raise(OMM_ERR_EXISTS, "%s is there already%s", out,
+                     omm_file_exists(sealed)
+                         ? "; a bundle is written once"
+                         : ", of a run that did not end: remove it, or name another folder");
 }
 
 static void sum_wire(omm_simulate_result *result, const sim *s) {

@@ -42,6 +42,17 @@ for variable in sorted(set(re.findall(r'getenv\("(\w+)"\)', sources))):
     if variable not in run("--help-env").stdout:
         failures.append(f"--help-env does not list {variable}")
 expect(["fly"], 2, "unknown subcommand 'fly'")
+# Every help fits a terminal of 80 columns, and is what people try first.
+tools = [["node", a] for a in ("status", "setup", "backup", "restore")] + [["coordinator", a] for a in ("ctl", "audit")]
+tools += [["adapter", a] for a in ("show", "import", "export", "merge")]
+for words in [[], *([c] for c in commands), *tools]:
+    text = run(*words, "--help").stdout
+    wide = [line for line in text.splitlines() if len(line) > 80 or line != line.rstrip()]
+    if wide or not text:
+        failures.append(f"{words} --help: {wide[:3]}")
+    for same in (run(*words, "-h"), run("help", *words)):
+        if (same.returncode, same.stdout) != (0, text):
+            failures.append(f"{words}: -h or help says something else: {same.stdout[:100]}{same.stderr[:200]}")
 for command in commands:
     expect([command, "--help"], 0, f"usage: meshmind {command}", "stdout")
     expect([command, "--no-such-option"], 2, "unknown (option|action) .--no-such-option.")
@@ -53,7 +64,30 @@ expect(["simulate", "/nowhere.yaml"], 2, "/nowhere.yaml")
 expect(["simulate", "scenarios/quickstart.yaml", "--threads", "3x"], 2, "3x.*whole number.*1 to 256")
 expect(["simulate", "scenarios/quickstart.yaml", "--threads", "0"], 2, "accepted: 1 to")
 expect(["verify", "/nowhere"], 2, "nowhere")
+expect(["verify", BASE], 2, "is no bundle: it has neither manifest.json nor run.json")
 expect(["replay", "/nowhere"], 2, "--node and --round")
+# Which option it was, and what it takes.
+expect(["generate", "-m", MODEL, "-n", "-3", "x"], 2, r"-n, --\S+ N: '-3'; accepted: a whole number from 0 to 4294967295")
+expect(["generate", "-m", MODEL, "--temp", "warm", "x"], 2, r"--temp \S+: 'warm'; accepted: a finite number")
+expect(["help", "fly"], 2, "unknown subcommand 'fly'")
+if "usage is" in run("verify").stderr or run("verify").stderr.count("verify BUNDLE") != 1:
+    failures.append("a missing argument is explained twice")
+# A place where nothing can be written is found before the work, not after it.
+with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
+    config = pathlib.Path(folder) / "pretrain.yaml"
+    config.touch()
+    for args in (["train", "-m", MODEL, "--data", BASE / "train.jsonl", "--steps", "1", "--out"], ["pretrain", config, "--out"]):
+        expect([*args, config / "a.gguf"], 3, rf"--out {config}/a.gguf: no file can be made in {config}: Not a directory")
+        expect([*args, folder], 2, f"--out: {folder} is a folder; accepted: a file")
+    half = pathlib.Path(folder) / "half"
+    half.mkdir()
+    expect(["simulate", "scenarios/quickstart.yaml", "--out", half], 3, "half is there already, of a run that did not end: remove it")
+for key, value in (("HOME", folder), ("HOME", None)):
+    env = {k: v for k, v in os.environ.items() if k != "XDG_CONFIG_HOME" and k != key} | ({key: value} if value else {})
+    for args in (["node"], ["node", "status"]):
+        done = subprocess.run([MESHMIND, *args], capture_output=True, text=True, env=env)
+        if done.returncode != 2 or not re.search("`node setup` makes it" if value else "HOME is not set", done.stderr):
+            failures.append(f"{args} with {key}={value}: exit {done.returncode}: {done.stderr}")
 expect(["gate", "/nowhere"], 2, "nowhere")
 expect(["tokenize", "-m", "/nowhere.gguf", "--file", "README.md"], 2, "nowhere.gguf")
 # A certificate for TLS: made once, its key for its owner alone, and asked for where it is needed.
