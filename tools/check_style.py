@@ -2,7 +2,8 @@
 """Check what STYLE asks and no other tool sees.  Run by CTest as `style`.
 
 Every public header begins with "name.h - ...", says what it depends on and what threads may do;
-no C file is over 1,000 lines; no tracked text names unfinished work or a path of somebody's machine.
+no C file is over 1,000 lines; no tracked text names unfinished work or a path of somebody's machine; a file that a document
+names by folder is there.
 """
 import pathlib, re, subprocess, sys
 
@@ -30,5 +31,11 @@ for name in filter(None, tracked):
     for number, line in enumerate(lines, 1):
         if unfinished.search(line) or machine.search(line):
             bad.append(f"{name}:{number}: {line.strip()[:80]}")
+folders = "|".join(sorted({p.parent.relative_to(root).as_posix() for p in root.glob("*/*.[ch]")} | {"tests", "tools"}))
+named = re.compile(rf"(?<![\w/.-])(?:{folders})/[\w./-]*\w\.(?:c|h|py|sh|proto)\b")
+for document in sorted([*root.glob("*.md"), *root.glob("docs/*.md")]):
+    for name in sorted(set(named.findall(document.read_text()))):
+        if not (root / name).exists():
+            bad.append(f"{document.relative_to(root)}: there is no {name}")
 print("\n".join(bad) or f"style: ok, {len(tracked)} files")
 sys.exit(1 if bad else 0)
