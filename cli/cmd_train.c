@@ -181,12 +181,20 @@ static omm_err save(const train_run *r, omm_digest *digest) {
     return err;
 }
 
+/* A folder, which is made with the files in it. */
+static omm_err check_report(const char *dir) {
+    char file[OMM_PATH_MAX];
+    if (!dir) return OMM_OK;
+    OMM_TRY(omm_path_join(file, dir, "report.json"));
+    return place_check_output(file, "--report");
+}
+
 static omm_err run_all(train_run *r) {
     omm_digest digest;
     OMM_TRY(open_run(r));
     if (r->args.dry_run) return train_dry_run(r);
     OMM_TRY(place_check_output(r->args.out, "--out"));
-    if (r->args.report) OMM_TRY(place_check_output(r->args.report, "--report"));
+    OMM_TRY(check_report(r->args.report));
     /* All weights are those of the checkpoint once the course is open. */
     if (!r->full) OMM_TRY(train_course_open(r));
     OMM_TRY(train_judge(r, &r->before, r->items_before, r->has_start ? &r->start : NULL));
