@@ -6,31 +6,39 @@
 #include <inttypes.h>
 #include <string.h>
 
+#define NAMES_MAX 5u /* of one kind; `nodes` lists all */
+
+/* Where a node stands: in one place only, revoked and in quarantine first. */
+typedef enum standing {
+    STANDS_REVOKED,
+    STANDS_QUARANTINED,
+    STANDS_SETTLED,
+    STANDS_UPLOADING,
+    STANDS_WORKING, /* has the offer */
+    STANDS_SILENT,  /* selected, and not heard of since */
+    STANDS_AWAY,
+    STANDS_READY,
+    STANDINGS
+} standing;
+
+static standing standing_of(const watch_seen *s, size_t node) {
+    const omm_coord_node_status *is = &s->nodes[node].status;
+    const bool asked = s->facts->status.state == OMM_COORD_OPEN && is->selected;
+    if (is->revoked) return STANDS_REVOKED;
+    if (is->quarantined) return STANDS_QUARANTINED;
+    if (is->settled) return STANDS_SETTLED;
+    if (is->uploading) return STANDS_UPLOADING;
+    if (asked) return is->offered ? STANDS_WORKING : STANDS_SILENT;
+    return is->ready ? STANDS_READY : STANDS_AWAY;
+}
+
 typedef struct node_counts {
-    uint32_t working, uploading, settled, silent, away, revoked, quarantined;
+    uint32_t of[STANDINGS];
 } node_counts;
 
-/* Each node once, revoked and in quarantine first. */
 static node_counts count_nodes(const watch_seen *s) {
     node_counts n = {0};
-    for (size_t i = 0; i < s->facts->node_count; i++) {
-        const omm_coord_node_status *is = &s->nodes[i].status;
-        const bool asked = s->facts->status.state == OMM_COORD_OPEN && is->selected;
-        if (is->revoked)
-            n.revoked++;
-        else if (is->quarantined)
-            n.quarantined++;
-        else if (is->settled)
-            n.settled++;
-        else if (is->uploading)
-            n.uploading++;
-        else if (asked && is->offered)
-            n.working++;
-        else if (asked)
-            n.silent++;
-        else if (!is->ready)
-            n.away++;
-    }
+    for (size_t i = 0; i < s->facts->node_count; i++) n.of[standing_of(s, i)]++;
     return n;
 }
 
@@ -86,6 +94,32 @@ static omm_err put_error(omm_buf *out, const watch_facts *f) {
                           f->has_trouble ? "" : " (since then all went well)");
 }
 
+/* "what: anna, bert and 3 more; hint"; nothing where nobody stands so. */
+static omm_err put_names(omm_buf *out, const watch_seen *s, standing kind, const char *what,
+                         const char *hint) {
+    uint32_t count = 0;
+    for (size_t i = 0; i < s->facts->node_count; i++) {
+        if (standing_of(s, i) != kind || ++count > NAMES_MAX) continue;
+        OMM_TRY(omm_buf_printf(out, "%s%s", count == 1 ? what : ", ", s->o->run->nodes[i].name));
+    }
+    if (count == 0) return OMM_OK;
+    if (count > NAMES_MAX) OMM_TRY(omm_buf_printf(out, " and %u more", count - NAMES_MAX));
+    return omm_buf_printf(out, "; %s\n", hint);
+}
+
+/* Which ones a round waits for or goes without, and what can be done about them. */
+static omm_err put_who(omm_buf *out, const watch_seen *s) {
+    OMM_TRY(put_names(out, s, STANDS_SILENT, "not heard of since they were selected: ",
+                      "the deadline goes on without them, `quarantine` at once"));
+    OMM_TRY(put_names(out, s, STANDS_WORKING, "have the offer, and nothing has come yet: ",
+                      "they train, or have gone: the deadline goes on without them"));
+    OMM_TRY(put_names(out, s, STANDS_UPLOADING, "in the middle of an upload: ",
+                      "after a break it goes on with the chunks that are missing"));
+    OMM_TRY(put_names(out, s, STANDS_QUARANTINED,
+                      "in quarantine: ", "`nodes` says why, `release` lets one in again"));
+    return put_names(out, s, STANDS_REVOKED, "revoked: ", "for good; `nodes` says why");
+}
+
 omm_err watch_brief_text(omm_buf *out, const watch_seen *s) {
     const omm_coord_status *is = &s->facts->status;
     const node_counts n = count_nodes(s);
@@ -100,8 +134,10 @@ omm_err watch_brief_text(omm_buf *out, const watch_seen *s) {
         "not taking part: %u in quarantine, %u revoked; late in the last round: %u\n"
         "this round: %u selected, %u accepted, %u refused, %u not heard of\n"
         "last round over: %s\n",
-        s->facts->node_count, is->ready, n.working, n.uploading, n.settled, n.away, n.quarantined,
-        n.revoked, late_nodes(s), is->selected, is->accepted, is->refused, n.silent, at));
+        s->facts->node_count, is->ready, n.of[STANDS_WORKING], n.of[STANDS_UPLOADING],
+        n.of[STANDS_SETTLED], n.of[STANDS_AWAY], n.of[STANDS_QUARANTINED], n.of[STANDS_REVOKED],
+        late_nodes(s), is->selected, is->accepted, is->refused, n.of[STANDS_SILENT], at));
+    OMM_TRY(put_who(out, s));
     OMM_TRY(put_refusals(out, "submissions", s->facts->submissions));
     OMM_TRY(put_refusals(out, "requests", s->facts->requests));
     OMM_TRY(put_error(out, s->facts));
@@ -150,9 +186,10 @@ static omm_err set_nodes(json_t *root, const watch_seen *s) {
     json_t *nodes =
         json_pack("{s:o,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "enrolled",
                   watch_json_count(s->facts->node_count), "ready", (int)s->facts->status.ready,
-                  "working", (int)n.working, "uploading", (int)n.uploading, "settled",
-                  (int)n.settled, "silent", (int)n.silent, "away", (int)n.away, "quarantined",
-                  (int)n.quarantined, "revoked", (int)n.revoked, "late", (int)late_nodes(s));
+                  "working", (int)n.of[STANDS_WORKING], "uploading", (int)n.of[STANDS_UPLOADING],
+                  "settled", (int)n.of[STANDS_SETTLED], "silent", (int)n.of[STANDS_SILENT], "away",
+                  (int)n.of[STANDS_AWAY], "quarantined", (int)n.of[STANDS_QUARANTINED], "revoked",
+                  (int)n.of[STANDS_REVOKED], "late", (int)late_nodes(s));
     return omm_json_set(root, "nodes", nodes);
 }
 

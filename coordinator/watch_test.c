@@ -9,10 +9,16 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NODES = 2, ROUNDS = 1000 };
+enum { NODES = 7, ROUNDS = 1000 };
 
 static omm_fake_clock s_fake;
-static omm_run_node s_nodes[NODES] = {{.name = "<b>\"anna\"\\"}, {.name = "\xc3\xa9va"}};
+static omm_run_node s_nodes[NODES] = {{.name = "<b>\"anna\"\\"},
+                                      {.name = "\xc3\xa9va"},
+                                      {.name = "c"},
+                                      {.name = "d"},
+                                      {.name = "e"},
+                                      {.name = "f"},
+                                      {.name = "g"}};
 static omm_run_record s_run = {.name = "a\"b\\c\nd",
                                .run_id = "00112233445566778899aabbccddeeff",
                                .rounds = ROUNDS,
@@ -228,6 +234,20 @@ static void test_brief(void) {
     CHECK(has(&f, "requests refused since the start: BUDGET 1\n"));
     CHECK(has(&f, "submissions refused since the start: none\n"));
     CHECK(has(&f, "disk \xff full\n"));
+    char who[256];
+    snprintf(who, sizeof who, "\nnot heard of since they were selected: %s; the deadline goes on",
+             s_nodes[1].name);
+    CHECK(has(&f, who));
+    snprintf(who, sizeof who, "\nhave the offer, and nothing has come yet: %s; ", s_nodes[0].name);
+    CHECK(has(&f, who));
+    CHECK(!has(&f, "in quarantine: ") && !has(&f, "revoked: "));
+    for (size_t i = 0; i < NODES; i++) f.nodes[i].status.quarantined = true;
+    omm_buf_clear(&f.text);
+    CHECK_OK(watch_brief_text(&f.text, &f.seen));
+    snprintf(who, sizeof who, "\nin quarantine: %s, %s", s_nodes[0].name, s_nodes[1].name);
+    CHECK(has(&f, who) && has(&f, "; `nodes` says why, `release` lets one in again\n"));
+    CHECK(!has(&f, "not heard of since") && has(&f, ", c, d, e and 2 more; `nodes` says"));
+    for (size_t i = 0; i < NODES; i++) f.nodes[i].status.quarantined = false;
     f.nodes[0].status.settled = f.nodes[1].status.quarantined = true;
     CHECK_EQ(brief(&f, "nodes", "working"), 0);
     CHECK_EQ(brief(&f, "nodes", "settled"), 1);
