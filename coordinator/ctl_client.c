@@ -102,9 +102,10 @@ static omm_err take_answer(omm_buf *answer, omm_bytes got) {
         return omm_raise(OMM_ERR_CLOSED, "the coordinator ended before it answered");
     size_t from = is_ok ? sizeof ok - 1 : sizeof no - 1;
     OMM_TRY(omm_buf_append(answer, got.data + from, got.size - from));
-    return is_ok ? OMM_OK
-                 : omm_raise(OMM_ERR_STATE, "%.*s", (int)(got.size - from),
-                             (const char *)got.data + from);
+    if (is_ok) return OMM_OK;
+    size_t size = got.size - from;
+    if (size > 0 && got.data[got.size - 1] == '\n') size--; /* a sentence has no line end */
+    return omm_raise(OMM_ERR_STATE, "%.*s", (int)size, (const char *)got.data + from);
 }
 
 omm_err omm_coord_ctl_ask(omm_buf *answer, const char *state_dir, const char *action,

@@ -109,14 +109,17 @@ static omm_err put_names(omm_buf *out, const watch_seen *s, standing kind, const
 
 /* Which ones a round waits for or goes without, and what can be done about them. */
 static omm_err put_who(omm_buf *out, const watch_seen *s) {
+    if (s->facts->status.state == OMM_COORD_JOINING)
+        OMM_TRY(put_names(out, s, STANDS_AWAY, "have not come for this round yet: ",
+                          "join_ms or a quorum goes on without them"));
     OMM_TRY(put_names(out, s, STANDS_SILENT, "not heard of since they were selected: ",
                       "the deadline goes on without them, `quarantine` at once"));
     OMM_TRY(put_names(out, s, STANDS_WORKING, "have the offer, and nothing has come yet: ",
                       "they train, or have gone: the deadline goes on without them"));
     OMM_TRY(put_names(out, s, STANDS_UPLOADING, "in the middle of an upload: ",
                       "after a break it goes on with the chunks that are missing"));
-    OMM_TRY(put_names(out, s, STANDS_QUARANTINED,
-                      "in quarantine: ", "`nodes` says why, `release` lets one in again"));
+    OMM_TRY(put_names(out, s, STANDS_QUARANTINED, "in quarantine: ",
+                      "`release` lets one in again, the audit log has since when"));
     return put_names(out, s, STANDS_REVOKED, "revoked: ", "for good; `nodes` says why");
 }
 

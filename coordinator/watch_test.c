@@ -245,8 +245,8 @@ static void test_brief(void) {
     omm_buf_clear(&f.text);
     CHECK_OK(watch_brief_text(&f.text, &f.seen));
     snprintf(who, sizeof who, "\nin quarantine: %s, %s", s_nodes[0].name, s_nodes[1].name);
-    CHECK(has(&f, who) && has(&f, "; `nodes` says why, `release` lets one in again\n"));
-    CHECK(!has(&f, "not heard of since") && has(&f, ", c, d, e and 2 more; `nodes` says"));
+    CHECK(has(&f, who) && has(&f, "; `release` lets one in again, the audit log has since when\n"));
+    CHECK(!has(&f, "not heard of since") && has(&f, ", c, d, e and 2 more; `release`"));
     for (size_t i = 0; i < NODES; i++) f.nodes[i].status.quarantined = false;
     f.nodes[0].status.settled = f.nodes[1].status.quarantined = true;
     CHECK_EQ(brief(&f, "nodes", "working"), 0);
@@ -255,6 +255,11 @@ static void test_brief(void) {
     f.nodes[1].status.revoked = true;
     CHECK_EQ(brief(&f, "nodes", "quarantined"), 0);
     CHECK_EQ(brief(&f, "nodes", "revoked"), 1);
+    f.facts.status.state = OMM_COORD_JOINING;
+    f.nodes[2].status.ready = true;
+    omm_buf_clear(&f.text);
+    CHECK_OK(watch_brief_text(&f.text, &f.seen));
+    CHECK(has(&f, "\nhave not come for this round yet: d, e, f, g; join_ms"));
     watch_stage(f.watch, 5, OMM_COORD_NEVER);
     see(&f);
     CHECK_EQ(brief(&f, "seconds_left", NULL), -1);

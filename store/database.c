@@ -68,9 +68,11 @@ static omm_err connect_file(omm_db *db, const omm_db_options *options) {
     sqlite3_busy_timeout(db->handle, (int)busy_ms);
     sqlite3_db_config(db->handle, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     /* EXCLUSIVE before WAL: then no shared memory file, and a second process is refused. */
-    return omm_db_exec(db, "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL;"
-                           "PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;"
-                           "PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON");
+    omm_err err = omm_db_exec(db, "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL;"
+                                  "PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;"
+                                  "PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON");
+    if (err != OMM_ERR_STATE) return err;
+    return omm_raise(OMM_ERR_STATE, "another process has %s open, and only one can", path);
 }
 
 static omm_err check_integrity(omm_db *db) {

@@ -182,6 +182,7 @@ static void test_one_process(void) {
     omm_db *db = open_db(s_path, 3), *second;
     omm_db_options options = options_for(s_path, 3);
     CHECK_ERR(omm_db_open(&second, &options), OMM_ERR_STATE);
+    CHECK(strstr(omm_err_sentence(), "another process has ") != NULL);
     omm_db_close(db);
     db = open_db(s_path, 3);
     omm_db_close(db);

@@ -27,6 +27,7 @@ def ctl(code, says, *words):
                           timeout=live.LIMIT_S)
     check(done.returncode == code and re.search(says, done.stdout + done.stderr),
           f"ctl {words}: exit {done.returncode} (wanted {code}): {done.stdout}{done.stderr}")
+    check("?" not in done.stderr, f"ctl {words} asks back, or has what is no text: {done.stderr}")
     return done.stdout
 
 
@@ -95,6 +96,7 @@ def run():
     first = start("coordinator", "coordinator", OMM_CRASH_AT="after_join")
     wait_for("the coordinator", lambda: (FOLDER / "coordinator" / "ctl.sock").exists())
     ctl(0, "no new round", "pause")
+    live.run(MESHMIND, "coordinator", "-c", FOLDER / "coordinator.yaml", code=3, says="coordinator.sqlite open, and only one can")
     ctl(2, "--reason TEXT is missing", "revoke", "listed")
     ctl(2, "are accepted with invite", "status", "--count", "2")
     ctl(1, "count: 0; accepted: 1 to 500", "invite", "--count", "0")
