@@ -6,6 +6,7 @@
 #include "omm/topology.h"
 #include "omm/transport.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,6 +15,8 @@
 #define SERVICE_WATCH_MS 50u     /* the same while it trains */
 #define SERVICE_TROUBLE_MS 1000u /* between attempts when our own disk or memory fails */
 #define SERVICE_IDLE_MS 30000u   /* without training, then model and data are let go */
+#define SERVICE_SILENT_MS                                                                          \
+    5000u /* without an answer, then its owner is told; again after twice that, and so on */
 
 typedef struct service {
     const omm_node_service_options *o;
@@ -27,7 +30,9 @@ typedef struct service {
     atomic_bool is_paused, let_go; /* from the watcher to the training */
     uint64_t worked_ms;
     bool has_failed; /* the last request */
-    uint32_t jitter; /* a walk of its own for each process */
+    uint64_t asked_ms,
+        told_after_ms; /* since when there is no answer; how long it takes to say so (again) */
+    uint32_t jitter;   /* a walk of its own for each process */
 } service;
 
 static uint64_t now_ms(const service *s) {
@@ -107,16 +112,46 @@ static void keep_pace(void *ud) {
 
 /* ---- work ---- */
 
+/* A wrong address and a coordinator that is down look the same from here: who reads it can tell. */
+static void tell_silence(service *s) {
+    char text[64];
+    const uint64_t silent_ms = now_ms(s) - s->asked_ms;
+    if (silent_ms < SERVICE_SILENT_MS) return;
+    (void)snprintf(text, sizeof text, "no answer for %" PRIu64 " s", silent_ms / 1000);
+    board_show(&s->board, "waiting", text, s->node, s->client, false);
+    if (silent_ms < s->told_after_ms) return;
+    s->told_after_ms *= 2;
+    omm_log_event(s->o->node.log, OMM_LOG_WARN, "no_answer", OMM_LOG_STR("node", s->o->node.name),
+                  OMM_LOG_STR("coordinator", s->o->url), OMM_LOG_INT("seconds", silent_ms / 1000),
+                  OMM_LOG_STR("detail",
+                              "it is down, the address or the certificate is another's, or "
+                              "nothing gets through; asking on"));
+}
+
+static void tell_answer(service *s) {
+    if (s->told_after_ms > SERVICE_SILENT_MS)
+        omm_log_event(s->o->node.log, OMM_LOG_INFO, "answered",
+                      OMM_LOG_STR("node", s->o->node.name),
+                      OMM_LOG_INT("seconds", (now_ms(s) - s->asked_ms) / 1000));
+}
+
 /* Send, and wait for the answer.  Whatever goes wrong on the way is SEND_FAILED: the node sends
  * the same request again, later. */
 static omm_node_event exchange(service *s, omm_bytes request) {
     omm_node_event event = {.kind = OMM_NODE_SEND_FAILED};
+    if (!s->has_failed) {
+        s->asked_ms = now_ms(s);
+        s->told_after_ms = SERVICE_SILENT_MS;
+    }
+    tell_silence(s);
     if (omm_client_send(s->client, request) != OMM_OK) return event;
     uint64_t begin_ms = now_ms(s);
     while (!is_stopped(s) && now_ms(s) - begin_ms < s->o->answer_ms) {
         omm_err err = omm_client_receive(&event.reply, s->client, SERVICE_SLICE_MS);
+        if (err == OMM_ERR_TIMEOUT) tell_silence(s);
         if (err == OMM_ERR_TIMEOUT) continue;
         if (err == OMM_OK) event.kind = OMM_NODE_REPLY;
+        if (err == OMM_OK) tell_answer(s);
         return event;
     }
     omm_client_renew(s->client);

@@ -6,7 +6,7 @@ Between node and coordinator stands a relay that keeps every byte.
 
 usage: owner_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
-import ctypes, ctypes.util, hashlib, json, os, pathlib, subprocess, sys, time
+import ctypes, ctypes.util, hashlib, json, os, pathlib, re, subprocess, sys, time
 
 import live
 from live import check
@@ -82,7 +82,7 @@ def leaks(data, secret):
 
 
 def write_files(folder, port, tap):
-    public = live.keys(MESHMIND, folder, ["anna"])
+    public = live.keys(MESHMIND, folder, ["anna", "early"])
     live.ship(folder)
     (folder / "run.yaml").write_text(SCENARIO)
     enrolled = {"cafe-02": public["anna"]["public_key"]}
@@ -90,6 +90,7 @@ def write_files(folder, port, tap):
     live.write_coordinator(folder, port, "run.yaml", "second", enrolled, state_dir="state2")
     fields = live.trains("anna", "cafe-02", public)
     live.write_node(folder, "anna", tap.port, **fields)
+    live.write_node(folder, "early", live.free_port(), **live.trains("early", "cafe-02", public))  # nobody is there
     live.write_node(folder, "strict", tap.port, **fields | {"limits": "{steps_max: 1}", "name": "anna"})
 
 
@@ -126,14 +127,27 @@ def whole_run(folder, coordinator):
               for s in running), running)
 
 
+def hears_nothing(folder, node):
+    """Whoever has a wrong address is told, in the log and when he asks, and not ten times a second."""
+    word = "WARN no_answer node=early coordinator=tcp://127.0.0.1:"
+    live.wait_for("a word on the silence", lambda: word in live.log_of(folder, "early"), 30, folder)
+    said = status(folder, "early")
+    check(said["running"] and said["state"] == "waiting" and re.fullmatch(r"no answer for \d+ s", said["detail"]), said)
+    live.stop(node)
+    times = [int(t) for t in re.findall(r"no_answer .* seconds=(\d+)", live.log_of(folder, "early"))]
+    check(times[0] >= 5 and all(b >= 2 * a for a, b in zip(times, times[1:])), f"said after {times} seconds")
+
+
 def main(folder):
     secret, port = windows(private_texts()), live.free_port()
     tap = live.Tap(port)
     write_files(folder, port, tap)
     check("never started" in meshmind("node", "status", "-c", folder / "anna.yaml"), "status before the first start")
+    early = live.start_service(MESHMIND, folder, "node", "early")
     coordinator = live.start_service(MESHMIND, folder, "coordinator", "coordinator")
     envelope, payload = dry_run(folder, tap)
     whole_run(folder, coordinator)
+    hears_nothing(folder, early)
     check(envelope in tap.out and payload[:60000] in tap.out, "not what the dry run showed has been sent")
 
     said = status(folder)
