@@ -280,11 +280,15 @@ static void blocks_gemm(const gemm_job *job, float *work, size_t m0, size_t m1, 
 }
 
 #include "gemm_weights_body.h"
+/* whose outputs lie as in the former */
+#include "gemm_tokens_body.h"
 
 static void kernel_gemm(const gemm_job *job, float *work, size_t m0, size_t m1, size_t n0,
                         size_t n1) {
     if (gemm_by_weights(job, m1 - m0))
         weights_gemm(job, work, m0, m1, n0, n1);
+    else if (gemm_by_tokens(job, m1 - m0))
+        tokens_gemm(job, work, m0, m1, n0, n1);
     else
         blocks_gemm(job, work, m0, m1, n0, n1);
 }

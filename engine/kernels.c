@@ -52,7 +52,7 @@ static size_t gemm_cost(const gemm_cut *cut) {
     const size_t m = min_size(cut->m_step, job->m), n = min_size(cut->n_step, job->n);
     const size_t tasks = divide_up(job->m, cut->m_step) * cut->n_count;
     size_t a_times = 1, b_times = divide_up(m, GEMM_MB);
-    if (gemm_by_weights(job, m)) {
+    if (gemm_by_weights(job, m) || gemm_by_tokens(job, m)) {
         a_times = divide_up(n, weights_columns_step(m, n));
         b_times = divide_up(m, weights_rows_step(m));
     }

@@ -23,7 +23,7 @@
 #define GEMM_MR_MAX ((size_t)12)
 #define GEMM_PLACE_ROWS ((size_t)64) /* up to here a plain B is cheaper read in place than copied */
 
-/* The product of many rows with packed weights (gemm_weights_body.h): rows, steps of k and outputs of a
+/* The product of many rows with packed weights (gemm_weights_body.h), and sums over tokens: rows, steps of k and outputs of a
  * thread that stay in its second cache.  A last block of k has the steps of a tail behind it. */
 #define WEIGHTS_MB ((size_t)264)
 #define WEIGHTS_COLS ((size_t)512)
@@ -78,6 +78,12 @@ typedef struct gemm_job {
 static inline bool gemm_by_weights(const gemm_job *job, size_t rows) {
     return rows >= WEIGHTS_ROWS_MIN &&
            (job->source == GEMM_B_STRIPS || job->source == GEMM_B_STRIPS_TURNED);
+}
+
+/* Whether sums over tokens go through gemm_tokens_body.h, which wants A's tokens apart. */
+static inline bool gemm_by_tokens(const gemm_job *job, size_t rows) {
+    return job->fold_tokens && job->a_row == 1 && rows >= WEIGHTS_ROWS_MIN &&
+           job->source == GEMM_B_ROWS;
 }
 
 /* Rows of a block, and columns whose outputs stay with it: about equal parts. */

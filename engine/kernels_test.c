@@ -83,26 +83,58 @@ static void linear_by_definition(const omm_compute *c, omm_format format) {
     omm_free(dx);
 }
 
-static void tokens_by_definition(const omm_compute *c) {
-    enum { M = 3, N = 18, K = 150 };
-    float *a = battery_floats(1, (size_t)K * M), *b = battery_floats(2, (size_t)K * N);
-    float *r = battery_floats(3, (size_t)M * N), *before = battery_floats(3, (size_t)M * N);
-    omm_gemm g = {r, a, b, M, N, K, M, N, N, true};
-    omm_gemm_tn_tokens(c, &g);
-    for (int i = 0; i < M; i++)
-        for (int j = 0; j < N; j++) {
-            float total = before[i * N + j];
-            for (int k0 = 0; k0 < K; k0 += 64) {
-                float s = 0.0f;
-                for (int k = k0; k < K && k < k0 + 64; k++) s = fmaf(a[k * M + i], b[k * N + j], s);
-                total = total + s;
+/* Of 64 steps each, or as long as `ends` says. */
+static float sum_of_chunks(float total, const float *a, const float *b, const omm_gemm *g,
+                           const uint32_t *ends) {
+    for (size_t k = 0, i = 0; k < g->k; i++) {
+        const size_t end = ends ? ends[i] : (i + 1) * 64;
+        float s = 0.0f;
+        for (; k < g->k && k < end; k++) s = fmaf(a[k * g->lda], b[k * g->ldb], s);
+        total = total + s;
+    }
+    return total;
+}
+
+/* Outputs of one row and column in `step` and of the last, added to what was there, or not; the numbers
+ * between rows are left alone. */
+static void sums_by_definition(const omm_compute *c, size_t m, size_t n, size_t k, size_t step,
+                               const uint32_t *ends) {
+    const size_t lda = m + 3, ldb = n + 1, ldc = n + 5;
+    float *a = battery_floats(1, k * lda), *b = battery_floats(2, k * ldb);
+    float *before = battery_floats(3, m * ldc);
+    for (int more = 0; more < 2; more++) {
+        float *r = battery_floats(3, m * ldc);
+        const omm_gemm g = {r, a, b, m, n, k, lda, ldb, ldc, more != 0};
+        if (ends)
+            omm_gemm_tn_chunks(c, &g, ends);
+        else
+            omm_gemm_tn_tokens(c, &g);
+        for (size_t i = 0; i < m; i++)
+            for (size_t j = 0; j < ldc; j++) {
+                if ((i % step != 0 && i + 1 < m) || (j % step != 0 && j + 1 < n)) continue;
+                float want = before[i * ldc + j];
+                if (j < n) want = sum_of_chunks(more ? want : 0.0f, a + i, b + j, &g, ends);
+                CHECK(same_bits(&want, &r[i * ldc + j]));
             }
-            CHECK(same_bits(&total, &r[i * N + j]));
-        }
+        omm_free(r);
+    }
+    omm_free(before);
     omm_free(a);
     omm_free(b);
-    omm_free(r);
-    omm_free(before);
+}
+
+/* Few rows go one way, many another (gemm_tokens_body.h): with several blocks of rows, of columns and
+ * of tokens, each with a rest. */
+static void tokens_by_definition(const omm_compute *c) {
+    static const uint32_t odd[] = {1, 65, 66, 130, 180, 244, 300, 301, 333};
+    static const uint32_t single[] = {1, 2, 3, 4, 5, 6, 7};
+    sums_by_definition(c, 3, 18, 150, 1, NULL);
+    sums_by_definition(c, 48, 33, 150, 1, NULL);
+    sums_by_definition(c, 61, 47, 333, 1, odd);
+    sums_by_definition(c, 49, 16, 7, 1, single);
+    sums_by_definition(c, 53, 1, 1, 1, single);
+    sums_by_definition(c, 301, 545, 300, 7, NULL);
+    sums_by_definition(c, 290, 530, 333, 7, odd);
 }
 
 /* Chunks of odd lengths: the same as one call of omm_gemm_tn_tokens for each. */
@@ -308,7 +340,6 @@ int main(void) {
     CHECK_OK(omm_isa_choose(&best, NULL));
     CHECK_OK(omm_compute_init(&c, NULL, best));
     for (unsigned f = 0; f <= OMM_FORMAT_Q4_0; f++) linear_by_definition(&c, (omm_format)f);
-    tokens_by_definition(&c);
     q8_by_definition(&c, OMM_FORMAT_Q8_0);
     q8_by_definition(&c, OMM_FORMAT_Q4_0);
     q8_edges(&c);
@@ -319,6 +350,7 @@ int main(void) {
     for (unsigned isa = 0; isa < OMM_ISA_COUNT; isa++) {
         if (!omm_isa_available((omm_isa)isa)) continue;
         CHECK_OK(omm_compute_init(&c, NULL, (omm_isa)isa));
+        tokens_by_definition(&c);
         chunks_by_definition(&c);
         strides_by_definition(&c);
         omm_compute_fini(&c);
