@@ -86,7 +86,8 @@ static omm_err run_all(pretrain_run *r) {
     const omm_recipe recipe = omm_pretrain_recipe(&r->config);
     OMM_TRY(open_texts(r));
     OMM_TRY(open_valid(r));
-    OMM_TRY(full_run_open(&r->run, &recipe, r->config.seed));
+    const omm_full_muon muon = omm_pretrain_muon_of(&r->config);
+    OMM_TRY(full_run_open(&r->run, &recipe, &muon, r->config.seed));
     OMM_TRY(full_run_steps(&r->run));
     OMM_TRY(full_run_save(&r->run));
     return full_run_report(&r->run);

@@ -82,10 +82,12 @@ static omm_err take_signals(const full_run *r) {
     return OMM_OK;
 }
 
-omm_err full_run_open(full_run *r, const omm_recipe *recipe, uint64_t seed) {
+omm_err full_run_open(full_run *r, const omm_recipe *recipe, const omm_full_muon *muon,
+                      uint64_t seed) {
     const omm_full_options options = {.model = &r->model,
                                       .data = r->data,
                                       .recipe = recipe,
+                                      .muon = *muon,
                                       .compute = &r->compute,
                                       .seed = omm_seed_from_u64(seed),
                                       .cancelled = is_stopped};

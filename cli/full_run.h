@@ -47,7 +47,8 @@ typedef struct full_run {
 OMM_CHECKED omm_err full_run_check(const full_run_options *options);
 /* Open the trainer on what is there, go on from the checkpoint with `resume`, and take signals where
  * there is a checkpoint to keep. */
-OMM_CHECKED omm_err full_run_open(full_run *r, const omm_recipe *recipe, uint64_t seed);
+OMM_CHECKED omm_err full_run_open(full_run *r, const omm_recipe *recipe, const omm_full_muon *muon,
+                                  uint64_t seed);
 void full_run_close(full_run *r);
 /* To the last step.  Errors: CANCELLED (a signal, after the checkpoint was written), those of a step. */
 OMM_CHECKED omm_err full_run_steps(full_run *r);

@@ -16,6 +16,7 @@ FASTER = MESHMIND if sys.argv[3:] == ["shipped"] else program(sys.argv[2:])
 BASE = SOURCE / "scenarios" / "base"
 # Text and model of the run below.  Another Python would have to write other text to change the second alone.
 TEXT = "f32d394fb3c457545d8134b73f9d02996329906eee92749e0967d2064891df6b"
+MUON = "b37944a966319a34ececc2e7f10b819a4047cf1b03a382bb1dfe1dd1c9144074"
 MODEL = "818a6dfad08b2091fa91e41fceadf127619d11e14d6cb7250b65803d2b707615"
 CONFIG = """
 name: Test
@@ -132,6 +133,22 @@ if pretrain(*checkpoint, "--resume")[-1]["digest"] != MODEL:
     fail("a resumed run ends with another model")
 run("pretrain", work / "other.yaml", "--out", work / "x.gguf", *checkpoint, "--resume", code=3)
 
+# Muon: learns, keeps less, the same bytes with any number of threads and when resumed.
+(work / "muon.yaml").write_text(CONFIG.replace("steps: 12", "steps: 12\n  optimizer: muon\n  momentum: 0.9\n  matrix_rate: 4"))
+events = pretrain("--threads", 1, config="muon.yaml")
+first, muon = next(e for e in events if e["event"] == "evaluation"), events[-1]
+if muon["digest"] != MUON or not muon["held_out_loss"] < first["loss"] or not muon["moments"] < result["moments"]:
+    fail(f"muon: {first}, {muon}")
+kept = ["--checkpoint", work / "mk", "--checkpoint-every", "5"]
+stopped = subprocess.Popen([MESHMIND, "pretrain", work / "muon.yaml", "--out", work / "x.gguf", "--json", *kept],
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+stopped.stdout.readline()
+stopped.send_signal(signal.SIGTERM)
+stopped.communicate(timeout=120)
+if pretrain(*kept, "--resume", "--threads", 3, config="muon.yaml", meshmind=FASTER)[-1]["digest"] != MUON:
+    fail("a resumed run with muon ends with another model")
+run("pretrain", work / "tiny.yaml", "--out", work / "x.gguf", *kept, "--resume", code=3)
+
 # All weights of a model that is there: the loss on what it learns falls, with AdamW and in GaLore's subspaces,
 # with the same bytes for any number of threads; the file is a model of the same kind.
 lines = (BASE / "train.jsonl").read_text().split("\n")[:4]
@@ -195,6 +212,8 @@ for change, says in ((("kv_heads: 2", "kv_heads: 3"), "3 kv_heads do not divide 
                      (("heads: 4, ", "heads: 5, "), "24 in 5 heads"),
                      (("size: 340", "size: 60000"), "merges; a vocabulary of 60000 needs"),
                      (("steps: 12", "steps: x"), "steps"),
+                     (("steps: 12", "steps: 12\n  matrix_rate: 2"), "matrix_rate is 2 without muon"),
+                     (("steps: 12", "steps: 12\n  optimizer: lion"), "muon"),
                      (("  texts: [text.txt]\n  steps", "  texts: [none.txt]\n  steps"), "none.txt"),
                      (("micro_tokens: 300", 'separator: "<eos>"'), "separator '<eos>'"),
                      (("  size: 340", "  from: x.gguf\n  size: 340"), "one of the two")):

@@ -5,7 +5,7 @@
  *   BLAKE2b-256 of all before
  *
  * identity (checkpoint.h): its weights and its start are those that the run began with, and what more
- * decides galore's rank, every, scale where it is on.
+ * decides: galore's rank, every, scale where it is on, muon's rate and momentum where that is.
  */
 #include "checkpoint.h"
 #include "full_internal.h"

@@ -6,6 +6,7 @@
 #include "checkpoint.h"
 #include "full.h"
 #include "galore.h"
+#include "muon.h"
 #include "omm/full.h"
 #include "sequence.h"
 
@@ -16,7 +17,7 @@ typedef struct full_slice {
     size_t m_at, v_at; /* where its moments begin */
 } full_slice;
 
-/* A matrix that moves in a subspace (galore.h). */
+/* A matrix that moves in a subspace (galore.h) or by muon.h. */
 typedef struct full_projected {
     const full_tensor *tensor;
     size_t m_at, v_at, p_at;
@@ -35,7 +36,8 @@ struct omm_full {
     full_slice *slices;
     full_projected *projected;
     float *p;       /* (p_count) */
-    float *scratch; /* of one matrix that moves in a subspace */
+    float *scratch; /* of one matrix that moves in a subspace; with muon (workers x muon_scratch) */
+    size_t muon_scratch;
     size_t m_count, v_count, p_count, slice_count, projected_count;
     float *nll;        /* (graph.rows_max) */
     float *losses;     /* (recipe.steps) */
@@ -52,7 +54,8 @@ OMM_CHECKED omm_err full_checkpoint_step(uint32_t *step, const omm_full *t, omm_
 typedef struct full_sizes {
     uint64_t m, v, p, scratch;
 } full_sizes;
-full_sizes full_sizes_of(const omm_recipe *recipe, uint32_t galore_rank, const full_tensors *t);
+full_sizes full_sizes_of(const omm_recipe *recipe, uint32_t galore_rank, bool muon,
+                         unsigned workers, const full_tensors *t);
 
 /* Errors: NOMEM. */
 OMM_CHECKED omm_err full_update_open(omm_full *t);

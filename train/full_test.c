@@ -160,17 +160,40 @@ typedef struct variant {
     uint32_t optimizer;
     float momentum;
     uint32_t galore_rank;
+    omm_full_muon muon;
 } variant;
 
 static const variant s_variants[] = {
-    {"adamw", "23530fd7fdfe918f2723b2eee50872a6b4daab03998947d91f75f3cfd55e0c7b", OMM_RECIPE_ADAMW,
-     0, 0},
-    {"sgd", "2cb95cc12af26fcd2ab3bd942b45250eff63691723497fa3f0d36c20171a6c71", OMM_RECIPE_SGD,
-     0.9F, 0},
-    {"adafactor", "7009279b93963ae4d625e5caaf9cbcccee02ff078f8f4f5830bb6ddcb002bd82",
-     OMM_RECIPE_ADAFACTOR, 0, 0},
-    {"galore", "2613a4743dc099c199997401af3cc8459c693910a0936f5bf8e42e5715eb0231", OMM_RECIPE_ADAMW,
-     0, 20},
+    {"adamw",
+     "23530fd7fdfe918f2723b2eee50872a6b4daab03998947d91f75f3cfd55e0c7b",
+     OMM_RECIPE_ADAMW,
+     0,
+     0,
+     {0, 0}},
+    {"sgd",
+     "2cb95cc12af26fcd2ab3bd942b45250eff63691723497fa3f0d36c20171a6c71",
+     OMM_RECIPE_SGD,
+     0.9F,
+     0,
+     {0, 0}},
+    {"adafactor",
+     "7009279b93963ae4d625e5caaf9cbcccee02ff078f8f4f5830bb6ddcb002bd82",
+     OMM_RECIPE_ADAFACTOR,
+     0,
+     0,
+     {0, 0}},
+    {"galore",
+     "2613a4743dc099c199997401af3cc8459c693910a0936f5bf8e42e5715eb0231",
+     OMM_RECIPE_ADAMW,
+     0,
+     20,
+     {0, 0}},
+    {"muon",
+     "bbc64b5777235888a5696720cae4693f678459dda1c35bbdf85a601c0ace96bf",
+     OMM_RECIPE_ADAMW,
+     0,
+     0,
+     {2, 0.9F}},
 };
 
 static omm_recipe recipe_of(const variant *v, uint32_t micro) {
@@ -205,6 +228,7 @@ static void open_run(run *r, const omm_dataset *data, const variant *v, const om
                                 .compute = &r->compute,
                                 .seed = omm_seed_from_u64(3),
                                 .galore = {v->galore_rank, 2, 0.25F},
+                                .muon = v->muon,
                                 .checkpoint_layers = threads - 1};
     CHECK_OK(omm_full_open(&r->full, &options));
 }
@@ -242,6 +266,8 @@ static void all_the_same(const omm_dataset *data) {
         train(data, &s_variants[i], best, 1 + (unsigned)i, 4096);
     train(data, &s_variants[3], best, 2, 200);
     train(data, &s_variants[3], OMM_ISA_SCALAR, 3, 4096);
+    train(data, &s_variants[4], best, 2, 200);
+    train(data, &s_variants[4], OMM_ISA_SCALAR, 3, 4096);
     train(data, &s_variants[0], best, 2, 64);
     train(data, &s_variants[0], best, 7, 200);
     for (unsigned isa = 0; isa < OMM_ISA_COUNT; isa++)
@@ -333,26 +359,35 @@ static void saved_as(const char *architecture) {
     omm_buf_fini(&file);
 }
 
-/* GaLore keeps less: rank 20 of matrices of 72 x 72 and 88. */
+/* GaLore keeps less: rank 20 of matrices of 72 x 72 and 88; and so does Muon: one number of each weight there. */
 static void keeps_less(const omm_dataset *data) {
-    size_t kept[2];
-    for (int i = 0; i < 2; i++) {
+    static const int kinds[] = {0, 3, 4};
+    size_t kept[3];
+    for (int i = 0; i < 3; i++) {
         run r;
-        const variant *v = &s_variants[i ? 3 : 0];
+        const variant *v = &s_variants[kinds[i]];
         const omm_recipe recipe = recipe_of(v, 200);
         open_run(&r, data, v, &recipe, OMM_ISA_SCALAR, 1);
         kept[i] = omm_full_moments(r.full);
         if (i == 0) CHECK_EQ(kept[0], 2 * omm_full_values(r.full));
         close_run(&r);
     }
-    printf("numbers that AdamW keeps: %zu, in subspaces %zu\n", kept[0], kept[1]);
-    CHECK(kept[1] < kept[0]);
+    printf("numbers that AdamW keeps: %zu, in subspaces %zu, Muon: %zu\n", kept[0], kept[1],
+           kept[2]);
+    CHECK(kept[1] < kept[0] && kept[2] < kept[0]);
     run r;
     omm_recipe recipe = recipe_of(&s_variants[1], 200);
     omm_full_options options = {.recipe = &recipe, .data = data, .galore = {4, 1, 1}};
     CHECK_EQ(omm_full_open(&r.full, &options), OMM_ERR_CONFIG);
     recipe = recipe_of(&s_variants[0], 200);
     options.galore.every = 0;
+    CHECK_EQ(omm_full_open(&r.full, &options), OMM_ERR_CONFIG);
+    options.galore.every = 1;
+    options.muon = (omm_full_muon){1, 0.9F};
+    CHECK_EQ(omm_full_open(&r.full, &options), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), "without galore"));
+    options.galore.rank = 0;
+    options.muon.momentum = 1;
     CHECK_EQ(omm_full_open(&r.full, &options), OMM_ERR_CONFIG);
 }
 

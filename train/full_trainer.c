@@ -57,12 +57,21 @@ static omm_err open_graph(omm_full *t) {
 static checkpoint_identity identity_of(const omm_full *t) {
     const omm_full_galore *g = &t->options.galore;
     const omm_digest start = omm_full_digest(t);
-    uint8_t galore[12];
-    omm_put_u32(galore, g->rank);
-    omm_put_u32(galore + 4, g->every);
-    omm_put_f32(galore + 8, g->scale);
+    const omm_full_muon *m = &t->options.muon;
+    uint8_t more[12];
+    size_t size = 0;
+    if (g->rank > 0) {
+        omm_put_u32(more, g->rank);
+        omm_put_u32(more + 4, g->every);
+        omm_put_f32(more + 8, g->scale);
+        size = 12;
+    } else if (m->rate > 0) {
+        omm_put_f32(more, m->rate);
+        omm_put_f32(more + 4, m->momentum);
+        size = 8;
+    }
     return checkpoint_identity_of(t->options.model, &start, &t->options.seed, t->options.data,
-                                  &start, omm_bytes_of(galore, g->rank ? sizeof galore : 0));
+                                  &start, omm_bytes_of(more, size));
 }
 
 static omm_err open_weights(omm_full *t) {
@@ -92,9 +101,23 @@ static omm_err check_galore(const omm_full *t) {
     return OMM_OK;
 }
 
+static omm_err check_muon(const omm_full *t) {
+    const omm_full_muon *m = &t->options.muon;
+    if (m->rate == 0) return OMM_OK;
+    if (t->recipe.optimizer != OMM_RECIPE_ADAMW || t->options.galore.rank > 0)
+        return omm_raise(OMM_ERR_CONFIG, "muon goes with the optimiser adamw, without galore");
+    if (!(m->rate > 0 && m->rate <= 1000) || !(m->momentum >= 0 && m->momentum < 1))
+        return omm_raise(OMM_ERR_CONFIG,
+                         "muon: a rate of %g, a momentum of %g; accepted: over 0 to 1000, 0 to "
+                         "under 1",
+                         (double)m->rate, (double)m->momentum);
+    return OMM_OK;
+}
+
 static omm_err open_parts(omm_full *t) {
     OMM_TRY(omm_recipe_validate(&t->recipe));
     OMM_TRY(check_galore(t));
+    OMM_TRY(check_muon(t));
     OMM_TRY(open_sequence(t));
     OMM_TRY(open_weights(t));
     OMM_TRY(full_update_open(t));

@@ -9,9 +9,13 @@
 
 enum { SLICE = 1 << 16 };
 
+static bool is_of_layer(const full_tensor *x) {
+    return x->matrix && strncmp(x->name, "blk.", 4) == 0;
+}
+
 static bool is_projected(uint32_t rank, const full_tensor *x) {
     const uint32_t side = x->rows < x->cols ? x->rows : x->cols;
-    return rank > 0 && x->matrix && strncmp(x->name, "blk.", 4) == 0 && side > rank;
+    return rank > 0 && is_of_layer(x) && side > rank;
 }
 
 /* First and second moments of a tensor that moves as a whole. */
@@ -31,10 +35,20 @@ static size_t slices_of(const omm_recipe *recipe, const full_tensor *x) {
     return recipe->optimizer == OMM_RECIPE_ADAMW ? (size + SLICE - 1) / SLICE : 1;
 }
 
-full_sizes full_sizes_of(const omm_recipe *recipe, uint32_t galore_rank, const full_tensors *t) {
+static uint64_t larger(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+full_sizes full_sizes_of(const omm_recipe *recipe, uint32_t galore_rank, bool muon,
+                         unsigned workers, const full_tensors *t) {
     full_sizes sizes = {0};
     for (size_t i = 0; i < t->count; i++) {
         const full_tensor *x = &t->items[i];
+        if (muon && is_of_layer(x)) {
+            sizes.m += (uint64_t)x->rows * x->cols;
+            sizes.scratch = larger(sizes.scratch, workers * muon_scratch_count(x->rows, x->cols));
+            continue;
+        }
         const bool projected = is_projected(galore_rank, x);
         sizes.m +=
             projected ? galore_m_count(x->rows, x->cols, galore_rank) : m_count_of(recipe, x);
@@ -42,8 +56,7 @@ full_sizes full_sizes_of(const omm_recipe *recipe, uint32_t galore_rank, const f
             projected ? galore_m_count(x->rows, x->cols, galore_rank) : v_count_of(recipe, x);
         if (!projected) continue;
         sizes.p += galore_p_count(x->rows, x->cols, galore_rank);
-        const size_t scratch = galore_scratch_count(x->rows, x->cols, galore_rank);
-        if (scratch > sizes.scratch) sizes.scratch = scratch;
+        sizes.scratch = larger(sizes.scratch, galore_scratch_count(x->rows, x->cols, galore_rank));
     }
     return sizes;
 }
@@ -70,6 +83,13 @@ static size_t add_projected(omm_full *t, const full_tensor *x) {
     return galore_scratch_count(x->rows, x->cols, rank);
 }
 
+static void add_muon(omm_full *t, const full_tensor *x) {
+    const size_t scratch = muon_scratch_count(x->rows, x->cols);
+    t->projected[t->projected_count++] = (full_projected){.tensor = x, .m_at = t->m_count};
+    t->m_count += (size_t)x->rows * x->cols;
+    if (scratch > t->muon_scratch) t->muon_scratch = scratch;
+}
+
 static omm_err no_memory(const omm_full *t) {
     return omm_raise(OMM_ERR_NOMEM, "no memory for the moments of %zu weights",
                      t->tensors.value_count);
@@ -77,7 +97,7 @@ static omm_err no_memory(const omm_full *t) {
 
 /* Directions to begin with: numbers of the tensor's own. */
 static void begin_subspaces(omm_full *t) {
-    for (size_t i = 0; i < t->projected_count; i++) {
+    for (size_t i = 0; i < t->projected_count && t->options.galore.rank > 0; i++) {
         const full_projected *j = &t->projected[i];
         const full_tensor *x = j->tensor;
         const omm_seed seed =
@@ -86,6 +106,21 @@ static void begin_subspaces(omm_full *t) {
         galore_begin(t->p + j->p_at, galore_p_count(x->rows, x->cols, t->options.galore.rank),
                      &lane);
     }
+}
+
+static double cost_of(const full_projected *p) {
+    return muon_cost(p->tensor->rows, p->tensor->cols);
+}
+
+/* Tasks are taken in this order: the largest first, so that no thread ends with a long one. */
+static void share_out(omm_full *t) {
+    for (size_t i = 1; i < t->projected_count && t->options.muon.rate > 0; i++)
+        for (size_t j = i; j > 0 && cost_of(&t->projected[j]) > cost_of(&t->projected[j - 1]);
+             j--) {
+            const full_projected one = t->projected[j];
+            t->projected[j] = t->projected[j - 1];
+            t->projected[j - 1] = one;
+        }
 }
 
 omm_err full_update_open(omm_full *t) {
@@ -98,10 +133,14 @@ omm_err full_update_open(omm_full *t) {
     for (size_t i = 0; i < t->tensors.count; i++) {
         const full_tensor *x = &t->tensors.items[i];
         const bool projected = is_projected(t->options.galore.rank, x);
+        const bool muon = t->options.muon.rate > 0 && is_of_layer(x);
         const size_t needed = projected ? add_projected(t, x) : 0;
-        if (!projected) add_slices(t, x);
+        if (muon) add_muon(t, x);
+        if (!projected && !muon) add_slices(t, x);
         if (needed > scratch) scratch = needed;
     }
+    if (t->muon_scratch > 0) scratch = t->options.compute->workers * t->muon_scratch;
+    share_out(t);
     t->m = omm_alloc_aligned(t->m_count ? t->m_count : 1, sizeof *t->m);
     t->v = omm_alloc_aligned(t->v_count ? t->v_count : 1, sizeof *t->v);
     t->p = omm_alloc_aligned(t->p_count ? t->p_count : 1, sizeof *t->p);
@@ -182,10 +221,27 @@ static void update_projected(omm_full *t, const full_projected *j, double norm, 
                   t->step + 1);
 }
 
+/* Matrices are many and alike: each is one thread's. */
+static void muon_task(void *ud, size_t task, unsigned worker) {
+    const update_job *job = ud;
+    omm_full *t = job->t;
+    const full_projected *p = &t->projected[task];
+    const full_tensor *x = p->tensor;
+    float *gradient = t->sums.gradient + x->offset;
+    adamw_state clip = {.gradient = gradient, .count = (size_t)x->rows * x->cols};
+    adamw_clip(&clip, job->norm, t->recipe.clip_norm);
+    const muon_tensor part = {t->values + x->offset, gradient, t->m + p->m_at, x->rows, x->cols};
+    muon_update(&t->graph.solo[worker], &part, t->scratch + worker * t->muon_scratch,
+                t->options.muon.momentum, job->rate * t->options.muon.rate, t->recipe.weight_decay);
+}
+
 void full_update(omm_full *t, double norm, float rate) {
     update_job job = {t, norm, rate};
     omm_pool_run(t->options.compute->pool, update_task, &job, t->slice_count);
-    for (size_t i = 0; i < t->projected_count; i++)
-        update_projected(t, &t->projected[i], norm, rate);
+    if (t->options.muon.rate > 0)
+        omm_pool_run(t->options.compute->pool, muon_task, &job, t->projected_count);
+    else
+        for (size_t i = 0; i < t->projected_count; i++)
+            update_projected(t, &t->projected[i], norm, rate);
     full_write(t->options.compute, &t->tensors, t->values);
 }

@@ -58,6 +58,9 @@ static const omm_config_field s_model[] = {
                     .help = "of the weights at the start"),
     {0}};
 
+/* Those of recipes, and one that is for all weights at once alone. */
+static const char *const s_optimizers[] = {"adamw", "sgd", "adafactor", "muon", NULL};
+
 static const omm_config_field s_training[] = {
     LIST(omm_pretrain_training, texts, s_path, OMM_PRETRAIN_TEXTS_MAX, .min = 1,
          .help = "what is learned"),
@@ -69,7 +72,7 @@ static const omm_config_field s_training[] = {
                    .max = 1048576, .help = "a step takes documents while their tokens fit"),
     OMM_CONFIG_U32(omm_pretrain_training, micro_tokens, .fallback = "2048", .min = 8,
                    .max = 1048576, .help = "of one pass: memory, never the result"),
-    OMM_CONFIG_ENUM(omm_pretrain_training, optimizer, omm_recipe_optimizers, .fallback = "adamw",
+    OMM_CONFIG_ENUM(omm_pretrain_training, optimizer, s_optimizers, .fallback = "adamw",
                     .help = "how weights move"),
     OMM_CONFIG_ENUM(omm_pretrain_training, schedule, omm_recipe_schedules, .fallback = "cosine",
                     .help = "of the learning rate after the warmup"),
@@ -90,7 +93,9 @@ static const omm_config_field s_training[] = {
     OMM_CONFIG_REAL(omm_pretrain_training, clip_norm, .fallback = "1", .max = 1e6,
                     .help = "of the whole gradient; 0: off"),
     OMM_CONFIG_REAL(omm_pretrain_training, momentum, .fallback = "0", .max = 0.9999,
-                    .help = "of sgd"),
+                    .help = "of sgd and muon"),
+    OMM_CONFIG_REAL(omm_pretrain_training, matrix_rate, .fallback = "1", .min = 1e-3, .max = 1000,
+                    .help = "of the matrices of layers, as a multiple of the rate; 1 without muon"),
     {0}};
 
 const omm_config_field omm_pretrain_fields[] = {
@@ -131,6 +136,11 @@ static omm_err check(const omm_pretrain_config *c) {
     if ((v->from != NULL) == (v->texts.count > 0))
         return omm_raise(OMM_ERR_CONFIG, "vocabulary: from a file, or trained on texts: one of the "
                                          "two is needed");
+    if (c->training.matrix_rate != 1 && c->training.optimizer != OMM_PRETRAIN_MUON)
+        return omm_raise(
+            OMM_ERR_CONFIG,
+            "training: matrix_rate is %g without muon; accepted: 1, or optimizer: muon",
+            c->training.matrix_rate);
     const omm_recipe recipe = omm_pretrain_recipe(c);
     return omm_recipe_validate(&recipe);
 }
@@ -148,7 +158,8 @@ omm_recipe omm_pretrain_recipe(const omm_pretrain_config *config) {
     r.batch_tokens = t->batch_tokens;
     r.micro_tokens = t->micro_tokens;
     r.seq_max = config->model.context;
-    r.optimizer = (uint32_t)t->optimizer;
+    const bool muon = t->optimizer == OMM_PRETRAIN_MUON;
+    r.optimizer = muon ? OMM_RECIPE_ADAMW : (uint32_t)t->optimizer;
     r.schedule = (uint32_t)t->schedule;
     r.learning_rate = (float)t->learning_rate;
     r.warmup_steps = t->warmup_steps;
@@ -158,6 +169,12 @@ omm_recipe omm_pretrain_recipe(const omm_pretrain_config *config) {
     r.epsilon = (float)t->epsilon;
     r.weight_decay = (float)t->weight_decay;
     r.clip_norm = (float)t->clip_norm;
-    r.momentum = (float)t->momentum;
+    r.momentum = muon ? 0 : (float)t->momentum;
     return r;
+}
+
+omm_full_muon omm_pretrain_muon_of(const omm_pretrain_config *config) {
+    const omm_pretrain_training *t = &config->training;
+    if (t->optimizer != OMM_PRETRAIN_MUON) return (omm_full_muon){0};
+    return (omm_full_muon){.rate = (float)t->matrix_rate, .momentum = (float)t->momentum};
 }

@@ -16,7 +16,7 @@ typedef struct planner {
     core core;                   /* layout, with parts = core */
     uint64_t parameters, widest; /* what is trained, and values of the largest matrix */
     optimizer_sizes state;
-    uint64_t projections; /* of GaLore, and its scratch */
+    uint64_t projections; /* of GaLore, and its scratch or that of Muon */
     size_t longest;
 } planner;
 
@@ -40,7 +40,8 @@ static omm_err size_full(planner *p) {
     omm_model model = *o->model; /* the list wants one that it could change */
     full_tensors t;
     OMM_TRY(full_tensors_init(&t, &model));
-    const full_sizes sizes = full_sizes_of(o->recipe, o->galore.rank, &t);
+    const full_sizes sizes =
+        full_sizes_of(o->recipe, o->galore.rank, o->muon.rate > 0, o->threads, &t);
     p->parameters = t.value_count;
     p->state = (optimizer_sizes){sizes.m, sizes.v};
     p->projections = sizes.p + sizes.scratch;

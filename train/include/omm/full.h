@@ -48,6 +48,15 @@ typedef struct omm_full_galore {
     float scale;    /* of the rate in the subspace, over 0 */
 } omm_full_galore;
 
+/* Muon (Jordan et al. 2024, 2502.16982): the matrices of layers move along their momentum with its
+ * singular values made equal, everything else by plain AdamW.  They keep one number of each weight
+ * where AdamW keeps two, and a step takes longer by some products of each matrix with itself. */
+typedef struct omm_full_muon {
+    float rate;     /* of these matrices, as a multiple of the recipe's, over 0; 0: off, else the
+                       recipe's optimiser is AdamW, without galore */
+    float momentum; /* 0 <= m < 1 */
+} omm_full_muon;
+
 /* All borrowed for the life of the trainer. */
 typedef struct omm_full_options {
     struct omm_model
@@ -57,12 +66,13 @@ typedef struct omm_full_options {
     const struct omm_compute *compute;
     omm_seed seed;               /* order of examples */
     omm_full_galore galore;      /* zeroed: off */
+    omm_full_muon muon;          /* zeroed: off */
     bool (*cancelled)(void *ud); /* asked before every micro-batch; NULL: never */
     void *ud;
     uint32_t micro_tokens, checkpoint_layers; /* as those of omm_trainer_options */
 } omm_full_options;
 
-/* Errors: CONFIG (recipe, galore), NOT_FOUND (no examples), TOO_BIG (weights), NUMERIC (a weight is not finite),
+/* Errors: CONFIG (recipe, galore, muon), NOT_FOUND (no examples), TOO_BIG (weights), NUMERIC (a weight is not finite),
  * NOMEM. */
 OMM_CHECKED omm_err omm_full_open(omm_full **out, const omm_full_options *options);
 void omm_full_close(omm_full *trainer);

@@ -16,6 +16,7 @@
 #include "omm/bytes.h"
 #include "omm/config.h"
 #include "omm/err.h"
+#include "omm/full.h"
 #include "omm/gguf.h"
 #include "omm/recipe.h"
 
@@ -23,6 +24,7 @@
 #include <stdint.h>
 
 #define OMM_PRETRAIN_TEXTS_MAX 32u
+#define OMM_PRETRAIN_MUON (OMM_RECIPE_ADAFACTOR + 1) /* the recipe has AdamW, and omm_full_muon */
 
 /* Paths are as the file has them; omm_pretrain_path says where they are. */
 typedef struct omm_pretrain_vocabulary {
@@ -44,10 +46,11 @@ typedef struct omm_pretrain_training {
     omm_config_list texts; /* of const char *: paths; documents end with `separator` */
     const char *separator;
     uint32_t steps, batch_tokens, micro_tokens;
-    int optimizer, schedule; /* omm_recipe_optimizer, omm_recipe_schedule */
+    int optimizer; /* omm_recipe_optimizer, or OMM_PRETRAIN_MUON */
+    int schedule;  /* omm_recipe_schedule */
     double learning_rate;
     uint32_t warmup_steps;
-    double lr_min_ratio, beta1, beta2, epsilon, weight_decay, clip_norm, momentum;
+    double lr_min_ratio, beta1, beta2, epsilon, weight_decay, clip_norm, momentum, matrix_rate;
 } omm_pretrain_training;
 
 typedef struct omm_pretrain_config {
@@ -66,8 +69,9 @@ extern const omm_config_field omm_pretrain_fields[];
 
 /* Strings and lists live in `arena`.  Errors: NOT_FOUND, IO, CONFIG, TOO_BIG, NOMEM. */
 OMM_CHECKED omm_err omm_pretrain_load(omm_pretrain_config *out, const char *path, omm_arena *arena);
-/* The recipe of its training. */
+/* The recipe of its training, and what it says of Muon. */
 omm_recipe omm_pretrain_recipe(const omm_pretrain_config *config);
+omm_full_muon omm_pretrain_muon_of(const omm_pretrain_config *config);
 
 /* Where the files are that the config names. */
 typedef struct omm_pretrain_folders {

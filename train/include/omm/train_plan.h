@@ -33,6 +33,7 @@ typedef struct omm_train_plan_options {
                   with keeps_best the best of them; the model's own, in F32, are the caller's */
     bool keeps_best;
     omm_full_galore galore;
+    omm_full_muon muon;
     uint32_t checkpoint_layers; /* at least; omm_train_plan_make: exactly */
     uint32_t micro_tokens;      /* at most; 0: the recipe's */
 } omm_train_plan_options;
