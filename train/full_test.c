@@ -309,6 +309,12 @@ static void resume_is_exact(const omm_dataset *data, const variant *v) {
     CHECK(omm_digest_equal(&before, &after));
     CHECK_EQ(omm_full_steps(b.full), 0);
     close_run(&b);
+    variant more = *v;
+    more.muon.momentum = 0.8F; /* counts where there is Muon alone */
+    open_run(&b, data, &more, &recipe, best, 1);
+    CHECK_EQ(omm_full_resume(b.full, omm_buf_view(&at)),
+             v->muon.rate > 0 ? OMM_ERR_MISMATCH : OMM_OK);
+    close_run(&b);
     at.size -= sizeof(omm_digest); /* whole, but the last number of the state is none */
     omm_put_f32(at.data + at.size - 4, nanf(""));
     CHECK_OK(omm_hash_seal(&at, 0));

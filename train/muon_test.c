@@ -83,7 +83,7 @@ static void known_singular_values(const omm_compute *c, size_t rows, size_t cols
 /* Elements of one column: a move of rounds(1) along it, whatever its length; momentum and decay by formula. */
 static void one_direction(const omm_compute *c) {
     enum { N = 7 };
-    static const float lengths[] = {0.25F, -1, 2};
+    static const float lengths[] = {0.25F, -0.2F, 2}; /* the second turns the look ahead, not m */
     static rig r;
     float m = 0, w = 0.5F;
     const double size = rounds(1) * 0.2 * sqrt(N);
