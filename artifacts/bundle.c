@@ -173,15 +173,23 @@ static uint32_t count_lines(omm_bytes text) {
     return count;
 }
 
-/* Drop the torn last line of a process that was killed, and count the whole ones. */
+/* Where the whole lines end.  A killed process leaves a line without its end.  A power cut leaves zeros, too,
+ * for sectors of the last append that never came, and whole lines may follow them: JSON has no zeros. */
+static size_t whole_lines(omm_bytes text) {
+    size_t whole = 0;
+    for (size_t i = 0; i < text.size && text.data[i] != 0; i++)
+        if (text.data[i] == '\n') whole = i + 1;
+    return whole;
+}
+
+/* Drop what is torn, and count the whole lines. */
 static omm_err recover_lines(uint32_t *count, omm_bundle *bundle, const char *path) {
     omm_buf text;
     omm_buf_init(&text, OMM_BUNDLE_FILE_BYTES_MAX);
     omm_err err = bundle_read(&text, bundle->dir, path);
     if (err == OMM_ERR_NOT_FOUND) err = OMM_OK;
     if (err == OMM_OK) {
-        size_t whole = text.size;
-        while (whole && text.data[whole - 1] != '\n') whole--;
+        const size_t whole = whole_lines(omm_buf_view(&text));
         *count = count_lines(omm_bytes_of(text.data, whole));
         if (whole != text.size) err = write_file(bundle, path, omm_bytes_of(text.data, whole));
     }

@@ -13,13 +13,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* What a power cut takes are seconds of entries.  A file that has lost more is not mended here. */
+#define AUDIT_TORN_BYTES_MAX ((uint64_t)1 << 20)
+
 struct omm_audit_log {
     int fd;
     omm_clock clock;
     uint64_t entries; /* the next entry's seq */
     omm_digest head;
     uint64_t bytes;   /* of whole lines */
-    uint64_t dropped; /* of a last line without its end; said by the first entry */
+    uint64_t dropped; /* of an end that a crash tore; said by the first entry */
     omm_buf line;
     char path[OMM_PATH_MAX];
 };
@@ -33,7 +36,7 @@ typedef struct reader {
     uint64_t entries, bytes;
     omm_digest head; /* of the lines read */
     char at[25];
-    bool torn; /* the file ends in the middle of `line` */
+    bool torn; /* `line` and what follows is the end that a crash left */
 } reader;
 
 static omm_err broken(const reader *r, const char *why) {
@@ -75,18 +78,21 @@ static omm_err check_entry(reader *r, const json_t *entry, omm_buf *again) {
     return OMM_OK;
 }
 
-/* A line with its end.  A file without line ends must not become memory. */
+/* A line with its end.  A file without line ends must not become memory.  A killed process leaves half a
+ * line at the end; a power cut also zeros, where sectors of what was not synced never came. */
 static omm_err read_line(bool *more, reader *r) {
     int c = 0;
     omm_buf_clear(&r->line);
-    while (c != '\n' && (c = getc(r->file)) != EOF) {
+    r->torn = false;
+    while (!r->torn && c != '\n' && (c = getc(r->file)) != EOF) {
         char byte = (char)c;
+        r->torn = c == 0;
         omm_err err = omm_buf_append(&r->line, &byte, 1);
         if (err == OMM_ERR_TOO_BIG) return broken(r, "longer than 64 KiB");
         OMM_TRY(err);
     }
     if (ferror(r->file)) return omm_raise(OMM_ERR_IO, "%s: %s", r->path, strerror(errno));
-    r->torn = c == EOF && r->line.size > 0;
+    if (c == EOF && r->line.size > 0) r->torn = true;
     *more = r->line.size > 0;
     return OMM_OK;
 }
@@ -152,7 +158,8 @@ omm_err omm_audit_log_verify(omm_audit_check *out, const char *path, const omm_d
     check_walk w = {out, known};
     OMM_TRY(open_reader(&r, path));
     omm_err err = walk(&r, check_each, &w);
-    if (err == OMM_OK && r.torn) err = broken(&r, "the file ends in the middle of it");
+    if (err == OMM_OK && r.torn)
+        err = broken(&r, "the file ends in it, or has a power cut's zeros");
     out->entries = r.entries;
     out->head = r.head;
     close_reader(&r);
@@ -241,7 +248,16 @@ uint64_t omm_audit_log_head(omm_digest *head, const omm_audit_log *log) {
     return log->entries;
 }
 
-/* Where the chain stands; a torn last line is cut off. */
+/* Bytes behind the whole entries. */
+static omm_err torn_bytes(uint64_t *out, const omm_audit_log *log, const reader *r) {
+    struct stat st;
+    if (fstat(log->fd, &st) != 0) return io_error(log, "cannot look");
+    *out = (uint64_t)st.st_size - r->bytes;
+    if (*out <= AUDIT_TORN_BYTES_MAX) return OMM_OK;
+    return broken(r, "over 1 MiB from here on is torn, more than a power cut takes");
+}
+
+/* Where the chain stands; a torn end is cut off. */
 static omm_err take_up(omm_audit_log *log) {
     reader r;
     OMM_TRY(open_reader(&r, log->path));
@@ -249,7 +265,7 @@ static omm_err take_up(omm_audit_log *log) {
     log->entries = r.entries;
     log->head = r.head;
     log->bytes = r.bytes;
-    log->dropped = r.torn ? r.line.size : 0;
+    if (err == OMM_OK && r.torn) err = torn_bytes(&log->dropped, log, &r);
     close_reader(&r);
     OMM_TRY(err);
     if (log->dropped > 0 && ftruncate(log->fd, (off_t)log->bytes) != 0)

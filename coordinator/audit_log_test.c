@@ -133,11 +133,29 @@ static void test_lines(void) {
     CHECK_EQ(broken_at((omm_bytes){0}), -1);
     CHECK_EQ(broken_at(omm_bytes_str("\n")), 0);
     CHECK_EQ(broken_at(omm_bytes_str("{}\n")), 0);
-    CHECK_OK(omm_buf_extend(&log, &(uint8_t *){NULL}, OMM_AUDIT_LINE_BYTES_MAX + 1));
+    uint8_t *more = NULL;
+    CHECK_OK(omm_buf_extend(&log, &more, OMM_AUDIT_LINE_BYTES_MAX + 1));
+    memset(more, 'a', OMM_AUDIT_LINE_BYTES_MAX + 1);
     CHECK_EQ(broken_at(omm_buf_view(&log)), ENTRIES);
     CHECK(strstr(omm_err_sentence(), "64 KiB") != NULL);
     omm_buf_fini(&made);
     omm_buf_fini(&log);
+}
+
+/* Of what a crash left `whole` entries count; where there was more, the next one says so. */
+static void goes_on(omm_bytes left, uint64_t whole) {
+    omm_fake_clock fake;
+    omm_audit_log *again = NULL;
+    omm_audit_check check;
+    size_t bytes = 0;
+    for (uint64_t lines = 0; bytes < left.size && lines < whole; bytes++)
+        lines += left.data[bytes] == '\n';
+    CHECK_OK(omm_file_write_fast(s_path, left, 0600));
+    CHECK_OK(omm_audit_log_open(&again, s_path, clock_of(&fake)));
+    CHECK_OK(omm_audit_log_put(again, "start", NULL, true));
+    omm_audit_log_close(again);
+    CHECK_OK(omm_audit_log_verify(&check, s_path, NULL));
+    CHECK_EQ(check.entries, whole + 1 + (bytes < left.size));
 }
 
 /* Every place where a crash can cut the file: it goes on, says so, and the chain holds. */
@@ -147,16 +165,16 @@ static void test_crash(void) {
     write_log(&(omm_digest){{0}});
     read_log(&log);
     size_t from = line_start(&log, ENTRIES - 1);
-    for (size_t cut = from; cut <= log.size; cut += 7) {
-        omm_fake_clock fake;
-        omm_audit_log *again = NULL;
-        omm_audit_check check;
-        CHECK_OK(omm_file_write_fast(s_path, omm_bytes_of(log.data, cut), 0600));
-        CHECK_OK(omm_audit_log_open(&again, s_path, clock_of(&fake)));
-        CHECK_OK(omm_audit_log_put(again, "start", NULL, true));
-        omm_audit_log_close(again);
-        CHECK_OK(omm_audit_log_verify(&check, s_path, NULL));
-        CHECK_EQ(check.entries, ENTRIES + (cut != from));
+    for (size_t cut = from; cut <= log.size; cut += 7)
+        goes_on(omm_bytes_of(log.data, cut), cut < log.size ? ENTRIES - 1 : ENTRIES);
+    /* A power cut: sectors of the last two entries never came, what follows them did. */
+    from = line_start(&log, ENTRIES - 2);
+    for (size_t zero = from; zero < log.size; zero += 5) {
+        const uint8_t was = log.data[zero];
+        log.data[zero] = 0;
+        goes_on(omm_buf_view(&log),
+                zero < line_start(&log, ENTRIES - 1) ? ENTRIES - 2 : ENTRIES - 1);
+        log.data[zero] = was;
     }
     omm_audit_log *refused = NULL; /* what is broken in its middle is not continued */
     omm_fake_clock fake;

@@ -12,6 +12,8 @@
 #ifndef TESTS_FAULT_DISK_H
 #define TESTS_FAULT_DISK_H
 
+#include "omm/hash.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -19,6 +21,9 @@
 void disk_watch(const char *folder);
 /* No more; what is written down stays until the next disk_watch. */
 void disk_rest(void);
+/* The log is cut to its first `count` operations: a process was killed then.  What they made lies in
+ * `folder`, where another goes on; what it does is written down behind them. */
+void disk_go_on(const char *folder, uint64_t count);
 /* How many operations were written down. */
 uint64_t disk_count(void);
 /* The log, for who looks for a fault. */
@@ -32,8 +37,17 @@ typedef enum disk_loss {
     DISK_LOSE_SOME,     /* whatever the seed says */
 } disk_loss;
 
-/* Make what a cut after `count` operations leaves, in the empty folder `into`.  Only folders right below
- * the watched one for which `loses` says so lose anything. */
+/* What a cut after `count` operations leaves.  Only folders right below the watched one for which
+ * `loses` says so lose anything. */
+typedef struct disk_state disk_state;
+disk_state *disk_make(uint64_t count, disk_loss loss, uint64_t seed,
+                      bool (*loses)(void *ud, const char *name), void *ud);
+/* Of names and bytes: equal for equal states.  Of an SQLite log only what SQLite would read counts. */
+omm_digest disk_digest(const disk_state *state);
+/* Into an empty folder. */
+void disk_put(const disk_state *state, const char *into);
+void disk_free(disk_state *state);
+/* All of it at once. */
 void disk_rebuild(const char *into, uint64_t count, disk_loss loss, uint64_t seed,
                   bool (*loses)(void *ud, const char *name), void *ud);
 

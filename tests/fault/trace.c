@@ -134,12 +134,17 @@ static void add_name(const char *path, uint32_t object) {
     put_place(path, object);
 }
 
-static void forget_all(void) {
-    for (uint64_t i = 0; i < s.count; i++) {
+static void forget_ops(uint64_t from) {
+    for (uint64_t i = from; i < s.count; i++) {
         free(s.ops[i].data);
         free(s.ops[i].name);
         free(s.ops[i].to);
     }
+    s.count = from;
+}
+
+static void forget_all(void) {
+    forget_ops(0);
     free(s.ops);
     for (uint32_t i = 0; i < s.place_count; i++) free(s.places[i].path);
     for (int i = 0; i < FDS_MAX; i++) free(s.folder_of_fd[i]);
@@ -155,6 +160,37 @@ void disk_watch(const char *folder) {
 void disk_rest(void) {
     s.root[0] = '\0';
     memset(s.of_fd, 0, sizeof s.of_fd);
+}
+
+/* What the operation did to names, once more.  A folder keeps its name. */
+static void name_again(const trace_op *op) {
+    char path[TRACE_PATH_MAX] = "", to[TRACE_PATH_MAX];
+    for (uint32_t i = 0; i < s.place_count; i++)
+        if (s.places[i].object == op->object)
+            (void)snprintf(path, sizeof path, "%s", s.places[i].path);
+    const size_t size = strlen(path);
+    const char *slash = size ? "/" : "";
+    CHECK(snprintf(to, sizeof to, "%s%s%s", path, slash, op->to ? op->to : op->name) <
+          (int)sizeof to);
+    CHECK(snprintf(path + size, sizeof path - size, "%s%s", slash, op->name) <
+          (int)(sizeof path - size));
+    if (op->kind == TRACE_RENAME || op->kind == TRACE_UNNAME) drop_place(path);
+    if (op->kind == TRACE_RENAME || op->kind == TRACE_NAME) put_place(to, op->other);
+}
+
+void disk_go_on(const char *folder, uint64_t count) {
+    CHECK(s.root[0] == '\0' && count <= s.count);
+    forget_ops(count);
+    while (s.place_count > 0) free(s.places[--s.place_count].path);
+    put_place("", 0);
+    s.object_count = 1;
+    for (uint64_t i = 0; i < count; i++) {
+        const trace_op *op = &s.ops[i];
+        const uint32_t last = op->object > op->other ? op->object : op->other;
+        if (last >= s.object_count) s.object_count = last + 1;
+        if (op->name) name_again(op);
+    }
+    (void)snprintf(s.root, sizeof s.root, "%s", folder);
 }
 
 /* ---- calls ---- */

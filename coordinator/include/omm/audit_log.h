@@ -25,9 +25,9 @@
 
 typedef struct omm_audit_log omm_audit_log;
 
-/* Open, or begin, the file at `path` (mode 0600).  A last line that a crash left without its end is cut
- * off, which the next entry says (event "recovered", with the bytes).
- * Errors: IO, NOMEM, FORMAT (what stands there is no log: it is left as it is). */
+/* Open, or begin, the file at `path` (mode 0600).  An end that a crash tore, a line without its
+ * end or zeros and what follows them, is cut off, which the next entry says (event "recovered", with the bytes).
+ * Errors: IO, NOMEM, FORMAT (no log stands there, or over 1 MiB is torn: it is left as it is). */
 OMM_CHECKED omm_err omm_audit_log_open(omm_audit_log **out, const char *path, omm_clock clock);
 void omm_audit_log_close(omm_audit_log *log); /* NULL is fine */
 
