@@ -322,13 +322,6 @@ bool omm_coord_is_done(const omm_coord *c) {
     return c->state == OMM_COORD_CLOSED;
 }
 
-bool omm_coord_all_told(const omm_coord *c) {
-    if (c->state != OMM_COORD_CLOSED) return false;
-    for (size_t i = 0; i < c->o.run->node_count; i++)
-        if (c->nodes[i].counts && !c->nodes[i].told && !c->nodes[i].quarantined) return false;
-    return true;
-}
-
 bool omm_coord_peer_is_fresh(const omm_coord *c) {
     return c->peer_fresh;
 }

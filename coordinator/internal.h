@@ -65,6 +65,7 @@ typedef struct coord_node {
     bool offered;     /* took this round's offer: it will not ask for older receipts */
     bool settled;     /* accepted or refused in this round */
     bool told;        /* got Done */
+    bool told_kept;   /* and the database has it */
     bool quarantined; /* also when revoked */
     bool revoked;
     bool has_counter;
@@ -167,6 +168,7 @@ void coord_tell(omm_coord *c, const omm_coord_event *event);
 
 /* ---- store_load.c ---- */
 OMM_CHECKED omm_err coord_store_load(omm_coord *c); /* state, round, flags, uploads */
+OMM_CHECKED omm_err coord_told_load(omm_coord *c);  /* who has heard of the end (told.c) */
 /* After a rollback: forget what coord_store_load fills, and load it.  Errors: IO, NOMEM, FORMAT. */
 OMM_CHECKED omm_err coord_store_reload(omm_coord *c);
 /* What a line of rounds.jsonl says.  Errors: FORMAT (also: not the line of `round`), NOMEM. */

@@ -36,6 +36,7 @@ typedef struct service {
     canary_work *canaries;
     timetable times;
     bool is_held, has_opened; /* a round, since it was looked at last */
+    bool told_failed;         /* who has heard of the end could not be kept */
     omm_buf reply;
     held held;
     meter *meter;

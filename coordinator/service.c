@@ -251,11 +251,21 @@ static omm_err run_rounds(service *s) {
     return OMM_OK;
 }
 
+/* Who has heard of the end; one that cannot be kept costs the next start its linger_ms, and nothing else. */
+static void keep_told(service *s) {
+    const bool failed = omm_coord_keep_told(s->coord) != OMM_OK;
+    if (failed && !s->told_failed)
+        omm_log_event(s->o->log, OMM_LOG_WARN, "told_not_kept",
+                      OMM_LOG_STR("detail", omm_err_sentence()));
+    s->told_failed = failed;
+}
+
 static omm_err tell_nodes(service *s) {
     uint64_t begin_ms = service_now_ms(s);
     while (!omm_coord_all_told(s->coord) && service_now_ms(s) - begin_ms < s->o->linger_ms &&
            !service_is_stopped(s)) {
         OMM_TRY(answer_all(NULL, s, SERVICE_SLICE_MS));
+        keep_told(s);
         service_look_around(s);
     }
     /* Who repeated a request while we were slow is answered too: its first one it has given up. */

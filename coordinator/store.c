@@ -25,6 +25,7 @@ static const char *const s_migrations[] = {
     "CREATE TABLE residual(node INTEGER PRIMARY KEY, digest BLOB NOT NULL);",
     "ALTER TABLE run ADD COLUMN paused INTEGER NOT NULL DEFAULT 0;"
     "CREATE TABLE quarantine(node INTEGER PRIMARY KEY);",
+    "CREATE TABLE told(node INTEGER PRIMARY KEY);",
 };
 
 omm_err coord_store_open(omm_coord *c) {

@@ -218,6 +218,7 @@ omm_err coord_store_load(omm_coord *c) {
     OMM_TRY(load_offer(c));
     OMM_TRY(load_previous(c));
     OMM_TRY(load_nodes(c));
+    OMM_TRY(coord_told_load(c));
     if (c->offer.size > 0) OMM_TRY(coord_round_restore(c));
     return load_submissions(c);
 }
@@ -227,7 +228,8 @@ static void forget_nodes(omm_coord *c) {
         coord_node *node = &c->nodes[i];
         coord_upload_end(&node->upload);
         node->ready = node->selected = node->offered = node->settled = false;
-        node->quarantined = node->revoked; /* that is in a database of its own */
+        node->told = node->told_kept = false; /* the answers of an undone batch do not leave */
+        node->quarantined = node->revoked;    /* that is in a database of its own */
         node->has_counter = false;
         node->residual = c->residual_zero;
         node->replaced_count = 0;
@@ -235,7 +237,7 @@ static void forget_nodes(omm_coord *c) {
     }
 }
 
-/* What is not in the database stays: clocks, who was told of the end, counters of this process. */
+/* What is not in the database stays: clocks, counters of this process. */
 omm_err coord_store_reload(omm_coord *c) {
     forget_nodes(c);
     omm_buf_clear(&c->offer);

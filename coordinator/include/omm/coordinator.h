@@ -196,6 +196,9 @@ void omm_coord_resume_stage(omm_coord *coord, uint64_t now_ms, uint64_t passed_m
 bool omm_coord_is_done(const omm_coord *coord);
 /* CLOSED, and every node that counts has been told so. */
 bool omm_coord_all_told(const omm_coord *coord);
+/* Not within a batch, and after its answers have left: who has been told so is so after a restart.
+ * Errors: IO, NOMEM: some are not, and a restart waits for them once more. */
+OMM_CHECKED omm_err omm_coord_keep_told(omm_coord *coord);
 /* Index in run->nodes of the node whose signature, or whose announced chunk, the last step's request
  * carried; OMM_COORD_NOBODY when it proved nothing.  It may be a replay by anybody who listens. */
 int32_t omm_coord_last_node(const omm_coord *coord);
