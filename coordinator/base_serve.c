@@ -2,6 +2,7 @@
 #include "base_serve.h"
 
 #include "omm/envelope.h"
+#include "omm/gguf.h"
 #include "omm/mem.h"
 #include "omm/messages.h"
 #include "omm/transport.h"
@@ -21,10 +22,19 @@ typedef struct slot {
     uint64_t asked_ms;
 } slot;
 
+/* One file of the model. */
+typedef struct part_file {
+    int fd; /* -1: not open */
+    struct stat was;
+    uint64_t begin; /* of its bytes, in all */
+} part_file;
+
 struct base_serve {
     base_serve_options o;
-    int fd;
-    struct stat was;
+    part_file files[OMM_BASE_PARTS_MAX]; /* (file_count) */
+    uint32_t file_count;
+    uint64_t size; /* of all */
+    uint64_t part_bytes[OMM_BASE_PARTS_MAX];
     uint32_t piece_chunks;
     omm_digest *pieces; /* (piece_count) */
     size_t piece_count;
@@ -40,9 +50,10 @@ static uint64_t now_ms(const base_serve *b) {
 
 /* ---- the file ---- */
 
-static omm_err read_at(base_serve *b, uint8_t *to, size_t size, uint64_t at) {
+static omm_err read_file(const base_serve *b, const part_file *f, uint8_t *to, size_t size,
+                         uint64_t at) {
     while (size > 0) {
-        const ssize_t got = pread(b->fd, to, size, (off_t)at);
+        const ssize_t got = pread(f->fd, to, size, (off_t)at);
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0)
             return omm_raise(OMM_ERR_IO, "%s: %s", b->o.path,
@@ -54,30 +65,65 @@ static omm_err read_at(base_serve *b, uint8_t *to, size_t size, uint64_t at) {
     return OMM_OK;
 }
 
-static omm_err open_file(base_serve *b) {
-    b->fd = open(b->o.path, O_RDONLY | O_CLOEXEC);
-    if (b->fd < 0 || fstat(b->fd, &b->was) != 0)
-        return omm_raise(errno == ENOENT ? OMM_ERR_NOT_FOUND : OMM_ERR_IO, "%s: %s", b->o.path,
+/* Bytes [at, at + size) of all files one after the other, which there are. */
+static omm_err read_at(const base_serve *b, uint8_t *to, size_t size, uint64_t at) {
+    for (uint32_t i = 0; i < b->file_count && size > 0; i++) {
+        const uint64_t end = b->files[i].begin + b->part_bytes[i];
+        if (at >= end) continue;
+        const size_t here = end - at < size ? (size_t)(end - at) : size;
+        OMM_TRY(read_file(b, &b->files[i], to, here, at - b->files[i].begin));
+        to += here;
+        at += here;
+        size -= here;
+    }
+    return OMM_OK;
+}
+
+static omm_err open_file(base_serve *b, part_file *f, const char *path) {
+    f->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (f->fd < 0 || fstat(f->fd, &f->was) != 0)
+        return omm_raise(errno == ENOENT ? OMM_ERR_NOT_FOUND : OMM_ERR_IO, "%s: %s", path,
                          strerror(errno));
-    const uint64_t size = (uint64_t)b->was.st_size;
-    b->piece_chunks = omm_base_piece_chunks_for(size);
-    if (!S_ISREG(b->was.st_mode) || size == 0 || b->piece_chunks == 0)
+    if (!S_ISREG(f->was.st_mode) || f->was.st_size == 0)
+        return omm_raise(OMM_ERR_TOO_BIG, "%s: no file that can be served as a base model", path);
+    f->begin = b->size;
+    b->size += (uint64_t)f->was.st_size;
+    return OMM_OK;
+}
+
+static omm_err open_files(base_serve *b) {
+    const uint32_t count = b->o.part_count;
+    if (count < 1 || count > OMM_BASE_PARTS_MAX)
+        return omm_raise(OMM_ERR_TOO_BIG, "%s: %u files, at most %u can be served", b->o.path,
+                         count, OMM_BASE_PARTS_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        char path[OMM_PATH_MAX];
+        if (count == 1)
+            (void)snprintf(path, sizeof path, "%s", b->o.path);
+        else
+            OMM_TRY(omm_gguf_part_path(path, b->o.path, i, count));
+        b->files[b->file_count].fd = -1;
+        OMM_TRY(open_file(b, &b->files[b->file_count++], path));
+        b->part_bytes[i] = (uint64_t)b->files[i].was.st_size;
+    }
+    b->piece_chunks = omm_base_piece_chunks_for(b->size);
+    if (b->piece_chunks == 0)
         return omm_raise(OMM_ERR_TOO_BIG, "%s: %llu bytes cannot be served as a base model",
-                         b->o.path, (unsigned long long)size);
+                         b->o.path, (unsigned long long)b->size);
     const uint64_t bytes = omm_base_piece_bytes(b->piece_chunks);
-    b->piece_count = (size_t)((size + bytes - 1) / bytes);
+    b->piece_count = (size_t)((b->size + bytes - 1) / bytes);
     b->pieces = omm_alloc(b->piece_count, sizeof *b->pieces);
     return b->pieces ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "%zu pieces", b->piece_count);
 }
 
-/* The pieces' digests and the file's, in one reading. */
+/* The pieces' digests and that of all, in one reading. */
 static omm_err hash_pieces(base_serve *b) {
     uint8_t *part = omm_alloc(OMM_CHUNK_BYTES, 1);
     if (!part) return omm_raise(OMM_ERR_NOMEM, "a chunk");
     omm_hasher whole, piece;
     omm_err err = OMM_OK;
     omm_hasher_init(&whole);
-    const uint64_t size = (uint64_t)b->was.st_size;
+    const uint64_t size = b->size;
     const uint64_t bytes = omm_base_piece_bytes(b->piece_chunks);
     for (uint64_t at = 0; at < size && err == OMM_OK; at += OMM_CHUNK_BYTES) {
         const size_t want = size - at < OMM_CHUNK_BYTES ? (size_t)(size - at) : OMM_CHUNK_BYTES;
@@ -94,19 +140,19 @@ static omm_err hash_pieces(base_serve *b) {
     const omm_digest digest = omm_hasher_final(&whole);
     if (omm_digest_equal(&digest, &b->o.digest)) return OMM_OK;
     return omm_raise(OMM_ERR_MISMATCH,
-                     "%s: not the one file of the run's base model (a model in several files is "
-                     "not served; base_transfers: 0 without mirrors serves none)",
-                     b->o.path);
+                     "%s: has changed since it was opened as the run's base model", b->o.path);
 }
 
 static omm_err seal(base_serve *b) {
     const omm_base_model base = {.digest = b->o.digest,
-                                 .size = (uint64_t)b->was.st_size,
+                                 .size = b->size,
                                  .piece_chunks = b->piece_chunks,
                                  .pieces = b->pieces,
                                  .piece_count = b->piece_count,
                                  .mirrors = b->o.mirrors,
-                                 .mirror_count = b->o.mirror_count};
+                                 .mirror_count = b->o.mirror_count,
+                                 .parts = b->part_bytes,
+                                 .part_count = b->file_count > 1 ? b->file_count : 0};
     omm_buf payload;
     omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
     omm_err err = omm_base_model_encode(&payload, &base);
@@ -116,18 +162,25 @@ static omm_err seal(base_serve *b) {
     return err;
 }
 
+static omm_err check_mirrors(const base_serve_options *o) {
+    char any[OMM_MIRROR_BYTES_MAX + 1];
+    for (size_t i = 0; i < o->mirror_count; i++) {
+        OMM_TRY(omm_mirror_check(o->mirrors[i]));
+        if (o->part_count > 1) OMM_TRY(omm_mirror_part(any, o->mirrors[i], 0, o->part_count));
+    }
+    return OMM_OK;
+}
+
 omm_err base_serve_open(base_serve **out, const base_serve_options *options) {
     *out = NULL;
     if (options->transfers == 0 && options->mirror_count == 0) return OMM_OK;
-    for (size_t i = 0; i < options->mirror_count; i++)
-        OMM_TRY(omm_mirror_check(options->mirrors[i]));
+    OMM_TRY(check_mirrors(options));
     base_serve *b = omm_alloc(1, sizeof *b);
     if (!b) return omm_raise(OMM_ERR_NOMEM, "base model");
     b->o = *options;
-    b->fd = -1;
     if (b->o.transfers > BASE_SLOTS_MAX) b->o.transfers = BASE_SLOTS_MAX;
     omm_buf_init(&b->envelope, OMM_ENVELOPE_BYTES_MAX);
-    omm_err err = open_file(b);
+    omm_err err = open_files(b);
     if (err == OMM_OK) err = hash_pieces(b);
     if (err == OMM_OK) err = seal(b);
     if (err != OMM_OK) {
@@ -141,7 +194,8 @@ omm_err base_serve_open(base_serve **out, const base_serve_options *options) {
 
 void base_serve_close(base_serve *b) {
     if (!b) return;
-    if (b->fd >= 0) (void)close(b->fd);
+    for (uint32_t i = 0; i < b->file_count; i++)
+        if (b->files[i].fd >= 0) (void)close(b->files[i].fd);
     omm_buf_fini(&b->envelope);
     omm_free(b->pieces);
     omm_free(b);
@@ -205,10 +259,15 @@ static omm_err refuse(omm_buf *reply, const char *sentence) {
 }
 
 static bool has_changed(const base_serve *b) {
-    struct stat now;
-    return fstat(b->fd, &now) != 0 || now.st_size != b->was.st_size ||
-           now.st_mtim.tv_sec != b->was.st_mtim.tv_sec ||
-           now.st_mtim.tv_nsec != b->was.st_mtim.tv_nsec;
+    for (uint32_t i = 0; i < b->file_count; i++) {
+        const struct stat *was = &b->files[i].was;
+        struct stat now;
+        if (fstat(b->files[i].fd, &now) != 0 || now.st_size != was->st_size ||
+            now.st_mtim.tv_sec != was->st_mtim.tv_sec ||
+            now.st_mtim.tv_nsec != was->st_mtim.tv_nsec)
+            return true;
+    }
+    return false;
 }
 
 static omm_err send_chunk(omm_buf *reply, base_serve *b, const omm_request *ask, uint64_t at,
@@ -230,7 +289,7 @@ static omm_err send_chunk(omm_buf *reply, base_serve *b, const omm_request *ask,
 static omm_err answer_chunk(omm_buf *reply, base_serve *b, const omm_request *ask, size_t piece,
                             const char *peer) {
     const uint64_t bytes = omm_base_piece_bytes(b->piece_chunks);
-    const uint64_t size = (uint64_t)b->was.st_size;
+    const uint64_t size = b->size;
     const uint64_t at = piece * bytes + (uint64_t)ask->index * OMM_CHUNK_BYTES;
     if (b->o.transfers == 0) return refuse(reply, "base: only mirrors have it");
     if (ask->index >= b->piece_chunks || at >= size)

@@ -1,5 +1,5 @@
 /* base_serve.h - the base model for nodes that do not have it: named in a signed manifest, sent chunk by
- * chunk from the file where it lies.
+ * chunk from the file where it lies, or the files, which are then served one after the other as if they were one.
  *
  *   Request{base}          ->  Reply{base}                     whoever asks
  *   Request{get: piece}    ->  Reply{chunk}                    of a piece of the base, from a slot
@@ -24,7 +24,8 @@
 #define BASE_FULL_MS 5000u /* what is said to who gets no slot */
 
 typedef struct base_serve_options {
-    const char *path;          /* the file; borrowed until the end, as the rest */
+    const char *path;          /* the file, or any of them; borrowed until the end, as the rest */
+    uint32_t part_count;       /* files: 1 unless the model is split; at most OMM_BASE_PARTS_MAX */
     omm_digest digest;         /* it has, by what the run was opened with */
     uint32_t transfers;        /* slots; 0: only mirrors are named */
     uint64_t bytes_per_second; /* over all of them; 0: no limit */
@@ -35,8 +36,8 @@ typedef struct base_serve_options {
 } base_serve_options;
 
 typedef struct base_serve base_serve;
-/* Reads the file once for the digests of its pieces.  Without transfers and mirrors *out is NULL.
- * Errors: CONFIG (a mirror), MISMATCH (another file than the run's), TOO_BIG, IO, NOT_FOUND, NOMEM. */
+/* Reads all once for the digests of the pieces.  Without transfers and mirrors *out is NULL.
+ * Errors: CONFIG (a mirror; also one that is not the first file's), MISMATCH (another file than the run's), TOO_BIG, IO, NOT_FOUND, NOMEM. */
 OMM_CHECKED omm_err base_serve_open(base_serve **out, const base_serve_options *options);
 void base_serve_close(base_serve *b); /* NULL is fine */
 

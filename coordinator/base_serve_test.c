@@ -23,6 +23,7 @@ static omm_reply s_answer;
 static base_serve *open_serve(uint32_t transfers, uint64_t rate) {
     base_serve *b = NULL;
     const base_serve_options o = {.path = s_path,
+                                  .part_count = 1,
                                   .digest = omm_hash(omm_bytes_of(s_file, BYTES)),
                                   .transfers = transfers,
                                   .bytes_per_second = rate,
@@ -136,14 +137,18 @@ static void test_rate(void) {
 static void test_files(void) {
     base_serve *b = open_serve(0, 0);
     CHECK(!b); /* nothing to serve, nothing named */
-    base_serve_options o = {
-        .path = s_path, .transfers = 1, .key = &s_key, .clock = omm_clock_fake(&s_fake)};
+    base_serve_options o = {.path = s_path,
+                            .part_count = 1,
+                            .transfers = 1,
+                            .key = &s_key,
+                            .clock = omm_clock_fake(&s_fake)};
     CHECK_ERR(base_serve_open(&b, &o), OMM_ERR_MISMATCH);
     const char *mirror = "file:///etc/passwd";
     o.mirrors = &mirror;
     o.mirror_count = 1;
     CHECK_ERR(base_serve_open(&b, &o), OMM_ERR_CONFIG);
     o = (base_serve_options){.path = "/nonexistent/model",
+                             .part_count = 1,
                              .transfers = 1,
                              .key = &s_key,
                              .clock = omm_clock_fake(&s_fake)};
@@ -151,6 +156,7 @@ static void test_files(void) {
     /* Only mirrors: the manifest is given, chunks are not. */
     mirror = "http://mirror.example/m";
     o = (base_serve_options){.path = s_path,
+                             .part_count = 1,
                              .digest = omm_hash(omm_bytes_of(s_file, BYTES)),
                              .mirrors = &mirror,
                              .mirror_count = 1,
@@ -169,6 +175,92 @@ static void test_files(void) {
     base_serve_close(b);
 }
 
+/* ---- several files ---- */
+
+enum { PARTS = 3 };
+
+/* Cut in the middle of chunks, one file smaller than a chunk. */
+static size_t part_begin(int part) {
+    static const size_t begins[PARTS + 1] = {0, 2 * (size_t)OMM_CHUNK_BYTES + 9,
+                                             2 * (size_t)OMM_CHUNK_BYTES + 109, BYTES};
+    return begins[part];
+}
+
+static char *part_name(int part) {
+    static char path[96];
+    (void)snprintf(path, sizeof path, "%s-%05d-of-%05d.gguf", s_path, part + 1, PARTS);
+    return path;
+}
+
+static void write_parts(void) {
+    for (int i = 0; i < PARTS; i++)
+        CHECK_OK(omm_file_write(
+            part_name(i), omm_bytes_of(s_file + part_begin(i), part_begin(i + 1) - part_begin(i)),
+            0600));
+}
+
+static base_serve_options split_options(void) {
+    return (base_serve_options){.path = part_name(1), /* any of them */
+                                .part_count = PARTS,
+                                .digest = omm_hash(omm_bytes_of(s_file, BYTES)),
+                                .transfers = 1,
+                                .key = &s_key,
+                                .clock = omm_clock_fake(&s_fake)};
+}
+
+static void test_split(void) {
+    base_serve *b = NULL;
+    omm_envelope envelope;
+    omm_base_model base;
+    write_parts();
+    base_serve_options o = split_options();
+    CHECK_OK(base_serve_open(&b, &o));
+    CHECK(ask(b, &(omm_request){.kind = OMM_REQUEST_BASE}, "a"));
+    CHECK_OK(omm_envelope_open_as(&envelope, OMM_CONTEXT_BASE, s_answer.envelope));
+    CHECK_OK(omm_base_model_decode(&base, envelope.payload, &s_arena));
+    CHECK_EQ(base.size, BYTES);
+    CHECK_EQ(base.part_count, PARTS);
+    for (int i = 0; i < PARTS; i++) CHECK_EQ(base.parts[i], part_begin(i + 1) - part_begin(i));
+    for (int i = 0; i < CHUNKS; i++) {
+        CHECK_EQ(get(b, i, "a"), OMM_REPLY_CHUNK);
+        CHECK(same_bytes(s_answer.data.data, s_file + (size_t)i * OMM_CHUNK_BYTES,
+                         s_answer.data.size));
+    }
+    CHECK_EQ(base_serve_counts(b).bytes, BYTES);
+    FILE *f = fopen(part_name(2), "ab"); /* one that is written to is enough */
+    CHECK(f && fputc('x', f) == 'x' && fclose(f) == 0);
+    CHECK_EQ(get(b, 0, "a"), OMM_REPLY_REFUSED);
+    base_serve_close(b);
+}
+
+static void test_split_refused(void) {
+    base_serve *b = NULL;
+    base_serve_options o = split_options();
+    write_parts();
+    for (uint32_t count = 1; count < 5; count++) { /* not all of it, or more than there is */
+        o.part_count = count;
+        o.path = count == 3 ? s_path : part_name(0); /* and a name that is no part's */
+        const omm_err err = base_serve_open(&b, &o);
+        CHECK(err == OMM_ERR_MISMATCH || err == OMM_ERR_NOT_FOUND || err == OMM_ERR_FORMAT);
+        CHECK(!b);
+    }
+    o = split_options();
+    o.part_count = OMM_BASE_PARTS_MAX + 1;
+    CHECK_ERR(base_serve_open(&b, &o), OMM_ERR_TOO_BIG);
+    o = split_options();
+    o.mirror_count = 1;
+    static const char *const mirrors[] = {
+        "http://m.example/a-00001-of-00003.gguf?v=1", "http://m.example/a-00002-of-00003.gguf",
+        "http://m.example/a-00001-of-00004.gguf", "http://m.example/a.gguf"};
+    for (size_t i = 0; i < 4; i++) {
+        o.mirrors = &mirrors[i];
+        CHECK_EQ(base_serve_open(&b, &o), i == 0 ? OMM_OK : OMM_ERR_CONFIG);
+        base_serve_close(b);
+        b = NULL;
+    }
+    for (int i = 0; i < PARTS; i++) CHECK_OK(omm_file_remove(part_name(i)));
+}
+
 int main(void) {
     const int fd = mkstemp(s_path);
     CHECK(fd >= 0);
@@ -185,6 +277,8 @@ int main(void) {
     test_slots();
     test_rate();
     test_files();
+    test_split();
+    test_split_refused();
     omm_arena_fini(&s_arena);
     omm_buf_fini(&s_reply);
     omm_buf_fini(&s_request);

@@ -7,6 +7,7 @@
 #include "omm/lora.h"
 #include "omm/mem.h"
 #include "omm/model.h"
+#include "omm/priority.h"
 #include "omm/recipe.h"
 #include "omm/shard.h"
 #include "omm/train_plan.h"
@@ -32,6 +33,7 @@ struct canary_work {
     work_state state;
     atomic_bool finished, cancelled;
     uint64_t again_ms;
+    uint64_t replay_ms; /* how long it took */
     omm_canary_job job; /* RUNNING, DONE */
     omm_canary_result result;
     omm_err err;
@@ -94,10 +96,17 @@ static omm_err train(void *ud, omm_canary_trained *out, float *values, const omm
     return err;
 }
 
+static uint64_t clock_ms(const canary_work *w) {
+    return w->o.clock.now_ms(w->o.clock.ud);
+}
+
 static void *work_main(void *ud) {
     canary_work *w = ud;
+    const uint64_t begin_ms = clock_ms(w);
+    (void)omm_priority_take(OMM_PRIORITY_LOW);
     w->err = omm_canary_replay(&w->result, &w->job, train, w);
     if (w->err != OMM_OK) (void)snprintf(w->detail, sizeof w->detail, "%s", omm_err_sentence());
+    w->replay_ms = clock_ms(w) - begin_ms;
     atomic_store(&w->finished, true);
     return NULL;
 }
@@ -108,6 +117,16 @@ static void complain(const canary_work *w, const char *what, const char *detail)
     omm_log_event(w->o.log, OMM_LOG_ERROR, "canary_trouble", OMM_LOG_STR("what", what),
                   OMM_LOG_STR("node", w->job.name), OMM_LOG_STR("detail", detail),
                   OMM_LOG_STR("then", "tried again in a minute"));
+}
+
+static void say_replay(const canary_work *w) {
+    const bool passed = w->err == OMM_OK && w->result.passed;
+    omm_log_event(w->o.log, OMM_LOG_INFO, "canary_replayed", OMM_LOG_STR("node", w->job.name),
+                  OMM_LOG_STR("verdict", w->err != OMM_OK ? "none"
+                                         : passed         ? "passed"
+                                                          : "failed"),
+                  OMM_LOG_INT("ms", w->replay_ms));
+    if (w->o.on_replay) w->o.on_replay(w->o.ud, w->replay_ms);
 }
 
 static void begin(canary_work *w, omm_coord *coord, uint64_t now_ms) {
@@ -152,12 +171,30 @@ void canary_work_turn(canary_work *w, uint64_t *next_deadline_ms, omm_coord *coo
     if (w->state == WORK_RUNNING && atomic_load(&w->finished)) {
         (void)pthread_join(w->thread, NULL);
         w->state = WORK_DONE;
+        say_replay(w);
     }
     if (w->state == WORK_DONE) finish(w, next_deadline_ms, coord, now_ms);
     if (w->state == WORK_IDLE) begin(w, coord, now_ms);
 }
 
 /* ---- open ---- */
+
+/* Workers have the priority of the thread that makes them. */
+static void *open_pool(void *ud) {
+    canary_work *w = ud;
+    (void)omm_priority_take(OMM_PRIORITY_LOW);
+    w->err = omm_pool_open(&w->pool, w->o.threads ? w->o.threads : 1);
+    if (w->err != OMM_OK) (void)snprintf(w->detail, sizeof w->detail, "%s", omm_err_sentence());
+    return NULL;
+}
+
+static omm_err open_low_pool(canary_work *w) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, open_pool, w) != 0)
+        return omm_raise(OMM_ERR_IO, "no thread for canaries");
+    (void)pthread_join(thread, NULL);
+    return w->err == OMM_OK ? OMM_OK : omm_raise(w->err, "%s", w->detail);
+}
 
 /* Said at the start, so that the machine can be chosen for it. */
 static omm_err say_memory(const canary_work *w) {
@@ -189,7 +226,7 @@ static omm_err open_parts(canary_work *w) {
         if (err == OMM_ERR_NOMEM) return err;
         if (err != OMM_OK) return omm_raise(OMM_ERR_CONFIG, "canary: %s", omm_err_sentence());
     }
-    OMM_TRY(omm_pool_open(&w->pool, w->o.threads ? w->o.threads : 1));
+    OMM_TRY(open_low_pool(w));
     OMM_TRY(omm_compute_init(&w->compute, w->pool, omm_run_compute(w->o.run)->isa));
     return say_memory(w);
 }

@@ -2,7 +2,9 @@
  *
  *   loop --canary_work_turn--> next job --thread--> result --canary_work_turn--> verdict
  *
- * It shares the run's model with the evaluation, both read it only, and has threads and scratch of its own.
+ * It shares the run's model with the evaluation, both read it only, and has threads and scratch of its own.  They have
+ * the lowest priority, so that a round never waits for a replay; not SCHED_IDLE, by which a machine that others keep
+ * busy would never come to a verdict.
  * What it was doing when the service ends is done again at the next start.
  *
  * Depends on: base, engine, train, coordinator_canary.h, run_config.h.  Threads: the service's.
@@ -19,6 +21,10 @@ typedef struct canary_work_options {
     const omm_run *run;                 /* borrowed, as the rest */
     const omm_coord_canaries *canaries; /* NULL: there are none */
     uint32_t threads;                   /* 0: 1 */
+    omm_clock clock;
+    /* A replay ended, with a verdict or without, after so long; may be NULL. */
+    void (*on_replay)(void *ud, uint64_t ms);
+    void *ud;
     const omm_log *log;
 } canary_work_options;
 

@@ -2,6 +2,7 @@
 #include "parts.h"
 
 #include "omm/file.h"
+#include "omm/gguf.h"
 #include "omm/mem.h"
 #include "omm/sync.h"
 
@@ -185,9 +186,21 @@ void service_look_around(service *s) {
 
 /* ---- the base model ---- */
 
-/* A run does not fail because its model cannot be served, in several files, say: nodes may have it. */
+/* Files of the run's model: its header says it. */
+static omm_err count_files(uint32_t *out, const char *path) {
+    omm_gguf gguf;
+    OMM_TRY(omm_gguf_open(&gguf, path));
+    *out = gguf.part_count;
+    omm_gguf_close(&gguf);
+    return OMM_OK;
+}
+
+/* A run does not fail because its model cannot be served: nodes may have it. */
 static omm_err open_base(service *s, const omm_key *key) {
+    uint32_t part_count = 0;
+    OMM_TRY(count_files(&part_count, omm_run_model_path(s->o->run)));
     const base_serve_options options = {.path = omm_run_model_path(s->o->run),
+                                        .part_count = part_count,
                                         .digest = omm_run_get_record(s->o->run)->base.digest,
                                         .transfers = s->o->base_transfers,
                                         .bytes_per_second = s->o->base_bytes_per_second,
@@ -203,6 +216,11 @@ static omm_err open_base(service *s, const omm_key *key) {
 }
 
 /* ---- all of them ---- */
+
+static void note_replay(void *ud, uint64_t ms) {
+    const service *s = ud;
+    watch_replay(s->watch, ms);
+}
 
 omm_err service_open(service *s) {
     omm_server_options server = omm_server_options_default();
@@ -240,6 +258,9 @@ omm_err service_open(service *s) {
     OMM_TRY(canary_work_open(&s->canaries, &(canary_work_options){.run = s->o->run,
                                                                   .canaries = s->o->canaries,
                                                                   .threads = s->o->canary_threads,
+                                                                  .clock = s->o->clock,
+                                                                  .on_replay = note_replay,
+                                                                  .ud = s,
                                                                   .log = s->o->log}));
     OMM_TRY(meter_open(&s->meter, s->node_max, &limits));
     OMM_TRY(omm_server_open(&s->server, &server));

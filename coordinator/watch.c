@@ -90,6 +90,13 @@ void watch_event(void *ud, const omm_coord_event *event) {
     pthread_mutex_unlock(&w->mutex);
 }
 
+void watch_replay(watch *w, uint64_t ms) {
+    pthread_mutex_lock(&w->mutex);
+    w->facts.replays++;
+    w->facts.replay_ms += ms;
+    pthread_mutex_unlock(&w->mutex);
+}
+
 void watch_beat(watch *w, bool ticking) {
     uint64_t now = now_ms(w);
     pthread_mutex_lock(&w->mutex);

@@ -64,6 +64,7 @@ typedef struct watch_facts {
     uint64_t submissions[WATCH_REASONS]; /* [OMM_OK]: accepted */
     uint64_t requests[WATCH_REASONS];    /* refused without a record */
     uint64_t canaries_passed, canaries_failed;
+    uint64_t replays, replay_ms; /* trained again, and how long that took in all */
     uint64_t rounds_published, rounds_held, rounds_void;
     uint64_t opened_wall_ms, over_wall_ms; /* of the last rounds; 0: none since the start */
     uint64_t verdict_count;
@@ -94,6 +95,8 @@ void watch_take(watch *w, const omm_coord *coord, bool now, watch_wire (*wire)(v
                 void *ud);
 /* The stage has lasted so long, and ends in so long by itself (OMM_COORD_NEVER: it does not). */
 void watch_stage(watch *w, uint64_t stage_ms, uint64_t left_ms);
+/* A canary was trained again, in so long. */
+void watch_replay(watch *w, uint64_t ms);
 /* A request went well (NULL), or failed for a reason of our own. */
 void watch_trouble(watch *w, const char *sentence);
 void watch_audit(watch *w, uint64_t entries, const omm_digest *head);

@@ -213,12 +213,13 @@ static omm_err set_refusals(json_t *root, const watch_facts *f) {
 static omm_err set_canaries(json_t *root, const watch_facts *f) {
     const omm_coord_status *is = &f->status;
     if (!is->has_canaries) return omm_json_set(root, "canaries", json_null());
-    return omm_json_set(root, "canaries",
-                        json_pack("{s:i,s:i,s:i,s:o,s:o}", "candidates", (int)is->candidates,
-                                  "open", (int)is->canaries_open, "waiting",
-                                  (int)is->canaries_waiting, "passed",
-                                  watch_json_count(f->canaries_passed), "failed",
-                                  watch_json_count(f->canaries_failed)));
+    return omm_json_set(
+        root, "canaries",
+        json_pack("{s:i,s:i,s:i,s:o,s:o,s:o,s:f}", "candidates", (int)is->candidates, "open",
+                  (int)is->canaries_open, "waiting", (int)is->canaries_waiting, "passed",
+                  watch_json_count(f->canaries_passed), "failed",
+                  watch_json_count(f->canaries_failed), "replays", watch_json_count(f->replays),
+                  "replay_seconds", (double)f->replay_ms / 1000.0));
 }
 
 static omm_err set_error(json_t *root, const watch_facts *f) {

@@ -176,6 +176,10 @@ static omm_err put_canaries(omm_buf *out, const watch_seen *s) {
                       f->status.canaries_open));
     OMM_TRY(put_value(out, "canaries_waiting", "gauge", "Canaries that wait for their replay.",
                       f->status.canaries_waiting));
+    OMM_TRY(put_value(out, "canary_replays_total", "counter",
+                      "Canaries trained again since the start.", f->replays));
+    OMM_TRY(put_seconds(out, "canary_replay_seconds_total", "counter",
+                        "Time that took, beside the rounds.", f->replay_ms));
     return put_value(out, "candidates", "gauge", "Strangers on probation.", f->status.candidates);
 }
 

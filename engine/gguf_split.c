@@ -32,8 +32,7 @@ static omm_err read_keys(split_keys *out, const omm_gguf *g) {
     return OMM_OK;
 }
 
-/* The path of part `no`: that of any part with another number. */
-static omm_err part_path(char out[OMM_PATH_MAX], const char *path, uint32_t no, uint32_t count) {
+omm_err omm_gguf_part_path(char out[OMM_PATH_MAX], const char *path, uint32_t no, uint32_t count) {
     const size_t size = strlen(path);
     char suffix[64];
     snprintf(suffix, sizeof suffix, "-%05u-of-%05u.gguf", no + 1, count);
@@ -46,7 +45,7 @@ static omm_err part_path(char out[OMM_PATH_MAX], const char *path, uint32_t no, 
 
 static omm_err check_name(const char *path, const split_keys *keys) {
     char want[OMM_PATH_MAX];
-    OMM_TRY(part_path(want, path, keys->no, keys->count));
+    OMM_TRY(omm_gguf_part_path(want, path, keys->no, keys->count));
     if (strcmp(want, path) == 0) return OMM_OK;
     return omm_raise(OMM_ERR_MISMATCH,
                      "GGUF: by its keys this is part %u of %u, so its name must end in %s",
@@ -98,7 +97,7 @@ static omm_err open_parts(omm_gguf *parts, const char *path, const split_keys *k
     for (uint32_t i = 0; i < keys->count; i++) {
         char name[OMM_PATH_MAX];
         const split_keys want = {i, keys->count, keys->tensors};
-        OMM_TRY(part_path(name, path, i, keys->count));
+        OMM_TRY(omm_gguf_part_path(name, path, i, keys->count));
         omm_err err = gguf_open_file(&parts[i], name); /* says which file */
         if (err != OMM_OK)
             return omm_raise(err, "part %u of %u: %s", i + 1, keys->count, omm_err_sentence());

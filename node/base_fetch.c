@@ -164,15 +164,19 @@ static omm_err ask_manifest(fetch *f, uint64_t answer_ms) {
     return err;
 }
 
+static bool has_file(const fetch *f, size_t file) {
+    struct stat st;
+    char path[OMM_PATH_MAX];
+    return base_store_path(path, f->folder, &f->base, file) == OMM_OK && stat(path, &st) == 0 &&
+           S_ISREG(st.st_mode) && (uint64_t)st.st_size == base_store_file_bytes(&f->base, file);
+}
+
 /* Is the model of f->base here?  Its name is given to whole files alone. */
 static bool is_here(fetch *f) {
-    struct stat st;
-    if (base_store_path(f->result->path, f->folder, &f->base.digest) == OMM_OK &&
-        stat(f->result->path, &st) == 0 && S_ISREG(st.st_mode) &&
-        (uint64_t)st.st_size == f->base.size)
-        return true;
     f->result->path[0] = '\0';
-    return false;
+    for (size_t file = 0; file < base_store_files(&f->base); file++)
+        if (!has_file(f, file)) return false;
+    return base_store_path(f->result->path, f->folder, &f->base, 0) == OMM_OK;
 }
 
 /* What was fetched before, in f->result->path. */
@@ -237,13 +241,22 @@ static void drop(fetch *f, source *s) {
     complain(f, "mirror_dropped", s);
 }
 
-/* A transfer that was cut goes on at once where it brought a piece; a mirror that stalls waits its turn. */
+/* Of a model in several files, one of them: the next is asked for then.  A transfer that was cut goes on at
+ * once where it brought a piece; a mirror that stalls waits its turn. */
 static omm_err from_mirror(fetch *f, source *s) {
     mirror_use use = {f, s};
     const size_t piece = f->store.piece;
-    const mirror_get get = {.url = s->url,
-                            .from = f->store.at,
-                            .size = f->base.size,
+    uint64_t from = 0;
+    const size_t file = base_store_file_at(&from, &f->base, f->store.at);
+    char url[OMM_MIRROR_BYTES_MAX + 1];
+    if (f->base.part_count > 1 &&
+        omm_mirror_part(url, s->url, file, f->base.part_count) != OMM_OK) {
+        drop(f, s);
+        return OMM_OK;
+    }
+    const mirror_get get = {.url = f->base.part_count > 1 ? url : s->url,
+                            .from = from,
+                            .size = base_store_file_bytes(&f->base, file),
                             .may_be_private = f->o->private_mirrors,
                             .stall_s = f->o->stall_s,
                             .take = take_bytes,
@@ -407,7 +420,7 @@ omm_err omm_base_fetch(omm_base_fetch_result *out, const omm_base_fetch_options 
     if (!f) return omm_raise(OMM_ERR_NOMEM, "fetching the base model");
     f->o = options;
     f->result = out;
-    f->store.fd = -1;
+    for (size_t i = 0; i < OMM_BASE_PARTS_MAX; i++) f->store.fds[i] = -1;
     omm_buf_init(&f->request, OMM_MESSAGE_BYTES_MAX);
     omm_arena_init(&f->arena, OMM_MESSAGE_ARENA_BYTES);
     f->node = (omm_node_options){.name = options->name, .state_dir = options->state_dir};

@@ -53,7 +53,8 @@ static void test_store(void) {
     base_store s, again;
     CHECK_OK(omm_path_join(mine, s_folder, "notes.gguf"));
     CHECK_OK(omm_file_write(mine, omm_bytes_of("mine", 4), 0600));
-    CHECK_OK(base_store_path(other, s_folder, &s_pieces[0])); /* a model of before */
+    CHECK_OK(base_store_path(other, s_folder, &(omm_base_model){.digest = s_pieces[0]},
+                             0)); /* a model of before */
     CHECK_OK(omm_file_write(other, omm_bytes_of("old", 3), 0600));
     CHECK_OK(base_store_open(&s, s_folder, &base));
     CHECK_EQ(s.at, 0);
@@ -72,7 +73,7 @@ static void test_store(void) {
     /* Again: whole pieces that are right count, the rest does not; and what was damaged since is noticed. */
     CHECK_OK(base_store_open(&s, s_folder, &base));
     CHECK_EQ(s.at, 2 * piece);
-    CHECK(pwrite(s.fd, "?", 1, piece + 3) == 1);
+    CHECK(pwrite(s.fds[0], "?", 1, piece + 3) == 1);
     base_store_close(&s);
     CHECK_OK(base_store_open(&s, s_folder, &base));
     CHECK_EQ(s.at, piece);
@@ -104,6 +105,110 @@ static void test_wrong_whole(void) {
     base.piece_chunks = OMM_BASE_PIECE_CHUNKS_MAX; /* no disk has this much: nothing is begun */
     base.size = (uint64_t)1 << 60;
     CHECK_ERR(base_store_open(&s, s_folder, &base), OMM_ERR_REFUSED_SIZE);
+}
+
+/* ---- a model in several files ---- */
+
+/* The third is smaller than what comes at once, the ends are in the middle of pieces. */
+static const uint64_t s_parts[] = {OMM_CHUNK_BYTES + 5, 3 * OMM_CHUNK_BYTES, 100,
+                                   BYTES - 4 * (int)OMM_CHUNK_BYTES - 105};
+enum { PARTS = 4 };
+
+static omm_base_model split_model(void) {
+    omm_base_model base = model();
+    base.parts = s_parts;
+    base.part_count = PARTS;
+    return base;
+}
+
+static void check_files(const omm_base_model *base, bool there) {
+    uint64_t begin = 0;
+    for (size_t i = 0; i < PARTS; i++) {
+        char path[OMM_PATH_MAX];
+        omm_buf file;
+        omm_buf_init(&file, BYTES);
+        CHECK_OK(base_store_path(path, s_folder, base, i));
+        CHECK_EQ(omm_file_exists(path), there);
+        if (there) CHECK_OK(omm_file_read(&file, path));
+        if (there) CHECK_EQ(file.size, s_parts[i]);
+        if (there) CHECK(same_bytes(file.data, s_file + begin, file.size));
+        begin += s_parts[i];
+        omm_buf_fini(&file);
+    }
+}
+
+static void remove_files(const omm_base_model *base, size_t from) {
+    for (size_t i = from; i < PARTS; i++) {
+        char path[OMM_PATH_MAX];
+        CHECK_OK(base_store_path(path, s_folder, base, i));
+        CHECK_OK(omm_file_remove(path));
+    }
+}
+
+static void test_split(void) {
+    const omm_base_model base = split_model();
+    const int piece = 2 * (int)OMM_CHUNK_BYTES;
+    base_store s, again;
+    char old[OMM_PATH_MAX], part[OMM_PATH_MAX], whole[OMM_PATH_MAX];
+    const omm_base_model before = {.digest = s_pieces[0], .parts = s_parts, .part_count = 2};
+    CHECK_OK(base_store_path(old, s_folder, &before, 1)); /* of another model in several files */
+    CHECK_OK(omm_file_write(old, omm_bytes_of("old", 3), 0600));
+    CHECK_OK(base_store_open(&s, s_folder, &base));
+    CHECK_ERR(base_store_open(&again, s_folder, &base), OMM_ERR_STATE);
+    put(&s, 2 * piece + 1000, 9999);
+    base_store_close(&s);
+    CHECK_OK(base_store_open(&s, s_folder, &base));
+    CHECK_EQ(s.at, 2 * piece);
+    put(&s, 3 * piece, 9999);
+    CHECK(pwrite(s.fds[1], "?", 1, 100) == 1); /* in piece 0, which is in two files */
+    base_store_close(&s);
+    CHECK_OK(base_store_open(&s, s_folder, &base));
+    CHECK_EQ(s.at, 0);
+    put(&s, BYTES, 1 << 20);
+    check_files(&base, false);
+    CHECK_OK(base_store_finish(&s));
+    base_store_close(&s);
+    check_files(&base, true);
+    CHECK(!omm_file_exists(s.part) && !omm_file_exists(old));
+    /* Killed while files were given their names: some have theirs, the first has not. */
+    (void)snprintf(part, sizeof part, "%s", s.part);
+    (void)snprintf(whole, sizeof whole, "%s", s.path);
+    CHECK(rename(whole, part) == 0);
+    CHECK_OK(base_store_open(&s, s_folder, &base));
+    CHECK(base_store_is_whole(&s));
+    CHECK_OK(base_store_finish(&s));
+    base_store_close(&s);
+    check_files(&base, true);
+    remove_files(&base, 0);
+}
+
+/* Every file may be the one that is missing, or that has no room to come. */
+static void test_split_missing(void) {
+    const omm_base_model base = split_model();
+    for (size_t gone = 0; gone < PARTS; gone++) {
+        base_store s;
+        CHECK_OK(base_store_open(&s, s_folder, &base));
+        put(&s, BYTES, 1 << 20);
+        CHECK_OK(base_store_finish(&s));
+        base_store_close(&s);
+        remove_files(&base, gone);
+        CHECK_OK(base_store_open(&s, s_folder, &base));
+        CHECK(s.at < BYTES);
+        put(&s, BYTES, 77777);
+        CHECK_OK(base_store_finish(&s));
+        base_store_close(&s);
+        check_files(&base, true);
+        remove_files(&base, 0);
+    }
+    omm_base_model wrong = split_model();
+    base_store s;
+    wrong.digest.b[3] ^= 1;
+    CHECK_OK(base_store_open(&s, s_folder, &wrong));
+    put(&s, BYTES, 100000);
+    CHECK_ERR(base_store_finish(&s), OMM_ERR_REFUSED_DIGEST);
+    base_store_close(&s);
+    check_files(&wrong, false);
+    CHECK(!omm_file_exists(s.part));
 }
 
 /* ---- addresses ---- */
@@ -337,6 +442,8 @@ int main(void) {
     (void)model();
     test_store();
     test_wrong_whole();
+    test_split();
+    test_split_missing();
     test_addresses();
     test_coordinators();
     omm_free(s_file);

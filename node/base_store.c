@@ -10,23 +10,42 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define NAME_SIZE (OMM_DIGEST_HEX_SIZE + 8)
+#define SPLIT "-00001-of-00001" /* what a file's name has besides, where there are several */
+#define NAME_SIZE (OMM_DIGEST_HEX_SIZE + sizeof SPLIT + 8)
 #define SPARE_BYTES ((uint64_t)64 << 20) /* of the disk, for everything else */
 
 static omm_err trouble(const char *path) {
     return omm_raise(OMM_ERR_IO, "%s: %s", path, strerror(errno));
 }
 
-static omm_err name_of(char out[OMM_PATH_MAX], const char *folder, const omm_digest *digest,
-                       const char *end) {
-    char name[NAME_SIZE], hex[OMM_DIGEST_HEX_SIZE];
-    omm_digest_hex(hex, digest);
-    (void)snprintf(name, sizeof name, "%s%s", hex, end);
+/* Of file `file`; `end` is .part or .gguf. */
+static void name_of(char out[NAME_SIZE], const omm_base_model *base, size_t file, const char *end) {
+    char hex[OMM_DIGEST_HEX_SIZE], split[24] = "";
+    omm_digest_hex(hex, &base->digest);
+    if (base->part_count > 1)
+        (void)snprintf(split, sizeof split, "-%05u-of-%05u", (unsigned)file + 1,
+                       (unsigned)base->part_count);
+    (void)snprintf(out, NAME_SIZE, "%s%s%s", hex, split, end);
+}
+
+static omm_err path_of(char out[OMM_PATH_MAX], const char *folder, const omm_base_model *base,
+                       size_t file, const char *end) {
+    char name[NAME_SIZE];
+    name_of(name, base, file, end);
     return omm_path_join(out, folder, name);
 }
 
-omm_err base_store_path(char out[OMM_PATH_MAX], const char *folder, const omm_digest *digest) {
-    return name_of(out, folder, digest, ".gguf");
+omm_err base_store_path(char out[OMM_PATH_MAX], const char *folder, const omm_base_model *base,
+                        size_t file) {
+    return path_of(out, folder, base, file, ".gguf");
+}
+
+size_t base_store_file_at(uint64_t *offset, const omm_base_model *base, uint64_t at) {
+    size_t file = 0;
+    for (; file + 1 < base_store_files(base) && at >= base_store_file_bytes(base, file); file++)
+        at -= base_store_file_bytes(base, file);
+    *offset = at;
+    return file;
 }
 
 /* ---- other models ---- */
@@ -36,14 +55,34 @@ typedef struct others {
     const char *end;
 } others;
 
+static bool is_own(const base_store *s, const char *name) {
+    char own[NAME_SIZE];
+    for (size_t file = 0; file < base_store_files(s->base); file++) {
+        name_of(own, s->base, file, ".part");
+        if (strcmp(name, own) == 0) return true;
+        name_of(own, s->base, file, ".gguf");
+        if (strcmp(name, own) == 0) return true;
+    }
+    return false;
+}
+
+/* A digest, perhaps the number of a file, and the end.  What is named otherwise is not ours. */
+static bool is_model(const char *name, const char *end) {
+    const size_t hex = OMM_DIGEST_HEX_SIZE - 1, tail = strlen(end), size = strlen(name);
+    const size_t split = sizeof SPLIT - 1;
+    if (strspn(name, "0123456789abcdef") != hex) return false;
+    if (size != hex + tail && size != hex + split + tail) return false;
+    if (size == hex + split + tail &&
+        (strspn(name + hex, "-of0123456789") != split || memcmp(name + hex + 6, "-of-", 4) != 0))
+        return false;
+    return strcmp(name + size - tail, end) == 0;
+}
+
 static omm_err remove_other(void *ud, const char *name) {
     const others *o = ud;
     char path[OMM_PATH_MAX];
-    const size_t size = strlen(name), end = strlen(o->end);
-    if (size != OMM_DIGEST_HEX_SIZE - 1 + end || strcmp(name + size - end, o->end) != 0)
-        return OMM_OK;
+    if (!is_model(name, o->end) || is_own(o->s, name)) return OMM_OK;
     OMM_TRY(omm_path_join(path, o->s->folder, name));
-    if (strcmp(path, o->s->part) == 0 || strcmp(path, o->s->path) == 0) return OMM_OK;
     return omm_file_remove(path);
 }
 
@@ -91,10 +130,23 @@ static size_t of_piece(const base_store *s, size_t size) {
     return left < size ? (size_t)left : size;
 }
 
+/* Bytes from `at` on that are in one file: which, from where in it, and at most `size` of them. */
+static size_t in_file(int *fd, off_t *offset, const base_store *s, uint64_t at, size_t size) {
+    uint64_t begin = 0;
+    const size_t file = base_store_file_at(&begin, s->base, at);
+    const uint64_t left = base_store_file_bytes(s->base, file) - begin;
+    *fd = s->fds[file];
+    *offset = (off_t)begin;
+    return left < size ? (size_t)left : size;
+}
+
 static omm_err write_at(const base_store *s, omm_bytes bytes) {
     uint64_t at = s->at;
     while (bytes.size > 0) {
-        const ssize_t put = pwrite(s->fd, bytes.data, bytes.size, (off_t)at);
+        int fd;
+        off_t offset;
+        const size_t size = in_file(&fd, &offset, s, at, bytes.size);
+        const ssize_t put = pwrite(fd, bytes.data, size, offset);
         if (put < 0 && errno == EINTR) continue;
         if (put <= 0) return trouble(s->part);
         bytes = omm_bytes_of(bytes.data + put, bytes.size - (size_t)put);
@@ -117,13 +169,15 @@ omm_err base_store_put(base_store *s, omm_bytes bytes) {
 
 /* ---- open, finish ---- */
 
-/* Whole pieces that are right, from the first on. */
-static omm_err read_back(base_store *s, uint64_t have) {
+/* Whole pieces that are right, from the first on; until a file ends too early. */
+static omm_err read_back(base_store *s) {
     uint8_t part[65536];
     omm_err err = OMM_OK;
-    while (err == OMM_OK && s->at < have && s->at < s->base->size) {
-        const size_t want = of_piece(s, sizeof part);
-        const ssize_t got = pread(s->fd, part, want, (off_t)s->at);
+    while (err == OMM_OK && s->at < s->base->size) {
+        int fd;
+        off_t offset;
+        const size_t want = in_file(&fd, &offset, s, s->at, of_piece(s, sizeof part));
+        const ssize_t got = pread(fd, part, want, offset);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return trouble(s->part);
         if (got == 0) break;
@@ -144,35 +198,63 @@ static omm_err check_room(const base_store *s) {
                      (double)room / 1e9, (double)want / 1e9);
 }
 
-static omm_err open_part(base_store *s) {
+/* One that has its name is taken up too: killed while files were given theirs. */
+static omm_err open_part(base_store *s, size_t file) {
     struct stat st;
-    s->fd = open(s->part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (s->fd < 0 || fstat(s->fd, &st) != 0) return trouble(s->part);
-    if (!S_ISREG(st.st_mode)) return omm_raise(OMM_ERR_IO, "%s: not a file", s->part);
-    if (flock(s->fd, LOCK_EX | LOCK_NB) != 0)
-        return omm_raise(OMM_ERR_STATE, "%s: another node fetches into this folder", s->part);
-    OMM_TRY(read_back(s, (uint64_t)st.st_size));
-    if (ftruncate(s->fd, (off_t)s->at) != 0) return trouble(s->part);
+    char path[OMM_PATH_MAX], whole[OMM_PATH_MAX];
+    OMM_TRY(path_of(path, s->folder, s->base, file, ".part"));
+    OMM_TRY(base_store_path(whole, s->folder, s->base, file));
+    if (!omm_file_exists(path) && omm_file_exists(whole) && rename(whole, path) != 0)
+        return trouble(whole);
+    s->fds[file] = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (s->fds[file] < 0 || fstat(s->fds[file], &st) != 0) return trouble(path);
+    if (!S_ISREG(st.st_mode)) return omm_raise(OMM_ERR_IO, "%s: not a file", path);
+    if (file == 0 && flock(s->fds[0], LOCK_EX | LOCK_NB) != 0)
+        return omm_raise(OMM_ERR_STATE, "%s: another node fetches into this folder", path);
+    return OMM_OK;
+}
+
+/* Nothing is kept behind what is right. */
+static omm_err cut_parts(const base_store *s) {
+    uint64_t begin = 0;
+    for (size_t file = 0; file < base_store_files(s->base); file++) {
+        const uint64_t bytes = base_store_file_bytes(s->base, file);
+        uint64_t have = s->at > begin ? s->at - begin : 0;
+        if (have > bytes) have = bytes;
+        if (ftruncate(s->fds[file], (off_t)have) != 0) return trouble(s->part);
+        begin += bytes;
+    }
+    return OMM_OK;
+}
+
+static omm_err open_parts(base_store *s) {
+    for (size_t file = 0; file < base_store_files(s->base); file++) OMM_TRY(open_part(s, file));
+    OMM_TRY(read_back(s));
+    OMM_TRY(cut_parts(s));
     return check_room(s);
 }
 
 omm_err base_store_open(base_store *s, const char *folder, const omm_base_model *base) {
-    *s = (base_store){.base = base, .fd = -1};
+    *s = (base_store){.base = base};
+    for (size_t file = 0; file < OMM_BASE_PARTS_MAX; file++) s->fds[file] = -1;
+    OMM_ASSERT(base->part_count <= OMM_BASE_PARTS_MAX);
     (void)snprintf(s->folder, sizeof s->folder, "%s", folder);
-    OMM_TRY(name_of(s->part, folder, &base->digest, ".part"));
-    OMM_TRY(base_store_path(s->path, folder, &base->digest));
+    OMM_TRY(path_of(s->part, folder, base, 0, ".part"));
+    OMM_TRY(base_store_path(s->path, folder, base, 0));
     OMM_TRY(omm_dir_make(folder));
     OMM_TRY(remove_others(s, ".part"));
     omm_hasher_init(&s->whole);
     begin_piece(s);
-    const omm_err err = open_part(s);
+    const omm_err err = open_parts(s);
     if (err != OMM_OK) base_store_close(s);
     return err;
 }
 
 void base_store_close(base_store *s) {
-    if (s->fd >= 0) (void)close(s->fd);
-    s->fd = -1;
+    for (size_t file = 0; file < OMM_BASE_PARTS_MAX; file++) {
+        if (s->fds[file] >= 0) (void)close(s->fds[file]);
+        s->fds[file] = -1;
+    }
 }
 
 static omm_err sync_folder(const char *folder) {
@@ -183,17 +265,38 @@ static omm_err sync_folder(const char *folder) {
     return err;
 }
 
+static omm_err remove_parts(const base_store *s) {
+    for (size_t file = 0; file < base_store_files(s->base); file++) {
+        char path[OMM_PATH_MAX];
+        OMM_TRY(path_of(path, s->folder, s->base, file, ".part"));
+        (void)unlink(path);
+    }
+    return OMM_OK;
+}
+
+/* The first one last: where it has its name, all do. */
+static omm_err name_files(const base_store *s) {
+    for (size_t file = base_store_files(s->base); file-- > 0;) {
+        char part[OMM_PATH_MAX], path[OMM_PATH_MAX];
+        OMM_TRY(path_of(part, s->folder, s->base, file, ".part"));
+        OMM_TRY(base_store_path(path, s->folder, s->base, file));
+        if (file == 0) OMM_TRY(sync_folder(s->folder));
+        if (rename(part, path) != 0) return trouble(path);
+    }
+    return sync_folder(s->folder);
+}
+
 omm_err base_store_finish(base_store *s) {
     OMM_ASSERT(base_store_is_whole(s));
     omm_hasher whole = s->whole;
     const omm_digest digest = omm_hasher_final(&whole);
     if (!omm_digest_equal(&digest, &s->base->digest)) {
-        (void)unlink(s->part);
+        OMM_TRY(remove_parts(s));
         return omm_raise(OMM_ERR_REFUSED_DIGEST,
                          "the pieces of the base model are not the model that is named");
     }
-    if (fsync(s->fd) != 0) return trouble(s->part);
-    if (rename(s->part, s->path) != 0) return trouble(s->path);
-    OMM_TRY(sync_folder(s->folder));
+    for (size_t file = 0; file < base_store_files(s->base); file++)
+        if (fsync(s->fds[file]) != 0) return trouble(s->part);
+    OMM_TRY(name_files(s));
     return remove_others(s, ".gguf");
 }

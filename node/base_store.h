@@ -5,6 +5,9 @@
  *   FOLDER/DIGEST.part    0600, right up to `at` rounded down to pieces; locked while it is open
  *   FOLDER/DIGEST.gguf    whole and right
  *
+ * Of a model in several files each has its own: DIGEST-00001-of-00003.part, and .gguf.  Bytes are counted over all
+ * of them, one after the other; the first gets its name last.
+ *
  * Depends on: base, proto.  Threads: one at a time.
  */
 #ifndef OMM_NODE_BASE_STORE_H
@@ -15,17 +18,26 @@
 
 typedef struct base_store {
     const omm_base_model *base;     /* borrowed */
-    int fd;                         /* -1: not open */
+    int fds[OMM_BASE_PARTS_MAX];    /* of each file; -1: not open */
     uint64_t at;                    /* bytes that are here, of them right: all whole pieces */
     size_t piece;                   /* that is being filled */
     omm_hasher hash;                /* of it */
     omm_hasher whole, whole_before; /* of all, and of all before this piece */
-    char folder[OMM_PATH_MAX], part[OMM_PATH_MAX], path[OMM_PATH_MAX];
+    char folder[OMM_PATH_MAX], part[OMM_PATH_MAX], path[OMM_PATH_MAX]; /* of the first file */
 } base_store;
 
-/* The name that the model will have.  Errors: TOO_BIG. */
+/* Files of the model. */
+static inline size_t base_store_files(const omm_base_model *base) {
+    return base->part_count ? base->part_count : 1;
+}
+static inline uint64_t base_store_file_bytes(const omm_base_model *base, size_t file) {
+    return base->part_count ? base->parts[file] : base->size;
+}
+/* The name that file `file` (from 0) of the model will have.  Errors: TOO_BIG. */
 OMM_CHECKED omm_err base_store_path(char out[OMM_PATH_MAX], const char *folder,
-                                    const omm_digest *digest);
+                                    const omm_base_model *base, size_t file);
+/* The file that byte `at` (under the model's size) is in, and of which of its own bytes it is. */
+size_t base_store_file_at(uint64_t *offset, const omm_base_model *base, uint64_t at);
 /* Makes the folder, removes parts of other models, keeps the right pieces of this one.
  * Errors: REFUSED_SIZE (the disk has less room), STATE (open elsewhere), IO, TOO_BIG. */
 OMM_CHECKED omm_err base_store_open(base_store *s, const char *folder, const omm_base_model *base);

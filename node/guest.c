@@ -7,14 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
-
-#ifdef __linux__
-#include <sched.h>
-#endif
 
 #define DAY_MINUTES 1440u
 #define LOOK_MS 1000u             /* between two looks at the files */
@@ -213,21 +206,4 @@ uint64_t omm_process_cpu_ns(void) {
     struct timespec t;
     if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) != 0) return 0;
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-/* ---- priority ---- */
-
-#define NICE_LOWEST 19
-#define IOPRIO_WHO_PROCESS 1
-#define IOPRIO_CLASS_IDLE (3 << 13)
-
-bool omm_priority_take(omm_priority priority) {
-    if (priority == OMM_PRIORITY_NORMAL) return true;
-    bool any = setpriority(PRIO_PROCESS, 0, NICE_LOWEST) == 0;
-    if (syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_CLASS_IDLE) == 0) any = true;
-#ifdef SCHED_IDLE
-    const struct sched_param none = {0};
-    if (priority == OMM_PRIORITY_IDLE && sched_setscheduler(0, SCHED_IDLE, &none) == 0) any = true;
-#endif
-    return any;
 }

@@ -82,6 +82,11 @@ static omm_err reply_whole_offer_sample(omm_buf *out) {
     return omm_reply_encode(out, &value);
 }
 
+static omm_err split_model_sample(omm_buf *out) {
+    const omm_base_model value = sample_split_model();
+    return omm_base_model_encode(out, &value);
+}
+
 const form forms[] = {
     {"poll", poll_sample, poll_pass},
     {"offer", offer_sample, offer_pass},
@@ -110,5 +115,6 @@ const form forms[] = {
     {"request_whole_submit", request_whole_submit_sample, request_pass},
     {"reply_whole_offer", reply_whole_offer_sample, reply_pass},
     {"canary", canary_sample, offer_pass},
+    {"split_model", split_model_sample, base_model_pass},
 };
 const unsigned form_count = sizeof forms / sizeof forms[0];

@@ -73,6 +73,7 @@ static const golden s_goldens[] = {
      "671b0d33f32a54c3a1737aeda82630e2579014f2413f67919110d5e56fe9b956"},
     {"reply_whole_offer", 32, "b251eecf12182a496df72428d174b26ef27c8b92573979b21eaf962ff8872b68"},
     {"canary", 603, "2782363cebb1f71042245a8d343aee31a67e141262baaf73f579d405acf02ed8"},
+    {"split_model", 217, "ce804b49368ee3e86fcaa1b46a3e6bbce99a12534b681b4bd412bbba3434888d"},
 };
 
 static void test_golden(unsigned index) {

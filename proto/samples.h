@@ -144,6 +144,15 @@ static inline omm_base_model sample_base_model(void) {
                             .mirror_count = 2};
 }
 
+/* The same in two files. */
+static inline omm_base_model sample_split_model(void) {
+    static const uint64_t parts[2] = {OMM_CHUNK_BYTES + 5, 4 * (uint64_t)OMM_CHUNK_BYTES - 4};
+    omm_base_model base = sample_base_model();
+    base.parts = parts;
+    base.part_count = 2;
+    return base;
+}
+
 static inline omm_request sample_request(omm_request_kind kind) {
     omm_request r = {.kind = kind};
     if (kind == OMM_REQUEST_POLL || kind == OMM_REQUEST_SUBMIT || kind == OMM_REQUEST_ENROL) {

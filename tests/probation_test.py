@@ -60,7 +60,7 @@ def write_files(port):
     scenario = (SOURCE / "scenarios" / "processes.yaml").read_text().replace("test: base/test.jsonl", "test: few.jsonl")
     (FOLDER / "own.yaml").write_text(scenario + "round: {quorum: 2}\npolicy: policies/service.yaml\n")
     refused_files(port, public["listed"]["public_key"])
-    write_coordinator(port, public["listed"]["public_key"], "{shards: [public.jsonl], passes: 2, share: 0.4}")
+    write_coordinator(port, public["listed"]["public_key"], "{shards: [public.jsonl], passes: 2, share: 0.4, threads: 2}")
     for name, client in CLIENTS.items():
         live.write_node(FOLDER, name, port, **live.trains(name, client, public), answer_ms=3000)
     return public
@@ -133,6 +133,12 @@ class Cheat:
         return got.get("receipt") and pp.decode("Receipt", pp.open_envelope("receipt", got["receipt"])[1])
 
 
+def niceness(process):
+    """Of each thread."""
+    tasks = pathlib.Path(f"/proc/{process.pid}/task").glob("*/stat")
+    return [int(stat.read_text().rsplit(")", 1)[1].split()[16]) for stat in tasks]
+
+
 def run():
     pp.read_reasons(SOURCE)
     port = free_port()
@@ -159,6 +165,10 @@ def run():
     check("failed its canary: canary: step 1 is not what the recipe gives" in refused["sentence"], refused)
     check("failed its canary" in cheat.until("refused", cheat.enrol)["sentence"], "its key may work again")
     check("failed since the start" in ctl("status"), ctl("status"))
+    canaries = json.loads(ctl("status", "--json"))["canaries"]
+    check(canaries["replays"] >= 1 and canaries["replay_seconds"] > 0, f"no replay is counted: {canaries}")
+    check(19 in niceness(third), f"no thread of the replays goes last: {niceness(third)}")
+    check("canary_replayed" in log_of("coordinator"), "no log of a replay")
     wait_for("the end", lambda: all(p.poll() is not None for p in (third, listed, worker)))
     for p, name in ((listed, "listed"), (worker, "worker")):
         check(p.returncode == 0, f"{name} ended with {p.returncode}: {log_of(name)[-2000:]}")

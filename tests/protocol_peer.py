@@ -108,7 +108,7 @@ SCHEMA = {
     "Close": "version:u run_id:text rounds:u last_round:d final_digest:d eval_digest:d",
     "Enrol": "version:u coordinator_key:d invitation_key:bytes invitation_signature:bytes challenge:bytes work:U",
     "Challenge": "version:u run_id:text seed:d bits:u",
-    "Base": "version:u digest:d size:U piece_chunks:u piece_digests:[d] mirrors:[text]",
+    "Base": "version:u digest:d size:U piece_chunks:u piece_digests:[d] mirrors:[text] part_bytes:[U]",
     "GetBase": "",
     "GetChunk": "digest:d index:u",
     "PutChunk": "digest:d index:u data:bytes",
@@ -165,8 +165,8 @@ def encode(name, fields):
         kind = kind.lstrip("?")
         if value is None or (not chosen and kind not in SCHEMA and not value):
             continue
-        if kind == "[u]":  # packed
-            body = b"".join(encode_value("u", one) for one in value)
+        if kind in ("[u]", "[U]"):  # packed
+            body = b"".join(encode_value(kind[1], one) for one in value)
             out += varint(number << 3 | 2) + varint(len(body)) + body
             continue
         for one in value if kind in ("[d]", "[text]") else [value]:
@@ -198,7 +198,7 @@ def decode_fields(name, data):
             out[field] = decode_fields(kind, body)
         elif kind in ("[d]", "[text]"):
             out.setdefault(field, []).append(body if kind == "[d]" else body.decode("latin-1"))
-        elif kind == "[u]":
+        elif kind in ("[u]", "[U]"):
             numbers, i = [], 0
             while i < len(body):
                 one, i = read_varint(body, i)
@@ -209,7 +209,7 @@ def decode_fields(name, data):
     return out
 
 
-ZERO = {"u": 0, "U": 0, "b": False, "f": 0.0, "bytes": b"", "text": "", "d": b"", "[d]": [], "[text]": [], "[u]": []}
+ZERO = {"u": 0, "U": 0, "b": False, "f": 0.0, "bytes": b"", "text": "", "d": b"", "[d]": [], "[text]": [], "[u]": [], "[U]": []}
 WHOLE, WHOLE_MAX = {"payload": "submit", "whole": "poll", "global": "offer"}, 65536  # what may come with which body
 CHUNK, CHUNKS_MAX, MESSAGE_MAX, ENVELOPE_MAX, PAYLOAD_MAX = 262144, 4096, 266240, 262144, 262144 - 138
 
@@ -221,7 +221,7 @@ def complete(name, fields):
             if field not in fields:
                 raise Refused("REFUSED_FORMAT", f"{name}.{field} is missing")
             out[field] = complete(kind, fields[field])
-        elif kind[0] == "?" or name in ("Request", "Reply") and field in WHOLE:
+        elif kind[0] == "?" or kind == "[U]" or name in ("Request", "Reply") and field in WHOLE:  # shown where it is there
             if field in fields:
                 out[field] = complete(kind[1:], fields[field]) if kind[1:] in SCHEMA else fields[field]
         else:
@@ -296,6 +296,9 @@ def check_limits(name, m):
         piece = m["piece_chunks"] * CHUNK
         check_size(m["size"], 1, 4096 * piece, "size")
         limit(len(m["piece_digests"]) == -(-m["size"] // piece), "REFUSED_FORMAT", "piece_digests")
+        if "part_bytes" in m:
+            check_size(len(m["part_bytes"]), 2, 128, "part_bytes")
+            limit(min(m["part_bytes"]) > 0 and sum(m["part_bytes"]) == m["size"], "REFUSED_SIZE", "part_bytes")
         check_size(len(m["mirrors"]), 0, 8, "mirrors")
         for url in m["mirrors"]:
             limit(len(url) <= 255 and re.fullmatch(r"https?://[!$-&(-.0-;=A-Z\[\]_a-z~]+([/?][!$-&(-;=?-\[\]_a-z~]*)?", url) and

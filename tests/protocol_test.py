@@ -71,6 +71,10 @@ def samples():
     yield "Request", {"version": 1, "submit": envelope, "payload": b"a payload"}
     yield "Reply", {"version": 1, "offer": envelope, "global": b"global adapter"}
     yield "Offer", canary_offer()
+    yield "Base", {"version": 1, "digest": digest(3), "size": 5 * CHUNK + 1, "piece_chunks": 2,
+                   "piece_digests": [digest(0xA0), digest(0xA1), digest(0xA2)],
+                   "mirrors": ["http://mirror.example/a.gguf", "https://[2001:db8::1]:8443/a.gguf"],
+                   "part_bytes": [CHUNK + 5, 4 * CHUNK - 4]}
 
 
 def canary_offer():
@@ -144,6 +148,10 @@ def bad_messages():
     yield "pieces of none", "Base", changed("Base", piece_chunks=0), "REFUSED_SIZE"
     yield "a base model of 4097 pieces", "Base", changed("Base", size=4096 * 2 * CHUNK + 1), "REFUSED_SIZE"
     yield "an empty base model", "Base", changed("Base", size=0), "REFUSED_SIZE"
+    for what, parts in (("a model in one of several files", [5 * CHUNK + 1]), ("a file of no bytes", [5 * CHUNK + 1, 0]),
+                        ("files with a byte more", [5 * CHUNK, 2]), ("files with a byte less", [5 * CHUNK - 1, 1]),
+                        ("129 files", [1] * 128 + [5 * CHUNK - 127]), ("files whose sum is over 2^64", [(1 << 64) - 1, 5 * CHUNK + 2])):
+        yield what, "Base", changed("Base", part_bytes=parts), "REFUSED_SIZE"
     yield "no body", "Request", encode("Request", {"version": 1}), "REFUSED_FORMAT"
     yield "two bodies", "Request", encode("Request", {"version": 1, "poll": b"x", "submit": b"y"}), "REFUSED_FORMAT"
     yield "chunk 4096", "Request", encode("Request", {"version": 1, "get": {"digest": digest(1), "index": 4096}}), \

@@ -139,6 +139,10 @@ OMM_CHECKED omm_err omm_gguf_open(omm_gguf *gguf, const char *path);
 /* The same over the bytes of one file, which outlive `gguf`; of a split model, that part alone. */
 OMM_CHECKED omm_err omm_gguf_open_bytes(omm_gguf *gguf, omm_bytes file);
 void omm_gguf_close(omm_gguf *gguf);
+/* The path of file `no` (from 0) of a split model's `count`, by the path of any.
+ * Errors: FORMAT (`path` has no name of a part). */
+OMM_CHECKED omm_err omm_gguf_part_path(char out[OMM_PATH_MAX], const char *path, uint32_t no,
+                                       uint32_t count);
 
 /* Bytes of all files, and the BLAKE2b-256 of all of them one after the other: what names a base model.
  * For a model in one file, that of omm_hash_file. */

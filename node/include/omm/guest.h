@@ -28,6 +28,7 @@
 #define OMM_GUEST_H
 
 #include "omm/err.h"
+#include "omm/priority.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -117,17 +118,5 @@ void omm_pace_init(omm_pace *pace, uint32_t percent, uint32_t processors, uint64
 uint64_t omm_pace_owed_ns(omm_pace *pace, uint64_t wall_ns, uint64_t cpu_ns);
 /* Processor time of this process, all threads. */
 uint64_t omm_process_cpu_ns(void);
-
-/* ---- who goes first ---- */
-
-typedef enum omm_priority {
-    OMM_PRIORITY_NORMAL,
-    OMM_PRIORITY_LOW,  /* nice 19, disk when nobody else wants it */
-    OMM_PRIORITY_IDLE, /* SCHED_IDLE as well: only time that nobody else wants */
-} omm_priority;
-
-/* For the calling thread and those it makes from now on.  A machine that refuses a part of it gives the
- * rest; false: no part was had. */
-bool omm_priority_take(omm_priority priority);
 
 #endif
