@@ -628,6 +628,44 @@ static void test_flood(void) {
     fed_close(&s_fed);
 }
 
+/* Whose the next job is; it stays so until there is a verdict, which is given here. */
+static void next_is(const hand *h) {
+    const omm_digest want = omm_key_id(&h->key.public_key);
+    const omm_canary_result passed = {.passed = true};
+    bool has_job = false;
+    omm_canary_job job;
+    for (int again = 0; again < 2; again++) {
+        CHECK_OK(omm_coord_canary_next(&has_job, &job, s_fed.coord));
+        CHECK(has_job && omm_digest_equal(&job.node, &want));
+        if (again == 0) omm_canary_job_fini(&job);
+    }
+    CHECK_OK(omm_coord_canary_verdict(&s_fed.coord_deadline_ms, s_fed.coord, s_fed.now_ms, &job,
+                                      &passed));
+    omm_canary_job_fini(&job);
+}
+
+/* First come, first judged, over restarts; who has begun first does not matter, nor who asks most often. */
+static void test_order(void) {
+    static hand all[4];
+    static const uint32_t order[] = {2, 0, 3, 1};
+    bool has_job = true;
+    omm_canary_job job;
+    open_quiet(true);
+    for (uint32_t i = 0; i < 4; i++) hand_begin(&all[i], i);
+    for (uint32_t i = 0; i < 4; i++) CHECK_EQ(hand_submit(&all[i]), OMM_REPLY_NEED);
+    for (uint32_t i = 0; i < 4; i++) CHECK_EQ(hand_put(&all[order[i]]), OMM_REPLY_WAIT);
+    for (uint32_t i = 0; i < 20; i++) CHECK_EQ(hand_submit(&all[1]), OMM_REPLY_WAIT);
+    next_is(&all[order[0]]);
+    fed_restart_coordinator(&s_fed);
+    CHECK_EQ(omm_coord_get_status(s_fed.coord).canaries_waiting, 3);
+    for (uint32_t i = 1; i < 4; i++) next_is(&all[order[i]]);
+    CHECK_OK(omm_coord_canary_next(&has_job, &job, s_fed.coord));
+    CHECK(!has_job);
+    CHECK_EQ(omm_coord_get_status(s_fed.coord).canaries_waiting, 0);
+    for (uint32_t i = 0; i < 4; i++) hand_close(&all[i]);
+    fed_close(&s_fed);
+}
+
 /* The run ends while one waits: it is told so, signed, and hears of the end. */
 static void test_end(void) {
     hand h;
@@ -677,6 +715,7 @@ int main(void) {
     test_copy();
     test_failed_key();
     test_flood();
+    test_order();
     test_end();
     test_full();
     CHECK_EQ(omm_mem_live(), 0);
