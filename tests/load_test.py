@@ -23,6 +23,8 @@ OPEN_FILES = 4     # that are open for a moment, when one looks
 KILL_EVERY_S = (0.15, 0.9)  # after it answers again
 
 
+if WHAT in ("", "chunks") and ROUNDS <= SETTLED:
+    sys.exit(f"load_test.py: {ROUNDS} rounds; accepted: over {SETTLED}, until when nothing is compared")
 for program in (MESHMIND, LOAD):
     if not program.exists():
         skip(f"{program} is not there (cmake --build --preset release)")
