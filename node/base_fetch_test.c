@@ -110,7 +110,7 @@ static void test_wrong_whole(void) {
 /* ---- a model in several files ---- */
 
 /* The third is smaller than what comes at once, the ends are in the middle of pieces. */
-static const uint64_t s_parts[] = {OMM_CHUNK_BYTES + 5, 3 * OMM_CHUNK_BYTES, 100,
+static const uint64_t s_parts[] = {OMM_CHUNK_BYTES + 5, 3 * (uint64_t)OMM_CHUNK_BYTES, 100,
                                    BYTES - 4 * (int)OMM_CHUNK_BYTES - 105};
 enum { PARTS = 4 };
 

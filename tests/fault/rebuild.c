@@ -239,12 +239,12 @@ disk_state *disk_make(uint64_t count, disk_loss loss, uint64_t seed,
     return r;
 }
 
-void disk_free(disk_state *r) {
-    for (uint32_t i = 0; i < r->object_count; i++) free(r->files[i].data);
-    free(r->synced);
-    free(r->files);
-    free(r->entries);
-    free(r);
+void disk_free(disk_state *state) {
+    for (uint32_t i = 0; i < state->object_count; i++) free(state->files[i].data);
+    free(state->synced);
+    free(state->files);
+    free(state->entries);
+    free(state);
 }
 
 void disk_rebuild(const char *into, uint64_t count, disk_loss loss, uint64_t seed,
