@@ -67,7 +67,8 @@ static omm_err run(bool *passed, const char *dir, const char *trust, const char 
     omm_public_key key;
     omm_public_key coordinator_key;
     omm_verify_report report;
-    omm_verify_options options = {.render = cli_render_adapter};
+    cli_render bundle = {.dir = dir};
+    omm_verify_options options = {.render = cli_render_adapter, .render_ud = &bundle};
     OMM_TRY(check_is_bundle(dir));
     if (trust) {
         OMM_TRY(parse_trust(&key, trust));

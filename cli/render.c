@@ -1,6 +1,9 @@
 #include "render.h"
 
+#include "omm/compute.h"
 #include "omm/federated.h"
+#include "omm/file.h"
+#include "omm/gguf.h"
 #include "omm/lora.h"
 #include "omm/recipe.h"
 
@@ -83,44 +86,92 @@ static omm_err check_layout(const omm_lora *lora, const omm_layout *layout) {
     return OMM_OK;
 }
 
-/* The recipe's adapter on these layers is what the layout says; before memory is taken for it. */
-static omm_err check_recipe(const omm_federated *f, const omm_run_record *run) {
+/* Values of the whole adapter, and of those that travel with a core, before memory is taken for them. */
+static omm_err count_values(uint64_t *whole, uint64_t *cores, const omm_federated *f) {
     omm_lora_plan plan;
-    omm_lora_spec spec;
-    uint64_t values = 0;
-    OMM_TRY(omm_federated_spec(&spec, f));
+    *whole = *cores = 0;
     OMM_TRY(omm_recipe_plan(&plan, f->recipe, f->shape));
     for (size_t i = 0; i < (size_t)f->shape->layer_count * OMM_LORA_TARGET_COUNT; i++) {
         const size_t t = i % OMM_LORA_TARGET_COUNT;
-        values += (uint64_t)plan.pairs[i].rank * ((uint64_t)f->shape->d_in[t] + f->shape->d_out[t]);
+        const uint64_t rank = plan.pairs[i].rank;
+        *whole += rank * ((uint64_t)f->shape->d_in[t] + f->shape->d_out[t]);
+        *cores += rank * rank;
     }
     omm_lora_plan_fini(&plan);
+    return OMM_OK;
+}
+
+static omm_err check_recipe(const omm_federated *f, const omm_run_record *run, uint64_t values) {
+    omm_lora_spec spec;
+    OMM_TRY(omm_federated_spec(&spec, f));
     if (values == run->layout.value_count && spec.rank == run->rank && spec.alpha == run->alpha &&
         spec.targets == run->targets)
         return OMM_OK;
     return omm_raise(OMM_ERR_MISMATCH, "the layout is not that of the recipe");
 }
 
-/* Ranks and scales that only the recipe says. */
+/* What only the recipe says. */
 static omm_err render_recipe(omm_buf *out, const omm_run_record *run, const omm_federated *f,
                              const float *values) {
     omm_lora lora;
-    OMM_TRY(check_recipe(f, run));
+    omm_compute compute; /* one multiply-add in 500 of a training step's: no pool */
     OMM_TRY(omm_federated_begin(&lora, f, NULL));
     omm_err err = check_layout(&lora, &run->layout);
     omm_lora_fini(&lora);
-    return err == OMM_OK ? omm_federated_save(out, f, values) : err;
+    OMM_TRY(err);
+    OMM_TRY(omm_compute_init(&compute, NULL, OMM_ISA_SCALAR));
+    err = omm_federated_save(out, f, values, &compute);
+    omm_compute_fini(&compute);
+    return err;
 }
 
-omm_err cli_render_adapter(void *ud, omm_buf *out, const omm_run_record *run, const float *values) {
-    (void)ud;
+static omm_err render_patterns(omm_buf *out, const omm_run_record *run, const omm_recipe *recipe,
+                               const float *values) {
+    uint64_t whole = 0, cores = 0;
+    omm_lora_shape shape;
+    OMM_TRY(shape_of(&shape, run));
+    const omm_federated f = {.recipe = recipe, .shape = &shape};
+    OMM_TRY(count_values(&whole, &cores, &f));
+    OMM_TRY(check_recipe(&f, run, whole));
+    return render_recipe(out, run, &f, values);
+}
+
+/* Cores do not say how wide the layers are; the file that shall hold their adapter does. */
+static omm_err claim_shape(omm_lora_shape *shape, uint64_t *bytes, const char *bundle) {
+    char path[OMM_PATH_MAX];
+    omm_gguf gguf;
+    memset(shape, 0, sizeof *shape);
+    if (!bundle) return omm_raise(OMM_ERR_MISMATCH, "cores make an adapter only with its bundle");
+    OMM_TRY(omm_path_join(path, bundle, "final.gguf"));
+    OMM_TRY(omm_gguf_open(&gguf, path));
+    const omm_err err = omm_lora_claim_shape(shape, &gguf);
+    *bytes = omm_gguf_bytes(&gguf);
+    omm_gguf_close(&gguf);
+    return err;
+}
+
+static omm_err render_cores(omm_buf *out, const omm_run_record *run, const omm_recipe *recipe,
+                            const float *values, const char *bundle) {
+    uint64_t whole = 0, cores = 0, bytes = 0;
+    omm_lora_shape shape;
+    OMM_TRY(claim_shape(&shape, &bytes, bundle));
+    const omm_federated f = {.recipe = recipe, .shape = &shape, .base = run->base.digest};
+    if (strcmp(shape.architecture, run->base.architecture) != 0)
+        return omm_raise(OMM_ERR_MISMATCH, "it is an adapter of %s, the run's model is %s",
+                         shape.architecture, run->base.architecture);
+    OMM_TRY(count_values(&whole, &cores, &f));
+    OMM_TRY(check_recipe(&f, run, cores));
+    if (whole * sizeof(float) > bytes)
+        return omm_raise(OMM_ERR_MISMATCH, "it is shorter than the adapter that it says it is");
+    return render_recipe(out, run, &f, values);
+}
+
+/* One rank, one alpha: the record says all. */
+static omm_err render_uniform(omm_buf *out, const omm_run_record *run, const float *values) {
     omm_lora lora;
     omm_lora_shape shape;
     omm_lora_spec spec = {run->rank, run->alpha, run->targets};
-    omm_recipe recipe;
     OMM_TRY(shape_of(&shape, run));
-    if (omm_recipe_decode(&recipe, run->recipe) == OMM_OK && !omm_recipe_is_uniform(&recipe))
-        return render_recipe(out, run, &(omm_federated){&recipe, &shape}, values);
     OMM_TRY(check_count(&shape, run));
     OMM_TRY(omm_lora_init(&lora, &spec, &shape));
     omm_err err = check_layout(&lora, &run->layout);
@@ -130,4 +181,15 @@ omm_err cli_render_adapter(void *ud, omm_buf *out, const omm_run_record *run, co
     }
     omm_lora_fini(&lora);
     return err;
+}
+
+omm_err cli_render_adapter(void *ud, omm_buf *out, const omm_run_record *run, const float *values) {
+    const cli_render *bundle = ud;
+    omm_recipe recipe;
+    if (omm_recipe_decode(&recipe, run->recipe) != OMM_OK)
+        return render_uniform(out, run, values); /* opaque to a bundle */
+    if (recipe.parts == OMM_RECIPE_PARTS_CORE)
+        return render_cores(out, run, &recipe, values, bundle ? bundle->dir : NULL);
+    if (!omm_recipe_is_uniform(&recipe)) return render_patterns(out, run, &recipe, values);
+    return render_uniform(out, run, values);
 }

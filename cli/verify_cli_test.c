@@ -67,7 +67,7 @@ static void test_render_patterns(void) {
     omm_recipe recipe = omm_recipe_default();
     recipe.targets = 1u << OMM_LORA_Q;
     CHECK_OK(omm_recipe_set_patterns(&recipe, "blk.1.*=3", NULL));
-    const omm_federated f = {&recipe, &shape};
+    const omm_federated f = {.recipe = &recipe, .shape = &shape};
     const omm_seed seed = omm_seed_from_u64(1);
     const omm_rng lane = omm_rng_init(&seed, OMM_PURPOSE_TEST, 0, 0);
     omm_lora lora;
@@ -88,7 +88,7 @@ static void test_render_patterns(void) {
                              .targets = recipe.targets,
                              .recipe = omm_buf_view(&bytes),
                              .layout = {segments, 4, lora.value_count}};
-    CHECK_OK(omm_federated_save(&want, &f, lora.values));
+    CHECK_OK(omm_federated_save(&want, &f, lora.values, NULL));
     CHECK_OK(cli_render_adapter(NULL, &got, &record, lora.values));
     CHECK(omm_bytes_equal(omm_buf_view(&want), omm_buf_view(&got)));
     record.rank = 3;

@@ -68,7 +68,7 @@ static omm_err run_steps(omm_canary_trained *out, omm_trainer *trainer, const om
 static void collect(omm_canary_trained *out, float *values, const omm_trainer *trainer,
                     const omm_dataset *data) {
     const omm_train_result result = omm_trainer_result(trainer);
-    const omm_lora *adapter = omm_trainer_adapter(trainer);
+    const omm_lora *adapter = omm_trainer_moved(trainer);
     out->steps = result.steps;
     out->tokens = result.tokens;
     out->examples = omm_dataset_count(data);
@@ -80,7 +80,9 @@ static void collect(omm_canary_trained *out, float *values, const omm_trainer *t
 static omm_err train(void *ud, omm_canary_trained *out, float *values, const omm_canary_job *job) {
     canary_work *w = ud;
     const omm_model *model = omm_run_model(w->o.run);
-    const omm_federated f = {.recipe = &w->recipe, .shape = &model->lora_shape};
+    const omm_federated f = {.recipe = &w->recipe,
+                             .shape = &model->lora_shape,
+                             .base = omm_run_get_record(w->o.run)->base.digest};
     omm_trainer *trainer = NULL;
     const omm_trainer_options options = {.model = model,
                                          .data = w->data[job->shard],

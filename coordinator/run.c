@@ -99,7 +99,8 @@ static omm_err make_layout(omm_run *run) {
 }
 
 static omm_federated federated(const omm_run *run) {
-    return (omm_federated){.recipe = &run->recipe, .shape = &run->model.lora_shape};
+    return (omm_federated){
+        .recipe = &run->recipe, .shape = &run->model.lora_shape, .base = run->record.base.digest};
 }
 
 static omm_err make_adapter(omm_run *run, const omm_run_config *config) {
@@ -122,7 +123,6 @@ static omm_err make_recipe(omm_run *run, const omm_run_config *config) {
     omm_buf bytes;
     omm_buf_init(&bytes, RUN_RECIPE_BYTES_MAX);
     omm_err err = omm_recipe_validate(&config->recipe);
-    if (err == OMM_OK) err = omm_recipe_check_federated(&config->recipe);
     if (err == OMM_OK) err = omm_recipe_encode(&bytes, &config->recipe);
     uint8_t *copy = err == OMM_OK ? omm_arena_alloc(&run->arena, bytes.size, 1) : NULL;
     if (err == OMM_OK && !copy) err = no_memory("recipe");
@@ -334,7 +334,7 @@ static omm_err evaluate(omm_eval_item **items, const omm_run *run, const float *
     omm_lora lora = {0};
     *items = omm_alloc(omm_dataset_count(data), sizeof **items);
     if (!*items) return no_memory("evaluation");
-    if (values) OMM_TRY(omm_federated_adapter(&lora, &f, values));
+    if (values) OMM_TRY(omm_federated_adapter(&lora, &f, values, run->compute));
     const omm_err err =
         omm_evaluate(*items, &run->model, values ? &lora : NULL, data, run->compute, options);
     if (values) omm_lora_fini(&lora);
@@ -393,7 +393,7 @@ static omm_err evaluate_full(void *ud, omm_buf *jsonl, const float *values) {
 static omm_err render(void *ud, omm_buf *gguf, const float *values) {
     const omm_run *run = ud;
     const omm_federated f = federated(run);
-    return omm_federated_save(gguf, &f, values);
+    return omm_federated_save(gguf, &f, values, run->compute);
 }
 
 static omm_err control(void *ud, omm_buf *jsonl) {

@@ -58,10 +58,9 @@ static omm_err refuse_recipe(omm_err err) {
 /* *f points to *recipe. */
 static omm_err read_recipe(omm_recipe *recipe, omm_federated *f, const training *t,
                            omm_bytes bytes) {
-    omm_err err = omm_recipe_decode(recipe, bytes);
-    if (err == OMM_OK) err = omm_recipe_check_federated(recipe);
+    const omm_err err = omm_recipe_decode(recipe, bytes);
     if (err != OMM_OK) return refuse_recipe(err);
-    *f = (omm_federated){.recipe = recipe, .shape = &t->supply.shape};
+    *f = (omm_federated){.recipe = recipe, .shape = &t->supply.shape, .base = t->api.base_digest};
     return OMM_OK;
 }
 
@@ -157,7 +156,7 @@ static omm_err collect(omm_training_result *out, float *values, omm_buf *step_di
         omm_digest chain = omm_trainer_chain(trainer, step);
         OMM_TRY(omm_buf_append(step_digests, chain.b, OMM_STEP_DIGEST_BYTES));
     }
-    const omm_lora *adapter = omm_trainer_adapter(trainer);
+    const omm_lora *adapter = omm_trainer_moved(trainer);
     memcpy(values, adapter->values, adapter->value_count * sizeof *values);
     *out = (omm_training_result){.tokens = result.tokens,
                                  .examples = omm_dataset_count(data),
@@ -168,10 +167,11 @@ static omm_err collect(omm_training_result *out, float *values, omm_buf *step_di
 }
 
 /* For the owner to try.  Not part of the work: a full disk shows where it matters. */
-static void keep_newest(const char *path, const omm_federated *f, const float *values) {
+static void keep_newest(const char *path, const omm_federated *f, const float *values,
+                        const struct omm_compute *compute) {
     omm_buf file;
     omm_buf_init(&file, NEWEST_BYTES_MAX);
-    omm_err err = omm_federated_save(&file, f, values);
+    omm_err err = omm_federated_save(&file, f, values, compute);
     if (err == OMM_OK) err = omm_file_write(path, omm_buf_view(&file), 0644);
     omm_buf_fini(&file);
     (void)err;
@@ -245,7 +245,8 @@ static omm_err training_run(omm_training *api, omm_training_result *out, float *
     OMM_TRY(open_shard(&shard, t, job, &recipe));
     OMM_TRY_OUT(supply_plan(&memory, &memory_bytes, &t->supply, &recipe, shard));
     OMM_TRY_OUT(supply_need_model(&t->supply, compute->pool));
-    if (t->supply.files.newest && !shard) keep_newest(t->supply.files.newest, &f, job->start);
+    if (t->supply.files.newest && !shard)
+        keep_newest(t->supply.files.newest, &f, job->start, compute);
     err = train(t, out, values, step_digests, job, &f, shard ? shard : t->supply.data, &memory,
                 compute);
 out:

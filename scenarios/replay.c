@@ -175,7 +175,9 @@ static omm_err run_steps(chain *c, omm_trainer *trainer, const omm_submission *m
 
 static omm_err train(chain *c, const omm_submission *manifest, omm_replay_result *result) {
     const omm_model *model = omm_run_model(c->job->run);
-    const omm_federated f = {.recipe = &c->recipe, .shape = &model->lora_shape};
+    const omm_federated f = {.recipe = &c->recipe,
+                             .shape = &model->lora_shape,
+                             .base = c->job->evidence->run.base.digest};
     const omm_trainer_options options = {.model = model,
                                          .data = c->data,
                                          .compute = c->job->compute,
@@ -185,7 +187,7 @@ static omm_err train(chain *c, const omm_submission *manifest, omm_replay_result
     OMM_TRY(omm_federated_trainer(&trainer, &f, &options, c->start));
     const omm_err err = run_steps(c, trainer, manifest, result);
     if (err == OMM_OK)
-        memcpy(c->trained, omm_trainer_adapter(trainer)->values,
+        memcpy(c->trained, omm_trainer_moved(trainer)->values,
                c->layout.value_count * sizeof(float));
     omm_trainer_close(trainer);
     return err;

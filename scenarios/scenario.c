@@ -235,7 +235,6 @@ static omm_err finish(omm_scenario *out, const char *file, const uint64_t *seed)
     if (seed) out->seed = *seed;
     omm_recipe recipe;
     OMM_TRY(omm_recipe_from_yaml(&recipe, &out->recipe));
-    OMM_TRY(omm_recipe_check_federated(&recipe));
     return check(file, out);
 }
 

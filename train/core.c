@@ -13,7 +13,7 @@ static void lay_out(core *k, const omm_lora *lora) {
         const omm_lora_tensor *b = &lora->tensors[i];
         omm_lora_tensor *c = &k->c.tensors[k->c.tensor_count++];
         *c = *b;
-        snprintf(c->name, sizeof c->name, "blk.%u.%s core", b->layer,
+        snprintf(c->name, sizeof c->name, "blk.%u.%s.core", b->layer,
                  omm_lora_target_tensor(b->target));
         c->is_b = false;
         c->rows = b->cols;
@@ -72,14 +72,18 @@ static void identity(core *k) {
     }
 }
 
-omm_err core_init(core *k, omm_lora *lora, const omm_rng *lane, const omm_compute *compute) {
+omm_err core_init(core *k, omm_lora *lora, const omm_rng *lane, const float *c,
+                  const omm_compute *compute) {
     OMM_TRY(take_memory(k, lora));
     if (lane) randomise(lora, lane);
     if (!take_halves(k, lora))
         return omm_raise(OMM_ERR_CONFIG,
                          "parts: core from a start adapter whose B is zero: no core "
                          "between its halves would change anything");
-    if (!lane) identity(k);
+    if (c)
+        memcpy(k->c.values, c, k->c.value_count * sizeof *c);
+    else if (!lane)
+        identity(k);
     core_apply(k, lora, compute);
     return OMM_OK;
 }

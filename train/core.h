@@ -22,10 +22,10 @@ typedef struct core {
 } core;
 
 /* Take the B's of `lora` as frozen.  C is the identity, or with a lane zero, and B as random as A:
- * value i is (2 u - 1) / sqrt(d_out) with u = omm_rng_unit(lane, i), i the flat offset.  `lora` becomes
- * the product.  Errors: CONFIG (the B's given are all zero: no C would change anything), NOMEM; close it all the
- * same. */
-OMM_CHECKED omm_err core_init(core *k, omm_lora *lora, const omm_rng *lane,
+ * value i is (2 u - 1) / sqrt(d_out) with u = omm_rng_unit(lane, i), i the flat offset.  With c (not NULL,
+ * c.value_count values) C is that.  `lora` becomes the product.  Errors: CONFIG (the B's given are all
+ * zero: no C would change anything), NOMEM; close it all the same. */
+OMM_CHECKED omm_err core_init(core *k, omm_lora *lora, const omm_rng *lane, const float *c,
                               const omm_compute *compute);
 /* Sizes and places alone: no values. */
 OMM_CHECKED omm_err core_layout(core *k, const omm_lora *lora);

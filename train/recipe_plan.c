@@ -15,13 +15,6 @@ bool omm_recipe_is_uniform(const omm_recipe *recipe) {
     return !recipe->target_pattern[0] && !recipe->rank_pattern[0] && !recipe->alpha_pattern[0];
 }
 
-omm_err omm_recipe_check_federated(const omm_recipe *recipe) {
-    if (recipe->parts != OMM_RECIPE_PARTS_CORE) return OMM_OK;
-    return omm_raise(OMM_ERR_UNSUPPORTED,
-                     "recipe: parts: core trains alone (`train`); accepted in a "
-                     "federated run: ab, a, b");
-}
-
 void omm_recipe_lora_spec(omm_lora_spec *out, const omm_recipe *recipe) {
     float alpha = recipe->alpha;
     if (recipe->rslora) alpha = (float)((double)alpha * sqrt((double)recipe->rank));

@@ -259,12 +259,6 @@ static void no_matches(void) {
     omm_recipe r = omm_recipe_default();
     CHECK_ERR(omm_recipe_set_targets(&r, "attn_x"), OMM_ERR_CONFIG);
     CHECK(strstr(omm_err_sentence(), "ffn_*"));
-    CHECK_OK(omm_recipe_check_federated(&r));
-    r.parts = OMM_RECIPE_PARTS_CORE;
-    CHECK_ERR(omm_recipe_check_federated(&r), OMM_ERR_UNSUPPORTED);
-    r.parts = OMM_RECIPE_PARTS_AB;
-    CHECK_OK(omm_recipe_set_patterns(&r, "q=4", NULL));
-    CHECK_OK(omm_recipe_check_federated(&r));
 }
 
 typedef struct holder {

@@ -111,8 +111,8 @@ omm_err trainer_layout(omm_lora *out, const omm_recipe *recipe, const omm_lora_s
 
 static omm_err take_start(omm_trainer *t, const omm_lora *start) {
     const omm_lora_shape *shape = &t->options.model->lora_shape;
-    const omm_rng lane =
-        omm_rng_init(&t->options.seed, OMM_PURPOSE_ADAPTER_INIT, t->recipe.seed_lane, 0);
+    const omm_seed *seed = t->options.halves ? t->options.halves : &t->options.seed;
+    const omm_rng lane = omm_rng_init(seed, OMM_PURPOSE_ADAPTER_INIT, t->recipe.seed_lane, 0);
     const omm_lora *like = t->options.like_start ? start : NULL;
     OMM_TRY(trainer_layout(&t->lora, &t->recipe, shape, like, start ? NULL : &lane));
     if (start) OMM_TRY(check_start(&t->lora, start));
@@ -122,7 +122,11 @@ static omm_err take_start(omm_trainer *t, const omm_lora *start) {
     t->moved = &t->lora;
     if (t->recipe.parts != OMM_RECIPE_PARTS_CORE) return OMM_OK;
     t->moved = &t->core.c;
-    return core_init(&t->core, &t->lora, start ? NULL : &lane, t->options.compute);
+    OMM_TRY(
+        core_init(&t->core, &t->lora, start ? NULL : &lane, t->options.core, t->options.compute));
+    if (!omm_all_finite(t->options.compute, t->core.c.values, t->core.c.value_count))
+        return omm_raise(OMM_ERR_NUMERIC, "a core to start from has a value that is not finite");
+    return OMM_OK;
 }
 
 static omm_err take_vectors(omm_trainer *t) {
@@ -171,6 +175,8 @@ omm_err omm_trainer_open(omm_trainer **out, const omm_trainer_options *options) 
     t->options.recipe = &t->recipe;
     t->options.start = NULL;
     omm_err err = open_parts(t, options->start);
+    t->options.core = NULL;
+    t->options.halves = NULL;
     if (err != OMM_OK) {
         omm_trainer_close(t);
         return err;
@@ -305,6 +311,10 @@ bool omm_trainer_is_done(const omm_trainer *t) {
 
 const omm_lora *omm_trainer_adapter(const omm_trainer *t) {
     return &t->lora;
+}
+
+const omm_lora *omm_trainer_moved(const omm_trainer *t) {
+    return t->moved;
 }
 
 static float mean(const float *x, uint32_t count) {

@@ -101,8 +101,6 @@ OMM_CHECKED omm_err omm_recipe_validate(const omm_recipe *recipe);
 void omm_recipe_lora_spec(struct omm_lora_spec *out, const omm_recipe *recipe);
 /* Whether that spec says it all: no patterns. */
 bool omm_recipe_is_uniform(const omm_recipe *recipe);
-/* Errors: UNSUPPORTED, naming the field, for what is not federated: a core. */
-OMM_CHECKED omm_err omm_recipe_check_federated(const omm_recipe *recipe);
 
 /* Which layers of a model of this shape are adapted, at what rank and scale.  Errors: CONFIG (a pattern
  * that names nothing, or nothing adapted; says what would be accepted), NOMEM. */

@@ -33,7 +33,7 @@ struct omm_train_watch;
 
 typedef struct omm_trainer omm_trainer;
 
-/* All borrowed for the life of the trainer, but `start`, which is copied. */
+/* All borrowed for the life of the trainer, but `start`, `core` and `halves`, which are copied. */
 typedef struct omm_trainer_options {
     const struct omm_model *model;
     const omm_dataset *data;
@@ -41,6 +41,10 @@ typedef struct omm_trainer_options {
     const struct omm_compute *compute;
     omm_seed seed;                /* order of examples, dropout, and A where `start` is NULL */
     const struct omm_lora *start; /* the global adapter; NULL: random A, zero B */
+    const float *
+        core; /* with parts = core: what every C begins with, one after the other in the order of the
+                          adapter, rank x rank each; NULL: as recipe.h says */
+    const omm_seed *halves;  /* A, and B of a core, where `start` is NULL; NULL: `seed` */
     bool like_start;         /* ranks, scales and targets are those of start; the recipe's are not
                                      read */
     omm_digest model_digest; /* of the model's file: a checkpoint belongs to it.  Zeroed: to any
@@ -79,6 +83,9 @@ OMM_CHECKED omm_err omm_trainer_run(omm_trainer *trainer);
 bool omm_trainer_is_done(const omm_trainer *trainer);
 /* Borrowed; changes with every step. */
 const struct omm_lora *omm_trainer_adapter(const omm_trainer *trainer);
+/* What the optimiser moves: the adapter; with parts = core the cores, of which only tensors (each
+ * rank x rank, "blk.0.attn_q.core") and values are set.  Borrowed as above. */
+const struct omm_lora *omm_trainer_moved(const omm_trainer *trainer);
 
 typedef struct omm_train_result {
     uint32_t steps;   /* done so far */
