@@ -4,10 +4,13 @@
 #include "render.h"
 #include "testkit.h"
 
+#include "omm/compute.h"
 #include "omm/federated.h"
+#include "omm/file.h"
 #include "omm/lora.h"
 #include "omm_test.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static int run(int (*command)(int, char **), char *a, char *b, char *c, char *d) {
@@ -58,6 +61,70 @@ static void test_render(void) {
     omm_buf_fini(&got);
     omm_buf_fini(&want);
     omm_lora_fini(&lora);
+}
+
+static void put_file(const char *dir, const omm_buf *bytes, size_t size) {
+    char path[OMM_PATH_MAX];
+    CHECK_OK(omm_path_join(path, dir, "final.gguf"));
+    CHECK_OK(omm_file_write_fast(path, omm_bytes_of(bytes->data, size), 0644));
+}
+
+/* Only cores travel: with the bundle's own file, which must be of the run's architecture, and whole. */
+static void test_render_cores(void) {
+    char dir[] = "/tmp/omm-render-XXXXXX";
+    CHECK(mkdtemp(dir) != NULL);
+    omm_lora_shape shape = {.layer_count = 2, .architecture = "llama"};
+    shape.d_in[OMM_LORA_Q] = 24;
+    shape.d_out[OMM_LORA_Q] = 16;
+    omm_recipe recipe = omm_recipe_default();
+    recipe.targets = 1u << OMM_LORA_Q;
+    recipe.parts = OMM_RECIPE_PARTS_CORE;
+    const omm_federated f = {.recipe = &recipe, .shape = &shape};
+    omm_lora lora;
+    omm_buf bytes, want, got;
+    omm_segment segments[2];
+    omm_compute compute;
+    cli_render bundle = {.dir = dir};
+    CHECK_OK(omm_federated_begin(&lora, &f, NULL));
+    CHECK_EQ(lora.tensor_count, 2);
+    for (size_t i = 0; i < 2; i++)
+        segments[i] = (omm_segment){lora.tensors[i].name, 8, 8, lora.tensors[i].offset};
+    for (size_t i = 0; i < lora.value_count; i++) lora.values[i] = (float)i / 64;
+    omm_buf_init(&bytes, 4096);
+    omm_buf_init(&want, 1u << 20);
+    omm_buf_init(&got, 1u << 20);
+    CHECK_OK(omm_recipe_encode(&bytes, &recipe));
+    CHECK_OK(omm_compute_init(&compute, NULL, OMM_ISA_SCALAR));
+    CHECK_OK(omm_federated_save(&want, &f, lora.values, &compute));
+    omm_run_record record = {.base.architecture = "llama",
+                             .rank = 8,
+                             .alpha = recipe.alpha,
+                             .targets = recipe.targets,
+                             .recipe = omm_buf_view(&bytes),
+                             .layout = {segments, 2, lora.value_count}};
+    CHECK_ERR(cli_render_adapter(NULL, &got, &record, lora.values), OMM_ERR_MISMATCH);
+    CHECK(cli_render_adapter(&bundle, &got, &record, lora.values) != OMM_OK); /* no file */
+    put_file(dir, &want, want.size);
+    CHECK_OK(cli_render_adapter(&bundle, &got, &record, lora.values));
+    CHECK(omm_bytes_equal(omm_buf_view(&want), omm_buf_view(&got)));
+    record.base.digest.b[0] = 1; /* another base, other halves */
+    omm_buf_clear(&got);
+    CHECK_OK(cli_render_adapter(&bundle, &got, &record, lora.values));
+    CHECK(!omm_bytes_equal(omm_buf_view(&want), omm_buf_view(&got)));
+    record.base.architecture = "qwen2";
+    CHECK_ERR(cli_render_adapter(&bundle, &got, &record, lora.values), OMM_ERR_MISMATCH);
+    record.base.architecture = "llama";
+    segments[1].rows = 4;
+    CHECK_ERR(cli_render_adapter(&bundle, &got, &record, lora.values), OMM_ERR_MISMATCH);
+    segments[1].rows = 8;
+    put_file(dir, &want, want.size - 64);
+    CHECK(cli_render_adapter(&bundle, &got, &record, lora.values) != OMM_OK);
+    omm_compute_fini(&compute);
+    omm_buf_fini(&bytes);
+    omm_buf_fini(&got);
+    omm_buf_fini(&want);
+    omm_lora_fini(&lora);
+    CHECK_OK(omm_dir_remove(dir));
 }
 
 /* Ranks that only the recipe says; a record or a layout that says otherwise makes no adapter. */
@@ -156,6 +223,7 @@ static void test_commands(void) {
 int main(void) {
     test_render();
     test_render_patterns();
+    test_render_cores();
     test_commands();
     return 0;
 }
