@@ -33,6 +33,7 @@ static omm_err import(const char *dir, const convert_args *a) {
     char name[256];
     bool rounded = false;
     if (!a->out) return omm_raise(OMM_ERR_USAGE, "where to? give -o FILE");
+    OMM_TRY(cli_check_out(a->out, (const cli_input[]){{"--model", a->model}, {0}}));
     OMM_TRY(read_base(&base, name, a->model));
     OMM_TRY(omm_peft_import(&lora, &rounded, dir, &base, a->rounding));
     omm_err err = omm_lora_save_file(a->out, &lora);

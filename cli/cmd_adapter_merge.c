@@ -146,7 +146,11 @@ static omm_err take_type(omm_lora_merge *m, const char *name) {
     if (!name) return OMM_OK;
     const omm_ggml_info *info = omm_ggml_find_name(name);
     if (!info)
-        return omm_raise(OMM_ERR_CONFIG, "--type '%.40s': no type of GGUF (Q8_0, ...)", name);
+        return omm_raise(
+            OMM_ERR_CONFIG,
+            "--type '%.40s': no type of GGUF; accepted: F32, F16, BF16, Q8_0, Q4_K and so "
+            "on; for a mix (Q4_K_M) merge, then `quantize`",
+            name);
     m->has_type = true;
     m->type = info->type;
     return OMM_OK;
@@ -173,6 +177,7 @@ static omm_err merge(const merge_args *a) {
     if (!a->model && a->type)
         return omm_raise(OMM_ERR_USAGE, "--type is for models: give -m FILE, or leave it out");
     if (!a->model) return join(a);
+    OMM_TRY(cli_check_out(a->out, (const cli_input[]){{"--model", a->model}, {0}}));
     omm_gguf gguf;
     OMM_TRY(omm_gguf_open(&gguf, a->model));
     omm_err err = merge_into(a, &gguf);

@@ -63,6 +63,10 @@ static omm_err open_valid(pretrain_run *r) {
 static omm_err open_run(pretrain_run *r) {
     omm_isa isa = OMM_ISA_SCALAR;
     unsigned threads = 0;
+    OMM_TRY(cli_check_out(r->run.options.out,
+                          (const cli_input[]){{"CONFIG", r->config_path},
+                                              {"--checkpoint", r->run.options.checkpoint},
+                                              {0}}));
     OMM_TRY(omm_isa_choose(&isa, getenv("OMM_ISA")));
     OMM_TRY(cli_threads_parse(&threads, r->threads));
     if (threads == 0) return omm_raise(OMM_ERR_USAGE, "--threads auto: pretrain wants a number");

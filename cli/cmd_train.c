@@ -104,9 +104,20 @@ static omm_err load_data(train_run *r) {
     return OMM_OK;
 }
 
+static omm_err check_out(const train_args *a) {
+    const cli_input inputs[] = {{"--model", a->model},
+                                {"--data", a->data},
+                                {"--eval", a->eval},
+                                {"--recipe", a->recipe},
+                                {"--checkpoint", a->checkpoint},
+                                {0}};
+    return cli_check_out(a->out, inputs);
+}
+
 static omm_err open_run(train_run *r) {
     omm_digest model = {0}; /* what a checkpoint belongs to */
     omm_isa isa = OMM_ISA_SCALAR;
+    OMM_TRY(check_out(&r->args));
     if (r->args.full) OMM_TRY(train_full_check(&r->args));
     OMM_TRY(train_recipe(&r->recipe, &r->args));
     OMM_TRY(split_clients(r));

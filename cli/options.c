@@ -1,5 +1,7 @@
 #include "options.h"
 
+#include "omm/file.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -201,6 +203,14 @@ int cli_parse(int *count, char ***args, int argc, char **argv, const cli_option 
     *count = n;
     *args = argv + 1;
     return -1;
+}
+
+omm_err cli_check_out(const char *out, const cli_input *inputs) {
+    for (; out && inputs->option; inputs++)
+        if (inputs->path && (strcmp(out, inputs->path) == 0 || omm_file_same(out, inputs->path)))
+            return omm_raise(OMM_ERR_USAGE, "--out is %s, %s: give another name", inputs->option,
+                             inputs->path);
+    return OMM_OK;
 }
 
 int cli_fail(const char *command, omm_err err) {

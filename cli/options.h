@@ -37,6 +37,15 @@ enum { CLI_EXIT_PASS = 0, CLI_EXIT_FAILED = 1, CLI_EXIT_USAGE = 2, CLI_EXIT_RUNT
 int cli_parse(int *count, char ***args, int argc, char **argv, const cli_option *options,
               const char *usage, const char *summary, int min, int max);
 
+/* A file that is read, and what names it on the command line. */
+typedef struct cli_input {
+    const char *option, *path; /* path NULL: not given */
+} cli_input;
+
+/* What a command writes must not take the place of what it reads, or of what else it writes: `out`
+ * (NULL: nothing) is none of `inputs`, which end with option NULL.  Errors: USAGE, naming both. */
+OMM_CHECKED omm_err cli_check_out(const char *out, const cli_input *inputs);
+
 /* Print "meshmind NAME: sentence" for a failed call and return its exit code (2 for USAGE, CONFIG
  * and NOT_FOUND, else 3). */
 int cli_fail(const char *command, omm_err err);

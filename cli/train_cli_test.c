@@ -173,6 +173,27 @@ static void adapters(const char *dir) {
     CHECK_EQ(run(cmd_train, TRAIN "-o O --threads 1 --eval D"), CLI_EXIT_PASS); /* as it was */
 }
 
+/* What is read is never written over: the model and the data are as they were. */
+static void outputs(void) {
+    omm_map model;
+    CHECK_OK(omm_map_open(&model, s_model));
+    CHECK_OK(omm_file_write_fast(s_again, model.view, 0644));
+    CHECK_EQ(run(cmd_train, "train -m P -d D -o P"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_train, "train --full -m P -d D -o P"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_train, "train -m M -d D --eval P -o P"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_train, "train -m M -d P -o P"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_adapter, "adapter merge -m P --lora O -o P"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_adapter, "adapter import D -m P -o P"), CLI_EXIT_USAGE);
+    omm_map after;
+    CHECK_OK(omm_map_open(&after, s_again));
+    CHECK(omm_bytes_equal(model.view, after.view));
+    omm_map_close(&after);
+    omm_map_close(&model);
+    CHECK_OK(omm_file_remove(s_again));
+    CHECK_EQ(run(cmd_train, "train -m M -d D -o P --checkpoint P"),
+             CLI_EXIT_USAGE); /* not there yet */
+}
+
 int main(void) {
     char dir[] = "/tmp/omm-train-cli-XXXXXX";
     CHECK(mkdtemp(dir));
@@ -189,6 +210,7 @@ int main(void) {
     data_options();
     optimizers();
     adapters(dir);
+    outputs();
     CHECK_EQ(run(cmd_adapter, "adapter show O --tensors"), CLI_EXIT_PASS);
     CHECK_EQ(run(cmd_adapter, "adapter merge --lora O -o P"), CLI_EXIT_PASS); /* of one: itself */
     CHECK(same_files(s_out, s_again));
