@@ -19,6 +19,8 @@ static omm_err verify_all(bool *intact, char *const *dirs, int count) {
     omm_err err = OMM_OK;
     for (int i = 0; err == OMM_OK && i < count; i++) {
         omm_verify_report report;
+        cli_render bundle = {.dir = dirs[i]};
+        options.render_ud = &bundle;
         err = omm_bundle_verify(&report, dirs[i], &options);
         if (err != OMM_OK) break;
         if (!report.intact) {

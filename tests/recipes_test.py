@@ -80,7 +80,7 @@ def compare(bundles):
     first, second = bundles
     told = json.loads(meshmind("compare", first, second, "--json"))
     differ = {s["setting"]: (s["a"], s["b"]) for s in told["settings"]}
-    if differ.get("recipe.parts") != ('"ab"', '"b"') or "recipe.rank" not in differ or "name" in differ:
+    if differ.get("recipe.parts") != ('"b"', '"core"') or "recipe.rank" not in differ or "name" in differ:
         fail(f"compare: settings {differ}")
     losses = [b["loss"] for b in told["bundles"]]
     loss = told["metrics"]["loss"]
