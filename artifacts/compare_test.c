@@ -217,6 +217,7 @@ static void test_refusals(const kit *k) {
     const char *three[] = {k->dir, other, third};
     CHECK_ERR(omm_compare(&c, three, 3), OMM_ERR_CONFIG);
     CHECK(strstr(omm_err_sentence(), "a third setting") != NULL);
+    CHECK(strstr(omm_err_sentence(), third) != NULL); /* which one it is about */
     CHECK_ERR(omm_compare(&c, three, 1), OMM_ERR_CONFIG);
     judge_again(third, 0.0, true, 1);
     refused(k->dir, third, OMM_ERR_MISMATCH, "vocabularies");

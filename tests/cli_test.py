@@ -79,6 +79,8 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
     for args in (["train", "-m", MODEL, "--data", BASE / "train.jsonl", "--steps", "1", "--out"], ["pretrain", config, "--out"]):
         expect([*args, config / "a.gguf"], 3, rf"--out {config}/a.gguf: no file can be made in {config}: Not a directory")
         expect([*args, folder], 2, f"--out: {folder} is a folder; accepted: a file")
+    expect(["train", "-m", MODEL, "--data", BASE / "train.jsonl", "--steps", "1", "--out", pathlib.Path(folder) / "a.gguf", "--report", config],
+           3, rf"--report {config}/report.json: no file can be made in {config}: Not a directory")
     half = pathlib.Path(folder) / "half"
     half.mkdir()
     expect(["simulate", "scenarios/quickstart.yaml", "--out", half], 3, "half is there already, of a run that did not end: remove it")
