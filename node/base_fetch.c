@@ -20,6 +20,8 @@
 #define BACKOFF_MIN_MS 1000u   /* of a source that failed, doubling ... */
 #define BACKOFF_MAX_MS 300000u /* ... up to here */
 #define WAIT_MAX_MS 60000u     /* a longer wait than this is not believed */
+#define STILL_MIN_MS 1000u     /* between attempts where our own disk takes no more, doubling ... */
+#define STILL_MAX_MS 30000u    /* ... up to here */
 #define MANIFEST "manifest.env"
 #define SOURCES_MAX (OMM_BASE_MIRRORS_MAX * 2u + 1u)
 
@@ -41,7 +43,8 @@ typedef struct fetch {
     base_store store;
     source sources[SOURCES_MAX]; /* by preference; the last is the coordinator */
     size_t source_count;
-    const source *of_piece; /* who began the piece at hand */
+    const source *of_piece;      /* who began the piece at hand */
+    uint64_t still_at, still_ms; /* where the disk took no more, and how long that was waited for */
     omm_guest guest;
     omm_guest_pause said;
     omm_node_options node; /* for the board */
@@ -353,6 +356,18 @@ static source *choose(fetch *f, uint64_t *until_ms) {
     return NULL;
 }
 
+/* A full disk, say: what is here is kept, and the same bytes are asked for again. */
+static void stand_still(fetch *f) {
+    const bool is_new = f->still_ms == 0 || f->still_at != f->store.at;
+    f->still_at = f->store.at;
+    f->still_ms = is_new ? STILL_MIN_MS : f->still_ms * 2;
+    if (f->still_ms > STILL_MAX_MS) f->still_ms = STILL_MAX_MS;
+    omm_log_event(f->o->log, OMM_LOG_ERROR, "base_stands_still", OMM_LOG_STR("node", f->o->name),
+                  OMM_LOG_STR("detail", omm_err_sentence()), OMM_LOG_INT("here", f->store.at),
+                  OMM_LOG_INT("again_ms", f->still_ms));
+    sleep_until(f, now_ms(f) + f->still_ms);
+}
+
 /* A piece comes from one source, so that a wrong one is nobody else's fault. */
 static omm_err get_pieces(fetch *f) {
     while (!base_store_is_whole(&f->store) && !is_stopped(f)) {
@@ -366,7 +381,9 @@ static omm_err get_pieces(fetch *f) {
         if (s != f->of_piece) base_store_rewind(&f->store);
         f->of_piece = s;
         show(f, s);
-        OMM_TRY(s->url ? from_mirror(f, s) : from_coordinator(f, s));
+        const omm_err err = s->url ? from_mirror(f, s) : from_coordinator(f, s);
+        if (err != OMM_ERR_IO) OMM_TRY(err);
+        if (err == OMM_ERR_IO) stand_still(f);
     }
     return OMM_OK;
 }

@@ -13,7 +13,9 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { PIECES = 4, BYTES = 7 * (int)OMM_CHUNK_BYTES + 77 }; /* pieces of two chunks */
@@ -182,7 +184,7 @@ static void test_split(void) {
     remove_files(&base, 0);
 }
 
-/* Every file may be the one that is missing, or that has no room to come. */
+/* Every file may be the one that is missing. */
 static void test_split_missing(void) {
     const omm_base_model base = split_model();
     for (size_t gone = 0; gone < PARTS; gone++) {
@@ -209,6 +211,47 @@ static void test_split_missing(void) {
     base_store_close(&s);
     check_files(&wrong, false);
     CHECK(!omm_file_exists(s.part));
+}
+
+/* Nothing may be written at `bytes` of a file and behind it, as on a full disk; -1: everything may. */
+static void limit_files(int64_t bytes) {
+    struct rlimit limit;
+    CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR); /* EFBIG instead */
+    CHECK_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes < 0 ? limit.rlim_max : (rlim_t)bytes;
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+/* The second file has no room at some byte: that file is named, what is there counts, and it goes on from there. */
+static void test_split_full(void) {
+    const omm_base_model base = split_model();
+    base_store s;
+    char path[OMM_PATH_MAX];
+    CHECK_OK(base_store_path(path, s_folder, &base, 1));
+    memcpy(strstr(path, ".gguf"), ".part", 6);
+    CHECK_OK(base_store_open(&s, s_folder, &base));
+    put(&s, (int)s_parts[0], 9999);
+    limit_files((int64_t)s_parts[1] / 2 + 7);
+    omm_err err = OMM_OK;
+    uint64_t at = 0;
+    while (err == OMM_OK) {
+        at = s.at;
+        err = base_store_put(&s, omm_bytes_of(s_file + s.at, 9999));
+    }
+    CHECK_EQ(s.at, at);
+    for (int again = 0; again < 3; again++) {
+        CHECK_ERR(base_store_put(&s, omm_bytes_of(s_file + s.at, 9999)), OMM_ERR_IO);
+        CHECK(strncmp(omm_err_sentence(), path, strlen(path)) == 0);
+        CHECK_EQ(s.at, at);
+    }
+    CHECK_ERR(err, OMM_ERR_IO);
+    CHECK(at > s_parts[0] && at < s_parts[0] + s_parts[1]);
+    limit_files(-1);
+    put(&s, BYTES, 9999);
+    CHECK_OK(base_store_finish(&s));
+    base_store_close(&s);
+    check_files(&base, true);
+    remove_files(&base, 0);
 }
 
 /* ---- addresses ---- */
@@ -444,6 +487,7 @@ int main(void) {
     test_wrong_whole();
     test_split();
     test_split_missing();
+    test_split_full();
     test_addresses();
     test_coordinators();
     omm_free(s_file);

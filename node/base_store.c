@@ -130,12 +130,20 @@ static size_t of_piece(const base_store *s, size_t size) {
     return left < size ? (size_t)left : size;
 }
 
+/* What is wrong with the part of file `file`, by its name. */
+static omm_err part_trouble(const base_store *s, size_t file) {
+    const int why = errno;
+    char path[OMM_PATH_MAX];
+    OMM_TRY(path_of(path, s->folder, s->base, file, ".part"));
+    errno = why;
+    return trouble(path);
+}
+
 /* Bytes from `at` on that are in one file: which, from where in it, and at most `size` of them. */
-static size_t in_file(int *fd, off_t *offset, const base_store *s, uint64_t at, size_t size) {
+static size_t in_file(size_t *file, off_t *offset, const base_store *s, uint64_t at, size_t size) {
     uint64_t begin = 0;
-    const size_t file = base_store_file_at(&begin, s->base, at);
-    const uint64_t left = base_store_file_bytes(s->base, file) - begin;
-    *fd = s->fds[file];
+    *file = base_store_file_at(&begin, s->base, at);
+    const uint64_t left = base_store_file_bytes(s->base, *file) - begin;
     *offset = (off_t)begin;
     return left < size ? (size_t)left : size;
 }
@@ -143,12 +151,12 @@ static size_t in_file(int *fd, off_t *offset, const base_store *s, uint64_t at, 
 static omm_err write_at(const base_store *s, omm_bytes bytes) {
     uint64_t at = s->at;
     while (bytes.size > 0) {
-        int fd;
+        size_t file;
         off_t offset;
-        const size_t size = in_file(&fd, &offset, s, at, bytes.size);
-        const ssize_t put = pwrite(fd, bytes.data, size, offset);
+        const size_t size = in_file(&file, &offset, s, at, bytes.size);
+        const ssize_t put = pwrite(s->fds[file], bytes.data, size, offset);
         if (put < 0 && errno == EINTR) continue;
-        if (put <= 0) return trouble(s->part);
+        if (put <= 0) return part_trouble(s, file);
         bytes = omm_bytes_of(bytes.data + put, bytes.size - (size_t)put);
         at += (uint64_t)put;
     }
@@ -174,12 +182,12 @@ static omm_err read_back(base_store *s) {
     uint8_t part[65536];
     omm_err err = OMM_OK;
     while (err == OMM_OK && s->at < s->base->size) {
-        int fd;
+        size_t file;
         off_t offset;
-        const size_t want = in_file(&fd, &offset, s, s->at, of_piece(s, sizeof part));
-        const ssize_t got = pread(fd, part, want, offset);
+        const size_t want = in_file(&file, &offset, s, s->at, of_piece(s, sizeof part));
+        const ssize_t got = pread(s->fds[file], part, want, offset);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return trouble(s->part);
+        if (got < 0) return part_trouble(s, file);
         if (got == 0) break;
         err = take(s, omm_bytes_of(part, (size_t)got));
     }
@@ -221,7 +229,7 @@ static omm_err cut_parts(const base_store *s) {
         const uint64_t bytes = base_store_file_bytes(s->base, file);
         uint64_t have = s->at > begin ? s->at - begin : 0;
         if (have > bytes) have = bytes;
-        if (ftruncate(s->fds[file], (off_t)have) != 0) return trouble(s->part);
+        if (ftruncate(s->fds[file], (off_t)have) != 0) return part_trouble(s, file);
         begin += bytes;
     }
     return OMM_OK;
@@ -296,7 +304,7 @@ omm_err base_store_finish(base_store *s) {
                          "the pieces of the base model are not the model that is named");
     }
     for (size_t file = 0; file < base_store_files(s->base); file++)
-        if (fsync(s->fds[file]) != 0) return trouble(s->part);
+        if (fsync(s->fds[file]) != 0) return part_trouble(s, file);
     OMM_TRY(name_files(s));
     return remove_others(s, ".gguf");
 }

@@ -43,7 +43,7 @@ size_t base_store_file_at(uint64_t *offset, const omm_base_model *base, uint64_t
 OMM_CHECKED omm_err base_store_open(base_store *s, const char *folder, const omm_base_model *base);
 void base_store_close(base_store *s);
 /* More bytes, at s->at.  Errors: REFUSED_DIGEST (this piece is wrong, and gone again), REFUSED_SIZE (more than
- * there is of the model), IO. */
+ * there is of the model), IO (which file has no room; the bytes up to s->at are there, and the next put goes on). */
 OMM_CHECKED omm_err base_store_put(base_store *s, omm_bytes bytes);
 /* Leave the unfinished piece: the next bytes are its first. */
 void base_store_rewind(base_store *s);

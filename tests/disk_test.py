@@ -7,34 +7,16 @@ And a disk that cannot be written at all: coordinator and node end with 3 and th
 usage: disk_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 Needs root (CAP_SYS_ADMIN) and unshare; else it is skipped with the reason.
 """
-import contextlib, errno, http.client, os, pathlib, re, shutil, sqlite3, subprocess, sys, tempfile, time
+import contextlib, http.client, pathlib, re, shutil, sqlite3, subprocess, sys, tempfile, time
 
 import live
 from live import check, log_of, wait_for
+from small_disk import NO_ROOM, fill, in_a_namespace, mount
 
 SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), live.program(sys.argv[2:])
 SCENARIO = SOURCE / "scenarios" / "processes.yaml"
 NODES = ["cafe-02", "studio-02", "harbor-02"]
 ROUNDS, ROOM = 2, "size=48m"
-NO_ROOM = "No space left on device|database or disk is full"
-
-
-def in_a_namespace():
-    """Starts this test again where its mounts are nobody else's."""
-    if os.environ.get("OMM_DISK_TEST"):
-        return
-    if not shutil.which("unshare"):
-        live.skip("there is no unshare here (package util-linux)")
-    tried = subprocess.run(["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True, text=True)
-    if tried.returncode != 0:
-        live.skip(f"file systems cannot be mounted here: {tried.stderr.strip()}")
-    os.environ["OMM_DISK_TEST"] = "1"
-    os.execvp("unshare", ["unshare", "--mount", sys.executable, *sys.argv])
-
-
-def mount(disk, *options):
-    done = subprocess.run(["mount", *options, disk], capture_output=True, text=True)
-    check(done.returncode == 0, "mount:", done.stderr)
 
 
 def write_files(folder, disk):
@@ -42,21 +24,6 @@ def write_files(folder, disk):
     live.write_coordinator(folder, port, SCENARIO, state_dir=disk / "coordinator", http="127.0.0.1:0", http_port_file=folder / "http_port")
     for name in NODES:
         live.write_node(folder, name, port, state_dir=disk / name, scenario=SCENARIO, checkpoint_steps=1, answer_ms=2000)
-
-
-def fill(disk):
-    """Until not one byte more has room."""
-    with open(disk / "filler", "wb", buffering=0) as f:
-        for size in (1 << 20, 4096, 1):
-            with contextlib.suppress(OSError):
-                while True:
-                    f.write(bytes(size))
-    try:
-        (disk / "probe").write_bytes(bytes(8192))
-        check(False, "there is room still")
-    except OSError as error:
-        check(error.errno == errno.ENOSPC, error)
-        (disk / "probe").unlink(missing_ok=True)
 
 
 def health(folder):

@@ -6,7 +6,8 @@
  *
  * Sources are the owner's mirrors, then those of the manifest, then the coordinator.  Each piece is checked by
  * its digest before it counts; the file has its name when all of it is right and on the disk.  Killed and called
- * again it goes on after the last right piece, which is found by reading what is there.
+ * again it goes on after the last right piece, which is found by reading what is there.  Where the disk fills up
+ * meanwhile, it says so and goes on when there is room.
  *
  * A mirror is a plain HTTP server with the file, with or without Range.  Only http:// and https://, three
  * redirects at most, no proxy, no addresses of private networks unless the owner allows them.
@@ -58,7 +59,7 @@ typedef struct omm_base_fetch_result {
 /* Returns when the model is there, or `stop` is set.  A model that is there already is used where the coordinator
  * names the same, or does not answer at once.
  * Errors: REFUSED_SIZE (over bytes_max, or the disk is too small), STATE (another node works in the folder), CONFIG
- * (a mirror's address), IO, NOMEM. */
+ * (a mirror's address), IO (before the first piece and after the last), NOMEM. */
 OMM_CHECKED omm_err omm_base_fetch(omm_base_fetch_result *out,
                                    const omm_base_fetch_options *options);
 
