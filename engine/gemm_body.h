@@ -231,7 +231,8 @@ static void block_tiles(const gemm_job *job, gemm_rows from, float *panel, size_
     gemm_panel p = {.vectors = (columns + VL - 1) / VL};
     p.b = panel_make(panel, &p.vec, &p.step, job, n, p.vectors, k0, kc);
     const bool whole = columns % VL == 0 && !job->fold_tokens, first = k0 == 0;
-    for (size_t i = 0; i < rows; i += SIMD_MR) {
+    const size_t above = job->lower && n > m ? (n - m) / SIMD_MR * SIMD_MR : 0;
+    for (size_t i = above; i < rows; i += SIMD_MR) {
         const size_t mr = min_size(SIMD_MR, rows - i), left = rows - i - mr;
         float *c = job->c + (m + i) * job->ldc + n;
         const float *a = from.a + i * from.lda;
@@ -253,6 +254,7 @@ static void gemm_block(const gemm_job *job, float *work, size_t m, size_t rows, 
     const gemm_rows a = rows_of(packed, job, m, rows, k0, kc);
     gemm_rows a_tail = {0};
     if (tail) a_tail = rows_of(packed + GEMM_KC, tail, m, rows, 0, tail->k);
+    if (job->lower) n1 = min_size(n1, m + rows);
     for (size_t n = n0; n < n1; n += step) {
         const size_t columns = min_size(step, n1 - n);
         block_tiles(job, a, panel, m, rows, n, columns, k0, kc);
@@ -291,6 +293,23 @@ static void kernel_gemm(const gemm_job *job, float *work, size_t m0, size_t m1, 
         tokens_gemm(job, work, m0, m1, n0, n1);
     else
         blocks_gemm(job, work, m0, m1, n0, n1);
+}
+
+/* The block at rows i and columns j, turned, becomes that at rows j and columns i. */
+static void mirror_block(float *c, size_t ldc, size_t i, size_t j, size_t rows) {
+    vf r[VL];
+    for (size_t k = 0; k < VL; k++) r[k] = k < rows ? vf_load(c + (i + k) * ldc + j) : vf_zero();
+    vf_transpose(r);
+    for (size_t k = 0; k < VL; k++) vf_store_n(c + (j + k) * ldc + i, r[k], rows);
+}
+
+static void kernel_mirror(float *c, size_t ldc, size_t n) {
+    for (size_t i = 0; i < n; i += VL) {
+        const size_t rows = min_size(VL, n - i);
+        for (size_t j = 0; j < i; j += VL) mirror_block(c, ldc, i, j, rows);
+        for (size_t k = i; k < i + rows; k++)
+            for (size_t j = i; j < k; j++) c[j * ldc + k] = c[k * ldc + j];
+    }
 }
 
 /* ---- one row: decode ------------------------------------------------------------------------- */

@@ -120,6 +120,33 @@ void omm_gemm_tn_tokens(const omm_compute *c, const omm_gemm *g) {
     gemm_run(c, &job);
 }
 
+/* ---- symmetric products ----------------------------------------------------------------------- */
+
+static void symmetric_run(const omm_compute *c, gemm_job *job) {
+    OMM_ASSERT(job->m == job->n && !job->accumulate);
+    job->lower = true;
+    gemm_run(c, job);
+    c->k->mirror(job->c, job->ldc, job->n);
+}
+
+void omm_gemm_nn_symmetric(const omm_compute *c, const omm_gemm *g) {
+    gemm_job job = plain_job(g);
+    symmetric_run(c, &job);
+}
+
+void omm_gemm_nt_symmetric(const omm_compute *c, const omm_gemm *g) {
+    gemm_job job = plain_job(g);
+    job.source = GEMM_B_COLUMNS;
+    symmetric_run(c, &job);
+}
+
+void omm_gemm_tn_symmetric(const omm_compute *c, const omm_gemm *g) {
+    gemm_job job = plain_job(g);
+    job.a_row = 1;
+    job.a_col = g->lda;
+    symmetric_run(c, &job);
+}
+
 /* ---- chunks of uneven length ------------------------------------------------------------------ */
 
 void omm_gemm_tn_chunks(const omm_compute *c, const omm_gemm *g, const uint32_t *ends) {

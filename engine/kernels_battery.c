@@ -142,6 +142,23 @@ static void run_plain(battery *out, const omm_compute *c, uint32_t m, uint32_t n
     omm_free(b);
 }
 
+/* Halves of squares. */
+static void run_symmetric(battery *out, const omm_compute *c, uint32_t n, uint32_t k) {
+    const size_t lda = (n > k ? n : k) + 3, ldb = (n > k ? n : k) + 1, ldc = n + 5;
+    float *a = battery_floats(n, (n > k ? n : k) * lda), *b = battery_floats(k, ldb * ldb);
+    static void (*const fn[3])(const omm_compute *, const omm_gemm *) = {
+        omm_gemm_nt_symmetric, omm_gemm_nn_symmetric, omm_gemm_tn_symmetric};
+    static const char *const names[3] = {"nt", "nn", "tn"};
+    for (int i = 0; i < 3; i++) {
+        float *r = battery_floats(k, n * ldc);
+        fn[i](c, &(omm_gemm){r, a, b, n, n, k, lda, ldb, ldc, false});
+        record(out, names[i], "symmetric", n, n, k, r, n * ldc * 4);
+        omm_free(r);
+    }
+    omm_free(a);
+    omm_free(b);
+}
+
 static void run_rows(battery *out, const omm_compute *c, size_t split, size_t m, size_t n) {
     float *x = battery_floats(n, m * n), *u = battery_floats(n + 1, m * n),
           *y = battery_floats(1, m * n);
@@ -303,4 +320,7 @@ void battery_run_many(battery *out, const omm_compute *c) {
         run_linear(out, c, 0, formats[i], 265, 40, 288);
         run_linear(out, c, 0, formats[i], 48, 290, 64);
     }
+    run_symmetric(out, c, 1, 1);
+    run_symmetric(out, c, 47, 130);
+    run_symmetric(out, c, 403, 300);
 }

@@ -31,6 +31,7 @@
 
 const struct omm_kernels KERNELS = {
     .gemm = kernel_gemm,
+    .mirror = kernel_mirror,
     .gemv = kernel_gemv,
     .q8_quantize = kernel_q8_quantize,
     .q8_linear = kernel_q8_linear,

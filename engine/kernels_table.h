@@ -67,6 +67,7 @@ typedef struct gemm_job {
     size_t a_row, a_col, ldb, ldc;
     gemm_source source;
     bool accumulate;
+    bool lower; /* c[m][m]: tiles above the diagonal may be left as they are */
     bool fold_tokens;     /* omm_gemm_tn_tokens, omm_gemm_tn_chunks */
     const uint32_t *ends; /* of the chunks; NULL: every OMM_TOKEN_CHUNK steps */
     /* NULL, or a job of the same c over k <= GEMM_TAIL_MAX that every chain goes on with while its
@@ -100,6 +101,8 @@ static inline size_t weights_columns_step(size_t m, size_t n) {
 struct omm_kernels {
     /* rows m0 .. m1, columns n0 .. n1 (n0 a multiple of GEMM_NC) of a job; k >= 1 */
     void (*gemm)(const gemm_job *job, float *work, size_t m0, size_t m1, size_t n0, size_t n1);
+    /* c[n][n]: what is above the diagonal becomes what is below it */
+    void (*mirror)(float *c, size_t ldc, size_t n);
     /* one row of omm_linear_forward, strips s0 .. s1 */
     void (*gemv)(float *y, const float *x, const omm_matrix *w, bool accumulate, size_t s0,
                  size_t s1);

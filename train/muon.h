@@ -3,13 +3,16 @@
  * A matrix W [rows][cols] with gradient G, s its shorter side, l its longer one:
  *   m = momentum * m + G;  U = G + momentum * m
  *   X = U / (length of U, as adamw_norm has it); a U shorter than 1e-30 becomes zero
- *   5 times:  rows <= cols:  A = X X^T,  X = (a I + b A + c A A) X
- *             rows >  cols:  A = X^T X,  X = X (a I + b A + c A A)
- *             a, b, c = 3.4445, -4.775, 2.0315
- *   W = W - rate * (0.2 sqrt(l) X + decay * W)
- * The rounds bring the singular values of X near to 1 (0.7 .. 1.2) unless they are tiny; the factor makes the
- * mean square of a move about that of AdamW, so both take one rate.  Products are the chains of
- * kernels.h and the length is that of adamw.h, so the bits depend on nothing but the input.
+ *   R = X X^T [s][s], or X^T X if rows > cols;  Q = I
+ *   5 times:  Z = a I + b R + c R R;  Q = Z Q;  R = (Z R) Z;  a, b, c = 3.4445, -4.775, 2.0315
+ *   W = W - rate * (0.2 sqrt(l) Q X + decay * W), or X Q if rows > cols
+ * which is five times X = (a I + b A + c A A) X with A = X X^T of that time.  Z and Q are polynomials of one R: their
+ * products are symmetric, and of these, as of R, the lower half is computed and copied.
+ * The rounds bring the singular values of Q X near to 1 (0.7 .. 1.2) unless they are tiny; the factor makes the
+ * mean square of a move about that of AdamW, so both take one rate.  Rounding: what a round has in R for a
+ * singular value near 0 is off by 1e-7 .. 1e-6 and grows to 20,000 times that in five rounds, which moves Z there
+ * from a = 3.44 by a few percent; a singular value that is not tiny keeps five digits (muon_test.c).
+ * Products are the chains of kernels.h and the length is that of adamw.h, so the bits depend on nothing but the input.
  *
  * Source: Jordan et al. 2024 (kellerjordan.github.io/posts/muon), its polynomial; Liu et al. 2025
  * (2502.16982) for the factor and the decay.

@@ -127,6 +127,11 @@ typedef struct omm_gemm {
 void omm_gemm_nt(const omm_compute *c, const omm_gemm *g); /* c = a[m][k] b[n][k]^T */
 void omm_gemm_nn(const omm_compute *c, const omm_gemm *g); /* c = a[m][k] b[k][n] */
 void omm_gemm_tn(const omm_compute *c, const omm_gemm *g); /* c = a[k][m]^T b[k][n] */
+/* The same where c is symmetric but for rounding: m == n, not accumulate.  Half of the work: what is above the
+ * diagonal is what is below it. */
+void omm_gemm_nt_symmetric(const omm_compute *c, const omm_gemm *g);
+void omm_gemm_nn_symmetric(const omm_compute *c, const omm_gemm *g);
+void omm_gemm_tn_symmetric(const omm_compute *c, const omm_gemm *g);
 /* A sum over the k tokens of one sequence: chains from zero within each chunk of OMM_TOKEN_CHUNK
  * tokens, then c = c + chunk in ascending order.  With `accumulate` the fold continues from c (for
  * the next sequence), else it starts at zero. */
