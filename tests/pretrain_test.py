@@ -16,7 +16,7 @@ FASTER = MESHMIND if sys.argv[3:] == ["shipped"] else program(sys.argv[2:])
 BASE = SOURCE / "scenarios" / "base"
 # Text and model of the run below.  Another Python would have to write other text to change the second alone.
 TEXT = "f32d394fb3c457545d8134b73f9d02996329906eee92749e0967d2064891df6b"
-MUON = "b37944a966319a34ececc2e7f10b819a4047cf1b03a382bb1dfe1dd1c9144074"
+MUON = "56729879cbc4cdc6e88d5fee3ffbece4e8c01e2f020453b6b3384292f2b73799"
 MODEL = "818a6dfad08b2091fa91e41fceadf127619d11e14d6cb7250b65803d2b707615"
 CONFIG = """
 name: Test

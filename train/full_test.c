@@ -189,7 +189,7 @@ static const variant s_variants[] = {
      20,
      {0, 0}},
     {"muon",
-     "bbc64b5777235888a5696720cae4693f678459dda1c35bbdf85a601c0ace96bf",
+     "61f20dd26ab45009773eab2024c3915ad5c339d71a4f50b183f9e6e1e59a5274",
      OMM_RECIPE_ADAMW,
      0,
      0,
