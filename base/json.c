@@ -52,6 +52,13 @@ static omm_err check_counts(omm_bytes text, const char *name) {
                      name, containers, values, PARSE_CONTAINERS_MAX, PARSE_VALUES_MAX);
 }
 
+/* jansson's words, but where they are about its own options. */
+static omm_err refuse_text(const char *name, const json_error_t *e) {
+    const bool nul = json_error_code(e) == json_error_null_character;
+    return omm_raise(OMM_ERR_FORMAT, "%s:%d:%d: %s", name, e->line, e->column,
+                     nul ? "\\u0000 is not allowed, every other character is" : e->text);
+}
+
 omm_err omm_json_parse(json_t **out, omm_bytes text, const char *name) {
     if (text.size > PARSE_BYTES_MAX)
         return omm_raise(OMM_ERR_TOO_BIG, "%s: JSON of %zu bytes, limit %zu", name, text.size,
@@ -60,7 +67,7 @@ omm_err omm_json_parse(json_t **out, omm_bytes text, const char *name) {
     json_error_t e;
     const char *data = text.size > 0 ? (const char *)text.data : ""; /* jansson refuses NULL */
     json_t *value = json_loadb(data, text.size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
-    if (!value) return omm_raise(OMM_ERR_FORMAT, "%s:%d:%d: %s", name, e.line, e.column, e.text);
+    if (!value) return refuse_text(name, &e);
     *out = value;
     return OMM_OK;
 }

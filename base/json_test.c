@@ -118,7 +118,7 @@ static void malformed_text_is_refused(void) {
         {"['a']", "t:1:2: invalid token"},
         {"[\"\xff\"]", "t:1:2: unable to decode byte 0xff"},
         {"[\"\xc0\x80\"]", "unable to decode byte 0xc0"},
-        {"[\"\\u0000\"]", "\\u0000 is not allowed"},
+        {"[\"\\u0000\"]", "t:1:9: \\u0000 is not allowed, every other character is"},
         {"[\"\\ud800\"]", "invalid Unicode"},
         {"[\"a\nb\"]", "unexpected newline"},
         {"[1] // c", "end of file expected"},

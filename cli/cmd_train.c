@@ -80,7 +80,7 @@ static omm_err load_eval(train_run *r) {
     OMM_TRY(data_options_resolve(&options, &r->args.data_options, r->model.dims.context));
     options.loss = OMM_LOSS_DEFAULT; /* what is judged are replies, whatever is learned */
     if (omm_dataset_totals(r->data)->format == OMM_DATA_TEXT) options.seq_max = r->args.seq;
-    return omm_dataset_load(&r->eval, r->args.eval, r->tokenizer, &options);
+    return data_load(&r->eval, r->args.eval, r->tokenizer, &options);
 }
 
 static omm_err load_data(train_run *r) {

@@ -3,6 +3,7 @@
 
 #include "omm/file.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define MEMORY_BYTES_MAX (64u << 20) /* of a file; its examples take some five times as much */
@@ -23,13 +24,27 @@ omm_err data_options_resolve(omm_dataset_options *out, const data_options *o, ui
     return o->loss ? omm_data_loss_parse(&out->loss, o->loss) : OMM_OK;
 }
 
+/* A bad line, refused: there is a way around it. */
+static omm_err name_skip_bad(omm_err err, const omm_dataset_options *options) {
+    if (err != OMM_ERR_FORMAT || options->skip_bad) return err;
+    char said[512];
+    snprintf(said, sizeof said, "%s", omm_err_sentence());
+    return omm_raise(err, "%s (--skip-bad leaves bad lines out, and counts them)", said);
+}
+
+omm_err data_load(omm_dataset **out, const char *path, const struct omm_tokenizer *tokenizer,
+                  const omm_dataset_options *options) {
+    return name_skip_bad(omm_dataset_load(out, path, tokenizer, options), options);
+}
+
 omm_err data_open(omm_dataset **out, const char *path, const struct omm_tokenizer *tokenizer,
                   const omm_dataset_options *options, bool stream) {
     uint64_t size = 0;
     /* What has no size (a pipe) is read whole. */
     if (!stream && omm_file_size(&size, path) != OMM_OK) size = 0;
-    if (stream || size > MEMORY_BYTES_MAX) return omm_dataset_stream(out, path, tokenizer, options);
-    return omm_dataset_load(out, path, tokenizer, options);
+    if (stream || size > MEMORY_BYTES_MAX)
+        return name_skip_bad(omm_dataset_stream(out, path, tokenizer, options), options);
+    return data_load(out, path, tokenizer, options);
 }
 
 static json_t *bad_json(const omm_data_totals *t) {
@@ -64,7 +79,8 @@ json_t *data_totals_json(const omm_data_totals *t) {
 
 void data_print_bad(FILE *out, const omm_data_totals *t) {
     if (!t->bad) return;
-    fprintf(out, "  %llu bad lines left out:", (unsigned long long)t->bad);
+    fprintf(out, "  %llu bad line%s left out:", (unsigned long long)t->bad,
+            t->bad == 1 ? "" : "s");
     const char *comma = "";
     for (unsigned i = 1; i < OMM_DATA_BAD_COUNT; i++) {
         if (!t->bad_by[i]) continue;

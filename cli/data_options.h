@@ -43,6 +43,10 @@ typedef struct data_options {
 /* `o` is borrowed by the result.  Errors: CONFIG. */
 OMM_CHECKED omm_err data_options_resolve(omm_dataset_options *out, const data_options *o,
                                          uint32_t seq_max);
+/* omm_dataset_load; a refused line is said to be one that --skip-bad would leave out. */
+OMM_CHECKED omm_err data_load(omm_dataset **out, const char *path,
+                              const struct omm_tokenizer *tokenizer,
+                              const omm_dataset_options *options);
 /* In memory up to 64 MiB, as a stream beyond or where `stream` says so: the same examples. */
 OMM_CHECKED omm_err data_open(omm_dataset **out, const char *path,
                               const struct omm_tokenizer *tokenizer,

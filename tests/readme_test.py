@@ -154,6 +154,13 @@ def run_coordinator(operator, folder, bin_folder, address):
     return keys[0], tokens[0], lines[-1].replace("KEY", minisign)
 
 
+def take_turns(path):
+    """A guest takes only time that nobody else wants, and this one is blind (OMM_GUEST_ROOT): beside other tests it would starve."""
+    text = path.read_text()
+    check("priority: idle" in text, text)
+    path.write_text(text.replace("priority: idle", "priority: normal"))
+
+
 def join(laptop, folder, bin_folder, address, key, token):
     lines, _ = lines_after("### Join with your laptop")
     check(len(lines) <= 10, f"{len(lines)} lines")
@@ -171,6 +178,8 @@ def join(laptop, folder, bin_folder, address, key, token):
             laptop.end_of_command()
             check(time.monotonic() - begin < 2, f"Ctrl-C took {time.monotonic() - begin:.1f} s")
         said[line] = laptop.type(line, answers if line == "meshmind node setup" else ())
+        if line == "meshmind node setup":
+            take_turns(folder / "home/.config/openmeshmind/node.yaml")
     for line, says in (("meshmind node --dry-run", "not sent: (?s:.*)payload "), ("meshmind node", r"run closed: \d rounds accepted, 0 refused"),
                        ("meshmind node status", "sent +3 rounds, 3 of them accepted")):
         check(re.search(says, said[line]), f"$ {line}\n{said[line]}")

@@ -186,18 +186,22 @@ typedef struct refusal {
 #define ONE(inside) "{\"client\": \"a\", \"messages\": [" inside "]}"
 
 static const refusal s_chat[] = {
-    {"", OMM_DATA_BAD_EMPTY, "t:2: empty line"},
+    {"", OMM_DATA_BAD_EMPTY, "t:2: empty line; accepted: a JSON object with \"messages\", or"},
     {" \t\r", OMM_DATA_BAD_EMPTY, "t:2: empty line"},
-    {"{\"client\": nope}", OMM_DATA_BAD_JSON, "t:2:15: invalid token near 'nope'"},
+    {"{\"client\": nope}", OMM_DATA_BAD_JSON, "t:2:15: invalid token near 'nope'; accepted: a JSON object with"},
     {"{} {}", OMM_DATA_BAD_JSON, "t:2:4: end of file expected near '{'"},
-    {"[1]", OMM_DATA_BAD_JSON, "t:2: not a JSON object"},
+    {"{\"client\": \"a\\u0000\"}", OMM_DATA_BAD_JSON,
+     "t:2:20: \\u0000 is not allowed, every other character is; accepted: a JSON"},
+    {"[1]", OMM_DATA_BAD_JSON, "t:2: not a JSON object; accepted: "},
+    {"{\"prompt\": \"a\", \"completion\": \"b\", \"client\": \"a\"}", OMM_DATA_BAD_MESSAGES,
+     "t:2: a prompt, in a file whose first line is a chat; accepted: one of the two in a file"},
     {"{\"client\": \"a\", \"client\": \"a\"}", OMM_DATA_BAD_JSON, "t:2:24: duplicate object key"},
     {"{\"client\": \"\xff\"}", OMM_DATA_BAD_JSON, "t:2:12: unable to decode byte 0xff"},
     {"{\"client\": \"\"}", OMM_DATA_BAD_NAME, "t:2: client: a string is needed"},
     {"{\"client\": null}", OMM_DATA_BAD_NAME, "t:2: client: a string is needed"},
     {"{\"skill\": 1}", OMM_DATA_BAD_NAME, "t:2: skill: a string is needed"},
     {"{\"question\": 1}", OMM_DATA_BAD_MESSAGES,
-     "t:2: messages: missing; a line has \"messages\", "},
+     "t:2: messages: missing; accepted: a JSON object with \"messages\", "},
     {"{\"messages\": 1}", OMM_DATA_BAD_MESSAGES, "t:2: messages: a list of 1 to 256 messages"},
     {ONE(""), OMM_DATA_BAD_MESSAGES, "t:2: messages: a list of 1 to 256 messages"},
     {ONE("1"), OMM_DATA_BAD_CONTENT, "t:2: message 0 has no role"},
@@ -221,7 +225,8 @@ static const refusal s_completion[] = {
      "t:2: completion: a string that is not empty is needed"},
     {"{\"prompt\": \"a\", \"completion\": \"\"}", OMM_DATA_BAD_COMPLETION,
      "t:2: completion: a string that is not empty is needed"},
-    {ONE(""), OMM_DATA_BAD_COMPLETION, "t:2: prompt: a string is needed"},
+    {ONE(""), OMM_DATA_BAD_COMPLETION,
+     "t:2: a chat, in a file whose first line is a prompt and a completion; accepted: one of"},
 };
 
 /* Between two good lines: refused by name, or left out and counted. */
@@ -294,7 +299,18 @@ static void refusals(void) {
     o = s_detect;
     o.skip_bad = true;
     CHECK_ERR(parse(&data, "{\"messages\": 1}\n", &o), OMM_ERR_NOT_FOUND);
-    CHECK(strstr(omm_err_sentence(), "no usable example; 1 bad lines, first t:1: messages: "));
+    CHECK(strstr(omm_err_sentence(), "t: no example to learn from; bad lines: 1, first t:1: messages: "));
+    o.skip_bad = false;
+    CHECK_ERR(parse(&data, "", &o), OMM_ERR_NOT_FOUND);
+    expect_text(omm_err_sentence(), "t: no example to learn from: nothing is in it");
+    o.clients = (const char *const[]){"b"};
+    o.client_count = 1;
+    CHECK_ERR(parse(&data, CHAT, &o), OMM_ERR_NOT_FOUND);
+    expect_text(omm_err_sentence(), "t: no example of client 'b'");
+    o = s_detect;
+    o.seq_max = 2;
+    CHECK_ERR(parse(&data, CHAT, &o), OMM_ERR_NOT_FOUND);
+    CHECK(strstr(omm_err_sentence(), "begins after the longest that an example may be, in all 1 of"));
 }
 
 /* --- streams --------------------------------------------------------------------------------- */

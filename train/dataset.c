@@ -91,17 +91,27 @@ bool name_is_among(const char *name, const char *const *names, size_t count) {
     return false;
 }
 
-omm_err dataset_check_clients(const omm_dataset *data, const char *const *wanted, size_t count) {
+static omm_err refuse_empty(const omm_dataset *data, const char *name) {
+    const omm_data_totals *t = &data->totals;
+    if (t->bad)
+        return omm_raise(OMM_ERR_NOT_FOUND, "%s: no example to learn from; bad lines: %llu, first %s",
+                         name, (unsigned long long)t->bad, t->bad_first[0]);
+    if (t->dropped)
+        return omm_raise(OMM_ERR_NOT_FOUND,
+                         "%s: no example to learn from: what is to be learned begins after the "
+                         "longest that an example may be, in all %llu of them",
+                         name, (unsigned long long)t->dropped);
+    return omm_raise(OMM_ERR_NOT_FOUND, "%s: no example to learn from: nothing is in it", name);
+}
+
+omm_err dataset_check_clients(const omm_dataset *data, const char *name, const char *const *wanted,
+                              size_t count) {
     for (size_t i = 0; wanted && i < count; i++)
         if (!data->clients ||
             !bsearch(&wanted[i], data->clients, data->client_count, sizeof *data->clients, by_name))
-            return omm_raise(OMM_ERR_NOT_FOUND, "data set: no example of client '%.128s'",
+            return omm_raise(OMM_ERR_NOT_FOUND, "%s: no example of client '%.128s'", name,
                              wanted[i]);
-    if (data->count > 0) return OMM_OK;
-    if (data->totals.bad)
-        return omm_raise(OMM_ERR_NOT_FOUND, "data set: no usable example; %llu bad lines, first %s",
-                         (unsigned long long)data->totals.bad, data->totals.bad_first[0]);
-    return omm_raise(OMM_ERR_NOT_FOUND, "data set: no usable example");
+    return data->count > 0 ? OMM_OK : refuse_empty(data, name);
 }
 
 void omm_dataset_close(omm_dataset *data) {
@@ -124,7 +134,7 @@ static omm_err fill(omm_dataset *data, source *s, maker *m) {
     OMM_TRY(scan_source(&data->totals, s, m, add_found, data));
     data->seq_max = m->options.seq_max;
     OMM_TRY(list_clients(data));
-    return dataset_check_clients(data, m->options.clients, m->options.client_count);
+    return dataset_check_clients(data, m->name, m->options.clients, m->options.client_count);
 }
 
 omm_err omm_dataset_parse(omm_dataset **out, omm_bytes text, const char *name,
@@ -178,7 +188,7 @@ static omm_err copy_kept(omm_dataset **out, const omm_dataset *from, const bool 
             err = dataset_add(data, &from->examples[i], from->lines[i]);
         }
     if (err == OMM_OK) err = list_clients(data);
-    if (err == OMM_OK) err = dataset_check_clients(data, NULL, 0);
+    if (err == OMM_OK) err = dataset_check_clients(data, "part of a data set", NULL, 0);
     if (err != OMM_OK) {
         omm_dataset_close(data);
         return err;
@@ -199,7 +209,7 @@ static omm_err new_marks(bool **out, const omm_dataset *from) {
 omm_err omm_dataset_select(omm_dataset **out, const omm_dataset *from, const char *const *clients,
                            size_t client_count) {
     bool *keep = NULL;
-    OMM_TRY(dataset_check_clients(from, clients, client_count));
+    OMM_TRY(dataset_check_clients(from, "data set", clients, client_count));
     OMM_TRY(new_marks(&keep, from));
     for (size_t i = 0; i < from->count; i++)
         keep[i] = name_is_among(client_of(from, i), clients, client_count);

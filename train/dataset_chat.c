@@ -118,9 +118,11 @@ static omm_err read_messages(maker *m, omm_message *messages, size_t *count, con
     const json_t *list = json_object_get(root, "messages");
     const json_t *tools = json_object_get(root, "tools");
     size_t n = json_array_size(list), at = 0;
-    if (!list)
+    if (!list && json_object_get(root, "prompt"))
         return BAD(m, MESSAGES, "%s",
-                   "messages: missing; a line has \"messages\", or \"prompt\" and \"completion\"");
+                   "a prompt, in a file whose first line is a chat; accepted: one of the two in a "
+                   "file");
+    if (!list) return BAD(m, MESSAGES, "%s", "messages: missing; accepted: " MAKER_LINE);
     if (!json_is_array(list) || n == 0 || n > MESSAGES_MAX)
         return BAD(m, MESSAGES, "messages: a list of 1 to %d messages is needed", MESSAGES_MAX);
     for (size_t i = 0; i < n; i++, at++) {

@@ -56,7 +56,7 @@ static omm_err fill(documents *d, const char *const *paths, size_t count) {
     for (size_t i = 0; i < count; i++) OMM_TRY(add_file(d, paths[i]));
     d->data->totals.format = OMM_DATA_TEXT;
     d->data->seq_max = d->maker.options.seq_max;
-    return dataset_check_clients(d->data, NULL, 0);
+    return dataset_check_clients(d->data, "texts", NULL, 0);
 }
 
 omm_err omm_dataset_documents(omm_dataset **out, const char *const *paths, size_t count,

@@ -90,6 +90,9 @@ typedef struct maker {
     omm_buf names; /* client, skill: NUL-terminated */
 } maker;
 
+/* What a line may be, for messages. */
+#define MAKER_LINE "a JSON object with \"messages\", or with \"prompt\" and \"completion\""
+
 /* "FILE:LINE: reason", as an error that skip_bad may forgive; at least one argument. */
 #define BAD(m, kind, fmt, ...)                                                                     \
     make_bad((m), OMM_DATA_BAD_##kind,                                                             \
@@ -151,9 +154,9 @@ OMM_CHECKED omm_err dataset_new(omm_dataset **out);
 OMM_CHECKED omm_err dataset_no_memory(void);
 /* Append a deep copy. */
 OMM_CHECKED omm_err dataset_add(omm_dataset *data, const omm_example *e, omm_bytes raw);
-/* Errors: NOT_FOUND (no example at all, or none of a wanted client). */
-OMM_CHECKED omm_err dataset_check_clients(const omm_dataset *data, const char *const *wanted,
-                                          size_t count);
+/* Errors: NOT_FOUND (no example at all, or none of a wanted client; `name` is the file's). */
+OMM_CHECKED omm_err dataset_check_clients(const omm_dataset *data, const char *name,
+                                          const char *const *wanted, size_t count);
 void dataset_count(omm_data_totals *totals, const omm_example *e);
 bool name_is_among(const char *name, const char *const *names, size_t count);
 

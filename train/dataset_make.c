@@ -180,6 +180,10 @@ static omm_err read_text(maker *m, omm_bytes *out, const json_t *root, const cha
 /* Prompt and completion as `generate` would see them: the boundary between them is one of tokens. */
 static omm_err make_completion(maker *m, made *out, const json_t *root) {
     omm_bytes prompt = {0}, completion = {0};
+    if (!json_object_get(root, "prompt") && json_object_get(root, "messages"))
+        return BAD(m, COMPLETION, "%s",
+                   "a chat, in a file whose first line is a prompt and a completion; accepted: one "
+                   "of the two in a file");
     OMM_TRY(read_text(m, &prompt, root, "prompt", true));
     OMM_TRY(read_text(m, &completion, root, "completion", false));
     omm_tokens *tokens = &m->prompt.tokens;
@@ -237,7 +241,7 @@ static omm_err take_mask(maker *m, made *out) {
 
 static omm_err make_object(maker *m, made *out, bool *wanted, const json_t *root) {
     const omm_dataset_options *o = &m->options;
-    if (!json_is_object(root)) return BAD(m, JSON, "%s", "not a JSON object");
+    if (!json_is_object(root)) return BAD(m, JSON, "%s", "not a JSON object; accepted: " MAKER_LINE);
     OMM_TRY(read_name(m, &out->client, root, "client", o->client_default));
     OMM_TRY(read_name(m, &out->skill, root, "skill", ""));
     *wanted = !o->clients || name_is_among(out->client, o->clients, o->client_count);
@@ -254,7 +258,7 @@ static omm_err parse_line(maker *m, json_t **root, omm_bytes line) {
     if (err != OMM_ERR_FORMAT) return err;
     const char *said = omm_err_sentence(); /* "-:1:COLUMN: reason" */
     return make_bad(m, OMM_DATA_BAD_JSON,
-                    omm_raise(err, "%s:%u:%s", m->name, m->line,
+                    omm_raise(err, "%s:%u:%s; accepted: " MAKER_LINE, m->name, m->line,
                               strncmp(said, "-:1:", 4) == 0 ? said + 4 : said));
 }
 

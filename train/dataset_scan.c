@@ -199,7 +199,7 @@ static omm_err take_line(scan *s) {
                  (unsigned long long)(end - s->at), OMM_DATASET_LINE_BYTES_MAX);
         OMM_TRY(refuse_line(s, OMM_DATA_BAD_LENGTH, reason));
     } else if (is_blank(line)) {
-        OMM_TRY(refuse_line(s, OMM_DATA_BAD_EMPTY, "empty line"));
+        OMM_TRY(refuse_line(s, OMM_DATA_BAD_EMPTY, "empty line; accepted: " MAKER_LINE));
     } else {
         record r = {.bytes = line, .offset = s->at, .line = s->line};
         OMM_TRY(take_record(s, &r));
