@@ -6,6 +6,8 @@
 #include <string.h>
 
 #define SCENARIO_YAML_BYTES_MAX (1u << 20)
+#define VALUE_MAX_LEAST (1.0 / 65536)
+#define VALUE_MAX_MOST 32768.0
 
 const char *const omm_hostile_names[] = {"none",          "unsigned", "wrong_key",    "replayed",
                                          "wrong_context", "nan",      "out_of_range", "wrong_base",
@@ -76,8 +78,9 @@ static const omm_config_field s_codec_fields[] = {
     {0}};
 
 static const omm_config_field s_aggregation_fields[] = {
-    OMM_CONFIG_REAL(omm_scenario_aggregation, value_max, .fallback = "1", .min = 1.0 / 65536,
-                    .max = 32768, .help = "largest magnitude of a value; a power of two"),
+    OMM_CONFIG_REAL(omm_scenario_aggregation, value_max, .fallback = "0", .max = 32768,
+                    .help = "largest magnitude of a value, a power of two; 0: as recipe.parts needs "
+                            "(1, a core 4 or more)"),
     OMM_CONFIG_U64(omm_scenario_aggregation, weight_sum_max, .fallback = "4294967296", .min = 1,
                    .max = 1099511627776.0, .help = "tokens per round; a power of two"),
     OMM_CONFIG_REAL(omm_scenario_aggregation, norm_max, .fallback = "100", .max = 1e9,
@@ -220,10 +223,11 @@ static omm_err check(const char *file, const omm_scenario *s) {
     const omm_scenario_group *groups = s->population.items;
     for (size_t i = 0; i < s->population.count; i++) OMM_TRY(check_group(file, &groups[i]));
     OMM_TRY(check_distinct(file, s));
-    if (!is_power_of_two(s->aggregation.value_max))
+    if (!is_power_of_two(s->aggregation.value_max) || s->aggregation.value_max < VALUE_MAX_LEAST)
         return omm_raise(OMM_ERR_CONFIG,
-                         "%s: aggregation.value_max is %g; accepted: a power of two", file,
-                         s->aggregation.value_max);
+                         "%s: aggregation.value_max is %g; accepted: a power of two from 2^-16 to "
+                         "2^15, or 0 for what recipe.parts needs",
+                         file, s->aggregation.value_max);
     if (s->aggregation.weight_sum_max & (s->aggregation.weight_sum_max - 1))
         return omm_raise(OMM_ERR_CONFIG,
                          "%s: aggregation.weight_sum_max is %llu; accepted: a power of two", file,
@@ -231,10 +235,21 @@ static omm_err check(const char *file, const omm_scenario *s) {
     return OMM_OK;
 }
 
+/* A core starts at zero and moves at some ten times the rate of A and B: by AdamW at most rate x steps a
+ * round, and as much again may wait as residual. */
+static double value_max_for(const omm_recipe_yaml *r) {
+    if (r->parts != OMM_RECIPE_PARTS_CORE) return 1;
+    double bound = 4;
+    while (bound < 2 * r->learning_rate * r->steps && bound < VALUE_MAX_MOST) bound *= 2;
+    return bound;
+}
+
+/* What is left to follow from the rest is written out: the effective form has it as a number. */
 static omm_err finish(omm_scenario *out, const char *file, const uint64_t *seed) {
     if (seed) out->seed = *seed;
     omm_recipe recipe;
     OMM_TRY(omm_recipe_from_yaml(&recipe, &out->recipe));
+    if (out->aggregation.value_max == 0) out->aggregation.value_max = value_max_for(&out->recipe);
     return check(file, out);
 }
 

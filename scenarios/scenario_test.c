@@ -74,6 +74,37 @@ static void test_effective_form_is_a_fixed_point(void) {
     omm_arena_fini(&arena);
 }
 
+/* The bound of values follows from what is trained, and stands in the effective form. */
+static void test_value_max(void) {
+    static const struct {
+        const char *recipe;
+        double want;
+    } cases[] = {{"recipe: {steps: 3}\n", 1},
+                 {"recipe: {parts: core, steps: 8, learning_rate: 0.1}\n", 4},
+                 {"recipe: {parts: core, steps: 20, learning_rate: 0.1}\n", 4},
+                 {"recipe: {parts: core, steps: 21, learning_rate: 0.1}\n", 8},
+                 {"recipe: {parts: core, steps: 1000000, learning_rate: 1}\n", 32768},
+                 {"recipe: {parts: core, steps: 8}\naggregation: {value_max: 0.5}\n", 0.5},
+                 {"recipe: {parts: b, steps: 8}\naggregation: {value_max: 0}\n", 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[4096];
+        omm_arena arena;
+        omm_scenario s, again;
+        omm_buf effective;
+        omm_arena_init(&arena, 16u << 20);
+        omm_buf_init(&effective, 1u << 20);
+        snprintf(text, sizeof text, "%.*s%s", (int)(strstr(GOOD, "recipe:") - GOOD), GOOD,
+                 cases[i].recipe);
+        CHECK_OK(parse(&s, &arena, text));
+        CHECK(s.aggregation.value_max == cases[i].want);
+        CHECK_OK(omm_scenario_write(&effective, &s));
+        CHECK_OK(omm_scenario_parse(&again, omm_buf_view(&effective), "effective", NULL, &arena));
+        CHECK(again.aggregation.value_max == cases[i].want);
+        omm_buf_fini(&effective);
+        omm_arena_fini(&arena);
+    }
+}
+
 /* Replace `from` by `to` in GOOD and expect a refusal whose sentence holds `says`. */
 static void refuse(const char *from, const char *to, const char *says) {
     char text[4096];
@@ -102,6 +133,7 @@ static void test_refusals(void) {
     refuse("hostile: nan, count: 2", "hostile: nan", "`count`");
     refuse("hostile: nan, count: 2", "hostile: rude, count: 2", "wrong_base");
     refuse("recipe:", "aggregation: {value_max: 3}\nrecipe:", "power of two");
+    refuse("recipe:", "aggregation: {value_max: 0.0000001}\nrecipe:", "2^-16 to 2^15");
     refuse("recipe:", "aggregation: {weight_sum_max: 1000}\nrecipe:", "power of two");
     refuse("steps: 3", "steps: 3, targets: knees", "knees");
     refuse("kind: int8", "kind: int9", "int8");
@@ -125,6 +157,7 @@ static void test_shipped_scenarios(void) {
 int main(void) {
     test_reads_and_names_nodes();
     test_effective_form_is_a_fixed_point();
+    test_value_max();
     test_refusals();
     test_shipped_scenarios();
     return 0;

@@ -69,7 +69,7 @@ typedef struct omm_scenario_codecs {
 } omm_scenario_codecs;
 
 typedef struct omm_scenario_aggregation {
-    double value_max;        /* power of two */
+    double value_max;        /* power of two; left out, what recipe.parts needs */
     uint64_t weight_sum_max; /* tokens, power of two */
     double norm_max;         /* L2 norm of one decoded update; 0: no bound */
 } omm_scenario_aggregation;
