@@ -79,8 +79,7 @@ json_t *data_totals_json(const omm_data_totals *t) {
 
 void data_print_bad(FILE *out, const omm_data_totals *t) {
     if (!t->bad) return;
-    fprintf(out, "  %llu bad line%s left out:", (unsigned long long)t->bad,
-            t->bad == 1 ? "" : "s");
+    fprintf(out, "  %llu bad line%s left out:", (unsigned long long)t->bad, t->bad == 1 ? "" : "s");
     const char *comma = "";
     for (unsigned i = 1; i < OMM_DATA_BAD_COUNT; i++) {
         if (!t->bad_by[i]) continue;

@@ -79,8 +79,9 @@ static const omm_config_field s_codec_fields[] = {
 
 static const omm_config_field s_aggregation_fields[] = {
     OMM_CONFIG_REAL(omm_scenario_aggregation, value_max, .fallback = "0", .max = 32768,
-                    .help = "largest magnitude of a value, a power of two; 0: as recipe.parts needs "
-                            "(1, a core 4 or more)"),
+                    .help =
+                        "largest magnitude of a value, a power of two; 0: as recipe.parts needs "
+                        "(1, a core 4 or more)"),
     OMM_CONFIG_U64(omm_scenario_aggregation, weight_sum_max, .fallback = "4294967296", .min = 1,
                    .max = 1099511627776.0, .help = "tokens per round; a power of two"),
     OMM_CONFIG_REAL(omm_scenario_aggregation, norm_max, .fallback = "100", .max = 1e9,

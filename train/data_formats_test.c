@@ -188,7 +188,8 @@ typedef struct refusal {
 static const refusal s_chat[] = {
     {"", OMM_DATA_BAD_EMPTY, "t:2: empty line; accepted: a JSON object with \"messages\", or"},
     {" \t\r", OMM_DATA_BAD_EMPTY, "t:2: empty line"},
-    {"{\"client\": nope}", OMM_DATA_BAD_JSON, "t:2:15: invalid token near 'nope'; accepted: a JSON object with"},
+    {"{\"client\": nope}", OMM_DATA_BAD_JSON,
+     "t:2:15: invalid token near 'nope'; accepted: a JSON object with"},
     {"{} {}", OMM_DATA_BAD_JSON, "t:2:4: end of file expected near '{'"},
     {"{\"client\": \"a\\u0000\"}", OMM_DATA_BAD_JSON,
      "t:2:20: \\u0000 is not allowed, every other character is; accepted: a JSON"},
@@ -299,7 +300,8 @@ static void refusals(void) {
     o = s_detect;
     o.skip_bad = true;
     CHECK_ERR(parse(&data, "{\"messages\": 1}\n", &o), OMM_ERR_NOT_FOUND);
-    CHECK(strstr(omm_err_sentence(), "t: no example to learn from; bad lines: 1, first t:1: messages: "));
+    CHECK(strstr(omm_err_sentence(),
+                 "t: no example to learn from; bad lines: 1, first t:1: messages: "));
     o.skip_bad = false;
     CHECK_ERR(parse(&data, "", &o), OMM_ERR_NOT_FOUND);
     expect_text(omm_err_sentence(), "t: no example to learn from: nothing is in it");
@@ -310,7 +312,8 @@ static void refusals(void) {
     o = s_detect;
     o.seq_max = 2;
     CHECK_ERR(parse(&data, CHAT, &o), OMM_ERR_NOT_FOUND);
-    CHECK(strstr(omm_err_sentence(), "begins after the longest that an example may be, in all 1 of"));
+    CHECK(
+        strstr(omm_err_sentence(), "begins after the longest that an example may be, in all 1 of"));
 }
 
 /* --- streams --------------------------------------------------------------------------------- */

@@ -94,8 +94,9 @@ bool name_is_among(const char *name, const char *const *names, size_t count) {
 static omm_err refuse_empty(const omm_dataset *data, const char *name) {
     const omm_data_totals *t = &data->totals;
     if (t->bad)
-        return omm_raise(OMM_ERR_NOT_FOUND, "%s: no example to learn from; bad lines: %llu, first %s",
-                         name, (unsigned long long)t->bad, t->bad_first[0]);
+        return omm_raise(OMM_ERR_NOT_FOUND,
+                         "%s: no example to learn from; bad lines: %llu, first %s", name,
+                         (unsigned long long)t->bad, t->bad_first[0]);
     if (t->dropped)
         return omm_raise(OMM_ERR_NOT_FOUND,
                          "%s: no example to learn from: what is to be learned begins after the "

@@ -241,7 +241,8 @@ static omm_err take_mask(maker *m, made *out) {
 
 static omm_err make_object(maker *m, made *out, bool *wanted, const json_t *root) {
     const omm_dataset_options *o = &m->options;
-    if (!json_is_object(root)) return BAD(m, JSON, "%s", "not a JSON object; accepted: " MAKER_LINE);
+    if (!json_is_object(root))
+        return BAD(m, JSON, "%s", "not a JSON object; accepted: " MAKER_LINE);
     OMM_TRY(read_name(m, &out->client, root, "client", o->client_default));
     OMM_TRY(read_name(m, &out->skill, root, "skill", ""));
     *wanted = !o->clients || name_is_among(out->client, o->clients, o->client_count);
