@@ -1,6 +1,6 @@
 /* Canaries: strangers on probation and nodes whose turn it is, in whole runs with kills and lost messages between
  * any two messages; and everything that a cheat, a copier, a flood and a restart may try. */
-#include "federation.h"
+#include "hand.h"
 
 #include "omm/envelope.h"
 #include "omm/file.h"
@@ -257,183 +257,7 @@ static void test_false_node(void) {
     }
 }
 
-/* ---- one candidate, by hand ---- */
-
-typedef struct hand {
-    omm_key key;
-    omm_arena arena;
-    omm_buf reply;
-    omm_reply said;
-    omm_offer offer;
-    omm_digest offer_digest;
-    omm_submission s;
-    omm_buf payload, envelope;
-} hand;
-
-static void hand_open(hand *h, uint64_t number) {
-    const omm_seed seed = omm_seed_from_u64(1000 + number);
-    *h = (hand){0};
-    omm_key_from_seed(&h->key, &seed);
-    omm_arena_init(&h->arena, (size_t)64 << 20);
-    omm_buf_init(&h->reply, OMM_MESSAGE_BYTES_MAX);
-    omm_buf_init(&h->payload, 1u << 20);
-    omm_buf_init(&h->envelope, OMM_ENVELOPE_BYTES_MAX);
-}
-
-static void hand_close(hand *h) {
-    omm_arena_fini(&h->arena);
-    omm_buf_fini(&h->reply);
-    omm_buf_fini(&h->payload);
-    omm_buf_fini(&h->envelope);
-}
-
-static omm_reply_kind hand_send(hand *h, const omm_request *request) {
-    omm_buf bytes;
-    omm_buf_init(&bytes, OMM_MESSAGE_BYTES_MAX);
-    CHECK_OK(omm_request_encode(&bytes, request));
-    fed_send(&s_fed, &h->reply, omm_buf_view(&bytes));
-    CHECK_OK(omm_reply_decode(&h->said, omm_buf_view(&h->reply), &h->arena));
-    omm_buf_fini(&bytes);
-    return h->said.kind;
-}
-
-static omm_reply_kind hand_sign(hand *h, omm_request_kind kind, omm_context context,
-                                omm_bytes payload) {
-    omm_buf_clear(&h->envelope);
-    CHECK_OK(omm_envelope_seal(&h->envelope, context, payload, &h->key));
-    return hand_send(h, &(omm_request){.kind = kind, .envelope = omm_buf_view(&h->envelope)});
-}
-
-static omm_reply_kind hand_ask(hand *h, const omm_enrol *enrol) {
-    omm_buf payload;
-    omm_buf_init(&payload, 4096);
-    CHECK_OK(omm_enrol_encode(&payload, enrol));
-    const omm_reply_kind kind =
-        hand_sign(h, OMM_REQUEST_ENROL, OMM_CONTEXT_ENROL, omm_buf_view(&payload));
-    omm_buf_fini(&payload);
-    return kind;
-}
-
-static omm_reply_kind hand_enrol(hand *h) {
-    omm_enrol e = {.coordinator = s_fed.coordinator_key.public_key};
-    omm_envelope opened;
-    const omm_reply_kind kind = hand_ask(h, &e);
-    if (kind != OMM_REPLY_CHALLENGE) return kind;
-    CHECK_OK(omm_envelope_open_as(&opened, OMM_CONTEXT_CHALLENGE, h->said.envelope));
-    e.has_work = true;
-    e.challenge = omm_hash(opened.payload);
-    CHECK(omm_work_search(&e.work, &e.challenge, &h->key.public_key, BITS, 0, 1u << 20));
-    return hand_ask(h, &e);
-}
-
-/* Takes the offer if there is one. */
-static omm_reply_kind hand_poll(hand *h) {
-    static uint64_t counter;
-    omm_poll poll = {.counter = ++counter};
-    omm_buf payload;
-    omm_envelope opened;
-    omm_buf_init(&payload, 4096);
-    CHECK_OK(omm_poll_encode(&payload, &poll));
-    const omm_reply_kind kind =
-        hand_sign(h, OMM_REQUEST_POLL, OMM_CONTEXT_POLL, omm_buf_view(&payload));
-    omm_buf_fini(&payload);
-    if (kind != OMM_REPLY_OFFER) return kind;
-    CHECK_OK(omm_envelope_open_as(&opened, OMM_CONTEXT_OFFER, h->said.envelope));
-    CHECK_OK(omm_offer_decode(&h->offer, opened.payload, &h->arena));
-    h->offer_digest = omm_hash(h->said.envelope);
-    return kind;
-}
-
-/* Chunk by chunk, as named. */
-static omm_bytes hand_fetch(hand *h, const omm_blob *blob) {
-    uint8_t *all = omm_arena_alloc(&h->arena, blob->size, 1);
-    CHECK(all);
-    for (uint32_t i = 0; i < blob->chunk_count; i++) {
-        const omm_request get = {.kind = OMM_REQUEST_GET, .digest = blob->digest, .index = i};
-        CHECK_EQ(hand_send(h, &get), OMM_REPLY_CHUNK);
-        memcpy(all + (size_t)i * OMM_CHUNK_BYTES, h->said.data.data, h->said.data.size);
-    }
-    const omm_bytes bytes = omm_bytes_of(all, blob->size);
-    const omm_digest digest = omm_hash(bytes);
-    CHECK(omm_digest_equal(&digest, &blob->digest));
-    return bytes;
-}
-
-/* What an honest node answers. */
-static void hand_train(hand *h) {
-    const omm_layout *layout = &s_fed.run.layout;
-    const omm_digest id = omm_key_id(&h->key.public_key);
-    static const uint8_t zeros[4096];
-    static float start[64], values[64];
-    omm_seed nonce;
-    omm_encoded info;
-    CHECK(layout->value_count <= 64 && h->offer.is_canary && h->offer.selected_count == 1);
-    CHECK(omm_digest_equal(&h->offer.selected[0], &id));
-    const omm_bytes global = hand_fetch(h, &h->offer.global);
-    const omm_bytes shard = hand_fetch(h, &h->offer.canary);
-    CHECK_OK(omm_codec_decode(start, NULL, &s_fed.run.codec_down, layout, global));
-    memcpy(nonce.b, h->offer.nonce.b, sizeof nonce.b);
-    const omm_seed seed = omm_training_seed(nonce.b, &id);
-    const omm_seed mixed = omm_seed_derive(&seed, OMM_PURPOSE_TEST, shard);
-    for (size_t i = 0; i < layout->value_count; i++)
-        values[i] = fed_trained(start[i], &mixed, i) - start[i];
-    omm_buf_clear(&h->payload);
-    CHECK_OK(omm_codec_encode(&h->payload, &info, &s_fed.run.codec_up, layout, values));
-    uint8_t *steps = omm_arena_alloc(&h->arena, 3, 8);
-    for (uint64_t step = 1; step <= 3; step++) omm_put_u64(steps + 8 * (step - 1), step);
-    h->s =
-        (omm_submission){.round = h->offer.round,
-                         .nonce = h->offer.nonce,
-                         .offer_digest = h->offer_digest,
-                         .base_digest = h->offer.base_digest,
-                         .global_digest = h->offer.global.digest,
-                         .tokens = shard.size,
-                         .examples = shard.size,
-                         .steps = 3,
-                         .loss_before = 2.5f,
-                         .loss_after = 1.5f,
-                         .codec = h->offer.codec_up,
-                         .data_commitment = h->offer.canary.digest,
-                         .residual_before = omm_hash(omm_bytes_of(zeros, 4 * layout->value_count)),
-                         .residual_after = omm_hash(omm_bytes_of(zeros, 4 * layout->value_count)),
-                         .step_digests = omm_bytes_of(steps, 24)};
-    memcpy(h->s.run_id, h->offer.run_id, sizeof h->s.run_id);
-    CHECK_OK(omm_blob_describe(&h->s.payload, &h->arena, omm_buf_view(&h->payload),
-                               &info.payload_digest));
-}
-
-static omm_reply_kind hand_submit(hand *h) {
-    omm_buf payload;
-    omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
-    CHECK_OK(omm_submission_encode(&payload, &h->s));
-    const omm_reply_kind kind =
-        hand_sign(h, OMM_REQUEST_SUBMIT, OMM_CONTEXT_SUBMISSION, omm_buf_view(&payload));
-    omm_buf_fini(&payload);
-    return kind;
-}
-
-static omm_reply_kind hand_put(hand *h) {
-    return hand_send(h, &(omm_request){.kind = OMM_REQUEST_PUT,
-                                       .digest = h->s.payload.digest,
-                                       .index = 0,
-                                       .data = omm_buf_view(&h->payload)});
-}
-
-static omm_err hand_refused(hand *h, omm_reply_kind kind) {
-    CHECK_EQ(kind, OMM_REPLY_REFUSED);
-    return h->said.reason;
-}
-
-/* The verdict in the receipt; STATE: there is none yet. */
-static omm_err hand_verdict(hand *h) {
-    omm_envelope opened;
-    omm_receipt receipt;
-    if (hand_submit(h) != OMM_REPLY_RECEIPT) return OMM_ERR_STATE;
-    CHECK_OK(omm_envelope_open_as(&opened, OMM_CONTEXT_RECEIPT, h->said.envelope));
-    CHECK_OK(omm_receipt_decode(&receipt, opened.payload, &h->arena));
-    CHECK(receipt.accepted == (receipt.reason == OMM_OK));
-    return receipt.reason;
-}
+/* ---- candidates, by hand ---- */
 
 static void open_quiet(bool on_disk) {
     fed_options o = strangers();
@@ -447,23 +271,10 @@ static void open_quiet(bool on_disk) {
     open_fed(&o);
 }
 
-/* Enrolled, with an offer, and its honest answer ready. */
-static void hand_begin(hand *h, uint64_t number) {
-    hand_open(h, number);
-    CHECK_EQ(hand_enrol(h), OMM_REPLY_WAIT);
-    CHECK_EQ(hand_poll(h), OMM_REPLY_OFFER);
-    hand_train(h);
-}
-
-static void hand_give(hand *h) {
-    CHECK_EQ(hand_submit(h), OMM_REPLY_NEED);
-    CHECK_EQ(hand_put(h), OMM_REPLY_WAIT);
-}
-
 static void test_by_hand(void) {
     hand h;
     open_quiet(true);
-    hand_begin(&h, 1);
+    hand_begin(&h, &s_fed, 1);
     CHECK_EQ(hand_enrol(&h), OMM_REPLY_WAIT); /* again: it is one already */
     CHECK_EQ(hand_poll(&h), OMM_REPLY_OFFER); /* and the same offer, over a restart */
     const omm_digest offer = h.offer_digest;
@@ -526,7 +337,7 @@ static void test_by_hand(void) {
 static void test_refused_manifests(void) {
     hand h;
     open_quiet(false);
-    hand_begin(&h, 1);
+    hand_begin(&h, &s_fed, 1);
     const omm_submission good = h.s;
 #define REFUSED(want, ...)                                                                         \
     h.s = good;                                                                                    \
@@ -565,8 +376,8 @@ static void test_refused_manifests(void) {
 static void test_copy(void) {
     hand a, b;
     open_quiet(true);
-    hand_begin(&a, 1);
-    hand_begin(&b, 2);
+    hand_begin(&a, &s_fed, 1);
+    hand_begin(&b, &s_fed, 2);
     b.s.payload = a.s.payload;
     omm_buf_clear(&b.payload);
     CHECK_OK(omm_buf_append(&b.payload, a.payload.data, a.payload.size));
@@ -586,7 +397,7 @@ static void test_copy(void) {
 static void test_failed_key(void) {
     hand h;
     open_quiet(true);
-    hand_begin(&h, 1);
+    hand_begin(&h, &s_fed, 1);
     h.s.tokens++;
     hand_give(&h);
     fed_replay(&s_fed);
@@ -611,7 +422,7 @@ static void test_failed_key(void) {
 static void test_flood(void) {
     static hand all[QUEUE + 2];
     open_quiet(false);
-    for (uint32_t i = 0; i < QUEUE + 2; i++) hand_begin(&all[i], i);
+    for (uint32_t i = 0; i < QUEUE + 2; i++) hand_begin(&all[i], &s_fed, i);
     for (uint32_t i = 0; i < QUEUE; i++) CHECK_EQ(hand_submit(&all[i]), OMM_REPLY_NEED);
     CHECK_EQ(hand_submit(&all[QUEUE]), OMM_REPLY_WAIT);
     s_fed.now_ms += 60000;
@@ -651,7 +462,7 @@ static void test_order(void) {
     bool has_job = true;
     omm_canary_job job;
     open_quiet(true);
-    for (uint32_t i = 0; i < 4; i++) hand_begin(&all[i], i);
+    for (uint32_t i = 0; i < 4; i++) hand_begin(&all[i], &s_fed, i);
     for (uint32_t i = 0; i < 4; i++) CHECK_EQ(hand_submit(&all[i]), OMM_REPLY_NEED);
     for (uint32_t i = 0; i < 4; i++) CHECK_EQ(hand_put(&all[order[i]]), OMM_REPLY_WAIT);
     for (uint32_t i = 0; i < 20; i++) CHECK_EQ(hand_submit(&all[1]), OMM_REPLY_WAIT);
@@ -670,7 +481,7 @@ static void test_order(void) {
 static void test_end(void) {
     hand h;
     open_quiet(false);
-    hand_begin(&h, 1);
+    hand_begin(&h, &s_fed, 1);
     hand_give(&h);
     for (uint32_t i = 0; i < 2; i++) s_fed.done[i] = s_fed.o.silent[i] = false;
     fed_run(&s_fed);
@@ -690,11 +501,11 @@ static void test_full(void) {
     hand h;
     open_quiet(false);
     for (uint32_t i = 0; i < OMM_COORD_CANDIDATES_MAX; i++) {
-        hand_open(&h, i);
+        hand_open(&h, &s_fed, i);
         CHECK_EQ(hand_enrol(&h), OMM_REPLY_WAIT);
         hand_close(&h);
     }
-    hand_open(&h, 5000);
+    hand_open(&h, &s_fed, 5000);
     CHECK_EQ(hand_refused(&h, hand_enrol(&h)), OMM_ERR_REFUSED_FULL);
     s_fed.clock.wall_ms += 3600000;
     CHECK_EQ(hand_enrol(&h), OMM_REPLY_WAIT);

@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define FED_NODES_MAX 8u
+#define FED_NODES_MAX 16u
 #define FED_TRAIN_MS 1000u
 
 typedef enum fed_fault {
