@@ -120,6 +120,7 @@ class Tally:
 
     def __init__(self):
         self.lock, self.told, self.sent, self.faults = threading.Lock(), {}, {}, []
+        self.cut_off, self.passed_over = 0, 0  # requests that went out: the connection ended, there was no answer within ANSWER_S
         self.go = threading.Event()  # cleared while the counts are compared
         self.go.set()
         self.busy = 0
@@ -137,6 +138,11 @@ class Tally:
     def refused(self, reason):
         with self.lock:
             self.told[reason] = self.told.get(reason, 0) + 1
+
+    def unanswered(self, is_open):
+        with self.lock:
+            self.passed_over += is_open
+            self.cut_off += not is_open
 
     def fault(self, text):
         with self.lock:
@@ -184,7 +190,11 @@ class Stranger(threading.Thread):
     def ask(self, request):
         if self.wire is None:
             self.wire = Wire(self.port, self.source)
-        reply = self.wire.ask(request)
+        try:
+            reply = self.wire.ask(request)
+        except OSError as e:
+            self.tally.unanswered(isinstance(e, TimeoutError))
+            raise
         got = pp.decode("Reply", reply)
         if "refused" in got:
             self.tally.refused(got["refused"]["reason"])
@@ -214,6 +224,21 @@ class Stranger(threading.Thread):
         envelope[-1 - self.rng.randrange(64)] ^= 1 << self.rng.randrange(8)
         got = self.ask(pp.encode("Request", {"version": 1, "poll": bytes(envelope)}))
         self.expect(got, "REFUSED_SIGNATURE")
+
+    def census(self, each):
+        """`each` requests of every kind whose refusal is certain, all refused so: reason -> how many.  Who is told to wait asks again."""
+        sends = {"KEY": self.stranger, "CONTEXT": self.context, "SIGNATURE": self.signature, "DIGEST": self.chunk, "FORMAT": self.garbage}
+        out = {}
+        for reason, send in sends.items():
+            while out.get(reason, 0) < each:
+                refused = self.tally.told.get("REFUSED_" + reason, 0)
+                send()
+                out[reason] = out.get(reason, 0) + self.tally.told.get("REFUSED_" + reason, 0) - refused
+                self.stop.wait(0.02)
+        return out
+
+    def garbage(self):
+        self.expect(self.ask(b"\xff" * self.rng.randrange(10, 3000)), "REFUSED_FORMAT")
 
     def junk(self):
         body = self.rng.randbytes(self.rng.randrange(1, 3000))

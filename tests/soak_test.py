@@ -4,8 +4,9 @@
 One calm episode first, then episodes until the time is over: strangers (hostile_peers.py) send malformed, oversized,
 slow, replayed and forged messages, an enrolled node sends zstd bombs in every round, coordinator and nodes are killed
 with -9 at random and started again.  After every episode: the masters and the ledger are those of the calm one, each
-receipt that an honest node keeps is in the evidence, `verify` passes, no sanitizer has said anything, and refusals were
-counted as the strangers were told.
+receipt that an honest node keeps is in the evidence, `verify` passes, no sanitizer has said anything, every request of a stranger
+was answered but for those that a kill cut off, and refusals were counted as the strangers were told: in /metrics whenever that is
+compared and in a census, where all that is sent must be refused and counted, and in the audit log since the coordinator last began.
 
 usage: soak_test.py SOURCE_DIR MESHMIND DURATION [SEED]     DURATION: 30m, 90s; without SEED one is drawn and printed
 """
@@ -44,6 +45,7 @@ round: {{join_ms: 600000}}
 """
 MEMORY = pathlib.Path("/dev/shm")  # a disk that others use would decide how long an episode takes
 EXACT = ["KEY", "SIGNATURE", "CONTEXT"]  # nobody but strangers provokes them
+CENSUS = 4  # requests of each kind
 
 
 class Process:
@@ -103,6 +105,7 @@ class Episode:
         self.folder, self.rng, self.seed, self.is_calm, self.deadline = folder, rng, seed, is_calm, deadline
         self.port, self.tally, self.stop = live.free_port(), hp.Tally(), threading.Event()
         self.compared, self.late_kills, self.captured_list, self.rss, self.fds = 0, 0, [], [], []
+        self.has_census = is_calm
         write_files(folder, self.port)
         run_seed = pp.blake(b"omm seed" + struct.pack("<Q", 12))
         derive = lambda purpose, name: pp.key_from_seed(pp.blake(struct.pack("<I", purpose) + name.encode(), key=run_seed))
@@ -150,6 +153,7 @@ class Episode:
             for p in [self.coordinator, *self.nodes]:
                 check(p.process.poll() in (None, 0, 1), p.name, "ended with", p.process.poll())
             self.sample()
+            self.census()
             if not self.is_calm and time.monotonic() > next_kill and time.monotonic() < self.deadline:
                 self.kill_one()
                 next_kill = time.monotonic() + self.rng.uniform(1, 8)
@@ -176,7 +180,7 @@ class Episode:
         if victim is self.coordinator:
             self.compare()
         if victim.kill():
-            time.sleep(self.rng.choice([0, 0, 0.5, 3]))
+            time.sleep(self.rng.choice([0.05, 0.05, 0.5, 3]))  # what it had answered has been read
             if victim is self.coordinator:
                 with self.tally.lock:
                     self.base = dict(self.tally.told)
@@ -184,15 +188,42 @@ class Episode:
         if victim is self.coordinator:
             self.tally.go.set()
 
-    def compare(self):
-        """Half of the kills: the strangers pause, and what they were told is what was counted."""
-        if self.rng.random() < 0.5:
-            return
+    def pause(self):
+        """The strangers', until tally.go is set; False where one does not end what it does."""
         self.tally.go.clear()
         end = time.monotonic() + 40
         while self.tally.busy and time.monotonic() < end:
             time.sleep(0.05)
-        if self.tally.busy:
+        return not self.tally.busy
+
+    def census(self):
+        """Once in an episode, before the first kill: what is sent by one stranger alone is refused and counted, to the last one."""
+        if self.has_census or not (self.folder / "http_port").exists():
+            return
+        self.has_census = True
+        try:
+            if not self.pause():
+                return
+            before = refusals(self.folder)
+            stranger = hp.Stranger(10, self.port, f"{self.seed}/census", self.tally, self.stop, self.captured)
+            try:
+                sent = stranger.census(CENSUS)
+            except OSError as e:
+                live.fail("census: a request was not answered:", e)
+            finally:
+                stranger.drop()
+            after = refusals(self.folder)
+            for reason, count in sent.items():
+                counted = after.get(reason, 0) - before.get(reason, 0)
+                check(count == CENSUS and (counted == count if reason in EXACT else counted >= count),
+                      "census:", reason, "sent", CENSUS, "refused", count, "counted", counted)
+            self.compared += 1
+        finally:
+            self.tally.go.set()
+
+    def compare(self):
+        """Half of the kills: the strangers pause, and what they were told is what was counted."""
+        if self.rng.random() < 0.5 or not self.pause():
             return
         try:
             counted = refusals(self.folder)
@@ -205,6 +236,20 @@ class Episode:
 
 
 # ---- what must hold ---------------------------------------------------------------------------------
+
+def check_refusals(episode):
+    """No request of a stranger was passed over, and what strangers were told since the coordinator last began is in its audit log."""
+    tally, cut_off = episode.tally, STRANGERS * (episode.coordinator.kills + 1)  # one each is under way at a kill, and at the end
+    check(tally.cut_off <= cut_off, tally.cut_off, "requests were cut off, by kills at most", cut_off)
+    slow = 1 + sum(tally.sent.values()) // 1000  # of a machine that has much else to do
+    check(tally.passed_over <= slow, tally.passed_over, "requests were passed over, for want of time at most", slow)
+    entries = [json.loads(line) for line in (episode.folder / "coordinator" / "audit.jsonl").read_text().splitlines()]
+    begun = max(i for i, entry in enumerate(entries) if entry["event"] == "start")
+    for reason in () if episode.is_calm else EXACT:
+        told = episode.tally.told.get("REFUSED_" + reason, 0) - episode.base.get("REFUSED_" + reason, 0)
+        logged = sum(entry.get("refusals", {}).get("REFUSED_" + reason, 0) for entry in entries[begun:])
+        check(logged >= told, "audit log:", reason, "told", told, "logged", logged)
+
 
 def outcome(bundle):
     """What honest nodes have made of the run."""
@@ -239,6 +284,7 @@ def check_episode(episode, expected):
         text = log.read_text(errors="replace")
         bad = re.search(r"(?m)^.*(AddressSanitizer|LeakSanitizer|runtime error|Assertion|ASSERT).*$", text)
         check(not bad, log.name, "says", bad and bad[0])
+    check_refusals(episode)
     live.check_verified(MESHMIND, bundle)
     live.run(MESHMIND, "coordinator", "audit", "verify", episode.folder / "coordinator" / "audit.jsonl")
     got = outcome(bundle)
