@@ -75,6 +75,8 @@ static omm_err answer_poll(omm_buf *reply, omm_coord *c, const omm_request *requ
     c->last_node = index;
     coord_node *node = &c->nodes[index];
     if (c->state == OMM_COORD_CLOSED) {
+        /* Who only repeats what the node said before has not been told, whoever it is: the node asks anew. */
+        if (stale) return coord_reply_wait(reply, c);
         omm_reply r = {.kind = OMM_REPLY_DONE, .envelope = omm_buf_view(&c->close)};
         OMM_TRY(omm_reply_encode(reply, &r));
         node->told = true;

@@ -155,8 +155,22 @@ omm_err coord_store_publish(omm_coord *c, omm_bytes line, bool evaluated) {
     return coord_store_in_transaction(c, publish_body, &args);
 }
 
+/* The last polls before the end, so that over a restart they are known not to be of those who have heard of it. */
+static omm_err keep_counters(omm_coord *c) {
+    for (size_t i = 0; i < c->o.run->node_count; i++) {
+        if (!c->nodes[i].has_counter) continue;
+        OMM_TRY(omm_db_run(c->db,
+                           "INSERT INTO presence(round, node, offered, counter) VALUES (?, ?, 0, ?)"
+                           " ON CONFLICT(round, node) DO UPDATE SET counter = excluded.counter",
+                           OMM_DB_INT(c->round), OMM_DB_INT(i),
+                           OMM_DB_INT((int64_t)c->nodes[i].counter)));
+    }
+    return OMM_OK;
+}
+
 static omm_err close_body(omm_coord *c, const void *ud) {
     const omm_bytes *envelope = ud;
+    OMM_TRY(keep_counters(c));
     OMM_TRY(omm_db_run(c->db, "UPDATE run SET close = ? WHERE id = 0", OMM_DB_BLOB(*envelope)));
     return coord_store_state(c, OMM_COORD_CLOSED, c->round);
 }

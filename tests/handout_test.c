@@ -76,7 +76,7 @@ static void test_lots(void) {
     o.select = SELECT;
     fed_open(&s_fed, &o);
     for (uint32_t round = 0; round < ROUNDS; round++) {
-        bool may[NODES] = {true, true, true, true, true}, want[NODES];
+        bool may[NODES] = {true, true, true, true, true}, want[NODES] = {false};
         omm_digest nonce;
         const omm_seed seed = omm_seed_from_u64(7); /* of federations */
         until_state(OMM_COORD_OPEN);
@@ -158,7 +158,7 @@ static void check_open(const bool *want) {
 
 static void test_who_gets_what(void) {
     bool may[NODES] = {[FIRST] = true, [SECOND] = true, [THIRD] = true, [FOURTH] = true};
-    bool want[NODES];
+    bool want[NODES] = {false};
     open_all();
     CHECK_EQ(hand_enrol(&s_candidate), OMM_REPLY_WAIT);
     for (uint32_t i = 0; i < NODES; i++) /* the fourth makes the quorum */
