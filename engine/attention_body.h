@@ -46,46 +46,22 @@ static seen row_sees(const attention_tile *t, size_t row, size_t block) {
     return s;
 }
 
-/* ---- one head's part of a block, in f32 ------------------------------------------------------ */
+/* ---- one head's part of a block, in f32 (F32, F16) ------------------------------------------- */
 
 /* keys [head_dim][64] */
 static const float *block_keys(float *out, const omm_kv *kv, const uint8_t *head) {
     const size_t d = kv->head_dim, count = d * OMM_KV_BLOCK;
     if (kv->type == OMM_KV_F32) return (const float *)(const void *)head;
-    if (kv->type == OMM_KV_F16) {
-        halves_f32(out, (const uint16_t *)(const void *)head, count);
-        return out;
-    }
-    const int8_t *q = (const int8_t *)head;
-    const uint16_t *scales = (const uint16_t *)(const void *)(head + count);
-    for (size_t i = 0; i < d; i++, q += OMM_KV_BLOCK, out += OMM_KV_BLOCK) {
-        const uint16_t *scale = scales + i / OMM_KV_GROUP * OMM_KV_BLOCK;
-        SIMD_UNROLL for (size_t j = 0; j < OMM_KV_BLOCK; j += VL) {
-            vf_store(out + j, vf_mul(vf_load_f16(scale + j), vf_from_vi(vi_load_i8(q + j))));
-        }
-    }
-    return out - count;
+    halves_f32(out, (const uint16_t *)(const void *)head, count);
+    return out;
 }
 
 /* values [64][dim_padded] */
 static const float *block_values(float *out, const omm_kv *kv, const uint8_t *head) {
-    const size_t width = kv->dim_padded, count = width * OMM_KV_BLOCK;
     head += kv->values_at;
     if (kv->type == OMM_KV_F32) return (const float *)(const void *)head;
-    if (kv->type == OMM_KV_F16) {
-        halves_f32(out, (const uint16_t *)(const void *)head, count);
-        return out;
-    }
-    const int8_t *q = (const int8_t *)head;
-    const size_t groups = omm_kv_groups(kv->head_dim);
-    float scales[OMM_KV_BLOCK * (OMM_HEAD_DIM_MAX / OMM_KV_GROUP)];
-    halves_f32(scales, (const uint16_t *)(const void *)(head + count), groups * OMM_KV_BLOCK);
-    for (size_t j = 0; j < OMM_KV_BLOCK; j++, q += width, out += width)
-        for (size_t i = 0; i < width; i += VL) {
-            const vf scale = vf_set1(scales[j * groups + i / OMM_KV_GROUP]);
-            vf_store(out + i, vf_mul(scale, vf_from_vi(vi_load_i8(q + i))));
-        }
-    return out - count;
+    halves_f32(out, (const uint16_t *)(const void *)head, kv->dim_padded * OMM_KV_BLOCK);
+    return out;
 }
 
 /* ---- a tile ---------------------------------------------------------------------------------- */
@@ -117,22 +93,25 @@ static void row_scores(attention_tile *t, size_t row, seen sees) {
     }
     float top = vf_fold_max(vf_max(vf_max(v[0], v[1]), vf_max(v[2], v[3])));
     if (t->max[row] > top) top = t->max[row];
-    float shrink[VL];
-    vf_store(shrink, vf_exp(vf_set1(t->max[row] - top)));
     vf sum = vf_zero();
     SIMD_UNROLL for (size_t j = 0; j < OMM_KV_BLOCK / VL; j++) {
         v[j] = vf_exp(vf_sub(v[j], vf_set1(top)));
         sum = vf_add(sum, v[j]);
         vf_store(s + j * VL, v[j]);
     }
-    if (t->max[row] == -INFINITY) {
-        t->sum[row] = vf_fold(sum);
+    const float before = t->max[row], part = vf_fold(sum);
+    t->max[row] = top;
+    if (before == -INFINITY) {
+        t->sum[row] = part;
+    } else if (before == top) {
+        t->sum[row] += part; /* exp(0) is 1 */
     } else {
-        t->sum[row] = fmaf(t->sum[row], shrink[0], vf_fold(sum));
+        float shrink[VL];
+        vf_store(shrink, vf_exp(vf_set1(before - top)));
+        t->sum[row] = fmaf(t->sum[row], shrink[0], part);
         kernel_vec_scale(t->o + row * ATTENTION_LD, t->o + row * ATTENTION_LD, shrink[0],
                          t->a->kv->dim_padded);
     }
-    t->max[row] = top;
 }
 
 /* Rows r .. r + rows continue their chains over positions begin .. end of a block. */
@@ -186,9 +165,7 @@ static void tile_block_few(attention_tile *t, size_t block) {
     const few_ahead own = ahead_in(values, kv->head_bytes - kv->values_at, kv->head_dim);
     const few_block b = {
         .values = values,
-        .scales = t->block,
         .width = kv->dim_padded,
-        .groups = omm_kv_groups(kv->head_dim),
         .begin = sees.begin,
         .end = sees.end,
         .next = ahead_in(more ? block_head(t, block + 1) : NULL, kv->values_at, OMM_KV_BLOCK)};
@@ -196,12 +173,35 @@ static void tile_block_few(attention_tile *t, size_t block) {
         s_few[kv->type][min_size(ATTENTION_FEW, t->rows - r) - 1].keys(
             t->s + r * ATTENTION_LD, t->q + r * ATTENTION_LD, head, kv->head_dim, &own);
     for (size_t r = 0; r < t->rows; r++) row_scores(t, r, sees);
-    if (kv->type == OMM_KV_Q8_0)
-        halves_f32(t->block, (const uint16_t *)(const void *)(values + b.width * OMM_KV_BLOCK),
-                   b.groups * OMM_KV_BLOCK);
     for (size_t r = 0; r < t->rows; r += ATTENTION_FEW)
         s_few[kv->type][min_size(ATTENTION_FEW, t->rows - r) - 1].values(
             t->o + r * ATTENTION_LD, t->s + r * ATTENTION_LD, &b);
+}
+
+/* Rows r .. r + rows, at most ATTENTION_FEW; the first ones ask for what is read next. */
+static void tile_rows_q8(attention_tile *t, size_t block, size_t r, size_t rows, bool first) {
+    const omm_kv *kv = t->a->kv;
+    const uint8_t *head = block_head(t, block), *values = head + kv->values_at;
+    const uint8_t *after =
+        block < t->last && kv->blocks[block + 1] ? block_head(t, block + 1) : NULL;
+    const q8_kernel *kernel = &s_q8_attention[rows - 1];
+    const seen early = row_sees(t, r, block), late = row_sees(t, r + rows - 1, block);
+    q8_weights *p = (q8_weights *)(void *)t->block;
+    const q8_keys keys = {head, kv->dim_padded,
+                          ahead_in(first ? after : NULL, kv->values_at, kv->dim_padded / 4)};
+    kernel->scores(t->s + r * ATTENTION_LD, t->q + r * ATTENTION_LD, &keys);
+    for (size_t i = 0; i < rows; i++) {
+        const seen sees = row_sees(t, r + i, block);
+        row_scores(t, r + i, sees);
+        q8_weights_set(
+            &p[i], t->s + (r + i) * ATTENTION_LD,
+            (const uint16_t *)(const void *)(values + kv->dim_padded * (size_t)OMM_KV_BLOCK),
+            omm_kv_groups(kv->head_dim), sees.begin, sees.end);
+    }
+    const q8_values b = {values, kv->dim_padded, early.begin, late.end,
+                         ahead_in(first && after ? after + kv->values_at : NULL,
+                                  kv->head_bytes - kv->values_at, OMM_KV_BLOCK / 4)};
+    kernel->values(t->o + r * ATTENTION_LD, p, &b);
 }
 
 static void tile_block(attention_tile *t, size_t block) {
@@ -210,6 +210,11 @@ static void tile_block(attention_tile *t, size_t block) {
     size_t r0 = 0, r1 = t->rows; /* rows that see something of this block */
     while (row_sees(t, r0, block).end == 0) r0++;
     while (row_sees(t, r1 - 1, block).begin == OMM_KV_BLOCK) r1--;
+    if (kv->type == OMM_KV_Q8_0) {
+        for (size_t r = r0; r < r1; r += ATTENTION_FEW)
+            tile_rows_q8(t, block, r, min_size(ATTENTION_FEW, r1 - r), r == r0);
+        return;
+    }
     ahead(head + kv->values_at, kv->head_bytes - kv->values_at);
     const float *k = block_keys(t->block, kv, head);
     for (size_t r = r0; r < r1; r += SIMD_MR)
@@ -222,11 +227,21 @@ static void tile_block(attention_tile *t, size_t block) {
         rows_add_values(t, r, min_size(SIMD_MR, r1 - r), v, block);
 }
 
+static void tile_query(attention_tile *t, size_t r) {
+    const size_t d = t->a->kv->head_dim;
+    const float *x = t->a->q + tile_index(t, r) * d;
+    float *q = t->q + r * ATTENTION_LD;
+    if (t->a->kv->type == OMM_KV_Q8_0)
+        q8_query_set((q8_query *)(void *)q, x, d);
+    else
+        memcpy(q, x, d * sizeof *q);
+}
+
 static void tile_attend(attention_tile *t) {
     const omm_attention *a = t->a;
     const size_t d = a->kv->head_dim;
     for (size_t r = 0; r < t->rows; r++) {
-        memcpy(t->q + r * ATTENTION_LD, a->q + tile_index(t, r) * d, d * sizeof(float));
+        tile_query(t, r);
         memset(t->o + r * ATTENTION_LD, 0, a->kv->dim_padded * sizeof(float));
         t->max[r] = -INFINITY;
         t->sum[r] = 0.0f;
@@ -236,7 +251,7 @@ static void tile_attend(attention_tile *t) {
     t->last = end - 1;
     const bool one_query = t->first / t->group == (t->first + t->rows - 1) / t->group;
     for (size_t b = begin; b < end; b++)
-        if (one_query)
+        if (one_query && a->kv->type != OMM_KV_Q8_0)
             tile_block_few(t, b);
         else
             tile_block(t, b);
@@ -318,17 +333,18 @@ static void store_f16(const omm_kv *kv, uint8_t *head, size_t slot, const float 
 
 static void store_q8(const omm_kv *kv, uint8_t *head, size_t slot, const float *k, const float *v) {
     const size_t d = kv->head_dim, groups = omm_kv_groups(kv->head_dim);
-    int8_t q[OMM_KV_GROUP], *kb = (int8_t *)head + slot;
-    int8_t *vb = (int8_t *)head + kv->values_at + slot * kv->dim_padded;
-    uint16_t *ks = (uint16_t *)(void *)(head + d * OMM_KV_BLOCK) + slot;
-    uint8_t *vs_bytes = head + kv->values_at + (size_t)kv->dim_padded * OMM_KV_BLOCK;
-    uint16_t *vs = (uint16_t *)(void *)vs_bytes + slot * groups;
+    const size_t plane = (size_t)kv->dim_padded * OMM_KV_BLOCK;
+    uint8_t *values = head + kv->values_at;
+    int8_t q[OMM_KV_GROUP], *kb = (int8_t *)head + slot * 4;
+    int8_t *vb = (int8_t *)values + slot / 4 * 4 * kv->dim_padded + slot % 4;
+    uint16_t *ks = (uint16_t *)(void *)(head + plane) + slot;
+    uint16_t *vs = (uint16_t *)(void *)(values + plane) + slot;
     for (size_t g = 0; g < groups; g++) {
         const size_t j = g * OMM_KV_GROUP, n = min_size(OMM_KV_GROUP, d - j);
         ks[g * OMM_KV_BLOCK] = kv_quantise(q, k + j, n);
-        for (size_t l = 0; l < n; l++) kb[(j + l) * OMM_KV_BLOCK] = q[l];
-        vs[g] = kv_quantise(q, v + j, n);
-        memcpy(vb + j, q, n);
+        for (size_t l = 0; l < n; l++) kb[(j + l) / 4 * 4 * OMM_KV_BLOCK + (j + l) % 4] = q[l];
+        vs[g * OMM_KV_BLOCK] = kv_quantise(q, v + j, n);
+        for (size_t l = 0; l < n; l++) vb[(j + l) * 4] = q[l];
     }
 }
 

@@ -1,6 +1,6 @@
 /* attention_few_body.h - one query's heads against one block of 64 positions; part of kernels_body.h.
  *
- * What decoding does.  A block is not turned into f32 for so few rows: keys (then values) are widened
+ * What decoding does with a cache of floats (Q8_0: attention_q8_body.h).  A block is not turned into f32 for so few rows: keys (then values) are widened
  * in registers and go straight into the chains of up to ATTENTION_FEW rows, the same chains as those
  * of the products in attention_body.h.
  */
@@ -19,10 +19,9 @@ static void halves_f32(float *out, const uint16_t *from, size_t count) {
 }
 
 /* 16 elements, `at` elements behind data. */
-SIMD_INLINE vf few_load(const omm_kv_type type, const uint8_t *data, size_t at, vf scale) {
+SIMD_INLINE vf few_load(const omm_kv_type type, const uint8_t *data, size_t at) {
     if (type == OMM_KV_F32) return vf_load((const float *)(const void *)data + at);
-    if (type == OMM_KV_F16) return vf_load_f16((const uint16_t *)(const void *)data + at);
-    return vf_mul(scale, vf_from_vi(vi_load_i8((const int8_t *)data + at)));
+    return vf_load_f16((const uint16_t *)(const void *)data + at);
 }
 
 /* What will be read after this block's keys (or values), asked for line by line on the way. */
@@ -39,27 +38,19 @@ SIMD_INLINE void few_ask(const few_ahead *next, size_t row) {
 /* s[rows][64] = q[rows][d] keys[d][64] */
 SIMD_INLINE void few_keys(const omm_kv_type type, const int rows, float *s, const float *q,
                           const uint8_t *keys, size_t d, const few_ahead *next) {
-    const uint16_t *scales = (const uint16_t *)(const void *)(keys + d * OMM_KV_BLOCK);
     for (size_t j = 0; j < OMM_KV_BLOCK; j += (size_t)ATTENTION_FEW_NV * VL) {
-        vf acc[ATTENTION_FEW][ATTENTION_FEW_NV], scale[ATTENTION_FEW_NV];
+        vf acc[ATTENTION_FEW][ATTENTION_FEW_NV];
         SIMD_UNROLL for (int r = 0; r < rows; r++) {
             SIMD_UNROLL for (int v = 0; v < ATTENTION_FEW_NV; v++) acc[r][v] = vf_zero();
         }
-        for (size_t g = 0; g < d; g += OMM_KV_GROUP) {
-            const uint16_t *row = scales + g / OMM_KV_GROUP * OMM_KV_BLOCK + j;
-            SIMD_UNROLL for (int v = 0; v < ATTENTION_FEW_NV; v++) {
-                scale[v] = type == OMM_KV_Q8_0 ? vf_load_f16(row + (size_t)v * VL) : vf_zero();
+        for (size_t k = 0; k < d; k++) {
+            if (j == 0) {
+                few_ask(next, k);
             }
-            for (size_t k = g; k < d && k < g + OMM_KV_GROUP; k++) {
-                if (j == 0) {
-                    few_ask(next, k);
-                }
-                SIMD_UNROLL for (int v = 0; v < ATTENTION_FEW_NV; v++) {
-                    const size_t at = k * OMM_KV_BLOCK + j + (size_t)v * VL;
-                    const vf x = few_load(type, keys, at, scale[v]);
-                    SIMD_UNROLL for (int r = 0; r < rows; r++) {
-                        acc[r][v] = vf_fma(vf_set1(q[(size_t)r * ATTENTION_LD + k]), x, acc[r][v]);
-                    }
+            SIMD_UNROLL for (int v = 0; v < ATTENTION_FEW_NV; v++) {
+                const vf x = few_load(type, keys, k * OMM_KV_BLOCK + j + (size_t)v * VL);
+                SIMD_UNROLL for (int r = 0; r < rows; r++) {
+                    acc[r][v] = vf_fma(vf_set1(q[(size_t)r * ATTENTION_LD + k]), x, acc[r][v]);
                 }
             }
         }
@@ -74,8 +65,7 @@ SIMD_INLINE void few_keys(const omm_kv_type type, const int rows, float *s, cons
 /* Values of one head in a block, and which of its positions count. */
 typedef struct few_block {
     const uint8_t *values; /* [64][width] */
-    const float *scales;   /* Q8_0: [64][groups] */
-    size_t width, groups, begin, end;
+    size_t width, begin, end;
     few_ahead next;
 } few_block;
 
@@ -93,10 +83,7 @@ SIMD_INLINE void few_columns(const omm_kv_type type, const int rows, const int n
             few_ask(&b->next, j);
         }
         SIMD_UNROLL for (int v = 0; v < nv; v++) {
-            const size_t at = i + (size_t)v * VL;
-            vf scale = vf_zero();
-            if (type == OMM_KV_Q8_0) scale = vf_set1(b->scales[j * b->groups + at / OMM_KV_GROUP]);
-            const vf x = few_load(type, b->values, j * b->width + at, scale);
+            const vf x = few_load(type, b->values, j * b->width + i + (size_t)v * VL);
             SIMD_UNROLL for (int r = 0; r < rows; r++) {
                 acc[r][v] = vf_fma(vf_set1(p[(size_t)r * ATTENTION_LD + j]), x, acc[r][v]);
             }
@@ -134,9 +121,7 @@ typedef struct few_kernel {
 #define FEW_KERNELS(T) FEW_KERNEL(T, 1) FEW_KERNEL(T, 2) FEW_KERNEL(T, 3) FEW_KERNEL(T, 4)
 FEW_KERNELS(F32)
 FEW_KERNELS(F16)
-FEW_KERNELS(Q8_0)
 #define FEW_NAME(T, ROWS)                                                                          \
     { few_keys_##T##_##ROWS, few_values_##T##_##ROWS }
 #define FEW_NAMES(T) [OMM_KV_##T] = {FEW_NAME(T, 1), FEW_NAME(T, 2), FEW_NAME(T, 3), FEW_NAME(T, 4)}
-static const few_kernel s_few[OMM_KV_TYPE_COUNT][ATTENTION_FEW] = {FEW_NAMES(F32), FEW_NAMES(F16),
-                                                                   FEW_NAMES(Q8_0)};
+static const few_kernel s_few[OMM_KV_TYPE_COUNT][ATTENTION_FEW] = {FEW_NAMES(F32), FEW_NAMES(F16)};

@@ -26,6 +26,7 @@
 #include "q8_body.h"
 #include "rows_body.h"
 #include "attention_few_body.h"
+#include "attention_q8_body.h"
 #include "attention_body.h"
 /* clang-format on */
 

@@ -123,7 +123,8 @@ static void shape(omm_kv *kv, omm_kv_type type, uint32_t kv_heads, uint32_t head
     *kv = (omm_kv){.type = type, .kv_heads = kv_heads, .head_dim = head_dim};
     kv->dim_padded = (head_dim + 15) / 16 * 16;
     const size_t scales = type == OMM_KV_Q8_0 ? omm_kv_groups(head_dim) * OMM_KV_BLOCK * 2 : 0;
-    kv->values_at = (size_t)head_dim * OMM_KV_BLOCK * bytes[type] + scales;
+    const size_t key = type == OMM_KV_Q8_0 ? kv->dim_padded : head_dim;
+    kv->values_at = key * OMM_KV_BLOCK * bytes[type] + scales;
     kv->head_bytes = (size_t)kv->dim_padded * OMM_KV_BLOCK * bytes[type] + scales + kv->values_at;
 }
 
@@ -135,7 +136,7 @@ size_t omm_kv_block_bytes(omm_kv_type type, uint32_t kv_heads, uint32_t head_dim
 
 static omm_err own_memory(omm_kv *kv, size_t blocks) {
     const size_t bytes = kv->head_bytes * kv->kv_heads;
-    kv->memory = omm_alloc_aligned(blocks, bytes);
+    kv->memory = omm_alloc_huge(blocks * bytes);
     if (!kv->memory) return omm_raise(OMM_ERR_NOMEM, "no memory for %zu cache blocks", blocks);
     for (size_t i = 0; i < blocks; i++) kv->blocks[i] = (uint8_t *)kv->memory + i * bytes;
     return OMM_OK;
@@ -185,7 +186,8 @@ static void give_range(omm_kv *kv, size_t begin, size_t end) {
 void omm_kv_fini(omm_kv *kv) {
     if (kv->blocks) give_range(kv, 0, kv->positions_max / OMM_KV_BLOCK);
     omm_free((void *)kv->blocks);
-    omm_free(kv->memory);
+    if (kv->memory)
+        omm_free_huge(kv->memory, kv->positions_max / OMM_KV_BLOCK * kv->head_bytes * kv->kv_heads);
     *kv = (omm_kv){0};
 }
 

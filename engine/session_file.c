@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define MAGIC "OMMSESS1"
-#define VERSION 1u
+#define VERSION 2u
 #define HEADER_BYTES (8 + 8 * 4 + 2 * 32)
 #define DIGEST_BYTES 32u
 
@@ -67,23 +67,37 @@ static void clear_rows(uint8_t *data, size_t rows, size_t width, size_t used) {
     for (size_t i = 0; i < rows; i++) memset(data + i * width + used, 0, width - used);
 }
 
+/* Keys and values of floats: what no position wrote, padding of values. */
+static void clear_floats(const omm_kv *kv, uint8_t *k, size_t used) {
+    const size_t size = kv->type == OMM_KV_F32 ? 4 : 2, row = kv->dim_padded * size;
+    uint8_t *v = k + kv->values_at;
+    clear_rows(k, kv->head_dim, OMM_KV_BLOCK * size, used * size);
+    clear_rows(v, 1, row * OMM_KV_BLOCK, used * row);
+    clear_rows(v, used, row, kv->head_dim * size);
+}
+
+/* The same of Q8_0: both are in quads, of dimensions and of positions. */
+static void clear_q8(const omm_kv *kv, uint8_t *k, size_t used) {
+    enum { HALF = sizeof(uint16_t) };
+    const size_t width = kv->dim_padded, plane = width * OMM_KV_BLOCK;
+    uint8_t *v = k + kv->values_at;
+    clear_rows(k, width / 4, OMM_KV_BLOCK * 4, used * 4);
+    for (size_t i = kv->head_dim; i < width; i++)
+        for (size_t j = 0; j < used; j++) k[(i / 4 * OMM_KV_BLOCK + j) * 4 + i % 4] = 0;
+    for (size_t j = 0; j < OMM_KV_BLOCK; j++)
+        for (size_t i = j < used ? kv->head_dim : 0; i < width; i++)
+            v[(j / 4 * width + i) * 4 + j % 4] = 0;
+    clear_rows(k + plane, omm_kv_groups(kv->head_dim), OMM_KV_BLOCK * HALF, used * HALF);
+    clear_rows(v + plane, omm_kv_groups(kv->head_dim), OMM_KV_BLOCK * HALF, used * HALF);
+}
+
 /* Positions from `used` on of a block become zero: they may hold another sequence's. */
 static void clear_after(const omm_kv *kv, uint8_t *block, size_t used) {
-    const size_t size = kv->type == OMM_KV_F32 ? 4 : kv->type == OMM_KV_F16 ? 2 : 1;
-    const size_t groups = kv->type == OMM_KV_Q8_0 ? omm_kv_groups(kv->head_dim) : 0;
-    const size_t keys = (size_t)kv->head_dim * OMM_KV_BLOCK * size;
     for (uint32_t h = 0; h < kv->kv_heads; h++) {
-        uint8_t *k = block + h * kv->head_bytes, *v = k + kv->values_at;
-        const size_t row = kv->dim_padded * size, values = row * OMM_KV_BLOCK;
-        clear_rows(k, kv->head_dim, OMM_KV_BLOCK * size, used * size);
-        clear_rows(k + keys, groups, OMM_KV_BLOCK * sizeof(uint16_t), used * sizeof(uint16_t));
-        clear_rows(v, 1, values, used * row);
-        if (groups) {
-            const size_t scale_row = groups * sizeof(uint16_t);
-            clear_rows(v + values, 1, scale_row * OMM_KV_BLOCK, used * scale_row);
-        }
-        for (size_t i = 0; i < used; i++) /* padding of values */
-            memset(v + i * row + kv->head_dim * size, 0, row - kv->head_dim * size);
+        if (kv->type == OMM_KV_Q8_0)
+            clear_q8(kv, block + h * kv->head_bytes, used);
+        else
+            clear_floats(kv, block + h * kv->head_bytes, used);
     }
 }
 

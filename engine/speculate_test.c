@@ -159,10 +159,10 @@ static void damaged(omm_session *s, const omm_digest *model) {
     }
     CHECK_EQ(omm_session_position(s), position);
     CHECK(memcmp(omm_session_ids(s), s_prompt, position * sizeof *s_prompt) == 0);
-    good.data[8] = 2;
+    good.data[8] = 3;
     write_file(&good, good.size);
     CHECK_ERR(load(s, model), OMM_ERR_VERSION);
-    good.data[8] = 1;
+    good.data[8] = 2;
     good.data[good.size - 1] ^= 1;
     write_file(&good, good.size);
     CHECK_ERR(load(s, model), OMM_ERR_DIGEST);

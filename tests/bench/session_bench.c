@@ -180,8 +180,8 @@ int main(int argc, char **argv) {
     s_logits = omm_alloc_aligned((size_t)SEQUENCES * s_model.dims.vocab, sizeof *s_logits);
     if (!s_logits) return 3;
     s_cpu = argc > 3 && strcmp(argv[3], "cpu") == 0;
-    print_steps(OMM_ACTIVATIONS_Q8);
-    if (argc > 3 && !s_cpu) print_steps(OMM_ACTIVATIONS_F32);
+    if (!(argc > 3 && strcmp(argv[3], "attn") == 0)) print_steps(OMM_ACTIVATIONS_Q8);
+    if (argc > 3 && strcmp(argv[3], "f32") == 0) print_steps(OMM_ACTIVATIONS_F32);
     for (unsigned t = 0; t < OMM_KV_TYPE_COUNT; t++)
         printf("attention of all layers, %s: %.3f ms at 512, %.3f ms at 8192\n",
                omm_kv_type_name((omm_kv_type)t), attention_ms((omm_kv_type)t, 512),

@@ -235,7 +235,13 @@ void omm_kv_store(const omm_compute *c, const omm_kv *kv, const float *k, const 
  *   m'   = max(m, max s_j);  a = exp(m - m') (first block: o = l = 0, no rescaling)
  *   p_j  = exp(s_j - m');  l = fma(l, a, rowsum over 64 of p, absent ones zero)
  *   o[d] = chain over present j of p_j v_j[d], from o[d] * a
- * out = o * (1 / l);  lse = m + log(l). */
+ * out = o * (1 / l);  lse = m + log(l).
+ * With a Q8_0 cache s_j and o are of exact integer products, for each group g of 32 dimensions:
+ *   s_j  = +0, then for ascending g fma((float)idot(q_g, k_jg), dk_jg * dq_g, s_j), times scale
+ *          q_g, dq_g: q quantised as rows of omm_q8_rows are
+ *   w_j  = p_j dv_jg for present j;  e: the exponent of the largest, 2^e <= max |w_j| < 2^(e + 1)
+ *   o[d] = fma((float)sum of rne(w_j 2^(12 - e)) v_j[d], 2^(e - 12), o[d] * a)
+ *          the second product is 0 where e < -100, NaN where a w_j is not finite. */
 typedef struct omm_attention {
     float *out;     /* [m][heads][head_dim] */
     float *max;     /* [m][heads], or NULL */

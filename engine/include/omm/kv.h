@@ -7,9 +7,10 @@
  *
  *   block   [kv_heads] parts of head_bytes; a part is keys, then values (at values_at):
  *     F32, F16   k [head_dim][64]              v [64][dim_padded]
- *     Q8_0       k [head_dim][64] int8, then scales [groups][64] f16
- *                v [64][dim_padded] int8, then scales [64][groups] f16
- *   dim_padded: head_dim rounded up to 16; groups: head_dim / 32, rounded up
+ *     Q8_0       k [dim_padded / 4][64][4] int8, then scales [groups][64] f16
+ *                v [64 / 4][dim_padded][4] int8, then scales [groups][64] f16
+ *   dim_padded: head_dim rounded up to 16; groups: head_dim / 32, rounded up.  Four neighbours of a
+ *   chain (dimensions of a key, positions of a value) lie side by side, as integer dots take them.
  *
  * Depends on: err.  Threads: a pool and the tables over it belong to one thread at a time.
  */

@@ -1,6 +1,6 @@
 /* session_file.h - a session's tokens and cache in a file, to go on from later.
  *
- *   "OMMSESS1" | u32 version = 1 | u32 cache type | u32 activations | u32 layers | u32 kv_heads
+ *   "OMMSESS1" | u32 version = 2 | u32 cache type | u32 activations | u32 layers | u32 kv_heads
  *   | u32 head_dim | u32 position | u32 note bytes | model digest [32] | adapters' digest [32]
  *   | u32 ids[position] | blocks: for each layer, for each 64 positions: u32 present (0 or 1), block bytes
  *   | note | BLAKE2b-256 of all before

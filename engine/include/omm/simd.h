@@ -860,10 +860,10 @@ SIMD_INLINE vi vi_s8(vi w) {
     return w;
 }
 SIMD_INLINE vq vq_dot_s8(vq p, vi w, vi x) {
-    int8_t a[4 * VL], b[4];
+    int8_t a[4 * VL], b[4 * VL];
     memcpy(a, w.i, sizeof a);
     memcpy(b, x.i, sizeof b);
-    SIMD_EACH for (int j = 0; j < 4; j++) p.i[l] += a[4 * l + j] * b[j];
+    SIMD_EACH for (int j = 0; j < 4; j++) p.i[l] += a[4 * l + j] * b[4 * l + j];
     return p;
 }
 SIMD_INLINE vq vq_dot_u8(vq p, vi w, vi x) { /* bytes of w are below 128 */
@@ -909,7 +909,29 @@ SIMD_INLINE void vf_store_n(float *p, vf x, size_t n) {
     vf_store(t, x);
     memcpy(p, t, n * sizeof t[0]);
 }
-/* Fold of a row sum: lanes 8, 4, 2, 1. */
+/* Fold of a row sum, and of a maximum: lanes i and i + 8, then i + 4, 2, 1. */
+#if OMM_SIMD == OMM_SIMD_AVX512 || OMM_SIMD == OMM_SIMD_AVX2
+SIMD_INLINE __m256 simd_half(vf x, const int high) {
+#if OMM_SIMD == OMM_SIMD_AVX2
+    return high ? x.b : x.a;
+#else
+    return high ? _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(x), 1))
+                : _mm512_castps512_ps256(x);
+#endif
+}
+SIMD_INLINE float vf_fold(vf x) {
+    const __m256 a = _mm256_add_ps(simd_half(x, 0), simd_half(x, 1));
+    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+SIMD_INLINE float vf_fold_max(vf x) {
+    const __m256 a = _mm256_max_ps(simd_half(x, 0), simd_half(x, 1));
+    const __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_max_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+}
+#else
 SIMD_INLINE float vf_fold(vf x) {
     float t[VL];
     vf_store(t, x);
@@ -920,10 +942,11 @@ SIMD_INLINE float vf_fold(vf x) {
 SIMD_INLINE float vf_fold_max(vf x) {
     float t[VL];
     vf_store(t, x);
-    float m = t[0];
-    for (int i = 1; i < VL; i++) m = t[i] > m ? t[i] : m;
-    return m;
+    for (int s = VL / 2; s; s /= 2)
+        for (int i = 0; i < s; i++) t[i] = t[i] > t[i + s] ? t[i] : t[i + s];
+    return t[0];
 }
+#endif
 
 /* exp, at most 1.1 ulp off: n = round(x / ln 2) by the magic number, two-step Cody-Waite reduction,
  * degree-5 polynomial (Cephes expf coefficients), 2^n in two factors.  Below -87.33654 the result
