@@ -1,6 +1,7 @@
 /* attention.c - attention and its cache: cut the work, hand the pieces to the pool.
  *
- * Cuts run along sequences, key/value heads and queries, never through a chain.
+ * Cuts run along sequences, key/value heads and queries, and for single queries along segments
+ * of positions, never through a chain.
  */
 #include "kernels_cut.h"
 #include "omm/kernels.h"
@@ -37,6 +38,70 @@ static void attention_plan(attention_cut *cut, size_t rows, size_t lists, size_t
     cut->count = divide_up(rows, cut->step);
 }
 
+/* ---- single queries over long caches: a task is a segment ------------------------------------- */
+
+typedef struct segment_cut {
+    const omm_compute *c;
+    const omm_attention *a;
+    float *parts;     /* [attentions][kv_heads][segments][group][ATTENTION_PART] */
+    size_t segments;  /* at most, of any of them */
+    size_t row, rows; /* floats of a part; rows of a key/value head */
+} segment_cut;
+
+/* Segments that a single query sees something of: begin .. end. */
+static size_t segment_end(const omm_attention *a) {
+    return a->pos0 / OMM_ATTENTION_SEGMENT + 1;
+}
+
+static size_t segment_begin(const omm_attention *a) {
+    const bool all = a->window == 0 || a->pos0 < a->window;
+    return all ? 0 : (a->pos0 - a->window + 1) / OMM_ATTENTION_SEGMENT;
+}
+
+static float *segment_parts(const segment_cut *cut, size_t list, size_t segment) {
+    return cut->parts + (list * cut->segments + segment) * cut->rows * cut->row;
+}
+
+static void segment_task(void *ud, size_t task, unsigned worker) {
+    const segment_cut *cut = (const segment_cut *)ud;
+    const size_t list = task / cut->segments, segment = task % cut->segments;
+    const omm_attention *a = &cut->a[list / cut->a->kv->kv_heads];
+    if (segment < segment_begin(a) || segment >= segment_end(a)) return;
+    cut->c->k->attention_part(a, worker_scratch(cut->c, worker), (uint32_t)(list % a->kv->kv_heads),
+                              segment, segment_parts(cut, list, segment));
+}
+
+static void segment_join(const segment_cut *cut, size_t i) {
+    const omm_attention *a = &cut->a[i];
+    const size_t begin = segment_begin(a), count = segment_end(a) - begin;
+    for (uint32_t h = 0; h < a->heads; h++) {
+        const size_t list = i * a->kv->kv_heads + h / cut->rows;
+        cut->c->k->attention_join(a, h, segment_parts(cut, list, begin) + h % cut->rows * cut->row,
+                                  cut->rows * cut->row, count);
+    }
+}
+
+/* False: not this way. */
+static bool attend_by_segments(const omm_compute *c, const omm_attention *a, size_t count) {
+    segment_cut cut = {.c = c,
+                       .a = a,
+                       .row = ATTENTION_PART(a->kv->dim_padded),
+                       .rows = attention_rows(a),
+                       /* what attention leaves of a worker's scratch */
+                       .parts = worker_scratch(c, 0) + ATTENTION_FLOATS};
+    for (size_t i = 0; i < count; i++) {
+        if (a[i].m > 1) return false;
+        if (segment_end(&a[i]) > cut.segments) cut.segments = segment_end(&a[i]);
+    }
+    const size_t lists = count * a->kv->kv_heads;
+    if (cut.segments == 1 || cut.rows > ATTENTION_ROWS ||
+        lists * cut.segments * cut.rows * cut.row > WORK_FLOATS - ATTENTION_FLOATS)
+        return false;
+    omm_pool_run(c->pool, segment_task, &cut, lists * cut.segments);
+    for (size_t i = 0; i < count; i++) segment_join(&cut, i);
+    return true;
+}
+
 void omm_attention_each(const omm_compute *c, const omm_attention *a, size_t count) {
     size_t flops = 0, rows = 0;
     for (size_t i = 0; i < count; i++) {
@@ -50,6 +115,7 @@ void omm_attention_each(const omm_compute *c, const omm_attention *a, size_t cou
     const size_t lists = count * a->kv->kv_heads;
     attention_cut cut = {.c = c, .a = a, .step = rows, .count = 1};
     const bool pool = c->workers > 1 && flops >= ATTENTION_FLOPS_MIN;
+    if (pool && attend_by_segments(c, a, count)) return;
     if (pool) attention_plan(&cut, rows, lists, c->workers);
     cut.tasks = cut.count * a->kv->kv_heads;
     if (pool)

@@ -6,16 +6,20 @@
  * online softmax of kernels.h, row by row.
  */
 
+#define SEGMENT_BLOCKS ((size_t)OMM_ATTENTION_SEGMENT / OMM_KV_BLOCK)
+
 typedef struct attention_tile {
     const omm_attention *a;
     float *q;     /* [rows][ATTENTION_LD] */
     float *s;     /* [rows][ATTENTION_LD]: scores, then probabilities */
     float *o;     /* [rows][ATTENTION_LD] */
-    float *block; /* keys or values of one block in f32 */
+    float *block; /* keys or values of one block in f32; Q8_0: weights of a few rows */
     uint32_t kv_head, group;
     size_t last;        /* block that the tile reads */
     size_t first, rows; /* row r is query (first + r) / group, head (first + r) % group */
     float max[ATTENTION_ROWS], sum[ATTENTION_ROWS];
+    float *whole; /* [rows][ATTENTION_LD]: o of the segments before, joined */
+    float whole_max[ATTENTION_ROWS], whole_sum[ATTENTION_ROWS];
 } attention_tile;
 
 /* Positions begin .. end of one block that a row sees; none: begin == end. */
@@ -178,29 +182,30 @@ static void tile_block_few(attention_tile *t, size_t block) {
             t->o + r * ATTENTION_LD, t->s + r * ATTENTION_LD, &b);
 }
 
-/* Rows r .. r + rows, at most ATTENTION_FEW; the first ones ask for what is read next. */
-static void tile_rows_q8(attention_tile *t, size_t block, size_t r, size_t rows, bool first) {
+/* Rows r .. r + rows, at most ATTENTION_FEW; on the way they ask for `next`, a head of the next block,
+ * or NULL. */
+static void tile_rows_q8(attention_tile *t, size_t block, size_t r, size_t rows,
+                         const uint8_t *next) {
     const omm_kv *kv = t->a->kv;
+    const size_t width = kv->dim_padded, part = kv->head_bytes / 3;
     const uint8_t *head = block_head(t, block), *values = head + kv->values_at;
-    const uint8_t *after =
-        block < t->last && kv->blocks[block + 1] ? block_head(t, block + 1) : NULL;
+    const uint16_t *scales = (const uint16_t *)(const void *)(values + width * OMM_KV_BLOCK);
     const q8_kernel *kernel = &s_q8_attention[rows - 1];
     const seen early = row_sees(t, r, block), late = row_sees(t, r + rows - 1, block);
     q8_weights *p = (q8_weights *)(void *)t->block;
-    const q8_keys keys = {head, kv->dim_padded,
-                          ahead_in(first ? after : NULL, kv->values_at, kv->dim_padded / 4)};
+    const q8_keys keys = {head, width, ahead_in(next, part, width / 4)};
     kernel->scores(t->s + r * ATTENTION_LD, t->q + r * ATTENTION_LD, &keys);
+    const few_ahead between = ahead_in(next ? next + part : NULL, part, rows);
     for (size_t i = 0; i < rows; i++) {
         const seen sees = row_sees(t, r + i, block);
+        few_ask(&between, i);
         row_scores(t, r + i, sees);
-        q8_weights_set(
-            &p[i], t->s + (r + i) * ATTENTION_LD,
-            (const uint16_t *)(const void *)(values + kv->dim_padded * (size_t)OMM_KV_BLOCK),
-            omm_kv_groups(kv->head_dim), sees.begin, sees.end);
+        q8_weights_set(&p[i], t->s + (r + i) * ATTENTION_LD, scales, omm_kv_groups(kv->head_dim),
+                       sees.begin, sees.end);
     }
-    const q8_values b = {values, kv->dim_padded, early.begin, late.end,
-                         ahead_in(first && after ? after + kv->values_at : NULL,
-                                  kv->head_bytes - kv->values_at, OMM_KV_BLOCK / 4)};
+    const q8_values b = {
+        values, width, early.begin, late.end,
+        ahead_in(next ? next + 2 * part : NULL, kv->head_bytes - 2 * part, Q8_VALUE_ASKS(width))};
     kernel->values(t->o + r * ATTENTION_LD, p, &b);
 }
 
@@ -210,9 +215,11 @@ static void tile_block(attention_tile *t, size_t block) {
     size_t r0 = 0, r1 = t->rows; /* rows that see something of this block */
     while (row_sees(t, r0, block).end == 0) r0++;
     while (row_sees(t, r1 - 1, block).begin == OMM_KV_BLOCK) r1--;
+    const bool more = block < t->last && kv->blocks[block + 1];
     if (kv->type == OMM_KV_Q8_0) {
         for (size_t r = r0; r < r1; r += ATTENTION_FEW)
-            tile_rows_q8(t, block, r, min_size(ATTENTION_FEW, r1 - r), r == r0);
+            tile_rows_q8(t, block, r, min_size(ATTENTION_FEW, r1 - r),
+                         more && r == r0 ? block_head(t, block + 1) : NULL);
         return;
     }
     ahead(head + kv->values_at, kv->head_bytes - kv->values_at);
@@ -221,7 +228,7 @@ static void tile_block(attention_tile *t, size_t block) {
         block_product(t->s + r * ATTENTION_LD, t->q + r * ATTENTION_LD, k,
                       min_size(SIMD_MR, r1 - r), OMM_KV_BLOCK, kv->head_dim, true);
     for (size_t r = r0; r < r1; r++) row_scores(t, r, row_sees(t, r, block));
-    if (block < t->last && kv->blocks[block + 1]) ahead(block_head(t, block + 1), kv->values_at);
+    if (more) ahead(block_head(t, block + 1), kv->values_at);
     const float *v = block_values(t->block, kv, head);
     for (size_t r = r0; r < r1; r += SIMD_MR)
         rows_add_values(t, r, min_size(SIMD_MR, r1 - r), v, block);
@@ -237,48 +244,128 @@ static void tile_query(attention_tile *t, size_t r) {
         memcpy(q, x, d * sizeof *q);
 }
 
-static void tile_attend(attention_tile *t) {
-    const omm_attention *a = t->a;
-    const size_t d = a->kv->head_dim;
+/* Blocks begin .. end of one segment, from nothing. */
+static void tile_blocks(attention_tile *t, size_t begin, size_t end) {
     for (size_t r = 0; r < t->rows; r++) {
-        tile_query(t, r);
-        memset(t->o + r * ATTENTION_LD, 0, a->kv->dim_padded * sizeof(float));
+        memset(t->o + r * ATTENTION_LD, 0, t->a->kv->dim_padded * sizeof(float));
         t->max[r] = -INFINITY;
         t->sum[r] = 0.0f;
     }
-    const size_t begin = window_begin(a, tile_position(t, 0)) / OMM_KV_BLOCK;
-    const size_t end = tile_position(t, t->rows - 1) / OMM_KV_BLOCK + 1;
-    t->last = end - 1;
     const bool one_query = t->first / t->group == (t->first + t->rows - 1) / t->group;
     for (size_t b = begin; b < end; b++)
-        if (one_query && a->kv->type != OMM_KV_Q8_0)
+        if (one_query && t->a->kv->type != OMM_KV_Q8_0)
             tile_block_few(t, b);
         else
             tile_block(t, b);
-    for (size_t r = 0; r < t->rows; r++) {
-        size_t index = tile_index(t, r);
-        kernel_vec_scale(a->out + index * d, t->o + r * ATTENTION_LD, 1.0f / t->sum[r], d);
-        if (a->max) a->max[index] = t->max[r];
-        if (a->lse) a->lse[index] = t->max[r] + log_one(t->sum[r]);
+}
+
+/* A row's softmax over some positions goes on with that over later ones. */
+static void join_part(float *o, float *max, float *sum, const float *part, float part_max,
+                      float part_sum, size_t width) {
+    if (part_max == -INFINITY) return; /* none that the row sees */
+    if (*max == -INFINITY) {
+        memcpy(o, part, width * sizeof *o);
+        *max = part_max;
+        *sum = part_sum;
+        return;
     }
+    const float top = *max > part_max ? *max : part_max;
+    float shrink[VL] = {*max - top, part_max - top};
+    vf_store(shrink, vf_exp(vf_load(shrink)));
+    const vf before = vf_set1(shrink[0]), now = vf_set1(shrink[1]);
+    for (size_t i = 0; i < width; i += VL)
+        vf_store(o + i, vf_fma(vf_load(part + i), now, vf_mul(vf_load(o + i), before)));
+    *sum = fmaf(part_sum, shrink[1], *sum * shrink[0]);
+    *max = top;
+}
+
+static void row_result(const omm_attention *a, size_t index, const float *o, float max, float sum) {
+    const size_t d = a->kv->head_dim;
+    kernel_vec_scale(a->out + index * d, o, 1.0f / sum, d);
+    if (a->max) a->max[index] = max;
+    if (a->lse) a->lse[index] = max + log_one(sum);
+}
+
+/* Several segments, one after the other; what they come to is then where that of one would be. */
+static void tile_segments(attention_tile *t, size_t begin, size_t end) {
+    for (size_t r = 0; r < t->rows; r++) t->whole_max[r] = -INFINITY;
+    for (size_t b = begin, next = 0; b < end; b = next) {
+        next = min_size(end, (b / SEGMENT_BLOCKS + 1) * SEGMENT_BLOCKS);
+        tile_blocks(t, b, next);
+        for (size_t r = 0; r < t->rows; r++)
+            join_part(t->whole + r * ATTENTION_LD, &t->whole_max[r], &t->whole_sum[r],
+                      t->o + r * ATTENTION_LD, t->max[r], t->sum[r], t->a->kv->dim_padded);
+    }
+    t->o = t->whole;
+    memcpy(t->max, t->whole_max, t->rows * sizeof *t->max);
+    memcpy(t->sum, t->whole_sum, t->rows * sizeof *t->sum);
+}
+
+static size_t tile_begin(const attention_tile *t) { /* first block that a row sees */
+    return window_begin(t->a, tile_position(t, 0)) / OMM_KV_BLOCK;
+}
+
+static void tile_attend(attention_tile *t) {
+    const size_t begin = tile_begin(t);
+    const size_t end = tile_position(t, t->rows - 1) / OMM_KV_BLOCK + 1;
+    t->last = end - 1;
+    for (size_t r = 0; r < t->rows; r++) tile_query(t, r);
+    if (begin / SEGMENT_BLOCKS == t->last / SEGMENT_BLOCKS)
+        tile_blocks(t, begin, end);
+    else
+        tile_segments(t, begin, end);
+    for (size_t r = 0; r < t->rows; r++)
+        row_result(t->a, tile_index(t, r), t->o + r * ATTENTION_LD, t->max[r], t->sum[r]);
+}
+
+static attention_tile attention_tile_of(const omm_attention *a, float *work, uint32_t kv_head,
+                                        size_t first, size_t rows) {
+    const size_t part = ATTENTION_ROWS * ATTENTION_LD;
+    return (attention_tile){.a = a,
+                            .q = work,
+                            .s = work + part,
+                            .o = work + 2 * part,
+                            .whole = work + 3 * part,
+                            .block = work + 4 * part,
+                            .kv_head = kv_head,
+                            .group = a->heads / a->kv->kv_heads,
+                            .first = first,
+                            .rows = rows};
 }
 
 /* NOLINTNEXTLINE(readability-non-const-parameter): written through the tile */
 static void kernel_attention(const omm_attention *a, float *work, uint32_t kv_head, size_t r0,
                              size_t r1) {
-    const size_t part = ATTENTION_ROWS * ATTENTION_LD;
-    attention_tile t = {.a = a,
-                        .q = work,
-                        .s = work + part,
-                        .o = work + 2 * part,
-                        .block = work + 3 * part,
-                        .kv_head = kv_head,
-                        .group = a->heads / a->kv->kv_heads};
     for (size_t r = r0; r < r1; r += ATTENTION_ROWS) {
-        t.first = r;
-        t.rows = min_size(ATTENTION_ROWS, r1 - r);
+        attention_tile t = attention_tile_of(a, work, kv_head, r, min_size(ATTENTION_ROWS, r1 - r));
         tile_attend(&t);
     }
+}
+
+/* NOLINTNEXTLINE(readability-non-const-parameter): written through the tile */
+static void kernel_attention_part(const omm_attention *a, float *work, uint32_t kv_head,
+                                  size_t segment, float *parts) {
+    const size_t width = a->kv->dim_padded, blocks = a->pos0 / OMM_KV_BLOCK + 1;
+    attention_tile t = attention_tile_of(a, work, kv_head, 0, a->heads / a->kv->kv_heads);
+    const size_t own = segment * SEGMENT_BLOCKS, first = tile_begin(&t);
+    const size_t begin = own > first ? own : first, end = min_size(blocks, own + SEGMENT_BLOCKS);
+    t.last = end - 1;
+    for (size_t r = 0; r < t.rows; r++) tile_query(&t, r);
+    tile_blocks(&t, begin, end);
+    for (size_t r = 0; r < t.rows; r++, parts += ATTENTION_PART(width)) {
+        memcpy(parts, t.o + r * ATTENTION_LD, width * sizeof *parts);
+        parts[width] = t.max[r];
+        parts[width + 1] = t.sum[r];
+    }
+}
+
+static void kernel_attention_join(const omm_attention *a, uint32_t head, const float *parts,
+                                  size_t stride, size_t count) {
+    const size_t width = a->kv->dim_padded;
+    float o[OMM_HEAD_DIM_MAX], max = -INFINITY, sum = 0.0f;
+    for (size_t i = 0; i < count; i++, parts += stride)
+        join_part(o, &max, &sum, parts, parts[width], parts[width + 1], width);
+    row_result(a, head, o, max, sum);
 }
 
 /* ---- filling the cache ----------------------------------------------------------------------- */

@@ -69,6 +69,9 @@ SIMD_INLINE void q8_key_dots(const int rows, const int nv, const int steps,
                              size_t k, size_t j) {
     const uint8_t *data = keys->data + (k * OMM_KV_BLOCK + j) * 4;
     SIMD_UNROLL for (int i = 0; i < steps; i++) {
+        if (j == 0) {
+            few_ask(&keys->next, k + (size_t)i);
+        }
         SIMD_UNROLL for (int v = 0; v < nv; v++) {
             const vi key = vi_s8(vi_load(data + ((size_t)i * OMM_KV_BLOCK + (size_t)v * VL) * 4));
             SIMD_UNROLL for (int r = 0; r < rows; r++) {
@@ -96,7 +99,6 @@ SIMD_INLINE void q8_scores(const int rows, float *s, const float *q, const q8_ke
                 const vi start = vi_set1(q8_query_of(q, r)->start[g]);
                 SIMD_UNROLL for (int v = 0; v < nv; v++) dot[r][v] = start;
             }
-            for (size_t i = 0; j == 0 && i < STEPS; i++) few_ask(&keys->next, k + i);
             if (k + STEPS <= keys->width / 4)
                 q8_key_dots(rows, nv, STEPS, dot, q, keys, k, j);
             else
@@ -179,6 +181,11 @@ typedef struct q8_values {
     few_ahead next;
 } q8_values;
 
+/* Columns side by side; and how often the values of `width` columns ask for what is next. */
+#define Q8_VALUE_COLUMNS ((size_t)ATTENTION_Q8_VALUE_NV * VL)
+#define Q8_VALUE_ASKS(WIDTH)                                                                       \
+    (((WIDTH) + Q8_VALUE_COLUMNS - 1) / Q8_VALUE_COLUMNS * (OMM_KV_BLOCK / VL))
+
 /* o[rows][16 nv] += the rows' weights times values, columns i .. i + 16 nv of one group */
 SIMD_INLINE void q8_columns(const int rows, const int nv, float *o, const q8_weights *p,
                             const q8_values *b, size_t i) {
@@ -190,7 +197,7 @@ SIMD_INLINE void q8_columns(const int rows, const int nv, float *o, const q8_wei
     }
     for (size_t j = b->begin / VL * STEPS; j * 4 < b->end; j += STEPS) {
         const uint8_t *data = b->data + (j * b->width + i) * 4;
-        for (size_t k = 0; i == 0 && k < STEPS; k++) few_ask(&b->next, j + k);
+        few_ask(&b->next, i / Q8_VALUE_COLUMNS * STEPS + j / STEPS);
         SIMD_UNROLL for (int k = 0; k < STEPS; k++) {
             SIMD_UNROLL for (int v = 0; v < nv; v++) {
                 const vi value = vi_load(data + ((size_t)k * b->width + (size_t)v * VL) * 4);
@@ -212,9 +219,9 @@ SIMD_INLINE void q8_columns(const int rows, const int nv, float *o, const q8_wei
 }
 
 SIMD_INLINE void q8_add_values(const int rows, float *o, const q8_weights *p, const q8_values *b) {
-    const size_t step = (size_t)ATTENTION_Q8_VALUE_NV * VL;
     size_t i = 0;
-    for (; i + step <= b->width; i += step) q8_columns(rows, ATTENTION_Q8_VALUE_NV, o, p, b, i);
+    for (; i + Q8_VALUE_COLUMNS <= b->width; i += Q8_VALUE_COLUMNS)
+        q8_columns(rows, ATTENTION_Q8_VALUE_NV, o, p, b, i);
     for (; i < b->width; i += VL) q8_columns(rows, 1, o, p, b, i);
 }
 

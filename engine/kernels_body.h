@@ -52,4 +52,6 @@ const struct omm_kernels KERNELS = {
     .rope = kernel_rope,
     .kv_store = kernel_kv_store,
     .attention = kernel_attention,
+    .attention_part = kernel_attention_part,
+    .attention_join = kernel_attention_join,
 };

@@ -44,7 +44,8 @@
 #define ATTENTION_LD ((size_t)OMM_HEAD_DIM_MAX + 16)
 #define ATTENTION_ROWS ((size_t)48) /* share a block turned into f32; a multiple of every SIMD_MR */
 #define ATTENTION_FLOATS                                                                           \
-    (3 * ATTENTION_ROWS * ATTENTION_LD + (size_t)OMM_KV_BLOCK * OMM_HEAD_DIM_MAX)
+    (4 * ATTENTION_ROWS * ATTENTION_LD + (size_t)OMM_KV_BLOCK * OMM_HEAD_DIM_MAX)
+#define ATTENTION_PART(WIDTH) ((size_t)(WIDTH) + 16) /* floats of a row's part: o, maximum, sum */
 #define GEMM_FLOATS (GEMM_MB * GEMM_LDA + GEMM_KC * GEMM_NC + GEMM_MR_MAX * GEMM_NC)
 #define GEMM_OR_ATTENTION_FLOATS (GEMM_FLOATS > ATTENTION_FLOATS ? GEMM_FLOATS : ATTENTION_FLOATS)
 #define WORK_FLOATS                                                                                \
@@ -132,6 +133,13 @@ struct omm_kernels {
                      uint32_t head0, uint32_t head1);
     /* rows r0 .. r1 of key/value head `kv_head`: row r is query r / group, its head r % group */
     void (*attention)(const omm_attention *a, float *work, uint32_t kv_head, size_t r0, size_t r1);
+    /* one query (m = 1), all rows of a key/value head (at most ATTENTION_ROWS) over one segment that it
+     * sees something of: parts[rows] */
+    void (*attention_part)(const omm_attention *a, float *work, uint32_t kv_head, size_t segment,
+                           float *parts);
+    /* row `head` of a query from its `count` parts, `stride` floats apart, in ascending order */
+    void (*attention_join)(const omm_attention *a, uint32_t head, const float *parts, size_t stride,
+                           size_t count);
 };
 
 /* NULL where this build has none. */

@@ -228,23 +228,26 @@ void omm_kv_store(const omm_compute *c, const omm_kv *kv, const float *k, const 
 /* Causal attention of m queries at positions pos0 .. pos0 + m - 1 over a cache that holds positions
  * 0 .. pos0 + m - 1 (with a window: those that the queries see).  Head h reads key/value head
  * h / (heads / kv_heads).  A query at position p sees j <= p, with a window only j > p - window.
- * Blocks b = 0, 1, ... of 64 positions from absolute position 0 that have such a j, for each
- * (query, head):
+ * Segments of 1,024 positions from absolute position 0 are each a softmax of their own.  Blocks
+ * b = 0, 1, ... of 64 positions of a segment that have such a j, for each (query, head):
  *   s_j  = chain over d of q[d] k_j[d], times scale        for the positions j that it sees
  *   s_j  = softcap * tanh(s_j * (1 / softcap))             unless softcap is 0
- *   m'   = max(m, max s_j);  a = exp(m - m') (first block: o = l = 0, no rescaling)
+ *   m'   = max(m, max s_j);  a = exp(m - m') (first block of a segment: o = l = 0, no rescaling)
  *   p_j  = exp(s_j - m');  l = fma(l, a, rowsum over 64 of p, absent ones zero)
  *   o[d] = chain over present j of p_j v_j[d], from o[d] * a
- * out = o * (1 / l);  lse = m + log(l).
+ * Segments that have such a j are joined in ascending order (the first is what it is):
+ *   M' = max(M, m);  O = fma(o, exp(m - M'), O * exp(M - M')), L the same way of l
+ * out = O * (1 / L);  lse = M + log(L).
  * With a Q8_0 cache s_j and o are of exact integer products, for each group g of 32 dimensions:
  *   s_j  = +0, then for ascending g fma((float)idot(q_g, k_jg), dk_jg * dq_g, s_j), times scale
  *          q_g, dq_g: q quantised as rows of omm_q8_rows are
  *   w_j  = p_j dv_jg for present j;  e: the exponent of the largest, 2^e <= max |w_j| < 2^(e + 1)
  *   o[d] = fma((float)sum of rne(w_j 2^(12 - e)) v_j[d], 2^(e - 12), o[d] * a)
  *          the second product is 0 where e < -100, NaN where a w_j is not finite. */
+#define OMM_ATTENTION_SEGMENT 1024u
 typedef struct omm_attention {
     float *out;     /* [m][heads][head_dim] */
-    float *max;     /* [m][heads], or NULL */
+    float *max;     /* [m][heads]: M, or NULL */
     float *lse;     /* [m][heads], or NULL */
     const float *q; /* [m][heads][head_dim], rotated */
     const omm_kv *kv;
