@@ -95,14 +95,40 @@ static void tokens_rows(float *out, const gemm_job *job, const tokens_group *g, 
     }
 }
 
+/* The rows of B that become the next panel. */
+typedef struct tokens_source {
+    const float *b;
+    size_t count;
+} tokens_source;
+
+/* After that of columns n .. of a group come columns further right up to `end`, then from `begin` on the next group. */
+static tokens_source tokens_ahead(const gemm_job *job, const tokens_group *g, size_t n,
+                                  size_t begin, size_t end) {
+    const bool right = n + WEIGHTS_STEP < end;
+    const size_t k = right ? g->k0 : g->k0 + g->kc, left = job->k - k;
+    if (left == 0) return (tokens_source){0};
+    return (tokens_source){job->b + k * job->ldb + (right ? n + WEIGHTS_STEP : begin),
+                           min_size(left, g->kc)};
+}
+
+/* Share i of `shares` of it. */
+static void tokens_ask(const tokens_source *s, size_t ldb, size_t i, size_t shares) {
+    for (size_t k = s->count * i / shares; k < s->count * (i + 1) / shares; k++)
+        for (size_t j = 0; j < WEIGHTS_STEP; j += VL) SIMD_PREFETCH(s->b + k * ldb + j);
+}
+
 static void tokens_column(const gemm_job *job, const tokens_group *g, const float *a, float *panel,
-                          float *c, size_t rows, size_t n, size_t columns) {
+                          float *c, size_t rows, size_t n, size_t columns,
+                          const tokens_source *next) {
+    const size_t tiles = (rows + SIMD_MR - 1) / SIMD_MR;
     for (size_t at = 0; at < columns; at += VL)
         panel_rows(panel + at * WEIGHTS_KC_ROOM, job->b + g->k0 * job->ldb + n + at, job->ldb,
                    min_size(VL, columns - at), g->kc);
-    for (size_t i = 0; i < rows; i += SIMD_MR, c += WEIGHTS_TILE_FLOATS)
-        s_tokens_tiles[min_size(SIMD_MR, rows - i) - 1](
-            g->steps, g->chunks, a + i / SIMD_MR * tokens_stride(g), panel, c);
+    for (size_t i = 0; i < tiles; i++, c += WEIGHTS_TILE_FLOATS) {
+        tokens_ask(next, job->ldb, i, tiles);
+        s_tokens_tiles[min_size(SIMD_MR, rows - i * SIMD_MR) - 1](
+            g->steps, g->chunks, a + i * tokens_stride(g), panel, c);
+    }
 }
 
 /* Outputs into tiles (from: zeros, or what is added to), or out of them. */
@@ -137,10 +163,12 @@ static void tokens_gemm(const gemm_job *job,
             tokens_outputs(job, c, m, rows, n, columns, false);
             for (tokens_next(&g, job); g.chunks > 0; tokens_next(&g, job)) {
                 tokens_rows(a, job, &g, m, rows);
-                for (size_t j = 0; j < columns; j += WEIGHTS_STEP)
+                for (size_t j = 0; j < columns; j += WEIGHTS_STEP) {
+                    const tokens_source next = tokens_ahead(job, &g, n + j, n, n + columns);
                     tokens_column(job, &g, a, panel,
                                   c + j / WEIGHTS_STEP * tiles * WEIGHTS_TILE_FLOATS, rows, n + j,
-                                  min_size(WEIGHTS_STEP, columns - j));
+                                  min_size(WEIGHTS_STEP, columns - j), &next);
+                }
             }
             tokens_outputs(job, c, m, rows, n, columns, true);
         }

@@ -154,9 +154,17 @@ static weights_source weights_next(const weights_block *b, size_t n) {
 
 /* Share i of `shares` of it. */
 static void weights_ask(const weights_source *s, size_t i, size_t shares) {
+    if (s->count == 0) return;
     const size_t lines = s->bytes / 64 + 1, all = s->count * lines;
-    for (size_t at = all * i / shares; at < all * (i + 1) / shares; at++)
-        SIMD_PREFETCH(s->data + at / lines * s->stride + at % lines * 64);
+    const size_t from = all * i / shares, piece = from / lines;
+    const uint8_t *data = s->data + piece * s->stride;
+    size_t line = from - piece * lines;
+    for (size_t left = all * (i + 1) / shares - from; left > 0; left--) {
+        SIMD_PREFETCH(data + line * 64);
+        if (++line < lines) continue;
+        line = 0;
+        data += s->stride;
+    }
 }
 
 /* ---- outputs --------------------------------------------------------------------------------- */
