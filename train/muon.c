@@ -43,8 +43,9 @@ static void direction(float *u, const muon_tensor *t, float momentum) {
     for (size_t i = 0; i < count; i++) u[i] *= scale;
 }
 
-/* r = u times itself turned, over the longer side. */
-static void gram(const omm_compute *c, float *r, const float *u, const muon_tensor *t) {
+/* r = u times itself turned, over the longer side.  The linter does not see that it is written through g. */
+static void gram(const omm_compute *c, float *r, /* NOLINT(readability-non-const-parameter) */
+                 const float *u, const muon_tensor *t) {
     const size_t s = min_size(t->rows, t->cols), l = max_size(t->rows, t->cols);
     const omm_gemm g = {r, u, u, s, s, l, t->cols, t->cols, s, false};
     if (t->rows <= t->cols)
