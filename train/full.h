@@ -67,8 +67,8 @@ OMM_CHECKED omm_err full_init(full *f, const full_tensors *t, const graph *g);
 void full_fini(full *f);
 /* Bytes that it takes for so many weights and rows of a micro-batch. */
 uint64_t full_bytes_of(const omm_model *model, size_t value_count, size_t rows_max);
-void full_begin(full *f);
-void full_end(full *f, const omm_model *model);
+void full_begin(full *f, const omm_compute *c);
+void full_end(full *f, const omm_compute *c, const omm_model *model);
 
 /* dy[count][rows], x[count][cols] of the product with a layer's weight; count rows: all, or the judged
  * ones.  Its bias too. */

@@ -8,6 +8,7 @@
 enum {
     HEAD_FLOATS = 1 << 19, /* logits at once: 2 MiB, but at least those of one chunk */
     COLUMNS = 64,          /* of a vector's sum in one task */
+    CLEARED = 1 << 17,     /* values in one task */
 };
 
 /* --- memory ---------------------------------------------------------------------------------- */
@@ -69,15 +70,22 @@ void full_fini(full *f) {
     *f = (full){0};
 }
 
-void full_begin(full *f) {
-    memset(f->gradient, 0, f->tensors->value_count * sizeof(float));
+static void clear_task(void *ud, size_t task, unsigned worker) {
+    (void)worker;
+    const full *f = ud;
+    const size_t at = task * CLEARED, left = f->tensors->value_count - at;
+    memset(f->gradient + at, 0, (left < CLEARED ? left : CLEARED) * sizeof(float));
+}
+
+void full_begin(full *f, const omm_compute *c) {
+    omm_pool_run(c->pool, clear_task, f, (f->tensors->value_count + CLEARED - 1) / CLEARED);
     if (f->lookups) memset(f->lookups, 0, f->lookup_count * sizeof(float));
 }
 
-void full_end(full *f, const omm_model *model) {
+void full_end(full *f, const omm_compute *c, const omm_model *model) {
     if (!f->lookups) return;
     float *to = f->gradient + full_tensor_at(f->tensors, &model->embed)->offset;
-    for (size_t i = 0; i < f->lookup_count; i++) to[i] += f->lookups[i];
+    omm_vec_add(c, to, f->lookups, f->lookup_count);
 }
 
 /* --- chunks ---------------------------------------------------------------------------------- */
@@ -203,9 +211,7 @@ static void head_chunks(graph *g, float *nll, size_t first, size_t n, size_t cou
                       .chunks = {f->head_ends, count, 1},
                       .n = width};
     add_columns(g, &job);
-    for (size_t i = 0; i < n; i++)
-        g->grad->rmsnorm(g->dx + (first + i) * width, f->dnorm + i * width, x + i * width,
-                         model->output_norm, f->r[i], width);
+    graph_rows_norm(g, g->dx + first * width, f->dnorm, x, model->output_norm, f->r, n, width);
 }
 
 void full_head(graph *g, float *nll, float loss_scale) {

@@ -35,7 +35,7 @@ static double loss_at(rig *r, const float *values) {
     double sum = 0;
     for (size_t i = 0; i < 3; i++) learned += r->examples[i]->learn_count;
     full_write(&r->compute, &r->tensors, values);
-    full_begin(&r->sums);
+    full_begin(&r->sums, &r->compute);
     CHECK_OK(graph_forward(&r->g, nll, r->examples, 3, 1.0F / (float)learned, &none));
     CHECK_EQ(r->g.learned, learned);
     for (size_t i = 0; i < learned; i++) sum += (double)nll[i];
@@ -142,7 +142,7 @@ static void central_differences(const omm_dataset *data, const char *architectur
     CHECK(gradient);
     loss_at(&r, r.values);
     graph_backward(&r.g, NULL, false, false);
-    full_end(&r.sums, &r.model);
+    full_end(&r.sums, &r.compute, &r.model);
     memcpy(gradient, r.sums.gradient, r.tensors.value_count * sizeof *gradient);
     for (size_t i = 0; i < r.tensors.count; i++)
         for (unsigned part = 0; part < parts; part++)

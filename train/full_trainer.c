@@ -186,9 +186,9 @@ omm_err omm_full_step(omm_full *t, omm_full_report *report) {
                                  .step = t->step + 1,
                                  .cancelled = t->options.cancelled,
                                  .ud = t->options.ud};
-    full_begin(&t->sums);
+    full_begin(&t->sums, t->options.compute);
     OMM_TRY(batch_run(&loss, &batch));
-    full_end(&t->sums, t->options.model);
+    full_end(&t->sums, t->options.compute, t->options.model);
     const double norm = full_gradient_norm(t);
     if (!isfinite(loss) || !(norm <= s_norm_max))
         return omm_raise(OMM_ERR_NUMERIC,
