@@ -129,7 +129,7 @@ int cmd_pretrain(int argc, char **argv) {
         fprintf(stderr, "meshmind pretrain: --out is needed\nusage: meshmind %s\n", usage);
         return CLI_EXIT_USAGE;
     }
-    omm_err err = place_check_output(o->out, "--out");
+    omm_err err = place_make_output(o->out, "--out");
     if (err != OMM_OK) return cli_fail("pretrain", err);
     omm_arena_init(&r.arena, ARENA_BYTES_MAX);
     omm_buf_init(&r.file, FULL_RUN_BYTES_MAX);

@@ -41,8 +41,8 @@ static omm_err split_clients(train_run *r) {
 static omm_err open_model(train_run *r) {
     omm_gguf gguf;
     OMM_TRY(omm_gguf_open(&gguf, r->args.model));
-    omm_err err = omm_tokenizer_open(&r->tokenizer, &gguf);
-    if (err == OMM_OK) err = omm_model_outline(&r->model, &gguf);
+    omm_err err = omm_model_outline(&r->model, &gguf);
+    if (err == OMM_OK) err = omm_tokenizer_open(&r->tokenizer, &gguf);
     omm_gguf_close(&gguf);
     if (err == OMM_OK) cli_warn_template(r->tokenizer);
     return err;
@@ -204,8 +204,8 @@ static omm_err run_all(train_run *r) {
     omm_digest digest;
     OMM_TRY(open_run(r));
     if (r->args.dry_run) return train_dry_run(r);
-    OMM_TRY(place_check_output(r->args.out, "--out"));
     OMM_TRY(check_report(r->args.report));
+    OMM_TRY(place_make_output(r->args.out, "--out"));
     /* All weights are those of the checkpoint once the course is open. */
     if (!r->full) OMM_TRY(train_course_open(r));
     OMM_TRY(train_judge(r, &r->before, r->items_before, r->has_start ? &r->start : NULL));

@@ -16,7 +16,7 @@
     XX(train, "a LoRA adapter from chats, completions or text")                                    \
     XX(pretrain, "a small model from nothing, vocabulary included")                                \
     XX(data, "what is in a data file, and what is wrong with it")                                  \
-    XX(adapter, "show a LoRA adapter")                                                             \
+    XX(adapter, "LoRA adapters: show, merge, to and from PEFT folders")                            \
     XX(chat, "talk with a model that has tools")                                                   \
     XX(generate, "continue a prompt, or answer it")                                                \
     XX(coordinator, "run a federation as a service")                                               \

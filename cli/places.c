@@ -53,6 +53,13 @@ static omm_err folder_of(char out[OMM_PATH_MAX], const char *path) {
     return OMM_OK;
 }
 
+omm_err place_make_output(const char *path, const char *option) {
+    char folder[OMM_PATH_MAX];
+    OMM_TRY(place_check_output(path, option));
+    OMM_TRY(omm_path_dir(folder, path));
+    return omm_dir_make(folder);
+}
+
 omm_err place_check_output(const char *path, const char *option) {
     char folder[OMM_PATH_MAX];
     struct stat at;

@@ -226,7 +226,10 @@ omm_err omm_lora_load_file(omm_lora *lora, const char *path, const omm_lora_shap
     OMM_TRY(omm_gguf_open(&g, path));
     omm_err err = load(lora, &g, shape);
     omm_gguf_close(&g);
-    return err;
+    if (err == OMM_OK || err == OMM_ERR_NOMEM) return err;
+    char said[512];
+    snprintf(said, sizeof said, "%s", omm_err_sentence());
+    return omm_raise(err, "%s: %s", path, said);
 }
 
 /* ---- Without the model ---------------------------------------------------------------------- */

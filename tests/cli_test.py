@@ -302,8 +302,9 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     mixed = folder / "mixed.jsonl"
     mixed.write_text("\n".join([lines[0], '{"messages": []}', lines[1], "{oops", lines[1], lines[2]]) + "\n")
     expect(["train", "-m", MODEL, "-d", mixed, "-o", folder / "x.gguf", "--steps", "1"], 3,
-           r"mixed\.jsonl:2: messages: a list of 1 to 256")
-    done = run("train", "-m", MODEL, "-d", mixed, "-o", folder / "x.gguf", "--steps", "1", "--skip-bad", "--json",
+           r"mixed\.jsonl:2: messages: a list of 1 to 256.*\(--skip-bad leaves bad lines out")
+    made = folder / "new" / "folder" / "x.gguf"
+    done = run("train", "-m", MODEL, "-d", mixed, "-o", made, "--steps", "1", "--skip-bad", "--json",
                "--split", "0.3", "--new-tokens", "0")
     data = json.loads(done.stdout.splitlines()[-1])["data"]
     if (data["bad_by"] != {"messages": 1, "not JSON": 1} or data["examples"] != 4
@@ -313,7 +314,11 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     report = json.loads(done.stdout)
     if (done.returncode, report["passed"], report["files"][0]["duplicates"], report["shared"]) != (1, False, 1, 3):
         failures.append(f"data check: exit {done.returncode}: {report}")
-    (folder / "x.gguf").unlink()
+    # Model and adapter in each other's place.
+    expect(["generate", "-m", made, "x"], 3, "an adapter, not a model: .*--lora")
+    expect(["train", "-m", made, "-d", mixed, "-o", folder / "x.gguf"], 3, "an adapter, not a model: .*--lora")
+    expect(["generate", "-m", MODEL, "--lora", MODEL, "x"], 3, rf"{MODEL}: adapter: general.type is 'model', wanted 'adapter'")
+    made.unlink()
     mixed.unlink()
     adapter = run("generate", "-m", MODEL, "--lora", out / "final.gguf", "Once", "-n", "4")
     with_adapter = run("generate", "-m", MODEL, "--lora", f"{out / 'final.gguf'}=1", "Once", "-n", "4")
