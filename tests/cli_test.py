@@ -5,7 +5,7 @@ A second program, where there is one, is asked where the same question is put wi
 
 usage: cli_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
-import json, os, pathlib, re, signal, subprocess, sys, tempfile, time
+import json, os, pathlib, re, shutil, signal, subprocess, sys, tempfile, time
 
 from live import program
 
@@ -318,7 +318,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     expect(["generate", "-m", made, "x"], 3, "an adapter, not a model: .*--lora")
     expect(["train", "-m", made, "-d", mixed, "-o", folder / "x.gguf"], 3, "an adapter, not a model: .*--lora")
     expect(["generate", "-m", MODEL, "--lora", MODEL, "x"], 3, rf"{MODEL}: adapter: general.type is 'model', wanted 'adapter'")
-    made.unlink()
+    shutil.rmtree(folder / "new")
     mixed.unlink()
     adapter = run("generate", "-m", MODEL, "--lora", out / "final.gguf", "Once", "-n", "4")
     with_adapter = run("generate", "-m", MODEL, "--lora", f"{out / 'final.gguf'}=1", "Once", "-n", "4")
