@@ -31,7 +31,7 @@ typedef struct coordinator_file {
     omm_config_list mirrors; /* const char * */
     const char *every, *at;
     double over_select;
-    uint64_t poll_ms, linger_ms, node_messages_per_minute, node_bytes_per_minute;
+    uint64_t poll_ms, linger_ms, node_messages_per_minute, node_bytes_per_minute, strangers_idle_ms;
     uint32_t threads, node_max, work_bits, base_transfers, base_mbit, strangers,
         strangers_per_address;
     int enrolment; /* coordinator_enrolment */
@@ -124,6 +124,9 @@ static const omm_config_field s_fields[] = {
                    .help = "connections at a time that have proved nothing yet"),
     OMM_CONFIG_U32(coordinator_file, strangers_per_address, .fallback = "8", .min = 1, .max = 65536,
                    .help = "of those, from one address"),
+    OMM_CONFIG_U64(coordinator_file, strangers_idle_ms, .fallback = "30000", .min = 1000,
+                   .max = 3600000,
+                   .help = "such a connection is closed without a complete message for so long"),
     OMM_CONFIG_U64(coordinator_file, node_messages_per_minute, .fallback = "12000",
                    .max = 1000000000,
                    .help = "of one node, or of a stranger's address; more waits; 0: no limit"),
@@ -367,7 +370,7 @@ static omm_err serve(coordinator *c, bool json, bool *passed) {
         .base_mirror_count = c->file.mirrors.count,
         .poll_ms = c->file.poll_ms,
         .linger_ms = c->file.linger_ms,
-        .limits = {c->file.strangers, c->file.strangers_per_address,
+        .limits = {c->file.strangers, c->file.strangers_per_address, c->file.strangers_idle_ms,
                    c->file.node_messages_per_minute, c->file.node_bytes_per_minute},
         .crash_at = c->env.crash_at,
         .pool = c->env.pool,

@@ -227,6 +227,7 @@ omm_err service_open(service *s) {
     server.exchanges_max = HELD_MAX;
     server.untrusted_max = s->o->limits.strangers;
     server.untrusted_per_peer = s->o->limits.strangers_per_address;
+    server.idle_ms = s->o->limits.strangers_idle_ms;
     meter_limits limits = {s->o->limits.messages_per_minute, s->o->limits.bytes_per_minute};
     server.tls_certificate = s->o->tls_certificate;
     server.tls_key = s->o->tls_key;

@@ -72,7 +72,7 @@ def parse_metrics(text):
 
 def write_files(folder, port, web):
     (folder / "run.yaml").write_text(SCENARIO)
-    live.write_coordinator(folder, port, "run.yaml", http=web, http_port_file="http_port" if web else None)
+    live.write_coordinator(folder, port, "run.yaml", http=web, http_port_file="http_port" if web else None, strangers_idle_ms=2000)
     for name in NODES:
         live.write_node(folder, name, port, scenario="run.yaml", answer_ms=3000)
 
@@ -182,6 +182,17 @@ def slow(port):
     check(got.startswith(b"HTTP/1.1 200"), f"afterwards: {got[:50]}")
 
 
+def silent(port):
+    """On the nodes' port, who says nothing and who says half of something are closed after strangers_idle_ms."""
+    begin = time.monotonic()
+    for said in (b"", b"\0SP\0\0\x30\0\0" + bytes(7)):
+        with socket.create_connection(("127.0.0.1", port), 20, source_address=("127.0.0.3", 0)) as s:
+            s.sendall(said)
+            drain(s)
+    took = time.monotonic() - begin
+    check(2 < took < 15, f"two silent connections were closed within {took:.1f} s")
+
+
 def look(port, stop, seen):
     """What an operator's browser and Prometheus do, all the time."""
     while not stop.is_set():
@@ -199,7 +210,8 @@ def look(port, stop, seen):
 
 def federate(folder, looked_at):
     folder.mkdir()
-    write_files(folder, free_port(), "127.0.0.1:0" if looked_at else None)
+    own_port = free_port()
+    write_files(folder, own_port, "127.0.0.1:0" if looked_at else None)
     processes = [start(folder, "coordinator", "coordinator")]
     seen, stop = {"states": set(), "health": set(), "looks": 0, "lost": []}, threading.Event()
     try:
@@ -213,6 +225,7 @@ def federate(folder, looked_at):
             for t in threads:
                 t.start()
             holders = [raw(port, b"GET / HTTP/1.1\r\n") for _ in range(4)]  # and never a word more
+            silent(own_port)
         if looked_at:
             threads[1].join()  # nobody trains yet: the service is there as long as it takes
         processes += [start(folder, "node", n) for n in NODES]

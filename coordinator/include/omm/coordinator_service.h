@@ -21,6 +21,7 @@
 /* What strangers and nodes may take.  0 in a minute's: no limit. */
 typedef struct omm_coord_limits {
     uint32_t strangers, strangers_per_address; /* connections that nobody vouched for; at least 1 */
+    uint64_t strangers_idle_ms;   /* of those, without a complete message for so long: closed */
     uint64_t messages_per_minute; /* of a node, or of a stranger's address; more is told to wait */
     uint64_t bytes_per_minute;    /* both ways together */
 } omm_coord_limits;
