@@ -324,10 +324,9 @@ static omm_err describe(coord_canary *w, omm_coord *c) {
         const omm_digest digest = omm_hash(w->o->shards[i].text);
         OMM_TRY(omm_blob_describe(&w->shards[i], &w->arena, w->o->shards[i].text, &digest));
     }
-    w->start = omm_alloc_aligned(c->value_count, sizeof *w->start);
-    if (!w->start) return omm_raise(OMM_ERR_NOMEM, "%zu values", c->value_count);
     omm_buf_init(&w->sent, omm_codec_sent_bytes_max(&c->o.run->codec_down, c->layout));
-    OMM_TRY(coord_broadcast_make(&w->sent, &canonical, w->start, c, c->o.initial));
+    OMM_TRY(coord_broadcast_make(&w->sent, &canonical, c, c->o.initial));
+    OMM_TRY(coord_broadcast_values(&w->start, c, omm_buf_view(&w->sent)));
     return omm_blob_describe(&w->global, &w->arena, omm_buf_view(&w->sent), &canonical);
 }
 

@@ -65,14 +65,10 @@ static omm_err take_memory(omm_coord *c) {
     omm_buf_init(&c->close, OMM_ENVELOPE_BYTES_MAX);
     omm_arena_init(&c->sent_arena, OMM_MESSAGE_ARENA_BYTES);
     c->master = omm_alloc_aligned(c->value_count, sizeof *c->master);
-    c->broadcast = omm_alloc_aligned(c->value_count, sizeof *c->broadcast);
-    c->candidate = omm_alloc_aligned(c->value_count, sizeof *c->candidate);
-    c->candidate_broadcast = omm_alloc_aligned(c->value_count, sizeof *c->candidate_broadcast);
     c->nodes = omm_alloc(c->node_max, sizeof *c->nodes);
     c->by_id = omm_alloc(c->node_max, sizeof *c->by_id);
     c->history = omm_alloc(c->o.run->rounds, sizeof *c->history);
-    if (!c->master || !c->broadcast || !c->candidate || !c->candidate_broadcast || !c->nodes ||
-        !c->by_id || !c->history)
+    if (!c->master || !c->nodes || !c->by_id || !c->history)
         return omm_raise(OMM_ERR_NOMEM, "coordinator of %zu values and %u nodes", c->value_count,
                          c->node_max);
     c->residual_zero = omm_residual_zero(c->value_count);
@@ -93,7 +89,7 @@ static omm_err load_global(omm_coord *c) {
         memcpy(c->master, c->o.initial, c->value_count * sizeof *c->master);
     else
         OMM_TRY(coord_evidence_load_master(c, number));
-    OMM_TRY(coord_broadcast_make(&c->sent, &canonical, c->broadcast, c, c->master));
+    OMM_TRY(coord_broadcast_make(&c->sent, &canonical, c, c->master));
     if (number == 0)
         OMM_TRY(coord_evidence_master(c, 0, c->master, omm_buf_view(&c->sent), &digest));
     return coord_global_set(c, omm_buf_view(&c->sent), &canonical);
@@ -143,9 +139,7 @@ void omm_coord_close(omm_coord *c) {
     omm_free(c->by_id);
     omm_free(c->history);
     omm_free(c->master);
-    omm_free(c->broadcast);
     omm_free(c->candidate);
-    omm_free(c->candidate_broadcast);
     omm_arena_fini(&c->batch.arena);
     omm_buf_fini(&c->sent);
     omm_buf_fini(&c->candidate_sent);

@@ -256,23 +256,31 @@ static omm_err put_eval(omm_coord *c, const char *path, const float *values, boo
     return err;
 }
 
+/* What the run ends with: how good it is, and the adapter. */
+static omm_err put_after(omm_coord *c, omm_digest *final_digest, const float *values) {
+    if (!omm_bundle_has(c->o.bundle, "eval/after.jsonl"))
+        OMM_TRY(put_eval(c, "eval/after.jsonl", values, false));
+    omm_buf gguf;
+    omm_buf_init(&gguf, (size_t)OMM_BUNDLE_FILE_BYTES_MAX);
+    omm_err err = c->o.evaluator.render(c->o.evaluator.ud, &gguf, values);
+    if (err == OMM_OK) err = omm_bundle_put(c->o.bundle, "final.gguf", omm_buf_view(&gguf));
+    if (err == OMM_OK) *final_digest = omm_hash(omm_buf_view(&gguf));
+    omm_buf_fini(&gguf);
+    return err;
+}
+
 omm_err coord_evidence_close(omm_coord *c, omm_digest *final_digest, omm_digest *evidence_digest) {
     if (c->enrol) OMM_TRY(coord_evidence_start(c));
     if (!omm_bundle_has(c->o.bundle, "eval/before.jsonl"))
         OMM_TRY(put_eval(c, "eval/before.jsonl", NULL, false));
-    if (!omm_bundle_has(c->o.bundle, "eval/after.jsonl"))
-        OMM_TRY(put_eval(c, "eval/after.jsonl", c->broadcast, false));
+    float *values = NULL;
+    OMM_TRY(coord_broadcast_values(&values, c, omm_buf_view(&c->sent)));
+    const omm_err err = put_after(c, final_digest, values);
+    omm_free(values);
+    OMM_TRY(err);
     if (c->o.evaluator.control && !omm_bundle_has(c->o.bundle, "eval/control.jsonl"))
         OMM_TRY(put_eval(c, "eval/control.jsonl", NULL, true));
     if (!omm_bundle_has(c->o.bundle, "ledger.jsonl"))
         OMM_TRY(omm_bundle_put(c->o.bundle, "ledger.jsonl", (omm_bytes){0}));
-    omm_buf gguf;
-    omm_buf_init(&gguf, (size_t)OMM_BUNDLE_FILE_BYTES_MAX);
-    omm_err err = c->o.evaluator.render(c->o.evaluator.ud, &gguf, c->broadcast);
-    if (err == OMM_OK) err = omm_bundle_put(c->o.bundle, "final.gguf", omm_buf_view(&gguf));
-    if (err == OMM_OK) *final_digest = omm_hash(omm_buf_view(&gguf));
-    omm_buf_fini(&gguf);
-    if (err == OMM_OK)
-        err = omm_bundle_evidence_digest(evidence_digest, omm_bundle_dir(c->o.bundle));
-    return err;
+    return omm_bundle_evidence_digest(evidence_digest, omm_bundle_dir(c->o.bundle));
 }

@@ -116,10 +116,10 @@ struct omm_coord {
     omm_coord_state state;
     uint32_t round;
     bool has_loss;
-    double loss;               /* of the published adapter */
-    omm_digest previous;       /* of the last line of rounds.jsonl */
-    float *master, *broadcast; /* state before the round, and what nodes make of it */
-    omm_buf sent;              /* the broadcast as sent */
+    double loss;         /* of the published adapter */
+    omm_digest previous; /* of the last line of rounds.jsonl */
+    float *master;       /* state before the round */
+    omm_buf sent;        /* what nodes get of it */
     omm_arena sent_arena;
     omm_blob global;
 
@@ -135,10 +135,10 @@ struct omm_coord {
     uint64_t refusals_total;
     uint32_t refusals_logged; /* in this round */
 
-    bool has_candidate; /* EVALUATING */
     bool is_void;
     uint64_t weight_sum;
-    float *candidate, *candidate_broadcast;
+    float
+        *candidate; /* EVALUATING, and not void; else NULL: a sum needs the memory of three such */
     omm_buf candidate_sent;
     uint64_t eval_items;
     double candidate_loss;
@@ -323,8 +323,11 @@ OMM_CHECKED omm_err coord_reply_row(omm_buf *reply, const coord_row *row);
 /* ---- round.c ---- */
 /* Errors: CONFIG (no powers of two). */
 OMM_CHECKED omm_err coord_range(omm_fedavg_range *out, const omm_run_record *run);
-OMM_CHECKED omm_err coord_broadcast_make(omm_buf *sent, omm_digest *canonical, float *values,
-                                         omm_coord *c, const float *master);
+/* `master` as it is sent. */
+OMM_CHECKED omm_err coord_broadcast_make(omm_buf *sent, omm_digest *canonical, omm_coord *c,
+                                         const float *master);
+/* What nodes make of it: (value_count), to be freed by the caller.  Errors: NOMEM, those of the codec. */
+OMM_CHECKED omm_err coord_broadcast_values(float **out, const omm_coord *c, omm_bytes sent);
 OMM_CHECKED omm_err coord_global_set(omm_coord *c, omm_bytes sent, const omm_digest *canonical);
 OMM_CHECKED omm_err coord_evaluate_initial(omm_coord *c);
 /* All of an offer but nonce and selection. */

@@ -131,7 +131,7 @@ omm_err coord_rollback_apply(omm_coord *c) {
     OMM_TRY(loss_of(&loss, c, number));
     OMM_TRY(coord_store_loss(c, loss)); /* nothing but this round reads it */
     OMM_TRY(coord_evidence_load_master(c, number));
-    OMM_TRY(coord_broadcast_make(&c->sent, &canonical, c->broadcast, c, c->master));
+    OMM_TRY(coord_broadcast_make(&c->sent, &canonical, c, c->master));
     OMM_TRY(coord_global_set(c, omm_buf_view(&c->sent), &canonical));
     c->has_loss = true;
     c->loss = loss;

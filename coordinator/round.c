@@ -11,13 +11,33 @@
 
 /* ---- the broadcast adapter ---- */
 
-omm_err coord_broadcast_make(omm_buf *sent, omm_digest *canonical, float *values, omm_coord *c,
+omm_err coord_broadcast_make(omm_buf *sent, omm_digest *canonical, omm_coord *c,
                              const float *master) {
     omm_encoded info;
     omm_buf_clear(sent);
     OMM_TRY(omm_codec_encode(sent, &info, &c->o.run->codec_down, c->layout, master));
     *canonical = info.payload_digest;
-    return omm_codec_decode(values, NULL, &c->o.run->codec_down, c->layout, omm_buf_view(sent));
+    return OMM_OK;
+}
+
+omm_err coord_broadcast_values(float **out, const omm_coord *c, omm_bytes sent) {
+    float *values = omm_alloc_aligned(c->value_count, sizeof *values);
+    if (!values) return omm_raise(OMM_ERR_NOMEM, "%zu values", c->value_count);
+    const omm_err err = omm_codec_decode(values, NULL, &c->o.run->codec_down, c->layout, sent);
+    if (err == OMM_OK)
+        *out = values;
+    else
+        omm_free(values);
+    return err;
+}
+
+/* The loss that nodes will have with it. */
+static omm_err sample_loss(uint64_t *items, double *loss, const omm_coord *c, omm_bytes sent) {
+    float *values = NULL;
+    OMM_TRY(coord_broadcast_values(&values, c, sent));
+    const omm_err err = c->o.evaluator.sample(c->o.evaluator.ud, items, loss, values);
+    omm_free(values);
+    return err;
 }
 
 omm_err coord_global_set(omm_coord *c, omm_bytes sent, const omm_digest *canonical) {
@@ -38,7 +58,7 @@ omm_err coord_global_set(omm_coord *c, omm_bytes sent, const omm_digest *canonic
 omm_err coord_evaluate_initial(omm_coord *c) {
     uint64_t items = 0;
     double loss = 0;
-    OMM_TRY(c->o.evaluator.sample(c->o.evaluator.ud, &items, &loss, c->broadcast));
+    OMM_TRY(sample_loss(&items, &loss, c, omm_buf_view(&c->sent)));
     OMM_TRY(coord_evidence_state_line(c, 0, 0, items, loss));
     OMM_TRY(coord_store_loss(c, loss));
     c->has_loss = true;
@@ -298,8 +318,8 @@ static omm_err add_one(omm_fedavg *sum, float *values, omm_coord *c, const coord
     return err;
 }
 
-/* candidate = master + weighted mean of what was accepted, in ascending node id (any order gives
- * the same bytes; this one needs no luck with memory). */
+/* values = weighted mean of what was accepted, in ascending node id (any order gives the same bytes; this one needs no
+ * luck with memory). */
 static omm_err sum_up(omm_coord *c, float *values) {
     omm_arena arena;
     omm_arena_init(&arena, SIZE_MAX);
@@ -315,23 +335,34 @@ static omm_err sum_up(omm_coord *c, float *values) {
     }
     c->weight_sum = sum.weight_sum;
     c->is_void = c->accepted_count < c->o.policy.accept_min;
-    if (err == OMM_OK && !c->is_void) {
-        err = omm_fedavg_mean(values, &sum, c->o.pool);
-        memcpy(c->candidate, c->master, c->value_count * sizeof *c->candidate);
-        if (err == OMM_OK) err = omm_server_step_plain(c->candidate, values, c->value_count);
-    }
+    if (err == OMM_OK && !c->is_void) err = omm_fedavg_mean(values, &sum, c->o.pool);
     omm_fedavg_fini(&sum);
     omm_arena_fini(&arena);
     return err;
+}
+
+/* candidate = master + mean. */
+static omm_err step(omm_coord *c, const float *mean) {
+    float *candidate = omm_alloc_aligned(c->value_count, sizeof *candidate);
+    if (!candidate) return omm_raise(OMM_ERR_NOMEM, "%zu values", c->value_count);
+    memcpy(candidate, c->master, c->value_count * sizeof *candidate);
+    const omm_err err = omm_server_step_plain(candidate, mean, c->value_count);
+    if (err != OMM_OK) {
+        omm_free(candidate);
+        return err;
+    }
+    omm_free(c->candidate);
+    c->candidate = candidate;
+    return OMM_OK;
 }
 
 omm_err coord_round_aggregate(omm_coord *c) {
     float *values = omm_alloc_aligned(c->value_count, sizeof *values);
     if (!values) return omm_raise(OMM_ERR_NOMEM, "%zu values", c->value_count);
     omm_err err = sum_up(c, values);
+    if (err == OMM_OK && !c->is_void) err = step(c, values); /* the sum's memory is free again */
     omm_free(values);
     OMM_TRY(err);
-    c->has_candidate = true;
     c->state = OMM_COORD_EVALUATING; /* in memory only: a restart sums again */
     return OMM_OK;
 }
@@ -341,11 +372,9 @@ omm_err coord_round_aggregate(omm_coord *c) {
 static omm_err judge_candidate(omm_coord *c, omm_digest *canonical) {
     c->is_published = false;
     if (c->is_void) return OMM_OK;
-    omm_err err = coord_broadcast_make(&c->candidate_sent, canonical, c->candidate_broadcast, c,
-                                       c->candidate);
+    omm_err err = coord_broadcast_make(&c->candidate_sent, canonical, c, c->candidate);
     if (err == OMM_OK)
-        err = c->o.evaluator.sample(c->o.evaluator.ud, &c->eval_items, &c->candidate_loss,
-                                    c->candidate_broadcast);
+        err = sample_loss(&c->eval_items, &c->candidate_loss, c, omm_buf_view(&c->candidate_sent));
     if (err == OMM_ERR_NUMERIC || coord_is_refusal(err) ||
         (err == OMM_OK && !isfinite(c->candidate_loss))) {
         /* What some node sent must not end the run: the worst loss there is, so it is held back. */
@@ -366,9 +395,6 @@ static omm_err adopt(omm_coord *c, const omm_digest *canonical) {
     float *swap = c->master;
     c->master = c->candidate;
     c->candidate = swap;
-    swap = c->broadcast;
-    c->broadcast = c->candidate_broadcast;
-    c->candidate_broadcast = swap;
     omm_buf sent = c->sent;
     c->sent = c->candidate_sent;
     c->candidate_sent = sent;
@@ -382,6 +408,13 @@ static omm_err write_round(omm_buf *line, omm_coord *c) {
     omm_digest master_digest;
     OMM_TRY(coord_evidence_master(c, c->round + 1, master, sent, &master_digest));
     return coord_evidence_round_files(line, c, master_digest, omm_hash(sent));
+}
+
+/* Or what was there before it. */
+static void forget_candidate(omm_coord *c) {
+    omm_free(c->candidate);
+    c->candidate = NULL;
+    omm_buf_fini(&c->candidate_sent);
 }
 
 omm_err coord_round_publish(omm_coord *c) {
@@ -400,11 +433,11 @@ omm_err coord_round_publish(omm_coord *c) {
     c->state = OMM_COORD_PUBLISHED;
     c->history[c->round] = past;
     c->history_count = c->round + 1;
-    c->has_candidate = false;
     omm_log_event(c->o.log, OMM_LOG_INFO, "round_published", OMM_LOG_INT("round", c->round),
                   OMM_LOG_INT("accepted", c->accepted_count), OMM_LOG_INT("void", c->is_void),
                   OMM_LOG_INT("published", c->is_published));
     OMM_TRY(adopt(c, &canonical));
+    forget_candidate(c);
     coord_tell(c, &(omm_coord_event){.kind = OMM_COORD_EVENT_PUBLISHED,
                                      .round = c->round,
                                      .node = OMM_COORD_NOBODY,
