@@ -89,6 +89,7 @@ def write_files(folder, port):
 
 def refusals(folder):
     """What the coordinator has counted since it began, by reason."""
+    time.sleep(1.1)  # a text is made anew after HTTP_FRESH_MS
     port = int((folder / "http_port").read_text())
     ask = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     ask.request("GET", "/metrics")
