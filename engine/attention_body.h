@@ -187,25 +187,23 @@ static void tile_block_few(attention_tile *t, size_t block) {
 static void tile_rows_q8(attention_tile *t, size_t block, size_t r, size_t rows,
                          const uint8_t *next) {
     const omm_kv *kv = t->a->kv;
-    const size_t width = kv->dim_padded, part = kv->head_bytes / 3;
+    const size_t width = kv->dim_padded, half = kv->head_bytes / 2;
     const uint8_t *head = block_head(t, block), *values = head + kv->values_at;
     const uint16_t *scales = (const uint16_t *)(const void *)(values + width * OMM_KV_BLOCK);
     const q8_kernel *kernel = &s_q8_attention[rows - 1];
     const seen early = row_sees(t, r, block), late = row_sees(t, r + rows - 1, block);
     q8_weights *p = (q8_weights *)(void *)t->block;
-    const q8_keys keys = {head, width, ahead_in(next, part, width / 4)};
+    const q8_keys keys = {head, width, ahead_in(next, half, width / 4)};
     kernel->scores(t->s + r * ATTENTION_LD, t->q + r * ATTENTION_LD, &keys);
-    const few_ahead between = ahead_in(next ? next + part : NULL, part, rows);
     for (size_t i = 0; i < rows; i++) {
         const seen sees = row_sees(t, r + i, block);
-        few_ask(&between, i);
         row_scores(t, r + i, sees);
         q8_weights_set(&p[i], t->s + (r + i) * ATTENTION_LD, scales, omm_kv_groups(kv->head_dim),
                        sees.begin, sees.end);
     }
     const q8_values b = {
         values, width, early.begin, late.end,
-        ahead_in(next ? next + 2 * part : NULL, kv->head_bytes - 2 * part, Q8_VALUE_ASKS(width))};
+        ahead_in(next ? next + half : NULL, kv->head_bytes - half, Q8_VALUE_ASKS(width))};
     kernel->values(t->o + r * ATTENTION_LD, p, &b);
 }
 
@@ -349,7 +347,7 @@ static void kernel_attention_part(const omm_attention *a, float *work, uint32_t 
     attention_tile t = attention_tile_of(a, work, kv_head, 0, a->heads / a->kv->kv_heads);
     const size_t own = segment * SEGMENT_BLOCKS, first = tile_begin(&t);
     const size_t begin = own > first ? own : first, end = min_size(blocks, own + SEGMENT_BLOCKS);
-    t.last = end - 1;
+    t.last = blocks - 1; /* whoever takes this segment is likely to take the next one */
     for (size_t r = 0; r < t.rows; r++) tile_query(&t, r);
     tile_blocks(&t, begin, end);
     for (size_t r = 0; r < t.rows; r++, parts += ATTENTION_PART(width)) {

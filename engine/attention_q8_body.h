@@ -184,12 +184,12 @@ typedef struct q8_values {
 /* Columns side by side; and how often the values of `width` columns ask for what is next. */
 #define Q8_VALUE_COLUMNS ((size_t)ATTENTION_Q8_VALUE_NV * VL)
 #define Q8_VALUE_ASKS(WIDTH)                                                                       \
-    (((WIDTH) + Q8_VALUE_COLUMNS - 1) / Q8_VALUE_COLUMNS * (OMM_KV_BLOCK / VL))
+    (((WIDTH) + Q8_VALUE_COLUMNS - 1) / Q8_VALUE_COLUMNS * (OMM_KV_BLOCK / 4))
 
 /* o[rows][16 nv] += the rows' weights times values, columns i .. i + 16 nv of one group */
 SIMD_INLINE void q8_columns(const int rows, const int nv, float *o, const q8_weights *p,
                             const q8_values *b, size_t i) {
-    enum { STEPS = VL / 4 }; /* of four positions */
+    enum { STEPS = VL / 4, QUADS = OMM_KV_BLOCK / 4 }; /* of four positions */
     const size_t g = i / OMM_KV_GROUP;
     vi high[ATTENTION_FEW][2], low[ATTENTION_FEW][2];
     SIMD_UNROLL for (int r = 0; r < rows; r++) {
@@ -197,8 +197,8 @@ SIMD_INLINE void q8_columns(const int rows, const int nv, float *o, const q8_wei
     }
     for (size_t j = b->begin / VL * STEPS; j * 4 < b->end; j += STEPS) {
         const uint8_t *data = b->data + (j * b->width + i) * 4;
-        few_ask(&b->next, i / Q8_VALUE_COLUMNS * STEPS + j / STEPS);
         SIMD_UNROLL for (int k = 0; k < STEPS; k++) {
+            few_ask(&b->next, i / Q8_VALUE_COLUMNS * QUADS + j + (size_t)k);
             SIMD_UNROLL for (int v = 0; v < nv; v++) {
                 const vi value = vi_load(data + ((size_t)k * b->width + (size_t)v * VL) * 4);
                 SIMD_UNROLL for (int r = 0; r < rows; r++) {
