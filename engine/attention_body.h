@@ -64,7 +64,7 @@ static const float *block_keys(float *out, const omm_kv *kv, const uint8_t *head
 static const float *block_values(float *out, const omm_kv *kv, const uint8_t *head) {
     head += kv->values_at;
     if (kv->type == OMM_KV_F32) return (const float *)(const void *)head;
-    halves_f32(out, (const uint16_t *)(const void *)head, kv->dim_padded * OMM_KV_BLOCK);
+    halves_f32(out, (const uint16_t *)(const void *)head, (size_t)kv->dim_padded * OMM_KV_BLOCK);
     return out;
 }
 

@@ -126,7 +126,7 @@ typedef struct q8_weights {
 } q8_weights;
 
 _Static_assert(ATTENTION_FEW * sizeof(q8_weights) <=
-                   OMM_KV_BLOCK * OMM_HEAD_DIM_MAX * sizeof(float),
+                   sizeof(float) * OMM_KV_BLOCK * OMM_HEAD_DIM_MAX,
                "lie where a block in f32 does");
 
 static float q8_power(int32_t exponent) { /* 2^exponent, -126 .. 127 */

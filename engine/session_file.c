@@ -78,17 +78,17 @@ static void clear_floats(const omm_kv *kv, uint8_t *k, size_t used) {
 
 /* The same of Q8_0: both are in quads, of dimensions and of positions. */
 static void clear_q8(const omm_kv *kv, uint8_t *k, size_t used) {
-    enum { HALF = sizeof(uint16_t) };
+    const size_t half = sizeof(uint16_t), rows = OMM_KV_BLOCK;
     const size_t width = kv->dim_padded, plane = width * OMM_KV_BLOCK;
     uint8_t *v = k + kv->values_at;
-    clear_rows(k, width / 4, OMM_KV_BLOCK * 4, used * 4);
+    clear_rows(k, width / 4, rows * 4, used * 4);
     for (size_t i = kv->head_dim; i < width; i++)
         for (size_t j = 0; j < used; j++) k[(i / 4 * OMM_KV_BLOCK + j) * 4 + i % 4] = 0;
     for (size_t j = 0; j < OMM_KV_BLOCK; j++)
         for (size_t i = j < used ? kv->head_dim : 0; i < width; i++)
             v[(j / 4 * width + i) * 4 + j % 4] = 0;
-    clear_rows(k + plane, omm_kv_groups(kv->head_dim), OMM_KV_BLOCK * HALF, used * HALF);
-    clear_rows(v + plane, omm_kv_groups(kv->head_dim), OMM_KV_BLOCK * HALF, used * HALF);
+    clear_rows(k + plane, omm_kv_groups(kv->head_dim), rows * half, used * half);
+    clear_rows(v + plane, omm_kv_groups(kv->head_dim), rows * half, used * half);
 }
 
 /* Positions from `used` on of a block become zero: they may hold another sequence's. */
