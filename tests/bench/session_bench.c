@@ -1,7 +1,8 @@
-/* session_bench.c MODEL.gguf [THREADS [f32|cpu]] - what decoding costs: positions in the cache by cache type,
- * an adapter of rank 16 on everything, several sequences at once, sampling.  Prints a table; each
- * figure is the median of its repeats, each percentage that of the ratios within a repeat.  Run it while nothing else runs; with `cpu` and one thread it
- * measures processor time, which other programs disturb less. */
+/* session_bench.c MODEL.gguf [THREADS [f32|cpu|attn]] - what decoding costs: positions in the cache by
+ * cache type, an adapter of rank 16 on everything, several sequences at once, sampling.  Prints a table; each
+ * figure is the median of its repeats, each percentage that of the ratios within a repeat.  Run it
+ * while nothing else runs; with `cpu` and one thread it measures processor time, which other programs
+ * disturb less; `f32` adds steps with f32 activations, `attn` leaves the steps out. */
 #include "omm/clock.h"
 #include "omm/mem.h"
 #include "omm/session.h"
