@@ -37,6 +37,7 @@ typedef struct service {
     timetable times;
     bool is_held, has_opened; /* a round, since it was looked at last */
     bool told_failed;         /* who has heard of the end could not be kept */
+    bool wires_failed;        /* counts of bytes could not */
     omm_buf reply;
     held held;
     meter *meter;

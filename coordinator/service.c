@@ -237,12 +237,22 @@ static omm_err tick(service *s, uint64_t now) {
     return t.err != OMM_OK ? omm_raise(t.err, "%s", t.detail) : err;
 }
 
+/* Counts that cannot be kept are lost with a kill, until the next stage writes all of them again: no reason to
+ * end a run. */
+static void keep_wires(service *s) {
+    const bool failed = wires_keep(s->wires) != OMM_OK;
+    if (failed && !s->wires_failed)
+        omm_log_event(s->o->log, OMM_LOG_WARN, "wire_not_kept",
+                      OMM_LOG_STR("detail", omm_err_sentence()));
+    s->wires_failed = failed;
+}
+
 static omm_err run_rounds(service *s) {
     while (!omm_coord_is_done(s->coord) && !service_is_stopped(s) && !is_drained(s)) {
         uint64_t now = service_now_ms(s);
         if (s->deadline_ms <= now) {
             OMM_TRY(tick(s, now));
-            OMM_TRY(wires_keep(s->wires));
+            keep_wires(s);
         }
         now = service_now_ms(s);
         OMM_TRY(answer_all(NULL, s, s->deadline_ms <= now ? 0 : s->deadline_ms - now));

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A disk that fills up under real processes: coordinator and three nodes on a small file system (a tmpfs in a mount namespace of
 this test) that is full to the last byte before anybody trains, and again when the first receipt is given.  Nobody leaves, what
-is wrong is said with the path, nothing that was receipted is lost, and with room again the run goes on to the simulator's digest.
+is wrong is said with the path, nothing that was receipted is lost, and with room again the run goes on to the simulator's digest.  Its first round opens where the
+file of byte counts cannot be written.
 And a disk that cannot be written at all: coordinator and node end with 3 and the path.
 
 usage: disk_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
@@ -58,11 +59,24 @@ def receipts_are_kept(disk):
         check(len(kept) == ROUNDS and all(value in have for value in kept), f"{name}: {len(kept)} receipts, or others than in the bundle")
 
 
-def full(folder, disk):
-    processes = {"coordinator": live.start_service(MESHMIND, folder, "coordinator", "coordinator")}
+def start(folder, disk):
+    """The first round opens while the counts of bytes cannot be kept: between two writes of the state machine, too, nobody leaves."""
+    coordinator = live.start_service(MESHMIND, folder, "coordinator", "coordinator")
     wait_for("the coordinator", lambda: "listening" in log_of(folder, "coordinator"), logs=folder)
-    processes.update({n: live.start_service(MESHMIND, folder, "node", n) for n in NODES})
+    counts = disk / "coordinator" / "wire"
+    counts.unlink(missing_ok=True)
+    counts.mkdir()
+    processes = {"coordinator": coordinator, **{n: live.start_service(MESHMIND, folder, "node", n) for n in NODES}}
     wait_for("a round", lambda: "round_open" in log_of(folder, "coordinator"), logs=folder)
+    wait_for("a word on the counts", lambda: "wire_not_kept" in log_of(folder, "coordinator"), logs=folder)
+    check(str(counts) in log_of(folder, "coordinator"), "wire_not_kept does not say where:", log_of(folder, "coordinator"))
+    check(coordinator.poll() is None, "the coordinator left because of its counts:", log_of(folder, "coordinator")[-2000:])
+    counts.rmdir()
+    return processes
+
+
+def full(folder, disk):
+    processes = start(folder, disk)
     before = no_room(folder, disk, processes, "before the first training")
     wait_for("a receipt", lambda: any(re.search(r"\breceipt\b", log_of(folder, n)) for n in NODES), logs=folder)
     amid = no_room(folder, disk, processes, "after the first receipt")
