@@ -90,6 +90,7 @@ omm_err full_run_open(full_run *r, const omm_recipe *recipe, const omm_full_muon
                                       .muon = *muon,
                                       .compute = &r->compute,
                                       .seed = omm_seed_from_u64(seed),
+                                      .listed = r->listed,
                                       .cancelled = is_stopped};
     r->steps = recipe->steps;
     if (r->valid) r->items = omm_alloc(omm_dataset_count(r->valid), sizeof *r->items);

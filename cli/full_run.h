@@ -33,6 +33,7 @@ typedef struct full_run {
     omm_model model;
     omm_tokenizer *tokenizer;
     omm_dataset *data, *valid; /* valid NULL: nothing is held out */
+    bool listed;               /* as in omm_full_options */
     /* The rest is the run's. */
     uint32_t steps; /* in all */
     omm_full *full;

@@ -121,6 +121,7 @@ void omm_dataset_close(omm_dataset *data) {
     omm_arena_fini(&data->arena);
     omm_free(data->examples);
     omm_free(data->lines);
+    omm_free(data->text_ends);
     omm_free(data->clients);
     omm_free(data);
 }

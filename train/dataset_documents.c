@@ -53,10 +53,19 @@ static omm_err add_file(documents *d, const char *path) {
 }
 
 static omm_err fill(documents *d, const char *const *paths, size_t count) {
-    for (size_t i = 0; i < count; i++) OMM_TRY(add_file(d, paths[i]));
+    d->data->text_ends = omm_alloc(count, sizeof *d->data->text_ends);
+    if (!d->data->text_ends) return dataset_no_memory();
+    for (size_t i = 0; i < count; i++) {
+        OMM_TRY(add_file(d, paths[i]));
+        d->data->text_ends[d->data->text_count++] = d->data->count;
+    }
     d->data->totals.format = OMM_DATA_TEXT;
     d->data->seq_max = d->maker.options.seq_max;
     return dataset_check_clients(d->data, "texts", NULL, 0);
+}
+
+size_t omm_dataset_text_end(const omm_dataset *data, size_t text) {
+    return text < data->text_count ? data->text_ends[text] : data->count;
 }
 
 omm_err omm_dataset_documents(omm_dataset **out, const char *const *paths, size_t count,

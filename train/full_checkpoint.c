@@ -5,7 +5,8 @@
  *   BLAKE2b-256 of all before
  *
  * identity (checkpoint.h): its weights and its start are those that the run began with, and what more
- * decides: galore's rank, every, scale where it is on, muon's rate and momentum where that is.
+ * decides: galore's rank, every, scale where it is on, muon's rate and momentum where that is, a byte 1
+ * where the texts are listed.
  */
 #include "checkpoint.h"
 #include "full_internal.h"

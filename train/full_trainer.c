@@ -36,7 +36,8 @@ static omm_err open_sequence(omm_full *t) {
                                 .seed = t->options.seed,
                                 .lane = t->recipe.seed_lane,
                                 .seq_max = t->recipe.seq_max,
-                                .batch_tokens = t->recipe.batch_tokens};
+                                .batch_tokens = t->recipe.batch_tokens,
+                                .listed = t->options.listed};
     return sequence_open(&t->sequence, &options);
 }
 
@@ -58,7 +59,7 @@ static checkpoint_identity identity_of(const omm_full *t) {
     const omm_full_galore *g = &t->options.galore;
     const omm_digest start = omm_full_digest(t);
     const omm_full_muon *m = &t->options.muon;
-    uint8_t more[12];
+    uint8_t more[13];
     size_t size = 0;
     if (g->rank > 0) {
         omm_put_u32(more, g->rank);
@@ -70,6 +71,7 @@ static checkpoint_identity identity_of(const omm_full *t) {
         omm_put_f32(more + 4, m->momentum);
         size = 8;
     }
+    if (t->options.listed) more[size++] = 1;
     return checkpoint_identity_of(t->options.model, &start, &t->options.seed, t->options.data,
                                   &start, omm_bytes_of(more, size));
 }

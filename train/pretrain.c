@@ -61,11 +61,15 @@ static const omm_config_field s_model[] = {
 /* Those of recipes, and one that is for all weights at once alone. */
 static const char *const s_optimizers[] = {"adamw", "sgd", "adafactor", "muon", NULL};
 
+static const char *const s_orders[] = {"mixed", "listed", NULL};
+
 static const omm_config_field s_training[] = {
     LIST(omm_pretrain_training, texts, s_path, OMM_PRETRAIN_TEXTS_MAX, .min = 1,
          .help = "what is learned"),
     OMM_CONFIG_STRING(omm_pretrain_training, separator, .fallback = "<|endoftext|>", .min = 2,
                       .max = 256, .help = "the token that ends a document"),
+    OMM_CONFIG_ENUM(omm_pretrain_training, order, s_orders, .fallback = "mixed",
+                    .help = "documents of all texts in one shuffle, or one text after the other"),
     OMM_CONFIG_U32(omm_pretrain_training, steps, .min = 1, .max = 1000000,
                    .help = "of the optimiser"),
     OMM_CONFIG_U32(omm_pretrain_training, batch_tokens, .fallback = "2048", .min = 8,

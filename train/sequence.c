@@ -1,7 +1,10 @@
 /* sequence.c - which examples a step trains on; see sequence.h. */
 #include "sequence.h"
 
+#include "omm/documents.h"
 #include "omm/mem.h"
+
+#include <string.h>
 
 static omm_err no_memory(size_t count) {
     return omm_raise(OMM_ERR_NOMEM, "no memory for %zu examples", count);
@@ -31,9 +34,10 @@ static omm_err take_memory(sequence *s) {
     s->batch_max = s->options.batch_tokens / 2 + 1;
     if (s->batch_max > s->count) s->batch_max = s->count;
     s->order = omm_alloc(s->count, sizeof *s->order);
+    s->drawn = omm_alloc(s->options.listed ? s->count : 1, sizeof *s->drawn);
     s->examples = omm_alloc(s->batch_max, sizeof *s->examples);
     s->batch = omm_alloc(s->batch_max, sizeof(void *)); /* pointers */
-    return s->order && s->examples && s->batch ? OMM_OK : no_memory(s->count);
+    return s->order && s->drawn && s->examples && s->batch ? OMM_OK : no_memory(s->count);
 }
 
 omm_err sequence_open(sequence *s, const sequence_options *options) {
@@ -52,8 +56,24 @@ void sequence_close(sequence *s) {
     omm_data_reader_close(s->reader);
     omm_free(s->kept);
     omm_free(s->order);
+    omm_free(s->drawn);
     omm_free(s->examples);
     omm_free(s->batch);
+}
+
+/* The order so far, by text: within one it stays as it was drawn. */
+static void sort_by_text(sequence *s) {
+    const omm_dataset *data = s->options.data;
+    size_t done = 0, first = 0;
+    memcpy(s->drawn, s->order, s->count * sizeof *s->drawn);
+    for (size_t text = 0; done < s->count; text++) {
+        const size_t end = omm_dataset_text_end(data, text);
+        for (size_t i = 0; i < s->count; i++) {
+            const uint32_t index = s->kept[s->drawn[i]];
+            if (index >= first && index < end) s->order[done++] = s->drawn[i];
+        }
+        first = end;
+    }
 }
 
 /* Index in the data set of the example at a place in the endless run. */
@@ -64,6 +84,7 @@ static uint32_t index_at(sequence *s, uint64_t position) {
             omm_rng_init(&s->options.seed, OMM_PURPOSE_SHUFFLE, s->options.lane, (uint32_t)epoch);
         for (size_t i = 0; i < s->count; i++) s->order[i] = (uint32_t)i;
         omm_rng_shuffle_u32(s->order, s->count, &lane, 0);
+        if (s->options.listed) sort_by_text(s);
         s->epoch = epoch;
     }
     return s->kept[s->order[position % s->count]];

@@ -19,6 +19,7 @@ typedef struct sequence_options {
     uint32_t lane;    /* of the shuffle: the recipe's seed_lane */
     uint32_t seq_max; /* examples are cut to this */
     uint32_t batch_tokens;
+    bool listed; /* one text of omm/documents.h after the other, instead of all in one shuffle */
 } sequence_options;
 
 typedef struct sequence {
@@ -26,6 +27,7 @@ typedef struct sequence {
     omm_data_reader *reader;
     uint32_t *kept;  /* (count) indices of the examples in the data set */
     uint32_t *order; /* (count) of the epoch `epoch`, places in `kept` */
+    uint32_t *drawn; /* (count) listed: the shuffle that `order` is sorted from */
     uint64_t epoch;
     size_t count, batch_max;
     size_t longest;            /* tokens of the longest */

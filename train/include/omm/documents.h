@@ -17,4 +17,8 @@ OMM_CHECKED omm_err omm_dataset_documents(omm_dataset **out, const char *const *
                                           const struct omm_tokenizer *tokenizer,
                                           const char *separator, uint32_t seq_max);
 
+/* Examples up to the end of text number `text`: all of them from the last text on, and in a data set
+ * that is not of documents. */
+size_t omm_dataset_text_end(const omm_dataset *data, size_t text);
+
 #endif

@@ -65,6 +65,7 @@ typedef struct omm_full_options {
     const omm_recipe *recipe;
     const struct omm_compute *compute;
     omm_seed seed;               /* order of examples */
+    bool listed;                 /* one text of omm/documents.h after the other, each shuffled */
     omm_full_galore galore;      /* zeroed: off */
     omm_full_muon muon;          /* zeroed: off */
     bool (*cancelled)(void *ud); /* asked before every micro-batch; NULL: never */

@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 #define OMM_PRETRAIN_TEXTS_MAX 32u
+enum { OMM_PRETRAIN_MIXED, OMM_PRETRAIN_LISTED }; /* texts in one shuffle, or one after the other */
 #define OMM_PRETRAIN_MUON (OMM_RECIPE_ADAFACTOR + 1) /* the recipe has AdamW, and omm_full_muon */
 
 /* Paths are as the file has them; omm_pretrain_path says where they are. */
@@ -45,6 +46,7 @@ typedef struct omm_pretrain_model {
 typedef struct omm_pretrain_training {
     omm_config_list texts; /* of const char *: paths; documents end with `separator` */
     const char *separator;
+    int order; /* OMM_PRETRAIN_MIXED, OMM_PRETRAIN_LISTED */
     uint32_t steps, batch_tokens, micro_tokens;
     int optimizer; /* omm_recipe_optimizer, or OMM_PRETRAIN_MUON */
     int schedule;  /* omm_recipe_schedule */
