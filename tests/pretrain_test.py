@@ -5,9 +5,9 @@ those of the golden below; stopped by a signal and resumed; what the file says i
 A second program, where there is one, takes a part of the runs: the bytes are the same for every build.
 
 usage: pretrain_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
-       pretrain_test.py SOURCE_DIR MESHMIND shipped      the vocabulary of the shipped base model, made again
+       pretrain_test.py SOURCE_DIR MESHMIND shipped      the shipped base model: its vocabulary made again, and the first steps of its training
 """
-import hashlib, json, os, pathlib, signal, subprocess, sys, tempfile
+import hashlib, json, os, pathlib, random, re, signal, subprocess, sys, tempfile
 
 from live import fail, program
 
@@ -16,8 +16,10 @@ FASTER = MESHMIND if sys.argv[3:] == ["shipped"] else program(sys.argv[2:])
 BASE = SOURCE / "scenarios" / "base"
 # Text and model of the run below.  Another Python would have to write other text to change the second alone.
 TEXT = "f32d394fb3c457545d8134b73f9d02996329906eee92749e0967d2064891df6b"
-MUON = "56729879cbc4cdc6e88d5fee3ffbece4e8c01e2f020453b6b3384292f2b73799"
+MUON = "de6844763a83d99650ac3e03057b755fb76a6a9bfb278e1ecfd8546bd2de5e35"
 MODEL = "818a6dfad08b2091fa91e41fceadf127619d11e14d6cb7250b65803d2b707615"
+# Of the steps of scenarios/base/pretrain.yaml.
+FIRST_LOSSES = [7.699470043182373, 7.788090229034424, 7.700530052185059, 7.6404571533203125, 7.386927604675293, 7.056467533111572]
 CONFIG = """
 name: Test
 vocabulary:
@@ -61,11 +63,16 @@ def pretrain(*args, config="tiny.yaml", **more):
 
 
 def shipped():
-    """The 52 MB that the vocabulary was trained on give its merges again, key by key."""
-    corpus("vocabulary.txt", "--mb", 52, "--seed", 1, "--phase", 1)
-    (work / "c.yaml").write_text((BASE / "pretrain.yaml").read_text())
-    (work / "chat_template.jinja").write_text((BASE / "chat_template.jinja").read_text())
-    run("pretrain", work / "c.yaml", "--data", work, "--out", work / "start.gguf", "--start")
+    """The 52 MB that the vocabulary was trained on give its merges again, key by key; and what tools/make_base.sh trains begins as it did
+    when the shipped file was made: a change of arithmetic, of corpus.py or of the recipe shows in the first losses."""
+    child = subprocess.Popen(["bash", SOURCE / "tools" / "make_base.sh", work / "out.gguf", work, "--json"], env={**os.environ, "MESHMIND": MESHMIND},
+                             stdout=subprocess.PIPE, text=True)
+    losses = [json.loads(child.stdout.readline())["loss"] for _ in FIRST_LOSSES]
+    child.kill()
+    child.wait()
+    if losses != FIRST_LOSSES:
+        fail(f"the first steps of the recipe had losses of {FIRST_LOSSES}, now {losses}")
+    run("pretrain", BASE / "pretrain.yaml", "--data", work, "--out", work / "start.gguf", "--start")
     (work / "sample").write_text("A sample.")
     ids = [run("tokenize", "-m", model, "--file", work / "sample", "--json").stdout
            for model in (work / "start.gguf", BASE / "openmeshmind-tiny-F16.gguf")]
@@ -133,8 +140,11 @@ if pretrain(*checkpoint, "--resume")[-1]["digest"] != MODEL:
     fail("a resumed run ends with another model")
 run("pretrain", work / "other.yaml", "--out", work / "x.gguf", *checkpoint, "--resume", code=3)
 
-# Muon: learns, keeps less, the same bytes with any number of threads and when resumed.
-(work / "muon.yaml").write_text(CONFIG.replace("steps: 12", "steps: 12\n  optimizer: muon\n  momentum: 0.9\n  matrix_rate: 4"))
+# Muon, texts one after the other, a start that copies: learns, keeps less, the same bytes with any number of threads and when resumed.
+corpus("first.txt", "--mb", 0.02, "--seed", 3, "--phase", 6)
+(work / "muon.yaml").write_text(
+    CONFIG.replace("steps: 12", "steps: 12\n  order: listed\n  optimizer: muon\n  momentum: 0.9\n  matrix_rate: 4")
+    .replace("  texts: [text.txt]\n  steps", "  texts: [first.txt, text.txt]\n  steps").replace("context: 128", "context: 128, start: induction"))
 events = pretrain("--threads", 1, config="muon.yaml")
 first, muon = next(e for e in events if e["event"] == "evaluation"), events[-1]
 if muon["digest"] != MUON or not muon["held_out_loss"] < first["loss"] or not muon["moments"] < result["moments"]:
@@ -148,6 +158,34 @@ stopped.communicate(timeout=120)
 if pretrain(*kept, "--resume", "--threads", 3, config="muon.yaml", meshmind=FASTER)[-1]["digest"] != MUON:
     fail("a resumed run with muon ends with another model")
 run("pretrain", work / "tiny.yaml", "--out", work / "x.gguf", *kept, "--resume", code=3)
+
+# Start weights with the circuit: before any training, words that come again and again are expected, others are not.
+words = sorted(set(re.findall("[a-z]{4,}", (BASE / "valid.txt").read_text())))
+draw = random.Random(1)
+
+
+def lists(name, again):
+    drawn = [[draw.sample(words, 12) for _ in range(8)] for _ in range(8)]
+    (work / name).write_text("".join(" ".join(w for line in (d[:1] * 8 if again else d) for w in line) + "<|endoftext|>" for d in drawn))
+
+
+def untrained(start):
+    (work / "start.yaml").write_text(f"""
+name: Start
+vocabulary: {{from: {BASE / 'openmeshmind-tiny-F16.gguf'}}}
+model: {{layers: 3, width: 256, feed_forward: 64, heads: 8, kv_heads: 4, context: 512, start: {start}}}
+training: {{texts: [text.txt], steps: 1}}
+""")
+    run("pretrain", work / "start.yaml", "--out", work / "start.gguf", "--start", meshmind=FASTER)
+    return [json.loads(run("perplexity", "-m", work / "start.gguf", "-f", work / name, "--separator", "<|endoftext|>", "--special", "--json",
+                           meshmind=FASTER).stdout)["loss"] for name in ("again.txt", "new.txt")]
+
+
+lists("again.txt", True)
+lists("new.txt", False)
+(again, new), (drawn_again, drawn_new) = untrained("induction"), untrained("random")
+if not again < new - 0.25 or not abs(drawn_again - drawn_new) < 0.1:
+    fail(f"start: induction: loss {again} on words again and again, {new} on others; random: {drawn_again}, {drawn_new}")
 
 # All weights of a model that is there: the loss on what it learns falls, with AdamW and in GaLore's subspaces,
 # with the same bytes for any number of threads; the file is a model of the same kind.
@@ -210,6 +248,10 @@ for args, says in ((["--start", "r"], "--start does not go with --full"), (["--d
 # Refusals, with what would be accepted.
 for change, says in ((("kv_heads: 2", "kv_heads: 3"), "3 kv_heads do not divide 4 heads"),
                      (("heads: 4, ", "heads: 5, "), "24 in 5 heads"),
+                     (("layers: 2, width: 24", "start: induction, layers: 1, width: 24"), "accepted: at least 2, 2 and 6"),
+                     (("layers: 2, width: 24", "start: induction, layers: 2, width: 16"), "heads of 4 values"),
+                     (("context: 128", "context: 128, start: copy"), "induction"),
+                     (("steps: 12", "steps: 12\n  order: sorted"), "listed"),
                      (("size: 340", "size: 60000"), "merges; a vocabulary of 60000 needs"),
                      (("steps: 12", "steps: x"), "steps"),
                      (("steps: 12", "steps: 12\n  matrix_rate: 2"), "matrix_rate is 2 without muon"),

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# make_base.sh OUT.gguf [WORK_FOLDER]: the base model of scenarios/base from nothing: texts, vocabulary, weights.
+# make_base.sh OUT.gguf [WORK_FOLDER [OPTION...]]: the base model of scenarios/base from nothing: texts, vocabulary, weights.
 # The same bytes on any machine.  A run that was stopped goes on where it was, if the work folder is the same.
+# Options are those of `meshmind pretrain`: --threads, --json.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 out=${1:?which file is the model to be?}
 work=${2:-$root/build/base}
+shift $(($# < 2 ? $# : 2))
 meshmind=${MESHMIND:-$root/build/release/meshmind}
 base=$root/scenarios/base
 mkdir -p "$work"
@@ -19,6 +21,7 @@ text() {
     fi
 }
 text vocabulary.txt 21d7d6dcd301cf62439f452d84f0463945ab636515c10a761b874231a4173a8d --mb 52 --seed 1 --phase 1
-text part1.txt 579b0af30c5503e28ddf4a94e95c23c88fbe33df2ee71037cade249d2f28bb6f --mb 24 --seed 7 --phase 4
-text part2.txt dde5b8c795ada23412dd98f9d6fb8b9b2ce1ee9f13c2cbbd42e1e645075284a6 --mb 1.5 --seed 11 --phase 5
-exec "$meshmind" pretrain "$base/pretrain.yaml" --data "$work" --out "$out" --checkpoint "$work/checkpoint" --resume
+text part1.txt 29873e6cc6771076c9e57d4a52104dc8450e87c4db6a2c54f47f56ee990a15f7 --mb 2 --seed 13 --phase 6
+text part2.txt b9c2e24d6b847d16cb3230582afd6b6c7ba305b8eef9ddb3675227d16ee1f08d --mb 6 --seed 7 --phase 4
+text part3.txt fce0b1d5204233d6ca44ff13eb71a1e2c37ae5b0a7a57ac694c1c1411a3f9410 --mb 21 --seed 5 --phase 3
+exec "$meshmind" pretrain "$base/pretrain.yaml" --data "$work" --out "$out" --checkpoint "$work/checkpoint" --resume "$@"

@@ -147,8 +147,8 @@ struct omm_dataset {
     omm_bytes *lines;      /* in memory: raw bytes of each */
     size_t *text_ends;     /* of documents: examples up to the end of each text */
     size_t text_count;
-    stream *stream;        /* else */
-    const char **clients;  /* distinct, ascending */
+    stream *stream;       /* else */
+    const char **clients; /* distinct, ascending */
     size_t client_count;
 };
 

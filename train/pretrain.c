@@ -1,6 +1,8 @@
 /* pretrain.c - the schema of a pretraining file, and what a table cannot check. */
 #include "omm/pretrain.h"
 
+#include "induction.h"
+
 #include <stddef.h>
 
 static const omm_config_field s_path = {
@@ -40,6 +42,8 @@ static const omm_config_field s_vocabulary[] = {
                       .help = "the token that fills"),
     {0}};
 
+static const char *const s_starts[] = {"random", "induction", NULL};
+
 static const omm_config_field s_model[] = {
     OMM_CONFIG_U32(omm_pretrain_model, layers, .min = 1, .max = 512, .help = "layers"),
     OMM_CONFIG_U32(omm_pretrain_model, width, .min = 2, .max = 16384, .help = "of a token"),
@@ -56,6 +60,8 @@ static const omm_config_field s_model[] = {
                     .help = "of the norms"),
     OMM_CONFIG_REAL(omm_pretrain_model, deviation, .fallback = "0.02", .min = 1e-6, .max = 1,
                     .help = "of the weights at the start"),
+    OMM_CONFIG_ENUM(omm_pretrain_model, start, s_starts, .fallback = "random",
+                    .help = "weights as drawn, or with a circuit that copies (induction heads)"),
     {0}};
 
 /* Those of recipes, and one that is for all weights at once alone. */
@@ -137,6 +143,7 @@ static omm_err check(const omm_pretrain_config *c) {
     if (m->heads % m->kv_heads != 0)
         return omm_raise(OMM_ERR_CONFIG, "model: %u kv_heads do not divide %u heads", m->kv_heads,
                          m->heads);
+    if (m->start == OMM_PRETRAIN_INDUCTION) OMM_TRY(induction_check(m));
     if ((v->from != NULL) == (v->texts.count > 0))
         return omm_raise(OMM_ERR_CONFIG, "vocabulary: from a file, or trained on texts: one of the "
                                          "two is needed");

@@ -1,4 +1,6 @@
-/* pretrain_start.c - the model that pretraining begins with: keys, vocabulary, random weights. */
+/* pretrain_start.c - the model that pretraining begins with: keys, vocabulary, weights as drawn. */
+#include "induction.h"
+
 #include "omm/file.h"
 #include "omm/mem.h"
 #include "omm/pretrain.h"
@@ -21,6 +23,7 @@ typedef struct start {
     omm_arena arena; /* the weights, until they are written */
     omm_seed seed;
     uint32_t vocab;
+    induction_layer first[INDUCTION_LAYERS];
 } start;
 
 /* --- vocabulary ------------------------------------------------------------------------------ */
@@ -141,8 +144,9 @@ static void draw(float *out, size_t count, const omm_rng *lane, float scale) {
     }
 }
 
-/* deviation 0: a vector of ones. */
-static omm_err put_tensor(start *s, const char *name, uint32_t rows, uint32_t cols,
+/* deviation 0: a vector of ones.  *kept (may be NULL): its values, which go into the file when that is
+ * finished. */
+static omm_err put_tensor(float **kept, start *s, const char *name, uint32_t rows, uint32_t cols,
                           double deviation) {
     const size_t count = (size_t)rows * cols;
     const uint64_t dims[2] = {cols, rows};
@@ -155,6 +159,7 @@ static omm_err put_tensor(start *s, const char *name, uint32_t rows, uint32_t co
         draw(values, count, &lane, (float)deviation / s_bytes_deviation);
     else
         for (size_t i = 0; i < count; i++) values[i] = 1;
+    if (kept) *kept = values;
     omm_gguf_put_tensor(&s->w, name, OMM_GGML_F32, deviation > 0 ? 2 : 1, dims,
                         omm_bytes_of(values, count * sizeof *values));
     return OMM_OK;
@@ -164,23 +169,26 @@ static omm_err put_layer(start *s, uint32_t layer) {
     const omm_pretrain_model *m = &s->config->model;
     const uint32_t kv = m->width / m->heads * m->kv_heads;
     const double usual = m->deviation, last = m->deviation / sqrt(2.0 * m->layers);
+    induction_layer other, *const l = layer < INDUCTION_LAYERS ? &s->first[layer] : &other;
     const struct {
         const char *stem;
         uint32_t rows, cols;
         double deviation;
-    } tensors[] = {{"attn_norm", 1, m->width, 0},
-                   {"attn_q", m->width, m->width, usual},
-                   {"attn_k", kv, m->width, usual},
-                   {"attn_v", kv, m->width, usual},
-                   {"attn_output", m->width, m->width, last},
-                   {"ffn_norm", 1, m->width, 0},
-                   {"ffn_gate", m->feed_forward, m->width, usual},
-                   {"ffn_up", m->feed_forward, m->width, usual},
-                   {"ffn_down", m->width, m->feed_forward, last}};
+        float **kept;
+    } tensors[] = {{"attn_norm", 1, m->width, 0, NULL},
+                   {"attn_q", m->width, m->width, usual, &l->q},
+                   {"attn_k", kv, m->width, usual, &l->k},
+                   {"attn_v", kv, m->width, usual, &l->v},
+                   {"attn_output", m->width, m->width, last, &l->out},
+                   {"ffn_norm", 1, m->width, 0, NULL},
+                   {"ffn_gate", m->feed_forward, m->width, usual, NULL},
+                   {"ffn_up", m->feed_forward, m->width, usual, NULL},
+                   {"ffn_down", m->width, m->feed_forward, last, NULL}};
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
         char name[OMM_GGUF_NAME_MAX];
         snprintf(name, sizeof name, "blk.%u.%s.weight", layer, tensors[i].stem);
-        OMM_TRY(put_tensor(s, name, tensors[i].rows, tensors[i].cols, tensors[i].deviation));
+        OMM_TRY(put_tensor(tensors[i].kept, s, name, tensors[i].rows, tensors[i].cols,
+                           tensors[i].deviation));
     }
     return OMM_OK;
 }
@@ -188,9 +196,14 @@ static omm_err put_layer(start *s, uint32_t layer) {
 static omm_err put_all(start *s) {
     const omm_pretrain_model *m = &s->config->model;
     OMM_TRY(put_keys(s));
-    OMM_TRY(put_tensor(s, "token_embd.weight", s->vocab, m->width, m->deviation));
+    float *embeddings = NULL;
+    OMM_TRY(put_tensor(&embeddings, s, "token_embd.weight", s->vocab, m->width, m->deviation));
     for (uint32_t i = 0; i < m->layers; i++) OMM_TRY(put_layer(s, i));
-    return put_tensor(s, "output_norm.weight", 1, m->width, 0);
+    if (m->start == OMM_PRETRAIN_INDUCTION) {
+        induction_embeddings(embeddings, (size_t)s->vocab * m->width, m);
+        induction_layers(s->first, m);
+    }
+    return put_tensor(NULL, s, "output_norm.weight", 1, m->width, 0);
 }
 
 omm_err omm_pretrain_start(omm_buf *out, const omm_pretrain_config *config,

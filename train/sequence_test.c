@@ -1,7 +1,9 @@
-/* What a step trains on: every example once an epoch, batches within their tokens; a stream trains to
- * the same bytes as memory; and packing documents together changes neither loss nor bytes. */
+/* What a step trains on: every example once an epoch, batches within their tokens; texts that are listed come
+ * one after the other, each shuffled; a stream trains to the same bytes as memory; and packing documents
+ * together changes neither loss nor bytes. */
 #include "test_model.h"
 
+#include "omm/documents.h"
 #include "omm/file.h"
 #include "omm/mem.h"
 #include "sequence.h"
@@ -62,6 +64,70 @@ static void too_long(const omm_dataset *stream) {
     sequence_options options = {.data = stream, .seq_max = 32, .batch_tokens = 150};
     CHECK_ERR(sequence_open(&s, &options), OMM_ERR_CONFIG);
     sequence_close(&s);
+}
+
+/* ---- texts one after the other ---- */
+
+enum { TEXTS = 3, DOCUMENTS = 21, EPOCHS = 2 };
+static const size_t s_texts[TEXTS] = {9, 1, 11};
+
+static void open_documents(omm_dataset **data, const rig *r, const char *dir) {
+    char paths[TEXTS][512], text[4096];
+    const char *names[TEXTS];
+    for (size_t t = 0; t < TEXTS; t++) {
+        size_t at = 0;
+        for (size_t i = 0; i < s_texts[t]; i++)
+            at += (size_t)snprintf(text + at, sizeof text - at,
+                                   "Text %zu has document %zu.<|endoftext|>", t, i);
+        snprintf(paths[t], sizeof paths[t], "%s/listed%zu.txt", dir, t);
+        names[t] = paths[t];
+        CHECK_OK(omm_file_write_fast(names[t], omm_bytes_str(text), 0644));
+    }
+    CHECK_OK(omm_dataset_documents(data, names, TEXTS, r->tokenizer, "<|endoftext|>", 64));
+    CHECK_EQ(omm_dataset_count(*data), DOCUMENTS);
+}
+
+/* Which example comes when, batch by batch. */
+static void take_order(size_t order[EPOCHS * DOCUMENTS], const omm_dataset *data, bool listed) {
+    sequence s;
+    size_t count = 0;
+    uint64_t tokens = 0, learned = 0;
+    sequence_options options = {.data = data,
+                                .seed = omm_seed_from_u64(5),
+                                .seq_max = 64,
+                                .batch_tokens = 40,
+                                .listed = listed};
+    CHECK_OK(sequence_open(&s, &options));
+    for (uint64_t at = 0; at < (uint64_t)EPOCHS * DOCUMENTS; at += count) {
+        CHECK_OK(sequence_take(&s, &count, &tokens, &learned, at));
+        for (size_t k = 0; k < count && at + k < (uint64_t)EPOCHS * DOCUMENTS; k++) {
+            size_t i = 0;
+            while (omm_dataset_example(data, i)->ids != s.batch[k]->ids) i++;
+            order[at + k] = i;
+        }
+    }
+    sequence_close(&s);
+}
+
+/* Within a text the order is that of the one shuffle. */
+static void listed_texts(const rig *r, const char *dir) {
+    omm_dataset *data = NULL;
+    size_t mixed[EPOCHS * DOCUMENTS], listed[EPOCHS * DOCUMENTS];
+    open_documents(&data, r, dir);
+    take_order(mixed, data, false);
+    take_order(listed, data, true);
+    for (size_t epoch = 0; epoch < EPOCHS; epoch++) {
+        const size_t *from = mixed + epoch * DOCUMENTS, *at = listed + epoch * DOCUMENTS;
+        for (size_t t = 0, first = 0; t < TEXTS; first += s_texts[t++]) {
+            CHECK_EQ(omm_dataset_text_end(data, t), first + s_texts[t]);
+            for (size_t i = 0; i < DOCUMENTS; i++)
+                if (from[i] >= first && from[i] < first + s_texts[t]) CHECK_EQ(*at++, from[i]);
+        }
+    }
+    CHECK(memcmp(mixed, listed, sizeof mixed) != 0);
+    CHECK(memcmp(listed, listed + DOCUMENTS, DOCUMENTS * sizeof *listed) != 0);
+    CHECK(listed[0] != 0 || listed[1] != 1 || listed[2] != 2);
+    omm_dataset_close(data);
 }
 
 static omm_digest train(const rig *r, const omm_dataset *data, uint32_t micro, float *loss) {
@@ -125,6 +191,7 @@ int main(void) {
         omm_dataset_close(both[0]);
         omm_dataset_close(both[1]);
     }
+    listed_texts(&r, dir);
     omm_tokenizer_close(r.tokenizer);
     omm_model_fini(&r.model);
     omm_compute_fini(&r.compute);

@@ -5,7 +5,8 @@
  * The model is of architecture `llama` with tied embeddings.  Weights: norms are 1; element i of a
  * matrix is deviation * (b0 + b1 + b2 + b3 - 510) / 147.8, where b0 .. b3 are the bytes of number i of
  * the ChaCha20 lane of (seed, tensor name): near normal, never beyond 3.5 deviations.  The two matrices
- * of a layer that end in the residual have their deviation divided by sqrt(2 layers).
+ * of a layer that end in the residual have their deviation divided by sqrt(2 layers).  Where `start` says
+ * induction, the first two layers and the embeddings are then made as train/induction.h says.
  * Equal files and texts give equal bytes, on any machine.
  *
  * Depends on: base; engine's gguf.h, vocab_train.h; recipe.h.  Threads: no shared state.
@@ -25,7 +26,8 @@
 
 #define OMM_PRETRAIN_TEXTS_MAX 32u
 enum { OMM_PRETRAIN_MIXED, OMM_PRETRAIN_LISTED }; /* texts in one shuffle, or one after the other */
-#define OMM_PRETRAIN_MUON (OMM_RECIPE_ADAFACTOR + 1) /* the recipe has AdamW, and omm_full_muon */
+enum { OMM_PRETRAIN_RANDOM, OMM_PRETRAIN_INDUCTION }; /* weights at the start */
+#define OMM_PRETRAIN_MUON (OMM_RECIPE_ADAFACTOR + 1)  /* the recipe has AdamW, and omm_full_muon */
 
 /* Paths are as the file has them; omm_pretrain_path says where they are. */
 typedef struct omm_pretrain_vocabulary {
@@ -41,6 +43,7 @@ typedef struct omm_pretrain_vocabulary {
 typedef struct omm_pretrain_model {
     uint32_t layers, width, feed_forward, heads, kv_heads, context;
     double rope_base, rms_epsilon, deviation;
+    int start; /* OMM_PRETRAIN_RANDOM, OMM_PRETRAIN_INDUCTION */
 } omm_pretrain_model;
 
 typedef struct omm_pretrain_training {
