@@ -1,7 +1,9 @@
 /* dial.c - owns the connection of a client: one attempt at a time, and the waits between them.
  *
- * nng is asked for single attempts (a dialer that is started and waited for); a dialer whose
- * connection is gone is closed before nng dials again by itself.  The thread blocks in nng or on the
+ * nng is asked for single attempts: a dialer that is started, waited for and closed where nng says that its
+ * connection is gone.  That is before nng dials again by itself, which it would do at once every other time:
+ * closed a moment later, the dialer would take a request with it that had already gone over the new
+ * connection, or leave that connection's memory and descriptor behind.  The thread blocks in nng or on the
  * condition; closing the dialer ends the first.
  */
 #include "dial.h"
@@ -10,15 +12,16 @@
 
 #include <stdio.h>
 
+/* nng buries connections on a thread of its own, which holds no lock of nng's here, and may be late: one that was
+ * left is not taken for the one that came after it. */
 static void on_pipe(nng_pipe pipe, nng_pipe_ev event, void *arg) {
     dial *d = arg;
-    (void)pipe;
+    const int id = nng_pipe_id(pipe);
+    const bool is_new = event == NNG_PIPE_EV_ADD_PRE;
+    if (!is_new) nng_dialer_close(nng_pipe_dialer(pipe));
     pthread_mutex_lock(&d->mutex);
-    if (event == NNG_PIPE_EV_ADD_PRE) {
-        d->connections++;
-    } else if (d->connections > 0) {
-        d->connections--;
-    }
+    if (is_new) d->pipe = id;
+    if (!is_new && d->pipe == id) d->pipe = 0;
     pthread_cond_broadcast(&d->changed);
     pthread_mutex_unlock(&d->mutex);
 }
@@ -49,7 +52,7 @@ static void connect_and_watch(dial *d) {
     pthread_mutex_unlock(&d->mutex);
     const int result = nng_dialer_start(dialer, 0);
     pthread_mutex_lock(&d->mutex);
-    while (result == 0 && d->connections > 0 && !d->is_unwanted && !d->is_stopping)
+    while (result == 0 && d->pipe != 0 && !d->is_unwanted && !d->is_stopping)
         pthread_cond_wait(&d->changed, &d->mutex);
     if (d->failures < UINT32_MAX) d->failures++;
 }
@@ -116,7 +119,7 @@ void dial_heard(dial *d) {
 
 void dial_renew(dial *d) {
     pthread_mutex_lock(&d->mutex);
-    d->is_unwanted = d->connections > 0;
+    d->is_unwanted = d->pipe != 0;
     pthread_cond_broadcast(&d->changed);
     pthread_mutex_unlock(&d->mutex);
 }

@@ -22,8 +22,8 @@ typedef struct dial {
     pthread_t thread;
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t changed;
-    uint32_t connections; /* up, or coming up */
-    uint32_t failures;    /* since something was heard */
+    int pipe;          /* up, or coming up; 0: none */
+    uint32_t failures; /* since something was heard */
     bool is_unwanted, is_stopping, has_thread;
 } dial;
 

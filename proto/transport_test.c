@@ -310,6 +310,46 @@ static int tcp_socket(unsigned port, bool is_listener) {
     return fd;
 }
 
+static uint64_t milliseconds(void) {
+    struct timespec t;
+    CHECK_EQ(clock_gettime(CLOCK_MONOTONIC, &t), 0);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static unsigned port_of(int listener) {
+    struct sockaddr_in bound = {0};
+    socklen_t size = sizeof bound;
+    CHECK_EQ(getsockname(listener, (struct sockaddr *)&bound, &size), 0);
+    return ntohs(bound.sin_port);
+}
+
+/* A connection is lost again and again: none comes in its place before the shortest wait is over, by chance or by
+ * nng's own doing, for it would be given up with whatever had been asked over it. */
+static void test_wait_after_loss(void) {
+    enum { LOSSES = 12, WAIT_MAX_MS = 80 };
+    omm_client *client;
+    omm_client_options options = omm_client_options_default();
+    options.reconnect_min_ms = options.reconnect_max_ms = WAIT_MAX_MS;
+    int listener = tcp_socket(0, true);
+    char url[OMM_URL_BYTES_MAX], greeting[8];
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%u", port_of(listener));
+    CHECK_OK(omm_client_open(&client, url, &options));
+    uint64_t lost_ms = 0;
+    for (unsigned i = 0; i <= LOSSES; i++) {
+        int fd = accept(listener, NULL, NULL);
+        CHECK(fd >= 0);
+        CHECK(milliseconds() - lost_ms >= WAIT_MAX_MS / 4);
+        CHECK_EQ(recv(fd, greeting, sizeof greeting, MSG_WAITALL), (int64_t)sizeof greeting);
+        CHECK_EQ(send(fd, "\0SP\0\0\x31\0\0", 8, MSG_NOSIGNAL), 8);
+        CHECK_OK(omm_client_send(client, omm_bytes_str("lost with the connection")));
+        CHECK(recv(fd, greeting, 1, 0) == 1);
+        lost_ms = milliseconds();
+        close(fd);
+    }
+    omm_client_close(client);
+    close(listener);
+}
+
 /* The boundary of idleness, and who is exempt; at most `max` at a time. */
 static void test_idle_table(void) {
     peer items[] = {{.pipe = 1, .heard_ms = 100},
@@ -428,17 +468,14 @@ static void *run_relay(void *arg) {
 /* Our count is what passes in the TCP stream, but for the 8-byte greeting of each side. */
 static void test_count_on_the_socket(void) {
     static uint8_t big[200000];
-    struct sockaddr_in bound = {0};
-    socklen_t size = sizeof bound;
     char url[OMM_URL_BYTES_MAX];
     omm_wire_count count;
     pthread_t thread;
     omm_server *server = open_server(NULL);
     CHECK_OK(omm_server_listen(server, "tcp://127.0.0.1:0"));
     relay r = {.listener = tcp_socket(0, true), .server_port = omm_server_port(server)};
-    CHECK_EQ(getsockname(r.listener, (struct sockaddr *)&bound, &size), 0);
     CHECK_EQ(pthread_create(&thread, NULL, run_relay, &r), 0);
-    snprintf(url, sizeof url, "tcp://127.0.0.1:%u", (unsigned)ntohs(bound.sin_port));
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%u", port_of(r.listener));
     omm_client *client = open_client(url);
     for (size_t n = 1; n < sizeof big; n = 7 * n + 3) {
         lockstep(client, server, omm_bytes_of(big, n), omm_bytes_of(big, n / 2));
@@ -452,9 +489,12 @@ static void test_count_on_the_socket(void) {
     omm_server_close(server);
 }
 
+static atomic_uint s_receivers;
+
 static void *receive_forever(void *arg) {
     omm_exchange *exchange;
     omm_bytes got;
+    atomic_fetch_add(&s_receivers, 1);
     omm_err err = omm_server_receive(&exchange, &got, arg, OMM_WAIT_FOREVER);
     return err == OMM_ERR_CLOSED ? arg : NULL;
 }
@@ -466,7 +506,8 @@ static void test_close_wakes_receivers(void) {
     for (unsigned i = 0; i < 3; i++) {
         CHECK_EQ(pthread_create(&threads[i], NULL, receive_forever, server), 0);
     }
-    usleep(50000);
+    while (atomic_load(&s_receivers) < 3) usleep(1000);
+    usleep(50000); /* from there into the wait: who comes after the end would find no server */
     omm_server_close(server);
     for (unsigned i = 0; i < 3; i++) {
         CHECK_EQ(pthread_join(threads[i], &result), 0);
@@ -591,6 +632,7 @@ int main(void) {
     test_oversize();
     test_oversize_reply();
     test_connection_limits();
+    test_wait_after_loss();
     test_idle_table();
     test_idle();
     test_garbage();
