@@ -18,8 +18,8 @@ PARTS, NODES = 3, ["cafe-02", "studio-02", "harbor-02"]
 SLOW = 100  # megabits a second: the model takes about a second
 
 
-def write_files(folder, port):
-    """A run with a base model in several files, and a node with each of the names."""
+def write_files(folder, port, tap):
+    """A run with a base model in several files, and a node with each of the names; the first comes through the tap."""
     public = live.keys(MESHMIND, folder, NODES)
     live.ship(folder, few=2)
     paths = split_gguf.write(SOURCE / "scenarios" / "base" / "openmeshmind-tiny-F16.gguf", folder, "tiny", PARTS)
@@ -29,7 +29,7 @@ def write_files(folder, port):
     live.write_coordinator(folder, port, "own.yaml", enrolled={n: public[n]["public_key"] for n in NODES},
                            state_dir="server/state", base_mbit=SLOW, port_file="port")
     for name in NODES:
-        live.write_node(folder, name, port, answer_ms=1000, state_dir=f"{'volunteer/' if name == NODES[0] else ''}{name}",
+        live.write_node(folder, name, tap.port if name == NODES[0] else port, answer_ms=1000, state_dir=f"{'volunteer/' if name == NODES[0] else ''}{name}",
                         **live.trains(name, name, public) | {"model": None})
     return paths
 
@@ -55,12 +55,14 @@ def ready(folder, name, base, paths):
     return events(folder, name, "base_ready")[-1]
 
 
-def volunteers_disk(folder, paths):
-    name, disk, whole = NODES[0], folder / "volunteer", sum(p.stat().st_size for p in paths)
-    base = disk / name / "base"
+def volunteers_disk(folder, paths, tap):
+    name, disk, sizes = NODES[0], folder / "volunteer", [p.stat().st_size for p in paths]
+    base, whole = disk / name / "base", sum(sizes)
+    tap.hold(sizes[0] + sizes[1] // 2)
     node = live.start_service(MESHMIND, folder, "node", name)
     wait_for("some of the second file", lambda: any(p.stat().st_size > 100000 for p in base.glob("*-00002-of-*.part")), logs=folder)
     fill(disk)
+    tap.let_go()
     said = wait_for("a word on the full disk", lambda: events(folder, name, "base_stands_still"), logs=folder)[0]
     check(re.search(rf"{re.escape(str(base))}/\w+-0000[23]-of-00003\.part: ({NO_ROOM})", said), "which file has no room?", said)
     check(node.poll() is None, "it left because of a full disk:", log_of(folder, name)[-2000:])
@@ -127,10 +129,12 @@ def main():
         for name, size in disks.items():
             (folder / name).mkdir()
             mount(folder / name, "-t", "tmpfs", "-o", size, "tmpfs")
-        paths = write_files(folder, live.free_port())
+        port = live.free_port()
+        tap = live.Tap(port)
+        paths = write_files(folder, port, tap)
         coordinator = live.start_service(MESHMIND, folder, "coordinator", "coordinator")
         wait_for("the coordinator", lambda: (folder / "port").exists(), logs=folder)
-        print(volunteers_disk(folder, paths).split(" ", 1)[1])
+        print(volunteers_disk(folder, paths, tap).split(" ", 1)[1])
         killed_on_a_full_disk(folder, paths)
         coordinators_disk(folder, coordinator, paths)
         print(f"{PARTS} files of a base model, {time.monotonic() - begin:.0f} s")

@@ -135,10 +135,10 @@ class Federation:
         check(process.poll() is None, self.log("coordinator")[-2000:])
         return process
 
-    def node(self, case, mirrors=(), private=True, more="", key=None):
+    def node(self, case, mirrors=(), private=True, more="", key=None, port=None):
         listed = "".join(f"  - {m}\n" for m in mirrors)
         (self.folder / f"{case}.yaml").write_text(
-            f"coordinator: tcp://127.0.0.1:{self.port}\nname: cafe-02\nstate_dir: {case}\nkey: cafe-02.key\n"
+            f"coordinator: tcp://127.0.0.1:{port or self.port}\nname: cafe-02\nstate_dir: {case}\nkey: cafe-02.key\n"
             f"coordinator_key: {key or self.public['coordinator']}\ndata: base/train.jsonl\nclient: cafe-02\nthreads: 1\n"
             f"answer_ms: 1000\nmirror_stall_s: 2\nprivate_mirrors: {'true' if private else 'false'}\n{more}"
             + ("mirrors:\n" + listed if listed else ""))
@@ -214,8 +214,9 @@ def one(f, url, case, ways, dropped, from_coordinator=None, private=True, names=
 
 def kills(f, coordinator):
     """Killed and cut on both ends in the middle, it goes on after what it had."""
-    process = f.node("killed")
-    some = 2 * 262144
+    tap, some = live.Tap(f.port), 2 * 262144
+    tap.hold(len(Mirror.data) // 3)
+    process = f.node("killed", port=tap.port)
     wait_for("half a model", lambda: (p := f.part("killed")) and p.stat().st_size > some)
     check(f.part("killed").stat().st_mode & 0o777 == 0o600, "a part is not for its owner alone")
     f.stop(process)
@@ -224,6 +225,7 @@ def kills(f, coordinator):
     with open(f.part("killed"), "r+b") as part:  # what a power cut does: bytes that were never written
         part.seek(before - 100000)
         part.write(bytes(100000))
+    tap.hold(len(Mirror.data) // 3)
     process = f.start("node", "killed")
     line = wait_for("the second start", lambda: (f.events("killed", "base_fetch") + [None] * 2)[1])
     here = number(line, "here")
@@ -232,6 +234,7 @@ def kills(f, coordinator):
     f.stop(coordinator)
     time.sleep(0.3)
     check(process.poll() is None, "the node ends with the coordinator")
+    tap.let_go()
     coordinator = f.coordinator("base_mbit: 0\n")
     line = fetched(f, "killed", process)
     check(line and number(line, "from_coordinator") < len(Mirror.data), f"all of it again: {line}")

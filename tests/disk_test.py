@@ -37,9 +37,8 @@ def health(folder):
 def no_room(folder, disk, processes, when):
     """Full, until somebody has said so and a while more; all are there still."""
     known = {n: len(log_of(folder, n)) for n in processes}
-    fill(disk)
     said = lambda: [line for n in processes for line in log_of(folder, n)[known[n]:].splitlines() if re.search(NO_ROOM, line)]
-    wait_for(f"a word on the full disk, {when}", said, logs=folder)
+    wait_for(f"a word on the full disk, {when}", lambda: fill(disk) or said(), logs=folder)  # and full it stays
     time.sleep(1)
     for name, p in processes.items():
         check(p.poll() is None, f"{when}: {name} left because of a full disk:\n{log_of(folder, name)[-2000:]}")
@@ -59,13 +58,20 @@ def receipts_are_kept(disk):
         check(len(kept) == ROUNDS and all(value in have for value in kept), f"{name}: {len(kept)} receipts, or others than in the bundle")
 
 
+def takes_the_place_of(file):
+    """A folder, of a file that may be written anew at any moment."""
+    file.unlink(missing_ok=True)
+    with contextlib.suppress(FileExistsError):
+        file.mkdir()
+    return file.is_dir()
+
+
 def start(folder, disk):
     """The first round opens while the counts of bytes cannot be kept: between two writes of the state machine, too, nobody leaves."""
     coordinator = live.start_service(MESHMIND, folder, "coordinator", "coordinator")
     wait_for("the coordinator", lambda: "listening" in log_of(folder, "coordinator"), logs=folder)
     counts = disk / "coordinator" / "wire"
-    counts.unlink(missing_ok=True)
-    counts.mkdir()
+    wait_for("a folder where the counts belong", lambda: takes_the_place_of(counts), logs=folder)
     processes = {"coordinator": coordinator, **{n: live.start_service(MESHMIND, folder, "node", n) for n in NODES}}
     wait_for("a round", lambda: "round_open" in log_of(folder, "coordinator"), logs=folder)
     wait_for("a word on the counts", lambda: "wire_not_kept" in log_of(folder, "coordinator"), logs=folder)

@@ -99,7 +99,8 @@ def idle(folder):
     federation(folder)
     node = Process(folder, "node", "node")
     try:
-        wait_for("node state", lambda: (folder / "node" / "node.sqlite").exists() or node.p.poll() is not None)
+        board = folder / "node" / "status.json"
+        wait_for("a node that waits", lambda: board.exists() and '"waiting"' in board.read_text() or node.p.poll() is not None)
         time.sleep(1.5)
         status = pathlib.Path(f"/proc/{node.p.pid}/status").read_text()
         resident = int(re.search(r"VmRSS:\s+(\d+) kB", status)[1])

@@ -3,7 +3,7 @@ that keeps every byte, simulations to compare with, what is said of a bundle.
 
 A test imports it and says which program it is about: `meshmind = live.program(sys.argv[2:])`.
 """
-import atexit, contextlib, json, os, pathlib, shutil, signal, socket, subprocess, sys, tempfile, threading, time
+import atexit, contextlib, json, math, os, pathlib, random, shutil, signal, socket, subprocess, sys, tempfile, threading, time
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 LIMIT_S = 120  # of wait_for where nothing else is said: many times what an idle machine needs
@@ -48,10 +48,24 @@ def program(paths):
     return pathlib.Path(found[-1]).resolve()
 
 
+ports_taken = []  # sockets whose names say which ports are ours until this test ends
+
+
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port that is this test's until it ends, whoever listens there and however often: no other test takes it, and it is none
+    that the kernel gives to those who ask for any, as every connection does."""
+    low = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports = range(max(low - 10000, 1024), low) or range(1024, 65536)
+    for port in random.sample(ports, len(ports)):
+        name = socket.socket(socket.AF_UNIX)
+        try:
+            name.bind(f"\0omm-test-port-{port}")
+            with socket.create_server(("127.0.0.1", port)):
+                ports_taken.append(name)
+            return port
+        except OSError:  # another test's, or somebody listens there
+            name.close()
+    fail("no port is free")
 
 
 def wait_for(what, test, seconds=LIMIT_S, logs=None):
@@ -204,14 +218,25 @@ class Simulation:
 
 
 class Tap(threading.Thread):
-    """Passes connections on to `port`, and keeps what goes `out` to it and comes `back`: anybody on the way can."""
+    """Passes connections on to `port`, and keeps what goes `out` to it and comes `back`: anybody on the way can.
+    After hold(n) it stands still, and is `holding`, when over n bytes more have come back, until let_go()."""
 
     def __init__(self, port):
         super().__init__(daemon=True)
-        self.to, self.out, self.back, self.ended = port, bytearray(), bytearray(), 0
+        self.to, self.out, self.back, self.open, self.ended = port, bytearray(), bytearray(), set(), 0  # connections
+        self.back_max, self.holding, self.flows = math.inf, threading.Event(), threading.Event()
         self.door = socket.create_server(("127.0.0.1", 0))
         self.port = self.door.getsockname()[1]
         self.start()
+
+    def hold(self, more):
+        self.holding.clear()
+        self.flows.clear()
+        self.back_max = len(self.back) + more
+
+    def let_go(self):
+        self.back_max = math.inf
+        self.flows.set()
 
     def run(self):
         while True:
@@ -221,17 +246,23 @@ class Tap(threading.Thread):
             except OSError:  # the coordinator is away
                 near.close()
                 continue
+            self.open.add(near)
             for a, b, kept in ((near, far, self.out), (far, near, self.back)):
-                threading.Thread(target=self.pump, args=(a, b, kept), daemon=True).start()
+                threading.Thread(target=self.pump, args=(a, b, kept, near), daemon=True).start()
 
-    def pump(self, a, b, kept):
+    def pump(self, a, b, kept, near):
         try:
             while data := a.recv(65536):
                 kept += data
+                if kept is self.back and len(kept) > self.back_max:
+                    self.holding.set()
+                    self.flows.wait()
                 b.sendall(data)
         except OSError:
             pass
-        self.ended += 1
+        with contextlib.suppress(KeyError):  # the other direction has said so
+            self.open.remove(near)
+            self.ended += 1
         for s in (a, b):
             try:
                 s.shutdown(socket.SHUT_RDWR)

@@ -369,6 +369,8 @@ def ctl(folder):
         tell(0, "joining, paused(.|\n)*1 in quarantine", "status")
         tell(0, "opened again", "resume")
         state_is("open")
+        for p in processes[1:4]:  # this round ends when the operator has had his say
+            p.send_signal(signal.SIGSTOP)
         tell(0, "2 selected", "status")
         is_now = status_of(tell(0, "{", "status", "--json"))
         if is_now["state"] == "open":  # a sum may have begun meanwhile
@@ -378,6 +380,8 @@ def ctl(folder):
         tell(0, "round 1 begins from the run's first adapter", "rollback", "start", "--reason", "the first was noise")
         tell(0, "may take part again", "release", "cafe-02")
         tell(0, "open round is ended", "drain")
+        for p in processes[1:4]:
+            p.send_signal(signal.SIGCONT)
         wait_for("the end of a drained coordinator", lambda: second.poll() is not None)
         check(second.returncode == 0, f"drained: exit {second.returncode}")
         head = re.search("head ([0-9a-f]{64})", audit(0, "the chain holds")).group(1)

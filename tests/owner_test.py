@@ -188,7 +188,7 @@ def main(folder):
     coordinator = live.start_service(MESHMIND, folder, "coordinator", "second")
     node = live.start_service(MESHMIND, folder, "node", "strict")
     said = lambda: status(folder, "strict").get("history", {}).get("declined", [])
-    live.wait_for("a refusal on the record, twice", lambda: any(d["times"] > 1 for d in said()), 60, folder)
+    live.wait_for("a refusal on the record, twice", lambda: any(d["times"] > 1 for d in said()), logs=folder)
     check([d["reason"] for d in said()] == ["recipe.steps: 2 is over our limit of 1"], said())
     live.end_all([node, coordinator])
 

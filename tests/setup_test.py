@@ -6,7 +6,7 @@ usage: setup_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
 import json, os, pathlib, pty, stat, subprocess, sys, tempfile
 
-from live import check
+from live import LIMIT_S, check, wait_for
 
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
 MESHMIND = pathlib.Path(next((p for p in sys.argv[3:] if pathlib.Path(p).exists()), sys.argv[2])).resolve()
@@ -104,13 +104,12 @@ def locked(home):
     check(json.loads(home.key.read_text())["kind"] == "omm-locked-key", home.key.read_text())
     text = home.config.read_text()
     node = subprocess.Popen([MESHMIND, "node"], env=home.env, stderr=subprocess.PIPE, text=True)
-    try:
-        node.wait(timeout=3)
-        check(False, node.stderr.read())
-    except subprocess.TimeoutExpired:
-        pass  # it has its key, and waits for the coordinator
+    board = home.path / ".local/state/openmeshmind/node/status.json"
+    waits = lambda: board.exists() and json.loads(board.read_text())["state"] == "waiting"  # it has its key
+    wait_for("a node that waits for its coordinator", lambda: node.poll() is not None or waits())
+    check(node.poll() is None, node.poll() is not None and node.stderr.read())
     node.terminate()
-    check(node.wait(timeout=10) == 0, "the end")
+    check(node.wait(timeout=LIMIT_S) == 0, "the end")
     secret.write_text("correct horsf\n")
     check("not its passphrase" in home.run(code=3), "another passphrase")
     home.config.write_text("".join(l + "\n" for l in text.split("\n") if not l.startswith("passphrase_file")))
