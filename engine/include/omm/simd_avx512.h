@@ -1,0 +1,186 @@
+/* simd_avx512.h - the operations of simd.h on AVX-512 (F, BW, DQ, VL, VNNI): one register.
+ *
+ * Included by simd.h alone, which says what each operation means.
+ *
+ * Depends on: simd.h, which it is a part of.  Threads: pure functions.
+ */
+#ifndef OMM_SIMD_AVX512_H
+#define OMM_SIMD_AVX512_H
+
+#include <immintrin.h>
+
+typedef __m512 vf;
+typedef __m512i vi;
+
+/* Tile of the matrix product: SIMD_MR rows by SIMD_NV vectors of accumulators. */
+#define SIMD_MR 12
+#define SIMD_NV 2
+/* Strips and tokens of the int8 tile: all sums and accumulators stay in 32 registers. */
+#define SIMD_Q8_STRIPS 2
+#define SIMD_Q8_TOKENS 6
+/* vi_s8 counts each weight as w + SIMD_S8_BIAS: start the sum at -SIMD_S8_BIAS * sum(x). */
+#define SIMD_S8_BIAS 128
+
+SIMD_INLINE vf vf_load(const float *p) {
+    return _mm512_loadu_ps(p);
+}
+SIMD_INLINE void vf_store(float *p, vf x) {
+    _mm512_storeu_ps(p, x);
+}
+SIMD_INLINE vf vf_set1(float x) {
+    return _mm512_set1_ps(x);
+}
+SIMD_INLINE vf vf_fma(vf a, vf b, vf c) {
+    return _mm512_fmadd_ps(a, b, c);
+}
+SIMD_INLINE vf vf_add(vf a, vf b) {
+    return _mm512_add_ps(a, b);
+}
+SIMD_INLINE vf vf_sub(vf a, vf b) {
+    return _mm512_sub_ps(a, b);
+}
+SIMD_INLINE vf vf_mul(vf a, vf b) {
+    return _mm512_mul_ps(a, b);
+}
+SIMD_INLINE vf vf_div(vf a, vf b) {
+    return _mm512_div_ps(a, b);
+}
+SIMD_INLINE vf vf_max(vf a, vf b) {
+    return _mm512_max_ps(a, b);
+}
+SIMD_INLINE vf vf_min(vf a, vf b) {
+    return _mm512_min_ps(a, b);
+}
+SIMD_INLINE vf vf_sqrt(vf a) {
+    return _mm512_sqrt_ps(a);
+}
+SIMD_INLINE vi vi_load(const void *p) {
+    return _mm512_loadu_si512(p);
+}
+SIMD_INLINE void vi_store(void *p, vi x) {
+    _mm512_storeu_si512(p, x);
+}
+SIMD_INLINE vi vi_set1(int32_t x) {
+    return _mm512_set1_epi32(x);
+}
+SIMD_INLINE vi vi_add(vi a, vi b) {
+    return _mm512_add_epi32(a, b);
+}
+SIMD_INLINE vi vi_sub(vi a, vi b) {
+    return _mm512_sub_epi32(a, b);
+}
+SIMD_INLINE vi vi_and(vi a, vi b) {
+    return _mm512_and_si512(a, b);
+}
+SIMD_INLINE vi vi_max(vi a, vi b) {
+    return _mm512_max_epi32(a, b);
+}
+SIMD_INLINE vi vi_shl(vi a, int n) {
+    return (vi)((__v16su)a << n);
+}
+SIMD_INLINE vi vi_sar(vi a, int n) {
+    return (vi)((__v16si)a >> n);
+}
+SIMD_INLINE vf vf_from_vi(vi a) { /* value */
+    return _mm512_cvtepi32_ps(a);
+}
+SIMD_INLINE vi vf_bits(vf a) { /* bit pattern */
+    return _mm512_castps_si512(a);
+}
+SIMD_INLINE vf vi_as_vf(vi a) {
+    return _mm512_castsi512_ps(a);
+}
+SIMD_INLINE vf vf_load_f16(const uint16_t *p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+SIMD_INLINE void vf_store_f16(uint16_t *p, vf x) {
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+/* 16 signed bytes. */
+SIMD_INLINE vi vi_load_i8(const int8_t *p) {
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+/* Low byte of each lane. */
+SIMD_INLINE void vi_store_i8(int8_t *p, vi x) {
+    _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8(x));
+}
+/* Neighbours change places: lanes 1, 0, 3, 2, ... */
+SIMD_INLINE vf vf_swap_pairs(vf x) {
+    return _mm512_permute_ps(x, 0xB1);
+}
+SIMD_INLINE vi vi_or(vi a, vi b) {
+    return _mm512_or_si512(a, b);
+}
+SIMD_INLINE vi vi_load_u8(const uint8_t *p) { /* 16 bytes, one per lane */
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+SIMD_INLINE vf vf_load_bf16(const uint16_t *p) {
+    __m512i v = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
+}
+SIMD_INLINE int32_t vi_top(vi a) { /* largest lane */
+    return _mm512_reduce_max_epi32(a);
+}
+SIMD_INLINE int32_t vi_total(vi a) { /* sum of the lanes */
+    return _mm512_reduce_add_epi32(a);
+}
+/* Each byte b < 16 becomes table[b]. */
+SIMD_INLINE vi vi_lookup(const int8_t table[16], vi b) {
+    __m128i t = _mm_loadu_si128((const __m128i *)(const void *)table);
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(t), b);
+}
+SIMD_INLINE vi vi_four(const int8_t *x) { /* the four bytes at x in every lane */
+    int32_t v;
+    memcpy(&v, x, sizeof v);
+    return _mm512_set1_epi32(v);
+}
+SIMD_INLINE vi vi_dot_s16(vi acc, vi w, vi x) { /* two products of 16-bit halves per lane */
+    return _mm512_dpwssd_epi32(acc, w, x);
+}
+typedef vi vq;
+SIMD_INLINE vq vq_open(vi acc) {
+    return acc;
+}
+SIMD_INLINE vq vq_dot_u8(vq p, vi w, vi x) {
+    return _mm512_dpbusd_epi32(p, w, x);
+}
+SIMD_INLINE vi vi_s8(vi w) {
+    return _mm512_xor_si512(w, _mm512_set1_epi8(-128));
+}
+SIMD_INLINE vq vq_dot_s8(vq p, vi w, vi x) {
+    return _mm512_dpbusd_epi32(p, w, x);
+}
+SIMD_INLINE vi vq_close(vi acc, vq p) {
+    (void)acc;
+    return p;
+}
+/* r[i] lane j <-> r[j] lane i. */
+SIMD_INLINE void vf_transpose(vf r[VL]) {
+    vf t[VL];
+    SIMD_UNROLL for (int i = 0; i < VL; i += 2) {
+        t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+    }
+    SIMD_UNROLL for (int i = 0; i < VL; i += 4) {
+        __m512d a = _mm512_castps_pd(t[i]), b = _mm512_castps_pd(t[i + 1]);
+        __m512d c = _mm512_castps_pd(t[i + 2]), d = _mm512_castps_pd(t[i + 3]);
+        r[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
+        r[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+        r[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
+        r[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
+    }
+    SIMD_UNROLL for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_f32x4(r[i], r[4 + i], 0x88);
+        t[4 + i] = _mm512_shuffle_f32x4(r[i], r[4 + i], 0xdd);
+        t[8 + i] = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0x88);
+        t[12 + i] = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0xdd);
+    }
+    SIMD_UNROLL for (int i = 0; i < 4; i++) {
+        r[i] = _mm512_shuffle_f32x4(t[i], t[8 + i], 0x88);
+        r[8 + i] = _mm512_shuffle_f32x4(t[i], t[8 + i], 0xdd);
+        r[4 + i] = _mm512_shuffle_f32x4(t[4 + i], t[12 + i], 0x88);
+        r[12 + i] = _mm512_shuffle_f32x4(t[4 + i], t[12 + i], 0xdd);
+    }
+}
+
+#endif
