@@ -9,11 +9,25 @@
 #include <string.h>
 #include <time.h>
 
-enum { PRODUCTS = 3, K = 512, M_MAX = 50, RANK = 20, TERMS = 2, Z = TERMS * RANK };
+enum {
+    PRODUCTS = 4,
+    K = 512,
+    M_MAX = 50,
+    RANK = 20,
+    RANK_MAX = 32,
+    TERMS = 2,
+    Z = RANK + RANK_MAX
+};
 
 /* Large enough for many tasks; odd numbers of rows and of strips; a format without int8 between. */
-static const uint32_t ROWS[PRODUCTS] = {700, 35, 325};
-static const omm_format FORMATS[PRODUCTS] = {OMM_FORMAT_Q8_0, OMM_FORMAT_F16, OMM_FORMAT_Q4_K};
+static const uint32_t ROWS[PRODUCTS] = {700, 35, 325, 90};
+static const omm_format FORMATS[PRODUCTS] = {OMM_FORMAT_Q8_0, OMM_FORMAT_F16, OMM_FORMAT_Q4_K,
+                                             OMM_FORMAT_Q5_0};
+/* The formats that go on in registers, and one that does not. */
+static const omm_format TERM_FORMATS[PRODUCTS][TERMS] = {{OMM_FORMAT_F32, OMM_FORMAT_F16},
+                                                         {OMM_FORMAT_F32},
+                                                         {OMM_FORMAT_BF16, OMM_FORMAT_Q8_0},
+                                                         {OMM_FORMAT_BF16}};
 
 typedef struct rig {
     omm_matrix w[PRODUCTS], b[PRODUCTS][TERMS], a; /* a: [Z][K] */
@@ -26,9 +40,11 @@ static void rig_init(rig *r) {
     for (unsigned i = 0; i < PRODUCTS; i++) {
         r->w[i] = battery_matrix(FORMATS[i], ROWS[i], K, i);
         r->want[i] = battery_floats(1, (size_t)M_MAX * ROWS[i]);
-        /* The second is as a caller stores values that need no more. */
-        r->b[i][0] = battery_matrix(OMM_FORMAT_F32, ROWS[i], RANK, 10 + i);
-        r->b[i][1] = battery_matrix(OMM_FORMAT_BF16, ROWS[i], RANK, 20 + i);
+        for (unsigned t = 0; t < TERMS - i % 2; t++) {
+            const omm_format format = TERM_FORMATS[i][t];
+            const uint32_t rank = omm_format_is_quantised(format) ? RANK_MAX : RANK;
+            r->b[i][t] = battery_matrix(format, ROWS[i], rank, 10 + 10 * t + i);
+        }
     }
     r->x = battery_floats(5, (size_t)M_MAX * K);
     r->z = battery_floats(6, (size_t)M_MAX * Z);
@@ -61,12 +77,13 @@ static void terms_of(omm_linear_term terms[TERMS], const rig *r, unsigned produc
 }
 
 static void term_by_definition(float *y, const omm_linear_term *t) {
-    float b[RANK];
+    float b[RANK_MAX];
     for (uint32_t n = 0; n < t->b->rows; n++) {
         omm_matrix_row(b, t->b, n);
         for (size_t i = 0; i < t->rows; i++) {
             float *at = y + (t->first + i) * t->b->rows + n;
-            for (size_t k = 0; k < RANK; k++) *at = fmaf(t->z[i * t->z_stride + k], b[k], *at);
+            for (size_t k = 0; k < t->b->cols; k++)
+                *at = fmaf(t->z[i * t->z_stride + k], b[k], *at);
         }
     }
 }
@@ -139,26 +156,34 @@ static void doze(void *ud) {
     nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
 }
 
-/* z comes late: one worker has all of its y before it, and nothing left to do.  What it owes is paid. */
+/* z comes late: one worker has all of its y before it, of two products, and nothing left to do.  What it
+ * owes is paid. */
 static void late_z(const machine *m) {
-    enum { ROWS_EACH = 64 };
-    omm_matrix a = battery_matrix(OMM_FORMAT_F32, ROWS_EACH, K, 40);
-    omm_matrix w = battery_matrix(OMM_FORMAT_F32, ROWS_EACH, K, 41);
-    omm_matrix b = battery_matrix(OMM_FORMAT_F32, ROWS_EACH, ROWS_EACH, 42);
-    float *x = battery_floats(5, K), z[ROWS_EACH], y[ROWS_EACH], want[ROWS_EACH], want_z[ROWS_EACH];
+    enum { ROWS_EACH = 64, LATE = 2 };
+    omm_matrix a = battery_matrix(OMM_FORMAT_F32, ROWS_EACH, K, 40), w[LATE], b[LATE];
+    float *x = battery_floats(5, K), z[ROWS_EACH], y[LATE][ROWS_EACH];
+    float want[LATE][ROWS_EACH], want_z[ROWS_EACH];
     omm_linear_forward(&m->c, want_z, x, &a, 1, false);
-    omm_linear_forward(&m->c, want, x, &w, 1, false);
-    omm_linear_forward(&m->c, want, want_z, &b, 1, true);
+    for (unsigned i = 0; i < LATE; i++) {
+        w[i] = battery_matrix(OMM_FORMAT_F32, ROWS_EACH, K, 41 + i);
+        b[i] = battery_matrix(OMM_FORMAT_F32, ROWS_EACH, ROWS_EACH, 44 + i);
+        omm_linear_forward(&m->c, want[i], x, &w[i], 1, false);
+        omm_linear_forward(&m->c, want[i], want_z, &b[i], 1, true);
+    }
     for (int turn = 0; turn < 20; turn++) {
-        const omm_linear_term term = {z, &b, 0, 1, ROWS_EACH};
-        const omm_linear products[] = {{.y = z, .w = &a}, {y, &w, &term, 1}};
+        const omm_linear_term terms[LATE] = {{z, &b[0], 0, 1, ROWS_EACH},
+                                             {z, &b[1], 0, 1, ROWS_EACH}};
+        const omm_linear products[] = {
+            {.y = z, .w = &a}, {y[0], &w[0], &terms[0], 1}, {y[1], &w[1], &terms[1], 1}};
         memset(z, 0xff, sizeof z);
-        omm_linear_each(&m->c, products, 2, &(omm_linear_lower){1, doze, NULL}, x, NULL, 1);
+        omm_linear_each(&m->c, products, 3, &(omm_linear_lower){1, doze, NULL}, x, NULL, 1);
         CHECK(same_bytes(y, want, sizeof y));
     }
     omm_matrix_fini(&a);
-    omm_matrix_fini(&w);
-    omm_matrix_fini(&b);
+    for (unsigned i = 0; i < LATE; i++) {
+        omm_matrix_fini(&w[i]);
+        omm_matrix_fini(&b[i]);
+    }
     omm_free(x);
 }
 
@@ -178,7 +203,7 @@ static size_t open_machines(machine *machines) {
 int main(void) {
     static const size_t rows[] = {1, 2, 3, 4, 7, 47, M_MAX};
     static machine machines[MACHINES_MAX];
-    rig r;
+    rig r = {0}; /* nothing where a product has one term */
     omm_compute scalar;
     const size_t count = open_machines(machines);
     CHECK_OK(omm_compute_init(&scalar, NULL, OMM_ISA_SCALAR));
