@@ -1,4 +1,5 @@
 #include "omm/file.h"
+#include "omm/file_in.h"
 #include "omm/mem.h"
 #include "omm_test.h"
 
@@ -432,6 +433,26 @@ static void released_pages(void) {
     omm_map_close(&map);
 }
 
+/* Every byte once and in order; a file that ends early is said to, with its name. */
+static void read_in_pieces(void) {
+    char piece[8] = "";
+    omm_file_in in;
+    CHECK_OK(omm_file_write_fast(at("pieces"), omm_bytes_str("piecemeal"), 0644));
+    CHECK_OK(omm_file_in_open(&in, at("pieces")));
+    CHECK_OK(omm_file_in_read(&in, piece, 5));
+    CHECK(memcmp(piece, "piece", 5) == 0);
+    CHECK_OK(omm_file_in_read(&in, piece, 0));
+    CHECK_OK(omm_file_in_read(&in, piece, 3));
+    CHECK(memcmp(piece, "mea", 3) == 0);
+    CHECK_ERR(omm_file_in_read(&in, piece, 2), OMM_ERR_SIZE);
+    CHECK(strstr(omm_err_sentence(), "pieces ends 1 bytes early") != NULL);
+    omm_file_in_close(&in);
+    CHECK_ERR(omm_file_in_open(&in, at("none")), OMM_ERR_NOT_FOUND);
+    CHECK_OK(omm_file_in_open(&in, s_root)); /* a folder opens, and gives nothing */
+    CHECK_ERR(omm_file_in_read(&in, piece, 1), OMM_ERR_IO);
+    omm_file_in_close(&in);
+}
+
 int main(void) {
     CHECK(mkdtemp(s_root) != NULL);
     umask(022);
@@ -453,6 +474,7 @@ int main(void) {
     path_stays_inside();
     maps_show_files();
     released_pages();
+    read_in_pieces();
     CHECK_EQ(chdir("/"), 0);
     CHECK_OK(omm_dir_remove(s_root));
     CHECK_EQ(omm_mem_live(), 0);

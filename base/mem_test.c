@@ -1,4 +1,5 @@
 #include "omm/mem.h"
+#include "omm/mem_count.h"
 #include "omm_test.h"
 
 #include <string.h>
@@ -225,7 +226,37 @@ static void huge_holes(void) {
     CHECK_EQ(omm_mem_live(), 0);
 }
 
+static bool is_about(size_t bytes, size_t wanted) {
+    return bytes >= wanted && bytes <= wanted + 8192; /* pages are whole */
+}
+
+static void counts_bytes_and_their_peak(void) {
+    enum { MIB = 1 << 20 };
+    const size_t none = omm_mem_bytes();
+    omm_mem_peak_restart();
+    CHECK_EQ(omm_mem_peak(), none);
+    void *a = omm_alloc(MIB, 1);
+    void *b = omm_alloc_aligned(2 * MIB, 1);
+    void *c = omm_alloc_huge(4 * MIB);
+    CHECK(a && b && c);
+    CHECK(is_about(omm_mem_bytes() - none, 7 * MIB));
+    omm_free(b);
+    void *grown = omm_grow(a, MIB, 3 * MIB, 1);
+    CHECK(grown != NULL);
+    CHECK(is_about(omm_mem_bytes() - none, 7 * MIB));
+    void *less = omm_grow(grown, 3 * MIB, MIB, 1);
+    CHECK(less != NULL);
+    CHECK(is_about(omm_mem_bytes() - none, 5 * MIB));
+    omm_free_huge(c, 4 * MIB);
+    omm_free(less);
+    CHECK_EQ(omm_mem_bytes(), none);
+    CHECK(is_about(omm_mem_peak() - none, 7 * MIB));
+    omm_mem_peak_restart();
+    CHECK_EQ(omm_mem_peak(), none);
+}
+
 int main(void) {
+    counts_bytes_and_their_peak();
     huge_memory();
     huge_neighbours();
     huge_holes();

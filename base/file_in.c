@@ -1,0 +1,36 @@
+/* file_in.c - see omm/file_in.h. */
+#include "omm/file_in.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+omm_err omm_file_in_open(omm_file_in *in, const char *path) {
+    const int size = snprintf(in->path, sizeof in->path, "%s", path);
+    if (size < 0 || (size_t)size >= sizeof in->path)
+        return omm_raise(OMM_ERR_TOO_BIG, "path too long: %.200s...", path);
+    in->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (in->fd >= 0) return OMM_OK;
+    const int why = errno;
+    return omm_raise(why == ENOENT ? OMM_ERR_NOT_FOUND : OMM_ERR_IO, "open %s: %s", path,
+                     strerror(why));
+}
+
+omm_err omm_file_in_read(omm_file_in *in, void *to, size_t size) {
+    for (size_t at = 0; at < size;) {
+        const ssize_t got = read(in->fd, (char *)to + at, size - at);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return omm_raise(OMM_ERR_IO, "read %s: %s", in->path, strerror(errno));
+        if (got == 0)
+            return omm_raise(OMM_ERR_SIZE, "%s ends %zu bytes early", in->path, size - at);
+        at += (size_t)got;
+    }
+    return OMM_OK;
+}
+
+void omm_file_in_close(omm_file_in *in) {
+    close(in->fd);
+    in->fd = -1;
+}
