@@ -69,12 +69,16 @@ out:
     return err;
 }
 
-static omm_encoded describe(omm_bytes payload, omm_bytes sent, size_t kept_count) {
+static omm_encoded describe(omm_bytes payload, size_t kept_count) {
     return (omm_encoded){.payload_digest = omm_hash(payload),
-                         .sent_digest = omm_hash(sent),
                          .payload_bytes = payload.size,
-                         .sent_bytes = sent.size,
                          .kept_count = (uint32_t)kept_count};
+}
+
+static omm_encoded sent_as(omm_encoded encoded, omm_bytes sent) {
+    encoded.sent_digest = omm_hash(sent);
+    encoded.sent_bytes = sent.size;
+    return encoded;
 }
 
 omm_err omm_codec_encode(omm_buf *sent, omm_encoded *info, const omm_codec *codec,
@@ -85,13 +89,13 @@ omm_err omm_codec_encode(omm_buf *sent, omm_encoded *info, const omm_codec *code
     omm_err err = OMM_OK;
     size_t before = sent->size;
     size_t kept_count = 0;
+    omm_encoded encoded = {0};
     omm_buf payload;
     omm_buf_init(&payload, omm_codec_payload_bytes_max(codec, layout));
     OMM_TRY_OUT(payload_encode(&payload, &kept_count, codec, layout, values));
-    OMM_TRY_OUT(omm_codec_pack(sent, omm_buf_view(&payload), codec->zstd_level));
-    if (info)
-        *info = describe(omm_buf_view(&payload),
-                         omm_bytes_of(sent->data + before, sent->size - before), kept_count);
+    if (info) encoded = describe(omm_buf_view(&payload), kept_count);
+    OMM_TRY_OUT(frame_pack(sent, &payload, codec->zstd_level));
+    if (info) *info = sent_as(encoded, omm_bytes_of(sent->data + before, sent->size - before));
 out:
     omm_buf_fini(&payload);
     return err;
@@ -138,53 +142,70 @@ static omm_err header_read(header *h, omm_reader *in, const omm_codec *codec,
     return OMM_OK;
 }
 
-/* Two passes over the codes: all is checked before the first value is written. */
-static omm_err body_read(float *values, kept *k, const header *h, omm_reader in,
-                         const omm_codec *codec, const omm_layout *layout) {
-    if (h->index != INDEX_ALL) OMM_TRY(index_read(k, &in, h->index, layout->value_count));
-    OMM_TRY(code_read(NULL, in, k, codec->kind, layout));
-    memset(values, 0, layout->value_count * sizeof *values);
-    omm_err err = code_read(values, in, k, codec->kind, layout);
-    OMM_ASSERT(err == OMM_OK);
-    return OMM_OK;
-}
-
-static omm_err payload_decode(float *values, size_t *kept_count, omm_bytes payload,
-                              const omm_codec *codec, const omm_layout *layout) {
+/* All of a payload is checked, and nothing read of it yet. */
+static omm_err payload_check(code_reader *out, omm_bytes payload, const omm_codec *codec,
+                             const omm_layout *layout) {
     header h = {0};
+    index_walk indices;
     omm_reader in = omm_reader_of(payload);
     OMM_TRY(header_read(&h, &in, codec, layout));
     if ((payload.size - in.at) / code_width(codec->kind) < h.kept_count)
         return omm_raise(OMM_ERR_REFUSED_FORMAT, "payload of %zu bytes cannot hold %u values",
                          payload.size, (unsigned)h.kept_count);
-    kept k = {.count = h.kept_count};
-    if (h.index != INDEX_ALL) {
-        /* one more than needed: keeping nothing is valid, and NULL means "all" */
-        k.indices = omm_alloc((size_t)h.kept_count + 1, sizeof *k.indices);
-        if (!k.indices) return omm_raise(OMM_ERR_NOMEM, "%u indices", (unsigned)h.kept_count);
-    }
-    omm_err err = body_read(values, &k, &h, in, codec, layout);
-    kept_fini(&k);
-    *kept_count = h.kept_count;
-    return err;
+    OMM_TRY(index_check(&indices, &in, h.index, h.kept_count, layout->value_count));
+    return code_check(out, in, &indices, h.kept_count, codec->kind, layout);
+}
+
+/* The reader borrows from `sent` and `room`.  info may be NULL. */
+static omm_err sent_check(code_reader *out, omm_encoded *info, omm_buf *room,
+                          const omm_codec *codec, const omm_layout *layout, omm_bytes sent) {
+    omm_bytes payload;
+    OMM_TRY(omm_codec_check(codec, layout));
+    if (codec->zstd_level == 0 && sent.size > 0 && sent.data[0] != 0)
+        return omm_raise(OMM_ERR_REFUSED_RECIPE, "packed payload, the round's codec packs none");
+    OMM_TRY(frame_open(&payload, room, sent, omm_codec_payload_bytes_max(codec, layout)));
+    OMM_TRY(payload_check(out, payload, codec, layout));
+    if (info) *info = sent_as(describe(payload, out->count), sent);
+    return OMM_OK;
 }
 
 omm_err omm_codec_decode(float *values, omm_encoded *info, const omm_codec *codec,
                          const omm_layout *layout, omm_bytes sent) {
-    OMM_TRY(omm_codec_check(codec, layout));
-    if (codec->zstd_level == 0 && sent.size > 0 && sent.data[0] != 0)
-        return omm_raise(OMM_ERR_REFUSED_RECIPE, "packed payload, the round's codec packs none");
+    code_reader reader;
+    omm_buf room;
+    omm_buf_init(&room, omm_codec_payload_bytes_max(codec, layout));
+    omm_err err = sent_check(&reader, info, &room, codec, layout, sent);
+    if (err == OMM_OK) code_read(values, &reader, layout->value_count);
+    omm_buf_fini(&room);
+    return err;
+}
 
+static omm_err each_piece(code_reader *reader, float *piece, omm_codec_each each, void *ud) {
+    const size_t n = reader->layout->value_count;
+    while (reader->at < n) {
+        const size_t first = reader->at;
+        const size_t left = n - first;
+        const size_t count = left < OMM_CODEC_PIECE_VALUES ? left : OMM_CODEC_PIECE_VALUES;
+        code_read(piece, reader, count);
+        OMM_TRY(each(ud, first, piece, count));
+    }
+    return OMM_OK;
+}
+
+omm_err omm_codec_walk(omm_encoded *info, const omm_codec *codec, const omm_layout *layout,
+                       omm_bytes sent, omm_codec_each each, void *ud) {
+    const size_t n = layout->value_count;
+    code_reader reader;
+    omm_buf room;
     omm_err err = OMM_OK;
-    size_t kept_count = 0;
-    size_t bytes_max = omm_codec_payload_bytes_max(codec, layout);
-    omm_buf payload;
-    omm_buf_init(&payload, bytes_max);
-    OMM_TRY_OUT(omm_codec_unpack(&payload, sent, bytes_max));
-    OMM_TRY_OUT(payload_decode(values, &kept_count, omm_buf_view(&payload), codec, layout));
-    if (info) *info = describe(omm_buf_view(&payload), sent, kept_count);
-out:
-    omm_buf_fini(&payload);
+    omm_buf_init(&room, omm_codec_payload_bytes_max(codec, layout));
+    float *piece = omm_alloc_aligned(n < OMM_CODEC_PIECE_VALUES ? n : OMM_CODEC_PIECE_VALUES,
+                                     sizeof *piece);
+    if (!piece) err = omm_raise(OMM_ERR_NOMEM, "a piece of %zu values", n);
+    if (err == OMM_OK) err = sent_check(&reader, info, &room, codec, layout, sent);
+    if (err == OMM_OK) err = each_piece(&reader, piece, each, ud);
+    omm_free(piece);
+    omm_buf_fini(&room);
     return err;
 }
 

@@ -77,6 +77,41 @@ static void check_bounds(const omm_codec *codec, const omm_layout *layout, const
     }
 }
 
+/* What a walk has given so far. */
+typedef struct walked {
+    float *values;
+    size_t count, calls;
+    size_t stop_at; /* the call that fails; 0: none */
+} walked;
+
+static omm_err take_piece(void *ud, size_t first, const float *values, size_t count) {
+    walked *w = ud;
+    CHECK_EQ(first, w->count);
+    CHECK(count >= 1 && count <= OMM_CODEC_PIECE_VALUES);
+    if (++w->calls == w->stop_at) return omm_raise(OMM_ERR_CANCELLED, "enough");
+    memcpy(w->values + first, values, count * sizeof *values);
+    w->count += count;
+    return OMM_OK;
+}
+
+/* Piece by piece the same bits. */
+static void check_walk(const omm_codec *codec, const omm_layout *layout, const float *decoded,
+                       const omm_encoded *info, omm_bytes sent) {
+    omm_encoded read;
+    walked w = {.values = omm_alloc(layout->value_count, sizeof(float))};
+    CHECK(w.values != NULL);
+    CHECK_OK(omm_codec_walk(&read, codec, layout, sent, take_piece, &w));
+    CHECK_EQ(w.count, layout->value_count);
+    CHECK(memcmp(w.values, decoded, layout->value_count * sizeof(float)) == 0);
+    CHECK(omm_digest_equal(&info->payload_digest, &read.payload_digest));
+    CHECK(omm_digest_equal(&info->sent_digest, &read.sent_digest));
+    CHECK_EQ(info->kept_count, read.kept_count);
+    w = (walked){.values = w.values, .stop_at = w.calls};
+    CHECK_ERR(omm_codec_walk(NULL, codec, layout, sent, take_piece, &w), OMM_ERR_CANCELLED);
+    CHECK_EQ(w.calls, w.stop_at);
+    omm_free(w.values);
+}
+
 static void test_round_trip(const omm_codec *codec, const omm_layout *layout) {
     float *decoded = omm_alloc(layout->value_count, sizeof *decoded);
     CHECK(decoded != NULL);
@@ -95,6 +130,7 @@ static void test_round_trip(const omm_codec *codec, const omm_layout *layout) {
         CHECK_EQ(info.sent_bytes, read.sent_bytes);
         CHECK_EQ(info.kept_count, read.kept_count);
         check_bounds(codec, layout, values, decoded);
+        check_walk(codec, layout, decoded, &info, omm_buf_view(&sent));
 
         omm_encoded again;
         omm_buf twice = encode_new(&again, codec, layout, values);
@@ -116,6 +152,10 @@ static void try_hostile(const omm_codec *codec, const omm_layout *layout, omm_by
     CHECK(values != NULL);
     for (size_t i = 0; i < n; i++) values[i] = 7.0f;
     omm_err err = omm_codec_decode(values, NULL, codec, layout, bytes);
+    walked w = {.values = values, .stop_at = 1};
+    CHECK_ERR(omm_codec_walk(NULL, codec, layout, bytes, take_piece, &w),
+              err == OMM_OK ? OMM_ERR_CANCELLED : err);
+    CHECK_EQ(w.calls, err == OMM_OK ? 1 : 0); /* what is refused has reached nobody */
     if (err != OMM_OK) {
         for (size_t i = 0; i < n; i++) CHECK(values[i] == 7.0f);
         CHECK(strncmp(omm_err_name(err), "REFUSED_", 8) == 0);
@@ -243,6 +283,22 @@ static void test_feedback(const omm_codec *codec, const omm_layout *layout) {
     omm_free(carried);
     omm_free(delta);
     omm_free(residual);
+    omm_free(decoded);
+}
+
+void battery_pieces(const omm_codec *codec, const omm_layout *layout) {
+    omm_encoded info;
+    omm_buf sent;
+    float *values = values_new(layout, 12);
+    float *decoded = omm_alloc(layout->value_count, sizeof *decoded);
+    CHECK(decoded != NULL);
+    CHECK(layout->value_count > OMM_CODEC_PIECE_VALUES);
+    omm_buf_init(&sent, omm_codec_sent_bytes_max(codec, layout));
+    CHECK_OK(omm_codec_encode(&sent, &info, codec, layout, values));
+    CHECK_OK(omm_codec_decode(decoded, NULL, codec, layout, omm_buf_view(&sent)));
+    check_walk(codec, layout, decoded, &info, omm_buf_view(&sent));
+    omm_buf_fini(&sent);
+    omm_free(values);
     omm_free(decoded);
 }
 

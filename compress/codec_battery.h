@@ -19,4 +19,7 @@ void battery_values(float *out, size_t n, uint64_t seed);
  *   refused; every allocation failing in turn changes nothing and leaks nothing. */
 void battery_run(const omm_codec *codec, const omm_layout *layout);
 
+/* A layout of several pieces: a walk gives what decode gives, and ends at any piece. */
+void battery_pieces(const omm_codec *codec, const omm_layout *layout);
+
 #endif

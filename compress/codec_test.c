@@ -31,6 +31,20 @@ static void test_battery(void) {
             }
 }
 
+/* Two pieces and a bit; rows lie across their ends, and the last piece begins within a row. */
+static void test_pieces(void) {
+    static const omm_segment segments[] = {
+        {"narrow", 1000, 3, 0}, {"wide", 1, 400001, 3000}, {"rest", 181, 701, 403001}};
+    static const omm_layout layout = {segments, 3, 529882};
+    static const uint32_t keeps[] = {0, 20000, 265000}; /* all, gaps, a bitmap */
+    for (int kind = OMM_CODEC_NONE; kind <= OMM_CODEC_INT8; kind++)
+        for (size_t k = 0; k < sizeof keeps / sizeof keeps[0]; k++) {
+            const omm_codec codec = {
+                .kind = (omm_codec_kind)kind, .keep_count = keeps[k], .zstd_level = k == 1 ? 3 : 0};
+            battery_pieces(&codec, &layout);
+        }
+}
+
 static void test_layout(void) {
     CHECK_EQ(omm_layout_rows(&LAYOUT), 17);
 
@@ -278,6 +292,7 @@ int main(void) {
     test_refuses_small();
     test_refuses_frames();
     test_battery();
+    test_pieces();
     test_golden_digests();
     return 0;
 }

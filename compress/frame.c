@@ -17,21 +17,42 @@ static omm_err append_packed(omm_buf *sent, uint8_t packing, omm_bytes body) {
     return omm_buf_append(sent, body.data, body.size);
 }
 
-omm_err omm_codec_pack(omm_buf *sent, omm_bytes payload, uint32_t zstd_level) {
+/* A zstd frame where that is smaller, else *frame is NULL. */
+static omm_err make_frame(uint8_t **frame, size_t *size, omm_bytes payload, uint32_t zstd_level) {
     OMM_ASSERT(zstd_level <= OMM_CODEC_ZSTD_LEVEL_MAX);
-    if (zstd_level == 0) return append_packed(sent, PACKING_PLAIN, payload);
-
+    *frame = NULL;
+    if (zstd_level == 0) return OMM_OK;
     size_t bound = ZSTD_compressBound(payload.size);
-    uint8_t *frame = omm_alloc(bound, 1);
-    if (!frame) return omm_raise(OMM_ERR_NOMEM, "zstd frame of %zu bytes", bound);
-    size_t size = ZSTD_compress(frame, bound, payload.data, payload.size, (int)zstd_level);
-    omm_err err = OMM_OK;
-    if (ZSTD_isError(size))
-        err = omm_raise(OMM_ERR_NOMEM, "zstd: %s", ZSTD_getErrorName(size));
-    else if (size < payload.size)
-        err = append_packed(sent, PACKING_ZSTD, omm_bytes_of(frame, size));
-    else
-        err = append_packed(sent, PACKING_PLAIN, payload);
+    uint8_t *made = omm_alloc(bound, 1);
+    if (!made) return omm_raise(OMM_ERR_NOMEM, "zstd frame of %zu bytes", bound);
+    *size = ZSTD_compress(made, bound, payload.data, payload.size, (int)zstd_level);
+    if (!ZSTD_isError(*size) && *size < payload.size) {
+        *frame = made;
+        return OMM_OK;
+    }
+    omm_free(made);
+    if (ZSTD_isError(*size))
+        return omm_raise(OMM_ERR_NOMEM, "zstd: %s", ZSTD_getErrorName(*size));
+    return OMM_OK;
+}
+
+omm_err omm_codec_pack(omm_buf *sent, omm_bytes payload, uint32_t zstd_level) {
+    uint8_t *frame;
+    size_t size = 0;
+    OMM_TRY(make_frame(&frame, &size, payload, zstd_level));
+    omm_err err = frame ? append_packed(sent, PACKING_ZSTD, omm_bytes_of(frame, size))
+                        : append_packed(sent, PACKING_PLAIN, payload);
+    omm_free(frame);
+    return err;
+}
+
+omm_err frame_pack(omm_buf *sent, omm_buf *payload, uint32_t zstd_level) {
+    uint8_t *frame;
+    size_t size = 0;
+    OMM_TRY(make_frame(&frame, &size, omm_buf_view(payload), zstd_level));
+    if (!frame) return append_packed(sent, PACKING_PLAIN, omm_buf_view(payload));
+    omm_buf_fini(payload);
+    omm_err err = append_packed(sent, PACKING_ZSTD, omm_bytes_of(frame, size));
     omm_free(frame);
     return err;
 }
@@ -56,31 +77,42 @@ static omm_err frame_content_bytes(size_t *out, omm_bytes frame, size_t bytes_ma
     return OMM_OK;
 }
 
+/* Appends; on an error the content of `payload` is what it was. */
 static omm_err unpack_frame(omm_buf *payload, omm_bytes frame, size_t bytes_max) {
     size_t content_bytes;
     OMM_TRY(frame_content_bytes(&content_bytes, frame, bytes_max));
-    uint8_t *content = omm_alloc(content_bytes, 1);
-    if (!content) return omm_raise(OMM_ERR_NOMEM, "payload of %zu bytes", content_bytes);
-    size_t size = ZSTD_decompress(content, content_bytes, frame.data, frame.size);
-    omm_err err = OMM_OK;
+    OMM_TRY(omm_buf_reserve(payload, content_bytes));
+    size_t size =
+        ZSTD_decompress(payload->data + payload->size, content_bytes, frame.data, frame.size);
     if (ZSTD_isError(size))
-        err = omm_raise(OMM_ERR_REFUSED_FORMAT, "zstd: %s", ZSTD_getErrorName(size));
-    else if (size != content_bytes)
-        err = omm_raise(OMM_ERR_REFUSED_FORMAT, "zstd frame holds %zu bytes, declares %zu", size,
-                        content_bytes);
-    else
-        err = omm_buf_append(payload, content, content_bytes);
-    omm_free(content);
-    return err;
+        return omm_raise(OMM_ERR_REFUSED_FORMAT, "zstd: %s", ZSTD_getErrorName(size));
+    if (size != content_bytes)
+        return omm_raise(OMM_ERR_REFUSED_FORMAT, "zstd frame holds %zu bytes, declares %zu", size,
+                         content_bytes);
+    payload->size += content_bytes;
+    return OMM_OK;
 }
 
-omm_err omm_codec_unpack(omm_buf *payload, omm_bytes sent, size_t payload_bytes_max) {
+omm_err frame_open(omm_bytes *payload, omm_buf *room, omm_bytes sent, size_t payload_bytes_max) {
     if (sent.size < 1) return omm_raise(OMM_ERR_REFUSED_FORMAT, "empty payload");
     if (sent.size - 1 > payload_bytes_max)
         return omm_raise(OMM_ERR_REFUSED_SIZE, "%zu bytes sent, limit %zu", sent.size,
                          payload_bytes_max + 1);
-    omm_bytes body = omm_bytes_of(sent.data + 1, sent.size - 1);
-    if (sent.data[0] == PACKING_PLAIN) return omm_buf_append(payload, body.data, body.size);
-    if (sent.data[0] == PACKING_ZSTD) return unpack_frame(payload, body, payload_bytes_max);
-    return omm_raise(OMM_ERR_REFUSED_FORMAT, "packing %u, must be 0 or 1", (unsigned)sent.data[0]);
+    *payload = omm_bytes_of(sent.data + 1, sent.size - 1);
+    if (sent.data[0] == PACKING_PLAIN) return OMM_OK;
+    if (sent.data[0] != PACKING_ZSTD)
+        return omm_raise(OMM_ERR_REFUSED_FORMAT, "packing %u, must be 0 or 1",
+                         (unsigned)sent.data[0]);
+    const size_t before = room->size;
+    OMM_TRY(unpack_frame(room, *payload, payload_bytes_max));
+    *payload = omm_bytes_of(room->data + before, room->size - before);
+    return OMM_OK;
+}
+
+omm_err omm_codec_unpack(omm_buf *payload, omm_bytes sent, size_t payload_bytes_max) {
+    omm_bytes inner;
+    const size_t before = payload->size;
+    OMM_TRY(frame_open(&inner, payload, sent, payload_bytes_max));
+    if (payload->size > before) return OMM_OK;
+    return omm_buf_append(payload, inner.data, inner.size);
 }

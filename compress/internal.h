@@ -2,6 +2,7 @@
  *
  *   keep.c   which entries are kept, and how their indices are written
  *   code.c   how kept values are written: f32, f16, int8 with a scale per row
+ *   read.c   what code.c wrote, checked, and back to values
  *   frame.c  payload <-> sent bytes (zstd)
  *
  * Depends on: codec.h.  Threads: no shared state.
@@ -56,9 +57,17 @@ index_coding index_choose(size_t *bytes, const kept *k, size_t n);
 size_t index_bytes_max(size_t n, size_t k);
 /* Append the indices.  Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err index_write(omm_buf *out, index_coding coding, const kept *k, size_t n);
-/* Read k->count indices below n into k->indices (there is room).
+/* The indices of a payload, one after the other. */
+typedef struct index_walk {
+    index_coding coding;
+    omm_reader in; /* gaps: at the next one; a bitmap: at its beginning */
+    uint64_t next; /* the lowest index that the next entry can have */
+} index_walk;
+/* Check `count` indices below n and read past them; nothing is read for INDEX_ALL.
  * Errors: REFUSED_FORMAT, REFUSED_SHAPE. */
-OMM_CHECKED omm_err index_read(kept *k, omm_reader *in, index_coding coding, size_t n);
+OMM_CHECKED omm_err index_check(index_walk *out, omm_reader *in, index_coding coding, size_t count,
+                                size_t n);
+uint32_t index_next(index_walk *w); /* at most `count` times */
 
 #define CODE_SCALE_BYTES 3u
 size_t code_width(omm_codec_kind kind); /* bytes per value: 4, 2, 1 */
@@ -77,9 +86,34 @@ OMM_CHECKED omm_err code_values(coded *out, kept *k, omm_codec_kind kind, const 
 void coded_fini(coded *c);
 /* Append scales and codes.  Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err code_write(omm_buf *out, const coded *c, size_t bytes);
-/* Read what code_write wrote, up to the end of `in`; values go to `out`, or nowhere when NULL.
+
+/* A payload whose codes were checked, and where its next value is.  Borrows its bytes. */
+typedef struct code_reader {
+    omm_codec_kind kind;
+    const omm_layout *layout;
+    bool is_sparse;
+    size_t count;        /* entries */
+    index_walk indices;  /* behind `index` */
+    size_t entry;        /* the next one */
+    uint32_t index;      /* of it, where is_sparse and entry < count */
+    size_t at;           /* values written */
+    const uint8_t *scales, *codes;
+    row_walk row; /* of the last value, with int8 */
+    size_t row_count;
+    float scale;
+} code_reader;
+/* Check what code_write wrote, `count` entries up to the end of `in`.
  * Errors: REFUSED_FORMAT, REFUSED_VALUE. */
-OMM_CHECKED omm_err code_read(float *out, omm_reader in, const kept *k, omm_codec_kind kind,
-                              const omm_layout *layout);
+OMM_CHECKED omm_err code_check(code_reader *out, omm_reader in, const index_walk *indices,
+                               size_t count, omm_codec_kind kind, const omm_layout *layout);
+/* Write the next n values, zeros where nothing was kept. */
+void code_read(float *out, code_reader *r, size_t n);
+
+/* frame.c: the payload in `sent`, which it borrows from, or from `room` where it had to be unpacked.
+ * Errors: those of omm_codec_unpack. */
+OMM_CHECKED omm_err frame_open(omm_bytes *payload, omm_buf *room, omm_bytes sent,
+                               size_t payload_bytes_max);
+/* omm_codec_pack, but `payload` is given back as soon as it is not needed any more. */
+OMM_CHECKED omm_err frame_pack(omm_buf *sent, omm_buf *payload, uint32_t zstd_level);
 
 #endif

@@ -161,45 +161,67 @@ static omm_err gap_read(uint32_t *gap, omm_reader *in, size_t entry) {
     return omm_raise(OMM_ERR_REFUSED_FORMAT, "index %zu is over 32 bits", entry);
 }
 
-static omm_err gaps_read(kept *k, omm_reader *in, size_t n) {
+static omm_err gaps_check(omm_reader *in, size_t count, size_t n) {
     uint64_t next = 0; /* the lowest index the next entry can have */
-    for (size_t i = 0; i < k->count; i++) {
+    for (size_t i = 0; i < count; i++) {
         uint32_t gap;
         OMM_TRY(gap_read(&gap, in, i));
         if (next + gap >= n)
             return omm_raise(OMM_ERR_REFUSED_SHAPE, "index %llu of entry %zu, values are %zu",
                              (unsigned long long)(next + gap), i, n);
-        k->indices[i] = (uint32_t)(next + gap);
         next += (uint64_t)gap + 1;
     }
     return OMM_OK;
 }
 
-static omm_err bitmap_read(kept *k, omm_reader *in, size_t n) {
+/* gap_bytes: what the same indices take as gaps. */
+static omm_err bitmap_check(size_t *gap_bytes, omm_reader *in, size_t entries, size_t n) {
     omm_bytes map = omm_read_bytes(in, bitmap_bytes(n));
     if (in->failed) return omm_raise(OMM_ERR_REFUSED_FORMAT, "ends within the bitmap");
     size_t count = 0;
+    size_t next = 0;
+    *gap_bytes = 0;
     for (size_t i = 0; i < map.size * 8; i++) {
         if (!(map.data[i / 8] >> (i % 8) & 1)) continue;
         if (i >= n) return omm_raise(OMM_ERR_REFUSED_SHAPE, "bitmap has bit %zu of %zu", i, n);
-        if (count == k->count)
-            return omm_raise(OMM_ERR_REFUSED_FORMAT, "bitmap has over %zu bits set", k->count);
-        k->indices[count++] = (uint32_t)i;
+        if (count == entries)
+            return omm_raise(OMM_ERR_REFUSED_FORMAT, "bitmap has over %zu bits set", entries);
+        *gap_bytes += varint_bytes((uint32_t)(i - next));
+        next = i + 1;
+        count++;
     }
-    if (count != k->count)
+    if (count != entries)
         return omm_raise(OMM_ERR_REFUSED_FORMAT, "bitmap has %zu bits set, not %zu", count,
-                         k->count);
+                         entries);
     return OMM_OK;
 }
 
-omm_err index_read(kept *k, omm_reader *in, index_coding coding, size_t n) {
-    OMM_ASSERT(coding == INDEX_GAPS || coding == INDEX_BITMAP);
-    if (coding == INDEX_GAPS)
-        OMM_TRY(gaps_read(k, in, n));
-    else
-        OMM_TRY(bitmap_read(k, in, n));
-    size_t bytes;
-    if (index_choose(&bytes, k, n) != coding)
+omm_err index_check(index_walk *out, omm_reader *in, index_coding coding, size_t count, size_t n) {
+    const size_t begin = in->at;
+    size_t gap_bytes = 0;
+    *out = (index_walk){.coding = coding, .in = *in};
+    if (coding == INDEX_ALL) return OMM_OK;
+    if (coding == INDEX_GAPS) {
+        OMM_TRY(gaps_check(in, count, n));
+        gap_bytes = in->at - begin;
+    } else {
+        OMM_TRY(bitmap_check(&gap_bytes, in, count, n));
+    }
+    if ((bitmap_bytes(n) < gap_bytes) != (coding == INDEX_BITMAP))
         return omm_raise(OMM_ERR_REFUSED_FORMAT, "indices are in the longer of the two codings");
     return OMM_OK;
+}
+
+uint32_t index_next(index_walk *w) {
+    if (w->coding == INDEX_GAPS) {
+        uint32_t gap;
+        const omm_err err = gap_read(&gap, &w->in, 0);
+        OMM_ASSERT(err == OMM_OK);
+        w->next += gap;
+    } else if (w->coding == INDEX_BITMAP) {
+        const uint8_t *map = w->in.in.data + w->in.at;
+        while (!(map[w->next / 8] >> (w->next % 8))) w->next = (w->next / 8 + 1) * 8;
+        w->next += (uint32_t)__builtin_ctz(map[w->next / 8] >> (w->next % 8));
+    }
+    return (uint32_t)w->next++;
 }

@@ -109,6 +109,20 @@ OMM_CHECKED omm_err omm_codec_encode(omm_buf *sent, omm_encoded *info, const omm
 OMM_CHECKED omm_err omm_codec_decode(float *values, omm_encoded *info, const omm_codec *codec,
                                      const omm_layout *layout, omm_bytes sent);
 
+/* The same values piece by piece, for who adds them up: ascending, all of them, at most
+ * OMM_CODEC_PIECE_VALUES at a time.  No piece is given before all of `sent` was checked, so that what is
+ * refused has reached nobody.  Takes the memory of one piece, and of the payload where it is packed.
+ *
+ *   each     `values` are those from index `first` on, borrowed for the call; an error ends the walk
+ *   info     may be NULL; filled before the first piece
+ *
+ * Errors: as decode, and those of `each`. */
+#define OMM_CODEC_PIECE_VALUES ((size_t)1 << 18) /* 1 MiB: work for some threads, and in the cache */
+typedef omm_err (*omm_codec_each)(void *ud, size_t first, const float *values, size_t count);
+OMM_CHECKED omm_err omm_codec_walk(omm_encoded *info, const omm_codec *codec,
+                                   const omm_layout *layout, omm_bytes sent, omm_codec_each each,
+                                   void *ud);
+
 /* The two outer steps alone: payload bytes to their sent form, and back with the content limited
  * to `payload_bytes_max`.  Neither looks inside the payload.  Both append.
  * Errors: NOMEM, TOO_BIG; unpack also REFUSED_SIZE, REFUSED_FORMAT. */
