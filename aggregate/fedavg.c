@@ -70,6 +70,20 @@ void omm_fedavg_clear(omm_fedavg *acc) {
     memset(acc->sums, 0, acc->value_count * sizeof *acc->sums);
     acc->weight_sum = 0;
     acc->contributions = 0;
+    acc->is_open = false;
+}
+
+/* A part of a contribution is in the sums. */
+static omm_err check_whole(const omm_fedavg *acc) {
+    if (!acc->is_open) return OMM_OK;
+    return omm_raise(OMM_ERR_STATE, "a contribution ends at value %zu of %zu", acc->at,
+                     acc->value_count);
+}
+
+static void lower_to(atomic_size_t *lowest, size_t i) {
+    size_t seen = atomic_load(lowest);
+    while (i < seen && !atomic_compare_exchange_weak(lowest, &seen, i)) {
+    }
 }
 
 typedef struct check_job {
@@ -84,24 +98,27 @@ static void check_block(void *ud, size_t block, unsigned worker) {
     check_job *job = ud;
     for (size_t i = block * BLOCK; i < block_end(block, job->n); i++) {
         if (fabsf(job->values[i]) <= job->value_max) continue; /* false for NaN */
-        size_t seen = atomic_load(&job->first_bad);
-        while (i < seen && !atomic_compare_exchange_weak(&job->first_bad, &seen, i)) {
-        }
+        lower_to(&job->first_bad, i);
         return;
     }
 }
 
-omm_err omm_fedavg_check(const omm_fedavg *acc, const float *values, omm_pool *pool) {
+static omm_err check_piece(const omm_fedavg *acc, size_t first, const float *values, size_t count,
+                           omm_pool *pool) {
     check_job job = {.values = values,
-                     .n = acc->value_count,
+                     .n = count,
                      .value_max = (float)power_of_two(acc->range.value_max_log2)};
-    atomic_init(&job.first_bad, acc->value_count);
-    omm_pool_run(pool, check_block, &job, block_count(acc->value_count));
+    atomic_init(&job.first_bad, count);
+    omm_pool_run(pool, check_block, &job, block_count(count));
     size_t bad = atomic_load(&job.first_bad);
-    if (bad < acc->value_count)
-        return omm_raise(OMM_ERR_REFUSED_VALUE, "value %zu is %g, limit %g", bad,
+    if (bad < count)
+        return omm_raise(OMM_ERR_REFUSED_VALUE, "value %zu is %g, limit %g", first + bad,
                          (double)values[bad], (double)job.value_max);
     return OMM_OK;
+}
+
+omm_err omm_fedavg_check(const omm_fedavg *acc, const float *values, omm_pool *pool) {
+    return check_piece(acc, 0, values, acc->value_count, pool);
 }
 
 /* The weight sum stays within W, so that no sum can overflow. */
@@ -136,13 +153,49 @@ static void add_block(void *ud, size_t block, unsigned worker) {
         job->sums[i] += job->weight * quantise(job->values[i], job->scale);
 }
 
-omm_err omm_fedavg_add(omm_fedavg *acc, const float *values, uint64_t weight, omm_pool *pool) {
+static omm_err weight_of_one(const omm_fedavg *acc, uint64_t weight) {
+    OMM_TRY(check_whole(acc));
     if (weight == 0) return omm_raise(OMM_ERR_REFUSED_VALUE, "weight is 0");
-    OMM_TRY(weight_check(acc, weight));
+    return weight_check(acc, weight);
+}
+
+static void add_piece(omm_fedavg *acc, size_t first, const float *values, size_t count,
+                      uint64_t weight, omm_pool *pool) {
+    add_job job = {acc->sums + first, values, count, (int64_t)weight, power_of_two(acc->shift)};
+    omm_pool_run(pool, add_block, &job, block_count(count));
+}
+
+omm_err omm_fedavg_add(omm_fedavg *acc, const float *values, uint64_t weight, omm_pool *pool) {
+    OMM_TRY(weight_of_one(acc, weight));
     OMM_TRY(omm_fedavg_check(acc, values, pool));
-    add_job job = {acc->sums, values, acc->value_count, (int64_t)weight, power_of_two(acc->shift)};
-    omm_pool_run(pool, add_block, &job, block_count(acc->value_count));
+    add_piece(acc, 0, values, acc->value_count, weight, pool);
     acc->weight_sum += weight;
+    acc->contributions++;
+    return OMM_OK;
+}
+
+omm_err omm_fedavg_begin(omm_fedavg *acc, uint64_t weight) {
+    OMM_TRY(weight_of_one(acc, weight));
+    acc->is_open = true;
+    acc->weight = weight;
+    acc->at = 0;
+    return OMM_OK;
+}
+
+omm_err omm_fedavg_piece(omm_fedavg *acc, size_t first, const float *values, size_t count,
+                         omm_pool *pool) {
+    OMM_ASSERT(acc->is_open && first == acc->at && count <= acc->value_count - first);
+    OMM_TRY(check_piece(acc, first, values, count, pool));
+    add_piece(acc, first, values, count, acc->weight, pool);
+    acc->at += count;
+    return OMM_OK;
+}
+
+omm_err omm_fedavg_end(omm_fedavg *acc) {
+    OMM_ASSERT(acc->is_open);
+    if (acc->at < acc->value_count) return check_whole(acc);
+    acc->is_open = false;
+    acc->weight_sum += acc->weight;
     acc->contributions++;
     return OMM_OK;
 }
@@ -166,6 +219,8 @@ static void merge_block(void *ud, size_t block, unsigned worker) {
 
 omm_err omm_fedavg_merge(omm_fedavg *acc, const omm_fedavg *other, omm_pool *pool) {
     OMM_ASSERT(acc != other);
+    OMM_TRY(check_whole(acc));
+    OMM_TRY(check_whole(other));
     if (!same_range(&acc->range, &other->range) || acc->value_count != other->value_count)
         return omm_raise(OMM_ERR_MISMATCH, "partial sums have another range or size");
     OMM_TRY(weight_check(acc, other->weight_sum));
@@ -210,11 +265,46 @@ static void mean_block(void *ud, size_t block, unsigned worker) {
         job->out[i] = mean_of(job->acc->sums[i], job->acc->weight_sum, job->acc->shift);
 }
 
-omm_err omm_fedavg_mean(float *out, const omm_fedavg *acc, omm_pool *pool) {
+static omm_err check_mean(const omm_fedavg *acc) {
+    OMM_TRY(check_whole(acc));
     if (acc->weight_sum == 0) return omm_raise(OMM_ERR_STATE, "mean of no contribution");
+    return OMM_OK;
+}
+
+omm_err omm_fedavg_mean(float *out, const omm_fedavg *acc, omm_pool *pool) {
+    OMM_TRY(check_mean(acc));
     mean_job job = {.acc = acc};
     job.out = out;
     omm_pool_run(pool, mean_block, &job, block_count(acc->value_count));
+    return OMM_OK;
+}
+
+typedef struct step_job {
+    float *global;
+    const omm_fedavg *acc;
+    atomic_size_t first_bad; /* lowest index found so far; value_count: none */
+} step_job;
+
+static void step_block(void *ud, size_t block, unsigned worker) {
+    (void)worker;
+    step_job *job = ud;
+    const omm_fedavg *acc = job->acc;
+    for (size_t i = block * BLOCK; i < block_end(block, acc->value_count); i++) {
+        job->global[i] = job->global[i] + mean_of(acc->sums[i], acc->weight_sum, acc->shift);
+        if (isfinite(job->global[i])) continue;
+        lower_to(&job->first_bad, i);
+        return;
+    }
+}
+
+omm_err omm_fedavg_step(float *global, const omm_fedavg *acc, omm_pool *pool) {
+    OMM_TRY(check_mean(acc));
+    step_job job = {.global = global, .acc = acc};
+    atomic_init(&job.first_bad, acc->value_count);
+    omm_pool_run(pool, step_block, &job, block_count(acc->value_count));
+    const size_t bad = atomic_load(&job.first_bad);
+    if (bad < acc->value_count)
+        return omm_raise(OMM_ERR_NUMERIC, "server step: value %zu is not finite", bad);
     return OMM_OK;
 }
 
@@ -230,6 +320,7 @@ omm_err omm_server_step_plain(float *global, const float *mean, size_t value_cou
 omm_err omm_fedavg_save(omm_buf *out, const omm_fedavg *acc) {
     size_t body = HEAD_BYTES + acc->value_count * 8;
     uint8_t *head;
+    OMM_TRY(check_whole(acc));
     OMM_TRY(omm_buf_extend(out, &head, body + DIGEST_BYTES));
     omm_put_u32(head, FEDAVG_MAGIC);
     omm_put_u32(head + 4, FEDAVG_VERSION);
@@ -283,6 +374,7 @@ static omm_err sums_check(const omm_fedavg *acc, omm_bytes in) {
 omm_err omm_fedavg_load(omm_fedavg *acc, omm_bytes in) {
     OMM_TRY(head_check(acc, in));
     OMM_TRY(sums_check(acc, in));
+    acc->is_open = false;
     acc->weight_sum = omm_get_u64(in.data + 24);
     acc->contributions = omm_get_u64(in.data + 32);
     for (size_t i = 0; i < acc->value_count; i++)
@@ -290,13 +382,19 @@ omm_err omm_fedavg_load(omm_fedavg *acc, omm_bytes in) {
     return OMM_OK;
 }
 
-omm_err omm_norm_check(double *norm, const float *values, size_t value_count, double norm_max) {
-    double lanes[16] = {0};
-    for (size_t i = 0; i < value_count; i++) {
+omm_err omm_norm_piece(omm_norm *n, const float *values, size_t count) {
+    for (size_t i = 0; i < count; i++) {
         if (!isfinite(values[i]))
-            return omm_raise(OMM_ERR_REFUSED_VALUE, "value %zu is not finite", i);
-        lanes[i % 16] += (double)values[i] * (double)values[i];
+            return omm_raise(OMM_ERR_REFUSED_VALUE, "value %zu is not finite", n->at + i);
+        n->lanes[(n->at + i) % 16] += (double)values[i] * (double)values[i];
     }
+    n->at += count;
+    return OMM_OK;
+}
+
+omm_err omm_norm_end(double *norm, const omm_norm *n, double norm_max) {
+    double lanes[16];
+    memcpy(lanes, n->lanes, sizeof lanes);
     for (size_t apart = 8; apart >= 1; apart /= 2)
         for (size_t i = 0; i < apart; i++) lanes[i] += lanes[i + apart];
     double root = sqrt(lanes[0]);
@@ -304,4 +402,10 @@ omm_err omm_norm_check(double *norm, const float *values, size_t value_count, do
         return omm_raise(OMM_ERR_REFUSED_NORM, "norm %g, limit %g", root, norm_max);
     if (norm) *norm = root;
     return OMM_OK;
+}
+
+omm_err omm_norm_check(double *norm, const float *values, size_t value_count, double norm_max) {
+    omm_norm n = {0};
+    OMM_TRY(omm_norm_piece(&n, values, value_count));
+    return omm_norm_end(norm, &n, norm_max);
 }

@@ -206,6 +206,81 @@ static void test_order_threads_splits(void) {
     omm_fedavg_fini(&part);
 }
 
+/* Cut anywhere, with any number of threads: the sums of a whole, the step of mean and sum. */
+static void test_pieces(void) {
+    enum { N = 100003 };
+    static float values[3][N], mean[N], whole[N], stepped[N];
+    const omm_fedavg_range range = omm_fedavg_range_default();
+    omm_fedavg acc, cut;
+    omm_pool *pool = NULL;
+    CHECK_OK(omm_pool_open(&pool, 3));
+    CHECK_OK(omm_fedavg_init(&acc, &range, N));
+    CHECK_OK(omm_fedavg_init(&cut, &range, N));
+    for (uint64_t k = 0; k < 3; k++) {
+        fill(values[k], N, 20 + k, 0);
+        CHECK_OK(omm_fedavg_add(&acc, values[k], 100 + k, NULL));
+        CHECK_OK(omm_fedavg_begin(&cut, 100 + k));
+        for (size_t at = 0, size = 1; at < N; at += size, size = size * 7 + k) {
+            if (size > N - at) size = N - at;
+            CHECK_OK(omm_fedavg_piece(&cut, at, values[k] + at, size, k == 1 ? pool : NULL));
+        }
+        CHECK_ERR(omm_fedavg_mean(mean, &cut, NULL), OMM_ERR_STATE); /* its end was not said */
+        CHECK_OK(omm_fedavg_end(&cut));
+    }
+    check_same(&acc, &cut);
+    CHECK_OK(omm_fedavg_mean(mean, &acc, NULL));
+    fill(whole, N, 30, 3);
+    memcpy(stepped, whole, sizeof whole);
+    CHECK_OK(omm_server_step_plain(whole, mean, N));
+    CHECK_OK(omm_fedavg_step(stepped, &cut, pool));
+    CHECK(memcmp(whole, stepped, sizeof whole) == 0);
+    stepped[N - 1] = INFINITY;
+    stepped[7] = NAN;
+    CHECK_ERR(omm_fedavg_step(stepped, &cut, pool), OMM_ERR_NUMERIC);
+    CHECK(strstr(omm_err_sentence(), "value 7 ") != NULL);
+    omm_pool_close(pool);
+    omm_fedavg_fini(&acc);
+    omm_fedavg_fini(&cut);
+}
+
+/* A contribution that ends early is nobody's mean, and is not kept. */
+static void test_unfinished(void) {
+    static const float values[] = {0.5f, -0.5f, 0.25f, 2.0f};
+    const omm_fedavg_range range = {.value_max_log2 = 0, .weight_sum_max_log2 = 4};
+    omm_fedavg acc, other;
+    float mean[4] = {7, 7, 7, 7};
+    omm_buf out;
+    omm_buf_init(&out, 4096);
+    CHECK_OK(omm_fedavg_init(&acc, &range, 4));
+    CHECK_OK(omm_fedavg_init(&other, &range, 4));
+    CHECK_ERR(omm_fedavg_begin(&acc, 0), OMM_ERR_REFUSED_VALUE);
+    CHECK_ERR(omm_fedavg_begin(&acc, 17), OMM_ERR_REFUSED_SIZE);
+    CHECK_ERR(omm_fedavg_step(mean, &acc, NULL), OMM_ERR_STATE);
+    CHECK_OK(omm_fedavg_begin(&acc, 3));
+    CHECK_OK(omm_fedavg_piece(&acc, 0, values, 2, NULL));
+    CHECK_ERR(omm_fedavg_piece(&acc, 2, values + 2, 2, NULL), OMM_ERR_REFUSED_VALUE);
+    CHECK(strstr(omm_err_sentence(), "value 3 ") != NULL);
+    CHECK_ERR(omm_fedavg_end(&acc), OMM_ERR_STATE);
+    CHECK_EQ(acc.contributions, 0);
+    CHECK_ERR(omm_fedavg_begin(&acc, 1), OMM_ERR_STATE);
+    CHECK_ERR(omm_fedavg_add(&acc, values, 1, NULL), OMM_ERR_STATE);
+    CHECK_ERR(omm_fedavg_mean(mean, &acc, NULL), OMM_ERR_STATE);
+    CHECK_ERR(omm_fedavg_step(mean, &acc, NULL), OMM_ERR_STATE);
+    CHECK_ERR(omm_fedavg_merge(&acc, &other, NULL), OMM_ERR_STATE);
+    CHECK_ERR(omm_fedavg_merge(&other, &acc, NULL), OMM_ERR_STATE);
+    CHECK_ERR(omm_fedavg_save(&out, &acc), OMM_ERR_STATE);
+    CHECK(mean[0] == 7 && out.size == 0);
+    omm_fedavg_clear(&acc);
+    CHECK_OK(omm_fedavg_begin(&acc, 3));
+    CHECK_OK(omm_fedavg_piece(&acc, 0, (const float[]){1, 1, 1, 1}, 4, NULL));
+    CHECK_OK(omm_fedavg_end(&acc));
+    CHECK_OK(omm_fedavg_mean(mean, &acc, NULL));
+    CHECK(mean[0] == 1 && mean[3] == 1);
+    omm_buf_fini(&out);
+    omm_fedavg_fini(&acc);
+    omm_fedavg_fini(&other);
+}
+
 static void test_refused(void) {
     enum { N = 70000 };
     static float values[N];
@@ -321,6 +396,17 @@ static void test_norm(void) {
     double plain = 0;
     for (int i = 0; i < 1000; i++) plain += (double)values[i] * (double)values[i];
     CHECK(fabs(norm * norm - plain) < 1e-12 * plain);
+    omm_norm pieces = {0};
+    double again = 0;
+    for (size_t at = 0, size = 1; at < 1000; at += size, size = size * 5 + 2) {
+        if (size > 1000 - at) size = 1000 - at;
+        CHECK_OK(omm_norm_piece(&pieces, values + at, size));
+    }
+    CHECK_OK(omm_norm_end(&again, &pieces, 0));
+    CHECK(memcmp(&again, &norm, sizeof norm) == 0);
+    CHECK_ERR(omm_norm_end(&again, &pieces, norm * 0.99), OMM_ERR_REFUSED_NORM);
+    CHECK_ERR(omm_norm_piece(&pieces, (const float[]){0, INFINITY}, 2), OMM_ERR_REFUSED_VALUE);
+    CHECK(strstr(omm_err_sentence(), "value 1001 ") != NULL);
 }
 
 int main(void) {
@@ -328,6 +414,8 @@ int main(void) {
     test_reference();
     test_hard_rounding();
     test_order_threads_splits();
+    test_pieces();
+    test_unfinished();
     test_refused();
     test_saved();
     test_out_of_memory();

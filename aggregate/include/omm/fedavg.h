@@ -39,6 +39,9 @@ typedef struct omm_fedavg {
     uint64_t weight_sum;
     uint64_t contributions; /* how many omm_fedavg_add it holds */
     int64_t *sums;          /* (value_count), owned */
+    bool is_open;           /* between omm_fedavg_begin and omm_fedavg_end */
+    uint64_t weight;        /* of the contribution that is open */
+    size_t at;              /* where its next piece begins */
 } omm_fedavg;
 
 /* An empty accumulator.  Errors: CONFIG (range, value_count 0 or over the maximum), NOMEM. */
@@ -60,12 +63,32 @@ OMM_CHECKED omm_err omm_fedavg_check(const omm_fedavg *acc, const float *values,
 OMM_CHECKED omm_err omm_fedavg_add(omm_fedavg *acc, const float *values, uint64_t weight,
                                    omm_pool *pool);
 
+/* The same one piece at a time, for who never has all values at once: begin, then pieces in ascending order
+ * without holes, then end.
+ *
+ *   first   where the piece begins;  values  (count) f32, |v| <= V
+ *
+ * Errors: begin: REFUSED_VALUE, REFUSED_SIZE as add; nothing changed.  piece: REFUSED_VALUE; end: STATE (pieces are
+ * missing).  After an error of these two, or without an end, a part of the contribution is in the sums: nothing
+ * but clear and fini is allowed then, and the rest says STATE. */
+OMM_CHECKED omm_err omm_fedavg_begin(omm_fedavg *acc, uint64_t weight);
+OMM_CHECKED omm_err omm_fedavg_piece(omm_fedavg *acc, size_t first, const float *values,
+                                     size_t count, omm_pool *pool);
+OMM_CHECKED omm_err omm_fedavg_end(omm_fedavg *acc);
+
 /* acc += other: partial accumulators of the same range and size.
- * Errors: MISMATCH, REFUSED_SIZE (the weight sum would be over W).  On error nothing changed. */
+ * Errors: MISMATCH, REFUSED_SIZE (the weight sum would be over W), STATE.  On error nothing changed. */
 OMM_CHECKED omm_err omm_fedavg_merge(omm_fedavg *acc, const omm_fedavg *other, omm_pool *pool);
 
-/* The mean: out (value_count) f32.  Errors: STATE (nothing was added). */
+/* The mean: out (value_count) f32.  Errors: STATE (nothing was added, or not all of
+ * a contribution). */
 OMM_CHECKED omm_err omm_fedavg_mean(float *out, const omm_fedavg *acc, omm_pool *pool);
+
+/* omm_fedavg_mean and omm_server_step_plain in one, which takes no memory for the mean:
+ * global[i] = global[i] + mean[i].
+ * Errors: STATE (nothing was added), NUMERIC (a sum is not finite; names the lowest index, and `global` is
+ * worth nothing then). */
+OMM_CHECKED omm_err omm_fedavg_step(float *global, const omm_fedavg *acc, omm_pool *pool);
 
 /* Plain server step: global[i] = global[i] + mean[i], one f32 addition.
  * Errors: NUMERIC (a sum is not finite).  On error nothing changed. */
@@ -74,7 +97,7 @@ OMM_CHECKED omm_err omm_server_step_plain(float *global, const float *mean, size
 /* State for resuming after a crash:
  *   [magic "OMFA"][version u32][value_max_log2 i32][weight_sum_max_log2 u32][value_count u64]
  *   [weight_sum u64][contributions u64][sums i64 x value_count][BLAKE2b-256 of all before]
- * Errors: NOMEM, TOO_BIG. */
+ * Errors: NOMEM, TOO_BIG, STATE. */
 OMM_CHECKED omm_err omm_fedavg_save(omm_buf *out, const omm_fedavg *acc);
 /* Into an initialised accumulator of the same range and size.
  * Errors: FORMAT, SIZE, VERSION, DIGEST, MISMATCH (another range or size).  On error nothing
@@ -91,5 +114,14 @@ OMM_CHECKED omm_err omm_fedavg_load(omm_fedavg *acc, omm_bytes in);
  * Errors: REFUSED_VALUE (not finite), REFUSED_NORM (norm > norm_max).  norm_max 0: no bound. */
 OMM_CHECKED omm_err omm_norm_check(double *norm, const float *values, size_t value_count,
                                    double norm_max);
+
+/* The same one piece at a time: begin with {0}; pieces in ascending order.  Errors: piece: REFUSED_VALUE; end:
+ * REFUSED_NORM. */
+typedef struct omm_norm {
+    size_t at; /* values so far */
+    double lanes[16];
+} omm_norm;
+OMM_CHECKED omm_err omm_norm_piece(omm_norm *n, const float *values, size_t count);
+OMM_CHECKED omm_err omm_norm_end(double *norm, const omm_norm *n, double norm_max);
 
 #endif
