@@ -131,15 +131,22 @@ omm_err omm_bundle_settle(omm_bundle *bundle) {
     return OMM_OK;
 }
 
-/* OK when the file there holds exactly these bytes. */
+/* OK when the file there holds exactly these bytes.  By digest: it may be as large as what is put, and then both in
+ * memory are one too many. */
 static omm_err compare_file(const omm_bundle *bundle, const char *path, omm_bytes bytes) {
-    omm_buf old;
-    omm_buf_init(&old, OMM_BUNDLE_FILE_BYTES_MAX);
-    omm_err err = bundle_read(&old, bundle->dir, path);
-    if (err == OMM_OK && !omm_bytes_equal(omm_buf_view(&old), bytes))
-        err = omm_raise(OMM_ERR_MISMATCH, "%s is in the bundle with other bytes", path);
-    omm_buf_fini(&old);
-    return err;
+    char full[OMM_PATH_MAX];
+    omm_digest old;
+    uint64_t size = 0;
+    OMM_TRY(omm_path_join(full, bundle->dir, path));
+    OMM_TRY(omm_file_size(&size, full));
+    bool same = size == bytes.size;
+    if (same) {
+        OMM_TRY(omm_hash_file(&old, full));
+        const omm_digest fresh = omm_hash(bytes);
+        same = omm_digest_equal(&old, &fresh);
+    }
+    if (same) return OMM_OK;
+    return omm_raise(OMM_ERR_MISMATCH, "%s is in the bundle with other bytes", path);
 }
 
 omm_err omm_bundle_put(omm_bundle *bundle, const char *path, omm_bytes bytes) {

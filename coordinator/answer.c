@@ -59,9 +59,12 @@ static omm_err check_poll(int32_t *node, omm_digest *id, bool *stale, omm_coord 
 }
 
 /* The offer, and with it the global adapter for who takes it so and where it fits. */
-static omm_err reply_offer(omm_buf *reply, const omm_coord *c, bool whole) {
+static omm_err reply_offer(omm_buf *reply, omm_coord *c, bool whole) {
     omm_reply r = {.kind = OMM_REPLY_OFFER, .envelope = omm_buf_view(&c->offer)};
-    if (whole && omm_wire_is_whole(c->offer.size, c->sent.size)) r.data = omm_buf_view(&c->sent);
+    if (whole && omm_wire_is_whole(c->offer.size, c->global.size)) {
+        OMM_TRY(coord_state_hold(c));
+        r.data = omm_buf_view(&c->sent);
+    }
     return omm_reply_encode(reply, &r);
 }
 
@@ -100,12 +103,13 @@ static omm_err answer_poll(omm_buf *reply, omm_coord *c, const omm_request *requ
 
 /* ---- the global adapter ---- */
 
-static omm_err answer_get(omm_buf *reply, const omm_coord *c, const omm_request *request) {
+static omm_err answer_get(omm_buf *reply, omm_coord *c, const omm_request *request) {
     bool is_canary = false;
     OMM_TRY(coord_canary_get(&is_canary, reply, c, request));
     if (is_canary) return OMM_OK;
     if (!omm_digest_equal(&request->digest, &c->global.digest))
         return omm_raise(OMM_ERR_REFUSED_DIGEST, "digest: not the current global adapter");
+    OMM_TRY(coord_state_hold(c));
     omm_bytes chunk = omm_chunk_view(omm_buf_view(&c->sent), request->index);
     if (chunk.size == 0)
         return omm_raise(OMM_ERR_REFUSED_SIZE, "index: %u is beyond the last of %zu chunks",

@@ -316,18 +316,25 @@ static omm_err check_options(const omm_coord_canaries *o) {
     return OMM_OK;
 }
 
-static omm_err describe(coord_canary *w, omm_coord *c) {
+/* The run's first adapter, as nodes get it: `start` is what they make of it. */
+static omm_err make_start(coord_canary *w, const omm_coord *c) {
     omm_digest canonical;
+    OMM_TRY(coord_state_initial(&w->start, c));
+    omm_buf_init(&w->sent, omm_codec_sent_bytes_max(&c->o.run->codec_down, c->layout));
+    OMM_TRY(coord_broadcast_make(&w->sent, &canonical, c, w->start));
+    OMM_TRY(omm_codec_decode(w->start, NULL, &c->o.run->codec_down, c->layout,
+                             omm_buf_view(&w->sent)));
+    return omm_blob_describe(&w->global, &w->arena, omm_buf_view(&w->sent), &canonical);
+}
+
+static omm_err describe(coord_canary *w, const omm_coord *c) {
     w->shards = omm_arena_alloc(&w->arena, w->o->shard_count, sizeof *w->shards);
     if (!w->shards) return omm_raise(OMM_ERR_NOMEM, "shards");
     for (size_t i = 0; i < w->o->shard_count; i++) {
         const omm_digest digest = omm_hash(w->o->shards[i].text);
         OMM_TRY(omm_blob_describe(&w->shards[i], &w->arena, w->o->shards[i].text, &digest));
     }
-    omm_buf_init(&w->sent, omm_codec_sent_bytes_max(&c->o.run->codec_down, c->layout));
-    OMM_TRY(coord_broadcast_make(&w->sent, &canonical, c, c->o.initial));
-    OMM_TRY(coord_broadcast_values(&w->start, c, omm_buf_view(&w->sent)));
-    return omm_blob_describe(&w->global, &w->arena, omm_buf_view(&w->sent), &canonical);
+    return make_start(w, c);
 }
 
 static omm_err open_files(coord_canary *w, const omm_coord *c) {

@@ -16,6 +16,7 @@ const char *omm_coord_state_name(omm_coord_state state) {
 
 static omm_err check_options(const omm_coord_options *o) {
     const omm_run_record *run = o->run;
+    OMM_ASSERT(o->initial.read);
     OMM_ASSERT(o->evaluator.sample);
     OMM_ASSERT(o->evaluator.full);
     OMM_ASSERT(o->evaluator.render);
@@ -64,11 +65,10 @@ static omm_err take_memory(omm_coord *c) {
     omm_buf_init(&c->offer, OMM_ENVELOPE_BYTES_MAX);
     omm_buf_init(&c->close, OMM_ENVELOPE_BYTES_MAX);
     omm_arena_init(&c->sent_arena, OMM_MESSAGE_ARENA_BYTES);
-    c->master = omm_alloc_aligned(c->value_count, sizeof *c->master);
     c->nodes = omm_alloc(c->node_max, sizeof *c->nodes);
     c->by_id = omm_alloc(c->node_max, sizeof *c->by_id);
     c->history = omm_alloc(c->o.run->rounds, sizeof *c->history);
-    if (!c->master || !c->nodes || !c->by_id || !c->history)
+    if (!c->nodes || !c->by_id || !c->history)
         return omm_raise(OMM_ERR_NOMEM, "coordinator of %zu values and %u nodes", c->value_count,
                          c->node_max);
     c->residual_zero = omm_residual_zero(c->value_count);
@@ -81,18 +81,9 @@ static omm_err take_memory(omm_coord *c) {
 
 /* The state that the round starts from, or that the last one ended with. */
 static omm_err load_global(omm_coord *c) {
-    uint32_t number = c->round + (c->state >= OMM_COORD_PUBLISHED ? 1 : 0);
+    const uint32_t number = c->round + (c->state >= OMM_COORD_PUBLISHED ? 1 : 0);
     if (c->state < OMM_COORD_PUBLISHED && coord_rollback_is_now(c)) return coord_rollback_apply(c);
-    omm_digest canonical;
-    omm_digest digest;
-    if (number == 0)
-        memcpy(c->master, c->o.initial, c->value_count * sizeof *c->master);
-    else
-        OMM_TRY(coord_evidence_load_master(c, number));
-    OMM_TRY(coord_broadcast_make(&c->sent, &canonical, c, c->master));
-    if (number == 0)
-        OMM_TRY(coord_evidence_master(c, 0, c->master, omm_buf_view(&c->sent), &digest));
-    return coord_global_set(c, omm_buf_view(&c->sent), &canonical);
+    return number == 0 ? coord_state_begin_first(c) : coord_state_begin(c, number);
 }
 
 omm_err omm_coord_open(omm_coord **out, const omm_coord_options *options) {
@@ -138,11 +129,9 @@ void omm_coord_close(omm_coord *c) {
     omm_free(c->nodes);
     omm_free(c->by_id);
     omm_free(c->history);
-    omm_free(c->master);
-    omm_free(c->candidate);
+    coord_candidate_forget(c);
     omm_arena_fini(&c->batch.arena);
-    omm_buf_fini(&c->sent);
-    omm_buf_fini(&c->candidate_sent);
+    coord_state_drop(c);
     omm_buf_fini(&c->offer);
     omm_buf_fini(&c->close);
     omm_arena_fini(&c->sent_arena);

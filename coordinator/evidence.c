@@ -1,6 +1,7 @@
 /* evidence.c - the bundle's files, each a function of the database and the state before it. */
 #include "internal.h"
 
+#include "omm/file_in.h"
 #include "omm/mem.h"
 
 #include <stdio.h>
@@ -8,6 +9,10 @@
 
 #define EVIDENCE_TEXT_BYTES_MAX ((size_t)1 << 28)
 #define EVIDENCE_EVAL_BYTES_MAX ((size_t)1 << 28)
+#define EVIDENCE_PIECE_BYTES 16384u
+/* What a GGUF file has beside its values, about: keys; a tensor's name, sizes and padding. */
+#define EVIDENCE_GGUF_KEYS_BYTES 4096u
+#define EVIDENCE_GGUF_TENSOR_BYTES 256u
 
 omm_err coord_evidence_start(omm_coord *c) {
     omm_buf record;
@@ -48,17 +53,31 @@ omm_err coord_evidence_master(omm_coord *c, uint32_t number, const float *master
     return err;
 }
 
-omm_err coord_evidence_load_master(omm_coord *c, uint32_t number) {
-    omm_buf bytes;
-    omm_buf_init(&bytes, 4 * c->value_count);
-    omm_bundle_path path = omm_bundle_path_master(number);
-    omm_err err = omm_bundle_read(&bytes, c->o.bundle, path.text);
-    if (err == OMM_OK && bytes.size != 4 * c->value_count)
-        err = omm_raise(OMM_ERR_SIZE, "%s: %zu bytes, expected %zu", path.text, bytes.size,
-                        4 * c->value_count);
-    if (err == OMM_OK)
-        for (size_t i = 0; i < c->value_count; i++) c->master[i] = omm_get_f32(bytes.data + 4 * i);
-    omm_buf_fini(&bytes);
+/* Through a small buffer: beside the values there is no room for the file. */
+static omm_err read_values(float *out, size_t count, omm_file_in *in) {
+    uint8_t piece[EVIDENCE_PIECE_BYTES];
+    for (size_t at = 0; at < count;) {
+        const size_t n = count - at < sizeof piece / 4 ? count - at : sizeof piece / 4;
+        OMM_TRY(omm_file_in_read(in, piece, 4 * n));
+        for (size_t i = 0; i < n; i++) out[at + i] = omm_get_f32(piece + 4 * i);
+        at += n;
+    }
+    return OMM_OK;
+}
+
+omm_err coord_evidence_load_master(float *out, const omm_coord *c, uint32_t number) {
+    char path[OMM_PATH_MAX];
+    uint64_t size = 0;
+    omm_file_in in;
+    OMM_TRY(
+        omm_path_join(path, omm_bundle_dir(c->o.bundle), omm_bundle_path_master(number).text));
+    OMM_TRY(omm_file_size(&size, path));
+    if (size != (uint64_t)4 * c->value_count)
+        return omm_raise(OMM_ERR_SIZE, "%s: %llu bytes, expected %zu", path,
+                         (unsigned long long)size, 4 * c->value_count);
+    OMM_TRY(omm_file_in_open(&in, path));
+    const omm_err err = read_values(out, c->value_count, &in);
+    omm_file_in_close(&in);
     return err;
 }
 
@@ -246,7 +265,8 @@ omm_err coord_evidence_round_files(omm_buf *line, omm_coord *c, omm_digest maste
 
 /* ---- the end ---- */
 
-static omm_err put_eval(omm_coord *c, const char *path, const float *values, bool control) {
+static omm_err put_eval(omm_coord *c, const char *path, const omm_coord_values *values,
+                        bool control) {
     omm_buf text;
     omm_buf_init(&text, EVIDENCE_EVAL_BYTES_MAX);
     omm_err err = control ? c->o.evaluator.control(c->o.evaluator.ud, &text)
@@ -256,13 +276,34 @@ static omm_err put_eval(omm_coord *c, const char *path, const float *values, boo
     return err;
 }
 
+/* A file is made of it now, and few will ask for it any more. */
+static omm_err read_last(void *ud, float *values) {
+    omm_coord *c = ud;
+    coord_sent sent = {c, omm_buf_view(&c->sent)};
+    const omm_coord_values from = coord_sent_values(&sent);
+    OMM_TRY(from.read(from.ud, values));
+    coord_state_drop(c);
+    return OMM_OK;
+}
+
+static omm_err put_eval_after(omm_coord *c) {
+    coord_sent sent = {c, omm_buf_view(&c->sent)};
+    const omm_coord_values values = coord_sent_values(&sent);
+    if (omm_bundle_has(c->o.bundle, "eval/after.jsonl")) return OMM_OK;
+    return put_eval(c, "eval/after.jsonl", &values, false);
+}
+
 /* What the run ends with: how good it is, and the adapter. */
-static omm_err put_after(omm_coord *c, omm_digest *final_digest, const float *values) {
-    if (!omm_bundle_has(c->o.bundle, "eval/after.jsonl"))
-        OMM_TRY(put_eval(c, "eval/after.jsonl", values, false));
+static omm_err put_after(omm_coord *c, omm_digest *final_digest) {
+    const omm_coord_values values = {read_last, c};
     omm_buf gguf;
+    OMM_TRY(coord_state_hold(c));
+    OMM_TRY(put_eval_after(c));
     omm_buf_init(&gguf, (size_t)OMM_BUNDLE_FILE_BYTES_MAX);
-    omm_err err = c->o.evaluator.render(c->o.evaluator.ud, &gguf, values);
+    /* At once, and not by doubling it. */
+    omm_err err = omm_buf_reserve(&gguf, 4 * c->value_count + EVIDENCE_GGUF_KEYS_BYTES +
+                                             c->layout->segment_count * EVIDENCE_GGUF_TENSOR_BYTES);
+    if (err == OMM_OK) err = c->o.evaluator.render(c->o.evaluator.ud, &gguf, &values);
     if (err == OMM_OK) err = omm_bundle_put(c->o.bundle, "final.gguf", omm_buf_view(&gguf));
     if (err == OMM_OK) *final_digest = omm_hash(omm_buf_view(&gguf));
     omm_buf_fini(&gguf);
@@ -273,11 +314,7 @@ omm_err coord_evidence_close(omm_coord *c, omm_digest *final_digest, omm_digest 
     if (c->enrol) OMM_TRY(coord_evidence_start(c));
     if (!omm_bundle_has(c->o.bundle, "eval/before.jsonl"))
         OMM_TRY(put_eval(c, "eval/before.jsonl", NULL, false));
-    float *values = NULL;
-    OMM_TRY(coord_broadcast_values(&values, c, omm_buf_view(&c->sent)));
-    const omm_err err = put_after(c, final_digest, values);
-    omm_free(values);
-    OMM_TRY(err);
+    OMM_TRY(put_after(c, final_digest));
     if (c->o.evaluator.control && !omm_bundle_has(c->o.bundle, "eval/control.jsonl"))
         OMM_TRY(put_eval(c, "eval/control.jsonl", NULL, true));
     if (!omm_bundle_has(c->o.bundle, "ledger.jsonl"))

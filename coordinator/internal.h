@@ -9,7 +9,9 @@
  *   upload.c        its payload, and the verdict
  *   batch.c         many steps with one commit
  *   verdict.c       receipts and refusal records
- *   round.c         opening, aggregating, publishing and closing
+ *   round.c         opening, publishing and closing
+ *   sum.c           aggregating
+ *   state.c         what a round begins from, and what nodes get of it
  *   rollback.c      rounds that begin from an earlier adapter
  *   evidence.c      the files of a round, written when it is over
  *   by_id.c         the nodes in the order of their ids
@@ -118,8 +120,8 @@ struct omm_coord {
     bool has_loss;
     double loss;         /* of the published adapter */
     omm_digest previous; /* of the last line of rounds.jsonl */
-    float *master;       /* state before the round */
-    omm_buf sent;        /* what nodes get of it */
+    uint32_t begins;     /* the state that the round begins from; its values are in the bundle */
+    omm_buf sent;        /* what nodes get of it; empty: coord_state_hold makes it */
     omm_arena sent_arena;
     omm_blob global;
 
@@ -137,9 +139,10 @@ struct omm_coord {
 
     bool is_void;
     uint64_t weight_sum;
-    float
-        *candidate; /* EVALUATING, and not void; else NULL: a sum needs the memory of three such */
+    bool is_judged;   /* EVALUATING: is_published, eval_items and candidate_loss are known */
+    float *candidate; /* EVALUATING, and not void or held back; else NULL */
     omm_buf candidate_sent;
+    omm_digest candidate_canonical;
     uint64_t eval_items;
     double candidate_loss;
     bool is_published;
@@ -225,6 +228,11 @@ OMM_CHECKED omm_err coord_store_is_settled(bool *settled, omm_coord *c, uint32_t
 /* How much `node` left in `round` as refusals that do not settle. */
 OMM_CHECKED omm_err coord_store_rejected(uint64_t *count, uint64_t *bytes, omm_coord *c,
                                          uint32_t round, int32_t node);
+/* What was accepted in a round, in ascending order of nodes.  `each` may read the database and must not write to it;
+ * its error ends the walk. */
+typedef omm_err (*coord_accepted_fn)(void *ud, const omm_digest *payload, uint64_t tokens);
+OMM_CHECKED omm_err coord_store_each_accepted(omm_coord *c, uint32_t round, coord_accepted_fn each,
+                                              void *ud);
 /* Rows of a round in ascending (node id, digest) order. */
 OMM_CHECKED omm_err coord_store_rows(coord_row **rows, size_t *count, omm_coord *c, uint32_t round,
                                      omm_arena *arena);
@@ -320,15 +328,43 @@ OMM_CHECKED omm_err coord_receipt(omm_buf *out, const omm_coord *c, uint32_t rou
 OMM_CHECKED omm_err coord_settle(omm_buf *reply, omm_coord *c, coord_row *row);
 OMM_CHECKED omm_err coord_reply_row(omm_buf *reply, const coord_row *row);
 
-/* ---- round.c ---- */
+/* ---- state.c: vectors are (value_count), to be freed by the caller ---- */
+/* What the run begins with.  Errors: NOMEM, those of the options' initial. */
+OMM_CHECKED omm_err coord_state_initial(float **values, const omm_coord *c);
+/* What the round begins from.  Errors: NOMEM, NOT_FOUND, IO, SIZE. */
+OMM_CHECKED omm_err coord_state_load(float **values, const omm_coord *c);
+/* `values` as they are sent. */
+OMM_CHECKED omm_err coord_broadcast_make(omm_buf *sent, omm_digest *canonical, const omm_coord *c,
+                                         const float *values);
+/* What nodes make of it; the values read from `sent` while it lives. */
+typedef struct coord_sent {
+    const omm_coord *c;
+    omm_bytes bytes;
+} coord_sent;
+omm_coord_values coord_sent_values(coord_sent *sent);
+/* c->global and what it lies in. */
+typedef struct coord_global {
+    omm_arena arena;
+    omm_blob blob;
+} coord_global;
+OMM_CHECKED omm_err coord_global_describe(coord_global *out, omm_bytes sent,
+                                          const omm_digest *canonical);
+void coord_global_take(omm_coord *c, const coord_global *global);
+/* After OK c->sent is in memory.  Errors: those of coord_state_load and the codec, DIGEST (the file is another). */
+OMM_CHECKED omm_err coord_state_hold(omm_coord *c);
+void coord_state_drop(omm_coord *c);
+/* The round begins from state `number` of the bundle, or from the first one, which is put there.  On error nothing has
+ * changed. */
+OMM_CHECKED omm_err coord_state_begin(omm_coord *c, uint32_t number);
+OMM_CHECKED omm_err coord_state_begin_first(omm_coord *c);
+
+/* ---- sum.c ---- */
 /* Errors: CONFIG (no powers of two). */
 OMM_CHECKED omm_err coord_range(omm_fedavg_range *out, const omm_run_record *run);
-/* `master` as it is sent. */
-OMM_CHECKED omm_err coord_broadcast_make(omm_buf *sent, omm_digest *canonical, omm_coord *c,
-                                         const float *master);
-/* What nodes make of it: (value_count), to be freed by the caller.  Errors: NOMEM, those of the codec. */
-OMM_CHECKED omm_err coord_broadcast_values(float **out, const omm_coord *c, omm_bytes sent);
-OMM_CHECKED omm_err coord_global_set(omm_coord *c, omm_bytes sent, const omm_digest *canonical);
+OMM_CHECKED omm_err coord_round_aggregate(omm_coord *c);
+
+/* ---- round.c ---- */
+void coord_candidate_forget(omm_coord *c);
 OMM_CHECKED omm_err coord_evaluate_initial(omm_coord *c);
 /* All of an offer but nonce and selection. */
 void coord_offer_fill(omm_offer *out, const omm_coord *c);
@@ -341,7 +377,6 @@ bool coord_round_has_enough(const omm_coord *c);
 OMM_CHECKED omm_err coord_round_open(omm_coord *c, uint64_t now_ms);
 OMM_CHECKED omm_err coord_round_restore(omm_coord *c); /* offer and selection from the database */
 OMM_CHECKED omm_err coord_round_collected(omm_coord *c);
-OMM_CHECKED omm_err coord_round_aggregate(omm_coord *c);
 OMM_CHECKED omm_err coord_round_publish(omm_coord *c);
 OMM_CHECKED omm_err coord_round_next(omm_coord *c);
 OMM_CHECKED omm_err coord_run_close(omm_coord *c);
@@ -366,6 +401,6 @@ OMM_CHECKED omm_err coord_evidence_round_files(omm_buf *line, omm_coord *c, omm_
                                                omm_digest broadcast);
 OMM_CHECKED omm_err coord_evidence_close(omm_coord *c, omm_digest *final_digest,
                                          omm_digest *evidence_digest);
-OMM_CHECKED omm_err coord_evidence_load_master(omm_coord *c, uint32_t number);
+OMM_CHECKED omm_err coord_evidence_load_master(float *out, const omm_coord *c, uint32_t number);
 
 #endif

@@ -125,14 +125,11 @@ static omm_err loss_of(double *out, const omm_coord *c, uint32_t number) {
 
 omm_err coord_rollback_apply(omm_coord *c) {
     const uint32_t number = coord_rollback_is_now(c) ? c->rollbacks[0].to : c->round;
-    omm_digest canonical;
     double loss = 0;
     OMM_ASSERT(number <= c->history_count);
     OMM_TRY(loss_of(&loss, c, number));
     OMM_TRY(coord_store_loss(c, loss)); /* nothing but this round reads it */
-    OMM_TRY(coord_evidence_load_master(c, number));
-    OMM_TRY(coord_broadcast_make(&c->sent, &canonical, c, c->master));
-    OMM_TRY(coord_global_set(c, omm_buf_view(&c->sent), &canonical));
+    OMM_TRY(coord_state_begin(c, number));
     c->has_loss = true;
     c->loss = loss;
     c->must_roll_back = false;

@@ -9,55 +9,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the broadcast adapter ---- */
-
-omm_err coord_broadcast_make(omm_buf *sent, omm_digest *canonical, omm_coord *c,
-                             const float *master) {
-    omm_encoded info;
-    omm_buf_clear(sent);
-    OMM_TRY(omm_codec_encode(sent, &info, &c->o.run->codec_down, c->layout, master));
-    *canonical = info.payload_digest;
-    return OMM_OK;
-}
-
-omm_err coord_broadcast_values(float **out, const omm_coord *c, omm_bytes sent) {
-    float *values = omm_alloc_aligned(c->value_count, sizeof *values);
-    if (!values) return omm_raise(OMM_ERR_NOMEM, "%zu values", c->value_count);
-    const omm_err err = omm_codec_decode(values, NULL, &c->o.run->codec_down, c->layout, sent);
-    if (err == OMM_OK)
-        *out = values;
-    else
-        omm_free(values);
-    return err;
-}
+/* ---- evaluating ---- */
 
 /* The loss that nodes will have with it. */
 static omm_err sample_loss(uint64_t *items, double *loss, const omm_coord *c, omm_bytes sent) {
-    float *values = NULL;
-    OMM_TRY(coord_broadcast_values(&values, c, sent));
-    const omm_err err = c->o.evaluator.sample(c->o.evaluator.ud, items, loss, values);
-    omm_free(values);
-    return err;
-}
-
-omm_err coord_global_set(omm_coord *c, omm_bytes sent, const omm_digest *canonical) {
-    omm_arena arena;
-    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
-    omm_blob blob;
-    omm_err err = omm_blob_describe(&blob, &arena, sent, canonical);
-    if (err != OMM_OK) {
-        omm_arena_fini(&arena);
-        return err;
-    }
-    omm_arena_fini(&c->sent_arena);
-    c->sent_arena = arena;
-    c->global = blob;
-    return OMM_OK;
+    coord_sent from = {c, sent};
+    const omm_coord_values values = coord_sent_values(&from);
+    return c->o.evaluator.sample(c->o.evaluator.ud, items, loss, &values);
 }
 
 omm_err coord_evaluate_initial(omm_coord *c) {
     uint64_t items = 0;
     double loss = 0;
+    OMM_TRY(coord_state_hold(c));
     OMM_TRY(sample_loss(&items, &loss, c, omm_buf_view(&c->sent)));
     OMM_TRY(coord_evidence_state_line(c, 0, 0, items, loss));
     OMM_TRY(coord_store_loss(c, loss));
@@ -272,7 +236,7 @@ out:
     return err;
 }
 
-/* ---- closing and summing up ---- */
+/* ---- closing ---- */
 
 omm_err coord_round_collected(omm_coord *c) {
     OMM_TRY(coord_refuse_unfinished(c));
@@ -286,93 +250,10 @@ omm_err coord_round_collected(omm_coord *c) {
     return OMM_OK;
 }
 
-/* value_max = 2^v and weight_sum_max = 2^w, exactly. */
-omm_err coord_range(omm_fedavg_range *out, const omm_run_record *run) {
-    omm_fedavg_range range = {.value_max_log2 = -16};
-    double value = 0x1p-16;
-    while (range.value_max_log2 < 15 && value < run->value_max) {
-        value *= 2;
-        range.value_max_log2++;
-    }
-    while (range.weight_sum_max_log2 < 40 &&
-           (uint64_t)1 << range.weight_sum_max_log2 < run->weight_sum_max)
-        range.weight_sum_max_log2++;
-    if (value != run->value_max)
-        return omm_raise(OMM_ERR_CONFIG, "value_max: %.17g; accepted: powers of two, 2^-16 to 2^15",
-                         run->value_max);
-    if ((uint64_t)1 << range.weight_sum_max_log2 != run->weight_sum_max)
-        return omm_raise(OMM_ERR_CONFIG, "weight_sum_max: %llu; accepted: powers of two up to 2^40",
-                         (unsigned long long)run->weight_sum_max);
-    *out = range;
-    return OMM_OK;
-}
-
-static omm_err add_one(omm_fedavg *sum, float *values, omm_coord *c, const coord_row *row) {
-    omm_buf sent;
-    omm_buf_init(&sent, (size_t)c->payload_bytes_max);
-    omm_err err = omm_blobs_get(&sent, c->uploads, &row->payload);
-    if (err == OMM_OK)
-        err = omm_codec_decode(values, NULL, &c->o.run->codec_up, c->layout, omm_buf_view(&sent));
-    if (err == OMM_OK) err = omm_fedavg_add(sum, values, row->tokens, c->o.pool);
-    omm_buf_fini(&sent);
-    return err;
-}
-
-/* values = weighted mean of what was accepted, in ascending node id (any order gives the same bytes; this one needs no
- * luck with memory). */
-static omm_err sum_up(omm_coord *c, float *values) {
-    omm_arena arena;
-    omm_arena_init(&arena, SIZE_MAX);
-    omm_fedavg sum = {0};
-    coord_row *rows = NULL;
-    size_t count = 0;
-    omm_err err = omm_fedavg_init(&sum, &c->range, c->value_count);
-    if (err == OMM_OK) err = coord_store_rows(&rows, &count, c, c->round, &arena);
-    for (size_t i = 0; i < count && err == OMM_OK; i++) {
-        if (rows[i].status != COORD_ACCEPTED) continue;
-        err = add_one(&sum, values, c, &rows[i]);
-        omm_crash_point(c->o.state_dir, c->o.crash_at, "mid_aggregation");
-    }
-    c->weight_sum = sum.weight_sum;
-    c->is_void = c->accepted_count < c->o.policy.accept_min;
-    if (err == OMM_OK && !c->is_void) err = omm_fedavg_mean(values, &sum, c->o.pool);
-    omm_fedavg_fini(&sum);
-    omm_arena_fini(&arena);
-    return err;
-}
-
-/* candidate = master + mean. */
-static omm_err step(omm_coord *c, const float *mean) {
-    float *candidate = omm_alloc_aligned(c->value_count, sizeof *candidate);
-    if (!candidate) return omm_raise(OMM_ERR_NOMEM, "%zu values", c->value_count);
-    memcpy(candidate, c->master, c->value_count * sizeof *candidate);
-    const omm_err err = omm_server_step_plain(candidate, mean, c->value_count);
-    if (err != OMM_OK) {
-        omm_free(candidate);
-        return err;
-    }
-    omm_free(c->candidate);
-    c->candidate = candidate;
-    return OMM_OK;
-}
-
-omm_err coord_round_aggregate(omm_coord *c) {
-    float *values = omm_alloc_aligned(c->value_count, sizeof *values);
-    if (!values) return omm_raise(OMM_ERR_NOMEM, "%zu values", c->value_count);
-    omm_err err = sum_up(c, values);
-    if (err == OMM_OK && !c->is_void) err = step(c, values); /* the sum's memory is free again */
-    omm_free(values);
-    OMM_TRY(err);
-    c->state = OMM_COORD_EVALUATING; /* in memory only: a restart sums again */
-    return OMM_OK;
-}
-
 /* ---- publishing ---- */
 
-static omm_err judge_candidate(omm_coord *c, omm_digest *canonical) {
-    c->is_published = false;
-    if (c->is_void) return OMM_OK;
-    omm_err err = coord_broadcast_make(&c->candidate_sent, canonical, c, c->candidate);
+static omm_err judge(omm_coord *c) {
+    omm_err err = coord_broadcast_make(&c->candidate_sent, &c->candidate_canonical, c, c->candidate);
     if (err == OMM_OK)
         err = sample_loss(&c->eval_items, &c->candidate_loss, c, omm_buf_view(&c->candidate_sent));
     if (err == OMM_ERR_NUMERIC || coord_is_refusal(err) ||
@@ -388,56 +269,88 @@ static omm_err judge_candidate(omm_coord *c, omm_digest *canonical) {
     return OMM_OK;
 }
 
-/* The state after the round: the candidate, or what was there. */
-static omm_err adopt(omm_coord *c, const omm_digest *canonical) {
-    if (!c->is_published) return OMM_OK;
-    OMM_TRY(coord_global_set(c, omm_buf_view(&c->candidate_sent), canonical));
-    float *swap = c->master;
-    c->master = c->candidate;
-    c->candidate = swap;
-    omm_buf sent = c->sent;
-    c->sent = c->candidate_sent;
-    c->candidate_sent = sent;
-    c->loss = c->candidate_loss;
+/* Once: what is held back gives its memory back before the old state takes it. */
+static omm_err judge_candidate(omm_coord *c) {
+    if (c->is_judged) return OMM_OK;
+    c->is_published = false;
+    if (!c->is_void) OMM_TRY(judge(c));
+    if (!c->is_published) coord_candidate_forget(c);
+    c->is_judged = true;
     return OMM_OK;
 }
 
-static omm_err write_round(omm_buf *line, omm_coord *c) {
-    const float *master = c->is_published ? c->candidate : c->master;
-    omm_bytes sent = omm_buf_view(c->is_published ? &c->candidate_sent : &c->sent);
-    omm_digest master_digest;
-    OMM_TRY(coord_evidence_master(c, c->round + 1, master, sent, &master_digest));
-    return coord_evidence_round_files(line, c, master_digest, omm_hash(sent));
-}
-
-/* Or what was there before it. */
-static void forget_candidate(omm_coord *c) {
+void coord_candidate_forget(omm_coord *c) {
     omm_free(c->candidate);
     c->candidate = NULL;
     omm_buf_fini(&c->candidate_sent);
 }
 
-omm_err coord_round_publish(omm_coord *c) {
-    omm_digest canonical = {{0}};
-    OMM_TRY(judge_candidate(c, &canonical));
-    omm_crash_point(c->o.state_dir, c->o.crash_at, "before_publish");
+/* The state after the round: the candidate, or what was there, once more. */
+static omm_err put_state(omm_digest *master, omm_digest *broadcast, omm_coord *c) {
+    const uint32_t number = c->round + 1;
+    if (c->is_published) {
+        *broadcast = omm_hash(omm_buf_view(&c->candidate_sent));
+        return coord_evidence_master(c, number, c->candidate, omm_buf_view(&c->candidate_sent),
+                                     master);
+    }
+    float *values = NULL;
+    OMM_TRY(coord_state_hold(c));
+    *broadcast = omm_hash(omm_buf_view(&c->sent));
+    OMM_TRY(coord_state_load(&values, c));
+    const omm_err err =
+        coord_evidence_master(c, number, values, omm_buf_view(&c->sent), master);
+    omm_free(values);
+    return err;
+}
+
+static omm_err write_round(omm_buf *line, omm_coord *c) {
+    omm_digest master, broadcast;
+    OMM_TRY(put_state(&master, &broadcast, c));
+    return coord_evidence_round_files(line, c, master, broadcast);
+}
+
+static omm_err commit_round(omm_coord *c, omm_coord_round *past) {
     omm_buf line;
     omm_buf_init(&line, (size_t)1 << 28);
-    omm_coord_round past = {0};
     omm_err err = write_round(&line, c);
-    if (err == OMM_OK) err = coord_history_parse(&past, c->round, omm_buf_view(&line));
+    if (err == OMM_OK) err = coord_history_parse(past, c->round, omm_buf_view(&line));
     if (err == OMM_OK) err = coord_store_publish(c, omm_buf_view(&line), !c->is_void);
     if (err == OMM_OK) c->previous = omm_hash(omm_buf_view(&line));
     omm_buf_fini(&line);
-    OMM_TRY(err);
+    return err;
+}
+
+/* What nodes get is what the candidate gives. */
+static void adopt(omm_coord *c, const coord_global *global) {
+    coord_global_take(c, global);
+    coord_state_drop(c);
+    c->sent = c->candidate_sent;
+    omm_buf_init(&c->candidate_sent, c->sent.bytes_max);
+    c->loss = c->candidate_loss;
+}
+
+omm_err coord_round_publish(omm_coord *c) {
+    OMM_TRY(judge_candidate(c));
+    omm_crash_point(c->o.state_dir, c->o.crash_at, "before_publish");
+    omm_coord_round past = {0};
+    coord_global global = {0};
+    if (c->is_published)
+        OMM_TRY(coord_global_describe(&global, omm_buf_view(&c->candidate_sent),
+                                      &c->candidate_canonical));
+    const omm_err err = commit_round(c, &past);
+    if (err != OMM_OK) {
+        omm_arena_fini(&global.arena);
+        return err;
+    }
     c->state = OMM_COORD_PUBLISHED;
     c->history[c->round] = past;
     c->history_count = c->round + 1;
     omm_log_event(c->o.log, OMM_LOG_INFO, "round_published", OMM_LOG_INT("round", c->round),
                   OMM_LOG_INT("accepted", c->accepted_count), OMM_LOG_INT("void", c->is_void),
                   OMM_LOG_INT("published", c->is_published));
-    OMM_TRY(adopt(c, &canonical));
-    forget_candidate(c);
+    if (c->is_published) adopt(c, &global);
+    c->begins = c->round + 1;
+    coord_candidate_forget(c);
     coord_tell(c, &(omm_coord_event){.kind = OMM_COORD_EVENT_PUBLISHED,
                                      .round = c->round,
                                      .node = OMM_COORD_NOBODY,

@@ -43,7 +43,7 @@ struct omm_run {
     bool has_model;
     omm_tokenizer *tokenizer;
     omm_recipe recipe;
-    omm_lora initial; /* what is sent about, before round 0 */
+    omm_lora initial; /* names and sizes of what is sent about; its values are made when they are read */
     bool has_initial;
     omm_dataset *train, *test, *sample;
     run_client *clients;
@@ -103,14 +103,31 @@ static omm_federated federated(const omm_run *run) {
         .recipe = &run->recipe, .shape = &run->model.lora_shape, .base = run->record.base.digest};
 }
 
+static omm_err begin_adapter(omm_lora *out, const omm_run *run) {
+    const omm_federated f = federated(run);
+    const omm_rng lane = omm_rng_init(&run->run_seed, OMM_PURPOSE_ADAPTER_INIT, 0, 0);
+    return omm_federated_begin(out, &f, &lane);
+}
+
+/* What is sent about, before round 0. */
+static omm_err read_initial(void *ud, float *values) {
+    const omm_run *run = ud;
+    omm_lora lora;
+    OMM_TRY(begin_adapter(&lora, run));
+    memcpy(values, lora.values, lora.value_count * sizeof *values);
+    omm_lora_fini(&lora);
+    return OMM_OK;
+}
+
 static omm_err make_adapter(omm_run *run, const omm_run_config *config) {
     omm_lora_spec spec;
     run->recipe = config->recipe;
     const omm_federated f = federated(run);
-    omm_rng lane = omm_rng_init(&config->run_seed, OMM_PURPOSE_ADAPTER_INIT, 0, 0);
     OMM_TRY(omm_federated_spec(&spec, &f));
-    OMM_TRY(omm_federated_begin(&run->initial, &f, &lane));
+    OMM_TRY(begin_adapter(&run->initial, run));
     run->has_initial = true;
+    omm_free(run->initial.values);
+    run->initial.values = NULL;
     run->record.rank = spec.rank;
     run->record.alpha = spec.alpha;
     run->record.targets = spec.targets;
@@ -328,20 +345,22 @@ void omm_run_close(omm_run *run) {
 
 /* ---- evaluation ---- */
 
-static omm_err evaluate(omm_eval_item **items, const omm_run *run, const float *values,
+static omm_err evaluate(omm_eval_item **items, const omm_run *run, const omm_coord_values *values,
                         const omm_dataset *data, const omm_eval_options *options) {
     const omm_federated f = federated(run);
     omm_lora lora = {0};
     *items = omm_alloc(omm_dataset_count(data), sizeof **items);
     if (!*items) return no_memory("evaluation");
-    if (values) OMM_TRY(omm_federated_adapter(&lora, &f, values, run->compute));
+    if (values)
+        OMM_TRY(omm_federated_adapter_read(&lora, &f, values->read, values->ud, run->compute));
     const omm_err err =
         omm_evaluate(*items, &run->model, values ? &lora : NULL, data, run->compute, options);
     if (values) omm_lora_fini(&lora);
     return err;
 }
 
-static omm_err evaluate_sample(void *ud, uint64_t *count, double *loss, const float *values) {
+static omm_err evaluate_sample(void *ud, uint64_t *count, double *loss,
+                               const omm_coord_values *values) {
     const omm_run *run = ud;
     omm_eval_options options = {0};
     omm_eval_item *items = NULL;
@@ -371,7 +390,7 @@ static omm_eval_record record_of(const omm_example *example, const omm_eval_item
                              .reply = generated && item->reply ? item->reply : ""};
 }
 
-static omm_err evaluate_full(void *ud, omm_buf *jsonl, const float *values) {
+static omm_err evaluate_full(void *ud, omm_buf *jsonl, const omm_coord_values *values) {
     const omm_run *run = ud;
     omm_arena replies;
     omm_arena_init(&replies, RUN_REPLIES_BYTES_MAX);
@@ -390,10 +409,10 @@ static omm_err evaluate_full(void *ud, omm_buf *jsonl, const float *values) {
     return err;
 }
 
-static omm_err render(void *ud, omm_buf *gguf, const float *values) {
+static omm_err render(void *ud, omm_buf *gguf, const omm_coord_values *values) {
     const omm_run *run = ud;
     const omm_federated f = federated(run);
-    return omm_federated_save(gguf, &f, values, run->compute);
+    return omm_federated_save_read(gguf, &f, values->read, values->ud, run->compute);
 }
 
 static omm_err control(void *ud, omm_buf *jsonl) {
@@ -437,7 +456,7 @@ void omm_run_coord_options(omm_coord_options *out, const omm_run *run) {
                                .scenario_yaml = run->scenario_yaml,
                                .policy_yaml = run->policy_yaml,
                                .run_seed = run->run_seed,
-                               .initial = run->initial.values,
+                               .initial = {read_initial, ud},
                                .key = &run->key,
                                .policy = run->policy,
                                .evaluator = {.sample = evaluate_sample,

@@ -136,6 +136,23 @@ omm_err coord_store_rejected(uint64_t *count, uint64_t *bytes, omm_coord *c, uin
     return err;
 }
 
+omm_err coord_store_each_accepted(omm_coord *c, uint32_t round, coord_accepted_fn each, void *ud) {
+    omm_rows *rows = NULL;
+    bool more = false;
+    OMM_TRY(omm_db_query(&rows, c->db,
+                         "SELECT payload, tokens FROM submission WHERE round = ? AND status = 1"
+                         " ORDER BY node, digest",
+                         OMM_DB_INT(round)));
+    omm_err err = OMM_OK;
+    while (err == OMM_OK && (err = omm_rows_next(&more, rows)) == OMM_OK && more) {
+        omm_digest payload;
+        err = omm_rows_digest(&payload, rows, 0);
+        if (err == OMM_OK) err = each(ud, &payload, (uint64_t)omm_rows_int(rows, 1));
+    }
+    omm_rows_close(rows);
+    return err;
+}
+
 omm_err coord_store_rows(coord_row **out, size_t *count, omm_coord *c, uint32_t round,
                          omm_arena *arena) {
     *out = NULL;

@@ -3,6 +3,7 @@
  * Each chunk is checked against the manifest as it comes.  When all are there, in this order, and settled at the
  * first failure:
  *   payload digest, described by this manifest, decode, canonical digest, range, norm
+ * A payload is decoded piece by piece, so a verdict takes the memory of what was sent.
  */
 #include "submit.h"
 
@@ -63,18 +64,38 @@ static omm_err check_described(const omm_submission *s, omm_bytes sent) {
     return OMM_OK;
 }
 
-static omm_err check_values(double *norm, const omm_coord *c, float *values,
-                            const omm_submission *s, omm_bytes sent) {
+/* What a payload's values say, piece by piece. */
+typedef struct judged {
+    double value_max;
+    bool is_over; /* a value is over it */
+    size_t index; /* the first such */
+    float value;
+    omm_norm norm;
+} judged;
+
+static omm_err judge_piece(void *ud, size_t first, const float *values, size_t count) {
+    judged *j = ud;
+    for (size_t i = 0; i < count && !j->is_over; i++) {
+        if (fabs((double)values[i]) <= j->value_max) continue;
+        j->is_over = true;
+        j->index = first + i;
+        j->value = values[i];
+    }
+    return omm_norm_piece(&j->norm, values, count);
+}
+
+static omm_err check_values(double *norm, const omm_coord *c, const omm_submission *s,
+                            omm_bytes sent) {
     omm_encoded info;
-    OMM_TRY(omm_codec_decode(values, &info, &c->o.run->codec_up, c->layout, sent));
+    judged j = {.value_max = c->o.run->value_max};
+    OMM_TRY(omm_codec_walk(&info, &c->o.run->codec_up, c->layout, sent, judge_piece, &j));
     if (!omm_digest_equal(&info.payload_digest, &s->payload.canonical))
         return omm_raise(OMM_ERR_REFUSED_DIGEST,
                          "payload.canonical_digest: not that of the decoded payload");
-    for (size_t i = 0; i < c->value_count; i++)
-        if (!(fabs((double)values[i]) <= c->o.run->value_max))
-            return omm_raise(OMM_ERR_REFUSED_RANGE, "value %zu: %.9g is over %.9g", i,
-                             (double)values[i], c->o.run->value_max);
-    return omm_norm_check(norm, values, c->value_count, c->o.run->norm_max);
+    if (j.is_over)
+        return omm_raise(OMM_ERR_REFUSED_RANGE, "value %zu: %.9g is over %.9g", j.index,
+                         (double)j.value, c->o.run->value_max);
+    return omm_norm_end(norm, &j.norm, c->o.run->norm_max);
 }
 
 /* Decode the whole payload; a refusal is a verdict, other errors are our own. */
@@ -83,14 +104,9 @@ static omm_err judge_payload(coord_row *row, char sentence[SENTENCE_SIZE], omm_c
     omm_buf sent;
     omm_buf_init(&sent, (size_t)c->payload_bytes_max);
     omm_err err = OMM_OK;
-    float *values = omm_alloc_aligned(c->value_count, sizeof *values);
-    if (!values) {
-        err = omm_raise(OMM_ERR_NOMEM, "%zu values", c->value_count);
-        goto out;
-    }
     OMM_TRY_OUT(omm_blobs_get(&sent, c->uploads, &s->payload.digest));
     err = check_described(s, omm_buf_view(&sent));
-    if (err == OMM_OK) err = check_values(&row->norm, c, values, s, omm_buf_view(&sent));
+    if (err == OMM_OK) err = check_values(&row->norm, c, s, omm_buf_view(&sent));
     if (err != OMM_OK && !coord_is_refusal(err)) goto out;
     row->reason = err;
     row->status = err == OMM_OK ? COORD_ACCEPTED : COORD_REFUSED;
@@ -101,7 +117,6 @@ static omm_err judge_payload(coord_row *row, char sentence[SENTENCE_SIZE], omm_c
     }
     err = OMM_OK;
 out:
-    omm_free(values);
     omm_buf_fini(&sent);
     return err;
 }

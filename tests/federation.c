@@ -1,150 +1,19 @@
 /* federation.c - see federation.h. */
-#include "federation.h"
+#include "federation_fakes.h"
 
 #include "omm/mem.h"
+#include "omm/mem_count.h"
 #include "omm/policy.h"
 #include "omm/run_config.h"
 #include "omm/sync.h"
 #include "omm/verify.h"
 #include "omm_test.h"
 
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-
-#define FED_STEPS 3u
-
-/* ---- a training that is arithmetic ---- */
-
-typedef struct fake_training {
-    omm_training api;
-    omm_layout layout;
-    uint64_t tokens;
-    const fed *f;
-    uint32_t node;
-} fake_training;
-
-/* Public data: every word of it is in what comes out. */
-static const omm_coord_shard s_shards[] = {{"one.jsonl", {(const uint8_t *)"one shard", 9}},
-                                           {"two.jsonl", {(const uint8_t *)"another shard", 13}}};
-
-static omm_seed shard_seed(const omm_seed *seed, omm_bytes shard) {
-    return omm_seed_derive(seed, OMM_PURPOSE_TEST, shard);
-}
-
-static void train_shard(omm_training_result *out, float *values, const float *start, size_t count,
-                        const omm_seed *seed, omm_bytes shard) {
-    const omm_seed mixed = shard_seed(seed, shard);
-    for (size_t i = 0; i < count; i++) values[i] = fed_trained(start[i], &mixed, i);
-    *out = (omm_training_result){.tokens = shard.size,
-                                 .examples = shard.size,
-                                 .steps = FED_STEPS,
-                                 .loss_before = 2.5f,
-                                 .loss_after = 1.5f};
-}
-
-float fed_trained(float start, const omm_seed *seed, size_t index) {
-    omm_rng lane = omm_rng_init(seed, OMM_PURPOSE_TEST, 0, 0);
-    return start + 0.01f * (omm_rng_unit(&lane, index) - 0.4f);
-}
-
-static omm_err fake_layout(omm_training *api, omm_layout *out, omm_bytes recipe) {
-    CHECK(omm_bytes_equal(recipe, omm_bytes_str("fake recipe")));
-    *out = ((fake_training *)api)->layout;
-    return OMM_OK;
-}
-
-static omm_err fake_plan(omm_training *api, omm_training_plan *out, omm_bytes recipe) {
-    CHECK(omm_bytes_equal(recipe, omm_bytes_str("fake recipe")));
-    *out = (omm_training_plan){
-        .steps = FED_STEPS, .tokens = ((fake_training *)api)->tokens, .adapter = {2, 1, 4}};
-    return OMM_OK;
-}
-
-static omm_err fake_run(omm_training *api, omm_training_result *out, float *values,
-                        omm_buf *step_digests, const omm_training_job *job,
-                        const struct omm_compute *compute) {
-    const fake_training *t = (const fake_training *)api;
-    (void)compute;
-    for (size_t i = 0; i < t->layout.value_count; i++)
-        values[i] = fed_trained(job->start[i], &job->seed, i);
-    *out = (omm_training_result){.tokens = t->tokens,
-                                 .examples = 10,
-                                 .steps = FED_STEPS,
-                                 .loss_before = 2.0f,
-                                 .loss_after = 1.0f};
-    if (job->shard.size > 0)
-        train_shard(out, values, job->start, t->layout.value_count, &job->seed, job->shard);
-    for (uint32_t step = 1; step <= FED_STEPS; step++) {
-        if (job->save) OMM_TRY(job->save(job->ud, omm_bytes_of(&step, sizeof step), step));
-        OMM_TRY(omm_buf_put_u64(step_digests, step));
-    }
-    if (job->shard.size > 0 && t->f->o.cheat)
-        t->f->o.cheat(t->f->o.ud, t->node, out, values, step_digests);
-    return OMM_OK;
-}
-
-static void fake_close(omm_training *api) {
-    omm_free(api);
-}
-
-static omm_training *fake_training_open(const fed *f, uint32_t node) {
-    fake_training *t = omm_alloc(1, sizeof *t);
-    CHECK(t);
-    t->api = (omm_training){.base_digest = f->run.base.digest,
-                            .tokenizer_digest = f->run.base.tokenizer_digest,
-                            .data_commitment = omm_hash(omm_bytes_str(f->names[node])),
-                            .layout = fake_layout,
-                            .plan = fake_plan,
-                            .run = fake_run,
-                            .close = fake_close};
-    t->layout = f->run.layout;
-    t->tokens = 100 + 10 * (uint64_t)node;
-    t->f = f;
-    t->node = node;
-    return &t->api;
-}
-
-/* ---- an evaluation that is arithmetic ---- */
-
-static omm_err fake_sample(void *ud, uint64_t *items, double *loss, const float *values) {
-    fed *f = ud;
-    double sum = 0;
-    for (size_t i = 0; i < f->run.layout.value_count; i++) sum += (double)values[i];
-    *items = 4;
-    *loss = f->o.loss_rises ? 3.0 + sum * sum : 3.0 - 0.001 * sum;
-    if (f->o.loss_nan && f->evaluations > 0) *loss = (double)NAN;
-    f->evaluations++;
-    return OMM_OK;
-}
-
-static omm_err fake_full(void *ud, omm_buf *jsonl, const float *values) {
-    fed *f = ud;
-    double loss = 3.5;
-    uint64_t items = 0;
-    bool loss_nan = f->o.loss_nan; /* of candidates; this one was published */
-    f->o.loss_nan = false;
-    if (values) OMM_TRY(fake_sample(ud, &items, &loss, values));
-    f->o.loss_nan = loss_nan;
-    for (uint32_t i = 0; i < f->run.test_items; i++) {
-        omm_eval_record record = {.item = omm_hash(omm_bytes_of(&i, sizeof i)),
-                                  .client = "client",
-                                  .skill = "skill",
-                                  .nll = loss * (i + 1),
-                                  .tokens = i + 1,
-                                  .reply = ""};
-        OMM_TRY(omm_eval_record_write(jsonl, &record));
-    }
-    return OMM_OK;
-}
-
-omm_err fed_render(void *ud, omm_buf *gguf, const float *values) {
-    fed *f = ud;
-    return omm_buf_append(gguf, values, 4 * f->run.layout.value_count);
-}
 
 /* ---- open ---- */
 
@@ -213,6 +82,8 @@ static void make_run(fed *f) {
                               .node_count = f->o.listed ? f->o.listed : f->o.nodes,
                               .test_digest = omm_hash(omm_bytes_str("test")),
                               .test_items = 3};
+    if (f->o.up) f->run.codec_up = *f->o.up;
+    if (f->o.down) f->run.codec_down = *f->o.down;
     f->run.base.name = "base.gguf";
     f->run.base.bytes = 1000;
     f->run.base.digest = omm_hash(omm_bytes_str("base"));
@@ -275,8 +146,21 @@ static void invite(fed *f) {
     omm_buf_fini(&text);
 }
 
+/* Around each call of the coordinator, which is the only one that allocates then: what others hold. */
+static size_t begin_call(fed *f) {
+    omm_mem_peak_restart();
+    return omm_mem_bytes() - f->coord_bytes;
+}
+
+static void end_call(fed *f, omm_coord_state state, size_t others) {
+    const size_t peak = omm_mem_peak() - others;
+    if (peak > f->coord_peaks[state]) f->coord_peaks[state] = peak;
+    f->coord_bytes = omm_mem_bytes() - others;
+}
+
 static void open_coordinator(fed *f) {
     char path[OMM_PATH_MAX];
+    const size_t others = begin_call(f);
     CHECK_OK(omm_bundle_open(&f->bundle, fed_path(f, path, "bundle"), f->o.durable));
     omm_coord_options options = {
         .run = &f->run,
@@ -286,7 +170,7 @@ static void open_coordinator(fed *f) {
         .scenario_yaml = omm_bytes_str("name: federation\n"),
         .policy_yaml = omm_buf_view(&f->policy_yaml),
         .run_seed = omm_seed_from_u64(7),
-        .initial = f->initial,
+        .initial = fed_initial(f),
         .key = &f->coordinator_key,
         .policy = {.select = f->o.select,
                    .over_select = f->o.over_select,
@@ -295,13 +179,14 @@ static void open_coordinator(fed *f) {
                    .join_ms = f->o.join_ms,
                    .deadline_ms = f->o.deadline_ms,
                    .poll_ms = 100},
-        .evaluator = {.sample = fake_sample, .full = fake_full, .render = fed_render, .ud = f},
+        .evaluator = fed_evaluator(f),
         .bundle = f->bundle,
         .state_dir = f->o.on_disk ? fed_path(f, f->state_dir, "coordinator") : NULL,
         .on_event = f->o.on_event,
         .on_event_ud = f->o.ud,
     };
     CHECK_OK(omm_coord_open(&f->coord, &options));
+    end_call(f, OMM_COORD_JOINING, others);
 }
 
 static void close_coordinator(fed *f) {
@@ -309,6 +194,7 @@ static void close_coordinator(fed *f) {
     omm_bundle_close(f->bundle);
     f->coord = NULL;
     f->bundle = NULL;
+    f->coord_bytes = 0;
 }
 
 void fed_restart_coordinator(fed *f) {
@@ -383,11 +269,11 @@ void fed_open(fed *f, const fed_options *options) {
     CHECK_OK(omm_config_write(&f->policy_yaml, omm_policy_fields, &policy));
     make_enrolment(f);
     f->canaries = (omm_coord_canaries){
-        .shards = s_shards, .shard_count = 2, .passes = f->o.passes, .share = f->o.share};
+        .shards = fed_shards, .shard_count = FED_SHARDS, .passes = f->o.passes, .share = f->o.share};
     open_coordinator(f);
     if (f->o.listed) invite(f);
     for (uint32_t i = 0; i < f->o.nodes; i++) {
-        f->training[i] = fake_training_open(f, i);
+        f->training[i] = fed_training_open(f, i);
         f->done[i] = f->o.silent[i];
         open_node(f, i);
         if (!f->done[i]) act_on(f, i, &(omm_node_event){.kind = OMM_NODE_TICK});
@@ -410,8 +296,11 @@ void fed_close(fed *f) {
 static void tick(fed *f) {
     omm_err err;
     do {
+        const omm_coord_state state = omm_coord_get_status(f->coord).state;
+        const size_t others = begin_call(f);
         before_call(f, FED_ALLOC_TICK);
         err = omm_coord_tick(&f->coord_deadline_ms, f->coord, f->now_ms);
+        end_call(f, state, others);
     } while (is_to_repeat(f, err));
     if (f->o.restart_coordinator) {
         bool idle = f->coord_deadline_ms > f->now_ms;
@@ -432,28 +321,6 @@ void fed_forbid_writing(bool forbidden) {
 
 /* ---- canaries ---- */
 
-static omm_err train_again(void *ud, omm_canary_trained *out, float *values,
-                           const omm_canary_job *job) {
-    fed *f = ud;
-    omm_training_result r;
-    f->replays++;
-    train_shard(&r, values, job->start, job->layout->value_count, &job->seed,
-                job->shards[job->shard].text);
-    *out = (omm_canary_trained){.tokens = r.tokens,
-                                .examples = r.examples,
-                                .steps = r.steps,
-                                .loss_before = r.loss_before,
-                                .loss_after = r.loss_after};
-    const omm_bytes claimed = job->submission.step_digests;
-    for (uint32_t step = 1; step <= FED_STEPS && out->different_step == 0; step++) {
-        omm_put_u64(out->step_digest.b, step);
-        if ((size_t)step * 8 <= claimed.size &&
-            memcmp(claimed.data + (size_t)(step - 1) * 8, out->step_digest.b, 8) != 0)
-            out->different_step = step;
-    }
-    return OMM_OK;
-}
-
 void fed_replay(fed *f) {
     if (!f->o.canaries) return;
     for (;;) {
@@ -462,7 +329,7 @@ void fed_replay(fed *f) {
         bool found = false;
         CHECK_OK(omm_coord_canary_next(&found, &job, f->coord));
         if (!found) return;
-        CHECK_OK(omm_canary_replay(&result, &job, train_again, f));
+        CHECK_OK(omm_canary_replay(&result, &job, fed_train_again, f));
         if (result.passed)
             f->passed++;
         else
@@ -504,8 +371,11 @@ static bool is_proving(const fed *f) {
 void fed_send(fed *f, omm_buf *reply, omm_bytes request) {
     omm_err err;
     do { /* a peer without an answer sends the same again */
+        const omm_coord_state state = omm_coord_get_status(f->coord).state;
+        const size_t others = begin_call(f);
         before_call(f, FED_ALLOC_STEP);
         err = step(f, reply, request);
+        end_call(f, state, others);
     } while (is_to_repeat(f, err));
     if (f->o.restart_coordinator && !is_proving(f)) {
         uint64_t deadline_ms = f->coord_deadline_ms;
@@ -523,6 +393,8 @@ static void exchange(fed *f, uint32_t i) {
     omm_buf request;
     omm_buf_init(&reply, (size_t)1 << 20);
     omm_buf_init(&request, (size_t)1 << 20);
+    /* Taken by the coordinator and freed here, it would count as the coordinator's for good. */
+    if (f->o.counts_bytes) CHECK_OK(omm_buf_reserve(&reply, OMM_MESSAGE_BYTES_MAX));
     CHECK_OK(omm_buf_append(&request, f->actions[i].request.data, f->actions[i].request.size));
     f->undo_next = fault == FED_UNDO;
     if (fault != FED_LOSE_REQUEST) fed_send(f, &reply, omm_buf_view(&request));

@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define FED_NODES_MAX 16u
+#define FED_NODES_MAX 24u
 #define FED_TRAIN_MS 1000u
 
 typedef enum fed_fault {
@@ -66,6 +66,9 @@ typedef struct fed_options {
     bool batched;                            /* every request is a batch with its own commit */
     void (*on_event)(void *ud, const omm_coord_event *event); /* of the coordinator, with `ud` */
     uint32_t values_cols; /* width of the second matrix; 0: small */
+    bool is_plain;        /* a training that takes no time for many values */
+    const omm_codec *up, *down; /* NULL: int8 and f16, both with zstd */
+    bool counts_bytes; /* coord_bytes and coord_peaks */
     /* What happens to message number `index` (0 upwards, every attempt counts). */
     fed_fault (*fault)(void *ud, uint64_t index);
     /* The alloc_nth allocation of call number alloc_call (coordinator steps, ticks and node steps, each
@@ -113,6 +116,8 @@ struct fed {
     bool done[FED_NODES_MAX];
     uint64_t coord_deadline_ms;
     uint32_t evaluations;
+    size_t coord_bytes;                       /* that the coordinator holds */
+    size_t coord_peaks[OMM_COORD_CLOSED + 1]; /* the most of them, by the state a call began in */
     uint64_t calls[4];      /* by kind of call */
     uint32_t out_of_memory; /* calls that failed on purpose */
     uint32_t out_of_disk;   /* the same */
@@ -144,7 +149,7 @@ void fed_seal_and_verify(fed *f);
  * added to *undone.  Both may be NULL. */
 omm_digest fed_digest_of_run(const fed_options *options, uint64_t *messages, uint32_t *undone);
 /* The adapter as the fake evaluation writes it; omm_coord_options.render. */
-OMM_CHECKED omm_err fed_render(void *ud, omm_buf *gguf, const float *values);
+OMM_CHECKED omm_err fed_render(void *ud, omm_buf *gguf, const omm_coord_values *values);
 
 /* ---- federation_faults.c: for fed_options.fault ---- */
 typedef struct fed_one_fault {

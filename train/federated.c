@@ -74,13 +74,46 @@ omm_err omm_federated_adapter(omm_lora *out, const omm_federated *f, const float
     return OMM_OK;
 }
 
+/* Few values make an adapter of many. */
+static omm_err expand_read(omm_lora *out, const omm_federated *f, omm_federated_read fill, void *ud,
+                           const omm_compute *compute) {
+    omm_lora cores;
+    OMM_TRY(omm_federated_begin(&cores, f, NULL));
+    omm_err err = fill(ud, cores.values);
+    if (err == OMM_OK) err = expand(out, f, cores.values, compute);
+    omm_lora_fini(&cores);
+    return err;
+}
+
+omm_err omm_federated_adapter_read(omm_lora *out, const omm_federated *f, omm_federated_read fill,
+                                   void *ud, const omm_compute *compute) {
+    if (has_cores(f)) return expand_read(out, f, fill, ud, compute);
+    OMM_TRY(omm_recipe_adapter(out, f->recipe, f->shape, NULL));
+    const omm_err err = fill(ud, out->values);
+    if (err != OMM_OK) omm_lora_fini(out);
+    return err;
+}
+
+static omm_err save(omm_buf *out, const omm_federated *f, omm_lora *lora) {
+    bool rounded = false;
+    if (!omm_recipe_is_uniform(f->recipe)) OMM_TRY(omm_lora_fold(&rounded, lora, true));
+    return omm_lora_save(out, lora);
+}
+
 omm_err omm_federated_save(omm_buf *out, const omm_federated *f, const float *values,
                            const omm_compute *compute) {
     omm_lora lora;
-    bool rounded = false;
     OMM_TRY(omm_federated_adapter(&lora, f, values, compute));
-    omm_err err = omm_recipe_is_uniform(f->recipe) ? OMM_OK : omm_lora_fold(&rounded, &lora, true);
-    if (err == OMM_OK) err = omm_lora_save(out, &lora);
+    const omm_err err = save(out, f, &lora);
+    omm_lora_fini(&lora);
+    return err;
+}
+
+omm_err omm_federated_save_read(omm_buf *out, const omm_federated *f, omm_federated_read fill,
+                                void *ud, const omm_compute *compute) {
+    omm_lora lora;
+    OMM_TRY(omm_federated_adapter_read(&lora, f, fill, ud, compute));
+    const omm_err err = save(out, f, &lora);
     omm_lora_fini(&lora);
     return err;
 }

@@ -64,6 +64,36 @@ static void same_values(const omm_lora *a, const omm_lora *b) {
     CHECK(memcmp(a->values, b->values, a->value_count * sizeof(float)) == 0);
 }
 
+/* Values that are read where they are needed, or cannot be. */
+typedef struct reading {
+    const omm_lora *from;
+    omm_err fails;
+} reading;
+
+static omm_err read_moved(void *ud, float *values) {
+    const reading *r = ud;
+    if (r->fails != OMM_OK) return omm_raise(r->fails, "cannot be read");
+    memcpy(values, r->from->values, r->from->value_count * sizeof *values);
+    return OMM_OK;
+}
+
+/* The same file either way, and nothing where nothing can be read. */
+static void check_saved(const omm_federated *f, reading *given, const omm_compute *compute) {
+    omm_buf one, two;
+    omm_buf_init(&one, 64 << 20);
+    omm_buf_init(&two, 64 << 20);
+    CHECK_OK(omm_federated_save(&one, f, given->from->values, compute));
+    CHECK_OK(omm_federated_save_read(&two, f, read_moved, given, compute));
+    CHECK(omm_bytes_equal(omm_buf_view(&one), omm_buf_view(&two)));
+    omm_buf_clear(&two);
+    const size_t live = omm_mem_live();
+    given->fails = OMM_ERR_DIGEST;
+    CHECK_ERR(omm_federated_save_read(&two, f, read_moved, given, compute), OMM_ERR_DIGEST);
+    CHECK(two.size == 0 && omm_mem_live() == live);
+    omm_buf_fini(&one);
+    omm_buf_fini(&two);
+}
+
 /* By plain C with three threads: what anybody makes of the values that were sent. */
 static void check_adapter(const omm_federated *f, const omm_trainer *t) {
     omm_pool *pool = NULL;
@@ -74,6 +104,11 @@ static void check_adapter(const omm_federated *f, const omm_trainer *t) {
     CHECK_OK(omm_federated_adapter(&adapter, f, omm_trainer_moved(t)->values, &plain));
     same_values(&adapter, omm_trainer_adapter(t));
     omm_lora_fini(&adapter);
+    reading given = {omm_trainer_moved(t), OMM_OK};
+    CHECK_OK(omm_federated_adapter_read(&adapter, f, read_moved, &given, &plain));
+    same_values(&adapter, omm_trainer_adapter(t));
+    omm_lora_fini(&adapter);
+    check_saved(f, &given, &plain);
     omm_compute_fini(&plain);
     omm_pool_close(pool);
 }

@@ -55,15 +55,22 @@ typedef struct omm_coord_policy {
     uint64_t payload_bytes_max; /* of one submission as sent; 0: the codec's own maximum */
 } omm_coord_policy;
 
-/* The model side, so that the state machine runs without a model in tests.  `values` are flat
- * (layout.value_count) f32.  All are deterministic functions of their input. */
+/* An adapter that is not in memory yet: `read` fills (layout.value_count) f32, which the caller has room for. */
+typedef struct omm_coord_values {
+    omm_err (*read)(void *ud, float *values);
+    void *ud;
+} omm_coord_values;
+
+/* The model side, so that the state machine runs without a model in tests.  Who evaluates reads `values` to where
+ * they are needed: the coordinator holds none of them meanwhile.  All are deterministic functions of their input. */
 typedef struct omm_coord_evaluator {
     /* Mean loss of the adapter on the round's held-out sample: fills items and loss. */
-    omm_err (*sample)(void *ud, uint64_t *items, double *loss, const float *values);
+    omm_err (*sample)(void *ud, uint64_t *items, double *loss,
+                      const omm_coord_values *values);
     /* Append one omm_eval_record line per held-out item; `values` NULL: the base alone. */
-    omm_err (*full)(void *ud, omm_buf *jsonl, const float *values);
+    omm_err (*full)(void *ud, omm_buf *jsonl, const omm_coord_values *values);
     /* Append the adapter as a GGUF file. */
-    omm_err (*render)(void *ud, omm_buf *gguf, const float *values);
+    omm_err (*render)(void *ud, omm_buf *gguf, const omm_coord_values *values);
     /* Append eval/control.jsonl, before the run is closed; NULL: the run has no control. */
     omm_err (*control)(void *ud, omm_buf *jsonl);
     void *ud;
@@ -116,7 +123,7 @@ typedef struct omm_coord_options {
     omm_bytes scenario_yaml; /* effective configuration, as it goes into the bundle */
     omm_bytes policy_yaml;   /* effective gate policy */
     omm_seed run_seed;       /* nonces derive from it */
-    const float *initial;    /* (value_count) master before round 0 */
+    omm_coord_values initial; /* the state before round 0; read when the coordinator is opened */
     const omm_key *key;      /* its public part is run->coordinator_key */
     omm_coord_policy policy;
     omm_coord_evaluator evaluator;

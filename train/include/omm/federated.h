@@ -55,11 +55,22 @@ OMM_CHECKED omm_err omm_federated_begin(struct omm_lora *out, const omm_federate
 OMM_CHECKED omm_err omm_federated_adapter(struct omm_lora *out, const omm_federated *f,
                                           const float *values, const struct omm_compute *compute);
 
+/* The same of values that are read to where they are needed: `fill` writes as many as there are.
+ * Errors: those of `fill` too. */
+typedef omm_err (*omm_federated_read)(void *ud, float *values);
+OMM_CHECKED omm_err omm_federated_adapter_read(struct omm_lora *out, const omm_federated *f,
+                                               omm_federated_read fill, void *ud,
+                                               const struct omm_compute *compute);
+
 /* Append it as GGUF, the file of omm_lora_save.  Scales that its one alpha cannot say go into B, rounded
  * once per value where they differ by no power of two (omm_lora_fold).  Errors: those, NUMERIC (a
  * value is not finite, or leaves f32 with its scale), NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err omm_federated_save(omm_buf *out, const omm_federated *f, const float *values,
                                        const struct omm_compute *compute);
+
+OMM_CHECKED omm_err omm_federated_save_read(omm_buf *out, const omm_federated *f,
+                                            omm_federated_read fill, void *ud,
+                                            const struct omm_compute *compute);
 
 /* A trainer that goes on from `values`; of `options` recipe and where it starts are not read.  f->recipe is
  * copied.  omm_trainer_moved has what the values become.  Errors: those of omm_trainer_open. */
