@@ -105,9 +105,8 @@ static void check_block(void *ud, size_t block, unsigned worker) {
 
 static omm_err check_piece(const omm_fedavg *acc, size_t first, const float *values, size_t count,
                            omm_pool *pool) {
-    check_job job = {.values = values,
-                     .n = count,
-                     .value_max = (float)power_of_two(acc->range.value_max_log2)};
+    check_job job = {
+        .values = values, .n = count, .value_max = (float)power_of_two(acc->range.value_max_log2)};
     atomic_init(&job.first_bad, count);
     omm_pool_run(pool, check_block, &job, block_count(count));
     size_t bad = atomic_load(&job.first_bad);

@@ -437,15 +437,15 @@ static void released_pages(void) {
 static void read_in_pieces(void) {
     char piece[8] = "";
     omm_file_in in;
-    CHECK_OK(omm_file_write_fast(at("pieces"), omm_bytes_str("piecemeal"), 0644));
-    CHECK_OK(omm_file_in_open(&in, at("pieces")));
+    CHECK_OK(omm_file_write_fast(at("piecemeal"), omm_bytes_str("piecemeal"), 0644));
+    CHECK_OK(omm_file_in_open(&in, at("piecemeal")));
     CHECK_OK(omm_file_in_read(&in, piece, 5));
     CHECK(memcmp(piece, "piece", 5) == 0);
     CHECK_OK(omm_file_in_read(&in, piece, 0));
     CHECK_OK(omm_file_in_read(&in, piece, 3));
     CHECK(memcmp(piece, "mea", 3) == 0);
     CHECK_ERR(omm_file_in_read(&in, piece, 2), OMM_ERR_SIZE);
-    CHECK(strstr(omm_err_sentence(), "pieces ends 1 bytes early") != NULL);
+    CHECK(strstr(omm_err_sentence(), "piecemeal ends 1 bytes early") != NULL);
     omm_file_in_close(&in);
     CHECK_ERR(omm_file_in_open(&in, at("none")), OMM_ERR_NOT_FOUND);
     CHECK_OK(omm_file_in_open(&in, s_root)); /* a folder opens, and gives nothing */

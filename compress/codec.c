@@ -199,8 +199,8 @@ omm_err omm_codec_walk(omm_encoded *info, const omm_codec *codec, const omm_layo
     omm_buf room;
     omm_err err = OMM_OK;
     omm_buf_init(&room, omm_codec_payload_bytes_max(codec, layout));
-    float *piece = omm_alloc_aligned(n < OMM_CODEC_PIECE_VALUES ? n : OMM_CODEC_PIECE_VALUES,
-                                     sizeof *piece);
+    float *piece =
+        omm_alloc_aligned(n < OMM_CODEC_PIECE_VALUES ? n : OMM_CODEC_PIECE_VALUES, sizeof *piece);
     if (!piece) err = omm_raise(OMM_ERR_NOMEM, "a piece of %zu values", n);
     if (err == OMM_OK) err = sent_check(&reader, info, &room, codec, layout, sent);
     if (err == OMM_OK) err = each_piece(&reader, piece, each, ud);

@@ -34,9 +34,9 @@ static void test_battery(void) {
 /* Two pieces and a bit; rows lie across their ends, and the last piece begins within a row. */
 static void test_pieces(void) {
     static const omm_segment segments[] = {
-        {"narrow", 1000, 3, 0}, {"wide", 1, 400001, 3000}, {"rest", 181, 701, 403001}};
-    static const omm_layout layout = {segments, 3, 529882};
-    static const uint32_t keeps[] = {0, 20000, 265000}; /* all, gaps, a bitmap */
+        {"narrow", 1000, 3, 0}, {"wide", 1, 100001, 3000}, {"rest", 61, 701, 103001}};
+    static const omm_layout layout = {segments, 3, 145762};
+    static const uint32_t keeps[] = {0, 5000, 73000}; /* all, gaps, a bitmap */
     for (int kind = OMM_CODEC_NONE; kind <= OMM_CODEC_INT8; kind++)
         for (size_t k = 0; k < sizeof keeps / sizeof keeps[0]; k++) {
             const omm_codec codec = {

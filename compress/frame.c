@@ -31,8 +31,7 @@ static omm_err make_frame(uint8_t **frame, size_t *size, omm_bytes payload, uint
         return OMM_OK;
     }
     omm_free(made);
-    if (ZSTD_isError(*size))
-        return omm_raise(OMM_ERR_NOMEM, "zstd: %s", ZSTD_getErrorName(*size));
+    if (ZSTD_isError(*size)) return omm_raise(OMM_ERR_NOMEM, "zstd: %s", ZSTD_getErrorName(*size));
     return OMM_OK;
 }
 

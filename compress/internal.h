@@ -92,11 +92,11 @@ typedef struct code_reader {
     omm_codec_kind kind;
     const omm_layout *layout;
     bool is_sparse;
-    size_t count;        /* entries */
-    index_walk indices;  /* behind `index` */
-    size_t entry;        /* the next one */
-    uint32_t index;      /* of it, where is_sparse and entry < count */
-    size_t at;           /* values written */
+    size_t count;       /* entries */
+    index_walk indices; /* behind `index` */
+    size_t entry;       /* the next one */
+    uint32_t index;     /* of it, where is_sparse and entry < count */
+    size_t at;          /* values written */
     const uint8_t *scales, *codes;
     row_walk row; /* of the last value, with int8 */
     size_t row_count;

@@ -322,8 +322,8 @@ static omm_err make_start(coord_canary *w, const omm_coord *c) {
     OMM_TRY(coord_state_initial(&w->start, c));
     omm_buf_init(&w->sent, omm_codec_sent_bytes_max(&c->o.run->codec_down, c->layout));
     OMM_TRY(coord_broadcast_make(&w->sent, &canonical, c, w->start));
-    OMM_TRY(omm_codec_decode(w->start, NULL, &c->o.run->codec_down, c->layout,
-                             omm_buf_view(&w->sent)));
+    OMM_TRY(
+        omm_codec_decode(w->start, NULL, &c->o.run->codec_down, c->layout, omm_buf_view(&w->sent)));
     return omm_blob_describe(&w->global, &w->arena, omm_buf_view(&w->sent), &canonical);
 }
 

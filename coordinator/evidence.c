@@ -69,8 +69,7 @@ omm_err coord_evidence_load_master(float *out, const omm_coord *c, uint32_t numb
     char path[OMM_PATH_MAX];
     uint64_t size = 0;
     omm_file_in in;
-    OMM_TRY(
-        omm_path_join(path, omm_bundle_dir(c->o.bundle), omm_bundle_path_master(number).text));
+    OMM_TRY(omm_path_join(path, omm_bundle_dir(c->o.bundle), omm_bundle_path_master(number).text));
     OMM_TRY(omm_file_size(&size, path));
     if (size != (uint64_t)4 * c->value_count)
         return omm_raise(OMM_ERR_SIZE, "%s: %llu bytes, expected %zu", path,

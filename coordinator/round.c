@@ -253,7 +253,8 @@ omm_err coord_round_collected(omm_coord *c) {
 /* ---- publishing ---- */
 
 static omm_err judge(omm_coord *c) {
-    omm_err err = coord_broadcast_make(&c->candidate_sent, &c->candidate_canonical, c, c->candidate);
+    omm_err err =
+        coord_broadcast_make(&c->candidate_sent, &c->candidate_canonical, c, c->candidate);
     if (err == OMM_OK)
         err = sample_loss(&c->eval_items, &c->candidate_loss, c, omm_buf_view(&c->candidate_sent));
     if (err == OMM_ERR_NUMERIC || coord_is_refusal(err) ||
@@ -297,8 +298,7 @@ static omm_err put_state(omm_digest *master, omm_digest *broadcast, omm_coord *c
     OMM_TRY(coord_state_hold(c));
     *broadcast = omm_hash(omm_buf_view(&c->sent));
     OMM_TRY(coord_state_load(&values, c));
-    const omm_err err =
-        coord_evidence_master(c, number, values, omm_buf_view(&c->sent), master);
+    const omm_err err = coord_evidence_master(c, number, values, omm_buf_view(&c->sent), master);
     omm_free(values);
     return err;
 }

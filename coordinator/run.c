@@ -43,7 +43,8 @@ struct omm_run {
     bool has_model;
     omm_tokenizer *tokenizer;
     omm_recipe recipe;
-    omm_lora initial; /* names and sizes of what is sent about; its values are made when they are read */
+    omm_lora
+        initial; /* names and sizes of what is sent about; its values are made when they are read */
     bool has_initial;
     omm_dataset *train, *test, *sample;
     run_client *clients;

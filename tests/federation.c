@@ -268,8 +268,10 @@ void fed_open(fed *f, const fed_options *options) {
     omm_buf_init(&f->policy_yaml, (size_t)1 << 20);
     CHECK_OK(omm_config_write(&f->policy_yaml, omm_policy_fields, &policy));
     make_enrolment(f);
-    f->canaries = (omm_coord_canaries){
-        .shards = fed_shards, .shard_count = FED_SHARDS, .passes = f->o.passes, .share = f->o.share};
+    f->canaries = (omm_coord_canaries){.shards = fed_shards,
+                                       .shard_count = FED_SHARDS,
+                                       .passes = f->o.passes,
+                                       .share = f->o.share};
     open_coordinator(f);
     if (f->o.listed) invite(f);
     for (uint32_t i = 0; i < f->o.nodes; i++) {

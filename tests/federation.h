@@ -65,10 +65,10 @@ typedef struct fed_options {
     bool whole;                              /* nodes send and take small adapters whole */
     bool batched;                            /* every request is a batch with its own commit */
     void (*on_event)(void *ud, const omm_coord_event *event); /* of the coordinator, with `ud` */
-    uint32_t values_cols; /* width of the second matrix; 0: small */
-    bool is_plain;        /* a training that takes no time for many values */
+    uint32_t values_cols;       /* width of the second matrix; 0: small */
+    bool is_plain;              /* a training that takes no time for many values */
     const omm_codec *up, *down; /* NULL: int8 and f16, both with zstd */
-    bool counts_bytes; /* coord_bytes and coord_peaks */
+    bool counts_bytes;          /* coord_bytes and coord_peaks */
     /* What happens to message number `index` (0 upwards, every attempt counts). */
     fed_fault (*fault)(void *ud, uint64_t index);
     /* The alloc_nth allocation of call number alloc_call (coordinator steps, ticks and node steps, each
@@ -118,12 +118,12 @@ struct fed {
     uint32_t evaluations;
     size_t coord_bytes;                       /* that the coordinator holds */
     size_t coord_peaks[OMM_COORD_CLOSED + 1]; /* the most of them, by the state a call began in */
-    uint64_t calls[4];      /* by kind of call */
-    uint32_t out_of_memory; /* calls that failed on purpose */
-    uint32_t out_of_disk;   /* the same */
-    bool undo_next;         /* the next batch cannot be written */
-    uint32_t undone;        /* commits that failed on purpose */
-    bool is_stopped;        /* an fsync failed: nobody acts any more */
+    uint64_t calls[4];                        /* by kind of call */
+    uint32_t out_of_memory;                   /* calls that failed on purpose */
+    uint32_t out_of_disk;                     /* the same */
+    bool undo_next;                           /* the next batch cannot be written */
+    uint32_t undone;                          /* commits that failed on purpose */
+    bool is_stopped;                          /* an fsync failed: nobody acts any more */
 };
 
 /* All abort the test on an error. */

@@ -20,8 +20,9 @@ typedef struct fake_training {
 } fake_training;
 
 /* Public data: every word of it is in what comes out. */
-const omm_coord_shard fed_shards[FED_SHARDS] = {{"one.jsonl", {(const uint8_t *)"one shard", 9}},
-                                           {"two.jsonl", {(const uint8_t *)"another shard", 13}}};
+const omm_coord_shard fed_shards[FED_SHARDS] = {
+    {"one.jsonl", {(const uint8_t *)"one shard", 9}},
+    {"two.jsonl", {(const uint8_t *)"another shard", 13}}};
 
 static omm_seed shard_seed(const omm_seed *seed, omm_bytes shard) {
     return omm_seed_derive(seed, OMM_PURPOSE_TEST, shard);
@@ -103,7 +104,7 @@ omm_training *fed_training_open(const fed *f, uint32_t node) {
 }
 
 omm_err fed_train_again(void *ud, omm_canary_trained *out, float *values,
-                           const omm_canary_job *job) {
+                        const omm_canary_job *job) {
     fed *f = ud;
     omm_training_result r;
     f->replays++;

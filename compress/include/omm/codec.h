@@ -117,7 +117,7 @@ OMM_CHECKED omm_err omm_codec_decode(float *values, omm_encoded *info, const omm
  *   info     may be NULL; filled before the first piece
  *
  * Errors: as decode, and those of `each`. */
-#define OMM_CODEC_PIECE_VALUES ((size_t)1 << 18) /* 1 MiB: work for some threads, and in the cache */
+#define OMM_CODEC_PIECE_VALUES ((size_t)1 << 16) /* 256 KiB: stays in a cache */
 typedef omm_err (*omm_codec_each)(void *ud, size_t first, const float *values, size_t count);
 OMM_CHECKED omm_err omm_codec_walk(omm_encoded *info, const omm_codec *codec,
                                    const omm_layout *layout, omm_bytes sent, omm_codec_each each,

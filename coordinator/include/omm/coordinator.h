@@ -65,8 +65,7 @@ typedef struct omm_coord_values {
  * they are needed: the coordinator holds none of them meanwhile.  All are deterministic functions of their input. */
 typedef struct omm_coord_evaluator {
     /* Mean loss of the adapter on the round's held-out sample: fills items and loss. */
-    omm_err (*sample)(void *ud, uint64_t *items, double *loss,
-                      const omm_coord_values *values);
+    omm_err (*sample)(void *ud, uint64_t *items, double *loss, const omm_coord_values *values);
     /* Append one omm_eval_record line per held-out item; `values` NULL: the base alone. */
     omm_err (*full)(void *ud, omm_buf *jsonl, const omm_coord_values *values);
     /* Append the adapter as a GGUF file. */
@@ -119,12 +118,12 @@ typedef struct omm_coord_options {
     const omm_run_record *run;            /* what was agreed; run->nodes are the enrolled nodes */
     const omm_coord_enrolment *enrolment; /* NULL: run->nodes and nobody else, ever */
     const struct omm_coord_canaries *canaries; /* omm/coordinator_canary.h; NULL: none */
-    const bool *extra;       /* (run->node_count) node does not count for the quorum; NULL: none */
-    omm_bytes scenario_yaml; /* effective configuration, as it goes into the bundle */
-    omm_bytes policy_yaml;   /* effective gate policy */
-    omm_seed run_seed;       /* nonces derive from it */
+    const bool *extra;        /* (run->node_count) node does not count for the quorum; NULL: none */
+    omm_bytes scenario_yaml;  /* effective configuration, as it goes into the bundle */
+    omm_bytes policy_yaml;    /* effective gate policy */
+    omm_seed run_seed;        /* nonces derive from it */
     omm_coord_values initial; /* the state before round 0; read when the coordinator is opened */
-    const omm_key *key;      /* its public part is run->coordinator_key */
+    const omm_key *key;       /* its public part is run->coordinator_key */
     omm_coord_policy policy;
     omm_coord_evaluator evaluator;
     omm_bundle *bundle;
