@@ -221,7 +221,7 @@ uint32_t index_next(index_walk *w) {
     } else if (w->coding == INDEX_BITMAP) {
         const uint8_t *map = w->in.in.data + w->in.at;
         while (!(map[w->next / 8] >> (w->next % 8))) w->next = (w->next / 8 + 1) * 8;
-        w->next += (uint32_t)__builtin_ctz(map[w->next / 8] >> (w->next % 8));
+        w->next += (uint32_t)__builtin_ctz((unsigned)map[w->next / 8] >> (w->next % 8));
     }
     return (uint32_t)w->next++;
 }
