@@ -298,7 +298,8 @@ static void step_block(void *ud, size_t block, unsigned worker) {
 
 omm_err omm_fedavg_step(float *global, const omm_fedavg *acc, omm_pool *pool) {
     OMM_TRY(check_mean(acc));
-    step_job job = {.global = global, .acc = acc};
+    step_job job = {.acc = acc};
+    job.global = global;
     atomic_init(&job.first_bad, acc->value_count);
     omm_pool_run(pool, step_block, &job, block_count(acc->value_count));
     const size_t bad = atomic_load(&job.first_bad);

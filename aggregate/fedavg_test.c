@@ -233,7 +233,8 @@ static void test_pieces(void) {
     memcpy(stepped, whole, sizeof whole);
     CHECK_OK(omm_server_step_plain(whole, mean, N));
     CHECK_OK(omm_fedavg_step(stepped, &cut, pool));
-    CHECK(memcmp(whole, stepped, sizeof whole) == 0);
+    CHECK(
+        omm_bytes_equal(omm_bytes_of(whole, sizeof whole), omm_bytes_of(stepped, sizeof stepped)));
     stepped[N - 1] = INFINITY;
     stepped[7] = NAN;
     CHECK_ERR(omm_fedavg_step(stepped, &cut, pool), OMM_ERR_NUMERIC);
@@ -403,7 +404,7 @@ static void test_norm(void) {
         CHECK_OK(omm_norm_piece(&pieces, values + at, size));
     }
     CHECK_OK(omm_norm_end(&again, &pieces, 0));
-    CHECK(memcmp(&again, &norm, sizeof norm) == 0);
+    CHECK(again == norm);
     CHECK_ERR(omm_norm_end(&again, &pieces, norm * 0.99), OMM_ERR_REFUSED_NORM);
     CHECK_ERR(omm_norm_piece(&pieces, (const float[]){0, INFINITY}, 2), OMM_ERR_REFUSED_VALUE);
     CHECK(strstr(omm_err_sentence(), "value 1001 ") != NULL);

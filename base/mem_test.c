@@ -231,7 +231,7 @@ static bool is_about(size_t bytes, size_t wanted) {
 }
 
 static void counts_bytes_and_their_peak(void) {
-    enum { MIB = 1 << 20 };
+    static const size_t MIB = (size_t)1 << 20;
     const size_t none = omm_mem_bytes();
     omm_mem_peak_restart();
     CHECK_EQ(omm_mem_peak(), none);

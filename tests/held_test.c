@@ -74,7 +74,7 @@ int main(void) {
     size_t peaks[sizeof s_cases / sizeof *s_cases];
     for (size_t i = 0; i < sizeof s_cases / sizeof *s_cases; i++) peaks[i] = run_case(&s_cases[i]);
     CHECK(peaks[0] > 3 * (size_t)ADAPTER); /* the sums, and what comes out of them */
-    CHECK(peaks[1] <= peaks[0] + (s_cases[1].nodes - s_cases[0].nodes) * PER_NODE);
+    CHECK(peaks[1] <= peaks[0] + (size_t)(s_cases[1].nodes - s_cases[0].nodes) * PER_NODE);
     CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }
