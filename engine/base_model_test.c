@@ -1,5 +1,5 @@
 /* base_model_test.c - the shipped base model has the loss on valid.txt that its README states:
- * 0.4883 nats per token, each document on its own, special tokens read as such. */
+ * 0.4825 nats per token, each document on its own, special tokens read as such. */
 #include "omm/mem.h"
 #include "omm/session.h"
 #include "omm/tokenizer.h"
@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-static const double STATED_LOSS = 0.4883;
+static const double STATED_LOSS = 0.4825;
 static const double STATED_DIGITS = 0.00005; /* four digits are stated */
 static const size_t STATED_TOKENS = 53618;
 

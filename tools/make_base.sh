@@ -22,6 +22,5 @@ text() {
 }
 text vocabulary.txt 21d7d6dcd301cf62439f452d84f0463945ab636515c10a761b874231a4173a8d --mb 52 --seed 1 --phase 1
 text part1.txt 29873e6cc6771076c9e57d4a52104dc8450e87c4db6a2c54f47f56ee990a15f7 --mb 2 --seed 13 --phase 6
-text part2.txt b9c2e24d6b847d16cb3230582afd6b6c7ba305b8eef9ddb3675227d16ee1f08d --mb 6 --seed 7 --phase 4
-text part3.txt fce0b1d5204233d6ca44ff13eb71a1e2c37ae5b0a7a57ac694c1c1411a3f9410 --mb 21 --seed 5 --phase 3
+text part2.txt dac07ed1a73aa2f041ed9fa27266c083cbd0c108fbc29b7c722ef88cb6b356f1 --mb 34 --seed 7 --phase 4
 exec "$meshmind" pretrain "$base/pretrain.yaml" --data "$work" --out "$out" --checkpoint "$work/checkpoint" --resume "$@"
