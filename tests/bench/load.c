@@ -399,14 +399,34 @@ static void part_signature(void *ud) {
     MUST(omm_envelope_open_as(&envelope, OMM_CONTEXT_SUBMISSION, omm_buf_view(&p->envelope)));
 }
 
-static void part_decode(void *ud) {
-    parts *p = ud;
-    MUST(omm_codec_decode(p->values, NULL, &p->codec, &p->s.layout, omm_buf_view(&p->payload)));
+static omm_err judge_piece(void *ud, size_t first, const float *values, size_t count) {
+    (void)first;
+    return omm_norm_piece(ud, values, count);
 }
 
+/* As coordinator/upload.c does it: decoded piece by piece, its length taken. */
+static void part_judge(void *ud) {
+    parts *p = ud;
+    omm_encoded info;
+    omm_norm norm = {0};
+    double length = 0;
+    MUST(omm_codec_walk(&info, &p->codec, &p->s.layout, omm_buf_view(&p->payload), judge_piece,
+                        &norm));
+    MUST(omm_norm_end(&length, &norm, 0));
+    OMM_ASSERT(length > 0);
+}
+
+static omm_err add_piece(void *ud, size_t first, const float *values, size_t count) {
+    return omm_fedavg_piece(ud, first, values, count, NULL);
+}
+
+/* As coordinator/sum.c does it: decoded once more, added. */
 static void part_add(void *ud) {
     parts *p = ud;
-    MUST(omm_fedavg_add(&p->sum, p->values, 1, NULL));
+    MUST(omm_fedavg_begin(&p->sum, 1));
+    MUST(omm_codec_walk(NULL, &p->codec, &p->s.layout, omm_buf_view(&p->payload), add_piece,
+                        &p->sum));
+    MUST(omm_fedavg_end(&p->sum));
 }
 
 static double time_part(part_fn fn, parts *p) {
@@ -427,7 +447,7 @@ static void measure_parts(const char *model, uint32_t targets) {
         part_fn fn;
     } todo[] = {{"hash", part_hash},
                 {"signature", part_signature},
-                {"decode", part_decode},
+                {"judge", part_judge},
                 {"add", part_add}};
     parts p = {.codec = {.kind = OMM_CODEC_INT8}};
     omm_fedavg_range range = omm_fedavg_range_default();
