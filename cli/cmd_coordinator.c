@@ -340,6 +340,7 @@ static omm_err serve(coordinator *c, bool json, bool *passed) {
     OMM_TRY(canary_files_load(&canaries, &c->env, &c->file.canary));
     OMM_TRY(resolve_paths(c));
     OMM_TRY(load_tls(c));
+    service_tell_time(&c->env, &c->tls_certificate);
     OMM_TRY(open_run(c));
     OMM_TRY(repeat_result(&is_over, c, json, passed));
     if (is_over) return OMM_OK;

@@ -186,6 +186,7 @@ static omm_err serve(node *n, bool json) {
     OMM_TRY(service_start(&n->env, n->file.threads, n->file.log_level));
     service_stop_within(STOP_GRACE_S);
     OMM_TRY(load_tls(n));
+    service_tell_time(&n->env, &n->tls_certificate);
     bool ready = false;
     OMM_TRY(need_model(&ready, n));
     if (!ready) return print_result(&(omm_node_service_result){0}, json);

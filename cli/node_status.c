@@ -22,6 +22,7 @@
 #include <time.h>
 
 #define STATUS_BYTES_MAX ((size_t)1 << 20)
+#define SILENT_S 30     /* a node that lives writes its status every second */
 #define DIGEST_SHOWN 16 /* hex digits, for people */
 
 /* ---- gather ---- */
@@ -91,6 +92,13 @@ static const char *time_text(char out[32], long long seconds) {
     return out;
 }
 
+/* A node that lives says something every second. */
+static void print_silence(const json_t *root) {
+    const long long silent_s = (long long)time(NULL) - number_of(root, "updated_s");
+    if (!json_object_get(root, "updated_s") || silent_s < SILENT_S) return;
+    printf("; no word from it for %lld s: it is stopped, or has no processor time", silent_s);
+}
+
 static void print_now(const json_t *root) {
     char since[32];
     printf("%s: %s", text_of(root, "name"), text_of(root, "state"));
@@ -99,8 +107,10 @@ static void print_now(const json_t *root) {
         if (json_object_get(root, "round")) printf(", round %lld", number_of(root, "round"));
         if (number_of(root, "steps"))
             printf(", step %lld of %lld", number_of(root, "steps_done"), number_of(root, "steps"));
-        printf("; since %s, %.1f MB in memory", time_text(since, number_of(root, "since_s")),
-               (double)number_of(root, "resident_bytes") * 1e-6);
+        if (number_of(root, "since_s")) /* else it has not said more yet */
+            printf("; since %s, %.1f MB in memory", time_text(since, number_of(root, "since_s")),
+                   (double)number_of(root, "resident_bytes") * 1e-6);
+        print_silence(root);
     }
     printf("\ncoordinator  %s\n", text_of(root, "coordinator"));
     const json_t *wire = json_object_get(root, "wire");

@@ -88,6 +88,13 @@ omm_err service_pem(omm_buf *out, service_env *env, const char *path, bool is_se
     return omm_file_read(out, resolved);
 }
 
+void service_tell_time(const service_env *env, const omm_buf *certificates) {
+    if (certificates->size == 0 || omm_tls_check_time(omm_buf_view(certificates)) == OMM_OK) return;
+    omm_log_event(&env->log, OMM_LOG_WARN, "certificate_not_valid",
+                  OMM_LOG_STR("detail", omm_err_sentence()),
+                  OMM_LOG_STR("then", "nobody whose clock says so connects"));
+}
+
 void service_pem_wipe(omm_buf *pem) {
     omm_free_secret(pem->data, pem->capacity);
     omm_buf_init(pem, 0);

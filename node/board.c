@@ -80,7 +80,8 @@ void board_show(board *b, const char *state, const char *detail, omm_node *node,
     if (!b->path[0]) return;
     const uint64_t now_ms = b->clock.now_ms(b->clock.ud);
     const bool is_new = strcmp(state, b->state) != 0;
-    if (!is_new && now_ms - b->written_ms < WRITE_MS) return;
+    const bool has_word = (detail[0] != '\0') != (b->detail[0] != '\0'); /* or has none any more */
+    if (!is_new && !has_word && now_ms - b->written_ms < WRITE_MS) return;
     if (is_new) b->since_ms = b->clock.wall_ms(b->clock.ud);
     (void)snprintf(b->state, sizeof b->state, "%s", state);
     (void)snprintf(b->detail, sizeof b->detail, "%s", detail);

@@ -16,12 +16,14 @@
 #include "omm/node_service.h"
 #include "omm/transport.h"
 
+#define BOARD_DETAIL_SIZE 320u
+
 typedef struct board {
     char path[OMM_PATH_MAX]; /* "": none is kept */
     const char *name;
     omm_clock clock;
     json_t *history; /* owned; NULL: none yet */
-    char state[24], detail[OMM_GUEST_TEXT_MAX];
+    char state[24], detail[BOARD_DETAIL_SIZE];
     uint64_t since_ms, written_ms, history_ms; /* wall; now; now */
 } board;
 

@@ -96,6 +96,9 @@ struct omm_node {
     uint32_t round;
     uint32_t rounds_accepted, rounds_refused;
     char last_reason[40];
+    char left[OMM_NODE_REFUSED_SIZE]; /* why, the last round without a verdict */
+    char refused
+        [OMM_NODE_REFUSED_SIZE]; /* by the last answers to polls and to who asks to be let in */
 
     bool has_challenge, has_proof; /* work to do; done */
     omm_digest challenge;

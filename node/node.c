@@ -5,6 +5,7 @@
 
 #include "omm/mem.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define COUNTER_BLOCK 1024u                     /* polls between two writes of the counter */
@@ -158,6 +159,11 @@ static void complain(const omm_node *node, const char *event, const char *senten
                   OMM_LOG_STR("reason", sentence ? sentence : ""));
 }
 
+/* For its owner; a hint, as anybody on the way can write such a sentence. */
+static void note_refusal(omm_node *node, const char *sentence) {
+    (void)snprintf(node->refused, sizeof node->refused, "%s", sentence ? sentence : "");
+}
+
 /* Own trouble is returned; everything else is about what the peer sent. */
 static bool is_own_trouble(omm_err err) {
     return err == OMM_ERR_NOMEM || err == OMM_ERR_IO;
@@ -166,6 +172,7 @@ static bool is_own_trouble(omm_err err) {
 /* Leave the round: ask again later. */
 static void give_up_round(omm_node *node, uint64_t now_ms, const char *why) {
     complain(node, "round_left", why);
+    (void)snprintf(node->left, sizeof node->left, "%s", why ? why : "");
     node_job_end(&node->job);
     enter(node, NODE_POLLING);
     wait(node, now_ms, NODE_DECLINED_MS);
@@ -190,12 +197,15 @@ static void poll_refused(omm_node *node, uint64_t now_ms, const omm_reply *reply
     complain(node, "poll_refused", reply->sentence);
     if (reply->reason == OMM_ERR_REFUSED_KEY) {
         /* Anybody on the way can say so; what we show then is for this coordinator and of no use to others. */
-        if (node->o.token || node->o.limits.work_bits_max > 0)
+        const bool asks = node->o.token || node->o.limits.work_bits_max > 0;
+        if (!asks || !node->refused[0]) note_refusal(node, reply->sentence);
+        if (asks)
             enter(node, NODE_ENROLLING);
         else
             wait(node, now_ms, NODE_DECLINED_MS);
         return;
     }
+    note_refusal(node, reply->sentence);
     /* Our counter was lost with our state, or the coordinator runs something new: go on from there. */
     if (reply->reason == OMM_ERR_REFUSED_DUPLICATE)
         node->counter += node->counter < COUNTER_DOUBLED_MAX ? node->counter + COUNTER_BLOCK
@@ -234,6 +244,7 @@ static omm_err on_offer(omm_node *node, uint64_t now_ms, const omm_reply *reply)
 
 static omm_err on_poll_reply(omm_node *node, uint64_t now_ms, const omm_reply *reply) {
     enter(node, NODE_POLLING);
+    if (reply->kind != OMM_REPLY_REFUSED) node->refused[0] = '\0';
     if (reply->kind == OMM_REPLY_WAIT) {
         wait(node, now_ms, reply->retry_ms);
     } else if (reply->kind == OMM_REPLY_OFFER) {
@@ -260,10 +271,13 @@ static omm_err on_enrol_reply(omm_node *node, uint64_t now_ms, const omm_reply *
             return err;
         }
         complain(node, "enrol_refused", omm_err_sentence());
+        note_refusal(node, omm_err_sentence());
     } else if (reply->kind == OMM_REPLY_WAIT) {
         omm_log_event(node->o.log, OMM_LOG_INFO, "enrolled", OMM_LOG_STR("node", node->o.name));
     } else {
-        complain(node, "enrol_refused", reply->sentence ? reply->sentence : "not an answer to it");
+        const char *why = reply->sentence ? reply->sentence : "not an answer to it";
+        complain(node, "enrol_refused", why);
+        note_refusal(node, why);
     }
     node->has_challenge = node->has_proof = false;
     enter(node, NODE_POLLING);
@@ -293,6 +307,7 @@ static omm_err on_receipt(omm_node *node, uint64_t now_ms, const omm_reply *repl
     if (is_own_trouble(err)) return err;
     if (err == OMM_OK) {
         node->unsigned_refusals = 0;
+        node->left[0] = '\0';
         node_job_end(&node->job);
         enter(node, NODE_POLLING);
         return OMM_OK;
@@ -478,6 +493,8 @@ omm_node_status omm_node_get_status(const omm_node *node) {
     }
     memcpy(status.run_id, node->run_id, sizeof status.run_id);
     memcpy(status.last_reason, node->last_reason, sizeof status.last_reason);
+    memcpy(status.refused, node->refused, sizeof status.refused);
+    memcpy(status.left, node->left, sizeof status.left);
     return status;
 }
 

@@ -17,6 +17,7 @@
 #define SERVICE_IDLE_MS 30000u   /* without training, then model and data are let go */
 #define SERVICE_SILENT_MS                                                                          \
     5000u /* without an answer, then its owner is told; again after twice that, and so on */
+#define SERVICE_LATE_MS 1000u /* a wait that ends so much too late: the process had no processor */
 
 typedef struct service {
     const omm_node_service_options *o;
@@ -51,6 +52,31 @@ static void rest(const service *s) {
     omm_training_rest(s->o->node.training);
 }
 
+/* How much longer a wait of `wanted_ms` took: time in which this process did not run, so that nothing that was missed
+ * in it is anybody else's fault. */
+static uint64_t stood_still_ms(service *s, uint64_t began_ms, uint64_t wanted_ms) {
+    const uint64_t took_ms = now_ms(s) - began_ms;
+    if (took_ms < wanted_ms + SERVICE_LATE_MS) return 0;
+    const uint64_t lost_ms = took_ms - wanted_ms;
+    if (lost_ms >= SERVICE_SILENT_MS)
+        omm_log_event(s->o->node.log, OMM_LOG_WARN, "stood_still",
+                      OMM_LOG_STR("node", s->o->node.name), OMM_LOG_INT("seconds", lost_ms / 1000),
+                      OMM_LOG_STR("detail",
+                                  "this process had no processor time: it was stopped, or "
+                                  "other programs took all of it"));
+    return lost_ms;
+}
+
+/* Since when nobody has answered, and what is known of why; "" before it is worth a word. */
+static uint64_t silence(char text[BOARD_DETAIL_SIZE], service *s) {
+    const uint64_t silent_ms = now_ms(s) - s->asked_ms;
+    text[0] = '\0';
+    if (silent_ms >= SERVICE_SILENT_MS)
+        (void)snprintf(text, BOARD_DETAIL_SIZE, "no answer for %" PRIu64 " s: %s", silent_ms / 1000,
+                       omm_client_trouble(s->client));
+    return silent_ms;
+}
+
 /* What it does when nothing holds it back, by the node's phase. */
 static void show(service *s) {
     static const struct {
@@ -62,14 +88,23 @@ static void show(service *s) {
     const char *state = status.phase;
     for (size_t i = 0; i < sizeof states / sizeof *states; i++)
         if (strcmp(status.phase, states[i].phase) == 0) state = states[i].state;
-    board_show(&s->board, state, "", s->node, s->client, true);
+    char detail[BOARD_DETAIL_SIZE] = "";
+    if (status.left[0] && !status.refused[0] && strcmp(state, "waiting") == 0)
+        (void)snprintf(detail, sizeof detail, "it left the last round: %s", status.left);
+    if (status.refused[0])
+        (void)snprintf(detail, sizeof detail, "the coordinator refuses it: %s", status.refused);
+    if (s->has_failed && now_ms(s) - s->asked_ms >= SERVICE_SILENT_MS) (void)silence(detail, s);
+    board_show(&s->board, state, detail, s->node, s->client, true);
 }
 
 static void sleep_until(service *s, uint64_t until_ms) {
     for (uint64_t now = now_ms(s); now < until_ms && !is_stopped(s); now = now_ms(s)) {
         if (now - s->worked_ms >= SERVICE_IDLE_MS) rest(s);
         const uint64_t left_ms = until_ms - now;
-        sleep_ms(s, left_ms < SERVICE_SLICE_MS ? left_ms : SERVICE_SLICE_MS);
+        const uint64_t slice_ms = left_ms < SERVICE_SLICE_MS ? left_ms : SERVICE_SLICE_MS;
+        sleep_ms(s, slice_ms);
+        s->asked_ms += stood_still_ms(s, now, slice_ms);
+        show(s); /* written once a second: who reads it sees that it lives */
     }
 }
 
@@ -112,20 +147,17 @@ static void keep_pace(void *ud) {
 
 /* ---- work ---- */
 
-/* A wrong address and a coordinator that is down look the same from here: who reads it can tell. */
 static void tell_silence(service *s) {
-    char text[64];
-    const uint64_t silent_ms = now_ms(s) - s->asked_ms;
-    if (silent_ms < SERVICE_SILENT_MS) return;
-    (void)snprintf(text, sizeof text, "no answer for %" PRIu64 " s", silent_ms / 1000);
+    char text[BOARD_DETAIL_SIZE];
+    const uint64_t silent_ms = silence(text, s);
+    if (!text[0]) return;
     board_show(&s->board, "waiting", text, s->node, s->client, false);
     if (silent_ms < s->told_after_ms) return;
     s->told_after_ms *= 2;
     omm_log_event(s->o->node.log, OMM_LOG_WARN, "no_answer", OMM_LOG_STR("node", s->o->node.name),
                   OMM_LOG_STR("coordinator", s->o->url), OMM_LOG_INT("seconds", silent_ms / 1000),
-                  OMM_LOG_STR("detail",
-                              "it is down, the address or the certificate is another's, or "
-                              "nothing gets through; asking on"));
+                  OMM_LOG_STR("detail", omm_client_trouble(s->client)),
+                  OMM_LOG_STR("then", "asking on"));
 }
 
 static void tell_answer(service *s) {
@@ -145,9 +177,13 @@ static omm_node_event exchange(service *s, omm_bytes request) {
     }
     tell_silence(s);
     if (omm_client_send(s->client, request) != OMM_OK) return event;
-    uint64_t begin_ms = now_ms(s);
-    while (!is_stopped(s) && now_ms(s) - begin_ms < s->o->answer_ms) {
+    uint64_t sent_ms = now_ms(s);
+    while (!is_stopped(s) && now_ms(s) - sent_ms < s->o->answer_ms) {
+        const uint64_t began_ms = now_ms(s);
         omm_err err = omm_client_receive(&event.reply, s->client, SERVICE_SLICE_MS);
+        const uint64_t lost_ms = stood_still_ms(s, began_ms, SERVICE_SLICE_MS);
+        s->asked_ms += lost_ms;
+        sent_ms += lost_ms;
         if (err == OMM_ERR_TIMEOUT) tell_silence(s);
         if (err == OMM_ERR_TIMEOUT) continue;
         if (err == OMM_OK) event.kind = OMM_NODE_REPLY;
@@ -176,7 +212,9 @@ static void *watch(void *ud) {
                    is_paused ? s->guest.view.text : "", s->node, s->client, false);
         if (is_paused && now_ms(s) - free_ms >= s->o->pause_hold_ms) atomic_store(&s->let_go, true);
         if (is_stopped(s) || atomic_load(&s->let_go)) omm_node_cancel(s->node);
+        const uint64_t began_ms = now_ms(s);
         sleep_ms(s, SERVICE_WATCH_MS);
+        (void)stood_still_ms(s, began_ms, SERVICE_WATCH_MS);
     }
     return NULL;
 }

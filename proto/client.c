@@ -219,6 +219,15 @@ void omm_client_renew(omm_client *client) {
     dial_renew(&client->dial);
 }
 
+const char *omm_client_trouble(omm_client *client) {
+    bool is_up = false;
+    const int why = dial_why(&is_up, &client->dial);
+    return is_up ? "connected, and the coordinator says nothing: it is busy, stands still, or "
+                   "another "
+                   "program listens there"
+                 : glue_why(why);
+}
+
 bool omm_client_is_waiting(omm_client *client) {
     pthread_mutex_lock(&client->mutex);
     bool is_waiting = client->state == CLIENT_SENDING || client->state == CLIENT_RECEIVING;

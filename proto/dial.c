@@ -52,8 +52,10 @@ static void connect_and_watch(dial *d) {
     pthread_mutex_unlock(&d->mutex);
     const int result = nng_dialer_start(dialer, 0);
     pthread_mutex_lock(&d->mutex);
+    d->why = result;
     while (result == 0 && d->pipe != 0 && !d->is_unwanted && !d->is_stopping)
         pthread_cond_wait(&d->changed, &d->mutex);
+    if (result == 0 && d->pipe == 0) d->why = NNG_ECONNSHUT;
     if (d->failures < UINT32_MAX) d->failures++;
 }
 
@@ -122,4 +124,12 @@ void dial_renew(dial *d) {
     d->is_unwanted = d->pipe != 0;
     pthread_cond_broadcast(&d->changed);
     pthread_mutex_unlock(&d->mutex);
+}
+
+int dial_why(bool *is_up, dial *d) {
+    pthread_mutex_lock(&d->mutex);
+    *is_up = d->pipe != 0;
+    const int why = d->why;
+    pthread_mutex_unlock(&d->mutex);
+    return why;
 }

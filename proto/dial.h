@@ -24,6 +24,7 @@ typedef struct dial {
     pthread_cond_t changed;
     int pipe;          /* up, or coming up; 0: none */
     uint32_t failures; /* since something was heard */
+    int why;           /* nng's word on the last attempt that failed; 0: none since one was up */
     bool is_unwanted, is_stopping, has_thread;
 } dial;
 
@@ -39,5 +40,7 @@ void dial_fini(dial *d);
 void dial_heard(dial *d);
 /* Leave this connection for a new one: it is up, but nothing comes. */
 void dial_renew(dial *d);
+/* *is_up: there is a connection; else the result is nng's word on the last attempt, 0 before one has ended. */
+int dial_why(bool *is_up, dial *d);
 
 #endif

@@ -45,6 +45,30 @@ omm_err glue_error(int result, const char *doing, const char *what) {
     return omm_raise(err, "%s %s: %s", doing, what, nng_strerror(result));
 }
 
+const char *glue_why(int result) {
+    switch (result) {
+    case 0: return "not connected: no attempt has ended yet";
+    case NNG_ECONNREFUSED: return "connection refused: nobody listens at that address and port";
+    case NNG_EADDRINVAL: return "the address is no address, or its name is not known here";
+    case NNG_ETIMEDOUT:
+    case NNG_EUNREACHABLE:
+        return "nothing comes back from that address: it is wrong, or a network or firewall is "
+               "between";
+    case NNG_EPEERAUTH:
+    case NNG_ECRYPTO: /* this nng does not tell them apart */
+        return "no TLS: the certificate there is not that of tls_certificate or not valid by this "
+               "clock, or it is tcp:// there";
+    case NNG_ECLOSED:
+    case NNG_ECONNSHUT:
+    case NNG_ECONNRESET:
+    case NNG_ECONNABORTED:
+    case NNG_EPROTO:
+        return "the other end closes the connection: it is tls+tcp:// there, another program, or "
+               "full";
+    default: return nng_strerror(result);
+    }
+}
+
 void glue_cond_init(pthread_cond_t *cond) {
     pthread_condattr_t attr;
     OMM_ASSERT(pthread_condattr_init(&attr) == 0);

@@ -27,6 +27,8 @@ bool glue_is_tls(const char *url);
 OMM_CHECKED omm_err glue_tls_config(nng_tls_config **out, omm_bytes certificates, omm_bytes key);
 /* The code for an nng result that is not 0; raises with what was being done. */
 OMM_CHECKED omm_err glue_error(int result, const char *doing, const char *what);
+/* What an nng result of an attempt to connect says about the other end, and what to look at; 0: none has ended. */
+const char *glue_why(int result);
 
 /* A condition that is timed on the monotonic clock. */
 void glue_cond_init(pthread_cond_t *cond);

@@ -2,6 +2,7 @@
 #include "omm/tls.h"
 
 #include "nng_glue.h"
+#include "omm/clock.h"
 #include "omm/mem.h"
 
 #include <mbedtls/ctr_drbg.h>
@@ -12,6 +13,7 @@
 #include <mbedtls/pk.h>
 #include <mbedtls/x509_crt.h>
 #include <nng/supplemental/tls/tls.h>
+#include <stdio.h>
 #include <string.h>
 
 #define PEM_BYTES 4096 /* what one certificate or key of ours takes at most */
@@ -185,6 +187,32 @@ omm_err omm_tls_check_pair(omm_bytes certificates, omm_bytes key) {
     }
     omm_free_secret(text, key.size + 1);
     return err;
+}
+
+/* "2026-11-23" of mbedtls' time. */
+static void put_day(char out[16], const mbedtls_x509_time *t) {
+    (void)snprintf(out, 16, "%04d-%02d-%02d", t->year % 10000, t->mon % 100, t->day % 100);
+}
+
+omm_err omm_tls_check_time(omm_bytes certificates) {
+    mbedtls_x509_crt chain;
+    bool is_valid = false;
+    char from[16], to[16], now[25];
+    OMM_TRY(read_certificates(&chain, certificates));
+    for (const mbedtls_x509_crt *c = &chain; c && !is_valid; c = c->next)
+        is_valid = !mbedtls_x509_time_is_past(&c->valid_to) &&
+                   !mbedtls_x509_time_is_future(&c->valid_from);
+    put_day(from, &chain.valid_from);
+    put_day(to, &chain.valid_to);
+    mbedtls_x509_crt_free(&chain);
+    if (is_valid) return OMM_OK;
+    const omm_clock clock = omm_clock_system();
+    omm_time_iso(now, clock.wall_ms(clock.ud));
+    return omm_raise(
+        OMM_ERR_MISMATCH,
+        "the TLS certificate is valid from %s to %s, and it is %s by this clock; set the "
+        "clock, or make another one (keygen --tls)",
+        from, to, now);
 }
 
 /* ---- nng's ---- */

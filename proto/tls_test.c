@@ -102,6 +102,15 @@ static void check_shut_out(omm_client *client, omm_server *server) {
     CHECK(omm_client_is_waiting(client));
 }
 
+/* What its owner is told is about this trouble. */
+static void check_says(omm_client *client, const char *word) {
+    for (unsigned i = 0; i < WAIT_MS / 10 && !strstr(omm_client_trouble(client), word); i++)
+        usleep(10000);
+    if (!strstr(omm_client_trouble(client), word))
+        fprintf(stderr, "it says: %s\n", omm_client_trouble(client));
+    CHECK(strstr(omm_client_trouble(client), word));
+}
+
 /* The client knows another certificate with the same name; a plain client; a TLS client of a plain server. */
 static void test_others_shut_out(void) {
     char url[OMM_URL_BYTES_MAX], plain_url[OMM_URL_BYTES_MAX];
@@ -109,12 +118,15 @@ static void test_others_shut_out(void) {
     omm_server *server = open_server(url, &ours, "127.0.0.1");
     omm_client *client = open_client(url, &theirs.certificate);
     check_shut_out(client, server);
+    check_says(client, "the certificate there is not that of tls_certificate");
     omm_client_close(client);
     client = open_client(url + strlen("tls+"), NULL);
     check_shut_out(client, server);
+    check_says(client, "it is tls+tcp:// there");
     omm_client_close(client);
     client = open_client(url, &ours.certificate); /* and the server is well */
     lockstep(client, server, omm_bytes_str("fine"));
+    check_says(client, "connected");
     omm_client_close(client);
     omm_server_close(server);
 
@@ -124,8 +136,10 @@ static void test_others_shut_out(void) {
     snprintf(plain_url, sizeof plain_url, "tls+tcp://127.0.0.1:%u", omm_server_port(server));
     client = open_client(plain_url, &ours.certificate);
     check_shut_out(client, server);
-    omm_client_close(client);
+    check_says(client, "it is tcp:// there");
     omm_server_close(server);
+    check_says(client, "connection refused");
+    omm_client_close(client);
     free_pair(&ours);
     free_pair(&theirs);
 }
@@ -220,6 +234,32 @@ static void test_refusals(void) {
     free_pair(&q);
 }
 
+/* From 2001-02-03 to 2002-03-04. */
+static const char s_old[] = "-----BEGIN CERTIFICATE-----\n"
+                            "MIIBCDCBr6ADAgECAgFNMAoGCCqGSM49BAMCMA4xDDAKBgNVBAMMA29sZDAeFw0w\n"
+                            "MTAyMDMwMDAwMDBaFw0wMjAzMDQwMDAwMDBaMA4xDDAKBgNVBAMMA29sZDBZMBMG\n"
+                            "ByqGSM49AgEGCCqGSM49AwEHA0IABATD1OKRB91ebdA+Kd5GFN7dZQZ/VjESCk7E\n"
+                            "lVmrosqWU2A6ZR/SwsqfsBNTCoPV+81HMdzI50s3FZIeAzJ7bHwwCgYIKoZIzj0E\n"
+                            "AwIDSAAwRQIgaVqvdXXavfRIu1FFLPRoLZSO0jZk+Fos+1acaD5U3IUCIQDJAfuu\n"
+                            "Jc+TZ6yqVvUHQGbhyTU/h1FYLumAE6zZMz+EOg==\n"
+                            "-----END CERTIFICATE-----\n";
+
+/* One that is valid is enough: the old one and its successor in one file. */
+static void test_time(void) {
+    pair p = make_pair();
+    omm_buf both;
+    omm_buf_init(&both, OMM_TLS_PEM_BYTES_MAX);
+    CHECK_OK(omm_tls_check_time(omm_buf_view(&p.certificate)));
+    CHECK_ERR(omm_tls_check_time(omm_bytes_str(s_old)), OMM_ERR_MISMATCH);
+    CHECK(strstr(omm_err_sentence(), "valid from 2001-02-03 to 2002-03-04, and it is 20"));
+    CHECK_OK(omm_buf_printf(&both, "%s%.*s", s_old, (int)p.certificate.size,
+                            (const char *)p.certificate.data));
+    CHECK_OK(omm_tls_check_time(omm_buf_view(&both)));
+    CHECK_ERR(omm_tls_check_time(omm_bytes_str("none")), OMM_ERR_FORMAT);
+    omm_buf_fini(&both);
+    free_pair(&p);
+}
+
 /* Out of memory at any place: an error, both buffers as they were. */
 static void test_no_memory(void) {
     pair p = {0};
@@ -254,6 +294,7 @@ int main(void) {
     test_rotation();
     test_stalled_handshakes();
     test_refusals();
+    test_time();
     test_no_memory();
     return 0;
 }

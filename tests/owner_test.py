@@ -132,7 +132,7 @@ def hears_nothing(folder, node):
     word = "WARN no_answer node=early coordinator=tcp://127.0.0.1:"
     live.wait_for("a word on the silence", lambda: word in live.log_of(folder, "early"), 30, folder)
     said = status(folder, "early")
-    check(said["running"] and said["state"] == "waiting" and re.fullmatch(r"no answer for \d+ s", said["detail"]), said)
+    check(said["running"] and said["state"] == "waiting" and re.fullmatch(r"no answer for \d+ s: connection refused: nobody .*", said["detail"]), said)
     live.stop(node)
     times = [int(t) for t in re.findall(r"no_answer .* seconds=(\d+)", live.log_of(folder, "early"))]
     check(times[0] >= 5 and all(b >= 2 * a for a, b in zip(times, times[1:])), f"said after {times} seconds")
@@ -190,6 +190,8 @@ def main(folder):
     said = lambda: status(folder, "strict").get("history", {}).get("declined", [])
     live.wait_for("a refusal on the record, twice", lambda: any(d["times"] > 1 for d in said()), logs=folder)
     check([d["reason"] for d in said()] == ["recipe.steps: 2 is over our limit of 1"], said())
+    live.wait_for("why it left the round", lambda: status(folder, "strict").get("detail") ==
+                  "it left the last round: recipe.steps: 2 is over our limit of 1", logs=folder)
     live.end_all([node, coordinator])
 
 

@@ -114,6 +114,7 @@ OMM_CHECKED omm_err omm_node_work(omm_node *node, const struct omm_compute *comp
  * thread.  A later omm_node_work begins anew, so repeat it until work has returned. */
 void omm_node_cancel(omm_node *node);
 
+#define OMM_NODE_REFUSED_SIZE 257u
 typedef struct omm_node_status {
     const char *phase; /* "polling", "training", ... */
     char run_id[33];
@@ -122,6 +123,10 @@ typedef struct omm_node_status {
     uint32_t steps, steps_done; /* of the training at hand; 0: none */
     uint32_t rounds_accepted, rounds_refused;
     char last_reason[40]; /* of the last receipt */
+    /* Why the coordinator does not let it take part, in its words; "": it does, or has not answered yet. */
+    char refused[OMM_NODE_REFUSED_SIZE];
+    char left
+        [OMM_NODE_REFUSED_SIZE]; /* why it left a round without a verdict; "": there was one since */
 } omm_node_status;
 /* Also while omm_node_work runs, from another thread. */
 omm_node_status omm_node_get_status(const omm_node *node);

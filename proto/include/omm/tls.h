@@ -29,5 +29,8 @@ OMM_CHECKED omm_err omm_tls_fingerprint(omm_digest *out, omm_bytes certificates)
 /* Is `key` the secret half of the first certificate?  Errors: FORMAT (which of the two is no PEM),
  * MISMATCH (they are not of one pair), NOMEM. */
 OMM_CHECKED omm_err omm_tls_check_pair(omm_bytes certificates, omm_bytes key);
+/* Is one of them valid now, by the system's clock?  Who connects asks it.  Errors: MISMATCH (says from when to when), FORMAT,
+ * NOMEM. */
+OMM_CHECKED omm_err omm_tls_check_time(omm_bytes certificates);
 
 #endif

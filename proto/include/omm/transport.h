@@ -123,6 +123,8 @@ OMM_CHECKED omm_err omm_client_receive(omm_bytes *reply, omm_client *client, uin
 /* Leave this connection for a new one; a request in flight ends as CLOSED.  For a caller that has waited too long for an
  * answer: after a change of networks a connection is dead and looks alive for hours. */
 void omm_client_renew(omm_client *client);
+/* Why nothing comes, for people: what became of the last attempt to connect, or that there is a connection. */
+const char *omm_client_trouble(omm_client *client);
 /* A request is in flight (sent or waiting for a connection) and has no result yet. */
 bool omm_client_is_waiting(omm_client *client);
 void omm_client_count(omm_wire_count *out, omm_client *client);
