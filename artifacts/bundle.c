@@ -146,7 +146,8 @@ static omm_err compare_file(const omm_bundle *bundle, const char *path, omm_byte
         same = omm_digest_equal(&old, &fresh);
     }
     if (same) return OMM_OK;
-    return omm_raise(OMM_ERR_MISMATCH, "%s is in the bundle with other bytes", path);
+    return omm_raise(OMM_ERR_MISMATCH, "%s is in the bundle %s with other bytes", path,
+                     bundle->dir);
 }
 
 omm_err omm_bundle_put(omm_bundle *bundle, const char *path, omm_bytes bytes) {
@@ -263,8 +264,10 @@ omm_err omm_bundle_put_lines(omm_bundle *bundle, const char *path, uint32_t inde
     line_file *file = NULL;
     OMM_TRY(find_lines(&file, bundle, path));
     if (index > file->count)
-        return omm_raise(OMM_ERR_STATE, "%s: line %u cannot follow line %u", path, index + 1,
-                         file->count);
+        return omm_raise(OMM_ERR_STATE,
+                         "%s/%s: line %u cannot follow line %u: lines are lost; put the file back "
+                         "from a copy",
+                         bundle->dir, path, index + 1, file->count);
     const uint32_t count = count_lines(lines);
     const uint32_t there = file->count - index < count ? file->count - index : count;
     const size_t known = lines_bytes(lines, there);

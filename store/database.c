@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define BUSY_TIMEOUT_MS 5000u
@@ -58,6 +59,33 @@ static omm_err get_number(int64_t *out, omm_db *db, const char *sql) {
 
 /* ---- open ---- */
 
+static omm_err damaged(const omm_db *db, const char *why) {
+    const char *path = sqlite3_db_filename(db->handle, "main");
+    return omm_raise(
+        OMM_ERR_FORMAT,
+        "%.400s: the database is damaged (%.200s); put it back from a copy, and look at "
+        "the disk",
+        path && path[0] ? path : "memory", why);
+}
+
+/* SQLite calls it a disk error where another user's file may not be written. */
+static omm_err check_access(const char *path) {
+    struct stat st;
+    char folder[OMM_PATH_MAX];
+    const char *what = path;
+    if (!path) return OMM_OK;
+    if (stat(path, &st) != 0) {
+        if (errno != ENOENT || omm_path_dir(folder, path) != OMM_OK || stat(folder, &st) != 0)
+            return OMM_OK; /* SQLite says what it is */
+        what = folder;
+    }
+    if (access(what, R_OK | W_OK) == 0) return OMM_OK;
+    const int why = errno;
+    if (why != EACCES) return omm_raise(OMM_ERR_IO, "%s: %s", what, strerror(why));
+    return omm_raise(OMM_ERR_IO, "%s: %s; it is of user %u, and this program runs as %u", what,
+                     strerror(why), (unsigned)st.st_uid, (unsigned)geteuid());
+}
+
 static omm_err connect_file(omm_db *db, const omm_db_options *options) {
     const char *path = options->path ? options->path : ":memory:";
     int flags =
@@ -71,6 +99,7 @@ static omm_err connect_file(omm_db *db, const omm_db_options *options) {
     omm_err err = omm_db_exec(db, "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL;"
                                   "PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;"
                                   "PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON");
+    if (err == OMM_ERR_FORMAT) return damaged(db, sqlite3_errmsg(db->handle));
     if (err != OMM_ERR_STATE) return err;
     return omm_raise(OMM_ERR_STATE, "another process has %s open, and only one can", path);
 }
@@ -86,7 +115,7 @@ static omm_err check_integrity(omm_db *db) {
     } else {
         const char *said = (const char *)sqlite3_column_text(statement, 0);
         if (!said || strcmp(said, "ok") != 0) {
-            err = omm_raise(OMM_ERR_FORMAT, "database is damaged: %s", said ? said : "no answer");
+            err = damaged(db, said ? said : "no answer");
         }
     }
     sqlite3_finalize(statement);
@@ -135,7 +164,8 @@ static omm_err migrate(omm_db *db, const omm_db_options *options) {
 omm_err omm_db_open(omm_db **out, const omm_db_options *options) {
     omm_db *db = omm_alloc(1, sizeof *db);
     if (!db) return omm_raise(OMM_ERR_NOMEM, "no memory for a database");
-    omm_err err = connect_file(db, options);
+    omm_err err = check_access(options->path);
+    if (err == OMM_OK) err = connect_file(db, options);
     if (err == OMM_OK) err = check_integrity(db);
     if (err == OMM_OK) err = check_kind(db, options->application_id);
     if (err == OMM_OK) err = migrate(db, options);
