@@ -15,6 +15,15 @@ omm_err coord_reply_wait(omm_buf *reply, const omm_coord *c) {
     return omm_reply_encode(reply, &r);
 }
 
+void coord_note_who(omm_coord *c, const omm_public_key *key, int32_t node) {
+    char hex[2 * sizeof key->b + 1];
+    omm_hex(hex, omm_bytes_of(key->b, sizeof key->b));
+    if (node >= 0)
+        (void)snprintf(c->who, sizeof c->who, "%.79s", c->o.run->nodes[node].name);
+    else
+        (void)snprintf(c->who, sizeof c->who, "key %.16s...", hex);
+}
+
 /* ---- polls ---- */
 
 /* Everybody on the way can send a captured poll again.  The same poll in the same round and state is
@@ -37,6 +46,7 @@ static omm_err check_poll(int32_t *node, omm_digest *id, bool *stale, omm_coord 
     *id = omm_key_id(&envelope.key);
     int32_t found = coord_node_find(c, id);
     bool is_candidate = false;
+    coord_note_who(c, &envelope.key, found);
     if (found < 0) OMM_TRY(coord_canary_knows(&is_candidate, c, id));
     if (found < 0 && !is_candidate) return coord_refuse_stranger(c);
     if (found >= 0 && c->nodes[found].revoked) return coord_refuse_revoked(c, (size_t)found);
@@ -48,8 +58,9 @@ static omm_err check_poll(int32_t *node, omm_digest *id, bool *stale, omm_coord 
     coord_node *n = &c->nodes[found];
     if (n->has_counter && poll.counter < n->counter)
         return omm_raise(OMM_ERR_REFUSED_DUPLICATE,
-                         "counter: %" PRIu64 " is below %" PRIu64 ", which was seen", poll.counter,
-                         n->counter);
+                         "counter: %" PRIu64 " is below %" PRIu64
+                         ", which was seen: the node's state is new, or another has its key",
+                         poll.counter, n->counter);
     if (poll.counter > INT64_MAX)
         return omm_raise(OMM_ERR_REFUSED_SIZE, "counter: %" PRIu64 " is over 2^63 - 1",
                          poll.counter);
@@ -152,7 +163,7 @@ omm_err coord_answer(omm_buf *reply, omm_coord *c, uint64_t now_ms, omm_bytes by
         char sentence[SENTENCE_SIZE];
         (void)snprintf(sentence, sizeof sentence, "%s", omm_err_sentence());
         omm_log_event(c->o.log, coord_refusal_level(c), "request_refused",
-                      OMM_LOG_STR("peer", peer ? peer : "unknown"),
+                      OMM_LOG_STR("peer", peer ? peer : "unknown"), OMM_LOG_STR("node", c->who),
                       OMM_LOG_STR("reason", omm_err_name(err)), OMM_LOG_STR("sentence", sentence));
         coord_tell(c, &(omm_coord_event){.kind = OMM_COORD_EVENT_REQUEST,
                                          .round = c->round,

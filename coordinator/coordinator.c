@@ -211,6 +211,7 @@ omm_err omm_coord_step(omm_buf *reply, uint64_t *next_deadline_ms, omm_coord *c,
     start_clock(c, now_ms);
     coord_canary_now(c, now_ms);
     c->last_node = OMM_COORD_NOBODY;
+    c->who[0] = '\0';
     c->peer_fresh = false;
     /* A deadline that has passed counts, whether or not somebody ticked in time. */
     omm_err err = OMM_OK;
@@ -343,6 +344,9 @@ omm_coord_status omm_coord_get_status(const omm_coord *c) {
                                .loss = c->loss,
                                .paused = c->paused,
                                .draining = c->draining,
+                               .held = c->held,
+                               .quorum = coord_round_quorum(c),
+                               .accept_min = c->o.policy.accept_min,
                                .refusals_total = c->refusals_total};
     for (size_t i = 0; i < c->o.run->node_count; i++) {
         if (c->nodes[i].ready) status.ready++;

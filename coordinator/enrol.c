@@ -48,6 +48,24 @@ static omm_err load_revoked(void *ud, uint32_t node, const char *reason) {
     return OMM_OK;
 }
 
+/* Who had joined would be strangers, and who was revoked would be let in again. */
+static omm_err check_kept(omm_coord *c) {
+    char path[OMM_PATH_MAX];
+    uint64_t size = 0;
+    bool has_run = false;
+    if (!c->o.state_dir) return OMM_OK;
+    OMM_TRY(omm_path_join(path, c->o.state_dir, ENROL_DATABASE));
+    OMM_TRY(coord_store_has_run(&has_run, c));
+    if (!has_run || (omm_file_exists(path) && omm_file_size(&size, path) == OMM_OK && size > 0))
+        return OMM_OK;
+    return omm_raise(
+        OMM_ERR_STATE,
+        "%s is gone or empty, and the run goes on since before: who has joined and who "
+        "is revoked is in it; put it back from a copy, or begin a new run in another "
+        "state_dir",
+        path);
+}
+
 omm_err coord_enrol_open(omm_coord *c) {
     for (uint32_t i = 0; i < c->listed; i++) c->by_id[i] = i;
     if (!c->o.enrolment) return OMM_OK;
@@ -59,6 +77,7 @@ omm_err coord_enrol_open(omm_coord *c) {
     if (!e->nodes) return omm_raise(OMM_ERR_NOMEM, "enrolment of %u nodes", c->node_max);
     for (size_t i = 0; i < e->listed; i++)
         (void)snprintf(e->nodes[i].by, sizeof e->nodes[i].by, "list");
+    OMM_TRY(check_kept(c));
     OMM_TRY(enrol_store_open(&e->db, c->o.state_dir));
     OMM_TRY(enrol_store_members(e->db, load_member, c));
     return enrol_store_revoked(e->db, load_revoked, c);
@@ -261,6 +280,7 @@ omm_err coord_enrol_answer(omm_buf *reply, omm_coord *c, uint64_t now_ms, omm_by
     bool claims = node < 0 && enrol.has_work && !enrol.has_invitation && takes_work(c);
     if (claims) OMM_TRY(check_work(c, &enrol, &envelope.key, now_ms));
     OMM_TRY(omm_envelope_verify(&envelope, OMM_CONTEXT_ENROL));
+    coord_note_who(c, &envelope.key, node);
     c->last_node = node;
     if (node >= 0 && c->nodes[node].revoked) return coord_refuse_revoked(c, (size_t)node);
     if (node < 0) OMM_TRY(coord_canary_knows(&is_candidate, c, &id));

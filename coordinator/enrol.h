@@ -49,6 +49,7 @@ typedef struct enrol_invitation {
 void enrol_take_place(omm_coord *c, uint32_t index);
 
 /* ---- enrol_store.c ---- */
+#define ENROL_DATABASE "enrolment.sqlite"
 OMM_CHECKED omm_err enrol_store_open(omm_db **out, const char *state_dir);
 OMM_CHECKED omm_err enrol_store_invite(omm_db *db, const enrol_invitation *all, size_t count);
 OMM_CHECKED omm_err enrol_store_count(uint64_t *out, omm_db *db);

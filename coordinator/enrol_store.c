@@ -19,7 +19,7 @@ static const char *const s_migrations[] = {
 
 omm_err enrol_store_open(omm_db **out, const char *state_dir) {
     char path[OMM_PATH_MAX] = "";
-    if (state_dir) OMM_TRY(omm_path_join(path, state_dir, "enrolment.sqlite"));
+    if (state_dir) OMM_TRY(omm_path_join(path, state_dir, ENROL_DATABASE));
     omm_db_options options = {.path = state_dir ? path : NULL,
                               .application_id = ENROL_APPLICATION_ID,
                               .migrations = s_migrations,

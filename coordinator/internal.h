@@ -155,13 +155,19 @@ struct omm_coord {
 
     omm_buf close;     /* envelope of Close */
     int32_t last_node; /* whose request this step answers */
-    bool peer_fresh;   /* and nobody else can have sent it: it is no replay */
+    char who
+        [80]; /* for the log, of who signed it: a node's name, or how its key begins; "": nobody */
+    bool peer_fresh; /* and nobody else can have sent it: it is no replay */
     coord_batch batch;
     bool is_broken; /* memory could not be read again after a failed commit */
 };
 
 /* ---- coordinator.c ---- */
 uint64_t coord_next_deadline(const omm_coord *c, uint64_t now_ms);
+
+/* ---- answer.c ---- */
+/* Well signed: by this node, or by a stranger (negative) with this key. */
+void coord_note_who(omm_coord *c, const omm_public_key *key, int32_t node);
 
 /* ---- batch.c ---- */
 /* Errors: STATE (is_broken). */
@@ -372,6 +378,8 @@ OMM_CHECKED omm_err coord_offer_seal(omm_buf *envelope, const omm_coord *c, cons
 void coord_round_note_quorum(omm_coord *c, uint64_t now_ms);
 /* When the round opens if nobody else comes; OMM_COORD_NEVER: too few are ready. */
 uint64_t coord_round_opens_ms(const omm_coord *c);
+/* Ready nodes that open a round at once. */
+uint32_t coord_round_quorum(const omm_coord *c);
 /* Enough have come: nobody is waited for any more. */
 bool coord_round_has_enough(const omm_coord *c);
 OMM_CHECKED omm_err coord_round_open(omm_coord *c, uint64_t now_ms);
@@ -389,6 +397,16 @@ void coord_rollback_next(omm_coord *c); /* c->round is another one now */
 /* Take up the state that this round begins from, where that is not the one before it.
  * Errors: IO, NOMEM, those of the bundle. */
 OMM_CHECKED omm_err coord_rollback_apply(omm_coord *c);
+
+/* ---- store_load.c ---- */
+/* Has a run begun here before? */
+OMM_CHECKED omm_err coord_store_has_run(bool *out, omm_coord *c);
+/* What the file of state `number`, 1 or more, was when it was written.  Errors: FORMAT, IO, NOMEM. */
+OMM_CHECKED omm_err coord_store_master(omm_digest *out, omm_coord *c, uint32_t number);
+
+/* ---- changed.c ---- */
+/* What is not as it was when the run began, by the bundle; `record`: run.json as it would be now. */
+void coord_name_change(char *out, size_t size, const omm_coord *c, omm_bytes record);
 
 /* ---- evidence.c ---- */
 OMM_CHECKED omm_err coord_evidence_start(omm_coord *c);

@@ -11,7 +11,11 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
+#define SERVICE_FEW_MS 5000u   /* nodes may be on their way */
+#define SERVICE_LOOK_MS 1000u  /* between two looks at the files of the run */
+#define SERVICE_OWN_FILES 128u /* 64 of the page's, databases, logs, the model */
 #define SERVICE_EPOCH_MS ((uint64_t)1 << 40)
 
 uint64_t service_now_ms(const service *s) {
@@ -159,14 +163,28 @@ static omm_err open_times(service *s) {
     return OMM_OK;
 }
 
+/* Once for a round that nobody's time-out opens. */
+static void tell_few(service *s, const omm_coord_status *is, uint64_t stage_ms) {
+    if (is->state != OMM_COORD_JOINING || is->paused || is->draining || is->held ||
+        is->ready >= is->accept_min || stage_ms < s->join_ms || stage_ms < SERVICE_FEW_MS ||
+        s->few_told == is->round + 1)
+        return;
+    s->few_told = is->round + 1;
+    omm_log_event(s->o->log, OMM_LOG_WARN, "too_few_nodes", OMM_LOG_INT("round", is->round),
+                  OMM_LOG_INT("ready", is->ready), OMM_LOG_INT("accept_min", is->accept_min),
+                  OMM_LOG_INT("seconds", stage_ms / 1000),
+                  OMM_LOG_STR("then", "waits on; `ctl status` says who has not come"));
+}
+
 /* A timetable that cannot be written costs a restart its durations, and nothing else. */
 static void look_at_times(service *s) {
     const omm_coord_status status = omm_coord_get_status(s->coord);
     const bool has_opened = s->has_opened;
+    const uint64_t stage_ms = omm_coord_stage_ms(s->coord, service_now_ms(s));
     s->has_opened = false;
     if (has_opened) timetable_opened(&s->times);
-    if (timetable_note(&s->times, status.round, status.state,
-                       omm_coord_stage_ms(s->coord, service_now_ms(s))) != OMM_OK)
+    tell_few(s, &status, stage_ms);
+    if (timetable_note(&s->times, status.round, status.state, stage_ms) != OMM_OK)
         omm_log_event(s->o->log, OMM_LOG_WARN, "timetable_failed",
                       OMM_LOG_STR("detail", omm_err_sentence()));
     const bool hold = status.state == OMM_COORD_JOINING && !timetable_is_due(&s->times);
@@ -177,8 +195,24 @@ static void look_at_times(service *s) {
                   OMM_LOG_INT("round", status.round));
 }
 
+/* Says so once, and once more when it is well again. */
+void service_look_at_ground(service *s, bool at_once) {
+    const uint64_t now = service_now_ms(s);
+    if (!at_once && now - s->looked_ms < SERVICE_LOOK_MS) return;
+    s->looked_ms = now;
+    const bool lost = footing_check(&s->footing) != OMM_OK;
+    if (lost) watch_round_trouble(s->watch, omm_err_sentence());
+    if (lost == s->has_lost_ground) return;
+    s->has_lost_ground = lost;
+    if (!lost) watch_round_trouble(s->watch, NULL);
+    omm_log_event(s->o->log, lost ? OMM_LOG_ERROR : OMM_LOG_INFO,
+                  lost ? "round_stands_still" : "round_goes_on",
+                  OMM_LOG_STR("detail", lost ? omm_err_sentence() : "what was gone is back"));
+}
+
 void service_look_around(service *s) {
     service_listen(s, true);
+    service_look_at_ground(s, false);
     look_at_times(s);
     canary_work_turn(s->canaries, &s->deadline_ms, s->coord, service_now_ms(s));
     service_show(s, false);
@@ -215,6 +249,32 @@ static omm_err open_base(service *s, const omm_key *key) {
     return OMM_OK;
 }
 
+/* ---- descriptors ---- */
+
+/* One for each connection, and for what a coordinator has open itself.  Where they run out nobody is heard any more, the
+ * operator neither: as many as the system gives, and a word where these may be too few. */
+static omm_err take_descriptors(const service *s) {
+    struct rlimit limit;
+    const uint64_t wanted =
+        s->enrolment.node_max + (uint64_t)s->o->limits.strangers + SERVICE_OWN_FILES;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return OMM_OK;
+    const rlim_t before = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max;
+    if (before < limit.rlim_max && setrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = before;
+    if (limit.rlim_cur < SERVICE_OWN_FILES)
+        return omm_raise(OMM_ERR_CONFIG,
+                         "%llu open files are allowed to this process, and it needs %u; raise "
+                         "`ulimit -n`, or LimitNOFILE of the unit",
+                         (unsigned long long)limit.rlim_cur, SERVICE_OWN_FILES);
+    if (limit.rlim_cur < wanted)
+        omm_log_event(
+            s->o->log, OMM_LOG_WARN, "few_open_files",
+            OMM_LOG_INT("allowed", (int64_t)limit.rlim_cur), OMM_LOG_INT("wanted", wanted),
+            OMM_LOG_STR("then", "with more connections nobody is heard; raise `ulimit -n` "
+                                "or LimitNOFILE, or lower node_max and strangers"));
+    return OMM_OK;
+}
+
 /* ---- all of them ---- */
 
 static void note_replay(void *ud, uint64_t ms) {
@@ -236,6 +296,7 @@ omm_err service_open(service *s) {
     omm_run_enrolment(&s->enrolment, s->o->run, s->o->clock);
     s->enrolment.work_bits = s->o->work_bits;
     s->node_max = s->enrolment.node_max;
+    OMM_TRY(take_descriptors(s));
     options.enrolment = &s->enrolment;
     options.canaries = s->o->canaries;
     options.state_dir = s->o->state_dir;
@@ -246,6 +307,7 @@ omm_err service_open(service *s) {
     OMM_TRY(omm_bundle_open(&s->bundle, s->o->bundle_dir, true));
     s->busy_ms = options.policy.poll_ms;
     if (s->busy_ms < SERVICE_BUSY_MS) s->busy_ms = SERVICE_BUSY_MS;
+    s->join_ms = options.policy.join_ms;
     options.bundle = s->bundle;
     OMM_TRY(open_watch(s));
     options.on_event = service_on_event;
@@ -254,6 +316,7 @@ omm_err service_open(service *s) {
     OMM_TRY(omm_coord_open(&s->coord, &options));
     OMM_TRY(open_times(s));
     OMM_TRY(open_diary(s));
+    OMM_TRY(footing_open(&s->footing, s->o->state_dir, s->o->bundle_dir));
     OMM_TRY(wires_open(&s->wires, omm_run_get_record(s->o->run), s->node_max, s->o->state_dir));
     OMM_TRY(open_base(s, options.key));
     OMM_TRY(canary_work_open(&s->canaries, &(canary_work_options){.run = s->o->run,

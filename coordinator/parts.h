@@ -13,6 +13,7 @@
 #include "canary_work.h"
 #include "ctl.h"
 #include "diary.h"
+#include "footing.h"
 #include "held.h"
 #include "meter.h"
 #include "timetable.h"
@@ -20,7 +21,8 @@
 #include "web.h"
 #include "wires.h"
 
-#define SERVICE_BUSY_MS 1000u /* a tick that makes others wait is worth a second */
+#define SERVICE_BUSY_MS 1000u    /* a tick that makes others wait is worth a second */
+#define SERVICE_TROUBLE_MS 5000u /* between attempts when our own disk fails */
 #define SERVICE_DETAIL_BYTES 2048u
 
 typedef struct service {
@@ -35,12 +37,18 @@ typedef struct service {
     base_serve *base; /* NULL: none is served */
     canary_work *canaries;
     timetable times;
+    footing footing;
+    bool has_lost_ground;     /* a file that the run stands on is gone: no round goes on */
+    uint64_t looked_ms;       /* at these files */
+    uint64_t again_ms;        /* a round that stands still is tried again then */
     bool is_held, has_opened; /* a round, since it was looked at last */
     bool told_failed;         /* who has heard of the end could not be kept */
     bool wires_failed;        /* counts of bytes could not */
     omm_buf reply;
     held held;
     meter *meter;
+    uint64_t join_ms;  /* of the run's policy */
+    uint32_t few_told; /* the last round, from 1, of which it was said that too few nodes come */
     uint64_t deadline_ms;
     uint64_t busy_ms; /* when to ask again while a tick runs */
     wires *wires;
@@ -61,6 +69,8 @@ void service_show(service *s, bool now);
 void service_on_event(void *ud, const omm_coord_event *event);
 /* The operator's words; without `is_free`, while a tick runs, only questions are answered. */
 void service_listen(service *s, bool is_free);
+/* Are the files of the run where they were?  has_lost_ground says it. */
+void service_look_at_ground(service *s, bool at_once);
 /* Operator, timetable and canaries have a look, between two requests, when nobody else has the state machine. */
 void service_look_around(service *s);
 

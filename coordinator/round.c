@@ -6,6 +6,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,7 +43,7 @@ static uint32_t tally(const omm_coord *c, bool counting, bool ready_only) {
 }
 
 /* A quorum that quarantine has made impossible is not waited for, unless others may still join. */
-static uint32_t quorum_of(const omm_coord *c) {
+uint32_t coord_round_quorum(const omm_coord *c) {
     const uint32_t quorum = c->o.policy.quorum, all = tally(c, true, false);
     if (quorum && (quorum <= all || c->o.run->node_count < c->node_max)) return quorum;
     return all > 0 ? all : 1; /* with everybody in quarantine no round opens */
@@ -51,7 +52,7 @@ static uint32_t quorum_of(const omm_coord *c) {
 void coord_round_note_quorum(omm_coord *c, uint64_t now_ms) {
     if (c->state != OMM_COORD_JOINING) {
         c->has_quorum = false;
-    } else if (!c->has_quorum && tally(c, true, true) >= quorum_of(c)) {
+    } else if (!c->has_quorum && tally(c, true, true) >= coord_round_quorum(c)) {
         c->has_quorum = true;
         c->quorum_ms = now_ms;
     }
@@ -238,15 +239,40 @@ out:
 
 /* ---- closing ---- */
 
+#define MISSING_SHOWN 5u /* names in a line of the log; status and page have all */
+
+/* Who was selected and gave nothing: "anna,bert and 3 more". */
+static void name_missing(char *out, size_t size, const omm_coord *c) {
+    uint32_t count = 0;
+    size_t used = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < c->o.run->node_count; i++) {
+        if (!c->nodes[i].selected || c->nodes[i].settled || ++count > MISSING_SHOWN) continue;
+        const int n =
+            snprintf(out + used, size - used, "%s%.64s", used ? "," : "", c->o.run->nodes[i].name);
+        if (n > 0 && (size_t)n < size - used) used += (size_t)n;
+    }
+    if (count > MISSING_SHOWN)
+        (void)snprintf(out + used, size - used, " and %u more", count - MISSING_SHOWN);
+}
+
 omm_err coord_round_collected(omm_coord *c) {
     OMM_TRY(coord_refuse_unfinished(c));
     OMM_TRY(omm_blobs_drop_partials(c->uploads));
     OMM_TRY(coord_store_state(c, OMM_COORD_AGGREGATING, c->round));
     c->state = OMM_COORD_AGGREGATING;
+    char missing[(MISSING_SHOWN + 1) * 66];
+    name_missing(missing, sizeof missing, c);
     omm_log_event(c->o.log, OMM_LOG_INFO, "round_collected", OMM_LOG_INT("round", c->round),
                   OMM_LOG_INT("selected", c->selected_count),
                   OMM_LOG_INT("accepted", c->accepted_count),
-                  OMM_LOG_INT("refused", c->refused_count));
+                  OMM_LOG_INT("refused", c->refused_count), OMM_LOG_STR("missing", missing));
+    if (c->accepted_count < c->o.policy.accept_min)
+        omm_log_event(c->o.log, OMM_LOG_WARN, "round_void", OMM_LOG_INT("round", c->round),
+                      OMM_LOG_INT("accepted", c->accepted_count),
+                      OMM_LOG_INT("accept_min", c->o.policy.accept_min),
+                      OMM_LOG_STR("then", "its adapter is the one before; nodes may be too slow "
+                                          "for deadline_ms, or refused"));
     return OMM_OK;
 }
 
@@ -348,6 +374,10 @@ omm_err coord_round_publish(omm_coord *c) {
     omm_log_event(c->o.log, OMM_LOG_INFO, "round_published", OMM_LOG_INT("round", c->round),
                   OMM_LOG_INT("accepted", c->accepted_count), OMM_LOG_INT("void", c->is_void),
                   OMM_LOG_INT("published", c->is_published));
+    if (!c->is_void && !c->is_published)
+        omm_log_event(c->o.log, OMM_LOG_WARN, "round_held_back", OMM_LOG_INT("round", c->round),
+                      OMM_LOG_STR("reason", "the held-out loss is over loss_increase_max; the "
+                                            "adapter stays the one before"));
     if (c->is_published) adopt(c, &global);
     c->begins = c->round + 1;
     coord_candidate_forget(c);

@@ -21,7 +21,6 @@
 
 #define SERVICE_SLICE_MS 200u     /* how soon a stop is noticed */
 #define SERVICE_BUSY_SLICE_MS 10u /* how soon the end of a tick is */
-#define SERVICE_TROUBLE_MS 5000u  /* between attempts when our own disk fails */
 #define SERVICE_ACTIONS_BYTES_MAX ((size_t)32 << 20)
 #define SERVICE_BATCH_MS 20u  /* no request waits longer for others to be taken */
 #define SERVICE_DRAIN_MS 100u /* quiet for so long: nobody's repeated request is under way */
@@ -212,11 +211,18 @@ static void *tick_main(void *ud) {
 
 /* A full disk, say.  Nothing has changed: the same is due again. */
 static omm_err wait_for_room(service *s, const char *detail) {
-    watch_trouble(s->watch, detail);
+    watch_round_trouble(s->watch, detail);
     omm_log_event(s->o->log, OMM_LOG_ERROR, "round_stands_still", OMM_LOG_STR("detail", detail),
                   OMM_LOG_STR("then", "tried again; what was accepted is kept"));
-    s->deadline_ms = service_now_ms(s) + SERVICE_TROUBLE_MS;
+    s->again_ms = service_now_ms(s) + SERVICE_TROUBLE_MS;
     return OMM_OK;
+}
+
+/* A file that is not there, or not as it was, may be put back: who stands still says so to whoever asks, who ends
+ * is started again and again. */
+static bool can_be_mended(omm_err err) {
+    return err == OMM_ERR_IO || err == OMM_ERR_NOT_FOUND || err == OMM_ERR_SIZE ||
+           err == OMM_ERR_DIGEST || err == OMM_ERR_MISMATCH;
 }
 
 static omm_err tick(service *s, uint64_t now) {
@@ -233,7 +239,8 @@ static omm_err tick(service *s, uint64_t now) {
     }
     (void)pthread_join(thread, NULL);
     service_show(s, true);
-    if (t.err == OMM_ERR_IO && omm_sync_check() == OMM_OK) return wait_for_room(s, t.detail);
+    if (can_be_mended(t.err) && omm_sync_check() == OMM_OK) return wait_for_room(s, t.detail);
+    if (t.err == OMM_OK) watch_round_trouble(s->watch, NULL);
     return t.err != OMM_OK ? omm_raise(t.err, "%s", t.detail) : err;
 }
 
@@ -250,12 +257,19 @@ static void keep_wires(service *s) {
 static omm_err run_rounds(service *s) {
     while (!omm_coord_is_done(s->coord) && !service_is_stopped(s) && !is_drained(s)) {
         uint64_t now = service_now_ms(s);
-        if (s->deadline_ms <= now) {
+        const bool is_due = s->deadline_ms <= now && s->again_ms <= now;
+        if (is_due)
+            service_look_at_ground(s, true); /* a folder that was moved away is not made again */
+        if (is_due && !s->has_lost_ground) {
             OMM_TRY(tick(s, now));
             keep_wires(s);
         }
         now = service_now_ms(s);
-        OMM_TRY(answer_all(NULL, s, s->deadline_ms <= now ? 0 : s->deadline_ms - now));
+        const uint64_t due_ms = s->deadline_ms > s->again_ms ? s->deadline_ms : s->again_ms;
+        OMM_TRY(answer_all(NULL, s,
+                           s->has_lost_ground ? SERVICE_SLICE_MS
+                           : due_ms <= now    ? 0
+                                              : due_ms - now));
         service_look_around(s);
     }
     return OMM_OK;

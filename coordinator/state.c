@@ -112,8 +112,24 @@ static omm_err begin(omm_coord *c, uint32_t number, const float *values, bool pu
     return OMM_OK;
 }
 
+/* Is the file still what it was?  A run that goes on from another one is evidence of nothing. */
+static omm_err check_file(omm_coord *c, uint32_t number) {
+    char path[OMM_PATH_MAX];
+    omm_digest have, want;
+    if (number == 0) return OMM_OK; /* it is made again, and compared */
+    OMM_TRY(coord_store_master(&want, c, number));
+    OMM_TRY(omm_path_join(path, omm_bundle_dir(c->o.bundle), omm_bundle_path_master(number).text));
+    OMM_TRY(omm_hash_file(&have, path));
+    if (omm_digest_equal(&have, &want)) return OMM_OK;
+    return omm_raise(OMM_ERR_DIGEST,
+                     "%s is not as round %u wrote it; put the file back from a copy, and look at "
+                     "the disk",
+                     path, number - 1);
+}
+
 omm_err coord_state_begin(omm_coord *c, uint32_t number) {
     float *values = NULL;
+    OMM_TRY(check_file(c, number));
     OMM_TRY(take_vector(&values, c));
     omm_err err = coord_evidence_load_master(values, c, number);
     if (err == OMM_OK) err = begin(c, number, values, false);

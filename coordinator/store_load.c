@@ -24,6 +24,27 @@ static omm_err config_digest(omm_digest *out, const omm_coord *c) {
     return err;
 }
 
+omm_err coord_store_has_run(bool *out, omm_coord *c) {
+    omm_rows *rows = NULL;
+    OMM_TRY(omm_db_query(&rows, c->db, "SELECT id FROM run WHERE id = ?", OMM_DB_INT(0)));
+    const omm_err err = omm_rows_next(out, rows);
+    omm_rows_close(rows);
+    return err;
+}
+
+static omm_err refuse_change(const omm_coord *c) {
+    char what[512] = "";
+    omm_buf record;
+    omm_buf_init(&record, (size_t)1 << 28);
+    OMM_TRY(coord_record_write(&record, c, c->listed));
+    coord_name_change(what, sizeof what, c, omm_buf_view(&record));
+    omm_buf_fini(&record);
+    return omm_raise(OMM_ERR_CONFIG,
+                     "%s holds a run that began with something else: %s; put that back, or begin a "
+                     "new run in another state_dir",
+                     c->o.state_dir ? c->o.state_dir : "memory", what);
+}
+
 static omm_err load_run(omm_coord *c, bool *found) {
     omm_digest want;
     OMM_TRY(config_digest(&want, c));
@@ -34,9 +55,7 @@ static omm_err load_run(omm_coord *c, bool *found) {
     omm_digest have;
     omm_err err = omm_rows_next(found, rows);
     if (err == OMM_OK && *found) err = omm_rows_digest(&have, rows, 0);
-    if (err == OMM_OK && *found && !omm_digest_equal(&have, &want))
-        err = omm_raise(OMM_ERR_MISMATCH, "%s holds another run, or its configuration has changed",
-                        c->o.state_dir ? c->o.state_dir : "memory");
+    if (err == OMM_OK && *found && !omm_digest_equal(&have, &want)) err = refuse_change(c);
     if (err == OMM_OK && *found) {
         c->state = (omm_coord_state)omm_rows_int(rows, 1);
         c->round = (uint32_t)omm_rows_int(rows, 2);
@@ -48,6 +67,13 @@ static omm_err load_run(omm_coord *c, bool *found) {
     }
     omm_rows_close(rows);
     if (err != OMM_OK || *found) return err;
+    /* A round is in the bundle long after it is in the database: without it, nobody's receipts would be known. */
+    if (c->o.state_dir && omm_bundle_has(c->o.bundle, "rounds.jsonl"))
+        return omm_raise(
+            OMM_ERR_STATE,
+            "%s/coordinator.sqlite is gone or empty, and the bundle %s has rounds of "
+            "the run; put it back from a copy, or begin a new run in another state_dir",
+            c->o.state_dir, omm_bundle_dir(c->o.bundle));
     return omm_db_run(c->db, "INSERT INTO run(id, digest, state, round) VALUES (0, ?, 0, 0)",
                       OMM_DB_DIGEST(&want));
 }
@@ -105,6 +131,25 @@ static omm_err load_offer(omm_coord *c) {
         omm_bytes offer = omm_rows_bytes(rows, 0);
         err = omm_buf_append(&c->offer, offer.data, offer.size);
     }
+    omm_rows_close(rows);
+    return err;
+}
+
+omm_err coord_store_master(omm_digest *out, omm_coord *c, uint32_t number) {
+    omm_rows *rows = NULL;
+    omm_arena arena;
+    omm_round_record r;
+    bool more = false;
+    OMM_TRY(omm_db_query(&rows, c->db,
+                         "SELECT line FROM round WHERE line IS NOT NULL AND round = ?",
+                         OMM_DB_INT((int64_t)number - 1)));
+    omm_arena_init(&arena, (size_t)1 << 30);
+    omm_err err = omm_rows_next(&more, rows);
+    if (err == OMM_OK && !more)
+        err = omm_raise(OMM_ERR_FORMAT, "coordinator.sqlite: no round ended with state %u", number);
+    if (err == OMM_OK) err = omm_round_record_parse(&r, &arena, omm_rows_bytes(rows, 0));
+    if (err == OMM_OK) *out = r.master;
+    omm_arena_fini(&arena);
     omm_rows_close(rows);
     return err;
 }

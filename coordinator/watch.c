@@ -148,12 +148,30 @@ void watch_take(watch *w, const omm_coord *coord, bool now, watch_wire (*wire)(v
     pthread_mutex_unlock(&w->mutex);
 }
 
+/* With the lock held. */
+static void note_trouble(watch *w, const char *sentence) {
+    w->facts.trouble_ms = now_ms(w);
+    w->facts.trouble_wall_ms = wall_ms(w);
+    (void)snprintf(w->facts.trouble, sizeof w->facts.trouble, "%s", sentence);
+}
+
 void watch_trouble(watch *w, const char *sentence) {
     pthread_mutex_lock(&w->mutex);
-    w->facts.has_trouble = sentence != NULL;
     if (sentence) {
-        w->facts.trouble_wall_ms = wall_ms(w);
-        (void)snprintf(w->facts.trouble, sizeof w->facts.trouble, "%s", sentence);
+        note_trouble(w, sentence);
+        w->facts.has_trouble = true;
+    } else if (now_ms(w) - w->facts.trouble_ms >= WATCH_TROUBLE_MS) {
+        w->facts.has_trouble = false;
+    }
+    pthread_mutex_unlock(&w->mutex);
+}
+
+void watch_round_trouble(watch *w, const char *sentence) {
+    pthread_mutex_lock(&w->mutex);
+    w->facts.has_stopped = sentence != NULL;
+    if (sentence) {
+        note_trouble(w, sentence);
+        (void)snprintf(w->facts.stopped, sizeof w->facts.stopped, "%s", sentence);
     }
     pthread_mutex_unlock(&w->mutex);
 }

@@ -21,6 +21,8 @@
 #define WATCH_VERDICTS_MAX 64u /* newest kept */
 #define WATCH_SENTENCE_SIZE 240u
 #define WATCH_TROUBLE_SIZE 512u
+/* A request that goes well says nothing of another one that fails, and who had no answer asks again after a minute. */
+#define WATCH_TROUBLE_MS 90000u
 #define WATCH_TAKE_MS 200u /* a take copies all nodes: not at every request */
 
 #define XX(name, text) WATCH_REASON_##name,
@@ -54,9 +56,10 @@ typedef struct watch_facts {
     uint64_t tick_since_ms, ticks, tick_ms;
     uint64_t stage_since_ms,
         acts_at_ms;   /* when it goes on by itself; UINT64_MAX: not before something happens */
-    bool has_trouble; /* our own, not a peer's: disk, memory; nothing has gone well since */
-    uint64_t trouble_wall_ms;
-    char trouble[WATCH_TROUBLE_SIZE];
+    bool has_trouble; /* our own, not a peer's: disk, memory; WATCH_TROUBLE_MS without it end it */
+    bool has_stopped; /* the round stands still because of it, until a tick goes well */
+    uint64_t trouble_ms, trouble_wall_ms; /* the last one */
+    char trouble[WATCH_TROUBLE_SIZE], stopped[WATCH_TROUBLE_SIZE];
     uint64_t audit_entries;
     omm_digest audit_head;
     bool has_audit_trouble; /* since the last entry that could be written */
@@ -99,6 +102,8 @@ void watch_stage(watch *w, uint64_t stage_ms, uint64_t left_ms);
 void watch_replay(watch *w, uint64_t ms);
 /* A request went well (NULL), or failed for a reason of our own. */
 void watch_trouble(watch *w, const char *sentence);
+/* The same of a tick: a round that stands still stays so, however well requests go. */
+void watch_round_trouble(watch *w, const char *sentence);
 void watch_audit(watch *w, uint64_t entries, const omm_digest *head);
 void watch_audit_failed(watch *w, const char *sentence);
 

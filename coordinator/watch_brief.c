@@ -70,9 +70,17 @@ static omm_err put_stage(omm_buf *out, const watch_facts *f) {
         return omm_buf_printf(out, "working: a sum or an evaluation since %" PRIu64 " s\n",
                               (f->now_ms - f->tick_since_ms) / 1000);
     OMM_TRY(omm_buf_printf(out, "stage: since %" PRIu64 " s", stage_ms(f) / 1000));
-    return has_left(&left_ms, f)
-               ? omm_buf_printf(out, ", goes on in %" PRIu64 " s at the latest\n", left_ms / 1000)
-               : omm_buf_printf(out, ", waits for nodes or for a word\n");
+    if (has_left(&left_ms, f))
+        return omm_buf_printf(out, ", goes on in %" PRIu64 " s at the latest\n", left_ms / 1000);
+    const omm_coord_status *is = &f->status;
+    if (is->state != OMM_COORD_JOINING) return omm_buf_printf(out, "\n");
+    if (is->draining) return omm_buf_printf(out, ", ends now\n");
+    if (is->paused) return omm_buf_printf(out, ", waits for `resume`\n");
+    if (is->held) return omm_buf_printf(out, ", waits for its time (every, at)\n");
+    return omm_buf_printf(out,
+                          ", waits for nodes: %u ready, at least %u are needed (accept_min), "
+                          "with %u it begins at once\n",
+                          is->ready, is->accept_min, is->quorum);
 }
 
 static omm_err put_refusals(omm_buf *out, const char *what, const uint64_t *counts) {
@@ -91,7 +99,7 @@ static omm_err put_error(omm_buf *out, const watch_facts *f) {
     if (!f->trouble_wall_ms) return OMM_OK;
     omm_time_iso(at, f->trouble_wall_ms);
     return omm_buf_printf(out, "last error: %s %s%s\n", at, f->trouble,
-                          f->has_trouble ? "" : " (since then all went well)");
+                          f->has_trouble || f->has_stopped ? "" : " (since then all went well)");
 }
 
 /* "what: anna, bert and 3 more; hint"; nothing where nobody stands so. */
@@ -105,6 +113,20 @@ static omm_err put_names(omm_buf *out, const watch_seen *s, standing kind, const
     if (count == 0) return OMM_OK;
     if (count > NAMES_MAX) OMM_TRY(omm_buf_printf(out, " and %u more", count - NAMES_MAX));
     return omm_buf_printf(out, "; %s\n", hint);
+}
+
+static omm_err put_last(omm_buf *out, const watch_seen *s) {
+    char at[25] = "never since the start";
+    if (s->facts->over_wall_ms) omm_time_iso(at, s->facts->over_wall_ms);
+    OMM_TRY(omm_buf_printf(out, "last round over: %s", at));
+    if (s->facts->history_count == 0) return omm_buf_printf(out, "\n");
+    const omm_coord_round *r = &s->history[s->facts->history_count - 1];
+    OMM_TRY(omm_buf_printf(out, "; %u of %u accepted, ", r->accepted, r->selected));
+    if (r->voided)
+        return omm_buf_printf(out, "void: at least %u are needed (accept_min)\n",
+                              s->facts->status.accept_min);
+    return omm_buf_printf(out, r->published ? "published\n"
+                                            : "held back: its loss is over loss_increase_max\n");
 }
 
 /* Which ones a round waits for or goes without, and what can be done about them. */
@@ -127,19 +149,17 @@ omm_err watch_brief_text(omm_buf *out, const watch_seen *s) {
     const omm_coord_status *is = &s->facts->status;
     const node_counts n = count_nodes(s);
     bool healthy = false;
-    char at[25] = "never since the start";
-    if (s->facts->over_wall_ms) omm_time_iso(at, s->facts->over_wall_ms);
     OMM_TRY(watch_health_text(out, &healthy, s));
     OMM_TRY(put_stage(out, s->facts));
     OMM_TRY(omm_buf_printf(
         out,
         "nodes: %zu enrolled, %u ready, %u working, %u uploading, %u settled, %u away\n"
         "not taking part: %u in quarantine, %u revoked; late in the last round: %u\n"
-        "this round: %u selected, %u accepted, %u refused, %u not heard of\n"
-        "last round over: %s\n",
+        "this round: %u selected, %u accepted, %u refused, %u not heard of\n",
         s->facts->node_count, is->ready, n.of[STANDS_WORKING], n.of[STANDS_UPLOADING],
         n.of[STANDS_SETTLED], n.of[STANDS_AWAY], n.of[STANDS_QUARANTINED], n.of[STANDS_REVOKED],
-        late_nodes(s), is->selected, is->accepted, is->refused, n.of[STANDS_SILENT], at));
+        late_nodes(s), is->selected, is->accepted, is->refused, n.of[STANDS_SILENT]));
+    OMM_TRY(put_last(out, s));
     OMM_TRY(put_who(out, s));
     OMM_TRY(put_refusals(out, "submissions", s->facts->submissions));
     OMM_TRY(put_refusals(out, "requests", s->facts->requests));
@@ -176,6 +196,7 @@ static omm_err set_round(json_t *root, const watch_seen *s) {
     const omm_coord_status *is = &s->facts->status;
     OMM_TRY(omm_json_set_int(root, "round", is->round));
     OMM_TRY(omm_json_set_int(root, "rounds", is->rounds));
+    OMM_TRY(omm_json_set_int(root, "needed", is->accept_min));
     OMM_TRY(omm_json_set_int(root, "selected", is->selected));
     OMM_TRY(omm_json_set_int(root, "accepted", is->accepted));
     OMM_TRY(omm_json_set_int(root, "refused", is->refused));
@@ -227,7 +248,7 @@ static omm_err set_error(json_t *root, const watch_facts *f) {
     return omm_json_set(root, "last_error",
                         json_pack("{s:o,s:o,s:b}", "time", watch_json_time(f->trouble_wall_ms),
                                   "sentence", watch_json_words(f->trouble), "lasts",
-                                  f->has_trouble));
+                                  f->has_trouble || f->has_stopped));
 }
 
 static omm_err fill(json_t *root, const watch_seen *s) {

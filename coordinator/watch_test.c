@@ -67,6 +67,38 @@ static void expect_health(fixture *f, bool healthy, const char *says) {
     omm_buf_clear(&f->text);
 }
 
+/* The loop goes round meanwhile, and requests go well. */
+static void pass(fixture *f, uint64_t ms) {
+    s_fake.now_ms += ms;
+    watch_beat(f->watch, false);
+    watch_trouble(f->watch, NULL);
+}
+
+/* A run that is used up for nothing. */
+static void test_void_rounds(void) {
+    fixture f;
+    omm_coord_round past[WATCH_VOID_MAX + 1] = {{.published = true}};
+    setup(&f);
+    for (uint32_t i = 1; i <= WATCH_VOID_MAX; i++) past[i].voided = true;
+    see(&f);
+    f.seen.history = past;
+    f.facts.status.accept_min = 2;
+    f.facts.history_count = WATCH_VOID_MAX;
+    expect_health(&f, true, "ok\n");
+    f.facts.history_count++;
+    expect_health(&f, false, "sick\nrounds: the last 3 were void: fewer than accept_min (2) ");
+    past[1].accepted = 1;
+    past[1].selected = 3;
+    f.facts.history_count = 2;
+    CHECK_OK(watch_brief_text(&f.text, &f.seen));
+    CHECK(has(&f, "; 1 of 3 accepted, void: at least 2 are needed (accept_min)\n"));
+    past[1].voided = false;
+    omm_buf_clear(&f.text);
+    CHECK_OK(watch_brief_text(&f.text, &f.seen));
+    CHECK(has(&f, "; 1 of 3 accepted, held back: "));
+    teardown(&f);
+}
+
 /* Every reason alone, and what is no reason. */
 static void test_health(void) {
     fixture f;
@@ -95,7 +127,25 @@ static void test_health(void) {
     watch_trouble(f.watch, "disk full");
     see(&f);
     expect_health(&f, false, "trouble: disk full\n");
-    watch_trouble(f.watch, NULL);
+    watch_trouble(f.watch, NULL); /* another request goes well: no word on those that fail */
+    see(&f);
+    expect_health(&f, false, "trouble: disk full\n");
+    pass(&f, WATCH_TROUBLE_MS);
+    see(&f);
+    expect_health(&f, true, "ok\n");
+    watch_round_trouble(f.watch, "no room");
+    pass(&f, WATCH_TROUBLE_MS);
+    see(&f);
+    expect_health(&f, false, "sick\nround: stands still, and is tried again: no room\n");
+    CHECK_OK(watch_metrics_text(&f.text, &f.seen));
+    CHECK(has(&f, "\nmeshmind_healthy 0\n") && has(&f, "\nmeshmind_trouble 1\n"));
+    omm_buf_clear(&f.text);
+    watch_round_trouble(f.watch, NULL);
+    see(&f);
+    expect_health(&f, true, "ok\n");
+    CHECK_OK(watch_metrics_text(&f.text, &f.seen));
+    CHECK(has(&f, "\nmeshmind_healthy 1\n") && has(&f, "\nmeshmind_trouble 0\n"));
+    omm_buf_clear(&f.text);
     watch_audit_failed(f.watch, "no room");
     see(&f);
     expect_health(&f, false, "audit: no room\n");
@@ -263,6 +313,20 @@ static void test_brief(void) {
     watch_stage(f.watch, 5, OMM_COORD_NEVER);
     see(&f);
     CHECK_EQ(brief(&f, "seconds_left", NULL), -1);
+    f.facts.status = (omm_coord_status){.ready = 1, .accept_min = 2, .quorum = 3};
+    CHECK_EQ(brief(&f, "needed", NULL), 2);
+    omm_buf_clear(&f.text);
+    CHECK_OK(watch_brief_text(&f.text, &f.seen));
+    CHECK(has(&f, ", waits for nodes: 1 ready, at least 2 are needed (accept_min), with 3 it "
+                  "begins at once\n"));
+    f.facts.status.held = true;
+    omm_buf_clear(&f.text);
+    CHECK_OK(watch_brief_text(&f.text, &f.seen));
+    CHECK(has(&f, ", waits for its time (every, at)\n"));
+    f.facts.status.paused = true;
+    omm_buf_clear(&f.text);
+    CHECK_OK(watch_brief_text(&f.text, &f.seen));
+    CHECK(has(&f, ", waits for `resume`\n"));
     teardown(&f);
 }
 
@@ -287,6 +351,7 @@ static void test_ticks(void) {
 
 int main(void) {
     test_health();
+    test_void_rounds();
     test_metrics();
     test_brief();
     test_status();

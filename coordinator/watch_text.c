@@ -21,6 +21,15 @@ void watch_see(watch_seen *seen, watch_facts *facts, watch_node *nodes, watch *w
 
 /* ---- health ---- */
 
+/* Of the newest rounds. */
+static uint32_t void_in_a_row(const watch_seen *s) {
+    uint32_t count = 0;
+    while (count < s->facts->history_count &&
+           s->history[s->facts->history_count - 1 - count].voided)
+        count++;
+    return count;
+}
+
 omm_err watch_reasons_text(omm_buf *out, const watch_seen *s) {
     const watch_facts *f = s->facts;
     uint64_t silent_ms = f->now_ms > f->beat_ms ? f->now_ms - f->beat_ms : 0;
@@ -30,7 +39,15 @@ omm_err watch_reasons_text(omm_buf *out, const watch_seen *s) {
     if (f->ticking && f->now_ms - f->tick_since_ms > WATCH_TICK_MS_MAX)
         OMM_TRY(omm_buf_printf(out, "work: one sum or evaluation takes %" PRIu64 " s\n",
                                (f->now_ms - f->tick_since_ms) / 1000));
+    if (f->has_stopped)
+        OMM_TRY(
+            omm_buf_printf(out, "round: stands still, and is tried again: %.256s\n", f->stopped));
     if (f->has_trouble) OMM_TRY(omm_buf_printf(out, "trouble: %s\n", f->trouble));
+    if (void_in_a_row(s) >= WATCH_VOID_MAX)
+        OMM_TRY(omm_buf_printf(out,
+                               "rounds: the last %u were void: fewer than accept_min (%u) were "
+                               "accepted in time\n",
+                               void_in_a_row(s), f->status.accept_min));
     if (f->has_audit_trouble) OMM_TRY(omm_buf_printf(out, "audit: %s\n", f->audit_trouble));
     if (s->has_disk && s->disk_free < WATCH_DISK_BYTES_MIN)
         OMM_TRY(omm_buf_printf(
@@ -197,8 +214,19 @@ static omm_err put_wire(omm_buf *out, const omm_wire_count *w) {
                      w->queued);
 }
 
+static omm_err is_healthy(bool *healthy, const watch_seen *s) {
+    omm_buf reasons;
+    omm_buf_init(&reasons, 4096);
+    const omm_err err = watch_reasons_text(&reasons, s);
+    *healthy = reasons.size == 0;
+    omm_buf_fini(&reasons);
+    return err;
+}
+
 static omm_err put_process(omm_buf *out, const watch_seen *s) {
     const watch_facts *f = s->facts;
+    bool healthy = false;
+    OMM_TRY(is_healthy(&healthy, s));
     struct rusage usage = {0};
     (void)getrusage(RUSAGE_SELF, &usage);
     uint64_t cpu_ms = (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000 +
@@ -207,8 +235,10 @@ static omm_err put_process(omm_buf *out, const watch_seen *s) {
                         "Time in sums, evaluations and publishing since the start.",
                         f->tick_ms + (f->ticking ? f->now_ms - f->tick_since_ms : 0)));
     OMM_TRY(put_value(out, "work_running", "gauge", "1 while such work goes on.", f->ticking));
+    OMM_TRY(put_value(out, "healthy", "gauge", "0 where /healthz says `sick`, and why.", healthy));
     OMM_TRY(put_value(out, "trouble", "gauge",
-                      "1 when the last request failed for a reason of our own.", f->has_trouble));
+                      "1 when a request failed for a reason of our own, or a round stands still.",
+                      f->has_trouble || f->has_stopped));
     OMM_TRY(
         put_value(out, "audit_entries", "gauge", "Entries of the audit log.", f->audit_entries));
     OMM_TRY(put_seconds(out, "start_timestamp_seconds", "gauge", "When the process began.",

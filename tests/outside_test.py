@@ -270,7 +270,7 @@ def run(folder):
 
 STATUS_FIELDS = {
     "schema_version": int, "run_id": str, "time": str, "sick": list, "healthy": bool, "state": str, "working": bool, "paused": bool,
-    "draining": bool, "stage_seconds": int, "seconds_left": (int, type(None)), "round": int, "rounds": int, "selected": int,
+    "draining": bool, "stage_seconds": int, "seconds_left": (int, type(None)), "round": int, "rounds": int, "needed": int, "selected": int,
     "accepted": int, "refused": int, "loss": (float, type(None)), "round_opened": (str, type(None)), "round_over": (str, type(None)),
     "nodes": dict, "refusals": dict, "canaries": (dict, type(None)), "last_error": (dict, type(None)), "connections": int, "disk_free_bytes": (int, type(None)),
     "audit_entries": int, "audit_head": str}

@@ -230,8 +230,9 @@ typedef struct omm_coord_status {
     uint32_t ready;                       /* nodes waiting for the round to open */
     uint32_t selected, accepted, refused; /* of this round */
     bool has_loss;
-    double loss; /* of the published adapter on the round's sample */
-    bool paused, draining;
+    double loss;                 /* of the published adapter on the round's sample */
+    bool paused, draining, held; /* held: its time has not come yet */
+    uint32_t quorum, accept_min; /* ready nodes that open a round at once; that it needs at least */
     uint32_t quarantined;
     uint64_t refusals_total; /* also those that left no record */
     bool has_canaries;
