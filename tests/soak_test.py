@@ -185,6 +185,8 @@ class Episode:
             if victim is self.coordinator:
                 with self.tally.lock:
                     self.base = dict(self.tally.told)
+            if victim is self.coordinator:
+                (self.folder / "http_port").unlink(missing_ok=True)  # the one that was killed wrote it
             victim.start()
         if victim is self.coordinator:
             self.tally.go.set()
@@ -198,7 +200,7 @@ class Episode:
         return not self.tally.busy
 
     def census(self):
-        """Once in an episode, before the first kill: what is sent by one stranger alone is refused and counted, to the last one."""
+        """Once in an episode: what is sent by one stranger alone is refused and counted, to the last one."""
         if self.has_census or not (self.folder / "http_port").exists():
             return
         self.has_census = True
