@@ -24,6 +24,9 @@ struct wires {
     char path[OMM_PATH_MAX];
     wire *nodes; /* (node_max) */
     uint32_t node_max;
+    uint32_t *
+        by_connection; /* (slots) a node that was heard by a connection of that slot, plus 1; 0: none */
+    uint32_t slots; /* a power of two */
     uint64_t requests;
 };
 
@@ -49,7 +52,11 @@ omm_err wires_open(wires **out, const omm_run_record *run, uint32_t node_max,
     *w = (wires){.run = run, .node_max = node_max};
     omm_err err = omm_path_join(w->path, state_dir, "wire");
     w->nodes = omm_alloc(node_max, sizeof *w->nodes);
-    if (!w->nodes) err = omm_raise(OMM_ERR_NOMEM, "counts of %u nodes", node_max);
+    for (w->slots = 1; w->slots < 2 * node_max; w->slots *= 2) {
+    }
+    w->by_connection = omm_alloc(w->slots, sizeof *w->by_connection);
+    if (!w->nodes || !w->by_connection)
+        err = omm_raise(OMM_ERR_NOMEM, "counts of %u nodes", node_max);
     if (err == OMM_OK) err = load(w);
     if (err != OMM_OK) {
         wires_close(w);
@@ -62,24 +69,39 @@ omm_err wires_open(wires **out, const omm_run_record *run, uint32_t node_max,
 void wires_close(wires *w) {
     if (!w) return;
     omm_free(w->nodes);
+    omm_free(w->by_connection);
     omm_free(w);
+}
+
+static uint32_t *slot_of(const wires *w, int connection) {
+    return &w->by_connection[(uint32_t)connection & (w->slots - 1)];
+}
+
+/* Who sent what nobody signed: whose connection it came by; else who was heard last at that address. */
+static int32_t likely(const wires *w, const omm_exchange *exchange) {
+    const int connection = omm_exchange_connection(exchange);
+    const uint32_t kept = *slot_of(w, connection);
+    if (kept > 0 && w->nodes[kept - 1].connection == connection) return (int32_t)kept - 1;
+    const char *peer = omm_exchange_peer(exchange);
+    int32_t node = OMM_COORD_NOBODY;
+    for (size_t i = 0; i < w->run->node_count; i++)
+        if (w->nodes[i].heard && strcmp(w->nodes[i].peer, peer) == 0 &&
+            (node == OMM_COORD_NOBODY || w->nodes[i].heard > w->nodes[node].heard))
+            node = (int32_t)i;
+    return node;
 }
 
 void wires_book(wires *w, int32_t said_by, const omm_exchange *exchange, size_t request_bytes,
                 size_t reply_bytes) {
-    const char *peer = omm_exchange_peer(exchange);
-    int32_t node = said_by;
+    const int32_t node = said_by == OMM_COORD_NOBODY ? likely(w, exchange) : said_by;
     w->requests++;
-    for (size_t i = 0; said_by == OMM_COORD_NOBODY && i < w->run->node_count; i++)
-        if (w->nodes[i].heard && strcmp(w->nodes[i].peer, peer) == 0 &&
-            (node == OMM_COORD_NOBODY || w->nodes[i].heard > w->nodes[node].heard))
-            node = (int32_t)i;
     if (node == OMM_COORD_NOBODY) return;
     wire *n = &w->nodes[node];
     if (said_by == node) {
         n->heard = w->requests;
         n->connection = omm_exchange_connection(exchange);
-        (void)snprintf(n->peer, sizeof n->peer, "%s", peer);
+        (void)snprintf(n->peer, sizeof n->peer, "%s", omm_exchange_peer(exchange));
+        *slot_of(w, n->connection) = (uint32_t)node + 1;
     }
     n->up += omm_wire_bytes(request_bytes);
     n->down += omm_wire_bytes(reply_bytes);

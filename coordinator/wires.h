@@ -1,8 +1,9 @@
 /* wires.h - bytes as they passed, by node: counted at each answer, kept beside the state, written into the
  * bundle as measured/wire.json.
  *
- * Requests for chunks of the global adapter are not signed: they are booked on the node that was heard
- * last at the same address, so totals are exact, shares are not.  Kept from stage to stage: a kill loses the
+ * Requests for chunks of the global adapter are not signed: they are booked on the node that was heard by the same
+ * connection, else on the one heard last at the same address.  Totals are exact; shares are, while each node asks by
+ * a connection that it has signed something on.  Kept from stage to stage: a kill loses the
  * counts since the last one.
  *
  * Depends on: base, artifacts, proto (transport), watch.h.  Threads: as the state machine.

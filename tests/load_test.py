@@ -92,6 +92,10 @@ def check_counts(folder, rounds):
     lines = [json.loads(line) for line in (folder / "state/bundle/rounds.jsonl").read_text().splitlines()]
     if [len(line["accepted"]) for line in lines] != [NODES] * ROUNDS:
         fail(f"{len(lines)} of {ROUNDS} rounds are in the evidence, or not all with {NODES} submissions")
+    # All do the same from one address: what one asked for must not be counted as another's.
+    down = [node["down"] for node in json.loads((folder / "state/bundle/measured/wire.json").read_text())["nodes"]]
+    if len(down) != NODES or max(down) > 1.5 * min(down):
+        fail(f"of {len(down)} nodes one took {min(down)} bytes and one {max(down)}")
 
 
 def run_digest(folder):
