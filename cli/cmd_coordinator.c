@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define COORDINATOR_NODES_MAX 2048
+#define COORDINATOR_NODES_MAX 4096
 
 typedef struct node_entry {
     const char *name, *public_key;

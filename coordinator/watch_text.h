@@ -14,7 +14,7 @@
 #define WATCH_VOID_MAX 3u /* void rounds in a row: the run is used up for nothing */
 #define WATCH_DISK_BYTES_MIN ((uint64_t)256 << 20) /* left where the state is */
 
-#define WATCH_JSON_NODES_MAX 2048u
+#define WATCH_JSON_NODES_MAX 4096u
 #define WATCH_JSON_ROUNDS_MAX 100u /* newest, in full */
 #define WATCH_JSON_CURVE_MAX 400u  /* points of the loss curve, evenly thinned */
 

@@ -270,7 +270,7 @@ def check_limits(name, m):
         check_size(m["adapter"]["rank"], 1, 2**32 - 1, "adapter.rank")
         check_limits("Adapter", m["adapter"])
         check_size(m["adapter"]["value_count"], 1, 2**32 - 1, "adapter.value_count")
-        for field, most in (("recipe", 4096), ("codec_up", 256), ("codec_down", 256), ("selected", 2048)):
+        for field, most in (("recipe", 4096), ("codec_up", 256), ("codec_down", 256), ("selected", 4096)):
             check_size(len(m[field]), 1, most, field)
         check_size(m["weight_sum_max"], 1, 2**64 - 1, "weight_sum_max")
         if "canary" in m:

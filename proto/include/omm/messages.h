@@ -35,7 +35,7 @@
 #include <stdint.h>
 
 #define OMM_RUN_ID_SIZE 33u           /* 32 lower-case hex digits and a NUL */
-#define OMM_SELECTED_MAX 2048u        /* nodes of one offer */
+#define OMM_SELECTED_MAX 4096u        /* nodes of one offer */
 #define OMM_RECIPE_FIELD_MAX 4096u    /* bytes of `recipe` */
 #define OMM_CODEC_FIELD_MAX 256u      /* bytes of a codec description */
 #define OMM_SENTENCE_BYTES_MAX 256u   /* of a refusal; longer ones are cut when encoded */
