@@ -22,7 +22,7 @@
 #define OMM_WIRE_OVERHEAD_BYTES 12u /* 8 frame length, 4 request id */
 #define OMM_CHUNK_BYTES 262144u
 #define OMM_MESSAGE_BYTES_MAX 266240u /* 260 KiB: a chunk and its headers */
-#define OMM_BLOB_CHUNKS_MAX 4096u     /* 1 GiB; their digests and the rest fit one offer */
+#define OMM_BLOB_CHUNKS_MAX 3072u     /* 768 MiB; their digests and the rest fit one offer */
 #define OMM_WHOLE_BYTES_MAX 65536u /* of a blob that travels with the envelope that describes it */
 
 static inline uint64_t omm_wire_bytes(size_t body) {
