@@ -1,6 +1,7 @@
 #include "omm/log.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,11 +10,20 @@
 static const char *const s_level_names[] = {"DEBUG", "INFO", "WARN", "ERROR"};
 static const char *const s_level_words[] = {"debug", "info", "warn", "error"};
 
-/* stdio locks stderr for the call, so lines of several threads do not mix. */
+static atomic_uint s_lost; /* lines that could not be written: their disk is full, say */
+
+/* stdio locks stderr for the call, so lines of several threads do not mix.  What is lost is said by the next line that
+ * can be written. */
 static void write_to_stderr(void *ud, omm_log_level level, const char *line) {
     (void)ud;
     (void)level;
-    fprintf(stderr, "%s\n", line);
+    const unsigned lost = atomic_load(&s_lost);
+    if (lost == 0
+            ? fprintf(stderr, "%s\n", line) >= 0
+            : fprintf(stderr, "%s\n%.24s WARN log_lines_lost count=%u\n", line, line, lost) >= 0)
+        atomic_fetch_sub(&s_lost, lost);
+    else
+        atomic_fetch_add(&s_lost, 1);
 }
 
 omm_log omm_log_stderr(omm_log_level level) {

@@ -1,7 +1,10 @@
 #include "omm/log.h"
 #include "omm_test.h"
 
+#include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static char s_line[5000];
 static unsigned s_lines;
@@ -39,6 +42,29 @@ static void long_lines_are_cut(const omm_log *log) {
     }
 }
 
+/* The disk of the log is full for a while. */
+static void lost_lines_are_counted(void) {
+    char text[512] = "";
+    char path[] = "/tmp/omm-log-XXXXXX";
+    const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    const int file = mkstemp(path), before = dup(STDERR_FILENO);
+    CHECK(full >= 0 && file >= 0 && before >= 0);
+    const omm_log log = omm_log_stderr(OMM_LOG_WARN);
+    CHECK(dup2(full, STDERR_FILENO) >= 0);
+    omm_log_event(&log, OMM_LOG_WARN, "first", OMM_LOG_INT("a", 1));
+    omm_log_event(&log, OMM_LOG_WARN, "second", OMM_LOG_INT("a", 1));
+    CHECK(dup2(file, STDERR_FILENO) >= 0);
+    omm_log_event(&log, OMM_LOG_WARN, "third", OMM_LOG_INT("a", 1));
+    omm_log_event(&log, OMM_LOG_WARN, "fourth", OMM_LOG_INT("a", 1));
+    CHECK(dup2(before, STDERR_FILENO) >= 0);
+    CHECK(pread(file, text, sizeof text - 1, 0) > 0);
+    CHECK(strstr(text, "Z WARN third a=1\n") && strstr(text, "Z WARN log_lines_lost count=2\n"));
+    CHECK(strstr(text, "Z WARN fourth a=1\n") && !strstr(text, "first"));
+    const char *again = strstr(text, "lost count=");
+    CHECK(again && !strstr(again + 1, "lost count=")); /* said once */
+    CHECK_EQ(close(full) | close(file) | close(before) | unlink(path), 0);
+}
+
 int main(void) {
     omm_fake_clock fake;
     omm_log log = {OMM_LOG_INFO, omm_clock_fake(&fake), keep, &s_lines};
@@ -73,5 +99,6 @@ int main(void) {
     log = omm_log_stderr(OMM_LOG_WARN);
     CHECK(omm_log_wants(&log, OMM_LOG_WARN) && !omm_log_wants(&log, OMM_LOG_INFO));
     omm_log_event(&log, OMM_LOG_WARN, "seen_in_the_test_output", OMM_LOG_INT("expected", 1));
+    lost_lines_are_counted();
     return 0;
 }

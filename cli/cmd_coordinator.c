@@ -16,6 +16,7 @@
 #include "omm/tls.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define COORDINATOR_NODES_MAX 4096
@@ -204,6 +205,22 @@ static omm_err load_seed(omm_seed *out, const coordinator *c) {
     return err;
 }
 
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const omm_run_enrolled *)a)->name, ((const omm_run_enrolled *)b)->name);
+}
+
+/* A name is how the operator speaks of a node.  A run that began with a name for two goes on. */
+static omm_err check_names(const coordinator *c) {
+    char started[OMM_PATH_MAX];
+    OMM_TRY(omm_path_join(started, c->state_dir, "coordinator.sqlite"));
+    qsort(c->nodes, c->file.nodes.count, sizeof *c->nodes, by_name);
+    for (size_t i = 1; i < c->file.nodes.count && !omm_file_exists(started); i++)
+        if (strcmp(c->nodes[i - 1].name, c->nodes[i].name) == 0)
+            return omm_raise(OMM_ERR_CONFIG, "nodes: two are called %s; accepted: a name for each",
+                             c->nodes[i].name);
+    return OMM_OK;
+}
+
 static omm_err load_keys(coordinator *c) {
     const char *path = NULL;
     if (!c->file.bundle_key[0]) return omm_raise(OMM_ERR_CONFIG, "bundle_key: required with key");
@@ -223,7 +240,7 @@ static omm_err load_keys(coordinator *c) {
         OMM_TRY(service_public_key(&c->nodes[i].public_key, entries[i].public_key,
                                    "nodes: public_key"));
     }
-    return OMM_OK;
+    return check_names(c);
 }
 
 static omm_err load_tls(coordinator *c) {

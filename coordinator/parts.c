@@ -275,6 +275,22 @@ static omm_err take_descriptors(const service *s) {
     return OMM_OK;
 }
 
+/* ---- a policy that these nodes cannot keep ---- */
+
+static omm_err check_counts(const service *s, const omm_coord_policy *policy) {
+    if (policy->accept_min > s->enrolment.node_max)
+        return omm_raise(OMM_ERR_CONFIG,
+                         "round.accept_min: %u, and no more than %u nodes can ever be in: no round "
+                         "would begin; accepted: 1 to %u, or more nodes (nodes, node_max)",
+                         policy->accept_min, s->enrolment.node_max, s->enrolment.node_max);
+    if (policy->quorum > s->enrolment.node_max)
+        omm_log_event(s->o->log, OMM_LOG_WARN, "quorum_lowered",
+                      OMM_LOG_INT("quorum", policy->quorum),
+                      OMM_LOG_INT("nodes", s->enrolment.node_max),
+                      OMM_LOG_STR("then", "a round begins with as many as are in"));
+    return OMM_OK;
+}
+
 /* ---- all of them ---- */
 
 static void note_replay(void *ud, uint64_t ms) {
@@ -297,6 +313,7 @@ omm_err service_open(service *s) {
     s->enrolment.work_bits = s->o->work_bits;
     s->node_max = s->enrolment.node_max;
     OMM_TRY(take_descriptors(s));
+    OMM_TRY(check_counts(s, &options.policy));
     options.enrolment = &s->enrolment;
     options.canaries = s->o->canaries;
     options.state_dir = s->o->state_dir;

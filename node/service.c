@@ -15,8 +15,8 @@
 #define SERVICE_WATCH_MS 50u     /* the same while it trains */
 #define SERVICE_TROUBLE_MS 1000u /* between attempts when our own disk or memory fails */
 #define SERVICE_IDLE_MS 30000u   /* without training, then model and data are let go */
-#define SERVICE_SILENT_MS                                                                          \
-    5000u /* without an answer, then its owner is told; again after twice that, and so on */
+/* Without an answer for so long its owner is told, and again after twice that, and so on. */
+#define SERVICE_SILENT_MS 5000u
 #define SERVICE_LATE_MS 1000u /* a wait that ends so much too late: the process had no processor */
 
 typedef struct service {

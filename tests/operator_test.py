@@ -193,6 +193,15 @@ def changed(s):
         (s.folder / name).write_text(files[name].replace(old, new))
         s.refuses(2, f"{s.folder}/state holds a run that began with something else: ", says, "put that back, or begin a new run")
         (s.folder / name).write_text(files[name])
+    # What can never work does not wait for it: a new state folder, as nothing has begun yet.
+    fresh = files["coordinator.yaml"].replace("state_dir: state", "state_dir: fresh")
+    (s.folder / "coordinator.yaml").write_text(fresh.replace("name: bert", "name: anna"))
+    s.refuses(2, "nodes: two are called anna; accepted: a name for each")
+    (s.folder / "coordinator.yaml").write_text(fresh)
+    (s.folder / "run.yaml").write_text(files["run.yaml"].replace("accept_min: 2", "accept_min: 3"))
+    s.refuses(2, "round.accept_min: 3, and no more than 2 nodes can ever be in: no round would begin; accepted: 1 to 2")
+    for name in ("coordinator.yaml", "run.yaml"):
+        (s.folder / name).write_text(files[name])
     kept = seed.read_bytes()
     seed.write_bytes(bytes(32))
     s.refuses(2, "run_seed in the state folder is another one")
