@@ -68,7 +68,8 @@ static omm_err dial(int *fd, const char *state_dir) {
     if (result == 0) return OMM_OK;
     if (why == ENOENT || why == ECONNREFUSED)
         return omm_raise(OMM_ERR_NOT_FOUND, "no coordinator runs with state_dir %s", state_dir);
-    return omm_raise(OMM_ERR_IO, "%s/" CTL_SOCKET_NAME ": %s", state_dir, strerror(why));
+    return omm_raise(OMM_ERR_IO, "%s/" CTL_SOCKET_NAME ": %s%s", state_dir, strerror(why),
+                     why == EACCES ? "; only the coordinator's own user and root may ask it" : "");
 }
 
 static omm_err receive(omm_buf *out, int fd, uint64_t timeout_ms) {

@@ -2,7 +2,7 @@
 """What is said when something is wrong, to who runs a coordinator and to who owns a node: what it is, with which node, and
 what to do.  One coordinator (tls+tcp, HTTP on) and its nodes; one thing is broken at a time, and mended again.
 
-few       too few nodes for a round
+few       too few nodes for a round; another user's question
 nodes     a node that is not enrolled, one with another certificate, one that stands still
 still     a round that cannot be written: sick until it can be, however well everything else goes
 ground    files of the run are moved away while it goes on
@@ -11,7 +11,7 @@ lost      a state folder that has lost or broken a file; too few open files
 
 usage: operator_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
-import http.client, json, pathlib, re, resource, shutil, signal, subprocess, sys, time
+import http.client, json, os, pathlib, re, resource, shutil, signal, subprocess, sys, time
 
 import live
 from live import check, log_of, wait_for
@@ -104,6 +104,16 @@ def few(s):
     said = json.loads(s.ctl("status", "--json"))
     check(said["needed"] == 2 and said["nodes"]["ready"] == 1 and said["seconds_left"] is None, said)
     check("have not come for this round yet: bert;" in s.ctl("status"), s.ctl("status"))
+
+
+def others(s):
+    """Another user asks."""
+    if os.geteuid() != 0:
+        return
+    s.folder.chmod(0o755)
+    done = subprocess.run([MESHMIND, "coordinator", "ctl", "-c", s.folder / "coordinator.yaml", "status"], capture_output=True, text=True,
+                          user=65534, group=65534, extra_groups=[], timeout=live.LIMIT_S)
+    check(done.returncode == 3 and "only the coordinator's own user and root may ask it" in done.stderr, done.returncode, done.stderr)
 
 
 def nodes(s):
@@ -248,6 +258,7 @@ def lost(s):
 def main(folder):
     s = Service(folder)
     few(s)
+    others(s)
     nodes(s)
     looks = still(s)
     ground(s)
