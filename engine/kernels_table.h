@@ -38,6 +38,9 @@
  * pass.  A multiple of OMM_QUANT_SUPER. */
 #define Q8_COLUMNS ((size_t)512)
 #define Q8_STRIPS ((size_t)2) /* strips of a cut are a multiple of this: every SIMD_Q8_STRIPS */
+/* Tokens that pass at once: a block of columns of theirs (384 KiB) and their sums with two strips
+ * (96 KiB) stay in the second cache.  A multiple of every SIMD_Q8_TOKENS. */
+#define Q8_TOKENS ((size_t)768)
 
 /* Scratch floats of one worker: the larger of what the matrix product (A block, B panel, one tile)
  * and attention (below) take. */
@@ -97,6 +100,12 @@ static inline size_t weights_columns_step(size_t m, size_t n) {
     const size_t most = WEIGHTS_C_FLOATS / weights_rows_step(m) / GEMM_NC * GEMM_NC;
     const size_t parts = (n + most - 1) / most;
     return ((n + parts - 1) / parts + GEMM_NC - 1) / GEMM_NC * GEMM_NC;
+}
+
+/* Tokens of a pass: about equal parts. */
+static inline size_t q8_tokens_step(size_t m) {
+    const size_t passes = (m + Q8_TOKENS - 1) / Q8_TOKENS;
+    return ((m + passes - 1) / passes + 11) / 12 * 12;
 }
 
 struct omm_kernels {

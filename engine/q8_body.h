@@ -210,8 +210,6 @@ typedef struct q8_panel {
     float min[Q8_COLUMNS / VL][VL];
 } q8_panel;
 
-_Static_assert(SIMD_Q8_STRIPS * sizeof(q8_panel) <= WORK_FLOATS * sizeof(float), "scratch");
-
 SIMD_INLINE void q8_unpack(const omm_format format, q8_panel *out, const uint8_t *strip, size_t k0,
                            size_t kc) {
     const quant_layout *l = &QUANT_LAYOUT[format];
@@ -234,14 +232,24 @@ SIMD_INLINE void q8_unpack(const omm_format format, q8_panel *out, const uint8_t
     }
 }
 
-/* A tile: SIMD_Q8_STRIPS strips from one whose first row is y[0], and a few tokens from m on. */
+/* A tile: SIMD_Q8_STRIPS strips from one whose first row is y[0], and a few tokens from m on.  Between
+ * blocks of columns its sums lie tile by tile in scratch: in y, tokens of a power of two of rows would
+ * share one set of a cache. */
 typedef struct q8_tile {
     float *y;         /* [tokens][ldy], at the first strip's first row */
     size_t ldy, rows; /* rows: of y, from there */
+    float *sums;      /* [tokens][Q8_TILE_ROWS] */
     const q8_panel *w;
     const omm_q8_rows *x;
     size_t m, k0, kc;
+    bool first, last; /* block of columns */
 } q8_tile;
+
+#define Q8_TILE_ROWS ((size_t)SIMD_Q8_STRIPS * VL)
+
+_Static_assert(SIMD_Q8_STRIPS * sizeof(q8_panel) + Q8_TOKENS * Q8_TILE_ROWS * sizeof(float) <=
+                   WORK_FLOATS * sizeof(float),
+               "scratch");
 
 typedef vi q8_ints[SIMD_Q8_STRIPS][SIMD_Q8_TOKENS];
 typedef vf q8_floats[SIMD_Q8_STRIPS][SIMD_Q8_TOKENS];
@@ -250,21 +258,32 @@ typedef vf q8_floats[SIMD_Q8_STRIPS][SIMD_Q8_TOKENS];
 #define Q8_EACH_TOKEN SIMD_UNROLL for (int t = 0; t < nt; t++)
 
 SIMD_INLINE void q8_tile_load(const int nt, q8_floats acc, const q8_tile *tile) {
-    Q8_EACH_STRIP {
-        const size_t row = (size_t)s * VL, left = tile->rows > row ? tile->rows - row : 0;
-        Q8_EACH_TOKEN {
-            const float *y = tile->y + (size_t)t * tile->ldy + row;
-            acc[s][t] = tile->k0 == 0 || left == 0 ? vf_zero() : vf_load_n(y, left);
-        }
+    Q8_EACH_STRIP Q8_EACH_TOKEN {
+        const float *sums = tile->sums + (size_t)t * Q8_TILE_ROWS + (size_t)s * VL;
+        acc[s][t] = tile->first ? vf_zero() : vf_load(sums);
     }
 }
 
 SIMD_INLINE void q8_tile_store(const int nt, const q8_floats acc, const q8_tile *tile) {
+    if (!tile->last) {
+        Q8_EACH_STRIP Q8_EACH_TOKEN {
+            vf_store(tile->sums + (size_t)t * Q8_TILE_ROWS + (size_t)s * VL, acc[s][t]);
+        }
+        return;
+    }
     Q8_EACH_STRIP {
         const size_t row = (size_t)s * VL, left = tile->rows > row ? tile->rows - row : 0;
         Q8_EACH_TOKEN {
             if (left > 0) vf_store_n(tile->y + (size_t)t * tile->ldy + row, acc[s][t], left);
         }
+    }
+}
+
+/* Asks for the rows behind those at `at`, which the next tile takes: they lie apart from the next
+ * block's. */
+SIMD_INLINE void q8_tile_ahead(const int nt, const omm_q8_rows *x, size_t at) {
+    SIMD_UNROLL for (size_t t = 0; t < (size_t)nt; t += 64 / OMM_QUANT_BLOCK) {
+        SIMD_PREFETCH_NEAR(x->q + (at + (size_t)nt + t) * OMM_QUANT_BLOCK);
     }
 }
 
@@ -317,6 +336,7 @@ SIMD_INLINE void q8_tile_of(const omm_format format, const int nt, const q8_tile
     q8_tile_load(nt, acc, tile);
     for (size_t b = 0; b < tile->kc / OMM_QUANT_BLOCK; b++) {
         const size_t at = (tile->k0 / OMM_QUANT_BLOCK + b) * x->rows + tile->m;
+        q8_tile_ahead(nt, x, at);
         SIMD_UNROLL for (int h = 0; h < parts; h++) {
             const size_t j = b * (size_t)parts + (size_t)h;
             q8_ints dot;
@@ -368,11 +388,10 @@ QUANT_FORMATS(Q8_FORMAT)
                         q8_tile_##F##_all},
 static const q8_format s_q8_formats[OMM_FORMAT_COUNT] = {QUANT_FORMATS(Q8_FORMAT_NAME)};
 
-/* Tokens m0 .. m1 of one block of columns. */
-static void q8_tokens(const q8_format *format, q8_tile tile, float *y, size_t m0, size_t m1) {
+/* Tokens m0 .. m1 of one block of columns; y and sums of the tile are those of token m0. */
+static void q8_tokens(const q8_format *format, q8_tile tile, size_t m0, size_t m1) {
     for (size_t m = m0, nt = 0; m < m1; m += nt) {
         const size_t left = m1 - m;
-        tile.y = y + m * tile.ldy;
         tile.m = m;
         if (left >= SIMD_Q8_TOKENS) {
             nt = SIMD_Q8_TOKENS;
@@ -387,25 +406,40 @@ static void q8_tokens(const q8_format *format, q8_tile tile, float *y, size_t m0
             nt = 1;
             format->tile_1(&tile);
         }
+        tile.y += nt * tile.ldy;
+        tile.sums += nt * Q8_TILE_ROWS;
+    }
+}
+
+/* Tokens m0 .. m1 of strips s .. s + count: at most Q8_TOKENS, SIMD_Q8_STRIPS. */
+static void q8_strips(q8_tile tile, const omm_matrix *w, q8_panel *panels, size_t m0, size_t m1,
+                      size_t s, size_t count) {
+    const q8_format *format = &s_q8_formats[w->format];
+    for (tile.k0 = 0; tile.k0 < w->cols; tile.k0 += tile.kc) {
+        tile.kc = min_size(Q8_COLUMNS, w->cols - tile.k0);
+        tile.first = tile.k0 == 0;
+        tile.last = tile.k0 + tile.kc == w->cols;
+        for (size_t i = 0; i < count; i++)
+            format->unpack(&panels[i], w->data + (s + i) * w->strip_bytes, tile.k0, tile.kc);
+        q8_tokens(format, tile, m0, m1);
     }
 }
 
 static void kernel_q8_linear(float *y, const omm_q8_rows *x, const omm_matrix *w, float *work,
                              size_t m0, size_t m1, size_t s0, size_t s1) {
-    const q8_format *format = &s_q8_formats[w->format];
     q8_panel *panels = (q8_panel *)(void *)work;
     if (m1 - m0 == 1) {
         s_q8_decode[w->format](y + m0 * w->rows, x, w, m0, s0, s1);
         return;
     }
-    for (size_t s = s0; s < s1; s += SIMD_Q8_STRIPS) {
-        const size_t row = s * VL, end = min_size(s1 * VL, w->rows);
-        q8_tile tile = {.ldy = w->rows, .rows = end - row, .w = panels, .x = x};
-        for (tile.k0 = 0; tile.k0 < w->cols; tile.k0 += Q8_COLUMNS) {
-            tile.kc = min_size(Q8_COLUMNS, w->cols - tile.k0);
-            for (size_t i = 0; i < min_size(SIMD_Q8_STRIPS, s1 - s); i++)
-                format->unpack(&panels[i], w->data + (s + i) * w->strip_bytes, tile.k0, tile.kc);
-            q8_tokens(format, tile, y + row, m0, m1);
+    const size_t step = q8_tokens_step(m1 - m0), end = min_size(s1 * VL, w->rows);
+    q8_tile tile = {.ldy = w->rows, .w = panels, .x = x};
+    tile.sums = (float *)(void *)(panels + SIMD_Q8_STRIPS);
+    for (size_t m = m0; m < m1; m += step)
+        for (size_t s = s0; s < s1; s += SIMD_Q8_STRIPS) {
+            tile.rows = end - s * VL;
+            tile.y = y + m * w->rows + s * VL;
+            q8_strips(tile, w, panels, m, min_size(m + step, m1), s,
+                      min_size(SIMD_Q8_STRIPS, s1 - s));
         }
-    }
 }

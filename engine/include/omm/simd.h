@@ -61,6 +61,8 @@
 /* A cache line ahead of a stream, as far as the second cache: the first one has few places for lines
  * on their way, and loads that wait for such a place are dear (measurements.md, Decode). */
 #define SIMD_PREFETCH(p) __builtin_prefetch((p), 0, 2)
+/* The same into the first cache, for what is read within a microsecond and lies in the second one. */
+#define SIMD_PREFETCH_NEAR(p) __builtin_prefetch((p), 0, 3)
 
 #if OMM_SIMD == OMM_SIMD_AVX512
 #include "omm/simd_avx512.h"
