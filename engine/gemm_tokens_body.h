@@ -2,7 +2,7 @@
  *
  * The gradients of whole matrices: c[m][n] (+)= a[k][m]^T b[k][n], each chunk of at most 64 steps a chain
  * of its own that begins at zero, the chunks added in order.  As in gemm_weights_body.h a thread stays
- * with outputs that its second cache holds until all tokens have passed:
+ * with some outputs until all tokens have passed:
  *
  *   for each group of whole chunks (at most GEMM_KC steps):
  *                                     rows of A as [tile][k][SIMD_MR]
@@ -15,6 +15,7 @@
 /* c[mr][32] += the sum of each chunk of `steps`, in order. */
 SIMD_INLINE void tokens_tile_of(const int mr, const uint32_t *steps, size_t chunks, const float *a,
                                 const float *b, float *c) {
+    const float *next = c + WEIGHTS_TILE_FLOATS;
     for (size_t chunk = 0; chunk < chunks; chunk++) {
         vf acc[SIMD_MR][SIMD_NV];
         SIMD_UNROLL for (int i = 0; i < mr; i++) {
@@ -24,6 +25,11 @@ SIMD_INLINE void tokens_tile_of(const int mr, const uint32_t *steps, size_t chun
             vf bv[SIMD_NV];
             SIMD_UNROLL for (int j = 0; j < SIMD_NV; j++) {
                 bv[j] = vf_load(b + (size_t)j * WEIGHTS_KC_ROOM * VL);
+            }
+            if (WEIGHTS_ASKS) {
+                SIMD_PREFETCH_NEAR(a + WEIGHTS_AHEAD * SIMD_MR);
+                SIMD_PREFETCH_NEAR(next);
+                next += WEIGHTS_NEXT;
             }
             SIMD_UNROLL for (int i = 0; i < mr; i++) {
                 vf av = vf_set1(a[i]);

@@ -1,22 +1,35 @@
 /* gemm_weights_body.h - many rows times packed weights; part of kernels_body.h.
  *
- * The products of training.  A thread takes up to WEIGHTS_MB rows and as many columns as its share of
- * the second cache holds, and stays there for the whole chain:
+ * The products of training.  A thread takes up to WEIGHTS_MB rows and some hundred columns, and stays
+ * there for the whole chain:
  *
- *   for each block of k (GEMM_KC):      rows of A turned into [tile][k][SIMD_MR], 297 KiB
- *     for each 32 columns:              their weights unpacked into a panel [k][16] x 2, 36 KiB
- *       for each tile of SIMD_MR rows:  outputs that lie tile by tile, 528 KiB in all
+ *   for each block of k (GEMM_KC):      rows of A turned into [tile][k][SIMD_MR], 516 KiB
+ *     for each 32 columns:              their weights unpacked into a panel [k][16] x 2, 32 KiB
+ *       for each tile of SIMD_MR rows:  outputs that lie tile by tile, 1.5 MiB in all
  *
  * So outputs go to memory once and not once for every block of k, nothing that is read again lies rows
- * apart (rows of a power of two share one set of a cache), and the weights of the next panel are asked
- * for while the tiles of this one are computed.  The chain of each output is what it is in gemm_body.h.
+ * apart (rows of a power of two share one set of a cache), and what comes next is asked for while a tile
+ * is computed: A and outputs, which come from the second cache (or, being a stream, from behind it),
+ * into the first one, and the weights of the next panel.  The chain of each output is what it is in gemm_body.h.
  */
+
+/* A tile of two vectors asks for what comes next, in each step: A so many steps ahead, which where it
+ * ends is the next tile's, and so many floats of the next tile's outputs (all of them in 192 steps).
+ * One vector has less to wait for, and no time for it. */
+#define WEIGHTS_ASKS (SIMD_NV > 1)
+#define WEIGHTS_AHEAD ((size_t)24)
+#define WEIGHTS_NEXT ((size_t)2)
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
-/* c[mr][32] (+)= a[kc][SIMD_MR] b[kc][16], b's second vector WEIGHTS_KC_ROOM steps behind. */
+#define WEIGHTS_STEP ((size_t)SIMD_NV * VL) /* columns of a tile */
+#define WEIGHTS_TILE_FLOATS (SIMD_MR * WEIGHTS_STEP)
+
+/* c[mr][32] (+)= a[kc][SIMD_MR] b[kc][16], b's second vector WEIGHTS_KC_ROOM steps behind.  The next
+ * tile's outputs lie behind these. */
 SIMD_INLINE void weights_tile_of(const int mr, size_t kc, const float *a, const float *b, float *c,
                                  bool zero) {
+    const float *next = c + WEIGHTS_TILE_FLOATS;
     vf acc[SIMD_MR][SIMD_NV];
     SIMD_UNROLL for (int i = 0; i < mr; i++) {
         SIMD_UNROLL for (int j = 0; j < SIMD_NV; j++) {
@@ -27,6 +40,10 @@ SIMD_INLINE void weights_tile_of(const int mr, size_t kc, const float *a, const 
         vf bv[SIMD_NV];
         SIMD_UNROLL for (int j = 0; j < SIMD_NV; j++) {
             bv[j] = vf_load(b + (size_t)j * WEIGHTS_KC_ROOM * VL);
+        }
+        if (WEIGHTS_ASKS) {
+            SIMD_PREFETCH_NEAR(a + WEIGHTS_AHEAD * SIMD_MR);
+            SIMD_PREFETCH_NEAR(next + k * WEIGHTS_NEXT);
         }
         SIMD_UNROLL for (int i = 0; i < mr; i++) {
             vf av = vf_set1(a[i]);
@@ -55,9 +72,6 @@ typedef void (*weights_tile_fn)(size_t kc, const float *a, const float *b, float
 
 TILES(WEIGHTS_TILE, )
 static const weights_tile_fn s_weights_tiles[SIMD_MR] = {TILES(WEIGHTS_TILE_NAME, )};
-
-#define WEIGHTS_STEP ((size_t)SIMD_NV * VL) /* columns of a tile */
-#define WEIGHTS_TILE_FLOATS (SIMD_MR * WEIGHTS_STEP)
 
 /* ---- a block --------------------------------------------------------------------------------- */
 

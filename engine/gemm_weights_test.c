@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { SHAPES = 4, RANK_MAX = 16, SPARE = 5 };
+enum { SHAPES = 6, RANK_MAX = 16, SPARE = 5 };
 
 typedef struct shape {
     omm_format format;
@@ -16,12 +16,13 @@ typedef struct shape {
     size_t rank; /* 0: no second product */
 } shape;
 
-/* Two blocks of rows with a ragged tile, two of columns and two of k; the least number of rows that
- * counts as many; one strip and three blocks of k; two odd blocks of k, an odd number of columns. */
-static const shape s_shapes[SHAPES] = {{OMM_FORMAT_Q8_0, 277, 545, 288, 16},
-                                       {OMM_FORMAT_Q4_K, 48, 257, 768, 3},
-                                       {OMM_FORMAT_BF16, 265, 16, 600, 0},
-                                       {OMM_FORMAT_F32, 61, 513, 293, 1}};
+/* Two blocks of rows with a ragged tile, and two of k; two of columns, forward and backward; the least
+ * number of rows that counts as many; one strip and three blocks of k; odd blocks of k, an odd number of
+ * columns. */
+static const shape s_shapes[SHAPES] = {
+    {OMM_FORMAT_Q8_0, 529, 97, 288, 16}, {OMM_FORMAT_Q8_0, 505, 801, 32, 16},
+    {OMM_FORMAT_F32, 505, 33, 801, 2},   {OMM_FORMAT_Q4_K, 48, 257, 768, 3},
+    {OMM_FORMAT_BF16, 265, 16, 600, 0},  {OMM_FORMAT_F32, 61, 513, 293, 1}};
 
 typedef struct rig {
     shape s;

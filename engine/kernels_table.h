@@ -8,10 +8,10 @@
 
 #include "omm/kernels.h"
 
-/* Blocking of the matrix product.  A panel of KC * 32 columns of B (36 KiB) is read in order from L1
- * and L2, MB * KC of A (432 KiB) stays in L2; MB is a multiple of every SIMD_MR.  Packed rows of A are
+/* Blocking of the matrix product.  A panel of KC * 32 columns of B (32 KiB) is read in order from L1
+ * and L2, MB * KC of A (384 KiB) stays in L2; MB is a multiple of every SIMD_MR.  Packed rows of A are
  * padded so that the rows of one tile do not fall into one cache set. */
-#define GEMM_KC ((size_t)288)
+#define GEMM_KC ((size_t)256)
 #define GEMM_MB ((size_t)384)
 #define GEMM_LDA (GEMM_KC + 16)
 #define GEMM_TAIL_MAX (GEMM_LDA - GEMM_KC) /* a tail's part of A lies where rows are padded */
@@ -23,10 +23,12 @@
 #define GEMM_MR_MAX ((size_t)12)
 #define GEMM_PLACE_ROWS ((size_t)64) /* up to here a plain B is cheaper read in place than copied */
 
-/* The product of many rows with packed weights (gemm_weights_body.h), and sums over tokens: rows, steps of k and outputs of a
- * thread that stay in its second cache.  A last block of k has the steps of a tail behind it. */
-#define WEIGHTS_MB ((size_t)264)
-#define WEIGHTS_COLS ((size_t)512)
+/* The product of many rows with packed weights (gemm_weights_body.h), and sums over tokens: rows and
+ * steps of k of a thread that stay in its second cache, and outputs that pass through it in order once
+ * for each block of k.  More rows make fewer panels, more columns turn A less often.  A last block of k
+ * has the steps of a tail behind it. */
+#define WEIGHTS_MB ((size_t)516)
+#define WEIGHTS_COLS ((size_t)768)
 #define WEIGHTS_KC_ROOM (GEMM_KC + GEMM_TAIL_MAX)
 #define WEIGHTS_ROWS_MIN ((size_t)48) /* below, a plain product is cheaper than to move outputs */
 #define WEIGHTS_A_FLOATS (WEIGHTS_MB * WEIGHTS_KC_ROOM + OMM_STRIP)

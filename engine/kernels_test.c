@@ -1,6 +1,7 @@
 /* kernels_test.c - equal bytes on every instruction set, thread count and split of a batch, and the
  * definitions of kernels.h spelled out naively. */
 #include "kernels_battery.h"
+#include "kernels_table.h"
 #include "omm/mem.h"
 #include "omm_test.h"
 
@@ -133,8 +134,9 @@ static void tokens_by_definition(const omm_compute *c) {
     sums_by_definition(c, 61, 47, 333, 1, odd);
     sums_by_definition(c, 49, 16, 7, 1, single);
     sums_by_definition(c, 53, 1, 1, 1, single);
-    sums_by_definition(c, 301, 545, 300, 7, NULL);
-    sums_by_definition(c, 290, 530, 333, 7, odd);
+    sums_by_definition(c, 529, 45, 300, 7, NULL);
+    sums_by_definition(c, 505, 801, 70, 7, NULL);
+    sums_by_definition(c, 290, 130, 333, 7, odd);
 }
 
 /* Chunks of odd lengths: the same as one call of omm_gemm_tn_tokens for each. */
@@ -256,6 +258,26 @@ static void q8_by_definition(const omm_compute *c, omm_format format) {
     omm_free(x);
 }
 
+/* More tokens than pass at once, over two blocks of columns: as token by token. */
+static void q8_passes(const omm_compute *c, omm_format format) {
+    enum { M = 2 * (int)Q8_TOKENS + 11, N = 35, K = (int)Q8_COLUMNS + 256 };
+    omm_matrix w = battery_matrix(format, N, K, 5);
+    float *x = battery_floats(8, (size_t)M * K), *y = battery_floats(9, (size_t)M * N), one[N];
+    omm_q8_rows q = {0};
+    CHECK_OK(omm_q8_rows_init(&q, M, K));
+    omm_q8_quantize(c, &q, x, M, K);
+    omm_linear_q8(c, y, &q, &w, M);
+    for (size_t i = 0; i < M; i++) {
+        omm_q8_quantize(c, &q, x + i * K, 1, K);
+        omm_linear_q8(c, one, &q, &w, 1);
+        for (size_t n = 0; n < N; n++) CHECK(same_bits(&one[n], &y[i * N + n]));
+    }
+    omm_q8_rows_fini(&q);
+    omm_matrix_fini(&w);
+    omm_free(x);
+    omm_free(y);
+}
+
 static void q8_edges(const omm_compute *c) {
     float x[128] = {0}, y[1];
     x[3] = 1e-31f;    /* block 0: too small, becomes zero */
@@ -353,6 +375,8 @@ int main(void) {
         tokens_by_definition(&c);
         chunks_by_definition(&c);
         strides_by_definition(&c);
+        q8_passes(&c, OMM_FORMAT_Q8_0);
+        q8_passes(&c, OMM_FORMAT_Q6_K);
         omm_compute_fini(&c);
     }
     all_equal();
