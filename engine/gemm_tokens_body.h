@@ -12,10 +12,9 @@
  * so the sums meet in the first cache, and nothing is turned: A lies as tiles want it but for its stride.
  */
 
-/* c[mr][32] += the sum of each chunk of `steps`, in order. */
+/* c[mr][32] (zero: of which nothing counts yet) += the sum of each chunk of `steps`, in order. */
 SIMD_INLINE void tokens_tile_of(const int mr, const uint32_t *steps, size_t chunks, const float *a,
-                                const float *b, float *c) {
-    const float *next = c + WEIGHTS_TILE_FLOATS;
+                                const float *b, float *c, bool zero) {
     for (size_t chunk = 0; chunk < chunks; chunk++) {
         vf acc[SIMD_MR][SIMD_NV];
         SIMD_UNROLL for (int i = 0; i < mr; i++) {
@@ -28,8 +27,8 @@ SIMD_INLINE void tokens_tile_of(const int mr, const uint32_t *steps, size_t chun
             }
             if (WEIGHTS_ASKS) {
                 SIMD_PREFETCH_NEAR(a + WEIGHTS_AHEAD * SIMD_MR);
-                SIMD_PREFETCH_NEAR(next);
-                next += WEIGHTS_NEXT;
+                SIMD_PREFETCH_NEAR(c + WEIGHTS_TILE_FLOATS +
+                                   (chunk * OMM_TOKEN_CHUNK + k) * WEIGHTS_NEXT);
             }
             SIMD_UNROLL for (int i = 0; i < mr; i++) {
                 vf av = vf_set1(a[i]);
@@ -43,19 +42,21 @@ SIMD_INLINE void tokens_tile_of(const int mr, const uint32_t *steps, size_t chun
         SIMD_UNROLL for (int i = 0; i < mr; i++) {
             SIMD_UNROLL for (int j = 0; j < SIMD_NV; j++) {
                 float *to = c + (size_t)(i * SIMD_NV + j) * VL;
-                vf_store(to, vf_add(vf_load(to), acc[i][j]));
+                vf_store(to, vf_add(zero ? vf_zero() : vf_load(to), acc[i][j]));
             }
         }
+        zero = false;
     }
 }
 
 typedef void (*tokens_tile_fn)(const uint32_t *steps, size_t chunks, const float *a, const float *b,
-                               float *c);
+                               float *c, bool zero);
 
 #define TOKENS_TILE(MR, NV)                                                                        \
-    static __attribute__((noinline)) void tokens_tile_##MR(                                        \
-        const uint32_t *steps, size_t chunks, const float *a, const float *b, float *c) {          \
-        tokens_tile_of(MR, steps, chunks, a, b, c);                                                \
+    static __attribute__((noinline)) void tokens_tile_##MR(const uint32_t *steps, size_t chunks,   \
+                                                           const float *a, const float *b,         \
+                                                           float *c, bool zero) {                  \
+        tokens_tile_of(MR, steps, chunks, a, b, c, zero);                                          \
     }
 #define TOKENS_TILE_NAME(MR, NV) tokens_tile_##MR,
 
@@ -133,11 +134,12 @@ static void tokens_column(const gemm_job *job, const tokens_group *g, const floa
     for (size_t i = 0; i < tiles; i++, c += WEIGHTS_TILE_FLOATS) {
         tokens_ask(next, job->ldb, i, tiles);
         s_tokens_tiles[min_size(SIMD_MR, rows - i * SIMD_MR) - 1](
-            g->steps, g->chunks, a + i * tokens_stride(g), panel, c);
+            g->steps, g->chunks, a + i * tokens_stride(g), panel, c,
+            g->k0 == 0 && !job->accumulate);
     }
 }
 
-/* Outputs into tiles (from: zeros, or what is added to), or out of them. */
+/* Outputs that are added to into tiles, or out of them. */
 static void tokens_outputs(const gemm_job *job, float *tile, size_t m, size_t rows, size_t n,
                            size_t columns, bool out) {
     for (size_t j = 0; j < columns; j += WEIGHTS_STEP)
@@ -147,10 +149,8 @@ static void tokens_outputs(const gemm_job *job, float *tile, size_t m, size_t ro
             float *c = job->c + (m + i) * job->ldc + n + j;
             if (out)
                 weights_store(c, job->ldc, tile, mr, width);
-            else if (job->accumulate)
-                weights_load(tile, c, job->ldc, mr, width);
             else
-                memset(tile, 0, WEIGHTS_TILE_FLOATS * sizeof *tile);
+                weights_load(tile, c, job->ldc, mr, width);
         }
 }
 
@@ -166,7 +166,7 @@ static void tokens_gemm(const gemm_job *job,
             const size_t columns = min_size(n_step, n1 - n), rows = min_size(m_step, m1 - m);
             const size_t tiles = (rows + SIMD_MR - 1) / SIMD_MR;
             tokens_group g = {0};
-            tokens_outputs(job, c, m, rows, n, columns, false);
+            if (job->accumulate) tokens_outputs(job, c, m, rows, n, columns, false);
             for (tokens_next(&g, job); g.chunks > 0; tokens_next(&g, job)) {
                 tokens_rows(a, job, &g, m, rows);
                 for (size_t j = 0; j < columns; j += WEIGHTS_STEP) {

@@ -29,7 +29,6 @@
  * tile's outputs lie behind these. */
 SIMD_INLINE void weights_tile_of(const int mr, size_t kc, const float *a, const float *b, float *c,
                                  bool zero) {
-    const float *next = c + WEIGHTS_TILE_FLOATS;
     vf acc[SIMD_MR][SIMD_NV];
     SIMD_UNROLL for (int i = 0; i < mr; i++) {
         SIMD_UNROLL for (int j = 0; j < SIMD_NV; j++) {
@@ -43,7 +42,7 @@ SIMD_INLINE void weights_tile_of(const int mr, size_t kc, const float *a, const 
         }
         if (WEIGHTS_ASKS) {
             SIMD_PREFETCH_NEAR(a + WEIGHTS_AHEAD * SIMD_MR);
-            SIMD_PREFETCH_NEAR(next + k * WEIGHTS_NEXT);
+            SIMD_PREFETCH_NEAR(c + WEIGHTS_TILE_FLOATS + k * WEIGHTS_NEXT);
         }
         SIMD_UNROLL for (int i = 0; i < mr; i++) {
             vf av = vf_set1(a[i]);
