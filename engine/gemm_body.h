@@ -385,21 +385,45 @@ SIMD_INLINE void gemv_strips(const omm_format format, const int count, float *y,
 typedef void (*gemv_fn)(float *y, const float *x, const omm_matrix *w, bool accumulate, size_t s0,
                         size_t s1);
 
-/* Eight strips hide the latency of plain loads; unpacking brings work enough for two. */
-#define GEMV(F, COUNT)                                                                             \
+/* Eight strips hide the latency of plain loads; what is left goes side by side too, since an adapter's
+ * matrices are no more than that: one after the other, each would wait for its whole chain. */
+#define GEMV_LEFT(F, COUNT)                                                                        \
+    case COUNT:                                                                                    \
+        gemv_strips(OMM_FORMAT_##F, COUNT, y, x, w, accumulate, s);                                \
+        break;
+#if SIMD_GEMV == 8
+#define GEMV_LEFT_MORE(F) GEMV_LEFT(F, 4) GEMV_LEFT(F, 5) GEMV_LEFT(F, 6) GEMV_LEFT(F, 7)
+#else
+#define GEMV_LEFT_MORE(F)
+#endif
+#define GEMV(F)                                                                                    \
     static __attribute__((noinline)) void gemv_##F(float *y, const float *x, const omm_matrix *w,  \
                                                    bool accumulate, size_t s0, size_t s1) {        \
         size_t s = s0;                                                                             \
-        for (; s + (COUNT) <= s1; s += (COUNT))                                                    \
-            gemv_strips(OMM_FORMAT_##F, COUNT, y, x, w, accumulate, s);                            \
+        for (; s + SIMD_GEMV <= s1; s += SIMD_GEMV)                                                \
+            gemv_strips(OMM_FORMAT_##F, SIMD_GEMV, y, x, w, accumulate, s);                        \
+        switch (s1 - s) {                                                                          \
+            GEMV_LEFT(F, 1)                                                                        \
+            GEMV_LEFT(F, 2)                                                                        \
+            GEMV_LEFT(F, 3)                                                                        \
+            GEMV_LEFT_MORE(F)                                                                      \
+        default: break;                                                                            \
+        }                                                                                          \
+    }
+/* Unpacking brings work enough for two. */
+#define GEMV_QUANT(F)                                                                              \
+    static __attribute__((noinline)) void gemv_##F(float *y, const float *x, const omm_matrix *w,  \
+                                                   bool accumulate, size_t s0, size_t s1) {        \
+        size_t s = s0;                                                                             \
+        for (; s + SIMD_GEMV_QUANT <= s1; s += SIMD_GEMV_QUANT)                                    \
+            gemv_strips(OMM_FORMAT_##F, SIMD_GEMV_QUANT, y, x, w, accumulate, s);                  \
         for (; s < s1; s++) gemv_strips(OMM_FORMAT_##F, 1, y, x, w, accumulate, s);                \
     }
-#define GEMV_QUANT(F) GEMV(F, SIMD_GEMV_QUANT)
 #define GEMV_NAME(F) [OMM_FORMAT_##F] = gemv_##F,
 
-GEMV(F32, SIMD_GEMV)
-GEMV(F16, SIMD_GEMV)
-GEMV(BF16, SIMD_GEMV)
+GEMV(F32)
+GEMV(F16)
+GEMV(BF16)
 QUANT_FORMATS(GEMV_QUANT)
 
 static const gemv_fn s_gemv[OMM_FORMAT_COUNT] = {GEMV_NAME(F32) GEMV_NAME(F16) GEMV_NAME(BF16)

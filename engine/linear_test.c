@@ -187,6 +187,28 @@ static void late_z(const machine *m) {
     omm_free(x);
 }
 
+/* One row and any number of strips, the last one not full: as many go side by side as there are. */
+static void few_strips(const machine *m) {
+    enum { STRIPS = 17, COLS = 40, ROOM = STRIPS * OMM_STRIP };
+    static const omm_format formats[] = {OMM_FORMAT_F32, OMM_FORMAT_F16, OMM_FORMAT_BF16};
+    for (unsigned f = 0; f < sizeof formats / sizeof *formats; f++)
+        for (uint32_t rows = OMM_STRIP - 3; rows <= ROOM; rows += OMM_STRIP) {
+            omm_matrix w = battery_matrix(formats[f], rows, COLS, rows);
+            float *x = battery_floats(rows, COLS), *y = battery_floats(f, ROOM), row[COLS];
+            float want[ROOM];
+            memcpy(want, y, sizeof want);
+            for (uint32_t i = 0; i < rows; i++) {
+                omm_matrix_row(row, &w, i);
+                for (size_t k = 0; k < COLS; k++) want[i] = fmaf(x[k], row[k], want[i]);
+            }
+            omm_linear_forward(&m->c, y, x, &w, 1, true);
+            CHECK(same_bytes(y, want, sizeof want));
+            omm_matrix_fini(&w);
+            omm_free(x);
+            omm_free(y);
+        }
+}
+
 enum { THREADS_MAX = 3, MACHINES_MAX = OMM_ISA_COUNT * THREADS_MAX };
 
 static size_t open_machines(machine *machines) {
@@ -214,7 +236,10 @@ int main(void) {
             for (size_t m = 0; m < count; m++)
                 compare(&r, &machines[m].c, mode % 2, (way)(mode / 2), rows[i]);
         }
-    for (size_t m = 0; m < count; m++) late_z(&machines[m]);
+    for (size_t m = 0; m < count; m++) {
+        late_z(&machines[m]);
+        few_strips(&machines[m]);
+    }
     rig_fini(&r);
     omm_compute_fini(&scalar);
     for (size_t m = 0; m < count; m++) {
