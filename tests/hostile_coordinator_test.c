@@ -157,9 +157,9 @@ static void change_selected(omm_offer *o) {
 }
 static void change_global(omm_offer *o) {
     static omm_digest chunks[5000];
-    o->global.size = (uint64_t)4000 * OMM_CHUNK_BYTES;
+    o->global.size = (uint64_t)3000 * OMM_CHUNK_BYTES;
     o->global.chunk_digests = chunks;
-    o->global.chunk_count = 4000;
+    o->global.chunk_count = 3000;
 }
 static void change_codec(omm_offer *o) {
     static const uint8_t other[OMM_CODEC_BYTES] = {0xff, 0xff};

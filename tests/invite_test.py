@@ -49,7 +49,7 @@ def write_files(port):
                               ({"node_max": 9}, listed, "node_max: 9; accepted with enrolment: invitation"),
                               ({"enrolment": "open-door"}, listed, "accepted.*list.*invitation|list, invitation"),
                               ({"enrolment": "open", "work_bits": 27}, listed, "work_bits"),
-                              ({"enrolment": "invitation", "node_max": 4096}, listed, "node_max")):
+                              ({"enrolment": "invitation", "node_max": 4097}, listed, "node_max")):
         write_coordinator(port, nodes, **more)
         done = subprocess.run([MESHMIND, "coordinator", "-c", FOLDER / "coordinator.yaml"], capture_output=True, text=True, timeout=live.LIMIT_S)
         check(done.returncode == 2 and re.search(says, done.stderr), f"{more}: exit {done.returncode}, {done.stderr[-300:]}")
