@@ -36,9 +36,10 @@ static omm_err refuse_change(const omm_coord *c) {
     char what[512] = "";
     omm_buf record;
     omm_buf_init(&record, (size_t)1 << 28);
-    OMM_TRY(coord_record_write(&record, c, c->listed));
-    coord_name_change(what, sizeof what, c, omm_buf_view(&record));
+    const omm_err err = coord_record_write(&record, c, c->listed);
+    if (err == OMM_OK) coord_name_change(what, sizeof what, c, omm_buf_view(&record));
     omm_buf_fini(&record);
+    OMM_TRY(err);
     return omm_raise(OMM_ERR_CONFIG,
                      "%s holds a run that began with something else: %s; put that back, or begin a "
                      "new run in another state_dir",
