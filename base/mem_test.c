@@ -226,6 +226,23 @@ static void huge_holes(void) {
     CHECK_EQ(omm_mem_live(), 0);
 }
 
+/* Pages in the middle go; what shares a page with others stays, and so does the allocation. */
+static void forgets_whole_pages(void) {
+    enum { BYTES = 1 << 20, EDGE = 65536 }; /* EDGE: a page at most */
+    unsigned char *p = (unsigned char *)omm_alloc_aligned(BYTES, 1);
+    CHECK(p != NULL);
+    memset(p, 7, BYTES);
+    omm_mem_forget(p + EDGE + 1, BYTES - 2 * EDGE - 2);
+    for (size_t i = 0; i <= EDGE; i++) CHECK(p[i] == 7 && p[BYTES - 1 - i] == 7);
+    CHECK(all_zero(p + (size_t)2 * EDGE, BYTES - (size_t)4 * EDGE));
+    omm_mem_forget(p + 1, 100); /* no whole page */
+    omm_mem_forget(p, 0);
+    CHECK_EQ(p[1], 7);
+    memset(p, 8, BYTES);
+    omm_free(p);
+    CHECK_EQ(omm_mem_live(), 0);
+}
+
 static bool is_about(size_t bytes, size_t wanted) {
     return bytes >= wanted && bytes <= wanted + 8192; /* pages are whole */
 }
@@ -257,6 +274,7 @@ static void counts_bytes_and_their_peak(void) {
 
 int main(void) {
     counts_bytes_and_their_peak();
+    forgets_whole_pages();
     huge_memory();
     huge_neighbours();
     huge_holes();

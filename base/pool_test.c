@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define TASKS_MAX 1000u
@@ -59,6 +60,21 @@ static void test_sleep_and_wake(omm_pool *pool) {
         omm_pool_run(pool, mark, &m, 7);
     }
     check_marks(&m, 7, 20);
+}
+
+static double processor_seconds(void) {
+    struct timespec t;
+    CHECK(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) == 0);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Between runs nobody spins for longer than a moment: 100 ms cost less than a fifth of one thread. */
+static void test_idle_is_asleep(omm_pool *pool) {
+    marks m = {.threads = omm_pool_threads(pool)};
+    omm_pool_run(pool, mark, &m, 16);
+    const double before = processor_seconds();
+    usleep(100000);
+    CHECK(processor_seconds() - before < 0.02);
 }
 
 /* With tasks that wait for each other, more than one thread must really be at work. */
@@ -154,6 +170,7 @@ static void all_with(unsigned threads) {
     test_each_task_once(pool);
     test_many_tiny_runs(pool);
     test_sleep_and_wake(pool);
+    test_idle_is_asleep(pool);
     test_visibility(pool);
     test_measuring(pool);
     omm_pool_close(pool);

@@ -25,7 +25,7 @@ typedef struct bench {
     omm_model model;
     bench_processors processors; /* of one run */
     omm_session *session;
-    uint32_t *ids; /* [prompt + generate] */
+    uint32_t *ids; /* [prompt + generate]: the session's positions */
     float *logits;
     double *prefill, *decode, *waiting, *alone; /* [repeats] each, one block */
     double *in_turns;                           /* [turn_count], room for repeats * generate */
@@ -41,7 +41,7 @@ static omm_session_options session_options(const bench_options *o) {
     options.activations = o->activations;
     options.kv_type = o->kv_type;
     options.batch_max = BATCH;
-    options.positions_max = o->prompt + o->generate + WATCHED_TOKENS;
+    options.positions_max = o->prompt + o->generate;
     return options;
 }
 
@@ -97,7 +97,7 @@ static omm_err load(bench_result *r, bench *b) {
 }
 
 static omm_err allocate(bench *b) {
-    const size_t ids = (size_t)b->o->prompt + b->o->generate + WATCHED_TOKENS;
+    const size_t ids = (size_t)b->o->prompt + b->o->generate;
     b->ids = (uint32_t *)omm_alloc(ids, sizeof *b->ids);
     b->logits = (float *)omm_alloc(b->model.dims.vocab, sizeof *b->logits);
     b->prefill =
@@ -159,9 +159,12 @@ static omm_err decode_in_turns(double *rate, bench *b) {
     return OMM_OK;
 }
 
+/* The last tokens once more: behind them the model may have no position left. */
 static omm_err watch(bench *b, uint32_t repeat) {
     uint64_t ns = 0;
     const uint32_t tokens = b->o->generate < WATCHED_TOKENS ? b->o->generate : WATCHED_TOKENS;
+    const uint32_t from = omm_session_position(b->session) - tokens;
+    OMM_ASSERT(omm_session_truncate(b->session, from) == from); /* windows keep more than that */
     const double threads = omm_pool_threads(b->processors.pool);
     omm_group *group = omm_session_group(b->session);
     omm_profile profile;
@@ -206,13 +209,19 @@ static void close_run(bench *b) {
     b->session = NULL;
 }
 
-static omm_err warm_up(bench_result *r, bench *b) {
+/* Everything once, up to the last position, so that the run takes no more memory later. */
+static omm_err warm_up(bench *b) {
     double unused = 0.0;
     uint64_t ns = 0;
     OMM_TRY(prefill(&unused, b, b->o->prompt));
     OMM_TRY(decode(&ns, b, b->o->generate ? 1 : 0));
-    if (r->memory_peak_bytes == 0)
-        r->memory_peak_bytes = omm_memory_peak(); /* before the peaks' own */
+    const uint32_t from = omm_session_position(b->session), all = b->o->prompt + b->o->generate;
+    if (from < all)
+        OMM_TRY(omm_session_append(b->session, b->ids + from, all - from, b->logits, false));
+    return OMM_OK;
+}
+
+static omm_err open_peaks(bench *b) {
     return b->o->peak_seconds > 0.0 ? omm_peaks_open(&b->processors.peaks, &b->processors.c, 0)
                                     : OMM_OK;
 }
@@ -223,8 +232,13 @@ static omm_err measure_run(bench_result *r, bench_run *run, bench *b) {
     b->watched = 0;
     b->turn_count = 0;
     b->token_bytes = r->token_bytes;
+    const uint64_t before = run == r->runs ? 0 : omm_memory_peak(); /* the first loaded the model */
     OMM_TRY(open_run(b, run->threads, r));
-    OMM_TRY(warm_up(r, b));
+    OMM_TRY(warm_up(b));
+    run->memory_peak_bytes = bench_memory_peak(before);
+    if (run->memory_peak_bytes > r->memory_peak_bytes)
+        r->memory_peak_bytes = run->memory_peak_bytes;
+    OMM_TRY(open_peaks(b));
     for (uint32_t i = 0; i < n; i++) OMM_TRY(repeat(b, i));
     run->prefill = bench_spread_of(b->prefill, n);
     run->decode = bench_spread_of(b->decode, n);
@@ -245,7 +259,7 @@ static omm_err choose_threads(bench_result *r, const bench *b) {
     for (unsigned i = 0; i < r->run_count; i++) r->runs[i].threads = b->o->threads[i];
     if (r->run_count > 0) return OMM_OK;
     r->run_count = 1;
-    return cli_threads_measure(&r->runs[0].threads, &b->model, r->isa, 1);
+    return cli_threads_measure(&r->runs[0].threads, &b->model, r->isa, 1, b->o->activations);
 }
 
 static omm_err measure_all(bench_result *r, bench *b) {

@@ -1,9 +1,10 @@
 /* bench.h - the measurements of `meshmind bench`: how fast a model runs here, and what part of the
  * machine's peaks that is.
  *
- * For each number of threads: one run to warm up, then `repeats` times a prefill of `prompt` tokens
- * from an empty session, `generate` single tokens behind it, a look at the peaks (omm/peaks.h),
- * and some more tokens with the pool's clock and a profile running.  Ids are fixed; nothing is
+ * For each number of threads: one run to warm up, in which the session is filled to its last position and the
+ * memory looked at, then `repeats` times a prefill of `prompt` tokens from an empty session, `generate` single
+ * tokens behind it, a look at the peaks (omm/peaks.h), and the last of the tokens once more with the pool's
+ * clock and a profile running.  Ids are fixed; nothing is
  * sampled.  Decoding goes in turns of about a gigabyte of weights, with reads of as many bytes before
  * and after each.
  *   share in turns = bytes of weights per second of one turn / mean of the reads beside it; the
@@ -48,6 +49,7 @@ typedef struct bench_run {
     unsigned threads;
     bench_spread prefill, decode;           /* tokens per second */
     bench_spread in_turns;                  /* shares; zeros without peaks */
+    uint64_t memory_peak_bytes;             /* of the first: loading included; 0: not known here */
     double waiting, alone;                  /* shares of decode time, medians */
     double part_seconds[OMM_PROFILE_PARTS]; /* of decoding a token, means over the repeats */
     double read_bytes, fma_flops, dot_ops, read_sustained;
@@ -56,9 +58,10 @@ typedef struct bench_run {
 typedef struct bench_result {
     char architecture[BENCH_ARCHITECTURE_MAX];
     omm_isa isa;
-    uint64_t parameters, token_bytes, memory_peak_bytes; /* peak 0: not known here */
-    uint64_t streamed_bytes;                             /* of the file, in every pass */
-    uint64_t part_bytes[OMM_PROFILE_PARTS];              /* of weights, for a token */
+    uint64_t parameters, token_bytes;
+    uint64_t memory_peak_bytes; /* the most of all runs, loading included; 0: not known here */
+    uint64_t streamed_bytes;    /* of the file, in every pass */
+    uint64_t part_bytes[OMM_PROFILE_PARTS]; /* of weights, for a token */
     double load_seconds;
     cli_memory memory; /* its session has the cache's type that was measured */
     unsigned run_count;

@@ -1,6 +1,8 @@
 /* bench_figures.c - see bench_figures.h. */
 #include "bench_figures.h"
 
+#include "omm/memory.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -43,6 +45,11 @@ omm_err bench_load(omm_model *model, char architecture[BENCH_ARCHITECTURE_MAX],
     omm_err err = omm_model_load_streamed(model, pool, gguf, resident);
     omm_pool_close(pool);
     return err;
+}
+
+uint64_t bench_memory_peak(uint64_t before) {
+    const uint64_t peak = omm_memory_peak();
+    return peak > before ? peak : omm_memory_resident();
 }
 
 omm_err bench_processors_open(bench_processors *p, unsigned threads, omm_isa isa) {

@@ -27,6 +27,10 @@ double bench_share(double figure, double peak);
  * Errors: FORMAT (that), NOMEM. */
 OMM_CHECKED omm_err bench_json_print(json_t *take);
 
+/* The most memory of a run that began when the process had had at most `before`: what it had by then is another run's,
+ * or that of the buffers in which the machine's peaks are measured.  Bytes; 0: not known here. */
+uint64_t bench_memory_peak(uint64_t before);
+
 /* Layers from `resident` on are streamed: then gguf stays open (omm_model_load_streamed).
  * Errors: those of loading; TOO_BIG (the architecture's name). */
 OMM_CHECKED omm_err bench_load(omm_model *model, char architecture[BENCH_ARCHITECTURE_MAX],

@@ -80,6 +80,8 @@ void bench_print(const bench_result *r, const bench_options *o) {
     for (unsigned i = 0; i < r->run_count; i++) {
         const bench_run *run = &r->runs[i];
         printf("%u thread%s", run->threads, run->threads > 1 ? "s" : "");
+        if (r->run_count > 1 && run->memory_peak_bytes > 0)
+            printf("; peak memory %.0f MB", (double)run->memory_peak_bytes * 1e-6);
         if (run->read_bytes > 0.0)
             printf(
                 "; peaks in this run: read %.1f GB/s (sustained %.1f), fma %.0f GFLOP/s, int8 dot "
@@ -136,7 +138,8 @@ static void add_decode(json_t *to, const bench_result *r, const bench_run *run,
 }
 
 static json_t *json_run(const bench_result *r, const bench_run *run, const bench_options *o) {
-    json_t *j = json_pack("{s:i}", "threads", (int)run->threads);
+    json_t *j = json_pack("{s:i, s:I}", "threads", (int)run->threads, "memory_peak_bytes",
+                          (json_int_t)run->memory_peak_bytes);
     if (run->read_bytes > 0.0)
         json_object_set_new(j, "peaks",
                             json_pack("{s:f, s:f, s:f, s:f}", "read_bytes_per_second",

@@ -189,9 +189,12 @@ static double rate(double token_flops, double tokens, uint64_t ns) {
 static omm_err measure_run(bench_train_result *r, bench_train_run *run, bench *b) {
     const flops f = flops_of(b, r->checkpoint_layers);
     const double tokens = (double)b->o->seq * b->o->bench->repeats;
+    const uint64_t before = run == r->runs ? 0 : omm_memory_peak(); /* the first loaded the model */
     OMM_TRY(open_run(b, run, r));
     OMM_TRY(omm_trainer_step(b->trainer, NULL));
-    if (r->memory_peak_bytes == 0) r->memory_peak_bytes = omm_memory_peak();
+    run->memory_peak_bytes = bench_memory_peak(before);
+    if (run->memory_peak_bytes > r->memory_peak_bytes)
+        r->memory_peak_bytes = run->memory_peak_bytes;
     if (b->o->bench->peak_seconds > 0.0)
         OMM_TRY(omm_peaks_open(&b->processors.peaks, &b->processors.c, PEAK_BUFFER_BYTES));
     omm_train_watch_start(&run->watch);

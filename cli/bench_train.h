@@ -30,7 +30,8 @@ typedef struct bench_train_run {
     bench_spread speed; /* tokens per second */
     double seconds;     /* of all steps but the first, and of their parts: */
     omm_train_watch watch;
-    double fma_flops; /* 0: not measured */
+    uint64_t memory_peak_bytes; /* of the first: loading included; 0: not known here */
+    double fma_flops;           /* 0: not measured */
     double forward,
         backward; /* FLOP per second of the layers' products, medians of no step: means */
 } bench_train_run;
@@ -41,7 +42,7 @@ typedef struct bench_train_result {
     uint64_t parameters, adapter_parameters;
     double token_flops;
     uint32_t layers, checkpoint_layers;
-    uint64_t memory_peak_bytes; /* of loading and training; 0: not known here */
+    uint64_t memory_peak_bytes; /* the most of all runs, loading included; 0: not known here */
     unsigned run_count;
     bench_train_run runs[BENCH_THREAD_COUNTS_MAX]; /* [run_count] */
 } bench_train_result;

@@ -57,10 +57,11 @@ static json_t *json_run(const bench_train_result *r, const bench_train_run *run,
         json_object_set_new(parts, omm_train_part_name((omm_train_part)i),
                             json_real((double)run->watch.ns[i] * 1e-9 / o->bench->repeats));
     json_object_set_new(parts, "other", json_real(other_seconds(run) / o->bench->repeats));
-    json_t *j = json_pack("{s:i, s:o, s:f, s:f, s:f, s:o}", "threads", (int)run->threads,
-                          "tokens_per_second", bench_spread_json(&run->speed), "flops",
-                          step_flops(r, run), "forward_flops", run->forward, "backward_flops",
-                          run->backward, "seconds_by_part", parts);
+    json_t *j =
+        json_pack("{s:i, s:I, s:o, s:f, s:f, s:f, s:o}", "threads", (int)run->threads,
+                  "memory_peak_bytes", (json_int_t)run->memory_peak_bytes, "tokens_per_second",
+                  bench_spread_json(&run->speed), "flops", step_flops(r, run), "forward_flops",
+                  run->forward, "backward_flops", run->backward, "seconds_by_part", parts);
     if (run->fma_flops <= 0.0) return j;
     json_object_set_new(j, "fma_flops", json_real(run->fma_flops));
     json_object_set_new(j, "share_of_fma",

@@ -11,11 +11,20 @@ static const struct {
     int (*run)(int argc, char **argv);
 } s_actions[] = {
     {"show", "ranks, scales, sizes of an adapter (GGUF file or PEFT folder)", adapter_show},
-    {"import", "a PEFT folder to a GGUF adapter", adapter_import},
+    {"import", "a PEFT folder to a GGUF adapter, or one in the model's own tensors",
+     adapter_import},
     {"export", "a GGUF adapter to a PEFT folder", adapter_export},
     {"merge", "adapters into a model, or several into one", adapter_merge},
 };
 enum { ACTIONS = sizeof s_actions / sizeof *s_actions };
+
+omm_err adapter_name_rounding(omm_err err, bool is_allowed) {
+    char said[400];
+    if (err != OMM_ERR_UNSUPPORTED || is_allowed || !strstr(omm_err_sentence(), "rounding of B"))
+        return err;
+    snprintf(said, sizeof said, "%s", omm_err_sentence());
+    return omm_raise(err, "%s (--allow-rounding)", said);
+}
 
 static void print_help(FILE *out) {
     fprintf(out, "usage: meshmind adapter ACTION [options]\n\n");

@@ -2,10 +2,12 @@
 #include "adapter.h"
 #include "options.h"
 
+#include "omm/file.h"
 #include "omm/gguf.h"
 #include "omm/peft.h"
 
 #include <stdio.h>
+#include <sys/stat.h>
 
 typedef struct convert_args {
     const char *model, *out, *name;
@@ -27,19 +29,39 @@ static omm_err read_base(omm_peft_base *base, char name[256], const char *path) 
     return err;
 }
 
-static omm_err import(const char *dir, const convert_args *a) {
+static omm_err save(bool *rounded, const char *path, const omm_lora *lora, bool rounding) {
+    omm_buf file;
+    omm_buf_init(&file, SIZE_MAX / 2);
+    omm_err err = omm_lora_save_fused(&file, rounded, lora, rounding);
+    if (err == OMM_OK) err = omm_file_write(path, omm_buf_view(&file), 0644);
+    omm_buf_fini(&file);
+    return err;
+}
+
+/* A PEFT folder, or a GGUF adapter whose tensors may be other than the model's own. */
+static omm_err read_any(omm_lora *lora, bool *rounded, const char *path, const omm_peft_base *base,
+                        bool rounding) {
+    struct stat info;
+    *rounded = false;
+    if (stat(path, &info) == 0 && S_ISREG(info.st_mode))
+        return omm_lora_load_file(lora, path, &base->shape);
+    return omm_peft_import(lora, rounded, path, base, rounding);
+}
+
+static omm_err import(const char *path, const convert_args *a) {
     omm_peft_base base;
     omm_lora lora;
     char name[256];
-    bool rounded = false;
+    bool folded = false, fused = false;
     if (!a->out) return omm_raise(OMM_ERR_USAGE, "where to? give -o FILE");
     OMM_TRY(cli_check_out(a->out, (const cli_input[]){{"--model", a->model}, {0}}));
     OMM_TRY(read_base(&base, name, a->model));
-    OMM_TRY(omm_peft_import(&lora, &rounded, dir, &base, a->rounding));
-    omm_err err = omm_lora_save_file(a->out, &lora);
+    omm_err err = read_any(&lora, &folded, path, &base, a->rounding);
+    OMM_TRY(adapter_name_rounding(err, a->rounding));
+    err = save(&fused, a->out, &lora, a->rounding);
     if (err == OMM_OK)
         printf("%zu values in %zu layers, %s\n", lora.value_count, lora.tensor_count / 2,
-               rounded ? "B rounded: the file has one alpha" : "exact");
+               folded || fused ? "B rounded: the file has one alpha" : "exact");
     omm_lora_fini(&lora);
     return err;
 }
@@ -70,8 +92,11 @@ int adapter_import(int argc, char **argv) {
     char **args = NULL;
     int code =
         cli_parse(&count, &args, argc, argv, options,
-                  "adapter import FOLDER -m BASE -o ADAPTER [--allow-rounding]",
-                  "Convert a PEFT folder (adapter_config.json, adapter_model.safetensors).", 1, 1);
+                  "adapter import FOLDER|FILE -m BASE -o ADAPTER [--allow-rounding]",
+                  "Convert a PEFT folder (adapter_config.json, adapter_model.safetensors), or give "
+                  "a GGUF adapter\nthe tensors of the model's own file: those of a federation on "
+                  "phi3 have q, k, v and gate, up apart.",
+                  1, 1);
     if (code >= 0) return code;
     omm_err err = import(args[0], &a);
     return err == OMM_OK ? CLI_EXIT_PASS : cli_fail(argv[0], err);

@@ -65,6 +65,7 @@ static omm_err join(const merge_args *a) {
     omm_err err = load_parts(&p, &a->list, &shape);
     if (err == OMM_OK)
         err = omm_lora_join(&joined, &rounded, p.pointers, p.weights, p.count, a->rounding);
+    err = adapter_name_rounding(err, a->rounding);
     if (err == OMM_OK) err = omm_lora_save_file(a->out, &joined);
     if (err == OMM_OK && a->json)
         printf("{\"kind\":\"omm-adapter-join\",\"rank\":%u,\"rounded\":%s,\"schema_version\":1,"

@@ -58,6 +58,12 @@ static omm_err load(shown *s, const char *path) {
 
 /* ---- sums ------------------------------------------------------------------------------------- */
 
+static const char *name_of(const omm_lora *lora, omm_lora_target target) {
+    if (lora->shape.stacked && target == OMM_LORA_Q) return "qkv";
+    if (lora->shape.stacked && target == OMM_LORA_UP) return "gate_up";
+    return omm_lora_target_name(target);
+}
+
 /* One target over all layers. */
 typedef struct part {
     size_t tensors, values;
@@ -119,8 +125,8 @@ static void print_parts(const shown *s) {
         else
             snprintf(rank, sizeof rank, "%u-%u", p.rank_min, p.rank_max);
         printf("%-8s %8zu %7s %10zu %12.6g %12.6g %12.6g %12.6g\n",
-               omm_lora_target_name((omm_lora_target)k), p.tensors, rank, p.values, p.norm_a,
-               p.norm_b, p.frobenius, p.spectral);
+               name_of(&s->lora, (omm_lora_target)k), p.tensors, rank, p.values, p.norm_a, p.norm_b,
+               p.frobenius, p.spectral);
     }
 }
 
@@ -131,7 +137,8 @@ static void print_pairs(const shown *s) {
         const omm_lora_tensor *a = &s->lora.tensors[i];
         const omm_lora_norms *n = &s->norms[i / 2];
         char name[OMM_GGUF_NAME_MAX];
-        snprintf(name, sizeof name, "blk.%u.%s", a->layer, omm_lora_target_tensor(a->target));
+        snprintf(name, sizeof name, "%.*s", (int)(strlen(a->name) - strlen(".weight.lora_a")),
+                 a->name);
         printf("%-24s %5u %10.6g %12.6g %12.6g %12.6g %12.6g\n", name, a->rows, (double)a->scale,
                n->a, n->b, n->frobenius, n->spectral);
     }
@@ -145,7 +152,7 @@ static json_t *parts_json(const shown *s) {
         part p = sum_of(s, (omm_lora_target)k);
         if (p.tensors == 0) continue;
         json_object_set_new(
-            targets, omm_lora_target_name((omm_lora_target)k),
+            targets, name_of(&s->lora, (omm_lora_target)k),
             json_pack("{s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:f}", "tensors", (json_int_t)p.tensors,
                       "values", (json_int_t)p.values, "rank_min", (json_int_t)p.rank_min,
                       "rank_max", (json_int_t)p.rank_max, "norm_a", p.norm_a, "norm_b", p.norm_b,
@@ -162,8 +169,8 @@ static json_t *pairs_json(const shown *s) {
         json_array_append_new(
             pairs,
             json_pack("{s:I,s:s,s:I,s:I,s:I,s:f,s:f,s:f,s:f,s:f}", "layer", (json_int_t)a->layer,
-                      "target", omm_lora_target_name(a->target), "rank", (json_int_t)a->rows,
-                      "d_in", (json_int_t)a->cols, "d_out", (json_int_t)a[1].rows, "scale",
+                      "target", name_of(&s->lora, a->target), "rank", (json_int_t)a->rows, "d_in",
+                      (json_int_t)a->cols, "d_out", (json_int_t)a[1].rows, "scale",
                       (double)a->scale, "norm_a", n->a, "norm_b", n->b, "norm_product",
                       n->frobenius, "spectral_product", n->spectral));
     }

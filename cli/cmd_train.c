@@ -16,6 +16,7 @@
 #include "omm/tokenizer.h"
 #include "omm/trainer.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,6 +62,17 @@ static omm_err load_model(train_run *r) {
     return err;
 }
 
+/* Longer examples train, as anywhere else; but the model has no use of what is beyond. */
+static void warn_of_length(const train_run *r) {
+    const uint32_t longest = r->data_totals.longest, context = r->model.dims.context;
+    if (context == 0 || longest <= context) return;
+    fprintf(stderr,
+            "--seq %u: the longest example has %u tokens, and the model was trained for %u: it "
+            "knows no "
+            "positions beyond them\n",
+            r->args.seq, longest, context);
+}
+
 /* Takes r->data apart; the loss of the held-out part is over what --loss says too. */
 static omm_err split_data(train_run *r) {
     const char *by = r->args.split_by ? r->args.split_by : "item";
@@ -90,6 +102,7 @@ static omm_err load_data(train_run *r) {
     options.client_count = r->client_count;
     OMM_TRY(data_open(&r->data, r->args.data, r->tokenizer, &options, r->args.stream));
     r->data_totals = *omm_dataset_totals(r->data);
+    warn_of_length(r);
     if (r->args.split != 0 && r->args.eval)
         return omm_raise(OMM_ERR_USAGE, "--split holds out examples where --eval names none: one "
                                         "of them is enough");
@@ -128,7 +141,7 @@ static omm_err open_run(train_run *r) {
     OMM_TRY(load_data(r));
     OMM_TRY(train_check_options(r));
     OMM_TRY(load_model(r));
-    OMM_TRY(cli_threads_measure(&r->threads, &r->model, isa, TRAIN_ROWS));
+    OMM_TRY(cli_threads_measure(&r->threads, &r->model, isa, TRAIN_ROWS, OMM_ACTIVATIONS_F32));
     OMM_TRY(omm_pool_open(&r->pool, r->threads));
     OMM_TRY(omm_compute_init(&r->compute, r->pool, isa));
     if (r->args.checkpoint && !r->args.full) OMM_TRY(omm_hash_file(&model, r->args.model));
@@ -163,10 +176,27 @@ static void close_run(train_run *r) {
     omm_free(r->client_text);
 }
 
+/* In the tensors of the model's own file.  Ranks that are too large for that keep q, k, v and gate, up
+ * apart: the file runs here alone, and nothing trained is lost. */
+static omm_err encode_adapter(omm_buf *file, const train_run *r, const omm_lora *adapter) {
+    bool rounded = false;
+    omm_err err = omm_lora_save_fused(file, &rounded, adapter, true);
+    if (err == OMM_OK && rounded)
+        fprintf(stderr,
+                "%s: the model's file has q, k, v and gate, up in one tensor each, and these ranks "
+                "differ by no power of two: B was multiplied and rounded once\n",
+                r->args.out);
+    if (err != OMM_ERR_TOO_BIG || !adapter->shape.fused) return err;
+    fprintf(stderr, "%s: %s; written with q, k, v and gate, up apart, which runs here alone\n",
+            r->args.out, omm_err_sentence());
+    file->size = 0;
+    return omm_lora_save(file, adapter);
+}
+
 static omm_err write_adapter(const train_run *r, omm_digest *digest, const omm_lora *adapter) {
     omm_buf file;
     omm_buf_init(&file, (size_t)OMM_LORA_VALUES_MAX * 4);
-    omm_err err = omm_lora_save(&file, adapter);
+    omm_err err = encode_adapter(&file, r, adapter);
     if (err == OMM_OK) err = omm_file_write(r->args.out, omm_buf_view(&file), 0644);
     *digest = omm_hash(omm_buf_view(&file));
     omm_buf_fini(&file);
@@ -175,6 +205,7 @@ static omm_err write_adapter(const train_run *r, omm_digest *digest, const omm_l
 
 /* The file has one alpha: what pairs have more goes into B. */
 static omm_err save(const train_run *r, omm_digest *digest) {
+    malloc_trim(0); /* what the steps left free in the heap: the file takes as much */
     if (r->full) return train_full_save(r, digest);
     const omm_lora *adapter = omm_course_adapter(r->course);
     const float one = 1;
@@ -192,19 +223,25 @@ static omm_err save(const train_run *r, omm_digest *digest) {
     return err;
 }
 
-/* A folder, which is made with the files in it. */
-static omm_err check_report(const char *dir) {
+/* The folder is made now, so that what stands in its way is known before the work is done. */
+static omm_err make_report(const char *dir) {
     char file[OMM_PATH_MAX];
     if (!dir) return OMM_OK;
     OMM_TRY(omm_path_join(file, dir, "report.json"));
-    return place_check_output(file, "--report");
+    OMM_TRY(place_make_output(file, "--report"));
+    OMM_TRY(omm_path_join(file, dir, "report.html"));
+    OMM_TRY(place_check_output(file, "--report"));
+    /* Some folders take no files whatever their rights say. */
+    OMM_TRY(omm_path_join(file, dir, "report.part"));
+    OMM_TRY(omm_file_write(file, omm_bytes_str(""), 0644));
+    return omm_file_remove(file);
 }
 
 static omm_err run_all(train_run *r) {
     omm_digest digest;
     OMM_TRY(open_run(r));
     if (r->args.dry_run) return train_dry_run(r);
-    OMM_TRY(check_report(r->args.report));
+    OMM_TRY(make_report(r->args.report));
     OMM_TRY(place_make_output(r->args.out, "--out"));
     /* All weights are those of the checkpoint once the course is open. */
     if (!r->full) OMM_TRY(train_course_open(r));
@@ -231,7 +268,8 @@ int cmd_train(int argc, char **argv) {
     int code = train_parse(&r.args, argc, argv);
     if (code >= 0) return code;
     r.begin_ns = omm_measure_ns();
-    energy_begin(&r.energy, ENERGY_FOLDER);
+    const char *counters = getenv("OMM_ENERGY_FROM");
+    energy_begin(&r.energy, counters ? counters : ENERGY_FOLDER);
     omm_err err = run_all(&r);
     close_run(&r);
     return err == OMM_OK ? CLI_EXIT_PASS : cli_fail("train", err);

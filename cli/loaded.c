@@ -69,7 +69,7 @@ static omm_err open_threads(loaded *l, unsigned *threads, const loaded_options *
 static omm_err open_compute(loaded *l, unsigned threads) {
     omm_isa isa;
     OMM_TRY(omm_isa_choose(&isa, getenv("OMM_ISA")));
-    OMM_TRY(cli_threads_measure(&threads, &l->model, isa, 1));
+    OMM_TRY(cli_threads_measure(&threads, &l->model, isa, 1, l->activations));
     if (threads != omm_pool_threads(l->pool)) {
         omm_pool_close(l->pool);
         l->pool = NULL;

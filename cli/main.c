@@ -30,6 +30,8 @@ static const struct {
      "byte"},
     {"OMM_MEMORY_FROM",
      "for tests: a folder with meminfo and memory.max, in place of what the system says is left"},
+    {"OMM_ENERGY_FROM",
+     "for tests: a folder with counters intel-rapl:N, in place of /sys/class/powercap"},
     {"OMM_CRASH_AT", "for tests: the stage of a round at which a service kills itself, once"},
     {"OMM_GUEST_ROOT",
      "for tests: where node finds /sys and /proc, to see battery, heat, load, network"},

@@ -88,10 +88,12 @@ omm_err cli_memory_plan(cli_memory *out, const omm_gguf *gguf, const omm_gguf *c
 json_t *cli_memory_json(const cli_memory *m) {
     const omm_plan *p = &m->plan;
     return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "weights_bytes",
-        (json_int_t)p->weights, "cache_bytes", (json_int_t)p->cache, "adapter_bytes",
-        (json_int_t)p->adapters, "work_bytes", (json_int_t)p->work, "streaming_bytes",
-        (json_int_t)p->streaming, "planned_bytes", (json_int_t)p->total, "peak_bytes",
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}",
+        "weights_bytes", (json_int_t)p->weights, "cache_bytes", (json_int_t)p->cache,
+        "adapter_bytes", (json_int_t)p->adapters, "work_bytes", (json_int_t)p->work,
+        "streaming_bytes", (json_int_t)p->streaming, "vocabulary_bytes", (json_int_t)p->vocabulary,
+        "program_bytes", (json_int_t)p->program, "loading_more_bytes",
+        (json_int_t)omm_plan_loading_more(p), "planned_bytes", (json_int_t)p->total, "peak_bytes",
         (json_int_t)omm_memory_peak(), "available_bytes", (json_int_t)m->available, "layers",
         (json_int_t)p->layers, "layers_in_memory", (json_int_t)p->resident, "positions",
         (json_int_t)p->session.positions_max, "kv", omm_kv_type_name(p->session.kv_type));

@@ -52,13 +52,23 @@ static void show_bar(const cli_progress *p, int percent, const char *text, const
     fflush(stderr);
 }
 
+void cli_progress_log(cli_progress *p, uint64_t log_ms) {
+    p->log_ms = log_ms;
+}
+
+static bool is_line_due(const cli_progress *p, uint64_t now_ms, int percent, bool new_text) {
+    if (p->log_ms == 0) return new_text || percent / 10 != p->shown_percent / 10;
+    return p->shown_percent < 0 || percent / 5 != p->shown_percent / 5 ||
+           now_ms - p->shown_ms >= p->log_ms;
+}
+
 void cli_progress_show(cli_progress *p, uint64_t now_ms, double share, const char *text) {
     if (p->started_ms == 0) p->started_ms = now_ms ? now_ms : 1;
     double bounded = share < 0 ? 0 : share > 1 ? 1 : share;
     int percent = (int)(bounded * 100);
     bool new_text = strncmp(text, p->shown_text, sizeof p->shown_text - 1) != 0;
     bool due = p->is_terminal ? now_ms - p->shown_ms >= PROGRESS_TERMINAL_MS || new_text
-                              : new_text || percent / 10 != p->shown_percent / 10;
+                              : is_line_due(p, now_ms, percent, new_text);
     if (!due) return;
     char eta[32];
     eta_text(eta, sizeof eta, p, now_ms, bounded);

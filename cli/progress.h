@@ -14,6 +14,7 @@ typedef struct cli_progress {
     uint64_t started_ms; /* first call */
     uint64_t shown_ms;   /* last time something was written */
     int shown_percent;
+    uint64_t log_ms; /* lines for a log: a text that changes is no reason for one; 0: it is */
     char shown_text[96];
 } cli_progress;
 
@@ -21,6 +22,9 @@ void cli_progress_init(cli_progress *progress);
 /* `share` in [0, 1]; `text` says what is going on.  Writes at most five times a second to a terminal,
  * and a plain line when the text changes or another 10 % is done. */
 void cli_progress_show(cli_progress *progress, uint64_t now_ms, double share, const char *text);
+/* Before the first call, where texts hold figures that always change: without a terminal, write when
+ * another 5 % is done and when `log_ms` have passed without a line, and never more often. */
+void cli_progress_log(cli_progress *progress, uint64_t log_ms);
 /* Take the bar off the screen. */
 void cli_progress_end(cli_progress *progress);
 

@@ -26,11 +26,13 @@ omm_err cli_threads_parse(unsigned *out, const char *text) {
     return OMM_OK;
 }
 
-omm_err cli_threads_measure(unsigned *threads, const omm_model *model, omm_isa isa, unsigned rows) {
+omm_err cli_threads_measure(unsigned *threads, const omm_model *model, omm_isa isa, unsigned rows,
+                            omm_activations activations) {
     omm_autothreads a;
     if (*threads > 0) return OMM_OK;
     const unsigned n = omm_threads_default();
-    OMM_TRY(omm_autothreads_measure(&a, model, isa, n, rows));
+    const omm_autothreads_options o = {.n = n, .rows = rows, .activations = activations};
+    OMM_TRY(omm_autothreads_measure(&a, model, isa, &o));
     *threads = a.threads;
     if (n == 1)
         fprintf(stderr, "threads: 1, there is one core\n");
@@ -48,7 +50,7 @@ omm_err cli_threads_measure_file(unsigned *threads, const char *model, omm_isa i
     omm_err err = omm_model_load(&loaded, &gguf);
     omm_gguf_close(&gguf);
     OMM_TRY(err);
-    err = cli_threads_measure(threads, &loaded, isa, rows);
+    err = cli_threads_measure(threads, &loaded, isa, rows, OMM_ACTIVATIONS_F32);
     omm_model_fini(&loaded);
     return err;
 }

@@ -4,6 +4,7 @@
 
 #include "omm/compute.h"
 #include "omm/model.h"
+#include "omm/session.h"
 
 #define CLI_THREADS_HELP "threads; one per core by default; auto: measure 1 against that"
 
@@ -13,10 +14,10 @@
 OMM_CHECKED omm_err cli_threads_parse(unsigned *out, const char *text);
 
 /* If *threads is 0: measure (omm/autothreads.h) and say on stderr what was chosen.
- * rows: as there, 1 for decoding.  Errors: NOMEM, IO. */
+ * rows, activations: as there, 1 and the session's for decoding.  Errors: NOMEM, IO. */
 OMM_CHECKED omm_err cli_threads_measure(unsigned *threads, const omm_model *model, omm_isa isa,
-                                        unsigned rows);
-/* The same for a model that is not loaded yet: loads it for the measurement only.
+                                        unsigned rows, omm_activations activations);
+/* The same for a model that is to be trained, in f32, and not loaded yet: loads it for the measurement only.
  * Errors: also those of loading. */
 OMM_CHECKED omm_err cli_threads_measure_file(unsigned *threads, const char *model, omm_isa isa,
                                              unsigned rows);

@@ -4,6 +4,8 @@
 #include "options.h"
 
 #include "omm/file.h"
+#include "omm/gguf.h"
+#include "omm/peft.h"
 #include "omm_test.h"
 
 #include <string.h>
@@ -173,6 +175,78 @@ static void adapters(const char *dir) {
     CHECK_EQ(run(cmd_train, TRAIN "-o O --threads 1 --eval D"), CLI_EXIT_PASS); /* as it was */
 }
 
+static bool has_tensor(const char *path, const char *name) {
+    omm_gguf g;
+    CHECK_OK(omm_gguf_open(&g, path));
+    const bool has = omm_gguf_find_tensor(&g, name) != NULL;
+    omm_gguf_close(&g);
+    return has;
+}
+
+/* The adapter at O with q, k, v and gate, up apart, as a federation writes it, to P. */
+static void write_apart(void) {
+    omm_gguf g;
+    omm_peft_base base;
+    omm_lora lora;
+    CHECK_OK(omm_gguf_open(&g, s_model));
+    CHECK_OK(omm_peft_base_read(&base, &g));
+    omm_gguf_close(&g);
+    CHECK_OK(omm_lora_load_file(&lora, s_out, &base.shape));
+    CHECK_OK(omm_lora_save_file(s_again, &lora));
+    omm_lora_fini(&lora);
+}
+
+/* phi3: the adapter has the tensors of the model's file, starts, merges, and goes to PEFT and back. */
+static void fused_model(const char *dir) {
+    char ours[sizeof s_model], made[160], folder[160], line[512];
+    snprintf(ours, sizeof ours, "%s", s_model);
+    snprintf(s_model, sizeof s_model, "%s/phi3.gguf", dir);
+    snprintf(made, sizeof made, "%s/made.gguf", dir);
+    snprintf(folder, sizeof folder, "%s/peft", dir);
+    CHECK_EQ(run(cmd_synth, "synth tiny-phi3 M --seed 3"), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_train, SHORT "-o O --rank 3 --alpha 5 --lr 0.01"), CLI_EXIT_PASS);
+    CHECK(has_tensor(s_out, "blk.1.attn_qkv.weight.lora_b"));
+    CHECK(!has_tensor(s_out, "blk.1.attn_q.weight.lora_b"));
+    CHECK(!has_tensor(s_out, "blk.1.ffn_gate.weight.lora_b"));
+    CHECK_EQ(run(cmd_train, SHORT "-o P --start O --parts core --lr 0"), CLI_EXIT_PASS);
+    CHECK(same_files(s_out, s_again));
+    CHECK_EQ(run(cmd_adapter, "adapter show O --tensors"), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_adapter, "adapter show O --json"), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_generate, "generate -m M --lora O -n 2 Hi"), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_adapter, "adapter merge --lora O -o P"), CLI_EXIT_PASS);
+    CHECK(same_files(s_out, s_again));
+    CHECK_EQ(run(cmd_adapter, "adapter merge -m M --lora O -o P"), CLI_EXIT_PASS);
+    CHECK(has_tensor(s_again, "blk.0.attn_qkv.weight") && !same_files(s_model, s_again));
+    snprintf(line, sizeof line, "adapter export O -m M -o %s", folder);
+    CHECK_EQ(run(cmd_adapter, line), CLI_EXIT_PASS);
+    snprintf(line, sizeof line, "adapter show %s", folder);
+    CHECK_EQ(run(cmd_adapter, line), CLI_EXIT_PASS);
+    snprintf(line, sizeof line, "adapter import %s -m M -o P", folder);
+    CHECK_EQ(run(cmd_adapter, line), CLI_EXIT_PASS);
+    CHECK(same_files(s_out, s_again));
+    write_apart();
+    CHECK(!same_files(s_out, s_again));
+    CHECK_EQ(run(cmd_generate, "generate -m M --lora P -n 2 Hi"), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_adapter, "adapter merge --lora O --lora P -o D"), CLI_EXIT_RUNTIME);
+    snprintf(line, sizeof line, "adapter import P -m M -o %s", made);
+    CHECK_EQ(run(cmd_adapter, line), CLI_EXIT_PASS);
+    CHECK(same_files(s_out, made));
+    /* Ranks that do not go together exactly, and those that are too large to go together. */
+    CHECK_EQ(run(cmd_train, SHORT "-o P --rank 3 --rank-pattern k=4"), CLI_EXIT_PASS);
+    CHECK(has_tensor(s_again, "blk.1.attn_qkv.weight.lora_b"));
+    CHECK_EQ(run(cmd_train, SHORT "-o O --rank 256 --targets blk.0.attn_?"), CLI_EXIT_PASS);
+    CHECK(has_tensor(s_out, "blk.0.attn_qkv.weight.lora_b"));
+    CHECK_EQ(run(cmd_train, SHORT "-o P --start O --start O"), CLI_EXIT_PASS);
+    CHECK(has_tensor(s_again, "blk.0.attn_q.weight.lora_b"));
+    CHECK_EQ(run(cmd_generate, "generate -m M --lora P -n 2 Hi"), CLI_EXIT_PASS);
+    CHECK_OK(omm_file_remove(s_again));
+    CHECK_OK(omm_file_remove(made));
+    CHECK_OK(omm_file_remove(s_model));
+    CHECK_OK(omm_dir_remove(folder));
+    snprintf(s_model, sizeof s_model, "%s", ours);
+    CHECK_EQ(run(cmd_train, TRAIN "-o O --threads 1 --eval D"), CLI_EXIT_PASS); /* as it was */
+}
+
 /* What is read is never written over: the model and the data are as they were. */
 static void outputs(void) {
     omm_map model;
@@ -210,6 +284,7 @@ int main(void) {
     data_options();
     optimizers();
     adapters(dir);
+    fused_model(dir);
     outputs();
     CHECK_EQ(run(cmd_adapter, "adapter show O --tensors"), CLI_EXIT_PASS);
     CHECK_EQ(run(cmd_adapter, "adapter merge --lora O -o P"), CLI_EXIT_PASS); /* of one: itself */

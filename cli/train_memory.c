@@ -4,23 +4,27 @@
 #include "memory.h"
 
 #include "omm/clock.h"
+#include "omm/mem.h"
 #include "omm/plan.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define DRY_STEPS 2u
-#define HEAP_BYTES ((uint64_t)2 << 20) /* stacks of threads, logs, texts.  Measured: up to 1.9 MB */
+/* Stacks of threads, logs, texts, and code that comes to memory when it runs.  Measured: up to 1.5 MB */
+#define HEAP_BYTES ((uint64_t)2 << 20)
+#define SLACK_BYTES ((uint64_t)1 << 19) /* what is resident differs a little from run to run */
 #define MEGABYTE 1000000u
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
 /* One evaluation on all threads: sessions, logits, scratch. */
 static omm_err held_out_bytes(uint64_t *out, const train_run *r, const omm_gguf *gguf,
-                              unsigned threads) {
+                              unsigned threads, uint32_t new_tokens) {
     *out = 0;
     if (!r->eval) return OMM_OK;
-    const omm_eval_room room = omm_eval_room_of(&r->model, r->eval, threads, r->args.new_tokens);
+    omm_eval_room room;
+    OMM_TRY(omm_eval_room_of(&room, &r->model, r->eval, threads, new_tokens));
     omm_plan plan;
     omm_plan_options o = {.session = omm_session_options_default(),
                           .threads = 1,
@@ -29,7 +33,9 @@ static omm_err held_out_bytes(uint64_t *out, const train_run *r, const omm_gguf 
     o.session.positions_max = room.positions_max;
     OMM_TRY(omm_plan_make(&plan, gguf, NULL, 0, &o));
     const uint64_t adapter = r->args.full ? 0 : r->plan.parameters * sizeof(float);
-    *out = room.workers * (plan.work + room.seats * plan.cache) + adapter;
+    const uint64_t cache = omm_huge_taken(room.workers * room.seats * plan.cache);
+    const uint64_t items = 2 * omm_dataset_count(r->eval) * sizeof *r->items;
+    *out = room.workers * plan.work + cache + adapter + items;
     return OMM_OK;
 }
 
@@ -43,58 +49,160 @@ static const char *adapter_name(const train_run *r) {
     return r->args.full ? "copy and gradient" : "adapter";
 }
 
+/* What loading the model takes beyond what training does: 0 unless that is more. */
+static uint64_t more_bytes(const train_run *r) {
+    const train_memory *m = &r->memory;
+    return m->total - m->before - m->weights - m->held_out - r->plan.total;
+}
+
 static void print_line(const train_run *r) {
     const train_memory *m = &r->memory;
     const omm_train_plan *p = &r->plan;
-    char total[32], available[32], held_out[48] = "";
+    const uint64_t beyond = more_bytes(r);
+    char total[32], available[32], held_out[48] = "", more[64] = "", files[96] = "";
     omm_plan_bytes_text(total, m->total);
     omm_plan_bytes_text(available, m->available);
     if (m->held_out > 0)
         snprintf(held_out, sizeof held_out, ", held-out %.1f MB", (double)m->held_out * 1e-6);
+    if (p->checkpoint > 0 || p->writing > 0)
+        snprintf(files, sizeof files, ", checkpoint %.1f MB, writing %.1f MB",
+                 (double)p->checkpoint * 1e-6, (double)p->writing * 1e-6);
+    if (beyond > 0) snprintf(more, sizeof more, ", loading %.1f MB more", (double)beyond * 1e-6);
     fprintf(stderr,
             "memory: weights %.1f MB, %s %.1f MB, optimizer %.1f MB, activations %.1f MB (%u "
-            "tokens at once, %u of %u layers computed again), logits %.1f MB%s; %s of %s "
-            "available%s\n",
+            "tokens at once, %u of %u layers computed again), logits %.1f MB, work %.1f MB%s%s, "
+            "program, vocabulary and data %.1f MB%s; %s of %s available%s\n",
             (double)m->weights * 1e-6, adapter_name(r), (double)p->adapter * 1e-6,
             (double)p->optimizer * 1e-6, (double)p->activations * 1e-6, p->micro_tokens,
-            p->checkpoint_layers, r->model.dims.layers, (double)p->logits * 1e-6, held_out, total,
+            p->checkpoint_layers, r->model.dims.layers, (double)p->logits * 1e-6,
+            (double)p->work * 1e-6, files, held_out, (double)m->before * 1e-6, more, total,
             available, m->available > 0 && m->total > m->available ? " (more than there is)" : "");
 }
 
-static omm_err refuse(const train_run *r, uint64_t base, omm_err err) {
-    char why[512], taken[32];
-    if (err != OMM_ERR_CONFIG) return err;
-    omm_plan_bytes_text(taken, base);
-    snprintf(why, sizeof why, "%s", omm_err_sentence());
-    return omm_raise(err, "--max-memory-mb %u: program, data, weights%s take %s; %s",
-                     r->args.max_memory_mb, r->memory.held_out > 0 ? " and evaluation" : "", taken,
-                     why);
+/* ---- a limit --------------------------------------------------------------------------------- */
+
+/* Ways out of a refusal, as options. */
+typedef struct ways {
+    char text[256];
+    const train_run *run;
+    const omm_gguf *gguf;
+    uint64_t base, loading; /* beside training; with `loading` before it */
+    uint64_t most;
+} ways;
+
+static void add_way(ways *w, const char *way) {
+    const size_t used = strlen(w->text);
+    snprintf(w->text + used, sizeof w->text - used, "%s%s", used ? " or " : "", way);
 }
 
-static omm_err fit(train_run *r, const omm_train_plan_options *o, uint64_t loading) {
+static void add_number(ways *w, const char *option, uint64_t number) {
+    char way[64];
+    snprintf(way, sizeof way, "%s %llu", option, (unsigned long long)number);
+    add_way(w, way);
+}
+
+static bool fits(const ways *w, uint64_t held_out, const omm_train_plan *least) {
+    return w->base + held_out + least->total + SLACK_BYTES <= w->most;
+}
+
+/* The most threads, fewer than these, with which it fits. */
+static omm_err fewer_threads(ways *w, const omm_train_plan_options *options) {
+    omm_train_plan_options o = *options;
+    for (o.threads = options->threads - 1; o.threads > 0; o.threads--) {
+        omm_train_plan least;
+        uint64_t held_out = 0;
+        uint32_t longest = 0;
+        OMM_TRY(held_out_bytes(&held_out, w->run, w->gguf, o.threads, w->run->args.new_tokens));
+        OMM_TRY(omm_train_plan_least(&least, &longest, &o, 0));
+        if (!fits(w, held_out, &least)) continue;
+        add_number(w, "-t", o.threads);
+        return OMM_OK;
+    }
+    return OMM_OK;
+}
+
+/* Evaluation that takes less, or none where nothing else asks for it. */
+static omm_err less_held_out(ways *w, const omm_train_plan *least, unsigned threads) {
+    const train_run *r = w->run;
+    uint64_t losses_only = 0;
+    if (!r->eval) return OMM_OK;
+    OMM_TRY(held_out_bytes(&losses_only, r, w->gguf, threads, 0));
+    if (r->args.new_tokens > 0 && fits(w, losses_only, least)) add_number(w, "--new-tokens", 0);
+    if (!r->args.eval_every && fits(w, 0, least))
+        add_way(w, r->args.eval ? "no --eval" : "no --split");
+    return OMM_OK;
+}
+
+/* What of the command line could change so that it fits; the limit itself always can. */
+static omm_err find_ways(ways *w, const omm_train_plan_options *o) {
+    const train_run *r = w->run;
+    const uint64_t beside = w->base + r->memory.held_out + SLACK_BYTES;
+    omm_train_plan least;
+    uint32_t longest = 0;
+    OMM_TRY(omm_train_plan_least(&least, &longest, o, w->most > beside ? w->most - beside : 0));
+    const uint64_t training = beside + least.total;
+    if (w->loading <= w->most) {
+        OMM_TRY(fewer_threads(w, o));
+        OMM_TRY(less_held_out(w, &least, o->threads));
+        if (longest >= 8) add_number(w, "--seq", longest);
+    }
+    const uint64_t needed = w->loading > training ? w->loading : training;
+    add_number(w, "--max-memory-mb", (needed + MEGABYTE - 1) / MEGABYTE);
+    return OMM_OK;
+}
+
+static omm_err refuse(ways *w, const omm_train_plan_options *o, const char *why) {
+    const train_run *r = w->run;
+    char taken[32];
+    omm_plan_bytes_text(taken, w->base + r->memory.held_out);
+    OMM_TRY(find_ways(w, o));
+    return omm_raise(OMM_ERR_CONFIG,
+                     "--max-memory-mb %u: program, data, weights%s take %s; %s; with %s it "
+                     "would fit",
+                     r->args.max_memory_mb, r->memory.held_out > 0 ? " and evaluation" : "", taken,
+                     why, w->text);
+}
+
+static omm_err fit(train_run *r, const omm_gguf *gguf, const omm_train_plan_options *o,
+                   uint64_t loading) {
     const uint64_t most = (uint64_t)r->args.max_memory_mb * MEGABYTE;
     const uint64_t base = r->memory.before + r->memory.weights;
     const uint64_t beside = base + r->memory.held_out;
+    ways w = {.run = r, .gguf = gguf, .base = base, .loading = base + loading, .most = most};
+    char why[512];
     if (r->args.max_memory_mb == 0) return OMM_OK;
-    if (base + loading > most)
-        return omm_raise(OMM_ERR_CONFIG, "--max-memory-mb %u: loading the model takes %.1f MB",
-                         r->args.max_memory_mb, (double)(base + loading) * 1e-6);
-    return refuse(r, beside, omm_train_plan_fit(&r->plan, o, most > beside ? most - beside : 0));
+    if (base + loading > most) {
+        snprintf(why, sizeof why, "loading the model takes %.1f MB", (double)w.loading * 1e-6);
+        return refuse(&w, o, why);
+    }
+    omm_err err = omm_train_plan_fit(&r->plan, o, most > beside ? most - beside : 0);
+    if (err != OMM_ERR_CONFIG) return err;
+    snprintf(why, sizeof why, "%s", omm_err_sentence());
+    return refuse(&w, o, why);
+}
+
+static void take_plan(train_run *r, const omm_plan *base) {
+    omm_memory machine;
+    train_memory *m = &r->memory;
+    m->before = omm_memory_resident() + HEAP_BYTES;
+    cli_memory_machine(&machine);
+    m->available = machine.available + m->before;
+    /* With `full` they are thawed. */
+    m->weights = r->args.full ? r->plan.parameters * sizeof(float) : base->weights;
+    m->weights = omm_huge_taken(m->weights);
 }
 
 omm_err train_memory_plan(train_run *r, const omm_gguf *gguf) {
     omm_plan base;
-    omm_memory machine;
     train_memory *m = &r->memory;
-    cli_memory_machine(&machine);
-    *m = (train_memory){.before = omm_memory_resident() + HEAP_BYTES};
-    m->available = machine.available + m->before;
+    *m = (train_memory){0};
     const unsigned threads = r->threads > 0 ? r->threads : omm_threads_default();
     const omm_train_plan_options o = {.model = &r->model,
                                       .recipe = &r->recipe,
                                       .data = r->data,
                                       .full = r->args.full,
                                       .keeps_best = strcmp(r->args.keep, "best") == 0,
+                                      .has_checkpoint = r->args.checkpoint != NULL,
                                       .galore = {r->args.galore ? r->args.galore_rank : 0,
                                                  r->args.galore_every, r->args.galore_scale},
                                       .like = train_is_like_start(&r->args) ? &r->start : NULL,
@@ -102,11 +210,11 @@ omm_err train_memory_plan(train_run *r, const omm_gguf *gguf) {
                                       .checkpoint_layers = r->args.checkpoint_layers};
     OMM_TRY(omm_train_plan_make(&r->plan, &o));
     OMM_TRY(base_plan(&base, gguf));
-    OMM_TRY(held_out_bytes(&m->held_out, r, gguf, threads));
-    m->weights = r->args.full ? r->plan.parameters * sizeof(float) : base.weights; /* thawed */
+    OMM_TRY(held_out_bytes(&m->held_out, r, gguf, threads, r->args.new_tokens));
+    take_plan(r, &base); /* what planning leaves in the heap is in it */
     /* Packed weights go as their F32 come. */
     const uint64_t loading = r->args.full ? base.weights + base.loading : base.loading;
-    OMM_TRY(fit(r, &o, loading));
+    OMM_TRY(fit(r, gguf, &o, loading));
     const uint64_t running = r->plan.total + m->held_out;
     m->total = m->before + m->weights + (loading > running ? loading : running);
     print_line(r);
@@ -119,13 +227,15 @@ json_t *train_memory_json(const train_run *r) {
     const train_memory *m = &r->memory;
     const omm_train_plan *p = &r->plan;
     return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "before_bytes",
-        (json_int_t)m->before, "weights_bytes", (json_int_t)m->weights, "adapter_bytes",
-        (json_int_t)p->adapter, "optimizer_bytes", (json_int_t)p->optimizer, "activations_bytes",
-        (json_int_t)p->activations, "logits_bytes", (json_int_t)p->logits, "work_bytes",
-        (json_int_t)p->work, "held_out_bytes", (json_int_t)m->held_out, "planned_bytes",
-        (json_int_t)m->total, "peak_bytes", (json_int_t)omm_memory_peak(), "available_bytes",
-        (json_int_t)m->available, "micro_tokens", (json_int_t)p->micro_tokens, "checkpoint_layers",
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+        "before_bytes", (json_int_t)m->before, "weights_bytes", (json_int_t)m->weights,
+        "adapter_bytes", (json_int_t)p->adapter, "optimizer_bytes", (json_int_t)p->optimizer,
+        "activations_bytes", (json_int_t)p->activations, "logits_bytes", (json_int_t)p->logits,
+        "work_bytes", (json_int_t)p->work, "checkpoint_bytes", (json_int_t)p->checkpoint,
+        "writing_bytes", (json_int_t)p->writing, "held_out_bytes", (json_int_t)m->held_out,
+        "loading_more_bytes", (json_int_t)more_bytes(r), "planned_bytes", (json_int_t)m->total,
+        "peak_bytes", (json_int_t)omm_memory_peak(), "available_bytes", (json_int_t)m->available,
+        "micro_tokens", (json_int_t)p->micro_tokens, "checkpoint_layers",
         (json_int_t)p->checkpoint_layers);
 }
 
@@ -155,7 +265,10 @@ static void print_plan(const train_run *r) {
     print_part("activations", p->activations, activations);
     print_part("logits", p->logits, "of the rows that the loss takes at once");
     print_part("work", p->work, "scratch of threads, rotary tables");
+    if (p->checkpoint > 0) print_part("checkpoint", p->checkpoint, "the file while it is written");
+    if (p->writing > 0) print_part("writing", p->writing, "the file, when the steps are done");
     if (r->eval) print_part("held-out", m->held_out, "sessions and logits of an evaluation");
+    if (more_bytes(r) > 0) print_part("loading", more_bytes(r), "beyond what training takes");
     print_part("total", m->total, "");
     printf("  %-26s %9.1f MB\n", "available", (double)m->available * 1e-6);
 }

@@ -107,7 +107,9 @@ static int parse(train_args *a, int argc, char **argv) {
         {"steps", 's', CLI_U32, &a->steps, "N", "optimiser steps (100)"},
         {"batch", 'b', CLI_U32, &a->batch, "N", "tokens per step (2048)"},
         {"micro", 0, CLI_U32, &a->micro, "N", "tokens per pass; changes memory, never the result"},
-        {"seq", 0, CLI_U32, &a->seq, "N", "longest example in tokens (512)"},
+        {"seq", 0, CLI_U32, &a->seq, "N",
+         "longest example in tokens (512); one beyond the model's context is trained on, with a "
+         "warning"},
         {"lr", 0, CLI_F32, &a->rate, "X", "peak learning rate (0.01; with --full 0.0005)"},
         {"lr-min", 0, CLI_F32, &a->rate_min, "X", "share of the peak at the end (0.1)"},
         {"warmup", 0, CLI_U32, &a->warmup, "N", "steps of linear warmup (5)"},

@@ -5,9 +5,9 @@
 #include "omm/clock.h"
 #include "omm/file.h"
 #include "omm/mem.h"
+#include "omm/memory.h"
 
 #include <stdio.h>
-#include <sys/resource.h>
 
 /* Curves of the longest recipe, 1,000,000 steps. */
 #define RESULT_BYTES_MAX ((size_t)256 << 20)
@@ -18,9 +18,7 @@ double train_tokens_per_s(const train_run *r) {
 }
 
 uint64_t train_memory_bytes(void) {
-    struct rusage usage = {0};
-    getrusage(RUSAGE_SELF, &usage);
-    return (uint64_t)usage.ru_maxrss * 1024;
+    return omm_memory_peak(); /* getrusage would tell the size of who began us, where that was larger */
 }
 
 static void print_share(const char *what, size_t before, size_t after, size_t of) {

@@ -53,6 +53,12 @@ static void test_config(void) {
     CHECK_OK(parse(&config, omm_codec_down_fields, "zstd_level: 0\n"));
     CHECK_OK(omm_codec_resolve(&codec, &config, &LAYOUT));
     CHECK(codec.kind == OMM_CODEC_F16 && codec.keep_count == 0 && !codec.error_feedback);
+    CHECK_OK(parse(&config, omm_codec_up_fields, "kind: none\nzstd_level: 19\n"));
+    CHECK_OK(omm_codec_resolve(&codec, &config, &LAYOUT));
+    CHECK(codec.kind == OMM_CODEC_NONE && codec.zstd_level == 0);
+    CHECK_OK(parse(&config, omm_codec_down_fields, "kind: none\n"));
+    CHECK_OK(omm_codec_resolve(&codec, &config, &LAYOUT));
+    CHECK_EQ(codec.zstd_level, 0);
     CHECK_ERR(parse(&config, omm_codec_up_fields, "kind: int4\n"), OMM_ERR_CONFIG);
     CHECK_ERR(parse(&config, omm_codec_up_fields, "zstd_level: 20\n"), OMM_ERR_CONFIG);
     CHECK_ERR(parse(&config, omm_codec_up_fields, "topk_fraction: 0\n"), OMM_ERR_CONFIG);

@@ -11,7 +11,8 @@ const omm_config_field omm_codec_up_fields[] = {
     OMM_CONFIG_REAL(omm_codec_config, topk_fraction, .fallback = "0.25", .min = 1e-6, .max = 1,
                     .help = "share of values kept, by magnitude; 1 keeps all"),
     OMM_CONFIG_U32(omm_codec_config, zstd_level, .fallback = "3", .min = 0,
-                   .max = OMM_CODEC_ZSTD_LEVEL_MAX, .help = "0 sends the payload as it is"),
+                   .max = OMM_CODEC_ZSTD_LEVEL_MAX,
+                   .help = "0 sends the payload as it is, and so does kind: none"),
     OMM_CONFIG_U64(omm_codec_config, byte_budget, .fallback = "0", .min = 0, .max = 0x1p40,
                    .help = "bytes of one payload as sent; lowers the share kept; 0: no budget"),
     OMM_CONFIG_BOOL(omm_codec_config, error_feedback, .fallback = "true",
@@ -22,7 +23,8 @@ const omm_config_field omm_codec_down_fields[] = {
     OMM_CONFIG_ENUM(omm_codec_config, kind, s_kind_names, .fallback = "f16",
                     .help = "how the global adapter's values are written"),
     OMM_CONFIG_U32(omm_codec_config, zstd_level, .fallback = "3", .min = 0,
-                   .max = OMM_CODEC_ZSTD_LEVEL_MAX, .help = "0 sends the payload as it is"),
+                   .max = OMM_CODEC_ZSTD_LEVEL_MAX,
+                   .help = "0 sends the payload as it is, and so does kind: none"),
     {0}};
 
 static bool kind_is_known(omm_codec_kind kind) {
@@ -124,8 +126,10 @@ static uint32_t keep_of_fraction(double fraction, size_t n) {
 
 omm_err omm_codec_resolve(omm_codec *out, const omm_codec_config *config,
                           const omm_layout *layout) {
+    /* f32 hardly compresses, and a frame beside what it holds would be a coordinator's fourth adapter. */
+    const bool is_f32 = config->kind == OMM_CODEC_NONE;
     omm_codec codec = {.kind = (omm_codec_kind)config->kind,
-                       .zstd_level = config->zstd_level,
+                       .zstd_level = is_f32 ? 0 : config->zstd_level,
                        .error_feedback = config->error_feedback};
     OMM_TRY(omm_codec_check(&codec, layout));
     if (!(config->topk_fraction >= 0.0 && config->topk_fraction <= 1.0))

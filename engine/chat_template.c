@@ -77,6 +77,11 @@ const chat_template chat_templates[OMM_CHAT_FORMAT_COUNT] = {
         .marks = {"[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"},
         .bos = CHAT_BOS_FIRST, .before = {"[SYSTEM_PROMPT]", "[INST]", ""},
         .after = {"[/SYSTEM_PROMPT]", "[/INST]", CHAT_EOS}},
+    [OMM_CHAT_CHATML_TEXT] = {
+        .name = "chatml-text", .marks = {"<|im_start|>", "<|im_end|>"}, .text_marks = true,
+        .before = {IM("system"), IM("user"), IM("assistant"), IM("tool")},
+        .after = {"<|im_end|>\n", "<|im_end|>\n", "<|im_end|>\n", "<|im_end|>\n"},
+        .stops = {"<|im_end|>", "<|im_start|>"}},
 };
 
 /* The first rule that fits decides: all of `has` and none of `lacks` occur in the Jinja text. */
@@ -91,7 +96,6 @@ static const struct {
     {{"[INST]", "<<SYS>>"}, {NULL}, OMM_CHAT_LLAMA2},
     {{"[INST]", "[SYSTEM_PROMPT]"}, {NULL}, OMM_CHAT_MISTRAL_V7},
     {{"[INST]"}, {NULL}, OMM_CHAT_MISTRAL_V3},
-    {{"<|assistant|>", "<|end|>"}, {"\n", "\\n"}, OMM_CHAT_PHI4_MINI},
     {{"<|assistant|>", "<|end|>"}, {NULL}, OMM_CHAT_PHI3},
     {{"<|assistant|>"}, {"[gMASK]", "<|begin_of_image|>"}, OMM_CHAT_ZEPHYR},
 };
@@ -122,14 +126,42 @@ static bool ends_user_turn(omm_bytes jinja) {
     return false;
 }
 
+/* Phi-3 begins a line behind each role's mark, Phi-4 mini does not; its text may have lines all the same.  The line
+ * end stands behind the mark, or in a string that is added to it: '|>\n'  '<|user|>' + '\n'. */
+static bool breaks_line(omm_bytes jinja) {
+    static const char *const marks[] = {"<|system|>", "<|user|>", "<|assistant|>", "'|>", "\"|>"};
+    for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
+        omm_bytes rest = jinja;
+        for (const uint8_t *at; (at = find(rest, marks[i])) != NULL;) {
+            const uint8_t *end = rest.data + rest.size;
+            at += strlen(marks[i]);
+            rest = omm_bytes_of(at, (size_t)(end - at));
+            while (at < end && *at && strchr("'\" +~", *at)) at++;
+            if (at < end && *at == '\n') return true;
+            if (end - at > 1 && at[0] == '\\' && at[1] == 'n') return true;
+        }
+    }
+    return false;
+}
+
 /* The marks of a Mistral model are tokens from version 3 on; its later vocabularies are not of
  * SentencePiece, and no spaces stand around them. */
-static omm_chat_format refine(omm_chat_format format, const omm_tokenizer *t) {
+static omm_chat_format refine(omm_chat_format format, const omm_tokenizer *t, omm_bytes jinja) {
+    if (format == OMM_CHAT_PHI3 && !breaks_line(jinja)) return OMM_CHAT_PHI4_MINI;
     bool v3 = format == OMM_CHAT_MISTRAL_V3;
     if (v3 && omm_tokenizer_special(t, "[INST]") == OMM_TOKEN_NONE) return OMM_CHAT_MISTRAL_V1;
     if (v3 && !t->spm) return OMM_CHAT_MISTRAL_V3_TEKKEN;
     if (format == OMM_CHAT_MISTRAL_V7 && !t->spm) return OMM_CHAT_MISTRAL_V7_TEKKEN;
     return format;
+}
+
+/* A model that was made for no turns we know may still follow some: its tokenizer writes the marks that its
+ * vocabulary lacks as the text they are. */
+static omm_chat_format stand_in(const omm_tokenizer *t) {
+    const chat_template *c = &chat_templates[OMM_CHAT_CHATML];
+    for (size_t i = 0; i < CHAT_MARKS_MAX && c->marks[i]; i++)
+        if (omm_tokenizer_special(t, c->marks[i]) == OMM_TOKEN_NONE) return OMM_CHAT_CHATML_TEXT;
+    return OMM_CHAT_CHATML;
 }
 
 /* Keep the beginning of a text that nobody trusts, for the user to read. */
@@ -144,13 +176,13 @@ static void keep_beginning(omm_tokenizer *t, omm_bytes jinja) {
 
 omm_err chat_recognise(omm_tokenizer *t, const omm_gguf *g) {
     omm_bytes jinja = {0};
-    t->chat = OMM_CHAT_CHATML;
+    t->chat = (uint8_t)stand_in(t);
     if (!omm_gguf_find(g, "tokenizer.chat_template")) return OMM_OK;
     OMM_TRY(omm_gguf_get_str(&jinja, g, "tokenizer.chat_template"));
     for (size_t i = 0; i < sizeof s_rules / sizeof s_rules[0]; i++) {
         if (!fits(i, jinja)) continue;
         if (s_rules[i].format == OMM_CHAT_ZEPHYR && !ends_user_turn(jinja)) continue;
-        t->chat = (uint8_t)refine(s_rules[i].format, t);
+        t->chat = (uint8_t)refine(s_rules[i].format, t, jinja);
         t->chat_known = true;
         return OMM_OK;
     }
@@ -169,15 +201,19 @@ omm_chat_format omm_chat_format_of(const omm_tokenizer *tokenizer) {
 
 bool omm_chat_doubt(char out[OMM_CHAT_DOUBT_MAX], const omm_tokenizer *tokenizer) {
     if (tokenizer->chat_known) return false;
+    const char *how =
+        tokenizer->chat == OMM_CHAT_CHATML_TEXT
+            ? "ChatML is used, its marks as plain text: the vocabulary has no tokens for them"
+            : "ChatML is used";
     if (!tokenizer->chat_found[0]) {
-        snprintf(out, OMM_CHAT_DOUBT_MAX, "the model has no chat template; ChatML is used");
+        snprintf(out, OMM_CHAT_DOUBT_MAX, "the model has no chat template; %s", how);
         return true;
     }
-    int used = snprintf(out, OMM_CHAT_DOUBT_MAX,
-                        "the model's chat template is not known, ChatML is used; it begins with "
-                        "'%s'; known are:",
-                        tokenizer->chat_found);
-    for (int f = 0; f < OMM_CHAT_FORMAT_COUNT && used < OMM_CHAT_DOUBT_MAX; f++)
+    int used =
+        snprintf(out, OMM_CHAT_DOUBT_MAX,
+                 "the model's chat template is not known; %s; it begins with '%s'; known are:", how,
+                 tokenizer->chat_found);
+    for (int f = 0; f < OMM_CHAT_CHATML_TEXT && used < OMM_CHAT_DOUBT_MAX; f++) /* which is last */
         used += snprintf(out + used, (size_t)(OMM_CHAT_DOUBT_MAX - used), " %s",
                          chat_templates[f].name);
     return true;

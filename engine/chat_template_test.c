@@ -108,6 +108,12 @@ static const chat_case s_cases[] = {
      {.marks = {INST, SYS}, .jinja = "[SYSTEM_PROMPT] [INST]"},
      "<s>[SYSTEM_PROMPT] be [/SYSTEM_PROMPT][INST] in\n[/INST] er </s>[INST]ok?[/INST]",
      " er </s>"},
+    {OMM_CHAT_CHATML_TEXT, /* no template and no marks */
+     {.spm = true, .adds_bos = true},
+     "<s> <|im_start|>system\n be <|im_end|>\n<|im_start|>user\n in\n<|im_end|>\n"
+     "<|im_start|>assistant\n er <|im_end|>\n<|im_start|>user\nok?<|im_end|>\n"
+     "<|im_start|>assistant\n",
+     " er <|im_end|>"},
 };
 
 enum { CASE_COUNT = sizeof s_cases / sizeof s_cases[0] };
@@ -157,7 +163,7 @@ static void test_case(const chat_case *c) {
     omm_prompt_init(&p, TOKENS_MAX);
     omm_tokens_init(&learned, TOKENS_MAX);
     CHECK_EQ(omm_chat_format_of(t), c->format);
-    CHECK(!omm_chat_doubt(doubt, t));
+    CHECK_EQ(omm_chat_doubt(doubt, t), c->format == OMM_CHAT_CHATML_TEXT);
     CHECK_OK(omm_chat_render(&p, t, sample(), 4, true));
     check_decoded(t, p.tokens.ids, p.tokens.count, c->text);
     if (!c->vocab.spm) check_ids(t, &p, c->text);
@@ -295,6 +301,37 @@ static void test_doubts(void) {
     omm_tokenizer_close(t);
 }
 
+/* Nothing says how this model's turns are written, and its vocabulary has no mark of ChatML: the marks are the text
+ * that its tokenizer makes of them, an answer that writes one ends there, and the warning says so. */
+static void test_text_marks(void) {
+    static const char *const jinjas[] = {NULL, "{{ 'USER: ' + content }}",
+                                         "<|assistant|>\n{{ content }}"};
+    static const char *const marks[][2] = {{NULL}, {"<|im_start|>"}, {"[INST]", "[/INST]"}};
+    for (size_t i = 0; i < 9; i++) {
+        vocab_recipe r = {.marks = {marks[i % 3][0], marks[i % 3][1]}, .jinja = jinjas[i / 3]};
+        omm_tokenizer *t = open_vocab(&r);
+        char doubt[OMM_CHAT_DOUBT_MAX];
+        size_t stops = 0;
+        omm_prompt p;
+        omm_prompt_init(&p, TOKENS_MAX);
+        CHECK(omm_chat_doubt(doubt, t));
+        CHECK(strstr(doubt, "ChatML is used, its marks as plain text") != NULL);
+        CHECK_EQ(strstr(doubt, "known are: chatml phi4") != NULL, i / 3 > 0);
+        CHECK(strstr(doubt, "chatml-text") == NULL); /* no file can have it */
+        const char *const *texts = omm_chat_stops(&stops, t);
+        CHECK_EQ(stops, 2);
+        CHECK(strcmp(texts[0], "<|im_end|>") == 0 && strcmp(texts[1], "<|im_start|>") == 0);
+        CHECK_OK(omm_chat_render(&p, t, sample(), 4, true));
+        check_decoded(t, p.tokens.ids, p.tokens.count, s_cases[0].text);
+        if (i % 3 != 1) /* nothing but the text */
+            for (size_t k = 0; k < p.tokens.count; k++)
+                CHECK(!omm_tokenizer_is_control(t, p.tokens.ids[k]));
+        omm_prompt_fini(&p);
+        omm_tokenizer_close(t);
+    }
+}
+
+/* A template that names marks which the vocabulary lacks is of a damaged file. */
 static void test_missing_marks(void) {
     for (size_t i = 0; i < CASE_COUNT; i++) {
         vocab_recipe r = s_cases[i].vocab;
@@ -392,11 +429,13 @@ int main(void) {
     test_attacks();
     test_indistinguishable();
     test_doubts();
+    test_text_marks();
     test_missing_marks();
     test_digest();
     test_roles();
     test_allocations(case_of(OMM_CHAT_LLAMA2));
     test_allocations(case_of(OMM_CHAT_CHATML));
+    test_allocations(case_of(OMM_CHAT_CHATML_TEXT));
     CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }

@@ -138,6 +138,14 @@ void omm_compute_give(const omm_compute *c, void *ptr) {
         omm_free(ptr);
 }
 
+void omm_compute_rest(const omm_compute *c) {
+    if (!c->spare->in_use) {
+        omm_free(c->spare->block);
+        *c->spare = (omm_spare){0};
+    }
+    omm_mem_forget(c->work, c->workers * c->work_floats * sizeof *c->work);
+}
+
 /* ---- contexts ------------------------------------------------------------------------------- */
 
 omm_err omm_compute_init(omm_compute *c, omm_pool *pool, omm_isa isa) {

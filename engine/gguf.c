@@ -34,24 +34,30 @@ int gguf_compare(omm_bytes a, omm_bytes b) {
 
 omm_err omm_gguf_tensor_bytes(uint64_t *out, uint32_t type, uint32_t n_dims, const uint64_t *dims) {
     const omm_ggml_info *info = omm_ggml_find(type);
-    if (!info) return omm_raise(OMM_ERR_UNSUPPORTED, "GGUF: element type %u is not known", type);
+    if (!info) return ggml_refuse(type);
     OMM_ASSERT(n_dims >= 1);
     OMM_ASSERT(n_dims <= OMM_GGUF_DIMS_MAX);
     uint64_t elements = 1;
     for (uint32_t d = 0; d < n_dims; d++) {
-        if (dims[d] == 0) return omm_raise(OMM_ERR_FORMAT, "GGUF: dimension %u is zero", d);
+        if (dims[d] == 0) return omm_raise(OMM_ERR_FORMAT, "dimension %u is zero", d);
         if (__builtin_mul_overflow(elements, dims[d], &elements) || elements > INT64_MAX)
-            return omm_raise(OMM_ERR_TOO_BIG, "GGUF: tensor of 2^63 elements or more");
+            return omm_raise(OMM_ERR_TOO_BIG, "2^63 elements or more");
     }
     if (dims[0] % info->block != 0)
-        return omm_raise(OMM_ERR_FORMAT, "GGUF: %s rows have a multiple of %u elements, not %llu",
+        return omm_raise(OMM_ERR_FORMAT, "%s rows have a multiple of %u elements, not %llu",
                          info->name, info->block, (unsigned long long)dims[0]);
     uint64_t bytes = 0;
     if (__builtin_mul_overflow(elements / info->block, (uint64_t)info->bytes, &bytes) ||
         bytes > INT64_MAX)
-        return omm_raise(OMM_ERR_TOO_BIG, "GGUF: tensor of 2^63 bytes or more");
+        return omm_raise(OMM_ERR_TOO_BIG, "2^63 bytes or more");
     *out = bytes;
     return OMM_OK;
+}
+
+omm_err gguf_named_bytes(uint64_t *out, const char *name, uint32_t type, uint32_t n_dims,
+                         const uint64_t *dims) {
+    omm_err err = omm_gguf_tensor_bytes(out, type, n_dims, dims);
+    return err == OMM_OK ? OMM_OK : omm_raise(err, "GGUF: tensor %s: %s", name, omm_err_sentence());
 }
 
 const omm_gguf_kv *omm_gguf_find(const omm_gguf *gguf, const char *key) {

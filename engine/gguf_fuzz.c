@@ -5,6 +5,7 @@
 #include "omm/mem.h"
 #include "omm/tokenizer.h"
 
+#include <stdio.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -48,14 +49,21 @@ static void tokenize(const omm_gguf *g, omm_bytes text) {
     omm_tokenizer_close(t);
 }
 
-static void adapt(omm_bytes file) {
-    omm_lora_shape shape = {.layer_count = 2, .architecture = "llama"};
+static void adapt(omm_bytes file, const char *architecture, bool fused) {
+    omm_lora_shape shape = {.layer_count = 2, .fused = fused};
+    snprintf(shape.architecture, sizeof shape.architecture, "%s", architecture);
     for (int t = 0; t < OMM_LORA_TARGET_COUNT; t++) shape.d_in[t] = shape.d_out[t] = 4;
     omm_lora lora = {0};
     if (omm_lora_load(&lora, file, &shape) != OMM_OK) return;
     omm_buf out;
     omm_lora back = {0};
-    omm_buf_init(&out, FILE_MAX);
+    bool rounded = false;
+    omm_buf_init(&out, 4 * (size_t)FILE_MAX);
+    if (omm_lora_save_fused(&out, &rounded, &lora, true) == OMM_OK) {
+        OMM_ASSERT(omm_lora_load(&back, omm_buf_view(&out), &shape) == OMM_OK);
+        omm_lora_fini(&back);
+    }
+    out.size = 0;
     OMM_ASSERT(omm_lora_save(&out, &lora) == OMM_OK);
     OMM_ASSERT(omm_lora_load(&back, omm_buf_view(&out), &shape) == OMM_OK);
     OMM_ASSERT(back.value_count == lora.value_count);
@@ -72,6 +80,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     tokenize(&g, omm_bytes_str("ab abc</s> <tool><|im_end|>'s 12\xff \xe2\x96\x81"));
     tokenize(&g, omm_bytes_of(data, size < 300 ? size : 300));
     omm_gguf_close(&g);
-    adapt(omm_bytes_of(data, size));
+    adapt(omm_bytes_of(data, size), "llama", false);
+    adapt(omm_bytes_of(data, size), "phi3", true);
     return 0;
 }

@@ -5,8 +5,17 @@
 #include "omm/gguf.h"
 
 #define GGUF_MAGIC 0x46554747u /* "GGUF", little-endian */
-#define GGUF_VERSION 3u
-#define GGUF_ALIGNMENT 32u /* when general.alignment is absent */
+#define GGUF_VERSION 3u        /* what is written */
+#define GGUF_VERSION_MIN 2u    /* the same layout; version 3 came with big-endian files */
+#define GGUF_ALIGNMENT 32u     /* when general.alignment is absent */
+
+/* Refuse an element type that omm_ggml_find does not have: by its name, with the list of those that it has.
+ * Errors: UNSUPPORTED, always. */
+OMM_CHECKED omm_err ggml_refuse(uint32_t type);
+
+/* omm_gguf_tensor_bytes, with the tensor's name in the refusal. */
+OMM_CHECKED omm_err gguf_named_bytes(uint64_t *out, const char *name, uint32_t type,
+                                     uint32_t n_dims, const uint64_t *dims);
 
 /* Bytes of one value of a fixed-size kind; 0 for STRING and ARRAY. */
 uint32_t gguf_kind_bytes(omm_gguf_kind kind);

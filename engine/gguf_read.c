@@ -127,11 +127,24 @@ static omm_err read_tensor(omm_gguf_tensor *t, uint64_t *bytes, omm_reader *r) {
     OMM_TRY(read_dims(t, r));
     uint32_t type = omm_read_u32(r);
     t->offset = omm_read_u64(r);
-    omm_err err = omm_gguf_tensor_bytes(bytes, type, t->n_dims, t->dims);
-    if (err != OMM_OK)
-        return omm_raise(err, "GGUF: tensor %s: unusable type %u or shape", t->name, type);
+    OMM_TRY(gguf_named_bytes(bytes, t->name, type, t->n_dims, t->dims));
     t->type = (omm_ggml_type)type;
     return OMM_OK;
+}
+
+static omm_err check_version(uint32_t version) {
+    if (version >= GGUF_VERSION_MIN && version <= GGUF_VERSION) return OMM_OK;
+    if (version == 1)
+        return omm_raise(OMM_ERR_VERSION,
+                         "GGUF version 1, which has lengths of 32 bits: only %u and %u are read",
+                         GGUF_VERSION_MIN, GGUF_VERSION);
+    if (version != 0 && (version & 0xffff) == 0) /* the number's bytes the other way round */
+        return omm_raise(
+            OMM_ERR_VERSION,
+            "GGUF version %u in big-endian byte order: only little-endian files are read",
+            __builtin_bswap32(version));
+    return omm_raise(OMM_ERR_VERSION, "GGUF version %u: only %u and %u are read", version,
+                     GGUF_VERSION_MIN, GGUF_VERSION);
 }
 
 static omm_err read_header(omm_gguf *g, omm_reader *r) {
@@ -141,9 +154,7 @@ static omm_err read_header(omm_gguf *g, omm_reader *r) {
     uint64_t tensor_count = omm_read_u64(r);
     uint64_t kv_count = omm_read_u64(r);
     if (magic != GGUF_MAGIC) return omm_raise(OMM_ERR_FORMAT, "not a GGUF file");
-    if (version != GGUF_VERSION)
-        return omm_raise(OMM_ERR_VERSION, "GGUF version %u, only %u is read", version,
-                         GGUF_VERSION);
+    OMM_TRY(check_version(version));
     if (kv_count > OMM_GGUF_KV_MAX || tensor_count > OMM_GGUF_TENSORS_MAX)
         return omm_raise(OMM_ERR_TOO_BIG, "GGUF: %llu keys and %llu tensors, at most %u of each",
                          (unsigned long long)kv_count, (unsigned long long)tensor_count,

@@ -1,6 +1,7 @@
 /* gguf_test.c - GGUF: round trip, equal bytes, and every way in which a file can lie. */
 #include "omm/gguf.h"
 #include "omm/mem.h"
+#include "omm/quant.h"
 
 #include "omm_test.h"
 
@@ -135,6 +136,22 @@ static void test_round_trip(uint32_t alignment) {
     omm_buf_fini(&one);
     omm_buf_fini(&two);
     omm_buf_fini(&three);
+}
+
+/* Version 2 is the same file with another number; what is written is version 3. */
+static void test_version_2(void) {
+    omm_buf file;
+    omm_gguf g;
+    omm_buf_init(&file, FILE_MAX);
+    CHECK_OK(write_sample(&file, 64));
+    CHECK_EQ(omm_get_u32(file.data + 4), 3);
+    omm_put_u32(file.data + 4, 2);
+    CHECK_OK(omm_gguf_open_bytes(&g, omm_buf_view(&file)));
+    check_values(&g);
+    check_arrays(&g);
+    check_tensors(&g, 64);
+    omm_gguf_close(&g);
+    omm_buf_fini(&file);
 }
 
 /* Header first, then the data piece by piece, gives the file that the writer makes at once. */
@@ -335,11 +352,24 @@ static void end(maker *m, size_t data_bytes, omm_err wanted, const char *what) {
     omm_buf_fini(&m->b);
 }
 
+static void says(const char *wanted) {
+    if (!strstr(omm_err_sentence(), wanted))
+        fprintf(stderr, "'%s' lacks '%s'\n", omm_err_sentence(), wanted);
+    CHECK(strstr(omm_err_sentence(), wanted) != NULL);
+}
+
 static void test_refuse_header(void) {
     maker m;
     for (uint32_t version = 0; version < 6; version++) {
         begin(&m, version, 0, 0);
-        end(&m, 0, version == 3 ? OMM_OK : OMM_ERR_VERSION, "version");
+        end(&m, 0, version == 2 || version == 3 ? OMM_OK : OMM_ERR_VERSION, "version");
+        if (version == 1)
+            says("GGUF version 1, which has lengths of 32 bits: only 2 and 3 are read");
+        if (version == 4) says("GGUF version 4: only 2 and 3 are read");
+        begin(&m, version << 24, 0, 0);
+        end(&m, 0, OMM_ERR_VERSION, "big-endian");
+        if (version == 3)
+            says("GGUF version 3 in big-endian byte order: only little-endian files are read");
     }
     begin(&m, 3, 0, 0);
     m.b.data[0] = 'g';
@@ -458,6 +488,52 @@ static void test_refuse_tensors(void) {
     }
 }
 
+/* A type that is not read is called by its name, beside those that are; a shape is no type. */
+static void test_refusal_sentences(void) {
+    static const struct {
+        uint32_t type;
+        const char *says;
+    } cases[] = {
+        {4, "tensor t: type Q4_2 is not read"},
+        {9, "type Q8_1 is"},
+        {16, "type IQ2_XXS is"},
+        {17, "type IQ2_XS is"},
+        {18, "type IQ3_XXS is"},
+        {19, "type IQ1_S is"},
+        {21, "type IQ3_S is"},
+        {22, "type IQ2_S is"},
+        {26, "type I32 is"},
+        {28, "type F64 is"},
+        {29, "type IQ1_M is"},
+        {31, "type Q4_0_4_4 is"},
+        {38, "type IQ4_NL_8_8 is"},
+        {39, "type MXFP4 is"},
+        {40, "type NVFP4 is"},
+        {41, "type Q1_0 is"},
+        {42, "type Q2_0 is"},
+        {43, "type 43 is none of ggml's"},
+        {200, "tensor t: type 200 is none of ggml's"},
+        {UINT32_MAX, "type 4294967295 is none of ggml's"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        one_tensor("t", 256, 2, cases[i].type, 0, 2048, OMM_ERR_UNSUPPORTED);
+        says(cases[i].says);
+        says(": F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, "
+             "IQ4_XS, "
+             "BF16, TQ1_0, TQ2_0");
+    }
+    /* Each number up to the last has one name or the other: a type that is added here leaves no hole. */
+    for (uint32_t type = 0; type <= 42; type++) {
+        if (omm_ggml_find(type)) continue;
+        one_tensor("t", 256, 2, type, 0, 2048, OMM_ERR_UNSUPPORTED);
+        says("is not read; these are: F32, F16, Q4_0");
+    }
+    one_tensor("t", 31, 2, OMM_GGML_Q8_0, 0, 96, OMM_ERR_FORMAT);
+    says("tensor t: Q8_0 rows have a multiple of 32 elements, not 31");
+    one_tensor("t", 4, 0, OMM_GGML_F32, 0, 32, OMM_ERR_FORMAT);
+    says("tensor t: dimension 1 is zero");
+}
+
 static void test_writer_refuses(void) {
     const uint64_t dims[1] = {4};
     const omm_bytes data = omm_bytes_of(s_weights, 16);
@@ -521,6 +597,8 @@ static void test_types(void) {
         CHECK(omm_ggml_find(all[i].type) == &all[i]);
         CHECK(omm_ggml_find_name(all[i].name) == &all[i]);
         CHECK(i == 0 || all[i - 1].type < all[i].type);
+        omm_format format = OMM_FORMAT_COUNT; /* what the reader lets pass, the matrices take */
+        CHECK(omm_format_find(&format, all[i].name) && format != OMM_FORMAT_COUNT);
     }
     CHECK(omm_ggml_find_name("q8_0") == omm_ggml_find(OMM_GGML_Q8_0));
     CHECK(omm_ggml_find_name("Q8") == NULL);
@@ -535,6 +613,7 @@ int main(void) {
     test_round_trip(32);
     test_round_trip(8);
     test_round_trip(256);
+    test_version_2();
     test_streaming(32);
     test_streaming(256);
     test_truncations(&file);
@@ -545,6 +624,7 @@ int main(void) {
     test_refuse_keys();
     test_refuse_values();
     test_refuse_tensors();
+    test_refusal_sentences();
     test_writer_refuses();
     test_integers();
     omm_buf_fini(&file);

@@ -137,14 +137,14 @@ static bool put_info(omm_gguf_writer *w, const char *name, uint32_t type, uint32
 void omm_gguf_put_tensor_info(omm_gguf_writer *w, const char *name, uint32_t type, uint32_t n_dims,
                               const uint64_t *dims) {
     uint64_t bytes = 0;
-    if (w->err != OMM_OK || !keep(w, omm_gguf_tensor_bytes(&bytes, type, n_dims, dims))) return;
+    if (w->err != OMM_OK || !keep(w, gguf_named_bytes(&bytes, name, type, n_dims, dims))) return;
     put_info(w, name, type, n_dims, dims, bytes);
 }
 
 void omm_gguf_put_tensor(omm_gguf_writer *w, const char *name, uint32_t type, uint32_t n_dims,
                          const uint64_t *dims, omm_bytes data) {
     uint64_t bytes = 0;
-    if (w->err != OMM_OK || !keep(w, omm_gguf_tensor_bytes(&bytes, type, n_dims, dims))) return;
+    if (w->err != OMM_OK || !keep(w, gguf_named_bytes(&bytes, name, type, n_dims, dims))) return;
     if (bytes != data.size) {
         keep(w, omm_raise(OMM_ERR_SIZE, "GGUF: tensor %s has %zu bytes, its shape wants %llu", name,
                           data.size, (unsigned long long)bytes));
@@ -182,13 +182,26 @@ omm_err omm_gguf_writer_header(omm_buf *out, const omm_gguf_writer *w) {
     return err;
 }
 
+static omm_bytes payload_at(const omm_gguf_writer *w, size_t i) {
+    omm_bytes data;
+    memcpy(&data, w->payloads.data + i * sizeof data, sizeof data);
+    return data;
+}
+
+/* All at once: growing on the way would take twice as much. */
+static omm_err reserve_payloads(omm_buf *out, const omm_gguf_writer *w) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < w->tensor_count; i++) bytes += payload_at(w, i).size + w->alignment;
+    return omm_buf_reserve(out, bytes < out->bytes_max - out->size ? bytes : 0);
+}
+
 static omm_err append_file(omm_buf *out, const omm_gguf_writer *w) {
     size_t begin = out->size;
     OMM_ASSERT(w->payloads.size == w->tensor_count * sizeof(omm_bytes));
     OMM_TRY(append_header(out, w));
+    OMM_TRY(reserve_payloads(out, w));
     for (size_t i = 0; i < w->tensor_count; i++) {
-        omm_bytes data;
-        memcpy(&data, w->payloads.data + i * sizeof data, sizeof data);
+        const omm_bytes data = payload_at(w, i);
         OMM_TRY(omm_buf_append(out, data.data, data.size));
         OMM_TRY(append_padding(out, begin, w));
     }

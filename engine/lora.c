@@ -50,8 +50,8 @@ static omm_err check_spec(const omm_lora_spec *spec, const omm_lora_shape *shape
 static void add_tensor(omm_lora *lora, uint32_t layer, omm_lora_target target, omm_lora_pair pair,
                        bool is_b) {
     omm_lora_tensor *t = &lora->tensors[lora->tensor_count++];
-    snprintf(t->name, sizeof t->name, "blk.%u.%s.weight.lora_%c", layer, s_targets[target].tensor,
-             is_b ? 'b' : 'a');
+    snprintf(t->name, sizeof t->name, "blk.%u.%s.weight.lora_%c", layer,
+             lora_tensor_stem(&lora->shape, target), is_b ? 'b' : 'a');
     t->layer = layer;
     t->target = target;
     t->is_b = is_b;

@@ -79,9 +79,21 @@ omm_err omm_lora_save_file(const char *path, const omm_lora *lora) {
     return err;
 }
 
+omm_err omm_lora_save_fused(omm_buf *out, bool *rounded, const omm_lora *lora, bool rounding) {
+    omm_lora stacked;
+    *rounded = false;
+    if (!lora->shape.fused || lora->shape.stacked) return omm_lora_save(out, lora);
+    OMM_TRY(omm_lora_fuse(&stacked, rounded, lora, rounding));
+    omm_err err = omm_lora_save(out, &stacked);
+    omm_lora_fini(&stacked);
+    return err;
+}
+
 /* ---- Reading ------------------------------------------------------------------------------- */
 
-bool lora_parse_name(uint32_t *layer, omm_lora_target *target, bool *is_b, const char *name) {
+bool lora_parse_name(uint32_t *layer, omm_lora_target *target, bool *is_b, const char *name,
+                     bool stacked) {
+    const omm_lora_shape names = {.stacked = stacked};
     if (strncmp(name, "blk.", 4) != 0) return false;
     const char *p = name + 4;
     uint32_t n = 0;
@@ -95,7 +107,7 @@ bool lora_parse_name(uint32_t *layer, omm_lora_target *target, bool *is_b, const
         for (int b = 0; b < 2; b++) {
             char tail[OMM_GGUF_NAME_MAX];
             snprintf(tail, sizeof tail, ".%s.weight.lora_%c",
-                     omm_lora_target_tensor((omm_lora_target)t), b ? 'b' : 'a');
+                     lora_tensor_stem(&names, (omm_lora_target)t), b ? 'b' : 'a');
             if (strcmp(p, tail) != 0) continue;
             *target = (omm_lora_target)t;
             *is_b = b != 0;
@@ -134,7 +146,7 @@ static omm_err check_tensor(omm_lora_plan *plan, const omm_gguf_tensor *t) {
     uint32_t layer = 0;
     omm_lora_target target = OMM_LORA_Q;
     bool is_b = false;
-    if (!lora_parse_name(&layer, &target, &is_b, t->name))
+    if (!lora_parse_name(&layer, &target, &is_b, t->name, shape->stacked))
         return omm_raise(OMM_ERR_UNSUPPORTED, "adapter: tensor %s: no LoRA pair of a linear layer",
                          t->name);
     if (layer >= shape->layer_count || shape->d_in[target] == 0 || shape->d_out[target] == 0)
@@ -183,6 +195,23 @@ static omm_err fill(omm_lora *lora, const omm_gguf *g) {
     return OMM_OK;
 }
 
+/* Made for the tensors of a model that stacks: attn_qkv, or an ffn_up as high as gate and up. */
+static bool is_stacked(const omm_gguf *g, const omm_lora_shape *shape) {
+    if (!shape->fused || shape->stacked) return false;
+    for (size_t i = 0; i < g->tensor_count; i++) {
+        const omm_gguf_tensor *t = &g->tensors[i];
+        uint32_t layer = 0;
+        omm_lora_target target = OMM_LORA_Q;
+        bool is_b = false;
+        if (!lora_parse_name(&layer, &target, &is_b, t->name, true)) continue;
+        if (target == OMM_LORA_Q) return true;
+        if (target == OMM_LORA_UP && is_b &&
+            t->dims[1] == (uint64_t)shape->d_out[OMM_LORA_GATE] + shape->d_out[OMM_LORA_UP])
+            return true;
+    }
+    return false;
+}
+
 static omm_err load_pairs(omm_lora *made, omm_lora_plan *plan, const omm_gguf *g, float alpha) {
     for (size_t i = 0; i < g->tensor_count; i++) OMM_TRY(check_tensor(plan, &g->tensors[i]));
     const size_t count = (size_t)plan->shape.layer_count * OMM_LORA_TARGET_COUNT;
@@ -193,15 +222,26 @@ static omm_err load_pairs(omm_lora *made, omm_lora_plan *plan, const omm_gguf *g
     return fill(made, g);
 }
 
+static omm_err take_apart(omm_lora *lora, const omm_lora_shape *shape) {
+    omm_lora stacked = *lora;
+    *lora = (omm_lora){0};
+    omm_err err = lora_unfuse(lora, &stacked, shape);
+    omm_lora_fini(&stacked);
+    return err;
+}
+
 static omm_err load(omm_lora *lora, const omm_gguf *g, const omm_lora_shape *shape) {
+    const bool stacked = is_stacked(g, shape);
+    const omm_lora_shape named = stacked ? lora_stacked_shape(shape) : *shape;
     float alpha = 0.0f;
     OMM_TRY(check_header(g, shape));
     OMM_TRY(omm_gguf_get_f32_or(&alpha, g, "adapter.lora.alpha", 0.0f));
     omm_lora_plan plan;
     omm_lora made = {0};
-    OMM_TRY(omm_lora_plan_init(&plan, shape));
+    OMM_TRY(omm_lora_plan_init(&plan, &named));
     omm_err err = load_pairs(&made, &plan, g, alpha);
     omm_lora_plan_fini(&plan);
+    if (err == OMM_OK && stacked) err = take_apart(&made, shape);
     if (err != OMM_OK) {
         omm_lora_fini(&made);
         return err;
@@ -242,7 +282,10 @@ omm_err omm_lora_claim_shape(omm_lora_shape *shape, const omm_gguf *gguf) {
         uint32_t layer = 0;
         omm_lora_target target = OMM_LORA_Q;
         bool is_b = false;
-        if (!lora_parse_name(&layer, &target, &is_b, t->name)) continue; /* omm_lora_load refuses */
+        if (lora_parse_name(&layer, &target, &is_b, t->name, true))
+            shape->stacked = shape->stacked || target == OMM_LORA_Q;
+        else if (!lora_parse_name(&layer, &target, &is_b, t->name, false))
+            continue; /* omm_lora_load refuses */
         if (layer >= shape->layer_count) shape->layer_count = layer + 1;
         uint32_t *width = is_b ? &shape->d_out[target] : &shape->d_in[target];
         const uint64_t claimed = t->dims[is_b ? 1 : 0];
@@ -250,5 +293,10 @@ omm_err omm_lora_claim_shape(omm_lora_shape *shape, const omm_gguf *gguf) {
     }
     if (shape->layer_count == 0)
         return omm_raise(OMM_ERR_UNSUPPORTED, "no adapter: not one LoRA tensor of a linear layer");
+    if (shape->stacked &&
+        (shape->d_in[OMM_LORA_K] || shape->d_in[OMM_LORA_V] || shape->d_in[OMM_LORA_GATE]))
+        return omm_raise(OMM_ERR_MISMATCH,
+                         "attn_qkv beside attn_k, attn_v or ffn_gate: `adapter import FILE -m "
+                         "MODEL -o FILE` gives both the model's own tensors");
     return OMM_OK;
 }

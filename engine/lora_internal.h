@@ -17,7 +17,19 @@ static inline float lora_file_scale(float alpha, uint32_t rank) {
 /* An alpha that gives `scale`, or, where no f32 does, one that misses by an ulp. */
 float lora_alpha_for(float scale, uint32_t rank);
 
-/* Which layer, target and half the tensor of an adapter file means; false when none. */
-bool lora_parse_name(uint32_t *layer, omm_lora_target *target, bool *is_b, const char *name);
+/* Which layer, target and half the tensor of an adapter file means; false when none.  `stacked` says
+ * whether attn_q or attn_qkv is one. */
+bool lora_parse_name(uint32_t *layer, omm_lora_target *target, bool *is_b, const char *name,
+                     bool stacked);
+
+/* "attn_q" ... "ffn_down", or "attn_qkv" in a stacked shape. */
+const char *lora_tensor_stem(const omm_lora_shape *shape, omm_lora_target target);
+/* Of a fused shape, the one of the stacked tensors. */
+omm_lora_shape lora_stacked_shape(const omm_lora_shape *shape);
+/* The model's tensor that the pair of `a` adapts, its first row there, and the rows of the whole. */
+void lora_base_tensor(char name[OMM_GGUF_NAME_MAX], uint32_t *first, uint32_t *rows,
+                      const omm_lora *lora, const omm_lora_tensor *a);
+/* A stacked adapter for a model of this fused shape, with the same alpha.  Errors: TOO_BIG, NOMEM. */
+OMM_CHECKED omm_err lora_unfuse(omm_lora *out, const omm_lora *in, const omm_lora_shape *shape);
 
 #endif

@@ -1,4 +1,6 @@
 /* lora_merge.c - a model with its adapters inside, tensor by tensor, a few rows at a time. */
+#include "lora_internal.h"
+
 #include "omm/lora_merge.h"
 
 #include "omm/kernels.h"
@@ -9,11 +11,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CHUNK_ROWS = 64 };
+enum { CHUNK_ROWS = 64, PIECES_MAX = 3 }; /* of an adapter in one tensor: q, k, v */
 
 /* One adapter's pair of the tensor at hand. */
 typedef struct piece {
-    const float *a, *b; /* [rank][cols], [rows][rank] */
+    const float *a, *b;   /* [rank][cols], [rows][rank] */
+    uint32_t first, rows; /* of the tensor, which may stack several targets */
     uint32_t rank;
     float scale; /* times the weight */
 } piece;
@@ -23,7 +26,7 @@ typedef struct merging {
     const omm_gguf_tensor *t;
     omm_ggml_type to;
     size_t cols;
-    piece *pieces; /* [count] of the tensor at hand */
+    piece *pieces; /* [PIECES_MAX count] of the tensor at hand */
     size_t piece_count;
     float *was, *now, *delta, *back; /* [CHUNK_ROWS][widest] */
     float *b;                        /* [CHUNK_ROWS][largest rank] */
@@ -43,40 +46,42 @@ static omm_ggml_type type_of(const omm_lora_merge *m, const omm_gguf_tensor *t) 
     return m->has_type && is_layer_matrix(t) ? m->type : t->type;
 }
 
-/* The pair's A in `part` when this is the tensor that it adapts, else NULL. */
-static const omm_lora_tensor *pair_of(const omm_lora *part, const omm_gguf_tensor *t) {
+/* All pairs of one adapter that this tensor has. */
+static omm_err take_part(merging *g, size_t index) {
+    const omm_lora *part = g->m->parts[index];
+    const omm_gguf_tensor *t = g->t;
     for (size_t i = 0; i < part->tensor_count; i += 2) {
         const omm_lora_tensor *a = &part->tensors[i];
-        const size_t size = strlen(a->name) - strlen(".lora_a");
-        if (strlen(t->name) == size && memcmp(t->name, a->name, size) == 0) return a;
+        char name[OMM_GGUF_NAME_MAX];
+        uint32_t first = 0, rows = 0;
+        lora_base_tensor(name, &first, &rows, part, a);
+        if (strcmp(t->name, name) != 0) continue;
+        if (t->dims[0] != a->cols || t->dims[1] != rows || t->dims[2] != 1 || t->dims[3] != 1)
+            return omm_raise(OMM_ERR_MISMATCH, "tensor %s has not the shape that adapter %zu wants",
+                             t->name, index + 1);
+        OMM_ASSERT(g->piece_count < PIECES_MAX * g->m->count);
+        g->pieces[g->piece_count++] = (piece){.a = part->values + a->offset,
+                                              .b = part->values + a[1].offset,
+                                              .first = first,
+                                              .rows = a[1].rows,
+                                              .rank = a->rows,
+                                              .scale = a->scale * g->m->weights[index]};
     }
-    return NULL;
+    return OMM_OK;
 }
 
 static omm_err take_pieces(merging *g) {
-    const omm_gguf_tensor *t = g->t;
     g->piece_count = 0;
-    for (size_t i = 0; i < g->m->count; i++) {
-        const omm_lora *part = g->m->parts[i];
-        const omm_lora_tensor *a = pair_of(part, t);
-        if (!a) continue;
-        if (t->dims[0] != a->cols || t->dims[1] != a[1].rows || t->dims[2] != 1 || t->dims[3] != 1)
-            return omm_raise(OMM_ERR_MISMATCH, "tensor %s has not the shape that adapter %zu wants",
-                             t->name, i + 1);
-        g->pieces[g->piece_count++] = (piece){.a = part->values + a->offset,
-                                              .b = part->values + a[1].offset,
-                                              .rank = a->rows,
-                                              .scale = a->scale * g->m->weights[i]};
-    }
+    for (size_t i = 0; i < g->m->count; i++) OMM_TRY(take_part(g, i));
     return OMM_OK;
 }
 
 static omm_err check_all_there(const omm_lora_merge *m) {
     for (size_t i = 0; i < m->count; i++)
         for (size_t k = 0; k < m->parts[i]->tensor_count; k += 2) {
-            const char *name = m->parts[i]->tensors[k].name;
             char base[OMM_GGUF_NAME_MAX];
-            snprintf(base, sizeof base, "%.*s", (int)(strlen(name) - strlen(".lora_a")), name);
+            uint32_t first = 0, rows = 0;
+            lora_base_tensor(base, &first, &rows, m->parts[i], &m->parts[i]->tensors[k]);
             if (!omm_gguf_find_tensor(m->base, base))
                 return omm_raise(OMM_ERR_NOT_FOUND,
                                  "the model has no tensor %s, which adapter %zu "
@@ -102,20 +107,26 @@ static omm_err load_rows(merging *g) {
     return OMM_OK;
 }
 
+/* To those of the piece's rows that the chunk has. */
 static void add_piece(merging *g, const piece *p) {
     const omm_compute *c = g->m->compute;
-    omm_vec_scale(c, g->b, p->b + g->first * p->rank, p->scale, g->rows * p->rank);
+    const size_t low = g->first > p->first ? g->first : p->first;
+    const size_t end = (size_t)p->first + p->rows, chunk_end = g->first + g->rows;
+    const size_t high = chunk_end < end ? chunk_end : end;
+    if (low >= high) return;
+    const size_t rows = high - low;
+    omm_vec_scale(c, g->b, p->b + (low - p->first) * p->rank, p->scale, rows * p->rank);
     const omm_gemm product = {.c = g->delta,
                               .a = g->b,
                               .b = p->a,
-                              .m = g->rows,
+                              .m = rows,
                               .n = g->cols,
                               .k = p->rank,
                               .lda = p->rank,
                               .ldb = g->cols,
                               .ldc = g->cols};
     omm_gemm_nn(c, &product);
-    omm_vec_add(c, g->now, g->delta, g->rows * g->cols);
+    omm_vec_add(c, g->now + (low - g->first) * g->cols, g->delta, rows * g->cols);
 }
 
 static void store_row(void *ud, size_t i, unsigned worker) {
@@ -240,7 +251,7 @@ static omm_err take_memory(merging *g) {
     g->back = omm_alloc_aligned(CHUNK_ROWS * cols, sizeof(float));
     g->b = omm_alloc_aligned(CHUNK_ROWS * rank, sizeof(float));
     g->stored = omm_alloc_aligned(CHUNK_ROWS, stride);
-    g->pieces = omm_alloc(g->m->count + 1, sizeof *g->pieces);
+    g->pieces = omm_alloc(PIECES_MAX * g->m->count + 1, sizeof *g->pieces);
     if (g->was && g->now && g->delta && g->back && g->b && g->stored && g->pieces) return OMM_OK;
     return omm_raise(OMM_ERR_NOMEM, "no memory for %d rows of %zu columns", CHUNK_ROWS, cols);
 }

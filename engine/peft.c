@@ -12,25 +12,22 @@
 
 static const struct {
     const char *name;
-    bool permuted;
-} s_architectures[] = {
-    {"llama", true}, {"qwen2", false}, {"qwen3", false}, {"gemma2", false}, {"gemma3", false}};
+    bool permuted, fused;
+} s_architectures[] = {{"llama", true, false},   {"qwen2", false, false},  {"qwen3", false, false},
+                       {"gemma2", false, false}, {"gemma3", false, false}, {"phi3", false, true}};
 
 static omm_err find_architecture(omm_peft_base *base, const omm_gguf *gguf) {
     char *name = base->shape.architecture;
     OMM_TRY(omm_gguf_get_text(name, sizeof base->shape.architecture, gguf, "general.architecture"));
-    if (strcmp(name, "phi3") == 0)
-        return omm_raise(OMM_ERR_UNSUPPORTED,
-                         "architecture 'phi3' has q, k and v in one layer, and gate and up in "
-                         "another: its adapters are not converted");
     for (size_t i = 0; i < sizeof s_architectures / sizeof *s_architectures; i++)
         if (strcmp(name, s_architectures[i].name) == 0) {
             base->permuted = s_architectures[i].permuted;
+            base->shape.fused = s_architectures[i].fused;
             return OMM_OK;
         }
     return omm_raise(OMM_ERR_UNSUPPORTED,
                      "architecture '%s': adapters are converted for llama (also Mistral), qwen2, "
-                     "qwen3, gemma2, gemma3",
+                     "qwen3, gemma2, gemma3, phi3",
                      name);
 }
 
@@ -44,7 +41,7 @@ static omm_err get_key(uint32_t *out, const omm_gguf *gguf, const char *arch, co
 static omm_err take_widths(omm_lora_shape *shape, const omm_gguf *gguf, uint32_t layer,
                            omm_lora_target target) {
     char name[OMM_GGUF_NAME_MAX];
-    snprintf(name, sizeof name, "blk.%u.%s.weight", layer, omm_lora_target_tensor(target));
+    snprintf(name, sizeof name, "blk.%u.%s.weight", layer, lora_tensor_stem(shape, target));
     const omm_gguf_tensor *t = omm_gguf_find_tensor(gguf, name);
     if (!t) return omm_raise(OMM_ERR_NOT_FOUND, "tensor '%s' is missing", name);
     if (t->dims[0] > UINT32_MAX || t->dims[1] > UINT32_MAX || t->dims[2] != 1 || t->dims[3] != 1)
@@ -74,6 +71,31 @@ static omm_err check_heads(const omm_peft_base *base) {
                      out[OMM_LORA_K], base->heads, base->kv_heads);
 }
 
+/* The file has q, k, v as one tensor and gate, up as another: what rows are whose. */
+static omm_err take_stacked(omm_peft_base *b, const omm_gguf *gguf) {
+    static const omm_lora_target there[] = {OMM_LORA_Q, OMM_LORA_O, OMM_LORA_UP, OMM_LORA_DOWN};
+    omm_lora_shape s = b->shape;
+    s.stacked = true;
+    for (uint32_t layer = 0; layer < s.layer_count; layer++)
+        for (size_t i = 0; i < sizeof there / sizeof *there; i++)
+            OMM_TRY(take_widths(&s, gguf, layer, there[i]));
+    const uint64_t q = s.d_in[OMM_LORA_O], both = s.d_out[OMM_LORA_UP];
+    if (b->heads == 0 || q % b->heads != 0 ||
+        q + 2 * (q / b->heads) * b->kv_heads != s.d_out[OMM_LORA_Q] ||
+        both != 2 * (uint64_t)s.d_in[OMM_LORA_DOWN])
+        return omm_raise(OMM_ERR_MISMATCH,
+                         "attn_qkv of %u rows and ffn_up of %u are not those of %u and %u heads",
+                         s.d_out[OMM_LORA_Q], s.d_out[OMM_LORA_UP], b->heads, b->kv_heads);
+    const uint32_t kv = (s.d_out[OMM_LORA_Q] - (uint32_t)q) / 2;
+    const uint32_t in = s.d_in[OMM_LORA_Q], ff = s.d_in[OMM_LORA_DOWN];
+    const uint32_t d_in[] = {in, in, in, (uint32_t)q, s.d_in[OMM_LORA_UP], s.d_in[OMM_LORA_UP], ff};
+    const uint32_t d_out[] = {(uint32_t)q,           kv, kv, s.d_out[OMM_LORA_O], ff, ff,
+                              s.d_out[OMM_LORA_DOWN]};
+    memcpy(b->shape.d_in, d_in, sizeof d_in);
+    memcpy(b->shape.d_out, d_out, sizeof d_out);
+    return OMM_OK;
+}
+
 omm_err omm_peft_base_read(omm_peft_base *base, const omm_gguf *gguf) {
     omm_peft_base b = {0};
     const char *arch = b.shape.architecture;
@@ -86,7 +108,8 @@ omm_err omm_peft_base_read(omm_peft_base *base, const omm_gguf *gguf) {
     omm_err err = get_key(&b.kv_heads, gguf, arch, "attention.head_count_kv");
     if (err == OMM_ERR_NOT_FOUND) b.kv_heads = b.heads;
     if (err != OMM_OK && err != OMM_ERR_NOT_FOUND) return err;
-    for (uint32_t layer = 0; layer < b.shape.layer_count; layer++)
+    if (b.shape.fused) OMM_TRY(take_stacked(&b, gguf));
+    for (uint32_t layer = 0; layer < b.shape.layer_count && !b.shape.fused; layer++)
         for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
             OMM_TRY(take_widths(&b.shape, gguf, layer, (omm_lora_target)t));
     if (b.permuted) OMM_TRY(check_heads(&b));
@@ -96,11 +119,13 @@ omm_err omm_peft_base_read(omm_peft_base *base, const omm_gguf *gguf) {
 
 /* ---- names ------------------------------------------------------------------------------------ */
 
-const char *peft_module(omm_lora_target target) {
+const char *peft_module(const omm_lora_shape *shape, omm_lora_target target) {
     static const char *const modules[OMM_LORA_TARGET_COUNT] = {
         "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
         "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj"};
     OMM_ASSERT((unsigned)target < OMM_LORA_TARGET_COUNT);
+    if (shape->stacked && target == OMM_LORA_Q) return "self_attn.qkv_proj";
+    if (shape->stacked && target == OMM_LORA_UP) return "mlp.gate_up_proj";
     return modules[target];
 }
 
@@ -124,11 +149,11 @@ static omm_err strange(const char *name) {
     if (strstr(name, "modules_to_save")) why = "modules_to_save has no counterpart";
     if (strstr(name, "lm_head.lora_")) why = "LoRA on the output layer is not applied here";
     if (strstr(name, "qkv_proj") || strstr(name, "gate_up_proj"))
-        why = "fused layers are not split";
+        why = "the model has q, k, v and gate, up as layers of their own";
     return omm_raise(OMM_ERR_UNSUPPORTED, PEFT_MODEL_FILE ": tensor '%.200s': %s", name, why);
 }
 
-static omm_err parse_place(place *out, const char *name) {
+static omm_err parse_place(place *out, const char *name, const omm_lora_shape *shape) {
     static const char *const heads[] = {PEFT_PATH_PREFIX "layers.", "language_model.model.layers.",
                                         "model.language_model.layers."};
     const char *path = after(name, PEFT_KEY_PREFIX), *p = NULL;
@@ -140,7 +165,7 @@ static omm_err parse_place(place *out, const char *name) {
         if (layer >= OMM_LORA_LAYERS_MAX) return strange(name);
     }
     for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
-        const char *tail = *p == '.' ? after(p + 1, peft_module((omm_lora_target)t)) : NULL;
+        const char *tail = *p == '.' ? after(p + 1, peft_module(shape, (omm_lora_target)t)) : NULL;
         if (!tail) continue;
         const bool is_b = strcmp(tail, ".lora_B.weight") == 0;
         if (!is_b && strcmp(tail, ".lora_A.weight") != 0) break;
@@ -171,10 +196,14 @@ static omm_err check_matrix(const omm_safetensor *t) {
 /* The shape that a folder itself claims: the first tensor of a kind decides. */
 static omm_err claim_shape(omm_lora_shape *shape, const omm_safetensors *file) {
     *shape = (omm_lora_shape){.architecture = "peft"};
+    for (size_t i = 0; i < file->count; i++)
+        if (strstr(file->tensors[i].name, "self_attn.qkv_proj.") ||
+            strstr(file->tensors[i].name, "mlp.gate_up_proj."))
+            shape->stacked = true;
     for (size_t i = 0; i < file->count; i++) {
         const omm_safetensor *t = &file->tensors[i];
         place at = {0};
-        OMM_TRY(parse_place(&at, t->name));
+        OMM_TRY(parse_place(&at, t->name, shape));
         OMM_TRY(check_matrix(t));
         if (at.layer >= shape->layer_count) shape->layer_count = at.layer + 1;
         uint32_t *width = at.is_b ? &shape->d_out[at.target] : &shape->d_in[at.target];
@@ -188,7 +217,7 @@ static omm_err take_tensor(reading *r, const omm_safetensor *t) {
     place at = {0};
     bool targeted = false;
     omm_lora_pair pair = {0};
-    OMM_TRY(parse_place(&at, t->name));
+    OMM_TRY(parse_place(&at, t->name, shape));
     OMM_TRY(check_matrix(t));
     OMM_TRY(peft_config_targets(&targeted, &r->config, at.path, at.layer));
     if (!targeted)
@@ -223,8 +252,9 @@ static omm_err check_complete(const reading *r) {
             char path[2 * PEFT_PATH_MAX];
             bool targeted = false;
             if (r->plan.pairs[(size_t)layer * OMM_LORA_TARGET_COUNT + t].rank) continue;
+            if (r->plan.shape.d_in[t] == 0) continue;
             snprintf(path, sizeof path, "%slayers.%u.%s", r->prefix, layer,
-                     peft_module((omm_lora_target)t));
+                     peft_module(&r->plan.shape, (omm_lora_target)t));
             OMM_TRY(peft_config_targets(&targeted, &r->config, path, layer));
             if (targeted && r->base)
                 return omm_raise(OMM_ERR_NOT_FOUND,
@@ -236,7 +266,7 @@ static omm_err check_complete(const reading *r) {
 static omm_err fill_tensor(omm_lora *lora, const omm_lora_tensor *to, const reading *r) {
     char name[2 * PEFT_PATH_MAX];
     snprintf(name, sizeof name, PEFT_KEY_PREFIX "%slayers.%u.%s.lora_%c.weight", r->prefix,
-             to->layer, peft_module(to->target), to->is_b ? 'B' : 'A');
+             to->layer, peft_module(&lora->shape, to->target), to->is_b ? 'B' : 'A');
     const omm_safetensor *from = omm_safetensors_find(&r->file, name);
     if (!from)
         return omm_raise(OMM_ERR_NOT_FOUND, PEFT_MODEL_FILE ": tensor '%s' is missing", name);
@@ -274,7 +304,7 @@ static omm_err read_all(omm_lora *out, reading *r, const char *dir) {
     if (r->file.count == 0)
         return omm_raise(OMM_ERR_NOT_FOUND, "%s: " PEFT_MODEL_FILE " has no tensors", dir);
     if (r->base)
-        shape = r->base->shape;
+        shape = r->base->shape.fused ? lora_stacked_shape(&r->base->shape) : r->base->shape;
     else
         OMM_TRY(claim_shape(&shape, &r->file));
     OMM_TRY(omm_lora_plan_init(&r->plan, &shape));
@@ -301,9 +331,14 @@ static omm_err read_dir(omm_lora *out, const char *dir, const omm_peft_base *bas
 
 omm_err omm_peft_import(omm_lora *out, bool *rounded, const char *dir, const omm_peft_base *base,
                         bool rounding) {
-    omm_lora lora = {0};
+    omm_lora lora = {0}, apart = {0};
     OMM_TRY(read_dir(&lora, dir, base));
     omm_err err = omm_lora_fold(rounded, &lora, rounding);
+    if (err == OMM_OK && lora.shape.stacked) {
+        err = lora_unfuse(&apart, &lora, &base->shape);
+        omm_lora_fini(&lora);
+        lora = apart;
+    }
     if (err != OMM_OK)
         omm_lora_fini(&lora);
     else

@@ -2,6 +2,8 @@
 #ifndef ENGINE_PEFT_INTERNAL_H
 #define ENGINE_PEFT_INTERNAL_H
 
+#include "lora_internal.h"
+
 #include "omm/json.h"
 #include "omm/peft.h"
 
@@ -11,8 +13,8 @@
 #define PEFT_PATH_PREFIX "model." /* of a text model; the one that we write */
 enum { PEFT_PATH_MAX = 160 };
 
-/* "self_attn.q_proj" ... "mlp.down_proj". */
-const char *peft_module(omm_lora_target target);
+/* "self_attn.q_proj" ... "mlp.down_proj"; of a stacked shape "self_attn.qkv_proj", "mlp.gate_up_proj". */
+const char *peft_module(const omm_lora_shape *shape, omm_lora_target target);
 
 /* adapter_config.json, checked, with its regular expressions compiled. */
 typedef struct peft_config {

@@ -341,6 +341,54 @@ static void test_mixed(void) {
     omm_lora_plan_fini(&plan);
 }
 
+#define QKV0 "model.layers.0.self_attn.qkv_proj.lora_"
+#define UP0 "model.layers.0.mlp.gate_up_proj.lora_"
+
+/* One dense layer for q, k, v: each has the whole A and its rows of B, and goes out as it came in. */
+static void test_stacked(void) {
+    static const entry entries[] = {{QKV0 "A.weight", 2, 8},
+                                    {QKV0 "B.weight", 16, 2},
+                                    {UP0 "A.weight", 2, 8},
+                                    {UP0 "B.weight", 24, 2}};
+    static const entry apart[] = {{Q0 "A.weight", 2, 8}, {Q0 "B.weight", 8, 2}};
+    omm_peft_base base = small_base(), plain = small_base();
+    omm_lora lora;
+    omm_safetensors file;
+    char path[OMM_PATH_MAX];
+    const float *a = NULL, *b = NULL;
+    base.permuted = false;
+    base.shape.fused = true;
+    base.shape.layer_count = 1;
+    write_config("{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":6,"
+                 "\"target_modules\":[\"qkv_proj\",\"gate_up_proj\"]}");
+    write_model(entries, 4);
+    CHECK_OK(omm_peft_load(&lora, s_dir)); /* no model: as it is */
+    CHECK(lora.shape.stacked && lora.tensor_count == 4);
+    omm_lora_fini(&lora);
+    CHECK_ERR(import(&lora, &plain), OMM_ERR_UNSUPPORTED);
+    CHECK(strstr(omm_err_sentence(), "layers of their own"));
+    CHECK_OK(import(&lora, &base));
+    CHECK_EQ(lora.tensor_count, 2 * 5);
+    CHECK(lora.spec.rank == 2 && lora.spec.alpha == 6);
+    omm_lora_find(&a, &b, &lora, 0, OMM_LORA_V); /* rows 12 to 15 */
+    CHECK(a[8] == 10 && b[0] == 120 && b[7] == 151);
+    omm_lora_find(&a, &b, &lora, 0, OMM_LORA_UP); /* rows 12 to 23, gate above */
+    CHECK(a[1] == 1 && b[0] == 120 && b[23] == 231);
+    there_and_back(&lora, &base);
+    path_in(path, "adapter_model.safetensors");
+    CHECK_OK(omm_safetensors_open(&file, path));
+    const omm_safetensor *t = omm_safetensors_find(&file, "base_model.model." QKV0 "B.weight");
+    CHECK(t && t->dims[0] == 16 && t->dims[1] == 2 && omm_safetensor_get(t, 31) == 151);
+    CHECK(omm_safetensors_find(&file, "base_model.model." UP0 "A.weight"));
+    omm_safetensors_close(&file);
+    lora.shape.fused = false;
+    CHECK_ERR(omm_peft_export(s_dir, &lora, &base, ""), OMM_ERR_MISMATCH);
+    omm_lora_fini(&lora);
+    write_config("{\"peft_type\":\"LORA\",\"r\":2,\"target_modules\":[\"q_proj\"]}");
+    write_model(apart, 2);
+    CHECK_ERR(import(&lora, &base), OMM_ERR_UNSUPPORTED);
+}
+
 static void test_allocations(void) {
     const omm_peft_base base = small_base();
     write_config("{\"peft_type\":\"LORA\",\"r\":2,\"target_modules\":[\"q_proj\"],"
@@ -443,14 +491,29 @@ static void test_reference(const char *name) {
     omm_lora_fini(&lora);
 }
 
-static void test_reference_models(void) {
+/* q, k, v in one layer over there, and gate, up. */
+static void test_reference_phi3(void) {
     omm_gguf gguf;
     omm_peft_base base;
+    omm_lora lora;
     char path[OMM_PATH_MAX];
     testdata_path(path, "reference/models/phi3-F32.gguf");
     CHECK_OK(omm_gguf_open(&gguf, path));
-    CHECK_ERR(omm_peft_base_read(&base, &gguf), OMM_ERR_UNSUPPORTED);
+    CHECK_OK(omm_peft_base_read(&base, &gguf));
+    CHECK(base.shape.fused && !base.permuted);
+    const uint32_t *out = base.shape.d_out;
+    const omm_gguf_tensor *qkv = omm_gguf_find_tensor(&gguf, "blk.0.attn_qkv.weight");
+    CHECK_EQ(out[OMM_LORA_Q] + out[OMM_LORA_K] + out[OMM_LORA_V], qkv->dims[1]);
     omm_gguf_close(&gguf);
+    CHECK_OK(omm_lora_init(&lora, &(omm_lora_spec){4, 6.0f, OMM_LORA_ALL_TARGETS}, &base.shape));
+    for (size_t i = 0; i < lora.value_count; i++)
+        lora.values[i] = (float)((int)(i * 7919 % 2001) - 1000) * 1e-3f + 1e-5f;
+    there_and_back(&lora, &base);
+    omm_lora_fini(&lora);
+}
+
+static void test_reference_models(void) {
+    test_reference_phi3();
     static const char *const names[] = {"llama-F32", "llama-Q4_K", "qwen2-F32", "qwen3-F32"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) test_reference(names[i]);
 }
@@ -462,6 +525,7 @@ int main(void) {
     test_config_refusals();
     test_tensor_refusals();
     test_mixed();
+    test_stacked();
     test_allocations();
     test_join();
     test_norms();

@@ -24,12 +24,13 @@ static json_t *number(double v) {
 }
 
 /* "q_proj": what PEFT compares with the end of a path. */
-static const char *leaf(omm_lora_target target) {
-    return strchr(peft_module(target), '.') + 1;
+static const char *leaf(const omm_lora *lora, omm_lora_target target) {
+    return strchr(peft_module(&lora->shape, target), '.') + 1;
 }
 
-static void module_path(char out[PEFT_PATH_MAX], const omm_lora_tensor *t) {
-    snprintf(out, PEFT_PATH_MAX, PEFT_PATH_PREFIX "layers.%u.%s", t->layer, peft_module(t->target));
+static void module_path(char out[PEFT_PATH_MAX], const omm_lora *lora, const omm_lora_tensor *t) {
+    snprintf(out, PEFT_PATH_MAX, PEFT_PATH_PREFIX "layers.%u.%s", t->layer,
+             peft_module(&lora->shape, t->target));
 }
 
 /* All layers that have the target have it at the same rank and alpha. */
@@ -52,8 +53,8 @@ static omm_err put_patterns(json_t *ranks, json_t *alphas, const omm_lora *lora)
     for (size_t i = 0; i < lora->tensor_count; i += 2) {
         const omm_lora_tensor *a = &lora->tensors[i];
         char path[PEFT_PATH_MAX];
-        module_path(path, a);
-        const char *key = is_level(lora, a->target) ? leaf(a->target) : path;
+        module_path(path, lora, a);
+        const char *key = is_level(lora, a->target) ? leaf(lora, a->target) : path;
         if (a->rows != first->rows) OMM_TRY(omm_json_set_int(ranks, key, a->rows));
         if (alpha_of(lora, a) != alpha_of(lora, first))
             OMM_TRY(omm_json_set(alphas, key, number(alpha_of(lora, a))));
@@ -67,11 +68,11 @@ static void put_targets(json_t *list, const omm_lora *lora) {
         size_t count = 0;
         for (size_t i = 0; i < lora->tensor_count; i += 2) count += lora->tensors[i].target == t;
         const bool all = count == lora->shape.layer_count;
-        if (all) json_array_append_new(list, json_string(leaf((omm_lora_target)t)));
+        if (all) json_array_append_new(list, json_string(leaf(lora, (omm_lora_target)t)));
         for (size_t i = 0; i < lora->tensor_count && !all; i += 2) {
             char path[PEFT_PATH_MAX];
             if (lora->tensors[i].target != t) continue;
-            module_path(path, &lora->tensors[i]);
+            module_path(path, lora, &lora->tensors[i]);
             json_array_append_new(list, json_string(path));
         }
     }
@@ -143,7 +144,7 @@ static omm_err put_tensors(omm_buf *out, omm_buf *values, omm_safetensor *tensor
     for (size_t i = 0; i < lora->tensor_count; i++) {
         const omm_lora_tensor *t = &lora->tensors[i];
         char path[PEFT_PATH_MAX];
-        module_path(path, t);
+        module_path(path, lora, t);
         snprintf(names[i].name, sizeof names[i].name, PEFT_KEY_PREFIX "%s.lora_%c.weight", path,
                  t->is_b ? 'B' : 'A');
         OMM_TRY(encode(data + t->offset * sizeof(float), lora, t, base));
@@ -182,12 +183,8 @@ static omm_err write_files(const char *dir, const json_t *config, omm_bytes mode
     return omm_json_save(path, config);
 }
 
-omm_err omm_peft_export(const char *dir, const omm_lora *lora, const omm_peft_base *base,
-                        const char *name) {
-    if (lora->shape.layer_count != base->shape.layer_count ||
-        memcmp(lora->shape.d_in, base->shape.d_in, sizeof base->shape.d_in) != 0 ||
-        memcmp(lora->shape.d_out, base->shape.d_out, sizeof base->shape.d_out) != 0)
-        return omm_raise(OMM_ERR_MISMATCH, "the adapter was made for a model of other shape");
+static omm_err write_whole(const char *dir, const omm_lora *lora, const omm_peft_base *base,
+                           const char *name) {
     json_t *config = json_object();
     omm_buf model;
     omm_buf_init(&model, SIZE_MAX / 2);
@@ -196,5 +193,21 @@ omm_err omm_peft_export(const char *dir, const omm_lora *lora, const omm_peft_ba
     if (err == OMM_OK) err = write_files(dir, config, omm_buf_view(&model));
     omm_buf_fini(&model);
     json_decref(config);
+    return err;
+}
+
+omm_err omm_peft_export(const char *dir, const omm_lora *lora, const omm_peft_base *base,
+                        const char *name) {
+    omm_lora stacked;
+    bool rounded = false;
+    if (lora->shape.layer_count != base->shape.layer_count ||
+        lora->shape.fused != base->shape.fused || lora->shape.stacked ||
+        memcmp(lora->shape.d_in, base->shape.d_in, sizeof base->shape.d_in) != 0 ||
+        memcmp(lora->shape.d_out, base->shape.d_out, sizeof base->shape.d_out) != 0)
+        return omm_raise(OMM_ERR_MISMATCH, "the adapter was made for a model of other shape");
+    if (!base->shape.fused) return write_whole(dir, lora, base, name);
+    OMM_TRY(omm_lora_fuse(&stacked, &rounded, lora, false));
+    omm_err err = write_whole(dir, &stacked, base, name);
+    omm_lora_fini(&stacked);
     return err;
 }

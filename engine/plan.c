@@ -118,9 +118,13 @@ static void plan_session(omm_plan *out, const planner *p, const omm_session_opti
                       .adapters = adapters_bytes(p, session),
                       .work = work_bytes(p, session),
                       .streaming = streaming_bytes(p)};
-    const uint64_t running = out->cache + out->adapters + out->work + out->streaming;
-    out->total = out->program + out->weights + out->vocabulary;
-    out->total += out->loading > running ? out->loading : running;
+    out->total = out->program + out->weights + out->vocabulary + out->cache + out->adapters +
+                 out->work + out->streaming + omm_plan_loading_more(out);
+}
+
+uint64_t omm_plan_loading_more(const omm_plan *plan) {
+    const uint64_t running = plan->cache + plan->adapters + plan->work + plan->streaming;
+    return plan->loading > running ? plan->loading - running : 0;
 }
 
 /* ---- fitting --------------------------------------------------------------------------------- */
@@ -169,13 +173,11 @@ static void most_positions(omm_plan *out, const planner *p, uint32_t least, uint
 }
 
 static omm_err refuse(const omm_plan *least, uint64_t bytes_max) {
-    char what[OMM_PLAN_TEXT_MAX], most[32], other[32];
+    char what[OMM_PLAN_TEXT_MAX], most[32];
     omm_plan_text(what, least);
     omm_plan_bytes_text(most, bytes_max);
-    omm_plan_bytes_text(other, least->program + least->vocabulary);
-    return omm_raise(OMM_ERR_CONFIG,
-                     "does not fit into %s: the least is %llu MB (%s; program and vocabulary %s)",
-                     most, (unsigned long long)((least->total + 999999) / 1000000), what, other);
+    return omm_raise(OMM_ERR_CONFIG, "does not fit into %s: the least is %llu MB (%s)", most,
+                     (unsigned long long)((least->total + 999999) / 1000000), what);
 }
 
 /* With so many layers in memory as p says. */
@@ -238,18 +240,27 @@ void omm_plan_bytes_text(char out[32], uint64_t bytes) {
         snprintf(out, 32, "%.1f MB", (double)bytes * 1e-6);
 }
 
+/* Append what follows ", " and a part's name, where it takes anything. */
+static void add_part(char *out, const char *name, uint64_t bytes, const char *more) {
+    const size_t used = strlen(out);
+    char size[32];
+    omm_plan_bytes_text(size, bytes);
+    if (bytes > 0) snprintf(out + used, OMM_PLAN_TEXT_MAX - used, ", %s %s%s", name, size, more);
+}
+
 void omm_plan_text(char out[OMM_PLAN_TEXT_MAX], const omm_plan *plan) {
-    char weights[32], cache[32], adapters[32], work[32], streaming[32], layers[112] = "";
+    char weights[32], cache[32], streaming[32], layers[112] = "";
     omm_plan_bytes_text(weights, plan->weights);
     omm_plan_bytes_text(cache, plan->cache);
-    omm_plan_bytes_text(adapters, plan->adapters);
-    omm_plan_bytes_text(work, plan->work);
     omm_plan_bytes_text(streaming, plan->streaming);
     if (plan->resident < plan->layers)
         snprintf(layers, sizeof layers, " (%u of %u layers; the others are read in every pass: %s)",
                  plan->resident, plan->layers, streaming);
-    snprintf(out, OMM_PLAN_TEXT_MAX, "weights %s%s, cache %s (%u positions, %s)%s%s, work %s",
-             weights, layers, cache, plan->session.positions_max,
-             omm_kv_type_name(plan->session.kv_type), plan->adapters ? ", adapters " : "",
-             plan->adapters ? adapters : "", work);
+    snprintf(out, OMM_PLAN_TEXT_MAX, "weights %s%s, cache %s (%u positions, %s)", weights, layers,
+             cache, plan->session.positions_max, omm_kv_type_name(plan->session.kv_type));
+    add_part(out, "adapters", plan->adapters, "");
+    add_part(out, "work", plan->work, "");
+    add_part(out, "vocabulary", plan->vocabulary, "");
+    add_part(out, "program", plan->program, "");
+    add_part(out, "loading", omm_plan_loading_more(plan), " more");
 }

@@ -268,6 +268,56 @@ static void test_adapters(void) {
     close_model();
 }
 
+/* The sum of the sizes in a plan's text, each rounded to 0.1 MB; `*count` of them. */
+static double parts_of(const char *text, int *count) {
+    double sum = 0;
+    *count = 0;
+    for (const char *p = text; (p = strstr(p, " MB")) != NULL; p++, ++*count) {
+        const char *digit = p;
+        while (digit > text && strchr("0123456789.", digit[-1])) digit--;
+        sum += strtod(digit, NULL) * 1e6;
+    }
+    CHECK(strstr(text, " GB") == NULL);
+    return sum;
+}
+
+static void check_sum(const omm_plan *p) {
+    char text[OMM_PLAN_TEXT_MAX];
+    int count = 0;
+    omm_plan_text(text, p);
+    const double sum = parts_of(text, &count), off = sum - (double)p->total;
+    if (off > 5e4 * count || off < -5e4 * count)
+        fprintf(stderr, "%s: total %.0f\n", text, (double)p->total);
+    CHECK(count >= 4 && off <= 5e4 * count && off >= -5e4 * count);
+    CHECK_EQ(p->total, p->weights + p->cache + p->adapters + p->work + p->streaming +
+                           p->vocabulary + p->program + omm_plan_loading_more(p));
+}
+
+/* What the line names is what is planned: with a vocabulary or without, streamed, beside another model, and where the
+ * largest tensor is more than all that runs later. */
+static void test_parts(void) {
+    open_model(OMM_FORMAT_Q8_0, true);
+    bool loads_more = false;
+    for (unsigned i = 0; i < 16; i++) {
+        omm_plan p;
+        omm_plan_options o = {.session = omm_session_options_default(),
+                              .threads = 1,
+                              .tokenizer = i & 1,
+                              .lodger = i & 2};
+        o.stream = i & 4 ? OMM_PLAN_STREAM_FIRST : OMM_PLAN_STREAM_NEVER;
+        o.logit_rows = i & 1 ? 1000 : 0;
+        o.session.positions_max = i & 8 ? 1 : TINY_CONTEXT;
+        CHECK_OK(omm_plan_make(&p, &s_gguf, NULL, 0, &o));
+        check_sum(&p);
+        p.loading = p.total; /* as of a vocabulary of 256k in a model of two layers */
+        p.total += omm_plan_loading_more(&p);
+        loads_more = loads_more || omm_plan_loading_more(&p) > 0;
+        check_sum(&p);
+    }
+    CHECK(loads_more);
+    close_model();
+}
+
 static void test_text(void) {
     char text[OMM_PLAN_TEXT_MAX];
     omm_plan p = {.session = {.kv_type = OMM_KV_F16, .positions_max = 4096},
@@ -276,6 +326,16 @@ static void test_text(void) {
                   .work = 60000};
     omm_plan_text(text, &p);
     CHECK(strcmp(text, "weights 1.32 GB, cache 134.0 MB (4096 positions, f16), work 0.1 MB") == 0);
+    p.vocabulary = 30000000;
+    p.program = 6300000;
+    p.loading = p.cache + p.work + 200000000;
+    omm_plan_text(text, &p);
+    CHECK(strcmp(text, "weights 1.32 GB, cache 134.0 MB (4096 positions, f16), work 0.1 MB, "
+                       "vocabulary 30.0 MB, "
+                       "program 6.3 MB, loading 200.0 MB more") == 0);
+    p.loading = p.cache; /* less than what runs later */
+    omm_plan_text(text, &p);
+    CHECK(strstr(text, "loading") == NULL);
     p.adapters = 2000000;
     omm_plan_text(text, &p);
     CHECK(strstr(text, "f16), adapters 2.0 MB, work") != NULL);
@@ -293,6 +353,7 @@ int main(void) {
     test_streaming();
     test_fit_streaming();
     test_adapters();
+    test_parts();
     test_text();
     return 0;
 }

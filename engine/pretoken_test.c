@@ -83,7 +83,16 @@ static void test_names(void) {
             pretoken_close(&p);
         }
     }
+    static const char *const later[][2] = {{"f2llmv2", "qwen2"}, {"jina-v5-nano", "llama3"}};
     pretoken p;
+    for (size_t i = 0; i < sizeof later / sizeof later[0]; i++) {
+        CHECK_OK(pretoken_open(&p, omm_bytes_str(later[i][0])));
+        CHECK(strcmp(p.name, later[i][1]) == 0);
+        CHECK(p.adds_bos == (i == 1) && p.whole_words == (i == 1));
+        pretoken_close(&p);
+    }
+    CHECK_ERR(pretoken_open(&p, omm_bytes_str("gemma4")),
+              OMM_ERR_UNSUPPORTED); /* spaces are U+2581 there: no family here */
     CHECK_ERR(pretoken_open(&p, omm_bytes_str("gpt-4711")), OMM_ERR_UNSUPPORTED);
     CHECK(strstr(omm_err_sentence(), "gpt-4711") != NULL);
     CHECK(strstr(omm_err_sentence(), "starcoder") != NULL);

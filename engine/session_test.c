@@ -57,15 +57,18 @@ static uint64_t all_equal(const tiny_options *tiny, omm_activations mode, omm_kv
     CHECK_OK(omm_compute_init(&c, NULL, OMM_ISA_SCALAR));
     logits_of(s_want, &c, &model, with_lora ? &lora : NULL, &options);
     omm_compute_fini(&c);
-    static const uint32_t batches[] = {256, 1, 37};
+    static const struct {
+        unsigned threads, batch;
+    } splits[] = {{1, 256}, {2, 1}, {3, 37}, {8, 64}};
     for (unsigned isa = 0; isa < OMM_ISA_COUNT; isa++) {
         if (!omm_isa_available((omm_isa)isa)) continue;
-        for (unsigned threads = 1; threads <= 3; threads++) {
+        for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
+            const unsigned threads = splits[i].threads;
             if (isa == OMM_ISA_SCALAR && threads != 2) continue;
             omm_pool *pool = NULL;
             CHECK_OK(omm_pool_open(&pool, threads));
             CHECK_OK(omm_compute_init(&c, pool, (omm_isa)isa));
-            options.batch_max = batches[threads - 1];
+            options.batch_max = splits[i].batch;
             logits_of(s_got, &c, &model, with_lora ? &lora : NULL, &options);
             if (battery_hash(s_want, sizeof s_want) != battery_hash(s_got, sizeof s_got)) {
                 fprintf(stderr, "%s, %s, %s, %u threads, batch %u, lora %d: logits differ\n",

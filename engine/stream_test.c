@@ -179,6 +179,38 @@ static void test_bad_weight(const omm_compute *c) {
     close_rig(&good);
 }
 
+/* What is asked for ahead, in order: the linker leads these calls here (CMakeLists.txt). */
+static const uint8_t *s_asked[64];
+static size_t s_asked_count;
+void __real_omm_gguf_prefetch(const omm_gguf *gguf, omm_bytes part);
+void __wrap_omm_gguf_prefetch(const omm_gguf *gguf, omm_bytes part);
+void __wrap_omm_gguf_prefetch(const omm_gguf *gguf, omm_bytes part) {
+    if (s_asked_count < 64) s_asked[s_asked_count++] = part.data;
+    __real_omm_gguf_prefetch(gguf, part);
+}
+
+/* A pass asks for every layer one before it is read: at the first streamed one for the second, at the
+ * last for the first, with which the next pass begins. */
+static void test_read_ahead(const omm_compute *c) {
+    enum { RESIDENT = 2, STREAMED = LAYERS - RESIDENT };
+    rig r;
+    omm_model model;
+    omm_session *s = NULL;
+    open_arch(&r, &(tiny_arch){.name = "llama", .layers = LAYERS});
+    CHECK_OK(omm_model_load_streamed(&model, NULL, &r.gguf, RESIDENT));
+    CHECK_OK(omm_session_open(&s, c, &model, NULL, NULL));
+    s_asked_count = 0;
+    CHECK_OK(omm_session_append(s, s_ids, 3, NULL, false));
+    CHECK_EQ(s_asked_count, STREAMED * OMM_LORA_TARGET_COUNT);
+    for (size_t i = 0; i < s_asked_count; i++) {
+        const size_t layer = RESIDENT + (i / OMM_LORA_TARGET_COUNT + 1) % STREAMED;
+        CHECK(s_asked[i] == model.layers[layer].rows[i % OMM_LORA_TARGET_COUNT].data);
+    }
+    omm_session_close(s);
+    omm_model_fini(&model);
+    close_rig(&r);
+}
+
 /* From a map, whose pages are asked for and let go. */
 static void test_file(const omm_compute *c) {
     char path[] = "/tmp/omm-stream-XXXXXX";
@@ -233,8 +265,9 @@ static void test_threads(void) {
         omm_model model;
         omm_autothreads a;
         CHECK_OK(omm_model_load_streamed(&model, NULL, &r.gguf, resident));
-        CHECK_OK(omm_autothreads_measure(&a, &model, OMM_ISA_SCALAR, 2, 1));
-        CHECK(a.one > 0.0);
+        const omm_autothreads_options o = {.n = 2, .rows = 1, .activations = OMM_ACTIVATIONS_Q8};
+        CHECK_OK(omm_autothreads_measure(&a, &model, OMM_ISA_SCALAR, &o));
+        CHECK(a.one > 0.0 && a.many > 0.0);
         omm_model_fini(&model);
     }
     close_rig(&r);
@@ -249,6 +282,7 @@ int main(void) {
     test_architectures();
     test_two_sessions(&c);
     test_bad_weight(&c);
+    test_read_ahead(&c);
     test_file(&c);
     test_out_of_memory(&c);
     test_threads();

@@ -104,7 +104,8 @@ omm_digest omm_tokenizer_digest(const omm_tokenizer *tokenizer) {
         hash_u32(&h, score);
     }
     omm_hasher_update(&h, omm_bytes_of(t->merges_digest.b, sizeof t->merges_digest.b));
-    if (t->chat != OMM_CHAT_CHATML) /* absent from the digest before there were others */
+    /* absent from the digest before there were others; what the vocabulary lacks, it says already */
+    if (t->chat != OMM_CHAT_CHATML && t->chat != OMM_CHAT_CHATML_TEXT)
         hash_text(&h, omm_bytes_str(omm_chat_format_name(omm_chat_format_of(t))));
     return omm_hasher_final(&h);
 }

@@ -1,7 +1,7 @@
 /* tokenizer_files_test.c - the reference vectors: six vocabularies of 46 cases, two real models. */
-#include "omm/tokenizer.h"
-
+#include "omm/chat.h"
 #include "omm/mem.h"
+#include "omm/tokenizer.h"
 #include "testdata.h"
 
 #include <ctype.h>
@@ -200,7 +200,34 @@ static void test_unknown_pre(void) {
     omm_buf_fini(&file);
 }
 
+/* Which chat template each file has: of these, phi-3 has the one that its model publishes, the others have none. */
+static void test_templates(void) {
+    static const char *const files[] = {"vocab/llama-spm",
+                                        "vocab/phi-3",
+                                        "vocab/gpt-2",
+                                        "vocab/starcoder",
+                                        "vocab/falcon",
+                                        "vocab/qwen2",
+                                        "models/stories260K-f32",
+                                        "models/tinystories-656K-f32"};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        char path[OMM_PATH_MAX], base[64], doubt[OMM_CHAT_DOUBT_MAX];
+        snprintf(base, sizeof base, "%s.gguf", files[i]);
+        testdata_path(path, base);
+        omm_tokenizer *t = open_tokenizer(path);
+        const bool phi3 = strcmp(files[i], "vocab/phi-3") == 0,
+                   qwen2 = strcmp(files[i], "vocab/qwen2") == 0;
+        CHECK_EQ(omm_chat_doubt(doubt, t), !phi3);
+        CHECK_EQ(omm_chat_format_of(t), phi3    ? OMM_CHAT_PHI3
+                                        : qwen2 ? OMM_CHAT_CHATML
+                                                : OMM_CHAT_CHATML_TEXT);
+        CHECK(phi3 || strstr(doubt, "no chat template") != NULL);
+        omm_tokenizer_close(t);
+    }
+}
+
 int main(void) {
+    test_templates();
     test_vocab("llama-spm");
     test_vocab("phi-3");
     test_vocab("gpt-2");

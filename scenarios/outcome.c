@@ -3,11 +3,11 @@
 
 #include "omm/json.h"
 #include "omm/mem.h"
+#include "omm/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/utsname.h>
 
 #define OUTCOME_FILE_BYTES_MAX (256u << 20)
@@ -150,14 +150,13 @@ static omm_err write_machine(const sim *s, omm_bundle *bundle) {
 }
 
 static omm_err write_times(const sim *s, omm_bundle *bundle, const omm_simulate_result *result) {
-    struct rusage usage = {0};
-    getrusage(RUSAGE_SELF, &usage);
     return put_json(bundle, "measured/times.json",
                     json_pack("{s:i,s:s,s:s,s:f,s:f,s:f,s:f,s:I}", "schema_version", 1, "run_id",
                               omm_run_get_record(s->setup->run)->run_id, "commit",
                               s->options->commit, "train_s", result->train_s, "evaluate_s",
                               result->evaluate_s, "audit_s", result->audit_s, "total_s",
-                              result->total_s, "peak_memory_kib", (json_int_t)usage.ru_maxrss));
+                              result->total_s, "peak_memory_kib",
+                              (json_int_t)(omm_memory_peak() / 1024)));
 }
 
 omm_err sim_outcome_write(const sim *s, omm_bundle *bundle, const omm_simulate_result *result) {

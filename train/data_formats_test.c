@@ -250,6 +250,25 @@ static void refuse(const char *good, const refusal *r) {
     omm_dataset_close(data);
 }
 
+/* Of a whole file that is not what was asked for. */
+static void asked_for(omm_data_format format, const char *text, const char *says) {
+    omm_dataset *data = NULL;
+    omm_dataset_options o = s_detect;
+    o.format = format;
+    CHECK_ERR(parse(&data, text, &o), OMM_ERR_FORMAT);
+    CHECK(strcmp(omm_err_sentence(), says) == 0);
+}
+
+static void asked_formats(void) {
+    asked_for(
+        OMM_DATA_COMPLETION, "{\"messages\": []}\n",
+        "t:1: a chat (\"messages\"), where completions are asked for; accepted: \"prompt\" and "
+        "\"completion\", or the format chat");
+    asked_for(OMM_DATA_CHAT, "{\"prompt\": \"a\", \"completion\": \"b\"}\n",
+              "t:1: a prompt, where chats are asked for; accepted: \"messages\", or the format "
+              "completion");
+}
+
 static void long_line(void) {
     static char text[OMM_DATASET_LINE_BYTES_MAX + 4096];
     static const char frame[] = "{\"prompt\": \"\", \"completion\": \"x\", \"more\": \"";
@@ -276,6 +295,7 @@ static void refusals(void) {
     for (size_t i = 0; i < sizeof s_chat / sizeof *s_chat; i++) refuse(CHAT, &s_chat[i]);
     for (size_t i = 0; i < sizeof s_completion / sizeof *s_completion; i++)
         refuse(COMPLETION, &s_completion[i]);
+    asked_formats();
     long_line();
     CHECK_ERR(parse(&data, "Good line.\nBad \xc3( line", &o), OMM_ERR_FORMAT);
     expect_text(omm_err_sentence(), "t:2:5: byte 0xc3 is not UTF-8 text; is this a text file?");

@@ -120,8 +120,11 @@ static omm_err read_messages(maker *m, omm_message *messages, size_t *count, con
     size_t n = json_array_size(list), at = 0;
     if (!list && json_object_get(root, "prompt"))
         return BAD(m, MESSAGES, "%s",
-                   "a prompt, in a file whose first line is a chat; accepted: one of the two in a "
-                   "file");
+                   m->is_asked
+                       ? "a prompt, where chats are asked for; accepted: \"messages\", or the "
+                         "format completion"
+                       : "a prompt, in a file whose first line is a chat; accepted: one of "
+                         "the two in a file");
     if (!list) return BAD(m, MESSAGES, "%s", "messages: missing; accepted: " MAKER_LINE);
     if (!json_is_array(list) || n == 0 || n > MESSAGES_MAX)
         return BAD(m, MESSAGES, "messages: a list of 1 to %d messages is needed", MESSAGES_MAX);

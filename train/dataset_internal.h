@@ -83,6 +83,7 @@ typedef struct maker {
     omm_data_bad bad; /* why it was refused, NONE if for another reason */
     const omm_tokenizer *tokenizer;
     omm_dataset_options options; /* defaults filled in, format decided */
+    bool is_asked;               /* the format, by the caller: else by the file's content */
     omm_prompt prompt;
     omm_buf texts; /* contents made by us: tool calls, announced tools */
     omm_buf reply; /* NUL-terminated */

@@ -182,8 +182,11 @@ static omm_err make_completion(maker *m, made *out, const json_t *root) {
     omm_bytes prompt = {0}, completion = {0};
     if (!json_object_get(root, "prompt") && json_object_get(root, "messages"))
         return BAD(m, COMPLETION, "%s",
-                   "a chat, in a file whose first line is a prompt and a completion; accepted: one "
-                   "of the two in a file");
+                   m->is_asked
+                       ? "a chat (\"messages\"), where completions are asked for; accepted: "
+                         "\"prompt\" and \"completion\", or the format chat"
+                       : "a chat, in a file whose first line is a prompt and a completion; "
+                         "accepted: one of the two in a file");
     OMM_TRY(read_text(m, &prompt, root, "prompt", true));
     OMM_TRY(read_text(m, &completion, root, "completion", false));
     omm_tokens *tokens = &m->prompt.tokens;

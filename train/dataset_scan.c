@@ -88,8 +88,8 @@ static omm_err decide_format(scan *s) {
         s->at = sizeof mark;
         text = omm_bytes_of(text.data + sizeof mark, text.size - sizeof mark);
     }
-    if (s->maker->options.format == OMM_DATA_DETECT)
-        s->maker->options.format = format_of(s->maker->name, text);
+    s->maker->is_asked = s->maker->options.format != OMM_DATA_DETECT;
+    if (!s->maker->is_asked) s->maker->options.format = format_of(s->maker->name, text);
     s->totals->format = s->maker->options.format;
     return decide_loss(s->maker);
 }

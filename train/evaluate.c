@@ -6,18 +6,22 @@
 
 #include "omm/chat.h"
 #include "omm/kernels.h"
+#include "omm/kv.h"
 #include "omm/model.h"
+#include "omm/prefix.h"
 #include "omm/session.h"
 #include "omm/tokenizer.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
     LOGIT_FLOATS = 1 << 22,
     REPLY_BYTES_MAX = 1 << 20,
     SENTENCE_BYTES = 256,
-    SEATS_MAX = 24 /* examples at a time: beyond, a batch of one token each gains little */
+    SEATS_MAX = 24, /* examples at a time: beyond, a batch of one token each gains little */
+    SEATS_KEPT = 4  /* one session's worth of beginnings is kept for so many seats */
 };
 
 /* One example at work. */
@@ -36,6 +40,7 @@ typedef struct seat {
 typedef struct judge {
     omm_compute compute;
     omm_group *group;
+    omm_prefix_store *prefixes; /* NULL: no two examples begin alike */
     seat seats[SEATS_MAX];
     float *prompts; /* (seats * vocab): what follows each prompt */
     float *logits;  /* (piece_max * vocab) */
@@ -56,6 +61,7 @@ typedef struct evaluation {
     unsigned workers;
     size_t seats;     /* examples of one task */
     size_t piece_max; /* positions whose logits are held at once; at least seats */
+    size_t kept;      /* sessions' worth of beginnings that a judge keeps; 0: none are shared */
     uint32_t positions_max;
 } evaluation;
 
@@ -184,16 +190,22 @@ static void judge_reply(const seat *s) {
 /* --- a task -------------------------------------------------------------------------------- */
 
 static omm_err run_prompts(const evaluation *e, judge *j, size_t first, size_t count) {
-    omm_part parts[SEATS_MAX];
+    omm_part parts[SEATS_MAX] = {{0}};
     for (size_t i = 0; i < count; i++) {
         seat *s = &j->seats[i];
         s->x = omm_dataset_example(e->data, first + i);
         s->item = &e->items[first + i];
         *s->item = (omm_eval_item){.is_call = s->x->has_call, .has_reply = s->x->reply != NULL};
+        const uint32_t prompt = s->x->prompt_count;
         omm_session_truncate(s->session, 0);
-        parts[i] = (omm_part){s->session, s->x->ids, s->x->prompt_count, OMM_LOGITS_LAST};
+        if (j->prefixes) OMM_TRY(omm_prefix_fetch(j->prefixes, s->session, s->x->ids, prompt - 1));
+        const uint32_t had = omm_session_position(s->session);
+        parts[i] = (omm_part){s->session, s->x->ids + had, prompt - had, OMM_LOGITS_LAST};
     }
-    return omm_group_append(j->group, parts, count, j->prompts);
+    OMM_TRY(omm_group_append(j->group, parts, count, j->prompts));
+    for (size_t i = 0; j->prefixes && i < count; i++)
+        OMM_TRY(omm_prefix_keep(j->prefixes, j->seats[i].session));
+    return OMM_OK;
 }
 
 static omm_err run_items(const evaluation *e, judge *j, size_t first, size_t count) {
@@ -260,7 +272,31 @@ static void items_task(void *ud, size_t task, unsigned worker) {
 
 /* --- all ----------------------------------------------------------------------------------- */
 
-static void measure_sizes(evaluation *e) {
+/* Whole first blocks, which are what a store can share. */
+static int by_beginning(const void *a, const void *b) {
+    const uint32_t *const *x = a, *const *y = b;
+    return memcmp(*x, *y, OMM_KV_BLOCK * sizeof **x);
+}
+
+/* Do two prompts begin with the same block, as those of one long system turn do? */
+static omm_err find_shared(bool *out, const omm_dataset *data) {
+    const size_t all = omm_dataset_count(data);
+    size_t n = 0;
+    const uint32_t **begins = omm_alloc(all + 1, sizeof(*begins));
+    if (!begins) return omm_raise(OMM_ERR_NOMEM, "no memory for the beginnings of examples");
+    for (size_t i = 0; i < all; i++) {
+        const omm_example *x = omm_dataset_example(data, i);
+        if (x->prompt_count > OMM_KV_BLOCK) begins[n++] = x->ids;
+    }
+    qsort(begins, n, sizeof *begins, by_beginning);
+    *out = false;
+    for (size_t i = 1; i < n; i++) *out = *out || by_beginning(&begins[i - 1], &begins[i]) == 0;
+    omm_free(begins);
+    return OMM_OK;
+}
+
+static omm_err measure_sizes(evaluation *e) {
+    bool shared = false;
     size_t vocab = e->model->dims.vocab, count = omm_dataset_count(e->data);
     e->seats = count / ((size_t)e->workers * 3); /* tasks enough that the workers end together */
     if (e->seats < 1) e->seats = 1;
@@ -275,14 +311,26 @@ static void measure_sizes(evaluation *e) {
         if (prompt > longest) longest = prompt;
     }
     e->positions_max = longest;
+    OMM_TRY(find_shared(&shared, e->data));
+    e->kept = shared ? (e->seats + SEATS_KEPT - 1) / SEATS_KEPT : 0;
+    return OMM_OK;
 }
 
-omm_eval_room omm_eval_room_of(const omm_model *model, const omm_dataset *data, unsigned workers,
-                               uint32_t new_tokens_max) {
+omm_err omm_eval_room_of(omm_eval_room *out, const omm_model *model, const omm_dataset *data,
+                         unsigned workers, uint32_t new_tokens_max) {
     const omm_eval_options options = {.new_tokens_max = new_tokens_max};
     evaluation e = {.model = model, .data = data, .options = &options, .workers = workers};
-    measure_sizes(&e);
-    return (omm_eval_room){workers, e.seats, e.positions_max, e.piece_max + e.seats};
+    OMM_TRY(measure_sizes(&e));
+    *out = (omm_eval_room){workers, e.seats + e.kept, e.positions_max, e.piece_max + e.seats};
+    return OMM_OK;
+}
+
+static omm_err open_prefixes(const evaluation *e, judge *j, const omm_session_options *options) {
+    const omm_model_dims *d = &e->model->dims;
+    const size_t block = omm_kv_block_bytes(options->kv_type, d->kv_heads, d->head_dim);
+    const size_t blocks = ((size_t)e->positions_max + OMM_KV_BLOCK - 1) / OMM_KV_BLOCK;
+    if (e->kept == 0) return OMM_OK;
+    return omm_prefix_open(&j->prefixes, j->group, e->kept * blocks * d->layers * block);
 }
 
 static omm_err open_judge(const evaluation *e, judge *j, const omm_adapter *adapter, omm_isa isa) {
@@ -292,6 +340,7 @@ static omm_err open_judge(const evaluation *e, judge *j, const omm_adapter *adap
     options.rollback_max = e->options->new_tokens_max; /* from a generated text to its prompt */
     OMM_TRY(omm_compute_init(&j->compute, NULL, isa));
     OMM_TRY(omm_group_open(&j->group, &j->compute, e->model, &options));
+    OMM_TRY(open_prefixes(e, j, &options));
     for (size_t i = 0; i < e->seats; i++) {
         omm_buf_init(&j->seats[i].reply, REPLY_BYTES_MAX);
         OMM_TRY(omm_session_open_in(&j->seats[i].session, j->group));
@@ -321,6 +370,9 @@ static void close_judges(evaluation *e) {
             omm_session_close(j->seats[k].session);
             omm_buf_fini(&j->seats[k].reply);
         }
+        if (j->prefixes && e->options->reused)
+            *e->options->reused += omm_prefix_stats_of(j->prefixes).positions_reused;
+        omm_prefix_close(j->prefixes);
         omm_group_close(j->group);
         omm_compute_fini(&j->compute);
         omm_free(j->prompts);
@@ -367,8 +419,8 @@ omm_err omm_evaluate(omm_eval_item *items, const omm_model *model, const omm_lor
                     .workers = omm_pool_threads(compute->pool)};
     size_t count = omm_dataset_count(data);
     memset(items, 0, count * sizeof *items);
-    measure_sizes(&e);
-    omm_err err = open_judges(&e, adapter, compute->isa);
+    omm_err err = measure_sizes(&e);
+    if (err == OMM_OK) err = open_judges(&e, adapter, compute->isa);
     if (err == OMM_OK && options->replies) {
         e.replies = omm_alloc(count, sizeof *e.replies);
         if (!e.replies) err = omm_raise(OMM_ERR_NOMEM, "no memory for the replies");

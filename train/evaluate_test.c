@@ -118,6 +118,51 @@ static void equals_graph(const rig *r, const omm_lora *lora, const omm_dataset *
     graph_fini(&g);
 }
 
+/* Questions under one system turn of some blocks; every third has another one. */
+static void put_question(omm_buf *out, unsigned i) {
+    CHECK_OK(omm_buf_printf(
+        out, "{\"client\": \"a\", \"messages\": [{\"role\": \"system\", \"content\": \"%s",
+        i % 3 == 2 ? "Other rules." : "The rules of this house."));
+    for (unsigned rule = 0; rule < 16; rule++)
+        CHECK_OK(omm_buf_printf(out, " Rule %u: answer with number %u.", rule, rule * 7 % 11));
+    CHECK_OK(omm_buf_printf(
+        out,
+        "\"}, {\"role\": \"user\", \"content\": \"What is %u plus %u?\"}, {\"role\": "
+        "\"assistant\", \"content\": \"It is %u.\"}]}\n",
+        i, i * i, i + i * i));
+}
+
+/* What prompts have in common is computed once for a worker, and changes no bit: each question
+ * alone has nothing to share. */
+static void beginnings_are_shared(const rig *r, const omm_lora *lora) {
+    enum { N = 9 };
+    omm_dataset *all = NULL, *one = NULL;
+    omm_eval_item items[N], alone;
+    omm_buf text;
+    uint64_t reused = 0, none = 0;
+    omm_eval_options options = {.new_tokens_max = 5, .tokenizer = r->tokenizer, .reused = &reused};
+    omm_buf_init(&text, 1 << 20);
+    for (unsigned i = 0; i < N; i++) put_question(&text, i);
+    CHECK_OK(omm_dataset_parse(&all, omm_buf_view(&text), "questions", r->tokenizer, NULL));
+    CHECK_OK(omm_evaluate(items, &r->model, lora, all, &r->compute, &options));
+    const omm_example *x = omm_dataset_example(all, 0);
+    CHECK(x->prompt_count > 150);
+    /* tasks of three: two beginnings are computed in the first, most of the rest is found */
+    CHECK(reused >= (uint64_t)(N - 4) * 128 && reused % 64 == 0);
+    options.reused = &none;
+    for (unsigned i = 0; i < N; i++) {
+        omm_buf_clear(&text);
+        put_question(&text, i);
+        CHECK_OK(omm_dataset_parse(&one, omm_buf_view(&text), "question", r->tokenizer, NULL));
+        CHECK_OK(omm_evaluate(&alone, &r->model, lora, one, &r->compute, &options));
+        check_same(&items[i], &alone, 1);
+        omm_dataset_close(one);
+    }
+    CHECK_EQ(none, 0);
+    omm_dataset_close(all);
+    omm_buf_fini(&text);
+}
+
 static bool always(void *ud) {
     (void)ud;
     return true;
@@ -154,6 +199,7 @@ int main(void) {
     test_adapter(&lora, &r.model, 4, OMM_LORA_ALL_TARGETS, 8);
     threads_and_isas(&r, &lora, data);
     equals_graph(&r, &lora, data);
+    beginnings_are_shared(&r, &lora);
     stops(&r, data);
     omm_lora_fini(&lora);
     omm_dataset_close(data);

@@ -54,7 +54,8 @@ static omm_err put_all(const omm_full *t, omm_buf *out) {
 
 omm_err omm_full_checkpoint(const omm_full *t, omm_buf *out) {
     const size_t before = out->size;
-    OMM_TRY(omm_buf_reserve(out, checkpoint_bytes(t, t->step)));
+    /* And for the seal of a course: growing for it would double what is there. */
+    OMM_TRY(omm_buf_reserve(out, checkpoint_bytes(t, t->step) + DIGEST_BYTES));
     omm_err err = put_all(t, out);
     if (err == OMM_OK) err = omm_hash_seal(out, before);
     if (err != OMM_OK) out->size = before;

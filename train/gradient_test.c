@@ -13,9 +13,13 @@
 
 enum { SKIPPED = 77 };
 
-/* Reference entries: |ours - theirs| <= s_grad_tolerance * (|theirs| + s_grad_floor).
- * Measured maximum 1.7e-5, losses 3.0e-7. */
-static const double s_grad_tolerance = 5e-5, s_grad_floor = 1e-3;
+/* Reference entries: |ours - theirs| <= s_grad_relative |theirs| where that is more than s_grad_absolute
+ * (F32: from 2e-4 on), else s_grad_absolute.  A small entry is what is left of f32 chains over tokens and
+ * widths whose terms cancel; these terms, and so their roundings, have the size that large entries of
+ * the same tensors have (1e-2 .. 5e-2, of which 2e-8 are 6 to 27 units of 2^-24).
+ * Measured maxima: 3.9e-5 of an entry; below, F32 1.86e-8, packed 2.10e-8, the same bits on every machine;
+ * losses 3.0e-7. */
+static const double s_grad_relative = 1e-4, s_grad_absolute = 2e-8, s_grad_absolute_packed = 2.5e-8;
 static const double s_loss_tolerance = 2e-6;
 /* Directional derivative against the norm of the gradient, relative.  Measured maximum 4.1e-4. */
 static const double s_direction_tolerance = 1e-3;
@@ -75,10 +79,11 @@ static const omm_lora_tensor *find_tensor(const omm_lora *lora, const char *name
     return NULL;
 }
 
-static void compare_entries(const omm_lora *lora, const float *gradient, json_t *grads) {
+static void compare_entries(const omm_lora *lora, const float *gradient, json_t *grads,
+                            double absolute) {
     const char *name = NULL;
     json_t *entries = NULL;
-    double worst = 0;
+    double worst = 0, worst_small = 0;
     size_t compared = 0;
     json_object_foreach(grads, name, entries) {
         const omm_lora_tensor *t = find_tensor(lora, name);
@@ -90,15 +95,21 @@ static void compare_entries(const omm_lora *lora, const float *gradient, json_t 
             size_t col = (size_t)json_integer_value(json_array_get(index, 1));
             double want = json_number_value(json_object_get(entry, "grad"));
             double got = (double)gradient[t->offset + row * t->cols + col];
-            double error = fabs(got - want) / (fabs(want) + s_grad_floor);
-            if (error > worst) worst = error;
-            if (error > s_grad_tolerance)
+            const double error = fabs(got - want), size = fabs(want);
+            const bool is_small = size * s_grad_relative < absolute;
+            const double allowed = is_small ? absolute : size * s_grad_relative;
+            if (error > allowed)
                 fprintf(stderr, "%s [%zu][%zu]: %.9g, reference %.9g\n", name, row, col, got, want);
-            CHECK(error <= s_grad_tolerance);
+            CHECK(error <= allowed);
+            if (is_small)
+                worst_small = fmax(worst_small, error);
+            else
+                worst = fmax(worst, error / size);
         }
     }
     CHECK(compared > 50);
-    printf("  %zu entries, largest error %.2e of (|g| + %g)\n", compared, worst, s_grad_floor);
+    printf("  %zu entries, largest error %.2e of |g|, of those below %g %.2e\n", compared, worst,
+           absolute / s_grad_relative, worst_small);
 }
 
 static void open_reference(rig *r, omm_lora *lora, json_t **root, const char *dir,
@@ -148,7 +159,8 @@ static void against_reference(const char *dir, const char *name, omm_isa isa) {
     float *gradient = omm_alloc(lora.value_count, sizeof *gradient);
     gradient_of(gradient, &r.g, &lora);
     CHECK_OK(omm_json_get_object(&grads, root, "grads"));
-    compare_entries(&lora, gradient, grads);
+    compare_entries(&lora, gradient, grads,
+                    strstr(name, "-F32") ? s_grad_absolute : s_grad_absolute_packed);
     omm_free(gradient);
     json_decref(root);
     graph_fini(&r.g);
@@ -311,6 +323,7 @@ int main(void) {
     against_reference(dir, "llama-Q4_K", best);
     against_reference(dir, "llama-F32", OMM_ISA_SCALAR);
     against_reference(dir, "qwen2-F32", best);
+    against_reference(dir, "qwen2-F32", OMM_ISA_SCALAR);
     against_reference(dir, "qwen3-F32", best);
     against_reference(dir, "qwen3-F32", OMM_ISA_SCALAR);
     return 0;

@@ -37,7 +37,7 @@ aarch64)
     other=$build/aarch64/train/same_bytes_test
     [ -x "$other" ] || skip "$other is not built: ./test --all builds it"
     set -- qemu-aarch64 -L "$build/sysroot-arm64" "$other"
-    "$@" neon llama-f16-adamw qwen2-f32-adamw gemma2-f32-adamw
+    "$@" neon llama-f16-adamw qwen2-f32-adamw gemma2-f32-adamw llama-q8_0-adamw llama-q4_k-adamw
     "$@" scalar llama-f16-adamw
     ;;
 *)

@@ -26,6 +26,10 @@ typedef struct setup {
 /* What is trained and how; NAME in the goldens. */
 typedef struct variant {
     const char *name, *architecture;
+    const char *targets, *ranks, *alphas; /* patterns; NULL: none */
+    uint32_t parts;
+    uint32_t tokens; /* of a step; 0: 330 */
+    bool from_start; /* of an adapter of another shape, whose ranks and targets it has */
     uint32_t optimizer, schedule, nesterov, relative_step, rslora;
     float momentum, b_rate_ratio;
     omm_format format;
@@ -62,13 +66,39 @@ static const variant s_variants[] = {
     {.name = "gemma2-f32-adamw", .architecture = "gemma2", .format = OMM_FORMAT_F32, .wide = true},
     {.name = "gemma3-f32-adamw", .architecture = "gemma3", .format = OMM_FORMAT_F32, .wide = true},
     {.name = "phi3-f32-adamw", .architecture = "phi3", .format = OMM_FORMAT_F32},
+    /* Packed bases; their models are wider, and plain C is slow under emulators. */
+    {.name = "llama-q8_0-adamw", .architecture = "llama", .format = OMM_FORMAT_Q8_0, .tokens = 110},
+    {.name = "llama-q4_k-adamw", .architecture = "llama", .format = OMM_FORMAT_Q4_K, .tokens = 60},
+    {.name = "llama-f16-patterns",
+     .architecture = "llama",
+     .format = OMM_FORMAT_F16,
+     .targets = "blk.1.*,blk.0.attn_*",
+     .ranks = "ffn_*=4,v=1",
+     .alphas = "q=3",
+     .tokens = 110},
+    {.name = "llama-f16-b-alone",
+     .architecture = "llama",
+     .format = OMM_FORMAT_F16,
+     .parts = OMM_RECIPE_PARTS_B,
+     .tokens = 110},
+    {.name = "llama-f16-core",
+     .architecture = "llama",
+     .format = OMM_FORMAT_F16,
+     .parts = OMM_RECIPE_PARTS_CORE,
+     .ranks = "ffn_*=4",
+     .tokens = 110},
+    {.name = "llama-f16-start",
+     .architecture = "llama",
+     .format = OMM_FORMAT_F16,
+     .from_start = true,
+     .tokens = 110},
 };
 
 static omm_recipe recipe_of(const variant *v, uint32_t micro) {
     omm_recipe r = omm_recipe_default();
     r.rank = 3;
     r.steps = 2;
-    r.batch_tokens = 330;
+    r.batch_tokens = v->tokens ? v->tokens : 330;
     r.micro_tokens = micro;
     r.dropout = 0.1F;
     r.weight_decay = 0.01F;
@@ -81,7 +111,36 @@ static omm_recipe recipe_of(const variant *v, uint32_t micro) {
     r.rslora = v->rslora;
     r.momentum = v->momentum;
     r.b_rate_ratio = v->b_rate_ratio;
+    r.parts = v->parts;
+    if (v->targets) CHECK_OK(omm_recipe_set_targets(&r, v->targets));
+    CHECK_OK(omm_recipe_set_patterns(&r, v->ranks, v->alphas));
     return r;
+}
+
+/* Of a shape that no recipe here has. */
+static void make_start(omm_lora *out, const setup *s, const omm_recipe *recipe) {
+    omm_recipe shape = *recipe;
+    CHECK_OK(omm_recipe_set_targets(&shape, "blk.0.ffn_*,blk.1.attn_*"));
+    CHECK_OK(omm_recipe_set_patterns(&shape, "o=5", NULL));
+    test_adapter_of(out, &s->model, &shape, 9);
+}
+
+/* The file has one alpha for all: what a pattern says beside it goes into B. */
+static omm_digest digest_of(const omm_lora *adapter) {
+    const float one = 1;
+    bool rounded = false;
+    omm_lora folded = {0};
+    omm_buf file;
+    omm_buf_init(&file, 64 << 20);
+    if (!omm_lora_is_uniform(adapter)) {
+        CHECK_OK(omm_lora_join(&folded, &rounded, &adapter, &one, 1, true));
+        adapter = &folded;
+    }
+    CHECK_OK(omm_lora_save(&file, adapter));
+    const omm_digest digest = omm_hash(omm_buf_view(&file));
+    omm_buf_fini(&file);
+    omm_lora_fini(&folded);
+    return digest;
 }
 
 static omm_digest train_with(const setup *s, const variant *v, omm_isa isa, unsigned threads,
@@ -89,7 +148,9 @@ static omm_digest train_with(const setup *s, const variant *v, omm_isa isa, unsi
     omm_pool *pool = NULL;
     omm_compute compute;
     omm_trainer *trainer = NULL;
+    omm_lora start = {0};
     omm_recipe recipe = recipe_of(v, micro);
+    if (v->from_start) make_start(&start, s, &recipe);
     CHECK_OK(omm_pool_open(&pool, threads));
     CHECK_OK(omm_compute_init(&compute, pool, isa));
     omm_trainer_options options = {.model = &s->model,
@@ -97,20 +158,19 @@ static omm_digest train_with(const setup *s, const variant *v, omm_isa isa, unsi
                                    .recipe = &recipe,
                                    .compute = &compute,
                                    .seed = omm_seed_from_u64(3),
+                                   .start = v->from_start ? &start : NULL,
+                                   .like_start = v->from_start,
                                    .checkpoint_layers = checkpoint_layers};
     CHECK_OK(omm_trainer_open(&trainer, &options));
     CHECK_OK(omm_trainer_run(trainer));
-    omm_buf file;
-    omm_buf_init(&file, 64 << 20);
-    CHECK_OK(omm_lora_save(&file, omm_trainer_adapter(trainer)));
-    omm_digest digest = omm_hash(omm_buf_view(&file));
+    const omm_digest digest = digest_of(omm_trainer_adapter(trainer));
     char hex[OMM_DIGEST_HEX_SIZE];
     omm_digest_hex(hex, &digest);
     omm_train_result r = omm_trainer_result(trainer);
     printf("%-7s %u threads, micro-batch %4u, %u layers again: %.16s, loss %.6f\n",
            omm_isa_name(isa), threads, micro, checkpoint_layers, hex, (double)r.loss_last);
-    omm_buf_fini(&file);
     omm_trainer_close(trainer);
+    omm_lora_fini(&start);
     omm_compute_fini(&compute);
     omm_pool_close(pool);
     return digest;

@@ -4,20 +4,12 @@
 #include "omm/gguf.h"
 #include "omm/mem.h"
 #include "omm/rng.h"
+#include "omm/rows.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    D = 72,
-    FF = 88,
-    HEADS = 4,
-    KV_HEADS = 2,
-    HEAD_DIM = 18,
-    KV_DIM = 36,
-    LAYERS = 2,
-    VOCAB = 2048
-};
+enum { HEADS = 4, KV_HEADS = 2, VOCAB = 2048, BLOCK_MAX = 256, K_BYTES = 144 };
 
 void test_path(char out[512], const char *relative) {
     const char *root = getenv("OMM_SOURCE_DIR");
@@ -48,29 +40,53 @@ typedef struct synth {
     omm_rng lane;
     uint64_t next;
     omm_arena arena;
-    omm_format format;
+    omm_ggml_type type; /* of the matrices */
+    uint32_t layers, d, ff, head_dim, kv_dim;
     const char *architecture;
 } synth;
+
+/* Rows are whole blocks; where that makes them long, one layer is enough. */
+static void choose_sizes(synth *s, omm_format format) {
+    const uint32_t block = omm_format_block(format);
+    s->type = omm_ggml_find_name(omm_format_name(format))->type;
+    CHECK(block <= BLOCK_MAX);
+    s->layers = block > 32 ? 1 : 2;
+    s->d = block > 32 ? 256 : block > 1 ? 96 : 72;
+    s->ff = block > 32 ? 256 : block > 1 ? 160 : 88;
+    s->head_dim = s->d / HEADS;
+    s->kv_dim = s->head_dim * KV_HEADS;
+}
 
 static bool is_one_of(const synth *s, const char *a, const char *b) {
     return strcmp(s->architecture, a) == 0 || strcmp(s->architecture, b) == 0;
 }
 
-static void put_matrix(synth *s, const char *name, uint64_t rows, uint64_t cols, float scale) {
-    size_t count = (size_t)(rows * cols);
-    bool half = s->format == OMM_FORMAT_F16;
-    uint64_t dims[2] = {cols, rows};
-    uint8_t *data = omm_arena_alloc(&s->arena, count, 4);
-    CHECK(data);
-    for (size_t i = 0; i < count; i++) {
-        float v = (2 * omm_rng_unit(&s->lane, s->next++) - 1) * scale;
-        if (half)
-            omm_put_u16(data + 2 * i, omm_f32_to_f16(v));
-        else
-            omm_put_f32(data + 4 * i, v);
+/* Of Q4_K a block is drawn as it is, since to search for its scales would take most of a test: two
+ * halves, 12 bytes of scales and minima, 128 of codes.  Their products cancel in the mean. */
+static void draw_block(synth *s, uint8_t *block, float scale) {
+    for (size_t i = 4; i < K_BYTES; i++) block[i] = (uint8_t)omm_rng_u32(&s->lane, s->next++);
+    omm_put_u16(block, omm_f32_to_f16(scale * 0.0024F));
+    omm_put_u16(block + 2, omm_f32_to_f16(scale * 0.018F));
+}
+
+static void put_row(synth *s, uint8_t *out, size_t cols, float scale) {
+    float row[BLOCK_MAX];
+    CHECK(cols <= BLOCK_MAX);
+    if (s->type == OMM_GGML_Q4_K) {
+        draw_block(s, out, scale);
+        return;
     }
-    omm_gguf_put_tensor(&s->writer, name, half ? OMM_GGML_F16 : OMM_GGML_F32, 2, dims,
-                        omm_bytes_of(data, count * (half ? 2 : 4)));
+    for (size_t i = 0; i < cols; i++) row[i] = (2 * omm_rng_unit(&s->lane, s->next++) - 1) * scale;
+    CHECK_OK(omm_rows_quantise(out, s->type, row, cols));
+}
+
+static void put_matrix(synth *s, const char *name, uint64_t rows, uint64_t cols, float scale) {
+    const size_t stride = omm_rows_stride(s->type, (size_t)cols);
+    uint64_t dims[2] = {cols, rows};
+    uint8_t *data = omm_arena_alloc(&s->arena, (size_t)rows, stride);
+    CHECK(data && (s->type != OMM_GGML_Q4_K || stride == K_BYTES));
+    for (size_t i = 0; i < rows; i++) put_row(s, data + i * stride, (size_t)cols, scale);
+    omm_gguf_put_tensor(&s->writer, name, s->type, 2, dims, omm_bytes_of(data, rows * stride));
 }
 
 /* `count` values of low .. low + 1. */
@@ -91,16 +107,16 @@ static void put_layer_vector(synth *s, int layer, const char *tail, uint64_t cou
 }
 
 static void put_layer_matrices(synth *s, int layer) {
-    static const struct {
+    const uint64_t d = s->d, ff = s->ff, kv = s->kv_dim;
+    const struct {
         const char *name;
         uint64_t rows, cols;
-    } plain[] = {{"attn_q", D, D},      {"attn_k", KV_DIM, D}, {"attn_v", KV_DIM, D},
-                 {"attn_output", D, D}, {"ffn_gate", FF, D},   {"ffn_up", FF, D},
-                 {"ffn_down", D, FF}},
-      fused[] = {{"attn_qkv", D + 2 * KV_DIM, D},
-                 {"attn_output", D, D},
-                 {"ffn_up", 2 * (uint64_t)FF, D},
-                 {"ffn_down", D, FF}};
+    } plain[] = {{"attn_q", d, d},    {"attn_k", kv, d}, {"attn_v", kv, d},  {"attn_output", d, d},
+                 {"ffn_gate", ff, d}, {"ffn_up", ff, d}, {"ffn_down", d, ff}},
+      fused[] = {{"attn_qkv", d + 2 * kv, d},
+                 {"attn_output", d, d},
+                 {"ffn_up", 2 * ff, d},
+                 {"ffn_down", d, ff}};
     const bool is_fused = is_one_of(s, "phi3", "phi3");
     const size_t count = is_fused ? 4 : 7;
     char name[64];
@@ -113,21 +129,21 @@ static void put_layer_matrices(synth *s, int layer) {
 }
 
 static void put_layer(synth *s, int layer) {
-    put_layer_vector(s, layer, "attn_norm.weight", D, 0.5F);
+    put_layer_vector(s, layer, "attn_norm.weight", s->d, 0.5F);
     put_layer_matrices(s, layer);
-    put_layer_vector(s, layer, "ffn_norm.weight", D, 0.5F);
+    put_layer_vector(s, layer, "ffn_norm.weight", s->d, 0.5F);
     if (is_one_of(s, "qwen2", "qwen2")) {
-        put_layer_vector(s, layer, "attn_q.bias", D, -0.5F);
-        put_layer_vector(s, layer, "attn_k.bias", KV_DIM, -0.5F);
-        put_layer_vector(s, layer, "attn_v.bias", KV_DIM, -0.5F);
+        put_layer_vector(s, layer, "attn_q.bias", s->d, -0.5F);
+        put_layer_vector(s, layer, "attn_k.bias", s->kv_dim, -0.5F);
+        put_layer_vector(s, layer, "attn_v.bias", s->kv_dim, -0.5F);
     }
     if (is_one_of(s, "qwen3", "gemma3")) {
-        put_layer_vector(s, layer, "attn_q_norm.weight", HEAD_DIM, 0.5F);
-        put_layer_vector(s, layer, "attn_k_norm.weight", HEAD_DIM, 0.5F);
+        put_layer_vector(s, layer, "attn_q_norm.weight", s->head_dim, 0.5F);
+        put_layer_vector(s, layer, "attn_k_norm.weight", s->head_dim, 0.5F);
     }
     if (is_one_of(s, "gemma2", "gemma3")) {
-        put_layer_vector(s, layer, "post_attention_norm.weight", D, 0.5F);
-        put_layer_vector(s, layer, "post_ffw_norm.weight", D, 0.5F);
+        put_layer_vector(s, layer, "post_attention_norm.weight", s->d, 0.5F);
+        put_layer_vector(s, layer, "post_ffw_norm.weight", s->d, 0.5F);
     }
 }
 
@@ -146,12 +162,12 @@ static void put_real(synth *s, const char *tail, float value) {
 static void put_keys(synth *s) {
     omm_gguf_put_text(&s->writer, "general.architecture", s->architecture);
     put_key(s, "context_length", 512);
-    put_key(s, "embedding_length", D);
-    put_key(s, "block_count", LAYERS);
-    put_key(s, "feed_forward_length", FF);
+    put_key(s, "embedding_length", s->d);
+    put_key(s, "block_count", s->layers);
+    put_key(s, "feed_forward_length", s->ff);
     put_key(s, "attention.head_count", HEADS);
     put_key(s, "attention.head_count_kv", KV_HEADS);
-    put_key(s, "rope.dimension_count", HEAD_DIM);
+    put_key(s, "rope.dimension_count", s->head_dim);
     put_real(s, "attention.layer_norm_rms_epsilon", 1e-5F);
     put_real(s, "rope.freq_base", 10000);
     if (is_one_of(s, "gemma2", "gemma3") || is_one_of(s, "phi3", "phi3")) {
@@ -166,9 +182,9 @@ static void put_keys(synth *s) {
 
 static void put_model(synth *s) {
     put_keys(s);
-    put_matrix(s, "token_embd.weight", VOCAB, D, 0.5F);
-    for (int i = 0; i < LAYERS; i++) put_layer(s, i);
-    put_vector(s, "output_norm.weight", D, 0.5F);
+    put_matrix(s, "token_embd.weight", VOCAB, s->d, 0.5F);
+    for (int i = 0; i < (int)s->layers; i++) put_layer(s, i);
+    put_vector(s, "output_norm.weight", s->d, 0.5F);
 }
 
 void test_synth_open(omm_model *model, omm_format format) {
@@ -177,9 +193,8 @@ void test_synth_open(omm_model *model, omm_format format) {
 
 void test_architecture_file(omm_buf *file, omm_format format, const char *architecture) {
     omm_seed seed = omm_seed_from_u64(7);
-    synth s = {.lane = omm_rng_init(&seed, OMM_PURPOSE_TEST, 0, 0),
-               .format = format,
-               .architecture = architecture};
+    synth s = {.lane = omm_rng_init(&seed, OMM_PURPOSE_TEST, 0, 0), .architecture = architecture};
+    choose_sizes(&s, format);
     omm_arena_init(&s.arena, 64 << 20);
     omm_gguf_writer_init(&s.writer);
     put_model(&s);

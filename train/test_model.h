@@ -1,7 +1,8 @@
 /* test_model.h - what train's tests share: a small synthetic model, the base model, a few examples.
  *
- * The synthetic model has awkward widths (72, 88), grouped heads, the base model's vocabulary, and
- * weights from a seeded lane; the tokenizer and the data come from scenarios/base.
+ * The synthetic model has awkward widths (72, 88; of Q8_0 96 and 160, of Q4_K 256 and one layer), grouped
+ * heads, the base model's vocabulary, and weights from a seeded lane; the tokenizer and the data come
+ * from scenarios/base.
  */
 #ifndef TRAIN_TEST_MODEL_H
 #define TRAIN_TEST_MODEL_H
@@ -19,7 +20,7 @@ void test_path(char out[512], const char *relative);
 
 void test_tokenizer_open(omm_tokenizer **out);
 void test_base_open(omm_model *model, omm_tokenizer **tokenizer);
-/* Weights of `format` (OMM_FORMAT_F32, F16). */
+/* Weights of `format` (OMM_FORMAT_F32, F16, Q8_0, Q4_K). */
 void test_synth_open(omm_model *model, omm_format format);
 /* The same of another architecture, with windows, caps and scalings of its own; and its file. */
 void test_architecture_open(omm_model *model, omm_format format, const char *architecture);

@@ -8,6 +8,7 @@
 #include "trainer_internal.h"
 #include "update.h"
 
+#include <malloc.h>
 #include <stdio.h>
 
 typedef struct planner {
@@ -62,9 +63,14 @@ static omm_err size_examples(planner *p) {
     return err;
 }
 
+/* The layout of an adapter has its values: what the heap kept of them would stand beside what is planned
+ * (15 MB of smollm2-135m within 400 MB). */
 static void planner_close(planner *p) {
     omm_lora_fini(&p->lora);
     core_fini(&p->core);
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }
 
 static omm_err planner_open(planner *p, const omm_train_plan_options *options) {
@@ -74,16 +80,36 @@ static omm_err planner_open(planner *p, const omm_train_plan_options *options) {
     return size_examples(p);
 }
 
-/* Values, gradient, room for one B per thread; with prox_mu where what moves began; cores and frozen B's. */
+/* Values, gradient, the best, room for one B per thread; with prox_mu where what moves began; cores and
+ * frozen B's. */
 static uint64_t adapter_values(const planner *p) {
-    const uint64_t values = 2 * p->lora.value_count + p->options->threads * p->widest;
+    const uint64_t copies = p->options->keeps_best ? 3 : 2;
+    const uint64_t values = copies * p->lora.value_count + p->options->threads * p->widest;
     const uint64_t prox = p->options->recipe->prox_mu > 0 ? p->parameters : 0;
     return values + prox + 2 * p->core.c.value_count + p->core.b_count;
 }
 
-/* A copy of the weights and the file, when the graph is gone. */
+/* A copy of the values and the file; an adapter whose scales differ is one more. */
 static uint64_t writing_bytes(const planner *p) {
-    return 2 * p->parameters * sizeof(float);
+    const uint64_t copies = p->options->full || omm_lora_is_uniform(&p->lora) ? 2 : 3;
+    const uint64_t values = copies * (p->options->full ? p->parameters : p->lora.value_count);
+    return values * sizeof(float);
+}
+
+/* Values, the best of them, cores, moments. */
+static uint64_t checkpoint_bytes(const planner *p) {
+    const uint64_t values = p->options->full ? p->parameters : p->lora.value_count;
+    const uint64_t copies = p->options->keeps_best ? 2 : 1;
+    if (!p->options->has_checkpoint) return 0;
+    return (copies * values + p->core.c.value_count + p->state.m + p->state.v + p->projections) *
+           sizeof(float);
+}
+
+/* What of the graph stays for the next one when the last step is done.  What was work goes back to the
+ * heap, which may keep it. */
+static uint64_t kept_bytes(const graph_sizes *sizes) {
+    const uint64_t bytes = sizes->activations + sizes->logits;
+    return bytes <= OMM_COMPUTE_SPARE_BYTES_MAX ? bytes : 0;
 }
 
 /* The flat vector, the best of it, and what gradients take. */
@@ -122,11 +148,13 @@ static omm_err plan_of(omm_train_plan *out, const planner *p, size_t rows, size_
         .activations = sizes.activations,
         .logits = sizes.logits,
         .work = sizes.work + omm_compute_bytes(o->threads) + rows * sizeof(float) +
-                steps * (sizeof(float) + sizeof(omm_digest))};
+                steps * (3 * sizeof(float) + sizeof(omm_digest)),
+        .checkpoint = checkpoint_bytes(p)};
     const uint64_t held = out->adapter + out->optimizer;
-    const uint64_t passing = out->activations + out->logits + out->work;
-    const uint64_t writing = o->full ? writing_bytes(p) : 0;
-    out->total = held + (passing > writing ? passing : writing);
+    const uint64_t passing = out->activations + out->logits + out->work + out->checkpoint;
+    const uint64_t writing = kept_bytes(&sizes) + out->work + writing_bytes(p);
+    out->writing = writing > passing ? writing - passing : 0;
+    out->total = held + passing + out->writing;
     return OMM_OK;
 }
 
@@ -173,7 +201,7 @@ static omm_err fewest_layers(omm_train_plan *out, bool *fits, const planner *p, 
 }
 
 /* The longest example that would fit, one at a time, all layers computed again; 0: none. */
-static omm_err longest_that_fits(size_t *out, const planner *p, uint64_t bytes_max) {
+static omm_err longest_that_fits(uint32_t *out, const planner *p, uint64_t bytes_max) {
     size_t low = 0, high = p->longest;
     while (low < high) {
         omm_train_plan tried;
@@ -184,30 +212,30 @@ static omm_err longest_that_fits(size_t *out, const planner *p, uint64_t bytes_m
         else
             high = middle - 1;
     }
-    *out = low;
+    *out = (uint32_t)low;
     return OMM_OK;
+}
+
+static omm_err least_of(omm_train_plan *out, const planner *p) {
+    return plan_of(out, p, p->longest, p->longest, UINT32_MAX);
 }
 
 static omm_err refuse(const planner *p, uint64_t bytes_max) {
     omm_train_plan least;
-    size_t longest = 0;
-    char other[96] = "", writing[64] = "";
-    OMM_TRY(plan_of(&least, p, p->longest, p->longest, UINT32_MAX));
-    OMM_TRY(longest_that_fits(&longest, p, bytes_max));
+    char writing[64] = "";
+    OMM_TRY(least_of(&least, p));
     if (p->options->full)
         snprintf(writing, sizeof writing, ", in their place %.1f when the file is written",
                  (double)writing_bytes(p) * 1e-6);
-    if (longest >= 8)
-        snprintf(other, sizeof other, "; examples of at most %zu tokens would fit", longest);
     return omm_raise(OMM_ERR_CONFIG,
                      "training takes at least %.1f MB (%u tokens at once, all layers computed "
                      "again; %s %.1f, optimiser %.1f, activations %.1f, logits %.1f%s), and "
-                     "%.1f MB are left for it%s",
+                     "%.1f MB are left for it",
                      (double)least.total * 1e-6, least.micro_tokens,
                      p->options->full ? "weights and gradient" : "adapter",
                      (double)least.adapter * 1e-6, (double)least.optimizer * 1e-6,
                      (double)least.activations * 1e-6, (double)least.logits * 1e-6, writing,
-                     (double)bytes_max * 1e-6, other);
+                     (double)bytes_max * 1e-6);
 }
 
 static omm_err fit(omm_train_plan *out, const planner *p, uint64_t bytes_max) {
@@ -229,6 +257,16 @@ omm_err omm_train_plan_fit(omm_train_plan *out, const omm_train_plan_options *op
     planner p;
     omm_err err = planner_open(&p, options);
     if (err == OMM_OK) err = fit(out, &p, bytes_max);
+    planner_close(&p);
+    return err;
+}
+
+omm_err omm_train_plan_least(omm_train_plan *out, uint32_t *longest,
+                             const omm_train_plan_options *options, uint64_t bytes_max) {
+    planner p;
+    omm_err err = planner_open(&p, options);
+    if (err == OMM_OK) err = least_of(out, &p);
+    if (err == OMM_OK) err = longest_that_fits(longest, &p, bytes_max);
     planner_close(&p);
     return err;
 }

@@ -32,17 +32,24 @@ static double *numbers(omm_arena *arena, size_t count) {
 
 /* --- the model ----------------------------------------------------------------------------- */
 
+/* Value `i` of rows that lie one after the other.  Q8_0: 32 values share a half in front of their bytes. */
+static double value_at(const omm_gguf_tensor *tensor, size_t i) {
+    if (tensor->type == OMM_GGML_F32) return (double)omm_get_f32(tensor->data.data + 4 * i);
+    const uint8_t *block = tensor->data.data + i / 32 * 34;
+    return (double)omm_f16_to_f32(omm_get_u16(block)) * (int8_t)block[2 + i % 32];
+}
+
 /* Rows first .. first + rows of a tensor; NULL where there is none. */
 static double *take_rows(twin *t, const omm_gguf *gguf, const char *name, size_t first,
                          size_t rows) {
     const omm_gguf_tensor *tensor = omm_gguf_find_tensor(gguf, name);
     if (!tensor) return NULL;
-    CHECK(tensor->type == OMM_GGML_F32);
+    CHECK(tensor->type == OMM_GGML_F32 || tensor->type == OMM_GGML_Q8_0);
     size_t width = tensor->n_dims > 1 ? (size_t)tensor->dims[0] : 1;
-    CHECK((first + rows) * width * 4 <= tensor->data.size);
+    const size_t end = (first + rows) * width;
+    CHECK((tensor->type == OMM_GGML_F32 ? end * 4 : end / 32 * 34) <= tensor->data.size);
     double *out = numbers(&t->arena, rows * width);
-    for (size_t i = 0; i < rows * width; i++)
-        out[i] = (double)omm_get_f32(tensor->data.data + 4 * (first * width + i));
+    for (size_t i = 0; i < rows * width; i++) out[i] = value_at(tensor, first * width + i);
     return out;
 }
 
@@ -68,7 +75,7 @@ static double *take_matrix(twin *t, const omm_gguf *gguf, size_t layer, omm_lora
     return take_rows(t, gguf, own, 0, rows);
 }
 
-static void take_layer(twin *t, const omm_gguf *gguf, size_t i) {
+static void take_layer(twin *t, const omm_gguf *gguf, size_t i, const twin_pair *pairs) {
     twin_layer *l = &t->all[i];
     size_t q = t->heads * t->head_dim, kv = t->kv_heads * t->head_dim;
     const size_t in[] = {t->d, t->d, t->d, q, t->d, t->d, t->ff};
@@ -76,13 +83,13 @@ static void take_layer(twin *t, const omm_gguf *gguf, size_t i) {
     static const char *const biases[] = {"attn_q.bias", "attn_k.bias", "attn_v.bias"};
     for (omm_lora_target k = OMM_LORA_Q; k < OMM_LORA_TARGET_COUNT; k++) {
         twin_linear *w = &l->linears[k];
-        *w = (twin_linear){.d_in = in[k], .d_out = out[k]};
+        *w = (twin_linear){.d_in = in[k], .d_out = out[k], .pair = pairs[k]};
         w->w = take_matrix(t, gguf, i, k, out[k]);
         CHECK(w->w);
         if (k <= OMM_LORA_V) w->bias = take(t, gguf, i, biases[k], out[k]);
         w->a = t->values;
-        w->b = w->a + t->rank * in[k];
-        t->values = w->b + t->rank * out[k];
+        w->b = w->a + pairs[k].rank * in[k];
+        t->values = w->b + pairs[k].rank * out[k];
     }
     l->attn_norm = take(t, gguf, i, "attn_norm.weight", t->d);
     l->ffn_norm = take(t, gguf, i, "ffn_norm.weight", t->d);
@@ -108,10 +115,10 @@ static double real(const omm_gguf *gguf, const char *architecture, const char *t
     return (double)value;
 }
 
-void twin_open(twin *t, const omm_gguf *gguf, const char *architecture, size_t rank, double scale) {
+void twin_open(twin *t, const omm_gguf *gguf, const char *architecture, const twin_pair *pairs) {
     const char *a = architecture;
     const bool gemma = strncmp(a, "gemma", 5) == 0;
-    *t = (twin){.rank = rank, .scale = scale, .gelu = gemma, .rope_pairs = strcmp(a, "llama") == 0};
+    *t = (twin){.gelu = gemma, .rope_pairs = strcmp(a, "llama") == 0};
     omm_arena_init(&t->arena, 256 << 20);
     t->layers = key(gguf, a, "block_count");
     t->d = key(gguf, a, "embedding_length");
@@ -132,7 +139,7 @@ void twin_open(twin *t, const omm_gguf *gguf, const char *architecture, size_t r
     const size_t window = key(gguf, a, "attention.sliding_window");
     const size_t period = key(gguf, a, "attention.sliding_window_pattern");
     for (size_t i = 0; i < t->layers; i++) {
-        take_layer(t, gguf, i);
+        take_layer(t, gguf, i, pairs + i * OMM_LORA_TARGET_COUNT);
         t->all[i].window = window && (i + 1) % period != 0 ? window : 0;
     }
 }
@@ -163,7 +170,7 @@ static double *mask_of(run *r, size_t layer, omm_lora_target target, size_t widt
 static double *linear(run *r, size_t layer, omm_lora_target target, const double *x) {
     const twin_linear *w = &r->t->all[layer].linears[target];
     const double *a = r->adapter + w->a, *b = r->adapter + w->b;
-    const size_t rank = r->t->rank;
+    const size_t rank = w->pair.rank;
     kept *l = &r->layers[layer];
     double *mask = l->mask[target] = mask_of(r, layer, target, w->d_in);
     double *in = l->in[target] = numbers(&r->arena, r->n * w->d_in);
@@ -178,7 +185,7 @@ static double *linear(run *r, size_t layer, omm_lora_target target, const double
             double sum = w->bias ? w->bias[o] : 0;
             for (size_t j = 0; j < w->d_in; j++) sum += w->w[o * w->d_in + j] * x[i * w->d_in + j];
             for (size_t k = 0; k < rank; k++)
-                sum += r->t->scale * b[o * rank + k] * z[i * rank + k];
+                sum += w->pair.scale * b[o * rank + k] * z[i * rank + k];
             y[i * w->d_out + o] = sum;
         }
     }
@@ -191,8 +198,8 @@ static void linear_back(run *r, double *dx, size_t layer, omm_lora_target target
     const twin_linear *w = &r->t->all[layer].linears[target];
     const double *a = r->adapter + w->a, *b = r->adapter + w->b;
     const kept *l = &r->layers[layer];
-    const double *mask = l->mask[target], scale = r->t->scale;
-    const size_t rank = r->t->rank, d_in = w->d_in;
+    const double *mask = l->mask[target], scale = w->pair.scale;
+    const size_t rank = w->pair.rank, d_in = w->d_in;
     for (size_t i = 0; i < r->n; i++) {
         for (size_t o = 0; o < w->d_out; o++)
             for (size_t j = 0; j < d_in; j++)

@@ -2,11 +2,11 @@
  * formulas of omm/model.h alone: what the trainer's gradients are held against.
  *
  * Plain loops over plain arrays: nothing packed, no rows left out, no chunk, no fused product, no
- * derivative that is shared with the graph.  Weights come straight from the tensors of an F32 file.
- * The adapter is one flat vector in the canonical order of omm/lora.h, and so is its gradient.
+ * derivative that is shared with the graph.  Weights come straight from the tensors of a file, F32 or
+ * Q8_0.  The adapter is one flat vector in the canonical order of omm/lora.h, and so is its gradient.
  *
  * For tests, small models and short sequences: attention keeps heads * n * n numbers a layer.
- * Not there: rope scaling, and types other than F32.  Failures abort the test.
+ * Not there: rope scaling, and other types.  Failures abort the test.
  */
 #ifndef TRAIN_TWIN_H
 #define TRAIN_TWIN_H
@@ -16,10 +16,17 @@
 #include "omm/mem.h"
 #include "omm/rng.h"
 
+/* What a weight has of an adapter. */
+typedef struct twin_pair {
+    size_t rank; /* 0: nothing */
+    double scale;
+} twin_pair;
+
 typedef struct twin_linear {
     double *w;    /* [d_out][d_in] */
     double *bias; /* [d_out] or NULL */
     size_t d_in, d_out;
+    twin_pair pair;
     size_t a, b; /* offsets of A [rank][d_in] and B [d_out][rank] in the adapter */
 } twin_linear;
 
@@ -38,12 +45,11 @@ typedef struct twin {
     bool rope_pairs, gelu;
     double *embed, *output_norm; /* [vocab][d], which is also the output; [d] */
     twin_layer *all;
-    size_t rank, values; /* of the adapter; numbers in it */
-    double scale;        /* alpha / rank */
+    size_t values; /* numbers in the adapter */
 } twin;
 
-/* Of a file as test_architecture_file makes it, with an adapter on all targets. */
-void twin_open(twin *t, const omm_gguf *gguf, const char *architecture, size_t rank, double scale);
+/* Of a file as test_architecture_file makes it; pairs [layers][OMM_LORA_TARGET_COUNT]. */
+void twin_open(twin *t, const omm_gguf *gguf, const char *architecture, const twin_pair *pairs);
 void twin_close(twin *t);
 
 typedef struct twin_dropout {

@@ -155,7 +155,8 @@ extern const omm_config_field omm_codec_up_fields[];
 extern const omm_config_field omm_codec_down_fields[];
 
 /* keep_count = floor(topk_fraction * n), at least 1; 0 where the fraction is 1 (or 0, as in a
- * struct the down table filled); lowered to what the budget allows.  Errors: CONFIG. */
+ * struct the down table filled); lowered to what the budget allows.  f32 is sent without zstd, whatever
+ * zstd_level says.  Errors: CONFIG. */
 OMM_CHECKED omm_err omm_codec_resolve(omm_codec *out, const omm_codec_config *config,
                                       const omm_layout *layout);
 

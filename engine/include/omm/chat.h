@@ -1,7 +1,7 @@
 /* chat.h - conversations as token ids, in the template that the model was trained with, and the tool
  * calls that come back.
  *
- *   chatml             <|im_start|>ROLE\nCONTENT<|im_end|>\n
+ *   chatml, -text      <|im_start|>ROLE\nCONTENT<|im_end|>\n
  *   phi4               <|im_start|>ROLE<|im_sep|>CONTENT<|im_end|>
  *   llama3             BOS once; <|start_header_id|>ROLE<|end_header_id|>\n\nCONTENT<|eot_id|>
  *   gemma              BOS once; <start_of_turn>user|model\nCONTENT<end_of_turn>\n
@@ -12,7 +12,8 @@
  *   mistral-v7         the same with [SYSTEM_PROMPT] SYSTEM [/SYSTEM_PROMPT]
  *
  * The file's tokenizer.chat_template says which (omm_chat_format_of); it is recognised by its marks,
- * never run.  BOS as the file says (add_bos_token) where nothing else is stated.  A system message goes
+ * never run.  Without one that is known, ChatML stands in (omm_chat_doubt), its marks as plain text where the
+ * vocabulary lacks them.  BOS as the file says (add_bos_token) where nothing else is stated.  A system message goes
  * into the first user turn in gemma, llama2 and mistral-v1, into the last one in mistral-v3; a role
  * that a template does not have is written as the user's.  llama2, llama3 and gemma trim content,
  * mistral-v3 answers.
@@ -60,13 +61,14 @@ typedef enum omm_chat_format {
     OMM_CHAT_MISTRAL_V3_TEKKEN,
     OMM_CHAT_MISTRAL_V7,
     OMM_CHAT_MISTRAL_V7_TEKKEN,
+    OMM_CHAT_CHATML_TEXT, /* stands in for a template that is not known, in a vocabulary without its marks */
     OMM_CHAT_FORMAT_COUNT
 } omm_chat_format;
 
 const char *omm_chat_format_name(omm_chat_format format);
 omm_chat_format omm_chat_format_of(const omm_tokenizer *tokenizer);
 /* True when the file names no template that we know and ChatML stands in; `out` then says so in a
- * sentence that names what was found, in printable ASCII. */
+ * sentence that names what was found and whether the marks are plain text, in printable ASCII. */
 enum { OMM_CHAT_DOUBT_MAX = 512 };
 bool omm_chat_doubt(char out[OMM_CHAT_DOUBT_MAX], const omm_tokenizer *tokenizer);
 /* Texts that end an answer because the model has this mark only as text; for omm_stops. */

@@ -65,5 +65,8 @@ size_t omm_compute_bytes(unsigned threads); /* of scratch that init takes */
 void *omm_compute_take(const omm_compute *c, size_t count, size_t size);
 /* Give back what omm_compute_take of the same context returned; NULL is allowed. */
 void omm_compute_give(const omm_compute *c, void *ptr);
+/* Nothing will be computed for a while: the block that is kept is freed unless it is in use, and the scratch space, which
+ * holds nothing between two calls, is given back to the system until it is used again. */
+void omm_compute_rest(const omm_compute *c);
 
 #endif

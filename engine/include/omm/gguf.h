@@ -1,7 +1,8 @@
 /* gguf.h - GGUF version 3: a model or adapter file as typed keys and tensors, read from a memory
- * map that nobody trusts, and written the same way every time.
+ * map that nobody trusts, and written the same way every time.  Version 2, which older models have, is the
+ * same layout and is read too; version 1 and big-endian files are refused by name.
  *
- *   "GGUF" | u32 version = 3 | u64 tensor_count | u64 kv_count
+ *   "GGUF" | u32 version = 3 (read: 2 and 3) | u64 tensor_count | u64 kv_count
  *   | kv:     key string, u32 kind, value                          x kv_count
  *   | tensor: name string, u32 n_dims, u64 dims[], u32 type, u64 offset    x tensor_count
  *   | zero padding to `alignment` | tensor data, each padded to `alignment`

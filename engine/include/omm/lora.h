@@ -11,7 +11,8 @@
  * The file is llama.cpp's GGUF LoRA layout: general.type=adapter, adapter.type=lora,
  * adapter.lora.alpha, tensors `<base tensor>.lora_a` with dims [d_in, rank] and `.lora_b` with
  * dims [rank, d_out] (innermost first), F32.  It has one alpha: scale = alpha / rank of the pair, or
- * 1 for all pairs when alpha is 0.  Other scales must go into B first: omm_lora_fold.
+ * 1 for all pairs when alpha is 0.  Other scales must go into B first: omm_lora_fold.  A model whose file
+ * stacks q, k, v and gate, up has seven targets here all the same; omm_lora_fuse makes the file's pairs.
  *
  * Depends on: err, mem, bytes, rng, gguf.  Threads: no shared state.
  */
@@ -56,6 +57,8 @@ typedef struct omm_lora_shape {
     uint32_t d_in[OMM_LORA_TARGET_COUNT]; /* 0: the model has no such layer */
     uint32_t d_out[OMM_LORA_TARGET_COUNT];
     char architecture[32]; /* general.architecture, checked on load */
+    bool fused;   /* the model's file has q, k, v by rows in attn_qkv and gate, up in ffn_up */
+    bool stacked; /* of those tensors themselves: Q is attn_qkv, UP both; no K, V, GATE */
 } omm_lora_shape;
 
 /* What one linear layer gets. */
@@ -147,6 +150,14 @@ float omm_lora_scale(const omm_lora *lora);
  * f32); then nothing has changed. */
 OMM_CHECKED omm_err omm_lora_fold(bool *rounded, omm_lora *lora, bool rounding);
 
+/* The adapter in the tensors that the model's file has (shape.fused), as llama.cpp and PEFT want it: A
+ * of q, k, v one below the other, B with each in its block; one A where all have the same.  `in` is
+ * folded; the result has a stacked shape: to be saved, not run.  omm_lora_load takes it apart again, to
+ * the same values where each column of B has what is not zero.  Ranks whose ratios are no powers of two
+ * need `rounding`, as omm_lora_fold.
+ * Errors: UNSUPPORTED (rounding), NUMERIC, TOO_BIG (a rank over OMM_LORA_RANK_MAX, values), NOMEM. */
+OMM_CHECKED omm_err omm_lora_fuse(omm_lora *out, bool *rounded, const omm_lora *in, bool rounding);
+
 /* Where A and B of one layer's target begin; NULL both when the adapter does not have it. */
 void omm_lora_find(const float **a, const float **b, const omm_lora *lora, uint32_t layer,
                    omm_lora_target target);
@@ -160,9 +171,14 @@ ptrdiff_t omm_lora_find_index(const omm_lora *lora, uint32_t layer, omm_lora_tar
 OMM_CHECKED omm_err omm_lora_save(omm_buf *out, const omm_lora *lora);
 /* The same to a file, atomically.  Errors: those, IO. */
 OMM_CHECKED omm_err omm_lora_save_file(const char *path, const omm_lora *lora);
+/* The same in the tensors of the model's own file: fused first where its shape says so.  Errors: those,
+ * and of omm_lora_fuse. */
+OMM_CHECKED omm_err omm_lora_save_fused(omm_buf *out, bool *rounded, const omm_lora *lora,
+                                        bool rounding);
 
 /* Read an adapter (F32 or F16) for a model of this shape; ranks and targets may differ from layer to
- * layer.  A missing or zero alpha means a scale of 1.
+ * layer.  A missing or zero alpha means a scale of 1.  For a fused shape also one of the stacked tensors,
+ * whoever made it: its blocks, or the whole A for every part.
  * Errors: those of omm_gguf_open; UNSUPPORTED (no LoRA adapter, another tensor kind); MISMATCH
  * (another architecture, a shape that does not fit, named); NOT_FOUND (a pair with one part missing);
  * NUMERIC (a value is not finite). */
@@ -183,7 +199,9 @@ OMM_CHECKED omm_err omm_lora_measure(omm_lora_norms *out, const omm_lora *lora, 
 
 /* Widen `shape` by what an adapter file itself claims, so that it can be looked at without its model:
  * layers, widths (the first tensor of a kind decides), architecture.  Begin with a zeroed shape.
- * Errors: NOT_FOUND, FORMAT (no architecture), UNSUPPORTED (no LoRA tensor at all). */
+ * A file with attn_qkv makes it stacked; then the adapter is loaded as it is, to be looked at or joined.
+ * Errors: NOT_FOUND, FORMAT (no architecture), UNSUPPORTED (no LoRA tensor at all), MISMATCH (attn_qkv
+ * and attn_k, attn_v or ffn_gate). */
 OMM_CHECKED omm_err omm_lora_claim_shape(omm_lora_shape *shape, const omm_gguf *gguf);
 
 /* One adapter that does what several do at once, each times a weight: ranks add, the columns of B and

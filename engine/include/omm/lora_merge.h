@@ -2,6 +2,7 @@
  *
  *   for each adapter, in order:  D[n][k] = chain over r of fma(s B[n][r], A[r][k]), from +0
  *                                W[n][k] = W[n][k] + D[n][k]
+ *   A tensor that stacks several layers (phi3: q, k, v; gate, up) takes each one's D in its own rows.
  *   s = scale of the pair times the adapter's weight, s B rounded once; W begins as the base's value,
  *   widened to f32, and is stored in the output's type (omm/rows.h).
  *

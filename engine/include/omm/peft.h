@@ -9,6 +9,9 @@
  * So do the rows of their B; nothing else differs.  All values are f32 (f16 and bf16 widened
  * exactly), scales go through omm_lora_fold: there and back gives the same values.
  *
+ * Architecture phi3 has self_attn.qkv_proj and mlp.gate_up_proj over there, as its GGUF files have
+ * attn_qkv and ffn_up: written by omm_lora_fuse, and taken apart again.
+ *
  * Read: rank and alpha patterns, rsLoRA, targets as list, regex or all-linear, exclusions,
  * layers_to_transform.  Refused by name, with the reason: whatever changes more than W + s B A (DoRA,
  * modules_to_save, biases, embeddings, new tokens, replicated layers), bases that were altered when
@@ -54,7 +57,8 @@ OMM_CHECKED omm_err omm_peft_import(omm_lora *out, bool *rounded, const char *di
 OMM_CHECKED omm_err omm_peft_load(omm_lora *out, const char *dir);
 
 /* Write both files into `dir`, which is made where it is missing; each appears whole or not at all.
- * Always exact: PEFT has an alpha per layer.  `name` goes into base_model_name_or_path.
+ * Always exact: PEFT has an alpha per layer; for phi3 within q, k, v and gate, up as omm_lora_fuse, and
+ * UNSUPPORTED where it would round.  `name` goes into base_model_name_or_path.
  * Errors: MISMATCH (adapter of another shape), NUMERIC, FORMAT (name is not UTF-8), TOO_BIG, NOMEM,
  * IO. */
 OMM_CHECKED omm_err omm_peft_export(const char *dir, const omm_lora *lora,

@@ -29,7 +29,7 @@
 
 #define OMM_PLAN_POSITIONS_MIN 256u              /* what omm_plan_fit goes down to unless told */
 #define OMM_PLAN_ERROR_BYTES ((uint64_t)4 << 20) /* heaps, pages, stacks */
-#define OMM_PLAN_TEXT_MAX 384u
+#define OMM_PLAN_TEXT_MAX 512u
 
 /* When layers may be streamed: slower than a smaller cache, but then everything fits. */
 typedef enum omm_plan_stream {
@@ -71,8 +71,12 @@ OMM_CHECKED omm_err omm_plan_fit(omm_plan *out, const omm_gguf *gguf,
                                  const omm_gguf *const *adapters, size_t count,
                                  const omm_plan_options *options, uint64_t bytes_max);
 
-/* "weights 1.32 GB, cache 0.13 GB (4096 positions, f16), work 0.05 GB"; where layers are streamed
- * "weights 0.41 GB (4 of 16 layers; the others are read in every pass: 0.08 GB), ..." */
+/* What loading takes beyond what runs later: 0 unless the tensor at hand is more than that. */
+uint64_t omm_plan_loading_more(const omm_plan *plan);
+
+/* "weights 1.32 GB, cache 0.13 GB (4096 positions, f16), work 0.05 GB, vocabulary 0.03 GB, program 6.3 MB", with
+ * "adapters 2.0 MB" and "loading 0.2 GB more" where there are any: the figures add up to the total.  Where layers are
+ * streamed "weights 0.41 GB (4 of 16 layers; the others are read in every pass: 0.08 GB), ..." */
 void omm_plan_text(char out[OMM_PLAN_TEXT_MAX], const omm_plan *plan);
 /* "1.32 GB", "13.2 MB" (decimal). */
 void omm_plan_bytes_text(char out[32], uint64_t bytes);

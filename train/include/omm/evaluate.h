@@ -40,6 +40,8 @@ typedef struct omm_eval_options {
     uint32_t new_tokens_max; /* generation stops here; 0: no generation, only losses */
     const struct omm_tokenizer *tokenizer; /* for the text; NULL only without generation */
     omm_arena *replies;                    /* keeps the generated texts; NULL: not wanted */
+    uint64_t *reused; /* grows by the positions that prompts had in common with ones before, whole
+                       * blocks of 64, and that were not computed again; NULL: not wanted */
     bool (*cancelled)(void *ud);
     void *ud;
     /* Called from the calling thread's task now and then; may be NULL. */
@@ -66,11 +68,13 @@ omm_eval_summary omm_eval_summarise(const omm_eval_item *items, size_t count);
 /* What omm_evaluate opens for each worker, for plans of memory. */
 typedef struct omm_eval_room {
     unsigned workers;
-    size_t seats;           /* sessions */
+    size_t seats;           /* sessions, those included whose worth of beginnings is kept */
     uint32_t positions_max; /* of each */
     size_t logit_rows;      /* [vocab] floats each */
 } omm_eval_room;
-omm_eval_room omm_eval_room_of(const struct omm_model *model, const omm_dataset *data,
-                               unsigned workers, uint32_t new_tokens_max);
+/* Errors: NOMEM. */
+OMM_CHECKED omm_err omm_eval_room_of(omm_eval_room *out, const struct omm_model *model,
+                                     const omm_dataset *data, unsigned workers,
+                                     uint32_t new_tokens_max);
 
 #endif

@@ -1,12 +1,14 @@
 /* train_plan.h - how much memory training will take, told before the model is loaded, and what makes
  * it fit.
  *
- *   adapter      values and gradient: 8 bytes a parameter (12 with prox_mu), and room for one B; with
- *                cores B once more
+ *   adapter      values and gradient: 8 bytes a parameter (12 with prox_mu or keeps_best), and room for
+ *                one B; with cores B once more
  *   optimizer    its moments: 8 bytes a parameter that moves with AdamW
  *   activations  what layers keep for backward and what passes through, of one micro-batch
  *   logits       of the rows that the loss takes at once, whatever the number of tokens
  *   work         scratch of threads, rotary tables, one layer's keys and values, the log of steps
+ *   checkpoint   the file while it is written, beside all of these
+ *   writing      what writing adapter or model takes in the end, beyond what is given back by then
  *
  * Weights, vocabulary and data are the caller's.  Two things change memory and never the result: how
  * many layers keep their input alone and are computed again in backward, and the tokens of a
@@ -32,6 +34,7 @@ typedef struct omm_train_plan_options {
         full; /* all weights instead of an adapter: `adapter` is then a copy of them, their gradient, and
                   with keeps_best the best of them; the model's own, in F32, are the caller's */
     bool keeps_best;
+    bool has_checkpoint; /* checkpoints are written on the way */
     omm_full_galore galore;
     omm_full_muon muon;
     uint32_t checkpoint_layers; /* at least; omm_train_plan_make: exactly */
@@ -42,9 +45,8 @@ typedef struct omm_train_plan {
     uint32_t micro_tokens, checkpoint_layers; /* for omm_trainer_options */
     uint32_t longest;                         /* tokens of the longest example */
     uint64_t parameters;                      /* of the adapter, cores or all weights */
-    uint64_t adapter, optimizer, activations, logits, work; /* bytes */
-    uint64_t total;                                         /* their sum; with `full` at least what
-                                                               writing the file takes, twice its size */
+    uint64_t adapter, optimizer, activations, logits, work, checkpoint, writing; /* bytes */
+    uint64_t total;                                                              /* their sum */
 } omm_train_plan;
 
 /* Errors: CONFIG (recipe), NOT_FOUND (no examples), NOMEM. */
@@ -52,8 +54,12 @@ OMM_CHECKED omm_err omm_train_plan_make(omm_train_plan *out, const omm_train_pla
 /* The same within bytes_max.  The first of these that fits, because it costs least time: micro-batches
  * of fewer tokens, down to OMM_TRAIN_PLAN_MICRO_TOKENS or the longest example; layers computed again, as
  * few as are needed; micro-batches of one example.
- * Errors: as above; CONFIG (nothing fits: says the least, and the longest example that would). */
+ * Errors: as above; CONFIG (nothing fits: says the least). */
 OMM_CHECKED omm_err omm_train_plan_fit(omm_train_plan *out, const omm_train_plan_options *options,
                                        uint64_t bytes_max);
+/* The least: one example at a time, all layers computed again; and in *longest the most tokens to which
+ * examples may be cut so that the least is within bytes_max, 0: none.  Errors: as omm_train_plan_make. */
+OMM_CHECKED omm_err omm_train_plan_least(omm_train_plan *out, uint32_t *longest,
+                                         const omm_train_plan_options *options, uint64_t bytes_max);
 
 #endif

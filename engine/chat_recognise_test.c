@@ -1,0 +1,293 @@
+/* chat_recognise_test.c - which template a Jinja text is, on texts like those that models publish: their length, checks of
+ * roles, tools and default system prompts, line ends as characters or as \n, the end token near its turn or
+ * far from it.  The texts were written for this test; each has the features of its family, and what only looks like
+ * a family is held against it too. */
+#include "omm/mem.h"
+#include "test_vocab.h"
+
+#include "omm/chat.h"
+
+#define ALTERNATE                                                                                  \
+    "{% if loop.index0 % 2 == 0 and turn.role == 'assistant' %}"                                   \
+    "{{ raise_exception('an answer to nothing') }}{% endif %}"
+#define SPLIT_SYSTEM                                                                               \
+    "{% set first = messages[0].content if messages[0].role == 'system' else '' %}"                \
+    "{% set rest = messages[1:] if first else messages %}"
+#define TOOL_LINES                                                                                 \
+    "{%- if tools %}\n    {{- 'These can be called:\\n\\n<tools>' }}\n"                            \
+    "    {%- for tool in tools %}\n        {{- '\\n' ~ tool | tojson }}\n    {%- endfor %}\n"      \
+    "    {{- '\\n</tools>\\n\\nAnswer each with <tool_call>{\"name\": NAME}</tool_call>' }}\n"     \
+    "{%- endif %}\n"
+#define CHATML_MARKS "<|im_start|>", "<|im_end|>"
+#define PHI_MARKS "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"
+
+typedef struct published {
+    const char *like; /* of which models */
+    omm_chat_format format;
+    vocab_recipe vocab;
+    bool unknown;
+} published;
+
+static const published s_texts[] = {
+    {"ChatML of a line",
+     OMM_CHAT_CHATML,
+     {.marks = {CHATML_MARKS},
+      .jinja = "{% for turn in messages %}{% set head = '<|im_start|>' ~ turn.role ~ '\\n' %}{{ "
+               "head ~ turn.content ~ "
+               "'<|im_end|>\\n' }}{% endfor %}{{ '<|im_start|>assistant\\n' if "
+               "add_generation_prompt else '' }}"},
+     false},
+    {"Qwen: tools, lines, a default system prompt",
+     OMM_CHAT_CHATML,
+     {.marks = {CHATML_MARKS},
+      .jinja = "{%- if messages[0].role != 'system' %}\n    {{- '<|im_start|>system\\nYou are of "
+               "help.<|im_end|>\\n' }}\n"
+               "{%- endif %}\n" TOOL_LINES
+               "{%- for turn in messages %}\n    {%- if turn.role == 'tool' %}\n"
+               "        {{- '<|im_start|>user\\n<tool_response>\\n' ~ turn.content }}\n"
+               "        {{- '\\n</tool_response><|im_end|>\\n' }}\n    {%- else %}\n"
+               "        {{- '<|im_start|>' ~ turn.role ~ '\\n' ~ turn.content ~ '<|im_end|>\\n' "
+               "}}\n    {%- endif %}\n"
+               "{%- endfor %}\n{%- if add_generation_prompt %}\n    {{- '<|im_start|>assistant\\n' "
+               "}}\n{%- endif %}\n"},
+     false},
+    {"Phi-4",
+     OMM_CHAT_PHI4,
+     {.marks = {CHATML_MARKS, "<|im_sep|>"},
+      .jinja = "{% for turn in messages %}{{ '<|im_start|>' ~ turn.role ~ '<|im_sep|>' ~ "
+               "turn.content ~ '<|im_end|>' }}"
+               "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant<|im_sep|>' "
+               "}}{% endif %}"},
+     false},
+    {"Llama 3",
+     OMM_CHAT_LLAMA3,
+     {.marks = {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
+      .jinja = "{{ bos_token }}{% for turn in messages %}{{ '<|start_header_id|>' ~ turn.role ~ "
+               "'<|end_header_id|>\n\n' }}"
+               "{{ turn.content | trim }}{{ '<|eot_id|>' }}{% endfor %}"
+               "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}"},
+     false},
+    {"Llama 3.1: tools, a date",
+     OMM_CHAT_LLAMA3,
+     {.marks = {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
+      .jinja = "{{- bos_token }}\n{%- set date = today or '1 Jan 2024' %}\n"
+               "{{- '<|start_header_id|>system<|end_header_id|>\\n\\nIt is ' ~ date ~ '\\n\\n' "
+               "}}\n" TOOL_LINES "{{- '<|eot_id|>' }}\n{%- for turn in messages %}\n    {%- set "
+               "head = '<|start_header_id|>' ~ turn.role %}\n"
+               "    {{- head ~ '<|end_header_id|>\\n\\n' ~ turn.content | trim ~ '<|eot_id|>' "
+               "}}\n{%- endfor %}\n"},
+     false},
+    {"Gemma",
+     OMM_CHAT_GEMMA,
+     {.spm = true,
+      .no_prefix = true,
+      .marks = {"<start_of_turn>", "<end_of_turn>"},
+      .jinja = "{{ bos_token }}" SPLIT_SYSTEM "{% for turn in rest %}" ALTERNATE
+               "{% set who = {'assistant': 'model'}.get(turn.role, turn.role) %}"
+               "{{ '<start_of_turn>' ~ who ~ '\n' ~ turn.content | trim ~ '<end_of_turn>\n' }}{% "
+               "endfor %}"
+               "{{ '<start_of_turn>model\n' if add_generation_prompt else '' }}"},
+     false},
+    {"Phi-3 mini: the line end is a string of its own",
+     OMM_CHAT_PHI3,
+     {.spm = true,
+      .marks = {PHI_MARKS},
+      .jinja = "{{ bos_token }}{% for turn in messages %}{% if turn.role == 'assistant' %}{{ "
+               "turn.content + '<|end|>' + '\n' }}"
+               "{% else %}{{ '<|user|>' + '\n' + turn.content }}{{ '<|end|>' + '\n' + "
+               "'<|assistant|>' + '\n' }}{% endif %}"
+               "{% endfor %}"},
+     false},
+    {"Phi-3 small: all roles by one expression",
+     OMM_CHAT_PHI3,
+     {.marks = {PHI_MARKS},
+      .jinja = "{% for turn in messages %}{% set head = '<|' + turn.role + '|>' + '\\n' %}{{ head "
+               "+ turn.content }}"
+               "{{ '<|end|>\\n' }}{% endfor %}{{ '<|assistant|>\\n' if add_generation_prompt else "
+               "eos_token }}"},
+     false},
+    {"Phi-3.5: a system turn if there is any",
+     OMM_CHAT_PHI3,
+     {.spm = true,
+      .marks = {PHI_MARKS},
+      .jinja = SPLIT_SYSTEM
+      "{% if first %}{{ '<|system|>\n' ~ first ~ '<|end|>\n' }}{% endif %}{% for turn in rest %}"
+      "{% set mark = '<|user|>\n' if loop.index0 % 2 == 0 else '<|assistant|>\n' %}"
+      "{{ mark ~ turn.content ~ '<|end|>\n' }}{% endfor %}{{ '<|assistant|>\n' }}"},
+     false},
+    {"Phi-4 mini: no line end anywhere",
+     OMM_CHAT_PHI4_MINI,
+     {.marks = {PHI_MARKS},
+      .jinja = "{% for turn in messages %}{% set head = '<|' + turn.role + '|>' %}{{ head + "
+               "turn.content }}{% if turn.tools %}"
+               "{{ '<|tool|>' + turn.tools + '<|/tool|>' }}{% endif %}{{ '<|end|>' }}{% endfor %}"
+               "{{ '<|assistant|>' if add_generation_prompt else eos_token }}"},
+     false},
+    {"Phi-4 mini, set in lines, with a line end in what it says of tools",
+     OMM_CHAT_PHI4_MINI,
+     {.marks = {PHI_MARKS},
+      .jinja =
+          SPLIT_SYSTEM "\n{%- if first %}\n    {{- '<|system|>' ~ first }}\n    {%- if tools %}\n"
+                       "        {{- '<|tool|>' ~ tools | tojson ~ '<|/tool|>' }}\n"
+                       "        {{- 'Those are yours.\\nCall them by name.' }}\n    {%- endif %}\n "
+                       "   {{- '<|end|>' }}\n"
+                       "{%- endif %}\n{%- for turn in rest %}\n    {{- '<|' + turn.role + '|>' }}\n"
+                       "    {{- turn.content -}}\n    {{- '<|end|>' }}\n{%- endfor %}\n{%- if "
+                       "add_generation_prompt %}\n"
+                       "    {{- '<|assistant|>' -}}\n{%- endif %}\n"},
+     false},
+    {"Zephyr, TinyLlama: lines between turns, the longest name that is usual",
+     OMM_CHAT_ZEPHYR,
+     {.spm = true,
+      .jinja = "{% for section in messages %}\n{% set role = section['role'] %}\n{% if role == "
+               "'system' %}\n"
+               "{{ '<|system|>\n' + section['content'] + eos_token }}\n{% endif %}\n{% if role == "
+               "'user' %}\n"
+               "{{ '<|user|>\n' + section['content'] + eos_token }}\n{% endif %}\n{% if role == "
+               "'assistant' %}\n"
+               "{{ '<|assistant|>\n' + section['content'] + eos_token }}\n{% endif %}\n{% endfor "
+               "%}\n{{ '<|assistant|>' }}"},
+     false},
+    {"StableLM Zephyr: the end token by name, white space trimmed",
+     OMM_CHAT_ZEPHYR,
+     {.marks = {"<|system|>", "<|user|>", "<|assistant|>"},
+      .jinja = "{% for section in messages %}{% if loop.index0 % 2 == 0 %}{{ '<|user|>\\n' + "
+               "section['content'] | trim + "
+               "'<|endoftext|>\\n' }}{% else %}{{ '<|assistant|>\\n' + section['content'] + "
+               "'<|endoftext|>\\n' }}{% endif %}"
+               "{% endfor %}{{ '<|assistant|>\\n' if add_generation_prompt else '' }}"},
+     false},
+    {"Zephyr with one expression for all roles",
+     OMM_CHAT_ZEPHYR,
+     {.spm = true,
+      .jinja = "{% for section in messages %}{{ '<|' + section['role'] + '|>\\n' + "
+               "section['content'] + eos_token }}"
+               "{{ '\\n' }}{% endfor %}{{ '<|assistant|>\\n' if add_generation_prompt else '' }}"},
+     false},
+    {"Llama 2",
+     OMM_CHAT_LLAMA2,
+     {.spm = true,
+      .jinja = SPLIT_SYSTEM "{% for turn in rest %}" ALTERNATE
+                            "{% set text = turn.content.strip() %}{% if loop.first and first %}"
+                            "{% set text = '<<SYS>>\\n' ~ first ~ '\\n<</SYS>>\\n\\n' ~ text %}{% "
+                            "endif %}{% if turn.role == 'assistant' %}"
+                            "{{ ' ' ~ text ~ ' ' ~ eos_token }}{% else %}{{ bos_token ~ '[INST] ' "
+                            "~ text ~ ' [/INST]' }}{% endif %}{% endfor %}"},
+     false},
+    {"Mistral 7B v0.1, v0.2: marks are text",
+     OMM_CHAT_MISTRAL_V1,
+     {.spm = true,
+      .jinja =
+          "{{ bos_token }}{% for turn in messages %}" ALTERNATE "{% if turn.role == 'assistant' %}"
+          "{{ turn.content ~ eos_token }}{% else %}{{ '[INST] ' ~ turn.content ~ ' [/INST]' }}{% "
+          "endif %}{% endfor %}"},
+     false},
+    {"Mistral 7B v0.3: tools, marks are tokens",
+     OMM_CHAT_MISTRAL_V3,
+     {.spm = true,
+      .marks = {"[INST]", "[/INST]"},
+      .jinja = SPLIT_SYSTEM
+      "{{- bos_token }}\n{%- for turn in rest %}\n    {%- if turn.role == 'assistant' %}\n"
+      "        {{- ' ' ~ turn.content | trim ~ eos_token }}\n    {%- else %}\n        {%- if tools "
+      "and loop.last %}\n"
+      "            {{- '[AVAILABLE_TOOLS] ' ~ tools | tojson ~ '[/AVAILABLE_TOOLS]' }}\n        "
+      "{%- endif %}\n"
+      "        {{- '[INST] ' ~ turn.content ~ '[/INST]' }}\n    {%- endif %}\n{%- endfor %}\n"},
+     false},
+    {"Mistral Nemo: byte-level vocabulary",
+     OMM_CHAT_MISTRAL_V3_TEKKEN,
+     {.marks = {"[INST]", "[/INST]"},
+      .jinja = SPLIT_SYSTEM
+      "{{- bos_token }}\n{%- for turn in rest %}\n    {{- '[INST]' ~ turn.content ~ '[/INST]' }}\n"
+      "{%- endfor %}\n"},
+     false},
+    {"Mistral Large 2411",
+     OMM_CHAT_MISTRAL_V7,
+     {.spm = true,
+      .marks = {"[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"},
+      .jinja = "{{ bos_token }}{% for turn in messages %}{% if turn.role == 'system' %}"
+               "{{ '[SYSTEM_PROMPT] ' ~ turn.content ~ '[/SYSTEM_PROMPT]' }}{% elif turn.role == "
+               "'assistant' %}"
+               "{{ ' ' ~ turn.content ~ eos_token }}{% else %}{{ '[INST] ' ~ turn.content ~ "
+               "'[/INST]' }}{% endif %}{% endfor %}"},
+     false},
+    {"Mistral Small 2501: a default system prompt",
+     OMM_CHAT_MISTRAL_V7_TEKKEN,
+     {.marks = {"[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"},
+      .jinja =
+          "{%- set first = 'You are of help.\\n\\nSay when you do not know.' %}\n{{- bos_token }}\n"
+          "{{- '[SYSTEM_PROMPT]' ~ first ~ '[/SYSTEM_PROMPT]' }}\n{%- for turn in messages %}\n"
+          "    {{- '[INST]' ~ turn.content ~ '[/INST]' }}\n{%- endfor %}\n"},
+     false},
+    /* ---- what only looks like one of these -------------------------------------------------- */
+    {"OLMo 2, Tulu: the end token after answers alone",
+     OMM_CHAT_CHATML,
+     {.marks = {CHATML_MARKS},
+      .jinja =
+          "{{ bos_token }}{% for section in messages %}{% if section['role'] == 'user' %}"
+          "{{ '<|user|>\n' + section['content'] + '\n' }}{% elif section['role'] == 'assistant' %}"
+          "{{ '<|assistant|>\n' + section['content'] + eos_token + '\n' }}{% endif %}{% endfor "
+          "%}{{ '<|assistant|>\n' }}"},
+     true},
+    {"Falcon 3: the same, in lines",
+     OMM_CHAT_CHATML,
+     {.marks = {CHATML_MARKS},
+      .jinja = "{%- for section in messages %}\n{%- if section['role'] != 'assistant' %}\n"
+               "{{- '<|user|>\\n' + section['content'] + '\\n' }}\n{%- else %}\n"
+               "{{- '<|assistant|>\\n' + section['content'] + eos_token + '\\n' }}\n{%- endif "
+               "%}\n{%- endfor %}\n"},
+     true},
+    {"GLM-4",
+     OMM_CHAT_CHATML,
+     {.marks = {CHATML_MARKS},
+      .jinja = "[gMASK]<sop>{% for turn in messages %}{{ '<|user|>' if turn.role == 'user' else "
+               "'<|assistant|>' }}\n"
+               "{{ turn.content }}{% endfor %}<|assistant|>{{ eos_token if done }}"},
+     true},
+    {"SmolVLM: ChatML's first mark, another end",
+     OMM_CHAT_CHATML,
+     {.marks = {CHATML_MARKS},
+      .jinja = "<|im_start|>{% for turn in messages %}{{ turn.role.title() }}: {{ turn.content "
+               "}}<end_of_utterance>\n"
+               "{% endfor %}{{ 'Assistant:' }}"},
+     true},
+    {"Vicuna",
+     OMM_CHAT_CHATML_TEXT,
+     {.spm = true,
+      .jinja = "{% for turn in messages %}{% if loop.index0 % 2 %}{{ 'ASSISTANT: ' ~ turn.content "
+               "~ '</s>\n' }}{% else %}"
+               "{{ 'USER: ' ~ turn.content ~ '\n' }}{% endif %}{% endfor %}{{ 'ASSISTANT:' }}"},
+     true},
+    {"DeepSeek",
+     OMM_CHAT_CHATML_TEXT,
+     {.jinja = "{% for turn in messages %}{{ '<\xef\xbd\x9cUser\xef\xbd\x9c>' ~ turn.content }}{% "
+               "endfor %}"},
+     true},
+    {"Command R",
+     OMM_CHAT_CHATML_TEXT,
+     {.jinja = "{% for turn in messages %}{{ '<|START_OF_TURN_TOKEN|><|USER_TOKEN|>' ~ "
+               "turn.content }}{% endfor %}"},
+     true},
+    {"Granite 3",
+     OMM_CHAT_CHATML_TEXT,
+     {.jinja = "{% for turn in messages %}{{ '<|start_of_role|>' ~ turn.role ~ '<|end_of_role|>' ~ "
+               "turn.content }}{% endfor %}"},
+     true},
+};
+
+int main(void) {
+    for (size_t i = 0; i < sizeof s_texts / sizeof s_texts[0]; i++) {
+        const published *p = &s_texts[i];
+        omm_tokenizer *t = open_vocab(&p->vocab);
+        char doubt[OMM_CHAT_DOUBT_MAX];
+        const bool unknown = omm_chat_doubt(doubt, t);
+        if (omm_chat_format_of(t) != p->format || unknown != p->unknown)
+            fprintf(stderr, "%s: taken for %s%s\n", p->like,
+                    omm_chat_format_name(omm_chat_format_of(t)), unknown ? ", not known" : "");
+        CHECK_EQ(omm_chat_format_of(t), p->format);
+        CHECK_EQ(unknown, p->unknown);
+        omm_tokenizer_close(t);
+    }
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}

@@ -1,0 +1,38 @@
+/* Goal: what a context keeps between jobs is kept, and let go when it rests.
+ * Method: the heap's count of what lives, and the addresses of blocks.
+ */
+#include "omm/compute.h"
+#include "omm/mem.h"
+#include "omm_test.h"
+
+#include <string.h>
+
+int main(void) {
+    omm_compute c;
+    CHECK_OK(omm_compute_init(&c, NULL, OMM_ISA_SCALAR));
+    const size_t live = omm_mem_live();
+    void *block = omm_compute_take(&c, 1000, 100);
+    CHECK(block != NULL);
+    omm_compute_rest(&c); /* in use: stays */
+    CHECK_EQ(omm_mem_live(), live + 1);
+    memset(block, 1, 100000);
+    omm_compute_give(&c, block);
+    CHECK(omm_compute_take(&c, 500, 100) == block);
+    omm_compute_give(&c, block);
+    CHECK_EQ(omm_mem_live(), live + 1); /* kept */
+    memset(c.work, 1, c.work_floats * sizeof *c.work);
+    omm_compute_rest(&c);
+    omm_compute_rest(&c);
+    CHECK_EQ(omm_mem_live(), live);
+    size_t left =
+        0; /* of the scratch space, which begins and ends in pages that others may use, too */
+    for (size_t i = 0; i < c.work_floats; i++) left += c.work[i] != 0;
+    CHECK(left * sizeof *c.work <= 2u << 16);
+    memset(c.work, 1, c.work_floats * sizeof *c.work); /* and is there */
+    block = omm_compute_take(&c, 1, 1);
+    CHECK(block != NULL);
+    omm_compute_give(&c, block);
+    omm_compute_fini(&c);
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}

@@ -1,0 +1,145 @@
+/* Backward goes where an adapter needs it and no further: below the lowest adapted product no weight is
+ * read again, no attention and no layer is computed again, and nothing sums the gradient of a weight that
+ * is frozen.  Counted where the trainer calls what does the work; the linker puts __wrap_ there. */
+#include "graph.h"
+#include "test_model.h"
+
+#include <string.h>
+
+enum { LAYERS = 2, RANK = 3 };
+
+#define BIT(target) (1U << OMM_LORA_##target)
+#define FEED_FORWARD (BIT(GATE) | BIT(UP) | BIT(DOWN))
+#define ALL OMM_LORA_ALL_TARGETS
+
+/* Of one step. */
+static struct counts {
+    const omm_model *model;
+    unsigned weights[LAYERS][OMM_LORA_TARGET_COUNT], output;
+    unsigned attention[LAYERS], again[LAYERS], sums;
+} s_counts;
+
+static void count_weight(const omm_matrix *w) {
+    const omm_model *m = s_counts.model;
+    if (w == m->output) s_counts.output++;
+    for (size_t i = 0; i < LAYERS; i++)
+        for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
+            if (w == &m->layers[i].weights[t]) s_counts.weights[i][t]++;
+}
+
+/* ---- in the place of what they are called by ------------------------------------------------- */
+/* NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming): the linker's names */
+
+void __real_omm_linear_backward(const omm_compute *c, float *dx, const float *dy,
+                                const omm_matrix *w, size_t m, bool accumulate);
+void __wrap_omm_linear_backward(const omm_compute *c, float *dx, const float *dy,
+                                const omm_matrix *w, size_t m, bool accumulate);
+void __real_omm_linear_backward_pair(const omm_compute *c, float *dx, const float *dy,
+                                     const omm_matrix *w, size_t m, bool accumulate,
+                                     const omm_linear_pair *pair);
+void __wrap_omm_linear_backward_pair(const omm_compute *c, float *dx, const float *dy,
+                                     const omm_matrix *w, size_t m, bool accumulate,
+                                     const omm_linear_pair *pair);
+void __real_omm_gemm_tn_tokens(const omm_compute *c, const omm_gemm *g);
+void __wrap_omm_gemm_tn_tokens(const omm_compute *c, const omm_gemm *g);
+void __real_graph_attention_backward(graph *g, size_t layer);
+void __wrap_graph_attention_backward(graph *g, size_t layer);
+void __real_graph_forward_layer(graph *g, size_t layer, float *x_next);
+void __wrap_graph_forward_layer(graph *g, size_t layer, float *x_next);
+
+void __wrap_omm_linear_backward(const omm_compute *c, float *dx, const float *dy,
+                                const omm_matrix *w, size_t m, bool accumulate) {
+    count_weight(w);
+    __real_omm_linear_backward(c, dx, dy, w, m, accumulate);
+}
+
+void __wrap_omm_linear_backward_pair(const omm_compute *c, float *dx, const float *dy,
+                                     const omm_matrix *w, size_t m, bool accumulate,
+                                     const omm_linear_pair *pair) {
+    count_weight(w);
+    __real_omm_linear_backward_pair(c, dx, dy, w, m, accumulate, pair);
+}
+
+/* Of A and B; that of a weight would have no rank on either side. */
+void __wrap_omm_gemm_tn_tokens(const omm_compute *c, const omm_gemm *g) {
+    CHECK_EQ(g->m, RANK);
+    s_counts.sums++;
+    __real_omm_gemm_tn_tokens(c, g);
+}
+
+void __wrap_graph_attention_backward(graph *g, size_t layer) {
+    s_counts.attention[layer]++;
+    __real_graph_attention_backward(g, layer);
+}
+
+void __wrap_graph_forward_layer(graph *g, size_t layer, float *x_next) {
+    if (!x_next) s_counts.again[layer]++;
+    __real_graph_forward_layer(g, layer, x_next);
+}
+
+/* NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming) */
+
+/* ---- what is needed --------------------------------------------------------------------------- */
+
+typedef struct wanted {
+    const char *targets;
+    uint32_t read[LAYERS];      /* bits of the weights that dx goes through */
+    unsigned attention[LAYERS]; /* backward of it */
+    unsigned first;             /* the lowest layer with anything at all */
+} wanted;
+
+static const wanted s_wanted[] = {
+    {"blk.1.ffn_down", {0, 0}, {0, 0}, 1},
+    {"blk.1.ffn_up", {0, BIT(DOWN)}, {0, 0}, 1},
+    {"blk.1.attn_output", {0, FEED_FORWARD}, {0, 0}, 1},
+    {"blk.1.attn_v", {0, FEED_FORWARD | BIT(O)}, {0, 1}, 1},
+    {"blk.0.ffn_down", {0, ALL}, {0, 1}, 0},
+    {"blk.0.ffn_gate", {BIT(DOWN), ALL}, {0, 1}, 0},
+    {"blk.0.attn_q,blk.1.ffn_down", {FEED_FORWARD | BIT(O), ALL}, {1, 1}, 0},
+    {"all", {FEED_FORWARD | BIT(O), ALL}, {1, 1}, 0},
+};
+
+static void train_one_step(test_rig *r, const char *targets, float dropout, uint32_t again) {
+    omm_trainer *t = NULL;
+    r->recipe = omm_recipe_default();
+    r->recipe.rank = RANK;
+    r->recipe.steps = 1;
+    r->recipe.dropout = dropout;
+    r->recipe.batch_tokens = r->recipe.micro_tokens = 4096; /* one micro-batch */
+    CHECK_OK(omm_recipe_set_targets(&r->recipe, targets));
+    omm_trainer_options options = test_rig_options(r);
+    options.checkpoint_layers = again;
+    CHECK_OK(omm_trainer_open(&t, &options));
+    s_counts = (struct counts){.model = &r->model};
+    CHECK_OK(omm_trainer_step(t, NULL));
+    omm_trainer_close(t);
+}
+
+/* Without dropout products are fused with the adapter's, with it they are not. */
+static void check(test_rig *r, const wanted *w, float dropout, uint32_t again) {
+    train_one_step(r, w->targets, dropout, again);
+    CHECK(s_counts.output > 0 && s_counts.sums > 0);
+    for (size_t i = 0; i < LAYERS; i++) {
+        CHECK_EQ(s_counts.attention[i], w->attention[i]);
+        CHECK_EQ(s_counts.again[i], i < again && i >= w->first);
+        for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
+            const bool is_read = s_counts.weights[i][t] == 1;
+            if (s_counts.weights[i][t] != (w->read[i] >> t & 1))
+                fprintf(stderr, "targets %s: backward through layer %zu's %s: %s\n", w->targets, i,
+                        omm_lora_target_tensor(t), is_read ? "not needed" : "missing, or twice");
+            CHECK_EQ(s_counts.weights[i][t], w->read[i] >> t & 1);
+        }
+    }
+}
+
+int main(void) {
+    test_rig r;
+    test_rig_open(&r, 3);
+    CHECK_EQ(r.model.dims.layers, LAYERS);
+    for (size_t i = 0; i < sizeof s_wanted / sizeof *s_wanted; i++) {
+        check(&r, &s_wanted[i], 0, 0);
+        check(&r, &s_wanted[i], 0.1F, 1);
+    }
+    test_rig_close(&r);
+    return 0;
+}
