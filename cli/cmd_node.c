@@ -182,8 +182,14 @@ static omm_err need_model(bool *ready, node *n) {
 
 static omm_err serve(node *n, bool json) {
     OMM_TRY(node_file_rules(&n->rules, &n->file));
-    (void)omm_priority_take((omm_priority)n->file.priority); /* before there are other threads */
+    /* Before there are other threads. */
+    const bool is_low = omm_priority_take((omm_priority)n->file.priority);
     OMM_TRY(service_start(&n->env, n->file.threads, n->file.log_level));
+    if (!is_low)
+        omm_log_event(&n->env.log, OMM_LOG_WARN, "no_low_priority",
+                      OMM_LOG_STR("what", "this system does not let it step back: other programs "
+                                          "may feel it"),
+                      OMM_LOG_STR("do", "allow setpriority and ioprio_set, or max_cpu_percent"));
     service_stop_within(STOP_GRACE_S);
     OMM_TRY(load_tls(n));
     service_tell_time(&n->env, &n->tls_certificate);

@@ -128,6 +128,14 @@ static void print_files(const json_t *root) {
     printf("writes       %s\n", text_of(root, "writes"));
 }
 
+/* What came of a submission, in a word. */
+static const char *verdict_of(const json_t *one, const char *ok) {
+    const char *verdict = text_of(one, "verdict");
+    if (json_is_false(json_object_get(one, "sent"))) return "made, not sent";
+    if (!verdict[0]) return "no verdict yet";
+    return strcmp(verdict, "OK") == 0 ? ok : verdict;
+}
+
 static void print_sent(const json_t *history) {
     const json_t *sent = json_object_get(history, "sent"), *round;
     size_t i;
@@ -137,13 +145,9 @@ static void print_sent(const json_t *history) {
            number_of(sent, "rounds"), number_of(sent, "accepted"), number_of(sent, "payload_bytes"),
            number_of(sent, "submission_bytes"));
     json_array_foreach(json_object_get(history, "rounds"), i, round) {
-        const char *verdict = text_of(round, "verdict");
         printf("  round %-4lld %s  %lld bytes, digest %.*s..., %s\n", number_of(round, "round"),
                time_text(at, number_of(round, "at_s")), number_of(round, "payload_bytes"),
-               DIGEST_SHOWN, text_of(round, "payload"),
-               !verdict[0]                  ? "no verdict yet"
-               : strcmp(verdict, "OK") == 0 ? "accepted"
-                                            : verdict);
+               DIGEST_SHOWN, text_of(round, "payload"), verdict_of(round, "accepted"));
     }
 }
 
@@ -154,13 +158,9 @@ static void print_canaries(const json_t *history) {
     if (json_array_size(list) == 0) return;
     printf("canaries     on public data, nothing of yours in them\n");
     json_array_foreach(list, i, one) {
-        const char *verdict = text_of(one, "verdict");
         printf("  round %-4lld %s  %lld bytes, digest %.*s..., %s\n", number_of(one, "round"),
                time_text(at, number_of(one, "at_s")), number_of(one, "payload_bytes"), DIGEST_SHOWN,
-               text_of(one, "payload"),
-               !verdict[0]                  ? "no verdict yet"
-               : strcmp(verdict, "OK") == 0 ? "passed"
-                                            : verdict);
+               text_of(one, "payload"), verdict_of(one, "passed"));
     }
 }
 
@@ -274,7 +274,9 @@ static omm_err show(const char *dir, omm_bytes bytes, omm_arena *arena, bool jso
         printf("not sent: %s/%s, the signed manifest (%zu bytes), and %s/%s, the update\n", dir,
                OMM_NODE_DRY_ENVELOPE, bytes.size, dir, OMM_NODE_DRY_PAYLOAD);
         print_manifest(root);
-        printf("These are all the bytes that the next start without --dry-run sends.\n");
+        printf(
+            "These are all the bytes that the next start without --dry-run sends. The round waits "
+            "for it until its deadline.\n");
     }
     json_decref(root);
     return err;

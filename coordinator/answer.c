@@ -15,6 +15,22 @@ omm_err coord_reply_wait(omm_buf *reply, const omm_coord *c) {
     return omm_reply_encode(reply, &r);
 }
 
+/* Anybody on the way can write a refusal, and refuse a node for ever with it; what keeps a node out is a receipt
+ * for the very poll that it answers. */
+static omm_err reply_kept_out(omm_buf *reply, const omm_coord *c, omm_err reason,
+                              const char *sentence) {
+    omm_buf receipt;
+    omm_buf_init(&receipt, OMM_ENVELOPE_BYTES_MAX);
+    omm_err err = coord_receipt(&receipt, c, c->round, &c->o.run->nodes[c->kept_out].id,
+                                &c->kept_out_poll, reason, sentence);
+    if (err == OMM_OK) {
+        omm_reply r = {.kind = OMM_REPLY_RECEIPT, .envelope = omm_buf_view(&receipt)};
+        err = omm_reply_encode(reply, &r);
+    }
+    omm_buf_fini(&receipt);
+    return err;
+}
+
 void coord_note_who(omm_coord *c, const omm_public_key *key, int32_t node) {
     char hex[2 * sizeof key->b + 1];
     omm_hex(hex, omm_bytes_of(key->b, sizeof key->b));
@@ -37,6 +53,53 @@ static bool is_stale(coord_node *n, const omm_coord *c, uint64_t counter) {
     return false;
 }
 
+/* Whoever sends that one again is no newer. */
+static void take_passed(coord_node *n) {
+    if (n->counter_passed == 0 || (n->has_counter && n->counter_passed <= n->counter)) return;
+    n->has_counter = true;
+    n->counter = n->counter_passed;
+    n->counter_moment = COORD_PASSED;
+}
+
+static omm_err check_counter(const coord_node *n, uint64_t counter) {
+    if (counter > INT64_MAX)
+        return omm_raise(OMM_ERR_REFUSED_SIZE, "counter: %" PRIu64 " is over 2^63 - 1", counter);
+    if (!n->has_counter || counter >= n->counter) return OMM_OK;
+    if (n->counter_moment == COORD_BEFORE)
+        return omm_raise(OMM_ERR_REFUSED_DUPLICATE,
+                         "counter: %" PRIu64 " is below %" PRIu64
+                         ", up to which it may have been seen before this start: the node goes on "
+                         "above, or this is a replay",
+                         counter, n->counter);
+    return omm_raise(OMM_ERR_REFUSED_DUPLICATE,
+                     "counter: %" PRIu64 " is below %" PRIu64
+                     ", which was seen: the node's state is new, or another has its key",
+                     counter, n->counter);
+}
+
+/* What a poll changes must not count before the disk says that the poll was there, or it could be sent again after a
+ * kill.  So that few polls need a write, it says so of a whole block, ahead by half of it for those that are passed over:
+ * after a restart all of that is refused, and a node goes on a block further. */
+static omm_err reserve(omm_coord *c, uint32_t node, uint64_t counter) {
+    coord_node *n = &c->nodes[node];
+    if (n->has_counter && counter + OMM_COUNTER_BLOCK / 2 <= n->counter_upto) return OMM_OK;
+    const uint64_t most = INT64_MAX - (OMM_COUNTER_BLOCK - 1);
+    const uint64_t upto = (counter < most ? counter : most) + (OMM_COUNTER_BLOCK - 1);
+    OMM_TRY(coord_store_counter(c, node, upto));
+    n->counter_upto = upto;
+    return OMM_OK;
+}
+
+/* In quarantine or revoked: it is refused, and the answer is signed (reply_kept_out). */
+static omm_err keep_out(omm_coord *c, omm_bytes poll, int32_t node) {
+    c->kept_out = node;
+    c->kept_out_poll = omm_hash(poll);
+    if (c->nodes[node].revoked) return coord_refuse_revoked(c, (size_t)node);
+    const char *canary = coord_canary_reason(c, (size_t)node);
+    return omm_raise(OMM_ERR_REFUSED_NOT_SELECTED, "round: node is in quarantine, %s",
+                     canary[0] ? canary : "by the operator's word");
+}
+
 /* *node is COORD_ANONYMOUS for a candidate, who is none of the run's. */
 static omm_err check_poll(int32_t *node, omm_digest *id, bool *stale, omm_coord *c, omm_bytes bytes,
                           omm_arena *arena) {
@@ -49,23 +112,63 @@ static omm_err check_poll(int32_t *node, omm_digest *id, bool *stale, omm_coord 
     coord_note_who(c, &envelope.key, found);
     if (found < 0) OMM_TRY(coord_canary_knows(&is_candidate, c, id));
     if (found < 0 && !is_candidate) return coord_refuse_stranger(c);
-    if (found >= 0 && c->nodes[found].revoked) return coord_refuse_revoked(c, (size_t)found);
+    if (found >= 0 && c->nodes[found].revoked) return keep_out(c, bytes, found);
     OMM_TRY(omm_poll_decode(&poll, envelope.payload, arena));
     if (poll.run_id[0] && strcmp(poll.run_id, c->o.run->run_id) != 0)
         return omm_raise(OMM_ERR_REFUSED_ROUND, "run_id: %s is not this run", poll.run_id);
     *node = found;
     if (is_candidate) return OMM_OK;
     coord_node *n = &c->nodes[found];
-    if (n->has_counter && poll.counter < n->counter)
-        return omm_raise(OMM_ERR_REFUSED_DUPLICATE,
-                         "counter: %" PRIu64 " is below %" PRIu64
-                         ", which was seen: the node's state is new, or another has its key",
-                         poll.counter, n->counter);
-    if (poll.counter > INT64_MAX)
-        return omm_raise(OMM_ERR_REFUSED_SIZE, "counter: %" PRIu64 " is over 2^63 - 1",
-                         poll.counter);
+    take_passed(n);
+    OMM_TRY(check_counter(n, poll.counter));
+    OMM_TRY(reserve(c, (uint32_t)found, poll.counter));
     c->peer_fresh = !n->has_counter || poll.counter > n->counter;
     *stale = is_stale(n, c, poll.counter);
+    return OMM_OK;
+}
+
+static omm_err pass_over(omm_coord *c, omm_bytes bytes, omm_arena *arena) {
+    omm_request request;
+    omm_envelope envelope;
+    omm_poll poll;
+    if (bytes.size > OMM_MESSAGE_BYTES_MAX) return OMM_OK;
+    OMM_TRY(omm_request_decode(&request, bytes, arena));
+    if (request.kind != OMM_REQUEST_POLL) return OMM_OK;
+    OMM_TRY(omm_envelope_open_as(&envelope, OMM_CONTEXT_POLL, request.envelope));
+    const omm_digest id = omm_key_id(&envelope.key);
+    const int32_t found = coord_node_find(c, &id);
+    if (found < 0) return OMM_OK;
+    OMM_TRY(omm_poll_decode(&poll, envelope.payload, arena));
+    coord_node *n = &c->nodes[found];
+    if (poll.counter <= INT64_MAX && poll.counter > n->counter_passed)
+        n->counter_passed = poll.counter;
+    return OMM_OK;
+}
+
+/* Of what a tick looks at and changes this reads the nodes' ids alone, which only enrolment changes, and that is no tick's. */
+void omm_coord_pass_over(omm_coord *c, omm_bytes request) {
+    omm_arena arena;
+    omm_arena_init(&arena, (size_t)2 * OMM_MESSAGE_ARENA_BYTES);
+    (void)pass_over(c, request, &arena); /* what is wrong with it, who asks again hears */
+    omm_arena_fini(&arena);
+}
+
+static omm_err keep_counters(omm_coord *c, const void *ud) {
+    (void)ud;
+    for (uint32_t i = 0; i < c->o.run->node_count; i++) {
+        coord_node *n = &c->nodes[i];
+        take_passed(n);
+        if (n->has_counter && n->counter_moment != COORD_BEFORE)
+            OMM_TRY(coord_store_counter(c, i, n->counter));
+    }
+    return OMM_OK;
+}
+
+omm_err omm_coord_keep_counters(omm_coord *c) {
+    OMM_ASSERT(!c->batch.open);
+    OMM_TRY(coord_check_sound(c));
+    OMM_TRY(coord_store_in_transaction(c, keep_counters, NULL));
+    for (size_t i = 0; i < c->o.run->node_count; i++) c->nodes[i].counter_upto = 0;
     return OMM_OK;
 }
 
@@ -96,17 +199,18 @@ static omm_err answer_poll(omm_buf *reply, omm_coord *c, const omm_request *requ
         node->told = true;
         return OMM_OK;
     }
-    if (c->state == OMM_COORD_OPEN && node->selected && !node->settled && !node->quarantined) {
+    if (node->quarantined) return keep_out(c, request->envelope, index); /* its counter was taken */
+    if (c->state == OMM_COORD_OPEN && node->selected && !node->settled) {
         OMM_TRY(reply_offer(reply, c, request->whole));
         if (stale || node->offered) return OMM_OK;
         OMM_TRY(coord_store_presence(c, (uint32_t)index, true));
         node->offered = true;
         return OMM_OK;
     }
-    if (coord_canary_holds(c, (size_t)index) && !node->quarantined)
+    if (coord_canary_holds(c, (size_t)index))
         return coord_canary_answer_poll(reply, c, &id, request->whole);
     OMM_TRY(coord_reply_wait(reply, c));
-    if (c->state != OMM_COORD_JOINING || node->ready || node->quarantined || stale) return OMM_OK;
+    if (c->state != OMM_COORD_JOINING || node->ready || stale) return OMM_OK;
     OMM_TRY(coord_store_presence(c, (uint32_t)index, false));
     node->ready = true;
     return OMM_OK;
@@ -152,6 +256,7 @@ omm_err coord_answer(omm_buf *reply, omm_coord *c, uint64_t now_ms, omm_bytes by
     omm_arena_init(&request_arena, OMM_MESSAGE_ARENA_BYTES);
     omm_arena_init(&arena, (size_t)2 * OMM_MESSAGE_ARENA_BYTES);
     omm_request request;
+    c->kept_out = COORD_ANONYMOUS;
     omm_err err = bytes.size > OMM_MESSAGE_BYTES_MAX
                       ? omm_raise(OMM_ERR_REFUSED_SIZE, "message: %zu bytes is over %u", bytes.size,
                                   OMM_MESSAGE_BYTES_MAX)
@@ -172,7 +277,8 @@ omm_err coord_answer(omm_buf *reply, omm_coord *c, uint64_t now_ms, omm_bytes by
                                          .sentence = sentence,
                                          .peer = peer ? peer : "unknown"});
         omm_buf_clear(reply);
-        err = reply_refused(reply, err, sentence);
+        err = c->kept_out >= 0 ? reply_kept_out(reply, c, err, sentence)
+                               : reply_refused(reply, err, sentence);
     }
     omm_arena_fini(&arena);
     omm_arena_fini(&request_arena);

@@ -281,6 +281,8 @@ omm_err omm_audit_log_open(omm_audit_log **out, const char *path, omm_clock cloc
     (void)snprintf(log->path, sizeof log->path, "%s", path);
     log->fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     omm_err err = log->fd < 0 ? io_error(log, "cannot open") : take_up(log);
+    if (err == OMM_OK)
+        err = omm_dir_sync_of(path); /* it may be new: without its name no entry lasts */
     if (err != OMM_OK) {
         omm_audit_log_close(log);
         return err;

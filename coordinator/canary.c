@@ -162,6 +162,7 @@ omm_err coord_canary_knows(bool *known, const omm_coord *c, const omm_digest *id
 omm_err coord_canary_answer_poll(omm_buf *reply, omm_coord *c, const omm_digest *id, bool whole) {
     canary_peer *p = canary_find(c->canary, id);
     OMM_ASSERT(p);
+    c->peer_tries = true;
     if (c->state == OMM_COORD_CLOSED) {
         const omm_reply done = {.kind = OMM_REPLY_DONE, .envelope = omm_buf_view(&c->close)};
         return omm_reply_encode(reply, &done);

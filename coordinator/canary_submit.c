@@ -165,7 +165,7 @@ omm_err coord_canary_put(omm_buf *reply, bool *answered, omm_coord *c, const omm
         omm_buf_clear(into);
         err = put_chunk(into, c, p, request->index, request->data);
         if (!*answered) c->last_node = p->node;
-        *answered = true;
+        c->peer_tries = *answered = true;
     }
     omm_buf_fini(&other);
     return err;
@@ -280,5 +280,6 @@ omm_err coord_canary_submit(bool *handled, omm_buf *reply, omm_coord *c, const o
     *handled = true;
     OMM_TRY(err);
     c->last_node = p->node;
+    c->peer_tries = true;
     return take(reply, c, p, &s, request, digest, arena);
 }

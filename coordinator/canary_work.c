@@ -32,6 +32,7 @@ struct canary_work {
     pthread_t thread;
     work_state state;
     atomic_bool finished, cancelled;
+    bool is_low; /* the threads' priority */
     uint64_t again_ms;
     uint64_t replay_ms; /* how long it took */
     omm_canary_job job; /* RUNNING, DONE */
@@ -105,7 +106,7 @@ static uint64_t clock_ms(const canary_work *w) {
 static void *work_main(void *ud) {
     canary_work *w = ud;
     const uint64_t begin_ms = clock_ms(w);
-    (void)omm_priority_take(OMM_PRIORITY_LOW);
+    (void)omm_priority_take(OMM_PRIORITY_LOW); /* as open_pool, which has said what came of it */
     w->err = omm_canary_replay(&w->result, &w->job, train, w);
     if (w->err != OMM_OK) (void)snprintf(w->detail, sizeof w->detail, "%s", omm_err_sentence());
     w->replay_ms = clock_ms(w) - begin_ms;
@@ -184,7 +185,7 @@ void canary_work_turn(canary_work *w, uint64_t *next_deadline_ms, omm_coord *coo
 /* Workers have the priority of the thread that makes them. */
 static void *open_pool(void *ud) {
     canary_work *w = ud;
-    (void)omm_priority_take(OMM_PRIORITY_LOW);
+    w->is_low = omm_priority_take(OMM_PRIORITY_LOW);
     w->err = omm_pool_open(&w->pool, w->o.threads ? w->o.threads : 1);
     if (w->err != OMM_OK) (void)snprintf(w->detail, sizeof w->detail, "%s", omm_err_sentence());
     return NULL;
@@ -195,6 +196,11 @@ static omm_err open_low_pool(canary_work *w) {
     if (pthread_create(&thread, NULL, open_pool, w) != 0)
         return omm_raise(OMM_ERR_IO, "no thread for canaries");
     (void)pthread_join(thread, NULL);
+    if (!w->is_low)
+        omm_log_event(w->o.log, OMM_LOG_WARN, "no_low_priority",
+                      OMM_LOG_STR("what", "canaries are trained again beside the rounds as if "
+                                          "they were as urgent"),
+                      OMM_LOG_STR("do", "allow setpriority and ioprio_set, as the unit does"));
     return w->err == OMM_OK ? OMM_OK : omm_raise(w->err, "%s", w->detail);
 }
 

@@ -212,7 +212,7 @@ omm_err omm_coord_step(omm_buf *reply, uint64_t *next_deadline_ms, omm_coord *c,
     coord_canary_now(c, now_ms);
     c->last_node = OMM_COORD_NOBODY;
     c->who[0] = '\0';
-    c->peer_fresh = false;
+    c->peer_fresh = c->peer_tries = false;
     /* A deadline that has passed counts, whether or not somebody ticked in time. */
     omm_err err = OMM_OK;
     if (c->state == OMM_COORD_OPEN && now_ms - c->since_ms >= c->o.policy.deadline_ms)
@@ -308,6 +308,10 @@ bool omm_coord_is_done(const omm_coord *c) {
 
 bool omm_coord_peer_is_fresh(const omm_coord *c) {
     return c->peer_fresh;
+}
+
+bool omm_coord_peer_stays(const omm_coord *c) {
+    return c->peer_tries || c->last_node != OMM_COORD_NOBODY;
 }
 
 int32_t omm_coord_last_node(const omm_coord *c) {

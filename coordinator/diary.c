@@ -191,6 +191,20 @@ static omm_err put_canary(diary *d, const omm_coord_event *event) {
     return err;
 }
 
+static omm_err put_evidence(diary *d, uint32_t round, const char *path, const char *why) {
+    json_t *entry = json_object();
+    omm_err err = omm_json_set_int(entry, "round", round);
+    if (err == OMM_OK) err = omm_json_set_str(entry, "file", path);
+    if (err == OMM_OK && why) err = omm_json_set_str(entry, "why", why);
+    if (err == OMM_OK) return put(d, why ? "evidence_damaged" : "evidence_mended", entry, true);
+    json_decref(entry);
+    return err;
+}
+
+void diary_evidence(diary *d, uint32_t round, const char *path, const char *why) {
+    tell_trouble(d, "evidence", put_evidence(d, round, path, why));
+}
+
 void diary_event(diary *d, const omm_coord_event *event, const omm_coord *coord) {
     static const char *const names[] = {[OMM_COORD_EVENT_SUBMISSION] = "receipt",
                                         [OMM_COORD_EVENT_REQUEST] = "",

@@ -1,7 +1,7 @@
 /* diary.h - which events of a service go into its audit log, and in what words.
  *
  *   start, enrolled (once), joined, canary (a verdict), round_open, receipt (one a node and round), round_over (with all refusals by
- *   reason), ctl (ctl_failed after it, or alone, when it was not done), closed, stop
+ *   reason), evidence_damaged, evidence_mended, ctl (ctl_failed after it, or alone, when it was not done), closed, stop
  *
  * What strangers can send without end is counted, not written: the log grows with rounds and nodes only.
  * A log that cannot be written does not stop a round: it makes the service sick (healthz) until it can.
@@ -34,6 +34,8 @@ OMM_CHECKED omm_err diary_start(diary *d, const omm_coord_status *status);
 /* why: "sealed", "stopped", "drained", or the sentence of an error. */
 OMM_CHECKED omm_err diary_stop(diary *d, const char *why);
 void diary_event(diary *d, const omm_coord_event *event, const omm_coord *coord);
+/* A file of a round that is over is not as it was (why), or is so again (NULL). */
+void diary_evidence(diary *d, uint32_t round, const char *path, const char *why);
 /* An action of the operator, before it is done: what is not in the log does not happen. */
 OMM_CHECKED omm_err diary_ctl(diary *d, const char *action, const char *argument, uint32_t uid);
 /* It was not done, and why. */

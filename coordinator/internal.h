@@ -45,6 +45,9 @@
 #define COORD_BATCH_ARENA_BYTES ((size_t)8 << 20) /* events: 2,048 of a deadline and then some */
 #define COORD_SMALL_BYTES_MAX ((size_t)64 << 10)  /* of a payload that is kept in the database */
 
+#define COORD_BEFORE UINT64_MAX       /* a moment before this process */
+#define COORD_PASSED (UINT64_MAX - 1) /* a moment in which nothing could be answered */
+
 typedef enum coord_status { /* of a submission; the numbers are in the database */
                             COORD_PENDING = 0, /* announced, payload incomplete */
                             COORD_ACCEPTED = 1,
@@ -71,8 +74,11 @@ typedef struct coord_node {
     bool quarantined; /* also when revoked */
     bool revoked;
     bool has_counter;
-    uint64_t counter;        /* of its last poll */
-    uint64_t counter_moment; /* round and state in which that poll came first */
+    uint64_t counter; /* of its last poll */
+    uint64_t
+        counter_moment; /* round and state in which that poll came first, or one of the two above */
+    uint64_t counter_passed; /* of the last poll that was passed over; of the thread that serves */
+    uint64_t counter_upto;   /* in the database: what a poll up to it needs no write for */
     omm_digest residual;     /* after its last accepted submission */
     coord_upload upload;
     omm_digest replaced[COORD_REPLACED_MAX]; /* manifests it gave up in this round */
@@ -157,7 +163,10 @@ struct omm_coord {
     int32_t last_node; /* whose request this step answers */
     char who
         [80]; /* for the log, of who signed it: a node's name, or how its key begins; "": nobody */
-    bool peer_fresh; /* and nobody else can have sent it: it is no replay */
+    bool peer_fresh;          /* and nobody else can have sent it: it is no replay */
+    bool peer_tries;          /* a candidate's, about its canary */
+    int32_t kept_out;         /* whose poll is refused with a signature; or nobody */
+    omm_digest kept_out_poll; /* that poll's envelope */
     coord_batch batch;
     bool is_broken; /* memory could not be read again after a failed commit */
 };
@@ -190,6 +199,8 @@ typedef omm_err (*coord_store_body)(omm_coord *c, const void *ud);
 OMM_CHECKED omm_err coord_store_in_transaction(omm_coord *c, coord_store_body body, const void *ud);
 OMM_CHECKED omm_err coord_store_state(omm_coord *c, omm_coord_state state, uint32_t round);
 OMM_CHECKED omm_err coord_store_offer(omm_coord *c, omm_bytes envelope);
+/* Polls of the node up to this counter are not fresh any more after a restart. */
+OMM_CHECKED omm_err coord_store_counter(omm_coord *c, uint32_t node, uint64_t upto);
 /* The node is ready for the round, or took its offer. */
 OMM_CHECKED omm_err coord_store_presence(omm_coord *c, uint32_t node, bool offered);
 OMM_CHECKED omm_err coord_store_loss(omm_coord *c, double loss);

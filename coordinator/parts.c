@@ -1,6 +1,7 @@
 /* parts.c - owns what stands around the loop: clock, watch, page, diary, operator, timetable, base model, canaries. */
 #include "parts.h"
 
+#include "omm/coordinator_canary.h"
 #include "omm/file.h"
 #include "omm/gguf.h"
 #include "omm/mem.h"
@@ -72,13 +73,31 @@ static omm_err open_diary(service *s) {
     return diary_start(s->diary, &status);
 }
 
+/* Where strangers may come: is any work of theirs ever looked at again?  NULL: it is. */
+static const char *untested(const service *s) {
+    const omm_coord_canaries *c = s->o->canaries;
+    if (s->o->work_bits > 0 && !c)
+        return "enrolment is open without canary: whoever works is in at once, and nobody is ever "
+               "tested; set canary: {shards: [...], share: 0.05}";
+    if (s->o->work_bits > 0 && c->passes == 0)
+        return "enrolment is open with canary.passes 0: whoever works is in at once, untested";
+    if (c && c->share <= 0)
+        return "canary.share is 0: whoever is in is never tested again; 0.05 is every twentieth "
+               "turn";
+    return NULL;
+}
+
 static omm_err open_watch(service *s) {
+    const char *note = untested(s);
+    if (note)
+        omm_log_event(s->o->log, OMM_LOG_WARN, "nobody_is_tested", OMM_LOG_STR("detail", note));
     watch_options options = {.run = omm_run_get_record(s->o->run),
                              .node_max = s->node_max,
                              .clock = s->o->clock,
                              .state_dir = s->o->state_dir,
                              .commit = s->o->commit,
-                             .build = s->o->build};
+                             .build = s->o->build,
+                             .note = note};
     return watch_open(&s->watch, &options);
 }
 
@@ -210,9 +229,23 @@ void service_look_at_ground(service *s, bool at_once) {
                   OMM_LOG_STR("detail", lost ? omm_err_sentence() : "what was gone is back"));
 }
 
+/* ---- files of earlier rounds ---- */
+
+static void on_patrol(void *ud, uint32_t round, const char *path, const char *why) {
+    const service *s = ud;
+    omm_log_event(s->o->log, why ? OMM_LOG_ERROR : OMM_LOG_INFO,
+                  why ? "evidence_damaged" : "evidence_mended", OMM_LOG_INT("round", round),
+                  OMM_LOG_STR("file", path), OMM_LOG_STR("detail", why ? why : "as it was again"));
+    diary_evidence(s->diary, round, path, why);
+    watch_damaged(s->watch, why ? path : "");
+}
+
 void service_look_around(service *s) {
     service_listen(s, true);
     service_look_at_ground(s, false);
+    /* Where a folder is gone all files are, and that is said by itself. */
+    if (!s->has_lost_ground && footing_check(&s->footing) == OMM_OK)
+        patrol_step(&s->patrol, service_now_ms(s));
     look_at_times(s);
     canary_work_turn(s->canaries, &s->deadline_ms, s->coord, service_now_ms(s));
     service_show(s, false);
@@ -251,27 +284,32 @@ static omm_err open_base(service *s, const omm_key *key) {
 
 /* ---- descriptors ---- */
 
-/* One for each connection, and for what a coordinator has open itself.  Where they run out nobody is heard any more, the
- * operator neither: as many as the system gives, and a word where these may be too few. */
-static omm_err take_descriptors(const service *s) {
+/* One for each connection, and for what a coordinator has open itself, which connections do not get.  As many as the
+ * system gives, and a word where these may be too few. */
+static omm_err take_descriptors(unsigned *for_connections, const service *s) {
     struct rlimit limit;
     const uint64_t wanted =
         s->enrolment.node_max + (uint64_t)s->o->limits.strangers + SERVICE_OWN_FILES;
+    *for_connections = 0;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return OMM_OK;
     const rlim_t before = limit.rlim_cur;
     limit.rlim_cur = limit.rlim_max;
     if (before < limit.rlim_max && setrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = before;
-    if (limit.rlim_cur < SERVICE_OWN_FILES)
-        return omm_raise(OMM_ERR_CONFIG,
-                         "%llu open files are allowed to this process, and it needs %u; raise "
-                         "`ulimit -n`, or LimitNOFILE of the unit",
-                         (unsigned long long)limit.rlim_cur, SERVICE_OWN_FILES);
+    if (limit.rlim_cur <= SERVICE_OWN_FILES)
+        return omm_raise(
+            OMM_ERR_CONFIG,
+            "%llu open files are allowed to this process, and it needs more than %u; raise "
+            "`ulimit -n`, or LimitNOFILE of the unit",
+            (unsigned long long)limit.rlim_cur, SERVICE_OWN_FILES);
+    *for_connections = limit.rlim_cur - SERVICE_OWN_FILES < INT32_MAX
+                           ? (unsigned)(limit.rlim_cur - SERVICE_OWN_FILES)
+                           : INT32_MAX;
     if (limit.rlim_cur < wanted)
-        omm_log_event(
-            s->o->log, OMM_LOG_WARN, "few_open_files",
-            OMM_LOG_INT("allowed", (int64_t)limit.rlim_cur), OMM_LOG_INT("wanted", wanted),
-            OMM_LOG_STR("then", "with more connections nobody is heard; raise `ulimit -n` "
-                                "or LimitNOFILE, or lower node_max and strangers"));
+        omm_log_event(s->o->log, OMM_LOG_WARN, "few_open_files",
+                      OMM_LOG_INT("allowed", (int64_t)limit.rlim_cur),
+                      OMM_LOG_INT("wanted", wanted),
+                      OMM_LOG_STR("then", "more connections are refused; raise `ulimit -n` "
+                                          "or LimitNOFILE, or lower node_max and strangers"));
     return OMM_OK;
 }
 
@@ -312,7 +350,7 @@ omm_err service_open(service *s) {
     omm_run_enrolment(&s->enrolment, s->o->run, s->o->clock);
     s->enrolment.work_bits = s->o->work_bits;
     s->node_max = s->enrolment.node_max;
-    OMM_TRY(take_descriptors(s));
+    OMM_TRY(take_descriptors(&server.descriptors_max, s));
     OMM_TRY(check_counts(s, &options.policy));
     options.enrolment = &s->enrolment;
     options.canaries = s->o->canaries;
@@ -334,6 +372,7 @@ omm_err service_open(service *s) {
     OMM_TRY(open_times(s));
     OMM_TRY(open_diary(s));
     OMM_TRY(footing_open(&s->footing, s->o->state_dir, s->o->bundle_dir));
+    OMM_TRY(patrol_open(&s->patrol, s->coord, s->o->bundle_dir, on_patrol, s));
     OMM_TRY(wires_open(&s->wires, omm_run_get_record(s->o->run), s->node_max, s->o->state_dir));
     OMM_TRY(open_base(s, options.key));
     OMM_TRY(canary_work_open(&s->canaries, &(canary_work_options){.run = s->o->run,
@@ -361,6 +400,7 @@ void service_close(service *s) {
     if (s->server) omm_server_close(s->server);
     meter_close(s->meter);
     canary_work_close(s->canaries);
+    patrol_close(&s->patrol);
     omm_coord_close(s->coord);
     omm_bundle_close(s->bundle);
     base_serve_close(s->base);

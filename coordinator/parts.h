@@ -16,6 +16,7 @@
 #include "footing.h"
 #include "held.h"
 #include "meter.h"
+#include "patrol.h"
 #include "timetable.h"
 #include "watch.h"
 #include "web.h"
@@ -38,6 +39,7 @@ typedef struct service {
     canary_work *canaries;
     timetable times;
     footing footing;
+    patrol patrol;
     bool has_lost_ground;     /* a file that the run stands on is gone: no round goes on */
     uint64_t looked_ms;       /* at these files */
     uint64_t again_ms;        /* a round that stands still is tried again then */

@@ -71,14 +71,16 @@ static omm_err make_wait(service *s, uint64_t ms) {
 /* What is about the base model, in any state: it touches nothing of the rounds.  False: it is not. */
 static bool answer_base(service *s, omm_exchange *exchange, omm_bytes request) {
     bool handled = false;
+    const uint64_t sent = base_serve_counts(s->base).chunks;
     const omm_err err =
-        base_serve_answer(&handled, &s->reply, s->base, request, omm_exchange_peer(exchange));
+        base_serve_answer(&handled, &s->reply, s->base, request, omm_exchange_network(exchange));
     if (err != OMM_OK) {
         omm_log_event(s->o->log, OMM_LOG_ERROR, "base_failed",
                       OMM_LOG_STR("detail", omm_err_detail()));
         omm_exchange_drop(exchange);
         return true;
     }
+    if (base_serve_counts(s->base).chunks > sent) omm_exchange_stay(exchange);
     if (handled) keep_reply(s, OMM_COORD_NOBODY, exchange, request.size);
     return handled;
 }
@@ -87,7 +89,8 @@ static bool answer_base(service *s, omm_exchange *exchange, omm_bytes request) {
 static omm_err check_allowance(bool *over, service *s, omm_exchange *exchange, omm_bytes request) {
     const char *address = omm_exchange_peer(exchange);
     int32_t owner = omm_exchange_owner(exchange);
-    uint64_t wait_ms = meter_take(s->meter, owner, address, service_now_ms(s), request.size);
+    uint64_t wait_ms = meter_take(s->meter, owner, omm_exchange_network(exchange),
+                                  service_now_ms(s), request.size);
     *over = wait_ms > 0;
     if (!*over) return OMM_OK;
     char sentence[OMM_SENTENCE_BYTES_MAX];
@@ -117,6 +120,7 @@ static omm_err answer(service *s, omm_exchange *exchange, omm_bytes request) {
         return OMM_OK;
     }
     int32_t node = omm_coord_last_node(s->coord);
+    if (omm_coord_peer_stays(s->coord)) omm_exchange_stay(exchange);
     if (omm_coord_peer_is_fresh(s->coord)) omm_exchange_trust(exchange, node);
     meter_add(s->meter, s->reply.size);
     keep_reply(s, node, exchange, request.size);
@@ -177,7 +181,14 @@ static omm_err answer_all(bool *heard, service *s, uint64_t ms) {
     return err;
 }
 
-/* While a tick runs: it owns the state machine, so nothing is read and nothing promised. */
+/* Over its allowance it is not worth the look at its signature. */
+static void pass_over(service *s, omm_exchange *exchange, omm_bytes request) {
+    if (meter_take(s->meter, omm_exchange_owner(exchange), omm_exchange_peer(exchange),
+                   service_now_ms(s), request.size) == 0)
+        omm_coord_pass_over(s->coord, request);
+}
+
+/* While a tick runs: it owns the state machine, so nothing is promised, and nothing kept but that a poll was there. */
 static omm_err answer_busy(service *s, uint64_t ms) {
     omm_exchange *exchange = NULL;
     omm_bytes request;
@@ -185,6 +196,7 @@ static omm_err answer_busy(service *s, uint64_t ms) {
     if (!exchange) return OMM_OK;
     const size_t request_bytes = request.size;
     if (!answer_base(s, exchange, request)) {
+        pass_over(s, exchange, request);
         OMM_TRY(make_wait(s, s->busy_ms));
         keep_reply(s, OMM_COORD_NOBODY, exchange, request_bytes);
     }
@@ -327,6 +339,13 @@ static omm_err serve(omm_coord_service_result *result, service *s) {
     return service_is_stopped(s) && !omm_coord_all_told(s->coord) ? OMM_OK : seal(result, s);
 }
 
+/* Numbers that cannot be kept cost each node a refusal, and nothing else. */
+static void keep_counters(service *s) {
+    if (omm_coord_keep_counters(s->coord) != OMM_OK)
+        omm_log_event(s->o->log, OMM_LOG_WARN, "counters_not_kept",
+                      OMM_LOG_STR("detail", omm_err_sentence()));
+}
+
 /* The last entry of the audit log.  An error that came before it is the one that is reported. */
 static omm_err say_why(service *s, omm_err err, bool is_sealed) {
     char why[SERVICE_DETAIL_BYTES] = "stopped";
@@ -343,6 +362,7 @@ omm_err omm_coord_serve(omm_coord_service_result *result,
     service s = {.o = options};
     omm_buf_init(&s.reply, OMM_MESSAGE_BYTES_MAX);
     omm_err err = serve(result, &s);
+    if (err == OMM_OK) keep_counters(&s);
     if (s.diary) err = say_why(&s, err, result->is_sealed);
     service_close(&s);
     if (err != OMM_OK) omm_coord_service_result_fini(result);

@@ -26,6 +26,9 @@ static const char *const s_migrations[] = {
     "ALTER TABLE run ADD COLUMN paused INTEGER NOT NULL DEFAULT 0;"
     "CREATE TABLE quarantine(node INTEGER PRIMARY KEY);",
     "CREATE TABLE told(node INTEGER PRIMARY KEY);",
+    "CREATE TABLE counter(node INTEGER PRIMARY KEY, upto INTEGER NOT NULL);"
+    "INSERT INTO counter(node, upto) SELECT node, MAX(counter) FROM presence GROUP BY node;"
+    "ALTER TABLE presence DROP COLUMN counter;",
 };
 
 omm_err coord_store_open(omm_coord *c) {
@@ -111,10 +114,13 @@ omm_err coord_store_offer(omm_coord *c, omm_bytes envelope) {
 
 omm_err coord_store_presence(omm_coord *c, uint32_t node, bool offered) {
     return omm_db_run(c->db,
-                      "INSERT OR REPLACE INTO presence(round, node, offered, counter)"
-                      " VALUES (?, ?, ?, ?)",
-                      OMM_DB_INT(c->round), OMM_DB_INT(node), OMM_DB_INT(offered),
-                      OMM_DB_INT((int64_t)c->nodes[node].counter));
+                      "INSERT OR REPLACE INTO presence(round, node, offered) VALUES (?, ?, ?)",
+                      OMM_DB_INT(c->round), OMM_DB_INT(node), OMM_DB_INT(offered));
+}
+
+omm_err coord_store_counter(omm_coord *c, uint32_t node, uint64_t upto) {
+    return omm_db_run(c->db, "INSERT OR REPLACE INTO counter(node, upto) VALUES (?, ?)",
+                      OMM_DB_INT(node), OMM_DB_INT((int64_t)upto));
 }
 
 static omm_err query_count(uint32_t *out, omm_coord *c, const char *sql, uint32_t round) {
@@ -155,22 +161,8 @@ omm_err coord_store_publish(omm_coord *c, omm_bytes line, bool evaluated) {
     return coord_store_in_transaction(c, publish_body, &args);
 }
 
-/* The last polls before the end, so that over a restart they are known not to be of those who have heard of it. */
-static omm_err keep_counters(omm_coord *c) {
-    for (size_t i = 0; i < c->o.run->node_count; i++) {
-        if (!c->nodes[i].has_counter) continue;
-        OMM_TRY(omm_db_run(c->db,
-                           "INSERT INTO presence(round, node, offered, counter) VALUES (?, ?, 0, ?)"
-                           " ON CONFLICT(round, node) DO UPDATE SET counter = excluded.counter",
-                           OMM_DB_INT(c->round), OMM_DB_INT(i),
-                           OMM_DB_INT((int64_t)c->nodes[i].counter)));
-    }
-    return OMM_OK;
-}
-
 static omm_err close_body(omm_coord *c, const void *ud) {
     const omm_bytes *envelope = ud;
-    OMM_TRY(keep_counters(c));
     OMM_TRY(omm_db_run(c->db, "UPDATE run SET close = ? WHERE id = 0", OMM_DB_BLOB(*envelope)));
     return coord_store_state(c, OMM_COORD_CLOSED, c->round);
 }

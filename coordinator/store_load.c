@@ -155,6 +155,25 @@ omm_err coord_store_master(omm_digest *out, omm_coord *c, uint32_t number) {
     return err;
 }
 
+omm_err omm_coord_round_line(omm_buf *line, uint64_t *at, omm_coord *c, uint32_t round) {
+    omm_rows *rows = NULL;
+    bool more = false;
+    OMM_TRY(omm_db_query(
+        &rows, c->db,
+        "SELECT line, (SELECT SUM(LENGTH(b.line)) FROM round b WHERE b.round < a.round)"
+        " FROM round a WHERE line IS NOT NULL AND round = ?",
+        OMM_DB_INT(round)));
+    omm_err err = omm_rows_next(&more, rows);
+    if (err == OMM_OK && !more) err = omm_raise(OMM_ERR_NOT_FOUND, "round %u is not over", round);
+    if (err == OMM_OK) {
+        const omm_bytes bytes = omm_rows_bytes(rows, 0);
+        *at = (uint64_t)omm_rows_int(rows, 1); /* 0 where there is none before */
+        err = omm_buf_append(line, bytes.data, bytes.size);
+    }
+    omm_rows_close(rows);
+    return err;
+}
+
 static omm_err load_previous(omm_coord *c) {
     omm_rows *rows = NULL;
     bool more = false;
@@ -201,9 +220,12 @@ static omm_err take_residual(coord_node *node, const omm_coord *c, const omm_row
 
 static omm_err take_counter(coord_node *node, const omm_coord *c, const omm_rows *rows) {
     (void)c;
+    node->counter_upto = (uint64_t)omm_rows_int(rows, 1);
+    if (node->has_counter)
+        return OMM_OK; /* only a batch was undone: its polls were there all the same */
     node->has_counter = true;
-    node->counter = (uint64_t)omm_rows_int(rows, 1);
-    node->counter_moment = UINT64_MAX; /* before this process */
+    node->counter = node->counter_upto; /* how far they came is not on disk */
+    node->counter_moment = COORD_BEFORE;
     return OMM_OK;
 }
 
@@ -231,8 +253,7 @@ static omm_err load_nodes(omm_coord *c) {
     OMM_TRY(each_node(c, "SELECT node, offered FROM presence WHERE round = ?", c->round,
                       take_presence));
     OMM_TRY(each_node(c, "SELECT node, digest FROM residual WHERE node >= ?", 0, take_residual));
-    return each_node(c, "SELECT node, MAX(counter) FROM presence WHERE node >= ? GROUP BY node", 0,
-                     take_counter);
+    return each_node(c, "SELECT node, upto FROM counter WHERE node >= ?", 0, take_counter);
 }
 
 static omm_err load_submissions(omm_coord *c) {
@@ -276,7 +297,7 @@ static void forget_nodes(omm_coord *c) {
         node->ready = node->selected = node->offered = node->settled = false;
         node->told = node->told_kept = false; /* the answers of an undone batch do not leave */
         node->quarantined = node->revoked;    /* that is in a database of its own */
-        node->has_counter = false;
+        node->counter_upto = 0;
         node->residual = c->residual_zero;
         node->replaced_count = 0;
         node->accepted_total = node->refused_total = 0;

@@ -176,6 +176,12 @@ void watch_round_trouble(watch *w, const char *sentence) {
     pthread_mutex_unlock(&w->mutex);
 }
 
+void watch_damaged(watch *w, const char *file) {
+    pthread_mutex_lock(&w->mutex);
+    (void)snprintf(w->facts.damaged_file, sizeof w->facts.damaged_file, "%s", file);
+    pthread_mutex_unlock(&w->mutex);
+}
+
 void watch_audit(watch *w, uint64_t entries, const omm_digest *head) {
     pthread_mutex_lock(&w->mutex);
     w->facts.audit_entries = entries;

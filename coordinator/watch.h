@@ -21,6 +21,7 @@
 #define WATCH_VERDICTS_MAX 64u /* newest kept */
 #define WATCH_SENTENCE_SIZE 240u
 #define WATCH_TROUBLE_SIZE 512u
+#define WATCH_FILE_SIZE 160u
 /* A request that goes well says nothing of another one that fails, and who had no answer asks again after a minute. */
 #define WATCH_TROUBLE_MS 90000u
 #define WATCH_TAKE_MS 200u /* a take copies all nodes: not at every request */
@@ -64,6 +65,7 @@ typedef struct watch_facts {
     omm_digest audit_head;
     bool has_audit_trouble; /* since the last entry that could be written */
     char audit_trouble[WATCH_TROUBLE_SIZE];
+    char damaged_file[WATCH_FILE_SIZE];  /* of a round that is over; "": none is known */
     uint64_t submissions[WATCH_REASONS]; /* [OMM_OK]: accepted */
     uint64_t requests[WATCH_REASONS];    /* refused without a record */
     uint64_t canaries_passed, canaries_failed;
@@ -79,6 +81,8 @@ typedef struct watch_options {
     uint32_t node_max;         /* up to here; 0: it does not */
     omm_clock clock;
     const char *state_dir, *commit, *build;
+    const char *
+        note; /* what an operator should know of how this is set, though nothing is wrong; NULL: nothing */
 } watch_options;
 
 typedef struct watch watch;
@@ -104,6 +108,8 @@ void watch_replay(watch *w, uint64_t ms);
 void watch_trouble(watch *w, const char *sentence);
 /* The same of a tick: a round that stands still stays so, however well requests go. */
 void watch_round_trouble(watch *w, const char *sentence);
+/* A file of a round that is over is not as it was; "": none is known. */
+void watch_damaged(watch *w, const char *file);
 void watch_audit(watch *w, uint64_t entries, const omm_digest *head);
 void watch_audit_failed(watch *w, const char *sentence);
 

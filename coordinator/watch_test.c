@@ -100,11 +100,54 @@ static void test_void_rounds(void) {
 }
 
 /* Every reason alone, and what is no reason. */
+/* What strangers do to the service is said while it lasts, and counted by reason. */
+static void test_connections(void) {
+    fixture f;
+    setup(&f);
+    see(&f);
+    omm_wire_count *w = &f.seen.wire;
+    for (int i = 0; i < OMM_TURNED_REASONS; i++) w->turned_ago_ms[i] = UINT64_MAX;
+    w->strangers_max = 256;
+    w->turned_away[OMM_TURNED_ADDRESS] = 1000;
+    w->turned_ago_ms[OMM_TURNED_ADDRESS] = 0;
+    expect_health(&f, true, "ok\n");
+    w->turned_away[OMM_TURNED_STRANGERS] = 7;
+    w->turned_ago_ms[OMM_TURNED_STRANGERS] = WATCH_CROWD_MS - 1;
+    expect_health(&f, false, "strangers: all 256 places are taken, 7 connections had to go");
+    w->turned_ago_ms[OMM_TURNED_STRANGERS] = WATCH_CROWD_MS;
+    expect_health(&f, true, "ok\n");
+    w->turned_away[OMM_TURNED_DESCRIPTORS] = 9;
+    w->turned_ago_ms[OMM_TURNED_DESCRIPTORS] = 0;
+    expect_health(&f, false, "descriptors: all that connections may have are open, 9 ");
+    w->turned_ago_ms[OMM_TURNED_DESCRIPTORS] = WATCH_CROWD_MS;
+    w->answering = 64;
+    w->all_answer_ms = WATCH_UNREAD_MS - 1;
+    expect_health(&f, true, "ok\n");
+    w->all_answer_ms = WATCH_UNREAD_MS;
+    expect_health(&f, false, "answers: nobody was answered for 5 s, all 64 wait for peers");
+    w->all_answer_ms = 0;
+    w->stuck = 1;
+    expect_health(&f, false, "connections: 1 that were ended are still there");
+    see(&f);
+    CHECK_OK(watch_metrics_text(&f.text, &f.seen));
+    CHECK(has(&f, "\nmeshmind_connections_turned_away_total{reason=\"address\"} 1000\n"));
+    CHECK(has(&f, "\nmeshmind_connections_turned_away_total{reason=\"strangers\"} 7\n"));
+    CHECK(has(&f, "\nmeshmind_connections_turned_away_total{reason=\"frame\"} 0\n"));
+    CHECK(has(&f, "\nmeshmind_connections_stuck 1\n"));
+    CHECK(has(&f, "\nmeshmind_answers_waiting 64\n"));
+    teardown(&f);
+}
+
 static void test_health(void) {
     fixture f;
     setup(&f);
     see(&f);
     expect_health(&f, true, "ok\nstate: joining\nround: 1 of 0\n");
+    watch_options noted = *f.seen.o;
+    noted.note = "nobody is tested";
+    f.seen.o = &noted;
+    expect_health(&f, true, "ok\nstate: joining\nround: 1 of 0\nnote: nobody is tested\n");
+    f.seen.o = watch_get_options(f.watch);
     f.facts.now_ms = f.facts.beat_ms + WATCH_BEAT_MS_MAX;
     expect_health(&f, true, "ok\n");
     f.facts.now_ms++;
@@ -351,6 +394,7 @@ static void test_ticks(void) {
 
 int main(void) {
     test_health();
+    test_connections();
     test_void_rounds();
     test_metrics();
     test_brief();

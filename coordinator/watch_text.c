@@ -30,6 +30,32 @@ static uint32_t void_in_a_row(const watch_seen *s) {
     return count;
 }
 
+static bool was_turned(const omm_wire_count *w, omm_turned reason) {
+    return w->turned_away[reason] > 0 && w->turned_ago_ms[reason] < WATCH_CROWD_MS;
+}
+
+/* What strangers, or nng, do to the connections. */
+static omm_err put_connections(omm_buf *out, const omm_wire_count *w) {
+    if (w->all_answer_ms >= WATCH_UNREAD_MS)
+        OMM_TRY(omm_buf_printf(out,
+                               "answers: nobody was answered for %" PRIu64 " s, all %" PRIu64
+                               " wait for peers who do not read\n",
+                               w->all_answer_ms / 1000, w->answering));
+    if (was_turned(w, OMM_TURNED_STRANGERS))
+        OMM_TRY(omm_buf_printf(out,
+                               "strangers: all %" PRIu64 " places are taken, %" PRIu64
+                               " connections had to go for others\n",
+                               w->strangers_max, w->turned_away[OMM_TURNED_STRANGERS]));
+    if (was_turned(w, OMM_TURNED_DESCRIPTORS))
+        OMM_TRY(omm_buf_printf(out,
+                               "descriptors: all that connections may have are open, %" PRIu64
+                               " connections were refused or had to go\n",
+                               w->turned_away[OMM_TURNED_DESCRIPTORS]));
+    if (w->stuck == 0) return OMM_OK;
+    return omm_buf_printf(out, "connections: %" PRIu64 " that were ended are still there\n",
+                          w->stuck);
+}
+
 omm_err watch_reasons_text(omm_buf *out, const watch_seen *s) {
     const watch_facts *f = s->facts;
     uint64_t silent_ms = f->now_ms > f->beat_ms ? f->now_ms - f->beat_ms : 0;
@@ -48,6 +74,7 @@ omm_err watch_reasons_text(omm_buf *out, const watch_seen *s) {
                                "rounds: the last %u were void: fewer than accept_min (%u) were "
                                "accepted in time\n",
                                void_in_a_row(s), f->status.accept_min));
+    OMM_TRY(put_connections(out, &s->wire));
     if (f->has_audit_trouble) OMM_TRY(omm_buf_printf(out, "audit: %s\n", f->audit_trouble));
     if (s->has_disk && s->disk_free < WATCH_DISK_BYTES_MIN)
         OMM_TRY(omm_buf_printf(
@@ -62,14 +89,21 @@ omm_err watch_health_text(omm_buf *out, bool *healthy, const watch_seen *s) {
     omm_err err = watch_reasons_text(&reasons, s);
     *healthy = reasons.size == 0;
     if (err == OMM_OK)
-        err =
-            omm_buf_printf(out, "%s\n%.*sstate: %s%s\nround: %u of %u\n", *healthy ? "ok" : "sick",
-                           (int)reasons.size, reasons.data ? (const char *)reasons.data : "",
-                           omm_coord_state_name(s->facts->status.state),
-                           s->facts->status.draining ? ", draining"
-                           : s->facts->status.paused ? ", paused"
-                                                     : "",
-                           s->facts->status.round + 1, s->facts->status.rounds);
+        err = omm_buf_printf(out, "%s\n%.*s", *healthy ? "ok" : "sick", (int)reasons.size,
+                             reasons.data ? (const char *)reasons.data : "");
+    if (err == OMM_OK && s->facts->damaged_file[0])
+        err = omm_buf_printf(out,
+                             "warning: bundle: %s is not as its round wrote it: put it back from a "
+                             "copy, or the bundle will not verify; rounds go on\n",
+                             s->facts->damaged_file);
+    if (err == OMM_OK)
+        err = omm_buf_printf(out, "state: %s%s\nround: %u of %u\n",
+                             omm_coord_state_name(s->facts->status.state),
+                             s->facts->status.draining ? ", draining"
+                             : s->facts->status.paused ? ", paused"
+                                                       : "",
+                             s->facts->status.round + 1, s->facts->status.rounds);
+    if (err == OMM_OK && s->o->note) err = omm_buf_printf(out, "note: %s\n", s->o->note);
     omm_buf_fini(&reasons);
     return err;
 }
@@ -140,6 +174,9 @@ static omm_err put_rounds(omm_buf *out, const watch_seen *s) {
     if (f->opened_wall_ms)
         OMM_TRY(put_seconds(out, "round_opened_timestamp_seconds", "gauge",
                             "When the last round was opened.", f->opened_wall_ms));
+    OMM_TRY(put_value(out, "evidence_damaged", "gauge",
+                      "1 while a file of a round that is over is not as it was; /healthz names it.",
+                      f->damaged_file[0] != '\0'));
     if (!f->status.has_loss) return OMM_OK;
     OMM_TRY(put_kind(out, "loss", "gauge", "Held-out loss of the published adapter."));
     return omm_buf_printf(out, "meshmind_loss %.9g\n", f->status.loss);
@@ -208,8 +245,20 @@ static omm_err put_wire(omm_buf *out, const omm_wire_count *w) {
     OMM_TRY(put_sample(out, "wire_messages_total", "direction", "in", w->messages_in));
     OMM_TRY(put_sample(out, "wire_messages_total", "direction", "out", w->messages_out));
     OMM_TRY(put_value(out, "connections", "gauge", "Connections of nodes now.", w->connections));
-    OMM_TRY(put_value(out, "connections_turned_away_total", "counter",
-                      "Connections refused by a limit or closed as idle.", w->turned_away));
+    OMM_TRY(put_kind(out, "connections_turned_away_total", "counter",
+                     "Connections that were refused or closed here, or left nothing whole."));
+    for (int i = 0; i < OMM_TURNED_REASONS; i++)
+        OMM_TRY(put_sample(out, "connections_turned_away_total", "reason",
+                           omm_turned_name((omm_turned)i), w->turned_away[i]));
+    OMM_TRY(put_value(out, "strangers", "gauge", "Connections now that have proved nothing yet.",
+                      w->strangers));
+    OMM_TRY(put_value(out, "connections_stuck", "gauge",
+                      "Connections that were ended half a minute ago and are still there.",
+                      w->stuck));
+    OMM_TRY(put_value(out, "messages_oversize_total", "counter",
+                      "Messages over the limit that came whole.", w->oversize));
+    OMM_TRY(put_value(out, "answers_waiting", "gauge",
+                      "Answers that wait until their peer has read the one before.", w->answering));
     return put_value(out, "requests_queued", "gauge", "Requests that wait for their turn.",
                      w->queued);
 }

@@ -11,7 +11,9 @@
 /* Over these the service is said to be sick. */
 #define WATCH_BEAT_MS_MAX 10000u                      /* the loop goes round five times a second */
 #define WATCH_TICK_MS_MAX ((uint64_t)2 * 3600 * 1000) /* of one sum and evaluation */
-#define WATCH_VOID_MAX 3u /* void rounds in a row: the run is used up for nothing */
+#define WATCH_VOID_MAX 3u     /* void rounds in a row: the run is used up for nothing */
+#define WATCH_UNREAD_MS 5000u /* all exchanges wait for peers who do not read */
+#define WATCH_CROWD_MS 10000u /* since a connection was turned away for want of room */
 #define WATCH_DISK_BYTES_MIN ((uint64_t)256 << 20) /* left where the state is */
 
 #define WATCH_JSON_NODES_MAX 4096u

@@ -16,7 +16,7 @@
 #include "omm/node_service.h"
 #include "omm/transport.h"
 
-#define BOARD_DETAIL_SIZE 320u
+#define BOARD_DETAIL_SIZE 640u /* two sentences */
 
 typedef struct board {
     char path[OMM_PATH_MAX]; /* "": none is kept */

@@ -244,6 +244,7 @@ static void forget_submission(omm_node *node) {
     node->missing = NULL;
     node->missing_count = 0;
     node->gave_canary = false;
+    node->said_sent = false;
 }
 
 static omm_err rename_value(omm_node *node, const char *from, const char *to) {
@@ -304,16 +305,22 @@ static void count_verdict(omm_node *node, const omm_receipt *receipt) {
         node->rounds_refused++;
 }
 
-static omm_err take_receipt(omm_node *node, omm_bytes bytes, omm_arena *arena) {
+omm_err node_receipt_open(omm_receipt *out, const omm_node *node, omm_bytes bytes,
+                          const omm_digest *of, omm_arena *arena) {
     omm_envelope envelope;
-    omm_receipt receipt;
     OMM_TRY(omm_envelope_open_as(&envelope, OMM_CONTEXT_RECEIPT, bytes));
     if (!omm_public_key_equal(&envelope.key, &node->o.coordinator))
         return omm_raise(OMM_ERR_REFUSED_KEY, "public_key: not the coordinator we pinned");
-    OMM_TRY(omm_receipt_decode(&receipt, envelope.payload, arena));
-    if (!omm_digest_equal(&receipt.node_id, &node->id) ||
-        !omm_digest_equal(&receipt.submission_digest, &node->submission_digest))
-        return omm_raise(OMM_ERR_REFUSED_DIGEST, "receipt: for another submission");
+    OMM_TRY(omm_receipt_decode(out, envelope.payload, arena));
+    if (!omm_digest_equal(&out->node_id, &node->id) ||
+        !omm_digest_equal(&out->submission_digest, of))
+        return omm_raise(OMM_ERR_REFUSED_DIGEST, "receipt: for something else");
+    return OMM_OK;
+}
+
+static omm_err take_receipt(omm_node *node, omm_bytes bytes, omm_arena *arena) {
+    omm_receipt receipt;
+    OMM_TRY(node_receipt_open(&receipt, node, bytes, &node->submission_digest, arena));
     verdict v = {&receipt, bytes};
     OMM_TRY(node_keep_all(node, commit_verdict, &v));
     if (!node->gave_canary) count_verdict(node, &receipt);

@@ -18,8 +18,8 @@ static int64_t now_s(const omm_node *node) {
 /* Both tables have the same columns. */
 #define INSERT_INTO(TABLE)                                                                         \
     "INSERT OR REPLACE INTO " TABLE "(run_id, round, at_s, submission, payload, "                  \
-    "submission_bytes, payload_bytes, steps, tokens, verdict) "                                    \
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, '')"
+    "submission_bytes, payload_bytes, steps, tokens, verdict, sent) "                              \
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, '', 0)"
 
 static omm_err insert(omm_node *node, const char *sql, const node_gave *gave) {
     const node_job *job = &node->job;
@@ -36,6 +36,16 @@ omm_err node_history_gave(omm_node *node, const node_gave *gave) {
 
 omm_err node_history_canary(omm_node *node, const node_gave *gave) {
     return insert(node, INSERT_INTO("canary"), gave);
+}
+
+/* Before a byte of it leaves: after a kill it is rather said to be sent than not. */
+omm_err node_history_sends(omm_node *node) {
+    if (node->said_sent) return OMM_OK;
+    const char *sql = node->gave_canary ? "UPDATE canary SET sent = 1 WHERE submission = ?"
+                                        : "UPDATE gave SET sent = 1 WHERE submission = ?";
+    OMM_TRY(omm_db_run(node->db, sql, OMM_DB_DIGEST(&node->submission_digest)));
+    node->said_sent = true;
+    return OMM_OK;
 }
 
 omm_err node_history_verdict(omm_node *node, const omm_digest *submission, const char *verdict) {
@@ -80,7 +90,7 @@ static omm_err put_gave(json_t *object, const omm_rows *rows) {
     OMM_TRY(put_digest(object, "payload", rows, 9));
     for (unsigned i = 0; i < sizeof numbers / sizeof *numbers; i++)
         OMM_TRY(omm_json_set_int(object, numbers[i], omm_rows_int(rows, i)));
-    return OMM_OK;
+    return omm_json_set_bool(object, "sent", omm_rows_int(rows, 10) != 0);
 }
 
 static omm_err put_declined(json_t *object, const omm_rows *rows) {
@@ -124,17 +134,17 @@ static omm_err put_all(json_t *root, omm_db *db) {
     OMM_TRY(put_rows(root, "sent", db,
                      "SELECT count(*), coalesce(sum(verdict = 'OK'), 0), "
                      "coalesce(sum(verdict = ''), 0), coalesce(sum(submission_bytes), 0), "
-                     "coalesce(sum(payload_bytes), 0) FROM gave LIMIT ?",
+                     "coalesce(sum(payload_bytes), 0) FROM gave WHERE sent LIMIT ?",
                      false, put_totals));
-    OMM_TRY(
-        put_rows(root, "rounds", db,
-                 "SELECT round, at_s, submission_bytes, payload_bytes, steps, tokens, run_id, "
-                 "verdict, submission, payload FROM gave ORDER BY at_s DESC, round DESC LIMIT ?",
-                 true, put_gave));
+    OMM_TRY(put_rows(
+        root, "rounds", db,
+        "SELECT round, at_s, submission_bytes, payload_bytes, steps, tokens, run_id, "
+        "verdict, submission, payload, sent FROM gave ORDER BY at_s DESC, round DESC LIMIT ?",
+        true, put_gave));
     OMM_TRY(put_rows(root, "canaries", db,
                      "SELECT round, at_s, submission_bytes, payload_bytes, steps, tokens, run_id, "
-                     "verdict, submission, payload FROM canary ORDER BY at_s DESC, round DESC "
-                     "LIMIT ?",
+                     "verdict, submission, payload, sent FROM canary ORDER BY at_s DESC, "
+                     "round DESC LIMIT ?",
                      true, put_gave));
     return put_rows(root, "declined", db,
                     "SELECT round, first_s, last_s, times, run_id, sentence FROM declined "

@@ -5,6 +5,7 @@
  *   work.c     training and proof of work, outside of step
  *   take.c     an offer: is it followed?  chunks of the global adapter
  *   give.c     a finished training: residual, codec, manifest, signature; receipts
+ *   kept_out.c in quarantine or revoked: it is told so, and comes again rarely; what owners can do
  *   canary.c   work on public data, which leaves no trace in the node's own
  *   keep.c     what survives a kill: one table of named values
  *   history.c  what was given and declined, for the owner
@@ -85,12 +86,15 @@ struct omm_node {
     uint64_t until_ms;
     uint32_t failures; /* sends in a row */
     uint32_t unsigned_refusals;
-    bool is_plain; /* this coordinator does not understand what is whole (as long as we run) */
+    uint32_t kept_out; /* answers in a row that say that we are */
+    bool is_plain;     /* this coordinator does not understand what is whole (as long as we run) */
     atomic_bool cancelled, has_begun;
     atomic_uint steps_done; /* of the training at hand */
 
     char run_id[OMM_RUN_ID_SIZE];
     uint64_t counter, counter_kept; /* the kept one is never below what was sent */
+    uint32_t duplicates;            /* refusals in a row that said it is too low */
+    omm_digest poll;                /* envelope of the last one */
     uint32_t rounds_seen;
     bool has_round;
     uint32_t round;
@@ -99,6 +103,7 @@ struct omm_node {
     char left[OMM_NODE_REFUSED_SIZE]; /* why, the last round without a verdict */
     char refused
         [OMM_NODE_REFUSED_SIZE]; /* by the last answers to polls and to who asks to be let in */
+    const char *advice;          /* what can be done about it; "": nothing is known */
 
     bool has_challenge, has_proof; /* work to do; done */
     omm_digest challenge;
@@ -113,6 +118,7 @@ struct omm_node {
     uint32_t *missing; /* chunk indices to upload, ascending */
     size_t missing_count;
     bool gave_canary; /* the submission is one: its verdict changes nothing of the node's own */
+    bool said_sent;   /* in the owner's history, since the node was opened */
     uint64_t needs;   /* answers "Need" since the submission was made */
 };
 
@@ -193,6 +199,13 @@ struct node_gave;
 OMM_CHECKED omm_err node_canary_gave(omm_node *node, const struct node_gave *gave);
 OMM_CHECKED omm_err node_canary_restore(omm_node *node);
 
+/* ---- kept_out.c ---- */
+/* What our owner can do about a refusal for this reason; "": nothing that is known here. */
+const char *node_advice(omm_err reason);
+/* The answer to our last poll is that the coordinator keeps us out: why, for our owner, and in *wait_ms how long to
+ * leave it alone.  Errors: REFUSED_* (it does not say so, or is not the coordinator's), NOMEM. */
+OMM_CHECKED omm_err node_take_kept_out(uint64_t *wait_ms, omm_node *node, omm_bytes envelope);
+
 /* ---- give.c ---- */
 /* The request that gives the stored submission, with its payload where that is small.  Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err node_give_request(omm_buf *out, const omm_node *node);
@@ -202,6 +215,10 @@ OMM_CHECKED omm_err node_submission_restore(omm_node *node);
 OMM_CHECKED omm_err node_given_restore(omm_node *node);
 /* Errors: REFUSED_* (not a receipt for our submission), IO, NOMEM. */
 OMM_CHECKED omm_err node_take_receipt(omm_node *node, omm_bytes envelope);
+/* A receipt of the pinned coordinator, for us and for what has this digest; it lives in `arena` and `envelope`.
+ * Errors: REFUSED_*, NOMEM. */
+OMM_CHECKED omm_err node_receipt_open(omm_receipt *out, const omm_node *node, omm_bytes envelope,
+                                      const omm_digest *of, omm_arena *arena);
 OMM_CHECKED omm_err node_submission_drop(omm_node *node);
 
 /* ---- history.c ---- */
@@ -211,6 +228,8 @@ typedef struct node_gave {
 } node_gave;
 OMM_CHECKED omm_err node_history_gave(omm_node *node, const node_gave *gave);
 OMM_CHECKED omm_err node_history_canary(omm_node *node, const node_gave *gave);
+/* The submission that is stored is about to leave for the first time, as far as this process knows. */
+OMM_CHECKED omm_err node_history_sends(omm_node *node);
 OMM_CHECKED omm_err node_history_verdict(omm_node *node, const omm_digest *submission,
                                          const char *verdict);
 /* offer: run and round are used; zero where it was not read. */

@@ -19,6 +19,11 @@ static const char *const s_migrations[] = {
     "at_s INTEGER NOT NULL, payload BLOB NOT NULL, submission_bytes INTEGER NOT NULL, "
     "payload_bytes INTEGER NOT NULL, steps INTEGER NOT NULL, tokens INTEGER NOT NULL, "
     "verdict TEXT NOT NULL) WITHOUT ROWID;",
+    /* What still waits for its verdict is sent again at the next start, and marked then. */
+    "ALTER TABLE gave ADD COLUMN sent INTEGER NOT NULL DEFAULT 1;"
+    "ALTER TABLE canary ADD COLUMN sent INTEGER NOT NULL DEFAULT 1;"
+    "UPDATE gave SET sent = 0 WHERE verdict = '';"
+    "UPDATE canary SET sent = 0 WHERE verdict = '';",
 };
 
 static omm_err check_owner(omm_node *node) {

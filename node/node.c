@@ -8,8 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define COUNTER_BLOCK 1024u                     /* polls between two writes of the counter */
-#define COUNTER_DOUBLED_MAX ((uint64_t)1 << 61) /* a liar's refusals must not use it up */
+#define COUNTER_DOUBLINGS_MAX 22u /* 2^32 a step: a liar's refusals must not use it up */
 
 static const char *const s_phase_names[] = {"polling",   "fetching", "training",  "submitting",
                                             "uploading", "done",     "enrolling", "proving"};
@@ -87,8 +86,8 @@ void omm_node_close(omm_node *node) {
 
 static omm_err build_poll(omm_node *node) {
     if (node->counter + 1 > node->counter_kept) {
-        OMM_TRY(node_keep_put_u64(node, KEEP_COUNTER, node->counter + COUNTER_BLOCK));
-        node->counter_kept = node->counter + COUNTER_BLOCK;
+        OMM_TRY(node_keep_put_u64(node, KEEP_COUNTER, node->counter + OMM_COUNTER_BLOCK));
+        node->counter_kept = node->counter + OMM_COUNTER_BLOCK;
     }
     omm_poll poll = {.rounds_seen = node->rounds_seen, .counter = node->counter + 1};
     memcpy(poll.run_id, node->run_id, sizeof poll.run_id);
@@ -106,6 +105,7 @@ static omm_err build_poll(omm_node *node) {
         err = omm_request_encode(&node->request, &request);
     }
     if (err == OMM_OK) node->counter++;
+    if (err == OMM_OK) node->poll = omm_hash(omm_buf_view(&envelope));
     omm_buf_fini(&payload);
     omm_buf_fini(&envelope);
     return err;
@@ -161,6 +161,7 @@ static void complain(const omm_node *node, const char *event, const char *senten
 
 /* For its owner; a hint, as anybody on the way can write such a sentence. */
 static void note_refusal(omm_node *node, const char *sentence) {
+    node->advice = "";
     (void)snprintf(node->refused, sizeof node->refused, "%s", sentence ? sentence : "");
 }
 
@@ -193,6 +194,16 @@ static bool is_close(const omm_node *node, omm_bytes bytes) {
     return ok;
 }
 
+/* Our counter is not above what the coordinator may have seen: it began again, and knows that by blocks alone; or our state
+ * was lost, or another has our key.  A block further is enough where we have our state, and then it is soon said;
+ * with each refusal in a row the step is twice the one before. */
+static uint64_t jump(omm_node *node) {
+    const uint32_t before = node->duplicates;
+    node->counter += (uint64_t)OMM_COUNTER_BLOCK << before;
+    if (before < COUNTER_DOUBLINGS_MAX) node->duplicates++;
+    return before == 0 ? NODE_BACKOFF_MIN_MS : NODE_DECLINED_MS;
+}
+
 static void poll_refused(omm_node *node, uint64_t now_ms, const omm_reply *reply) {
     complain(node, "poll_refused", reply->sentence);
     if (reply->reason == OMM_ERR_REFUSED_KEY) {
@@ -206,12 +217,9 @@ static void poll_refused(omm_node *node, uint64_t now_ms, const omm_reply *reply
         return;
     }
     note_refusal(node, reply->sentence);
-    /* Our counter was lost with our state, or the coordinator runs something new: go on from there. */
-    if (reply->reason == OMM_ERR_REFUSED_DUPLICATE)
-        node->counter += node->counter < COUNTER_DOUBLED_MAX ? node->counter + COUNTER_BLOCK
-                                                             : COUNTER_DOUBLED_MAX / 1024;
     if (reply->reason == OMM_ERR_REFUSED_ROUND && !node->o.run_id) node->run_id[0] = '\0';
-    wait(node, now_ms, NODE_DECLINED_MS);
+    wait(node, now_ms,
+         reply->reason == OMM_ERR_REFUSED_DUPLICATE ? jump(node) : (uint64_t)NODE_DECLINED_MS);
 }
 
 /* A coordinator that does not know `whole` refuses the form of what has it.  Anybody on the way can say so: then
@@ -242,9 +250,28 @@ static omm_err on_offer(omm_node *node, uint64_t now_ms, const omm_reply *reply)
     return OMM_OK;
 }
 
+/* In quarantine or revoked.  What is no such answer of our coordinator's changes nothing. */
+static omm_err on_kept_out(omm_node *node, uint64_t now_ms, const omm_reply *reply) {
+    uint64_t wait_ms = NODE_DECLINED_MS;
+    omm_err err = node_take_kept_out(&wait_ms, node, reply->envelope);
+    if (is_own_trouble(err)) return err;
+    if (err != OMM_OK) complain(node, "reply_ignored", omm_err_sentence());
+    wait(node, now_ms, wait_ms);
+    return OMM_OK;
+}
+
+static void forget_refusal(omm_node *node) {
+    note_refusal(node, "");
+    node->kept_out = 0;
+}
+
 static omm_err on_poll_reply(omm_node *node, uint64_t now_ms, const omm_reply *reply) {
     enter(node, NODE_POLLING);
-    if (reply->kind != OMM_REPLY_REFUSED) node->refused[0] = '\0';
+    if (reply->kind == OMM_REPLY_RECEIPT) return on_kept_out(node, now_ms, reply);
+    if (reply->kind != OMM_REPLY_REFUSED) {
+        forget_refusal(node);
+        node->duplicates = 0;
+    }
     if (reply->kind == OMM_REPLY_WAIT) {
         wait(node, now_ms, reply->retry_ms);
     } else if (reply->kind == OMM_REPLY_OFFER) {
@@ -262,6 +289,14 @@ static omm_err on_poll_reply(omm_node *node, uint64_t now_ms, const omm_reply *r
     return OMM_OK;
 }
 
+static void enrol_refused(omm_node *node, omm_err reason, const char *why) {
+    note_refusal(node, why);
+    node->advice = node_advice(reason);
+    omm_log_event(node->o.log, OMM_LOG_WARN, "enrol_refused", OMM_LOG_STR("node", node->o.name),
+                  OMM_LOG_STR("phase", s_phase_names[node->phase]), OMM_LOG_STR("reason", why),
+                  OMM_LOG_STR("advice", node->advice));
+}
+
 /* Wait is all a coordinator says to who is in; whether it is true, the next poll shows. */
 static omm_err on_enrol_reply(omm_node *node, uint64_t now_ms, const omm_reply *reply) {
     if (reply->kind == OMM_REPLY_CHALLENGE && !node->o.token && !node->has_challenge) {
@@ -275,9 +310,9 @@ static omm_err on_enrol_reply(omm_node *node, uint64_t now_ms, const omm_reply *
     } else if (reply->kind == OMM_REPLY_WAIT) {
         omm_log_event(node->o.log, OMM_LOG_INFO, "enrolled", OMM_LOG_STR("node", node->o.name));
     } else {
-        const char *why = reply->sentence ? reply->sentence : "not an answer to it";
-        complain(node, "enrol_refused", why);
-        note_refusal(node, why);
+        const bool is_refused = reply->kind == OMM_REPLY_REFUSED;
+        enrol_refused(node, is_refused ? reply->reason : OMM_OK,
+                      is_refused ? reply->sentence : "not an answer to it");
     }
     node->has_challenge = node->has_proof = false;
     enter(node, NODE_POLLING);
@@ -444,6 +479,7 @@ static omm_err act(omm_node_action *action, omm_node *node) {
         return OMM_OK;
     }
     if (node->request.size == 0) OMM_TRY(build_request(node));
+    if (node->phase == NODE_SUBMITTING && !node->o.is_dry) OMM_TRY(node_history_sends(node));
     action->kind = OMM_NODE_SEND;
     action->request = omm_buf_view(&node->request);
     action->is_retry = node->sent_before;
@@ -494,6 +530,7 @@ omm_node_status omm_node_get_status(const omm_node *node) {
     memcpy(status.run_id, node->run_id, sizeof status.run_id);
     memcpy(status.last_reason, node->last_reason, sizeof status.last_reason);
     memcpy(status.refused, node->refused, sizeof status.refused);
+    status.advice = node->advice ? node->advice : "";
     memcpy(status.left, node->left, sizeof status.left);
     return status;
 }

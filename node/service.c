@@ -2,6 +2,7 @@
 #include "omm/node_service.h"
 
 #include "board.h"
+#include "omm/compute.h"
 #include "omm/sync.h"
 #include "omm/topology.h"
 #include "omm/transport.h"
@@ -48,7 +49,9 @@ static bool is_stopped(const service *s) {
     return s->o->stop && atomic_load(s->o->stop);
 }
 
+/* The scratch space first: the training gives back to the system what the heap has then. */
 static void rest(const service *s) {
+    if (s->o->compute) omm_compute_rest(s->o->compute);
     omm_training_rest(s->o->node.training);
 }
 
@@ -92,7 +95,8 @@ static void show(service *s) {
     if (status.left[0] && !status.refused[0] && strcmp(state, "waiting") == 0)
         (void)snprintf(detail, sizeof detail, "it left the last round: %s", status.left);
     if (status.refused[0])
-        (void)snprintf(detail, sizeof detail, "the coordinator refuses it: %s", status.refused);
+        (void)snprintf(detail, sizeof detail, "the coordinator refuses it: %s%s%s", status.refused,
+                       status.advice[0] ? "; " : "", status.advice);
     if (s->has_failed && now_ms(s) - s->asked_ms >= SERVICE_SILENT_MS) (void)silence(detail, s);
     board_show(&s->board, state, detail, s->node, s->client, true);
 }
@@ -283,6 +287,7 @@ static bool has_submission(const service *s) {
 
 static omm_err run(omm_node_service_result *result, service *s) {
     board_show(&s->board, "starting", "", NULL, NULL, false);
+    rest(s); /* it may wait for long before the first round */
     OMM_TRY(omm_node_open(&s->node, &s->node_options));
     OMM_TRY(omm_client_open(&s->client, s->o->url,
                             &(omm_client_options){.message_bytes_max = OMM_MESSAGE_BYTES_MAX,
@@ -327,6 +332,7 @@ omm_err omm_node_serve(omm_node_service_result *result, const omm_node_service_o
     atomic_init(&s.is_paused, false);
     atomic_init(&s.let_go, false);
     s.node_options.clock = &options->clock;
+    s.node_options.is_dry = options->dry_dir != NULL;
     board_open(&s.board, &options->node, options->clock);
     if (options->guest) {
         omm_guest_init(&s.guest, options->guest, options->guest_root);

@@ -3,11 +3,16 @@
  *   receiving --request--> ready (queue) --receive--> taken --reply--> replying --sent--> receiving
  *                                                         \--drop--> receiving
  *
+ * A connection that asks over a network again before it was answered is closed.  nng takes an answer at once where the one
+ * before it has left; else it waits for that, in its exchange, SERVER_ANSWER_MS at most, and then the connection is
+ * closed: nobody reads there.
+ *
  * nng's threads move an exchange through receiving and replying, the program through the rest; the
  * server's lock guards the queue, the connections and the counts.
  */
 #include "omm/transport.h"
 
+#include "door.h"
 #include "nng_glue.h"
 #include "omm/mem.h"
 #include "peers.h"
@@ -17,8 +22,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#define SERVER_ANSWER_MS 5000 /* for who reads late, or not at all */
+#define SERVER_PRESSED_MS 250 /* the same while more than half of the exchanges wait so */
+/* Of a connection, waiting so; one more request closes it.  That nng is done with an answer is heard some time after the
+ * peer has read it, and has asked the next thing. */
+#define SERVER_UNREAD_MAX 3u
 #define SWEEP_MS 1000
-#define SWEEP_PIPES_MAX 64u /* closed per sweep; the rest a second later */
+#define DOORS_MAX 4u /* of further listeners connections count from their hello */
 
 typedef enum exchange_state {
     EXCHANGE_RECEIVING,
@@ -35,9 +45,10 @@ struct omm_exchange {
     nng_aio *aio;
     nng_msg *message; /* the request, while ready or taken */
     bool is_open;     /* context and aio exist */
+    bool is_given_up; /* its connection was ended: no answer */
     int32_t owner;    /* of the connection when the request came */
-    char peer[OMM_PEER_SIZE];
-    int connection; /* the answer's message does not know it */
+    char peer[OMM_PEER_SIZE], network[OMM_PEER_SIZE];
+    int connection; /* the answer's message does not know it; 0: none */
 };
 
 struct omm_server {
@@ -49,11 +60,15 @@ struct omm_server {
     pthread_cond_t changed;
     omm_exchange *exchanges; /* (exchanges_max) */
     omm_exchange *first, *last;
-    unsigned waiting; /* threads inside receive */
+    unsigned waiting;       /* threads inside receive */
+    unsigned answering;     /* exchanges whose answer has not left */
+    uint64_t all_answer_ms; /* since when that is all of them */
     bool is_closing;
     unsigned port;
     nng_aio *sweep;
     peers peers;
+    door doors[DOORS_MAX];
+    unsigned door_count;
     omm_wire_count count;
 };
 
@@ -72,15 +87,23 @@ static uint64_t now_ms(const omm_server *server) {
     return server->options.clock.now_ms(server->options.clock.ud);
 }
 
+/* From accept(), with locks of nng's held: nothing of nng is called. */
+static bool on_arrival(void *ud, int fd, const struct sockaddr_storage *address) {
+    omm_server *server = ud;
+    pthread_mutex_lock(&server->mutex);
+    const bool is_in = peers_arrive(&server->peers, fd, address, &server->options, now_ms(server));
+    pthread_mutex_unlock(&server->mutex);
+    return is_in;
+}
+
 static void on_pipe(nng_pipe pipe, nng_pipe_ev event, void *arg) {
     omm_server *server = arg;
     bool is_refused = false;
     pthread_mutex_lock(&server->mutex);
     if (event == NNG_PIPE_EV_ADD_PRE) {
         is_refused = !peers_add(&server->peers, pipe, &server->options, now_ms(server));
-        if (is_refused) server->count.turned_away++;
     } else {
-        peers_remove(&server->peers, pipe);
+        peers_remove(&server->peers, pipe, now_ms(server));
     }
     pthread_mutex_unlock(&server->mutex);
     if (is_refused) nng_pipe_close(pipe);
@@ -88,52 +111,104 @@ static void on_pipe(nng_pipe pipe, nng_pipe_ev event, void *arg) {
 
 static void on_sweep(void *arg) {
     omm_server *server = arg;
-    int idle[SWEEP_PIPES_MAX];
     if (nng_aio_result(server->sweep) != 0) return; /* stopped */
     pthread_mutex_lock(&server->mutex);
-    size_t count =
-        peers_idle(idle, SWEEP_PIPES_MAX, &server->peers, server->options.idle_ms, now_ms(server));
-    server->count.turned_away += count;
+    peers_sweep(&server->peers, server->options.idle_ms, now_ms(server));
     pthread_mutex_unlock(&server->mutex);
-    for (size_t i = 0; i < count; i++) nng_pipe_close((nng_pipe){.id = (uint32_t)idle[i]});
     nng_sleep_aio(SWEEP_MS, server->sweep);
+}
+
+static void end_connection(omm_server *server, int connection, omm_turned reason) {
+    const nng_pipe pipe = {.id = (uint32_t)connection};
+    pthread_mutex_lock(&server->mutex);
+    peer *found = peers_find(&server->peers, pipe);
+    const bool is_ended = !found || peers_end(&server->peers, found, reason, now_ms(server));
+    pthread_mutex_unlock(&server->mutex);
+    if (!is_ended) nng_pipe_close(pipe);
 }
 
 /* ---- exchanges ---- */
 
 static void start_receiving(omm_exchange *exchange) {
+    omm_server *server = exchange->server;
+    pthread_mutex_lock(&server->mutex);
+    if (exchange->state == EXCHANGE_REPLYING) server->answering--;
     exchange->state = EXCHANGE_RECEIVING;
+    exchange->connection = 0;
+    pthread_mutex_unlock(&server->mutex);
+    nng_aio_set_timeout(exchange->aio, NNG_DURATION_INFINITE);
     nng_ctx_recv(exchange->context, exchange->aio);
+}
+
+/* With the lock held: the connection has a request that is not answered yet, or answers that it does not read. */
+static bool is_ahead(const omm_server *server, int connection) {
+    unsigned unread = 0;
+    for (unsigned i = 0; i < server->options.exchanges_max; i++) {
+        const omm_exchange *exchange = &server->exchanges[i];
+        if (exchange->connection != connection) continue;
+        if (exchange->state != EXCHANGE_REPLYING) return true;
+        unread++;
+    }
+    return unread >= SERVER_UNREAD_MAX;
+}
+
+/* With the lock held: answers that are not on their way yet stay here, so that nothing goes out while nng ends the pipe. */
+static void give_up(const omm_server *server, int connection) {
+    for (unsigned i = 0; i < server->options.exchanges_max; i++)
+        if (server->exchanges[i].connection == connection) server->exchanges[i].is_given_up = true;
+}
+
+/* With the lock held.  A request is counted, and belongs to its peer.  False: it came before the answer to another one,
+ * and its connection is ended. */
+static bool take_request(omm_exchange *exchange, nng_msg *message) {
+    omm_server *server = exchange->server;
+    const nng_pipe pipe = nng_msg_get_pipe(message);
+    peer gone = {.owner = OMM_OWNER_NONE};
+    peer *from = peers_find(&server->peers, pipe);
+    server->count.messages_in++;
+    server->count.bytes_in += omm_wire_bytes(nng_msg_len(message));
+    if (nng_msg_len(message) > server->options.message_bytes_max) server->count.oversize++;
+    if (from) from->heard_ms = now_ms(server);
+    if (from && from->is_leaving) return false;
+    if (from && !from->is_local && is_ahead(server, nng_pipe_id(pipe)) &&
+        peers_end(&server->peers, from, OMM_TURNED_AHEAD, now_ms(server))) {
+        give_up(server, nng_pipe_id(pipe));
+        return false;
+    }
+    if (!from) { /* meanwhile */
+        peers_name_pipe(&gone, pipe);
+        from = &gone;
+    }
+    from->has_spoken = true;
+    memcpy(exchange->peer, from->address, sizeof exchange->peer);
+    peers_network(exchange->network, from);
+    exchange->owner = from->owner;
+    exchange->connection = nng_pipe_id(pipe);
+    exchange->is_given_up = false;
+    exchange->message = message;
+    exchange->next = NULL;
+    exchange->state = EXCHANGE_READY;
+    return true;
 }
 
 static void on_request(omm_exchange *exchange, nng_msg *message) {
     omm_server *server = exchange->server;
-    nng_pipe pipe = nng_msg_get_pipe(message);
-    exchange->message = message;
-    exchange->next = NULL;
-    exchange->connection = nng_pipe_id(pipe);
     pthread_mutex_lock(&server->mutex);
-    exchange->state = EXCHANGE_READY;
-    peer *from = peers_find(&server->peers, pipe);
-    if (from) {
-        from->heard_ms = now_ms(server);
-        memcpy(exchange->peer, from->address, sizeof exchange->peer);
-    } else { /* it has gone meanwhile */
-        peers_address(exchange->peer, pipe);
+    const bool is_taken = take_request(exchange, message);
+    if (is_taken) {
+        if (server->last) {
+            server->last->next = exchange;
+        } else {
+            server->first = exchange;
+        }
+        server->last = exchange;
+        server->count.queued++;
+        pthread_cond_signal(&server->changed);
     }
-    exchange->owner = from ? from->owner : OMM_OWNER_NONE;
-    server->count.messages_in++;
-    server->count.bytes_in += omm_wire_bytes(nng_msg_len(message));
-    if (nng_msg_len(message) > server->options.message_bytes_max) server->count.oversize++;
-    if (server->last) {
-        server->last->next = exchange;
-    } else {
-        server->first = exchange;
-    }
-    server->last = exchange;
-    server->count.queued++;
-    pthread_cond_signal(&server->changed);
     pthread_mutex_unlock(&server->mutex);
+    if (is_taken) return;
+    nng_msg_free(message);
+    start_receiving(exchange);
 }
 
 static void on_replied(omm_exchange *exchange, int result) {
@@ -142,6 +217,8 @@ static void on_replied(omm_exchange *exchange, int result) {
         nng_aio_set_msg(exchange->aio, NULL);
     }
     if (result == NNG_ECLOSED || result == NNG_ECANCELED) return;
+    if (result == NNG_ETIMEDOUT)
+        end_connection(exchange->server, exchange->connection, OMM_TURNED_UNREAD);
     start_receiving(exchange);
 }
 
@@ -213,7 +290,7 @@ omm_err omm_server_open(omm_server **out, const omm_server_options *options) {
         return err;
     }
     for (unsigned i = 0; i < options->exchanges_max; i++) start_receiving(&server->exchanges[i]);
-    if (options->idle_ms > 0) nng_sleep_aio(SWEEP_MS, server->sweep);
+    nng_sleep_aio(SWEEP_MS, server->sweep);
     *out = server;
     return OMM_OK;
 }
@@ -236,6 +313,7 @@ void omm_server_close(omm_server *server) {
     while (server->waiting > 0) pthread_cond_wait(&server->changed, &server->mutex);
     pthread_mutex_unlock(&server->mutex);
     if (server->sweep) nng_aio_stop(server->sweep);
+    for (unsigned i = 0; i < server->door_count; i++) door_close(&server->doors[i]);
     if (server->is_open) nng_close(server->socket);
     close_exchanges(server);
     if (server->sweep) nng_aio_free(server->sweep);
@@ -268,7 +346,12 @@ omm_err omm_server_listen(omm_server *server, const char *url) {
     }
     if (result != 0) return glue_error(result, "cannot listen on", url);
     unsigned port = bound_port(listener);
-    if (port != 0) server->port = port;
+    if (port == 0) return OMM_OK;
+    server->port = port;
+    if (server->door_count == DOORS_MAX) return OMM_OK;
+    door *d = &server->doors[server->door_count++];
+    *d = (door){.port = port, .ask = on_arrival, .ud = server};
+    door_open(d);
     return OMM_OK;
 }
 
@@ -318,6 +401,10 @@ const char *omm_exchange_peer(const omm_exchange *exchange) {
     return exchange->peer;
 }
 
+const char *omm_exchange_network(const omm_exchange *exchange) {
+    return exchange->network;
+}
+
 int32_t omm_exchange_owner(const omm_exchange *exchange) {
     return exchange->owner;
 }
@@ -327,11 +414,16 @@ void omm_exchange_trust(omm_exchange *exchange, int32_t owner) {
     OMM_ASSERT(exchange->state == EXCHANGE_TAKEN);
     exchange->owner = owner;
     pthread_mutex_lock(&server->mutex);
+    peers_trust(&server->peers, nng_msg_get_pipe(exchange->message), owner, now_ms(server));
+    pthread_mutex_unlock(&server->mutex);
+}
+
+void omm_exchange_stay(omm_exchange *exchange) {
+    omm_server *server = exchange->server;
+    OMM_ASSERT(exchange->state == EXCHANGE_TAKEN);
+    pthread_mutex_lock(&server->mutex);
     peer *from = peers_find(&server->peers, nng_msg_get_pipe(exchange->message));
-    if (from) {
-        from->is_trusted = true;
-        from->owner = owner;
-    }
+    if (from) from->since_ms = now_ms(server);
     pthread_mutex_unlock(&server->mutex);
 }
 
@@ -340,11 +432,7 @@ int omm_exchange_connection(const omm_exchange *exchange) {
 }
 
 void omm_server_hang_up(omm_server *server, int connection) {
-    const nng_pipe pipe = {.id = (uint32_t)connection};
-    pthread_mutex_lock(&server->mutex);
-    const bool is_here = connection > 0 && peers_find(&server->peers, pipe) != NULL;
-    pthread_mutex_unlock(&server->mutex);
-    if (is_here) nng_pipe_close(pipe);
+    if (connection > 0) end_connection(server, connection, OMM_TURNED_REASONS);
 }
 
 static void free_request(omm_exchange *exchange) {
@@ -384,12 +472,24 @@ void omm_exchange_send(omm_exchange *exchange) {
     omm_server *server = exchange->server;
     OMM_ASSERT(exchange->state == EXCHANGE_TAKEN);
     nng_msg *message = exchange->message;
-    exchange->message = NULL;
     pthread_mutex_lock(&server->mutex);
-    server->count.messages_out++;
-    server->count.bytes_out += omm_wire_bytes(nng_msg_len(message));
+    const bool is_given_up = exchange->is_given_up;
+    if (!is_given_up) {
+        server->count.messages_out++;
+        server->count.bytes_out += omm_wire_bytes(nng_msg_len(message));
+        exchange->state = EXCHANGE_REPLYING;
+        server->answering++;
+        if (server->answering == server->options.exchanges_max)
+            server->all_answer_ms = now_ms(server);
+    }
+    const bool is_pressed = server->answering > (server->options.exchanges_max + 1) / 2;
     pthread_mutex_unlock(&server->mutex);
-    exchange->state = EXCHANGE_REPLYING;
+    if (is_given_up) {
+        omm_exchange_drop(exchange);
+        return;
+    }
+    exchange->message = NULL;
+    nng_aio_set_timeout(exchange->aio, is_pressed ? SERVER_PRESSED_MS : SERVER_ANSWER_MS);
     nng_aio_set_msg(exchange->aio, message);
     nng_ctx_send(exchange->context, exchange->aio);
 }
@@ -402,7 +502,19 @@ omm_err omm_exchange_reply(omm_exchange *exchange, omm_bytes reply) {
 
 void omm_server_count(omm_wire_count *out, omm_server *server) {
     pthread_mutex_lock(&server->mutex);
+    const uint64_t now = now_ms(server);
     *out = server->count;
-    out->connections = server->peers.count;
+    out->answering = server->answering;
+    if (server->answering == server->options.exchanges_max)
+        out->all_answer_ms = now - server->all_answer_ms;
+    out->connections = peers_pipes(&server->peers);
+    out->stuck = peers_stuck(&server->peers, now);
+    out->strangers = peers_strangers(&server->peers);
+    out->strangers_max = server->options.untrusted_max;
+    for (unsigned i = 0; i < OMM_TURNED_REASONS; i++) {
+        out->turned_away[i] = server->peers.turned[i];
+        out->turned_ago_ms[i] =
+            server->peers.turned[i] ? now - server->peers.turned_ms[i] : UINT64_MAX;
+    }
     pthread_mutex_unlock(&server->mutex);
 }

@@ -250,11 +250,11 @@ static void wait_for_connections(omm_server *server, uint64_t want, uint64_t tur
     omm_wire_count count;
     for (unsigned i = 0; i < 1000; i++) {
         omm_server_count(&count, server);
-        if (count.connections == want && count.turned_away >= turned_away_min) return;
+        if (count.connections == want && omm_wire_turned_away(&count) >= turned_away_min) return;
         usleep(10000);
     }
     CHECK_EQ(count.connections, want);
-    CHECK(count.turned_away >= turned_away_min);
+    CHECK(omm_wire_turned_away(&count) >= turned_away_min);
 }
 
 /* Of four strangers from one address two get in; one we vouch for makes room for another. */
@@ -350,20 +350,26 @@ static void test_wait_after_loss(void) {
     close(listener);
 }
 
-/* The boundary of idleness, and who is exempt; at most `max` at a time. */
+/* The boundary of idleness, and who is exempt. */
 static void test_idle_table(void) {
-    peer items[] = {{.pipe = 1, .heard_ms = 100},
-                    {.pipe = 2, .heard_ms = 101},
-                    {.pipe = 3, .heard_ms = 0, .is_trusted = true},
-                    {.pipe = 4, .heard_ms = 0, .is_local = true},
-                    {.pipe = 5, .heard_ms = 100}};
+    enum { NO_FILE = 1 << 20 };
+    peer items[] = {{.pipe = 1, .fd = NO_FILE, .since_ms = 100},
+                    {.pipe = 2, .fd = NO_FILE, .since_ms = 101},
+                    {.pipe = 3, .fd = NO_FILE, .is_trusted = true},
+                    {.pipe = 4, .fd = NO_FILE, .is_local = true},
+                    {.pipe = 5, .fd = NO_FILE, .since_ms = 100}};
     peers table = {.items = items, .count = 5};
-    int found[5];
-    CHECK_EQ(peers_idle(found, 5, &table, 50, 149), 0);
-    CHECK_EQ(peers_idle(found, 5, &table, 50, 150), 2);
-    CHECK(found[0] == 1 && found[1] == 5);
-    CHECK_EQ(peers_idle(found, 1, &table, 50, 151), 1);
-    CHECK_EQ(peers_idle(found, 5, &table, 50, 151), 3);
+    CHECK_EQ(peers_strangers(&table), 3);
+    peers_sweep(&table, 50, 149);
+    CHECK_EQ(table.turned[OMM_TURNED_IDLE], 0);
+    peers_sweep(&table, 0, 150);
+    CHECK_EQ(table.turned[OMM_TURNED_IDLE], 0);
+    peers_sweep(&table, 50, 150);
+    CHECK_EQ(table.turned[OMM_TURNED_IDLE], 2);
+    CHECK(items[0].is_leaving && !items[1].is_leaving && items[4].is_leaving);
+    peers_sweep(&table, 50, 151);
+    CHECK_EQ(table.turned[OMM_TURNED_IDLE], 3);
+    CHECK_EQ(peers_strangers(&table), 0);
 }
 
 static uint64_t read_time(void *ud) {
@@ -395,7 +401,8 @@ static void test_idle(void) {
     CHECK_OK(omm_exchange_reply(exchange, omm_bytes_str("still here")));
     CHECK_OK(omm_client_receive(&got, known, WAIT_MS));
     omm_server_count(&count, server);
-    CHECK_EQ(count.turned_away, 1);
+    CHECK_EQ(count.turned_away[OMM_TURNED_IDLE], 1);
+    CHECK_EQ(omm_wire_turned_away(&count), 1);
     close(silent);
     omm_client_close(known);
     omm_server_close(server);

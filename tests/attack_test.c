@@ -261,83 +261,6 @@ static uint64_t folder_bytes(const char *dir) {
     return sum;
 }
 
-static uint32_t ready(const peer *p) {
-    return omm_coord_get_status(p->f.coord).ready;
-}
-
-/* The last poll of a node that has gone away, sent again by a listener in every round: it must not
- * make the coordinator wait for that node until the deadline. */
-static void replayed_polls_summon_nobody(bool restart) {
-    peer p;
-    fed_options options = peer_options();
-    options.rounds = 2;
-    options.on_disk = true;
-    options.join_ms = 5000;
-    peer_open(&p, &options);
-    peer_until_open(&p, 0);
-    uint64_t last = p.counter;
-    peer_fill(&p, NULL);
-    peer_give(&p);
-    CHECK_EQ(verdict(&p), OMM_OK);
-    for (int i = 0; omm_coord_get_status(p.f.coord).round == 0; i++) {
-        CHECK(i < 1000);
-        CHECK(fed_step(&p.f));
-    }
-    if (restart) fed_restart_coordinator(&p.f);
-    uint32_t before = ready(&p);
-    p.counter = last - 1;
-    peer_poll(&p); /* the captured one */
-    CHECK_EQ(p.last.kind, OMM_REPLY_WAIT);
-    CHECK_EQ(ready(&p), before);
-    CHECK(!omm_coord_peer_is_fresh(p.f.coord));
-    p.counter = last - 2;
-    peer_poll(&p); /* an older one */
-    CHECK_EQ(p.last.reason, OMM_ERR_REFUSED_DUPLICATE);
-    CHECK(!omm_coord_peer_is_fresh(p.f.coord));
-    fed_run(&p.f);
-    CHECK(omm_coord_is_done(p.f.coord));
-    CHECK_EQ(peer_last_round(&p).selected_count, 2);
-    p.counter = last + 1;
-    peer_poll(&p);
-    CHECK_EQ(p.last.kind, OMM_REPLY_DONE);
-    CHECK(omm_coord_peer_is_fresh(p.f.coord));
-    peer_close(&p);
-}
-
-/* The last poll of a node that has not heard of the end, sent by a listener after it: the node is not taken for told, and
- * hears of it when it asks itself. */
-static void replayed_polls_end_nothing(bool restart) {
-    peer p;
-    fed_options options = peer_options();
-    options.on_disk = true;
-    peer_open(&p, &options);
-    peer_until_open(&p, 0);
-    peer_fill(&p, NULL);
-    peer_give(&p);
-    CHECK_EQ(verdict(&p), OMM_OK);
-    peer_poll(&p); /* told to wait: nothing on the disk says that it asked */
-    CHECK_EQ(p.last.kind, OMM_REPLY_WAIT);
-    const uint64_t last = p.counter;
-    fed_run(&p.f);
-    CHECK(omm_coord_is_done(p.f.coord) && !omm_coord_all_told(p.f.coord));
-    CHECK_OK(omm_coord_keep_told(p.f.coord));
-    if (restart) fed_restart_coordinator(&p.f);
-    for (int again = 0; again < 2; again++) {
-        p.counter = last - 1;
-        peer_poll(&p);
-        CHECK_EQ(p.last.kind, OMM_REPLY_WAIT);
-        CHECK(!omm_coord_all_told(p.f.coord) && !omm_coord_peer_is_fresh(p.f.coord));
-    }
-    p.counter = last;
-    peer_poll(&p);
-    CHECK_EQ(p.last.kind, OMM_REPLY_DONE);
-    CHECK(omm_coord_all_told(p.f.coord));
-    p.counter = last;
-    peer_poll(&p); /* its answer was lost: the same again */
-    CHECK_EQ(p.last.kind, OMM_REPLY_DONE);
-    peer_close(&p);
-}
-
 /* A sum that no evaluation can judge is held back, and the run goes on. */
 static void candidate_without_a_loss(void) {
     fed f;
@@ -365,10 +288,6 @@ int main(void) {
     copied_payload();
     replay_of_a_replaced_manifest();
     half_uploads();
-    replayed_polls_summon_nobody(false);
-    replayed_polls_summon_nobody(true);
-    replayed_polls_end_nothing(false);
-    replayed_polls_end_nothing(true);
     candidate_without_a_loss();
     return 0;
 }

@@ -220,6 +220,12 @@ static void test_false_candidate(void) {
     }
 }
 
+/* The cheater's owner reads that it is refused, and `what`. */
+static bool says_refused(const char *what) {
+    const omm_node_status status = omm_node_get_status(s_fed.nodes[s_cheater]);
+    return status.refused[0] && strstr(status.refused, what);
+}
+
 /* A node of the run that pretends in its turn is in quarantine, with the reason, also after a restart. */
 static void test_false_node(void) {
     for (s_cheat = 0; s_cheat < CHEATS; s_cheat++) {
@@ -234,6 +240,9 @@ static void test_false_node(void) {
         fed_restart_coordinator(&s_fed);
         CHECK(omm_coord_get_node(s_fed.coord, node).quarantined);
         CHECK(list_says(s_whys[s_cheat]));
+        for (uint32_t i = 0; i < 3000 && !says_refused("round: node is in quarantine, "); i++)
+            CHECK(fed_step(&s_fed));
+        CHECK(says_refused("round: node is in quarantine, ") && says_refused(s_whys[s_cheat]));
         const found f = evidence();
         CHECK(f.files == 5 && f.verdicts == 1);
         if (s_cheat ==
@@ -243,6 +252,8 @@ static void test_false_node(void) {
                                           false));
             CHECK(!omm_coord_get_node(s_fed.coord, node).quarantined);
             CHECK(list_says("enrolled"));
+            for (uint32_t i = 0; i < 3000 && says_refused(""); i++) CHECK(fed_step(&s_fed));
+            CHECK(!says_refused(""));
             CHECK_OK(omm_coord_quarantine(&s_fed.coord_deadline_ms, s_fed.coord, s_fed.now_ms, node,
                                           true));
             omm_buf text; /* another time for another reason */

@@ -5,7 +5,7 @@ A second program, where there is one, is asked where the same question is put wi
 
 usage: cli_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
-import json, os, pathlib, re, shutil, signal, subprocess, sys, tempfile, time
+import json, os, pathlib, re, shutil, signal, struct, subprocess, sys, tempfile, time
 
 from live import program
 
@@ -28,6 +28,14 @@ def expect(args, code, says, stream="stderr"):
                         f"{stream} (wanted /{says}/): {text[:300]}")
     if code == 2 and done.stdout.strip():
         failures.append(f"{args}: an error wrote to stdout: {done.stdout[:100]}")
+
+
+def sums_up(text):
+    """The parts of a plan's line give its total, each rounded to its last digit."""
+    parts, total = re.search(r"memory[^:\n]*: ([^;\n]*); ([\d.]+ [MG]B) of", text).groups()
+    sizes = [[(float(size) * 1000 ** (unit == "G"), 0.5 * 1000 ** (unit == "G") / 10 ** len(size.partition(".")[2]))
+              for size, unit in re.findall(r"([\d.]+) ([MG])B", part)] for part in (parts, total)]
+    return abs(sum(s for s, _ in sizes[0]) - sizes[1][0][0]) <= sum(half for part in sizes for _, half in part) + 1e-6
 
 
 commands = re.findall(r"XX\((\w+),", (SOURCE / "cli" / "commands.h").read_text())
@@ -125,19 +133,28 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
     expect(["node", "-c", node], 2, "coordinator: tls.tcp://127.0.0.1:1 needs tls_certificate")
 # What is no model is said to be none, and which file; what nobody gets is no success.
 with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
-    wrong = {name: pathlib.Path(folder) / name for name in ("empty.gguf", "text.gguf", "cut.gguf", "v2.gguf", "folder")}
+    wrong = {name: pathlib.Path(folder) / name for name in ("empty.gguf", "text.gguf", "cut.gguf", "v1.gguf", "big.gguf", "iq3.gguf", "folder")}
     wrong["folder"].mkdir()
     wrong["empty.gguf"].touch()
     wrong["text.gguf"].write_text("hello\n")
     wrong["cut.gguf"].write_bytes(MODEL.read_bytes()[:100000])
-    wrong["v2.gguf"].write_bytes(b"GGUF\2" + bytes(40))
+    wrong["v1.gguf"].write_bytes(b"GGUF\1" + bytes(40))
+    wrong["big.gguf"].write_bytes(b"GGUF\0\0\0\3" + bytes(40))
+    head, tail = MODEL.read_bytes().split(b"blk.0.attn_q.weight", 1)  # then u32 n_dims, two u64, u32 type
+    wrong["iq3.gguf"].write_bytes(head + b"blk.0.attn_q.weight" + tail[:20] + b"\x15" + tail[21:])
     says = {"empty.gguf": "empty.gguf is empty", "text.gguf": "text.gguf is not a GGUF file", "folder": "not a regular file",
-            "cut.gguf": r"cut.gguf: GGUF: tensor \S+ of \d+ bytes ends behind", "v2.gguf": "v2.gguf: GGUF version 2, only 3"}
+            "cut.gguf": r"cut.gguf: GGUF: tensor \S+ of \d+ bytes ends behind", "v1.gguf": "v1.gguf: GGUF version 1, .* only 2 and 3",
+            "big.gguf": "big.gguf: GGUF version 3 in big-endian byte order",
+            "iq3.gguf": "iq3.gguf: GGUF: tensor blk.0.attn_q.weight: type IQ3_S is not read; these are: F32, .* TQ2_0$"}
     for name, path in wrong.items():
         for command in (["inspect", path], ["generate", "-m", path, "x"], ["chat", "-m", path, "--no-notes"],
                         ["bench", "-m", path], ["quantize", path, path.with_name("out.gguf"), "Q8_0"]):
             expect(command, 3, says[name])
     model, out = pathlib.Path(folder) / "model.gguf", pathlib.Path(folder) / "out.gguf"
+    model.write_bytes(b"GGUF\2" + MODEL.read_bytes()[5:])  # version 2 is the same file
+    old, new = [run("generate", "-m", m, "-n", 8, "--special", "x") for m in (model, MODEL)]
+    if old.returncode != 0 or old.stdout != new.stdout or not old.stdout:
+        failures.append(f"GGUF version 2: exit {old.returncode}: {old.stdout[:100]!r}, {new.stdout[:100]!r} {old.stderr[:200]}")
     model.write_bytes(MODEL.read_bytes())
     (pathlib.Path(folder) / "link.gguf").symlink_to(model)
     expect(["quantize", model, pathlib.Path(folder) / "link.gguf", "Q8_0"], 2, "OUT is IN, .*model.gguf: give another name")
@@ -194,6 +211,22 @@ done = json.loads(run("generate", "-m", MODEL, "--chat", "-n", 24, "--json", "--
 if "warning" in whole.stderr or done["stop"] != "text" or done["text"] != answer[:answer.index(stop)]:
     failures.append(f"generate --stop {stop!r} of {answer!r}: {done}; {whole.stderr}")
 expect(["generate", "-m", MODEL, "--stop", "", "x"], 2, "a stop text of 0 bytes")
+# A file without a template, in whose vocabulary ChatML's marks are nothing but text, is talked to with a warning; one whose template
+# names marks that its vocabulary lacks is damaged.
+with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
+    plain, damaged = pathlib.Path(folder) / "plain.gguf", pathlib.Path(folder) / "damaged.gguf"
+    start = struct.pack("<Q", 12) + b"<|im_start|>"
+    lacks = MODEL.read_bytes().replace(start, start.replace(b"im", b"xy"))
+    damaged.write_bytes(lacks)
+    plain.write_bytes(lacks.replace(b"tokenizer.chat_template", b"tokenizer.xxxx_template"))
+    for command in (["generate", "--chat", "-n", 8, "Hi", "-m"], ["chat", "--no-notes", "-n", 8, "-m"]):
+        done = run(*command, plain, stdin="Hi\n")
+        if done.returncode != 0 or not re.search("warning: the model has no chat template; ChatML is used, its marks as plain text", done.stderr) or len(
+                done.stdout.strip()) < 2:
+            failures.append(f"{command} without marks: exit {done.returncode}: {done.stdout[:200]} {done.stderr[:300]}")
+        done = run(*command, damaged, stdin="Hi\n")
+        if done.returncode != 3 or "this model has no <|im_start|> token" not in done.stderr:
+            failures.append(f"{command} of a damaged file: exit {done.returncode}: {done.stdout[:200]} {done.stderr[:300]}")
 expect(["bench"], 2, "-m FILE")
 
 def generated(*args):
@@ -353,12 +386,29 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
         if sum(p["weight_bytes"] for p in parts.values()) != report["bytes_per_token"] or not all(
                 parts[p]["seconds_per_token"] > 0 for p in ("qkv", "attention", "out", "gate_up", "down", "head")):
             failures.append(f"bench --json: {parts}")
+    # Up to the model's last position, and not beyond.
+    for prompt, generate in ((511, 1), (0, 512), (512, 0), (500, 12), (480, 32)):
+        done = run("bench", "-m", synth[0], "-p", prompt, "-n", generate, "-r", 2, "-t", 1, "--peak-seconds", 0, "--json", meshmind=FASTER)
+        if done.returncode != 0 or json.loads(done.stdout)["memory"]["positions"] != 512:
+            failures.append(f"bench -p {prompt} -n {generate}: exit {done.returncode}: {done.stderr[:300]}{done.stdout[-300:]}")
+    expect(["bench", "-m", synth[0], "-p", "512", "-n", "1"], 3, "513 positions: the model was trained for 512")
+    # The peak is the most of all runs, each with the session full.
+    few, many = [json.loads(run("bench", "-m", MODEL, "-p", 1, "-n", n, "-r", 1, "-t", "1,2", "--kv", "f32", "--peak-seconds", 0.01, "--json",
+                                meshmind=FASTER).stdout) for n in (1, 511)]
+    for report in few, many:
+        peaks = [one["memory_peak_bytes"] for one in report["runs"]]
+        if report["memory_peak_bytes"] != max(peaks) or min(peaks) < report["memory"]["weights_bytes"]:
+            failures.append(f"bench: peaks {peaks} of {report['memory_peak_bytes']}")
+    grown = [b["memory_peak_bytes"] - a["memory_peak_bytes"] for a, b in zip(few["runs"], many["runs"])]
+    if min(grown) < (many["memory"]["cache_bytes"] - few["memory"]["cache_bytes"]) / 2:
+        failures.append(f"bench: 510 positions more took {grown} bytes: {few} {many}")
     expect(["bench", "-m", synth[0], "-p", "0", "-n", "3", "-r", "1", "--peak-seconds", "0"], 0,
            r"(?s)parameters.*peak memory.*\d thread.*decode +3 .*tokens/s", "stdout")
     expect(["bench", "-m", synth[0], "-p", "0", "-n", "3", "-r", "1", "--peak-seconds", "0", "--profile"], 0,
            r"(?s)decode +3 .*qkv +[\d.]+ us +[\d.]+ % +[\d.]+ MB +[\d.]+ GB/s\n.*head ", "stdout")
     # What is planned is said before loading; a limit lowers the cache's type, then the context, or refuses.
-    line = r"memory: weights 1\.4 MB, cache [\d.]+ MB \(%s\), work [\d.]+ MB; [\d.]+ MB of [\d.]+ [GM]B available"
+    line = (r"memory: weights 1\.4 MB, cache [\d.]+ MB \(%s\), work [\d.]+ MB, vocabulary [\d.]+ MB, program [\d.]+ MB(?:, loading [\d.]+ MB more)?; "
+            r"[\d.]+ MB of [\d.]+ [GM]B available")
     context = folder / "context.txt"
     context.write_text("a crow " * 40)
     for command in [["generate", "-n", 2, "x"], ["logits", "--ids", "1,2"], ["perplexity", "-f", context]]:
@@ -366,9 +416,9 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
         memory = json.loads(done.stdout)["memory"]
         if not re.search(line % "512 positions, f32", done.stderr) or memory["positions"] != 512:
             failures.append(f"{command}: memory: {done.stderr} {memory}")
-        parts = sum(memory[part + "_bytes"] for part in ("weights", "cache", "adapter", "work"))
-        if not parts < memory["planned_bytes"] < parts + 16e6 or memory["peak_bytes"] < memory["weights_bytes"]:
-            failures.append(f"{command}: memory: {memory}")
+        parts = sum(memory[part + "_bytes"] for part in ("weights", "cache", "adapter", "work", "streaming", "vocabulary", "program", "loading_more"))
+        if parts != memory["planned_bytes"] or memory["peak_bytes"] < memory["weights_bytes"] or not sums_up(done.stderr):
+            failures.append(f"{command}: memory: {parts} {memory} {done.stderr}")
         # Lower and lower, from what it takes to what cannot be: types fall, then positions.
         memory = json.loads(run(*command, "-m", synth[0], "--json", meshmind=FASTER).stdout)["memory"]
         top, chosen = -(-memory["planned_bytes"] // 1000000), []
@@ -402,8 +452,8 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     expect(["generate", "-m", synth[0], "--draft", synth[0], "--max-memory-mb", alone, "x"], 2, "beside a model of")
     expect(["generate", "-m", synth[0], "--draft", synth[0], "-n", "1", "x"], 0, r"memory of the draft: weights 1\.4")
     expect(["bench", "-m", synth[0], "-p", "300", "-n", "2", "-r", "1", "--peak-seconds", "0"], 0,
-           line % "318 positions, f16")
-    expect(["bench", "-m", synth[0], "-p", "300", "--max-memory-mb", "1"], 2, "380 positions, q8_0")
+           line % "302 positions, f16")
+    expect(["bench", "-m", synth[0], "-p", "300", "--max-memory-mb", "1"], 2, "364 positions, q8_0")
     expect(["bench", "-m", synth[0], "--train", "--stream"], 2, "learning needs the model in memory")
     with_adapter = run("generate", "-m", MODEL, "--lora", out / "final.gguf", "-n", 1, "x")
     if not re.search(r"memory: .*\), adapters [\d.]+ MB, work", with_adapter.stderr):
@@ -447,6 +497,14 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     lines.write_text("".join((BASE / "train.jsonl").read_text().splitlines(True)[:40]))
     train = ["train", "-m", MODEL, "-d", lines, "-t", 1, "--steps", 1, "--batch", 600, "--micro", 600, "--seq", 96]
     plan = json.loads(run(*train, "--dry-run", "--json", meshmind=FASTER).stdout)
+    done = run(*train, "--steps", 5, "--dry-run", meshmind=FASTER)  # two steps by the clock, whatever they add up to
+    if not re.search(r"measured over 2 steps: .*\n5 steps: about", done.stdout):
+        failures.append(f"train --dry-run: {done.stdout[-400:]}")
+    several = json.loads(run(*train, "--steps", 5, "--dry-run", "--json", meshmind=FASTER).stdout)
+    if several["measured_steps"] != 2 or abs(several["estimated_s"] - 5 * several["step_s"]) > 1e-6 * several["estimated_s"]:
+        failures.append(f"train --dry-run --json: {several}")
+    if plan["measured_steps"] != 1:
+        failures.append(f"train --dry-run of one step: {plan}")
     top, adapters, chosen = -(-plan["memory"]["planned_bytes"] // 1000000), set(), []
     if plan["steps"] != 1 or plan["step_s"] <= 0 or plan["memory"]["checkpoint_layers"] != 0:
         failures.append(f"train --dry-run: {plan}")
@@ -457,7 +515,9 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
         memory = json.loads(fit.stdout)["memory"]
         chosen.append((memory["checkpoint_layers"], -memory["micro_tokens"]))
         order = list(chosen)
-        if memory["planned_bytes"] > limit * 1000000:
+        parts = sum(memory[part + "_bytes"] for part in ("before", "weights", "adapter", "optimizer", "activations", "logits", "work", "held_out",
+                                                         "loading_more", "checkpoint", "writing"))
+        if memory["planned_bytes"] > limit * 1000000 or parts != memory["planned_bytes"]:
             failures.append(f"train --max-memory-mb {limit}: {memory}")
     chosen.sort(key=lambda c: c[1])  # stable: with as many tokens at once, more and more layers
     if fit.returncode != 2 or chosen[0] != (0, -600) or chosen[-1][0] == 0 or fit.stdout or chosen != order:
@@ -467,13 +527,17 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     for more, meshmind in ([], MESHMIND), (["--max-memory-mb", limit + 7], FASTER), (["--checkpoint-layers", 99], MESHMIND):
         done = run(*train, "-o", folder / "m.gguf", *more, meshmind=meshmind)
         adapters.add((folder / "m.gguf").read_bytes())
-        if done.returncode != 0 or not re.search(r"memory: weights [\d.]+ MB, adapter", done.stderr):
+        if done.returncode != 0 or not re.search(r"memory: weights [\d.]+ MB, adapter", done.stderr) or not sums_up(done.stderr):
             failures.append(f"train {more}: exit {done.returncode}: {done.stderr}")
     if len(adapters) != 1:
         failures.append("train: other bytes with other memory")
     expect([*train, "--dry-run"], 0, r"(?s)optimizer.*adamw.*activations.*total.*measured over 1 step:", "stdout")
     expect(["train", "-m", MODEL, "-d", lines], 2, "--out .or --dry-run. are needed")
-    for path in (lines, folder / "m.gguf"):
+    joined, same = ["adapter", "merge", "--lora", folder / "m.gguf", "--lora"], folder / "j.gguf"
+    expect([*joined, f"{folder / 'm.gguf'}=0.3", "-o", same], 3, r"only with rounding of B \(--allow-rounding\)")
+    expect([*joined, f"{folder / 'm.gguf'}=0.3", "-o", same, "--allow-rounding"], 0, "B rounded", "stdout")
+    expect([*joined, f"{folder / 'm.gguf'}=0.5", "-o", same], 0, "exact", "stdout")
+    for path in (lines, folder / "m.gguf", same):
         path.unlink()
     # The script that compares engines, with a stand-in that answers as llama-bench does.
     other = folder / "other"

@@ -8,9 +8,11 @@
 #include "omm/messages.h"
 #include "omm_test.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static fed s_fed;
+static char s_says[257]; /* the last signed refusal */
 
 /* ---- whole runs ---- */
 
@@ -86,6 +88,21 @@ static omm_key key_of(uint64_t number) {
     return key;
 }
 
+/* Who is kept out is told so by a receipt of this coordinator, for this very request. */
+static omm_err reason_signed(const omm_reply *said, omm_bytes asked, const omm_key *key,
+                             omm_arena *arena) {
+    omm_envelope opened;
+    omm_receipt receipt;
+    const omm_digest id = omm_key_id(&key->public_key), digest = omm_hash(asked);
+    CHECK_OK(omm_envelope_open_as(&opened, OMM_CONTEXT_RECEIPT, said->envelope));
+    CHECK(omm_public_key_equal(&opened.key, &s_fed.coordinator_key.public_key));
+    CHECK_OK(omm_receipt_decode(&receipt, opened.payload, arena));
+    CHECK(!receipt.accepted && omm_digest_equal(&receipt.node_id, &id));
+    CHECK(omm_digest_equal(&receipt.submission_digest, &digest));
+    (void)snprintf(s_says, sizeof s_says, "%s", receipt.sentence);
+    return receipt.reason;
+}
+
 /* OK for a Wait, else the reason of the refusal. */
 static omm_err send(omm_request_kind kind, omm_context context, omm_bytes payload,
                     const omm_key *key) {
@@ -101,8 +118,12 @@ static omm_err send(omm_request_kind kind, omm_context context, omm_bytes payloa
                                 &(omm_request){.kind = kind, .envelope = omm_buf_view(&envelope)}));
     fed_send(&s_fed, &reply, omm_buf_view(&request));
     CHECK_OK(omm_reply_decode(&said, omm_buf_view(&reply), &arena));
-    CHECK(said.kind == OMM_REPLY_WAIT || said.kind == OMM_REPLY_REFUSED);
+    CHECK(said.kind == OMM_REPLY_WAIT || said.kind == OMM_REPLY_REFUSED ||
+          said.kind == OMM_REPLY_RECEIPT);
     omm_err reason = said.kind == OMM_REPLY_WAIT ? OMM_OK : said.reason;
+    s_says[0] = '\0';
+    if (said.kind == OMM_REPLY_RECEIPT)
+        reason = reason_signed(&said, omm_buf_view(&envelope), key, &arena);
     omm_arena_fini(&arena);
     omm_buf_fini(&reply);
     omm_buf_fini(&request);
@@ -119,10 +140,11 @@ static omm_err ask(const omm_enrol *enrol, const omm_key *key) {
     return reason;
 }
 
+static uint64_t s_counter;
+
 static omm_err poll_as(const omm_key *key) {
-    static uint64_t counter;
     omm_buf payload;
-    omm_poll poll = {.counter = ++counter};
+    omm_poll poll = {.counter = ++s_counter};
     omm_buf_init(&payload, 4096);
     CHECK_OK(omm_poll_encode(&payload, &poll));
     omm_err reason = send(OMM_REQUEST_POLL, OMM_CONTEXT_POLL, omm_buf_view(&payload), key);
@@ -239,6 +261,26 @@ static void test_ends(void) {
     CHECK_OK(omm_coord_uninvite(s_fed.coord, id));
     CHECK_ERR(omm_coord_uninvite(s_fed.coord, id), OMM_ERR_STATE);
     CHECK_EQ(ask(&e, &second), OMM_ERR_REFUSED_INVITATION);
+    fed_close(&s_fed);
+}
+
+/* Who comes too late reads what happened and what helps; the others go on. */
+static void test_expired_node(void) {
+    fed_options o = guests();
+    o.nodes = 3;
+    o.token_hours = 2;
+    fed_open(&s_fed, &o);
+    s_fed.clock.wall_ms += (uint64_t)2 * 3600 * 1000;
+    omm_node_status status = {.refused = "", .advice = ""};
+    for (int i = 0; i < 1000 && strncmp(status.refused, "invitation", 10) != 0; i++) {
+        CHECK(fed_step(&s_fed));
+        status = omm_node_get_status(s_fed.nodes[2]);
+    }
+    CHECK(strncmp(status.refused, "invitation: ended at ", 21) == 0);
+    CHECK(strstr(status.advice, "another invitation"));
+    s_fed.done[2] = true;
+    fed_run(&s_fed);
+    CHECK_EQ(s_fed.run.node_count, 2);
     fed_close(&s_fed);
 }
 
@@ -496,6 +538,32 @@ static void revoke(omm_err want, size_t node, const char *reason) {
               want);
 }
 
+/* In quarantine it is told so, signed; what it says there is heard again by nobody when it is released. */
+static void test_quarantined(void) {
+    const omm_key guest = key_of(1);
+    open_quiet(8);
+    omm_seed token = new_token(0);
+    omm_enrol e = with_token(&token, &guest);
+    CHECK_OK(ask(&e, &guest));
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(poll_as(&guest));
+        CHECK_EQ(s_says[0], '\0');
+        CHECK_OK(
+            omm_coord_quarantine(&s_fed.coord_deadline_ms, s_fed.coord, s_fed.now_ms, 2, true));
+        fed_restart_coordinator(&s_fed);
+        s_counter += OMM_COUNTER_BLOCK; /* as a node goes on */
+        CHECK_EQ(poll_as(&guest), OMM_ERR_REFUSED_NOT_SELECTED);
+        CHECK(strcmp(s_says, "round: node is in quarantine, by the operator's word") == 0);
+        const uint64_t last = s_counter;
+        CHECK_OK(
+            omm_coord_quarantine(&s_fed.coord_deadline_ms, s_fed.coord, s_fed.now_ms, 2, false));
+        s_counter = last - 2;
+        CHECK_EQ(poll_as(&guest), OMM_ERR_REFUSED_DUPLICATE);
+        s_counter = last;
+    }
+    fed_close(&s_fed);
+}
+
 static void test_revoked(void) {
     const omm_key guest = key_of(1);
     open_quiet(8);
@@ -508,6 +576,7 @@ static void test_revoked(void) {
     revoke(OMM_ERR_STATE, 2, "again");
     for (int i = 0; i < 2; i++) {
         CHECK_EQ(poll_as(&guest), OMM_ERR_REFUSED_KEY);
+        CHECK(strcmp(s_says, "public_key: revoked: sends noise") == 0);
         CHECK_EQ(ask(&e, &guest), OMM_ERR_REFUSED_KEY);
         omm_enrol again = with_token(&second, &guest); /* a new invitation does not help it */
         CHECK_EQ(ask(&again, &guest), OMM_ERR_REFUSED_KEY);
@@ -554,6 +623,7 @@ int main(void) {
     test_thief();
     test_once();
     test_ends();
+    test_expired_node();
     test_room();
     test_operator_limits();
     test_nothing_secret_kept();
@@ -561,6 +631,7 @@ int main(void) {
     test_flood();
     test_work_limit();
     test_worked_runs();
+    test_quarantined();
     test_revoked();
     test_runs();
     test_revoked_in_a_run();

@@ -136,7 +136,8 @@ static void invite(fed *f) {
     omm_buf text;
     omm_buf_init(&text, 4096);
     if (f->o.nodes > f->o.listed)
-        CHECK_OK(omm_coord_invite(&text, f->coord, f->o.nodes - f->o.listed, 0, "guest"));
+        CHECK_OK(
+            omm_coord_invite(&text, f->coord, f->o.nodes - f->o.listed, f->o.token_hours, "guest"));
     CHECK_OK(omm_buf_append(&text, "", 1));
     for (uint32_t i = f->o.listed; i < f->o.nodes; i++) {
         char *line = (char *)text.data + (size_t)(i - f->o.listed) * OMM_INVITATION_TEXT_SIZE;
@@ -273,7 +274,7 @@ void fed_open(fed *f, const fed_options *options) {
                                        .passes = f->o.passes,
                                        .share = f->o.share};
     open_coordinator(f);
-    if (f->o.listed) invite(f);
+    if (f->o.listed && !f->o.work_bits) invite(f);
     for (uint32_t i = 0; i < f->o.nodes; i++) {
         f->training[i] = fed_training_open(f, i);
         f->done[i] = f->o.silent[i];

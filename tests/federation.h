@@ -35,9 +35,10 @@ typedef struct fed fed;
 
 typedef struct fed_options {
     uint32_t nodes, rounds, select, accept_min;
-    uint32_t listed;    /* nodes from here on have an invitation; 0: none, and nobody can join */
-    uint32_t node_max;  /* with it; 0: nodes */
-    uint32_t work_bits; /* instead of invitations they work; 0: they do not */
+    uint32_t listed;      /* nodes from here on have an invitation; 0: none, and nobody can join */
+    uint32_t node_max;    /* with it; 0: nodes */
+    uint32_t token_hours; /* how long invitations last; 0: for ever */
+    uint32_t work_bits;   /* instead of invitations they work; 0: they do not */
     uint32_t work_bits_max; /* what they agree to; 0: the default */
     bool canaries;          /* two shards; who works must pass, and every node's turn may be one */
     uint32_t passes;

@@ -72,15 +72,24 @@ omm_reply_kind hand_enrol(hand *h) {
     return hand_ask(h, &e);
 }
 
-omm_reply_kind hand_poll(hand *h) {
+static omm_reply_kind hand_poll_once(hand *h) {
     omm_poll poll = {.counter = ++h->counter};
     omm_buf payload;
-    omm_envelope opened;
     omm_buf_init(&payload, 4096);
     CHECK_OK(omm_poll_encode(&payload, &poll));
     const omm_reply_kind kind =
         hand_sign(h, OMM_REQUEST_POLL, OMM_CONTEXT_POLL, omm_buf_view(&payload));
     omm_buf_fini(&payload);
+    return kind;
+}
+
+omm_reply_kind hand_poll(hand *h) {
+    omm_envelope opened;
+    omm_reply_kind kind = hand_poll_once(h);
+    if (kind == OMM_REPLY_REFUSED && h->said.reason == OMM_ERR_REFUSED_DUPLICATE) {
+        h->counter += OMM_COUNTER_BLOCK; /* the coordinator began again */
+        kind = hand_poll_once(h);
+    }
     if (kind != OMM_REPLY_OFFER) return kind;
     CHECK_OK(omm_envelope_open_as(&opened, OMM_CONTEXT_OFFER, h->said.envelope));
     CHECK_OK(omm_offer_decode(&h->offer, opened.payload, &h->arena));
@@ -163,8 +172,14 @@ omm_reply_kind hand_put(hand *h) {
 }
 
 omm_err hand_refused(hand *h, omm_reply_kind kind) {
-    CHECK_EQ(kind, OMM_REPLY_REFUSED);
-    return h->said.reason;
+    omm_envelope opened;
+    omm_receipt receipt;
+    if (kind == OMM_REPLY_REFUSED) return h->said.reason;
+    CHECK_EQ(kind, OMM_REPLY_RECEIPT); /* who is kept out reads it signed */
+    CHECK_OK(omm_envelope_open_as(&opened, OMM_CONTEXT_RECEIPT, h->said.envelope));
+    CHECK_OK(omm_receipt_decode(&receipt, opened.payload, &h->arena));
+    CHECK(!receipt.accepted);
+    return receipt.reason;
 }
 
 omm_err hand_verdict(hand *h) {

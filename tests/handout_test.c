@@ -139,7 +139,8 @@ static void check_others(void) {
     CHECK(s_candidate.offer.is_canary && s_candidate.offer.selected_count == 1);
     CHECK_EQ(hand_refused(&s_stranger, hand_poll(&s_stranger)), OMM_ERR_REFUSED_KEY);
     CHECK_EQ(hand_refused(&s_nodes[GONE], hand_poll(&s_nodes[GONE])), OMM_ERR_REFUSED_KEY);
-    CHECK_EQ(hand_poll(&s_nodes[CAUGHT]), OMM_REPLY_WAIT);
+    CHECK_EQ(hand_refused(&s_nodes[CAUGHT], hand_poll(&s_nodes[CAUGHT])),
+             OMM_ERR_REFUSED_NOT_SELECTED);
 }
 
 /* Three of the four that were ready have the one offer, as often as they ask; the fourth waits. */
@@ -179,10 +180,11 @@ static void test_who_gets_what(void) {
     check_open(want); /* again, and over a restart */
     fed_restart_coordinator(&s_fed);
     check_open(want);
-    uint32_t one = 0; /* of those that have it, one is caught: it waits until it is released */
+    uint32_t one =
+        0; /* of those that have it, one is caught: it is kept out until it is released */
     while (!want[one]) one++;
     set_quarantine(one, true);
-    CHECK_EQ(hand_poll(&s_nodes[one]), OMM_REPLY_WAIT);
+    CHECK_EQ(hand_refused(&s_nodes[one], hand_poll(&s_nodes[one])), OMM_ERR_REFUSED_NOT_SELECTED);
     set_quarantine(one, false);
     check_open(want);
     s_fed.now_ms +=

@@ -109,25 +109,35 @@ static void work(victim *v) {
     CHECK_EQ(asked(v), OMM_REQUEST_SUBMIT);
 }
 
-static void refuse(victim *v) {
+/* For what the node has just sent: the test may change it before it is signed. */
+static omm_receipt receipt_for(victim *v, omm_err reason) {
     omm_request request;
     CHECK_OK(omm_request_decode(&request, v->action.request, &v->p.arena));
     omm_receipt receipt = {.round = v->p.offer.round,
                            .node_id = v->p.f.run_nodes[v->p.f.of_node[PEER]].id,
                            .submission_digest = omm_hash(request.envelope),
-                           .reason = OMM_ERR_REFUSED_NORM,
-                           .sentence = "no"};
+                           .accepted = reason == OMM_OK,
+                           .reason = reason,
+                           .sentence = reason == OMM_OK ? "" : "no"};
     memcpy(receipt.run_id, v->p.offer.run_id, sizeof receipt.run_id);
+    return receipt;
+}
+
+static void answer_receipt(victim *v, const omm_receipt *receipt, const omm_key *key) {
     omm_buf payload;
     omm_buf envelope;
     omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
     omm_buf_init(&envelope, OMM_ENVELOPE_BYTES_MAX);
-    CHECK_OK(omm_receipt_encode(&payload, &receipt));
-    CHECK_OK(omm_envelope_seal(&envelope, OMM_CONTEXT_RECEIPT, omm_buf_view(&payload),
-                               &v->p.f.coordinator_key));
+    CHECK_OK(omm_receipt_encode(&payload, receipt));
+    CHECK_OK(omm_envelope_seal(&envelope, OMM_CONTEXT_RECEIPT, omm_buf_view(&payload), key));
     answer(v, &(omm_reply){.kind = OMM_REPLY_RECEIPT, .envelope = omm_buf_view(&envelope)});
     omm_buf_fini(&payload);
     omm_buf_fini(&envelope);
+}
+
+static void refuse(victim *v) {
+    const omm_receipt receipt = receipt_for(v, OMM_ERR_REFUSED_NORM);
+    answer_receipt(v, &receipt, &v->p.f.coordinator_key);
 }
 
 /* ---- offers that are not followed ---- */
@@ -361,27 +371,91 @@ static void unsigned_refusals(void) {
     victim_close(&v);
 }
 
-/* A liar says that the counter is too low, for ever: it still fits, and still goes up. */
+static uint64_t counter_sent(victim *v) {
+    omm_request request;
+    omm_envelope envelope;
+    omm_poll poll;
+    CHECK_EQ(asked(v), OMM_REQUEST_POLL);
+    CHECK_OK(omm_request_decode(&request, v->action.request, &v->p.arena));
+    CHECK_OK(omm_envelope_open_as(&envelope, OMM_CONTEXT_POLL, request.envelope));
+    CHECK_OK(omm_poll_decode(&poll, envelope.payload, &v->p.arena));
+    return poll.counter;
+}
+
+static uint64_t wait_ms(const victim *v) {
+    CHECK_EQ(v->action.kind, OMM_NODE_WAIT);
+    return v->action.until_ms - v->now_ms;
+}
+
+/* In quarantine, or revoked: it says so, asks more and more rarely, shows no token, and goes on when it may.  What is not
+ * its coordinator's answer to this very poll changes nothing. */
+static void kept_out(void) {
+    victim v;
+    victim_open(&v);
+    CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
+    omm_receipt old = receipt_for(&v, OMM_ERR_REFUSED_NOT_SELECTED);
+    for (uint64_t want = 5000; want < 2000000; want *= 2) {
+        CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
+        const omm_receipt no = receipt_for(&v, OMM_ERR_REFUSED_NOT_SELECTED);
+        answer_receipt(&v, &no, &v.p.f.coordinator_key);
+        CHECK_EQ(wait_ms(&v), want < 600000 ? want : 600000);
+        const omm_node_status status = omm_node_get_status(v.node);
+        CHECK(strcmp(status.refused, "no") == 0 && strstr(status.advice, "ctl release"));
+    }
+    CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
+    answer(&v, &(omm_reply){.kind = OMM_REPLY_WAIT, .retry_ms = 1000});
+    CHECK_EQ(wait_ms(&v), 1000);
+    for (int i = 0; i < 4; i++) {
+        CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
+        omm_receipt lie = receipt_for(&v, i == 2 ? OMM_OK : OMM_ERR_REFUSED_KEY);
+        if (i == 1) lie.submission_digest = old.submission_digest;
+        if (i == 3) lie.node_id.b[0] ^= 1;
+        answer_receipt(&v, &lie, i == 0 ? &v.p.f.keys[PEER] : &v.p.f.coordinator_key);
+        CHECK_EQ(wait_ms(&v), 5000);
+        const omm_node_status status = omm_node_get_status(v.node);
+        CHECK(!status.refused[0] && !status.advice[0]);
+    }
+    CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
+    const omm_receipt no = receipt_for(&v, OMM_ERR_REFUSED_KEY);
+    answer_receipt(&v, &no, &v.p.f.coordinator_key);
+    CHECK_EQ(wait_ms(&v), 5000);
+    CHECK(strstr(omm_node_get_status(v.node).advice, "for good"));
+    offer_honest(&v); /* and polls, instead of asking to be let in */
+    CHECK_EQ(asked(&v), OMM_REQUEST_GET);
+    CHECK(!omm_node_get_status(v.node).refused[0]);
+    victim_close(&v);
+}
+
+/* A liar says that the counter is too low, for ever: it still fits, and still goes up.  Said once, it costs a block and a
+ * quarter of a second. */
 static void counter_pushed_up(void) {
     victim v;
     victim_open(&v);
+    const omm_reply yes = {.kind = OMM_REPLY_WAIT, .retry_ms = 1};
     omm_reply no = {.kind = OMM_REPLY_REFUSED,
                     .reason = OMM_ERR_REFUSED_DUPLICATE,
                     .sentence = "counter: too low"};
-    uint64_t last = 0;
-    for (int i = 0; i < 1000; i++) {
-        omm_request request;
-        omm_envelope envelope;
-        omm_poll poll;
-        CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
-        CHECK_OK(omm_request_decode(&request, v.action.request, &v.p.arena));
-        CHECK_OK(omm_envelope_open_as(&envelope, OMM_CONTEXT_POLL, request.envelope));
-        CHECK_OK(omm_poll_decode(&poll, envelope.payload, &v.p.arena));
-        CHECK(poll.counter > last);
-        CHECK(poll.counter < INT64_MAX);
-        last = poll.counter;
+    uint64_t last = counter_sent(&v);
+    for (int i = 0; i < 100; i++) { /* a coordinator that is killed again and again */
+        const uint64_t said_ms = v.now_ms;
         answer(&v, &no);
+        CHECK_EQ(counter_sent(&v), last + OMM_COUNTER_BLOCK + 1);
+        CHECK(v.now_ms - said_ms <= 250);
+        answer(&v, &yes);
+        CHECK_EQ(counter_sent(&v), last + OMM_COUNTER_BLOCK + 2);
+        last += OMM_COUNTER_BLOCK + 2;
     }
+    const uint64_t begin = last;
+    const uint64_t said_ms = v.now_ms;
+    for (int i = 0; i < 1000; i++) {
+        answer(&v, &no);
+        const uint64_t counter = counter_sent(&v);
+        CHECK(counter > last && counter - last <= ((uint64_t)1 << 32) + 1);
+        /* A lost state is made up for soon. */
+        if (i == 9) CHECK_EQ(counter - begin, OMM_COUNTER_BLOCK * 1023 + 10);
+        last = counter;
+    }
+    CHECK(v.now_ms - said_ms > 4000000); /* so the numbers last for centuries */
     offer_honest(&v);
     CHECK_EQ(asked(&v), OMM_REQUEST_GET);
     victim_close(&v);
@@ -426,6 +500,7 @@ int main(void) {
     does_not_know_whole_submissions();
     adapter_with_the_offer();
     unsigned_refusals();
+    kept_out();
     counter_pushed_up();
     state_dir_of_another();
     return 0;

@@ -1,11 +1,12 @@
-"""Peers that mean harm, for soak_test.py: they speak the protocol with the second implementation
+"""Peers that mean harm, for soak_test.py, probation_test.py and poison_test.py: they speak the protocol with the second implementation
 (protocol_peer.py) and break it on purpose.  What they are told is decoded strictly, and counted."""
-import random, socket, struct, threading
+import random, socket, struct, threading, time
 
-import protocol_peer as pp
+import live, protocol_peer as pp
 
 HELLO = b"\0SP\0\0\x30\0\0"
 ANSWER_S = 20
+PER_ADDRESS = 8  # strangers_per_address
 
 
 class Wire:
@@ -35,6 +36,73 @@ class Wire:
 
     def close(self):
         self.s.close()
+
+
+def recorded(data, kind):
+    """Bodies of the requests of this kind in what a listener kept of connections, one after the other."""
+    out = []
+    for stream in bytes(data).split(HELLO)[1:]:
+        at = 0
+        while at + 12 <= len(stream):
+            end = at + 8 + struct.unpack_from(">Q", stream, at)[0]
+            if end > len(stream):
+                break  # the connection broke in it
+            if kind in pp.decode("Request", stream[at + 12:end]):
+                out.append(stream[at + 12:end])
+            at = end
+    return out
+
+
+class Member:
+    """A node, or who wants to be one, that does what the test says.  key: as pp.key_from_seed gives it."""
+
+    def __init__(self, port, key):
+        self.port, self.key, self.wire, self.counter = port, key, None, 0
+
+    def ask(self, **body):
+        request, end = pp.encode("Request", {"version": 1, **body}), time.monotonic() + live.LIMIT_S
+        while True:  # over kills of the coordinator: the same bytes again
+            try:
+                if self.wire is None:
+                    self.wire = Wire(self.port, "127.0.0.1")
+                return pp.decode("Reply", self.wire.ask(request))
+            except OSError:
+                self.wire = None
+                live.check(time.monotonic() < end, "no coordinator answers")
+                time.sleep(0.1)
+
+    def poll(self):
+        while True:
+            self.counter += 1
+            got = self.ask(poll=pp.seal("poll", pp.encode("Poll", {"version": 1, "counter": self.counter}), self.key))
+            if got.get("refused", {}).get("reason") != "REFUSED_DUPLICATE":
+                return got
+            self.counter += pp.COUNTER_BLOCK  # the coordinator began again
+
+    def until(self, wanted, ask):
+        """While it sums up or evaluates, a coordinator answers nobody but with "wait"."""
+        return live.wait_for(wanted, lambda: ask().get(wanted))
+
+    def submission(self, offer, payload, **changed):
+        """For the offer in this envelope, with this payload before zstd: all that it must have, but for the training.  Envelope, bytes as sent."""
+        o = pp.decode("Offer", pp.open_envelope("offer", offer)[1])
+        sent, zeros = b"\0" + payload, pp.blake(bytes(4 * o["adapter"]["value_count"]))
+        s = {"version": 1, "run_id": o["run_id"], "round": o["round"], "nonce": o["nonce"], "offer_digest": pp.blake(offer),
+             "base_digest": o["base_digest"], "global_digest": o["global"]["digest"], "tokens": 400, "examples": 24, "steps": 2,
+             "loss_before": 3.0, "loss_after": 2.0, "codec": o["codec_up"], "data_commitment": pp.blake(b"data"),
+             "residual_before": zeros, "residual_after": zeros, "step_digests": bytes(16),
+             "payload": {"digest": pp.blake(sent), "canonical_digest": pp.blake(payload), "size": len(sent),
+                         "chunk_digests": [pp.blake(sent[i:i + pp.CHUNK]) for i in range(0, len(sent), pp.CHUNK)]}}
+        return pp.seal("submission", pp.encode("Submission", {**s, **changed}), self.key), sent
+
+    def give(self, submit, sent):
+        """Announces it and uploads it; the answer to the last chunk."""
+        missing = self.until("need", lambda: self.ask(submit=submit))["missing"]
+        return [self.ask(put={"digest": pp.blake(sent), "index": i, "data": sent[i * pp.CHUNK:(i + 1) * pp.CHUNK]}) for i in missing][-1]
+
+    def verdict(self, submit):
+        got = self.ask(submit=submit)
+        return got.get("receipt") and pp.decode("Receipt", pp.open_envelope("receipt", got["receipt"])[1])
 
 
 # ---- mutations that know the structure ------------------------------------------------------------
@@ -152,17 +220,19 @@ class Tally:
 # ---- strangers ------------------------------------------------------------------------------------
 
 class Stranger(threading.Thread):
-    """One address of its own; attacks until `stop`.  captured(): submissions of honest nodes that were accepted."""
+    """One address of its own; attacks until `stop`.  captured(): submissions of honest nodes that were accepted; polls(): requests
+    of theirs that a listener kept."""
 
-    def __init__(self, number, port, seed, tally, stop, captured):
+    def __init__(self, number, port, seed, tally, stop, captured, polls):
         super().__init__(daemon=True)
         self.source, self.port, self.tally, self.stop = f"127.0.0.{number}", port, tally, stop
-        self.rng, self.captured, self.wire = random.Random(f"{seed}/{number}"), captured, None
+        self.rng, self.captured, self.polls, self.wire = random.Random(f"{seed}/{number}"), captured, polls, None
         self.key = pp.key_from_seed(pp.blake(f"stranger {seed} {number}".encode()))
         self.counter = 0
 
     ATTACKS = ["mutated", "mutated", "mutated", "mutated", "stranger", "oversize", "slow", "silent", "replay",
-               "replay", "context", "signature", "junk", "chunk"]
+               "replay", "recorded", "recorded", "context", "signature", "junk", "chunk",
+               "deaf", "crowd"]
 
     def run(self):
         while not self.stop.is_set():
@@ -247,7 +317,7 @@ class Stranger(threading.Thread):
 
     def chunk(self):
         data = self.rng.randbytes(self.rng.randrange(1, 5000))
-        put = {"digest": self.rng.randbytes(32), "index": self.rng.randrange(4096), "data": data}
+        put = {"digest": self.rng.randbytes(32), "index": self.rng.randrange(pp.CHUNKS_MAX), "data": data}
         got = self.ask(pp.encode("Request", {"version": 1, "put": put}))
         self.expect(got, "REFUSED_DIGEST")
 
@@ -276,6 +346,12 @@ class Stranger(threading.Thread):
             return
         got = self.ask(pp.encode("Request", {"version": 1, "submit": envelope}))
         assert "wait" in got or "refused" in got or got.get("receipt") == receipt or is_refusal(got.get("receipt")), got
+
+    def recorded(self):
+        """A node's poll once more: its last one has the same answer again, the others say nothing any more."""
+        if polls := self.polls():
+            got = self.ask(self.rng.choice(polls))
+            assert got.keys() & {"wait", "offer", "done"} or got["refused"]["reason"] == "REFUSED_DUPLICATE", got
 
     # no request at all
 
@@ -308,6 +384,59 @@ class Stranger(threading.Thread):
         s = socket.create_connection(("127.0.0.1", self.port), ANSWER_S, source_address=(self.source, 0))
         self.stop.wait(self.rng.random() * 3)
         s.close()
+
+    def base_piece(self):
+        got = self.ask(pp.encode("Request", {"version": 1, "ask_base": True}))
+        return pp.decode("Base", pp.open_envelope("base", got["base_model"])[1])["piece_digests"][0] if "base_model" in got else bytes(32)
+
+    def deaf(self):
+        """Asks for a chunk of the base model again and again, and reads nothing: the connection is ended."""
+        get = pp.encode("Request", {"version": 1, "get": {"digest": self.base_piece(), "index": 0}})
+        self.drop()
+        s = socket.socket()
+        try:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            s.settimeout(ANSWER_S)
+            s.bind((self.source, 0))
+            s.connect(("127.0.0.1", self.port))
+            s.sendall(HELLO + b"".join(struct.pack(">QI", len(get) + 4, i | 1 << 31) + get for i in range(200)))
+            self.stop.wait(self.rng.random() * 4)
+            end = time.monotonic() + ANSWER_S
+            while s.recv(1 << 20) and time.monotonic() < end:
+                pass
+            assert time.monotonic() < end, "who asks ahead and does not read is not closed"
+        except TimeoutError:
+            raise AssertionError("who asks ahead and does not read is not closed") from None
+        finally:
+            s.close()
+
+    def crowd(self):
+        """Hoards sockets, some of which say hello: no more of one address are kept than may be."""
+        self.drop()
+        hoard = []
+        try:
+            for i in range(30):
+                hoard.append(socket.create_connection(("127.0.0.1", self.port), ANSWER_S, source_address=(self.source, 0)))
+                if self.rng.random() < 0.5:
+                    hoard[-1].sendall(HELLO)
+            self.stop.wait(1 + self.rng.random() * 2)
+            kept = sum(not is_closed(s) for s in hoard)
+            assert kept <= PER_ADDRESS, f"{kept} sockets of one address are kept"
+        finally:
+            for s in hoard:
+                s.close()
+
+
+def is_closed(s):
+    s.setblocking(False)
+    try:
+        while s.recv(4096):
+            pass
+        return True
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def is_refusal(envelope):
@@ -353,6 +482,8 @@ class Mallory(threading.Thread):
         self.counter += 1
         poll = pp.encode("Poll", {"version": 1, "counter": self.counter})
         got = self.ask(poll=pp.seal("poll", poll, self.key))
+        if got.get("refused", {}).get("reason") == "REFUSED_DUPLICATE":
+            self.counter += pp.COUNTER_BLOCK  # the coordinator began again
         if "done" in got:
             self.done = True
         elif "offer" in got:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Nodes that come by invitation or by work, as processes over plain TCP: the operator makes tokens, the coordinator is killed
-right after it let one in, a double tries a used token, one is withdrawn, one node is revoked.  No token is in what
+right after it let one in, a double tries a used token, one is withdrawn, one is over, one node is revoked.  No token is in what
 goes over the wire, in logs, in the audit log or in the coordinator's state.  The bundle verifies, with everybody in.
 
 usage: invite_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
-import hashlib, json, pathlib, re, signal, subprocess, sys
+import contextlib, hashlib, json, pathlib, re, signal, sqlite3, subprocess, sys
 
 import live
 from live import free_port, wait_for
@@ -13,7 +13,7 @@ from live import free_port, wait_for
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
 MESHMIND = live.program(sys.argv[2:])
 SCENARIO = SOURCE / "scenarios" / "processes.yaml"
-CLIENTS = {"listed": "cafe-02", "ada": "studio-02", "bob": "harbor-02", "double": "harbor-02", "noisy": "harbor-02", "worker": "cafe-02"}
+CLIENTS = {"listed": "cafe-02", "ada": "studio-02", "bob": "harbor-02", "double": "harbor-02", "noisy": "harbor-02", "worker": "cafe-02", "late": "cafe-02"}
 findings = live.Findings()
 check = findings.check
 
@@ -29,6 +29,10 @@ def ctl(code, says, *words):
           f"ctl {words}: exit {done.returncode} (wanted {code}): {done.stdout}{done.stderr}")
     check("?" not in done.stderr, f"ctl {words} asks back, or has what is no text: {done.stderr}")
     return done.stdout
+
+
+def status_of(name):
+    return subprocess.run([MESHMIND, "node", "status", "-c", FOLDER / f"{name}.yaml"], capture_output=True, text=True).stdout
 
 
 def log_of(name):
@@ -104,12 +108,15 @@ def run():
     check(len(set(made)) == 4, f"{len(made)} tokens")
     listed = ctl(0, "open", "invitations")
     check(listed.count("open") == 4 and listed.count("may") == 4, listed)
+    made += tokens("--label", "june", "--expires", "1")
     refused_files(port, public, made[0])
     write_node("listed", port, public)
     write_node("ada", tap.port, public, token=made[0])
     nodes = [start("node", "listed"), start("node", "ada")]
     wait_for("the kill after the first guest", lambda: first.poll() is not None)
     check(first.returncode == -signal.SIGKILL, f"the coordinator ended with {first.returncode}")
+    with contextlib.closing(sqlite3.connect(FOLDER / "coordinator" / "enrolment.sqlite")) as db, db:  # an hour has passed
+        check(db.execute("UPDATE invitation SET expires = 86400000 WHERE label = 'june'").rowcount == 1, "no invitation to end")
     second = start("coordinator", "coordinator")
     wait_for("the coordinator again", ready)
     check([state for state, name in names() if name.startswith("may-")] == ["enrolled"], f"after the kill: {names()}")
@@ -121,6 +128,13 @@ def run():
     gone = re.search(r"(?m)^([0-9a-f]{16}).*open", ctl(0, "open", "invitations")).group(1)  # the newest: made[3]
     ctl(0, "lets nobody in", "uninvite", gone)
     ctl(1, "withdrawn already", "uninvite", gone)
+    check(re.search("until 1970-01-02T.* expired  june", ctl(0, "open", "invitations")), "the list does not say that one is over")
+    write_node("late", tap.port, public, token=made[4])
+    late = start("node", "late")
+    wait_for("the late one", lambda: re.search("enrol_refused .*invitation: ended at 1970-01-02T.*advice=.*another invitation", log_of("late")))
+    wait_for("its owner reads it", lambda: re.search("the coordinator refuses it: invitation: ended at 1970-01-02T.*; ask whoever runs the coordinator "
+                                                     "for another invitation", status_of("late")))
+    live.stop(late)
     write_node("noisy", tap.port, public, token=made[3])
     write_node("worker", tap.port, public)
     nodes += [start("node", "bob"), start("node", "double"), start("node", "noisy"), start("node", "worker")]
@@ -140,7 +154,8 @@ def run():
     ctl(1, "that is for good", "release", noisy[:16])
     check("by work of 14 bits" in ctl(0, "accepted", "nodes"), "nobody came by work")
     wait_for("the end of its connection", lambda: wire.ended > lost)
-    wait_for("the revoked one hears it", lambda: "revoked: sends noise" in log_of("noisy"))
+    wait_for("the revoked one hears it", lambda: re.search("kept_out .*revoked: sends noise", log_of("noisy")))
+    wait_for("its owner reads it", lambda: "revoked: sends noise; that is for good: stop this node" in status_of("noisy"))
     check(sorted(state for state, _ in names()) == ["enrolled"] * 4 + ["revoked"], names())
     ctl(0, "opened again", "resume")
     wait_for("the end", lambda: all(p.poll() is not None for p in (second, *nodes[:3], nodes[5])))

@@ -35,7 +35,7 @@ def check_training(program, model, *options):
 
 
 def judge(program, model, options, memory):
-    planned, peak = memory["planned_bytes"], memory["peak_bytes"]
+    planned, peak = memory["planned_bytes"] - memory.get("writing_bytes", 0), memory["peak_bytes"]
     print(f"{model.name} {options}: planned {planned / 1e6:.1f}, peak {peak / 1e6:.1f}, {(peak - planned) / 1e6:+.1f} MB")
     if abs(peak - planned) > ERROR_BYTES + planned // ERROR_SHARE:
         failures.append(f"{program} {model.name} {options}: planned {planned}, peak {peak}: {memory}")

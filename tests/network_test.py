@@ -22,7 +22,7 @@ UPLINK = ["rate", "1mbit", "burst", "16kb", "latency", "400ms"]
 PARTITION_S = 6
 TIME_LIMIT_S = 600
 RESETS_AT = [60_000, 150_000]
-# What the interface may count above the messages' own bytes: TLS records and packets sent again; a handshake and a
+# What a calm run carries besides is compared within 2 % by wire_bytes_test.py.  What the interface may count here above the messages' own bytes: TLS records and packets sent again; a handshake and a
 # request without an answer for each connection; what a reset connection carried in vain, and what was under way
 # when the partition came.  Headers of Ethernet, IP and TCP are taken off by the packet.
 HEADERS_BYTES = 14 + 20 + 32

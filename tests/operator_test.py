@@ -3,10 +3,12 @@
 what to do.  One coordinator (tls+tcp, HTTP on) and its nodes; one thing is broken at a time, and mended again.
 
 few       too few nodes for a round; another user's question
-nodes     a node that is not enrolled, one with another certificate, one that stands still
+          a node that is not enrolled, one with another certificate
 still     a round that cannot be written: sick until it can be, however well everything else goes
-ground    files of the run are moved away while it goes on
+nodes     meanwhile, a node with a new state, one that stands still
 changed   a coordinator that is started again with something else than its run began with
+evidence  a file of an earlier round has changed
+ground    files of the run are moved away while it goes on
 lost      a state folder that has lost or broken a file; too few open files
 
 usage: operator_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
@@ -43,7 +45,7 @@ audit: {submissions: 1, scalar_steps: 0}
 class Service:
     def __init__(self, folder):
         self.folder, self.port, self.http, self.running = folder, live.free_port(), live.free_port(), {}
-        self.public = live.keys(MESHMIND, folder, [*NODES, "dora"])
+        self.public = live.keys(MESHMIND, folder, [*NODES, "dora", "carl"])
         live.ship(folder, few=8)
         (folder / "run.yaml").write_text(SCENARIO)
         for name in ("tls", "other"):
@@ -51,7 +53,7 @@ class Service:
         live.write_coordinator(folder, self.port, "run.yaml", enrolled={n: self.public[n]["public_key"] for n in NODES},
                                listen=f"tls+tcp://127.0.0.1:{self.port}", http=f"127.0.0.1:{self.http}", state_dir="state",
                                tls_certificate="tls.key.crt", tls_key="tls.key")
-        for name in (*NODES, "dora"):
+        for name in (*NODES, "dora", "carl"):
             self.write_node(name)
 
     def write_node(self, name, **more):
@@ -98,12 +100,21 @@ class Service:
 
 
 def few(s):
-    s.start("coordinator", "anna")
-    s.wait("a word on too few nodes", lambda: re.search(r"WARN too_few_nodes round=0 ready=[01] accept_min=2 ", s.log("coordinator")))
+    """With one node a round waits; meanwhile two come that cannot take part."""
+    s.write_node("carl", tls_certificate="other.key.crt")
+    s.start("coordinator", "anna", "dora", "carl")
     s.wait("anna", lambda: "waits for nodes: 1 ready, at least 2 are needed (accept_min), with 2 it begins at once" in s.ctl("status"))
     said = json.loads(s.ctl("status", "--json"))
     check(said["needed"] == 2 and said["nodes"]["ready"] == 1 and said["seconds_left"] is None, said)
     check("have not come for this round yet: bert;" in s.ctl("status"), s.ctl("status"))
+    s.wait("dora's owner knows why", lambda: s.node_says("dora") == "the coordinator refuses it: public_key: not enrolled in this run")
+    key = s.public["dora"]["public_key"][:16]
+    said = f'request_refused peer=127.0.0.1 node="key {key}..." reason=REFUSED_KEY'
+    check(said in s.log("coordinator"), f"{said} is not in:\n{s.log('coordinator')[-1500:]}")
+    s.wait("a word on too few nodes", lambda: re.search(r"WARN too_few_nodes round=0 ready=[01] accept_min=2 ", s.log("coordinator")))
+    s.wait("carl's owner knows why", lambda: re.match(r"no answer for \d+ s: no TLS: the certificate there is not that of", s.node_says("carl")))
+    s.wait("carl's log, too", lambda: "the certificate there is not that of tls_certificate" in s.log("carl"))
+    s.stop("dora", "carl")
 
 
 def others(s):
@@ -117,47 +128,37 @@ def others(s):
 
 
 def nodes(s):
-    s.start("dora")
-    s.wait("dora's owner knows why", lambda: s.node_says("dora") == "the coordinator refuses it: public_key: not enrolled in this run")
-    key = s.public["dora"]["public_key"][:16]
-    said = f'request_refused peer=127.0.0.1 node="key {key}..." reason=REFUSED_KEY'
-    check(said in s.log("coordinator"), f"{said} is not in:\n{s.log('coordinator')[-1500:]}")
-    s.stop("dora")
-
-    s.write_node("bert", tls_certificate="other.key.crt")
-    s.start("bert")
-    s.wait("bert's owner knows why", lambda: re.match(r"no answer for \d+ s: no TLS: the certificate there is not that of", s.node_says("bert")))
-    s.wait("bert's log, too", lambda: "the certificate there is not that of tls_certificate" in s.log("bert"))
-    s.stop("bert")
-    s.write_node("bert")
-
-    # A key that comes with a new state: which node it is, and that it goes on by itself.
-    s.start("bert")
-    s.wait("a round", lambda: "round_published round=1 " in s.log("coordinator"))
+    """One node comes with its key and a new state, another stands still; nothing of it needs a round.  Then, when rounds are
+    possible again: which node it is, that both go on by themselves, and that nobody's standstill is said to be the coordinator's."""
     s.stop("bert")
     shutil.rmtree(s.folder / "bert")
+    known, began = len(s.log("bert")), time.monotonic()
+    s.running["anna"].send_signal(signal.SIGSTOP)
     s.start("bert")
+    yield
+    time.sleep(max(0, began + STOPPED_S - time.monotonic()))
+    s.running["anna"].send_signal(signal.SIGCONT)
     s.wait("a word on bert", lambda: "request_refused peer=127.0.0.1 node=bert reason=REFUSED_DUPLICATE" in s.log("coordinator"))
-    s.wait("bert's receipts", lambda: len(re.findall(r"receipt node=bert", s.log("bert")[s.log("bert").index("which was seen: the node's state is new"):])) > 1)
-
-    s.running["bert"].send_signal(signal.SIGSTOP)
-    time.sleep(STOPPED_S)
-    s.running["bert"].send_signal(signal.SIGCONT)
-    s.wait("a word on the standstill", lambda: re.search(r"WARN stood_still node=bert seconds=\d+ ", s.log("bert")))
-    known = len(s.log("bert"))
-    s.wait("bert goes on", lambda: "receipt node=bert" in s.log("bert")[known:])
-    silent = [int(t) for t in re.findall(r"no_answer node=bert .* seconds=(\d+)", s.log("bert")[s.log("bert").index("stood_still"):])]
+    s.wait("a word on the standstill", lambda: re.search(r"WARN stood_still node=anna seconds=\d+ ", s.log("anna")))
+    after = s.log("anna").index("stood_still")
+    s.wait("bert's receipts", lambda: len(re.findall(r"receipt node=bert", s.log("bert")[s.log("bert").index("which was seen: the node's state is new", known):])) > 1)
+    s.wait("anna goes on", lambda: "receipt node=anna" in s.log("anna")[after:])
+    silent = [int(t) for t in re.findall(r"no_answer node=anna .* seconds=(\d+)", s.log("anna")[after:])]
     check(all(t < STOPPED_S - 1 for t in silent), f"its own standstill is said to be the coordinator's: {silent}")
 
 
 def still(s):
     """Where the adapters of the bundle belong is a file: rounds cannot be written, and all else can."""
+    s.start("bert")
+    s.wait("a round", lambda: "round_published round=1 " in s.log("coordinator"))
     adapters, aside = s.folder / "state/bundle/adapters", s.folder / "aside"
     adapters.rename(aside)
     adapters.write_text("")
     count = lambda: s.log("coordinator").count("ERROR round_stands_still")
     s.wait("a word on the round", count)
     s.wait("sick", lambda: s.ask("/healthz")[0] == 503)  # an answer is good for a moment
+    meanwhile = nodes(s)
+    next(meanwhile)
     begin, looks = count(), 0
     while count() < begin + 2:  # requests go well all the time
         status, body = s.ask("/healthz")
@@ -169,6 +170,7 @@ def still(s):
     aside.rename(adapters)
     known = len(s.log("coordinator"))
     s.wait("rounds again", lambda: "round_published" in s.log("coordinator")[known:])
+    check(next(meanwhile, None) is None, "the look at the nodes does not end")
     s.wait("no word on the round any more", lambda: "round: " not in s.ask("/healthz")[1].partition("state:")[0])
     return looks
 
@@ -255,14 +257,38 @@ def lost(s):
     s.wait("the run goes on", lambda: "round_published" in s.log("coordinator")[known:])
 
 
+def evidence(s):
+    """A file of a round that is long over: said, while rounds go on, until it is back."""
+    s.stop("coordinator")
+    path = s.folder / "state/bundle/adapters/master-r001.f32"
+    data, known = path.read_bytes(), len(s.log("coordinator"))
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    s.start("coordinator")
+    warning = "\nwarning: bundle: adapters/master-r001.f32 is not as its round wrote it: put it back from a copy"
+    s.wait("a warning", lambda: warning in s.ask("/healthz")[1])
+    status, body = s.ask("/healthz")
+    check(status == 200 and body.startswith("ok\n") and warning in s.ctl("status"), status, body)
+    check("\nmeshmind_evidence_damaged 1\n" in s.ask("/metrics")[1] and "\nmeshmind_healthy 1\n" in s.ask("/metrics")[1], "metrics")
+    s.wait("the run goes on", lambda: "round_published" in s.log("coordinator")[known:])
+    path.write_bytes(data)
+    yield  # it is looked at again after 10 s
+    s.wait("no warning any more", lambda: "warning" not in s.ask("/healthz")[1])
+    check("\nmeshmind_evidence_damaged 0\n" in s.ask("/metrics")[1], "metrics")
+    entries = [json.loads(line) for line in (s.folder / "state/audit.jsonl").read_text().splitlines()]
+    told = [(e["event"], e["round"]) for e in entries if e.get("file") == "adapters/master-r001.f32"]
+    check(told[-2:] == [("evidence_damaged", 0), ("evidence_mended", 0)], f"the audit log says {told}")
+
+
 def main(folder):
     s = Service(folder)
     few(s)
     others(s)
-    nodes(s)
     looks = still(s)
-    ground(s)
     changed(s)
+    looked = evidence(s)
+    next(looked)
+    ground(s)
+    check(next(looked, None) is None, "the look at the evidence does not end")
     lost(s)
     print(f"{looks} looks at a round that stood still, all sick")
 

@@ -109,7 +109,10 @@ def dry_run(folder, tap):
     text = meshmind("node", "--dry-run", "-c", folder / "anna.yaml")
     check("not sent: " in text and shown["payload"] in text, text)
     said = status(folder)
-    check(not said["running"] and said["history"]["sent"]["waiting"] == 1, said)
+    check(not said["running"] and set(said["history"]["sent"].values()) == {0}, "what was not sent counts as sent:", said)
+    check([(r["sent"], r["verdict"], r["payload_bytes"]) for r in said["history"]["rounds"]] == [(False, "", len(payload))], said)
+    text = meshmind("node", "status", "-c", folder / "anna.yaml")
+    check("sent         0 rounds, 0 of them accepted: 0 bytes of updates, 0 of" in text and ", made, not sent\n" in text, text)
     return envelope, payload
 
 
@@ -154,6 +157,7 @@ def main(folder):
     rounds, sent = said["history"]["rounds"], said["history"]["sent"]
     check([r["verdict"] for r in rounds] == ["OK", "OK"] and sent["accepted"] == sent["rounds"] == 2, rounds)
     check(sent["payload_bytes"] == sum(r["payload_bytes"] for r in rounds) < len(tap.out), sent)
+    check(all(r["sent"] is True for r in rounds), rounds)
     for r in rounds:
         path = next((folder / "state" / "bundle" / "payloads").rglob(r["payload"] + "*"), None)
         check(path and path.stat().st_size == r["payload_bytes"], f"no payload {r['payload']} in the bundle")
@@ -172,16 +176,21 @@ def main(folder):
     check(text == meshmind("generate", "-m", folder / "base" / "openmeshmind-tiny-F16.gguf", "--lora", "newest",
                            "-n", "8", "--temp", "0", "Hello"), "--lora newest is not the newest adapter")
 
+    # The same in a chat.
+    chat = ["chat", "-m", folder / "base" / "openmeshmind-tiny-F16.gguf", "--no-notes", "-n", "12", "--json"]
+    said = {lora: live.run(MESHMIND, *chat, "--lora", lora, input="Hello\n") for lora in ("newest", folder / "anna" / "newest.gguf")}
+    check(said["newest"] == said[folder / "anna" / "newest.gguf"] and len(said["newest"]) > 20, "chat --lora newest:", said)
+
     frames = decompressed(tap.out)
+    check(frames, "no compressed frame was sent, so none was looked into")
     for name, data in [("what was sent", tap.out), ("what came back", tap.back),
                        *((f"frame {i}", f) for i, f in enumerate(frames))]:
         check(not leaks(data, secret), f"{name} holds the owner's text")
     # The search itself finds what is there, plain and compressed.
     planted = next(iter(private_texts())).encode()
     check(leaks(b"xy" + planted, secret), "the search finds nothing")
-    packed = subprocess.run(["zstd", "-c"], input=planted * 9, capture_output=True).stdout if frames else b""
-    check(not frames or not packed or any(leaks(p, secret) for p in decompressed(b"ab" + packed + b"c")),
-          "the search does not look into frames")
+    packed = subprocess.run(["zstd", "-c"], input=planted * 9, capture_output=True).stdout
+    check(any(leaks(p, secret) for p in decompressed(b"ab" + packed + b"c")), "the search does not look into frames")
     print(f"{len(tap.out)} bytes sent, {len(frames)} compressed frames, none of {len(secret)} pieces of the data")
 
     # What it declines is on the record, with the reason, once for many times.

@@ -17,22 +17,40 @@ void peer_send(peer *p, const omm_request *request) {
     omm_buf_fini(&bytes);
 }
 
-void peer_poll_as(peer *p, uint32_t node) {
+/* The next poll of the node. */
+static void seal_poll(omm_buf *envelope, peer *p, uint32_t node) {
     omm_buf payload;
-    omm_buf envelope;
-    omm_buf_init(&payload, 4096);
-    omm_buf_init(&envelope, 4096);
     omm_poll poll = {.counter = ++p->counter};
+    omm_buf_init(&payload, 4096);
+    omm_buf_init(envelope, 4096);
     CHECK_OK(omm_poll_encode(&payload, &poll));
     CHECK_OK(
-        omm_envelope_seal(&envelope, OMM_CONTEXT_POLL, omm_buf_view(&payload), &p->f.keys[node]));
-    omm_request request = {.kind = OMM_REQUEST_POLL, .envelope = omm_buf_view(&envelope)};
-    peer_send(p, &request);
+        omm_envelope_seal(envelope, OMM_CONTEXT_POLL, omm_buf_view(&payload), &p->f.keys[node]));
     omm_buf_fini(&payload);
+}
+
+void peer_poll_as(peer *p, uint32_t node) {
+    omm_buf envelope;
+    seal_poll(&envelope, p, node);
+    peer_send(p, &(omm_request){.kind = OMM_REQUEST_POLL, .envelope = omm_buf_view(&envelope)});
+    omm_buf_fini(&envelope);
+}
+
+void peer_pass_over(peer *p) {
+    omm_buf envelope, bytes;
+    seal_poll(&envelope, p, PEER);
+    omm_buf_init(&bytes, (size_t)1 << 20);
+    const omm_request request = {.kind = OMM_REQUEST_POLL, .envelope = omm_buf_view(&envelope)};
+    CHECK_OK(omm_request_encode(&bytes, &request));
+    omm_coord_pass_over(p->f.coord, omm_buf_view(&bytes));
+    omm_buf_fini(&bytes);
     omm_buf_fini(&envelope);
 }
 
 void peer_poll(peer *p) {
+    peer_poll_as(p, PEER);
+    if (p->last.kind != OMM_REPLY_REFUSED || p->last.reason != OMM_ERR_REFUSED_DUPLICATE) return;
+    p->counter += OMM_COUNTER_BLOCK; /* the coordinator began again */
     peer_poll_as(p, PEER);
 }
 

@@ -31,8 +31,9 @@ void peer_open(peer *p, const fed_options *options);
 void peer_close(peer *p);
 /* The reply is in p->last. */
 void peer_send(peer *p, const omm_request *request);
-void peer_poll(peer *p);
-void peer_poll_as(peer *p, uint32_t node); /* with the key of another one */
+void peer_poll(peer *p); /* where its counter is too low once more, as a node does */
+void peer_poll_as(peer *p, uint32_t node); /* once, with the key of any node */
+void peer_pass_over(peer *p);              /* a poll that comes while a tick is under way */
 void peer_take_offer(peer *p);
 /* Let the honest ones go on until the round is open, then take the offer. */
 void peer_until_open(peer *p, uint32_t round);

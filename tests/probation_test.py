@@ -11,7 +11,7 @@ sys.dont_write_bytecode = True
 import protocol_peer as pp
 import live
 from live import free_port, wait_for
-from hostile_peers import Wire
+from hostile_peers import Member
 
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
 MESHMIND = live.program(sys.argv[2:])
@@ -54,46 +54,42 @@ def refused_files(port, listed):
     shutil.rmtree(FOLDER / "coordinator", ignore_errors=True)
 
 
+def tells_what_is_untested(port, listed):
+    """Whoever opens the door and tests nobody, or nobody again, reads so in the log and as long as it runs."""
+    for canary, says in ((None, "enrolment is open without canary"), ("{shards: [public.jsonl], passes: 0, share: 0.4}", "enrolment is open with canary.passes 0"),
+                         ("{shards: [public.jsonl]}", "canary.share is 0"), ("{shards: [public.jsonl], share: 0.4}", None)):
+        write_coordinator(port, listed, canary)
+        process = start("coordinator", "coordinator")
+        text = wait_for("a status", lambda: ctl("status"), logs=FOLDER)
+        live.stop(process)
+        check(text.startswith("ok\n") and (f"note: {says}" in text if says else "note: " not in text), f"{canary}: {text}")
+        check(("nobody_is_tested" in log_of("coordinator")) == bool(says), f"{canary}: {log_of('coordinator')}")
+        (FOLDER / "coordinator.log").unlink()
+        shutil.rmtree(FOLDER / "coordinator")
+
+
 def write_files(port):
     public = live.keys(MESHMIND, FOLDER, CLIENTS)
     live.ship(FOLDER, few=24)
     scenario = (SOURCE / "scenarios" / "processes.yaml").read_text().replace("test: base/test.jsonl", "test: few.jsonl")
     (FOLDER / "own.yaml").write_text(scenario + "round: {quorum: 2}\npolicy: policies/service.yaml\n")
     refused_files(port, public["listed"]["public_key"])
+    tells_what_is_untested(port, public["listed"]["public_key"])
     write_coordinator(port, public["listed"]["public_key"], "{shards: [public.jsonl], passes: 2, share: 0.4, threads: 2}")
     for name, client in CLIENTS.items():
         live.write_node(FOLDER, name, port, **live.trains(name, client, public), answer_ms=3000)
     return public
 
 
-class Cheat:
+class Cheat(Member):
     """Does the work to be let in, takes a canary, and sends noise of the right form for it."""
 
     def __init__(self, port, coordinator):
-        self.port, self.coordinator, self.wire, self.counter = port, bytes.fromhex(coordinator), None, 0
-        self.key = pp.key_from_seed(pp.blake(b"a cheat"))
-
-    def ask(self, **body):
-        request = pp.encode("Request", {"version": 1, **body})
-        while True:  # over kills of the coordinator: the same bytes again
-            try:
-                if self.wire is None:
-                    self.wire = Wire(self.port, "127.0.0.1")
-                return pp.decode("Reply", self.wire.ask(request))
-            except OSError:
-                self.wire = None
-                time.sleep(0.1)
-
-    def poll(self):
-        self.counter += 1
-        return self.ask(poll=pp.seal("poll", pp.encode("Poll", {"version": 1, "counter": self.counter}), self.key))
+        super().__init__(port, pp.key_from_seed(pp.blake(b"a cheat")))
+        self.coordinator = bytes.fromhex(coordinator)
 
     def enrol(self, **proof):
         return self.ask(enrol=pp.seal("enrol", pp.encode("Enrol", {"version": 1, "coordinator_key": self.coordinator, **proof}), self.key))
-
-    def until(self, wanted, ask):
-        """While it sums up or evaluates, a coordinator answers nobody but with "wait"."""
-        return wait_for(wanted, lambda: ask().get(wanted))
 
     def work(self):
         challenge = pp.blake(pp.open_envelope("challenge", self.until("challenge", self.enrol))[1])
@@ -114,23 +110,10 @@ class Cheat:
         run = json.loads((FOLDER / "coordinator" / "bundle" / "run.json").read_text())
         rng = random.Random(5)
         values = [pp.f32(rng.uniform(-0.01, 0.01)) for _ in range(o["adapter"]["value_count"])]
-        segments = run["adapter"]["layout"]
-        payload = pp.payload_encode(pp.codec_of(o["codec_up"]), segments, values)
-        sent, zeros = b"\0" + payload, pp.blake(bytes(4 * len(values)))
-        s = {"version": 1, "run_id": o["run_id"], "round": o["round"], "nonce": o["nonce"], "offer_digest": pp.blake(envelope),
-             "base_digest": o["base_digest"], "global_digest": o["global"]["digest"], "tokens": 400, "examples": 24, "steps": 2,
-             "loss_before": 3.0, "loss_after": 2.0, "codec": o["codec_up"], "data_commitment": o["canary"]["digest"],
-             "residual_before": zeros, "residual_after": zeros, "step_digests": bytes(16),
-             "payload": {"digest": pp.blake(sent), "canonical_digest": pp.blake(payload), "size": len(sent),
-                         "chunk_digests": [pp.blake(sent)]}}
-        submit = pp.seal("submission", pp.encode("Submission", s), self.key)
-        self.until("need", lambda: self.ask(submit=submit))
-        self.ask(put={"digest": pp.blake(sent), "index": 0, "data": sent})
+        payload = pp.payload_encode(pp.codec_of(o["codec_up"]), run["adapter"]["layout"], values)
+        submit, sent = self.submission(envelope, payload, data_commitment=o["canary"]["digest"])
+        self.give(submit, sent)
         return submit
-
-    def verdict(self, submit):
-        got = self.ask(submit=submit)
-        return got.get("receipt") and pp.decode("Receipt", pp.open_envelope("receipt", got["receipt"])[1])
 
 
 def niceness(process):

@@ -212,6 +212,7 @@ def decode_fields(name, data):
 ZERO = {"u": 0, "U": 0, "b": False, "f": 0.0, "bytes": b"", "text": "", "d": b"", "[d]": [], "[text]": [], "[u]": [], "[U]": []}
 WHOLE, WHOLE_MAX = {"payload": "submit", "whole": "poll", "global": "offer"}, 65536  # what may come with which body
 CHUNK, CHUNKS_MAX, MESSAGE_MAX, ENVELOPE_MAX, PAYLOAD_MAX = 262144, 3072, 266240, 262144, 262144 - 138
+COUNTER_BLOCK = 1024
 
 
 def complete(name, fields):

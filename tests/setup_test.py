@@ -4,7 +4,7 @@ never overwritten, keys with a passphrase; as a new user would, with a home of i
 
 usage: setup_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
-import json, os, pathlib, pty, stat, subprocess, sys, tempfile
+import json, os, pathlib, pty, re, stat, subprocess, sys, tempfile
 
 from live import LIMIT_S, check, wait_for
 
@@ -13,6 +13,11 @@ MESHMIND = pathlib.Path(next((p for p in sys.argv[3:] if pathlib.Path(p).exists(
 MODEL = SOURCE / "scenarios" / "base" / "openmeshmind-tiny-F16.gguf"
 KEY = "ab" * 32
 TOKEN = "invite-" + "c7" * 32
+
+
+# docs/service.md has these.
+ASKED = ["address", "public key", "its certificate (file)", "its invitation, or none", "base model (a file, or fetch)", "data (file)", "hours",
+         "percent of all processors", "megabytes of memory, 0 for what is free"]
 
 
 class Home:
@@ -34,6 +39,16 @@ class Home:
     def full(self, *more):
         return ["setup", "--coordinator", "tcp://127.0.0.1:9", "--coordinator-key", KEY, "--model", MODEL, "--data",
                 "my data.jsonl", "--hours", "always", "--cpu", "50", "--memory-mb", "0", *more]
+
+
+def asks_what_it_says(home):
+    """Nine answers under four questions, as the documents have them; the five with a default may be empty."""
+    (home.path / "tls.crt").write_text("")
+    text = home.run("setup", answers=f"tls+tcp://127.0.0.1:9\n{KEY}\ntls.crt\n\n\nmy data.jsonl\n\n\n\n")
+    asked = re.findall(r"  ([^:\n]+?)(?: \[[^]\n]*\])?: ", re.sub(r"\d of 4: .*", "", text[text.index("1 of 4: "):]))
+    check(asked == ASKED and text.count(" of 4: ") == 4, f"it asks {asked}, and not {ASKED}:\n{text}")
+    documented = " ".join((SOURCE / "docs" / "service.md").read_text().split())
+    check(f"nine answers under four questions: {'; '.join(ASKED)}." in documented, "docs/service.md does not say what is asked")
 
 
 def mode(path):
@@ -136,6 +151,7 @@ with tempfile.TemporaryDirectory(prefix="omm-setup-") as name:
     name = pathlib.Path(name).resolve()
     first = Home(name / "first")
     asks(first)
+    asks_what_it_says(Home(name / "plain"))
     keeps(first)
     backs_up(first, Home(name / "other"))
     locked(Home(name / "locked"))

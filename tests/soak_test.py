@@ -64,11 +64,17 @@ class Process:
         self.process = live.start_service(MESHMIND, self.folder, self.kind, self.name, **env)
 
     def kill(self):
-        """False when it had ended by itself."""
-        if live.stop(self.process) != -signal.SIGKILL:
-            return False
-        self.kills += 1
-        return True
+        """False when it had ended by itself, or was a node that had heard of the end and was about to: nobody is there to tell it again."""
+        killed = live.stop(self.process) == -signal.SIGKILL
+        self.kills += killed
+        return killed and not self.has_heard()
+
+    def has_heard(self):
+        status = self.folder / self.name / "status.json"
+        return self.kind == "node" and status.exists() and json.loads(status.read_text())["state"] == "done"
+
+    def has_ended_well(self):
+        return self.process.returncode == 0 or self.has_heard()
 
     def seen(self):
         """Resident bytes and descriptors."""
@@ -80,11 +86,11 @@ class Process:
             return 0, 0
 
 
-def write_files(folder, port):
+def write_files(folder, port, taps):
     (folder / "soak.yaml").write_text(SCENARIO)
     live.write_coordinator(folder, port, "soak.yaml", http="127.0.0.1:0", http_port_file="http_port")
     for name in NODES:
-        live.write_node(folder, name, port, scenario="soak.yaml", checkpoint_steps=1, answer_ms=5000)
+        live.write_node(folder, name, taps[name].port, scenario="soak.yaml", checkpoint_steps=1, answer_ms=5000)
 
 
 def refusals(folder):
@@ -107,7 +113,8 @@ class Episode:
         self.port, self.tally, self.stop = live.free_port(), hp.Tally(), threading.Event()
         self.compared, self.late_kills, self.captured_list, self.rss, self.fds = 0, 0, [], [], []
         self.has_census = is_calm
-        write_files(folder, self.port)
+        self.taps, self.poll_list = {name: live.Tap(self.port) for name in NODES}, []
+        write_files(folder, self.port, self.taps)
         run_seed = pp.blake(b"omm seed" + struct.pack("<Q", 12))
         derive = lambda purpose, name: pp.key_from_seed(pp.blake(struct.pack("<I", purpose) + name.encode(), key=run_seed))
         self.mallory = hp.Mallory(self.port, derive(2, MALLORY), derive(3, "coordinator")[2], seed)
@@ -125,6 +132,11 @@ class Episode:
             self.captured_list = pairs
         return self.captured_list
 
+    def polls(self):
+        if self.rng.random() < 0.05 or not self.poll_list:
+            self.poll_list = [body for tap in self.taps.values() for body in hp.recorded(tap.out, "poll")]
+        return self.poll_list
+
     def is_over(self):
         return self.coordinator.process.poll() is not None and all(n.process.poll() is not None for n in self.nodes)
 
@@ -132,7 +144,7 @@ class Episode:
         self.coordinator = Process(self.folder, "coordinator", "coordinator")
         self.nodes = [Process(self.folder, "node", n) for n in NODES]
         strangers = [] if self.is_calm else [
-            hp.Stranger(11 + i, self.port, self.seed, self.tally, self.stop, self.captured) for i in range(STRANGERS)]
+            hp.Stranger(11 + i, self.port, self.seed, self.tally, self.stop, self.captured, self.polls) for i in range(STRANGERS)]
         try:
             for thread in [self.mallory, *strangers]:
                 thread.start()
@@ -152,7 +164,7 @@ class Episode:
             check(self.mallory.fault is None, "mallory:", self.mallory.fault)
             check(not self.tally.faults, "strangers:", self.tally.faults[:3])
             for p in [self.coordinator, *self.nodes]:
-                check(p.process.poll() in (None, 0, 1), p.name, "ended with", p.process.poll())
+                check(p.process.poll() in (None, 0, 1) or p.has_ended_well(), p.name, "ended with", p.process.poll())
             self.sample()
             self.census()
             if not self.is_calm and time.monotonic() > next_kill and time.monotonic() < self.deadline:
@@ -160,7 +172,7 @@ class Episode:
                 next_kill = time.monotonic() + self.rng.uniform(1, 8)
             time.sleep(0.25)
         check(self.coordinator.process.returncode in (0, 1), "coordinator ended with", self.coordinator.process.returncode)
-        check(all(n.process.returncode == 0 for n in self.nodes), "a node ended otherwise than done")
+        check(all(n.has_ended_well() for n in self.nodes), "a node ended otherwise than done")
 
     def sample(self):
         rss, fds = self.coordinator.seen()
@@ -208,7 +220,7 @@ class Episode:
             if not self.pause():
                 return
             before = refusals(self.folder)
-            stranger = hp.Stranger(10, self.port, f"{self.seed}/census", self.tally, self.stop, self.captured)
+            stranger = hp.Stranger(10, self.port, f"{self.seed}/census", self.tally, self.stop, self.captured, self.polls)
             try:
                 sent = stranger.census(CENSUS)
             except OSError as e:

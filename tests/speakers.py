@@ -34,6 +34,7 @@ def split(text, speakers=20, held=6):
 
 def write(play, folder, *numbers):
     parts = split(pathlib.Path(play).read_text(), *numbers)
+    pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
     for name, lines in zip(("train.jsonl", "held.jsonl"), parts):
         (pathlib.Path(folder) / name).write_text("".join(lines))
     return [len(lines) for lines in parts]

@@ -4,7 +4,7 @@ well-formed, asks nobody for anything, runs nothing, and shows names from the da
 
 usage: train_report_test.py SOURCE_DIR MESHMIND
 """
-import html.parser, json, math, pathlib, re, subprocess, sys, tempfile
+import html.parser, json, math, os, pathlib, re, subprocess, sys, tempfile
 
 from live import check
 
@@ -52,6 +52,48 @@ def train(folder, *options):
     report = folder / "new" / "report"
     return (json.loads(done.stdout.splitlines()[-1]), json.loads((report / "report.json").read_text()),
             (report / "report.html").read_text())
+
+
+def set_counters(root, *joules):
+    for zone, (name, value) in enumerate(zip(("package-0", "package-1", "psys"), joules)):
+        folder = root / f"intel-rapl:{zone}"
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, text in (("name", name), ("max_energy_range_uj", 10 ** 12), ("energy_uj", int(value * 10 ** 6))):
+            (folder / "new").write_text(f"{text}\n")
+            (folder / "new").rename(folder / file)  # as the kernel: whole or not at all
+
+
+def check_energy(folder):
+    """Counters that grow while it trains: their sum is in the result, the report and on the page."""
+    root, out = folder / "rapl", folder / "energy"
+    set_counters(root, 100, 20, 7)
+    command = [MESHMIND, "train", "-m", BASE / "openmeshmind-tiny-F16.gguf", "-d", folder / "t.jsonl", "-o", folder / "a.gguf",
+               "--steps", 20, "--rank", 2, "--batch", 64, "--json", "--report", out]
+    with subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, text=True,
+                          env={**os.environ, "OMM_ENERGY_FROM": str(root)}) as child:
+        child.stdout.readline()
+        set_counters(root, 1300, 54, 1000)
+        result = json.loads(child.stdout.read().splitlines()[-1])
+    check(child.returncode == 0 and abs(result["energy_j"] - 1234) < 1e-6, f"energy: {result}")
+    check(json.loads((out / "report.json").read_text())["energy_j"] == result["energy_j"], "energy in the report")
+    texts = Page((out / "report.html").read_text()).texts
+    check("1234" in texts and "this machine does not tell" not in texts, f"energy on the page: {texts}")
+    done = subprocess.run([*map(str, command), "--steps", "2"], capture_output=True, text=True,
+                          env={**os.environ, "OMM_ENERGY_FROM": str(folder / "nothing")})
+    check("energy_j" not in json.loads(done.stdout.splitlines()[-1]), "energy of a machine that does not tell")
+    check("this machine does not tell" in (out / "report.html").read_text(), "a page without energy")
+
+
+def check_folder(folder):
+    """Where no report can be written is known before the first step."""
+    (folder / "file").write_text("")
+    for bad in ("/proc/x", "/proc/self", folder / "file" / "x", folder / "file"):
+        (folder / "a.gguf").unlink(missing_ok=True)
+        command = [MESHMIND, "train", "-m", BASE / "openmeshmind-tiny-F16.gguf", "-d", folder / "t.jsonl",
+                   "-o", folder / "a.gguf", "--steps", 3, "--json", "--report", bad]
+        done = subprocess.run([*map(str, command)], capture_output=True, text=True)
+        check(done.returncode == 3 and not done.stdout and not (folder / "a.gguf").exists() and str(bad) in done.stderr,
+              f"--report {bad}: exit {done.returncode}: {done.stdout[:200]} {done.stderr}")
 
 
 def check_numbers(result, report):
@@ -112,6 +154,8 @@ with tempfile.TemporaryDirectory(prefix="omm-report-") as name:
     check("answers" not in short["held_out"]["all"][0] and len(short["held_out"]["clients"]) == 3,
           f"losses alone: {short['held_out']}")
     check(len(Page(page).curves) == 3, "curves of a streamed run")
+    check_energy(folder)
+    check_folder(folder)
     one = {"client": "a", "messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Me."}]}
     (folder / "t.jsonl").write_text(json.dumps(one) + "\n")  # learned by heart: answers become exact
     result, learned, _ = train(folder, "--eval", folder / "t.jsonl", "--steps", 30, "--new-tokens", 8)

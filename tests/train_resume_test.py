@@ -97,6 +97,24 @@ def one(name, options, folder, dice):
     return kills
 
 
+def other_micro(folder):
+    """Tokens of a pass change no byte: interrupted with one number of them, ended with another."""
+    args = COMMON + ["-d", folder / "train.jsonl", "--dropout", 0.1, "--checkpoint"]
+    whole = finish(args + [folder / "m.ck", "-o", folder / "m.gguf", "--micro", 512], "micro")[-1]
+    again = args + [folder / "n.ck", "-o", folder / "n.gguf", "--resume", "--micro"]
+    child = start(again + [512], MESHMIND)
+    for _ in range(8):
+        child.stdout.readline()
+    child.send_signal(signal.SIGTERM)
+    child.communicate(timeout=300)
+    if child.returncode != 3:
+        fail(f"micro: exit {child.returncode}: nothing was interrupted")
+    result = finish(again + [1], "another micro")[-1]
+    if not 0 < result["resumed_from"] < STEPS:
+        fail(f"micro: resumed from {result['resumed_from']}")
+    compare("another micro", whole, result, folder, [("m.gguf", "n.gguf")])
+
+
 def refusals(folder):
     args = COMMON + ["-d", folder / "train.jsonl", "-o", folder / "c.gguf", "--checkpoint", folder / "whole.ck"]
     wrong = [(args, 2, "is there already"),
@@ -126,3 +144,4 @@ with tempfile.TemporaryDirectory(prefix="omm-resume-") as name:
     if kills < 8:
         fail(f"only {kills} kills: nothing was tested")
     refusals(folder)
+    other_micro(folder)

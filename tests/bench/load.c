@@ -159,7 +159,10 @@ static bool poll(crew *c, node *n) {
     MUST(omm_envelope_seal(&c->envelope, OMM_CONTEXT_POLL, omm_buf_view(&c->body), &n->key));
     omm_request request = {
         .kind = OMM_REQUEST_POLL, .envelope = omm_buf_view(&c->envelope), .whole = c->whole};
-    return ask(c, n, &request);
+    if (!ask(c, n, &request)) return false;
+    if (c->reply.kind == OMM_REPLY_REFUSED && c->reply.reason == OMM_ERR_REFUSED_DUPLICATE)
+        n->counter += OMM_COUNTER_BLOCK; /* the coordinator began again */
+    return true;
 }
 
 /* The manifest of `values`, signed, into c->envelope; its payload in c->payload. */

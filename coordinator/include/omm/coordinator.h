@@ -177,6 +177,10 @@ OMM_CHECKED omm_err omm_coord_tick(uint64_t *next_deadline_ms, omm_coord *coord,
  * ready before a long pause may be gone.  Errors: STATE (it is so already, or the run is closed), IO, NOMEM. */
 OMM_CHECKED omm_err omm_coord_pause(uint64_t *next_deadline_ms, omm_coord *coord, uint64_t now_ms,
                                     bool paused);
+/* The line of rounds.jsonl of a round that is over, as the database has it, appended to `line`, and where it begins in the file.
+ * Errors: NOT_FOUND (it is not over), IO, NOMEM, TOO_BIG. */
+OMM_CHECKED omm_err omm_coord_round_line(omm_buf *line, uint64_t *at, omm_coord *coord,
+                                         uint32_t round);
 /* Quarantine: the node is not selected and does not count for a quorum; what it still owes to the open
  * round is refused, with a receipt.  What was accepted before stays.
  * Errors: STATE (it is so already, or the run is closed), IO, NOMEM. */
@@ -205,12 +209,20 @@ bool omm_coord_all_told(const omm_coord *coord);
 /* Not within a batch, and after its answers have left: who has been told so is so after a restart.
  * Errors: IO, NOMEM: some are not, and a restart waits for them once more. */
 OMM_CHECKED omm_err omm_coord_keep_told(omm_coord *coord);
+/* Before an orderly end, when no request is taken any more: how far the polls of every node came is on disk then, and the
+ * next start refuses nobody's next one.  Errors: IO, NOMEM, STATE: it refuses every node once, as after a kill. */
+OMM_CHECKED omm_err omm_coord_keep_counters(omm_coord *coord);
+/* A request that is not answered now, as a tick is under way in another thread: where it is a poll of a node, that it was
+ * there is remembered, or whoever listens could send it later as a new one.  Nothing else is done with it. */
+void omm_coord_pass_over(omm_coord *coord, omm_bytes request);
 /* Index in run->nodes of the node whose signature, or whose announced chunk, the last step's request
  * carried; OMM_COORD_NOBODY when it proved nothing.  It may be a replay by anybody who listens. */
 int32_t omm_coord_last_node(const omm_coord *coord);
 /* It was no replay: a poll newer than all before, or a manifest for the open round that was not here
  * before.  A transport may lift its limits for such a connection. */
 bool omm_coord_peer_is_fresh(const omm_coord *coord);
+/* It was a node's, be it a replay, or a candidate's on probation: a transport may keep the connection a while. */
+bool omm_coord_peer_stays(const omm_coord *coord);
 
 typedef enum omm_coord_state { /* the numbers are in the database */
                                OMM_COORD_JOINING = 0,

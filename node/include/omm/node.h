@@ -64,6 +64,8 @@ typedef struct omm_node_options {
     const char *crash_at;   /* stage of omm/crash.h for tests; NULL: none */
     const omm_log *log;     /* may be NULL */
     const omm_clock *clock; /* wall time for the owner's history; NULL: all at 0 */
+    bool
+        is_dry; /* whoever drives it stops before a submission is sent, so the history does not say that it was */
     void (*pace)(void *ud); /* called before every micro-batch; may sleep; NULL: full speed */
     void *pace_ud;
 } omm_node_options;
@@ -125,6 +127,7 @@ typedef struct omm_node_status {
     char last_reason[40]; /* of the last receipt */
     /* Why the coordinator does not let it take part, in its words; "": it does, or has not answered yet. */
     char refused[OMM_NODE_REFUSED_SIZE];
+    const char *advice; /* what its owner can do about it; "": nothing is known */
     char left
         [OMM_NODE_REFUSED_SIZE]; /* why it left a round without a verdict; "": there was one since */
 } omm_node_status;

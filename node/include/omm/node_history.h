@@ -2,12 +2,12 @@
  *
  *   {"sent": {"rounds", "accepted", "waiting", "submission_bytes", "payload_bytes"},
  *    "rounds": [{"run_id", "round", "at_s", "submission", "payload", "submission_bytes",
- *                "payload_bytes", "steps", "tokens", "verdict"}, ...],      newest first, 20 of them
+ *                "payload_bytes", "steps", "tokens", "verdict", "sent"}, ...],   newest first, 20 of them
  *    "canaries": as "rounds": work on public data (docs/protocol.md), in none of the sums
  *    "declined": [{"run_id", "round", "first_s", "last_s", "times", "reason"}, ...]}
  *
- * A submission is in it from the moment when it is signed and stored, with the verdict "" until a
- * receipt comes ("OK", or the reason of a refusal; "none" when the coordinator gave no signed one).
+ * A submission is in `rounds` from the moment when it is signed and stored, and in the sums of `sent` from
+ * the moment when it is about to leave: one of a dry run is not `sent`.  Its verdict is "" until a receipt comes ("OK", or the reason of a refusal; "none" when the coordinator gave no signed one).
  * Times are seconds since 1970, UTC.
  *
  * Depends on: node.h; base (json).  Threads: as node.h.

@@ -41,6 +41,7 @@
 #define OMM_SENTENCE_BYTES_MAX 256u   /* of a refusal; longer ones are cut when encoded */
 #define OMM_CANARY_BYTES_MAX 4194304u /* of a canary's data */
 #define OMM_STEP_DIGESTS_MAX 131072u  /* bytes of `step_digests`: 16,384 steps */
+#define OMM_COUNTER_BLOCK 1024u /* polls between two writes of a node's counter, on both sides */
 /* An arena of this size decodes any message; more than this is REFUSED_SIZE. */
 #define OMM_MESSAGE_ARENA_BYTES 4194304u
 
@@ -49,7 +50,7 @@
 typedef struct omm_poll {
     char run_id[OMM_RUN_ID_SIZE]; /* "" when the node does not know it yet */
     uint32_t rounds_seen;
-    uint64_t counter; /* rises with each poll of this node */
+    uint64_t counter; /* rises with each poll of this node; by a block where it was too low */
 } omm_poll;
 
 typedef struct omm_adapter_spec {

@@ -1,0 +1,322 @@
+/* Crowds of connections that nobody vouched for: they are counted from accept(2) on, by address and in all, make room for
+ * others, leave descriptors, and are turned away by a reason. */
+#include "omm/transport.h"
+
+#include "omm/mem.h"
+#include "omm_test.h"
+#include "peers.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define WAIT_MS 10000u
+#define HELLO "\0SP\0\0\x30\0\0"
+#define HELLO_BYTES 8u
+
+static _Atomic uint64_t s_time_ms = 1000;
+
+static uint64_t read_time(void *ud) {
+    (void)ud;
+    return atomic_load(&s_time_ms);
+}
+
+static omm_server_options with_limits(unsigned all, unsigned per_address) {
+    omm_server_options options = omm_server_options_default();
+    options.untrusted_max = all;
+    options.untrusted_per_peer = per_address;
+    options.clock = (omm_clock){.now_ms = read_time};
+    return options;
+}
+
+static omm_server *open_server(char url[OMM_URL_BYTES_MAX], const omm_server_options *options) {
+    omm_server *server;
+    CHECK_OK(omm_server_open(&server, options));
+    CHECK_OK(omm_server_listen(server, "tcp://127.0.0.1:0"));
+    snprintf(url, OMM_URL_BYTES_MAX, "tcp://127.0.0.1:%u", omm_server_port(server));
+    return server;
+}
+
+static omm_client *open_client(const char *url) {
+    omm_client *client;
+    omm_client_options options = omm_client_options_default();
+    options.reconnect_min_ms = 10;
+    CHECK_OK(omm_client_open(&client, url, &options));
+    return client;
+}
+
+/* The program's word about the connection of a question. */
+typedef enum word { SAY_NOTHING, SAY_STAY, SAY_TRUST } word;
+
+static void lockstep(omm_client *client, omm_server *server, word say) {
+    omm_exchange *exchange;
+    omm_bytes got;
+    CHECK_OK(omm_client_send(client, omm_bytes_str("q")));
+    CHECK_OK(omm_server_receive(&exchange, &got, server, WAIT_MS));
+    CHECK(omm_bytes_equal(got, omm_bytes_str("q")));
+    if (say == SAY_STAY) omm_exchange_stay(exchange);
+    if (say == SAY_TRUST) omm_exchange_trust(exchange, 1);
+    CHECK_OK(omm_exchange_reply(exchange, omm_bytes_str("a")));
+    CHECK_OK(omm_client_receive(&got, client, WAIT_MS));
+}
+
+/* 127.0.0.`from`, to the server. */
+static int connect_from(unsigned from, const omm_server *server) {
+    struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000000 + from)};
+    struct sockaddr_in there = {.sin_family = AF_INET,
+                                .sin_port = htons((uint16_t)omm_server_port(server)),
+                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(fd >= 0);
+    CHECK_EQ(bind(fd, (struct sockaddr *)&here, sizeof here), 0);
+    CHECK_EQ(connect(fd, (struct sockaddr *)&there, sizeof there), 0);
+    return fd;
+}
+
+static omm_wire_count counts(omm_server *server) {
+    omm_wire_count count;
+    omm_server_count(&count, server);
+    return count;
+}
+
+static void wait_turned(omm_server *server, omm_turned reason, uint64_t want) {
+    for (unsigned i = 0; i < 1000 && counts(server).turned_away[reason] < want; i++) usleep(10000);
+    CHECK_EQ(counts(server).turned_away[reason], want);
+}
+
+/* Sockets that say nothing, fifty of one address: eight stay. */
+static void test_silent(void) {
+    enum { SILENT = 50 };
+    char url[OMM_URL_BYTES_MAX];
+    int fds[SILENT];
+    const omm_server_options options = with_limits(256, 8);
+    omm_server *server = open_server(url, &options);
+    for (unsigned i = 0; i < SILENT; i++) fds[i] = connect_from(7, server);
+    wait_turned(server, OMM_TURNED_ADDRESS, SILENT - 8);
+    CHECK_EQ(counts(server).strangers, 8);
+    CHECK_EQ(counts(server).connections, 0);
+    for (unsigned i = 8; i < SILENT; i++) { /* the surplus sees its end at once */
+        struct pollfd end = {.fd = fds[i], .events = POLLIN};
+        uint8_t greeting[8];
+        CHECK_EQ(poll(&end, 1, (int)WAIT_MS), 1);
+        CHECK(recv(fds[i], greeting, sizeof greeting, 0) <= 0); /* and nobody's word before it */
+    }
+    omm_client *client = open_client(url);
+    lockstep(client, server, SAY_TRUST);
+    for (unsigned i = 0; i < SILENT; i++) close(fds[i]);
+    wait_turned(server, OMM_TURNED_NO_HELLO, 8); /* gone, and forgotten */
+    CHECK_EQ(counts(server).strangers, 0);
+    CHECK_EQ(omm_wire_turned_away(&(omm_wire_count){.turned_away = {1, 2, 3}}), 6);
+    omm_client_close(client);
+    omm_server_close(server);
+}
+
+/* Every place is taken by crowds, and they come again: who has proved itself stays, and who is alone gets in. */
+static void test_crowds(void) {
+    enum { ALL = 16, EACH = 8, WAVES = 6 };
+    char url[OMM_URL_BYTES_MAX];
+    int fds[WAVES][EACH];
+    const omm_server_options options = with_limits(ALL, EACH);
+    omm_server *server = open_server(url, &options);
+    omm_client *first = open_client(url);
+    lockstep(first, server, SAY_TRUST);
+    for (unsigned wave = 0; wave < WAVES; wave++) {
+        for (unsigned i = 0; i < EACH; i++) {
+            fds[wave][i] = connect_from(10 + wave, server);
+            if (i % 2) CHECK_EQ(send(fds[wave][i], HELLO, HELLO_BYTES, MSG_NOSIGNAL), 8);
+        }
+        omm_client *alone = open_client(url);
+        lockstep(alone, server, SAY_NOTHING);
+        CHECK(counts(server).strangers <= ALL);
+        lockstep(first, server, SAY_NOTHING);
+        omm_client_close(alone);
+    }
+    CHECK(counts(server).turned_away[OMM_TURNED_STRANGERS] >= (uint64_t)EACH * (WAVES - 2));
+    CHECK_EQ(counts(server).turned_ago_ms[OMM_TURNED_STRANGERS], 0);
+    CHECK_EQ(counts(server).turned_away[OMM_TURNED_ADDRESS], 0);
+    for (unsigned i = 0; i < WAVES * EACH; i++) close(fds[i / EACH][i % EACH]);
+    omm_client_close(first);
+    omm_server_close(server);
+}
+
+/* Descriptors above a limit are not for connections: files can be opened, whatever comes. */
+static void test_descriptors(void) {
+    enum { MANY = 120, LEFT = 60 };
+    char url[OMM_URL_BYTES_MAX];
+    int fds[MANY];
+    omm_server_options options = with_limits(10000, 10000);
+    const int lowest = dup(0);
+    options.descriptors_max = (unsigned)lowest + LEFT;
+    close(lowest);
+    omm_server *server = open_server(url, &options);
+    for (unsigned i = 0; i < MANY; i++) fds[i] = connect_from(7, server);
+    for (unsigned i = 0; i < 1000 && counts(server).turned_away[OMM_TURNED_DESCRIPTORS] == 0; i++)
+        usleep(10000);
+    CHECK(counts(server).turned_away[OMM_TURNED_DESCRIPTORS] > 0);
+    CHECK(counts(server).strangers < LEFT);
+    for (unsigned i = 0; i < MANY; i++) close(fds[i]);
+    omm_client *client = open_client(url);
+    lockstep(client, server, SAY_NOTHING);
+    omm_client_close(client);
+    omm_server_close(server);
+}
+
+/* Words that prove nothing keep no place; what counts does. */
+static void test_talk(void) {
+    char url[OMM_URL_BYTES_MAX];
+    const omm_server_options options = with_limits(256, 8);
+    omm_server *server = open_server(url, &options);
+    omm_client *idle = open_client(url), *busy = open_client(url), *known = open_client(url);
+    for (unsigned second = 0; second < 30; second += 10) {
+        lockstep(idle, server, SAY_NOTHING);
+        lockstep(busy, server, SAY_STAY);
+        lockstep(known, server, SAY_TRUST);
+        atomic_fetch_add(&s_time_ms, 10000);
+    }
+    wait_turned(server, OMM_TURNED_IDLE, 1);
+    omm_bytes got;
+    CHECK_OK(omm_client_send(busy, omm_bytes_str("q"))); /* these two are still there */
+    CHECK_OK(omm_client_send(known, omm_bytes_str("q")));
+    for (unsigned i = 0; i < 2; i++) {
+        omm_exchange *exchange;
+        CHECK_OK(omm_server_receive(&exchange, &got, server, WAIT_MS));
+        CHECK_OK(omm_exchange_reply(exchange, omm_bytes_str("a")));
+    }
+    CHECK_OK(omm_client_receive(&got, busy, WAIT_MS));
+    CHECK_OK(omm_client_receive(&got, known, WAIT_MS));
+    CHECK_EQ(counts(server).turned_away[OMM_TURNED_IDLE], 1);
+    omm_client_close(idle);
+    omm_client_close(busy);
+    omm_client_close(known);
+    omm_server_close(server);
+}
+
+static void send_and_wait(omm_server *server, const void *bytes, size_t size, omm_turned reason,
+                          uint64_t want) {
+    int fd = connect_from(7, server);
+    CHECK_EQ(send(fd, bytes, size, MSG_NOSIGNAL), (int64_t)size);
+    if (reason == OMM_TURNED_NO_MESSAGE) { /* its greeting first: then it is a pipe */
+        char hello[HELLO_BYTES];
+        CHECK_EQ(recv(fd, hello, sizeof hello, MSG_WAITALL), (int64_t)sizeof hello);
+        usleep(100000);
+        close(fd);
+    }
+    wait_turned(server, reason, want);
+    if (reason != OMM_TURNED_NO_MESSAGE) close(fd);
+}
+
+/* Whatever it is that nng closes by itself, it is counted. */
+static void test_reasons(void) {
+    char url[OMM_URL_BYTES_MAX];
+    const omm_server_options options = with_limits(256, 8);
+    omm_server *server = open_server(url, &options);
+    send_and_wait(server, "GET / HTTP/1.0\r\n\r\n", 18, OMM_TURNED_NO_HELLO, 1);
+    send_and_wait(server, HELLO "\xff\xff\xff\xff\xff\xff\xff\xff", 16, OMM_TURNED_FRAME, 1);
+    send_and_wait(server, HELLO "\0\0\0\0\1\0\0\0", 16, OMM_TURNED_FRAME, 2);
+    send_and_wait(server, HELLO "\0\0\0\0\0\0\0\2hi", 18, OMM_TURNED_FRAME, 3);
+    send_and_wait(server, HELLO "\0\0\0\0\0\0\0\7hal", 19, OMM_TURNED_NO_MESSAGE, 1);
+    const omm_wire_count count = counts(server);
+    CHECK_EQ(omm_wire_turned_away(&count), 5);
+    for (int i = 0; i < OMM_TURNED_REASONS; i++) {
+        CHECK(strlen(omm_turned_name((omm_turned)i)) > 3);
+        CHECK((count.turned_ago_ms[i] == UINT64_MAX) == (count.turned_away[i] == 0));
+    }
+    omm_server_close(server);
+}
+
+static struct sockaddr_storage address_of(const char *text, unsigned port) {
+    struct sockaddr_storage out = {0};
+    struct sockaddr_in *four = (struct sockaddr_in *)&out;
+    struct sockaddr_in6 *six = (struct sockaddr_in6 *)&out;
+    const bool is_six = strchr(text, ':') != NULL;
+    out.ss_family = is_six ? AF_INET6 : AF_INET;
+    if (is_six) six->sin6_port = htons((uint16_t)port);
+    if (!is_six) four->sin_port = htons((uint16_t)port);
+    CHECK_EQ(
+        inet_pton(out.ss_family, text, is_six ? (void *)&six->sin6_addr : (void *)&four->sin_addr),
+        1);
+    return out;
+}
+
+/* An address and where it belongs. */
+static void check_network(const char *text, const char *address, const char *network) {
+    peer p = {0};
+    char found[OMM_PEER_SIZE];
+    const struct sockaddr_storage from = address_of(text, 5);
+    peers_name(&p, &from);
+    peers_network(found, &p);
+    CHECK(!p.is_local);
+    CHECK(strcmp(p.address, address) == 0);
+    CHECK(strcmp(found, network) == 0);
+}
+
+/* One socket that stands for all of them: those of the table must be there, or they are forgotten. */
+static bool arrive(peers *table, const char *text, unsigned port,
+                   const omm_server_options *options) {
+    const struct sockaddr_storage from = address_of(text, port);
+    const size_t before = table->count;
+    const bool is_in = peers_arrive(table, 1 << 20, &from, options, 1);
+    if (table->count > before) table->items[table->count - 1].pipe = (int)port;
+    return is_in;
+}
+
+static void test_networks(void) {
+    check_network("203.0.113.9", "203.0.113.9", "203.0.113.9");
+    check_network("::ffff:203.0.113.9", "203.0.113.9", "203.0.113.9");
+    check_network("2001:db8:1:2:3:4:5:6", "[2001:db8:1:2:3:4:5:6]", "[2001:db8:1:2::]/64");
+    peers table = {0};
+    const omm_server_options options = with_limits(6, 2);
+    CHECK(arrive(&table, "2001:db8::1", 1, &options));
+    CHECK(arrive(&table, "2001:db8::2:1:1", 2, &options));
+    CHECK(!arrive(&table, "2001:db8::3:1:1", 3, &options)); /* the same /64 */
+    CHECK(arrive(&table, "2001:db8:0:1::1", 4, &options));
+    CHECK(arrive(&table, "203.0.113.9", 5, &options));
+    CHECK(arrive(&table, "::ffff:203.0.113.9", 6, &options));
+    CHECK(!arrive(&table, "203.0.113.9", 7, &options));
+    CHECK_EQ(table.turned[OMM_TURNED_ADDRESS], 2);
+    CHECK(arrive(&table, "203.0.113.10", 8, &options));
+    CHECK_EQ(peers_strangers(&table), 6);
+    CHECK(arrive(&table, "203.0.113.11", 9, &options)); /* full: the oldest of a pair goes */
+    CHECK(table.items[1].is_leaving);
+    CHECK(arrive(&table, "203.0.113.12", 10, &options));
+    CHECK(table.items[4].is_leaving);
+    CHECK_EQ(table.turned[OMM_TURNED_STRANGERS], 2);
+    CHECK_EQ(peers_strangers(&table), 6);
+    CHECK(!arrive(&table, "203.0.113.12", 11, &options)); /* no pair is left that is larger */
+    CHECK_EQ(table.turned[OMM_TURNED_STRANGERS], 3);
+    peers_fini(&table);
+}
+
+/* A node's connections are bounded, too: the one that has been quiet for longest goes. */
+static void test_owners(void) {
+    peer items[PEERS_PER_OWNER + 2] = {{0}};
+    peers table = {.items = items, .count = PEERS_PER_OWNER + 2};
+    for (unsigned i = 0; i < table.count; i++)
+        items[i] = (peer){.pipe = (int)i + 1, .fd = 1 << 20, .owner = OMM_OWNER_NONE};
+    for (unsigned i = 0; i < PEERS_PER_OWNER; i++)
+        peers_trust(&table, (nng_pipe){.id = i + 1}, 4, 100 + i);
+    peers_trust(&table, (nng_pipe){.id = 1}, 4, 200);
+    peers_trust(&table, (nng_pipe){.id = PEERS_PER_OWNER + 1}, 5, 300);
+    CHECK_EQ(table.turned[OMM_TURNED_NODE], 0);
+    peers_trust(&table, (nng_pipe){.id = PEERS_PER_OWNER + 2}, 4, 400);
+    CHECK_EQ(table.turned[OMM_TURNED_NODE], 1);
+    CHECK(items[1].is_leaving && !items[0].is_leaving);
+    CHECK_EQ(peers_strangers(&table), 0);
+}
+
+int main(void) {
+    test_networks();
+    test_owners();
+    test_silent();
+    test_crowds();
+    test_descriptors();
+    test_talk();
+    test_reasons();
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}

@@ -1,0 +1,119 @@
+/* Goal: whatever happens to a file of a round that is over, the coordinator says which one, once, and that it is back;
+ * and of files as they were it never says anything.
+ * Method: a federation with an honest and a refused submission; every file that it left is changed, cut and removed in turn.
+ */
+#include "patrol.h"
+
+#include "omm/file.h"
+#include "omm_test.h"
+#include "peer.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ACCEPTED: one in the round of the refusal, two in the others. */
+enum { ROUNDS = 3, ACCEPTED = 5, STEPS_MAX = 1000, NAMES_MAX = 64 };
+
+static patrol s_patrol;
+static uint64_t s_now_ms = 1;
+
+static struct {
+    unsigned damaged, mended;
+    char path[OMM_BUNDLE_PATH_MAX];
+} s_said;
+
+static void tell(void *ud, uint32_t round, const char *path, const char *why) {
+    (void)ud;
+    CHECK(round < ROUNDS);
+    s_said.damaged += why != NULL;
+    s_said.mended += why == NULL;
+    (void)snprintf(s_said.path, sizeof s_said.path, "%s", path);
+}
+
+static struct {
+    char names[NAMES_MAX][OMM_PATH_MAX];
+    unsigned count;
+} s_files;
+
+/* Those that are looked at; the state before the first round is in no round's line. */
+static omm_err list_file(void *ud, const char *path) {
+    static const char *const folders[] = {"offers/",   "submissions/", "receipts/",   "adapters/",
+                                          "payloads/", "refused/",     "rounds.jsonl"};
+    (void)ud;
+    if (strstr(path, "r000.") && strncmp(path, "adapters/", 9) == 0) return OMM_OK;
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        if (strncmp(path, folders[i], strlen(folders[i])) != 0) continue;
+        CHECK(s_files.count < NAMES_MAX);
+        (void)snprintf(s_files.names[s_files.count++], OMM_PATH_MAX, "%s", path);
+    }
+    return OMM_OK;
+}
+
+static void step(void) {
+    s_now_ms += PATROL_STEP_MS;
+    patrol_step(&s_patrol, s_now_ms);
+}
+
+/* All rounds, from the first one on. */
+static void pass(void) {
+    int steps = 0;
+    for (step(); s_patrol.next.round < ROUNDS || s_patrol.fd >= 0; step())
+        CHECK(steps++ < STEPS_MAX);
+}
+
+static void check_file(const char *dir, const char *name, int how) {
+    char path[OMM_PATH_MAX];
+    omm_buf good, bad;
+    omm_buf_init(&good, 1u << 20);
+    omm_buf_init(&bad, 1u << 20);
+    CHECK_OK(omm_path_join(path, dir, name));
+    CHECK_OK(omm_file_read(&good, path));
+    CHECK_OK(omm_buf_append(&bad, good.data, good.size));
+    if (how == 0) bad.data[bad.size / 2] ^= 1;
+    if (how == 1) bad.size--;
+    if (how == 2) CHECK_EQ(unlink(path), 0);
+    if (how < 2) CHECK_OK(omm_file_write(path, omm_buf_view(&bad), 0600));
+    memset(&s_said, 0, sizeof s_said);
+    s_now_ms += PATROL_PASS_MS;
+    pass();
+    if (s_said.damaged == 0) fprintf(stderr, "%s, %d\n", name, how);
+    const bool lines = strcmp(name, "rounds.jsonl") == 0; /* of all rounds */
+    CHECK(s_said.damaged == 1 || (lines && s_said.damaged == ROUNDS));
+    CHECK(strncmp(s_said.path, name, strlen(name) - 4) ==
+          0); /* a name that is gone does not say whether .env or .bin */
+    CHECK(s_patrol.is_damaged && s_said.mended == 0);
+    CHECK_OK(omm_file_write(path, omm_buf_view(&good), 0600));
+    for (int i = 0; i < STEPS_MAX && s_patrol.is_damaged; i++) step(); /* without another pass */
+    CHECK(!s_patrol.is_damaged && s_said.mended == 1);
+    omm_buf_fini(&good);
+    omm_buf_fini(&bad);
+}
+
+int main(void) {
+    peer p;
+    char dir[OMM_PATH_MAX];
+    fed_options options = peer_options();
+    options.rounds = ROUNDS;
+    options.quorum = 2;
+    peer_open(&p, &options);
+    fed_path(&p.f, dir, "bundle");
+    CHECK_OK(patrol_open(&s_patrol, p.f.coord, dir, tell, NULL));
+    step(); /* no round is over */
+    CHECK(s_said.damaged == 0);
+    peer_until_open(&p, 0);
+    peer_fill(&p, NULL);
+    p.s.tokens = UINT32_MAX;
+    peer_give(&p);
+    fed_run(&p.f);
+    pass();
+    CHECK(s_said.damaged == 0);
+    CHECK_OK(omm_dir_walk(dir, list_file, NULL));
+    /* offer, master, adapter; submission, receipt and payload; one refused, with its receipt; the lines once */
+    CHECK_EQ(s_files.count, ROUNDS * 3 + ACCEPTED * 3 + 2 + 1);
+    for (unsigned i = 0; i < s_files.count; i++)
+        for (int how = 0; how < 3; how++) check_file(dir, s_files.names[i], how);
+    patrol_close(&s_patrol);
+    peer_close(&p);
+    return 0;
+}

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""`train --max-memory-mb`: real runs, with evaluations, checkpoints and the best kept, never have more in memory
+than they were allowed (VmHWM); a refusal names what would fit, and each way that it names does.
+
+usage: train_limit_test.py SOURCE_DIR MESHMIND...    (programs that are missing or have a sanitizer are skipped)
+"""
+import json, pathlib, re, subprocess, sys, tempfile
+
+from live import check
+
+BASE = pathlib.Path(sys.argv[1]).resolve() / "scenarios" / "base"
+programs = [p for p in (pathlib.Path(a).resolve() for a in sys.argv[2:]) if p.exists() and b"__asan_init" not in p.read_bytes()]
+if not programs:
+    print("no program without sanitizers: build the release preset")
+    sys.exit(77)
+BALLAST = b"x" * (150 << 20)  # this process is larger than what it starts: its size must not be told for theirs
+OPTIONS = {"alone": [], "two threads": ["-t", 2],
+           "checkpoints, the best": ["--eval", "held.jsonl", "--eval-every", 1, "--keep", "best", "--checkpoint", "a.ck",
+                                     "--checkpoint-every", 1, "--new-tokens", 4, "--report", "report"],
+           "much to write": ["--optimizer", "sgd", "--rank", 128],
+           "a core": ["--parts", "core", "--rank", 32, "--checkpoint", "a.ck"]}
+
+
+def train(folder, limit, options):
+    command = [programs[0], "train", "-m", BASE / "openmeshmind-tiny-F16.gguf", "-d", folder / "train.jsonl", "-o", folder / "a.gguf",
+               "--steps", 2, "--batch", 512, "-t", 1, "--json", "--max-memory-mb", limit, *options]
+    (folder / "a.ck").unlink(missing_ok=True)
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=200, cwd=folder)
+
+
+def check_peak(name, limit, done):
+    """What was taken beyond the limit would be seen; the share of it that was used, for the reader."""
+    check(done.returncode == 0, f"{name}, {limit} MB: exit {done.returncode}: {done.stderr}")
+    peak = json.loads(done.stdout.splitlines()[-1])["peak_memory_bytes"]
+    print(f"{name}: {peak / 1e6:.2f} of {limit} MB")
+    check(peak <= limit * 10 ** 6, f"{name}: {peak} bytes at --max-memory-mb {limit}: {done.stderr}")
+
+
+def ways_of(name, done):
+    check(done.returncode == 2 and not done.stdout, f"{name}: exit {done.returncode}: {done.stderr}")
+    named = re.search(r"; with (.+) it would fit$", done.stderr.strip())
+    check(named, f"{name}: names nothing that would fit: {done.stderr}")
+    return [way.split() for way in named[1].split(" or ")]
+
+
+def follow(folder, name, limit, options, way):
+    """Run what a refusal says would fit."""
+    if way[0] == "no":
+        at = options.index(way[1])
+        options = options[:at] + options[at + 2:]
+    if way[0] == "--max-memory-mb":
+        limit, way = int(way[1]), []
+    check_peak(f"{name}, refused, then with {' '.join(way) or 'more'}", limit,
+               train(folder, limit, options + ([] if "no" in way else way)))
+    return limit
+
+
+def check_options(folder, name, options):
+    """From the least limit upwards; each way out of the refusals below it."""
+    seen = set()
+    (least,) = [int(way[1]) for way in ways_of(name, train(folder, 20, options)) if way[0] == "--max-memory-mb"]
+    for limit in (least, least + 1, least + 2, least + 5, least + 20):
+        check_peak(name, limit, train(folder, limit, options))
+    for limit in (20, 25, least - 4, least - 2):
+        for way in ways_of(name, train(folder, limit, options)):
+            seen.add(way[0] if way[0] != "no" else "no --eval")
+            if limit > 25 or way[0] != "--max-memory-mb":
+                follow(folder, name, limit, options, way)
+    return seen
+
+
+with tempfile.TemporaryDirectory(prefix="omm-limit-") as name:
+    folder = pathlib.Path(name)
+    (folder / "train.jsonl").write_text("".join((BASE / "train.jsonl").read_text().splitlines(True)[:40]))
+    (folder / "held.jsonl").write_text("".join((BASE / "test.jsonl").read_text().splitlines(True)[:4]))
+    seen = set()
+    for what, options in OPTIONS.items():
+        seen |= check_options(folder, what, options)
+    seen |= check_options(folder, "evaluation, two threads", ["-t", 2, "--eval", "held.jsonl", "--new-tokens", 300])
+    check(seen == {"-t", "--new-tokens", "no --eval", "--seq", "--max-memory-mb"}, f"ways out: {seen}")

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""What training holds, as planned and as measured (VmHWM of a step): in proportion to the length of an example, never the logits as a
+whole, 16 bytes a parameter of the adapter, and of a streamed file nothing but its index.
+
+usage: train_memory_test.py SOURCE_DIR MESHMIND...          (programs that are missing or have a sanitizer are left out)
+       train_memory_test.py SOURCE_DIR MESHMIND... large    whole models within the limits that we promise; a file that is larger than the peak
+"""
+import json, pathlib, subprocess, sys, tempfile
+
+MB = 1000 * 1000
+BASE = pathlib.Path(sys.argv[1]) / "scenarios" / "base"
+programs = [p for p in map(pathlib.Path, sys.argv[2:]) if p.is_file() and b"__asan_init" not in p.read_bytes()]
+if not programs:
+    print("no program without sanitizers: build the release preset")
+    sys.exit(77)
+failures = []
+# smollm2-135m: what a layer's products take and give, its vocabulary, its widest result.
+WIDTH, LAYER, VOCABULARY, WIDEST = 576, [(576, 576), (576, 192), (576, 192), (576, 576), (576, 1536), (576, 1536), (1536, 576)], 49152, 1536
+
+
+def run(*args):
+    done = subprocess.run([programs[0], *map(str, args)], capture_output=True, text=True, timeout=1200)
+    if done.returncode != 0:
+        sys.exit(f"{args}: exit {done.returncode}: {done.stderr}")
+    return json.loads(done.stdout)
+
+
+def memory(model, data, *options):
+    """Of one step on one thread, which is the first."""
+    m = run("train", "-m", model, "-d", data, "--dry-run", "--steps", 1, "-t", 1, "--json", *options)["memory"]
+    print(f"{model.name} {data.name} {options}: planned {m['planned_bytes'] / MB:.1f}, peak {m['peak_bytes'] / MB:.1f} MB")
+    return m
+
+
+def check(right, sentence):
+    if not right:
+        failures.append(sentence)
+
+
+def one_example(folder, length):
+    """Of about so many tokens, a few of which are learned: digits are tokens of their own."""
+    data = folder / f"{length}.jsonl"
+    data.write_text(json.dumps({"prompt": "".join(str(i * 7 % 10) for i in range(length - 40)), "completion": "01234567"}) + "\n")
+    return data
+
+
+def linear_in_length(folder, model):
+    """From 1,024 to 2,048 tokens twice what is added from 512 to 1,024.  The scores of one layer as a whole would make it 2.8 times."""
+    several = [memory(model, one_example(folder, n), "--seq", n, "--batch", n, "--micro", n) for n in (512, 1024, 2048)]
+    for what in ("planned_bytes", "peak_bytes"):
+        short, middle, long = (m[what] for m in several)
+        check(1.6 < (long - middle) / (middle - short) < 2.3, f"{what} of 512, 1,024 and 2,048 tokens: {short}, {middle}, {long}")
+
+
+def never_all_logits(model):
+    tokens = 1024
+    m = memory(model, BASE / "valid.txt", "--format", "text", "--seq", tokens, "--batch", tokens, "--micro", tokens)
+    whole = 4 * tokens * VOCABULARY
+    check(m["micro_tokens"] == tokens and m["peak_bytes"] < whole, f"logits of {tokens} tokens take {whole}, the peak is {m}")
+    check(m["logits_bytes"] <= 64 << 20, f"logits: {m}")
+
+
+def sixteen_bytes(folder, model):
+    """Value, gradient and two moments; beside them room for one B a thread, which is not of the number of layers."""
+    low, high = 16, 128
+    first, second = (memory(model, one_example(folder, 512), "--rank", rank) for rank in (low, high))
+    held = [m["adapter_bytes"] + m["optimizer_bytes"] for m in (first, second)]
+    parameters = 2 * sum(a + b for a, b in LAYER)  # of two layers, for each rank
+    for rank, planned in zip((low, high), held):
+        want = 16 * rank * parameters + 4 * rank * WIDEST
+        check(planned == want, f"rank {rank}: planned {planned}, 16 bytes a parameter and one B are {want}")
+    passing = sum(second[k] - first[k] for k in ("activations_bytes", "work_bytes"))
+    grown, allowed = second["peak_bytes"] - first["peak_bytes"], held[1] - held[0] + passing + 2 * MB
+    check(grown < allowed, f"rank {low} to {high}: the peak grows by {grown}, not by at most {allowed}")
+
+
+def chats(folder, size):
+    """A file of so many bytes, of long lines: the index is 24 bytes a line."""
+    data = folder / f"chats-{size}.jsonl"
+    lines = [json.loads(line)["messages"] for line in (BASE / "train.jsonl").read_text().splitlines()[:300]]
+    talks = [[m for talk in lines[i : i + 12] for m in talk if m["role"] in ("user", "assistant")] for i in range(0, len(lines), 12)]
+    text = "".join(json.dumps({"messages": talk}) + "\n" for talk in talks)
+    data.write_text(text * (size // len(text) + 1))
+    return data
+
+
+def streamed(folder, size, factor, *how):
+    """Several times the file (more than the window over it, 2 MiB), the same peak; in memory each of its bytes takes three.  All examples are cut to one length: any step is alike."""
+    model = BASE / "openmeshmind-tiny-F16.gguf"
+    alike = ["--seq", 256, "--batch", 256, "--loss", "all"]
+    small, large = (memory(model, chats(folder, n), *alike, *options) for n, options in ((size, ["--stream"]), (size * factor, how)))
+    check(abs(large["peak_bytes"] - small["peak_bytes"]) < 2 * MB, f"{factor} times the file: peak {small['peak_bytes']}, then {large['peak_bytes']}")
+    return large["peak_bytes"]
+
+
+def within(folder, shape, kind, megabytes):
+    model = folder / f"{shape}.gguf"
+    run("synth", shape, model, "--type", kind, "--json")
+    options = ["--format", "text", "--rank", 16, "--seq", 512, "--batch", 512, "--max-memory-mb", megabytes]
+    peak = memory(model, BASE / "valid.txt", *options)["peak_bytes"]
+    check(peak < megabytes * MB, f"{shape} in {kind}, rank 16, 512 tokens: peak {peak}, the limit was {megabytes} MB")
+    model.unlink()
+
+
+with tempfile.TemporaryDirectory(prefix="omm-train-memory-") as name:
+    place = pathlib.Path(name)
+    if sys.argv[-1] == "large":
+        within(place, "smollm2-135m", "Q8_0", 400)
+        within(place, "llama3.2-1b", "Q4_0", 1500)  # 4.5 bits a weight as Q4_K, which takes minutes to write
+        size = 66 << 20  # over 64 MiB files are streamed without being told
+        if streamed(place, size // 10, 10) >= size:
+            failures.append("a file that is streamed is smaller than the peak")
+    else:
+        synth = place / "model.gguf"
+        run("synth", "smollm2-135m", synth, "--layers", 2, "--json")
+        linear_in_length(place, synth)
+        never_all_logits(synth)
+        sixteen_bytes(place, synth)
+        streamed(place, 5 * MB, 4, "--stream")
+for failure in failures:
+    print(failure)
+sys.exit(1 if failures else 0)

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""A calm run on three machines (network namespaces), over TCP and over TLS: what the evidence counts for each direction is what the
+interface counts without headers, within SHARE_MAX, as docs/service.md states it.
+
+usage: wire_bytes_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
+Needs root (CAP_NET_ADMIN) and ip; else it is skipped with the reason.
+"""
+import json, pathlib, sys
+
+SOURCE = pathlib.Path(sys.argv[1]).resolve()
+sys.path.insert(0, str(SOURCE / "tests" / "network"))
+import live
+from live import check
+from machines import inside, network
+
+MESHMIND = live.program(sys.argv[2:])
+NODES = ["cafe-02", "studio-02"]
+HEADERS_BYTES = 14 + 20 + 32  # Ethernet, IPv4, TCP with time stamps: taken off by the packet
+SHARE_MAX = 1.02  # docs/service.md
+
+
+def write_files(folder, address, scheme):
+    live.ship(folder, few=12)
+    text = (SOURCE / "scenarios" / "processes.yaml").read_text().replace("[cafe-02, studio-02, harbor-02]", f"[{', '.join(NODES)}]")
+    text = text.replace("rank: 2", "rank: 8").replace('targets: "q,v"', 'targets: "all"').replace("base/test.jsonl", "few.jsonl")
+    (folder / "wire.yaml").write_text(text + "policy: policies/service.yaml\n")
+    public, tls = live.keys(MESHMIND, folder, NODES), {}
+    if scheme == "tls+tcp":
+        live.run(MESHMIND, "keygen", "--tls", "--out", folder / "tls.key")
+        tls = {"tls_certificate": "tls.key.crt"}
+    url = f"{scheme}://{address}:4711"
+    live.write_coordinator(folder, 0, "wire.yaml", enrolled={n: public[n]["public_key"] for n in NODES}, listen=url, poll_ms=1000,
+                           **tls, **({"tls_key": "tls.key"} if tls else {}))
+    for name in NODES:
+        live.write_node(folder, name, 0, **live.trains(name, name, public) | tls | {"coordinator": url})
+
+
+def federate(folder, net):
+    """The interface's counts of this run; nobody is cut off, nothing is lost."""
+    before = net.counters("coordinator")
+    processes = {name: live.start(inside(name, MESHMIND, "coordinator" if name == "coordinator" else "node", "-c", folder / f"{name}.yaml"),
+                                  folder / f"{name}.log") for name in ("coordinator", *NODES)}
+    for name, process in processes.items():
+        check(process.wait(timeout=live.LIMIT_S) in ((0, 1) if name == "coordinator" else (0,)), live.log_of(folder, name)[-3000:])
+    after = net.counters("coordinator")
+    return {key: after[key] - before[key] for key in after}
+
+
+def compare(folder, seen, scheme):
+    wire = json.loads((folder / "coordinator" / "bundle" / "measured" / "wire.json").read_text())["nodes"]
+    for direction, ours in (("up", "rx"), ("down", "tx")):
+        counted = sum(n[direction] for n in wire)
+        carried = seen[f"{ours}_bytes"] - HEADERS_BYTES * seen[f"{ours}_packets"]
+        print(f"{scheme} {direction}: evidence {counted}, interface {carried} without headers, {carried / counted:.4f}")
+        check(counted > 300_000 and 1 / SHARE_MAX < carried / counted < SHARE_MAX, f"{scheme} {direction}: not within {SHARE_MAX}")
+
+
+def main(folder):
+    net = network(["coordinator", *NODES])
+    try:
+        for scheme in ("tcp", "tls+tcp"):
+            (folder / scheme).mkdir()
+            write_files(folder / scheme, net.address["coordinator"], scheme)
+            compare(folder / scheme, federate(folder / scheme, net), scheme)
+    finally:
+        live.end_all()
+        net.close()
+
+
+with live.workplace("wire") as folder:
+    main(folder)
