@@ -15,7 +15,8 @@ SOURCE = pathlib.Path(sys.argv[1])
 MESHMIND = live.program(sys.argv[2:])
 IS_MEASURED = "build/release" in str(MESHMIND)  # sanitizers take memory of their own
 IDLE_KB = 10000
-STEPS = 30
+STEPS = 60  # what a fast machine trains between two looks at its battery is a fraction of them
+KEPT_STEPS = 4  # between two checkpoints
 SCENARIO = """schema_version: 1
 name: guest
 seed: 5
@@ -46,9 +47,23 @@ class Process:
     def says(self, pattern, count=1):
         return lambda: len(re.findall(pattern, self.log(), re.M)) >= count or self.p.poll() is not None
 
+    def last_step(self):
+        return int(re.findall(r"training_step .*step=(\d+)$", self.log(), re.M)[-1])
+
+    def begins(self):
+        return [int(n) for n in re.findall(r"training_begin .*from_step=(\d+)", self.log())]
+
+    def passes_checkpoint(self, count):
+        """Training has begun for the `count`th time, and is past the next checkpoint from there."""
+        return lambda: (len(self.begins()) >= count and self.last_step() > next_checkpoint(self.begins()[count - 1])
+                        or self.p.poll() is not None)
+
     def cpu_s(self):
         fields = pathlib.Path(f"/proc/{self.p.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def resident_kb(self):
+        return int(re.search(r"VmRSS:\s+(\d+) kB", pathlib.Path(f"/proc/{self.p.pid}/status").read_text())[1])
 
     def end(self, number):
         begin = time.monotonic()
@@ -62,7 +77,11 @@ def put(root, path, text):
     path.write_text(text + "\n")
 
 
-def federation(folder, extra="", steps=STEPS):
+def next_checkpoint(step):
+    return (step // KEPT_STEPS + 1) * KEPT_STEPS
+
+
+def federation(folder, extra="", steps=STEPS, threads=1):
     """Files of a coordinator and one node with keys of their own; the run's bundle is in state/bundle."""
     folder.mkdir()
     port, public = free_port(), {n: live.keygen(MESHMIND, folder, n)["public_key"] for n in ("coordinator", "bundle", "node")}
@@ -75,7 +94,7 @@ def federation(folder, extra="", steps=STEPS):
     (folder / "node.yaml").write_text(
         f"coordinator: tcp://127.0.0.1:{port}\nname: cafe-02\nstate_dir: node\nkey: node.key\n"
         f"coordinator_key: {public['coordinator']}\nmodel: base/openmeshmind-tiny-F16.gguf\n"
-        f"data: base/train.jsonl\nclient: cafe-02\nthreads: 1\n{extra}")
+        f"data: base/train.jsonl\nclient: cafe-02\nthreads: {threads}\n{extra}")
 
 
 def rehearse(folder, extra):
@@ -102,8 +121,7 @@ def idle(folder):
         board = folder / "node" / "status.json"
         wait_for("a node that waits", lambda: board.exists() and '"waiting"' in board.read_text() or node.p.poll() is not None)
         time.sleep(1.5)
-        status = pathlib.Path(f"/proc/{node.p.pid}/status").read_text()
-        resident = int(re.search(r"VmRSS:\s+(\d+) kB", status)[1])
+        resident = node.resident_kb()
         nice = int(pathlib.Path(f"/proc/{node.p.pid}/stat").read_text().rsplit(")", 1)[1].split()[16])
         check(nice == 19, f"nice is {nice}, not 19")
         check(not IS_MEASURED or resident < IDLE_KB, f"idle: {resident} kB, not under {IDLE_KB}")
@@ -117,11 +135,37 @@ def idle(folder):
         node.p.kill()
 
 
+class Afterwards:
+    """A node of four threads that has trained a round and waits for the next one, an hour: it idles like one that never did."""
+
+    def __init__(self, folder):
+        federation(folder, steps=2, threads=4)
+        (folder / "run.yaml").write_text((folder / "run.yaml").read_text().replace("rounds: 1", "rounds: 2"))
+        with open(folder / "coordinator.yaml", "a") as f:
+            f.write("every: 1h\n")
+        self.coordinator, self.node = Process(folder, "coordinator", "coordinator"), Process(folder, "node", "node")
+
+    def check(self):
+        """Its idle time (SERVICE_IDLE_MS) has passed while other things were tested, or does now."""
+        try:
+            wait_for("a receipt", self.node.says("INFO receipt .*reason=OK"))
+            below = lambda: not IS_MEASURED or self.node.resident_kb() < IDLE_KB
+            end = time.monotonic() + 45
+            while not below() and time.monotonic() < end:
+                time.sleep(0.2)
+            check(below(), f"after a round: {self.node.resident_kb()} kB, not under {IDLE_KB}")
+            check("training_begin" in self.node.log() and self.node.p.poll() is None, self.node.log()[-2000:])
+            print(f"after a round: {self.node.resident_kb()} kB")
+        finally:
+            self.node.p.kill()
+            self.coordinator.p.kill()
+
+
 def disturbed(folder):
     """On battery, off it, stopped, killed: the same submission as a node that nobody disturbed."""
     federation(folder)
     simulation = live.Simulation(MESHMIND, folder / "run.yaml", folder / "simulated")
-    rehearse(folder, "checkpoint_steps: 4\npause_hold_s: 0\nlog_level: debug\n")
+    rehearse(folder, f"checkpoint_steps: {KEPT_STEPS}\npause_hold_s: 0\nlog_level: debug\n")
     root = folder / "machine"
     battery = "/sys/class/power_supply/BAT0/"
     put(root, battery + "type", "Battery")
@@ -140,22 +184,23 @@ def disturbed(folder):
         time.sleep(1)
         check(node.cpu_s() - used < 0.1, "it works in a pause")
         put(root, battery + "status", "Charging")
-        wait_for("goes on", node.says("training_step .*step=7$"))
+        wait_for("goes on", node.passes_checkpoint(2))
+        asked_at = node.last_step()
         code, seconds = node.end(signal.SIGTERM)
         check(code == 0 and seconds < 2, f"training: ended with {code} after {seconds:.1f} s:\n{node.log()[-2000:]}")
         # A machine that is too busy to end the step in time loses that step, not the checkpoint before it.
-        least = 4 if "from the last checkpoint" in node.log() else 7
+        least = next_checkpoint(node.begins()[1]) if "from the last checkpoint" in node.log() else asked_at
         kept = checkpoints(folder)
         check(kept.get("checkpoint", 0) > 0, f"no checkpoint is kept: {kept}")
         node = Process(folder, "node", "node", root)
-        wait_for("goes on again", node.says("training_step .*step=13$"))
+        wait_for("goes on again", node.passes_checkpoint(3))
         node.end(signal.SIGKILL)
         node = Process(folder, "node", "node", root)
         check(node.p.wait(timeout=240) == 0, f"the node failed:\n{node.log()[-3000:]}")
         check(coordinator.p.wait(timeout=240) in (0, 1), coordinator.log()[-3000:])
-        resumed = [int(n) for n in re.findall(r"training_begin .*from_step=(\d+)", node.log())]
-        check(len(resumed) == 4 and resumed[0] == 0 and resumed[1] >= 2 and resumed[2] >= least and resumed[3] >= 12,
-              f"steps that were resumed from: {resumed}")
+        resumed = node.begins()
+        check(len(resumed) == 4 and resumed[0] == 0 and resumed[1] >= 2 and resumed[2] >= least
+              and resumed[3] >= next_checkpoint(resumed[2]), f"steps that were resumed from: {resumed}\n{node.log()[-9000:]}")
         digest, undisturbed = live.run_digest(folder / "state" / "bundle"), simulation.digest()
         check(digest == undisturbed, f"run digest {digest}, undisturbed {undisturbed}")
         print(f"disturbed: resumed from steps {resumed[1:]}, stopped after {seconds * 1000:.0f} ms, the same bytes")
@@ -208,7 +253,9 @@ def refusals(folder):
 
 with tempfile.TemporaryDirectory(prefix="omm-guest-") as name:
     name = pathlib.Path(name)
+    afterwards = Afterwards(name / "afterwards")
     idle(name / "idle")
     disturbed(name / "disturbed")
     slow(name / "slow")
     refusals(name / "refusals")
+    afterwards.check()
