@@ -13,8 +13,10 @@
  * into the first one, and the weights of the next panel.  The chain of each output is what it is in gemm_body.h.
  */
 
-/* A tile of two vectors asks for what comes next, in each step: A so many steps ahead, which where it
- * ends is the next tile's, and so many floats of the next tile's outputs (all of them in 192 steps).
+/* Steps of a tile that are written out one after the other: what counts them would cost a twentieth. */
+#define WEIGHTS_UNROLL ((size_t)4)
+/* A tile of two vectors asks for what comes next: A so many steps ahead, which where it ends is the next
+ * tile's, and so many floats of the next tile's outputs for each step (all of them in 192 steps).
  * One vector has less to wait for, and no time for it. */
 #define WEIGHTS_ASKS (SIMD_NV > 1)
 #define WEIGHTS_AHEAD ((size_t)24)
@@ -24,6 +26,19 @@
 
 #define WEIGHTS_STEP ((size_t)SIMD_NV * VL) /* columns of a tile */
 #define WEIGHTS_TILE_FLOATS (SIMD_MR * WEIGHTS_STEP)
+
+/* One step of k. */
+SIMD_INLINE void weights_step(const int mr, vf acc[SIMD_MR][SIMD_NV], const float *a,
+                              const float *b) {
+    vf bv[SIMD_NV];
+    SIMD_UNROLL for (int j = 0; j < SIMD_NV; j++) {
+        bv[j] = vf_load(b + (size_t)j * WEIGHTS_KC_ROOM * VL);
+    }
+    SIMD_UNROLL for (int i = 0; i < mr; i++) {
+        vf av = vf_set1(a[i]);
+        SIMD_UNROLL for (int j = 0; j < SIMD_NV; j++) acc[i][j] = vf_fma(av, bv[j], acc[i][j]);
+    }
+}
 
 /* c[mr][32] (+)= a[kc][SIMD_MR] b[kc][16], b's second vector WEIGHTS_KC_ROOM steps behind.  The next
  * tile's outputs lie behind these. */
@@ -35,21 +50,21 @@ SIMD_INLINE void weights_tile_of(const int mr, size_t kc, const float *a, const 
             acc[i][j] = zero ? vf_zero() : vf_load(c + (size_t)(i * SIMD_NV + j) * VL);
         }
     }
-    for (size_t k = 0; k < kc; k++) {
-        vf bv[SIMD_NV];
-        SIMD_UNROLL for (int j = 0; j < SIMD_NV; j++) {
-            bv[j] = vf_load(b + (size_t)j * WEIGHTS_KC_ROOM * VL);
-        }
+    size_t k = 0;
+    for (; k + WEIGHTS_UNROLL <= kc; k += WEIGHTS_UNROLL) {
         if (WEIGHTS_ASKS) {
-            SIMD_PREFETCH_NEAR(a + WEIGHTS_AHEAD * SIMD_MR);
+            for (size_t line = 0; line < WEIGHTS_UNROLL * SIMD_MR; line += VL)
+                SIMD_PREFETCH_NEAR(a + WEIGHTS_AHEAD * SIMD_MR + line);
             SIMD_PREFETCH_NEAR(c + WEIGHTS_TILE_FLOATS + k * WEIGHTS_NEXT);
         }
-        SIMD_UNROLL for (int i = 0; i < mr; i++) {
-            vf av = vf_set1(a[i]);
-            SIMD_UNROLL for (int j = 0; j < SIMD_NV; j++) {
-                acc[i][j] = vf_fma(av, bv[j], acc[i][j]);
-            }
+        SIMD_UNROLL for (size_t u = 0; u < WEIGHTS_UNROLL; u++) {
+            weights_step(mr, acc, a + u * SIMD_MR, b + u * VL);
         }
+        a += WEIGHTS_UNROLL * SIMD_MR;
+        b += WEIGHTS_UNROLL * VL;
+    }
+    for (; k < kc; k++) {
+        weights_step(mr, acc, a, b);
         a += SIMD_MR;
         b += VL;
     }
@@ -90,7 +105,20 @@ static size_t weights_tiles(const weights_block *b) {
 static void weights_turn(float *out, const gemm_job *job, size_t m, size_t mr, size_t k0,
                          size_t kc) {
     const float *a = job->a + m * job->a_row + k0;
-    for (size_t k = 0; k < kc; k += VL) {
+    size_t k = 0;
+#ifdef SIMD_TURNS_FOUR
+    for (; mr == SIMD_MR && k + VL <= kc; k += VL) {
+        SIMD_UNROLL for (size_t i = 0; i < SIMD_MR; i += 4) {
+            vf r[4];
+            SIMD_UNROLL for (size_t j = 0; j < 4; j++) {
+                r[j] = vf_load(a + (i + j) * job->a_row + k);
+                SIMD_PREFETCH(a + (i + j + SIMD_MR) * job->a_row + k);
+            }
+            vf_store_four(out + k * SIMD_MR + i, SIMD_MR, r);
+        }
+    }
+#endif
+    for (; k < kc; k += VL) {
         const size_t n = min_size(VL, kc - k);
         vf r[VL];
         SIMD_UNROLL for (size_t j = 0; j < VL; j++) {

@@ -183,4 +183,22 @@ SIMD_INLINE void vf_transpose(vf r[VL]) {
     }
 }
 
+#define SIMD_TURNS_FOUR 1
+/* out[j * step .. + 4] = r[0..3] lane j: a quarter of a transpose, whose last step the stores are. */
+SIMD_INLINE void vf_store_four(float *out, size_t step, const vf r[4]) {
+    const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(r[0], r[1]));
+    const __m512d b = _mm512_castps_pd(_mm512_unpackhi_ps(r[0], r[1]));
+    const __m512d c = _mm512_castps_pd(_mm512_unpacklo_ps(r[2], r[3]));
+    const __m512d d = _mm512_castps_pd(_mm512_unpackhi_ps(r[2], r[3]));
+    const vf t[4] = {
+        _mm512_castpd_ps(_mm512_unpacklo_pd(a, c)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, c)),
+        _mm512_castpd_ps(_mm512_unpacklo_pd(b, d)), _mm512_castpd_ps(_mm512_unpackhi_pd(b, d))};
+    SIMD_UNROLL for (size_t i = 0; i < 4; i++) {
+        _mm_storeu_ps(out + i * step, _mm512_castps512_ps128(t[i]));
+        _mm_storeu_ps(out + (4 + i) * step, _mm512_extractf32x4_ps(t[i], 1));
+        _mm_storeu_ps(out + (8 + i) * step, _mm512_extractf32x4_ps(t[i], 2));
+        _mm_storeu_ps(out + (12 + i) * step, _mm512_extractf32x4_ps(t[i], 3));
+    }
+}
+
 #endif
