@@ -53,6 +53,10 @@ static float clamp(float v, float lo, float hi) {
     return v < hi ? v : hi;
 }
 
+static float half(float v) {
+    return omm_f16_to_f32(omm_f32_to_f16(clamp(v, -VALUE_MAX, VALUE_MAX)));
+}
+
 /* The largest integer that is not above v, which is cut to what any scale can be. */
 static float whole_below(float v) {
     v = clamp(v, -1000.0f, 1000.0f);
@@ -116,11 +120,13 @@ static fit_sums sums_of(const fit *f, size_t j, const float *q) {
     return (fit_sums){fold(a[0]), fold(a[1]), fold(a[2]), fold(a[3]), fold(a[4])};
 }
 
-/* The real scale and minimum that suit the levels q of sub-block j; min >= 0, 0 without minima. */
+/* The real scale and minimum that suit the levels q of sub-block j; min >= 0, 0 without minima.  Where all levels
+ * are 0, as those of equal negative values are, the minimum says everything. */
 static void least_squares(float *scale, float *min, const fit *f, const fit_sums *s) {
     const float det = s->w * s->qq - s->q * s->q;
     *min = 0.0f;
     *scale = s->qq > 0.0f ? s->qx / s->qq : 0.0f;
+    if (f->min_hi > 0.0f && s->qq == 0.0f && s->x < 0.0f) *min = -s->x / s->w;
     if (f->min_hi == 0.0f || !(det > 0.0f)) return;
     const float m = (s->q * s->qx - s->qq * s->x) / det;
     if (!(m > 0.0f)) return;
@@ -135,7 +141,11 @@ static void guess(fit *f, float *most, size_t j, float inverse, float offset) {
     assign(q, f, f->x + j * f->n, inverse, offset);
     const fit_sums s = sums_of(f, j, q);
     least_squares(&scale, &min, f, &s);
-    const float explained = scale * s.qx - min * s.x;
+    float explained = scale * s.qx - min * s.x;
+    if (f->subs == 1) { /* the scale is stored as it is, so what its rounding costs counts here */
+        scale = half(scale);
+        explained = scale * (s.qx + s.qx - scale * s.qq);
+    }
     if (!(explained > *most)) return;
     *most = explained;
     f->scale[j] = scale;
@@ -207,10 +217,6 @@ static void choose_all(fit_choice *c, const fit *f) {
     for (size_t j = 0; j < f->subs; j++) c->error += choose(c, f, j);
 }
 
-static float half(float v) {
-    return omm_f16_to_f32(omm_f32_to_f16(clamp(v, -VALUE_MAX, VALUE_MAX)));
-}
-
 /* The next half that is no smaller in size: scales of tiny values must not round to nothing. */
 static float half_away(float v) {
     const float cut = clamp(v, -VALUE_MAX, VALUE_MAX);
@@ -237,7 +243,7 @@ static void improve(fit_choice *next, fit *f, const fit_choice *c) {
         next->dmin = half((bx * aa - ax * ab) / det);
     } else {
         next->d = aa > 0.0f ? half(ax / aa) : 0.0f;
-        next->dmin = c->dmin;
+        next->dmin = aa == 0.0f && bb > 0.0f ? half(bx / bb) : c->dmin;
     }
 }
 
@@ -259,6 +265,21 @@ static void descend(fit_choice *best, const fit *wishes, float extreme_scale, fl
     }
 }
 
+/* With weights under the least half, what the largest win may be less than the others lose: zeros are closer. */
+static void drop_if_worse(fit_choice *best, const fit *f) {
+    float lost[LANES] = {0}, whole[LANES] = {0};
+    for (size_t i = 0; i < f->layout->block; i++) {
+        const size_t j = i / f->n;
+        const float e =
+            (best->d * best->scales[j] * best->q[i] - best->dmin * best->mins[j]) - f->x[i];
+        lost[i % LANES] += e * e;
+        whole[i % LANES] += f->x[i] * f->x[i];
+    }
+    if (fold(lost) <= fold(whole)) return;
+    *best = (fit_choice){0};
+    choose_all(best, f);
+}
+
 /* ---- entry ----------------------------------------------------------------------------------- */
 
 /* Large weights matter more, as in the reference: |x| beside its root mean square where there are
@@ -275,7 +296,7 @@ static void weigh(fit *f) {
         }
     const float root = sqrtf(fold(squares) / (float)count), size = fold(sizes) / (float)count;
     const bool affine = f->min_hi > 0.0f;
-    const float share = f->layout->type == OMM_GGML_Q3_K ? 2.0f : 1.0625f;
+    const float share = f->layout->type == OMM_GGML_Q3_K || f->subs == 1 ? 2.0f : 1.0625f;
     for (size_t i = 0; i < count; i++)
         f->w[i] = affine ? root + fabsf(f->x[i]) : f->x[i] * f->x[i] + share * (size * size);
 }
@@ -345,6 +366,7 @@ omm_err rows_fit(rows_block *out, const rows_layout *layout, const float *x) {
     }
     for (int start = 0; start < (layout->sub ? STARTS : 1); start++)
         descend(&best, &f, scale, min, (float)start);
+    drop_if_worse(&best, &f);
     store(out, &f, &best);
     return OMM_OK;
 }
