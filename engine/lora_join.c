@@ -78,7 +78,7 @@ static omm_err fill_pair(joining *j, omm_lora *out, const omm_lora_tensor *to) {
         if (j->rounded && !j->rounding)
             return omm_raise(OMM_ERR_UNSUPPORTED,
                              "%s: scales times weights of the adapters differ by no power of two: "
-                             "they join only with rounding of B (--allow-rounding)",
+                             "they join only with rounding of B",
                              to[1].name);
         done += a->rows;
     }
