@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Adapters against PEFT itself: our export loaded by it, its adapters imported by us, equal logits.
 
-Runs where torch, transformers and peft are installed; peft_test.py starts it:
+Runs where torch, transformers and peft are installed; peers_test.py starts it:
     python3 tests/peft_peer.py MESHMIND TESTDATA OUT_FOLDER
 The models are the reference models of the test data, built as transformers models with random-weight
 shapes, q and k rows put back into the order of transformers for architecture llama.
@@ -79,8 +79,9 @@ def build(name):
     get = lambda k, d=None: keys.get(f"{arch}.{k}", d)
     heads = get("attention.head_count")
     kv = get("attention.head_count_kv", heads)
-    head_dim = get("attention.key_length", t["blk.0.attn_q.weight"].shape[0] // heads)
-    kind = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}[arch]
+    head_dim = get("attention.key_length") or t["blk.0.attn_q.weight"].shape[0] // heads
+    kind = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "phi3": "Phi3"}[arch]
+    more = {"sliding_window": get("attention.sliding_window"), "pad_token_id": 0, "eos_token_id": 2} if arch == "phi3" else {}
     config = getattr(transformers, kind + "Config")(
         vocab_size=t["token_embd.weight"].shape[0], hidden_size=get("embedding_length"),
         intermediate_size=get("feed_forward_length"), num_hidden_layers=get("block_count"),
@@ -88,13 +89,15 @@ def build(name):
         rms_norm_eps=get("attention.layer_norm_rms_epsilon"),
         rope_parameters={"rope_type": "default", "rope_theta": get("rope.freq_base", 10000.0)},
         max_position_embeddings=get("context_length"), tie_word_embeddings="output.weight" not in t,
-        attn_implementation="eager")
+        attn_implementation="eager", **more)
     model = getattr(transformers, kind + "ForCausalLM")(config).float().eval()
     names = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
              "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
              "ffn_down": "mlp.down_proj", "attn_norm": "input_layernorm",
              "ffn_norm": "post_attention_layernorm", "attn_q_norm": "self_attn.q_norm",
              "attn_k_norm": "self_attn.k_norm"}
+    if arch == "phi3":
+        names.update(attn_qkv="self_attn.qkv_proj", ffn_up="mlp.gate_up_proj")
     state = {}
     for k, w in t.items():
         w = np.array(w)
@@ -150,9 +153,18 @@ def same_file_as_reference_writer(folder):
         failures.append(f"{folder.name}: other bytes than the reference writer")
 
 
-def check_export(name):
+def trained(name, *options):
+    """An adapter that we trained, where the test data have none; the arguments decide its bytes."""
+    text, adapter = OUT / "text.txt", OUT / f"trained-{name}.gguf"
+    text.write_text("The tide comes in and the tide goes out. " * 200)
+    run("train", "-m", REFERENCE / "models" / f"{name}.gguf", "--data", text, "--out", adapter, "--steps", 8, "--batch", 256,
+        "--seq", 64, "--lr", 0.05, *options)
+    return adapter
+
+
+def check_export(name, adapter=None):
     folder = OUT / f"export-{name}"
-    adapter = REFERENCE / "lora" / f"{name}.gguf"
+    adapter = adapter or REFERENCE / "lora" / f"{name}.gguf"
     run("adapter", "export", adapter, "-m", REFERENCE / "models" / f"{name}.gguf", "-o", folder)
     same_file_as_reference_writer(folder)
     base = logits_of(build(name))
@@ -168,6 +180,9 @@ CASES = {
                      rank_pattern={"q_proj": 4, "layers.1.mlp.*": 2}, alpha_pattern={"k_proj": 32, ".*mlp.up_proj": 4}),
     "layers": dict(r=4, lora_alpha=4, target_modules=["q_proj", "down_proj"], layers_to_transform=[1]),
     "regex": dict(r=4, lora_alpha=4, target_modules=r".*layers\.0\..*(k|v)_proj", rank_pattern={"v_proj": 8}),
+    "fused": dict(r=4, lora_alpha=8, target_modules=["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]),
+    "fused patterns": dict(r=8, lora_alpha=16, target_modules="all-linear", rank_pattern={"qkv_proj": 6},
+                           alpha_pattern={"qkv_proj": 12, "layers.1.mlp.gate_up_proj": 32}),
     "rounded": dict(r=6, lora_alpha=7, use_rslora=True, target_modules=ALL, rank_pattern={"v_proj": 5}),
 }
 
@@ -194,7 +209,12 @@ def check_import(name, case):
 
 for model_name in ("llama-F32", "qwen2-F32", "qwen3-F32"):
     check_export(model_name)
-    for case_name in CASES if model_name == "llama-F32" else ("plain", "patterns"):
+    apart = [c for c in CASES if "fused" not in c]
+    for case_name in apart if model_name == "llama-F32" else ("plain", "patterns"):
         check_import(model_name, case_name)
+for options in ("--rank", 4), ("--rank", 3, "--targets", "q,v,ffn_gate"):  # in parts here, in phi3's fused modules there
+    check_export("phi3-F32", trained("phi3-F32", *options))
+for case_name in "fused", "fused patterns":
+    check_import("phi3-F32", case_name)
 print("\n".join(failures) or "peft: ok")
 sys.exit(1 if failures else 0)
