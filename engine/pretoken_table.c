@@ -97,7 +97,8 @@
 /* clang-format on */
 
 const pretoken_family pretoken_families[] = {
-    {" gpt-2 phi-2 mpt olmo jais trillion granite-docling exaone4 gigachat a.x-4.0 mellum ",
+    {" gpt-2 phi-2 mpt olmo jais trillion granite-docling exaone4 gigachat a.x-4.0 mellum "
+     "jina-es jina-de jina-v2-es jina-v2-de modern-bert ",
      {.name = "gpt-2", .patterns = {GPT2}, .stage_count = 1}},
     {" starcoder refact command-r smollm codeshell exaone minerva-7b mellum2 ",
      {.name = "starcoder", .patterns = {"\\p{N}", GPT2}, .stage_count = 2}},
@@ -118,8 +119,10 @@ const pretoken_family pretoken_families[] = {
       .stage_count = 1,
       .whole_words = true,
       .adds_bos = true}},
-    {" dbrx smaug-bpe glm4 chatglm-bpe ",
+    {" dbrx smaug-bpe chatglm-bpe ",
      {.name = "dbrx", .patterns = {CL100K("\\p{N}{1,3}")}, .stage_count = 1}},
+    {" glm4 glm5 ",
+     {.name = "glm4", .patterns = {CL100K("\\p{N}{1,3}")}, .stage_count = 1, .whole_words = true}},
     {" minicpm5 ",
      {.name = "minicpm5",
       .patterns = {"\\p{N}{1,3}", CL100K("\\p{N}+")},
@@ -131,6 +134,8 @@ const pretoken_family pretoken_families[] = {
       .stage_count = 1}},
     {" gpt-4o llama4 kanana2 talkie minimax-m2 ",
      {.name = "gpt-4o", .patterns = {O200K}, .stage_count = 1}},
+    {" granite-embed-multi-97m ",
+     {.name = "granite-embed", .patterns = {O200K}, .stage_count = 1, .whole_words = true}},
     {" tekken ",
      {.name = "tekken",
       .patterns = {TEKKEN},
