@@ -179,11 +179,15 @@ static omm_err put_spelled(writer *w, const char *name) {
     return err;
 }
 
+static omm_bytes trim_end(omm_bytes text) {
+    while (text.size > 0 && is_space(text.data[text.size - 1])) text.size--;
+    return text;
+}
+
 static omm_bytes trim(omm_bytes text) {
     while (text.size > 0 && is_space(text.data[0]))
         text = omm_bytes_of(text.data + 1, text.size - 1);
-    while (text.size > 0 && is_space(text.data[text.size - 1])) text.size--;
-    return text;
+    return trim_end(text);
 }
 
 /* The text ends inside a character: SentencePiece would take the bytes behind it as its rest. */
@@ -239,10 +243,12 @@ static omm_err put_read(writer *w, const omm_message *m, const omm_bytes *system
     OMM_TRY(put_literal(w, c->before[role], NULL));
     if (system) {
         OMM_TRY(put_literal(w, c->system_text[0], NULL));
-        OMM_TRY(put_content(w, *system)); /* trimmed when it was placed */
+        OMM_TRY(put_content(w, *system)); /* as it is, whatever is trimmed */
         OMM_TRY(put_literal(w, c->system_text[1], NULL));
     }
-    OMM_TRY(put_content(w, c->trims ? trim(m->content) : m->content));
+    omm_bytes text = m->content;
+    if (c->trims) text = system && c->trims_joined ? trim_end(text) : trim(text);
+    OMM_TRY(put_content(w, text));
     return put_literal(w, c->after[role], NULL);
 }
 
@@ -292,8 +298,7 @@ static omm_err place_system(placed *out, const chat_template *c, const omm_messa
     out->turn = count;
     if (c->system == CHAT_SYSTEM_TURN) return OMM_OK;
     for (; out->taken < count && messages[out->taken].role == OMM_ROLE_SYSTEM; out->taken++) {
-        omm_bytes text = messages[out->taken].content;
-        if (c->trims) text = trim(text);
+        const omm_bytes text = messages[out->taken].content;
         if (out->taken > 0) OMM_TRY(omm_buf_append(&out->text, "\n\n", 2));
         OMM_TRY(omm_buf_append(&out->text, text.data, text.size));
     }

@@ -30,6 +30,7 @@ typedef struct chat_template {
     const char *marks[CHAT_MARKS_MAX]; /* NULL at the end */
     bool text_marks;                   /* models may have the marks as plain text only */
     bool trims;                        /* white space around what is read goes */
+    bool trims_joined;                 /* a user's text behind the system's: at its end alone */
     bool trims_answers;                /* and around what the assistant writes */
     chat_bos bos;
     chat_system system;

@@ -258,6 +258,33 @@ static const published s_texts[] = {
                "~ '</s>\n' }}{% else %}"
                "{{ 'USER: ' ~ turn.content ~ '\n' }}{% endif %}{% endfor %}{{ 'ASSISTANT:' }}"},
      true},
+    {"ShieldGemma: Gemma's marks around what is judged, no role behind them",
+     OMM_CHAT_CHATML_TEXT,
+     {.spm = true,
+      .no_prefix = true,
+      .marks = {"<start_of_turn>", "<end_of_turn>"},
+      .jinja = "{{ bos_token }}You judge questions by a rule.\n\n<start_of_turn>\nQuestion: {{ "
+               "messages[-1].content }}\n<end_of_turn>\n\nThe rule: {{ rule }}\n"},
+     true},
+    {"Apriel: Phi's marks, the closing one on a line of its own",
+     OMM_CHAT_CHATML_TEXT,
+     {.marks = {PHI_MARKS},
+      .jinja = "{% for turn in messages %}{{ '<|' ~ turn.role ~ '|>\\n' ~ turn.content ~ "
+               "'\\n<|end|>\\n' }}{% endfor %}{{ '<|assistant|>\\n' }}"},
+     true},
+    {"the same as characters",
+     OMM_CHAT_CHATML_TEXT,
+     {.marks = {PHI_MARKS},
+      .jinja = "{% for turn in messages %}<|{{ turn.role }}|>\n{{ turn.content }}\n<|end|>\n{% "
+               "endfor %}<|assistant|>\n"},
+     true},
+    {"rnj-1: Llama 3's marks, one line end behind a role",
+     OMM_CHAT_CHATML_TEXT,
+     {.marks = {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
+      .jinja = "{{ bos_token }}{% for turn in messages %}{{ '<|start_header_id|>' ~ turn.role ~ "
+               "'<|end_header_id|>\\n' }}{{ turn.content ~ '<|eot_id|>' }}{% endfor %}"
+               "{{ '<|start_header_id|>assistant<|end_header_id|>\n' }}"},
+     true},
     {"DeepSeek",
      OMM_CHAT_CHATML_TEXT,
      {.jinja = "{% for turn in messages %}{{ '<\xef\xbd\x9cUser\xef\xbd\x9c>' ~ turn.content }}{% "

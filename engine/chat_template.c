@@ -50,7 +50,8 @@ const chat_template chat_templates[OMM_CHAT_FORMAT_COUNT] = {
         .stops = {"<|user|>", "<|system|>"}},
     [OMM_CHAT_LLAMA2] = {
         .name = "llama2", .marks = {"[INST]", "[/INST]", "<<SYS>>", "<</SYS>>"}, .text_marks = true,
-        .bos = CHAT_BOS_TURNS, .trims = true, .trims_answers = true, .system = CHAT_SYSTEM_FIRST,
+        .bos = CHAT_BOS_TURNS, .trims = true, .trims_joined = true, .trims_answers = true,
+        .system = CHAT_SYSTEM_FIRST,
         .before = {NULL, CHAT_BOS "[INST] ", ""}, .after = {NULL, " [/INST]", " " CHAT_EOS},
         .lead = " ", .system_text = {"<<SYS>>\n", "\n<</SYS>>\n\n"}, .stops = {"[INST]"}},
     [OMM_CHAT_MISTRAL_V1] = {
@@ -92,11 +93,11 @@ static const struct {
     {{"<|im_start|>", "<|im_sep|>"}, {NULL}, OMM_CHAT_PHI4},
     {{"<|im_start|>"}, {"<end_of_utterance>"}, OMM_CHAT_CHATML},
     {{"<|start_header_id|>", "<|end_header_id|>"}, {NULL}, OMM_CHAT_LLAMA3},
-    {{"<start_of_turn>"}, {NULL}, OMM_CHAT_GEMMA},
+    {{"<start_of_turn>"}, {"<start_of_turn>\n", "<start_of_turn>\\n"}, OMM_CHAT_GEMMA},
     {{"[INST]", "<<SYS>>"}, {NULL}, OMM_CHAT_LLAMA2},
     {{"[INST]", "[SYSTEM_PROMPT]"}, {NULL}, OMM_CHAT_MISTRAL_V7},
     {{"[INST]"}, {NULL}, OMM_CHAT_MISTRAL_V3},
-    {{"<|assistant|>", "<|end|>"}, {NULL}, OMM_CHAT_PHI3},
+    {{"<|assistant|>", "<|end|>"}, {"\n<|end|>", "\\n<|end|>"}, OMM_CHAT_PHI3},
     {{"<|assistant|>"}, {"[gMASK]", "<|begin_of_image|>"}, OMM_CHAT_ZEPHYR},
 };
 /* clang-format on */
@@ -126,6 +127,12 @@ static bool ends_user_turn(omm_bytes jinja) {
     return false;
 }
 
+/* Bytes of the line end that the text begins with, itself or as the escape for it; 0: none. */
+static size_t line_end(omm_bytes text) {
+    if (text.size > 0 && text.data[0] == '\n') return 1;
+    return text.size > 1 && text.data[0] == '\\' && text.data[1] == 'n' ? 2 : 0;
+}
+
 /* Phi-3 begins a line behind each role's mark, Phi-4 mini does not; its text may have lines all the same.  The line
  * end stands behind the mark, or in a string that is added to it: '|>\n'  '<|user|>' + '\n'. */
 static bool breaks_line(omm_bytes jinja) {
@@ -137,11 +144,26 @@ static bool breaks_line(omm_bytes jinja) {
             at += strlen(marks[i]);
             rest = omm_bytes_of(at, (size_t)(end - at));
             while (at < end && *at && strchr("'\" +~", *at)) at++;
-            if (at < end && *at == '\n') return true;
-            if (end - at > 1 && at[0] == '\\' && at[1] == 'n') return true;
+            if (line_end(omm_bytes_of(at, (size_t)(end - at))) > 0) return true;
         }
     }
     return false;
+}
+
+/* Llama 3 has an empty line behind each role; templates with its marks and another line end are of others. */
+static bool has_empty_line(omm_bytes jinja) {
+    static const char mark[] = "<|end_header_id|>";
+    omm_bytes rest = jinja;
+    for (const uint8_t *at; (at = find(rest, mark)) != NULL;) {
+        const uint8_t *end = rest.data + rest.size;
+        at += sizeof mark - 1;
+        rest = omm_bytes_of(at, (size_t)(end - at));
+        unsigned lines = 0;
+        for (size_t size; (size = line_end(omm_bytes_of(at, (size_t)(end - at)))) > 0; at += size)
+            lines++;
+        if (lines == 1) return false;
+    }
+    return true;
 }
 
 /* The marks of a Mistral model are tokens from version 3 on; its later vocabularies are not of
@@ -182,6 +204,7 @@ omm_err chat_recognise(omm_tokenizer *t, const omm_gguf *g) {
     for (size_t i = 0; i < sizeof s_rules / sizeof s_rules[0]; i++) {
         if (!fits(i, jinja)) continue;
         if (s_rules[i].format == OMM_CHAT_ZEPHYR && !ends_user_turn(jinja)) continue;
+        if (s_rules[i].format == OMM_CHAT_LLAMA3 && !has_empty_line(jinja)) continue;
         t->chat = (uint8_t)refine(s_rules[i].format, t, jinja);
         t->chat_known = true;
         return OMM_OK;

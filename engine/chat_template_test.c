@@ -51,7 +51,7 @@ static const chat_case s_cases[] = {
       .adds_bos = true,
       .marks = {"<start_of_turn>", "<end_of_turn>"},
       .jinja = "{{ '<start_of_turn>' + role }}"},
-     "<s><start_of_turn>user\nbe\n\nin<end_of_turn>\n<start_of_turn>model\ner<end_of_turn>\n"
+     "<s><start_of_turn>user\n be \n\nin<end_of_turn>\n<start_of_turn>model\ner<end_of_turn>\n"
      "<start_of_turn>user\nok?<end_of_turn>\n<start_of_turn>model\n",
      "er<end_of_turn>"},
     {OMM_CHAT_PHI3,
@@ -86,7 +86,7 @@ static const chat_case s_cases[] = {
      " er </s>"},
     {OMM_CHAT_LLAMA2,
      {.spm = true, .jinja = "{{ bos_token + '[INST] <<SYS>>' }}"},
-     "<s> [INST] <<SYS>>\nbe\n<</SYS>>\n\nin [/INST] er </s><s> [INST] ok? [/INST]",
+     "<s> [INST] <<SYS>>\n be \n<</SYS>>\n\n in [/INST] er </s><s> [INST] ok? [/INST]",
      " er </s>"},
     {OMM_CHAT_MISTRAL_V1,
      {.spm = true, .jinja = "{{ ' [INST] ' + content + ' [/INST]' }}"},
