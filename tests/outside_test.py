@@ -3,7 +3,8 @@
 
 One run of processes with HTTP on, asked all the time, with hostile clients that dribble requests, take
 no answers and send rubbish; its run digest is that of a run that nobody looked at.  Then the page in a
-browser as wide as a phone, where there is one, drawing what a hostile coordinator would say.
+browser as wide as a phone, where there is one (browser.py), drawing what a hostile coordinator would say: nothing is
+wider than the phone, and nothing asks anybody else.
 
 Third way, ctl: an operator pauses, quarantines, releases, drains and resumes, with kills between; the bundle
 verifies and says so, and so does the audit log.
@@ -12,8 +13,9 @@ The coordinator and what asks it are the program under test; nodes and the simul
 
 usage: outside_test.py SOURCE_DIR MESHMIND [run|page|ctl [FASTER_MESHMIND]]
 """
-import http.client, http.server, json, os, pathlib, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time
+import base64, http.client, http.server, json, os, pathlib, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time
 
+import browser as browsers
 import live
 from live import free_port
 
@@ -487,19 +489,15 @@ class Page(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def browse(browser, folder, width, *args):
-    done = subprocess.run(
-        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars",
-         f"--user-data-dir={folder}/profile", f"--window-size={width},900", "--virtual-time-budget=4000", *args],
-        capture_output=True, text=True, timeout=120)
-    return done.stdout + ("" if done.returncode == 0 else done.stderr)
+PHONE = 390
+# What a reader on a phone sees: the page's width, and what of it is neither within the window nor in a box that scrolls.
+LOOK = """(() => ({width: document.documentElement.scrollWidth, window: innerWidth, html: document.documentElement.outerHTML,
+  over: [...document.querySelectorAll('body *')].filter(e => !e.closest('.wide table')
+    && (e.getBoundingClientRect().right > PHONE + 0.5 || e.getBoundingClientRect().left < -0.5)).map(e => e.outerHTML.slice(0, 90))}))()""".replace("PHONE", str(PHONE))
 
 
 def page(folder):
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if not browser:
-        print("skipped: no chromium here to draw the page with")
-        sys.exit(77)
+    program = browsers.needed()
     source = (SOURCE / "coordinator" / "http.c").read_text()
     Page.policy = "".join(re.findall(r'"([^"\n]*)"', source.split('{"Content-Security-Policy",')[1].split("},")[0]))
     check("default-src 'none'" in Page.policy, f"no policy in http.c: {Page.policy}")
@@ -507,26 +505,40 @@ def page(folder):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}/"
-    # A frame of the page's own origin measures it: a browser without a driver can only dump the DOM.
-    text = browse(browser, folder, 390, "--dump-dom", url)
-    check("&lt;img src=x onerror=alert(1)&gt;" in text and "<img" not in text, "a name became markup")
-    check("<title>open · &lt;img" in text, f"title: {re.findall('<title>.*?</title>', text)}")
-    check("<h1>owned" not in text, "a name became a heading")
-    check(text.count("<circle") == 60 and "<polyline" in text, f"{text.count('<circle')} points in the curve")
-    check("open (working)" in text and "12 GB" in text and "60" in text, "facts are missing: " + text[:1500])
-    check("and 3800 more" in text, "the nodes that are not shown are not counted")
-    check(set(Page.asked) <= {"/", "/status.css", "/status.js", "/status.json"}, f"asked for {set(Page.asked)}")
-    check(Page.asked.count("/status.json") >= 2, "the page does not poll")
-    shot = folder / "phone.png"
-    browse(browser, folder, 390, f"--screenshot={shot}", url)
-    check(shot.exists() and shot.stat().st_size > 5000, "no picture of the page")
-    keep = os.environ.get("OMM_KEEP_PICTURE")
-    if keep and shot.exists():
-        shutil.copy(shot, keep)
-    Page.state = {"state": "open"}  # what it cannot draw, it says
-    text = browse(browser, folder, 390, "--dump-dom", url)
-    check("no answer from the coordinator" in text, "a bad answer is not said to be one")
-    server.shutdown()
+    browser = browsers.Browser(program, folder / "profile")
+    try:
+        browser.open(PHONE, True, url)
+        wait_for("the second poll", lambda: Page.asked.count("/status.json") >= 2, 60)
+        look = browser.evaluate(LOOK)
+        text = look["html"]
+        check(look["window"] == PHONE and look["width"] <= PHONE, f"on a phone of {PHONE}: {look['width']} wide, window {look['window']}")
+        check(not look["over"], f"on a phone of {PHONE}, not to be seen: {look['over']}")
+        check("&lt;img src=x onerror=alert(1)&gt;" in text and "<img" not in text, "a name became markup")
+        check("<title>open · &lt;img" in text, f"title: {re.findall('<title>.*?</title>', text)}")
+        check("<h1>owned" not in text, "a name became a heading")
+        check(text.count("<circle") == 60 and "<polyline" in text, f"{text.count('<circle')} points in the curve")
+        check("open (working)" in text and "12 GB" in text and "60" in text, "facts are missing: " + text[:1500])
+        check("and 3800 more" in text, "the nodes that are not shown are not counted")
+        check(set(Page.asked) <= {"/", "/status.css", "/status.js", "/status.json"}, f"asked for {set(Page.asked)}")
+        picture = base64.b64decode(browser.call("Page.captureScreenshot")["data"])
+        check(len(picture) > 5000, "no picture of the page")
+        if keep := os.environ.get("OMM_KEEP_PICTURE"):
+            pathlib.Path(keep).write_bytes(picture)
+        said = browser.said()
+        check(not said, f"the console says {said}")
+        Page.state = {"state": "open"}  # what it cannot draw, it says
+        wait_for("the page to say that it cannot draw", lambda: "no answer from the coordinator" in browser.evaluate(LOOK)["html"], 60)
+        asked = [u for u in browser.asked() if not u.startswith((url, "data:"))]
+        check(not asked and not browser.left, f"the page asks for {asked}, {browser.left} left")
+        # The looks above can say no: one box that is too wide, one word to somebody else.
+        browser.evaluate('document.body.append(Object.assign(document.createElement("p"), {style: "width: 900px", textContent: "x"})); 0')
+        look = browser.evaluate(LOOK)
+        check(look["width"] > PHONE and look["over"], f"a page that is too wide passes: {look['width']}, {look['over']}")
+        browser.evaluate('location = "http://elsewhere.invalid/"; 0')
+        wait_for("what left", lambda: any("elsewhere.invalid" in line for line in browser.left), 60)
+    finally:
+        browser.close()
+        server.shutdown()
     print(f"page: {len(Page.asked)} requests, {sorted(set(Page.asked))}")
 
 

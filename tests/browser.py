@@ -1,0 +1,116 @@
+"""A headless Chromium asked through its debugging pipe, for tests of pages: what a page looks like at a width, what it
+complains of on its console, what it asks for, and whether anything at all leaves this machine.
+
+Debian's chromium-headless-shell is enough (tools/packages.txt, set `page`: .ci/run installs it, ./test alone does not).
+"""
+import json, os, shutil, socket, subprocess, threading, time
+
+from live import check, skip
+
+TIMEOUT = 60
+PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+
+
+def needed():
+    """The browser's program; without one the test is skipped."""
+    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
+    if not program:
+        skip("no browser to look at the page with (package chromium-headless-shell, set `page` of tools/packages.txt)")
+    return program
+
+
+class Browser:
+    """Messages over two pipes, each JSON and a zero byte.  What is for another address than this machine's goes to a
+    proxy that answers nothing and remembers: `left` has the first line of each."""
+
+    def __init__(self, program, profile):
+        self.left = []
+        self.proxy = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self.remember, daemon=True).start()
+        commands, self.out = os.pipe()
+        self.input, answers = os.pipe()
+        flags = ["--headless=new", "--disable-gpu", "--no-sandbox", "--no-first-run", "--remote-debugging-pipe",
+                 "--disable-background-networking", "--disable-dev-shm-usage", f"--user-data-dir={profile}",
+                 f"--proxy-server=http://127.0.0.1:{self.proxy.getsockname()[1]}"]
+        self.child = subprocess.Popen(["sh", "-c", f'exec "$@" 3<&{commands} 4>&{answers}', "sh", program, *flags],
+                                      pass_fds=(commands, answers), stdout=subprocess.DEVNULL,
+                                      stderr=subprocess.DEVNULL)
+        os.close(commands)
+        os.close(answers)
+        os.set_blocking(self.input, False)
+        self.rest, self.number, self.events, self.session = b"", 0, [], None
+
+    def remember(self):
+        while True:
+            try:
+                one, _ = self.proxy.accept()
+            except OSError:
+                return  # closed
+            with one:
+                one.settimeout(TIMEOUT)
+                try:
+                    self.left.append(one.recv(4096).split(b"\r\n")[0].decode(errors="replace"))
+                except OSError as error:
+                    self.left.append(str(error))
+
+    def next(self, end):
+        while b"\0" not in self.rest:
+            check(time.monotonic() < end, "the browser does not answer")
+            try:
+                data = os.read(self.input, 1 << 16)
+            except BlockingIOError:
+                time.sleep(0.02)
+                continue
+            check(data, "the browser ended")
+            self.rest += data
+        message, _, self.rest = self.rest.partition(b"\0")
+        return json.loads(message)
+
+    def call(self, method, **params):
+        self.number += 1
+        message = {"id": self.number, "method": method, "params": params}
+        if self.session:
+            message["sessionId"] = self.session
+        os.write(self.out, json.dumps(message).encode() + b"\0")
+        end = time.monotonic() + TIMEOUT
+        while True:
+            got = self.next(end)
+            if got.get("id") == self.number:
+                check("error" not in got, f"{method}: {got}")
+                return got["result"]
+            self.events.append(got)
+
+    def wait(self, event):
+        end = time.monotonic() + TIMEOUT
+        while not any(e.get("method") == event for e in self.events):
+            self.events.append(self.next(end))
+
+    def evaluate(self, expression):
+        got = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        check("exceptionDetails" not in got, f"{expression[:60]}: {got}")
+        return got["result"].get("value")
+
+    def open(self, width, mobile, url):
+        """A page of its own, loaded; said() and asked() are about it from here on."""
+        self.session = None
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=740, deviceScaleFactor=2, mobile=mobile)
+        self.events = []
+        self.call("Page.navigate", url=url)
+        self.wait("Page.loadEventFired")
+
+    def said(self):
+        """The page's complaints and other words on its console; nothing comes after it."""
+        self.call("Log.disable")  # what was on its way has come with the answer
+        return [e for e in self.events if e.get("method") in ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown")]
+
+    def asked(self):
+        return [e["params"]["request"]["url"] for e in self.events if e.get("method") == "Network.requestWillBeSent"]
+
+    def close(self):
+        self.child.terminate()
+        self.child.wait(TIMEOUT)
+        self.proxy.close()
