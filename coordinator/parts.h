@@ -44,6 +44,7 @@ typedef struct service {
     uint64_t looked_ms;       /* at these files */
     uint64_t again_ms;        /* a round that stands still is tried again then */
     bool is_held, has_opened; /* a round, since it was looked at last */
+    bool node_asked;          /* since it was cleared: a node, not a stranger */
     bool told_failed;         /* who has heard of the end could not be kept */
     bool wires_failed;        /* counts of bytes could not */
     omm_buf reply;

@@ -22,8 +22,9 @@
 #define SERVICE_SLICE_MS 200u     /* how soon a stop is noticed */
 #define SERVICE_BUSY_SLICE_MS 10u /* how soon the end of a tick is */
 #define SERVICE_ACTIONS_BYTES_MAX ((size_t)32 << 20)
-#define SERVICE_BATCH_MS 20u  /* no request waits longer for others to be taken */
-#define SERVICE_DRAIN_MS 100u /* quiet for so long: nobody's repeated request is under way */
+#define SERVICE_BATCH_MS 20u       /* no request waits longer for others to be taken */
+#define SERVICE_DRAIN_MS 100u      /* no node for so long: no repeated request is under way */
+#define SERVICE_DRAIN_MS_MAX 5000u /* one always asks, or somebody plays its poll again */
 
 /* No new round is opened, and the last one is over. */
 static bool is_drained(const service *s) {
@@ -55,6 +56,7 @@ static void note_trouble(service *s, const char *event) {
 }
 
 static void keep_reply(service *s, int32_t said_by, omm_exchange *exchange, size_t request_bytes) {
+    if (said_by != OMM_COORD_NOBODY) s->node_asked = true;
     if (held_take(&s->held, exchange, said_by, request_bytes, omm_buf_view(&s->reply)) == OMM_OK)
         return;
     /* It will ask again. */
@@ -154,13 +156,12 @@ static omm_err end_batch(service *s) {
     return OMM_OK;
 }
 
-/* All requests that are waiting, or come within `ms` when none is; *heard (may be NULL) says whether there
- * was one.  A batch ends early when the state machine has work. */
-static omm_err answer_all(bool *heard, service *s, uint64_t ms) {
+/* All requests that are waiting, or come within `ms` when none is.  A batch ends early when the state
+ * machine has work. */
+static omm_err answer_all(service *s, uint64_t ms) {
     omm_exchange *exchange = NULL;
     omm_bytes request;
     OMM_TRY(receive(&exchange, &request, s, ms));
-    if (heard) *heard = exchange != NULL;
     if (!exchange) return OMM_OK;
     omm_err err = omm_coord_begin(s->coord);
     if (err != OMM_OK) {
@@ -278,10 +279,9 @@ static omm_err run_rounds(service *s) {
         }
         now = service_now_ms(s);
         const uint64_t due_ms = s->deadline_ms > s->again_ms ? s->deadline_ms : s->again_ms;
-        OMM_TRY(answer_all(NULL, s,
-                           s->has_lost_ground ? SERVICE_SLICE_MS
-                           : due_ms <= now    ? 0
-                                              : due_ms - now));
+        OMM_TRY(answer_all(s, s->has_lost_ground ? SERVICE_SLICE_MS
+                              : due_ms <= now    ? 0
+                                                 : due_ms - now));
         service_look_around(s);
     }
     return OMM_OK;
@@ -296,19 +296,29 @@ static void keep_told(service *s) {
     s->told_failed = failed;
 }
 
+/* A node that repeated a request while we were slow is answered too: its first one it has given up.  Strangers, who may
+ * ask for ever, are no reason to stay. */
+static omm_err drain(service *s, uint64_t end_ms) {
+    uint64_t now = service_now_ms(s), heard_ms = now;
+    if (end_ms > now + SERVICE_DRAIN_MS_MAX) end_ms = now + SERVICE_DRAIN_MS_MAX;
+    while (now < end_ms && now - heard_ms < SERVICE_DRAIN_MS && !service_is_stopped(s)) {
+        s->node_asked = false;
+        OMM_TRY(answer_all(s, SERVICE_DRAIN_MS));
+        now = service_now_ms(s);
+        if (s->node_asked) heard_ms = now;
+    }
+    return OMM_OK;
+}
+
 static omm_err tell_nodes(service *s) {
     uint64_t begin_ms = service_now_ms(s);
     while (!omm_coord_all_told(s->coord) && service_now_ms(s) - begin_ms < s->o->linger_ms &&
            !service_is_stopped(s)) {
-        OMM_TRY(answer_all(NULL, s, SERVICE_SLICE_MS));
+        OMM_TRY(answer_all(s, SERVICE_SLICE_MS));
         keep_told(s);
         service_look_around(s);
     }
-    /* Who repeated a request while we were slow is answered too: its first one it has given up. */
-    bool heard = omm_coord_all_told(s->coord);
-    while (heard && service_now_ms(s) - begin_ms < s->o->linger_ms && !service_is_stopped(s))
-        OMM_TRY(answer_all(&heard, s, SERVICE_DRAIN_MS));
-    return OMM_OK;
+    return omm_coord_all_told(s->coord) ? drain(s, begin_ms + s->o->linger_ms) : OMM_OK;
 }
 
 static omm_err seal(omm_coord_service_result *result, service *s) {

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""The end of a run, when all nodes have heard of it: strangers who ask without a pause, and one who plays a node's polls again, do
+not keep the coordinator from sealing its bundle.
+
+usage: ending_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
+"""
+import datetime, pathlib, re, sys, threading, time
+
+import hostile_peers as hp
+import live
+import protocol_peer as pp
+from live import check, wait_for
+
+SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), live.program(sys.argv[2:])
+SCENARIO = (SOURCE / "scenarios" / "processes.yaml").read_text()
+NODES = {"anna": "cafe-02", "bert": "studio-02"}
+STRANGERS = 4
+SEALED_S = 25  # linger_ms is 60 s, what a node may still ask takes 5
+
+
+def write_files(folder, port, tap):
+    public = live.keys(MESHMIND, folder, NODES)
+    live.ship(folder, few=8)
+    scenario = re.sub("(?m)^rounds: .*", "rounds: 1", SCENARIO).replace("test: base/test.jsonl", "test: few.jsonl")
+    (folder / "own.yaml").write_text(scenario + "policy: policies/service.yaml\nround: {quorum: 2, accept_min: 2, join_ms: 600000}\n")
+    live.write_coordinator(folder, port, "own.yaml", enrolled={n: public[n]["public_key"] for n in NODES})
+    for name, client in NODES.items():
+        live.write_node(folder, name, tap.port if name == "anna" else port, **live.trains(name, client, public), answer_ms=3000)
+
+
+def start(folder, name, **env):
+    return live.start_service(MESHMIND, folder, "coordinator" if name == "coordinator" else "node", name, **env)
+
+
+def ask_on(number, port, polls, stop):
+    """Until the coordinator has gone: polls of a key that nobody knows, or (number 0) of a node, recorded."""
+    key, counter, wire = pp.key_from_seed(pp.blake(f"stranger {number}".encode())), 0, None
+    while not stop.is_set():
+        counter += 1
+        poll = pp.encode("Request", {"version": 1, "poll": pp.seal("poll", pp.encode("Poll", {"version": 1, "counter": counter}), key)})
+        played = polls() if number == 0 else []
+        try:
+            wire = wire or hp.Wire(port, f"127.0.0.{20 + number}")
+            wire.ask(played[-1] if played else poll)
+        except OSError:
+            wire = None
+        stop.wait(0.02)
+
+
+def said_at(log, event):
+    found = re.search(rf"(?m)^(\S+)Z \w+ {event} ", log)
+    check(found, "the coordinator's log has no", event)
+    return datetime.datetime.fromisoformat(found[1])
+
+
+def run(folder):
+    pp.read_reasons(SOURCE)
+    port, stop = live.free_port(), threading.Event()
+    tap = live.Tap(port)
+    write_files(folder, port, tap)
+    coordinator = start(folder, "coordinator")
+    strangers = [threading.Thread(target=ask_on, args=(i, port, lambda: hp.recorded(tap.out, "poll"), stop), daemon=True) for i in range(STRANGERS)]
+    for thread in strangers:
+        thread.start()
+    nodes = [start(folder, name) for name in NODES]
+    wait_for("the end of the coordinator", lambda: coordinator.poll() is not None, logs=folder)
+    stop.set()
+    check(coordinator.returncode in (0, 1), "coordinator ended with", coordinator.returncode)
+    wait_for("the end of the nodes", lambda: all(n.poll() == 0 for n in nodes), logs=folder)
+    log = live.log_of(folder, "coordinator")
+    took = (said_at(log, "bundle_sealed") - said_at(log, "run_closed")).total_seconds()
+    check(took < SEALED_S, "strangers kept it from sealing for", took, "s")
+    live.check_verified(MESHMIND, folder / "coordinator" / "bundle")
+    print(f"sealed {took:.1f} s after the close")
+
+
+with live.workplace("ending") as FOLDER:
+    run(FOLDER)
