@@ -6,6 +6,7 @@
  *   take.c     an offer: is it followed?  chunks of the global adapter
  *   give.c     a finished training: residual, codec, manifest, signature; receipts
  *   kept_out.c in quarantine or revoked: it is told so, and comes again rarely; what owners can do
+ *   closed.c   the end of the run, over kills
  *   canary.c   work on public data, which leaves no trace in the node's own
  *   keep.c     what survives a kill: one table of named values
  *   history.c  what was given and declined, for the owner
@@ -96,6 +97,7 @@ struct omm_node {
     uint32_t duplicates;            /* refusals in a row that said it is too low */
     omm_digest poll;                /* envelope of the last one */
     uint32_t rounds_seen;
+    bool is_over; /* its run was closed before we were opened, and no answer speaks of a next one */
     bool has_round;
     uint32_t round;
     uint32_t rounds_accepted, rounds_refused;
@@ -136,6 +138,9 @@ struct omm_node {
 #define KEEP_SUBMISSION_IS_CANARY "submission_is_canary"
 #define KEEP_GIVEN "given"      /* node_given */
 #define KEEP_RECEIPT "receipt/" /* + run id / round: what the coordinator signed, for disputes */
+#define KEEP_CLOSE                                                                                 \
+    "close" /* of the last run that we heard the end of, as the coordinator signed it */
+#define KEEP_ENDED "ended" /* for it */
 #define KEEP_CHECKPOINT "checkpoint"
 #define KEEP_CHECKPOINT_OFFER "checkpoint_offer"   /* digest of the offer it is for */
 #define KEEP_CANARY_CHECKPOINT "canary_checkpoint" /* beside that of the node's own work */
@@ -198,6 +203,12 @@ OMM_CHECKED omm_err node_canary_encode(omm_buf *sent, omm_encoded *info, node_jo
 struct node_gave;
 OMM_CHECKED omm_err node_canary_gave(omm_node *node, const struct node_gave *gave);
 OMM_CHECKED omm_err node_canary_restore(omm_node *node);
+
+/* ---- closed.c ---- */
+/* Is it the close of our run?  Then it is kept first.  Errors: IO, NOMEM. */
+OMM_CHECKED omm_err node_take_close(bool *is_over, omm_node *node, omm_bytes envelope);
+/* What is kept of the run's end: node->is_over, and whether we have only to end for it. */
+OMM_CHECKED omm_err node_close_restore(bool *ends, omm_node *node);
 
 /* ---- kept_out.c ---- */
 /* What our owner can do about a refusal for this reason; "": nothing that is known here. */

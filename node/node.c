@@ -48,7 +48,9 @@ static omm_err load(omm_node *node) {
     }
     OMM_TRY(node_given_restore(node));
     OMM_TRY(node_submission_restore(node));
-    node->phase = node->submission.size > 0 ? NODE_SUBMITTING : NODE_POLLING;
+    bool ends = false;
+    OMM_TRY(node_close_restore(&ends, node));
+    node->phase = ends ? NODE_DONE : node->submission.size > 0 ? NODE_SUBMITTING : NODE_POLLING;
     return OMM_OK;
 }
 
@@ -181,19 +183,6 @@ static void give_up_round(omm_node *node, uint64_t now_ms, const char *why) {
 
 /* ---- answers ---- */
 
-static bool is_close(const omm_node *node, omm_bytes bytes) {
-    omm_arena arena;
-    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
-    omm_envelope envelope;
-    omm_close close;
-    bool ok = omm_envelope_open_as(&envelope, OMM_CONTEXT_CLOSE, bytes) == OMM_OK &&
-              omm_public_key_equal(&envelope.key, &node->o.coordinator) &&
-              omm_close_decode(&close, envelope.payload, &arena) == OMM_OK &&
-              (!node->run_id[0] || strcmp(close.run_id, node->run_id) == 0);
-    omm_arena_fini(&arena);
-    return ok;
-}
-
 /* Our counter is not above what the coordinator may have seen: it began again, and knows that by blocks alone; or our state
  * was lost, or another has our key.  A block further is enough where we have our state, and then it is soon said;
  * with each refusal in a row the step is twice the one before. */
@@ -217,7 +206,10 @@ static void poll_refused(omm_node *node, uint64_t now_ms, const omm_reply *reply
         return;
     }
     note_refusal(node, reply->sentence);
-    if (reply->reason == OMM_ERR_REFUSED_ROUND && !node->o.run_id) node->run_id[0] = '\0';
+    if (reply->reason == OMM_ERR_REFUSED_ROUND && !node->o.run_id) {
+        node->run_id[0] = '\0';
+        node->is_over = false;
+    }
     wait(node, now_ms,
          reply->reason == OMM_ERR_REFUSED_DUPLICATE ? jump(node) : (uint64_t)NODE_DECLINED_MS);
 }
@@ -266,11 +258,18 @@ static void forget_refusal(omm_node *node) {
 }
 
 static omm_err on_poll_reply(omm_node *node, uint64_t now_ms, const omm_reply *reply) {
-    enter(node, NODE_POLLING);
+    bool is_over = false;
+    if (reply->kind == OMM_REPLY_DONE) OMM_TRY(node_take_close(&is_over, node, reply->envelope));
+    enter(node, is_over ? NODE_DONE : NODE_POLLING);
+    if (is_over) {
+        forget_refusal(node);
+        return OMM_OK;
+    }
     if (reply->kind == OMM_REPLY_RECEIPT) return on_kept_out(node, now_ms, reply);
     if (reply->kind != OMM_REPLY_REFUSED) {
         forget_refusal(node);
         node->duplicates = 0;
+        node->is_over = false;
     }
     if (reply->kind == OMM_REPLY_WAIT) {
         wait(node, now_ms, reply->retry_ms);
@@ -278,8 +277,6 @@ static omm_err on_poll_reply(omm_node *node, uint64_t now_ms, const omm_reply *r
         return on_offer(node, now_ms, reply);
     } else if (has_become_plain(node, reply)) {
         return OMM_OK; /* the same in another form, at once */
-    } else if (reply->kind == OMM_REPLY_DONE && is_close(node, reply->envelope)) {
-        enter(node, NODE_DONE);
     } else if (reply->kind == OMM_REPLY_REFUSED) {
         poll_refused(node, now_ms, reply);
     } else {
@@ -520,6 +517,7 @@ omm_err omm_node_step(omm_node_action *action, omm_node *node, uint64_t now_ms,
 omm_node_status omm_node_get_status(const omm_node *node) {
     omm_node_status status = {.phase = s_phase_names[node->phase],
                               .has_round = node->has_round,
+                              .is_over = node->is_over || node->phase == NODE_DONE,
                               .round = node->round,
                               .rounds_accepted = node->rounds_accepted,
                               .rounds_refused = node->rounds_refused};

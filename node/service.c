@@ -92,6 +92,8 @@ static void show(service *s) {
     for (size_t i = 0; i < sizeof states / sizeof *states; i++)
         if (strcmp(status.phase, states[i].phase) == 0) state = states[i].state;
     char detail[BOARD_DETAIL_SIZE] = "";
+    if (status.is_over && strcmp(state, "waiting") == 0)
+        (void)snprintf(detail, sizeof detail, "its run is over; it asks for a next one");
     if (status.left[0] && !status.refused[0] && strcmp(state, "waiting") == 0)
         (void)snprintf(detail, sizeof detail, "it left the last round: %s", status.left);
     if (status.refused[0])
@@ -320,6 +322,10 @@ static omm_err run(omm_node_service_result *result, service *s) {
     }
     board_show(&s->board, result->is_done ? "done" : "stopped", "", s->node, s->client, true);
     result->status = omm_node_get_status(s->node);
+    if (result->is_done && omm_node_ended(s->node) != OMM_OK)
+        omm_log_event(s->o->node.log, OMM_LOG_WARN, "end_not_kept",
+                      OMM_LOG_STR("detail", omm_err_sentence()),
+                      OMM_LOG_STR("then", "the next start ends at once, too"));
     return OMM_OK;
 }
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """The end of a run, when all nodes have heard of it: strangers who ask without a pause, and one who plays a node's polls again, do
-not keep the coordinator from sealing its bundle.
+not keep the coordinator from sealing its bundle.  A node that is killed when it has heard of the end ends when it is started again
+with no coordinator there; after that it is started for a next run, and says so, unless its file names the run that is over.
 
 usage: ending_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
-import datetime, pathlib, re, sys, threading, time
+import datetime, pathlib, re, signal, sys, threading
 
 import hostile_peers as hp
 import live
@@ -53,6 +54,30 @@ def said_at(log, event):
     return datetime.datetime.fromisoformat(found[1])
 
 
+def status_of(folder, name):
+    return live.run(MESHMIND, "node", "status", "-c", folder / f"{name}.yaml", code=(0, 1))
+
+
+def ends(folder, what):
+    """anna, started with no coordinator there."""
+    anna = start(folder, "anna")
+    wait_for(what, lambda: anna.poll() is not None, 30, logs=folder)
+    check(anna.returncode == 0 and live.log_of(folder, "anna").rstrip().splitlines()[-1].startswith("run closed"), what, "ended with", anna.returncode)
+
+
+def starts_again(folder):
+    """anna was killed when she had heard of the end; the coordinator has gone."""
+    ends(folder, "a node that was killed at the end of its run")
+    anna = start(folder, "anna")
+    wait_for("a word on what a node waits for", lambda: "its run is over; it asks for a next one" in status_of(folder, "anna"), logs=folder)
+    check("then=\"asks for the coordinator's next run\"" in live.log_of(folder, "anna"), "its log does not say what it waits for")
+    live.stop(anna)
+    run_id = re.search("run_is_over .*run_id=(\\w+)", live.log_of(folder, "anna"))[1]
+    with open(folder / "anna.yaml", "a") as file:
+        file.write(f"run_id: {run_id}\n")
+    ends(folder, "a node whose file names the run that is over")
+
+
 def run(folder):
     pp.read_reasons(SOURCE)
     port, stop = live.free_port(), threading.Event()
@@ -62,15 +87,17 @@ def run(folder):
     strangers = [threading.Thread(target=ask_on, args=(i, port, lambda: hp.recorded(tap.out, "poll"), stop), daemon=True) for i in range(STRANGERS)]
     for thread in strangers:
         thread.start()
-    nodes = [start(folder, name) for name in NODES]
+    nodes = [start(folder, "anna", OMM_CRASH_AT="after_close"), start(folder, "bert")]
     wait_for("the end of the coordinator", lambda: coordinator.poll() is not None, logs=folder)
     stop.set()
     check(coordinator.returncode in (0, 1), "coordinator ended with", coordinator.returncode)
-    wait_for("the end of the nodes", lambda: all(n.poll() == 0 for n in nodes), logs=folder)
+    wait_for("the end of the nodes", lambda: all(n.poll() is not None for n in nodes), logs=folder)
+    check([n.returncode for n in nodes] == [-signal.SIGKILL, 0], "nodes ended with", [n.returncode for n in nodes])
     log = live.log_of(folder, "coordinator")
     took = (said_at(log, "bundle_sealed") - said_at(log, "run_closed")).total_seconds()
     check(took < SEALED_S, "strangers kept it from sealing for", took, "s")
     live.check_verified(MESHMIND, folder / "coordinator" / "bundle")
+    starts_again(folder)
     print(f"sealed {took:.1f} s after the close")
 
 

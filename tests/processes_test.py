@@ -20,7 +20,7 @@ NODES = ["cafe-02", "studio-02", "harbor-02"]
 KILLED = "cafe-02"  # the node that is killed
 COORDINATOR_STAGES = ["after_offer", "mid_upload", "mid_batch", "after_receipt",
                       "mid_aggregation", "before_publish"]
-NODE_STAGES = ["after_offer", "mid_training", "mid_upload", "after_receipt"]
+NODE_STAGES = ["after_offer", "mid_training", "mid_upload", "after_receipt", "after_close"]
 TIME_LIMIT_S = 500
 
 

@@ -24,6 +24,7 @@
     XX(canary_waiting, "coordinator: a canary is complete and waits to be trained again")          \
     XX(canary_verdict, "coordinator: a canary's verdict has had its effect, and is not kept")      \
     XX(before_publish, "coordinator: the new adapter was evaluated, its round not yet written")    \
+    XX(after_close, "node: the end of the run was stored, nothing else has followed")              \
     XX(mid_training, "node: the first checkpoint was stored")
 
 #define OMM_CRASH_VARIABLE "OMM_CRASH_AT"

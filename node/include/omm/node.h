@@ -120,6 +120,7 @@ void omm_node_cancel(omm_node *node);
 typedef struct omm_node_status {
     const char *phase; /* "polling", "training", ... */
     char run_id[33];
+    bool is_over; /* its run was closed, and no answer since speaks of a next one */
     bool has_round;
     uint32_t round;             /* of the last offer */
     uint32_t steps, steps_done; /* of the training at hand; 0: none */
@@ -133,6 +134,10 @@ typedef struct omm_node_status {
 } omm_node_status;
 /* Also while omm_node_work runs, from another thread. */
 omm_node_status omm_node_get_status(const omm_node *node);
+
+/* After DONE, when the program is about to end: the next start asks the coordinator for another run, unless
+ * options.run_id names this one.  Without it the next start ends at once.  Errors: IO, NOMEM. */
+OMM_CHECKED omm_err omm_node_ended(omm_node *node);
 
 /* The submission that is made and waits for its verdict, as it is sent: envelope and payload, borrowed
  * until the next step; size 0: there is none. */
