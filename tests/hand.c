@@ -72,6 +72,12 @@ omm_reply_kind hand_enrol(hand *h) {
     return hand_ask(h, &e);
 }
 
+omm_reply_kind hand_enrol_by(hand *h, const omm_seed *token) {
+    omm_enrol e = {.coordinator = h->f->coordinator_key.public_key};
+    omm_invitation_use(&e, token, &h->key.public_key);
+    return hand_ask(h, &e);
+}
+
 static omm_reply_kind hand_poll_once(hand *h) {
     omm_poll poll = {.counter = ++h->counter};
     omm_buf payload;

@@ -29,6 +29,7 @@ void hand_open_node(hand *h, fed *f, uint32_t node);
 void hand_close(hand *h);
 /* It asks to be let in, and works if it is told to. */
 omm_reply_kind hand_enrol(hand *h);
+omm_reply_kind hand_enrol_by(hand *h, const omm_seed *token); /* with an invitation */
 /* Takes the offer if there is one; where its counter is too low it goes on above, as a node does. */
 omm_reply_kind hand_poll(hand *h);
 /* What an honest node answers to a canary: s and payload. */
