@@ -3,9 +3,10 @@
 descriptors do not grow with rounds.  With `kills`: the coordinator is killed with -9 again and again, and the run
 has the digest of one that was not.  With `allowance`: nodes that say too much in a minute are told to wait.
 
-With `chunks`: by nodes that do not send or take small adapters whole.
+With `chunks`: by nodes that do not send or take small adapters whole.  With `idle`: so many nodes, and four times as many, that are
+connected and ask in a pause; what one of them takes of the coordinator's memory.
 
-usage: load_test.py SOURCE_DIR MESHMIND LOAD [NODES ROUNDS THREADS [kills | allowance | chunks]]
+usage: load_test.py SOURCE_DIR MESHMIND LOAD [NODES ROUNDS THREADS [kills | allowance | chunks | idle]]
 Memory means nothing with sanitizers, which keep what is freed: MESHMIND and LOAD are of a build without.
 Prints a line a round; docs/measurements.md has what 2,000 nodes and 50 rounds gave.
 """
@@ -19,6 +20,7 @@ WHAT = sys.argv[7] if len(sys.argv) > 7 else ""
 MODEL = SOURCE / "scenarios/base/openmeshmind-tiny-F16.gguf"
 SETTLED = 5        # rounds until buffers have their sizes
 GROWTH_MB_MAX = 4  # from then on, over all rounds
+IDLE_KB_MAX = 12   # of the coordinator's memory for one more node that is connected
 OPEN_FILES = 4     # that are open for a moment, when one looks
 KILL_EVERY_S = (0.15, 0.9)  # after it answers again
 
@@ -166,6 +168,45 @@ def is_told_to_wait():
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def idle_mb():
+    """The coordinator's memory when NODES nodes have asked, and ask on; no round is opened."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="omm-load-"))
+    coordinator = load = None
+    try:
+        write_files(folder)
+        coordinator = start(folder)
+        subprocess.run([MESHMIND, "coordinator", "ctl", "-c", folder / "coordinator.yaml", "pause"], check=True, capture_output=True)
+        load, end, ready = start_load(folder), time.monotonic() + 120, 0
+        while ready < NODES and time.monotonic() < end:
+            time.sleep(0.5)
+            ready = float(re.search(r'(?m)^meshmind_nodes\{is="ready"\} (\S+)$', metrics(folder)).group(1))
+        connections = metric(folder, "connections")
+        if ready < NODES or connections < NODES:
+            fail(f"of {NODES} nodes {ready:.0f} have asked, {connections:.0f} are connected")
+        time.sleep(3)  # all have asked once more, and what an answer takes has been given back
+        return Watched(coordinator).look()["rss_mb"]
+    finally:
+        for process in (load, coordinator):
+            if process and process.poll() is None:
+                process.kill()
+                process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def idle():
+    global NODES
+    few, soft, hard = NODES, *resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 8 * few + 500:
+        skip(f"{hard} files may be open, and {4 * few} nodes take {8 * few + 500}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (8 * few + 500, hard))
+    before, NODES = idle_mb(), 4 * few
+    after = idle_mb()
+    each_kb = (after - before) * 1e3 / (NODES - few)
+    print(f"{few} nodes {before:.1f} MB, {NODES} nodes {after:.1f} MB: {each_kb:.1f} kB each")
+    if not 1 < each_kb < IDLE_KB_MAX:
+        fail(f"a node that is connected takes {each_kb:.1f} kB, accepted are under {IDLE_KB_MAX}")
+
+
 def survives_kills():
     folder = pathlib.Path(tempfile.mkdtemp(prefix="omm-load-"))
     try:
@@ -230,4 +271,4 @@ def main():
         shutil.rmtree(folder, ignore_errors=True)
 
 
-{"kills": survives_kills, "allowance": is_told_to_wait}.get(WHAT, main)()
+{"kills": survives_kills, "idle": idle, "allowance": is_told_to_wait}.get(WHAT, main)()
