@@ -110,8 +110,11 @@ omm_err omm_codec_choose(omm_codec *out, omm_codec_kind kind, uint32_t zstd_leve
     }
     if (fits == 0) {
         codec.keep_count = 1;
-        return omm_raise(OMM_ERR_CONFIG, "byte budget %llu is below %zu, the size of one value",
-                         (unsigned long long)byte_budget, omm_codec_sent_bytes_max(&codec, layout));
+        return omm_raise(
+            OMM_ERR_CONFIG,
+            "byte_budget: %llu, and one value alone takes %zu bytes; accepted: these or "
+            "more, 0 for no budget",
+            (unsigned long long)byte_budget, omm_codec_sent_bytes_max(&codec, layout));
     }
     codec.keep_count = fits;
     *out = codec;

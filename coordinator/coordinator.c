@@ -48,10 +48,8 @@ static omm_err check_options(const omm_coord_options *o) {
 
 static omm_err take_limits(omm_coord *c) {
     OMM_TRY(coord_range(&c->range, c->o.run));
-    size_t most = omm_codec_sent_bytes_max(&c->o.run->codec_up, c->layout);
+    const size_t most = omm_codec_sent_bytes_max(&c->o.run->codec_up, c->layout);
     c->payload_bytes_max = most;
-    if (c->o.policy.payload_bytes_max && c->o.policy.payload_bytes_max < most)
-        c->payload_bytes_max = c->o.policy.payload_bytes_max;
     if (omm_chunk_count(c->payload_bytes_max) > OMM_BLOB_CHUNKS_MAX)
         return omm_raise(OMM_ERR_CONFIG, "a payload of up to %zu bytes does not fit %u chunks",
                          most, OMM_BLOB_CHUNKS_MAX);

@@ -52,7 +52,6 @@ typedef struct omm_coord_policy {
     uint64_t join_ms;     /* after this long, open with whoever is ready (accept_min at least) */
     uint64_t deadline_ms; /* from opening to the last accepted byte */
     uint64_t poll_ms;     /* what a waiting node is told to wait */
-    uint64_t payload_bytes_max; /* of one submission as sent; 0: the codec's own maximum */
 } omm_coord_policy;
 
 /* An adapter that is not in memory yet: `read` fills (layout.value_count) f32, which the caller has room for. */
