@@ -12,9 +12,13 @@
 #include "secret.h"
 #include "service_config.h"
 
+#include "omm/dataset.h"
 #include "omm/enrolment.h"
+#include "omm/gguf.h"
 #include "omm/json.h"
 #include "omm/key_lock.h"
+#include "omm/tls.h"
+#include "omm/tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +27,7 @@
 
 #define ANSWER_MAX 4096
 #define FILE_BYTES_MAX ((size_t)1 << 20)
+#define EXAMPLES_SHOWN 1000u /* of the data are read, to say whether they can be */
 
 typedef struct setup {
     const char *config, *key, *coordinator, *coordinator_key, *tls_certificate, *model, *data,
@@ -51,42 +56,6 @@ static omm_err check_file(char out[OMM_PATH_MAX], const char *text) {
     return omm_file_size(&size, out);
 }
 
-static omm_err check_path(const char *text) {
-    char full[OMM_PATH_MAX];
-    return check_file(full, text);
-}
-
-/* "fetch": the node gets the coordinator's by itself. */
-static omm_err check_model(const char *text) {
-    return strcmp(text, "fetch") == 0 ? OMM_OK : check_path(text);
-}
-
-static omm_err check_address(const char *text) {
-    if ((strncmp(text, "tcp://", 6) == 0 || strncmp(text, "tls+tcp://", 10) == 0) &&
-        strrchr(text, ':') > strstr(text, "//"))
-        return OMM_OK;
-    return omm_raise(OMM_ERR_CONFIG, "\"%.100s\"; accepted: tls+tcp://host:port, tcp://host:port",
-                     text);
-}
-
-static omm_err check_key(const char *text) {
-    omm_public_key key;
-    return service_public_key(&key, text, "the coordinator's public key");
-}
-
-static omm_err check_token(const char *text) {
-    omm_seed token;
-    if (strcmp(text, "none") == 0) return OMM_OK;
-    const omm_err err = omm_invitation_parse(&token, text);
-    explicit_bzero(&token, sizeof token);
-    return err;
-}
-
-static omm_err check_hours(const char *text) {
-    omm_hours hours;
-    return omm_hours_parse(&hours, strcmp(text, "always") == 0 ? "" : text);
-}
-
 static omm_err check_number(uint32_t *out, const char *text, uint32_t min, uint32_t max) {
     char *end = NULL;
     const unsigned long value = strtoul(text, &end, 10);
@@ -96,30 +65,153 @@ static omm_err check_number(uint32_t *out, const char *text, uint32_t min, uint3
     return OMM_OK;
 }
 
-static omm_err check_cpu(const char *text) {
+static omm_err check_certificate(const setup *s, const char *text) {
+    (void)s;
+    char full[OMM_PATH_MAX];
+    omm_digest fingerprint;
+    omm_buf pem;
+    OMM_TRY(check_file(full, text));
+    omm_buf_init(&pem, OMM_TLS_PEM_BYTES_MAX);
+    omm_err err = omm_file_read(&pem, full);
+    if (err == OMM_OK) err = omm_tls_fingerprint(&fingerprint, omm_buf_view(&pem));
+    if (err == OMM_ERR_FORMAT || err == OMM_ERR_TOO_BIG)
+        err =
+            omm_raise(err, "%s; accepted: the PEM file that the coordinator's `keygen --tls` made",
+                      omm_err_sentence());
+    omm_buf_fini(&pem);
+    return err;
+}
+
+static bool is_fetched(const char *model) {
+    return strcmp(model, "fetch") == 0; /* the node gets the coordinator's by itself */
+}
+
+static omm_err check_model(const setup *s, const char *text) {
+    (void)s;
+    char full[OMM_PATH_MAX];
+    omm_gguf gguf;
+    if (is_fetched(text)) return OMM_OK;
+    OMM_TRY(check_file(full, text));
+    OMM_TRY(omm_gguf_open(&gguf, full));
+    omm_gguf_close(&gguf);
+    return OMM_OK;
+}
+
+static omm_err check_address(const setup *s, const char *text) {
+    (void)s;
+    const char *port = strrchr(text, ':');
+    uint32_t number;
+    if ((strncmp(text, "tcp://", 6) == 0 || strncmp(text, "tls+tcp://", 10) == 0) &&
+        port > strstr(text, "//") + 2 && check_number(&number, port + 1, 1, 65535) == OMM_OK)
+        return OMM_OK;
+    return omm_raise(OMM_ERR_CONFIG,
+                     "\"%.100s\"; accepted: tls+tcp://host:port, tcp://host:port, with the port's "
+                     "number",
+                     text);
+}
+
+static omm_err check_key(const setup *s, const char *text) {
+    (void)s;
+    omm_public_key key;
+    return service_public_key(&key, text, "the coordinator's public key");
+}
+
+static omm_err check_token(const setup *s, const char *text) {
+    (void)s;
+    omm_seed token;
+    if (strcmp(text, "none") == 0) return OMM_OK;
+    const omm_err err = omm_invitation_parse(&token, text);
+    explicit_bzero(&token, sizeof token);
+    return err;
+}
+
+static omm_err count_some(void *ud, const omm_example *example) {
+    (void)example;
+    return ++*(uint32_t *)ud < EXAMPLES_SHOWN ? OMM_OK
+                                              : omm_raise(OMM_ERR_CANCELLED, "it is enough");
+}
+
+/* As the node will read them, where the model is here. */
+static omm_err read_examples(const setup *s, const char *data) {
+    char full[OMM_PATH_MAX];
+    omm_gguf gguf;
+    omm_tokenizer *tokenizer = NULL;
+    uint32_t count = 0;
+    const omm_dataset_options options = {.clients = s->client ? &s->client : NULL,
+                                         .client_count = s->client != NULL,
+                                         .format = OMM_DATA_DETECT,
+                                         .client_default = "own"};
+    OMM_TRY(check_file(full, s->model));
+    OMM_TRY(omm_gguf_open(&gguf, full));
+    omm_err err = omm_tokenizer_open(&tokenizer, &gguf);
+    omm_gguf_close(&gguf);
+    OMM_TRY(err);
+    err = omm_dataset_scan(NULL, data, tokenizer, &options, count_some, &count);
+    omm_tokenizer_close(tokenizer);
+    if (err == OMM_ERR_CANCELLED) err = OMM_OK;
+    if (err == OMM_OK)
+        fprintf(stderr, "  %u example%s\n", count,
+                count == 1                ? ""
+                : count == EXAMPLES_SHOWN ? "s and more"
+                                          : "s");
+    return err;
+}
+
+static omm_err check_data(const setup *s, const char *text) {
+    char full[OMM_PATH_MAX];
+    uint64_t size = 0;
+    OMM_TRY(check_file(full, text));
+    OMM_TRY(omm_file_size(&size, full));
+    if (size == 0) return omm_raise(OMM_ERR_CONFIG, "%s is empty", full);
+    return is_fetched(s->model) ? OMM_OK : read_examples(s, full);
+}
+
+static omm_err check_hours(const setup *s, const char *text) {
+    (void)s;
+    omm_hours hours;
+    if (strcmp(text, "always") == 0 || (text[0] && omm_hours_parse(&hours, text) == OMM_OK))
+        return OMM_OK;
+    return omm_raise(OMM_ERR_CONFIG,
+                     "\"%.60s\"; accepted: HH:MM-HH:MM, up to 4 of these with commas, or always",
+                     text);
+}
+
+static omm_err check_cpu(const setup *s, const char *text) {
+    (void)s;
     uint32_t value;
     return check_number(&value, text, 1, 100);
 }
 
-static omm_err check_memory(const char *text) {
+static omm_err check_memory(const setup *s, const char *text) {
+    (void)s;
     uint32_t value;
     return check_number(&value, text, 0, 16000000);
+}
+
+/* What was pasted with a blank before it or behind. */
+static void trim(char *text) {
+    static const char blanks[] = " \t\r\n";
+    const size_t begin = strspn(text, blanks);
+    size_t end = strlen(text);
+    while (end > begin && strchr(blanks, text[end - 1])) end--;
+    memmove(text, text + begin, end - begin);
+    text[end - begin] = '\0';
 }
 
 /* Ask until the answer is a good one; an empty one takes `fallback`, if there is one.
  * Errors: USAGE (no more input: names the option). */
 static omm_err ask(setup *s, const char **out, const char *question, const char *option,
-                   const char *fallback, omm_err (*check)(const char *text)) {
-    if (*out) return check(*out);
+                   const char *fallback, omm_err (*check)(const setup *s, const char *text)) {
+    if (*out) return check(s, *out);
     char *answer = s->answers[s->answer_count++];
     for (;;) {
         fprintf(stderr, "%s%s%s%s: ", question, fallback ? " [" : "", fallback ? fallback : "",
                 fallback ? "]" : "");
         if (!fgets(answer, ANSWER_MAX, stdin))
             return omm_raise(OMM_ERR_USAGE, "%s is needed (or an answer)", option);
-        answer[strcspn(answer, "\n")] = '\0';
+        trim(answer);
         if (!answer[0] && fallback) (void)snprintf(answer, ANSWER_MAX, "%s", fallback);
-        if (check(answer) == OMM_OK) break;
+        if (check(s, answer) == OMM_OK) break;
         fprintf(stderr, "  %s\n", omm_err_sentence());
     }
     *out = answer;
@@ -128,20 +220,22 @@ static omm_err ask(setup *s, const char **out, const char *question, const char 
 
 static omm_err ask_all(setup *s) {
     const bool knows = (s->coordinator && s->coordinator_key) || s->token_file;
-    fprintf(stderr, "1 of 4: which coordinator?  Whoever runs it tells you its address, its public "
+    fprintf(stderr, "Enter takes what is in brackets; Ctrl-C leaves all as it is.\n"
+                    "1 of 4: which coordinator?  Whoever runs it tells you its address, its public "
                     "key and the model.\n");
     OMM_TRY(ask(s, &s->coordinator, "  address", "--coordinator", NULL, check_address));
     OMM_TRY(ask(s, &s->coordinator_key, "  public key", "--coordinator-key", NULL, check_key));
     if (strncmp(s->coordinator, "tls+", 4) == 0)
         OMM_TRY(ask(s, &s->tls_certificate, "  its certificate (file)", "--tls-certificate", NULL,
-                    check_path));
+                    check_certificate));
     if (!knows)
         OMM_TRY(
             ask(s, &s->token, "  its invitation, or none", "--token-file", "none", check_token));
     OMM_TRY(ask(s, &s->model, "  base model (a file, or fetch)", "--model", "fetch", check_model));
     fprintf(stderr,
-            "2 of 4: which data?  The file stays here; what was learned from it is sent.\n");
-    OMM_TRY(ask(s, &s->data, "  data (file)", "--data", NULL, check_path));
+            "2 of 4: which data?  A text, or examples as JSON, one in each line.  The file stays "
+            "here; what was\n        learned from it is sent.\n");
+    OMM_TRY(ask(s, &s->data, "  data (file)", "--data", NULL, check_data));
     fprintf(stderr, "3 of 4: when?  As 22:00-07:00, or always.\n");
     OMM_TRY(ask(s, &s->hours, "  hours", "--hours", "always", check_hours));
     fprintf(stderr, "4 of 4: how much of this machine?\n");
@@ -189,7 +283,7 @@ static omm_err write_yaml(omm_buf *out, const setup *s) {
     OMM_TRY(put_text(out, "key", s->key_path));
     OMM_TRY(put_file(out, "passphrase_file", s->passphrase_file));
     OMM_TRY(put_text(out, "state_dir", s->state_path));
-    if (strcmp(s->model, "fetch") != 0) OMM_TRY(put_file(out, "model", s->model));
+    if (!is_fetched(s->model)) OMM_TRY(put_file(out, "model", s->model));
     OMM_TRY(put_file(out, "data", s->data));
     if (s->client) OMM_TRY(put_text(out, "client", s->client));
     OMM_TRY(put_text(out, "hours", hours));
@@ -245,9 +339,16 @@ static omm_err print_done(const setup *s, const omm_public_key *key) {
         omm_buf_fini(&text);
         return err;
     }
-    printf("written: %s\nyour public key, for whoever runs the coordinator:\n  %s\nthen: meshmind "
-           "node -c %s\n",
-           s->config_path, hex, s->config_path);
+    const bool is_invited = s->token_file || (s->token && strcmp(s->token, "none") != 0);
+    char file[OMM_PATH_MAX + 4] = ""; /* in its place it is found without */
+    if (s->config) (void)snprintf(file, sizeof file, " -c %s", s->config_path);
+    printf(
+        "written: %s\nyour public key%s:\n  %s\nthen: meshmind node --dry-run%s   shows what would "
+        "be sent, and sends nothing\n      meshmind node%s   takes part\n",
+        s->config_path,
+        is_invited ? ", which your invitation lets in"
+                   : "; whoever runs the coordinator must let it in",
+        hex, file, file);
     return OMM_OK;
 }
 

@@ -33,7 +33,8 @@ class Home:
     def run(self, *args, answers="", code=0):
         done = subprocess.run([MESHMIND, "node", *map(str, args)], input=answers, capture_output=True, text=True,
                               env=self.env, cwd=self.path, timeout=120, start_new_session=True)
-        check(done.returncode == code, f"node {args}: exit {done.returncode}, not {code}\n{done.stdout}{done.stderr}")
+        check(done.returncode in (code if isinstance(code, tuple) else (code,)),
+              f"node {args}: exit {done.returncode}, not {code}\n{done.stdout}{done.stderr}")
         return done.stdout + done.stderr
 
     def full(self, *more):
@@ -43,8 +44,9 @@ class Home:
 
 def asks_what_it_says(home):
     """Nine answers under four questions, as the documents have them; the five with a default may be empty."""
-    (home.path / "tls.crt").write_text("")
-    text = home.run("setup", answers=f"tls+tcp://127.0.0.1:9\n{KEY}\ntls.crt\n\n\nmy data.jsonl\n\n\n\n")
+    subprocess.run([MESHMIND, "keygen", "--tls", "--out", home.path / "tls"], check=True, capture_output=True)
+    certificate = next(p.name for p in home.path.iterdir() if "BEGIN CERTIFICATE" in p.read_text(errors="replace"))
+    text = home.run("setup", answers=f"tls+tcp://127.0.0.1:9\n{KEY}\n{certificate}\n\n\nmy data.jsonl\n\n\n\n")
     asked = re.findall(r"  ([^:\n]+?)(?: \[[^]\n]*\])?: ", re.sub(r"\d of 4: .*", "", text[text.index("1 of 4: "):]))
     check(asked == ASKED and text.count(" of 4: ") == 4, f"it asks {asked}, and not {ASKED}:\n{text}")
     documented = " ".join((SOURCE / "docs" / "service.md").read_text().split())
@@ -58,16 +60,21 @@ def mode(path):
 def asks(home):
     """Answers on stdin: a wrong one is asked again with what is accepted, an empty one takes the default."""
     check("setup" in home.run(code=2), "a node without a file says how to make one")
-    answers = f"example.org\ntcp://127.0.0.1:9\nxyz\n{KEY}\ninvite-me\n {TOKEN}\n/nowhere\n{MODEL}\n~/my data.jsonl\nlate\n22:00-07:00\n101\n25\n\n"
+    (home.path / "empty.jsonl").write_text("")
+    (home.path / "bad.jsonl").write_text('{"prompt": "a", "completion": "b"}\n{"prompt": "a"}\n')
+    answers = (f"example.org\ntcp://127.0.0.1:\ntcp://127.0.0.1:70000\n tcp://127.0.0.1:9\r\nxyz\n{KEY} \ninvite-me\n {TOKEN}\n/nowhere\nempty.jsonl\n"
+               f"{MODEL}\nempty.jsonl\nbad.jsonl\n~/my data.jsonl\nlate\n22:00-07:00\n101\n25\n\n")
     text = home.run("setup", answers=answers)
     for words in ("1 of 4", "2 of 4", "3 of 4", "4 of 4", "accepted: tls+tcp://host:port", "64 lower-case hex",
-                  "accepted: invite- and 64", "/nowhere", "accepted: HH:MM-HH:MM", "accepted: 1 to 100", "your public key"):
+                  "accepted: invite- and 64", "/nowhere", "accepted: HH:MM-HH:MM, up to 4 of these with commas, or always", "accepted: 1 to 100", "your public key, which your invitation lets in",
+                  "with the port's number", "empty.jsonl is empty, and no GGUF file", "empty.jsonl is empty", "bad.jsonl:2: ", "  1 example\n",
+                  "then: meshmind node --dry-run  "):
         check(words in text, f"{words} is not in:\n{text}")
     yaml = home.config.read_text()
     check(TOKEN[7:] not in text, "it shows the invitation")
     for line in (f'data: "{home.path}/my data.jsonl"', 'hours: "22:00-07:00"', "max_cpu_percent: 25", "max_memory_mb: 0",
                  f'coordinator_key: "{KEY}"', f'model: "{MODEL}"', "priority: idle",
-                 f'token: " {TOKEN}"'):
+                 f'token: "{TOKEN}"', 'coordinator: "tcp://127.0.0.1:9"'):
         check(line in yaml.split("\n"), f"{line} is not in:\n{yaml}")
     check(mode(home.config) == mode(home.key) == 0o600 and mode(home.key.parent) == 0o700, "others may read it")
     check("never started" in home.run("status"), "status finds the file by itself")
@@ -85,6 +92,8 @@ def keeps(home):
     said = json.loads(home.run(*home.full("--replace", "--json")).split("\n")[0])
     check(said["config"] == str(home.config) and said["public_key"] == json.loads(key)["public"], said)
     check("/nowhere" in home.run(*home.full("--replace", "--data", "/nowhere"), code=2), "data that are not there")
+    said = home.run(*home.full("--replace", "--tls-certificate", MODEL, "--coordinator", "tls+tcp://127.0.0.1:9"), code=(2, 3))
+    check("accepted: the PEM file" in said, f"a certificate that is none: {said}")
 
 
 def backs_up(home, other):
