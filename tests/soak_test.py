@@ -64,17 +64,10 @@ class Process:
         self.process = live.start_service(MESHMIND, self.folder, self.kind, self.name, **env)
 
     def kill(self):
-        """False when it had ended by itself, or was a node that had heard of the end and was about to: nobody is there to tell it again."""
+        """False when it had ended by itself.  A node that had heard of the end has kept that: it ends when it is started again."""
         killed = live.stop(self.process) == -signal.SIGKILL
         self.kills += killed
-        return killed and not self.has_heard()
-
-    def has_heard(self):
-        status = self.folder / self.name / "status.json"
-        return self.kind == "node" and status.exists() and json.loads(status.read_text())["state"] == "done"
-
-    def has_ended_well(self):
-        return self.process.returncode == 0 or self.has_heard()
+        return killed
 
     def seen(self):
         """Resident bytes and descriptors."""
@@ -164,7 +157,7 @@ class Episode:
             check(self.mallory.fault is None, "mallory:", self.mallory.fault)
             check(not self.tally.faults, "strangers:", self.tally.faults[:3])
             for p in [self.coordinator, *self.nodes]:
-                check(p.process.poll() in (None, 0, 1) or p.has_ended_well(), p.name, "ended with", p.process.poll())
+                check(p.process.poll() in (None, 0, 1), p.name, "ended with", p.process.poll())
             self.sample()
             self.census()
             if not self.is_calm and time.monotonic() > next_kill and time.monotonic() < self.deadline:
@@ -172,7 +165,7 @@ class Episode:
                 next_kill = time.monotonic() + self.rng.uniform(1, 8)
             time.sleep(0.25)
         check(self.coordinator.process.returncode in (0, 1), "coordinator ended with", self.coordinator.process.returncode)
-        check(all(n.has_ended_well() for n in self.nodes), "a node ended otherwise than done")
+        check(all(n.process.returncode == 0 for n in self.nodes), "a node ended otherwise than done")
 
     def sample(self):
         rss, fds = self.coordinator.seen()
