@@ -3,7 +3,7 @@ complains of on its console, what it asks for, and whether anything at all leave
 
 Debian's chromium-headless-shell is enough (tools/packages.txt, set `page`: .ci/run installs it, ./test alone does not).
 """
-import json, os, shutil, socket, subprocess, threading, time
+import fcntl, json, os, shutil, socket, subprocess, threading, time
 
 from live import check, skip
 
@@ -27,16 +27,18 @@ class Browser:
         self.left = []
         self.proxy = socket.create_server(("127.0.0.1", 0))
         threading.Thread(target=self.remember, daemon=True).start()
-        commands, self.out = os.pipe()
-        self.input, answers = os.pipe()
+        near, self.out = os.pipe()
+        self.input, far = os.pipe()
+        # Above the 3 and 4 that they become; dash knows no numbers of two digits.
+        commands, answers = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in (near, far))
         flags = ["--headless=new", "--disable-gpu", "--no-sandbox", "--no-first-run", "--remote-debugging-pipe",
                  "--disable-background-networking", "--disable-dev-shm-usage", f"--user-data-dir={profile}",
                  f"--proxy-server=http://127.0.0.1:{self.proxy.getsockname()[1]}"]
-        self.child = subprocess.Popen(["sh", "-c", f'exec "$@" 3<&{commands} 4>&{answers}', "sh", program, *flags],
+        self.child = subprocess.Popen(["bash", "-c", f'exec "$@" 3<&{commands} 4>&{answers}', "bash", program, *flags],
                                       pass_fds=(commands, answers), stdout=subprocess.DEVNULL,
                                       stderr=subprocess.DEVNULL)
-        os.close(commands)
-        os.close(answers)
+        for fd in (near, far, commands, answers):
+            os.close(fd)
         os.set_blocking(self.input, False)
         self.rest, self.number, self.events, self.session = b"", 0, [], None
 
