@@ -3,7 +3,7 @@ complains of on its console, what it asks for, and whether anything at all leave
 
 Debian's chromium-headless-shell is enough (tools/packages.txt, set `page`: .ci/run installs it, ./test alone does not).
 """
-import fcntl, json, os, shutil, socket, subprocess, threading, time
+import contextlib, fcntl, json, os, shutil, signal, socket, subprocess, threading, time
 
 from live import check, skip
 
@@ -36,7 +36,7 @@ class Browser:
                  f"--proxy-server=http://127.0.0.1:{self.proxy.getsockname()[1]}"]
         self.child = subprocess.Popen(["bash", "-c", f'exec "$@" 3<&{commands} 4>&{answers}', "bash", program, *flags],
                                       pass_fds=(commands, answers), stdout=subprocess.DEVNULL,
-                                      stderr=subprocess.DEVNULL)
+                                      stderr=subprocess.DEVNULL, start_new_session=True)
         for fd in (near, far, commands, answers):
             os.close(fd)
         os.set_blocking(self.input, False)
@@ -113,6 +113,12 @@ class Browser:
         return [e["params"]["request"]["url"] for e in self.events if e.get("method") == "Network.requestWillBeSent"]
 
     def close(self):
-        self.child.terminate()
+        """It and its helpers, who write to its profile to the last: then the folder can be removed."""
+        end = time.monotonic() + 5  # where nobody waits for orphans, they stay in the table
+        with contextlib.suppress(ProcessLookupError):
+            while time.monotonic() < end:
+                os.killpg(self.child.pid, signal.SIGKILL)
+                self.child.poll()
+                time.sleep(0.02)
         self.child.wait(TIMEOUT)
         self.proxy.close()
