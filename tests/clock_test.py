@@ -14,16 +14,16 @@ import live
 from live import check, log_of
 
 SOURCE, MESHMIND, WALL, WHAT = pathlib.Path(sys.argv[1]).resolve(), *map(pathlib.Path, sys.argv[2:4]), sys.argv[4]
-SCENARIO = SOURCE / "scenarios" / "processes.yaml"
 NODES = ["cafe-02", "studio-02", "harbor-02"]
 YEAR, SLEEP_S = 365 * 86400, 8
 
 
 def write_files(folder):
     port = live.free_port()
-    live.write_coordinator(folder, port, SCENARIO)
+    scenario = live.patient(folder)
+    live.write_coordinator(folder, port, scenario)
     for name in NODES:
-        live.write_node(folder, name, port, scenario=SCENARIO, checkpoint_steps=1, answer_ms=5000)
+        live.write_node(folder, name, port, scenario=scenario, checkpoint_steps=1, answer_ms=5000)
 
 
 def start(folder, name, **env):
@@ -101,4 +101,4 @@ def sleep(folder, expected):
 if not WALL.exists() or not MESHMIND.exists():
     live.skip(f"{WALL} and {MESHMIND} have not been built")
 with live.workplace("clock") as folder:
-    (jump if WHAT == "jump" else sleep)(folder, live.Simulation(MESHMIND, SCENARIO, folder / "simulated").digest())
+    (jump if WHAT == "jump" else sleep)(folder, live.Simulation(MESHMIND, live.patient(folder), folder / "simulated").digest())

@@ -15,16 +15,15 @@ from live import check, log_of, wait_for
 from small_disk import NO_ROOM, fill, in_a_namespace, mount
 
 SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), live.program(sys.argv[2:])
-SCENARIO = SOURCE / "scenarios" / "processes.yaml"
 NODES = ["cafe-02", "studio-02", "harbor-02"]
 ROUNDS, ROOM = 2, "size=48m"
 
 
-def write_files(folder, disk):
+def write_files(folder, disk, scenario):
     port = live.free_port()
-    live.write_coordinator(folder, port, SCENARIO, state_dir=disk / "coordinator", http="127.0.0.1:0", http_port_file=folder / "http_port")
+    live.write_coordinator(folder, port, scenario, state_dir=disk / "coordinator", http="127.0.0.1:0", http_port_file=folder / "http_port")
     for name in NODES:
-        live.write_node(folder, name, port, state_dir=disk / name, scenario=SCENARIO, checkpoint_steps=1, answer_ms=2000)
+        live.write_node(folder, name, port, state_dir=disk / name, scenario=scenario, checkpoint_steps=1, answer_ms=2000)
 
 
 def health(folder):
@@ -112,9 +111,10 @@ def main():
     disk.mkdir()
     try:
         mount(disk, "-t", "tmpfs", "-o", ROOM, "tmpfs")
-        write_files(folder, disk)
+        scenario = live.patient(folder)
+        write_files(folder, disk, scenario)
         read_only(folder, disk)
-        simulation, begin = live.Simulation(MESHMIND, SCENARIO, folder / "simulated"), time.monotonic()
+        simulation, begin = live.Simulation(MESHMIND, scenario, folder / "simulated"), time.monotonic()
         words = full(folder, disk)
         digest, expected = live.run_digest(disk / "coordinator" / "bundle"), simulation.digest()
         check(digest == expected, f"run digest {digest}, the simulator's is {expected}")

@@ -17,6 +17,7 @@ IS_MEASURED = "build/release" in str(MESHMIND)  # sanitizers take memory of thei
 IDLE_KB = 10000
 STEPS = 60  # what a fast machine trains between two looks at its battery is a fraction of them
 KEPT_STEPS = 4  # between two checkpoints
+END_S = 900  # of STEPS on a machine that others use, too
 SCENARIO = """schema_version: 1
 name: guest
 seed: 5
@@ -66,9 +67,7 @@ class Process:
         return int(re.search(r"VmRSS:\s+(\d+) kB", pathlib.Path(f"/proc/{self.p.pid}/status").read_text())[1])
 
     def end(self, number):
-        begin = time.monotonic()
-        self.p.send_signal(number)
-        return self.p.wait(timeout=60), time.monotonic() - begin
+        return live.stop_timed(self.p, number)
 
 
 def put(root, path, text):
@@ -81,8 +80,9 @@ def next_checkpoint(step):
     return (step // KEPT_STEPS + 1) * KEPT_STEPS
 
 
-def federation(folder, extra="", steps=STEPS, threads=1):
-    """Files of a coordinator and one node with keys of their own; the run's bundle is in state/bundle."""
+def federation(folder, extra="priority: normal\n", steps=STEPS, threads=1):
+    """Files of a coordinator and one node with keys of their own; the run's bundle is in state/bundle.  A node that has to get
+    somewhere is of normal priority: beside other tests the lowest may stand still."""
     folder.mkdir()
     port, public = free_port(), {n: live.keygen(MESHMIND, folder, n)["public_key"] for n in ("coordinator", "bundle", "node")}
     (folder / "base").symlink_to(SOURCE / "scenarios" / "base")
@@ -114,8 +114,8 @@ def checkpoints(folder):
 
 
 def idle(folder):
-    """Nobody answers: it waits, with the weights of no model in memory."""
-    federation(folder)
+    """Nobody answers: it waits at its own low priority, with the weights of no model in memory."""
+    federation(folder, "")
     node = Process(folder, "node", "node")
     try:
         board = folder / "node" / "status.json"
@@ -150,7 +150,7 @@ class Afterwards:
         try:
             wait_for("a receipt", self.node.says("INFO receipt .*reason=OK"))
             below = lambda: not IS_MEASURED or self.node.resident_kb() < IDLE_KB
-            end = time.monotonic() + 45
+            end = time.monotonic() + live.LIMIT_S
             while not below() and time.monotonic() < end:
                 time.sleep(0.2)
             check(below(), f"after a round: {self.node.resident_kb()} kB, not under {IDLE_KB}")
@@ -165,7 +165,7 @@ def disturbed(folder):
     """On battery, off it, stopped, killed: the same submission as a node that nobody disturbed."""
     federation(folder)
     simulation = live.Simulation(MESHMIND, folder / "run.yaml", folder / "simulated")
-    rehearse(folder, f"checkpoint_steps: {KEPT_STEPS}\npause_hold_s: 0\nlog_level: debug\n")
+    rehearse(folder, f"checkpoint_steps: {KEPT_STEPS}\npause_hold_s: 0\nlog_level: debug\npriority: normal\n")
     root = folder / "machine"
     battery = "/sys/class/power_supply/BAT0/"
     put(root, battery + "type", "Battery")
@@ -196,8 +196,8 @@ def disturbed(folder):
         wait_for("goes on again", node.passes_checkpoint(3))
         node.end(signal.SIGKILL)
         node = Process(folder, "node", "node", root)
-        check(node.p.wait(timeout=240) == 0, f"the node failed:\n{node.log()[-3000:]}")
-        check(coordinator.p.wait(timeout=240) in (0, 1), coordinator.log()[-3000:])
+        check(node.p.wait(timeout=END_S) == 0, f"the node failed:\n{node.log()[-3000:]}")
+        check(coordinator.p.wait(timeout=END_S) in (0, 1), coordinator.log()[-3000:])
         resumed = node.begins()
         check(len(resumed) == 4 and resumed[0] == 0 and resumed[1] >= 2 and resumed[2] >= least
               and resumed[3] >= next_checkpoint(resumed[2]), f"steps that were resumed from: {resumed}\n{node.log()[-9000:]}")
@@ -211,16 +211,20 @@ def disturbed(folder):
 
 def slow(folder):
     """A share of the processors, by the clock."""
-    federation(folder, "max_cpu_percent: %d\n" % max(1, 25 // os.cpu_count()), steps=10000)
+    asked = max(1, 25 // os.cpu_count())
+    federation(folder, f"max_cpu_percent: {asked}\npriority: normal\n", steps=10000)
     coordinator, node = Process(folder, "coordinator", "coordinator"), Process(folder, "node", "node")
     try:
         wait_for("training", node.says("training_begin"))
-        time.sleep(1.2)  # the second that may be saved up
+        time.sleep(1.2)
         begin, used = time.monotonic(), node.cpu_s()
         time.sleep(4)
-        share = (node.cpu_s() - used) / (time.monotonic() - begin) / os.cpu_count() * 100
-        asked = max(1, 25 // os.cpu_count())
-        check(0 < share < asked * 1.5 + 1, f"max_cpu_percent {asked}: {share:.1f} % of all processors")
+        # A second may be saved up, and is where the machine had no time for it before: that much is used besides.
+        wait_for("a step", lambda: node.cpu_s() > used)
+        seconds, saved_s = time.monotonic() - begin, asked / 100 * os.cpu_count()
+        share = (node.cpu_s() - used) / seconds / os.cpu_count() * 100
+        own = (node.cpu_s() - used - saved_s) / seconds / os.cpu_count() * 100
+        check(own < asked * 1.5 + 1, f"max_cpu_percent {asked}: {share:.1f} % of all processors")
         print(f"slow: {share:.1f} % of all processors, asked for {asked}")
     finally:
         node.p.kill()
@@ -229,7 +233,7 @@ def slow(folder):
 
 def refusals(folder):
     """What the owner's limits forbid is said plainly; outside of its hours it sends nothing."""
-    federation(folder, "max_memory_mb: 12\n")
+    federation(folder, "max_memory_mb: 12\npriority: normal\n")
     coordinator, node = Process(folder, "coordinator", "coordinator"), Process(folder, "node", "node")
     try:
         wait_for("refusal", node.says("round_left"))
@@ -245,7 +249,7 @@ def refusals(folder):
         check(code == 0 and seconds < 2, f"paused: ended with {code} after {seconds:.1f} s")
         (folder / "node.yaml").write_text(re.sub("hours: .*", 'hours: "late"', text))
         node = Process(folder, "node", "node")
-        check(node.p.wait(timeout=60) == 2 and 'hours: "late"; accepted' in node.log(), node.log()[-500:])
+        check(node.p.wait(timeout=live.LIMIT_S) == 2 and 'hours: "late"; accepted' in node.log(), node.log()[-500:])
     finally:
         node.p.kill()
         coordinator.p.kill()

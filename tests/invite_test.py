@@ -47,7 +47,7 @@ def write_files(port):
     public = live.keys(MESHMIND, FOLDER, CLIENTS)
     live.ship(FOLDER, few=24)
     scenario = SCENARIO.read_text().replace("rounds: 2", "rounds: 1").replace("test: base/test.jsonl", "test: few.jsonl")
-    (FOLDER / "own.yaml").write_text(scenario + "policy: policies/service.yaml\n")
+    (FOLDER / "own.yaml").write_text(scenario + live.PATIENT + "policy: policies/service.yaml\n")
     listed = public["listed"]["public_key"]
     for more, nodes, says in (({}, None, "nodes: required with key, or enrolment: invitation"),
                               ({"node_max": 9}, listed, "node_max: 9; accepted with enrolment: invitation"),
@@ -140,7 +140,7 @@ def run():
     nodes += [start("node", "bob"), start("node", "double"), start("node", "noisy"), start("node", "worker")]
     wait_for("the double", lambda: "another node has used it" in log_of("double"))
     wait_for("the withdrawn one", lambda: "invitation: withdrawn" in log_of("noisy"))
-    nodes[4].kill()
+    live.stop(nodes[4])
     write_node("noisy", wire.port, public, token=made[2])
     nodes[4] = start("node", "noisy")
     wait_for("everybody", lambda: len(names()) == 5)

@@ -6,8 +6,10 @@ A test imports it and says which program it is about: `meshmind = live.program(s
 import atexit, contextlib, json, math, os, pathlib, random, shutil, signal, socket, subprocess, sys, tempfile, threading, time
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
-LIMIT_S = 120  # of wait_for where nothing else is said: many times what an idle machine needs
+LIMIT_S = 300  # of wait_for where nothing else is said: many times what an idle machine needs
 NOWHERE = "/nonexistent"  # OMM_GUEST_ROOT: no load or heat of this machine pauses a node
+# Of a scenario whose every round shall have every node, however late a starved machine lets one come.
+PATIENT = "round: {join_ms: 3600000}\n"
 
 
 def fail(*what):
@@ -120,6 +122,29 @@ def stop(process, how=signal.SIGKILL):
     return process.wait(timeout=LIMIT_S)
 
 
+def starved_s(pid, known):
+    """Seconds for which the threads of a process were ready to go on and other programs had the processors, since the first look
+    with this `known`; none where the kernel does not say."""
+    with contextlib.suppress(OSError):
+        for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                waited = int((task / "schedstat").read_text().split()[1])
+                known[task.name] = (known.get(task.name, (waited, 0))[0], waited)
+    return sum(last - first for first, last in known.values()) / 1e9
+
+
+def stop_timed(process, how):
+    """Its exit code, and the seconds that it took of its own: without those that it had no processor for."""
+    known, begin = {}, time.monotonic()
+    starved_s(process.pid, known)
+    process.send_signal(how)
+    while process.poll() is None:
+        starved_s(process.pid, known)
+        check(time.monotonic() < begin + LIMIT_S, f"not stopped within {LIMIT_S} s")
+        time.sleep(0.01)
+    return process.returncode, time.monotonic() - begin - starved_s(process.pid, known)
+
+
 def end_all(processes=started):
     for p in processes:
         if p.poll() is None:
@@ -162,6 +187,16 @@ def ship(folder, few=0):
         (folder / "few.jsonl").write_text("".join(lines[::len(lines) // few][:few]))
 
 
+def patient(folder, name="processes"):
+    """The shipped scenario of that name, with rounds that wait for every node: what shall have the simulator's digest must not
+    miss one that came late.  Its path in the folder, beside `base`."""
+    if not (folder / "base").exists():
+        (folder / "base").symlink_to(SOURCE / "scenarios" / "base")
+    path = folder / f"{name}-patient.yaml"
+    path.write_text((SOURCE / "scenarios" / f"{name}.yaml").read_text() + PATIENT)
+    return path
+
+
 def write_yaml(path, fields):
     """One line a field; those that are None are left out."""
     path.write_text("".join(f"{k}: {v}\n" for k, v in fields.items() if v is not None))
@@ -179,8 +214,10 @@ def write_coordinator(folder, port, scenario, name="coordinator", enrolled=None,
 
 
 def write_node(folder, name, port, /, **more):
-    """NAME.yaml of a node; either `scenario` or what `trains` gives is needed in `more`."""
-    write_yaml(folder / f"{name}.yaml", {"coordinator": f"tcp://127.0.0.1:{port}", "name": name, "state_dir": name, "threads": 1} | more)
+    """NAME.yaml of a node; either `scenario` or what `trains` gives is needed in `more`.  Not at a guest's lowest priority: there
+    it would starve beside other tests."""
+    write_yaml(folder / f"{name}.yaml", {"coordinator": f"tcp://127.0.0.1:{port}", "name": name, "state_dir": name, "threads": 1,
+                                         "priority": "normal"} | more)
 
 
 def trains(name, client, public):

@@ -12,7 +12,7 @@ Prints a line a round; docs/measurements.md has what 2,000 nodes and 50 rounds g
 """
 import json, os, pathlib, random, re, resource, shutil, signal, subprocess, sys, tempfile, time, urllib.request
 
-from live import fail, free_port, skip
+from live import PATIENT, fail, free_port, skip
 
 SOURCE, MESHMIND, LOAD = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
 NODES, ROUNDS, THREADS = (int(a) for a in sys.argv[4:7]) if len(sys.argv) > 4 else (60, 10, 16)
@@ -42,7 +42,7 @@ def write_files(folder, port=0, messages=0):
         "population: [{group: none, clients: [cafe-02]}]\n"
         'recipe: {rank: 2, alpha: 4, targets: "q,v", steps: 1, batch_tokens: 64, learning_rate: 0.005}\n'
         "codec: {up: {kind: int8}, down: {kind: f16}}\nevaluation: {round_items: 2, generate: false}\n"
-        "audit: {submissions: 0, scalar_steps: 0}\npolicy: policies/service.yaml\n")
+        f"audit: {{submissions: 0, scalar_steps: 0}}\npolicy: policies/service.yaml\n{PATIENT}")
     for name in ("coordinator", "bundle"):
         subprocess.run([MESHMIND, "keygen", "--out", folder / f"{name}.key"], check=True, capture_output=True)
     keys = subprocess.run([LOAD, "keys", str(NODES)], check=True, capture_output=True, text=True).stdout.split()

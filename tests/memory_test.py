@@ -17,7 +17,7 @@ failures = []
 
 
 def run(*args):
-    done = subprocess.run([*map(str, args)], capture_output=True, text=True, timeout=200)
+    done = subprocess.run([*map(str, args)], capture_output=True, text=True, timeout=600)
     if done.returncode != 0:
         sys.exit(f"{args}: exit {done.returncode}: {done.stderr}")
     return json.loads(done.stdout)

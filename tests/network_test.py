@@ -34,7 +34,7 @@ def write_files(folder, address):
     text = (SOURCE / "scenarios" / "processes.yaml").read_text()
     text = text.replace("[cafe-02, studio-02, harbor-02]", f"[{', '.join(NODES)}]")
     text = text.replace("rank: 2", "rank: 8").replace('targets: "q,v"', 'targets: "all"')
-    (folder / "network.yaml").write_text(text)
+    (folder / "network.yaml").write_text(text + live.PATIENT)
     sh(MESHMIND, "keygen", "--tls", "--out", folder / "tls.key")
     (folder / "coordinator.yaml").write_text(
         "scenario: network.yaml\nlisten: tls+tcp://127.0.0.1:4712\nstate_dir: coordinator\nthreads: 1\n"
@@ -42,7 +42,7 @@ def write_files(folder, address):
     for name in NODES:
         (folder / f"{name}.yaml").write_text(
             f"coordinator: tls+tcp://{address}:4711\ntls_certificate: tls.key.crt\nname: {name}\n"
-            f"state_dir: {name}\nscenario: network.yaml\nthreads: 1\nanswer_ms: 15000\n")
+            f"state_dir: {name}\nscenario: network.yaml\nthreads: 1\npriority: normal\nanswer_ms: 15000\n")
 
 
 def start(folder, machine, *args):
@@ -118,6 +118,13 @@ def check_bytes(folder, net, proxy):
             fail(f"{direction}: the evidence has {counted} bytes, the interface {carried} over {connections} connections")
 
 
+def not_in(bundle):
+    """Names of the nodes whose submission is not in a round."""
+    names = {n["id"]: n["name"] for n in json.loads((bundle / "run.json").read_text())["nodes"]}
+    rounds = [json.loads(line) for line in (bundle / "rounds.jsonl").read_text().splitlines()]
+    return [sorted(set(names.values()) - {names[a["node"]] for a in r["accepted"]}) for r in rounds]
+
+
 def main():
     folder = pathlib.Path(tempfile.mkdtemp(prefix="omm-network-"))
     net = network(["coordinator", *NODES])
@@ -133,7 +140,7 @@ def main():
         took_s = time.monotonic() - begin
         digest, expected = live.run_digest(folder / "coordinator/bundle"), simulation.digest()
         if digest != expected:
-            fail(f"run digest {digest}, the simulator's is {expected}")
+            fail(f"run digest {digest}, the simulator's is {expected}; not in, by round: {not_in(folder / 'coordinator/bundle')}")
         faults = {"partition": partitions, "reset": proxy.count("reset"), "stall": proxy.count("stall")}
         if faults != {"partition": 1, "reset": 2, "stall": 1}:
             fail(f"not every fault happened: {faults}")

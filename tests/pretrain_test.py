@@ -132,7 +132,7 @@ child = subprocess.Popen([MESHMIND, "pretrain", work / "tiny.yaml", "--out", wor
                           *checkpoint], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 child.stdout.readline()
 child.send_signal(signal.SIGTERM)
-_, err = child.communicate(timeout=120)
+_, err = child.communicate(timeout=600)
 if child.returncode not in (0, 3) or (child.returncode == 3 and "stopped after step" not in err):
     fail(f"SIGTERM: exit {child.returncode}: {err}")
 run("pretrain", work / "tiny.yaml", "--out", work / "x.gguf", *checkpoint, code=2)
@@ -154,7 +154,7 @@ stopped = subprocess.Popen([MESHMIND, "pretrain", work / "muon.yaml", "--out", w
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 stopped.stdout.readline()
 stopped.send_signal(signal.SIGTERM)
-stopped.communicate(timeout=120)
+stopped.communicate(timeout=600)
 if pretrain(*kept, "--resume", "--threads", 3, config="muon.yaml", meshmind=FASTER)[-1]["digest"] != MUON:
     fail("a resumed run with muon ends with another model")
 run("pretrain", work / "tiny.yaml", "--out", work / "x.gguf", *kept, "--resume", code=3)

@@ -21,7 +21,7 @@ KILLED = "cafe-02"  # the node that is killed
 COORDINATOR_STAGES = ["after_offer", "mid_upload", "mid_batch", "after_receipt",
                       "mid_aggregation", "before_publish"]
 NODE_STAGES = ["after_offer", "mid_training", "mid_upload", "after_receipt", "after_close"]
-TIME_LIMIT_S = 500
+TIME_LIMIT_S = 1200
 
 
 class Service:
@@ -52,10 +52,10 @@ class Service:
         return live.log_of(self.folder, self.name)[-4000:]
 
 
-def write_files(folder, port):
-    live.write_coordinator(folder, port, SCENARIO)
+def write_files(folder, port, scenario):
+    live.write_coordinator(folder, port, scenario)
     for name in NODES:
-        live.write_node(folder, name, port, scenario=SCENARIO, checkpoint_steps=1)
+        live.write_node(folder, name, port, scenario=scenario, checkpoint_steps=1)
 
 
 def write_own_files(folder, port):
@@ -63,7 +63,7 @@ def write_own_files(folder, port):
     public, address = live.keys(MESHMIND, folder, NODES), f"tls+tcp://127.0.0.1:{port}"
     live.run(MESHMIND, "keygen", "--tls", "--out", folder / "tls.key")
     live.ship(folder)
-    (folder / "own.yaml").write_text(SCENARIO.read_text() + "policy: policies/service.yaml\n")
+    (folder / "own.yaml").write_text(SCENARIO.read_text() + live.PATIENT + "policy: policies/service.yaml\n")
     live.write_coordinator(folder, port, "own.yaml", enrolled={n: public[n]["public_key"] for n in NODES}, listen=address,
                            tls_certificate="tls.key.crt", tls_key="tls.key")
     for name in NODES:
@@ -116,9 +116,9 @@ def started_again(folder, bundle, digest):
 
 
 def as_simulated(folder):
-    simulation = live.Simulation(MESHMIND, SCENARIO, folder / "simulated")
-    expected = simulation.digest()
-    write_files(folder, live.free_port())
+    scenario = live.patient(folder)
+    expected = live.Simulation(MESHMIND, scenario, folder / "simulated").digest()
+    write_files(folder, live.free_port(), scenario)
     stages = (COORDINATOR_STAGES, NODE_STAGES) if WHAT == "kills" else ([], [])
     digest, bundle = federate(folder, *stages)
     check(digest == expected, f"run digest {digest}, the simulator's is {expected}; different: "

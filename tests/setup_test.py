@@ -32,7 +32,7 @@ class Home:
 
     def run(self, *args, answers="", code=0):
         done = subprocess.run([MESHMIND, "node", *map(str, args)], input=answers, capture_output=True, text=True,
-                              env=self.env, cwd=self.path, timeout=120, start_new_session=True)
+                              env=self.env, cwd=self.path, timeout=LIMIT_S, start_new_session=True)
         check(done.returncode in (code if isinstance(code, tuple) else (code,)),
               f"node {args}: exit {done.returncode}, not {code}\n{done.stdout}{done.stderr}")
         return done.stdout + done.stderr

@@ -32,7 +32,7 @@ def machine(left, group=None):
 
 
 def run(*args, stdin=""):
-    done = subprocess.run([MESHMIND, *map(str, args)], capture_output=True, text=True, input=stdin, timeout=200,
+    done = subprocess.run([MESHMIND, *map(str, args)], capture_output=True, text=True, input=stdin, timeout=600,
                           env={**os.environ, "OMM_MEMORY_FROM": str(folder)})
     check(done.returncode == 0, args, "exit", done.returncode, done.stderr[:300])
     return done

@@ -25,7 +25,7 @@ def train(folder, limit, options):
     command = [programs[0], "train", "-m", BASE / "openmeshmind-tiny-F16.gguf", "-d", folder / "train.jsonl", "-o", folder / "a.gguf",
                "--steps", 2, "--batch", 512, "-t", 1, "--json", "--max-memory-mb", limit, *options]
     (folder / "a.ck").unlink(missing_ok=True)
-    return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=200, cwd=folder)
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=600, cwd=folder)
 
 
 def check_peak(name, limit, done):

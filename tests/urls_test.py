@@ -43,7 +43,7 @@ def has_ipv6():
 def federate(folder, listen, coordinators, kill=False, **tls):
     """One round of two nodes, each of which knows the coordinator by its own url."""
     live.ship(folder, few=12)
-    (folder / "run.yaml").write_text(SCENARIO)
+    (folder / "run.yaml").write_text(SCENARIO + live.PATIENT)
     public = live.keys(MESHMIND, folder, NODES)
     live.write_coordinator(folder, 0, "run.yaml", enrolled={n: public[n]["public_key"] for n in NODES}, listen=listen, **tls)
     for name, url in zip(NODES, coordinators):
