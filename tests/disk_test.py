@@ -8,7 +8,7 @@ And a disk that cannot be written at all: coordinator and node end with 3 and th
 usage: disk_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 Needs root (CAP_SYS_ADMIN) and unshare; else it is skipped with the reason.
 """
-import contextlib, http.client, pathlib, re, shutil, sqlite3, subprocess, sys, tempfile, time
+import contextlib, http.client, pathlib, re, shutil, signal, sqlite3, subprocess, sys, tempfile, time
 
 import live
 from live import check, log_of, wait_for
@@ -27,15 +27,18 @@ def write_files(folder, disk, scenario):
 
 
 def health(folder):
-    ask = http.client.HTTPConnection("127.0.0.1", int((folder / "http_port").read_text()), timeout=10)
+    ask = http.client.HTTPConnection("127.0.0.1", int((folder / "http_port").read_text()), timeout=live.LIMIT_S)
     ask.request("GET", "/healthz")
     answer = ask.getresponse()
     return answer.status, answer.read().decode()
 
 
-def no_room(folder, disk, processes, when):
-    """Full, until somebody has said so and a while more; all are there still."""
+def no_room(folder, disk, processes, when, stopped=None):
+    """Full, until somebody has said so and a while more; all are there still.  Who was stopped goes on when it is full."""
     known = {n: len(log_of(folder, n)) for n in processes}
+    if stopped:
+        fill(disk)
+        stopped.send_signal(signal.SIGCONT)
     said = lambda: [line for n in processes for line in log_of(folder, n)[known[n]:].splitlines() if re.search(NO_ROOM, line)]
     wait_for(f"a word on the full disk, {when}", lambda: fill(disk) or said(), logs=folder)  # and full it stays
     time.sleep(1)
@@ -83,8 +86,10 @@ def start(folder, disk):
 def full(folder, disk):
     processes = start(folder, disk)
     before = no_room(folder, disk, processes, "before the first training")
-    wait_for("a receipt", lambda: any(re.search(r"\breceipt\b", log_of(folder, n)) for n in NODES), logs=folder)
-    amid = no_room(folder, disk, processes, "after the first receipt")
+    # The round cannot end before the disk is full: of the last node nothing comes until then.
+    processes[NODES[-1]].send_signal(signal.SIGSTOP)
+    wait_for("a receipt", lambda: any(re.search(r"\breceipt\b", log_of(folder, n)) for n in NODES[:-1]), logs=folder)
+    amid = no_room(folder, disk, processes, "after the first receipt", processes[NODES[-1]])
     wait_for("the end of the run", lambda: all(p.poll() is not None for p in processes.values()), logs=folder)
     for name, p in processes.items():
         check(p.returncode in ((0, 1) if name == "coordinator" else (0,)), name, "ended with", p.returncode,
@@ -97,7 +102,7 @@ def read_only(folder, disk):
     mount(disk, "-o", "remount,ro")
     for kind, name in (("coordinator", "coordinator"), ("node", NODES[0])):
         p = live.start_service(MESHMIND, folder, kind, name)
-        wait_for(f"the end of {name}", lambda: p.poll() is not None, 60, folder)
+        wait_for(f"the end of {name}", lambda: p.poll() is not None, logs=folder)
         said = log_of(folder, name)
         check(p.returncode == 3 and f"{disk}/{name}" in said, f"{name} ended with {p.returncode} and said:\n{said[-1000:]}")
         check("Read-only file system" in said, name, "does not say why:", said[-1000:])
