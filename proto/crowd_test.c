@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define WAIT_MS 10000u
+#define WAIT_MS 60000u
 #define HELLO "\0SP\0\0\x30\0\0"
 #define HELLO_BYTES 8u
 
@@ -85,7 +85,8 @@ static omm_wire_count counts(omm_server *server) {
 }
 
 static void wait_turned(omm_server *server, omm_turned reason, uint64_t want) {
-    for (unsigned i = 0; i < 1000 && counts(server).turned_away[reason] < want; i++) usleep(10000);
+    for (unsigned i = 0; i < WAIT_MS / 10 && counts(server).turned_away[reason] < want; i++)
+        usleep(10000);
     CHECK_EQ(counts(server).turned_away[reason], want);
 }
 
@@ -155,7 +156,8 @@ static void test_descriptors(void) {
     close(lowest);
     omm_server *server = open_server(url, &options);
     for (unsigned i = 0; i < MANY; i++) fds[i] = connect_from(7, server);
-    for (unsigned i = 0; i < 1000 && counts(server).turned_away[OMM_TURNED_DESCRIPTORS] == 0; i++)
+    for (unsigned i = 0;
+         i < WAIT_MS / 10 && counts(server).turned_away[OMM_TURNED_DESCRIPTORS] == 0; i++)
         usleep(10000);
     CHECK(counts(server).turned_away[OMM_TURNED_DESCRIPTORS] > 0);
     CHECK(counts(server).strangers < LEFT);
@@ -196,14 +198,20 @@ static void test_talk(void) {
     omm_server_close(server);
 }
 
+static void wait_pipes(omm_server *server, uint64_t want) {
+    for (unsigned i = 0; i < WAIT_MS / 10 && counts(server).connections != want; i++) usleep(10000);
+    CHECK_EQ(counts(server).connections, want);
+}
+
 static void send_and_wait(omm_server *server, const void *bytes, size_t size, omm_turned reason,
                           uint64_t want) {
+    wait_pipes(server, 0);
     int fd = connect_from(7, server);
     CHECK_EQ(send(fd, bytes, size, MSG_NOSIGNAL), (int64_t)size);
     if (reason == OMM_TURNED_NO_MESSAGE) { /* its greeting first: then it is a pipe */
         char hello[HELLO_BYTES];
         CHECK_EQ(recv(fd, hello, sizeof hello, MSG_WAITALL), (int64_t)sizeof hello);
-        usleep(100000);
+        wait_pipes(server, 1);
         close(fd);
     }
     wait_turned(server, reason, want);

@@ -15,8 +15,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define WAIT_MS 10000u
-#define SOON_MS 1000u  /* within which somebody else is answered */
+#define WAIT_MS 60000u
+#define SOON_MS                                                                                    \
+    4000u /* within which somebody else is answered: before SERVER_ANSWER_MS frees what is stuck */
+#define STUCK_TURNS                                                                                \
+    75u /* of 2 ms: less than SERVER_PRESSED_MS, and long for a server that has no processor */
 #define ASKED_MAX 400u /* answers of 200 kB that no socket's buffers take */
 #define ANSWER_BYTES 200000u
 #define BURST ((size_t)64) /* requests in one piece */
@@ -183,9 +186,9 @@ static bool get_stuck(deaf *d, const place *p, char kind) {
             CHECK(milliseconds() < end);
             usleep(500);
         }
-        for (unsigned k = 0; k < 20; k++) {
+        for (unsigned k = 0; k < STUCK_TURNS; k++) {
             if (counts(p).answering <= before.answering) break;
-            if (k == 19) return true;
+            if (k == STUCK_TURNS - 1) return true;
             usleep(2000);
         }
     }

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define WAIT_MS 10000u
+#define WAIT_MS 60000u
 #define REFUSED_MS 400u /* long enough for a handshake here, and then some */
 
 typedef struct pair {

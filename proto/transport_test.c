@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define WAIT_MS 10000u
+#define WAIT_MS 60000u
 
 static omm_server *open_server(const omm_server_options *options) {
     omm_server *server;
@@ -248,7 +248,7 @@ static void test_oversize_reply(void) {
 
 static void wait_for_connections(omm_server *server, uint64_t want, uint64_t turned_away_min) {
     omm_wire_count count;
-    for (unsigned i = 0; i < 1000; i++) {
+    for (unsigned i = 0; i < WAIT_MS / 10; i++) {
         omm_server_count(&count, server);
         if (count.connections == want && omm_wire_turned_away(&count) >= turned_away_min) return;
         usleep(10000);
@@ -496,25 +496,46 @@ static void test_count_on_the_socket(void) {
     omm_server_close(server);
 }
 
-static atomic_uint s_receivers;
+static atomic_int s_receivers[3]; /* their thread ids */
+
+typedef struct receiver {
+    omm_server *server;
+    atomic_int *id;
+} receiver;
 
 static void *receive_forever(void *arg) {
+    const receiver *r = arg;
     omm_exchange *exchange;
     omm_bytes got;
-    atomic_fetch_add(&s_receivers, 1);
-    omm_err err = omm_server_receive(&exchange, &got, arg, OMM_WAIT_FOREVER);
+    atomic_store(r->id, (int)gettid());
+    omm_err err = omm_server_receive(&exchange, &got, r->server, OMM_WAIT_FOREVER);
     return err == OMM_ERR_CLOSED ? arg : NULL;
+}
+
+/* A thread of ours sleeps, as the kernel has it. */
+static bool is_asleep(int id) {
+    char path[64], text[512] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", id);
+    FILE *file = fopen(path, "r");
+    CHECK(file != NULL);
+    CHECK(fgets(text, sizeof text, file) != NULL);
+    CHECK_EQ(fclose(file), 0);
+    const char *name_end = strrchr(text, ')');
+    return name_end && strncmp(name_end, ") S", 3) == 0;
 }
 
 static void test_close_wakes_receivers(void) {
     pthread_t threads[3];
+    receiver receivers[3];
     void *result;
     omm_server *server = open_server(NULL);
     for (unsigned i = 0; i < 3; i++) {
-        CHECK_EQ(pthread_create(&threads[i], NULL, receive_forever, server), 0);
+        receivers[i] = (receiver){server, &s_receivers[i]};
+        CHECK_EQ(pthread_create(&threads[i], NULL, receive_forever, &receivers[i]), 0);
     }
-    while (atomic_load(&s_receivers) < 3) usleep(1000);
-    usleep(50000); /* from there into the wait: who comes after the end would find no server */
+    for (unsigned i = 0; i < 3; i++) /* in the wait: who comes after the end would find no server */
+        while (!atomic_load(&s_receivers[i]) || !is_asleep(atomic_load(&s_receivers[i])))
+            usleep(1000);
     omm_server_close(server);
     for (unsigned i = 0; i < 3; i++) {
         CHECK_EQ(pthread_join(threads[i], &result), 0);

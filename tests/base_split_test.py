@@ -61,7 +61,7 @@ def write_node(case, port, public, mirrors=()):
     listed = "".join(f"  - {m}\n" for m in mirrors)
     (FOLDER / f"{case}.yaml").write_text(
         f"coordinator: tcp://127.0.0.1:{port}\nname: cafe-02\nstate_dir: {case}\nkey: cafe-02.key\n"
-        f"coordinator_key: {public['coordinator']}\ndata: base/train.jsonl\nclient: cafe-02\nthreads: 1\nanswer_ms: 1000\n"
+        f"coordinator_key: {public['coordinator']}\ndata: base/train.jsonl\nclient: cafe-02\nthreads: 1\npriority: normal\nanswer_ms: 1000\n"
         "private_mirrors: true\n" + ("mirrors:\n" + listed if listed else ""))
 
 

@@ -16,6 +16,7 @@ from live import free_port, wait_for
 
 SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), next(p for p in sys.argv[:1:-1] if os.path.exists(p))
 MODEL = SOURCE / "scenarios" / "base" / "openmeshmind-tiny-F16.gguf"
+STALL_S = 4  # of a mirror; a machine that gives a node no processor for so long fails the test
 os.environ["OMM_GUEST_ROOT"] = "/nonexistent"  # no load or heat of this machine pauses a node
 findings = live.Findings()
 check = findings.check
@@ -72,10 +73,10 @@ class Mirror(http.server.BaseHTTPRequestHandler):
                 self.wfile.write(body[:700000])
             elif way == "stall":
                 self.send(body[:300000], 206, ranged, len(body))
-                time.sleep(8)
+                time.sleep(4 * STALL_S)
             elif way == "drip":
                 self.send(body[:300000], 206, ranged, len(body))
-                for i in range(80):
+                for i in range(40 * STALL_S):
                     self.wfile.write(body[300000 + i:300001 + i])
                     time.sleep(0.1)
             elif way == "endless":
@@ -140,7 +141,7 @@ class Federation:
         (self.folder / f"{case}.yaml").write_text(
             f"coordinator: tcp://127.0.0.1:{port or self.port}\nname: cafe-02\nstate_dir: {case}\nkey: cafe-02.key\n"
             f"coordinator_key: {key or self.public['coordinator']}\ndata: base/train.jsonl\nclient: cafe-02\nthreads: 1\n"
-            f"answer_ms: 1000\nmirror_stall_s: 2\nprivate_mirrors: {'true' if private else 'false'}\n{more}"
+            f"priority: normal\nanswer_ms: 1000\nmirror_stall_s: {STALL_S}\nprivate_mirrors: {'true' if private else 'false'}\n{more}"
             + ("mirrors:\n" + listed if listed else ""))
         return self.start("node", case)
 

@@ -135,14 +135,15 @@ def starved_s(pid, known):
 
 def stop_timed(process, how):
     """Its exit code, and the seconds that it took of its own: without those that it had no processor for."""
-    known, begin = {}, time.monotonic()
-    starved_s(process.pid, known)
+    known, begin = {pid: {} for pid in (process.pid, os.getpid())}, time.monotonic()
+    starved = lambda: sum(starved_s(pid, known[pid]) for pid in known)
+    starved()
     process.send_signal(how)
     while process.poll() is None:
-        starved_s(process.pid, known)
+        starved()
         check(time.monotonic() < begin + LIMIT_S, f"not stopped within {LIMIT_S} s")
         time.sleep(0.01)
-    return process.returncode, time.monotonic() - begin - starved_s(process.pid, known)
+    return process.returncode, time.monotonic() - begin - starved()
 
 
 def end_all(processes=started):

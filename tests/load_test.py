@@ -12,7 +12,7 @@ Prints a line a round; docs/measurements.md has what 2,000 nodes and 50 rounds g
 """
 import json, os, pathlib, random, re, resource, shutil, signal, subprocess, sys, tempfile, time, urllib.request
 
-from live import PATIENT, fail, free_port, skip
+from live import LIMIT_S, PATIENT, fail, free_port, skip
 
 SOURCE, MESHMIND, LOAD = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
 NODES, ROUNDS, THREADS = (int(a) for a in sys.argv[4:7]) if len(sys.argv) > 4 else (60, 10, 16)
@@ -154,7 +154,7 @@ def is_told_to_wait():
         while not (folder / "web").exists():
             time.sleep(0.05)
         load = start_load(folder)
-        end, seen = time.monotonic() + 50, (0, 0)
+        end, seen = time.monotonic() + LIMIT_S, (0, 0)
         while seen[0] == 0 and time.monotonic() < end:
             time.sleep(0.2)
             seen = refused_for_budget(folder)

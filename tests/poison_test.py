@@ -94,12 +94,13 @@ def federate(folder, kind):
     coordinator = live.start_service(MESHMIND, folder, "coordinator", "coordinator")
     evil = [Member(port, key_of(f"evil-0{i}")) for i in (1, 2)]
     live.wait_for("two that are ready", lambda: all("wait" in m.poll() for m in evil) and metrics(folder, 'nodes{is="ready"}') == 2)
-    nodes = [live.start_service(FASTER, folder, "node", name) for name in HONEST]
+    # The first dies of its offer: the coordinator waits for it until everybody has had a look.
+    nodes = [live.start_service(FASTER, folder, "node", HONEST[0], OMM_CRASH_AT="after_offer"), live.start_service(FASTER, folder, "node", HONEST[1])]
     evil[0].until("offer", evil[0].poll)
-    nodes[0].send_signal(signal.SIGSTOP)  # the coordinator waits for it until everybody has had a look
+    check(nodes[0].wait(timeout=live.LIMIT_S) == -signal.SIGKILL, HONEST[0], "ended with", nodes[0].returncode)
     sent = [send_poison(folder, kind, member, bad) for member, bad in zip(evil, POISON[kind])]
     live.wait_for(f"{kind}: metrics count two", lambda: metrics(folder, 'submissions_refused_total{reason="VALUE"}') == 2)
-    nodes[0].send_signal(signal.SIGCONT)
+    nodes[0] = live.start_service(FASTER, folder, "node", HONEST[0])
     live.wait_for("the end of the run", lambda: all(p.poll() is not None for p in (coordinator, *nodes)), logs=folder)
     check(coordinator.returncode in (0, 1) and not any(n.returncode for n in nodes), "ended with", coordinator.returncode,
           live.log_of(folder, "coordinator")[-2000:])
