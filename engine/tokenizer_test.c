@@ -386,11 +386,14 @@ static void test_long_texts(void) {
     omm_tokenizer *all[2] = {open_recipe(&s_gpt2), open_recipe(&s_llama)};
     for (int m = 0; m < 2; m++)
         for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
-            double small = encode_seconds(all[m], units[i], 1u << 14);
-            double large = encode_seconds(all[m], units[i], 1u << 17);
-            if (large > 24 * small + 0.05)
-                fprintf(stderr, "'%s': %f, %f s\n", units[i], small, large);
-            CHECK(large <= 24 * small + 0.05);
+            bool is_linear = false;
+            for (int turn = 0; turn < 3 && !is_linear; turn++) { /* a neighbour may disturb one */
+                double small = encode_seconds(all[m], units[i], 1u << 14);
+                double large = encode_seconds(all[m], units[i], 1u << 17);
+                is_linear = large <= 24 * small + 0.05;
+                if (!is_linear) fprintf(stderr, "'%s': %f, %f s\n", units[i], small, large);
+            }
+            CHECK(is_linear);
         }
     /* one word of a megabyte: a second or two with sanitizers, hours if merging were quadratic */
     for (int m = 0; m < 2; m++) CHECK(encode_seconds(all[m], "ab", 1u << 20) < 60);
