@@ -164,12 +164,16 @@ static void test_linear(void) {
         CHECK_OK(pretoken_open(&p, omm_bytes_of(name, strcspn(name, " "))));
         for (size_t u = 0; u < sizeof units / sizeof units[0]; u++)
             for (size_t e = 0; e < sizeof ends / sizeof ends[0]; e++) {
-                double small = split_seconds(&p, units[u], ends[e], 1u << 11);
-                double large = split_seconds(&p, units[u], ends[e], 1u << 15);
-                if (large > 64 * small + 0.05)
-                    fprintf(stderr, "%s: '%s'..'%s': %f, %f s\n", p.name, units[u], ends[e], small,
-                            large);
-                CHECK(large <= 64 * small + 0.05);
+                bool is_linear = false;
+                for (int turn = 0; turn < 3 && !is_linear; turn++) { /* one may be disturbed */
+                    double small = split_seconds(&p, units[u], ends[e], 1u << 11);
+                    double large = split_seconds(&p, units[u], ends[e], 1u << 15);
+                    is_linear = large <= 64 * small + 0.05;
+                    if (!is_linear)
+                        fprintf(stderr, "%s: '%s'..'%s': %f, %f s\n", p.name, units[u], ends[e],
+                                small, large);
+                }
+                CHECK(is_linear);
             }
         pretoken_close(&p);
     }

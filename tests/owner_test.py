@@ -138,8 +138,9 @@ def hears_nothing(folder, node):
     """Whoever has a wrong address is told, in the log and when he asks, and not ten times a second."""
     word = "WARN no_answer node=early coordinator=tcp://127.0.0.1:"
     live.wait_for("a word on the silence", lambda: word in live.log_of(folder, "early"), logs=folder)
-    said = status(folder, "early")
-    check(said["running"] and said["state"] == "waiting" and re.fullmatch(r"no answer for \d+ s: connection refused: nobody .*", said["detail"]), said)
+    reads = lambda said: said["running"] and said["state"] == "waiting" and re.fullmatch(
+        r"no answer for \d+ s: connection refused: nobody .*", said["detail"])
+    live.wait_for("its owner reads it", lambda: reads(status(folder, "early")), logs=folder)
     live.stop(node)
     times = [int(t) for t in re.findall(r"no_answer .* seconds=(\d+)", live.log_of(folder, "early"))]
     check(all(t >= 5 * 2**i for i, t in enumerate(times)), f"said after {times} seconds")
