@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What training holds, as planned and as measured (VmHWM of a step): in proportion to the length of an example, never the logits as a
-whole, 16 bytes a parameter of the adapter, and of a streamed file nothing but its index.
+whole, 16 bytes a parameter of the adapter, of a streamed file nothing but its index, and of a base one copy for all nodes of a simulation.
 
 usage: train_memory_test.py SOURCE_DIR MESHMIND...          (programs that are missing or have a sanitizer are left out)
        train_memory_test.py SOURCE_DIR MESHMIND... large    whole models within the limits that we promise; a file that is larger than the peak
@@ -93,6 +93,30 @@ def streamed(folder, size, factor, *how):
     return large["peak_bytes"]
 
 
+def one_base_for_all(folder):
+    """Eight simulated nodes that train at once hold the weights that two hold: a copy each would be six times the model more."""
+    model = folder / "wide.gguf"
+    run("synth", "smollm2-135m", model, "--layers", 4, "--type", "F32", "--output", "Q8_0", "--json")
+    peaks = []
+    for nodes in (2, 8):
+        clients = [f"c{i}" for i in range(nodes)]
+        talk = [{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}]
+        (folder / "one.jsonl").write_text("".join(json.dumps({"client": c, "skill": "s", "messages": talk}) + "\n" for c in clients))
+        (folder / "one.yaml").write_text(
+            f"schema_version: 1\nname: one\nmodel: {model.name}\ntrain: one.jsonl\ntest: one.jsonl\nrounds: 1\n"
+            f"population: [{{group: all, clients: [{', '.join(clients)}]}}]\n"
+            "recipe: {rank: 1, targets: q, steps: 1, batch_tokens: 16, seq_max: 16}\n"
+            "codec: {up: {kind: int8}, down: {kind: f16}}\n"
+            "evaluation: {round_items: 2, generate: false}\naudit: {submissions: 0, scalar_steps: 0}\n")
+        out = folder / f"of-{nodes}"
+        done = subprocess.run([programs[0], "simulate", folder / "one.yaml", "-o", out, "-t", "8", "-q"], capture_output=True, text=True, timeout=600)
+        check(done.returncode in (0, 1), f"simulate: exit {done.returncode}: {done.stderr}")  # 1: a gate failed, the run is whole
+        peaks.append(json.loads((out / "measured/times.json").read_text())["peak_memory_kib"] * 1024)
+    base = model.stat().st_size
+    print(f"{nodes} nodes at once instead of 2, base of {base / MB:.1f} MB: peaks {peaks[0] / MB:.1f}, {peaks[1] / MB:.1f} MB")
+    check(peaks[0] > base and peaks[1] - peaks[0] < base, f"2 and {nodes} nodes at once: peaks {peaks}, the base is {base}")
+
+
 def within(folder, shape, kind, megabytes):
     model = folder / f"{shape}.gguf"
     run("synth", shape, model, "--type", kind, "--json")
@@ -117,6 +141,7 @@ with tempfile.TemporaryDirectory(prefix="omm-train-memory-") as name:
         never_all_logits(synth)
         sixteen_bytes(place, synth)
         streamed(place, 5 * MB, 4, "--stream")
+        one_base_for_all(place)
 for failure in failures:
     print(failure)
 sys.exit(1 if failures else 0)
