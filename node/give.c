@@ -158,7 +158,7 @@ static omm_err store_gift(omm_node *node, const void *ud) {
     OMM_TRY(node_keep_put(node, KEEP_SUBMISSION, omm_buf_view(&g->envelope)));
     OMM_TRY(node_keep_put(node, KEEP_PAYLOAD, omm_buf_view(&g->sent)));
     OMM_TRY(node_keep_drop(node, node_checkpoint_offer_name(&node->job)));
-    return node_keep_drop(node, node_checkpoint_name(&node->job));
+    return node_keep_drop_large(node, node_checkpoint_name(&node->job));
 }
 
 static void adopt(omm_buf *to, omm_buf *from) {

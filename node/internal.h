@@ -140,10 +140,10 @@ struct omm_node {
 #define KEEP_RECEIPT "receipt/" /* + run id / round: what the coordinator signed, for disputes */
 #define KEEP_CLOSE                                                                                 \
     "close" /* of the last run that we heard the end of, as the coordinator signed it */
-#define KEEP_ENDED "ended" /* for it */
-#define KEEP_CHECKPOINT "checkpoint"
+#define KEEP_ENDED "ended"                         /* for it */
+#define KEEP_CHECKPOINT "checkpoint"               /* large */
 #define KEEP_CHECKPOINT_OFFER "checkpoint_offer"   /* digest of the offer it is for */
-#define KEEP_CANARY_CHECKPOINT "canary_checkpoint" /* beside that of the node's own work */
+#define KEEP_CANARY_CHECKPOINT "canary_checkpoint" /* large; beside that of our own work */
 #define KEEP_CANARY_CHECKPOINT_OFFER "canary_checkpoint_offer"
 #define KEEP_GLOBAL "global"        /* digest of the global adapter that chunks are kept of */
 #define KEEP_GLOBAL_CHUNK "global/" /* + index, of those that came before a restart or a pause */
@@ -158,6 +158,12 @@ OMM_CHECKED omm_err node_keep_drop(omm_node *node, const char *name);
 /* Append the value; nothing when there is none. */
 OMM_CHECKED omm_err node_keep_get(bool *found, omm_buf *out, omm_node *node, const char *name);
 OMM_CHECKED omm_err node_keep_get_u64(uint64_t *out, omm_node *node, const char *name);
+/* The same for values of any size, in pieces: `name`, name/1, name/2 ...  SQLite holds a value twice while it writes one, and
+ * takes none over 1 GB.  Put and drop belong into a transaction. */
+OMM_CHECKED omm_err node_keep_put_large(omm_node *node, const char *name, omm_bytes value);
+OMM_CHECKED omm_err node_keep_drop_large(omm_node *node, const char *name);
+OMM_CHECKED omm_err node_keep_get_large(bool *found, omm_buf *out, omm_node *node,
+                                        const char *name);
 /* Run `body` in one transaction. */
 OMM_CHECKED omm_err node_keep_all(omm_node *node, omm_err (*body)(omm_node *node, const void *ud),
                                   const void *ud);

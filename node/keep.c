@@ -1,9 +1,11 @@
 /* keep.c - a table of named values in node.sqlite, or in memory. */
 #include "internal.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define KEEP_APPLICATION_ID 0x4f4d4d4eu /* "OMMN" */
+#define KEEP_PIECE_BYTES ((size_t)1 << 20)
 
 static const char *const s_migrations[] = {
     "CREATE TABLE keep(name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;",
@@ -88,6 +90,64 @@ omm_err node_keep_get(bool *found, omm_buf *out, omm_node *node, const char *nam
     omm_rows_close(rows);
     return err;
 }
+
+/* ---- in pieces ---- */
+
+static void piece_name(char out[64], const char *name, size_t index) {
+    if (index == 0)
+        (void)snprintf(out, 64, "%s", name);
+    else
+        (void)snprintf(out, 64, "%s/%zu", name, index);
+}
+
+omm_err node_keep_put_large(omm_node *node, const char *name, omm_bytes value) {
+    OMM_TRY(node_keep_drop_large(node, name));
+    for (size_t at = 0, index = 0; at == 0 || at < value.size; at += KEEP_PIECE_BYTES, index++) {
+        char piece[64];
+        const size_t left = value.size - at;
+        piece_name(piece, name, index);
+        OMM_TRY(node_keep_put(
+            node, piece,
+            omm_bytes_of(value.data + at, left < KEEP_PIECE_BYTES ? left : KEEP_PIECE_BYTES)));
+    }
+    return OMM_OK;
+}
+
+omm_err node_keep_drop_large(omm_node *node, const char *name) {
+    char pieces[64];
+    (void)snprintf(pieces, sizeof pieces, "%s/*", name);
+    return omm_db_run(node->db, "DELETE FROM keep WHERE name = ? OR name GLOB ?", OMM_DB_TEXT(name),
+                      OMM_DB_TEXT(pieces));
+}
+
+/* Room for all of it at once: what grows is held twice. */
+static omm_err reserve_large(omm_buf *out, omm_node *node, const char *name) {
+    char pieces[64];
+    bool more = false;
+    omm_rows *rows = NULL;
+    (void)snprintf(pieces, sizeof pieces, "%s/*", name);
+    OMM_TRY(omm_db_query(&rows, node->db,
+                         "SELECT sum(length(value)) FROM keep WHERE name = ? OR name GLOB ?",
+                         OMM_DB_TEXT(name), OMM_DB_TEXT(pieces)));
+    omm_err err = omm_rows_next(&more, rows);
+    if (err == OMM_OK && more) err = omm_buf_reserve(out, (size_t)omm_rows_int(rows, 0));
+    omm_rows_close(rows);
+    return err;
+}
+
+omm_err node_keep_get_large(bool *found, omm_buf *out, omm_node *node, const char *name) {
+    OMM_TRY(reserve_large(out, node, name));
+    OMM_TRY(node_keep_get(found, out, node, name));
+    bool more = *found;
+    for (size_t index = 1; more; index++) {
+        char piece[64];
+        piece_name(piece, name, index);
+        OMM_TRY(node_keep_get(&more, out, node, piece));
+    }
+    return OMM_OK;
+}
+
+/* ---- numbers, transactions ---- */
 
 omm_err node_keep_get_u64(uint64_t *out, omm_node *node, const char *name) {
     omm_buf bytes;

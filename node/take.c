@@ -281,7 +281,8 @@ omm_err node_load_checkpoint(omm_node *node) {
     omm_err err = node_keep_get(&found, &offer, node, node_checkpoint_offer_name(&node->job));
     omm_bytes want = omm_bytes_of(node->job.offer_digest.b, sizeof node->job.offer_digest.b);
     if (err == OMM_OK && found && omm_bytes_equal(omm_buf_view(&offer), want))
-        err = node_keep_get(&found, &node->job.checkpoint, node, node_checkpoint_name(&node->job));
+        err = node_keep_get_large(&found, &node->job.checkpoint, node,
+                                  node_checkpoint_name(&node->job));
     omm_buf_fini(&offer);
     return err;
 }
@@ -298,6 +299,7 @@ static omm_err finish_global(node_job *job) {
     if (!omm_digest_equal(&info.payload_digest, &job->offer.global.canonical))
         return omm_raise(OMM_ERR_REFUSED_DIGEST,
                          "global.canonical_digest: not that of its payload");
+    omm_buf_fini(&job->global); /* training has better use for the room */
     return OMM_OK;
 }
 

@@ -10,7 +10,7 @@ static bool is_cancelled(void *ud) {
 
 static omm_err checkpoint_body(omm_node *node, const void *ud) {
     const omm_bytes *checkpoint = ud;
-    OMM_TRY(node_keep_put(node, node_checkpoint_name(&node->job), *checkpoint));
+    OMM_TRY(node_keep_put_large(node, node_checkpoint_name(&node->job), *checkpoint));
     return node_keep_put(node, node_checkpoint_offer_name(&node->job),
                          omm_bytes_of(node->job.offer_digest.b, sizeof node->job.offer_digest.b));
 }
