@@ -203,6 +203,7 @@ omm_err train_memory_plan(train_run *r, const omm_gguf *gguf) {
                                       .full = r->args.full,
                                       .keeps_best = strcmp(r->args.keep, "best") == 0,
                                       .has_checkpoint = r->args.checkpoint != NULL,
+                                      .writes = true,
                                       .galore = {r->args.galore ? r->args.galore_rank : 0,
                                                  r->args.galore_every, r->args.galore_scale},
                                       .like = train_is_like_start(&r->args) ? &r->start : NULL,

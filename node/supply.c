@@ -4,6 +4,7 @@
 #include "omm/file.h"
 #include "omm/gguf.h"
 #include "omm/lora.h"
+#include "omm/mem.h"
 #include "omm/memory.h"
 #include "omm/plan.h"
 #include "omm/recipe.h"
@@ -16,9 +17,8 @@
 
 /* Stacks of threads, the state's database, messages; measured with the tests' models: under 3 MB. */
 #define PROGRAM_BYTES ((uint64_t)4 << 20)
-/* Beside the trainer, in values of 4 bytes: start, its copy, trained; a checkpoint (values and two
- * moments) and its copy in the database.  Encoding, after the trainer has gone, takes no more. */
-#define BESIDE_COPIES 9u
+/* Beside the trainer, in values of 4 bytes: start, its copy or the message that it came in, trained. */
+#define BESIDE_COPIES 3u
 #define MEGABYTE 1000000u
 
 static omm_err file_now(supply_file *out, const char *path) {
@@ -30,7 +30,7 @@ static omm_err file_now(supply_file *out, const char *path) {
 }
 
 static omm_err check_model_file(const supply *s) {
-    supply_file now;
+    supply_file now = {0};
     OMM_TRY(file_now(&now, s->files.model));
     if (now.device == s->model_was.device && now.inode == s->model_was.inode &&
         now.size == s->model_was.size && now.changed_ns == s->model_was.changed_ns)
@@ -92,6 +92,12 @@ omm_err supply_open(supply *s, const omm_training_options *options) {
     return OMM_OK;
 }
 
+void supply_trim(void) {
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
+
 void supply_rest(supply *s) {
     if (!s->files.model || (!s->tokenizer && !s->has_model)) return;
     if (s->own_data) omm_dataset_close(s->own_data);
@@ -102,9 +108,7 @@ void supply_rest(supply *s) {
     s->has_model = false;
     s->model = NULL;
     s->data = NULL;
-#ifdef __GLIBC__
-    malloc_trim(0); /* what is free goes back to the machine */
-#endif
+    supply_trim();
 }
 
 void supply_close(supply *s) {
@@ -165,9 +169,11 @@ static omm_err fit(omm_train_plan *out, uint64_t *bytes, supply *s, const omm_gg
     OMM_TRY(omm_train_plan_make(out, o));
     const char *who = NULL;
     const uint64_t limit = memory_limit(&who, s);
-    const uint64_t before = omm_memory_resident() + PROGRAM_BYTES;
-    const uint64_t beside =
-        before + (s->model ? 0 : load.weights) + BESIDE_COPIES * sizeof(float) * out->parameters;
+    /* A second checkpoint is the one that was gone on from.  Encoding, and the file of the newest
+     * adapter, take no more than that when the trainer is not there. */
+    const uint64_t beside = s->before + PROGRAM_BYTES +
+                            (s->had_model ? 0 : omm_huge_taken(load.weights)) +
+                            BESIDE_COPIES * sizeof(float) * out->parameters + out->checkpoint;
     char why[160];
     (void)snprintf(why, sizeof why, "model, data and copies of the adapter alone take %.1f MB",
                    (double)(beside + (s->model ? 0 : load.loading)) / MEGABYTE);
@@ -183,12 +189,22 @@ const omm_tokenizer *supply_tokenizer(const supply *s) {
     return s->tokenizer ? s->tokenizer : s->lent_tokenizer;
 }
 
+omm_err supply_measure(supply *s) {
+    if (!s->files.model) return OMM_OK;
+    OMM_TRY(supply_need_data(s));
+    supply_trim(); /* of the job before */
+    s->before = omm_memory_resident();
+    s->had_model = s->model != NULL;
+    return OMM_OK;
+}
+
 omm_err supply_plan(omm_train_plan *out, uint64_t *bytes, supply *s, const omm_recipe *recipe,
                     const omm_dataset *data) {
     *out = (omm_train_plan){.micro_tokens = recipe->micro_tokens};
     *bytes = 0;
     if (!s->files.model) return OMM_OK;
     OMM_TRY(supply_need_data(s));
+    if (s->before == 0) OMM_TRY(supply_measure(s));
     omm_gguf gguf;
     OMM_TRY(omm_gguf_open(&gguf, s->files.model));
     omm_model outline;
@@ -197,6 +213,7 @@ omm_err supply_plan(omm_train_plan *out, uint64_t *bytes, supply *s, const omm_r
         const omm_train_plan_options o = {.model = &outline,
                                           .recipe = recipe,
                                           .data = data ? data : s->data,
+                                          .has_checkpoint = true,
                                           .threads = s->files.threads};
         err = fit(out, bytes, s, &gguf, &o);
         omm_model_fini(&outline);

@@ -37,6 +37,8 @@ typedef struct supply {
     omm_tokenizer *tokenizer;
     const omm_tokenizer *lent_tokenizer; /* without files; may be NULL */
     omm_dataset *own_data;
+    uint64_t before; /* resident when supply_measure was called last; 0: never */
+    bool had_model;  /* then */
 } supply;
 
 /* Digests and shapes; with files, all of them are read once and let go.
@@ -47,9 +49,13 @@ void supply_close(supply *s);
 OMM_CHECKED omm_err supply_need_data(supply *s);
 OMM_CHECKED omm_err supply_need_model(supply *s, omm_pool *pool);
 void supply_rest(supply *s);
+/* What is free in the heap goes back to the machine. */
+void supply_trim(void);
 
+/* Nothing of a job is in memory: what is resident now, with the data, stands beside all that plans count. */
+OMM_CHECKED omm_err supply_measure(supply *s);
 /* What this recipe takes on `data` (NULL: the node's own), and the settings that fit within files.memory_max and what the machine has.
- * *bytes: all of the process, at the largest.  Without files: no limit, *bytes 0.
+ * *bytes: all of the process, at the largest, beside what was measured last (never: what is resident now).  Without files: no limit, *bytes 0.
  * Errors: REFUSED_RECIPE (does not fit: says what it takes), those of supply_need_data. */
 OMM_CHECKED omm_err supply_plan(omm_train_plan *out, uint64_t *bytes, supply *s,
                                 const omm_recipe *recipe, const omm_dataset *data);

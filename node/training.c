@@ -99,6 +99,7 @@ static omm_err training_plan(omm_training *api, omm_training_plan *out, omm_byte
     if (err != OMM_OK) return refuse_recipe(err);
     omm_train_plan memory;
     uint64_t memory_bytes = 0;
+    OMM_TRY(supply_measure(&t->supply));
     OMM_TRY(supply_plan(&memory, &memory_bytes, &t->supply, &recipe, NULL));
     /* A step takes one example, or what fits its batch; a pass one example, or what fits its share. */
     uint32_t batch = recipe.batch_tokens > recipe.seq_max ? recipe.batch_tokens : recipe.seq_max;
@@ -211,6 +212,7 @@ static omm_err train(training *t, omm_training_result *out, float *values, omm_b
         err = omm_trainer_resume(trainer, job->checkpoint);
         if (err == OMM_ERR_NOMEM) goto out;
     }
+    supply_trim(); /* where the trainer began, and the newest adapter's file: as large as it is */
     OMM_TRY_OUT(run_steps(trainer, t, job));
     err = collect(out, values, step_digests, trainer, data);
 out:

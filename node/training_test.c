@@ -11,10 +11,13 @@
 #include "omm/model.h"
 #include "omm/recipe.h"
 #include "omm/tokenizer.h"
+#include "omm/train_plan.h"
 #include "omm_test.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#define PLAN_NOISE_BYTES ((uint64_t)1 << 20) /* of what is resident, from one plan to the next */
 
 static omm_buf recipe_of(uint32_t rank, float alpha, uint32_t targets, uint32_t rslora) {
     omm_recipe recipe = omm_recipe_default();
@@ -90,6 +93,56 @@ static void alpha_of_rslora(omm_training *training, const omm_compute *compute) 
     omm_free(values);
     omm_buf_fini(&digests);
     omm_buf_fini(&recipe);
+}
+
+/* Few moments: a file of it would be the largest part. */
+static omm_recipe recipe_of_rank(uint32_t rank) {
+    omm_recipe recipe = omm_recipe_default();
+    recipe.optimizer = OMM_RECIPE_ADAFACTOR;
+    recipe.rank = rank;
+    return recipe;
+}
+
+static uint64_t planned_bytes(omm_training *training, uint32_t rank) {
+    const omm_recipe recipe = recipe_of_rank(rank);
+    omm_training_plan plan;
+    omm_buf bytes;
+    omm_buf_init(&bytes, 4096);
+    CHECK_OK(omm_recipe_encode(&bytes, &recipe));
+    CHECK_OK(training->plan(training, &plan, omm_buf_view(&bytes)));
+    omm_buf_fini(&bytes);
+    return plan.memory_bytes;
+}
+
+/* What is not the same for every adapter: three copies of its values, a second checkpoint, and what training takes that
+ * writes no file of it. */
+static uint64_t expected_bytes(uint64_t *writing, const omm_model *model, const omm_dataset *data,
+                               uint32_t rank) {
+    const omm_recipe recipe = recipe_of_rank(rank);
+    omm_train_plan_options o = {
+        .model = model, .recipe = &recipe, .data = data, .has_checkpoint = true, .threads = 1};
+    omm_train_plan p, writes;
+    CHECK_OK(omm_train_plan_make(&p, &o));
+    o.writes = true;
+    CHECK_OK(omm_train_plan_make(&writes, &o));
+    CHECK(p.writing == 0 && writes.total == p.total + writes.writing);
+    *writing = writes.writing;
+    return 3 * sizeof(float) * p.parameters + p.checkpoint + p.total;
+}
+
+static void plan_of_large_adapter(const char *model_path, const char *data_path,
+                                  const omm_model *model, const omm_dataset *data) {
+    const omm_training_files files = {.model = model_path, .data = data_path, .threads = 1};
+    omm_training *training = NULL;
+    uint64_t writing = 0;
+    CHECK_OK(omm_training_open(&training, &(omm_training_options){.files = &files}));
+    /* The small one first, and both before ours: what planning leaves would be measured. */
+    const uint64_t small = planned_bytes(training, 2), large = planned_bytes(training, 128);
+    const uint64_t expected = expected_bytes(&writing, model, data, 128);
+    CHECK(writing > 4 * PLAN_NOISE_BYTES);
+    const uint64_t least = expected - expected_bytes(&writing, model, data, 2);
+    CHECK(large - small + PLAN_NOISE_BYTES > least && large - small < least + PLAN_NOISE_BYTES);
+    omm_training_close(training);
 }
 
 static omm_buf patterns_of(const char *targets, const char *ranks) {
@@ -182,16 +235,17 @@ static void put_file(const char *path, omm_bytes bytes) {
 }
 
 /* Read when needed, let go, read again: the same digests and bytes as with all of it in memory. */
-static void from_files(const char *model, const omm_lora_shape *shape, omm_training *in_memory,
-                       const char *line, const omm_compute *compute) {
+static void from_files(const char *path, const omm_model *model, const omm_dataset *lines,
+                       omm_training *in_memory, const char *line, const omm_compute *compute) {
     char dir[] = "/tmp/omm-training-XXXXXX", data[OMM_PATH_MAX], copy[OMM_PATH_MAX];
     CHECK(mkdtemp(dir) != NULL);
     CHECK_OK(omm_path_join(data, dir, "data.jsonl"));
     CHECK_OK(omm_path_join(copy, dir, "model.gguf"));
     omm_map map;
-    CHECK_OK(omm_map_open(&map, model));
+    CHECK_OK(omm_map_open(&map, path));
     put_file(copy, map.view);
     put_file(data, omm_bytes_str(line));
+    plan_of_large_adapter(copy, data, model, lines);
     char newest[OMM_PATH_MAX];
     CHECK_OK(omm_path_join(newest, dir, "newest.gguf"));
     const omm_training_files files = {.model = copy, .data = data, .threads = 1, .newest = newest};
@@ -216,7 +270,7 @@ static void from_files(const char *model, const omm_lora_shape *shape, omm_train
     train(&first, training, compute);
     CHECK(same(&wanted, &first));
     omm_lora global; /* what the training began with */
-    CHECK_OK(omm_lora_load_file(&global, newest, shape));
+    CHECK_OK(omm_lora_load_file(&global, newest, &model->lora_shape));
     CHECK_EQ(global.value_count, first.count);
     for (size_t i = 0; i < global.value_count; i++)
         CHECK(global.values[i] == (float)(i % 7) * 0.01F);
@@ -277,7 +331,7 @@ int main(void) {
     alpha_of_rslora(training, &compute);
     patterns(training);
     damaged_recipes(training);
-    from_files(path, &model.lora_shape, training, line, &compute);
+    from_files(path, &model, data, training, line, &compute);
     omm_compute_fini(&compute);
     omm_pool_close(pool);
     omm_training_close(training);

@@ -28,13 +28,15 @@ rounds: 1
 population:
   - group: one
     clients: [cafe-02]
-recipe: {rank: 2, alpha: 4, targets: "q,v", steps: %d, batch_tokens: 512, micro_tokens: 256, learning_rate: 0.005, warmup_steps: 1}
+recipe: {%s, steps: %d, learning_rate: 0.005, warmup_steps: 1}
 codec:
   up: {kind: int8, topk_fraction: 0.5}
   down: {kind: f16}
 evaluation: {round_items: 4, generate: false}
 audit: {submissions: 1, scalar_steps: 0}
 """
+SMALL = 'rank: 2, alpha: 4, targets: "q,v", batch_tokens: 512, micro_tokens: 256'
+LARGE = "rank: 32, batch_tokens: 64, micro_tokens: 64, seq_max: 64"  # 3.7 MB a copy, and little else
 
 
 class Process:
@@ -63,8 +65,13 @@ class Process:
         fields = pathlib.Path(f"/proc/{self.p.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def resident_kb(self):
-        return int(re.search(r"VmRSS:\s+(\d+) kB", pathlib.Path(f"/proc/{self.p.pid}/status").read_text())[1])
+    def resident_kb(self, what="VmRSS"):
+        """None where it has ended."""
+        found = re.search(rf"{what}:\s+(\d+) kB", pathlib.Path(f"/proc/{self.p.pid}/status").read_text())
+        return found and int(found[1])
+
+    def planned_mb(self):
+        return int(re.findall(r"training_begin .*memory_mb=(\d+)", self.log())[-1])
 
     def end(self, number):
         return live.stop_timed(self.p, number)
@@ -80,13 +87,13 @@ def next_checkpoint(step):
     return (step // KEPT_STEPS + 1) * KEPT_STEPS
 
 
-def federation(folder, extra="priority: normal\n", steps=STEPS, threads=1):
+def federation(folder, extra="priority: normal\n", steps=STEPS, threads=1, recipe=SMALL):
     """Files of a coordinator and one node with keys of their own; the run's bundle is in state/bundle.  A node that has to get
     somewhere is of normal priority: beside other tests the lowest may stand still."""
     folder.mkdir()
     port, public = free_port(), {n: live.keygen(MESHMIND, folder, n)["public_key"] for n in ("coordinator", "bundle", "node")}
     (folder / "base").symlink_to(SOURCE / "scenarios" / "base")
-    (folder / "run.yaml").write_text(SCENARIO % steps)
+    (folder / "run.yaml").write_text(SCENARIO % (recipe, steps))
     (folder / "coordinator.yaml").write_text(
         f"scenario: run.yaml\nlisten: tcp://127.0.0.1:{port}\nstate_dir: state\nkey: coordinator.key\n"
         "bundle_key: bundle.key\npoll_ms: 100\nlinger_ms: 60000\nthreads: 1\n"
@@ -231,6 +238,31 @@ def slow(folder):
         coordinator.p.kill()
 
 
+def within_memory(folder):
+    """A node that goes on from a checkpoint has most of an adapter in memory: it trains within what it planned, and a limit
+    that is hardly more than that is neither refused when the training begins nor passed."""
+    steps = 6
+    federation(folder, f"checkpoint_steps: {KEPT_STEPS}\nlog_level: debug\npriority: normal\n", steps=steps, recipe=LARGE)
+    coordinator, node = Process(folder, "coordinator", "coordinator"), Process(folder, "node", "node")
+    try:
+        wait_for("a checkpoint", node.says(f"training_step .*step={KEPT_STEPS + 1}$"))
+        node.end(signal.SIGKILL)
+        limit, peak = node.planned_mb() + 4, 0  # reading the checkpoint leaves some of the database's pages
+        with (folder / "node.yaml").open("a") as text:
+            text.write(f"max_memory_mb: {limit}\n")
+        (folder / "node.yaml").write_text((folder / "node.yaml").read_text().replace(f"checkpoint_steps: {KEPT_STEPS}", "checkpoint_steps: 1"))
+        node = Process(folder, "node", "node")
+        while node.p.poll() is None and "WARN round_left" not in node.log():
+            peak = max(peak, node.resident_kb("VmHWM") or 0)
+            time.sleep(0.005)
+        check(node.begins() == [0, KEPT_STEPS] and node.p.wait(timeout=live.LIMIT_S) == 0, f"within {limit} MB:\n{node.log()[-2000:]}")
+        check(not IS_MEASURED or peak * 1024 < limit * 1000000, f"max_memory_mb: {limit}, planned {node.planned_mb()}, peak {peak} kB")
+        print(f"within memory: planned {node.planned_mb()} MB of {limit}, peak {peak * 1024 / 1e6:.1f} MB")
+    finally:
+        node.p.kill()
+        coordinator.p.kill()
+
+
 def refusals(folder):
     """What the owner's limits forbid is said plainly; outside of its hours it sends nothing."""
     federation(folder, "max_memory_mb: 12\npriority: normal\n")
@@ -261,5 +293,6 @@ with tempfile.TemporaryDirectory(prefix="omm-guest-") as name:
     idle(name / "idle")
     disturbed(name / "disturbed")
     slow(name / "slow")
+    within_memory(name / "within")
     refusals(name / "refusals")
     afterwards.check()

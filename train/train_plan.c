@@ -153,7 +153,7 @@ static omm_err plan_of(omm_train_plan *out, const planner *p, size_t rows, size_
     const uint64_t held = out->adapter + out->optimizer;
     const uint64_t passing = out->activations + out->logits + out->work + out->checkpoint;
     const uint64_t writing = kept_bytes(&sizes) + out->work + writing_bytes(p);
-    out->writing = writing > passing ? writing - passing : 0;
+    out->writing = o->writes && writing > passing ? writing - passing : 0;
     out->total = held + passing + out->writing;
     return OMM_OK;
 }
@@ -224,7 +224,7 @@ static omm_err refuse(const planner *p, uint64_t bytes_max) {
     omm_train_plan least;
     char writing[64] = "";
     OMM_TRY(least_of(&least, p));
-    if (p->options->full)
+    if (p->options->full && p->options->writes)
         snprintf(writing, sizeof writing, ", in their place %.1f when the file is written",
                  (double)writing_bytes(p) * 1e-6);
     return omm_raise(OMM_ERR_CONFIG,

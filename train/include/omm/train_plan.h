@@ -35,6 +35,7 @@ typedef struct omm_train_plan_options {
                   with keeps_best the best of them; the model's own, in F32, are the caller's */
     bool keeps_best;
     bool has_checkpoint; /* checkpoints are written on the way */
+    bool writes;         /* what was trained becomes a file while the trainer is there */
     omm_full_galore galore;
     omm_full_muon muon;
     uint32_t checkpoint_layers; /* at least; omm_train_plan_make: exactly */
