@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SEQ_DEFAULT 512u
+#define RANK_DEFAULT 16u
+
 typedef struct bench_cli {
     bench_options bench;
     const char *activations, *kv, *threads;
@@ -76,6 +79,17 @@ static omm_err check_train(bench_cli *o) {
     return OMM_OK;
 }
 
+/* An option that would do nothing is a mistake of whoever typed it. */
+static omm_err check_decoding(const bench_cli *o) {
+    const bench_train_options *t = &o->train;
+    const char *option = t->seq != SEQ_DEFAULT     ? "--seq"
+                         : t->rank != RANK_DEFAULT ? "--rank"
+                         : t->checkpoint_layers    ? "--checkpoint-layers"
+                                                   : NULL;
+    if (option) return omm_raise(OMM_ERR_USAGE, "%s is of bench --train", option);
+    return OMM_OK;
+}
+
 static omm_err run_train(bench_cli *o) {
     bench_train_result result;
     OMM_TRY(check_train(o));
@@ -89,6 +103,7 @@ static omm_err run(bench_cli *o) {
     bench_result result;
     OMM_TRY(check(o));
     if (o->is_train) return run_train(o);
+    OMM_TRY(check_decoding(o));
     OMM_TRY(bench_measure(&result, &o->bench));
     if (o->json) return bench_print_json(&result, &o->bench);
     bench_print(&result, &o->bench);
@@ -99,7 +114,7 @@ int cmd_bench(int argc, char **argv) {
     bench_cli o = {.bench = {.prompt = 256, .generate = 64, .repeats = 5},
                    .activations = "q8",
                    .kv = "f16",
-                   .train = {.seq = 512, .rank = 16},
+                   .train = {.seq = SEQ_DEFAULT, .rank = RANK_DEFAULT},
                    .peak_seconds = 0.6f};
     const cli_option options[] = {
         {"model", 'm', CLI_STR, &o.bench.model, "FILE", "GGUF model"},
@@ -116,7 +131,8 @@ int cmd_bench(int argc, char **argv) {
         {"seq", 0, CLI_U32, &o.train.seq, "N", "--train: tokens of a step, one sequence (512)"},
         {"rank", 0, CLI_U32, &o.train.rank, "N", "--train: rank, on all seven targets (16)"},
         {"checkpoint-layers", 0, CLI_U32, &o.train.checkpoint_layers, "N",
-         "--train: layers that are computed again in backward (0)"},
+         "--train: layers that are computed again in backward (0): 6 FLOP a parameter of these, "
+         "not 4"},
         {"profile", 0, CLI_FLAG, &o.bench.profile, NULL, "decode time by part"},
         {"json", 0, CLI_FLAG, &o.json, NULL, "one JSON object"},
         {0}};
