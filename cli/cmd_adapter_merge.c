@@ -143,15 +143,24 @@ static omm_err with_compute(const merge_args *a, omm_lora_merge *m) {
     return err;
 }
 
+static void element_types(char *out, size_t size) {
+    size_t count = 0, used = 0;
+    const omm_ggml_info *all = omm_ggml_all(&count);
+    for (size_t i = 0; i < count && used < size; i++)
+        used += (size_t)snprintf(out + used, size - used, "%s%s", i ? ", " : "", all[i].name);
+}
+
 static omm_err take_type(omm_lora_merge *m, const char *name) {
     if (!name) return OMM_OK;
     const omm_ggml_info *info = omm_ggml_find_name(name);
-    if (!info)
-        return omm_raise(
-            OMM_ERR_CONFIG,
-            "--type '%.40s': no type of GGUF; accepted: F32, F16, BF16, Q8_0, Q4_K and so "
-            "on; for a mix (Q4_K_M) merge, then `quantize`",
-            name);
+    if (!info) {
+        char types[256];
+        element_types(types, sizeof types);
+        return omm_raise(OMM_ERR_CONFIG,
+                         "--type '%.40s': no type of a matrix here; accepted: %s; for a mix "
+                         "(Q4_K_M) merge, then `quantize`",
+                         name, types);
+    }
     m->has_type = true;
     m->type = info->type;
     return OMM_OK;

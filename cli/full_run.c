@@ -40,7 +40,8 @@ static omm_err print_event(json_t *taken) {
 
 omm_err full_run_check_type(const char *type) {
     char types[512];
-    if (omm_ggml_find_name(type)) return OMM_OK;
+    bool is_mix = false;
+    if (omm_quantise_knows(&is_mix, type)) return OMM_OK;
     omm_quantise_types(types, sizeof types);
     return omm_raise(OMM_ERR_CONFIG, "element type '%.32s'; accepted: %s", type, types);
 }
@@ -189,7 +190,9 @@ omm_err full_run_steps(full_run *r) {
 omm_err full_run_write(const char *path, const char *type, omm_pool *pool, omm_bytes file) {
     omm_gguf gguf;
     omm_quantise_report report = {0};
-    const omm_quantise_options options = {.type = type, .pure = true};
+    bool is_mix = false; /* of several types on purpose */
+    (void)omm_quantise_knows(&is_mix, type);
+    const omm_quantise_options options = {.type = type, .pure = !is_mix};
     if (strcmp(type, "F32") == 0) return omm_file_write(path, file, 0644);
     OMM_TRY(omm_gguf_open_bytes(&gguf, file));
     omm_err err = omm_quantise_file(path, &gguf, &options, pool, &report, NULL, NULL);

@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+/* Rank, alpha and targets have been refused by train_parse. */
 omm_err train_full_check(const train_args *a) {
     const struct {
         bool given;

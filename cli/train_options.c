@@ -11,7 +11,7 @@
 
 /* What was not given: nobody types these. */
 static const float s_unset = -0x1p-100F;
-static const uint32_t s_rank_unset = UINT32_MAX;
+static const uint32_t s_count_unset = UINT32_MAX;
 static const float s_rate_full = 0.0005F;
 
 /* What the options begin with, given a recipe. */
@@ -20,7 +20,7 @@ static void begin_with(train_args *a, const omm_recipe *r) {
     a->optimizer = omm_recipe_optimizers[r->optimizer];
     a->schedule = omm_recipe_schedules[r->schedule];
     a->parts = omm_recipe_parts_names[r->parts];
-    a->rank = s_rank_unset;
+    a->rank = s_count_unset;
     a->alpha = s_unset;
     a->rslora = false;
     a->steps = r->steps;
@@ -46,10 +46,9 @@ train_args train_args_default(void) {
     train_args a = {.keep = "last",
                     .checkpoint_every = 50,
                     .new_tokens = 64,
-                    .type = "F16",
-                    .galore_rank = 32,
-                    .galore_every = 200,
-                    .galore_scale = 0.25F,
+                    .galore_rank = s_count_unset,
+                    .galore_every = s_count_unset,
+                    .galore_scale = s_unset,
                     .seed = 1};
     begin_with(&a, &r);
     a.steps = 100;
@@ -174,6 +173,34 @@ static int parse(train_args *a, int argc, char **argv) {
     return CLI_EXIT_USAGE;
 }
 
+/* An option that does nothing with the others is a mistake of whoever typed it. */
+static omm_err check_idle(const train_args *a) {
+    const struct {
+        bool is_idle;
+        const char *sentence;
+    } all[] = {
+        {!a->full && strcmp(a->optimizer, "galore") == 0, "--optimizer galore needs --full"},
+        {strcmp(a->optimizer, "muon") == 0, "--optimizer muon is of pretrain"},
+        {!a->full && a->type, "--type needs --full"},
+        {!a->galore && a->galore_rank != s_count_unset, "--galore-rank needs --optimizer galore"},
+        {!a->galore && a->galore_every != s_count_unset, "--galore-every needs --optimizer galore"},
+        {!a->galore && a->galore_scale != s_unset, "--galore-scale needs --optimizer galore"},
+        {a->full && a->rank != s_count_unset, "--rank does not go with --full"},
+        {a->full && a->alpha != s_unset, "--alpha does not go with --full"},
+        {a->full && a->targets, "--targets does not go with --full"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].is_idle) return omm_raise(OMM_ERR_USAGE, "%s", all[i].sentence);
+    return OMM_OK;
+}
+
+static void settle(train_args *a) {
+    if (a->rate == s_unset) a->rate = a->full ? s_rate_full : omm_recipe_default().learning_rate;
+    if (!a->type) a->type = "F16";
+    if (a->galore_rank == s_count_unset) a->galore_rank = 32;
+    if (a->galore_every == s_count_unset) a->galore_every = 200;
+    if (a->galore_scale == s_unset) a->galore_scale = 0.25F;
+}
+
 int train_parse(train_args *a, int argc, char **argv) {
     int code = parse(a, argc, argv);
     if (code >= 0) return code;
@@ -185,13 +212,15 @@ int train_parse(train_args *a, int argc, char **argv) {
         begin_with(a, &recipe);
         (void)parse(a, argc, argv);
     }
-    if (a->rate == s_unset) a->rate = a->full ? s_rate_full : omm_recipe_default().learning_rate;
     a->galore = a->full && strcmp(a->optimizer, "galore") == 0;
+    const omm_err err = check_idle(a);
+    if (err != OMM_OK) return cli_fail("train", err);
+    settle(a);
     return -1;
 }
 
 bool train_is_like_start(const train_args *a) {
-    return a->start.count > 0 && !a->recipe && a->rank == s_rank_unset && a->alpha == s_unset &&
+    return a->start.count > 0 && !a->recipe && a->rank == s_count_unset && a->alpha == s_unset &&
            !a->rslora && !a->targets && !a->rank_pattern && !a->alpha_pattern;
 }
 
@@ -217,7 +246,7 @@ omm_err train_recipe(omm_recipe *out, const train_args *a) {
     OMM_TRY(choose(&r.parts, "parts", a->parts, omm_recipe_parts_names));
     if (!a->galore) OMM_TRY(choose(&r.optimizer, "optimizer", a->optimizer, omm_recipe_optimizers));
     OMM_TRY(choose(&r.schedule, "schedule", a->schedule, omm_recipe_schedules));
-    if (a->rank != s_rank_unset) r.rank = a->rank;
+    if (a->rank != s_count_unset) r.rank = a->rank;
     if (a->alpha != s_unset) r.alpha = a->alpha;
     r.steps = a->steps;
     r.batch_tokens = a->batch;

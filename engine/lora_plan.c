@@ -165,10 +165,10 @@ omm_err omm_lora_plan_add(omm_lora_plan *plan, const char *list, omm_lora_pair p
         if (apply(plan, item, size, NULL) == 0)
             return omm_raise(
                 OMM_ERR_CONFIG,
-                "LoRA target '%.*s' in '%s' names no layer of this model: " ACCEPTED
-                ", in some layers as blk.0.attn_q, blk.0.* or blk.4-7.ffn_*, separated "
-                "by commas",
-                shown(size), item, list);
+                "LoRA target '%.*s' in '%s' names no layer of this model, which has blk.0 to "
+                "blk.%u: " ACCEPTED ", in some layers as blk.0.attn_q, blk.0.* or "
+                "blk.4-7.ffn_*, separated by commas",
+                shown(size), item, list, plan->shape.layer_count - 1);
     rest = list;
     while (next_item(&item, &size, &rest)) (void)apply(plan, item, size, &pair);
     return OMM_OK;

@@ -54,13 +54,22 @@ void omm_quantise_types(char *out, size_t size) {
 
 /* ---- options --------------------------------------------------------------------------------- */
 
+static const recipe *recipe_named(const char *name) {
+    for (size_t i = 0; i < RECIPE_COUNT; i++)
+        if (strcasecmp(s_recipes[i].name, name) == 0) return &s_recipes[i];
+    return NULL;
+}
+
+bool omm_quantise_knows(bool *is_mix, const char *type) {
+    const recipe *r = recipe_named(type);
+    *is_mix = r && r->is_mix;
+    return r != NULL;
+}
+
 static omm_err find_recipe(const recipe **out, const char *name) {
     char accepted[256];
-    for (size_t i = 0; i < RECIPE_COUNT; i++)
-        if (strcasecmp(s_recipes[i].name, name) == 0) {
-            *out = &s_recipes[i];
-            return OMM_OK;
-        }
+    *out = recipe_named(name);
+    if (*out) return OMM_OK;
     omm_quantise_types(accepted, sizeof accepted);
     return omm_raise(OMM_ERR_CONFIG, "type '%s' is not known; accepted: %s", name, accepted);
 }

@@ -540,6 +540,9 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
         failures.append("train: other bytes with other memory")
     expect([*train, "--dry-run"], 0, r"(?s)optimizer.*adamw.*activations.*total.*measured over 1 step:", "stdout")
     expect(["train", "-m", MODEL, "-d", lines], 2, "--out .or --dry-run. are needed")
+    for idle, says in (["--optimizer", "galore"], "needs --full"), (["--type", "F16"], "--type needs --full"), (["--galore-rank", 8], "needs --optimizer galore"):
+        expect(["train", "-m", MODEL, "-d", lines, "-o", folder / "idle.gguf", *idle], 2, says)
+    expect(["adapter", "merge", "--lora", folder / "m.gguf", "-m", MODEL, "-o", folder / "idle.gguf", "--type", "Q4_K_M"], 2, "BF16.*TQ2_0; for a mix")
     joined, same = ["adapter", "merge", "--lora", folder / "m.gguf", "--lora"], folder / "j.gguf"
     expect([*joined, f"{folder / 'm.gguf'}=0.3", "-o", same], 3, r"only with rounding of B \(--allow-rounding\)")
     expect([*joined, f"{folder / 'm.gguf'}=0.3", "-o", same, "--allow-rounding"], 0, "B rounded", "stdout")

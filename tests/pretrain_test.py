@@ -220,6 +220,10 @@ for kind in ([], ["--optimizer", "galore", "--galore-rank", 8, "--galore-every",
 shown = run("inspect", work / "full.gguf").stdout
 if "F16" not in shown or "chat template: chatml" not in shown:
     fail(shown)
+full("--steps", 1, "--type", "Q4_K_M")  # as `quantize` has it: more bits for what decides on every token
+shown = run("inspect", work / "full.gguf").stdout
+if not re.search(r"token_embd.weight +Q6_K", shown) or not re.search(r"blk.0.attn_q.weight +Q4_K", shown):
+    fail(shown)
 # As an adapter has it: the best is kept, patience stops, a report, a plan within a limit and the same bytes.
 judged = full("--steps", 6, "--lr", 0.05, "--eval-every", 1, "--keep", "best", "--patience", 2, "--report", work / "fr")[-1]
 page = (work / "fr" / "report.html").read_text()
@@ -240,7 +244,9 @@ for megabytes, says in ((20, "loading the model takes"), (100, "weights and grad
     if says not in (said := full("--steps", 1, "--max-memory-mb", megabytes, code=2)):
         fail(f"--full --max-memory-mb {megabytes}: {said}")
 for args, says in ((["--start", "r"], "--start does not go with --full"), (["--dropout", 0.1], "--dropout does not"),
-                   (["--optimizer", "adam"], "accepted: adamw"), (["--type", "Q99"], "Q99"),
+                   (["--rank", 8], "--rank does not"), (["--targets", "q"], "--targets does not"),
+                   (["--galore-rank", 8], "needs --optimizer galore"),
+                   (["--optimizer", "adam"], "accepted: adamw"), (["--optimizer", "muon"], "pretrain"), (["--type", "Q99"], "Q99"),
                    (["--optimizer", "galore", "--galore-every", 0], "every 0 steps")):
     if says not in full("--steps", 1, *args, code=2):
         fail(f"train --full {args}: {full('--steps', 1, *args, code=2)}")

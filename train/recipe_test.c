@@ -251,7 +251,7 @@ static void no_match(const char *targets, const char *ranks, const char *expecte
 static void no_matches(void) {
     no_match("blk.4.*", NULL, "blk.0.attn_q");
     no_match("blk.0-3.ffn_gate", NULL, "names no layer of this model");
-    no_match("blk.9-12.*", NULL, "names no layer of this model");
+    no_match("blk.9-12.*", NULL, "names no layer of this model, which has blk.0 to blk.");
     no_match("blk.2-1.*", NULL, "names no layer of this model");
     no_match("q,v", "ffn_*=4", "names no layer that `targets` adapts");
     no_match("q,v", "attn_x=4", "accepted are all, all-linear");

@@ -73,5 +73,7 @@ OMM_CHECKED omm_err omm_quantise_file(const char *path, const omm_gguf *in,
 
 /* All accepted types and mixes, comma-separated, cut at `size`. */
 void omm_quantise_types(char *out, size_t size);
+/* Whether it is one of them, and in *is_mix whether it is a mix. */
+bool omm_quantise_knows(bool *is_mix, const char *type);
 
 #endif
