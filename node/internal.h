@@ -138,9 +138,8 @@ struct omm_node {
 #define KEEP_SUBMISSION_IS_CANARY "submission_is_canary"
 #define KEEP_GIVEN "given"      /* node_given */
 #define KEEP_RECEIPT "receipt/" /* + run id / round: what the coordinator signed, for disputes */
-#define KEEP_CLOSE                                                                                 \
-    "close" /* of the last run that we heard the end of, as the coordinator signed it */
-#define KEEP_ENDED "ended"                         /* for it */
+#define KEEP_CLOSE "close"      /* of the last run whose end we heard, as it was signed */
+#define KEEP_ENDED "ended"      /* for it */
 #define KEEP_CHECKPOINT "checkpoint"               /* large */
 #define KEEP_CHECKPOINT_OFFER "checkpoint_offer"   /* digest of the offer it is for */
 #define KEEP_CANARY_CHECKPOINT "canary_checkpoint" /* large; beside that of our own work */
