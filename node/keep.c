@@ -135,14 +135,19 @@ static omm_err reserve_large(omm_buf *out, omm_node *node, const char *name) {
     return err;
 }
 
+/* One that is not full is the last.  A program from before pieces writes all of a value under `name`, and leaves what
+ * was behind it. */
 omm_err node_keep_get_large(bool *found, omm_buf *out, omm_node *node, const char *name) {
+    bool more = true;
+    *found = false;
     OMM_TRY(reserve_large(out, node, name));
-    OMM_TRY(node_keep_get(found, out, node, name));
-    bool more = *found;
-    for (size_t index = 1; more; index++) {
+    for (size_t index = 0; more; index++) {
         char piece[64];
+        const size_t before = out->size;
         piece_name(piece, name, index);
         OMM_TRY(node_keep_get(&more, out, node, piece));
+        if (index == 0) *found = more;
+        more = more && out->size - before == KEEP_PIECE_BYTES;
     }
     return OMM_OK;
 }
