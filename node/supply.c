@@ -171,7 +171,7 @@ static omm_err fit(omm_train_plan *out, uint64_t *bytes, supply *s, const omm_gg
     const uint64_t limit = memory_limit(&who, s);
     /* A second checkpoint is the one that was gone on from.  Encoding, and the file of the newest
      * adapter, take no more than that when the trainer is not there. */
-    const uint64_t beside = s->before + PROGRAM_BYTES +
+    const uint64_t beside = s->before + s->shard + PROGRAM_BYTES +
                             (s->had_model ? 0 : omm_huge_taken(load.weights)) +
                             BESIDE_COPIES * sizeof(float) * out->parameters + out->checkpoint;
     char why[160];
@@ -195,6 +195,7 @@ omm_err supply_measure(supply *s) {
     supply_trim(); /* of the job before */
     s->before = omm_memory_resident();
     s->had_model = s->model != NULL;
+    s->shard = 0;
     return OMM_OK;
 }
 

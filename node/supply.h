@@ -39,6 +39,7 @@ typedef struct supply {
     omm_dataset *own_data;
     uint64_t before; /* resident when supply_measure was called last; 0: never */
     bool had_model;  /* then */
+    uint64_t shard;  /* bytes that a canary's data take, which came after that */
 } supply;
 
 /* Digests and shapes; with files, all of them are read once and let go.
@@ -55,7 +56,7 @@ void supply_trim(void);
 /* Nothing of a job is in memory: what is resident now, with the data, stands beside all that plans count. */
 OMM_CHECKED omm_err supply_measure(supply *s);
 /* What this recipe takes on `data` (NULL: the node's own), and the settings that fit within files.memory_max and what the machine has.
- * *bytes: all of the process, at the largest, beside what was measured last (never: what is resident now).  Without files: no limit, *bytes 0.
+ * *bytes: all of the process, at the largest, beside what was measured last and the shard (never: what is resident now).  Without files: no limit, *bytes 0.
  * Errors: REFUSED_RECIPE (does not fit: says what it takes), those of supply_need_data. */
 OMM_CHECKED omm_err supply_plan(omm_train_plan *out, uint64_t *bytes, supply *s,
                                 const omm_recipe *recipe, const omm_dataset *data);

@@ -9,6 +9,7 @@
 #include "omm/file.h"
 #include "omm/lora.h"
 #include "omm/mem.h"
+#include "omm/memory.h"
 #include "omm/recipe.h"
 #include "omm/shard.h"
 #include "omm/trainer.h"
@@ -182,13 +183,18 @@ static void keep_newest(const char *path, const omm_federated *f, const float *v
 static omm_err open_shard(omm_dataset **out, training *t, const omm_training_job *job,
                           const omm_recipe *recipe) {
     *out = NULL;
+    t->supply.shard = 0;
     if (job->shard.size == 0) return OMM_OK;
     if (t->supply.files.model) OMM_TRY(supply_need_data(&t->supply)); /* with the tokenizer */
     const omm_tokenizer *tokenizer = supply_tokenizer(&t->supply);
     if (!tokenizer)
         return omm_raise(OMM_ERR_REFUSED_RECIPE, "canary: this training has no tokenizer");
+    const uint64_t before = omm_memory_resident();
     const omm_err err = omm_shard_parse(out, job->shard, "canary", tokenizer, recipe);
-    return err == OMM_OK ? OMM_OK : refuse_recipe(err);
+    if (err != OMM_OK) return refuse_recipe(err);
+    const uint64_t after = omm_memory_resident();
+    t->supply.shard = job->shard.size + (after > before ? after - before : 0);
+    return OMM_OK;
 }
 
 /* On `data`, from job->start. */

@@ -145,6 +145,61 @@ static void plan_of_large_adapter(const char *model_path, const char *data_path,
     omm_training_close(training);
 }
 
+/* Of 4 MiB at most, in lines that are cut to a few tokens. */
+static omm_buf shard_of(size_t bytes) {
+    static const char line[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+        "\"b\"}]}\n";
+    omm_buf shard;
+    omm_buf_init(&shard, bytes);
+    while (shard.size + sizeof line - 1 <= bytes)
+        CHECK_OK(omm_buf_append(&shard, line, sizeof line - 1));
+    return shard;
+}
+
+static omm_err run_shard(omm_training *training, size_t bytes, const omm_compute *compute) {
+    omm_buf recipe = recipe_of(2, 4, 1, 0), shard = shard_of(bytes), digests;
+    omm_layout layout;
+    omm_training_result result;
+    CHECK_OK(training->layout(training, &layout, omm_buf_view(&recipe)));
+    float *start = omm_alloc(layout.value_count, sizeof *start);
+    float *values = omm_alloc(layout.value_count, sizeof *values);
+    CHECK(start && values);
+    omm_buf_init(&digests, 4096);
+    const omm_training_job job = {.recipe = omm_buf_view(&recipe),
+                                  .shard = omm_buf_view(&shard),
+                                  .start = start,
+                                  .value_count = layout.value_count};
+    const omm_err err = training->run(training, &result, values, &digests, &job, compute);
+    omm_free(start);
+    omm_free(values);
+    omm_buf_fini(&digests);
+    omm_buf_fini(&shard);
+    omm_buf_fini(&recipe);
+    return err;
+}
+
+/* A canary's data, which came after the plan for its offer, count too: with the largest an owner's limit that the offer
+ * fits would be passed. */
+static void plan_of_shard(const char *model_path, const char *data_path,
+                          const omm_compute *compute) {
+    omm_training_files files = {.model = model_path, .data = data_path, .threads = 1};
+    omm_training *training = NULL;
+    omm_training_plan plan;
+    omm_buf recipe = recipe_of(2, 4, 1, 0);
+    CHECK_OK(omm_training_open(&training, &(omm_training_options){.files = &files}));
+    CHECK_OK(training->plan(training, &plan, omm_buf_view(&recipe)));
+    omm_training_close(training);
+    files.memory_max = plan.memory_bytes + 8 * PLAN_NOISE_BYTES;
+    CHECK_OK(omm_training_open(&training, &(omm_training_options){.files = &files}));
+    CHECK_OK(training->plan(training, &plan, omm_buf_view(&recipe)));
+    CHECK_ERR(run_shard(training, (size_t)4 << 20, compute), OMM_ERR_REFUSED_RECIPE);
+    CHECK(strstr(omm_err_sentence(), "max_memory_mb") != NULL);
+    CHECK_OK(run_shard(training, 4096, compute));
+    omm_buf_fini(&recipe);
+    omm_training_close(training);
+}
+
 static omm_buf patterns_of(const char *targets, const char *ranks) {
     omm_recipe recipe = omm_recipe_default();
     omm_buf bytes;
@@ -246,6 +301,7 @@ static void from_files(const char *path, const omm_model *model, const omm_datas
     put_file(copy, map.view);
     put_file(data, omm_bytes_str(line));
     plan_of_large_adapter(copy, data, model, lines);
+    plan_of_shard(copy, data, compute);
     char newest[OMM_PATH_MAX];
     CHECK_OK(omm_path_join(newest, dir, "newest.gguf"));
     const omm_training_files files = {.model = copy, .data = data, .threads = 1, .newest = newest};
