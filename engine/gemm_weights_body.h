@@ -107,6 +107,7 @@ static void weights_turn(float *out, const gemm_job *job, size_t m, size_t mr, s
     const float *a = job->a + m * job->a_row + k0;
     size_t k = 0;
 #ifdef SIMD_TURNS_FOUR
+    _Static_assert(SIMD_MR % 4 == 0, "turned by fours");
     for (; mr == SIMD_MR && k + VL <= kc; k += VL) {
         SIMD_UNROLL for (size_t i = 0; i < SIMD_MR; i += 4) {
             vf r[4];
