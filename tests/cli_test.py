@@ -505,8 +505,11 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     train = ["train", "-m", MODEL, "-d", lines, "-t", 1, "--steps", 1, "--batch", 600, "--micro", 600, "--seq", 96]
     plan = json.loads(run(*train, "--dry-run", "--json", meshmind=FASTER).stdout)
     done = run(*train, "--steps", 5, "--dry-run", meshmind=FASTER)  # two steps by the clock, whatever they add up to
-    if not re.search(r"measured over 2 steps: .*\n5 steps: about", done.stdout):
-        failures.append(f"train --dry-run: {done.stdout[-400:]}")
+    if not re.search(r"measured over 2 steps: .*\n5 steps: about", done.stdout) or "--warmup" in done.stderr:
+        failures.append(f"train --dry-run: {done.stdout[-400:]}{done.stderr[-400:]}")
+    done = run(*train, "--warmup", 2, "--lr", 0.01, "--dry-run", meshmind=FASTER)
+    if done.returncode != 0 or "--warmup 2 is longer than --steps 1: the rate ends at 0.005, and does not come to --lr 0.01" not in done.stderr:
+        failures.append(f"train --warmup 2: exit {done.returncode}: {done.stderr[-400:]}")
     several = json.loads(run(*train, "--steps", 5, "--dry-run", "--json", meshmind=FASTER).stdout)
     if several["measured_steps"] != 2 or abs(several["estimated_s"] - 5 * several["step_s"]) > 1e-6 * several["estimated_s"]:
         failures.append(f"train --dry-run --json: {several}")
