@@ -1,9 +1,10 @@
 /* canary_verdict.c - owns the end of the queue: jobs, what a verdict changes, the evidence of a failure.
  *
- *   passed   a candidate with enough passes becomes a node (enrolment.sqlite), then the verdict is kept
- *   failed   evidence on disk, the node in quarantine (coordinator.sqlite), then the verdict is kept
- *
- * Each effect may be had twice, so a kill between it and the verdict's commit only repeats the replay.
+ *   passed   the verdict is kept, then a candidate with enough passes becomes a node (enrolment.sqlite); after a kill
+ *            between the two it does at its next poll.  The other way round it would be a node that a canary holds, for
+ *            whom no quorum waits.
+ *   failed   evidence on disk, the node in quarantine (coordinator.sqlite), then the verdict is kept: both may be had
+ *            twice, so a kill between them and the commit only repeats the replay
  */
 #include "canary.h"
 
@@ -154,14 +155,16 @@ omm_err coord_canary_let_in(omm_coord *c, canary_peer *p) {
     return OMM_OK;
 }
 
-static omm_err have_effect(uint64_t *next_deadline_ms, omm_coord *c, uint64_t now_ms,
-                           canary_peer *p, const omm_canary_job *job, const omm_canary_result *r) {
-    if (!r->passed) {
-        OMM_TRY(keep_evidence(c, p, job, r));
-        if (p->node < 0 || c->nodes[p->node].quarantined) return OMM_OK;
-        return omm_coord_quarantine(next_deadline_ms, c, now_ms, (size_t)p->node, true);
-    }
-    if (p->node >= 0 || p->passes + 1 < c->canary->o->passes) return OMM_OK;
+static omm_err have_failed(uint64_t *next_deadline_ms, omm_coord *c, uint64_t now_ms,
+                           const canary_peer *p, const omm_canary_job *job,
+                           const omm_canary_result *r) {
+    OMM_TRY(keep_evidence(c, p, job, r));
+    if (p->node < 0 || c->nodes[p->node].quarantined) return OMM_OK;
+    return omm_coord_quarantine(next_deadline_ms, c, now_ms, (size_t)p->node, true);
+}
+
+static omm_err let_in_when_tried(omm_coord *c, canary_peer *p) {
+    if (p->node >= 0 || p->passes < c->canary->o->passes) return OMM_OK;
     const omm_err err = coord_canary_let_in(c, p);
     return err == OMM_ERR_REFUSED_FULL ? OMM_OK : err; /* asked again at its next poll */
 }
@@ -227,12 +230,14 @@ omm_err omm_coord_canary_verdict(uint64_t *next_deadline_ms, omm_coord *c, uint6
     omm_buf_init(&receipt, OMM_ENVELOPE_BYTES_MAX);
     OMM_TRY_OUT(coord_receipt(&receipt, c, job->submission.round, &p->id, &p->submission,
                               r->passed ? OMM_OK : OMM_ERR_REFUSED_DIGEST, r->why));
-    OMM_TRY_OUT(have_effect(next_deadline_ms, c, now_ms, p, job, r));
+    if (!r->passed) OMM_TRY_OUT(have_failed(next_deadline_ms, c, now_ms, p, job, r));
     omm_crash_point(c->o.state_dir, c->o.crash_at, "canary_verdict");
     tell(c, p, r); /* before it is kept: a kill between the two says it twice, never not at all */
     OMM_TRY_OUT(keep_verdict(c, p, r, omm_buf_view(&receipt)));
+    omm_crash_point(c->o.state_dir, c->o.crash_at, "canary_kept");
     OMM_TRY_OUT(remove_payload(c->canary, p, &job->submission.payload.digest));
     coord_upload_end(&p->upload);
+    OMM_TRY_OUT(let_in_when_tried(c, p));
     if (p->node < 0 && p->state == CANARY_FAILED) canary_forget_peer(c->canary, p);
     coord_round_note_quorum(c, now_ms);
     *next_deadline_ms = coord_next_deadline(c, now_ms);
