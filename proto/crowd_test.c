@@ -303,9 +303,12 @@ static void test_networks(void) {
 /* A node's connections are bounded, too: the one that has been quiet for longest goes. */
 static void test_owners(void) {
     peer items[PEERS_PER_OWNER + 2] = {{0}};
-    peers table = {.items = items, .count = PEERS_PER_OWNER + 2};
-    for (unsigned i = 0; i < table.count; i++)
-        items[i] = (peer){.pipe = (int)i + 1, .fd = 1 << 20, .owner = OMM_OWNER_NONE};
+    int pipes[PEERS_PER_OWNER + 2];
+    peers table = {.items = items, .pipes = pipes, .count = PEERS_PER_OWNER + 2};
+    for (unsigned i = 0; i < table.count; i++) {
+        pipes[i] = (int)i + 1;
+        items[i] = (peer){.pipe = pipes[i], .fd = 1 << 20, .owner = OMM_OWNER_NONE};
+    }
     for (unsigned i = 0; i < PEERS_PER_OWNER; i++)
         peers_trust(&table, (nng_pipe){.id = i + 1}, 4, 100 + i);
     peers_trust(&table, (nng_pipe){.id = 1}, 4, 200);

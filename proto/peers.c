@@ -10,6 +10,7 @@
 
 void peers_fini(peers *table) {
     omm_free(table->items);
+    omm_free(table->pipes);
     *table = (peers){0};
 }
 
@@ -102,7 +103,9 @@ static void turn(peers *table, omm_turned reason, uint64_t now_ms) {
 }
 
 static void take_out(peers *table, peer *gone) {
-    *gone = table->items[--table->count];
+    const size_t last = --table->count;
+    table->pipes[gone - table->items] = table->pipes[last];
+    *gone = table->items[last];
 }
 
 /* Ended where nng will find it. */
@@ -209,8 +212,12 @@ static bool append(peers *table, const peer *added) {
         peer *items = omm_grow(table->items, table->capacity, capacity, sizeof *items);
         if (!items) return false;
         table->items = items;
+        int *pipes = omm_grow(table->pipes, table->capacity, capacity, sizeof *pipes);
+        if (!pipes) return false;
+        table->pipes = pipes;
         table->capacity = capacity;
     }
+    table->pipes[table->count] = added->pipe;
     table->items[table->count++] = *added;
     return true;
 }
@@ -243,16 +250,16 @@ bool peers_add(peers *table, nng_pipe pipe, const omm_server_options *options, u
     added.pipe = nng_pipe_id(pipe);
     peer *arrived = added.is_local ? NULL : find_arrived(table, &added);
     if (arrived) {
-        arrived->pipe = added.pipe;
+        arrived->pipe = table->pipes[arrived - table->items] = added.pipe;
         return true;
     }
     return (added.is_local || make_room(table, &added, options)) && append(table, &added);
 }
 
 peer *peers_find(peers *table, nng_pipe pipe) {
-    for (size_t i = 0; i < table->count; i++) {
-        if (table->items[i].pipe == nng_pipe_id(pipe)) return &table->items[i];
-    }
+    const int wanted = nng_pipe_id(pipe);
+    for (size_t i = 0; i < table->count; i++)
+        if (table->pipes[i] == wanted) return &table->items[i];
     return NULL;
 }
 
@@ -306,9 +313,10 @@ void peers_trust(peers *table, nng_pipe pipe, int32_t owner, uint64_t now_ms) {
     peer *from = peers_find(table, pipe);
     unsigned count;
     if (!from) return;
+    from->since_ms = now_ms;
+    if (from->is_trusted && from->owner == owner) return; /* it was counted */
     from->is_trusted = true;
     from->owner = owner;
-    from->since_ms = now_ms;
     peer *oldest = of_owner(table, owner, &count);
     if (count > PEERS_PER_OWNER) (void)peers_end(table, oldest, OMM_TURNED_NODE, now_ms);
 }

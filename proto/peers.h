@@ -44,6 +44,7 @@ typedef struct peer {
 
 typedef struct peers {
     peer *items;
+    int *pipes; /* of the items, side by side: what each request is searched in */
     size_t count, capacity;
     uint64_t turned[OMM_TURNED_REASONS];    /* how many were turned away */
     uint64_t turned_ms[OMM_TURNED_REASONS]; /* when the last one was */
