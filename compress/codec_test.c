@@ -105,6 +105,18 @@ static void test_refuses_small(void) {
               OMM_ERR_REFUSED_FORMAT);
     CHECK_ERR(decode_small(&none, GAPS, 1, BODY(255, 255, 255, 255, 255, 255)),
               OMM_ERR_REFUSED_FORMAT);
+    /* int8: a scale too few or too many, though a scale is wrong, too */
+    CHECK_OK(decode_small(&int8, BITMAP, 2, BODY(0x21, 0, 0, 0x3c, 0, 0, 0x3c, 127, 129)));
+    CHECK_ERR(decode_small(&int8, BITMAP, 2, BODY(0x21, 0, 0, 0x3c, 127, 129)),
+              OMM_ERR_REFUSED_FORMAT);
+    CHECK_ERR(decode_small(&int8, BITMAP, 2, BODY(0x21, 0, 0, 0xbc, 127, 129)),
+              OMM_ERR_REFUSED_FORMAT);
+    CHECK_ERR(decode_small(&int8, BITMAP, 2, BODY(0x05, 0, 0, 0x3c, 0, 0, 0x3c, 127, 129)),
+              OMM_ERR_REFUSED_FORMAT);
+    CHECK_ERR(decode_small(&int8, BITMAP, 2, BODY(0x05, 0, 0, 0xbc, 0, 0, 0x3c, 127, 129)),
+              OMM_ERR_REFUSED_FORMAT);
+    CHECK_ERR(decode_small(&int8, BITMAP, 2, BODY(0x21, 0, 0, 0xbc, 0, 0, 0x3c, 127, 129)),
+              OMM_ERR_REFUSED_VALUE);
     /* bitmap counts that do not match, both ways */
     CHECK_ERR(decode_small(&none, BITMAP, 2, BODY(0x07, 0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x3f)),
               OMM_ERR_REFUSED_FORMAT);
@@ -283,7 +295,57 @@ static void test_describe(void) {
     }
 }
 
+/* 99 values in front and one far behind: its gap takes two bytes, so a bitmap of 100 is the shorter by one. */
+static omm_buf encode_far(const omm_codec *codec, const omm_layout *layout, size_t far) {
+    float values[800] = {0};
+    omm_buf sent;
+    omm_buf_init(&sent, 1000);
+    for (size_t i = 0; i < 99; i++) values[i] = 1;
+    values[far] = 1;
+    CHECK_OK(omm_codec_encode(&sent, NULL, codec, layout, values));
+    float back[800];
+    CHECK_OK(omm_codec_decode(back, NULL, codec, layout, omm_buf_view(&sent)));
+    CHECK(memcmp(back, values, layout->value_count * sizeof *values) == 0);
+    return sent;
+}
+
+static void test_index_border(void) {
+    enum { INDEX_AT = 7, MAP_AT = 25, GAPS = 1, BITMAP = 2 };
+    static const omm_segment segments[] = {{"w", 1, 795, 0}};
+    static const omm_layout layout = {segments, 1, 795};
+    const omm_codec codec = {.kind = OMM_CODEC_F16, .keep_count = 100};
+    static const size_t near[] = {99, 127, 128, 191, 226};
+    static const size_t far[] = {227, 255, 256, 700, 794};
+    float values[795];
+    for (size_t i = 0; i < sizeof near / sizeof near[0]; i++) {
+        omm_buf sent = encode_far(&codec, &layout, near[i]);
+        CHECK_EQ(sent.data[INDEX_AT], GAPS);
+        omm_buf_fini(&sent);
+        sent = encode_far(&codec, &layout, far[i]);
+        CHECK_EQ(sent.data[INDEX_AT], BITMAP);
+        omm_buf_fini(&sent);
+    }
+    omm_buf sent = encode_far(&codec, &layout, 700);
+    uint8_t *map = sent.data + MAP_AT;
+    map[99] |= 1u << 3; /* value 795, of 0 .. 794 */
+    CHECK_ERR(omm_codec_decode(values, NULL, &codec, &layout, omm_buf_view(&sent)),
+              OMM_ERR_REFUSED_SHAPE);
+    map[0] &= 0xfe; /* and as many as there should be */
+    CHECK_ERR(omm_codec_decode(values, NULL, &codec, &layout, omm_buf_view(&sent)),
+              OMM_ERR_REFUSED_SHAPE);
+    map[30] |= 3; /* too many before it */
+    CHECK_ERR(omm_codec_decode(values, NULL, &codec, &layout, omm_buf_view(&sent)),
+              OMM_ERR_REFUSED_FORMAT);
+    map[99] &= 0xf7;
+    CHECK_ERR(omm_codec_decode(values, NULL, &codec, &layout, omm_buf_view(&sent)),
+              OMM_ERR_REFUSED_FORMAT);
+    map[30] &= 0xfd;
+    CHECK_OK(omm_codec_decode(values, NULL, &codec, &layout, omm_buf_view(&sent)));
+    omm_buf_fini(&sent);
+}
+
 int main(void) {
+    test_index_border();
     test_layout();
     test_golden_by_hand();
     test_describe();

@@ -57,17 +57,24 @@ index_coding index_choose(size_t *bytes, const kept *k, size_t n);
 size_t index_bytes_max(size_t n, size_t k);
 /* Append the indices.  Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err index_write(omm_buf *out, index_coding coding, const kept *k, size_t n);
-/* The indices of a payload, one after the other. */
+/* The indices of a payload, one after the other, some read ahead of where we are. */
 typedef struct index_walk {
     index_coding coding;
-    omm_reader in; /* gaps: at the next one; a bitmap: at its beginning */
-    uint64_t next; /* the lowest index that the next entry can have */
+    omm_bytes in;     /* all of them as they are written; of gaps, from the first not read */
+    size_t left;      /* indices that are not read ahead yet */
+    uint64_t next;    /* the lowest one that these can begin with */
+    size_t at, count; /* index[at .. count - 1] are read ahead */
+    uint32_t index[128];
 } index_walk;
 /* Check `count` indices below n and read past them; nothing is read for INDEX_ALL.
  * Errors: REFUSED_FORMAT, REFUSED_SHAPE. */
 OMM_CHECKED omm_err index_check(index_walk *out, omm_reader *in, index_coding coding, size_t count,
                                 size_t n);
-uint32_t index_next(index_walk *w); /* at most `count` times */
+void index_read_ahead(index_walk *w);
+static inline uint32_t index_next(index_walk *w) { /* at most `count` times */
+    if (w->at == w->count) index_read_ahead(w);
+    return w->index[w->at++];
+}
 
 #define CODE_SCALE_BYTES 3u
 size_t code_width(omm_codec_kind kind); /* bytes per value: 4, 2, 1 */

@@ -165,7 +165,11 @@ static omm_err gaps_check(omm_reader *in, size_t count, size_t n) {
     uint64_t next = 0; /* the lowest index the next entry can have */
     for (size_t i = 0; i < count; i++) {
         uint32_t gap;
-        OMM_TRY(gap_read(&gap, in, i));
+        if (in->at < in->in.size && in->in.data[in->at] < 0x80) {
+            gap = in->in.data[in->at++];
+        } else {
+            OMM_TRY(gap_read(&gap, in, i));
+        }
         if (next + gap >= n)
             return omm_raise(OMM_ERR_REFUSED_SHAPE, "index %llu of entry %zu, values are %zu",
                              (unsigned long long)(next + gap), i, n);
@@ -174,22 +178,36 @@ static omm_err gaps_check(omm_reader *in, size_t count, size_t n) {
     return OMM_OK;
 }
 
-/* gap_bytes: what the same indices take as gaps. */
+/* Bits 64 x word and on of a bitmap: none behind its end. */
+static uint64_t map_word(omm_bytes map, size_t word) {
+    const size_t at = 8 * word;
+    if (at + 8 <= map.size) return omm_get_u64(map.data + at);
+    uint8_t last[8] = {0};
+    if (at < map.size) memcpy(last, map.data + at, map.size - at);
+    return omm_get_u64(last);
+}
+
+/* gap_bytes: what the same indices take as gaps.  Only a word's first bit may be so far from the one before it
+ * that its gap has a second byte. */
 static omm_err bitmap_check(size_t *gap_bytes, omm_reader *in, size_t entries, size_t n) {
     omm_bytes map = omm_read_bytes(in, bitmap_bytes(n));
     if (in->failed) return omm_raise(OMM_ERR_REFUSED_FORMAT, "ends within the bitmap");
     size_t count = 0;
     size_t next = 0;
     *gap_bytes = 0;
-    for (size_t i = 0; i < map.size * 8; i++) {
-        if (!(map.data[i / 8] >> (i % 8) & 1)) continue;
-        if (i >= n) return omm_raise(OMM_ERR_REFUSED_SHAPE, "bitmap has bit %zu of %zu", i, n);
-        if (count == entries)
-            return omm_raise(OMM_ERR_REFUSED_FORMAT, "bitmap has over %zu bits set", entries);
-        *gap_bytes += varint_bytes((uint32_t)(i - next));
-        next = i + 1;
-        count++;
+    for (size_t word = 0; 8 * word < map.size; word++) {
+        const uint64_t bits = map_word(map, word);
+        if (bits == 0) continue;
+        const size_t first = 64 * word + (size_t)__builtin_ctzll(bits);
+        const size_t here = (size_t)__builtin_popcountll(bits);
+        *gap_bytes += varint_bytes((uint32_t)(first - next)) + here - 1;
+        next = 64 * (word + 1) - (size_t)__builtin_clzll(bits);
+        count += here;
     }
+    const unsigned behind = n % 8 ? (unsigned)map.data[map.size - 1] >> n % 8 : 0;
+    if (behind && count - (size_t)__builtin_popcount(behind) <= entries)
+        return omm_raise(OMM_ERR_REFUSED_SHAPE, "bitmap has bit %zu of %zu",
+                         n + (size_t)__builtin_ctz(behind), n);
     if (count != entries)
         return omm_raise(OMM_ERR_REFUSED_FORMAT, "bitmap has %zu bits set, not %zu", count,
                          entries);
@@ -199,7 +217,7 @@ static omm_err bitmap_check(size_t *gap_bytes, omm_reader *in, size_t entries, s
 omm_err index_check(index_walk *out, omm_reader *in, index_coding coding, size_t count, size_t n) {
     const size_t begin = in->at;
     size_t gap_bytes = 0;
-    *out = (index_walk){.coding = coding, .in = *in};
+    *out = (index_walk){.coding = coding, .left = count};
     if (coding == INDEX_ALL) return OMM_OK;
     if (coding == INDEX_GAPS) {
         OMM_TRY(gaps_check(in, count, n));
@@ -209,19 +227,42 @@ omm_err index_check(index_walk *out, omm_reader *in, index_coding coding, size_t
     }
     if ((bitmap_bytes(n) < gap_bytes) != (coding == INDEX_BITMAP))
         return omm_raise(OMM_ERR_REFUSED_FORMAT, "indices are in the longer of the two codings");
+    out->in = omm_bytes_of(in->in.data + begin, in->at - begin);
     return OMM_OK;
 }
 
-uint32_t index_next(index_walk *w) {
-    if (w->coding == INDEX_GAPS) {
-        uint32_t gap;
-        const omm_err err = gap_read(&gap, &w->in, 0);
-        OMM_ASSERT(err == OMM_OK);
-        w->next += gap;
-    } else if (w->coding == INDEX_BITMAP) {
-        const uint8_t *map = w->in.in.data + w->in.at;
-        while (!(map[w->next / 8] >> (w->next % 8))) w->next = (w->next / 8 + 1) * 8;
-        w->next += (uint32_t)__builtin_ctz((unsigned)map[w->next / 8] >> (w->next % 8));
+static void read_gaps(index_walk *w) {
+    const uint8_t *p = w->in.data;
+    for (size_t i = 0; i < w->count; i++) {
+        uint64_t gap = *p & 0x7fu;
+        for (unsigned shift = 7; *p++ & 0x80u; shift += 7) gap |= (uint64_t)(*p & 0x7fu) << shift;
+        w->index[i] = (uint32_t)(w->next + gap);
+        w->next += gap + 1;
     }
-    return (uint32_t)w->next++;
+    w->in = omm_bytes_of(p, w->in.size - (size_t)(p - w->in.data));
+}
+
+static void read_bits(index_walk *w) {
+    size_t word = (size_t)(w->next / 64);
+    uint64_t bits = map_word(w->in, word) & UINT64_MAX << w->next % 64;
+    for (size_t i = 0; i < w->count;) {
+        for (; bits && i < w->count; bits &= bits - 1)
+            w->index[i++] = (uint32_t)(64 * word + (size_t)__builtin_ctzll(bits));
+        if (i < w->count) bits = map_word(w->in, ++word);
+        OMM_ASSERT(8 * word < w->in.size);
+    }
+    w->next = (uint64_t)w->index[w->count - 1] + 1;
+}
+
+void index_read_ahead(index_walk *w) {
+    const size_t room = sizeof w->index / sizeof w->index[0];
+    OMM_ASSERT(w->left > 0);
+    w->at = 0;
+    w->count = w->left < room ? w->left : room;
+    w->left -= w->count;
+    if (w->coding == INDEX_GAPS) {
+        read_gaps(w);
+    } else {
+        read_bits(w);
+    }
 }

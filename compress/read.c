@@ -103,17 +103,22 @@ static omm_err check_rows_dense(const code_reader *r) {
     return OMM_OK;
 }
 
-static omm_err check_rows_sparse(const code_reader *r) {
+/* `rows`: those that keep something, each of which has a scale.  Stops at the first fault, and at the first row that has
+ * no scale left. */
+static omm_err check_rows_sparse(size_t *rows, const code_reader *r, size_t scale_count) {
     row_walk w = {.layout = r->layout};
     index_walk indices = r->indices;
     size_t row = 0;
     size_t first = 0; /* entry of the row */
     float scale = 0;
     int q_max = 0;
+    *rows = 0;
     for (size_t i = 0; i < r->count; i++) {
         const uint32_t index = index_next(&indices);
         if (index >= w.end) {
             if (i > 0) OMM_TRY(check_largest(q_max, scale, first));
+            *rows = row + 1;
+            if (row == scale_count) return OMM_OK;
             row_seek(&w, index);
             OMM_TRY(check_scale(&scale, r, row++));
             first = i;
@@ -126,9 +131,8 @@ static omm_err check_rows_sparse(const code_reader *r) {
     return r->count > 0 ? check_largest(q_max, scale, first) : OMM_OK;
 }
 
-/* Rows that keep something: each has a scale. */
-static size_t scale_count_of(const code_reader *r) {
-    if (!r->is_sparse) return omm_layout_rows(r->layout);
+/* Rows that keep something. */
+static size_t rows_kept(const code_reader *r) {
     row_walk w = {.layout = r->layout};
     index_walk indices = r->indices;
     size_t count = 0;
@@ -141,11 +145,25 @@ static size_t scale_count_of(const code_reader *r) {
     return count;
 }
 
-static omm_err check_int8(code_reader *r, omm_reader in) {
-    r->scales = omm_read_bytes(&in, scale_count_of(r) * CODE_SCALE_BYTES).data;
+static omm_err check_dense(code_reader *r, omm_reader in) {
+    r->scales = omm_read_bytes(&in, omm_layout_rows(r->layout) * CODE_SCALE_BYTES).data;
     r->codes = omm_read_bytes(&in, r->count).data;
     if (in.failed || in.at != in.in.size) return ends_elsewhere(&in, r->count);
-    return r->is_sparse ? check_rows_sparse(r) : check_rows_dense(r);
+    return check_rows_dense(r);
+}
+
+/* How many scales there are follows from the size; that it is right is known when the rows were gone through. */
+static omm_err check_sparse(code_reader *r, omm_reader in) {
+    const size_t left = in.in.size - in.at;
+    if (left < r->count) return ends_elsewhere(&in, r->count);
+    const size_t bytes = left - r->count;
+    const size_t scale_count = bytes / CODE_SCALE_BYTES;
+    size_t rows;
+    r->scales = omm_read_bytes(&in, bytes).data;
+    r->codes = omm_read_bytes(&in, r->count).data;
+    const omm_err err = check_rows_sparse(&rows, r, scale_count);
+    if (err == OMM_OK && rows * CODE_SCALE_BYTES == bytes) return OMM_OK;
+    return rows_kept(r) * CODE_SCALE_BYTES == bytes ? err : ends_elsewhere(&in, r->count);
 }
 
 omm_err code_check(code_reader *out, omm_reader in, const index_walk *indices, size_t count,
@@ -156,7 +174,11 @@ omm_err code_check(code_reader *out, omm_reader in, const index_walk *indices, s
                          .count = count,
                          .indices = *indices,
                          .row = {.layout = layout}};
-    OMM_TRY(kind == OMM_CODEC_INT8 ? check_int8(out, in) : check_floats(out, in));
+    if (kind != OMM_CODEC_INT8) {
+        OMM_TRY(check_floats(out, in));
+    } else {
+        OMM_TRY(out->is_sparse ? check_sparse(out, in) : check_dense(out, in));
+    }
     if (out->is_sparse && count > 0) out->index = index_next(&out->indices);
     return OMM_OK;
 }

@@ -6,7 +6,7 @@
  *        load run URL CERTIFICATE|- MODEL TARGETS NODES THREADS [chunks]
  *                                                              rounds until the run is closed, a JSON line for each;
  *                                                              chunks: nothing small travels whole
- *        load parts MODEL TARGETS                              what one submission costs, part by part
+ *        load parts MODEL TARGETS [RANK PERCENT_KEPT]          what one submission costs, part by part (16 100)
  *
  * The keys are hashes of numbers: for tests, and worth nothing.
  */
@@ -443,8 +443,8 @@ static double time_part(part_fn fn, parts *p) {
     return best;
 }
 
-/* Dense int8 deltas of rank 16: what one core does with them, one part after the other. */
-static void measure_parts(const char *model, uint32_t targets) {
+/* Int8 deltas, `percent` of whose values are kept: what one core does with them, one part after the other. */
+static void measure_parts(const char *model, uint32_t targets, uint32_t rank, uint32_t percent) {
     static const struct {
         const char *name;
         part_fn fn;
@@ -454,8 +454,9 @@ static void measure_parts(const char *model, uint32_t targets) {
                 {"add", part_add}};
     parts p = {.codec = {.kind = OMM_CODEC_INT8}};
     omm_fedavg_range range = omm_fedavg_range_default();
-    open_shape(&p.s, model, 16, 32, targets);
+    open_shape(&p.s, model, rank, 2 * (float)rank, targets);
     size_t n = p.s.layout.value_count;
+    if (percent < 100) p.codec.keep_count = (uint32_t)(n * percent / 100);
     omm_buf_init(&p.payload, omm_codec_sent_bytes_max(&p.codec, &p.s.layout));
     omm_buf_init(&p.envelope, OMM_ENVELOPE_BYTES_MAX);
     p.values = omm_alloc_aligned(n, sizeof *p.values);
@@ -469,8 +470,8 @@ static void measure_parts(const char *model, uint32_t targets) {
     MUST(omm_fedavg_init(&p.sum, &range, n));
     double took[4], all = 0, megabytes = 4e-6 * (double)n;
     for (size_t i = 0; i < 4; i++) all += took[i] = time_part(todo[i].fn, &p);
-    printf("%zu values, %.2f MB as f32, %.2f MB sent (dense int8), one thread:\n", n, megabytes,
-           1e-6 * (double)p.payload.size);
+    printf("%zu values, %.2f MB as f32, %.3f MB sent (int8, %u %% kept), one thread:\n", n,
+           megabytes, 1e-6 * (double)p.payload.size, percent);
     for (size_t i = 0; i < 4; i++)
         printf("  %-10s %8.1f us  %8.0f MB/s of f32  %4.0f %%\n", todo[i].name, 1e6 * took[i],
                megabytes / took[i], 100 * took[i] / all);
@@ -511,12 +512,13 @@ int main(int argc, char **argv) {
             number(argv[7], THREADS_MAX), !in_chunks);
         return 0;
     }
-    if (argc == 4 && strcmp(argv[1], "parts") == 0) {
-        measure_parts(argv[2], targets_of(argv[3]));
+    if ((argc == 4 || argc == 6) && strcmp(argv[1], "parts") == 0) {
+        measure_parts(argv[2], targets_of(argv[3]), argc == 6 ? number(argv[4], 256) : 16,
+                      argc == 6 ? number(argv[5], 100) : 100);
         return 0;
     }
     fprintf(stderr, "usage: load keys NODES | load run URL CERTIFICATE|- MODEL TARGETS NODES "
                     "THREADS [chunks] | "
-                    "load parts MODEL TARGETS\n");
+                    "load parts MODEL TARGETS [RANK PERCENT_KEPT]\n");
     return 2;
 }
