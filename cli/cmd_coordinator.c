@@ -32,9 +32,10 @@ typedef struct coordinator_file {
     omm_config_list mirrors; /* const char * */
     const char *every, *at;
     double over_select;
-    uint64_t poll_ms, linger_ms, node_messages_per_minute, node_bytes_per_minute, strangers_idle_ms;
+    uint64_t poll_ms, linger_ms, node_messages_per_minute, node_bytes_per_minute, strangers_idle_ms,
+        submission_bytes;
     uint32_t threads, node_max, work_bits, base_transfers, base_mbit, strangers,
-        strangers_per_address;
+        strangers_per_address, message_bytes;
     int enrolment; /* coordinator_enrolment */
     canary_file canary;
 } coordinator_file;
@@ -133,6 +134,14 @@ static const omm_config_field s_fields[] = {
                    .help = "of one node, or of a stranger's address; more waits; 0: no limit"),
     OMM_CONFIG_U64(coordinator_file, node_bytes_per_minute, .fallback = "2000000000",
                    .max = 1000000000000000, .help = "the same in bytes, both ways together"),
+    OMM_CONFIG_U32(
+        coordinator_file, message_bytes, .fallback = "266240", .min = 4096,
+        .max = OMM_MESSAGE_BYTES_MAX,
+        .help = "of one message; who sends more is cut off.  A chunk and its headers, or what "
+                "this run's nodes send at most, is the least"),
+    OMM_CONFIG_U64(coordinator_file, submission_bytes, .fallback = "0", .max = 1000000000,
+                   .help = "a scenario whose payloads may be longer is refused; 0: the scenario "
+                           "alone says it, by codec and byte_budget"),
     OMM_CONFIG_U32(coordinator_file, threads, .fallback = "0", .max = 256,
                    .help = "for evaluation and sums; 0: one per core"),
     OMM_CONFIG_STRING(coordinator_file, port_file, .fallback = "", .max = 4000,
@@ -389,7 +398,8 @@ static omm_err serve(coordinator *c, bool json, bool *passed) {
         .poll_ms = c->file.poll_ms,
         .linger_ms = c->file.linger_ms,
         .limits = {c->file.strangers, c->file.strangers_per_address, c->file.strangers_idle_ms,
-                   c->file.node_messages_per_minute, c->file.node_bytes_per_minute},
+                   c->file.node_messages_per_minute, c->file.node_bytes_per_minute,
+                   c->file.message_bytes, c->file.submission_bytes},
         .crash_at = c->env.crash_at,
         .pool = c->env.pool,
         .clock = omm_clock_system(),

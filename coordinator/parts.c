@@ -5,7 +5,9 @@
 #include "omm/file.h"
 #include "omm/gguf.h"
 #include "omm/mem.h"
+#include "omm/recipe.h"
 #include "omm/sync.h"
+#include "omm/wire.h"
 
 #include "actions.h"
 #include "watch_brief.h"
@@ -329,6 +331,29 @@ static omm_err check_counts(const service *s, const omm_coord_policy *policy) {
     return OMM_OK;
 }
 
+/* ---- sizes that these nodes cannot keep ---- */
+
+static omm_err check_sizes(const service *s) {
+    const omm_coord_limits *limits = &s->o->limits;
+    const omm_run_record *run = omm_run_get_record(s->o->run);
+    const size_t payload = omm_codec_sent_bytes_max(&run->codec_up, &run->layout);
+    omm_recipe recipe;
+    OMM_TRY(omm_recipe_decode(&recipe, run->recipe));
+    const size_t message = omm_wire_upload_bytes_max(payload, recipe.steps);
+    if (limits->submission_bytes > 0 && limits->submission_bytes < payload)
+        return omm_raise(
+            OMM_ERR_CONFIG,
+            "submission_bytes: %llu, and a payload of this scenario may have %zu; accepted: "
+            "0, %zu or more, or a smaller codec.up.byte_budget in the scenario",
+            (unsigned long long)limits->submission_bytes, payload, payload);
+    if (limits->message_bytes < message)
+        return omm_raise(OMM_ERR_CONFIG,
+                         "message_bytes: %zu, and a node of this scenario may send %zu at once; "
+                         "accepted: %zu to %u",
+                         limits->message_bytes, message, message, OMM_MESSAGE_BYTES_MAX);
+    return OMM_OK;
+}
+
 /* ---- all of them ---- */
 
 static void note_replay(void *ud, uint64_t ms) {
@@ -343,6 +368,7 @@ omm_err service_open(service *s) {
     server.untrusted_per_peer = s->o->limits.strangers_per_address;
     server.idle_ms = s->o->limits.strangers_idle_ms;
     meter_limits limits = {s->o->limits.messages_per_minute, s->o->limits.bytes_per_minute};
+    server.message_bytes_max = s->o->limits.message_bytes;
     server.tls_certificate = s->o->tls_certificate;
     server.tls_key = s->o->tls_key;
     omm_coord_options options;
@@ -352,6 +378,7 @@ omm_err service_open(service *s) {
     s->node_max = s->enrolment.node_max;
     OMM_TRY(take_descriptors(&server.descriptors_max, s));
     OMM_TRY(check_counts(s, &options.policy));
+    OMM_TRY(check_sizes(s));
     options.enrolment = &s->enrolment;
     options.canaries = s->o->canaries;
     options.state_dir = s->o->state_dir;

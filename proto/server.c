@@ -448,11 +448,10 @@ void omm_exchange_drop(omm_exchange *exchange) {
 
 /* The answer, in place of the request or of an answer before it. */
 static omm_err set_message(omm_exchange *exchange, omm_bytes reply) {
-    size_t max = exchange->server->options.message_bytes_max;
     nng_msg *message = NULL;
-    if (reply.size > max)
-        return omm_raise(OMM_ERR_TOO_BIG, "reply has %zu bytes, at most %zu are allowed",
-                         reply.size, max);
+    if (reply.size > OMM_MESSAGE_BYTES_MAX)
+        return omm_raise(OMM_ERR_TOO_BIG, "reply has %zu bytes, at most %u are allowed", reply.size,
+                         OMM_MESSAGE_BYTES_MAX);
     if (nng_msg_alloc(&message, reply.size) != 0)
         return omm_raise(OMM_ERR_NOMEM, "no memory for a reply of %zu bytes", reply.size);
     if (reply.size > 0) memcpy(nng_msg_body(message), reply.data, reply.size);

@@ -159,6 +159,17 @@ void omm_wire_round_bytes(uint64_t *up, uint64_t *down, const omm_wire_round *ro
     *down = d;
 }
 
+#define MANIFEST_BYTES 1024u /* a manifest in its envelope, without what has many parts */
+
+size_t omm_wire_upload_bytes_max(uint64_t payload_max, uint32_t steps) {
+    const size_t chunk = put_chunk(UINT32_MAX, omm_chunk_size(payload_max, 0));
+    uint64_t submit = MANIFEST_BYTES + 8 * (uint64_t)steps +
+                      omm_chunk_count(payload_max) * (sizeof(omm_digest) + 2);
+    submit += payload_max < OMM_WHOLE_BYTES_MAX ? payload_max : OMM_WHOLE_BYTES_MAX;
+    const uint64_t most = submit > chunk ? submit : chunk;
+    return most < OMM_MESSAGE_BYTES_MAX ? (size_t)most : OMM_MESSAGE_BYTES_MAX;
+}
+
 size_t omm_wire_poll_bytes(uint32_t round) {
     Omm__Poll poll;
     omm__poll__init(&poll);

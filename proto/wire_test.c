@@ -77,6 +77,58 @@ static void test_nominal_poll(void) {
     }
 }
 
+static uint8_t s_bytes[3 * OMM_CHUNK_BYTES];
+
+/* The largest requests of a submission against what is said of them: never less, and little more. */
+static void check_upload(uint64_t payload, uint32_t steps) {
+    enum { CHUNKS = 4, STEPS = 16000 };
+    static uint8_t digests[8 * STEPS];
+    omm_digest chunks[CHUNKS] = {{{0}}};
+    omm_key key;
+    omm_buf plain, sealed, out;
+    omm_buf_init(&plain, OMM_MESSAGE_BYTES_MAX);
+    omm_buf_init(&sealed, OMM_MESSAGE_BYTES_MAX);
+    omm_buf_init(&out, OMM_MESSAGE_BYTES_MAX);
+    omm_key_generate(&key);
+    omm_submission s = sample_submission();
+    s.tokens = s.examples = UINT64_MAX;
+    s.round = s.steps = UINT32_MAX;
+    s.payload.size = payload;
+    s.payload.chunk_digests = chunks;
+    s.payload.chunk_count = omm_chunk_count(payload);
+    s.step_digests = omm_bytes_of(digests, 8 * (size_t)steps);
+    CHECK(s.payload.chunk_count <= CHUNKS && steps <= STEPS);
+    CHECK_OK(omm_submission_encode(&plain, &s));
+    CHECK_OK(omm_envelope_seal(&sealed, OMM_CONTEXT_SUBMISSION, omm_buf_view(&plain), &key));
+    omm_request submit = {.kind = OMM_REQUEST_SUBMIT, .envelope = omm_buf_view(&sealed)};
+    if (omm_wire_is_whole(sealed.size, payload))
+        submit.data = omm_bytes_of(s_bytes, (size_t)payload);
+    CHECK_OK(omm_request_encode(&out, &submit));
+    size_t most = out.size;
+    omm_buf_clear(&out);
+    omm_request put = {.kind = OMM_REQUEST_PUT, .digest = sample_digest(1), .index = CHUNKS};
+    put.data = omm_bytes_of(s_bytes, omm_chunk_size(payload, 0));
+    CHECK_OK(omm_request_encode(&out, &put));
+    if (out.size > most) most = out.size;
+    CHECK(most <= omm_wire_upload_bytes_max(payload, steps));
+    CHECK(omm_wire_upload_bytes_max(payload, steps) <
+          most + 1024 + (most < OMM_WHOLE_BYTES_MAX ? 0 : OMM_WHOLE_BYTES_MAX));
+    omm_buf_fini(&out);
+    omm_buf_fini(&sealed);
+    omm_buf_fini(&plain);
+}
+
+static void test_upload_bytes(void) {
+    check_upload(1, 1);
+    check_upload(6800, 25);
+    check_upload(OMM_WHOLE_BYTES_MAX, 100);
+    check_upload(OMM_WHOLE_BYTES_MAX + 1, 100);
+    check_upload(3 * OMM_CHUNK_BYTES, 1);
+    check_upload(OMM_CHUNK_BYTES + 1, 16000);
+    check_upload(100, 16000);
+    CHECK_EQ(omm_wire_upload_bytes_max((uint64_t)1 << 40, UINT32_MAX), OMM_MESSAGE_BYTES_MAX);
+}
+
 /* ---- a round over the transport, counted where it passes ---- */
 
 typedef struct line {
@@ -97,8 +149,6 @@ static void exchange(line *l, const omm_request *request, const omm_reply *reply
     CHECK_OK(omm_exchange_reply(taken, omm_buf_view(&l->reply)));
     CHECK_OK(omm_client_receive(&got, l->client, 10000));
 }
-
-static uint8_t s_bytes[3 * OMM_CHUNK_BYTES];
 
 static void download(line *l, uint64_t size) {
     for (uint32_t i = 0; i < omm_chunk_count(size); i++) {
@@ -196,6 +246,7 @@ int main(void) {
     test_chunks();
     test_describe();
     test_nominal_poll();
+    test_upload_bytes();
     test_round_bytes();
     test_long_need();
     return 0;

@@ -73,9 +73,9 @@ def parse_metrics(text):
     return values
 
 
-def write_files(folder, port, web):
+def write_files(folder, port, web, **more):
     (folder / "run.yaml").write_text(SCENARIO)
-    live.write_coordinator(folder, port, "run.yaml", http=web, http_port_file="http_port" if web else None, strangers_idle_ms=2000)
+    live.write_coordinator(folder, port, "run.yaml", http=web, http_port_file="http_port" if web else None, strangers_idle_ms=2000, **more)
     for name in NODES:
         live.write_node(folder, name, port, scenario="run.yaml", answer_ms=3000)
 
@@ -185,15 +185,44 @@ def slow(port):
     check(got.startswith(b"HTTP/1.1 200"), f"afterwards: {got[:50]}")
 
 
+HELLO = b"\0SP\0\0\x30\0\0"
+
+
+def heard(port, said):
+    """What comes back on the nodes' port until the connection is closed, after its greeting."""
+    with socket.create_connection(("127.0.0.1", port), STARVED_S, source_address=("127.0.0.3", 0)) as s:
+        s.sendall(said)
+        return drain(s)[len(HELLO):]
+
+
 def silent(port):
-    """On the nodes' port, who says nothing and who says half of something are closed after strangers_idle_ms."""
+    """Who says nothing and who says half of something are closed after strangers_idle_ms."""
     begin = time.monotonic()
-    for said in (b"", b"\0SP\0\0\x30\0\0" + bytes(7)):
-        with socket.create_connection(("127.0.0.1", port), STARVED_S, source_address=("127.0.0.3", 0)) as s:
-            s.sendall(said)
-            drain(s)
+    for said in (b"", HELLO + bytes(7)):
+        heard(port, said)
     took = time.monotonic() - begin
     check(2 < took < STARVED_S, f"two silent connections were closed within {took:.1f} s")
+
+
+def long_ones(port, message_bytes):
+    """A message of message_bytes is answered (and then silence is not waited for), one byte more is not, nor is it read."""
+    def frame(size):
+        return HELLO + (4 + size).to_bytes(8, "big") + b"\x80\0\0\1" + bytes(size)
+
+    check(len(heard(port, frame(message_bytes))) > 12, f"a message of {message_bytes} bytes was not answered")
+    check(heard(port, frame(message_bytes + 1)) == b"", f"a message of {message_bytes + 1} bytes was answered")
+
+
+def least_sizes(folder):
+    """What a coordinator asks for that is told to take less than this run's nodes may send."""
+    least = {}
+    for key, below in (("submission_bytes", 1), ("message_bytes", 4096)):
+        write_files(folder, free_port(), None, **{key: below})
+        done = subprocess.run([MESHMIND, "coordinator", "-c", folder / "coordinator.yaml"], capture_output=True, text=True, timeout=LIMIT_S)
+        found = re.search(rf"{key}: {below}, and .* accepted: (?:0, )?(\d+) ", done.stderr)
+        check(done.returncode == 2 and found, f"{key}: {below}: exit {done.returncode}: {done.stderr}")
+        least[key] = int(found[1])
+    return least
 
 
 def look(port, stop, seen):
@@ -224,8 +253,8 @@ def shown(folder, name, seen):
 
 def federate(folder, looked_at):
     folder.mkdir()
-    own_port = free_port()
-    write_files(folder, own_port, "127.0.0.1:0" if looked_at else None)
+    own_port, sizes = free_port(), least_sizes(folder) if looked_at else {}
+    write_files(folder, own_port, "127.0.0.1:0" if looked_at else None, **sizes)
     processes = [start(folder, "coordinator", "coordinator")]
     seen, stop = {"states": set(), "health": set(), "looks": 0, "lost": []}, threading.Event()
     try:
@@ -240,6 +269,7 @@ def federate(folder, looked_at):
                 t.start()
             holders = [raw(port, b"GET / HTTP/1.1\r\n") for _ in range(4)]  # and never a word more
             silent(own_port)
+            long_ones(own_port, sizes["message_bytes"])
         if looked_at:
             threads[1].join()  # nobody trains yet: the service is there as long as it takes
         processes += [start(folder, "node", n) for n in (NODES[:-1] if looked_at else NODES)]

@@ -24,6 +24,9 @@ typedef struct omm_coord_limits {
     uint64_t strangers_idle_ms;   /* of those, without a complete message for so long: closed */
     uint64_t messages_per_minute; /* of a node, or of a stranger's address; more is told to wait */
     uint64_t bytes_per_minute;    /* both ways together */
+    size_t
+        message_bytes; /* of one request; less than the run's nodes send is refused at the start */
+    uint64_t submission_bytes; /* a run whose payloads may be longer is not begun; 0: any */
 } omm_coord_limits;
 
 /* All borrowed. */

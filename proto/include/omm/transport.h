@@ -83,8 +83,9 @@ typedef struct omm_wire_count {
 uint64_t omm_wire_turned_away(const omm_wire_count *count);
 
 typedef struct omm_server_options {
-    unsigned exchanges_max;      /* requests taken at a time */
-    size_t message_bytes_max;    /* of a request or reply body */
+    unsigned exchanges_max; /* requests taken at a time */
+    size_t
+        message_bytes_max; /* of a request body, at most OMM_MESSAGE_BYTES_MAX; a reply may have those */
     unsigned untrusted_max;      /* connections nobody vouched for */
     unsigned untrusted_per_peer; /* of those, per address, or /64 of IPv6 */
     unsigned

@@ -72,4 +72,9 @@ void omm_wire_round_bytes(uint64_t *up, uint64_t *down, const omm_wire_round *ro
  * the run id (32 characters), has seen `round` rounds, and its counter is round + 1. */
 size_t omm_wire_poll_bytes(uint32_t round);
 
+/* Bytes of the largest request that a node makes to submit a payload of up to `payload_max` bytes as sent, with `steps`
+ * digests of steps: its manifest, with the payload where that may travel whole, or a chunk.  Up to a kilobyte above what
+ * passes, and at most OMM_MESSAGE_BYTES_MAX. */
+size_t omm_wire_upload_bytes_max(uint64_t payload_max, uint32_t steps);
+
 #endif
