@@ -35,22 +35,29 @@ static void k_rmsnorm(float *restrict dx, const float *restrict dy, const float 
     for (size_t j = 0; j < n; j++) dx[j] += fmaf(-c, x[j], r * (dy[j] * w[j]));
 }
 
-/* Outputs may lie on inputs: results of a few elements wait in arrays of their own, so that the
+/* n elements, LANES but at the end.  Outputs may lie on inputs: results wait in arrays of their own, so that the
  * compiler needs no alias check. */
+static inline __attribute__((always_inline)) void swiglu_lanes(float *dgate, float *dup,
+                                                               const float *da, const float *gate,
+                                                               const float *up, const float *e,
+                                                               const size_t n) {
+    float a[LANES], b[LANES];
+    for (size_t l = 0; l < n; l++) {
+        float d = da[l], g = gate[l], s = 1.0F / (1.0F + e[l]);
+        float silu = g * s;
+        a[l] = (d * up[l]) * fmaf(silu, 1.0F - s, s);
+        b[l] = d * silu;
+    }
+    for (size_t l = 0; l < n; l++) dgate[l] = a[l];
+    for (size_t l = 0; l < n; l++) dup[l] = b[l];
+}
+
 static void k_swiglu(float *dgate, float *dup, const float *da, const float *gate, const float *up,
                      const float *e, size_t count) {
-    for (size_t i = 0; i < count; i += LANES) {
-        size_t n = count - i < LANES ? count - i : LANES;
-        float a[LANES], b[LANES];
-        for (size_t l = 0; l < n; l++) {
-            float d = da[i + l], g = gate[i + l], s = 1.0F / (1.0F + e[i + l]);
-            float silu = g * s;
-            a[l] = (d * up[i + l]) * fmaf(silu, 1.0F - s, s);
-            b[l] = d * silu;
-        }
-        for (size_t l = 0; l < n; l++) dgate[i + l] = a[l];
-        for (size_t l = 0; l < n; l++) dup[i + l] = b[l];
-    }
+    size_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        swiglu_lanes(dgate + i, dup + i, da + i, gate + i, up + i, e + i, LANES);
+    swiglu_lanes(dgate + i, dup + i, da + i, gate + i, up + i, e + i, count - i);
 }
 
 /* sqrt(8 / pi), negated, and 0.044715 times it: those of omm_geglu_forward. */
@@ -60,20 +67,27 @@ static void k_gelu_power(float *v, const float *gate, size_t count) {
     for (size_t i = 0; i < count; i++) v[i] = gate[i] * fmaf(gate[i] * gate[i], GELU_C1, GELU_C0);
 }
 
+static inline __attribute__((always_inline)) void geglu_lanes(float *dgate, float *dup,
+                                                              const float *da, const float *gate,
+                                                              const float *up, const float *e,
+                                                              const size_t n) {
+    float a[LANES], b[LANES];
+    for (size_t l = 0; l < n; l++) {
+        float d = da[l], g = gate[l], s = 1.0F / (1.0F + e[l]);
+        float gelu = g * s, slope = fmaf(g * g, 3.0F * GELU_C1, GELU_C0);
+        a[l] = (d * up[l]) * fmaf(-gelu * (1.0F - s), slope, s);
+        b[l] = d * gelu;
+    }
+    for (size_t l = 0; l < n; l++) dgate[l] = a[l];
+    for (size_t l = 0; l < n; l++) dup[l] = b[l];
+}
+
 static void k_geglu(float *dgate, float *dup, const float *da, const float *gate, const float *up,
                     const float *e, size_t count) {
-    for (size_t i = 0; i < count; i += LANES) {
-        size_t n = count - i < LANES ? count - i : LANES;
-        float a[LANES], b[LANES];
-        for (size_t l = 0; l < n; l++) {
-            float d = da[i + l], g = gate[i + l], s = 1.0F / (1.0F + e[i + l]);
-            float gelu = g * s, slope = fmaf(g * g, 3.0F * GELU_C1, GELU_C0);
-            a[l] = (d * up[i + l]) * fmaf(-gelu * (1.0F - s), slope, s);
-            b[l] = d * gelu;
-        }
-        for (size_t l = 0; l < n; l++) dgate[i + l] = a[l];
-        for (size_t l = 0; l < n; l++) dup[i + l] = b[l];
-    }
+    size_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        geglu_lanes(dgate + i, dup + i, da + i, gate + i, up + i, e + i, LANES);
+    geglu_lanes(dgate + i, dup + i, da + i, gate + i, up + i, e + i, count - i);
 }
 
 static void k_softcap(float *restrict dx, const float *restrict y, float inverse, size_t n) {
