@@ -5,6 +5,7 @@
 #include "options.h"
 #include "places.h"
 #include "threads.h"
+#include "train_options.h"
 
 #include "omm/documents.h"
 #include "omm/file.h"
@@ -88,6 +89,8 @@ static omm_err run_all(pretrain_run *r) {
         return full_run_report(&r->run);
     }
     const omm_recipe recipe = omm_pretrain_recipe(&r->config);
+    train_warn_of_warmup(&recipe, "training.warmup_steps", "training.steps",
+                         "training.learning_rate");
     OMM_TRY(open_texts(r));
     OMM_TRY(open_valid(r));
     const omm_full_muon muon = omm_pretrain_muon_of(&r->config);

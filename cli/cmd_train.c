@@ -73,17 +73,6 @@ static void warn_of_length(const train_run *r) {
             r->args.seq, longest, context);
 }
 
-/* A schedule that ends on its way up is allowed: short tries have it, few people want it. */
-static void warn_of_warmup(const omm_recipe *r) {
-    if (r->warmup_steps <= r->steps) return;
-    fprintf(stderr,
-            "--warmup %u is longer than --steps %u: the rate ends at %.3g, and does not come to "
-            "--lr %.3g\n",
-            r->warmup_steps, r->steps,
-            (double)r->learning_rate * (double)r->steps / (double)r->warmup_steps,
-            (double)r->learning_rate);
-}
-
 /* Takes r->data apart; the loss of the held-out part is over what --loss says too. */
 static omm_err split_data(train_run *r) {
     const char *by = r->args.split_by ? r->args.split_by : "item";
@@ -144,7 +133,7 @@ static omm_err open_run(train_run *r) {
     OMM_TRY(check_out(&r->args));
     if (r->args.full) OMM_TRY(train_full_check(&r->args));
     OMM_TRY(train_recipe(&r->recipe, &r->args));
-    warn_of_warmup(&r->recipe);
+    train_warn_of_warmup(&r->recipe, "--warmup", "--steps", "--lr");
     OMM_TRY(split_clients(r));
     OMM_TRY(omm_isa_choose(&isa, getenv("OMM_ISA")));
     OMM_TRY(cli_threads_parse(&r->threads, r->args.threads));

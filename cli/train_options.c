@@ -269,3 +269,13 @@ omm_err train_recipe(omm_recipe *out, const train_args *a) {
     *out = r;
     return OMM_OK;
 }
+
+void train_warn_of_warmup(const omm_recipe *r, const char *warmup, const char *steps,
+                          const char *rate) {
+    if (r->warmup_steps <= r->steps) return;
+    fprintf(stderr,
+            "%s %u is longer than %s %u: the rate ends at %.3g, and does not come to %s %.3g\n",
+            warmup, r->warmup_steps, steps, r->steps,
+            (double)r->learning_rate * (double)r->steps / (double)r->warmup_steps, rate,
+            (double)r->learning_rate);
+}

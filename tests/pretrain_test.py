@@ -251,6 +251,12 @@ for args, says in ((["--start", "r"], "--start does not go with --full"), (["--d
     if says not in full("--steps", 1, *args, code=2):
         fail(f"train --full {args}: {full('--steps', 1, *args, code=2)}")
 
+# A rate that never comes to what the file says: allowed, and told.
+(work / "warm.yaml").write_text(CONFIG.replace("warmup_steps: 2", "warmup_steps: 2000").replace("steps: 12", "steps: 2"))
+said = [run("pretrain", work / name, "--out", work / "warm.gguf").stderr for name in ("tiny.yaml", "warm.yaml")]
+if "warmup" in said[0] or "training.warmup_steps 2000 is longer than training.steps 2: the rate ends at 1e-05" not in said[1]:
+    fail(f"warmup: {said}")
+
 # Refusals, with what would be accepted.
 for change, says in ((("kv_heads: 2", "kv_heads: 3"), "3 kv_heads do not divide 4 heads"),
                      (("heads: 4, ", "heads: 5, "), "24 in 5 heads"),
