@@ -40,14 +40,23 @@ SIMD_INLINE void weights_step(const int mr, vf acc[SIMD_MR][SIMD_NV], const floa
     }
 }
 
-/* c[mr][32] (+)= a[kc][SIMD_MR] b[kc][16], b's second vector WEIGHTS_KC_ROOM steps behind.  The next
- * tile's outputs lie behind these. */
-SIMD_INLINE void weights_tile_of(const int mr, size_t kc, const float *a, const float *b, float *c,
-                                 bool zero) {
+/* Where outputs of a tile come from (NULL: zeros) and go to, rows so many floats apart, and what is asked for
+ * meanwhile: the next tile's, which lie in order. */
+typedef struct weights_outputs {
+    const float *from;
+    float *to;
+    size_t from_row, to_row;
+    const float *ahead;
+} weights_outputs;
+
+/* o[mr][32] (+)= a[kc][SIMD_MR] b[kc][16], b's second vector WEIGHTS_KC_ROOM steps behind. */
+SIMD_INLINE void weights_tile_of(const int mr, size_t kc, const float *a, const float *b,
+                                 const weights_outputs *o) {
     vf acc[SIMD_MR][SIMD_NV];
+    const float *from = o->from, *ahead = o->ahead;
     SIMD_UNROLL for (int i = 0; i < mr; i++) {
         SIMD_UNROLL for (int j = 0; j < SIMD_NV; j++) {
-            acc[i][j] = zero ? vf_zero() : vf_load(c + (size_t)(i * SIMD_NV + j) * VL);
+            acc[i][j] = from ? vf_load(from + (size_t)i * o->from_row + (size_t)j * VL) : vf_zero();
         }
     }
     size_t k = 0;
@@ -55,7 +64,7 @@ SIMD_INLINE void weights_tile_of(const int mr, size_t kc, const float *a, const 
         if (WEIGHTS_ASKS) {
             for (size_t line = 0; line < WEIGHTS_UNROLL * SIMD_MR; line += VL)
                 SIMD_PREFETCH_NEAR(a + WEIGHTS_AHEAD * SIMD_MR + line);
-            SIMD_PREFETCH_NEAR(c + WEIGHTS_TILE_FLOATS + k * WEIGHTS_NEXT);
+            SIMD_PREFETCH_NEAR(ahead + k * WEIGHTS_NEXT);
         }
         SIMD_UNROLL for (size_t u = 0; u < WEIGHTS_UNROLL; u++) {
             weights_step(mr, acc, a + u * SIMD_MR, b + u * VL);
@@ -70,17 +79,18 @@ SIMD_INLINE void weights_tile_of(const int mr, size_t kc, const float *a, const 
     }
     SIMD_UNROLL for (int i = 0; i < mr; i++) {
         SIMD_UNROLL for (int j = 0; j < SIMD_NV; j++) {
-            vf_store(c + (size_t)(i * SIMD_NV + j) * VL, acc[i][j]);
+            vf_store(o->to + (size_t)i * o->to_row + (size_t)j * VL, acc[i][j]);
         }
     }
 }
 
-typedef void (*weights_tile_fn)(size_t kc, const float *a, const float *b, float *c, bool zero);
+typedef void (*weights_tile_fn)(size_t kc, const float *a, const float *b,
+                                const weights_outputs *o);
 
 #define WEIGHTS_TILE(MR, NV)                                                                       \
-    static __attribute__((noinline)) void weights_tile_##MR(size_t kc, const float *a,             \
-                                                            const float *b, float *c, bool zero) { \
-        weights_tile_of(MR, kc, a, b, c, zero);                                                    \
+    static __attribute__((noinline)) void weights_tile_##MR(                                       \
+        size_t kc, const float *a, const float *b, const weights_outputs *o) {                     \
+        weights_tile_of(MR, kc, a, b, o);                                                          \
     }
 #define WEIGHTS_TILE_NAME(MR, NV) weights_tile_##MR,
 
@@ -224,12 +234,12 @@ static void weights_store(float *c, size_t ldc, const float *tile, size_t mr, si
             vf_store_n(c + i * ldc + j, vf_load(tile + i * WEIGHTS_STEP + j), columns - j);
 }
 
-/* All tiles of columns n .. + 32 over one block of k; outputs come from memory before the first one,
- * where they are added to, and go there after the last. */
+/* All tiles of columns n .. + 32 over one block of k; outputs come from memory in the first one, where they are
+ * added to, and go there in the last: straight, but for the columns at the edge, of which only some are there. */
 static void weights_column(const weights_block *b, size_t n) {
     const gemm_job *job = b->job;
     const size_t columns = min_size(WEIGHTS_STEP, b->n + b->columns - n), tiles = weights_tiles(b);
-    const bool first = b->k0 == 0, last = b->k0 + b->kc == job->k;
+    const bool first = b->k0 == 0, last = b->k0 + b->kc == job->k, whole = columns == WEIGHTS_STEP;
     const weights_source next = weights_next(b, n);
     float *tile = b->c + (n - b->n) / WEIGHTS_STEP * tiles * WEIGHTS_TILE_FLOATS;
     weights_panel(b, n);
@@ -237,11 +247,24 @@ static void weights_column(const weights_block *b, size_t n) {
         const size_t mr = min_size(SIMD_MR, b->rows - t * SIMD_MR);
         float *c = job->c + (b->m + t * SIMD_MR) * job->ldc + n;
         weights_ask(&next, t, tiles);
-        if (first && job->accumulate) weights_load(tile, c, job->ldc, mr, columns);
+        weights_outputs o = {.from = tile,
+                             .to = tile,
+                             .from_row = WEIGHTS_STEP,
+                             .to_row = WEIGHTS_STEP,
+                             .ahead = tile + WEIGHTS_TILE_FLOATS};
+        if (first && !job->accumulate) o.from = NULL;
+        if (first && job->accumulate && !whole) weights_load(tile, c, job->ldc, mr, columns);
+        if (first && job->accumulate && whole) {
+            o.from = c;
+            o.from_row = job->ldc;
+        }
         if (last) tile_ahead(c, job->ldc, mr, columns);
-        s_weights_tiles[mr - 1](b->steps, b->a + t * SIMD_MR * b->steps, b->panel, tile,
-                                first && !job->accumulate);
-        if (last) weights_store(c, job->ldc, tile, mr, columns);
+        if (last && whole) {
+            o.to = c;
+            o.to_row = job->ldc;
+        }
+        s_weights_tiles[mr - 1](b->steps, b->a + t * SIMD_MR * b->steps, b->panel, &o);
+        if (last && !whole) weights_store(c, job->ldc, tile, mr, columns);
     }
 }
 
