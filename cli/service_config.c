@@ -2,6 +2,7 @@
 #include "service_config.h"
 
 #include "omm/crash.h"
+#include "omm/mem.h"
 #include "omm/tls.h"
 
 #include <signal.h>
@@ -48,6 +49,7 @@ omm_err service_start(service_env *env, uint32_t threads, const char *log_level)
     if (!omm_log_level_parse(&level, log_level))
         return omm_raise(OMM_ERR_CONFIG, "log_level: %s; accepted: debug, info, warn, error",
                          log_level);
+    omm_mem_give_back_large();
     env->log = omm_log_stderr(level);
     env->crash_at = getenv(OMM_CRASH_VARIABLE);
     OMM_TRY(omm_crash_check(env->crash_at));

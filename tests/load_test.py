@@ -4,9 +4,10 @@ descriptors do not grow with rounds.  With `kills`: the coordinator is killed wi
 has the digest of one that was not.  With `allowance`: nodes that say too much in a minute are told to wait.
 
 With `chunks`: by nodes that do not send or take small adapters whole.  With `idle`: so many nodes, and four times as many, that are
-connected and ask in a pause; what one of them takes of the coordinator's memory.
+connected and ask in a pause; what one of them takes of the coordinator's memory.  With `peak`: adapters of two sizes; how many of
+them the coordinator's process takes more for the larger one.
 
-usage: load_test.py SOURCE_DIR MESHMIND LOAD [NODES ROUNDS THREADS [kills | allowance | chunks | idle]]
+usage: load_test.py SOURCE_DIR MESHMIND LOAD [NODES ROUNDS THREADS [kills | allowance | chunks | idle | peak]]
 Memory means nothing with sanitizers, which keep what is freed: MESHMIND and LOAD are of a build without.
 Prints a line a round; docs/measurements.md has what 2,000 nodes and 50 rounds gave.
 """
@@ -21,6 +22,8 @@ MODEL = SOURCE / "scenarios/base/openmeshmind-tiny-F16.gguf"
 SETTLED = 5        # rounds until buffers have their sizes
 GROWTH_MB_MAX = 4  # from then on, over all rounds
 IDLE_KB_MAX = 12   # of the coordinator's memory for one more node that is connected
+PEAK_RANKS = {8: 0.93, 256: 29.88}  # of all targets, and what their adapters take in f32, MB
+PEAK_ADAPTERS_MAX = 3.5             # three (docs/decisions.md 85), and what the heap leaves between them
 OPEN_FILES = 4     # that are open for a moment, when one looks
 KILL_EVERY_S = (0.15, 0.9)  # after it answers again
 
@@ -32,7 +35,7 @@ for program in (MESHMIND, LOAD):
         skip(f"{program} is not there (cmake --build --preset release)")
 
 
-def write_files(folder, port=0, messages=0):
+def write_files(folder, port=0, messages=0, recipe='rank: 2, alpha: 4, targets: "q,v"'):
     (folder / "base").symlink_to(SOURCE / "scenarios/base")
     shutil.copytree(SOURCE / "scenarios/policies", folder / "policies")
     (folder / "few.jsonl").write_text("".join((SOURCE / "scenarios/base/test.jsonl").open().readlines()[:8]))
@@ -40,7 +43,7 @@ def write_files(folder, port=0, messages=0):
         "schema_version: 1\nname: load\nseed: 3\nmodel: base/openmeshmind-tiny-F16.gguf\n"
         f"train: base/train.jsonl\ntest: few.jsonl\nrounds: {ROUNDS}\n"
         "population: [{group: none, clients: [cafe-02]}]\n"
-        'recipe: {rank: 2, alpha: 4, targets: "q,v", steps: 1, batch_tokens: 64, learning_rate: 0.005}\n'
+        f'recipe: {{{recipe}, steps: 1, batch_tokens: 64, learning_rate: 0.005}}\n'
         "codec: {up: {kind: int8}, down: {kind: f16}}\nevaluation: {round_items: 2, generate: false}\n"
         f"audit: {{submissions: 0, scalar_steps: 0}}\npolicy: policies/service.yaml\n{PATIENT}")
     for name in ("coordinator", "bundle"):
@@ -66,6 +69,9 @@ class Watched:
         cpu_s = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
         return {"rss_mb": rss_kb / 1e3, "files": len(os.listdir(self.proc / "fd")), "cpu_s": cpu_s}
 
+    def peak_mb(self):
+        return int((self.proc / "status").read_text().split("VmHWM:")[1].split()[0]) / 1e3
+
 
 def start(folder):
     """A coordinator that listens; or that was killed when its run was sealed, and says the verdict again."""
@@ -82,9 +88,9 @@ def start(folder):
     return coordinator
 
 
-def start_load(folder):
+def start_load(folder, targets="q,v", *more):
     url = f"tcp://127.0.0.1:{(folder / 'port').read_text().strip()}"
-    words = [LOAD, "run", url, "-", MODEL, "q,v", str(NODES), str(THREADS), *(["chunks"] if WHAT == "chunks" else [])]
+    words = [LOAD, "run", url, "-", MODEL, targets, str(NODES), str(THREADS), *(["chunks"] if WHAT == "chunks" else more)]
     return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
 
 
@@ -207,6 +213,36 @@ def idle():
         fail(f"a node that is connected takes {each_kb:.1f} kB, accepted are under {IDLE_KB_MAX}")
 
 
+def peak_mb(rank):
+    """The most that the coordinator's process ever had, seen at the end of each round and each opening."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="omm-load-"))
+    coordinator = load = None
+    try:
+        write_files(folder, recipe=f"rank: {rank}, alpha: {2 * rank}, targets: all-linear")
+        coordinator, most = start(folder), 0
+        load = start_load(folder, "all", "chunks", str(rank))
+        for _ in load.stdout:
+            most = max(most, Watched(coordinator).peak_mb())
+        if load.wait() != 0 or coordinator.wait(timeout=300) not in (0, 1):
+            fail((folder / "coordinator.log").read_text()[-3000:])
+        return most
+    finally:
+        for process in (load, coordinator):
+            if process and process.poll() is None:
+                process.kill()
+                process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def peak():
+    (small, small_mb), (large, large_mb) = PEAK_RANKS.items()
+    few, many = peak_mb(small), peak_mb(large)
+    adapters = (many - few) / (large_mb - small_mb)
+    print(f"{NODES} nodes, {ROUNDS} rounds: at most {few:.1f} MB at rank {small}, {many:.1f} at rank {large}: {adapters:.2f} adapters of {large_mb} MB")
+    if not 0.5 < adapters < PEAK_ADAPTERS_MAX:
+        fail(f"{adapters:.2f} adapters, accepted are under {PEAK_ADAPTERS_MAX}")
+
+
 def survives_kills():
     folder = pathlib.Path(tempfile.mkdtemp(prefix="omm-load-"))
     try:
@@ -271,4 +307,4 @@ def main():
         shutil.rmtree(folder, ignore_errors=True)
 
 
-{"kills": survives_kills, "idle": idle, "allowance": is_told_to_wait}.get(WHAT, main)()
+{"kills": survives_kills, "idle": idle, "peak": peak, "allowance": is_told_to_wait}.get(WHAT, main)()

@@ -341,7 +341,7 @@ static void watch(uint32_t nodes) {
 }
 
 static void run(const char *url, const char *certificate, const char *model, uint32_t targets,
-                uint32_t count, uint32_t threads, bool whole) {
+                uint32_t count, uint32_t threads, bool whole, uint32_t rank) {
     shape s;
     omm_client_options options = omm_client_options_default();
     omm_buf pem;
@@ -350,7 +350,7 @@ static void run(const char *url, const char *certificate, const char *model, uin
     options.tls_certificate = omm_buf_view(&pem);
     options.reconnect_min_ms = 10;
     options.reconnect_max_ms = 100; /* the coordinator may be killed and come back */
-    open_shape(&s, model, 2, 4, targets);
+    open_shape(&s, model, rank, 2 * (float)rank, targets);
     node *nodes = omm_alloc(count, sizeof *nodes);
     static crew crews[THREADS_MAX];
     OMM_ASSERT(nodes);
@@ -506,10 +506,10 @@ int main(int argc, char **argv) {
         }
         return 0;
     }
-    const bool in_chunks = argc == 9 && strcmp(argv[8], "chunks") == 0;
+    const bool in_chunks = (argc == 9 || argc == 10) && strcmp(argv[8], "chunks") == 0;
     if ((argc == 8 || in_chunks) && strcmp(argv[1], "run") == 0) {
         run(argv[2], argv[3], argv[4], targets_of(argv[5]), number(argv[6], OMM_SELECTED_MAX),
-            number(argv[7], THREADS_MAX), !in_chunks);
+            number(argv[7], THREADS_MAX), !in_chunks, argc == 10 ? number(argv[9], 256) : 2);
         return 0;
     }
     if ((argc == 4 || argc == 6) && strcmp(argv[1], "parts") == 0) {
@@ -518,7 +518,7 @@ int main(int argc, char **argv) {
         return 0;
     }
     fprintf(stderr, "usage: load keys NODES | load run URL CERTIFICATE|- MODEL TARGETS NODES "
-                    "THREADS [chunks] | "
+                    "THREADS [chunks [RANK]] | "
                     "load parts MODEL TARGETS [RANK PERCENT_KEPT]\n");
     return 2;
 }

@@ -37,6 +37,10 @@ char *omm_strdup(const char *text);
  * aligned for any type.  NULL when out of memory or on overflow, and `ptr` is then still valid. */
 void *omm_grow(void *ptr, size_t count_old, size_t count_new, size_t size);
 
+/* From now on an array of 1 MiB or more goes back to the system when it is freed.  Else the C library keeps such arrays up
+ * to 32 MiB for later, in a heap that has holes.  For programs that run for weeks; once, before threads begin. */
+void omm_mem_give_back_large(void);
+
 /* An arena: many allocations, freed at once.  Blocks come from omm_alloc. */
 typedef struct omm_arena {
     void *block;      /* newest block, linked to the older ones */
