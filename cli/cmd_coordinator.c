@@ -135,7 +135,7 @@ static const omm_config_field s_fields[] = {
     OMM_CONFIG_U64(coordinator_file, node_bytes_per_minute, .fallback = "2000000000",
                    .max = 1000000000000000, .help = "the same in bytes, both ways together"),
     OMM_CONFIG_U32(
-        coordinator_file, message_bytes, .fallback = "266240", .min = 4096,
+        coordinator_file, message_bytes, .fallback = "266240", .min = 8192,
         .max = OMM_MESSAGE_BYTES_MAX,
         .help = "of one message; who sends more is cut off.  A chunk and its headers, or what "
                 "this run's nodes send at most, is the least"),

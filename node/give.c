@@ -201,8 +201,10 @@ omm_err node_give(omm_node *node) {
     return err;
 }
 
+/* Not after some attempts that nobody answered: a coordinator that takes only shorter messages closes the connection, and its
+ * run may be another one by now. */
 static bool is_whole(const omm_node *node) {
-    return node->o.whole && !node->is_plain &&
+    return node->o.whole && !node->is_plain && node->failures < NODE_WHOLE_FAILURES &&
            omm_wire_is_whole(node->submission.size, node->payload.size);
 }
 

@@ -33,6 +33,7 @@
 #define NODE_STRANGER_MS 60000u       /* between two attempts to be let in */
 #define NODE_DECLINED_MS 5000u        /* before asking again after an offer we do not follow */
 #define NODE_WAIT_MAX_MS 600000u      /* a longer wait than this is not believed */
+#define NODE_WHOLE_FAILURES 3u        /* of sending a submission whole: then without its payload */
 #define NODE_NEEDS_SPARE 64u          /* over four per chunk, the coordinator asks without end */
 #define NODE_UNSIGNED_REFUSALS_MAX 3u /* then a submission without a verdict is given up */
 

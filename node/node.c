@@ -155,6 +155,14 @@ static void wait_backoff(omm_node *node, uint64_t now_ms) {
     wait(node, now_ms, ms < NODE_BACKOFF_MAX_MS ? ms : NODE_BACKOFF_MAX_MS);
 }
 
+/* No answer, or none that can be read: the same request again, later. */
+static void failed(omm_node *node, uint64_t now_ms) {
+    node->failures++;
+    if (node->phase == NODE_SUBMITTING && node->failures == NODE_WHOLE_FAILURES)
+        omm_buf_clear(&node->request); /* but without its payload */
+    wait_backoff(node, now_ms);
+}
+
 static void complain(const omm_node *node, const char *event, const char *sentence) {
     omm_log_event(node->o.log, OMM_LOG_WARN, event, OMM_LOG_STR("node", node->o.name),
                   OMM_LOG_STR("phase", s_phase_names[node->phase]),
@@ -420,8 +428,7 @@ static omm_err on_reply(omm_node *node, uint64_t now_ms, omm_bytes bytes) {
         }
     } else if (err != OMM_ERR_NOMEM) {
         complain(node, "reply_ignored", omm_err_sentence());
-        node->failures++;
-        wait_backoff(node, now_ms); /* then the same request again */
+        failed(node, now_ms);
         err = OMM_OK;
     }
     omm_arena_fini(&arena);
@@ -498,8 +505,7 @@ static omm_err take_event(omm_node *node, uint64_t now_ms, const omm_node_event 
     case OMM_NODE_SEND_FAILED:
         if (!node->in_flight) return OMM_OK;
         node->in_flight = false;
-        node->failures++;
-        wait_backoff(node, now_ms);
+        failed(node, now_ms);
         return OMM_OK;
     case OMM_NODE_WORK_DONE: return on_work_done(node, now_ms, event->work);
     }

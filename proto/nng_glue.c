@@ -63,8 +63,8 @@ const char *glue_why(int result) {
     case NNG_ECONNRESET:
     case NNG_ECONNABORTED:
     case NNG_EPROTO:
-        return "the other end closes the connection: it is tls+tcp:// there, another program, or "
-               "full";
+        return "the other end closes the connection: it is tls+tcp:// there, another program, "
+               "full, or takes no message so long";
     default: return nng_strerror(result);
     }
 }

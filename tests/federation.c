@@ -399,6 +399,11 @@ static void exchange(fed *f, uint32_t i) {
     /* Taken by the coordinator and freed here, it would count as the coordinator's for good. */
     if (f->o.counts_bytes) CHECK_OK(omm_buf_reserve(&reply, OMM_MESSAGE_BYTES_MAX));
     CHECK_OK(omm_buf_append(&request, f->actions[i].request.data, f->actions[i].request.size));
+    if (request.size > f->longest) f->longest = request.size;
+    if (f->o.request_bytes_max && request.size > f->o.request_bytes_max) {
+        fault = FED_LOSE_REQUEST;
+        f->too_long++;
+    }
     f->undo_next = fault == FED_UNDO;
     if (fault != FED_LOSE_REQUEST) fed_send(f, &reply, omm_buf_view(&request));
     if (fault == FED_TWICE) fed_send(f, &reply, omm_buf_view(&request));

@@ -72,6 +72,7 @@ typedef struct fed_options {
     bool counts_bytes;          /* coord_bytes and coord_peaks */
     /* What happens to message number `index` (0 upwards, every attempt counts). */
     fed_fault (*fault)(void *ud, uint64_t index);
+    size_t request_bytes_max; /* longer ones never arrive; 0: all do */
     /* The alloc_nth allocation of call number alloc_call (coordinator steps, ticks and node steps, each
      * counted by its own kind) fails; the call must then change nothing. */
     fed_alloc alloc_kind;
@@ -92,6 +93,8 @@ struct fed {
     char dir[256];
     char state_dir[4096]; /* of the coordinator */
     uint64_t now_ms, messages;
+    size_t longest;    /* request */
+    uint64_t too_long; /* requests that did not arrive */
     omm_run_record run;
     omm_run_node run_nodes[FED_NODES_MAX];
     bool extra[FED_NODES_MAX];

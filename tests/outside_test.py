@@ -216,7 +216,7 @@ def long_ones(port, message_bytes):
 def least_sizes(folder):
     """What a coordinator asks for that is told to take less than this run's nodes may send."""
     least = {}
-    for key, below in (("submission_bytes", 1), ("message_bytes", 4096)):
+    for key, below in (("submission_bytes", 1), ("message_bytes", 8192)):
         write_files(folder, free_port(), None, **{key: below})
         done = subprocess.run([MESHMIND, "coordinator", "-c", folder / "coordinator.yaml"], capture_output=True, text=True, timeout=LIMIT_S)
         found = re.search(rf"{key}: {below}, and .* accepted: (?:0, )?(\d+) ", done.stderr)

@@ -88,6 +88,24 @@ static void large_ones_go_in_chunks(void) {
     CHECK_EQ(messages[0] - messages[1], options.nodes);
 }
 
+/* A coordinator that takes only shorter messages than that, as one of a smaller run may, hears the manifest alone after some attempts. */
+static void too_long_goes_in_chunks(void) {
+    fed_options options = whole_options();
+    options.values_cols = 2000;
+    fed f;
+    fed_open(&f, &options);
+    fed_run(&f);
+    const omm_digest expected = fed_bundle_digest(&f);
+    options.request_bytes_max = f.longest - 200;
+    fed_close(&f);
+    fed_open(&f, &options);
+    fed_run(&f);
+    CHECK(f.too_long > 0);
+    const omm_digest digest = fed_bundle_digest(&f);
+    CHECK(omm_digest_equal(&digest, &expected));
+    fed_close(&f);
+}
+
 /* ---- one peer, word by word ---- */
 
 static void submit_with(peer *p, omm_bytes payload) {
@@ -243,6 +261,7 @@ int main(void) {
     damaged_answers_cost_only_time();
     restarts_and_failed_commits_do_not_matter();
     large_ones_go_in_chunks();
+    too_long_goes_in_chunks();
     one_question_one_receipt();
     announced_before();
     payload_changed_on_the_way();
