@@ -21,6 +21,7 @@ from live import check
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
 DURATION_S = int(sys.argv[3][:-1]) * UNITS[sys.argv[3][-1]]
+RSS_MAX, FDS_MAX = 256 << 20, 128  # of the coordinator, with sanitizers; twice what hours of it showed
 SEED = int(sys.argv[4]) if len(sys.argv) > 4 else random.SystemRandom().randrange(2**32)
 NODES, MALLORY = ["cafe-02", "studio-02", "harbor-02"], "tower-01"
 ROUNDS, STRANGERS, EPISODE_S, LATE_KILLS_MAX = 6, 6, 1500, 2
@@ -324,6 +325,9 @@ def main():
               f"coordinator), {receipts} receipts, {sum(episode.tally.sent.values())} attacks, refusals compared "
               f"{episode.compared} times, coordinator at most {max(episode.rss) >> 20} MiB and {max(episode.fds)} "
               f"descriptors", flush=True)
+        if max(episode.rss) > RSS_MAX or max(episode.fds) > FDS_MAX:
+            print(f"episode {number}, {folder} is kept: over {RSS_MAX >> 20} MiB or {FDS_MAX} descriptors", flush=True)
+            sys.exit(1)
         total["receipts"] += receipts
         total["kills"] += kills
         total["compared"] += episode.compared
