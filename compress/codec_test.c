@@ -117,6 +117,11 @@ static void test_refuses_small(void) {
               OMM_ERR_REFUSED_FORMAT);
     CHECK_ERR(decode_small(&int8, BITMAP, 2, BODY(0x21, 0, 0, 0xbc, 0, 0, 0x3c, 127, 129)),
               OMM_ERR_REFUSED_VALUE);
+    /* and a part of a scale too much */
+    CHECK_ERR(decode_small(&int8, BITMAP, 2, BODY(0x21, 0, 0, 0x3c, 0, 0, 0x3c, 1, 127, 129)),
+              OMM_ERR_REFUSED_FORMAT);
+    CHECK_ERR(decode_small(&int8, BITMAP, 2, BODY(0x21, 0, 0, 0x3c, 0, 0, 0x3c, 1, 1, 127, 129)),
+              OMM_ERR_REFUSED_FORMAT);
     /* bitmap counts that do not match, both ways */
     CHECK_ERR(decode_small(&none, BITMAP, 2, BODY(0x07, 0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x3f)),
               OMM_ERR_REFUSED_FORMAT);
@@ -295,6 +300,87 @@ static void test_describe(void) {
     }
 }
 
+/* Decode a copy of the exact size, so that the sanitizer sees any read past the end. */
+static omm_err decode_copy(float *values, const omm_codec *codec, const omm_layout *layout,
+                           omm_bytes sent) {
+    uint8_t *copy = omm_alloc(sent.size, 1);
+    CHECK(copy != NULL);
+    memcpy(copy, sent.data, sent.size);
+    omm_err err = omm_codec_decode(values, NULL, codec, layout, omm_bytes_of(copy, sent.size));
+    omm_free(copy);
+    return err;
+}
+
+/* Ends within the indices, of two bytes each, and is long enough for the codes. */
+static void test_cut_gaps(void) {
+    enum { N = 795, INDEX_AT = 7, BODY_AT = 25, GAPS = 1 };
+    static const omm_segment segments[] = {{"w", 1, N, 0}};
+    static const omm_layout layout = {segments, 1, N};
+    const omm_codec codec = {.kind = OMM_CODEC_INT8, .keep_count = 2};
+    float values[N] = {0};
+    omm_buf sent;
+    omm_buf_init(&sent, 1000);
+    values[200] = values[500] = 1;
+    CHECK_OK(omm_codec_encode(&sent, NULL, &codec, &layout, values));
+    CHECK_EQ(sent.data[INDEX_AT], GAPS);
+    CHECK_EQ(sent.size, BODY_AT + 2 * 2 + 3 + 2);
+    for (size_t size = BODY_AT; size < sent.size; size++)
+        CHECK_ERR(decode_copy(values, &codec, &layout, omm_bytes_of(sent.data, size)),
+                  OMM_ERR_REFUSED_FORMAT);
+    omm_buf_fini(&sent);
+}
+
+/* Gaps of three and four bytes: what is kept is found where it was. */
+static void check_far(size_t n, const size_t *kept, uint32_t count, size_t gap_bytes) {
+    const omm_segment segments[] = {{"w", 1, (uint32_t)n, 0}};
+    const omm_layout layout = {segments, 1, n};
+    const omm_codec codec = {.kind = OMM_CODEC_F16, .keep_count = count};
+    float *values = omm_alloc(n, sizeof *values);
+    float *back = omm_alloc(n, sizeof *back);
+    omm_buf sent;
+    CHECK(values != NULL && back != NULL);
+    omm_buf_init(&sent, 1000);
+    for (uint32_t i = 0; i < count; i++) values[kept[i]] = (float)(i + 1);
+    CHECK_OK(omm_codec_encode(&sent, NULL, &codec, &layout, values));
+    CHECK_EQ(sent.size, 1 + OMM_CODEC_HEADER_BYTES + gap_bytes + 2 * (size_t)count);
+    CHECK_OK(decode_copy(back, &codec, &layout, omm_buf_view(&sent)));
+    CHECK(memcmp(back, values, n * sizeof *values) == 0);
+    omm_buf_fini(&sent);
+    omm_free(values);
+    omm_free(back);
+}
+
+static void test_far_gaps(void) {
+    check_far(16385, (const size_t[]){16384}, 1, 3);
+    check_far(20000, (const size_t[]){0, 16385, 19999}, 3, 1 + 3 + 2);
+    check_far(40000, (const size_t[]){16383, 16384, 39999}, 3, 2 + 1 + 3);
+    check_far(2200000, (const size_t[]){2100000}, 1, 4);
+}
+
+/* Bitmaps that end anywhere in a word and in a byte, with the last values kept and bytes of codes behind them. */
+static void test_bitmap_ends(void) {
+    enum { N_MIN = 433, N_MAX = 448, FIRST = 340, INDEX_AT = 7, MAP_AT = 25, BITMAP = 2 };
+    for (uint32_t n = N_MIN; n <= N_MAX; n++) {
+        const omm_segment segments[] = {{"w", 1, n, 0}};
+        const omm_layout layout = {segments, 1, n};
+        const omm_codec codec = {.kind = OMM_CODEC_F16, .keep_count = n - FIRST};
+        float values[N_MAX] = {0}, back[N_MAX];
+        omm_buf sent;
+        omm_buf_init(&sent, 1000);
+        for (uint32_t i = FIRST; i < n; i++) values[i] = 0x1.204p0f; /* 0x3c81: no byte is 0 */
+        CHECK_OK(omm_codec_encode(&sent, NULL, &codec, &layout, values));
+        CHECK_EQ(sent.data[INDEX_AT], BITMAP);
+        CHECK_OK(decode_copy(back, &codec, &layout, omm_buf_view(&sent)));
+        CHECK(memcmp(back, values, n * sizeof *values) == 0);
+        if (n % 8) { /* a bit behind the last value */
+            sent.data[MAP_AT + n / 8] |= (uint8_t)(1u << n % 8);
+            CHECK_ERR(decode_copy(back, &codec, &layout, omm_buf_view(&sent)),
+                      OMM_ERR_REFUSED_SHAPE);
+        }
+        omm_buf_fini(&sent);
+    }
+}
+
 /* 99 values in front and one far behind: its gap takes two bytes, so a bitmap of 100 is the shorter by one. */
 static omm_buf encode_far(const omm_codec *codec, const omm_layout *layout, size_t far) {
     float values[800] = {0};
@@ -342,10 +428,20 @@ static void test_index_border(void) {
     map[30] &= 0xfd;
     CHECK_OK(omm_codec_decode(values, NULL, &codec, &layout, omm_buf_view(&sent)));
     omm_buf_fini(&sent);
+    sent = encode_far(&codec, &layout, 227);
+    map = sent.data + MAP_AT;
+    CHECK_EQ(map[28], 1u << 3); /* 227 to 226: as gaps they would be as long, and win */
+    map[28] = 1u << 2;
+    CHECK_ERR(omm_codec_decode(values, NULL, &codec, &layout, omm_buf_view(&sent)),
+              OMM_ERR_REFUSED_FORMAT);
+    omm_buf_fini(&sent);
 }
 
 int main(void) {
     test_index_border();
+    test_cut_gaps();
+    test_far_gaps();
+    test_bitmap_ends();
     test_layout();
     test_golden_by_hand();
     test_describe();
