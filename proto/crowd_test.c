@@ -263,13 +263,17 @@ static void check_network(const char *text, const char *address, const char *net
     CHECK(strcmp(found, network) == 0);
 }
 
-/* One socket that stands for all of them: those of the table must be there, or they are forgotten. */
+static void check_pipes(const peers *table) {
+    for (size_t i = 0; i < table->count; i++) CHECK_EQ(table->pipes[i], table->items[i].pipe);
+}
+
+/* Its hello, too: a socket that is not there is forgotten before. */
 static bool arrive(peers *table, const char *text, unsigned port,
                    const omm_server_options *options) {
     const struct sockaddr_storage from = address_of(text, port);
-    const size_t before = table->count;
     const bool is_in = peers_arrive(table, 1 << 20, &from, options, 1);
-    if (table->count > before) table->items[table->count - 1].pipe = (int)port;
+    check_pipes(table);
+    if (is_in) table->items[table->count - 1].pipe = table->pipes[table->count - 1] = (int)port;
     return is_in;
 }
 
@@ -300,6 +304,60 @@ static void test_networks(void) {
     peers_fini(&table);
 }
 
+/* Who comes and who goes, in any order, is found by its pipe and by no other. */
+static void test_pipes(void) {
+    enum { ALL = 40, SOCKET = 1000 };
+    peers table = {0};
+    const omm_server_options options = with_limits(ALL, ALL);
+    for (unsigned id = 1; id <= ALL; id++) {
+        CHECK(peers_add(&table, (nng_pipe){.id = id}, &options, 1)); /* local: of no server */
+        check_pipes(&table);
+    }
+    for (unsigned id = 1; id <= ALL; id += 3) {
+        peers_remove(&table, (nng_pipe){.id = id}, 1);
+        check_pipes(&table);
+    }
+    const size_t left = table.count;
+    CHECK_EQ(left, ALL - (ALL + 2) / 3);
+    for (unsigned i = 0; table.count < ALL; i++)
+        CHECK(arrive(&table, "203.0.113.9", SOCKET + i, &options)); /* where others were */
+    for (unsigned id = 1; id <= ALL; id++) {
+        const peer *found = peers_find(&table, (nng_pipe){.id = id});
+        CHECK((found != NULL) == (id % 3 != 1));
+        CHECK(!found || found->pipe == (int)id);
+    }
+    for (unsigned i = 0; i < ALL - left; i++) {
+        const peer *found = peers_find(&table, (nng_pipe){.id = SOCKET + i});
+        CHECK(found && found->port == htons((uint16_t)(SOCKET + i)));
+    }
+    peers_fini(&table);
+}
+
+/* A table that cannot grow refuses who comes, and stays as it was. */
+static void test_no_memory(void) {
+    enum { FULL = 16 };
+    const omm_server_options options = with_limits(2 * FULL, 2 * FULL);
+    const struct sockaddr_storage from = address_of("203.0.113.9", 1);
+    for (unsigned count = 0; count <= FULL; count += FULL)
+        for (size_t nth = 1; nth <= 2; nth++) {
+            peers table = {0};
+            for (unsigned id = 1; id <= count; id++)
+                CHECK(peers_add(&table, (nng_pipe){.id = id}, &options, 1));
+            omm_mem_fail_nth(nth);
+            CHECK(!peers_arrive(&table, 1 << 20, &from, &options, 1));
+            omm_mem_fail_nth(nth);
+            CHECK(!peers_add(&table, (nng_pipe){.id = 99}, &options, 1));
+            omm_mem_fail_nth(0);
+            CHECK_EQ(table.count, count);
+            check_pipes(&table);
+            CHECK(!peers_find(&table, (nng_pipe){.id = 99}));
+            CHECK(peers_add(&table, (nng_pipe){.id = 99}, &options, 1));
+            CHECK(arrive(&table, "203.0.113.9", 100, &options));
+            CHECK_EQ(table.count, count + 2);
+            peers_fini(&table);
+        }
+}
+
 /* A node's connections are bounded, too: the one that has been quiet for longest goes. */
 static void test_owners(void) {
     peer items[PEERS_PER_OWNER + 2] = {{0}};
@@ -318,10 +376,15 @@ static void test_owners(void) {
     CHECK_EQ(table.turned[OMM_TURNED_NODE], 1);
     CHECK(items[1].is_leaving && !items[0].is_leaving);
     CHECK_EQ(peers_strangers(&table), 0);
+    peers_trust(&table, (nng_pipe){.id = 1}, 5, 500); /* another key over the same connection */
+    CHECK_EQ(items[0].owner, 5);
+    CHECK_EQ(table.turned[OMM_TURNED_NODE], 1);
 }
 
 int main(void) {
     test_networks();
+    test_pipes();
+    test_no_memory();
     test_owners();
     test_silent();
     test_crowds();

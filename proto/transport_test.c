@@ -358,7 +358,8 @@ static void test_idle_table(void) {
                     {.pipe = 3, .fd = NO_FILE, .is_trusted = true},
                     {.pipe = 4, .fd = NO_FILE, .is_local = true},
                     {.pipe = 5, .fd = NO_FILE, .since_ms = 100}};
-    peers table = {.items = items, .count = 5};
+    int pipes[] = {1, 2, 3, 4, 5};
+    peers table = {.items = items, .pipes = pipes, .count = 5};
     CHECK_EQ(peers_strangers(&table), 3);
     peers_sweep(&table, 50, 149);
     CHECK_EQ(table.turned[OMM_TURNED_IDLE], 0);
