@@ -246,6 +246,25 @@ static void test_oversize_reply(void) {
     omm_server_close(server);
 }
 
+/* A server's limit is for what it is sent: its answers may have what a message may. */
+static void test_small_limit(void) {
+    static uint8_t big[OMM_MESSAGE_BYTES_MAX];
+    omm_server_options options = omm_server_options_default();
+    options.message_bytes_max = 10;
+    omm_exchange *exchange;
+    omm_bytes got;
+    omm_server *server = open_server(&options);
+    CHECK_OK(omm_server_listen(server, "inproc://small"));
+    omm_client *client = open_client("inproc://small");
+    lockstep(client, server, omm_bytes_str("ten bytes."), omm_bytes_of(big, sizeof big));
+    CHECK_OK(omm_client_send(client, omm_bytes_str("eleven byte")));
+    CHECK_ERR(omm_server_receive(&exchange, &got, server, WAIT_MS), OMM_ERR_REFUSED_SIZE);
+    CHECK_OK(omm_exchange_reply(exchange, omm_bytes_of(big, 11)));
+    CHECK_OK(omm_client_receive(&got, client, WAIT_MS));
+    omm_client_close(client);
+    omm_server_close(server);
+}
+
 static void wait_for_connections(omm_server *server, uint64_t want, uint64_t turned_away_min) {
     omm_wire_count count;
     for (unsigned i = 0; i < WAIT_MS / 10; i++) {
@@ -660,6 +679,7 @@ int main(void) {
     test_bounded_queue();
     test_oversize();
     test_oversize_reply();
+    test_small_limit();
     test_connection_limits();
     test_wait_after_loss();
     test_idle_table();
