@@ -79,10 +79,10 @@ static void test_nominal_poll(void) {
 
 static uint8_t s_bytes[3 * OMM_CHUNK_BYTES];
 
-/* The largest requests of a submission against what is said of them: never less, and little more. */
-static void check_upload(uint64_t payload, uint32_t steps) {
+/* The largest requests of a submission against what is said of them: never less, and little more.  Returns the largest. */
+static size_t check_upload(uint64_t payload, uint32_t steps) {
     enum { CHUNKS = 4, STEPS = 16000 };
-    static uint8_t digests[8 * STEPS];
+    static uint8_t digests[8 * STEPS], codec[OMM_CODEC_FIELD_MAX];
     omm_digest chunks[CHUNKS] = {{{0}}};
     omm_key key;
     omm_buf plain, sealed, out;
@@ -93,6 +93,7 @@ static void check_upload(uint64_t payload, uint32_t steps) {
     omm_submission s = sample_submission();
     s.tokens = s.examples = UINT64_MAX;
     s.round = s.steps = UINT32_MAX;
+    s.codec = omm_bytes_of(codec, sizeof codec);
     s.payload.size = payload;
     s.payload.chunk_digests = chunks;
     s.payload.chunk_count = omm_chunk_count(payload);
@@ -116,12 +117,15 @@ static void check_upload(uint64_t payload, uint32_t steps) {
     omm_buf_fini(&out);
     omm_buf_fini(&sealed);
     omm_buf_fini(&plain);
+    return most;
 }
 
 static void test_upload_bytes(void) {
     check_upload(1, 1);
     check_upload(6800, 25);
-    check_upload(OMM_WHOLE_BYTES_MAX, 100);
+    const size_t whole = check_upload(OMM_WHOLE_BYTES_MAX, 100);
+    /* "up to" a byte more is this one, too */
+    CHECK(whole <= omm_wire_upload_bytes_max(OMM_WHOLE_BYTES_MAX + 1, 100));
     check_upload(OMM_WHOLE_BYTES_MAX + 1, 100);
     check_upload(3 * OMM_CHUNK_BYTES, 1);
     check_upload(OMM_CHUNK_BYTES + 1, 16000);
