@@ -213,16 +213,24 @@ def long_ones(port, message_bytes):
     check(heard(port, frame(message_bytes + 1)) == b"", f"a message of {message_bytes + 1} bytes was answered")
 
 
-def least_sizes(folder):
-    """What a coordinator asks for that is told to take less than this run's nodes may send."""
+def least_sizes(folder, steps):
+    """What a coordinator asks for that is told to take less than the nodes of a run of so many steps may send."""
     least = {}
     for key, below in (("submission_bytes", 1), ("message_bytes", 8192)):
         write_files(folder, free_port(), None, **{key: below})
+        (folder / "run.yaml").write_text(SCENARIO.replace(" steps: 2,", f" steps: {steps},"))
         done = subprocess.run([MESHMIND, "coordinator", "-c", folder / "coordinator.yaml"], capture_output=True, text=True, timeout=LIMIT_S)
         found = re.search(rf"{key}: {below}, and .* accepted: (?:0, )?(\d+) ", done.stderr)
         check(done.returncode == 2 and found, f"{key}: {below}: exit {done.returncode}: {done.stderr}")
         least[key] = int(found[1])
     return least
+
+
+def sizes_of_run(folder):
+    """Each step has a digest of 8 bytes in the manifest, and none in the payload."""
+    many, own = least_sizes(folder, 1000), least_sizes(folder, 2)
+    check(many == own | {"message_bytes": own["message_bytes"] + 8 * 998}, f"least sizes: {own}, with 1000 steps {many}")
+    return own
 
 
 def look(port, stop, seen):
@@ -253,7 +261,7 @@ def shown(folder, name, seen):
 
 def federate(folder, looked_at):
     folder.mkdir()
-    own_port, sizes = free_port(), least_sizes(folder) if looked_at else {}
+    own_port, sizes = free_port(), sizes_of_run(folder) if looked_at else {}
     write_files(folder, own_port, "127.0.0.1:0" if looked_at else None, **sizes)
     processes = [start(folder, "coordinator", "coordinator")]
     seen, stop = {"states": set(), "health": set(), "looks": 0, "lost": []}, threading.Event()
