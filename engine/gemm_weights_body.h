@@ -53,7 +53,7 @@ typedef struct weights_outputs {
 SIMD_INLINE void weights_tile_of(const int mr, size_t kc, const float *a, const float *b,
                                  const weights_outputs *o) {
     vf acc[SIMD_MR][SIMD_NV];
-    const float *from = o->from, *ahead = o->ahead;
+    const float *from = o->from;
     SIMD_UNROLL for (int i = 0; i < mr; i++) {
         SIMD_UNROLL for (int j = 0; j < SIMD_NV; j++) {
             acc[i][j] = from ? vf_load(from + (size_t)i * o->from_row + (size_t)j * VL) : vf_zero();
@@ -64,7 +64,7 @@ SIMD_INLINE void weights_tile_of(const int mr, size_t kc, const float *a, const 
         if (WEIGHTS_ASKS) {
             for (size_t line = 0; line < WEIGHTS_UNROLL * SIMD_MR; line += VL)
                 SIMD_PREFETCH_NEAR(a + WEIGHTS_AHEAD * SIMD_MR + line);
-            SIMD_PREFETCH_NEAR(ahead + k * WEIGHTS_NEXT);
+            SIMD_PREFETCH_NEAR(o->ahead + k * WEIGHTS_NEXT);
         }
         SIMD_UNROLL for (size_t u = 0; u < WEIGHTS_UNROLL; u++) {
             weights_step(mr, acc, a + u * SIMD_MR, b + u * VL);

@@ -127,7 +127,7 @@ static void test_upload_bytes(void) {
     /* "up to" a byte more is this one, too */
     CHECK(whole <= omm_wire_upload_bytes_max(OMM_WHOLE_BYTES_MAX + 1, 100));
     check_upload(OMM_WHOLE_BYTES_MAX + 1, 100);
-    check_upload(3 * OMM_CHUNK_BYTES, 1);
+    check_upload(3 * (uint64_t)OMM_CHUNK_BYTES, 1);
     check_upload(OMM_CHUNK_BYTES + 1, 16000);
     check_upload(100, 16000);
     CHECK_EQ(omm_wire_upload_bytes_max((uint64_t)1 << 40, UINT32_MAX), OMM_MESSAGE_BYTES_MAX);
