@@ -52,8 +52,10 @@ static omm_err fake_layout(omm_training *api, omm_layout *out, omm_bytes recipe)
 
 static omm_err fake_plan(omm_training *api, omm_training_plan *out, omm_bytes recipe) {
     CHECK(omm_bytes_equal(recipe, omm_bytes_str("fake recipe")));
-    *out = (omm_training_plan){
-        .steps = FED_STEPS, .tokens = ((fake_training *)api)->tokens, .adapter = {2, 1, 4}};
+    *out = (omm_training_plan){.steps = FED_STEPS,
+                               .tokens = ((fake_training *)api)->tokens,
+                               .pass_tokens = 40,
+                               .adapter = {2, 1, 4}};
     return OMM_OK;
 }
 

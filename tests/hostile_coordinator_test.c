@@ -2,10 +2,12 @@
  * does a node follow, how much does it give, and does it ever stop? */
 #include "peer.h"
 
+#include "omm/codec.h"
 #include "omm/file.h"
 #include "omm/mem.h"
 #include "omm_test.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 typedef struct victim {
@@ -13,6 +15,7 @@ typedef struct victim {
     omm_node *node;
     omm_node_action action;
     omm_buf offer; /* the honest envelope */
+    char dir[OMM_PATH_MAX];
     uint64_t now_ms;
 } victim;
 
@@ -62,6 +65,20 @@ static void victim_open_as(victim *v, bool whole) {
 
 static void victim_open(victim *v) {
     victim_open_as(v, false);
+}
+
+/* The node again, from its folder. */
+static void victim_reopen(victim *v, const omm_node_limits *limits) {
+    const omm_node_options options = {.key = &v->p.f.keys[PEER],
+                                      .name = "again",
+                                      .coordinator = v->p.f.coordinator_key.public_key,
+                                      .limits = *limits,
+                                      .training = v->p.f.training[PEER],
+                                      .state_dir = fed_path(&v->p.f, v->dir, v->p.f.names[PEER])};
+    omm_node_close(v->node);
+    CHECK_OK(omm_node_open(&v->node, &options));
+    v->p.f.nodes[PEER] = v->node;
+    step(v, OMM_NODE_TICK, (omm_bytes){0});
 }
 
 static void victim_close(victim *v) {
@@ -194,6 +211,65 @@ static void offers_not_followed(void) {
     victim_close(&v);
 }
 
+/* ---- limits of its owner ---- */
+
+/* What the honest offer takes, in all of them at once. */
+static omm_node_limits limits_needed(victim *v) {
+    const omm_offer *offer = &v->p.offer;
+    omm_training *training = v->p.f.training[PEER];
+    omm_training_plan plan;
+    omm_codec up;
+    CHECK_OK(training->plan(training, &plan, offer->recipe));
+    CHECK_OK(omm_codec_get(&up, offer->codec_up));
+    return (omm_node_limits){.rank_max = offer->adapter.rank,
+                             .steps_max = plan.steps,
+                             .tokens_max = plan.tokens,
+                             .pass_tokens_max = plan.pass_tokens,
+                             .adapter_values_max = offer->adapter.value_count,
+                             .download_bytes_max = offer->global.size,
+                             .upload_bytes_max = omm_codec_sent_bytes_max(&up, &v->p.f.run.layout)};
+}
+
+static void refused_by(victim *v, const omm_node_limits *limits, const char *field,
+                       uint64_t limit) {
+    char says[64];
+    (void)snprintf(says, sizeof says, "over our limit of %" PRIu64, limit);
+    victim_reopen(v, limits);
+    offer_honest(v);
+    CHECK_EQ(asked(v), OMM_REQUEST_POLL);
+    const omm_node_status status = omm_node_get_status(v->node);
+    const bool is_said =
+        strncmp(status.left, field, strlen(field)) == 0 && strstr(status.left, says);
+    if (!is_said) fprintf(stderr, "%s %s: it left for \"%s\"\n", field, says, status.left);
+    CHECK(is_said);
+}
+
+/* With every limit at what the offer takes it is followed; with one of them one lower its owner reads which one it was. */
+static void limits_of_its_owner(void) {
+    victim v;
+    victim_open(&v);
+    const omm_node_limits needed = limits_needed(&v);
+#define ONE_BELOW(limit, field)                                                                    \
+    do {                                                                                           \
+        omm_node_limits lower = needed;                                                            \
+        CHECK(lower.limit > 0);                                                                    \
+        lower.limit--;                                                                             \
+        refused_by(&v, &lower, field, lower.limit);                                                \
+    } while (0)
+    ONE_BELOW(rank_max, "adapter.rank: 2 is");
+    ONE_BELOW(adapter_values_max, "adapter.value_count: 34 is");
+    ONE_BELOW(download_bytes_max, "global.size: ");
+    ONE_BELOW(steps_max, "recipe.steps: 3 is");
+    ONE_BELOW(tokens_max, "recipe: up to 120 tokens, ");
+    ONE_BELOW(pass_tokens_max, "recipe: up to 40 tokens at once, ");
+    ONE_BELOW(upload_bytes_max, "codec_up: up to ");
+#undef ONE_BELOW
+    victim_reopen(&v, &needed);
+    offer_honest(&v);
+    CHECK_EQ(asked(&v), OMM_REQUEST_GET);
+    victim_close(&v);
+}
+
 /* ---- one round, two offers ---- */
 
 static void change_deadline(omm_offer *o) {
@@ -213,20 +289,8 @@ static void no_second_offer_for_a_round(bool restart) {
     work(&v);
     refuse(&v);
     CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
-    if (restart) {
-        char dir[OMM_PATH_MAX];
-        omm_node_close(v.node);
-        CHECK_OK(omm_path_join(dir, v.p.f.dir, v.p.f.names[PEER]));
-        omm_node_options options = {.key = &v.p.f.keys[PEER],
-                                    .name = "again",
-                                    .coordinator = v.p.f.coordinator_key.public_key,
-                                    .limits = omm_node_limits_default(),
-                                    .training = v.p.f.training[PEER],
-                                    .state_dir = dir};
-        CHECK_OK(omm_node_open(&v.node, &options));
-        v.p.f.nodes[PEER] = v.node;
-        step(&v, OMM_NODE_TICK, (omm_bytes){0});
-    }
+    const omm_node_limits limits = omm_node_limits_default();
+    if (restart) victim_reopen(&v, &limits);
     offer_changed(&v, change_deadline, &v.p.f.coordinator_key);
     CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
     offer_changed(&v, change_nonce, &v.p.f.coordinator_key);
@@ -492,6 +556,7 @@ static void state_dir_of_another(void) {
 
 int main(void) {
     offers_not_followed();
+    limits_of_its_owner();
     no_second_offer_for_a_round(false);
     no_second_offer_for_a_round(true);
     need_without_end();
