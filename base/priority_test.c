@@ -4,39 +4,70 @@
 #include "omm_test.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-static int niceness(void) {
-    return getpriority(PRIO_PROCESS, 0); /* of this thread */
+#define IO_IDLE (3 << 13) /* IOPRIO_CLASS_IDLE */
+
+/* Of one thread. */
+typedef struct standing {
+    int niceness, policy;
+    long io;
+} standing;
+
+static standing now(void) {
+    return (standing){.niceness = getpriority(PRIO_PROCESS, 0),
+                      .policy = sched_getscheduler(0),
+                      .io = syscall(SYS_ioprio_get, 1, 0)};
+}
+
+static void check_same(standing a, standing b) {
+    CHECK_EQ(a.niceness, b.niceness);
+    CHECK_EQ(a.policy, b.policy);
+    CHECK_EQ(a.io, b.io);
 }
 
 static void *look(void *ud) {
-    *(int *)ud = niceness();
+    *(standing *)ud = now();
     return NULL;
 }
 
+typedef struct last {
+    omm_priority priority;
+    standing own, child;
+} last;
+
 static void *go_last(void *ud) {
-    int *seen = ud;
+    last *l = ud;
     pthread_t child;
-    CHECK(omm_priority_take(OMM_PRIORITY_LOW));
-    seen[0] = niceness();
-    CHECK_EQ(pthread_create(&child, NULL, look, &seen[1]), 0);
+    CHECK(omm_priority_take(l->priority));
+    l->own = now();
+    CHECK_EQ(pthread_create(&child, NULL, look, &l->child), 0);
     CHECK_EQ(pthread_join(child, NULL), 0);
     return NULL;
 }
 
-int main(void) {
-    const int before = niceness();
-    int seen[3] = {-1, -1, -1};
+static void check_priority(omm_priority priority, standing want) {
+    last l = {.priority = priority};
     pthread_t thread;
-    CHECK(omm_priority_take(OMM_PRIORITY_NORMAL));
-    CHECK_EQ(pthread_create(&thread, NULL, go_last, seen), 0);
+    CHECK_EQ(pthread_create(&thread, NULL, go_last, &l), 0);
     CHECK_EQ(pthread_join(thread, NULL), 0);
-    CHECK_EQ(pthread_create(&thread, NULL, look, &seen[2]), 0);
+    check_same(l.own, want);
+    check_same(l.child, want);
+}
+
+int main(void) {
+    const standing before = now();
+    standing beside;
+    pthread_t thread;
+    check_priority(OMM_PRIORITY_NORMAL, before);
+    check_priority(OMM_PRIORITY_LOW, (standing){19, before.policy, IO_IDLE});
+    check_priority(OMM_PRIORITY_IDLE, (standing){19, SCHED_IDLE, IO_IDLE});
+    CHECK_EQ(pthread_create(&thread, NULL, look, &beside), 0);
     CHECK_EQ(pthread_join(thread, NULL), 0);
-    CHECK_EQ(seen[0], 19);
-    CHECK_EQ(seen[1], 19);
-    CHECK_EQ(seen[2], before);
-    CHECK_EQ(niceness(), before);
+    check_same(beside, before);
+    check_same(now(), before);
     return 0;
 }
