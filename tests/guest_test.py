@@ -36,6 +36,7 @@ evaluation: {round_items: 4, generate: false}
 audit: {submissions: 1, scalar_steps: 0}
 """
 SMALL = 'rank: 2, alpha: 4, targets: "q,v", batch_tokens: 512, micro_tokens: 256'
+LONG = 'rank: 2, targets: "q,v", batch_tokens: 8192, micro_tokens: 8192, seq_max: 8192'  # a pass takes ten seconds on a fast machine
 LARGE = "rank: 32, batch_tokens: 64, micro_tokens: 64, seq_max: 64"  # 3.7 MB a copy, and little else
 
 
@@ -64,6 +65,9 @@ class Process:
     def cpu_s(self):
         fields = pathlib.Path(f"/proc/{self.p.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def threads(self):
+        return [int(p.name) for p in pathlib.Path(f"/proc/{self.p.pid}/task").iterdir()]
 
     def resident_kb(self, what="VmRSS"):
         """None where it has ended."""
@@ -114,6 +118,18 @@ def rehearse(folder, extra):
         f"{common}coordinator: tcp://127.0.0.1:{port}\nname: cafe-02\nstate_dir: node\n{extra}")
 
 
+def waits(folder, node):
+    board = folder / "node" / "status.json"
+    return lambda: board.exists() and '"waiting"' in board.read_text() or node.p.poll() is not None
+
+
+def write_again(folder, line, instead):
+    """One line of node.yaml."""
+    text, count = re.subn(f"^{line}$", instead, (folder / "node.yaml").read_text(), flags=re.M)
+    check(count == 1, f"{line}: {count} lines")
+    (folder / "node.yaml").write_text(text)
+
+
 def checkpoints(folder):
     """Of the node's state, read while nobody has it open: the length of each kept value."""
     with contextlib.closing(sqlite3.connect(folder / "node" / "node.sqlite")) as db:
@@ -125,8 +141,7 @@ def idle(folder):
     federation(folder, "")
     node = Process(folder, "node", "node")
     try:
-        board = folder / "node" / "status.json"
-        wait_for("a node that waits", lambda: board.exists() and '"waiting"' in board.read_text() or node.p.poll() is not None)
+        wait_for("a node that waits", waits(folder, node))
         time.sleep(1.5)
         resident = node.resident_kb()
         nice = int(pathlib.Path(f"/proc/{node.p.pid}/stat").read_text().rsplit(")", 1)[1].split()[16])
@@ -140,6 +155,26 @@ def idle(folder):
         print(f"idle: {resident} kB, stopped after {seconds * 1000:.0f} ms")
     finally:
         node.p.kill()
+
+
+def as_the_kernel_sees_it(folder):
+    """`threads: 7` are six more than `threads: 1`; with `priority: idle` each of them has only time that nobody else wants."""
+    federation(folder)
+    counts = []
+    for threads in (1, 7):
+        write_again(folder, "threads: .*", f"threads: {threads}")
+        node = Process(folder, "node", "node")
+        wait_for("a node that waits", waits(folder, node))
+        counts.append(len(node.threads()))
+        node.end(signal.SIGKILL)
+        (folder / "node" / "status.json").unlink()
+    check(counts[1] - counts[0] == 6, f"threads: 1 and 7 are {counts} threads")
+    write_again(folder, "priority: .*", "priority: idle")
+    node = Process(folder, "node", "node")  # it may get no time to say more
+    wait_for("its threads", lambda: len(node.threads()) >= 7 or node.p.poll() is not None)
+    policies = {os.sched_getscheduler(t) for t in node.threads()}
+    check(policies == {os.SCHED_IDLE}, f"priority: idle, and the policies are {policies}")
+    node.p.kill()
 
 
 class Afterwards:
@@ -211,6 +246,24 @@ def disturbed(folder):
         digest, undisturbed = live.run_digest(folder / "state" / "bundle"), simulation.digest()
         check(digest == undisturbed, f"run digest {digest}, undisturbed {undisturbed}")
         print(f"disturbed: resumed from steps {resumed[1:]}, stopped after {seconds * 1000:.0f} ms, the same bytes")
+    finally:
+        node.p.kill()
+        coordinator.p.kill()
+
+
+def in_a_long_step(folder):
+    """Told to stop in the middle of a pass that takes long, it does not wait for its end."""
+    federation(folder, "max_memory_mb: 500\npriority: normal\n", steps=2, recipe=LONG)
+    write_again(folder, "client: .*", "")
+    write_again(folder, "data: .*", "data: long.txt")
+    (folder / "long.txt").write_text("The cat sat on the mat and looked at the rain. " * 1200)
+    coordinator, node = Process(folder, "coordinator", "coordinator"), Process(folder, "node", "node")
+    try:
+        wait_for("training", node.says("training_begin|round_left"))
+        code, seconds = node.end(signal.SIGTERM)
+        check("stopped in the middle of a step" in node.log(), f"ended after {seconds:.1f} s:\n{node.log()[-2000:]}")
+        check(code == 0 and seconds < 2, f"in a long step: ended with {code} after {seconds:.1f} s")
+        print(f"in a long step: stopped after {seconds * 1000:.0f} ms")
     finally:
         node.p.kill()
         coordinator.p.kill()
@@ -291,7 +344,9 @@ with tempfile.TemporaryDirectory(prefix="omm-guest-") as name:
     name = pathlib.Path(name)
     afterwards = Afterwards(name / "afterwards")
     idle(name / "idle")
+    as_the_kernel_sees_it(name / "kernel")
     disturbed(name / "disturbed")
+    in_a_long_step(name / "long")
     slow(name / "slow")
     within_memory(name / "within")
     refusals(name / "refusals")
