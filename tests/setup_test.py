@@ -53,6 +53,22 @@ def asks_what_it_says(home):
     check(f"nine answers under four questions: {'; '.join(ASKED)}." in documented, "docs/service.md does not say what is asked")
 
 
+def follows_xdg(home):
+    """Each of the three folders of its own; a path that is not absolute is none, as the specification has it."""
+    places = {"XDG_CONFIG_HOME": home.path / "c", "XDG_DATA_HOME": home.path / "d", "XDG_STATE_HOME": home.path / "s"}
+    home.env.update({name: str(path) for name, path in places.items()})
+    config, key, state = (path / "openmeshmind" / name for path, name in zip(places.values(), ("node.yaml", "node.key", "node")))
+    home.run(*home.full())
+    check(config.exists() and key.exists() and not home.config.exists() and not home.key.exists(), "not where XDG_* say")
+    yaml = config.read_text()
+    check(f'key: "{key}"' in yaml and f'state_dir: "{state}"' in yaml, yaml)
+    check(f"writes       {state}\n" in home.run("status"), "status does not find the file")
+    home.env.update({name: "relative" for name in places})
+    home.run(*home.full())
+    check(home.config.exists() and home.key.exists() and not (home.path / "relative").exists(), "a relative path is followed")
+    check(str(home.path / ".local/state/openmeshmind/node") in home.run("status"), "the state is not in its home")
+
+
 def mode(path):
     return stat.S_IMODE(path.stat().st_mode)
 
@@ -161,6 +177,7 @@ with tempfile.TemporaryDirectory(prefix="omm-setup-") as name:
     first = Home(name / "first")
     asks(first)
     asks_what_it_says(Home(name / "plain"))
+    follows_xdg(Home(name / "xdg"))
     keeps(first)
     backs_up(first, Home(name / "other"))
     locked(Home(name / "locked"))
