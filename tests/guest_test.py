@@ -324,15 +324,18 @@ def refusals(folder):
         wait_for("refusal", node.says("round_left"))
         check(re.search(r"max_memory_mb of 12\.0 MB: .*take", node.log()), node.log()[-2000:])
         node.end(signal.SIGTERM)
+        write_again(folder, "max_memory_mb: 12", f"limits: {{steps_max: {STEPS - 1}}}")
+        node = Process(folder, "node", "node")
+        wait_for("refusal", node.says("round_left .*recipe.steps"))
+        check(f"recipe.steps: {STEPS} is over our limit of {STEPS - 1}" in node.log(), node.log()[-2000:])
+        node.end(signal.SIGTERM)
         now = time.gmtime().tm_hour
-        text = (folder / "node.yaml").read_text().replace(
-            "max_memory_mb: 12", f'hours: "{(now + 2) % 24:02}:00-{(now + 3) % 24:02}:00"')
-        (folder / "node.yaml").write_text(text)
+        write_again(folder, "limits: .*", f'hours: "{(now + 2) % 24:02}:00-{(now + 3) % 24:02}:00"')
         node = Process(folder, "node", "node")
         wait_for("pause", node.says(r'paused .*reason=hours detail="it is'))
         code, seconds = node.end(signal.SIGTERM)
         check(code == 0 and seconds < 2, f"paused: ended with {code} after {seconds:.1f} s")
-        (folder / "node.yaml").write_text(re.sub("hours: .*", 'hours: "late"', text))
+        write_again(folder, "hours: .*", 'hours: "late"')
         node = Process(folder, "node", "node")
         check(node.p.wait(timeout=live.LIMIT_S) == 2 and 'hours: "late"; accepted' in node.log(), node.log()[-500:])
     finally:
