@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Probation as processes over plain TCP: a stranger works to be let in and trains two canaries before it counts; a cheat, played by
-the second implementation of the protocol, answers with noise, is not let in and never will be.  The coordinator is killed twice, with
-a canary in its queue and with a verdict half kept.  The bundle verifies, and says which canaries were passed.
+the second implementation of the protocol, answers with noise, is not let in and never will be.  The coordinator is killed with a
+canary in its queue, with a verdict that is not kept, and with each that lets the stranger in.  The bundle verifies, and says which canaries were passed.
 
 usage: probation_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
@@ -122,6 +122,21 @@ def niceness(process):
     return [int(stat.read_text().rsplit(")", 1)[1].split()[16]) for stat in tasks]
 
 
+def passes_of_guests():
+    return log_of("coordinator").count(" canary_passed node=guest-")
+
+
+def killed_with_each_pass(passes):
+    """From here on whoever is tried is the worker.  After its last pass is kept it is no node yet."""
+    for n in range(1, passes + 1):
+        (FOLDER / "coordinator" / "crashed-canary_kept").unlink(missing_ok=True)
+        process = start("coordinator", "coordinator", OMM_CRASH_AT="canary_kept")
+        wait_for(f"the kill after pass {n} is kept", lambda: process.poll() is not None, logs=FOLDER)
+        check(process.returncode == -signal.SIGKILL, f"the coordinator ended with {process.returncode} at pass {n}: {log_of('coordinator')[-1000:]}")
+    check(passes_of_guests() == passes, f"{passes_of_guests()} passes of {passes} at as many kills")
+    check('"joined"' not in (FOLDER / "coordinator" / "audit.jsonl").read_text(), "the worker was let in before the kill")
+
+
 def run():
     pp.read_reasons(SOURCE)
     port = free_port()
@@ -140,7 +155,6 @@ def run():
     check(first.returncode == -signal.SIGKILL, f"the coordinator ended with {first.returncode}")
     second = start("coordinator", "coordinator", OMM_CRASH_AT="canary_verdict")
     wait_for("the kill before the verdict is kept", lambda: second.poll() is not None)
-    worker = start("node", "worker")
     third = start("coordinator", "coordinator")
     check(os.waitpid(pid, 0)[1] == 0, "the cheat was told something else")
     wait_for("the coordinator again", lambda: ctl("status"))
@@ -152,7 +166,12 @@ def run():
     check(canaries["replays"] >= 1 and canaries["replay_seconds"] > 0, f"no replay is counted: {canaries}")
     check(19 in niceness(third), f"no thread of the replays goes last: {niceness(third)}")
     check("canary_replayed" in log_of("coordinator"), "no log of a replay")
-    wait_for("the end", lambda: all(p.poll() is not None for p in (third, listed, worker)))
+    live.stop(third)
+    worker = start("node", "worker")
+    killed_with_each_pass(2)
+    last = start("coordinator", "coordinator")
+    wait_for("the end", lambda: all(p.poll() is not None for p in (last, listed, worker)))
+    check(passes_of_guests() == 2, f"the worker passed {passes_of_guests()} canaries to be let in with 2")
     for p, name in ((listed, "listed"), (worker, "worker")):
         check(p.returncode == 0, f"{name} ended with {p.returncode}: {log_of(name)[-2000:]}")
     bundle = FOLDER / "coordinator" / "bundle"

@@ -22,7 +22,8 @@
     XX(mid_aggregation, "coordinator: the first submission was added")                             \
     XX(after_join, "coordinator: a node that came by invitation is kept, its answer is not sent")  \
     XX(canary_waiting, "coordinator: a canary is complete and waits to be trained again")          \
-    XX(canary_verdict, "coordinator: a canary's verdict has had its effect, and is not kept")      \
+    XX(canary_verdict, "coordinator: a canary has its verdict, which is not kept")                 \
+    XX(canary_kept, "coordinator: a canary's verdict is kept, its candidate not let in yet")       \
     XX(before_publish, "coordinator: the new adapter was evaluated, its round not yet written")    \
     XX(after_close, "node: the end of the run was stored, nothing else has followed")              \
     XX(mid_training, "node: the first checkpoint was stored")
