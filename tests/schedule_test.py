@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Rounds that begin by themselves, by the clock: with `every` each opens that long after the one before it, over a kill of the
 coordinator too; with `at` at its time of the day and `every` after it, the first one as well.  Neither opens early, and neither
-late where the round before it was over in time.
+late where the round before it was over in time.  Beside them a run that over-selects: of two nodes it needs one, and asks both.
 
 usage: schedule_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
-import datetime, pathlib, re, sys, time
+import datetime, json, pathlib, re, sys, time
 
 import live
 from live import check, wait_for
@@ -18,13 +18,13 @@ LATE_S = 2.5  # a busy machine
 
 
 class Federation:
-    def __init__(self, folder, rounds, **schedule):
+    def __init__(self, folder, rounds, needs, **schedule):
         folder.mkdir()
         self.folder, self.rounds, port = folder, rounds, live.free_port()
         public = live.keys(MESHMIND, folder, NODES)
         live.ship(folder, few=8)
         scenario = re.sub("(?m)^rounds: .*", f"rounds: {rounds}", SCENARIO).replace("test: base/test.jsonl", "test: few.jsonl")
-        (folder / "own.yaml").write_text(scenario + "policy: policies/service.yaml\nround: {quorum: 2, accept_min: 2}\n")
+        (folder / "own.yaml").write_text(scenario + f"policy: policies/service.yaml\nround: {{quorum: 2, {needs}}}\n")
         live.write_coordinator(folder, port, "own.yaml", enrolled={n: public[n]["public_key"] for n in NODES}, **schedule)
         for name, client in NODES.items():
             live.write_node(folder, name, port, **live.trains(name, client, public), answer_ms=3000)
@@ -68,9 +68,17 @@ def at(f):
     return [t % PART_S for t in opened]
 
 
+def over_select(f):
+    f.end()
+    line = json.loads((f.folder / "coordinator" / "bundle" / "rounds.jsonl").read_text())
+    check(len(line["selected"]) == 2, "where one is needed, twice as many shall be asked:", line)
+
+
 with live.workplace("schedule") as FOLDER:
-    first = Federation(FOLDER / "every", 3, every=f"{EVERY_S}s")
-    second = Federation(FOLDER / "at", 2, every=f"{PART_S}s", at='"00:00"')
+    first = Federation(FOLDER / "every", 3, "accept_min: 2", every=f"{EVERY_S}s")
+    second = Federation(FOLDER / "at", 2, "accept_min: 2", every=f"{PART_S}s", at='"00:00"')
+    third = Federation(FOLDER / "over", 1, "select: 1, join_ms: 3600000", over_select=2)
     wait_for("the first round", lambda: first.times("round_published"), logs=FOLDER / "every")
     first.kill_and_start()
+    over_select(third)
     print("opened after", [f"{s:.1f}" for s in every(first)], "s; after their time", [f"{s:.1f}" for s in at(second)], "s")
