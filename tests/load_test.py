@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Many nodes and many rounds: every round completes, nobody is refused, and the coordinator's memory and
 descriptors do not grow with rounds.  With `kills`: the coordinator is killed with -9 again and again, and the run
-has the digest of one that was not.  With `allowance`: nodes that say too much in a minute are told to wait.
+has the digest of one that was not.  With `allowance`: nodes that say too much in a
+minute, by messages or by bytes, are told to wait.
 
 With `chunks`: by nodes that do not send or take small adapters whole.  With `idle`: so many nodes, and four times as many, that are
 connected and ask in a pause; what one of them takes of the coordinator's memory.  With `peak`: adapters of two sizes; how many of
@@ -11,7 +12,7 @@ usage: load_test.py SOURCE_DIR MESHMIND LOAD [NODES ROUNDS THREADS [kills | allo
 Memory means nothing with sanitizers, which keep what is freed: MESHMIND and LOAD are of a build without.
 Prints a line a round; docs/measurements.md has what 2,000 nodes and 50 rounds gave.
 """
-import json, os, pathlib, random, re, resource, shutil, signal, subprocess, sys, tempfile, time, urllib.request
+import contextlib, json, os, pathlib, random, re, resource, shutil, signal, subprocess, sys, tempfile, time, urllib.request
 
 from live import LIMIT_S, PATIENT, fail, free_port, skip
 
@@ -35,7 +36,7 @@ for program in (MESHMIND, LOAD):
         skip(f"{program} is not there (cmake --build --preset release)")
 
 
-def write_files(folder, port=0, messages=0, recipe='rank: 2, alpha: 4, targets: "q,v"'):
+def write_files(folder, port=0, messages=0, size=0, recipe='rank: 2, alpha: 4, targets: "q,v"'):
     (folder / "base").symlink_to(SOURCE / "scenarios/base")
     shutil.copytree(SOURCE / "scenarios/policies", folder / "policies")
     (folder / "few.jsonl").write_text("".join((SOURCE / "scenarios/base/test.jsonl").open().readlines()[:8]))
@@ -53,7 +54,7 @@ def write_files(folder, port=0, messages=0, recipe='rank: 2, alpha: 4, targets: 
     (folder / "coordinator.yaml").write_text(
         f"scenario: load.yaml\nlisten: tcp://127.0.0.1:{port}\nport_file: port\nstate_dir: state\nkey: coordinator.key\n"
         f"bundle_key: bundle.key\npoll_ms: 10\nstrangers: {NODES}\nstrangers_per_address: {NODES}\n"
-        f"node_messages_per_minute: {messages}\nhttp: 127.0.0.1:0\nhttp_port_file: web\nthreads: 1\nlog_level: warn\nnodes:\n{enrolled}")
+        f"node_messages_per_minute: {messages}\nnode_bytes_per_minute: {size}\nhttp: 127.0.0.1:0\nhttp_port_file: web\nthreads: 1\nlog_level: warn\nnodes:\n{enrolled}")
 
 
 class Watched:
@@ -151,27 +152,33 @@ def refused_for_budget(folder):
     return int(counts.get("requests", 0)), int(counts.get("submissions", 0))
 
 
-def is_told_to_wait():
-    folder, messages = pathlib.Path(tempfile.mkdtemp(prefix="omm-load-")), 60
+def is_told_to_wait(what, **allowed):
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="omm-load-"))
     coordinator = load = None
     try:
-        write_files(folder, messages=messages)
+        write_files(folder, **allowed)
         coordinator = start(folder)
         while not (folder / "web").exists():
             time.sleep(0.05)
         load = start_load(folder)
         end, seen = time.monotonic() + LIMIT_S, (0, 0)
-        while seen[0] == 0 and time.monotonic() < end:
+        while seen[0] == 0 and load.poll() is None and time.monotonic() < end:
             time.sleep(0.2)
-            seen = refused_for_budget(folder)
+            with contextlib.suppress(OSError):  # when the run is over nobody answers
+                seen = refused_for_budget(folder)
         if seen[0] == 0 or seen[1] > 0 or load.poll() is not None:
-            fail(f"{messages} messages a minute: {seen[0]} requests and {seen[1]} submissions over the budget")
-        print(f"{messages} messages a minute: {seen[0]} more were told to wait, and no submission was refused for it")
+            fail(f"{what} a minute: {seen[0]} requests and {seen[1]} submissions over the budget")
+        print(f"{what} a minute: {seen[0]} more were told to wait, and no submission was refused for it")
     finally:
         for process in (load, coordinator):
             if process and process.poll() is None:
                 process.kill()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def allowance():
+    is_told_to_wait("60 messages", messages=60)
+    is_told_to_wait("100,000 bytes", size=100000)
 
 
 def idle_mb():
@@ -307,4 +314,4 @@ def main():
         shutil.rmtree(folder, ignore_errors=True)
 
 
-{"kills": survives_kills, "idle": idle, "peak": peak, "allowance": is_told_to_wait}.get(WHAT, main)()
+{"kills": survives_kills, "idle": idle, "peak": peak, "allowance": allowance}.get(WHAT, main)()

@@ -213,6 +213,25 @@ def long_ones(port, message_bytes):
     check(heard(port, frame(message_bytes + 1)) == b"", f"a message of {message_bytes + 1} bytes was answered")
 
 
+def crowded(folder):
+    """Of more strangers than `strangers` one has to go, and the operator reads how many may be there."""
+    folder.mkdir()
+    write_files(folder, own_port := free_port(), "127.0.0.1:0", strangers=3)
+    process = start(folder, "coordinator", "coordinator")
+    wait_for("http", lambda: (folder / "http_port").exists())
+    port = int((folder / "http_port").read_text())
+
+    def is_told():
+        crowd = [raw(own_port, HELLO, source=f"127.0.0.{i}") for i in (4, 4, 4, 5, 5)]
+        status, body, _ = ask(port, "/healthz")
+        for s in crowd:
+            s.close()
+        return status == 503 and b"strangers: all 3 places are taken" in body
+
+    wait_for("word of the crowd", is_told, STARVED_S)
+    live.stop(process)
+
+
 def least_sizes(folder, steps):
     """What a coordinator asks for that is told to take less than the nodes of a run of so many steps may send."""
     least = {}
@@ -302,6 +321,7 @@ def federate(folder, looked_at):
 def run(folder):
     (folder / "run.yaml").write_text(SCENARIO)
     simulation = live.Simulation(FASTER, folder / "run.yaml", folder / "simulated")
+    crowded(folder / "crowd")
     digest, seen = federate(folder / "seen", True)
     expected = simulation.digest()
     check(digest == expected, f"run digest {digest}, the simulator's is {expected}")
