@@ -333,6 +333,8 @@ def run(folder):
     check(last["history"] and last["history"][0]["accepted"] == 3, f"history: {last['history']}")
     check(last["curve"] and last["curve"][0][0] == 0 and last["curve"][0][1] > 0, f"curve: {last['curve']}")
     check(len([v for v in last["verdicts"] if v["verdict"] == "accepted"]) >= 3, f"verdicts: {last['verdicts']}")
+    check(fields(last) == fields(evil_status(1)), f"status.json and what the page is tested with: {fields(last)} and {fields(evil_status(1))}")
+    check(last.get("resident_bytes", 0) > 1e6 and last["history"][0].get("tokens", 0) > 0, f"memory and tokens: {last}")
     check(all(n["up"] > 0 and n["down"] > 0 for n in last["nodes"]), f"bytes of nodes: {last['nodes']}")
     check(metrics["meshmind_submissions_accepted_total"] >= 3 and metrics["meshmind_loss"] > 0, f"metrics: {metrics}")
     check(metrics['meshmind_wire_bytes_total{direction="in"}'] > 1000, "metrics: no bytes")
@@ -530,13 +532,18 @@ def evil_status(rounds):
                       "loss": 3.0 - i / 100, "verdict": "published"}
     verdict = lambda i: {"time": "2026-11-20T19:40:12.123Z", "round": i, "verdict": "REFUSED_FORMAT",
                          "sentence": EVIL[i % len(EVIL)] + " is not this run", "peer": "[2001:db8::1]", "node": None}
-    return {"schema_version": 1, "run_id": "0" * 32, "run": EVIL[0], "commit": "x", "state": "open", "working": True, "round": rounds,
-            "rounds": 1000, "node_count": 4000, "ready": 1, "selected": 6, "accepted": 5, "refused": 1, "loss": 2.5,
+    return {"schema_version": 1, "run_id": "0" * 32, "run": EVIL[0], "commit": "x", "state": "open", "working": True, "paused": False,
+            "draining": False, "round": rounds, "rounds": 1000, "node_count": 4000, "ready": 1, "selected": 6, "accepted": 5, "refused": 1, "loss": 2.5,
             "bytes_in": 12345678901, "bytes_out": 5, "connections": 3, "resident_bytes": 10 ** 8,
             "time": "2026-11-20T19:42:12.123Z", "started": "2026-11-20T10:00:00.000Z", "round_opened": None,
             "round_over": "2026-11-20T19:00:00.000Z", "sick": [EVIL[1]], "audit_entries": 5, "audit_head": "0" * 64, "nodes": [node(i) for i in range(300)],
             "history": [past(i) for i in range(rounds)], "curve": [[i, 3.0 - i / 100, i % 7 != 3] for i in range(rounds)],
             "verdicts": [verdict(i) for i in range(40)]}
+
+
+def fields(status):
+    """What such a status has, and each row of its lists."""
+    return sorted(status), *(sorted(set().union(*status[rows])) for rows in ("nodes", "history", "verdicts"))
 
 
 class Page(http.server.BaseHTTPRequestHandler):
