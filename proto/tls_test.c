@@ -6,6 +6,9 @@
 #include "omm_test.h"
 
 #include <arpa/inet.h>
+#include <mbedtls/ecp.h>
+#include <mbedtls/pem.h>
+#include <mbedtls/x509_crt.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -165,6 +168,84 @@ static void test_rotation(void) {
     free_pair(&new);
 }
 
+/* ---- what a certificate says ---- */
+
+static void parse(mbedtls_x509_crt *out, const pair *p) {
+    static char text[OMM_TLS_PEM_BYTES_MAX + 1];
+    memcpy(text, p->certificate.data, p->certificate.size);
+    text[p->certificate.size] = '\0';
+    mbedtls_x509_crt_init(out);
+    CHECK_EQ(mbedtls_x509_crt_parse(out, (const uint8_t *)text, p->certificate.size + 1), 0);
+}
+
+/* Self-signed, P-256, CN and DNS name OMM_TLS_NAME, no end. */
+static void test_form(void) {
+    pair p = make_pair();
+    mbedtls_x509_crt c;
+    char subject[64], issuer[64];
+    parse(&c, &p);
+    CHECK(mbedtls_pk_can_do(&c.pk, MBEDTLS_PK_ECKEY));
+    CHECK_EQ(mbedtls_pk_ec(c.pk)->grp.id, MBEDTLS_ECP_DP_SECP256R1);
+    CHECK(mbedtls_x509_dn_gets(subject, sizeof subject, &c.subject) > 0);
+    CHECK(mbedtls_x509_dn_gets(issuer, sizeof issuer, &c.issuer) > 0);
+    CHECK_EQ(strcmp(subject, "CN=" OMM_TLS_NAME), 0);
+    CHECK_EQ(strcmp(issuer, subject), 0);
+    mbedtls_x509_subject_alternative_name name;
+    CHECK_EQ(mbedtls_x509_parse_subject_alt_name(&c.subject_alt_names.buf, &name), 0);
+    CHECK(!c.subject_alt_names.next);
+    CHECK_EQ(name.type, MBEDTLS_X509_SAN_DNS_NAME);
+    CHECK(
+        omm_bytes_equal(omm_bytes_of(name.san.unstructured_name.p, name.san.unstructured_name.len),
+                        omm_bytes_str(OMM_TLS_NAME)));
+    CHECK_EQ(c.valid_to.year, 9999);
+    mbedtls_x509_crt_free(&c);
+    free_pair(&p);
+}
+
+/* The same key and another certificate: of another name, or only of another number.  Nobody looks at the signature of one that
+ * is known byte for byte. */
+static void forge(pair *p, bool renames) {
+    static uint8_t der[4096], pem[8192];
+    static const char begin[] = "-----BEGIN CERTIFICATE-----\n",
+                      end[] = "-----END CERTIFICATE-----\n";
+    enum { NAME = sizeof OMM_TLS_NAME - 1 };
+    mbedtls_x509_crt c;
+    size_t size = 0;
+    unsigned names = 0;
+    parse(&c, p);
+    CHECK(c.raw.len <= sizeof der);
+    memcpy(der, c.raw.p, c.raw.len);
+    if (!renames) der[c.serial.p - c.raw.p + 1] ^= 1;
+    for (size_t i = 0; renames && i + NAME <= c.raw.len; i++) {
+        if (memcmp(der + i, OMM_TLS_NAME, NAME) != 0) continue;
+        der[i] ^= 1;
+        names++;
+    }
+    CHECK_EQ(names, renames ? 3 : 0); /* issuer, subject, DNS name */
+    CHECK_EQ(mbedtls_pem_write_buffer(begin, end, der, c.raw.len, pem, sizeof pem, &size), 0);
+    mbedtls_x509_crt_free(&c);
+    omm_buf_clear(&p->certificate);
+    CHECK_OK(omm_buf_append(&p->certificate, pem, size - 1)); /* its NUL */
+}
+
+/* A certificate that the client was given is no good for a server of another name. */
+static void test_name(void) {
+    for (unsigned renames = 0; renames < 2; renames++) {
+        char url[OMM_URL_BYTES_MAX];
+        pair p = make_pair();
+        forge(&p, renames);
+        omm_server *server = open_server(url, &p, "127.0.0.1");
+        omm_client *client = open_client(url, &p.certificate);
+        if (renames)
+            check_shut_out(client, server);
+        else
+            lockstep(client, server, omm_bytes_str("another number"));
+        omm_client_close(client);
+        omm_server_close(server);
+        free_pair(&p);
+    }
+}
+
 /* From an address of its own. */
 static int connect_to(unsigned port) {
     struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000007)};
@@ -297,6 +378,8 @@ int main(void) {
     }
     test_others_shut_out();
     test_rotation();
+    test_form();
+    test_name();
     test_stalled_handshakes();
     test_refusals();
     test_time();
