@@ -121,15 +121,17 @@ void peer_submit(peer *p) {
     peer_send(p, &request);
 }
 
+void peer_put(peer *p, uint32_t index) {
+    const omm_request request = {.kind = OMM_REQUEST_PUT,
+                                 .digest = p->s.payload.digest,
+                                 .index = index,
+                                 .data = omm_chunk_view(omm_buf_view(&p->payload), index)};
+    peer_send(p, &request);
+}
+
 void peer_upload(peer *p) {
-    while (p->last.kind == OMM_REPLY_NEED && p->last.missing_count > 0) {
-        uint32_t index = p->last.missing[0];
-        omm_request request = {.kind = OMM_REQUEST_PUT,
-                               .digest = p->s.payload.digest,
-                               .index = index,
-                               .data = omm_chunk_view(omm_buf_view(&p->payload), index)};
-        peer_send(p, &request);
-    }
+    while (p->last.kind == OMM_REPLY_NEED && p->last.missing_count > 0)
+        peer_put(p, p->last.missing[0]);
 }
 
 /* Replace the payload bytes and everything that names them. */

@@ -41,9 +41,10 @@ void peer_until_open(peer *p, uint32_t round);
 void peer_fill(peer *p, const float *values);
 /* Replace the payload bytes and everything that names them. */
 void peer_set_payload(peer *p, omm_bytes sent);
-/* Sign p->s into p->envelope; announce it; send what is missing. */
+/* Sign p->s into p->envelope; announce it; send one chunk; send what is missing. */
 void peer_seal(peer *p, omm_context context, const omm_key *key);
 void peer_submit(peer *p);
+void peer_put(peer *p, uint32_t index);
 void peer_upload(peer *p);
 /* The three of them, with the node's own key. */
 void peer_give(peer *p);

@@ -93,6 +93,37 @@ static void test_hold(void) {
 
 /* ---- a restart in the middle ---- */
 
+/* What of an upload is there is there after a restart: the node is asked for the other chunks only. */
+static void test_upload(void) {
+    fed_options o = peer_options();
+    peer p;
+    bool receipt = false;
+    static const omm_codec f16 = {.kind = OMM_CODEC_F16};
+    o.on_disk = o.is_plain = true;
+    o.values_cols = 80000; /* 320,010 values, each two bytes: three chunks */
+    o.up = &f16;
+    peer_open(&p, &o);
+    peer_until_open(&p, 0);
+    peer_fill(&p, NULL);
+    peer_seal(&p, OMM_CONTEXT_SUBMISSION, &p.f.keys[PEER]);
+    peer_submit(&p);
+    CHECK_EQ(p.last.kind, OMM_REPLY_NEED);
+    CHECK_EQ(p.last.missing_count, 3);
+    while (p.last.missing_count > 1) {
+        const size_t missing = p.last.missing_count;
+        peer_put(&p, p.last.missing[1]); /* the first comes last */
+        fed_restart_coordinator(&p.f);
+        peer_submit(&p);
+        CHECK_EQ(p.last.kind, OMM_REPLY_NEED);
+        CHECK_EQ(p.last.missing_count, missing - 1);
+        CHECK_EQ(p.last.missing[0], 0);
+    }
+    peer_put(&p, 0);
+    CHECK_EQ(peer_reason_of(&p, &receipt), OMM_OK);
+    CHECK(receipt);
+    peer_close(&p);
+}
+
 static void test_stage(void) {
     fed_options o = peer_options();
     peer p;
@@ -213,6 +244,7 @@ int main(void) {
     test_late(true);
     test_hold();
     test_quorum_without_quarantined();
+    test_upload();
     test_stage();
     return 0;
 }
