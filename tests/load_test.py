@@ -152,15 +152,27 @@ def refused_for_budget(folder):
     return int(counts.get("requests", 0)), int(counts.get("submissions", 0))
 
 
-def is_told_to_wait(what, **allowed):
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="omm-load-"))
-    coordinator = load = None
+@contextlib.contextmanager
+def fresh():
+    """A folder and a list for processes, which live no longer than the block."""
+    folder, processes = pathlib.Path(tempfile.mkdtemp(prefix="omm-load-")), []
     try:
+        yield folder, processes
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_told_to_wait(what, **allowed):
+    with fresh() as (folder, processes):
         write_files(folder, **allowed)
-        coordinator = start(folder)
+        processes.append(start(folder))
         while not (folder / "web").exists():
             time.sleep(0.05)
-        load = start_load(folder)
+        processes.append(load := start_load(folder))
         end, seen = time.monotonic() + LIMIT_S, (0, 0)
         while seen[0] == 0 and load.poll() is None and time.monotonic() < end:
             time.sleep(0.2)
@@ -169,11 +181,6 @@ def is_told_to_wait(what, **allowed):
         if seen[0] == 0 or seen[1] > 0 or load.poll() is not None:
             fail(f"{what} a minute: {seen[0]} requests and {seen[1]} submissions over the budget")
         print(f"{what} a minute: {seen[0]} more were told to wait, and no submission was refused for it")
-    finally:
-        for process in (load, coordinator):
-            if process and process.poll() is None:
-                process.kill()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def allowance():
@@ -183,13 +190,12 @@ def allowance():
 
 def idle_mb():
     """The coordinator's memory when NODES nodes have asked, and ask on; no round is opened."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="omm-load-"))
-    coordinator = load = None
-    try:
+    with fresh() as (folder, processes):
         write_files(folder)
-        coordinator = start(folder)
+        processes.append(coordinator := start(folder))
         subprocess.run([MESHMIND, "coordinator", "ctl", "-c", folder / "coordinator.yaml", "pause"], check=True, capture_output=True)
-        load, end, ready = start_load(folder), time.monotonic() + 120, 0
+        processes.append(load := start_load(folder))
+        end, ready = time.monotonic() + 120, 0
         while ready < NODES and time.monotonic() < end:
             time.sleep(0.5)
             ready = float(re.search(r'(?m)^meshmind_nodes\{is="ready"\} (\S+)$', metrics(folder)).group(1))
@@ -198,12 +204,6 @@ def idle_mb():
             fail(f"of {NODES} nodes {ready:.0f} have asked, {connections:.0f} are connected")
         time.sleep(3)  # all have asked once more, and what an answer takes has been given back
         return Watched(coordinator).look()["rss_mb"]
-    finally:
-        for process in (load, coordinator):
-            if process and process.poll() is None:
-                process.kill()
-                process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def idle():
@@ -222,23 +222,16 @@ def idle():
 
 def peak_mb(rank):
     """The most that the coordinator's process ever had, seen at the end of each round and each opening."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="omm-load-"))
-    coordinator = load = None
-    try:
+    with fresh() as (folder, processes):
         write_files(folder, recipe=f"rank: {rank}, alpha: {2 * rank}, targets: all-linear")
-        coordinator, most = start(folder), 0
-        load = start_load(folder, "all", "chunks", str(rank))
+        processes.append(coordinator := start(folder))
+        most = 0
+        processes.append(load := start_load(folder, "all", "chunks", str(rank)))
         for _ in load.stdout:
             most = max(most, Watched(coordinator).peak_mb())
         if load.wait() != 0 or coordinator.wait(timeout=300) not in (0, 1):
             fail((folder / "coordinator.log").read_text()[-3000:])
         return most
-    finally:
-        for process in (load, coordinator):
-            if process and process.poll() is None:
-                process.kill()
-                process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def peak():
@@ -274,12 +267,10 @@ def survives_kills():
 def main():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2 * NODES + 500)), hard))
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="omm-load-"))
-    coordinator = load = None
-    try:
+    with fresh() as (folder, processes):
         write_files(folder)
-        coordinator = start(folder)
-        load = start_load(folder)
+        processes.append(coordinator := start(folder))
+        processes.append(load := start_load(folder))
         watched, rounds, cpu_s, work_s, begin = Watched(coordinator), [], 0, 0, time.monotonic()
         for line in load.stdout:
             row = {**json.loads(line), **watched.look()}
@@ -307,11 +298,6 @@ def main():
         print(f"{NODES} nodes, {ROUNDS} rounds: memory {steady[0]['rss_mb']:.1f} MB after round {SETTLED}, "
               f"{steady[-1]['rss_mb']:.1f} at the end; {steady[-1]['files']} files; "
               f"{NODES * ROUNDS / (time.monotonic() - begin):.0f} submissions a second over all, ends of rounds included")
-    finally:
-        for process in (load, coordinator):
-            if process and process.poll() is None:
-                process.kill()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 {"kills": survives_kills, "idle": idle, "peak": peak, "allowance": allowance}.get(WHAT, main)()
