@@ -322,7 +322,7 @@ static void kernel_mirror(float *c, size_t ldc, size_t n) {
 /* `count` strips side by side, so that their chains hide each other's latency. */
 /* Strips side by side that are shorter than the distance (an adapter's B) are at the next ones then. */
 SIMD_INLINE size_t gemv_ahead(const int count, const omm_matrix *w) {
-    return w->strip_bytes < SIMD_Q8_AHEAD ? (size_t)count * w->strip_bytes : SIMD_Q8_AHEAD;
+    return w->strip_bytes < SIMD_GEMV_AHEAD ? (size_t)count * w->strip_bytes : SIMD_GEMV_AHEAD;
 }
 
 SIMD_INLINE void gemv_f32(const int count, vf *acc, const float *x, const omm_matrix *w,

@@ -16,8 +16,10 @@
 #define SIMD_GEMV_QUANT 2
 #define SIMD_Q8_DECODE_MAX 4
 #define SIMD_Q8_DECODE(F) 1
-/* Bytes that decode asks for ahead of what it reads. */
-#define SIMD_Q8_AHEAD 3072
+/* Bytes that decode asks for ahead of what it reads: of one strip of int8 products, into the first
+ * cache; of each strip of f32 products (they go side by side), into the second. */
+#define SIMD_Q8_AHEAD 8192
+#define SIMD_GEMV_AHEAD 3072
 
 /* Later files use what earlier ones define. */
 /* clang-format off */

@@ -155,7 +155,7 @@ SIMD_INLINE vf q8_decode_chunk(const omm_format format, vf acc, const uint8_t *b
 
 SIMD_INLINE void q8_prefetch(const uint8_t *at, const size_t bytes) {
     SIMD_UNROLL for (size_t line = 0; line < bytes; line += 64) {
-        SIMD_PREFETCH(at + line + SIMD_Q8_AHEAD);
+        SIMD_PREFETCH_NEAR(at + line + SIMD_Q8_AHEAD);
     }
 }
 
