@@ -14,8 +14,15 @@
 
 /* The same where strips have to be unpacked, which is work enough for fewer. */
 #define SIMD_GEMV_QUANT 2
-#define SIMD_Q8_DECODE_MAX 4
-#define SIMD_Q8_DECODE(F) 1
+/* Tokens that take a strip as it lies: as many side by side (a power of two), and in all; more share
+ * what was unpacked once. */
+#if OMM_SIMD == OMM_SIMD_AVX512
+#define SIMD_Q8_FEW 8
+#define SIMD_Q8_FEW_MAX 48
+#else
+#define SIMD_Q8_FEW 4
+#define SIMD_Q8_FEW_MAX 24
+#endif
 /* Bytes that decode asks for ahead of what it reads: of one strip of int8 products, into the first
  * cache; of each strip of f32 products (they go side by side), into the second. */
 #define SIMD_Q8_AHEAD 8192

@@ -278,6 +278,32 @@ static void q8_passes(const omm_compute *c, omm_format format) {
     omm_free(y);
 }
 
+static void q8_product(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
+                       size_t m) {
+    omm_q8_rows q = {0};
+    CHECK_OK(omm_q8_rows_init(&q, m, w->cols));
+    omm_q8_quantize(c, &q, x, m, w->cols);
+    omm_linear_q8(c, y, &q, w, m);
+    omm_q8_rows_fini(&q);
+}
+
+/* Few tokens take strips as they lie, more of them unpacked ones: as token by token. */
+static void q8_few_tokens(const omm_compute *c, omm_format format) {
+    enum { M = 61, N = 35, K = 512 };
+    omm_matrix w = battery_matrix(format, N, K, 6);
+    float *x = battery_floats(10, (size_t)M * K), *y = battery_floats(11, (size_t)M * N);
+    float *ones = battery_floats(12, (size_t)M * N);
+    for (size_t i = 0; i < M; i++) q8_product(c, ones + i * N, x + i * K, &w, 1);
+    for (size_t m = 2; m <= M; m += m < 16 ? 1 : 9) {
+        q8_product(c, y, x, &w, m);
+        for (size_t i = 0; i < m * N; i++) CHECK(same_bits(&ones[i], &y[i]));
+    }
+    omm_matrix_fini(&w);
+    omm_free(x);
+    omm_free(y);
+    omm_free(ones);
+}
+
 static void q8_edges(const omm_compute *c) {
     float x[128] = {0}, y[1];
     x[3] = 1e-31f;    /* block 0: too small, becomes zero */
@@ -377,6 +403,8 @@ int main(void) {
         strides_by_definition(&c);
         q8_passes(&c, OMM_FORMAT_Q8_0);
         q8_passes(&c, OMM_FORMAT_Q6_K);
+        for (unsigned f = 0; f < OMM_FORMAT_COUNT; f++)
+            if (omm_format_is_quantised((omm_format)f)) q8_few_tokens(&c, (omm_format)f);
         omm_compute_fini(&c);
     }
     all_equal();

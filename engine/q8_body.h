@@ -1,8 +1,8 @@
 /* q8_body.h - int8 activations against quantised weights; part of kernels_body.h.
  *
  * The integer product of a sub-block is exact, so only the fma steps that kernels.h names decide
- * the result; how many strips and tokens go side by side does not.  One token reads the strips as
- * they lie; more tokens share a panel into which a block of columns is unpacked once.
+ * the result; how many strips and tokens go side by side does not.  Few tokens read the strips as
+ * they lie; more share a panel into which a block of columns is unpacked once.
  */
 
 /* ---- activations ----------------------------------------------------------------------------- */
@@ -111,7 +111,7 @@ SIMD_INLINE vf q8_addend(const omm_format format, vf min) {
     return QUANT_LAYOUT[format].subs == QUANT_SUBS_NONE ? min : vf_sub(vf_zero(), min);
 }
 
-/* ---- one token: strips as they lie ------------------------------------------------------------ */
+/* ---- few tokens: strips as they lie ----------------------------------------------------------- */
 
 /* Group g of a chunk as q8_dot takes it. */
 SIMD_INLINE vi q8_group(const omm_format format, const uint8_t *chunk, const int g) {
@@ -119,38 +119,44 @@ SIMD_INLINE vi q8_group(const omm_format format, const uint8_t *chunk, const int
     return q8_wide(format) ? vi_s8(w) : w;
 }
 
-/* acc + product of groups g0 .. g0 + count of a chunk. */
-SIMD_INLINE vi q8_run(const omm_format format, const int count, vi acc, const uint8_t *chunk,
-                      const int8_t *x, const int g0) {
+/* dot[nt] += groups g0 .. g0 + count of a chunk times x, tokens 32 bytes apart. */
+SIMD_INLINE void q8_run(const omm_format format, const int nt, const int count, vi *dot,
+                        const uint8_t *chunk, const int8_t *x, const int g0) {
     const int span = q8_span(format) < count ? q8_span(format) : count;
     SIMD_UNROLL for (int g = 0; g < count; g += span) {
-        vq p = vq_open(acc);
+        vq p[SIMD_Q8_FEW];
+        SIMD_UNROLL for (int t = 0; t < nt; t++) p[t] = vq_open(dot[t]);
         SIMD_UNROLL for (int i = 0; i < span; i++) {
-            p = q8_dot(format, p, q8_group(format, chunk, g0 + g + i),
-                       vi_four(x + (ptrdiff_t)4 * (g0 + g + i)));
+            const vi w = q8_group(format, chunk, g0 + g + i);
+            SIMD_UNROLL for (int t = 0; t < nt; t++) {
+                const int8_t *at = x + (ptrdiff_t)t * (int)OMM_QUANT_BLOCK;
+                p[t] = q8_dot(format, p[t], w, vi_four(at + (ptrdiff_t)4 * (g0 + g + i)));
+            }
         }
-        acc = vq_close(acc, p);
+        SIMD_UNROLL for (int t = 0; t < nt; t++) dot[t] = vq_close(dot[t], p[t]);
     }
-    return acc;
 }
 
-/* 32 columns of a block: `c` counts them, `at` is where x has them. */
-SIMD_INLINE vf q8_decode_chunk(const omm_format format, vf acc, const uint8_t *block, size_t c,
-                               const omm_q8_rows *x, size_t at) {
+/* 32 columns of a block: `c` counts them, `at` is where x has those of the first token. */
+SIMD_INLINE void q8_few_chunk(const omm_format format, const int nt, vf *acc, const uint8_t *block,
+                              size_t c, const omm_q8_rows *x, size_t at) {
     const quant_layout *l = &QUANT_LAYOUT[format];
     const uint8_t *chunk = block + quant_planes_at(l) + c * quant_chunk_bytes(l);
     const int parts = q8_parts(format);
-    const vf dx = vf_set1(x->d[at]);
     SIMD_UNROLL for (int h = 0; h < parts; h++) {
         vf scale, min;
+        vi dot[SIMD_Q8_FEW];
         quant_scale(format, &scale, &min, block, (c * OMM_QUANT_BLOCK + (size_t)h * VL) / l->sub);
-        vi dot = q8_start(format, x, at, h);
-        dot = q8_run(format, 8 / parts, dot, chunk, x->q + at * OMM_QUANT_BLOCK, h * 4);
-        acc = vf_fma(vf_from_vi(dot), vf_mul(scale, dx), acc);
-        if (!l->has_min) continue;
-        acc = vf_fma(q8_weighted(format, x, at, h), q8_addend(format, min), acc);
+        SIMD_UNROLL for (int t = 0; t < nt; t++) dot[t] = q8_start(format, x, at + (size_t)t, h);
+        q8_run(format, nt, 8 / parts, dot, chunk, x->q + at * OMM_QUANT_BLOCK, h * 4);
+        SIMD_UNROLL for (int t = 0; t < nt; t++) {
+            const vf dx = vf_set1(x->d[at + (size_t)t]);
+            acc[t] = vf_fma(vf_from_vi(dot[t]), vf_mul(scale, dx), acc[t]);
+            if (!l->has_min) continue;
+            acc[t] =
+                vf_fma(q8_weighted(format, x, at + (size_t)t, h), q8_addend(format, min), acc[t]);
+        }
     }
-    return acc;
 }
 
 SIMD_INLINE void q8_prefetch(const uint8_t *at, const size_t bytes) {
@@ -159,47 +165,61 @@ SIMD_INLINE void q8_prefetch(const uint8_t *at, const size_t bytes) {
     }
 }
 
-/* `count` strips side by side. */
-SIMD_INLINE void q8_decode(const omm_format format, const int count, float *y, const omm_q8_rows *x,
-                           const omm_matrix *w, size_t m, size_t s) {
+/* Strip s times tokens m .. m + nt. */
+SIMD_INLINE void q8_few(const omm_format format, const int nt, float *y, const omm_q8_rows *x,
+                        const omm_matrix *w, size_t m, size_t s) {
     const quant_layout *l = &QUANT_LAYOUT[format];
     const size_t bytes = quant_block_bytes(l), blocks = x->cols / l->block;
     const size_t chunks = l->block / OMM_QUANT_BLOCK;
     const uint8_t *block = w->data + s * w->strip_bytes;
-    vf acc[SIMD_Q8_DECODE_MAX];
-    SIMD_UNROLL for (int i = 0; i < count; i++) acc[i] = vf_zero();
+    vf acc[SIMD_Q8_FEW];
+    SIMD_UNROLL for (int t = 0; t < nt; t++) acc[t] = vf_zero();
     for (size_t b = 0; b < blocks; b++, block += bytes) {
-        SIMD_UNROLL for (int i = 0; i < count; i++) {
-            const uint8_t *at = block + (size_t)i * w->strip_bytes;
-            q8_prefetch(at, quant_planes_at(l));
-            for (size_t c = 0; c < chunks; c++) {
-                q8_prefetch(at + quant_planes_at(l) + c * quant_chunk_bytes(l),
-                            quant_chunk_bytes(l));
-                acc[i] = q8_decode_chunk(format, acc[i], at, c, x, (b * chunks + c) * x->rows + m);
-            }
+        q8_prefetch(block, quant_planes_at(l));
+        for (size_t c = 0; c < chunks; c++) {
+            q8_prefetch(block + quant_planes_at(l) + c * quant_chunk_bytes(l),
+                        quant_chunk_bytes(l));
+            q8_few_chunk(format, nt, acc, block, c, x, (b * chunks + c) * x->rows + m);
         }
     }
-    SIMD_UNROLL for (int i = 0; i < count; i++) {
-        const size_t row = (s + (size_t)i) * VL;
-        vf_store_n(y + row, acc[i], w->rows - row);
+    SIMD_UNROLL for (int t = 0; t < nt; t++) {
+        vf_store_n(y + (m + (size_t)t) * w->rows + s * VL, acc[t], w->rows - s * VL);
     }
 }
 
-typedef void (*q8_decode_fn)(float *y, const omm_q8_rows *x, const omm_matrix *w, size_t m,
-                             size_t s0, size_t s1);
+typedef void (*q8_few_fn)(float *y, const omm_q8_rows *x, const omm_matrix *w, size_t m, size_t s);
 
-#define Q8_DECODE(F)                                                                               \
-    static __attribute__((noinline)) void q8_decode_##F(                                           \
-        float *y, const omm_q8_rows *x, const omm_matrix *w, size_t m, size_t s0, size_t s1) {     \
-        const int count = SIMD_Q8_DECODE(OMM_FORMAT_##F);                                          \
-        size_t s = s0;                                                                             \
-        for (; s + (size_t)count <= s1; s += (size_t)count)                                        \
-            q8_decode(OMM_FORMAT_##F, count, y, x, w, m, s);                                       \
-        for (; s < s1; s++) q8_decode(OMM_FORMAT_##F, 1, y, x, w, m, s);                           \
+#define Q8_FEW(F, NT)                                                                              \
+    static __attribute__((noinline)) void q8_few_##F##_##NT(                                       \
+        float *y, const omm_q8_rows *x, const omm_matrix *w, size_t m, size_t s) {                 \
+        q8_few(OMM_FORMAT_##F, NT, y, x, w, m, s);                                                 \
     }
-QUANT_FORMATS(Q8_DECODE)
-#define Q8_DECODE_NAME(F) [OMM_FORMAT_##F] = q8_decode_##F,
-static const q8_decode_fn s_q8_decode[OMM_FORMAT_COUNT] = {QUANT_FORMATS(Q8_DECODE_NAME)};
+#if SIMD_Q8_FEW == 8
+#define Q8_FEW_8(F) Q8_FEW(F, 8)
+#define Q8_FEW_8_NAME(F) q8_few_##F##_8
+#else
+#define Q8_FEW_8(F)
+#define Q8_FEW_8_NAME(F) NULL
+#endif
+#define Q8_FEW_ALL(F) Q8_FEW(F, 1) Q8_FEW(F, 2) Q8_FEW(F, 4) Q8_FEW_8(F)
+#define Q8_FEW_NAMES(F)                                                                            \
+    [OMM_FORMAT_##F] = {q8_few_##F##_1, q8_few_##F##_2, q8_few_##F##_4, Q8_FEW_8_NAME(F)},
+QUANT_FORMATS(Q8_FEW_ALL)
+/* Of 2^i tokens. */
+static const q8_few_fn s_q8_few[OMM_FORMAT_COUNT][4] = {QUANT_FORMATS(Q8_FEW_NAMES)};
+
+/* Tokens m0 .. m1 of strips s0 .. s1: a strip's later tokens find it in the first or second cache. */
+static void q8_few_strips(float *y, const omm_q8_rows *x, const omm_matrix *w, size_t m0, size_t m1,
+                          size_t s0, size_t s1) {
+    const q8_few_fn *few = s_q8_few[w->format];
+    for (size_t s = s0; s < s1; s++) {
+        unsigned i = SIMD_Q8_FEW == 8 ? 3 : 2;
+        for (size_t m = m0; m < m1; m += (size_t)1 << i) {
+            while ((size_t)1 << i > m1 - m) i--;
+            few[i](y, x, w, m, s);
+        }
+    }
+}
 
 /* ---- many tokens: panels ---------------------------------------------------------------------- */
 
@@ -428,8 +448,8 @@ static void q8_strips(q8_tile tile, const omm_matrix *w, q8_panel *panels, size_
 static void kernel_q8_linear(float *y, const omm_q8_rows *x, const omm_matrix *w, float *work,
                              size_t m0, size_t m1, size_t s0, size_t s1) {
     q8_panel *panels = (q8_panel *)(void *)work;
-    if (m1 - m0 == 1) {
-        s_q8_decode[w->format](y + m0 * w->rows, x, w, m0, s0, s1);
+    if (m1 - m0 <= SIMD_Q8_FEW_MAX) {
+        q8_few_strips(y, x, w, m0, m1, s0, s1);
         return;
     }
     const size_t step = q8_tokens_step(m1 - m0), end = min_size(s1 * VL, w->rows);
