@@ -2,6 +2,7 @@
 #include "internal.h"
 #include "omm/bundle.h"
 #include "omm/clock.h"
+#include "omm/crash.h"
 #include "omm/judge.h"
 #include "omm/mem.h"
 
@@ -52,8 +53,13 @@ static omm_err put_verdicts(omm_bundle *bundle, const omm_judgement *j) {
     return omm_bundle_replace(bundle, "junit.xml", omm_buf_view(&j->junit));
 }
 
+static void may_crash(const omm_bundle_seal_options *o, const char *stage) {
+    omm_crash_point(o->state_dir, o->crash_at, stage);
+}
+
 /* The signature goes first: a bundle with a manifest is complete, whatever happens in between. */
-static omm_err write_manifest(const char *dir, const manifest *m, const omm_key *key) {
+static omm_err write_manifest(const char *dir, const manifest *m,
+                              const omm_bundle_seal_options *options) {
     char path[OMM_PATH_MAX];
     char comment[128];
     omm_buf text;
@@ -62,11 +68,13 @@ static omm_err write_manifest(const char *dir, const manifest *m, const omm_key 
     omm_buf_init(&sig, 4096);
     snprintf(comment, sizeof comment, "openmeshmind bundle of run %s", m->run_id);
     omm_err err = manifest_write(&text, m);
-    if (err == OMM_OK) err = omm_minisign_sign(&sig, key, omm_buf_view(&text), comment);
+    if (err == OMM_OK) err = omm_minisign_sign(&sig, options->key, omm_buf_view(&text), comment);
     if (err == OMM_OK) err = omm_path_join(path, dir, "manifest.json.minisig");
     if (err == OMM_OK) err = omm_file_write(path, omm_buf_view(&sig), 0644);
+    if (err == OMM_OK) may_crash(options, "seal_signed");
     if (err == OMM_OK) err = omm_path_join(path, dir, "manifest.json");
     if (err == OMM_OK) err = omm_file_write(path, omm_buf_view(&text), 0644);
+    if (err == OMM_OK) may_crash(options, "after_seal");
     omm_buf_fini(&sig);
     omm_buf_fini(&text);
     return err;
@@ -109,7 +117,7 @@ omm_err bundle_list_and_sign(omm_digest *run_digest, const char *dir,
         m.files = l.files;
         m.file_count = l.count;
         m.run_digest = manifest_run_digest(l.files, l.count);
-        err = write_manifest(dir, &m, options->key);
+        err = write_manifest(dir, &m, options);
     }
     if (err == OMM_OK) *run_digest = m.run_digest;
     omm_free(l.files);
@@ -123,6 +131,7 @@ omm_err omm_bundle_seal(omm_digest *run_digest, omm_judgement *judgement, omm_bu
     const char *dir = omm_bundle_dir(bundle);
     OMM_TRY(omm_bundle_judge(&j, dir, NULL, options->commit));
     omm_err err = put_verdicts(bundle, &j);
+    if (err == OMM_OK) may_crash(options, "mid_seal");
     if (err == OMM_OK) err = bundle_list_and_sign(run_digest, dir, options);
     if (err == OMM_OK && judgement)
         *judgement = j;

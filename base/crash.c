@@ -16,7 +16,7 @@ static const char *const s_stages[] = {
 
 omm_err omm_crash_check(const char *stage) {
     if (!stage || !stage[0]) return OMM_OK;
-    char names[256] = "";
+    char names[512] = "";
     for (size_t i = 0; i < sizeof s_stages / sizeof s_stages[0]; i++) {
         if (strcmp(stage, s_stages[i]) == 0) return OMM_OK;
         size_t used = strlen(names);

@@ -107,7 +107,7 @@ static omm_err make_offer(omm_buf *envelope, omm_coord *c, canary_peer *p) {
     next.replaced_count = 0;
     OMM_TRY(canary_store_save(c->canary->db, &next, CANARY_OFFER, omm_buf_view(envelope)));
     *p = next;
-    omm_crash_point(c->o.state_dir, c->o.crash_at, "after_offer");
+    omm_crash_point(c->o.state_dir, c->o.crash_at, "canary_offered");
     return OMM_OK;
 }
 
@@ -225,7 +225,7 @@ omm_err coord_canary_admit(omm_coord *c, const omm_public_key *key, const char *
     canary_name(name, c, p);
     omm_log_event(c->o.log, OMM_LOG_INFO, "candidate", OMM_LOG_STR("node", name),
                   OMM_LOG_STR("by", by), OMM_LOG_INT("candidates", count_candidates(w)));
-    omm_crash_point(c->o.state_dir, c->o.crash_at, "after_join");
+    omm_crash_point(c->o.state_dir, c->o.crash_at, "canary_candidate");
     return OMM_OK;
 }
 

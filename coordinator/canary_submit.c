@@ -132,7 +132,7 @@ static omm_err put_chunk(omm_buf *reply, omm_coord *c, canary_peer *p, uint32_t 
     if (err != OMM_OK && !coord_is_refusal(err)) return err;
     if (err == OMM_OK) {
         p->chunk_ms = c->canary->now_ms;
-        omm_crash_point(c->o.state_dir, c->o.crash_at, "mid_upload");
+        omm_crash_point(c->o.state_dir, c->o.crash_at, "canary_upload");
         return go_on(reply, c, p);
     }
     /* Every chunk is as announced, so the manifest contradicts itself: another one may come. */

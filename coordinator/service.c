@@ -326,7 +326,9 @@ static omm_err seal(omm_coord_service_result *result, service *s) {
                                        .commit = s->o->commit,
                                        .build = s->o->build,
                                        .machine = s->o->machine,
-                                       .wall_ms = s->o->clock.wall_ms(s->o->clock.ud)};
+                                       .wall_ms = s->o->clock.wall_ms(s->o->clock.ud),
+                                       .state_dir = s->o->state_dir,
+                                       .crash_at = s->o->crash_at};
     OMM_TRY(wires_write(s->wires, s->bundle, s->o->commit));
     OMM_TRY(keep_entries(s, "ctl", "measured/operator.jsonl"));
     OMM_TRY(keep_entries(s, "canary", "measured/canaries.jsonl"));

@@ -49,6 +49,13 @@ sources = "".join(p.read_text() for p in SOURCE.glob("*/*.c") if not re.search("
 for variable in sorted(set(re.findall(r'getenv\("(\w+)"\)', sources))):
     if variable not in run("--help-env").stdout:
         failures.append(f"--help-env does not list {variable}")
+stages = set(re.findall(r"(?m)^  (\w+) ", run("--help-env").stdout.split("Stages of OMM_CRASH_AT:")[1]))
+passed = set(re.findall(r'(?:omm_crash_point|may_crash)\([^;"]*"(\w+)"', sources))
+tests = "".join(p.read_text() for p in (SOURCE / "tests").glob("*_test.py"))
+killed = {s for s in stages if re.search(rf'["\']{s}["\']', tests)}
+if not stages or stages != passed or stages != killed:
+    failures.append(f"stages of the table that no code passes: {stages - passed}, of the code that are not in it: {passed - stages}, "
+                    f"at which no test kills: {stages - killed}")
 expect(["fly"], 2, "unknown subcommand 'fly'")
 # Every help fits a terminal of 80 columns, and is what people try first.
 tools = [["node", a] for a in ("status", "setup", "backup", "restore")] + [["coordinator", a] for a in ("ctl", "audit")]

@@ -147,7 +147,11 @@ char *fed_path(const fed *f, char path[OMM_PATH_MAX], const char *name);
 /* Digest over names and bytes of all files of the bundle. */
 omm_digest fed_bundle_digest(const fed *f);
 bool fed_bundle_has(const fed *f, const char *path);
-/* Seal, then verify everything but the verdicts of the gates. */
+/* Seal a bundle of such a run at this time; its run digest. */
+omm_digest fed_seal(omm_bundle *bundle, uint64_t wall_ms);
+/* Everything but the verdicts of the gates: of this run's bundle, wherever it lies. */
+void fed_verify(fed *f, const char *bundle_dir);
+/* Both, where it was made. */
 void fed_seal_and_verify(fed *f);
 /* A run from its beginning to its end: fed_bundle_digest, and how many messages it took; the commits that failed are
  * added to *undone.  Both may be NULL. */

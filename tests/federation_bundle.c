@@ -62,25 +62,40 @@ static omm_err render_verified(void *ud, omm_buf *out, const omm_run_record *run
     return fed_render(ud, out, &read);
 }
 
-void fed_seal_and_verify(fed *f) {
+static omm_key bundle_key(void) {
     omm_key key;
     omm_seed seed = omm_seed_from_u64(7);
     omm_run_bundle_key(&key, &seed);
+    return key;
+}
+
+omm_digest fed_seal(omm_bundle *bundle, uint64_t wall_ms) {
+    omm_key key = bundle_key();
     omm_bundle_seal_options seal = {
-        .key = &key, .commit = "0000000", .build = "test", .machine = "test"};
+        .key = &key, .commit = "0000000", .build = "test", .machine = "test", .wall_ms = wall_ms};
     omm_digest digest;
-    CHECK_OK(omm_bundle_seal(&digest, NULL, f->bundle, &seal));
-    char path[OMM_PATH_MAX];
+    CHECK_OK(omm_bundle_seal(&digest, NULL, bundle, &seal));
+    return digest;
+}
+
+void fed_verify(fed *f, const char *bundle_dir) {
+    omm_key key = bundle_key();
     omm_verify_options options = {
         .trusted = &key.public_key, .render = render_verified, .render_ud = f};
     omm_verify_report report;
-    CHECK_OK(omm_bundle_verify(&report, fed_path(f, path, "bundle"), &options));
+    CHECK_OK(omm_bundle_verify(&report, bundle_dir, &options));
     for (size_t i = 0; i < report.failure_count; i++)
         fprintf(stderr, "%s: %s: %s\n", report.failures[i].check, report.failures[i].path,
                 report.failures[i].reason);
     CHECK(report.intact);
     CHECK(report.pinned);
     omm_verify_report_fini(&report);
+}
+
+void fed_seal_and_verify(fed *f) {
+    char path[OMM_PATH_MAX];
+    (void)fed_seal(f->bundle, 0);
+    fed_verify(f, fed_path(f, path, "bundle"));
 }
 
 omm_digest fed_digest_of_run(const fed_options *options, uint64_t *messages, uint32_t *undone) {

@@ -97,7 +97,6 @@ class Cheat(Member):
         while pp.blake(head + work.to_bytes(8, "little"))[0]:  # 8 bits
             work += 1
         self.enrol(challenge=challenge, work=work)
-        return self.until("offer", self.poll)
 
     def noise(self):
         """An answer that has all it must, but for the training."""
@@ -137,27 +136,35 @@ def killed_with_each_pass(passes):
     check('"joined"' not in (FOLDER / "coordinator" / "audit.jsonl").read_text(), "the worker was let in before the kill")
 
 
+def killed_while(process, does, *stages):
+    """The coordinator, at each of these stages, the first of which it was started for; what asks goes on by itself.  One that is
+    started for none of them, when that has its answers."""
+    pid = os.fork()
+    if pid == 0:
+        does()
+        os._exit(findings.code)
+    for stage, following in zip(stages, [*stages[1:], None]):
+        wait_for(f"the kill at {stage}", lambda: process.poll() is not None, logs=FOLDER)
+        check(process.returncode == -signal.SIGKILL, f"the coordinator ended with {process.returncode} at {stage}")
+        process = start("coordinator", "coordinator", **({"OMM_CRASH_AT": following} if following else {}))
+    check(os.waitpid(pid, 0)[1] == 0, "the cheat was told something else")
+    wait_for("the coordinator again", lambda: ctl("status"), logs=FOLDER)
+    return process
+
+
 def run():
     pp.read_reasons(SOURCE)
     port = free_port()
     public = write_files(port)
-    first = start("coordinator", "coordinator", OMM_CRASH_AT="canary_waiting")
+    first = start("coordinator", "coordinator", OMM_CRASH_AT="canary_candidate")
     wait_for("the coordinator", lambda: ctl("status"))
     cheat = Cheat(port, public["coordinator"]["public_key"])
-    cheat.work()
-    listed = start("node", "listed")
+    second = killed_while(first, cheat.work, "canary_candidate")
     check("0 of 2 canaries" in ctl("nodes") and "candidate" in ctl("nodes"), f"no candidate: {ctl('nodes')}")
-    pid = os.fork()  # the first coordinator dies while it is answered: what asks goes on by itself
-    if pid == 0:
-        cheat.noise()
-        os._exit(findings.code)
-    wait_for("the kill with a canary in the queue", lambda: first.poll() is not None)
-    check(first.returncode == -signal.SIGKILL, f"the coordinator ended with {first.returncode}")
-    second = start("coordinator", "coordinator", OMM_CRASH_AT="canary_verdict")
-    wait_for("the kill before the verdict is kept", lambda: second.poll() is not None)
-    third = start("coordinator", "coordinator")
-    check(os.waitpid(pid, 0)[1] == 0, "the cheat was told something else")
-    wait_for("the coordinator again", lambda: ctl("status"))
+    live.stop(second)
+    third = killed_while(start("coordinator", "coordinator", OMM_CRASH_AT="canary_offered"), cheat.noise,
+                         "canary_offered", "canary_upload", "canary_waiting", "canary_verdict")
+    listed = start("node", "listed")
     refused = wait_for("no door for the cheat", lambda: cheat.poll().get("refused"))
     check("failed its canary: canary: step 1 is not what the recipe gives" in refused["sentence"], refused)
     check("failed its canary" in cheat.until("refused", cheat.enrol)["sentence"], "its key may work again")

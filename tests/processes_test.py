@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Coordinator and three nodes as processes over TCP on loopback, keys from the scenario: the run
-digest is the simulator's.  Then again with kill -9 at every named stage of a round.
+digest is the simulator's.  Then again with kill -9 at every named stage of a round and of sealing.
 
 Third way, own_keys: over TLS, keys and certificate made by keygen, data that only its node knows, a policy for services, nodes
 that wait for an answer less long than the coordinator evaluates.
@@ -19,7 +19,7 @@ SCENARIO = SOURCE / "scenarios" / "processes.yaml"
 NODES = ["cafe-02", "studio-02", "harbor-02"]
 KILLED = "cafe-02"  # the node that is killed
 COORDINATOR_STAGES = ["after_offer", "mid_upload", "mid_batch", "after_receipt",
-                      "mid_aggregation", "before_publish"]
+                      "mid_aggregation", "before_publish", "mid_seal", "seal_signed", "after_seal"]
 NODE_STAGES = ["after_offer", "mid_training", "mid_upload", "after_receipt", "after_close"]
 TIME_LIMIT_S = 1200
 

@@ -26,13 +26,6 @@ static void say_at(void) {
     if (s_at[0]) fprintf(stderr, "failed: %s\n", s_at);
 }
 
-static void make_folder(char out[64]) {
-    (void)snprintf(out, 64, "/dev/shm/omm-audit-XXXXXX");
-    if (mkdtemp(out)) return;
-    (void)snprintf(out, 64, "/tmp/omm-audit-XXXXXX");
-    CHECK(mkdtemp(out));
-}
-
 static omm_audit_log *open_log(char path[OMM_PATH_MAX], const char *dir) {
     char state[OMM_PATH_MAX];
     omm_audit_log *log = NULL;
@@ -55,7 +48,7 @@ static void put(omm_audit_log *log, uint32_t i, bool durable) {
 
 static void record(void) {
     char dir[64], path[OMM_PATH_MAX];
-    make_folder(dir);
+    disk_folder(dir);
     disk_watch(dir);
     omm_audit_log *log = open_log(path, dir);
     for (uint32_t i = 0; i < ENTRIES; i++) {
@@ -89,7 +82,7 @@ static void cut(uint64_t count, disk_loss loss, uint64_t seed) {
                    (unsigned)seed);
     for (uint32_t i = 0; i < s_promise_count; i++)
         if (s_promises[i].after <= count) last = &s_promises[i];
-    make_folder(dir);
+    disk_folder(dir);
     disk_rebuild(dir, count, loss, seed, loses, NULL);
     omm_audit_log *log = open_log(path, dir);
     check_log(path, last);

@@ -17,6 +17,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* An empty folder, in memory where there is such a place: nothing is really synced. */
+void disk_folder(char out[64]);
 /* From here on, what happens below `folder`, which is empty, is written down. */
 void disk_watch(const char *folder);
 /* No more; what is written down stays until the next disk_watch. */
@@ -40,6 +42,8 @@ typedef enum disk_loss {
 /* What a cut after `count` operations leaves.  Only folders right below the watched one for which
  * `loses` says so lose anything. */
 typedef struct disk_state disk_state;
+/* For `loses`: all of them. */
+bool disk_everything(void *ud, const char *name);
 disk_state *disk_make(uint64_t count, disk_loss loss, uint64_t seed,
                       bool (*loses)(void *ud, const char *name), void *ud);
 /* Of names and bytes: equal for equal states.  Of an SQLite log only what SQLite would read counts. */

@@ -50,13 +50,6 @@ static fed_options enrol_options(const char *dir) {
     return o;
 }
 
-static void make_folder(char out[64]) {
-    (void)snprintf(out, 64, "/dev/shm/omm-enrol-XXXXXX");
-    if (mkdtemp(out)) return;
-    (void)snprintf(out, 64, "/tmp/omm-enrol-XXXXXX");
-    CHECK(mkdtemp(out));
-}
-
 /* ---- who says it ---- */
 
 static const uint64_t s_anna = 1, s_bert = 2;
@@ -132,7 +125,7 @@ static void say(fed *f, word w) {
 
 static void record(void) {
     char dir[64];
-    make_folder(dir);
+    disk_folder(dir);
     disk_watch(dir);
     fed_options options = enrol_options(dir);
     fed f;
@@ -203,19 +196,13 @@ static void check_tokens(fed *f, uint64_t count) {
     if (is_answered(UNINVITE)) CHECK(!came);
 }
 
-static bool everybody(void *ud, const char *name) {
-    (void)ud;
-    (void)name;
-    return true;
-}
-
 static void cut(uint64_t count, disk_loss loss) {
     char dir[64];
     s_cut = count;
     s_goes_on = false;
     (void)snprintf(s_at, sizeof s_at, "%u %d", (unsigned)count, (int)loss);
-    make_folder(dir);
-    disk_rebuild(dir, count, loss, count, everybody, NULL);
+    disk_folder(dir);
+    disk_rebuild(dir, count, loss, count, disk_everything, NULL);
     fed_options options = enrol_options(dir);
     fed f;
     fed_open(&f, &options);

@@ -29,13 +29,6 @@ static uint64_t s_over, s_next;
 /* Calls for naming (a file that is written needs one) until round 0 is open, and until its first verdict. */
 static uint64_t s_offered, s_judged;
 
-static void make_folder(char out[64]) {
-    (void)snprintf(out, 64, "/dev/shm/omm-full-XXXXXX");
-    if (mkdtemp(out)) return;
-    (void)snprintf(out, 64, "/tmp/omm-full-XXXXXX");
-    CHECK(mkdtemp(out));
-}
-
 static fed_options disk_options(const char *dir) {
     fed_options options = fed_options_default();
     options.nodes = s_scene->nodes;
@@ -58,7 +51,7 @@ static void note_event(void *ud, const omm_coord_event *event) {
 /* The calls of a run after it was opened, which is what fails first. */
 static void count_calls(void) {
     char dir[64];
-    make_folder(dir);
+    disk_folder(dir);
     disk_watch(dir);
     fed_options options = disk_options(dir);
     options.on_event = note_event;
@@ -96,7 +89,7 @@ static void say_at(void) {
 
 static uint32_t no_room(unsigned calls, uint64_t after, uint64_t times, int why) {
     char dir[64];
-    make_folder(dir);
+    disk_folder(dir);
     disk_watch(dir);
     fed_options options = disk_options(dir);
     fed f;
@@ -141,8 +134,8 @@ static void run_until_failed(fed *f) {
 
 static bool failing_sync(uint64_t after) {
     char dir[64], left[64];
-    make_folder(dir);
-    make_folder(left);
+    disk_folder(dir);
+    disk_folder(left);
     disk_watch(dir);
     fed_options options = disk_options(dir);
     fed f;

@@ -107,17 +107,9 @@ static fed_options power_options(const char *dir) {
     return options;
 }
 
-static void make_folder(char out[64]) {
-    (void)snprintf(out, 64,
-                   "/dev/shm/omm-power-XXXXXX"); /* in memory, where there is such a folder */
-    if (mkdtemp(out)) return;
-    (void)snprintf(out, 64, "/tmp/omm-power-XXXXXX");
-    CHECK(mkdtemp(out));
-}
-
 static void record(void) {
     char dir[64];
-    make_folder(dir);
+    disk_folder(dir);
     disk_watch(dir);
     fed_options options = power_options(dir);
     options.answered = note_receipt;
@@ -248,7 +240,7 @@ static bool cut(uint64_t count, disk_loss loss, who which, uint64_t seed) {
     disk_state *state = disk_make(count, loss, seed, loses, &which);
     const bool is_new = !was_tried(state, count, false);
     if (is_new) {
-        make_folder(dir);
+        disk_folder(dir);
         disk_put(state, dir);
     }
     disk_free(state);
@@ -321,7 +313,7 @@ static bool kill_at(uint64_t count) {
     forget_after(count);
     const bool is_new = !was_tried(state, count, true);
     if (is_new) {
-        make_folder(dir);
+        disk_folder(dir);
         disk_put(state, dir);
     }
     disk_free(state);

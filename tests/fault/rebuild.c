@@ -132,6 +132,19 @@ static void do_op(disk_state *r, uint64_t index) {
 
 /* ---- onto the real disk ---- */
 
+void disk_folder(char out[64]) {
+    (void)snprintf(out, 64, "/dev/shm/omm-fault-XXXXXX");
+    if (mkdtemp(out)) return;
+    (void)snprintf(out, 64, "/tmp/omm-fault-XXXXXX");
+    CHECK(mkdtemp(out));
+}
+
+bool disk_everything(void *ud, const char *name) {
+    (void)ud;
+    (void)name;
+    return true;
+}
+
 static void put_file(const char *path, const content *c) {
     FILE *f = fopen(path, "wb");
     CHECK(f);

@@ -95,17 +95,20 @@ OMM_CHECKED omm_err omm_bundle_read(omm_buf *out, const omm_bundle *bundle, cons
 OMM_CHECKED omm_err omm_bundle_evidence_digest(omm_digest *out, const char *dir);
 
 typedef struct omm_bundle_seal_options {
-    const omm_key *key;  /* the bundle's own key */
-    const char *commit;  /* of the program; measured files must carry the same */
-    const char *build;   /* compiler and preset, one line */
-    const char *machine; /* one line */
-    uint64_t wall_ms;    /* now */
+    const omm_key *key;               /* the bundle's own key */
+    const char *commit;               /* of the program; measured files must carry the same */
+    const char *build;                /* compiler and preset, one line */
+    const char *machine;              /* one line */
+    uint64_t wall_ms;                 /* now */
+    const char *state_dir, *crash_at; /* mid_seal, seal_signed, after_seal (crash.h); NULL: none */
 } omm_bundle_seal_options;
 
 struct omm_judgement;
 
 /* Judge the evidence by the bundle's policy.yaml (judge.h), write gates.json, measured/gates.json
- * and junit.xml, then manifest.json and its signature.  The bundle is closed for writing after it.
+ * and junit.xml, then the manifest's signature, then manifest.json, each durable before the next one is
+ * begun.  The bundle is closed for writing after it; after an error, or a kill before the manifest is there, it
+ * is as good as it was, and is sealed by another call.
  *
  *   run_digest  receives the run digest;  judgement  may be NULL; fini with omm_judgement_fini
  *

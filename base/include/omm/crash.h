@@ -21,10 +21,16 @@
     XX(after_receipt, "coordinator: a receipt was stored, not sent; node: a receipt was taken")    \
     XX(mid_aggregation, "coordinator: the first submission was added")                             \
     XX(after_join, "coordinator: a node that came by invitation is kept, its answer is not sent")  \
+    XX(canary_candidate, "coordinator: who has worked is a candidate, its answer is not sent")     \
+    XX(canary_offered, "coordinator: a canary's offer was stored, and not sent")                   \
+    XX(canary_upload, "coordinator: a chunk of a canary's answer was taken")                       \
     XX(canary_waiting, "coordinator: a canary is complete and waits to be trained again")          \
     XX(canary_verdict, "coordinator: a canary has its verdict, which is not kept")                 \
     XX(canary_kept, "coordinator: a canary's verdict is kept, its candidate not let in yet")       \
     XX(before_publish, "coordinator: the new adapter was evaluated, its round not yet written")    \
+    XX(mid_seal, "coordinator: the verdicts are in the bundle, nothing of it is signed")           \
+    XX(seal_signed, "coordinator: the signature of the bundle is there, what it signs is not")     \
+    XX(after_seal, "coordinator: the bundle is sealed, nobody was told its digest")                \
     XX(after_close, "node: the end of the run was stored, nothing else has followed")              \
     XX(mid_training, "node: the first checkpoint was stored")
 
