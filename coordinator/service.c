@@ -223,19 +223,19 @@ static void *tick_main(void *ud) {
 }
 
 /* A full disk, say.  Nothing has changed: the same is due again. */
-static omm_err wait_for_room(service *s, const char *detail) {
+static void stand_still(service *s, const char *event, const char *detail) {
     watch_round_trouble(s->watch, detail);
-    omm_log_event(s->o->log, OMM_LOG_ERROR, "round_stands_still", OMM_LOG_STR("detail", detail),
+    omm_log_event(s->o->log, OMM_LOG_ERROR, event, OMM_LOG_STR("detail", detail),
                   OMM_LOG_STR("then", "tried again; what was accepted is kept"));
     s->again_ms = service_now_ms(s) + SERVICE_TROUBLE_MS;
-    return OMM_OK;
 }
 
 /* A file that is not there, or not as it was, may be put back: who stands still says so to whoever asks, who ends
  * is started again and again. */
 static bool can_be_mended(omm_err err) {
-    return err == OMM_ERR_IO || err == OMM_ERR_NOT_FOUND || err == OMM_ERR_SIZE ||
-           err == OMM_ERR_DIGEST || err == OMM_ERR_MISMATCH;
+    const bool is_of_files = err == OMM_ERR_IO || err == OMM_ERR_NOT_FOUND || err == OMM_ERR_SIZE ||
+                             err == OMM_ERR_DIGEST || err == OMM_ERR_MISMATCH;
+    return is_of_files && omm_sync_check() == OMM_OK;
 }
 
 static omm_err tick(service *s, uint64_t now) {
@@ -252,9 +252,11 @@ static omm_err tick(service *s, uint64_t now) {
     }
     (void)pthread_join(thread, NULL);
     service_show(s, true);
-    if (can_be_mended(t.err) && omm_sync_check() == OMM_OK) return wait_for_room(s, t.detail);
     if (t.err == OMM_OK) watch_round_trouble(s->watch, NULL);
-    return t.err != OMM_OK ? omm_raise(t.err, "%s", t.detail) : err;
+    if (t.err == OMM_OK) return err;
+    if (!can_be_mended(t.err)) return omm_raise(t.err, "%s", t.detail);
+    stand_still(s, "round_stands_still", t.detail);
+    return OMM_OK;
 }
 
 /* Counts that cannot be kept are lost with a kill, until the next stage writes all of them again: no reason to
@@ -329,6 +331,7 @@ static omm_err seal(omm_coord_service_result *result, service *s) {
                                        .wall_ms = s->o->clock.wall_ms(s->o->clock.ud),
                                        .state_dir = s->o->state_dir,
                                        .crash_at = s->o->crash_at};
+    OMM_TRY(footing_check(&s->footing)); /* a folder that was moved away is not made again */
     OMM_TRY(wires_write(s->wires, s->bundle, s->o->commit));
     OMM_TRY(keep_entries(s, "ctl", "measured/operator.jsonl"));
     OMM_TRY(keep_entries(s, "canary", "measured/canaries.jsonl"));
@@ -341,6 +344,26 @@ static omm_err seal(omm_coord_service_result *result, service *s) {
     return OMM_OK;
 }
 
+/* Whoever asks meanwhile is answered, and the operator is told why. */
+static omm_err wait_to_seal(service *s) {
+    while (service_now_ms(s) < s->again_ms && !service_is_stopped(s)) {
+        OMM_TRY(answer_all(s, SERVICE_SLICE_MS));
+        service_look_around(s);
+    }
+    return omm_sync_check();
+}
+
+/* Until it is sealed, or the service is stopped: the next start seals it then. */
+static omm_err seal_in_the_end(omm_coord_service_result *result, service *s) {
+    for (;;) {
+        const omm_err err = seal(result, s);
+        if (!can_be_mended(err)) return err;
+        stand_still(s, "sealing_stands_still", omm_err_sentence());
+        OMM_TRY(wait_to_seal(s));
+        if (service_is_stopped(s)) return OMM_OK;
+    }
+}
+
 static omm_err serve(omm_coord_service_result *result, service *s) {
     OMM_TRY(service_open(s));
     OMM_TRY(run_rounds(s));
@@ -348,7 +371,8 @@ static omm_err serve(omm_coord_service_result *result, service *s) {
     if (!omm_coord_is_done(s->coord)) return OMM_OK;
     OMM_TRY(tell_nodes(s));
     OMM_TRY(omm_sync_check());
-    return service_is_stopped(s) && !omm_coord_all_told(s->coord) ? OMM_OK : seal(result, s);
+    if (service_is_stopped(s) && !omm_coord_all_told(s->coord)) return OMM_OK;
+    return seal_in_the_end(result, s);
 }
 
 /* Numbers that cannot be kept cost each node a refusal, and nothing else. */

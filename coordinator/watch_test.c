@@ -182,6 +182,10 @@ static void test_health(void) {
     expect_health(&f, false, "sick\nround: stands still, and is tried again: no room\n");
     CHECK_OK(watch_metrics_text(&f.text, &f.seen));
     CHECK(has(&f, "\nmeshmind_healthy 0\n") && has(&f, "\nmeshmind_trouble 1\n"));
+    const omm_coord_state state = f.facts.status.state;
+    f.facts.status.state = OMM_COORD_CLOSED;
+    expect_health(&f, false, "sick\nsealing: stands still, and is tried again: no room\n");
+    f.facts.status.state = state;
     omm_buf_clear(&f.text);
     watch_round_trouble(f.watch, NULL);
     see(&f);

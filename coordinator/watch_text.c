@@ -66,8 +66,9 @@ omm_err watch_reasons_text(omm_buf *out, const watch_seen *s) {
         OMM_TRY(omm_buf_printf(out, "work: one sum or evaluation takes %" PRIu64 " s\n",
                                (f->now_ms - f->tick_since_ms) / 1000));
     if (f->has_stopped)
-        OMM_TRY(
-            omm_buf_printf(out, "round: stands still, and is tried again: %.256s\n", f->stopped));
+        OMM_TRY(omm_buf_printf(out, "%s: stands still, and is tried again: %.256s\n",
+                               f->status.state == OMM_COORD_CLOSED ? "sealing" : "round",
+                               f->stopped));
     if (f->has_trouble) OMM_TRY(omm_buf_printf(out, "trouble: %s\n", f->trouble));
     if (void_in_a_row(s) >= WATCH_VOID_MAX)
         OMM_TRY(omm_buf_printf(out,

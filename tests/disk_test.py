@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""A disk that fills up under real processes: coordinator and three nodes on a small file system (a tmpfs in a mount namespace of
-this test) that is full to the last byte before anybody trains, and again when the first receipt is given.  Nobody leaves, what
-is wrong is said with the path, nothing that was receipted is lost, and with room again the run goes on to the simulator's digest.  Its first round opens where the
-file of byte counts cannot be written.
-And a disk that cannot be written at all: coordinator and node end with 3 and the path.
+"""A disk that fails under real processes for a while: before anybody trains, again when the first receipt is given, and while the
+bundle is sealed.  Nobody leaves, what is wrong is said with the path, nothing that was receipted is lost, and with a good disk the
+run goes on to the simulator's digest.  Its first round opens where the file of byte counts cannot be written.
 
-usage: disk_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
-Needs root (CAP_SYS_ADMIN) and unshare; else it is skipped with the reason.
+full       coordinator and three nodes on a small file system (a tmpfs in a mount namespace of this test), full to the last byte.
+           And one that cannot be written from the start: coordinator and node end with 3 and the path.
+           Needs root (CAP_SYS_ADMIN) and unshare; else it is skipped with the reason.
+read_only  the coordinator's disk becomes read-only, the nodes' do not.  After the first receipt it is killed while it is: of what it
+           could not keep nobody has a receipt.
+
+usage: disk_test.py SOURCE_DIR MESHMIND full [FASTER_MESHMIND]
+       disk_test.py SOURCE_DIR MESHMIND read_only LIBRARY
 """
 import contextlib, http.client, pathlib, re, shutil, signal, sqlite3, subprocess, sys, tempfile, time
 
@@ -14,7 +18,8 @@ import live
 from live import check, log_of, wait_for
 from small_disk import NO_ROOM, fill, in_a_namespace, mount
 
-SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), live.program(sys.argv[2:])
+SOURCE, WHAT = pathlib.Path(sys.argv[1]).resolve(), sys.argv[3]
+MESHMIND = live.program([sys.argv[2], *(sys.argv[4:] if WHAT == "full" else [])])
 NODES = ["cafe-02", "studio-02", "harbor-02"]
 ROUNDS, ROOM = 2, "size=48m"
 
@@ -33,21 +38,65 @@ def health(folder):
     return answer.status, answer.read().decode()
 
 
-def no_room(folder, disk, processes, when, stopped=None):
-    """Full, until somebody has said so and a while more; all are there still.  Who was stopped goes on when it is full."""
+class Full:
+    """A tmpfs without room for a byte."""
+    says, environment = NO_ROOM, {}
+
+    def __init__(self, path):
+        self.path = path
+
+    def fail(self):
+        fill(self.path)
+
+    def mend(self):
+        (self.path / "filler").unlink()
+
+
+class ReadOnly:
+    """A folder that the coordinator cannot change anything in."""
+    says = "Read-only file system|disk I/O error"
+
+    def __init__(self, path, library):
+        self.switch = path.parent / "read_only"
+        self.mend()
+        self.environment = {"LD_PRELOAD": library, "OMM_READ_ONLY": self.switch, "OMM_READ_ONLY_BELOW": path}
+
+    def set(self, byte):
+        with open(self.switch, "r+b" if self.switch.exists() else "wb") as f:  # in place: the file is mapped
+            f.write(bytes([byte]))
+
+    def fail(self):
+        self.set(1)
+
+    def mend(self):
+        self.set(0)
+
+
+def start_coordinator(folder, fault):
+    return live.start_service(MESHMIND, folder, "coordinator", "coordinator", **fault.environment)
+
+
+def no_disk(folder, disk, fault, processes, when, stopped=None, kills=False, says=""):
+    """It fails, until somebody has said so and a while more; all are there still.  Who was stopped goes on when it fails.  A coordinator
+    that is killed before it is mended has what is on the disk, and nothing else."""
     known = {n: len(log_of(folder, n)) for n in processes}
+    fault.fail()
     if stopped:
-        fill(disk)
         stopped.send_signal(signal.SIGCONT)
-    said = lambda: [line for n in processes for line in log_of(folder, n)[known[n]:].splitlines() if re.search(NO_ROOM, line)]
-    wait_for(f"a word on the full disk, {when}", lambda: fill(disk) or said(), logs=folder)  # and full it stays
+    said = lambda: [line for n in processes for line in log_of(folder, n)[known[n]:].splitlines() if re.search(f"{says}.*({fault.says})", line)]
+    wait_for(f"a word on the disk, {when}", lambda: fault.fail() or said(), logs=folder)  # and full it stays
     time.sleep(1)
     for name, p in processes.items():
-        check(p.poll() is None, f"{when}: {name} left because of a full disk:\n{log_of(folder, name)[-2000:]}")
+        check(p.poll() is None, f"{when}: {name} left because of the disk:\n{log_of(folder, name)[-2000:]}")
     nameless = [line for line in said() if str(disk) not in line]
     check(not nameless, f"{when}: no path in", *nameless[:5])
     status = health(folder)
-    (disk / "filler").unlink()
+    check(status[0] == 503, f"{when}: healthz says", *status)
+    if kills:
+        live.stop(processes["coordinator"])
+    fault.mend()
+    if kills:
+        processes["coordinator"] = start_coordinator(folder, fault)
     return f"{when}: {said()[0].split(' ', 1)[1]}", status
 
 
@@ -68,9 +117,9 @@ def takes_the_place_of(file):
     return file.is_dir()
 
 
-def start(folder, disk):
+def start(folder, disk, fault):
     """The first round opens while the counts of bytes cannot be kept: between two writes of the state machine, too, nobody leaves."""
-    coordinator = live.start_service(MESHMIND, folder, "coordinator", "coordinator")
+    coordinator = start_coordinator(folder, fault)
     wait_for("the coordinator", lambda: "listening" in log_of(folder, "coordinator"), logs=folder)
     counts = disk / "coordinator" / "wire"
     wait_for("a folder where the counts belong", lambda: takes_the_place_of(counts), logs=folder)
@@ -83,19 +132,45 @@ def start(folder, disk):
     return processes
 
 
-def full(folder, disk):
-    processes = start(folder, disk)
-    before = no_room(folder, disk, processes, "before the first training")
-    # The round cannot end before the disk is full: of the last node nothing comes until then.
+def sealing(folder, disk, fault, processes):
+    """The bundle cannot be sealed, because of a folder that is in the way, then because it was moved away, then because of the disk."""
+    bundle, away, coordinator = disk / "coordinator" / "bundle", disk / "coordinator" / "away", processes["coordinator"]
+
+    def stands_still(why):
+        said = lambda: re.search(f"sealing_stands_still .*{why}", log_of(folder, "coordinator"))
+        wait_for(f"a word on what keeps it from sealing: {why}", lambda: said() or coordinator.poll() is not None or (away.exists() and bundle.exists()), logs=folder)
+        check(coordinator.poll() is None, "the coordinator left and did not seal:", log_of(folder, "coordinator")[-2000:])
+        check(not away.exists() or not bundle.exists(), "a bundle that was moved away is made again")
+
+    wait_for("a folder where a verdict belongs", lambda: takes_the_place_of(bundle / "junit.xml"))
+    wait_for("the nodes' end", lambda: all(processes[n].poll() is not None for n in NODES), logs=folder)
+    stands_still("junit.xml exists and is not a regular file")
+    bundle.rename(away)
+    stands_still("put it back")
+    fault.fail()
+    (away / "junit.xml").rmdir()
+    away.rename(bundle)
+    said, status = no_disk(folder, disk, fault, {"coordinator": coordinator}, "while it is sealed", says="sealing_stands_still")
+    check(status[1].startswith("sick\nsealing: stands still"), "healthz says", *status)
+    check(not (bundle / "manifest.json").exists(), "there is a manifest of what could not be sealed")
+    return said, status
+
+
+def failing(folder, disk, fault):
+    processes = start(folder, disk, fault)
+    before = no_disk(folder, disk, fault, processes, "before the first training")
+    # The round cannot end before the disk fails: of the last node nothing comes until then.
     processes[NODES[-1]].send_signal(signal.SIGSTOP)
     wait_for("a receipt", lambda: any(re.search(r"\breceipt\b", log_of(folder, n)) for n in NODES[:-1]), logs=folder)
-    amid = no_room(folder, disk, processes, "after the first receipt", processes[NODES[-1]])
+    amid = no_disk(folder, disk, fault, processes, "after the first receipt", processes[NODES[-1]], kills=WHAT == "read_only")
+    last = sealing(folder, disk, fault, processes)
     wait_for("the end of the run", lambda: all(p.poll() is not None for p in processes.values()), logs=folder)
     for name, p in processes.items():
         check(p.returncode in ((0, 1) if name == "coordinator" else (0,)), name, "ended with", p.returncode,
               log_of(folder, name)[-3000:])
     receipts_are_kept(disk)
-    return before, amid
+    live.check_verified(MESHMIND, disk / "coordinator" / "bundle")
+    return before, amid, last
 
 
 def read_only(folder, disk):
@@ -109,18 +184,28 @@ def read_only(folder, disk):
     mount(disk, "-o", "remount,rw")
 
 
+def make_fault(folder, disk):
+    if WHAT == "read_only":
+        return ReadOnly(disk, pathlib.Path(sys.argv[4]).resolve())
+    mount(disk, "-t", "tmpfs", "-o", ROOM, "tmpfs")
+    return Full(disk)
+
+
 def main():
-    in_a_namespace()
+    if WHAT == "full":
+        in_a_namespace()
+    elif not pathlib.Path(sys.argv[4]).exists():
+        live.skip(f"{sys.argv[4]} is not built")
     folder = pathlib.Path(tempfile.mkdtemp(prefix="omm-disk-"))
     disk = folder / "disk"
     disk.mkdir()
     try:
-        mount(disk, "-t", "tmpfs", "-o", ROOM, "tmpfs")
-        scenario = live.patient(folder)
+        fault, scenario = make_fault(folder, disk), live.patient(folder)
         write_files(folder, disk, scenario)
-        read_only(folder, disk)
+        if WHAT == "full":
+            read_only(folder, disk)
         simulation, begin = live.Simulation(MESHMIND, scenario, folder / "simulated"), time.monotonic()
-        words = full(folder, disk)
+        words = failing(folder, disk, fault)
         digest, expected = live.run_digest(disk / "coordinator" / "bundle"), simulation.digest()
         check(digest == expected, f"run digest {digest}, the simulator's is {expected}")
         for said, status in words:
@@ -128,7 +213,8 @@ def main():
         print(f"run digest {digest}, as simulated, {time.monotonic() - begin:.0f} s")
     finally:
         live.end_all()
-        subprocess.run(["umount", "-l", disk], capture_output=True)
+        if WHAT == "full":
+            subprocess.run(["umount", "-l", disk], capture_output=True)
         shutil.rmtree(folder, ignore_errors=True)
 
 
