@@ -194,26 +194,6 @@ static omm_err check_listen(const coordinator *c) {
         c->file.listen);
 }
 
-/* The run's seed is drawn once and kept: nonces derive from it. */
-static omm_err load_seed(omm_seed *out, const coordinator *c) {
-    char path[OMM_PATH_MAX];
-    OMM_TRY(omm_dir_make(c->state_dir));
-    OMM_TRY(omm_path_join(path, c->state_dir, "run_seed"));
-    if (!omm_file_exists(path)) {
-        *out = omm_seed_random();
-        return omm_file_write(path, omm_bytes_of(out->b, sizeof out->b), 0600);
-    }
-    omm_buf bytes;
-    omm_buf_init(&bytes, sizeof out->b);
-    omm_err err = omm_file_read(&bytes, path);
-    if (err == OMM_OK && bytes.size != sizeof out->b)
-        err = omm_raise(OMM_ERR_FORMAT, "%s: %zu bytes, expected %zu", path, bytes.size,
-                        sizeof out->b);
-    if (err == OMM_OK) memcpy(out->b, bytes.data, sizeof out->b);
-    omm_buf_fini(&bytes);
-    return err;
-}
-
 static int by_name(const void *a, const void *b) {
     return strcmp(((const omm_run_enrolled *)a)->name, ((const omm_run_enrolled *)b)->name);
 }
@@ -306,7 +286,7 @@ static omm_err open_run(coordinator *c) {
     OMM_TRY(find_node_max(&options.node_max, c));
     if (c->file.key[0]) {
         OMM_TRY(load_keys(c));
-        OMM_TRY(load_seed(&options.run_seed, c));
+        OMM_TRY(omm_run_seed_keep(&options.run_seed, c->state_dir));
         options.key = &c->key;
         options.nodes = c->nodes;
         options.node_count = c->file.nodes.count;

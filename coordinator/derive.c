@@ -1,7 +1,30 @@
-/* derive.c - keys, ids and nonces that follow from the run seed. */
+/* derive.c - the run seed, and the keys, ids and nonces that follow from it. */
 #include "omm/run_config.h"
 
+#include "omm/file.h"
+
 #include <string.h>
+
+static omm_err read_seed(omm_seed *out, const char *path) {
+    omm_buf bytes;
+    omm_buf_init(&bytes, sizeof out->b);
+    omm_err err = omm_file_read(&bytes, path);
+    if (err == OMM_OK && bytes.size != sizeof out->b)
+        err = omm_raise(OMM_ERR_FORMAT, "%s: %zu bytes, expected %zu", path, bytes.size,
+                        sizeof out->b);
+    if (err == OMM_OK) memcpy(out->b, bytes.data, sizeof out->b);
+    omm_buf_fini(&bytes);
+    return err;
+}
+
+omm_err omm_run_seed_keep(omm_seed *out, const char *state_dir) {
+    char path[OMM_PATH_MAX];
+    OMM_TRY(omm_dir_make(state_dir));
+    OMM_TRY(omm_path_join(path, state_dir, "run_seed"));
+    if (omm_file_exists(path)) return read_seed(out, path);
+    *out = omm_seed_random();
+    return omm_file_write(path, omm_bytes_of(out->b, sizeof out->b), 0600);
+}
 
 static void derived_key(omm_key *out, const omm_seed *run_seed, omm_purpose purpose,
                         const char *name) {

@@ -22,7 +22,6 @@
 #define WAIT_MAX_MS 60000u     /* a longer wait than this is not believed */
 #define STILL_MIN_MS 1000u     /* between attempts where our own disk takes no more, doubling ... */
 #define STILL_MAX_MS 30000u    /* ... up to here */
-#define MANIFEST "manifest.env"
 #define SOURCES_MAX (OMM_BASE_MIRRORS_MAX * 2u + 1u)
 
 typedef struct source {
@@ -151,7 +150,6 @@ static omm_err read_manifest(fetch *f, omm_bytes bytes) {
 static omm_err ask_manifest(fetch *f, uint64_t answer_ms) {
     omm_arena arena;
     omm_reply reply = {0};
-    char path[OMM_PATH_MAX];
     omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
     omm_err err = ask(&reply, f, &(omm_request){.kind = OMM_REQUEST_BASE}, answer_ms, &arena);
     if (err == OMM_OK && reply.kind == OMM_REPLY_WAIT)
@@ -160,9 +158,7 @@ static omm_err ask_manifest(fetch *f, uint64_t answer_ms) {
         err = omm_raise(OMM_ERR_REFUSED_BASE, "the coordinator names no base model: %s",
                         reply.kind == OMM_REPLY_REFUSED ? reply.sentence : "another answer");
     if (err == OMM_OK) err = read_manifest(f, reply.envelope);
-    if (err == OMM_OK) err = omm_dir_make(f->folder);
-    if (err == OMM_OK) err = omm_path_join(path, f->folder, MANIFEST);
-    if (err == OMM_OK) err = omm_file_write(path, reply.envelope, 0600);
+    if (err == OMM_OK) err = base_store_put_manifest(f->folder, reply.envelope);
     omm_arena_fini(&arena);
     return err;
 }
@@ -184,11 +180,9 @@ static bool is_here(fetch *f) {
 
 /* What was fetched before, in f->result->path. */
 static bool has_kept(fetch *f) {
-    char path[OMM_PATH_MAX];
     omm_buf bytes;
     omm_buf_init(&bytes, OMM_ENVELOPE_BYTES_MAX);
-    const bool ok = omm_path_join(path, f->folder, MANIFEST) == OMM_OK && omm_file_exists(path) &&
-                    omm_file_read(&bytes, path) == OMM_OK &&
+    const bool ok = base_store_get_manifest(&bytes, f->folder) == OMM_OK &&
                     read_manifest(f, omm_buf_view(&bytes)) == OMM_OK && is_here(f);
     omm_buf_fini(&bytes);
     return ok;

@@ -12,6 +12,7 @@
 
 #define SPLIT "-00001-of-00001" /* what a file's name has besides, where there are several */
 #define NAME_SIZE (OMM_DIGEST_HEX_SIZE + sizeof SPLIT + 8)
+#define MANIFEST "manifest.env"
 #define SPARE_BYTES ((uint64_t)64 << 20) /* of the disk, for everything else */
 
 static omm_err trouble(const char *path) {
@@ -307,4 +308,19 @@ omm_err base_store_finish(base_store *s) {
         if (fsync(s->fds[file]) != 0) return part_trouble(s, file);
     OMM_TRY(name_files(s));
     return remove_others(s, ".gguf");
+}
+
+/* ---- the manifest ---- */
+
+omm_err base_store_put_manifest(const char *folder, omm_bytes envelope) {
+    char path[OMM_PATH_MAX];
+    OMM_TRY(omm_dir_make(folder));
+    OMM_TRY(omm_path_join(path, folder, MANIFEST));
+    return omm_file_write(path, envelope, 0600);
+}
+
+omm_err base_store_get_manifest(omm_buf *out, const char *folder) {
+    char path[OMM_PATH_MAX];
+    OMM_TRY(omm_path_join(path, folder, MANIFEST));
+    return omm_file_read(out, path);
 }

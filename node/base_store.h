@@ -5,6 +5,8 @@
  *   FOLDER/DIGEST.part    0600, right up to `at` rounded down to pieces; locked while it is open
  *   FOLDER/DIGEST.gguf    whole and right
  *
+ *   FOLDER/manifest.env   what the coordinator has signed of it, as it came
+ *
  * Of a model in several files each has its own: DIGEST-00001-of-00003.part, and .gguf.  Bytes are counted over all
  * of them, one after the other; the first gets its name last.
  *
@@ -53,5 +55,10 @@ static inline bool base_store_is_whole(const base_store *s) {
 /* Everything to the disk and under its name; other models of the folder are removed.
  * Errors: REFUSED_DIGEST (the pieces are not the model that the manifest names: it is removed), IO. */
 OMM_CHECKED omm_err base_store_finish(base_store *s);
+
+/* What the coordinator has signed of its base model: kept durably, in place of the one before; read.
+ * Errors: IO, TOO_BIG; of the latter NOT_FOUND, too. */
+OMM_CHECKED omm_err base_store_put_manifest(const char *folder, omm_bytes envelope);
+OMM_CHECKED omm_err base_store_get_manifest(omm_buf *out, const char *folder);
 
 #endif

@@ -69,6 +69,9 @@ void omm_run_coordinator_key(omm_key *out, const omm_seed *run_seed);
 void omm_run_bundle_key(omm_key *out, const omm_seed *run_seed);
 /* 32 bytes: the key of a simulated node's data commitment. */
 void omm_run_commit_key(uint8_t out[32], const omm_seed *run_seed, const char *name);
+/* The seed of a service's run, from which nonces derive: drawn by the first call, and durable in state_dir/run_seed (0600)
+ * before that returns; the same ever after.  Makes the folder.  Errors: IO, FORMAT (not 32 bytes), TOO_BIG (path). */
+OMM_CHECKED omm_err omm_run_seed_keep(omm_seed *out, const char *state_dir);
 /* First 16 bytes, in hex, of BLAKE2b-256("omm.run" || run seed || BLAKE2b-256(scenario_yaml)). */
 void omm_run_id(char out[OMM_RUN_ID_SIZE], const omm_seed *run_seed, omm_bytes scenario_yaml);
 /* Nonce of a round: KDF(run seed, round). */
