@@ -1,6 +1,8 @@
 /* base_store.c - see base_store.h. */
 #include "base_store.h"
 
+#include "omm/sync.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -266,19 +268,20 @@ void base_store_close(base_store *s) {
     }
 }
 
-static omm_err sync_folder(const char *folder) {
-    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const bool ok = fd >= 0 && fsync(fd) == 0;
-    const omm_err err = ok ? OMM_OK : trouble(folder);
-    if (fd >= 0) (void)close(fd);
-    return err;
-}
-
 static omm_err remove_parts(const base_store *s) {
     for (size_t file = 0; file < base_store_files(s->base); file++) {
         char path[OMM_PATH_MAX];
         OMM_TRY(path_of(path, s->folder, s->base, file, ".part"));
         (void)unlink(path);
+    }
+    return OMM_OK;
+}
+
+static omm_err sync_parts(const base_store *s) {
+    for (size_t file = 0; file < base_store_files(s->base); file++) {
+        char path[OMM_PATH_MAX];
+        OMM_TRY(path_of(path, s->folder, s->base, file, ".part"));
+        OMM_TRY(omm_sync(s->fds[file], path));
     }
     return OMM_OK;
 }
@@ -289,10 +292,10 @@ static omm_err name_files(const base_store *s) {
         char part[OMM_PATH_MAX], path[OMM_PATH_MAX];
         OMM_TRY(path_of(part, s->folder, s->base, file, ".part"));
         OMM_TRY(base_store_path(path, s->folder, s->base, file));
-        if (file == 0) OMM_TRY(sync_folder(s->folder));
+        if (file == 0) OMM_TRY(omm_dir_sync_of(path));
         if (rename(part, path) != 0) return trouble(path);
     }
-    return sync_folder(s->folder);
+    return omm_dir_sync_of(s->path);
 }
 
 omm_err base_store_finish(base_store *s) {
@@ -304,8 +307,7 @@ omm_err base_store_finish(base_store *s) {
         return omm_raise(OMM_ERR_REFUSED_DIGEST,
                          "the pieces of the base model are not the model that is named");
     }
-    for (size_t file = 0; file < base_store_files(s->base); file++)
-        if (fsync(s->fds[file]) != 0) return part_trouble(s, file);
+    OMM_TRY(sync_parts(s));
     OMM_TRY(name_files(s));
     return remove_others(s, ".gguf");
 }

@@ -53,7 +53,8 @@ static inline bool base_store_is_whole(const base_store *s) {
     return s->at == s->base->size;
 }
 /* Everything to the disk and under its name; other models of the folder are removed.
- * Errors: REFUSED_DIGEST (the pieces are not the model that the manifest names: it is removed), IO. */
+ * Errors: REFUSED_DIGEST (the pieces are not the model that the manifest names: it is removed), IO (after an fsync
+ * that failed omm_sync_check fails, and no file has got its name that may lack bytes). */
 OMM_CHECKED omm_err base_store_finish(base_store *s);
 
 /* What the coordinator has signed of its base model: kept durably, in place of the one before; read.

@@ -149,6 +149,7 @@ omm_digest fed_bundle_digest(const fed *f);
 bool fed_bundle_has(const fed *f, const char *path);
 /* Seal a bundle of such a run at this time; its run digest. */
 omm_digest fed_seal(omm_bundle *bundle, uint64_t wall_ms);
+OMM_CHECKED omm_err fed_try_to_seal(omm_digest *run_digest, omm_bundle *bundle, uint64_t wall_ms);
 /* Everything but the verdicts of the gates: of this run's bundle, wherever it lies. */
 void fed_verify(fed *f, const char *bundle_dir);
 /* Both, where it was made. */

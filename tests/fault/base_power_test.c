@@ -1,12 +1,15 @@
 /* Goal: a power cut at any moment while a node gets its base model leaves no file under a model's name that is not that model's, and
  * pieces that are taken up again; once it was finished it is there whole, and so is the manifest that was kept of it.
  * Method: manifest and model are written on a disk that writes down every operation, the model in one file and in two; for a cut
- * after every one of these, whatever may be left is made, looked at, and gone on with. */
+ * after every one of these, whatever may be left is made, looked at, and gone on with.  And every fsync fails once: what was written
+ * is lost then, and nothing is promised that needs it. */
 #include "disk.h"
 
 #include "base_store.h"
+#include "omm/sync.h"
 #include "omm_test.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +29,7 @@ static const uint64_t s_parts[PARTS] = {100000, BYTES - 100000};
 static const char s_manifests[2][LONGEST] = {"the manifest of before",
                                              "what the coordinator has signed"};
 static uint64_t s_kept, s_finished; /* operations: the second manifest, the model */
+static uint64_t s_syncs;            /* of its end */
 static char s_at[80];
 
 static void say_at(void) {
@@ -48,12 +52,11 @@ static omm_base_model model(size_t parts) {
                             .part_count = (uint32_t)parts};
 }
 
-static void put_rest(base_store *s) {
+static void put_all(base_store *s) {
     while (!base_store_is_whole(s)) {
         const size_t left = sizeof s_model - (size_t)s->at;
         CHECK_OK(base_store_put(s, omm_bytes_of(s_model + s->at, left < STEP ? left : STEP)));
     }
-    CHECK_OK(base_store_finish(s));
 }
 
 static omm_bytes manifest(size_t i) {
@@ -65,8 +68,11 @@ static void record(const char *folder, const omm_base_model *base) {
     for (size_t i = 0; i < 2; i++) CHECK_OK(base_store_put_manifest(folder, manifest(i)));
     s_kept = disk_count();
     CHECK_OK(base_store_open(&s, folder, base));
-    put_rest(&s);
+    put_all(&s);
+    s_syncs = disk_calls(DISK_SYNC);
+    CHECK_OK(base_store_finish(&s));
     s_finished = disk_count();
+    s_syncs = disk_calls(DISK_SYNC) - s_syncs;
     base_store_close(&s);
 }
 
@@ -108,9 +114,17 @@ static void check_manifest(const char *folder, bool is_kept) {
     omm_buf_fini(&bytes);
 }
 
+static void go_on(const char *folder, const omm_base_model *base) {
+    base_store s;
+    CHECK_OK(base_store_open(&s, folder, base));
+    put_all(&s);
+    CHECK_OK(base_store_finish(&s));
+    base_store_close(&s);
+    CHECK(check_named(folder, base));
+}
+
 static void cut(uint64_t count, disk_loss loss, uint64_t seed, const omm_base_model *base) {
     char dir[64], folder[OMM_PATH_MAX];
-    base_store s;
     (void)snprintf(s_at, sizeof s_at, "%u files, cut after %u, loss %d, seed %u",
                    (unsigned)base_store_files(base), (unsigned)count, (int)loss, (unsigned)seed);
     disk_folder(dir);
@@ -119,13 +133,34 @@ static void cut(uint64_t count, disk_loss loss, uint64_t seed, const omm_base_mo
     check_manifest(folder, count >= s_kept);
     const bool is_there = check_named(folder, base);
     CHECK(is_there || count < s_finished);
-    if (!is_there) {
-        CHECK_OK(base_store_open(&s, folder, base));
-        put_rest(&s);
-        base_store_close(&s);
-        CHECK(check_named(folder, base));
-    }
+    if (!is_there) go_on(folder, base);
     CHECK_OK(omm_dir_remove(dir));
+}
+
+/* The `nth` fsync of the end fails, and takes what it was for. */
+static void fail_sync(uint64_t nth, const omm_base_model *base) {
+    char dir[64], left[64], folder[OMM_PATH_MAX];
+    base_store s;
+    (void)snprintf(s_at, sizeof s_at, "%u files, fsync %u", (unsigned)base_store_files(base),
+                   (unsigned)nth);
+    disk_folder(dir);
+    disk_folder(left);
+    CHECK_OK(omm_path_join(folder, dir, "base"));
+    disk_watch(dir);
+    CHECK_OK(base_store_open(&s, folder, base));
+    put_all(&s);
+    disk_fail(DISK_SYNC, nth, 1, EIO);
+    CHECK_ERR(base_store_finish(&s), OMM_ERR_IO);
+    CHECK_ERR(omm_sync_check(), OMM_ERR_IO);
+    base_store_close(&s);
+    disk_fail(0, 0, 0, 0);
+    disk_rebuild(left, disk_count(), DISK_LOSE_DATA, 0, disk_everything, NULL);
+    disk_rest();
+    omm_sync_forget();
+    CHECK_OK(omm_dir_remove(dir));
+    CHECK_OK(omm_path_join(folder, left, "base"));
+    if (!check_named(folder, base)) go_on(folder, base);
+    CHECK_OK(omm_dir_remove(left));
 }
 
 static void cut_all(size_t parts) {
@@ -141,6 +176,7 @@ static void cut_all(size_t parts) {
         for (int loss = DISK_LOSE_NOTHING; loss <= DISK_LOSE_SOME; loss++)
             for (uint64_t seed = 0; seed < (loss == DISK_LOSE_SOME ? SEEDS : 1); seed++)
                 cut(count, (disk_loss)loss, seed, &base);
+    for (uint64_t nth = 0, count = s_syncs; nth < count; nth++) fail_sync(nth, &base);
     printf("%u files: %u operations\n", (unsigned)base_store_files(&base), (unsigned)s_finished);
     s_at[0] = '\0';
 }

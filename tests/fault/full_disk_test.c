@@ -1,7 +1,7 @@
 /* A disk without room, and one that fails.  A federation runs on a disk whose every call for writing fails
  * once with ENOSPC (or three times in a row, or with EROFS): whoever was refused says so and has changed
  * nothing, and the run ends with the same digest.  Then an fsync fails: nobody goes on as if it had not,
- * and a new process goes on from what the disk has kept. */
+ * and a new process goes on from what the disk has kept.  The same at each call of sealing the bundle. */
 #include "disk.h"
 #include "federation.h"
 
@@ -163,6 +163,64 @@ static void a_failed_fsync_stops(uint64_t faults) {
     CHECK(stopped > faults / 2);
 }
 
+/* ---- sealing ---- */
+
+static void unseal(const fed *f) {
+    static const char *const names[] = {"bundle/manifest.json", "bundle/manifest.json.minisig"};
+    char path[OMM_PATH_MAX];
+    for (size_t i = 0; i < 2; i++) CHECK_OK(omm_file_remove(fed_path(f, path, names[i])));
+}
+
+/* What fails leaves no manifest, or one that is complete; and the next attempt seals it.  False: it did not need that call. */
+static bool fail_to_seal(fed *f, unsigned calls, uint64_t after, int why) {
+    char dir[OMM_PATH_MAX], path[OMM_PATH_MAX];
+    omm_digest digest;
+    (void)snprintf(s_at, sizeof s_at, "sealing %u %u %d", calls, (unsigned)after, why);
+    disk_fail(calls, after, 1, why);
+    const omm_err err = fed_try_to_seal(&digest, f->bundle, 0);
+    CHECK(err == OMM_ERR_IO || (err == OMM_OK && calls != DISK_SYNC));
+    CHECK_EQ(disk_failed(), 1);
+    CHECK_EQ(omm_sync_check() != OMM_OK, calls == DISK_SYNC);
+    omm_sync_forget();
+    disk_fail(0, 0, 0, 0);
+    (void)fed_path(f, dir, "bundle");
+    if (omm_file_exists(fed_path(f, path, "bundle/manifest.json"))) fed_verify(f, dir);
+    (void)fed_seal(f->bundle, 0);
+    fed_verify(f, dir);
+    unseal(f);
+    return err != OMM_OK;
+}
+
+static void fail_while_sealing(void) {
+    char dir[64];
+    disk_folder(dir);
+    disk_watch(dir);
+    fed_options options = fed_options_default();
+    options.nodes = options.rounds = 1;
+    options.on_disk = options.durable = true;
+    options.dir = dir;
+    fed f;
+    fed_open(&f, &options);
+    fed_run(&f);
+    (void)fed_seal(f.bundle, 0); /* makes a folder, once */
+    unseal(&f);
+    uint64_t writes = disk_calls(DISK_WRITE | DISK_NAME), syncs = disk_calls(DISK_SYNC);
+    (void)fed_seal(f.bundle, 0);
+    writes = disk_calls(DISK_WRITE | DISK_NAME) - writes;
+    syncs = disk_calls(DISK_SYNC) - syncs;
+    unseal(&f);
+    CHECK(writes > 10 && syncs > 8);
+    uint64_t refused = 0;
+    for (uint64_t i = 0; i < writes; i++)
+        refused += fail_to_seal(&f, DISK_WRITE | DISK_NAME, i, ENOSPC);
+    CHECK(refused > writes / 2);
+    for (uint64_t i = 0; i < syncs; i++) CHECK(fail_to_seal(&f, DISK_SYNC, i, EIO));
+    disk_rest();
+    fed_close(&f);
+    printf("sealing: %u calls for writing, %u fsyncs; each of them failed once\n", (unsigned)writes,
+           (unsigned)syncs);
+}
+
 static void fail_all(bool all) {
     count_calls();
     room_comes_back(all ? s_writes : s_scene->faults);
@@ -175,7 +233,7 @@ static void fail_all(bool all) {
     CHECK_EQ(omm_mem_live(), 0);
 }
 
-/* full_disk_test [all | SCENE room CALLS AFTER TIMES ERRNO | SCENE sync AFTER], the latter to look at one fault. */
+/* full_disk_test [all | sealing | SCENE room CALLS AFTER TIMES ERRNO | SCENE sync AFTER], the latter to look at one fault. */
 int main(int argc, char **argv) {
     (void)atexit(say_at);
     if (argc > 3) {
@@ -187,9 +245,12 @@ int main(int argc, char **argv) {
                       strtoul(argv[5], NULL, 10), (int)strtol(argv[6], NULL, 10));
     } else if (argc == 4) {
         (void)failing_sync(strtoul(argv[3], NULL, 10));
+    } else if (argc == 2 && strcmp(argv[1], "sealing") == 0) {
+        fail_while_sealing();
     } else {
         for (s_scene = s_scenes; s_scene < s_scenes + 2; s_scene++)
             fail_all(argc == 2 && strcmp(argv[1], "all") == 0);
+        fail_while_sealing();
     }
     s_at[0] = '\0';
     return 0;
