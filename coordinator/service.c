@@ -382,14 +382,19 @@ static void keep_counters(service *s) {
                       OMM_LOG_STR("detail", omm_err_sentence()));
 }
 
-/* The last entry of the audit log.  An error that came before it is the one that is reported. */
+/* The last entry of the audit log.  An error that came before it is the one that is reported; one of the entry costs no run that is
+ * sealed its verdict. */
 static omm_err say_why(service *s, omm_err err, bool is_sealed) {
     char why[SERVICE_DETAIL_BYTES] = "stopped";
     if (is_drained(s)) (void)snprintf(why, sizeof why, "drained");
     if (is_sealed) (void)snprintf(why, sizeof why, "sealed");
     if (err != OMM_OK) (void)snprintf(why, sizeof why, "%s", omm_err_sentence());
     omm_err put = diary_stop(s->diary, why);
-    return err == OMM_OK ? put : omm_raise(err, "%s", why);
+    if (err != OMM_OK) return omm_raise(err, "%s", why);
+    if (put == OMM_OK || !is_sealed || omm_sync_check() != OMM_OK) return put;
+    omm_log_event(s->o->log, OMM_LOG_WARN, "stop_not_kept",
+                  OMM_LOG_STR("detail", omm_err_sentence()));
+    return OMM_OK;
 }
 
 omm_err omm_coord_serve(omm_coord_service_result *result,

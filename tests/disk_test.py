@@ -6,13 +6,13 @@ run goes on to the simulator's digest.  Its first round opens where the file of 
 full       coordinator and three nodes on a small file system (a tmpfs in a mount namespace of this test), full to the last byte.
            And one that cannot be written from the start: coordinator and node end with 3 and the path.
            Needs root (CAP_SYS_ADMIN) and unshare; else it is skipped with the reason.
-read_only  the coordinator's disk becomes read-only, the nodes' do not.  After the first receipt it is killed while it is: of what it
-           could not keep nobody has a receipt.
+read_only  a node's disk becomes read-only, then the coordinator's, which after the first receipt is killed while it is: of what it
+           could not keep nobody has a receipt.  Its state stays so when it seals, in another folder: it gives its verdict all the same.
 
 usage: disk_test.py SOURCE_DIR MESHMIND full [FASTER_MESHMIND]
        disk_test.py SOURCE_DIR MESHMIND read_only LIBRARY
 """
-import contextlib, http.client, pathlib, re, shutil, signal, sqlite3, subprocess, sys, tempfile, time
+import contextlib, http.client, json, os, pathlib, re, shutil, signal, sqlite3, subprocess, sys, tempfile, time
 
 import live
 from live import check, log_of, wait_for
@@ -26,7 +26,7 @@ ROUNDS, ROOM = 2, "size=48m"
 
 def write_files(folder, disk, scenario):
     port = live.free_port()
-    live.write_coordinator(folder, port, scenario, state_dir=disk / "coordinator", http="127.0.0.1:0", http_port_file=folder / "http_port")
+    live.write_coordinator(folder, port, scenario, state_dir=disk / "coordinator", bundle=disk / "bundle", http="127.0.0.1:0", http_port_file=folder / "http_port")
     for name in NODES:
         live.write_node(folder, name, port, state_dir=disk / name, scenario=scenario, checkpoint_steps=1, answer_ms=2000)
 
@@ -45,64 +45,65 @@ class Full:
     def __init__(self, path):
         self.path = path
 
-    def fail(self):
+    def fail(self, _):
         fill(self.path)
 
-    def mend(self):
+    def mend(self, _=None):
         (self.path / "filler").unlink()
 
 
 class ReadOnly:
-    """A folder that the coordinator cannot change anything in."""
+    """A folder of the disk that no process can change anything in."""
     says = "Read-only file system|disk I/O error"
 
     def __init__(self, path, library):
-        self.switch = path.parent / "read_only"
-        self.mend()
-        self.environment = {"LD_PRELOAD": library, "OMM_READ_ONLY": self.switch, "OMM_READ_ONLY_BELOW": path}
+        self.path, self.switch = path, path.parent / "read_only"
+        self.switch.write_bytes(bytes(os.pathconf(path, "PC_PATH_MAX")))
+        self.environment = {"LD_PRELOAD": library, "OMM_READ_ONLY": self.switch}
 
-    def set(self, byte):
-        with open(self.switch, "r+b" if self.switch.exists() else "wb") as f:  # in place: the file is mapped
-            f.write(bytes([byte]))
+    def fail(self, what):
+        with open(self.switch, "r+b") as f:  # in place: the file is mapped
+            f.write(bytes(self.path / what).ljust(1024, b"\0") if what else bytes(1024))
 
-    def fail(self):
-        self.set(1)
-
-    def mend(self):
-        self.set(0)
+    def mend(self, but=None):
+        self.fail(but)
 
 
-def start_coordinator(folder, fault):
-    return live.start_service(MESHMIND, folder, "coordinator", "coordinator", **fault.environment)
+def start_service(folder, fault, kind, name):
+    return live.start_service(MESHMIND, folder, kind, name, **fault.environment)
 
 
-def no_disk(folder, disk, fault, processes, when, stopped=None, kills=False, says=""):
-    """It fails, until somebody has said so and a while more; all are there still.  Who was stopped goes on when it fails.  A coordinator
-    that is killed before it is mended has what is on the disk, and nothing else."""
+def no_disk(folder, disk, fault, processes, when, what="coordinator", then=lambda: None, kills=False, says="", leaves=None):
+    """It fails, until somebody has said so and a while more; all are there still.  A coordinator that is killed before it is mended has
+    what is on the disk, and nothing else.  what: the folder, of a disk that is read-only; leaves: the one that stays it; then: what is
+    done when it fails."""
     known = {n: len(log_of(folder, n)) for n in processes}
-    fault.fail()
-    if stopped:
-        stopped.send_signal(signal.SIGCONT)
+    fault.fail(what)
+    then()
     said = lambda: [line for n in processes for line in log_of(folder, n)[known[n]:].splitlines() if re.search(f"{says}.*({fault.says})", line)]
-    wait_for(f"a word on the disk, {when}", lambda: fault.fail() or said(), logs=folder)  # and full it stays
+    wait_for(f"a word on the disk, {when}", lambda: fault.fail(what) or said(), logs=folder)  # and full it stays
     time.sleep(1)
     for name, p in processes.items():
         check(p.poll() is None, f"{when}: {name} left because of the disk:\n{log_of(folder, name)[-2000:]}")
     nameless = [line for line in said() if str(disk) not in line]
     check(not nameless, f"{when}: no path in", *nameless[:5])
     status = health(folder)
-    check(status[0] == 503, f"{when}: healthz says", *status)
+    check(status[0] == 503 or "coordinator" not in processes, f"{when}: healthz says", *status)
     if kills:
         live.stop(processes["coordinator"])
-    fault.mend()
+    fault.mend(leaves)
     if kills:
-        processes["coordinator"] = start_coordinator(folder, fault)
+        processes["coordinator"] = start_service(folder, fault, "coordinator", "coordinator")
     return f"{when}: {said()[0].split(' ', 1)[1]}", status
+
+
+def ready(folder):
+    return json.loads(live.run(MESHMIND, "coordinator", "ctl", "-c", folder / "coordinator.yaml", "status", "--json"))["nodes"]["ready"]
 
 
 def receipts_are_kept(disk):
     """Each receipt that a node was given is in the evidence, byte for byte."""
-    have = {p.read_bytes() for p in (disk / "coordinator" / "bundle" / "receipts").iterdir()}
+    have = {p.read_bytes() for p in (disk / "bundle" / "receipts").iterdir()}
     for name in NODES:
         with contextlib.closing(sqlite3.connect(disk / name / "node.sqlite")) as db:
             kept = [value for value, in db.execute("SELECT value FROM keep WHERE name LIKE 'receipt/%'")]
@@ -118,23 +119,30 @@ def takes_the_place_of(file):
 
 
 def start(folder, disk, fault):
-    """The first round opens while the counts of bytes cannot be kept: between two writes of the state machine, too, nobody leaves."""
-    coordinator = start_coordinator(folder, fault)
+    """The first round opens while the counts of bytes cannot be kept: between two writes of the state machine, too, nobody leaves.  It
+    opens with the last node, and of a disk that is read-only the first one can keep nothing of its training then."""
+    coordinator = start_service(folder, fault, "coordinator", "coordinator")
     wait_for("the coordinator", lambda: "listening" in log_of(folder, "coordinator"), logs=folder)
     counts = disk / "coordinator" / "wire"
     wait_for("a folder where the counts belong", lambda: takes_the_place_of(counts), logs=folder)
-    processes = {"coordinator": coordinator, **{n: live.start_service(MESHMIND, folder, "node", n) for n in NODES}}
+    processes, words = {"coordinator": coordinator, **{n: start_service(folder, fault, "node", n) for n in NODES[:-1]}}, []
+    wait_for("all nodes but one", lambda: ready(folder) == len(NODES) - 1, logs=folder)
+    start_last = lambda: processes.update({NODES[-1]: start_service(folder, fault, "node", NODES[-1])})
+    if WHAT == "full":
+        start_last()
+    else:
+        words = [no_disk(folder, disk, fault, {NODES[0]: processes[NODES[0]]}, "at a node", NODES[0], start_last)]
     wait_for("a round", lambda: "round_open" in log_of(folder, "coordinator"), logs=folder)
     wait_for("a word on the counts", lambda: "wire_not_kept" in log_of(folder, "coordinator"), logs=folder)
     check(str(counts) in log_of(folder, "coordinator"), "wire_not_kept does not say where:", log_of(folder, "coordinator"))
     check(coordinator.poll() is None, "the coordinator left because of its counts:", log_of(folder, "coordinator")[-2000:])
     counts.rmdir()
-    return processes
+    return processes, words
 
 
 def sealing(folder, disk, fault, processes):
     """The bundle cannot be sealed, because of a folder that is in the way, then because it was moved away, then because of the disk."""
-    bundle, away, coordinator = disk / "coordinator" / "bundle", disk / "coordinator" / "away", processes["coordinator"]
+    bundle, away, coordinator = disk / "bundle", disk / "away", processes["coordinator"]
 
     def stands_still(why):
         said = lambda: re.search(f"sealing_stands_still .*{why}", log_of(folder, "coordinator"))
@@ -142,35 +150,39 @@ def sealing(folder, disk, fault, processes):
         check(coordinator.poll() is None, "the coordinator left and did not seal:", log_of(folder, "coordinator")[-2000:])
         check(not away.exists() or not bundle.exists(), "a bundle that was moved away is made again")
 
-    wait_for("a folder where a verdict belongs", lambda: takes_the_place_of(bundle / "junit.xml"))
     wait_for("the nodes' end", lambda: all(processes[n].poll() is not None for n in NODES), logs=folder)
     stands_still("junit.xml exists and is not a regular file")
     bundle.rename(away)
     stands_still("put it back")
-    fault.fail()
+    fault.fail(".")
     (away / "junit.xml").rmdir()
     away.rename(bundle)
-    said, status = no_disk(folder, disk, fault, {"coordinator": coordinator}, "while it is sealed", says="sealing_stands_still")
+    said, status = no_disk(folder, disk, fault, {"coordinator": coordinator}, "while it is sealed", ".", says="sealing_stands_still", leaves="coordinator")
     check(status[1].startswith("sick\nsealing: stands still"), "healthz says", *status)
     check(not (bundle / "manifest.json").exists(), "there is a manifest of what could not be sealed")
     return said, status
 
 
 def failing(folder, disk, fault):
-    processes = start(folder, disk, fault)
-    before = no_disk(folder, disk, fault, processes, "before the first training")
+    processes, words = start(folder, disk, fault)
+    words.append(no_disk(folder, disk, fault, processes, "before the first training"))
     # The round cannot end before the disk fails: of the last node nothing comes until then.
-    processes[NODES[-1]].send_signal(signal.SIGSTOP)
+    last = processes[NODES[-1]]
+    last.send_signal(signal.SIGSTOP)
     wait_for("a receipt", lambda: any(re.search(r"\breceipt\b", log_of(folder, n)) for n in NODES[:-1]), logs=folder)
-    amid = no_disk(folder, disk, fault, processes, "after the first receipt", processes[NODES[-1]], kills=WHAT == "read_only")
-    last = sealing(folder, disk, fault, processes)
+    (disk / "bundle" / "junit.xml").mkdir()  # for the end, that it cannot be over before it is looked at
+    words.append(no_disk(folder, disk, fault, processes, "after the first receipt", then=lambda: last.send_signal(signal.SIGCONT), kills=WHAT == "read_only"))
+    words.append(sealing(folder, disk, fault, processes))
     wait_for("the end of the run", lambda: all(p.poll() is not None for p in processes.values()), logs=folder)
     for name, p in processes.items():
         check(p.returncode in ((0, 1) if name == "coordinator" else (0,)), name, "ended with", p.returncode,
               log_of(folder, name)[-3000:])
+    log = log_of(folder, "coordinator")
+    check(re.search(r"(?m)^run digest ", log), "the coordinator gives no verdict:", log[-3000:])
+    check(WHAT == "full" or re.search("stop_not_kept .*audit.jsonl.*Read-only", log), "no word on the audit log:", log[-3000:])
     receipts_are_kept(disk)
-    live.check_verified(MESHMIND, disk / "coordinator" / "bundle")
-    return before, amid, last
+    live.check_verified(MESHMIND, disk / "bundle")
+    return words
 
 
 def read_only(folder, disk):
@@ -179,7 +191,7 @@ def read_only(folder, disk):
         p = live.start_service(MESHMIND, folder, kind, name)
         wait_for(f"the end of {name}", lambda: p.poll() is not None, logs=folder)
         said = log_of(folder, name)
-        check(p.returncode == 3 and f"{disk}/{name}" in said, f"{name} ended with {p.returncode} and said:\n{said[-1000:]}")
+        check(p.returncode == 3 and f"{disk}/" in said, f"{name} ended with {p.returncode} and said:\n{said[-1000:]}")
         check("Read-only file system" in said, name, "does not say why:", said[-1000:])
     mount(disk, "-o", "remount,rw")
 
@@ -206,7 +218,7 @@ def main():
             read_only(folder, disk)
         simulation, begin = live.Simulation(MESHMIND, scenario, folder / "simulated"), time.monotonic()
         words = failing(folder, disk, fault)
-        digest, expected = live.run_digest(disk / "coordinator" / "bundle"), simulation.digest()
+        digest, expected = live.run_digest(disk / "bundle"), simulation.digest()
         check(digest == expected, f"run digest {digest}, the simulator's is {expected}")
         for said, status in words:
             print(said, "healthz:", *status)

@@ -1,15 +1,14 @@
-/* read_only.c - a disk that cannot be written for a while, for LD_PRELOAD: while the first byte of the file that OMM_READ_ONLY names
- * is not 0, every call that would change something below the folder that OMM_READ_ONLY_BELOW names fails with EROFS, also on what
- * is open already.  What was written before is on the disk, as after `mount -o remount,ro`: fsync succeeds. */
+/* read_only.c - a disk that cannot be written for a while, for LD_PRELOAD: the file that OMM_READ_ONLY names has the path of a folder,
+ * as text that ends with a zero, or is empty but for zeros, PATH_MAX bytes in all.  As long as it has one, every call that would
+ * change something below that folder fails with EROFS, also on what is open already.  What was written before is on the disk, as
+ * after `mount -o remount,ro`: fsync succeeds. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -17,27 +16,27 @@
 
 /* NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): libc's begin with two underlines */
 
-static const volatile uint8_t *s_is_on;
-static const char *s_below;
+static const volatile char *s_below; /* (PATH_MAX) */
 
 __attribute__((constructor)) static void map_switch(void) {
     const char *path = getenv("OMM_READ_ONLY");
-    s_below = getenv("OMM_READ_ONLY_BELOW");
-    int fd = path && s_below ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (fd < 0) return;
-    const void *at = mmap(NULL, 1, PROT_READ, MAP_SHARED, fd, 0);
-    if (at != MAP_FAILED) s_is_on = at;
+    const void *at = mmap(NULL, PATH_MAX, PROT_READ, MAP_SHARED, fd, 0);
+    if (at != MAP_FAILED) s_below = at;
     (void)close(fd);
 }
 
 static bool is_on(void) {
-    return s_is_on && *s_is_on != 0;
+    return s_below && s_below[0] != '\0';
 }
 
 /* errno is EROFS then. */
 static bool lies_below(const char *path) {
-    const size_t size = strlen(s_below);
-    if (strncmp(path, s_below, size) != 0 || path[size] != '/') return false;
+    size_t size = 0;
+    for (; s_below[size] != '\0'; size++)
+        if (path[size] != s_below[size]) return false;
+    if (size == 0 || path[size] != '/') return false;
     errno = EROFS;
     return true;
 }
