@@ -68,8 +68,11 @@ const char *omm_bundle_dir(const omm_bundle *bundle) {
     return bundle->dir;
 }
 
-static omm_err check_path(const char *path, size_t size) {
+/* May these bytes be put there, now? */
+static omm_err check_path(const omm_bundle *bundle, const char *path, size_t size) {
     uint64_t bytes_max = 0;
+    if (omm_bundle_has(bundle, "manifest.json"))
+        return omm_raise(OMM_ERR_STATE, "%s: %s is sealed, and does not change", path, bundle->dir);
     omm_bundle_class class = omm_bundle_classify(&bytes_max, path);
     if (class == OMM_BUNDLE_UNKNOWN || class == OMM_BUNDLE_MANIFEST)
         return omm_raise(OMM_ERR_CONFIG, "%s is not a path to put into a bundle", path);
@@ -151,7 +154,7 @@ static omm_err compare_file(const omm_bundle *bundle, const char *path, omm_byte
 }
 
 omm_err omm_bundle_put(omm_bundle *bundle, const char *path, omm_bytes bytes) {
-    OMM_TRY(check_path(path, bytes.size));
+    OMM_TRY(check_path(bundle, path, bytes.size));
     if (omm_bundle_has(bundle, path)) {
         OMM_TRY(compare_file(bundle, path, bytes));
         return hold_file(bundle, path);
@@ -160,7 +163,7 @@ omm_err omm_bundle_put(omm_bundle *bundle, const char *path, omm_bytes bytes) {
 }
 
 omm_err omm_bundle_replace(omm_bundle *bundle, const char *path, omm_bytes bytes) {
-    OMM_TRY(check_path(path, bytes.size));
+    OMM_TRY(check_path(bundle, path, bytes.size));
     return write_file(bundle, path, bytes);
 }
 
@@ -258,7 +261,7 @@ static size_t lines_bytes(omm_bytes lines, uint32_t count) {
 
 omm_err omm_bundle_put_lines(omm_bundle *bundle, const char *path, uint32_t index,
                              omm_bytes lines) {
-    OMM_TRY(check_path(path, lines.size));
+    OMM_TRY(check_path(bundle, path, lines.size));
     OMM_ASSERT(lines.size > 0);
     OMM_ASSERT(lines.data[lines.size - 1] == '\n');
     line_file *file = NULL;

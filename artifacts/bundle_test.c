@@ -131,6 +131,13 @@ static void test_seal(void) {
                                     .wall_ms = 5};
     CHECK_OK(omm_bundle_open(&bundle, b.dir, true));
     CHECK_OK(omm_bundle_seal(&b.run_digest, NULL, bundle, &seal));
+    const omm_bytes times = omm_bytes_str("{\"ms\":2}\n");
+    CHECK_ERR(omm_bundle_replace(bundle, "measured/times.json", times), OMM_ERR_STATE);
+    CHECK_ERR(omm_bundle_put_line(bundle, "rounds.jsonl", 99, times), OMM_ERR_STATE);
+    CHECK_OK(omm_bundle_unseal(bundle)); /* an attempt that failed in its last step, say */
+    CHECK_OK(omm_bundle_unseal(bundle));
+    CHECK_OK(omm_bundle_replace(bundle, "measured/times.json", times));
+    CHECK_OK(omm_bundle_seal(&b.run_digest, NULL, bundle, &seal));
     omm_bundle_close(bundle);
     CHECK(omm_digest_equal(&a.run_digest, &b.run_digest));
     CHECK_ERR(omm_bundle_open(&bundle, b.dir, true), OMM_ERR_STATE);

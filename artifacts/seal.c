@@ -125,10 +125,19 @@ omm_err bundle_list_and_sign(omm_digest *run_digest, const char *dir,
     return err;
 }
 
+omm_err omm_bundle_unseal(omm_bundle *bundle) {
+    char path[OMM_PATH_MAX];
+    OMM_TRY(omm_path_join(path, omm_bundle_dir(bundle), "manifest.json"));
+    if (!omm_file_exists(path)) return OMM_OK;
+    OMM_TRY(omm_file_remove(path));
+    return omm_dir_sync_of(path);
+}
+
 omm_err omm_bundle_seal(omm_digest *run_digest, omm_judgement *judgement, omm_bundle *bundle,
                         const omm_bundle_seal_options *options) {
     omm_judgement j;
     const char *dir = omm_bundle_dir(bundle);
+    OMM_TRY(omm_bundle_unseal(bundle));
     OMM_TRY(omm_bundle_judge(&j, dir, NULL, options->commit));
     omm_err err = put_verdicts(bundle, &j);
     if (err == OMM_OK) may_crash(options, "mid_seal");

@@ -332,6 +332,7 @@ static omm_err seal(omm_coord_service_result *result, service *s) {
                                        .state_dir = s->o->state_dir,
                                        .crash_at = s->o->crash_at};
     OMM_TRY(footing_check(&s->footing)); /* a folder that was moved away is not made again */
+    OMM_TRY(omm_bundle_unseal(s->bundle));
     OMM_TRY(wires_write(s->wires, s->bundle, s->o->commit));
     OMM_TRY(keep_entries(s, "ctl", "measured/operator.jsonl"));
     OMM_TRY(keep_entries(s, "canary", "measured/canaries.jsonl"));

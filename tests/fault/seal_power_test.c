@@ -1,7 +1,8 @@
 /* Goal: wherever the power is cut while a bundle is sealed, what is found is a sealed bundle that verifies, or one that is not sealed
  * and can be, to the same run digest; after omm_bundle_seal has returned, the former.
  * Method: a small run is written down with its sealing; for a cut after every operation of that, whatever may be left is made, and
- * sealed where it is not.  Then a kill after every operation, a second sealing at another time, and cuts within that one. */
+ * sealed where it is not.  The same while it is sealed once more, as after an attempt that failed in its last step.  Then a kill after
+ * every operation, a second sealing at another time, and cuts within that one. */
 #include "disk.h"
 #include "federation.h"
 
@@ -14,7 +15,8 @@ enum { SEEDS = 3, LOSSES = DISK_LOSE_SOME + 1 };
 
 static fed s_fed; /* the run; its layout is what verifies the others */
 static omm_digest s_expected;
-static uint64_t s_begin, s_end; /* of the sealing, in operations */
+static uint64_t s_begin, s_sealed,
+    s_end; /* of the sealing, and of the one after it, in operations */
 static char s_at[80];
 
 static void say_at(void) {
@@ -33,9 +35,12 @@ static void record(void) {
     fed_run(&s_fed);
     s_begin = disk_count();
     s_expected = fed_seal(s_fed.bundle, 1000);
+    s_sealed = disk_count();
+    const omm_digest again = fed_seal(s_fed.bundle, 1500);
     s_end = disk_count();
     disk_rest();
-    CHECK(s_end - s_begin > 10);
+    CHECK(omm_digest_equal(&again, &s_expected));
+    CHECK(s_sealed - s_begin > 10 && s_end - s_sealed > 10);
 }
 
 /* Sealed in the end: as it is found, or now.  True when it was found so. */
@@ -71,12 +76,12 @@ static uint64_t cut_all(void) {
             for (uint64_t seed = 0; seed < (loss == DISK_LOSE_SOME ? SEEDS : 1); seed++, cuts++) {
                 (void)snprintf(s_at, sizeof s_at, "cut after %u, loss %d, seed %u", (unsigned)count,
                                loss, (unsigned)seed);
-                cut(count, (disk_loss)loss, seed, count == s_end);
+                cut(count, (disk_loss)loss, seed, count == s_sealed || count == s_end);
             }
     return cuts;
 }
 
-/* Killed after `count` operations, sealed again a second later, and cut after every other operation of that. */
+/* Killed after `count` operations, sealed again a second later, and cut after every third operation of that. */
 static uint64_t kill_at(uint64_t count) {
     char dir[64], path[OMM_PATH_MAX];
     uint64_t cuts = 0;
@@ -87,7 +92,7 @@ static uint64_t kill_at(uint64_t count) {
     const bool was_sealed = seal_where_it_is_not(path, 3000);
     const uint64_t end = disk_count();
     disk_rest();
-    for (uint64_t at = count + 1; at <= end && !was_sealed; at += 2, cuts++) {
+    for (uint64_t at = count + 1; at <= end && !was_sealed; at += 3, cuts++) {
         const int loss = (int)(at % LOSSES);
         (void)snprintf(s_at, sizeof s_at, "kill after %u, cut after %u, loss %d", (unsigned)count,
                        (unsigned)at, loss);
@@ -102,7 +107,8 @@ int main(void) {
     record();
     const uint64_t cuts = cut_all();
     uint64_t behind = 0;
-    for (uint64_t count = s_end; count-- > s_begin;) behind += kill_at(count); /* from the last */
+    for (uint64_t count = s_sealed; count-- > s_begin;)
+        behind += kill_at(count); /* from the last */
     printf("%u operations, %u cuts, %u behind a kill\n", (unsigned)(s_end - s_begin),
            (unsigned)cuts, (unsigned)behind);
     fed_close(&s_fed);

@@ -66,7 +66,7 @@ void omm_bundle_close(omm_bundle *bundle); /* NULL is fine; does not seal */
 const char *omm_bundle_dir(const omm_bundle *bundle);
 
 /* Write once: the same bytes again are fine, other bytes are MISMATCH.
- * Errors: CONFIG (path not of the table), TOO_BIG, IO, NOMEM, MISMATCH. */
+ * Errors: CONFIG (path not of the table), TOO_BIG, IO, NOMEM, MISMATCH, STATE (sealed). */
 OMM_CHECKED omm_err omm_bundle_put(omm_bundle *bundle, const char *path, omm_bytes bytes);
 /* The same, but what was there is replaced: for summaries written at the end (V and M files). */
 OMM_CHECKED omm_err omm_bundle_replace(omm_bundle *bundle, const char *path, omm_bytes bytes);
@@ -115,6 +115,10 @@ struct omm_judgement;
  * A failed gate is no error: see judgement->passed.  Errors: as judge, IO, NOMEM, CONFIG. */
 OMM_CHECKED omm_err omm_bundle_seal(omm_digest *run_digest, struct omm_judgement *judgement,
                                     omm_bundle *bundle, const omm_bundle_seal_options *options);
+
+/* After an attempt at sealing that failed: its manifest goes, durably, if its name was given and its folder could not be
+ * synced.  omm_bundle_seal does so by itself; who replaces files before it does it first.  Errors: IO. */
+OMM_CHECKED omm_err omm_bundle_unseal(omm_bundle *bundle);
 
 /* Was the folder sealed, as the bundle of this run?  *sealed false: there is no manifest.  The digest is the
  * manifest's own word; omm_bundle_verify checks it.  Errors: MISMATCH (of another run), FORMAT, VERSION, IO, NOMEM. */
