@@ -1,18 +1,23 @@
 #!/usr/bin/env python3
 """Many nodes and many rounds: every round completes, nobody is refused, and the coordinator's memory and
-descriptors do not grow with rounds.  With `kills`: the coordinator is killed with -9 again and again, and the run
-has the digest of one that was not.  With `allowance`: nodes that say too much in a
-minute, by messages or by bytes, are told to wait.
+descriptors do not grow with rounds.  Without a word this is a measurement, and its state is on the disk.  With `heap` all blocks
+of the coordinator's heap are counted (tests/fault/heap.c): what is left of a submission when its round is over is seen.  With
+`chunks`: the same by nodes that do not send or take small adapters whole.
 
-With `chunks`: by nodes that do not send or take small adapters whole.  With `idle`: so many nodes, and four times as many, that are
+With `kills`: the coordinator is killed with -9 again and again, and the run has the digest of one that was not.  With
+`allowance`: nodes that say too much in a minute, by messages or by bytes, are told to wait.
+
+With `idle`: so many nodes, and four times as many, that are
 connected and ask in a pause; what one of them takes of the coordinator's memory.  With `peak`: adapters of two sizes; how many of
-them the coordinator's process takes more for the larger one.
+them the coordinator's process takes more for the larger one.  With `crowd`: four nodes, and so many, that submit; what one of them takes
+at the peak, and what one submission when the bundle is sealed.
 
-usage: load_test.py SOURCE_DIR MESHMIND LOAD [NODES ROUNDS THREADS [kills | allowance | chunks | idle | peak]]
+usage: load_test.py SOURCE_DIR MESHMIND LOAD [NODES ROUNDS THREADS [heap | chunks | kills | allowance | idle | peak | crowd]]
 Memory means nothing with sanitizers, which keep what is freed: MESHMIND and LOAD are of a build without.
 Prints a line a round; docs/measurements.md has what 2,000 nodes and 50 rounds gave.
 """
-import contextlib, json, os, pathlib, random, re, resource, shutil, signal, subprocess, sys, tempfile, time, urllib.request
+import contextlib, json, mmap, os, pathlib, random, re, resource, shutil, signal, struct, subprocess, sys, tempfile, threading, time
+import urllib.request
 
 from live import LIMIT_S, PATIENT, fail, free_port, skip
 
@@ -21,22 +26,34 @@ NODES, ROUNDS, THREADS = (int(a) for a in sys.argv[4:7]) if len(sys.argv) > 4 el
 WHAT = sys.argv[7] if len(sys.argv) > 7 else ""
 MODEL = SOURCE / "scenarios/base/openmeshmind-tiny-F16.gguf"
 SETTLED = 5        # rounds until buffers have their sizes
+SETTLED_SUBMISSIONS = 1200  # until the databases' caches of pages are full
 GROWTH_MB_MAX = 4  # from then on, over all rounds
+LEFT_BYTES_MAX = 1  # of the heap for each submission; what is measured is 0.1, the smallest block 24
 IDLE_KB_MAX = 12   # of the coordinator's memory for one more node that is connected
 PEAK_RANKS = {8: 0.93, 256: 29.88}  # of all targets, and what their adapters take in f32, MB
 PEAK_ADAPTERS_MAX = 3.5             # three (docs/decisions.md 85), and what the heap leaves between them
+RECIPE = 'rank: 2, alpha: 4, targets: "q,v"'
+FEW = 4            # nodes, which a crowd is compared with
+CROWD_KB_MAX = 20  # for one more node that submits, at the peak until the run is over
+SEAL_KB_MAX = 5    # for one more submission of the whole run, at the peak over the seal
 OPEN_FILES = 4     # that are open for a moment, when one looks
 KILL_EVERY_S = (0.15, 0.9)  # after it answers again
+COUNTS_HEAP = WHAT in ("heap", "chunks")
+HEAP_LIBRARY = LOAD.parent / "fault/libomm_heap.so"
+MEMORY = pathlib.Path("/dev/shm")  # a disk that others use would decide how long a round takes
+STATE_BYTES = 40_000  # of a submission: payload, manifest and receipt, in the database and in the bundle
 
 
-if WHAT in ("", "chunks") and ROUNDS <= SETTLED:
-    sys.exit(f"load_test.py: {ROUNDS} rounds; accepted: over {SETTLED}, until when nothing is compared")
-for program in (MESHMIND, LOAD):
+if COUNTS_HEAP:
+    SETTLED = max(SETTLED, -(-SETTLED_SUBMISSIONS // NODES))
+if WHAT in ("", "heap", "chunks") and ROUNDS < SETTLED + 2:
+    sys.exit(f"load_test.py: {ROUNDS} rounds; accepted: over {SETTLED + 1}, as nothing is compared in the first {SETTLED}")
+for program in (MESHMIND, LOAD, *([HEAP_LIBRARY] if COUNTS_HEAP else [])):
     if not program.exists():
         skip(f"{program} is not there (cmake --build --preset release)")
 
 
-def write_files(folder, port=0, messages=0, size=0, recipe='rank: 2, alpha: 4, targets: "q,v"'):
+def write_files(folder, port=0, messages=0, size=0, recipe=RECIPE):
     (folder / "base").symlink_to(SOURCE / "scenarios/base")
     shutil.copytree(SOURCE / "scenarios/policies", folder / "policies")
     (folder / "few.jsonl").write_text("".join((SOURCE / "scenarios/base/test.jsonl").open().readlines()[:8]))
@@ -65,21 +82,57 @@ class Watched:
 
     def look(self):
         status = (self.proc / "status").read_text()
-        rss_kb = int(status.split("VmRSS:")[1].split()[0])
+        rss_kb, peak_kb = (int(status.split(name)[1].split()[0]) for name in ("VmRSS:", "VmHWM:"))
         stat = (self.proc / "stat").read_text().rsplit(")", 1)[1].split()
         cpu_s = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
-        return {"rss_mb": rss_kb / 1e3, "files": len(os.listdir(self.proc / "fd")), "cpu_s": cpu_s}
+        return {"rss_mb": rss_kb / 1e3, "peak_mb": peak_kb / 1e3, "files": len(os.listdir(self.proc / "fd")), "cpu_s": cpu_s}
 
-    def peak_mb(self):
-        return int((self.proc / "status").read_text().split("VmHWM:")[1].split()[0]) / 1e3
+
+
+class Heap(threading.Thread):
+    """The least that a process has on its heap, of many looks: what is only under way at one of them is not counted."""
+    LAYOUT = "<66Q"  # heap_counts of tests/fault/heap.c
+
+    def __init__(self, path):
+        super().__init__(daemon=True)
+        self.lock, self.low = threading.Lock(), None
+        with open(path, "rb") as file:
+            self.counts = mmap.mmap(file.fileno(), struct.calcsize(self.LAYOUT), access=mmap.ACCESS_READ)
+        self.start()
+
+    def run(self):
+        while True:
+            now = struct.unpack(self.LAYOUT, self.counts[:])
+            with self.lock:
+                self.low = tuple(map(min, self.low or now, now))
+            time.sleep(0.002)
+
+    def least(self):
+        """Since it was asked last: usable bytes, then blocks by size."""
+        with self.lock:
+            low, self.low = self.low, None
+        return low or struct.unpack(self.LAYOUT, self.counts[:])
+
+
+def check_heap(counts):
+    """counts: the least of each round, from when caches are full.  The later half may have no more than the first."""
+    early, late = ([min(column) for column in zip(*part)] for part in (counts[:len(counts) // 2], counts[len(counts) // 2:]))
+    submissions = NODES * (len(counts) // 2)
+    left = (late[0] - early[0]) / submissions
+    print(f"heap: {early[0]} bytes at least in the first {len(counts) // 2} of {len(counts)} rounds, {late[0]} in the others: "
+          f"{left:.2f} are left of a submission")
+    if left > LEFT_BYTES_MAX:
+        grown = {f"{8 + 16 * i}": late[i] - early[i] for i in range(1, len(late)) if late[i] - early[i] > submissions / 10}
+        fail(f"{left:.1f} bytes are left of a submission, accepted are {LEFT_BYTES_MAX}; blocks more, by their bytes: {grown}")
 
 
 def start(folder):
     """A coordinator that listens; or that was killed when its run was sealed, and says the verdict again."""
     (folder / "port").unlink(missing_ok=True)
+    env = {**os.environ, "LD_PRELOAD": str(HEAP_LIBRARY), "OMM_HEAP": str(folder / "heap")} if COUNTS_HEAP else None
     with open(folder / "coordinator.log", "ab") as log:
         coordinator = subprocess.Popen([MESHMIND, "coordinator", "-c", folder / "coordinator.yaml"], stdout=log,
-                                       stderr=log)
+                                       stderr=log, env=env)
     while not (folder / "port").exists():
         if coordinator.poll() is not None:
             if coordinator.returncode in (0, 1) and (folder / "state/bundle/manifest.json").exists():
@@ -98,14 +151,18 @@ def start_load(folder, targets="q,v", *more):
 def check_counts(folder, rounds, killed=0):
     if sum(r["accepted"] for r in rounds) != NODES * ROUNDS or any(r["refused"] for r in rounds):
         fail(f"not every submission of {NODES} nodes in {ROUNDS} rounds was accepted")
-    lines = [json.loads(line) for line in (folder / "state/bundle/rounds.jsonl").read_text().splitlines()]
-    if [len(line["accepted"]) for line in lines] != [NODES] * ROUNDS:
-        fail(f"{len(lines)} of {ROUNDS} rounds are in the evidence, or not all with {NODES} submissions")
+    check_evidence(folder)
     # All do the same from one address: what one asked for must not be counted as another's.  Over kills they do not:
     # who had not submitted takes the adapter again.
     down = [node["down"] for node in json.loads((folder / "state/bundle/measured/wire.json").read_text())["nodes"]]
     if len(down) != NODES or not killed and max(down) > 1.5 * min(down):
         fail(f"of {len(down)} nodes one took {min(down)} bytes and one {max(down)}")
+
+
+def check_evidence(folder):
+    lines = [json.loads(line) for line in (folder / "state/bundle/rounds.jsonl").read_text().splitlines()]
+    if [len(line["accepted"]) for line in lines] != [NODES] * ROUNDS:
+        fail(f"{len(lines)} of {ROUNDS} rounds are in the evidence, or not all with {NODES} submissions")
 
 
 def run_digest(folder):
@@ -155,7 +212,8 @@ def refused_for_budget(folder):
 @contextlib.contextmanager
 def fresh():
     """A folder and a list for processes, which live no longer than the block."""
-    folder, processes = pathlib.Path(tempfile.mkdtemp(prefix="omm-load-")), []
+    in_memory = WHAT and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 2 * STATE_BYTES * NODES * ROUNDS
+    folder, processes = pathlib.Path(tempfile.mkdtemp(prefix="omm-load-", dir=MEMORY if in_memory else None)), []
     try:
         yield folder, processes
     finally:
@@ -206,12 +264,18 @@ def idle_mb():
         return Watched(coordinator).look()["rss_mb"]
 
 
+def allow_files(count):
+    """For this process and those that it starts."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < count:
+        skip(f"{hard} files may be open, and {NODES} nodes take {count}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count), hard))
+
+
 def idle():
     global NODES
-    few, soft, hard = NODES, *resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < 8 * few + 500:
-        skip(f"{hard} files may be open, and {4 * few} nodes take {8 * few + 500}")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (8 * few + 500, hard))
+    few = NODES
+    allow_files(8 * few + 500)
     before, NODES = idle_mb(), 4 * few
     after = idle_mb()
     each_kb = (after - before) * 1e3 / (NODES - few)
@@ -220,27 +284,60 @@ def idle():
         fail(f"a node that is connected takes {each_kb:.1f} kB, accepted are under {IDLE_KB_MAX}")
 
 
-def peak_mb(rank):
-    """The most that the coordinator's process ever had, seen at the end of each round and each opening."""
+def end_of(process):
+    """Waits for it; its exit code, and the most memory that it ever had, MB."""
+    end = time.monotonic() + LIMIT_S
+    while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
+        if time.monotonic() > end:
+            fail(f"not ended within {LIMIT_S} s")
+        time.sleep(0.01)
+    process.returncode, peak_kb = os.waitstatus_to_exitcode(ended[1]), ended[2].ru_maxrss
+    if peak_kb <= resource.getrusage(resource.RUSAGE_SELF).ru_maxrss:  # which a child begins with
+        fail(f"{peak_kb} kB may be this test's own")
+    return process.returncode, peak_kb / 1e3
+
+
+def peaks_mb(recipe, *load_words):
+    """The most that the coordinator's process has until its nodes have heard of the end, what it has then, and the most over all,
+    with the seal of the bundle."""
     with fresh() as (folder, processes):
-        write_files(folder, recipe=f"rank: {rank}, alpha: {2 * rank}, targets: all-linear")
+        write_files(folder, recipe=recipe)
         processes.append(coordinator := start(folder))
-        most = 0
-        processes.append(load := start_load(folder, "all", "chunks", str(rank)))
-        for _ in load.stdout:
-            most = max(most, Watched(coordinator).peak_mb())
-        if load.wait() != 0 or coordinator.wait(timeout=300) not in (0, 1):
+        watched, until_end, last = Watched(coordinator), 0, 0
+        processes.append(load := start_load(folder, *load_words))
+        while load.poll() is None:
+            with contextlib.suppress(OSError, IndexError):  # it may have ended
+                until_end, last = (watched.look()[name] for name in ("peak_mb", "rss_mb"))
+            time.sleep(0.01)
+        code, most = end_of(coordinator)
+        if load.returncode != 0 or code not in (0, 1):
             fail((folder / "coordinator.log").read_text()[-3000:])
-        return most
+        check_evidence(folder)
+        return until_end, last, most
 
 
 def peak():
     (small, small_mb), (large, large_mb) = PEAK_RANKS.items()
-    few, many = peak_mb(small), peak_mb(large)
+    few, many = (peaks_mb(f"rank: {rank}, alpha: {2 * rank}, targets: all-linear", "all", "chunks", str(rank))[2] for rank in (small, large))
     adapters = (many - few) / (large_mb - small_mb)
     print(f"{NODES} nodes, {ROUNDS} rounds: at most {few:.1f} MB at rank {small}, {many:.1f} at rank {large}: {adapters:.2f} adapters of {large_mb} MB")
     if not 0.5 < adapters < PEAK_ADAPTERS_MAX:
         fail(f"{adapters:.2f} adapters, accepted are under {PEAK_ADAPTERS_MAX}")
+
+
+def crowd():
+    global NODES
+    allow_files(2 * NODES + 500)
+    many, NODES = NODES, FEW
+    few_mb, _, few_most_mb = peaks_mb(RECIPE)
+    NODES = many
+    many_mb, last_mb, many_most_mb = peaks_mb(RECIPE)
+    each_kb = (many_mb - few_mb) * 1e3 / (NODES - FEW)
+    sealed_kb = (many_most_mb - last_mb) * 1e3 / (NODES * ROUNDS)
+    print(f"{FEW} nodes {few_mb:.1f} MB, {NODES} nodes {many_mb:.1f} MB over {ROUNDS} rounds: {each_kb:.1f} kB each; with the seal {few_most_mb:.1f} and "
+          f"{many_most_mb:.1f} MB: {sealed_kb:.1f} kB for each submission over the {last_mb:.1f} MB before it")
+    if not 1 < each_kb < CROWD_KB_MAX or sealed_kb > SEAL_KB_MAX:
+        fail(f"accepted are under {CROWD_KB_MAX} kB for a node and {SEAL_KB_MAX} for a submission that is sealed")
 
 
 def survives_kills():
@@ -265,13 +362,13 @@ def survives_kills():
 
 
 def main():
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2 * NODES + 500)), hard))
+    allow_files(2 * NODES + 500)
     with fresh() as (folder, processes):
         write_files(folder)
         processes.append(coordinator := start(folder))
         processes.append(load := start_load(folder))
         watched, rounds, cpu_s, work_s, begin = Watched(coordinator), [], 0, 0, time.monotonic()
+        heap, counts = COUNTS_HEAP and Heap(folder / "heap"), []
         for line in load.stdout:
             row = {**json.loads(line), **watched.look()}
             if "opened" in row:
@@ -285,19 +382,22 @@ def main():
             row["per_second"] = round(row["accepted"] / row["seconds"])
             row["per_cpu_second"] = round(row["accepted"] / max(row["cpu_s"], 0.01))
             rounds.append(row)
+            counts.append(heap and heap.least())
             print(json.dumps(row), flush=True)
-        if load.wait() != 0 or coordinator.wait(timeout=300) not in (0, 1):
-            fail(f"load {load.returncode}, coordinator {coordinator.returncode}: "
-                 + (folder / "coordinator.log").read_text()[-3000:])
+        code, most_mb = end_of(coordinator)
+        if load.wait() != 0 or code not in (0, 1):
+            fail(f"load {load.returncode}, coordinator {code}: " + (folder / "coordinator.log").read_text()[-3000:])
         check_counts(folder, rounds)
         steady = rounds[SETTLED:]
+        if heap:
+            check_heap(counts[SETTLED:])
         growth = max(r["rss_mb"] for r in steady) - steady[0]["rss_mb"]
         files = [max(r["files"] for r in part) for part in (rounds[:SETTLED], steady)]
         if growth > GROWTH_MB_MAX or files[1] > files[0] + OPEN_FILES:
             fail(f"grew by {growth:.1f} MB, from {files[0]} to {files[1]} files")
         print(f"{NODES} nodes, {ROUNDS} rounds: memory {steady[0]['rss_mb']:.1f} MB after round {SETTLED}, "
-              f"{steady[-1]['rss_mb']:.1f} at the end; {steady[-1]['files']} files; "
+              f"{steady[-1]['rss_mb']:.1f} at the end, {most_mb:.1f} at the peak with the seal; {steady[-1]['files']} files; "
               f"{NODES * ROUNDS / (time.monotonic() - begin):.0f} submissions a second over all, ends of rounds included")
 
 
-{"kills": survives_kills, "idle": idle, "peak": peak, "allowance": allowance}.get(WHAT, main)()
+{"kills": survives_kills, "idle": idle, "peak": peak, "crowd": crowd, "allowance": allowance}.get(WHAT, main)()
