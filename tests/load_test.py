@@ -7,12 +7,12 @@ of the coordinator's heap are counted (tests/fault/heap.c): what is left of a su
 With `kills`: the coordinator is killed with -9 again and again, and the run has the digest of one that was not.  With
 `allowance`: nodes that say too much in a minute, by messages or by bytes, are told to wait.
 
-With `idle`: so many nodes, and four times as many, that are
+With `parts` no coordinator: what one submission costs, part by part, adds up.  With `idle`: so many nodes, and four times as many, that are
 connected and ask in a pause; what one of them takes of the coordinator's memory.  With `peak`: adapters of two sizes; how many of
 them the coordinator's process takes more for the larger one.  With `crowd`: four nodes, and so many, that submit; what one of them takes
 at the peak, and what one submission when the bundle is sealed.
 
-usage: load_test.py SOURCE_DIR MESHMIND LOAD [NODES ROUNDS THREADS [heap | chunks | kills | allowance | idle | peak | crowd]]
+usage: load_test.py SOURCE_DIR MESHMIND LOAD [NODES ROUNDS THREADS [heap | chunks | kills | allowance | idle | peak | crowd | parts]]
 Memory means nothing with sanitizers, which keep what is freed: MESHMIND and LOAD are of a build without.
 Prints a line a round; docs/measurements.md has what 2,000 nodes and 50 rounds gave.
 """
@@ -340,6 +340,31 @@ def crowd():
         fail(f"accepted are under {CROWD_KB_MAX} kB for a node and {SEAL_KB_MAX} for a submission that is sealed")
 
 
+def parts_of(percent):
+    """What `load parts` says of small deltas, so much of which is kept: bytes sent, microseconds, MB/s and share of each part."""
+    said = subprocess.run([LOAD, "parts", MODEL, "q,v", "2", str(percent)], check=True, capture_output=True, text=True).stdout
+    head = re.match(rf"(\d+) values, ([\d.]+) MB as f32, ([\d.]+) MB sent \(int8, {percent} % kept\), one thread:\n", said)
+    rows = re.findall(r"(?m)^  (\w+) +([\d.]+) us +(\d+) MB/s of f32(?: +(\d+) %)?$", said)
+    if not head or [row[0] for row in rows] != ["hash", "signature", "judge", "add", "all"]:
+        fail("load parts says\n" + said)
+    return int(head[1]), float(head[3]), [(float(us), int(speed), int(share or 100)) for _, us, speed, share in rows]
+
+
+def parts():
+    sent = []
+    for percent in (100, 25):
+        values, sent_mb, (*shares, all_of_them) = parts_of(percent)
+        sent.append(sent_mb)
+        us, speed, _ = all_of_them
+        ok = [values == 10752, abs(sum(part[0] for part in shares) - us) <= 0.3, abs(sum(part[2] for part in shares) - 100) <= 2,
+              abs(speed - 4 * values / us) <= 1 + speed / us, all(abs(part[2] - 100 * part[0] / us) <= 1 for part in shares)]
+        print(f"{percent} % kept: {us} us, {speed} MB/s of f32, parts {shares}")
+        if not all(ok):
+            fail(f"does not add up: {ok}")
+    if not sent[1] < sent[0] < 4e-6 * values:
+        fail(f"sent {sent} MB")
+
+
 def survives_kills():
     folder = pathlib.Path(tempfile.mkdtemp(prefix="omm-load-"))
     try:
@@ -400,4 +425,4 @@ def main():
               f"{NODES * ROUNDS / (time.monotonic() - begin):.0f} submissions a second over all, ends of rounds included")
 
 
-{"kills": survives_kills, "idle": idle, "peak": peak, "crowd": crowd, "allowance": allowance}.get(WHAT, main)()
+{"kills": survives_kills, "idle": idle, "peak": peak, "crowd": crowd, "parts": parts, "allowance": allowance}.get(WHAT, main)()
