@@ -1,5 +1,7 @@
 #include "internal.h"
 #include "omm/bundle.h"
+#include "omm/json.h"
+#include "omm/mem.h"
 #include "omm_test.h"
 #include "testkit.h"
 
@@ -165,7 +167,58 @@ static void test_seal_refuses(void) {
     CHECK_OK(omm_dir_remove(k.dir));
 }
 
+static manifest manifest_of(manifest_file *files, size_t count) {
+    return (manifest){.run_id = "00112233445566778899aabbccddeeff",
+                      .commit = "c",
+                      .build = "\"files\": [\n  \"files\": []",
+                      .machine = "",
+                      .created = "2026-01-01T00:00:00.000Z",
+                      .bundle_key = "k",
+                      .files = files,
+                      .file_count = count};
+}
+
+/* The list of files is spelled by hand: as omm_json_write_pretty does it. */
+static void test_manifest_spelling(void) {
+    manifest_file files[] = {{"offers/r000.env", OMM_BUNDLE_DETERMINISTIC, 0, {{1}}},
+                             {"virtual/a", OMM_BUNDLE_VIRTUAL, INT64_MAX, {{255}}}};
+    for (size_t count = 0; count <= 2; count++) {
+        const manifest m = manifest_of(files, count);
+        json_t *value = NULL;
+        omm_buf text, again;
+        omm_buf_init(&text, 65536);
+        omm_buf_init(&again, 65536);
+        CHECK_OK(manifest_write(&text, &m));
+        CHECK_OK(omm_json_parse(&value, omm_buf_view(&text), "manifest"));
+        CHECK_OK(omm_json_write_pretty(&again, value));
+        CHECK(omm_bytes_equal(omm_buf_view(&text), omm_buf_view(&again)));
+        CHECK_EQ(json_array_size(json_object_get(value, "files")), count);
+        json_decref(value);
+        omm_buf_fini(&again);
+        omm_buf_fini(&text);
+    }
+}
+
+/* As many files as a bundle may have, of the longest names that rounds give them, can be sealed. */
+static void test_manifest_of_a_million(void) {
+    manifest_file *files = omm_alloc(OMM_BUNDLE_FILES_MAX, sizeof *files);
+    CHECK(files);
+    const omm_bundle_path path = omm_bundle_path_payload(&(omm_digest){{1}});
+    for (size_t i = 0; i < OMM_BUNDLE_FILES_MAX; i++)
+        files[i] = (manifest_file){.path = path.text,
+                                   .class = OMM_BUNDLE_DETERMINISTIC,
+                                   .bytes = OMM_BUNDLE_FILE_BYTES_MAX};
+    const manifest m = manifest_of(files, OMM_BUNDLE_FILES_MAX);
+    omm_buf text;
+    omm_buf_init(&text, BUNDLE_MANIFEST_BYTES_MAX);
+    CHECK_OK(manifest_write(&text, &m));
+    omm_buf_fini(&text);
+    omm_free(files);
+}
+
 int main(void) {
+    test_manifest_spelling();
+    test_manifest_of_a_million();
     test_put();
     test_lines();
     test_many_lines();

@@ -5,10 +5,14 @@
 #include "omm/bundle.h"
 #include "omm/evidence.h"
 #include "omm/file.h"
+#include "omm/json.h"
 #include "omm/judge.h"
 #include "omm/pool.h"
 
 #define BUNDLE_ARENA_BYTES_MAX (1u << 30) /* records of one bundle in memory */
+/* manifest.json of OMM_BUNDLE_FILES_MAX files, of some 200 bytes each */
+#define BUNDLE_MANIFEST_BYTES_MAX (256u << 20)
+_Static_assert(BUNDLE_MANIFEST_BYTES_MAX <= OMM_JSON_BYTES_MAX, "what is sealed can be read");
 
 /* "D", "V", "M". */
 const char *bundle_class_letter(omm_bundle_class class);

@@ -2,27 +2,27 @@
 #include "internal.h"
 #include "record.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #define TEXT_BYTES_MAX 1024u
+#define HEAD_BYTES_MAX 65536u /* all but the files; each text to TEXT_BYTES_MAX, escaped */
 #define KIND "omm-bundle"
 
-static void put_files(record_out *r, const manifest *m) {
-    json_t *files = json_array();
-    for (size_t i = 0; files && i < m->file_count; i++) {
-        const manifest_file *f = &m->files[i];
-        record_out item = record_begin();
-        record_put_str(&item, "path", f->path);
-        record_put_str(&item, "class", bundle_class_letter(f->class));
-        record_put_u64(&item, "bytes", f->bytes);
-        record_put_digest(&item, "sha256", &f->sha256);
-        record_append_record(r, files, &item);
-    }
-    record_put(r, "files", files);
+/* One object of the list, as omm_json_write_pretty would spell it there.  A path of a bundle needs no escapes
+ * (omm_bundle_classify). */
+static omm_err put_file(omm_buf *out, const manifest_file *f, bool is_first) {
+    char hex[OMM_DIGEST_HEX_SIZE];
+    omm_digest_hex(hex, &f->sha256);
+    return omm_buf_printf(out,
+                          "%s\n    {\n      \"bytes\": %" PRIu64 ",\n      \"class\": \"%s\",\n"
+                          "      \"path\": \"%s\",\n      \"sha256\": \"%s\"\n    }",
+                          is_first ? "" : ",", f->bytes, bundle_class_letter(f->class), f->path,
+                          hex);
 }
 
-omm_err manifest_write(omm_buf *out, const manifest *m) {
+static omm_err put_head(omm_buf *out, const manifest *m) {
     record_out r = record_begin();
     record_put_u64(&r, "schema_version", OMM_BUNDLE_SCHEMA_VERSION);
     record_put_str(&r, "kind", KIND);
@@ -34,10 +34,31 @@ omm_err manifest_write(omm_buf *out, const manifest *m) {
     record_put_str(&r, "machine", m->machine);
     record_put_str(&r, "created", m->created);
     record_put_str(&r, "bundle_key", m->bundle_key);
-    put_files(&r, m);
+    record_put(&r, "files", json_array());
     omm_err err = r.err;
     if (err == OMM_OK) err = omm_json_write_pretty(out, r.object);
     record_drop(&r);
+    return err;
+}
+
+/* A tree of a million files would take a gigabyte: the list is written into the text of all else. */
+omm_err manifest_write(omm_buf *out, const manifest *m) {
+    static const char empty[] = "\n  \"files\": [";
+    omm_buf head;
+    omm_buf_init(&head, HEAD_BYTES_MAX);
+    omm_err err = put_head(&head, m);
+    if (err == OMM_OK) err = omm_buf_append(&head, "", 1);
+    const char *text = (const char *)head.data;
+    const char *list = err == OMM_OK ? strstr(text, empty) : NULL; /* no text has a line break */
+    if (list) {
+        const size_t begin = (size_t)(list - text) + strlen(empty);
+        err = omm_buf_append(out, text, begin);
+        for (size_t i = 0; err == OMM_OK && i < m->file_count; i++)
+            err = put_file(out, &m->files[i], i == 0);
+        if (err == OMM_OK && m->file_count > 0) err = omm_buf_append(out, "\n  ", 3);
+        if (err == OMM_OK) err = omm_buf_append(out, text + begin, head.size - 1 - begin);
+    }
+    omm_buf_fini(&head);
     return err;
 }
 

@@ -20,7 +20,7 @@ typedef struct path_rule {
 
 /* Envelopes fit one wire message (260 KiB); refused bytes may be over it. */
 static const path_rule s_rules[] = {
-    {"manifest.json", OMM_BUNDLE_MANIFEST, 60 * MIB},
+    {"manifest.json", OMM_BUNDLE_MANIFEST, BUNDLE_MANIFEST_BYTES_MAX},
     {"manifest.json.minisig", OMM_BUNDLE_MANIFEST, 4 * KIB},
     {"scenario.yaml", OMM_BUNDLE_DETERMINISTIC, MIB},
     {"policy.yaml", OMM_BUNDLE_DETERMINISTIC, MIB},

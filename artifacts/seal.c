@@ -64,7 +64,7 @@ static omm_err write_manifest(const char *dir, const manifest *m,
     char comment[128];
     omm_buf text;
     omm_buf sig;
-    omm_buf_init(&text, 60u << 20);
+    omm_buf_init(&text, BUNDLE_MANIFEST_BYTES_MAX);
     omm_buf_init(&sig, 4096);
     snprintf(comment, sizeof comment, "openmeshmind bundle of run %s", m->run_id);
     omm_err err = manifest_write(&text, m);

@@ -180,7 +180,7 @@ static void oversize(const char *dir) {
 static void oversize_manifest(const char *dir) {
     char full[OMM_PATH_MAX];
     CHECK_OK(omm_path_join(full, dir, "manifest.json"));
-    CHECK(truncate(full, 100 << 20) == 0);
+    CHECK(truncate(full, 300 << 20) == 0);
 }
 
 /* --- manifests that lie --- */

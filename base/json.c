@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PARSE_BYTES_MAX ((size_t)64 << 20)
 /* A value costs up to 300 bytes of memory and 2 of text: these bound what a hostile text may take. */
 #define PARSE_CONTAINERS_MAX 1500000u /* objects and arrays: a manifest of a million files */
 #define PARSE_VALUES_MAX 12000000u
@@ -60,9 +59,9 @@ static omm_err refuse_text(const char *name, const json_error_t *e) {
 }
 
 omm_err omm_json_parse(json_t **out, omm_bytes text, const char *name) {
-    if (text.size > PARSE_BYTES_MAX)
+    if (text.size > OMM_JSON_BYTES_MAX)
         return omm_raise(OMM_ERR_TOO_BIG, "%s: JSON of %zu bytes, limit %zu", name, text.size,
-                         PARSE_BYTES_MAX);
+                         OMM_JSON_BYTES_MAX);
     OMM_TRY(check_counts(text, name));
     json_error_t e;
     const char *data = text.size > 0 ? (const char *)text.data : ""; /* jansson refuses NULL */

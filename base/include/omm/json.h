@@ -20,9 +20,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define OMM_JSON_BYTES_MAX                                                                         \
+    ((size_t)256 << 20) /* of a text: a manifest of a million files has 235 MB */
+
 /* Parse one document; `name` (file name, "line 12 of x.jsonl") stands in error messages.
  * Refuses duplicate keys, NaN and infinity, and trailing bytes.  Any value may stand alone.  Caller decrefs.
- * Errors: FORMAT (with line and column; also nesting over 2048), TOO_BIG (over 64 MiB). */
+ * Errors: FORMAT (with line and column; also nesting over 2048), TOO_BIG (over OMM_JSON_BYTES_MAX). */
 OMM_CHECKED omm_err omm_json_parse(json_t **out, omm_bytes text, const char *name);
 /* The same for a file.  Errors: NOT_FOUND, IO, FORMAT, TOO_BIG (over bytes_max), NOMEM. */
 OMM_CHECKED omm_err omm_json_load(json_t **out, const char *path, size_t bytes_max);
