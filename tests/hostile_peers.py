@@ -4,7 +4,7 @@ import random, socket, struct, threading, time
 
 import live, protocol_peer as pp
 
-HELLO = b"\0SP\0\0\x30\0\0"
+HELLO, HELLO_BACK = b"\0SP\0\0\x30\0\0", b"\0SP\0\0\x31\0\0"
 ANSWER_S = 20
 PER_ADDRESS = 8  # strangers_per_address
 
@@ -38,19 +38,22 @@ class Wire:
         self.s.close()
 
 
-def recorded(data, kind):
-    """Bodies of the requests of this kind in what a listener kept of connections, one after the other."""
-    out = []
-    for stream in bytes(data).split(HELLO)[1:]:
+def bodies(data, hello, first=0):
+    """What was said one way in what a listener kept of connections, one after the other, that began with `hello`; from the
+    connection number `first` on."""
+    for stream in bytes(data).split(hello)[1 + first:]:
         at = 0
         while at + 12 <= len(stream):
             end = at + 8 + struct.unpack_from(">Q", stream, at)[0]
             if end > len(stream):
                 break  # the connection broke in it
-            if kind in pp.decode("Request", stream[at + 12:end]):
-                out.append(stream[at + 12:end])
+            yield stream[at + 12:end]
             at = end
-    return out
+
+
+def recorded(data, kind):
+    """Bodies of the requests of this kind in what a listener kept."""
+    return [body for body in bodies(data, HELLO) if kind in pp.decode("Request", body)]
 
 
 class Member:
@@ -183,34 +186,104 @@ def flip(rng, data):
 
 # ---- what is counted ------------------------------------------------------------------------------
 
-class Tally:
-    """Shared by all peers.  A request is refused by a Reply; `told` counts these by reason."""
+def refusal_of(reply):
+    """Why a Reply refuses, by a word or by a receipt; None where it does not."""
+    if "refused" in reply:
+        return reply["refused"]["reason"]
+    if "receipt" not in reply:
+        return None
+    receipt = pp.decode("Receipt", pp.decode("Envelope", reply["receipt"])["payload"])
+    return None if receipt["accepted"] else receipt["reason"]
+
+
+class Refusals:
+    """What peers were told by one process of the coordinator, by reason: `told` of it was said, and `least` to `most` counted, as a
+    verdict that is kept may be said again, which is not counted again.  `lost`: requests of which nobody knows."""
 
     def __init__(self):
-        self.lock, self.told, self.sent, self.faults = threading.Lock(), {}, {}, []
-        self.cut_off, self.passed_over = 0, 0  # requests that went out: the connection ended, there was no answer within ANSWER_S
+        self.told, self.least, self.most, self.lost = {}, {}, {}, 0
+
+    def note(self, reply, may_be_kept=False):
+        if reason := refusal_of(reply):
+            for counts, more in ((self.told, 1), (self.least, not may_be_kept), (self.most, 1)):
+                counts[reason] = counts.get(reason, 0) + more
+
+    def add(self, other):
+        for mine, theirs in ((self.told, other.told), (self.least, other.least), (self.most, other.most)):
+            for reason, count in theirs.items():
+                mine[reason] = mine.get(reason, 0) + count
+        self.lost += other.lost
+
+
+class Tally:
+    """Shared by all peers.  Every answer to them is noted, by the process that gave it: `process` says the how manyth there is."""
+
+    def __init__(self):
+        self.lock, self.refusals, self.process, self.known = threading.Lock(), [Refusals()], 0, set()
+        self.sent, self.faults = {}, []
+        self.cut_off, self.passed_over = 0, 0  # strangers' requests that went out: the connection ended, there was no answer within ANSWER_S
         self.go = threading.Event()  # cleared while the counts are compared
         self.go.set()
         self.busy = 0
 
-    def begin(self, kind):
-        self.go.wait()
+    def connect(self, port, source):
+        """What is heard over this connection is of the process of now: one that has gone says nothing any more."""
+        wire = Wire(port, source)
         with self.lock:
-            self.busy += 1
-            self.sent[kind] = self.sent.get(kind, 0) + 1
+            wire.process = self.process
+        return wire
+
+    def next_process(self):
+        """The coordinator has ended; another one will begin."""
+        with self.lock:
+            self.process += 1
+            self.refusals.append(Refusals())
+
+    def was_sent(self, request):
+        """Before; from now on it was.  With the lock."""
+        digest = pp.blake(request)
+        again = digest in self.known
+        self.known.add(digest)
+        return again
+
+    def answered(self, wire, request, reply, is_poll):
+        """is_poll: nothing is kept of it."""
+        with self.lock:
+            self.refusals[wire.process].note(reply, not is_poll and self.was_sent(request))
+
+    def unanswered(self, wire, request):
+        with self.lock:
+            self.refusals[wire.process].lost += 1
+            self.was_sent(request)
+
+    def so_far(self, of_all=False):
+        """What was told by this process, or by all that there were."""
+        out = Refusals()
+        with self.lock:
+            for one in self.refusals if of_all else self.refusals[-1:]:
+                out.add(one)
+        return out
+
+    def told(self, reason):
+        return self.so_far().told.get("REFUSED_" + reason, 0)
+
+    def begin(self, kind):
+        while True:
+            self.go.wait()
+            with self.lock:
+                if self.go.is_set():
+                    self.busy += 1
+                    self.sent[kind] = self.sent.get(kind, 0) + 1
+                    return
+
+    def hold(self):
+        """Nobody begins anything until `go` is set; who has begun is `busy`."""
+        with self.lock:
+            self.go.clear()
 
     def end(self):
         with self.lock:
             self.busy -= 1
-
-    def refused(self, reason):
-        with self.lock:
-            self.told[reason] = self.told.get(reason, 0) + 1
-
-    def unanswered(self, is_open):
-        with self.lock:
-            self.passed_over += is_open
-            self.cut_off += not is_open
 
     def fault(self, text):
         with self.lock:
@@ -232,7 +305,7 @@ class Stranger(threading.Thread):
 
     ATTACKS = ["mutated", "mutated", "mutated", "mutated", "stranger", "oversize", "slow", "silent", "replay",
                "replay", "recorded", "recorded", "context", "signature", "junk", "chunk",
-               "deaf", "crowd"]
+               "beyond", "deaf", "crowd"]
 
     def run(self):
         while not self.stop.is_set():
@@ -257,17 +330,20 @@ class Stranger(threading.Thread):
             self.wire.close()
         self.wire = None
 
-    def ask(self, request):
+    def ask(self, request, is_poll=False):
+        """is_poll: nothing is kept of it, so it is counted whenever it is refused."""
         if self.wire is None:
-            self.wire = Wire(self.port, self.source)
+            self.wire = self.tally.connect(self.port, self.source)
         try:
             reply = self.wire.ask(request)
         except OSError as e:
-            self.tally.unanswered(isinstance(e, TimeoutError))
+            self.tally.unanswered(self.wire, request)
+            with self.tally.lock:
+                self.tally.passed_over += isinstance(e, TimeoutError)
+                self.tally.cut_off += not isinstance(e, TimeoutError)
             raise
         got = pp.decode("Reply", reply)
-        if "refused" in got:
-            self.tally.refused(got["refused"]["reason"])
+        self.tally.answered(self.wire, request, got, is_poll)
         return got
 
     def expect(self, got, reason):
@@ -297,13 +373,14 @@ class Stranger(threading.Thread):
 
     def census(self, each):
         """`each` requests of every kind whose refusal is certain, all refused so: reason -> how many.  Who is told to wait asks again."""
-        sends = {"KEY": self.stranger, "CONTEXT": self.context, "SIGNATURE": self.signature, "DIGEST": self.chunk, "FORMAT": self.garbage}
+        sends = {"KEY": self.stranger, "CONTEXT": self.context, "SIGNATURE": self.signature, "DIGEST": self.chunk, "FORMAT": self.garbage,
+                 "SIZE": self.beyond}
         out = {}
         for reason, send in sends.items():
             while out.get(reason, 0) < each:
-                refused = self.tally.told.get("REFUSED_" + reason, 0)
+                refused = self.tally.told(reason)
                 send()
-                out[reason] = out.get(reason, 0) + self.tally.told.get("REFUSED_" + reason, 0) - refused
+                out[reason] = out.get(reason, 0) + self.tally.told(reason) - refused
                 self.stop.wait(0.02)
         return out
 
@@ -320,6 +397,10 @@ class Stranger(threading.Thread):
         put = {"digest": self.rng.randbytes(32), "index": self.rng.randrange(pp.CHUNKS_MAX), "data": data}
         got = self.ask(pp.encode("Request", {"version": 1, "put": put}))
         self.expect(got, "REFUSED_DIGEST")
+
+    def beyond(self):
+        put = {"digest": self.rng.randbytes(32), "index": pp.CHUNKS_MAX + self.rng.randrange(1000), "data": b"data"}
+        self.expect(self.ask(pp.encode("Request", {"version": 1, "put": put})), "REFUSED_SIZE")
 
     def sample(self):
         kinds = ["poll", "get", "put"] + ["submit"] * bool(self.captured())
@@ -341,16 +422,16 @@ class Stranger(threading.Thread):
             return
         envelope, receipt = self.rng.choice(self.captured())
         if self.rng.random() < 0.3:  # as if it were a poll
-            got = self.ask(pp.encode("Request", {"version": 1, "poll": envelope}))
+            got = self.ask(pp.encode("Request", {"version": 1, "poll": envelope}), is_poll=True)
             self.expect(got, "REFUSED_CONTEXT")
             return
         got = self.ask(pp.encode("Request", {"version": 1, "submit": envelope}))
-        assert "wait" in got or "refused" in got or got.get("receipt") == receipt or is_refusal(got.get("receipt")), got
+        assert "wait" in got or got.get("receipt") == receipt or refusal_of(got), got
 
     def recorded(self):
         """A node's poll once more: its last one has the same answer again, the others say nothing any more."""
         if polls := self.polls():
-            got = self.ask(self.rng.choice(polls))
+            got = self.ask(self.rng.choice(polls), is_poll=True)
             assert got.keys() & {"wait", "offer", "done"} or got["refused"]["reason"] == "REFUSED_DUPLICATE", got
 
     # no request at all
@@ -387,12 +468,15 @@ class Stranger(threading.Thread):
 
     def base_piece(self):
         got = self.ask(pp.encode("Request", {"version": 1, "ask_base": True}))
-        return pp.decode("Base", pp.open_envelope("base", got["base_model"])[1])["piece_digests"][0] if "base_model" in got else bytes(32)
+        return pp.decode("Base", pp.open_envelope("base", got["base_model"])[1])["piece_digests"][0] if "base_model" in got else None
 
     def deaf(self):
         """Asks for a chunk of the base model again and again, and reads nothing: the connection is ended."""
-        get = pp.encode("Request", {"version": 1, "get": {"digest": self.base_piece(), "index": 0}})
+        piece = self.base_piece()
         self.drop()
+        if piece is None:
+            return  # it sums up; and another digest would be refused, with nobody to read it
+        get = pp.encode("Request", {"version": 1, "get": {"digest": piece, "index": 0}})
         s = socket.socket()
         try:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
@@ -439,10 +523,6 @@ def is_closed(s):
         return True
 
 
-def is_refusal(envelope):
-    return bool(envelope) and not pp.decode("Receipt", pp.decode("Envelope", envelope)["payload"])["accepted"]
-
-
 # ---- an enrolled one that sends bombs -------------------------------------------------------------
 
 def bomb(size_said, blocks):
@@ -452,11 +532,12 @@ def bomb(size_said, blocks):
 
 
 class Mallory(threading.Thread):
-    """A node that takes part in every round, and whose submissions are all made to be refused."""
+    """A node that takes part in every round, and whose submissions are all made to be refused: for their payloads."""
+    SOURCE = "127.0.0.9"
 
-    def __init__(self, port, key, coordinator, seed):
+    def __init__(self, port, key, coordinator, tally):
         super().__init__(daemon=True)
-        self.port, self.key, self.coordinator, self.seed = port, key, coordinator, seed
+        self.port, self.key, self.coordinator, self.tally = port, key, coordinator, tally
         self.counter, self.receipts, self.done, self.fault, self.wire = 0, {}, False, None, None
         self.quit = threading.Event()
 
@@ -464,7 +545,7 @@ class Mallory(threading.Thread):
         while not self.done and not self.quit.is_set():
             try:
                 if self.wire is None:
-                    self.wire = Wire(self.port, "127.0.0.9")
+                    self.wire = self.tally.connect(self.port, self.SOURCE)
                 self.step()
             except OSError:
                 if self.wire:
@@ -476,7 +557,14 @@ class Mallory(threading.Thread):
                 return
 
     def ask(self, **body):
-        return pp.decode("Reply", self.wire.ask(pp.encode("Request", {"version": 1, **body})))
+        request = pp.encode("Request", {"version": 1, **body})
+        try:
+            got = pp.decode("Reply", self.wire.ask(request))
+        except OSError:
+            self.tally.unanswered(self.wire, request)
+            raise
+        self.tally.answered(self.wire, request, got, "poll" in body)
+        return got
 
     def step(self):
         self.counter += 1
@@ -501,30 +589,63 @@ class Mallory(threading.Thread):
                  bomb(n, 1)[:20], b"\2what"]
         return kinds[offer["round"] % len(kinds)][:most]
 
-    def follow(self, offer, offer_digest):
-        sent, n = self.payload(offer), offer["adapter"]["value_count"]
-        chunks = [sent[i:i + pp.CHUNK] for i in range(0, len(sent), pp.CHUNK)]
-        zero = pp.blake(bytes(4 * n))
+    def submission(self, offer, offer_digest, sent, **changed):
+        """An envelope with all that it must have, but for the training and what is said of the payload before zstd."""
+        zero = pp.blake(bytes(4 * offer["adapter"]["value_count"]))
         blob = {"digest": pp.blake(sent), "canonical_digest": pp.blake(b"no"), "size": len(sent),
-                "chunk_digests": [pp.blake(c) for c in chunks]}
+                "chunk_digests": [pp.blake(sent[i:i + pp.CHUNK]) for i in range(0, len(sent), pp.CHUNK)]}
         same = {f: offer[f] for f in ("version", "run_id", "round", "nonce", "base_digest")}
         submission = {**same, "offer_digest": offer_digest, "global_digest": offer["global"]["digest"], "tokens": 1,
                       "examples": 1, "codec": offer["codec_up"], "payload": blob, "data_commitment": pp.blake(b"mine"),
-                      "residual_before": zero, "residual_after": zero}
-        envelope = pp.seal("submission", pp.encode("Submission", submission), self.key)
-        got = self.ask(submit=envelope)
+                      "residual_before": zero, "residual_after": zero, **changed}
+        return pp.seal("submission", pp.encode("Submission", submission), self.key)
+
+    def follow(self, offer, offer_digest):
+        sent = self.payload(offer)
+        got = self.ask(submit=self.submission(offer, offer_digest, sent))
         while "need" in got:
             for i in got["need"]["missing"]:
-                got = self.ask(put={"digest": blob["digest"], "index": i, "data": chunks[i]})
+                got = self.ask(put={"digest": pp.blake(sent), "index": i, "data": sent[i * pp.CHUNK:(i + 1) * pp.CHUNK]})
                 if "need" not in got:
                     break
-        if "wait" in got:
-            return  # it sums up: the next poll says how it goes on
-        assert "receipt" in got or "refused" in got, got
+        self.keep(offer, got)
+
+    def keep(self, offer, got):
+        """The verdict of a round: a refusal, always the same.  Its reason; None while it sums up: the next poll says how it goes on."""
+        assert "wait" in got or "receipt" in got or "refused" in got, got
         if "receipt" not in got:
-            return
+            return None
         key, payload = pp.open_envelope("receipt", got["receipt"])
         receipt = pp.decode("Receipt", payload)
         assert key == self.coordinator and not receipt["accepted"], receipt
         old = self.receipts.setdefault(offer["round"], got["receipt"])
         assert old == got["receipt"], "another receipt than before"
+        return receipt["reason"]
+
+
+class Liar(Mallory):
+    """The same for what the submission says: by round another lie that settles the node, and in each some that do not."""
+    SOURCE = "127.0.0.8"
+
+    def lie(self, offer):
+        """By round: why it must be refused, and what is changed."""
+        most = offer["payload_bytes_max"]
+        lies = [("BASE", {"base_digest": pp.blake(b"another")}), ("RESIDUAL", {"residual_before": pp.blake(b"none")}),
+                ("RECIPE", {"codec": offer["codec_up"][:4] + struct.pack("<I", 7)}), ("SIZE", {"tokens": 2**40}),
+                ("FORMAT", {"step_digests": bytes(8)}),
+                ("BUDGET", {"payload": {"digest": pp.blake(b"long"), "canonical_digest": pp.blake(b"no"), "size": most + 1,
+                                        "chunk_digests": [pp.blake(b"long")] * -(-(most + 1) // pp.CHUNK)}})]
+        return lies[offer["round"] % len(lies)]
+
+    def follow(self, offer, offer_digest):
+        sent = b"\0 a payload that nobody asks for"
+        tell = lambda **changed: self.ask(submit=self.submission(offer, offer_digest, sent, **changed))
+        self.expect(tell(nonce=pp.blake(b"another")), "ROUND")
+        self.expect(tell(loss_before=float("nan")), "VALUE")
+        reason, changed = self.lie(offer)
+        if (told := self.keep(offer, tell(**changed))) is not None:
+            assert told == "REFUSED_" + reason, f"{told} for {reason}"
+            self.expect(tell(tokens=2), "DUPLICATE", "ROUND")  # when all others are in, the round is over
+
+    def expect(self, got, *reasons):
+        assert "wait" in got or refusal_of(got) in ["REFUSED_" + r for r in reasons], got
