@@ -359,10 +359,15 @@ def check_episode(episode, expected):
     return got, check_receipts(episode.folder)
 
 
-def check_provoked(told):
-    """Each reason that a peer may be refused for was provoked, or is somewhere else."""
+def check_reasons():
+    """Each reason that a peer may be refused for is provoked here, or is somewhere else."""
     refusals = {name.removeprefix("REFUSED_") for name in pp.REASONS if name.startswith("REFUSED_")}
     check(refusals == {*PROVOKED, *ELSEWHERE}, "reasons that nobody knows of here:", refusals ^ {*PROVOKED, *ELSEWHERE})
+    for reason, test in ELSEWHERE.items():
+        check(any("REFUSED_" + reason in path.read_text() for path in SOURCE.glob(f"*/{test}.c")), test, "does not provoke", reason)
+
+
+def check_provoked(told):
     missing = [reason for reason in PROVOKED if not told.get("REFUSED_" + reason)]
     check(not missing, "nobody was told", missing)
 
@@ -370,6 +375,7 @@ def check_provoked(told):
 def main():
     print(f"soak of {DURATION_S} s, seed {SEED}", flush=True)
     pp.read_reasons(SOURCE)
+    check_reasons()
     rng, begin = random.Random(SEED), time.monotonic()
     expected, number, total = None, 0, {"receipts": 0, "kills": 0, "stops": 0, "leak_checks": 0, "compared": 0, "exact": 0, "sent": {}, "told": {}, "rss": 0, "fds": 0}
     while number < 2 or time.monotonic() - begin < DURATION_S:
