@@ -9,6 +9,7 @@ import fnmatch, hashlib, json, pathlib, re, shutil, struct, sys
 
 import live
 from live import check
+from records_peer import RECIPE, spell, spell_indented
 
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
 MESHMIND = live.program(sys.argv[2:])
@@ -104,18 +105,6 @@ def check_members(where, name, v):
     check_object(where, TABLES[name][1], v)
 
 
-def spell(v):
-    """As the document has it, canonical."""
-    if type(v) is dict:
-        return "{" + ",".join(f"{spell(k)}:{spell(v[k])}" for k in sorted(v, key=lambda k: k.encode())) + "}"
-    if type(v) is list:
-        return "[" + ",".join(map(spell, v)) + "]"
-    if type(v) is float:
-        text = re.sub(r"e\+?(-?)0*(?=\d)", r"e\1", f"{v:.17g}")
-        return text if re.search("[.e]", text) else text + ".0"
-    return json.dumps(v, ensure_ascii=False)
-
-
 def check_file(path, name):
     """Every object in it; the last one."""
     spelling, data = TABLES[name][0], path.read_bytes()
@@ -125,6 +114,7 @@ def check_file(path, name):
         if "and more" not in spelling:
             check_members(f"{path.name}", name, v)
         check("canonical" not in spelling or spell(v) + "\n" == text, f"{path}: not canonical: {text[:300]}\n{spell(v)[:300]}")
+        check("indented" not in spelling or spell_indented(v) + "\n" == text, f"{path}: not indented as it should be")
         check(v.get("schema_version", 1) == 1, path)
     return v
 
@@ -180,16 +170,43 @@ def check_rounds(bundle):
     check_recipe(bytes.fromhex(run["recipe"]), run)
 
 
+def read_recipe():
+    """Version, name, type and range of each field."""
+    return [(int(r[0]), r[1].strip("`"), r[2], r[3]) for r in rows(TEXT.split("A recipe as bytes")[1].split("\n\nA PATTERN")[0])]
+
+
+def check_vectors():
+    """The test vectors have what the tables say: recipe fields and their ranges, an entry of each event with its members."""
+    numbers = [(f"{name}", {"I": "whole", "f": "real"}[kind], least, most) for name, kind, least, most in RECIPE]
+    said = [(name, kind, *map(float, re.match(r"(\S+) to ([^\s;]+)", limits).groups())) for _, name, kind, limits in read_recipe() if kind != "text"]
+    check(said == [(name, kind, float(least), float(most)) for name, kind, least, most in numbers], "the table of a recipe's fields is not RECIPE of records_peer.py")
+    entries = json.loads((SOURCE / "docs" / "protocol.json").read_text())["audit_log"]["entries"]
+    for e in entries:
+        check_object(f"vector {e['event']}", TABLES["audit.jsonl"][1] | EVENTS[e["event"]], json.loads(e["line"]))
+    check({e["event"] for e in entries} == set(EVENTS), "an event without a vector")
+
+
 def check_recipe(data, run):
-    fields, version = [], struct.unpack("<I", data[4:8])[0]
-    for r in rows(TEXT.split("A recipe as bytes")[1].split("\n\n`parts`")[0]):
-        if int(r[0]) <= min(version, 2):
-            fields += [f.split() for f in r[1].split(", ")]
+    version = struct.unpack("<I", data[4:8])[0]
+    fields = [(name, kind) for since, name, kind, _ in read_recipe() if since <= min(version, 2)]
     check(data[:4] == b"OMMR" and len(data) == 8 + 4 * len(fields) + (384 if version == 3 else 0), f"a recipe of {len(data)} bytes")
     values = struct.unpack("<" + "".join({"whole": "I", "real": "f"}[kind] for _, kind in fields), data[8:8 + 4 * len(fields)])
     said = {name: v for (name, _), v in zip(fields, values)}
     check((said["rank"], said["alpha"], said["targets"]) == tuple(run["adapter"][k] for k in ("rank", "alpha", "targets")), said)
     check(said["steps"] == 1 and said["batch_tokens"] == 256 and abs(said["learning_rate"] - 0.005) < 1e-9 and said["warmup_steps"] == 1, said)
+
+
+def check_named(bundle, entry):
+    """The digest of an entry is of what the table says that it is of."""
+    number, ours = entry.get("round"), lambda data: blake(data) == entry["digest"]
+    if entry["event"] == "round_open":
+        check(ours((bundle / f"offers/r{number:03}.env").read_bytes()), entry)
+    if entry["event"] == "receipt" and entry["verdict"] == "accepted":
+        check(any(map(ours, (p.read_bytes() for p in (bundle / "submissions").glob(f"r{number:03}-*.env")))), entry)
+    if entry["event"] == "round_over":
+        check(ours((bundle / "rounds.jsonl").read_bytes().splitlines(True)[number]), entry)
+    if entry["event"] == "closed":
+        check(ours((bundle / "close.env").read_bytes()), entry)
 
 
 def check_audit(path):
@@ -200,6 +217,7 @@ def check_audit(path):
         check((v["seq"], v["previous"]) == (seq, previous), f"entry {seq} breaks the chain")
         previous = blake(line)
         names.append(v["event"])
+        check_named(path.parent / "bundle", v)
     check_file(path, "audit.jsonl")
     return names
 
@@ -255,7 +273,8 @@ def main(folder):
     state = serve(folder)
     check_bundle(state / "bundle")
     names = check_audit(state / "audit.jsonl")
-    check({"start", "enrolled", "ctl", "ctl_failed", "round_open", "receipt", "round_over", "stop"} <= set(names), names)
+    check({"start", "enrolled", "ctl", "ctl_failed", "round_open", "receipt", "round_over", "closed", "stop"} <= set(names), names)
+    check_vectors()
     check_file(folder / "cafe-02" / "status.json", "status.json")
     check_keys(folder)
     for name in re.findall(r"\(([\w/]+(?:\.h|\.c))", TEXT) + re.findall(r"(?<=, )([\w/]+\.h)\)", TEXT):

@@ -82,9 +82,16 @@ def sign(key, message):
     return point + ((r + mod_order(point, public, message) * scalar) % ORDER).to_bytes(32, "little")
 
 
+def is_small(point):
+    """Of an order that divides 8."""
+    x, y, z, _ = point_times(8, point)
+    return x % P == 0 and (y - z) % P == 0
+
+
 def verify(public, signature, message):
+    """Without the cofactor, nothing of small order, each in one spelling: lift_x refuses y >= P."""
     a, r, s = point_from(public), point_from(signature[:32]), int.from_bytes(signature[32:], "little")
-    if a is None or r is None or s >= ORDER:
+    if a is None or r is None or s >= ORDER or is_small(a) or is_small(r):
         return False
     k = mod_order(signature[:32], public, message)
     return point_bytes(point_times(s, BASE)) == point_bytes(point_add(r, point_times(k, a)))
@@ -334,7 +341,7 @@ def check_limits(name, m):
 
 
 def decode(name, data):
-    check_size(len(data), 1, MESSAGE_MAX, name)
+    check_size(len(data), 1, 1024 if name in ("Enrol", "Challenge") else MESSAGE_MAX, name)
     fields = decode_fields(name, data)
     limit(encode(name, fields) == data, "REFUSED_FORMAT", f"{name} is not in its canonical spelling")
     if "version" in dict((f, k) for _, f, k in SCHEMA[name]):
@@ -369,6 +376,7 @@ def open_envelope(purpose, data):
 # ---- adapters as vectors, and their codec ----------------------------------------------------------
 
 KINDS = {"none": 0, "f16": 1, "int8": 2}
+VALUE_MAX = 32512
 
 
 def layout_digest(segments):
@@ -437,43 +445,115 @@ def payload_encode(codec, segments, values):
             + b"".join(c for _, c in codes))
 
 
-def payload_decode(codec, segments, data):
-    n, count = struct.unpack("<II", data[8:16])
-    limit(data[:8] == b"OMMD" + bytes([1, KINDS[codec["kind"]], data[6], 0]) and data[16:24] == layout_digest(segments)[:8],
-          "REFUSED_FORMAT", "header")
+def finite(values):
+    limit(all(abs(v) <= VALUE_MAX for v in values), "REFUSED_VALUE", "a value")
+    return list(values)
+
+
+def read_header(codec, segments, data):
+    """How indices are written, and how many."""
+    limit(len(data) >= 24, "REFUSED_FORMAT", "ends within its header")
+    limit(data[:5] == b"OMMD\1" and data[6] <= 2 and data[7] == 0, "REFUSED_FORMAT", "header")
+    keep, (n, count) = codec["keep_count"], struct.unpack("<II", data[8:16])
+    limit(data[5] == KINDS[codec["kind"]] and (data[6] == 0) == (keep == 0) and (keep == 0 or count <= keep), "REFUSED_RECIPE", "another codec")
+    limit(n == rows_of(segments)[-1] and data[16:24] == layout_digest(segments)[:8], "REFUSED_SHAPE", "another layout")
+    return n, count, data[6]
+
+
+def read_indices(data, n, count, coding):
+    """They, and where they end."""
     at, kept = 24, list(range(n))
-    if data[6] == 1:
+    if coding == 1:
         kept, last = [], -1
         for _ in range(count):
             gap, at = read_varint(data, at)
             last += gap + 1
+            limit(last < n, "REFUSED_SHAPE", "an index")
             kept.append(last)
-    elif data[6] == 2:
-        size = -(-n // 8)
-        kept = [i for i in range(n) if data[at + i // 8] >> i % 8 & 1]
-        at += size
+    elif coding == 2:
+        at += -(-n // 8)
+        limit(len(data) >= at, "REFUSED_FORMAT", "ends within the bitmap")
+        kept = [i for i in range(8 * (at - 24)) if data[24 + i // 8] >> i % 8 & 1]
+        limit(not kept or kept[-1] < n, "REFUSED_SHAPE", "an index")
+    limit(len(kept) == count, "REFUSED_FORMAT", "count")
+    return kept, at
+
+
+def read_rows(data, at, kept, segments, coding):
+    """Values of int8: scales of the rows that keep something, then codes."""
+    ends, rows, row = rows_of(segments), [], 0
+    for i in kept:
+        while i >= ends[row]:
+            row += 1
+        rows.append(row)
+    order = {row: k for k, row in enumerate(dict.fromkeys(rows))}
+    limit(len(data) == at + 3 * len(order) + len(kept), "REFUSED_FORMAT", "ends elsewhere")
+    scales = [from_bits(int.from_bytes(data[at + 3 * k:at + 3 * k + 3], "little") << 8) for k in range(len(order))]
+    limit(all(2.0**-100 <= s * 127 <= VALUE_MAX or s == 0 and coding == 0 for s in scales), "REFUSED_VALUE", "a scale")
+    codes = struct.unpack(f"{len(kept)}b", data[at + 3 * len(order):])
+    return [q * scales[order[row]] for row, q in zip(rows, codes)]
+
+
+def payload_decode(codec, segments, data):
+    n, count, coding = read_header(codec, segments, data)
+    kept, at = read_indices(data, n, count, coding)
     values = [0.0] * n
     if codec["kind"] == "int8":
-        ends, rows, row = rows_of(segments), [], 0
-        for i in kept:
-            while i >= ends[row]:
-                row += 1
-            rows.append(row)
-        order = {row: k for k, row in enumerate(dict.fromkeys(rows))}
-        scales = [from_bits(int.from_bytes(data[at + 3 * k:at + 3 * k + 3], "little") << 8) for k in range(len(order))]
-        at += 3 * len(order)
-        for i, row, q in zip(kept, rows, struct.unpack(f"{count}b", data[at:])):
-            values[i] = q * scales[order[row]]
+        read = read_rows(data, at, kept, segments, coding)
     else:
-        width = {"none": ("f", 4), "f16": ("e", 2)}[codec["kind"]]
-        for i, v in zip(kept, struct.unpack(f"<{count}{width[0]}", data[at:])):
-            values[i] = v
+        letter, width = {"none": ("f", 4), "f16": ("e", 2)}[codec["kind"]]
+        limit(len(data) == at + width * count, "REFUSED_FORMAT", "ends elsewhere")
+        read = finite(struct.unpack(f"<{count}{letter}", data[at:]))
+    for i, v in zip(kept, read):
+        values[i] = v
     limit(payload_encode(codec, segments, values) == data, "REFUSED_FORMAT", "payload is not canonical")
     return values
 
 
+# ---- zstd (RFC 8878): one frame of raw and run blocks, which is all that is needed here ------------
+
+ZSTD = b"\x28\xb5\x2f\xfd"
+
+
+def frame_decode(data, most):
+    """Of a single segment: its size is declared in 1 or 2 bytes."""
+    limit(data[:4] == ZSTD and len(data) >= 8, "REFUSED_FORMAT", "no frame")
+    limit(data[4] in (0x20, 0x60), "REFUSED_FORMAT", "a frame without its size, or with more than is needed here")
+    at = 6 + (data[4] >> 6)
+    size = data[5] if data[4] == 0x20 else struct.unpack("<H", data[5:7])[0] + 256
+    limit(size <= most, "REFUSED_SIZE", "declares too much")
+    out, last = b"", False
+    while not last:
+        limit(len(data) >= at + 3, "REFUSED_FORMAT", "ends within a block")
+        head = int.from_bytes(data[at:at + 3], "little")
+        last, kind, length = head & 1, head >> 1 & 3, head >> 3
+        body = data[at + 3:at + 3 + (length if kind == 0 else 1)]
+        limit(kind < 2 and len(body) == (length if kind == 0 else 1), "REFUSED_FORMAT", "a block")
+        out, at = out + (body if kind == 0 else body * length), at + 3 + len(body)
+    limit(at == len(data) and len(out) == size > len(data), "REFUSED_FORMAT", "a frame that is not shorter, or ends elsewhere")
+    return out
+
+
+def payload_bytes_max(codec, segments):
+    """Where all is kept.  Where not, this is more than there can be: what is over it is found to be malformed."""
+    n = rows_of(segments)[-1]
+    scales = 3 * len(rows_of(segments)) if codec["kind"] == "int8" else 0
+    return 24 + {"none": 4, "f16": 2, "int8": 1}[codec["kind"]] * n + scales + (-(-n // 8) if codec["keep_count"] else 0)
+
+
+def sent_decode(codec, segments, data):
+    check_size(len(data), 0, 1 + payload_bytes_max(codec, segments), "payload")
+    limit(len(data) >= 1 and data[0] <= 1, "REFUSED_FORMAT", "packing")
+    if data[0] == 0:
+        return payload_decode(codec, segments, data[1:])
+    limit(codec["zstd_level"] > 0, "REFUSED_RECIPE", "packed, and the codec packs nothing")
+    return payload_decode(codec, segments, frame_decode(data[1:], payload_bytes_max(codec, segments)))
+
+
 def codec_of(data):
+    limit(len(data) == 8, "REFUSED_FORMAT", "a codec of another size")
     kind, level, feedback, zero, keep = struct.unpack("<BBBBI", data)
+    limit(kind <= 2 and level <= 19 and feedback <= 1 and zero == 0, "REFUSED_FORMAT", "codec")
     return {"kind": [k for k, v in KINDS.items() if v == kind][0], "keep_count": keep, "zstd_level": level}
 
 
@@ -504,6 +584,17 @@ def mean(value_log2, weight_log2, contributions):
             if v:
                 sums[i] += weight * rne(Fraction(v) * Fraction(2) ** shift)
     return [f32_of(Fraction(s, total) / Fraction(2) ** shift) if s else 0.0 for s in sums]
+
+
+def norm(values):
+    """In sixteen sums, as docs/protocol.md has it."""
+    sums = [0.0] * 16
+    for i, v in enumerate(values):
+        sums[i % 16] += v * v
+    for apart in (8, 4, 2, 1):
+        for i in range(apart):
+            sums[i] += sums[i + apart]
+    return math.sqrt(sums[0])
 
 
 REASONS = set()

@@ -9,17 +9,14 @@ vectors_test.c checks the same vectors against the program's own encoders and de
 import base64, hashlib, json, math, pathlib, re, struct, subprocess, sys, tempfile
 
 sys.dont_write_bytecode = True
-from protocol_peer import (CHUNK, CHUNKS_MAX, KINDS, ORDER, Refused, blake, codec_of, context, decode, decode_fields, encode, f32,
-                           key_from_seed, layout_digest, limit, mean, open_envelope, payload_decode, payload_encode,
-                           read_reasons, seal, sign, verify)
+from protocol_peer import (BASE, CHUNK, CHUNKS_MAX, KINDS, ORDER, P, ZSTD, blake, codec_of, context, decode, decode_fields, encode, f32,
+                           key_from_seed, layout_digest, limit, mean, mod_order, norm, open_envelope, payload_decode, payload_encode, point_bytes,
+                           read_reasons, rows_of, seal, sent_decode, sign, verify)
+from records_peer import manifest_verify, recipe_decode
+from records_vectors import check_record_vectors, digest, minisign_check, reason_of, record_vectors
 
 
 # ---- vectors ---------------------------------------------------------------------------------------
-
-def digest(first):
-    """As sample_digest of proto/samples.h."""
-    return bytes((first + i) % 256 for i in range(32))
-
 
 def samples():
     """The messages of proto/samples.h."""
@@ -103,6 +100,7 @@ def bad_messages():
     yield "a number of 33 bits", "Poll", poll[:36] + b"\x18\x80\x80\x80\x80\x10", "REFUSED_FORMAT"
     yield "cut off", "Poll", poll[:-1], "REFUSED_FORMAT"
     yield "another version", "Poll", changed("Poll", version=2), "VERSION"
+    yield "minus zero that is written", "Offer", changed("Offer", norm_max=0.0).replace(b"\x7a", b"\x75\0\0\0\x80\x7a", 1), "REFUSED_FORMAT"
     yield "a run id in capitals", "Poll", changed("Poll", run_id="00112233445566778899AABBCCDDEEFF"), "REFUSED_FORMAT"
     yield "no run id", "Close", changed("Close", run_id=""), "REFUSED_FORMAT"
     yield "a digest of 31 bytes", "Close", changed("Close", last_round=digest(1)[:31]), "REFUSED_FORMAT"
@@ -114,6 +112,10 @@ def bad_messages():
         "Offer", **{"global": {**messages["Offer"]["global"], "chunk_digests": [digest(1)]}}), "REFUSED_FORMAT"
     yield "a blob that is too large", "Offer", changed(
         "Offer", **{"global": {**messages["Offer"]["global"], "size": CHUNK * CHUNKS_MAX + 1}}), "REFUSED_SIZE"
+    for what, fields in (("an adapter of rank 0", {"rank": 0}), ("an adapter of no values", {"value_count": 0}),
+                         ("an adapter of 2^32 values", {"value_count": 1 << 32})):
+        yield what, "Offer", changed("Offer", adapter={**messages["Offer"]["adapter"], **fields}), "REFUSED_SIZE"
+    yield "no weight", "Offer", changed("Offer", weight_sum_max=0), "REFUSED_SIZE"
     yield "no adapter", "Offer", changed("Offer", adapter=None), "REFUSED_FORMAT"
     yield "a recipe of 4097 bytes", "Offer", changed("Offer", recipe=b"r" * 4097), "REFUSED_SIZE"
     yield "a bound that is no number", "Offer", changed("Offer", norm_max=math.nan), "REFUSED_VALUE"
@@ -134,6 +136,7 @@ def bad_messages():
     yield "a sentence of 257 bytes", "Receipt", changed("Receipt", sentence="a" * 257), "REFUSED_SIZE"
     yield "an invitation without its signature", "Enrol", changed("Enrol", invitation_signature=b""), "REFUSED_FORMAT"
     yield "an invitation's key of 31 bytes", "Enrol", changed("Enrol", invitation_key=digest(23)[:31]), "REFUSED_FORMAT"
+    yield "an Enrol of over 1024 bytes", "Enrol", changed("Enrol", invitation_key=bytes(1000)), "REFUSED_SIZE"
     yield "work for nothing", "Enrol", changed("Enrol", work=5), "REFUSED_FORMAT"
     yield "work for a challenge of 31 bytes", "Enrol", changed("Enrol", challenge=digest(1)[:31], work=5), "REFUSED_FORMAT"
     yield "a challenge of 27 bits", "Challenge", changed("Challenge", bits=27), "REFUSED_SIZE"
@@ -180,6 +183,12 @@ def bad_envelopes(key, other):
     yield "no signature", changed(signature=b""), "REFUSED_SIGNATURE"
     yield "one bit of the signature", changed(signature=flipped), "REFUSED_SIGNATURE"
     yield "a scalar over the order", changed(signature=fields["signature"][:32] + scalar.to_bytes(32, "little")), \
+        "REFUSED_SIGNATURE"
+    identity = (1).to_bytes(32, "little")
+    challenge = mod_order(identity, fields["public_key"], context("poll") + payload)
+    yield "an R of small order", changed(signature=identity + (challenge * key[0] % ORDER).to_bytes(32, "little")), "REFUSED_SIGNATURE"
+    yield "a key of small order", changed(public_key=identity, signature=point_bytes(BASE) + (1).to_bytes(32, "little")), "REFUSED_SIGNATURE"
+    yield "a key in another spelling", changed(public_key=(P + 1).to_bytes(32, "little"), signature=point_bytes(BASE) + (1).to_bytes(32, "little")), \
         "REFUSED_SIGNATURE"
     yield "one bit of the payload", changed(payload=payload[:-1] + bytes([payload[-1] ^ 1])), "REFUSED_SIGNATURE"
     yield "somebody else's key", changed(public_key=other[2]), "REFUSED_SIGNATURE"
@@ -234,6 +243,107 @@ def codec_vectors():
             yield {"kind": kind, "keep_count": keep, "codec": struct.pack("<BBBBI", KINDS[kind], 0, 0, 0, keep).hex(),
                    "values": hex_values(values), "payload": payload.hex(), "canonical": blake(payload).hex(),
                    "decoded": hex_values(payload_decode(codec, segments, payload))}
+
+
+def spec(kind, keep=0, level=0, feedback=0):
+    return struct.pack("<BBBBI", KINDS[kind], level, feedback, 0, keep)
+
+
+def blocks(*parts):
+    """Of a frame: (bytes, how often); more than once is a run."""
+    out = b""
+    for i, (data, times) in enumerate(parts):
+        out += struct.pack("<I", (len(data) * times) << 3 | (times > 1) << 1 | (i + 1 == len(parts)))[:3] + data
+    return out
+
+
+def packed_vectors():
+    """A payload of zeros, whose end is a run of one byte."""
+    payload = payload_encode({"kind": "f16", "keep_count": 0}, sample_layout(), [0.0] * 56)
+    frame = ZSTD + b"\x20" + bytes([len(payload)]) + blocks((payload[:24], 1), (b"\0", len(payload) - 24))
+    yield {"what": "raw and run blocks", "codec": spec("f16", level=3).hex(), "sent": (b"\1" + frame).hex(), "payload": payload.hex()}
+
+
+def bad_sent():
+    """What, codec, bytes as sent, reason."""
+    segments = sample_layout()
+    n = segments[-1]["offset"] + segments[-1]["rows"] * segments[-1]["cols"]
+    values = sample_values(n, 77)
+    dense, sparse = ({kind: payload_encode({"kind": kind, "keep_count": keep}, segments, values) for kind in KINDS} for keep in (0, 24))
+    one = payload_encode({"kind": "f16", "keep_count": 1}, segments, [0.0] * (n - 1) + [1.0])
+    rows = len(rows_of(segments))
+
+    def put(data, at, new):
+        return data[:at] + new + data[at + len(new):]
+
+    def sent(what, codec, payload, reason):
+        return what, codec, b"\0" + payload, reason
+
+    yield "nothing", spec("f16"), b"", "REFUSED_FORMAT"
+    yield "a packing of 2", spec("f16", level=1), b"\2" + dense["f16"], "REFUSED_FORMAT"
+    yield sent("half a header", spec("f16"), dense["f16"][:23], "REFUSED_FORMAT")
+    yield sent("another beginning", spec("f16"), put(dense["f16"], 0, b"OMMR"), "REFUSED_FORMAT")
+    yield sent("another version", spec("f16"), put(dense["f16"], 4, b"\2"), "REFUSED_FORMAT")
+    yield sent("a byte that is not 0", spec("f16"), put(dense["f16"], 7, b"\1"), "REFUSED_FORMAT")
+    yield sent("an index of 3", spec("f16", 24), put(sparse["f16"], 6, b"\3"), "REFUSED_FORMAT")
+    yield sent("another kind", spec("f16"), dense["int8"], "REFUSED_RECIPE")
+    yield sent("all values for some", spec("f16", n), dense["f16"], "REFUSED_RECIPE")
+    yield sent("some values for all", spec("f16"), sparse["f16"], "REFUSED_RECIPE")
+    yield sent("more than are kept", spec("f16", 24), put(sparse["f16"], 12, struct.pack("<I", 25)), "REFUSED_RECIPE")
+    yield sent("another value_count", spec("f16"), put(dense["f16"], 8, struct.pack("<I", n + 1)), "REFUSED_SHAPE")
+    yield sent("another layout", spec("f16"), put(dense["f16"], 16, b"12345678"), "REFUSED_SHAPE")
+    yield sent("a count of all that is less", spec("f16"), put(dense["f16"], 12, struct.pack("<I", n - 1)), "REFUSED_FORMAT")
+    yield sent("a value too few", spec("f16"), dense["f16"][:-2], "REFUSED_FORMAT")
+    yield sent("a byte behind it", spec("int8"), dense["int8"] + b"\0", "REFUSED_SIZE")
+    yield sent("a byte behind it, and there is room", spec("f16", 40), sparse["f16"] + b"\0", "REFUSED_FORMAT")
+    for what, value in (("infinity", math.inf), ("no number", math.nan), ("32512.002", 32512.002), ("-32513", -32513.0)):
+        yield sent(what, spec("none"), put(dense["none"], 24, struct.pack("<f", value)), "REFUSED_VALUE")
+    yield sent("minus zero", spec("none"), put(dense["none"], 24, struct.pack("<f", -0.0)), "REFUSED_FORMAT")
+    yield sent("a zero that is kept", spec("f16", 4), one[:-2] + b"\0\0", "REFUSED_FORMAT")
+    yield sent("an index behind the last", spec("f16", 4), put(one, 24, bytes([n])), "REFUSED_SHAPE")
+    yield sent("a gap with a byte too many", spec("f16", 4), one[:24] + bytes([n - 1 | 0x80, 0]) + one[25:], "REFUSED_FORMAT")
+    bitmap = b"\0" * 6 + b"\x80"
+    yield sent("a bitmap that is longer than gaps", spec("f16", 4), put(one, 6, b"\2")[:24] + bitmap + one[25:], "REFUSED_FORMAT")
+    assert sparse["f16"][6] == 2
+    yield sent("gaps that are longer than a bitmap", spec("f16", 40), put(sparse["f16"], 6, b"\1")[:24] + gaps_of(sparse["f16"], n) + sparse["f16"][31:],
+               "REFUSED_FORMAT")
+    yield sent("a bit too many", spec("f16", 24), put(sparse["f16"], 24, bytes([sparse["f16"][24] ^ 0xFF])), "REFUSED_FORMAT")
+    for what, scale, reason in (("a scale that gives 32640", 0x438081, "REFUSED_VALUE"), ("a scale under 2^-100", 0x0A0000, "REFUSED_VALUE"),
+                                ("a negative scale", 0xBF0000, "REFUSED_VALUE"), ("no number for a scale", 0x7FC000, "REFUSED_VALUE"),
+                                ("a scale of 0 for codes", 0, "REFUSED_FORMAT")):
+        yield sent(what, spec("int8"), put(dense["int8"], 24, struct.pack("<I", scale)[:3]), reason)
+    row = next(i for i in range(24 + 3 * rows, len(dense["int8"])) if dense["int8"][i] in (127, 129))
+    yield sent("a code of -128", spec("int8"), put(dense["int8"], row, b"\x80"), "REFUSED_FORMAT")
+    yield sent("a row that does not use its scale", spec("int8"), dense["int8"][:24 + 3 * rows] + bytes(
+        1 if b in (127, 129) else b for b in dense["int8"][24 + 3 * rows:24 + 3 * rows + 8]) + dense["int8"][24 + 3 * rows + 8:], "REFUSED_FORMAT")
+    payload = payload_encode({"kind": "f16", "keep_count": 0}, segments, [0.0] * n)
+    head, run = (payload[:24], 1), (b"\0", 112)
+    good = ZSTD + b"\x20" + bytes([len(payload)]) + blocks(head, run)
+    for what, codec, frame, reason in (
+            ("a frame where nothing is packed", spec("f16"), good, "REFUSED_RECIPE"), ("a frame that is cut off", spec("f16", level=1), good[:-1], "REFUSED_FORMAT"),
+            ("a byte behind a frame", spec("f16", level=1), good + b"\0", "REFUSED_FORMAT"), ("no frame", spec("f16", level=1), payload, "REFUSED_FORMAT"),
+            ("a frame without its size", spec("f16", level=1), ZSTD + b"\0\0" + blocks(head, run), "REFUSED_FORMAT"),
+            ("a frame that declares a byte less", spec("f16", level=1), put(good, 5, bytes([len(payload) - 1])), "REFUSED_FORMAT"),
+            ("a frame that declares a byte too many", spec("f16", level=1), put(good, 5, bytes([len(payload) + 1])), "REFUSED_SIZE"),
+            ("a frame that is not shorter", spec("f16", level=1), ZSTD + b"\x20" + bytes([len(payload)]) + blocks((payload, 1)), "REFUSED_SIZE"),
+            ("a frame that is longer, and there is room", spec("f16", 40, 1), ZSTD + b"\x20" + bytes([len(one)]) + blocks((one, 1)), "REFUSED_FORMAT"),
+            ("two frames", spec("f16", level=1), good + good, "REFUSED_FORMAT")):
+        yield what, codec, b"\1" + frame, reason
+
+
+def gaps_of(payload, n):
+    out, before = b"", -1
+    for i in range(n):
+        if payload[24 + i // 8] >> i % 8 & 1:
+            out, before = out + bytes([i - before - 1]), i
+    return out
+
+
+def bad_codecs():
+    yield "seven bytes", spec("f16")[:7]
+    yield "nine bytes", spec("f16") + b"\0"
+    for what, at, value in (("kind 3", 0, 3), ("level 20", 1, 20), ("error feedback 2", 2, 2), ("a byte that is not 0", 3, 1)):
+        yield what, spec("f16")[:at] + bytes([value]) + spec("f16")[at + 1:]
 
 
 def mean_vectors():
@@ -296,7 +406,11 @@ def vectors():
                               for what, data, reason in bad_envelopes(key, stranger)],
         "layout": {"segments": sample_layout(), "digest": layout_digest(sample_layout()).hex()},
         "payloads": list(codec_vectors()),
+        "packed": list(packed_vectors()),
+        "refused_sent": [{"what": what, "codec": codec.hex(), "sent": sent.hex(), "reason": reason} for what, codec, sent, reason in bad_sent()],
+        "refused_codecs": [{"what": what, "codec": codec.hex(), "reason": "REFUSED_FORMAT"} for what, codec in bad_codecs()],
         "means": list(mean_vectors()),
+        **record_vectors(),
     }
 
 
@@ -306,14 +420,6 @@ failures = []
 def check(ok, *what):
     if not ok:
         failures.append(" ".join(map(str, what)))
-
-
-def reason_of(function, *args):
-    try:
-        function(*args)
-    except Refused as refused:
-        return refused.args[0]
-    return "OK"
 
 
 def check_vectors(source):
@@ -333,23 +439,26 @@ def check_vectors(source):
     for v in stored["refused_envelopes"]:
         reason = reason_of(open_envelope, v["purpose"], bytes.fromhex(v["bytes"]))
         check(reason == v["reason"], v["what"], reason)
+    segments = stored["layout"]["segments"]
+    for v in stored["packed"]:
+        values = payload_decode(codec_of(bytes.fromhex(v["codec"])), segments, bytes.fromhex(v["payload"]))
+        check(sent_decode(codec_of(bytes.fromhex(v["codec"])), segments, bytes.fromhex(v["sent"])) == values, v["what"])
+    for v in stored["refused_sent"]:
+        reason = reason_of(sent_decode, codec_of(bytes.fromhex(v["codec"])), segments, bytes.fromhex(v["sent"]))
+        check(reason == v["reason"], v["what"], reason, v["reason"])
+    for v in stored["refused_codecs"]:
+        check(reason_of(codec_of, bytes.fromhex(v["codec"])) == v["reason"], v["what"])
+    check_record_vectors(stored, check)
 
 
 # ---- a run's bundle --------------------------------------------------------------------------------
-
-def minisign_check(text, public, data):
-    lines = text.splitlines()
-    signature, trusted = base64.b64decode(lines[1]), lines[2].removeprefix("trusted comment: ").encode()
-    prehashed = hashlib.blake2b(data).digest()
-    check(signature[:2] == b"ED" and signature[2:10] == blake(public)[:8] and verify(public, signature[10:], prehashed) and
-          verify(public, base64.b64decode(lines[3]), signature[10:] + trusted), "manifest.json.minisig")
-
 
 def check_manifest(bundle):
     data = (bundle / "manifest.json").read_bytes()
     manifest = json.loads(data)
     key = base64.b64decode(manifest["bundle_key"])
-    minisign_check((bundle / "manifest.json.minisig").read_text(), key[10:], data)
+    check(minisign_check((bundle / "manifest.json.minisig").read_text(), key[10:], data), "manifest.json.minisig")
+    check(manifest_verify(data.decode()) == manifest["run_digest"], "manifest.json")
     paths = sorted(str(p.relative_to(bundle)) for p in bundle.rglob("*") if p.is_file())
     check(sorted(f["path"] for f in manifest["files"]) + ["manifest.json", "manifest.json.minisig"] ==
           sorted(set(paths) - {"manifest.json", "manifest.json.minisig"}) + ["manifest.json", "manifest.json.minisig"], "files")
@@ -362,11 +471,32 @@ def check_manifest(bundle):
     check(run.hexdigest() == manifest["run_digest"], "run digest")
 
 
-def check_submission(bundle, run, accepted, offer, offer_bytes, coordinator):
+def wire_bytes(*messages):
+    return sum(12 + len(encode(name, {"version": 1, **body})) for name, body in messages)
+
+
+def blob_chunks(blob):
+    """Digest, index and bytes of as many."""
+    return [{"digest": blob["digest"], "index": i, "data": bytes(min(CHUNK, blob["size"] - i * CHUNK))} for i in range(len(blob["chunk_digests"]))]
+
+
+def ledger_line(run, offer, offer_bytes, submission, submission_bytes, receipt_bytes):
+    """What a faultless exchange of these takes, in chunks."""
+    poll = encode("Poll", {"version": 1, "run_id": run["run_id"], "rounds_seen": offer["round"], "counter": offer["round"] + 1})
+    poll = encode("Envelope", {"context": context("poll"), "payload": poll, "public_key": bytes(32), "signature": bytes(64)})
+    down, up = blob_chunks(offer["global"]), blob_chunks(submission["payload"])
+    return {"up": wire_bytes(("Request", {"poll": poll}), *(("Request", {"get": {"digest": c["digest"], "index": c["index"]}}) for c in down),
+                             ("Request", {"submit": submission_bytes}), *(("Request", {"put": c}) for c in up)),
+            "down": wire_bytes(("Reply", {"offer": offer_bytes}), *(("Reply", {"chunk": c}) for c in down),
+                               *(("Reply", {"need": {"missing": list(range(i, len(up)))}}) for i in range(len(up))), ("Reply", {"receipt": receipt_bytes})),
+            "fp32": 8 * offer["adapter"]["value_count"], "round": offer["round"]}
+
+
+def check_submission(bundle, run, accepted, offer, offer_bytes, coordinator, state):
     """Returns its weight and values."""
     node, number = accepted["node"], offer["round"]
     data = (bundle / "submissions" / f"r{number:03}-{node[:16]}.env").read_bytes()
-    key, payload = open_envelope("submission", data)
+    submitted, (key, payload) = data, open_envelope("submission", data)
     s = decode("Submission", payload)
     known = {n["id"]: n["public_key"] for n in run["nodes"]}
     check(known.get(node) == key.hex() and blake(key).hex() == node and blake(data).hex() == accepted["submission"], node)
@@ -382,21 +512,43 @@ def check_submission(bundle, run, accepted, offer, offer_bytes, coordinator):
           [blake(sent[i:i + CHUNK]) for i in range(0, len(sent), CHUNK)] == s["payload"]["chunk_digests"], node, "payload")
     limit(sent[0] == 0, "UNSUPPORTED", "zstd: make the run with zstd_level 0")
     check(blake(sent[1:]) == s["payload"]["canonical_digest"], node, "canonical digest")
-    return s["tokens"], payload_decode(codec_of(offer["codec_up"]), run["adapter"]["layout"], sent[1:])
+    check({**ledger_line(run, offer, offer_bytes, s, submitted, data), "node": node} == state["ledger"].pop(0), node, "ledger.jsonl")
+    check(s["residual_before"] in (state["residuals"].get(node), state["zero"]), node, "residual_before")
+    state["residuals"][node] = s["residual_after"]
+    check(s["codec"] == offer["codec_up"] and 1 <= s["tokens"] <= offer["tokens_max"] and len(s["step_digests"]) == 8 * s["steps"], node, "limits")
+    values = payload_decode(codec_of(offer["codec_up"]), run["adapter"]["layout"], sent[1:])
+    check(norm(values) == accepted["norm"] and (not run["norm_max"] or accepted["norm"] <= run["norm_max"]), node, "norm")
+    return s["tokens"], values
 
 
-def check_round(bundle, run, number, line, before, master):
+def check_judgement(run, record, state):
+    """Published unless the loss grew by more than was agreed; everybody who was selected is somewhere."""
+    settled = {a["node"] for a in record["accepted"]} | {r["node"] for r in record["refused"]} - {None}
+    check(sorted(record["selected"]) == record["selected"] and set(record["selected"]) - settled == set(record["missing"]) and
+          {a["node"] for a in record["accepted"]} <= set(record["selected"]), "who took part", record["round"])
+    if record["eval"]:
+        line = {"state": record["round"] + 1, **record["eval"]}
+        check(state["states"].pop(0) == line, "eval/rounds.jsonl", record["round"])
+        published = not record["eval"]["loss"] > state["loss"] + run["loss_increase_max"]
+        check(record["published"] == published and not record["void"], "published", record["round"])
+        state["loss"] = record["eval"]["loss"] if published else state["loss"]
+
+
+def check_round(bundle, run, number, line, before, master, state):
     """Returns the master after it."""
     data = (bundle / "offers" / f"r{number:03}.env").read_bytes()
     key, payload = open_envelope("offer", data)
     offer, record = decode("Offer", payload), json.loads(line)
     check(key.hex() == run["coordinator_key"] and offer["round"] == number and blake(data).hex() == record["offer"], "offer")
     check(offer["previous"] == (blake(before) if before else bytes(32)), "chain", number)
+    seed = blake(b"omm seed" + struct.pack("<Q", run["seed"]))
+    check(offer["nonce"] == blake(struct.pack("<II", 1, number), key=seed), "nonce", number)
     check(offer["adapter"]["layout_digest"] == layout_digest(run["adapter"]["layout"]), "layout digest")
     broadcast = (bundle / "adapters" / f"r{number:03}.bin").read_bytes()
     check(offer["global"]["digest"] == blake(broadcast) and broadcast[0] == 0 and
           broadcast[1:] == payload_encode(codec_of(offer["codec_down"]), run["adapter"]["layout"], master), "broadcast", number)
-    given = [check_submission(bundle, run, a, offer, data, key) for a in record["accepted"]]
+    check_judgement(run, record, state)
+    given = [check_submission(bundle, run, a, offer, data, key, state) for a in record["accepted"]]
     check(sum(weight for weight, _ in given) == record["weight_sum"], "weights")
     if record["published"]:
         step = mean(int(math.log2(offer["value_max"])), int(math.log2(offer["weight_sum_max"])), given)
@@ -420,10 +572,11 @@ def derived_key(seed, purpose, name):
     return key_from_seed(blake(struct.pack("<I", purpose) + name.encode(), key=seed))[2].hex()
 
 
-def check_simulated_keys(run):
-    """Of a simulated run nonces and keys follow from the seed."""
+def check_simulated_keys(run, scenario):
+    """Of a simulated run its id and its keys follow from seed and scenario."""
     seed = blake(b"omm seed" + struct.pack("<Q", run["seed"]))
     check(run["coordinator_key"] == derived_key(seed, 3, "coordinator"), "the coordinator's key")
+    check(blake(b"omm.run" + seed + blake(scenario)).hex()[:32] == run["run_id"], "run_id")
     for node in run["nodes"]:
         check(node["public_key"] == derived_key(seed, 2, node["name"]), node["name"], "key")
 
@@ -431,14 +584,18 @@ def check_simulated_keys(run):
 def check_bundle(bundle):
     check_manifest(bundle)
     run = json.loads((bundle / "run.json").read_text())
-    check_simulated_keys(run)
+    check_simulated_keys(run, (bundle / "scenario.yaml").read_bytes())
+    check(recipe_decode(bytes.fromhex(run["recipe"]))["rank"] == run["adapter"]["rank"], "recipe")
     lines = (bundle / "rounds.jsonl").read_bytes().splitlines(True)
     stored = (bundle / "adapters" / "master-r000.f32").read_bytes()
     master, before = list(struct.unpack(f"<{len(stored) // 4}f", stored)), None
+    read = lambda name: [json.loads(line) for line in (bundle / name).read_text().splitlines()]
+    state = {"ledger": read("ledger.jsonl"), "states": read("eval/rounds.jsonl"), "residuals": {}, "zero": blake(bytes(len(stored)))}
+    state["loss"] = state["states"].pop(0)["loss"]
     for number, line in enumerate(lines):
-        master = check_round(bundle, run, number, line, before, master)
+        master = check_round(bundle, run, number, line, before, master, state)
         before = line
-    check(len(lines) == run["rounds"], "rounds")
+    check(len(lines) == run["rounds"] and not state["ledger"] and not state["states"], "rounds, ledger.jsonl, eval/rounds.jsonl")
     check_close(bundle, run, before)
 
 
