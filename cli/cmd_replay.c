@@ -80,7 +80,7 @@ static int run(omm_replay_options options, unsigned threads, const char *isa_nam
 }
 
 int cmd_replay(int argc, char **argv) {
-    omm_replay_options options = {.base_dir = "scenarios", .round = UINT32_MAX};
+    omm_replay_options options = {.round = UINT32_MAX};
     uint32_t threads = omm_threads_default();
     const char *isa = NULL;
     bool json = false;
@@ -88,7 +88,8 @@ int cmd_replay(int argc, char **argv) {
         {"node", 'n', CLI_STR, &options.node, "NODE", "name of the node, or 8 digits of its id"},
         {"round", 'r', CLI_U32, &options.round, "R", "round, counted from 0"},
         {"data", 'd', CLI_STR, &options.base_dir, "DIR",
-         "where the scenario's model and data paths start (scenarios)"},
+         "where the scenario's model and data paths start: the folder that its file is in (this "
+         "one, or scenarios/)"},
         {"steps", 0, CLI_U32, &options.steps_max, "N", "compare only the first N steps (all)"},
         {"threads", 't', CLI_U32, &threads, "N", "threads (one per core)"},
         {"isa", 0, CLI_STR, &isa, "ISA", "scalar, avx2, avx512 or neon (OMM_ISA, else the best)"},

@@ -11,6 +11,7 @@
 #include "omm/scenario.h"
 #include "omm/simulate.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,7 +109,7 @@ static omm_err print_people(const omm_simulate_result *r) {
     printf("\ntook %s (training %s, evaluation %s, audit %s)\n", total, train, evaluate, audit);
     printf("run digest  %s\n", hex);
     printf("bundle      %s\n", r->dir);
-    printf("\nnext:  meshmind verify %s\n", r->dir);
+    printf("\nnext:  %s verify %s\n", program_invocation_name, r->dir);
     return OMM_OK;
 }
 

@@ -157,7 +157,8 @@ static omm_err make_recipe(omm_run *run, const omm_run_config *config) {
 static omm_err select_client(omm_run *run, const char *name, omm_digest *digest,
                              uint64_t *examples) {
     run_client *client = &run->clients[run->client_count];
-    OMM_TRY(omm_dataset_select(&client->data, run->train, &name, 1));
+    const omm_err err = omm_dataset_select(&client->data, run->train, &name, 1);
+    if (err != OMM_OK) return omm_raise(err, "train: %s", omm_err_sentence());
     client->name = omm_arena_strdup(&run->arena, name);
     if (!client->name) {
         omm_dataset_close(client->data);

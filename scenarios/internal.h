@@ -87,9 +87,11 @@ typedef struct sim_setup {
 typedef struct sim_setup_options {
     const char *scenario;
     const uint64_t *seed;
-    const char *base_dir; /* model and data paths start here; NULL: the scenario's own folder */
-    bool skip_policy;     /* do not read the gate policy: nothing will be judged */
-    bool is_control;      /* the uncompressed twin: no codecs, losses only */
+    /* Model and data paths start in the first of these that has the model, else in the last; ended by NULL.
+     * NULL: in the scenario's own folder. */
+    const char *const *base_dirs;
+    bool skip_policy;                    /* do not read the gate policy: nothing will be judged */
+    bool is_control;                     /* the uncompressed twin: no codecs, losses only */
     const omm_scenario_run_options *own; /* a service's keys and nodes; NULL: the scenario's */
     const omm_compute *compute;
     omm_err (*control)(void *ud, omm_buf *jsonl); /* see omm_coord_evaluator */

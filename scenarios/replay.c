@@ -342,24 +342,36 @@ static omm_err check_same(const omm_run_record *bundle, const omm_run_record *he
     return OMM_OK;
 }
 
+static omm_err open_setup(sim_setup *setup, const omm_replay_options *options) {
+    char scenario[OMM_PATH_MAX];
+    const char *const given[] = {options->base_dir, NULL};
+    const char *const usual[] = {".", "scenarios", NULL};
+    const sim_setup_options open = {.scenario = scenario,
+                                    .base_dirs = options->base_dir ? given : usual,
+                                    .skip_policy = true,
+                                    .compute = options->compute};
+    OMM_TRY(omm_path_join(scenario, options->bundle, "scenario.yaml"));
+    const omm_err err = sim_setup_open(setup, &open);
+    if (err != OMM_ERR_NOT_FOUND) return err;
+    return omm_raise(err,
+                     "%s; the scenario's model and data paths start in %s: --data DIR names "
+                     "another folder, the one that its file was in",
+                     omm_err_sentence(),
+                     options->base_dir ? options->base_dir : "this folder or scenarios/");
+}
+
 omm_err omm_replay(omm_replay_result *result, const omm_replay_options *options) {
     sim_evidence evidence;
     OMM_TRY(sim_evidence_open(&evidence, options->bundle));
     sim_setup setup = {0};
-    char scenario[OMM_PATH_MAX];
-    omm_err err = omm_path_join(scenario, options->bundle, "scenario.yaml");
-    sim_setup_options open = {.scenario = scenario,
-                              .base_dir = options->base_dir,
-                              .skip_policy = true,
-                              .compute = options->compute};
     sim_replay job = {.evidence = &evidence,
                       .round = options->round,
                       .steps_max = options->steps_max,
                       .compute = options->compute,
                       .progress = options->progress,
                       .ud = options->ud};
-    if (err == OMM_OK) err = find_node(&job.node, &evidence.run, options->node);
-    if (err == OMM_OK) err = sim_setup_open(&setup, &open);
+    omm_err err = find_node(&job.node, &evidence.run, options->node);
+    if (err == OMM_OK) err = open_setup(&setup, options);
     if (err == OMM_OK) {
         job.run = setup.run;
         err = check_same(&evidence.run, omm_run_get_record(setup.run));

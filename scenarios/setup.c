@@ -1,6 +1,7 @@
 /* setup.c - from a scenario file to everything that a run starts from. */
 #include "internal.h"
 
+#include "omm/file.h"
 #include "omm/mem.h"
 #include "omm/policy.h"
 
@@ -10,9 +11,13 @@
 #define SETUP_ARENA_BYTES_MAX (256u << 20)
 #define SETUP_YAML_BYTES_MAX (4u << 20)
 
-static omm_err resolve(const char **out, sim_setup *setup, const char *base_dir, const char *path) {
+/* The file that `key` of the scenario names; it must be there. */
+static omm_err resolve(const char **out, sim_setup *setup, const char *file, const char *base_dir,
+                       const char *key, const char *path) {
     char joined[OMM_PATH_MAX];
     OMM_TRY(omm_path_join(joined, base_dir, path));
+    if (!omm_file_exists(joined))
+        return omm_raise(OMM_ERR_NOT_FOUND, "%s: %s: there is no %s", file, key, joined);
     *out = omm_arena_strdup(&setup->arena, joined);
     return *out ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "path %s", joined);
 }
@@ -98,9 +103,10 @@ static omm_err fill_config(sim_setup *setup, const sim_setup_options *options,
         .control_ud = options->control_ud};
     OMM_TRY(omm_recipe_from_yaml(&c->recipe, &s->recipe));
     omm_run_coordinator_key(&c->key, &setup->run_seed);
-    OMM_TRY(resolve(&c->model, setup, base_dir, s->model));
-    OMM_TRY(resolve(&c->train, setup, base_dir, s->train));
-    return resolve(&c->test, setup, base_dir, s->test);
+    OMM_TRY(resolve(&c->model, setup, options->scenario, base_dir, "model", s->model));
+    if (!options->own)
+        OMM_TRY(resolve(&c->train, setup, options->scenario, base_dir, "train", s->train));
+    return resolve(&c->test, setup, options->scenario, base_dir, "test", s->test);
 }
 
 /* A service's own keys and nodes, whose data nobody here knows. */
@@ -117,6 +123,15 @@ static void use_own(omm_run_config *c, const omm_scenario *s, const omm_scenario
     c->policy.quorum = s->round.quorum;
 }
 
+static const char *find_base(const sim_setup_options *options, const char *own, const char *model) {
+    char path[OMM_PATH_MAX];
+    const char *const *dir = options->base_dirs;
+    if (!dir) return own;
+    for (; dir[1]; dir++)
+        if (omm_path_join(path, *dir, model) == OMM_OK && omm_file_exists(path)) break;
+    return *dir;
+}
+
 static omm_err open_all(sim_setup *setup, const sim_setup_options *options) {
     char dir[OMM_PATH_MAX];
     OMM_TRY(omm_path_dir(dir, options->scenario));
@@ -127,7 +142,7 @@ static omm_err open_all(sim_setup *setup, const sim_setup_options *options) {
     if (!options->skip_policy)
         OMM_TRY(effective_policy(&setup->policy_yaml, &setup->scenario, dir));
     OMM_TRY(enroll(setup));
-    OMM_TRY(fill_config(setup, options, options->base_dir ? options->base_dir : dir));
+    OMM_TRY(fill_config(setup, options, find_base(options, dir, setup->scenario.model)));
     if (options->own) use_own(&setup->config, &setup->scenario, options->own);
     return omm_run_open(&setup->run, &setup->config, options->compute);
 }

@@ -328,7 +328,7 @@ static void refusals(void) {
     o.clients = (const char *const[]){"b"};
     o.client_count = 1;
     CHECK_ERR(parse(&data, CHAT, &o), OMM_ERR_NOT_FOUND);
-    expect_text(omm_err_sentence(), "t: no example of client 'b'");
+    expect_text(omm_err_sentence(), "t: no example of client 'b'; it has no clients");
     o = s_detect;
     o.seq_max = 2;
     CHECK_ERR(parse(&data, CHAT, &o), OMM_ERR_NOT_FOUND);

@@ -105,13 +105,28 @@ static omm_err refuse_empty(const omm_dataset *data, const char *name) {
     return omm_raise(OMM_ERR_NOT_FOUND, "%s: no example to learn from: nothing is in it", name);
 }
 
+/* With some of those that there are. */
+static omm_err refuse_client(const omm_dataset *data, const char *name, const char *client) {
+    char known[200] = "";
+    size_t size = 0;
+    for (size_t i = 0; data->clients && i < data->client_count; i++) {
+        const size_t more = strlen(data->clients[i]);
+        const bool fits = size + more + sizeof ", , ..." <= sizeof known; /* whole names */
+        (void)snprintf(known + size, sizeof known - size, "%s%s", i ? ", " : "",
+                       fits ? data->clients[i] : "...");
+        if (!fits) break;
+        size += more + (i ? 2 : 0);
+    }
+    return omm_raise(OMM_ERR_NOT_FOUND, "%s: no example of client '%.128s'; it has %s", name,
+                     client, known[0] ? known : "no clients");
+}
+
 omm_err dataset_check_clients(const omm_dataset *data, const char *name, const char *const *wanted,
                               size_t count) {
     for (size_t i = 0; wanted && i < count; i++)
         if (!data->clients ||
             !bsearch(&wanted[i], data->clients, data->client_count, sizeof *data->clients, by_name))
-            return omm_raise(OMM_ERR_NOT_FOUND, "%s: no example of client '%.128s'", name,
-                             wanted[i]);
+            return refuse_client(data, name, wanted[i]);
     return data->count > 0 ? OMM_OK : refuse_empty(data, name);
 }
 

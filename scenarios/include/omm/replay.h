@@ -19,9 +19,11 @@
 #include <stdint.h>
 
 typedef struct omm_replay_options {
-    const char *bundle;   /* folder */
-    const char *base_dir; /* folder that the scenario's model and data paths start from */
-    const char *node;     /* name, or at least 8 hex digits of the id */
+    const char *bundle; /* folder */
+    /* Folder that the scenario's model and data paths start from; NULL: the current one, or scenarios/ in it where the
+     * model is not in the former. */
+    const char *base_dir;
+    const char *node; /* name, or at least 8 hex digits of the id */
     uint32_t round;
     uint32_t
         steps_max; /* compare only the first steps, by their digests; 0: the whole submission */
