@@ -98,7 +98,7 @@ static omm_err load_token(node *n) {
     return err;
 }
 
-/* What can be said before a model is fetched for hours. */
+/* This and load_secrets: what can be said before a model is fetched for hours. */
 static omm_err check_required(node *n) {
     const struct {
         const char *name, *value;
@@ -111,19 +111,25 @@ static omm_err check_required(node *n) {
             return omm_raise(OMM_ERR_CONFIG, "%s: required without scenario", required[i].name);
         if (i == 0) continue;
         OMM_TRY(service_path(&path, &n->env, required[i].value));
-        OMM_TRY(omm_file_size(&size, path));
+        const omm_err err = omm_file_size(&size, path);
+        if (err != OMM_OK) return omm_raise(err, "%s: %s", required[i].name, omm_err_sentence());
     }
     return OMM_OK;
 }
 
-static omm_err from_files(node *n) {
-    OMM_TRY(service_public_key(&n->coordinator, n->file.coordinator_key, "coordinator_key"));
+/* Whose they are: the coordinator's key, our own, and the invitation. */
+static omm_err load_secrets(node *n) {
     const char *path = NULL;
     const char *passphrase_file = NULL;
+    OMM_TRY(service_public_key(&n->coordinator, n->file.coordinator_key, "coordinator_key"));
     OMM_TRY(service_path(&path, &n->env, n->file.key));
     OMM_TRY(service_path(&passphrase_file, &n->env, n->file.passphrase_file));
-    OMM_TRY(secret_load_key(&n->key, path, passphrase_file));
-    OMM_TRY(load_token(n));
+    const omm_err err = secret_load_key(&n->key, path, passphrase_file);
+    if (err != OMM_OK) return omm_raise(err, "key: %s", omm_err_sentence());
+    return load_token(n);
+}
+
+static omm_err from_files(node *n) {
     if (!n->files.model) OMM_TRY(service_path(&n->files.model, &n->env, n->file.model));
     OMM_TRY(service_path(&n->files.data, &n->env, n->file.data));
     n->files.client = n->file.client;
@@ -171,7 +177,10 @@ static omm_err load_tls(node *n) {
 
 /* *ready false: stopped before the model was here. */
 static omm_err need_model(bool *ready, node *n) {
-    if (!n->file.scenario[0]) OMM_TRY(check_required(n));
+    if (!n->file.scenario[0]) {
+        OMM_TRY(check_required(n));
+        OMM_TRY(load_secrets(n));
+    }
     *ready = n->file.scenario[0] || n->file.model[0];
     if (*ready) return OMM_OK;
     OMM_TRY(node_get_model(&n->files.model, &n->env, &n->file, &n->rules,
@@ -259,12 +268,13 @@ int cmd_node(int argc, char **argv) {
     bool json = false;
     bool keys = false;
     bool is_dry = false;
-    const cli_option options[] = {{"config", 'c', CLI_STR, &path, "FILE", "node file (required)"},
-                                  {"dry-run", 0, CLI_FLAG, &is_dry, NULL,
-                                   "train one round, write what would be sent, send none of it"},
-                                  {"keys", 0, CLI_FLAG, &keys, NULL, "list the keys of the file"},
-                                  {"json", 0, CLI_FLAG, &json, NULL, "one JSON object at the end"},
-                                  {0}};
+    const cli_option options[] = {
+        {"config", 'c', CLI_STR, &path, "FILE", "node file (XDG: openmeshmind/node.yaml)"},
+        {"dry-run", 0, CLI_FLAG, &is_dry, NULL,
+         "train one round, write what would be sent, send none of it"},
+        {"keys", 0, CLI_FLAG, &keys, NULL, "list the keys of the file"},
+        {"json", 0, CLI_FLAG, &json, NULL, "one JSON object at the end"},
+        {0}};
     int count = 0;
     char **args = NULL;
     int code = cli_parse(&count, &args, argc, argv, options, "node [-c FILE], node ACTION",

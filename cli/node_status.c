@@ -17,6 +17,9 @@
 #include "omm/node_history.h"
 #include "omm/node_service.h"
 
+#include <errno.h>
+#include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -62,12 +65,29 @@ static omm_err put_running(json_t *root, const char *state_dir) {
     return omm_json_set_bool(root, "running", true);
 }
 
+static bool is_alive(json_int_t pid) {
+    return pid > 0 && pid <= INT32_MAX && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
+}
+
+/* It has no database before the base model is here; its notice may be of a process that is gone. */
+static omm_err put_fetching(json_t *root, const char *state_dir) {
+    char path[OMM_PATH_MAX];
+    json_t *now = NULL;
+    OMM_TRY(omm_path_join(path, state_dir, OMM_NODE_STATUS_FILE));
+    const omm_err err = omm_json_load(&now, path, STATUS_BYTES_MAX);
+    const bool runs = err == OMM_OK && is_alive(json_integer_value(json_object_get(now, "pid")));
+    json_decref(now);
+    if (runs) return put_running(root, state_dir);
+    return omm_json_set_str(root, "state",
+                            err == OMM_ERR_NOT_FOUND ? "never started" : "not running");
+}
+
 static omm_err put_state(json_t *root, const char *state_dir) {
     json_t *history = NULL;
     OMM_TRY(omm_json_set_bool(root, "running", false));
     const omm_err err = omm_node_history_read(&history, state_dir);
     if (err == OMM_ERR_STATE) return put_running(root, state_dir);
-    if (err == OMM_ERR_NOT_FOUND) return omm_json_set_str(root, "state", "never started");
+    if (err == OMM_ERR_NOT_FOUND) return put_fetching(root, state_dir);
     OMM_TRY(err);
     OMM_TRY(omm_json_set(root, "history", history));
     return omm_json_set_str(root, "state", "not running");

@@ -17,6 +17,7 @@
 
 #define SLICE_MS 200u          /* how soon a stop is noticed */
 #define KEPT_ANSWER_MS 5000u   /* for the coordinator, where a model is here already */
+#define SILENT_MS 5000u        /* without an answer: said, then after twice as long each time */
 #define BACKOFF_MIN_MS 1000u   /* of a source that failed, doubling ... */
 #define BACKOFF_MAX_MS 300000u /* ... up to here */
 #define WAIT_MAX_MS 60000u     /* a longer wait than this is not believed */
@@ -43,6 +44,7 @@ typedef struct fetch {
     source sources[SOURCES_MAX]; /* by preference; the last is the coordinator */
     size_t source_count;
     const source *of_piece;      /* who began the piece at hand */
+    uint64_t told_after_ms;      /* of silence, when the log hears of it next */
     uint64_t still_at, still_ms; /* where the disk took no more, and how long that was waited for */
     omm_guest guest;
     omm_guest_pause said;
@@ -101,6 +103,21 @@ static void wait_for_leave(fetch *f) {
 
 /* ---- the coordinator ---- */
 
+/* Whoever mistyped an address shall not wait for a minute to see it. */
+static void tell_silence(fetch *f, uint64_t silent_ms) {
+    char text[BOARD_DETAIL_SIZE];
+    if (silent_ms < SILENT_MS) return;
+    (void)snprintf(text, sizeof text, "no answer for %" PRIu64 " s: %.300s", silent_ms / 1000,
+                   omm_client_trouble(f->client));
+    board_show(&f->board, "fetching", text, NULL, f->client, false);
+    if (silent_ms < f->told_after_ms) return;
+    f->told_after_ms *= 2;
+    omm_log_event(f->o->log, OMM_LOG_WARN, "no_answer", OMM_LOG_STR("node", f->o->name),
+                  OMM_LOG_STR("coordinator", f->o->url), OMM_LOG_INT("seconds", silent_ms / 1000),
+                  OMM_LOG_STR("detail", omm_client_trouble(f->client)),
+                  OMM_LOG_STR("then", "asking on"));
+}
+
 /* One request, one answer, decoded into `arena`.  Errors: TIMEOUT, CLOSED, REFUSED_* (not an answer), CANCELLED. */
 static omm_err ask(omm_reply *reply, fetch *f, const omm_request *request, uint64_t answer_ms,
                    omm_arena *arena) {
@@ -111,9 +128,11 @@ static omm_err ask(omm_reply *reply, fetch *f, const omm_request *request, uint6
     const uint64_t begin_ms = now_ms(f);
     for (;;) {
         const omm_err err = omm_client_receive(&bytes, f->client, SLICE_MS);
+        if (err == OMM_OK) f->told_after_ms = SILENT_MS;
         if (err == OMM_OK) return omm_reply_decode(reply, bytes, arena);
         if (err != OMM_ERR_TIMEOUT) return err;
         if (is_stopped(f)) return omm_raise(OMM_ERR_CANCELLED, "stopped");
+        tell_silence(f, now_ms(f) - begin_ms);
         if (now_ms(f) - begin_ms < answer_ms) continue;
         omm_client_renew(f->client);
         return omm_raise(OMM_ERR_TIMEOUT, "no answer within %" PRIu64 " ms", answer_ms);
@@ -431,6 +450,7 @@ omm_err omm_base_fetch(omm_base_fetch_result *out, const omm_base_fetch_options 
     if (!f) return omm_raise(OMM_ERR_NOMEM, "fetching the base model");
     f->o = options;
     f->result = out;
+    f->told_after_ms = SILENT_MS;
     for (size_t i = 0; i < OMM_BASE_PARTS_MAX; i++) f->store.fds[i] = -1;
     omm_buf_init(&f->request, OMM_MESSAGE_BYTES_MAX);
     omm_arena_init(&f->arena, OMM_MESSAGE_ARENA_BYTES);
