@@ -53,6 +53,8 @@ static void add_count(config_text *t, const omm_config_field *f, const char *wha
     if (f->min == 0 && f->max == 0) return;
     if (f->max < f->min)
         config_text_add(t, " of at least %.0f %s", f->min, unit);
+    else if (f->max == f->min)
+        config_text_add(t, " of %.0f %s", f->min, unit);
     else
         config_text_add(t, " of %.0f to %.0f %s", f->min, f->max, unit);
 }

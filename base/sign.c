@@ -131,7 +131,11 @@ omm_err omm_key_load(omm_key *out, const char *path) {
     omm_buf_init(&text, KEY_FILE_BYTES_MAX);
     OMM_TRY_OUT(omm_buf_reserve(&text, KEY_FILE_BYTES_MAX));
     OMM_TRY_OUT(omm_file_read(&text, path));
-    OMM_TRY_OUT(omm_json_parse(&object, omm_buf_view(&text), path));
+    if (omm_json_parse(&object, omm_buf_view(&text), path) != OMM_OK || !json_is_object(object)) {
+        err = omm_raise(OMM_ERR_FORMAT, "%s is no key; accepted: a file that keygen has written",
+                        path); /* the parser's words may have a secret in them */
+        goto out;
+    }
     OMM_TRY_OUT(read_key_fields(&key, object, path));
     *out = key;
 out:

@@ -210,6 +210,11 @@ static omm_err check_names(const coordinator *c) {
     return OMM_OK;
 }
 
+static omm_err load_key(omm_key *out, const char *name, const char *path) {
+    const omm_err err = omm_key_load(out, path);
+    return err == OMM_OK ? OMM_OK : omm_raise(err, "%s: %s", name, omm_err_sentence());
+}
+
 static omm_err load_keys(coordinator *c) {
     const char *path = NULL;
     if (!c->file.bundle_key[0]) return omm_raise(OMM_ERR_CONFIG, "bundle_key: required with key");
@@ -218,9 +223,9 @@ static omm_err load_keys(coordinator *c) {
             OMM_ERR_CONFIG,
             "nodes: required with key, or enrolment: invitation so that nodes can join");
     OMM_TRY(service_path(&path, &c->env, c->file.key));
-    OMM_TRY(omm_key_load(&c->key, path));
+    OMM_TRY(load_key(&c->key, "key", path));
     OMM_TRY(service_path(&path, &c->env, c->file.bundle_key));
-    OMM_TRY(omm_key_load(&c->bundle_key, path));
+    OMM_TRY(load_key(&c->bundle_key, "bundle_key", path));
     c->nodes = omm_arena_alloc(&c->env.arena, c->file.nodes.count + 1, sizeof *c->nodes);
     if (!c->nodes) return omm_raise(OMM_ERR_NOMEM, "nodes");
     const node_entry *entries = c->file.nodes.items;

@@ -18,7 +18,11 @@ static omm_err parse_trust(omm_public_key *out, const char *text) {
     omm_buf file;
     if (omm_minisign_public_parse(out, text) == OMM_OK) return OMM_OK;
     if (!omm_file_exists(text))
-        return omm_raise(OMM_ERR_USAGE, "--trust: '%.80s' is neither a key nor a file", text);
+        return omm_raise(
+            OMM_ERR_USAGE,
+            "--trust: '%.80s' is neither a key nor a file; accepted: a minisign public key "
+            "of 56 base64 characters (keygen --show), or a file that has it",
+            text);
     omm_buf_init(&file, KEY_FILE_BYTES_MAX);
     omm_err err = omm_file_read(&file, text);
     if (err == OMM_OK) {

@@ -123,8 +123,22 @@ static void print_help(const cli_option *options, const char *usage, const char 
     printf("  %-28s %s\n", "-h, --help", "this text");
 }
 
-static int complain(const char *command, const char *usage, const char *what, const char *arg) {
-    fprintf(stderr, "meshmind %s: %s '%s'\nusage: meshmind %s (see --help)\n", command, what, arg,
+/* How many characters of `usage` are the command's own words: those before what is to be filled in. */
+static int command_size(const char *usage) {
+    static const char own[] = "abcdefghijklmnopqrstuvwxyz";
+    int size = 0;
+    for (size_t at = 0; usage[at];) {
+        const size_t word = strspn(usage + at, own);
+        if (word == 0 || (usage[at + word] != ' ' && usage[at + word] != '\0')) break;
+        size = (int)(at + word);
+        at += word + (usage[at + word] == ' ');
+    }
+    return size;
+}
+
+static int complain(const char *usage, const char *what, const char *arg) {
+    fprintf(stderr, "meshmind %.*s: %s%s%s%s\nusage: meshmind %s (see --help)\n",
+            command_size(usage), usage, what, arg ? " '" : "", arg ? arg : "", arg ? "'" : "",
             usage);
     return CLI_EXIT_USAGE;
 }
@@ -136,12 +150,11 @@ static const char *accepts(cli_kind kind) {
                            : "accepted: a whole number from 0 to 9223372036854775807";
 }
 
-static int complain_value(const char *command, const char *usage, const cli_option *o,
-                          const char *value) {
+static int complain_value(const char *usage, const cli_option *o, const char *value) {
     char name[64];
     name_option(name, o);
-    fprintf(stderr, "meshmind %s: %s: '%s'; %s\nusage: meshmind %s (see --help)\n", command, name,
-            value, accepts(o->kind), usage);
+    fprintf(stderr, "meshmind %.*s: %s: '%s'; %s\nusage: meshmind %s (see --help)\n",
+            command_size(usage), usage, name, value, accepts(o->kind), usage);
     return CLI_EXIT_USAGE;
 }
 
@@ -164,17 +177,17 @@ static int take(int *i, int argc, char **argv, const cli_option *options, const 
         o = find_letter(options, arg[1]);
         value = arg[2] ? arg + 2 : NULL;
     }
-    if (!o) return complain(argv[0], usage, "unknown option", arg);
+    if (!o) return complain(usage, "unknown option", arg);
     if (o->kind == CLI_FLAG) {
-        if (value) return complain(argv[0], usage, "this option takes no value:", arg);
+        if (value) return complain(usage, "this option takes no value:", arg);
         *(bool *)o->out = true;
         return -1;
     }
     if (!value) {
-        if (*i + 1 >= argc) return complain(argv[0], usage, "missing value after", arg);
+        if (*i + 1 >= argc) return complain(usage, "missing value after", arg);
         value = argv[++*i];
     }
-    return store(o, value) ? -1 : complain_value(argv[0], usage, o, value);
+    return store(o, value) ? -1 : complain_value(usage, o, value);
 }
 
 int cli_parse(int *count, char ***args, int argc, char **argv, const cli_option *options,
@@ -194,12 +207,8 @@ int cli_parse(int *count, char ***args, int argc, char **argv, const cli_option 
             argv[1 + n++] = argv[i];
         }
     }
-    if (n < min) {
-        fprintf(stderr, "meshmind %s: missing argument\nusage: meshmind %s (see --help)\n", argv[0],
-                usage);
-        return CLI_EXIT_USAGE;
-    }
-    if (n > max) return complain(argv[0], usage, "unexpected argument", argv[1 + max]);
+    if (n < min) return complain(usage, "missing argument", NULL);
+    if (n > max) return complain(usage, "unexpected argument", argv[1 + max]);
     *count = n;
     *args = argv + 1;
     return -1;

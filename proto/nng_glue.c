@@ -28,6 +28,9 @@ bool glue_is_tls(const char *url) {
     return strncmp(url, "tls+tcp://", 10) == 0;
 }
 
+static const char s_addresses[] =
+    "; accepted: tls+tcp://ADDRESS:PORT, tcp://ADDRESS:PORT or ipc://PATH";
+
 omm_err glue_error(int result, const char *doing, const char *what) {
     omm_err err = OMM_ERR_IO;
     switch (result) {
@@ -42,7 +45,8 @@ omm_err glue_error(int result, const char *doing, const char *what) {
     case NNG_ECONNSHUT: err = OMM_ERR_CLOSED; break;
     default: break;
     }
-    return omm_raise(err, "%s %s: %s", doing, what, nng_strerror(result));
+    return omm_raise(err, "%s %s: %s%s", doing, what, nng_strerror(result),
+                     result == NNG_EADDRINVAL || result == NNG_ENOTSUP ? s_addresses : "");
 }
 
 const char *glue_why(int result) {

@@ -5,7 +5,7 @@ A second program, where there is one, is asked where the same question is put wi
 
 usage: cli_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
-import json, os, pathlib, re, shutil, signal, struct, subprocess, sys, tempfile, time
+import json, os, pathlib, re, shutil, signal, socket, struct, subprocess, sys, tempfile, time
 
 from live import program
 
@@ -75,6 +75,9 @@ for command in commands:
         failures.append(f"{command} is not in --help")
 
 expect(["simulate"], 2, "missing argument")
+expect(["coordinator", "ctl", "-c", "x.yaml"], 2, "meshmind coordinator ctl: missing argument\nusage: meshmind coordinator ctl -c FILE")
+if "required" in run("node", "--help").stdout:
+    failures.append("node --help: its file is not required, there is a place for it")
 expect(["simulate", "/nowhere.yaml"], 2, "/nowhere.yaml")
 expect(["simulate", "scenarios/quickstart.yaml", "--threads", "3x"], 2, "3x.*whole number.*1 to 256")
 expect(["simulate", "scenarios/quickstart.yaml", "--threads", "0"], 2, "accepted: 1 to")
@@ -138,6 +141,49 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
     node.write_text(f"coordinator: tls+tcp://127.0.0.1:1\nname: cafe-02\nstate_dir: node\n"
                     f"scenario: {SOURCE}/scenarios/processes.yaml\n")
     expect(["node", "-c", node], 2, "coordinator: tls.tcp://127.0.0.1:1 needs tls_certificate")
+# Ordinary mistakes in files: which key of which file it is, what is wrong, and what would be accepted.
+with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
+    folder = pathlib.Path(folder)
+    shipped = (SOURCE / "scenarios" / "quickstart.yaml").read_text()
+    (folder / "copied.yaml").write_text(shipped)
+    expect(["simulate", folder / "copied.yaml"], 2, rf"{folder}/copied.yaml: model: there is no {folder}/base/openmeshmind-tiny-F16.gguf")
+    (folder / "zoe.yaml").write_text(re.sub(r"\[home-01.*?\]", "[zoe]", shipped.replace(" base/", f" {BASE}/")))
+    expect(["simulate", folder / "zoe.yaml"], 2, "train: .*no example of client 'zoe'; it has cafe-01, cafe-02, .*\\.\\.\\.")
+    for name in ("a.key", "b.key"):
+        expect(["keygen", "--out", folder / name], 0, "public key", "stdout")
+    (folder / "text.key").write_text("-----BEGIN PRIVATE KEY-----\n")
+    (folder / "text.key").chmod(0o600)
+    service = {"scenario": f"{SOURCE}/scenarios/processes.yaml", "listen": "tcp://127.0.0.1:0", "state_dir": "state", "key": "a.key", "bundle_key": "b.key",
+               "enrolment": "invitation"}
+    for changed, says in (({"key": "nowhere.key"}, "key: cannot open .*nowhere.key: No such file"), ({"bundle_key": "nowhere.key"}, "bundle_key: cannot open"),
+                          ({"listen": "tcp://host"}, "tcp://host: .*; accepted: tls.tcp://ADDRESS:PORT, tcp://ADDRESS:PORT or ipc://PATH"),
+                          ({"nodes": "[{name: anna, public_key: 1234}]"}, "nodes\\[0\\].public_key: .* is too short; accepted: text of 64 bytes")):
+        (folder / "service.yaml").write_text("".join(f"{k}: {v}\n" for k, v in (service | changed).items()))
+        expect(["coordinator", "-c", folder / "service.yaml"], 2, says)
+        shutil.rmtree(folder / "state", ignore_errors=True)
+    (folder / "service.yaml").write_text("".join(f"{k}: {v}\n" for k, v in (service | {"key": "text.key"}).items()))
+    expect(["coordinator", "-c", folder / "service.yaml"], 3, "key: .*text.key is no key; accepted: a file that keygen has written")
+    # The port of a socket that nobody listens at: a node without a model says so soon, and is seen to run.
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        node = {"coordinator": f"tcp://127.0.0.1:{taken.getsockname()[1]}", "coordinator_key": "ab" * 32, "name": "anna", "state_dir": "node", "key": "a.key",
+                "data": BASE / "test.jsonl"}
+        path = folder / "node.yaml"
+        path.touch(mode=0o600)
+        for changed, code, says in (({"data": "nowhere"}, 2, "data: .*nowhere: No such file"), ({"key": "text.key"}, 3, "key: .*text.key is no key"),
+                                    ({"token": "invite-abc"}, 2, "node.yaml: not an invitation; accepted: invite- and 64"),
+                                    ({"coordinator_key": "zz" * 32}, 2, "coordinator_key: not 64 lower-case hex digits")):
+            path.write_text("".join(f"{k}: {v}\n" for k, v in (node | changed).items()))
+            expect(["node", "-c", path], code, says)  # before a model is asked for
+        path.write_text("".join(f"{k}: {v}\n" for k, v in node.items()))
+        process = subprocess.Popen([MESHMIND, "node", "-c", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMM_GUEST_ROOT": "/nonexistent"})
+        line = process.stderr.readline()
+        if not re.search("no_answer .*seconds=[5-9].*nobody listens at that address and port", line):
+            failures.append(f"a node that asks for a model where nobody listens says: {line}")
+        expect(["node", "status", "-c", path], 0, "anna: fetching, no answer for .*nobody listens", "stdout")
+        process.terminate()
+        process.communicate(timeout=100)
+        expect(["node", "status", "-c", path], 0, "anna: not running", "stdout")
 # What is no model is said to be none, and which file; what nobody gets is no success.
 with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
     wrong = {name: pathlib.Path(folder) / name for name in ("empty.gguf", "text.gguf", "cut.gguf", "v1.gguf", "big.gguf", "iq3.gguf", "folder")}
@@ -314,6 +360,13 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     out = folder / "run"
     done = run("simulate", "scenarios/processes.yaml", "--out", out, "--json", "--threads", "auto")
     report = json.loads(done.stdout)
+    if done.returncode == 0:  # what the report offers to type can be typed: the program as it was called
+        again = run("simulate", "scenarios/processes.yaml", "--out", folder / "again", "-q")
+        line = re.search(r"(?m)^next: +(.*)$", again.stdout)
+        done_next = subprocess.run(line[1] if line else "false", shell=True, capture_output=True, text=True, cwd=SOURCE)
+        if done_next.returncode != 0 or "verify: pass" not in done_next.stdout:
+            failures.append(f"what simulate offers as the next command does not work: {line}: {done_next.stderr[:200]}")
+        shutil.rmtree(folder / "again", ignore_errors=True)
     if done.returncode != 0 or report["bundle"] != str(out) or not report["passed"]:
         failures.append(f"simulate --json: exit {done.returncode}: {done.stdout[:300]}")
     if not re.search("threads: [12]", done.stderr):
@@ -321,6 +374,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     if not re.search(r"\d+ %  ", done.stderr) or "\r" in done.stderr:
         failures.append("progress is not plain lines where stderr is no terminal")
     expect(["simulate", "scenarios/processes.yaml", "--out", out], 3, "there already")
+    expect(["verify", out, "--trust", "abc"], 2, "--trust: 'abc' is neither a key nor a file; accepted: a minisign public key of 56 base64 characters")
     for args in (["verify", out, "--json"], ["gate", out, "--json"], ["inspect", MODEL, "--json"],
                  ["inspect", out / "final.gguf", "--json"],
                  ["replay", out, "--node", "cafe-02", "--round", "0", "--json"]):
