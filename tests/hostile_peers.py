@@ -264,9 +264,6 @@ class Tally:
                 out.add(one)
         return out
 
-    def told(self, reason):
-        return self.so_far().told.get("REFUSED_" + reason, 0)
-
     def begin(self, kind):
         while True:
             self.go.wait()
@@ -347,8 +344,9 @@ class Stranger(threading.Thread):
         return got
 
     def expect(self, got, reason):
-        """While it sums up, a coordinator answers nobody but with "wait"."""
+        """True: refused so.  While it sums up, a coordinator answers nobody but with "wait"."""
         assert "wait" in got or ("refused" in got and reason in (None, got["refused"]["reason"])), got
+        return "refused" in got
 
     def poll_envelope(self, purpose="poll"):
         self.counter += 1
@@ -358,18 +356,18 @@ class Stranger(threading.Thread):
 
     def stranger(self):
         got = self.ask(pp.encode("Request", {"version": 1, "poll": self.poll_envelope()}))
-        self.expect(got, "REFUSED_KEY")
+        return self.expect(got, "REFUSED_KEY")
 
     def context(self):
         poll = pp.encode("Request", {"version": 1, "poll": self.poll_envelope(self.rng.choice(["offer", "submission"]))})
         got = self.ask(poll)
-        self.expect(got, "REFUSED_CONTEXT")
+        return self.expect(got, "REFUSED_CONTEXT")
 
     def signature(self):
         envelope = bytearray(self.poll_envelope())
         envelope[-1 - self.rng.randrange(64)] ^= 1 << self.rng.randrange(8)
         got = self.ask(pp.encode("Request", {"version": 1, "poll": bytes(envelope)}))
-        self.expect(got, "REFUSED_SIGNATURE")
+        return self.expect(got, "REFUSED_SIGNATURE")
 
     def census(self, each):
         """`each` requests of every kind whose refusal is certain, all refused so: reason -> how many.  Who is told to wait asks again."""
@@ -377,15 +375,14 @@ class Stranger(threading.Thread):
                  "SIZE": self.beyond}
         out = {}
         for reason, send in sends.items():
-            while out.get(reason, 0) < each:
-                refused = self.tally.told(reason)
-                send()
-                out[reason] = out.get(reason, 0) + self.tally.told(reason) - refused
+            out[reason] = 0
+            while out[reason] < each:
+                out[reason] += send()
                 self.stop.wait(0.02)
         return out
 
     def garbage(self):
-        self.expect(self.ask(b"\xff" * self.rng.randrange(10, 3000)), "REFUSED_FORMAT")
+        return self.expect(self.ask(b"\xff" * self.rng.randrange(10, 3000)), "REFUSED_FORMAT")
 
     def junk(self):
         body = self.rng.randbytes(self.rng.randrange(1, 3000))
@@ -396,11 +393,11 @@ class Stranger(threading.Thread):
         data = self.rng.randbytes(self.rng.randrange(1, 5000))
         put = {"digest": self.rng.randbytes(32), "index": self.rng.randrange(pp.CHUNKS_MAX), "data": data}
         got = self.ask(pp.encode("Request", {"version": 1, "put": put}))
-        self.expect(got, "REFUSED_DIGEST")
+        return self.expect(got, "REFUSED_DIGEST")
 
     def beyond(self):
         put = {"digest": self.rng.randbytes(32), "index": pp.CHUNKS_MAX + self.rng.randrange(1000), "data": b"data"}
-        self.expect(self.ask(pp.encode("Request", {"version": 1, "put": put})), "REFUSED_SIZE")
+        return self.expect(self.ask(pp.encode("Request", {"version": 1, "put": put})), "REFUSED_SIZE")
 
     def sample(self):
         kinds = ["poll", "get", "put"] + ["submit"] * bool(self.captured())
