@@ -381,6 +381,74 @@ static void test_owners(void) {
     CHECK_EQ(table.turned[OMM_TURNED_NODE], 1);
 }
 
+/* Turned away in the middle of a flood: not before it is quiet, or has been loud for long enough, is it shut. */
+static void test_loud(void) {
+    enum { TURNED_MS = 50000 };
+    peer items[2] = {{0}};
+    int pipes[2] = {1, 2};
+    peers table = {.items = items, .pipes = pipes, .count = 2};
+    for (unsigned i = 0; i < 2; i++) {
+        items[i] = (peer){.pipe = pipes[i], .fd = 1 << 20, .owner = OMM_OWNER_NONE};
+        items[i].has_spoken = true;
+        items[i].heard_ms = TURNED_MS;
+        CHECK(peers_end(&table, &items[i], OMM_TURNED_AHEAD, TURNED_MS));
+        CHECK(items[i].is_leaving && !items[i].is_shut);
+    }
+    peer *quiet = &items[0], *loud = &items[1];
+    const uint64_t end_ms = TURNED_MS + PEERS_LOUD_MS;
+    peers_sweep(&table, 1, TURNED_MS + PEERS_QUIET_MS - 1);
+    CHECK(!quiet->is_shut);
+    for (uint64_t t = TURNED_MS + PEERS_QUIET_MS; t < end_ms; t += PEERS_QUIET_MS) {
+        loud->heard_ms = t;
+        peers_sweep(&table, 1, t);
+        CHECK(quiet->is_shut && !loud->is_shut);
+    }
+    loud->heard_ms = end_ms - 1;
+    peers_sweep(&table, 1, end_ms - 1);
+    CHECK(!loud->is_shut);
+    loud->heard_ms = end_ms;
+    peers_sweep(&table, 1, end_ms);
+    CHECK(loud->is_shut);
+    CHECK_EQ(peers_stuck(&table, TURNED_MS + PEERS_STUCK_MS - 1), 0); /* and if it is there still */
+    CHECK_EQ(peers_stuck(&table, TURNED_MS + PEERS_STUCK_MS), 2);
+}
+
+/* Until so many messages have come in, one of ours each time that none does. */
+static void speak_until(omm_server *server, int fd, uint64_t messages) {
+    const uint8_t frame[] = {0, 0, 0, 0, 0, 0, 0, 5, 0x80, 0, 0, 1, 'q'};
+    for (unsigned i = 0; i < WAIT_MS / 10 && counts(server).messages_in < messages; i++) {
+        CHECK_EQ(send(fd, frame, sizeof frame, MSG_NOSIGNAL), (int64_t)sizeof frame);
+        usleep(10000);
+    }
+    CHECK(counts(server).messages_in >= messages);
+}
+
+/* One that asks and asks and waits for no answer is not listened to, and it is closed though it never stops. */
+static void test_never_quiet(void) {
+    enum { STEP_MS = PEERS_QUIET_MS / 2 };
+    char url[OMM_URL_BYTES_MAX];
+    const omm_server_options options = with_limits(256, 8);
+    omm_server *server = open_server(url, &options);
+    const int fd = connect_from(7, server);
+    CHECK_EQ(send(fd, HELLO, HELLO_BYTES, MSG_NOSIGNAL), (int64_t)HELLO_BYTES);
+    speak_until(server, fd, 3);
+    wait_turned(server, OMM_TURNED_AHEAD, 1);
+    for (unsigned ms = 0; ms < PEERS_LOUD_MS; ms += STEP_MS) {
+        speak_until(server, fd, counts(server).messages_in + 2);
+        CHECK_EQ(counts(server).connections, 1); /* nng must not end it now */
+        atomic_fetch_add(&s_time_ms, STEP_MS);
+    }
+    const uint8_t frame[] = {0, 0, 0, 0, 0, 0, 0, 5, 0x80, 0, 0, 1, 'q'};
+    for (unsigned i = 0; i < WAIT_MS / 10 && counts(server).connections > 0; i++) {
+        (void)!send(fd, frame, sizeof frame, MSG_NOSIGNAL);
+        usleep(10000);
+    }
+    CHECK_EQ(counts(server).connections, 0);
+    CHECK_EQ(counts(server).queued, 1); /* its first question, and no other */
+    close(fd);
+    omm_server_close(server);
+}
+
 int main(void) {
     test_networks();
     test_pipes();
@@ -390,6 +458,8 @@ int main(void) {
     test_crowds();
     test_descriptors();
     test_talk();
+    test_loud();
+    test_never_quiet();
     test_reasons();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;
