@@ -2,6 +2,8 @@
  * any two messages; and everything that a cheat, a copier, a flood and a restart may try. */
 #include "hand.h"
 
+#include "canary.h"
+
 #include "omm/envelope.h"
 #include "omm/file.h"
 #include "omm/mem.h"
@@ -268,6 +270,47 @@ static void test_false_node(void) {
     }
 }
 
+/* ---- what is kept of failures ---- */
+
+/* Its answer is false in one number. */
+static void fail_as(hand *h) {
+    h->s.tokens++;
+    hand_give(h);
+    fed_replay(&s_fed);
+    CHECK_EQ(hand_verdict(h), OMM_ERR_REFUSED_DIGEST);
+    hand_close(h);
+}
+
+/* Strangers cannot fill the disk: the evidence of the first ones is kept, of further ones a verdict alone; of nodes all is. */
+static void test_evidence_max(void) {
+    hand h;
+    fed_options o = members(1);
+    o.nodes = o.listed = 2;
+    o.node_max = 8;
+    o.work_bits = BITS;
+    o.passes = 2;
+    o.replays_by_hand = true;
+    o.silent[1] = true;
+    open_fed(&o);
+    for (uint32_t i = 0; i < CANARY_EVIDENCE_MAX; i++) {
+        CHECK_EQ(evidence().verdicts, i);
+        hand_begin(&h, &s_fed, i + 1);
+        fail_as(&h);
+    }
+    CHECK_EQ(evidence().verdicts, CANARY_EVIDENCE_MAX);
+    CHECK_EQ(evidence().files, 5 * CANARY_EVIDENCE_MAX);
+    hand_begin(&h, &s_fed, 1000);
+    fail_as(&h);
+    CHECK_EQ(s_fed.failed, CANARY_EVIDENCE_MAX + 1);
+    CHECK_EQ(evidence().verdicts, CANARY_EVIDENCE_MAX);
+    hand_open_node(&h, &s_fed, 1);
+    for (uint32_t i = 0; i < 3000 && hand_poll(&h) != OMM_REPLY_OFFER; i++) CHECK(fed_step(&s_fed));
+    hand_train(&h);
+    fail_as(&h);
+    CHECK_EQ(evidence().verdicts, CANARY_EVIDENCE_MAX + 1);
+    fed_close(&s_fed);
+}
+
 /* ---- candidates, by hand ---- */
 
 static void open_quiet(bool on_disk) {
@@ -532,6 +575,7 @@ int main(void) {
     test_share();
     test_false_candidate();
     test_false_node();
+    test_evidence_max();
     test_by_hand();
     test_refused_manifests();
     test_copy();

@@ -1,0 +1,46 @@
+/* The keys of who failed a canary: so many are known, and then the oldest is forgotten. */
+#include "canary.h"
+
+#include "omm/mem.h"
+#include "omm_test.h"
+
+static canary_peer peer_of(uint32_t number) {
+    canary_peer p = {.node = COORD_ANONYMOUS, .state = CANARY_FAILED, .reason = "why"};
+    omm_put_u32(p.key.b, number);
+    p.id = omm_key_id(&p.key);
+    p.submission = omm_hash(omm_bytes_of(p.id.b, sizeof p.id.b));
+    return p;
+}
+
+static void fail(omm_db *db, uint32_t number) {
+    const canary_peer p = peer_of(number);
+    CHECK_OK(canary_store_failed(db, &p, omm_bytes_str("receipt")));
+}
+
+static bool is_known(omm_db *db, uint32_t number) {
+    const canary_peer p = peer_of(number);
+    bool found = false;
+    CHECK_OK(canary_store_find_failed(&found, NULL, NULL, NULL, db, &p.id));
+    return found;
+}
+
+static uint64_t count(omm_db *db) {
+    uint64_t out = 0;
+    CHECK_OK(canary_store_failed_count(&out, db));
+    return out;
+}
+
+int main(void) {
+    omm_db *db;
+    CHECK_OK(canary_store_open(&db, NULL));
+    for (uint32_t i = 1; i <= CANARY_FAILED_MAX; i++) fail(db, i);
+    CHECK_EQ(count(db), CANARY_FAILED_MAX);
+    CHECK(is_known(db, 1) && is_known(db, CANARY_FAILED_MAX));
+    CHECK(!is_known(db, CANARY_FAILED_MAX + 1));
+    fail(db, CANARY_FAILED_MAX + 1);
+    CHECK_EQ(count(db), CANARY_FAILED_MAX);
+    CHECK(!is_known(db, 1) && is_known(db, 2) && is_known(db, CANARY_FAILED_MAX + 1));
+    omm_db_close(db);
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}
