@@ -4,8 +4,9 @@
  *
  * One thread of its own, one request per connection, and every connection ends `connection_ms`
  * after it began, whatever it has sent or taken until then: who dribbles a request or does not
- * take the answer holds one of `connections_max` slots for that long, and nothing else.  However many
- * ask, a text is made once in HTTP_FRESH_MS and shared by all who get it.
+ * take the answer holds one of `connections_max` slots for that long, and nothing else.  Who comes while
+ * all are taken waits for one; of an address that has `connections_per_address` it is closed.  However
+ * many ask, a text is made once in HTTP_FRESH_MS and shared by all who get it.
  *
  * Depends on: base; libmicrohttpd.  Threads: `make` is called on the server's thread.
  */
