@@ -274,6 +274,7 @@ static omm_err from_mirror(fetch *f, source *s) {
                             .from = from,
                             .size = base_store_file_bytes(&f->base, file),
                             .may_be_private = f->o->private_mirrors,
+                            .connect_s = MIRROR_CONNECT_S,
                             .stall_s = f->o->stall_s,
                             .take = take_bytes,
                             .may_go_on = may_go_on,

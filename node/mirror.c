@@ -190,7 +190,7 @@ static bool set_options(transfer *t) {
     SET(CURLOPT_FAILONERROR, 1L);
     SET(CURLOPT_NOSIGNAL, 1L);
     SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    SET(CURLOPT_CONNECTTIMEOUT, (long)MIRROR_CONNECT_S);
+    SET(CURLOPT_CONNECTTIMEOUT, (long)get->connect_s);
     SET(CURLOPT_BUFFERSIZE, 65536L);
     SET(CURLOPT_USERAGENT, "meshmind");
     SET(CURLOPT_WRITEFUNCTION, on_body);
@@ -243,7 +243,7 @@ static omm_err judge(const transfer *t, CURLcode code) {
 
 omm_err mirror_fetch(const mirror_get *get) {
     OMM_TRY(need_library());
-    OMM_ASSERT(get->from < get->size);
+    OMM_ASSERT(get->from < get->size && get->connect_s > 0);
     transfer t = {.get = get,
                   .curl = s_curl.easy_init(),
                   .left = get->size - get->from,

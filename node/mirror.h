@@ -15,13 +15,14 @@
 #include <sys/socket.h>
 
 #define MIRROR_REDIRECTS_MAX 3
-#define MIRROR_CONNECT_S 20
+#define MIRROR_CONNECT_S 20      /* connect_s of every node */
 #define MIRROR_STALL_BYTES 1024u /* a second, over stall_s */
 
 typedef struct mirror_get {
     const char *url;
     uint64_t from, size; /* bytes [from, size) of the file */
     bool may_be_private; /* its address, and those of its redirects */
+    uint32_t connect_s;  /* until there is a connection, at least 1 */
     uint32_t stall_s;
     /* More bytes of the file, in order; an error ends the transfer and is returned. */
     omm_err (*take)(void *ud, omm_bytes bytes);
@@ -32,8 +33,9 @@ typedef struct mirror_get {
 
 /* Until all bytes have come.  A server without Range sends the file from its beginning: what is before `from` is
  * passed over.
- * Errors: those of take; CANCELLED; CLOSED (cut, or no connection), TIMEOUT (stalled): try again later; MISMATCH (it says no,
- * has another size, redirects too often, is no HTTP server or at a private address: do not try again);
+ * Errors: those of take; CANCELLED; CLOSED (cut, or no connection), TIMEOUT (no connection within connect_s, or
+ * stalled): try again later; MISMATCH (it says no, has another size, redirects too often, is no HTTP server or at a
+ * private address: do not try again);
  * UNSUPPORTED (no libcurl), NOMEM. */
 OMM_CHECKED omm_err mirror_fetch(const mirror_get *get);
 

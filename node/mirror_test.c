@@ -1,0 +1,134 @@
+/* A mirror that takes no connection is left after connect_s; one that took it may think for longer. */
+#include "mirror.h"
+
+#include "omm/clock.h"
+#include "omm/mem.h"
+#include "omm_test.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BODY "0123456789"
+/* LATE_MS: before the kernel itself gives up. */
+enum {
+    BODY_BYTES = 10,
+    FILLERS = 64,
+    SOON_MS = 300,
+    CONNECT_S = 1,
+    THINKS_MS = 2000,
+    LATE_MS = 100000,
+    NEVER_S = 600
+};
+
+static omm_err take(void *ud, omm_bytes bytes) {
+    *(size_t *)ud += bytes.size;
+    return OMM_OK;
+}
+
+static bool may_go_on(void *ud) {
+    (void)ud;
+    return true;
+}
+
+static int listen_at(unsigned *port) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof at;
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(fd >= 0);
+    CHECK_EQ(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    CHECK_EQ(listen(fd, 0), 0);
+    CHECK_EQ(getsockname(fd, (struct sockaddr *)&at, &size), 0);
+    *port = ntohs(at.sin_port);
+    return fd;
+}
+
+/* Who asks for a connection is not answered any more: nobody accepts, and the queue is full.  How many that took. */
+static unsigned fill(int *fds, unsigned port) {
+    const struct sockaddr_in to = {.sin_family = AF_INET,
+                                   .sin_port = htons((uint16_t)port),
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    for (unsigned i = 0; i < FILLERS; i++) {
+        fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        CHECK(fds[i] >= 0);
+        struct pollfd p = {.fd = fds[i], .events = POLLOUT};
+        const int result = connect(fds[i], (const struct sockaddr *)&to, sizeof to);
+        CHECK(result == 0 || errno == EINPROGRESS);
+        if (result != 0 && poll(&p, 1, SOON_MS) == 0) return i + 1;
+    }
+    CHECK(false);
+    return 0;
+}
+
+static omm_err fetch(unsigned port, size_t *got) {
+    char url[64];
+    *got = 0;
+    (void)snprintf(url, sizeof url, "http://127.0.0.1:%u/m", port);
+    const mirror_get get = {.url = url,
+                            .size = BODY_BYTES,
+                            .may_be_private = true,
+                            .connect_s = CONNECT_S,
+                            .stall_s = NEVER_S,
+                            .take = take,
+                            .may_go_on = may_go_on,
+                            .ud = got};
+    return mirror_fetch(&get);
+}
+
+static void test_no_connection(void) {
+    unsigned port;
+    int fds[FILLERS];
+    size_t got;
+    const int door = listen_at(&port);
+    const unsigned count = fill(fds, port);
+    const uint64_t begin_ns = omm_measure_ns();
+    CHECK_ERR(fetch(port, &got),
+              OMM_ERR_TIMEOUT); /* the fetch asks another source, and this one later */
+    const uint64_t took_ms = (omm_measure_ns() - begin_ns) / 1000000;
+    CHECK(took_ms >= CONNECT_S * 1000 - 100 && took_ms < LATE_MS);
+    CHECK(!strstr(omm_err_sentence(), "bytes a second"));
+    CHECK_EQ(got, 0);
+    for (unsigned i = 0; i < count; i++) close(fds[i]);
+    close(door);
+}
+
+static void *think(void *ud) {
+    static const char answer[] = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n" BODY;
+    char question[4096];
+    const int fd = accept(*(const int *)ud, NULL, NULL);
+    CHECK(fd >= 0);
+    CHECK(recv(fd, question, sizeof question, 0) > 0);
+    usleep(THINKS_MS * 1000);
+    CHECK_EQ(send(fd, answer, sizeof answer - 1, MSG_NOSIGNAL), (int64_t)sizeof answer - 1);
+    close(fd);
+    return NULL;
+}
+
+static void test_slow_answer(void) {
+    unsigned port;
+    size_t got;
+    pthread_t thread;
+    int door = listen_at(&port);
+    CHECK_EQ(pthread_create(&thread, NULL, think, &door), 0);
+    CHECK_OK(fetch(port, &got));
+    CHECK_EQ(got, BODY_BYTES);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    close(door);
+}
+
+int main(void) {
+    size_t got;
+    if (fetch(1, &got) == OMM_ERR_UNSUPPORTED) {
+        printf("skipped: %s\n", omm_err_sentence());
+        return 77;
+    }
+    test_no_connection();
+    test_slow_answer();
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}
