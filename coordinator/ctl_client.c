@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 static const struct {
@@ -57,35 +58,48 @@ omm_err ctl_address(struct sockaddr_un *out, int *folder, const char *state_dir)
     return OMM_OK;
 }
 
-static omm_err dial(int *fd, const char *state_dir) {
+static uint64_t now_ms(void) {
+    const omm_clock clock = omm_clock_system();
+    return clock.now_ms(clock.ud);
+}
+
+static omm_err no_answer(uint64_t timeout_ms) {
+    return omm_raise(OMM_ERR_TIMEOUT,
+                     "no answer within %llu s; it may still be done: ask for status",
+                     (unsigned long long)timeout_ms / 1000);
+}
+
+/* Behind so many others that the coordinator takes none of us, it waits, too. */
+static omm_err dial(int *fd, const char *state_dir, uint64_t timeout_ms) {
     struct sockaddr_un address;
     int folder = -1;
+    const struct timeval wait = {.tv_sec = (time_t)(timeout_ms / 1000),
+                                 .tv_usec = (suseconds_t)(timeout_ms % 1000 * 1000) + 1};
     OMM_TRY(ctl_address(&address, &folder, state_dir));
     *fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    (void)setsockopt(*fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
     int result = *fd < 0 ? -1 : connect(*fd, (const struct sockaddr *)&address, sizeof address);
     int why = errno;
     (void)close(folder);
     if (result == 0) return OMM_OK;
+    if (why == EAGAIN) return no_answer(timeout_ms);
     if (why == ENOENT || why == ECONNREFUSED)
         return omm_raise(OMM_ERR_NOT_FOUND, "no coordinator runs with state_dir %s", state_dir);
     return omm_raise(OMM_ERR_IO, "%s/" CTL_SOCKET_NAME ": %s%s", state_dir, strerror(why),
                      why == EACCES ? "; only the coordinator's own user and root may ask it" : "");
 }
 
-static omm_err receive(omm_buf *out, int fd, uint64_t timeout_ms) {
-    const omm_clock clock = omm_clock_system();
-    uint64_t end_ms = clock.now_ms(clock.ud) + timeout_ms;
+/* begin_ms: when the wait began. */
+static omm_err receive(omm_buf *out, int fd, uint64_t begin_ms, uint64_t timeout_ms) {
+    uint64_t end_ms = begin_ms + timeout_ms;
     char part[4096];
     for (;;) {
-        uint64_t now = clock.now_ms(clock.ud);
+        uint64_t now = now_ms();
         struct pollfd wait = {.fd = fd, .events = POLLIN};
         int ready =
             now < end_ms ? poll(&wait, 1, (int)(end_ms - now > 1000 ? 1000 : end_ms - now)) : 0;
         if (ready < 0 && errno != EINTR) return omm_raise(OMM_ERR_IO, "%s", strerror(errno));
-        if (ready <= 0 && now >= end_ms)
-            return omm_raise(OMM_ERR_TIMEOUT,
-                             "no answer within %llu s; it may still be done: ask for status",
-                             (unsigned long long)timeout_ms / 1000);
+        if (ready <= 0 && now >= end_ms) return no_answer(timeout_ms);
         if (ready <= 0) continue;
         ssize_t size = recv(fd, part, sizeof part, 0);
         if (size < 0 && errno == EINTR) continue;
@@ -122,10 +136,11 @@ omm_err omm_coord_ctl_ask(omm_buf *answer, const char *state_dir, const char *ac
                          OMM_COORD_CTL_LINE_MAX);
     omm_buf got;
     omm_buf_init(&got, OMM_COORD_CTL_ANSWER_MAX);
-    omm_err err = dial(&fd, state_dir);
+    const uint64_t begin_ms = now_ms();
+    omm_err err = dial(&fd, state_dir, timeout_ms);
     if (err == OMM_OK && send(fd, line, (size_t)size, MSG_NOSIGNAL) != size)
         err = omm_raise(OMM_ERR_IO, "%s: %s", state_dir, strerror(errno));
-    if (err == OMM_OK) err = receive(&got, fd, timeout_ms);
+    if (err == OMM_OK) err = receive(&got, fd, begin_ms, timeout_ms);
     if (err == OMM_OK) err = take_answer(answer, omm_buf_view(&got));
     if (fd >= 0) (void)close(fd);
     omm_buf_fini(&got);

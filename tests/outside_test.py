@@ -416,6 +416,10 @@ def ctl(folder):
         silent.connect(str(state / "ctl.sock"))  # says nothing and holds the door for two seconds
         tell(0, "state: joining", "status")
         silent.close()
+        first.send_signal(signal.SIGSTOP)  # as in a sum that takes long
+        tell(3, "no answer within 1 s; it may still be done", "status", "--wait", "1")
+        first.send_signal(signal.SIGCONT)
+        tell(0, "state: joining", "status")
         tell(1, "status: yaml; accepted: json, or nothing", "status", "yaml")
         is_now = status_of(tell(0, "schema_version", "status", "--json"))
         check(is_now["state"] == "joining" and is_now["paused"] is False and is_now["healthy"] is True and is_now["seconds_left"] is None,
