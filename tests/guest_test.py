@@ -157,6 +157,33 @@ def idle(folder):
         node.p.kill()
 
 
+def idle_over_tls(folder):
+    """The same of a node that is connected over TLS and waits for a round, with certificate and session in memory."""
+    federation(folder)
+    live.run(MESHMIND, "keygen", "--tls", "--out", folder / "tls.key")
+    with open(folder / "run.yaml", "a") as f:
+        f.write(live.PATIENT)
+    absent = live.keygen(MESHMIND, folder, "absent")["public_key"]
+    for name, more in (("coordinator", f"  - {{name: absent, public_key: {absent}}}\ntls_key: tls.key\n"), ("node", "")):
+        text = (folder / f"{name}.yaml").read_text().replace("tcp://", "tls+tcp://")
+        (folder / f"{name}.yaml").write_text(text + more + "tls_certificate: tls.key.crt\n")
+    coordinator, node = Process(folder, "coordinator", "coordinator"), Process(folder, "node", "node")
+    ctl = [MESHMIND, "coordinator", "ctl", "-c", folder / "coordinator.yaml", "status"]
+    try:
+        wait_for("a coordinator", coordinator.says(" listening "))
+        check(coordinator.p.poll() is None, coordinator.log())
+        wait_for("a node that was heard", lambda: "1 ready" in live.run(*ctl))
+        wait_for("a node that waits", waits(folder, node))
+        time.sleep(1.5)
+        resident = node.resident_kb()
+        check(not IS_MEASURED or resident < IDLE_KB, f"idle over TLS: {resident} kB, not under {IDLE_KB}")
+        check("1 ready" in live.run(*ctl) and node.p.poll() is None, node.log()[-2000:])
+        print(f"idle over TLS: {resident} kB")
+    finally:
+        node.p.kill()
+        coordinator.p.kill()
+
+
 def as_the_kernel_sees_it(folder):
     """`threads: 7` are six more than `threads: 1`; with `priority: idle` each of them has only time that nobody else wants."""
     federation(folder)
@@ -347,6 +374,7 @@ with tempfile.TemporaryDirectory(prefix="omm-guest-") as name:
     name = pathlib.Path(name)
     afterwards = Afterwards(name / "afterwards")
     idle(name / "idle")
+    idle_over_tls(name / "tls")
     as_the_kernel_sees_it(name / "kernel")
     disturbed(name / "disturbed")
     in_a_long_step(name / "long")
