@@ -7,13 +7,13 @@ agrees with the bytes in the evidence.
 usage: network_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 Needs root (CAP_NET_ADMIN), ip and tc; else it is skipped with the reason.
 """
-import json, pathlib, shutil, subprocess, sys, tempfile, threading, time
+import json, pathlib, shutil, sys, tempfile, time
 
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
 sys.path.insert(0, str(SOURCE / "tests" / "network"))
 import live
 from live import fail
-from machines import inside, network, sh
+from machines import Proxy, inside, network, sh
 
 MESHMIND = live.program(sys.argv[2:])
 NODES = ["cafe-02", "studio-02", "harbor-02", "office-03", "workshop-02", "club-02", "kitchen-03", "home-02"]
@@ -49,29 +49,12 @@ def start(folder, machine, *args):
     return live.start(inside(machine, *args), folder / f"{machine}.log")
 
 
-class Proxy:
-    def __init__(self, net):
-        rtt_ms = {name: 20 + 40 * i for i, name in enumerate(NODES)}  # 20 .. 300
-        peers = {net.address[n]: {"delay_ms": rtt_ms[n] / 2, "jitter_ms": rtt_ms[n] / 8} for n in NODES}
-        peers[net.address[NODES[1]]]["reset_at"] = RESETS_AT
-        peers[net.address[NODES[2]]].update(stall_at=80_000, stall_s=5)
-        config = {"listen": [net.address["coordinator"], 4711], "to": ["127.0.0.1", 4712], "peers": peers}
-        self.process = subprocess.Popen(inside("coordinator", sys.executable, SOURCE / "tests/network/proxy.py",
-                                               json.dumps(config)), stdout=subprocess.PIPE, text=True)
-        self.sent, self.events = {}, []
-        self.process.stdout.readline()  # it listens
-        threading.Thread(target=self.read, daemon=True).start()
-
-    def read(self):
-        for line in self.process.stdout:
-            event = json.loads(line)
-            if event["event"] == "sent":
-                self.sent[event["peer"]] = event["bytes"]
-            else:
-                self.events.append((event["event"], event["peer"]))
-
-    def count(self, kind):
-        return sum(1 for event, _ in self.events if event == kind)
+def bad_network(net):
+    rtt_ms = {name: 20 + 40 * i for i, name in enumerate(NODES)}  # 20 .. 300
+    peers = {net.address[n]: {"delay_ms": rtt_ms[n] / 2, "jitter_ms": rtt_ms[n] / 8} for n in NODES}
+    peers[net.address[NODES[1]]]["reset_at"] = RESETS_AT
+    peers[net.address[NODES[2]]].update(stall_at=80_000, stall_s=5)
+    return Proxy("coordinator", {"listen": [net.address["coordinator"], 4711], "to": ["127.0.0.1", 4712], "peers": peers})
 
 
 def federate(folder, net, proxy):
@@ -134,7 +117,7 @@ def main():
             net.limit_uplink(name, *UPLINK)
         write_files(folder, net.address["coordinator"])
         simulation = live.Simulation(MESHMIND, folder / "network.yaml", folder / "simulated")
-        proxy = Proxy(net)
+        proxy = bad_network(net)
         begin = time.monotonic()
         partitions = federate(folder, net, proxy)
         took_s = time.monotonic() - begin

@@ -2,7 +2,7 @@
 
 Needs root (CAP_NET_ADMIN), ip and tc; else `network` skips the test with the reason.
 """
-import os, pathlib, re, shutil, subprocess, sys
+import json, os, pathlib, re, shutil, subprocess, sys, threading
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import live
@@ -41,6 +41,25 @@ class Network:
             sh(*inside(name, "ip", "link", "set", "eth0", "up"))
         self.port = {name: f"port{i}" for i, name in enumerate(machines)}
 
+    def add_behind(self, router, name):
+        """A machine on a wire of its own to `router`, which passes no packet on: it can be reached from nowhere else, and
+        reaches nobody else.  The two addresses on that wire: the router's, its own."""
+        ends = "10.78.0.1", "10.78.0.2"
+        self.names.append(name)
+        sh("ip", "netns", "add", f"{PREFIX}-{name}")
+        sh(*inside(router, "ip", "link", "add", "behind", "type", "veth", "peer", "name", "eth0", "netns", f"{PREFIX}-{name}"))
+        for machine, device, address in ((router, "behind", ends[0]), (name, "eth0", ends[1]), (name, "lo", "127.0.0.1")):
+            sh(*inside(machine, "ip", "addr", "add", f"{address}/24", "dev", device))
+            sh(*inside(machine, "ip", "link", "set", device, "up"))
+        self.address[name] = ends[1]
+        return ends
+
+    def change_address(self, name, address):
+        """Another one instead of the one that it has."""
+        sh(*inside(name, "ip", "addr", "del", f"{self.address[name]}/24", "dev", "eth0"))
+        sh(*inside(name, "ip", "addr", "add", f"{address}/24", "dev", "eth0"))
+        self.address[name] = address
+
     def limit_uplink(self, name, *rate):
         sh(*inside(name, "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", *rate))
 
@@ -56,6 +75,28 @@ class Network:
     def close(self):
         for name in self.names:
             sh("ip", "netns", "del", f"{PREFIX}-{name}", check=False)
+
+
+class Proxy:
+    """proxy.py on a machine: `sent` by address of a peer, and what happened."""
+
+    def __init__(self, machine, config):
+        self.process = subprocess.Popen(inside(machine, sys.executable, pathlib.Path(__file__).with_name("proxy.py"), json.dumps(config)),
+                                        stdout=subprocess.PIPE, text=True)
+        self.sent, self.events = {}, []
+        self.process.stdout.readline()  # it listens
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        for line in self.process.stdout:
+            event = json.loads(line)
+            if event["event"] == "sent":
+                self.sent[event["peer"]] = event["bytes"]
+            else:
+                self.events.append((event["event"], event["peer"]))
+
+    def count(self, kind):
+        return sum(1 for event, _ in self.events if event == kind)
 
 
 def remove_left_over():

@@ -8,7 +8,7 @@ Counts are of bytes that a peer has sent since the proxy began, over all its con
 connection is kept, as TCP keeps it.  Writes one JSON object a line to stdout: {"event": "listening"}, then
 "connect", "reset", "stall" with the peer, and "sent" with each peer's count after every 4096 bytes.
 """
-import asyncio, json, random, socket, struct, sys
+import asyncio, contextlib, json, random, socket, struct, sys
 
 CONFIG = json.loads(sys.argv[1])
 PIECE = 1448  # of one packet: what is delayed together
@@ -47,7 +47,8 @@ class Peer:
 
 def reset(writer):
     """RST instead of FIN, as a machine that lost its memory sends it."""
-    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    with contextlib.suppress(OSError):  # it has gone by itself
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
 
 
