@@ -159,11 +159,8 @@ static void end_call(fed *f, omm_coord_state state, size_t others) {
     f->coord_bytes = omm_mem_bytes() - others;
 }
 
-static void open_coordinator(fed *f) {
-    char path[OMM_PATH_MAX];
-    const size_t others = begin_call(f);
-    CHECK_OK(omm_bundle_open(&f->bundle, fed_path(f, path, "bundle"), f->o.durable));
-    omm_coord_options options = {
+omm_coord_options fed_coord_options(fed *f) {
+    return (omm_coord_options){
         .run = &f->run,
         .enrolment = f->o.listed ? &f->enrolment : NULL,
         .canaries = f->o.canaries ? &f->canaries : NULL,
@@ -186,6 +183,13 @@ static void open_coordinator(fed *f) {
         .on_event = f->o.on_event,
         .on_event_ud = f->o.ud,
     };
+}
+
+static void open_coordinator(fed *f) {
+    char path[OMM_PATH_MAX];
+    const size_t others = begin_call(f);
+    CHECK_OK(omm_bundle_open(&f->bundle, fed_path(f, path, "bundle"), f->o.durable));
+    const omm_coord_options options = fed_coord_options(f);
     CHECK_OK(omm_coord_open(&f->coord, &options));
     end_call(f, OMM_COORD_JOINING, others);
 }

@@ -138,6 +138,8 @@ void fed_run(fed *f);
 /* One action of the federation; false when nothing is left to do. */
 bool fed_step(fed *f);
 void fed_restart_coordinator(fed *f);
+/* What the coordinator is opened with. */
+omm_coord_options fed_coord_options(fed *f);
 /* Every write to a file fails from now on, as on a full disk, or works again. */
 void fed_forbid_writing(bool forbidden);
 /* `name` in the folder of the federation; returns path. */

@@ -344,8 +344,46 @@ static void selection_follows_the_lot(void) {
     fed_close(&f);
 }
 
+/* A run whose bundle could never be sealed is not begun.  Three files a round and three a submission. */
+static void a_run_has_room_in_its_bundle(void) {
+    fed f;
+    fed_options with = fed_options_default();
+    with.nodes = 6;
+    fed_open(&f, &with);
+    const uint32_t nodes = (uint32_t)f.run.node_count;
+    const struct {
+        uint32_t select, rounds;
+        double over_select;
+        omm_err err;
+    } cases[] = {{0, 0, 0, OMM_ERR_CONFIG},
+                 {0, 999900 / (3 + 3 * nodes), 0, OMM_OK},
+                 {0, 999900 / (3 + 3 * nodes) + 1, 0, OMM_ERR_CONFIG},
+                 {nodes, 999900 / (3 + 3 * nodes) + 1, 2, OMM_ERR_CONFIG},
+                 {2, 999900 / 9, 0, OMM_OK},
+                 {2, 999900 / 9 + 1, 0, OMM_ERR_CONFIG},
+                 {2, 999900 / 12, 1.5, OMM_OK},
+                 {2, 999900 / 12 + 1, 1.5, OMM_ERR_CONFIG}};
+    CHECK(nodes > 3);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        omm_run_record run = f.run;
+        omm_coord *coord = NULL;
+        omm_coord_options options = fed_coord_options(&f);
+        run.rounds = cases[i].rounds;
+        options.run = &run;
+        options.state_dir = NULL;
+        options.policy.select = cases[i].select;
+        options.policy.over_select = cases[i].over_select;
+        const omm_err err = omm_coord_open(&coord, &options);
+        CHECK_EQ(err == OMM_ERR_CONFIG, cases[i].err == OMM_ERR_CONFIG);
+        if (err == OMM_ERR_CONFIG) CHECK(strstr(omm_err_sentence(), "rounds: "));
+        omm_coord_close(coord);
+    }
+    fed_close(&f);
+}
+
 int main(void) {
     happy_path();
+    a_run_has_room_in_its_bundle();
     told_over_restarts();
     each_message_has_a_fault_once();
     damaged_answers_cost_only_time();
