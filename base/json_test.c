@@ -133,7 +133,8 @@ static void malformed_text_is_refused(void) {
     }
     CHECK_ERR(omm_json_parse(&value, omm_bytes_of("{}\0", 3), "t"), OMM_ERR_FORMAT);
     CHECK_ERR(omm_json_parse(&value, omm_bytes_of(NULL, 0), "t"), OMM_ERR_FORMAT);
-    CHECK_ERR(omm_json_parse(&value, omm_bytes_of("", OMM_JSON_BYTES_MAX + 1), "t"), OMM_ERR_TOO_BIG);
+    CHECK_ERR(omm_json_parse(&value, omm_bytes_of("", OMM_JSON_BYTES_MAX + 1), "t"),
+              OMM_ERR_TOO_BIG);
     char deep[10000];
     memset(deep, '[', sizeof deep);
     CHECK_ERR(omm_json_parse(&value, omm_bytes_of(deep, sizeof deep), "t"), OMM_ERR_FORMAT);
