@@ -75,6 +75,35 @@ static void exact_formats(void) {
     CHECK(memcmp(&digests[1], &digests[2], sizeof digests[0]) != 0);
 }
 
+static omm_digest digest_of(const omm_model *model, const omm_lora_spec *spec, float scale) {
+    omm_lora lora;
+    omm_adapter *a = NULL;
+    CHECK_OK(omm_lora_init(&lora, spec, &model->lora_shape));
+    float *noise = battery_floats(4, lora.value_count);
+    memcpy(lora.values, noise, lora.value_count * sizeof *noise);
+    CHECK_OK(omm_adapter_open(&a, model, &lora, scale));
+    const omm_digest digest = omm_adapter_digest(a);
+    omm_adapter_close(a);
+    omm_free(noise);
+    omm_lora_fini(&lora);
+    return digest;
+}
+
+/* Caches and session files know an adapter by its digest: equal values at another scale are another one. */
+static void scales_in_digests(void) {
+    const omm_model model = shape_only();
+    omm_lora_spec other = s_spec;
+    other.alpha = 3.0f;
+    const omm_digest one = digest_of(&model, &s_spec, 1.0f),
+                     same = digest_of(&model, &s_spec, 1.0f);
+    const omm_digest half = digest_of(&model, &s_spec, 0.5f),
+                     alpha = digest_of(&model, &other, 1.0f);
+    CHECK(omm_digest_equal(&one, &same));
+    CHECK(!omm_digest_equal(&one, &half));
+    CHECK(!omm_digest_equal(&one, &alpha));
+    CHECK(!omm_digest_equal(&half, &alpha));
+}
+
 /* One value of each matrix decides: too fine for a half, too large for one, too small for one. */
 static void one_value_decides(void) {
     static const struct {
@@ -123,6 +152,7 @@ static void running_out_of_memory(void) {
 
 int main(void) {
     exact_formats();
+    scales_in_digests();
     one_value_decides();
     running_out_of_memory();
     CHECK_EQ(omm_mem_live(), 0);
