@@ -37,12 +37,16 @@ static void open_model(omm_model *model, const tiny_arch *arch) {
     omm_buf_fini(&file);
 }
 
-static omm_session *open_session(const omm_model *model) {
+static omm_session *open_session_of(const omm_model *model, omm_kv_type type) {
     omm_session *s = NULL;
     const omm_session_options o = {
-        .kv_type = OMM_KV_Q8_0, .positions_max = 380, .batch_max = 64, .rollback_max = 64};
+        .kv_type = type, .positions_max = 380, .batch_max = 64, .rollback_max = 64};
     CHECK_OK(omm_session_open(&s, &s_compute, model, NULL, &o));
     return s;
+}
+
+static omm_session *open_session(const omm_model *model) {
+    return open_session_of(model, OMM_KV_Q8_0);
 }
 
 static void save(omm_buf *out, const omm_session *s, omm_bytes note) {
@@ -209,6 +213,32 @@ static void test_windows(void) {
     close_rig(&r);
 }
 
+/* What a session held before, or held behind the place it was cut at, is not in the file. */
+static void test_nothing_else(omm_kv_type type) {
+    omm_model model;
+    omm_buf want, got;
+    omm_buf_init(&want, 1 << 24);
+    omm_buf_init(&got, 1 << 24);
+    open_model(&model, &(tiny_arch){.name = "qwen2", .head_dim = 20});
+    omm_session *fresh = open_session_of(&model, type), *used = open_session_of(&model, type);
+    CHECK_OK(omm_session_append(fresh, s_ids, LENGTH, NULL, false));
+    save(&want, fresh, (omm_bytes){0});
+    CHECK_OK(omm_session_append(used, s_ids + 100, 200, NULL, false));
+    omm_session_truncate(used, 0);
+    CHECK_OK(omm_session_append(used, s_ids, LENGTH, NULL, false));
+    save(&got, used, (omm_bytes){0});
+    CHECK(omm_bytes_equal(omm_buf_view(&want), omm_buf_view(&got)));
+    CHECK_OK(omm_session_append(used, s_ids + 200, 150, NULL, false));
+    CHECK_EQ(omm_session_truncate(used, LENGTH), LENGTH);
+    save(&got, used, (omm_bytes){0});
+    CHECK(omm_bytes_equal(omm_buf_view(&want), omm_buf_view(&got)));
+    omm_session_close(fresh);
+    omm_session_close(used);
+    omm_model_fini(&model);
+    omm_buf_fini(&want);
+    omm_buf_fini(&got);
+}
+
 int main(void) {
     rig r;
     omm_isa isa;
@@ -225,6 +255,7 @@ int main(void) {
     test_notes(&r);
     close_rig(&r);
     test_windows();
+    for (int t = 0; t < OMM_KV_TYPE_COUNT; t++) test_nothing_else((omm_kv_type)t);
     omm_compute_fini(&s_compute);
     CHECK_OK(omm_file_remove(s_path));
     CHECK_EQ(omm_mem_live(), 0);
