@@ -50,7 +50,7 @@ static omm_lora adapter(const omm_model *model, const char *targets, uint32_t ra
 
 static void open_rig(rig *r, omm_format format) {
     omm_buf_init(&r->file, FILE_MAX);
-    tiny_model_write(&r->file, &(tiny_options){.format = format});
+    tiny_model_write(&r->file, &(tiny_options){.format = format, .file_type = true});
     CHECK_OK(omm_gguf_open_bytes(&r->gguf, omm_buf_view(&r->file)));
     CHECK_OK(omm_model_load(&r->model, &r->gguf));
     r->one = adapter(&r->model, "all", 5, 1.7f);
@@ -159,6 +159,9 @@ static void test_same_bytes(omm_format format, const char *type) {
     }
     omm_gguf out;
     CHECK_OK(omm_gguf_open(&out, s_path));
+    /* With another type the key would name the old one. */
+    CHECK_EQ(omm_gguf_find(&out, "general.file_type") != NULL, !type);
+    CHECK_EQ(out.kv_count, r.gguf.kv_count - (type != NULL));
     for (size_t i = 0; i < out.tensor_count && type; i++) {
         const omm_gguf_tensor *t = &out.tensors[i];
         const bool matrix = strncmp(t->name, "blk.", 4) == 0 && t->n_dims == 2;

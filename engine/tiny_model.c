@@ -111,6 +111,7 @@ void tiny_model_write(omm_buf *out, const tiny_options *options) {
     if (!is(options->skip, "general.architecture"))
         omm_gguf_put_text(&t.w, "general.architecture",
                           options->architecture ? options->architecture : "llama");
+    if (options->file_type) omm_gguf_put_u32(&t.w, "general.file_type", 0);
     key(&t, "llama.block_count", TINY_LAYERS);
     key(&t, "llama.embedding_length", TINY_WIDTH);
     key(&t, "llama.feed_forward_length", TINY_FF);

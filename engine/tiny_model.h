@@ -30,6 +30,7 @@ typedef struct tiny_options {
     const char *key;          /* u32 key to replace ... */
     uint32_t value;           /* ... by this */
     const char *scaling;      /* llama.rope.scaling.type */
+    bool file_type;           /* general.file_type, 0 */
 } tiny_options;
 
 /* Append the file; aborts when out of memory. */

@@ -325,6 +325,42 @@ static void resume_is_exact(const omm_dataset *data, const variant *v) {
 
 /* --- files ----------------------------------------------------------------------------------- */
 
+/* The same model as the only part of a split one, with keys about its types. */
+static void as_one_part(omm_buf *file) {
+    omm_buf part;
+    omm_gguf gguf;
+    omm_gguf_writer w;
+    omm_buf_init(&part, 64 << 20);
+    omm_gguf_writer_init(&w);
+    CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(file)));
+    for (size_t i = 0; i < gguf.kv_count; i++) omm_gguf_put_kv(&w, &gguf.kvs[i]);
+    omm_gguf_put_u32(&w, "split.no", 0);
+    omm_gguf_put_u32(&w, "split.count", 1);
+    omm_gguf_put_u32(&w, "split.tensors.count", (uint32_t)gguf.tensor_count);
+    omm_gguf_put_u32(&w, "general.file_type", 1);
+    omm_gguf_put_u32(&w, "general.quantization_version", 2);
+    for (size_t i = 0; i < gguf.tensor_count; i++) {
+        const omm_gguf_tensor *t = &gguf.tensors[i];
+        omm_gguf_put_tensor(&w, t->name, (uint32_t)t->type, t->n_dims, t->dims, t->data);
+    }
+    CHECK_OK(omm_gguf_writer_finish(&part, &w));
+    omm_gguf_close(&gguf);
+    omm_gguf_writer_fini(&w);
+    omm_buf_fini(file);
+    *file = part;
+}
+
+/* What is written is one file of F32, and says so. */
+static void check_keys(const omm_gguf *written, const omm_gguf *like) {
+    uint32_t type = 1;
+    CHECK(omm_gguf_find(like, "split.count") && !omm_gguf_find(written, "split.no"));
+    CHECK(!omm_gguf_find(written, "split.count") && !omm_gguf_find(written, "split.tensors.count"));
+    CHECK(!omm_gguf_find(written, "general.quantization_version"));
+    CHECK_OK(omm_gguf_get_u32(&type, written, "general.file_type"));
+    CHECK_EQ(type, 0);
+    CHECK_EQ(written->kv_count, like->kv_count - 4);
+}
+
 /* What is written and loaded again has the same weights, also where tensors are fused. */
 static void saved_as(const char *architecture) {
     omm_model model, again;
@@ -334,6 +370,7 @@ static void saved_as(const char *architecture) {
     omm_buf_init(&like, 64 << 20);
     omm_buf_init(&file, 64 << 20);
     test_architecture_file(&like, OMM_FORMAT_F16, architecture);
+    as_one_part(&like);
     CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&like)));
     CHECK_OK(omm_model_load(&model, &gguf));
     CHECK_OK(full_thaw(&model));
@@ -348,6 +385,7 @@ static void saved_as(const char *architecture) {
     CHECK_OK(omm_full_save(&file, &model, &gguf));
     CHECK_OK(omm_gguf_open_bytes(&written, omm_buf_view(&file)));
     CHECK_EQ(written.tensor_count, gguf.tensor_count);
+    check_keys(&written, &gguf);
     CHECK_OK(omm_model_load(&again, &written));
     CHECK_OK(full_tensors_init(&b, &again));
     CHECK_EQ(a.value_count, b.value_count);
