@@ -6,6 +6,7 @@
 #include "omm/safetensors.h"
 
 #include "testdata.h"
+#include "tiny_model.h"
 
 #include <math.h>
 #include <string.h>
@@ -518,6 +519,34 @@ static void test_reference_models(void) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) test_reference(names[i]);
 }
 
+/* A base whose q and k do not divide into its heads: the order of rows would be nonsense. */
+static void test_heads(void) {
+    static const struct {
+        const char *key;
+        uint32_t value;
+        bool fits;
+    } cases[] = {
+        {"llama.attention.head_count", TINY_HEADS, true},
+        {"llama.attention.head_count", 0, false},
+        {"llama.attention.head_count", 5, false},
+        {"llama.attention.head_count", TINY_WIDTH, false},     /* of odd width */
+        {"llama.attention.head_count", 2 * TINY_HEADS, false}, /* not as wide as those of k */
+        {"llama.attention.head_count_kv", 0, false},
+        {"llama.attention.head_count_kv", 7, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        omm_buf file;
+        omm_gguf gguf;
+        omm_peft_base base = {0};
+        omm_buf_init(&file, 1 << 22);
+        tiny_model_write(&file, &(tiny_options){.key = cases[i].key, .value = cases[i].value});
+        CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
+        CHECK_EQ(omm_peft_base_read(&base, &gguf), cases[i].fits ? OMM_OK : OMM_ERR_MISMATCH);
+        CHECK_EQ(base.heads != 0, cases[i].fits);
+        omm_gguf_close(&gguf);
+        omm_buf_fini(&file);
+    }
+}
+
 int main(void) {
     CHECK(mkdtemp(s_dir));
     test_rows();
@@ -526,6 +555,7 @@ int main(void) {
     test_tensor_refusals();
     test_mixed();
     test_stacked();
+    test_heads();
     test_allocations();
     test_join();
     test_norms();

@@ -1,6 +1,7 @@
 /* speculate_test.c - decoding with proposals gives the ids of decoding one by one; sessions in files
  * go on to the same bytes, and damaged or foreign files are refused. */
 #include "kernels_battery.h"
+#include "tiny_arch.h"
 #include "tiny_model.h"
 
 #include "omm/bytes.h"
@@ -258,6 +259,30 @@ static void saved(const omm_compute *c, const omm_model *model, omm_kv_type kv) 
     omm_lora_fini(&lora);
 }
 
+/* Ids of another vocabulary would lie beyond the logits. */
+static void other_vocabulary(const omm_compute *c, const omm_model *model) {
+    omm_buf file;
+    omm_gguf gguf;
+    omm_model other;
+    omm_session *s = NULL;
+    omm_speculator *sp = NULL;
+    omm_speculator_options o = omm_speculator_options_default();
+    const omm_sampler how = omm_sampler_default();
+    omm_buf_init(&file, 1 << 24);
+    tiny_arch_write(&file, &(tiny_arch){.name = "llama"});
+    CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
+    CHECK_OK(omm_model_load(&other, &gguf));
+    CHECK_OK(omm_session_open(&s, c, model, NULL, NULL));
+    CHECK_OK(omm_session_open(&o.draft, c, &other, NULL, NULL));
+    CHECK_ERR(omm_speculator_open(&sp, s, &how, &o), OMM_ERR_MISMATCH);
+    CHECK(strstr(omm_err_sentence(), "has 61 tokens, the model 77") != NULL && !sp);
+    omm_session_close(o.draft);
+    omm_session_close(s);
+    omm_model_fini(&other);
+    omm_gguf_close(&gguf);
+    omm_buf_fini(&file);
+}
+
 int main(void) {
     omm_compute c;
     omm_isa isa;
@@ -272,6 +297,7 @@ int main(void) {
     equal_output(&c, &model, &small, TINY_CONTEXT);
     equal_output(&c, &model, &small, 110); /* the context ends in the middle of proposals */
     look_up_finds(&c, &model);
+    other_vocabulary(&c, &model);
     for (unsigned t = 0; t < OMM_KV_TYPE_COUNT; t++) saved(&c, &model, (omm_kv_type)t);
     omm_model_fini(&model);
     omm_model_fini(&small);
