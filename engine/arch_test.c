@@ -250,6 +250,25 @@ static void refused(tiny_arch arch, omm_err want, const char *part) {
     omm_buf_fini(&file);
 }
 
+/* Older files name the factor of positions alone, under another key. */
+static void older_factor(void) {
+    static const tiny_arch archs[] = {
+        {.name = "llama", .scale_linear = 4.0f},
+        {.name = "llama", .scaling = "linear", .scale_linear = 4.0f},
+        {.name = "llama", .scaling = "linear", .factor = 4.0f, .scale_linear = 2.0f}};
+    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
+        omm_buf file;
+        omm_gguf gguf;
+        omm_model model;
+        CHECK_OK(load(&model, &gguf, &file, &archs[i]));
+        CHECK_EQ(model.dims.rope_scaling, OMM_ROPE_SCALING_LINEAR);
+        CHECK(model.dims.rope_factor == 4.0);
+        omm_model_fini(&model);
+        omm_gguf_close(&gguf);
+        omm_buf_fini(&file);
+    }
+}
+
 static void refusals(void) {
     refused((tiny_arch){.name = "qwen2vl"}, OMM_ERR_UNSUPPORTED,
             "'qwen2vl' is not supported; these are: llama, qwen2, qwen3, gemma2, gemma3, phi3");
@@ -350,6 +369,7 @@ int main(void) {
     bool same = true;
     for (uint32_t i = 0; i < LENGTH; i++) s_ids[i] = i * i * 7 % VOCAB;
     for (size_t i = 0; i < sizeof s_cases / sizeof *s_cases; i++) same = run(&s_cases[i]) && same;
+    older_factor();
     refusals();
     trouble();
     CHECK(same);

@@ -141,6 +141,7 @@ static void keys(maker *m, uint32_t layers) {
     real(m, "attention.layer_norm_rms_epsilon", 1e-5f);
     real(m, "rope.freq_base", o->base);
     real(m, "rope.scaling.factor", o->factor);
+    real(m, "rope.scale_linear", o->scale_linear);
     real(m, "rope.scaling.attn_factor", o->attn_factor);
     real(m, "attn_logit_softcapping", o->caps[0]);
     real(m, "final_logit_softcapping", o->caps[1]);

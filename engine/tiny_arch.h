@@ -17,6 +17,7 @@ typedef struct tiny_arch {
     uint32_t window;     /* 0: no key */
     uint32_t original;   /* rope.scaling.original_context_length; 0: no key */
     float factor;        /* rope.scaling.factor; 0: no key */
+    float scale_linear;  /* rope.scale_linear, the older key of the factor; 0: no key */
     float attn_factor;   /* rope.scaling.attn_factor; 0: no key */
     float base;          /* rope.freq_base; 0: no key */
     float caps[2];       /* of scores and logits; 0: no key */

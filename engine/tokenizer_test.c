@@ -23,6 +23,7 @@ typedef struct recipe {
     const char *merges[32];
     bool no_bytes; /* llama: without byte tokens */
     int first_type;
+    const char *key; /* of a bool, which is true */
 } recipe;
 
 /* gpt2: ids 0 .. 255 are the bytes.  llama: 0 <unk>, 1 <s>, 2 </s>, 3 .. 258 the bytes. */
@@ -60,6 +61,7 @@ static void write_vocab(omm_buf *file, const recipe *r) {
     if (r->pre) omm_gguf_put_text(&w, "tokenizer.ggml.pre", r->pre);
     omm_gguf_put_strings(&w, "tokenizer.ggml.tokens", texts, n);
     omm_gguf_put_array(&w, "tokenizer.ggml.token_type", OMM_GGUF_I32, types, n);
+    if (r->key) omm_gguf_put_bool(&w, r->key, true);
     size_t count = 0;
     for (; r->merges[count]; count++) merges[count] = omm_bytes_str(r->merges[count]);
     if (count > 0) omm_gguf_put_strings(&w, "tokenizer.ggml.merges", merges, count);
@@ -521,10 +523,27 @@ static void test_digest(void) {
     CHECK(omm_digest_equal(&da, &db));
     CHECK(!omm_digest_equal(&da, &dc));
     CHECK(!omm_digest_equal(&da, &dd));
+    r = s_gpt2;
+    r.key = "tokenizer.ggml.add_bos_token"; /* the same ids, and one more in front of them */
+    omm_tokenizer *e = open_recipe(&r);
+    omm_digest de = omm_tokenizer_digest(e);
+    CHECK(!omm_digest_equal(&da, &de));
+    omm_tokenizer_close(e);
     omm_tokenizer_close(a);
     omm_tokenizer_close(b);
     omm_tokenizer_close(c);
     omm_tokenizer_close(d);
+}
+
+/* A pair that is named twice keeps its first rank. */
+static void test_merge_named_twice(void) {
+    recipe r = s_gpt2;
+    const char *const merges[] = {"a b", "b c", "a b"};
+    memset(r.merges, 0, sizeof r.merges);
+    memcpy(r.merges, merges, sizeof merges);
+    omm_tokenizer *t = open_recipe(&r);
+    check(t, TEXT("abc"), 0, IDS(G_AB, 'c'));
+    omm_tokenizer_close(t);
 }
 
 int main(void) {
@@ -539,6 +558,7 @@ int main(void) {
     test_long_texts();
     test_refusals();
     test_merge_without_token();
+    test_merge_named_twice();
     test_allocations(&s_gpt2, "abc a<tool> <|im_end|>\xff");
     test_allocations(&s_llama, "ab</s> ab");
     test_bit_flips(&s_gpt2);
