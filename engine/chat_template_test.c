@@ -247,6 +247,26 @@ static void check_attack(const omm_tokenizer *t, omm_role role) {
     omm_prompt_fini(&attacked);
 }
 
+/* Content that ends inside a character takes nothing of the mark behind it. */
+static void check_cut(const omm_tokenizer *t, omm_role role) {
+    static const char *const cuts[] = {"x\xc3", "x\xe2", "x\xe2\x96", "x\xf0\x9f", "x\xf0\x9f\x98"};
+    omm_message m[2] = {message(role, "x"), message(OMM_ROLE_USER, "x")};
+    const chat_template *c = &chat_templates[omm_chat_format_of(t)];
+    omm_prompt whole, cut;
+    omm_prompt_init(&whole, TOKENS_MAX);
+    omm_prompt_init(&cut, TOKENS_MAX);
+    CHECK_OK(omm_chat_render(&whole, t, m, 2, true));
+    for (size_t k = 0; k < sizeof cuts / sizeof cuts[0]; k++) {
+        m[0].content = omm_bytes_str(cuts[k]);
+        omm_prompt_clear(&cut);
+        CHECK_OK(omm_chat_render(&cut, t, m, 2, true));
+        for (size_t i = 0; i < CHAT_MARKS_MAX && c->marks[i]; i++)
+            CHECK_EQ(occurrences(t, &cut, c->marks[i]), occurrences(t, &whole, c->marks[i]));
+    }
+    omm_prompt_fini(&whole);
+    omm_prompt_fini(&cut);
+}
+
 static void test_attacks(void) {
     for (size_t i = 0; i < CASE_COUNT; i++)
         for (unsigned type = TOKEN_CONTROL; type <= TOKEN_USER; type++) {
@@ -255,6 +275,7 @@ static void test_attacks(void) {
             r.name = NULL;
             omm_tokenizer *t = open_vocab(&r);
             for (int role = 0; role < OMM_ROLE_COUNT; role++) check_attack(t, (omm_role)role);
+            for (int role = 0; role < OMM_ROLE_COUNT; role++) check_cut(t, (omm_role)role);
             omm_tokenizer_close(t);
         }
 }
