@@ -124,6 +124,11 @@ static void test_fit(void) {
     omm_plan full, last;
     CHECK_OK(omm_plan_make(&full, &s_gguf, NULL, 0, &o));
     CHECK(full.total > full.loading + full.program + full.weights + full.vocabulary);
+    CHECK_EQ(full.loading, TINY_FF * TINY_WIDTH / 32 * 34); /* the largest of a layer */
+    o.stream = OMM_PLAN_STREAM_FIRST;
+    CHECK_OK(omm_plan_make(&last, &s_gguf, NULL, 0, &o));
+    CHECK_EQ(last.loading, TINY_VOCAB * TINY_WIDTH / 32 * 34); /* the embedding */
+    o.stream = OMM_PLAN_STREAM_NEVER;
     last = fitted(&o, full.total);
     CHECK(last.session.kv_type == OMM_KV_F32 && last.session.positions_max == TINY_CONTEXT);
     bool seen[OMM_KV_TYPE_COUNT] = {true};
@@ -222,6 +227,23 @@ static void test_fit_streaming(void) {
     close_model();
 }
 
+/* What rows of a batch take beside an adapter that is applied to them. */
+static size_t applied_bytes(const omm_model *model, const omm_adapter *adapter,
+                            uint32_t batch_max) {
+    omm_session_options o = omm_session_options_default();
+    omm_session *s = NULL;
+    omm_compute c;
+    o.batch_max = batch_max;
+    CHECK_OK(omm_compute_init(&c, NULL, OMM_ISA_SCALAR));
+    CHECK_OK(omm_session_open(&s, &c, model, NULL, &o));
+    const size_t before = omm_mem_asked();
+    CHECK_OK(omm_session_set_adapters(s, &adapter, 1));
+    const size_t asked = omm_mem_asked() - before;
+    omm_session_close(s);
+    omm_compute_fini(&c);
+    return asked;
+}
+
 static void test_adapters(void) {
     open_model(OMM_FORMAT_F32, false);
     omm_model model;
@@ -236,8 +258,8 @@ static void test_adapters(void) {
     CHECK_OK(omm_lora_save(&file, &lora));
     CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
     const omm_gguf *list[] = {&gguf, &gguf};
-    omm_plan none, one, two;
-    const omm_plan_options o = {.session = omm_session_options_default(), .threads = 1};
+    omm_plan none, one, two, wide;
+    omm_plan_options o = {.session = omm_session_options_default(), .threads = 1};
     CHECK_OK(omm_plan_make(&none, &s_gguf, NULL, 0, &o));
     CHECK_OK(omm_plan_make(&one, &s_gguf, list, 1, &o));
     CHECK_OK(omm_plan_make(&two, &s_gguf, list, 2, &o));
@@ -245,20 +267,15 @@ static void test_adapters(void) {
     CHECK(two.adapters > one.adapters && two.adapters < 2 * one.adapters);
     const size_t before = omm_mem_asked();
     omm_lora read;
-    omm_session *s = NULL;
-    omm_compute c;
     CHECK_OK(omm_lora_init(&read, &spec, &model.lora_shape)); /* as reading does */
     CHECK_OK(omm_adapter_open(&adapter, &model, &read, 1.0f));
     const size_t packed = omm_mem_asked() - before;
-    CHECK_OK(omm_compute_init(&c, NULL, OMM_ISA_SCALAR));
-    CHECK_OK(omm_session_open(&s, &c, &model, NULL, NULL));
-    const size_t opened = omm_mem_asked();
-    const omm_adapter *applied[] = {adapter};
-    CHECK_OK(omm_session_set_adapters(s, applied, 1));
-    const size_t asked = packed + omm_mem_asked() - opened;
+    const size_t applied = applied_bytes(&model, adapter, o.session.batch_max);
+    const size_t asked = packed + applied;
     CHECK(one.adapters >= asked * 9 / 10 && one.adapters <= asked * 5 / 4);
-    omm_session_close(s);
-    omm_compute_fini(&c);
+    o.session.batch_max = 8192;
+    CHECK_OK(omm_plan_make(&wide, &s_gguf, list, 1, &o));
+    near(wide.adapters - one.adapters, applied_bytes(&model, adapter, 8192) - applied);
     omm_adapter_close(adapter);
     omm_lora_fini(&read);
     omm_lora_fini(&lora);

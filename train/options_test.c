@@ -9,6 +9,7 @@
 #include "trainer_internal.h"
 
 #include "omm/mem.h"
+#include "omm/train_plan.h"
 
 #include <math.h>
 #include <string.h>
@@ -232,6 +233,51 @@ static void same_bytes_by_sequences(test_rig *rig) {
     rig->data = jsonl;
 }
 
+/* Short examples and a large rank: the file while it is written is more than a step takes. */
+static void plan_of_writing(const test_rig *rig) {
+    omm_recipe recipe = omm_recipe_default();
+    omm_train_plan without, with;
+    recipe.rank = 256;
+    recipe.seq_max = recipe.micro_tokens = 64;
+    omm_train_plan_options o = {.model = &rig->model,
+                                .recipe = &recipe,
+                                .data = rig->data,
+                                .threads = 1,
+                                .checkpoint_layers = UINT32_MAX};
+    CHECK_OK(omm_train_plan_make(&without, &o));
+    o.writes = true;
+    CHECK_OK(omm_train_plan_make(&with, &o));
+    CHECK(without.writing == 0 && with.writing > 0);
+    CHECK_EQ(with.total - without.total, with.writing);
+}
+
+/* 16 bytes a parameter with AdamW: value, gradient, two moments; what an option needs comes on top. */
+static void plans_count_options(const test_rig *rig) {
+    static const struct {
+        uint32_t optimizer;
+        float prox;
+        unsigned moments, copies; /* of the parameters */
+    } cases[] = {
+        {OMM_RECIPE_ADAMW, 0, 2, 0}, {OMM_RECIPE_SGD, 0, 1, 0}, {OMM_RECIPE_ADAMW, 0.1F, 2, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        omm_recipe recipe = omm_recipe_default();
+        omm_train_plan plan, more;
+        recipe.optimizer = cases[i].optimizer;
+        recipe.prox_mu = cases[i].prox;
+        omm_train_plan_options o = {
+            .model = &rig->model, .recipe = &recipe, .data = rig->data, .threads = 1};
+        CHECK_OK(omm_train_plan_make(&plan, &o));
+        o.keeps_best = true;
+        CHECK_OK(omm_train_plan_make(&more, &o));
+        const uint64_t one = plan.parameters * sizeof(float);
+        const uint64_t room = plan.adapter - (2 + cases[i].copies) * one; /* one B of a thread */
+        CHECK_EQ(plan.optimizer, cases[i].moments * one);
+        CHECK(plan.adapter > (2 + cases[i].copies) * one && room < one / 2);
+        CHECK_EQ(more.adapter - plan.adapter, one);
+    }
+    plan_of_writing(rig);
+}
+
 int main(void) {
     test_rig rig;
     test_rig_open(&rig, LINES);
@@ -239,6 +285,7 @@ int main(void) {
     test_synth_open(&rig.model, OMM_FORMAT_F32);
     for (size_t i = 0; i < sizeof s_options / sizeof *s_options; i++)
         check_option(&rig, &s_options[i]);
+    plans_count_options(&rig);
     same_bytes_by_sequences(&rig);
     test_rig_close(&rig);
     CHECK_EQ(omm_mem_live(), 0);
