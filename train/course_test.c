@@ -100,6 +100,20 @@ static void resume_anywhere(rig *r) {
     close_run(&whole);
 }
 
+/* A run that is over, by its steps or by patience, is over when it is resumed. */
+static void stays_over(rig *r, const run *x, uint32_t patience, bool keep_best) {
+    run again = open_run(r, options_of(r, 1, patience, keep_best));
+    omm_buf saved;
+    save(&saved, x);
+    CHECK(!omm_course_is_done(again.course));
+    CHECK_OK(omm_course_resume(again.course, omm_buf_view(&saved)));
+    CHECK(omm_course_is_done(again.course));
+    CHECK_EQ(omm_course_log_of(again.course).stopped_early, patience != 0);
+    CHECK_ERR(omm_course_next(again.course, NULL), OMM_ERR_STATE);
+    omm_buf_fini(&saved);
+    close_run(&again);
+}
+
 /* Losses of a plan: the third is the best, and after it patience runs out, or does not. */
 static void best_and_patience(rig *r, uint32_t patience, bool keep_best) {
     static const double plan[] = {5, 4, 3, 3, 3.5, 9};
@@ -129,6 +143,7 @@ static void best_and_patience(rig *r, uint32_t patience, bool keep_best) {
     const omm_lora *kept = omm_course_adapter(x.course);
     CHECK(third.values != NULL && kept->value_count == third.value_count);
     CHECK_EQ(same_bytes(kept->values, third.values, third.value_count * sizeof(float)), keep_best);
+    stays_over(r, &x, patience, keep_best);
     omm_lora_fini(&third);
     close_run(&x);
     r->by_plan = false;

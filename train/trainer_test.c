@@ -104,6 +104,32 @@ static void damaged_checkpoints(rig *r) {
     omm_buf_fini(&after);
 }
 
+/* What was made with another model, seed or data is not gone on with. */
+static void foreign_checkpoints(rig *r) {
+    static const char *const said[] = {"other weights", "another seed", "data set"};
+    omm_trainer *t = open_trainer(r);
+    omm_dataset *data = NULL;
+    omm_buf saved;
+    omm_buf_init(&saved, 64 << 20);
+    CHECK_OK(omm_trainer_step(t, NULL));
+    CHECK_OK(omm_trainer_save(t, &saved));
+    test_data_open(&data, "train.jsonl", omm_dataset_count(r->base.data) - 1, r->base.tokenizer);
+    for (int i = 0; i < 3; i++) {
+        omm_trainer_options options = options_of(r);
+        omm_trainer *foreign = NULL;
+        if (i == 0) options.model_digest.b[31] = 1;
+        if (i == 1) options.seed = omm_seed_from_u64(2);
+        if (i == 2) options.data = data;
+        CHECK_OK(omm_trainer_open(&foreign, &options));
+        CHECK_ERR(omm_trainer_resume(foreign, omm_buf_view(&saved)), OMM_ERR_MISMATCH);
+        CHECK(strstr(omm_err_sentence(), said[i]) != NULL);
+        omm_trainer_close(foreign);
+    }
+    omm_dataset_close(data);
+    omm_trainer_close(t);
+    omm_buf_fini(&saved);
+}
+
 static void cancel_changes_nothing(rig *r) {
     omm_trainer *t = open_trainer(r), *other = open_trainer(r);
     CHECK_OK(omm_trainer_step(t, NULL));
@@ -149,6 +175,28 @@ static void overflow_names_the_step(rig *r) {
     set_alpha(&start, r->base.recipe.alpha + 1);
     CHECK_ERR(omm_trainer_open(&t, &options), OMM_ERR_REFUSED_SHAPE);
     CHECK(!t);
+    omm_lora_fini(&start);
+}
+
+/* Before a B of zeros a large A changes no loss, but the gradient of B is as large. */
+static void large_gradient_names_its_tensor(rig *r) {
+    omm_lora start;
+    omm_trainer *t = NULL;
+    test_adapter(&start, &r->base.model, r->base.recipe.rank, r->base.recipe.targets, 3);
+    set_alpha(&start, r->base.recipe.alpha);
+    for (size_t i = 0; i < start.tensor_count; i++) {
+        const omm_lora_tensor *x = &start.tensors[i];
+        for (size_t k = 0; k < (size_t)x->rows * x->cols; k++)
+            start.values[x->offset + k] *= x->is_b ? 0 : 1e25F;
+    }
+    omm_trainer_options options = options_of(r);
+    options.start = &start;
+    CHECK_OK(omm_trainer_open(&t, &options));
+    CHECK_ERR(omm_trainer_step(t, NULL), OMM_ERR_NUMERIC);
+    CHECK(strstr(omm_err_sentence(), "step 1: loss") && strstr(omm_err_sentence(), ".lora_b"));
+    CHECK(memcmp(omm_trainer_adapter(t)->values, start.values, start.value_count * sizeof(float)) ==
+          0);
+    omm_trainer_close(t);
     omm_lora_fini(&start);
 }
 
@@ -255,8 +303,10 @@ int main(void) {
     resume_is_exact(&other);
     damaged_checkpoints(&other);
     damaged_checkpoints(&r);
+    foreign_checkpoints(&r);
     cancel_changes_nothing(&r);
     overflow_names_the_step(&r);
+    large_gradient_names_its_tensor(&r);
     frozen_half_stays(&r, OMM_RECIPE_PARTS_A);
     frozen_half_stays(&r, OMM_RECIPE_PARTS_B);
     chain(&r);
