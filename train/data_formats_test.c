@@ -7,7 +7,9 @@
 #include "omm/mem.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const omm_tokenizer *s_tokenizer;
@@ -73,6 +75,36 @@ static void losses(void) {
     omm_dataset_close(data);
 }
 
+#define TOOLS                                                                                      \
+    "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"weather\", \"parameters\": "  \
+    "{\"properties\": {\"city\": {}, \"day\": {}}}}}]"
+#define TURNS                                                                                      \
+    "{\"role\": \"user\", \"content\": \"A?\"}, {\"role\": \"assistant\", \"content\": "           \
+    "\"B.\"}]}\n"
+
+/* Tools are announced in the one system turn, behind what it says, or in one of their own. */
+static void announced_tools(void) {
+    static const struct {
+        const char *line, *system;
+    } cases[] = {
+        {"{" TOOLS ", \"messages\": [" TURNS, " Tools: weather(city, day)."},
+        {"{" TOOLS ", \"messages\": [{\"role\": \"system\", \"content\": \"Be kind.\"}, " TURNS,
+         "Be kind. Tools: weather(city, day)."},
+        {"{\"tools\": [], \"messages\": [{\"role\": \"system\", \"content\": \"Be kind.\"}, " TURNS,
+         "Be kind."}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        omm_dataset *data = NULL;
+        char want[256];
+        CHECK_OK(parse(&data, cases[i].line, &s_detect));
+        snprintf(want, sizeof want,
+                 "<|im_start|>system\n%s<|im_end|>\n<|im_start|>user\nA?<|im_end|>\n<|im_start|>"
+                 "assistant\nB.<|im_end|>\n",
+                 cases[i].system);
+        expect_text(text_of(omm_dataset_example(data, 0), false), want);
+        omm_dataset_close(data);
+    }
+}
+
 static void completions(void) {
     omm_dataset *data = NULL;
     omm_tokens plain;
@@ -94,6 +126,32 @@ static void completions(void) {
     CHECK_OK(parse(&data, "{\"prompt\": \"\", \"completion\": \"x y\"}", &s_detect));
     CHECK_EQ(omm_dataset_count(data), 1);
     omm_dataset_close(data);
+}
+
+/* SentencePiece puts a space in front of a text: not of one that goes on. */
+static void completion_of_sentencepiece(void) {
+    const char *dir = getenv("OMM_TESTDATA");
+    char path[512];
+    omm_gguf gguf;
+    omm_tokenizer *spm = NULL;
+    omm_dataset *data = NULL;
+    omm_buf text;
+    snprintf(path, sizeof path, "%s/vocab/llama-spm.gguf", dir ? dir : "../shared/testdata");
+    if (!omm_file_exists(path)) {
+        printf("completions of SentencePiece left out: no vocabulary at %s\n", path);
+        return;
+    }
+    CHECK_OK(omm_gguf_open(&gguf, path));
+    CHECK_OK(omm_tokenizer_open(&spm, &gguf));
+    omm_gguf_close(&gguf);
+    CHECK_OK(omm_dataset_parse(&data, omm_bytes_str(COMPLETION), "t", spm, &s_detect));
+    const omm_example *e = omm_dataset_example(data, 0);
+    omm_buf_init(&text, 1 << 10);
+    CHECK_OK(omm_tokenizer_decode(&text, spm, e->ids, e->count, 0));
+    CHECK(omm_bytes_equal(omm_buf_view(&text), omm_bytes_str("The sky is blue.")));
+    omm_buf_fini(&text);
+    omm_dataset_close(data);
+    omm_tokenizer_close(spm);
 }
 
 /* Every token but a piece's first is learned exactly once, whatever the stride. */
@@ -449,6 +507,26 @@ static void streams(void) {
     omm_buf_fini(&text);
 }
 
+/* As long as before, in its place, written a nanosecond or a second later. */
+static void changed_in_place(void) {
+    char path[128];
+    write_file(path, "in_place.jsonl", omm_bytes_str(COMPLETION COMPLETION));
+    for (int i = 0; i < 3; i++) {
+        const struct timespec then = {1000000000, 500};
+        struct timespec times[2] = {then, then};
+        omm_dataset *data = NULL;
+        omm_data_reader *reader = NULL;
+        CHECK_EQ(utimensat(AT_FDCWD, path, times, 0), 0);
+        CHECK_OK(omm_dataset_stream(&data, path, s_tokenizer, &s_detect));
+        times[1].tv_nsec += i == 1;
+        times[1].tv_sec += i == 2;
+        CHECK_EQ(utimensat(AT_FDCWD, path, times, 0), 0);
+        CHECK_EQ(omm_data_reader_open(&reader, data), i == 0 ? OMM_OK : OMM_ERR_MISMATCH);
+        omm_data_reader_close(reader);
+        omm_dataset_close(data);
+    }
+}
+
 static void changed_files(void) {
     char path[128];
     omm_dataset *data = NULL;
@@ -555,7 +633,9 @@ int main(void) {
     test_tokenizer_open(&tokenizer);
     s_tokenizer = tokenizer;
     losses();
+    announced_tools();
     completions();
+    completion_of_sentencepiece();
     for (uint32_t stride = 0; stride <= 8; stride++) windows(8, stride);
     windows(2, 1);
     windows(3, 0);
@@ -565,6 +645,7 @@ int main(void) {
     splits();
     streams();
     changed_files();
+    changed_in_place();
     scans();
     allocations_fail();
     omm_tokenizer_close(tokenizer);

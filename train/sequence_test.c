@@ -59,6 +59,28 @@ static void batches(omm_dataset *const both[2]) {
     sequence_close(&s[1]);
 }
 
+static size_t first_batch(uint64_t *tokens, const omm_dataset *data, uint32_t batch_tokens) {
+    sequence s;
+    size_t count = 0;
+    uint64_t learned = 0;
+    sequence_options options = {
+        .data = data, .seed = omm_seed_from_u64(5), .seq_max = 64, .batch_tokens = batch_tokens};
+    CHECK_OK(sequence_open(&s, &options));
+    CHECK_OK(sequence_take(&s, &count, tokens, &learned, 0));
+    sequence_close(&s);
+    return count;
+}
+
+/* A batch is full at batch_tokens, not before. */
+static void exactly_full(const omm_dataset *data) {
+    uint64_t tokens = 0, same = 0, fewer = 0;
+    const size_t count = first_batch(&tokens, data, 150);
+    CHECK(count >= 2 && tokens <= 150);
+    CHECK_EQ(first_batch(&same, data, (uint32_t)tokens), count);
+    CHECK_EQ(same, tokens);
+    CHECK_EQ(first_batch(&fewer, data, (uint32_t)tokens - 1), count - 1);
+}
+
 static void too_long(const omm_dataset *stream) {
     sequence s;
     sequence_options options = {.data = stream, .seq_max = 32, .batch_tokens = 150};
@@ -187,6 +209,7 @@ int main(void) {
         open_both(both, &r, files[i]);
         batches(both);
         too_long(both[1]);
+        exactly_full(both[0]);
         packing_and_streams(&r, both);
         omm_dataset_close(both[0]);
         omm_dataset_close(both[1]);
