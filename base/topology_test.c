@@ -110,6 +110,8 @@ static void test_quota(void) {
     check("0-7", 8, 8, 8, 4);
     put(s_group, "cpu.max", "300000 100000\n");
     check("0-7", 8, 8, 8, 3);
+    put(s_root, "cpu.max", "200000 100000\n"); /* tighter than the group below */
+    check("0-7", 8, 8, 8, 2);
     put(s_root, "cpu.max", "max 100000\n");
     clear();
     put(s_group, "cpu.cfs_quota_us", "-1\n");

@@ -40,8 +40,8 @@ static void known_calls(const rig *r) {
     }
     omm_eval_summary s = omm_eval_summarise(items, 3);
     CHECK(s.calls == 3 && s.call_parses == 3 && s.tool_right == 2 && s.call_exact == 1);
-    CHECK(s.loss > 0 && s.replies == 0);
-    options.new_tokens_max = 3; /* stops early: nothing parses */
+    CHECK(s.loss > 0 && s.replies == 0 && s.reply_exact == 0); /* calls are counted as calls */
+    options.new_tokens_max = 3;                                /* stops early: nothing parses */
     CHECK_OK(omm_evaluate(items, &r->model, NULL, data, &r->compute, &options));
     CHECK(!items[0].call_parses && items[0].generated == 3);
     omm_dataset_close(data);

@@ -76,6 +76,21 @@ static void versions(void) {
     omm_buf_fini(&buf);
 }
 
+/* Zero has one spelling: two would be two digests of one recipe. */
+static void minus_zero(void) {
+    const omm_recipe a = omm_recipe_default();
+    omm_recipe b = a;
+    omm_buf buf;
+    encode(&buf, &a);
+    uint8_t *const dropout = buf.data + 24; /* the fifth number behind eight bytes */
+    CHECK_EQ(omm_get_u32(dropout), 0);
+    omm_put_u32(dropout, 0x80000000U);
+    CHECK_ERR(omm_recipe_decode(&b, omm_buf_view(&buf)), OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "dropout is minus zero") != NULL);
+    CHECK(is_same(&a, &b));
+    omm_buf_fini(&buf);
+}
+
 /* Patterns and cores: version 3, and back; not without need, no text after its end. */
 static void third_version(void) {
     omm_recipe a = omm_recipe_default(), b = {0};
@@ -308,6 +323,7 @@ static void yaml(void) {
 int main(void) {
     round_trip();
     versions();
+    minus_zero();
     third_version();
     for (uint32_t version = 1; version <= 3; version++) damaged_bytes(version);
     out_of_range();
