@@ -179,18 +179,32 @@ static void test_bad_weight(const omm_compute *c) {
     close_rig(&good);
 }
 
-/* What is asked for ahead, in order: the linker leads these calls here (CMakeLists.txt). */
-static const uint8_t *s_asked[64];
-static size_t s_asked_count;
+/* What is asked for ahead and what is let go, in order: the linker leads these calls here
+ * (CMakeLists.txt). */
+static const uint8_t *s_asked[64], *s_let_go[64];
+static size_t s_asked_count, s_let_go_count, s_all_let_go_count;
 void __real_omm_gguf_prefetch(const omm_gguf *gguf, omm_bytes part);
 void __wrap_omm_gguf_prefetch(const omm_gguf *gguf, omm_bytes part);
 void __wrap_omm_gguf_prefetch(const omm_gguf *gguf, omm_bytes part) {
     if (s_asked_count < 64) s_asked[s_asked_count++] = part.data;
     __real_omm_gguf_prefetch(gguf, part);
 }
+void __real_omm_gguf_release(const omm_gguf *gguf, omm_bytes part);
+void __wrap_omm_gguf_release(const omm_gguf *gguf, omm_bytes part);
+void __wrap_omm_gguf_release(const omm_gguf *gguf, omm_bytes part) {
+    if (s_let_go_count < 64) s_let_go[s_let_go_count++] = part.data;
+    __real_omm_gguf_release(gguf, part);
+}
+void __real_omm_gguf_release_all(const omm_gguf *gguf);
+void __wrap_omm_gguf_release_all(const omm_gguf *gguf);
+void __wrap_omm_gguf_release_all(const omm_gguf *gguf) {
+    s_all_let_go_count++;
+    __real_omm_gguf_release_all(gguf);
+}
 
 /* A pass asks for every layer one before it is read: at the first streamed one for the second, at the
- * last for the first, with which the next pass begins. */
+ * last for the first, with which the next pass begins.  The pages of a layer go when it is packed, and with
+ * them those that the system has mapped around. */
 static void test_read_ahead(const omm_compute *c) {
     enum { RESIDENT = 2, STREAMED = LAYERS - RESIDENT };
     rig r;
@@ -199,13 +213,19 @@ static void test_read_ahead(const omm_compute *c) {
     open_arch(&r, &(tiny_arch){.name = "llama", .layers = LAYERS});
     CHECK_OK(omm_model_load_streamed(&model, NULL, &r.gguf, RESIDENT));
     CHECK_OK(omm_session_open(&s, c, &model, NULL, NULL));
-    s_asked_count = 0;
+    s_asked_count = s_let_go_count = s_all_let_go_count = 0;
     CHECK_OK(omm_session_append(s, s_ids, 3, NULL, false));
     CHECK_EQ(s_asked_count, STREAMED * OMM_LORA_TARGET_COUNT);
     for (size_t i = 0; i < s_asked_count; i++) {
         const size_t layer = RESIDENT + (i / OMM_LORA_TARGET_COUNT + 1) % STREAMED;
         CHECK(s_asked[i] == model.layers[layer].rows[i % OMM_LORA_TARGET_COUNT].data);
     }
+    CHECK_EQ(s_let_go_count, STREAMED * OMM_LORA_TARGET_COUNT);
+    for (size_t i = 0; i < s_let_go_count; i++)
+        CHECK(s_let_go[i] == model.layers[RESIDENT + i / OMM_LORA_TARGET_COUNT]
+                                 .rows[i % OMM_LORA_TARGET_COUNT]
+                                 .data);
+    CHECK_EQ(s_all_let_go_count, STREAMED);
     omm_session_close(s);
     omm_model_fini(&model);
     close_rig(&r);
