@@ -219,6 +219,28 @@ static void mixed_scales(const rig *r, const omm_compute *c) {
                 lora.values[lora.tensors[i].offset + j] *= 2.0f;
 }
 
+/* Such an adapter at half its weight is one whose scales are all half as large, to the bit. */
+static void mixed_scales_weighed(const rig *r, const omm_compute *c) {
+    omm_lora lora = r->lora[0]; /* borrows */
+    float logits[2][VOCAB];
+    for (size_t i = 0; i < lora.tensor_count; i++)
+        if (lora.tensors[i].target == OMM_LORA_V) lora.tensors[i].scale *= 4.0f;
+    for (int way = 0; way < 2; way++) {
+        omm_adapter *adapter = NULL;
+        omm_session *s = NULL;
+        for (size_t i = 0; way && i < lora.tensor_count; i++) lora.tensors[i].scale *= 0.5f;
+        CHECK_OK(omm_adapter_open(&adapter, &r->model, &lora, way ? 1.0f : 0.5f));
+        CHECK_OK(omm_session_open(&s, c, &r->model, NULL, NULL));
+        CHECK_OK(omm_session_set_adapters(s, (const omm_adapter *[]){adapter}, 1));
+        CHECK_OK(omm_session_append(s, s_ids[0], 9, logits[way], false));
+        omm_session_close(s);
+        omm_adapter_close(adapter);
+    }
+    CHECK(same_bytes(logits[0], logits[1], sizeof logits[0]));
+    for (size_t i = 0; i < lora.tensor_count; i++)
+        lora.tensors[i].scale *= lora.tensors[i].target == OMM_LORA_V ? 0.5f : 2.0f;
+}
+
 /* ---- prefixes -------------------------------------------------------------------------------- */
 
 static void become(omm_session *s, size_t i, size_t count) {
@@ -408,6 +430,7 @@ int main(void) {
     rig_open(&r, OMM_FORMAT_Q8_0);
     adapters(&r, &c);
     mixed_scales(&r, &c);
+    mixed_scales_weighed(&r, &c);
     for (unsigned t = 0; t < OMM_KV_TYPE_COUNT; t++) prefixes(&r, &c, (omm_kv_type)t);
     alone(&r, &c, &(omm_session_options){.batch_max = 64}); /* what limits() compares with */
     limits(&r, &c);
