@@ -260,6 +260,7 @@ if "warmup" in said[0] or "training.warmup_steps 2000 is longer than training.st
 # Refusals, with what would be accepted.
 for change, says in ((("kv_heads: 2", "kv_heads: 3"), "3 kv_heads do not divide 4 heads"),
                      (("heads: 4, ", "heads: 5, "), "24 in 5 heads"),
+                     (("heads: 4, ", "heads: 8, "), "24 in 8 heads"),  # of an odd width
                      (("layers: 2, width: 24", "start: induction, layers: 1, width: 24"), "accepted: at least 2, 2 and 6"),
                      (("layers: 2, width: 24", "start: induction, layers: 2, width: 16"), "heads of 4 values"),
                      (("context: 128", "context: 128, start: copy"), "induction"),
