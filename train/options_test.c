@@ -251,6 +251,37 @@ static void plan_of_writing(const test_rig *rig) {
     CHECK_EQ(with.total - without.total, with.writing);
 }
 
+/* Every limit from all down to nothing: first fewer tokens at once, not under a number that is still fast,
+ * then layers computed again, at last one example at a time; a limit that is met is kept. */
+static void plans_fit(const test_rig *rig) {
+    enum { STEP = 2048 };
+    omm_recipe recipe = omm_recipe_default();
+    omm_train_plan full, least, last;
+    uint32_t longest = 0;
+    bool all_tokens = false, all_layers = false;
+    recipe.seq_max = 64;
+    omm_train_plan_options o = {
+        .model = &rig->model, .recipe = &recipe, .data = rig->data, .threads = 1};
+    CHECK_OK(omm_train_plan_make(&full, &o));
+    CHECK_OK(omm_train_plan_least(&least, &longest, &o, 0));
+    CHECK(full.micro_tokens > OMM_TRAIN_PLAN_MICRO_TOKENS && full.checkpoint_layers == 0);
+    CHECK(least.micro_tokens < OMM_TRAIN_PLAN_MICRO_TOKENS && least.checkpoint_layers > 0);
+    last = full;
+    for (uint64_t most = full.total; most >= least.total; most -= STEP) {
+        omm_train_plan plan;
+        CHECK_OK(omm_train_plan_fit(&plan, &o, most));
+        CHECK(plan.total <= most && plan.micro_tokens <= last.micro_tokens);
+        if (plan.micro_tokens > OMM_TRAIN_PLAN_MICRO_TOKENS) CHECK_EQ(plan.checkpoint_layers, 0);
+        if (plan.micro_tokens == OMM_TRAIN_PLAN_MICRO_TOKENS) {
+            all_tokens = all_tokens || plan.checkpoint_layers == 0;
+            all_layers = all_layers || plan.checkpoint_layers > 0;
+        }
+        last = plan;
+    }
+    CHECK(all_tokens && all_layers);
+    CHECK_ERR(omm_train_plan_fit(&last, &o, least.total - 1), OMM_ERR_CONFIG);
+}
+
 /* 16 bytes a parameter with AdamW: value, gradient, two moments; what an option needs comes on top. */
 static void plans_count_options(const test_rig *rig) {
     static const struct {
@@ -276,6 +307,7 @@ static void plans_count_options(const test_rig *rig) {
         CHECK_EQ(more.adapter - plan.adapter, one);
     }
     plan_of_writing(rig);
+    plans_fit(rig);
 }
 
 int main(void) {
