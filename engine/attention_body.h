@@ -157,7 +157,7 @@ static const uint8_t *block_head(const attention_tile *t, size_t block) {
 
 /* `bytes` asked for in `rows` steps.  NULL: nothing is asked for. */
 static few_ahead ahead_in(const uint8_t *data, size_t bytes, size_t rows) {
-    return (few_ahead){data, data ? ((bytes + rows - 1) / rows + 63) / 64 * 64 : 0};
+    return (few_ahead){data, data ? ((bytes + rows - 1) / rows + 63) / 64 * 64 : 0, ask_near()};
 }
 
 /* All rows are heads of one query. */
@@ -182,28 +182,42 @@ static void tile_block_few(attention_tile *t, size_t block) {
             t->o + r * ATTENTION_LD, t->s + r * ATTENTION_LD, &b);
 }
 
+/* How many bytes of a head keys, rows' scores, and values ask for. */
+typedef struct q8_asks {
+    size_t keys, rows, values;
+} q8_asks;
+
+/* Asked for evenly, a line comes while others are on their way; into the second cache that is no better. */
+static q8_asks q8_asks_of(size_t bytes) {
+    const size_t rows = ask_near() ? bytes / 3 : 0, keys = (bytes - rows) / 2;
+    return (q8_asks){keys, rows, bytes - rows - keys};
+}
+
 /* Rows r .. r + rows, at most ATTENTION_FEW; on the way they ask for `next`, a head of the next block,
  * or NULL. */
 static void tile_rows_q8(attention_tile *t, size_t block, size_t r, size_t rows,
                          const uint8_t *next) {
     const omm_kv *kv = t->a->kv;
-    const size_t width = kv->dim_padded, half = kv->head_bytes / 2;
+    const size_t width = kv->dim_padded;
     const uint8_t *head = block_head(t, block), *values = head + kv->values_at;
     const uint16_t *scales = (const uint16_t *)(const void *)(values + width * OMM_KV_BLOCK);
     const q8_kernel *kernel = &s_q8_attention[rows - 1];
     const seen early = row_sees(t, r, block), late = row_sees(t, r + rows - 1, block);
     q8_weights *p = (q8_weights *)(void *)t->block;
-    const q8_keys keys = {head, width, ahead_in(next, half, width / 4)};
+    const q8_asks asks = q8_asks_of(kv->head_bytes);
+    const q8_keys keys = {head, width, ahead_in(next, asks.keys, width / 4)};
+    const few_ahead between = ahead_in(next ? next + asks.keys : NULL, asks.rows, rows);
     kernel->scores(t->s + r * ATTENTION_LD, t->q + r * ATTENTION_LD, &keys);
     for (size_t i = 0; i < rows; i++) {
         const seen sees = row_sees(t, r + i, block);
+        few_ask(&between, i);
         row_scores(t, r + i, sees);
         q8_weights_set(&p[i], t->s + (r + i) * ATTENTION_LD, scales, omm_kv_groups(kv->head_dim),
                        sees.begin, sees.end);
     }
     const q8_values b = {
         values, width, early.begin, late.end,
-        ahead_in(next ? next + half : NULL, kv->head_bytes - half, Q8_VALUE_ASKS(width))};
+        ahead_in(next ? next + asks.keys + asks.rows : NULL, asks.values, Q8_VALUE_ASKS(width))};
     kernel->values(t->o + r * ATTENTION_LD, p, &b);
 }
 

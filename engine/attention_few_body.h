@@ -28,11 +28,15 @@ SIMD_INLINE vf few_load(const omm_kv_type type, const uint8_t *data, size_t at) 
 typedef struct few_ahead {
     const uint8_t *data;
     size_t step; /* bytes asked for with each row of keys or values, a multiple of 64 */
+    bool near;   /* ask_near() */
 } few_ahead;
 
 SIMD_INLINE void few_ask(const few_ahead *next, size_t row) {
     for (size_t at = row * next->step; at < (row + 1) * next->step; at += 64)
-        SIMD_PREFETCH(next->data + at);
+        if (next->near)
+            SIMD_PREFETCH_NEAR(next->data + at);
+        else
+            SIMD_PREFETCH(next->data + at);
 }
 
 /* s[rows][64] = q[rows][d] keys[d][64] */

@@ -10,6 +10,8 @@
 #include <cpuid.h>
 #endif
 
+atomic_bool kernels_ask_near;
+
 static const char *const s_names[OMM_ISA_COUNT] = {"scalar", "avx2", "avx512", "neon"};
 
 const char *omm_isa_name(omm_isa isa) {
@@ -38,6 +40,14 @@ static bool cpu_has(omm_isa isa) {
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("avx512vnni");
 }
+
+/* AMD from family 26 (Zen 5) on: 1.1 to 1.6 times as fast.  Zen 4 and Intel's: as fast or slower. */
+static bool cpu_asks_near(void) {
+    unsigned top = 0, vendor[3] = {0}, a = 0, b = 0, c = 0, d = 0;
+    if (!__get_cpuid(0, &top, &vendor[0], &vendor[2], &vendor[1])) return false;
+    if (memcmp(vendor, "AuthenticAMD", sizeof vendor) != 0) return false;
+    return __get_cpuid(1, &a, &b, &c, &d) && (a >> 8 & 15) + (a >> 20 & 255) >= 26;
+}
 #elif defined(__aarch64__)
 static const struct omm_kernels *kernels_of(omm_isa isa) {
     if (isa == OMM_ISA_SCALAR) return &kernels_scalar;
@@ -47,6 +57,10 @@ static const struct omm_kernels *kernels_of(omm_isa isa) {
 static bool cpu_has(omm_isa isa) {
     return isa == OMM_ISA_NEON; /* part of the base architecture */
 }
+
+static bool cpu_asks_near(void) {
+    return false;
+}
 #else
 static const struct omm_kernels *kernels_of(omm_isa isa) {
     return isa == OMM_ISA_SCALAR ? &kernels_scalar : NULL;
@@ -54,6 +68,10 @@ static const struct omm_kernels *kernels_of(omm_isa isa) {
 
 static bool cpu_has(omm_isa isa) {
     return isa == OMM_ISA_SCALAR;
+}
+
+static bool cpu_asks_near(void) {
+    return false;
 }
 #endif
 
@@ -157,6 +175,7 @@ omm_err omm_compute_init(omm_compute *c, omm_pool *pool, omm_isa isa) {
                          "are: %s",
                          (unsigned)isa, list);
     omm_fp_assert();
+    atomic_store_explicit(&kernels_ask_near, cpu_asks_near(), memory_order_relaxed);
     unsigned workers = omm_pool_threads(pool);
     float *work = (float *)omm_alloc_aligned((size_t)workers * WORK_FLOATS, sizeof *work);
     omm_spare *spare = (omm_spare *)omm_alloc(1, sizeof *spare);

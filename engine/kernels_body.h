@@ -24,9 +24,14 @@
 #define SIMD_Q8_FEW_MAX 24
 #endif
 /* Bytes that decode asks for ahead of what it reads: of one strip of int8 products, into the first
- * cache; of each strip of f32 products (they go side by side), into the second. */
-#define SIMD_Q8_AHEAD 8192
+ * cache or the second; of each strip of f32 products (they go side by side), into the second. */
+#define SIMD_Q8_AHEAD_NEAR 8192
+#define SIMD_Q8_AHEAD 3072
 #define SIMD_GEMV_AHEAD 3072
+
+static bool ask_near(void) {
+    return atomic_load_explicit(&kernels_ask_near, memory_order_relaxed);
+}
 
 /* Later files use what earlier ones define. */
 /* clang-format off */

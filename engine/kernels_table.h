@@ -8,6 +8,8 @@
 
 #include "omm/kernels.h"
 
+#include <stdatomic.h>
+
 /* Blocking of the matrix product.  A panel of KC * 32 columns of B (32 KiB) is read in order from L1
  * and L2, MB * KC of A (384 KiB) stays in L2; MB is a multiple of every SIMD_MR.  Packed rows of A are
  * padded so that the rows of one tile do not fall into one cache set. */
@@ -152,6 +154,11 @@ struct omm_kernels {
     void (*attention_join)(const omm_attention *a, uint32_t head, const float *parts, size_t stride,
                            size_t count);
 };
+
+/* Whether what one token reads (weights of int8 products, the cache) is asked for as far as the first
+ * cache, or the second one: no byte depends on it, and processors differ (measurements.md, Decode).
+ * omm_compute_init stores what this one has measured better with. */
+extern atomic_bool kernels_ask_near;
 
 /* NULL where this build has none. */
 extern const struct omm_kernels kernels_scalar;
