@@ -3,7 +3,6 @@
 
 #include "omm/mem.h"
 
-#include <math.h>
 #include <string.h>
 
 static const char *const s_state_names[] = {"joining",   "open",    "aggregating", "evaluating",
@@ -14,22 +13,6 @@ const char *omm_coord_state_name(omm_coord_state state) {
 }
 
 /* ---- open ---- */
-
-/* Nodes that are on the list from the start: of those that join, and of what is refused, nobody knows how many. */
-static omm_err check_files(const omm_coord_options *o, size_t listed) {
-    enum { OF_ROUND = 3, OF_SUBMISSION = 3, OF_RUN = 100 };
-    double selected = (double)listed, drawn = o->policy.select;
-    if (o->policy.over_select > 1) drawn *= o->policy.over_select;
-    if (drawn > 0 && drawn < selected) selected = ceil(drawn);
-    const double of_round = OF_ROUND + OF_SUBMISSION * selected;
-    const double rounds_max = floor((OMM_BUNDLE_FILES_MAX - OF_RUN) / of_round);
-    if (o->run->rounds <= rounds_max) return OMM_OK;
-    return omm_raise(
-        OMM_ERR_CONFIG,
-        "rounds: %u of %.0f nodes are %.0f files, and a bundle with more than %u cannot be "
-        "sealed; accepted: up to %.0f rounds, or fewer nodes a round (select)",
-        o->run->rounds, selected, o->run->rounds * of_round, OMM_BUNDLE_FILES_MAX, rounds_max);
-}
 
 static omm_err check_options(const omm_coord_options *o) {
     const omm_run_record *run = o->run;
@@ -46,7 +29,7 @@ static omm_err check_options(const omm_coord_options *o) {
                          OMM_SELECTED_MAX);
     OMM_ASSERT(listed <= run->node_count && run->node_count <= most);
     if (run->rounds < 1) return omm_raise(OMM_ERR_CONFIG, "rounds: 0, at least 1");
-    OMM_TRY(check_files(o, listed));
+    OMM_TRY(coord_room_check(o, most));
     if (o->policy.accept_min < 1) return omm_raise(OMM_ERR_CONFIG, "accept_min: 0, at least 1");
     if (!omm_public_key_equal(&o->key->public_key, &run->coordinator_key))
         return omm_raise(OMM_ERR_CONFIG, "the coordinator's key is not the one of the run record");
@@ -110,6 +93,7 @@ omm_err omm_coord_open(omm_coord **out, const omm_coord_options *options) {
     c->listed = options->enrolment ? options->enrolment->listed : options->run->node_count;
     c->node_max =
         options->enrolment ? options->enrolment->node_max : (uint32_t)options->run->node_count;
+    coord_room_share(c);
     c->layout = &options->run->layout;
     c->value_count = c->layout->value_count;
     omm_arena_init(&c->batch.arena, COORD_BATCH_ARENA_BYTES);

@@ -9,6 +9,7 @@
  *   upload.c        its payload, and the verdict
  *   batch.c         many steps with one commit
  *   verdict.c       receipts and refusal records
+ *   room.c          what fits a bundle
  *   round.c         opening, publishing and closing
  *   sum.c           aggregating
  *   state.c         what a round begins from, and what nodes get of it
@@ -36,9 +37,9 @@
 #include "omm/messages.h"
 
 #define COORD_ANONYMOUS OMM_COORD_NOBODY
-#define COORD_ANONYMOUS_RECORDS_MAX 32u /* refusals without identity kept per round */
+#define COORD_ANONYMOUS_RECORDS_MAX 32u /* refusals without identity kept per round (room.c) */
 #define COORD_ANONYMOUS_BYTES_MAX (4u << 20)
-#define COORD_NODE_RECORDS_MAX 8u     /* refusals kept per node and round */
+#define COORD_NODE_RECORDS_MAX 8u     /* refusals kept per node and round (room.c) */
 #define COORD_REPLACED_MAX 4u         /* how often a node may start its upload over in a round */
 #define COORD_LOGGED_REFUSALS_MAX 64u /* per round at level WARN; a flood goes on at DEBUG */
 #define COORD_UPLOAD_ARENA_BYTES OMM_MESSAGE_ARENA_BYTES
@@ -110,6 +111,7 @@ struct omm_coord {
     coord_canary *canary; /* NULL: there are none */
     size_t listed;        /* nodes when the run was made */
     uint32_t node_max;
+    uint32_t anonymous_records_max, node_records_max; /* room.c */
     uint32_t *by_id; /* (node_max) indices of run->nodes in ascending order of ids */
     const omm_layout *layout;
     size_t value_count;
@@ -330,6 +332,12 @@ const char *coord_canary_reason(const omm_coord *c, size_t node);
 OMM_CHECKED omm_err coord_canary_release(omm_coord *c, size_t node);
 OMM_CHECKED omm_err coord_canary_list(omm_buf *out, const omm_coord *c);
 void coord_canary_count(omm_coord_status *out, const omm_coord *c);
+
+/* ---- room.c ---- */
+/* Could the bundle of this run, with up to `most` nodes, be sealed?  Errors: CONFIG. */
+OMM_CHECKED omm_err coord_room_check(const omm_coord_options *o, size_t most);
+/* Set how many refusals are kept; o and node_max are there, and were checked. */
+void coord_room_share(omm_coord *c);
 
 /* ---- verdict.c ---- */
 bool coord_is_refusal(omm_err err);

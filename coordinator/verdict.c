@@ -50,8 +50,8 @@ static omm_err may_record(bool *may, omm_coord *c, const coord_row *row) {
     uint64_t count = 0;
     uint64_t bytes = 0;
     OMM_TRY(coord_store_rejected(&count, &bytes, c, row->round, row->node));
-    *may = row->node >= 0 ? count < COORD_NODE_RECORDS_MAX
-                          : count < COORD_ANONYMOUS_RECORDS_MAX &&
+    *may = row->node >= 0 ? count < c->node_records_max
+                          : count < c->anonymous_records_max &&
                                 bytes + row->bytes.size <= COORD_ANONYMOUS_BYTES_MAX;
     return OMM_OK;
 }
