@@ -59,16 +59,16 @@ def check_options(folder, name, options):
     """From the least limit upwards; each way out of the refusals below it."""
     seen = set()
     (least,) = [int(way[1]) for way in ways_of(name, train(folder, 20, options)) if way[0] == "--max-memory-mb"]
-    for limit in (least, least + 1, least + 2, least + 5, least + 20):
+    for limit in (least, least + 1, least + 5, least + 20):
         check_peak(name, limit, train(folder, limit, options))
-    for limit in (20, 25, least - 6, least - 4, least - 3, least - 2):
+    for limit in (20, least - 6, least - 4, least - 3, least - 2):
         done = train(folder, limit, options)
         if limit >= least - 3 and done.returncode == 0:  # the program itself takes up to 0.9 MB more or less each time
             check_peak(name, limit, done)
             continue
         for way in ways_of(name, done):
             seen.add(way[0] if way[0] != "no" else "no --eval")
-            if limit > 25 or way[0] != "--max-memory-mb":
+            if limit > 20 or way[0] != "--max-memory-mb":
                 follow(folder, name, limit, options, way)
     return seen
 
