@@ -10,9 +10,13 @@
 static omm_err make_room(audit *a) {
     size_t rounds = a->ev.round_count;
     a->offers = omm_arena_alloc(&a->arena, rounds + 1, sizeof *a->offers);
+    return a->offers ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "no memory for %zu rounds", rounds);
+}
+
+omm_err audit_remember_submissions(audit *a) {
+    size_t rounds = a->ev.round_count;
     a->submissions = omm_arena_alloc(&a->arena, rounds + 1, sizeof(audit_submission *));
-    if (!a->offers || !a->submissions)
-        return omm_raise(OMM_ERR_NOMEM, "no memory for %zu rounds", rounds);
+    if (!a->submissions) return omm_raise(OMM_ERR_NOMEM, "no memory for %zu rounds", rounds);
     for (size_t r = 0; r < rounds; r++) {
         size_t count = a->ev.rounds[r].accepted_count;
         a->submissions[r] = omm_arena_alloc(&a->arena, count + 1, sizeof **a->submissions);

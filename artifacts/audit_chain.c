@@ -6,6 +6,7 @@
  */
 #include "internal.h"
 #include "omm/envelope.h"
+#include "omm/mem.h"
 
 #include <string.h>
 
@@ -110,7 +111,7 @@ static void check_offer_message(audit *a, const char *path, const omm_offer *o, 
     if (!same_selection(o, &a->ev.rounds[r]))
         audit_fail(a, path, "selected nodes are not those of rounds.jsonl");
     for (size_t q = 0; q < r; q++)
-        if (a->offers[q].known && omm_digest_equal(&a->offers[q].offer.nonce, &o->nonce))
+        if (a->offers[q].known && omm_digest_equal(&a->offers[q].nonce, &o->nonce))
             audit_fail(a, path, "has the nonce of round %zu", q);
     check_nonce(a, path, o);
     check_global(a, path, o, omm_round_begins(&a->ev.rounds[r]));
@@ -119,22 +120,27 @@ static void check_offer_message(audit *a, const char *path, const omm_offer *o, 
 static void check_offer(audit *a, size_t r) {
     omm_bundle_path path = omm_bundle_path_offer((uint32_t)r);
     omm_buf text;
+    omm_arena arena;
     omm_envelope env;
-    audit_offer *out = &a->offers[r];
+    omm_offer offer;
+    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
     omm_buf_init(&text, OMM_ENVELOPE_BYTES_MAX);
     if (open_signed(a, &text, &env, path.text, &a->ev.rounds[r].offer, OMM_CONTEXT_OFFER)) {
         if (!omm_public_key_equal(&env.key, &a->ev.run.coordinator_key)) {
             audit_fail(a, path.text, "is not signed by the coordinator's key");
-        } else if (audit_expect(a, omm_offer_decode(&out->offer, env.payload, &a->arena),
-                                path.text)) {
-            out->known = out->offer.round == r && !out->offer.is_canary;
-            if (out->offer.is_canary)
+        } else if (audit_expect(a, omm_offer_decode(&offer, env.payload, &arena), path.text)) {
+            a->offers[r] = (audit_offer){.known = offer.round == r && !offer.is_canary,
+                                         .nonce = offer.nonce,
+                                         .global_digest = offer.global.digest,
+                                         .global_bytes = offer.global.size,
+                                         .envelope_bytes = text.size};
+            if (offer.is_canary)
                 audit_fail(a, path.text, "is a canary's offer, which no round is opened with");
-            out->envelope_bytes = text.size;
-            check_offer_message(a, path.text, &out->offer, r);
+            check_offer_message(a, path.text, &offer, r);
         }
     }
     omm_buf_fini(&text);
+    omm_arena_fini(&arena);
 }
 
 void audit_offers(audit *a) {
@@ -147,7 +153,6 @@ void audit_offers(audit *a) {
 static const char *submission_differs(const omm_submission *s, const omm_round_accepted *line,
                                       const omm_round_record *round, const audit_offer *offer,
                                       const omm_run_record *run) {
-    const omm_offer *o = &offer->offer;
     if (strcmp(s->run_id, run->run_id) != 0) return "run_id";
     if (s->round != round->round) return "round";
     if (!omm_digest_equal(&s->offer_digest, &round->offer)) return "offer_digest";
@@ -158,70 +163,138 @@ static const char *submission_differs(const omm_submission *s, const omm_round_a
     if (!omm_digest_equal(&s->payload.digest, &line->payload)) return "payload.digest";
     if (!omm_digest_equal(&s->payload.canonical, &line->canonical)) return "payload.canonical";
     if (!offer->known) return NULL; /* reported with the offer */
-    if (!omm_digest_equal(&s->nonce, &o->nonce)) return "nonce";
-    if (!omm_digest_equal(&s->global_digest, &o->global.digest)) return "global_digest";
+    if (!omm_digest_equal(&s->nonce, &offer->nonce)) return "nonce";
+    if (!omm_digest_equal(&s->global_digest, &offer->global_digest)) return "global_digest";
     return NULL;
 }
 
-static void check_submission(audit *a, size_t r, size_t i) {
+/* `env` points into `text`. */
+static bool open_submission(audit *a, omm_buf *text, omm_envelope *env, size_t r, size_t i) {
+    const omm_round_accepted *line = &a->ev.rounds[r].accepted[i];
+    omm_bundle_path path = omm_bundle_path_submission((uint32_t)r, &line->node);
+    if (!open_signed(a, text, env, path.text, &line->submission, OMM_CONTEXT_SUBMISSION))
+        return false;
+    omm_digest id = omm_key_id(&env->key);
+    if (omm_digest_equal(&id, &line->node) && evidence_node(&a->ev, &line->node) != SIZE_MAX)
+        return true;
+    audit_fail(a, path.text, "is not signed by the enrolled node that rounds.jsonl names");
+    return false;
+}
+
+static bool decode_submission(audit *a, omm_submission *out, omm_arena *arena,
+                              const omm_envelope *env, size_t r, size_t i) {
+    const omm_digest *node = &a->ev.rounds[r].accepted[i].node;
+    return audit_expect(a, omm_submission_decode(out, env->payload, arena),
+                        omm_bundle_path_submission((uint32_t)r, node).text);
+}
+
+bool audit_open_submission(audit *a, omm_submission *out, omm_arena *arena, omm_buf *text, size_t r,
+                           size_t i) {
+    omm_envelope env;
+    return open_submission(a, text, &env, r, i) && decode_submission(a, out, arena, &env, r, i);
+}
+
+/* What a node's residual goes on from: from its last accepted submission, or again from zero. */
+typedef struct residuals {
+    omm_digest zero;
+    omm_digest *last; /* after the node's last accepted submission, by index in run.nodes */
+    struct {
+        size_t round, index;
+    } * broken; /* accepted submissions that go on from another */
+    size_t broken_count, broken_capacity;
+} residuals;
+
+static omm_err residuals_open(residuals *out, audit *a) {
+    *out = (residuals){.zero = omm_residual_zero(a->ev.run.layout.value_count)};
+    out->last = omm_alloc(a->ev.run.node_count + 1, sizeof *out->last);
+    if (!out->last) return omm_raise(OMM_ERR_NOMEM, "no memory for residuals");
+    for (size_t n = 0; n < a->ev.run.node_count; n++) out->last[n] = out->zero;
+    return OMM_OK;
+}
+
+static void residuals_close(residuals *s) {
+    omm_free(s->last);
+    omm_free(s->broken);
+}
+
+static omm_err note_broken(residuals *s, size_t r, size_t i) {
+    if (s->broken_count == s->broken_capacity) {
+        size_t capacity = s->broken_capacity ? 2 * s->broken_capacity : 64;
+        void *grown = omm_grow(s->broken, s->broken_capacity, capacity, sizeof *s->broken);
+        if (!grown) return omm_raise(OMM_ERR_NOMEM, "no memory for residuals");
+        s->broken = grown;
+        s->broken_capacity = capacity;
+    }
+    s->broken[s->broken_count].round = r;
+    s->broken[s->broken_count++].index = i;
+    return OMM_OK;
+}
+
+static omm_err check_residual(audit *a, residuals *s, const omm_submission *message, size_t r,
+                              size_t i) {
+    omm_digest *last = &s->last[evidence_node(&a->ev, &a->ev.rounds[r].accepted[i].node)];
+    a->items++;
+    bool goes_on = omm_digest_equal(&message->residual_before, last) ||
+                   omm_digest_equal(&message->residual_before, &s->zero);
+    *last = message->residual_after;
+    return goes_on ? OMM_OK : note_broken(s, r, i);
+}
+
+static omm_err check_message(audit *a, residuals *s, const omm_submission *message,
+                             size_t envelope_bytes, size_t r, size_t i) {
     const omm_round_record *round = &a->ev.rounds[r];
     const omm_round_accepted *line = &round->accepted[i];
-    omm_bundle_path path = omm_bundle_path_submission((uint32_t)r, &line->node);
-    audit_submission *out = &a->submissions[r][i];
+    const char *field = submission_differs(message, line, round, &a->offers[r], &a->ev.run);
+    if (field)
+        audit_fail(a, omm_bundle_path_submission((uint32_t)r, &line->node).text,
+                   "%s is not what offer and rounds.jsonl say", field);
+    if (a->submissions)
+        a->submissions[r][i] = (audit_submission){.blob = audit_blob_digest(&message->payload),
+                                                  .payload_bytes = message->payload.size,
+                                                  .envelope_bytes = (uint32_t)envelope_bytes};
+    return check_residual(a, s, message, r, i);
+}
+
+static omm_err check_submission(audit *a, residuals *s, size_t r, size_t i) {
+    omm_err err = OMM_OK;
     omm_buf text;
+    omm_arena arena;
     omm_envelope env;
+    omm_submission message;
     omm_buf_init(&text, OMM_ENVELOPE_BYTES_MAX);
-    if (open_signed(a, &text, &env, path.text, &line->submission, OMM_CONTEXT_SUBMISSION)) {
-        omm_digest id = omm_key_id(&env.key);
-        out->is_signed =
-            omm_digest_equal(&id, &line->node) && evidence_node(&a->ev, &line->node) != SIZE_MAX;
-        if (!out->is_signed) {
-            audit_fail(a, path.text, "is not signed by the enrolled node that rounds.jsonl names");
-        } else if (audit_expect(a, omm_submission_decode(&out->message, env.payload, &a->arena),
-                                path.text)) {
-            out->known = true;
-            out->envelope_bytes = text.size;
-            const char *field =
-                submission_differs(&out->message, line, round, &a->offers[r], &a->ev.run);
-            if (field) audit_fail(a, path.text, "%s is not what offer and rounds.jsonl say", field);
-        }
+    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
+    if (open_submission(a, &text, &env, r, i)) {
+        a->signed_count++;
+        if (decode_submission(a, &message, &arena, &env, r, i))
+            err = check_message(a, s, &message, text.size, r, i);
     }
     omm_buf_fini(&text);
+    omm_arena_fini(&arena);
+    return err;
 }
 
-/* A node's residual goes on from its last accepted submission, or starts again at zero.
- * `last`: residual after the node's last accepted submission, by index in run.nodes. */
-static void check_residual(audit *a, size_t r, size_t i, omm_digest *last, const omm_digest *zero) {
-    const audit_submission *s = &a->submissions[r][i];
-    const omm_digest *id = &a->ev.rounds[r].accepted[i].node;
-    size_t node = evidence_node(&a->ev, id);
-    if (!s->known || node == SIZE_MAX) return; /* reported already */
-    omm_bundle_path path = omm_bundle_path_submission((uint32_t)r, id);
-    a->items++;
-    if (!omm_digest_equal(&s->message.residual_before, &last[node]) &&
-        !omm_digest_equal(&s->message.residual_before, zero))
-        audit_fail(a, path.text, "residual_before is neither the node's last residual nor zero");
-    last[node] = s->message.residual_after;
-}
-
-static void check_residuals(audit *a) {
-    omm_digest zero = omm_residual_zero(a->ev.run.layout.value_count);
-    omm_digest *last = omm_arena_alloc(&a->arena, a->ev.run.node_count + 1, sizeof *last);
-    if (!last) {
-        (void)audit_expect(a, omm_raise(OMM_ERR_NOMEM, "no memory for residuals"), "run.json");
-        return;
+/* What was noted is said after all else about submissions. */
+static void report_residuals(audit *a, const residuals *s) {
+    for (size_t k = 0; k < s->broken_count; k++) {
+        const size_t r = s->broken[k].round;
+        const omm_digest *node = &a->ev.rounds[r].accepted[s->broken[k].index].node;
+        audit_fail(a, omm_bundle_path_submission((uint32_t)r, node).text,
+                   "residual_before is neither the node's last residual nor zero");
     }
-    for (size_t n = 0; n < a->ev.run.node_count; n++) last[n] = zero;
-    for (size_t r = 0; r < a->ev.round_count; r++)
-        for (size_t i = 0; i < a->ev.rounds[r].accepted_count; i++)
-            check_residual(a, r, i, last, &zero);
 }
 
 void audit_submissions(audit *a) {
+    residuals s;
     if (!has_base(a)) return;
-    for (size_t r = 0; r < a->ev.round_count; r++)
-        for (size_t i = 0; i < a->ev.rounds[r].accepted_count; i++) check_submission(a, r, i);
-    check_residuals(a);
+    omm_err err = residuals_open(&s, a);
+    for (size_t r = 0; err == OMM_OK && r < a->ev.round_count; r++)
+        for (size_t i = 0; err == OMM_OK && i < a->ev.rounds[r].accepted_count; i++)
+            err = check_submission(a, &s, r, i);
+    if (err == OMM_OK)
+        report_residuals(a, &s);
+    else
+        (void)audit_expect(a, err, "run.json");
+    residuals_close(&s);
 }
 
 /* --- receipts --- */
@@ -242,18 +315,20 @@ static void check_receipt(audit *a, size_t r, size_t i) {
     omm_buf text;
     omm_envelope env;
     omm_receipt receipt;
+    omm_arena arena;
+    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
     omm_buf_init(&text, OMM_ENVELOPE_BYTES_MAX);
     if (open_signed(a, &text, &env, path.text, &line->receipt, OMM_CONTEXT_RECEIPT)) {
-        a->submissions[r][i].receipt_bytes = text.size;
+        if (a->submissions) a->submissions[r][i].receipt_bytes = (uint32_t)text.size;
         if (!omm_public_key_equal(&env.key, &a->ev.run.coordinator_key)) {
             audit_fail(a, path.text, "is not signed by the coordinator's key");
-        } else if (audit_expect(a, omm_receipt_decode(&receipt, env.payload, &a->arena),
-                                path.text)) {
+        } else if (audit_expect(a, omm_receipt_decode(&receipt, env.payload, &arena), path.text)) {
             const char *field = receipt_differs(&receipt, line, (uint32_t)r, a->ev.run.run_id);
             if (field) audit_fail(a, path.text, "%s is not what rounds.jsonl says", field);
         }
     }
     omm_buf_fini(&text);
+    omm_arena_fini(&arena);
 }
 
 void audit_receipts(audit *a) {

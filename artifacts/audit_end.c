@@ -20,9 +20,9 @@ static omm_ledger_record expected_row(const audit *a, size_t r, size_t i) {
     omm_wire_round sizes = {
         .poll_bytes = omm_wire_poll_bytes((uint32_t)r),
         .offer_bytes = offer->envelope_bytes,
-        .global_bytes = offer->offer.global.size,
+        .global_bytes = offer->global_bytes,
         .submission_bytes = s->envelope_bytes,
-        .payload_bytes = s->message.payload.size,
+        .payload_bytes = s->payload_bytes,
         .receipt_bytes = s->receipt_bytes,
     };
     omm_ledger_record row = {.round = (uint32_t)r,
@@ -44,7 +44,7 @@ void audit_ledger(audit *a) {
     for (size_t r = 0; r < a->ev.round_count; r++)
         for (size_t i = 0; i < a->ev.rounds[r].accepted_count; i++, at++) {
             const audit_submission *s = &a->submissions[r][i];
-            if (at >= a->ev.ledger_count || !a->offers[r].known || !s->known) continue;
+            if (at >= a->ev.ledger_count || !a->offers[r].known || s->envelope_bytes == 0) continue;
             omm_ledger_record row = expected_row(a, r, i);
             a->items++;
             if (!same_row(&row, &a->ev.ledger[at]))

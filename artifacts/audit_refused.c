@@ -92,7 +92,9 @@ static void check_receipt(audit *a, size_t r, size_t k) {
     omm_buf text;
     omm_envelope env;
     omm_receipt receipt;
+    omm_arena arena;
     if (!refused->has_receipt) return;
+    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
     omm_buf_init(&text, OMM_ENVELOPE_BYTES_MAX);
     if (audit_read(a, &text, path.text) &&
         audit_expect(a, omm_envelope_open_as(&env, OMM_CONTEXT_RECEIPT, omm_buf_view(&text)),
@@ -102,13 +104,13 @@ static void check_receipt(audit *a, size_t r, size_t k) {
             audit_fail(a, path.text, "is not what rounds.jsonl names: another digest");
         if (!omm_public_key_equal(&env.key, &a->ev.run.coordinator_key)) {
             audit_fail(a, path.text, "is not signed by the coordinator's key");
-        } else if (audit_expect(a, omm_receipt_decode(&receipt, env.payload, &a->arena),
-                                path.text)) {
+        } else if (audit_expect(a, omm_receipt_decode(&receipt, env.payload, &arena), path.text)) {
             const char *field = receipt_differs(&receipt, refused, (uint32_t)r, a->ev.run.run_id);
             if (field) audit_fail(a, path.text, "%s is not what rounds.jsonl says", field);
         }
     }
     omm_buf_fini(&text);
+    omm_arena_fini(&arena);
 }
 
 void audit_refusals(audit *a) {

@@ -1,5 +1,6 @@
 /* What can be recomputed from signed payloads: values, norms, the masters, and the broadcasts. */
 #include "internal.h"
+#include "omm/envelope.h"
 #include "omm/fedavg.h"
 #include "omm/mem.h"
 
@@ -102,16 +103,45 @@ static const char *blob_differs(const omm_blob *is, const omm_blob *said) {
     return NULL;
 }
 
+omm_digest audit_blob_digest(const omm_blob *blob) {
+    omm_hasher h;
+    uint8_t size[8];
+    omm_put_u64(size, blob->size);
+    omm_hasher_init(&h);
+    omm_hasher_update(&h, omm_bytes_of(size, sizeof size));
+    omm_hasher_update(&h, omm_bytes_of(blob->digest.b, sizeof blob->digest.b));
+    for (size_t i = 0; i < blob->chunk_count; i++)
+        omm_hasher_update(&h, omm_bytes_of(blob->chunk_digests[i].b, 32));
+    return omm_hasher_final(&h);
+}
+
+/* What it is that the submission says otherwise. */
+static void report_blob(audit *a, const char *path, const omm_blob *is, size_t r, size_t i) {
+    omm_arena arena;
+    omm_buf text;
+    omm_submission said;
+    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
+    omm_buf_init(&text, OMM_ENVELOPE_BYTES_MAX);
+    if (audit_open_submission(a, &said, &arena, &text, r, i)) {
+        const char *what = blob_differs(is, &said.payload);
+        if (what) audit_fail(a, path, "is not the payload that was submitted: another %s", what);
+    }
+    omm_buf_fini(&text);
+    omm_arena_fini(&arena);
+}
+
 /* The manifest of the submission describes the bytes. */
-static void check_blob(audit *a, const char *path, const audit_submission *s, omm_bytes sent) {
+static void check_blob(audit *a, const char *path, size_t r, size_t i, omm_bytes sent) {
     omm_arena arena;
     omm_blob blob;
-    if (!s->known) return; /* reported with the submission */
+    const audit_submission *s = &a->submissions[r][i];
+    if (s->envelope_bytes == 0) return; /* reported with the submission */
     omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
-    if (audit_expect(a, omm_blob_describe(&blob, &arena, sent, &s->message.payload.canonical),
+    if (audit_expect(a,
+                     omm_blob_describe(&blob, &arena, sent, &a->ev.rounds[r].accepted[i].canonical),
                      path)) {
-        const char *what = blob_differs(&blob, &s->message.payload);
-        if (what) audit_fail(a, path, "is not the payload that was submitted: another %s", what);
+        omm_digest digest = audit_blob_digest(&blob);
+        if (!omm_digest_equal(&digest, &s->blob)) report_blob(a, path, &blob, r, i);
     }
     omm_arena_fini(&arena);
 }
@@ -125,7 +155,7 @@ static void check_payload(audit *a, scratch *s, size_t r, size_t i) {
     omm_buf_init(&bytes, 0);
     audit_name(a, path.text);
     if (audit_expect(a, decode_payload(s->values, &info, &bytes, a, &line->payload), path.text)) {
-        check_blob(a, path.text, &a->submissions[r][i], omm_buf_view(&bytes));
+        check_blob(a, path.text, r, i, omm_buf_view(&bytes));
         if (!omm_digest_equal(&info.sent_digest, &line->payload))
             audit_fail(a, path.text, "is not what its name says");
         if (!omm_digest_equal(&info.payload_digest, &line->canonical))

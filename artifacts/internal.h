@@ -94,19 +94,21 @@ typedef struct audit_file {
     bool named;
 } audit_file;
 
-/* What a round's offer says, as far as it could be read. */
+/* What a round's offer says that later checks ask for, as far as it could be read. */
 typedef struct audit_offer {
     bool known;
-    omm_offer offer;
+    omm_digest nonce, global_digest;
+    uint64_t global_bytes;
     size_t envelope_bytes;
 } audit_offer;
 
-/* An accepted submission, as far as it could be read. */
+/* The same of an accepted submission.  There is one of these for every submission of a run: nothing of a message is
+ * kept that can be read again. */
 typedef struct audit_submission {
-    bool known;     /* decoded */
-    bool is_signed; /* by the enrolled node that the line names */
-    omm_submission message;
-    size_t envelope_bytes, receipt_bytes; /* 0: unknown */
+    omm_digest blob; /* audit_blob_digest of its payload's description */
+    uint64_t payload_bytes;
+    uint32_t envelope_bytes; /* 0: it could not be read */
+    uint32_t receipt_bytes;  /* 0: the same of its receipt */
 } audit_submission;
 
 typedef struct audit {
@@ -114,7 +116,8 @@ typedef struct audit {
     omm_arena arena;
     omm_pool *pool;
     audit_offer *offers;            /* (ev.round_count) */
-    audit_submission **submissions; /* [round][index in accepted] */
+    audit_submission **submissions; /* [round][index in accepted]; NULL in judge */
+    size_t signed_count;            /* accepted ones that the enrolled node has signed */
     audit_file *files;              /* ascending by path; NULL in judge */
     size_t file_count;
     /* Where failures go, and how many things the current check has looked at. */
@@ -126,6 +129,8 @@ typedef struct audit {
 
 /* Load the evidence and make room.  Errors: NOMEM. */
 OMM_CHECKED omm_err audit_open(audit *a, const char *dir);
+/* From now on audit_submissions keeps what payloads and ledger are compared with.  Errors: NOMEM. */
+OMM_CHECKED omm_err audit_remember_submissions(audit *a);
 void audit_close(audit *a);
 void audit_fail(audit *a, const char *path, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
@@ -136,6 +141,13 @@ bool audit_read(audit *a, omm_buf *out, const char *path);
 void audit_name(audit *a, const char *path);
 /* Has it been named?  False when the files are not known (judge). */
 bool audit_is_named(audit *a, const char *path);
+
+/* Read accepted submission `i` of round `r`: what rounds.jsonl names, and signed by the enrolled node.  Its parts live in
+ * `arena` and `text`, both initialised by the caller.  False: not so, which is reported. */
+bool audit_open_submission(audit *a, omm_submission *out, omm_arena *arena, omm_buf *text, size_t r,
+                           size_t i);
+/* Digest over size, digest and chunks of what a blob describes. */
+omm_digest audit_blob_digest(const omm_blob *blob);
 
 /* Each needs run.json and rounds.jsonl; without them it fails and says so.  In this order: later
  * ones use what earlier ones read. */
@@ -152,7 +164,7 @@ void audit_eval(audit *a);        /* audit_end.c */
 void audit_end(audit *a);         /* audit_end.c: close.env */
 
 /* judge_repro.c: the verdicts of measured/repro.json, after the chain has been audited. */
-OMM_CHECKED omm_err judge_repro(omm_verdicts *out, const omm_gate_context *context, const audit *a);
+OMM_CHECKED omm_err judge_repro(omm_verdicts *out, const omm_gate_context *context, audit *a);
 
 /* Values of state `number` (0 .. rounds): adapters/rNNN.bin decoded.  (value_count) in `values`. */
 bool audit_broadcast_values(audit *a, float *values, omm_encoded *info, uint32_t number);

@@ -234,16 +234,13 @@ static omm_err judge_control(omm_verdicts *out, const omm_gate_context *context,
 
 /* --- integrity --- */
 
-static omm_err judge_integrity(omm_verdicts *out, const omm_gate_context *context, audit *a) {
+static omm_err judge_integrity(omm_verdicts *out, const omm_gate_context *context, const audit *a) {
     const evidence *ev = &a->ev;
     const file_state *file = ev->run_file.err != OMM_OK ? &ev->run_file : &ev->rounds_file;
     omm_gate_source source = source_of(ev, file, "rounds.jsonl");
     omm_gate_integrity_counts counts = {0};
-    for (size_t r = 0; r < ev->round_count; r++)
-        for (size_t i = 0; i < ev->rounds[r].accepted_count; i++) {
-            counts.accepted++;
-            counts.unsigned_accepted += !a->submissions[r][i].is_signed;
-        }
+    for (size_t r = 0; r < ev->round_count; r++) counts.accepted += ev->rounds[r].accepted_count;
+    counts.unsigned_accepted = counts.accepted - a->signed_count;
     counts.checks = a->items;
     counts.faults = a->failures;
     return omm_gate_integrity(out, context, &source, &counts);

@@ -1,6 +1,7 @@
 /* The reproducibility rows: what was repeated must be what the receipts' hash chose, must be
  * compared with what the bundle says, and must have run on something else than the run itself. */
 #include "internal.h"
+#include "omm/envelope.h"
 #include "omm/mem.h"
 
 #include <stdio.h>
@@ -17,8 +18,28 @@ static size_t order_of(const audit *a, const omm_audit_item *order, size_t count
     return SIZE_MAX;
 }
 
+/* The digest after step `steps` of an accepted submission, or after its last one: a repetition may end with the
+ * training.  In hex; "" when it cannot be read. */
+static void step_digest(char out[OMM_DIGEST_HEX_SIZE], audit *a, size_t steps,
+                        const omm_audit_item *item) {
+    omm_buf text;
+    omm_arena arena;
+    omm_submission message;
+    omm_buf_init(&text, OMM_ENVELOPE_BYTES_MAX);
+    omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
+    if (audit_open_submission(a, &message, &arena, &text, item->round, item->index)) {
+        size_t last = message.step_digests.size / 8;
+        if (steps < last) last = steps;
+        omm_digest padded = {{0}};
+        if (last > 0) memcpy(padded.b, message.step_digests.data + 8 * (last - 1), 8);
+        if (last > 0) omm_digest_hex(out, &padded);
+    }
+    omm_buf_fini(&text);
+    omm_arena_fini(&arena);
+}
+
 /* What the bundle says the repetition must give, in hex; "" when it says nothing. */
-static void expected_of(char out[OMM_DIGEST_HEX_SIZE], const audit *a, const omm_repro_check *c,
+static void expected_of(char out[OMM_DIGEST_HEX_SIZE], audit *a, const omm_repro_check *c,
                         const omm_audit_item *item) {
     out[0] = '\0';
     if (!item) {
@@ -29,13 +50,7 @@ static void expected_of(char out[OMM_DIGEST_HEX_SIZE], const audit *a, const omm
         omm_digest_hex(out, &a->ev.rounds[item->round].accepted[item->index].canonical);
         return;
     }
-    const audit_submission *s = &a->submissions[item->round][item->index];
-    size_t steps = s->known ? s->message.step_digests.size / 8 : 0;
-    if (steps == 0) return;
-    size_t last = c->steps < steps ? c->steps : steps; /* a repetition may end with the training */
-    omm_digest padded = {{0}};
-    memcpy(padded.b, s->message.step_digests.data + 8 * (last - 1), 8);
-    omm_digest_hex(out, &padded);
+    step_digest(out, a, c->steps, item);
 }
 
 static bool kind_of(omm_gate_repeat_kind *kind, const char *name) {
@@ -67,7 +82,7 @@ static void count_kinds(size_t *counts, const omm_repro_record *record) {
 }
 
 /* Why a row cannot count, or NULL.  The first k of the order are repeated, whatever k is. */
-static const char *row_of(omm_gate_repeat *row, const audit *a, const omm_repro_record *record,
+static const char *row_of(omm_gate_repeat *row, audit *a, const omm_repro_record *record,
                           const omm_repro_check *c, const omm_audit_item *order, size_t count,
                           const size_t *kinds) {
     char expected[OMM_DIGEST_HEX_SIZE];
@@ -87,7 +102,7 @@ static const char *row_of(omm_gate_repeat *row, const audit *a, const omm_repro_
     return NULL;
 }
 
-static omm_err judge_rows(omm_verdicts *out, const omm_gate_context *context, const audit *a,
+static omm_err judge_rows(omm_verdicts *out, const omm_gate_context *context, audit *a,
                           const omm_repro_record *record, omm_gate_source *source,
                           omm_arena *arena) {
     omm_audit_item *order = NULL;
@@ -103,7 +118,7 @@ static omm_err judge_rows(omm_verdicts *out, const omm_gate_context *context, co
                                     source->problem ? 0 : record->check_count);
 }
 
-omm_err judge_repro(omm_verdicts *out, const omm_gate_context *context, const audit *a) {
+omm_err judge_repro(omm_verdicts *out, const omm_gate_context *context, audit *a) {
     omm_arena arena;
     omm_buf text;
     omm_repro_record record;

@@ -189,6 +189,7 @@ static omm_err verify_open(verifier *v, audit *a) {
             memset(a, 0, sizeof *a); /* closed already */
             return err;
         }
+        OMM_TRY(audit_remember_submissions(a));
     }
     a->fail = keep_failure;
     a->ud = v;
