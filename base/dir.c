@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define DEPTH_MAX 64
-#define NAMES_BYTES_MAX ((size_t)64 << 20)
+#define BATCH_NAMES ((size_t)8192) /* of up to so many, and as many again, while a folder is read */
 
 /* --- paths --- */
 
@@ -159,92 +159,177 @@ omm_err omm_dir_remove(const char *path) {
 
 /* --- walk --- */
 
+/* Names are taken in order, so many at a time: a folder is read again for those that follow, and what is in memory
+ * does not grow with the number of files. */
+typedef struct name_batch {
+    omm_arena arena;
+    char **
+        names; /* (count) in `arena`; a folder's ends with a slash, by which it sorts as its files do */
+    size_t count, capacity;
+    bool more; /* there are names behind the last one */
+} name_batch;
+
 typedef struct walk {
     const char *root;
-    omm_arena names;
-    char **paths; /* each in `names` */
-    size_t count;
-    size_t capacity;
+    omm_dir_each each;
+    void *ud;
 } walk;
 
-static omm_err walk_keep(walk *w, const char *relative) {
-    if (w->count == w->capacity) {
-        size_t capacity = w->capacity ? w->capacity * 2 : 64;
-        char **grown = omm_grow(w->paths, w->capacity, capacity, sizeof *grown);
-        if (!grown) return omm_raise(OMM_ERR_NOMEM, "%s: %zu file names", w->root, capacity);
-        w->paths = grown;
-        w->capacity = capacity;
+static void batch_fini(name_batch *b) {
+    omm_free(b->names);
+    omm_arena_fini(&b->arena);
+}
+
+static const char *batch_last(const name_batch *b) {
+    return b->count > 0 ? b->names[b->count - 1] : "";
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b); /* bytes, unsigned */
+}
+
+static omm_err batch_keep(name_batch *b, const char *name) {
+    if (b->count == b->capacity) {
+        size_t capacity = b->capacity ? b->capacity * 2 : 64;
+        char **grown = omm_grow(b->names, b->capacity, capacity, sizeof *grown);
+        if (!grown) return omm_raise(OMM_ERR_NOMEM, "no memory for %zu file names", capacity);
+        b->names = grown;
+        b->capacity = capacity;
     }
-    char *copy = omm_arena_strdup(&w->names, relative);
-    if (!copy) {
-        bool full = w->names.total > NAMES_BYTES_MAX / 2;
-        return omm_raise(full ? OMM_ERR_TOO_BIG : OMM_ERR_NOMEM, "%s: file names over memory",
-                         w->root);
-    }
-    w->paths[w->count++] = copy;
+    char *copy = omm_arena_strdup(&b->arena, name);
+    if (!copy) return omm_raise(OMM_ERR_NOMEM, "no memory for file names");
+    b->names[b->count++] = copy;
     return OMM_OK;
 }
 
-static omm_err walk_folder(walk *w, const char *relative, int depth);
-
-static omm_err walk_entry(walk *w, int folder, const char *relative, int depth) {
-    const char *slash = strrchr(relative, '/');
-    struct stat st;
-    if (fstatat(folder, slash ? slash + 1 : relative, &st, AT_SYMLINK_NOFOLLOW) != 0)
-        return omm_raise(OMM_ERR_IO, "stat %s/%s: %s", w->root, relative, strerror(errno));
-    if (S_ISREG(st.st_mode)) return walk_keep(w, relative);
-    if (S_ISDIR(st.st_mode)) return walk_folder(w, relative, depth + 1);
-    return omm_raise(OMM_ERR_FORMAT, "%s/%s: %s, not a file or a folder", w->root, relative,
-                     S_ISLNK(st.st_mode) ? "a symbolic link" : "a special file");
+/* Sort them, and keep the first BATCH_NAMES alone. */
+static omm_err batch_cut(name_batch *b) {
+    if (b->count > 0) qsort(b->names, b->count, sizeof *b->names, compare_names);
+    if (b->count <= BATCH_NAMES) return OMM_OK;
+    name_batch kept = {.more = true};
+    omm_arena_init(&kept.arena, SIZE_MAX);
+    omm_err err = OMM_OK;
+    for (size_t i = 0; err == OMM_OK && i < BATCH_NAMES; i++) err = batch_keep(&kept, b->names[i]);
+    batch_fini(b);
+    *b = kept;
+    return err;
 }
 
-static omm_err walk_read(walk *w, DIR *dir, const char *relative, int depth) {
-    char child[OMM_PATH_MAX];
-    for (;;) {
+/* NULL: *err says why. */
+static DIR *open_walked(omm_err *err, const walk *w, const char *relative, int depth) {
+    char path[OMM_PATH_MAX];
+    *err = depth <= DEPTH_MAX
+               ? omm_path_join(path, w->root, relative)
+               : omm_raise(OMM_ERR_TOO_BIG, "%s/%s: nested too deep", w->root, relative);
+    if (*err != OMM_OK) return NULL;
+    int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | (depth > 0 ? O_NOFOLLOW : 0);
+    int fd = open(path, flags);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (dir) return dir;
+    *err = omm_raise(fd < 0 && errno == ENOENT ? OMM_ERR_NOT_FOUND : OMM_ERR_IO,
+                     "open folder %s: %s", path, strerror(errno));
+    if (fd >= 0) close(fd);
+    return NULL;
+}
+
+/* The next entry: its path and whether it is a folder.  *child is empty at the end. */
+static omm_err next_entry(char child[OMM_PATH_MAX], bool *is_folder, const walk *w, DIR *dir,
+                          const char *relative) {
+    struct stat st;
+    const struct dirent *entry = NULL;
+    child[0] = '\0';
+    do {
         errno = 0;
-        const struct dirent *entry = readdir(dir);
+        entry = readdir(dir);
         if (!entry && errno != 0)
             return omm_raise(OMM_ERR_IO, "read folder %s/%s: %s", w->root, relative,
                              strerror(errno));
         if (!entry) return OMM_OK;
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-        OMM_TRY(omm_path_join(child, relative, entry->d_name));
-        OMM_TRY(walk_entry(w, dirfd(dir), child, depth));
-    }
+    } while (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0);
+    OMM_TRY(omm_path_join(child, relative, entry->d_name));
+    *is_folder = entry->d_type == DT_DIR;
+    if (entry->d_type == DT_DIR || entry->d_type == DT_REG) return OMM_OK;
+    if (fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return omm_raise(OMM_ERR_IO, "stat %s/%s: %s", w->root, child, strerror(errno));
+    *is_folder = S_ISDIR(st.st_mode);
+    if (*is_folder || S_ISREG(st.st_mode)) return OMM_OK;
+    return omm_raise(OMM_ERR_FORMAT, "%s/%s: %s, not a file or a folder", w->root, child,
+                     S_ISLNK(st.st_mode) ? "a symbolic link" : "a special file");
 }
 
-static omm_err walk_folder(walk *w, const char *relative, int depth) {
-    if (depth > DEPTH_MAX)
-        return omm_raise(OMM_ERR_TOO_BIG, "%s/%s: nested too deep", w->root, relative);
-    char path[OMM_PATH_MAX];
-    OMM_TRY(omm_path_join(path, w->root, relative));
-    int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | (depth > 0 ? O_NOFOLLOW : 0);
-    int fd = open(path, flags);
-    if (fd < 0)
-        return omm_raise(errno == ENOENT ? OMM_ERR_NOT_FOUND : OMM_ERR_IO, "open folder %s: %s",
-                         path, strerror(errno));
-    DIR *dir = fdopendir(fd);
-    if (!dir) {
-        omm_err err = omm_raise(OMM_ERR_IO, "read folder %s: %s", path, strerror(errno));
-        close(fd);
-        return err;
+/* Is there nothing but files and folders? */
+static omm_err check_folder(const walk *w, const char *relative, int depth) {
+    char child[OMM_PATH_MAX];
+    bool is_folder = false;
+    omm_err err = OMM_OK;
+    DIR *dir = open_walked(&err, w, relative, depth);
+    if (!dir) return err;
+    err = next_entry(child, &is_folder, w, dir, relative);
+    while (err == OMM_OK && child[0]) {
+        if (is_folder) err = check_folder(w, child, depth + 1);
+        if (err == OMM_OK) err = next_entry(child, &is_folder, w, dir, relative);
     }
-    omm_err err = walk_read(w, dir, relative, depth);
     closedir(dir);
     return err;
 }
 
-static int compare_paths(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b); /* bytes, unsigned */
+/* The first names behind `last`. */
+static omm_err read_batch(name_batch *b, const walk *w, DIR *dir, const char *relative,
+                          const char *last) {
+    char child[OMM_PATH_MAX];
+    bool is_folder = false;
+    omm_err err = OMM_OK;
+    rewinddir(dir);
+    while (err == OMM_OK && (err = next_entry(child, &is_folder, w, dir, relative)) == OMM_OK &&
+           child[0]) {
+        if (is_folder) err = omm_path_join(child, child, "");
+        bool is_near = !b->more || strcmp(child, b->names[BATCH_NAMES - 1]) < 0;
+        if (err != OMM_OK || !is_near || strcmp(child, last) <= 0) continue;
+        err = batch_keep(b, child);
+        if (err == OMM_OK && b->count == 2 * BATCH_NAMES) err = batch_cut(b);
+    }
+    return err == OMM_OK ? batch_cut(b) : err;
+}
+
+static omm_err walk_folder(const walk *w, const char *relative, int depth);
+
+static omm_err walk_batch(const walk *w, const name_batch *b, int depth) {
+    for (size_t i = 0; i < b->count; i++) {
+        char *name = b->names[i];
+        size_t size = strlen(name);
+        if (name[size - 1] != '/') {
+            OMM_TRY(w->each(w->ud, name));
+            continue;
+        }
+        name[size - 1] = '\0';
+        omm_err err = walk_folder(w, name, depth + 1);
+        name[size - 1] = '/';
+        OMM_TRY(err);
+    }
+    return OMM_OK;
+}
+
+static omm_err walk_folder(const walk *w, const char *relative, int depth) {
+    char last[OMM_PATH_MAX] = "";
+    bool more = true;
+    omm_err err = OMM_OK;
+    DIR *dir = open_walked(&err, w, relative, depth);
+    if (!dir) return err;
+    while (err == OMM_OK && more) {
+        name_batch b = {.more = false};
+        omm_arena_init(&b.arena, SIZE_MAX);
+        err = read_batch(&b, w, dir, relative, last);
+        more = b.more;
+        if (err == OMM_OK && more) err = omm_path_join(last, "", batch_last(&b));
+        if (err == OMM_OK) err = walk_batch(w, &b, depth);
+        batch_fini(&b);
+    }
+    closedir(dir);
+    return err;
 }
 
 omm_err omm_dir_walk(const char *dir, omm_dir_each each, void *ud) {
-    walk w = {.root = dir};
-    omm_arena_init(&w.names, NAMES_BYTES_MAX);
-    omm_err err = walk_folder(&w, "", 0);
-    if (err == OMM_OK && w.count > 0) qsort(w.paths, w.count, sizeof *w.paths, compare_paths);
-    for (size_t i = 0; err == OMM_OK && i < w.count; i++) err = each(ud, w.paths[i]);
-    omm_free(w.paths);
-    omm_arena_fini(&w.names);
-    return err;
+    const walk w = {dir, each, ud};
+    OMM_TRY(check_folder(&w, "", 0));
+    return walk_folder(&w, "", 0);
 }

@@ -30,6 +30,12 @@ omm_err omm_file_in_read(omm_file_in *in, void *to, size_t size) {
     return OMM_OK;
 }
 
+omm_err omm_file_in_seek(omm_file_in *in, uint64_t offset) {
+    if (offset <= INT64_MAX && lseek(in->fd, (off_t)offset, SEEK_SET) >= 0) return OMM_OK;
+    return omm_raise(OMM_ERR_IO, "seek in %s: %s", in->path,
+                     offset <= INT64_MAX ? strerror(errno) : "beyond any file");
+}
+
 void omm_file_in_close(omm_file_in *in) {
     close(in->fd);
     in->fd = -1;

@@ -1,11 +1,13 @@
 #include "omm/file.h"
 #include "omm/file_in.h"
 #include "omm/mem.h"
+#include "omm/mem_count.h"
 #include "omm_test.h"
 
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -292,6 +294,52 @@ static void walk_is_in_byte_order(void) {
     CHECK_ERR(omm_dir_walk(at("d/a"), note, &s), OMM_ERR_IO);
 }
 
+enum { LARGE_FILES = 33002, LARGE_STEP = 7919, LARGE_NAME_BYTES = 200 };
+
+typedef struct large_walk {
+    const char *root;
+    size_t number; /* of the next file */
+    bool skips;    /* every third is gone */
+} large_walk;
+
+/* In order, each once; every third is removed. */
+static omm_err visit_large(void *ud, const char *relative) {
+    large_walk *w = ud;
+    char path[OMM_PATH_MAX];
+    if (w->skips && w->number % 3 == 0) w->number++;
+    CHECK_EQ(strlen(relative), LARGE_NAME_BYTES);
+    CHECK_EQ(strtoul(relative + LARGE_NAME_BYTES - 5, NULL, 10), w->number);
+    CHECK_OK(omm_path_join(path, w->root, relative));
+    if (w->number++ % 3 == 0) CHECK_OK(omm_file_remove(path));
+    return OMM_OK;
+}
+
+/* Many more names than are held at once, made in another order. */
+static void walk_holds_some_names_at_a_time(void) {
+    char root[OMM_PATH_MAX], name[OMM_PATH_MAX], number[LARGE_NAME_BYTES + 1];
+    char one[OMM_PATH_MAX];
+    CHECK_OK(omm_path_join(root, s_root, "large"));
+    CHECK_OK(omm_path_join(one, s_root, "large_one"));
+    CHECK_OK(omm_dir_make(root));
+    CHECK_OK(omm_file_write_fast(one, omm_bytes_str(""), 0644));
+    for (size_t i = 0; i < LARGE_FILES; i++) {
+        (void)snprintf(number, sizeof number, "%0*zu", LARGE_NAME_BYTES,
+                       i * LARGE_STEP % LARGE_FILES);
+        CHECK_OK(omm_path_join(name, root, number));
+        CHECK_EQ(link(one, name), 0); /* quicker than a file of its own */
+    }
+    large_walk w = {.root = root};
+    omm_mem_peak_restart();
+    const size_t before = omm_mem_bytes();
+    CHECK_OK(omm_dir_walk(root, visit_large, &w));
+    CHECK_EQ(w.number, LARGE_FILES);
+    CHECK(omm_mem_peak() - before < (size_t)LARGE_FILES * LARGE_NAME_BYTES);
+    w = (large_walk){.root = root, .skips = true};
+    CHECK_OK(omm_dir_walk(root, visit_large, &w));
+    CHECK_EQ(w.number, LARGE_FILES);
+    CHECK_OK(omm_dir_remove(root));
+}
+
 static void walk_refuses_links_and_special_files(void) {
     seen s = {.answer = OMM_OK};
     CHECK_OK(omm_dir_make(at("l/deep")));
@@ -446,6 +494,10 @@ static void read_in_pieces(void) {
     CHECK(memcmp(piece, "mea", 3) == 0);
     CHECK_ERR(omm_file_in_read(&in, piece, 2), OMM_ERR_SIZE);
     CHECK(strstr(omm_err_sentence(), "piecemeal ends 1 bytes early") != NULL);
+    CHECK_OK(omm_file_in_seek(&in, 1));
+    CHECK_OK(omm_file_in_read(&in, piece, 4));
+    CHECK(memcmp(piece, "iece", 4) == 0);
+    CHECK_ERR(omm_file_in_seek(&in, UINT64_MAX), OMM_ERR_IO);
     omm_file_in_close(&in);
     CHECK_ERR(omm_file_in_open(&in, at("none")), OMM_ERR_NOT_FOUND);
     CHECK_OK(omm_file_in_open(&in, s_root)); /* a folder opens, and gives nothing */
@@ -467,6 +519,7 @@ int main(void) {
     read_obeys_its_limit();
     read_and_walk_survive_failing_memory();
     walk_is_in_byte_order();
+    walk_holds_some_names_at_a_time();
     walk_refuses_links_and_special_files();
     folders_are_made_and_removed();
     nesting_is_limited();

@@ -78,10 +78,11 @@ OMM_CHECKED omm_err omm_dir_sync_of(const char *path);
 OMM_CHECKED omm_err omm_dir_remove(const char *path);
 
 /* Call `each` for every regular file under `dir`, recursively, in ascending byte order of the
- * relative path ("a/b.json").  The paths are collected first, so `each` may add or remove files.
+ * relative path ("a/b.json").  Names are held some thousands at a time, however many there are.  `each` may remove
+ * files; what is added meanwhile behind the file at hand may be visited, too.
  * Symbolic links and special files are refused before the first call.  The first error of `each`
  * stops the walk and is returned.
- * Errors: NOT_FOUND, IO, FORMAT (a link, a special file), TOO_BIG (64 levels, 64 MiB of names), NOMEM. */
+ * Errors: NOT_FOUND, IO, FORMAT (a link, a special file), TOO_BIG (64 levels), NOMEM. */
 typedef omm_err (*omm_dir_each)(void *ud, const char *relative_path);
 OMM_CHECKED omm_err omm_dir_walk(const char *dir, omm_dir_each each, void *ud);
 

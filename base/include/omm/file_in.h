@@ -10,6 +10,7 @@
 #include "omm/file.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct omm_file_in {
     int fd;
@@ -20,6 +21,8 @@ typedef struct omm_file_in {
 OMM_CHECKED omm_err omm_file_in_open(omm_file_in *in, const char *path);
 /* The next `size` bytes, all of them.  Errors: IO, SIZE (the file ends before). */
 OMM_CHECKED omm_err omm_file_in_read(omm_file_in *in, void *to, size_t size);
+/* What is read next begins `offset` bytes behind the beginning.  Errors: IO (no file that can be moved in). */
+OMM_CHECKED omm_err omm_file_in_seek(omm_file_in *in, uint64_t offset);
 void omm_file_in_close(omm_file_in *in);
 
 #endif
