@@ -2,6 +2,7 @@
 #include "omm/bundle.h"
 #include "omm/json.h"
 #include "omm/mem.h"
+#include "omm/mem_count.h"
 #include "omm_test.h"
 #include "testkit.h"
 
@@ -216,8 +217,73 @@ static void test_manifest_of_a_million(void) {
     omm_free(files);
 }
 
+/* The manifest that this text is, read without its list; OK, or why not. */
+static omm_err read_head(manifest *out, omm_arena *arena, const char *dir, omm_bytes text) {
+    kit_write(dir, "manifest.json", text);
+    return manifest_read_head(out, arena, dir);
+}
+
+static void test_manifest_head(void) {
+    enum { FILES = 20000 };
+    char dir[OMM_PATH_MAX];
+    manifest_file *files = omm_alloc(FILES, sizeof *files);
+    CHECK(files);
+    kit_temp_dir(dir);
+    const omm_bundle_path path = omm_bundle_path_payload(&(omm_digest){{1}});
+    for (size_t i = 0; i < FILES; i++)
+        files[i] = (manifest_file){path.text, OMM_BUNDLE_DETERMINISTIC, i, {{1}}};
+    for (size_t count = 0; count <= FILES; count = count < 2 ? count + 1 : count * 100) {
+        manifest m = manifest_of(files, count);
+        manifest got;
+        omm_buf text;
+        omm_arena arena;
+        m.run_digest = (omm_digest){{7}};
+        omm_buf_init(&text, BUNDLE_MANIFEST_BYTES_MAX);
+        omm_arena_init(&arena, 65536);
+        CHECK_OK(manifest_write(&text, &m));
+        kit_write(dir, "manifest.json", omm_buf_view(&text));
+        omm_mem_peak_restart();
+        const size_t before = omm_mem_bytes();
+        CHECK_OK(manifest_read_head(&got, &arena, dir));
+        CHECK(omm_mem_peak() - before < (size_t)256 << 10);
+        CHECK(strcmp(got.run_id, m.run_id) == 0 && strcmp(got.build, m.build) == 0);
+        CHECK(omm_digest_equal(&got.run_digest, &m.run_digest));
+        CHECK_EQ(got.file_count, 0);
+        for (size_t n = 0; n < text.size && count == 2; n += 5) /* truncations */
+            CHECK(read_head(&got, &arena, dir, omm_bytes_of(text.data, n)) != OMM_OK);
+        omm_arena_fini(&arena);
+        omm_buf_fini(&text);
+    }
+    omm_free(files);
+    CHECK_OK(omm_dir_remove(dir));
+}
+
+/* What would end the list early, or hide something in it, is refused. */
+static void test_manifest_head_refuses(void) {
+    static const char *const lists[] = {"    {\n  \"kind\": 1,", "", "  ]", " ],", "  ],\n  ],"};
+    char dir[OMM_PATH_MAX];
+    kit_temp_dir(dir);
+    const manifest m = manifest_of(NULL, 0);
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        omm_buf text;
+        omm_arena arena;
+        manifest got;
+        omm_buf_init(&text, 65536);
+        omm_arena_init(&arena, 65536);
+        CHECK_OK(manifest_put_begin(&text, &m));
+        CHECK_OK(omm_buf_printf(&text, "\n%s", lists[i]));
+        CHECK_OK(manifest_put_end(&text, &m, 1));
+        CHECK_ERR(read_head(&got, &arena, dir, omm_buf_view(&text)), OMM_ERR_FORMAT);
+        omm_arena_fini(&arena);
+        omm_buf_fini(&text);
+    }
+    CHECK_OK(omm_dir_remove(dir));
+}
+
 int main(void) {
     test_manifest_spelling();
+    test_manifest_head();
+    test_manifest_head_refuses();
     test_manifest_of_a_million();
     test_put();
     test_lines();

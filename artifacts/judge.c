@@ -308,14 +308,10 @@ static omm_err judge_dir(omm_judgement *j, const char *dir, const omm_policy *po
 
 /* The commit in manifest.json. */
 static omm_err sealed_commit(const char **commit, omm_arena *arena, const char *dir) {
-    omm_buf text;
     manifest m;
-    omm_buf_init(&text, OMM_BUNDLE_FILE_BYTES_MAX);
-    omm_err err = bundle_read(&text, dir, "manifest.json");
-    if (err == OMM_OK) err = manifest_parse(&m, arena, omm_buf_view(&text));
-    if (err == OMM_OK) *commit = m.commit;
-    omm_buf_fini(&text);
-    return err;
+    OMM_TRY(manifest_read_head(&m, arena, dir));
+    *commit = m.commit;
+    return OMM_OK;
 }
 
 omm_err omm_bundle_judge(omm_judgement *out, const char *dir, const char *policy_path,

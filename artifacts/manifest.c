@@ -1,5 +1,6 @@
 /* manifest.json: every file of the bundle with class, size and SHA-256, and who sealed it. */
 #include "internal.h"
+#include "lines.h"
 #include "record.h"
 
 #include <inttypes.h>
@@ -12,13 +13,13 @@
 
 /* One object of the list, as omm_json_write_pretty would spell it there.  A path of a bundle needs no escapes
  * (omm_bundle_classify). */
-static omm_err put_file(omm_buf *out, const manifest_file *f, bool is_first) {
+omm_err manifest_put_file(omm_buf *out, const manifest_file *f, size_t index) {
     char hex[OMM_DIGEST_HEX_SIZE];
     omm_digest_hex(hex, &f->sha256);
     return omm_buf_printf(out,
                           "%s\n    {\n      \"bytes\": %" PRIu64 ",\n      \"class\": \"%s\",\n"
                           "      \"path\": \"%s\",\n      \"sha256\": \"%s\"\n    }",
-                          is_first ? "" : ",", f->bytes, bundle_class_letter(f->class), f->path,
+                          index == 0 ? "" : ",", f->bytes, bundle_class_letter(f->class), f->path,
                           hex);
 }
 
@@ -41,25 +42,39 @@ static omm_err put_head(omm_buf *out, const manifest *m) {
     return err;
 }
 
-/* A tree of a million files would take a gigabyte: the list is written into the text of all else. */
-omm_err manifest_write(omm_buf *out, const manifest *m) {
-    static const char empty[] = "\n  \"files\": [";
+/* The list is written into the text of all else: a tree of a million files would take a gigabyte.  No text has a line
+ * break. */
+static const char s_list[] = "\n  \"files\": [";
+
+static omm_err put_part(omm_buf *out, const manifest *m, bool is_end) {
     omm_buf head;
     omm_buf_init(&head, HEAD_BYTES_MAX);
     omm_err err = put_head(&head, m);
     if (err == OMM_OK) err = omm_buf_append(&head, "", 1);
     const char *text = (const char *)head.data;
-    const char *list = err == OMM_OK ? strstr(text, empty) : NULL; /* no text has a line break */
+    const char *list = err == OMM_OK ? strstr(text, s_list) : NULL;
     if (list) {
-        const size_t begin = (size_t)(list - text) + strlen(empty);
-        err = omm_buf_append(out, text, begin);
-        for (size_t i = 0; err == OMM_OK && i < m->file_count; i++)
-            err = put_file(out, &m->files[i], i == 0);
-        if (err == OMM_OK && m->file_count > 0) err = omm_buf_append(out, "\n  ", 3);
-        if (err == OMM_OK) err = omm_buf_append(out, text + begin, head.size - 1 - begin);
+        const size_t begin = (size_t)(list - text) + strlen(s_list);
+        err = is_end ? omm_buf_append(out, text + begin, head.size - 1 - begin)
+                     : omm_buf_append(out, text, begin);
     }
     omm_buf_fini(&head);
     return err;
+}
+
+omm_err manifest_put_begin(omm_buf *out, const manifest *m) {
+    return put_part(out, m, false);
+}
+
+omm_err manifest_put_end(omm_buf *out, const manifest *m, size_t file_count) {
+    if (file_count > 0) OMM_TRY(omm_buf_append(out, "\n  ", 3));
+    return put_part(out, m, true);
+}
+
+omm_err manifest_write(omm_buf *out, const manifest *m) {
+    OMM_TRY(manifest_put_begin(out, m));
+    for (size_t i = 0; i < m->file_count; i++) OMM_TRY(manifest_put_file(out, &m->files[i], i));
+    return manifest_put_end(out, m, m->file_count);
 }
 
 static omm_err check_file(const manifest_file *files, size_t i, const char *class) {
@@ -132,16 +147,49 @@ omm_err manifest_parse(manifest *out, omm_arena *arena, omm_bytes text) {
     return err;
 }
 
+/* The text without what is in the list, for lines of the file one by one. */
+static omm_err keep_line(omm_buf *text, bool *in_list, omm_bytes line) {
+    const omm_bytes begin = omm_bytes_str(s_list + 1);
+    const omm_bytes end = omm_bytes_str("  ],\n");
+    if (*in_list && omm_bytes_equal(line, end)) {
+        *in_list = false;
+        return omm_buf_append(text, "],\n", 3);
+    }
+    if (*in_list) {
+        if (line.size > 4 && memcmp(line.data, "    ", 4) == 0) return OMM_OK;
+        return omm_raise(OMM_ERR_FORMAT, "manifest.json: the list of files does not end");
+    }
+    *in_list = line.size == begin.size + 1 && memcmp(line.data, begin.data, begin.size) == 0;
+    return omm_buf_append(text, line.data, *in_list ? begin.size : line.size);
+}
+
+omm_err manifest_read_head(manifest *out, omm_arena *arena, const char *dir) {
+    line_reader lines;
+    omm_buf text;
+    omm_bytes line = {NULL, 0};
+    bool in_list = false;
+    omm_buf_init(&text, HEAD_BYTES_MAX);
+    omm_err err = line_reader_open(&lines, dir, "manifest.json", SIZE_MAX);
+    while (err == OMM_OK && (err = line_reader_next(&line, &lines)) == OMM_OK && line.size > 0)
+        err = keep_line(&text, &in_list, line);
+    if (err == OMM_OK) err = manifest_parse(out, arena, omm_buf_view(&text));
+    line_reader_close(&lines);
+    omm_buf_fini(&text);
+    return err;
+}
+
+void manifest_add_to_run_digest(omm_hasher *h, const manifest_file *f) {
+    char hex[OMM_DIGEST_HEX_SIZE];
+    if (f->class != OMM_BUNDLE_DETERMINISTIC) return;
+    omm_digest_hex(hex, &f->sha256);
+    omm_sha256er_update(h, omm_bytes_of(f->path, strlen(f->path) + 1));
+    omm_sha256er_update(h, omm_bytes_str(hex));
+    omm_sha256er_update(h, omm_bytes_str("\n"));
+}
+
 omm_digest manifest_run_digest(const manifest_file *files, size_t count) {
     omm_hasher h;
     omm_sha256er_init(&h);
-    for (size_t i = 0; i < count; i++) {
-        if (files[i].class != OMM_BUNDLE_DETERMINISTIC) continue;
-        char hex[OMM_DIGEST_HEX_SIZE];
-        omm_digest_hex(hex, &files[i].sha256);
-        omm_sha256er_update(&h, omm_bytes_of(files[i].path, strlen(files[i].path) + 1));
-        omm_sha256er_update(&h, omm_bytes_str(hex));
-        omm_sha256er_update(&h, omm_bytes_str("\n"));
-    }
+    for (size_t i = 0; i < count; i++) manifest_add_to_run_digest(&h, &files[i]);
     return omm_sha256er_final(&h);
 }

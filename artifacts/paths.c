@@ -171,15 +171,21 @@ const char *bundle_class_letter(omm_bundle_class class) {
     }
 }
 
-omm_err bundle_read(omm_buf *out, const char *dir, const char *path) {
-    uint64_t bytes_max = 0;
-    char full[OMM_PATH_MAX];
-    if (omm_bundle_classify(&bytes_max, path) == OMM_BUNDLE_UNKNOWN)
+omm_err bundle_find(char full[OMM_PATH_MAX], uint64_t *bytes_max, const char *dir,
+                    const char *path) {
+    if (omm_bundle_classify(bytes_max, path) == OMM_BUNDLE_UNKNOWN)
         return omm_raise(OMM_ERR_CONFIG, "%s is not a path of a bundle", path);
     OMM_TRY(omm_path_join(full, dir, path));
     struct stat st; /* `gate` reads bundles that nobody walked: a pipe would hold it for ever */
     if (lstat(full, &st) == 0 && !S_ISREG(st.st_mode))
         return omm_raise(OMM_ERR_FORMAT, "%s is no plain file", path);
+    return OMM_OK;
+}
+
+omm_err bundle_read(omm_buf *out, const char *dir, const char *path) {
+    uint64_t bytes_max = 0;
+    char full[OMM_PATH_MAX];
+    OMM_TRY(bundle_find(full, &bytes_max, dir, path));
     size_t limit = out->size + (size_t)bytes_max;
     size_t before = out->bytes_max;
     if (limit < before) out->bytes_max = limit;

@@ -19,6 +19,7 @@
 #define KEY_ID_BYTES 8u
 #define PUBLIC_BYTES (2u + KEY_ID_BYTES + 32u)
 #define SIG_BYTES (2u + KEY_ID_BYTES + 64u)
+#define PREHASH_BYTES 64u
 #define SIG_TEXT_SIZE 101u      /* base64 of 74 bytes and a NUL */
 #define GLOBAL_TEXT_SIZE 89u    /* base64 of 64 bytes and a NUL */
 #define COMMENT_BYTES_MAX 8000u /* minisign reads trusted comments up to 8192 bytes */
@@ -69,8 +70,17 @@ omm_err omm_minisign_public_parse(omm_public_key *out, const char *text) {
     return OMM_OK;
 }
 
-static void prehash(uint8_t out[64], omm_bytes data) {
-    OMM_ASSERT(crypto_generichash(out, 64, data.data, data.size, NULL, 0) == 0);
+static crypto_generichash_state *blake(omm_hasher *h) {
+    return (crypto_generichash_state *)(void *)h->state;
+}
+
+void omm_minisign_begin(omm_hasher *h) {
+    base_sodium_ready();
+    OMM_ASSERT(crypto_generichash_init(blake(h), NULL, 0, PREHASH_BYTES) == 0);
+}
+
+static void prehash(uint8_t out[PREHASH_BYTES], omm_hasher *h) {
+    OMM_ASSERT(crypto_generichash_final(blake(h), out, PREHASH_BYTES) == 0);
 }
 
 /* What the second signature covers. */
@@ -94,13 +104,12 @@ static omm_err check_comment(omm_bytes comment) {
     return OMM_OK;
 }
 
-omm_err omm_minisign_sign(omm_buf *out, const omm_key *key, omm_bytes data, const char *comment) {
-    uint8_t raw[SIG_BYTES] = {'E', 'D'}, hash[64], space[64 + COMMENT_BYTES_MAX];
+omm_err omm_minisign_finish(omm_buf *out, const omm_key *key, omm_hasher *h, const char *comment) {
+    uint8_t raw[SIG_BYTES] = {'E', 'D'}, hash[PREHASH_BYTES], space[64 + COMMENT_BYTES_MAX];
     char sig_text[SIG_TEXT_SIZE], global_text[GLOBAL_TEXT_SIZE], id_text[2 * KEY_ID_BYTES + 1];
     omm_bytes trusted = omm_bytes_str(comment);
-    base_sodium_ready();
     OMM_TRY(check_comment(trusted));
-    prehash(hash, data);
+    prehash(hash, h);
     omm_signature sig = omm_sign(key, omm_bytes_of(hash, sizeof hash));
     key_id(raw + 2, &key->public_key);
     memcpy(raw + 2 + KEY_ID_BYTES, sig.b, sizeof sig.b);
@@ -110,6 +119,13 @@ omm_err omm_minisign_sign(omm_buf *out, const omm_key *key, omm_bytes data, cons
     omm_hex(id_text, omm_bytes_of(raw + 2, KEY_ID_BYTES));
     return omm_buf_printf(out, UNTRUSTED "signature by key %s\n%s\n" TRUSTED "%s\n%s\n", id_text,
                           sig_text, comment, global_text);
+}
+
+omm_err omm_minisign_sign(omm_buf *out, const omm_key *key, omm_bytes data, const char *comment) {
+    omm_hasher h;
+    omm_minisign_begin(&h);
+    omm_hasher_update(&h, data);
+    return omm_minisign_finish(out, key, &h, comment);
 }
 
 /* The next line without its end; false when there is none.  A final newline may be missing. */
@@ -166,17 +182,19 @@ static omm_err parse(sig_file *out, omm_bytes text) {
 }
 
 omm_err omm_minisign_verify(const omm_public_key *key, omm_bytes sig_text, omm_bytes data) {
-    uint8_t hash[64], id[KEY_ID_BYTES], space[64 + COMMENT_BYTES_MAX];
+    uint8_t hash[PREHASH_BYTES], id[KEY_ID_BYTES], space[64 + COMMENT_BYTES_MAX];
+    omm_hasher h;
     omm_signature sig;
     sig_file file;
-    base_sodium_ready();
+    omm_minisign_begin(&h);
     OMM_TRY(parse(&file, sig_text));
     key_id(id, key);
     if (memcmp(id, file.raw + 2, KEY_ID_BYTES) != 0) {
         return omm_raise(OMM_ERR_SIGNATURE, "signature was made by another key");
     }
     memcpy(sig.b, file.raw + 2 + KEY_ID_BYTES, sizeof sig.b);
-    prehash(hash, data);
+    omm_hasher_update(&h, data);
+    prehash(hash, &h);
     OMM_TRY(omm_verify(key, &sig, omm_bytes_of(hash, sizeof hash)));
     return omm_verify(key, &file.global, global_message(space, sig.b, file.comment));
 }

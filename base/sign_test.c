@@ -211,6 +211,19 @@ static void test_minisign_goldens(void) {
     omm_buf_fini(&out);
 }
 
+static void test_minisign_in_pieces(void) {
+    omm_key key = key_of(7);
+    omm_bytes data = omm_bytes_str(MESSAGE);
+    omm_buf out;
+    omm_hasher h;
+    omm_buf_init(&out, 20000);
+    omm_minisign_begin(&h);
+    for (size_t i = 0; i < data.size; i++) omm_hasher_update(&h, omm_bytes_of(data.data + i, 1));
+    CHECK_OK(omm_minisign_finish(&out, &key, &h, "run 3c1f, simulated"));
+    CHECK(omm_bytes_equal(omm_buf_view(&out), omm_bytes_str(OUR_SIG)));
+    omm_buf_fini(&out);
+}
+
 /* Every truncation and every flipped bit is refused, but for bits of the untrusted comment. */
 static void test_minisign_tamper(void) {
     omm_key key = key_of(7);
@@ -277,6 +290,7 @@ int main(void) {
     test_key_file_refusals();
     test_minisign_public();
     test_minisign_goldens();
+    test_minisign_in_pieces();
     test_minisign_tamper();
     test_minisign_limits();
     test_no_memory();

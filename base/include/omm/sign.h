@@ -57,6 +57,10 @@ OMM_CHECKED omm_err omm_minisign_public_parse(omm_public_key *out, const char *t
  * FORMAT (a control character in the comment). */
 OMM_CHECKED omm_err omm_minisign_sign(omm_buf *out, const omm_key *key, omm_bytes data,
                                       const char *comment);
+/* The same for data in pieces: after omm_minisign_begin every piece through omm_hasher_update, in order. */
+void omm_minisign_begin(omm_hasher *h);
+OMM_CHECKED omm_err omm_minisign_finish(omm_buf *out, const omm_key *key, omm_hasher *h,
+                                        const char *comment);
 /* Check `sig_text` over `data` with `key`; both signatures in it count, and its key id must be the
  * key's.  Errors: FORMAT, SIGNATURE. */
 OMM_CHECKED omm_err omm_minisign_verify(const omm_public_key *key, omm_bytes sig_text,
