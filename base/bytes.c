@@ -228,21 +228,24 @@ void omm_hex(char *out, omm_bytes in) {
     out[2 * in.size] = '\0';
 }
 
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return -1;
+/* Value of a digit plus one; 0: it is none. */
+static const uint8_t s_digit[256] = {
+    ['0'] = 1, ['1'] = 2,  ['2'] = 3,  ['3'] = 4,  ['4'] = 5,  ['5'] = 6,  ['6'] = 7,  ['7'] = 8,
+    ['8'] = 9, ['9'] = 10, ['a'] = 11, ['b'] = 12, ['c'] = 13, ['d'] = 14, ['e'] = 15, ['f'] = 16,
+};
+
+static unsigned digit_of(char c) {
+    return s_digit[(uint8_t)c];
 }
 
 omm_err omm_unhex(uint8_t *out, size_t size, const char *hex) {
     size_t digits = strlen(hex);
     bool valid = size <= SIZE_MAX / 2 && digits == 2 * size;
-    for (size_t i = 0; valid && i < digits; i++) valid = hex_digit(hex[i]) >= 0;
+    for (size_t i = 0; valid && i < digits; i++) valid = digit_of(hex[i]) != 0;
     if (!valid)
         return omm_raise(OMM_ERR_FORMAT, "want %zu lower-case hex digits, found \"%.80s\"",
                          2 * size, hex);
     for (size_t i = 0; i < size; i++)
-        out[i] =
-            (uint8_t)((unsigned)hex_digit(hex[2 * i]) << 4 | (unsigned)hex_digit(hex[2 * i + 1]));
+        out[i] = (uint8_t)((digit_of(hex[2 * i]) - 1) << 4 | (digit_of(hex[2 * i + 1]) - 1));
     return OMM_OK;
 }
