@@ -18,7 +18,7 @@ omm_err audit_remember_submissions(audit *a) {
     a->submissions = omm_arena_alloc(&a->arena, rounds + 1, sizeof(audit_submission *));
     if (!a->submissions) return omm_raise(OMM_ERR_NOMEM, "no memory for %zu rounds", rounds);
     for (size_t r = 0; r < rounds; r++) {
-        size_t count = a->ev.rounds[r].accepted_count;
+        size_t count = a->ev.heads[r].accepted_count;
         a->submissions[r] = omm_arena_alloc(&a->arena, count + 1, sizeof **a->submissions);
         if (!a->submissions[r]) return omm_raise(OMM_ERR_NOMEM, "no memory for submissions");
     }
@@ -47,6 +47,15 @@ void audit_fail(audit *a, const char *path, const char *fmt, ...) {
     va_end(args);
     a->failures++;
     if (a->fail) a->fail(a->ud, path, sentence);
+}
+
+const omm_round_record *audit_round(audit *a, size_t r) {
+    const omm_round_record *round = NULL;
+    omm_err err = evidence_round(&round, &a->ev, r);
+    if (err == OMM_OK) return round;
+    audit_fail(a, "rounds.jsonl", "%s", omm_err_sentence());
+    a->fatal = err;
+    return NULL;
 }
 
 bool audit_expect(audit *a, omm_err err, const char *path) {

@@ -102,19 +102,19 @@ static void check_global(audit *a, const char *path, const omm_offer *o, uint32_
 
 static void check_offer_message(audit *a, const char *path, const omm_offer *o, size_t r) {
     const omm_digest zero = {{0}};
-    const omm_digest *previous = r ? &a->ev.line_digests[r - 1] : &zero;
+    const omm_digest *previous = r ? &a->ev.lines[r - 1].digest : &zero;
     const char *field = offer_differs(o, &a->ev.run);
     if (field) audit_fail(a, path, "%s is not what run.json says", field);
     if (o->round != r) audit_fail(a, path, "is of round %u", o->round);
     if (!omm_digest_equal(&o->previous, previous))
         audit_fail(a, path, "does not follow the line of round %zu in rounds.jsonl", r - (r > 0));
-    if (!same_selection(o, &a->ev.rounds[r]))
+    if (!same_selection(o, evidence_at_hand(&a->ev, r)))
         audit_fail(a, path, "selected nodes are not those of rounds.jsonl");
     for (size_t q = 0; q < r; q++)
         if (a->offers[q].known && omm_digest_equal(&a->offers[q].nonce, &o->nonce))
             audit_fail(a, path, "has the nonce of round %zu", q);
     check_nonce(a, path, o);
-    check_global(a, path, o, omm_round_begins(&a->ev.rounds[r]));
+    check_global(a, path, o, omm_round_begins(&a->ev.heads[r]));
 }
 
 static void check_offer(audit *a, size_t r) {
@@ -125,7 +125,7 @@ static void check_offer(audit *a, size_t r) {
     omm_offer offer;
     omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
     omm_buf_init(&text, OMM_ENVELOPE_BYTES_MAX);
-    if (open_signed(a, &text, &env, path.text, &a->ev.rounds[r].offer, OMM_CONTEXT_OFFER)) {
+    if (open_signed(a, &text, &env, path.text, &a->ev.heads[r].offer, OMM_CONTEXT_OFFER)) {
         if (!omm_public_key_equal(&env.key, &a->ev.run.coordinator_key)) {
             audit_fail(a, path.text, "is not signed by the coordinator's key");
         } else if (audit_expect(a, omm_offer_decode(&offer, env.payload, &arena), path.text)) {
@@ -145,7 +145,7 @@ static void check_offer(audit *a, size_t r) {
 
 void audit_offers(audit *a) {
     if (!has_base(a)) return;
-    for (size_t r = 0; r < a->ev.round_count; r++) check_offer(a, r);
+    for (size_t r = 0; r < a->ev.round_count && audit_round(a, r); r++) check_offer(a, r);
 }
 
 /* --- submissions --- */
@@ -170,7 +170,7 @@ static const char *submission_differs(const omm_submission *s, const omm_round_a
 
 /* `env` points into `text`. */
 static bool open_submission(audit *a, omm_buf *text, omm_envelope *env, size_t r, size_t i) {
-    const omm_round_accepted *line = &a->ev.rounds[r].accepted[i];
+    const omm_round_accepted *line = &evidence_at_hand(&a->ev, r)->accepted[i];
     omm_bundle_path path = omm_bundle_path_submission((uint32_t)r, &line->node);
     if (!open_signed(a, text, env, path.text, &line->submission, OMM_CONTEXT_SUBMISSION))
         return false;
@@ -183,7 +183,7 @@ static bool open_submission(audit *a, omm_buf *text, omm_envelope *env, size_t r
 
 static bool decode_submission(audit *a, omm_submission *out, omm_arena *arena,
                               const omm_envelope *env, size_t r, size_t i) {
-    const omm_digest *node = &a->ev.rounds[r].accepted[i].node;
+    const omm_digest *node = &evidence_at_hand(&a->ev, r)->accepted[i].node;
     return audit_expect(a, omm_submission_decode(out, env->payload, arena),
                         omm_bundle_path_submission((uint32_t)r, node).text);
 }
@@ -232,7 +232,8 @@ static omm_err note_broken(residuals *s, size_t r, size_t i) {
 
 static omm_err check_residual(audit *a, residuals *s, const omm_submission *message, size_t r,
                               size_t i) {
-    omm_digest *last = &s->last[evidence_node(&a->ev, &a->ev.rounds[r].accepted[i].node)];
+    omm_digest *last =
+        &s->last[evidence_node(&a->ev, &evidence_at_hand(&a->ev, r)->accepted[i].node)];
     a->items++;
     bool goes_on = omm_digest_equal(&message->residual_before, last) ||
                    omm_digest_equal(&message->residual_before, &s->zero);
@@ -242,7 +243,7 @@ static omm_err check_residual(audit *a, residuals *s, const omm_submission *mess
 
 static omm_err check_message(audit *a, residuals *s, const omm_submission *message,
                              size_t envelope_bytes, size_t r, size_t i) {
-    const omm_round_record *round = &a->ev.rounds[r];
+    const omm_round_record *round = evidence_at_hand(&a->ev, r);
     const omm_round_accepted *line = &round->accepted[i];
     const char *field = submission_differs(message, line, round, &a->offers[r], &a->ev.run);
     if (field)
@@ -277,7 +278,8 @@ static omm_err check_submission(audit *a, residuals *s, size_t r, size_t i) {
 static void report_residuals(audit *a, const residuals *s) {
     for (size_t k = 0; k < s->broken_count; k++) {
         const size_t r = s->broken[k].round;
-        const omm_digest *node = &a->ev.rounds[r].accepted[s->broken[k].index].node;
+        if (!audit_round(a, r)) return;
+        const omm_digest *node = &evidence_at_hand(&a->ev, r)->accepted[s->broken[k].index].node;
         audit_fail(a, omm_bundle_path_submission((uint32_t)r, node).text,
                    "residual_before is neither the node's last residual nor zero");
     }
@@ -287,8 +289,8 @@ void audit_submissions(audit *a) {
     residuals s;
     if (!has_base(a)) return;
     omm_err err = residuals_open(&s, a);
-    for (size_t r = 0; err == OMM_OK && r < a->ev.round_count; r++)
-        for (size_t i = 0; err == OMM_OK && i < a->ev.rounds[r].accepted_count; i++)
+    for (size_t r = 0; err == OMM_OK && r < a->ev.round_count && audit_round(a, r); r++)
+        for (size_t i = 0; err == OMM_OK && i < a->ev.heads[r].accepted_count; i++)
             err = check_submission(a, &s, r, i);
     if (err == OMM_OK)
         report_residuals(a, &s);
@@ -310,7 +312,7 @@ static const char *receipt_differs(const omm_receipt *got, const omm_round_accep
 }
 
 static void check_receipt(audit *a, size_t r, size_t i) {
-    const omm_round_accepted *line = &a->ev.rounds[r].accepted[i];
+    const omm_round_accepted *line = &evidence_at_hand(&a->ev, r)->accepted[i];
     omm_bundle_path path = omm_bundle_path_receipt((uint32_t)r, &line->node);
     omm_buf text;
     omm_envelope env;
@@ -333,6 +335,6 @@ static void check_receipt(audit *a, size_t r, size_t i) {
 
 void audit_receipts(audit *a) {
     if (!has_base(a)) return;
-    for (size_t r = 0; r < a->ev.round_count; r++)
-        for (size_t i = 0; i < a->ev.rounds[r].accepted_count; i++) check_receipt(a, r, i);
+    for (size_t r = 0; r < a->ev.round_count && audit_round(a, r); r++)
+        for (size_t i = 0; i < a->ev.heads[r].accepted_count; i++) check_receipt(a, r, i);
 }

@@ -14,19 +14,26 @@ static bool has_base(audit *a) {
 
 /* --- ledger --- */
 
-static omm_ledger_record expected_row(const audit *a, size_t r, size_t i) {
-    const audit_offer *offer = &a->offers[r];
-    const audit_submission *s = &a->submissions[r][i];
+/* Which accepted submission a line of the ledger is of. */
+typedef struct ledger_at {
+    audit *a;
+    size_t r, i, line; /* line: from 0 */
+} ledger_at;
+
+static omm_ledger_record expected_row(const ledger_at *at) {
+    const audit *a = at->a;
+    const audit_offer *offer = &a->offers[at->r];
+    const audit_submission *s = &a->submissions[at->r][at->i];
     omm_wire_round sizes = {
-        .poll_bytes = omm_wire_poll_bytes((uint32_t)r),
+        .poll_bytes = omm_wire_poll_bytes((uint32_t)at->r),
         .offer_bytes = offer->envelope_bytes,
         .global_bytes = offer->global_bytes,
         .submission_bytes = s->envelope_bytes,
         .payload_bytes = s->payload_bytes,
         .receipt_bytes = s->receipt_bytes,
     };
-    omm_ledger_record row = {.round = (uint32_t)r,
-                             .node = a->ev.rounds[r].accepted[i].node,
+    omm_ledger_record row = {.round = (uint32_t)at->r,
+                             .node = evidence_at_hand(&a->ev, at->r)->accepted[at->i].node,
                              .fp32 = 8 * (uint64_t)a->ev.run.layout.value_count};
     omm_wire_round_bytes(&row.up, &row.down, &sizes);
     return row;
@@ -37,28 +44,57 @@ static bool same_row(const omm_ledger_record *x, const omm_ledger_record *y) {
            x->down == y->down && x->fp32 == y->fp32;
 }
 
+/* The submission that has the next line; false when all have had theirs, or the audit cannot go on. */
+static bool find_submission(ledger_at *at) {
+    const evidence *ev = &at->a->ev;
+    while (at->r < ev->round_count && at->i == ev->heads[at->r].accepted_count) {
+        at->r++;
+        at->i = 0;
+    }
+    return at->r < ev->round_count && audit_round(at->a, at->r);
+}
+
+static omm_err check_row(void *ud, const omm_ledger_record *row) {
+    ledger_at *at = ud;
+    audit *a = at->a;
+    if (!find_submission(at)) return a->fatal; /* too many lines are said to be */
+    if (a->offers[at->r].known && a->submissions[at->r][at->i].envelope_bytes > 0) {
+        omm_ledger_record want = expected_row(at);
+        a->items++;
+        if (!same_row(&want, row))
+            audit_fail(a, "ledger.jsonl",
+                       "line %zu is not what the sizes of its messages give (up %llu, down "
+                       "%llu)",
+                       at->line + 1, (unsigned long long)want.up, (unsigned long long)want.down);
+    }
+    at->i++;
+    at->line++;
+    return OMM_OK;
+}
+
+/* Twice: of a ledger with a bad line no line is compared. */
+static omm_err check_ledger(audit *a) {
+    ledger_at at = {.a = a};
+    OMM_TRY(evidence_ledger(&a->ev, NULL, NULL));
+    return a->ev.ledger_file.err == OMM_OK ? evidence_ledger(&a->ev, check_row, &at) : OMM_OK;
+}
+
 void audit_ledger(audit *a) {
-    size_t at = 0;
+    size_t accepted = 0;
     audit_name(a, "ledger.jsonl");
     if (!has_base(a)) return;
-    for (size_t r = 0; r < a->ev.round_count; r++)
-        for (size_t i = 0; i < a->ev.rounds[r].accepted_count; i++, at++) {
-            const audit_submission *s = &a->submissions[r][i];
-            if (at >= a->ev.ledger_count || !a->offers[r].known || s->envelope_bytes == 0) continue;
-            omm_ledger_record row = expected_row(a, r, i);
-            a->items++;
-            if (!same_row(&row, &a->ev.ledger[at]))
-                audit_fail(a, "ledger.jsonl",
-                           "line %zu is not what the sizes of its messages give (up %llu, down "
-                           "%llu)",
-                           at + 1, (unsigned long long)row.up, (unsigned long long)row.down);
-        }
-    if (at == 0 && a->ev.ledger_file.err == OMM_ERR_NOT_FOUND) return; /* nothing was accepted */
+    omm_err err = check_ledger(a);
+    if (err != OMM_OK) {
+        a->fatal = err;
+        return;
+    }
+    for (size_t r = 0; r < a->ev.round_count; r++) accepted += a->ev.heads[r].accepted_count;
+    if (accepted == 0 && a->ev.ledger_file.err == OMM_ERR_NOT_FOUND) return;
     if (a->ev.ledger_file.err != OMM_OK)
         audit_fail(a, "ledger.jsonl", "%s", a->ev.ledger_file.why);
-    else if (at != a->ev.ledger_count)
+    else if (accepted != a->ev.ledger_count)
         audit_fail(a, "ledger.jsonl", "%zu lines for %zu accepted submissions", a->ev.ledger_count,
-                   at);
+                   accepted);
 }
 
 /* --- evaluation --- */
@@ -102,7 +138,7 @@ static void check_states(audit *a) {
     if (first->state != 0) audit_fail(a, "eval/rounds.jsonl", "line 1 is not of state 0");
     losses[0] = first->loss;
     for (size_t r = 0; r < a->ev.round_count; r++) {
-        const omm_round_record *round = &a->ev.rounds[r];
+        const omm_round_record *round = &a->ev.heads[r];
         const uint32_t begins = omm_round_begins(round);
         const double last = begins <= r ? losses[begins] : 0;
         losses[r + 1] = last;
@@ -142,7 +178,7 @@ static void check_close(audit *a, const omm_close *c) {
     if (strcmp(c->run_id, a->ev.run.run_id) != 0)
         audit_fail(a, "close.env", "run_id is not that of run.json");
     if (c->rounds != n) audit_fail(a, "close.env", "closes %u rounds, there are %zu", c->rounds, n);
-    if (n == 0 || !omm_digest_equal(&c->last_round, &a->ev.line_digests[n - 1]))
+    if (n == 0 || !omm_digest_equal(&c->last_round, &a->ev.lines[n - 1].digest))
         audit_fail(a, "rounds.jsonl", "the last line is not the one that close.env signs");
     audit_name(a, "final.gguf");
     omm_err err = omm_path_join(path, a->ev.dir, "final.gguf");

@@ -58,7 +58,7 @@ static bool exists(const audit *a, const char *path) {
 }
 
 static void check_refused(audit *a, size_t r, size_t k) {
-    const omm_round_refused *refused = &a->ev.rounds[r].refused[k];
+    const omm_round_refused *refused = &evidence_at_hand(&a->ev, r)->refused[k];
     omm_bundle_path path = omm_bundle_path_refused((uint32_t)r, (uint32_t)k, refused->reason, true);
     if (!exists(a, path.text))
         path = omm_bundle_path_refused((uint32_t)r, (uint32_t)k, refused->reason, false);
@@ -87,7 +87,7 @@ static const char *receipt_differs(const omm_receipt *got, const omm_round_refus
 }
 
 static void check_receipt(audit *a, size_t r, size_t k) {
-    const omm_round_refused *refused = &a->ev.rounds[r].refused[k];
+    const omm_round_refused *refused = &evidence_at_hand(&a->ev, r)->refused[k];
     omm_bundle_path path = omm_bundle_path_refused_receipt((uint32_t)r, (uint32_t)k);
     omm_buf text;
     omm_envelope env;
@@ -118,9 +118,12 @@ void audit_refusals(audit *a) {
         audit_fail(a, "rounds.jsonl", "refusals cannot be checked without it and run.json");
         return;
     }
-    for (size_t r = 0; r < a->ev.round_count; r++)
-        for (size_t k = 0; k < a->ev.rounds[r].refused_count; k++) {
+    for (size_t r = 0; r < a->ev.round_count; r++) {
+        const size_t count = a->ev.heads[r].refused_count;
+        if (count > 0 && !audit_round(a, r)) return;
+        for (size_t k = 0; k < count; k++) {
             check_refused(a, r, k);
             check_receipt(a, r, k);
         }
+    }
 }

@@ -138,7 +138,8 @@ static void check_blob(audit *a, const char *path, size_t r, size_t i, omm_bytes
     if (s->envelope_bytes == 0) return; /* reported with the submission */
     omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
     if (audit_expect(a,
-                     omm_blob_describe(&blob, &arena, sent, &a->ev.rounds[r].accepted[i].canonical),
+                     omm_blob_describe(&blob, &arena, sent,
+                                       &evidence_at_hand(&a->ev, r)->accepted[i].canonical),
                      path)) {
         omm_digest digest = audit_blob_digest(&blob);
         if (!omm_digest_equal(&digest, &s->blob)) report_blob(a, path, &blob, r, i);
@@ -147,7 +148,7 @@ static void check_blob(audit *a, const char *path, size_t r, size_t i, omm_bytes
 }
 
 static void check_payload(audit *a, scratch *s, size_t r, size_t i) {
-    const omm_round_accepted *line = &a->ev.rounds[r].accepted[i];
+    const omm_round_accepted *line = &evidence_at_hand(&a->ev, r)->accepted[i];
     omm_bundle_path path = omm_bundle_path_payload(&line->payload);
     omm_buf bytes;
     omm_encoded info;
@@ -172,8 +173,8 @@ static void check_payload(audit *a, scratch *s, size_t r, size_t i) {
 void audit_payloads(audit *a) {
     scratch s;
     if (!scratch_open(&s, a)) return;
-    for (size_t r = 0; r < a->ev.round_count; r++)
-        for (size_t i = 0; i < a->ev.rounds[r].accepted_count; i++) check_payload(a, &s, r, i);
+    for (size_t r = 0; r < a->ev.round_count && audit_round(a, r); r++)
+        for (size_t i = 0; i < a->ev.heads[r].accepted_count; i++) check_payload(a, &s, r, i);
     scratch_close(&s);
 }
 
@@ -200,7 +201,7 @@ static bool read_master(audit *a, float *values, omm_digest *digest, size_t n, u
 
 /* s->mean = mean of the accepted payloads of round r. */
 static omm_err sum_round(audit *a, scratch *s, size_t r) {
-    const omm_round_record *round = &a->ev.rounds[r];
+    const omm_round_record *round = evidence_at_hand(&a->ev, r);
     omm_buf bytes;
     omm_err err = OMM_OK;
     omm_fedavg_clear(&s->acc);
@@ -222,11 +223,11 @@ static omm_err sum_round(audit *a, scratch *s, size_t r) {
 /* s->master becomes what the master after round r must be. */
 static bool expect_master(audit *a, scratch *s, size_t r) {
     omm_digest ignored;
-    if (a->ev.rounds[r].has_begins &&
-        !read_master(a, s->master, &ignored, s->n, a->ev.rounds[r].begins))
+    if (a->ev.heads[r].has_begins &&
+        !read_master(a, s->master, &ignored, s->n, a->ev.heads[r].begins))
         return false;
     if (!audit_expect(a, sum_round(a, s, r), "rounds.jsonl")) return false;
-    if (!a->ev.rounds[r].published) return true;
+    if (!a->ev.heads[r].published) return true;
     return audit_expect(a, omm_server_step_plain(s->master, s->mean, s->n), "rounds.jsonl");
 }
 
@@ -239,7 +240,7 @@ static uint32_t bits_of(float v) {
 static void compare_master(audit *a, const scratch *s, const float *is, const omm_digest *digest,
                            size_t r) {
     omm_bundle_path path = omm_bundle_path_master((uint32_t)r + 1);
-    if (!omm_digest_equal(digest, &a->ev.rounds[r].master))
+    if (!omm_digest_equal(digest, &a->ev.heads[r].master))
         audit_fail(a, path.text, "is not what rounds.jsonl names: another digest");
     for (size_t i = 0; i < s->n; i++)
         if (bits_of(is[i]) != bits_of(s->master[i])) {
@@ -266,7 +267,7 @@ void audit_aggregation(audit *a) {
     omm_digest first;
     if (!scratch_open(&s, a)) return;
     if (read_master(a, s.master, &first, s.n, 0))
-        for (size_t r = 0; r < a->ev.round_count; r++) check_master(a, &s, r);
+        for (size_t r = 0; r < a->ev.round_count && audit_round(a, r); r++) check_master(a, &s, r);
     scratch_close(&s);
 }
 
@@ -295,13 +296,13 @@ static void check_state(audit *a, scratch *s, uint32_t number, omm_digest *previ
     omm_encoded again;
     omm_digest ignored;
     omm_buf bytes;
-    if (number > 0 && a->ev.rounds[number - 1].has_begins) {
-        if (!audit_broadcast_values(a, s->values, &sent, a->ev.rounds[number - 1].begins)) return;
+    if (number > 0 && a->ev.heads[number - 1].has_begins) {
+        if (!audit_broadcast_values(a, s->values, &sent, a->ev.heads[number - 1].begins)) return;
         *previous = sent.sent_digest;
     }
     if (!audit_broadcast_values(a, s->values, &sent, number)) return;
     if (number > 0) {
-        const omm_round_record *round = &a->ev.rounds[number - 1];
+        const omm_round_record *round = &a->ev.heads[number - 1];
         if (!omm_digest_equal(&sent.sent_digest, &round->broadcast))
             audit_fail(a, path.text, "is not what rounds.jsonl names: another digest");
         if (!round->published && !omm_digest_equal(&sent.sent_digest, previous))

@@ -238,19 +238,23 @@ static omm_err need(const file_state *file, const char *path) {
     return file->err == OMM_OK ? OMM_OK : omm_raise(file->err, "%s: %s", path, file->why);
 }
 
-static omm_err take_bundle(comparer *c, size_t index, const evidence *ev) {
+static omm_err add_bytes(void *ud, const omm_ledger_record *row) {
+    omm_compare_bundle *bundle = ud;
+    bundle->up += row->up;
+    bundle->down += row->down;
+    return OMM_OK;
+}
+
+static omm_err take_bundle(comparer *c, size_t index, evidence *ev) {
     omm_compare_bundle *bundle = &c->bundles[index];
     bundle_data *d = &c->data[index];
     OMM_TRY(need(&ev->run_file, "run.json"));
     OMM_TRY(need(&ev->after.file, "eval/after.jsonl"));
+    OMM_TRY(evidence_ledger(ev, add_bytes, bundle));
     OMM_TRY(need(&ev->ledger_file, "ledger.jsonl"));
     if (ev->after.count == 0) return omm_raise(OMM_ERR_MISMATCH, "no held-out items");
     bundle->has_seed = ev->run.has_seed;
     bundle->seed = ev->run.seed;
-    for (size_t i = 0; i < ev->ledger_count; i++) {
-        bundle->up += ev->ledger[i].up;
-        bundle->down += ev->ledger[i].down;
-    }
     OMM_TRY(read_settings(c, d, ev));
     OMM_TRY(index == 0 ? take_items(c, &ev->after) : same_items(c, &ev->after));
     for (int q = 0; q < OMM_COMPARE_QUANTITIES; q++)

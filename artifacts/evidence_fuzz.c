@@ -5,9 +5,24 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* The quick reader of lists gives what the parser gave. */
+static omm_err parse_round(omm_arena *arena, omm_bytes text) {
+    omm_round_record round;
+    omm_buf again;
+    OMM_TRY(omm_round_record_parse(&round, arena, text));
+    round.selected = round.missing = NULL;
+    round.accepted = NULL;
+    round.refused = NULL;
+    OMM_ASSERT(round_lists_read(&round, arena, text) == OMM_OK);
+    omm_buf_init(&again, text.size);
+    OMM_ASSERT(omm_round_record_write(&again, &round) == OMM_OK);
+    OMM_ASSERT(omm_bytes_equal(text, omm_buf_view(&again)));
+    omm_buf_fini(&again);
+    return OMM_OK;
+}
+
 static omm_err parse(omm_arena *arena, uint8_t kind, omm_bytes text) {
     omm_run_record run;
-    omm_round_record round;
     omm_ledger_record ledger;
     omm_eval_record eval;
     omm_state_record state;
@@ -16,7 +31,7 @@ static omm_err parse(omm_arena *arena, uint8_t kind, omm_bytes text) {
     manifest m;
     switch (kind) {
     case 'a': return omm_run_record_parse(&run, arena, text);
-    case 'b': return omm_round_record_parse(&round, arena, text);
+    case 'b': return parse_round(arena, text);
     case 'c': return omm_ledger_record_parse(&ledger, text);
     case 'd': return omm_eval_record_parse(&eval, arena, text);
     case 'e': return omm_state_record_parse(&state, text);

@@ -1,4 +1,5 @@
 /* One line of rounds.jsonl. */
+#include "internal.h"
 #include "omm/evidence.h"
 #include "record.h"
 
@@ -152,9 +153,26 @@ omm_err omm_round_record_parse(omm_round_record *out, omm_arena *arena, omm_byte
     return err;
 }
 
-static int compare_audit(const void *a, const void *b) {
-    return omm_digest_compare(&((const omm_audit_item *)a)->rank,
-                              &((const omm_audit_item *)b)->rank);
+/* ---- the order of repetitions ---- */
+
+int audit_item_compare(const void *a, const void *b) {
+    const omm_audit_item *x = a;
+    const omm_audit_item *y = b;
+    int order = omm_digest_compare(&x->rank, &y->rank);
+    if (order == 0) order = (x->round > y->round) - (x->round < y->round);
+    return order ? order : (x->index > y->index) - (x->index < y->index);
+}
+
+void audit_seed_add(omm_hasher *seed, const omm_round_record *round) {
+    for (size_t i = 0; i < round->accepted_count; i++)
+        omm_hasher_update(seed, omm_bytes_of(round->accepted[i].receipt.b, 32));
+}
+
+omm_digest audit_rank(const omm_digest *seed, const omm_digest *submission) {
+    uint8_t both[64];
+    memcpy(both, seed->b, 32);
+    memcpy(both + 32, submission->b, 32);
+    return omm_hash(omm_bytes_of(both, sizeof both));
 }
 
 omm_err omm_audit_order(omm_audit_item **order, size_t *count, omm_arena *arena,
@@ -162,22 +180,19 @@ omm_err omm_audit_order(omm_audit_item **order, size_t *count, omm_arena *arena,
     omm_hasher h;
     omm_hasher_init(&h);
     size_t total = 0;
-    for (size_t r = 0; r < round_count; r++)
-        for (size_t i = 0; i < rounds[r].accepted_count; i++, total++)
-            omm_hasher_update(&h, omm_bytes_of(rounds[r].accepted[i].receipt.b, 32));
-    uint8_t both[64];
+    for (size_t r = 0; r < round_count; r++) {
+        audit_seed_add(&h, &rounds[r]);
+        total += rounds[r].accepted_count;
+    }
     omm_digest seed = omm_hasher_final(&h);
-    memcpy(both, seed.b, 32);
     omm_audit_item *list = omm_arena_alloc(arena, total + 1, sizeof *list);
     if (!list) return omm_raise(OMM_ERR_NOMEM, "no memory for %zu submissions", total);
     size_t at = 0;
     for (size_t r = 0; r < round_count; r++)
-        for (size_t i = 0; i < rounds[r].accepted_count; i++) {
-            memcpy(both + 32, rounds[r].accepted[i].submission.b, 32);
-            list[at++] =
-                (omm_audit_item){omm_hash(omm_bytes_of(both, 64)), (uint32_t)r, (uint32_t)i};
-        }
-    if (total) qsort(list, total, sizeof *list, compare_audit);
+        for (size_t i = 0; i < rounds[r].accepted_count; i++)
+            list[at++] = (omm_audit_item){audit_rank(&seed, &rounds[r].accepted[i].submission),
+                                          (uint32_t)r, (uint32_t)i};
+    if (total) qsort(list, total, sizeof *list, audit_item_compare);
     *order = list;
     *count = total;
     return OMM_OK;

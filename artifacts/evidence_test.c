@@ -1,9 +1,11 @@
 #include "internal.h"
 #include "omm/evidence.h"
+#include "omm/mem.h"
 #include "omm_test.h"
 #include "testkit.h"
 
 #include <string.h>
+#include <unistd.h>
 
 static void check_class(const char *path, omm_bundle_class class) {
     if (omm_bundle_classify(NULL, path) != class) {
@@ -138,6 +140,171 @@ static void first_line(omm_bytes *line, const omm_buf *text) {
     *line = omm_bytes_of(text->data, (size_t)(end - text->data) + 1);
 }
 
+static omm_digest digest_of(size_t number) {
+    return omm_hash(omm_bytes_of(&number, sizeof number));
+}
+
+/* A line with so many of each; its lists live in `arena`. */
+static omm_round_record round_of(omm_arena *arena, size_t count, size_t refused_count) {
+    static const double norms[] = {0, 1.5, 1e-300, 1e22, 0.1, 7};
+    omm_digest *nodes = omm_arena_alloc(arena, count + 1, sizeof *nodes);
+    omm_round_accepted *accepted = omm_arena_alloc(arena, count + 1, sizeof *accepted);
+    omm_round_refused *refused = omm_arena_alloc(arena, refused_count + 1, sizeof *refused);
+    CHECK(nodes && accepted && refused);
+    for (size_t i = 0; i < count; i++) {
+        nodes[i] = digest_of(10 * i);
+        accepted[i] = (omm_round_accepted){nodes[i],
+                                           digest_of(10 * i + 1),
+                                           digest_of(10 * i + 2),
+                                           i * 1000 * INT32_MAX,
+                                           digest_of(10 * i + 3),
+                                           digest_of(10 * i + 4),
+                                           norms[i % 6]};
+    }
+    for (size_t i = 0; i < refused_count; i++)
+        refused[i] = (omm_round_refused){i & 1, {{0}}, digest_of(i), i & 2, {{0}}, "REFUSED_NORM"};
+    for (size_t i = 0; i < refused_count; i++) {
+        if (refused[i].has_node) refused[i].node = digest_of(i + 1);
+        if (refused[i].has_receipt) refused[i].receipt = digest_of(i + 2);
+    }
+    return (omm_round_record){.round = 9,
+                              .selected = nodes,
+                              .selected_count = count,
+                              .accepted = accepted,
+                              .accepted_count = count,
+                              .refused = refused,
+                              .refused_count = refused_count,
+                              .missing = nodes,
+                              .missing_count = count / 2,
+                              .evaluated = count & 1,
+                              .has_begins = count & 2,
+                              .begins = 3};
+}
+
+static omm_err read_lists(omm_round_record *round, omm_bytes line) {
+    omm_arena arena;
+    omm_arena_init(&arena, 1u << 22);
+    omm_err err = round_lists_read(round, &arena, line);
+    omm_arena_fini(&arena);
+    return err;
+}
+
+/* Of the size of its line: what reads beyond it is seen. */
+static omm_err read_copy(const omm_round_record *head, omm_bytes line) {
+    omm_round_record round = *head;
+    uint8_t *copy = omm_alloc(line.size, 1);
+    CHECK(copy != NULL);
+    if (line.size) memcpy(copy, line.data, line.size);
+    omm_err err = read_lists(&round, omm_bytes_of(copy, line.size));
+    omm_free(copy);
+    return err;
+}
+
+static void check_lists(const omm_round_record *head, omm_bytes line) {
+    omm_round_record round = *head;
+    omm_arena arena;
+    omm_buf again;
+    omm_arena_init(&arena, 1u << 22);
+    omm_buf_init(&again, 65536);
+    CHECK_OK(round_lists_read(&round, &arena, line));
+    CHECK_OK(omm_round_record_write(&again, &round));
+    CHECK(omm_bytes_equal(omm_buf_view(&again), line));
+    omm_buf_fini(&again);
+    omm_arena_fini(&arena);
+}
+
+static void batter_lists(const omm_round_record *head, omm_bytes line) {
+    omm_round_record other = *head;
+    uint8_t copy[8192];
+    CHECK(line.size <= sizeof copy);
+    memcpy(copy, line.data, line.size);
+    for (size_t size = 0; size < line.size; size++)
+        CHECK_ERR(read_copy(head, omm_bytes_of(line.data, size)), OMM_ERR_FORMAT);
+    for (size_t bit = 0; bit < 8 * line.size; bit += 3) {
+        copy[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        (void)read_copy(head, omm_bytes_of(copy, line.size));
+        copy[bit / 8] = line.data[bit / 8];
+    }
+    other.accepted_count++;
+    CHECK_ERR(read_copy(&other, line), OMM_ERR_FORMAT);
+    other = *head;
+    other.refused_count++;
+    CHECK_ERR(read_copy(&other, line), OMM_ERR_FORMAT);
+    other = *head;
+    other.selected_count++;
+    CHECK_ERR(read_copy(&other, line), OMM_ERR_FORMAT);
+    for (size_t nth = 1;; nth++) {
+        other = *head;
+        omm_mem_fail_nth(nth);
+        omm_err err = read_lists(&other, line);
+        omm_mem_fail_nth(0);
+        if (err == OMM_OK) break;
+        CHECK_ERR(err, OMM_ERR_NOMEM);
+    }
+}
+
+/* Lists read again are what was written, or refused. */
+static void test_round_lists(void) {
+    for (size_t count = 0; count <= 6; count++)
+        for (size_t refused = 0; refused <= 4; refused++) {
+            omm_arena arena;
+            omm_buf line;
+            omm_arena_init(&arena, 1u << 20);
+            omm_buf_init(&line, 65536);
+            omm_round_record round = round_of(&arena, count, refused);
+            CHECK_OK(omm_round_record_write(&line, &round));
+            round.selected = round.missing = NULL;
+            round.accepted = NULL;
+            round.refused = NULL;
+            check_lists(&round, omm_buf_view(&line));
+            if (count == 3 && refused == 3) batter_lists(&round, omm_buf_view(&line));
+            omm_buf_fini(&line);
+            omm_arena_fini(&arena);
+        }
+}
+
+/* Byte `at` of a file, in its place. */
+static void change_byte(const char *dir, const char *path, long at) {
+    char full[OMM_PATH_MAX];
+    CHECK_OK(omm_path_join(full, dir, path));
+    FILE *file = fopen(full, "r+");
+    CHECK(file != NULL);
+    CHECK_EQ(fseek(file, at, SEEK_SET), 0);
+    CHECK(fputc('x', file) == 'x');
+    CHECK_EQ(fclose(file), 0);
+}
+
+/* A round is read again as it was when everything was loaded, or not at all. */
+static void test_rounds_change(void) {
+    kit k;
+    evidence ev;
+    const omm_round_record *round = NULL;
+    kit_make_open(&k, &(kit_options){0});
+    CHECK_OK(evidence_load(&ev, k.dir));
+    CHECK_EQ(ev.round_count, KIT_ROUNDS);
+    for (size_t r = KIT_ROUNDS; r-- > 0;) {
+        CHECK_OK(evidence_round(&round, &ev, r));
+        CHECK(round == evidence_at_hand(&ev, r));
+        CHECK_EQ(round->round, r);
+        CHECK(omm_digest_equal(&round->selected[0], &k.ids[0]));
+        CHECK(omm_digest_equal(&round->accepted[0].node, &k.ids[0]));
+        CHECK(ev.heads[r].accepted == NULL && ev.heads[r].selected == NULL);
+    }
+    change_byte(k.dir, "rounds.jsonl", (long)ev.lines[1].offset + 30);
+    CHECK_OK(evidence_round(&round, &ev, 2));
+    CHECK_ERR(evidence_round(&round, &ev, 1), OMM_ERR_IO);
+    CHECK(strstr(omm_err_sentence(), "changed while it was read") != NULL);
+    CHECK_OK(evidence_round(&round, &ev, 2)); /* what was at hand is read anew */
+    CHECK(omm_digest_equal(&round->accepted[0].node, &k.ids[0]));
+    char path[OMM_PATH_MAX];
+    CHECK_OK(omm_path_join(path, k.dir, "rounds.jsonl"));
+    CHECK_EQ(truncate(path, (off_t)ev.lines[2].offset), 0);
+    CHECK_OK(evidence_round(&round, &ev, 0));
+    CHECK_ERR(evidence_round(&round, &ev, 2), OMM_ERR_IO);
+    evidence_fini(&ev);
+    CHECK_OK(omm_dir_remove(k.dir));
+}
+
 static void test_records(void) {
     static const struct {
         const char *path;
@@ -239,6 +406,8 @@ int main(void) {
     test_refused();
     test_bad_utf8();
     test_lines();
+    test_round_lists();
+    test_rounds_change();
     test_records();
     return 0;
 }

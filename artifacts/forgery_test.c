@@ -383,6 +383,52 @@ static void try_forgery(const forgery *f) {
     CHECK_OK(omm_dir_remove(dir));
 }
 
+/* What verify says of ledger.jsonl where the end of it is this, instead of or behind its last line. */
+static void check_ledger(bool drops_last, const char *more, uint64_t samples, size_t failures,
+                         const char *said) {
+    char dir[OMM_PATH_MAX];
+    omm_verify_report r;
+    omm_buf text;
+    size_t found = 0;
+    omm_buf_init(&text, BUF_MAX);
+    kit_copy(dir, s_kit.dir);
+    kit_read(&text, dir, "ledger.jsonl");
+    if (drops_last) text.size--;
+    while (drops_last && text.data[text.size - 1] != '\n') text.size--;
+    CHECK_OK(omm_buf_printf(&text, "%s", more));
+    kit_write(dir, "ledger.jsonl", omm_buf_view(&text));
+    kit_reseal(dir, &s_kit.bundle, true);
+    kit_verify(&r, dir, NULL);
+    for (size_t i = 0; i < r.failure_count; i++) {
+        if (strcmp(r.failures[i].check, "ledger") != 0) continue;
+        found++;
+        CHECK(strcmp(r.failures[i].path, "ledger.jsonl") == 0);
+        if (!strstr(r.failures[i].reason, said)) fprintf(stderr, "%s\n", r.failures[i].reason);
+        CHECK(strstr(r.failures[i].reason, said) != NULL);
+    }
+    CHECK_EQ(found, failures);
+    /* Of a ledger with a bad line nothing is judged, not even the lines before it. */
+    for (size_t i = 0; i < r.judgement.evidence.count; i++)
+        if (strcmp(r.judgement.evidence.items[i].family, "communication") == 0)
+            CHECK_EQ(r.judgement.evidence.items[i].samples, samples);
+    omm_verify_report_fini(&r);
+    CHECK_OK(omm_dir_remove(dir));
+    omm_buf_fini(&text);
+}
+
+static void test_ledgers(void) {
+    char hex[OMM_DIGEST_HEX_SIZE], line[256];
+    omm_digest_hex(hex, &s_kit.ids[1]);
+    (void)snprintf(line, sizeof line,
+                   "{\"down\":1,\"fp32\":112,\"node\":\"%s\",\"round\":2,\"up\":1}\n", hex);
+    check_ledger(false, "", 6, 0, "");
+    check_ledger(true, "", 5, 1, "5 lines for 6 accepted submissions");
+    check_ledger(false, line, 7, 1, "7 lines for 6 accepted submissions");
+    check_ledger(true, line, 6, 1, "line 6 is not what the sizes of its messages give (up ");
+    line[1] = ' ';
+    check_ledger(true, line, 0, 1, "line 6: a line of ledger.jsonl");
+}
+
 /* A repetition that ran as the run itself did counts for nothing: the gate fails, the bundle is what
  * its signer says. */
 static void test_repro(void) {
@@ -428,6 +474,7 @@ int main(void) {
     for (size_t i = 0; i < sizeof s_forgeries / sizeof *s_forgeries; i++)
         try_forgery(&s_forgeries[i]);
     test_repro();
+    test_ledgers();
     test_other_runs();
     kit_remove(&s_short);
     kit_remove(&s_kit);

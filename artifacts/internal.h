@@ -5,6 +5,7 @@
 #include "omm/bundle.h"
 #include "omm/evidence.h"
 #include "omm/file.h"
+#include "omm/file_in.h"
 #include "omm/json.h"
 #include "omm/judge.h"
 #include "omm/pool.h"
@@ -76,24 +77,56 @@ typedef struct evidence_rows {
     size_t count;
 } evidence_rows;
 
+/* Where a line of rounds.jsonl is, newline included. */
+typedef struct line_place {
+    uint64_t offset;
+    size_t bytes;
+    omm_digest digest; /* BLAKE2b-256 */
+} line_place;
+
+/* What has a row for every submission of a run is not held: the ledger is gone through (evidence_ledger), and of the
+ * rounds one at a time has its lists (evidence_round). */
 typedef struct evidence {
     const char *dir; /* borrowed */
     omm_arena arena;
     file_state run_file, rounds_file, ledger_file, states_file;
     omm_run_record run;
-    omm_round_record *rounds;
-    omm_digest *line_digests; /* (round_count) BLAKE2b of the line with its newline */
+    omm_round_record
+        *heads;        /* (round_count) rounds with the sizes of their lists, which are NULL */
+    line_place *lines; /* (round_count) */
     size_t round_count;
-    omm_ledger_record *ledger;
+    omm_file_in rounds_in; /* rounds.jsonl; fd < 0: not open */
+    struct {
+        size_t index; /* SIZE_MAX: none */
+        omm_round_record record;
+        omm_arena arena;
+        omm_buf text;
+    } current; /* the round at hand */
     size_t ledger_count;
     omm_state_record *states;
     size_t state_count;
     evidence_rows before, after, control;
 } evidence;
 
-/* Read what can be read; what cannot says why.  Errors: NOMEM. */
+/* Read what can be read, all but the ledger; what cannot says why.  Errors: NOMEM. */
 OMM_CHECKED omm_err evidence_load(evidence *out, const char *dir);
 void evidence_fini(evidence *ev);
+/* Make round `r` the one at hand, and see it whole until the next call.  Errors: NOMEM, IO (also: the file has
+ * changed since it was loaded). */
+OMM_CHECKED omm_err evidence_round(const omm_round_record **out, evidence *ev, size_t r);
+/* The round at hand, which is `r`. */
+const omm_round_record *evidence_at_hand(const evidence *ev, size_t r);
+/* Go through ledger.jsonl; `each` may be NULL.  ev->ledger_file says how it went and ev->ledger_count how many lines it
+ * has, 0 where it is no ledger: lines before the bad one have been given then.  Errors: NOMEM, those of `each`. */
+typedef omm_err (*evidence_ledger_each)(void *ud, const omm_ledger_record *row);
+OMM_CHECKED omm_err evidence_ledger(evidence *ev, evidence_ledger_each each, void *ud);
+/* The lists of a line that omm_round_record_parse takes; out's other members are what that gave.  Errors: NOMEM, FORMAT (it
+ * is no such line, or not this one). */
+OMM_CHECKED omm_err round_lists_read(omm_round_record *out, omm_arena *arena, omm_bytes line);
+/* What omm_audit_order sorts by.  The seed is the digest over all accepted receipts. */
+void audit_seed_add(omm_hasher *seed, const omm_round_record *round);
+omm_digest audit_rank(const omm_digest *seed, const omm_digest *submission);
+int audit_item_compare(const void *a, const void *b); /* of omm_audit_item */
 /* Index in run.nodes, or SIZE_MAX. */
 size_t evidence_node(const evidence *ev, const omm_digest *id);
 
@@ -136,9 +169,12 @@ typedef struct audit {
     void (*fail)(void *ud, const char *path, const char *sentence);
     void *ud;
     size_t items, failures;
-    omm_err fatal; /* NOMEM: the audit cannot go on */
+    omm_err fatal; /* NOMEM, or a file that changes: the audit cannot go on */
 } audit;
 
+/* Make round `r` the one at hand, as every check of what is in its lists needs.  NULL: the audit cannot go on, which is
+ * reported and in a->fatal. */
+const omm_round_record *audit_round(audit *a, size_t r);
 /* Load the evidence and make room.  Errors: NOMEM. */
 OMM_CHECKED omm_err audit_open(audit *a, const char *dir);
 /* From now on audit_submissions keeps what payloads and ledger are compared with.  Errors: NOMEM. */
@@ -154,7 +190,7 @@ void audit_name(audit *a, const char *path);
 /* Has it been named?  False when the files are not known (judge). */
 bool audit_is_named(audit *a, const char *path);
 
-/* Read accepted submission `i` of round `r`: what rounds.jsonl names, and signed by the enrolled node.  Its parts live in
+/* Read accepted submission `i` of round `r`, the one at hand: what rounds.jsonl names, and signed by the enrolled node.  Its parts live in
  * `arena` and `text`, both initialised by the caller.  False: not so, which is reported. */
 bool audit_open_submission(audit *a, omm_submission *out, omm_arena *arena, omm_buf *text, size_t r,
                            size_t i);

@@ -26,16 +26,20 @@ static omm_gate_source source_of(const evidence *ev, const file_state *file, con
 
 /* --- communication --- */
 
-static omm_err judge_ledger(omm_verdicts *out, const omm_gate_context *context,
-                            const evidence *ev) {
+/* measured/wire.json, and what the ledger is worth: read before anything is judged, the ledger once for both. */
+typedef struct traffic {
+    omm_arena arena;
+    file_state wire_file;
+    omm_wire_record wire;
+    omm_gate_bytes *nodes; /* (wire.node_count) */
+    omm_gate_traffic exchanges;
+    uint64_t bytes; /* of all exchanges, up and down */
+} traffic;
+
+static omm_err judge_ledger(omm_verdicts *out, const omm_gate_context *context, const evidence *ev,
+                            const traffic *t) {
     omm_gate_source source = source_of(ev, &ev->ledger_file, "ledger.jsonl");
-    omm_gate_bytes *rows = omm_alloc(ev->ledger_count + 1, sizeof *rows);
-    if (!rows) return omm_raise(OMM_ERR_NOMEM, "no memory for the ledger");
-    for (size_t i = 0; i < ev->ledger_count; i++)
-        rows[i] = (omm_gate_bytes){ev->ledger[i].up, ev->ledger[i].down, ev->ledger[i].fp32};
-    omm_err err = omm_gate_communication(out, context, &source, rows, ev->ledger_count);
-    omm_free(rows);
-    return err;
+    return omm_gate_communication(out, context, &source, &t->exchanges);
 }
 
 /* Position of `node`; node_count when it is not there.  The nodes are ascending. */
@@ -54,46 +58,59 @@ static size_t wire_node(const omm_wire_record *wire, const omm_digest *node) {
     return wire->node_count;
 }
 
-static void fill_wire(omm_gate_bytes *rows, uint64_t *ledger, const omm_wire_record *wire,
-                      const evidence *ev) {
-    *ledger = 0;
-    for (size_t i = 0; i < wire->node_count; i++)
-        rows[i] = (omm_gate_bytes){wire->nodes[i].up, wire->nodes[i].down, 0};
-    for (size_t k = 0; k < ev->ledger_count; k++) {
-        *ledger += ev->ledger[k].up + ev->ledger[k].down;
-        size_t at = wire_node(wire, &ev->ledger[k].node);
-        if (at < wire->node_count) rows[at].fp32 += ev->ledger[k].fp32;
-    }
+static omm_err add_row(void *ud, const omm_ledger_record *row) {
+    traffic *t = ud;
+    const omm_gate_bytes bytes = {row->up, row->down, row->fp32};
+    omm_gate_traffic_add(&t->exchanges, &bytes);
+    t->bytes += row->up + row->down;
+    size_t at = wire_node(&t->wire, &row->node);
+    if (at < t->wire.node_count) t->nodes[at].fp32 += row->fp32;
+    return OMM_OK;
 }
 
-static omm_err judge_wire(omm_verdicts *out, const omm_gate_context *context, const evidence *ev) {
-    omm_arena arena;
+static void load_wire(traffic *t, const evidence *ev) {
     omm_buf text;
-    omm_wire_record wire;
-    file_state file = {OMM_OK, "", {{0}}};
-    uint64_t ledger = 0;
-    omm_arena_init(&arena, BUNDLE_ARENA_BYTES_MAX);
     omm_buf_init(&text, OMM_BUNDLE_FILE_BYTES_MAX);
-    memset(&wire, 0, sizeof wire);
-    file.err = bundle_read(&text, ev->dir, "measured/wire.json");
-    if (file.err == OMM_OK) {
-        file.digest = omm_hash(omm_buf_view(&text));
-        file.err = omm_wire_record_parse(&wire, &arena, omm_buf_view(&text));
+    file_state *file = &t->wire_file;
+    file->err = bundle_read(&text, ev->dir, "measured/wire.json");
+    if (file->err == OMM_OK) {
+        file->digest = omm_hash(omm_buf_view(&text));
+        file->err = omm_wire_record_parse(&t->wire, &t->arena, omm_buf_view(&text));
     }
-    if (file.err != OMM_OK) snprintf(file.why, sizeof file.why, "%s", omm_err_sentence());
+    if (file->err != OMM_OK) snprintf(file->why, sizeof file->why, "%s", omm_err_sentence());
+    omm_buf_fini(&text);
+}
+
+/* Fini after it, whatever it returns. */
+static omm_err traffic_load(traffic *t, evidence *ev) {
+    memset(t, 0, sizeof *t);
+    omm_arena_init(&t->arena, BUNDLE_ARENA_BYTES_MAX);
+    load_wire(t, ev);
+    t->nodes = omm_alloc(t->wire.node_count + 1, sizeof *t->nodes);
+    if (!t->nodes) return omm_raise(OMM_ERR_NOMEM, "no memory for wire bytes");
+    for (size_t i = 0; i < t->wire.node_count; i++)
+        t->nodes[i] = (omm_gate_bytes){t->wire.nodes[i].up, t->wire.nodes[i].down, 0};
+    OMM_TRY(evidence_ledger(ev, add_row, t));
+    if (ev->ledger_file.err == OMM_OK) return OMM_OK;
+    t->exchanges = (omm_gate_traffic){0}; /* of lines before the bad one */
+    t->bytes = 0;
+    return OMM_OK;
+}
+
+static void traffic_fini(traffic *t) {
+    omm_free(t->nodes);
+    omm_arena_fini(&t->arena);
+}
+
+static omm_err judge_wire(omm_verdicts *out, const omm_gate_context *context, const evidence *ev,
+                          const traffic *t) {
+    file_state file = t->wire_file;
     if (file.err == OMM_OK && ev->ledger_file.err != OMM_OK)
         file = ev->ledger_file; /* nothing to compare with */
     omm_gate_source source = source_of(ev, &file, "measured/wire.json");
-    source.run_id = wire.run_id;
-    source.commit = wire.commit;
-    omm_gate_bytes *rows = omm_alloc(wire.node_count + 1, sizeof *rows);
-    omm_err err = rows ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "no memory for wire bytes");
-    if (rows) fill_wire(rows, &ledger, &wire, ev);
-    if (err == OMM_OK) err = omm_gate_wire(out, context, &source, rows, wire.node_count, ledger);
-    omm_free(rows);
-    omm_buf_fini(&text);
-    omm_arena_fini(&arena);
-    return err;
+    source.run_id = t->wire.run_id;
+    source.commit = t->wire.commit;
+    return omm_gate_wire(out, context, &source, t->nodes, t->wire.node_count, t->bytes);
 }
 
 /* --- fairness --- */
@@ -103,9 +120,10 @@ static uint64_t saturating_add(uint64_t a, uint64_t b) {
 }
 
 /* By index in run.nodes; a node that is not enrolled has no share (integrity reports it). */
-static void fill_shares(omm_gate_share *shares, const evidence *ev) {
+static omm_err fill_shares(omm_gate_share *shares, evidence *ev) {
+    const omm_round_record *round = NULL;
     for (size_t r = 0; r < ev->round_count; r++) {
-        const omm_round_record *round = &ev->rounds[r];
+        OMM_TRY(evidence_round(&round, ev, r));
         for (size_t i = 0; i < round->selected_count; i++) {
             size_t node = evidence_node(ev, &round->selected[i]);
             if (node == SIZE_MAX) continue;
@@ -119,20 +137,20 @@ static void fill_shares(omm_gate_share *shares, const evidence *ev) {
                 saturating_add(shares[node].tokens_accepted, round->accepted[i].tokens);
         }
     }
+    return OMM_OK;
 }
 
-static omm_err judge_shares(omm_verdicts *out, const omm_gate_context *context,
-                            const evidence *ev) {
+static omm_err judge_shares(omm_verdicts *out, const omm_gate_context *context, evidence *ev) {
     const file_state *file = ev->run_file.err != OMM_OK ? &ev->run_file : &ev->rounds_file;
     omm_gate_source source = source_of(ev, file, "rounds.jsonl");
     size_t nodes = ev->run.node_count;
     omm_gate_share *shares = omm_alloc(nodes + 1, sizeof *shares);
     if (!shares) return omm_raise(OMM_ERR_NOMEM, "no memory for shares");
-    fill_shares(shares, ev);
+    omm_err err = fill_shares(shares, ev);
     size_t count = 0; /* only nodes that were ever selected */
     for (size_t i = 0; i < nodes; i++)
         if (shares[i].tokens_offered) shares[count++] = shares[i];
-    omm_err err = omm_gate_shares(out, context, &source, shares, count);
+    if (err == OMM_OK) err = omm_gate_shares(out, context, &source, shares, count);
     omm_free(shares);
     return err;
 }
@@ -239,7 +257,7 @@ static omm_err judge_integrity(omm_verdicts *out, const omm_gate_context *contex
     const file_state *file = ev->run_file.err != OMM_OK ? &ev->run_file : &ev->rounds_file;
     omm_gate_source source = source_of(ev, file, "rounds.jsonl");
     omm_gate_integrity_counts counts = {0};
-    for (size_t r = 0; r < ev->round_count; r++) counts.accepted += ev->rounds[r].accepted_count;
+    for (size_t r = 0; r < ev->round_count; r++) counts.accepted += ev->heads[r].accepted_count;
     counts.unsigned_accepted = counts.accepted - a->signed_count;
     counts.checks = a->items;
     counts.faults = a->failures;
@@ -256,8 +274,9 @@ static void run_chain(audit *a) {
 
 /* --- both sets --- */
 
-static omm_err judge_evidence(omm_verdicts *out, const omm_gate_context *context, audit *a) {
-    OMM_TRY(judge_ledger(out, context, &a->ev));
+static omm_err judge_evidence(omm_verdicts *out, const omm_gate_context *context, audit *a,
+                              const traffic *t) {
+    OMM_TRY(judge_ledger(out, context, &a->ev, t));
     OMM_TRY(judge_shares(out, context, &a->ev));
     OMM_TRY(judge_quality(out, context, &a->ev));
     OMM_TRY(judge_control(out, context, &a->ev));
@@ -279,9 +298,13 @@ static omm_err judge_audit(omm_judgement *j, audit *a, const omm_policy *policy,
     omm_gate_context measured_context = {policy, run_id, commit};
     run_chain(a);
     OMM_TRY(a->fatal);
-    OMM_TRY(judge_evidence(&j->evidence, &evidence_context, a));
-    OMM_TRY(judge_wire(&j->measured, &measured_context, &a->ev));
-    OMM_TRY(judge_repro(&j->measured, &measured_context, a));
+    traffic t;
+    omm_err err = traffic_load(&t, &a->ev);
+    if (err == OMM_OK) err = judge_evidence(&j->evidence, &evidence_context, a, &t);
+    if (err == OMM_OK) err = judge_wire(&j->measured, &measured_context, &a->ev, &t);
+    traffic_fini(&t);
+    if (err == OMM_OK) err = judge_repro(&j->measured, &measured_context, a);
+    OMM_TRY(err);
     OMM_TRY(write_all(j, &evidence_context, &measured_context));
     j->passed = omm_verdicts_passed(&j->evidence) && omm_verdicts_passed(&j->measured);
     return OMM_OK;

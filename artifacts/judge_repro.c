@@ -5,17 +5,64 @@
 #include "omm/mem.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* Position of (round, node) among the first `count` of the audit order; SIZE_MAX when it is not there:
- * of k repetitions of a kind only the first k submissions can be meant. */
-static size_t order_of(const audit *a, const omm_audit_item *order, size_t count,
-                       const omm_repro_check *c) {
-    for (size_t i = 0; i < count; i++)
-        if (order[i].round == c->round &&
-            omm_digest_equal(&a->ev.rounds[order[i].round].accepted[order[i].index].node, &c->node))
-            return i;
-    return SIZE_MAX;
+/* What the receipts chose, best first, and what its line says. */
+typedef struct chosen {
+    omm_audit_item item; /* first: by which they are compared */
+    omm_digest node, canonical;
+} chosen;
+
+/* The first of omm_audit_order. */
+typedef struct choice {
+    chosen *list; /* room for twice `first`, and one more */
+    size_t first, count;
+} choice;
+
+static void cut_choice(choice *c) {
+    if (c->count) qsort(c->list, c->count, sizeof *c->list, audit_item_compare);
+    if (c->count > c->first) c->count = c->first;
+}
+
+static omm_err seed_of(omm_digest *out, evidence *ev) {
+    omm_hasher h;
+    const omm_round_record *round = NULL;
+    omm_hasher_init(&h);
+    for (size_t r = 0; r < ev->round_count; r++) {
+        OMM_TRY(evidence_round(&round, ev, r));
+        audit_seed_add(&h, round);
+    }
+    *out = omm_hasher_final(&h);
+    return OMM_OK;
+}
+
+static omm_err choose(choice *c, evidence *ev) {
+    omm_digest seed;
+    const omm_round_record *round = NULL;
+    OMM_TRY(seed_of(&seed, ev));
+    for (size_t r = 0; r < ev->round_count; r++) {
+        OMM_TRY(evidence_round(&round, ev, r));
+        for (size_t i = 0; i < round->accepted_count; i++) {
+            const omm_round_accepted *line = &round->accepted[i];
+            c->list[c->count++] =
+                (chosen){{audit_rank(&seed, &line->submission), (uint32_t)r, (uint32_t)i},
+                         line->node,
+                         line->canonical};
+            if (c->count > 2 * c->first) cut_choice(c);
+        }
+    }
+    cut_choice(c);
+    return OMM_OK;
+}
+
+/* NULL where (round, node) is not among the first `count`: of k repetitions of a kind only the first k submissions can
+ * be meant. */
+static const chosen *find_chosen(const choice *from, size_t count, const omm_repro_check *c) {
+    for (size_t i = 0; i < count && i < from->count; i++)
+        if (from->list[i].item.round == c->round && omm_digest_equal(&from->list[i].node, &c->node))
+            return &from->list[i];
+    return NULL;
 }
 
 /* The digest after step `steps` of an accepted submission, or after its last one: a repetition may end with the
@@ -27,7 +74,8 @@ static void step_digest(char out[OMM_DIGEST_HEX_SIZE], audit *a, size_t steps,
     omm_submission message;
     omm_buf_init(&text, OMM_ENVELOPE_BYTES_MAX);
     omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
-    if (audit_open_submission(a, &message, &arena, &text, item->round, item->index)) {
+    if (audit_round(a, item->round) &&
+        audit_open_submission(a, &message, &arena, &text, item->round, item->index)) {
         size_t last = message.step_digests.size / 8;
         if (steps < last) last = steps;
         omm_digest padded = {{0}};
@@ -40,17 +88,17 @@ static void step_digest(char out[OMM_DIGEST_HEX_SIZE], audit *a, size_t steps,
 
 /* What the bundle says the repetition must give, in hex; "" when it says nothing. */
 static void expected_of(char out[OMM_DIGEST_HEX_SIZE], audit *a, const omm_repro_check *c,
-                        const omm_audit_item *item) {
+                        const chosen *item) {
     out[0] = '\0';
     if (!item) {
-        if (c->round < a->ev.round_count) omm_digest_hex(out, &a->ev.rounds[c->round].master);
+        if (c->round < a->ev.round_count) omm_digest_hex(out, &a->ev.heads[c->round].master);
         return;
     }
     if (c->steps == 0) {
-        omm_digest_hex(out, &a->ev.rounds[item->round].accepted[item->index].canonical);
+        omm_digest_hex(out, &item->canonical);
         return;
     }
-    step_digest(out, a, c->steps, item);
+    step_digest(out, a, c->steps, &item->item);
 }
 
 static bool kind_of(omm_gate_repeat_kind *kind, const char *name) {
@@ -83,17 +131,14 @@ static void count_kinds(size_t *counts, const omm_repro_record *record) {
 
 /* Why a row cannot count, or NULL.  The first k of the order are repeated, whatever k is. */
 static const char *row_of(omm_gate_repeat *row, audit *a, const omm_repro_record *record,
-                          const omm_repro_check *c, const omm_audit_item *order, size_t count,
-                          const size_t *kinds) {
+                          const omm_repro_check *c, const choice *order, const size_t *kinds) {
     char expected[OMM_DIGEST_HEX_SIZE];
-    const omm_audit_item *item = NULL;
+    const chosen *item = NULL;
     if (!kind_of(&row->kind, c->kind)) return "a repetition is of an unknown kind";
     if (!ran_elsewhere(record, c, row->kind)) return "a repetition ran as the run itself did";
     if (c->has_node) {
-        size_t first = kinds[row->kind] < count ? kinds[row->kind] : count;
-        size_t at = order_of(a, order, first, c);
-        if (at == SIZE_MAX) return "a repetition was not chosen by the receipts";
-        item = &order[at];
+        item = find_chosen(order, kinds[row->kind], c);
+        if (!item) return "a repetition was not chosen by the receipts";
     }
     expected_of(expected, a, c, item);
     if (!expected[0] || strcmp(expected, c->expected) != 0)
@@ -105,15 +150,18 @@ static const char *row_of(omm_gate_repeat *row, audit *a, const omm_repro_record
 static omm_err judge_rows(omm_verdicts *out, const omm_gate_context *context, audit *a,
                           const omm_repro_record *record, omm_gate_source *source,
                           omm_arena *arena) {
-    omm_audit_item *order = NULL;
-    size_t count = 0;
     size_t kinds[3];
+    choice order = {.first = 0};
     count_kinds(kinds, record);
-    OMM_TRY(omm_audit_order(&order, &count, arena, a->ev.rounds, a->ev.round_count));
+    for (size_t k = 0; k < 3; k++)
+        if (kinds[k] > order.first) order.first = kinds[k];
+    order.list = omm_arena_alloc(arena, 2 * order.first + 1, sizeof *order.list);
     omm_gate_repeat *rows = omm_arena_alloc(arena, record->check_count + 1, sizeof *rows);
-    if (!rows) return omm_raise(OMM_ERR_NOMEM, "no memory for repetitions");
+    if (!order.list || !rows) return omm_raise(OMM_ERR_NOMEM, "no memory for repetitions");
+    if (order.first > 0) OMM_TRY(choose(&order, &a->ev));
     for (size_t i = 0; i < record->check_count && !source->problem; i++)
-        source->problem = row_of(&rows[i], a, record, &record->checks[i], order, count, kinds);
+        source->problem = row_of(&rows[i], a, record, &record->checks[i], &order, kinds);
+    OMM_TRY(a->fatal);
     return omm_gate_reproducibility(out, context, source, rows,
                                     source->problem ? 0 : record->check_count);
 }

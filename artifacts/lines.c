@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#define PIECE_BYTES 65536u
+#define PIECE_BYTES 16384u
 
 static size_t piece_of(uint64_t left) {
     return left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;

@@ -31,7 +31,7 @@ static void fill(omm_buf *out, const size_t *sizes, size_t count) {
 }
 
 static void every_line_once(void) {
-    static const size_t sizes[] = {2, 65534, 65536, 3, 65537, 200000, 2, 9, 65535, 131072, 2};
+    static const size_t sizes[] = {2, 16382, 16384, 3, 16385, 50000, 2, 9, 16383, 32768, 2};
     enum { COUNT = sizeof sizes / sizeof *sizes };
     omm_buf text;
     line_reader r;

@@ -1,5 +1,6 @@
 /* Reading the evidence of a bundle into memory: what is missing or malformed says why. */
 #include "internal.h"
+#include "lines.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +8,7 @@
 #define LINES_MAX 10000000u
 #define ITEMS_MAX 200000u /* held-out items: judging them is quadratic in their clients */
 
-/* Parses line number `index` into its place. */
+/* Parses line number `index` of `lines` into its place. */
 typedef omm_err (*parse_line)(evidence *ev, void *rows, size_t index, omm_bytes line);
 
 /* A sentence about the file system names the folder, which must not reach deterministic files. */
@@ -22,14 +23,19 @@ static omm_err note(file_state *file, omm_err err) {
     return err == OMM_ERR_NOMEM ? err : OMM_OK;
 }
 
+/* A round without its lists. */
 static omm_err parse_round(evidence *ev, void *rows, size_t i, omm_bytes line) {
-    ev->line_digests[i] = omm_hash(line);
-    return omm_round_record_parse((omm_round_record *)rows + i, &ev->arena, line);
-}
-
-static omm_err parse_ledger(evidence *ev, void *rows, size_t i, omm_bytes line) {
-    (void)ev;
-    return omm_ledger_record_parse((omm_ledger_record *)rows + i, line);
+    omm_round_record *head = (omm_round_record *)rows + i;
+    omm_arena arena;
+    omm_arena_init(&arena, BUNDLE_ARENA_BYTES_MAX);
+    omm_err err = omm_round_record_parse(head, &arena, line);
+    omm_arena_fini(&arena);
+    head->selected = head->missing = NULL;
+    head->accepted = NULL;
+    head->refused = NULL;
+    const uint64_t before = i ? ev->lines[i - 1].offset + ev->lines[i - 1].bytes : 0;
+    ev->lines[i] = (line_place){before, line.size, omm_hash(line)};
+    return err;
 }
 
 static omm_err parse_eval(evidence *ev, void *rows, size_t i, omm_bytes line) {
@@ -41,33 +47,36 @@ static omm_err parse_state(evidence *ev, void *rows, size_t i, omm_bytes line) {
     return omm_state_record_parse((omm_state_record *)rows + i, line);
 }
 
+static omm_err name_line(omm_err err, size_t i) {
+    if (err == OMM_OK || err == OMM_ERR_NOMEM) return err;
+    return omm_raise(err == OMM_ERR_NOT_FOUND ? OMM_ERR_FORMAT : err, "line %zu: %.180s", i + 1,
+                     omm_err_sentence());
+}
+
 /* Errors: those of reading and of `parse`. */
-static omm_err read_lines(void **rows, size_t *count, evidence *ev, const char *path,
-                          size_t row_bytes, parse_line parse, file_state *file) {
-    omm_buf text;
-    omm_bytes *lines = NULL;
-    size_t lines_max = parse == parse_round  ? OMM_EVIDENCE_ROUNDS_MAX
-                       : parse == parse_eval ? ITEMS_MAX
-                                             : LINES_MAX;
-    omm_buf_init(&text, OMM_BUNDLE_FILE_BYTES_MAX);
-    omm_err err = bundle_read(&text, ev->dir, path);
-    if (err == OMM_OK) {
-        file->digest = omm_hash(omm_buf_view(&text));
-        err = omm_evidence_lines(&lines, count, &ev->arena, omm_buf_view(&text), lines_max);
+static omm_err read_lines(void **rows, size_t *count, evidence *ev, line_reader *lines,
+                          size_t row_bytes, parse_line parse) {
+    omm_bytes line;
+    *rows = omm_arena_alloc(&ev->arena, lines->count + 1, row_bytes);
+    if (!*rows) return omm_raise(OMM_ERR_NOMEM, "no memory for %zu lines", lines->count);
+    for (size_t i = 0; i < lines->count; i++) {
+        OMM_TRY(line_reader_next(&line, lines));
+        OMM_TRY(name_line(parse(ev, *rows, i, line), i));
     }
-    if (err == OMM_OK) {
-        *rows = omm_arena_alloc(&ev->arena, *count + 1, row_bytes);
-        if (!*rows) err = omm_raise(OMM_ERR_NOMEM, "no memory for %s", path);
-    }
-    for (size_t i = 0; err == OMM_OK && i < *count; i++) {
-        err = parse(ev, *rows, i, lines[i]);
-        if (err != OMM_OK && err != OMM_ERR_NOMEM)
-            err = omm_raise(err == OMM_ERR_NOT_FOUND ? OMM_ERR_FORMAT : err, "line %zu: %.180s",
-                            i + 1, omm_err_sentence());
-    }
-    if (err != OMM_OK) *count = 0;
-    omm_buf_fini(&text);
-    return err;
+    OMM_TRY(line_reader_next(&line, lines)); /* the end: nothing has changed */
+    *count = lines->count;
+    return OMM_OK;
+}
+
+/* All its lines, parsed. */
+static omm_err load_lines(void **rows, size_t *count, evidence *ev, const char *path,
+                          size_t lines_max, size_t row_bytes, parse_line parse, file_state *file) {
+    line_reader lines;
+    omm_err err = line_reader_open(&lines, ev->dir, path, lines_max);
+    file->digest = lines.digest;
+    if (err == OMM_OK) err = read_lines(rows, count, ev, &lines, row_bytes, parse);
+    line_reader_close(&lines);
+    return note(file, err);
 }
 
 static omm_err load_run(evidence *ev) {
@@ -84,21 +93,30 @@ static omm_err load_run(evidence *ev) {
 
 static omm_err load_rows(evidence *ev, evidence_rows *rows, const char *path) {
     void *list = NULL;
-    omm_err err =
-        read_lines(&list, &rows->count, ev, path, sizeof(omm_eval_record), parse_eval, &rows->file);
+    OMM_TRY(load_lines(&list, &rows->count, ev, path, ITEMS_MAX, sizeof(omm_eval_record),
+                       parse_eval, &rows->file));
     rows->rows = list;
-    return note(&rows->file, err);
+    return OMM_OK;
 }
 
+/* A line per round, and no more rounds than run.json may have.  The file stays open for evidence_round. */
 static omm_err load_rounds(evidence *ev) {
     void *list = NULL;
-    /* A line per round, and no more rounds than run.json may have. */
-    ev->line_digests =
-        omm_arena_alloc(&ev->arena, OMM_EVIDENCE_ROUNDS_MAX + 1, sizeof *ev->line_digests);
-    if (!ev->line_digests) return omm_raise(OMM_ERR_NOMEM, "no memory for rounds");
-    omm_err err = read_lines(&list, &ev->round_count, ev, "rounds.jsonl", sizeof(omm_round_record),
-                             parse_round, &ev->rounds_file);
-    ev->rounds = list;
+    line_reader lines;
+    omm_err err = line_reader_open(&lines, ev->dir, "rounds.jsonl", OMM_EVIDENCE_ROUNDS_MAX);
+    ev->rounds_file.digest = lines.digest;
+    if (err == OMM_OK) {
+        ev->lines = omm_arena_alloc(&ev->arena, lines.count + 1, sizeof *ev->lines);
+        if (!ev->lines) err = omm_raise(OMM_ERR_NOMEM, "no memory for rounds");
+    }
+    if (err == OMM_OK)
+        err = read_lines(&list, &ev->round_count, ev, &lines, sizeof *ev->heads, parse_round);
+    ev->heads = list;
+    if (err == OMM_OK) {
+        ev->rounds_in = lines.in;
+        lines.in.fd = -1;
+    }
+    line_reader_close(&lines);
     return note(&ev->rounds_file, err);
 }
 
@@ -106,15 +124,9 @@ static omm_err load_all(evidence *ev) {
     void *list = NULL;
     OMM_TRY(load_run(ev));
     OMM_TRY(load_rounds(ev));
-    omm_err err = read_lines(&list, &ev->ledger_count, ev, "ledger.jsonl",
-                             sizeof(omm_ledger_record), parse_ledger, &ev->ledger_file);
-    ev->ledger = list;
-    OMM_TRY(note(&ev->ledger_file, err));
-    list = NULL;
-    err = read_lines(&list, &ev->state_count, ev, "eval/rounds.jsonl", sizeof(omm_state_record),
-                     parse_state, &ev->states_file);
+    OMM_TRY(load_lines(&list, &ev->state_count, ev, "eval/rounds.jsonl", LINES_MAX,
+                       sizeof(omm_state_record), parse_state, &ev->states_file));
     ev->states = list;
-    OMM_TRY(note(&ev->states_file, err));
     OMM_TRY(load_rows(ev, &ev->before, "eval/before.jsonl"));
     OMM_TRY(load_rows(ev, &ev->after, "eval/after.jsonl"));
     return load_rows(ev, &ev->control, "eval/control.jsonl");
@@ -123,14 +135,80 @@ static omm_err load_all(evidence *ev) {
 omm_err evidence_load(evidence *out, const char *dir) {
     memset(out, 0, sizeof *out);
     out->dir = dir;
+    out->rounds_in.fd = -1;
+    out->current.index = SIZE_MAX;
     omm_arena_init(&out->arena, BUNDLE_ARENA_BYTES_MAX);
+    omm_arena_init(&out->current.arena, BUNDLE_ARENA_BYTES_MAX);
+    omm_buf_init(&out->current.text, OMM_BUNDLE_FILE_BYTES_MAX);
     omm_err err = load_all(out);
     if (err != OMM_OK) evidence_fini(out);
     return err;
 }
 
 void evidence_fini(evidence *ev) {
+    if (ev->rounds_in.fd >= 0) omm_file_in_close(&ev->rounds_in);
     omm_arena_fini(&ev->arena);
+    omm_arena_fini(&ev->current.arena);
+    omm_buf_fini(&ev->current.text);
+}
+
+static omm_err rounds_changed(void) {
+    return omm_raise(OMM_ERR_IO, "rounds.jsonl changed while it was read");
+}
+
+/* The line as it was when it was loaded. */
+static omm_err read_again(omm_buf *out, omm_file_in *in, const line_place *line) {
+    uint8_t *to = NULL;
+    omm_buf_clear(out);
+    OMM_TRY(omm_buf_extend(out, &to, line->bytes));
+    OMM_TRY(omm_file_in_seek(in, line->offset));
+    omm_err err = omm_file_in_read(in, to, line->bytes);
+    if (err != OMM_OK) return err == OMM_ERR_SIZE ? rounds_changed() : err;
+    const omm_digest is = omm_hash(omm_buf_view(out));
+    return omm_digest_equal(&is, &line->digest) ? OMM_OK : rounds_changed();
+}
+
+omm_err evidence_round(const omm_round_record **out, evidence *ev, size_t r) {
+    OMM_ASSERT(r < ev->round_count);
+    *out = &ev->current.record;
+    if (ev->current.index == r) return OMM_OK;
+    ev->current.index = SIZE_MAX;
+    omm_arena_fini(&ev->current.arena);
+    OMM_TRY(read_again(&ev->current.text, &ev->rounds_in, &ev->lines[r]));
+    ev->current.record = ev->heads[r];
+    OMM_TRY(
+        round_lists_read(&ev->current.record, &ev->current.arena, omm_buf_view(&ev->current.text)));
+    ev->current.index = r;
+    return OMM_OK;
+}
+
+const omm_round_record *evidence_at_hand(const evidence *ev, size_t r) {
+    OMM_ASSERT(ev->current.index == r);
+    return &ev->current.record;
+}
+
+static omm_err read_ledger(line_reader *lines, evidence_ledger_each each, void *ud,
+                           omm_err *of_each) {
+    omm_bytes line;
+    omm_ledger_record row;
+    for (size_t i = 0; i < lines->count; i++) {
+        OMM_TRY(line_reader_next(&line, lines));
+        OMM_TRY(name_line(omm_ledger_record_parse(&row, line), i));
+        if (each) *of_each = each(ud, &row);
+        OMM_TRY(*of_each);
+    }
+    return line_reader_next(&line, lines); /* the end: nothing has changed */
+}
+
+omm_err evidence_ledger(evidence *ev, evidence_ledger_each each, void *ud) {
+    line_reader lines;
+    omm_err of_each = OMM_OK;
+    omm_err err = line_reader_open(&lines, ev->dir, "ledger.jsonl", LINES_MAX);
+    ev->ledger_file = (file_state){.digest = lines.digest};
+    if (err == OMM_OK) err = read_ledger(&lines, each, ud, &of_each);
+    ev->ledger_count = err == OMM_OK ? lines.count : 0;
+    line_reader_close(&lines);
+    return of_each == OMM_OK ? note(&ev->ledger_file, err) : of_each;
 }
 
 size_t evidence_node(const evidence *ev, const omm_digest *id) {

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PIECE_BYTES 65536u
+#define PIECE_BYTES 16384u
 
 /* The manifest, which goes to its file while the folder is walked. */
 typedef struct listing {

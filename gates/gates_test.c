@@ -19,7 +19,9 @@ typedef omm_err (*family_fn)(omm_verdicts *verdicts, const omm_gate_context *con
 static omm_err feed_communication(omm_verdicts *v, const omm_gate_context *c,
                                   const omm_gate_source *s, rows_kind kind) {
     const omm_gate_bytes rows[] = {{1000, 3000, 16000}, {2000, 2000, 16000}};
-    return omm_gate_communication(v, c, s, rows, kind == ROWS_GOOD ? 2 : 0);
+    omm_gate_traffic traffic = {0};
+    for (size_t i = 0; i < 2 && kind == ROWS_GOOD; i++) omm_gate_traffic_add(&traffic, &rows[i]);
+    return omm_gate_communication(v, c, s, &traffic);
 }
 
 static omm_err feed_wire(omm_verdicts *v, const omm_gate_context *c, const omm_gate_source *s,

@@ -84,15 +84,23 @@ OMM_CHECKED omm_err omm_gate_judge(omm_verdicts *verdicts, const omm_gate_contex
                                    const omm_gate_source *source, omm_metric_id id,
                                    omm_metric metric);
 
-/* communication: one row per completed exchange of a node in a round.
+/* communication: one row per completed exchange of a node in a round, of which only sums are kept.
  * Judges UP_BYTES_MAX, DOWN_BYTES_MAX, SAVING_VS_FP32; samples: rows. */
 typedef struct omm_gate_bytes {
     uint64_t up, down; /* bytes on the wire, overhead included */
     uint64_t fp32;     /* what an uncompressed exchange both ways would take */
 } omm_gate_bytes;
+/* Begin with {0}. */
+typedef struct omm_gate_traffic {
+    size_t rows;
+    uint64_t up_max, down_max; /* of one row */
+    uint64_t wire, fp32;       /* of all rows; wire = up + down */
+    bool overflowed;           /* one of these two sums */
+} omm_gate_traffic;
+void omm_gate_traffic_add(omm_gate_traffic *traffic, const omm_gate_bytes *row);
 OMM_CHECKED omm_err omm_gate_communication(omm_verdicts *verdicts, const omm_gate_context *context,
                                            const omm_gate_source *source,
-                                           const omm_gate_bytes *rows, size_t count);
+                                           const omm_gate_traffic *traffic);
 
 /* The same from bytes as they passed: one row per node over the whole run, retries included; fp32
  * and `ledger` (up and down of the faultless exchanges) as the evidence says.
