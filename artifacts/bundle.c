@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #define LINE_FILES_MAX 16u
+#define PIECE_BYTES 16384u
 #define HELD_FOLDERS_MAX                                                                           \
     8u /* a round puts files into five; of further ones each file is synced by itself */
 
@@ -184,28 +185,63 @@ static uint32_t count_lines(omm_bytes text) {
     return count;
 }
 
-/* Where the whole lines end.  A killed process leaves a line without its end.  A power cut leaves zeros, too,
+/* What is whole in a file of lines.  A killed process leaves a line without its end.  A power cut leaves zeros, too,
  * for sectors of the last append that never came, and whole lines may follow them: JSON has no zeros. */
-static size_t whole_lines(omm_bytes text) {
-    size_t whole = 0;
-    for (size_t i = 0; i < text.size && text.data[i] != 0; i++)
-        if (text.data[i] == '\n') whole = i + 1;
-    return whole;
+typedef struct line_scan {
+    uint64_t bytes, whole; /* of the file; of its whole lines */
+    uint32_t count;        /* of these */
+    uint64_t start;        /* of the line that was asked for, where there are so many */
+} line_scan;
+
+static void scan_piece(line_scan *s, bool *is_over, omm_bytes piece, uint64_t offset,
+                       uint32_t index) {
+    for (size_t i = 0; i < piece.size && !*is_over; i++) {
+        *is_over = piece.data[i] == 0;
+        if (piece.data[i] != '\n') continue;
+        s->whole = offset + i + 1;
+        if (++s->count == index) s->start = s->whole;
+    }
+}
+
+/* In pieces: a long run's file has many lines.  Close `in`, also after an error. */
+static omm_err scan_lines(line_scan *s, omm_file_in *in, const omm_bundle *bundle, const char *path,
+                          uint32_t index) {
+    uint8_t piece[PIECE_BYTES];
+    char full[OMM_PATH_MAX];
+    uint64_t bytes_max = 0;
+    bool is_over = false;
+    *s = (line_scan){.bytes = 0};
+    in->fd = -1;
+    OMM_TRY(bundle_find(full, &bytes_max, bundle->dir, path));
+    OMM_TRY(omm_file_in_open(in, full));
+    OMM_TRY(omm_file_size(&s->bytes, full));
+    if (s->bytes > bytes_max) return omm_raise(OMM_ERR_TOO_BIG, "%s is over its limit", path);
+    for (uint64_t at = 0; at < s->bytes && !is_over; at += sizeof piece) {
+        const size_t size = s->bytes - at < sizeof piece ? (size_t)(s->bytes - at) : sizeof piece;
+        OMM_TRY(omm_file_in_read(in, piece, size));
+        scan_piece(s, &is_over, omm_bytes_of(piece, size), at, index);
+    }
+    return OMM_OK;
+}
+
+static omm_err cut_lines(omm_bundle *bundle, const char *path, uint64_t whole) {
+    omm_buf text;
+    omm_buf_init(&text, OMM_BUNDLE_FILE_BYTES_MAX);
+    omm_err err = bundle_read(&text, bundle->dir, path);
+    if (err == OMM_OK) err = write_file(bundle, path, omm_bytes_of(text.data, (size_t)whole));
+    omm_buf_fini(&text);
+    return err;
 }
 
 /* Drop what is torn, and count the whole lines. */
 static omm_err recover_lines(uint32_t *count, omm_bundle *bundle, const char *path) {
-    omm_buf text;
-    omm_buf_init(&text, OMM_BUNDLE_FILE_BYTES_MAX);
-    omm_err err = bundle_read(&text, bundle->dir, path);
-    if (err == OMM_ERR_NOT_FOUND) err = OMM_OK;
-    if (err == OMM_OK) {
-        const size_t whole = whole_lines(omm_buf_view(&text));
-        *count = count_lines(omm_bytes_of(text.data, whole));
-        if (whole != text.size) err = write_file(bundle, path, omm_bytes_of(text.data, whole));
-    }
-    omm_buf_fini(&text);
-    return err;
+    omm_file_in in;
+    line_scan s;
+    omm_err err = scan_lines(&s, &in, bundle, path, 0);
+    if (in.fd >= 0) omm_file_in_close(&in);
+    if (err == OMM_OK && s.whole != s.bytes) err = cut_lines(bundle, path, s.whole);
+    *count = s.count;
+    return err == OMM_ERR_NOT_FOUND ? OMM_OK : err;
 }
 
 static omm_err find_lines(line_file **out, omm_bundle *bundle, const char *path) {
@@ -224,25 +260,33 @@ static omm_err find_lines(line_file **out, omm_bundle *bundle, const char *path)
     return OMM_OK;
 }
 
+/* *same: does the file go on with these bytes? */
+static omm_err compare_here(bool *same, omm_file_in *in, omm_bytes lines) {
+    uint8_t piece[PIECE_BYTES];
+    *same = true;
+    for (size_t at = 0; at < lines.size && *same; at += sizeof piece) {
+        const size_t size = lines.size - at < sizeof piece ? lines.size - at : sizeof piece;
+        OMM_TRY(omm_file_in_read(in, piece, size));
+        *same = memcmp(piece, lines.data + at, size) == 0;
+    }
+    return OMM_OK;
+}
+
 /* lines: whole ones, from number `index` on, which are all there. */
 static omm_err compare_lines(const omm_bundle *bundle, const char *path, uint32_t index,
                              omm_bytes lines) {
-    omm_buf text;
-    omm_buf_init(&text, OMM_BUNDLE_FILE_BYTES_MAX);
-    omm_err err = bundle_read(&text, bundle->dir, path);
-    size_t start = 0;
-    uint32_t at = 0;
-    for (size_t i = 0; err == OMM_OK && at < index && i < text.size; i++)
-        if (text.data[i] == '\n') {
-            at++;
-            start = i + 1;
-        }
-    bool same = err == OMM_OK && text.size - start >= lines.size &&
-                omm_bytes_equal(omm_bytes_of(text.data + start, lines.size), lines);
+    omm_file_in in;
+    line_scan s;
+    bool same = false;
+    omm_err err = scan_lines(&s, &in, bundle, path, index);
+    if (err == OMM_OK && s.count >= index && s.bytes - s.start >= lines.size) {
+        err = omm_file_in_seek(&in, s.start);
+        if (err == OMM_OK) err = compare_here(&same, &in, lines);
+    }
+    if (in.fd >= 0) omm_file_in_close(&in);
     if (err == OMM_OK && !same)
         err = omm_raise(OMM_ERR_MISMATCH, "%s: line %u%s is in the bundle with other bytes", path,
                         index + 1, count_lines(lines) > 1 ? ", or one behind it," : "");
-    omm_buf_fini(&text);
     return err;
 }
 

@@ -6,6 +6,7 @@
 #include "omm_test.h"
 #include "testkit.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 static omm_bundle *open_temp(char dir[OMM_PATH_MAX], bool durable) {
@@ -93,6 +94,40 @@ static void test_many_lines(void) {
         omm_buf_fini(&out);
         omm_bundle_close(b);
     }
+    CHECK_OK(omm_dir_remove(dir));
+}
+
+/* Lines of this many bytes, numbered. */
+static void number_lines(omm_buf *out, uint32_t count, int bytes) {
+    for (uint32_t i = 0; i < count; i++)
+        CHECK_OK(omm_buf_printf(out, "%0*" PRIu32 "\n", bytes - 1, i));
+}
+
+/* A bundle that is opened again counts and compares the lines of a long run, and does not hold them. */
+static void test_lines_of_a_long_run(void) {
+    enum { LINES = 3000, BYTES = 100 };
+    char dir[OMM_PATH_MAX];
+    omm_buf text;
+    omm_bundle *b = open_temp(dir, false);
+    omm_buf_init(&text, (size_t)LINES * BYTES);
+    number_lines(&text, LINES, BYTES);
+    CHECK_OK(omm_bundle_put_lines(b, "ledger.jsonl", 0, omm_buf_view(&text)));
+    omm_bundle_close(b);
+    CHECK_OK(omm_bundle_open(&b, dir, false));
+    omm_mem_peak_restart();
+    const size_t before = omm_mem_bytes();
+    for (uint32_t i = 0; i < LINES; i += 997)
+        CHECK_OK(omm_bundle_put_line(b, "ledger.jsonl", i,
+                                     omm_bytes_of(text.data + (size_t)i * BYTES, BYTES)));
+    CHECK_OK(omm_bundle_put_lines(b, "ledger.jsonl", 0, omm_buf_view(&text)));
+    CHECK(omm_mem_peak() - before < (size_t)LINES * BYTES / 4);
+    text.data[text.size - 2] = 'x';
+    CHECK_ERR(omm_bundle_put_lines(b, "ledger.jsonl", 0, omm_buf_view(&text)), OMM_ERR_MISMATCH);
+    CHECK_ERR(omm_bundle_put_line(b, "ledger.jsonl", LINES + 1, omm_bytes_str("x\n")),
+              OMM_ERR_STATE);
+    CHECK_OK(omm_bundle_put_line(b, "ledger.jsonl", LINES, omm_bytes_str("x\n")));
+    omm_bundle_close(b);
+    omm_buf_fini(&text);
     CHECK_OK(omm_dir_remove(dir));
 }
 
@@ -288,6 +323,7 @@ int main(void) {
     test_put();
     test_lines();
     test_many_lines();
+    test_lines_of_a_long_run();
     test_held();
     test_seal();
     test_seal_refuses();
