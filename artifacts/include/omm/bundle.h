@@ -112,6 +112,7 @@ struct omm_judgement;
  *
  *   run_digest  receives the run digest;  judgement  may be NULL; fini with omm_judgement_fini
  *
+ * Memory is that of judging, and some thousands of file names.
  * A failed gate is no error: see judgement->passed.  Errors: as judge, IO, NOMEM, CONFIG. */
 OMM_CHECKED omm_err omm_bundle_seal(omm_digest *run_digest, struct omm_judgement *judgement,
                                     omm_bundle *bundle, const omm_bundle_seal_options *options);
@@ -121,7 +122,8 @@ OMM_CHECKED omm_err omm_bundle_seal(omm_digest *run_digest, struct omm_judgement
 OMM_CHECKED omm_err omm_bundle_unseal(omm_bundle *bundle);
 
 /* Was the folder sealed, as the bundle of this run?  *sealed false: there is no manifest.  The digest is the
- * manifest's own word; omm_bundle_verify checks it.  Errors: MISMATCH (of another run), FORMAT, VERSION, IO, NOMEM. */
+ * manifest's own word, whose list of files is passed over; omm_bundle_verify checks both.
+ * Errors: MISMATCH (of another run), FORMAT, VERSION, TOO_BIG, IO, NOMEM. */
 OMM_CHECKED omm_err omm_bundle_sealed(bool *sealed, omm_digest *run_digest, const char *dir,
                                       const char *run_id);
 

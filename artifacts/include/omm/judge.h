@@ -32,9 +32,10 @@ typedef struct omm_judgement {
  *
  *   commit  what M files must carry; NULL: the one in manifest.json
  *
- * Bad evidence makes failed verdicts, not errors.
+ * One round at a time is in memory, which therefore grows with nodes and held-out items, and not with the submissions of
+ * a run (some 400 bytes for a round).  Bad evidence makes failed verdicts, not errors.
  * Errors: CONFIG, NOT_FOUND (the policy; the manifest, where it is needed), FORMAT (the manifest),
- * NOMEM, TOO_BIG.  On error nothing is to be freed. */
+ * NOMEM, TOO_BIG, IO (also: a file changed while it was judged).  On error nothing is to be freed. */
 OMM_CHECKED omm_err omm_bundle_judge(omm_judgement *out, const char *dir, const char *policy_path,
                                      const char *commit);
 void omm_judgement_fini(omm_judgement *judgement);

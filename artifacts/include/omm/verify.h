@@ -77,7 +77,8 @@ typedef struct omm_verify_report {
 } omm_verify_report;
 
 /* Verify `dir`.  A bundle that fails is no error: see report->passed.
- * Errors: NOT_FOUND (no such folder), IO, NOMEM.  On error nothing is to be freed. */
+ * Errors: NOT_FOUND (no such folder), IO (also: a file changed while it was verified), NOMEM.
+ * On error nothing is to be freed. */
 OMM_CHECKED omm_err omm_bundle_verify(omm_verify_report *report, const char *dir,
                                       const omm_verify_options *options);
 void omm_verify_report_fini(omm_verify_report *report);
