@@ -11,22 +11,12 @@
 #include "omm_test.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define BITS 6u
 #define QUEUE OMM_COORD_CANARY_QUEUE_MAX
 
 static fed s_fed;
-
-/* What a kill leaves is asked here, not what a power cut does (tests/fault): memory will do for a disk. */
-static void open_fed(const fed_options *options) {
-    static char dir[32];
-    fed_options o = *options;
-    (void)snprintf(dir, sizeof dir, "/dev/shm/omm-canary-XXXXXX");
-    if (o.on_disk && mkdtemp(dir)) o.dir = dir;
-    fed_open(&s_fed, &o);
-}
 
 /* ---- whole runs ---- */
 
@@ -43,7 +33,7 @@ static fed_options strangers(void) {
 }
 
 static omm_digest run_all(const fed_options *o, uint32_t passed) {
-    open_fed(o);
+    fed_open(&s_fed, o);
     fed_run(&s_fed);
     uint32_t count = 0;
     const omm_coord_round *rounds = omm_coord_history(&count, s_fed.coord);
@@ -115,7 +105,7 @@ static fed_options members(double share) {
 }
 
 static omm_digest run_turns(const fed_options *o, uint32_t *missed) {
-    open_fed(o);
+    fed_open(&s_fed, o);
     fed_run(&s_fed);
     uint32_t count = 0;
     const omm_coord_round *rounds = omm_coord_history(&count, s_fed.coord);
@@ -207,7 +197,7 @@ static void test_false_candidate(void) {
         o.quorum = 3;
         o.cheat = do_cheat;
         s_cheater = 2;
-        open_fed(&o);
+        fed_open(&s_fed, &o);
         for (uint32_t i = 0; i < 3000 && s_fed.failed == 0; i++) CHECK(fed_step(&s_fed));
         for (uint32_t i = 0; i < 40; i++) CHECK(fed_step(&s_fed));
         fed_restart_coordinator(&s_fed);
@@ -234,7 +224,7 @@ static void test_false_node(void) {
         fed_options o = members(0.9);
         o.cheat = do_cheat;
         s_cheater = 1;
-        open_fed(&o);
+        fed_open(&s_fed, &o);
         const uint32_t node = s_fed.of_node[s_cheater];
         for (uint32_t i = 0; i < 3000 && s_fed.failed == 0; i++) CHECK(fed_step(&s_fed));
         CHECK(omm_coord_get_node(s_fed.coord, node).quarantined);
@@ -291,7 +281,7 @@ static void test_evidence_max(void) {
     o.passes = 2;
     o.replays_by_hand = true;
     o.silent[1] = true;
-    open_fed(&o);
+    fed_open(&s_fed, &o);
     for (uint32_t i = 0; i < CANARY_EVIDENCE_MAX; i++) {
         CHECK_EQ(evidence().verdicts, i);
         hand_begin(&h, &s_fed, i + 1);
@@ -322,7 +312,7 @@ static void open_quiet(bool on_disk) {
     o.on_disk = on_disk;
     o.replays_by_hand = true;
     o.silent[0] = o.silent[1] = true;
-    open_fed(&o);
+    fed_open(&s_fed, &o);
 }
 
 static void test_by_hand(void) {

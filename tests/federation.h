@@ -56,12 +56,12 @@ typedef struct fed_options {
     bool error_feedback;
     double norm_max; /* 0: 10 */
     double loss_increase_max;
-    bool loss_rises;                         /* the fake loss goes up every round */
-    bool loss_nan;                           /* candidates have no loss at all */
-    uint64_t order_seed;                     /* permutes nodes that act at the same time */
-    bool on_disk;                            /* state in files, so that processes may restart */
-    const char *dir;                         /* on disk: an empty folder, or one to go on from */
-    bool durable;                            /* on disk: the bundle too is synced, as a service's */
+    bool loss_rises;     /* the fake loss goes up every round */
+    bool loss_nan;       /* candidates have no loss at all */
+    uint64_t order_seed; /* permutes nodes that act at the same time */
+    bool on_disk;        /* state in files, so that processes may restart */
+    const char *dir; /* an empty folder, or one to go on from; NULL: one of its own, in memory */
+    bool durable;    /* on disk: the bundle too is synced, as a service's */
     bool restart_coordinator, restart_nodes; /* after every message and tick */
     bool whole;                              /* nodes send and take small adapters whole */
     bool batched;                            /* every request is a batch with its own commit */

@@ -18,15 +18,6 @@ static omm_coord_status status(void) {
     return omm_coord_get_status(s_fed.coord);
 }
 
-/* Kills are asked here, not power cuts: memory will do for a disk. */
-static void open_fed(fed_options *o) {
-    static char dir[32];
-    (void)snprintf(dir, sizeof dir, "/dev/shm/omm-handout-XXXXXX");
-    o->on_disk = true;
-    if (mkdtemp(dir)) o->dir = dir;
-    fed_open(&s_fed, o);
-}
-
 static void until_state(omm_coord_state state) {
     for (int i = 0; status().state != state; i++) CHECK(i < 10000 && fed_step(&s_fed));
 }
@@ -114,7 +105,8 @@ static void open_all(void) {
     o.passes = 2;
     o.replays_by_hand = true;
     for (uint32_t i = 0; i < NODES; i++) o.silent[i] = true;
-    open_fed(&o);
+    o.on_disk = true;
+    fed_open(&s_fed, &o);
     for (uint32_t i = 0; i < NODES; i++) hand_open_node(&s_nodes[i], &s_fed, i);
     hand_open(&s_candidate, &s_fed, 1);
     hand_open(&s_stranger, &s_fed, 2);
@@ -222,7 +214,8 @@ static void open_many(void) {
     o.share = 1;
     o.replays_by_hand = true;
     for (uint32_t i = 0; i < MANY; i++) o.silent[i] = true;
-    open_fed(&o);
+    o.on_disk = true;
+    fed_open(&s_fed, &o);
     while (!status().has_loss) CHECK(fed_step(&s_fed));
     for (uint32_t i = 0; i < MANY; i++) hand_open_node(&s_many[i], &s_fed, i);
     for (uint32_t i = 0; i < MANY; i++) CHECK_EQ(hand_poll(&s_many[i]), OMM_REPLY_WAIT);
