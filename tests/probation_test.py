@@ -111,8 +111,18 @@ class Cheat(Member):
         values = [pp.f32(rng.uniform(-0.01, 0.01)) for _ in range(o["adapter"]["value_count"])]
         payload = pp.payload_encode(pp.codec_of(o["codec_up"]), run["adapter"]["layout"], values)
         submit, sent = self.submission(envelope, payload, data_commitment=o["canary"]["digest"])
-        self.give(submit, sent)
-        return submit
+        self.give_to_the_killed(submit, sent)
+
+    def give_to_the_killed(self, submit, sent):
+        """The coordinator is killed with the one chunk kept, which it does not ask for again."""
+        check(self.until("need", lambda: self.ask(submit=submit))["missing"] == [0] and len(sent) <= pp.CHUNK, "the payload is not one chunk")
+        chunk = {"digest": pp.blake(sent), "index": 0, "data": sent}
+        try:
+            self.wire.ask(pp.encode("Request", {"version": 1, "put": chunk}))
+            check(False, "the coordinator was not killed with the chunk")
+        except OSError:
+            self.wire = None
+        check("wait" in self.ask(submit=submit), "the chunk was lost with the coordinator")
 
 
 def niceness(process):
