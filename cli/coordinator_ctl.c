@@ -27,11 +27,14 @@
     "of it stays\n\n"                                                                              \
     "Each is written to the audit log before it is done.  A sum or an evaluation is waited for."
 
-static omm_err print_answer(const omm_buf *answer, bool json) {
-    if (!json) {
+static void print_text(const omm_buf *answer, omm_coord_ctl_action action) {
+    if (answer->size == 0 && action == OMM_COORD_CTL_nodes)
+        printf("no nodes yet: none is listed, and none has joined\n");
+    else
         printf("%.*s", (int)answer->size, answer->data ? (const char *)answer->data : "");
-        return OMM_OK;
-    }
+}
+
+static omm_err print_json(const omm_buf *answer) {
     omm_buf text;
     omm_buf_init(&text, (size_t)1 << 20);
     json_t *root = json_pack("{s:i,s:s%}", "schema_version", 1, "answer",
@@ -90,7 +93,10 @@ static omm_err ask(const words *w, const char *argument) {
     omm_err err =
         omm_coord_ctl_ask(&answer, state_dir, w->action, argument, (uint64_t)w->wait_s * 1000);
     const bool is_json = known == OMM_COORD_CTL_status; /* it comes as such */
-    if (err == OMM_OK) err = print_answer(&answer, w->json && !is_json);
+    if (err == OMM_OK && w->json && !is_json)
+        err = print_json(&answer);
+    else if (err == OMM_OK)
+        print_text(&answer, known);
     omm_buf_fini(&answer);
     return err;
 }

@@ -5,7 +5,7 @@ goes over the wire, in logs, in the audit log or in the coordinator's state.  Th
 
 usage: invite_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
-import contextlib, hashlib, json, pathlib, re, signal, sqlite3, subprocess, sys
+import contextlib, hashlib, json, pathlib, re, shutil, signal, sqlite3, subprocess, sys
 
 import live
 from live import free_port, wait_for
@@ -57,8 +57,19 @@ def write_files(port):
         write_coordinator(port, nodes, **more)
         done = subprocess.run([MESHMIND, "coordinator", "-c", FOLDER / "coordinator.yaml"], capture_output=True, text=True, timeout=live.LIMIT_S)
         check(done.returncode == 2 and re.search(says, done.stderr), f"{more}: exit {done.returncode}, {done.stderr[-300:]}")
+    tells_that_nobody_is_in(port)
     write_coordinator(port, listed, enrolment="open", work_bits=14, node_max=5)
     return public
+
+
+def tells_that_nobody_is_in(port):
+    write_coordinator(port, None, enrolment="invitation")
+    process = start("coordinator", "coordinator")
+    wait_for("the coordinator of nobody", ready)
+    ctl(0, r"\Ano nodes yet: none is listed, and none has joined\n\Z", "nodes")
+    check(json.loads(ctl(0, "", "nodes", "--json"))["answer"] == "", "a script is told of nodes")
+    live.stop(process)
+    shutil.rmtree(FOLDER / "coordinator")
 
 
 def write_node(name, port, public, mode=0o600, **more):
