@@ -201,18 +201,23 @@ static uint64_t jump(omm_node *node) {
     return before == 0 ? NODE_BACKOFF_MIN_MS : NODE_DECLINED_MS;
 }
 
+/* What every node is told that comes by an invitation or by work, so no warning: whether it is let in, the next answer
+ * shows.  Anybody on the way can say so; what we show then is for this coordinator and of no use to others. */
+static void ask_to_join(omm_node *node, const char *sentence) {
+    omm_log_event(node->o.log, OMM_LOG_INFO, "asks_to_join", OMM_LOG_STR("node", node->o.name),
+                  OMM_LOG_STR("by", node->o.token ? "invitation" : "work, where that is accepted"),
+                  OMM_LOG_STR("because", sentence ? sentence : ""));
+    if (!node->refused[0]) note_refusal(node, sentence);
+    enter(node, NODE_ENROLLING);
+}
+
 static void poll_refused(omm_node *node, uint64_t now_ms, const omm_reply *reply) {
-    complain(node, "poll_refused", reply->sentence);
-    if (reply->reason == OMM_ERR_REFUSED_KEY) {
-        /* Anybody on the way can say so; what we show then is for this coordinator and of no use to others. */
-        const bool asks = node->o.token || node->o.limits.work_bits_max > 0;
-        if (!asks || !node->refused[0]) note_refusal(node, reply->sentence);
-        if (asks)
-            enter(node, NODE_ENROLLING);
-        else
-            wait(node, now_ms, NODE_DECLINED_MS);
+    if (reply->reason == OMM_ERR_REFUSED_KEY &&
+        (node->o.token || node->o.limits.work_bits_max > 0)) {
+        ask_to_join(node, reply->sentence);
         return;
     }
+    complain(node, "poll_refused", reply->sentence);
     note_refusal(node, reply->sentence);
     if (reply->reason == OMM_ERR_REFUSED_ROUND && !node->o.run_id) {
         node->run_id[0] = '\0';

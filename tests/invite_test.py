@@ -77,6 +77,15 @@ def write_node(name, port, public, mode=0o600, **more):
     (FOLDER / f"{name}.yaml").chmod(mode)
 
 
+def joins_without_a_warning(name):
+    """All goes well, and its owner reads what happens; a refusal is one to them who are refused."""
+    joining = log_of(name).partition(" INFO enrolled ")[0]
+    check(re.search(f' INFO asks_to_join node={name} by=invitation because="public_key: not enrolled in this run; accepted: an invitation', joining)
+          and not re.search(" (WARN|ERROR) ", joining), f"{name} joins: {joining}")
+    for refused in ("double", "noisy"):
+        check(f" WARN enrol_refused node={refused} " in log_of(refused), f"{refused} is not warned: {log_of(refused)[:2000]}")
+
+
 def refused_files(port, public, token):
     """A token lies where only its owner reads it, or nothing is begun."""
     for more, mode, code, says in (({"token": token}, 0o644, 3, "ada.yaml"), ({"token": "invite-abc"}, 0o600, 2, "accepted: invite-"),
@@ -151,6 +160,8 @@ def run():
     nodes += [start("node", "bob"), start("node", "double"), start("node", "noisy"), start("node", "worker")]
     wait_for("the double", lambda: "another node has used it" in log_of("double"))
     wait_for("the withdrawn one", lambda: "invitation: withdrawn" in log_of("noisy"))
+    wait_for("bob", lambda: " INFO enrolled " in log_of("bob"))
+    joins_without_a_warning("bob")
     live.stop(nodes[4])
     write_node("noisy", wire.port, public, token=made[2])
     nodes[4] = start("node", "noisy")
