@@ -1,4 +1,5 @@
-/* keep_test.c - values in pieces: whole, alone, and as they were where a transaction failed. */
+/* keep_test.c - values in pieces: whole, alone, and as they were where a transaction failed; and no more declined offers
+ * than there is room for. */
 #include "internal.h"
 
 #include "omm/mem.h"
@@ -34,15 +35,19 @@ static void check_none(omm_node *node) {
     omm_buf_fini(&out);
 }
 
-/* Rows of the table, beside the key's id. */
-static int64_t rows_of(omm_node *node) {
+static int64_t number_of(omm_node *node, const char *sql) {
     omm_rows *rows = NULL;
     bool more = false;
-    CHECK_OK(omm_db_query(&rows, node->db, "SELECT count(*) - 1 FROM keep"));
+    CHECK_OK(omm_db_query(&rows, node->db, sql));
     CHECK_OK(omm_rows_next(&more, rows));
-    const int64_t count = omm_rows_int(rows, 0);
+    const int64_t number = omm_rows_int(rows, 0);
     omm_rows_close(rows);
-    return count;
+    return number;
+}
+
+/* Rows of the table, beside the key's id. */
+static int64_t rows_of(omm_node *node) {
+    return number_of(node, "SELECT count(*) - 1 FROM keep");
 }
 
 /* Longer, shorter: nothing of what was there before stays. */
@@ -109,6 +114,19 @@ static void half_written(omm_node *node) {
     check_value(node, LARGEST_BYTES);
 }
 
+/* A coordinator that makes offers for weeks which are declined: the newest hundred are kept. */
+static void declined_offers(omm_node *node) {
+    enum { MANY = 250, KEPT = 100 };
+    for (uint32_t round = 0; round < MANY; round++) {
+        const omm_offer offer = {.run_id = "0123456789abcdef0123456789abcdef", .round = round};
+        CHECK_OK(node_history_declined(node, &offer, "why"));
+        CHECK_OK(node_history_declined(node, &offer, "why")); /* once more is no other one */
+    }
+    CHECK_EQ(number_of(node, "SELECT count(*) FROM declined"), KEPT);
+    CHECK_EQ(number_of(node, "SELECT min(round) FROM declined"), MANY - KEPT);
+    CHECK_EQ(number_of(node, "SELECT min(times) FROM declined"), 2);
+}
+
 int main(void) {
     omm_node node = {0};
     s_bytes = omm_alloc(LARGEST_BYTES, 1);
@@ -119,6 +137,7 @@ int main(void) {
     from_before(&node);
     neighbours(&node);
     half_written(&node);
+    declined_offers(&node);
     omm_db_close(node.db);
     omm_free(s_bytes);
     return 0;

@@ -516,7 +516,10 @@ static void test_work_limit(void) {
     o.work_bits_max = 7; /* its owner agrees to less than is asked for */
     o.rounds = 1;
     fed_open(&s_fed, &o);
-    for (int i = 0; i < 200 && fed_step(&s_fed); i++) continue;
+    bool is_said = false; /* to its owner */
+    for (int i = 0; i < 200 && fed_step(&s_fed); i++)
+        is_said |= strstr(omm_node_get_status(s_fed.nodes[2]).refused, "our limit is 7") != NULL;
+    CHECK(is_said);
     CHECK_EQ(s_fed.run.node_count, 2);
     CHECK(strcmp(omm_node_get_status(s_fed.nodes[2]).phase, "polling") == 0);
     fed_close(&s_fed);

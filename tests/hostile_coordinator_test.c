@@ -3,8 +3,10 @@
 #include "peer.h"
 
 #include "omm/codec.h"
+#include "omm/enrolment.h"
 #include "omm/file.h"
 #include "omm/mem.h"
+#include "omm/node_history.h"
 #include "omm_test.h"
 
 #include <inttypes.h>
@@ -67,18 +69,26 @@ static void victim_open(victim *v) {
     victim_open_as(v, false);
 }
 
+static omm_node_options options_again(victim *v, const omm_node_limits *limits) {
+    return (omm_node_options){.key = &v->p.f.keys[PEER],
+                              .name = "again",
+                              .coordinator = v->p.f.coordinator_key.public_key,
+                              .limits = *limits,
+                              .training = v->p.f.training[PEER],
+                              .state_dir = fed_path(&v->p.f, v->dir, v->p.f.names[PEER])};
+}
+
 /* The node again, from its folder. */
-static void victim_reopen(victim *v, const omm_node_limits *limits) {
-    const omm_node_options options = {.key = &v->p.f.keys[PEER],
-                                      .name = "again",
-                                      .coordinator = v->p.f.coordinator_key.public_key,
-                                      .limits = *limits,
-                                      .training = v->p.f.training[PEER],
-                                      .state_dir = fed_path(&v->p.f, v->dir, v->p.f.names[PEER])};
+static void victim_reopen_as(victim *v, const omm_node_options *options) {
     omm_node_close(v->node);
-    CHECK_OK(omm_node_open(&v->node, &options));
+    CHECK_OK(omm_node_open(&v->node, options));
     v->p.f.nodes[PEER] = v->node;
     step(v, OMM_NODE_TICK, (omm_bytes){0});
+}
+
+static void victim_reopen(victim *v, const omm_node_limits *limits) {
+    const omm_node_options options = options_again(v, limits);
+    victim_reopen_as(v, &options);
 }
 
 static void victim_close(victim *v) {
@@ -211,6 +221,44 @@ static void offers_not_followed(void) {
     victim_close(&v);
 }
 
+/* Of the declined offers that its owner reads, the newest first: how often, and NULL or why. */
+static int64_t declined_times(victim *v, size_t index, const char *why) {
+    json_t *history = NULL;
+    CHECK_OK(omm_node_history(&history, v->node));
+    const json_t *one = json_array_get(json_object_get(history, "declined"), index);
+    const char *reason = json_string_value(json_object_get(one, "reason"));
+    const int64_t times = json_integer_value(json_object_get(one, "times"));
+    CHECK(!why == !reason && (!why || strstr(reason, why)));
+    json_decref(history);
+    return times;
+}
+
+static uint32_t s_alpha;
+static void change_alpha(omm_offer *o) {
+    o->adapter.alpha = 100 + (float)s_alpha;
+    o->adapter.rank = 1000 + s_alpha++; /* what is said of it differs */
+}
+
+/* The owner reads what was declined and why, each once with how often; that others were selected, or that a round is
+ * over, is nothing to tell.  However many there are, the list has an end. */
+static void declined_is_told(void) {
+    enum { MANY = 25, SHOWN = 20 };
+    victim v;
+    victim_open(&v);
+    for (int i = 0; i < 3; i++) offer_changed(&v, change_base, &v.p.f.coordinator_key);
+    offer_changed(&v, change_selected, &v.p.f.coordinator_key);
+    CHECK_EQ(declined_times(&v, 0, "base_digest: not our model"), 3);
+    (void)declined_times(&v, 1, NULL);
+    offer_changed(&v, change_tokenizer, &v.p.f.coordinator_key);
+    CHECK_EQ(declined_times(&v, 0, "tokenizer_digest"), 1);
+    CHECK_EQ(declined_times(&v, 1, "base_digest"), 3);
+    for (int i = 0; i < MANY; i++) offer_changed(&v, change_alpha, &v.p.f.coordinator_key);
+    CHECK_EQ(declined_times(&v, 0, "adapter.rank: 1024"), 1);
+    CHECK_EQ(declined_times(&v, SHOWN - 1, "adapter.rank: 1005"), 1);
+    (void)declined_times(&v, SHOWN, NULL);
+    victim_close(&v);
+}
+
 /* ---- limits of its owner ---- */
 
 /* What the honest offer takes, in all of them at once. */
@@ -295,8 +343,103 @@ static void no_second_offer_for_a_round(bool restart) {
     CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
     offer_changed(&v, change_nonce, &v.p.f.coordinator_key);
     CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
-    offer_honest(&v); /* the same offer may be tried again */
+    (void)declined_times(&v, 0, NULL); /* not for its owner to do anything about */
+    offer_honest(&v);                  /* the same offer may be tried again */
     CHECK_EQ(asked(&v), OMM_REQUEST_GET);
+    victim_close(&v);
+}
+
+/* ---- another run, and the end of one ---- */
+
+static void change_run(omm_offer *o) {
+    memset(o->run_id, 'a', sizeof o->run_id - 1);
+}
+
+static omm_submission submission_sent(victim *v) {
+    omm_request request;
+    omm_envelope envelope;
+    omm_submission s;
+    CHECK_EQ(asked(v), OMM_REQUEST_SUBMIT);
+    CHECK_OK(omm_request_decode(&request, v->action.request, &v->p.arena));
+    CHECK_OK(omm_envelope_open_as(&envelope, OMM_CONTEXT_SUBMISSION, request.envelope));
+    CHECK_OK(omm_submission_decode(&s, envelope.payload, &v->p.arena));
+    return s;
+}
+
+static omm_poll poll_sent(victim *v) {
+    omm_request request;
+    omm_envelope envelope;
+    omm_poll poll;
+    CHECK_EQ(asked(v), OMM_REQUEST_POLL);
+    CHECK_OK(omm_request_decode(&request, v->action.request, &v->p.arena));
+    CHECK_OK(omm_envelope_open_as(&envelope, OMM_CONTEXT_POLL, request.envelope));
+    CHECK_OK(omm_poll_decode(&poll, envelope.payload, &v->p.arena));
+    return poll;
+}
+
+/* It has seen a round, over restarts too; what was left over in that run is nothing to another, where it would be
+ * refused. */
+static void another_run(bool restart) {
+    victim v;
+    victim_open(&v);
+    offer_honest(&v);
+    give_chunks(&v);
+    work(&v);
+    const omm_submission first = submission_sent(&v);
+    CHECK(!omm_digest_equal(&first.residual_before, &first.residual_after));
+    const omm_receipt yes = receipt_for(&v, OMM_OK);
+    answer_receipt(&v, &yes, &v.p.f.coordinator_key);
+    const omm_node_limits limits = omm_node_limits_default();
+    if (restart) victim_reopen(&v, &limits);
+    omm_poll poll = poll_sent(&v);
+    CHECK(poll.rounds_seen == 1 && strcmp(poll.run_id, v.p.offer.run_id) == 0);
+    offer_changed(&v, change_run, &v.p.f.coordinator_key);
+    give_chunks(&v);
+    work(&v);
+    const omm_submission second = submission_sent(&v);
+    CHECK(omm_digest_equal(&second.residual_before, &first.residual_before)); /* zeros */
+    const omm_receipt no = receipt_for(&v, OMM_ERR_REFUSED_NORM);
+    answer_receipt(&v, &no, &v.p.f.coordinator_key);
+    if (restart) victim_reopen(&v, &limits);
+    poll = poll_sent(&v);
+    CHECK(poll.rounds_seen == 0 && poll.run_id[0] == 'a');
+    victim_close(&v);
+}
+
+static void answer_close(victim *v, const char *run_id, omm_context context, const omm_key *key) {
+    omm_close close = {.rounds = 1};
+    omm_buf payload, envelope;
+    omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
+    omm_buf_init(&envelope, OMM_ENVELOPE_BYTES_MAX);
+    (void)snprintf(close.run_id, sizeof close.run_id, "%s", run_id);
+    CHECK_OK(omm_close_encode(&payload, &close));
+    CHECK_OK(omm_envelope_seal(&envelope, context, omm_buf_view(&payload), key));
+    CHECK_EQ(asked(v), OMM_REQUEST_POLL);
+    answer(v, &(omm_reply){.kind = OMM_REPLY_DONE, .envelope = omm_buf_view(&envelope)});
+    omm_buf_fini(&payload);
+    omm_buf_fini(&envelope);
+}
+
+/* Nobody but its coordinator says that a run is over, and only of the run that it is in. */
+static void false_end(void) {
+    static const char other_run[] = "0123456789abcdef0123456789abcdef";
+    victim v;
+    victim_open(&v);
+    const omm_key *own = &v.p.f.coordinator_key;
+    const char *run_id = v.p.offer.run_id;
+    offer_honest(&v); /* it knows its run */
+    answer(&v, &(omm_reply){.kind = OMM_REPLY_REFUSED, .reason = OMM_ERR_REFUSED_ROUND});
+    answer_close(&v, run_id, OMM_CONTEXT_CLOSE, &v.p.f.keys[0]);
+    CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
+    answer_close(&v, run_id, OMM_CONTEXT_RECEIPT, own);
+    CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
+    answer_close(&v, other_run, OMM_CONTEXT_CLOSE, own);
+    CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
+    const omm_node_limits limits = omm_node_limits_default();
+    victim_reopen(&v, &limits); /* and nothing of it was kept */
+    CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
+    answer_close(&v, run_id, OMM_CONTEXT_CLOSE, own);
+    CHECK_EQ(v.action.kind, OMM_NODE_DONE);
     victim_close(&v);
 }
 
@@ -337,6 +480,87 @@ static void wrong_chunk(void) {
     chunk.index = 7;
     answer(&v, &chunk);
     CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
+    victim_close(&v);
+}
+
+/* ---- the data of a canary ---- */
+
+#define SHARD_BYTES (OMM_CHUNK_BYTES + 10u)
+
+static uint8_t s_shard[SHARD_BYTES];
+static omm_digest s_shard_chunks[2];
+static omm_blob s_shard_blob;
+
+static void change_canary(omm_offer *o) {
+    static omm_digest only[1]; /* in the round of this test the peer is one of several */
+    only[0] = s_shard_blob.canonical;
+    o->selected = only;
+    o->selected_count = 1;
+    o->is_canary = true;
+    o->canary = s_shard_blob;
+    o->canary.canonical = o->canary.digest;
+}
+
+/* It has the adapter, and asks for the shard. */
+static void offer_canary(victim *v, const omm_digest *named) {
+    const omm_bytes all = omm_bytes_of(s_shard, sizeof s_shard);
+    for (size_t i = 0; i < 2; i++) s_shard_chunks[i] = omm_hash(omm_chunk_view(all, i));
+    s_shard_blob = (omm_blob){.digest = *named,
+                              .canonical = v->p.f.run_nodes[v->p.f.of_node[PEER]].id,
+                              .size = sizeof s_shard,
+                              .chunk_digests = s_shard_chunks,
+                              .chunk_count = 2};
+    offer_changed(v, change_canary, &v->p.f.coordinator_key);
+    CHECK_EQ(asked(v), OMM_REQUEST_GET);
+    peer_send(&v->p, &(omm_request){.kind = OMM_REQUEST_GET, .digest = v->p.offer.global.digest});
+    CHECK_EQ(v->p.last.kind, OMM_REPLY_CHUNK);
+    answer(v, &v->p.last);
+    CHECK_EQ(asked(v), OMM_REQUEST_GET);
+}
+
+static void give_shard(victim *v, const omm_digest *digest, uint32_t index, omm_bytes data) {
+    answer(v,
+           &(omm_reply){.kind = OMM_REPLY_CHUNK, .digest = *digest, .index = index, .data = data});
+}
+
+/* It trains on the data that the offer names and on no other: not on other bytes, not on a chunk that it has not asked for,
+ * and not on chunks that are each right and together another file. */
+static void wrong_shard(void) {
+    victim v;
+    victim_open(&v);
+    for (size_t i = 0; i < sizeof s_shard; i++) s_shard[i] = (uint8_t)(i * 7);
+    const omm_bytes all = omm_bytes_of(s_shard, sizeof s_shard);
+    const omm_bytes first = omm_chunk_view(all, 0), second = omm_chunk_view(all, 1);
+    const omm_digest digest = omm_hash(all), other = omm_hash(second);
+    omm_buf changed;
+    omm_buf_init(&changed, first.size);
+    CHECK_OK(omm_buf_append(&changed, first.data, first.size));
+    changed.data[5] ^= 1;
+    const struct {
+        const omm_digest *digest;
+        uint32_t index;
+        omm_bytes data;
+    } wrong[] = {{&digest, 0, omm_buf_view(&changed)},
+                 {&digest, 0, second},
+                 {&digest, 1, second},
+                 {&digest, 9, second},
+                 {&other, 0, first}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        offer_canary(&v, &digest);
+        give_shard(&v, wrong[i].digest, wrong[i].index, wrong[i].data);
+        CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
+    }
+    offer_canary(&v, &other);
+    give_shard(&v, &other, 0, first);
+    CHECK_EQ(asked(&v), OMM_REQUEST_GET);
+    give_shard(&v, &other, 1, second);
+    CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
+    offer_canary(&v, &digest);
+    give_shard(&v, &digest, 0, first);
+    CHECK_EQ(asked(&v), OMM_REQUEST_GET);
+    give_shard(&v, &digest, 1, second);
+    CHECK_EQ(v.action.kind, OMM_NODE_WORK);
+    omm_buf_fini(&changed);
     victim_close(&v);
 }
 
@@ -417,33 +641,172 @@ static void adapter_with_the_offer(void) {
 
 /* ---- somebody on the way ---- */
 
-/* Refusals without a signature: the submission is tried again, and given up after a while. */
+/* What the node's owner reads of the only round. */
+static void check_verdict(victim *v, const char *want) {
+    json_t *history = NULL;
+    CHECK_OK(omm_node_history(&history, v->node));
+    const json_t *rounds = json_object_get(history, "rounds");
+    CHECK_EQ(json_array_size(rounds), 1);
+    const char *verdict = json_string_value(json_object_get(json_array_get(rounds, 0), "verdict"));
+    CHECK(verdict && strcmp(verdict, want) == 0);
+    json_decref(history);
+}
+
+/* Refusals without a signature: the submission is tried again, and given up after a while, for good and over a restart.
+ * The next one has as many attempts. */
 static void unsigned_refusals(void) {
+    const omm_node_limits limits = omm_node_limits_default();
     victim v;
     victim_open(&v);
-    offer_honest(&v);
-    give_chunks(&v);
-    work(&v);
     omm_reply no = {
         .kind = OMM_REPLY_REFUSED, .reason = OMM_ERR_REFUSED_NORM, .sentence = "says nobody"};
-    uint32_t tries = 0;
-    for (; asked(&v) == OMM_REQUEST_SUBMIT; tries++) {
-        CHECK(tries < 10);
-        answer(&v, &no);
+    for (int round = 0; round < 2; round++) {
+        offer_honest(&v);
+        give_chunks(&v);
+        work(&v);
+        check_verdict(&v, "");
+        uint32_t tries = 0;
+        for (; asked(&v) == OMM_REQUEST_SUBMIT; tries++) {
+            CHECK(tries < 10);
+            answer(&v, &no);
+            CHECK_EQ(v.action.until_ms - v.now_ms, tries == 0 ? 250 : 5000);
+        }
+        CHECK_EQ(tries, 3);
+        check_verdict(&v, "none");
     }
-    CHECK_EQ(tries, 3);
+    victim_reopen(&v, &limits);
+    CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
+    victim_close(&v);
+}
+
+/* ---- work, before it is let in ---- */
+
+#define WORK_BITS 4u /* some hashes */
+
+static void refuse_key(victim *v, const char *sentence) {
+    CHECK_EQ(asked(v), OMM_REQUEST_POLL);
+    answer(v, &(omm_reply){
+                  .kind = OMM_REPLY_REFUSED, .reason = OMM_ERR_REFUSED_KEY, .sentence = sentence});
+}
+
+/* Not in yet, it asks to be, and gets this for an answer. */
+static void challenge(victim *v, uint32_t bits, const char *run_id, omm_context context,
+                      const omm_key *key) {
+    omm_challenge challenge = {.seed = {{7}}, .bits = bits};
+    omm_buf payload, envelope;
+    omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
+    omm_buf_init(&envelope, OMM_ENVELOPE_BYTES_MAX);
+    (void)snprintf(challenge.run_id, sizeof challenge.run_id, "%s", run_id);
+    CHECK_OK(omm_challenge_encode(&payload, &challenge));
+    CHECK_OK(omm_envelope_seal(&envelope, context, omm_buf_view(&payload), key));
+    refuse_key(v, "not enrolled");
+    CHECK_EQ(asked(v), OMM_REQUEST_ENROL);
+    answer(v, &(omm_reply){.kind = OMM_REPLY_CHALLENGE, .envelope = omm_buf_view(&envelope)});
+    omm_buf_fini(&payload);
+    omm_buf_fini(&envelope);
+}
+
+static void challenge_honest(victim *v, uint32_t bits) {
+    challenge(v, bits, v->p.offer.run_id, OMM_CONTEXT_CHALLENGE, &v->p.f.coordinator_key);
+}
+
+/* No work is done, its owner reads why, and it is a minute until it asks again. */
+static void check_no_work(victim *v, const char *why) {
+    CHECK_EQ(v->action.kind, OMM_NODE_WAIT);
+    CHECK_EQ(v->action.until_ms - v->now_ms, 60000);
+    const char *refused = omm_node_get_status(v->node).refused;
+    if (!strstr(refused, why)) fprintf(stderr, "expected \"%s\": \"%s\"\n", why, refused);
+    CHECK(strstr(refused, why));
+}
+
+/* Work is done for the pinned coordinator alone, in the run that the owner named, and up to the owner's limit. */
+static void work_not_done(void) {
+    static const char other_run[] = "0123456789abcdef0123456789abcdef";
+    victim v;
+    victim_open(&v);
+    const omm_key *own = &v.p.f.coordinator_key;
+    omm_node_limits limits = omm_node_limits_default();
+    limits.work_bits_max = WORK_BITS;
+    omm_node_options options = options_again(&v, &limits);
+    options.run_id = v.p.offer.run_id;
+    victim_reopen_as(&v, &options);
+    challenge(&v, WORK_BITS, v.p.offer.run_id, OMM_CONTEXT_CHALLENGE, &v.p.f.keys[0]);
+    check_no_work(&v, "not the coordinator we pinned");
+    challenge(&v, WORK_BITS, v.p.offer.run_id, OMM_CONTEXT_OFFER, own);
+    check_no_work(&v, "signed for another purpose");
+    challenge(&v, WORK_BITS, other_run, OMM_CONTEXT_CHALLENGE, own);
+    check_no_work(&v, "is not the run we join");
+    challenge_honest(&v, WORK_BITS + 1);
+    check_no_work(&v, "bits: 5 are asked for, our limit is 4");
+    challenge_honest(&v, WORK_BITS);
+    CHECK_EQ(v.action.kind, OMM_NODE_WORK);
+    const omm_seed token = {{1}}; /* an invitation is what it has instead */
+    options.token = &token;
+    victim_reopen_as(&v, &options);
+    challenge_honest(&v, WORK_BITS);
+    check_no_work(&v, "not an answer to it");
+    victim_close(&v);
+}
+
+/* A coordinator that does not know its challenge any more refuses the work: it is done again, for another one. */
+static void work_in_vain(void) {
+    victim v;
+    victim_open(&v);
+    for (int i = 0; i < 3; i++) {
+        challenge_honest(&v, WORK_BITS);
+        CHECK_EQ(v.action.kind, OMM_NODE_WORK);
+        CHECK_OK(omm_node_work(v.node, NULL));
+        step(&v, OMM_NODE_WORK_DONE, (omm_bytes){0});
+        CHECK_EQ(asked(&v), OMM_REQUEST_ENROL);
+        answer(&v, &(omm_reply){.kind = OMM_REPLY_REFUSED,
+                                .reason = OMM_ERR_REFUSED_WORK,
+                                .sentence = "challenge: unknown"});
+        check_no_work(&v, "challenge: unknown");
+    }
+    victim_close(&v);
+}
+
+static void cancel_now(void *ud) {
+    omm_node_cancel(((const victim *)ud)->node);
+}
+
+/* Stopped in the middle of it, it asks for another challenge later. */
+static void work_stopped(void) {
+    victim v;
+    victim_open(&v);
+    const omm_node_limits limits = omm_node_limits_default();
+    omm_node_options options = options_again(&v, &limits);
+    options.pace = cancel_now;
+    options.pace_ud = &v;
+    victim_reopen_as(&v, &options);
+    challenge_honest(&v, 18); /* not done at once */
+    CHECK_EQ(v.action.kind, OMM_NODE_WORK);
+    CHECK_ERR(omm_node_work(v.node, NULL), OMM_ERR_CANCELLED);
+    omm_node_event event = {.kind = OMM_NODE_WORK_DONE, .work = OMM_ERR_CANCELLED};
+    CHECK_OK(omm_node_step(&v.action, v.node, v.now_ms, &event));
+    challenge_honest(&v, 18);
+    CHECK_EQ(v.action.kind, OMM_NODE_WORK);
+    victim_close(&v);
+}
+
+/* Without an invitation, and where its owner allows no work, it asks nobody to be let in; and says what it was told. */
+static void not_let_in(void) {
+    victim v;
+    victim_open(&v);
+    omm_node_limits limits = omm_node_limits_default();
+    limits.work_bits_max = 0;
+    victim_reopen(&v, &limits);
+    refuse_key(&v, "first");
+    CHECK_EQ(v.action.until_ms - v.now_ms, 5000);
+    CHECK(strcmp(omm_node_get_status(v.node).refused, "first") == 0);
+    refuse_key(&v, "second");
+    CHECK(strcmp(omm_node_get_status(v.node).refused, "second") == 0);
+    CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
     victim_close(&v);
 }
 
 static uint64_t counter_sent(victim *v) {
-    omm_request request;
-    omm_envelope envelope;
-    omm_poll poll;
-    CHECK_EQ(asked(v), OMM_REQUEST_POLL);
-    CHECK_OK(omm_request_decode(&request, v->action.request, &v->p.arena));
-    CHECK_OK(omm_envelope_open_as(&envelope, OMM_CONTEXT_POLL, request.envelope));
-    CHECK_OK(omm_poll_decode(&poll, envelope.payload, &v->p.arena));
-    return poll.counter;
+    return poll_sent(v).counter;
 }
 
 static uint64_t wait_ms(const victim *v) {
@@ -487,6 +850,23 @@ static void kept_out(void) {
     offer_honest(&v); /* and polls, instead of asking to be let in */
     CHECK_EQ(asked(&v), OMM_REQUEST_GET);
     CHECK(!omm_node_get_status(v.node).refused[0]);
+    victim_close(&v);
+}
+
+/* Nobody answers: it asks again after twice as long each time, up to half a minute; and soon again when it was answered. */
+static void no_answer(void) {
+    victim v;
+    victim_open(&v);
+    for (int i = 0; i < 2; i++) {
+        for (uint64_t want = 250; want < 200000; want *= 2) {
+            CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
+            step(&v, OMM_NODE_SEND_FAILED, (omm_bytes){0});
+            CHECK_EQ(wait_ms(&v), want < 30000 ? want : 30000);
+        }
+        CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
+        answer(&v, &(omm_reply){.kind = OMM_REPLY_WAIT, .retry_ms = 10000000});
+        CHECK_EQ(wait_ms(&v), 600000); /* and a longer wait is not believed */
+    }
     victim_close(&v);
 }
 
@@ -556,16 +936,26 @@ static void state_dir_of_another(void) {
 
 int main(void) {
     offers_not_followed();
+    declined_is_told();
     limits_of_its_owner();
     no_second_offer_for_a_round(false);
     no_second_offer_for_a_round(true);
+    another_run(false);
+    another_run(true);
+    false_end();
     need_without_end();
     wrong_chunk();
+    wrong_shard();
     does_not_know_whole();
     does_not_know_whole_submissions();
     adapter_with_the_offer();
     unsigned_refusals();
+    work_not_done();
+    work_in_vain();
+    work_stopped();
+    not_let_in();
     kept_out();
+    no_answer();
     counter_pushed_up();
     state_dir_of_another();
     return 0;
