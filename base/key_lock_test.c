@@ -35,6 +35,31 @@ static omm_err load_replaced(omm_buf *file, const char *from, const char *to) {
     return err;
 }
 
+/* The text behind `name` in the file of a key. */
+static void part_of(char out[256], const char *file, const char *name) {
+    omm_buf text;
+    omm_buf_init(&text, 8192);
+    CHECK_OK(omm_file_read(&text, path_of(file)));
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    const char *at = strstr((const char *)text.data, name);
+    CHECK(at != NULL);
+    (void)snprintf(out, 256, "%.*s", (int)strcspn(at + strlen(name), "\""), at + strlen(name));
+    omm_buf_fini(&text);
+}
+
+/* The same key and passphrase again: nothing of the lock is as it was, so that nobody sees that they are, and no
+ * stretch is done for two files at once. */
+static void twice(const omm_key *key, omm_bytes passphrase) {
+    static const char *const parts[] = {"\"salt\":\"", "\"nonce\":\"", "\"box\":\""};
+    CHECK_OK(omm_key_save_locked(path_of("twin"), key, passphrase));
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        char one[256], other[256];
+        part_of(one, "key", parts[i]);
+        part_of(other, "twin", parts[i]);
+        CHECK(one[0] && strcmp(one, other) != 0);
+    }
+}
+
 int main(void) {
     static const char passphrase[] = "correct horse";
     CHECK(mkdtemp(s_dir) != NULL);
@@ -50,6 +75,7 @@ int main(void) {
     CHECK_EQ(st.st_mode & 0777, 0600);
     CHECK_OK(omm_key_is_locked(&locked, path_of("key")));
     CHECK(locked);
+    twice(&key, omm_bytes_str(passphrase));
     CHECK_OK(omm_key_load_locked(&back, path_of("key"), omm_bytes_str(passphrase)));
     CHECK(same_bytes(&key, &back, sizeof key));
     CHECK_ERR(omm_key_load_locked(&back, path_of("key"), omm_bytes_str("correct horsf")),

@@ -214,6 +214,13 @@ static void load(void) {
     put("/proc/self/stat", "no bracket");
     ticks(9, 9, 9, 9);
     CHECK(omm_guest_look(&guest, 42000, 0)->knows_load);
+    ticks(59, 9, 59, 9); /* 50 of 100: the limit is allowed */
+    CHECK_EQ(omm_guest_look(&guest, 47000, 0)->pause, OMM_GUEST_GO);
+    CHECK_EQ(guest.load_percent, 50);
+    ticks(110, 9, 108, 9); /* 51 */
+    CHECK_EQ(omm_guest_look(&guest, 52000, 0)->pause, OMM_GUEST_LOAD);
+    CHECK_EQ(omm_guest_look(&guest, 57000, 0)->pause, OMM_GUEST_LOAD); /* no tick since then */
+    CHECK_EQ(guest.load_percent, 51);
 }
 
 /* ---- network ---- */

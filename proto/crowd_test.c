@@ -65,6 +65,20 @@ static void lockstep(omm_client *client, omm_server *server, word say) {
     CHECK_OK(omm_client_receive(&got, client, WAIT_MS));
 }
 
+static struct sockaddr_storage address_of(const char *text, unsigned port) {
+    struct sockaddr_storage out = {0};
+    struct sockaddr_in *four = (struct sockaddr_in *)&out;
+    struct sockaddr_in6 *six = (struct sockaddr_in6 *)&out;
+    const bool is_six = strchr(text, ':') != NULL;
+    out.ss_family = is_six ? AF_INET6 : AF_INET;
+    if (is_six) six->sin6_port = htons((uint16_t)port);
+    if (!is_six) four->sin_port = htons((uint16_t)port);
+    CHECK_EQ(
+        inet_pton(out.ss_family, text, is_six ? (void *)&six->sin6_addr : (void *)&four->sin_addr),
+        1);
+    return out;
+}
+
 /* 127.0.0.`from`, to the server. */
 static int connect_from(unsigned from, const omm_server *server) {
     struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000000 + from)};
@@ -168,6 +182,19 @@ static void test_descriptors(void) {
     omm_server_close(server);
 }
 
+/* The first descriptor that is not for connections, and the last that is. */
+static void test_descriptor_limit(void) {
+    peers table = {0};
+    omm_server_options options = with_limits(10, 10);
+    const struct sockaddr_storage from = address_of("203.0.113.9", 1);
+    options.descriptors_max = 1 << 20;
+    CHECK(!peers_arrive(&table, 1 << 20, &from, &options, 1));
+    CHECK_EQ(table.turned[OMM_TURNED_DESCRIPTORS], 1);
+    CHECK(peers_arrive(&table, (1 << 20) - 1, &from, &options, 1));
+    CHECK_EQ(table.turned[OMM_TURNED_DESCRIPTORS], 1);
+    peers_fini(&table);
+}
+
 /* Words that prove nothing keep no place; what counts does. */
 static void test_talk(void) {
     char url[OMM_URL_BYTES_MAX];
@@ -237,20 +264,6 @@ static void test_reasons(void) {
     omm_server_close(server);
 }
 
-static struct sockaddr_storage address_of(const char *text, unsigned port) {
-    struct sockaddr_storage out = {0};
-    struct sockaddr_in *four = (struct sockaddr_in *)&out;
-    struct sockaddr_in6 *six = (struct sockaddr_in6 *)&out;
-    const bool is_six = strchr(text, ':') != NULL;
-    out.ss_family = is_six ? AF_INET6 : AF_INET;
-    if (is_six) six->sin6_port = htons((uint16_t)port);
-    if (!is_six) four->sin_port = htons((uint16_t)port);
-    CHECK_EQ(
-        inet_pton(out.ss_family, text, is_six ? (void *)&six->sin6_addr : (void *)&four->sin_addr),
-        1);
-    return out;
-}
-
 /* An address and where it belongs. */
 static void check_network(const char *text, const char *address, const char *network) {
     peer p = {0};
@@ -293,10 +306,11 @@ static void test_networks(void) {
     CHECK_EQ(table.turned[OMM_TURNED_ADDRESS], 2);
     CHECK(arrive(&table, "203.0.113.10", 8, &options));
     CHECK_EQ(peers_strangers(&table), 6);
+    table.items[1].since_ms = 2;                        /* it came after the other pair's second */
     CHECK(arrive(&table, "203.0.113.11", 9, &options)); /* full: the oldest of a pair goes */
-    CHECK(table.items[1].is_leaving);
+    CHECK(table.items[4].is_leaving && !table.items[1].is_leaving);
     CHECK(arrive(&table, "203.0.113.12", 10, &options));
-    CHECK(table.items[4].is_leaving);
+    CHECK(table.items[1].is_leaving);
     CHECK_EQ(table.turned[OMM_TURNED_STRANGERS], 2);
     CHECK_EQ(peers_strangers(&table), 6);
     CHECK(!arrive(&table, "203.0.113.12", 11, &options)); /* no pair is left that is larger */
@@ -457,6 +471,7 @@ int main(void) {
     test_silent();
     test_crowds();
     test_descriptors();
+    test_descriptor_limit();
     test_talk();
     test_loud();
     test_never_quiet();
