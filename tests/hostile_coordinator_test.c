@@ -97,7 +97,8 @@ static void victim_close(victim *v) {
 }
 
 /* The offer, changed and signed. */
-static void offer_changed(victim *v, void (*change)(omm_offer *offer), const omm_key *key) {
+static void offer_signed(victim *v, void (*change)(omm_offer *offer), omm_context context,
+                         const omm_key *key) {
     omm_offer offer = v->p.offer;
     omm_buf payload;
     omm_buf envelope;
@@ -105,11 +106,15 @@ static void offer_changed(victim *v, void (*change)(omm_offer *offer), const omm
     omm_buf_init(&envelope, OMM_ENVELOPE_BYTES_MAX);
     if (change) change(&offer);
     CHECK_OK(omm_offer_encode(&payload, &offer));
-    CHECK_OK(omm_envelope_seal(&envelope, OMM_CONTEXT_OFFER, omm_buf_view(&payload), key));
+    CHECK_OK(omm_envelope_seal(&envelope, context, omm_buf_view(&payload), key));
     CHECK_EQ(asked(v), OMM_REQUEST_POLL);
     answer(v, &(omm_reply){.kind = OMM_REPLY_OFFER, .envelope = omm_buf_view(&envelope)});
     omm_buf_fini(&payload);
     omm_buf_fini(&envelope);
+}
+
+static void offer_changed(victim *v, void (*change)(omm_offer *offer), const omm_key *key) {
+    offer_signed(v, change, OMM_CONTEXT_OFFER, key);
 }
 
 static void offer_honest(victim *v) {
@@ -150,16 +155,21 @@ static omm_receipt receipt_for(victim *v, omm_err reason) {
     return receipt;
 }
 
-static void answer_receipt(victim *v, const omm_receipt *receipt, const omm_key *key) {
+static void answer_receipt_as(victim *v, const omm_receipt *receipt, omm_context context,
+                              const omm_key *key) {
     omm_buf payload;
     omm_buf envelope;
     omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
     omm_buf_init(&envelope, OMM_ENVELOPE_BYTES_MAX);
     CHECK_OK(omm_receipt_encode(&payload, receipt));
-    CHECK_OK(omm_envelope_seal(&envelope, OMM_CONTEXT_RECEIPT, omm_buf_view(&payload), key));
+    CHECK_OK(omm_envelope_seal(&envelope, context, omm_buf_view(&payload), key));
     answer(v, &(omm_reply){.kind = OMM_REPLY_RECEIPT, .envelope = omm_buf_view(&envelope)});
     omm_buf_fini(&payload);
     omm_buf_fini(&envelope);
+}
+
+static void answer_receipt(victim *v, const omm_receipt *receipt, const omm_key *key) {
+    answer_receipt_as(v, receipt, OMM_CONTEXT_RECEIPT, key);
 }
 
 static void refuse(victim *v) {
@@ -180,6 +190,15 @@ static void change_rank(omm_offer *o) {
 }
 static void change_adapter(omm_offer *o) {
     o->adapter.alpha = 8; /* the recipe says 4 */
+}
+static void change_rank_a_little(omm_offer *o) {
+    o->adapter.rank--; /* within every limit, and not the recipe's */
+}
+static void change_targets(omm_offer *o) {
+    o->adapter.targets ^= 1;
+}
+static void change_values_a_little(omm_offer *o) {
+    o->adapter.value_count--;
 }
 static void change_values(omm_offer *o) {
     o->adapter.value_count = UINT32_MAX;
@@ -204,9 +223,10 @@ static void change_codec(omm_offer *o) {
 }
 
 static void offers_not_followed(void) {
-    static void (*const changes[])(omm_offer *) = {change_base,     change_tokenizer, change_rank,
-                                                   change_adapter,  change_values,    change_layout,
-                                                   change_selected, change_global,    change_codec};
+    static void (*const changes[])(omm_offer *) = {
+        change_base,   change_tokenizer,     change_rank,     change_adapter,
+        change_values, change_layout,        change_selected, change_global,
+        change_codec,  change_rank_a_little, change_targets,  change_values_a_little};
     victim v;
     victim_open(&v);
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
@@ -216,6 +236,16 @@ static void offers_not_followed(void) {
     }
     offer_changed(&v, NULL, &v.p.f.keys[0]); /* every byte right, another key */
     CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
+    offer_signed(&v, NULL, OMM_CONTEXT_CLOSE, &v.p.f.coordinator_key); /* another purpose */
+    CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
+    const omm_node_limits limits = omm_node_limits_default();
+    omm_node_options options = options_again(&v, &limits);
+    options.run_id = "0123456789abcdef0123456789abcdef"; /* another run than its owner's */
+    victim_reopen_as(&v, &options);
+    offer_honest(&v);
+    CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
+    options.run_id = v.p.offer.run_id;
+    victim_reopen_as(&v, &options);
     offer_honest(&v);
     CHECK_EQ(asked(&v), OMM_REQUEST_GET);
     victim_close(&v);
@@ -406,6 +436,82 @@ static void another_run(bool restart) {
     victim_close(&v);
 }
 
+static uint32_t s_round;
+static void change_round(omm_offer *o) {
+    o->round = s_round;
+    o->rounds = 10;
+}
+
+static omm_submission submitted_in(victim *v, uint32_t round) {
+    s_round = round;
+    offer_changed(v, change_round, &v->p.f.coordinator_key);
+    give_chunks(v);
+    work(v);
+    return submission_sent(v);
+}
+
+/* A verdict that its coordinator has not signed as one for this very submission is none: it is asked for again. */
+static void false_receipts(void) {
+    victim v;
+    victim_open(&v);
+    const omm_key *own = &v.p.f.coordinator_key;
+    (void)submitted_in(&v, 0);
+    for (int i = 0; i < 4; i++) {
+        omm_receipt lie = receipt_for(&v, OMM_OK);
+        if (i == 2) lie.submission_digest.b[0] ^= 1;
+        if (i == 3) lie.node_id.b[0] ^= 1;
+        answer_receipt_as(&v, &lie, i == 1 ? OMM_CONTEXT_CLOSE : OMM_CONTEXT_RECEIPT,
+                          i == 0 ? &v.p.f.keys[PEER] : own);
+        CHECK_EQ(v.action.until_ms - v.now_ms, 5000);
+        CHECK_EQ(asked(&v), OMM_REQUEST_SUBMIT);
+        CHECK_EQ(omm_node_get_status(v.node).rounds_accepted, 0);
+    }
+    const omm_receipt yes = receipt_for(&v, OMM_OK);
+    answer_receipt(&v, &yes, own);
+    CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
+    CHECK_EQ(omm_node_get_status(v.node).rounds_accepted, 1);
+    victim_close(&v);
+}
+
+/* Its owner reads that it was sent, of each. */
+static void check_sent(victim *v, const char *list, size_t count) {
+    json_t *history = NULL, *round;
+    size_t i;
+    CHECK_OK(omm_node_history(&history, v->node));
+    CHECK_EQ(json_array_size(json_object_get(history, list)), count);
+    json_array_foreach(json_object_get(history, list), i, round)
+        CHECK(json_is_true(json_object_get(round, "sent")));
+    json_decref(history);
+}
+
+/* What was left over goes on from one accepted round to the next, stays what it was where one was refused, and is dropped
+ * where the coordinator has seen another.  A round that was accepted is not answered again. */
+static void residual_over_rounds(void) {
+    victim v;
+    victim_open(&v);
+    const omm_key *own = &v.p.f.coordinator_key;
+    const omm_submission first = submitted_in(&v, 0);
+    omm_receipt receipt = receipt_for(&v, OMM_OK);
+    answer_receipt(&v, &receipt, own);
+    s_round = 0;
+    offer_changed(&v, change_round, own);
+    CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
+    const omm_submission second = submitted_in(&v, 1);
+    CHECK(omm_digest_equal(&second.residual_before, &first.residual_after));
+    receipt = receipt_for(&v, OMM_ERR_REFUSED_NORM);
+    receipt.round = 1;
+    answer_receipt(&v, &receipt, own);
+    const omm_submission third = submitted_in(&v, 2);
+    CHECK(omm_digest_equal(&third.residual_before, &first.residual_after));
+    receipt = receipt_for(&v, OMM_ERR_REFUSED_RESIDUAL);
+    receipt.round = 2;
+    answer_receipt(&v, &receipt, own);
+    const omm_submission fourth = submitted_in(&v, 3);
+    CHECK(omm_digest_equal(&fourth.residual_before, &first.residual_before)); /* zeros */
+    check_sent(&v, "rounds", 4);
+    victim_close(&v);
+}
+
 static void answer_close(victim *v, const char *run_id, omm_context context, const omm_key *key) {
     omm_close close = {.rounds = 1};
     omm_buf payload, envelope;
@@ -464,6 +570,13 @@ static void need_without_end(void) {
     victim_close(&v);
 }
 
+static void change_global_digest(omm_offer *o) {
+    o->global.digest.b[0] ^= 1;
+}
+static void change_canonical(omm_offer *o) {
+    o->global.canonical.b[0] ^= 1;
+}
+
 static void wrong_chunk(void) {
     victim v;
     victim_open(&v);
@@ -480,6 +593,24 @@ static void wrong_chunk(void) {
     chunk.index = 7;
     answer(&v, &chunk);
     CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
+    victim_close(&v);
+}
+
+/* The adapter's bytes; an offer that does not name them by all of its digests is not followed to the end. */
+static void adapter_of_other_digests(void) {
+    static void (*const changes[])(omm_offer *) = {change_global_digest, change_canonical, NULL};
+    victim v;
+    victim_open(&v);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        omm_offer offer = v.p.offer;
+        if (changes[i]) changes[i](&offer);
+        offer_changed(&v, changes[i], &v.p.f.coordinator_key);
+        CHECK_EQ(asked(&v), OMM_REQUEST_GET);
+        peer_send(&v.p, &(omm_request){.kind = OMM_REQUEST_GET, .digest = v.p.offer.global.digest});
+        v.p.last.digest = offer.global.digest;
+        answer(&v, &v.p.last);
+        CHECK_EQ(v.action.kind, changes[i] ? OMM_NODE_WAIT : OMM_NODE_WORK);
+    }
     victim_close(&v);
 }
 
@@ -502,14 +633,13 @@ static void change_canary(omm_offer *o) {
 }
 
 /* It has the adapter, and asks for the shard. */
-static void offer_canary(victim *v, const omm_digest *named) {
-    const omm_bytes all = omm_bytes_of(s_shard, sizeof s_shard);
-    for (size_t i = 0; i < 2; i++) s_shard_chunks[i] = omm_hash(omm_chunk_view(all, i));
+static void offer_canary(victim *v, omm_bytes shard, const omm_digest *named) {
+    for (size_t i = 0; i < 2; i++) s_shard_chunks[i] = omm_hash(omm_chunk_view(shard, i));
     s_shard_blob = (omm_blob){.digest = *named,
                               .canonical = v->p.f.run_nodes[v->p.f.of_node[PEER]].id,
-                              .size = sizeof s_shard,
+                              .size = shard.size,
                               .chunk_digests = s_shard_chunks,
-                              .chunk_count = 2};
+                              .chunk_count = omm_chunk_count(shard.size)};
     offer_changed(v, change_canary, &v->p.f.coordinator_key);
     CHECK_EQ(asked(v), OMM_REQUEST_GET);
     peer_send(&v->p, &(omm_request){.kind = OMM_REQUEST_GET, .digest = v->p.offer.global.digest});
@@ -546,21 +676,51 @@ static void wrong_shard(void) {
                  {&digest, 9, second},
                  {&other, 0, first}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        offer_canary(&v, &digest);
+        offer_canary(&v, all, &digest);
         give_shard(&v, wrong[i].digest, wrong[i].index, wrong[i].data);
         CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
     }
-    offer_canary(&v, &other);
+    offer_canary(&v, all, &other);
     give_shard(&v, &other, 0, first);
     CHECK_EQ(asked(&v), OMM_REQUEST_GET);
     give_shard(&v, &other, 1, second);
     CHECK_EQ(asked(&v), OMM_REQUEST_POLL);
-    offer_canary(&v, &digest);
+    offer_canary(&v, all, &digest);
     give_shard(&v, &digest, 0, first);
     CHECK_EQ(asked(&v), OMM_REQUEST_GET);
     give_shard(&v, &digest, 1, second);
     CHECK_EQ(v.action.kind, OMM_NODE_WORK);
     omm_buf_fini(&changed);
+    victim_close(&v);
+}
+
+/* After a canary a submission of its own is its own, over a restart too: its verdict counts. */
+static void canary_then_own(void) {
+    victim v;
+    victim_open(&v);
+    const omm_bytes all = omm_bytes_str("some public data");
+    const omm_digest digest = omm_hash(all);
+    const omm_node_limits limits = omm_node_limits_default();
+    offer_canary(&v, all, &digest);
+    give_shard(&v, &digest, 0, all);
+    work(&v);
+    victim_reopen(&v, &limits);
+    CHECK_EQ(asked(&v), OMM_REQUEST_SUBMIT);
+    omm_receipt yes = receipt_for(&v, OMM_OK);
+    answer_receipt(&v, &yes, &v.p.f.coordinator_key);
+    CHECK_EQ(omm_node_get_status(v.node).rounds_accepted, 0);
+    victim_reopen(&v, &limits);
+    CHECK_EQ(poll_sent(&v).rounds_seen, 0);
+    check_sent(&v, "canaries", 1);
+    offer_honest(&v);
+    give_chunks(&v);
+    work(&v);
+    victim_reopen(&v, &limits);
+    CHECK_EQ(asked(&v), OMM_REQUEST_SUBMIT);
+    yes = receipt_for(&v, OMM_OK);
+    answer_receipt(&v, &yes, &v.p.f.coordinator_key);
+    CHECK_EQ(poll_sent(&v).rounds_seen, 1);
+    check_sent(&v, "rounds", 1);
     victim_close(&v);
 }
 
@@ -942,10 +1102,14 @@ int main(void) {
     no_second_offer_for_a_round(true);
     another_run(false);
     another_run(true);
+    residual_over_rounds();
+    false_receipts();
     false_end();
     need_without_end();
     wrong_chunk();
+    adapter_of_other_digests();
     wrong_shard();
+    canary_then_own();
     does_not_know_whole();
     does_not_know_whole_submissions();
     adapter_with_the_offer();
