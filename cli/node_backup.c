@@ -107,7 +107,7 @@ static omm_err restore(const char *from, const char *config, bool replace) {
         const omm_err gone = omm_file_remove(config);
         (void)gone;
     }
-    if (err == OMM_OK && !omm_file_exists(certificate))
+    if (err == OMM_OK && (replace || !omm_file_exists(certificate)))
         err = take_file(root, "tls_certificate", certificate, replace);
     service_end(&env);
     json_decref(root);

@@ -127,12 +127,35 @@ def backs_up(home, other):
     home.config.unlink()
     home.run("restore", save, code=3)  # the key is there: nothing is changed
     check(not home.config.exists() and home.key.read_bytes() == key, "half of it was restored")
+    home.key.write_text("another")
+    home.key.chmod(0o644)
+    home.run("restore", save, "--replace")
+    check(home.config.read_bytes() == was and home.key.read_bytes() == key, "not replaced")
+    check(mode(home.config) == mode(home.key) == 0o600, "others may read what was replaced")
     save.chmod(0o644)
     check("save.json" in home.run("restore", save, "--replace", code=3), "a backup that others may read")
-    (home.path / "wrong.json").write_text("{}")
-    (home.path / "wrong.json").chmod(0o600)
-    other.run("restore", home.path / "wrong.json", code=2)
-    check(not other.config.exists(), "something was restored from nothing")
+    wrong = home.path / "wrong.json"
+    for text, code in ("{}", 2), (json.dumps(json.loads(save.read_text()) | {"kind": "another"}), 3):
+        wrong.write_text(text)
+        wrong.chmod(0o600)
+        other.run("restore", wrong, code=code)
+        check(not other.config.exists(), f"something was restored from {text[:60]}")
+    home.run("restore", wrong, "--replace", code=3)  # where nothing else is in its way
+
+
+def backs_up_certificate(home):
+    """It comes back, stays as it is where there is one, and is replaced where its owner says so."""
+    save, certificate = home.path / "save.json", home.path / "tls.crt"
+    home.run("backup", save)
+    was = certificate.read_bytes()
+    certificate.unlink()
+    for more, there, want in ([], None, was), ([], b"another", b"another"), (["--replace"], b"another", was):
+        if there:
+            certificate.write_bytes(there)
+        home.key.unlink()
+        home.config.unlink()
+        home.run("restore", save, *more)
+        check(certificate.read_bytes() == want, f"restore {more} where there was {there}")
 
 
 def locked(home):
@@ -176,7 +199,9 @@ with tempfile.TemporaryDirectory(prefix="omm-setup-") as name:
     name = pathlib.Path(name).resolve()
     first = Home(name / "first")
     asks(first)
-    asks_what_it_says(Home(name / "plain"))
+    plain = Home(name / "plain")
+    asks_what_it_says(plain)
+    backs_up_certificate(plain)
     follows_xdg(Home(name / "xdg"))
     keeps(first)
     backs_up(first, Home(name / "other"))
