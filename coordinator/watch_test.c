@@ -215,6 +215,11 @@ static void test_metrics(void) {
                                 .reason = OMM_ERR_REFUSED_FORMAT,
                                 .sentence = "<\xff\x01>",
                                 .peer = "203.0.113.9"};
+    omm_coord_event canary = {.kind = OMM_COORD_EVENT_CANARY, .node = 1, .sentence = ""};
+    watch_event(f.watch, &canary);
+    canary.reason = OMM_ERR_REFUSED_DIGEST;
+    canary.sentence = "canary: step 2";
+    watch_event(f.watch, &canary);
     watch_event(f.watch, &refused);
     watch_event(f.watch, &accepted);
     watch_event(f.watch, &accepted);
@@ -237,6 +242,110 @@ static void test_metrics(void) {
     CHECK_OK(watch_status_text(&f.text, &f.seen));
     CHECK(has(&f, "\"sentence\":\"<?"
                   "?>\"")); /* not UTF-8 when it came */
+    CHECK(has(&f, "\"sentence\":\"canary: step 2\""));
+    CHECK_EQ(f.facts.verdict_count, 5); /* of canaries those that failed */
+    CHECK_EQ(f.facts.canaries_passed, 1);
+    CHECK_EQ(f.facts.canaries_failed, 1);
+    teardown(&f);
+}
+
+static void expect_metric(fixture *f, const char *line) {
+    char whole[160];
+    (void)snprintf(whole, sizeof whole, "\nmeshmind_%s\n", line);
+    if (!has(f, whole)) fprintf(stderr, "no %s\n", line);
+    CHECK(has(f, whole));
+}
+
+/* What goes on now: each number under its own name. */
+static void test_gauges(void) {
+    static const char *const lines[] = {"paused 1",
+                                        "evidence_damaged 1",
+                                        "work_running 1",
+                                        "work_seconds_total 1.500",
+                                        "nodes{is=\"enrolled\"} 7",
+                                        "nodes{is=\"ready\"} 4",
+                                        "nodes{is=\"selected\"} 5",
+                                        "nodes{is=\"uploading\"} 1",
+                                        "nodes{is=\"settled\"} 2",
+                                        "nodes{is=\"quarantined\"} 3",
+                                        "rounds_total{result=\"published\"} 41",
+                                        "rounds_total{result=\"held_back\"} 42",
+                                        "rounds_total{result=\"void\"} 43",
+                                        "wire_bytes_total{direction=\"in\"} 51",
+                                        "wire_bytes_total{direction=\"out\"} 52",
+                                        "wire_messages_total{direction=\"in\"} 53",
+                                        "wire_messages_total{direction=\"out\"} 54",
+                                        "connections 55",
+                                        "strangers 56",
+                                        "requests_queued 57",
+                                        "messages_oversize_total 58",
+                                        "canaries_passed_total 61",
+                                        "canaries_failed_total 62",
+                                        "canaries_open 63",
+                                        "canaries_waiting 64",
+                                        "canary_replays_total 1",
+                                        "canary_replay_seconds_total 2.345",
+                                        "candidates 65"};
+    fixture f;
+    setup(&f);
+    watch_damaged(f.watch, "offers/r001.env");
+    watch_replay(f.watch, 2345);
+    watch_beat(f.watch, true);
+    s_fake.now_ms += 1500;
+    see(&f);
+    f.facts.status = (omm_coord_status){.draining = true,
+                                        .ready = 4,
+                                        .selected = 5,
+                                        .quarantined = 3,
+                                        .has_canaries = true,
+                                        .canaries_open = 63,
+                                        .canaries_waiting = 64,
+                                        .candidates = 65};
+    f.facts.canaries_passed = 61;
+    f.facts.canaries_failed = 62;
+    f.facts.rounds_published = 41;
+    f.facts.rounds_held = 42;
+    f.facts.rounds_void = 43;
+    f.nodes[0].status.uploading = true;
+    f.nodes[1].status.settled = f.nodes[2].status.settled = true;
+    f.seen.wire = (omm_wire_count){.bytes_in = 51,
+                                   .bytes_out = 52,
+                                   .messages_in = 53,
+                                   .messages_out = 54,
+                                   .connections = 55,
+                                   .strangers = 56,
+                                   .queued = 57,
+                                   .oversize = 58};
+    CHECK_OK(watch_metrics_text(&f.text, &f.seen));
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) expect_metric(&f, lines[i]);
+    teardown(&f);
+}
+
+/* What the page says of each node. */
+static void test_doing(void) {
+    static const struct {
+        omm_coord_node_status status;
+        const char *is;
+    } cases[NODES] = {{{.ready = true}, "ready"},
+                      {{.selected = true, .ready = true}, "selected"},
+                      {{.selected = true, .offered = true}, "training"},
+                      {{.selected = true, .offered = true, .uploading = true}, "uploading"},
+                      {{.selected = true, .settled = true}, "settled"},
+                      {{.settled = true, .quarantined = true}, "in quarantine"},
+                      {{.quarantined = true, .revoked = true}, "revoked"}};
+    fixture f;
+    json_t *root = NULL;
+    setup(&f);
+    see(&f);
+    f.facts.status.state = OMM_COORD_OPEN;
+    for (size_t i = 0; i < NODES; i++) f.nodes[i].status = cases[i].status;
+    CHECK_OK(watch_status_text(&f.text, &f.seen));
+    CHECK_OK(omm_json_parse(&root, omm_buf_view(&f.text), "status.json"));
+    for (size_t i = 0; i < NODES; i++) {
+        const json_t *node = json_array_get(json_object_get(root, "nodes"), i);
+        CHECK_EQ(strcmp(json_string_value(json_object_get(node, "is")), cases[i].is), 0);
+    }
+    json_decref(root);
     teardown(&f);
 }
 
@@ -255,6 +364,10 @@ static void test_status(void) {
         past[i] =
             (omm_coord_round){.round = i, .loss = i % 2 ? 1.5 : (double)NAN, .published = true};
     f.seen.history = past;
+    f.facts.history_count = ROUNDS - 2; /* every third one, and the last one is none of these */
+    CHECK_OK(watch_status_text(&f.text, &f.seen));
+    CHECK(has(&f, "[997,1.5,true]]"));
+    omm_buf_clear(&f.text);
     f.facts.history_count = ROUNDS;
     CHECK_OK(watch_status_text(&f.text, &f.seen));
     json_t *root = NULL;
@@ -323,6 +436,15 @@ static void test_brief(void) {
     CHECK_EQ(brief(&f, "round", NULL), 3);
     CHECK_EQ(brief(&f, "healthy", NULL), 0);
     CHECK_EQ(brief(&f, "last_error", "lasts"), 1);
+    f.facts.has_trouble = false;
+    CHECK_EQ(brief(&f, "last_error", "lasts"), 0);
+    f.facts.has_stopped = true;
+    CHECK_EQ(brief(&f, "last_error", "lasts"), 1);
+    f.facts.has_stopped = false;
+    f.facts.ticking = true; /* nobody knows how long a sum takes */
+    CHECK_EQ(brief(&f, "seconds_left", NULL), -1);
+    f.facts.ticking = false;
+    f.facts.has_trouble = true;
     CHECK(has(&f, "\"BUDGET\":1") && has(&f, "disk ? full"));
     omm_buf_clear(&f.text);
     CHECK_OK(watch_brief_text(&f.text, &f.seen));
@@ -344,6 +466,10 @@ static void test_brief(void) {
     snprintf(who, sizeof who, "\nin quarantine: %s, %s", s_nodes[0].name, s_nodes[1].name);
     CHECK(has(&f, who) && has(&f, "; `release` lets one in again, the audit log has since when\n"));
     CHECK(!has(&f, "not heard of since") && has(&f, ", c, d, e and 2 more; `release`"));
+    for (size_t i = 0; i < NODES; i++) f.nodes[i].status.quarantined = i < 5;
+    omm_buf_clear(&f.text);
+    CHECK_OK(watch_brief_text(&f.text, &f.seen));
+    CHECK(has(&f, ", c, d, e; `release`"));
     for (size_t i = 0; i < NODES; i++) f.nodes[i].status.quarantined = false;
     f.nodes[0].status.settled = f.nodes[1].status.quarantined = true;
     CHECK_EQ(brief(&f, "nodes", "working"), 0);
@@ -401,6 +527,8 @@ int main(void) {
     test_connections();
     test_void_rounds();
     test_metrics();
+    test_gauges();
+    test_doing();
     test_brief();
     test_status();
     test_ticks();
