@@ -5,11 +5,13 @@
 #include "omm/file.h"
 #include "omm/mem.h"
 
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { ENTRIES = 6 };
+enum { ENTRIES = 6, TORN_MAX = 1 << 20 };
 
 static char s_dir[] = "/tmp/omm-audit-XXXXXX";
 static char s_path[OMM_PATH_MAX];
@@ -35,7 +37,7 @@ static void write_log(omm_digest *head) {
 }
 
 static void read_log(omm_buf *out) {
-    omm_buf_init(out, 1 << 20);
+    omm_buf_init(out, 2 << 20);
     CHECK_OK(omm_file_read(out, s_path));
 }
 
@@ -142,6 +144,35 @@ static void test_lines(void) {
     omm_buf_fini(&log);
 }
 
+/* One more line behind a whole log, which names the right entry before it. */
+static int with_line(const char *colon, int seq) {
+    omm_buf log;
+    omm_digest head;
+    char hex[OMM_DIGEST_HEX_SIZE];
+    char line[256];
+    CHECK_OK(omm_file_remove(s_path));
+    write_log(&head);
+    read_log(&log);
+    omm_digest_hex(hex, &head);
+    (void)snprintf(
+        line, sizeof line,
+        "{\"at\":\"2023-11-14T22:14:00.000Z\",\"event\":\"ctl\",\"previous\":\"%s\",\"seq\"%s%d}\n",
+        hex, colon, seq);
+    CHECK_OK(omm_buf_append(&log, line, strlen(line)));
+    const int at = broken_at(omm_buf_view(&log));
+    omm_buf_fini(&log);
+    return at;
+}
+
+/* Not only the chain is looked at: a line of another number, or in another spelling, is none of ours. */
+static void test_foreign(void) {
+    CHECK_EQ(with_line(":", ENTRIES), -1);
+    CHECK_EQ(with_line(":", ENTRIES + 1), ENTRIES);
+    CHECK(strstr(omm_err_sentence(), "seq does not follow"));
+    CHECK_EQ(with_line(": ", ENTRIES), ENTRIES);
+    CHECK(strstr(omm_err_sentence(), "not in the spelling"));
+}
+
 /* Of what a crash left `whole` entries count; where there was more, the next one says so. */
 static void goes_on(omm_bytes left, uint64_t whole) {
     omm_fake_clock fake;
@@ -176,12 +207,35 @@ static void test_crash(void) {
                 zero < line_start(&log, ENTRIES - 1) ? ENTRIES - 2 : ENTRIES - 1);
         log.data[zero] = was;
     }
-    omm_audit_log *refused = NULL; /* what is broken in its middle is not continued */
+    omm_audit_log *refused = NULL; /* what has lost more than a power cut takes is not continued */
     omm_fake_clock fake;
+    const size_t whole = log.size;
+    uint8_t *zeros = NULL;
+    CHECK_OK(omm_buf_extend(&log, &zeros, TORN_MAX + 1));
+    memset(zeros, 0, TORN_MAX + 1);
+    CHECK_OK(omm_file_write_fast(s_path, omm_buf_view(&log), 0600));
+    CHECK_ERR(omm_audit_log_open(&refused, s_path, clock_of(&fake)), OMM_ERR_FORMAT);
+    log.size--;
+    goes_on(omm_buf_view(&log), ENTRIES);
+    log.size = whole; /* nor what is broken in its middle */
     log.data[10] ^= 1;
     CHECK_OK(omm_file_write_fast(s_path, omm_buf_view(&log), 0600));
     CHECK_ERR(omm_audit_log_open(&refused, s_path, clock_of(&fake)), OMM_ERR_FORMAT);
     omm_buf_fini(&log);
+}
+
+/* A disk on which ten bytes more have room. */
+static void half_a_line(omm_audit_log *log) {
+    struct stat st;
+    struct rlimit limit, before;
+    CHECK_EQ(stat(s_path, &st), 0);
+    CHECK_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = before;
+    limit.rlim_cur = (rlim_t)st.st_size + 10;
+    CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    CHECK_ERR(omm_audit_log_put(log, "ctl", NULL, true), OMM_ERR_IO);
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
 }
 
 /* What cannot be written leaves the file and the chain as they were. */
@@ -198,6 +252,7 @@ static void test_full(void) {
     big[OMM_AUDIT_LINE_BYTES_MAX] = '\0';
     CHECK_ERR(omm_audit_log_put(log, "ctl", json_pack("{s:s}", "x", big), false), OMM_ERR_TOO_BIG);
     free(big);
+    half_a_line(log);
     CHECK_OK(omm_audit_log_put(log, "stop", NULL, true));
     omm_audit_log_close(log);
     CHECK_OK(omm_audit_log_verify(&check, s_path, NULL));
@@ -214,6 +269,7 @@ int main(void) {
     test_round_trip();
     test_bits();
     test_lines();
+    test_foreign();
     test_crash();
     test_full();
     CHECK_OK(omm_dir_remove(s_dir));
