@@ -194,8 +194,9 @@ static void check_begins(fed *f, uint32_t round, uint32_t state) {
 }
 
 /* Round 2 begins from what round 0 gave, round 3 (asked for while 2 is open) from the run's first adapter; the rest
- * as always.  With kills in between, and with candidates that are held back. */
-static void test_rollback(bool restart, bool held_back) {
+ * as always.  With kills after every message, after the operator's words, or without, and with candidates that are held
+ * back. */
+static void test_rollback(bool restart, bool is_killed, bool held_back) {
     fed_options o = fed_options_default();
     peer p;
     uint32_t next = 0;
@@ -212,10 +213,11 @@ static void test_rollback(bool restart, bool held_back) {
     CHECK(strstr(omm_err_sentence(), "round 2 is not over; accepted: start, or 0 to 1"));
     CHECK_EQ(roll_back(f, -1), 2); /* the last word counts */
     CHECK_EQ(roll_back(f, 0), 2);
-    fed_restart_coordinator(f);
+    if (is_killed) fed_restart_coordinator(f);
     until_round(f, OMM_COORD_OPEN, 2);
     CHECK_EQ(roll_back(f, -1), 3);
-    fed_restart_coordinator(f); /* both are known: that of the open round, and the next one's */
+    if (is_killed)
+        fed_restart_coordinator(f); /* both are known: that of the open round, and the next one's */
     until_round(f, OMM_COORD_JOINING, 4);
     CHECK_EQ(roll_back(f, 1), 4);
     CHECK_EQ(roll_back(f, 3), 4); /* the newest: taken back */
@@ -234,10 +236,75 @@ static void test_rollback(bool restart, bool held_back) {
     peer_close(&p);
 }
 
+/* With an earlier adapter its loss counts, by which the next candidate is judged, over a round that is held back and
+ * over a restart. */
+static void test_rollback_loss(void) {
+    fed_options o = fed_options_default();
+    peer p;
+    uint32_t count = 0;
+    o.rounds = 5;
+    o.on_disk = true;
+    peer_open(&p, &o);
+    fed *f = &p.f;
+    until_round(f, OMM_COORD_JOINING, 3);
+    const double first = omm_coord_history(&count, f->coord)[0].loss;
+    CHECK(count == 3 && first > status_of(f).loss);
+    CHECK_EQ(roll_back(f, 0), 3);
+    until_round(f, OMM_COORD_OPEN, 3);
+    CHECK(same_bytes(&first, &(double){status_of(f).loss}, sizeof first));
+    f->o.loss_nan = true;
+    until_round(f, OMM_COORD_JOINING, 4);
+    CHECK(!omm_coord_history(&count, f->coord)[3].published);
+    fed_restart_coordinator(f);
+    CHECK(same_bytes(&first, &(double){status_of(f).loss}, sizeof first));
+    CHECK_EQ(roll_back(f, 3), 4); /* what the round that was held back ended with: the same */
+    until_round(f, OMM_COORD_OPEN, 4);
+    CHECK(same_bytes(&first, &(double){status_of(f).loss}, sizeof first));
+    f->o.loss_nan = false;
+    fed_run(f);
+    peer_close(&p);
+}
+
+/* A rollback that was confirmed is not forgotten: a file that is damaged, or of another run, stops the start. */
+static void test_rollback_file(void) {
+    fed_options o = fed_options_default();
+    char path[OMM_PATH_MAX], text[256];
+    peer p;
+    o.on_disk = true;
+    peer_open(&p, &o);
+    CHECK_OK(omm_path_join(path, p.f.state_dir, "rollback.json"));
+    const struct {
+        const char *run_id, *rounds;
+        omm_err end;
+    } cases[] = {
+        {p.f.run.run_id, "[[0,0]]", OMM_OK},
+        {"00112233445566778899aabbccddeeff", "[[0,0]]", OMM_ERR_FORMAT},
+        {p.f.run.run_id, "[[0,1]]", OMM_ERR_FORMAT}, /* no round begins from what it gives */
+        {p.f.run.run_id, "[[99,0]]", OMM_ERR_FORMAT},
+        {p.f.run.run_id, "[[0,0]", OMM_ERR_FORMAT}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        (void)snprintf(text, sizeof text,
+                       "{\"schema_version\":1,\"run_id\":\"%s\",\"rounds\":%s}\n", cases[i].run_id,
+                       cases[i].rounds);
+        CHECK_OK(omm_file_write(path, omm_bytes_str(text), 0600));
+        omm_coord_close(p.f.coord);
+        p.f.coord = NULL;
+        const omm_coord_options options = fed_coord_options(&p.f);
+        CHECK_ERR(omm_coord_open(&p.f.coord, &options), cases[i].end);
+        if (cases[i].end != OMM_OK) CHECK(strstr(omm_err_sentence(), "remove it to begin"));
+    }
+    CHECK_OK(omm_file_remove(path));
+    fed_restart_coordinator(&p.f);
+    peer_close(&p);
+}
+
 int main(void) {
-    test_rollback(false, false);
-    test_rollback(true, false);
-    test_rollback(false, true);
+    test_rollback(false, false, false);
+    test_rollback(false, true, false);
+    test_rollback(true, true, false);
+    test_rollback(false, true, true);
+    test_rollback_loss();
+    test_rollback_file();
     test_over_select(false);
     test_over_select(true);
     test_late(false);
