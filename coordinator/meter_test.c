@@ -24,7 +24,8 @@ static void messages_are_counted_by_node(void) {
     CHECK_EQ(meter_take(m, 2, "a", 1500, 10), 0);
     CHECK_EQ(meter_take(m, NOBODY, "a", 1500, 10), 0);
     CHECK_EQ(meter_take(m, 1, "a", 1000 + METER_WINDOW_MS - 1, 10), 1);
-    CHECK_EQ(meter_take(m, 1, "a", 1000 + METER_WINDOW_MS, 10), 0);
+    for (int i = 0; i < 3; i++) CHECK_EQ(meter_take(m, 1, "a", 1000 + METER_WINDOW_MS, 10), 0);
+    CHECK_EQ(meter_take(m, 1, "a", 1000 + METER_WINDOW_MS, 10), METER_WINDOW_MS);
     meter_close(m);
 }
 

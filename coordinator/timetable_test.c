@@ -62,6 +62,11 @@ static void test_stages(void) {
     CHECK_EQ(stage_ms(&t, 3, 1), 12000);
     CHECK_EQ(stage_ms(&t, 4, 1), UINT64_MAX);
     CHECK_EQ(stage_ms(&t, 3, 0), UINT64_MAX);
+    s_fake.now_ms =
+        100; /* the same by name, and before it: by the wall clock, which stands as it did */
+    s_fake.wall_ms = (uint64_t)1700000000 * 1000;
+    t = started(0, false, 0, "a");
+    CHECK_EQ(stage_ms(&t, 3, 1), 2000);
     /* Another boot: by the wall clock, as far as it can be believed. */
     CHECK_EQ(after_reboot(0), TIMETABLE_KEEP_MS);
     CHECK_EQ(after_reboot(90000), TIMETABLE_KEEP_MS + 90000);
