@@ -220,8 +220,10 @@ static void test_limits(const char *dir) {
     CHECK_ERR(omm_blobs_get(&out, blobs, &d), OMM_ERR_TOO_BIG);
     omm_buf_fini(&out);
     CHECK_OK(omm_blobs_remove(blobs, &d));
-    CHECK_OK(put(blobs, &plan, CHUNKS - 1));
+    CHECK_OK(omm_blobs_put(&d, blobs, omm_bytes_str("five5")));
+    CHECK_OK(put(blobs, &plan, CHUNKS - 1)); /* and now to the last byte */
     check_whole(blobs, &plan);
+    CHECK_OK(omm_blobs_remove(blobs, &d));
     CHECK_OK(omm_blobs_remove(blobs, &plan.digest));
     omm_blobs_close(blobs);
 }

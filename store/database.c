@@ -1,4 +1,4 @@
-/* database.c - owns SQLite connections: settings, checks, migrations, transactions, backup. */
+/* database.c - owns SQLite connections: settings, checks, migrations, transactions. */
 #include "omm/database.h"
 
 #include "database_internal.h"
@@ -7,7 +7,6 @@
 #include "omm/sync.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -213,44 +212,4 @@ void omm_db_rollback(omm_db *db) {
 
 uint64_t omm_db_changes(const omm_db *db) {
     return (uint64_t)sqlite3_changes64(db->handle);
-}
-
-/* ---- backup ---- */
-
-static omm_err sync_path(const char *path, int flags) {
-    int fd = open(path, flags | O_CLOEXEC);
-    if (fd < 0) return omm_raise(OMM_ERR_IO, "cannot open %s: %s", path, strerror(errno));
-    omm_err err = omm_sync(fd, path);
-    close(fd);
-    return err;
-}
-
-/* link() fails where the name exists, so nothing is ever replaced. */
-static omm_err publish(const char *path, const char *temporary) {
-    char folder[OMM_PATH_MAX];
-    OMM_TRY(sync_path(temporary, O_RDWR));
-    if (link(temporary, path) != 0) {
-        int why = errno;
-        return omm_raise(why == EEXIST ? OMM_ERR_EXISTS : OMM_ERR_IO, "cannot create %s: %s", path,
-                         strerror(why));
-    }
-    OMM_TRY(omm_path_dir(folder, path));
-    return sync_path(folder, O_RDONLY | O_DIRECTORY);
-}
-
-omm_err omm_db_backup(omm_db *db, const char *path) {
-    char temporary[OMM_PATH_MAX];
-    if (omm_db_in_transaction(db)) {
-        return omm_raise(OMM_ERR_STATE, "no backup inside a transaction");
-    }
-    if (omm_file_exists(path)) return omm_raise(OMM_ERR_EXISTS, "%s exists already", path);
-    int size = snprintf(temporary, sizeof temporary, "%s.new-%ld", path, (long)getpid());
-    if (size < 0 || (size_t)size >= sizeof temporary) {
-        return omm_raise(OMM_ERR_TOO_BIG, "path is over %u bytes", OMM_PATH_MAX);
-    }
-    OMM_TRY(omm_file_remove(temporary));
-    omm_err err = omm_db_run(db, "VACUUM INTO ?", OMM_DB_TEXT(temporary));
-    if (err == OMM_OK) err = publish(path, temporary);
-    (void)unlink(temporary); /* a leftover is harmless, and the first error counts */
-    return err;
 }

@@ -188,22 +188,32 @@ static void test_one_process(void) {
     omm_db_close(db);
 }
 
-static void test_backup(void) {
-    char copy[OMM_PATH_MAX];
-    CHECK_OK(omm_path_join(copy, s_dir, "copy.db"));
-    omm_db *db = open_db(s_path, 3);
+/* A file of tables that does not say whose it is. */
+static void test_foreign(void) {
+    omm_db_options options = options_for(NULL, 3);
+    char path[OMM_PATH_MAX];
+    omm_db *db;
+    CHECK_OK(omm_path_join(path, s_dir, "foreign.db"));
+    options.path = path;
+    options.application_id = 0;
+    CHECK_OK(omm_db_open(&db, &options));
+    omm_db_close(db);
+    options.application_id = APP_ID;
+    CHECK_ERR(omm_db_open(&db, &options), OMM_ERR_FORMAT);
+    CHECK_OK(omm_file_remove(path));
+}
+
+/* A commit that is refused leaves nothing open, and nothing done. */
+static void test_commit_refused(void) {
+    omm_db *db = open_db(NULL, 3);
+    CHECK_OK(omm_db_exec(db, "CREATE TABLE a(id INTEGER PRIMARY KEY);"
+                             "CREATE TABLE b(a REFERENCES a(id) DEFERRABLE INITIALLY DEFERRED)"));
     CHECK_OK(omm_db_begin(db));
-    CHECK_ERR(omm_db_backup(db, copy), OMM_ERR_STATE);
-    omm_db_rollback(db);
-    CHECK_OK(omm_db_backup(db, copy));
-    CHECK_ERR(omm_db_backup(db, copy), OMM_ERR_EXISTS);
-    CHECK_ERR(omm_db_backup(db, "/nonexistent/folder/copy.db"), OMM_ERR_IO);
-    int64_t rows = number(db, "SELECT count(*) FROM node");
+    CHECK_OK(omm_db_run(db, "INSERT INTO b(a) VALUES (?)", OMM_DB_INT(7)));
+    CHECK_ERR(omm_db_commit(db), OMM_ERR_EXISTS);
+    CHECK(!omm_db_in_transaction(db));
+    CHECK_EQ(number(db, "SELECT count(*) FROM b"), 0);
     omm_db_close(db);
-    db = open_db(copy, 3);
-    CHECK_EQ(number(db, "SELECT count(*) FROM node"), rows);
-    omm_db_close(db);
-    CHECK_OK(omm_file_remove(copy));
 }
 
 static void damage(omm_bytes whole, size_t from, size_t to, uint8_t with) {
@@ -224,24 +234,20 @@ static void damage(omm_bytes whole, size_t from, size_t to, uint8_t with) {
 }
 
 static void test_damage(void) {
-    char copy[OMM_PATH_MAX];
     omm_buf whole;
     omm_buf_init(&whole, 1 << 20);
-    CHECK_OK(omm_path_join(copy, s_dir, "whole.db"));
     omm_db *db = open_db(s_path, 3);
     for (int i = 0; i < 300; i++) {
         CHECK_OK(omm_db_run(db, "INSERT INTO node(id, tokens) VALUES (?, ?)", OMM_DB_INT(i),
                             OMM_DB_INT(i)));
     }
-    CHECK_OK(omm_db_backup(db, copy));
-    omm_db_close(db);
-    CHECK_OK(omm_file_read(&whole, copy));
+    omm_db_close(db); /* and with it all is in the one file */
+    CHECK_OK(omm_file_read(&whole, s_path));
     damage(omm_buf_view(&whole), 0, 16, 0xff);                        /* no longer SQLite */
     damage(omm_buf_view(&whole), 4096, 4200, 0xff);                   /* a page header */
     damage(omm_buf_view(&whole), (size_t)2 * 4096, whole.size, 0x5a); /* most of it */
     damage(omm_bytes_of(whole.data, 4096), 0, 0, 0);                  /* truncated */
     omm_buf_fini(&whole);
-    CHECK_OK(omm_file_remove(copy));
 }
 
 /* The child says each number after its commit; whatever it said must be there after kill -9. */
@@ -311,7 +317,8 @@ int main(void) {
     test_statement_cache();
     test_migrations();
     test_one_process();
-    test_backup();
+    test_foreign();
+    test_commit_refused();
     test_damage();
     test_kill_9();
     test_no_memory();

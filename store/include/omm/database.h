@@ -109,7 +109,4 @@ omm_bytes omm_rows_bytes(const omm_rows *rows, unsigned column);
 /* Errors: FORMAT (not 32 bytes). */
 OMM_CHECKED omm_err omm_rows_digest(omm_digest *out, const omm_rows *rows, unsigned column);
 
-/* A consistent copy in a new file.  Errors: EXISTS, IO, NOMEM, STATE (in a transaction). */
-OMM_CHECKED omm_err omm_db_backup(omm_db *db, const char *path);
-
 #endif
