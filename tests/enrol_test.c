@@ -294,6 +294,29 @@ static void test_room(void) {
     CHECK_EQ(ask(&e, &two), OMM_ERR_REFUSED_FULL);
     fed_restart_coordinator(&s_fed);
     CHECK_EQ(ask(&e, &two), OMM_ERR_REFUSED_FULL);
+    omm_coord_close(s_fed.coord); /* who is in is not put out by a smaller number */
+    s_fed.coord = NULL;
+    const omm_coord_options o = fed_coord_options(&s_fed);
+    s_fed.run.node_count = s_fed.enrolment.node_max = 2; /* as a new process begins */
+    CHECK_ERR(omm_coord_open(&s_fed.coord, &o), OMM_ERR_MISMATCH);
+    CHECK(strstr(omm_err_sentence(), "there is room for 2; raise node_max"));
+    s_fed.enrolment.node_max = 3;
+    fed_restart_coordinator(&s_fed);
+    fed_close(&s_fed);
+}
+
+/* A token that comes after the last round is as good as none, and says so. */
+static void test_too_late(void) {
+    fed_options o = guests();
+    const omm_key late = key_of(1);
+    o.nodes = 2;
+    o.node_max = 3;
+    fed_open(&s_fed, &o);
+    const omm_seed token = new_token(0);
+    const omm_enrol e = with_token(&token, &late);
+    fed_run(&s_fed);
+    CHECK_EQ(ask(&e, &late), OMM_ERR_REFUSED_LATE);
+    CHECK_EQ(s_fed.run.node_count, 2);
     fed_close(&s_fed);
 }
 
@@ -628,6 +651,7 @@ int main(void) {
     test_ends();
     test_expired_node();
     test_room();
+    test_too_late();
     test_operator_limits();
     test_nothing_secret_kept();
     test_work();
