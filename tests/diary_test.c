@@ -1,0 +1,257 @@
+/* Goal: what happens in a run is in its audit log and in what others see of it, once, with its number; and what the
+ * operator says is in the log before it is done.
+ * Method: a federation whose events go where a service sends them.
+ */
+#include "actions.h"
+#include "peer.h"
+
+#include "omm/json.h"
+#include "omm/mem.h"
+#include "omm_test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { OPERATOR = 1234, ROUNDS = 2, PER_ROUND = 2 };
+
+static peer s_peer;
+static watch *s_watch;
+static diary *s_diary;
+static char s_path[OMM_PATH_MAX];
+static const omm_log s_log = {0};
+
+static void on_event(void *ud, const omm_coord_event *event) {
+    (void)ud;
+    if (!s_diary) return;
+    watch_event(s_watch, event);
+    diary_event(s_diary, event, s_peer.f.coord);
+}
+
+static void open_diary(void) {
+    const diary_options o = {.path = s_path,
+                             .run = &s_peer.f.run,
+                             .commit = "c",
+                             .build = "b",
+                             .clock = omm_clock_fake(&s_peer.f.clock),
+                             .watch = s_watch,
+                             .log = &s_log};
+    const omm_coord_status status = omm_coord_get_status(s_peer.f.coord);
+    CHECK_OK(diary_open(&s_diary, &o));
+    CHECK_OK(diary_start(s_diary, &status));
+}
+
+static void begin(const fed_options *options) {
+    fed_options o = *options;
+    o.on_disk = true;
+    o.on_event = on_event;
+    peer_open(&s_peer, &o);
+    fed_path(&s_peer.f, s_path, "audit.jsonl");
+    CHECK_OK(watch_open(&s_watch, &(watch_options){.run = &s_peer.f.run,
+                                                   .clock = omm_clock_fake(&s_peer.f.clock),
+                                                   .commit = "c",
+                                                   .build = "b"}));
+    open_diary();
+}
+
+static void end(void) {
+    diary_close(s_diary);
+    s_diary = NULL;
+    watch_close(s_watch);
+    peer_close(&s_peer);
+}
+
+static watch_wire no_wire(void *ud, size_t i) {
+    (void)ud;
+    (void)i;
+    return (watch_wire){0};
+}
+
+static const watch_facts *facts(void) {
+    static watch_facts f;
+    const omm_coord_round *history;
+    watch_take(s_watch, s_peer.f.coord, true, no_wire, NULL);
+    watch_read(&f, NULL, &history, s_watch);
+    return &f;
+}
+
+/* Entries of this kind, and the member `key` of entry `index` as JSON. */
+static size_t entries(const char *event, size_t index, const char *key, const char *want) {
+    omm_buf lines;
+    size_t count = 0;
+    omm_buf_init(&lines, 1 << 20);
+    CHECK_OK(omm_audit_log_copy(&lines, s_path, event));
+    for (size_t at = 0; at < lines.size; count++) {
+        const uint8_t *line = lines.data + at;
+        const size_t size =
+            (size_t)((const uint8_t *)memchr(line, '\n', lines.size - at) - line) + 1;
+        json_t *entry = NULL;
+        CHECK_OK(omm_json_parse(&entry, omm_bytes_of(line, size), event));
+        if (key && count == index) {
+            char *is = json_dumps(json_object_get(entry, key), JSON_ENCODE_ANY | JSON_SORT_KEYS);
+            CHECK(is && strcmp(is, want) == 0);
+            free(is);
+        }
+        json_decref(entry);
+        at += size;
+    }
+    omm_buf_fini(&lines);
+    return count;
+}
+
+static void expect_entry(const char *event, size_t index, const char *key, const char *want) {
+    CHECK(entries(event, index, key, want) > index);
+}
+
+/* One refusal that settles nothing, in the first of two rounds. */
+static void test_rounds(void) {
+    fed_options o = peer_options();
+    o.rounds = ROUNDS;
+    o.quorum = PER_ROUND;
+    begin(&o);
+    peer_until_open(&s_peer, 0);
+    peer_fill(&s_peer, NULL);
+    s_peer.s.nonce.b[0] ^= 1;
+    peer_seal(&s_peer, OMM_CONTEXT_SUBMISSION, &s_peer.f.keys[PEER]);
+    peer_submit(&s_peer);
+    CHECK_EQ(peer_reason_of(&s_peer, &(bool){false}), OMM_ERR_REFUSED_ROUND);
+    peer_fill(&s_peer, NULL);
+    peer_give(&s_peer);
+    fed_run(&s_peer.f);
+    diary_close(s_diary);
+    open_diary(); /* begun again it enrols nobody anew */
+    CHECK_EQ(entries("start", 0, NULL, NULL), 2);
+    CHECK_EQ(entries("enrolled", 0, NULL, NULL), o.nodes);
+    CHECK_EQ(entries("receipt", 0, "verdict", "\"accepted\""), ROUNDS * PER_ROUND);
+    expect_entry("round_over", 0, "refusals", "{\"REFUSED_ROUND\": 1}");
+    expect_entry("round_over", 0, "accepted", "2");
+    CHECK_EQ(entries("round_over", 1, "refusals", "{}"), 2);
+    CHECK_EQ(entries("closed", 0, NULL, NULL), 1);
+    const watch_facts *f = facts();
+    CHECK_EQ(f->submissions[OMM_OK], ROUNDS * PER_ROUND);
+    CHECK_EQ(f->submissions[OMM_ERR_REFUSED_ROUND], 1);
+    omm_audit_check check;
+    CHECK_OK(omm_audit_log_verify(&check, s_path, &f->audit_head));
+    CHECK(check.has_known && check.entries == f->audit_entries);
+    end();
+}
+
+static void until(omm_coord_state state, uint32_t round) {
+    const fed *f = &s_peer.f;
+    for (int i = 0; omm_coord_get_status(f->coord).state != state ||
+                    omm_coord_get_status(f->coord).round != round;
+         i++)
+        CHECK(i < 10000 && fed_step(&s_peer.f));
+}
+
+/* One round is published, one held back, one void. */
+static void test_verdicts(void) {
+    fed_options o = fed_options_default();
+    fed *f = &s_peer.f;
+    o.rounds = 3;
+    o.accept_min = 2;
+    begin(&o);
+    until(OMM_COORD_OPEN, 1);
+    f->o.loss_nan = true;
+    until(OMM_COORD_OPEN, 2);
+    f->o.loss_nan = false;
+    for (size_t i = 0; i < 2; i++)
+        CHECK_OK(omm_coord_quarantine(&f->coord_deadline_ms, f->coord, f->now_ms, i, true));
+    fed_run(f);
+    expect_entry("round_over", 0, "verdict", "\"published\"");
+    expect_entry("round_over", 1, "verdict", "\"held back\"");
+    expect_entry("round_over", 2, "verdict", "\"void\"");
+    const watch_facts *seen = facts();
+    CHECK_EQ(seen->rounds_published, 1);
+    CHECK_EQ(seen->rounds_held, 1);
+    CHECK_EQ(seen->rounds_void, 1);
+    end();
+}
+
+/* ---- the operator ---- */
+
+static omm_err do_it(omm_coord_ctl_action action, const char *argument) {
+    fed *f = &s_peer.f;
+    actions a = {.coord = f->coord,
+                 .run = &f->run,
+                 .diary = s_diary,
+                 .now_ms = f->now_ms,
+                 .deadline_ms = &f->coord_deadline_ms};
+    omm_buf answer;
+    omm_buf_init(&answer, 1 << 16);
+    const omm_err err = actions_do(
+        &a, &answer, &(ctl_request){.action = action, .argument = argument, .uid = OPERATOR});
+    omm_buf_fini(&answer);
+    return err;
+}
+
+static bool is_quarantined(size_t node) {
+    return omm_coord_get_node(s_peer.f.coord, node).quarantined;
+}
+
+/* By name, or by eight digits at least, and one node alone. */
+static void test_names(void) {
+    const fed_options o = fed_options_default();
+    char id[OMM_DIGEST_HEX_SIZE];
+    begin(&o);
+    omm_run_node *nodes = s_peer.f.run_nodes;
+    omm_digest_hex(id, &nodes[1].id);
+    id[8] = '\0';
+    CHECK_OK(do_it(OMM_COORD_CTL_quarantine, id));
+    CHECK(is_quarantined(1) && !is_quarantined(0) && !is_quarantined(2));
+    id[7] = '\0';
+    CHECK_ERR(do_it(OMM_COORD_CTL_release, id), OMM_ERR_NOT_FOUND);
+    CHECK_OK(do_it(OMM_COORD_CTL_release, nodes[1].name));
+    CHECK(!is_quarantined(1));
+    const omm_run_node was = nodes[2];
+    nodes[2].name = nodes[1].name;
+    CHECK_ERR(do_it(OMM_COORD_CTL_quarantine, nodes[1].name), OMM_ERR_NOT_FOUND);
+    CHECK(strstr(omm_err_sentence(), "several nodes are called so"));
+    CHECK(!is_quarantined(1) && !is_quarantined(2));
+    nodes[2] = was;
+    expect_entry("ctl", 0, "action", "\"quarantine\"");
+    expect_entry("ctl", 0, "uid", "1234");
+    CHECK_EQ(entries("ctl", 1, "action", "\"release\""),
+             2); /* what nobody is meant by is no word */
+    end();
+}
+
+/* What cannot be written there is not done. */
+static void test_written_first(void) {
+    static const struct {
+        omm_coord_ctl_action action;
+        const char *argument;
+    } words[] = {{OMM_COORD_CTL_pause, ""},       {OMM_COORD_CTL_drain, ""},
+                 {OMM_COORD_CTL_quarantine, ""},  {OMM_COORD_CTL_rollback, "start\twhy"},
+                 {OMM_COORD_CTL_invite, "1 0 x"}, {OMM_COORD_CTL_uninvite, "0123456789abcdef"},
+                 {OMM_COORD_CTL_revoke, "\twhy"}};
+    fed_options o = fed_options_default();
+    o.listed = 2;
+    o.node_max = 8;
+    begin(&o);
+    const char *name = s_peer.f.run_nodes[0].name;
+    fed_forbid_writing(true);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        char argument[128];
+        const bool named = !words[i].argument[0] && i > 1;
+        (void)snprintf(argument, sizeof argument, "%s%s",
+                       named || words[i].argument[0] == '\t' ? name : "", words[i].argument);
+        CHECK_ERR(do_it(words[i].action, argument), OMM_ERR_IO);
+        CHECK(strstr(omm_err_sentence(), "audit.jsonl"));
+    }
+    fed_forbid_writing(false);
+    const omm_coord_status is = omm_coord_get_status(s_peer.f.coord);
+    CHECK(!is.paused && !is.draining && !is_quarantined(0));
+    CHECK_EQ(entries("ctl", 0, NULL, NULL), 0);
+    CHECK_OK(do_it(OMM_COORD_CTL_pause, ""));
+    CHECK(omm_coord_get_status(s_peer.f.coord).paused);
+    end();
+}
+
+int main(void) {
+    test_rounds();
+    test_verdicts();
+    test_names();
+    test_written_first();
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}
