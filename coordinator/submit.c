@@ -1,9 +1,9 @@
 /* submit.c - what a node announces: a submission's manifest, and whether it is let in.
  *
  * A submission is checked in this order, cheapest first, and refused at the first failure:
- *   envelope form, signature, context, enrolment, message form          not settled by it
+ *   envelope form, signature, context, enrolment, message form and limits of its fields   not settled by it
  *   run id, round, nonce and offer, selection                           not settled: maybe a replay
- *   base and global digest, duplicate, tokens, losses, steps, codec, payload size     settled
+ *   base and global digest, duplicate, tokens, steps, codec, payload size     settled
  * Then the payload, where it came with the manifest: is it that which is described?   no record of it
  * Then upload.c has it.
  * Only a submission that names this round's nonce and offer proves that its node speaks now, so only
@@ -17,7 +17,6 @@
 #include "omm/run_config.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -74,8 +73,6 @@ static omm_err check_work(const omm_coord *c, const coord_node *node, const omm_
     if (s->tokens < 1 || s->tokens > c->o.run->tokens_max)
         return omm_raise(OMM_ERR_REFUSED_SIZE, "tokens: %" PRIu64 " is not in 1 .. %" PRIu64,
                          s->tokens, c->o.run->tokens_max);
-    if (!isfinite(s->loss_before) || !isfinite(s->loss_after))
-        return omm_raise(OMM_ERR_REFUSED_VALUE, "loss_before, loss_after: not finite");
     if (s->step_digests.size != (size_t)s->steps * 8)
         return omm_raise(OMM_ERR_REFUSED_FORMAT, "step_digests: %zu bytes for %u steps of 8",
                          s->step_digests.size, s->steps);
@@ -94,9 +91,6 @@ static omm_err check_payload_announced(const omm_coord *c, const omm_submission 
     if (s->payload.size > c->payload_bytes_max)
         return omm_raise(OMM_ERR_REFUSED_BUDGET, "payload.size: %" PRIu64 " is over %" PRIu64,
                          s->payload.size, c->payload_bytes_max);
-    if (s->payload.size < 1 || s->payload.chunk_count != omm_chunk_count(s->payload.size))
-        return omm_raise(OMM_ERR_REFUSED_SIZE, "payload.chunk_digests: %zu for %" PRIu64 " bytes",
-                         s->payload.chunk_count, s->payload.size);
     return OMM_OK;
 }
 

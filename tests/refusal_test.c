@@ -6,7 +6,6 @@
 #include "omm/mem.h"
 #include "omm_test.h"
 
-#include <math.h>
 #include <string.h>
 
 /* ---- the cases ---- */
@@ -92,6 +91,14 @@ static void act_global(peer *p) {
 }
 static void act_tokens(peer *p) {
     p->s.tokens = p->f.run.tokens_max + 1;
+    peer_give(p);
+}
+static void act_no_tokens(peer *p) {
+    p->s.tokens = 0;
+    peer_give(p);
+}
+static void act_residual(peer *p) {
+    p->s.residual_before.b[0] ^= 1;
     peer_give(p);
 }
 static void act_steps(peer *p) {
@@ -205,6 +212,8 @@ static const refusal s_cases[] = {
     {"base", act_base, OMM_ERR_REFUSED_BASE, true, true, true},
     {"global", act_global, OMM_ERR_REFUSED_BASE, true, true, true},
     {"tokens", act_tokens, OMM_ERR_REFUSED_SIZE, true, true, true},
+    {"no tokens", act_no_tokens, OMM_ERR_REFUSED_SIZE, true, true, true},
+    {"residual", act_residual, OMM_ERR_REFUSED_RESIDUAL, true, true, true},
     {"steps", act_steps, OMM_ERR_REFUSED_FORMAT, true, true, true},
     {"codec", act_codec, OMM_ERR_REFUSED_RECIPE, true, true, true},
     {"oversize", act_oversize, OMM_ERR_REFUSED_BUDGET, true, true, true},
