@@ -128,8 +128,8 @@ static void contradicting_announcements(void) {
     peer_close(&p);
 }
 
-/* A manifest over somebody else's payload, with chunk digests that no payload has. */
-static void borrowed_payload(void) {
+/* A manifest over somebody else's payload, with chunk digests that no payload has, or as if its first chunks were all. */
+static void borrowed_payload(bool is_shortened) {
     peer p;
     fed_options options = large_options();
     open_with_ally(&p, &options);
@@ -139,7 +139,10 @@ static void borrowed_payload(void) {
     omm_digest chunks[64];
     CHECK(p.s.payload.chunk_count <= 64);
     memcpy(chunks, p.s.payload.chunk_digests, p.s.payload.chunk_count * sizeof *chunks);
-    chunks[1].b[3] ^= 1;
+    if (is_shortened)
+        p.s.payload.size = (uint64_t)--p.s.payload.chunk_count * OMM_CHUNK_BYTES;
+    else
+        chunks[1].b[3] ^= 1;
     p.s.payload.chunk_digests = chunks;
     give_as(&p, ALLY);
     CHECK_EQ(verdict(&p), OMM_ERR_REFUSED_DIGEST);
@@ -284,7 +287,8 @@ int main(void) {
     residual_out_of_nowhere();
     residual_goes_on();
     contradicting_announcements();
-    borrowed_payload();
+    borrowed_payload(false);
+    borrowed_payload(true);
     copied_payload();
     replay_of_a_replaced_manifest();
     half_uploads();

@@ -294,6 +294,32 @@ static void not_selected(void) {
     peer_close(&p);
 }
 
+/* From the operator's word on nothing of it counts, be it half here. */
+static void in_quarantine(bool announced) {
+    peer p;
+    fed_options options = peer_options();
+    bool receipt = false;
+    peer_open(&p, &options);
+    peer_until_open(&p, 0);
+    peer_fill(&p, NULL);
+    peer_seal(&p, OMM_CONTEXT_SUBMISSION, &p.f.keys[PEER]);
+    if (announced) {
+        peer_submit(&p);
+        CHECK_EQ(p.last.kind, OMM_REPLY_NEED);
+        CHECK(omm_coord_peer_is_fresh(p.f.coord)); /* with this round's nonce */
+    }
+    CHECK_OK(omm_coord_quarantine(&p.f.coord_deadline_ms, p.f.coord, p.f.now_ms, p.f.of_node[PEER],
+                                  true));
+    peer_submit(&p);
+    CHECK_EQ(peer_reason_of(&p, &receipt), OMM_ERR_REFUSED_NOT_SELECTED);
+    CHECK(receipt);
+    fed_run(&p.f);
+    const omm_round_record round = peer_last_round(&p);
+    CHECK(round.accepted_count == 2 && round.refused_count == 1 && round.missing_count == 0);
+    fed_seal_and_verify(&p.f);
+    peer_close(&p);
+}
+
 static void replay_of_an_earlier_round(void) {
     peer p;
     fed_options options = peer_options();
@@ -422,6 +448,8 @@ static void floods_leave_a_bounded_mark(void) {
 int main(void) {
     for (size_t i = 0; i < sizeof s_cases / sizeof s_cases[0]; i++) check_case(&s_cases[i]);
     not_selected();
+    in_quarantine(false);
+    in_quarantine(true);
     replay_of_an_earlier_round();
     wrong_chunks();
     not_even_messages();
