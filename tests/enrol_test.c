@@ -210,7 +210,9 @@ static void test_once(void) {
     omm_seed token = new_token(0);
     omm_enrol a = with_token(&token, &first), b = with_token(&token, &second);
     CHECK_OK(ask(&a, &first));
+    CHECK(omm_coord_peer_is_fresh(s_fed.coord)); /* its connection is a node's from now on */
     CHECK_EQ(ask(&b, &second), OMM_ERR_REFUSED_INVITATION);
+    CHECK(!omm_coord_peer_is_fresh(s_fed.coord));
     for (int i = 0; i < 3; i++) { /* the answer was lost: the same again, as often as it takes */
         CHECK_OK(ask(&a, &first));
         fed_restart_coordinator(&s_fed);
@@ -317,6 +319,45 @@ static void test_too_late(void) {
     fed_run(&s_fed);
     CHECK_EQ(ask(&e, &late), OMM_ERR_REFUSED_LATE);
     CHECK_EQ(s_fed.run.node_count, 2);
+    omm_buf out;
+    omm_buf_init(&out, 4096);
+    CHECK_ERR(omm_coord_invite(&out, s_fed.coord, 1, 0, ""), OMM_ERR_STATE);
+    CHECK_EQ(out.size, 0);
+    omm_buf_fini(&out);
+    fed_close(&s_fed);
+}
+
+/* Who cannot be written down is not in, and is when the disk has room again. */
+static void test_not_written(void) {
+    const omm_key node = key_of(1);
+    omm_buf payload, envelope, request, reply;
+    uint64_t deadline_ms = 0;
+    open_quiet(3);
+    const omm_seed token = new_token(0);
+    const omm_enrol e = with_token(&token, &node);
+    omm_buf_init(&payload, 4096);
+    omm_buf_init(&envelope, OMM_ENVELOPE_BYTES_MAX);
+    omm_buf_init(&request, OMM_MESSAGE_BYTES_MAX);
+    omm_buf_init(&reply, OMM_MESSAGE_BYTES_MAX);
+    CHECK_OK(omm_enrol_encode(&payload, &e));
+    CHECK_OK(omm_envelope_seal(&envelope, OMM_CONTEXT_ENROL, omm_buf_view(&payload), &node));
+    CHECK_OK(omm_request_encode(
+        &request, &(omm_request){.kind = OMM_REQUEST_ENROL, .envelope = omm_buf_view(&envelope)}));
+    for (int i = 0; i < 2; i++) {
+        fed_forbid_writing(true);
+        CHECK_ERR(omm_coord_step(&reply, &deadline_ms, s_fed.coord, s_fed.now_ms,
+                                 omm_buf_view(&request), NULL),
+                  OMM_ERR_IO);
+        fed_forbid_writing(false);
+        CHECK_EQ(s_fed.run.node_count, 2);
+    }
+    CHECK_OK(ask(&e, &node));
+    CHECK_EQ(s_fed.run.node_count, 3);
+    CHECK_OK(poll_as(&node));
+    omm_buf_fini(&payload);
+    omm_buf_fini(&envelope);
+    omm_buf_fini(&request);
+    omm_buf_fini(&reply);
     fed_close(&s_fed);
 }
 
@@ -454,6 +495,8 @@ static void test_work(void) {
     omm_enrol little = e;
     while (omm_work_bits(&challenge, &node.public_key, ++little.work) >= 10) continue;
     CHECK_EQ(ask(&little, &node), OMM_ERR_REFUSED_WORK);
+    while (omm_work_bits(&challenge, &node.public_key, ++little.work) != 9) continue;
+    CHECK_EQ(ask(&little, &node), OMM_ERR_REFUSED_WORK); /* one bit less is less */
     omm_enrol other = e;
     other.challenge.b[0] ^= 1;
     CHECK_EQ(ask(&other, &node), OMM_ERR_REFUSED_WORK);
@@ -652,6 +695,7 @@ int main(void) {
     test_expired_node();
     test_room();
     test_too_late();
+    test_not_written();
     test_operator_limits();
     test_nothing_secret_kept();
     test_work();
