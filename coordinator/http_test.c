@@ -113,6 +113,37 @@ static void test_all(void) {
     http_close(server);
 }
 
+static _Atomic unsigned s_made;
+
+static omm_err make_text(void *ud, omm_buf *out, unsigned *code) {
+    (void)ud;
+    *code = 200;
+    return omm_buf_printf(out, "here %u", atomic_fetch_add(&s_made, 1) + 1);
+}
+
+/* Who asks all the time costs a text in so long and no more, and nobody changes anything. */
+static void test_fresh(void) {
+    static const http_text texts[] = {{.path = "/x", .type = "text/plain", .make = make_text}, {0}};
+    http_options o = http_options_default();
+    http_server *server;
+    o.address = "127.0.0.1:0";
+    o.texts = texts;
+    o.clock.now_ms = read_time;
+    o.connection_ms = VISIT_MS;
+    CHECK_OK(http_open(&server, &o));
+    for (unsigned i = 0; i < 3; i++) ask(2, server, END_ANSWERED);
+    CHECK_EQ(atomic_load(&s_made), 1);
+    atomic_fetch_add(&s_time_ms, HTTP_FRESH_MS);
+    ask(2, server, END_ANSWERED);
+    CHECK_EQ(atomic_load(&s_made), 2);
+    const int fd = visit(2, server, "POST /x HTTP/1.0\r\nContent-Length: 0\r\n\r\n");
+    char text[4096] = "";
+    CHECK(recv(fd, text, sizeof text - 1, MSG_WAITALL) > 0);
+    CHECK(strstr(text, " 405 ") && strstr(text, "Allow: GET, HEAD"));
+    close(fd);
+    http_close(server);
+}
+
 int main(void) {
     if (mhd_load() == OMM_ERR_UNSUPPORTED) {
         printf("skipped: %s\n", omm_err_sentence());
@@ -120,6 +151,7 @@ int main(void) {
     }
     test_address();
     test_all();
+    test_fresh();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }

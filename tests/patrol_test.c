@@ -10,6 +10,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* ACCEPTED: one in the round of the refusal, two in the others. */
@@ -90,6 +91,30 @@ static void check_file(const char *dir, const char *name, int how) {
     omm_buf_fini(&bad);
 }
 
+/* That this process has no descriptor left says nothing about a file. */
+static void without_descriptors(void) {
+    struct rlimit limit, before;
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    limit = before;
+    limit.rlim_cur = 0;
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    for (int i = 0; i < ROUNDS * ACCEPTED; i++) step();
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    CHECK(s_said.damaged == 0);
+}
+
+/* One piece in so long, however often it is asked. */
+static void at_its_rate(void) {
+    s_now_ms += PATROL_PASS_MS;
+    step();
+    const patrol_place next = s_patrol.next;
+    patrol_step(&s_patrol, s_now_ms + PATROL_STEP_MS - 1);
+    CHECK(s_patrol.next.round == next.round && s_patrol.next.item == next.item);
+    patrol_step(&s_patrol, s_now_ms + PATROL_STEP_MS);
+    CHECK(s_patrol.next.round != next.round || s_patrol.next.item != next.item);
+    pass();
+}
+
 int main(void) {
     peer p;
     char dir[OMM_PATH_MAX];
@@ -106,7 +131,9 @@ int main(void) {
     p.s.tokens = UINT32_MAX;
     peer_give(&p);
     fed_run(&p.f);
+    without_descriptors();
     pass();
+    at_its_rate();
     CHECK(s_said.damaged == 0);
     CHECK_OK(omm_dir_walk(dir, list_file, NULL));
     /* offer, master, adapter; submission, receipt and payload; one refused, with its receipt; the lines once */
