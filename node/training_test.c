@@ -234,6 +234,22 @@ static void patterns(omm_training *training) {
     }
 }
 
+/* A step takes one example, however much longer than its batch that may be: that is what an owner's limits are held against. */
+static void plan_of_long_examples(omm_training *training) {
+    omm_recipe recipe = omm_recipe_default();
+    omm_training_plan plan;
+    omm_buf bytes;
+    omm_buf_init(&bytes, 4096);
+    recipe.steps = 3;
+    recipe.batch_tokens = recipe.micro_tokens = 64;
+    recipe.seq_max = 200;
+    CHECK_OK(omm_recipe_encode(&bytes, &recipe));
+    CHECK_OK(training->plan(training, &plan, omm_buf_view(&bytes)));
+    CHECK_EQ(plan.tokens, 3 * 200);
+    CHECK_EQ(plan.pass_tokens, 200);
+    omm_buf_fini(&bytes);
+}
+
 /* Recipes of all kinds of bytes: refused or planned, never more. */
 static void damaged_recipes(omm_training *training) {
     omm_buf recipe = recipe_of(2, 4, 1, 0);
@@ -343,8 +359,9 @@ static void from_files(const char *path, const omm_model *model, const omm_datas
     CHECK_ERR(training->plan(training, &plan, omm_buf_view(&recipe)), OMM_ERR_MISMATCH);
     put_file(data, omm_bytes_str(line));
     CHECK_OK(training->plan(training, &plan, omm_buf_view(&recipe)));
+    put_file(copy, map.view); /* between plan and training */
+    CHECK_ERR(run_shard(training, 4096, compute), OMM_ERR_MISMATCH);
     omm_training_rest(training);
-    put_file(copy, map.view);
     CHECK_ERR(training->plan(training, &plan, omm_buf_view(&recipe)), OMM_ERR_MISMATCH);
     CHECK(strstr(omm_err_sentence(), "has changed") != NULL);
     trained_fini(&wanted);
@@ -386,6 +403,7 @@ int main(void) {
     recipe_of_another_adapter(training, &compute);
     alpha_of_rslora(training, &compute);
     patterns(training);
+    plan_of_long_examples(training);
     damaged_recipes(training);
     from_files(path, &model, data, training, line, &compute);
     omm_compute_fini(&compute);

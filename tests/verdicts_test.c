@@ -320,6 +320,21 @@ static uint64_t counter_sent(victim *v) {
     return victim_poll(v).counter;
 }
 
+/* Killed and started again before a block is used up, any number of times: no number is sent twice. */
+static void counter_over_restarts(void) {
+    const omm_node_limits limits = omm_node_limits_default();
+    victim v;
+    victim_open(&v);
+    uint64_t last = counter_sent(&v);
+    for (int i = 0; i < 4; i++) {
+        victim_reopen(&v, &limits);
+        const uint64_t counter = counter_sent(&v);
+        CHECK(counter > last && counter - last <= OMM_COUNTER_BLOCK);
+        last = counter;
+    }
+    victim_close(&v);
+}
+
 static uint64_t wait_ms(const victim *v) {
     CHECK_EQ(v->action.kind, OMM_NODE_WAIT);
     return v->action.until_ms - v->now_ms;
@@ -429,6 +444,7 @@ int main(void) {
     not_let_in();
     kept_out();
     no_answer();
+    counter_over_restarts();
     counter_pushed_up();
     return 0;
 }
