@@ -43,6 +43,9 @@ static void another_run(bool restart) {
     victim_close(&v);
 }
 
+#define NEEDS                                                                                      \
+    64u /* of a submission; without end they are not answered (hostile_coordinator_test) */
+
 static uint32_t s_round;
 static void change_round(omm_offer *o) {
     o->round = s_round;
@@ -77,6 +80,28 @@ static void false_receipts(void) {
     victim_answer_receipt(&v, &yes, own);
     CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL);
     CHECK_EQ(omm_node_get_status(v.node).rounds_accepted, 1);
+    victim_close(&v);
+}
+
+/* A coordinator that asks for a chunk again and again, as one that restarts does, gets it; each submission has as many
+ * attempts. */
+static void chunks_asked_for_again(void) {
+    static const uint32_t first[1] = {0};
+    const omm_reply need = {.kind = OMM_REPLY_NEED, .missing = first, .missing_count = 1};
+    victim v;
+    victim_open(&v);
+    for (uint32_t round = 0; round < 2; round++) {
+        (void)submitted_in(&v, round);
+        omm_receipt yes = victim_receipt(&v, OMM_OK);
+        yes.round = round;
+        for (uint32_t i = 0; i < NEEDS; i++) {
+            victim_answer(&v, &need);
+            CHECK_EQ(v.action.kind, OMM_NODE_SEND); /* without a pause */
+            CHECK_EQ(victim_asked(&v), OMM_REQUEST_PUT);
+        }
+        victim_answer_receipt(&v, &yes, &v.p.f.coordinator_key);
+        CHECK_EQ(omm_node_get_status(v.node).rounds_accepted, round + 1);
+    }
     victim_close(&v);
 }
 
@@ -436,6 +461,7 @@ int main(void) {
     another_run(true);
     residual_over_rounds();
     false_receipts();
+    chunks_asked_for_again();
     false_end();
     unsigned_refusals();
     work_not_done();
