@@ -91,6 +91,24 @@ static void test_hold(void) {
     peer_close(&p);
 }
 
+/* What the operator said of the run and of a node stays said over restarts, and what he took back stays taken back. */
+static void test_words_are_kept(void) {
+    fed_options o = peer_options();
+    peer p;
+    o.on_disk = true;
+    peer_open(&p, &o);
+    fed *f = &p.f;
+    for (int is = 1; is >= 0; is--) {
+        CHECK_OK(omm_coord_pause(&f->coord_deadline_ms, f->coord, f->now_ms, is));
+        CHECK_OK(omm_coord_quarantine(&f->coord_deadline_ms, f->coord, f->now_ms, 1, is));
+        fed_restart_coordinator(f);
+        CHECK_EQ(status_of(f).paused, is);
+        CHECK_EQ(omm_coord_get_node(f->coord, 1).quarantined, is);
+        CHECK(!omm_coord_get_node(f->coord, 0).quarantined);
+    }
+    peer_close(&p);
+}
+
 /* ---- a restart in the middle ---- */
 
 /* What of an upload is there is there after a restart: the node is asked for the other chunks only. */
@@ -310,6 +328,7 @@ int main(void) {
     test_late(false);
     test_late(true);
     test_hold();
+    test_words_are_kept();
     test_quorum_without_quarantined();
     test_upload();
     test_stage();
