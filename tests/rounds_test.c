@@ -80,6 +80,12 @@ static void test_hold(void) {
     peer p;
     o.rounds = 1;
     peer_open(&p, &o);
+    CHECK_OK(omm_coord_pause(&p.f.coord_deadline_ms, p.f.coord, p.f.now_ms, true));
+    for (int i = 0; i < 300; i++) CHECK(fed_step(&p.f));
+    CHECK_EQ(status_of(&p.f).state, OMM_COORD_JOINING);
+    CHECK_EQ(status_of(&p.f).ready, o.nodes);
+    CHECK_OK(omm_coord_pause(&p.f.coord_deadline_ms, p.f.coord, p.f.now_ms, false));
+    CHECK_EQ(status_of(&p.f).ready, 0); /* who was here may be gone */
     omm_coord_hold(&p.f.coord_deadline_ms, p.f.coord, p.f.now_ms, true);
     for (int i = 0; i < 300; i++) CHECK(fed_step(&p.f));
     CHECK_EQ(status_of(&p.f).state, OMM_COORD_JOINING);
