@@ -83,13 +83,20 @@ static omm_err check_path(const omm_bundle *bundle, const char *path, size_t siz
     return OMM_OK;
 }
 
+/* One that was moved away is not begun anew: what is there then is half a bundle, and in the way of the whole one. */
+static omm_err make_folder(const omm_bundle *bundle, const char *folder) {
+    if (!omm_file_exists(bundle->dir))
+        return omm_raise(OMM_ERR_IO, "%s: the bundle was moved away; put it back", bundle->dir);
+    return omm_dir_make(folder);
+}
+
 /* Will the folder be synced by settle?  It exists then. */
 static omm_err hold_folder(bool *is_held, omm_bundle *bundle, const char *folder) {
     *is_held = false;
     for (size_t i = 0; bundle->held && i < bundle->folder_count && !*is_held; i++)
         *is_held = strcmp(bundle->folders[i], folder) == 0;
     if (*is_held) return OMM_OK;
-    OMM_TRY(omm_dir_make(folder));
+    OMM_TRY(make_folder(bundle, folder));
     *is_held = bundle->held && bundle->folder_count < HELD_FOLDERS_MAX;
     if (*is_held) memcpy(bundle->folders[bundle->folder_count++], folder, strlen(folder) + 1);
     return OMM_OK;

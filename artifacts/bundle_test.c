@@ -7,6 +7,7 @@
 #include "testkit.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 static omm_bundle *open_temp(char dir[OMM_PATH_MAX], bool durable) {
@@ -36,6 +37,28 @@ static void test_put(void) {
     omm_buf_fini(&out);
     static uint8_t big[300u << 10];
     CHECK_ERR(omm_bundle_put(b, "close.env", omm_bytes_of(big, sizeof big)), OMM_ERR_TOO_BIG);
+    omm_bundle_close(b);
+    CHECK_OK(omm_dir_remove(dir));
+}
+
+/* A bundle that was moved away is not begun anew in its place, with what comes next alone. */
+static void test_moved_away(void) {
+    char dir[OMM_PATH_MAX], away[OMM_PATH_MAX];
+    omm_bundle *b = open_temp(dir, true);
+    kit_temp_dir(away);
+    CHECK_OK(omm_bundle_put(b, "run.json", omm_bytes_str("x")));
+    CHECK(rename(dir, away) == 0);
+    CHECK_ERR(omm_bundle_put(b, "offers/r000.env", omm_bytes_str("x")), OMM_ERR_IO);
+    CHECK(strstr(omm_err_sentence(), "put it back"));
+    CHECK_ERR(omm_bundle_replace(b, "gates.json", omm_bytes_str("x")), OMM_ERR_IO);
+    CHECK_ERR(omm_bundle_put_line(b, "rounds.jsonl", 0, omm_bytes_str("x\n")), OMM_ERR_IO);
+    omm_bundle_hold(b);
+    CHECK_ERR(omm_bundle_put(b, "receipts/r000-0011223344556677.env", omm_bytes_str("x")),
+              OMM_ERR_IO);
+    CHECK_OK(omm_bundle_settle(b));
+    CHECK(!omm_file_exists(dir));
+    CHECK(rename(away, dir) == 0);
+    CHECK_OK(omm_bundle_put(b, "offers/r000.env", omm_bytes_str("x")));
     omm_bundle_close(b);
     CHECK_OK(omm_dir_remove(dir));
 }
@@ -321,6 +344,7 @@ int main(void) {
     test_manifest_head_refuses();
     test_manifest_of_a_million();
     test_put();
+    test_moved_away();
     test_lines();
     test_many_lines();
     test_lines_of_a_long_run();

@@ -66,7 +66,7 @@ void omm_bundle_close(omm_bundle *bundle); /* NULL is fine; does not seal */
 const char *omm_bundle_dir(const omm_bundle *bundle);
 
 /* Write once: the same bytes again are fine, other bytes are MISMATCH.
- * Errors: CONFIG (path not of the table), TOO_BIG, IO, NOMEM, MISMATCH, STATE (sealed). */
+ * Errors: CONFIG (path not of the table), TOO_BIG, IO (also: the bundle's folder was moved away), NOMEM, MISMATCH, STATE (sealed). */
 OMM_CHECKED omm_err omm_bundle_put(omm_bundle *bundle, const char *path, omm_bytes bytes);
 /* The same, but what was there is replaced: for summaries written at the end (V and M files). */
 OMM_CHECKED omm_err omm_bundle_replace(omm_bundle *bundle, const char *path, omm_bytes bytes);
