@@ -152,9 +152,11 @@ def sealing(folder, disk, fault, processes):
 
     wait_for("the nodes' end", lambda: all(processes[n].poll() is not None for n in NODES), logs=folder)
     stands_still("junit.xml exists and is not a regular file")
-    manifest = bundle / "manifest.json"
+    manifest, attempts = bundle / "manifest.json", log_of(folder, "coordinator").count("sealing_stands_still")
     manifest.write_text("{}\n")  # as of an attempt that failed in its last step: nothing can be replaced beside it
-    wait_for("the end of the manifest of an attempt that failed", lambda: not manifest.exists(), logs=folder)
+    wait_for("the end of the manifest of an attempt that failed", lambda: not manifest.exists() or coordinator.poll() is not None, logs=folder)
+    check(coordinator.poll() is None, "the coordinator left because of a manifest that an attempt has left:", log_of(folder, "coordinator")[-2000:])
+    wait_for("the end of the attempt that removed it", lambda: log_of(folder, "coordinator").count("sealing_stands_still") > attempts, logs=folder)
     bundle.rename(away)
     stands_still("put it back")
     fault.fail(".")
