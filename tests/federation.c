@@ -31,6 +31,13 @@ fed_options fed_options_default(void) {
                          .loss_increase_max = 0.5};
 }
 
+fed_options fed_options_durable(const char *dir) {
+    fed_options o = fed_options_default();
+    o.on_disk = o.durable = true;
+    o.dir = dir;
+    return o;
+}
+
 static int by_id(const void *a, const void *b) {
     return omm_digest_compare(&((const omm_run_node *)a)->id, &((const omm_run_node *)b)->id);
 }

@@ -87,6 +87,8 @@ typedef struct fed_options {
     void *ud;
 } fed_options;
 fed_options fed_options_default(void);
+/* A service's: all of it on disk and synced, in `dir`, which is borrowed. */
+fed_options fed_options_durable(const char *dir);
 
 struct fed {
     fed_options o;

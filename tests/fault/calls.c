@@ -1,12 +1,12 @@
 /* calls.c - libc's file calls, for every library in the program: its own come before those of libc.
  * Each does what was asked, by the system call, unless it is to fail; then it is written down. */
 /* NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): libc's begin with two underlines */
+#include "aliases.h"
 #include "disk.h"
 #include "trace.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +54,7 @@ static bool fails(disk_call kind) {
 
 /* ---- open and close ---- */
 
-static int open_any(int folder, const char *path, int flags, mode_t mode) {
+int disk_open(int folder, const char *path, int flags, mode_t mode) {
     char at[TRACE_PATH_MAX];
     if (!trace_path(at, folder, path)) return (int)syscall(SYS_openat, folder, path, flags, mode);
     struct stat st;
@@ -64,36 +64,6 @@ static int open_any(int folder, const char *path, int flags, mode_t mode) {
     int fd = (int)syscall(SYS_openat, folder, path, flags, mode);
     if (fd >= 0) trace_open(fd, at, flags, is_new);
     return fd;
-}
-
-/* va_start is in the callers, which clang-tidy 14 does not see. */
-static mode_t mode_of(int flags, va_list args) {
-    if (!(flags & (O_CREAT | O_TMPFILE))) return 0;
-    return (mode_t)va_arg(args, unsigned); /* NOLINT(clang-analyzer-valist.Uninitialized) */
-}
-
-int open(const char *path, int flags, ...) {
-    va_list args;
-    va_start(args, flags);
-    mode_t mode = mode_of(flags, args);
-    va_end(args);
-    return open_any(AT_FDCWD, path, flags, mode);
-}
-
-int open64(const char *path, int flags, ...) {
-    va_list args;
-    va_start(args, flags);
-    mode_t mode = mode_of(flags, args);
-    va_end(args);
-    return open_any(AT_FDCWD, path, flags, mode);
-}
-
-int openat(int folder, const char *path, int flags, ...) {
-    va_list args;
-    va_start(args, flags);
-    mode_t mode = mode_of(flags, args);
-    va_end(args);
-    return open_any(folder, path, flags, mode);
 }
 
 int close(int fd) {
@@ -111,7 +81,7 @@ ssize_t write(int fd, const void *data, size_t size) {
     return wrote;
 }
 
-static ssize_t write_at(int fd, const void *data, size_t size, off_t offset) {
+ssize_t pwrite(int fd, const void *data, size_t size, off_t offset) {
     if (!trace_knows(fd)) return syscall(SYS_pwrite64, fd, data, size, offset);
     if (fails(DISK_WRITE)) return -1;
     ssize_t wrote = syscall(SYS_pwrite64, fd, data, size, offset);
@@ -119,28 +89,12 @@ static ssize_t write_at(int fd, const void *data, size_t size, off_t offset) {
     return wrote;
 }
 
-ssize_t pwrite(int fd, const void *data, size_t size, off_t offset) {
-    return write_at(fd, data, size, offset);
-}
-
-ssize_t pwrite64(int fd, const void *data, size_t size, off_t offset) {
-    return write_at(fd, data, size, offset);
-}
-
-static int cut(int fd, off_t size) {
+int ftruncate(int fd, off_t size) {
     if (!trace_knows(fd)) return (int)syscall(SYS_ftruncate, fd, size);
     if (fails(DISK_WRITE)) return -1;
     int rc = (int)syscall(SYS_ftruncate, fd, size);
     if (rc == 0) trace_cut(fd, size);
     return rc;
-}
-
-int ftruncate(int fd, off_t size) {
-    return cut(fd, size);
-}
-
-int ftruncate64(int fd, off_t size) {
-    return cut(fd, size);
 }
 
 static int sync_fd(int fd) {
@@ -208,13 +162,5 @@ int unlinkat(int folder, const char *path, int flags) {
     int rc = (int)syscall(SYS_unlinkat, folder, path, flags);
     if (rc == 0 && known) trace_unlink(at);
     return rc;
-}
-
-int unlink(const char *path) {
-    return unlinkat(AT_FDCWD, path, 0);
-}
-
-int rmdir(const char *path) {
-    return unlinkat(AT_FDCWD, path, AT_REMOVEDIR);
 }
 /* NOLINTEND(readability-inconsistent-declaration-parameter-name) */

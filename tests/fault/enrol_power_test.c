@@ -41,12 +41,11 @@ static bool has_begun(word w) {
 }
 
 static fed_options enrol_options(const char *dir) {
-    fed_options o = fed_options_default();
+    fed_options o = fed_options_durable(dir);
     o.nodes = o.listed = LISTED;
     o.node_max = 8;
-    o.on_disk = o.durable = o.batched = true;
+    o.batched = true;
     o.silent[0] = o.silent[1] = true;
-    o.dir = dir;
     return o;
 }
 

@@ -30,12 +30,11 @@ static uint64_t s_over, s_next;
 static uint64_t s_offered, s_judged;
 
 static fed_options disk_options(const char *dir) {
-    fed_options options = fed_options_default();
+    fed_options options = fed_options_durable(dir);
     options.nodes = s_scene->nodes;
     options.rounds = s_scene->rounds;
     options.values_cols = s_scene->values_cols;
-    options.on_disk = options.durable = options.disk_fails = true;
-    options.dir = dir;
+    options.disk_fails = true;
     return options;
 }
 
@@ -195,10 +194,8 @@ static void fail_while_sealing(void) {
     char dir[64];
     disk_folder(dir);
     disk_watch(dir);
-    fed_options options = fed_options_default();
+    fed_options options = fed_options_durable(dir);
     options.nodes = options.rounds = 1;
-    options.on_disk = options.durable = true;
-    options.dir = dir;
     fed f;
     fed_open(&f, &options);
     fed_run(&f);

@@ -90,7 +90,7 @@ static void note_receipt(void *ud, fed *f, uint32_t node, omm_bytes bytes) {
 }
 
 static fed_options power_options(const char *dir) {
-    fed_options options = fed_options_default();
+    fed_options options = fed_options_durable(dir);
     options.nodes = s_scene->nodes;
     options.rounds = s_scene->rounds;
     options.values_cols = s_scene->values_cols;
@@ -102,8 +102,6 @@ static fed_options power_options(const char *dir) {
         options.quorum = s_scene->nodes; /* so that rounds are the same whenever it is let in */
         options.join_ms = (uint64_t)1 << 40;
     }
-    options.on_disk = options.durable = true;
-    options.dir = dir;
     return options;
 }
 

@@ -2,10 +2,11 @@
  * as text that ends with a zero, or is empty but for zeros, PATH_MAX bytes in all.  As long as it has one, every call that would
  * change something below that folder fails with EROFS, also on what is open already.  What was written before is on the disk, as
  * after `mount -o remount,ro`: fsync succeeds. */
+#include "aliases.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,40 +59,10 @@ static bool refuses(int folder, const char *path) {
 
 /* ---- open ---- */
 
-static int open_any(int folder, const char *path, int flags, mode_t mode) {
+int disk_open(int folder, const char *path, int flags, mode_t mode) {
     const bool changes = (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC));
     if (changes && refuses(folder, path)) return -1;
     return (int)syscall(SYS_openat, folder, path, flags, mode);
-}
-
-/* va_start is in the callers, which clang-tidy 14 does not see. */
-static mode_t mode_of(int flags, va_list args) {
-    if (!(flags & (O_CREAT | O_TMPFILE))) return 0;
-    return (mode_t)va_arg(args, unsigned); /* NOLINT(clang-analyzer-valist.Uninitialized) */
-}
-
-int open(const char *path, int flags, ...) {
-    va_list args;
-    va_start(args, flags);
-    const mode_t mode = mode_of(flags, args);
-    va_end(args);
-    return open_any(AT_FDCWD, path, flags, mode);
-}
-
-int open64(const char *path, int flags, ...) {
-    va_list args;
-    va_start(args, flags);
-    const mode_t mode = mode_of(flags, args);
-    va_end(args);
-    return open_any(AT_FDCWD, path, flags, mode);
-}
-
-int openat(int folder, const char *path, int flags, ...) {
-    va_list args;
-    va_start(args, flags);
-    const mode_t mode = mode_of(flags, args);
-    va_end(args);
-    return open_any(folder, path, flags, mode);
 }
 
 /* ---- data ---- */
@@ -104,16 +75,8 @@ ssize_t pwrite(int fd, const void *data, size_t size, off_t offset) {
     return refuses_open(fd) ? -1 : syscall(SYS_pwrite64, fd, data, size, offset);
 }
 
-ssize_t pwrite64(int fd, const void *data, size_t size, off_t offset) {
-    return pwrite(fd, data, size, offset);
-}
-
 int ftruncate(int fd, off_t size) {
     return refuses_open(fd) ? -1 : (int)syscall(SYS_ftruncate, fd, size);
-}
-
-int ftruncate64(int fd, off_t size) {
-    return ftruncate(fd, size);
 }
 
 /* ---- names ---- */
@@ -136,13 +99,5 @@ int rename(const char *from, const char *to) {
 
 int unlinkat(int folder, const char *path, int flags) {
     return refuses(folder, path) ? -1 : (int)syscall(SYS_unlinkat, folder, path, flags);
-}
-
-int unlink(const char *path) {
-    return unlinkat(AT_FDCWD, path, 0);
-}
-
-int rmdir(const char *path) {
-    return unlinkat(AT_FDCWD, path, AT_REMOVEDIR);
 }
 /* NOLINTEND(readability-inconsistent-declaration-parameter-name) */

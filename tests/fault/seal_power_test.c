@@ -27,10 +27,8 @@ static void record(void) {
     char dir[64];
     disk_folder(dir);
     disk_watch(dir);
-    fed_options options = fed_options_default();
+    fed_options options = fed_options_durable(dir);
     options.nodes = options.rounds = 1;
-    options.on_disk = options.durable = true;
-    options.dir = dir;
     fed_open(&s_fed, &options);
     fed_run(&s_fed);
     s_begin = disk_count();

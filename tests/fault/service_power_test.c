@@ -140,10 +140,8 @@ static void look_at_counts(const char *dir, uint64_t count) {
 static omm_digest s_digests[2]; /* of a run without, and with it */
 
 static fed_options rollback_options(const char *dir) {
-    fed_options options = fed_options_default();
+    fed_options options = fed_options_durable(dir);
     options.nodes = 1;
-    options.on_disk = options.durable = true;
-    options.dir = dir;
     return options;
 }
 
@@ -211,14 +209,12 @@ static void lie(void *ud, uint32_t node, omm_training_result *result, float *val
 }
 
 static fed_options canary_options(const char *dir) {
-    fed_options options = fed_options_default();
+    fed_options options = fed_options_durable(dir);
     options.nodes = options.listed = 3;
     options.canaries = options.replays_by_hand = true;
     options.share = 0.9;
     options.rounds = 4;
     options.cheat = lie;
-    options.on_disk = options.durable = true;
-    options.dir = dir;
     return options;
 }
 
