@@ -59,7 +59,7 @@ def run(*args, program=MESHMIND, env=None):
 
 def simulate(scenario, out, *args, program=MESHMIND, env=None):
     done = run("simulate", scenario, "--out", out, "--quiet", "--json", *args, program=program, env=env)
-    check(done.returncode in (0, 1), f"simulate {scenario}: exit {done.returncode}: {done.stderr}")
+    check(done.returncode in (0, 1) and done.stdout, f"simulate {scenario}: exit {done.returncode}: {done.stderr}")
     return json.loads(done.stdout)
 
 
