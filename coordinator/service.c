@@ -87,12 +87,17 @@ static bool answer_base(service *s, omm_exchange *exchange, omm_bytes request) {
     return handled;
 }
 
+/* 0: it may be answered, and is counted; else it may in so many milliseconds. */
+static uint64_t take_allowance(service *s, omm_exchange *exchange, omm_bytes request) {
+    return meter_take(s->meter, omm_exchange_owner(exchange), omm_exchange_network(exchange),
+                      service_now_ms(s), request.size);
+}
+
 /* Over its allowance of this minute?  Then it is asked to come back when the next one begins. */
 static omm_err check_allowance(bool *over, service *s, omm_exchange *exchange, omm_bytes request) {
     const char *address = omm_exchange_peer(exchange);
     int32_t owner = omm_exchange_owner(exchange);
-    uint64_t wait_ms = meter_take(s->meter, owner, omm_exchange_network(exchange),
-                                  service_now_ms(s), request.size);
+    const uint64_t wait_ms = take_allowance(s, exchange, request);
     *over = wait_ms > 0;
     if (!*over) return OMM_OK;
     char sentence[OMM_SENTENCE_BYTES_MAX];
@@ -184,9 +189,7 @@ static omm_err answer_all(service *s, uint64_t ms) {
 
 /* Over its allowance it is not worth the look at its signature. */
 static void pass_over(service *s, omm_exchange *exchange, omm_bytes request) {
-    if (meter_take(s->meter, omm_exchange_owner(exchange), omm_exchange_peer(exchange),
-                   service_now_ms(s), request.size) == 0)
-        omm_coord_pass_over(s->coord, request);
+    if (take_allowance(s, exchange, request) == 0) omm_coord_pass_over(s->coord, request);
 }
 
 /* While a tick runs: it owns the state machine, so nothing is promised, and nothing kept but that a poll was there. */
