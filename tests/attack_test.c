@@ -154,13 +154,20 @@ static void borrowed_payload(bool is_shortened) {
 /* A true copy is taken: no check can tell it from work.  The evidence shows one payload twice. */
 static void copied_payload(void) {
     peer p;
+    listener l;
     fed_options options = attack_options();
+    listener_open(&l, "payload_copied");
+    options.log = &l.log;
     open_with_ally(&p, &options);
     peer_fill(&p, NULL);
     peer_give(&p);
     CHECK_EQ(verdict(&p), OMM_OK);
+    CHECK_EQ(l.lines, 0);
     give_as(&p, ALLY);
     CHECK_EQ(verdict(&p), OMM_OK);
+    CHECK_EQ(l.lines, 1);
+    peer_put(&p, 0); /* whose receipt would it be? */
+    CHECK_EQ(p.last.kind, OMM_REPLY_REFUSED);
     fed_run(&p.f);
     omm_round_record round = peer_last_round(&p);
     CHECK_EQ(round.accepted_count, 3);
@@ -169,6 +176,26 @@ static void copied_payload(void) {
         same += omm_digest_equal(&round.accepted[i].payload, &p.s.payload.digest);
     CHECK_EQ(same, 2);
     fed_seal_and_verify(&p.f);
+    peer_close(&p);
+}
+
+/* Of what was refused nobody is told that it was copied. */
+static void copied_from_a_refused_one(void) {
+    peer p;
+    listener l;
+    fed_options options = attack_options();
+    listener_open(&l, "payload_copied");
+    options.log = &l.log;
+    open_with_ally(&p, &options);
+    peer_fill(&p, NULL);
+    p.s.payload.canonical.b[0] ^= 1;
+    give_as(&p, ALLY);
+    peer_put(&p, 0);
+    CHECK_EQ(verdict(&p), OMM_ERR_REFUSED_DIGEST);
+    p.s.payload.canonical.b[0] ^= 1;
+    peer_give(&p);
+    CHECK_EQ(verdict(&p), OMM_OK);
+    CHECK_EQ(l.lines, 0);
     peer_close(&p);
 }
 
@@ -290,6 +317,7 @@ int main(void) {
     borrowed_payload(false);
     borrowed_payload(true);
     copied_payload();
+    copied_from_a_refused_one();
     replay_of_a_replaced_manifest();
     half_uploads();
     candidate_without_a_loss();

@@ -4,6 +4,8 @@
 
 #include "omm_test.h"
 
+#include <string.h>
+
 static uint32_t ready(const peer *p) {
     return omm_coord_get_status(p->f.coord).ready;
 }
@@ -63,12 +65,29 @@ static void replays_summon_nobody(bool restart) {
             check_refused(&p, OMM_ERR_REFUSED_DUPLICATE);
         CHECK_EQ(ready(&p), before);
     }
+    CHECK(strstr(p.last.sentence, restart ? "before this start" : "the node's state is new"));
     fed_run(&p.f);
     CHECK(omm_coord_is_done(p.f.coord));
     CHECK_EQ(peer_last_round(&p).selected_count, 2);
     peer_poll(&p);
     CHECK_EQ(p.last.kind, OMM_REPLY_DONE);
     CHECK(omm_coord_peer_is_fresh(p.f.coord));
+    peer_close(&p);
+}
+
+/* With its last poll, played again, nobody takes a node's offer: it may have older receipts to ask for. */
+static void replays_take_no_offer(void) {
+    peer p;
+    open_peer(&p, 1);
+    peer_poll_as(&p, PEER);
+    for (int i = 0; omm_coord_get_status(p.f.coord).state != OMM_COORD_OPEN; i++)
+        CHECK(i < 1000 && fed_step(&p.f));
+    replay(&p, p.counter);
+    CHECK_EQ(p.last.kind, OMM_REPLY_OFFER);
+    CHECK(!omm_coord_get_node(p.f.coord, p.f.of_node[PEER]).offered);
+    peer_poll_as(&p, PEER);
+    CHECK_EQ(p.last.kind, OMM_REPLY_OFFER);
+    CHECK(omm_coord_get_node(p.f.coord, p.f.of_node[PEER]).offered);
     peer_close(&p);
 }
 
@@ -165,6 +184,11 @@ static void passed_over(bool restart) {
     give_and_wait(&p);
     for (int i = 0; i < 5; i++) peer_pass_over(&p);
     const uint64_t last = p.counter;
+    p.counter = 0; /* neither one that is played again nor one beyond all numbers takes that back */
+    peer_pass_over(&p);
+    p.counter = INT64_MAX;
+    peer_pass_over(&p);
+    p.counter = last;
     for (int i = 0; omm_coord_get_status(p.f.coord).round == 0; i++)
         CHECK(i < 1000 && fed_step(&p.f));
     if (restart) fed_restart_coordinator(&p.f);
@@ -264,6 +288,7 @@ static void the_end_of_the_numbers(void) {
 int main(void) {
     replays_summon_nobody(false);
     replays_summon_nobody(true);
+    replays_take_no_offer();
     node_comes_back();
     replays_end_nothing(false);
     replays_end_nothing(true);

@@ -191,6 +191,7 @@ omm_coord_options fed_coord_options(fed *f) {
         .evaluator = fed_evaluator(f),
         .bundle = f->bundle,
         .state_dir = f->o.on_disk ? fed_path(f, f->state_dir, "coordinator") : NULL,
+        .log = f->o.log,
         .on_event = f->o.on_event,
         .on_event_ud = f->o.ud,
     };

@@ -66,6 +66,7 @@ typedef struct fed_options {
     bool whole;                              /* nodes send and take small adapters whole */
     bool batched;                            /* every request is a batch with its own commit */
     void (*on_event)(void *ud, const omm_coord_event *event); /* of the coordinator, with `ud` */
+    const omm_log *log;                                       /* of the coordinator; NULL: none */
     uint32_t values_cols;       /* width of the second matrix; 0: small */
     bool is_plain;              /* a training that takes no time for many values */
     const omm_codec *up, *down; /* NULL: int8 and f16, both with zstd */

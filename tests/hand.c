@@ -184,7 +184,8 @@ omm_err hand_refused(hand *h, omm_reply_kind kind) {
     CHECK_EQ(kind, OMM_REPLY_RECEIPT); /* who is kept out reads it signed */
     CHECK_OK(omm_envelope_open_as(&opened, OMM_CONTEXT_RECEIPT, h->said.envelope));
     CHECK_OK(omm_receipt_decode(&receipt, opened.payload, &h->arena));
-    CHECK(!receipt.accepted);
+    const omm_digest asked = omm_hash(omm_buf_view(&h->envelope));
+    CHECK(!receipt.accepted && omm_digest_equal(&receipt.submission_digest, &asked));
     return receipt.reason;
 }
 

@@ -6,6 +6,7 @@
 #include "omm/mem.h"
 #include "omm_test.h"
 
+#include <stdio.h>
 #include <string.h>
 
 void peer_send(peer *p, const omm_request *request) {
@@ -18,27 +19,37 @@ void peer_send(peer *p, const omm_request *request) {
 }
 
 /* The next poll of the node. */
-static void seal_poll(omm_buf *envelope, peer *p, uint32_t node) {
+static void seal_poll(omm_buf *envelope, peer *p, uint32_t node, omm_poll *poll) {
     omm_buf payload;
-    omm_poll poll = {.counter = ++p->counter};
+    poll->counter = ++p->counter;
     omm_buf_init(&payload, 4096);
     omm_buf_init(envelope, 4096);
-    CHECK_OK(omm_poll_encode(&payload, &poll));
+    CHECK_OK(omm_poll_encode(&payload, poll));
     CHECK_OK(
         omm_envelope_seal(envelope, OMM_CONTEXT_POLL, omm_buf_view(&payload), &p->f.keys[node]));
     omm_buf_fini(&payload);
 }
 
-void peer_poll_as(peer *p, uint32_t node) {
+static void send_poll(peer *p, uint32_t node, omm_poll *poll, bool whole) {
     omm_buf envelope;
-    seal_poll(&envelope, p, node);
-    peer_send(p, &(omm_request){.kind = OMM_REQUEST_POLL, .envelope = omm_buf_view(&envelope)});
+    seal_poll(&envelope, p, node, poll);
+    peer_send(p, &(omm_request){.kind = OMM_REQUEST_POLL,
+                                .envelope = omm_buf_view(&envelope),
+                                .whole = whole});
     omm_buf_fini(&envelope);
+}
+
+void peer_poll_as(peer *p, uint32_t node) {
+    send_poll(p, node, &(omm_poll){0}, false);
+}
+
+void peer_poll_with(peer *p, omm_poll *poll, bool whole) {
+    send_poll(p, PEER, poll, whole);
 }
 
 void peer_pass_over(peer *p) {
     omm_buf envelope, bytes;
-    seal_poll(&envelope, p, PEER);
+    seal_poll(&envelope, p, PEER, &(omm_poll){0});
     omm_buf_init(&bytes, (size_t)1 << 20);
     const omm_request request = {.kind = OMM_REQUEST_POLL, .envelope = omm_buf_view(&envelope)};
     CHECK_OK(omm_request_encode(&bytes, &request));
@@ -164,6 +175,7 @@ fed_options peer_options(void) {
     options.silent[PEER] = true;
     options.rounds = 1;
     options.norm_max = 2;
+    options.deadline_ms = 20000; /* where it stays silent the others ask until then */
     return options;
 }
 
@@ -173,6 +185,7 @@ omm_err peer_reason_of(peer *p, bool *receipt) {
     if (!*receipt) {
         CHECK_EQ(p->last.kind, OMM_REPLY_REFUSED);
         CHECK(p->last.sentence[0]);
+        p->sentence = p->last.sentence;
         return p->last.reason;
     }
     omm_envelope envelope;
@@ -184,6 +197,7 @@ omm_err peer_reason_of(peer *p, bool *receipt) {
     CHECK(omm_digest_equal(&r.submission_digest, &digest));
     CHECK_EQ(r.accepted, r.reason == OMM_OK);
     CHECK_EQ(r.sentence[0] == '\0', r.accepted);
+    p->sentence = r.sentence;
     return r.reason;
 }
 
@@ -204,4 +218,18 @@ void peer_give(peer *p) {
     peer_seal(p, OMM_CONTEXT_SUBMISSION, &p->f.keys[PEER]);
     peer_submit(p);
     peer_upload(p);
+}
+
+static void hear(void *ud, omm_log_level level, const char *line) {
+    listener *l = ud;
+    if (!strstr(line, l->event)) return;
+    l->lines++;
+    l->warnings += level >= OMM_LOG_WARN;
+    (void)snprintf(l->last, sizeof l->last, "%s", line);
+}
+
+void listener_open(listener *l, const char *event) {
+    *l = (listener){.event = event};
+    l->log = (omm_log){
+        .level = OMM_LOG_DEBUG, .clock = omm_clock_fake(&l->clock), .sink = hear, .ud = l};
 }

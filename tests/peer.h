@@ -19,6 +19,7 @@ typedef struct peer {
     omm_offer offer;
     omm_digest offer_digest;
     uint64_t counter;
+    const char *sentence; /* of the last verdict that was asked for; until the next message */
     /* what is sent */
     omm_submission s;
     omm_buf payload;
@@ -32,8 +33,9 @@ void peer_close(peer *p);
 /* The reply is in p->last. */
 void peer_send(peer *p, const omm_request *request);
 void peer_poll(peer *p); /* where its counter is too low once more, as a node does */
-void peer_poll_as(peer *p, uint32_t node); /* once, with the key of any node */
-void peer_pass_over(peer *p);              /* a poll that comes while a tick is under way */
+void peer_poll_as(peer *p, uint32_t node);                /* once, with the key of any node */
+void peer_poll_with(peer *p, omm_poll *poll, bool whole); /* its counter is set */
+void peer_pass_over(peer *p); /* a poll that comes while a tick is under way */
 void peer_take_offer(peer *p);
 /* Let the honest ones go on until the round is open, then take the offer. */
 void peer_until_open(peer *p, uint32_t round);
@@ -51,5 +53,15 @@ void peer_give(peer *p);
 /* What the reply says: the reason, from a receipt or a refusal. */
 omm_err peer_reason_of(peer *p, bool *receipt);
 omm_round_record peer_last_round(peer *p);
+
+/* What the coordinator says in its log (fed_options.log) of one event. */
+typedef struct listener {
+    const char *event;
+    omm_fake_clock clock;
+    omm_log log;
+    uint32_t lines, warnings; /* how often; and those at level WARN or above */
+    char last[1024];
+} listener;
+void listener_open(listener *l, const char *event);
 
 #endif

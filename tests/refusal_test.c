@@ -253,6 +253,7 @@ static void check_case(const refusal *c) {
     CHECK_EQ(p.last.kind == OMM_REPLY_OFFER, !c->settles);
     fed_run(&p.f);
     CHECK(omm_coord_is_done(p.f.coord));
+    CHECK(!c->settles || p.f.now_ms < options.deadline_ms); /* nobody is waited for */
     omm_round_record round = peer_last_round(&p);
     CHECK_EQ(round.refused_count, c->records ? 1 : 0);
     if (strcmp(round.refused[0].reason, omm_err_name(c->reason)) != 0)
@@ -360,6 +361,109 @@ static void replay_of_an_earlier_round(void) {
     peer_close(&p);
 }
 
+static void until_round(peer *p, uint32_t round) {
+    for (int i = 0; omm_coord_get_status(p->f.coord).round != round; i++)
+        CHECK(i < 1000 && fed_step(&p->f));
+}
+
+/* What settled nothing is no answer for ever: the same bytes are looked at anew in a later round. */
+static void rejected_in_an_earlier_round(void) {
+    peer p;
+    bool receipt = false;
+    fed_options options = peer_options();
+    options.rounds = 2;
+    peer_open(&p, &options);
+    peer_until_open(&p, 0);
+    peer_fill(&p, NULL);
+    p.s.nonce.b[0] ^= 1;
+    peer_give(&p);
+    CHECK_EQ(peer_reason_of(&p, &receipt), OMM_ERR_REFUSED_ROUND);
+    CHECK(strstr(p.sentence, "not that of round 0"));
+    until_round(&p, 1);
+    peer_submit(&p);
+    CHECK_EQ(peer_reason_of(&p, &receipt), OMM_ERR_REFUSED_ROUND);
+    CHECK(strstr(p.sentence, "0 is over, this is round 1"));
+    peer_close(&p);
+}
+
+/* Who had its verdict in a round is not late for it. */
+static void settled_in_an_earlier_round(void) {
+    peer p;
+    bool receipt = false;
+    fed_options options = peer_options();
+    options.rounds = 2;
+    peer_open(&p, &options);
+    peer_until_open(&p, 0);
+    peer_fill(&p, NULL);
+    act_no_tokens(&p);
+    CHECK_EQ(peer_reason_of(&p, &receipt), OMM_ERR_REFUSED_SIZE);
+    until_round(&p, 1);
+    p.s.tokens = 100;
+    peer_give(&p);
+    CHECK_EQ(peer_reason_of(&p, &receipt), OMM_ERR_REFUSED_ROUND);
+    peer_close(&p);
+}
+
+/* A verdict that settles is one over a restart too: in the round, of the node, and in its count. */
+static void settled_over_a_restart(void) {
+    peer p;
+    bool receipt = false;
+    fed_options options = peer_options();
+    options.on_disk = true;
+    peer_open(&p, &options);
+    peer_until_open(&p, 0);
+    peer_fill(&p, NULL);
+    act_no_tokens(&p);
+    fed_restart_coordinator(&p.f);
+    CHECK_EQ(omm_coord_get_status(p.f.coord).refused, 1);
+    const omm_coord_node_status is = omm_coord_get_node(p.f.coord, p.f.of_node[PEER]);
+    CHECK(is.settled && is.refused == 1 && is.accepted == 0);
+    p.s.tokens = 100;
+    peer_give(&p);
+    CHECK_EQ(peer_reason_of(&p, &receipt), OMM_ERR_REFUSED_DUPLICATE);
+    fed_run(&p.f);
+    CHECK(p.f.now_ms < options.deadline_ms);
+    peer_close(&p);
+}
+
+/* After the last round nothing is kept of what is refused: there is no evidence for it to be in. */
+static void after_the_end(void) {
+    peer p;
+    listener l;
+    bool receipt = false;
+    fed_options options = peer_options();
+    listener_open(&l, "submission_refused");
+    options.log = &l.log;
+    peer_open(&p, &options);
+    peer_until_open(&p, 0);
+    peer_fill(&p, NULL);
+    fed_run(&p.f);
+    CHECK(omm_coord_is_done(p.f.coord) && l.lines == 0);
+    peer_give(&p);
+    CHECK_EQ(peer_reason_of(&p, &receipt), OMM_ERR_REFUSED_LATE);
+    act_no_envelope(&p);
+    CHECK_EQ(peer_reason_of(&p, &receipt), OMM_ERR_REFUSED_FORMAT);
+    CHECK(l.lines == 2 && strstr(l.last, "recorded=0"));
+    peer_close(&p);
+}
+
+/* A poll for another run changes nothing in this one. */
+static void poll_of_another_run(void) {
+    peer p;
+    bool receipt = false;
+    fed_options options = peer_options();
+    omm_poll poll = {.run_id = "0123456789abcdef0123456789abcdef"};
+    peer_open(&p, &options);
+    peer_poll_with(&p, &poll, false);
+    CHECK_EQ(peer_reason_of(&p, &receipt), OMM_ERR_REFUSED_ROUND);
+    CHECK(!receipt && !omm_coord_get_node(p.f.coord, p.f.of_node[PEER]).ready);
+    memcpy(poll.run_id, p.f.run.run_id, sizeof poll.run_id);
+    peer_poll_with(&p, &poll, false);
+    CHECK_EQ(p.last.kind, OMM_REPLY_WAIT);
+    CHECK(omm_coord_get_node(p.f.coord, p.f.of_node[PEER]).ready);
+    peer_close(&p);
+}
+
 static void wrong_chunks(void) {
     peer p;
     fed_options options = peer_options();
@@ -372,8 +476,10 @@ static void wrong_chunks(void) {
     peer_send(&p, &put); /* nobody announced it */
     CHECK_EQ(p.last.kind, OMM_REPLY_REFUSED);
     CHECK_EQ(p.last.reason, OMM_ERR_REFUSED_DIGEST);
+    CHECK_EQ(omm_coord_last_node(p.f.coord), OMM_COORD_NOBODY);
     peer_submit(&p);
     CHECK_EQ(p.last.kind, OMM_REPLY_NEED);
+    CHECK_EQ(omm_coord_last_node(p.f.coord), (int32_t)p.f.of_node[PEER]);
     put.index = 1;
     peer_send(&p, &put); /* no such chunk */
     CHECK_EQ(p.last.kind, OMM_REPLY_REFUSED);
@@ -384,6 +490,7 @@ static void wrong_chunks(void) {
     CHECK_EQ(p.last.reason, OMM_ERR_REFUSED_DIGEST);
     put.data = omm_buf_view(&p.payload);
     peer_send(&p, &put);
+    CHECK_EQ(omm_coord_last_node(p.f.coord), (int32_t)p.f.of_node[PEER]);
     bool receipt = false;
     CHECK_EQ(peer_reason_of(&p, &receipt), OMM_OK); /* none of it mattered */
     omm_request get = {.kind = OMM_REQUEST_GET, .digest = p.offer.global.digest, .index = 77};
@@ -392,6 +499,7 @@ static void wrong_chunks(void) {
     get.digest.b[0] ^= 1;
     peer_send(&p, &get);
     CHECK_EQ(p.last.reason, OMM_ERR_REFUSED_DIGEST);
+    CHECK_EQ(omm_coord_get_status(p.f.coord).refusals_total, 5);
     peer_close(&p);
 }
 
@@ -405,6 +513,10 @@ static void not_even_messages(void) {
     fed_send(&p.f, &p.reply, omm_bytes_of(bytes, size));
     CHECK_OK(omm_reply_decode(&p.last, omm_buf_view(&p.reply), &p.arena));
     CHECK_EQ(p.last.reason, OMM_ERR_REFUSED_SIZE);
+    static const uint8_t newer[] = {0x08, 0x02}; /* of version 2 */
+    fed_send(&p.f, &p.reply, omm_bytes_of(newer, sizeof newer));
+    CHECK_OK(omm_reply_decode(&p.last, omm_buf_view(&p.reply), &p.arena));
+    CHECK_EQ(p.last.reason, OMM_ERR_REFUSED_FORMAT);
     omm_rng lane = {{1}};
     for (uint32_t i = 0; i < 2000; i++) {
         size_t n = omm_rng_u32(&lane, i) % 300;
@@ -422,7 +534,10 @@ static void not_even_messages(void) {
 
 static void floods_leave_a_bounded_mark(void) {
     peer p;
+    listener l;
     fed_options options = peer_options();
+    listener_open(&l, "submission_refused");
+    options.log = &l.log;
     peer_open(&p, &options);
     peer_until_open(&p, 0);
     for (uint32_t i = 0; i < 300; i++) {
@@ -444,7 +559,33 @@ static void floods_leave_a_bounded_mark(void) {
     CHECK_EQ(round.accepted_count, 3);
     CHECK_EQ(round.refused_count, 32 + 8);
     CHECK_EQ(omm_coord_get_status(p.f.coord).refusals_total, 600);
+    const omm_coord_node_status is = omm_coord_get_node(p.f.coord, p.f.of_node[PEER]);
+    CHECK(is.accepted == 1 && is.refused == 300);
+    CHECK(l.lines == 600 && l.warnings == 64);
     fed_seal_and_verify(&p.f);
+    peer_close(&p);
+}
+
+/* What has no name is kept by its size too: of the largest envelopes sixteen are 4 MiB. */
+static void large_floods_leave_a_bounded_mark(void) {
+    peer p;
+    fed_options options = peer_options();
+    peer_open(&p, &options);
+    peer_until_open(&p, 0);
+    peer_fill(&p, NULL);
+    uint8_t *junk = omm_alloc(OMM_ENVELOPE_BYTES_MAX, 1);
+    CHECK(junk);
+    for (uint8_t i = 0; i < 20; i++) {
+        omm_buf_clear(&p.envelope);
+        junk[0] = i;
+        CHECK_OK(omm_buf_append(&p.envelope, junk, OMM_ENVELOPE_BYTES_MAX));
+        peer_submit(&p);
+        CHECK_EQ(p.last.kind, OMM_REPLY_REFUSED);
+    }
+    act_no_envelope(&p); /* no room for a small one, either */
+    omm_free(junk);
+    fed_run(&p.f);
+    CHECK_EQ(peer_last_round(&p).refused_count, 16);
     peer_close(&p);
 }
 
@@ -454,8 +595,14 @@ int main(void) {
     in_quarantine(false);
     in_quarantine(true);
     replay_of_an_earlier_round();
+    rejected_in_an_earlier_round();
+    settled_in_an_earlier_round();
+    settled_over_a_restart();
+    after_the_end();
+    poll_of_another_run();
     wrong_chunks();
     not_even_messages();
     floods_leave_a_bounded_mark();
+    large_floods_leave_a_bounded_mark();
     return 0;
 }

@@ -234,22 +234,10 @@ static void offers_with_and_without(void) {
     peer_open(&p, &options);
     peer_until_open(&p, 0);
     CHECK_EQ(p.last.data.size, 0);
-    omm_poll poll = {.counter = ++p.counter};
-    omm_buf payload;
-    omm_buf envelope;
-    omm_buf_init(&payload, 4096);
-    omm_buf_init(&envelope, 4096);
-    CHECK_OK(omm_poll_encode(&payload, &poll));
-    CHECK_OK(
-        omm_envelope_seal(&envelope, OMM_CONTEXT_POLL, omm_buf_view(&payload), &p.f.keys[PEER]));
-    omm_request request = {
-        .kind = OMM_REQUEST_POLL, .envelope = omm_buf_view(&envelope), .whole = true};
-    peer_send(&p, &request);
+    peer_poll_with(&p, &(omm_poll){0}, true);
     CHECK_EQ(p.last.kind, OMM_REPLY_OFFER);
     omm_digest global = omm_hash(p.last.data);
     CHECK(omm_digest_equal(&global, &p.offer.global.digest));
-    omm_buf_fini(&payload);
-    omm_buf_fini(&envelope);
     peer_fill(&p, NULL);
     peer_give(&p);
     end(&p, 3);
