@@ -1,5 +1,6 @@
 /* Many steps with one commit: nothing of a batch counts before its commit, on disk, in memory or to those who are
  * told of events; a batch that is killed or cannot be written leaves everything as it was. */
+#include "internal.h"
 #include "peer.h"
 
 #include "omm/mem.h"
@@ -134,6 +135,7 @@ static void nothing_counts_before_the_commit(bool killed) {
     CHECK_EQ(accepted(&p), 0);
     CHECK_EQ(h.verdicts + h.refused, 0);
     CHECK(!omm_coord_get_node(p.f.coord, p.f.of_node[PEER]).uploading);
+    CHECK_EQ(omm_coord_get_node(p.f.coord, p.f.of_node[PEER]).accepted, 0);
     give_in_batch(&p); /* the very same bytes */
     CHECK_OK(commit(&p));
     CHECK_EQ(h.verdicts, 1);
@@ -173,11 +175,133 @@ static void no_event_is_lost(void) {
     peer_close(&p);
 }
 
+static void undo(peer *p) {
+    fed_forbid_writing(true);
+    CHECK_ERR(commit(p), OMM_ERR_IO);
+    fed_forbid_writing(false);
+}
+
+/* What was left over of a submission that was undone is no residual that the next may begin from. */
+static void an_undone_residual(void) {
+    peer p;
+    heard h = {0};
+    bool receipt = false;
+    until_open(&p, &h);
+    p.s.residual_after.b[0] ^= 1;
+    give_in_batch(&p);
+    undo(&p);
+    p.s.residual_before = p.s.residual_after;
+    peer_give(&p);
+    CHECK_EQ(peer_reason_of(&p, &receipt), OMM_ERR_REFUSED_RESIDUAL);
+    peer_close(&p);
+}
+
+/* A manifest that was replaced in a batch that is undone was not replaced. */
+static void an_undone_replacement(void) {
+    peer p;
+    heard h = {0};
+    until_open(&p, &h);
+    CHECK_OK(omm_coord_begin(p.f.coord));
+    for (p.s.tokens = 100; p.s.tokens < 102; p.s.tokens++) {
+        peer_seal(&p, OMM_CONTEXT_SUBMISSION, &p.f.keys[PEER]);
+        peer_submit(&p);
+        CHECK_EQ(p.last.kind, OMM_REPLY_NEED);
+    }
+    undo(&p);
+    for (p.s.tokens = 101; p.s.tokens >= 100; p.s.tokens--) {
+        peer_seal(&p, OMM_CONTEXT_SUBMISSION, &p.f.keys[PEER]);
+        peer_submit(&p);
+        CHECK_EQ(p.last.kind, OMM_REPLY_NEED);
+    }
+    peer_close(&p);
+}
+
+/* An answer that does not leave tells nobody that the run is over. */
+static void an_undone_end(void) {
+    peer p;
+    heard h = {0};
+    until_open(&p, &h);
+    fed_run(&p.f);
+    CHECK(omm_coord_is_done(p.f.coord) && !omm_coord_all_told(p.f.coord));
+    CHECK_OK(omm_coord_begin(p.f.coord));
+    p.counter += OMM_COUNTER_BLOCK; /* there is something to write */
+    peer_poll(&p);
+    CHECK_EQ(p.last.kind, OMM_REPLY_DONE);
+    undo(&p);
+    CHECK(!omm_coord_all_told(p.f.coord));
+    peer_close(&p);
+}
+
+/* What SQLite gave up is not gone on with: statements of their own would stay. */
+static void a_batch_that_is_given_up(void) {
+    peer p;
+    heard h = {0};
+    until_open(&p, &h);
+    CHECK_OK(omm_coord_begin(p.f.coord));
+    omm_db_rollback(p.f.coord->db); /* as it does itself when it cannot write */
+    CHECK_ERR(stray_chunk(&p, 0), OMM_ERR_IO);
+    CHECK_ERR(commit(&p), OMM_ERR_IO);
+    CHECK_EQ(h.refused, 0);
+    give_in_batch(&p);
+    CHECK_OK(commit(&p));
+    peer_close(&p);
+}
+
+static omm_err fail_half_way(omm_coord *c, const void *ud) {
+    (void)ud;
+    OMM_TRY(coord_store_paused(c, true));
+    return omm_raise(OMM_ERR_NOMEM, "half way");
+}
+
+/* Statements that belong together are there together or not at all, in a batch as without one. */
+static void half_a_step(bool batched) {
+    peer p;
+    heard h = {0};
+    until_open(&p, &h);
+    if (batched) CHECK_OK(omm_coord_begin(p.f.coord));
+    CHECK_ERR(coord_store_in_transaction(p.f.coord, fail_half_way, NULL), OMM_ERR_NOMEM);
+    CHECK(strstr(omm_err_sentence(), "half way"));
+    if (batched) CHECK_OK(commit(&p));
+    fed_restart_coordinator(&p.f);
+    CHECK(!omm_coord_get_status(p.f.coord).paused);
+    peer_close(&p);
+}
+
+/* What cannot be read again is not guessed: nothing is done any more, until another process begins. */
+static void a_state_that_cannot_be_read(void) {
+    peer p;
+    heard h = {0};
+    uint64_t next = 0;
+    until_open(&p, &h);
+    give_in_batch(&p);
+    fed_forbid_writing(true);
+    omm_mem_fail_nth(1);
+    CHECK_ERR(commit(&p), OMM_ERR_STATE);
+    omm_mem_fail_nth(0);
+    fed_forbid_writing(false);
+    CHECK_ERR(stray_chunk(&p, 0), OMM_ERR_STATE);
+    CHECK_ERR(omm_coord_begin(p.f.coord), OMM_ERR_STATE);
+    CHECK_ERR(omm_coord_tick(&next, p.f.coord, p.f.now_ms), OMM_ERR_STATE);
+    CHECK_EQ(h.verdicts + h.refused, 0);
+    fed_restart_coordinator(&p.f);
+    give_in_batch(&p);
+    CHECK_OK(commit(&p));
+    CHECK_EQ(accepted(&p), 1);
+    peer_close(&p);
+}
+
 int main(void) {
     a_failed_commit_changes_nothing();
     nothing_counts_before_the_commit(true);
     nothing_counts_before_the_commit(false);
     no_event_is_lost();
+    an_undone_residual();
+    an_undone_replacement();
+    an_undone_end();
+    a_batch_that_is_given_up();
+    half_a_step(false);
+    half_a_step(true);
+    a_state_that_cannot_be_read();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }

@@ -381,9 +381,80 @@ static void a_run_has_room_in_its_bundle(void) {
     fed_close(&f);
 }
 
+/* ---- what a run is begun with ---- */
+
+static omm_err try_to_open(const omm_coord_options *options) {
+    omm_coord *coord = NULL;
+    const omm_err err = omm_coord_open(&coord, options);
+    omm_coord_close(coord);
+    return err;
+}
+
+/* What does not fit together is refused at the start, by name. */
+static void options_that_do_not_fit(void) {
+    static const char *const says[] = {"accept_min: 0",
+                                       "coordinator's key",
+                                       "id is not that of its key",
+                                       "not in ascending order",
+                                       "rounds: 0",
+                                       "fit an offer",
+                                       NULL};
+    fed f;
+    const fed_options with = fed_options_default();
+    fed_open(&f, &with);
+    for (size_t i = 0; i < sizeof says / sizeof *says; i++) {
+        omm_run_node nodes[3] = {f.run_nodes[0], f.run_nodes[1], f.run_nodes[2]};
+        omm_run_record run = f.run;
+        omm_coord_enrolment many = f.enrolment;
+        omm_coord_options options = fed_coord_options(&f);
+        run.nodes = nodes;
+        options.run = &run;
+        many.listed = with.nodes;
+        many.node_max = OMM_SELECTED_MAX + 1;
+        if (i == 0) options.policy.accept_min = 0;
+        if (i == 1) options.key = &f.keys[0];
+        if (i == 2) nodes[1].id.b[31] ^= 1;
+        if (i == 3) nodes[0] = f.run_nodes[1], nodes[1] = f.run_nodes[0];
+        if (i == 4) run.rounds = 0;
+        if (i == 5) options.enrolment = &many;
+        CHECK_ERR(try_to_open(&options), says[i] ? OMM_ERR_CONFIG : OMM_OK);
+        CHECK(!says[i] || strstr(omm_err_sentence(), says[i]));
+    }
+    fed_close(&f);
+}
+
+/* A run goes on with what it began with, and with the database that it had. */
+static void another_beginning(void) {
+    fed f;
+    char path[OMM_PATH_MAX];
+    fed_options with = fed_options_default();
+    with.on_disk = true;
+    fed_open(&f, &with);
+    fed_run(&f);
+    omm_coord_close(f.coord);
+    f.coord = NULL;
+    const omm_coord_options same = fed_coord_options(&f);
+    for (int i = 0; i < 3; i++) {
+        omm_coord_options options = same;
+        if (i == 0) options.policy_yaml = omm_bytes_str("gates: {}\n");
+        if (i == 1) options.run_seed = omm_seed_from_u64(8);
+        if (i == 2) options.scenario_yaml = omm_bytes_str("name: another\n");
+        CHECK_ERR(try_to_open(&options), OMM_ERR_CONFIG);
+        CHECK(strstr(omm_err_sentence(), "began with something else"));
+    }
+    CHECK_OK(try_to_open(&same));
+    CHECK_OK(omm_path_join(path, f.state_dir, "coordinator.sqlite"));
+    CHECK_OK(omm_file_remove(path));
+    CHECK_ERR(try_to_open(&same), OMM_ERR_STATE);
+    CHECK(strstr(omm_err_sentence(), "is gone or empty"));
+    fed_close(&f);
+}
+
 int main(void) {
     happy_path();
     a_run_has_room_in_its_bundle();
+    options_that_do_not_fit();
+    another_beginning();
     told_over_restarts();
     each_message_has_a_fault_once();
     damaged_answers_cost_only_time();

@@ -1,4 +1,5 @@
 /* rounds_test.c - over-selection, rounds that are held, stages that go on after a restart, and rollback. */
+#include "internal.h"
 #include "peer.h"
 
 #include "omm_test.h"
@@ -63,6 +64,7 @@ static void test_late(bool announced) {
     peer_give(&p);
     CHECK_EQ(peer_reason_of(&p, &receipt), OMM_ERR_REFUSED_LATE);
     CHECK(receipt);
+    CHECK(!announced || strstr(p.sentence, "not complete when enough had come"));
     until(&p.f, OMM_COORD_CLOSED);
     const omm_round_record round = peer_last_round(&p);
     CHECK_EQ(round.selected_count, 3);
@@ -73,7 +75,70 @@ static void test_late(bool announced) {
     peer_close(&p);
 }
 
+/* Fewer than accept_min are never enough. */
+static void test_enough_is_accept_min(void) {
+    fed_options o = fed_options_default();
+    peer p;
+    o.over_select = 1.5;
+    o.accept_min = o.nodes;
+    o.rounds = 1;
+    o.deadline_ms = 1000000;
+    o.train_ms[2] = 20000;
+    peer_open(&p, &o);
+    fed_run(&p.f);
+    CHECK_EQ(peer_last_round(&p).accepted_count, o.nodes);
+    CHECK(!peer_last_round(&p).voided);
+    peer_close(&p);
+}
+
+/* Who gave nothing is named in the log, of many only some. */
+static void test_missing_names(void) {
+    fed_options o = fed_options_default();
+    peer p;
+    listener l;
+    uint32_t names = 0;
+    o.nodes = 7;
+    o.rounds = 1;
+    for (uint32_t i = 0; i < o.nodes; i++) o.silent[i] = true;
+    listener_open(&l, "round_collected");
+    o.log = &l.log;
+    peer_open(&p, &o);
+    for (uint32_t i = 0; i < o.nodes; i++) peer_poll_as(&p, i);
+    until(&p.f, OMM_COORD_AGGREGATING);
+    for (const char *at = l.last; (at = strstr(at, "node-")); at++) names++;
+    CHECK_EQ(names, 5);
+    CHECK(l.lines == 1 && strstr(l.last, " and 2 more"));
+    peer_close(&p);
+}
+
+/* What changes nothing is no worse: with loss_increase_max 0 it is published. */
+static void test_as_good_as_before(void) {
+    fed_options o = peer_options();
+    peer p;
+    float zeros[64] = {0};
+    bool receipt = false;
+    for (uint32_t i = 0; i < o.nodes; i++) o.silent[i] = true;
+    o.join_ms = 10;
+    o.loss_increase_max = 0;
+    peer_open(&p, &o);
+    CHECK(p.f.run.layout.value_count <= 64);
+    peer_until_open(&p, 0);
+    peer_fill(&p, zeros);
+    peer_give(&p);
+    CHECK_EQ(peer_reason_of(&p, &receipt), OMM_OK);
+    until(&p.f, OMM_COORD_CLOSED);
+    CHECK(peer_last_round(&p).published);
+    peer_close(&p);
+}
+
 /* ---- held ---- */
+
+/* Who was here may be gone: nobody is, and the time to join begins again. */
+static void check_anew(const fed *f) {
+    CHECK_EQ(status_of(f).ready, 0);
+    CHECK_EQ(f->coord_deadline_ms, OMM_COORD_NEVER);
+    CHECK_EQ(omm_coord_stage_ms(f->coord, f->now_ms), 0);
+}
 
 static void test_hold(void) {
     fed_options o = fed_options_default();
@@ -85,13 +150,15 @@ static void test_hold(void) {
     CHECK_EQ(status_of(&p.f).state, OMM_COORD_JOINING);
     CHECK_EQ(status_of(&p.f).ready, o.nodes);
     CHECK_OK(omm_coord_pause(&p.f.coord_deadline_ms, p.f.coord, p.f.now_ms, false));
-    CHECK_EQ(status_of(&p.f).ready, 0); /* who was here may be gone */
+    check_anew(&p.f);
     omm_coord_hold(&p.f.coord_deadline_ms, p.f.coord, p.f.now_ms, true);
     for (int i = 0; i < 300; i++) CHECK(fed_step(&p.f));
     CHECK_EQ(status_of(&p.f).state, OMM_COORD_JOINING);
     CHECK_EQ(status_of(&p.f).ready, o.nodes);
     omm_coord_hold(&p.f.coord_deadline_ms, p.f.coord, p.f.now_ms, false);
-    CHECK_EQ(status_of(&p.f).ready, 0); /* who was here may be gone */
+    check_anew(&p.f);
+    until(&p.f, OMM_COORD_CLOSING);
+    CHECK_ERR(omm_coord_pause(&p.f.coord_deadline_ms, p.f.coord, p.f.now_ms, true), OMM_ERR_STATE);
     fed_run(&p.f);
     fed_seal_and_verify(&p.f);
     peer_close(&p);
@@ -104,13 +171,17 @@ static void test_words_are_kept(void) {
     o.on_disk = true;
     peer_open(&p, &o);
     fed *f = &p.f;
+    const uint32_t node = f->of_node[PEER], other = f->of_node[0];
+    peer_poll(&p);
+    CHECK(omm_coord_get_node(f->coord, node).ready);
     for (int is = 1; is >= 0; is--) {
         CHECK_OK(omm_coord_pause(&f->coord_deadline_ms, f->coord, f->now_ms, is));
-        CHECK_OK(omm_coord_quarantine(&f->coord_deadline_ms, f->coord, f->now_ms, 1, is));
+        CHECK_OK(omm_coord_quarantine(&f->coord_deadline_ms, f->coord, f->now_ms, node, is));
         fed_restart_coordinator(f);
         CHECK_EQ(status_of(f).paused, is);
-        CHECK_EQ(omm_coord_get_node(f->coord, 1).quarantined, is);
-        CHECK(!omm_coord_get_node(f->coord, 0).quarantined);
+        CHECK_EQ(omm_coord_get_node(f->coord, node).quarantined, is);
+        CHECK(!is || !omm_coord_get_node(f->coord, node).ready);
+        CHECK(!omm_coord_get_node(f->coord, other).quarantined);
     }
     peer_close(&p);
 }
@@ -171,19 +242,109 @@ static void test_stage(void) {
     peer_close(&p);
 }
 
+/* A stage that lasted longer than there is time began when time did. */
+static void test_long_stage(void) {
+    fed_options o = peer_options();
+    peer p;
+    uint64_t next = 0;
+    o.on_disk = true;
+    peer_open(&p, &o);
+    peer_until_open(&p, 0);
+    fed_restart_coordinator(&p.f);
+    omm_coord_resume_stage(p.f.coord, p.f.now_ms, p.f.now_ms + 1);
+    CHECK_OK(omm_coord_tick(&next, p.f.coord, p.f.now_ms));
+    CHECK_EQ(next, o.deadline_ms);
+    peer_close(&p);
+}
+
+/* A deadline that has passed counts though nobody ticked, and not a millisecond before it. */
+static void test_deadline(void) {
+    fed_options o = peer_options();
+    peer p;
+    bool receipt = false;
+    peer_open(&p, &o);
+    peer_until_open(&p, 0);
+    peer_fill(&p, NULL);
+    peer_seal(&p, OMM_CONTEXT_SUBMISSION, &p.f.keys[PEER]);
+    p.f.now_ms += o.deadline_ms - 1 - omm_coord_stage_ms(p.f.coord, p.f.now_ms);
+    peer_submit(&p);
+    CHECK_EQ(p.last.kind, OMM_REPLY_NEED);
+    p.f.now_ms++;
+    peer_put(&p, 0);
+    CHECK_EQ(peer_reason_of(&p, &receipt), OMM_ERR_REFUSED_LATE);
+    CHECK(strstr(p.sentence, "at the deadline"));
+    CHECK_EQ(status_of(&p.f).state, OMM_COORD_AGGREGATING);
+    peer_close(&p);
+}
+
 /* ---- quorum ---- */
+
+/* Nodes that say nothing of themselves: nobody is ready, and the first adapter is evaluated. */
+static void open_silent(peer *p, fed_options *o) {
+    for (uint32_t i = 0; i < o->nodes; i++) o->silent[i] = true;
+    peer_open(p, o);
+    p->f.now_ms = 5;
+    while (!status_of(&p->f).has_loss) CHECK(fed_step(&p->f));
+}
+
+/* Where others may join, a quorum is a quorum: with one of it in quarantine it is not there any more. */
+static void test_quorum_is_asked_again(void) {
+    fed_options o = fed_options_default();
+    peer p;
+    o.quorum = o.listed = o.nodes;
+    o.node_max = o.nodes + 1;
+    open_silent(&p, &o);
+    for (uint32_t i = 0; i < o.nodes; i++) peer_poll_as(&p, i);
+    CHECK_EQ(p.f.coord_deadline_ms, p.f.now_ms);
+    CHECK_OK(omm_coord_quarantine(&p.f.coord_deadline_ms, p.f.coord, p.f.now_ms, 1, true));
+    CHECK_EQ(p.f.coord_deadline_ms, p.f.now_ms + o.join_ms);
+    peer_close(&p);
+}
+
+/* Two more polls' time for nodes that do not count, unless they are here. */
+static void test_extra_nodes_get_two_polls(void) {
+    fed_options o = fed_options_default();
+    peer p;
+    o.extra[2] = true;
+    open_silent(&p, &o);
+    peer_poll_as(&p, 0);
+    CHECK(p.f.coord_deadline_ms > p.f.now_ms + 200);
+    peer_poll_as(&p, 1);
+    CHECK_EQ(p.f.coord_deadline_ms, p.f.now_ms + 200);
+    peer_poll_as(&p, 2);
+    CHECK_EQ(p.f.coord_deadline_ms, p.f.now_ms);
+    peer_close(&p);
+}
+
+/* After join_ms a round opens with accept_min nodes, and not with fewer; a join_ms without end has none. */
+static void test_join(uint64_t join_ms) {
+    fed_options o = fed_options_default();
+    peer p;
+    o.join_ms = join_ms;
+    o.accept_min = 2;
+    open_silent(&p, &o);
+    peer_poll_as(&p, 0);
+    CHECK_EQ(p.f.coord_deadline_ms, OMM_COORD_NEVER);
+    peer_poll_as(&p, 1);
+    CHECK_EQ(p.f.coord_deadline_ms, join_ms == UINT64_MAX ? OMM_COORD_NEVER : p.f.now_ms + join_ms);
+    peer_close(&p);
+}
 
 /* Three are asked for, and one of the three is in quarantine: the two that are left are not made to wait. */
 static void test_quorum_without_quarantined(void) {
     fed_options o = fed_options_default();
     peer p;
     o.nodes = o.quorum = 3;
+    o.silent[2] = true;
     o.join_ms = 3600000;
     peer_open(&p, &o);
-    CHECK_OK(omm_coord_quarantine(&p.f.coord_deadline_ms, p.f.coord, p.f.now_ms, 2, true));
+    CHECK_OK(
+        omm_coord_quarantine(&p.f.coord_deadline_ms, p.f.coord, p.f.now_ms, p.f.of_node[2], true));
     until(&p.f, OMM_COORD_OPEN);
     CHECK_EQ(status_of(&p.f).selected, 2);
     CHECK(p.f.now_ms < o.join_ms);
+    fed_run(&p.f);
+    CHECK(omm_coord_all_told(p.f.coord)); /* nor is it in the end */
     peer_close(&p);
 }
 
@@ -322,6 +483,32 @@ static void test_rollback_file(void) {
     peer_close(&p);
 }
 
+/* Rows of the database that say what cannot be stop the start. */
+static void test_damaged_rows(void) {
+    static const struct {
+        const char *sql, *says;
+    } cases[] = {
+        {"UPDATE submission SET node = 99 WHERE round = ?", "submission of node 99"},
+        {"UPDATE submission SET node = -2 WHERE round = ?", "submission of node -2"},
+        {"UPDATE round SET line = (SELECT line FROM round WHERE round = 0) WHERE round = ?",
+         "line of round 0 where that of 1 belongs"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fed_options o = fed_options_default();
+        peer p;
+        o.on_disk = true;
+        peer_open(&p, &o);
+        fed_run(&p.f);
+        CHECK_OK(omm_db_run(p.f.coord->db, cases[i].sql, OMM_DB_INT(1)));
+        omm_coord_close(p.f.coord);
+        p.f.coord = NULL;
+        const omm_coord_options options = fed_coord_options(&p.f);
+        CHECK_ERR(omm_coord_open(&p.f.coord, &options), OMM_ERR_FORMAT);
+        CHECK(strstr(omm_err_sentence(), cases[i].says));
+        p.f.coord = NULL;
+        peer_close(&p);
+    }
+}
+
 int main(void) {
     test_rollback(false, false, false);
     test_rollback(false, true, false);
@@ -333,10 +520,20 @@ int main(void) {
     test_over_select(true);
     test_late(false);
     test_late(true);
+    test_enough_is_accept_min();
+    test_missing_names();
+    test_as_good_as_before();
     test_hold();
     test_words_are_kept();
     test_quorum_without_quarantined();
+    test_quorum_is_asked_again();
+    test_extra_nodes_get_two_polls();
+    test_join(1000);
+    test_join(UINT64_MAX);
     test_upload();
     test_stage();
+    test_long_stage();
+    test_deadline();
+    test_damaged_rows();
     return 0;
 }
