@@ -8,6 +8,7 @@
 #include "omm/mem.h"
 
 #include <zstd.h>
+#include <zstd_errors.h>
 
 enum { PACKING_PLAIN = 0, PACKING_ZSTD = 1 };
 
@@ -83,6 +84,8 @@ static omm_err unpack_frame(omm_buf *payload, omm_bytes frame, size_t bytes_max)
     OMM_TRY(omm_buf_reserve(payload, content_bytes));
     size_t size =
         ZSTD_decompress(payload->data + payload->size, content_bytes, frame.data, frame.size);
+    if (ZSTD_getErrorCode(size) == ZSTD_error_memory_allocation) /* ours, not the sender's */
+        return omm_raise(OMM_ERR_NOMEM, "zstd: %s", ZSTD_getErrorName(size));
     if (ZSTD_isError(size))
         return omm_raise(OMM_ERR_REFUSED_FORMAT, "zstd: %s", ZSTD_getErrorName(size));
     if (size != content_bytes)
