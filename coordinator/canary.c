@@ -401,9 +401,6 @@ static omm_err load_peer(void *ud, const canary_peer *row) {
     if (p->state > CANARY_DUE) OMM_TRY(offer_holds(&holds, c, p));
     if (p->state > CANARY_OFFERED) OMM_TRY(load_submission(c, p));
     if (!holds && p->state <= CANARY_WAITING) return make_due(c, p);
-    if (p->state == CANARY_WAITING &&
-        !omm_blobs_has(w->uploads, &p->upload.submission.payload.digest))
-        p->state = CANARY_UPLOADING;
     return OMM_OK;
 }
 

@@ -30,8 +30,29 @@ static uint64_t count(omm_db *db) {
     return out;
 }
 
+static omm_err pass(void *ud, const canary_peer *row) {
+    (void)row;
+    ++*(uint32_t *)ud;
+    return OMM_OK;
+}
+
+/* A row whose state is none stops who reads it. */
+static void test_state(void) {
+    omm_db *db;
+    uint32_t rows = 0;
+    const canary_peer p = peer_of(1);
+    CHECK_OK(canary_store_open(&db, NULL));
+    CHECK_OK(canary_store_save(db, &p, CANARY_NO_BYTES, (omm_bytes){0}));
+    CHECK_OK(canary_store_each(db, pass, &rows));
+    CHECK_OK(omm_db_run(db, "UPDATE peer SET state = ?", OMM_DB_INT(CANARY_FAILED + 1)));
+    CHECK_ERR(canary_store_each(db, pass, &rows), OMM_ERR_FORMAT);
+    CHECK_EQ(rows, 1);
+    omm_db_close(db);
+}
+
 int main(void) {
     omm_db *db;
+    test_state();
     CHECK_OK(canary_store_open(&db, NULL));
     for (uint32_t i = 1; i <= CANARY_FAILED_MAX; i++) fail(db, i);
     CHECK_EQ(count(db), CANARY_FAILED_MAX);

@@ -250,7 +250,7 @@ out:
 
 const char *coord_canary_reason(const omm_coord *c, size_t node) {
     const canary_peer *p = c->canary ? c->canary->of_node[node] : NULL;
-    return p && p->state == CANARY_FAILED && c->nodes[node].quarantined ? p->reason : "";
+    return p && p->state == CANARY_FAILED ? p->reason : "";
 }
 
 omm_err coord_canary_release(omm_coord *c, size_t node) {
@@ -258,7 +258,6 @@ omm_err coord_canary_release(omm_coord *c, size_t node) {
     if (!p || p->state != CANARY_FAILED) return OMM_OK;
     canary_peer next = *p;
     next.state = CANARY_PASSED; /* by the operator's word */
-    next.reason[0] = '\0';
     OMM_TRY(canary_store_save(c->canary->db, &next, CANARY_NO_BYTES, (omm_bytes){0}));
     *p = next;
     return OMM_OK;

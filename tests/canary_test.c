@@ -1,5 +1,6 @@
 /* Canaries: strangers on probation and nodes whose turn it is, in whole runs with kills and lost messages between
  * any two messages; and everything that a cheat, a copier, a flood and a restart may try. */
+#include "federation_fakes.h"
 #include "hand.h"
 
 #include "canary.h"
@@ -142,7 +143,14 @@ static void test_share(void) {
 
 /* ---- cheats ---- */
 
-typedef enum cheat { CHEAT_VALUES, CHEAT_TOKENS, CHEAT_LOSS, CHEAT_STEP, CHEATS } cheat;
+typedef enum cheat {
+    CHEAT_VALUES,
+    CHEAT_TOKENS,
+    CHEAT_EXAMPLES,
+    CHEAT_LOSS,
+    CHEAT_STEP,
+    CHEATS
+} cheat;
 static cheat s_cheat;
 static uint32_t s_cheater;
 
@@ -152,13 +160,14 @@ static void do_cheat(void *ud, uint32_t node, omm_training_result *result, float
     if (node != s_cheater) return;
     if (s_cheat == CHEAT_VALUES) values[3] += 0.5f;
     if (s_cheat == CHEAT_TOKENS) result->tokens += 1;
+    if (s_cheat == CHEAT_EXAMPLES) result->examples += 1;
     if (s_cheat == CHEAT_LOSS) result->loss_after -= 0.25f;
     if (s_cheat == CHEAT_STEP) step_digests->data[9] ^= 1;
 }
 
 static const char *const s_whys[CHEATS] = {
     "canary: the payload is not what the recipe gives", "canary: tokens is not what",
-    "canary: loss_after is not what", "canary: step 2 is not what"};
+    "canary: examples is not what", "canary: loss_after is not what", "canary: step 2 is not what"};
 
 static bool list_says(const char *what) {
     omm_buf text;
@@ -303,8 +312,19 @@ static void test_evidence_max(void) {
 
 /* ---- candidates, by hand ---- */
 
-static void open_quiet(bool on_disk) {
+static struct { uint32_t passed, failed; } s_heard; /* verdicts, as those hear of them who count */
+
+static void hear(void *ud, const omm_coord_event *event) {
+    (void)ud;
+    if (event->kind != OMM_COORD_EVENT_CANARY) return;
+    s_heard.passed += event->reason == OMM_OK;
+    s_heard.failed += event->reason == OMM_ERR_REFUSED_DIGEST;
+}
+
+static fed_options quiet(bool on_disk) {
     fed_options o = strangers();
+    s_heard.passed = s_heard.failed = 0;
+    o.on_event = hear;
     o.nodes = 2;
     o.listed = 2;
     o.node_max = 8;
@@ -312,6 +332,11 @@ static void open_quiet(bool on_disk) {
     o.on_disk = on_disk;
     o.replays_by_hand = true;
     o.silent[0] = o.silent[1] = true;
+    return o;
+}
+
+static void open_quiet(bool on_disk) {
+    const fed_options o = quiet(on_disk);
     fed_open(&s_fed, &o);
 }
 
@@ -429,11 +454,251 @@ static void test_copy(void) {
     CHECK_EQ(hand_submit(&b), OMM_REPLY_WAIT); /* the blob is here already */
     fed_replay(&s_fed);
     CHECK(s_fed.passed == 1 && s_fed.failed == 1);
+    CHECK(s_heard.passed == 1 && s_heard.failed == 1);
     CHECK_OK(hand_verdict(&a));
     CHECK_EQ(hand_verdict(&b), OMM_ERR_REFUSED_DIGEST);
     CHECK_EQ(hand_refused(&b, hand_poll(&b)), OMM_ERR_REFUSED_KEY);
     hand_close(&a);
     hand_close(&b);
+    fed_close(&s_fed);
+}
+
+/* Another's payload under the digest of one's own is not one's own. */
+static void test_false_name(void) {
+    hand a, b;
+    open_quiet(true);
+    hand_begin(&a, &s_fed, 1);
+    hand_begin(&b, &s_fed, 2);
+    const omm_digest honest = b.s.payload.canonical;
+    b.s.payload = a.s.payload;
+    b.s.payload.canonical = honest;
+    omm_buf_clear(&b.payload);
+    CHECK_OK(omm_buf_append(&b.payload, a.payload.data, a.payload.size));
+    hand_give(&b);
+    fed_replay(&s_fed);
+    CHECK_EQ(hand_verdict(&b), OMM_ERR_REFUSED_DIGEST);
+    hand_close(&a);
+    hand_close(&b);
+    fed_close(&s_fed);
+}
+
+/* Nobody on the way answers in a candidate's name, or takes its upload away with other bytes. */
+static void test_on_the_way(void) {
+    hand h;
+    uint8_t other[4096];
+    open_quiet(false);
+    hand_begin(&h, &s_fed, 1);
+    CHECK_EQ(hand_refused(&h, hand_submit_forged(&h)), OMM_ERR_REFUSED_SIGNATURE);
+    CHECK(list_says("trains"));
+    CHECK_EQ(hand_submit(&h), OMM_REPLY_NEED);
+    CHECK(h.payload.size <= sizeof other);
+    memcpy(other, h.payload.data, h.payload.size);
+    other[0] ^= 1;
+    CHECK_EQ(hand_refused(&h, hand_submit_whole(&h, omm_bytes_of(other, h.payload.size))),
+             OMM_ERR_REFUSED_DIGEST);
+    CHECK(list_says("uploads"));
+    CHECK_EQ(hand_submit_whole(&h, omm_buf_view(&h.payload)), OMM_REPLY_WAIT);
+    CHECK(list_says("waits for its verdict"));
+    hand_close(&h);
+    fed_close(&s_fed);
+}
+
+/* ---- what a restart, or the disk, changes ---- */
+
+/* An offer of data, or of a first adapter in bytes, that are not the run's any more is no offer: another canary takes its
+ * place. */
+static void test_another_offer(bool other_data) {
+    static const omm_coord_shard others[2] = {{"three.jsonl", {(const uint8_t *)"a third", 7}},
+                                              {"four.jsonl", {(const uint8_t *)"a fourth", 8}}};
+    hand h;
+    open_quiet(true);
+    for (uint32_t i = 0; i < 2; i++) s_fed.done[i] = s_fed.o.silent[i] = false;
+    while (omm_coord_get_status(s_fed.coord).round == 0) CHECK(fed_step(&s_fed));
+    hand_begin(&h, &s_fed, 1);
+    const omm_digest before = h.offer_digest;
+    if (other_data)
+        s_fed.canaries.shards = others;
+    else
+        s_fed.initial[0] += 0.25f;
+    fed_restart_coordinator(&s_fed);
+    CHECK_EQ(hand_poll(&h), OMM_REPLY_OFFER);
+    CHECK(!omm_digest_equal(&before, &h.offer_digest));
+    hand_train(&h); /* all of it can be had */
+    hand_give(&h);
+    fed_replay(&s_fed);
+    CHECK_OK(hand_verdict(&h));
+    hand_close(&h);
+    fed_close(&s_fed);
+}
+
+typedef enum lost { LOST_OVER_A_RESTART, LOST_WHILE_IT_WAITS, DAMAGED } lost;
+
+/* What happens to the payload of `h`, which waits. */
+static void lose(const hand *h, lost how) {
+    const coord_canary *w = s_fed.coord->canary;
+    if (how == DAMAGED)
+        CHECK_OK(omm_db_run(w->db,
+                            "UPDATE small_blob SET bytes = zeroblob(length(bytes)) WHERE id > ?",
+                            OMM_DB_INT(0)));
+    else
+        CHECK_OK(omm_blobs_remove(w->uploads, &h->s.payload.digest));
+    if (how == LOST_OVER_A_RESTART) fed_restart_coordinator(&s_fed);
+}
+
+/* A payload that is not on the disk as it was is asked for once more, and nobody fails by it. */
+static void test_lost_payload(lost how) {
+    hand h;
+    open_quiet(true);
+    hand_begin(&h, &s_fed, 1);
+    hand_give(&h);
+    lose(&h, how);
+    fed_replay(&s_fed);
+    CHECK(s_fed.replays == 0 && s_fed.failed == 0);
+    hand_give(&h);
+    fed_replay(&s_fed);
+    CHECK_OK(hand_verdict(&h));
+    hand_close(&h);
+    fed_close(&s_fed);
+}
+
+/* A replay that runs out of memory has no verdict, and no false one. */
+static void test_replay_without_memory(void) {
+    hand h;
+    omm_canary_job job;
+    omm_canary_result result;
+    omm_err err = OMM_ERR_NOMEM;
+    bool has_job = false;
+    static const omm_codec f16 = {.kind = OMM_CODEC_F16, .zstd_level = 3};
+    fed_options o = quiet(true);
+    o.values_cols = 500; /* its payload is worth to be packed */
+    o.up = &f16;
+    fed_open(&s_fed, &o);
+    hand_begin(&h, &s_fed, 1);
+    hand_give(&h);
+    CHECK_OK(omm_coord_canary_next(&has_job, &job, s_fed.coord));
+    CHECK(has_job);
+    for (size_t nth = 1; err != OMM_OK; nth++) {
+        CHECK(nth < 1000);
+        omm_mem_fail_nth(nth);
+        err = omm_canary_replay(&result, &job, fed_train_again, &s_fed);
+        omm_mem_fail_nth(0);
+        CHECK(err == OMM_ERR_NOMEM || (err == OMM_OK && result.passed));
+    }
+    omm_canary_job_fini(&job);
+    hand_close(&h);
+    fed_close(&s_fed);
+}
+
+/* A verdict counts once, however often it is given. */
+static void test_verdict_twice(void) {
+    const omm_canary_result passed = {.passed = true};
+    hand h;
+    omm_canary_job job;
+    bool has_job = false;
+    open_quiet(true);
+    hand_begin(&h, &s_fed, 1);
+    hand_give(&h);
+    CHECK_OK(omm_coord_canary_next(&has_job, &job, s_fed.coord));
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(omm_coord_canary_verdict(&s_fed.coord_deadline_ms, s_fed.coord, s_fed.now_ms, &job,
+                                          &passed));
+    CHECK(list_says("1 of 2 canaries"));
+    CHECK_EQ(s_fed.run.node_count, 2);
+    CHECK_EQ(s_heard.passed, 1);
+    omm_canary_job_fini(&job);
+    hand_close(&h);
+    fed_close(&s_fed);
+}
+
+/* Who has passed all of its canaries in a run that is full is told so, and is asked for nothing more. */
+static void test_full_run(void) {
+    hand all[2];
+    fed_options o = strangers();
+    o.nodes = o.listed = 2;
+    o.node_max = 3;
+    o.passes = 1;
+    o.quorum = 0;
+    o.replays_by_hand = true;
+    o.silent[0] = o.silent[1] = true;
+    fed_open(&s_fed, &o);
+    for (uint32_t i = 0; i < 2; i++) hand_begin(&all[i], &s_fed, i);
+    for (uint32_t i = 0; i < 2; i++) hand_give(&all[i]);
+    fed_replay(&s_fed);
+    CHECK_EQ(s_fed.passed, 2);
+    for (uint32_t i = 0; i < 2; i++) CHECK_OK(hand_verdict(&all[i]));
+    CHECK_EQ(hand_poll(&all[0]), OMM_REPLY_WAIT); /* the third node */
+    CHECK_EQ(hand_refused(&all[1], hand_poll(&all[1])), OMM_ERR_REFUSED_FULL);
+    CHECK_EQ(s_fed.run.node_count, 3);
+    for (uint32_t i = 0; i < 2; i++) hand_close(&all[i]);
+    fed_close(&s_fed);
+}
+
+/* ---- nodes of the run ---- */
+
+/* One node of two that is played by hand, with its canary trained. */
+static void open_with_turn(hand *h) {
+    fed_options o = members(1);
+    o.nodes = o.listed = 2;
+    o.replays_by_hand = true;
+    o.silent[1] = true;
+    fed_open(&s_fed, &o);
+    hand_open_node(h, &s_fed, 1);
+    for (uint32_t i = 0; i < 3000 && hand_poll(h) != OMM_REPLY_OFFER; i++) CHECK(fed_step(&s_fed));
+    hand_train(h);
+}
+
+/* While its answer waits for a verdict a node is in no round. */
+static void test_waiting_node(void) {
+    hand h;
+    open_with_turn(&h);
+    hand_give(&h);
+    const uint32_t round = omm_coord_get_status(s_fed.coord).round;
+    for (uint32_t i = 0; i < 3000 && omm_coord_get_status(s_fed.coord).round < round + 2; i++) {
+        CHECK_EQ(hand_poll(&h), OMM_REPLY_WAIT);
+        CHECK(!omm_coord_get_node(s_fed.coord, s_fed.of_node[1]).ready);
+        CHECK(fed_step(&s_fed));
+    }
+    CHECK_EQ(omm_coord_get_status(s_fed.coord).round, round + 2);
+    hand_close(&h);
+    fed_close(&s_fed);
+}
+
+static void set_quarantine(uint32_t node, bool is) {
+    CHECK_OK(omm_coord_quarantine(&s_fed.coord_deadline_ms, s_fed.coord, s_fed.now_ms,
+                                  s_fed.of_node[node], is));
+}
+
+/* In quarantine nothing is taken of it; and what it gave before may fail as ever. */
+static void test_node_in_quarantine(void) {
+    hand h;
+    open_with_turn(&h);
+    set_quarantine(1, true);
+    CHECK_EQ(hand_refused(&h, hand_submit(&h)), OMM_ERR_REFUSED_NOT_SELECTED);
+    set_quarantine(1, false);
+    h.s.tokens++;
+    hand_give(&h);
+    set_quarantine(1, true);
+    fed_replay(&s_fed);
+    CHECK_EQ(s_fed.failed, 1);
+    CHECK(list_says("canary: tokens"));
+    hand_close(&h);
+    fed_close(&s_fed);
+}
+
+/* Nodes that do not count have no turns: they take nobody's place, and nobody takes theirs. */
+static void test_extra_has_no_turn(void) {
+    fed_options o = members(1);
+    o.nodes = o.listed = 3;
+    o.extra[2] = true;
+    fed_open(&s_fed, &o);
+    uint32_t opened = 0;
+    for (uint32_t round = 0; round < o.rounds; round++) {
+        while (omm_coord_get_status(s_fed.coord).state != OMM_COORD_OPEN) CHECK(fed_step(&s_fed));
+        CHECK(omm_coord_get_node(s_fed.coord, s_fed.of_node[2]).selected);
+        opened += omm_coord_get_status(s_fed.coord).selected == 2;
+        while (omm_coord_get_status(s_fed.coord).state == OMM_COORD_OPEN) CHECK(fed_step(&s_fed));
+    }
+    CHECK_EQ(opened, o.rounds);
     fed_close(&s_fed);
 }
 
@@ -508,7 +773,9 @@ static void test_order(void) {
     open_quiet(true);
     for (uint32_t i = 0; i < 4; i++) hand_begin(&all[i], &s_fed, i);
     for (uint32_t i = 0; i < 4; i++) CHECK_EQ(hand_submit(&all[i]), OMM_REPLY_NEED);
+    CHECK_EQ(omm_coord_get_status(s_fed.coord).canaries_open, 4);
     for (uint32_t i = 0; i < 4; i++) CHECK_EQ(hand_put(&all[order[i]]), OMM_REPLY_WAIT);
+    CHECK_EQ(omm_coord_get_status(s_fed.coord).canaries_open, 0);
     for (uint32_t i = 0; i < 20; i++) CHECK_EQ(hand_submit(&all[1]), OMM_REPLY_WAIT);
     next_is(&all[order[0]]);
     fed_restart_coordinator(&s_fed);
@@ -523,11 +790,15 @@ static void test_order(void) {
 
 /* The run ends while one waits: it is told so, signed, and hears of the end. */
 static void test_end(void) {
-    hand h;
+    hand h, trains;
     open_quiet(false);
     hand_begin(&h, &s_fed, 1);
+    hand_begin(&trains, &s_fed, 2);
     hand_give(&h);
     for (uint32_t i = 0; i < 2; i++) s_fed.done[i] = s_fed.o.silent[i] = false;
+    while (omm_coord_get_status(s_fed.coord).state != OMM_COORD_CLOSING) CHECK(fed_step(&s_fed));
+    CHECK_EQ(hand_poll(&trains), OMM_REPLY_WAIT); /* it has worked for nothing already */
+    hand_close(&trains);
     fed_run(&s_fed);
     CHECK_EQ(omm_coord_get_status(s_fed.coord).state, OMM_COORD_CLOSED);
     CHECK_EQ(hand_verdict(&h), OMM_ERR_REFUSED_LATE);
@@ -559,6 +830,39 @@ static void test_full(void) {
     fed_close(&s_fed);
 }
 
+/* Who moves on keeps its place, however slow; of who is forgotten no byte stays. */
+static void test_slow_upload(void) {
+    static const omm_codec f16 = {.kind = OMM_CODEC_F16};
+    static hand slow, h;
+    char path[OMM_PATH_MAX];
+    found files = {0};
+    fed_options o = quiet(true);
+    o.values_cols = 40000; /* 160,010 values, each two bytes: two chunks */
+    o.up = &f16;
+    fed_open(&s_fed, &o);
+    hand_begin(&slow, &s_fed, OMM_COORD_CANDIDATES_MAX);
+    CHECK_EQ(hand_submit(&slow), OMM_REPLY_NEED);
+    s_fed.now_ms += 30000;
+    CHECK_EQ(hand_put_chunk(&slow, 0), OMM_REPLY_NEED);
+    const omm_digest id = omm_key_id(&slow.key.public_key);
+    CHECK_EQ(canary_find(s_fed.coord->canary, &id)->chunk_ms, s_fed.now_ms);
+    CHECK_OK(omm_path_join(path, s_fed.dir, "coordinator/canaries/uploads"));
+    CHECK_OK(omm_dir_walk(path, count_file, &files));
+    CHECK(files.files > 0);
+    s_fed.clock.wall_ms += 3600000;
+    for (uint32_t i = 0; i < OMM_COORD_CANDIDATES_MAX; i++) {
+        hand_open(&h, &s_fed, i);
+        CHECK_EQ(hand_enrol(&h), OMM_REPLY_WAIT);
+        hand_close(&h);
+    }
+    CHECK(!canary_find(s_fed.coord->canary, &id));
+    files.files = 0;
+    CHECK_OK(omm_dir_walk(path, count_file, &files));
+    CHECK_EQ(files.files, 0);
+    hand_close(&slow);
+    fed_close(&s_fed);
+}
+
 int main(void) {
     test_probation();
     test_no_memory();
@@ -569,11 +873,25 @@ int main(void) {
     test_by_hand();
     test_refused_manifests();
     test_copy();
+    test_false_name();
+    test_on_the_way();
+    test_another_offer(true);
+    test_another_offer(false);
+    test_lost_payload(LOST_OVER_A_RESTART);
+    test_lost_payload(LOST_WHILE_IT_WAITS);
+    test_lost_payload(DAMAGED);
+    test_replay_without_memory();
+    test_verdict_twice();
+    test_full_run();
+    test_waiting_node();
+    test_node_in_quarantine();
+    test_extra_has_no_turn();
     test_failed_key();
     test_flood();
     test_order();
     test_end();
     test_full();
+    test_slow_upload();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }

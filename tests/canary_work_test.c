@@ -12,6 +12,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { WAIT_MS = 60000, ALLOCATIONS_MAX = 200, LINES = 16 };
@@ -31,6 +32,22 @@ static void listen(void *ud, omm_log_level level, const char *line) {
     s_said.replay += is_trouble && strstr(line, " what=replay ");
     s_said.verdict += is_trouble && strstr(line, " what=verdict ");
     s_said.replays += strstr(line, " canary_replayed ") != NULL;
+}
+
+static unsigned s_timed;
+static int s_nice;
+
+static void count_replay(void *ud, uint64_t ms) {
+    (void)ud;
+    (void)ms;
+    s_timed++;
+}
+
+/* At the end of a replay it is asked in the thread that did it. */
+static uint64_t clock_ms(void *ud) {
+    (void)ud;
+    s_nice = getpriority(PRIO_PROCESS, 0);
+    return s_now_ms;
 }
 
 static void turn(canary_work *w) {
@@ -127,6 +144,8 @@ static void test_troubles(canary_work *w) {
     CHECK_EQ(s_said.replays, 2); /* the verdict that was there, and no third training */
     CHECK_EQ(waiting(), 0);
     CHECK_EQ(hand_verdict(&h), OMM_ERR_REFUSED_DIGEST);
+    CHECK_EQ(s_timed, s_said.replays); /* each is counted, and done at the lowest priority */
+    CHECK_EQ(s_nice, 19);
     hand_close(&h);
 }
 
@@ -146,8 +165,11 @@ int main(void) {
     const omm_coord_shard shards[2] = {{"one.jsonl", omm_buf_view(&text)},
                                        {"two.jsonl", omm_buf_view(&text)}};
     const omm_coord_canaries canaries = {.shards = shards, .shard_count = 2, .passes = 1};
-    const canary_work_options options = {
-        .run = omm_scenario_run_get(run), .canaries = &canaries, .clock = log.clock, .log = &log};
+    const canary_work_options options = {.run = omm_scenario_run_get(run),
+                                         .canaries = &canaries,
+                                         .clock = {.now_ms = clock_ms},
+                                         .on_replay = count_replay,
+                                         .log = &log};
     canary_work *w;
     CHECK_OK(canary_work_open(&w, &options));
     open_fed();

@@ -121,11 +121,12 @@ static omm_bytes hand_fetch(hand *h, const omm_blob *blob) {
 void hand_train(hand *h) {
     const omm_layout *layout = &h->f->run.layout;
     const omm_digest id = omm_key_id(&h->key.public_key);
-    static const uint8_t zeros[4096];
-    float start[64], values[64];
+    const size_t n = layout->value_count;
+    float *start = omm_arena_alloc(&h->arena, n, sizeof *start);
+    float *values = omm_arena_alloc(&h->arena, n, sizeof *values);
     omm_seed nonce;
     omm_encoded info;
-    CHECK(layout->value_count <= 64 && h->offer.is_canary && h->offer.selected_count == 1);
+    CHECK(start && values && h->offer.is_canary && h->offer.selected_count == 1);
     CHECK(omm_digest_equal(&h->offer.selected[0], &id));
     const omm_bytes global = hand_fetch(h, &h->offer.global);
     const omm_bytes shard = hand_fetch(h, &h->offer.canary);
@@ -133,48 +134,71 @@ void hand_train(hand *h) {
     memcpy(nonce.b, h->offer.nonce.b, sizeof nonce.b);
     const omm_seed seed = omm_training_seed(nonce.b, &id);
     const omm_seed mixed = omm_seed_derive(&seed, OMM_PURPOSE_TEST, shard);
-    for (size_t i = 0; i < layout->value_count; i++)
-        values[i] = fed_trained(start[i], &mixed, i) - start[i];
+    for (size_t i = 0; i < n; i++) values[i] = fed_trained(start[i], &mixed, i) - start[i];
     omm_buf_clear(&h->payload);
     CHECK_OK(omm_codec_encode(&h->payload, &info, &h->f->run.codec_up, layout, values));
     uint8_t *steps = omm_arena_alloc(&h->arena, 3, 8);
     for (uint64_t step = 1; step <= 3; step++) omm_put_u64(steps + 8 * (step - 1), step);
-    h->s =
-        (omm_submission){.round = h->offer.round,
-                         .nonce = h->offer.nonce,
-                         .offer_digest = h->offer_digest,
-                         .base_digest = h->offer.base_digest,
-                         .global_digest = h->offer.global.digest,
-                         .tokens = shard.size,
-                         .examples = shard.size,
-                         .steps = 3,
-                         .loss_before = 2.5f,
-                         .loss_after = 1.5f,
-                         .codec = h->offer.codec_up,
-                         .data_commitment = h->offer.canary.digest,
-                         .residual_before = omm_hash(omm_bytes_of(zeros, 4 * layout->value_count)),
-                         .residual_after = omm_hash(omm_bytes_of(zeros, 4 * layout->value_count)),
-                         .step_digests = omm_bytes_of(steps, 24)};
+    h->s = (omm_submission){.round = h->offer.round,
+                            .nonce = h->offer.nonce,
+                            .offer_digest = h->offer_digest,
+                            .base_digest = h->offer.base_digest,
+                            .global_digest = h->offer.global.digest,
+                            .tokens = shard.size,
+                            .examples = shard.size,
+                            .steps = 3,
+                            .loss_before = 2.5f,
+                            .loss_after = 1.5f,
+                            .codec = h->offer.codec_up,
+                            .data_commitment = h->offer.canary.digest,
+                            .residual_before = omm_residual_zero(n),
+                            .residual_after = omm_residual_zero(n),
+                            .step_digests = omm_bytes_of(steps, 24)};
     memcpy(h->s.run_id, h->offer.run_id, sizeof h->s.run_id);
     CHECK_OK(omm_blob_describe(&h->s.payload, &h->arena, omm_buf_view(&h->payload),
                                &info.payload_digest));
 }
 
-omm_reply_kind hand_submit(hand *h) {
+static void hand_seal(hand *h) {
     omm_buf payload;
     omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
     CHECK_OK(omm_submission_encode(&payload, &h->s));
-    const omm_reply_kind kind =
-        hand_sign(h, OMM_REQUEST_SUBMIT, OMM_CONTEXT_SUBMISSION, omm_buf_view(&payload));
+    omm_buf_clear(&h->envelope);
+    CHECK_OK(
+        omm_envelope_seal(&h->envelope, OMM_CONTEXT_SUBMISSION, omm_buf_view(&payload), &h->key));
     omm_buf_fini(&payload);
-    return kind;
+}
+
+static omm_reply_kind hand_send_sealed(hand *h, omm_bytes whole) {
+    return hand_send(h, &(omm_request){.kind = OMM_REQUEST_SUBMIT,
+                                       .envelope = omm_buf_view(&h->envelope),
+                                       .data = whole});
+}
+
+omm_reply_kind hand_submit_whole(hand *h, omm_bytes whole) {
+    hand_seal(h);
+    return hand_send_sealed(h, whole);
+}
+
+omm_reply_kind hand_submit(hand *h) {
+    return hand_submit_whole(h, (omm_bytes){0});
+}
+
+omm_reply_kind hand_submit_forged(hand *h) {
+    hand_seal(h);
+    h->envelope.data[h->envelope.size - 1] ^= 1;
+    return hand_send_sealed(h, (omm_bytes){0});
+}
+
+omm_reply_kind hand_put_chunk(hand *h, uint32_t index) {
+    return hand_send(h, &(omm_request){.kind = OMM_REQUEST_PUT,
+                                       .digest = h->s.payload.digest,
+                                       .index = index,
+                                       .data = omm_chunk_view(omm_buf_view(&h->payload), index)});
 }
 
 omm_reply_kind hand_put(hand *h) {
-    return hand_send(h, &(omm_request){.kind = OMM_REQUEST_PUT,
-                                       .digest = h->s.payload.digest,
-                                       .index = 0,
-                                       .data = omm_buf_view(&h->payload)});
+    return hand_put_chunk(h, 0);
 }
 
 omm_err hand_refused(hand *h, omm_reply_kind kind) {

@@ -35,7 +35,11 @@ omm_reply_kind hand_poll(hand *h);
 /* What an honest node answers to a canary: s and payload. */
 void hand_train(hand *h);
 omm_reply_kind hand_submit(hand *h);
-omm_reply_kind hand_put(hand *h); /* the payload's only chunk */
+omm_reply_kind hand_submit_whole(hand *h,
+                                 omm_bytes whole); /* with the payload, or what is said to be it */
+omm_reply_kind hand_submit_forged(hand *h);        /* one bit of the signature is another */
+omm_reply_kind hand_put(hand *h);                  /* the payload's only chunk */
+omm_reply_kind hand_put_chunk(hand *h, uint32_t index);
 /* The reason of the refusal that it was answered. */
 omm_err hand_refused(hand *h, omm_reply_kind kind);
 /* The verdict in the receipt; STATE: there is none yet. */
