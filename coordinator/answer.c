@@ -131,7 +131,6 @@ static omm_err pass_over(omm_coord *c, omm_bytes bytes, omm_arena *arena) {
     omm_request request;
     omm_envelope envelope;
     omm_poll poll;
-    if (bytes.size > OMM_MESSAGE_BYTES_MAX) return OMM_OK;
     OMM_TRY(omm_request_decode(&request, bytes, arena));
     if (request.kind != OMM_REQUEST_POLL) return OMM_OK;
     OMM_TRY(omm_envelope_open_as(&envelope, OMM_CONTEXT_POLL, request.envelope));
@@ -158,8 +157,7 @@ static omm_err keep_counters(omm_coord *c, const void *ud) {
     for (uint32_t i = 0; i < c->o.run->node_count; i++) {
         coord_node *n = &c->nodes[i];
         take_passed(n);
-        if (n->has_counter && n->counter_moment != COORD_BEFORE)
-            OMM_TRY(coord_store_counter(c, i, n->counter));
+        if (n->has_counter) OMM_TRY(coord_store_counter(c, i, n->counter));
     }
     return OMM_OK;
 }
@@ -257,10 +255,7 @@ omm_err coord_answer(omm_buf *reply, omm_coord *c, uint64_t now_ms, omm_bytes by
     omm_arena_init(&arena, (size_t)2 * OMM_MESSAGE_ARENA_BYTES);
     omm_request request;
     c->kept_out = COORD_ANONYMOUS;
-    omm_err err = bytes.size > OMM_MESSAGE_BYTES_MAX
-                      ? omm_raise(OMM_ERR_REFUSED_SIZE, "message: %zu bytes is over %u", bytes.size,
-                                  OMM_MESSAGE_BYTES_MAX)
-                      : omm_request_decode(&request, bytes, &request_arena);
+    omm_err err = omm_request_decode(&request, bytes, &request_arena); /* its size first */
     if (err == OMM_OK) err = answer_kind(reply, c, now_ms, &request, &arena);
     if (err == OMM_ERR_VERSION) err = OMM_ERR_REFUSED_FORMAT;
     if (coord_is_refusal(err)) {

@@ -166,9 +166,7 @@ static void begin_open(omm_coord *c, const omm_digest *nonce, const bool *chosen
     c->nonce = *nonce;
     c->offer_digest = omm_hash(omm_buf_view(&c->offer));
     c->selected_count = c->accepted_count = c->refused_count = 0;
-    c->refusals_logged = 0;
     for (size_t i = 0; i < c->o.run->node_count; i++) {
-        c->nodes[i].replaced_count = 0;
         c->nodes[i].selected = chosen[i];
         c->nodes[i].ready = c->nodes[i].offered = c->nodes[i].settled = false;
         if (chosen[i]) c->selected_count++;

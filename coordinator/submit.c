@@ -162,7 +162,7 @@ static omm_err answer_known(bool *answered, omm_buf *reply, omm_coord *c, const 
     if (!found) return OMM_OK;
     if (row.status == COORD_PENDING) {
         const coord_upload *upload = &c->nodes[row.node].upload;
-        if (!upload->active || c->state != OMM_COORD_OPEN) return OMM_OK;
+        if (!upload->active) return OMM_OK; /* the round is over, or another was announced */
         *answered = true;
         OMM_TRY(coord_upload_check_whole(&upload->submission.payload, whole));
         return coord_upload_go_on(reply, c, (uint32_t)row.node, whole, arena);

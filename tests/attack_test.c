@@ -179,6 +179,27 @@ static void copied_payload(void) {
     peer_close(&p);
 }
 
+/* One chunk for two who announced the same: the answer is the first one's, and the other asks for its own. */
+static void shared_chunk(void) {
+    peer p;
+    fed_options options = attack_options();
+    open_with_ally(&p, &options);
+    const uint32_t first = p.f.of_node[PEER] < p.f.of_node[ALLY] ? PEER : ALLY;
+    peer_fill(&p, NULL);
+    give_as(&p, first == PEER ? ALLY : PEER);
+    CHECK_EQ(p.last.kind, OMM_REPLY_NEED);
+    give_as(&p, first);
+    CHECK_EQ(p.last.kind, OMM_REPLY_NEED);
+    peer_put(&p, 0);
+    CHECK_EQ(verdict(&p), OMM_OK);
+    CHECK_EQ(omm_coord_last_node(p.f.coord), (int32_t)p.f.of_node[first]);
+    give_as(&p, first == PEER ? ALLY : PEER);
+    CHECK_EQ(verdict(&p), OMM_OK);
+    fed_run(&p.f);
+    CHECK_EQ(peer_last_round(&p).accepted_count, 3);
+    peer_close(&p);
+}
+
 /* Of what was refused nobody is told that it was copied. */
 static void copied_from_a_refused_one(void) {
     peer p;
@@ -318,6 +339,7 @@ int main(void) {
     borrowed_payload(true);
     copied_payload();
     copied_from_a_refused_one();
+    shared_chunk();
     replay_of_a_replaced_manifest();
     half_uploads();
     candidate_without_a_loss();

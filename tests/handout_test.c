@@ -136,7 +136,9 @@ static omm_err kept_out(hand *h) {
 static void check_others(void) {
     CHECK_EQ(hand_poll(&s_candidate), OMM_REPLY_OFFER);
     CHECK(s_candidate.offer.is_canary && s_candidate.offer.selected_count == 1);
+    CHECK(omm_coord_peer_stays(s_fed.coord));
     CHECK_EQ(hand_refused(&s_stranger, hand_poll(&s_stranger)), OMM_ERR_REFUSED_KEY);
+    CHECK(!omm_coord_peer_stays(s_fed.coord));
     CHECK_EQ(kept_out(&s_nodes[GONE]), OMM_ERR_REFUSED_KEY);
     CHECK_EQ(kept_out(&s_nodes[CAUGHT]), OMM_ERR_REFUSED_NOT_SELECTED);
 }

@@ -148,6 +148,23 @@ static void act_norm(peer *p) {
     peer_give(p);
 }
 
+/* The largest value that there may be is none too many. */
+static void value_at_the_limit(float value) {
+    static const omm_codec f16 = {.kind = OMM_CODEC_F16};
+    peer p;
+    float values[64] = {value};
+    bool receipt = false;
+    fed_options options = peer_options();
+    options.up = &f16;
+    peer_open(&p, &options);
+    CHECK(p.f.run.layout.value_count <= 64 && p.f.run.value_max == 1);
+    peer_until_open(&p, 0);
+    peer_fill(&p, values);
+    peer_give(&p);
+    CHECK_EQ(peer_reason_of(&p, &receipt), OMM_OK);
+    peer_close(&p);
+}
+
 /* The payload of honest values with one scale made NaN: it starts after header and indices. */
 static void act_nan(peer *p) {
     omm_buf inner;
@@ -321,10 +338,11 @@ static void in_quarantine(bool announced) {
     peer_close(&p);
 }
 
-static void replay_of_an_earlier_round(void) {
+static void replay_of_an_earlier_round(bool restart) {
     peer p;
     fed_options options = peer_options();
     options.rounds = 2;
+    options.on_disk = restart;
     peer_open(&p, &options);
     peer_until_open(&p, 0);
     peer_fill(&p, NULL);
@@ -345,6 +363,8 @@ static void replay_of_an_earlier_round(void) {
     CHECK(omm_digest_equal(&first, &again));
     /* With the new offer in hand the same bytes are a replay. */
     peer_until_open(&p, 1);
+    if (restart) fed_restart_coordinator(&p.f);
+    CHECK(omm_coord_get_node(p.f.coord, p.f.of_node[PEER]).offered);
     peer_submit(&p);
     CHECK_EQ(peer_reason_of(&p, &receipt), OMM_ERR_REFUSED_ROUND);
     CHECK(receipt);
@@ -369,11 +389,20 @@ static void until_round(peer *p, uint32_t round) {
 /* What settled nothing is no answer for ever: the same bytes are looked at anew in a later round. */
 static void rejected_in_an_earlier_round(void) {
     peer p;
+    listener l;
     bool receipt = false;
     fed_options options = peer_options();
     options.rounds = 2;
+    listener_open(&l, "submission_refused");
+    options.log = &l.log;
     peer_open(&p, &options);
     peer_until_open(&p, 0);
+    for (uint32_t i = 0; i < 70; i++) {
+        omm_buf_clear(&p.envelope);
+        CHECK_OK(omm_buf_printf(&p.envelope, "junk number %u", i));
+        peer_submit(&p);
+    }
+    CHECK_EQ(l.warnings, 64);
     peer_fill(&p, NULL);
     p.s.nonce.b[0] ^= 1;
     peer_give(&p);
@@ -383,6 +412,7 @@ static void rejected_in_an_earlier_round(void) {
     peer_submit(&p);
     CHECK_EQ(peer_reason_of(&p, &receipt), OMM_ERR_REFUSED_ROUND);
     CHECK(strstr(p.sentence, "0 is over, this is round 1"));
+    CHECK(l.lines == 72 && l.warnings == 65); /* and an operator reads the first ones of each */
     peer_close(&p);
 }
 
@@ -540,6 +570,9 @@ static void floods_leave_a_bounded_mark(void) {
     options.log = &l.log;
     peer_open(&p, &options);
     peer_until_open(&p, 0);
+    peer_fill(&p, NULL);
+    peer_seal(&p, OMM_CONTEXT_SUBMISSION, &p.f.keys[PEER]);
+    peer_submit(&p); /* an upload takes nobody's room */
     for (uint32_t i = 0; i < 300; i++) {
         peer_fill(&p, NULL);
         omm_buf_clear(&p.envelope);
@@ -594,7 +627,10 @@ int main(void) {
     not_selected();
     in_quarantine(false);
     in_quarantine(true);
-    replay_of_an_earlier_round();
+    replay_of_an_earlier_round(false);
+    replay_of_an_earlier_round(true);
+    value_at_the_limit(1);
+    value_at_the_limit(-1);
     rejected_in_an_earlier_round();
     settled_in_an_earlier_round();
     settled_over_a_restart();

@@ -79,15 +79,18 @@ static void test_late(bool announced) {
 static void test_enough_is_accept_min(void) {
     fed_options o = fed_options_default();
     peer p;
+    listener l;
     o.over_select = 1.5;
     o.accept_min = o.nodes;
     o.rounds = 1;
     o.deadline_ms = 1000000;
     o.train_ms[2] = 20000;
+    listener_open(&l, "round_void");
+    o.log = &l.log;
     peer_open(&p, &o);
     fed_run(&p.f);
     CHECK_EQ(peer_last_round(&p).accepted_count, o.nodes);
-    CHECK(!peer_last_round(&p).voided);
+    CHECK(!peer_last_round(&p).voided && l.lines == 0);
     peer_close(&p);
 }
 
@@ -316,6 +319,18 @@ static void test_extra_nodes_get_two_polls(void) {
     peer_close(&p);
 }
 
+/* Nor is anybody made to wait for them in the end. */
+static void test_extra_nodes_in_the_end(void) {
+    fed_options o = fed_options_default();
+    peer p;
+    o.rounds = 1;
+    o.extra[2] = o.silent[2] = true;
+    peer_open(&p, &o);
+    fed_run(&p.f);
+    CHECK(omm_coord_all_told(p.f.coord));
+    peer_close(&p);
+}
+
 /* After join_ms a round opens with accept_min nodes, and not with fewer; a join_ms without end has none. */
 static void test_join(uint64_t join_ms) {
     fed_options o = fed_options_default();
@@ -434,6 +449,9 @@ static void test_rollback_loss(void) {
     until_round(f, OMM_COORD_JOINING, 3);
     const double first = omm_coord_history(&count, f->coord)[0].loss;
     CHECK(count == 3 && first > status_of(f).loss);
+    const double newest = status_of(f).loss;
+    fed_restart_coordinator(f);
+    CHECK(same_bytes(&newest, &(double){status_of(f).loss}, sizeof newest));
     CHECK_EQ(roll_back(f, 0), 3);
     until_round(f, OMM_COORD_OPEN, 3);
     CHECK(same_bytes(&first, &(double){status_of(f).loss}, sizeof first));
@@ -528,6 +546,7 @@ int main(void) {
     test_quorum_without_quarantined();
     test_quorum_is_asked_again();
     test_extra_nodes_get_two_polls();
+    test_extra_nodes_in_the_end();
     test_join(1000);
     test_join(UINT64_MAX);
     test_upload();

@@ -74,10 +74,10 @@ static void restarts_and_failed_commits_do_not_matter(void) {
     }
 }
 
-/* What is not small goes in chunks, as without it: the payloads.  The first adapter is nearly all zeros and small. */
+/* What is not small goes in chunks, as without it: the payloads, and the adapter of the second round.  The first one is
+ * nearly all zeros and small. */
 static void large_ones_go_in_chunks(void) {
     fed_options options = fed_options_default();
-    options.rounds = 1;
     options.nodes = 2;
     options.values_cols = 140000;
     uint64_t messages[2];
