@@ -202,6 +202,8 @@ static void no_second_offer_for_a_round(bool restart) {
 
 /* ---- uploads without end, chunks without end ---- */
 
+#define NEEDS (4u + 64u) /* for a payload of one chunk */
+
 static void need_without_end(void) {
     victim v;
     victim_open(&v);
@@ -218,7 +220,21 @@ static void need_without_end(void) {
                       &(omm_reply){.kind = OMM_REPLY_NEED, .missing = first, .missing_count = 1});
     }
     CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL); /* given up */
-    CHECK(sent < 300);
+    CHECK_EQ(sent, 3 * NEEDS);                    /* after as many attempts as refusals have */
+    victim_close(&v);
+}
+
+/* A chunk that it does not have. */
+static void need_beyond_the_end(void) {
+    victim v;
+    victim_open(&v);
+    victim_offer_honest(&v);
+    victim_give_chunks(&v);
+    victim_work(&v);
+    static const uint32_t wrong[2] = {0, 1}; /* all of it is one chunk */
+    victim_answer(&v, &(omm_reply){.kind = OMM_REPLY_NEED, .missing = wrong, .missing_count = 2});
+    CHECK_EQ(v.action.kind, OMM_NODE_WAIT);
+    CHECK_EQ(victim_asked(&v), OMM_REQUEST_SUBMIT);
     victim_close(&v);
 }
 
@@ -346,8 +362,9 @@ static void wrong_shard(void) {
     victim_close(&v);
 }
 
-/* After a canary a submission of its own is its own, over a restart too: its verdict counts. */
-static void canary_then_own(void) {
+/* After a canary a submission of its own is its own, over a restart too: its verdict counts, and the canary was no answer to
+ * the round. */
+static void canary_then_own(bool restart) {
     victim v;
     victim_open(&v);
     const omm_bytes all = omm_bytes_str("some public data");
@@ -356,18 +373,18 @@ static void canary_then_own(void) {
     offer_canary(&v, all, &digest);
     give_shard(&v, &digest, 0, all);
     victim_work(&v);
-    victim_reopen(&v, &limits);
+    if (restart) victim_reopen(&v, &limits);
     CHECK_EQ(victim_asked(&v), OMM_REQUEST_SUBMIT);
     omm_receipt yes = victim_receipt(&v, OMM_OK);
     victim_answer_receipt(&v, &yes, &v.p.f.coordinator_key);
     CHECK_EQ(omm_node_get_status(v.node).rounds_accepted, 0);
-    victim_reopen(&v, &limits);
+    if (restart) victim_reopen(&v, &limits);
     CHECK_EQ(victim_poll(&v).rounds_seen, 0);
     victim_check_sent(&v, "canaries", 1);
     victim_offer_honest(&v);
     victim_give_chunks(&v);
     victim_work(&v);
-    victim_reopen(&v, &limits);
+    if (restart) victim_reopen(&v, &limits);
     CHECK_EQ(victim_asked(&v), OMM_REQUEST_SUBMIT);
     yes = victim_receipt(&v, OMM_OK);
     victim_answer_receipt(&v, &yes, &v.p.f.coordinator_key);
@@ -487,10 +504,12 @@ int main(void) {
     no_second_offer_for_a_round(false);
     no_second_offer_for_a_round(true);
     need_without_end();
+    need_beyond_the_end();
     wrong_chunk();
     adapter_of_other_digests();
     wrong_shard();
-    canary_then_own();
+    canary_then_own(false);
+    canary_then_own(true);
     does_not_know_whole();
     does_not_know_whole_submissions();
     adapter_with_the_offer();

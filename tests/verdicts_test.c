@@ -60,6 +60,17 @@ static omm_submission submitted_in(victim *v, uint32_t round) {
     return victim_submission(v);
 }
 
+/* What the node's owner reads of the only round. */
+static void check_history(victim *v, const char *key, const char *want) {
+    json_t *history = NULL;
+    CHECK_OK(omm_node_history(&history, v->node));
+    const json_t *rounds = json_object_get(history, "rounds");
+    CHECK_EQ(json_array_size(rounds), 1);
+    const char *text = json_string_value(json_object_get(json_array_get(rounds, 0), key));
+    CHECK(text && strcmp(text, want) == 0);
+    json_decref(history);
+}
+
 /* A verdict that its coordinator has not signed as one for this very submission is none: it is asked for again. */
 static void false_receipts(void) {
     victim v;
@@ -77,9 +88,15 @@ static void false_receipts(void) {
         CHECK_EQ(omm_node_get_status(v.node).rounds_accepted, 0);
     }
     const omm_receipt yes = victim_receipt(&v, OMM_OK);
+    const omm_digest submission = yes.submission_digest;
+    check_history(&v, "verdict", "");
     victim_answer_receipt(&v, &yes, own);
     CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL);
     CHECK_EQ(omm_node_get_status(v.node).rounds_accepted, 1);
+    char hex[OMM_DIGEST_HEX_SIZE];
+    omm_digest_hex(hex, &submission);
+    check_history(&v, "verdict", "OK");
+    check_history(&v, "submission", hex);
     victim_close(&v);
 }
 
@@ -130,21 +147,12 @@ static void residual_over_rounds(void) {
     const omm_submission fourth = submitted_in(&v, 3);
     CHECK(omm_digest_equal(&fourth.residual_before, &first.residual_before)); /* zeros */
     victim_check_sent(&v, "rounds", 4);
+    receipt = victim_receipt(&v, OMM_ERR_REFUSED_NORM);
+    victim_answer_receipt(&v, &receipt, own);
+    s_round = 1; /* refused then, and of another one the last is known alone */
+    victim_offer(&v, change_round, own);
+    CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL);
     victim_close(&v);
-}
-
-static void answer_close(victim *v, const char *run_id, omm_context context, const omm_key *key) {
-    omm_close close = {.rounds = 1};
-    omm_buf payload, envelope;
-    omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
-    omm_buf_init(&envelope, OMM_ENVELOPE_BYTES_MAX);
-    (void)snprintf(close.run_id, sizeof close.run_id, "%s", run_id);
-    CHECK_OK(omm_close_encode(&payload, &close));
-    CHECK_OK(omm_envelope_seal(&envelope, context, omm_buf_view(&payload), key));
-    CHECK_EQ(victim_asked(v), OMM_REQUEST_POLL);
-    victim_answer(v, &(omm_reply){.kind = OMM_REPLY_DONE, .envelope = omm_buf_view(&envelope)});
-    omm_buf_fini(&payload);
-    omm_buf_fini(&envelope);
 }
 
 /* Nobody but its coordinator says that a run is over, and only of the run that it is in. */
@@ -156,32 +164,21 @@ static void false_end(void) {
     const char *run_id = v.p.offer.run_id;
     victim_offer_honest(&v); /* it knows its run */
     victim_answer(&v, &(omm_reply){.kind = OMM_REPLY_REFUSED, .reason = OMM_ERR_REFUSED_ROUND});
-    answer_close(&v, run_id, OMM_CONTEXT_CLOSE, &v.p.f.keys[0]);
+    victim_answer_close(&v, run_id, OMM_CONTEXT_CLOSE, &v.p.f.keys[0]);
     CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL);
-    answer_close(&v, run_id, OMM_CONTEXT_RECEIPT, own);
+    victim_answer_close(&v, run_id, OMM_CONTEXT_RECEIPT, own);
     CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL);
-    answer_close(&v, other_run, OMM_CONTEXT_CLOSE, own);
+    victim_answer_close(&v, other_run, OMM_CONTEXT_CLOSE, own);
     CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL);
     const omm_node_limits limits = omm_node_limits_default();
     victim_reopen(&v, &limits); /* and nothing of it was kept */
     CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL);
-    answer_close(&v, run_id, OMM_CONTEXT_CLOSE, own);
+    victim_answer_close(&v, run_id, OMM_CONTEXT_CLOSE, own);
     CHECK_EQ(v.action.kind, OMM_NODE_DONE);
     victim_close(&v);
 }
 
 /* ---- somebody on the way ---- */
-
-/* What the node's owner reads of the only round. */
-static void check_verdict(victim *v, const char *want) {
-    json_t *history = NULL;
-    CHECK_OK(omm_node_history(&history, v->node));
-    const json_t *rounds = json_object_get(history, "rounds");
-    CHECK_EQ(json_array_size(rounds), 1);
-    const char *verdict = json_string_value(json_object_get(json_array_get(rounds, 0), "verdict"));
-    CHECK(verdict && strcmp(verdict, want) == 0);
-    json_decref(history);
-}
 
 /* Refusals without a signature: the submission is tried again, and given up after a while, for good and over a restart.
  * The next one has as many attempts. */
@@ -195,7 +192,7 @@ static void unsigned_refusals(void) {
         victim_offer_honest(&v);
         victim_give_chunks(&v);
         victim_work(&v);
-        check_verdict(&v, "");
+        check_history(&v, "verdict", "");
         uint32_t tries = 0;
         for (; victim_asked(&v) == OMM_REQUEST_SUBMIT; tries++) {
             CHECK(tries < 10);
@@ -203,10 +200,35 @@ static void unsigned_refusals(void) {
             CHECK_EQ(v.action.until_ms - v.now_ms, tries == 0 ? 250 : 5000);
         }
         CHECK_EQ(tries, 3);
-        check_verdict(&v, "none");
+        check_history(&v, "verdict", "none");
     }
     victim_reopen(&v, &limits);
     CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL);
+    victim_close(&v);
+}
+
+/* Two refusals without a signature and then a verdict: the next submission has all its attempts again, and nobody reads any
+ * more why the round before was left. */
+static void verdict_between_refusals(void) {
+    victim v;
+    victim_open(&v);
+    const omm_reply no = {
+        .kind = OMM_REPLY_REFUSED, .reason = OMM_ERR_REFUSED_NORM, .sentence = "says nobody"};
+    victim_offer_honest(&v);
+    victim_answer(&v, &no); /* its question for a chunk */
+    CHECK(strcmp(omm_node_get_status(v.node).left, "says nobody") == 0);
+    for (uint32_t round = 0; round < 2; round++) {
+        (void)submitted_in(&v, round);
+        for (int i = 0; i < 2; i++) {
+            victim_answer(&v, &no);
+            CHECK_EQ(victim_asked(&v), OMM_REQUEST_SUBMIT);
+        }
+        omm_receipt yes = victim_receipt(&v, OMM_OK);
+        yes.round = round;
+        victim_answer_receipt(&v, &yes, &v.p.f.coordinator_key);
+        CHECK(!omm_node_get_status(v.node).left[0]);
+        CHECK_EQ(omm_node_get_status(v.node).rounds_accepted, round + 1);
+    }
     victim_close(&v);
 }
 
@@ -221,9 +243,9 @@ static void refuse_key(victim *v, const char *sentence) {
                                   .sentence = sentence});
 }
 
-/* Not in yet, it asks to be, and gets this for an answer. */
-static void challenge(victim *v, uint32_t bits, const char *run_id, omm_context context,
-                      const omm_key *key) {
+/* What it gets for an answer when it asks to be let in. */
+static void answer_challenge(victim *v, uint32_t bits, const char *run_id, omm_context context,
+                             const omm_key *key) {
     omm_challenge challenge = {.seed = {{7}}, .bits = bits};
     omm_buf payload, envelope;
     omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
@@ -231,12 +253,18 @@ static void challenge(victim *v, uint32_t bits, const char *run_id, omm_context 
     (void)snprintf(challenge.run_id, sizeof challenge.run_id, "%s", run_id);
     CHECK_OK(omm_challenge_encode(&payload, &challenge));
     CHECK_OK(omm_envelope_seal(&envelope, context, omm_buf_view(&payload), key));
-    refuse_key(v, "not enrolled");
     CHECK_EQ(victim_asked(v), OMM_REQUEST_ENROL);
     victim_answer(v,
                   &(omm_reply){.kind = OMM_REPLY_CHALLENGE, .envelope = omm_buf_view(&envelope)});
     omm_buf_fini(&payload);
     omm_buf_fini(&envelope);
+}
+
+/* Not in yet, it asks to be. */
+static void challenge(victim *v, uint32_t bits, const char *run_id, omm_context context,
+                      const omm_key *key) {
+    refuse_key(v, "not enrolled");
+    answer_challenge(v, bits, run_id, context, key);
 }
 
 static void challenge_honest(victim *v, uint32_t bits) {
@@ -296,7 +324,24 @@ static void work_in_vain(void) {
                                        .reason = OMM_ERR_REFUSED_WORK,
                                        .sentence = "challenge: unknown"});
         check_no_work(&v, "challenge: unknown");
+        refuse_key(&v, "not enrolled"); /* to be read still while it asks again, and then hears: */
+        CHECK(strcmp(omm_node_get_status(v.node).refused, "challenge: unknown") == 0);
+        CHECK_EQ(victim_asked(&v), OMM_REQUEST_ENROL);
+        victim_answer(&v, &(omm_reply){.kind = OMM_REPLY_WAIT, .retry_ms = 1});
     }
+    victim_close(&v);
+}
+
+/* Work for work: a challenge in answer to what was done is not taken, or it would never end. */
+static void work_without_end(void) {
+    victim v;
+    victim_open(&v);
+    challenge_honest(&v, WORK_BITS);
+    CHECK_OK(omm_node_work(v.node, NULL));
+    victim_step(&v, OMM_NODE_WORK_DONE, (omm_bytes){0});
+    answer_challenge(&v, WORK_BITS, v.p.offer.run_id, OMM_CONTEXT_CHALLENGE,
+                     &v.p.f.coordinator_key);
+    check_no_work(&v, "not an answer to it");
     victim_close(&v);
 }
 
@@ -464,8 +509,10 @@ int main(void) {
     chunks_asked_for_again();
     false_end();
     unsigned_refusals();
+    verdict_between_refusals();
     work_not_done();
     work_in_vain();
+    work_without_end();
     work_stopped();
     not_let_in();
     kept_out();

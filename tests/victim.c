@@ -38,12 +38,9 @@ void victim_answer(victim *v, const omm_reply *reply) {
     omm_buf_fini(&bytes);
 }
 
-void victim_open_as(victim *v, bool whole) {
+void victim_open_with(victim *v, const fed_options *options) {
     memset(v, 0, sizeof *v);
-    fed_options options = peer_options();
-    options.on_disk = true;
-    options.whole = whole;
-    peer_open(&v->p, &options);
+    peer_open(&v->p, options);
     peer_until_open(&v->p, 0);
     omm_buf_init(&v->offer, OMM_ENVELOPE_BYTES_MAX);
     CHECK_OK(omm_buf_append(&v->offer, v->p.last.envelope.data, v->p.last.envelope.size));
@@ -52,8 +49,21 @@ void victim_open_as(victim *v, bool whole) {
     victim_step(v, OMM_NODE_TICK, (omm_bytes){0});
 }
 
+fed_options victim_fed_options(void) {
+    fed_options options = peer_options();
+    options.on_disk = true;
+    return options;
+}
+
 void victim_open(victim *v) {
-    victim_open_as(v, false);
+    const fed_options options = victim_fed_options();
+    victim_open_with(v, &options);
+}
+
+void victim_open_as(victim *v, bool whole) {
+    fed_options options = victim_fed_options();
+    options.whole = whole;
+    victim_open_with(v, &options);
 }
 
 omm_node_options victim_options(victim *v, const omm_node_limits *limits) {
@@ -109,16 +119,18 @@ void victim_offer_honest(victim *v) {
     victim_answer(v, &(omm_reply){.kind = OMM_REPLY_OFFER, .envelope = omm_buf_view(&v->offer)});
 }
 
+void victim_give_chunk(victim *v) {
+    omm_buf reply;
+    CHECK_EQ(victim_asked(v), OMM_REQUEST_GET);
+    omm_buf_init(&reply, OMM_MESSAGE_BYTES_MAX);
+    fed_send(&v->p.f, &reply, v->action.request);
+    victim_step(v, OMM_NODE_REPLY, omm_buf_view(&reply));
+    omm_buf_fini(&reply);
+}
+
 /* The global adapter, from the real coordinator. */
 void victim_give_chunks(victim *v) {
-    while (victim_asked(v) == OMM_REQUEST_GET) {
-        omm_buf reply;
-        omm_buf_init(&reply, OMM_MESSAGE_BYTES_MAX);
-        fed_send(&v->p.f, &reply, v->action.request);
-        victim_step(v, OMM_NODE_REPLY, omm_buf_view(&reply));
-        omm_buf_fini(&reply);
-        if (v->action.kind == OMM_NODE_WORK) return;
-    }
+    while (v->action.kind != OMM_NODE_WORK) victim_give_chunk(v);
 }
 
 void victim_work(victim *v) {
@@ -157,6 +169,20 @@ void victim_answer_receipt_as(victim *v, const omm_receipt *receipt, omm_context
 
 void victim_answer_receipt(victim *v, const omm_receipt *receipt, const omm_key *key) {
     victim_answer_receipt_as(v, receipt, OMM_CONTEXT_RECEIPT, key);
+}
+
+void victim_answer_close(victim *v, const char *run_id, omm_context context, const omm_key *key) {
+    omm_close close = {.rounds = 1};
+    omm_buf payload, envelope;
+    omm_buf_init(&payload, OMM_ENVELOPE_BYTES_MAX);
+    omm_buf_init(&envelope, OMM_ENVELOPE_BYTES_MAX);
+    (void)snprintf(close.run_id, sizeof close.run_id, "%s", run_id);
+    CHECK_OK(omm_close_encode(&payload, &close));
+    CHECK_OK(omm_envelope_seal(&envelope, context, omm_buf_view(&payload), key));
+    CHECK_EQ(victim_asked(v), OMM_REQUEST_POLL);
+    victim_answer(v, &(omm_reply){.kind = OMM_REPLY_DONE, .envelope = omm_buf_view(&envelope)});
+    omm_buf_fini(&payload);
+    omm_buf_fini(&envelope);
 }
 
 void victim_refuse(victim *v) {

@@ -18,6 +18,9 @@ typedef struct victim {
 /* Of one round, with an offer that waits for it. */
 void victim_open(victim *v);
 void victim_open_as(victim *v, bool whole);
+void victim_open_with(victim *v, const fed_options *options);
+/* What the others use, to be changed for it. */
+fed_options victim_fed_options(void);
 void victim_close(victim *v);
 /* For victim_reopen_as; the state folder is its own. */
 omm_node_options victim_options(victim *v, const omm_node_limits *limits);
@@ -38,7 +41,8 @@ void victim_offer_signed(victim *v, void (*change)(omm_offer *offer), omm_contex
                          const omm_key *key);
 void victim_offer(victim *v, void (*change)(omm_offer *offer), const omm_key *key);
 void victim_offer_honest(victim *v);
-/* The global adapter, from the real coordinator. */
+/* The global adapter, from the real coordinator: what it asks for next; all. */
+void victim_give_chunk(victim *v);
 void victim_give_chunks(victim *v);
 /* It trains, and has a submission to send. */
 void victim_work(victim *v);
@@ -48,6 +52,8 @@ void victim_answer_receipt_as(victim *v, const omm_receipt *receipt, omm_context
                               const omm_key *key);
 void victim_answer_receipt(victim *v, const omm_receipt *receipt, const omm_key *key);
 void victim_refuse(victim *v);
+/* Its poll: this run is over. */
+void victim_answer_close(victim *v, const char *run_id, omm_context context, const omm_key *key);
 
 /* ---- it says ---- */
 

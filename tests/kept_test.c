@@ -1,0 +1,364 @@
+/* kept_test.c - what a node keeps, and what it makes of that later: the end of its run, checkpoints, half a download, receipts;
+ * and that an event which failed for want of memory is taken when it comes again, with nothing of it lost. */
+#include "internal.h"
+#include "victim.h"
+
+#include "omm/mem.h"
+#include "omm/node_history.h"
+#include "omm_test.h"
+
+#include <string.h>
+
+static const char s_other_run[] = "0123456789abcdef0123456789abcdef";
+static const omm_reply s_no = {
+    .kind = OMM_REPLY_REFUSED, .reason = OMM_ERR_REFUSED_ROUND, .sentence = "round: over"};
+
+static void change_run(omm_offer *o) {
+    memset(o->run_id, 'a', sizeof o->run_id - 1);
+}
+
+static omm_err step(victim *v, const omm_node_event *event) {
+    return omm_node_step(&v->action, v->node, v->now_ms, event);
+}
+
+/* ---- the end of the run, and which run it is ---- */
+
+static bool is_over(const victim *v) {
+    return omm_node_get_status(v->node).is_over;
+}
+
+static void close_run(victim *v, const char *run_id) {
+    victim_answer_close(v, run_id, OMM_CONTEXT_CLOSE, &v->p.f.coordinator_key);
+    CHECK_EQ(v->action.kind, OMM_NODE_DONE);
+}
+
+/* Started again: it ends, if it has not ended yet. */
+static void ends_again(victim *v, const char *owners_run, bool ends) {
+    const omm_node_limits limits = omm_node_limits_default();
+    omm_node_options options = victim_options(v, &limits);
+    options.run_id = owners_run;
+    victim_reopen_as(v, &options);
+    CHECK_EQ(v->action.kind, ends ? OMM_NODE_DONE : OMM_NODE_SEND);
+}
+
+/* Killed when it had heard of the end, it ends.  When it has ended it asks for the coordinator's next run, unless its owner named
+ * this one; and is over until an answer speaks of a next one. */
+static void end_is_kept(void) {
+    victim v;
+    victim_open(&v);
+    const char *run_id = v.p.offer.run_id;
+    victim_offer_honest(&v); /* it knows its run */
+    victim_answer(&v, &s_no);
+    close_run(&v, run_id);
+    ends_again(&v, NULL, true);
+    CHECK(is_over(&v));
+    CHECK_OK(omm_node_ended(v.node));
+    ends_again(&v, run_id, true);
+    ends_again(&v, s_other_run, false);
+    CHECK(!is_over(&v));
+    ends_again(&v, NULL, false);
+    CHECK(is_over(&v));
+    victim_answer(&v, &(omm_reply){.kind = OMM_REPLY_REFUSED, .reason = OMM_ERR_REFUSED_DUPLICATE});
+    CHECK(is_over(&v));
+    victim_until_active(&v);
+    victim_answer(&v, &(omm_reply){.kind = OMM_REPLY_WAIT, .retry_ms = 1});
+    CHECK(!is_over(&v));
+    ends_again(&v, NULL, false);
+    CHECK(is_over(&v));
+    victim_answer(&v, &s_no); /* of a run that it does not know any more */
+    CHECK(!is_over(&v));
+    victim_offer(&v, change_run, &v.p.f.coordinator_key);
+    victim_answer(&v, &s_no);
+    close_run(&v, omm_node_get_status(v.node).run_id);
+    ends_again(&v, NULL, true); /* it has not ended for this one */
+    victim_close(&v);
+}
+
+/* The run of its owner's file is asked for whatever it was in, and as often as it is refused; else what is over is forgotten. */
+static void run_of_its_owner(void) {
+    victim v;
+    omm_node *node = NULL;
+    victim_open(&v);
+    victim_offer_honest(&v);
+    victim_give_chunks(&v);
+    victim_work(&v);
+    const omm_receipt yes = victim_receipt(&v, OMM_OK);
+    victim_answer_receipt(&v, &yes, &v.p.f.coordinator_key);
+    CHECK_EQ(victim_poll(&v).rounds_seen, 1);
+    const omm_node_limits limits = omm_node_limits_default();
+    omm_node_options options = victim_options(&v, &limits);
+    options.run_id = s_other_run;
+    victim_reopen_as(&v, &options);
+    for (int i = 0; i < 2; i++) {
+        const omm_poll poll = victim_poll(&v);
+        CHECK(poll.rounds_seen == 0 && strcmp(poll.run_id, s_other_run) == 0);
+        victim_answer(&v, &s_no);
+    }
+    victim_reopen(&v, &limits);
+    CHECK(strcmp(victim_poll(&v).run_id, v.p.offer.run_id) == 0);
+    victim_answer(&v, &s_no);
+    CHECK(strcmp(victim_poll(&v).run_id, "") == 0);
+    omm_node_close(v.node);
+    v.node = v.p.f.nodes[PEER] = NULL;
+    options.run_id = "0123456789abcdef";
+    CHECK_ERR(omm_node_open(&node, &options), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), "0123456789abcdef is not 32 hex digits"));
+    victim_close(&v);
+}
+
+/* ---- checkpoints ---- */
+
+static struct {
+    char found[16]; /* the checkpoint that the training was given */
+    const char *left;
+} s_training;
+
+static omm_err train_and_leave(omm_training *api, omm_training_result *out, float *values,
+                               omm_buf *step_digests, const omm_training_job *job,
+                               const struct omm_compute *compute) {
+    (void)api, (void)out, (void)step_digests, (void)compute;
+    values[0] = job->start[0]; /* half of the work */
+    CHECK(job->checkpoint.size < sizeof s_training.found);
+    memset(s_training.found, 0, sizeof s_training.found);
+    if (job->checkpoint.size > 0)
+        memcpy(s_training.found, job->checkpoint.data, job->checkpoint.size);
+    CHECK_OK(job->save(job->ud, omm_bytes_str(s_training.left), 1));
+    return omm_raise(OMM_ERR_CANCELLED, "stopped");
+}
+
+static omm_err work_left(victim *v) {
+    const omm_err err = omm_node_work(v->node, NULL);
+    CHECK_OK(step(v, &(omm_node_event){.kind = OMM_NODE_WORK_DONE, .work = err}));
+    return err;
+}
+
+static void leaves_training(victim *v, const char *finds, const char *leaves) {
+    s_training.left = leaves;
+    CHECK_EQ(v->action.kind, OMM_NODE_WORK);
+    CHECK_ERR(work_left(v), OMM_ERR_CANCELLED);
+    CHECK(strcmp(s_training.found, finds) == 0);
+    CHECK(strcmp(omm_node_get_status(v->node).left, omm_err_text(OMM_ERR_CANCELLED)) == 0);
+}
+
+static const omm_bytes s_shard = {(const uint8_t *)"public data", 11};
+static omm_digest s_shard_digest, s_selected;
+static void change_canary(omm_offer *o) {
+    s_shard_digest = omm_hash(s_shard);
+    o->selected = &s_selected;
+    o->selected_count = 1;
+    o->is_canary = true;
+    o->canary = (omm_blob){.digest = s_shard_digest,
+                           .canonical = s_shard_digest,
+                           .size = s_shard.size,
+                           .chunk_digests = &s_shard_digest,
+                           .chunk_count = 1};
+}
+static void change_deadline(omm_offer *o) {
+    o->deadline_ms++;
+}
+
+static void leaves_own(victim *v, const char *finds, const char *leaves) {
+    victim_offer_honest(v);
+    victim_give_chunks(v);
+    leaves_training(v, finds, leaves);
+}
+
+static void leaves_canary(victim *v, const char *finds, const char *leaves) {
+    victim_offer(v, change_canary, &v->p.f.coordinator_key);
+    victim_give_chunk(v);
+    CHECK_EQ(victim_asked(v), OMM_REQUEST_GET);
+    victim_answer(v,
+                  &(omm_reply){.kind = OMM_REPLY_CHUNK, .digest = s_shard_digest, .data = s_shard});
+    leaves_training(v, finds, leaves);
+}
+
+/* A training goes on from its own checkpoint: not from that of a canary between, nor from that of another offer. */
+static void checkpoints(void) {
+    const omm_node_limits limits = omm_node_limits_default();
+    victim v;
+    victim_open(&v);
+    v.p.f.training[PEER]->run = train_and_leave;
+    s_selected = v.p.f.run_nodes[v.p.f.of_node[PEER]].id;
+    leaves_own(&v, "", "own");
+    leaves_canary(&v, "", "public");
+    leaves_own(&v, "own", "own, longer");
+    victim_reopen(&v, &limits);
+    leaves_canary(&v, "public", "public, longer");
+    leaves_own(&v, "own, longer", "own");
+    victim_offer(&v, change_deadline, &v.p.f.coordinator_key);
+    victim_give_chunks(&v);
+    leaves_training(&v, "", "of another");
+    leaves_own(&v, "", "own");
+    victim_close(&v);
+}
+
+/* ---- half a download ---- */
+
+#define CHUNKS 4u
+
+/* An adapter of several chunks. */
+static void open_large(victim *v) {
+    static const omm_codec plain = {.kind = OMM_CODEC_NONE};
+    fed_options options = victim_fed_options();
+    options.values_cols = 55000;
+    options.is_plain = true;
+    options.down = &plain;
+    victim_open_with(v, &options);
+    CHECK_EQ(v->p.offer.global.chunk_count, CHUNKS);
+}
+
+static void goes_on_at(victim *v, uint32_t index) {
+    omm_request request;
+    victim_offer_honest(v);
+    CHECK_EQ(victim_asked(v), OMM_REQUEST_GET);
+    CHECK_OK(omm_request_decode(&request, v->action.request, &v->p.arena));
+    CHECK_EQ(request.index, index);
+}
+
+/* The round is left, and offered again. */
+static void goes_on_again_at(victim *v, uint32_t index) {
+    victim_answer(v, &s_no);
+    goes_on_at(v, index);
+}
+
+static bool is_kept(victim *v, const char *name) {
+    omm_buf value;
+    bool found = false;
+    omm_buf_init(&value, 2 * (size_t)OMM_CHUNK_BYTES);
+    CHECK_OK(node_keep_get(&found, &value, v->node, name));
+    omm_buf_fini(&value);
+    return found;
+}
+
+static void change_global_digest(omm_offer *o) {
+    o->global.digest.b[0] ^= 1;
+}
+
+/* It goes on behind the chunks that are here and right, over a restart too; what is kept of another adapter goes. */
+static void half_a_download(void) {
+    static uint8_t wrong[OMM_CHUNK_BYTES + 1];
+    const omm_node_limits limits = omm_node_limits_default();
+    victim v;
+    memset(wrong, 1, sizeof wrong);
+    open_large(&v);
+    goes_on_at(&v, 0);
+    victim_give_chunk(&v);
+    victim_give_chunk(&v);
+    goes_on_again_at(&v, 2);
+    victim_reopen(&v, &limits);
+    goes_on_at(&v, 2);
+    victim_give_chunk(&v);
+    goes_on_again_at(&v, 3);
+    CHECK_OK(node_keep_put(v.node, "global/1", omm_bytes_of(wrong, OMM_CHUNK_BYTES)));
+    goes_on_again_at(&v, 1);
+    CHECK_OK(node_keep_put(v.node, "global/0", omm_bytes_of(wrong, OMM_CHUNK_BYTES + 1)));
+    goes_on_again_at(&v, 0);
+    victim_answer(&v, &s_no);
+    victim_offer(&v, change_global_digest, &v.p.f.coordinator_key);
+    CHECK_EQ(victim_asked(&v), OMM_REQUEST_GET);
+    CHECK(!is_kept(&v, "global/0") && !is_kept(&v, "global/2"));
+    goes_on_again_at(&v, 0);
+    victim_give_chunks(&v);
+    victim_work(&v);
+    CHECK(!is_kept(&v, "global/0") && !is_kept(&v, "global"));
+    victim_close(&v);
+}
+
+/* ---- receipts, and what was not sent ---- */
+
+static bool is_sent(const victim *v) {
+    json_t *history = NULL;
+    CHECK_OK(omm_node_history(&history, v->node));
+    const json_t *round = json_array_get(json_object_get(history, "rounds"), 0);
+    const bool is = json_is_true(json_object_get(round, "sent"));
+    json_decref(history);
+    return is;
+}
+
+/* Every verdict as it was signed: an accepted one that is not in the bundle is a proof.  And a submission that is made for its
+ * owner to look at is none that was sent. */
+static void receipts(void) {
+    victim v;
+    char name[128];
+    victim_open(&v);
+    const omm_node_limits limits = omm_node_limits_default();
+    omm_node_options options = victim_options(&v, &limits);
+    options.is_dry = true;
+    victim_reopen_as(&v, &options);
+    victim_offer_honest(&v);
+    victim_give_chunks(&v);
+    victim_work(&v);
+    CHECK(!is_sent(&v));
+    victim_reopen(&v, &limits);
+    CHECK_EQ(victim_asked(&v), OMM_REQUEST_SUBMIT);
+    CHECK(is_sent(&v));
+    (void)snprintf(name, sizeof name, "receipt/%s/%u", v.p.offer.run_id, v.p.offer.round);
+    CHECK(!is_kept(&v, name));
+    victim_refuse(&v);
+    CHECK(is_kept(&v, name));
+    victim_close(&v);
+}
+
+/* ---- events that fail, late ones, and none ---- */
+
+/* Without memory the event is not taken, and is when it comes again. */
+static void taken_when_it_comes_again(victim *v, const omm_node_event *event) {
+    omm_mem_fail_nth(1);
+    const omm_err err = step(v, event);
+    omm_mem_fail_nth(0);
+    CHECK_ERR(err, OMM_ERR_NOMEM);
+    CHECK_OK(step(v, event));
+}
+
+static void no_memory(void) {
+    victim v;
+    omm_buf bytes;
+    victim_open(&v);
+    omm_buf_init(&bytes, OMM_MESSAGE_BYTES_MAX);
+    CHECK_OK(omm_reply_encode(&bytes, &(omm_reply){.kind = OMM_REPLY_WAIT, .retry_ms = 77}));
+    CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL);
+    const omm_node_event wait = {.kind = OMM_NODE_REPLY, .reply = omm_buf_view(&bytes)};
+    taken_when_it_comes_again(&v, &wait);
+    CHECK_EQ(v.action.kind, OMM_NODE_WAIT);
+    CHECK_EQ(v.action.until_ms - v.now_ms, 77);
+    victim_offer_honest(&v);
+    victim_give_chunks(&v);
+    CHECK_OK(omm_node_work(v.node, NULL));
+    taken_when_it_comes_again(&v, &(omm_node_event){.kind = OMM_NODE_WORK_DONE});
+    CHECK_EQ(victim_asked(&v), OMM_REQUEST_SUBMIT);
+    omm_buf_fini(&bytes);
+    victim_close(&v);
+}
+
+/* An answer after its question was given up changes nothing; and who says that it has trained, and has not, leaves the round. */
+static void not_asked_for(void) {
+    victim v;
+    omm_buf bytes;
+    victim_open(&v);
+    omm_buf_init(&bytes, OMM_MESSAGE_BYTES_MAX);
+    CHECK_OK(omm_reply_encode(&bytes, &(omm_reply){.kind = OMM_REPLY_WAIT, .retry_ms = 100000}));
+    CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL);
+    victim_step(&v, OMM_NODE_SEND_FAILED, (omm_bytes){0});
+    victim_step(&v, OMM_NODE_REPLY, omm_buf_view(&bytes));
+    CHECK_EQ(v.action.kind, OMM_NODE_WAIT);
+    CHECK(v.action.until_ms - v.now_ms < 1000);
+    victim_offer_honest(&v);
+    victim_give_chunks(&v);
+    victim_step(&v, OMM_NODE_WORK_DONE, (omm_bytes){0});
+    CHECK(strstr(omm_node_get_status(v.node).left, "training did not run"));
+    CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL);
+    omm_buf_fini(&bytes);
+    victim_close(&v);
+}
+
+int main(void) {
+    end_is_kept();
+    run_of_its_owner();
+    checkpoints();
+    half_a_download();
+    receipts();
+    no_memory();
+    not_asked_for();
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}
