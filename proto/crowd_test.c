@@ -318,6 +318,18 @@ static void test_networks(void) {
     peers_fini(&table);
 }
 
+/* The same port again, and nothing had come from the first: that one is over, and has no place any more. */
+static void test_same_port(void) {
+    peers table = {0};
+    const omm_server_options options = with_limits(6, 6);
+    const struct sockaddr_storage from = address_of("203.0.113.9", 5);
+    for (unsigned i = 0; i < 3; i++) {
+        CHECK(peers_arrive(&table, 1 << 20, &from, &options, 1));
+        CHECK_EQ(table.count, 1);
+    }
+    peers_fini(&table);
+}
+
 /* Who comes and who goes, in any order, is found by its pipe and by no other. */
 static void test_pipes(void) {
     enum { ALL = 40, SOCKET = 1000 };
@@ -398,9 +410,10 @@ static void test_owners(void) {
 /* Turned away in the middle of a flood: not before it is quiet, or has been loud for long enough, is it shut. */
 static void test_loud(void) {
     enum { TURNED_MS = 50000 };
-    peer items[2] = {{0}};
-    int pipes[2] = {1, 2};
-    peers table = {.items = items, .pipes = pipes, .count = 2};
+    peer items[3] = {{0}};
+    int pipes[3] = {1, 2, 3};
+    peers table = {.items = items, .pipes = pipes, .count = 3};
+    items[2] = (peer){.pipe = 3, .fd = 1 << 20, .is_trusted = true}; /* not turned away at all */
     for (unsigned i = 0; i < 2; i++) {
         items[i] = (peer){.pipe = pipes[i], .fd = 1 << 20, .owner = OMM_OWNER_NONE};
         items[i].has_spoken = true;
@@ -447,6 +460,11 @@ static void test_never_quiet(void) {
     CHECK_EQ(send(fd, HELLO, HELLO_BYTES, MSG_NOSIGNAL), (int64_t)HELLO_BYTES);
     speak_until(server, fd, 3);
     wait_turned(server, OMM_TURNED_AHEAD, 1);
+    omm_exchange *first;
+    omm_bytes got;
+    CHECK_OK(omm_server_receive(&first, &got, server, WAIT_MS));
+    CHECK_OK(omm_exchange_reply(first, omm_bytes_str("to nobody")));
+    CHECK_EQ(counts(server).messages_out, 0); /* nothing goes out while nng ends it */
     for (unsigned ms = 0; ms < PEERS_LOUD_MS; ms += STEP_MS) {
         speak_until(server, fd, counts(server).messages_in + 2);
         CHECK_EQ(counts(server).connections, 1); /* nng must not end it now */
@@ -458,13 +476,14 @@ static void test_never_quiet(void) {
         usleep(10000);
     }
     CHECK_EQ(counts(server).connections, 0);
-    CHECK_EQ(counts(server).queued, 1); /* its first question, and no other */
+    CHECK_EQ(counts(server).queued, 0); /* nothing after its first question */
     close(fd);
     omm_server_close(server);
 }
 
 int main(void) {
     test_networks();
+    test_same_port();
     test_pipes();
     test_no_memory();
     test_owners();

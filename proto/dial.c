@@ -12,18 +12,20 @@
 
 #include <stdio.h>
 
-/* nng buries connections on a thread of its own, which holds no lock of nng's here, and may be late: one that was
- * left is not taken for the one that came after it. */
-static void on_pipe(nng_pipe pipe, nng_pipe_ev event, void *arg) {
-    dial *d = arg;
-    const int id = nng_pipe_id(pipe);
-    const bool is_new = event == NNG_PIPE_EV_ADD_PRE;
-    if (!is_new) nng_dialer_close(nng_pipe_dialer(pipe));
+void dial_note(dial *d, int pipe, bool is_new) {
     pthread_mutex_lock(&d->mutex);
-    if (is_new) d->pipe = id;
-    if (!is_new && d->pipe == id) d->pipe = 0;
+    if (is_new) d->pipe = pipe;
+    if (!is_new && d->pipe == pipe) d->pipe = 0;
     pthread_cond_broadcast(&d->changed);
     pthread_mutex_unlock(&d->mutex);
+}
+
+/* nng buries connections on a thread of its own, which holds no lock of nng's here. */
+static void on_pipe(nng_pipe pipe, nng_pipe_ev event, void *arg) {
+    dial *d = arg;
+    const bool is_new = event == NNG_PIPE_EV_ADD_PRE;
+    if (!is_new) nng_dialer_close(nng_pipe_dialer(pipe));
+    dial_note(d, nng_pipe_id(pipe), is_new);
 }
 
 static int make_dialer(dial *d) {
@@ -32,14 +34,17 @@ static int make_dialer(dial *d) {
     return result;
 }
 
-/* With the lock held; false: stopped meanwhile. */
-static bool wait_before_dialling(dial *d) {
-    const omm_seed chance = omm_seed_random();
+uint64_t dial_wait_ms(const dial *d, uint16_t chance) {
     uint64_t ms = d->min_ms;
     for (uint32_t i = 1; i < d->failures && ms < d->max_ms; i++) ms *= 2;
     if (ms > d->max_ms) ms = d->max_ms;
-    ms -= (ms * (omm_get_u32(chance.b) >> 16) >> 16) * 3 / 4;
-    const glue_deadline until = glue_deadline_in(ms);
+    return ms - (ms * chance >> 16) * 3 / 4;
+}
+
+/* With the lock held; false: stopped meanwhile. */
+static bool wait_before_dialling(dial *d) {
+    const omm_seed chance = omm_seed_random();
+    const glue_deadline until = glue_deadline_in(dial_wait_ms(d, omm_get_u16(chance.b)));
     while (!d->is_stopping && glue_wait(&d->changed, &d->mutex, &until)) {
     }
     return !d->is_stopping;

@@ -43,4 +43,12 @@ void dial_renew(dial *d);
 /* *is_up: there is a connection; else the result is nng's word on the last attempt, 0 before one has ended. */
 int dial_why(bool *is_up, dial *d);
 
+/* ---- its parts, for tests ---- */
+
+/* nng's word on a connection: it is there, or it is gone.  It may be late: the end of one that was left is not that of
+ * the one after it. */
+void dial_note(dial *d, int pipe, bool is_new);
+/* How long it waits now: by `chance` from a quarter (nearly, at 65,535) to all (at 0).  With the lock held. */
+uint64_t dial_wait_ms(const dial *d, uint16_t chance);
+
 #endif

@@ -261,6 +261,75 @@ static void test_deaf(const char *kind) {
     close_place(&p);
 }
 
+/* One question: true when it was answered, false when the connection was ended instead. */
+static bool is_answered(deaf *d, const place *p, char kind) {
+    const uint64_t ended = turned(p), answers = counts(p).messages_out;
+    const uint64_t end = milliseconds() + WAIT_MS;
+    if (!pipeline(d, kind, 1)) return false;
+    while (counts(p).messages_out == answers && turned(p) == ended) {
+        CHECK(milliseconds() < end);
+        usleep(500);
+    }
+    return counts(p).messages_out > answers;
+}
+
+/* Who does not read has three answers that wait, and the next question ends it: not the one before, and not the one after.
+ * Again where this took so long that it was ended for want of reading. */
+static void test_unread(void) {
+    enum { ATTEMPTS = 10, WAIT_FOR_IT = 3 };
+    place p;
+    open_place(&p, "tcp://", 16);
+    bool is_seen = false;
+    for (unsigned i = 0; !is_seen && i < ATTEMPTS; i++) {
+        deaf d;
+        const omm_wire_count before = counts(&p);
+        open_deaf(&d, &p);
+        CHECK(greet(&d));
+        uint64_t most = 0;
+        if (get_stuck(&d, &p, 'a')) {
+            most = counts(&p).answering;
+            while (is_answered(&d, &p, 'a'))
+                if (counts(&p).answering > most) most = counts(&p).answering;
+        }
+        const omm_wire_count after = counts(&p);
+        is_seen = after.turned_away[OMM_TURNED_UNREAD] == before.turned_away[OMM_TURNED_UNREAD];
+        if (is_seen) CHECK_EQ(after.turned_away[OMM_TURNED_AHEAD], i + 1);
+        if (is_seen) CHECK_EQ(most, WAIT_FOR_IT);
+        close_deaf(&d);
+        const uint64_t end = milliseconds() + WAIT_MS;
+        while (counts(&p).answering > 0 || counts(&p).connections > 0) {
+            CHECK(milliseconds() < end);
+            usleep(10000);
+        }
+    }
+    CHECK(is_seen);
+    close_place(&p);
+}
+
+/* While others could be answered, one that reads late has seconds for it; and with the last exchange it is known since when
+ * nobody can. */
+static void test_patience(void) {
+    enum { PATIENT_MS = 1000, ANSWER_MS = 5000 };
+    place p;
+    deaf d;
+    open_place(&p, "tcp://", 1);
+    open_deaf(&d, &p);
+    CHECK(greet(&d));
+    const uint64_t begin = milliseconds();
+    (void)get_stuck(&d, &p, 'a');
+    for (const uint64_t stuck = milliseconds(); milliseconds() - stuck < PATIENT_MS;) {
+        const omm_wire_count count = counts(&p);
+        if (turned(&p) > 0) {
+            CHECK(milliseconds() - begin >= ANSWER_MS);
+            break;
+        }
+        CHECK(count.all_answer_ms <= milliseconds() - begin);
+        usleep(5000);
+    }
+    close_deaf(&d);
+    close_place(&p);
+}
+
 static size_t descriptors(void) {
     size_t count = 0;
     DIR *folder = opendir("/proc/self/fd");
@@ -315,6 +384,8 @@ int main(void) {
         test_burst(kinds[i]);
         test_deaf(kinds[i]);
     }
+    test_unread();
+    test_patience();
     test_gone();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

@@ -288,6 +288,45 @@ static void test_stalled_handshakes(void) {
     free_pair(&p);
 }
 
+/* Version and suite by which the server goes on, of those that this ClientHello has; 0: it refuses the version. */
+static unsigned version_for(unsigned port, uint8_t minor) {
+    enum { RECORD = 5, HEAD = 11, RANDOM = 32 };
+    static const uint8_t tail[] = {
+        0,                                    /* no session */
+        0, 4,  0xc0, 0x09, 0xc0, 0x2b,        /* ECDHE-ECDSA: AES-CBC-SHA, AES-GCM */
+        1, 0,                                 /* no compression */
+        0, 22,                                /* extensions: */
+        0, 10, 0,    4,    0,    2,    0, 23, /* P-256 */
+        0, 11, 0,    2,    1,    0,           /* points as they are */
+        0, 13, 0,    4,    0,    2,    4, 3}; /* ECDSA with SHA-256 */
+    uint8_t hello[HEAD + RANDOM + sizeof tail] = {
+        22, 3, 1, 0, sizeof hello - RECORD, 1, 0, 0, sizeof hello - RECORD - 4, 3, minor};
+    memcpy(hello + HEAD + RANDOM, tail, sizeof tail);
+    uint8_t answer[11];
+    const int fd = connect_to(port);
+    CHECK_EQ(send(fd, hello, sizeof hello, MSG_NOSIGNAL), (int64_t)sizeof hello);
+    CHECK_EQ(recv(fd, answer, 7, MSG_WAITALL), 7);
+    const bool is_alert = answer[0] == 21;
+    if (is_alert) CHECK_EQ(answer[6], 70); /* protocol_version, and for no other reason */
+    if (!is_alert) CHECK_EQ(recv(fd, answer + 7, 4, MSG_WAITALL), 4);
+    CHECK(is_alert || (answer[0] == 22 && answer[5] == 2)); /* ServerHello */
+    close(fd);
+    return is_alert ? 0 : (unsigned)answer[9] << 8 | answer[10];
+}
+
+/* TLS 1.2, and nothing older, however well the rest of it would do. */
+static void test_version(void) {
+    char url[OMM_URL_BYTES_MAX];
+    pair p = make_pair();
+    omm_server *server = open_server(url, &p, "127.0.0.1");
+    CHECK_EQ(version_for(omm_server_port(server), 3), 0x303);
+    CHECK_EQ(version_for(omm_server_port(server), 2), 0); /* 1.1 */
+    CHECK_EQ(version_for(omm_server_port(server), 1), 0);
+    CHECK_EQ(version_for(omm_server_port(server), 0), 0);
+    omm_server_close(server);
+    free_pair(&p);
+}
+
 static void test_refusals(void) {
     pair p = make_pair(), q = make_pair();
     omm_server *server;
@@ -381,6 +420,7 @@ int main(void) {
     test_form();
     test_name();
     test_stalled_handshakes();
+    test_version();
     test_refusals();
     test_time();
     test_no_memory();

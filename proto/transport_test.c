@@ -343,12 +343,15 @@ static unsigned port_of(int listener) {
 }
 
 /* A connection is lost again and again: none comes in its place before the shortest wait is over, by chance or by
- * nng's own doing, for it would be given up with whatever had been asked over it. */
+ * nng's own doing, for it would be given up with whatever had been asked over it; and with each loss that is twice as long,
+ * up to the longest. */
 static void test_wait_after_loss(void) {
-    enum { LOSSES = 12, WAIT_MAX_MS = 80 };
+    enum { LOSSES = 12, WAIT_MIN_MS = 20, WAIT_MAX_MS = 160 };
     omm_client *client;
     omm_client_options options = omm_client_options_default();
-    options.reconnect_min_ms = options.reconnect_max_ms = WAIT_MAX_MS;
+    options.reconnect_min_ms = WAIT_MIN_MS;
+    options.reconnect_max_ms = WAIT_MAX_MS;
+    uint64_t wait_ms = WAIT_MIN_MS;
     int listener = tcp_socket(0, true);
     char url[OMM_URL_BYTES_MAX], greeting[8];
     snprintf(url, sizeof url, "tcp://127.0.0.1:%u", port_of(listener));
@@ -357,7 +360,8 @@ static void test_wait_after_loss(void) {
     for (unsigned i = 0; i <= LOSSES; i++) {
         int fd = accept(listener, NULL, NULL);
         CHECK(fd >= 0);
-        CHECK(milliseconds() - lost_ms >= WAIT_MAX_MS / 4);
+        CHECK(milliseconds() - lost_ms >= wait_ms / 4);
+        if (i > 0 && wait_ms < WAIT_MAX_MS) wait_ms *= 2;
         CHECK_EQ(recv(fd, greeting, sizeof greeting, MSG_WAITALL), (int64_t)sizeof greeting);
         CHECK_EQ(send(fd, "\0SP\0\0\x31\0\0", 8, MSG_NOSIGNAL), 8);
         CHECK_OK(omm_client_send(client, omm_bytes_str("lost with the connection")));
@@ -586,16 +590,24 @@ static void *ask_ten(void *arg) {
     return NULL;
 }
 
-/* Nothing comes: a new connection, and what was in flight is asked again over it. */
+/* Nothing comes: a new connection, and what was in flight is asked again over it.  Every answer begins the waits between
+ * connections again: else the last ones here would take minutes. */
 static void test_renew(void) {
+    enum { RENEWALS = 20 };
     omm_exchange *first, *again;
     omm_bytes got;
     char url[OMM_URL_BYTES_MAX];
-    omm_server *server = open_server(NULL);
+    omm_server_options server_options = omm_server_options_default();
+    omm_client_options options = omm_client_options_default();
+    omm_client *client;
+    server_options.idle_ms = 0; /* nobody but the client ends a connection */
+    options.reconnect_min_ms = 1;
+    options.reconnect_max_ms = 1 << 24;
+    omm_server *server = open_server(&server_options);
     CHECK_OK(omm_server_listen(server, "tcp://127.0.0.1:0"));
     snprintf(url, sizeof url, "tcp://127.0.0.1:%u", omm_server_port(server));
-    omm_client *client = open_client(url);
-    for (unsigned i = 0; i < 3; i++) {
+    CHECK_OK(omm_client_open(&client, url, &options));
+    for (unsigned i = 0; i < RENEWALS; i++) {
         CHECK_OK(omm_client_send(client, omm_bytes_str("lost")));
         CHECK_OK(omm_server_receive(&first, &got, server, WAIT_MS));
         omm_client_renew(client);
