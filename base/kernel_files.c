@@ -77,8 +77,7 @@ static bool list_has(const char *list, const char *word) {
     return false;
 }
 
-/* "0::/a/b" (cgroup 2) or "4:cpu,cpuacct:/a/b" (cgroup 1) in /proc/self/cgroup. */
-static bool group_line(char folder[OMM_PATH_MAX], char root[OMM_PATH_MAX], const char *line,
+bool kernel_group_line(char folder[OMM_PATH_MAX], char root[OMM_PATH_MAX], const char *line,
                        size_t size, const char *controller) {
     char copy[OMM_PATH_MAX];
     if (size >= sizeof copy) return false;
@@ -101,7 +100,7 @@ void kernel_own_groups_each(const char *controller, kernel_group_visit visit, vo
     if (!kernel_text(text, "/proc/self", "cgroup")) return;
     for (const char *line = text; *line;) {
         const size_t size = strcspn(line, "\n");
-        if (group_line(folder, root, line, size, controller))
+        if (kernel_group_line(folder, root, line, size, controller))
             kernel_groups_each(folder, root, visit, ud);
         line += size + (line[size] == '\n');
     }

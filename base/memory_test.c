@@ -2,10 +2,12 @@
  * or wrong. */
 #include "omm/memory.h"
 
+#include "kernel_files.h"
 #include "omm/file.h"
 #include "omm_test.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static char s_root[] = "/tmp/omm-memory-XXXXXX";
 static char s_proc[64], s_group[64], s_inner[64];
@@ -83,6 +85,27 @@ static void test_old_groups(void) {
     check(0, 300000, 150000);
 }
 
+/* NULL: the line is not of that controller. */
+static void check_line(const char *line, const char *controller, const char *folder) {
+    char found[OMM_PATH_MAX], root[OMM_PATH_MAX];
+    const bool is = kernel_group_line(found, root, line, strlen(line), controller);
+    CHECK_EQ(is, folder != NULL);
+    if (is) CHECK(strcmp(found, folder) == 0);
+    if (is) CHECK(strncmp(found, root, strlen(root)) == 0);
+}
+
+static void test_lines(void) {
+    check_line("0::/a/b", "memory", "/sys/fs/cgroup/a/b");
+    check_line("0::/", "memory", "/sys/fs/cgroup");
+    check_line("4:memory:/a", "memory", "/sys/fs/cgroup/memory/a");
+    check_line("4:cpu,cpuacct:/a", "cpu", "/sys/fs/cgroup/cpu,cpuacct/a");
+    check_line("4:net_cls,cpu:/a", "cpu", "/sys/fs/cgroup/net_cls,cpu/a");
+    check_line("3:cpuset:/a", "cpu", NULL); /* a name that begins so is another one */
+    check_line("4:cpuacct,cpuset:/a", "cpu", NULL);
+    check_line("1:name=systemd:/a", "cpu", NULL);
+    check_line("no line", "cpu", NULL);
+}
+
 static void test_here(void) {
     omm_memory m;
     omm_memory_read(&m, NULL);
@@ -104,6 +127,7 @@ int main(void) {
     test_machine();
     test_groups();
     test_old_groups();
+    test_lines();
     test_here();
     CHECK_OK(omm_dir_remove(s_root));
     return 0;

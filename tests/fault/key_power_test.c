@@ -1,5 +1,6 @@
 /* Goal: a key that was said to be saved is there after a power cut, whole; before that there is either no file or all of it,
- * so that nobody is enrolled with a key that is lost.  And the first file that an fsync failed for is the one that is named.
+ * so that nobody is enrolled with a key that is lost.  And the first file that an fsync failed for is the one that is named;
+ * nothing is left of what failed, neither a folder nor a file of another name.
  * Method: keys with and without a passphrase are saved on a disk that writes down every operation; for a cut after every one
  * of these, whatever may be left is made and compared.
  */
@@ -99,6 +100,71 @@ static void first_failed_is_named(void) {
     CHECK_OK(omm_dir_remove(dir));
 }
 
+/* A file system that cannot sync has not lost anything: the call fails, and the process may go on. */
+static void cannot_be_synced(void) {
+    char dir[64];
+    disk_folder(dir);
+    disk_watch(dir);
+    CHECK_OK(save(dir, 0));
+    disk_fail(DISK_SYNC, 0, 1, EINVAL);
+    CHECK_ERR(save(dir, 1), OMM_ERR_IO);
+    CHECK_EQ(disk_failed(), 1);
+    CHECK_OK(omm_sync_check());
+    disk_rest();
+    CHECK_OK(omm_dir_remove(dir));
+}
+
+/* The name of a folder that was not synced goes again: the next attempt makes it, and syncs it. */
+static void folder_that_is_not_kept(void) {
+    char dir[64], path[OMM_PATH_MAX];
+    disk_folder(dir);
+    disk_watch(dir);
+    CHECK_OK(omm_path_join(path, dir, "new"));
+    disk_fail(DISK_SYNC, 0, 1, EIO);
+    CHECK_ERR(omm_dir_make(path), OMM_ERR_IO);
+    CHECK(!omm_file_exists(path));
+    omm_sync_forget();
+    const uint64_t syncs = disk_calls(DISK_SYNC);
+    CHECK_OK(omm_dir_make(path));
+    CHECK(omm_file_exists(path) && disk_calls(DISK_SYNC) > syncs);
+    disk_rest();
+    CHECK_OK(omm_dir_remove(dir));
+}
+
+static omm_err count_file(void *ud, const char *relative) {
+    (void)relative;
+    ++*(unsigned *)ud;
+    return OMM_OK;
+}
+
+/* Where files need a name from the beginning, one that could not be written leaves none. */
+static void name_from_the_beginning(void) {
+    char dir[64], path[OMM_PATH_MAX];
+    disk_folder(dir);
+    disk_watch(dir);
+    CHECK_OK(omm_path_join(path, dir, "file"));
+    for (unsigned whole = 0; whole < 2; whole++) {
+        omm_file_out out;
+        unsigned files = 0;
+        disk_fail(DISK_NAME, 0, 1, EOPNOTSUPP);
+        CHECK_OK(omm_file_out_open(&out, path, 0600));
+        CHECK_EQ(disk_failed(), 1);
+        disk_fail(DISK_WRITE, 0, !whole, ENOSPC);
+        const omm_err err = omm_file_out_write(&out, omm_bytes_str("text"));
+        CHECK_EQ(err, whole ? OMM_OK : OMM_ERR_IO);
+        CHECK_OK(omm_dir_walk(dir, count_file, &files));
+        CHECK_EQ(files, 1);
+        if (whole) CHECK_OK(omm_file_out_finish(&out, true));
+        omm_file_out_close(&out);
+        files = 0;
+        CHECK_OK(omm_dir_walk(dir, count_file, &files));
+        CHECK_EQ(files, whole);
+        CHECK_EQ(omm_file_exists(path), whole == 1);
+    }
+    disk_rest();
+    CHECK_OK(omm_dir_remove(dir));
+}
+
 int main(void) {
     char dir[64];
     (void)atexit(say_at);
@@ -114,6 +180,9 @@ int main(void) {
     CHECK(s_saved[KEYS - 1] == count);
     for (size_t i = 0; i < KEYS; i++) omm_buf_fini(&s_files[i]);
     first_failed_is_named();
+    cannot_be_synced();
+    folder_that_is_not_kept();
+    name_from_the_beginning();
     printf("%u operations, %u cuts\n", (unsigned)count, (unsigned)cuts);
     s_at[0] = '\0';
     return 0;
