@@ -406,19 +406,22 @@ static uint64_t test_now(void *ud) {
     (void)ud;
     return s_now;
 }
+static bool s_room_later; /* files may grow again when it has slept */
 static void test_sleep(void *ud, uint64_t ms) {
     (void)ud;
+    if (s_room_later) limit_files(-1);
+    s_room_later = false;
     s_now += ms;
     if (s_now > 100000) atomic_store(&s_stop, true);
 }
 
-static omm_err fetch(omm_base_fetch_result *result, lie which, int *chunks) {
+/* Into a folder of this name. */
+static omm_err fetch_into(const char *name, omm_base_fetch_result *result, lie which, int *chunks) {
     static int number;
     liar l = {.lie = which};
     pthread_t thread;
-    char url[64], name[16];
+    char url[64];
     (void)snprintf(url, sizeof url, "inproc://base-fetch-%d", ++number);
-    (void)snprintf(name, sizeof name, "s%d", number);
     omm_key_generate(&l.key);
     omm_key_generate(&l.other);
     omm_server_options server = omm_server_options_default();
@@ -449,15 +452,52 @@ static omm_err fetch(omm_base_fetch_result *result, lie which, int *chunks) {
     return err;
 }
 
-static void expect_model(lie which, int extra) {
-    omm_base_fetch_result result;
+static omm_err fetch(omm_base_fetch_result *result, lie which, int *chunks) {
+    static int number;
+    char name[16];
+    (void)snprintf(name, sizeof name, "s%d", ++number);
+    return fetch_into(name, result, which, chunks);
+}
+
+static void check_model(const omm_base_fetch_result *result) {
     omm_digest digest;
     const omm_base_model base = model();
+    CHECK(result->path[0]);
+    CHECK_OK(omm_hash_file(&digest, result->path));
+    CHECK(omm_digest_equal(&digest, &base.digest));
+}
+
+/* What has a model's name is the model where it is as long; a shorter one is fetched again. */
+static void test_cut_model(void) {
+    omm_base_fetch_result result;
+    int chunks = 0;
+    CHECK_OK(fetch_into("cut", &result, LIE_NONE, &chunks));
+    check_model(&result);
+    CHECK_OK(fetch_into("cut", &result, LIE_NONE, &chunks));
+    check_model(&result);
+    CHECK_EQ(chunks, 0);
+    CHECK_EQ(truncate(result.path, BYTES - 1), 0);
+    CHECK_OK(fetch_into("cut", &result, LIE_NONE, &chunks));
+    check_model(&result);
+    CHECK(chunks > 0);
+}
+
+/* A disk without room for a while: it stands still, and goes on when there is some. */
+static void test_full_for_a_while(void) {
+    omm_base_fetch_result result;
+    int chunks = 0;
+    limit_files(3 * (int64_t)OMM_CHUNK_BYTES);
+    s_room_later = true;
+    CHECK_OK(fetch_into("full", &result, LIE_NONE, &chunks));
+    CHECK(!s_room_later);
+    check_model(&result);
+}
+
+static void expect_model(lie which, int extra) {
+    omm_base_fetch_result result;
     int chunks = 0;
     CHECK_OK(fetch(&result, which, &chunks));
-    CHECK(result.path[0]);
-    CHECK_OK(omm_hash_file(&digest, result.path));
-    CHECK(omm_digest_equal(&digest, &base.digest));
+    check_model(&result);
     CHECK_EQ(chunks, 8 + extra);
 }
 
@@ -490,6 +530,8 @@ int main(void) {
     test_split_full();
     test_addresses();
     test_coordinators();
+    test_cut_model();
+    test_full_for_a_while();
     omm_free(s_file);
     CHECK_OK(omm_dir_remove(s_folder));
     return 0;

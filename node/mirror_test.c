@@ -97,28 +97,54 @@ static void test_no_connection(void) {
     close(door);
 }
 
-static void *think(void *ud) {
-    static const char answer[] = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n" BODY;
-    char question[4096];
-    const int fd = accept(*(const int *)ud, NULL, NULL);
+typedef struct mirror {
+    int door;
+    unsigned thinks_ms;
+    const char *status;
+} mirror;
+
+/* It answers once: the whole file, with its status. */
+static void *answer_once(void *ud) {
+    const mirror *m = ud;
+    char question[4096], answer[256];
+    const int fd = accept(m->door, NULL, NULL);
     CHECK(fd >= 0);
     CHECK(recv(fd, question, sizeof question, 0) > 0);
-    usleep(THINKS_MS * 1000);
-    CHECK_EQ(send(fd, answer, sizeof answer - 1, MSG_NOSIGNAL), (int64_t)sizeof answer - 1);
+    usleep(m->thinks_ms * 1000);
+    const int size = snprintf(answer, sizeof answer,
+                              "HTTP/1.1 %s\r\nContent-Length: 10\r\n\r\n" BODY, m->status);
+    CHECK_EQ(send(fd, answer, (size_t)size, MSG_NOSIGNAL), size);
     close(fd);
     return NULL;
 }
 
-static void test_slow_answer(void) {
+static omm_err fetch_from(const char *status, unsigned thinks_ms, size_t *got) {
     unsigned port;
-    size_t got;
     pthread_t thread;
-    int door = listen_at(&port);
-    CHECK_EQ(pthread_create(&thread, NULL, think, &door), 0);
-    CHECK_OK(fetch(port, &got));
-    CHECK_EQ(got, BODY_BYTES);
+    mirror m = {.door = listen_at(&port), .thinks_ms = thinks_ms, .status = status};
+    CHECK_EQ(pthread_create(&thread, NULL, answer_once, &m), 0);
+    const omm_err err = fetch(port, got);
     CHECK_EQ(pthread_join(thread, NULL), 0);
-    close(door);
+    close(m.door);
+    return err;
+}
+
+static void test_slow_answer(void) {
+    size_t got;
+    CHECK_OK(fetch_from("200 OK", THINKS_MS, &got));
+    CHECK_EQ(got, BODY_BYTES);
+}
+
+/* What comes with a status that is not "here it is" is not the file, whatever it is: nothing of it is taken. */
+static void test_other_status(void) {
+    static const char *const others[] = {"201 Created", "202 Accepted", "203 By Somebody Else",
+                                         "207 Many"};
+    size_t got;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        CHECK_ERR(fetch_from(others[i], 0, &got), OMM_ERR_MISMATCH);
+        CHECK_EQ(got, 0);
+        CHECK(strstr(omm_err_sentence(), "status 20"));
+    }
 }
 
 int main(void) {
@@ -129,6 +155,7 @@ int main(void) {
     }
     test_no_connection();
     test_slow_answer();
+    test_other_status();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }

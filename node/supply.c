@@ -141,16 +141,18 @@ omm_err supply_need_model(supply *s, omm_pool *pool) {
 
 /* ---- memory ---- */
 
-/* The limit in bytes, and what sets it. */
+uint64_t supply_limit(const char **who, uint64_t most, uint64_t has) {
+    const bool is_owners = most > 0 && (has == 0 || most <= has);
+    *who = is_owners ? "max_memory_mb" : "what the machine has left";
+    if (is_owners) return most;
+    return has > 0 ? has : UINT64_MAX;
+}
+
 static uint64_t memory_limit(const char **who, const supply *s) {
     omm_memory machine;
     omm_memory_read(&machine, NULL);
     const uint64_t has = machine.available > 0 ? machine.available + omm_memory_resident() : 0;
-    const uint64_t most = s->files.memory_max;
-    *who = "what the machine has left";
-    if (most > 0 && (has == 0 || most <= has)) *who = "max_memory_mb";
-    if (most == 0 || (has > 0 && has < most)) return has > 0 ? has : UINT64_MAX;
-    return most;
+    return supply_limit(who, s->files.memory_max, has);
 }
 
 static omm_err refuse(const char *who, uint64_t limit, const char *why) {

@@ -60,6 +60,9 @@ OMM_CHECKED omm_err supply_measure(supply *s);
  * Errors: REFUSED_RECIPE (does not fit: says what it takes), those of supply_need_data. */
 OMM_CHECKED omm_err supply_plan(omm_train_plan *out, uint64_t *bytes, supply *s,
                                 const omm_recipe *recipe, const omm_dataset *data);
+/* How much a training may take, in bytes, and who says so: of the owner's `most` (0: no limit) and what the machine `has` for it
+ * (0: unknown) the smaller one. */
+uint64_t supply_limit(const char **who, uint64_t most, uint64_t has);
 /* Of the model, while data are there; NULL: none was lent. */
 const omm_tokenizer *supply_tokenizer(const supply *s);
 

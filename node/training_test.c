@@ -2,6 +2,8 @@
  * them. */
 #include "omm/training.h"
 
+#include "supply.h"
+
 #include "omm/compute.h"
 #include "omm/dataset.h"
 #include "omm/file.h"
@@ -14,8 +16,10 @@
 #include "omm/train_plan.h"
 #include "omm_test.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define PLAN_NOISE_BYTES ((uint64_t)1 << 20) /* of what is resident, from one plan to the next */
 
@@ -250,6 +254,22 @@ static void plan_of_long_examples(omm_training *training) {
     omm_buf_fini(&bytes);
 }
 
+static void check_limit(uint64_t most, uint64_t has, uint64_t want, const char *who_wants) {
+    const char *who = NULL;
+    CHECK_EQ(supply_limit(&who, most, has), want);
+    CHECK(strstr(who, who_wants));
+}
+
+/* Of the owner's limit and what the machine has the smaller one counts, and is named. */
+static void limits(void) {
+    check_limit(1000, 2000, 1000, "max_memory_mb");
+    check_limit(2000, 2000, 2000, "max_memory_mb");
+    check_limit(2001, 2000, 2000, "machine");
+    check_limit(0, 2000, 2000, "machine");
+    check_limit(1000, 0, 1000, "max_memory_mb");
+    check_limit(0, 0, UINT64_MAX, "machine");
+}
+
 /* Recipes of all kinds of bytes: refused or planned, never more. */
 static void damaged_recipes(omm_training *training) {
     omm_buf recipe = recipe_of(2, 4, 1, 0);
@@ -301,8 +321,112 @@ static bool same(const trained *a, const trained *b) {
            a->result.examples == b->result.examples && a->result.tokens == b->result.tokens;
 }
 
+/* A training that is stopped after a step, and gone on with. */
+typedef struct stopped {
+    omm_buf checkpoint;
+    uint32_t step, saved_step, stop_at; /* stop_at 0: never */
+} stopped;
+
+static bool is_stopped(void *ud) {
+    const stopped *s = ud;
+    return s->stop_at > 0 && s->step >= s->stop_at;
+}
+
+static omm_err keep_checkpoint(void *ud, omm_bytes checkpoint, uint32_t step) {
+    stopped *s = ud;
+    s->saved_step = step;
+    omm_buf_clear(&s->checkpoint);
+    return omm_buf_append(&s->checkpoint, checkpoint.data, checkpoint.size);
+}
+
+static void note_step(void *ud, uint32_t step) {
+    ((stopped *)ud)->step = step;
+}
+
+static omm_err run_steps(float *values, size_t count, omm_training *training, stopped *s,
+                         omm_bytes checkpoint, const omm_compute *compute) {
+    omm_recipe recipe = omm_recipe_default();
+    omm_training_result result;
+    omm_buf bytes, digests;
+    omm_buf_init(&bytes, 4096);
+    omm_buf_init(&digests, 4096);
+    recipe.rank = 2;
+    recipe.alpha = 4;
+    recipe.targets = 1;
+    recipe.steps = 3;
+    recipe.batch_tokens = recipe.micro_tokens = recipe.seq_max = 64;
+    CHECK_OK(omm_recipe_encode(&bytes, &recipe));
+    float *start = omm_alloc(count, sizeof *start);
+    CHECK(start);
+    const omm_training_job job = {.recipe = omm_buf_view(&bytes),
+                                  .start = start,
+                                  .value_count = count,
+                                  .checkpoint = checkpoint,
+                                  .cancelled = is_stopped,
+                                  .save = keep_checkpoint,
+                                  .progress = note_step,
+                                  .ud = s};
+    s->step = s->saved_step = 0;
+    const omm_err err = training->run(training, &result, values, &digests, &job, compute);
+    omm_free(start);
+    omm_buf_fini(&digests);
+    omm_buf_fini(&bytes);
+    return err;
+}
+
+/* A stop between two checkpoints leaves one of its own, from which it goes on to the same bytes; from one that is damaged it
+ * begins again, and comes there too. */
+static void stopped_between_checkpoints(const omm_model *model, const omm_dataset *data,
+                                        const omm_compute *compute) {
+    omm_training *training = NULL;
+    omm_layout layout;
+    stopped s = {.stop_at = 0};
+    omm_buf recipe = recipe_of(2, 4, 1, 0);
+    CHECK_OK(omm_training_open(
+        &training,
+        &(omm_training_options){.model = model, .data = data, .checkpoint_steps = 1000}));
+    CHECK_OK(training->layout(training, &layout, omm_buf_view(&recipe)));
+    const size_t count = layout.value_count;
+    float *want = omm_alloc(count, sizeof *want), *values = omm_alloc(count, sizeof *values);
+    CHECK(want && values);
+    omm_buf_init(&s.checkpoint, (size_t)64 << 20);
+    CHECK_OK(run_steps(want, count, training, &s, (omm_bytes){0}, compute));
+    CHECK_EQ(s.saved_step, 0);
+    s.stop_at = 2;
+    CHECK_ERR(run_steps(values, count, training, &s, (omm_bytes){0}, compute), OMM_ERR_CANCELLED);
+    CHECK_EQ(s.saved_step, 2);
+    s.stop_at = 0;
+    for (int is_damaged = 0; is_damaged < 2; is_damaged++) {
+        if (is_damaged) s.checkpoint.data[s.checkpoint.size / 2] ^= 1;
+        memset(values, 0, count * sizeof *values);
+        CHECK_OK(run_steps(values, count, training, &s, omm_buf_view(&s.checkpoint), compute));
+        CHECK(same_bytes(values, want, count * sizeof *values));
+    }
+    omm_buf_fini(&s.checkpoint);
+    omm_free(want);
+    omm_free(values);
+    omm_buf_fini(&recipe);
+    omm_training_close(training);
+}
+
 static void put_file(const char *path, omm_bytes bytes) {
     CHECK_OK(omm_file_write_fast(path, bytes, 0644));
+}
+
+/* Written again at its place, in the same size, at another time. */
+static void touched_model(omm_training *training, const char *path) {
+    struct stat st;
+    omm_training_plan plan;
+    omm_buf recipe = recipe_of(2, 4, 1, 0);
+    CHECK_EQ(stat(path, &st), 0);
+    const struct timespec later[2] = {st.st_atim, {st.st_mtim.tv_sec, st.st_mtim.tv_nsec ^ 1}};
+    const struct timespec before[2] = {st.st_atim, st.st_mtim};
+    omm_training_rest(training);
+    CHECK_EQ(utimensat(AT_FDCWD, path, later, 0), 0);
+    CHECK_ERR(training->plan(training, &plan, omm_buf_view(&recipe)), OMM_ERR_MISMATCH);
+    CHECK_EQ(utimensat(AT_FDCWD, path, before, 0), 0);
+    CHECK_OK(training->plan(training, &plan, omm_buf_view(&recipe)));
+    omm_buf_fini(&recipe);
 }
 
 /* Read when needed, let go, read again: the same digests and bytes as with all of it in memory. */
@@ -337,6 +461,8 @@ static void from_files(const char *path, const omm_model *model, const omm_datas
     CHECK_ERR(poor->plan(poor, &plan, omm_buf_view(&recipe)), OMM_ERR_REFUSED_RECIPE);
     CHECK(strstr(omm_err_sentence(), "max_memory_mb of 1.0 MB: ") != NULL);
 
+    CHECK_OK(run_shard(training, 4096, compute));
+    CHECK(!omm_file_exists(newest)); /* a canary begins with no adapter for its owner to try */
     trained wanted, first, second;
     train(&wanted, in_memory, compute);
     train(&first, training, compute);
@@ -351,6 +477,7 @@ static void from_files(const char *path, const omm_model *model, const omm_datas
     omm_training_rest(training);
     train(&second, training, compute);
     CHECK(same(&wanted, &second));
+    touched_model(training, copy);
     /* Other data, then another model, at the same place: not what was offered to. */
     omm_training_rest(training);
     put_file(data,
@@ -404,7 +531,9 @@ int main(void) {
     alpha_of_rslora(training, &compute);
     patterns(training);
     plan_of_long_examples(training);
+    limits();
     damaged_recipes(training);
+    stopped_between_checkpoints(&model, data, &compute);
     from_files(path, &model, data, training, line, &compute);
     omm_compute_fini(&compute);
     omm_pool_close(pool);
