@@ -1,0 +1,202 @@
+/* service_test.c - the loop around a node, on a clock of the test's: what it does and says while nobody answers, when its process
+ * stood still, when it is stopped, when its own disk has no room, and at the end of the run. */
+#include "serving.h"
+
+#include "omm/mem.h"
+#include "omm/sync.h"
+#include "omm_test.h"
+
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define STEP_MS                                                                                    \
+    1100u /* of time that passes unnoticed: a later wake-up says that the process stood still */
+#define ANSWER_MS 6000u
+
+static void pass_steps(unsigned count) {
+    for (unsigned i = 0; i < count; i++) {
+        serving_pass(STEP_MS);
+        serving_settle_asking();
+    }
+}
+
+/* Nobody answers: its owner reads it after five seconds, ten, and so on; after answer_ms it asks over a new connection.  Time in
+ * which the process did not run is nobody's silence.  Answered once, a next silence is told as soon. */
+static void silence(void) {
+    serving_open();
+    serves.options.answer_ms = ANSWER_MS;
+    atomic_store(&serves.is_mute, true);
+    serving_stand(false);
+    serving_start();
+    serving_wait(&serves.asked, 1);
+    const int connection = atomic_load(&serves.connection);
+    pass_steps(4);
+    CHECK_EQ(serving_said(" no_answer "), 0);
+    pass_steps(1);
+    serving_wait_said(" no_answer ", 1);
+    CHECK_EQ(atomic_load(&serves.asked), 1);
+    pass_steps(1);
+    serving_wait(&serves.asked, 2);
+    CHECK(atomic_load(&serves.connection) != connection);
+    pass_steps(2);
+    CHECK_EQ(serving_said(" no_answer "), 1);
+    serving_pass(100000);
+    serving_wait_said(" stood_still ", 1);
+    CHECK_EQ(serving_said(" no_answer "), 1);
+    pass_steps(2);
+    serving_wait_said(" no_answer ", 2);
+    CHECK_EQ(atomic_load(&serves.asked), 2);
+    CHECK_EQ(serving_said(" stood_still "), 1);
+    CHECK_EQ(serving_said(" no_answer "), 2);
+    atomic_store(&serves.is_mute, false);
+    pass_steps(2); /* it asks again, and is answered */
+    serving_wait_said(" answered ", 1);
+    serving_wait(&serves.begun, 1);
+    atomic_store(&serves.is_mute, true);
+    const unsigned asked = atomic_load(&serves.asked);
+    atomic_store(&serves.may_end, true);
+    serving_wait(&serves.asked, asked + 1);
+    pass_steps(5);
+    serving_wait_said(" no_answer ", 3);
+    atomic_store(&serves.is_mute, false);
+    pass_steps(1);
+    serving_end();
+    CHECK(serves.result.is_done);
+    serving_close();
+}
+
+/* ---- attempts ---- */
+
+/* Of one thread: time passes where it sleeps. */
+static struct {
+    uint64_t now_ms;
+    unsigned exact; /* ends of waits, were they all as long as they are without chance */
+    atomic_bool stop;
+} s_attempts;
+
+enum { BEGIN_MS = 1000, FIRST_MS = 250, WAITS = 7, IDLE_MS = 30000 };
+
+static uint64_t attempts_now(void *ud) {
+    (void)ud;
+    return s_attempts.now_ms;
+}
+
+static void attempts_sleep(void *ud, uint64_t ms) {
+    (void)ud;
+    s_attempts.now_ms += ms;
+    for (unsigned i = 1; i <= WAITS; i++)
+        s_attempts.exact += s_attempts.now_ms == BEGIN_MS + (uint64_t)FIRST_MS * ((1u << i) - 1);
+    if (s_attempts.now_ms > BEGIN_MS + (FIRST_MS << WAITS) + IDLE_MS)
+        atomic_store(&s_attempts.stop, true);
+}
+
+/* After a coordinator's restart its nodes do not come back all at once: waits are longer by chance.  And in all that time
+ * nothing large is held. */
+static void attempts(void) {
+    serving_open();
+    s_attempts.now_ms = BEGIN_MS;
+    serves.options.url = "tcp://127.0.0.1:1";
+    serves.options.answer_ms = 0; /* every one fails at once */
+    serves.options.clock =
+        (omm_clock){.now_ms = attempts_now, .wall_ms = attempts_now, .sleep_ms = attempts_sleep};
+    serves.options.stop = &s_attempts.stop;
+    serving_start();
+    serving_end();
+    CHECK(!serves.result.is_done);
+    CHECK(s_attempts.exact < WAITS);
+    CHECK(atomic_load(&serves.rests) > 1); /* the first is at the beginning */
+    serving_close();
+}
+
+/* ---- its end ---- */
+
+/* In the middle of its training. */
+static void stopped(void) {
+    static atomic_bool s_stop;
+    serving_open();
+    serves.options.stop = &s_stop;
+    serving_stand(false);
+    serving_start();
+    serving_wait(&serves.steps, 3);
+    atomic_store(&s_stop, true);
+    serving_wait(&serves.left, 1);
+    serving_end();
+    CHECK(!serves.result.is_done);
+    serving_close();
+}
+
+/* What was written before an fsync that failed may be lost: it does not go on. */
+static void sync_failed(void) {
+    omm_node_service_result result;
+    serving_open();
+    serving_stand(false);
+    omm_sync_failed("some file");
+    CHECK_ERR(omm_node_serve(&result, &serves.options), OMM_ERR_IO);
+    CHECK(strstr(omm_err_sentence(), "some file"));
+    omm_sync_forget();
+    serving_close();
+}
+
+static void fill_disk(void) {
+    fed_forbid_writing(true);
+}
+
+/* A disk without room when the training is done: nothing of it is done again, and there is one run to end for. */
+static void no_room_for_the_submission(void) {
+    omm_node *node = NULL;
+    omm_node_action action;
+    serving_open();
+    serving_stand(false);
+    serves.ends = fill_disk;
+    serving_start();
+    serving_wait(&serves.begun, 1);
+    serving_stand(true); /* it waits until there is room */
+    atomic_store(&serves.may_end, true);
+    serving_wait_said(" node_trouble ", 1);
+    fed_forbid_writing(false);
+    serving_stand(false);
+    serving_end();
+    CHECK(serves.result.is_done);
+    CHECK_EQ(atomic_load(&serves.begun), 1);
+    CHECK_EQ(serves.result.status.rounds_accepted, 1);
+    CHECK_OK(omm_node_open(
+        &node, &serves.options.node)); /* it has ended: who starts it wants the next run */
+    CHECK(omm_node_get_status(node).is_over);
+    CHECK_OK(omm_node_step(&action, node, 1, &(omm_node_event){.kind = OMM_NODE_TICK}));
+    CHECK_EQ(action.kind, OMM_NODE_SEND);
+    omm_node_close(node);
+    serving_close();
+}
+
+/* What would be sent lies in files for its owner alone. */
+static void dry(void) {
+    static const char *const names[] = {OMM_NODE_DRY_ENVELOPE, OMM_NODE_DRY_PAYLOAD};
+    char dir[OMM_PATH_MAX], path[OMM_PATH_MAX];
+    serving_open();
+    CHECK_OK(omm_path_join(dir, serves.dir, "dry-run"));
+    serves.options.dry_dir = dir;
+    serving_stand(false);
+    atomic_store(&serves.may_end, true);
+    serving_start();
+    serving_end();
+    CHECK(serves.result.is_dry);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct stat st;
+        CHECK_OK(omm_path_join(path, dir, names[i]));
+        CHECK_EQ(stat(path, &st), 0);
+        CHECK_EQ(st.st_mode & 0777, 0600);
+    }
+    serving_close();
+}
+
+int main(void) {
+    silence();
+    attempts();
+    stopped();
+    sync_failed();
+    no_room_for_the_submission();
+    dry();
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}
