@@ -11,9 +11,11 @@
 #include "omm/transport.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -400,20 +402,30 @@ static void *serve(void *ud) {
 }
 
 /* Sleeping costs the fetch nothing; half a minute of it ends it. */
-static uint64_t s_now;
+static _Atomic uint64_t s_now, s_wall_ms;
 static atomic_bool s_stop;
 static uint64_t test_now(void *ud) {
     (void)ud;
-    return s_now;
+    return atomic_load(&s_now);
 }
+static uint64_t test_wall(void *ud) {
+    (void)ud;
+    return atomic_load(&s_wall_ms);
+}
+enum { PAUSES = 20, PAUSE_MS = 13 * 3600 * 1000 };
+static unsigned
+    s_pauses; /* sleeps at a time when it must pause; after PAUSES of them it may go on */
 static bool s_room_later; /* files may grow again when it has slept */
 static void test_sleep(void *ud, uint64_t ms) {
     (void)ud;
     if (s_room_later) limit_files(-1);
     s_room_later = false;
-    s_now += ms;
-    if (s_now > 100000) atomic_store(&s_stop, true);
+    if (atomic_load(&s_wall_ms) > 0 && ++s_pauses == PAUSES) atomic_store(&s_wall_ms, 0);
+    if (atomic_fetch_add(&s_now, ms) + ms > 100000) atomic_store(&s_stop, true);
 }
+
+static const char *s_mirror;           /* NULL: none */
+static const omm_guest_rules *s_guest; /* the same */
 
 /* Into a folder of this name. */
 static omm_err fetch_into(const char *name, omm_base_fetch_result *result, lie which, int *chunks) {
@@ -432,8 +444,9 @@ static omm_err fetch_into(const char *name, omm_base_fetch_result *result, lie w
     CHECK_OK(omm_path_join(state, s_folder, name));
     omm_clock clock = omm_clock_system();
     clock.now_ms = test_now;
+    clock.wall_ms = test_wall;
     clock.sleep_ms = test_sleep;
-    s_now = 0;
+    atomic_store(&s_now, 0);
     atomic_store(&s_stop, false);
     const omm_base_fetch_options o = {.name = "n",
                                       .state_dir = state,
@@ -441,7 +454,12 @@ static omm_err fetch_into(const char *name, omm_base_fetch_result *result, lie w
                                       .coordinator = l.key.public_key,
                                       .bytes_max = 16000000000u,
                                       .answer_ms = 1000,
-                                      .stall_s = 1,
+                                      .stall_s = s_mirror ? 600 : 1,
+                                      .mirrors = &s_mirror,
+                                      .mirror_count = s_mirror != NULL,
+                                      .private_mirrors = true,
+                                      .guest = s_guest,
+                                      .guest_root = "/nonexistent",
                                       .clock = clock,
                                       .stop = &s_stop};
     const omm_err err = omm_base_fetch(result, &o);
@@ -493,6 +511,75 @@ static void test_full_for_a_while(void) {
     check_model(&result);
 }
 
+/* A mirror that gives half of the model, and then its owner needs the machine: the connection is given up at once, though the
+ * mirror has not stalled.  Then all of it. */
+static void *lend(void *ud) {
+    for (int turn = 0; turn < 2; turn++) {
+        char text[4096];
+        const struct timeval limit = {.tv_sec = 30};
+        const int fd = accept(*(const int *)ud, NULL, NULL);
+        CHECK(fd >= 0);
+        CHECK(recv(fd, text, sizeof text, 0) > 0);
+        const int size =
+            snprintf(text, sizeof text, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", BYTES);
+        CHECK_EQ(send(fd, text, (size_t)size, MSG_NOSIGNAL), size);
+        for (int at = 0, end = turn ? BYTES : BYTES / 2; at < end;) {
+            const ssize_t sent = send(fd, s_file + at, (size_t)(end - at), MSG_NOSIGNAL);
+            if (sent <= 0) break;
+            at += (int)sent;
+        }
+        if (turn == 0) {
+            atomic_store(&s_wall_ms, PAUSE_MS);
+            atomic_fetch_add(&s_now, 2000); /* a look is due */
+            CHECK_EQ(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
+            const ssize_t got = recv(fd, text, sizeof text, 0);
+            CHECK(got == 0 || (got < 0 && errno == ECONNRESET));
+        }
+        close(fd);
+    }
+    return NULL;
+}
+
+static void test_pause(void) {
+    struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof here;
+    omm_guest_rules rules = omm_guest_rules_default();
+    omm_base_fetch_result result;
+    pthread_t thread;
+    char url[64];
+    int chunks = 0, door = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(door >= 0 && bind(door, (struct sockaddr *)&here, sizeof here) == 0);
+    CHECK(listen(door, 1) == 0 && getsockname(door, (struct sockaddr *)&here, &size) == 0);
+    (void)snprintf(url, sizeof url, "http://127.0.0.1:%u/m", ntohs(here.sin_port));
+    CHECK_OK(omm_hours_parse(&rules.hours, "00:00-12:00"));
+    CHECK_EQ(pthread_create(&thread, NULL, lend, &door), 0);
+    s_mirror = url;
+    s_guest = &rules;
+    CHECK_OK(fetch_into("pause", &result, LIE_NONE, &chunks));
+    s_mirror = NULL;
+    s_guest = NULL;
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    check_model(&result);
+    CHECK_EQ(s_pauses, PAUSES);
+    CHECK_EQ(chunks, 0); /* nobody else was asked */
+    close(door);
+}
+
+static bool may_not_go_on(void *ud) {
+    (void)ud;
+    return false;
+}
+
+/* False: there is no library for mirrors here. */
+static bool has_mirrors(void) {
+    const mirror_get get = {.url = "http://127.0.0.1:1/m",
+                            .size = 1,
+                            .connect_s = 1,
+                            .stall_s = 1,
+                            .may_go_on = may_not_go_on};
+    return mirror_fetch(&get) != OMM_ERR_UNSUPPORTED;
+}
+
 static void expect_model(lie which, int extra) {
     omm_base_fetch_result result;
     int chunks = 0;
@@ -519,6 +606,7 @@ static void test_coordinators(void) {
 
 int main(void) {
     CHECK(mkdtemp(s_folder));
+    CHECK_EQ(setenv("TZ", "UTC", 1), 0);
     s_file = omm_alloc(BYTES, 1);
     CHECK(s_file);
     for (int i = 0; i < BYTES; i++) s_file[i] = (uint8_t)((uint32_t)i * 2654435761u >> 24);
@@ -532,6 +620,10 @@ int main(void) {
     test_coordinators();
     test_cut_model();
     test_full_for_a_while();
+    if (has_mirrors())
+        test_pause();
+    else
+        printf("no mirrors here: %s\n", omm_err_sentence());
     omm_free(s_file);
     CHECK_OK(omm_dir_remove(s_folder));
     return 0;

@@ -13,6 +13,15 @@ SOURCE, MESHMIND, FASTER = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2], pro
 BASE = SOURCE / "scenarios" / "base"
 MODEL = BASE / "openmeshmind-tiny-F16.gguf"
 failures = []
+OLD_CERTIFICATE = """-----BEGIN CERTIFICATE-----
+MIIBCDCBr6ADAgECAgFNMAoGCCqGSM49BAMCMA4xDDAKBgNVBAMMA29sZDAeFw0w
+MTAyMDMwMDAwMDBaFw0wMjAzMDQwMDAwMDBaMA4xDDAKBgNVBAMMA29sZDBZMBMG
+ByqGSM49AgEGCCqGSM49AwEHA0IABATD1OKRB91ebdA+Kd5GFN7dZQZ/VjESCk7E
+lVmrosqWU2A6ZR/SwsqfsBNTCoPV+81HMdzI50s3FZIeAzJ7bHwwCgYIKoZIzj0E
+AwIDSAAwRQIgaVqvdXXavfRIu1FFLPRoLZSO0jZk+Fos+1acaD5U3IUCIQDJAfuu
+Jc+TZ6yqVvUHQGbhyTU/h1FYLumAE6zZMz+EOg==
+-----END CERTIFICATE-----
+"""  # proto/tls_test.c has it, too
 
 
 def run(*args, stdin="", meshmind=MESHMIND):
@@ -184,6 +193,30 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
         process.terminate()
         process.communicate(timeout=100)
         expect(["node", "status", "-c", path], 0, "anna: not running", "stdout")
+        # Its notice, of a process that is there: what it says is believed, and that it says nothing for long is told.
+        board, now = {"pid": os.getpid(), "state": "fetching", "running": True}, int(time.time())
+        for updated_s, says in ((now - 100, r"anna: fetching.*; no word from it for 1\d\d s: "), (now, r"anna: fetching\n")):
+            (folder / "node" / "status.json").write_text(json.dumps(board | {"updated_s": updated_s}))
+            expect(["node", "status", "-c", path], 0, says, "stdout")
+        # An invitation is for its owner alone, wherever it stands; in two places it is in one too many.
+        (folder / "token").write_text("invite-" + "c7" * 32 + "\n")
+        for mode, changed, code, says in ((0o644, {"token_file": "token"}, 3, "token holds a secret key but has mode 0644"),
+                                          (0o600, {"token_file": "token", "token": "invite-" + "c7" * 32}, 2, "token and token_file: one of them")):
+            (folder / "token").chmod(mode)
+            path.write_text("".join(f"{k}: {v}\n" for k, v in (node | changed).items()))
+            expect(["node", "-c", path], code, says)
+        path.chmod(0o644)
+        path.write_text("".join(f"{k}: {v}\n" for k, v in (node | {"token": "invite-" + "c7" * 32}).items()))
+        expect(["node", "-c", path], 3, "node.yaml holds a secret key but has mode 0644")
+        # A certificate whose time is over is said to be, before anybody wonders why there is no connection.
+        (folder / "old.crt").write_text(OLD_CERTIFICATE)
+        path.write_text("".join(f"{k}: {v}\n" for k, v in (node | {"coordinator": "tls+" + node["coordinator"], "tls_certificate": "old.crt"}).items()))
+        process = subprocess.Popen([MESHMIND, "node", "-c", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMM_GUEST_ROOT": "/nonexistent"})
+        line = process.stderr.readline()
+        if not re.search("WARN certificate_not_valid .*valid from 2001-02-03 to 2002-03-04", line):
+            failures.append(f"a node with a certificate from 2001 says: {line}")
+        process.terminate()
+        process.communicate(timeout=100)
 # What is no model is said to be none, and which file; what nobody gets is no success.
 with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
     wrong = {name: pathlib.Path(folder) / name for name in ("empty.gguf", "text.gguf", "cut.gguf", "v1.gguf", "big.gguf", "iq3.gguf", "folder")}

@@ -37,6 +37,25 @@ class Home:
               f"node {args}: exit {done.returncode}, not {code}\n{done.stdout}{done.stderr}")
         return done.stdout + done.stderr
 
+    def on_terminal(self, args, *dialogue):
+        """Exit code, and all that the terminal shows."""
+        pid, fd = pty.fork()
+        if pid == 0:
+            os.chdir(self.path)
+            os.execve(MESHMIND, ["meshmind", "node", *map(str, args)], self.env)
+        seen, at = "", 0
+        for question, answer in dialogue:
+            while question not in seen[at:]:
+                seen += os.read(fd, 1000).decode()
+            at = len(seen)
+            os.write(fd, f"{answer}\n".encode())
+        try:
+            while data := os.read(fd, 1000):
+                seen += data.decode()
+        except OSError:
+            pass
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), seen
+
     def full(self, *more):
         return ["setup", "--coordinator", "tcp://127.0.0.1:9", "--coordinator-key", KEY, "--model", MODEL, "--data",
                 "my data.jsonl", "--hours", "always", "--cpu", "50", "--memory-mb", "0", *more]
@@ -132,6 +151,12 @@ def backs_up(home, other):
     home.run("restore", save, "--replace")
     check(home.config.read_bytes() == was and home.key.read_bytes() == key, "not replaced")
     check(mode(home.config) == mode(home.key) == 0o600, "others may read what was replaced")
+    home.key.unlink()
+    home.key.mkdir()  # where no key can be put: the file that was there stays
+    home.run("restore", save, "--replace", code=3)
+    check(home.config.read_bytes() == was, "its file is gone")
+    home.key.rmdir()
+    home.run("restore", save, "--replace")
     save.chmod(0o644)
     check("save.json" in home.run("restore", save, "--replace", code=3), "a backup that others may read")
     wrong = home.path / "wrong.json"
@@ -178,21 +203,20 @@ def locked(home):
     home.config.write_text("".join(l + "\n" for l in text.split("\n") if not l.startswith("passphrase_file")))
     check("no terminal" in home.run(code=3), "nobody to ask")
     # On a terminal it asks, and shows nothing of the answer.
-    pid, fd = pty.fork()
-    if pid == 0:
-        os.chdir(home.path)
-        os.execve(MESHMIND, ["meshmind", "node"], home.env)
-    seen = b""
-    while b"passphrase of the key: " not in seen:
-        seen += os.read(fd, 1000)
-    os.write(fd, b"wrong passphrase\n")
-    try:
-        while data := os.read(fd, 1000):
-            seen += data
-    except OSError:
-        pass
-    check(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3 and b"not its passphrase" in seen, seen)
-    check(b"wrong passphrase" not in seen, "the terminal shows it")
+    code, seen = home.on_terminal([], ("passphrase of the key: ", "wrong passphrase"))
+    check(code == 3 and "not its passphrase" in seen, seen)
+    check("wrong passphrase" not in seen, "the terminal shows it")
+
+
+def asks_twice(home):
+    """The passphrase of a new key: two that are not the same make none."""
+    ask, again = "passphrase for the new key: ", "the same again: "
+    code, seen = home.on_terminal(home.full("--passphrase"), (ask, "correct horse"), (again, "correct horsf"))
+    check(code == 2 and "the two are not the same" in seen and not home.key.exists(), f"exit {code}: {seen}")
+    code, seen = home.on_terminal(home.full("--passphrase"), (ask, "correct horse"), (again, "correct horse"))
+    check(code == 0 and json.loads(home.key.read_text())["kind"] == "omm-locked-key", f"exit {code}: {seen}")
+    code, seen = home.on_terminal([], ("passphrase of the key: ", "correct horsf"))
+    check(code == 3 and "not its passphrase" in seen, f"exit {code}: {seen}")
 
 
 with tempfile.TemporaryDirectory(prefix="omm-setup-") as name:
@@ -206,4 +230,5 @@ with tempfile.TemporaryDirectory(prefix="omm-setup-") as name:
     keeps(first)
     backs_up(first, Home(name / "other"))
     locked(Home(name / "locked"))
+    asks_twice(Home(name / "twice"))
 print("setup, backup, restore, passphrases")
