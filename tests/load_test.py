@@ -5,7 +5,7 @@ of the coordinator's heap are counted (tests/fault/heap.c): what is left of a su
 `chunks`: the same by nodes that do not send or take small adapters whole.
 
 With `kills`: the coordinator is killed with -9 again and again, and the run has the digest of one that was not.  With
-`allowance`: nodes that say too much in a minute, by messages or by bytes, are told to wait.
+`allowance`: nodes that say too much in a minute, by messages or by bytes, what they are sent among these, are told to wait.
 
 With `parts` no coordinator: what one submission costs, part by part, adds up.  With `idle`: so many nodes, and four times as many, that are
 connected and ask in a pause; what one of them takes of the coordinator's memory.  With `peak`: adapters of two sizes; how many of
@@ -19,6 +19,8 @@ Prints a line a round; docs/measurements.md has what 2,000 nodes and 50 rounds g
 import contextlib, json, mmap, os, pathlib, random, re, resource, shutil, signal, struct, subprocess, sys, tempfile, threading, time
 import urllib.request
 
+import hostile_peers as hp
+import protocol_peer as pp
 from live import LIMIT_S, PATIENT, fail, free_port, skip
 
 SOURCE, MESHMIND, LOAD = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
@@ -241,7 +243,24 @@ def is_told_to_wait(what, **allowed):
         print(f"{what} a minute: {seen[0]} more were told to wait, and no submission was refused for it")
 
 
+def answers_count(size):
+    """Who asks for much in few words is told to wait for what it was sent."""
+    with fresh() as (folder, processes):
+        write_files(folder, port := free_port(), size=size)
+        processes.append(start(folder))
+        while not (folder / "web").exists():
+            time.sleep(0.05)
+        adapter = (folder / "state/bundle/adapters/r000.bin").read_bytes()
+        get = pp.encode("Request", {"version": 1, "get": {"digest": pp.blake(adapter), "index": 0}})
+        wire, sent, end = hp.Wire(port, "127.0.0.1"), 0, time.monotonic() + LIMIT_S
+        while refused_for_budget(folder)[0] == 0 and sent < 3 * size and time.monotonic() < end:
+            sent += len(get) + len(adapter) if "chunk" in pp.decode("Reply", wire.ask(get)) else 0
+        if not size / 2 < sent < 2 * size:
+            fail(f"of {size} bytes a minute {sent} had come and gone when there were no more")
+
+
 def allowance():
+    answers_count(100000)
     is_told_to_wait("60 messages", messages=60)
     is_told_to_wait("100,000 bytes", size=100000)
 

@@ -267,7 +267,8 @@ const omm_coord_round *omm_coord_history(uint32_t *count, const omm_coord *coord
 /* One node of run->nodes, of this round and of the whole run. */
 typedef struct omm_coord_node_status {
     bool ready, selected, offered, uploading, settled, quarantined, revoked;
-    uint32_t accepted, refused; /* submissions, since the run began */
+    uint32_t accepted, refused; /* submissions, since the run began; of the refused ones a restart
+                                   forgets those that left no record */
 } omm_coord_node_status;
 omm_coord_node_status omm_coord_get_node(const omm_coord *coord, size_t index);
 
