@@ -53,7 +53,8 @@ class Service:
 
 
 def write_files(folder, port, scenario):
-    live.write_coordinator(folder, port, scenario)
+    # Begun again after the end it waits for nobody who has heard of it: that would be for longer than this test takes.
+    live.write_coordinator(folder, port, scenario, linger_ms=1000 * TIME_LIMIT_S)
     for name in NODES:
         live.write_node(folder, name, port, scenario=scenario, checkpoint_steps=1)
 
