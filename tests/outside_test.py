@@ -456,6 +456,8 @@ def ctl(folder):
         tell(2, "no coordinator runs", "status")
         second = up()
         tell(0, "joining, paused(.|\n)*1 in quarantine", "status")
+        lasts = status_of(tell(0, "{", "status", "--json"))["stage_seconds"]
+        check(lasts >= is_now["stage_seconds"] >= 1, f"a kill has shortened the stage: {is_now['stage_seconds']} s before it, then {lasts} s")
         for i in (2, 3):  # two that die of their offers: the round ends when the operator has had his say, on a fast machine, too
             live.stop(processes[i])
             processes[i] = live.start_service(FASTER, folder, "node", NODES[i - 1], OMM_CRASH_AT="after_offer")
