@@ -115,6 +115,10 @@ def few(s):
     s.wait("carl's owner knows why", lambda: re.match(r"no answer for \d+ s: no TLS: the certificate there is not that of", s.node_says("carl")))
     s.wait("carl's log, too", lambda: "the certificate there is not that of tls_certificate" in s.log("carl"))
     s.stop("dora", "carl")
+    aside = (s.folder / "state").rename(s.folder / "aside")
+    s.wait("sick without its folder", lambda: s.ask("/healthz")[0] == 503)
+    aside.rename(s.folder / "state")
+    s.wait("well again, though no round goes on", lambda: s.ask("/healthz")[0] == 200)
 
 
 def others(s):
