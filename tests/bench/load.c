@@ -293,14 +293,17 @@ static void crew_close(crew *c) {
 
 /* ---- the three uses ---- */
 
-static void report(uint32_t round, double seconds, const tally *before) {
-    uint64_t accepted = atomic_load(&s_tally.accepted) - atomic_load(&before->accepted);
+static uint64_t since(const atomic_uint_fast64_t *before, const atomic_uint_fast64_t *now) {
+    return atomic_load(now) - atomic_load(before);
+}
+
+static void report(uint32_t round, double seconds, const tally *before, const tally *now) {
     printf("{\"round\":%u,\"seconds\":%.3f,\"accepted\":%llu,\"refused\":%llu,\"requests\":%llu,"
            "\"bytes_up\":%llu}\n",
-           round, seconds, (unsigned long long)accepted,
-           (unsigned long long)(atomic_load(&s_tally.refused) - atomic_load(&before->refused)),
-           (unsigned long long)(atomic_load(&s_tally.requests) - atomic_load(&before->requests)),
-           (unsigned long long)(atomic_load(&s_tally.bytes) - atomic_load(&before->bytes)));
+           round, seconds, (unsigned long long)since(&before->accepted, &now->accepted),
+           (unsigned long long)since(&before->refused, &now->refused),
+           (unsigned long long)since(&before->requests, &now->requests),
+           (unsigned long long)since(&before->bytes, &now->bytes));
     fflush(stdout);
 }
 
@@ -317,24 +320,27 @@ static void copy_tally(tally *out) {
 }
 
 /* Two lines for each round: when its offer is heard first (but of round 0: when nodes begin to connect), and when
- * all its verdicts are in or the next one has begun. */
+ * all its verdicts are in or the next one has begun.  A verdict that a node reads after that counts in the next one. */
 static void watch(uint32_t nodes) {
-    tally before;
+    tally before, now;
     copy_tally(&before);
     uint32_t round = 0;
     double begin = now_s();
     report_opened(round);
     while (atomic_load(&s_tally.open) > 0) {
         usleep(1000);
-        uint64_t settled = atomic_load(&s_tally.accepted) + atomic_load(&s_tally.refused);
+        copy_tally(&now);
+        uint64_t settled = atomic_load(&now.accepted) + atomic_load(&now.refused);
         if (settled < (uint64_t)nodes * (round + 1) && atomic_load(&s_tally.round) <= round)
             continue;
         if (settled == atomic_load(&before.accepted) + atomic_load(&before.refused)) continue;
-        report(round, now_s() - begin, &before);
+        report(round, now_s() - begin, &before, &now);
         while (atomic_load(&s_tally.round) <= round && atomic_load(&s_tally.open) > 0) usleep(1000);
         if (atomic_load(&s_tally.open) == 0) break;
         round++;
-        copy_tally(&before);
+        copy_tally(&before); /* what was asked meanwhile is of no round */
+        atomic_store(&before.accepted, atomic_load(&now.accepted));
+        atomic_store(&before.refused, atomic_load(&now.refused));
         begin = now_s();
         report_opened(round);
     }
