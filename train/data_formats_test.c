@@ -347,6 +347,56 @@ static void long_line(void) {
     omm_dataset_close(data);
 }
 
+#define OF_CLIENT(name)                                                                            \
+    "{\"client\": \"" name "\", \"messages\": [{\"role\": \"assistant\", \"content\": \"B.\"}]}\n"
+
+/* Who has no example is named, with those that there are. */
+static void unknown_clients(void) {
+    static const struct {
+        const char *text, *says;
+        uint32_t seq_max;
+    } cases[] = {
+        {CHAT, "t: no example of client 'b'; it has local", 0},
+        {"text", "t: no example of client 'b'; it has no clients", 0},
+        {OF_CLIENT("ab") OF_CLIENT("a") OF_CLIENT("ab"),
+         "t: no example of client 'b'; it has ab, a", 0},
+        {OF_CLIENT("b"),
+         "t: no example of client 'b' can be learned from: all are bad, or begin after the longest "
+         "that an example may be",
+         1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        omm_dataset *data = NULL;
+        omm_dataset_options o = s_detect;
+        o.seq_max = cases[i].seq_max;
+        o.clients = (const char *const[]){"b"};
+        o.client_count = 1;
+        CHECK_ERR(parse(&data, cases[i].text, &o), OMM_ERR_NOT_FOUND);
+        expect_text(omm_err_sentence(), cases[i].says);
+    }
+}
+
+/* More names than a message has room for: whole ones, and dots. */
+static void many_clients(void) {
+    omm_dataset *data = NULL;
+    omm_dataset_options o = s_detect;
+    omm_buf text;
+    omm_buf_init(&text, 1 << 16);
+    for (unsigned i = 0; i < 60; i++) {
+        char line[160];
+        const int size = snprintf(line, sizeof line, OF_CLIENT("client-%02u"), i);
+        CHECK_OK(omm_buf_append(&text, line, (size_t)size));
+    }
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    o.clients = (const char *const[]){"b"};
+    o.client_count = 1;
+    CHECK_ERR(parse(&data, (const char *)text.data, &o), OMM_ERR_NOT_FOUND);
+    CHECK(strstr(omm_err_sentence(), "; it has client-00, client-01, client-02, "));
+    CHECK(strstr(omm_err_sentence(), ", client-15, client-16, ..."));
+    CHECK(strstr(omm_err_sentence(), "...") + 3 == strchr(omm_err_sentence(), 0));
+    omm_buf_fini(&text);
+}
+
 static void refusals(void) {
     omm_dataset *data = NULL;
     omm_dataset_options o = s_detect;
@@ -355,6 +405,8 @@ static void refusals(void) {
         refuse(COMPLETION, &s_completion[i]);
     asked_formats();
     long_line();
+    unknown_clients();
+    many_clients();
     CHECK_ERR(parse(&data, "Good line.\nBad \xc3( line", &o), OMM_ERR_FORMAT);
     expect_text(omm_err_sentence(), "t:2:5: byte 0xc3 is not UTF-8 text; is this a text file?");
     static const char *const bytes[] = {"\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82"};
@@ -383,10 +435,6 @@ static void refusals(void) {
     o.skip_bad = false;
     CHECK_ERR(parse(&data, "", &o), OMM_ERR_NOT_FOUND);
     expect_text(omm_err_sentence(), "t: no example to learn from: nothing is in it");
-    o.clients = (const char *const[]){"b"};
-    o.client_count = 1;
-    CHECK_ERR(parse(&data, CHAT, &o), OMM_ERR_NOT_FOUND);
-    expect_text(omm_err_sentence(), "t: no example of client 'b'; it has no clients");
     o = s_detect;
     o.seq_max = 2;
     CHECK_ERR(parse(&data, CHAT, &o), OMM_ERR_NOT_FOUND);

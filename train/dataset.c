@@ -105,28 +105,45 @@ static omm_err refuse_empty(const omm_dataset *data, const char *name) {
     return omm_raise(OMM_ERR_NOT_FOUND, "%s: no example to learn from: nothing is in it", name);
 }
 
-/* With some of those that there are. */
-static omm_err refuse_client(const omm_dataset *data, const char *name, const char *client) {
-    char known[200] = "";
-    size_t size = 0;
-    for (size_t i = 0; data->clients && i < data->client_count; i++) {
-        const size_t more = strlen(data->clients[i]);
-        const bool fits = size + more + sizeof ", , ..." <= sizeof known; /* whole names */
-        (void)snprintf(known + size, sizeof known - size, "%s%s", i ? ", " : "",
-                       fits ? data->clients[i] : "...");
-        if (!fits) break;
-        size += more + (i ? 2 : 0);
+static bool is_listed(const char *list, const char *client) {
+    const size_t size = strlen(client);
+    for (const char *at = list; at; at = strstr(at, ", ")) {
+        if (at != list) at += 2;
+        if (strncmp(at, client, size) == 0 && (at[size] == 0 || at[size] == ',')) return true;
     }
+    return false;
+}
+
+void dataset_list_client(char list[CLIENTS_LISTED], const char *client) {
+    const size_t used = strlen(list), size = strlen(client);
+    const char *between = used ? ", " : "";
+    if (!size || is_listed(list, "...") || is_listed(list, client)) return;
+    const bool fits = used + size + sizeof ", , ..." <= CLIENTS_LISTED; /* whole names */
+    (void)snprintf(list + used, CLIENTS_LISTED - used, "%s%s", between, fits ? client : "...");
+}
+
+/* With some of those that there are. */
+static omm_err refuse_client(const omm_dataset *data, const char *name, const char *client,
+                             const char *met) {
+    char known[CLIENTS_LISTED] = "";
+    for (size_t i = 0; !met && data->clients && i < data->client_count; i++)
+        dataset_list_client(known, data->clients[i]);
+    if (!met) met = known;
+    if (is_listed(met, client))
+        return omm_raise(OMM_ERR_NOT_FOUND,
+                         "%s: no example of client '%.128s' can be learned from: all are bad, or "
+                         "begin after the longest that an example may be",
+                         name, client);
     return omm_raise(OMM_ERR_NOT_FOUND, "%s: no example of client '%.128s'; it has %s", name,
-                     client, known[0] ? known : "no clients");
+                     client, met[0] ? met : "no clients");
 }
 
 omm_err dataset_check_clients(const omm_dataset *data, const char *name, const char *const *wanted,
-                              size_t count) {
+                              size_t count, const char *met) {
     for (size_t i = 0; wanted && i < count; i++)
         if (!data->clients ||
             !bsearch(&wanted[i], data->clients, data->client_count, sizeof *data->clients, by_name))
-            return refuse_client(data, name, wanted[i]);
+            return refuse_client(data, name, wanted[i], met);
     return data->count > 0 ? OMM_OK : refuse_empty(data, name);
 }
 
@@ -151,7 +168,8 @@ static omm_err fill(omm_dataset *data, source *s, maker *m) {
     OMM_TRY(scan_source(&data->totals, s, m, add_found, data));
     data->seq_max = m->options.seq_max;
     OMM_TRY(list_clients(data));
-    return dataset_check_clients(data, m->name, m->options.clients, m->options.client_count);
+    return dataset_check_clients(data, m->name, m->options.clients, m->options.client_count,
+                                 m->met);
 }
 
 omm_err omm_dataset_parse(omm_dataset **out, omm_bytes text, const char *name,
@@ -205,7 +223,7 @@ static omm_err copy_kept(omm_dataset **out, const omm_dataset *from, const bool 
             err = dataset_add(data, &from->examples[i], from->lines[i]);
         }
     if (err == OMM_OK) err = list_clients(data);
-    if (err == OMM_OK) err = dataset_check_clients(data, "part of a data set", NULL, 0);
+    if (err == OMM_OK) err = dataset_check_clients(data, "part of a data set", NULL, 0, NULL);
     if (err != OMM_OK) {
         omm_dataset_close(data);
         return err;
@@ -226,7 +244,7 @@ static omm_err new_marks(bool **out, const omm_dataset *from) {
 omm_err omm_dataset_select(omm_dataset **out, const omm_dataset *from, const char *const *clients,
                            size_t client_count) {
     bool *keep = NULL;
-    OMM_TRY(dataset_check_clients(from, "data set", clients, client_count));
+    OMM_TRY(dataset_check_clients(from, "data set", clients, client_count, NULL));
     OMM_TRY(new_marks(&keep, from));
     for (size_t i = 0; i < from->count; i++)
         keep[i] = name_is_among(client_of(from, i), clients, client_count);

@@ -61,7 +61,7 @@ static omm_err fill(documents *d, const char *const *paths, size_t count) {
     }
     d->data->totals.format = OMM_DATA_TEXT;
     d->data->seq_max = d->maker.options.seq_max;
-    return dataset_check_clients(d->data, "texts", NULL, 0);
+    return dataset_check_clients(d->data, "texts", NULL, 0, NULL);
 }
 
 size_t omm_dataset_text_end(const omm_dataset *data, size_t text) {

@@ -65,6 +65,8 @@ typedef struct record {
     bool begins, ends; /* text: the first and the last piece of its document */
 } record;
 
+enum { CLIENTS_LISTED = 200 }; /* bytes of names in a message, with their end */
+
 /* A record as tokens, not yet cut.  Everything is the maker's (or a cache's) until the next. */
 typedef struct made {
     const uint32_t *ids;
@@ -89,6 +91,8 @@ typedef struct maker {
     omm_buf reply; /* NUL-terminated */
     omm_buf mask;  /* of a text's window */
     omm_buf names; /* client, skill: NUL-terminated */
+    /* Where only some clients are wanted: the first of all that were met, for messages. */
+    char met[CLIENTS_LISTED];
 } maker;
 
 /* What a line may be, for messages. */
@@ -157,9 +161,12 @@ OMM_CHECKED omm_err dataset_new(omm_dataset **out);
 OMM_CHECKED omm_err dataset_no_memory(void);
 /* Append a deep copy. */
 OMM_CHECKED omm_err dataset_add(omm_dataset *data, const omm_example *e, omm_bytes raw);
-/* Errors: NOT_FOUND (no example at all, or none of a wanted client; `name` is the file's). */
+/* Errors: NOT_FOUND (no example at all, or none of a wanted client; `name` is the file's, `met` the clients that
+ * there are, NULL: those of `data`). */
 OMM_CHECKED omm_err dataset_check_clients(const omm_dataset *data, const char *name,
-                                          const char *const *wanted, size_t count);
+                                          const char *const *wanted, size_t count, const char *met);
+/* "a, b, ...": one more name if it is not among them, whole or as dots. */
+void dataset_list_client(char list[CLIENTS_LISTED], const char *client);
 void dataset_count(omm_data_totals *totals, const omm_example *e);
 bool name_is_among(const char *name, const char *const *names, size_t count);
 

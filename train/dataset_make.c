@@ -248,6 +248,7 @@ static omm_err make_object(maker *m, made *out, bool *wanted, const json_t *root
         return BAD(m, JSON, "%s", "not a JSON object; accepted: " MAKER_LINE);
     OMM_TRY(read_name(m, &out->client, root, "client", o->client_default));
     OMM_TRY(read_name(m, &out->skill, root, "skill", ""));
+    if (o->clients) dataset_list_client(m->met, out->client);
     *wanted = !o->clients || name_is_among(out->client, o->clients, o->client_count);
     if (!*wanted) return OMM_OK;
     OMM_TRY(o->format == OMM_DATA_CHAT ? maker_chat(m, out, root) : make_completion(m, out, root));

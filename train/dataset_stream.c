@@ -132,7 +132,8 @@ static omm_err index_source(indexer *x, source *s, maker *m) {
     OMM_TRY(scan_source(&data->totals, s, m, add_entry, x));
     OMM_TRY(source_check(s, &s->identity));
     OMM_TRY(list_names(x));
-    OMM_TRY(dataset_check_clients(data, m->name, m->options.clients, m->options.client_count));
+    OMM_TRY(
+        dataset_check_clients(data, m->name, m->options.clients, m->options.client_count, m->met));
     data->seq_max = m->options.seq_max;
     data->stream->options = m->options;
     data->stream->options.clients = NULL; /* what is in the index is wanted */
@@ -222,7 +223,7 @@ static omm_err fill_part(indexer *x, const omm_dataset *from, const bool *keep) 
     data->stream->identity = from->stream->identity;
     OMM_TRY(keep_entries(x, from, keep));
     OMM_TRY(list_names(x));
-    OMM_TRY(dataset_check_clients(data, "part of a data set", NULL, 0));
+    OMM_TRY(dataset_check_clients(data, "part of a data set", NULL, 0, NULL));
     return hash_lines(data);
 }
 
