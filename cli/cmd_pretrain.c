@@ -134,6 +134,7 @@ int cmd_pretrain(int argc, char **argv) {
         return CLI_EXIT_USAGE;
     }
     omm_err err = place_make_output(o->out, "--out");
+    if (err == OMM_OK && o->checkpoint) err = place_make_output(o->checkpoint, "--checkpoint");
     if (err != OMM_OK) return cli_fail("pretrain", err);
     omm_arena_init(&r.arena, ARENA_BYTES_MAX);
     omm_buf_init(&r.file, FULL_RUN_BYTES_MAX);

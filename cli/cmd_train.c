@@ -231,19 +231,21 @@ static omm_err make_report(const char *dir) {
     OMM_TRY(omm_path_join(file, dir, "report.json"));
     OMM_TRY(place_make_output(file, "--report"));
     OMM_TRY(omm_path_join(file, dir, "report.html"));
-    OMM_TRY(place_check_output(file, "--report"));
-    /* Some folders take no files whatever their rights say. */
-    OMM_TRY(omm_path_join(file, dir, "report.part"));
-    OMM_TRY(omm_file_write(file, omm_bytes_str(""), 0644));
-    return omm_file_remove(file);
+    return place_make_output(file, "--report");
+}
+
+/* What the run will write can be written. */
+static omm_err make_places(const train_args *a) {
+    OMM_TRY(make_report(a->report));
+    OMM_TRY(place_make_output(a->out, "--out"));
+    return a->checkpoint ? place_make_output(a->checkpoint, "--checkpoint") : OMM_OK;
 }
 
 static omm_err run_all(train_run *r) {
     omm_digest digest;
     OMM_TRY(open_run(r));
     if (r->args.dry_run) return train_dry_run(r);
-    OMM_TRY(make_report(r->args.report));
-    OMM_TRY(place_make_output(r->args.out, "--out"));
+    OMM_TRY(make_places(&r->args));
     /* All weights are those of the checkpoint once the course is open. */
     if (!r->full) OMM_TRY(train_course_open(r));
     OMM_TRY(train_judge(r, &r->before, r->items_before, r->has_start ? &r->start : NULL));

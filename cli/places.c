@@ -53,11 +53,21 @@ static omm_err folder_of(char out[OMM_PATH_MAX], const char *path) {
     return OMM_OK;
 }
 
+/* Some folders take no files whatever their rights say, and what is no plain file is not replaced. */
+static omm_err try_output(const char *path, const char *option) {
+    omm_file_out out;
+    const omm_err err = omm_file_out_open(&out, path, 0644);
+    omm_file_out_close(&out);
+    if (err == OMM_OK) return OMM_OK;
+    return omm_raise(err, "%s %s: no file can be made there: %s", option, path, omm_err_sentence());
+}
+
 omm_err place_make_output(const char *path, const char *option) {
     char folder[OMM_PATH_MAX];
     OMM_TRY(place_check_output(path, option));
     OMM_TRY(omm_path_dir(folder, path));
-    return omm_dir_make(folder);
+    OMM_TRY(omm_dir_make(folder));
+    return try_output(path, option);
 }
 
 omm_err place_check_output(const char *path, const char *option) {

@@ -19,7 +19,8 @@ OMM_CHECKED omm_err place_node_file(char out[OMM_PATH_MAX], const char *named);
 /* A file can be made or replaced at `path`, which is said before hours of work and not after them; `option` named it.
  * Nothing is made.  Errors: IO, USAGE (it is a folder), TOO_BIG. */
 OMM_CHECKED omm_err place_check_output(const char *path, const char *option);
-/* The same, and the folders between are made.  Errors: the same. */
+/* The same; the folders between are made, and a file that gets no name is begun there: what has no rights to go by
+ * (/proc, a device, a socket) is refused too.  Errors: the same. */
 OMM_CHECKED omm_err place_make_output(const char *path, const char *option);
 /* Its folder is made, for this user alone.  Errors: IO, TOO_BIG. */
 OMM_CHECKED omm_err place_make_parent(const char *path);

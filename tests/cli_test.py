@@ -106,6 +106,14 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
     for args in (["train", "-m", MODEL, "--data", BASE / "train.jsonl", "--steps", "1", "--out"], ["pretrain", config, "--out"]):
         expect([*args, config / "a.gguf"], 3, rf"--out {config}/a.gguf: no file can be made in {config}: Not a directory")
         expect([*args, folder], 2, f"--out: {folder} is a folder; accepted: a file")
+        for nowhere, why in (("/proc/a.gguf", "No such file"), ("/dev/null", "not a regular file")):
+            expect([*args, nowhere], 3, f"--out {nowhere}: no file can be made there: .*{why}")
+        out = [*args, pathlib.Path(folder) / "a.gguf", "--checkpoint"]
+        expect([*out, "/proc/a.ck"], 3, "--checkpoint /proc/a.ck: no file can be made there: .*No such file")
+        expect([*out, config / "a.ck"], 3, rf"--checkpoint {config}/a.ck: no file can be made in {config}: Not a directory")
+        expect([*out, folder], 2, f"--checkpoint: {folder} is a folder; accepted: a file")
+    expect(["train", "-m", MODEL, "--data", BASE / "train.jsonl", "--steps", "1", "--batch", "64", "--out", pathlib.Path(folder) / "a.gguf",
+            "--checkpoint", pathlib.Path(folder) / "new" / "a.ck"], 0, "trained 1 steps", "stdout")
     expect(["train", "-m", MODEL, "--data", BASE / "train.jsonl", "--steps", "1", "--out", pathlib.Path(folder) / "a.gguf", "--report", config],
            3, rf"--report {config}/report.json: no file can be made in {config}: Not a directory")
     half = pathlib.Path(folder) / "half"
