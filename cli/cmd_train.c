@@ -87,12 +87,21 @@ static omm_err split_data(train_run *r) {
     return OMM_OK;
 }
 
-static omm_err load_eval(train_run *r) {
+static omm_err load_eval_of(train_run *r, uint32_t seq_max) {
     omm_dataset_options options;
-    OMM_TRY(data_options_resolve(&options, &r->args.data_options, r->model.dims.context));
+    OMM_TRY(data_options_resolve(&options, &r->args.data_options, seq_max));
     options.loss = OMM_LOSS_DEFAULT; /* what is judged are replies, whatever is learned */
-    if (omm_dataset_totals(r->data)->format == OMM_DATA_TEXT) options.seq_max = r->args.seq;
     return data_load(&r->eval, r->args.eval, r->tokenizer, &options);
+}
+
+/* Replies are judged as far as the model can see; texts in windows as long as those that are learned. */
+static omm_err load_eval(train_run *r) {
+    const bool texts = omm_dataset_totals(r->data)->format == OMM_DATA_TEXT;
+    OMM_TRY(load_eval_of(r, texts ? r->args.seq : r->model.dims.context));
+    if (!texts || omm_dataset_totals(r->eval)->format == OMM_DATA_TEXT) return OMM_OK;
+    omm_dataset_close(r->eval);
+    r->eval = NULL;
+    return load_eval_of(r, r->model.dims.context);
 }
 
 static omm_err load_data(train_run *r) {

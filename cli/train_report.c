@@ -25,19 +25,27 @@ static void print_share(const char *what, size_t before, size_t after, size_t of
     if (of) printf("  %-22s %8zu  %8zu   of %zu\n", what, before, after, of);
 }
 
-static void print_data(const train_run *r) {
-    const omm_data_totals *t = &r->data_totals;
-    printf("data: %llu examples (%s%s), %llu tokens, %llu learned", (unsigned long long)t->examples,
-           omm_data_format_name(t->format), omm_dataset_is_stream(r->data) ? ", streamed" : "",
+/* What was read, and what of it is not used: with `limit`, the longest that an example may be. */
+static void print_totals(const char *what, const omm_data_totals *t, const char *how,
+                         const char *limit) {
+    printf("%s: %llu examples (%s%s), %llu tokens, %llu learned", what,
+           (unsigned long long)t->examples, omm_data_format_name(t->format), how,
            (unsigned long long)t->tokens, (unsigned long long)t->learned);
-    if (t->truncated) printf(", %llu cut to --seq", (unsigned long long)t->truncated);
+    if (t->truncated) printf(", %llu cut to %s", (unsigned long long)t->truncated, limit);
     if (t->dropped)
-        printf(", %llu left out: nothing to learn within --seq", (unsigned long long)t->dropped);
+        printf(", %llu left out: nothing to learn within %s", (unsigned long long)t->dropped,
+               limit);
     printf("\n");
     data_print_bad(stdout, t);
-    if (r->args.eval && omm_dataset_totals(r->eval)->bad) {
-        printf("held-out data:\n");
-        data_print_bad(stdout, omm_dataset_totals(r->eval));
+}
+
+static void print_data(const train_run *r) {
+    print_totals("data", &r->data_totals, omm_dataset_is_stream(r->data) ? ", streamed" : "",
+                 "--seq");
+    if (r->args.eval) {
+        const omm_data_totals *t = omm_dataset_totals(r->eval);
+        print_totals("held-out data", t, "",
+                     t->format == OMM_DATA_TEXT ? "--seq" : "the model's context");
     }
     if (r->args.split != 0)
         printf("  held out by --split %g: %zu examples of %zu clients; trained on %zu of %zu\n",
