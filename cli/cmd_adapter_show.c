@@ -39,7 +39,8 @@ static omm_err load_gguf(omm_lora *lora, const char *path) {
     omm_err err = omm_lora_claim_shape(&shape, &gguf);
     if (err == OMM_OK) err = omm_lora_load(lora, gguf.view, &shape);
     omm_gguf_close(&gguf);
-    return err;
+    if (err == OMM_OK || err == OMM_ERR_NOMEM) return err;
+    return omm_raise(err, "%s: %s", path, omm_err_sentence());
 }
 
 static omm_err load(shown *s, const char *path) {

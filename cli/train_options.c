@@ -100,9 +100,8 @@ static int parse(train_args *a, int argc, char **argv) {
          "halves "
          "(ab)"},
         {"start", 0, CLI_LIST, &a->start, "FILE[=X]",
-         "adapter to start from, times X; several are joined.  Its ranks and targets unless "
-         "options "
-         "say others"},
+         "adapter to start from, times X; several are joined.  Ranks, alphas and targets are its "
+         "own: others are refused"},
         {"steps", 's', CLI_U32, &a->steps, "N", "optimiser steps (100)"},
         {"batch", 'b', CLI_U32, &a->batch, "N", "tokens per step (2048)"},
         {"micro", 0, CLI_U32, &a->micro, "N", "tokens per pass; changes memory, never the result"},
@@ -185,6 +184,9 @@ static omm_err check_idle(const train_args *a) {
         {!a->galore && a->galore_rank != s_count_unset, "--galore-rank needs --optimizer galore"},
         {!a->galore && a->galore_every != s_count_unset, "--galore-every needs --optimizer galore"},
         {!a->galore && a->galore_scale != s_unset, "--galore-scale needs --optimizer galore"},
+        {a->galore && a->galore_rank == 0, "--galore-rank 0; accepted: 1 and more"},
+        {a->full && a->recipe,
+         "--recipe does not go with --full: it says how adapters are trained"},
         {a->full && a->rank != s_count_unset, "--rank does not go with --full"},
         {a->full && a->alpha != s_unset, "--alpha does not go with --full"},
         {a->full && a->targets, "--targets does not go with --full"}};

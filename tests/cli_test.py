@@ -119,6 +119,20 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
     half = pathlib.Path(folder) / "half"
     half.mkdir()
     expect(["simulate", "scenarios/quickstart.yaml", "--out", half], 3, "half is there already, of a run that did not end: remove it")
+# Of what is held out, and of --full, nothing is left out without a word.
+with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
+    text, held, recipe, out = (pathlib.Path(folder) / name for name in ("t.txt", "h.jsonl", "r.yaml", "a.gguf"))
+    text.write_text("The sky is blue and wide. " * 20)
+    turns = [[{"role": "user", "content": "word " * words}, {"role": "assistant", "content": "Yes."}] for words in (2, 90, 9000)]
+    held.write_text("".join(json.dumps({"messages": m}) + "\n" for m in turns) + "{}\n")
+    recipe.write_text("rank: 4\n")
+    train = ["train", "-m", MODEL, "--data", text, "--steps", "1", "--warmup", "0", "--batch", "64", "--seq", "64", "--out", out]
+    expect([*train, "--eval", held, "--new-tokens", "0", "--skip-bad"], 0,
+           r"held-out data: 2 examples \(chat\), .*, 1 left out: nothing to learn within the model's context\n  1 bad line left out", "stdout")
+    expect([*train, "--eval", text, "--new-tokens", "0"], 0, r"(?s)data: (\d+) examples .*held-out data: \1 examples \(text\)", "stdout")
+    expect([*train, "--full", "--recipe", recipe], 2, "--recipe does not go with --full")
+    expect([*train, "--full", "--optimizer", "galore", "--galore-rank", "0"], 2, "--galore-rank 0; accepted: 1 and more")
+    expect(["adapter", "show", MODEL], 3, f"{MODEL}: no adapter: not one LoRA tensor")
 for key, value in (("HOME", folder), ("HOME", None)):
     env = {k: v for k, v in os.environ.items() if k != "XDG_CONFIG_HOME" and k != key} | ({key: value} if value else {})
     for args in (["node"], ["node", "status"]):

@@ -9,6 +9,7 @@
 #include "update.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Values are hashed and saved as they lie in memory. */
@@ -78,15 +79,26 @@ static bool same_layout(const omm_lora *a, const omm_lora *b) {
     return true;
 }
 
+/* "rank 4, alpha 16, attn_q,attn_v": for messages. */
+static void describe(char out[160], const omm_lora *x) {
+    size_t used =
+        (size_t)snprintf(out, 160, "rank %u, alpha %g%s", x->spec.rank, (double)x->spec.alpha,
+                         omm_lora_is_uniform(x) ? "" : " (not everywhere)");
+    for (unsigned i = 0; i < OMM_LORA_TARGET_COUNT; i++)
+        if (x->spec.targets & 1U << i)
+            used += (size_t)snprintf(out + used, 160 - used, ", %s",
+                                     omm_lora_target_name((omm_lora_target)i));
+}
+
 static omm_err check_start(const omm_lora *lora, const omm_lora *start) {
+    char has[160], wanted[160];
     if (same_layout(lora, start)) return OMM_OK;
+    describe(has, start);
+    describe(wanted, lora);
     return omm_raise(OMM_ERR_REFUSED_SHAPE,
-                     "the start adapter has rank %u, alpha %g, targets %#x%s; the recipe says "
-                     "%u, %g, %#x%s",
-                     start->spec.rank, (double)start->spec.alpha, start->spec.targets,
-                     omm_lora_is_uniform(start) ? "" : " (not everywhere)", lora->spec.rank,
-                     (double)lora->spec.alpha, lora->spec.targets,
-                     omm_lora_is_uniform(lora) ? "" : " (not everywhere)");
+                     "the start adapter has %s; the recipe says %s; accepted: the same, or nothing "
+                     "said of them",
+                     has, wanted);
 }
 
 /* The layers, ranks and scales of another adapter. */

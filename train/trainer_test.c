@@ -172,8 +172,14 @@ static void overflow_names_the_step(rig *r) {
     start.values[5] = 0;
     start.tensors[0].scale *= 2;
     CHECK_ERR(omm_trainer_open(&t, &options), OMM_ERR_REFUSED_SHAPE);
-    set_alpha(&start, r->base.recipe.alpha + 1);
+    set_alpha(&start, 17);
+    omm_recipe asked = r->base.recipe;
+    asked.rank = 3;
+    asked.targets = 1U << OMM_LORA_V;
+    options.recipe = &asked;
     CHECK_ERR(omm_trainer_open(&t, &options), OMM_ERR_REFUSED_SHAPE);
+    CHECK(strstr(omm_err_sentence(), ", alpha 17, q, k, v, o, gate, up, down; the recipe says rank "
+                                     "3, alpha 16, v; accepted: the same, or nothing said"));
     CHECK(!t);
     omm_lora_fini(&start);
 }
