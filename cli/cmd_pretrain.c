@@ -61,6 +61,29 @@ static omm_err open_valid(pretrain_run *r) {
                                  r->config.training.separator, r->config.model.context);
 }
 
+static omm_err check_one(const pretrain_run *r, const char *folder, const char *name) {
+    char path[OMM_PATH_MAX];
+    if (!name) return OMM_OK;
+    OMM_TRY(omm_path_join(path, folder, name));
+    return cli_check_out(r->run.options.out,
+                         (const cli_input[]){{"a file that CONFIG names", path}, {0}});
+}
+
+/* The model does not take the place of what it is made from. */
+static omm_err check_sources(const pretrain_run *r) {
+    const omm_pretrain_config *c = &r->config;
+    const omm_config_list *lists[] = {&c->vocabulary.texts, &c->training.texts};
+    const char *names[] = {c->vocabulary.from, c->chat_template, c->valid_text};
+    const char *data = r->data ? r->data : r->folder;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        const char *const *texts = lists[i]->items;
+        for (size_t k = 0; k < lists[i]->count; k++) OMM_TRY(check_one(r, data, texts[k]));
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        OMM_TRY(check_one(r, r->folder, names[i]));
+    return OMM_OK;
+}
+
 static omm_err open_run(pretrain_run *r) {
     omm_isa isa = OMM_ISA_SCALAR;
     unsigned threads = 0;
@@ -73,6 +96,7 @@ static omm_err open_run(pretrain_run *r) {
     if (threads == 0) return omm_raise(OMM_ERR_USAGE, "--threads auto: pretrain wants a number");
     OMM_TRY(omm_pretrain_load(&r->config, r->config_path, &r->arena));
     OMM_TRY(omm_path_dir(r->folder, r->config_path));
+    OMM_TRY(check_sources(r));
     r->run.options.type = r->config.type;
     r->run.options.judge_every = r->config.valid_every;
     OMM_TRY(full_run_check(&r->run.options));

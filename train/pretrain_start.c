@@ -53,7 +53,7 @@ static omm_err add_text(omm_vocab_trainer *trainer, const char *folder, const ch
     omm_err err = omm_file_read(&text, path);
     if (err == OMM_OK) err = omm_vocab_add(trainer, omm_buf_view(&text));
     omm_buf_fini(&text);
-    return err;
+    return err == OMM_ERR_FORMAT ? omm_raise(err, "%s: %s", path, omm_err_sentence()) : err;
 }
 
 static omm_err train_vocabulary(start *s) {

@@ -29,7 +29,7 @@ enum { OMM_PRETRAIN_MIXED, OMM_PRETRAIN_LISTED }; /* texts in one shuffle, or on
 enum { OMM_PRETRAIN_RANDOM, OMM_PRETRAIN_INDUCTION }; /* weights at the start */
 #define OMM_PRETRAIN_MUON (OMM_RECIPE_ADAFACTOR + 1)  /* the recipe has AdamW, and omm_full_muon */
 
-/* Paths are as the file has them; omm_pretrain_path says where they are. */
+/* Paths are as the file has them; omm_pretrain_folders says where they begin. */
 typedef struct omm_pretrain_vocabulary {
     const char *from;      /* a GGUF whose vocabulary is taken; else one is trained: */
     omm_config_list texts; /* of const char *: paths */
