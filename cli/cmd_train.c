@@ -250,6 +250,15 @@ static omm_err make_places(const train_args *a) {
     return a->checkpoint ? place_make_output(a->checkpoint, "--checkpoint") : OMM_OK;
 }
 
+static omm_err judge_after(train_run *r) {
+    const omm_err err = train_judge(r, &r->after, r->items, omm_course_adapter(r->course));
+    if (err != OMM_ERR_CANCELLED) return err;
+    return omm_raise(err,
+                     "stopped while judging what was trained: %s is written; with --resume %s "
+                     "it is judged again",
+                     r->args.out, r->args.checkpoint);
+}
+
 static omm_err run_all(train_run *r) {
     omm_digest digest;
     OMM_TRY(open_run(r));
@@ -261,7 +270,7 @@ static omm_err run_all(train_run *r) {
     if (r->full) OMM_TRY(train_course_open(r));
     OMM_TRY(train_all(r));
     OMM_TRY(save(r, &digest));
-    OMM_TRY(train_judge(r, &r->after, r->items, omm_course_adapter(r->course)));
+    OMM_TRY(judge_after(r));
     energy_sample(&r->energy);
     json_t *result = NULL;
     OMM_TRY(train_result_json(&result, r, &digest));

@@ -172,7 +172,10 @@ static omm_err one_step(full_run *r) {
 static omm_err all_steps(full_run *r) {
     if (omm_full_is_done(r->full)) OMM_TRY(judge(r));
     while (!omm_full_is_done(r->full)) OMM_TRY(one_step(r));
-    return save_checkpoint(r);
+    if (save_checkpoint(r) != OMM_OK) /* larger than the model, which may have room */
+        fprintf(stderr, "the last checkpoint: %s; %s is written all the same\n", omm_err_sentence(),
+                r->options.out);
+    return OMM_OK;
 }
 
 omm_err full_run_steps(full_run *r) {

@@ -181,6 +181,13 @@ static omm_err save_checkpoint(const train_run *r) {
     return err;
 }
 
+/* A checkpoint is larger than what comes of the run, which is written where this one has no room. */
+static void keep_last(const train_run *r) {
+    if (save_checkpoint(r) != OMM_OK)
+        fprintf(stderr, "the last checkpoint: %s; %s is written all the same\n", omm_err_sentence(),
+                r->args.out);
+}
+
 static omm_err stopped(const train_run *r) {
     OMM_TRY(save_checkpoint(r));
     return omm_raise(OMM_ERR_CANCELLED, "stopped after step %u of %u; with --resume %s goes on",
@@ -198,7 +205,8 @@ static omm_err run_course(train_run *r, uint64_t begin) {
         if (omm_course_result(r->course).steps % r->args.checkpoint_every == 0)
             OMM_TRY(save_checkpoint(r));
     }
-    return save_checkpoint(r);
+    keep_last(r);
+    return OMM_OK;
 }
 
 omm_err train_all(train_run *r) {

@@ -7,7 +7,7 @@ A second program, where there is one, takes a part of the runs: the bytes are th
 usage: pretrain_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
        pretrain_test.py SOURCE_DIR MESHMIND shipped      the shipped base model: its vocabulary made again, and the first steps of its training
 """
-import hashlib, json, os, pathlib, random, re, signal, subprocess, sys, tempfile
+import hashlib, json, os, pathlib, random, re, resource, signal, subprocess, sys, tempfile
 
 from live import fail, program
 
@@ -139,6 +139,13 @@ run("pretrain", work / "tiny.yaml", "--out", work / "x.gguf", *checkpoint, code=
 if pretrain(*checkpoint, "--resume")[-1]["digest"] != MODEL:
     fail("a resumed run ends with another model")
 run("pretrain", work / "other.yaml", "--out", work / "x.gguf", *checkpoint, "--resume", code=3)
+
+# The last checkpoint has no room (a limit of a file's size here): the model, which is smaller, is written all the same.
+room = (work / "out.gguf").stat().st_size + 1000
+done = subprocess.run([FASTER, "pretrain", work / "tiny.yaml", "--out", work / "small.gguf", "--checkpoint", work / "no.ck"], capture_output=True, text=True,
+                      preexec_fn=lambda: (signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))))
+if done.returncode != 0 or "no.ck: File too large" not in done.stderr or MODEL not in done.stdout or (work / "no.ck").exists():
+    fail(f"no room for the last checkpoint: exit {done.returncode}: {done.stderr}")
 
 # Muon, texts one after the other, a start that copies: learns, keeps less, the same bytes with any number of threads and when resumed.
 corpus("first.txt", "--mb", 0.02, "--seed", 3, "--phase", 6)
@@ -276,4 +283,15 @@ for change, says in ((("kv_heads: 2", "kv_heads: 3"), "3 kv_heads do not divide 
     err = run("pretrain", work / "bad.yaml", "--out", work / "bad.gguf", code=2).stderr
     if says not in err or (work / "bad.gguf").exists():
         fail(f"{change[1]}: {err}")
+# What the model is made from stays as it is; a text that is none is named.
+for name in ("tiny.yaml", "text.txt", "valid.txt"):
+    before = (work / name).read_bytes()
+    err = run("pretrain", work / "tiny.yaml", "--out", work / name, code=2).stderr
+    if "--out is " not in err or name not in err or (work / name).read_bytes() != before:
+        fail(f"--out {name}: {err}")
+(work / "bytes.txt").write_bytes(b"ab\xff")
+(work / "bad.yaml").write_text(CONFIG.replace("[text.txt]", "[bytes.txt]"))
+err = run("pretrain", work / "bad.yaml", "--out", work / "bad.gguf", code=3).stderr
+if "bytes.txt: byte 2, 0xff, is not UTF-8 text" not in err:
+    fail(f"a text of other bytes: {err}")
 print("pretrain: ok")

@@ -6,7 +6,7 @@ A second program, where there is one, takes half of the work: the bytes are the 
 
 usage: train_resume_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
-import json, pathlib, random, signal, subprocess, sys, tempfile, time
+import json, pathlib, random, resource, signal, subprocess, sys, tempfile, time
 
 from live import fail, program
 
@@ -115,6 +115,41 @@ def other_micro(folder):
     compare("another micro", whole, result, folder, [("m.gguf", "n.gguf")])
 
 
+def small_files(size):
+    """Writes beyond so many bytes of a file fail, as on a full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+def no_room_at_the_end(folder):
+    """The last checkpoint has no room: the adapter, a third as large, is written all the same."""
+    args = COMMON + ["-d", folder / "train.jsonl", "--checkpoint-every", STEPS + 1]
+    whole = finish(args + ["-o", folder / "w.gguf"], "no checkpoint", FASTER)[-1]
+    limit = (folder / "w.gguf").stat().st_size + 1000
+    done = subprocess.run([FASTER, *map(str, args), "-o", folder / "v.gguf", "--checkpoint", folder / "v.ck"],
+                          capture_output=True, text=True, preexec_fn=lambda: small_files(limit))
+    if done.returncode != 0 or "v.ck: File too large" not in done.stderr or (folder / "v.ck").exists():
+        fail(f"no room: exit {done.returncode}: {done.stderr}")
+    compare("no room", whole, json.loads(done.stdout.splitlines()[-1]), folder, [("w.gguf", "v.gguf")])
+
+
+def stopped_while_judged(folder):
+    """After the last step: the adapter is there, which the message says, and judged when the run is resumed."""
+    args = COMMON + ["-d", folder / "train.jsonl", "-e", folder / "train.jsonl", "-o", folder / "j.gguf", "--new-tokens", 64,
+                     "--checkpoint", folder / "j.ck", "--steps", 2]
+    child = start(args, MESHMIND)
+    while json.loads(child.stdout.readline())["step"] < 2:
+        pass
+    child.send_signal(signal.SIGTERM)
+    out, err = child.communicate(timeout=300)
+    if child.returncode != 3 or out or "j.gguf is written; with --resume" not in err:
+        fail(f"stopped while judged: exit {child.returncode}: {err}")
+    before = (folder / "j.gguf").read_bytes()
+    result = finish(args + ["--resume"], "judged again", FASTER)[-1]
+    if result["evaluation"]["after"]["items"] != 40 or (folder / "j.gguf").read_bytes() != before:
+        fail(f"judged again: {result}")
+
+
 def refusals(folder):
     args = COMMON + ["-d", folder / "train.jsonl", "-o", folder / "c.gguf", "--checkpoint", folder / "whole.ck"]
     wrong = [(args, 2, "is there already"),
@@ -145,3 +180,5 @@ with tempfile.TemporaryDirectory(prefix="omm-resume-") as name:
         fail(f"only {kills} kills: nothing was tested")
     refusals(folder)
     other_micro(folder)
+    no_room_at_the_end(folder)
+    stopped_while_judged(folder)
