@@ -69,16 +69,19 @@ static omm_err check_one(const pretrain_run *r, const char *folder, const char *
                          (const cli_input[]){{"a file that CONFIG names", path}, {0}});
 }
 
+static omm_err check_all(const pretrain_run *r, const char *folder, const omm_config_list *list) {
+    const char *const *names = list->items;
+    for (size_t i = 0; i < list->count; i++) OMM_TRY(check_one(r, folder, names[i]));
+    return OMM_OK;
+}
+
 /* The model does not take the place of what it is made from. */
 static omm_err check_sources(const pretrain_run *r) {
     const omm_pretrain_config *c = &r->config;
-    const omm_config_list *lists[] = {&c->vocabulary.texts, &c->training.texts};
     const char *names[] = {c->vocabulary.from, c->chat_template, c->valid_text};
     const char *data = r->data ? r->data : r->folder;
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-        const char *const *texts = lists[i]->items;
-        for (size_t k = 0; k < lists[i]->count; k++) OMM_TRY(check_one(r, data, texts[k]));
-    }
+    OMM_TRY(check_all(r, data, &c->vocabulary.texts));
+    OMM_TRY(check_all(r, data, &c->training.texts));
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         OMM_TRY(check_one(r, r->folder, names[i]));
     return OMM_OK;
