@@ -151,9 +151,12 @@ def stopped_while_judged(folder):
 
 
 def refusals(folder):
-    args = COMMON + ["-d", folder / "train.jsonl", "-o", folder / "c.gguf", "--checkpoint", folder / "whole.ck"]
+    args = COMMON + RUNS["no evaluation"] + ["-d", folder / "train.jsonl", "-o", folder / "c.gguf", "--checkpoint", folder / "whole.ck"]
     wrong = [(args, 2, "is there already"),
-             (args + ["--resume", "--lr", 0.02], 3, "belongs to another recipe"),
+             (args + ["--resume", "--lr", 0.02], 3, "another recipe (learning_rate is 0.01 there, 0.02 here)"),
+             (args + ["--resume", "--steps", STEPS + 1], 3, f"another recipe (steps is {STEPS} there, {STEPS + 1} here)"),
+             (args + ["--resume", "--optimizer", "sgd"], 3, "another recipe (another optimizer)"),
+             (args + ["--resume", "--targets", "blk.0.*"], 3, "another recipe (one has options that the other lacks)"),
              (args + ["--resume", "--eval", folder / "held.jsonl", "--eval-every", 1], 3, "evaluates every"),
              (args[:-2] + ["--resume"], 2, "--resume needs --checkpoint"),
              (args + ["--patience", 1], 2, "need --eval-every"),

@@ -10,6 +10,7 @@
  */
 #include "checkpoint.h"
 #include "omm/mem.h"
+#include "recipe_internal.h"
 #include "trainer_internal.h"
 
 #include <math.h>
@@ -119,21 +120,21 @@ omm_err checkpoint_put_identity(omm_buf *out, const checkpoint_identity *identit
 }
 
 /* But for the micro-batches, which change no byte of the result. */
-static bool same_recipe(omm_bytes bytes, const omm_recipe *recipe) {
-    uint8_t ours[OMM_RECIPE_BYTES_MAX];
-    omm_buf buf = {.data = ours, .capacity = sizeof ours, .bytes_max = sizeof ours};
-    omm_recipe theirs, wanted = *recipe;
-    if (omm_recipe_decode(&theirs, bytes) != OMM_OK) return false;
-    wanted.micro_tokens = theirs.micro_tokens;
-    return omm_recipe_encode(&buf, &wanted) == OMM_OK && omm_bytes_equal(bytes, omm_buf_view(&buf));
+static omm_err check_recipe(omm_bytes bytes, const omm_recipe *ours) {
+    char which[RECIPE_DIFFERENCE_BYTES] = "one has options that the other lacks";
+    omm_recipe theirs, wanted = *ours;
+    const bool is_known = omm_recipe_decode(&theirs, bytes) == OMM_OK;
+    if (is_known) wanted.micro_tokens = theirs.micro_tokens;
+    if (is_known && !recipe_difference(which, &theirs, &wanted)) return OMM_OK;
+    return omm_raise(OMM_ERR_MISMATCH,
+                     "the checkpoint belongs to another recipe (%s): go on with the options that "
+                     "it was made with",
+                     which);
 }
 
 omm_err checkpoint_check(omm_bytes recipe, omm_bytes identity, const omm_recipe *ours,
                          const checkpoint_identity *our_identity) {
-    if (!same_recipe(recipe, ours))
-        return omm_raise(OMM_ERR_MISMATCH,
-                         "the checkpoint belongs to another recipe: go on with the "
-                         "options that it was made with");
+    OMM_TRY(check_recipe(recipe, ours));
     if (memcmp(identity.data, our_identity->model.b, DIGEST_BYTES) != 0)
         return omm_raise(OMM_ERR_MISMATCH, "the checkpoint belongs to another model: of another "
                                            "architecture, other sizes or other weights");

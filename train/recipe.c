@@ -4,6 +4,7 @@
 #include "omm/lora.h"
 #include "recipe_internal.h"
 
+#include <stdio.h>
 #include <string.h>
 
 const char *const omm_recipe_optimizers[] = {"adamw", "sgd", "adafactor", NULL};
@@ -60,6 +61,7 @@ _Static_assert(8 + 4 * FIELD_COUNT == OMM_RECIPE_BYTES_2, "a field changed: rais
 static const size_t s_texts[] = {offsetof(omm_recipe, target_pattern),
                                  offsetof(omm_recipe, rank_pattern),
                                  offsetof(omm_recipe, alpha_pattern)};
+static const char *const s_text_names[] = {"targets", "rank_pattern", "alpha_pattern"};
 enum { TEXT_COUNT = sizeof s_texts / sizeof s_texts[0] };
 static const size_t s_text_bytes = (size_t)TEXT_COUNT * OMM_RECIPE_TEXT;
 
@@ -75,6 +77,36 @@ static double get_number(const omm_recipe *recipe, const field *f) {
     float v = 0;
     memcpy(&v, &bits, sizeof v);
     return (double)v;
+}
+
+/* A number that stands for a name. */
+static bool is_choice(const field *f) {
+    static const size_t choices[] = {offsetof(omm_recipe, targets), offsetof(omm_recipe, parts),
+                                     offsetof(omm_recipe, optimizer),
+                                     offsetof(omm_recipe, schedule)};
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
+        if (choices[i] == f->offset) return true;
+    return false;
+}
+
+bool recipe_difference(char out[RECIPE_DIFFERENCE_BYTES], const omm_recipe *there,
+                       const omm_recipe *here) {
+    const char *other = NULL;
+    for (size_t i = 0; i < FIELD_COUNT && !other; i++) {
+        const field *f = &s_fields[i];
+        if (get_bits(there, f) == get_bits(here, f)) continue;
+        other = f->name;
+        if (is_choice(f)) continue;
+        (void)snprintf(out, RECIPE_DIFFERENCE_BYTES, "%s is %.*g there, %.*g here", f->name,
+                       f->real ? 7 : 10, get_number(there, f), f->real ? 7 : 10,
+                       get_number(here, f));
+        return true;
+    }
+    for (size_t i = 0; i < TEXT_COUNT && !other; i++)
+        if (strcmp((const char *)there + s_texts[i], (const char *)here + s_texts[i]) != 0)
+            other = s_text_names[i];
+    if (other) (void)snprintf(out, RECIPE_DIFFERENCE_BYTES, "another %s", other);
+    return other != NULL;
 }
 
 omm_recipe omm_recipe_default(void) {
