@@ -78,6 +78,16 @@ static omm_err open_compute(loaded *l, unsigned threads) {
     return omm_compute_init(&l->compute, l->pool, isa);
 }
 
+/* What is trained elsewhere comes as a folder. */
+static omm_err refuse_peft(const char *path) {
+    char config[OMM_PATH_MAX];
+    OMM_TRY(omm_path_join(config, path, "adapter_config.json"));
+    if (!omm_file_exists(config)) return OMM_OK;
+    return omm_raise(
+        OMM_ERR_USAGE,
+        "%s is a PEFT folder; accepted: the GGUF file that `adapter import` makes of it", path);
+}
+
 omm_err loaded_split_scale(char path[OMM_PATH_MAX], float *scale, const char *text) {
     const char *eq = strrchr(text, '=');
     size_t size = strlen(text);
@@ -93,7 +103,7 @@ omm_err loaded_split_scale(char path[OMM_PATH_MAX], float *scale, const char *te
     if (size >= OMM_PATH_MAX) return omm_raise(OMM_ERR_TOO_BIG, "--lora: the path is too long");
     memcpy(path, text, size);
     path[size] = 0;
-    if (strcmp(path, "newest") != 0 || omm_file_exists(path)) return OMM_OK;
+    if (strcmp(path, "newest") != 0 || omm_file_exists(path)) return refuse_peft(path);
     return place_path(path, PLACE_STATE, "node/newest.gguf"); /* where `node setup` has the state */
 }
 

@@ -132,6 +132,11 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
     expect([*train, "--eval", text, "--new-tokens", "0"], 0, r"(?s)data: (\d+) examples .*held-out data: \1 examples \(text\)", "stdout")
     expect([*train, "--full", "--recipe", recipe], 2, "--recipe does not go with --full")
     expect([*train, "--full", "--optimizer", "galore", "--galore-rank", "0"], 2, "--galore-rank 0; accepted: 1 and more")
+    peft = pathlib.Path(folder) / "peft"
+    peft.mkdir()
+    (peft / "adapter_config.json").write_text("{}")
+    for args in ([*train, "--start"], ["generate", "-m", MODEL, "x", "--lora"], ["adapter", "merge", "-o", out, "--lora"]):
+        expect([*args, peft], 2, f"{peft} is a PEFT folder; accepted: the GGUF file that `adapter import` makes of it")
     expect(["adapter", "show", MODEL], 3, f"{MODEL}: no adapter: not one LoRA tensor")
 for key, value in (("HOME", folder), ("HOME", None)):
     env = {k: v for k, v in os.environ.items() if k != "XDG_CONFIG_HOME" and k != key} | ({key: value} if value else {})
