@@ -221,9 +221,18 @@ static omm_err warm_up(bench *b) {
     return OMM_OK;
 }
 
+/* The buffer comes beside the model: a machine that has no room for it would end the program. */
 static omm_err open_peaks(bench *b) {
-    return b->o->peak_seconds > 0.0 ? omm_peaks_open(&b->processors.peaks, &b->processors.c, 0)
-                                    : OMM_OK;
+    const size_t bytes = omm_peaks_buffer_bytes();
+    omm_memory machine;
+    if (b->o->peak_seconds <= 0.0) return OMM_OK;
+    cli_memory_machine(&machine);
+    if (machine.available > 0 && machine.available < bytes)
+        return omm_raise(OMM_ERR_TOO_BIG,
+                         "the peak of reading takes a buffer of %zu MB, and %.0f MB are available: "
+                         "--peak-seconds 0 measures without peaks",
+                         bytes / 1000000, (double)machine.available * 1e-6);
+    return omm_peaks_open(&b->processors.peaks, &b->processors.c, bytes);
 }
 
 static omm_err measure_run(bench_result *r, bench_run *run, bench *b) {

@@ -155,6 +155,8 @@ omm_err bench_print_json(const bench_result *r, const bench_options *o) {
     json_t *runs = json_array();
     for (unsigned i = 0; i < r->run_count; i++)
         json_array_append_new(runs, json_run(r, &r->runs[i], o));
+    json_t *memory = cli_memory_json(&r->memory);
+    json_object_set_new(memory, "peak_bytes", json_integer((json_int_t)r->memory_peak_bytes));
     json_t *report = json_pack(
         "{s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:s, s:s, s:s, s:i, s:o, s:o}", "schema_version",
         1, "model", o->model, "architecture", r->architecture, "parameters",
@@ -163,6 +165,6 @@ omm_err bench_print_json(const bench_result *r, const bench_options *o) {
         (json_int_t)r->memory_peak_bytes, "load_seconds", r->load_seconds, "isa",
         omm_isa_name(r->isa), "activations", omm_activations_name(o->activations), "kv",
         omm_kv_type_name(r->memory.plan.session.kv_type), "repeats", (int)o->repeats, "runs", runs,
-        "memory", cli_memory_json(&r->memory));
+        "memory", memory);
     return bench_json_print(report);
 }

@@ -126,7 +126,9 @@ int cmd_bench(int argc, char **argv) {
         CLI_MEMORY_OPTION(&o.bench.max_memory_mb),
         CLI_STREAM_OPTION(&o.bench.stream),
         {"repeat", 'r', CLI_U32, &o.bench.repeats, "N", "measurements (5)"},
-        {"peak-seconds", 0, CLI_F32, &o.peak_seconds, "X", "for each peak (0.6); 0: no peaks"},
+        {"peak-seconds", 0, CLI_F32, &o.peak_seconds, "X",
+         "for each peak (0.6); 0: no peaks, nor their buffer of 0.5 to 2 GiB, which no limit "
+         "counts"},
         {"train", 0, CLI_FLAG, &o.is_train, NULL, "measure LoRA steps instead"},
         {"seq", 0, CLI_U32, &o.train.seq, "N", "--train: tokens of a step, one sequence (512)"},
         {"rank", 0, CLI_U32, &o.train.rank, "N", "--train: rank, on all seven targets (16)"},

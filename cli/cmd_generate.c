@@ -57,6 +57,12 @@ static omm_err make_prompt(generation *g, const loaded *l, const generate_option
     }
     if (g->prompt.tokens.count == 0 && g->restored == 0)
         return omm_raise(OMM_ERR_USAGE, "the prompt is empty, and the model has no begin token");
+    const uint32_t most = omm_session_positions_max(l->session);
+    if (g->prompt.tokens.count > most - g->restored)
+        return omm_raise(OMM_ERR_TOO_BIG,
+                         "a prompt of %zu tokens after %u of a session: the context holds %u; -c "
+                         "takes up to the %u that the model was trained for",
+                         g->prompt.tokens.count, g->restored, most, l->model.dims.context);
     return OMM_OK;
 }
 
@@ -71,7 +77,7 @@ static int digits(double rate) {
 
 /* What has become whole characters since the last call. */
 static omm_err emit(generation *g, const generate_options *o, size_t from) {
-    if (o->json) return OMM_OK;
+    if (o->json || g->text.size == from) return OMM_OK;
     fwrite(g->text.data + from, 1, g->text.size - from, stdout);
     if (fflush(stdout) == 0) return OMM_OK;
     return omm_raise(OMM_ERR_IO, "cannot write the output: %s", strerror(errno));

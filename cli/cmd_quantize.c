@@ -120,8 +120,9 @@ static omm_err run(quantize *q) {
     const unsigned threads = q->threads ? q->threads : omm_cpu_count();
     if (threads > OMM_POOL_THREADS_MAX)
         return omm_raise(OMM_ERR_USAGE, "--threads %u: at most %u", threads, OMM_POOL_THREADS_MAX);
-    if (omm_file_same(q->in, q->out)) /* what quantising loses does not come back */
-        return omm_raise(OMM_ERR_USAGE, "OUT is IN, %s: give another name", q->in);
+    if (omm_gguf_has_file(q->in, q->out)) /* what quantising loses does not come back */
+        return omm_raise(OMM_ERR_USAGE, "OUT is %sIN, %s: give another name",
+                         omm_file_same(q->in, q->out) ? "" : "a part of ", q->in);
     OMM_TRY(omm_gguf_open(&in, q->in));
     cli_progress_init(&q->progress);
     omm_err err = omm_pool_open(&pool, threads);

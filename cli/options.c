@@ -1,6 +1,6 @@
 #include "options.h"
 
-#include "omm/file.h"
+#include "omm/gguf.h"
 
 #include <errno.h>
 #include <math.h>
@@ -216,7 +216,8 @@ int cli_parse(int *count, char ***args, int argc, char **argv, const cli_option 
 
 omm_err cli_check_out(const char *out, const cli_input *inputs) {
     for (; out && inputs->option; inputs++)
-        if (inputs->path && (strcmp(out, inputs->path) == 0 || omm_file_same(out, inputs->path)))
+        if (inputs->path &&
+            (strcmp(out, inputs->path) == 0 || omm_gguf_has_file(inputs->path, out)))
             return omm_raise(OMM_ERR_USAGE, "--out is %s, %s: give another name", inputs->option,
                              inputs->path);
     return OMM_OK;

@@ -9,9 +9,10 @@
 #include "omm/mem.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { SUFFIX_BYTES = 20 }; /* "-00001-of-00003.gguf" */
+enum { SUFFIX_BYTES = 20, COUNT_BYTES = 10 }; /* "-00001-of-00003.gguf", "00003.gguf" */
 
 /* What the keys of one part say. */
 typedef struct split_keys {
@@ -41,6 +42,23 @@ omm_err omm_gguf_part_path(char out[OMM_PATH_MAX], const char *path, uint32_t no
     memcpy(out, path, size - SUFFIX_BYTES);
     memcpy(out + size - SUFFIX_BYTES, suffix, SUFFIX_BYTES + 1);
     return OMM_OK;
+}
+
+/* The number at the end of a name as in -00001-of-00003.gguf; 0: none, or too large. */
+static uint32_t count_in_name(const char *path) {
+    const size_t size = strlen(path);
+    if (size <= SUFFIX_BYTES) return 0;
+    const unsigned long count = strtoul(path + size - COUNT_BYTES, NULL, 10);
+    return count <= OMM_GGUF_PARTS_MAX ? (uint32_t)count : 0;
+}
+
+bool omm_gguf_has_file(const char *model, const char *path) {
+    char part[OMM_PATH_MAX];
+    const uint32_t count = count_in_name(model);
+    bool is = omm_file_same(path, model);
+    for (uint32_t i = 0; !is && i < count; i++)
+        is = omm_gguf_part_path(part, model, i, count) == OMM_OK && omm_file_same(path, part);
+    return is;
 }
 
 static omm_err check_name(const char *path, const split_keys *keys) {

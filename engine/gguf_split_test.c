@@ -172,6 +172,27 @@ static void names(void) {
     omm_gguf_close(&g);
 }
 
+/* What a command writes must not be one of them, whatever part it reads. */
+static void files(void) {
+    char other[OMM_PATH_MAX];
+    write_all(&(fault){.part = PARTS});
+    for (unsigned i = 1; i <= PARTS; i++) {
+        char model[OMM_PATH_MAX];
+        snprintf(model, sizeof model, "%s", part_name(i, PARTS));
+        for (unsigned j = 1; j <= PARTS; j++) CHECK(omm_gguf_has_file(model, part_name(j, PARTS)));
+        CHECK(!omm_gguf_has_file(model, part_name(PARTS + 1, PARTS)));
+        CHECK(!omm_gguf_has_file(model, s_dir));
+    }
+    snprintf(other, sizeof other, "%s/other.gguf", s_dir);
+    CHECK_OK(omm_file_write(other, omm_bytes_str("x"), 0600));
+    CHECK(omm_gguf_has_file(other, other));
+    CHECK(!omm_gguf_has_file(other, part_name(1, PARTS)));
+    CHECK(!omm_gguf_has_file(part_name(1, PARTS), other));
+    CHECK(!omm_gguf_has_file("-00001-of-00003.gguf", other)); /* no more than a suffix */
+    CHECK(!omm_gguf_has_file(part_name(1, 99999), other));
+    CHECK_OK(omm_file_remove(other));
+}
+
 static void out_of_memory(void) {
     write_all(&(fault){.part = PARTS});
     const size_t live = omm_mem_live();
@@ -195,6 +216,7 @@ int main(void) {
     any_part_opens_all();
     refusals();
     names();
+    files();
     out_of_memory();
     CHECK_OK(omm_dir_remove(s_dir));
     return 0;

@@ -123,7 +123,7 @@ static void measure(double *best, const omm_peaks *p, peak_figure figure, double
 
 /* ---- the buffer ------------------------------------------------------------------------------ */
 
-static size_t default_bytes(void) {
+size_t omm_peaks_buffer_bytes(void) {
     size_t bytes = BUFFER_BYTES_MIN;
 #ifdef _SC_LEVEL3_CACHE_SIZE
     const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
@@ -133,7 +133,8 @@ static size_t default_bytes(void) {
 }
 
 omm_err omm_peaks_open(omm_peaks *p, const omm_compute *c, size_t buffer_bytes) {
-    *p = (omm_peaks){.c = c, .buffer_bytes = buffer_bytes ? buffer_bytes : default_bytes()};
+    *p =
+        (omm_peaks){.c = c, .buffer_bytes = buffer_bytes ? buffer_bytes : omm_peaks_buffer_bytes()};
     OMM_ASSERT(p->buffer_bytes >= READ_CHUNK_BYTES);
     /* Large pages where there are some: otherwise this measures page tables.  The reads may ask for
      * lines a little behind the end, which is harmless. */

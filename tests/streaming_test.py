@@ -134,6 +134,12 @@ def test_bench():
     report = json.loads(run(*command, "--json").stdout)
     check(report["streamed_bytes_per_pass"] == 0 and "file_bytes_per_second" not in report["runs"][0]["decode"] and
           report["runs"][0]["decode"]["parts"]["read"]["seconds_per_token"] == 0, "bench, in memory:", report)
+    # The peaks' buffer comes beside the model: it is no reason to be ended by the system.
+    machine(500_000_000)
+    done = subprocess.run([MESHMIND, *map(str, command[:-1]), "0.01"], capture_output=True, text=True,
+                          env={**os.environ, "OMM_MEMORY_FROM": str(folder)}, timeout=600)
+    check(done.returncode == 3 and re.search(r"a buffer of \d{3,4} MB, and 500 MB are available: --peak-seconds 0",
+                                             done.stderr), "bench, no room for peaks:", done)
 
 
 with tempfile.TemporaryDirectory(prefix="omm-streaming-") as name:

@@ -144,6 +144,8 @@ void omm_gguf_close(omm_gguf *gguf);
  * Errors: FORMAT (`path` has no name of a part). */
 OMM_CHECKED omm_err omm_gguf_part_path(char out[OMM_PATH_MAX], const char *path, uint32_t no,
                                        uint32_t count);
+/* Whether `path` is there and is the file of `model`, or, by the name of `model`, another part of it. */
+bool omm_gguf_has_file(const char *model, const char *path);
 
 /* Bytes of all files, and the BLAKE2b-256 of all of them one after the other: what names a base model.
  * For a model in one file, that of omm_hash_file. */

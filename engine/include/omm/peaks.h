@@ -31,8 +31,9 @@ typedef struct omm_peaks {
     size_t buffer_bytes, at;
 } omm_peaks;
 
-/* buffer_bytes: of the buffer that is read, at least 64 MiB; 0: twice the last cache, within 512 MiB to
- * 2 GiB.  Touches all of it.  Release with omm_peaks_close.  Errors: NOMEM. */
+/* Twice the last cache, within 512 MiB to 2 GiB. */
+size_t omm_peaks_buffer_bytes(void);
+/* buffer_bytes: of the buffer that is read, at least 64 MiB; 0: omm_peaks_buffer_bytes.  Touches all of it.  Release with omm_peaks_close.  Errors: NOMEM. */
 OMM_CHECKED omm_err omm_peaks_open(omm_peaks *p, const omm_compute *c, size_t buffer_bytes);
 void omm_peaks_close(omm_peaks *p);
 
