@@ -181,13 +181,24 @@ static omm_err merge_into(const merge_args *a, const omm_gguf *gguf) {
     return err;
 }
 
+static omm_err check_out(const merge_args *a) {
+    OMM_TRY(cli_check_out(a->out, (const cli_input[]){{"--model", a->model}, {0}}));
+    for (size_t i = 0; i < a->list.count; i++) {
+        char path[OMM_PATH_MAX];
+        float scale = 0;
+        OMM_TRY(loaded_split_scale(path, &scale, a->list.items[i]));
+        OMM_TRY(cli_check_out(a->out, (const cli_input[]){{"--lora", path}, {0}}));
+    }
+    return OMM_OK;
+}
+
 static omm_err merge(const merge_args *a) {
     if (!a->out) return omm_raise(OMM_ERR_USAGE, "where to? give -o FILE");
     if (a->list.count == 0) return omm_raise(OMM_ERR_USAGE, "which adapters? give --lora FILE");
     if (!a->model && a->type)
         return omm_raise(OMM_ERR_USAGE, "--type is for models: give -m FILE, or leave it out");
+    OMM_TRY(check_out(a));
     if (!a->model) return join(a);
-    OMM_TRY(cli_check_out(a->out, (const cli_input[]){{"--model", a->model}, {0}}));
     omm_gguf gguf;
     OMM_TRY(omm_gguf_open(&gguf, a->model));
     omm_err err = merge_into(a, &gguf);

@@ -182,11 +182,27 @@ static omm_err refuse_adapter(const omm_gguf *in) {
     return omm_raise(OMM_ERR_UNSUPPORTED, "this is an adapter; only models are quantised");
 }
 
+/* A pattern that nothing has is a mistake, which would show only as a worse model. */
+static omm_err check_keep(const plan *p, const omm_gguf *in) {
+    for (unsigned i = 0; i < p->keep_count; i++) {
+        bool found = false;
+        for (size_t j = 0; j < in->tensor_count && !found; j++)
+            found = !stays_f32(&in->tensors[j]) &&
+                    fnmatch(p->keep[i].pattern, in->tensors[j].name, 0) == 0;
+        if (!found)
+            return omm_raise(OMM_ERR_CONFIG,
+                             "no matrix of this model is named '%s'; it has, for example, '%s'",
+                             p->keep[i].pattern, p->logits);
+    }
+    return OMM_OK;
+}
+
 omm_err quantise_plan(omm_quantise_tensor *tensors, uint32_t *file_type, const omm_gguf *in,
                       const omm_quantise_options *options) {
     plan p;
     OMM_TRY(refuse_adapter(in));
     OMM_TRY(plan_init(&p, in, options));
+    OMM_TRY(check_keep(&p, in));
     *file_type = p.recipe->file_type;
     for (size_t i = 0; i < in->tensor_count; i++) {
         const omm_gguf_tensor *t = &in->tensors[i];

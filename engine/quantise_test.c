@@ -249,6 +249,9 @@ static void refusals(void) {
             "PATTERN=TYPE");
     refused(&(omm_quantise_options){.type = "Q4_0", .keep = {"x=Q4_K_M"}, .keep_count = 1},
             OMM_ERR_CONFIG, "is a mix");
+    const omm_quantise_options other = {
+        .type = "Q4_0", .keep = {"*=Q8_0", "blk.99.*=Q8_0"}, .keep_count = 2};
+    refused(&other, OMM_ERR_CONFIG, "no matrix of this model is named 'blk.99.*'; it has");
     const float was = s_values[2 * COLS + 7];
     s_values[2 * COLS + 7] = NAN;
     write_model(at("in.gguf"), true, NULL);

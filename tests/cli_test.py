@@ -685,6 +685,8 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     expect([*joined, f"{folder / 'm.gguf'}=0.3", "-o", same], 3, r"only with rounding of B \(--allow-rounding\)")
     expect([*joined, f"{folder / 'm.gguf'}=0.3", "-o", same, "--allow-rounding"], 0, "B rounded", "stdout")
     expect([*joined, f"{folder / 'm.gguf'}=0.5", "-o", same], 0, "exact", "stdout")
+    for model in [], ["-m", MODEL]:
+        expect([*joined, f"{same}=0.5", *model, "-o", same], 2, "--out is --lora, .*j.gguf: give another name")
     for path in (lines, folder / "m.gguf", same):
         path.unlink()
     # The script that compares engines, with a stand-in that answers as llama-bench does.

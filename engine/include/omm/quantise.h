@@ -63,7 +63,7 @@ typedef void (*omm_quantise_progress)(void *ud, uint64_t done, uint64_t all);
 
 /* Replace `path` by the model `in` in other types, atomically.  `path` may be one of the files of `in`.
  * Fill `report` (release with omm_quantise_report_fini).
- * Errors: CONFIG (a type or pattern; says what is accepted), UNSUPPORTED (an adapter), NUMERIC (a value
+ * Errors: CONFIG (a type or pattern, or a pattern that no matrix has; says what is accepted), UNSUPPORTED (an adapter), NUMERIC (a value
  * that is not finite or too large: names tensor, row, columns), TOO_BIG, NOMEM, IO; then there is no
  * new file and nothing to release. */
 OMM_CHECKED omm_err omm_quantise_file(const char *path, const omm_gguf *in,
