@@ -214,9 +214,10 @@ def long_ones(port, message_bytes):
 
 
 def crowded(folder):
-    """Of more strangers than `strangers` one has to go, and the operator reads how many may be there."""
+    """Of more strangers than `strangers` one has to go, and the operator reads how many may be there; and of more than
+    `strangers_per_address` at one address."""
     folder.mkdir()
-    write_files(folder, own_port := free_port(), "127.0.0.1:0", strangers=3)
+    write_files(folder, own_port := free_port(), "127.0.0.1:0", strangers=3, strangers_per_address=2)
     process = start(folder, "coordinator", "coordinator")
     wait_for("http", lambda: (folder / "http_port").exists())
     port = int((folder / "http_port").read_text())
@@ -229,6 +230,8 @@ def crowded(folder):
         return status == 503 and b"strangers: all 3 places are taken" in body
 
     wait_for("word of the crowd", is_told, STARVED_S)
+    metrics = ask(port, "/metrics")[1].decode()
+    check(re.search(r'connections_turned_away_total\{reason="address"\} [1-9]', metrics), f"no third stranger of an address had to go: {metrics}")
     live.stop(process)
 
 
