@@ -1,15 +1,30 @@
-/* mend.c - a fault of nng 1.5.2 that would end a coordinator: the linker leads three of its inner calls here
- * (cmake/OmmDependencies.cmake).
+/* mend.c - faults of nng 1.5.2 that would end a coordinator or a node: the linker leads inner calls here
+ * (cmake/OmmDependencies.cmake).  Newer versions than Debian 12 has mend the first and the third.
  *
- * A transport's callback asks its stream for what comes next.  Where the pipe was stopped meanwhile,
+ * 1. A transport's callback asks its stream for what comes next.  Where the pipe was stopped meanwhile,
  * nni_aio_begin refuses, and the stream returns without a word: nobody calls the transport back, so whoever
  * waits for the pipe to be at rest waits for ever.  That is the one thread that ends connections: a peer that
- * goes in the middle of several requests was enough.  Here a refused request of a stream is called back with
- * its error, as in later versions (1.10); all other callers of nni_aio_begin find what they found.
+ * goes in the middle of several requests was enough.  Here the refused request is called back with its error.
+ *
+ * 2. A dialer that is closed when nng_dialer_start has just found it refuses to connect in the same silence,
+ * and who started it waits for ever: a node that was asked to stop in the microseconds in which it dials did not
+ * end.  Here the refused connection is called back.  All other callers of nni_aio_begin find what they found.
+ *
+ * 3. A broken pipe (EPIPE) is told as NNG_ECLOSED.  Where a stranger's connection breaks before the greeting,
+ * the listener takes that for its own end, and never lets anybody in again: twenty strangers who closed and
+ * reset at once were enough.  Here a broken pipe is a connection that was reset.
+ *
+ * 4. After any other trouble with a stranger's greeting the listener lets nobody in for 100 ms, so ten strangers
+ * a second with a bad greeting keep the door shut most of the time.  Here it is one; that descriptors or memory
+ * are short is waited out by the transport itself, before it accepts again.
  */
 #include <nng/nng.h>
 
+#include <errno.h>
 #include <stdbool.h>
+
+#define NNG_LISTENER_REST_MS 100
+#define REST_MS 1
 
 typedef struct nng_stream nng_stream;
 
@@ -20,27 +35,48 @@ void __real_nng_stream_recv(nng_stream *stream, nng_aio *aio);
 void __wrap_nng_stream_recv(nng_stream *stream, nng_aio *aio);
 void __real_nng_stream_send(nng_stream *stream, nng_aio *aio);
 void __wrap_nng_stream_send(nng_stream *stream, nng_aio *aio);
+int __real_nng_dialer_start(nng_dialer dialer, int flags);
+int __wrap_nng_dialer_start(nng_dialer dialer, int flags);
+int __real_nni_plat_errno(int error);
+int __wrap_nni_plat_errno(int error);
+void __real_nni_sleep_aio(nng_duration ms, nng_aio *aio);
+void __wrap_nni_sleep_aio(nng_duration ms, nng_aio *aio);
 void nni_aio_finish_error(nng_aio *aio, int result); /* nng's own */
 
-static _Thread_local bool s_is_stream; /* the call comes from a transport, through a stream */
+static _Thread_local bool s_is_awaited; /* the call comes through a stream, or starts a dialer */
 
 int __wrap_nni_aio_begin(nng_aio *aio) {
     const int result = __real_nni_aio_begin(aio);
-    if (result != 0 && s_is_stream) nni_aio_finish_error(aio, result);
+    if (result != 0 && s_is_awaited) nni_aio_finish_error(aio, result);
     return result;
 }
 
 void __wrap_nng_stream_recv(nng_stream *stream, nng_aio *aio) {
-    const bool was = s_is_stream;
-    s_is_stream = true;
+    const bool was = s_is_awaited;
+    s_is_awaited = true;
     __real_nng_stream_recv(stream, aio);
-    s_is_stream = was;
+    s_is_awaited = was;
 }
 
 void __wrap_nng_stream_send(nng_stream *stream, nng_aio *aio) {
-    const bool was = s_is_stream;
-    s_is_stream = true;
+    const bool was = s_is_awaited;
+    s_is_awaited = true;
     __real_nng_stream_send(stream, aio);
-    s_is_stream = was;
+    s_is_awaited = was;
+}
+
+int __wrap_nng_dialer_start(nng_dialer dialer, int flags) {
+    s_is_awaited = true;
+    const int result = __real_nng_dialer_start(dialer, flags);
+    s_is_awaited = false;
+    return result;
+}
+
+int __wrap_nni_plat_errno(int error) {
+    return error == EPIPE ? NNG_ECONNRESET : __real_nni_plat_errno(error);
+}
+
+void __wrap_nni_sleep_aio(nng_duration ms, nng_aio *aio) {
+    __real_nni_sleep_aio(ms == NNG_LISTENER_REST_MS ? REST_MS : ms, aio);
 }
 /* NOLINTEND(bugprone-reserved-identifier) */

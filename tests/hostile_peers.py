@@ -302,7 +302,7 @@ class Stranger(threading.Thread):
 
     ATTACKS = ["mutated", "mutated", "mutated", "mutated", "stranger", "oversize", "slow", "silent", "replay",
                "replay", "recorded", "recorded", "context", "signature", "junk", "chunk",
-               "beyond", "deaf", "crowd"]
+               "beyond", "deaf", "crowd", "broken"]
 
     def run(self):
         while not self.stop.is_set():
@@ -463,6 +463,11 @@ class Stranger(threading.Thread):
         self.stop.wait(self.rng.random() * 3)
         s.close()
 
+    def broken(self):
+        self.drop()
+        for _ in range(self.rng.randrange(1, 20)):
+            break_off(self.port, self.source)
+
     def base_piece(self):
         got = self.ask(pp.encode("Request", {"version": 1, "ask_base": True}))
         return pp.decode("Base", pp.open_envelope("base", got["base_model"])[1])["piece_digests"][0] if "base_model" in got else None
@@ -506,6 +511,14 @@ class Stranger(threading.Thread):
         finally:
             for s in hoard:
                 s.close()
+
+
+def break_off(port, source):
+    """Closed and reset before anybody said a word: what the coordinator greets with meets a broken pipe."""
+    s = socket.create_connection(("127.0.0.1", port), ANSWER_S, source_address=(source, 0))
+    with s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        s.shutdown(socket.SHUT_WR)
 
 
 def is_closed(s):

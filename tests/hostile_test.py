@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Peers that never come as far as a request, on a listener without TLS and on one with it: who says nothing, half a hello, half a
 handshake, half a frame byte by byte, rubbish, or asks and asks and does not read.  Each has one place and no thread of the
-coordinator's, and is closed in the time that docs/service.md says; and meanwhile a run goes on to the simulator's digest.
+coordinator's, and is closed in the time that docs/service.md says; and meanwhile, and while others break off before the greeting,
+a run goes on to the simulator's digest.
 
 usage: hostile_test.py SOURCE_DIR MESHMIND tcp|tls [FASTER_MESHMIND]
 """
@@ -15,6 +16,7 @@ MESHMIND, WHAT = live.program([sys.argv[2], *sys.argv[4:]]), sys.argv[3]
 NODES = ["cafe-02", "studio-02", "harbor-02"]
 IDLE_S = 3  # strangers_idle_ms
 ADDRESSES, PER_ADDRESS = 12, hp.PER_ADDRESS
+BROKEN = 30  # of them some are sure to have gone before the coordinator greets
 STARVED_S = 100  # for which a busy machine may let a process stand still
 TRUSTING = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 TRUSTING.check_hostname, TRUSTING.verify_mode = False, ssl.CERT_NONE
@@ -100,6 +102,7 @@ class Siege(threading.Thread):
     def __init__(self, port):
         super().__init__(daemon=True)
         self.port, self.stop, self.count = port, threading.Event(), 0
+        self.broken = 0
 
     def run(self):
         all_of_them = []
@@ -109,6 +112,9 @@ class Siege(threading.Thread):
                     all_of_them = peers_of(self.port, 9)
                     self.count += len(all_of_them)
             all_of_them = [p for p in all_of_them if not p.look()]
+            with contextlib.suppress(OSError):
+                hp.break_off(self.port, "127.0.9.200")
+                self.broken += 1
 
 
 # ---- the coordinator, seen from outside ---------------------------------------------------------------
@@ -181,7 +187,7 @@ def closed_in_time(folder, port, threads):
 def run_under_siege(folder, port, processes, threads, expected):
     siege = Siege(port)
     siege.start()
-    wait_for("a siege", lambda: siege.count > 0)
+    wait_for("a siege", lambda: siege.count > 0 and siege.broken >= BROKEN)
     processes += [live.start_service(MESHMIND, folder, "node", n) for n in NODES[1:]]
     wait_for("the end of the run", lambda: not any(p.poll() is None for p in processes), logs=folder)
     siege.stop.set()
