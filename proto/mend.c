@@ -1,5 +1,5 @@
 /* mend.c - faults of nng 1.5.2 that would end a coordinator or a node: the linker leads inner calls here
- * (cmake/OmmDependencies.cmake).  Newer versions than Debian 12 has mend the first and the third.
+ * (cmake/OmmDependencies.cmake).  Newer versions than Debian 12 has mend all but the second and the fourth.
  *
  * 1. A transport's callback asks its stream for what comes next.  Where the pipe was stopped meanwhile,
  * nni_aio_begin refuses, and the stream returns without a word: nobody calls the transport back, so whoever
@@ -17,6 +17,10 @@
  * 4. After any other trouble with a stranger's greeting the listener lets nobody in for 100 ms, so ten strangers
  * a second with a bad greeting keep the door shut most of the time.  Here it is one; that descriptors or memory
  * are short is waited out by the transport itself, before it accepts again.
+ *
+ * 5. A message whose pipe was stopped in the moment in which it was handed over is refused in the silence of 1,
+ * and nobody frees it: a coordinator lost one of a thousand answers to peers that ask and go, a node the request
+ * that an end of the connection met.  Here the message is freed, as its pipe will not send it.
  */
 #include <nng/nng.h>
 
@@ -27,6 +31,7 @@
 #define REST_MS 1
 
 typedef struct nng_stream nng_stream;
+typedef struct nni_pipe nni_pipe;
 
 /* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
 int __real_nni_aio_begin(nng_aio *aio);
@@ -39,15 +44,22 @@ int __real_nng_dialer_start(nng_dialer dialer, int flags);
 int __wrap_nng_dialer_start(nng_dialer dialer, int flags);
 int __real_nni_plat_errno(int error);
 int __wrap_nni_plat_errno(int error);
+void __real_nni_pipe_send(nni_pipe *pipe, nng_aio *aio);
+void __wrap_nni_pipe_send(nni_pipe *pipe, nng_aio *aio);
 void __real_nni_sleep_aio(nng_duration ms, nng_aio *aio);
 void __wrap_nni_sleep_aio(nng_duration ms, nng_aio *aio);
 void nni_aio_finish_error(nng_aio *aio, int result); /* nng's own */
 
 static _Thread_local bool s_is_awaited; /* the call comes through a stream, or starts a dialer */
+static _Thread_local nng_aio *s_handed_over;
 
 int __wrap_nni_aio_begin(nng_aio *aio) {
     const int result = __real_nni_aio_begin(aio);
     if (result != 0 && s_is_awaited) nni_aio_finish_error(aio, result);
+    if (result != 0 && aio == s_handed_over) {
+        nng_msg_free(nng_aio_get_msg(aio));
+        nng_aio_set_msg(aio, NULL);
+    }
     return result;
 }
 
@@ -70,6 +82,12 @@ int __wrap_nng_dialer_start(nng_dialer dialer, int flags) {
     const int result = __real_nng_dialer_start(dialer, flags);
     s_is_awaited = false;
     return result;
+}
+
+void __wrap_nni_pipe_send(nni_pipe *pipe, nng_aio *aio) {
+    s_handed_over = aio;
+    __real_nni_pipe_send(pipe, aio);
+    s_handed_over = NULL;
 }
 
 int __wrap_nni_plat_errno(int error) {

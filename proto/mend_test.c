@@ -20,6 +20,8 @@
 #define REFUSED 40
 #define REST_MS 100u /* nng's, after each of them */
 #define TRIES 5
+#define ASKING 25000u
+#define GONE_US 200u /* at most, after their question */
 
 typedef struct place {
     omm_server *server;
@@ -157,6 +159,22 @@ static void test_refused_greeting(void) {
     close_place(&p);
 }
 
+/* A greeting and a question, and gone about when the answer is handed over: LeakSanitizer looks for it. */
+static void test_asks_and_goes(void) {
+    const uint8_t said[] = {0, 'S', 'P', 0, 0, 0x30, 0, 0, 0, 0,  0,
+                            0, 0,   0,   0, 5, 0x80, 0, 0, 1, 'q'};
+    place p;
+    listen_tcp(&p);
+    for (unsigned i = 0; i < ASKING; i++) {
+        const int fd = connect_stranger(&p);
+        CHECK_EQ(send(fd, said, sizeof said, MSG_NOSIGNAL), (ssize_t)sizeof said);
+        (void)usleep(i % GONE_US);
+        CHECK_EQ(close(fd), 0);
+    }
+    somebody_new_is_answered(&p);
+    close_place(&p);
+}
+
 static void clients_live_shortly(const place *p, unsigned us_max) {
     unsigned state = 1;
     for (int i = 0; i < SHORT_LIVED; i++) {
@@ -185,6 +203,7 @@ int main(void) {
     test_broken_off(folder);
     test_refused_greeting();
     test_closed_while_dialling();
+    test_asks_and_goes();
     snprintf(door, sizeof door, "%s/door", folder);
     (void)unlink(door);
     CHECK_EQ(rmdir(folder), 0);
