@@ -20,7 +20,7 @@ NO_ROW = {"coordinator/enrol_operator.c HOUR_MS", "coordinator/http.h HTTP_FRESH
           "coordinator/timetable.h TIMETABLE_KEEP_MS", "coordinator/watch.h WATCH_TAKE_MS", "node/base_fetch.c SLICE_MS",
           "node/board.c HISTORY_MS", "node/board.c WRITE_MS", "node/guest.c LOAD_MS", "node/guest.c LOOK_MS",
           "node/service.c SERVICE_LATE_MS", "node/service.c SERVICE_SLICE_MS", "node/service.c SERVICE_WATCH_MS",
-          "proto/nng_glue.c WAIT_MS_MAX", "proto/server.c SWEEP_MS"}
+          "proto/mend.c NNG_LISTENER_REST_MS", "proto/mend.c REST_MS", "proto/nng_glue.c WAIT_MS_MAX", "proto/server.c SWEEP_MS"}
 failures = []
 
 

@@ -96,7 +96,7 @@ class Cheat(Member):
         head, work = pp.context("work") + challenge + self.key[2], 0
         while pp.blake(head + work.to_bytes(8, "little"))[0]:  # 8 bits
             work += 1
-        self.enrol(challenge=challenge, work=work)
+        self.until_killed("canary_candidate", lambda: self.enrol(challenge=challenge, work=work))
 
     def noise(self):
         """An answer that has all it must, but for the training."""
@@ -122,7 +122,11 @@ class Cheat(Member):
             check(False, "the coordinator was not killed with the chunk")
         except OSError:
             self.wire = None
-        check("wait" in self.ask(submit=submit), "the chunk was lost with the coordinator")
+        self.until_killed("canary_waiting", lambda: check("wait" in self.ask(submit=submit), "the chunk was lost with the coordinator"))
+
+    def until_killed(self, stage, ask):
+        """Whoever is told to wait may have asked in a tick, and was not heard."""
+        live.wait_for(f"{stage}, asked for", lambda: (ask(), (FOLDER / "coordinator" / f"crashed-{stage}").exists())[1])
 
 
 def niceness(process):
