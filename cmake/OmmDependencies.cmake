@@ -28,6 +28,6 @@ target_compile_definitions(nng::nng INTERFACE NNG_STATIC_LIB)
 target_link_libraries(nng::nng INTERFACE ${NNG_LIBRARY} ${MBEDTLS_LIBRARY} mbedtls::x509 Threads::Threads)
 target_link_options(nng::nng INTERFACE
     -Wl,--wrap=nni_aio_begin -Wl,--wrap=nng_stream_recv -Wl,--wrap=nng_stream_send
-    -Wl,--wrap=nng_dialer_start -Wl,--wrap=nni_plat_errno -Wl,--wrap=nni_sleep_aio -Wl,--wrap=nni_pipe_send
+    -Wl,--wrap=nng_dialer_start -Wl,--wrap=nni_aio_result -Wl,--wrap=nng_aio_result -Wl,--wrap=nni_sleep_aio -Wl,--wrap=nni_pipe_send
     -Wl,--undefined=__wrap_nni_aio_begin)
 find_program(PROTOC_C protoc-c REQUIRED)

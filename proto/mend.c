@@ -10,9 +10,11 @@
  * and who started it waits for ever: a node that was asked to stop in the microseconds in which it dials did not
  * end.  Here the refused connection is called back.  All other callers of nni_aio_begin find what they found.
  *
- * 3. A broken pipe (EPIPE) is told as NNG_ECLOSED.  Where a stranger's connection breaks before the greeting,
- * the listener takes that for its own end, and never lets anybody in again: twenty strangers who closed and
- * reset at once were enough.  Here a broken pipe is a connection that was reset.
+ * 3. A connection that breaks is told, now and then, as NNG_ECLOSED or NNG_ECANCELED: a broken pipe (EPIPE), and what
+ * TLS or 1 says of a connection that was shut.  Where that is before the greeting, the listener takes it for its own
+ * end, and never lets anybody in again: some strangers who greeted and went at once, or closed and reset, were
+ * enough.  Here no operation inside of nng has these results: they are a connection that was reset.  A listener or
+ * dialer that was closed refuses to go on, whatever it is told.
  *
  * 4. After any other trouble with a stranger's greeting the listener lets nobody in for 100 ms, so ten strangers
  * a second with a bad greeting keep the door shut most of the time.  Here it is one; that descriptors or memory
@@ -24,7 +26,6 @@
  */
 #include <nng/nng.h>
 
-#include <errno.h>
 #include <stdbool.h>
 
 #define NNG_LISTENER_REST_MS 100
@@ -42,8 +43,9 @@ void __real_nng_stream_send(nng_stream *stream, nng_aio *aio);
 void __wrap_nng_stream_send(nng_stream *stream, nng_aio *aio);
 int __real_nng_dialer_start(nng_dialer dialer, int flags);
 int __wrap_nng_dialer_start(nng_dialer dialer, int flags);
-int __real_nni_plat_errno(int error);
-int __wrap_nni_plat_errno(int error);
+int __real_nni_aio_result(nng_aio *aio);
+int __wrap_nni_aio_result(nng_aio *aio);
+int __wrap_nng_aio_result(nng_aio *aio);
 void __real_nni_pipe_send(nni_pipe *pipe, nng_aio *aio);
 void __wrap_nni_pipe_send(nni_pipe *pipe, nng_aio *aio);
 void __real_nni_sleep_aio(nng_duration ms, nng_aio *aio);
@@ -90,8 +92,14 @@ void __wrap_nni_pipe_send(nni_pipe *pipe, nng_aio *aio) {
     s_handed_over = NULL;
 }
 
-int __wrap_nni_plat_errno(int error) {
-    return error == EPIPE ? NNG_ECONNRESET : __real_nni_plat_errno(error);
+int __wrap_nni_aio_result(nng_aio *aio) {
+    const int result = __real_nni_aio_result(aio);
+    return result == NNG_ECLOSED || result == NNG_ECANCELED ? NNG_ECONNRESET : result;
+}
+
+/* Ours are told as they are. */
+int __wrap_nng_aio_result(nng_aio *aio) {
+    return __real_nni_aio_result(aio);
 }
 
 void __wrap_nni_sleep_aio(nng_duration ms, nng_aio *aio) {

@@ -96,6 +96,13 @@ def peers_of(port, network):
     return [Peer(kinds[i % len(kinds)], port, f"127.0.{network}.{1 + i // PER_ADDRESS}") for i in range(ADDRESSES * PER_ADDRESS)]
 
 
+def greet_and_go(port):
+    """Over TLS, without a word of farewell: its end comes in the middle of the coordinator's greeting."""
+    with TRUSTING.wrap_socket(socket.create_connection(("127.0.0.1", port), STARVED_S, source_address=("127.0.9.201", 0))) as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        s.sendall(hp.HELLO)
+
+
 class Siege(threading.Thread):
     """They come again and again until `stop`."""
 
@@ -113,8 +120,11 @@ class Siege(threading.Thread):
                     self.count += len(all_of_them)
             all_of_them = [p for p in all_of_them if not p.look()]
             with contextlib.suppress(OSError):
-                hp.break_off(self.port, "127.0.9.200")
                 self.broken += 1
+                if WHAT == "tcp" or self.broken % 2:
+                    hp.break_off(self.port, "127.0.9.200")
+                else:
+                    greet_and_go(self.port)
 
 
 # ---- the coordinator, seen from outside ---------------------------------------------------------------
