@@ -436,6 +436,7 @@ static omm_err run(fetch *f) {
                             &(omm_client_options){.message_bytes_max = OMM_MESSAGE_BYTES_MAX,
                                                   .reconnect_min_ms = 100,
                                                   .reconnect_max_ms = 5000,
+                                                  .attempt_ms = 20000,
                                                   .tls_certificate = o->tls_certificate}));
     OMM_TRY(need_manifest(&known, f));
     if (!known) return OMM_OK;

@@ -295,6 +295,7 @@ static omm_err run(omm_node_service_result *result, service *s) {
                             &(omm_client_options){.message_bytes_max = OMM_MESSAGE_BYTES_MAX,
                                                   .reconnect_min_ms = 100,
                                                   .reconnect_max_ms = 5000,
+                                                  .attempt_ms = 20000,
                                                   .tls_certificate = s->o->tls_certificate}));
     omm_node_event event = {.kind = OMM_NODE_TICK};
     while (!is_stopped(s)) {

@@ -40,7 +40,8 @@ struct omm_client {
 omm_client_options omm_client_options_default(void) {
     return (omm_client_options){.message_bytes_max = OMM_MESSAGE_BYTES_MAX,
                                 .reconnect_min_ms = 100,
-                                .reconnect_max_ms = 10000};
+                                .reconnect_max_ms = 10000,
+                                .attempt_ms = 20000};
 }
 
 /* With the lock held. */

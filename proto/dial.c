@@ -50,12 +50,26 @@ static bool wait_before_dialling(dial *d) {
     return !d->is_stopping;
 }
 
+/* nng's own limit of ten seconds is none in the middle of a TLS handshake. */
+static void on_limit(void *arg) {
+    dial *d = arg;
+    if (nng_aio_result(d->limit) == 0) nng_dialer_close(d->dialer);
+}
+
+static int attempt(dial *d, nng_dialer dialer) {
+    nng_sleep_aio((nng_duration)d->attempt_ms, d->limit);
+    const int result = nng_dialer_start(dialer, 0);
+    nng_aio_cancel(d->limit);
+    nng_aio_wait(d->limit);
+    return result != 0 && nng_aio_result(d->limit) == 0 ? NNG_ETIMEDOUT : result;
+}
+
 /* With the lock held, which is let go meanwhile; returns when there is no connection any more. */
 static void connect_and_watch(dial *d) {
     const nng_dialer dialer = d->dialer;
     d->is_unwanted = false;
     pthread_mutex_unlock(&d->mutex);
-    const int result = nng_dialer_start(dialer, 0);
+    const int result = attempt(d, dialer);
     pthread_mutex_lock(&d->mutex);
     d->why = result;
     while (result == 0 && d->pipe != 0 && !d->is_unwanted && !d->is_stopping)
@@ -88,11 +102,13 @@ omm_err dial_init(dial *d, nng_socket socket, const char *url, nng_tls_config *t
     *d = (dial){.socket = socket,
                 .tls = tls,
                 .min_ms = options->reconnect_min_ms,
-                .max_ms = options->reconnect_max_ms};
+                .max_ms = options->reconnect_max_ms,
+                .attempt_ms = options->attempt_ms};
     OMM_ASSERT(pthread_mutex_init(&d->mutex, NULL) == 0);
     glue_cond_init(&d->changed);
     snprintf(d->url, sizeof d->url, "%s", url);
-    int result = nng_pipe_notify(socket, NNG_PIPE_EV_ADD_PRE, on_pipe, d);
+    int result = nng_aio_alloc(&d->limit, on_limit, d);
+    if (result == 0) result = nng_pipe_notify(socket, NNG_PIPE_EV_ADD_PRE, on_pipe, d);
     if (result == 0) result = nng_pipe_notify(socket, NNG_PIPE_EV_REM_POST, on_pipe, d);
     if (result == 0) result = make_dialer(d);
     if (result != 0) return glue_error(result, "cannot dial", url);
@@ -114,6 +130,7 @@ void dial_stop(dial *d) {
 
 void dial_fini(dial *d) {
     if (d->tls) nng_tls_config_free(d->tls);
+    if (d->limit) nng_aio_free(d->limit);
     pthread_cond_destroy(&d->changed);
     pthread_mutex_destroy(&d->mutex);
 }

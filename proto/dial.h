@@ -3,7 +3,8 @@
  *   dialling --connected--> up --lost or renewed--> waiting --time--> dialling --failed--> waiting
  *
  * A wait lies between a quarter of `d` and `d` by chance, where `d` doubles from min_ms to max_ms with
- * each failure; an answer (dial_heard) begins it again.  Why not nng's own: docs/decisions.md.
+ * each failure; an answer (dial_heard) begins it again.  An attempt has attempt_ms.  Why not nng's own:
+ * docs/decisions.md.
  *
  * Depends on: base; nng.  Threads: one of its own; every function from any thread.
  */
@@ -18,7 +19,8 @@ typedef struct dial {
     nng_dialer dialer;
     nng_tls_config *tls; /* ours; NULL: none */
     char url[OMM_URL_BYTES_MAX + 1];
-    uint32_t min_ms, max_ms;
+    uint32_t min_ms, max_ms, attempt_ms;
+    nng_aio *limit; /* ends an attempt */
     pthread_t thread;
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t changed;

@@ -288,6 +288,42 @@ static void test_stalled_handshakes(void) {
     free_pair(&p);
 }
 
+static int take_silently(int listener) {
+    uint8_t byte;
+    const int fd = accept(listener, NULL, NULL);
+    CHECK(fd >= 0);
+    CHECK_EQ(recv(fd, &byte, 1, MSG_WAITALL), 1); /* its ClientHello has come */
+    return fd;
+}
+
+/* A coordinator that stands still, or a network that is gone in the middle of the handshake: the attempt is left for
+ * another one. */
+static void test_silent_coordinator(void) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    char url[OMM_URL_BYTES_MAX];
+    uint8_t rest[4096];
+    omm_client *client;
+    pair p = make_pair();
+    const int listener = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK_EQ(bind(listener, (struct sockaddr *)&address, size), 0);
+    CHECK_EQ(listen(listener, 8), 0);
+    CHECK_EQ(getsockname(listener, (struct sockaddr *)&address, &size), 0);
+    snprintf(url, sizeof url, "tls+tcp://127.0.0.1:%u", ntohs(address.sin_port));
+    omm_client_options options = omm_client_options_default();
+    options.tls_certificate = omm_buf_view(&p.certificate);
+    options.reconnect_min_ms = 10;
+    options.attempt_ms = 300;
+    CHECK_OK(omm_client_open(&client, url, &options));
+    const int first = take_silently(listener), second = take_silently(listener);
+    while (recv(first, rest, sizeof rest, 0) > 0) {
+    }
+    CHECK(strstr(omm_client_trouble(client), "nothing comes back"));
+    omm_client_close(client);
+    CHECK(close(first) == 0 && close(second) == 0 && close(listener) == 0);
+    free_pair(&p);
+}
+
 /* Version and suite by which the server goes on, of those that this ClientHello has; 0: it refuses the version. */
 static unsigned version_for(unsigned port, uint8_t minor) {
     enum { RECORD = 5, HEAD = 11, RANDOM = 32 };
@@ -420,6 +456,7 @@ int main(void) {
     test_form();
     test_name();
     test_stalled_handshakes();
+    test_silent_coordinator();
     test_version();
     test_refusals();
     test_time();

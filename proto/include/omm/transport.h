@@ -142,9 +142,10 @@ void omm_server_count(omm_wire_count *out, omm_server *server);
 typedef struct omm_client_options {
     size_t message_bytes_max;
     uint32_t reconnect_min_ms, reconnect_max_ms; /* doubles from one to the other; with jitter */
+    uint32_t attempt_ms; /* for connection, TLS and greeting together; then it is tried again */
     omm_bytes tls_certificate; /* PEM, copied; those that are accepted.  Required by tls+tcp:// */
 } omm_client_options;
-/* OMM_MESSAGE_BYTES_MAX, 100, 10,000. */
+/* OMM_MESSAGE_BYTES_MAX, 100, 10,000, 20,000. */
 omm_client_options omm_client_options_default(void);
 
 /* Connect in the background, now and whenever the connection is lost; a peer that is not there yet
