@@ -6,7 +6,7 @@ a run goes on to the simulator's digest.
 
 usage: hostile_test.py SOURCE_DIR MESHMIND tcp|tls [FASTER_MESHMIND]
 """
-import contextlib, http.client, json, pathlib, re, socket, ssl, struct, sys, threading, time
+import contextlib, http.client, json, pathlib, random, re, socket, ssl, struct, sys, threading, time
 
 import hostile_peers as hp
 import live
@@ -103,13 +103,26 @@ def greet_and_go(port):
         s.sendall(hp.HELLO)
 
 
+def cut_off(port, rng):
+    """A hello, whole or changed or cut, and gone: with a close or a reset, and with half of it closed before or not."""
+    hello = bytearray(client_hello() if WHAT == "tls" else hp.HELLO + REQUEST)
+    hello[rng.randrange(len(hello))] ^= rng.choice([0, 1 << rng.randrange(8)])
+    with socket.create_connection(("127.0.0.1", port), STARVED_S, source_address=(f"127.0.9.{rng.randrange(202, 250)}", 0)) as s:
+        s.sendall(hello[:rng.randrange(len(hello) + 1)])
+        time.sleep(rng.choice([0, 0.003 * rng.random()]))
+        if rng.random() < 0.5:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        if rng.random() < 0.5:
+            s.shutdown(socket.SHUT_WR)
+
+
 class Siege(threading.Thread):
     """They come again and again until `stop`."""
 
     def __init__(self, port):
         super().__init__(daemon=True)
         self.port, self.stop, self.count = port, threading.Event(), 0
-        self.broken = 0
+        self.broken, self.rng = 0, random.Random(5)
 
     def run(self):
         all_of_them = []
@@ -125,6 +138,8 @@ class Siege(threading.Thread):
                     hp.break_off(self.port, "127.0.9.200")
                 else:
                     greet_and_go(self.port)
+                for _ in range(5):
+                    cut_off(self.port, self.rng)
 
 
 # ---- the coordinator, seen from outside ---------------------------------------------------------------
