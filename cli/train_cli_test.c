@@ -112,7 +112,7 @@ static void data_options(void) {
 static void optimizers(void) {
     static const char *const good[] = {
         "--optimizer sgd --momentum 0.9 --nesterov", "--optimizer adafactor --relative-step",
-        "--schedule constant --lr-min 0", "--schedule linear --rslora", "--lora-plus 16"};
+        "--schedule constant", "--schedule linear --lr-min 0 --rslora", "--lora-plus 16"};
     CHECK_EQ(run(cmd_train, TRAIN "-o O"), CLI_EXIT_PASS);
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         char line[256];

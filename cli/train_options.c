@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define CHECKPOINT_EVERY 50
+
 /* What was not given: nobody types these. */
 static const float s_unset = -0x1p-100F;
 static const uint32_t s_count_unset = UINT32_MAX;
@@ -44,7 +46,7 @@ static void begin_with(train_args *a, const omm_recipe *r) {
 train_args train_args_default(void) {
     const omm_recipe r = omm_recipe_default();
     train_args a = {.keep = "last",
-                    .checkpoint_every = 50,
+                    .checkpoint_every = CHECKPOINT_EVERY,
                     .new_tokens = 64,
                     .galore_rank = s_count_unset,
                     .galore_every = s_count_unset,
@@ -172,6 +174,10 @@ static int parse(train_args *a, int argc, char **argv) {
     return CLI_EXIT_USAGE;
 }
 
+static bool leaves_b_alone(const train_args *a) {
+    return strcmp(a->parts, "a") == 0 || strcmp(a->parts, "core") == 0;
+}
+
 /* An option that does nothing with the others is a mistake of whoever typed it. */
 static omm_err check_idle(const train_args *a) {
     const struct {
@@ -184,6 +190,14 @@ static omm_err check_idle(const train_args *a) {
         {!a->galore && a->galore_rank != s_count_unset, "--galore-rank needs --optimizer galore"},
         {!a->galore && a->galore_every != s_count_unset, "--galore-every needs --optimizer galore"},
         {!a->galore && a->galore_scale != s_unset, "--galore-scale needs --optimizer galore"},
+        {strcmp(a->optimizer, "sgd") == 0 && a->beta2 != a->base.beta2,
+         "--beta2 is of adamw and adafactor"},
+        {strcmp(a->schedule, "constant") == 0 && a->rate_min != a->base.lr_min_ratio,
+         "--lr-min does not go with --schedule constant"},
+        {leaves_b_alone(a) && a->lora_plus != a->base.b_rate_ratio,
+         "--lora-plus is the rate of B, which --parts a and core leave alone"},
+        {!a->checkpoint && a->checkpoint_every != CHECKPOINT_EVERY,
+         "--checkpoint-every needs --checkpoint"},
         {a->galore && a->galore_rank == 0, "--galore-rank 0; accepted: 1 and more"},
         {a->full && a->recipe,
          "--recipe does not go with --full: it says how adapters are trained"},

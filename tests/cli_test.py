@@ -678,7 +678,10 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
         failures.append("train: other bytes with other memory")
     expect([*train, "--dry-run"], 0, r"(?s)optimizer.*adamw.*activations.*total.*measured over 1 step:", "stdout")
     expect(["train", "-m", MODEL, "-d", lines], 2, "--out .or --dry-run. are needed")
-    for idle, says in (["--optimizer", "galore"], "needs --full"), (["--type", "F16"], "--type needs --full"), (["--galore-rank", 8], "needs --optimizer galore"):
+    for idle, says in (["--optimizer", "galore"], "needs --full"), (["--type", "F16"], "--type needs --full"), (["--galore-rank", 8], "needs --optimizer galore"), \
+            (["--optimizer", "sgd", "--beta2", 0.9], "--beta2 is of adamw"), (["--schedule", "constant", "--lr-min", 0.5], "--lr-min does not go"), \
+            (["--parts", "core", "--lora-plus", 4], "--lora-plus is the rate of B"), (["--parts", "a", "--lora-plus", 4], "leave alone"), \
+            (["--checkpoint-every", 5], "--checkpoint-every needs --checkpoint"):
         expect(["train", "-m", MODEL, "-d", lines, "-o", folder / "idle.gguf", *idle], 2, says)
     expect(["adapter", "merge", "--lora", folder / "m.gguf", "-m", MODEL, "-o", folder / "idle.gguf", "--type", "Q4_K_M"], 2, "BF16.*TQ2_0; for a mix")
     joined, same = ["adapter", "merge", "--lora", folder / "m.gguf", "--lora"], folder / "j.gguf"

@@ -14,7 +14,8 @@ SOURCE, MESHMIND, FASTER = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2], pro
 BASE = SOURCE / "scenarios" / "base"
 STEPS = 24
 COMMON = ["train", "-m", BASE / "openmeshmind-tiny-F16.gguf", "--steps", STEPS, "--rank", 2, "--batch", 48,
-          "--new-tokens", 0, "--json", "--threads", 1, "--checkpoint-every", 3]
+          "--new-tokens", 0, "--json", "--threads", 1]
+KEPT = ["--checkpoint-every", 3, "--checkpoint"]
 # Also: an evaluation that gets worse (too high a rate) makes the best another step than the last, and
 # patience end the run before its last step.
 RUNS = {
@@ -70,7 +71,7 @@ def compare(name, whole, result, folder, files):
 def one(name, options, folder, dice):
     data, held = folder / "train.jsonl", folder / "held.jsonl"
     args = COMMON + options + ["-d", data] + (["--eval", held] if "--eval-every" in options else [])
-    events = finish(args + ["-o", folder / "whole.gguf", "--checkpoint", folder / "whole.ck"], name)
+    events = finish(args + ["-o", folder / "whole.gguf", *KEPT, folder / "whole.ck"], name)
     whole = events[-1]
     steps = [e["step"] for e in events if e.get("event") == "step"]
     if steps != list(range(1, whole["steps"] + 1)) or min(e["tokens_per_s"] for e in events[:-1]
@@ -82,7 +83,7 @@ def one(name, options, folder, dice):
         fail(f"{name}: {whole['steps']} steps, stopped early {whole['stopped_early']}")
     kills = 0
     for how in (signal.SIGKILL, signal.SIGTERM):
-        again = args + ["-o", folder / "b.gguf", "--checkpoint", folder / "b.ck", "--resume"]
+        again = args + ["-o", folder / "b.gguf", *KEPT, folder / "b.ck", "--resume"]
         while not disturb(again, how, dice):
             kills += 1
             if kills > 100:
@@ -99,7 +100,7 @@ def one(name, options, folder, dice):
 
 def other_micro(folder):
     """Tokens of a pass change no byte: interrupted with one number of them, ended with another."""
-    args = COMMON + ["-d", folder / "train.jsonl", "--dropout", 0.1, "--checkpoint"]
+    args = COMMON + ["-d", folder / "train.jsonl", "--dropout", 0.1, *KEPT]
     whole = finish(args + [folder / "m.ck", "-o", folder / "m.gguf", "--micro", 512], "micro")[-1]
     again = args + [folder / "n.ck", "-o", folder / "n.gguf", "--resume", "--micro"]
     child = start(again + [512], MESHMIND)
@@ -123,10 +124,11 @@ def small_files(size):
 
 def no_room_at_the_end(folder):
     """The last checkpoint has no room: the adapter, a third as large, is written all the same."""
-    args = COMMON + ["-d", folder / "train.jsonl", "--checkpoint-every", STEPS + 1]
+    args = COMMON + ["-d", folder / "train.jsonl"]
     whole = finish(args + ["-o", folder / "w.gguf"], "no checkpoint", FASTER)[-1]
     limit = (folder / "w.gguf").stat().st_size + 1000
-    done = subprocess.run([FASTER, *map(str, args), "-o", folder / "v.gguf", "--checkpoint", folder / "v.ck"],
+    done = subprocess.run([FASTER, *map(str, args), "-o", folder / "v.gguf", "--checkpoint-every", str(STEPS + 1),
+                           "--checkpoint", folder / "v.ck"],
                           capture_output=True, text=True, preexec_fn=lambda: small_files(limit))
     if done.returncode != 0 or "v.ck: File too large" not in done.stderr or (folder / "v.ck").exists():
         fail(f"no room: exit {done.returncode}: {done.stderr}")
