@@ -26,17 +26,6 @@ typedef struct rig {
     omm_buf file;         /* of it, with the note */
 } rig;
 
-static void open_model(omm_model *model, const tiny_arch *arch) {
-    omm_buf file;
-    omm_gguf gguf;
-    omm_buf_init(&file, 1 << 24);
-    tiny_arch_write(&file, arch);
-    CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
-    CHECK_OK(omm_model_load(model, &gguf));
-    omm_gguf_close(&gguf);
-    omm_buf_fini(&file);
-}
-
 static omm_session *open_session_of(const omm_model *model, omm_kv_type type) {
     omm_session *s = NULL;
     const omm_session_options o = {
@@ -56,7 +45,7 @@ static void save(omm_buf *out, const omm_session *s, omm_bytes note) {
 }
 
 static void open_rig(rig *r, const tiny_arch *arch, size_t length) {
-    open_model(&r->model, arch);
+    tiny_arch_load(&r->model, arch);
     r->session = open_session(&r->model);
     CHECK_OK(omm_session_append(r->session, s_ids, length, NULL, false));
     omm_buf_init(&r->file, 1 << 24);
@@ -219,7 +208,7 @@ static void test_nothing_else(omm_kv_type type) {
     omm_buf want, got;
     omm_buf_init(&want, 1 << 24);
     omm_buf_init(&got, 1 << 24);
-    open_model(&model, &(tiny_arch){.name = "qwen2", .head_dim = 20});
+    tiny_arch_load(&model, &(tiny_arch){.name = "qwen2", .head_dim = 20});
     omm_session *fresh = open_session_of(&model, type), *used = open_session_of(&model, type);
     CHECK_OK(omm_session_append(fresh, s_ids, LENGTH, NULL, false));
     save(&want, fresh, (omm_bytes){0});

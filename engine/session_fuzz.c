@@ -16,14 +16,7 @@ enum { POSITIONS = 130, INPUT_MAX = 1 << 20 };
 
 static void load_model(omm_model *model, bool windows) {
     const tiny_arch arch = {.name = windows ? "gemma3" : "llama", .window = windows ? 5 : 0};
-    omm_buf file;
-    omm_gguf gguf;
-    omm_buf_init(&file, 1 << 24);
-    tiny_arch_write(&file, &arch);
-    OMM_ASSERT(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)) == OMM_OK);
-    OMM_ASSERT(omm_model_load(model, &gguf) == OMM_OK);
-    omm_gguf_close(&gguf);
-    omm_buf_fini(&file);
+    tiny_arch_load(model, &arch);
 }
 
 static void use(omm_session *s) {

@@ -267,17 +267,6 @@ static void walk(rig *r, uint32_t steps) {
 
 /* ---- where ------------------------------------------------------------------------------------- */
 
-static void open_model(omm_model *model, const tiny_arch *arch) {
-    omm_buf file;
-    omm_gguf gguf;
-    omm_buf_init(&file, 1 << 24);
-    tiny_arch_write(&file, arch);
-    CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
-    CHECK_OK(omm_model_load(model, &gguf));
-    omm_gguf_close(&gguf);
-    omm_buf_fini(&file);
-}
-
 static void open_adapters(rig *r) {
     for (unsigned i = 0; i < 2; i++) {
         const omm_lora_spec spec = {2 + 3 * i, 4.0f, OMM_LORA_ALL_TARGETS};
@@ -327,7 +316,7 @@ static void walk_on(const omm_compute *compute, const omm_compute *plain, const 
              .options = {.activations = (omm_activations)(number % 2),
                          .kv_type = (omm_kv_type)(number % 3),
                          .batch_max = batches[number % 4]}};
-    open_model(&r.model, arch);
+    tiny_arch_load(&r.model, arch);
     open_adapters(&r);
     const omm_model_dims *d = &r.model.dims;
     open_sessions(&r, d->layers * omm_kv_block_bytes(r.options.kv_type, d->kv_heads, d->head_dim));

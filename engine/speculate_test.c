@@ -261,17 +261,12 @@ static void saved(const omm_compute *c, const omm_model *model, omm_kv_type kv) 
 
 /* Ids of another vocabulary would lie beyond the logits. */
 static void other_vocabulary(const omm_compute *c, const omm_model *model) {
-    omm_buf file;
-    omm_gguf gguf;
     omm_model other;
     omm_session *s = NULL;
     omm_speculator *sp = NULL;
     omm_speculator_options o = omm_speculator_options_default();
     const omm_sampler how = omm_sampler_default();
-    omm_buf_init(&file, 1 << 24);
-    tiny_arch_write(&file, &(tiny_arch){.name = "llama"});
-    CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
-    CHECK_OK(omm_model_load(&other, &gguf));
+    tiny_arch_load(&other, &(tiny_arch){.name = "llama"});
     CHECK_OK(omm_session_open(&s, c, model, NULL, NULL));
     CHECK_OK(omm_session_open(&o.draft, c, &other, NULL, NULL));
     CHECK_ERR(omm_speculator_open(&sp, s, &how, &o), OMM_ERR_MISMATCH);
@@ -279,8 +274,6 @@ static void other_vocabulary(const omm_compute *c, const omm_model *model) {
     omm_session_close(o.draft);
     omm_session_close(s);
     omm_model_fini(&other);
-    omm_gguf_close(&gguf);
-    omm_buf_fini(&file);
 }
 
 int main(void) {

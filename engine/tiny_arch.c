@@ -170,3 +170,14 @@ void tiny_arch_write(omm_buf *out, const tiny_arch *options) {
     omm_gguf_writer_fini(&m.w);
     omm_arena_fini(&m.arena);
 }
+
+void tiny_arch_load(omm_model *out, const tiny_arch *options) {
+    omm_buf file;
+    omm_gguf gguf;
+    omm_buf_init(&file, 1 << 24);
+    tiny_arch_write(&file, options);
+    OMM_ASSERT(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)) == OMM_OK);
+    OMM_ASSERT(omm_model_load(out, &gguf) == OMM_OK);
+    omm_gguf_close(&gguf);
+    omm_buf_fini(&file);
+}

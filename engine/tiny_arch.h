@@ -3,6 +3,7 @@
 #define ENGINE_TINY_ARCH_H
 
 #include "omm/bytes.h"
+#include "omm/model.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,5 +32,7 @@ enum { TINY_ARCH_VOCAB = 61, TINY_ARCH_CONTEXT = 400 };
 
 /* Append the file; aborts when out of memory. */
 void tiny_arch_write(omm_buf *out, const tiny_arch *options);
+/* The model of such a file, for omm_model_fini; aborts when it cannot be loaded. */
+void tiny_arch_load(omm_model *out, const tiny_arch *options);
 
 #endif
