@@ -11,6 +11,7 @@
 #include <mbedtls/error.h>
 #include <mbedtls/oid.h>
 #include <mbedtls/pk.h>
+#include <mbedtls/version.h>
 #include <mbedtls/x509_crt.h>
 #include <nng/supplemental/tls/tls.h>
 #include <stdio.h>
@@ -25,14 +26,31 @@
 
 /* ---- making ---- */
 
-typedef struct maker {
+typedef struct randomness {
     mbedtls_entropy_context entropy;
-    mbedtls_ctr_drbg_context random;
+    mbedtls_ctr_drbg_context generator;
+} randomness;
+
+typedef struct maker {
+    randomness random;
     mbedtls_pk_context key;
     mbedtls_x509write_cert certificate;
-    mbedtls_mpi serial;
     uint8_t pem[PEM_BYTES];
 } maker;
+
+/* Release with random_close, also after an error.  Returns mbedTLS' code. */
+static int random_open(randomness *r) {
+    static const char purpose[] = "openmeshmind tls key";
+    mbedtls_entropy_init(&r->entropy);
+    mbedtls_ctr_drbg_init(&r->generator);
+    return mbedtls_ctr_drbg_seed(&r->generator, mbedtls_entropy_func, &r->entropy,
+                                 (const unsigned char *)purpose, sizeof purpose);
+}
+
+static void random_close(randomness *r) {
+    mbedtls_ctr_drbg_free(&r->generator);
+    mbedtls_entropy_free(&r->entropy);
+}
 
 static omm_err trouble(int code, const char *doing) {
     char text[128];
@@ -45,15 +63,27 @@ static omm_err trouble(int code, const char *doing) {
 }
 
 static int make_key(maker *m) {
-    static const char purpose[] = "openmeshmind tls key";
-    int code = mbedtls_ctr_drbg_seed(&m->random, mbedtls_entropy_func, &m->entropy,
-                                     (const unsigned char *)purpose, sizeof purpose);
-    if (code == 0) code = mbedtls_pk_setup(&m->key, mbedtls_pk_info_from_type(MBEDTLS_PK_ECKEY));
+    int code = mbedtls_pk_setup(&m->key, mbedtls_pk_info_from_type(MBEDTLS_PK_ECKEY));
     if (code == 0)
         code = mbedtls_ecp_gen_key(MBEDTLS_ECP_DP_SECP256R1, mbedtls_pk_ec(m->key),
-                                   mbedtls_ctr_drbg_random, &m->random);
+                                   mbedtls_ctr_drbg_random, &m->random.generator);
     return code;
 }
+
+#if MBEDTLS_VERSION_NUMBER >= 0x03040000
+static int set_serial(maker *m, uint8_t serial[SERIAL_BYTES]) {
+    return mbedtls_x509write_crt_set_serial_raw(&m->certificate, serial, SERIAL_BYTES);
+}
+#else
+static int set_serial(maker *m, const uint8_t serial[SERIAL_BYTES]) {
+    mbedtls_mpi number;
+    mbedtls_mpi_init(&number);
+    int code = mbedtls_mpi_read_binary(&number, serial, SERIAL_BYTES);
+    if (code == 0) code = mbedtls_x509write_crt_set_serial(&m->certificate, &number);
+    mbedtls_mpi_free(&number);
+    return code;
+}
+#endif
 
 /* SubjectAltName ::= SEQUENCE { [2] IA5String }, RFC 5280 section 4.2.1.6. */
 static int add_name(maker *m) {
@@ -68,14 +98,13 @@ static int add_name(maker *m) {
 static int fill_certificate(maker *m) {
     mbedtls_x509write_cert *c = &m->certificate;
     uint8_t serial[SERIAL_BYTES];
-    int code = mbedtls_ctr_drbg_random(&m->random, serial, sizeof serial);
+    int code = mbedtls_ctr_drbg_random(&m->random.generator, serial, sizeof serial);
     serial[0] = (uint8_t)((serial[0] & 0x7f) | 0x40); /* positive, and always as long */
-    if (code == 0) code = mbedtls_mpi_read_binary(&m->serial, serial, sizeof serial);
     mbedtls_x509write_crt_set_version(c, MBEDTLS_X509_CRT_VERSION_3);
     mbedtls_x509write_crt_set_md_alg(c, MBEDTLS_MD_SHA256);
     mbedtls_x509write_crt_set_subject_key(c, &m->key);
     mbedtls_x509write_crt_set_issuer_key(c, &m->key);
-    if (code == 0) code = mbedtls_x509write_crt_set_serial(c, &m->serial);
+    if (code == 0) code = set_serial(m, serial);
     if (code == 0) code = mbedtls_x509write_crt_set_subject_name(c, SUBJECT);
     if (code == 0) code = mbedtls_x509write_crt_set_issuer_name(c, SUBJECT);
     if (code == 0) code = mbedtls_x509write_crt_set_validity(c, NOT_BEFORE, NOT_AFTER);
@@ -90,12 +119,13 @@ static omm_err append_pem(omm_buf *out, const maker *m) {
 }
 
 static omm_err make(omm_buf *certificate, omm_buf *key, maker *m) {
-    int code = make_key(m);
+    int code = random_open(&m->random);
+    if (code == 0) code = make_key(m);
     if (code != 0) return trouble(code, "cannot make a TLS key");
     code = fill_certificate(m);
     if (code == 0)
         code = mbedtls_x509write_crt_pem(&m->certificate, m->pem, sizeof m->pem,
-                                         mbedtls_ctr_drbg_random, &m->random);
+                                         mbedtls_ctr_drbg_random, &m->random.generator);
     if (code != 0) return trouble(code, "cannot make a certificate");
     OMM_TRY(append_pem(certificate, m));
     code = mbedtls_pk_write_key_pem(&m->key, m->pem, sizeof m->pem);
@@ -108,17 +138,12 @@ omm_err omm_tls_make(omm_buf *certificate, omm_buf *key) {
     OMM_TRY(omm_buf_reserve(key, PEM_BYTES)); /* no copy of the secret moves */
     maker *m = omm_alloc(1, sizeof *m);
     if (!m) return omm_raise(OMM_ERR_NOMEM, "no memory to make a certificate");
-    mbedtls_entropy_init(&m->entropy);
-    mbedtls_ctr_drbg_init(&m->random);
     mbedtls_pk_init(&m->key);
     mbedtls_x509write_crt_init(&m->certificate);
-    mbedtls_mpi_init(&m->serial);
     omm_err err = make(certificate, key, m);
-    mbedtls_mpi_free(&m->serial);
     mbedtls_x509write_crt_free(&m->certificate);
     mbedtls_pk_free(&m->key);
-    mbedtls_ctr_drbg_free(&m->random);
-    mbedtls_entropy_free(&m->entropy);
+    random_close(&m->random);
     omm_free_secret(m, sizeof *m);
     if (err == OMM_OK) return OMM_OK;
     certificate->size = certificate_size;
@@ -166,23 +191,42 @@ omm_err omm_tls_fingerprint(omm_digest *out, omm_bytes certificates) {
     return OMM_OK;
 }
 
+/* From version 3 on, mbedTLS blinds with random numbers what it computes with a secret. */
+#if MBEDTLS_VERSION_NUMBER >= 0x03000000
+#define BLINDED(R) , mbedtls_ctr_drbg_random, &(R)->generator
+#else
+#define BLINDED(R)
+#endif
+
+/* text: PEM with its NUL, `size` bytes in all. */
+static omm_err check_pair(const mbedtls_x509_crt *chain, const char *text, size_t size,
+                          randomness *random) {
+    mbedtls_pk_context secret;
+    omm_err err = OMM_OK;
+    int code = random_open(random);
+    if (code != 0) return trouble(code, "cannot check a TLS key");
+    mbedtls_pk_init(&secret);
+    code =
+        mbedtls_pk_parse_key(&secret, (const unsigned char *)text, size, NULL, 0 BLINDED(random));
+    if (code != 0) {
+        err = omm_raise(OMM_ERR_FORMAT,
+                        "the TLS key cannot be read; expected PEM without a passphrase");
+    } else if (mbedtls_pk_check_pair(&chain->pk, &secret BLINDED(random)) != 0) {
+        err = omm_raise(OMM_ERR_MISMATCH, "the TLS key is not the certificate's");
+    }
+    mbedtls_pk_free(&secret);
+    return err;
+}
+
 omm_err omm_tls_check_pair(omm_bytes certificates, omm_bytes key) {
     mbedtls_x509_crt chain;
-    mbedtls_pk_context secret;
     char *text = NULL;
     OMM_TRY(pem_text(&text, key, "the TLS key"));
     omm_err err = read_certificates(&chain, certificates);
     if (err == OMM_OK) {
-        mbedtls_pk_init(&secret);
-        int code =
-            mbedtls_pk_parse_key(&secret, (const unsigned char *)text, key.size + 1, NULL, 0);
-        if (code != 0) {
-            err = omm_raise(OMM_ERR_FORMAT,
-                            "the TLS key cannot be read; expected PEM without a passphrase");
-        } else if (mbedtls_pk_check_pair(&chain.pk, &secret) != 0) {
-            err = omm_raise(OMM_ERR_MISMATCH, "the TLS key is not the certificate's");
-        }
-        mbedtls_pk_free(&secret);
+        randomness random;
+        err = check_pair(&chain, text, key.size + 1, &random);
+        random_close(&random);
         mbedtls_x509_crt_free(&chain);
     }
     omm_free_secret(text, key.size + 1);

@@ -14,6 +14,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#ifndef MBEDTLS_PRIVATE /* before version 3 */
+#define MBEDTLS_PRIVATE(MEMBER) MEMBER
+#endif
+
 #define WAIT_MS 60000u
 #define REFUSED_MS 400u /* long enough for a handshake here, and then some */
 
@@ -185,7 +189,7 @@ static void test_form(void) {
     char subject[64], issuer[64];
     parse(&c, &p);
     CHECK(mbedtls_pk_can_do(&c.pk, MBEDTLS_PK_ECKEY));
-    CHECK_EQ(mbedtls_pk_ec(c.pk)->grp.id, MBEDTLS_ECP_DP_SECP256R1);
+    CHECK_EQ(mbedtls_pk_ec(c.pk)->MBEDTLS_PRIVATE(grp).id, MBEDTLS_ECP_DP_SECP256R1);
     CHECK(mbedtls_x509_dn_gets(subject, sizeof subject, &c.subject) > 0);
     CHECK(mbedtls_x509_dn_gets(issuer, sizeof issuer, &c.issuer) > 0);
     CHECK_EQ(strcmp(subject, "CN=" OMM_TLS_NAME), 0);

@@ -196,10 +196,13 @@ SIMD_INLINE vi vi_s8(vi w) {
     return w;
 }
 SIMD_INLINE vq vq_dot_s8(vq p, vi w, vi x) {
-    int8_t a[4 * VL], b[4 * VL];
+    int16_t a[2 * VL], b[2 * VL];
     memcpy(a, w.i, sizeof a);
     memcpy(b, x.i, sizeof b);
-    SIMD_EACH for (int j = 0; j < 4; j++) p.i[l] += a[4 * l + j] * b[4 * l + j];
+    SIMD_EACH for (int j = 0; j < 2; j++) {
+        const int16_t u = a[2 * l + j], v = b[2 * l + j];
+        p.i[l] += (int8_t)u * (int8_t)v + (u >> 8) * (v >> 8);
+    }
     return p;
 }
 SIMD_INLINE vq vq_dot_u8(vq p, vi w, vi x) { /* bytes of w are below 128 */
