@@ -18,22 +18,11 @@ static omm_err append_packed(omm_buf *sent, uint8_t packing, omm_bytes body) {
     return omm_buf_append(sent, body.data, body.size);
 }
 
-/* A zstd frame where that is smaller, else *frame is NULL. */
+/* A frame where that is smaller, else *frame is NULL. */
 static omm_err make_frame(uint8_t **frame, size_t *size, omm_bytes payload, uint32_t zstd_level) {
     OMM_ASSERT(zstd_level <= OMM_CODEC_ZSTD_LEVEL_MAX);
     *frame = NULL;
-    if (zstd_level == 0) return OMM_OK;
-    size_t bound = ZSTD_compressBound(payload.size);
-    uint8_t *made = omm_alloc(bound, 1);
-    if (!made) return omm_raise(OMM_ERR_NOMEM, "zstd frame of %zu bytes", bound);
-    *size = ZSTD_compress(made, bound, payload.data, payload.size, (int)zstd_level);
-    if (!ZSTD_isError(*size) && *size < payload.size) {
-        *frame = made;
-        return OMM_OK;
-    }
-    omm_free(made);
-    if (ZSTD_isError(*size)) return omm_raise(OMM_ERR_NOMEM, "zstd: %s", ZSTD_getErrorName(*size));
-    return OMM_OK;
+    return zstd_level == 0 ? OMM_OK : frame_write(frame, size, payload);
 }
 
 omm_err omm_codec_pack(omm_buf *sent, omm_bytes payload, uint32_t zstd_level) {

@@ -120,6 +120,9 @@ void code_read(float *out, code_reader *r, size_t n);
  * Errors: those of omm_codec_unpack. */
 OMM_CHECKED omm_err frame_open(omm_bytes *payload, omm_buf *room, omm_bytes sent,
                                size_t payload_bytes_max);
+/* frame_write.c: a zstd frame of the payload, the same on every machine, to be freed with omm_free; *out is
+ * NULL where none is smaller than the payload itself.  Errors: NOMEM. */
+OMM_CHECKED omm_err frame_write(uint8_t **out, size_t *size, omm_bytes payload);
 /* omm_codec_pack, but `payload` is given back as soon as it is not needed any more. */
 OMM_CHECKED omm_err frame_pack(omm_buf *sent, omm_buf *payload, uint32_t zstd_level);
 

@@ -16,7 +16,8 @@
  *     scale = max|v| / 127 rounded up to 16 significant bits, stored as the upper 24 bits of its
  *     f32; q = rne(v / scale), so max|q| = 127 and q * scale is exact.  A row below
  *     OMM_CODEC_ROW_MIN is stored as zeros with scale 0; a row that keeps nothing has no scale.
- * zstd's output may differ between its versions, so digests that must agree are of the payload.
+ * What is sent is the same on every machine too: the frame is of our own making (frame_write.c), because libzstd's
+ * differ between its versions.  A decoder takes any frame of zstd's, so what must agree is still the payload.
  *
  * Depends on: base; zstd.  Threads: no shared state.
  */
@@ -46,7 +47,7 @@ typedef enum omm_codec_kind {                     /* the numbers are on the wire
 } omm_codec_kind;
 
 /* What an offer states.  keep_count 0 keeps every value; else top-k of 1 <= k <= value_count.
- * zstd_level 0 sends the payload as it is.  error_feedback tells the node to call
+ * zstd_level 0 sends the payload as it is; all others pack it, alike.  error_feedback tells the node to call
  * omm_feedback_encode; it does not change the coding. */
 typedef struct omm_codec {
     omm_codec_kind kind;

@@ -1,0 +1,186 @@
+/* Frames of our own making: zstd reads them, they have the same bytes everywhere, and they are small. */
+#include "huffman.h"
+#include "internal.h"
+
+#include "omm/hash.h"
+#include "omm/mem.h"
+#include "omm/rng.h"
+#include "omm_test.h"
+
+#include <string.h>
+#include <zstd.h>
+
+enum { ROOM = 3 << 17 };
+
+static uint8_t s_bytes[ROOM + 16], s_back[ROOM + 16];
+
+/* How a test fills bytes; each has its own way through the writer. */
+typedef enum fill {
+    FILL_ONE,       /* one byte */
+    FILL_TWO,       /* two bytes, 1 : 7 */
+    FILL_FEW,       /* 9 bytes */
+    FILL_LOW,       /* 128 bytes, falling: a plain description could hold it */
+    FILL_ALL,       /* 256 bytes, falling: it could not */
+    FILL_FIBONACCI, /* frequencies whose best code is deeper than 11 bits */
+    FILL_GAPS,      /* one byte of 1 bit, 32 of 6: most weights between do not occur */
+    FILL_EVEN,      /* 256 bytes alike: no code helps */
+    FILL_RUNS,      /* runs of up to 6,000 between pieces of noise */
+    FILL_PARTS,     /* low bytes, then high ones: blocks of their own */
+    FILL_COUNT
+} fill;
+
+static uint8_t fibonacci_byte(uint32_t r) {
+    uint32_t a = 1, b = 1, byte = 0;
+    for (uint64_t sum = 1; sum < r && byte < 40; sum += b, byte++) {
+        const uint32_t next = a + b;
+        a = b;
+        b = next;
+    }
+    return (uint8_t)(200 - byte);
+}
+
+static uint8_t byte_of(fill how, const omm_rng *rng, size_t i, size_t n) {
+    const uint32_t r = omm_rng_u32(rng, i), skewed = (r >> 8 & 255) * (r >> 16 & 255) >> 8;
+    switch (how) {
+    case FILL_ONE: return 77;
+    case FILL_TWO: return r % 8 == 0 ? 200 : 3;
+    case FILL_FEW: return (uint8_t)(skewed % 9 * 11);
+    case FILL_LOW: return (uint8_t)(skewed / 2);
+    case FILL_ALL: return (uint8_t)(i < 256 ? i : skewed);
+    case FILL_FIBONACCI: return fibonacci_byte(r >> (r & 15));
+    case FILL_GAPS: return r % 2 ? 3 : (uint8_t)(r / 2 % 32 * 8 + 7);
+    case FILL_EVEN: return (uint8_t)(r >> 24);
+    case FILL_RUNS: return i / 6000 % 2 ? (uint8_t)(i / 6000) : (uint8_t)skewed;
+    default: return (uint8_t)(i < n / 5 ? skewed / 8 : 128 + (skewed & 127));
+    }
+}
+
+static void fill_bytes(fill how, size_t n, uint64_t seed) {
+    const omm_seed s = omm_seed_from_u64(seed);
+    const omm_rng rng = omm_rng_init(&s, OMM_PURPOSE_TEST, (uint32_t)how, (uint32_t)n);
+    for (size_t i = 0; i < n; i++) s_bytes[i] = byte_of(how, &rng, i, n);
+}
+
+/* Bytes of the frame of s_bytes[n], which gives them back; n + 1 where there is none. */
+static size_t frame_of(size_t n) {
+    uint8_t *frame = NULL;
+    size_t size = 0;
+    CHECK_OK(frame_write(&frame, &size, omm_bytes_of(s_bytes, n)));
+    if (!frame) return n + 1;
+    CHECK(size < n);
+    CHECK_EQ(ZSTD_getFrameContentSize(frame, size), n);
+    CHECK_EQ(ZSTD_findFrameCompressedSize(frame, size), size);
+    memset(s_back, 0xa5, n + 16);
+    CHECK_EQ(ZSTD_decompress(s_back, n, frame, size), n);
+    CHECK(memcmp(s_back, s_bytes, n) == 0);
+    CHECK_EQ(s_back[n], 0xa5);
+    omm_free(frame);
+    return size;
+}
+
+/* Every length up to some, and those where a header or a field becomes another. */
+static void test_zstd_reads_them(void) {
+    static const size_t lengths[] = {1022,  1023,  1024,  1025,   4095,   4096,   4097,     16383,
+                                     16384, 65791, 65792, 131071, 131072, 131073, 2u << 17, ROOM};
+    for (int how = 0; how < FILL_COUNT; how++) {
+        for (size_t n = 0; n < 700; n += n < 300 ? 1 : 13) {
+            fill_bytes((fill)how, n, 1);
+            frame_of(n);
+        }
+        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+            fill_bytes((fill)how, lengths[i], 2);
+            frame_of(lengths[i]);
+        }
+    }
+}
+
+/* A code never has more than 11 bits, and is the shortest of those: against all that a heap can make without a
+ * limit, where that stays below it. */
+static void test_codes(void) {
+    uint32_t count[256] = {0};
+    huffman h;
+    for (unsigned i = 0; i < 24; i++) count[i] = i < 2 ? 1 : count[i - 1] + count[i - 2];
+    CHECK(huffman_init(&h, count));
+    CHECK_EQ(h.longest, HUFFMAN_BITS_MAX);
+    uint32_t kraft = 0;
+    for (unsigned i = 0; i < 256; i++)
+        if (h.length[i]) kraft += 1u << (HUFFMAN_BITS_MAX - h.length[i]);
+    CHECK_EQ(kraft, 1u << HUFFMAN_BITS_MAX);
+    memset(count, 0, sizeof count);
+    for (size_t i = 0; i < 8; i++) count[i * 30] = 1u << i; /* 128 64 .. 2 1: 1 to 7, 7 bits */
+    CHECK(huffman_init(&h, count));
+    for (size_t i = 1; i < 8; i++) CHECK_EQ(h.length[i * 30], 8 - i);
+    CHECK_EQ(h.length[0], 7);
+    CHECK_EQ(huffman_bits(&h, count), 128 + 64 * 2 + 32 * 3 + 16 * 4 + 8 * 5 + 4 * 6 + 2 * 7 + 7);
+    memset(count, 0, sizeof count);
+    count[9] = 5;
+    CHECK(!huffman_init(&h, count));
+    for (unsigned i = 0; i < 256; i++) count[i] = 100;
+    CHECK(!huffman_init(&h, count));
+}
+
+/* Within 1 % of what frequencies allow, and parts of other frequencies apart. */
+static void test_small(void) {
+    fill_bytes(FILL_TWO, ROOM, 3); /* a bit each is the least */
+    CHECK(frame_of(ROOM) < ROOM / 8 + 100);
+    fill_bytes(FILL_ONE, ROOM, 3);
+    CHECK_EQ(frame_of(ROOM), 10 + 3 * 4); /* header; runs of at most 128 KiB */
+    fill_bytes(FILL_RUNS, ROOM, 3);
+    CHECK(frame_of(ROOM) < ROOM / 2);
+    fill_bytes(FILL_PARTS, ROOM, 3);
+    const size_t together = frame_of(ROOM);
+    const size_t bound = ZSTD_compressBound(ROOM);
+    uint8_t *other = omm_alloc(bound, 1);
+    CHECK(other != NULL);
+    CHECK(together < ZSTD_compress(other, bound, s_bytes, ROOM, 3));
+    omm_free(other);
+    fill_bytes(FILL_EVEN, ROOM, 3);
+    CHECK_EQ(frame_of(ROOM), ROOM + 1);
+}
+
+/* The same bytes on every machine. */
+static void test_golden(void) {
+    static const struct {
+        fill how;
+        size_t n;
+        const char *digest; /* first 8 bytes */
+    } goldens[] = {
+        {FILL_TWO, 131073, "e36f7ac63585e7a3"},  {FILL_LOW, 900, "510c9a549b4098b4"},
+        {FILL_ALL, 20000, "bcaf3c192cccc692"},   {FILL_FIBONACCI, 131072, "5d1a077ff321595a"},
+        {FILL_RUNS, 200000, "5a8d033d5d132d3f"}, {FILL_PARTS, 300000, "d821bf083a97efc1"},
+    };
+    for (size_t i = 0; i < sizeof goldens / sizeof *goldens; i++) {
+        uint8_t *frame = NULL;
+        size_t size = 0;
+        char hex[OMM_DIGEST_HEX_SIZE];
+        fill_bytes(goldens[i].how, goldens[i].n, 4);
+        CHECK_OK(frame_write(&frame, &size, omm_bytes_of(s_bytes, goldens[i].n)));
+        CHECK(frame != NULL);
+        const omm_digest digest = omm_hash(omm_bytes_of(frame, size));
+        omm_digest_hex(hex, &digest);
+        if (strncmp(hex, goldens[i].digest, 16) != 0)
+            fprintf(stderr, "golden %zu: %.16s\n", i, hex);
+        CHECK(strncmp(hex, goldens[i].digest, 16) == 0);
+        omm_free(frame);
+    }
+}
+
+/* No memory is an error, and nothing is kept. */
+static void test_no_memory(void) {
+    uint8_t *frame = NULL;
+    size_t size = 0;
+    fill_bytes(FILL_TWO, 5000, 5);
+    omm_mem_fail_nth(1);
+    CHECK_ERR(frame_write(&frame, &size, omm_bytes_of(s_bytes, 5000)), OMM_ERR_NOMEM);
+    omm_mem_fail_nth(0);
+    CHECK(frame == NULL);
+}
+
+int main(void) {
+    test_zstd_reads_them();
+    test_codes();
+    test_small();
+    test_golden();
+    test_no_memory();
+    return 0;
+}
