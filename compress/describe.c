@@ -10,9 +10,9 @@ const omm_config_field omm_codec_up_fields[] = {
                     .help = "how kept values are written"),
     OMM_CONFIG_REAL(omm_codec_config, topk_fraction, .fallback = "0.25", .min = 1e-6, .max = 1,
                     .help = "share of values kept, by magnitude; 1 keeps all"),
-    OMM_CONFIG_U32(omm_codec_config, zstd_level, .fallback = "3", .min = 0,
-                   .max = OMM_CODEC_ZSTD_LEVEL_MAX,
-                   .help = "0 sends the payload as it is, and so does kind: none; others pack it, alike"),
+    OMM_CONFIG_U32(
+        omm_codec_config, zstd_level, .fallback = "3", .min = 0, .max = OMM_CODEC_ZSTD_LEVEL_MAX,
+        .help = "0 sends the payload as it is, and so does kind: none; others pack it, alike"),
     OMM_CONFIG_U64(omm_codec_config, byte_budget, .fallback = "0", .min = 0, .max = 0x1p40,
                    .help = "bytes of one payload as sent; lowers the share kept; 0: no budget"),
     OMM_CONFIG_BOOL(omm_codec_config, error_feedback, .fallback = "true",
@@ -22,9 +22,9 @@ const omm_config_field omm_codec_up_fields[] = {
 const omm_config_field omm_codec_down_fields[] = {
     OMM_CONFIG_ENUM(omm_codec_config, kind, s_kind_names, .fallback = "f16",
                     .help = "how the global adapter's values are written"),
-    OMM_CONFIG_U32(omm_codec_config, zstd_level, .fallback = "3", .min = 0,
-                   .max = OMM_CODEC_ZSTD_LEVEL_MAX,
-                   .help = "0 sends the payload as it is, and so does kind: none; others pack it, alike"),
+    OMM_CONFIG_U32(
+        omm_codec_config, zstd_level, .fallback = "3", .min = 0, .max = OMM_CODEC_ZSTD_LEVEL_MAX,
+        .help = "0 sends the payload as it is, and so does kind: none; others pack it, alike"),
     {0}};
 
 static bool kind_is_known(omm_codec_kind kind) {
