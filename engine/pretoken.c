@@ -14,6 +14,13 @@
 
 enum { STEPS_FIXED = 10000, STEPS_PER_BYTE = 16 };
 
+void omm_unicode_version(char out[OMM_UNICODE_SIZE]) {
+    const int size = pcre2_config(PCRE2_CONFIG_UNICODE_VERSION, NULL);
+    OMM_ASSERT(size > 0 &&
+               (unsigned)size <= OMM_UNICODE_SIZE); /* PCRE2 says that it is at most 24 */
+    (void)pcre2_config(PCRE2_CONFIG_UNICODE_VERSION, out);
+}
+
 static void *context_malloc(PCRE2_SIZE size, void *ud) {
     (void)ud;
     return omm_alloc(1, size);

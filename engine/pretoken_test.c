@@ -179,8 +179,16 @@ static void test_linear(void) {
     }
 }
 
+/* A version, not the library's word that it has no Unicode. */
+static void test_unicode_version(void) {
+    char version[OMM_UNICODE_SIZE];
+    omm_unicode_version(version);
+    CHECK(strlen(version) >= 4 && strspn(version, "0123456789.") == strlen(version));
+}
+
 int main(void) {
     test_cases();
+    test_unicode_version();
     test_names();
     test_linear();
     CHECK_EQ(omm_mem_live(), 0);

@@ -4,6 +4,7 @@
 #include "omm/json.h"
 #include "omm/mem.h"
 #include "omm/memory.h"
+#include "omm/tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -139,13 +140,15 @@ static omm_err put_json(omm_bundle *bundle, const char *path, json_t *root) {
 
 static omm_err write_machine(const sim *s, omm_bundle *bundle) {
     struct utsname name;
+    char unicode[OMM_UNICODE_SIZE];
+    omm_unicode_version(unicode);
     if (uname(&name) != 0) name.sysname[0] = name.release[0] = name.machine[0] = 0;
     return put_json(bundle, "measured/machine.json",
-                    json_pack("{s:i,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:i}", "schema_version", 1,
+                    json_pack("{s:i,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:i}", "schema_version", 1,
                               "run_id", omm_run_get_record(s->setup->run)->run_id, "commit",
                               s->options->commit, "build", s->options->build, "system",
                               name.sysname, "release", name.release, "architecture", name.machine,
-                              "isa", omm_isa_name(s->options->isa), "threads",
+                              "unicode", unicode, "isa", omm_isa_name(s->options->isa), "threads",
                               (int)s->options->threads, "processors", (int)omm_cpu_count()));
 }
 

@@ -51,6 +51,11 @@ typedef struct omm_tokenizer omm_tokenizer;
 OMM_CHECKED omm_err omm_tokenizer_open(omm_tokenizer **out, const omm_gguf *gguf);
 void omm_tokenizer_close(omm_tokenizer *tokenizer);
 
+/* The version of Unicode ("14.0.0") by which letters, digits and so on are told apart where words are cut: the regular
+ * expressions' library brings it.  Characters that another version does not know may be cut in another way. */
+#define OMM_UNICODE_SIZE 24u
+void omm_unicode_version(char out[OMM_UNICODE_SIZE]);
+
 uint32_t omm_tokenizer_vocab(const omm_tokenizer *tokenizer); /* number of ids */
 /* OMM_TOKEN_NONE where the file names none. */
 uint32_t omm_tokenizer_bos(const omm_tokenizer *tokenizer);
