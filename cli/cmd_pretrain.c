@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { ARENA_BYTES_MAX = 1 << 22 };
+enum { ARENA_BYTES_MAX = 1 << 22, CHECKPOINT_EVERY = 500 };
 
 typedef struct pretrain_run {
     full_run run;
@@ -129,7 +129,7 @@ static omm_err run_all(pretrain_run *r) {
 }
 
 int cmd_pretrain(int argc, char **argv) {
-    pretrain_run r = {.run = {.options = {.checkpoint_every = 500}}};
+    pretrain_run r = {.run = {.options = {.checkpoint_every = CHECKPOINT_EVERY}}};
     full_run_options *o = &r.run.options;
     const cli_option options[] = {
         {"out", 'o', CLI_STR, &o->out, "FILE", "the model (GGUF)"},
@@ -160,6 +160,9 @@ int cmd_pretrain(int argc, char **argv) {
         fprintf(stderr, "meshmind pretrain: --out is needed\nusage: meshmind %s\n", usage);
         return CLI_EXIT_USAGE;
     }
+    if (!o->checkpoint && o->checkpoint_every != CHECKPOINT_EVERY)
+        return cli_fail("pretrain",
+                        omm_raise(OMM_ERR_USAGE, "--checkpoint-every needs --checkpoint"));
     omm_err err = place_make_output(o->out, "--out");
     if (err == OMM_OK && o->checkpoint) err = place_make_output(o->checkpoint, "--checkpoint");
     if (err != OMM_OK) return cli_fail("pretrain", err);

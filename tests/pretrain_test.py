@@ -283,6 +283,9 @@ for change, says in ((("kv_heads: 2", "kv_heads: 3"), "3 kv_heads do not divide 
     err = run("pretrain", work / "bad.yaml", "--out", work / "bad.gguf", code=2).stderr
     if says not in err or (work / "bad.gguf").exists():
         fail(f"{change[1]}: {err}")
+err = run("pretrain", work / "tiny.yaml", "--out", work / "idle.gguf", "--checkpoint-every", "5", code=2).stderr
+if "--checkpoint-every needs --checkpoint" not in err or (work / "idle.gguf").exists():
+    fail(err)
 # What the model is made from stays as it is; a text that is none is named.
 for name in ("tiny.yaml", "text.txt", "valid.txt"):
     before = (work / name).read_bytes()
