@@ -3,7 +3,6 @@
 
 #include "omm/err.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- lengths --------------------------------------------------------------------------------- */
@@ -13,10 +12,19 @@ typedef struct coin {
     uint8_t byte;
 } coin;
 
-static int ascending(const void *a, const void *b) {
-    const coin *x = (const coin *)a, *y = (const coin *)b;
-    if (x->count != y->count) return x->count < y->count ? -1 : 1;
-    return x->byte < y->byte ? -1 : 1;
+/* Ascending by count, of equal ones the lower byte: counts have 18 bits, 6 a pass. */
+static void sort_coins(coin *coins, size_t n) {
+    enum { BITS = 6, VALUES = 1 << BITS, PASSES = 3 };
+    coin room[256];
+    for (unsigned pass = 0; pass < PASSES; pass++) {
+        const unsigned shift = pass * BITS;
+        coin *from = pass % 2 ? room : coins, *to = pass % 2 ? coins : room;
+        size_t at[VALUES + 1] = {0};
+        for (size_t i = 0; i < n; i++) at[(from[i].count >> shift) % VALUES + 1]++;
+        for (size_t v = 1; v <= VALUES; v++) at[v] += at[v - 1];
+        for (size_t i = 0; i < n; i++) to[at[(from[i].count >> shift) % VALUES]++] = from[i];
+    }
+    memcpy(coins, room, n * sizeof *coins);
 }
 
 /* What a level of packages is made of: coins and pairs of the level below, ascending. */
@@ -92,7 +100,7 @@ bool huffman_init(huffman *out, const uint32_t count[256]) {
     for (unsigned byte = 0; byte < 256; byte++)
         if (count[byte] > 0) coins[n++] = (coin){count[byte], (uint8_t)byte};
     if (n < 2) return false;
-    qsort(coins, n, sizeof *coins, ascending);
+    sort_coins(coins, n);
     memset(out->length, 0, sizeof out->length);
     set_lengths(out->length, coins, n);
     out->longest = out->length[coins[0].byte];
