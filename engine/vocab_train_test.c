@@ -151,8 +151,9 @@ static void twin_merge(twin *t, unsigned ids, unsigned *best_left, unsigned *bes
                 *best_right = b;
             }
     CHECK(best > 0 && ids < TWIN_IDS);
-    snprintf(t->names[ids], sizeof t->names[ids], "%.31s%.31s", t->names[*best_left],
-             t->names[*best_right]);
+    char name[sizeof t->names[0]];
+    snprintf(name, sizeof name, "%.31s%.31s", t->names[*best_left], t->names[*best_right]);
+    memcpy(t->names[ids], name, sizeof name);
     size_t kept = 0;
     for (size_t i = 0; i < t->count; i++) {
         const bool pair =
