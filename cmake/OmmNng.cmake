@@ -1,6 +1,7 @@
 # nng, linked as an archive, so that its calls from one part to another can be led through proto/mend.c.
 # An archive that has other inner calls is refused here, by name, rather than by the linker.
-set(NNG_LED nni_aio_begin nni_aio_result nng_aio_result nni_sleep_aio nni_pipe_send nng_stream_recv nng_stream_send nng_dialer_start)
+set(NNG_LED nni_aio_begin nni_aio_schedule nni_aio_result nng_aio_result nni_sleep_aio nni_task_abort nni_pipe_send
+    nng_stream_recv nng_stream_send nng_dialer_start)
 
 function(omm_nng_refused WHY)
     message(FATAL_ERROR "nng: ${WHY}\n"
