@@ -1,6 +1,6 @@
 /* mend.c - faults of nng that would end a coordinator or a node: the linker leads inner calls here (cmake/OmmNng.cmake).
  * The first five are in 1.5.2.  1.7.2 and 1.10.1 have mended 1 for what tcp:// receives, 3 for NNG_ECLOSED, which rests as 4 says
- * instead, and 5; what is mended twice does no harm.  All that is left of the five is in them as it was, and 6 is new in 1.10.1.
+ * instead, and 5; what is mended twice does no harm.  All that is left of the five is in them as it was, and 6 is in 1.10.1 alone.
  *
  * 1. A transport's callback asks its stream for what comes next.  Where the pipe was stopped meanwhile,
  * nni_aio_begin refuses, and the stream returns without a word: nobody calls the transport back, so whoever
