@@ -10,7 +10,7 @@ failures = []
 
 
 def refused(folder, library, reason):
-    run = subprocess.run(["cmake", "-S", source, "-B", folder / "build", f"-DNNG_LIBRARY={library}"], capture_output=True, text=True)
+    run = subprocess.run(["cmake", "-G", "Ninja", "-S", source, "-B", folder / "build", f"-DNNG_LIBRARY={library}"], capture_output=True, text=True)
     said = re.sub(r"\s+", " ", run.stderr)
     if run.returncode == 0:
         failures.append(f"not refused: {library}")
