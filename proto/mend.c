@@ -1,5 +1,6 @@
-/* mend.c - faults of nng 1.5.2 that would end a coordinator or a node: the linker leads inner calls here
- * (cmake/OmmDependencies.cmake).  Newer versions than Debian 12 has mend all but the second and the fourth.
+/* mend.c - faults of nng that would end a coordinator or a node: the linker leads inner calls here (cmake/OmmNng.cmake).
+ * The first five are in 1.5.2.  1.7.2 and 1.10.1 have mended 1 for what tcp:// receives, 3 for NNG_ECLOSED, which rests as 4 says
+ * instead, and 5; what is mended twice does no harm.  All that is left of the five is in them as it was, and 6 is in 1.10.1 alone.
  *
  * 1. A transport's callback asks its stream for what comes next.  Where the pipe was stopped meanwhile,
  * nni_aio_begin refuses, and the stream returns without a word: nobody calls the transport back, so whoever
@@ -23,6 +24,10 @@
  * 5. A message whose pipe was stopped in the moment in which it was handed over is refused in the silence of 1,
  * and nobody frees it: a coordinator lost one of a thousand answers to peers that ask and go, a node the request
  * that an end of the connection met.  Here the message is freed, as its pipe will not send it.
+ *
+ * 6. Who stops an operation that another thread is just finishing takes away its mark of being under way: it does not
+ * wait for the callback, which then runs with what was freed, and nng ends the process.  One of some thousand clients
+ * that were closed while they dialled was enough.  Here that mark is taken away only where an operation cannot begin.
  */
 #include <nng/nng.h>
 
@@ -33,6 +38,8 @@
 
 typedef struct nng_stream nng_stream;
 typedef struct nni_pipe nni_pipe;
+typedef struct nni_task nni_task;
+typedef void (*nni_aio_cancel_fn)(nng_aio *aio, void *arg, int result);
 
 /* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
 int __real_nni_aio_begin(nng_aio *aio);
@@ -48,12 +55,17 @@ int __wrap_nni_aio_result(nng_aio *aio);
 int __wrap_nng_aio_result(nng_aio *aio);
 void __real_nni_pipe_send(nni_pipe *pipe, nng_aio *aio);
 void __wrap_nni_pipe_send(nni_pipe *pipe, nng_aio *aio);
+int __real_nni_aio_schedule(nng_aio *aio, nni_aio_cancel_fn cancel, void *arg);
+int __wrap_nni_aio_schedule(nng_aio *aio, nni_aio_cancel_fn cancel, void *arg);
+void __real_nni_task_abort(nni_task *task);
+void __wrap_nni_task_abort(nni_task *task);
 void __real_nni_sleep_aio(nng_duration ms, nng_aio *aio);
 void __wrap_nni_sleep_aio(nng_duration ms, nng_aio *aio);
 void nni_aio_finish_error(nng_aio *aio, int result); /* nng's own */
 
 static _Thread_local bool s_is_awaited; /* the call comes through a stream, or starts a dialer */
 static _Thread_local nng_aio *s_handed_over;
+static _Thread_local bool s_is_beginning;
 
 int __wrap_nni_aio_begin(nng_aio *aio) {
     const int result = __real_nni_aio_begin(aio);
@@ -100,6 +112,17 @@ int __wrap_nni_aio_result(nng_aio *aio) {
 /* Ours are told as they are. */
 int __wrap_nng_aio_result(nng_aio *aio) {
     return __real_nni_aio_result(aio);
+}
+
+int __wrap_nni_aio_schedule(nng_aio *aio, nni_aio_cancel_fn cancel, void *arg) {
+    s_is_beginning = true;
+    const int result = __real_nni_aio_schedule(aio, cancel, arg);
+    s_is_beginning = false;
+    return result;
+}
+
+void __wrap_nni_task_abort(nni_task *task) {
+    if (s_is_beginning) __real_nni_task_abort(task);
 }
 
 void __wrap_nni_sleep_aio(nng_duration ms, nng_aio *aio) {

@@ -1,4 +1,5 @@
-/* What proto/mend.c mends of nng: strangers who break off before they are greeted, and clients closed while they dial. */
+/* What proto/mend.c mends of nng: strangers who break off before they are greeted, clients closed while they dial, and
+ * what is stopped when it has just ended. */
 #include "omm/transport.h"
 
 #include "omm_test.h"
@@ -21,7 +22,22 @@
 #define REST_MS 100u /* nng's, after each of them */
 #define TRIES 5
 #define ASKING 25000u
+#define LATE_US 100u /* a callback, behind its operation */
 #define GONE_US 200u /* at most, after their question */
+
+/* Between the end of an operation of nng's and its callback there is a moment, made longer here, in which it may be stopped. */
+typedef struct nni_task nni_task;
+static _Atomic bool s_is_late;
+
+/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
+void __real_nni_task_dispatch(nni_task *task);
+void __wrap_nni_task_dispatch(nni_task *task);
+
+void __wrap_nni_task_dispatch(nni_task *task) {
+    if (s_is_late) (void)usleep(LATE_US);
+    __real_nni_task_dispatch(task);
+}
+/* NOLINTEND(bugprone-reserved-identifier) */
 
 typedef struct place {
     omm_server *server;
@@ -198,6 +214,9 @@ static void test_closed_while_dialling(void) {
     close_place(&p);
     listen_tcp(&p);
     clients_live_shortly(&p, 400);
+    s_is_late = true;
+    clients_live_shortly(&p, 1000);
+    s_is_late = false;
     close_place(&p);
 }
 

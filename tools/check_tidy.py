@@ -9,16 +9,16 @@ A file whose inputs are unchanged since its last clean run is not linted again: 
 header that it includes (as Ninja knows them from the build; else all of the project), .clang-tidy, the compile command and the
 linter's version.  Stamps are in build/tidy-stamps, or in the folder OMM_TIDY_STAMPS, which may outlive a checkout.
 """
-import concurrent.futures, functools, hashlib, json, os, pathlib, re, shutil, subprocess, sys
+import concurrent.futures, functools, hashlib, json, os, pathlib, re, subprocess, sys
+
+import llvm_tool
 
 root, build = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
-if not shutil.which("clang-tidy"):
-    print("skipped: clang-tidy is not installed")
-    sys.exit(77)
+clang_tidy = llvm_tool.find_or_skip("clang-tidy")
 PART_NODES = 75000
 stamps = pathlib.Path(os.environ.get("OMM_TIDY_STAMPS") or root / "build" / "tidy-stamps")
 stamps.mkdir(parents=True, exist_ok=True)
-version = subprocess.run(["clang-tidy", "--version"], capture_output=True).stdout
+version = subprocess.run([clang_tidy, "--version"], capture_output=True).stdout
 config = (root / ".clang-tidy").read_bytes()
 all_headers = sorted(str(p) for p in root.glob("**/*.h") if build not in p.parents)
 
@@ -65,7 +65,7 @@ def lint(entry):
     stamp = stamp_of(entry)
     if stamp.exists():
         return 0, ""
-    run = subprocess.run(["clang-tidy", *options, "-p", str(build), entry["file"]], capture_output=True, text=True)
+    run = subprocess.run([clang_tidy, *options, "-p", str(build), entry["file"]], capture_output=True, text=True)
     if run.returncode == 0:
         stamp.touch()
     return run.returncode, run.stdout

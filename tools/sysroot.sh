@@ -35,5 +35,7 @@ apt install --download-only --no-install-recommends "${names[@]}" || {
 rm -rf "$dir.part" "$dir"
 mkdir -p "$dir.part"
 for package in "$work"/cache/archives/*.deb; do dpkg-deb -x "$package" "$dir.part" || exit 1; done
+# Debian 13's libc has its loader in usr/lib, and another package, which is not fetched, the link from lib.
+[ -e "$dir.part/lib" ] || ln -s usr/lib "$dir.part/lib"
 echo "$wanted" >"$dir.part/complete"
 mv "$dir.part" "$dir"
