@@ -257,9 +257,19 @@ static omm_err open_tokenizer(check *c) {
     return err;
 }
 
+/* A file without examples is of any format: it is reported, not refused. */
+static bool has_text(const check *c) {
+    for (size_t i = 0; i < c->file_count; i++) {
+        const omm_data_totals *t = &c->files[i].totals;
+        if (t->format == OMM_DATA_TEXT || t->examples == 0) return true;
+    }
+    return false;
+}
+
 static omm_err run(check *c, char **paths) {
     OMM_TRY(open_tokenizer(c));
     for (size_t i = 0; i < c->file_count; i++) OMM_TRY(survey_file(c, &c->files[i], paths[i]));
+    OMM_TRY(data_options_check(&c->data, has_text(c)));
     if (c->file_count == 2) find_shared(c);
     if (c->json) return print_json(c);
     print_report(c);

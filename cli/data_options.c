@@ -24,6 +24,12 @@ omm_err data_options_resolve(omm_dataset_options *out, const data_options *o, ui
     return o->loss ? omm_data_loss_parse(&out->loss, o->loss) : OMM_OK;
 }
 
+omm_err data_options_check(const data_options *o, bool is_text) {
+    if (is_text || (!o->separator && !o->stride)) return OMM_OK;
+    return omm_raise(OMM_ERR_USAGE, "--%s is about plain text, and the data are lines of JSON",
+                     o->separator ? "text-separator" : "stride");
+}
+
 /* A bad line, refused: there is a way around it. */
 static omm_err name_skip_bad(omm_err err, const omm_dataset_options *options) {
     if (err != OMM_ERR_FORMAT || options->skip_bad) return err;

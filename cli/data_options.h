@@ -43,6 +43,8 @@ typedef struct data_options {
 /* `o` is borrowed by the result.  Errors: CONFIG. */
 OMM_CHECKED omm_err data_options_resolve(omm_dataset_options *out, const data_options *o,
                                          uint32_t seq_max);
+/* Once the files are read: refuses options for plain text where none of them `is_text`.  Errors: USAGE. */
+OMM_CHECKED omm_err data_options_check(const data_options *o, bool is_text);
 /* omm_dataset_load; a refused line is said to be one that --skip-bad would leave out. */
 OMM_CHECKED omm_err data_load(omm_dataset **out, const char *path,
                               const struct omm_tokenizer *tokenizer,

@@ -97,6 +97,9 @@ static void data_options(void) {
     CHECK_EQ(run(cmd_train, TRAIN "-o P --loss none"), CLI_EXIT_USAGE);
     CHECK_EQ(run(cmd_train, TEXT "-o P --loss assistant"), CLI_EXIT_USAGE);
     CHECK_EQ(run(cmd_train, TEXT "-o P --stride 17"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_train, TRAIN "-o P --stride 1"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_train, TRAIN "-o P --text-separator blank"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_train, TRAIN "-o P --text-separator blank --eval T"), CLI_EXIT_PASS);
     CHECK_EQ(run(cmd_train, TEXT "-o P --format chat"), CLI_EXIT_RUNTIME);
     CHECK_EQ(run(cmd_train, TEXT "-o P --format chat --skip-bad"), CLI_EXIT_USAGE);
     CHECK_EQ(run(cmd_data, "data check D -m M"), CLI_EXIT_PASS);
@@ -104,6 +107,8 @@ static void data_options(void) {
     CHECK_EQ(run(cmd_data, "data check D D -m M"), CLI_EXIT_FAILED); /* a leak */
     CHECK_EQ(run(cmd_data, "data check B -m M"), CLI_EXIT_FAILED);
     CHECK_EQ(run(cmd_data, "data check D"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_data, "data check D -m M --stride 1"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_data, "data check D T -m M --stride 1"), CLI_EXIT_PASS);
     CHECK_EQ(run(cmd_data, "data peel D -m M"), CLI_EXIT_USAGE);
     CHECK_EQ(run(cmd_data, "data check M -m M"), CLI_EXIT_FAILED); /* no text */
 }

@@ -77,7 +77,9 @@ omm_err train_check_options(const train_run *r) {
         return omm_raise(OMM_ERR_USAGE, "--resume needs --checkpoint FILE");
     if (!a->checkpoint_every)
         return omm_raise(OMM_ERR_USAGE, "--checkpoint-every 0; accepted: 1 and more");
-    return OMM_OK;
+    return data_options_check(
+        &a->data_options, omm_dataset_totals(r->data)->format == OMM_DATA_TEXT ||
+                              (r->eval && omm_dataset_totals(r->eval)->format == OMM_DATA_TEXT));
 }
 
 static void event_print(json_t *taken) {
