@@ -179,6 +179,14 @@ omm_err omm_file_out_write(omm_file_out *out, omm_bytes data) {
     return write_all(out->fd, data, out->path);
 }
 
+omm_err omm_file_out_reserve(omm_file_out *out, uint64_t bytes) {
+    int rc;
+    do rc = fallocate(out->fd, 0, 0, (off_t)bytes);
+    while (rc != 0 && errno == EINTR);
+    if (rc == 0 || errno == EOPNOTSUPP || errno == ENOSYS) return OMM_OK;
+    return omm_raise(OMM_ERR_IO, "no room for %.1f MB: %s", (double)bytes / 1e6, strerror(errno));
+}
+
 void omm_file_out_close(omm_file_out *out) {
     if (out->fd < 0) return;
     close(out->fd);

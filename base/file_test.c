@@ -166,6 +166,22 @@ static void pieces_appear_at_finish(void) {
     check_files(at("pieces"), "a\n");
 }
 
+/* The room that is asked for is this file's, and free again once it is closed; more than there is is refused. */
+static void room_is_reserved(void) {
+    omm_file_out out;
+    struct stat st;
+    CHECK_OK(omm_file_out_open(&out, at("room"), 0644));
+    CHECK_OK(omm_file_out_reserve(&out, 1 << 20));
+    CHECK_EQ(fstat(out.fd, &st), 0);
+    if (st.st_size == 0)
+        printf("reserve: this file system promises no room\n");
+    else
+        CHECK(st.st_size == 1 << 20 && (uint64_t)st.st_blocks * 512 >= 1 << 20);
+    if (st.st_size) CHECK_ERR(omm_file_out_reserve(&out, (uint64_t)1 << 62), OMM_ERR_IO);
+    omm_file_out_close(&out);
+    CHECK(!omm_file_exists(at("room")));
+}
+
 static void append_adds_to_a_file_that_is_there(void) {
     CHECK_ERR(omm_file_append(at("p-none"), omm_bytes_str("x"), true), OMM_ERR_NOT_FOUND);
     CHECK(!omm_file_exists(at("p-none")));
@@ -514,6 +530,7 @@ int main(void) {
     create_has_one_winner();
     failed_write_leaves_the_old_file();
     pieces_appear_at_finish();
+    room_is_reserved();
     append_adds_to_a_file_that_is_there();
     write_refuses_what_is_no_file();
     read_obeys_its_limit();

@@ -21,7 +21,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TRAIN_ROWS = 64 };
+enum {
+    TRAIN_ROWS = 64,
+    TENSOR_BYTES = 256,    /* at most, of an adapter's file: name, shape, padding */
+    META_BYTES = 64 << 10, /* what else stands before them */
+};
 
 static omm_err split_clients(train_run *r) {
     if (!r->args.clients) return OMM_OK;
@@ -171,6 +175,7 @@ static omm_err open_run(train_run *r) {
 }
 
 static void close_run(train_run *r) {
+    omm_file_out_close(&r->room);
     omm_course_close(r->course);
     omm_trainer_close(r->trainer);
     omm_full_close(r->full);
@@ -203,10 +208,11 @@ static omm_err encode_adapter(omm_buf *file, const train_run *r, const omm_lora 
     return omm_lora_save(file, adapter);
 }
 
-static omm_err write_adapter(const train_run *r, omm_digest *digest, const omm_lora *adapter) {
+static omm_err write_adapter(train_run *r, omm_digest *digest, const omm_lora *adapter) {
     omm_buf file;
     omm_buf_init(&file, (size_t)OMM_LORA_VALUES_MAX * 4);
     omm_err err = encode_adapter(&file, r, adapter);
+    omm_file_out_close(&r->room);
     if (err == OMM_OK) err = omm_file_write(r->args.out, omm_buf_view(&file), 0644);
     *digest = omm_hash(omm_buf_view(&file));
     omm_buf_fini(&file);
@@ -214,7 +220,7 @@ static omm_err write_adapter(const train_run *r, omm_digest *digest, const omm_l
 }
 
 /* The file has one alpha: what pairs have more goes into B. */
-static omm_err save(const train_run *r, omm_digest *digest) {
+static omm_err save(train_run *r, omm_digest *digest) {
     malloc_trim(0); /* what the steps left free in the heap: the file takes as much */
     if (r->full) return train_full_save(r, digest);
     const omm_lora *adapter = omm_course_adapter(r->course);
@@ -250,6 +256,15 @@ static omm_err make_places(const train_args *a) {
     return a->checkpoint ? place_make_output(a->checkpoint, "--checkpoint") : OMM_OK;
 }
 
+/* For the adapter, and what stands with it in its file; q, k, v in one tensor make B three times as large. */
+static omm_err hold_room(train_run *r) {
+    const omm_lora *adapter = omm_course_adapter(r->course);
+    const uint64_t values = adapter->value_count * (adapter->shape.fused ? 3 : 1);
+    const uint64_t bytes =
+        values * sizeof(float) + adapter->tensor_count * TENSOR_BYTES + META_BYTES;
+    return place_hold_room(&r->room, r->args.out, "--out", bytes);
+}
+
 static omm_err judge_after(train_run *r) {
     const omm_err err = train_judge(r, &r->after, r->items, omm_course_adapter(r->course));
     if (err != OMM_ERR_CANCELLED) return err;
@@ -266,6 +281,7 @@ static omm_err run_all(train_run *r) {
     OMM_TRY(make_places(&r->args));
     /* All weights are those of the checkpoint once the course is open. */
     if (!r->full) OMM_TRY(train_course_open(r));
+    if (!r->full) OMM_TRY(hold_room(r));
     OMM_TRY(train_judge(r, &r->before, r->items_before, r->has_start ? &r->start : NULL));
     if (r->full) OMM_TRY(train_course_open(r));
     OMM_TRY(train_all(r));
@@ -285,7 +301,7 @@ static omm_err run_all(train_run *r) {
 }
 
 int cmd_train(int argc, char **argv) {
-    train_run r = {.args = train_args_default()};
+    train_run r = {.args = train_args_default(), .room.fd = -1};
     int code = train_parse(&r.args, argc, argv);
     if (code >= 0) return code;
     r.begin_ns = omm_measure_ns();

@@ -70,6 +70,16 @@ omm_err place_make_output(const char *path, const char *option) {
     return try_output(path, option);
 }
 
+omm_err place_hold_room(omm_file_out *room, const char *path, const char *option, uint64_t bytes) {
+    OMM_TRY(omm_file_out_open(room, path, 0600));
+    if (!room->nameless) { /* it would stay behind if this process were killed */
+        omm_file_out_close(room);
+        return OMM_OK;
+    }
+    const omm_err err = omm_file_out_reserve(room, bytes);
+    return err == OMM_OK ? err : omm_raise(err, "%s %s: %s", option, path, omm_err_sentence());
+}
+
 omm_err place_check_output(const char *path, const char *option) {
     char folder[OMM_PATH_MAX];
     struct stat at;

@@ -8,7 +8,9 @@
 #include "omm/peft.h"
 #include "omm_test.h"
 
+#include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { ARGS_MAX = 40 };
@@ -273,6 +275,23 @@ static void outputs(void) {
              CLI_EXIT_USAGE); /* not there yet */
 }
 
+/* Room for the adapter is taken before the first step, and given back at the end. */
+static void room(void) {
+    struct rlimit before;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    CHECK_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    const struct rlimit limit = {32 << 10, before.rlim_max};
+    CHECK_EQ(run(cmd_train, SHORT "-o P --rank 1 --targets q"), CLI_EXIT_PASS);
+    uint64_t size = 0;
+    CHECK_OK(omm_file_size(&size, s_again));
+    CHECK(size < limit.rlim_cur); /* so that not to write it is what would be refused */
+    CHECK_OK(omm_file_remove(s_again));
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    CHECK_EQ(run(cmd_train, SHORT "-o P --rank 1 --targets q"), CLI_EXIT_RUNTIME);
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    CHECK(!omm_file_exists(s_again));
+}
+
 int main(void) {
     char dir[] = "/tmp/omm-train-cli-XXXXXX";
     CHECK(mkdtemp(dir));
@@ -291,6 +310,7 @@ int main(void) {
     adapters(dir);
     fused_model(dir);
     outputs();
+    room();
     CHECK_EQ(run(cmd_adapter, "adapter show O --tensors"), CLI_EXIT_PASS);
     CHECK_EQ(run(cmd_adapter, "adapter merge --lora O -o P"), CLI_EXIT_PASS); /* of one: itself */
     CHECK(same_files(s_out, s_again));

@@ -8,6 +8,7 @@
 
 #include "omm/course.h"
 #include "omm/evaluate.h"
+#include "omm/file.h"
 #include "omm/json.h"
 #include "omm/model.h"
 #include "omm/tokenizer.h"
@@ -37,6 +38,7 @@ typedef struct train_run {
     omm_trainer *trainer; /* or, with --full, */
     omm_full *full;
     omm_course *course;
+    omm_file_out room; /* kept for the adapter's file */
     omm_lora start;
     bool has_start;
     omm_eval_item *items, *items_before; /* one per example of `eval` */

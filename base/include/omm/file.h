@@ -54,6 +54,9 @@ typedef struct omm_file_out {
  * untouched.  Errors: IO, TOO_BIG (path). */
 OMM_CHECKED omm_err omm_file_out_open(omm_file_out *out, const char *path, unsigned mode);
 OMM_CHECKED omm_err omm_file_out_write(omm_file_out *out, omm_bytes data); /* Errors: IO */
+/* Take the room of `bytes` zeros, in a file to which nothing is written, so that nobody else has it until it is closed.
+ * OK too where the file system has no means for that (fallocate(2)).  Errors: IO (less is free). */
+OMM_CHECKED omm_err omm_file_out_reserve(omm_file_out *out, uint64_t bytes);
 /* durable: with fsync of file and folder, as omm_file_write.  Errors: IO. */
 OMM_CHECKED omm_err omm_file_out_finish(omm_file_out *out, bool durable);
 /* Without a finish before it, removes what was written. */
