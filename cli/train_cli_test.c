@@ -292,6 +292,27 @@ static void room(void) {
     CHECK(!omm_file_exists(s_again));
 }
 
+/* An adapter in 16 bits is half as large, does what one of the same values in 32 does, and is one of itself. */
+static void narrow_adapter(const char *dir, const char *type) {
+    char line[512], wide[160];
+    uint64_t size = 0, narrow = 0;
+    snprintf(wide, sizeof wide, "%s/wide.gguf", dir);
+    snprintf(line, sizeof line, "adapter merge --lora O -o P --type %s --json", type);
+    CHECK_EQ(run(cmd_adapter, line), CLI_EXIT_PASS);
+    CHECK_OK(omm_file_size(&size, s_out));
+    CHECK_OK(omm_file_size(&narrow, s_again));
+    CHECK(narrow < size * 6 / 10);
+    CHECK_EQ(run(cmd_generate, "generate -m M --lora P -n 2 Hi"), CLI_EXIT_PASS);
+    snprintf(line, sizeof line, "adapter merge --lora P -o %s", wide);
+    CHECK_EQ(run(cmd_adapter, line), CLI_EXIT_PASS);
+    CHECK(!same_files(s_out, wide));
+    snprintf(line, sizeof line, "adapter merge --lora %s -o P --type %s", wide, type);
+    CHECK_EQ(run(cmd_adapter, line), CLI_EXIT_PASS);
+    CHECK_OK(omm_file_size(&size, s_again));
+    CHECK_EQ(size, narrow);
+    CHECK_OK(omm_file_remove(s_again));
+}
+
 int main(void) {
     char dir[] = "/tmp/omm-train-cli-XXXXXX";
     CHECK(mkdtemp(dir));
@@ -322,7 +343,11 @@ int main(void) {
     CHECK_EQ(run(cmd_generate, "generate -m P -n 2 Hi"), CLI_EXIT_PASS);
     CHECK_OK(omm_file_remove(s_again));
     CHECK_EQ(run(cmd_adapter, "adapter merge -m M --lora O -o P --type Q9"), CLI_EXIT_USAGE);
-    CHECK_EQ(run(cmd_adapter, "adapter merge --lora O -o P --type F16"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_adapter, "adapter merge --lora O -o P --type Q8_0"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_adapter, "adapter merge --lora O -o P --type F17"), CLI_EXIT_USAGE);
+    CHECK(!omm_file_exists(s_again));
+    narrow_adapter(dir, "F16");
+    narrow_adapter(dir, "BF16");
     CHECK_EQ(run(cmd_adapter, "adapter merge -m M --lora M -o P"), CLI_EXIT_RUNTIME);
     CHECK_EQ(run(cmd_adapter, "adapter merge -o P"), CLI_EXIT_USAGE);
     CHECK_EQ(run(cmd_adapter, "adapter merge --lora O"), CLI_EXIT_USAGE);

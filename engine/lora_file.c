@@ -3,6 +3,7 @@
 
 #include "omm/file.h"
 #include "omm/mem.h"
+#include "omm/rows.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -32,16 +33,55 @@ static omm_err check_scales(const omm_lora *lora) {
     return OMM_OK;
 }
 
-/* The tensors' bytes, little-endian, one after the other as in `values`. */
-static omm_err encode_values(omm_buf *out, const omm_lora *lora) {
-    uint8_t *p = NULL;
-    OMM_TRY(omm_buf_extend(out, &p, lora->value_count * sizeof(float)));
-    for (size_t i = 0; i < lora->value_count; i++) omm_put_f32(p + 4 * i, lora->values[i]);
+/* Rows of the adapter as rows of a type, and what that rounds away. */
+typedef struct lora_rounding {
+    double change, all; /* sums of squares */
+} lora_rounding;
+
+static omm_err encode_tensor(uint8_t *to, lora_rounding *r, const omm_lora *lora,
+                             const omm_lora_tensor *t, omm_ggml_type type, float *back) {
+    const size_t stride = omm_rows_stride(type, t->cols);
+    for (size_t row = 0; row < t->rows; row++, to += stride) {
+        const float *values = lora->values + t->offset + row * t->cols;
+        const omm_err err = omm_rows_quantise(to, type, values, t->cols);
+        if (err != OMM_OK) {
+            char said[512];
+            snprintf(said, sizeof said, "%s", omm_err_sentence());
+            return omm_raise(err, "LoRA %s, row %zu: %s", t->name, row, said);
+        }
+        omm_rows_dequantise(back, type, to, t->cols);
+        for (size_t i = 0; i < t->cols; i++) {
+            const double change = (double)back[i] - (double)values[i];
+            r->change += change * change;
+            r->all += (double)values[i] * (double)values[i];
+        }
+    }
     return OMM_OK;
 }
 
+/* The tensors' bytes, one after the other as in `values`. */
+static omm_err encode_values(omm_buf *out, lora_rounding *r, const omm_lora *lora,
+                             omm_ggml_type type) {
+    const size_t each = omm_rows_stride(type, 1);
+    size_t widest = 0;
+    uint8_t *p = NULL;
+    for (size_t i = 0; i < lora->tensor_count; i++)
+        if (lora->tensors[i].cols > widest) widest = lora->tensors[i].cols;
+    OMM_TRY(omm_buf_extend(out, &p, lora->value_count * each));
+    float *back = (float *)omm_alloc(widest, sizeof *back);
+    if (!back) return omm_raise(OMM_ERR_NOMEM, "no memory for a row of an adapter");
+    omm_err err = OMM_OK;
+    for (size_t i = 0; i < lora->tensor_count && err == OMM_OK; i++) {
+        const omm_lora_tensor *t = &lora->tensors[i];
+        err = encode_tensor(p + t->offset * each, r, lora, t, type, back);
+    }
+    omm_free(back);
+    return err;
+}
+
 static omm_err write_file(omm_buf *out, omm_gguf_writer *w, const omm_lora *lora,
-                          const omm_buf *values) {
+                          const omm_buf *values, omm_ggml_type type) {
+    const size_t each = omm_rows_stride(type, 1);
     omm_gguf_put_text(w, "general.architecture", lora->shape.architecture);
     omm_gguf_put_text(w, "general.type", "adapter");
     omm_gguf_put_text(w, "adapter.type", "lora");
@@ -49,25 +89,33 @@ static omm_err write_file(omm_buf *out, omm_gguf_writer *w, const omm_lora *lora
     for (size_t i = 0; i < lora->tensor_count; i++) {
         const omm_lora_tensor *t = &lora->tensors[i];
         uint64_t dims[2] = {t->cols, t->rows};
-        omm_bytes data = omm_bytes_of(values->data + t->offset * sizeof(float),
-                                      (size_t)t->rows * t->cols * sizeof(float));
-        omm_gguf_put_tensor(w, t->name, OMM_GGML_F32, 2, dims, data);
+        omm_bytes data =
+            omm_bytes_of(values->data + t->offset * each, (size_t)t->rows * t->cols * each);
+        omm_gguf_put_tensor(w, t->name, (uint32_t)type, 2, dims, data);
     }
     return omm_gguf_writer_finish(out, w);
 }
 
-omm_err omm_lora_save(omm_buf *out, const omm_lora *lora) {
+omm_err omm_lora_save_as(omm_buf *out, double *lost, const omm_lora *lora, omm_ggml_type type) {
+    OMM_ASSERT(omm_ggml_find((uint32_t)type)->block == 1);
     OMM_TRY(check_finite(lora));
     OMM_TRY(check_scales(lora));
     omm_buf values;
     omm_gguf_writer w;
+    lora_rounding r = {0};
     omm_buf_init(&values, (size_t)OMM_LORA_VALUES_MAX * sizeof(float));
     omm_gguf_writer_init(&w);
-    omm_err err = encode_values(&values, lora);
-    if (err == OMM_OK) err = write_file(out, &w, lora, &values);
+    omm_err err = encode_values(&values, &r, lora, type);
+    if (err == OMM_OK) err = write_file(out, &w, lora, &values, type);
+    if (err == OMM_OK) *lost = r.all > 0.0 ? sqrt(r.change / r.all) : 0.0;
     omm_gguf_writer_fini(&w);
     omm_buf_fini(&values);
     return err;
+}
+
+omm_err omm_lora_save(omm_buf *out, const omm_lora *lora) {
+    double lost = 0.0;
+    return omm_lora_save_as(out, &lost, lora, OMM_GGML_F32);
 }
 
 omm_err omm_lora_save_file(const char *path, const omm_lora *lora) {
@@ -152,9 +200,8 @@ static omm_err check_tensor(omm_lora_plan *plan, const omm_gguf_tensor *t) {
     if (layer >= shape->layer_count || shape->d_in[target] == 0 || shape->d_out[target] == 0)
         return omm_raise(OMM_ERR_MISMATCH, "adapter: tensor %s: the model has no such layer",
                          t->name);
-    if (t->n_dims != 2 || (t->type != OMM_GGML_F32 && t->type != OMM_GGML_F16))
-        return omm_raise(OMM_ERR_UNSUPPORTED, "adapter: tensor %s: only F32 or F16 matrices",
-                         t->name);
+    if (t->n_dims != 2)
+        return omm_raise(OMM_ERR_UNSUPPORTED, "adapter: tensor %s: not a matrix", t->name);
     uint64_t rank = t->dims[is_b ? 0 : 1];
     uint64_t width = is_b ? shape->d_out[target] : shape->d_in[target];
     if (t->dims[is_b ? 1 : 0] != width)
@@ -171,14 +218,15 @@ static omm_err check_tensor(omm_lora_plan *plan, const omm_gguf_tensor *t) {
 }
 
 static omm_err copy_values(omm_lora *lora, const omm_lora_tensor *t, const omm_gguf_tensor *from) {
-    float *to = lora->values + t->offset;
-    size_t count = (size_t)t->rows * t->cols;
-    for (size_t i = 0; i < count; i++) {
-        float v = from->type == OMM_GGML_F16 ? omm_f16_to_f32(omm_get_u16(from->data.data + 2 * i))
-                                             : omm_get_f32(from->data.data + 4 * i);
-        if (!isfinite(v))
-            return omm_raise(OMM_ERR_NUMERIC, "adapter: %s[%zu] is not finite", t->name, i);
-        to[i] = v;
+    const size_t stride = omm_rows_stride(from->type, t->cols);
+    OMM_ASSERT(from->data.size == stride * t->rows);
+    for (size_t row = 0; row < t->rows; row++) {
+        const uint8_t *bytes = from->data.data + row * stride;
+        const size_t bad = omm_rows_check(from->type, bytes, t->cols);
+        if (bad < t->cols)
+            return omm_raise(OMM_ERR_NUMERIC, "adapter: %s[%zu] is not finite", t->name,
+                             row * t->cols + bad);
+        omm_rows_dequantise(lora->values + t->offset + row * t->cols, from->type, bytes, t->cols);
     }
     return OMM_OK;
 }

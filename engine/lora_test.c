@@ -1,6 +1,7 @@
 /* lora_test.c - the flat vector's order, the file's round trip, and adapters that do not fit. */
 #include "omm/lora.h"
 #include "omm/mem.h"
+#include "omm/rows.h"
 
 #include "omm_test.h"
 
@@ -247,42 +248,120 @@ static void test_refusals(void) {
         {.what = "a model", .err = OMM_ERR_UNSUPPORTED, .type = "model"},
         {.what = "control vector", .err = OMM_ERR_UNSUPPORTED, .adapter = "control_vector"},
         {.what = "activated", .err = OMM_ERR_UNSUPPORTED, .alora = true},
-        {.what = "BF16", .err = OMM_ERR_UNSUPPORTED, .bf16 = true},
+        {.what = "BF16", .err = OMM_OK, .bf16 = true},
         {.what = "halves of other rank", .err = OMM_ERR_MISMATCH, .other_rank = true},
         {.what = "not a number", .err = OMM_ERR_NUMERIC, .nan = true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) test_tamper(&cases[i]);
 }
 
-static void test_half(void) {
-    omm_lora_shape shape = {.layer_count = 1, .architecture = "llama"};
-    shape.d_in[OMM_LORA_K] = 4;
-    shape.d_out[OMM_LORA_K] = 2;
-    const uint8_t a[8] = {0x00, 0x3c, 0x00, 0xc0, 0x01, 0x00, 0xff, 0x7b}; /* 1 -2 2^-24 65504 */
-    const uint8_t b[4] = {0x00, 0x38, 0x00, 0x80};                         /* 0.5 -0 */
-    const uint64_t dims_a[2] = {4, 1};
-    const uint64_t dims_b[2] = {1, 2};
+/* A file with K of one layer, A [rows][32] and B [2][rows], each of a type of its own. */
+static void put_pair(omm_buf *file, omm_ggml_type type_a, omm_bytes a, omm_ggml_type type_b,
+                     omm_bytes b, uint64_t rows) {
+    const uint64_t dims_a[2] = {32, rows}, dims_b[2] = {rows, 2};
     omm_gguf_writer w;
-    omm_buf file;
-    omm_buf_init(&file, FILE_MAX);
     omm_gguf_writer_init(&w);
     omm_gguf_put_text(&w, "general.architecture", "llama");
     omm_gguf_put_text(&w, "general.type", "adapter");
     omm_gguf_put_text(&w, "adapter.type", "lora");
     omm_gguf_put_f32(&w, "adapter.lora.alpha", 2.0f);
-    omm_gguf_put_tensor(&w, "blk.0.attn_k.weight.lora_b", OMM_GGML_F16, 2, dims_b,
-                        omm_bytes_of(b, 4));
-    omm_gguf_put_tensor(&w, "blk.0.attn_k.weight.lora_a", OMM_GGML_F16, 2, dims_a,
-                        omm_bytes_of(a, 8));
-    CHECK_OK(omm_gguf_writer_finish(&file, &w));
-    omm_lora lora;
-    CHECK_OK(omm_lora_load(&lora, omm_buf_view(&file), &shape));
-    const float want[6] = {1.0f, -2.0f, 0x1p-24f, 65504.0f, 0.5f, -0.0f};
-    for (int i = 0; i < 6; i++) CHECK(lora.values[i] == want[i]);
-    CHECK(signbit(lora.values[5]));
-    omm_lora_fini(&lora);
+    omm_gguf_put_tensor(&w, "blk.0.attn_k.weight.lora_b", (uint32_t)type_b, 2, dims_b, b);
+    omm_gguf_put_tensor(&w, "blk.0.attn_k.weight.lora_a", (uint32_t)type_a, 2, dims_a, a);
+    CHECK_OK(omm_gguf_writer_finish(file, &w));
     omm_gguf_writer_fini(&w);
+}
+
+static omm_lora_shape pair_shape(void) {
+    omm_lora_shape shape = {.layer_count = 1, .architecture = "llama"};
+    shape.d_in[OMM_LORA_K] = 32;
+    shape.d_out[OMM_LORA_K] = 2;
+    return shape;
+}
+
+/* Every element type of the format is read, to the values that its definition gives. */
+static void test_types(void) {
+    const uint8_t b[4] = {0x00, 0x38, 0x00, 0x80}; /* F16 0.5 -0 */
+    float values[32], want[32];
+    size_t count = 0, read = 0;
+    const omm_ggml_info *all = omm_ggml_all(&count);
+    for (size_t i = 0; i < 32; i++) values[i] = i == 7 ? 0.0f : (float)i * 0.37f - 5.0f;
+    for (size_t i = 0; i < count; i++) {
+        uint8_t row[128];
+        const omm_lora_shape shape = pair_shape();
+        omm_buf file;
+        omm_lora lora;
+        if (all[i].block > 32) continue; /* A would be of 256 columns */
+        read++;
+        CHECK_OK(omm_rows_quantise(row, all[i].type, values, 32));
+        omm_rows_dequantise(want, all[i].type, row, 32);
+        omm_buf_init(&file, FILE_MAX);
+        put_pair(&file, all[i].type, omm_bytes_of(row, omm_rows_stride(all[i].type, 32)),
+                 OMM_GGML_F16, omm_bytes_of(b, 4), 1);
+        CHECK_OK(omm_lora_load(&lora, omm_buf_view(&file), &shape));
+        CHECK(memcmp(lora.values, want, sizeof want) == 0);
+        CHECK(lora.values[32] == 0.5f && lora.values[33] == 0.0f && signbit(lora.values[33]));
+        omm_lora_fini(&lora);
+        omm_buf_fini(&file);
+    }
+    CHECK_EQ(read, 9);
+}
+
+/* A scale that is not finite is refused where it stands, also in blocks. */
+static void test_type_not_finite(void) {
+    const uint8_t b[8] = {0};
+    uint8_t a[2 * 34] = {0};
+    const omm_lora_shape shape = pair_shape();
+    omm_lora lora;
+    omm_buf file;
+    a[34 + 1] = 0x7c; /* the second row's scale */
+    omm_buf_init(&file, FILE_MAX);
+    put_pair(&file, OMM_GGML_Q8_0, omm_bytes_of(a, sizeof a), OMM_GGML_F16, omm_bytes_of(b, 8), 2);
+    CHECK_ERR(omm_lora_load(&lora, omm_buf_view(&file), &shape), OMM_ERR_NUMERIC);
+    CHECK(strstr(omm_err_sentence(), "blk.0.attn_k.weight.lora_a[32]") != NULL);
     omm_buf_fini(&file);
+}
+
+/* Written in 16 bits: to the nearest, and what that loses is said. */
+static void test_narrow(void) {
+    const omm_lora_shape shape = small_shape();
+    static const struct {
+        omm_ggml_type type;
+        double lost_min, lost_max;
+    } cases[] = {{OMM_GGML_F32, 0, 0},
+                 {OMM_GGML_F16, 0x1p-15, 0x1p-11}, /* half of the last of 11 bits */
+                 {OMM_GGML_BF16, 0x1p-12, 0x1p-8}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        omm_lora lora = random_lora(4, OMM_LORA_ALL_TARGETS), back, twice;
+        omm_buf file, again;
+        double lost = -1.0, none = -1.0, change = 0.0, all = 0.0;
+        omm_buf_init(&file, FILE_MAX);
+        omm_buf_init(&again, FILE_MAX);
+        CHECK_OK(omm_lora_save_as(&file, &lost, &lora, cases[i].type));
+        CHECK(lost >= cases[i].lost_min && lost <= cases[i].lost_max);
+        CHECK_OK(omm_lora_load(&back, omm_buf_view(&file), &shape));
+        for (size_t v = 0; v < lora.value_count; v++) {
+            const double d = (double)back.values[v] - (double)lora.values[v];
+            change += d * d;
+            all += (double)lora.values[v] * (double)lora.values[v];
+        }
+        CHECK(lost == sqrt(change / all));
+        CHECK_OK(omm_lora_save_as(&again, &none, &back, cases[i].type));
+        CHECK(none == 0.0 && omm_bytes_equal(omm_buf_view(&file), omm_buf_view(&again)));
+        CHECK_OK(omm_lora_load(&twice, omm_buf_view(&again), &shape));
+        CHECK(memcmp(twice.values, back.values, back.value_count * sizeof(float)) == 0);
+        omm_lora_fini(&twice);
+        omm_lora_fini(&back);
+        omm_buf_fini(&again);
+        omm_buf_fini(&file);
+        lora.values[lora.value_count - 1] = 65520.0f; /* the least that is beyond F16 */
+        omm_buf_init(&file, FILE_MAX);
+        CHECK_ERR(omm_lora_save_as(&file, &lost, &lora, cases[i].type),
+                  cases[i].type == OMM_GGML_F16 ? OMM_ERR_NUMERIC : OMM_OK);
+        if (cases[i].type == OMM_GGML_F16)
+            CHECK(file.size == 0 && strstr(omm_err_sentence(), "blk.1.ffn_down.weight.lora_b"));
+        omm_buf_fini(&file);
+        omm_lora_fini(&lora);
+    }
 }
 
 static void test_not_finite(void) {
@@ -339,7 +418,9 @@ int main(void) {
     test_round_trip(5, OMM_LORA_ALL_TARGETS);
     test_bad_specs();
     test_refusals();
-    test_half();
+    test_types();
+    test_type_not_finite();
+    test_narrow();
     test_not_finite();
     test_allocations();
     CHECK_EQ(omm_mem_live(), 0);

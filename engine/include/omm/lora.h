@@ -10,7 +10,7 @@
  * Everything federated sees only `values` and the list of (name, rows, cols, offset).
  * The file is llama.cpp's GGUF LoRA layout: general.type=adapter, adapter.type=lora,
  * adapter.lora.alpha, tensors `<base tensor>.lora_a` with dims [d_in, rank] and `.lora_b` with
- * dims [rank, d_out] (innermost first), F32.  It has one alpha: scale = alpha / rank of the pair, or
+ * dims [rank, d_out] (innermost first), F32 unless asked.  It has one alpha: scale = alpha / rank of the pair, or
  * 1 for all pairs when alpha is 0.  Other scales must go into B first: omm_lora_fold.  A model whose file
  * stacks q, k, v and gate, up has seven targets here all the same; omm_lora_fuse makes the file's pairs.
  *
@@ -169,6 +169,11 @@ ptrdiff_t omm_lora_find_index(const omm_lora *lora, uint32_t layer, omm_lora_tar
 /* Append the adapter as GGUF bytes, deterministic.  Errors: NOMEM, TOO_BIG, NUMERIC (a value is
  * not finite, named), UNSUPPORTED (scales that one alpha cannot say: fold first). */
 OMM_CHECKED omm_err omm_lora_save(omm_buf *out, const omm_lora *lora);
+/* The same in F16 or BF16 (or F32): half the bytes, and read at run time in half the time.  Values go to the
+ * nearest, ties to even; `*lost` is the norm of what that changed over the norm of all values.
+ * Errors: those, NUMERIC (a value too large for F16, named). */
+OMM_CHECKED omm_err omm_lora_save_as(omm_buf *out, double *lost, const omm_lora *lora,
+                                     omm_ggml_type type);
 /* The same to a file, atomically.  Errors: those, IO. */
 OMM_CHECKED omm_err omm_lora_save_file(const char *path, const omm_lora *lora);
 /* The same in the tensors of the model's own file: fused first where its shape says so.  Errors: those,
@@ -176,10 +181,10 @@ OMM_CHECKED omm_err omm_lora_save_file(const char *path, const omm_lora *lora);
 OMM_CHECKED omm_err omm_lora_save_fused(omm_buf *out, bool *rounded, const omm_lora *lora,
                                         bool rounding);
 
-/* Read an adapter (F32 or F16) for a model of this shape; ranks and targets may differ from layer to
+/* Read an adapter (of any element type, its values in f32) for a model of this shape; ranks and targets may differ from layer to
  * layer.  A missing or zero alpha means a scale of 1.  For a fused shape also one of the stacked tensors,
  * whoever made it: its blocks, or the whole A for every part.
- * Errors: those of omm_gguf_open; UNSUPPORTED (no LoRA adapter, another tensor kind); MISMATCH
+ * Errors: those of omm_gguf_open; UNSUPPORTED (no LoRA adapter, another kind of tensor); MISMATCH
  * (another architecture, a shape that does not fit, named); NOT_FOUND (a pair with one part missing);
  * NUMERIC (a value is not finite). */
 OMM_CHECKED omm_err omm_lora_load(omm_lora *lora, omm_bytes file, const omm_lora_shape *shape);
