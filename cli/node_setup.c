@@ -1,5 +1,4 @@
-/* node_setup.c - `meshmind node setup`: four questions, then node.yaml and a key; and `backup`,
- * `restore` of both.
+/* node_setup.c - `meshmind node setup`: four questions, then node.yaml and a key.
  *
  * What an option says is not asked.  Every answer is checked when it is given, and the file that was
  * written is read back as `node` reads it.  Nothing that is there is overwritten without being asked for.
