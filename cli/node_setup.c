@@ -1,5 +1,4 @@
-/* node_setup.c - `meshmind node setup`: four questions, then node.yaml and a key; and `backup`,
- * `restore` of both.
+/* node_setup.c - `meshmind node setup`: four questions, then node.yaml and a key.
  *
  * What an option says is not asked.  Every answer is checked when it is given, and the file that was
  * written is read back as `node` reads it.  Nothing that is there is overwritten without being asked for.
@@ -31,8 +30,7 @@
 
 typedef struct setup {
     const char *config, *key, *coordinator, *coordinator_key, *tls_certificate, *model, *data,
-        *client, *hours, *name, *passphrase_file, *token, *token_file;
-    uint32_t cpu, memory_mb; /* UINT32_MAX: ask */
+        *client, *hours, *cpu, *memory_mb, *name, *passphrase_file, *token, *token_file;
     bool replace, passphrase, json;
     char answers[11][ANSWER_MAX];
     uint32_t answer_count;
@@ -176,16 +174,24 @@ static omm_err check_hours(const setup *s, const char *text) {
                      text);
 }
 
+static omm_err parse_cpu(uint32_t *out, const char *text) {
+    return check_number(out, text, 1, 100);
+}
+
 static omm_err check_cpu(const setup *s, const char *text) {
     (void)s;
     uint32_t value;
-    return check_number(&value, text, 1, 100);
+    return parse_cpu(&value, text);
+}
+
+static omm_err parse_memory(uint32_t *out, const char *text) {
+    return check_number(out, text, 0, 16000000);
 }
 
 static omm_err check_memory(const setup *s, const char *text) {
     (void)s;
     uint32_t value;
-    return check_number(&value, text, 0, 16000000);
+    return parse_memory(&value, text);
 }
 
 /* What was pasted with a blank before it or behind. */
@@ -199,10 +205,13 @@ static void trim(char *text) {
 }
 
 /* Ask until the answer is a good one; an empty one takes `fallback`, if there is one.
- * Errors: USAGE (no more input: names the option). */
+ * Errors: USAGE (no more input: names the option), those of check for what an option said. */
 static omm_err ask(setup *s, const char **out, const char *question, const char *option,
                    const char *fallback, omm_err (*check)(const setup *s, const char *text)) {
-    if (*out) return check(s, *out);
+    if (*out) {
+        const omm_err err = check(s, *out);
+        return err == OMM_OK ? err : omm_raise(err, "%s: %s", option, omm_err_sentence());
+    }
     char *answer = s->answers[s->answer_count++];
     for (;;) {
         fprintf(stderr, "%s%s%s%s: ", question, fallback ? " [" : "", fallback ? fallback : "",
@@ -239,15 +248,9 @@ static omm_err ask_all(setup *s) {
     fprintf(stderr, "3 of 4: when?  As 22:00-07:00, or always.\n");
     OMM_TRY(ask(s, &s->hours, "  hours", "--hours", "always", check_hours));
     fprintf(stderr, "4 of 4: how much of this machine?\n");
-    const char *cpu = NULL, *memory = NULL;
-    if (s->cpu == UINT32_MAX)
-        OMM_TRY(ask(s, &cpu, "  percent of all processors", "--cpu", "50", check_cpu));
-    if (s->memory_mb == UINT32_MAX)
-        OMM_TRY(ask(s, &memory, "  megabytes of memory, 0 for what is free", "--memory-mb", "0",
-                    check_memory));
-    if (cpu) OMM_TRY(check_number(&s->cpu, cpu, 1, 100));
-    if (memory) OMM_TRY(check_number(&s->memory_mb, memory, 0, 16000000));
-    return OMM_OK;
+    OMM_TRY(ask(s, &s->cpu, "  percent of all processors", "--cpu", "50", check_cpu));
+    return ask(s, &s->memory_mb, "  megabytes of memory, 0 for what is free", "--memory-mb", "0",
+               check_memory);
 }
 
 /* ---- files ---- */
@@ -272,6 +275,9 @@ static omm_err put_file(omm_buf *out, const char *key, const char *text) {
 
 static omm_err write_yaml(omm_buf *out, const setup *s) {
     const char *hours = strcmp(s->hours, "always") == 0 ? "" : s->hours;
+    uint32_t cpu, memory_mb;
+    OMM_TRY(parse_cpu(&cpu, s->cpu));
+    OMM_TRY(parse_memory(&memory_mb, s->memory_mb));
     OMM_TRY(omm_buf_printf(out, "# Written by `meshmind node setup`; `meshmind node --keys` lists "
                                 "what else may stand here.\n"));
     OMM_TRY(put_text(out, "coordinator", s->coordinator));
@@ -287,8 +293,19 @@ static omm_err write_yaml(omm_buf *out, const setup *s) {
     OMM_TRY(put_file(out, "data", s->data));
     if (s->client) OMM_TRY(put_text(out, "client", s->client));
     OMM_TRY(put_text(out, "hours", hours));
-    return omm_buf_printf(out, "max_cpu_percent: %u\nmax_memory_mb: %u\npriority: idle\n", s->cpu,
-                          s->memory_mb);
+    return omm_buf_printf(out, "max_cpu_percent: %u\nmax_memory_mb: %u\npriority: idle\n", cpu,
+                          memory_mb);
+}
+
+/* What `node` would refuse is refused before anything is written. */
+static omm_err check_yaml(const setup *s, const omm_buf *text) {
+    omm_arena arena;
+    node_file file;
+    omm_arena_init(&arena, 2 * FILE_BYTES_MAX);
+    const omm_err err =
+        omm_config_parse(&file, node_fields, omm_buf_view(text), s->config_path, &arena);
+    omm_arena_fini(&arena);
+    return err;
 }
 
 /* May `path` be written?  On a terminal the owner is asked. */
@@ -382,6 +399,7 @@ static omm_err run_setup(setup *s) {
     OMM_TRY(ask_all(s));
     omm_buf_init(&text, FILE_BYTES_MAX);
     omm_err err = write_yaml(&text, s);
+    if (err == OMM_OK) err = check_yaml(s, &text);
     if (err == OMM_OK) err = take_key(s, &public_key);
     if (err == OMM_OK) err = write_config(s, &text);
     if (err == OMM_OK) err = print_done(s, &public_key);
@@ -392,7 +410,7 @@ static omm_err run_setup(setup *s) {
 
 int node_setup(int argc, char **argv) {
     static setup s; /* the answers are long */
-    s = (setup){.name = "node", .cpu = UINT32_MAX, .memory_mb = UINT32_MAX};
+    s = (setup){.name = "node"};
     const cli_option options[] = {
         {"config", 'c', CLI_STR, &s.config, "FILE", "to write (XDG: openmeshmind/node.yaml)"},
         {"coordinator", 0, CLI_STR, &s.coordinator, "URL",
@@ -404,8 +422,8 @@ int node_setup(int argc, char **argv) {
         {"data", 'd', CLI_STR, &s.data, "FILE", "your data; it stays here"},
         {"client", 0, CLI_STR, &s.client, "NAME", "only this client's lines of it"},
         {"hours", 0, CLI_STR, &s.hours, "HOURS", "22:00-07:00, or always"},
-        {"cpu", 0, CLI_U32, &s.cpu, "PERCENT", "of all processors"},
-        {"memory-mb", 0, CLI_U32, &s.memory_mb, "N", "of the whole process; 0: what is free"},
+        {"cpu", 0, CLI_STR, &s.cpu, "PERCENT", "of all processors"},
+        {"memory-mb", 0, CLI_STR, &s.memory_mb, "N", "of the whole process; 0: what is free"},
         {"name", 'n', CLI_STR, &s.name, "NAME", "of this node, for logs (node)"},
         {"key", 'k', CLI_STR, &s.key, "FILE", "secret key, made if it is not there (XDG)"},
         {"passphrase", 0, CLI_FLAG, &s.passphrase, NULL, "lock the new key; asks for it"},

@@ -12,14 +12,15 @@ typedef struct cli_progress {
     bool is_terminal;
     bool line_open;      /* a bar is on the screen */
     uint64_t started_ms; /* first call */
-    uint64_t shown_ms;   /* last time something was written */
+    double started_share;
+    uint64_t shown_ms; /* last time something was written */
     int shown_percent;
     uint64_t log_ms; /* lines for a log: a text that changes is no reason for one; 0: it is */
     char shown_text[96];
 } cli_progress;
 
 void cli_progress_init(cli_progress *progress);
-/* `share` in [0, 1]; `text` says what is going on.  Writes at most five times a second to a terminal,
+/* `share` in [0, 1], which may begin anywhere, as a run that goes on does; `text` says what is going on.  Writes at most five times a second to a terminal,
  * and a plain line when the text changes or another 10 % is done. */
 void cli_progress_show(cli_progress *progress, uint64_t now_ms, double share, const char *text);
 /* Before the first call, where texts hold figures that always change: without a terminal, write when

@@ -172,7 +172,8 @@ const omm_guest_view *omm_guest_look(omm_guest *g, uint64_t now_ms, uint32_t min
     g->has_looked = true;
     g->looked_ms = now_ms;
     omm_guest_view view = {0};
-    /* Heat and load have a memory, so they are asked every time; the first reason is what is said. */
+    /* Heat and load have a memory, so they are asked every time.  What is
+     * said: the network, else battery, else hours; only without these heat, or else load. */
     const bool loaded = is_loaded(&view, g, now_ms);
     const bool hot = is_too_hot(&view, g);
     const bool first =

@@ -116,6 +116,17 @@ def asks(home):
     check("--coordinator is needed" in Home(home.path / "poor").run("setup", code=2), "no input, no options")
 
 
+def refuses_first(home):
+    """An option that `node` would refuse is named, and nothing is written: the next attempt finds nothing in its way."""
+    for option, value, words in (("--cpu", "200", "--cpu: \"200\"; accepted: 1 to 100"), ("--cpu", "0", "accepted: 1 to 100"),
+                                 ("--memory-mb", "16000001", "--memory-mb: \"16000001\""), ("--hours", "late", "--hours: "),
+                                 ("--coordinator", "example.org", "--coordinator: "), ("--name", "n" * 65, "text of 1 to 64 bytes")):
+        said = home.run(*home.full(option, value), code=2)
+        check(words in said, f"{option} {value}: {said}")
+        check(not home.config.exists() and not home.key.exists(), f"{option} {value}: something was written")
+    home.run(*home.full())
+
+
 def keeps(home):
     """What is there stays, unless its owner says otherwise; the key always."""
     was, key = home.config.read_bytes(), home.key.read_bytes()
@@ -227,6 +238,7 @@ with tempfile.TemporaryDirectory(prefix="omm-setup-") as name:
     asks_what_it_says(plain)
     backs_up_certificate(plain)
     follows_xdg(Home(name / "xdg"))
+    refuses_first(Home(name / "refused"))
     keeps(first)
     backs_up(first, Home(name / "other"))
     locked(Home(name / "locked"))

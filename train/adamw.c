@@ -3,7 +3,7 @@
 #include <math.h>
 
 double adamw_norm(const float *gradient, size_t count) {
-    double lanes[16] = {0}; /* the 16 virtual lanes and the tree of DESIGN.md section 3 */
+    double lanes[16] = {0}; /* the 16 virtual lanes and the tree of docs/design.md section 3 */
     for (size_t i = 0; i < count; i++) lanes[i % 16] += (double)gradient[i] * (double)gradient[i];
     for (int half = 8; half; half /= 2)
         for (int i = 0; i < half; i++) lanes[i] += lanes[i + half];

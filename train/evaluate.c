@@ -306,9 +306,9 @@ static omm_err measure_sizes(evaluation *e) {
     uint32_t longest = 1;
     for (size_t i = 0; i < count; i++) {
         const omm_example *x = omm_dataset_example(e->data, i);
-        uint32_t prompt = x->prompt_count + e->options->new_tokens_max;
+        uint64_t prompt = (uint64_t)x->prompt_count + e->options->new_tokens_max;
         if (x->count > longest) longest = x->count;
-        if (prompt > longest) longest = prompt;
+        if (prompt > longest) longest = prompt < UINT32_MAX ? (uint32_t)prompt : UINT32_MAX;
     }
     e->positions_max = longest;
     OMM_TRY(find_shared(&shared, e->data));

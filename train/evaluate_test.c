@@ -85,6 +85,15 @@ static void threads_and_isas(const rig *r, const omm_lora *lora, const omm_datas
     for (size_t i = 0; i < N; i++) CHECK(first[i].nll == other[i].nll);
 }
 
+/* A limit of new tokens near 2^32 asks for more positions than there are, not for few. */
+static void no_limit_wraps(const rig *r, const omm_dataset *data) {
+    omm_eval_room room;
+    CHECK_OK(omm_eval_room_of(&room, &r->model, data, 1, 100000));
+    CHECK(room.positions_max > 100000 && room.positions_max < 101000);
+    CHECK_OK(omm_eval_room_of(&room, &r->model, data, 1, UINT32_MAX));
+    CHECK_EQ(room.positions_max, UINT32_MAX);
+}
+
 /* The same item through the training graph, packed with all the others. */
 static void equals_graph(const rig *r, const omm_lora *lora, const omm_dataset *data) {
     enum { N = 5 };
@@ -198,6 +207,7 @@ int main(void) {
     test_data_open(&data, "test.jsonl", 5, r.tokenizer);
     test_adapter(&lora, &r.model, 4, OMM_LORA_ALL_TARGETS, 8);
     threads_and_isas(&r, &lora, data);
+    no_limit_wraps(&r, data);
     equals_graph(&r, &lora, data);
     beginnings_are_shared(&r, &lora);
     stops(&r, data);

@@ -3,7 +3,7 @@
  * The vector holds the tensors one after the other, [rows][cols] each: token_embd, output (where it
  * is a matrix of its own), output_norm; then of each layer q k v o gate up down, the biases, the norms.
  *
- * Gradients are sums over tokens as DESIGN.md section 3 has them: a chunk is at most 64 tokens of one
+ * Gradients are sums over tokens as docs/design.md section 3 has them: a chunk is at most 64 tokens of one
  * sequence, its sum begins at zero, chunks are added in ascending (sequence, chunk) order:
  *   matrix      chain of fma(dy[t][row], x[t][col], sum)
  *   norm        sum + dy[t][j] * (x[t][j] * r[t])          of heads: their rows in order

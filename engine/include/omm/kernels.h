@@ -13,7 +13,7 @@
  * infinity or NaN, which omm_all_finite finds.  None of these functions fail: buffers are the
  * caller's.  Outputs do not overlap inputs unless it is said.
  *
- * Source: DESIGN.md section 3, "One arithmetic".
+ * Source: docs/design.md section 3, "One arithmetic".
  * Depends on: compute, quant, mathd.  Threads: one call at a time per omm_compute.
  */
 #ifndef OMM_KERNELS_H
