@@ -152,6 +152,40 @@ static void pipes_hold_nobody(void) {
     }
 }
 
+/* As many clients as are counted are judged, one more is refused in words. */
+static void most_clients(void) {
+    enum { MOST = 4096 };
+    static const char *const paths[] = {"eval/before.jsonl", "eval/after.jsonl",
+                                        "eval/control.jsonl"};
+    for (size_t more = 0; more < 2; more++) {
+        char dir[OMM_PATH_MAX];
+        omm_judgement j;
+        omm_buf rows;
+        omm_buf_init(&rows, BUF_MAX);
+        kit_copy(dir, s_kit.dir);
+        for (size_t i = 0; i <= MOST + more; i++) { /* the last is the first one's again */
+            char client[16];
+            const unsigned number = i < MOST + more ? (unsigned)i : 0;
+            snprintf(client, sizeof client, "c%u", number);
+            const omm_eval_record row = {.item = omm_hash(omm_bytes_of(&i, sizeof i)),
+                                         .client = client,
+                                         .skill = "talk",
+                                         .nll = 1.0,
+                                         .tokens = 1,
+                                         .reply = ""};
+            CHECK_OK(omm_eval_record_write(&rows, &row));
+        }
+        for (size_t i = 0; i < 3; i++) kit_write(dir, paths[i], omm_buf_view(&rows));
+        CHECK_OK(omm_bundle_judge(&j, dir, NULL, NULL));
+        const char *json = (const char *)j.gates_json.data;
+        CHECK((memmem(json, j.gates_json.size, "more than 4096 clients", 22) != NULL) ==
+              (more == 1));
+        omm_judgement_fini(&j);
+        omm_buf_fini(&rows);
+        CHECK_OK(omm_dir_remove(dir));
+    }
+}
+
 /* Every file empty, and every file gone, sealed again by the real key, judged again or not. */
 typedef struct take_job {
     const char *dir;
@@ -293,6 +327,7 @@ int main(void) {
     pinned_coordinator();
     terminal_escapes();
     pipes_hold_nobody();
+    most_clients();
     foreign_files();
     many_by_many();
     evidence_taken_away();

@@ -170,11 +170,11 @@ static void fail_items(items *out, const char *why) {
     out->count = 0;
 }
 
-/* Clients are numbered by first appearance.  names: (CLIENTS_MAX), of those seen. */
+/* Clients are numbered by first appearance; CLIENTS_MAX: one too many.  names: (CLIENTS_MAX), of those seen. */
 static uint32_t client_number(const char **names, uint32_t count, const char *client) {
     for (uint32_t k = 0; k < count && names[k]; k++)
         if (strcmp(names[k], client) == 0) return k;
-    names[count] = client;
+    if (count < CLIENTS_MAX) names[count] = client;
     return count;
 }
 
@@ -214,11 +214,11 @@ static omm_err pair_items(items *out, const evidence_rows *before, const evidenc
             fail_items(out, "the two evaluations have different items");
             return OMM_OK;
         }
-        if (out->client_count == CLIENTS_MAX) {
-            fail_items(out, "more than 4095 clients");
+        uint32_t client = client_number(names, out->client_count, after->rows[i].client);
+        if (client == CLIENTS_MAX) {
+            fail_items(out, "more than 4096 clients");
             return OMM_OK;
         }
-        uint32_t client = client_number(names, out->client_count, after->rows[i].client);
         out->list[i] = item_of(&before->rows[i], &after->rows[i], client);
         if (client == out->client_count) out->client_count++;
     }

@@ -63,7 +63,13 @@ static omm_err walk(verifier *v, int folder, const char *prefix, unsigned depth)
         return err;
     }
     omm_err err = OMM_OK;
-    for (struct dirent *entry; err == OMM_OK && (entry = readdir(dir)) != NULL;) {
+    while (err == OMM_OK) {
+        errno = 0;
+        const struct dirent *entry = readdir(dir);
+        if (!entry) {
+            if (errno != 0) err = omm_raise(OMM_ERR_IO, "read %s: %s", prefix, strerror(errno));
+            break;
+        }
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
         err = visit(v, folder, prefix, entry->d_name, depth);
     }
