@@ -126,7 +126,7 @@ static omm_err put_all(writer *w, const omm_session *s, const omm_digest *model,
     OMM_TRY(put(w, note.data, note.size));
     omm_digest digest = omm_hasher_final(&w->hash);
     OMM_TRY(omm_file_out_write(&w->file, omm_bytes_of(digest.b, sizeof digest.b)));
-    return omm_file_out_finish(&w->file, false);
+    return omm_file_out_finish(&w->file, true); /* it takes the place of an earlier one */
 }
 
 omm_err omm_session_save(const omm_session *s, const char *path, const omm_digest *model,
