@@ -92,9 +92,10 @@ void __wrap_nng_stream_send(nng_stream *stream, nng_aio *aio) {
 }
 
 int __wrap_nng_dialer_start(nng_dialer dialer, int flags) {
+    const bool was = s_is_awaited;
     s_is_awaited = true;
     const int result = __real_nng_dialer_start(dialer, flags);
-    s_is_awaited = false;
+    s_is_awaited = was;
     return result;
 }
 
