@@ -28,7 +28,10 @@ typedef struct merge_parts {
 static omm_err load_parts(merge_parts *p, const cli_list *list, const omm_lora_shape *shape) {
     for (size_t i = 0; i < list->count; i++) {
         char path[OMM_PATH_MAX];
-        OMM_TRY(loaded_split_scale(path, &p->weights[i], list->items[i]));
+        OMM_TRY(loaded_split_scale(path, &p->weights[i], list->items[i], "--lora"));
+        if (p->weights[i] == 0.0f)
+            return omm_raise(OMM_ERR_USAGE, "--lora %s: with a scale of 0 it changes nothing",
+                             list->items[i]);
         OMM_TRY(omm_lora_load_file(&p->parts[i], path, shape));
         p->pointers[i] = &p->parts[i];
         p->count++;
@@ -46,7 +49,7 @@ static omm_err claim(omm_lora_shape *shape, const cli_list *list) {
         char path[OMM_PATH_MAX];
         float scale = 0;
         omm_gguf gguf;
-        OMM_TRY(loaded_split_scale(path, &scale, list->items[i]));
+        OMM_TRY(loaded_split_scale(path, &scale, list->items[i], "--lora"));
         OMM_TRY(omm_gguf_open(&gguf, path));
         omm_err err = omm_lora_claim_shape(shape, &gguf);
         omm_gguf_close(&gguf);
@@ -219,7 +222,7 @@ static omm_err check_out(const merge_args *a) {
     for (size_t i = 0; i < a->list.count; i++) {
         char path[OMM_PATH_MAX];
         float scale = 0;
-        OMM_TRY(loaded_split_scale(path, &scale, a->list.items[i]));
+        OMM_TRY(loaded_split_scale(path, &scale, a->list.items[i], "--lora"));
         OMM_TRY(cli_check_out(a->out, (const cli_input[]){{"--lora", path}, {0}}));
     }
     return OMM_OK;

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAMES_MAX = 65536, NAMES_SHOWN = 12, PAIRS_SHOWN = 5 };
+enum { NAMES_MAX = 65536, NAMES_SHOWN = 12, PAIRS_SHOWN = 5, SEQ_MIN = 8, SEQ_MAX = 32768 };
 
 /* How often each of a few names comes; ascending by name. */
 typedef struct tally {
@@ -306,6 +306,11 @@ int cmd_data(int argc, char **argv) {
     if (strcmp(args[0], "check") != 0 || !c.model) {
         fprintf(stderr, "meshmind data: %s\nusage: meshmind %s\n",
                 c.model ? "unknown action; accepted: check" : "which model? give -m FILE", usage);
+        return CLI_EXIT_USAGE;
+    }
+    if (c.seq < SEQ_MIN || c.seq > SEQ_MAX) {
+        fprintf(stderr, "meshmind data: --seq %u; accepted: %d to %d, as train has it\n", c.seq,
+                SEQ_MIN, SEQ_MAX);
         return CLI_EXIT_USAGE;
     }
     c.file_count = (size_t)count - 1;

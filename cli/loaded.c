@@ -7,6 +7,7 @@
 #include "omm/file.h"
 #include "omm/hash.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +34,7 @@ static omm_err plan_memory(loaded *l, const omm_gguf *gguf, const loaded_options
     for (; count < o->lora.count && err == OMM_OK; count++) {
         char path[OMM_PATH_MAX];
         float scale = 1.0f;
-        err = loaded_split_scale(path, &scale, o->lora.items[count]);
+        err = loaded_split_scale(path, &scale, o->lora.items[count], "--lora");
         if (err == OMM_OK) err = omm_gguf_open(&files[count], path);
         if (err != OMM_OK) break;
         adapters[count] = &files[count];
@@ -88,7 +89,8 @@ static omm_err refuse_peft(const char *path) {
         "%s is a PEFT folder; accepted: the GGUF file that `adapter import` makes of it", path);
 }
 
-omm_err loaded_split_scale(char path[OMM_PATH_MAX], float *scale, const char *text) {
+omm_err loaded_split_scale(char path[OMM_PATH_MAX], float *scale, const char *text,
+                           const char *option) {
     const char *eq = strrchr(text, '=');
     size_t size = strlen(text);
     *scale = 1.0f;
@@ -96,11 +98,14 @@ omm_err loaded_split_scale(char path[OMM_PATH_MAX], float *scale, const char *te
         char *end = NULL;
         const float value = strtof(eq + 1, &end);
         if (*end == 0) {
+            if (!isfinite(value))
+                return omm_raise(OMM_ERR_USAGE, "%s %.80s: a scale must be a finite number", option,
+                                 text);
             *scale = value;
             size = (size_t)(eq - text);
         }
     }
-    if (size >= OMM_PATH_MAX) return omm_raise(OMM_ERR_TOO_BIG, "--lora: the path is too long");
+    if (size >= OMM_PATH_MAX) return omm_raise(OMM_ERR_TOO_BIG, "%s: the path is too long", option);
     memcpy(path, text, size);
     path[size] = 0;
     if (strcmp(path, "newest") != 0 || omm_file_exists(path)) return refuse_peft(path);
@@ -111,7 +116,7 @@ static omm_err add_adapter(loaded *l, const char *text) {
     char path[OMM_PATH_MAX];
     float scale = 1.0f;
     omm_lora lora;
-    OMM_TRY(loaded_split_scale(path, &scale, text));
+    OMM_TRY(loaded_split_scale(path, &scale, text, "--lora"));
     OMM_TRY(omm_lora_load_file(&lora, path, &l->model.lora_shape));
     omm_err err = omm_adapter_open(&l->adapters[l->adapter_count], &l->model, &lora, scale);
     if (err == OMM_OK) l->adapter_count++;

@@ -50,10 +50,12 @@ typedef struct loaded {
     cli_memory memory;
 } loaded;
 
-/* The file and scale of --lora "FILE" or "FILE=SCALE"; a file whose name has '=' but no number after it
+/* The file and scale of an option's "FILE" or "FILE=SCALE"; a file whose name has '=' but no number after it
  * is a file.  "newest", where there is no such file, is the newest global adapter that this user's node
- * has seen.  Errors: TOO_BIG, CONFIG (no home), USAGE (a PEFT folder). */
-OMM_CHECKED omm_err loaded_split_scale(char path[OMM_PATH_MAX], float *scale, const char *text);
+ * has seen.  Errors: TOO_BIG, CONFIG (no home), USAGE (a PEFT folder, a scale that is not finite); `option` ("--lora")
+ * is named. */
+OMM_CHECKED omm_err loaded_split_scale(char path[OMM_PATH_MAX], float *scale, const char *text,
+                                       const char *option);
 
 /* Open everything.  Environment: OMM_ISA.  Release with loaded_close, also after an error.
  * Errors: USAGE, CONFIG, those of the loaders. */

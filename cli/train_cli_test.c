@@ -109,6 +109,10 @@ static void data_options(void) {
     CHECK_EQ(run(cmd_data, "data check D D -m M"), CLI_EXIT_FAILED); /* a leak */
     CHECK_EQ(run(cmd_data, "data check B -m M"), CLI_EXIT_FAILED);
     CHECK_EQ(run(cmd_data, "data check D"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_data, "data check D -m M --seq 0"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_data, "data check D -m M --seq 7"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_data, "data check D -m M --seq 32768"), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_data, "data check D -m M --seq 32769"), CLI_EXIT_USAGE);
     CHECK_EQ(run(cmd_data, "data check D -m M --stride 1"), CLI_EXIT_USAGE);
     CHECK_EQ(run(cmd_data, "data check D T -m M --stride 1"), CLI_EXIT_PASS);
     CHECK_EQ(run(cmd_data, "data peel D -m M"), CLI_EXIT_USAGE);
@@ -353,6 +357,9 @@ int main(void) {
     CHECK_EQ(run(cmd_adapter, "adapter merge --lora O"), CLI_EXIT_USAGE);
     CHECK_EQ(run(cmd_adapter, "adapter merge -o P --lora"), CLI_EXIT_USAGE);
     CHECK_EQ(run(cmd_adapter, "adapter merge -o P --lora=O=x"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_adapter, "adapter merge -m M --lora O=0 -o P"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_adapter, "adapter merge -m M --lora O=inf -o P"), CLI_EXIT_USAGE);
+    CHECK_EQ(run(cmd_generate, "generate -m M --lora O=nan -n 2 Hi"), CLI_EXIT_USAGE);
     CHECK_EQ(run(cmd_adapter, "adapter import D -m M"), CLI_EXIT_USAGE);
     CHECK_EQ(run(cmd_adapter, "adapter import D -m M -o P"), CLI_EXIT_RUNTIME); /* no folder */
     CHECK_EQ(run(cmd_adapter, "adapter import nowhere -m M -o P"), CLI_EXIT_USAGE);
