@@ -17,6 +17,7 @@ REFERENCE = DATA / "reference"
 IDS = [int(i) for i in (REFERENCE / "ids.txt").read_text().replace(",", " ").split()]
 CLOSE = 1e-5       # of the spread of the logits; measured maximum 2.1e-6
 CLOSE_GELU = 2e-3  # llama.cpp's table of GELU is in f16; measured maximum 8.2e-4
+CLOSE_HALF = 1e-3  # llama.cpp rounds what it multiplies by a matrix of 16 bits to 16 bits too; measured maximum 3.5e-4
 STORED = {"F16": 2e-3, "Q8_0": 0.07, "Q6_K": 0.2, "Q4_K": 0.45, "IQ4_XS": 0.55}  # random weights; measured: half
 failures = []
 quiet = llama.llama_log_callback(lambda level, text, data: None)
@@ -222,6 +223,40 @@ def check_phi3():
         compare(f"phi3, {case}: merged", theirs(OUT / "phi3-merged.gguf"), want, base)
 
 
+def check_types():
+    """Adapters in 16 bits that we wrote, in llama.cpp; and those whose types its converter writes, here: to the logits
+    of the same values in f32."""
+    model, reference, narrow, wide = model_of("llama-F32"), REFERENCE / "lora" / "llama-F32.gguf", OUT / "narrow.gguf", OUT / "wide.gguf"
+    base = theirs(model)
+    for kind in ("F16", "BF16"):
+        run("adapter", "merge", "--lora", reference, "-o", narrow, "--type", kind)
+        compare(f"written in {kind}", ours(model, (narrow, 1)), theirs(model, (narrow, 1)), base, CLOSE_HALF)
+    made = pairs(model, dict.fromkeys(MODULES, 4), 5)
+    types = gguf.GGMLQuantizationType
+    for kind in (types.F16, types.BF16, types.Q8_0, types.Q4_0):
+        halves, values = {}, {}
+        for key, (a, b) in made.items():
+            types_here = kind if a.shape[1] % 32 == 0 else types.F16, kind if b.shape[1] % 32 == 0 else types.F16
+            halves[key] = [(gguf.quants.quantize(m, t), t) for m, t in zip((a, b), types_here)]
+            values[key] = [gguf.quants.dequantize(m, t) for m, t in halves[key]]
+        writer = gguf.GGUFWriter(narrow, "llama")
+        writer.add_type("adapter")
+        writer.add_string("adapter.type", "lora")
+        writer.add_float32("adapter.lora.alpha", 4.0)
+        for (layer, target), parts in halves.items():
+            for name, (data, its_type) in zip(("lora_a", "lora_b"), parts):
+                writer.add_tensor(f"blk.{layer}.{target}.weight.{name}", data, raw_dtype=its_type)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        write_gguf(wide, "llama", values, 4.0)
+        same = bool((ours(model, (narrow, 1)) == ours(model, (wide, 1))).all())
+        print(f"{'ok ' if same else 'BAD'} read in {kind.name}: the logits of the same values in F32", flush=True)
+        if not same:
+            failures.append(f"read in {kind.name}")
+
+
 def check_gemma(name):
     model, adapter = model_of(name), OUT / f"{name}.gguf"
     write_gguf(adapter, name.split("-")[0], pairs(model, dict.fromkeys(MODULES, 4), 9), 4.0)
@@ -232,6 +267,7 @@ def check_gemma(name):
 for model_name in ("llama-F32", "qwen2-F32", "qwen3-F32"):
     check_reference(model_name)
 check_mixed()
+check_types()
 check_phi3()
 for model_name in ("gemma2-F32", "gemma3-F32"):
     check_gemma(model_name)
