@@ -67,7 +67,10 @@ static omm_err resume(full_run *r) {
     omm_buf file;
     omm_buf_init(&file, FULL_RUN_BYTES_MAX);
     omm_err err = omm_file_read(&file, path);
-    if (err == OMM_OK) err = omm_full_resume(r->full, omm_buf_view(&file));
+    if (err == OMM_OK) {
+        err = omm_full_resume(r->full, omm_buf_view(&file));
+        if (err != OMM_OK) err = omm_raise(err, "--checkpoint %s: %s", path, omm_err_sentence());
+    }
     omm_buf_fini(&file);
     OMM_TRY(err);
     r->tokens_before = omm_full_tokens(r->full);

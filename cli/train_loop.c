@@ -97,7 +97,11 @@ static omm_err resume(train_run *r) {
     omm_buf file;
     omm_buf_init(&file, CHECKPOINT_BYTES_MAX);
     omm_err err = omm_file_read(&file, r->args.checkpoint);
-    if (err == OMM_OK) err = omm_course_resume(r->course, omm_buf_view(&file));
+    if (err == OMM_OK) {
+        err = omm_course_resume(r->course, omm_buf_view(&file));
+        if (err != OMM_OK)
+            err = omm_raise(err, "--checkpoint %s: %s", r->args.checkpoint, omm_err_sentence());
+    }
     omm_buf_fini(&file);
     OMM_TRY(err);
     const omm_train_result done = omm_course_result(r->course);
