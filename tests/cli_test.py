@@ -131,6 +131,11 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
     expect([*train, "--eval", held, "--new-tokens", "0", "--skip-bad"], 0,
            r"held-out data: 2 examples \(chat\), .*, 1 left out: nothing to learn within the model's context\n  1 bad line left out", "stdout")
     expect([*train, "--eval", text, "--new-tokens", "0"], 0, r"(?s)data: (\d+) examples .*held-out data: \1 examples \(text\)", "stdout")
+    turns = [{"role": "user", "content": "house " * 480}, {"role": "assistant", "content": "Yes."}]
+    held.write_text(json.dumps({"messages": turns}) + "\n")  # less than 64 tokens are left of the context
+    expect([*train, "--eval", held], 0, r"other reply exact +\d +\d +of 1", "stdout")
+    text.write_text("The sky is blue and wide. " * 200)
+    expect([*train, "--seq", "800", "--split", "0.5"], 2, "--seq 800: the longest held-out example has 800 tokens, .*accepted with held-out data: at most 512")
     expect([*train, "--full", "--recipe", recipe], 2, "--recipe does not go with --full")
     expect([*train, "--full", "--optimizer", "galore", "--galore-rank", "0"], 2, "--galore-rank 0; accepted: 1 and more")
     peft = pathlib.Path(folder) / "peft"
