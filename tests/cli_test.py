@@ -494,6 +494,9 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     # Model and adapter in each other's place.
     expect(["generate", "-m", made, "x"], 3, "an adapter, not a model: .*--lora")
     expect(["train", "-m", made, "-d", mixed, "-o", folder / "x.gguf"], 3, "an adapter, not a model: .*--lora")
+    for args in (["merge", "--lora", made], ["export", made]):
+        expect(["adapter", *args, "-m", made, "-o", folder / "x.gguf"], 3, f"-m {made}: an adapter, not a model: .*--lora")
+    expect(["data", "check", mixed, "-m", made], 3, "an adapter, not a model")
     expect(["generate", "-m", MODEL, "--lora", MODEL, "x"], 3, rf"{MODEL}: adapter: general.type is 'model', wanted 'adapter'")
     shutil.rmtree(folder / "new")
     mixed.unlink()
