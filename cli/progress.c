@@ -34,12 +34,13 @@ void cli_size(char *out, unsigned size, double bytes) {
 
 static void eta_text(char *out, unsigned size, const cli_progress *p, uint64_t now_ms,
                      double share) {
-    double passed = (double)(now_ms - p->started_ms) / 1e3;
-    if (share < 0.02 || passed < 1.0) {
+    const double passed = (double)(now_ms - p->started_ms) / 1e3;
+    const double done = (share - p->started_share) / (1.0 - p->started_share);
+    if (!(done >= 0.02) || passed < 1.0) { /* NaN: all was done at once */
         snprintf(out, size, "...");
         return;
     }
-    cli_duration(out, size, passed * (1.0 - share) / share);
+    cli_duration(out, size, passed * (1.0 - done) / done);
 }
 
 static void show_bar(const cli_progress *p, int percent, const char *text, const char *eta) {
@@ -63,8 +64,11 @@ static bool is_line_due(const cli_progress *p, uint64_t now_ms, int percent, boo
 }
 
 void cli_progress_show(cli_progress *p, uint64_t now_ms, double share, const char *text) {
-    if (p->started_ms == 0) p->started_ms = now_ms ? now_ms : 1;
     double bounded = share < 0 ? 0 : share > 1 ? 1 : share;
+    if (p->started_ms == 0) {
+        p->started_ms = now_ms ? now_ms : 1;
+        p->started_share = bounded;
+    }
     int percent = (int)(bounded * 100);
     bool new_text = strncmp(text, p->shown_text, sizeof p->shown_text - 1) != 0;
     bool due = p->is_terminal ? now_ms - p->shown_ms >= PROGRESS_TERMINAL_MS || new_text

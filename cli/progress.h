@@ -10,9 +10,10 @@
 
 typedef struct cli_progress {
     bool is_terminal;
-    bool line_open;      /* a bar is on the screen */
-    uint64_t started_ms; /* first call */
-    uint64_t shown_ms;   /* last time something was written */
+    bool line_open;       /* a bar is on the screen */
+    uint64_t started_ms;  /* first call */
+    double started_share; /* what was done by then: of a run that goes on, most of it */
+    uint64_t shown_ms;    /* last time something was written */
     int shown_percent;
     uint64_t log_ms; /* lines for a log: a text that changes is no reason for one; 0: it is */
     char shown_text[96];

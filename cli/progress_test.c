@@ -1,0 +1,41 @@
+/* Progress in a log: the time that is left is judged by what was done since the first call, also where a
+ * run goes on with the most of it done before. */
+#include "progress.h"
+
+#include "omm_test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The last line that calls at shares `from` to `to`, ten seconds apart, write to stderr. */
+static void last_line(char out[128], double from, double to, unsigned calls) {
+    cli_progress p;
+    FILE *kept = stderr, *file = tmpfile();
+    CHECK(file);
+    cli_progress_init(&p);
+    p.is_terminal = false;
+    stderr = file;
+    for (unsigned i = 0; i < calls; i++)
+        cli_progress_show(&p, 5000 + 10000 * (uint64_t)i, from + (to - from) * i / (calls - 1),
+                          i % 2 ? "b" : "a");
+    stderr = kept;
+    rewind(file);
+    out[0] = 0;
+    while (fgets(out, 128, file)) continue;
+    fclose(file);
+}
+
+int main(void) {
+    char line[128];
+    last_line(line, 0, 0.5, 6); /* 50 s for one half */
+    CHECK(strstr(line, "50 %") && strstr(line, "(50 s left)"));
+    last_line(line, 0.8, 0.9, 11); /* 100 s for a tenth, whoever did the rest */
+    CHECK(strstr(line, "90 %") && strstr(line, "(1 min 40 s left)"));
+    last_line(line, 0.9, 1, 3);
+    CHECK(strstr(line, "100 %") && strstr(line, "(0 s left)"));
+    last_line(line, 0.9, 0.9001, 3);
+    CHECK(strstr(line, "(... left)")); /* too little to tell */
+    last_line(line, 1, 1, 2);
+    CHECK(strstr(line, "100 %") && strstr(line, "(... left)"));
+    return 0;
+}
