@@ -86,6 +86,14 @@ void cli_progress_show(cli_progress *p, uint64_t now_ms, double share, const cha
     snprintf(p->shown_text, sizeof p->shown_text, "%s", text);
 }
 
+void cli_progress_step(cli_progress *p, uint64_t now_ms, const cli_step *s) {
+    char text[96], memory[24];
+    cli_size(memory, sizeof memory, (double)s->memory_bytes);
+    snprintf(text, sizeof text, "step %u/%u  loss %.4f  %.0f tokens/s  %s", s->step, s->steps,
+             s->loss, s->tokens_per_s, memory);
+    cli_progress_show(p, now_ms, (double)s->step / s->steps, text);
+}
+
 void cli_progress_end(cli_progress *p) {
     if (p->line_open) fprintf(stderr, "\r\033[K");
     p->line_open = false;

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define CLI_PROGRESS_LOG_MS 60000 /* of training: a line at least, where stderr is no terminal */
+
 typedef struct cli_progress {
     bool is_terminal;
     bool line_open;       /* a bar is on the screen */
@@ -26,6 +28,13 @@ void cli_progress_show(cli_progress *progress, uint64_t now_ms, double share, co
 /* Before the first call, where texts hold figures that always change: without a terminal, write when
  * another 5 % is done and when `log_ms` have passed without a line, and never more often. */
 void cli_progress_log(cli_progress *progress, uint64_t log_ms);
+/* A step of training as a line: step, loss, speed, memory. */
+typedef struct cli_step {
+    uint32_t step, steps;
+    double loss, tokens_per_s;
+    uint64_t memory_bytes;
+} cli_step;
+void cli_progress_step(cli_progress *progress, uint64_t now_ms, const cli_step *step);
 /* Take the bar off the screen. */
 void cli_progress_end(cli_progress *progress);
 

@@ -94,7 +94,10 @@ if text != TEXT:
     fail(f"corpus.py wrote another text: {text}")
 if result["digest"] != MODEL:
     fail(f"another model: {result['digest']}")
-losses = [e["loss"] for e in events if e["event"] == "step"]
+steps = [e for e in events if e["event"] == "step"]
+losses = [e["loss"] for e in steps]
+if min(e["memory_bytes"] for e in steps) < 1 << 20 or not steps[0]["eta_s"] > steps[-1]["eta_s"] == 0:
+    fail(f"memory and time left: {steps}")
 judged = [(e["step"], e["loss"]) for e in events if e["event"] == "evaluation"]
 if len(losses) != 12 or losses[-1] > losses[0] - 0.6 or [s for s, _ in judged] != [6, 12]:
     fail(f"losses {losses}, judged {judged}")
