@@ -300,4 +300,12 @@ for name in ("tiny.yaml", "text.txt", "valid.txt"):
 err = run("pretrain", work / "bad.yaml", "--out", work / "bad.gguf", code=3).stderr
 if "bytes.txt: byte 2, 0xff, is not UTF-8 text" not in err:
     fail(f"a text of other bytes: {err}")
+(work / "none.txt").write_text("")
+for old, new, code, says in (("  texts: [text.txt]\n  steps", "  texts: [text.txt, bytes.txt]\n  steps", 3, "bytes.txt:1:3: byte 0xff is not UTF-8 text"),
+                             ("valid_text: valid.txt", "valid_text: bytes.txt", 3, "bytes.txt:1:3: byte 0xff is not UTF-8 text"),
+                             ("valid_text: valid.txt", "valid_text: none.txt", 2, "none.txt: no example to learn from: nothing is in it")):
+    (work / "bad.yaml").write_text(CONFIG.replace(old, new))
+    err = run("pretrain", work / "bad.yaml", "--out", work / "bad.gguf", code=code).stderr
+    if says not in err or (work / "bad.gguf").exists():
+        fail(f"{new}: {err}")
 print("pretrain: ok")
