@@ -279,6 +279,14 @@ static omm_err hold_room(train_run *r) {
     return place_hold_room(&r->room, r->args.out, "--out", bytes);
 }
 
+static omm_err judge_before(train_run *r) {
+    const omm_lora *start = r->has_start ? &r->start : NULL;
+    const omm_err err = train_judge(r, &r->before, r->items_before, start);
+    if (err != OMM_ERR_CANCELLED) return err;
+    return omm_raise(err, "stopped while judging what training begins with: nothing is written, "
+                          "the same command begins again");
+}
+
 static omm_err judge_after(train_run *r) {
     const omm_err err = train_judge(r, &r->after, r->items, omm_course_adapter(r->course));
     if (err != OMM_ERR_CANCELLED) return err;
@@ -296,7 +304,7 @@ static omm_err run_all(train_run *r) {
     /* All weights are those of the checkpoint once the course is open. */
     if (!r->full) OMM_TRY(train_course_open(r));
     if (!r->full) OMM_TRY(hold_room(r));
-    OMM_TRY(train_judge(r, &r->before, r->items_before, r->has_start ? &r->start : NULL));
+    OMM_TRY(judge_before(r));
     if (r->full) OMM_TRY(train_course_open(r));
     OMM_TRY(train_all(r));
     OMM_TRY(save(r, &digest));
