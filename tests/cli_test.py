@@ -684,7 +684,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
             failures.append(f"train {more}: exit {done.returncode}: {done.stderr}")
     if len(adapters) != 1:
         failures.append("train: other bytes with other memory")
-    expect([*train, "--dry-run"], 0, r"(?s)optimizer.*adamw.*activations.*total.*measured over 1 step:", "stdout")
+    expect([*train, "--dry-run"], 0, r"(?s)weights +[\d.]+ MB.*adapter +.*optimizer.*adamw.*activations.*logits +[\d.]+ MB.*total.*measured over 1 step:", "stdout")
     expect(["train", "-m", MODEL, "-d", lines], 2, "--out .or --dry-run. are needed")
     for idle, says in (["--optimizer", "galore"], "needs --full"), (["--type", "F16"], "--type needs --full"), (["--galore-rank", 8], "needs --optimizer galore"), \
             (["--optimizer", "sgd", "--beta2", 0.9], "--beta2 is of adamw"), (["--schedule", "constant", "--lr-min", 0.5], "--lr-min does not go"), \
