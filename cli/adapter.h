@@ -3,6 +3,7 @@
 #define CLI_ADAPTER_H
 
 #include "omm/err.h"
+#include "omm/peft.h"
 
 #include <stdbool.h>
 
@@ -13,5 +14,7 @@ int adapter_export(int argc, char **argv);
 int adapter_merge(int argc, char **argv);
 /* A refusal to round B also names the option that allows it. */
 OMM_CHECKED omm_err adapter_name_rounding(omm_err err, bool is_allowed);
+/* omm_peft_base_read, whose refusals say of which file they are. */
+OMM_CHECKED omm_err adapter_base_read(omm_peft_base *base, const omm_gguf *gguf, const char *path);
 
 #endif

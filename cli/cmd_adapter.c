@@ -26,6 +26,11 @@ omm_err adapter_name_rounding(omm_err err, bool is_allowed) {
     return omm_raise(err, "%s (--allow-rounding)", said);
 }
 
+omm_err adapter_base_read(omm_peft_base *base, const omm_gguf *gguf, const char *path) {
+    const omm_err err = omm_peft_base_read(base, gguf);
+    return err == OMM_OK ? err : omm_raise(err, "-m %s: %s", path, omm_err_sentence());
+}
+
 static void print_help(FILE *out) {
     fprintf(out, "usage: meshmind adapter ACTION [options]\n\n");
     for (int i = 0; i < ACTIONS; i++)

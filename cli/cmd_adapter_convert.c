@@ -24,7 +24,7 @@ static omm_err read_base(omm_peft_base *base, char name[256], const char *path) 
     if (!path) return omm_raise(OMM_ERR_USAGE, "which base model? give -m FILE");
     OMM_TRY(omm_gguf_open(&gguf, path));
     name_of(name, &gguf);
-    omm_err err = omm_peft_base_read(base, &gguf);
+    omm_err err = adapter_base_read(base, &gguf, path);
     omm_gguf_close(&gguf);
     return err;
 }

@@ -207,7 +207,7 @@ static omm_err merge_into(const merge_args *a, const omm_gguf *gguf) {
     merge_parts p = {0};
     omm_lora_merge m = {.base = gguf};
     OMM_TRY(take_type(&m, a->type));
-    OMM_TRY(omm_peft_base_read(&base, gguf));
+    OMM_TRY(adapter_base_read(&base, gguf, a->model));
     omm_err err = load_parts(&p, &a->list, &base.shape);
     m.parts = p.pointers;
     m.weights = p.weights;

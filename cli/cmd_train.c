@@ -91,9 +91,10 @@ static omm_err split_data(train_run *r) {
     return OMM_OK;
 }
 
-static omm_err load_eval_of(train_run *r, uint32_t seq_max) {
+static omm_err load_eval_of(train_run *r, uint32_t seq_max, uint32_t stride) {
     omm_dataset_options options;
     OMM_TRY(data_options_resolve(&options, &r->args.data_options, seq_max));
+    options.stride = stride;
     options.loss = OMM_LOSS_DEFAULT; /* what is judged are replies, whatever is learned */
     return data_load(&r->eval, r->args.eval, r->tokenizer, &options);
 }
@@ -101,11 +102,23 @@ static omm_err load_eval_of(train_run *r, uint32_t seq_max) {
 /* Replies are judged as far as the model can see; texts in windows as long as those that are learned. */
 static omm_err load_eval(train_run *r) {
     const bool texts = omm_dataset_totals(r->data)->format == OMM_DATA_TEXT;
-    OMM_TRY(load_eval_of(r, texts ? r->args.seq : r->model.dims.context));
-    if (!texts || omm_dataset_totals(r->eval)->format == OMM_DATA_TEXT) return OMM_OK;
+    const uint32_t stride = r->args.data_options.stride;
+    OMM_TRY(load_eval_of(r, r->model.dims.context, texts ? 0 : stride));
+    if (!texts || omm_dataset_totals(r->eval)->format != OMM_DATA_TEXT) return OMM_OK;
     omm_dataset_close(r->eval);
     r->eval = NULL;
-    return load_eval_of(r, r->model.dims.context);
+    return load_eval_of(r, r->args.seq, stride);
+}
+
+/* Judging keeps to the positions that the model knows, though training does not. */
+static omm_err check_held_out(const train_run *r) {
+    const uint32_t longest = omm_dataset_totals(r->eval)->longest;
+    const uint32_t context = r->model.dims.context;
+    if (longest <= context) return OMM_OK;
+    return omm_raise(OMM_ERR_USAGE,
+                     "--seq %u: the longest held-out example has %u tokens, and the model was "
+                     "trained for %u; accepted with held-out data: at most %u",
+                     r->args.seq, longest, context, context);
 }
 
 static omm_err load_data(train_run *r) {
@@ -124,6 +137,7 @@ static omm_err load_data(train_run *r) {
     if (r->args.split != 0) OMM_TRY(split_data(r));
     if (r->args.eval) OMM_TRY(load_eval(r));
     if (!r->eval) return OMM_OK;
+    OMM_TRY(check_held_out(r));
     r->items = omm_alloc(omm_dataset_count(r->eval), sizeof *r->items);
     r->items_before = omm_alloc(omm_dataset_count(r->eval), sizeof *r->items);
     if (!r->items || !r->items_before) return omm_raise(OMM_ERR_NOMEM, "out of memory");
@@ -265,6 +279,14 @@ static omm_err hold_room(train_run *r) {
     return place_hold_room(&r->room, r->args.out, "--out", bytes);
 }
 
+static omm_err judge_before(train_run *r) {
+    const omm_lora *start = r->has_start ? &r->start : NULL;
+    const omm_err err = train_judge(r, &r->before, r->items_before, start);
+    if (err != OMM_ERR_CANCELLED) return err;
+    return omm_raise(err, "stopped while judging what training begins with: nothing is written, "
+                          "the same command begins again");
+}
+
 static omm_err judge_after(train_run *r) {
     const omm_err err = train_judge(r, &r->after, r->items, omm_course_adapter(r->course));
     if (err != OMM_ERR_CANCELLED) return err;
@@ -282,7 +304,7 @@ static omm_err run_all(train_run *r) {
     /* All weights are those of the checkpoint once the course is open. */
     if (!r->full) OMM_TRY(train_course_open(r));
     if (!r->full) OMM_TRY(hold_room(r));
-    OMM_TRY(train_judge(r, &r->before, r->items_before, r->has_start ? &r->start : NULL));
+    OMM_TRY(judge_before(r));
     if (r->full) OMM_TRY(train_course_open(r));
     OMM_TRY(train_all(r));
     OMM_TRY(save(r, &digest));

@@ -6,6 +6,7 @@
 #include "omm/json.h"
 #include "omm/mathd.h"
 #include "omm/mem.h"
+#include "omm/memory.h"
 #include "omm/quantise.h"
 
 #include <signal.h>
@@ -67,10 +68,14 @@ static omm_err resume(full_run *r) {
     omm_buf file;
     omm_buf_init(&file, FULL_RUN_BYTES_MAX);
     omm_err err = omm_file_read(&file, path);
-    if (err == OMM_OK) err = omm_full_resume(r->full, omm_buf_view(&file));
+    if (err == OMM_OK) {
+        err = omm_full_resume(r->full, omm_buf_view(&file));
+        if (err != OMM_OK) err = omm_raise(err, "--checkpoint %s: %s", path, omm_err_sentence());
+    }
     omm_buf_fini(&file);
     OMM_TRY(err);
     r->tokens_before = omm_full_tokens(r->full);
+    r->steps_before = omm_full_steps(r->full);
     fprintf(stderr, "%s: goes on after step %u of %u\n", path, omm_full_steps(r->full), r->steps);
     return OMM_OK;
 }
@@ -145,16 +150,16 @@ static omm_err judge(full_run *r) {
 static omm_err show_step(full_run *r, const omm_full_report *s) {
     const double seconds = (double)(r->train_ns + 1) / 1e9;
     const double speed = (double)(omm_full_tokens(r->full) - r->tokens_before) / seconds;
+    const double left = (double)(r->steps - s->step) / (s->step - r->steps_before);
+    const uint64_t memory = omm_memory_peak();
     if (r->options.json)
         return print_event(json_pack(
-            "{s:s,s:I,s:f,s:f,s:f,s:I,s:f}", "event", "step", "step", (json_int_t)s->step, "loss",
-            (double)s->loss, "grad_norm", (double)s->grad_norm, "learning_rate",
-            (double)s->learning_rate, "tokens", (json_int_t)s->tokens, "tokens_per_s", speed));
-    char text[96] = "training";
-    if (r->bar.is_terminal)
-        snprintf(text, sizeof text, "step %u/%u  loss %.4f  %.0f tokens/s", s->step, r->steps,
-                 (double)s->loss, speed);
-    cli_progress_show(&r->bar, omm_measure_ns() / 1000000, (double)s->step / r->steps, text);
+            "{s:s,s:I,s:f,s:f,s:f,s:I,s:f,s:f,s:I}", "event", "step", "step", (json_int_t)s->step,
+            "loss", (double)s->loss, "grad_norm", (double)s->grad_norm, "learning_rate",
+            (double)s->learning_rate, "tokens", (json_int_t)s->tokens, "tokens_per_s", speed,
+            "eta_s", seconds * left, "memory_bytes", (json_int_t)memory));
+    cli_progress_step(&r->bar, omm_measure_ns() / 1000000,
+                      &(cli_step){s->step, r->steps, (double)s->loss, speed, memory});
     return OMM_OK;
 }
 
@@ -180,6 +185,7 @@ static omm_err all_steps(full_run *r) {
 
 omm_err full_run_steps(full_run *r) {
     cli_progress_init(&r->bar);
+    cli_progress_log(&r->bar, CLI_PROGRESS_LOG_MS);
     omm_err err = all_steps(r);
     cli_progress_end(&r->bar);
     if (err != OMM_ERR_CANCELLED || !r->options.checkpoint) return err;

@@ -40,7 +40,8 @@ typedef struct full_run {
     omm_eval_item *items; /* one per example of `valid` */
     double loss;          /* held-out, of the last judgement */
     uint32_t judged;
-    uint64_t train_ns, tokens_before; /* tokens: what a checkpoint brought */
+    uint32_t steps_before;            /* what a checkpoint brought */
+    uint64_t train_ns, tokens_before; /* tokens: the same */
     cli_progress bar;
 } full_run;
 

@@ -34,12 +34,13 @@ void cli_size(char *out, unsigned size, double bytes) {
 
 static void eta_text(char *out, unsigned size, const cli_progress *p, uint64_t now_ms,
                      double share) {
-    const double passed = (double)(now_ms - p->started_ms) / 1e3, done = share - p->started_share;
-    if (done < 0.02 || passed < 1.0) {
+    const double passed = (double)(now_ms - p->started_ms) / 1e3;
+    const double done = (share - p->started_share) / (1.0 - p->started_share);
+    if (!(done >= 0.02) || passed < 1.0) { /* NaN: all was done at once */
         snprintf(out, size, "...");
         return;
     }
-    cli_duration(out, size, passed * (1.0 - share) / done);
+    cli_duration(out, size, passed * (1.0 - done) / done);
 }
 
 static void show_bar(const cli_progress *p, int percent, const char *text, const char *eta) {
@@ -83,6 +84,14 @@ void cli_progress_show(cli_progress *p, uint64_t now_ms, double share, const cha
     p->shown_ms = now_ms;
     p->shown_percent = percent;
     snprintf(p->shown_text, sizeof p->shown_text, "%s", text);
+}
+
+void cli_progress_step(cli_progress *p, uint64_t now_ms, const cli_step *s) {
+    char text[96], memory[24];
+    cli_size(memory, sizeof memory, (double)s->memory_bytes);
+    snprintf(text, sizeof text, "step %u/%u  loss %.4f  %.0f tokens/s  %s", s->step, s->steps,
+             s->loss, s->tokens_per_s, memory);
+    cli_progress_show(p, now_ms, (double)s->step / s->steps, text);
 }
 
 void cli_progress_end(cli_progress *p) {

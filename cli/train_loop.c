@@ -13,8 +13,6 @@
 /* Values, two moments and the best of the most weights that are trained. */
 #define CHECKPOINT_BYTES_MAX (OMM_FULL_VALUES_MAX * 16 + ((size_t)1 << 30))
 
-#define LOG_MS 60000 /* a line at least, where stderr is no terminal */
-
 static atomic_bool s_stop;
 
 static void on_signal(int number) {
@@ -97,7 +95,11 @@ static omm_err resume(train_run *r) {
     omm_buf file;
     omm_buf_init(&file, CHECKPOINT_BYTES_MAX);
     omm_err err = omm_file_read(&file, r->args.checkpoint);
-    if (err == OMM_OK) err = omm_course_resume(r->course, omm_buf_view(&file));
+    if (err == OMM_OK) {
+        err = omm_course_resume(r->course, omm_buf_view(&file));
+        if (err != OMM_OK)
+            err = omm_raise(err, "--checkpoint %s: %s", r->args.checkpoint, omm_err_sentence());
+    }
     omm_buf_fini(&file);
     OMM_TRY(err);
     const omm_train_result done = omm_course_result(r->course);
@@ -162,13 +164,11 @@ static void show_event(train_run *r, const omm_course_event *e, uint64_t begin) 
                               (json_int_t)e->eval.step, "loss", e->eval.loss, "best",
                               (int)e->is_best));
     if (e->is_eval) return;
-    char text[96], memory[24];
-    cli_size(memory, sizeof memory, (double)train_memory_bytes());
     const double seconds = (double)(omm_measure_ns() - begin + 1) / 1e9;
     const uint64_t tokens = omm_course_result(r->course).tokens - r->train_tokens;
-    snprintf(text, sizeof text, "step %u/%u  loss %.4f  %.0f tokens/s  %s", e->step.step,
-             r->recipe.steps, (double)e->step.loss, (double)tokens / seconds, memory);
-    cli_progress_show(&r->bar, now_ms(), (double)e->step.step / r->recipe.steps, text);
+    cli_progress_step(&r->bar, now_ms(),
+                      &(cli_step){e->step.step, r->recipe.steps, (double)e->step.loss,
+                                  (double)tokens / seconds, train_memory_bytes()});
 }
 
 /* --- the run --------------------------------------------------------------------------------- */
@@ -213,7 +213,7 @@ static omm_err run_course(train_run *r, uint64_t begin) {
 
 omm_err train_all(train_run *r) {
     cli_progress_init(&r->bar);
-    cli_progress_log(&r->bar, LOG_MS);
+    cli_progress_log(&r->bar, CLI_PROGRESS_LOG_MS);
     const uint64_t begin = omm_measure_ns();
     omm_err err = run_course(r, begin);
     r->train_ns = omm_measure_ns() - begin;

@@ -207,6 +207,16 @@ omm_err omm_gguf_get_str(omm_bytes *out, const omm_gguf *gguf, const char *key) 
     return OMM_OK;
 }
 
+omm_err gguf_refuse_adapter(const omm_gguf *gguf) {
+    omm_bytes type = {0};
+    if (!omm_gguf_find(gguf, "general.type")) return OMM_OK;
+    OMM_TRY(omm_gguf_get_str(&type, gguf, "general.type"));
+    if (!omm_bytes_equal(type, omm_bytes_str("adapter"))) return OMM_OK;
+    return omm_raise(OMM_ERR_UNSUPPORTED,
+                     "an adapter, not a model: give the model that it was trained for, and this "
+                     "file as --lora beside it");
+}
+
 omm_err omm_gguf_get_text(char *out, size_t size, const omm_gguf *gguf, const char *key) {
     omm_bytes text = {0};
     OMM_TRY(omm_gguf_get_str(&text, gguf, key));

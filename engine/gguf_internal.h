@@ -36,6 +36,9 @@ OMM_CHECKED omm_err gguf_open_file(omm_gguf *gguf, const char *path);
  * Errors: as omm_gguf_open. */
 OMM_CHECKED omm_err gguf_open_split(omm_gguf *out, const char *path, const omm_gguf *opened);
 
+/* Where a model is wanted.  The easiest slip of all: both are GGUF files.  Errors: UNSUPPORTED. */
+OMM_CHECKED omm_err gguf_refuse_adapter(const omm_gguf *gguf);
+
 /* For printf's "%.*s": a key may be 64 KiB long. */
 static inline int gguf_shown(omm_bytes text) {
     return text.size < 100 ? (int)text.size : 100;

@@ -1,5 +1,6 @@
 /* model_keys.c - what a file's keys say about a model: sizes, rope and its scaling, caps, windows. */
 #include "arch.h"
+#include "gguf_internal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -152,19 +153,8 @@ static omm_err load_counts(omm_model_dims *d, keys *k) {
     return OMM_OK;
 }
 
-/* The easiest slip of all: both are GGUF files. */
-static omm_err refuse_adapter(const omm_gguf *gguf) {
-    omm_bytes type = {0};
-    if (!omm_gguf_find(gguf, "general.type")) return OMM_OK;
-    OMM_TRY(omm_gguf_get_str(&type, gguf, "general.type"));
-    if (!omm_bytes_equal(type, omm_bytes_str("adapter"))) return OMM_OK;
-    return omm_raise(OMM_ERR_UNSUPPORTED,
-                     "an adapter, not a model: give the model that it was trained for, and this "
-                     "file as --lora beside it");
-}
-
 omm_err model_keys_load(omm_model_dims *d, const arch *a, const omm_gguf *gguf) {
-    OMM_TRY(refuse_adapter(gguf));
+    OMM_TRY(gguf_refuse_adapter(gguf));
     keys k = {.gguf = gguf, .a = a};
     OMM_TRY(load_counts(d, &k));
     OMM_TRY(load_heads(d, &k));

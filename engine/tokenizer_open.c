@@ -1,4 +1,5 @@
 /* tokenizer_open.c - a tokenizer from the tokenizer.ggml.* keys of a GGUF file. */
+#include "gguf_internal.h"
 #include "tokenizer_internal.h"
 
 #include "omm/mem.h"
@@ -259,6 +260,7 @@ static omm_err read_model(bool *spm, const omm_gguf *g) {
 
 omm_err omm_tokenizer_open(omm_tokenizer **out, const omm_gguf *gguf) {
     bool spm = false;
+    OMM_TRY(gguf_refuse_adapter(gguf));
     OMM_TRY(read_model(&spm, gguf));
     lists l = {0};
     omm_tokenizer *t = omm_alloc(1, sizeof *t);

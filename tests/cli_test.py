@@ -131,6 +131,11 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
     expect([*train, "--eval", held, "--new-tokens", "0", "--skip-bad"], 0,
            r"held-out data: 2 examples \(chat\), .*, 1 left out: nothing to learn within the model's context\n  1 bad line left out", "stdout")
     expect([*train, "--eval", text, "--new-tokens", "0"], 0, r"(?s)data: (\d+) examples .*held-out data: \1 examples \(text\)", "stdout")
+    turns = [{"role": "user", "content": "house " * 480}, {"role": "assistant", "content": "Yes."}]
+    held.write_text(json.dumps({"messages": turns}) + "\n")  # less than 64 tokens are left of the context
+    expect([*train, "--eval", held], 0, r"other reply exact +\d +\d +of 1", "stdout")
+    text.write_text("The sky is blue and wide. " * 200)
+    expect([*train, "--seq", "800", "--split", "0.5"], 2, "--seq 800: the longest held-out example has 800 tokens, .*accepted with held-out data: at most 512")
     expect([*train, "--full", "--recipe", recipe], 2, "--recipe does not go with --full")
     expect([*train, "--full", "--optimizer", "galore", "--galore-rank", "0"], 2, "--galore-rank 0; accepted: 1 and more")
     peft = pathlib.Path(folder) / "peft"
@@ -489,6 +494,9 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     # Model and adapter in each other's place.
     expect(["generate", "-m", made, "x"], 3, "an adapter, not a model: .*--lora")
     expect(["train", "-m", made, "-d", mixed, "-o", folder / "x.gguf"], 3, "an adapter, not a model: .*--lora")
+    for args in (["merge", "--lora", made], ["export", made]):
+        expect(["adapter", *args, "-m", made, "-o", folder / "x.gguf"], 3, f"-m {made}: an adapter, not a model: .*--lora")
+    expect(["data", "check", mixed, "-m", made], 3, "an adapter, not a model")
     expect(["generate", "-m", MODEL, "--lora", MODEL, "x"], 3, rf"{MODEL}: adapter: general.type is 'model', wanted 'adapter'")
     shutil.rmtree(folder / "new")
     mixed.unlink()
@@ -676,7 +684,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
             failures.append(f"train {more}: exit {done.returncode}: {done.stderr}")
     if len(adapters) != 1:
         failures.append("train: other bytes with other memory")
-    expect([*train, "--dry-run"], 0, r"(?s)optimizer.*adamw.*activations.*total.*measured over 1 step:", "stdout")
+    expect([*train, "--dry-run"], 0, r"(?s)weights +[\d.]+ MB.*adapter +.*optimizer.*adamw.*activations.*logits +[\d.]+ MB.*total.*measured over 1 step:", "stdout")
     expect(["train", "-m", MODEL, "-d", lines], 2, "--out .or --dry-run. are needed")
     for idle, says in (["--optimizer", "galore"], "needs --full"), (["--type", "F16"], "--type needs --full"), (["--galore-rank", 8], "needs --optimizer galore"), \
             (["--optimizer", "sgd", "--beta2", 0.9], "--beta2 is of adamw"), (["--schedule", "constant", "--lr-min", 0.5], "--lr-min does not go"), \

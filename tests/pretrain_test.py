@@ -94,7 +94,10 @@ if text != TEXT:
     fail(f"corpus.py wrote another text: {text}")
 if result["digest"] != MODEL:
     fail(f"another model: {result['digest']}")
-losses = [e["loss"] for e in events if e["event"] == "step"]
+steps = [e for e in events if e["event"] == "step"]
+losses = [e["loss"] for e in steps]
+if min(e["memory_bytes"] for e in steps) < 1 << 20 or not steps[0]["eta_s"] > steps[-1]["eta_s"] == 0:
+    fail(f"memory and time left: {steps}")
 judged = [(e["step"], e["loss"]) for e in events if e["event"] == "evaluation"]
 if len(losses) != 12 or losses[-1] > losses[0] - 0.6 or [s for s, _ in judged] != [6, 12]:
     fail(f"losses {losses}, judged {judged}")
@@ -297,4 +300,12 @@ for name in ("tiny.yaml", "text.txt", "valid.txt"):
 err = run("pretrain", work / "bad.yaml", "--out", work / "bad.gguf", code=3).stderr
 if "bytes.txt: byte 2, 0xff, is not UTF-8 text" not in err:
     fail(f"a text of other bytes: {err}")
+(work / "none.txt").write_text("")
+for old, new, code, says in (("  texts: [text.txt]\n  steps", "  texts: [text.txt, bytes.txt]\n  steps", 3, "bytes.txt:1:3: byte 0xff is not UTF-8 text"),
+                             ("valid_text: valid.txt", "valid_text: bytes.txt", 3, "bytes.txt:1:3: byte 0xff is not UTF-8 text"),
+                             ("valid_text: valid.txt", "valid_text: none.txt", 2, "none.txt: no example to learn from: nothing is in it")):
+    (work / "bad.yaml").write_text(CONFIG.replace(old, new))
+    err = run("pretrain", work / "bad.yaml", "--out", work / "bad.gguf", code=code).stderr
+    if says not in err or (work / "bad.gguf").exists():
+        fail(f"{new}: {err}")
 print("pretrain: ok")

@@ -43,6 +43,9 @@ def check_lines(name, lines, events):
     """Each says what the event of its step says."""
     losses = {e["step"]: e["loss"] for e in events if e.get("event") == "step"}
     check(sorted(losses) == list(range(1, STEPS + 1)), f"{name}: events of steps {sorted(losses)}")
+    left = [e["eta_s"] for e in events if e.get("event") == "step"]
+    check(min(left[:-1]) > 0 and left[-1] == 0, f"{name}: events say {left} s are left")
+    check(min(e["memory_bytes"] for e in events if e.get("event") == "step") > 1 << 20, f"{name}: memory of the events")
     for percent, step, loss, speed, memory, _ in lines:
         step = int(step)
         check(int(percent) == step * 100 // STEPS, f"{name}: step {step} is {percent} %")

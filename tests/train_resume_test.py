@@ -156,12 +156,25 @@ def stopped_while_judged(folder):
         fail(f"judged again: {result}")
 
 
+def stopped_before_the_first_step(folder):
+    args = COMMON + ["-d", folder / "train.jsonl", "-e", folder / "train.jsonl", "-o", folder / "f.gguf", "--new-tokens", 64,
+                     "--checkpoint", folder / "f.ck"]
+    child = start(args, MESHMIND)
+    while "evaluating" not in child.stderr.readline():
+        pass
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=300)
+    if child.returncode != 3 or out or "nothing is written, the same command begins again" not in err or list(folder.glob("f.*")):
+        fail(f"stopped before the first step: exit {child.returncode}: {err}")
+
+
 def refusals(folder):
     args = COMMON + RUNS["no evaluation"] + ["-d", folder / "train.jsonl", "-o", folder / "c.gguf", "--checkpoint", folder / "whole.ck"]
     wrong = [(args, 2, "is there already"),
              (args + ["--resume", "--lr", 0.02], 3, "another recipe (learning_rate is 0.01 there, 0.02 here)"),
              (args + ["--resume", "--steps", STEPS + 1], 3, f"another recipe (steps is {STEPS} there, {STEPS + 1} here)"),
              (args + ["--resume", "--optimizer", "sgd"], 3, "another recipe (another optimizer)"),
+             (args + ["--resume", "--loss", "all"], 3, "whole.ck: the checkpoint belongs to another seed, data set, start or choice of what is learned"),
              (args + ["--resume", "--targets", "blk.0.*"], 3, "another recipe (one has options that the other lacks)"),
              (args + ["--resume", "--eval", folder / "held.jsonl", "--eval-every", 1], 3, "evaluates every"),
              (args[:-2] + ["--resume"], 2, "--resume needs --checkpoint"),
@@ -191,3 +204,4 @@ with tempfile.TemporaryDirectory(prefix="omm-resume-") as name:
     other_micro(folder)
     no_room_at_the_end(folder)
     stopped_while_judged(folder)
+    stopped_before_the_first_step(folder)

@@ -21,7 +21,7 @@
 #define DIGEST_BYTES 32u
 
 static const checkpoint_kind s_kind = {.magic = {'O', 'M', 'M', 'T'},
-                                       .version = 2,
+                                       .version = 3,
                                        .bytes_min =
                                            FIXED_BYTES + OMM_RECIPE_BYTES + 2 * DIGEST_BYTES,
                                        .name = "a checkpoint of LoRA training"};
@@ -102,12 +102,15 @@ static omm_digest model_digest(const omm_model *model, const omm_digest *weights
 checkpoint_identity checkpoint_identity_of(const omm_model *model, const omm_digest *weights,
                                            const omm_seed *seed, const omm_dataset *data,
                                            const omm_digest *start, omm_bytes more) {
-    const omm_digest examples = omm_dataset_digest(data);
+    const omm_digest examples = omm_dataset_digest(data); /* of the lines, whatever they teach */
+    uint8_t learned[8];
     checkpoint_identity identity = {.model = model_digest(model, weights)};
     omm_hasher h;
     omm_hasher_init(&h);
     omm_hasher_update(&h, omm_bytes_of(seed->b, sizeof seed->b));
     omm_hasher_update(&h, omm_bytes_of(examples.b, sizeof examples.b));
+    omm_put_u64(learned, omm_dataset_learned(data));
+    omm_hasher_update(&h, omm_bytes_of(learned, sizeof learned));
     omm_hasher_update(&h, omm_bytes_of(start->b, sizeof start->b));
     omm_hasher_update(&h, more);
     identity.run = omm_hasher_final(&h);
@@ -139,8 +142,8 @@ omm_err checkpoint_check(omm_bytes recipe, omm_bytes identity, const omm_recipe 
         return omm_raise(OMM_ERR_MISMATCH, "the checkpoint belongs to another model: of another "
                                            "architecture, other sizes or other weights");
     if (memcmp(identity.data + DIGEST_BYTES, our_identity->run.b, DIGEST_BYTES) != 0)
-        return omm_raise(OMM_ERR_MISMATCH, "the checkpoint belongs to another seed, data set or "
-                                           "start");
+        return omm_raise(OMM_ERR_MISMATCH, "the checkpoint belongs to another seed, data set, "
+                                           "start or choice of what is learned");
     return OMM_OK;
 }
 

@@ -28,12 +28,13 @@ typedef struct checkpoint_identity {
 #define CHECKPOINT_IDENTITY_BYTES 64u
 
 /* model = BLAKE2b(architecture, 32 bytes padded with zeros || dims as u32 || weights)
- * run = BLAKE2b(seed || data digest || start || more) */
+ * run = BLAKE2b(seed || data digest || learned tokens of the data u64 || start || more)
+ * Of the same lines, one choice of what is learned is within another: equal counts are equal choices. */
 checkpoint_identity checkpoint_identity_of(const omm_model *model, const omm_digest *weights,
                                            const omm_seed *seed, const omm_dataset *data,
                                            const omm_digest *start, omm_bytes more);
 OMM_CHECKED omm_err checkpoint_put_identity(omm_buf *out, const checkpoint_identity *identity);
-/* Errors: MISMATCH, naming what differs: the recipe, the model, or seed, data or start. */
+/* Errors: MISMATCH, naming what differs: the recipe, the model, or one of the rest. */
 OMM_CHECKED omm_err checkpoint_check(omm_bytes recipe, omm_bytes identity, const omm_recipe *ours,
                                      const checkpoint_identity *our_identity);
 

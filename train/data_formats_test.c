@@ -243,6 +243,9 @@ typedef struct refusal {
 
 #define ONE(inside) "{\"client\": \"a\", \"messages\": [" inside "]}"
 
+#define USER_ALONE "\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}"
+#define FIFTY "12345678901234567890123456789012345678901234567890"
+
 static const refusal s_chat[] = {
     {"", OMM_DATA_BAD_EMPTY, "t:2: empty line; accepted: a JSON object with \"messages\", or"},
     {" \t\r", OMM_DATA_BAD_EMPTY, "t:2: empty line"},
@@ -273,8 +276,17 @@ static const refusal s_chat[] = {
     {ONE("{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": \"x\", "
          "\"arguments\": \"{\"}}]}"),
      OMM_DATA_BAD_TOOLS, "t:2: tool_calls: the arguments of call 0 are no JSON"},
-    {"{\"tools\": [{}], \"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}",
-     OMM_DATA_BAD_TOOLS, "t:2: tools: entry 0 has no function name"},
+    {"{\"tools\": [{}], " USER_ALONE, OMM_DATA_BAD_TOOLS,
+     "t:2: tools: entry 0 has no function name"},
+    {"{\"tools\": {\"name\": \"f\"}, " USER_ALONE, OMM_DATA_BAD_TOOLS,
+     "t:2: tools: a list of tools is needed"},
+    {"{\"tools\": \"[]\", " USER_ALONE, OMM_DATA_BAD_TOOLS,
+     "t:2: tools: a list of tools is needed"},
+    {ONE("{\"role\": \"assistant\", \"content\": \"a\", \"tool_calls\": {\"name\": \"f\"}}"),
+     OMM_DATA_BAD_TOOLS, "t:2: message 0: tool_calls: a list of calls is needed"},
+    {"{\"tools\": [{\"name\": \"f\", \"parameters\": {\"properties\": {\"" FIFTY FIFTY FIFTY FIFTY
+         FIFTY "123456\": {}}}}], " USER_ALONE,
+     OMM_DATA_BAD_TOOLS, "t:2: tools: the names of the arguments of 'f' are over 255 bytes"},
 };
 
 static const refusal s_completion[] = {

@@ -16,22 +16,29 @@ typedef struct span {
     omm_bytes view;
 } span;
 
+/* Anything else would be left out without a word. */
+static bool is_list_or_none(const json_t *value) {
+    return !value || json_is_null(value) || json_is_array(value);
+}
+
 static omm_bytes text_of(const json_t *value) {
     return omm_bytes_of(json_string_value(value), json_string_length(value));
 }
 
 /* --- tools ----------------------------------------------------------------------------------- */
 
-static omm_err tool_arguments(maker *m, char *out, size_t size, const json_t *function) {
+static omm_err tool_arguments(maker *m, char *out, size_t size, const char *name,
+                              const json_t *function) {
     json_t *properties = json_object_get(json_object_get(function, "parameters"), "properties");
     size_t used = 0;
     out[0] = 0;
     const char *key = NULL;
     json_t *value = NULL;
     json_object_foreach(properties, key, value) {
-        size_t need = strlen(key) + 2;
+        const size_t need = strlen(key) + (used ? 2 : 0);
         if (used + need + 1 > size)
-            return BAD(m, TOOLS, "%s", "tools: the arguments of a tool are too long");
+            return BAD(m, TOOLS, "tools: the names of the arguments of '%.64s' are over %zu bytes",
+                       name, size - 1);
         used += (size_t)snprintf(out + used, size - used, "%s%s", used ? ", " : "", key);
     }
     return OMM_OK;
@@ -49,7 +56,7 @@ static omm_err announce(maker *m, span *out, omm_bytes system, const json_t *too
         if (!function) function = tool;
         const char *name = json_string_value(json_object_get(function, "name"));
         if (!name) return BAD(m, TOOLS, "tools: entry %zu has no function name", i);
-        OMM_TRY(tool_arguments(m, arguments[i], sizeof arguments[i], function));
+        OMM_TRY(tool_arguments(m, arguments[i], sizeof arguments[i], name, function));
         list[i] = (omm_chat_tool){name, arguments[i]};
     }
     *out = (span){.made = true, .from = m->texts.size};
@@ -105,6 +112,8 @@ static omm_err read_message(maker *m, omm_role *role, span *content, const json_
     const json_t *text = json_object_get(message, "content");
     const json_t *calls = json_object_get(message, "tool_calls");
     bool has_calls = json_array_size(calls) > 0 && *role == OMM_ROLE_ASSISTANT;
+    if (!is_list_or_none(calls))
+        return BAD(m, TOOLS, "message %zu: tool_calls: a list of calls is needed", index);
     if (!json_is_string(text) && !has_calls)
         return BAD(m, CONTENT, "message %zu: content is not a string", index);
     *content = (span){0};
@@ -126,6 +135,7 @@ static omm_err read_messages(maker *m, omm_message *messages, size_t *count, con
                        : "a prompt, in a file whose first line is a chat; accepted: one of "
                          "the two in a file");
     if (!list) return BAD(m, MESSAGES, "%s", "messages: missing; accepted: " MAKER_LINE);
+    if (!is_list_or_none(tools)) return BAD(m, TOOLS, "%s", "tools: a list of tools is needed");
     if (!json_is_array(list) || n == 0 || n > MESSAGES_MAX)
         return BAD(m, MESSAGES, "messages: a list of 1 to %d messages is needed", MESSAGES_MAX);
     for (size_t i = 0; i < n; i++, at++) {

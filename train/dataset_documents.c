@@ -47,6 +47,9 @@ static omm_err add_file(documents *d, const char *path) {
     omm_buf text;
     omm_buf_init(&text, OMM_DATASET_FILE_BYTES_MAX);
     omm_err err = omm_file_read(&text, path);
+    d->maker.name = path;
+    d->maker.line = 1;
+    if (err == OMM_OK) err = maker_check_text(&d->maker, omm_buf_view(&text));
     if (err == OMM_OK) err = add_text(d, omm_buf_view(&text));
     omm_buf_fini(&text);
     return err;
@@ -61,7 +64,7 @@ static omm_err fill(documents *d, const char *const *paths, size_t count) {
     }
     d->data->totals.format = OMM_DATA_TEXT;
     d->data->seq_max = d->maker.options.seq_max;
-    return dataset_check_clients(d->data, "texts", NULL, 0, NULL);
+    return dataset_check_clients(d->data, count == 1 ? paths[0] : "texts", NULL, 0, NULL);
 }
 
 size_t omm_dataset_text_end(const omm_dataset *data, size_t text) {

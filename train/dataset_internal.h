@@ -113,6 +113,8 @@ OMM_CHECKED omm_err maker_init(maker *m, const char *name, const omm_tokenizer *
 void maker_fini(maker *m);
 /* Errors: FORMAT with m->bad set, NOMEM, UNSUPPORTED.  *wanted false: a line of another client. */
 OMM_CHECKED omm_err maker_make(maker *m, made *out, bool *wanted, const record *r);
+/* UTF-8 without NUL, from m->line on, which it moves.  Errors: FORMAT, with m->bad set. */
+OMM_CHECKED omm_err maker_check_text(maker *m, omm_bytes text);
 /* Part k of a record, e->ids and e->learn not copied.  False: there is no such part.  A part in which
  * nothing is learned has learn_count 0.  *cut: tokens beyond seq_max were left out. */
 OMM_CHECKED omm_err made_window(maker *m, omm_example *e, bool *there, bool *cut, const made *from,

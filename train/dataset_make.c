@@ -105,7 +105,7 @@ static unsigned character(const uint8_t *p, size_t left) {
 }
 
 /* The first byte that is no text is named by line and column (bytes, from 1). */
-static omm_err check_text(maker *m, omm_bytes text) {
+omm_err maker_check_text(maker *m, omm_bytes text) {
     size_t line_begin = 0;
     for (size_t i = 0; i < text.size;) {
         unsigned size = character(text.data + i, text.size - i);
@@ -208,7 +208,7 @@ static omm_err make_text(maker *m, made *out, bool *wanted, const record *r) {
     *out = (made){.client = o->client_default ? o->client_default : "", .skill = ""};
     *wanted = !o->clients || name_is_among(out->client, o->clients, o->client_count);
     if (!*wanted) return OMM_OK;
-    OMM_TRY(check_text(m, r->bytes));
+    OMM_TRY(maker_check_text(m, r->bytes));
     OMM_TRY(omm_tokenizer_encode(&m->prompt.tokens, m->tokenizer, r->bytes,
                                  r->begins ? OMM_TOKENIZE_BOS : OMM_TOKENIZE_CONTINUE));
     if (r->ends) OMM_TRY(push_end(m));

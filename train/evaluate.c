@@ -122,11 +122,17 @@ static omm_err measure_losses(const evaluation *e, judge *j, size_t count) {
 
 /* --- generation ---------------------------------------------------------------------------- */
 
+/* Tokens of a reply: those that are asked for, as far as the model can see. */
+static uint32_t reply_max(const evaluation *e, const omm_example *x) {
+    const uint32_t context = e->model->dims.context, asked = e->options->new_tokens_max;
+    const uint32_t left = context > x->prompt_count ? context - x->prompt_count : 0;
+    return asked < left ? asked : left;
+}
+
 /* Take the id that generation has come to; true when the next one is wanted. */
 static omm_err take_next(const evaluation *e, seat *s, bool *more) {
     const omm_tokenizer *tokenizer = e->options->tokenizer;
-    uint32_t left = omm_session_positions_max(s->session) - s->x->prompt_count;
-    uint32_t limit = e->options->new_tokens_max < left ? e->options->new_tokens_max : left;
+    const uint32_t limit = reply_max(e, s->x);
     *more = false;
     if (s->item->generated >= limit) return OMM_OK;
     s->item->generated++;
@@ -306,9 +312,9 @@ static omm_err measure_sizes(evaluation *e) {
     uint32_t longest = 1;
     for (size_t i = 0; i < count; i++) {
         const omm_example *x = omm_dataset_example(e->data, i);
-        uint64_t prompt = (uint64_t)x->prompt_count + e->options->new_tokens_max;
+        const uint32_t reply = reply_max(e, x);
         if (x->count > longest) longest = x->count;
-        if (prompt > longest) longest = prompt < UINT32_MAX ? (uint32_t)prompt : UINT32_MAX;
+        if (x->prompt_count + reply > longest) longest = x->prompt_count + reply;
     }
     e->positions_max = longest;
     OMM_TRY(find_shared(&shared, e->data));
@@ -338,6 +344,7 @@ static omm_err open_judge(const evaluation *e, judge *j, const omm_adapter *adap
     omm_session_options options = omm_session_options_default();
     options.positions_max = e->positions_max;
     options.rollback_max = e->options->new_tokens_max; /* from a generated text to its prompt */
+    if (options.rollback_max > e->positions_max) options.rollback_max = e->positions_max;
     OMM_TRY(omm_compute_init(&j->compute, NULL, isa));
     OMM_TRY(omm_group_open(&j->group, &j->compute, e->model, &options));
     OMM_TRY(open_prefixes(e, j, &options));

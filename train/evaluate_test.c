@@ -85,13 +85,13 @@ static void threads_and_isas(const rig *r, const omm_lora *lora, const omm_datas
     for (size_t i = 0; i < N; i++) CHECK(first[i].nll == other[i].nll);
 }
 
-/* A limit of new tokens near 2^32 asks for more positions than there are, not for few. */
+/* A limit of new tokens beyond the context, up to 2^32 - 1, asks for the context, and not for fewer. */
 static void no_limit_wraps(const rig *r, const omm_dataset *data) {
     omm_eval_room room;
     CHECK_OK(omm_eval_room_of(&room, &r->model, data, 1, 100000));
-    CHECK(room.positions_max > 100000 && room.positions_max < 101000);
+    CHECK_EQ(room.positions_max, r->model.dims.context);
     CHECK_OK(omm_eval_room_of(&room, &r->model, data, 1, UINT32_MAX));
-    CHECK_EQ(room.positions_max, UINT32_MAX);
+    CHECK_EQ(room.positions_max, r->model.dims.context);
 }
 
 /* The same item through the training graph, packed with all the others. */
@@ -172,6 +172,37 @@ static void beginnings_are_shared(const rig *r, const omm_lora *lora) {
     omm_buf_fini(&text);
 }
 
+/* A reply ends where the model's context does, however much is asked for, and beside any others. */
+static void replies_end_with_the_context(const rig *r) {
+    enum { N = 3 };
+    omm_dataset *all = NULL, *one = NULL;
+    omm_eval_item items[N], alone;
+    omm_buf text;
+    rig near = *r;
+    omm_eval_options options = {.new_tokens_max = 1000, .tokenizer = r->tokenizer};
+    omm_buf_init(&text, 1 << 20);
+    for (unsigned i = 0; i < N; i++) put_question(&text, i);
+    CHECK_OK(omm_dataset_parse(&all, omm_buf_view(&text), "questions", r->tokenizer, NULL));
+    near.model.dims.context = 0;
+    for (unsigned i = 0; i < N; i++)
+        if (omm_dataset_example(all, i)->count > near.model.dims.context)
+            near.model.dims.context = omm_dataset_example(all, i)->count;
+    CHECK_OK(omm_evaluate(items, &near.model, NULL, all, &r->compute, &options));
+    options.new_tokens_max = UINT32_MAX;
+    for (unsigned i = 0; i < N; i++) {
+        const uint32_t left = near.model.dims.context - omm_dataset_example(all, i)->prompt_count;
+        CHECK(items[i].generated > 0 && items[i].generated <= left);
+        omm_buf_clear(&text);
+        put_question(&text, i);
+        CHECK_OK(omm_dataset_parse(&one, omm_buf_view(&text), "question", r->tokenizer, NULL));
+        CHECK_OK(omm_evaluate(&alone, &near.model, NULL, one, &r->compute, &options));
+        check_same(&items[i], &alone, 1);
+        omm_dataset_close(one);
+    }
+    omm_dataset_close(all);
+    omm_buf_fini(&text);
+}
+
 static bool always(void *ud) {
     (void)ud;
     return true;
@@ -210,6 +241,7 @@ int main(void) {
     no_limit_wraps(&r, data);
     equals_graph(&r, &lora, data);
     beginnings_are_shared(&r, &lora);
+    replies_end_with_the_context(&r);
     stops(&r, data);
     omm_lora_fini(&lora);
     omm_dataset_close(data);

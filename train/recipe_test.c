@@ -251,6 +251,12 @@ static void plans(void) {
     }
     CHECK_EQ(next, sizeof expected / sizeof *expected);
     omm_lora_plan_fini(&plan);
+    r.rslora = 1; /* of each pair's own rank */
+    CHECK_OK(omm_recipe_set_patterns(&r, "attn_*=4,v=16", "q=12,blk.?.attn_v=8"));
+    CHECK_OK(omm_recipe_plan(&plan, &r, &s_shape));
+    CHECK(plan.pairs[OMM_LORA_TARGET_COUNT + OMM_LORA_Q].scale == 6);
+    CHECK(plan.pairs[OMM_LORA_TARGET_COUNT + OMM_LORA_V].scale == 2);
+    omm_lora_plan_fini(&plan);
 }
 
 /* What matches nothing is refused, and says what would match. */

@@ -11,7 +11,7 @@
 
 #include "omm/dataset.h"
 
-/* seq_max as in omm_dataset_options.  Errors: NOT_FOUND (a file, or no document at all), IO, TOO_BIG,
+/* seq_max as in omm_dataset_options.  Errors: NOT_FOUND (a file, or no document at all), IO, FORMAT (no text), TOO_BIG,
  * NOMEM, CONFIG (separator: the vocabulary has no such token; seq_max). */
 OMM_CHECKED omm_err omm_dataset_documents(omm_dataset **out, const char *const *paths, size_t count,
                                           const struct omm_tokenizer *tokenizer,

@@ -37,7 +37,7 @@ typedef struct omm_eval_item {
 } omm_eval_item;
 
 typedef struct omm_eval_options {
-    uint32_t new_tokens_max; /* generation stops here; 0: no generation, only losses */
+    uint32_t new_tokens_max; /* generation stops here, or at the model's context; 0: only losses */
     const struct omm_tokenizer *tokenizer; /* for the text; NULL only without generation */
     omm_arena *replies;                    /* keeps the generated texts; NULL: not wanted */
     uint64_t *reused; /* grows by the positions that prompts had in common with ones before, whole
