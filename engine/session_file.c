@@ -11,6 +11,7 @@
 #define VERSION 2u
 #define HEADER_BYTES (8 + 8 * 4 + 2 * 32)
 #define DIGEST_BYTES 32u
+#define ROPE_FAR 0x100u /* beside the activations: keys are turned by longrope's long factors */
 
 typedef struct header {
     uint32_t version, kv_type, activations, layers, kv_heads, head_dim, position, note;
@@ -18,10 +19,12 @@ typedef struct header {
 } header;
 
 static header header_of(const omm_session *s, const omm_digest *model) {
-    const omm_model_dims *d = &s->group->graph.model->dims;
+    const omm_model *m = s->group->graph.model;
+    const omm_model_dims *d = &m->dims;
+    const uint32_t far = omm_model_rope_far(m, s->group->options.positions_max) ? ROPE_FAR : 0;
     return (header){.version = VERSION,
                     .kv_type = s->group->options.kv_type,
-                    .activations = s->group->options.activations,
+                    .activations = s->group->options.activations | far,
                     .layers = d->layers,
                     .kv_heads = d->kv_heads,
                     .head_dim = d->head_dim,
@@ -166,7 +169,9 @@ static omm_err get_header(header *h, omm_reader *r, const char *path) {
     return OMM_OK;
 }
 
-static omm_err same_identity(const header *got, const header *want, const char *path) {
+/* `original`: positions before longrope's scaling. */
+static omm_err same_identity(const header *got, const header *want, uint32_t original,
+                             const char *path) {
     if (!omm_digest_equal(&got->model, &want->model) || got->layers != want->layers ||
         got->kv_heads != want->kv_heads || got->head_dim != want->head_dim)
         return omm_raise(OMM_ERR_MISMATCH, "%s was saved with another model", path);
@@ -179,9 +184,15 @@ static omm_err same_identity(const header *got, const header *want, const char *
                              ? omm_kv_type_name((omm_kv_type)got->kv_type)
                              : "unknown",
                          omm_kv_type_name((omm_kv_type)want->kv_type));
-    if (got->activations != want->activations)
+    const omm_activations activations = (omm_activations)(want->activations & ~ROPE_FAR);
+    if ((got->activations & ~ROPE_FAR) != activations)
         return omm_raise(OMM_ERR_MISMATCH, "%s was computed with other activations than %s", path,
-                         omm_activations_name((omm_activations)want->activations));
+                         omm_activations_name(activations));
+    if (got->activations != want->activations)
+        return omm_raise(OMM_ERR_MISMATCH,
+                         "%s was computed with room for %s %u positions, where this model "
+                         "(longrope) turns its keys otherwise: give the same context",
+                         path, got->activations & ROPE_FAR ? "more than" : "at most", original);
     return OMM_OK;
 }
 
@@ -270,7 +281,7 @@ omm_err omm_session_load_bytes(omm_session *s, omm_bytes file, const char *path,
     const header want = header_of(s, model);
     omm_reader r = omm_reader_of(file);
     OMM_TRY(get_header(&h, &r, path));
-    OMM_TRY(same_identity(&h, &want, path));
+    OMM_TRY(same_identity(&h, &want, s->group->graph.model->dims.rope_context, path));
     if (file.size < HEADER_BYTES + DIGEST_BYTES)
         return omm_raise(OMM_ERR_SIZE, "%s ends before its digest", path);
     OMM_TRY(check_limits(s, &h, path, note != NULL));
