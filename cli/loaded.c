@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define HASHED_BYTES ((size_t)1 << 20) /* of a file at once */
+
 /* What the model will take with all adapters, before any of it is loaded. */
 static omm_err plan_memory(loaded *l, const omm_gguf *gguf, const loaded_options *o,
                            bool with_tokenizer, const loaded *host) {
@@ -175,6 +177,16 @@ omm_err loaded_open_draft(loaded *draft, const loaded *host, const loaded_option
     return open_draft(draft, host, &own);
 }
 
+/* In pieces that are let go: the model is in memory beside them. */
+static void hash_data(omm_hasher *h, const omm_gguf *gguf, omm_bytes data) {
+    for (size_t at = 0; at < data.size; at += HASHED_BYTES) {
+        const size_t left = data.size - at;
+        omm_hasher_update(h,
+                          omm_bytes_of(data.data + at, left < HASHED_BYTES ? left : HASHED_BYTES));
+        omm_gguf_release_all(gguf);
+    }
+}
+
 static void hash_gguf(omm_hasher *h, const omm_gguf *gguf) {
     uint8_t bytes[8 * (3 + OMM_GGUF_DIMS_MAX)];
     for (size_t i = 0; i < gguf->kv_count; i++) {
@@ -193,7 +205,7 @@ static void hash_gguf(omm_hasher *h, const omm_gguf *gguf) {
         for (size_t d = 0; d < OMM_GGUF_DIMS_MAX; d++) omm_put_u64(bytes + 24 + 8 * d, t->dims[d]);
         omm_hasher_update(h, omm_bytes_of(bytes, sizeof bytes));
         omm_hasher_update(h, omm_bytes_str(t->name));
-        omm_hasher_update(h, t->data);
+        hash_data(h, gguf, t->data);
     }
 }
 
