@@ -282,7 +282,7 @@ static omm_err run(const generate_options *o) {
 }
 
 int cmd_generate(int argc, char **argv) {
-    generate_options o = {.common = {.activations = "q8", .logit_rows = 1},
+    generate_options o = {.common = {.activations = "q8"},
                           .count_max = 128,
                           .temperature = 0.0f,
                           .top_p = 1.0f,
@@ -313,6 +313,7 @@ int cmd_generate(int argc, char **argv) {
                          1, 1);
     if (code >= 0) return code;
     o.prompt = args[0];
+    o.common.logit_rows = decoding_logit_rows(&o.decoding);
     omm_err err = run(&o);
     return err == OMM_OK ? CLI_EXIT_PASS : cli_fail(argv[0], err);
 }

@@ -379,6 +379,10 @@ for how in [[], ["--temp", "0.9", "--seed", "7"], ["--kv", "q8_0", "--top-k", "2
         # The end leaves at most one batch of proposals undecided.
         if "--draft" in proposer and ahead["drafts"]["accepted"] + 6 < ahead["drafts"]["proposed"]:
             failures.append(f"a model is no draft of itself: {ahead['drafts']}")
+        # Logits of all proposals are in the plan.
+        rows = (ahead["memory"]["work_bytes"] - plain["memory"]["work_bytes"]) / (2048 * 4)
+        if rows != (4 if "--lookup" in proposer else 6) + 2:
+            failures.append(f"generate {proposer}: memory for {rows} more rows of logits is planned")
     with tempfile.TemporaryDirectory() as folder:
         parts = [run("generate", "-m", MODEL, "-n", 20, "--json", "--session", folder + "/s", *how, text)
                  for text in [STORY, ""]]
