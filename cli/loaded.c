@@ -13,6 +13,16 @@
 
 #define HASHED_BYTES ((size_t)1 << 20) /* of a file at once */
 
+/* A draft has a place for each of its host's positions, as far as it was trained for them. */
+static omm_err draft_positions(uint32_t *out, const omm_gguf *gguf, const loaded *host) {
+    omm_model model;
+    OMM_TRY(omm_model_outline(&model, gguf));
+    *out = host->memory.plan.session.positions_max;
+    if (*out > model.dims.context) *out = model.dims.context;
+    omm_model_fini(&model);
+    return OMM_OK;
+}
+
 /* What the model will take with all adapters, before any of it is loaded. */
 static omm_err plan_memory(loaded *l, const omm_gguf *gguf, const loaded_options *o,
                            bool with_tokenizer, const loaded *host) {
@@ -28,6 +38,7 @@ static omm_err plan_memory(loaded *l, const omm_gguf *gguf, const loaded_options
     if (host) plan.stream = OMM_PLAN_STREAM_NEVER; /* a draft that reads a file is no help */
     const cli_memory_limit limit = {o->max_memory_mb, host ? host->memory.plan.total : 0};
     plan.session.positions_max = o->positions;
+    if (host) OMM_TRY(draft_positions(&plan.session.positions_max, gguf, host));
     plan.session.activations = l->activations;
     OMM_TRY(omm_kv_type_parse(&plan.session.kv_type, o->kv ? o->kv : "f32"));
     uint32_t count = 0;

@@ -394,6 +394,7 @@ for how in [[], ["--temp", "0.9", "--seed", "7"], ["--kv", "q8_0", "--top-k", "2
         expect(["generate", "-m", MODEL, "--session", folder + "/s", "--chat", "x"], 2, "--session")
 expect(["generate", "-m", MODEL, "--lookup", "--draft", MODEL, "x"], 2, "one of them")
 expect(["generate", "-m", MODEL, "--drafts", "3", "x"], 2, "together with")
+expect(["generate", "-m", MODEL, "--draft", MODEL, "-c", 96, "-n", 1, "x"], 0, r"memory of the draft: .*\(96 positions, f32\)")
 expect(["generate", "-m", MODEL, "--lookup", "--drafts", "65", "x"], 2, "1 to 64")
 expect(["generate", "-m", MODEL, "--kv", "q8", "x"], 2, "f32, f16 or q8_0")
 expect(["generate", "-m", MODEL] + ["--lora=a"] * 9 + ["x"], 2, "at most 8")
