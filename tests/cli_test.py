@@ -524,6 +524,12 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
         if not all(0 < s["min"] <= s["median"] <= s["max"] for s in speeds) or not all(s > 0 for s in shares) or \
                 peaks["read_sustained_bytes_per_second"] > peaks["read_bytes_per_second"] * 1.000001:
             failures.append(f"bench --json: {one}")
+        # Each share is what the speed makes of the model, by the peak of the same run.
+        prefill, decode = (s["median"] * n for s, n in zip(speeds, (2 * report["parameters"], report["bytes_per_token"])))
+        made = [prefill / peaks["fma_flops"], prefill / peaks["dot_ops"], decode / peaks["read_bytes_per_second"],
+                decode / peaks["read_sustained_bytes_per_second"]]
+        if any(abs(share / want - 1) > 1e-9 for share, want in zip(shares, made)):
+            failures.append(f"bench --json: shares {shares}, not {made}: {one}")
         if not all(0 <= one["decode"][w] <= 1 for w in ("waiting_share", "alone_share")):
             failures.append(f"bench --json: {one}")
         parts = one["decode"]["parts"]
@@ -703,7 +709,10 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     other.chmod(0o755)
     script = [SOURCE / "tests/bench/compare.sh", "--meshmind", MESHMIND, "-m", synth[0], "-p", "8", "-n", "4", "-r", "2"]
     done = subprocess.run([*map(str, script), "--other", str(other)], capture_output=True, text=True, timeout=600)
-    if done.returncode != 0 or len(re.findall(r"(prefill|decode) .* ratio [0-9.]+", done.stdout)) != 6:
+    pairs = re.findall(r"(prefill|decode) +([0-9.]+) +([0-9.]+) .* ratio ([0-9.]+)", done.stdout)
+    right = all(float(b) == (10 if what == "prefill" else 5) and abs(float(a) / float(b) - float(ratio)) < 0.02
+                for what, a, b, ratio in pairs)
+    if done.returncode != 0 or len(pairs) != 6 or not right:
         failures.append(f"compare.sh: exit {done.returncode}: {done.stdout[:400]}{done.stderr[:300]}")
     done = subprocess.run([*map(str, script), "--other", "/nowhere"], capture_output=True, text=True, timeout=600)
     if done.returncode != 2 or "/nowhere" not in done.stderr:
