@@ -389,6 +389,15 @@ for how in [[], ["--temp", "0.9", "--seed", "7"], ["--kv", "q8_0", "--top-k", "2
         ids = [i for part in parts for i in json.loads(part.stdout)["ids"]]
         if ids != plain["ids"][:40]:
             failures.append(f"generate --session {how}: {ids} is not {plain['ids']}")
+        # One that ended with the context goes on with a longer one: what was said is in the file, nothing is said twice.
+        full = pathlib.Path(folder) / "full"
+        for proposer in [], ["--lookup"]:
+            full.unlink(missing_ok=True)
+            parts = [json.loads(run("generate", "-m", MODEL, "-c", context, "-n", count, "--json", "--session", full, *how, *proposer, text).stdout)
+                     for context, count, text in ((30, 40, STORY), (30, 40, ""), (512, 5, ""))]
+            ids = [i for part in parts for i in part["ids"]]
+            if ids != plain["ids"][:len(ids)] or [p["stop"] for p in parts] != ["context", "context", "length"] or parts[1]["ids"]:
+                failures.append(f"generate --session {how} {proposer}, the context is full: {parts} is not {plain['ids']}")
         expect(["generate", "-m", MODEL, "--session", folder + "/s", "--activations", "f32", *how, "x"], 3,
                "other activations")
         expect(["generate", "-m", MODEL, "--session", folder + "/s", "--chat", "x"], 2, "--session")
