@@ -120,6 +120,12 @@ static void on_interrupt(int signal_number) {
     s_interrupt = 1;
 }
 
+/* What is said is kept in the session's file: where that has no room for one more, none is said. */
+static bool file_is_full(const decoding *d, const generate_options *o) {
+    return o->session &&
+           decoding_position(d) + d->pending >= omm_session_positions_max(d->l->session);
+}
+
 static omm_err decode(generation *g, decoding *d, const generate_options *o) {
     omm_detok detok = {.first = o->chat};
     const struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
@@ -130,6 +136,10 @@ static omm_err decode(generation *g, decoding *d, const generate_options *o) {
         uint32_t id = 0;
         if (s_interrupt) {
             g->stop = "interrupt";
+            break;
+        }
+        if (file_is_full(d, o)) {
+            g->stop = "context";
             break;
         }
         OMM_TRY(decoding_next(d, &id));
@@ -282,7 +292,7 @@ static omm_err run(const generate_options *o) {
 }
 
 int cmd_generate(int argc, char **argv) {
-    generate_options o = {.common = {.activations = "q8", .logit_rows = 1},
+    generate_options o = {.common = {.activations = "q8"},
                           .count_max = 128,
                           .temperature = 0.0f,
                           .top_p = 1.0f,
@@ -313,6 +323,7 @@ int cmd_generate(int argc, char **argv) {
                          1, 1);
     if (code >= 0) return code;
     o.prompt = args[0];
+    o.common.logit_rows = decoding_logit_rows(&o.decoding);
     omm_err err = run(&o);
     return err == OMM_OK ? CLI_EXIT_PASS : cli_fail(argv[0], err);
 }

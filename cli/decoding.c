@@ -3,6 +3,13 @@
 
 #include "omm/mem.h"
 
+uint64_t decoding_logit_rows(const decoding_options *o) {
+    uint64_t drafts = o->drafts ? o->drafts : omm_speculator_options_default().drafts_max;
+    if (!o->draft && !o->lookup) return 1;
+    if (drafts > OMM_SPECULATOR_DRAFTS_MAX) drafts = OMM_SPECULATOR_DRAFTS_MAX; /* refused later */
+    return 1 + (drafts + 1) + 1; /* the session's last, a batch's, the draft's */
+}
+
 static omm_err open_speculator(decoding *d, const loaded_options *common,
                                const decoding_options *o) {
     omm_speculator_options options = omm_speculator_options_default();

@@ -31,6 +31,8 @@ typedef struct decoding {
     loaded draft;
 } decoding;
 
+/* Rows of logits that it keeps; for the plan of memory. */
+uint64_t decoding_logit_rows(const decoding_options *options);
 /* Errors: USAGE, MISMATCH (a draft with another vocabulary), those of the loaders.  Release with
  * decoding_close, also after an error. */
 OMM_CHECKED omm_err decoding_open(decoding *d, loaded *l, const loaded_options *common,

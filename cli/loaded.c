@@ -12,6 +12,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define HASHED_BYTES ((size_t)1 << 20) /* of a file at once */
+
+/* A draft has a place for each of its host's positions, as far as it was trained for them. */
+static omm_err draft_positions(uint32_t *out, const omm_gguf *gguf, const loaded *host) {
+    omm_model model;
+    OMM_TRY(omm_model_outline(&model, gguf));
+    *out = host->memory.plan.session.positions_max;
+    if (*out > model.dims.context) *out = model.dims.context;
+    omm_model_fini(&model);
+    return OMM_OK;
+}
+
 /* What the model will take with all adapters, before any of it is loaded. */
 static omm_err plan_memory(loaded *l, const omm_gguf *gguf, const loaded_options *o,
                            bool with_tokenizer, const loaded *host) {
@@ -27,6 +39,7 @@ static omm_err plan_memory(loaded *l, const omm_gguf *gguf, const loaded_options
     if (host) plan.stream = OMM_PLAN_STREAM_NEVER; /* a draft that reads a file is no help */
     const cli_memory_limit limit = {o->max_memory_mb, host ? host->memory.plan.total : 0};
     plan.session.positions_max = o->positions;
+    if (host) OMM_TRY(draft_positions(&plan.session.positions_max, gguf, host));
     plan.session.activations = l->activations;
     OMM_TRY(omm_kv_type_parse(&plan.session.kv_type, o->kv ? o->kv : "f32"));
     uint32_t count = 0;
@@ -180,6 +193,16 @@ omm_err loaded_open_draft(loaded *draft, const loaded *host, const loaded_option
     return open_draft(draft, host, &own);
 }
 
+/* In pieces that are let go: the model is in memory beside them. */
+static void hash_data(omm_hasher *h, const omm_gguf *gguf, omm_bytes data) {
+    for (size_t at = 0; at < data.size; at += HASHED_BYTES) {
+        const size_t left = data.size - at;
+        omm_hasher_update(h,
+                          omm_bytes_of(data.data + at, left < HASHED_BYTES ? left : HASHED_BYTES));
+        omm_gguf_release_all(gguf);
+    }
+}
+
 static void hash_gguf(omm_hasher *h, const omm_gguf *gguf) {
     uint8_t bytes[8 * (3 + OMM_GGUF_DIMS_MAX)];
     for (size_t i = 0; i < gguf->kv_count; i++) {
@@ -198,7 +221,7 @@ static void hash_gguf(omm_hasher *h, const omm_gguf *gguf) {
         for (size_t d = 0; d < OMM_GGUF_DIMS_MAX; d++) omm_put_u64(bytes + 24 + 8 * d, t->dims[d]);
         omm_hasher_update(h, omm_bytes_of(bytes, sizeof bytes));
         omm_hasher_update(h, omm_bytes_str(t->name));
-        omm_hasher_update(h, t->data);
+        hash_data(h, gguf, t->data);
     }
 }
 

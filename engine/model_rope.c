@@ -32,11 +32,16 @@ static void yarn(double *frequency, const omm_model_dims *d) {
     }
 }
 
+bool omm_model_rope_far(const omm_model *model, uint32_t positions) {
+    return model->dims.rope_scaling == OMM_ROPE_SCALING_LONG &&
+           positions > model->dims.rope_context;
+}
+
 omm_err omm_model_rope(omm_rope *rope, const omm_model *model, uint32_t positions, bool local) {
     const omm_model_dims *d = &model->dims;
     const bool scaled = !local || d->rope_base_local == d->rope_base;
-    const bool far = d->rope_scaling == OMM_ROPE_SCALING_LONG && positions > d->rope_context;
-    const float *factors = far ? model->rope_factors_long : model->rope_factors;
+    const float *factors =
+        omm_model_rope_far(model, positions) ? model->rope_factors_long : model->rope_factors;
     double frequency[OMM_HEAD_DIM_MAX / 2], magnitude = d->rope_magnitude;
     omm_rope_frequencies(frequency, d->rotated, local ? d->rope_base_local : d->rope_base);
     for (uint32_t i = 0; scaled && i < d->rotated / 2; i++) {

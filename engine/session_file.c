@@ -11,6 +11,8 @@
 #define VERSION 2u
 #define HEADER_BYTES (8 + 8 * 4 + 2 * 32)
 #define DIGEST_BYTES 32u
+#define PASSED_BYTES ((size_t)1 << 20) /* of a mapped file that stay in memory at most */
+#define ROPE_FAR 0x100u /* beside the activations: keys are turned by longrope's long factors */
 
 typedef struct header {
     uint32_t version, kv_type, activations, layers, kv_heads, head_dim, position, note;
@@ -18,10 +20,12 @@ typedef struct header {
 } header;
 
 static header header_of(const omm_session *s, const omm_digest *model) {
-    const omm_model_dims *d = &s->group->graph.model->dims;
+    const omm_model *m = s->group->graph.model;
+    const omm_model_dims *d = &m->dims;
+    const uint32_t far = omm_model_rope_far(m, s->group->options.positions_max) ? ROPE_FAR : 0;
     return (header){.version = VERSION,
                     .kv_type = s->group->options.kv_type,
-                    .activations = s->group->options.activations,
+                    .activations = s->group->options.activations | far,
                     .layers = d->layers,
                     .kv_heads = d->kv_heads,
                     .head_dim = d->head_dim,
@@ -149,6 +153,32 @@ omm_err omm_session_save(const omm_session *s, const char *path, const omm_diges
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+/* A file in memory, or mapped: then what has been passed is let go, as the cache comes beside it. */
+typedef struct source {
+    const omm_map *map; /* NULL: in memory */
+    const char *name;
+    omm_bytes file;
+} source;
+
+/* From `*from` on `at` has been reached. */
+static void passed(const source *f, size_t *from, size_t at) {
+    if (!f->map || at - *from < PASSED_BYTES) return;
+    omm_map_release(f->map, f->map->view);
+    *from = at;
+}
+
+static omm_digest hash_of(const source *f, omm_bytes content) {
+    omm_hasher h;
+    size_t from = 0;
+    omm_hasher_init(&h);
+    for (size_t at = 0, n = 0; at < content.size; at += n) {
+        n = content.size - at < PASSED_BYTES ? content.size - at : PASSED_BYTES;
+        omm_hasher_update(&h, omm_bytes_of(content.data + at, n));
+        passed(f, &from, at + n);
+    }
+    return omm_hasher_final(&h);
+}
+
 static omm_err get_header(header *h, omm_reader *r, const char *path) {
     omm_bytes magic = omm_read_bytes(r, 8);
     if (r->failed || memcmp(magic.data, MAGIC, 8) != 0)
@@ -166,7 +196,9 @@ static omm_err get_header(header *h, omm_reader *r, const char *path) {
     return OMM_OK;
 }
 
-static omm_err same_identity(const header *got, const header *want, const char *path) {
+/* `original`: positions before longrope's scaling. */
+static omm_err same_identity(const header *got, const header *want, uint32_t original,
+                             const char *path) {
     if (!omm_digest_equal(&got->model, &want->model) || got->layers != want->layers ||
         got->kv_heads != want->kv_heads || got->head_dim != want->head_dim)
         return omm_raise(OMM_ERR_MISMATCH, "%s was saved with another model", path);
@@ -179,9 +211,15 @@ static omm_err same_identity(const header *got, const header *want, const char *
                              ? omm_kv_type_name((omm_kv_type)got->kv_type)
                              : "unknown",
                          omm_kv_type_name((omm_kv_type)want->kv_type));
-    if (got->activations != want->activations)
+    const omm_activations activations = (omm_activations)(want->activations & ~ROPE_FAR);
+    if ((got->activations & ~ROPE_FAR) != activations)
         return omm_raise(OMM_ERR_MISMATCH, "%s was computed with other activations than %s", path,
-                         omm_activations_name((omm_activations)want->activations));
+                         omm_activations_name(activations));
+    if (got->activations != want->activations)
+        return omm_raise(OMM_ERR_MISMATCH,
+                         "%s was computed with room for %s %u positions, where this model "
+                         "(longrope) turns its keys otherwise: give the same context",
+                         path, got->activations & ROPE_FAR ? "more than" : "at most", original);
     return OMM_OK;
 }
 
@@ -206,30 +244,34 @@ static size_t first_needed(const omm_session *s, uint32_t layer, uint32_t positi
 }
 
 /* Walk over all blocks; *bad: a mark that is not 0 or 1, or an absent block that is needed. */
-static void skip_blocks(omm_reader *r, bool *bad, const omm_session *s, uint32_t position) {
+static void skip_blocks(omm_reader *r, bool *bad, const omm_session *s, const source *f,
+                        uint32_t position) {
     const size_t bytes = omm_kv_pool_block_bytes(s->group->pool);
+    size_t from = r->at;
     for (uint32_t i = 0; i < s->group->graph.model->dims.layers; i++)
         for (size_t b = 0; b < blocks_of(position) && !r->failed; b++) {
             const uint32_t present = omm_read_u32(r);
             if (present > 1 || (!present && b >= first_needed(s, i, position))) *bad = true;
             if (present) omm_read_bytes(r, bytes);
+            passed(f, &from, r->at);
         }
 }
 
 /* Size, digest, ids: all that can be wrong before memory is taken. */
-static omm_err check_body(omm_bytes *note, const omm_session *s, omm_bytes file, const header *h,
-                          const char *path) {
+static omm_err check_body(omm_bytes *note, const omm_session *s, const source *f, const header *h) {
     const uint32_t vocab = s->group->graph.model->dims.vocab;
+    const char *path = f->name;
     bool bad = false;
-    omm_bytes content = omm_bytes_of(file.data, file.size - DIGEST_BYTES);
+    const omm_bytes content = omm_bytes_of(f->file.data, f->file.size - DIGEST_BYTES);
     omm_reader r = omm_reader_of(content);
     omm_read_bytes(&r, HEADER_BYTES);
     omm_bytes ids = omm_read_bytes(&r, (size_t)h->position * 4);
-    skip_blocks(&r, &bad, s, h->position);
+    skip_blocks(&r, &bad, s, f, h->position);
     *note = omm_read_bytes(&r, h->note);
     if (r.failed || r.at != r.in.size)
         return omm_raise(OMM_ERR_SIZE, "%s has not the size that its header says", path);
-    if (!omm_hash_sealed(&content, file))
+    const omm_digest digest = hash_of(f, content);
+    if (memcmp(digest.b, content.data + content.size, DIGEST_BYTES) != 0)
         return omm_raise(OMM_ERR_DIGEST, "%s is damaged: its digest does not match", path);
     if (bad) return omm_raise(OMM_ERR_FORMAT, "%s lacks a part of the cache", path);
     for (uint32_t i = 0; i < h->position; i++)
@@ -238,7 +280,8 @@ static omm_err check_body(omm_bytes *note, const omm_session *s, omm_bytes file,
     return OMM_OK;
 }
 
-static void take_blocks(omm_session *s, omm_reader *r, size_t bytes) {
+static void take_blocks(omm_session *s, const source *f, omm_reader *r, size_t bytes) {
+    size_t from = r->at;
     for (uint32_t i = 0; i < s->group->graph.model->dims.layers; i++)
         for (size_t b = 0; b < blocks_of(s->position); b++) {
             if (omm_read_u32(r)) {
@@ -247,10 +290,11 @@ static void take_blocks(omm_session *s, omm_reader *r, size_t bytes) {
                 omm_kv_pool_give(s->group->pool, s->kv[i].blocks[b]);
                 s->kv[i].blocks[b] = NULL;
             }
+            passed(f, &from, r->at);
         }
 }
 
-static omm_err take(omm_session *s, omm_reader *r, uint32_t position) {
+static omm_err take(omm_session *s, const source *f, omm_reader *r, uint32_t position) {
     omm_session_truncate(s, 0);
     if (position == 0) return OMM_OK;
     omm_err err = session_reserve(s, position, false);
@@ -259,31 +303,37 @@ static omm_err take(omm_session *s, omm_reader *r, uint32_t position) {
     OMM_TRY(err);
     for (uint32_t i = 0; i < position; i++) s->ids[i] = omm_read_u32(r);
     s->position = position;
-    take_blocks(s, r, omm_kv_pool_block_bytes(s->group->pool));
+    take_blocks(s, f, r, omm_kv_pool_block_bytes(s->group->pool));
     return OMM_OK;
 }
 
-omm_err omm_session_load_bytes(omm_session *s, omm_bytes file, const char *path,
-                               const omm_digest *model, omm_buf *note) {
+static omm_err load(omm_session *s, const source *f, const omm_digest *model, omm_buf *note) {
     header h = {0};
     omm_bytes text = {0};
+    const char *path = f->name;
     const header want = header_of(s, model);
-    omm_reader r = omm_reader_of(file);
+    omm_reader r = omm_reader_of(f->file);
     OMM_TRY(get_header(&h, &r, path));
-    OMM_TRY(same_identity(&h, &want, path));
-    if (file.size < HEADER_BYTES + DIGEST_BYTES)
+    OMM_TRY(same_identity(&h, &want, s->group->graph.model->dims.rope_context, path));
+    if (f->file.size < HEADER_BYTES + DIGEST_BYTES)
         return omm_raise(OMM_ERR_SIZE, "%s ends before its digest", path);
     OMM_TRY(check_limits(s, &h, path, note != NULL));
-    OMM_TRY(check_body(&text, s, file, &h, path));
+    OMM_TRY(check_body(&text, s, f, &h));
     if (note) OMM_TRY(omm_buf_reserve(note, text.size));
-    OMM_TRY(take(s, &r, h.position));
+    OMM_TRY(take(s, f, &r, h.position));
     return note ? omm_buf_append(note, text.data, text.size) : OMM_OK; /* there is room */
+}
+
+omm_err omm_session_load_bytes(omm_session *s, omm_bytes file, const char *name,
+                               const omm_digest *model, omm_buf *note) {
+    return load(s, &(source){.name = name, .file = file}, model, note);
 }
 
 omm_err omm_session_load(omm_session *s, const char *path, const omm_digest *model, omm_buf *note) {
     omm_map map;
     OMM_TRY(omm_map_open(&map, path));
-    omm_err err = omm_session_load_bytes(s, map.view, path, model, note);
+    const source f = {.map = &map, .name = path, .file = map.view};
+    omm_err err = load(s, &f, model, note);
     omm_map_close(&map);
     return err;
 }

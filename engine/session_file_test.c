@@ -202,6 +202,44 @@ static void test_windows(void) {
     close_rig(&r);
 }
 
+/* With longrope the keys are turned by other factors where the session has room for more positions than
+ * the original context: what one has computed is not the beginning of the other. */
+static void test_longrope(void) {
+    enum { ORIGINAL = 100 };
+    static const uint32_t rooms[] = {ORIGINAL - 20, ORIGINAL, ORIGINAL + 1, 380};
+    omm_model model;
+    omm_buf file;
+    omm_buf_init(&file, 1 << 24);
+    tiny_arch_load(&model, &(tiny_arch){.name = "phi3",
+                                        .scaling = "longrope",
+                                        .original = ORIGINAL,
+                                        .long_factors = true});
+    for (int i = 0; i < 4; i++) {
+        omm_session *from = NULL;
+        omm_session_options o = {.positions_max = rooms[i], .batch_max = 64};
+        CHECK_OK(omm_session_open(&from, &s_compute, &model, NULL, &o));
+        CHECK_OK(omm_session_append(from, s_ids, LENGTH, NULL, false));
+        save(&file, from, (omm_bytes){0});
+        omm_session_close(from);
+        for (int j = 0; j < 4; j++) {
+            omm_session *to = NULL;
+            o.positions_max = rooms[j];
+            CHECK_OK(omm_session_open(&to, &s_compute, &model, NULL, &o));
+            const bool same = (rooms[i] > ORIGINAL) == (rooms[j] > ORIGINAL);
+            CHECK_ERR(omm_session_load_bytes(to, omm_buf_view(&file), "it", &s_digest, NULL),
+                      same ? OMM_OK : OMM_ERR_MISMATCH);
+            CHECK_EQ(omm_session_position(to), same ? LENGTH : 0);
+            if (!same)
+                CHECK(strstr(omm_err_sentence(), rooms[i] > ORIGINAL
+                                                     ? "room for more than 100 positions"
+                                                     : "room for at most 100 positions"));
+            omm_session_close(to);
+        }
+    }
+    omm_model_fini(&model);
+    omm_buf_fini(&file);
+}
+
 /* What a session held before, or held behind the place it was cut at, is not in the file. */
 static void test_nothing_else(omm_kv_type type) {
     omm_model model;
@@ -244,6 +282,7 @@ int main(void) {
     test_notes(&r);
     close_rig(&r);
     test_windows();
+    test_longrope();
     for (int t = 0; t < OMM_KV_TYPE_COUNT; t++) test_nothing_else((omm_kv_type)t);
     omm_compute_fini(&s_compute);
     CHECK_OK(omm_file_remove(s_path));

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #define DRAFTS_DEFAULT 4u
-#define DRAFTS_MAX 64u
 #define MATCH_DEFAULT 4u
 #define MATCH_MIN 2u
 
@@ -16,13 +15,13 @@ struct omm_speculator {
     omm_speculator_options options;
     omm_sampler sampler;
     uint32_t vocab;
-    uint32_t *ids;               /* [positions_max + 1]: all given out or before start */
-    size_t count;                /* of ids; the last is not in the session */
-    bool pending;                /* an id was given out since start */
-    uint32_t drafts[DRAFTS_MAX]; /* in the session, after the ids */
-    size_t draft_count, taken;   /* row `taken` of logits decides the next id */
-    float *logits;               /* [drafts_max + 1][vocab] */
-    float *draft_logits;         /* [vocab] */
+    uint32_t *ids; /* [positions_max + 1]: all given out or before start */
+    size_t count;  /* of ids; the last is not in the session */
+    bool pending;  /* an id was given out since start */
+    uint32_t drafts[OMM_SPECULATOR_DRAFTS_MAX]; /* in the session, after the ids */
+    size_t draft_count, taken;                  /* row `taken` of logits decides the next id */
+    float *logits;                              /* [drafts_max + 1][vocab] */
+    float *draft_logits;                        /* [vocab] */
     omm_speculator_stats stats;
 };
 
@@ -31,9 +30,9 @@ omm_speculator_options omm_speculator_options_default(void) {
 }
 
 static omm_err check(const omm_session *session, const omm_speculator_options *o) {
-    if (o->drafts_max < 1 || o->drafts_max > DRAFTS_MAX)
+    if (o->drafts_max < 1 || o->drafts_max > OMM_SPECULATOR_DRAFTS_MAX)
         return omm_raise(OMM_ERR_CONFIG, "%u drafts at once: must be 1 to %u", o->drafts_max,
-                         DRAFTS_MAX);
+                         OMM_SPECULATOR_DRAFTS_MAX);
     if (!o->draft && o->match_max < MATCH_MIN)
         return omm_raise(OMM_ERR_CONFIG, "look-up by %u ids: must be at least %u", o->match_max,
                          MATCH_MIN);
@@ -135,7 +134,7 @@ static omm_err draft(omm_speculator *s, size_t most) {
 
 /* Append the last id with proposals after it, and have the logits of each. */
 static omm_err advance(omm_speculator *s) {
-    uint32_t batch[DRAFTS_MAX + 1];
+    uint32_t batch[OMM_SPECULATOR_DRAFTS_MAX + 1];
     const size_t position = s->count - 1;
     size_t room = omm_session_positions_max(s->session) - s->count;
     if (room > s->options.drafts_max) room = s->options.drafts_max;

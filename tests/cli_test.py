@@ -384,17 +384,31 @@ for how in [[], ["--temp", "0.9", "--seed", "7"], ["--kv", "q8_0", "--top-k", "2
         # The end leaves at most one batch of proposals undecided.
         if "--draft" in proposer and ahead["drafts"]["accepted"] + 6 < ahead["drafts"]["proposed"]:
             failures.append(f"a model is no draft of itself: {ahead['drafts']}")
+        # Logits of all proposals are in the plan.
+        rows = (ahead["memory"]["work_bytes"] - plain["memory"]["work_bytes"]) / (2048 * 4)
+        if rows != (4 if "--lookup" in proposer else 6) + 2:
+            failures.append(f"generate {proposer}: memory for {rows} more rows of logits is planned")
     with tempfile.TemporaryDirectory() as folder:
         parts = [run("generate", "-m", MODEL, "-n", 20, "--json", "--session", folder + "/s", *how, text)
                  for text in [STORY, ""]]
         ids = [i for part in parts for i in json.loads(part.stdout)["ids"]]
         if ids != plain["ids"][:40]:
             failures.append(f"generate --session {how}: {ids} is not {plain['ids']}")
+        # One that ended with the context goes on with a longer one: what was said is in the file, nothing is said twice.
+        full = pathlib.Path(folder) / "full"
+        for proposer in [], ["--lookup"]:
+            full.unlink(missing_ok=True)
+            parts = [json.loads(run("generate", "-m", MODEL, "-c", context, "-n", count, "--json", "--session", full, *how, *proposer, text).stdout)
+                     for context, count, text in ((30, 40, STORY), (30, 40, ""), (512, 5, ""))]
+            ids = [i for part in parts for i in part["ids"]]
+            if ids != plain["ids"][:len(ids)] or [p["stop"] for p in parts] != ["context", "context", "length"] or parts[1]["ids"]:
+                failures.append(f"generate --session {how} {proposer}, the context is full: {parts} is not {plain['ids']}")
         expect(["generate", "-m", MODEL, "--session", folder + "/s", "--activations", "f32", *how, "x"], 3,
                "other activations")
         expect(["generate", "-m", MODEL, "--session", folder + "/s", "--chat", "x"], 2, "--session")
 expect(["generate", "-m", MODEL, "--lookup", "--draft", MODEL, "x"], 2, "one of them")
 expect(["generate", "-m", MODEL, "--drafts", "3", "x"], 2, "together with")
+expect(["generate", "-m", MODEL, "--draft", MODEL, "-c", 96, "-n", 1, "x"], 0, r"memory of the draft: .*\(96 positions, f32\)")
 expect(["generate", "-m", MODEL, "--lookup", "--drafts", "65", "x"], 2, "1 to 64")
 expect(["generate", "-m", MODEL, "--kv", "q8", "x"], 2, "f32, f16 or q8_0")
 expect(["generate", "-m", MODEL] + ["--lora=a"] * 9 + ["x"], 2, "at most 8")
@@ -527,6 +541,12 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
         if not all(0 < s["min"] <= s["median"] <= s["max"] for s in speeds) or not all(s > 0 for s in shares) or \
                 peaks["read_sustained_bytes_per_second"] > peaks["read_bytes_per_second"] * 1.000001:
             failures.append(f"bench --json: {one}")
+        # Each share is what the speed makes of the model, by the peak of the same run.
+        prefill, decode = (s["median"] * n for s, n in zip(speeds, (2 * report["parameters"], report["bytes_per_token"])))
+        made = [prefill / peaks["fma_flops"], prefill / peaks["dot_ops"], decode / peaks["read_bytes_per_second"],
+                decode / peaks["read_sustained_bytes_per_second"]]
+        if any(abs(share / want - 1) > 1e-9 for share, want in zip(shares, made)):
+            failures.append(f"bench --json: shares {shares}, not {made}: {one}")
         if not all(0 <= one["decode"][w] <= 1 for w in ("waiting_share", "alone_share")):
             failures.append(f"bench --json: {one}")
         parts = one["decode"]["parts"]
@@ -706,7 +726,10 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     other.chmod(0o755)
     script = [SOURCE / "tests/bench/compare.sh", "--meshmind", MESHMIND, "-m", synth[0], "-p", "8", "-n", "4", "-r", "2"]
     done = subprocess.run([*map(str, script), "--other", str(other)], capture_output=True, text=True, timeout=600)
-    if done.returncode != 0 or len(re.findall(r"(prefill|decode) .* ratio [0-9.]+", done.stdout)) != 6:
+    pairs = re.findall(r"(prefill|decode) +([0-9.]+) +([0-9.]+) .* ratio ([0-9.]+)", done.stdout)
+    right = all(float(b) == (10 if what == "prefill" else 5) and abs(float(a) / float(b) - float(ratio)) < 0.02
+                for what, a, b, ratio in pairs)
+    if done.returncode != 0 or len(pairs) != 6 or not right:
         failures.append(f"compare.sh: exit {done.returncode}: {done.stdout[:400]}{done.stderr[:300]}")
     done = subprocess.run([*map(str, script), "--other", "/nowhere"], capture_output=True, text=True, timeout=600)
     if done.returncode != 2 or "/nowhere" not in done.stderr:

@@ -107,6 +107,42 @@ def test_commands(planned, least):
     check(chats[0] == chats[1], "chat:", chats)
 
 
+def test_together():
+    """Windows that have passed the beginning, two adapters, a small cache, proposals, a text in three runs, some of them
+    streamed: the ids of one plain run."""
+    base, data, session = folder / "windows.gguf", folder / "data.jsonl", folder / "session"
+    lines = (SOURCE / "scenarios" / "base" / "train.jsonl").read_text().splitlines(True)
+    data.write_text("".join(lines[:8]))
+    run("synth", "tiny-gemma3", base, "--layers", 7)
+    adapters = []
+    for rank, scale in ((3, 1), (5, 0.5)):
+        run("train", "-m", base, "--data", data, "--out", folder / f"{rank}.gguf", "--steps", 3, "--batch", 128, "--lr", 0.05,
+            "--rank", rank, "--seed", rank)
+        adapters += ["--lora", f"{folder / str(rank)}.gguf={scale}"]
+    prompt = "a crow said that it was old " * 23
+    different = set()
+    for kv, more in (("q8_0", []), ("f16", ["--top-k", 9]), ("q8_0", ["--activations", "f32"])):
+        command = ["generate", "-m", base, *adapters, "--kv", kv, *more, "--temp", 4, "--seed", 8, "--json"]
+        whole = json.loads(run(*command, "-t", 1, "-n", 45, prompt).stdout)
+        check(whole["prompt_tokens"] > 64 + 256 + 64, whole)
+        different |= set(whole["ids"])
+        # Near the least with all layers in memory, where the cache need not be smaller.
+        limit = -(-whole["memory"]["planned_bytes"] // 1000000) - 1
+        for ahead in ([], ["--lookup"], ["--draft", base, "--drafts", 7]):
+            session.unlink(missing_ok=True)
+            ids = []
+            for count, text, how in ((20, prompt, ["--stream"]), (1, "", []), (24, "", ["--stream", "--max-memory-mb", limit])):
+                if "--draft" in ahead and "--max-memory-mb" in how:
+                    how = ["--stream"]  # there is no room for two
+                part = json.loads(run(*command, "-t", 2, "-n", count, "--session", session, *ahead, *how, text).stdout)
+                ids += part["ids"]
+                check((part["memory"]["layers_in_memory"] < 7) == ("--stream" in how) and part["memory"]["kv"] == kv, ahead, how, part["memory"])
+                if part["stop"] == "end":
+                    break
+            check(ids == whole["ids"], kv, more, ahead, ids, whole["ids"])
+    check(len(different) > 30, "the texts are monotonous:", different)
+
+
 def test_bench():
     command = ["bench", "-m", model, "-p", 20, "-n", 3, "-t", "1,2", "-r", 1, "--peak-seconds", 0]
     machine(1 << 35)
@@ -157,6 +193,8 @@ with tempfile.TemporaryDirectory(prefix="omm-streaming-") as name:
         check(streamed[0]["peak_bytes"] < asked["peak_bytes"] - (planned - least) // 2, asked, streamed[0])
     test_logits(planned, least, whole)
     test_commands(planned, least)
+    machine(1 << 35)
+    test_together()
     test_bench()
 for failure in failures:
     print(failure)

@@ -136,5 +136,7 @@ void omm_model_fini(omm_model *model);
  * Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err omm_model_rope(omm_rope *rope, const omm_model *model, uint32_t positions,
                                    bool local);
+/* Does a table of so many positions turn by longrope's long factors? */
+bool omm_model_rope_far(const omm_model *model, uint32_t positions);
 
 #endif

@@ -1,7 +1,8 @@
 /* session_file.h - a session's tokens and cache in a file, to go on from later.
  *
- *   "OMMSESS1" | u32 version = 2 | u32 cache type | u32 activations | u32 layers | u32 kv_heads
- *   | u32 head_dim | u32 position | u32 note bytes | model digest [32] | adapters' digest [32]
+ *   "OMMSESS1" | u32 version = 2 | u32 cache type | u32 activations (+ 256: keys are turned by
+ *   longrope's long factors) | u32 layers | u32 kv_heads | u32 head_dim | u32 position
+ *   | u32 note bytes | model digest [32] | adapters' digest [32]
  *   | u32 ids[position] | blocks: for each layer, for each 64 positions: u32 present (0 or 1), block bytes
  *   | note | BLAKE2b-256 of all before
  *   Little-endian; blocks as in kv.h, positions beyond `position` zero.  Only blocks that a window has
@@ -9,8 +10,9 @@
  *   is not in its tokens.
  *
  * Loading checks the size that the header implies, then the digest over all, and only then takes
- * memory; a file of another model, other adapters, cache type or activations is refused.  What was
- * computed on one instruction set continues on any other to the same bytes.
+ * memory; a file of another model, other adapters, cache type or activations is refused, and with
+ * longrope one of a session on the other side of the original context.  What was computed on one
+ * instruction set continues on any other to the same bytes.
  *
  * Depends on: session, hash, file.  Threads: those of the session.
  */
@@ -30,8 +32,8 @@ OMM_CHECKED omm_err omm_session_save(const omm_session *session, const char *pat
  * (the group's cache is full) the session is empty.
  * note: the file's is appended to it; NULL: the file must have none.
  * Errors: NOT_FOUND, IO, FORMAT, VERSION, SIZE, DIGEST (damaged), MISMATCH (another model, adapters,
- * cache type, activations; a note, or none, where the other was expected), TOO_BIG (more positions than
- * the session can hold), NOMEM. */
+ * cache type, activations, factors of longrope; a note, or none, where the other was expected),
+ * TOO_BIG (more positions than the session can hold), NOMEM. */
 OMM_CHECKED omm_err omm_session_load(omm_session *session, const char *path,
                                      const omm_digest *model, omm_buf *note);
 /* The same from memory; `name` is for messages. */

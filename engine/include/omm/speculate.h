@@ -17,11 +17,13 @@
 
 #include "omm/session.h"
 
+#define OMM_SPECULATOR_DRAFTS_MAX 64u
+
 typedef struct omm_speculator omm_speculator;
 
 typedef struct omm_speculator_options {
     omm_session *draft;  /* NULL: look-up */
-    uint32_t drafts_max; /* proposals at once, 1 to 64; default 4 */
+    uint32_t drafts_max; /* proposals at once, 1 to OMM_SPECULATOR_DRAFTS_MAX; default 4 */
     uint32_t match_max;  /* look-up: ids that must agree, tried from this many to 2; default 4 */
 } omm_speculator_options;
 
