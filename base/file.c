@@ -22,8 +22,9 @@ static omm_err raise_errno(const char *what, const char *path) {
 
 /* --- reading --- */
 
-static omm_err open_for_reading(int *fd, struct stat *st, const char *path) {
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+/* With O_NONBLOCK a named pipe opens without waiting for a writer; files do not know the difference. */
+static omm_err open_for_reading(int *fd, struct stat *st, const char *path, int flags) {
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | flags);
     if (*fd < 0) return raise_errno("open", path);
     if (fstat(*fd, st) != 0) {
         omm_err err = raise_errno("stat", path);
@@ -71,7 +72,7 @@ static omm_err read_to_end(omm_buf *out, int fd, const char *path) {
 omm_err omm_file_read(omm_buf *out, const char *path) {
     int fd;
     struct stat st;
-    OMM_TRY(open_for_reading(&fd, &st, path));
+    OMM_TRY(open_for_reading(&fd, &st, path, 0));
     size_t size_before = out->size;
     omm_err err = OMM_OK;
     if (S_ISREG(st.st_mode) && st.st_size > 0) {
@@ -324,7 +325,7 @@ omm_err omm_map_open(omm_map *map, const char *path) {
     int fd;
     struct stat st;
     *map = (omm_map){{NULL, 0}};
-    OMM_TRY(open_for_reading(&fd, &st, path));
+    OMM_TRY(open_for_reading(&fd, &st, path, O_NONBLOCK));
     omm_err err = OMM_OK;
     if (!S_ISREG(st.st_mode)) {
         err = omm_raise(OMM_ERR_IO, "%s is not a regular file", path);

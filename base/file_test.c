@@ -476,6 +476,8 @@ static void maps_show_files(void) {
     CHECK_ERR(omm_map_open(&map, at("none")), OMM_ERR_NOT_FOUND);
     CHECK_ERR(omm_map_open(&map, s_root), OMM_ERR_IO);
     CHECK_ERR(omm_map_open(&map, "/dev/zero"), OMM_ERR_IO);
+    CHECK_EQ(mkfifo(at("pipe"), 0600), 0);
+    CHECK_ERR(omm_map_open(&map, at("pipe")), OMM_ERR_IO); /* at once: nobody writes */
     CHECK_EQ(map.view.size, 0);
 }
 

@@ -120,8 +120,10 @@ static omm_err put_block(rows_block *b, const rows_layout *layout, const float *
     }
     b->d = omm_f32_to_f16(d);
     b->dmin = omm_f32_to_f16(least);
-    if ((b->d & 0x7c00u) == 0x7c00u || (b->dmin & 0x7c00u) == 0x7c00u)
+    if ((b->d & 0x7c00u) == 0x7c00u)
         return omm_raise(OMM_ERR_NUMERIC, "the scale %g does not fit into f16", (double)d);
+    if ((b->dmin & 0x7c00u) == 0x7c00u)
+        return omm_raise(OMM_ERR_NUMERIC, "the minimum %g does not fit into f16", (double)least);
     return OMM_OK;
 }
 

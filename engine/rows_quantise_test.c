@@ -168,6 +168,14 @@ static void refused(omm_ggml_type type, size_t at, float v) {
     CHECK_OK(omm_rows_quantise(s_row, type, s_x, 1024));
 }
 
+/* Equal values need no scale, but a minimum. */
+static void minimum_is_named(omm_ggml_type type) {
+    for (size_t i = 0; i < 64; i++) s_y[i] = i < 32 ? s_x[i] : 70000.0f;
+    CHECK_ERR(omm_rows_quantise(s_row, type, s_y, 64), OMM_ERR_NUMERIC);
+    CHECK(strstr(omm_err_sentence(), "columns 32 to 63 in ") != NULL);
+    CHECK(strstr(omm_err_sentence(), "the minimum 70000 does not fit into f16") != NULL);
+}
+
 static void refusals(void) {
     size_t count = 0;
     const omm_ggml_info *all = omm_ggml_all(&count);
@@ -180,6 +188,8 @@ static void refusals(void) {
     refused(OMM_GGML_F16, 3, 65520.0f);
     refused(OMM_GGML_Q6_K, 3, -65520.0f);
     refused(OMM_GGML_Q8_0, 3, 8.4e6f);
+    minimum_is_named(OMM_GGML_Q4_1);
+    minimum_is_named(OMM_GGML_Q5_1);
 }
 
 /* Sizes from the least float to the largest that is allowed: finite values, no more error than the
