@@ -650,13 +650,18 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     for one in report["train"]:
         parts, speed = one["seconds_by_part"], one["tokens_per_second"]
         mean = sum(parts.values())
-        if not 0 < speed["min"] <= speed["median"] <= speed["max"] or one["share_of_fma"] <= 0:
+        if not 0 < speed["min"] <= speed["median"] <= speed["max"]:
             failures.append(f"bench --train: {one}")
+        flops = speed["median"] * report["flop_per_token"]
+        if abs(one["flops"] / flops - 1) > 1e-9 or abs(one["share_of_fma"] * one["fma_flops"] / flops - 1) > 1e-9:
+            failures.append(f"bench --train: {flops} FLOP/s: {one}")
         if not 24 / speed["max"] <= mean * 1.0001 or not mean * 0.9999 <= 24 / speed["min"] or min(parts.values()) < 0:
             failures.append(f"bench --train: parts take {mean} s: {one}")
         if any(parts[p] == 0 for p in parts if p != "other") or parts["other"] > mean / 2:
             failures.append(f"bench --train: {parts}")
     expect([*train, "-r", "1", "--peak-seconds", "0"], 0, r"(?s)0 of 2 layers.*step.*tokens/s.*time: forward", "stdout")
+    ratios = r"(?s)peak in this run: fma \d+ GFLOP/s.*GFLOP/s: \d\.\d\d of the fma peak.*\(\d\.\d\d, \d\.\d\d of the peak\)"
+    expect([*train, "-r", "1", "-t", "1", "--peak-seconds", "0.01"], 0, ratios, "stdout")
     expect([*train, "--seq", "5000"], 2, "--seq 5000: accepted are 8 to 4096")
     expect([*train, "--rank", "0"], 2, "--rank 0: accepted are 1 to 256")
     expect([*train, "-t", "auto"], 2, "give numbers")

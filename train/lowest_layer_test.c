@@ -1,6 +1,7 @@
 /* Backward goes where an adapter needs it and no further: below the lowest adapted product no weight is
  * read again, no attention and no layer is computed again, and nothing sums the gradient of a weight that
- * is frozen.  Counted where the trainer calls what does the work; the linker puts __wrap_ there. */
+ * is frozen.  An adapter's product is done with its weight's.  Counted where the trainer calls what does
+ * the work; the linker puts __wrap_ there. */
 #include "graph.h"
 #include "test_model.h"
 
@@ -16,15 +17,20 @@ enum { LAYERS = 2, RANK = 3 };
 static struct counts {
     const omm_model *model;
     unsigned weights[LAYERS][OMM_LORA_TARGET_COUNT], output;
+    unsigned paired[LAYERS][OMM_LORA_TARGET_COUNT]; /* of them, with the adapter's product */
+    uint32_t adapted[LAYERS];                       /* bits of targets */
     unsigned attention[LAYERS], again[LAYERS], sums;
 } s_counts;
 
-static void count_weight(const omm_matrix *w) {
+static void count_weight(const omm_matrix *w, bool paired) {
     const omm_model *m = s_counts.model;
     if (w == m->output) s_counts.output++;
     for (size_t i = 0; i < LAYERS; i++)
         for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
-            if (w == &m->layers[i].weights[t]) s_counts.weights[i][t]++;
+            if (w == &m->layers[i].weights[t]) {
+                s_counts.weights[i][t]++;
+                s_counts.paired[i][t] += paired;
+            }
 }
 
 /* ---- in the place of what they are called by ------------------------------------------------- */
@@ -49,14 +55,14 @@ void __wrap_graph_forward_layer(graph *g, size_t layer, float *x_next);
 
 void __wrap_omm_linear_backward(const omm_compute *c, float *dx, const float *dy,
                                 const omm_matrix *w, size_t m, bool accumulate) {
-    count_weight(w);
+    count_weight(w, false);
     __real_omm_linear_backward(c, dx, dy, w, m, accumulate);
 }
 
 void __wrap_omm_linear_backward_pair(const omm_compute *c, float *dx, const float *dy,
                                      const omm_matrix *w, size_t m, bool accumulate,
                                      const omm_linear_pair *pair) {
-    count_weight(w);
+    count_weight(w, true);
     __real_omm_linear_backward_pair(c, dx, dy, w, m, accumulate, pair);
 }
 
@@ -111,6 +117,9 @@ static void train_one_step(test_rig *r, const char *targets, float dropout, uint
     options.checkpoint_layers = again;
     CHECK_OK(omm_trainer_open(&t, &options));
     s_counts = (struct counts){.model = &r->model};
+    const omm_lora *adapter = omm_trainer_adapter(t);
+    for (size_t i = 0; i < adapter->tensor_count; i++)
+        s_counts.adapted[adapter->tensors[i].layer] |= 1U << adapter->tensors[i].target;
     CHECK_OK(omm_trainer_step(t, NULL));
     omm_trainer_close(t);
 }
@@ -122,12 +131,14 @@ static void check(test_rig *r, const wanted *w, float dropout, uint32_t again) {
     for (size_t i = 0; i < LAYERS; i++) {
         CHECK_EQ(s_counts.attention[i], w->attention[i]);
         CHECK_EQ(s_counts.again[i], i < again && i >= w->first);
+        const uint32_t paired = dropout > 0 ? 0 : w->read[i] & s_counts.adapted[i];
         for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) {
             const bool is_read = s_counts.weights[i][t] == 1;
             if (s_counts.weights[i][t] != (w->read[i] >> t & 1))
                 fprintf(stderr, "targets %s: backward through layer %zu's %s: %s\n", w->targets, i,
                         omm_lora_target_tensor(t), is_read ? "not needed" : "missing, or twice");
             CHECK_EQ(s_counts.weights[i][t], w->read[i] >> t & 1);
+            CHECK_EQ(s_counts.paired[i][t], paired >> t & 1);
         }
     }
 }
