@@ -71,7 +71,7 @@ static omm_err plan_memory(bench_result *r, const bench *b) {
         if (b->o->threads[i] > o.threads) o.threads = b->o->threads[i];
     if (b->o->thread_counts == 0) o.threads = omm_threads_default();
     o.positions_min = o.session.positions_max;
-    const cli_memory_limit limit = {b->o->max_memory_mb, 0};
+    const cli_memory_limit limit = {.megabytes = b->o->max_memory_mb};
     return cli_memory_plan(&r->memory, &b->gguf, NULL, 0, &o, limit);
 }
 

@@ -323,6 +323,7 @@ int cmd_generate(int argc, char **argv) {
                          1, 1);
     if (code >= 0) return code;
     o.prompt = args[0];
+    o.common.draft = o.decoding.draft;
     o.common.logit_rows = decoding_logit_rows(&o.decoding);
     omm_err err = run(&o);
     return err == OMM_OK ? CLI_EXIT_PASS : cli_fail(argv[0], err);

@@ -14,14 +14,37 @@
 
 #define HASHED_BYTES ((size_t)1 << 20) /* of a file at once */
 
-/* A draft has a place for each of its host's positions, as far as it was trained for them. */
-static omm_err draft_positions(uint32_t *out, const omm_gguf *gguf, const loaded *host) {
+/* As many as `most`, as far as the model was trained for them. */
+static omm_err positions_within(uint32_t *out, const omm_gguf *gguf, uint32_t most) {
     omm_model model;
     OMM_TRY(omm_model_outline(&model, gguf));
-    *out = host->memory.plan.session.positions_max;
-    if (*out > model.dims.context) *out = model.dims.context;
+    *out = most < model.dims.context ? most : model.dims.context;
     omm_model_fini(&model);
     return OMM_OK;
+}
+
+/* What a draft will take at the least: its file's model with the smallest cache. */
+static omm_err draft_least(uint64_t *out, const loaded *l, const char *draft) {
+    omm_gguf gguf;
+    omm_plan plan;
+    omm_plan_options o = {
+        .session = omm_session_options_default(), .tokenizer = true, .lodger = true};
+    o.session.activations = l->activations;
+    o.session.kv_type = OMM_KV_Q8_0;
+    OMM_TRY(omm_gguf_open(&gguf, draft));
+    omm_err err = positions_within(&o.session.positions_max, &gguf, OMM_PLAN_POSITIONS_MIN);
+    if (err == OMM_OK) err = omm_plan_make(&plan, &gguf, NULL, 0, &o);
+    if (err == OMM_OK) *out = plan.total;
+    omm_gguf_close(&gguf);
+    return err;
+}
+
+/* A draft comes after its host, which leaves room for it. */
+static omm_err limit_of(cli_memory_limit *out, const loaded *l, const loaded_options *o,
+                        const loaded *host) {
+    *out = (cli_memory_limit){.megabytes = o->max_memory_mb, .by = host ? "a model" : "a draft"};
+    if (host) out->taken = host->memory.plan.total;
+    return o->draft && o->max_memory_mb ? draft_least(&out->taken, l, o->draft) : OMM_OK;
 }
 
 /* What the model will take with all adapters, before any of it is loaded. */
@@ -37,9 +60,12 @@ static omm_err plan_memory(loaded *l, const omm_gguf *gguf, const loaded_options
                              .tokenizer = with_tokenizer,
                              .lodger = host != NULL};
     if (host) plan.stream = OMM_PLAN_STREAM_NEVER; /* a draft that reads a file is no help */
-    const cli_memory_limit limit = {o->max_memory_mb, host ? host->memory.plan.total : 0};
+    cli_memory_limit limit;
+    OMM_TRY(limit_of(&limit, l, o, host));
     plan.session.positions_max = o->positions;
-    if (host) OMM_TRY(draft_positions(&plan.session.positions_max, gguf, host));
+    if (host)
+        OMM_TRY(positions_within(&plan.session.positions_max, gguf,
+                                 host->memory.plan.session.positions_max));
     plan.session.activations = l->activations;
     OMM_TRY(omm_kv_type_parse(&plan.session.kv_type, o->kv ? o->kv : "f32"));
     uint32_t count = 0;

@@ -23,6 +23,8 @@ typedef struct loaded_options {
     /* What the command itself needs, not options of the user: */
     uint32_t positions_min; /* --max-memory-mb keeps so many; 0: OMM_PLAN_POSITIONS_MIN */
     uint64_t logit_rows;    /* that it keeps */
+    const char
+        *draft; /* a model that will be opened beside it: --max-memory-mb leaves room; or NULL */
 } loaded_options;
 
 /* Rows of an option table for them; put LOADED_OPTIONS(o) first in the table. */

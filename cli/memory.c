@@ -59,7 +59,7 @@ static omm_err explain(omm_err err, cli_memory_limit limit) {
     char why[512], taken[32], beside[64] = "";
     omm_plan_bytes_text(taken, limit.taken);
     snprintf(why, sizeof why, "%s", omm_err_sentence());
-    if (limit.taken > 0) snprintf(beside, sizeof beside, " (beside a model of %s)", taken);
+    if (limit.taken > 0) snprintf(beside, sizeof beside, " (beside %s of %s)", limit.by, taken);
     return omm_raise(err, "--max-memory-mb %u%s: %s", limit.megabytes, beside, why);
 }
 

@@ -29,7 +29,8 @@ typedef struct cli_memory {
 
 typedef struct cli_memory_limit {
     uint32_t megabytes; /* 0: none */
-    uint64_t taken;     /* bytes of it that another model of this process has */
+    uint64_t taken;     /* bytes of it that another model of this process has, or will have */
+    const char *by;     /* "a model": whose they are */
 } cli_memory_limit;
 
 /* This machine; where the environment has OMM_MEMORY_FROM, what the files of that folder say: meminfo,

@@ -614,9 +614,16 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
             failures.append(f"{command} --stream: {counts} {whole} {part}")
     context.unlink()
     expect(["logits", "-m", synth[0], "--ids", ",".join("1" * 300), "--max-memory-mb", "1"], 2, "300 positions, q8_0")
-    # What one model takes at the least leaves no room for a second one.
-    alone = re.search(r"the least is (\d+) MB", run("generate", "-m", synth[0], "--max-memory-mb", 1, "x").stderr)[1]
-    expect(["generate", "-m", synth[0], "--draft", synth[0], "--max-memory-mb", alone, "x"], 2, "beside a model of")
+    # What one model takes at the least leaves no room for a second one; from where both have room, both are there.
+    alone = int(re.search(r"the least is (\d+) MB", run("generate", "-m", synth[0], "--max-memory-mb", 1, "x").stderr)[1])
+    two = ["generate", "-m", synth[0], "--draft", synth[0], "-n", 1, "--json", "x", "--max-memory-mb"]
+    expect([*two, alone], 2, "beside a draft of")
+    draft, least = map(float, re.search(r"beside a draft of ([\d.]+) MB.* the least is (\d+) MB", run(*two, alone).stderr).groups())
+    for limit in range(int(least + draft) + 1, int(least + draft) + 25, 3):
+        done = run(*two, limit, meshmind=FASTER)
+        totals = [float(t) for t in re.findall(r"memory.*; ([\d.]+) MB of ", done.stderr)]
+        if done.returncode != 0 or len(totals) != 2 or sum(totals) > limit + 0.1:
+            failures.append(f"{two} {limit}: exit {done.returncode}: {done.stderr}")
     expect(["generate", "-m", synth[0], "--draft", synth[0], "-n", "1", "x"], 0, r"memory of the draft: weights 1\.4")
     expect(["bench", "-m", synth[0], "-p", "300", "-n", "2", "-r", "1", "--peak-seconds", "0"], 0,
            line % "302 positions, f16")
