@@ -32,15 +32,17 @@ static omm_err digest_file(char hex[OMM_DIGEST_HEX_SIZE], const char *path) {
     return OMM_OK;
 }
 
-static omm_err load_gguf(omm_lora *lora, const char *path) {
+/* The digest is of all parts, where there are several. */
+static omm_err load_gguf(omm_lora *lora, char hex[OMM_DIGEST_HEX_SIZE], const char *path) {
     omm_gguf gguf;
     omm_lora_shape shape = {0};
     OMM_TRY(omm_gguf_open(&gguf, path));
     omm_err err = omm_lora_claim_shape(&shape, &gguf);
-    if (err == OMM_OK) err = omm_lora_load(lora, gguf.view, &shape);
+    const omm_digest digest = omm_gguf_digest(&gguf);
+    omm_digest_hex(hex, &digest);
     omm_gguf_close(&gguf);
-    if (err == OMM_OK || err == OMM_ERR_NOMEM) return err;
-    return omm_raise(err, "%s: %s", path, omm_err_sentence());
+    if (err != OMM_OK) return omm_raise(err, "%s: %s", path, omm_err_sentence());
+    return omm_lora_load_file(lora, path, &shape);
 }
 
 static omm_err load(shown *s, const char *path) {
@@ -48,8 +50,8 @@ static omm_err load(shown *s, const char *path) {
     OMM_TRY(omm_path_join(config, path, "adapter_config.json"));
     OMM_TRY(omm_path_join(model, path, "adapter_model.safetensors"));
     s->peft = omm_file_exists(config) || omm_file_exists(model);
-    OMM_TRY(s->peft ? omm_peft_load(&s->lora, path) : load_gguf(&s->lora, path));
-    OMM_TRY(digest_file(s->digest, s->peft ? model : path));
+    OMM_TRY(s->peft ? omm_peft_load(&s->lora, path) : load_gguf(&s->lora, s->digest, path));
+    if (s->peft) OMM_TRY(digest_file(s->digest, model));
     s->norms = omm_alloc(s->lora.tensor_count / 2, sizeof *s->norms);
     if (!s->norms) return omm_raise(OMM_ERR_NOMEM, "out of memory");
     for (size_t i = 0; i < s->lora.tensor_count; i += 2)

@@ -293,6 +293,27 @@ static void refusals(void) {
             "attn_logit_softcapping");
 }
 
+/* What frequencies are divided by. */
+static void factors_are_positive(const tiny_arch *arch, const char *name) {
+    static const float bad[] = {0.0f, -0.0f, -1.0f, NAN, INFINITY};
+    omm_buf file;
+    omm_gguf gguf;
+    omm_model model;
+    omm_buf_init(&file, 1 << 24);
+    tiny_arch_write(&file, arch);
+    CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
+    const omm_gguf_tensor *t = omm_gguf_find_tensor(&gguf, name);
+    CHECK(t != NULL);
+    uint8_t *last = file.data + (t->data.data - file.data) + t->data.size - sizeof(float);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        omm_put_f32(last, bad[i]);
+        CHECK_ERR(omm_model_load(&model, &gguf), OMM_ERR_NUMERIC);
+        CHECK(strstr(omm_err_sentence(), name) != NULL);
+    }
+    omm_gguf_close(&gguf);
+    omm_buf_fini(&file);
+}
+
 /* A file with one byte changed loads or is refused, and what loads can be run. */
 static void damaged(const tiny_arch *arch, const omm_compute *c) {
     omm_buf file;
@@ -371,6 +392,11 @@ int main(void) {
     for (size_t i = 0; i < sizeof s_cases / sizeof *s_cases; i++) same = run(&s_cases[i]) && same;
     older_factor();
     refusals();
+    factors_are_positive(&(tiny_arch){.name = "llama", .freqs = true}, "rope_freqs.weight");
+    factors_are_positive(&(tiny_arch){.name = "phi3", .long_factors = true},
+                         "rope_factors_long.weight");
+    factors_are_positive(&(tiny_arch){.name = "phi3", .long_factors = true},
+                         "rope_factors_short.weight");
     trouble();
     CHECK(same);
     CHECK_EQ(omm_mem_live(), 0);

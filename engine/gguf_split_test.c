@@ -30,6 +30,7 @@ typedef struct fault {
     const char *extra; /* a key that the first part does not have */
     const char *twin;  /* name for the part's tensor */
     bool other_kind;   /* general.architecture differs */
+    bool as_array;     /* llama.block_count is an array of the one number */
     unsigned truncate; /* bytes */
 } fault;
 
@@ -57,6 +58,7 @@ static void write_part(unsigned part, const fault *f) {
     if (part == 0 || here)
         omm_gguf_put_text(&w, "general.architecture", here && f->other_kind ? "other" : "llama");
     if (part == 0) omm_gguf_put_u32(&w, "llama.block_count", 7);
+    if (here && f->as_array) omm_gguf_put_array(&w, "llama.block_count", OMM_GGUF_U32, "\7\0\0", 1);
     if (part == 1) omm_gguf_put_alignment(&w, 64);
     if (here && f->extra) omm_gguf_put_u32(&w, f->extra, 1);
     for (unsigned t = 2 * part; t < 2 * part + 2 && t < TENSORS; t++) {
@@ -131,6 +133,8 @@ static void refusals(void) {
             "llama.vocab_size of part 3 is not in");
     refused(&(fault){.part = 1, .other_kind = true}, OMM_ERR_MISMATCH,
             "general.architecture of part 2 is not as in");
+    refused(&(fault){.part = 2, .as_array = true}, OMM_ERR_MISMATCH,
+            "llama.block_count of part 3 is not as in");
     refused(&(fault){.part = 2, .twin = "t1"}, OMM_ERR_FORMAT, "tensor t1 occurs twice");
     refused(&(fault){.part = 1, .truncate = 1}, OMM_ERR_SIZE, "part 2 of 3");
     refused(&(fault){.part = 2, .key = "split.no", .value = 3}, OMM_ERR_FORMAT, "0 to 2");

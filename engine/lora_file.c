@@ -188,6 +188,17 @@ static omm_err misfit(const omm_gguf_tensor *t, uint64_t cols, uint64_t rows) {
                      (unsigned long long)rows, (unsigned long long)cols);
 }
 
+/* A pair is half there: its size would be believed of one tensor alone. */
+static omm_err check_other_half(const omm_gguf *g, const omm_gguf_tensor *t) {
+    char other[OMM_GGUF_NAME_MAX];
+    snprintf(other, sizeof other, "%s", t->name);
+    char *last = other + strlen(other) - 1;
+    *last = *last == 'a' ? 'b' : 'a';
+    if (omm_gguf_find_tensor(g, other)) return OMM_OK;
+    return omm_raise(OMM_ERR_NOT_FOUND, "adapter: tensor %s is missing, its other half is there",
+                     other);
+}
+
 /* Check one tensor and learn its pair's rank from it. */
 static omm_err check_tensor(omm_lora_plan *plan, const omm_gguf_tensor *t) {
     const omm_lora_shape *shape = &plan->shape;
@@ -235,9 +246,7 @@ static omm_err fill(omm_lora *lora, const omm_gguf *g) {
     for (size_t i = 0; i < lora->tensor_count; i++) {
         const omm_lora_tensor *t = &lora->tensors[i];
         const omm_gguf_tensor *from = omm_gguf_find_tensor(g, t->name);
-        if (!from)
-            return omm_raise(OMM_ERR_NOT_FOUND,
-                             "adapter: tensor %s is missing, its other half is there", t->name);
+        OMM_ASSERT(from); /* check_other_half */
         OMM_TRY(copy_values(lora, t, from));
     }
     return OMM_OK;
@@ -262,6 +271,7 @@ static bool is_stacked(const omm_gguf *g, const omm_lora_shape *shape) {
 
 static omm_err load_pairs(omm_lora *made, omm_lora_plan *plan, const omm_gguf *g, float alpha) {
     for (size_t i = 0; i < g->tensor_count; i++) OMM_TRY(check_tensor(plan, &g->tensors[i]));
+    for (size_t i = 0; i < g->tensor_count; i++) OMM_TRY(check_other_half(g, &g->tensors[i]));
     const size_t count = (size_t)plan->shape.layer_count * OMM_LORA_TARGET_COUNT;
     for (size_t i = 0; i < count; i++)
         if (plan->pairs[i].rank) plan->pairs[i].scale = lora_file_scale(alpha, plan->pairs[i].rank);
@@ -334,6 +344,7 @@ omm_err omm_lora_claim_shape(omm_lora_shape *shape, const omm_gguf *gguf) {
             shape->stacked = shape->stacked || target == OMM_LORA_Q;
         else if (!lora_parse_name(&layer, &target, &is_b, t->name, false))
             continue; /* omm_lora_load refuses */
+        OMM_TRY(check_other_half(gguf, t));
         if (layer >= shape->layer_count) shape->layer_count = layer + 1;
         uint32_t *width = is_b ? &shape->d_out[target] : &shape->d_in[target];
         const uint64_t claimed = t->dims[is_b ? 1 : 0];

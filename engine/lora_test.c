@@ -255,6 +255,42 @@ static void test_refusals(void) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) test_tamper(&cases[i]);
 }
 
+/* Half a pair is named before the memory of a whole one is taken, with and without a model. */
+static void test_half_pair(void) {
+    enum { RANK = 512, WIDE = 4096 };
+    static const float values[RANK + WIDE];
+    const uint64_t a[2] = {1, RANK}, whole_a[2] = {1, 1}, whole_b[2] = {1, WIDE};
+    omm_lora_shape shape = {.layer_count = 2, .architecture = "llama"}, claimed = {0};
+    shape.d_in[OMM_LORA_K] = 1;
+    shape.d_out[OMM_LORA_K] = WIDE;
+    omm_gguf_writer w;
+    omm_gguf g;
+    omm_lora lora;
+    omm_buf file;
+    omm_buf_init(&file, FILE_MAX);
+    omm_gguf_writer_init(&w);
+    omm_gguf_put_text(&w, "general.architecture", "llama");
+    omm_gguf_put_text(&w, "general.type", "adapter");
+    omm_gguf_put_text(&w, "adapter.type", "lora");
+    omm_gguf_put_tensor(&w, "blk.0.attn_k.weight.lora_a", OMM_GGML_F32, 2, whole_a,
+                        omm_bytes_of(values, sizeof(float)));
+    omm_gguf_put_tensor(&w, "blk.0.attn_k.weight.lora_b", OMM_GGML_F32, 2, whole_b,
+                        omm_bytes_of(values, WIDE * sizeof(float)));
+    omm_gguf_put_tensor(&w, "blk.1.attn_k.weight.lora_a", OMM_GGML_F32, 2, a,
+                        omm_bytes_of(values, RANK * sizeof(float)));
+    CHECK_OK(omm_gguf_writer_finish(&file, &w));
+    const size_t asked = omm_mem_asked();
+    CHECK_ERR(omm_lora_load(&lora, omm_buf_view(&file), &shape), OMM_ERR_NOT_FOUND);
+    CHECK(strstr(omm_err_sentence(), "blk.1.attn_k.weight.lora_b is missing") != NULL);
+    CHECK(omm_mem_asked() - asked < 4 * file.size); /* the pair would take 8 MiB */
+    CHECK_OK(omm_gguf_open_bytes(&g, omm_buf_view(&file)));
+    CHECK_ERR(omm_lora_claim_shape(&claimed, &g), OMM_ERR_NOT_FOUND);
+    CHECK(strstr(omm_err_sentence(), "blk.1.attn_k.weight.lora_b is missing") != NULL);
+    omm_gguf_close(&g);
+    omm_gguf_writer_fini(&w);
+    omm_buf_fini(&file);
+}
+
 /* A file with K of one layer, A [rows][32] and B [2][rows], each of a type of its own. */
 static void put_pair(omm_buf *file, omm_ggml_type type_a, omm_bytes a, omm_ggml_type type_b,
                      omm_bytes b, uint64_t rows) {
@@ -418,6 +454,7 @@ int main(void) {
     test_round_trip(5, OMM_LORA_ALL_TARGETS);
     test_bad_specs();
     test_refusals();
+    test_half_pair();
     test_types();
     test_type_not_finite();
     test_narrow();

@@ -114,7 +114,7 @@ static void test_numbers(rig *r) {
             omm_put_u32(r->file.data + at, values[v]);
             omm_session *s = open_session(&r->model);
             if (load_signed(s, &r->file, whole, true) == OMM_OK) {
-                CHECK(at >= HEADER); /* another id of the vocabulary is as good */
+                CHECK(at >= HEADER && values[v] < TINY_ARCH_VOCAB); /* another id is as good */
                 loaded++;
                 use(s);
             } else {

@@ -143,6 +143,8 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
     (peft / "adapter_config.json").write_text("{}")
     for args in ([*train, "--start"], ["generate", "-m", MODEL, "x", "--lora"], ["adapter", "merge", "-o", out, "--lora"]):
         expect([*args, peft], 2, f"{peft} is a PEFT folder; accepted: the GGUF file that `adapter import` makes of it")
+    for part in split_gguf.write(out, folder, "adapter", 2):
+        expect(["adapter", "show", part], 0, "rank ", "stdout")
     expect(["adapter", "show", MODEL], 3, f"{MODEL}: no adapter: not one LoRA tensor")
 for key, value in (("HOME", folder), ("HOME", None)):
     env = {k: v for k, v in os.environ.items() if k != "XDG_CONFIG_HOME" and k != key} | ({key: value} if value else {})

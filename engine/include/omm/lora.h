@@ -205,8 +205,8 @@ OMM_CHECKED omm_err omm_lora_measure(omm_lora_norms *out, const omm_lora *lora, 
 /* Widen `shape` by what an adapter file itself claims, so that it can be looked at without its model:
  * layers, widths (the first tensor of a kind decides), architecture.  Begin with a zeroed shape.
  * A file with attn_qkv makes it stacked; then the adapter is loaded as it is, to be looked at or joined.
- * Errors: NOT_FOUND, FORMAT (no architecture), UNSUPPORTED (no LoRA tensor at all), MISMATCH (attn_qkv
- * and attn_k, attn_v or ffn_gate). */
+ * Errors: NOT_FOUND, FORMAT (no architecture); NOT_FOUND (a pair with one part missing, named); UNSUPPORTED
+ * (no LoRA tensor at all); MISMATCH (attn_qkv and attn_k, attn_v or ffn_gate). */
 OMM_CHECKED omm_err omm_lora_claim_shape(omm_lora_shape *shape, const omm_gguf *gguf);
 
 /* One adapter that does what several do at once, each times a weight: ranks add, the columns of B and
