@@ -21,10 +21,6 @@ static const char *const WORD_NAMES[] = {[OMM_COMPARE_SAME] = "not_told_apart",
                                          [OMM_COMPARE_BETTER] = "b_better",
                                          [OMM_COMPARE_WORSE] = "b_worse"};
 
-const char *omm_compare_quantity_name(omm_compare_quantity quantity) {
-    return QUANTITIES[quantity].name;
-}
-
 /* ---- text ------------------------------------------------------------------------------------ */
 
 static omm_err text_bundles(omm_buf *out, const omm_comparison *c) {

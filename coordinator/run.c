@@ -495,7 +495,3 @@ const struct omm_dataset *omm_run_client_data(const omm_run *run, const char *cl
         if (strcmp(run->clients[i].name, client) == 0) return run->clients[i].data;
     return NULL;
 }
-
-const struct omm_dataset *omm_run_test_data(const omm_run *run) {
-    return run->test;
-}

@@ -14,11 +14,6 @@ static const struct {
     uint32_t bytes;
 } s_types[OMM_SAFETENSORS_TYPE_COUNT] = {{"F32", 4}, {"F16", 2}, {"BF16", 2}};
 
-const char *omm_safetensors_type_name(omm_safetensors_type type) {
-    OMM_ASSERT((unsigned)type < OMM_SAFETENSORS_TYPE_COUNT);
-    return s_types[type].name;
-}
-
 /* ---- one entry of the header ------------------------------------------------------------------ */
 
 static int shown(const char *name) {

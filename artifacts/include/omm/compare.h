@@ -39,7 +39,6 @@ typedef enum omm_compare_quantity {
     OMM_COMPARE_TOOL,   /*   and of the right tool */
     OMM_COMPARE_QUANTITIES
 } omm_compare_quantity;
-const char *omm_compare_quantity_name(omm_compare_quantity quantity);
 
 typedef enum omm_compare_word {
     OMM_COMPARE_SAME,

@@ -96,7 +96,6 @@ const struct omm_tokenizer *omm_run_tokenizer(const omm_run *run);
 const struct omm_compute *omm_run_compute(const omm_run *run);
 /* Data of one client out of `train`; NULL when there is none of that name. */
 const struct omm_dataset *omm_run_client_data(const omm_run *run, const char *client);
-const struct omm_dataset *omm_run_test_data(const omm_run *run);
 
 /* For omm_coord_options.enrolment: `run` takes up who joins.  `run` belongs to the coordinator's thread
  * from then on, but for nodes that others have been told of. */

@@ -34,8 +34,6 @@ typedef enum omm_safetensors_type {
     OMM_SAFETENSORS_TYPE_COUNT
 } omm_safetensors_type;
 
-const char *omm_safetensors_type_name(omm_safetensors_type type); /* "F32" */
-
 typedef struct omm_safetensor {
     const char *name; /* UTF-8 without NUL inside; owned by the file, or the writer's caller */
     omm_safetensors_type type;
