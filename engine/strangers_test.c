@@ -11,6 +11,7 @@
 
 #include "omm_test.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -311,6 +312,81 @@ static void test_long_token(void) {
     omm_free(text);
 }
 
+/* ---- Texts and merges that lie in each other's way -------------------------------------------- */
+
+enum { CROWD = 4096, CROWD_TEXTS = 256 + CROWD, NEAR = 16 };
+
+/* Texts that FNV-1a, and merges that Fibonacci hashing, would put into a few slots of 16,384: with those each
+ * look-up would go through all the others. */
+static void crowd_texts(omm_bytes *texts, char (*names)[12]) {
+    uint64_t k = 0;
+    for (unsigned i = 0; i < 256; i++)
+        texts[i] = omm_bytes_of(names[i], bpe_letter((uint8_t *)names[i], (uint8_t)i));
+    for (unsigned i = 256; i < CROWD_TEXTS; k++) {
+        const int size = snprintf(names[i], sizeof names[i], "%" PRIx64, k);
+        uint64_t h = 14695981039346656037ull;
+        for (int b = 0; b < size; b++) h = (h ^ (uint8_t)names[i][b]) * 1099511628211ull;
+        texts[i] = omm_bytes_of(names[i], (size_t)size);
+        if (k > 255 && ((h ^ h >> 32) & 16383) < NEAR) i++;
+    }
+}
+
+static void crowd_merges(omm_bytes *merges, char (*lines)[28], const omm_bytes *texts) {
+    unsigned count = 0;
+    for (uint64_t left = 256; left < CROWD_TEXTS && count < CROWD; left++)
+        for (uint64_t right = 256; right < CROWD_TEXTS && count < CROWD; right++) {
+            const uint64_t h = (left << 32 | right) * 0x9e3779b97f4a7c15ull;
+            if ((h >> 32 & 16383) >= NEAR) continue;
+            const int size = snprintf(lines[count], sizeof lines[0], "%.*s %.*s",
+                                      (int)texts[left].size, (const char *)texts[left].data,
+                                      (int)texts[right].size, (const char *)texts[right].data);
+            merges[count] = omm_bytes_of(lines[count], (size_t)size);
+            count++;
+        }
+    CHECK_EQ(count, CROWD);
+}
+
+/* The most slots in a row that are taken. */
+static size_t longest_run(const omm_tokenizer *t, bool of_merges) {
+    const size_t slots = of_merges ? t->merge_slots : t->texts.slot_count;
+    size_t run = 0, longest = 0;
+    for (size_t i = 0; i < 2 * slots; i++) {
+        const size_t at = i % slots;
+        const bool taken = of_merges ? t->merges[at].left != MERGE_END : t->texts.slots[at] != 0;
+        run = taken ? run + 1 : 0;
+        longest = run > longest ? run : longest;
+    }
+    return longest;
+}
+
+static void test_crowds(void) {
+    static char names[CROWD_TEXTS][12], lines[CROWD][28];
+    static omm_bytes texts[CROWD_TEXTS], merges[CROWD];
+    omm_gguf_writer w;
+    omm_buf file;
+    omm_gguf g;
+    omm_tokenizer *t = NULL;
+    crowd_texts(texts, names);
+    crowd_merges(merges, lines, texts);
+    omm_buf_init(&file, FILE_MAX);
+    omm_gguf_writer_init(&w);
+    omm_gguf_put_text(&w, "tokenizer.ggml.model", "gpt2");
+    omm_gguf_put_text(&w, "tokenizer.ggml.pre", "gpt-2");
+    omm_gguf_put_strings(&w, "tokenizer.ggml.tokens", texts, CROWD_TEXTS);
+    omm_gguf_put_strings(&w, "tokenizer.ggml.merges", merges, CROWD);
+    CHECK_OK(omm_gguf_writer_finish(&file, &w));
+    CHECK_OK(omm_gguf_open_bytes(&g, omm_buf_view(&file)));
+    CHECK_OK(omm_tokenizer_open(&t, &g));
+    CHECK_EQ(t->merge_slots, 16384);
+    printf("longest runs: %zu texts, %zu merges\n", longest_run(t, false), longest_run(t, true));
+    CHECK(longest_run(t, false) < 128);
+    CHECK(longest_run(t, true) < 128);
+    omm_tokenizer_close(t);
+    omm_gguf_close(&g);
+    omm_gguf_writer_fini(&w);
+    omm_buf_fini(&file);
+}
+
 int main(void) {
     omm_buf file;
     omm_buf_init(&file, FILE_MAX);
@@ -328,6 +404,7 @@ int main(void) {
     omm_buf_fini(&file);
     test_vocabularies();
     test_long_token();
+    test_crowds();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }

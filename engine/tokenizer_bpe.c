@@ -63,7 +63,7 @@ omm_err bpe_spell(bool *spelled, omm_buf *out, omm_bytes text) {
 /* ---- The merge table ----------------------------------------------------------------------- */
 
 static bpe_merge *slot_of(const omm_tokenizer *t, uint32_t left, uint32_t right) {
-    uint64_t h = ((uint64_t)left << 32 | right) * 0x9e3779b97f4a7c15ull; /* Fibonacci hashing */
+    const uint64_t h = (((uint64_t)left << 32 | right) ^ t->texts.salt) * t->texts.factor;
     for (uint32_t s = (uint32_t)(h >> 32);; s++) {
         bpe_merge *m = &t->merges[s & (t->merge_slots - 1)];
         if (m->left == MERGE_END || (m->left == left && m->right == right)) return m;

@@ -23,11 +23,14 @@ typedef struct vocab {
     uint32_t *at; /* text i is text[at[i] .. at[i + 1]) */
     uint32_t count;
     uint32_t capacity;
-    uint32_t *slots;     /* open addressing, number + 1, 0 when empty */
-    uint32_t slot_count; /* power of two, more than twice the count */
+    uint32_t *slots;       /* open addressing, number + 1, 0 when empty */
+    uint32_t slot_count;   /* power of two, more than twice the count */
+    uint64_t salt, factor; /* of the hash; factor is odd */
 } vocab;
 
-OMM_CHECKED omm_err vocab_init(vocab *v, uint32_t capacity);
+/* key: a digest of all that will be pushed.  Whoever writes the texts cannot know where they will lie, and so
+ * not choose texts that lie in each other's way; what is found does not depend on it. */
+OMM_CHECKED omm_err vocab_init(vocab *v, uint32_t capacity, const omm_digest *key);
 void vocab_fini(vocab *v);
 OMM_CHECKED omm_err vocab_push(vocab *v, omm_bytes text);
 uint32_t vocab_find(const vocab *v, omm_bytes text); /* or OMM_TOKEN_NONE */

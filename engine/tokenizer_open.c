@@ -208,19 +208,28 @@ static omm_err open_gpt2(omm_tokenizer *t, const omm_gguf *g, const omm_bytes *m
     return bpe_open(t, merges, merge_count);
 }
 
-static omm_err read_vocab(omm_tokenizer *t, const omm_bytes *tokens, uint32_t merge_count) {
-    /* Beyond the ids: at most three texts per merge and the letters of 256 bytes. */
-    OMM_TRY(vocab_init(&t->texts, t->count + 3 * merge_count + 256));
-    for (uint32_t i = 0; i < t->count; i++) OMM_TRY(vocab_push(&t->texts, tokens[i]));
-    return OMM_OK;
-}
-
 /* Both string arrays, as views into the file. */
 typedef struct lists {
     omm_bytes *tokens;
     omm_bytes *merges;
     uint32_t token_count, merge_count;
 } lists;
+
+static omm_digest key_of(const lists *l) {
+    omm_hasher h;
+    omm_hasher_init(&h);
+    for (uint32_t i = 0; i < l->token_count; i++) omm_hasher_update(&h, l->tokens[i]);
+    for (uint32_t i = 0; i < l->merge_count; i++) omm_hasher_update(&h, l->merges[i]);
+    return omm_hasher_final(&h);
+}
+
+static omm_err read_vocab(omm_tokenizer *t, const lists *l) {
+    const omm_digest key = key_of(l);
+    /* Beyond the ids: at most three texts per merge and the letters of 256 bytes. */
+    OMM_TRY(vocab_init(&t->texts, t->count + 3 * l->merge_count + 256, &key));
+    for (uint32_t i = 0; i < t->count; i++) OMM_TRY(vocab_push(&t->texts, l->tokens[i]));
+    return OMM_OK;
+}
 
 static omm_err read_list(omm_bytes **out, uint32_t *count, const omm_gguf *g, const char *key) {
     const omm_gguf_kv *kv = NULL;
@@ -238,7 +247,7 @@ static omm_err read_list(omm_bytes **out, uint32_t *count, const omm_gguf *g, co
 static omm_err build(omm_tokenizer *t, const omm_gguf *g, const lists *l) {
     t->count = l->token_count;
     omm_buf_init(&t->pieces, SIZE_MAX / 2);
-    OMM_TRY(read_vocab(t, l->tokens, l->merge_count));
+    OMM_TRY(read_vocab(t, l));
     OMM_TRY(read_types(t, g));
     OMM_TRY(read_ids(t, g));
     OMM_TRY(t->spm ? open_spm(t, g) : open_gpt2(t, g, l->merges, l->merge_count));

@@ -7,14 +7,17 @@
 
 enum { TEXT_BYTES_MAX = 1 << 28 };
 
-static uint32_t hash(omm_bytes text) { /* FNV-1a, 64 bits folded to 32 */
-    uint64_t h = 14695981039346656037ull;
-    for (size_t i = 0; i < text.size; i++) h = (h ^ text.data[i]) * 1099511628211ull;
+/* FNV-1a with other numbers, 64 bits folded to 32. */
+static uint32_t hash(const vocab *v, omm_bytes text) {
+    uint64_t h = v->salt;
+    for (size_t i = 0; i < text.size; i++) h = (h ^ text.data[i]) * v->factor;
     return (uint32_t)(h ^ h >> 32);
 }
 
-omm_err vocab_init(vocab *v, uint32_t capacity) {
+omm_err vocab_init(vocab *v, uint32_t capacity, const omm_digest *key) {
     memset(v, 0, sizeof *v);
+    v->salt = omm_get_u64(key->b);
+    v->factor = omm_get_u64(key->b + 8) | 1;
     omm_buf_init(&v->text, TEXT_BYTES_MAX);
     uint32_t slots = 16;
     while (slots / 2 <= capacity) slots *= 2;
@@ -41,7 +44,7 @@ omm_bytes vocab_text(const vocab *v, uint32_t number) {
 
 /* Slot that holds this text, or the empty one where it belongs. */
 static uint32_t *slot_of(const vocab *v, omm_bytes text) {
-    for (uint32_t s = hash(text);; s++) {
+    for (uint32_t s = hash(v, text);; s++) {
         uint32_t *slot = &v->slots[s & (v->slot_count - 1)];
         if (*slot == 0 || omm_bytes_equal(vocab_text(v, *slot - 1), text)) return slot;
     }

@@ -333,7 +333,8 @@ omm_err omm_vocab_make(omm_vocab_trainer *t) {
     vocab texts;
     OMM_ASSERT(!t->merges);
     OMM_TRY(begin_words(t));
-    OMM_TRY(vocab_init(&texts, 256 + vocab_merge_count(&t->options)));
+    const omm_digest key = omm_hash(omm_bytes_str("vocabulary")); /* the texts are the user's own */
+    OMM_TRY(vocab_init(&texts, 256 + vocab_merge_count(&t->options), &key));
     omm_err err = make_merges(t, &texts);
     vocab_fini(&texts);
     for (size_t i = 0; i < t->word_count; i++)
