@@ -1,5 +1,6 @@
 #include "omm/mem.h"
 #include "omm/mem_count.h"
+#include "omm/memory.h"
 #include "omm_test.h"
 
 #include <string.h>
@@ -189,6 +190,24 @@ static void huge_neighbours(void) {
     CHECK_EQ(omm_mem_live(), 0);
 }
 
+/* What is resident is never more than planned, though each chunk ends in a large page that is not full. */
+static void huge_is_planned(void) {
+    enum { COUNT = 7 };
+    const size_t bytes = (22u << 20) + 64, heap = 1u << 20; /* two to a chunk */
+    unsigned char *p[COUNT];
+    const uint64_t before = omm_memory_resident();
+    for (int i = 0; i < COUNT; i++) {
+        p[i] = (unsigned char *)omm_alloc_huge(bytes);
+        CHECK(p[i] != NULL);
+        memset(p[i], 1, bytes);
+    }
+    const uint64_t taken = omm_memory_resident() - before, planned = omm_huge_taken(COUNT * bytes);
+    printf("%zu bytes of large arrays take %llu, planned %llu\n", COUNT * bytes,
+           (unsigned long long)taken, (unsigned long long)planned);
+    CHECK(taken <= planned + heap);
+    for (int i = 0; i < COUNT; i++) omm_free_huge(p[i], bytes);
+}
+
 /* Arrays that come and go beside one that stays: the same addresses again, zero again, never over each
  * other, in any order of freeing. */
 static void huge_holes(void) {
@@ -276,6 +295,7 @@ int main(void) {
     counts_bytes_and_their_peak();
     forgets_whole_pages();
     huge_memory();
+    huge_is_planned();
     huge_neighbours();
     huge_holes();
     counts_what_lives();

@@ -20,7 +20,7 @@ void omm_free(void *ptr);
  * of bytes; NULL is allowed. */
 void *omm_alloc_huge(size_t bytes);
 void omm_free_huge(void *ptr, size_t bytes);
-/* What such arrays of `bytes` in all take in memory, for plans: the last large page counts whole. */
+/* The most that such arrays of `bytes` in all take in memory, for plans: large pages count whole. */
 size_t omm_huge_taken(size_t bytes);
 
 /* What these bytes of an allocation hold is not needed any more: whole pages of them go back to the system and read as zero, or
