@@ -105,12 +105,18 @@ omm_bundle_class omm_bundle_classify(uint64_t *bytes_max, const char *path) {
     return OMM_BUNDLE_UNKNOWN;
 }
 
+enum { NODE_BYTES = 8 }; /* of an id, in the names of its files */
+
 static omm_bundle_path path_of_node(const char *folder, uint32_t round, const omm_digest *node) {
     omm_bundle_path p;
     char hex[OMM_DIGEST_HEX_SIZE];
     omm_digest_hex(hex, node);
-    snprintf(p.text, sizeof p.text, "%s/r%03u-%.16s.env", folder, round, hex);
+    snprintf(p.text, sizeof p.text, "%s/r%03u-%.*s.env", folder, round, 2 * NODE_BYTES, hex);
     return p;
+}
+
+bool omm_bundle_is_same_node(const omm_digest *a, const omm_digest *b) {
+    return memcmp(a->b, b->b, NODE_BYTES) == 0;
 }
 
 static omm_bundle_path path_of_number(const char *format_folder, uint32_t number,

@@ -1,7 +1,8 @@
 /* Payload <-> sent bytes: one packing byte, then the payload or one zstd frame of it.
  *
  * What comes in is never trusted: the frame must declare its content size, the declaration is
- * checked against the limit before memory is taken, and nothing may follow the frame.
+ * checked against the limit before memory is taken, and nothing may follow the frame.  libzstd reads the formats
+ * before RFC 8878, too, or does not, as it was built: here none of them is a frame.
  */
 #include "internal.h"
 
@@ -48,6 +49,8 @@ omm_err frame_pack(omm_buf *sent, omm_buf *payload, uint32_t zstd_level) {
 
 /* The content size one frame declares.  All checks that need no memory are here. */
 static omm_err frame_content_bytes(size_t *out, omm_bytes frame, size_t bytes_max) {
+    if (frame.size < 4 || omm_get_u32(frame.data) != ZSTD_MAGICNUMBER)
+        return omm_raise(OMM_ERR_REFUSED_FORMAT, "no zstd frame of RFC 8878");
     unsigned long long declared = ZSTD_getFrameContentSize(frame.data, frame.size);
     if (declared == ZSTD_CONTENTSIZE_ERROR)
         return omm_raise(OMM_ERR_REFUSED_FORMAT, "no zstd frame");

@@ -166,7 +166,8 @@ static omm_err have_failed(uint64_t *next_deadline_ms, omm_coord *c, uint64_t no
 static omm_err let_in_when_tried(omm_coord *c, canary_peer *p) {
     if (p->node >= 0 || p->passes < c->canary->o->passes) return OMM_OK;
     const omm_err err = coord_canary_let_in(c, p);
-    return err == OMM_ERR_REFUSED_FULL ? OMM_OK : err; /* asked again at its next poll */
+    const bool is_refused = err == OMM_ERR_REFUSED_FULL || err == OMM_ERR_REFUSED_KEY;
+    return is_refused ? OMM_OK : err; /* asked again at its next poll */
 }
 
 /* Payloads are shared by content: it stays while another's canary waits with the same one. */

@@ -172,6 +172,16 @@ static omm_err check_room(const omm_coord *c) {
                      c->o.run->node_count);
 }
 
+/* Two keys whose files in the bundle have one name would stop the first round in which both are accepted. */
+static omm_err check_name(const omm_coord *c, const omm_public_key *key) {
+    const omm_digest id = omm_key_id(key);
+    for (size_t i = 0; i < c->o.run->node_count; i++)
+        if (omm_bundle_is_same_node(&c->o.run->nodes[i].id, &id))
+            return omm_raise(OMM_ERR_REFUSED_KEY,
+                             "public_key: its id begins as that of another node; make another key");
+    return OMM_OK;
+}
+
 /* ---- work ---- */
 
 static omm_err make_challenge(enrol_challenge *out, const omm_coord *c, uint64_t now_ms) {
@@ -233,6 +243,7 @@ static omm_err check_work(const omm_coord *c, const omm_enrol *enrol, const omm_
 
 omm_err coord_enrol_let_in(omm_coord *c, const omm_public_key *key, const char *by) {
     OMM_TRY(check_room(c));
+    OMM_TRY(check_name(c, key));
     return let_in(c, key, by, NULL);
 }
 
@@ -262,6 +273,7 @@ static omm_err let_stranger_in(bool *challenged, omm_coord *c, const omm_enrol *
     if (!enrol->has_invitation && !takes_work(c)) return coord_refuse_stranger(c);
     if (enrol->has_invitation) OMM_TRY(check_invitation(&invitation, c, enrol, key));
     OMM_TRY(check_room(c));
+    OMM_TRY(check_name(c, key));
     *challenged = !enrol->has_invitation && !enrol->has_work;
     return *challenged ? OMM_OK : take_in(c, key, enrol->has_invitation ? &invitation : NULL);
 }

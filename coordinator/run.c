@@ -208,6 +208,11 @@ static omm_err enroll(omm_run *run, const omm_run_config *config) {
         if (i > 0 && omm_digest_equal(&all[i].node.id, &all[i - 1].node.id))
             return omm_raise(OMM_ERR_CONFIG, "nodes %s and %s have one key", all[i - 1].node.name,
                              all[i].node.name);
+        if (i > 0 && omm_bundle_is_same_node(&all[i].node.id, &all[i - 1].node.id))
+            return omm_raise(OMM_ERR_CONFIG,
+                             "nodes %s and %s: their keys' ids begin alike, and their files in the "
+                             "bundle would have one name; one of them needs another key",
+                             all[i - 1].node.name, all[i].node.name);
         nodes[i] = all[i].node;
         run->extra[i] = all[i].extra;
     }

@@ -307,6 +307,26 @@ static void test_room(void) {
     fed_close(&s_fed);
 }
 
+/* Two keys whose files in the bundle would have one name: it takes 2^32 keys to find such two. */
+static void test_alike(void) {
+    open_quiet(8);
+    const omm_key one = key_of(1), two = key_of(2);
+    const omm_digest id = omm_key_id(&two.public_key);
+    omm_seed a = new_token(0), b = new_token(0);
+    omm_enrol e = with_token(&a, &one);
+    CHECK_OK(ask(&e, &one));
+    e = with_token(&b, &two);
+    omm_digest *first = &s_fed.run_nodes[2].id;
+    const omm_digest was = *first;
+    memcpy(first->b, id.b, 8);
+    CHECK_EQ(ask(&e, &two), OMM_ERR_REFUSED_KEY);
+    CHECK_EQ(s_fed.run.node_count, 3);
+    first->b[7] ^= 1;
+    CHECK_OK(ask(&e, &two));
+    *first = was;
+    fed_close(&s_fed);
+}
+
 /* A token that comes after the last round is as good as none, and says so. */
 static void test_too_late(void) {
     fed_options o = guests();
@@ -694,6 +714,7 @@ int main(void) {
     test_ends();
     test_expired_node();
     test_room();
+    test_alike();
     test_too_late();
     test_not_written();
     test_operator_limits();

@@ -48,6 +48,9 @@ typedef struct omm_bundle_path {
 omm_bundle_path omm_bundle_path_offer(uint32_t round);
 omm_bundle_path omm_bundle_path_submission(uint32_t round, const omm_digest *node);
 omm_bundle_path omm_bundle_path_receipt(uint32_t round, const omm_digest *node);
+/* Both nodes' files would have these names: eight bytes of an id are not all of it, and two keys whose ids begin alike
+ * can be looked for. */
+bool omm_bundle_is_same_node(const omm_digest *a, const omm_digest *b);
 omm_bundle_path omm_bundle_path_payload(const omm_digest *sent_digest);
 /* `reason`: omm_err_name of the refusal.  `is_envelope` false: bytes that are no envelope (.bin). */
 omm_bundle_path omm_bundle_path_refused(uint32_t round, uint32_t index, const char *reason,
