@@ -28,10 +28,7 @@ static size_t block_end(size_t block, size_t n) {
 /* 2^e for the exponents of normal doubles, from its bits. */
 static double power_of_two(int e) {
     OMM_ASSERT(e >= -1022 && e <= 1023);
-    uint64_t bits = (uint64_t)(e + 1023) << 52;
-    double v;
-    memcpy(&v, &bits, sizeof v);
-    return v;
+    return omm_f64_of_bits((uint64_t)(e + 1023) << 52);
 }
 
 omm_fedavg_range omm_fedavg_range_default(void) {

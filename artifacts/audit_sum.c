@@ -231,19 +231,13 @@ static bool expect_master(audit *a, scratch *s, size_t r) {
     return audit_expect(a, omm_server_step_plain(s->master, s->mean, s->n), "rounds.jsonl");
 }
 
-static uint32_t bits_of(float v) {
-    uint32_t bits;
-    memcpy(&bits, &v, sizeof bits);
-    return bits;
-}
-
 static void compare_master(audit *a, const scratch *s, const float *is, const omm_digest *digest,
                            size_t r) {
     omm_bundle_path path = omm_bundle_path_master((uint32_t)r + 1);
     if (!omm_digest_equal(digest, &a->ev.heads[r].master))
         audit_fail(a, path.text, "is not what rounds.jsonl names: another digest");
     for (size_t i = 0; i < s->n; i++)
-        if (bits_of(is[i]) != bits_of(s->master[i])) {
+        if (omm_f32_to_bits(is[i]) != omm_f32_to_bits(s->master[i])) {
             audit_fail(a, path.text,
                        "value %zu is %.9g, and the signed submissions of round %zu give %.9g", i,
                        (double)is[i], r, (double)s->master[i]);

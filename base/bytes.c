@@ -106,20 +106,8 @@ uint64_t omm_get_u64(const uint8_t *p) {
     return (uint64_t)omm_get_u32(p) | (uint64_t)omm_get_u32(p + 4) << 32;
 }
 
-static float float_of_bits(uint32_t bits) {
-    float v;
-    memcpy(&v, &bits, sizeof v);
-    return v;
-}
-
-static uint32_t bits_of_float(float v) {
-    uint32_t bits;
-    memcpy(&bits, &v, sizeof bits);
-    return bits;
-}
-
 float omm_get_f32(const uint8_t *p) {
-    return float_of_bits(omm_get_u32(p));
+    return omm_f32_of_bits(omm_get_u32(p));
 }
 
 void omm_put_u16(uint8_t *p, uint16_t v) {
@@ -138,7 +126,7 @@ void omm_put_u64(uint8_t *p, uint64_t v) {
 }
 
 void omm_put_f32(uint8_t *p, float v) {
-    omm_put_u32(p, bits_of_float(v));
+    omm_put_u32(p, omm_f32_to_bits(v));
 }
 
 /* half: sign 1, exponent 5 (bias 15), mantissa 10; float: sign 1, exponent 8 (bias 127), mantissa 23 */
@@ -149,13 +137,13 @@ float omm_f16_to_f32(uint16_t h) {
     uint32_t mantissa = h & 0x3ffu;
     if (exponent == 0x1f) {
         uint32_t quiet = mantissa ? 0x400000u : 0;
-        return float_of_bits(sign | 0x7f800000u | quiet | mantissa << 13);
+        return omm_f32_of_bits(sign | 0x7f800000u | quiet | mantissa << 13);
     }
     if (exponent == 0) { /* zero or subnormal: mantissa * 2^-24, exact in a float */
         float v = (float)mantissa * 0x1p-24f;
-        return float_of_bits(sign | bits_of_float(v));
+        return omm_f32_of_bits(sign | omm_f32_to_bits(v));
     }
-    return float_of_bits(sign | (exponent + (127 - 15)) << 23 | mantissa << 13);
+    return omm_f32_of_bits(sign | (exponent + (127 - 15)) << 23 | mantissa << 13);
 }
 
 /* value >> shift, to nearest, ties to even; 0 < shift < 32. */
@@ -167,7 +155,7 @@ static uint32_t shift_to_even(uint32_t value, unsigned shift) {
 }
 
 uint16_t omm_f32_to_f16(float v) {
-    uint32_t bits = bits_of_float(v);
+    uint32_t bits = omm_f32_to_bits(v);
     uint32_t sign = (bits >> 16) & 0x8000u;
     uint32_t rest = bits & 0x7fffffffu;
     if (rest > 0x7f800000u) return 0x7e00;
@@ -216,7 +204,7 @@ uint64_t omm_read_u64(omm_reader *r) {
 }
 
 float omm_read_f32(omm_reader *r) {
-    return float_of_bits(omm_read_u32(r));
+    return omm_f32_of_bits(omm_read_u32(r));
 }
 
 void omm_hex(char *out, omm_bytes in) {

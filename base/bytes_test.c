@@ -4,18 +4,6 @@
 
 #include <string.h>
 
-static uint32_t bits_of(float v) {
-    uint32_t b;
-    memcpy(&b, &v, sizeof b);
-    return b;
-}
-
-static float float_of(uint32_t b) {
-    float v;
-    memcpy(&v, &b, sizeof v);
-    return v;
-}
-
 static void buffer_grows_to_its_limit(void) {
     omm_buf buf;
     omm_buf_init(&buf, 1000);
@@ -95,7 +83,21 @@ static void little_endian_at_any_address(void) {
         CHECK_EQ(p[0], 0x88);
         omm_put_f32(p, -0.15625f);
         CHECK_EQ(omm_get_u32(p), 0xbe200000u);
-        CHECK_EQ(bits_of(omm_get_f32(p)), 0xbe200000u);
+        CHECK_EQ(omm_f32_to_bits(omm_get_f32(p)), 0xbe200000u);
+    }
+}
+
+static void numbers_as_bits(void) {
+    CHECK_EQ(omm_f32_to_bits(1.5f), 0x3fc00000u);
+    CHECK(omm_f32_of_bits(0xc0200000u) == -2.5f);
+    CHECK(omm_f64_to_bits(1.5) == 0x3ff8000000000000u);
+    CHECK(omm_f64_of_bits(0xc004000000000000u) == -2.5);
+    /* Zeros of both signs, the smallest, infinity, a quiet NaN and a signalling one with payload. */
+    static const uint32_t odd[] = {0, 0x80000000u, 1, 0x7f800000u, 0x7fc00000u, 0xffa00001u};
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        CHECK_EQ(omm_f32_to_bits(omm_f32_of_bits(odd[i])), odd[i]);
+        const uint64_t wide = (uint64_t)odd[i] << 32 | odd[i];
+        CHECK(omm_f64_to_bits(omm_f64_of_bits(wide)) == wide);
     }
 }
 
@@ -104,16 +106,16 @@ static void half_round_trips(void) {
     for (uint32_t h = 0; h < 65536; h++) {
         uint32_t e = h >> 10 & 31;
         uint32_t m = h & 1023;
-        uint32_t wide = bits_of(omm_f16_to_f32((uint16_t)h));
+        uint32_t wide = omm_f32_to_bits(omm_f16_to_f32((uint16_t)h));
         if (e == 31 && m != 0) {
             CHECK_EQ(wide, (h & 0x8000u) << 16 | 0x7fc00000u | m << 13);
-            CHECK_EQ(omm_f32_to_f16(float_of(wide)), 0x7e00);
+            CHECK_EQ(omm_f32_to_f16(omm_f32_of_bits(wide)), 0x7e00);
             continue;
         }
-        double want = e == 31 ? (double)float_of(0x7f800000u)
+        double want = e == 31 ? (double)omm_f32_of_bits(0x7f800000u)
                               : (e ? 1024.0 + m : (double)m) * (1 << (e ? e : 1)) * 0x1p-25;
-        CHECK(bits_of((float)(h & 0x8000u ? -want : want)) == wide);
-        CHECK_EQ(omm_f32_to_f16(float_of(wide)), h);
+        CHECK(omm_f32_to_bits((float)(h & 0x8000u ? -want : want)) == wide);
+        CHECK_EQ(omm_f32_to_f16(omm_f32_of_bits(wide)), h);
     }
 }
 
@@ -123,17 +125,17 @@ static void half_rounds_to_even(void) {
         /* Above the largest finite half, the next one would be 65536. */
         double next = h == 0x7bff ? 65536.0 : (double)omm_f16_to_f32((uint16_t)(h + 1));
         float middle = (float)(((double)omm_f16_to_f32((uint16_t)h) + next) / 2); /* exact */
-        uint32_t bits = bits_of(middle);
+        uint32_t bits = omm_f32_to_bits(middle);
         uint16_t even = (uint16_t)(h + (h & 1));
         CHECK_EQ(omm_f32_to_f16(middle), even);
         CHECK_EQ(omm_f32_to_f16(-middle), even | 0x8000);
-        CHECK_EQ(omm_f32_to_f16(float_of(bits - 1)), h);
-        CHECK_EQ(omm_f32_to_f16(float_of(bits + 1)), h + 1);
+        CHECK_EQ(omm_f32_to_f16(omm_f32_of_bits(bits - 1)), h);
+        CHECK_EQ(omm_f32_to_f16(omm_f32_of_bits(bits + 1)), h + 1);
     }
     CHECK_EQ(omm_f32_to_f16(3e38f), 0x7c00);
-    CHECK_EQ(omm_f32_to_f16(float_of(1)), 0);                /* smallest float */
-    CHECK_EQ(omm_f32_to_f16(float_of(0x7f800001u)), 0x7e00); /* signalling */
-    CHECK_EQ(omm_f32_to_f16(float_of(0xffc00001u)), 0x7e00);
+    CHECK_EQ(omm_f32_to_f16(omm_f32_of_bits(1)), 0);                /* smallest float */
+    CHECK_EQ(omm_f32_to_f16(omm_f32_of_bits(0x7f800001u)), 0x7e00); /* signalling */
+    CHECK_EQ(omm_f32_to_f16(omm_f32_of_bits(0xffc00001u)), 0x7e00);
     CHECK_EQ(omm_f32_to_f16(-0.0f), 0x8000);
 }
 
@@ -144,7 +146,7 @@ static void reader_stops_at_the_end(void) {
     CHECK_OK(omm_buf_append(&buf, "\x01\x02\x03", 3));
     CHECK_OK(omm_buf_put_u32(&buf, 4));
     CHECK_OK(omm_buf_put_u64(&buf, 5));
-    CHECK_OK(omm_buf_put_u32(&buf, bits_of(6.0f)));
+    CHECK_OK(omm_buf_put_u32(&buf, omm_f32_to_bits(6.0f)));
     CHECK_OK(omm_buf_append(&buf, "tail", 4));
     for (size_t size = 0; size <= buf.size; size++) {
         uint8_t *exact = omm_alloc(size, 1); /* ASan sees a read past it */
@@ -154,7 +156,7 @@ static void reader_stops_at_the_end(void) {
         CHECK_EQ(omm_read_u16(&r), size >= 3 ? 0x0302 : 0);
         CHECK_EQ(omm_read_u32(&r), size >= 7 ? 4 : 0);
         CHECK_EQ(omm_read_u64(&r), size >= 15 ? 5 : 0);
-        CHECK_EQ(bits_of(omm_read_f32(&r)), size >= 19 ? bits_of(6.0f) : 0);
+        CHECK_EQ(omm_f32_to_bits(omm_read_f32(&r)), size >= 19 ? omm_f32_to_bits(6.0f) : 0);
         omm_bytes tail = omm_read_bytes(&r, 4);
         CHECK_EQ(tail.size, size == 23 ? 4 : 0);
         CHECK_EQ(r.failed, size != 23);
@@ -199,6 +201,7 @@ int main(void) {
     printf_fills_the_last_byte();
     buffer_survives_failing_memory();
     little_endian_at_any_address();
+    numbers_as_bits();
     half_round_trips();
     half_rounds_to_even();
     reader_stops_at_the_end();

@@ -11,7 +11,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 enum {
     SHOWN_ELEMENTS = 8, /* of an array, unless --all */
@@ -36,7 +35,6 @@ static json_t *real_value(double v) {
 
 static json_t *scalar_value(omm_gguf_kind kind, const uint8_t *p) {
     uint64_t bits = 0;
-    double wide = 0;
     switch (kind) {
     case OMM_GGUF_U8: return json_integer(p[0]);
     case OMM_GGUF_I8: return json_integer((int8_t)p[0]);
@@ -51,10 +49,7 @@ static json_t *scalar_value(omm_gguf_kind kind, const uint8_t *p) {
         bits = omm_get_u64(p);
         if (bits > INT64_MAX) return json_sprintf("%" PRIu64, bits);
         return json_integer((json_int_t)bits);
-    case OMM_GGUF_F64:
-        bits = omm_get_u64(p);
-        memcpy(&wide, &bits, sizeof wide);
-        return real_value(wide);
+    case OMM_GGUF_F64: return real_value(omm_f64_of_bits(omm_get_u64(p)));
     default: return json_null();
     }
 }

@@ -15,18 +15,6 @@ size_t code_width(omm_codec_kind kind) {
     return widths[kind];
 }
 
-static float float_of_bits(uint32_t bits) {
-    float v;
-    memcpy(&v, &bits, sizeof v);
-    return v;
-}
-
-static uint32_t bits_of_float(float v) {
-    uint32_t bits;
-    memcpy(&bits, &v, sizeof bits);
-    return bits;
-}
-
 /* Round to nearest even for |x| <= 2^21: adding 1.5 * 2^23 leaves no bits below 1. */
 static int32_t round_even(float x) {
     float shifted = x + 0x1.8p23f;
@@ -36,7 +24,7 @@ static int32_t round_even(float x) {
 /* max|v| / 127 rounded up to 16 significant bits, as the upper 24 bits of its f32. */
 static uint32_t row_scale(float magnitude_max) {
     if (magnitude_max < OMM_CODEC_ROW_MIN) return 0;
-    return (bits_of_float(magnitude_max / 127.0f) + 0xff) >> 8;
+    return (omm_f32_to_bits(magnitude_max / 127.0f) + 0xff) >> 8;
 }
 
 typedef struct coder {
@@ -85,7 +73,7 @@ static void code_row(coder *c, size_t at, size_t stop) {
         if (magnitude > magnitude_max) magnitude_max = magnitude;
     }
     uint32_t upper = row_scale(magnitude_max);
-    float scale = float_of_bits(upper << 8);
+    float scale = omm_f32_of_bits(upper << 8);
     for (size_t i = at; i < stop; i++) {
         int32_t q = upper ? round_even(c->values[kept_index(c->kept, i)] / scale) : 0;
         uint8_t code = (uint8_t)(int8_t)q;

@@ -10,9 +10,7 @@
 enum { HIGH_BUCKETS = 1 << 16, LOW_BITS = 15 };
 
 static uint32_t magnitude_bits(float v) {
-    uint32_t bits;
-    memcpy(&bits, &v, sizeof bits);
-    return bits & 0x7fffffffu;
+    return omm_f32_to_bits(v) & 0x7fffffffu;
 }
 
 /* The bucket that holds the entry ranked `rank` from the top (1 is the largest); `rank` becomes

@@ -9,18 +9,6 @@
 #include <math.h>
 #include <string.h>
 
-static float float_of_bits(uint32_t bits) {
-    float v;
-    memcpy(&v, &bits, sizeof v);
-    return v;
-}
-
-static uint32_t bits_of_float(float v) {
-    uint32_t bits;
-    memcpy(&bits, &v, sizeof bits);
-    return bits;
-}
-
 static float float_at(const uint8_t *codes, size_t i, omm_codec_kind kind) {
     return kind == OMM_CODEC_NONE ? omm_get_f32(codes + 4 * i)
                                   : omm_f16_to_f32(omm_get_u16(codes + 2 * i));
@@ -59,7 +47,7 @@ static omm_err check_floats(code_reader *r, omm_reader in) {
         if (!(fabsf(v) <= OMM_CODEC_VALUE_MAX))
             return omm_raise(OMM_ERR_REFUSED_VALUE, "entry %zu is not finite or over %g", i,
                              (double)OMM_CODEC_VALUE_MAX);
-        if (v == 0.0f && (r->is_sparse || bits_of_float(v) != 0))
+        if (v == 0.0f && (r->is_sparse || omm_f32_to_bits(v) != 0))
             return omm_raise(OMM_ERR_REFUSED_FORMAT, "entry %zu is a zero that must not be there",
                              i);
     }
@@ -69,7 +57,7 @@ static omm_err check_floats(code_reader *r, omm_reader in) {
 /* Scale of row `row`.  0 is for rows of a dense payload. */
 static omm_err check_scale(float *scale, const code_reader *r, size_t row) {
     const uint32_t bits = scale_bits(r->scales, row);
-    *scale = float_of_bits(bits);
+    *scale = omm_f32_of_bits(bits);
     if (bits == 0 && !r->is_sparse) return OMM_OK;
     if (!(*scale * 127.0f >= OMM_CODEC_ROW_MIN && *scale * 127.0f <= OMM_CODEC_VALUE_MAX))
         return omm_raise(OMM_ERR_REFUSED_VALUE, "scale %zu is out of range", row);
@@ -188,7 +176,7 @@ omm_err code_check(code_reader *out, omm_reader in, const index_walk *indices, s
 /* The row that holds `index`, and its scale, which is the next one. */
 static void enter_row(code_reader *r, size_t index) {
     row_seek(&r->row, index);
-    r->scale = float_of_bits(scale_bits(r->scales, r->row_count++));
+    r->scale = omm_f32_of_bits(scale_bits(r->scales, r->row_count++));
 }
 
 static void read_dense_floats(float *restrict out, const code_reader *r, size_t n) {

@@ -12,10 +12,7 @@ static void differs(omm_canary_result *out, const char *what) {
 }
 
 static bool is_same(float a, float b) {
-    uint32_t x, y;
-    memcpy(&x, &a, sizeof x);
-    memcpy(&y, &b, sizeof y);
-    return x == y;
+    return omm_f32_to_bits(a) == omm_f32_to_bits(b);
 }
 
 /* What the node says of its work, beside the payload: its weight in a round is one of these. */

@@ -49,23 +49,18 @@ typedef struct pack_room {
     uint16_t *halves; /* as many values as any matrix has */
 } pack_room;
 
-static uint32_t bits_of(float v) {
-    uint32_t bits = 0;
-    memcpy(&bits, &v, sizeof bits);
-    return bits;
-}
-
 /* The smallest format that has every value exactly; fills halves[count] unless that is F32. */
 static omm_format exact_format(uint16_t *halves, const float *values, size_t count) {
     size_t i = 0;
     for (; i < count; i++) {
-        if (bits_of(values[i]) & 0xffffu) break;
-        halves[i] = (uint16_t)(bits_of(values[i]) >> 16);
+        if (omm_f32_to_bits(values[i]) & 0xffffu) break;
+        halves[i] = (uint16_t)(omm_f32_to_bits(values[i]) >> 16);
     }
     if (i == count) return OMM_FORMAT_BF16;
     for (i = 0; i < count; i++) {
         halves[i] = omm_f32_to_f16(values[i]);
-        if (bits_of(omm_f16_to_f32(halves[i])) != bits_of(values[i])) return OMM_FORMAT_F32;
+        if (omm_f32_to_bits(omm_f16_to_f32(halves[i])) != omm_f32_to_bits(values[i]))
+            return OMM_FORMAT_F32;
     }
     return OMM_FORMAT_F16;
 }
@@ -156,7 +151,7 @@ static void hash_u32(omm_hasher *h, uint32_t v) {
 }
 
 static void hash_f32(omm_hasher *h, float v) {
-    hash_u32(h, bits_of(v));
+    hash_u32(h, omm_f32_to_bits(v));
 }
 
 static void hash_matrix(omm_hasher *h, const omm_matrix *m) {

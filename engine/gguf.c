@@ -181,9 +181,7 @@ omm_err omm_gguf_get_f32(float *out, const omm_gguf *gguf, const char *key) {
     if (kv->kind == OMM_GGUF_F32) {
         v = omm_get_f32(kv->data.data);
     } else if (kv->kind == OMM_GGUF_F64) {
-        uint64_t bits = omm_get_u64(kv->data.data);
-        double wide = 0;
-        memcpy(&wide, &bits, sizeof wide);
+        double wide = omm_f64_of_bits(omm_get_u64(kv->data.data));
         if (wide >= -3.4e38 && wide <= 3.4e38) v = (float)wide; /* FLT_MAX is 3.40282e38 */
     }
     if (!isfinite(v)) return wrong(kv, key, "a finite f32");

@@ -1,28 +1,15 @@
 /* mathd.c - exp, log, sin and cos in double from IEEE operations; the schemes of fdlibm. */
 #include "omm/mathd.h"
 
-#include <stdint.h>
-#include <string.h>
+#include "omm/bytes.h"
 
 static const double LN2_HI = 6.93147180369123816490e-01; /* 32 bits: n * LN2_HI is exact */
 static const double LN2_LO = 1.90821492927058770002e-10;
 /* Adding and taking away 1.5 * 2^52 rounds to the nearest integer, ties to even. */
 static const double MAGIC = 6755399441055744.0;
 
-static double from_bits(uint64_t bits) {
-    double x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-static uint64_t to_bits(double x) {
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
 static double not_a_number(void) {
-    return from_bits(0x7ff8000000000000u);
+    return omm_f64_of_bits(0x7ff8000000000000u);
 }
 
 double omm_exp_d(double x) {
@@ -33,15 +20,15 @@ double omm_exp_d(double x) {
     double r = (x - n * LN2_HI) - n * LN2_LO;
     double p = 1.0; /* Taylor, |r| <= 0.347: the term after the last is below 1e-17 */
     for (int k = 14; k >= 1; k--) p = 1.0 + r * p / (double)k;
-    return p * from_bits((uint64_t)((int64_t)n + 1023) << 52);
+    return p * omm_f64_of_bits((uint64_t)((int64_t)n + 1023) << 52);
 }
 
 double omm_log_d(double x) {
     if (!(x >= 0x1p-1022 && x < 0x1p1023 * 2)) return not_a_number();
-    uint64_t bits = to_bits(x);
+    uint64_t bits = omm_f64_to_bits(x);
     /* m in [sqrt(1/2), sqrt(2)) */
     int64_t e = ((int64_t)bits - 0x3fe6a09e00000000) >> 52;
-    double m = from_bits(bits - ((uint64_t)e << 52));
+    double m = omm_f64_of_bits(bits - ((uint64_t)e << 52));
     double f = m - 1.0, s = f / (2.0 + f), z = s * s, k = (double)e;
     double r = 1.479819860511658591e-01;
     r = r * z + 1.531383769920937332e-01;

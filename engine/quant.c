@@ -229,10 +229,7 @@ static uint16_t get_half(const uint8_t *p) {
 }
 
 static float bf16_to_f32(uint16_t h) {
-    const uint32_t bits = (uint32_t)h << 16;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
+    return omm_f32_of_bits((uint32_t)h << 16);
 }
 
 /* The quants of 32 columns of one lane, as stored. */

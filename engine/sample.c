@@ -4,7 +4,6 @@
 #include "omm/session.h"
 
 #include <math.h>
-#include <string.h>
 
 omm_sampler omm_sampler_default(void) {
     return (omm_sampler){.top_p = 1.0f};
@@ -42,8 +41,7 @@ enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS };
 
 static uint32_t key_of(float logit) {
     const float x = logit + 0.0f; /* -0 and +0 tie */
-    uint32_t bits = 0;
-    memcpy(&bits, &x, sizeof bits);
+    const uint32_t bits = omm_f32_to_bits(x);
     return bits >> 31 ? bits : ~(bits | 0x80000000u);
 }
 

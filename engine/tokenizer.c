@@ -97,8 +97,7 @@ omm_digest omm_tokenizer_digest(const omm_tokenizer *tokenizer) {
     hash_u32(&h, t->unknown);
     hash_u32(&h, t->count);
     for (uint32_t i = 0; i < t->count; i++) {
-        uint32_t score = 0;
-        if (t->scores) memcpy(&score, &t->scores[i], sizeof score);
+        uint32_t score = t->scores ? omm_f32_to_bits(t->scores[i]) : 0;
         hash_text(&h, vocab_text(&t->texts, i));
         hash_u32(&h, (uint32_t)t->types[i] | (uint32_t)t->flags[i] << 8);
         hash_u32(&h, score);

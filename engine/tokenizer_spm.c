@@ -14,9 +14,8 @@ typedef struct encoder {
 
 /* A number that falls as the score rises, so the best merge has the smallest key. */
 static uint32_t priority(float score) {
-    uint32_t bits = 0;
     float v = score == 0.0f ? 0.0f : score; /* -0 and 0 are the same score */
-    memcpy(&bits, &v, sizeof bits);
+    uint32_t bits = omm_f32_to_bits(v);
     uint32_t rising = bits >> 31 ? ~bits : bits | 0x80000000u;
     return ~rising;
 }

@@ -193,12 +193,6 @@ static omm_err train(chain *c, const omm_submission *manifest, omm_replay_result
     return err;
 }
 
-static uint32_t bits_of(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
 /* Name the first element in which two decoded payloads differ. */
 static void find_element(omm_replay_result *result, const omm_layout *layout, const float *theirs,
                          const float *mine) {
@@ -206,7 +200,7 @@ static void find_element(omm_replay_result *result, const omm_layout *layout, co
         const omm_segment *s = &layout->segments[i];
         for (size_t j = 0; j < (size_t)s->rows * s->cols; j++) {
             size_t at = s->offset + j;
-            if (bits_of(theirs[at]) == bits_of(mine[at])) continue;
+            if (omm_f32_to_bits(theirs[at]) == omm_f32_to_bits(mine[at])) continue;
             snprintf(result->tensor, sizeof result->tensor, "%s", s->name);
             result->row = (uint32_t)(j / s->cols);
             result->column = (uint32_t)(j % s->cols);

@@ -186,10 +186,8 @@ static omm_err put_all(const omm_course *c, omm_buf *out) {
     OMM_TRY(omm_buf_append(out, c->grad_norms, step * sizeof(float)));
     OMM_TRY(omm_buf_append(out, c->rates, step * sizeof(float)));
     for (size_t i = 0; i < c->eval_count; i++) {
-        uint64_t bits = 0;
-        memcpy(&bits, &c->evals[i].loss, sizeof bits);
         OMM_TRY(omm_buf_put_u32(out, c->evals[i].step));
-        OMM_TRY(omm_buf_put_u64(out, bits));
+        OMM_TRY(omm_buf_put_u64(out, omm_f64_to_bits(c->evals[i].loss)));
     }
     OMM_TRY(omm_buf_append(out, c->best_values, best_bytes(c, c->eval_count)));
     return course_run_save(&c->run, out);
@@ -226,10 +224,7 @@ static omm_err take_options(omm_reader *r, const omm_course *c) {
 
 static omm_course_eval eval_at(const parts *p, size_t index) {
     const uint8_t *at = p->evals.data + index * EVAL_BYTES;
-    omm_course_eval eval = {.step = omm_get_u32(at)};
-    const uint64_t bits = omm_get_u64(at + 4);
-    memcpy(&eval.loss, &bits, sizeof eval.loss);
-    return eval;
+    return (omm_course_eval){.step = omm_get_u32(at), .loss = omm_f64_of_bits(omm_get_u64(at + 4))};
 }
 
 /* What digest and trainer do not vouch for. */

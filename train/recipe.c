@@ -74,9 +74,7 @@ static uint32_t get_bits(const omm_recipe *recipe, const field *f) {
 static double get_number(const omm_recipe *recipe, const field *f) {
     uint32_t bits = get_bits(recipe, f);
     if (!f->real) return bits;
-    float v = 0;
-    memcpy(&v, &bits, sizeof v);
-    return (double)v;
+    return (double)omm_f32_of_bits(bits);
 }
 
 /* A number that stands for a name. */

@@ -44,10 +44,8 @@ static omm_err take_identity(omm_trainer *t) {
     omm_err err = OMM_OK;
     for (size_t i = 0; i < t->lora.tensor_count && err == OMM_OK; i += 2) {
         const omm_lora_tensor *a = &t->lora.tensors[i];
-        uint32_t scale = 0;
-        memcpy(&scale, &a->scale, sizeof scale);
         err = omm_buf_put_u32(&layout, a->rows);
-        if (err == OMM_OK) err = omm_buf_put_u32(&layout, scale);
+        if (err == OMM_OK) err = omm_buf_put_u32(&layout, omm_f32_to_bits(a->scale));
     }
     if (err == OMM_OK)
         t->identity =

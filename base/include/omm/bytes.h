@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 typedef struct omm_bytes {
     const uint8_t *data;
@@ -59,6 +60,28 @@ void omm_put_u16(uint8_t *p, uint16_t v);
 void omm_put_u32(uint8_t *p, uint32_t v);
 void omm_put_u64(uint8_t *p, uint64_t v);
 void omm_put_f32(uint8_t *p, float v);
+
+/* A float and a double as their bits, and back: every one there and back unchanged, NaN too. */
+static inline uint32_t omm_f32_to_bits(float v) {
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return bits;
+}
+static inline float omm_f32_of_bits(uint32_t bits) {
+    float v;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+static inline uint64_t omm_f64_to_bits(double v) {
+    uint64_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return bits;
+}
+static inline double omm_f64_of_bits(uint64_t bits) {
+    double v;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
 
 /* IEEE half precision.  Widening is exact (a NaN keeps sign and payload and becomes quiet, as F16C
  * does); narrowing rounds to nearest even, from 65520 on to infinity; every NaN becomes 0x7e00. */
