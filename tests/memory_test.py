@@ -6,7 +6,7 @@ usage: memory_test.py SOURCE_DIR MESHMIND...    (programs that are missing or ha
 import json, pathlib, subprocess, sys, tempfile
 
 MIB = 1 << 20
-# omm/plan.h.  Measured: -2.4 to +1.2 MB of 16 to 340 MB; huge pages may add some.
+# omm/plan.h.  Measured: -3.3 to +1.3 MB of 16 to 340 MB; huge pages may add some.
 ERROR_BYTES, ERROR_SHARE = 4 * MIB, 16
 LINES = (pathlib.Path(sys.argv[1]) / "scenarios" / "base" / "train.jsonl").read_text().splitlines(True)
 programs = [p for p in map(pathlib.Path, sys.argv[2:]) if p.exists() and b"__asan_init" not in p.read_bytes()]
