@@ -165,6 +165,72 @@ static void test_golden(void) {
     }
 }
 
+static omm_err check_frame(const uint8_t *frame, size_t size) {
+    omm_buf sent;
+    omm_buf_init(&sent, 2 * ROOM);
+    CHECK_OK(omm_buf_append(&sent, "\1", 1));
+    CHECK_OK(omm_buf_append(&sent, frame, size));
+    const omm_err err = omm_codec_check_frame(omm_buf_view(&sent), ROOM);
+    omm_buf_fini(&sent);
+    return err;
+}
+
+/* Ours, and what nobody can read otherwise; no other, be it good. */
+static void test_known_frames(void) {
+    static const uint8_t runs[] = {0x28, 0xb5, 0x2f, 0xfd, 0x20, 100, 10 << 3, 0,
+                                   0,    '0',  '1',  '2',  '3',  '4', '5',     '6',
+                                   '7',  '8',  '9',  0xd3, 2,    0,   'x'};
+    uint8_t other[ROOM];
+    for (int how = 0; how < FILL_COUNT; how++)
+        for (size_t n = 40; n < ROOM; n = n * 5 / 2) {
+            uint8_t *frame = NULL;
+            size_t size = 0;
+            fill_bytes((fill)how, n, 6);
+            CHECK_OK(frame_write(&frame, &size, omm_bytes_of(s_bytes, n)));
+            if (frame) CHECK_OK(check_frame(frame, size));
+            if (frame)
+                CHECK(!frame_is_ours(omm_bytes_of(frame, size - 1), omm_bytes_of(s_bytes, n)));
+            if (frame && n > 1)
+                CHECK(!frame_is_ours(omm_bytes_of(frame, size), omm_bytes_of(s_bytes, n - 1)));
+            omm_free(frame);
+        }
+    CHECK_OK(check_frame(runs, sizeof runs));
+    memcpy(other, runs, sizeof runs);
+    other[4] |= 8; /* a bit that readers may look at one day */
+    CHECK(!frame_is_plain(omm_bytes_of(other, sizeof runs)));
+    CHECK(!frame_is_plain(omm_bytes_of(runs, sizeof runs - 1)));
+    fill_bytes(FILL_FEW, 20000, 6);
+    const size_t size = ZSTD_compress(other, sizeof other, s_bytes, 20000, 3);
+    CHECK(!ZSTD_isError(size));
+    CHECK_ERR(check_frame(other, size), OMM_ERR_REFUSED_FORMAT);
+}
+
+/* One byte more in the second of four streams, behind all that is read of it: some readers do not see it. */
+static void test_longer_stream(void) {
+    uint8_t *frame = NULL, longer[20000];
+    size_t size = 0;
+    fill_bytes(FILL_LOW, 4000, 7);
+    CHECK_OK(frame_write(&frame, &size, omm_bytes_of(s_bytes, 4000)));
+    CHECK(frame != NULL && frame[4] == 0x60 &&
+          (frame[7] & 7) == 5); /* two bytes of size, one block, coded */
+    const uint32_t block = omm_get_u16(frame + 7) | (uint32_t)frame[9] << 16;
+    const uint32_t literals = omm_get_u32(frame + 10),
+                   description = frame[14] < 128 ? 1u + frame[14] : 1u + (frame[14] - 126u) / 2;
+    uint8_t *sizes = frame + 14 + description;
+    const size_t at = (size_t)(sizes - frame) + 6 + omm_get_u16(sizes);
+    omm_put_u32(frame + 10, literals + (1u << 18));
+    omm_put_u16(sizes + 2, (uint16_t)(omm_get_u16(sizes + 2) + 1));
+    omm_put_u16(frame + 7, (uint16_t)(block + 8));
+    CHECK(((block + 8) >> 16) == frame[9]);
+    memcpy(longer, frame, at);
+    longer[at] = 0;
+    memcpy(longer + at + 1, frame + at, size - at);
+    CHECK_ERR(check_frame(longer, size + 1), OMM_ERR_REFUSED_FORMAT);
+    if (!ZSTD_isError(ZSTD_decompress(s_back, 4000, longer, size + 1)))
+        CHECK(memcmp(s_back, s_bytes, 4000) == 0);
+    omm_free(frame);
+}
+
 /* No memory is an error, and nothing is kept. */
 static void test_no_memory(void) {
     uint8_t *frame = NULL;
@@ -181,6 +247,8 @@ int main(void) {
     test_codes();
     test_small();
     test_golden();
+    test_known_frames();
+    test_longer_stream();
     test_no_memory();
     return 0;
 }

@@ -9,6 +9,10 @@
  *   blocks   cells joined from the left, as long as one block of them is no larger than two
  *
  * and each block is plain, one byte repeated, or Huffman codes, whichever is smallest.
+ *
+ * What is well made every reader reads alike.  What is not, some read and others refuse: libzstd does not look whether
+ * four streams of codes end where they should on processors with BMI2, and does elsewhere; newer versions refuse what
+ * older ones took.  Who must know that others will read a frame as he did therefore makes it again.
  */
 #include "huffman.h"
 #include "internal.h"
@@ -166,21 +170,40 @@ static size_t frame_bytes_max(size_t size) {
     return HEADER_BYTES_MAX + size + 3 * cells;
 }
 
-static size_t put_frame(uint8_t *out, omm_bytes payload) {
+/* Where a frame goes: behind each other, or piece by piece to the same place, to be compared with one. */
+typedef struct sink {
+    uint8_t *out;
+    size_t at;
+    const omm_bytes *like; /* NULL: all of it is kept */
+    bool is_other;
+} sink;
+
+static uint8_t *sink_place(const sink *s) {
+    return s->like ? s->out : s->out + s->at;
+}
+
+static void sink_add(sink *s, size_t n) {
+    if (s->like && (n > s->like->size - s->at || memcmp(s->like->data + s->at, s->out, n) != 0))
+        s->is_other = true;
+    else
+        s->at += n;
+}
+
+static void put_frame(sink *s, omm_bytes payload) {
     block blocks[2], *last = &blocks[0], *spare = &blocks[1], cell;
-    size_t at = put_header(out, payload.size);
+    sink_add(s, put_header(sink_place(s), payload.size));
     cell_init(last, payload.data, payload.size);
-    for (size_t done = last->size; done < payload.size; done += cell.size) {
+    for (size_t done = last->size; done < payload.size && !s->is_other; done += cell.size) {
         cell_init(&cell, payload.data + done, payload.size - done);
         if (!join(spare, last, &cell)) {
-            at += put_block(out + at, last, false);
+            sink_add(s, put_block(sink_place(s), last, false));
             *spare = cell;
         }
         block *swap = last;
         last = spare;
         spare = swap;
     }
-    return at + put_block(out + at, last, true);
+    if (!s->is_other) sink_add(s, put_block(sink_place(s), last, true));
 }
 
 omm_err frame_write(uint8_t **out, size_t *size, omm_bytes payload) {
@@ -188,7 +211,9 @@ omm_err frame_write(uint8_t **out, size_t *size, omm_bytes payload) {
     if (payload.size == 0) return OMM_OK;
     uint8_t *made = (uint8_t *)omm_alloc(frame_bytes_max(payload.size), 1);
     if (!made) return omm_raise(OMM_ERR_NOMEM, "no memory for a frame of %zu bytes", payload.size);
-    *size = put_frame(made, payload);
+    sink s = {.out = made};
+    put_frame(&s, payload);
+    *size = s.at;
     OMM_ASSERT(*size <= frame_bytes_max(payload.size));
     if (*size < payload.size) {
         *out = made;
@@ -196,4 +221,31 @@ omm_err frame_write(uint8_t **out, size_t *size, omm_bytes payload) {
     }
     omm_free(made);
     return OMM_OK;
+}
+
+bool frame_is_ours(omm_bytes frame, omm_bytes payload) {
+    uint8_t room[3 + BLOCK_BYTES_MAX];
+    sink s = {.out = room, .like = &frame};
+    if (payload.size == 0) return false;
+    put_frame(&s, payload);
+    return !s.is_other && s.at == frame.size;
+}
+
+bool frame_is_plain(omm_bytes frame) {
+    enum { SINGLE_SEGMENT = 1 << 5, OTHER_FLAGS = 0x1f };
+    omm_reader in = omm_reader_of(frame);
+    (void)omm_read_u32(&in);
+    const uint8_t flags = omm_read_u8(&in);
+    if (!(flags & SINGLE_SEGMENT) || (flags & OTHER_FLAGS)) return false;
+    (void)omm_read_bytes(&in, (size_t)1 << (flags >> 6));
+    for (bool is_last = false; !is_last && !in.failed;) {
+        const omm_bytes head = omm_read_bytes(&in, 3);
+        if (in.failed) return false;
+        const unsigned bits = head.data[0] | head.data[1] << 8 | head.data[2] << 16;
+        const unsigned kind = bits >> 1 & 3, size = bits >> 3;
+        if (kind > BLOCK_RUN || size > BLOCK_BYTES_MAX) return false;
+        (void)omm_read_bytes(&in, kind == BLOCK_RUN ? 1 : size);
+        is_last = bits & 1;
+    }
+    return !in.failed && in.at == frame.size;
 }

@@ -123,6 +123,10 @@ OMM_CHECKED omm_err frame_open(omm_bytes *payload, omm_buf *room, omm_bytes sent
 /* frame_write.c: a zstd frame of the payload, the same on every machine, to be freed with omm_free; *out is
  * NULL where none is smaller than the payload itself.  Errors: NOMEM. */
 OMM_CHECKED omm_err frame_write(uint8_t **out, size_t *size, omm_bytes payload);
+/* The frame is that one; no memory is taken.  What frame_write does not write, because it is not smaller, never is. */
+bool frame_is_ours(omm_bytes frame, omm_bytes payload);
+/* A frame that libzstd reads has one segment, plain blocks and runs, and nothing else. */
+bool frame_is_plain(omm_bytes frame);
 /* omm_codec_pack, but `payload` is given back as soon as it is not needed any more. */
 OMM_CHECKED omm_err frame_pack(omm_buf *sent, omm_buf *payload, uint32_t zstd_level);
 

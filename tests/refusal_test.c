@@ -165,6 +165,37 @@ static void value_at_the_limit(float value) {
     peer_close(&p);
 }
 
+/* What a node of ours sends, and the same codes in a frame that says its size in other bytes: every reader of zstd takes
+ * it, and it might as well be one that only some take. */
+static void another_frame(bool is_ours) {
+    static const omm_codec f16 = {.kind = OMM_CODEC_F16, .zstd_level = 3};
+    peer p;
+    float values[64] = {0};
+    bool receipt = false;
+    omm_buf inner, sent;
+    fed_options options = peer_options();
+    options.up = &f16;
+    peer_open(&p, &options);
+    peer_until_open(&p, 0);
+    for (uint32_t i = 0; i < 64; i++) values[i] = i * i / 3 % 2 ? 0.25f : 0;
+    peer_fill(&p, values);
+    omm_buf_init(&inner, 4096);
+    omm_buf_init(&sent, 4096);
+    const uint8_t *frame = p.payload.data + 1;
+    CHECK(p.payload.data[0] == 1 && frame[4] == 0x20 &&
+          (frame[6] & 6) == 4); /* one byte of size, codes */
+    CHECK_OK(omm_buf_append(&sent, "\1\x28\xb5\x2f\xfd\xa0", 6));
+    CHECK_OK(omm_buf_append(&sent, (const uint8_t[]){frame[5], 0, 0, 0}, 4));
+    CHECK_OK(omm_buf_append(&sent, frame + 6, p.payload.size - 7));
+    CHECK_OK(omm_codec_unpack(&inner, omm_buf_view(&sent), 4096));
+    if (!is_ours) peer_set_payload(&p, omm_buf_view(&sent));
+    peer_give(&p);
+    CHECK_EQ(peer_reason_of(&p, &receipt), is_ours ? OMM_OK : OMM_ERR_REFUSED_FORMAT);
+    omm_buf_fini(&inner);
+    omm_buf_fini(&sent);
+    peer_close(&p);
+}
+
 /* The payload of honest values with one scale made NaN: it starts after header and indices. */
 static void act_nan(peer *p) {
     omm_buf inner;
@@ -631,6 +662,8 @@ int main(void) {
     replay_of_an_earlier_round(true);
     value_at_the_limit(1);
     value_at_the_limit(-1);
+    another_frame(true);
+    another_frame(false);
     rejected_in_an_earlier_round();
     settled_in_an_earlier_round();
     settled_over_a_restart();

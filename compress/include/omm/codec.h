@@ -130,6 +130,12 @@ OMM_CHECKED omm_err omm_codec_walk(omm_encoded *info, const omm_codec *codec,
 OMM_CHECKED omm_err omm_codec_pack(omm_buf *sent, omm_bytes payload, uint32_t zstd_level);
 OMM_CHECKED omm_err omm_codec_unpack(omm_buf *payload, omm_bytes sent, size_t payload_bytes_max);
 
+/* `sent`, which was decoded here, is read everywhere as it was here: it is not packed, or its frame is the one that
+ * omm_codec_pack makes, or has one segment, plain blocks and runs alone.  Of other frames readers may differ, by their
+ * version and by the processor, where somebody has made them so.  Takes the memory of the payload.
+ * Errors: REFUSED_FORMAT, those of unpack. */
+OMM_CHECKED omm_err omm_codec_check_frame(omm_bytes sent, size_t payload_bytes_max);
+
 /* Error feedback.  For each i, in f32 and this order:
  *     x[i] = delta[i] + residual_in[i];  sent = encode(x);  residual_out[i] = x[i] - decode(sent)[i]
  *
