@@ -4,6 +4,7 @@
 #include "base_store.h"
 #include "board.h"
 #include "mirror.h"
+#include "patience.h"
 
 #include "omm/envelope.h"
 #include "omm/mem.h"
@@ -15,9 +16,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define SLICE_MS 200u          /* how soon a stop is noticed */
 #define KEPT_ANSWER_MS 5000u   /* for the coordinator, where a model is here already */
-#define SILENT_MS 5000u        /* without an answer: said, then after twice as long each time */
 #define BACKOFF_MIN_MS 1000u   /* of a source that failed, doubling ... */
 #define BACKOFF_MAX_MS 300000u /* ... up to here */
 #define WAIT_MAX_MS 60000u     /* a longer wait than this is not believed */
@@ -44,25 +43,25 @@ typedef struct fetch {
     source sources[SOURCES_MAX]; /* by preference; the last is the coordinator */
     size_t source_count;
     const source *of_piece;      /* who began the piece at hand */
-    uint64_t told_after_ms;      /* of silence, when the log hears of it next */
     uint64_t still_at, still_ms; /* where the disk took no more, and how long that was waited for */
-    omm_guest guest;
-    omm_guest_pause said;
+    patience patience;
     omm_node_options node; /* for the board */
     board board;
 } fetch;
 
 static uint64_t now_ms(const fetch *f) {
-    return f->o->clock.now_ms(f->o->clock.ud);
+    return patience_now_ms(&f->patience);
 }
 
 static bool is_stopped(const fetch *f) {
-    return f->o->stop && atomic_load(f->o->stop);
+    return patience_is_stopped(&f->patience);
 }
 
 static void sleep_until(fetch *f, uint64_t until_ms) {
     for (uint64_t now = now_ms(f); now < until_ms && !is_stopped(f); now = now_ms(f))
-        f->o->clock.sleep_ms(f->o->clock.ud, until_ms - now < SLICE_MS ? until_ms - now : SLICE_MS);
+        f->o->clock.sleep_ms(f->o->clock.ud, until_ms - now < PATIENCE_SLICE_MS
+                                                 ? until_ms - now
+                                                 : PATIENCE_SLICE_MS);
 }
 
 static void complain(const fetch *f, const char *event, const source *s) {
@@ -81,42 +80,14 @@ static void show(fetch *f, const source *from) {
 
 /* ---- a guest ---- */
 
-static bool must_pause(fetch *f) {
-    if (!f->o->guest) return false;
-    const uint64_t wall_ms = f->o->clock.wall_ms(f->o->clock.ud);
-    const omm_guest_view *view = omm_guest_look(&f->guest, now_ms(f), omm_guest_minute(wall_ms));
-    if (view->pause != f->said)
-        omm_log_event(f->o->log, OMM_LOG_INFO, view->pause ? "paused" : "resumed",
-                      OMM_LOG_STR("node", f->o->name),
-                      OMM_LOG_STR("reason", omm_guest_pause_name(view->pause)),
-                      OMM_LOG_STR("detail", view->text));
-    f->said = view->pause;
-    return view->pause != OMM_GUEST_GO;
-}
-
 static void wait_for_leave(fetch *f) {
-    while (!is_stopped(f) && must_pause(f)) {
-        board_show(&f->board, "paused", f->guest.view.text, NULL, f->client, false);
-        f->o->clock.sleep_ms(f->o->clock.ud, SLICE_MS);
+    while (!is_stopped(f) && patience_must_pause(&f->patience)) {
+        board_show(&f->board, "paused", f->patience.guest.view.text, NULL, f->client, false);
+        f->o->clock.sleep_ms(f->o->clock.ud, PATIENCE_SLICE_MS);
     }
 }
 
 /* ---- the coordinator ---- */
-
-/* Whoever mistyped an address shall not wait for a minute to see it. */
-static void tell_silence(fetch *f, uint64_t silent_ms) {
-    char text[BOARD_DETAIL_SIZE];
-    if (silent_ms < SILENT_MS) return;
-    (void)snprintf(text, sizeof text, "no answer for %" PRIu64 " s: %.300s", silent_ms / 1000,
-                   omm_client_trouble(f->client));
-    board_show(&f->board, "fetching", text, NULL, f->client, false);
-    if (silent_ms < f->told_after_ms) return;
-    f->told_after_ms *= 2;
-    omm_log_event(f->o->log, OMM_LOG_WARN, "no_answer", OMM_LOG_STR("node", f->o->name),
-                  OMM_LOG_STR("coordinator", f->o->url), OMM_LOG_INT("seconds", silent_ms / 1000),
-                  OMM_LOG_STR("detail", omm_client_trouble(f->client)),
-                  OMM_LOG_STR("then", "asking on"));
-}
 
 /* One request, one answer, decoded into `arena`.  Errors: TIMEOUT, CLOSED, REFUSED_* (not an answer), CANCELLED. */
 static omm_err ask(omm_reply *reply, fetch *f, const omm_request *request, uint64_t answer_ms,
@@ -127,12 +98,14 @@ static omm_err ask(omm_reply *reply, fetch *f, const omm_request *request, uint6
     OMM_TRY(omm_client_send(f->client, omm_buf_view(&f->request)));
     const uint64_t begin_ms = now_ms(f);
     for (;;) {
-        const omm_err err = omm_client_receive(&bytes, f->client, SLICE_MS);
-        if (err == OMM_OK) f->told_after_ms = SILENT_MS;
+        const omm_err err = omm_client_receive(&bytes, f->client, PATIENCE_SLICE_MS);
+        if (err == OMM_OK) patience_renew(&f->patience);
         if (err == OMM_OK) return omm_reply_decode(reply, bytes, arena);
         if (err != OMM_ERR_TIMEOUT) return err;
         if (is_stopped(f)) return omm_raise(OMM_ERR_CANCELLED, "stopped");
-        tell_silence(f, now_ms(f) - begin_ms);
+        /* Whoever mistyped an address shall not wait for a minute to see it. */
+        patience_tell_silence(&f->patience, now_ms(f) - begin_ms, &f->board, "fetching", NULL,
+                              f->client);
         if (now_ms(f) - begin_ms < answer_ms) continue;
         omm_client_renew(f->client);
         return omm_raise(OMM_ERR_TIMEOUT, "no answer within %" PRIu64 " ms", answer_ms);
@@ -248,7 +221,7 @@ static omm_err take_bytes(void *ud, omm_bytes bytes) {
 
 static bool may_go_on(void *ud) {
     const mirror_use *use = ud;
-    return !is_stopped(use->f) && !must_pause(use->f);
+    return !is_stopped(use->f) && !patience_must_pause(&use->f->patience);
 }
 
 static void drop(fetch *f, source *s) {
@@ -452,13 +425,18 @@ omm_err omm_base_fetch(omm_base_fetch_result *out, const omm_base_fetch_options 
     if (!f) return omm_raise(OMM_ERR_NOMEM, "fetching the base model");
     f->o = options;
     f->result = out;
-    f->told_after_ms = SILENT_MS;
     for (size_t i = 0; i < OMM_BASE_PARTS_MAX; i++) f->store.fds[i] = -1;
     omm_buf_init(&f->request, OMM_MESSAGE_BYTES_MAX);
     omm_arena_init(&f->arena, OMM_MESSAGE_ARENA_BYTES);
     f->node = (omm_node_options){.name = options->name, .state_dir = options->state_dir};
+    f->patience = (patience){.clock = options->clock,
+                             .log = options->log,
+                             .name = options->name,
+                             .url = options->url,
+                             .stop = options->stop,
+                             .rules = options->guest};
+    patience_init(&f->patience, options->guest_root);
     board_open(&f->board, &f->node, options->clock);
-    if (options->guest) omm_guest_init(&f->guest, options->guest, options->guest_root);
     const omm_err err = run(f);
     if (f->client) omm_client_close(f->client);
     board_close(&f->board);

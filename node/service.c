@@ -2,6 +2,8 @@
 #include "omm/node_service.h"
 
 #include "board.h"
+#include "patience.h"
+
 #include "omm/compute.h"
 #include "omm/sync.h"
 #include "omm/topology.h"
@@ -12,12 +14,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SERVICE_SLICE_MS 200u    /* how soon a stop is noticed */
 #define SERVICE_WATCH_MS 50u     /* the same while it trains */
 #define SERVICE_TROUBLE_MS 1000u /* between attempts when our own disk or memory fails */
 #define SERVICE_IDLE_MS 30000u   /* without training, then model and data are let go */
-/* Without an answer for so long its owner is told, and again after twice that, and so on. */
-#define SERVICE_SILENT_MS 5000u
 #define SERVICE_LATE_MS 1000u /* a wait that ends so much too late: the process had no processor */
 
 typedef struct service {
@@ -26,19 +25,17 @@ typedef struct service {
     omm_node *node;
     omm_client *client;
     board board;
-    omm_guest guest; /* of the loop, or of the watcher while it lives */
-    omm_guest_pause said;
+    patience patience; /* of the loop, or of the watcher while it lives */
     omm_pace pace;
     atomic_bool is_paused, let_go; /* from the watcher to the training */
     uint64_t worked_ms;
-    bool has_failed; /* the last request */
-    uint64_t asked_ms,
-        told_after_ms; /* since when there is no answer; how long it takes to say so (again) */
+    bool has_failed;   /* the last request */
+    uint64_t asked_ms; /* since when there is no answer */
     uint32_t jitter;   /* a walk of its own for each process */
 } service;
 
 static uint64_t now_ms(const service *s) {
-    return s->o->clock.now_ms(s->o->clock.ud);
+    return patience_now_ms(&s->patience);
 }
 
 static void sleep_ms(const service *s, uint64_t ms) {
@@ -46,7 +43,7 @@ static void sleep_ms(const service *s, uint64_t ms) {
 }
 
 static bool is_stopped(const service *s) {
-    return s->o->stop && atomic_load(s->o->stop);
+    return patience_is_stopped(&s->patience);
 }
 
 /* The scratch space first: the training gives back to the system what the heap has then. */
@@ -61,23 +58,13 @@ static uint64_t stood_still_ms(service *s, uint64_t began_ms, uint64_t wanted_ms
     const uint64_t took_ms = now_ms(s) - began_ms;
     if (took_ms < wanted_ms + SERVICE_LATE_MS) return 0;
     const uint64_t lost_ms = took_ms - wanted_ms;
-    if (lost_ms >= SERVICE_SILENT_MS)
+    if (lost_ms >= PATIENCE_SILENT_MS)
         omm_log_event(s->o->node.log, OMM_LOG_WARN, "stood_still",
                       OMM_LOG_STR("node", s->o->node.name), OMM_LOG_INT("seconds", lost_ms / 1000),
                       OMM_LOG_STR("detail",
                                   "this process had no processor time: it was stopped, or "
                                   "other programs took all of it"));
     return lost_ms;
-}
-
-/* Since when nobody has answered, and what is known of why; "" before it is worth a word. */
-static uint64_t silence(char text[BOARD_DETAIL_SIZE], service *s) {
-    const uint64_t silent_ms = now_ms(s) - s->asked_ms;
-    text[0] = '\0';
-    if (silent_ms >= SERVICE_SILENT_MS)
-        (void)snprintf(text, BOARD_DETAIL_SIZE, "no answer for %" PRIu64 " s: %s", silent_ms / 1000,
-                       omm_client_trouble(s->client));
-    return silent_ms;
 }
 
 /* What it does when nothing holds it back, by the node's phase. */
@@ -99,7 +86,9 @@ static void show(service *s) {
     if (status.refused[0])
         (void)snprintf(detail, sizeof detail, "the coordinator refuses it: %s%s%s", status.refused,
                        status.advice[0] ? "; " : "", status.advice);
-    if (s->has_failed && now_ms(s) - s->asked_ms >= SERVICE_SILENT_MS) (void)silence(detail, s);
+    const uint64_t silent_ms = now_ms(s) - s->asked_ms;
+    if (s->has_failed && silent_ms >= PATIENCE_SILENT_MS)
+        patience_silence(detail, silent_ms, s->client);
     board_show(&s->board, state, detail, s->node, s->client, true);
 }
 
@@ -107,7 +96,7 @@ static void sleep_until(service *s, uint64_t until_ms) {
     for (uint64_t now = now_ms(s); now < until_ms && !is_stopped(s); now = now_ms(s)) {
         if (now - s->worked_ms >= SERVICE_IDLE_MS) rest(s);
         const uint64_t left_ms = until_ms - now;
-        const uint64_t slice_ms = left_ms < SERVICE_SLICE_MS ? left_ms : SERVICE_SLICE_MS;
+        const uint64_t slice_ms = left_ms < PATIENCE_SLICE_MS ? left_ms : PATIENCE_SLICE_MS;
         sleep_ms(s, slice_ms);
         s->asked_ms += stood_still_ms(s, now, slice_ms);
         show(s); /* written once a second: who reads it sees that it lives */
@@ -116,27 +105,13 @@ static void sleep_until(service *s, uint64_t until_ms) {
 
 /* ---- a guest ---- */
 
-/* May it work?  Says so when that changes. */
-static bool must_pause(service *s) {
-    if (!s->o->guest) return false;
-    const uint64_t wall_ms = s->o->clock.wall_ms(s->o->clock.ud);
-    const omm_guest_view *view = omm_guest_look(&s->guest, now_ms(s), omm_guest_minute(wall_ms));
-    if (view->pause != s->said)
-        omm_log_event(s->o->node.log, OMM_LOG_INFO, view->pause ? "paused" : "resumed",
-                      OMM_LOG_STR("node", s->o->node.name),
-                      OMM_LOG_STR("reason", omm_guest_pause_name(view->pause)),
-                      OMM_LOG_STR("detail", view->text));
-    s->said = view->pause;
-    return view->pause != OMM_GUEST_GO;
-}
-
 /* While it must pause, nothing is sent or trained, and nothing large is held. */
 static void wait_for_leave(service *s) {
     const uint64_t begin_ms = now_ms(s);
-    while (!is_stopped(s) && must_pause(s)) {
+    while (!is_stopped(s) && patience_must_pause(&s->patience)) {
         if (now_ms(s) - begin_ms >= s->o->pause_hold_ms) rest(s);
-        board_show(&s->board, "paused", s->guest.view.text, s->node, s->client, true);
-        sleep_ms(s, SERVICE_SLICE_MS);
+        board_show(&s->board, "paused", s->patience.guest.view.text, s->node, s->client, true);
+        sleep_ms(s, PATIENCE_SLICE_MS);
     }
 }
 
@@ -154,20 +129,12 @@ static void keep_pace(void *ud) {
 /* ---- work ---- */
 
 static void tell_silence(service *s) {
-    char text[BOARD_DETAIL_SIZE];
-    const uint64_t silent_ms = silence(text, s);
-    if (!text[0]) return;
-    board_show(&s->board, "waiting", text, s->node, s->client, false);
-    if (silent_ms < s->told_after_ms) return;
-    s->told_after_ms *= 2;
-    omm_log_event(s->o->node.log, OMM_LOG_WARN, "no_answer", OMM_LOG_STR("node", s->o->node.name),
-                  OMM_LOG_STR("coordinator", s->o->url), OMM_LOG_INT("seconds", silent_ms / 1000),
-                  OMM_LOG_STR("detail", omm_client_trouble(s->client)),
-                  OMM_LOG_STR("then", "asking on"));
+    patience_tell_silence(&s->patience, now_ms(s) - s->asked_ms, &s->board, "waiting", s->node,
+                          s->client);
 }
 
 static void tell_answer(service *s) {
-    if (s->told_after_ms > SERVICE_SILENT_MS)
+    if (s->patience.told_after_ms > PATIENCE_SILENT_MS)
         omm_log_event(s->o->node.log, OMM_LOG_INFO, "answered",
                       OMM_LOG_STR("node", s->o->node.name),
                       OMM_LOG_INT("seconds", (now_ms(s) - s->asked_ms) / 1000));
@@ -179,15 +146,15 @@ static omm_node_event exchange(service *s, omm_bytes request) {
     omm_node_event event = {.kind = OMM_NODE_SEND_FAILED};
     if (!s->has_failed) {
         s->asked_ms = now_ms(s);
-        s->told_after_ms = SERVICE_SILENT_MS;
+        patience_renew(&s->patience);
     }
     tell_silence(s);
     if (omm_client_send(s->client, request) != OMM_OK) return event;
     uint64_t sent_ms = now_ms(s);
     while (!is_stopped(s) && now_ms(s) - sent_ms < s->o->answer_ms) {
         const uint64_t began_ms = now_ms(s);
-        omm_err err = omm_client_receive(&event.reply, s->client, SERVICE_SLICE_MS);
-        const uint64_t lost_ms = stood_still_ms(s, began_ms, SERVICE_SLICE_MS);
+        omm_err err = omm_client_receive(&event.reply, s->client, PATIENCE_SLICE_MS);
+        const uint64_t lost_ms = stood_still_ms(s, began_ms, PATIENCE_SLICE_MS);
         s->asked_ms += lost_ms;
         sent_ms += lost_ms;
         if (err == OMM_ERR_TIMEOUT) tell_silence(s);
@@ -211,11 +178,11 @@ static void *watch(void *ud) {
     service *s = w->s;
     uint64_t free_ms = now_ms(s); /* when there was no reason to pause */
     while (!atomic_load(&w->done)) {
-        const bool is_paused = must_pause(s);
+        const bool is_paused = patience_must_pause(&s->patience);
         if (!is_paused) free_ms = now_ms(s);
         atomic_store(&s->is_paused, is_paused);
         board_show(&s->board, is_paused ? "paused" : "training",
-                   is_paused ? s->guest.view.text : "", s->node, s->client, false);
+                   is_paused ? s->patience.guest.view.text : "", s->node, s->client, false);
         if (is_paused && now_ms(s) - free_ms >= s->o->pause_hold_ms) atomic_store(&s->let_go, true);
         if (is_stopped(s) || atomic_load(&s->let_go)) omm_node_cancel(s->node);
         const uint64_t began_ms = now_ms(s);
@@ -334,15 +301,21 @@ omm_err omm_node_serve(omm_node_service_result *result, const omm_node_service_o
     *result = (omm_node_service_result){0};
     service s = {.o = options,
                  .node_options = options->node,
+                 .patience = {.clock = options->clock,
+                              .log = options->node.log,
+                              .name = options->node.name,
+                              .url = options->url,
+                              .stop = options->stop,
+                              .rules = options->guest},
                  .jitter =
                      (uint32_t)omm_measure_ns() ^ omm_get_u32(options->node.key->public_key.b)};
     atomic_init(&s.is_paused, false);
     atomic_init(&s.let_go, false);
     s.node_options.clock = &options->clock;
     s.node_options.is_dry = options->dry_dir != NULL;
+    patience_init(&s.patience, options->guest_root);
     board_open(&s.board, &options->node, options->clock);
     if (options->guest) {
-        omm_guest_init(&s.guest, options->guest, options->guest_root);
         omm_pace_init(&s.pace, options->guest->max_cpu_percent, omm_cpu_count(), omm_measure_ns(),
                       omm_process_cpu_ns());
         s.node_options.pace = keep_pace;
