@@ -98,3 +98,15 @@ bool audit_read(audit *a, omm_buf *out, const char *path) {
         err = omm_raise(OMM_ERR_NOT_FOUND, "missing, though a record names it");
     return audit_expect(a, err, path);
 }
+
+omm_digest audit_blob_digest(const omm_blob *blob) {
+    omm_hasher h;
+    uint8_t size[8];
+    omm_put_u64(size, blob->size);
+    omm_hasher_init(&h);
+    omm_hasher_update(&h, omm_bytes_of(size, sizeof size));
+    omm_hasher_update(&h, omm_bytes_of(blob->digest.b, sizeof blob->digest.b));
+    for (size_t i = 0; i < blob->chunk_count; i++)
+        omm_hasher_update(&h, omm_bytes_of(blob->chunk_digests[i].b, 32));
+    return omm_hasher_final(&h);
+}

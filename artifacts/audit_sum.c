@@ -103,18 +103,6 @@ static const char *blob_differs(const omm_blob *is, const omm_blob *said) {
     return NULL;
 }
 
-omm_digest audit_blob_digest(const omm_blob *blob) {
-    omm_hasher h;
-    uint8_t size[8];
-    omm_put_u64(size, blob->size);
-    omm_hasher_init(&h);
-    omm_hasher_update(&h, omm_bytes_of(size, sizeof size));
-    omm_hasher_update(&h, omm_bytes_of(blob->digest.b, sizeof blob->digest.b));
-    for (size_t i = 0; i < blob->chunk_count; i++)
-        omm_hasher_update(&h, omm_bytes_of(blob->chunk_digests[i].b, 32));
-    return omm_hasher_final(&h);
-}
-
 /* What it is that the submission says otherwise. */
 static void report_blob(audit *a, const char *path, const omm_blob *is, size_t r, size_t i) {
     omm_arena arena;

@@ -189,13 +189,13 @@ bool audit_read(audit *a, omm_buf *out, const char *path);
 void audit_name(audit *a, const char *path);
 /* Has it been named?  False when the files are not known (judge). */
 bool audit_is_named(audit *a, const char *path);
+/* Digest over size, digest and chunks of what a blob describes. */
+omm_digest audit_blob_digest(const omm_blob *blob);
 
 /* Read accepted submission `i` of round `r`, the one at hand: what rounds.jsonl names, and signed by the enrolled node.  Its parts live in
  * `arena` and `text`, both initialised by the caller.  False: not so, which is reported. */
 bool audit_open_submission(audit *a, omm_submission *out, omm_arena *arena, omm_buf *text, size_t r,
                            size_t i);
-/* Digest over size, digest and chunks of what a blob describes. */
-omm_digest audit_blob_digest(const omm_blob *blob);
 
 /* Each needs run.json and rounds.jsonl; without them it fails and says so.  In this order: later
  * ones use what earlier ones read. */
