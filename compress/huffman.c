@@ -1,6 +1,9 @@
 /* huffman.c - length-limited prefix codes, by packages. */
 #include "huffman.h"
 
+#include "bits.h"
+#include "weights.h"
+
 #include "omm/err.h"
 
 #include <string.h>

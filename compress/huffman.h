@@ -32,35 +32,4 @@ uint64_t huffman_bits(const huffman *h, const uint32_t count[256]);
  * most n * HUFFMAN_BITS_MAX / 8 + 1. */
 size_t huffman_write(uint8_t *out, const huffman *h, const uint8_t *bytes, size_t n);
 
-/* ---- bits, the first ones lowest ------------------------------------------------------------- */
-
-typedef struct bit_writer {
-    uint8_t *out;
-    size_t size;
-    uint64_t bits;
-    unsigned count; /* below 32 between calls */
-} bit_writer;
-
-/* value below 2^count, count <= 32 */
-static inline void bits_put(bit_writer *w, uint32_t value, unsigned count) {
-    w->bits |= (uint64_t)value << w->count;
-    w->count += count;
-    if (w->count < 32) return;
-    for (int i = 0; i < 4; i++) w->out[w->size++] = (uint8_t)(w->bits >> (8 * i));
-    w->bits >>= 32;
-    w->count -= 32;
-}
-
-/* What is left, the last byte filled up with zeros. */
-static inline void bits_end(bit_writer *w) {
-    for (unsigned done = 0; done < w->count; done += 8)
-        w->out[w->size++] = (uint8_t)(w->bits >> done);
-    w->bits = 0;
-    w->count = 0;
-}
-
-/* weights.c: the lengths of a code, as weights[n] of 0 .. 12, by finite state entropy (RFC 8878, section
- * 4.2.1.2).  Returns the bytes written, at most 127; 0: these cannot be written so. */
-size_t weights_write(uint8_t out[HUFFMAN_DESCRIPTION_MAX - 1], const uint8_t *weights, size_t n);
-
 #endif

@@ -1,9 +1,12 @@
 /* weights.c - weights of a prefix code in finite state entropy: a table of 64 states, and two states that
  * take turns. */
-#include "huffman.h"
+#include "weights.h"
+
+#include "bits.h"
 
 #include "omm/err.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 enum { STATES_LOG = 6, STATES = 1 << STATES_LOG, WEIGHTS = 13, LOG_MIN = 5 };
@@ -100,7 +103,7 @@ static unsigned last_state(const fse *f, unsigned symbol) {
     return best;
 }
 
-size_t weights_write(uint8_t out[HUFFMAN_DESCRIPTION_MAX - 1], const uint8_t *weights, size_t n) {
+size_t weights_write(uint8_t out[WEIGHTS_BYTES_MAX], const uint8_t *weights, size_t n) {
     fse f;
     uint8_t room[4 + 32 + 256]; /* 255 weights of at most 6 bits, and what is before them */
     unsigned state[2] = {0};
@@ -123,7 +126,7 @@ size_t weights_write(uint8_t out[HUFFMAN_DESCRIPTION_MAX - 1], const uint8_t *we
     bits_put(&w, state[0], STATES_LOG);
     bits_put(&w, 1, 1);
     bits_end(&w);
-    if (w.size > 127) return 0;
+    if (w.size > WEIGHTS_BYTES_MAX) return 0;
     memcpy(out, room, w.size);
     return w.size;
 }
