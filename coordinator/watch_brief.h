@@ -1,11 +1,11 @@
 /* watch_brief.h - what an operator asks first: `ctl status`, as a text for a terminal and as JSON for a script.
  *
- * Depends on: base, watch_text.h.  Threads: functions of their arguments.
+ * Depends on: base, watch_health.h.  Threads: functions of their arguments.
  */
 #ifndef COORDINATOR_WATCH_BRIEF_H
 #define COORDINATOR_WATCH_BRIEF_H
 
-#include "watch_text.h"
+#include "watch_health.h"
 
 /* Append; seen->nodes is used.  Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err watch_brief_text(omm_buf *out, const watch_seen *seen);

@@ -1,11 +1,11 @@
 /* watch_json.h - values of the coordinator's JSON that have no other place: times, counts, strangers' words.
  *
- * Depends on: base, watch_text.h; jansson.  Threads: functions of their arguments.
+ * Depends on: base, watch_health.h; jansson.  Threads: functions of their arguments.
  */
 #ifndef COORDINATOR_WATCH_JSON_H
 #define COORDINATOR_WATCH_JSON_H
 
-#include "watch_text.h"
+#include "watch_health.h"
 
 #include "omm/json.h"
 

@@ -2,6 +2,7 @@
 #include "omm_test.h"
 
 #include "watch_brief.h"
+#include "watch_text.h"
 
 #include "omm/json.h"
 

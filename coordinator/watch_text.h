@@ -1,45 +1,18 @@
-/* watch_text.h - what others see of the coordinator, as texts: health, metrics, JSON.
+/* watch_text.h - what others see of the coordinator, as texts: metrics, JSON.
  *
- * Depends on: base, watch.h.  Threads: a function of its arguments and of the disk's free space.
+ * Depends on: base, watch_health.h.  Threads: functions of their arguments.
  * Source: Prometheus text exposition format 0.0.4.
  */
 #ifndef COORDINATOR_WATCH_TEXT_H
 #define COORDINATOR_WATCH_TEXT_H
 
-#include "watch.h"
-
-/* Over these the service is said to be sick. */
-#define WATCH_BEAT_MS_MAX 10000u                      /* the loop goes round five times a second */
-#define WATCH_TICK_MS_MAX ((uint64_t)2 * 3600 * 1000) /* of one sum and evaluation */
-#define WATCH_VOID_MAX 3u     /* void rounds in a row: the run is used up for nothing */
-#define WATCH_UNREAD_MS 5000u /* all exchanges wait for peers who do not read */
-#define WATCH_CROWD_MS 10000u /* since a connection was turned away for want of room */
-#define WATCH_DISK_BYTES_MIN ((uint64_t)256 << 20) /* left where the state is */
+#include "watch_health.h"
 
 #define WATCH_JSON_NODES_MAX 4096u
 #define WATCH_JSON_ROUNDS_MAX 100u /* newest, in full */
 #define WATCH_JSON_CURVE_MAX 400u  /* points of the loss curve, evenly thinned */
 
-/* All borrowed. */
-typedef struct watch_seen {
-    const watch_options *o;
-    const watch_facts *facts;
-    const watch_node *nodes;
-    const omm_coord_round *history;
-    omm_wire_count wire;
-    bool has_disk;
-    uint64_t disk_free;
-} watch_seen;
-
-/* Read the watch into *facts and (watch_node_max) nodes, which may be NULL, and the rest beside it. */
-void watch_see(watch_seen *seen, watch_facts *facts, watch_node *nodes, watch *w,
-               omm_server *server);
-
 /* Append; errors: NOMEM, TOO_BIG. */
-/* Why it is sick, a line for each reason. */
-OMM_CHECKED omm_err watch_reasons_text(omm_buf *out, const watch_seen *seen);
-/* "ok" or "sick" and a reason a line; *healthy says which. */
-OMM_CHECKED omm_err watch_health_text(omm_buf *out, bool *healthy, const watch_seen *seen);
 OMM_CHECKED omm_err watch_metrics_text(omm_buf *out, const watch_seen *seen);
 OMM_CHECKED omm_err watch_status_text(omm_buf *out, const watch_seen *seen);
 

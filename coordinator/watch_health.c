@@ -1,0 +1,106 @@
+/* watch_health.c - see watch_health.h. */
+#include "watch_health.h"
+
+#include <inttypes.h>
+#include <sys/statvfs.h>
+
+void watch_see(watch_seen *seen, watch_facts *facts, watch_node *nodes, watch *w,
+               omm_server *server) {
+    struct statvfs disk;
+    *seen = (watch_seen){.o = watch_get_options(w), .facts = facts, .nodes = nodes};
+    watch_read(facts, nodes, &seen->history, w);
+    omm_server_count(&seen->wire, server);
+    if (!seen->o->state_dir || statvfs(seen->o->state_dir, &disk) != 0) return;
+    seen->has_disk = true;
+    seen->disk_free = (uint64_t)disk.f_bavail * disk.f_frsize;
+}
+
+/* ---- why it is sick ---- */
+
+/* Of the newest rounds. */
+static uint32_t void_in_a_row(const watch_seen *s) {
+    uint32_t count = 0;
+    while (count < s->facts->history_count &&
+           s->history[s->facts->history_count - 1 - count].voided)
+        count++;
+    return count;
+}
+
+static bool was_turned(const omm_wire_count *w, omm_turned reason) {
+    return w->turned_away[reason] > 0 && w->turned_ago_ms[reason] < WATCH_CROWD_MS;
+}
+
+/* What strangers, or nng, do to the connections. */
+static omm_err put_connections(omm_buf *out, const omm_wire_count *w) {
+    if (w->all_answer_ms >= WATCH_UNREAD_MS)
+        OMM_TRY(omm_buf_printf(out,
+                               "answers: nobody was answered for %" PRIu64 " s, all %" PRIu64
+                               " wait for peers who do not read\n",
+                               w->all_answer_ms / 1000, w->answering));
+    if (was_turned(w, OMM_TURNED_STRANGERS))
+        OMM_TRY(omm_buf_printf(out,
+                               "strangers: all %" PRIu64 " places are taken, %" PRIu64
+                               " connections had to go for others\n",
+                               w->strangers_max, w->turned_away[OMM_TURNED_STRANGERS]));
+    if (was_turned(w, OMM_TURNED_DESCRIPTORS))
+        OMM_TRY(omm_buf_printf(out,
+                               "descriptors: all that connections may have are open, %" PRIu64
+                               " connections were refused or had to go\n",
+                               w->turned_away[OMM_TURNED_DESCRIPTORS]));
+    if (w->stuck == 0) return OMM_OK;
+    return omm_buf_printf(out, "connections: %" PRIu64 " that were ended are still there\n",
+                          w->stuck);
+}
+
+omm_err watch_reasons_text(omm_buf *out, const watch_seen *s) {
+    const watch_facts *f = s->facts;
+    uint64_t silent_ms = f->now_ms > f->beat_ms ? f->now_ms - f->beat_ms : 0;
+    /* A run that is closed is being sealed, which takes as long as its bundle is large. */
+    if (silent_ms > WATCH_BEAT_MS_MAX && f->status.state != OMM_COORD_CLOSED)
+        OMM_TRY(omm_buf_printf(out, "loop: stands still for %" PRIu64 " s\n", silent_ms / 1000));
+    if (f->ticking && f->now_ms - f->tick_since_ms > WATCH_TICK_MS_MAX)
+        OMM_TRY(omm_buf_printf(out, "work: one sum or evaluation takes %" PRIu64 " s\n",
+                               (f->now_ms - f->tick_since_ms) / 1000));
+    if (f->has_stopped)
+        OMM_TRY(omm_buf_printf(out, "%s: stands still, and is tried again: %.256s\n",
+                               f->status.state == OMM_COORD_CLOSED ? "sealing" : "round",
+                               f->stopped));
+    if (f->has_trouble) OMM_TRY(omm_buf_printf(out, "trouble: %s\n", f->trouble));
+    if (void_in_a_row(s) >= WATCH_VOID_MAX)
+        OMM_TRY(omm_buf_printf(out,
+                               "rounds: the last %u were void: fewer than accept_min (%u) were "
+                               "accepted in time\n",
+                               void_in_a_row(s), f->status.accept_min));
+    OMM_TRY(put_connections(out, &s->wire));
+    if (f->has_audit_trouble) OMM_TRY(omm_buf_printf(out, "audit: %s\n", f->audit_trouble));
+    if (s->has_disk && s->disk_free < WATCH_DISK_BYTES_MIN)
+        OMM_TRY(omm_buf_printf(
+            out, "disk: %" PRIu64 " MiB left for the state, %" PRIu64 " are asked for\n",
+            s->disk_free >> 20, (uint64_t)WATCH_DISK_BYTES_MIN >> 20));
+    return OMM_OK;
+}
+
+omm_err watch_health_text(omm_buf *out, bool *healthy, const watch_seen *s) {
+    omm_buf reasons;
+    omm_buf_init(&reasons, 4096);
+    omm_err err = watch_reasons_text(&reasons, s);
+    *healthy = reasons.size == 0;
+    if (err == OMM_OK)
+        err = omm_buf_printf(out, "%s\n%.*s", *healthy ? "ok" : "sick", (int)reasons.size,
+                             reasons.data ? (const char *)reasons.data : "");
+    if (err == OMM_OK && s->facts->damaged_file[0])
+        err = omm_buf_printf(out,
+                             "warning: bundle: %s is not as its round wrote it: put it back from a "
+                             "copy, or the bundle will not verify; rounds go on\n",
+                             s->facts->damaged_file);
+    if (err == OMM_OK)
+        err = omm_buf_printf(out, "state: %s%s\nround: %u of %u\n",
+                             omm_coord_state_name(s->facts->status.state),
+                             s->facts->status.draining ? ", draining"
+                             : s->facts->status.paused ? ", paused"
+                                                       : "",
+                             s->facts->status.round + 1, s->facts->status.rounds);
+    if (err == OMM_OK && s->o->note) err = omm_buf_printf(out, "note: %s\n", s->o->note);
+    omm_buf_fini(&reasons);
+    return err;
+}
