@@ -1,6 +1,8 @@
 /* config_write.c - a struct back to YAML, and its table in words. */
 #include "config_internal.h"
 
+#include "omm/utf8.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -9,17 +11,11 @@
 
 /* Decode one character; 0 when the bytes are not UTF-8 (or end the text). */
 static size_t decode(uint32_t *code, const char *text) {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    unsigned char c = (unsigned char)text[0];
-    size_t size = c < 0x80 ? 1 : c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : 2;
-    if (c == 0 || (c >= 0x80 && c < 0xc0) || c > 0xf4) return 0;
-    *code = size == 1 ? c : c & (0xffu >> (size + 1));
-    for (size_t i = 1; i < size; i++) {
-        if (((unsigned char)text[i] & 0xc0) != 0x80) return 0; /* also stops at the NUL */
-        *code = *code << 6 | ((unsigned char)text[i] & 0x3f);
-    }
-    bool surrogate = *code >= 0xd800 && *code < 0xe000;
-    return *code < least[size] || *code > 0x10ffff || surrogate ? 0 : size;
+    const uint8_t *p = (const uint8_t *)text;
+    const size_t size = omm_utf8_size(p, strnlen(text, 4));
+    *code = size < 2 ? p[0] : p[0] & (0xffu >> (size + 1));
+    for (size_t i = 1; i < size; i++) *code = *code << 6 | (p[i] & 0x3f);
+    return size;
 }
 
 /* What YAML refuses or folds when it stands unescaped. */

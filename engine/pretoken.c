@@ -6,6 +6,7 @@
 #include "tokenizer_internal.h"
 
 #include "omm/mem.h"
+#include "omm/utf8.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -109,7 +110,7 @@ static omm_err cut_threes(splitter *s, unsigned stage, omm_bytes text, size_t *a
             OMM_TRY(pass_on(s, stage, omm_bytes_of(text.data + *at, from - *at)));
             *at = from;
         }
-        from += utf8_size(text.data + from, text.size - from);
+        from += omm_utf8_size(text.data + from, text.size - from);
     }
     return OMM_OK;
 }

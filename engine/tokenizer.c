@@ -3,6 +3,7 @@
 
 #include "omm/chat.h"
 #include "omm/mem.h"
+#include "omm/utf8.h"
 
 #include <string.h>
 
@@ -144,19 +145,6 @@ omm_err omm_tokenizer_decode(omm_buf *out, const omm_tokenizer *tokenizer, const
     return OMM_OK;
 }
 
-unsigned utf8_size(const uint8_t *p, size_t left) {
-    if (left == 0) return 0;
-    if (p[0] < 0x80) return 1;
-    if (p[0] < 0xc2 || p[0] > 0xf4) return 0; /* continuation, overlong, or beyond U+10FFFF */
-    unsigned size = p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
-    if (size > left) return 0;
-    for (unsigned i = 1; i < size; i++)
-        if ((p[i] & 0xc0) != 0x80) return 0;
-    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90)) return 0; /* overlong */
-    if ((p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf4 && p[1] > 0x8f)) return 0; /* surrogate */
-    return size;
-}
-
 /* True while these bytes may still grow into a well-formed character. */
 static bool is_unfinished(const uint8_t *p, size_t count) {
     static const uint8_t tails[3] = {0x80, 0x90, 0xa0}; /* second bytes of every allowed range */
@@ -164,7 +152,7 @@ static bool is_unfinished(const uint8_t *p, size_t count) {
     memcpy(whole, p, count);
     for (unsigned t = 0; t < 3; t++) {
         for (size_t i = count; i < 4; i++) whole[i] = i == 1 ? tails[t] : 0x80;
-        if (utf8_size(whole, 4) > count) return true;
+        if (omm_utf8_size(whole, 4) > count) return true;
     }
     return false;
 }
@@ -172,7 +160,7 @@ static bool is_unfinished(const uint8_t *p, size_t count) {
 /* Write what is complete in `pending`; what may still grow stays. */
 static omm_err drain(omm_buf *out, omm_detok *d) {
     while (d->pending_count > 0) {
-        unsigned size = utf8_size(d->pending, d->pending_count);
+        unsigned size = omm_utf8_size(d->pending, d->pending_count);
         if (size > 0) {
             OMM_TRY(omm_buf_append(out, d->pending, size));
         } else if (is_unfinished(d->pending, d->pending_count)) {

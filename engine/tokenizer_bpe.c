@@ -2,6 +2,7 @@
 #include "tokenizer_internal.h"
 
 #include "omm/mem.h"
+#include "omm/utf8.h"
 
 #include <string.h>
 
@@ -44,7 +45,7 @@ omm_err bpe_spell(bool *spelled, omm_buf *out, omm_bytes text) {
     size_t before = out->size;
     *spelled = false;
     for (size_t i = 0; i < text.size;) {
-        unsigned size = utf8_size(text.data + i, text.size - i);
+        unsigned size = omm_utf8_size(text.data + i, text.size - i);
         unsigned code = text.data[i];
         if (size == 2) code = (code & 0x1f) << 6 | (text.data[i + 1] & 0x3fu);
         int byte = size == 1 || size == 2 ? byte_of(code) : -1;
@@ -207,7 +208,7 @@ static omm_err encode_word(void *ud, omm_bytes word) {
 /* A copy of `text` with U+FFFD for each byte that is not part of a well-formed character. */
 static omm_err repair(omm_buf *out, omm_bytes text) {
     for (size_t i = 0; i < text.size;) {
-        unsigned size = utf8_size(text.data + i, text.size - i);
+        unsigned size = omm_utf8_size(text.data + i, text.size - i);
         if (size > 0)
             OMM_TRY(omm_buf_append(out, text.data + i, size));
         else
@@ -219,7 +220,7 @@ static omm_err repair(omm_buf *out, omm_bytes text) {
 
 static bool is_well_formed(omm_bytes text) {
     for (size_t i = 0; i < text.size;) {
-        unsigned size = utf8_size(text.data + i, text.size - i);
+        unsigned size = omm_utf8_size(text.data + i, text.size - i);
         if (size == 0) return false;
         i += size;
     }

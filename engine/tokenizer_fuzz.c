@@ -1,6 +1,7 @@
 /* tokenizer_fuzz.c - any text through any pre-tokenizer: the first byte selects family and flags.
  * Well-formed text comes back byte for byte, and a stream gives what decoding at once gives. */
 #include "omm/mem.h"
+#include "omm/utf8.h"
 #include "test_vocab.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -22,7 +23,7 @@ static omm_tokenizer *open_family(size_t family) {
 
 static bool is_well_formed(omm_bytes text) {
     for (size_t at = 0; at < text.size;) {
-        unsigned n = utf8_size(text.data + at, text.size - at);
+        unsigned n = omm_utf8_size(text.data + at, text.size - at);
         if (n == 0) return false;
         at += n;
     }
@@ -32,7 +33,7 @@ static bool is_well_formed(omm_bytes text) {
 /* What a stream is to give: each bad byte as U+FFFD. */
 static void repair(omm_buf *out, omm_bytes text) {
     for (size_t at = 0; at < text.size;) {
-        unsigned n = utf8_size(text.data + at, text.size - at);
+        unsigned n = omm_utf8_size(text.data + at, text.size - at);
         OMM_ASSERT(omm_buf_append(out, n ? (const void *)(text.data + at) : "\xef\xbf\xbd",
                                   n ? n : 3) == OMM_OK);
         at += n ? n : 1;

@@ -181,7 +181,4 @@ unsigned bpe_letter(uint8_t out[2], uint8_t byte);
 /* The bytes that a text in that alphabet spells; false (nothing appended) if it is not in it. */
 OMM_CHECKED omm_err bpe_spell(bool *spelled, omm_buf *out, omm_bytes text);
 
-/* Length of the well-formed UTF-8 character at p (RFC 3629), 0 if there is none. */
-unsigned utf8_size(const uint8_t *p, size_t left);
-
 #endif

@@ -4,6 +4,7 @@
 
 #include "omm/mem.h"
 #include "omm/rng.h"
+#include "omm/utf8.h"
 #include "tokenizer_internal.h"
 
 #include "omm_test.h"
@@ -326,7 +327,7 @@ static void test_stream(void) {
 
 static bool is_well_formed(const uint8_t *text, size_t size) {
     for (size_t at = 0; at < size;) {
-        unsigned n = utf8_size(text + at, size - at);
+        unsigned n = omm_utf8_size(text + at, size - at);
         if (n == 0) return false;
         at += n;
     }

@@ -6,6 +6,7 @@
 #include "vocab_train_internal.h"
 
 #include "omm/mem.h"
+#include "omm/utf8.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -158,7 +159,7 @@ static void mark_first(bool first[256], const omm_vocab_options *o) {
 
 static omm_err check_text(omm_bytes text) {
     for (size_t i = 0; i < text.size;) {
-        const unsigned size = utf8_size(text.data + i, text.size - i);
+        const unsigned size = omm_utf8_size(text.data + i, text.size - i);
         if (size == 0)
             return omm_raise(OMM_ERR_FORMAT, "byte %zu, 0x%02x, is not UTF-8 text", i,
                              text.data[i]);

@@ -1,26 +1,15 @@
 /* text.c - owns what counts as plain text and as a word here. */
 #include "text.h"
 
+#include "omm/utf8.h"
+
 #include <string.h>
 #include <strings.h>
 
-/* ---- UTF-8 --------------------------------------------------------------------------------- */
+/* ---- characters ---------------------------------------------------------------------------- */
 
-static bool is_trail(uint8_t c) {
-    return (c & 0xc0) == 0x80;
-}
-
-size_t text_char_size(omm_bytes text) {
-    const uint8_t *p = text.data;
-    if (text.size == 0) return 0;
-    if (p[0] < 0x80) return 1;
-    size_t size = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
-    if (p[0] < 0xc2 || p[0] > 0xf4 || text.size < size) return 0;
-    for (size_t i = 1; i < size; i++)
-        if (!is_trail(p[i])) return 0;
-    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] >= 0xa0)) return 0;
-    if ((p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] >= 0x90)) return 0;
-    return size;
+static size_t char_size(omm_bytes text) {
+    return omm_utf8_size(text.data, text.size);
 }
 
 /* C0, delete and, in two bytes, C1: terminals act on all of them. */
@@ -39,7 +28,7 @@ static omm_bytes skip(omm_bytes text, size_t size) {
 
 bool text_is_plain(omm_bytes text) {
     while (text.size > 0) {
-        size_t size = text_char_size(text);
+        size_t size = char_size(text);
         if (size == 0 || (is_control(text, size) && !is_space(text.data[0]))) return false;
         text = skip(text, size);
     }
@@ -71,7 +60,7 @@ omm_err text_fold(omm_buf *out, omm_bytes text) {
 omm_err omm_text_clean(omm_buf *out, omm_bytes text) {
     size_t before = out->size;
     while (text.size > 0) {
-        size_t size = text_char_size(text);
+        size_t size = char_size(text);
         bool kept =
             size > 0 && (!is_control(text, size) || text.data[0] == '\n' || text.data[0] == '\t');
         if (size == 0) size = 1;
@@ -108,7 +97,7 @@ bool text_is_light(omm_bytes term) {
  * Latin-1 and General Punctuation: the index would make no word of them, and a query for them would
  * find nothing. */
 static size_t word_char_size(omm_bytes text) {
-    size_t size = text_char_size(text);
+    size_t size = char_size(text);
     uint8_t c = size > 0 ? text.data[0] : 0;
     if (size > 1) {
         bool is_sign = c == 0xc2 || (c == 0xe2 && (text.data[1] == 0x80 || text.data[1] == 0x81));
@@ -130,7 +119,7 @@ static size_t word_size(omm_bytes text) {
 bool text_next_word(omm_bytes *word, omm_bytes *rest) {
     while (rest->size > 0) {
         *word = omm_bytes_of(rest->data, word_size(*rest));
-        size_t step = text_char_size(*rest);
+        size_t step = char_size(*rest);
         *rest = skip(*rest, word->size > 0 ? word->size : step > 0 ? step : 1);
         if (word->size > 0) return true;
     }

@@ -16,9 +16,6 @@
 #define TEXT_QUERY_BYTES_MAX 1000u
 #define TEXT_TERMS_MAX 16u
 
-/* Bytes of the well-formed UTF-8 character at the start of `text` (no overlong form, surrogate or
- * value over 0x10ffff), or 0. */
-size_t text_char_size(omm_bytes text);
 /* UTF-8 without control characters; tab, line feed and carriage return are allowed. */
 bool text_is_plain(omm_bytes text);
 /* Append `text` with runs of white space as one space, none at the ends. */

@@ -1,6 +1,8 @@
 /* dataset_make.c - one record as token ids with their mask: what the three formats share. */
 #include "dataset_internal.h"
 
+#include "omm/utf8.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -88,28 +90,12 @@ void maker_fini(maker *m) {
 
 /* --- UTF-8 ----------------------------------------------------------------------------------- */
 
-/* Length of the well-formed character at p (RFC 3629), 0 if there is none or it is NUL. */
-static unsigned character(const uint8_t *p, size_t left) {
-    if (p[0] < 0x80) return p[0] != 0;
-    unsigned size = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
-    if (p[0] < 0xc2 || p[0] > 0xf4 || left < size) return 0;
-    uint8_t low = 0x80, high = 0xbf; /* of the second byte: no overlong form, no surrogate */
-    if (p[0] == 0xe0) low = 0xa0;
-    if (p[0] == 0xed) high = 0x9f;
-    if (p[0] == 0xf0) low = 0x90;
-    if (p[0] == 0xf4) high = 0x8f;
-    if (p[1] < low || p[1] > high) return 0;
-    for (unsigned i = 2; i < size; i++)
-        if ((p[i] & 0xc0) != 0x80) return 0;
-    return size;
-}
-
-/* The first byte that is no text is named by line and column (bytes, from 1). */
+/* The first byte that is no text, NUL among them, is named by line and column (bytes, from 1). */
 omm_err maker_check_text(maker *m, omm_bytes text) {
     size_t line_begin = 0;
     for (size_t i = 0; i < text.size;) {
-        unsigned size = character(text.data + i, text.size - i);
-        if (size == 0)
+        unsigned size = omm_utf8_size(text.data + i, text.size - i);
+        if (size == 0 || text.data[i] == 0)
             return make_bad(m, OMM_DATA_BAD_ENCODING,
                             omm_raise(OMM_ERR_FORMAT,
                                       "%s:%u:%zu: byte 0x%02x is not UTF-8 text; is this a text "

@@ -1,0 +1,15 @@
+/* utf8.h - where one character of a text ends and the next begins (RFC 3629).
+ *
+ * Depends on: libc.  Threads: no shared state.
+ */
+#ifndef OMM_UTF8_H
+#define OMM_UTF8_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes of the well-formed character at the start of p[left], 1 to 4; a NUL is one, of 1.  0 if there is none:
+ * no byte left, a continuation alone, a character that is cut off, overlong, a surrogate, beyond U+10FFFF. */
+unsigned omm_utf8_size(const uint8_t *p, size_t left);
+
+#endif

@@ -1,0 +1,16 @@
+/* utf8.c - see utf8.h. */
+#include "omm/utf8.h"
+
+unsigned omm_utf8_size(const uint8_t *p, size_t left) {
+    if (left == 0) return 0;
+    if (p[0] < 0x80) return 1;
+    if (p[0] < 0xc2 || p[0] > 0xf4) return 0; /* continuation, overlong, or beyond U+10FFFF */
+    unsigned size = p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
+    if (size > left) return 0;
+    for (unsigned i = 1; i < size; i++)
+        if ((p[i] & 0xc0) != 0x80) return 0;
+    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90)) return 0; /* overlong */
+    if (p[0] == 0xed && p[1] > 0x9f) return 0;                                    /* surrogate */
+    if (p[0] == 0xf4 && p[1] > 0x8f) return 0; /* beyond U+10FFFF */
+    return size;
+}
