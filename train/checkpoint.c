@@ -16,37 +16,31 @@
 #include <math.h>
 #include <string.h>
 
-/* Without the recipe. */
-#define FIXED_BYTES (4u + 4u + CHECKPOINT_IDENTITY_BYTES + 4u + 4u * 8u)
 #define DIGEST_BYTES 32u
 
 static const checkpoint_kind s_kind = {.magic = {'O', 'M', 'M', 'T'},
                                        .version = 3,
-                                       .bytes_min =
-                                           FIXED_BYTES + OMM_RECIPE_BYTES + 2 * DIGEST_BYTES,
+                                       .bytes_min = CHECKPOINT_FIXED_BYTES + OMM_RECIPE_BYTES +
+                                                    2 * DIGEST_BYTES,
                                        .name = "a checkpoint of LoRA training"};
 
 static size_t checkpoint_bytes(const omm_trainer *t, uint32_t step) {
-    return FIXED_BYTES + omm_recipe_bytes(&t->recipe) + 4 * (size_t)step +
-           DIGEST_BYTES * ((size_t)step + 1) +
+    return checkpoint_head_bytes(&t->recipe, step) + DIGEST_BYTES * ((size_t)step + 1) +
            sizeof(float) * (t->lora.value_count + t->core.c.value_count + t->state.m + t->state.v) +
            DIGEST_BYTES;
 }
 
+static checkpoint_run run_of(const omm_trainer *t) {
+    return (checkpoint_run){&s_kind, &t->recipe, &t->identity, t->lora.value_count};
+}
+
 static omm_err put_all(const omm_trainer *t, omm_buf *out) {
-    const size_t vector = t->lora.value_count * sizeof(float);
-    OMM_TRY(omm_buf_append(out, s_kind.magic, sizeof s_kind.magic));
-    OMM_TRY(omm_buf_put_u32(out, s_kind.version));
-    OMM_TRY(omm_recipe_encode(out, &t->recipe));
-    OMM_TRY(checkpoint_put_identity(out, &t->identity));
-    OMM_TRY(omm_buf_put_u32(out, t->step));
-    OMM_TRY(omm_buf_put_u64(out, t->position));
-    OMM_TRY(omm_buf_put_u64(out, t->tokens));
-    OMM_TRY(omm_buf_put_u64(out, t->learned));
-    OMM_TRY(omm_buf_put_u64(out, t->lora.value_count));
-    OMM_TRY(omm_buf_append(out, t->losses, t->step * sizeof(float)));
+    const checkpoint_run run = run_of(t);
+    const checkpoint_head head = {t->step, t->position, t->tokens, t->learned,
+                                  omm_bytes_of(t->losses, t->step * sizeof(float))};
+    OMM_TRY(checkpoint_put_head(out, &run, &head));
     OMM_TRY(omm_buf_append(out, t->chain, ((size_t)t->step + 1) * sizeof *t->chain));
-    OMM_TRY(omm_buf_append(out, t->lora.values, vector));
+    OMM_TRY(omm_buf_append(out, t->lora.values, t->lora.value_count * sizeof(float)));
     OMM_TRY(omm_buf_append(out, t->core.c.values, t->core.c.value_count * sizeof(float)));
     OMM_TRY(omm_buf_append(out, t->m, t->state.m * sizeof(float)));
     return omm_buf_append(out, t->v, t->state.v * sizeof(float));
@@ -64,9 +58,8 @@ omm_err omm_trainer_save(const omm_trainer *t, omm_buf *out) {
 
 /* A checkpoint taken apart; the views point into it. */
 typedef struct parts {
-    omm_bytes recipe, identity, losses, chain, values, core, m, v;
-    uint32_t step;
-    uint64_t position, tokens, learned, value_count;
+    checkpoint_head head;
+    omm_bytes chain, values, core, m, v;
 } parts;
 
 omm_err checkpoint_envelope(omm_bytes *content, omm_bytes in, const checkpoint_kind *kind) {
@@ -117,7 +110,7 @@ checkpoint_identity checkpoint_identity_of(const omm_model *model, const omm_dig
     return identity;
 }
 
-omm_err checkpoint_put_identity(omm_buf *out, const checkpoint_identity *identity) {
+static omm_err put_identity(omm_buf *out, const checkpoint_identity *identity) {
     OMM_TRY(omm_buf_append(out, identity->model.b, DIGEST_BYTES));
     return omm_buf_append(out, identity->run.b, DIGEST_BYTES);
 }
@@ -135,7 +128,7 @@ static omm_err check_recipe(omm_bytes bytes, const omm_recipe *ours) {
                      which);
 }
 
-omm_err checkpoint_check(omm_bytes recipe, omm_bytes identity, const omm_recipe *ours,
+static omm_err check_run(omm_bytes recipe, omm_bytes identity, const omm_recipe *ours,
                          const checkpoint_identity *our_identity) {
     OMM_TRY(check_recipe(recipe, ours));
     if (memcmp(identity.data, our_identity->model.b, DIGEST_BYTES) != 0)
@@ -147,6 +140,52 @@ omm_err checkpoint_check(omm_bytes recipe, omm_bytes identity, const omm_recipe 
     return OMM_OK;
 }
 
+/* --- the head ---------------------------------------------------------------------------------- */
+
+size_t checkpoint_head_bytes(const omm_recipe *recipe, uint32_t step) {
+    return CHECKPOINT_FIXED_BYTES + omm_recipe_bytes(recipe) + sizeof(float) * (size_t)step;
+}
+
+omm_err checkpoint_put_head(omm_buf *out, const checkpoint_run *run, const checkpoint_head *head) {
+    OMM_TRY(omm_buf_append(out, run->kind->magic, sizeof run->kind->magic));
+    OMM_TRY(omm_buf_put_u32(out, run->kind->version));
+    OMM_TRY(omm_recipe_encode(out, run->recipe));
+    OMM_TRY(put_identity(out, run->identity));
+    OMM_TRY(omm_buf_put_u32(out, head->step));
+    OMM_TRY(omm_buf_put_u64(out, head->position));
+    OMM_TRY(omm_buf_put_u64(out, head->tokens));
+    OMM_TRY(omm_buf_put_u64(out, head->learned));
+    OMM_TRY(omm_buf_put_u64(out, run->value_count));
+    return omm_buf_append(out, head->losses.data, head->losses.size);
+}
+
+omm_err checkpoint_take_head(checkpoint_head *head, omm_reader *rest, omm_bytes in,
+                             const checkpoint_run *run) {
+    omm_reader *r = rest;
+    omm_bytes content = {0};
+    OMM_TRY(checkpoint_envelope(&content, in, run->kind));
+    *r = omm_reader_of(content);
+    omm_read_u64(r); /* magic and version */
+    const omm_bytes recipe = omm_read_bytes(r, omm_recipe_bytes(run->recipe));
+    const omm_bytes identity = omm_read_bytes(r, CHECKPOINT_IDENTITY_BYTES);
+    head->step = omm_read_u32(r);
+    head->position = omm_read_u64(r);
+    head->tokens = omm_read_u64(r);
+    head->learned = omm_read_u64(r);
+    const uint64_t value_count = omm_read_u64(r);
+    if (r->failed) return omm_raise(OMM_ERR_SIZE, "the checkpoint ends early");
+    OMM_TRY(check_run(recipe, identity, run->recipe, run->identity));
+    if (value_count != run->value_count || head->step > run->recipe->steps)
+        return omm_raise(OMM_ERR_FORMAT, "the checkpoint contradicts itself");
+    head->losses = omm_read_bytes(r, head->step * sizeof(float));
+    return OMM_OK;
+}
+
+omm_err checkpoint_check_size(omm_bytes in, size_t bytes) {
+    if (in.size == bytes) return OMM_OK;
+    return omm_raise(OMM_ERR_SIZE, "checkpoint of %zu bytes instead of %zu", in.size, bytes);
+}
+
 bool checkpoint_all_finite(omm_bytes floats) {
     for (size_t i = 0; i < floats.size; i += 4)
         if (!isfinite(omm_get_f32(floats.data + i))) return false;
@@ -154,28 +193,12 @@ bool checkpoint_all_finite(omm_bytes floats) {
 }
 
 static omm_err take_apart(parts *p, omm_bytes in, const omm_trainer *t) {
-    omm_bytes content;
-    OMM_TRY(checkpoint_envelope(&content, in, &s_kind));
-    omm_reader r = omm_reader_of(content);
-    omm_read_u64(&r); /* magic and version */
-    p->recipe = omm_read_bytes(&r, omm_recipe_bytes(&t->recipe));
-    p->identity = omm_read_bytes(&r, CHECKPOINT_IDENTITY_BYTES);
-    p->step = omm_read_u32(&r);
-    p->position = omm_read_u64(&r);
-    p->tokens = omm_read_u64(&r);
-    p->learned = omm_read_u64(&r);
-    p->value_count = omm_read_u64(&r);
-    if (r.failed) return omm_raise(OMM_ERR_SIZE, "the checkpoint ends early");
-    OMM_TRY(checkpoint_check(p->recipe, p->identity, &t->recipe, &t->identity));
-    if (p->value_count != t->lora.value_count || p->step > t->recipe.steps)
-        return omm_raise(OMM_ERR_FORMAT, "the checkpoint contradicts itself");
-    if (in.size != checkpoint_bytes(t, p->step))
-        return omm_raise(OMM_ERR_SIZE, "checkpoint of %zu bytes instead of %zu", in.size,
-                         checkpoint_bytes(t, p->step));
-    const size_t vector = t->lora.value_count * sizeof(float);
-    p->losses = omm_read_bytes(&r, p->step * sizeof(float));
-    p->chain = omm_read_bytes(&r, DIGEST_BYTES * ((size_t)p->step + 1));
-    p->values = omm_read_bytes(&r, vector);
+    omm_reader r;
+    const checkpoint_run run = run_of(t);
+    OMM_TRY(checkpoint_take_head(&p->head, &r, in, &run));
+    OMM_TRY(checkpoint_check_size(in, checkpoint_bytes(t, p->head.step)));
+    p->chain = omm_read_bytes(&r, DIGEST_BYTES * ((size_t)p->head.step + 1));
+    p->values = omm_read_bytes(&r, t->lora.value_count * sizeof(float));
     p->core = omm_read_bytes(&r, t->core.c.value_count * sizeof(float));
     p->m = omm_read_bytes(&r, t->state.m * sizeof(float));
     p->v = omm_read_bytes(&r, t->state.v * sizeof(float));
@@ -194,18 +217,18 @@ static omm_err check(parts *p, omm_bytes checkpoint, const omm_trainer *t) {
 omm_err checkpoint_step(uint32_t *step, const omm_trainer *t, omm_bytes checkpoint) {
     parts p = {0};
     OMM_TRY(check(&p, checkpoint, t));
-    *step = p.step;
+    *step = p.head.step;
     return OMM_OK;
 }
 
 omm_err omm_trainer_resume(omm_trainer *t, omm_bytes checkpoint) {
     parts p = {0};
     OMM_TRY(check(&p, checkpoint, t));
-    t->step = p.step;
-    t->position = p.position;
-    t->tokens = p.tokens;
-    t->learned = p.learned;
-    if (p.losses.size) memcpy(t->losses, p.losses.data, p.losses.size);
+    t->step = p.head.step;
+    t->position = p.head.position;
+    t->tokens = p.head.tokens;
+    t->learned = p.head.learned;
+    if (p.head.losses.size) memcpy(t->losses, p.head.losses.data, p.head.losses.size);
     memcpy(t->chain, p.chain.data, p.chain.size);
     memcpy(t->lora.values, p.values.data, p.values.size);
     if (p.core.size) memcpy(t->core.c.values, p.core.data, p.core.size);

@@ -33,15 +33,44 @@ typedef struct checkpoint_identity {
 checkpoint_identity checkpoint_identity_of(const omm_model *model, const omm_digest *weights,
                                            const omm_seed *seed, const omm_dataset *data,
                                            const omm_digest *start, omm_bytes more);
-OMM_CHECKED omm_err checkpoint_put_identity(omm_buf *out, const checkpoint_identity *identity);
-/* Errors: MISMATCH, naming what differs: the recipe, the model, or one of the rest. */
-OMM_CHECKED omm_err checkpoint_check(omm_bytes recipe, omm_bytes identity, const omm_recipe *ours,
-                                     const checkpoint_identity *our_identity);
 
 /* Magic, version, least size and digest; content is all but the digest.  Errors: SIZE, FORMAT,
  * VERSION, DIGEST. */
 OMM_CHECKED omm_err checkpoint_envelope(omm_bytes *content, omm_bytes in,
                                         const checkpoint_kind *kind);
 bool checkpoint_all_finite(omm_bytes floats);
+
+/* ---- the head of a trainer's checkpoint -------------------------------------------------------
+ *
+ *   magic 4 | version u32 | recipe (omm_recipe_bytes) | identity 64 | step u32 | position u64 | tokens u64 |
+ *   learned u64 | value_count u64 | losses f32[step] */
+
+/* Without recipe and losses. */
+#define CHECKPOINT_FIXED_BYTES (4u + 4u + CHECKPOINT_IDENTITY_BYTES + 4u + 4u * 8u)
+
+/* The run that a checkpoint is of. */
+typedef struct checkpoint_run {
+    const checkpoint_kind *kind;
+    const omm_recipe *recipe;
+    const checkpoint_identity *identity;
+    uint64_t value_count;
+} checkpoint_run;
+
+typedef struct checkpoint_head {
+    uint32_t step;
+    uint64_t position, tokens, learned;
+    omm_bytes losses; /* f32[step], borrowed */
+} checkpoint_head;
+
+size_t checkpoint_head_bytes(const omm_recipe *recipe, uint32_t step);
+OMM_CHECKED omm_err checkpoint_put_head(omm_buf *out, const checkpoint_run *run,
+                                        const checkpoint_head *head);
+/* `rest` is behind the losses, or has failed where `in` is too short for them: check the size next.
+ * Errors: those of checkpoint_envelope; MISMATCH, naming what differs: the recipe, the model, or seed, data
+ * or start; FORMAT (contradicts itself). */
+OMM_CHECKED omm_err checkpoint_take_head(checkpoint_head *head, omm_reader *rest, omm_bytes in,
+                                         const checkpoint_run *run);
+/* Errors: SIZE. */
+OMM_CHECKED omm_err checkpoint_check_size(omm_bytes in, size_t bytes);
 
 #endif

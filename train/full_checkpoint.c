@@ -19,33 +19,30 @@
 /* Values are saved as they lie in memory. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "little endian only");
 
-/* Without the recipe. */
-#define FIXED_BYTES (4u + 4u + CHECKPOINT_IDENTITY_BYTES + 4u + 4u * 8u)
 #define DIGEST_BYTES 32u
 
 static const checkpoint_kind s_kind = {.magic = {'O', 'M', 'M', 'F'},
                                        .version = 3,
-                                       .bytes_min = FIXED_BYTES + OMM_RECIPE_BYTES + DIGEST_BYTES,
+                                       .bytes_min =
+                                           CHECKPOINT_FIXED_BYTES + OMM_RECIPE_BYTES + DIGEST_BYTES,
                                        .name = "a checkpoint of training over all weights"};
 
 /* --- checkpoint ------------------------------------------------------------------------------ */
 
 static size_t checkpoint_bytes(const omm_full *t, uint32_t step) {
-    return FIXED_BYTES + omm_recipe_bytes(&t->recipe) + DIGEST_BYTES +
-           sizeof(float) * (step + t->tensors.value_count + t->m_count + t->v_count + t->p_count);
+    return checkpoint_head_bytes(&t->recipe, step) + DIGEST_BYTES +
+           sizeof(float) * (t->tensors.value_count + t->m_count + t->v_count + t->p_count);
+}
+
+static checkpoint_run run_of(const omm_full *t) {
+    return (checkpoint_run){&s_kind, &t->recipe, &t->identity, t->tensors.value_count};
 }
 
 static omm_err put_all(const omm_full *t, omm_buf *out) {
-    OMM_TRY(omm_buf_append(out, s_kind.magic, sizeof s_kind.magic));
-    OMM_TRY(omm_buf_put_u32(out, s_kind.version));
-    OMM_TRY(omm_recipe_encode(out, &t->recipe));
-    OMM_TRY(checkpoint_put_identity(out, &t->identity));
-    OMM_TRY(omm_buf_put_u32(out, t->step));
-    OMM_TRY(omm_buf_put_u64(out, t->position));
-    OMM_TRY(omm_buf_put_u64(out, t->tokens));
-    OMM_TRY(omm_buf_put_u64(out, t->learned));
-    OMM_TRY(omm_buf_put_u64(out, t->tensors.value_count));
-    OMM_TRY(omm_buf_append(out, t->losses, t->step * sizeof(float)));
+    const checkpoint_run run = run_of(t);
+    const checkpoint_head head = {t->step, t->position, t->tokens, t->learned,
+                                  omm_bytes_of(t->losses, t->step * sizeof(float))};
+    OMM_TRY(checkpoint_put_head(out, &run, &head));
     OMM_TRY(omm_buf_append(out, t->values, t->tensors.value_count * sizeof(float)));
     OMM_TRY(omm_buf_append(out, t->m, t->m_count * sizeof(float)));
     OMM_TRY(omm_buf_append(out, t->v, t->v_count * sizeof(float)));
@@ -64,31 +61,15 @@ omm_err omm_full_checkpoint(const omm_full *t, omm_buf *out) {
 
 /* A checkpoint taken apart; the views point into it. */
 typedef struct parts {
-    omm_bytes losses, values, m, v, p;
-    uint32_t step;
-    uint64_t position, tokens, learned;
+    checkpoint_head head;
+    omm_bytes values, m, v, p;
 } parts;
 
 static omm_err take_apart(parts *p, omm_bytes in, const omm_full *t) {
-    omm_bytes content;
-    OMM_TRY(checkpoint_envelope(&content, in, &s_kind));
-    omm_reader r = omm_reader_of(content);
-    omm_read_u64(&r); /* magic and version */
-    omm_bytes recipe = omm_read_bytes(&r, omm_recipe_bytes(&t->recipe));
-    omm_bytes identity = omm_read_bytes(&r, CHECKPOINT_IDENTITY_BYTES);
-    p->step = omm_read_u32(&r);
-    p->position = omm_read_u64(&r);
-    p->tokens = omm_read_u64(&r);
-    p->learned = omm_read_u64(&r);
-    uint64_t value_count = omm_read_u64(&r);
-    if (r.failed) return omm_raise(OMM_ERR_SIZE, "the checkpoint ends early");
-    OMM_TRY(checkpoint_check(recipe, identity, &t->recipe, &t->identity));
-    if (value_count != t->tensors.value_count || p->step > t->recipe.steps)
-        return omm_raise(OMM_ERR_FORMAT, "the checkpoint contradicts itself");
-    if (in.size != checkpoint_bytes(t, p->step))
-        return omm_raise(OMM_ERR_SIZE, "checkpoint of %zu bytes instead of %zu", in.size,
-                         checkpoint_bytes(t, p->step));
-    p->losses = omm_read_bytes(&r, p->step * sizeof(float));
+    omm_reader r;
+    const checkpoint_run run = run_of(t);
+    OMM_TRY(checkpoint_take_head(&p->head, &r, in, &run));
+    OMM_TRY(checkpoint_check_size(in, checkpoint_bytes(t, p->head.step)));
     p->values = omm_read_bytes(&r, t->tensors.value_count * sizeof(float));
     p->m = omm_read_bytes(&r, t->m_count * sizeof(float));
     p->v = omm_read_bytes(&r, t->v_count * sizeof(float));
@@ -108,18 +89,18 @@ static omm_err check(parts *p, omm_bytes checkpoint, const omm_full *t) {
 omm_err full_checkpoint_step(uint32_t *step, const omm_full *t, omm_bytes checkpoint) {
     parts p = {0};
     OMM_TRY(check(&p, checkpoint, t));
-    *step = p.step;
+    *step = p.head.step;
     return OMM_OK;
 }
 
 omm_err omm_full_resume(omm_full *t, omm_bytes checkpoint) {
     parts p = {0};
     OMM_TRY(check(&p, checkpoint, t));
-    t->step = p.step;
-    t->position = p.position;
-    t->tokens = p.tokens;
-    t->learned = p.learned;
-    if (p.losses.size) memcpy(t->losses, p.losses.data, p.losses.size);
+    t->step = p.head.step;
+    t->position = p.head.position;
+    t->tokens = p.head.tokens;
+    t->learned = p.head.learned;
+    if (p.head.losses.size) memcpy(t->losses, p.head.losses.data, p.head.losses.size);
     memcpy(t->values, p.values.data, p.values.size);
     if (p.m.size) memcpy(t->m, p.m.data, p.m.size);
     if (p.v.size) memcpy(t->v, p.v.data, p.v.size);
