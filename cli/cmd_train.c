@@ -182,7 +182,7 @@ static omm_err open_run(train_run *r) {
                                    .start = r->has_start ? &r->start : NULL,
                                    .like_start = train_is_like_start(&r->args),
                                    .model_digest = model,
-                                   .cancelled = train_is_stopped,
+                                   .cancelled = kept_run_is_stopped,
                                    .micro_tokens = r->plan.micro_tokens,
                                    .checkpoint_layers = r->plan.checkpoint_layers};
     return omm_trainer_open(&r->trainer, &options);

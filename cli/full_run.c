@@ -9,32 +9,15 @@
 #include "omm/memory.h"
 #include "omm/quantise.h"
 
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
-static atomic_bool s_stop;
-
-static void on_signal(int number) {
-    (void)number;
-    atomic_store(&s_stop, true);
+static omm_err save(const void *ud, omm_buf *out) {
+    return omm_full_checkpoint(((const full_run *)ud)->full, out);
 }
 
-static bool is_stopped(void *ud) {
-    (void)ud;
-    return atomic_load(&s_stop);
-}
-
-static omm_err print_event(json_t *taken) {
-    omm_buf text;
-    omm_buf_init(&text, 1 << 16);
-    omm_err err = taken ? omm_json_write(&text, taken) : omm_raise(OMM_ERR_NOMEM, "out of memory");
-    if (err == OMM_OK) fwrite(text.data, 1, text.size, stdout);
-    fflush(stdout);
-    omm_buf_fini(&text);
-    json_decref(taken);
-    return err;
+static omm_err load(void *ud, omm_bytes in) {
+    return omm_full_resume(((full_run *)ud)->full, in);
 }
 
 /* --- open and close -------------------------------------------------------------------------- */
@@ -49,42 +32,18 @@ omm_err full_run_check_type(const char *type) {
 
 omm_err full_run_check(const full_run_options *o) {
     OMM_TRY(full_run_check_type(o->type));
-    if (o->resume && !o->checkpoint)
-        return omm_raise(OMM_ERR_USAGE, "--resume needs --checkpoint FILE");
-    if (!o->checkpoint_every)
-        return omm_raise(OMM_ERR_USAGE, "--checkpoint-every 0; accepted: 1 and more");
-    return OMM_OK;
+    return kept_run_check(o->checkpoint, o->checkpoint_every, o->resume);
 }
 
 static omm_err resume(full_run *r) {
-    const char *path = r->options.checkpoint;
-    if (!path) return OMM_OK;
-    const bool there = omm_file_exists(path);
-    if (there && !r->options.resume)
-        return omm_raise(OMM_ERR_USAGE,
-                         "%s is there already: --resume goes on with it; remove it to begin again",
-                         path);
+    bool there = false;
+    r->kept = (kept_run){r->options.checkpoint, FULL_RUN_BYTES_MAX, save, load, r};
+    OMM_TRY(kept_run_open(&there, &r->kept, r->options.resume));
     if (!there) return OMM_OK;
-    omm_buf file;
-    omm_buf_init(&file, FULL_RUN_BYTES_MAX);
-    omm_err err = omm_file_read(&file, path);
-    if (err == OMM_OK) {
-        err = omm_full_resume(r->full, omm_buf_view(&file));
-        if (err != OMM_OK) err = omm_raise(err, "--checkpoint %s: %s", path, omm_err_sentence());
-    }
-    omm_buf_fini(&file);
-    OMM_TRY(err);
     r->tokens_before = omm_full_tokens(r->full);
     r->steps_before = omm_full_steps(r->full);
-    fprintf(stderr, "%s: goes on after step %u of %u\n", path, omm_full_steps(r->full), r->steps);
-    return OMM_OK;
-}
-
-static omm_err take_signals(const full_run *r) {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    if (r->options.checkpoint &&
-        (sigaction(SIGINT, &action, NULL) != 0 || sigaction(SIGTERM, &action, NULL) != 0))
-        return omm_raise(OMM_ERR_IO, "cannot take signals");
+    fprintf(stderr, "%s: goes on after step %u of %u\n", r->kept.path, omm_full_steps(r->full),
+            r->steps);
     return OMM_OK;
 }
 
@@ -97,13 +56,13 @@ omm_err full_run_open(full_run *r, const omm_recipe *recipe, const omm_full_muon
                                       .compute = &r->compute,
                                       .seed = omm_seed_from_u64(seed),
                                       .listed = r->listed,
-                                      .cancelled = is_stopped};
+                                      .cancelled = kept_run_is_stopped};
     r->steps = recipe->steps;
     if (r->valid) r->items = omm_alloc(omm_dataset_count(r->valid), sizeof *r->items);
     if (r->valid && !r->items) return omm_raise(OMM_ERR_NOMEM, "out of memory");
     OMM_TRY(omm_full_open(&r->full, &options));
     OMM_TRY(resume(r));
-    return take_signals(r);
+    return r->kept.path ? kept_run_take_signals() : OMM_OK;
 }
 
 void full_run_close(full_run *r) {
@@ -122,26 +81,16 @@ void full_run_close(full_run *r) {
 
 /* --- the run --------------------------------------------------------------------------------- */
 
-static omm_err save_checkpoint(const full_run *r) {
-    omm_buf file;
-    if (!r->options.checkpoint) return OMM_OK;
-    omm_buf_init(&file, FULL_RUN_BYTES_MAX);
-    omm_err err = omm_full_checkpoint(r->full, &file);
-    if (err == OMM_OK) err = omm_file_write(r->options.checkpoint, omm_buf_view(&file), 0644);
-    omm_buf_fini(&file);
-    return err;
-}
-
 static omm_err judge(full_run *r) {
-    const omm_eval_options options = {.tokenizer = r->tokenizer, .cancelled = is_stopped};
+    const omm_eval_options options = {.tokenizer = r->tokenizer, .cancelled = kept_run_is_stopped};
     if (!r->valid) return OMM_OK;
     OMM_TRY(omm_evaluate(r->items, &r->model, NULL, r->valid, &r->compute, &options));
     r->loss = omm_eval_summarise(r->items, omm_dataset_count(r->valid)).loss;
     r->judged++;
     const uint32_t step = omm_full_steps(r->full);
     if (r->options.json)
-        return print_event(json_pack("{s:s,s:I,s:f}", "event", "evaluation", "step",
-                                     (json_int_t)step, "loss", r->loss));
+        return kept_run_print_event(json_pack("{s:s,s:I,s:f}", "event", "evaluation", "step",
+                                              (json_int_t)step, "loss", r->loss));
     cli_progress_end(&r->bar);
     fprintf(stderr, "step %u: held-out loss %.4f\n", step, r->loss);
     return OMM_OK;
@@ -153,7 +102,7 @@ static omm_err show_step(full_run *r, const omm_full_report *s) {
     const double left = (double)(r->steps - s->step) / (s->step - r->steps_before);
     const uint64_t memory = omm_memory_peak();
     if (r->options.json)
-        return print_event(json_pack(
+        return kept_run_print_event(json_pack(
             "{s:s,s:I,s:f,s:f,s:f,s:I,s:f,s:f,s:I}", "event", "step", "step", (json_int_t)s->step,
             "loss", (double)s->loss, "grad_norm", (double)s->grad_norm, "learning_rate",
             (double)s->learning_rate, "tokens", (json_int_t)s->tokens, "tokens_per_s", speed,
@@ -171,15 +120,13 @@ static omm_err one_step(full_run *r) {
     OMM_TRY(show_step(r, &report));
     const uint32_t every = r->options.judge_every;
     if ((every && report.step % every == 0) || omm_full_is_done(r->full)) OMM_TRY(judge(r));
-    return report.step % r->options.checkpoint_every == 0 ? save_checkpoint(r) : OMM_OK;
+    return report.step % r->options.checkpoint_every == 0 ? kept_run_save(&r->kept) : OMM_OK;
 }
 
 static omm_err all_steps(full_run *r) {
     if (omm_full_is_done(r->full)) OMM_TRY(judge(r));
     while (!omm_full_is_done(r->full)) OMM_TRY(one_step(r));
-    if (save_checkpoint(r) != OMM_OK) /* larger than the model, which may have room */
-        fprintf(stderr, "the last checkpoint: %s; %s is written all the same\n", omm_err_sentence(),
-                r->options.out);
+    kept_run_save_last(&r->kept, r->options.out);
     return OMM_OK;
 }
 
@@ -188,10 +135,8 @@ omm_err full_run_steps(full_run *r) {
     cli_progress_log(&r->bar, CLI_PROGRESS_LOG_MS);
     omm_err err = all_steps(r);
     cli_progress_end(&r->bar);
-    if (err != OMM_ERR_CANCELLED || !r->options.checkpoint) return err;
-    OMM_TRY(save_checkpoint(r));
-    return omm_raise(OMM_ERR_CANCELLED, "stopped after step %u of %u; with --resume %s goes on",
-                     omm_full_steps(r->full), r->steps, r->options.checkpoint);
+    if (err != OMM_ERR_CANCELLED || !r->kept.path) return err;
+    return kept_run_stopped(&r->kept, omm_full_steps(r->full), r->steps);
 }
 
 /* --- what came of it ------------------------------------------------------------------------- */
@@ -241,7 +186,7 @@ omm_err full_run_report(const full_run *r) {
                                 json_integer((json_int_t)omm_full_moments(r->full)));
         }
         if (result && r->judged) json_object_set_new(result, "held_out_loss", json_real(r->loss));
-        return print_event(result);
+        return kept_run_print_event(result);
     }
     printf("%s: %u steps, %llu tokens, %.0f s of steps, vocabulary of %u", r->options.out, steps,
            (unsigned long long)tokens, seconds, vocab);

@@ -3,6 +3,7 @@
 #ifndef CLI_FULL_RUN_H
 #define CLI_FULL_RUN_H
 
+#include "kept_run.h"
 #include "progress.h"
 
 #include "omm/compute.h"
@@ -36,6 +37,7 @@ typedef struct full_run {
     bool listed;               /* as in omm_full_options */
     /* The rest is the run's. */
     uint32_t steps; /* in all */
+    kept_run kept;
     omm_full *full;
     omm_eval_item *items; /* one per example of `valid` */
     double loss;          /* held-out, of the last judgement */

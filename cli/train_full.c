@@ -37,7 +37,7 @@ omm_err train_full_open(train_run *r) {
         .compute = &r->compute,
         .seed = omm_seed_from_u64(a->seed),
         .galore = {a->galore ? a->galore_rank : 0, a->galore_every, a->galore_scale},
-        .cancelled = train_is_stopped,
+        .cancelled = kept_run_is_stopped,
         .micro_tokens = r->plan.micro_tokens,
         .checkpoint_layers = r->plan.checkpoint_layers};
     return omm_full_open(&r->full, &options);

@@ -2,28 +2,13 @@
 #include "train_run.h"
 
 #include "omm/clock.h"
-#include "omm/file.h"
 #include "omm/mem.h"
 
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 /* Values, two moments and the best of the most weights that are trained. */
 #define CHECKPOINT_BYTES_MAX (OMM_FULL_VALUES_MAX * 16 + ((size_t)1 << 30))
-
-static atomic_bool s_stop;
-
-static void on_signal(int number) {
-    (void)number;
-    atomic_store(&s_stop, true);
-}
-
-bool train_is_stopped(void *ud) {
-    (void)ud;
-    return atomic_load(&s_stop);
-}
 
 static uint64_t now_ms(void) {
     return omm_measure_ns() / 1000000;
@@ -42,7 +27,7 @@ omm_err train_judge(train_run *r, omm_eval_summary *out, omm_eval_item *items,
     if (!r->eval) return OMM_OK;
     omm_eval_options options = {.new_tokens_max = r->args.new_tokens,
                                 .tokenizer = r->tokenizer,
-                                .cancelled = train_is_stopped,
+                                .cancelled = kept_run_is_stopped,
                                 .progress = on_judged,
                                 .ud = r};
     cli_progress_init(&r->bar);
@@ -55,7 +40,7 @@ omm_err train_judge(train_run *r, omm_eval_summary *out, omm_eval_item *items,
 /* Losses only: replies are judged before and after. */
 static omm_err evaluate(void *ud, double *loss, const omm_lora *adapter) {
     train_run *r = ud;
-    const omm_eval_options options = {.tokenizer = r->tokenizer, .cancelled = train_is_stopped};
+    const omm_eval_options options = {.tokenizer = r->tokenizer, .cancelled = kept_run_is_stopped};
     OMM_TRY(omm_evaluate(r->items, &r->model, adapter, r->eval, &r->compute, &options));
     *loss = omm_eval_summarise(r->items, omm_dataset_count(r->eval)).loss;
     return OMM_OK;
@@ -71,37 +56,19 @@ omm_err train_check_options(const train_run *r) {
         return omm_raise(OMM_ERR_USAGE, "--keep best and --patience need --eval-every N");
     if (a->eval_every && !r->eval)
         return omm_raise(OMM_ERR_USAGE, "--eval-every needs --eval FILE or --split X");
-    if (a->resume && !a->checkpoint)
-        return omm_raise(OMM_ERR_USAGE, "--resume needs --checkpoint FILE");
-    if (!a->checkpoint_every)
-        return omm_raise(OMM_ERR_USAGE, "--checkpoint-every 0; accepted: 1 and more");
+    OMM_TRY(kept_run_check(a->checkpoint, a->checkpoint_every, a->resume));
     return data_options_check(
         &a->data_options, omm_dataset_totals(r->data)->format == OMM_DATA_TEXT ||
                               (r->eval && omm_dataset_totals(r->eval)->format == OMM_DATA_TEXT));
 }
 
+/* A line that cannot be written stops no run. */
 static void event_print(json_t *taken) {
-    omm_buf text;
-    omm_buf_init(&text, 1 << 16);
-    if (omm_json_write(&text, taken) == OMM_OK) {
-        fwrite(text.data, 1, text.size, stdout);
-        fflush(stdout);
-    }
-    omm_buf_fini(&text);
-    json_decref(taken);
+    const omm_err ignored = kept_run_print_event(taken);
+    (void)ignored;
 }
 
-static omm_err resume(train_run *r) {
-    omm_buf file;
-    omm_buf_init(&file, CHECKPOINT_BYTES_MAX);
-    omm_err err = omm_file_read(&file, r->args.checkpoint);
-    if (err == OMM_OK) {
-        err = omm_course_resume(r->course, omm_buf_view(&file));
-        if (err != OMM_OK)
-            err = omm_raise(err, "--checkpoint %s: %s", r->args.checkpoint, omm_err_sentence());
-    }
-    omm_buf_fini(&file);
-    OMM_TRY(err);
+static void tell_resumed(train_run *r) {
     const omm_train_result done = omm_course_result(r->course);
     r->resumed_from = done.steps;
     r->train_tokens = done.tokens;
@@ -110,14 +77,14 @@ static omm_err resume(train_run *r) {
     else
         fprintf(stderr, "%s: goes on after step %u of %u\n", r->args.checkpoint, done.steps,
                 r->recipe.steps);
-    return OMM_OK;
 }
 
-static omm_err take_signals(void) {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    if (sigaction(SIGINT, &action, NULL) != 0 || sigaction(SIGTERM, &action, NULL) != 0)
-        return omm_raise(OMM_ERR_IO, "cannot take signals");
-    return OMM_OK;
+static omm_err save(const void *ud, omm_buf *out) {
+    return omm_course_save(((const train_run *)ud)->course, out);
+}
+
+static omm_err load(void *ud, omm_bytes in) {
+    return omm_course_resume(((train_run *)ud)->course, in);
 }
 
 omm_err train_course_open(train_run *r) {
@@ -131,17 +98,14 @@ omm_err train_course_open(train_run *r) {
                                   .ud = r};
     if (r->eval) options.eval_data = omm_dataset_digest(r->eval);
     OMM_TRY(omm_course_open(&r->course, &options));
+    r->kept = (kept_run){a->checkpoint, CHECKPOINT_BYTES_MAX, save, load, r};
     if (!a->checkpoint) return OMM_OK;
-    const bool there = omm_file_exists(a->checkpoint);
-    if (there && !a->resume)
-        return omm_raise(OMM_ERR_USAGE,
-                         "%s is there already: --resume goes on with it; remove it "
-                         "to begin again",
-                         a->checkpoint);
-    if (there) OMM_TRY(resume(r));
+    bool there = false;
+    OMM_TRY(kept_run_open(&there, &r->kept, a->resume));
+    if (there) tell_resumed(r);
     if (!there && a->resume)
         fprintf(stderr, "%s is not there yet: begins with step 1\n", a->checkpoint);
-    return take_signals();
+    return kept_run_take_signals();
 }
 
 /* --- events ---------------------------------------------------------------------------------- */
@@ -173,41 +137,19 @@ static void show_event(train_run *r, const omm_course_event *e, uint64_t begin) 
 
 /* --- the run --------------------------------------------------------------------------------- */
 
-static omm_err save_checkpoint(const train_run *r) {
-    if (!r->args.checkpoint) return OMM_OK;
-    omm_buf file;
-    omm_buf_init(&file, CHECKPOINT_BYTES_MAX);
-    omm_err err = omm_course_save(r->course, &file);
-    if (err == OMM_OK) err = omm_file_write(r->args.checkpoint, omm_buf_view(&file), 0644);
-    omm_buf_fini(&file);
-    return err;
-}
-
-/* A checkpoint is larger than what comes of the run, which is written where this one has no room. */
-static void keep_last(const train_run *r) {
-    if (save_checkpoint(r) != OMM_OK)
-        fprintf(stderr, "the last checkpoint: %s; %s is written all the same\n", omm_err_sentence(),
-                r->args.out);
-}
-
-static omm_err stopped(const train_run *r) {
-    OMM_TRY(save_checkpoint(r));
-    return omm_raise(OMM_ERR_CANCELLED, "stopped after step %u of %u; with --resume %s goes on",
-                     omm_course_result(r->course).steps, r->recipe.steps, r->args.checkpoint);
-}
-
 static omm_err run_course(train_run *r, uint64_t begin) {
     while (!omm_course_is_done(r->course)) {
         omm_course_event event;
         omm_err err = omm_course_next(r->course, &event);
-        if (err == OMM_ERR_CANCELLED) return stopped(r);
+        if (err == OMM_ERR_CANCELLED)
+            return kept_run_stopped(&r->kept, omm_course_result(r->course).steps, r->recipe.steps);
         OMM_TRY(err);
         energy_sample(&r->energy);
         show_event(r, &event, begin);
         if (omm_course_result(r->course).steps % r->args.checkpoint_every == 0)
-            OMM_TRY(save_checkpoint(r));
+            OMM_TRY(kept_run_save(&r->kept));
     }
-    keep_last(r);
+    kept_run_save_last(&r->kept, r->args.out);
     return OMM_OK;
 }
 

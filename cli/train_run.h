@@ -3,6 +3,7 @@
 #define CLI_TRAIN_RUN_H
 
 #include "energy.h"
+#include "kept_run.h"
 #include "progress.h"
 #include "train_options.h"
 
@@ -38,6 +39,7 @@ typedef struct train_run {
     omm_trainer *trainer; /* or, with --full, */
     omm_full *full;
     omm_course *course;
+    kept_run kept;     /* its checkpoint */
     omm_file_out room; /* kept for the adapter's file */
     omm_lora start;
     bool has_start;
@@ -56,8 +58,6 @@ typedef struct train_run {
 
 /* --- train_loop.c: from the first step to the last ------------------------------------------- */
 
-/* SIGINT or SIGTERM came; asked by the trainer and by evaluations. */
-bool train_is_stopped(void *ud);
 /* Open r->course, and continue from --checkpoint with --resume.  From here on the first signal stops
  * the run at its next micro-batch where there is a checkpoint to keep.  Errors: USAGE (options that
  * contradict; a checkpoint that is there already), those of omm_course_resume. */

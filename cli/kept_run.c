@@ -1,0 +1,86 @@
+/* kept_run.c - see kept_run.h. */
+#include "kept_run.h"
+
+#include "omm/file.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+static atomic_bool s_stop;
+
+static void on_signal(int number) {
+    (void)number;
+    atomic_store(&s_stop, true);
+}
+
+bool kept_run_is_stopped(void *ud) {
+    (void)ud;
+    return atomic_load(&s_stop);
+}
+
+omm_err kept_run_take_signals(void) {
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    if (sigaction(SIGINT, &action, NULL) != 0 || sigaction(SIGTERM, &action, NULL) != 0)
+        return omm_raise(OMM_ERR_IO, "cannot take signals");
+    return OMM_OK;
+}
+
+omm_err kept_run_check(const char *path, uint32_t every, bool resume) {
+    if (resume && !path) return omm_raise(OMM_ERR_USAGE, "--resume needs --checkpoint FILE");
+    if (!every) return omm_raise(OMM_ERR_USAGE, "--checkpoint-every 0; accepted: 1 and more");
+    return OMM_OK;
+}
+
+omm_err kept_run_open(bool *there, const kept_run *run, bool resume) {
+    *there = run->path && omm_file_exists(run->path);
+    if (!*there) return OMM_OK;
+    if (!resume)
+        return omm_raise(OMM_ERR_USAGE,
+                         "%s is there already: --resume goes on with it; remove it to begin again",
+                         run->path);
+    omm_buf file;
+    omm_buf_init(&file, run->bytes_max);
+    omm_err err = omm_file_read(&file, run->path);
+    if (err == OMM_OK) {
+        err = run->load(run->ud, omm_buf_view(&file));
+        if (err != OMM_OK)
+            err = omm_raise(err, "--checkpoint %s: %s", run->path, omm_err_sentence());
+    }
+    omm_buf_fini(&file);
+    return err;
+}
+
+omm_err kept_run_save(const kept_run *run) {
+    if (!run->path) return OMM_OK;
+    omm_buf file;
+    omm_buf_init(&file, run->bytes_max);
+    omm_err err = run->save(run->ud, &file);
+    if (err == OMM_OK) err = omm_file_write(run->path, omm_buf_view(&file), 0644);
+    omm_buf_fini(&file);
+    return err;
+}
+
+/* A checkpoint is larger than what comes of the run, which is written where this one has no room. */
+void kept_run_save_last(const kept_run *run, const char *out) {
+    if (kept_run_save(run) != OMM_OK)
+        fprintf(stderr, "the last checkpoint: %s; %s is written all the same\n", omm_err_sentence(),
+                out);
+}
+
+omm_err kept_run_stopped(const kept_run *run, uint32_t step, uint32_t steps) {
+    OMM_TRY(kept_run_save(run));
+    return omm_raise(OMM_ERR_CANCELLED, "stopped after step %u of %u; with --resume %s goes on",
+                     step, steps, run->path);
+}
+
+omm_err kept_run_print_event(json_t *taken) {
+    omm_buf text;
+    omm_buf_init(&text, 1 << 16);
+    omm_err err = taken ? omm_json_write(&text, taken) : omm_raise(OMM_ERR_NOMEM, "out of memory");
+    if (err == OMM_OK) fwrite(text.data, 1, text.size, stdout);
+    fflush(stdout);
+    omm_buf_fini(&text);
+    json_decref(taken);
+    return err;
+}

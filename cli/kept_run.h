@@ -1,0 +1,41 @@
+/* kept_run.h - a training run that a signal stops, and that goes on from its checkpoint: what `train` and
+ * `pretrain` have in common.
+ *
+ * Depends on: base.  Threads: kept_run_is_stopped from any; one run in a process.
+ */
+#ifndef CLI_KEPT_RUN_H
+#define CLI_KEPT_RUN_H
+
+#include "omm/bytes.h"
+#include "omm/err.h"
+#include "omm/json.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct kept_run {
+    const char *path; /* --checkpoint; NULL: nothing is kept */
+    size_t bytes_max; /* of the file */
+    omm_err (*save)(const void *ud, omm_buf *out);
+    omm_err (*load)(void *ud, omm_bytes in);
+    void *ud;
+} kept_run;
+
+/* Options that contradict.  Errors: USAGE. */
+OMM_CHECKED omm_err kept_run_check(const char *path, uint32_t every, bool resume);
+/* *there: a checkpoint to go on from was loaded.  Errors: USAGE (there is one, without `resume`), those of
+ * `load`, with the file's name. */
+OMM_CHECKED omm_err kept_run_open(bool *there, const kept_run *run, bool resume);
+/* From here on the first SIGINT or SIGTERM is what kept_run_is_stopped tells; the second one kills. */
+OMM_CHECKED omm_err kept_run_take_signals(void);
+bool kept_run_is_stopped(void *ud);
+/* Write the checkpoint, if one is kept. */
+OMM_CHECKED omm_err kept_run_save(const kept_run *run);
+/* The last one, before `out` is written: where the disk has no room for it, that is said, and no error. */
+void kept_run_save_last(const kept_run *run, const char *out);
+/* After a signal.  Errors: CANCELLED once it is saved, with how to go on. */
+OMM_CHECKED omm_err kept_run_stopped(const kept_run *run, uint32_t step, uint32_t steps);
+/* One line on stdout.  Errors: NOMEM (`taken` is NULL), FORMAT. */
+OMM_CHECKED omm_err kept_run_print_event(json_t *taken);
+
+#endif
