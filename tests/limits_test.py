@@ -17,9 +17,9 @@ NO_ROW = {"coordinator/enrol_operator.c HOUR_MS", "coordinator/http.h HTTP_FRESH
           "coordinator/meter.h METER_WINDOW_MS", "coordinator/parts.c SERVICE_EPOCH_MS", "coordinator/service.c SERVICE_BATCH_MS",
           "coordinator/service.c SERVICE_BUSY_SLICE_MS", "coordinator/service.c SERVICE_DRAIN_MS", "coordinator/service.c SERVICE_SLICE_MS",
           "coordinator/timetable.c TIMETABLE_NEAR_MS", "coordinator/timetable.h TIMETABLE_DAY_MS",
-          "coordinator/timetable.h TIMETABLE_KEEP_MS", "coordinator/watch.h WATCH_TAKE_MS", "node/base_fetch.c SLICE_MS",
+          "coordinator/timetable.h TIMETABLE_KEEP_MS", "coordinator/watch.h WATCH_TAKE_MS",
           "node/board.c HISTORY_MS", "node/board.c WRITE_MS", "node/guest.c LOAD_MS", "node/guest.c LOOK_MS",
-          "node/service.c SERVICE_LATE_MS", "node/service.c SERVICE_SLICE_MS", "node/service.c SERVICE_WATCH_MS",
+          "node/patience.h PATIENCE_SLICE_MS", "node/service.c SERVICE_LATE_MS", "node/service.c SERVICE_WATCH_MS",
           "proto/mend.c NNG_LISTENER_REST_MS", "proto/mend.c REST_MS", "proto/nng_glue.c WAIT_MS_MAX", "proto/server.c SWEEP_MS"}
 failures = []
 
