@@ -241,7 +241,7 @@ bool frame_is_plain(omm_bytes frame) {
     for (bool is_last = false; !is_last && !in.failed;) {
         const omm_bytes head = omm_read_bytes(&in, 3);
         if (in.failed) return false;
-        const unsigned bits = head.data[0] | head.data[1] << 8 | head.data[2] << 16;
+        const unsigned bits = omm_get_u16(head.data) | (uint32_t)head.data[2] << 16;
         const unsigned kind = bits >> 1 & 3, size = bits >> 3;
         if (kind > BLOCK_RUN || size > BLOCK_BYTES_MAX) return false;
         (void)omm_read_bytes(&in, kind == BLOCK_RUN ? 1 : size);
