@@ -167,7 +167,7 @@ static void test_golden(void) {
 
 static omm_err check_frame(const uint8_t *frame, size_t size) {
     omm_buf sent;
-    omm_buf_init(&sent, 2 * ROOM);
+    omm_buf_init(&sent, (size_t)2 * ROOM);
     CHECK_OK(omm_buf_append(&sent, "\1", 1));
     CHECK_OK(omm_buf_append(&sent, frame, size));
     const omm_err err = omm_codec_check_frame(omm_buf_view(&sent), ROOM);
