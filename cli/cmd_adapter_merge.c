@@ -93,10 +93,10 @@ static void report_joined(const merge_args *a, const omm_lora *joined, size_t co
                lost, joined->spec.rank, rounded ? "true" : "false", type_name(type),
                joined->value_count);
     else
-        printf("%zu adapter%s in one of rank %u, %zu values in %s, %s; %.2g of their norm rounded "
-               "away\n",
+        printf("%zu adapter%s in one of rank %u, %zu values in %s, %s; what storing rounds away "
+               "has %.2g of their norm\n",
                count, count == 1 ? "" : "s", joined->spec.rank, joined->value_count,
-               type_name(type), rounded ? "B rounded" : "exact", lost);
+               type_name(type), rounded ? "B rounded" : "joined exactly", lost);
 }
 
 static omm_err join(const merge_args *a) {

@@ -158,13 +158,15 @@ static omm_err payload_check(code_reader *out, omm_bytes payload, const omm_code
 
 /* The reader borrows from `sent` and `room`.  info may be NULL. */
 static omm_err sent_check(code_reader *out, omm_encoded *info, omm_buf *room,
-                          const omm_codec *codec, const omm_layout *layout, omm_bytes sent) {
+                          const omm_codec *codec, const omm_layout *layout, omm_bytes sent,
+                          bool is_known) {
     omm_bytes payload;
     OMM_TRY(omm_codec_check(codec, layout));
     if (codec->zstd_level == 0 && sent.size > 0 && sent.data[0] != 0)
         return omm_raise(OMM_ERR_REFUSED_RECIPE, "packed payload, the round's codec packs none");
     OMM_TRY(frame_open(&payload, room, sent, omm_codec_payload_bytes_max(codec, layout)));
     OMM_TRY(payload_check(out, payload, codec, layout));
+    if (is_known) OMM_TRY(frame_check_known(sent, payload));
     if (info) *info = sent_as(describe(payload, out->count), sent);
     return OMM_OK;
 }
@@ -174,7 +176,7 @@ omm_err omm_codec_decode(float *values, omm_encoded *info, const omm_codec *code
     code_reader reader;
     omm_buf room;
     omm_buf_init(&room, omm_codec_payload_bytes_max(codec, layout));
-    omm_err err = sent_check(&reader, info, &room, codec, layout, sent);
+    omm_err err = sent_check(&reader, info, &room, codec, layout, sent, false);
     if (err == OMM_OK) code_read(values, &reader, layout->value_count);
     omm_buf_fini(&room);
     return err;
@@ -192,8 +194,8 @@ static omm_err each_piece(code_reader *reader, float *piece, omm_codec_each each
     return OMM_OK;
 }
 
-omm_err omm_codec_walk(omm_encoded *info, const omm_codec *codec, const omm_layout *layout,
-                       omm_bytes sent, omm_codec_each each, void *ud) {
+static omm_err walk(omm_encoded *info, const omm_codec *codec, const omm_layout *layout,
+                    omm_bytes sent, omm_codec_each each, void *ud, bool is_known) {
     const size_t n = layout->value_count;
     code_reader reader;
     omm_buf room;
@@ -202,11 +204,21 @@ omm_err omm_codec_walk(omm_encoded *info, const omm_codec *codec, const omm_layo
     float *piece =
         omm_alloc_aligned(n < OMM_CODEC_PIECE_VALUES ? n : OMM_CODEC_PIECE_VALUES, sizeof *piece);
     if (!piece) err = omm_raise(OMM_ERR_NOMEM, "a piece of %zu values", n);
-    if (err == OMM_OK) err = sent_check(&reader, info, &room, codec, layout, sent);
+    if (err == OMM_OK) err = sent_check(&reader, info, &room, codec, layout, sent, is_known);
     if (err == OMM_OK) err = each_piece(&reader, piece, each, ud);
     omm_free(piece);
     omm_buf_fini(&room);
     return err;
+}
+
+omm_err omm_codec_walk(omm_encoded *info, const omm_codec *codec, const omm_layout *layout,
+                       omm_bytes sent, omm_codec_each each, void *ud) {
+    return walk(info, codec, layout, sent, each, ud, false);
+}
+
+omm_err omm_codec_walk_known(omm_encoded *info, const omm_codec *codec, const omm_layout *layout,
+                             omm_bytes sent, omm_codec_each each, void *ud) {
+    return walk(info, codec, layout, sent, each, ud, true);
 }
 
 /* x = delta + residual_in; decoded is scratch of the same size. */

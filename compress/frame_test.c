@@ -170,7 +170,12 @@ static omm_err check_frame(const uint8_t *frame, size_t size) {
     omm_buf_init(&sent, (size_t)2 * ROOM);
     CHECK_OK(omm_buf_append(&sent, "\1", 1));
     CHECK_OK(omm_buf_append(&sent, frame, size));
-    const omm_err err = omm_codec_check_frame(omm_buf_view(&sent), ROOM);
+    omm_bytes payload;
+    omm_buf room;
+    omm_buf_init(&room, ROOM);
+    omm_err err = frame_open(&payload, &room, omm_buf_view(&sent), ROOM);
+    if (err == OMM_OK) err = frame_check_known(omm_buf_view(&sent), payload);
+    omm_buf_fini(&room);
     omm_buf_fini(&sent);
     return err;
 }

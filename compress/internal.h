@@ -120,6 +120,8 @@ void code_read(float *out, code_reader *r, size_t n);
  * Errors: those of omm_codec_unpack. */
 OMM_CHECKED omm_err frame_open(omm_bytes *payload, omm_buf *room, omm_bytes sent,
                                size_t payload_bytes_max);
+/* `sent`, of which frame_open made `payload`, is read everywhere as it was here.  Errors: REFUSED_FORMAT. */
+OMM_CHECKED omm_err frame_check_known(omm_bytes sent, omm_bytes payload);
 /* frame_write.c: a zstd frame of the payload, the same on every machine, to be freed with omm_free; *out is
  * NULL where none is smaller than the payload itself.  Errors: NOMEM. */
 OMM_CHECKED omm_err frame_write(uint8_t **out, size_t *size, omm_bytes payload);

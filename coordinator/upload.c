@@ -88,9 +88,7 @@ static omm_err check_values(double *norm, const omm_coord *c, const omm_submissi
                             omm_bytes sent) {
     omm_encoded info;
     judged j = {.value_max = c->o.run->value_max};
-    OMM_TRY(omm_codec_walk(&info, &c->o.run->codec_up, c->layout, sent, judge_piece, &j));
-    OMM_TRY(
-        omm_codec_check_frame(sent, omm_codec_payload_bytes_max(&c->o.run->codec_up, c->layout)));
+    OMM_TRY(omm_codec_walk_known(&info, &c->o.run->codec_up, c->layout, sent, judge_piece, &j));
     if (!omm_digest_equal(&info.payload_digest, &s->payload.canonical))
         return omm_raise(OMM_ERR_REFUSED_DIGEST,
                          "payload.canonical_digest: not that of the decoded payload");

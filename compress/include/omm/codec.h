@@ -123,18 +123,19 @@ typedef omm_err (*omm_codec_each)(void *ud, size_t first, const float *values, s
 OMM_CHECKED omm_err omm_codec_walk(omm_encoded *info, const omm_codec *codec,
                                    const omm_layout *layout, omm_bytes sent, omm_codec_each each,
                                    void *ud);
+/* The same for who takes `sent` and will show it to others.  It must be read everywhere as it is here: not packed, or in
+ * the frame that omm_codec_pack makes, or in one of one segment, plain blocks and runs alone.  Of other frames readers may
+ * differ, by their version and by the processor, where somebody has made them so.
+ * Errors: as omm_codec_walk; REFUSED_FORMAT for such frames, before the first piece. */
+OMM_CHECKED omm_err omm_codec_walk_known(omm_encoded *info, const omm_codec *codec,
+                                         const omm_layout *layout, omm_bytes sent,
+                                         omm_codec_each each, void *ud);
 
 /* The two outer steps alone: payload bytes to their sent form, and back with the content limited
  * to `payload_bytes_max`.  Neither looks inside the payload.  Both append.
  * Errors: NOMEM, TOO_BIG; unpack also REFUSED_SIZE, REFUSED_FORMAT. */
 OMM_CHECKED omm_err omm_codec_pack(omm_buf *sent, omm_bytes payload, uint32_t zstd_level);
 OMM_CHECKED omm_err omm_codec_unpack(omm_buf *payload, omm_bytes sent, size_t payload_bytes_max);
-
-/* `sent`, which was decoded here, is read everywhere as it was here: it is not packed, or its frame is the one that
- * omm_codec_pack makes, or has one segment, plain blocks and runs alone.  Of other frames readers may differ, by their
- * version and by the processor, where somebody has made them so.  Takes the memory of the payload.
- * Errors: REFUSED_FORMAT, those of unpack. */
-OMM_CHECKED omm_err omm_codec_check_frame(omm_bytes sent, size_t payload_bytes_max);
 
 /* Error feedback.  For each i, in f32 and this order:
  *     x[i] = delta[i] + residual_in[i];  sent = encode(x);  residual_out[i] = x[i] - decode(sent)[i]
