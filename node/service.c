@@ -25,7 +25,8 @@ typedef struct service {
     omm_node *node;
     omm_client *client;
     board board;
-    patience patience; /* of the loop, or of the watcher while it lives */
+    patience patience; /* of the loop, or of the watcher while it lives, as is ran_ms */
+    uint64_t ran_ms;   /* up to then this process is known to have run */
     omm_pace pace;
     atomic_bool is_paused, let_go; /* from the watcher to the training */
     uint64_t worked_ms;
@@ -52,18 +53,22 @@ static void rest(const service *s) {
     omm_training_rest(s->o->node.training);
 }
 
-/* How much longer a wait of `wanted_ms` took: time in which this process did not run, so that nothing that was missed
- * in it is anybody else's fault. */
-static uint64_t stood_still_ms(service *s, uint64_t began_ms, uint64_t wanted_ms) {
-    const uint64_t took_ms = now_ms(s) - began_ms;
+/* It runs now, and meant to wait for `wanted_ms` since it was last known to: what passed beyond that is time in which this
+ * process did not run, so that nothing that was missed in it is anybody else's fault.  Every wait ends with this, so that
+ * no moment lies between two of them. */
+static uint64_t stood_still_ms(service *s, uint64_t wanted_ms) {
+    const uint64_t now = now_ms(s), took_ms = now - s->ran_ms;
+    s->ran_ms = now;
     if (took_ms < wanted_ms + SERVICE_LATE_MS) return 0;
     const uint64_t lost_ms = took_ms - wanted_ms;
+    s->asked_ms += lost_ms;
     if (lost_ms >= PATIENCE_SILENT_MS)
-        omm_log_event(s->o->node.log, OMM_LOG_WARN, "stood_still",
-                      OMM_LOG_STR("node", s->o->node.name), OMM_LOG_INT("seconds", lost_ms / 1000),
-                      OMM_LOG_STR("detail",
-                                  "this process had no processor time: it was stopped, or "
-                                  "other programs took all of it"));
+        omm_log_event(
+            s->o->node.log, OMM_LOG_WARN, "stood_still", OMM_LOG_STR("node", s->o->node.name),
+            OMM_LOG_INT("seconds", lost_ms / 1000),
+            OMM_LOG_STR("detail",
+                        "this process did not go on: it was stopped, other programs took all "
+                        "processor time, or its disk did not answer"));
     return lost_ms;
 }
 
@@ -98,7 +103,7 @@ static void sleep_until(service *s, uint64_t until_ms) {
         const uint64_t left_ms = until_ms - now;
         const uint64_t slice_ms = left_ms < PATIENCE_SLICE_MS ? left_ms : PATIENCE_SLICE_MS;
         sleep_ms(s, slice_ms);
-        s->asked_ms += stood_still_ms(s, now, slice_ms);
+        (void)stood_still_ms(s, slice_ms);
         show(s); /* written once a second: who reads it sees that it lives */
     }
 }
@@ -112,6 +117,7 @@ static void wait_for_leave(service *s) {
         if (now_ms(s) - begin_ms >= s->o->pause_hold_ms) rest(s);
         board_show(&s->board, "paused", s->patience.guest.view.text, s->node, s->client, true);
         sleep_ms(s, PATIENCE_SLICE_MS);
+        (void)stood_still_ms(s, PATIENCE_SLICE_MS);
     }
 }
 
@@ -144,19 +150,17 @@ static void tell_answer(service *s) {
  * the same request again, later. */
 static omm_node_event exchange(service *s, omm_bytes request) {
     omm_node_event event = {.kind = OMM_NODE_SEND_FAILED};
+    (void)stood_still_ms(s, 0);
     if (!s->has_failed) {
-        s->asked_ms = now_ms(s);
+        s->asked_ms = s->ran_ms;
         patience_renew(&s->patience);
     }
+    uint64_t sent_ms = s->ran_ms;
     tell_silence(s);
     if (omm_client_send(s->client, request) != OMM_OK) return event;
-    uint64_t sent_ms = now_ms(s);
     while (!is_stopped(s) && now_ms(s) - sent_ms < s->o->answer_ms) {
-        const uint64_t began_ms = now_ms(s);
         omm_err err = omm_client_receive(&event.reply, s->client, PATIENCE_SLICE_MS);
-        const uint64_t lost_ms = stood_still_ms(s, began_ms, PATIENCE_SLICE_MS);
-        s->asked_ms += lost_ms;
-        sent_ms += lost_ms;
+        sent_ms += stood_still_ms(s, PATIENCE_SLICE_MS);
         if (err == OMM_ERR_TIMEOUT) tell_silence(s);
         if (err == OMM_ERR_TIMEOUT) continue;
         if (err == OMM_OK) event.kind = OMM_NODE_REPLY;
@@ -185,9 +189,8 @@ static void *watch(void *ud) {
                    is_paused ? s->patience.guest.view.text : "", s->node, s->client, false);
         if (is_paused && now_ms(s) - free_ms >= s->o->pause_hold_ms) atomic_store(&s->let_go, true);
         if (is_stopped(s) || atomic_load(&s->let_go)) omm_node_cancel(s->node);
-        const uint64_t began_ms = now_ms(s);
         sleep_ms(s, SERVICE_WATCH_MS);
-        (void)stood_still_ms(s, began_ms, SERVICE_WATCH_MS);
+        (void)stood_still_ms(s, SERVICE_WATCH_MS);
     }
     return NULL;
 }
@@ -205,6 +208,7 @@ static omm_node_event work(service *s) {
     atomic_store(&w.done, true);
     if (is_watched) (void)pthread_join(thread, NULL);
     s->worked_ms = now_ms(s);
+    if (!is_watched) s->ran_ms = s->worked_ms;
     if (atomic_load(&s->let_go)) rest(s);
     if (event.work != OMM_OK && event.work != OMM_ERR_CANCELLED)
         omm_log_event(s->o->node.log, OMM_LOG_ERROR, "training_failed",
@@ -265,6 +269,7 @@ static omm_err run(omm_node_service_result *result, service *s) {
                                                   .attempt_ms = 20000,
                                                   .tls_certificate = s->o->tls_certificate}));
     omm_node_event event = {.kind = OMM_NODE_TICK};
+    s->ran_ms = now_ms(s);
     while (!is_stopped(s)) {
         omm_node_action action;
         omm_err err = omm_node_step(&action, s->node, now_ms(s), &event);

@@ -6,6 +6,7 @@
 #include "omm/sync.h"
 #include "omm_test.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -70,15 +71,27 @@ static void silence(void) {
 
 /* Of one thread: time passes where it sleeps. */
 static struct {
-    uint64_t now_ms;
+    uint64_t now_ms, end_ms;
     unsigned exact; /* ends of waits, were they all as long as they are without chance */
+    uint64_t
+        stands_ms; /* so long it stands still, once, while it writes its notice; the end is as much later */
     atomic_bool stop;
 } s_attempts;
 
-enum { BEGIN_MS = 1000, FIRST_MS = 250, WAITS = 7, IDLE_MS = 30000 };
+enum { BEGIN_MS = 1000, FIRST_MS = 250, WAITS = 7, IDLE_MS = 30000, STANDS_MS = 100000 };
 
 static uint64_t attempts_now(void *ud) {
     (void)ud;
+    return s_attempts.now_ms;
+}
+
+/* Asked for where its notice is written. */
+static uint64_t attempts_wall(void *ud) {
+    (void)ud;
+    if (s_attempts.now_ms > BEGIN_MS + 12000) {
+        s_attempts.now_ms += s_attempts.stands_ms;
+        s_attempts.stands_ms = 0;
+    }
     return s_attempts.now_ms;
 }
 
@@ -87,25 +100,55 @@ static void attempts_sleep(void *ud, uint64_t ms) {
     s_attempts.now_ms += ms;
     for (unsigned i = 1; i <= WAITS; i++)
         s_attempts.exact += s_attempts.now_ms == BEGIN_MS + (uint64_t)FIRST_MS * ((1u << i) - 1);
-    if (s_attempts.now_ms > BEGIN_MS + (FIRST_MS << WAITS) + IDLE_MS)
-        atomic_store(&s_attempts.stop, true);
+    if (s_attempts.now_ms > s_attempts.end_ms) atomic_store(&s_attempts.stop, true);
+}
+
+/* Every attempt fails at once, until half a minute after the last of the WAITS. */
+static void attempt(uint64_t stands_ms) {
+    serving_open();
+    s_attempts.now_ms = BEGIN_MS;
+    s_attempts.exact = 0;
+    s_attempts.end_ms = BEGIN_MS + (FIRST_MS << WAITS) + IDLE_MS + stands_ms;
+    s_attempts.stands_ms = stands_ms;
+    atomic_store(&s_attempts.stop, false);
+    serves.options.url = "tcp://127.0.0.1:1";
+    serves.options.answer_ms = 0;
+    serves.options.clock =
+        (omm_clock){.now_ms = attempts_now, .wall_ms = attempts_wall, .sleep_ms = attempts_sleep};
+    serves.options.stop = &s_attempts.stop;
+    serving_start();
+    serving_end();
+    CHECK(!serves.result.is_done);
+}
+
+/* Silences told to be longer than any was. */
+static unsigned long_silences(void) {
+    unsigned count = 0;
+    for (unsigned seconds = STANDS_MS / 1000; seconds < 3 * STANDS_MS / 1000; seconds++) {
+        char words[64];
+        (void)snprintf(words, sizeof words, "tcp://127.0.0.1:1 seconds=%u ", seconds);
+        count += serving_said(words);
+    }
+    return count;
 }
 
 /* After a coordinator's restart its nodes do not come back all at once: waits are longer by chance.  And in all that time
  * nothing large is held. */
 static void attempts(void) {
-    serving_open();
-    s_attempts.now_ms = BEGIN_MS;
-    serves.options.url = "tcp://127.0.0.1:1";
-    serves.options.answer_ms = 0; /* every one fails at once */
-    serves.options.clock =
-        (omm_clock){.now_ms = attempts_now, .wall_ms = attempts_now, .sleep_ms = attempts_sleep};
-    serves.options.stop = &s_attempts.stop;
-    serving_start();
-    serving_end();
-    CHECK(!serves.result.is_done);
+    attempt(0);
     CHECK(s_attempts.exact < WAITS);
     CHECK(atomic_load(&serves.rests) > 1); /* the first is at the beginning */
+    CHECK_EQ(serving_said(" stood_still "), 0);
+    CHECK_EQ(long_silences(), 0);
+    serving_close();
+}
+
+/* Whenever it stands still, between two waits too, that is said, and is not the coordinator's silence. */
+static void between_waits(void) {
+    attempt(STANDS_MS);
+    CHECK_EQ(serving_said(" stood_still "), 1);
+    CHECK(serving_said(" no_answer ") > 0);
+    CHECK_EQ(long_silences(), 0);
     serving_close();
 }
 
@@ -193,6 +236,7 @@ static void dry(void) {
 int main(void) {
     silence();
     attempts();
+    between_waits();
     stopped();
     sync_failed();
     no_room_for_the_submission();
