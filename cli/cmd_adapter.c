@@ -27,8 +27,7 @@ omm_err adapter_name_rounding(omm_err err, bool is_allowed) {
 }
 
 omm_err adapter_base_read(omm_peft_base *base, const omm_gguf *gguf, const char *path) {
-    const omm_err err = omm_peft_base_read(base, gguf);
-    return err == OMM_OK ? err : omm_raise(err, "-m %s: %s", path, omm_err_sentence());
+    return cli_of_file(omm_peft_base_read(base, gguf), "-m", path);
 }
 
 static void print_help(FILE *out) {

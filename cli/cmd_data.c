@@ -252,9 +252,9 @@ static omm_err print_json(const check *c) {
 static omm_err open_tokenizer(check *c) {
     omm_gguf gguf;
     OMM_TRY(omm_gguf_open(&gguf, c->model));
-    omm_err err = omm_tokenizer_open(&c->tokenizer, &gguf);
+    const omm_err err = omm_tokenizer_open(&c->tokenizer, &gguf);
     omm_gguf_close(&gguf);
-    return err;
+    return cli_of_file(err, "-m", c->model);
 }
 
 /* A file without examples is of any format: it is reported, not refused. */

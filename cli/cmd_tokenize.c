@@ -73,7 +73,7 @@ static omm_err run(const tokenize_options *o) {
     omm_gguf gguf;
     omm_tokenizer *tokenizer = NULL;
     OMM_TRY(omm_gguf_open(&gguf, o->model));
-    omm_err err = omm_tokenizer_open(&tokenizer, &gguf);
+    omm_err err = cli_of_file(omm_tokenizer_open(&tokenizer, &gguf), "-m", o->model);
     if (err == OMM_OK) err = encode(o, tokenizer);
     omm_tokenizer_close(tokenizer);
     omm_gguf_close(&gguf);

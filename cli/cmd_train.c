@@ -49,6 +49,7 @@ static omm_err open_model(train_run *r) {
     omm_err err = omm_model_outline(&r->model, &gguf);
     if (err == OMM_OK) err = omm_tokenizer_open(&r->tokenizer, &gguf);
     omm_gguf_close(&gguf);
+    err = cli_of_file(err, "-m", r->args.model);
     if (err == OMM_OK) cli_warn_template(r->tokenizer);
     return err;
 }
@@ -60,7 +61,7 @@ static omm_err load_model(train_run *r) {
     omm_err err = train_memory_plan(r, &gguf);
     if (err == OMM_OK) {
         omm_model_fini(&r->model);
-        err = omm_model_load(&r->model, &gguf);
+        err = cli_of_file(omm_model_load(&r->model, &gguf), "-m", r->args.model);
     }
     omm_gguf_close(&gguf);
     return err;

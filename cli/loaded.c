@@ -93,9 +93,9 @@ static omm_err open_model(loaded *l, const loaded_options *o, bool with_tokenize
     if (err == OMM_OK && with_tokenizer) err = omm_tokenizer_open(&l->tokenizer, &l->gguf);
     if (!l->model.gguf) omm_gguf_close(&l->gguf);
     if (err == OMM_OK && l->tokenizer && omm_tokenizer_vocab(l->tokenizer) != l->model.dims.vocab)
-        return omm_raise(OMM_ERR_MISMATCH, "the vocabulary has %u tokens, the embedding %u",
-                         omm_tokenizer_vocab(l->tokenizer), l->model.dims.vocab);
-    return err;
+        err = omm_raise(OMM_ERR_MISMATCH, "the vocabulary has %u tokens, the embedding %u",
+                        omm_tokenizer_vocab(l->tokenizer), l->model.dims.vocab);
+    return cli_of_file(err, host ? "--draft" : "-m", o->model);
 }
 
 /* Threads come before the model, because they pack it; "auto" chooses among them when it is there. */

@@ -223,6 +223,12 @@ omm_err cli_check_out(const char *out, const cli_input *inputs) {
     return OMM_OK;
 }
 
+omm_err cli_of_file(omm_err err, const char *option, const char *path) {
+    if (err == OMM_OK || err == OMM_ERR_USAGE || err == OMM_ERR_CONFIG || err == OMM_ERR_NOMEM)
+        return err;
+    return omm_raise(err, "%s %s: %s", option, path, omm_err_sentence());
+}
+
 int cli_fail(const char *command, omm_err err) {
     fprintf(stderr, "meshmind %s: %s\n", command, omm_err_sentence());
     bool usage = err == OMM_ERR_USAGE || err == OMM_ERR_CONFIG || err == OMM_ERR_NOT_FOUND;

@@ -46,6 +46,10 @@ typedef struct cli_input {
  * (NULL: nothing) is none of `inputs`, which end with option NULL.  Errors: USAGE, naming both. */
 OMM_CHECKED omm_err cli_check_out(const char *out, const cli_input *inputs);
 
+/* `err`; if that is of what a file holds, and not of what was asked for, its sentence names the file, and by which option
+ * it came. */
+OMM_CHECKED omm_err cli_of_file(omm_err err, const char *option, const char *path);
+
 /* Print "meshmind NAME: sentence" for a failed call and return its exit code (2 for USAGE, CONFIG
  * and NOT_FOUND, else 3). */
 int cli_fail(const char *command, omm_err err);

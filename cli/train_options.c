@@ -254,6 +254,41 @@ static omm_err choose(uint32_t *out, const char *option, const char *name,
     return omm_raise(OMM_ERR_USAGE, "--%s '%.40s'; accepted: %s", option, name, accepted);
 }
 
+/* What is wrong with a recipe is said of its field: who typed an option is told which. */
+static omm_err say_option(omm_err err) {
+    static const struct {
+        const char *field, *option;
+    } all[] = {{"rank", "rank"},
+               {"alpha", "alpha"},
+               {"steps", "steps"},
+               {"batch_tokens", "batch"},
+               {"micro_tokens", "micro"},
+               {"seq_max", "seq"},
+               {"learning_rate", "lr"},
+               {"lr_min_ratio", "lr-min"},
+               {"warmup_steps", "warmup"},
+               {"dropout", "dropout"},
+               {"weight_decay", "weight-decay"},
+               {"clip_norm", "clip"},
+               {"beta2", "beta2"},
+               {"prox_mu", "prox"},
+               {"momentum", "momentum"},
+               {"nesterov", "nesterov"},
+               {"relative_step", "relative-step"},
+               {"b_rate_ratio", "lora-plus"}};
+    static const char prefix[] = "recipe: ";
+    if (err != OMM_ERR_CONFIG) return err;
+    const char *said = omm_err_sentence();
+    if (strncmp(said, prefix, sizeof prefix - 1) != 0) return err;
+    said += sizeof prefix - 1;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const size_t length = strlen(all[i].field);
+        if (strncmp(said, all[i].field, length) == 0 && said[length] == ' ')
+            return omm_raise(err, "--%s: %s", all[i].option, said);
+    }
+    return err;
+}
+
 omm_err train_recipe(omm_recipe *out, const train_args *a) {
     omm_recipe r = a->base;
     if (a->targets) OMM_TRY(omm_recipe_set_targets(&r, a->targets));
@@ -281,7 +316,7 @@ omm_err train_recipe(omm_recipe *out, const train_args *a) {
     r.relative_step = a->relative_step;
     r.rslora = r.rslora || a->rslora;
     r.b_rate_ratio = a->lora_plus;
-    OMM_TRY(omm_recipe_validate(&r));
+    OMM_TRY(say_option(omm_recipe_validate(&r)));
     *out = r;
     return OMM_OK;
 }

@@ -508,11 +508,14 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     if (done.returncode, report["passed"], report["files"][0]["duplicates"], report["shared"]) != (1, False, 1, 3):
         failures.append(f"data check: exit {done.returncode}: {report}")
     # Model and adapter in each other's place.
-    expect(["generate", "-m", made, "x"], 3, "an adapter, not a model: .*--lora")
-    expect(["train", "-m", made, "-d", mixed, "-o", folder / "x.gguf"], 3, "an adapter, not a model: .*--lora")
+    for args in (["generate", "x"], ["train", "-d", mixed, "-o", folder / "x.gguf"], ["data", "check", mixed],
+                 ["tokenize", "--text", "x"]):
+        expect([*args, "-m", made], 3, f"-m {made}: an adapter, not a model: .*--lora")
     for args in (["merge", "--lora", made], ["export", made]):
         expect(["adapter", *args, "-m", made, "-o", folder / "x.gguf"], 3, f"-m {made}: an adapter, not a model: .*--lora")
-    expect(["data", "check", mixed, "-m", made], 3, "an adapter, not a model")
+    for option, value, field in (("--seq", 0, "seq_max is 0; accepted: 8 to"), ("--batch", 0, "batch_tokens is 0; accepted: 1 to"),
+                                 ("--lr", 11, "learning_rate is 11; accepted: 0 to 10")):
+        expect(["train", "-m", MODEL, "-d", mixed, "-o", folder / "x.gguf", option, value], 2, f"meshmind train: {option}: {field}")
     expect(["generate", "-m", MODEL, "--lora", MODEL, "x"], 3, rf"{MODEL}: adapter: general.type is 'model', wanted 'adapter'")
     shutil.rmtree(folder / "new")
     mixed.unlink()
