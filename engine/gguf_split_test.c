@@ -154,6 +154,7 @@ static void all_wrong(const char *key, uint32_t value, omm_err err, const char *
     CHECK_ERR(omm_gguf_open(&g, part_name(1, PARTS)), err);
     if (!strstr(omm_err_sentence(), says)) fprintf(stderr, "%s\n", omm_err_sentence());
     CHECK(strstr(omm_err_sentence(), says) != NULL);
+    CHECK(strstr(omm_err_sentence(), part_name(1, PARTS)) != NULL);
 }
 
 static void names(void) {
@@ -164,6 +165,7 @@ static void names(void) {
     CHECK_EQ(rename(part_name(1, PARTS), other), 0);
     CHECK_ERR(omm_gguf_open(&g, other), OMM_ERR_MISMATCH);
     CHECK(strstr(omm_err_sentence(), "-00001-of-00003.gguf") != NULL);
+    CHECK(strstr(omm_err_sentence(), other) != NULL);
     CHECK_ERR(omm_gguf_open(&g, part_name(2, PARTS)), OMM_ERR_NOT_FOUND);
     all_wrong("split.count", 0, OMM_ERR_FORMAT, "split.count is 0");
     all_wrong("split.count", 4000000000u, OMM_ERR_TOO_BIG, "at most 1024");

@@ -318,8 +318,10 @@ static omm_err make_merges(omm_vocab_trainer *t, vocab *texts) {
         bool is_new = false;
         if (!best)
             return omm_raise(OMM_ERR_NOT_FOUND,
-                             "the text gives %u merges; a vocabulary of %u needs %u",
-                             t->merge_count, t->options.size, wanted);
+                             "the text gives %u merges; a vocabulary of %u needs %u; accepted: "
+                             "more text, or a size of at most %u",
+                             t->merge_count, t->options.size, wanted,
+                             t->options.size - (wanted - t->merge_count));
         const vocab_merge m = {best->left, best->right};
         OMM_TRY(push_text(&is_new, t, texts, m));
         best->barred = !is_new;

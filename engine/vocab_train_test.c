@@ -250,6 +250,15 @@ static void refusals(void) {
     omm_vocab_options o = options_of(1000);
     CHECK_EQ(make(&file, NULL, &o, omm_bytes_str("too little text")), OMM_ERR_NOT_FOUND);
     CHECK(strstr(omm_err_sentence(), "741"));
+    static const char accepted[] = "a size of at most ";
+    const char *most = strstr(omm_err_sentence(), accepted);
+    CHECK(most != NULL);
+    const uint32_t size = most ? (uint32_t)strtoul(most + sizeof accepted - 1, NULL, 10) : 0;
+    o = options_of(size + 1);
+    CHECK_EQ(make(&file, NULL, &o, omm_bytes_str("too little text")), OMM_ERR_NOT_FOUND);
+    o = options_of(size);
+    CHECK_OK(make(&file, NULL, &o, omm_bytes_str("too little text")));
+    omm_buf_clear(&file);
     o = options_of(270);
     CHECK_EQ(make(&file, NULL, &o, omm_bytes_str("ab \xff cd")), OMM_ERR_FORMAT);
     CHECK(strstr(omm_err_sentence(), "byte 3, 0xff"));
