@@ -247,13 +247,14 @@ typedef struct refusal {
 #define FIFTY "12345678901234567890123456789012345678901234567890"
 
 static const refusal s_chat[] = {
-    {"", OMM_DATA_BAD_EMPTY, "t:2: empty line; accepted: a JSON object with \"messages\", or"},
+    {"", OMM_DATA_BAD_EMPTY,
+     "t:2: empty line; accepted: one JSON object a line, with \"messages\", or"},
     {" \t\r", OMM_DATA_BAD_EMPTY, "t:2: empty line"},
     {"{\"client\": nope}", OMM_DATA_BAD_JSON,
-     "t:2:15: invalid token near 'nope'; accepted: a JSON object with"},
+     "t:2:15: invalid token near 'nope'; accepted: one JSON object a line, with"},
     {"{} {}", OMM_DATA_BAD_JSON, "t:2:4: end of file expected near '{'"},
     {"{\"client\": \"a\\u0000\"}", OMM_DATA_BAD_JSON,
-     "t:2:20: \\u0000 is not allowed, every other character is; accepted: a JSON"},
+     "t:2:20: \\u0000 is not allowed, every other character is; accepted: one JSON"},
     {"[1]", OMM_DATA_BAD_JSON, "t:2: not a JSON object; accepted: "},
     {"{\"prompt\": \"a\", \"completion\": \"b\", \"client\": \"a\"}", OMM_DATA_BAD_MESSAGES,
      "t:2: a prompt, in a file whose first line is a chat; accepted: one of the two in a file"},
@@ -263,7 +264,7 @@ static const refusal s_chat[] = {
     {"{\"client\": null}", OMM_DATA_BAD_NAME, "t:2: client: a string is needed"},
     {"{\"skill\": 1}", OMM_DATA_BAD_NAME, "t:2: skill: a string is needed"},
     {"{\"question\": 1}", OMM_DATA_BAD_MESSAGES,
-     "t:2: messages: missing; accepted: a JSON object with \"messages\", "},
+     "t:2: messages: missing; accepted: one JSON object a line, with \"messages\", "},
     {"{\"messages\": 1}", OMM_DATA_BAD_MESSAGES, "t:2: messages: a list of 1 to 256 messages"},
     {ONE(""), OMM_DATA_BAD_MESSAGES, "t:2: messages: a list of 1 to 256 messages"},
     {ONE("1"), OMM_DATA_BAD_CONTENT, "t:2: message 0 has no role"},

@@ -96,7 +96,8 @@ typedef struct maker {
 } maker;
 
 /* What a line may be, for messages. */
-#define MAKER_LINE "a JSON object with \"messages\", or with \"prompt\" and \"completion\""
+#define MAKER_LINE                                                                                 \
+    "one JSON object a line, with \"messages\", or with \"prompt\" and \"completion\""
 
 /* "FILE:LINE: reason", as an error that skip_bad may forgive; at least one argument. */
 #define BAD(m, kind, fmt, ...)                                                                     \
