@@ -1,6 +1,8 @@
 /* places.c - see places.h.  Source: XDG Base Directory Specification 0.8. */
 #include "places.h"
 
+#include "options.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,8 +78,7 @@ omm_err place_hold_room(omm_file_out *room, const char *path, const char *option
         omm_file_out_close(room);
         return OMM_OK;
     }
-    const omm_err err = omm_file_out_reserve(room, bytes);
-    return err == OMM_OK ? err : omm_raise(err, "%s %s: %s", option, path, omm_err_sentence());
+    return cli_of_file(omm_file_out_reserve(room, bytes), option, path);
 }
 
 omm_err place_check_output(const char *path, const char *option) {

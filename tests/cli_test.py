@@ -513,9 +513,16 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
         expect([*args, "-m", made], 3, f"-m {made}: an adapter, not a model: .*--lora")
     for args in (["merge", "--lora", made], ["export", made]):
         expect(["adapter", *args, "-m", made, "-o", folder / "x.gguf"], 3, f"-m {made}: an adapter, not a model: .*--lora")
-    for option, value, field in (("--seq", 0, "seq_max is 0; accepted: 8 to"), ("--batch", 0, "batch_tokens is 0; accepted: 1 to"),
-                                 ("--lr", 11, "learning_rate is 11; accepted: 0 to 10")):
-        expect(["train", "-m", MODEL, "-d", mixed, "-o", folder / "x.gguf", option, value], 2, f"meshmind train: {option}: {field}")
+    expect(["generate", "-m", MODEL, "--draft", made, "x"], 3, f"--draft {made}: an adapter, not a model: .*--lora")
+    # What is wrong is said of the option, and of the recipe's field.
+    for option, value, field in (("rank", 0, "rank"), ("alpha", 0, "alpha"), ("steps", 0, "steps"), ("batch", 0, "batch_tokens"),
+                                 ("micro", 0, "micro_tokens"), ("seq", 0, "seq_max"), ("lr", 11, "learning_rate"),
+                                 ("lr-min", 2, "lr_min_ratio"), ("warmup", 1000001, "warmup_steps"), ("dropout", 1, "dropout"),
+                                 ("weight-decay", 11, "weight_decay"), ("clip", -1, "clip_norm"), ("beta2", 1, "beta2"),
+                                 ("prox", -1, "prox_mu"), ("momentum", 0.5, "momentum"), ("nesterov", None, "nesterov"),
+                                 ("relative-step", None, "relative_step"), ("lora-plus", -1, "b_rate_ratio")):
+        expect(["train", "-m", MODEL, "-d", mixed, "-o", folder / "x.gguf", f"--{option}", *([] if value is None else [value])], 2,
+               rf"(?m)^meshmind train: --{option}: {field} is [-\d.]+ ?.*; accepted: ")
     expect(["generate", "-m", MODEL, "--lora", MODEL, "x"], 3, rf"{MODEL}: adapter: general.type is 'model', wanted 'adapter'")
     shutil.rmtree(folder / "new")
     mixed.unlink()

@@ -72,9 +72,8 @@ static void silence(void) {
 /* Of one thread: time passes where it sleeps. */
 static struct {
     uint64_t now_ms, end_ms;
-    unsigned exact; /* ends of waits, were they all as long as they are without chance */
-    uint64_t
-        stands_ms; /* so long it stands still, once, while it writes its notice; the end is as much later */
+    unsigned exact;     /* ends of waits, were they all as long as they are without chance */
+    uint64_t stands_ms; /* so long it stands still, once, while it writes its notice */
     atomic_bool stop;
 } s_attempts;
 
