@@ -57,7 +57,9 @@ static void pause_in_training(void) {
     const unsigned rests = atomic_load(&serves.rests);
     serving_say(SERVING_PAUSE_MS);
     check_stands();
+    const unsigned stood = serving_said(" stood_still ");
     serving_pass(HOLD_MS / 2);
+    serving_wait_said(" stood_still ", stood + 1); /* in a training too */
     check_stands();
     serving_say(SERVING_GO_MS); /* a short one */
     check_goes_on();

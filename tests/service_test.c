@@ -7,6 +7,7 @@
 #include "omm_test.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -72,12 +73,20 @@ static void silence(void) {
 /* Of one thread: time passes where it sleeps. */
 static struct {
     uint64_t now_ms, end_ms;
+    uint64_t paused_ms; /* so long from the beginning it is no hour at which it may work */
     unsigned exact;     /* ends of waits, were they all as long as they are without chance */
     uint64_t stands_ms; /* so long it stands still, once, while it writes its notice */
     atomic_bool stop;
 } s_attempts;
 
-enum { BEGIN_MS = 1000, FIRST_MS = 250, WAITS = 7, IDLE_MS = 30000, STANDS_MS = 100000 };
+enum {
+    BEGIN_MS = 600000,
+    FIRST_MS = 250,
+    WAITS = 7,
+    IDLE_MS = 30000,
+    STANDS_MS = 100000,
+    PAUSED_MS = 30000
+};
 
 static uint64_t attempts_now(void *ud) {
     (void)ud;
@@ -91,7 +100,7 @@ static uint64_t attempts_wall(void *ud) {
         s_attempts.now_ms += s_attempts.stands_ms;
         s_attempts.stands_ms = 0;
     }
-    return s_attempts.now_ms;
+    return s_attempts.now_ms < BEGIN_MS + s_attempts.paused_ms ? SERVING_PAUSE_MS : SERVING_GO_MS;
 }
 
 static void attempts_sleep(void *ud, uint64_t ms) {
@@ -103,13 +112,15 @@ static void attempts_sleep(void *ud, uint64_t ms) {
 }
 
 /* Every attempt fails at once, until half a minute after the last of the WAITS. */
-static void attempt(uint64_t stands_ms) {
+static void attempt(uint64_t stands_ms, uint64_t paused_ms) {
     serving_open();
     s_attempts.now_ms = BEGIN_MS;
     s_attempts.exact = 0;
     s_attempts.end_ms = BEGIN_MS + (FIRST_MS << WAITS) + IDLE_MS + stands_ms;
     s_attempts.stands_ms = stands_ms;
+    s_attempts.paused_ms = paused_ms;
     atomic_store(&s_attempts.stop, false);
+    if (paused_ms > 0) serves.options.guest = &serves.rules;
     serves.options.url = "tcp://127.0.0.1:1";
     serves.options.answer_ms = 0;
     serves.options.clock =
@@ -134,7 +145,7 @@ static unsigned long_silences(void) {
 /* After a coordinator's restart its nodes do not come back all at once: waits are longer by chance.  And in all that time
  * nothing large is held. */
 static void attempts(void) {
-    attempt(0);
+    attempt(0, 0);
     CHECK(s_attempts.exact < WAITS);
     CHECK(atomic_load(&serves.rests) > 1); /* the first is at the beginning */
     CHECK_EQ(serving_said(" stood_still "), 0);
@@ -144,10 +155,20 @@ static void attempts(void) {
 
 /* Whenever it stands still, between two waits too, that is said, and is not the coordinator's silence. */
 static void between_waits(void) {
-    attempt(STANDS_MS);
+    attempt(STANDS_MS, 0);
     CHECK_EQ(serving_said(" stood_still "), 1);
     CHECK(serving_said(" no_answer ") > 0);
     CHECK_EQ(long_silences(), 0);
+    serving_close();
+}
+
+/* A pause is none, however long. */
+static void after_a_pause(void) {
+    attempt(0, PAUSED_MS);
+    CHECK_EQ(serving_said(" paused "), 1);
+    CHECK_EQ(serving_said(" resumed "), 1);
+    CHECK(serving_said(" no_answer ") > 0);
+    CHECK_EQ(serving_said(" stood_still "), 0);
     serving_close();
 }
 
@@ -233,9 +254,11 @@ static void dry(void) {
 }
 
 int main(void) {
+    CHECK_EQ(setenv("TZ", "UTC", 1), 0); /* of SERVING_HOURS */
     silence();
     attempts();
     between_waits();
+    after_a_pause();
     stopped();
     sync_failed();
     no_room_for_the_submission();
