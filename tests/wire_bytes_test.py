@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A calm run on three machines (network namespaces), over TCP and over TLS: what the evidence counts for each direction is what the
-interface counts without headers, within SHARE_MAX, as docs/service.md states it.
+interface counts without headers, within SHARE_MAX, as docs/service.md states it.  What TCP itself sends again (on a busy machine it
+does so without a loss, when an acknowledgement is late) is known by the segment from the kernel of its sender, and may come on top.
 
 usage: wire_bytes_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 Needs root (CAP_NET_ADMIN) and ip; else it is skipped with the reason.
@@ -16,6 +17,7 @@ from machines import inside, network
 MESHMIND = live.program(sys.argv[2:])
 NODES = ["cafe-02", "studio-02"]
 HEADERS_BYTES = 14 + 20 + 32  # Ethernet, IPv4, TCP with time stamps: taken off by the packet
+SEGMENT_BYTES = 1500 - 20 - 32  # at most, in one of them on Ethernet
 SHARE_MAX = 1.02  # docs/service.md
 
 
@@ -36,23 +38,29 @@ def write_files(folder, address, scheme):
 
 
 def federate(folder, net):
-    """The interface's counts of this run; nobody is cut off, nothing is lost."""
-    before = net.counters("coordinator")
+    """What this run adds to the interface's counts, to the segments sent again by direction, and to the coordinator's connections."""
+    before, tcp_before = net.counters("coordinator"), {name: net.tcp(name) for name in ("coordinator", *NODES)}
     processes = {name: live.start(inside(name, MESHMIND, "coordinator" if name == "coordinator" else "node", "-c", folder / f"{name}.yaml"),
                                   folder / f"{name}.log") for name in ("coordinator", *NODES)}
     for name, process in processes.items():
         check(process.wait(timeout=live.LIMIT_S) in ((0, 1) if name == "coordinator" else (0,)), live.log_of(folder, name)[-3000:])
     after = net.counters("coordinator")
-    return {key: after[key] - before[key] for key in after}
+    again = {name: net.tcp(name)["RetransSegs"] - tcp["RetransSegs"] for name, tcp in tcp_before.items()}
+    return {key: after[key] - before[key] for key in after} | {
+        "up_again": sum(again[name] for name in NODES), "down_again": again["coordinator"],
+        "connections": net.tcp("coordinator")["PassiveOpens"] - tcp_before["coordinator"]["PassiveOpens"]}
 
 
 def compare(folder, seen, scheme):
+    check(seen["connections"] == len(NODES), f"{scheme}: {seen['connections']} connections of {len(NODES)} nodes: some carried in vain")
     wire = json.loads((folder / "coordinator" / "bundle" / "measured" / "wire.json").read_text())["nodes"]
     for direction, ours in (("up", "rx"), ("down", "tx")):
-        counted = sum(n[direction] for n in wire)
+        counted, again = sum(n[direction] for n in wire), seen[f"{direction}_again"]
         carried = seen[f"{ours}_bytes"] - HEADERS_BYTES * seen[f"{ours}_packets"]
-        print(f"{scheme} {direction}: evidence {counted}, interface {carried} without headers, {carried / counted:.4f}")
-        check(counted > 300_000 and 1 / SHARE_MAX < carried / counted < SHARE_MAX, f"{scheme} {direction}: not within {SHARE_MAX}")
+        print(f"{scheme} {direction}: evidence {counted}, interface {carried} without headers, {carried / counted:.4f};"
+              f" TCP sent {again} segments again")
+        check(counted > 300_000 and counted / SHARE_MAX < carried < SHARE_MAX * counted + SEGMENT_BYTES * again,
+              f"{scheme} {direction}: not within {SHARE_MAX}")
 
 
 def main(folder):

@@ -72,6 +72,11 @@ class Network:
             out[what] = int(sh(*inside(name, "cat", f"/sys/class/net/eth0/statistics/{what}")))
         return out
 
+    def tcp(self, name):
+        """What its kernel counts of TCP (RFC 4022), by name: RetransSegs, PassiveOpens ..."""
+        lines = [line.split()[1:] for line in sh(*inside(name, "cat", "/proc/net/snmp")).splitlines() if line.startswith("Tcp:")]
+        return dict(zip(lines[0], map(int, lines[1])))
+
     def close(self):
         for name in self.names:
             sh("ip", "netns", "del", f"{PREFIX}-{name}", check=False)
