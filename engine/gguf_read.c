@@ -320,7 +320,8 @@ omm_err omm_gguf_open(omm_gguf *gguf, const char *path) {
         *gguf = one;
         return OMM_OK;
     }
-    if (err == OMM_OK) err = gguf_open_split(&all, path, &one);
+    err = err == OMM_OK ? gguf_open_split(&all, path, &one)
+                        : omm_raise(err, "%s: %s", path, omm_err_sentence());
     omm_gguf_close(&one);
     if (err == OMM_OK) *gguf = all;
     return err;

@@ -157,6 +157,19 @@ static void all_wrong(const char *key, uint32_t value, omm_err err, const char *
     CHECK(strstr(omm_err_sentence(), part_name(1, PARTS)) != NULL);
 }
 
+/* A file whose number of parts is a text. */
+static void write_text_count(const char *path) {
+    omm_gguf_writer w;
+    omm_buf out;
+    omm_gguf_writer_init(&w);
+    omm_buf_init(&out, 1 << 16);
+    omm_gguf_put_text(&w, "split.count", "3");
+    CHECK_OK(omm_gguf_writer_finish(&out, &w));
+    CHECK_OK(omm_file_write_fast(path, omm_buf_view(&out), 0644));
+    omm_gguf_writer_fini(&w);
+    omm_buf_fini(&out);
+}
+
 static void names(void) {
     char other[OMM_PATH_MAX];
     omm_gguf g;
@@ -170,6 +183,9 @@ static void names(void) {
     all_wrong("split.count", 0, OMM_ERR_FORMAT, "split.count is 0");
     all_wrong("split.count", 4000000000u, OMM_ERR_TOO_BIG, "at most 1024");
     all_wrong("split.tensors.count", 4, OMM_ERR_MISMATCH, "5 tensors");
+    write_text_count(other);
+    CHECK_ERR(omm_gguf_open(&g, other), OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), other) != NULL && strstr(omm_err_sentence(), "split.count"));
     for (unsigned part = 0; part < PARTS; part++)
         write_part(part, &(fault){.part = part, .key = "split.count", .value = 1});
     CHECK_OK(omm_gguf_open(&g, part_name(1, PARTS))); /* a file of its own */

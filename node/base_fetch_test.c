@@ -149,6 +149,29 @@ static void remove_files(const omm_base_model *base, size_t from) {
     }
 }
 
+/* Of another model nothing is kept, unless another node is at it. */
+static void test_two_nodes(void) {
+    const omm_base_model base = split_model();
+    omm_base_model other = base;
+    other.digest = s_pieces[0];
+    base_store s, o;
+    char last[OMM_PATH_MAX];
+    CHECK_OK(base_store_open(&s, s_folder, &base));
+    CHECK_OK(base_store_path(last, s_folder, &base, PARTS - 1));
+    memcpy(strstr(last, ".gguf"), ".part", 6);
+    CHECK_OK(base_store_open(&o, s_folder, &other));
+    CHECK(omm_file_exists(s.part) && omm_file_exists(last) && omm_file_exists(o.part));
+    base_store_close(&s);
+    base_store_close(&o);
+    CHECK_OK(base_store_open(&o, s_folder, &other));
+    CHECK(!omm_file_exists(s.part) && !omm_file_exists(last) && omm_file_exists(o.part));
+    base_store_close(&o);
+    CHECK_OK(base_store_open(&s, s_folder, &base)); /* and the other way */
+    CHECK(!omm_file_exists(o.part));
+    base_store_close(&s);
+    CHECK_OK(omm_file_remove(s.part));
+}
+
 static void test_split(void) {
     const omm_base_model base = split_model();
     const int piece = 2 * (int)OMM_CHUNK_BYTES;
@@ -613,6 +636,7 @@ int main(void) {
     (void)model();
     test_store();
     test_wrong_whole();
+    test_two_nodes();
     test_split();
     test_split_missing();
     test_split_full();

@@ -81,12 +81,21 @@ static bool is_model(const char *name, const char *end) {
     return strcmp(name + size - tail, end) == 0;
 }
 
+/* Another node is at it, as open_part left it. */
+static bool is_locked(const char *path) {
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) return false;
+    const bool locked = flock(fd, LOCK_EX | LOCK_NB) != 0;
+    (void)close(fd);
+    return locked;
+}
+
 static omm_err remove_other(void *ud, const char *name) {
     const others *o = ud;
     char path[OMM_PATH_MAX];
     if (!is_model(name, o->end) || is_own(o->s, name)) return OMM_OK;
     OMM_TRY(omm_path_join(path, o->s->folder, name));
-    return omm_file_remove(path);
+    return is_locked(path) ? OMM_OK : omm_file_remove(path);
 }
 
 static omm_err remove_others(const base_store *s, const char *end) {
@@ -220,7 +229,7 @@ static omm_err open_part(base_store *s, size_t file) {
     s->fds[file] = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (s->fds[file] < 0 || fstat(s->fds[file], &st) != 0) return trouble(path);
     if (!S_ISREG(st.st_mode)) return omm_raise(OMM_ERR_IO, "%s: not a file", path);
-    if (file == 0 && flock(s->fds[0], LOCK_EX | LOCK_NB) != 0)
+    if (flock(s->fds[file], LOCK_EX | LOCK_NB) != 0)
         return omm_raise(OMM_ERR_STATE, "%s: another node fetches into this folder", path);
     return OMM_OK;
 }
