@@ -1,6 +1,8 @@
 /* model_fuzz.c - fuzz target: a model file is refused, or loads and gives logits for a few tokens,
  * the same one by one and together.  Between them the models
  * of the corpus have every part that an architecture can have. */
+#include "fuzz_compute.h"
+
 #include "omm/mem.h"
 #include "omm/session.h"
 
@@ -22,16 +24,11 @@ static omm_err run(float *logits, const omm_compute *c, const omm_model *model, 
 
 static void use(const omm_model *model) {
     float together[VOCAB_MAX] = {0}, apart[VOCAB_MAX] = {0};
-    omm_compute c;
-    omm_isa isa;
     if (model->dims.vocab > VOCAB_MAX || model->dims.context < TOKENS) return;
-    OMM_ASSERT(omm_isa_choose(&isa, NULL) == OMM_OK);
-    OMM_ASSERT(omm_compute_init(&c, NULL, isa) == OMM_OK);
-    omm_err err = run(together, &c, model, TOKENS);
-    OMM_ASSERT(run(apart, &c, model, 1) == err);
+    omm_err err = run(together, fuzz_compute(), model, TOKENS);
+    OMM_ASSERT(run(apart, fuzz_compute(), model, 1) == err);
     for (size_t i = 0; i < model->dims.vocab && err == OMM_OK; i++)
         OMM_ASSERT(together[i] == apart[i]);
-    omm_compute_fini(&c);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

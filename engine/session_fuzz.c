@@ -1,6 +1,7 @@
 /* session_fuzz.c - fuzz target: the bytes, with a right digest behind them, as a session file of a tiny
  * model: refused, or a session that goes on and is saved again.  The first byte says how it is loaded:
  * bit 0 of a model with windows, bit 1 as a file with a note. */
+#include "fuzz_compute.h"
 #include "tiny_arch.h"
 
 #include "omm/mem.h"
@@ -31,20 +32,15 @@ static void load(const omm_model *model, omm_bytes file, bool noted) {
     static const omm_digest digest;
     const omm_session_options o = {
         .kv_type = OMM_KV_Q8_0, .positions_max = POSITIONS, .batch_max = 8};
-    omm_compute c;
-    omm_isa isa;
     omm_buf note;
     omm_session *s = NULL;
-    OMM_ASSERT(omm_isa_choose(&isa, NULL) == OMM_OK);
-    OMM_ASSERT(omm_compute_init(&c, NULL, isa) == OMM_OK);
-    OMM_ASSERT(omm_session_open(&s, &c, model, NULL, &o) == OMM_OK);
+    OMM_ASSERT(omm_session_open(&s, fuzz_compute(), model, NULL, &o) == OMM_OK);
     omm_buf_init(&note, INPUT_MAX);
     omm_err err = omm_session_load_bytes(s, file, "input", &digest, noted ? &note : NULL);
     OMM_ASSERT(err == OMM_OK || (note.size == 0 && omm_session_position(s) == 0));
     if (err == OMM_OK) use(s);
     omm_buf_fini(&note);
     omm_session_close(s);
-    omm_compute_fini(&c);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

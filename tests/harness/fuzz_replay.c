@@ -12,6 +12,8 @@
 #define DAMAGE_BYTES_MAX 4096u /* larger inputs are replayed whole only: keeps the test short */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+/* A target that keeps something from input to input gives it back here. */
+__attribute__((weak)) void fuzz_end(void);
 
 /* In memory of exactly this size, so that ASan sees a read past it. */
 static void run(const uint8_t *data, size_t size) {
@@ -55,6 +57,7 @@ int main(int argc, char **argv) {
     corpus c = {.dir = argv[1]};
     CHECK_OK(omm_dir_walk(c.dir, run_file, &c));
     CHECK(c.files > 0);
+    if (fuzz_end) fuzz_end();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }
