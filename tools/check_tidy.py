@@ -2,8 +2,8 @@
 """Run clang-tidy over every C file of the project.  Run by CTest as `tidy_0` and so on, a part each.
 
 usage: check_tidy.py SOURCE_DIR BUILD_DIR [PART OF]
-PART of OF parts: one file at a time; the analyzer follows PART_NODES states of a function, and leaves out *_test.c, which run under
-sanitizers.  Else all files, on all processors, with the analyzer's own limit, which is three times that.
+PART of OF parts: one file at a time; the analyzer follows PART_NODES states of a function, and leaves out tests, which run under sanitizers.
+Else all files, on all processors, with the analyzer's own limit, which is three times that.
 
 A file whose inputs are unchanged since its last clean run is not linted again: the stamp is a digest over the file, every
 header that it includes (as Ninja knows them from the build; else all of the project), .clang-tidy, the compile command and the
@@ -54,7 +54,9 @@ def object_of(entry):
 
 
 def options_of(entry):
-    return options + (["--checks=-clang-analyzer-*"] if in_parts and entry["file"].endswith("_test.c") else [])
+    path = os.path.relpath(entry["file"], root)
+    only_tests = path.endswith("_test.c") or path.startswith("tests/")
+    return options + (["--checks=-clang-analyzer-*"] if in_parts and only_tests else [])
 
 
 def stamp_of(entry):
