@@ -59,9 +59,9 @@ def check_options(folder, name, options):
     """From the least limit upwards; each way out of the refusals below it."""
     seen = set()
     (least,) = [int(way[1]) for way in ways_of(name, train(folder, 20, options)) if way[0] == "--max-memory-mb"]
-    for limit in (least, least + 1, least + 20):
+    for limit in (least, least + 20):
         check_peak(name, limit, train(folder, limit, options))
-    for limit in (20, least - 4, least - 3, least - 2):
+    for limit in (20, least - 4, least - 3):
         done = train(folder, limit, options)
         if limit >= least - 3 and done.returncode == 0:  # the program itself takes up to 0.9 MB more or less each time
             check_peak(name, limit, done)
