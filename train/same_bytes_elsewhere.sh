@@ -18,7 +18,16 @@ emulator() { command -v "$1" >/dev/null || skip "no $1 (qemu-user)"; }
 case "$1" in
 no_fma)
     [ "$(uname -m)" = x86_64 ] || skip "glibc's fma is chosen by its tunables on x86-64 only"
-    GLIBC_TUNABLES=glibc.cpu.hwcaps=-FMA,-FMA4 "$test" scalar llama-f16-adamw
+    export GLIBC_TUNABLES=glibc.cpu.hwcaps=-FMA,-FMA4
+    # What the program's own loader takes for usable of CPUID leaf 1, ecx: bit 12 is fma.
+    loader=$(ldd "$test" | grep -o '/[^ ]*/ld-[^ ]*' | head -n 1)
+    usable=$("$loader" --list-diagnostics | sed -n 's/^x86.cpu_features.features\[0x0\].active\[0x2\]=//p')
+    [ -n "$usable" ] || skip "this C library does not say which instructions it uses"
+    if [ $((usable & 0x1000)) -ne 0 ]; then
+        echo "the tunable did not hide fma from the C library: $usable"
+        exit 1
+    fi
+    "$test" scalar llama-f16-adamw
     ;;
 nehalem)
     emulator qemu-x86_64
