@@ -166,6 +166,8 @@ def still(s):
     begin, looks = count(), 0
     while count() < begin + 2:  # requests go well all the time
         status, body = s.ask("/healthz")
+        if "\nloop: stands still for " in body:  # the whole machine did, and who serves the page was first to go on
+            continue
         check(status == 503 and "\nround: stands still, and is tried again: " in body and str(adapters) in body, status, body)
         looks += 1
         time.sleep(0.1)
