@@ -254,8 +254,9 @@ static omm_err choose(uint32_t *out, const char *option, const char *name,
     return omm_raise(OMM_ERR_USAGE, "--%s '%.40s'; accepted: %s", option, name, accepted);
 }
 
-/* What is wrong with a recipe is said of its field: who typed an option is told which. */
-static omm_err say_option(omm_err err) {
+/* What is wrong with a recipe is said of its field: who typed an option is told which, and of which file
+ * the field may be (NULL: none). */
+static omm_err say_option(omm_err err, const char *file) {
     static const struct {
         const char *field, *option;
     } all[] = {{"rank", "rank"},
@@ -284,7 +285,8 @@ static omm_err say_option(omm_err err) {
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const size_t length = strlen(all[i].field);
         if (strncmp(said, all[i].field, length) == 0 && said[length] == ' ')
-            return omm_raise(err, "--%s: %s", all[i].option, said);
+            return file ? omm_raise(err, "--%s, or %s: %s", all[i].option, file, said)
+                        : omm_raise(err, "--%s: %s", all[i].option, said);
     }
     return err;
 }
@@ -316,7 +318,7 @@ omm_err train_recipe(omm_recipe *out, const train_args *a) {
     r.relative_step = a->relative_step;
     r.rslora = r.rslora || a->rslora;
     r.b_rate_ratio = a->lora_plus;
-    OMM_TRY(say_option(omm_recipe_validate(&r)));
+    OMM_TRY(say_option(omm_recipe_validate(&r), a->recipe));
     *out = r;
     return OMM_OK;
 }

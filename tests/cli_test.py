@@ -137,6 +137,8 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
     text.write_text("The sky is blue and wide. " * 200)
     expect([*train, "--seq", "800", "--split", "0.5"], 2, "--seq 800: the longest held-out example has 800 tokens, .*accepted with held-out data: at most 512")
     expect([*train, "--full", "--recipe", recipe], 2, "--recipe does not go with --full")
+    recipe.write_text("optimizer: sgd\nmomentum: 0.5\n")
+    expect([*train, "--recipe", recipe, "--optimizer", "adamw"], 2, f"--momentum, or {recipe}: momentum is 0.5 with adamw; accepted: 0")
     expect([*train, "--full", "--optimizer", "galore", "--galore-rank", "0"], 2, "--galore-rank 0; accepted: 1 and more")
     peft = pathlib.Path(folder) / "peft"
     peft.mkdir()
