@@ -33,6 +33,10 @@ static bool ask_near(void) {
     return atomic_load_explicit(&kernels_ask_near, memory_order_relaxed);
 }
 
+static bool ask_few_bits(void) {
+    return atomic_load_explicit(&kernels_ask_few_bits, memory_order_relaxed);
+}
+
 /* Later files use what earlier ones define. */
 /* clang-format off */
 #include "quant_body.h"

@@ -155,10 +155,11 @@ struct omm_kernels {
                            size_t count);
 };
 
-/* Whether what one token reads (weights of int8 products, the cache) is asked for as far as the first
- * cache, or the second one: no byte depends on it, and processors differ (measurements.md, Decode).
+/* How what one token reads is asked for: no byte depends on it, and processors differ (measurements.md,
+ * Decode).  Near: weights of int8 products and the cache as far as the first cache, or the second one.
+ * Few bits: weights of less than 8 bits at all, or they are left to the processor.
  * omm_compute_init stores what this one has measured better with. */
-extern atomic_bool kernels_ask_near;
+extern atomic_bool kernels_ask_near, kernels_ask_few_bits;
 
 /* NULL where this build has none. */
 extern const struct omm_kernels kernels_scalar;

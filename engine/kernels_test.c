@@ -44,7 +44,8 @@ static void all_equal(void) {
             CHECK_OK(omm_pool_open(&pool, threads));
             omm_compute c;
             CHECK_OK(omm_compute_init(&c, pool, (omm_isa)isa));
-            atomic_store(&kernels_ask_near, threads % 2 == 1); /* no byte depends on it */
+            atomic_store(&kernels_ask_near, threads % 2 == 1); /* no byte depends on them */
+            atomic_store(&kernels_ask_few_bits, threads != 3);
             char what[64];
             snprintf(what, sizeof what, "%s, %u threads, split %zu", omm_isa_name((omm_isa)isa),
                      threads, splits[threads - 1]);

@@ -159,9 +159,15 @@ SIMD_INLINE void q8_few_chunk(const omm_format format, const int nt, vf *acc, co
     }
 }
 
-SIMD_INLINE void q8_prefetch(const bool near, const uint8_t *at, const size_t bytes) {
+/* Whether weights are asked for, and into which cache. */
+typedef struct q8_ask {
+    bool at_all, near;
+} q8_ask;
+
+SIMD_INLINE void q8_prefetch(const q8_ask ask, const uint8_t *at, const size_t bytes) {
+    if (!ask.at_all) return;
     SIMD_UNROLL for (size_t line = 0; line < bytes; line += 64) {
-        if (near)
+        if (ask.near)
             SIMD_PREFETCH_NEAR(at + line + SIMD_Q8_AHEAD_NEAR);
         else
             SIMD_PREFETCH(at + line + SIMD_Q8_AHEAD);
@@ -175,13 +181,13 @@ SIMD_INLINE void q8_few(const omm_format format, const int nt, float *y, const o
     const size_t bytes = quant_block_bytes(l), blocks = x->cols / l->block;
     const size_t chunks = l->block / OMM_QUANT_BLOCK;
     const uint8_t *block = w->data + s * w->strip_bytes;
-    const bool near = ask_near();
+    const q8_ask ask = {nt > 1 || format == OMM_FORMAT_Q8_0 || ask_few_bits(), ask_near()};
     vf acc[SIMD_Q8_FEW];
     SIMD_UNROLL for (int t = 0; t < nt; t++) acc[t] = vf_zero();
     for (size_t b = 0; b < blocks; b++, block += bytes) {
-        q8_prefetch(near, block, quant_planes_at(l));
+        q8_prefetch(ask, block, quant_planes_at(l));
         for (size_t c = 0; c < chunks; c++) {
-            q8_prefetch(near, block + quant_planes_at(l) + c * quant_chunk_bytes(l),
+            q8_prefetch(ask, block + quant_planes_at(l) + c * quant_chunk_bytes(l),
                         quant_chunk_bytes(l));
             q8_few_chunk(format, nt, acc, block, c, x, (b * chunks + c) * x->rows + m);
         }
