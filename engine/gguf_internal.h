@@ -29,6 +29,9 @@ const omm_gguf_kv *gguf_find_kv(const omm_gguf *gguf, omm_bytes wanted);
 /* Sort tensor_order by name.  Errors: FORMAT (a name twice). */
 OMM_CHECKED omm_err gguf_index_tensors(omm_gguf *gguf);
 
+/* What is wrong with the file that was named; OK stays OK. */
+OMM_CHECKED omm_err gguf_of_file(omm_err err, const char *path);
+
 /* One file by path, whatever its split keys say.  Errors: as omm_gguf_open. */
 OMM_CHECKED omm_err gguf_open_file(omm_gguf *gguf, const char *path);
 

@@ -163,20 +163,15 @@ static void forget_moved(omm_gguf *parts, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) parts[i].map = (omm_map){0};
 }
 
-/* What is wrong with the file that was named. */
-static omm_err of_file(omm_err err, const char *path) {
-    return err == OMM_OK ? OMM_OK : omm_raise(err, "%s: %s", path, omm_err_sentence());
-}
-
 omm_err gguf_open_split(omm_gguf *out, const char *path, const omm_gguf *opened) {
     split_keys keys = {0};
     omm_gguf all = {0};
-    OMM_TRY(of_file(read_keys(&keys, opened), path));
-    OMM_TRY(of_file(check_name(path, &keys), path));
+    OMM_TRY(gguf_of_file(read_keys(&keys, opened), path));
+    OMM_TRY(gguf_of_file(check_name(path, &keys), path));
     omm_gguf *parts = (omm_gguf *)omm_alloc(keys.count, sizeof *parts);
     if (!parts) return omm_raise(OMM_ERR_NOMEM, "GGUF: no memory for %u parts", keys.count);
     omm_err err = open_parts(parts, path, &keys);
-    if (err == OMM_OK) err = of_file(join(&all, parts, &keys), path);
+    if (err == OMM_OK) err = gguf_of_file(join(&all, parts, &keys), path);
     if (err == OMM_OK) {
         forget_moved(parts, keys.count);
         *out = all;

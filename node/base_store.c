@@ -81,13 +81,13 @@ static bool is_model(const char *name, const char *end) {
     return strcmp(name + size - tail, end) == 0;
 }
 
-/* Another node is at it, as open_part left it. */
-static bool is_locked(const char *path) {
+/* Not if another node is at it, as open_part left it. */
+static omm_err remove_unlocked(const char *path) {
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0) return false;
-    const bool locked = flock(fd, LOCK_EX | LOCK_NB) != 0;
-    (void)close(fd);
-    return locked;
+    const bool locked = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0;
+    const omm_err err = locked ? OMM_OK : omm_file_remove(path);
+    if (fd >= 0) (void)close(fd);
+    return err;
 }
 
 static omm_err remove_other(void *ud, const char *name) {
@@ -95,7 +95,7 @@ static omm_err remove_other(void *ud, const char *name) {
     char path[OMM_PATH_MAX];
     if (!is_model(name, o->end) || is_own(o->s, name)) return OMM_OK;
     OMM_TRY(omm_path_join(path, o->s->folder, name));
-    return is_locked(path) ? OMM_OK : omm_file_remove(path);
+    return remove_unlocked(path);
 }
 
 static omm_err remove_others(const base_store *s, const char *end) {

@@ -28,10 +28,10 @@ def check(program, model, *options):
     judge(program, model, options, run(program, "logits", "-m", model, "--ids", ids, "--json", *options)["memory"])
 
 
-def check_session(program, model, folder, count, times, *options):
+def check_session(program, model, folder, times, *options):
     """The model's digest and a file of a full cache are read beside model and cache, not kept there."""
     command = [program, "generate", "-m", model, "--session", folder / "session", "--json", *options]
-    for count, text in (count, "a crow said that it was old " * times), (1, ""):
+    for count, text in (512, "a crow said that it was old " * times), (1, ""):
         judge(program, model, (*options, "--session"), run(*command, "-n", count, text)["memory"])
     (folder / "session").unlink()
 
@@ -58,9 +58,9 @@ with tempfile.TemporaryDirectory(prefix="omm-memory-") as folder:
             check(program, model, "-t", 1)
             check(program, model, "-t", 2, "--kv", "q8_0", "--activations", "q8")
             check(program, model, "-t", 2, "--stream")
-            check_session(program, model, model.parent, 512, 9, "-t", 2)
+            check_session(program, model, model.parent, 9, "-t", 2)
             # Streaming, each token reads the model: the cache is filled by the prompt.
-            check_session(program, model, model.parent, 512, 28, "-t", 2, "--kv", "q8_0", "--stream")
+            check_session(program, model, model.parent, 28, "-t", 2, "--kv", "q8_0", "--stream")
         check_training(programs[-1], model, "-t", 2, "--batch", 500, "--rank", 16)
         check_training(programs[0], model, "-t", 1, "--batch", 300, "--checkpoint-layers", 99, "--optimizer", "sgd")
         model.unlink()
