@@ -119,19 +119,40 @@ static void data_options(void) {
     CHECK_EQ(run(cmd_data, "data check M -m M"), CLI_EXIT_FAILED); /* no text */
 }
 
-/* Each optimiser goes its own way; what does not exist or does not fit is refused. */
+/* An option changes what comes out, beside those that it needs. */
+static void changes(const char *beside, const char *option) {
+    char line[256];
+    snprintf(line, sizeof line, "train -m M -d D --steps 3 --warmup 0 -o O %s", beside);
+    CHECK_EQ(run(cmd_train, line), CLI_EXIT_PASS);
+    snprintf(line, sizeof line, "train -m M -d D --steps 3 --warmup 0 -o P %s %s", beside, option);
+    CHECK_EQ(run(cmd_train, line), CLI_EXIT_PASS);
+    if (same_files(s_out, s_again)) check_failed(option, __FILE__, __LINE__); /* nothing */
+    CHECK_OK(omm_file_remove(s_again));
+}
+
+/* Each optimiser and each of its options goes its own way; what does not exist or does not fit is refused. */
 static void optimizers(void) {
-    static const char *const good[] = {
-        "--optimizer sgd --momentum 0.9 --nesterov", "--optimizer adafactor --relative-step",
-        "--schedule constant", "--schedule linear --lr-min 0 --rslora", "--lora-plus 16"};
+    static const char *const pairs[][2] = {{"", "--optimizer sgd"},
+                                           {"", "--optimizer adafactor"},
+                                           {"", "--schedule constant"},
+                                           {"", "--schedule linear"},
+                                           {"", "--lr 0.002"},
+                                           {"", "--beta2 0.5"},
+                                           {"", "--clip 0.001"},
+                                           {"", "--weight-decay 0.5"},
+                                           {"", "--prox 10"},
+                                           {"", "--rslora"},
+                                           {"", "--lora-plus 16"},
+                                           {"", "--dropout 0.1"},
+                                           {"--optimizer sgd", "--momentum 0.9"},
+                                           {"--optimizer sgd --momentum 0.9", "--nesterov"},
+                                           {"--optimizer adafactor", "--relative-step"},
+                                           {"--schedule linear", "--lr-min 0.5"},
+                                           {"--full", "--optimizer galore"},
+                                           {"--full --optimizer galore", "--galore-scale 0.5"},
+                                           {"--full --optimizer galore", "--galore-rank 1"}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) changes(pairs[i][0], pairs[i][1]);
     CHECK_EQ(run(cmd_train, TRAIN "-o O"), CLI_EXIT_PASS);
-    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        char line[256];
-        snprintf(line, sizeof line, TRAIN "-o P --warmup 0 %s", good[i]);
-        CHECK_EQ(run(cmd_train, line), CLI_EXIT_PASS);
-        CHECK(!same_files(s_out, s_again));
-        CHECK_OK(omm_file_remove(s_again));
-    }
     CHECK_EQ(run(cmd_train, TRAIN "-o P --optimizer lion"), CLI_EXIT_USAGE);
     CHECK_EQ(run(cmd_train, TRAIN "-o P --schedule steps"), CLI_EXIT_USAGE);
     CHECK_EQ(run(cmd_train, TRAIN "-o P --momentum 0.9"), CLI_EXIT_USAGE);
@@ -167,8 +188,12 @@ static void adapters(const char *dir) {
     CHECK(!same_files(s_out, s_again));
     CHECK_EQ(run(cmd_train, SHORT "-o P --start O --parts core --lr 0"), CLI_EXIT_PASS);
     CHECK(same_files(s_out, s_again)); /* the identity between its halves */
-    snprintf(line, sizeof line, SHORT "-o P --start %s=0.5 --start %s=0.3 --json", s_out, s_out);
+    CHECK_EQ(run(cmd_train, SHORT "-o P --start O --start O --lr 0"), CLI_EXIT_PASS);
+    CHECK_EQ(rename(s_again, file), 0);
+    snprintf(line, sizeof line, SHORT "-o P --start %s=0.5 --start %s=0.3 --lr 0 --json", s_out,
+             s_out);
     CHECK_EQ(run(cmd_train, line), CLI_EXIT_PASS);
+    CHECK(!same_files(file, s_again)); /* the weights count */
     CHECK_EQ(run(cmd_train, SHORT "-o P --start O --start O --dry-run"), CLI_EXIT_PASS);
     CHECK_EQ(run(cmd_train, SHORT "-o P --alpha-pattern v=3 --rslora"), CLI_EXIT_PASS);
     CHECK_EQ(run(cmd_generate, "generate -m M --lora P -n 2 Hi"), CLI_EXIT_PASS);
