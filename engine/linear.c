@@ -5,9 +5,9 @@
  *
  *   tasks   | z = A x (lower) | y = W x, y += B z | y = W x, y += B z | ...
  *
- * Whoever ends the last lower task scales z and says so.  A worker that has its y before that keeps the
- * task in mind and adds the term once z is there; so an adapter costs no pass of its own, and each y is
- * still in the cache of the worker that made it.  No chain crosses a cut: cuts cannot change a bit.
+ * Whoever ends the last lower task scales z and says so.  A worker keeps the tasks in mind whose y it has
+ * and adds the terms of neighbours together once z is there; so an adapter costs no pass of its own, and
+ * each y is still in the cache of the worker that made it.  No chain crosses a cut: cuts cannot change a bit.
  */
 #include "kernels_cut.h"
 #include "omm/kernels.h"
@@ -19,12 +19,13 @@
 #define GEMM_ROWS_MIN 4u
 /* Fewer rows than this go with the products beside them instead of over the pool by themselves. */
 #define FEW_ROWS_MAX ((size_t)48)
-/* A task streams as many bytes as give each worker this many tasks, within limits: 64 KiB are 4 us, so
- * threads that end at different times wait little, and claiming a task costs nothing. */
+/* A task streams as many bytes as give each worker this many tasks, within limits: threads that end at
+ * different times wait little, claiming a task costs nothing, and terms interrupt no stream too often. */
 #define POOL_BYTES_MIN ((size_t)64 << 10)
 #define FEW_TASKS_PER_WORKER 16u
 #define FEW_BYTES_MIN ((size_t)16 << 10)
-#define FEW_BYTES_MAX ((size_t)64 << 10)
+#define FEW_BYTES_MAX ((size_t)256 << 10)
+#define FEW_OWED 2u /* tasks whose terms are added in one go */
 #define FEW_STRIPS ((size_t)2) /* of a task of several rows, a multiple of */
 _Static_assert(FEW_STRIPS % Q8_STRIPS == 0 && FEW_STRIPS * OMM_STRIP % GEMM_NC == 0,
                "cuts of both");
@@ -151,10 +152,8 @@ static void lower_done(few_cut *cut) {
 }
 
 /* A worker takes tasks of its own in ascending order, so what it owes is in one piece. */
-static bool owe(few_owed *owed, size_t task) {
-    if (owed->count > 0 && owed->first + owed->count != task) return false;
-    if (owed->count++ == 0) owed->first = task;
-    return true;
+static bool owes_neighbour(const few_owed *owed, size_t task) {
+    return owed->count == 0 || owed->first + owed->count == task;
 }
 
 /* z will come: whoever has a lower task works on it, and one that nobody has is at the front of the
@@ -166,8 +165,14 @@ static void wait_for_z(const few_cut *cut) {
 
 static void pay(const few_cut *cut, unsigned worker) {
     few_owed *owed = &cut->owed[worker];
-    for (size_t i = 0; i < owed->count; i++) {
-        const few_part part = part_of(cut, owed->first + i);
+    const size_t end = owed->first + owed->count;
+    for (size_t task = owed->first; task < end;) {
+        few_part part = part_of(cut, task++);
+        for (; task < end; task++) {
+            const few_part next = part_of(cut, task);
+            if (next.product != part.product) break;
+            part.s1 = next.s1;
+        }
         part_terms(cut, &part, worker);
     }
     owed->count = 0;
@@ -183,12 +188,13 @@ static void few_task(void *ud, size_t task, unsigned worker) {
         lower_done(cut);
         return;
     }
-    if (!atomic_load(&cut->z_ready)) {
-        if (owe(&cut->owed[worker], task)) return;
+    few_owed *owed = &cut->owed[worker];
+    if (!owes_neighbour(owed, task)) {
         wait_for_z(cut);
+        pay(cut, worker);
     }
-    pay(cut, worker);
-    part_terms(cut, &part, worker);
+    if (owed->count++ == 0) owed->first = task;
+    if (owed->count >= FEW_OWED && atomic_load(&cut->z_ready)) pay(cut, worker);
 }
 
 /* ---- cuts ------------------------------------------------------------------------------------ */
@@ -233,11 +239,11 @@ static void few_run(few_cut *cut) {
     if (c->workers <= 1 || (flops < POOL_FLOPS_MIN && bytes < POOL_BYTES_MIN)) {
         const size_t tasks = few_plan(cut, SIZE_MAX);
         for (size_t i = 0; i < tasks; i++) few_task(cut, i, 0);
-        return;
+    } else {
+        const size_t part = bytes / ((size_t)c->workers * FEW_TASKS_PER_WORKER);
+        const size_t least = part < FEW_BYTES_MIN ? FEW_BYTES_MIN : part;
+        omm_pool_run(c->pool, few_task, cut, few_plan(cut, min_size(least, FEW_BYTES_MAX)));
     }
-    const size_t part = bytes / ((size_t)c->workers * FEW_TASKS_PER_WORKER);
-    const size_t least = part < FEW_BYTES_MIN ? FEW_BYTES_MIN : part;
-    omm_pool_run(c->pool, few_task, cut, few_plan(cut, min_size(least, FEW_BYTES_MAX)));
     for (unsigned i = 0; i < c->workers && cut->terms; i++) pay(cut, i);
 }
 
