@@ -18,19 +18,26 @@ static struct counts {
     const omm_model *model;
     unsigned weights[LAYERS][OMM_LORA_TARGET_COUNT], output;
     unsigned paired[LAYERS][OMM_LORA_TARGET_COUNT]; /* of them, with the adapter's product */
-    uint32_t adapted[LAYERS];                       /* bits of targets */
+    unsigned forward[LAYERS][OMM_LORA_TARGET_COUNT], forward_paired[LAYERS][OMM_LORA_TARGET_COUNT];
+    uint32_t adapted[LAYERS]; /* bits of targets */
     unsigned attention[LAYERS], again[LAYERS], sums;
 } s_counts;
 
-static void count_weight(const omm_matrix *w, bool paired) {
-    const omm_model *m = s_counts.model;
-    if (w == m->output) s_counts.output++;
+typedef unsigned layer_counts[OMM_LORA_TARGET_COUNT];
+
+static void count_weight(layer_counts *all, layer_counts *with_adapter, const omm_matrix *w,
+                         bool paired) {
     for (size_t i = 0; i < LAYERS; i++)
         for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
-            if (w == &m->layers[i].weights[t]) {
-                s_counts.weights[i][t]++;
-                s_counts.paired[i][t] += paired;
+            if (w == &s_counts.model->layers[i].weights[t]) {
+                all[i][t]++;
+                with_adapter[i][t] += paired;
             }
+}
+
+static void count_backward(const omm_matrix *w, bool paired) {
+    if (w == s_counts.model->output) s_counts.output++;
+    count_weight(s_counts.weights, s_counts.paired, w, paired);
 }
 
 /* ---- in the place of what they are called by ------------------------------------------------- */
@@ -46,6 +53,14 @@ void __real_omm_linear_backward_pair(const omm_compute *c, float *dx, const floa
 void __wrap_omm_linear_backward_pair(const omm_compute *c, float *dx, const float *dy,
                                      const omm_matrix *w, size_t m, bool accumulate,
                                      const omm_linear_pair *pair);
+void __real_omm_linear_forward(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
+                               size_t m, bool accumulate);
+void __wrap_omm_linear_forward(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
+                               size_t m, bool accumulate);
+void __real_omm_linear_forward_pair(const omm_compute *c, float *y, const float *x,
+                                    const omm_matrix *w, size_t m, const omm_linear_pair *pair);
+void __wrap_omm_linear_forward_pair(const omm_compute *c, float *y, const float *x,
+                                    const omm_matrix *w, size_t m, const omm_linear_pair *pair);
 void __real_omm_gemm_tn_tokens(const omm_compute *c, const omm_gemm *g);
 void __wrap_omm_gemm_tn_tokens(const omm_compute *c, const omm_gemm *g);
 void __real_graph_attention_backward(graph *g, size_t layer);
@@ -55,15 +70,27 @@ void __wrap_graph_forward_layer(graph *g, size_t layer, float *x_next);
 
 void __wrap_omm_linear_backward(const omm_compute *c, float *dx, const float *dy,
                                 const omm_matrix *w, size_t m, bool accumulate) {
-    count_weight(w, false);
+    count_backward(w, false);
     __real_omm_linear_backward(c, dx, dy, w, m, accumulate);
 }
 
 void __wrap_omm_linear_backward_pair(const omm_compute *c, float *dx, const float *dy,
                                      const omm_matrix *w, size_t m, bool accumulate,
                                      const omm_linear_pair *pair) {
-    count_weight(w, true);
+    count_backward(w, true);
     __real_omm_linear_backward_pair(c, dx, dy, w, m, accumulate, pair);
+}
+
+void __wrap_omm_linear_forward(const omm_compute *c, float *y, const float *x, const omm_matrix *w,
+                               size_t m, bool accumulate) {
+    count_weight(s_counts.forward, s_counts.forward_paired, w, false);
+    __real_omm_linear_forward(c, y, x, w, m, accumulate);
+}
+
+void __wrap_omm_linear_forward_pair(const omm_compute *c, float *y, const float *x,
+                                    const omm_matrix *w, size_t m, const omm_linear_pair *pair) {
+    count_weight(s_counts.forward, s_counts.forward_paired, w, true);
+    __real_omm_linear_forward_pair(c, y, x, w, m, pair);
 }
 
 /* Of A and B; that of a weight would have no rank on either side. */
@@ -124,7 +151,7 @@ static void train_one_step(test_rig *r, const char *targets, float dropout, uint
     omm_trainer_close(t);
 }
 
-/* Without dropout products are fused with the adapter's, with it they are not. */
+/* Products are fused with the adapter's: forward always, backward without dropout. */
 static void check(test_rig *r, const wanted *w, float dropout, uint32_t again) {
     train_one_step(r, w->targets, dropout, again);
     CHECK(s_counts.output > 0 && s_counts.sums > 0);
@@ -139,6 +166,9 @@ static void check(test_rig *r, const wanted *w, float dropout, uint32_t again) {
                         omm_lora_target_tensor(t), is_read ? "not needed" : "missing, or twice");
             CHECK_EQ(s_counts.weights[i][t], w->read[i] >> t & 1);
             CHECK_EQ(s_counts.paired[i][t], paired >> t & 1);
+            const unsigned forward = s_counts.forward[i][t];
+            CHECK(forward >= 1);
+            CHECK_EQ(s_counts.forward_paired[i][t], (s_counts.adapted[i] >> t & 1) ? forward : 0);
         }
     }
 }
