@@ -25,7 +25,7 @@
 #define FEW_TASKS_PER_WORKER 16u
 #define FEW_BYTES_MIN ((size_t)16 << 10)
 #define FEW_BYTES_MAX ((size_t)256 << 10)
-#define FEW_OWED 2u /* tasks whose terms are added in one go */
+#define FEW_OWED 2u            /* tasks whose terms are added in one go */
 #define FEW_STRIPS ((size_t)2) /* of a task of several rows, a multiple of */
 _Static_assert(FEW_STRIPS % Q8_STRIPS == 0 && FEW_STRIPS * OMM_STRIP % GEMM_NC == 0,
                "cuts of both");
