@@ -100,7 +100,8 @@ omm_speculator_stats omm_speculator_stats_of(const omm_speculator *s) {
 
 /* ---- proposals ------------------------------------------------------------------------------- */
 
-/* What followed the latest earlier place of the last ids, the longest match first. */
+/* What followed the latest earlier place of the last ids, the longest match first.  Text that repeats
+ * itself has that place just before its end: where the ids are over, the proposals repeat themselves. */
 static void look_up(omm_speculator *s, size_t most) {
     for (size_t n = s->options.match_max; n >= MATCH_MIN; n--) {
         if (s->count <= n) continue;
@@ -108,8 +109,10 @@ static void look_up(omm_speculator *s, size_t most) {
         for (size_t at = s->count - n; at-- > 0;) {
             if (memcmp(s->ids + at, last, n * sizeof *last) != 0) continue;
             const size_t follow = at + n;
-            s->draft_count = s->count - follow < most ? s->count - follow : most;
-            memcpy(s->drafts, s->ids + follow, s->draft_count * sizeof *s->drafts);
+            for (size_t i = 0; i < most; i++)
+                s->drafts[i] =
+                    follow + i < s->count ? s->ids[follow + i] : s->drafts[follow + i - s->count];
+            s->draft_count = most;
             return;
         }
     }
