@@ -71,12 +71,17 @@ static omm_err open_notes(chat *c) {
     return err;
 }
 
-static omm_err open_speaker(chat *c) {
+static omm_model_speaker_options speaker_options(const chat_options *o) {
     omm_model_speaker_options options = omm_model_speaker_options_default();
-    options.reply_tokens_max = c->options.tokens;
-    options.temperature = c->options.temperature;
-    options.seed = c->options.seed;
+    options.reply_tokens_max = o->tokens;
+    options.temperature = o->temperature;
+    options.seed = o->seed;
     options.interrupt = &s_interrupt;
+    return options;
+}
+
+static omm_err open_speaker(chat *c) {
+    const omm_model_speaker_options options = speaker_options(&c->options);
     return omm_model_speaker_open(&c->speaker, c->loaded.session, c->loaded.tokenizer,
                                   c->loaded.model.dims.vocab, &options);
 }
@@ -96,11 +101,12 @@ static omm_err open_assistant(chat *c) {
 }
 
 static omm_err check_options(const chat_options *o) {
+    const omm_model_speaker_options speaker = speaker_options(o);
     if (o->calls < 1 || o->calls > 64)
         return omm_raise(OMM_ERR_USAGE, "--calls %u: choose 1 to 64", o->calls);
     if (o->no_notes && o->notes)
         return omm_raise(OMM_ERR_USAGE, "--notes and --no-notes exclude each other");
-    return OMM_OK;
+    return omm_model_speaker_check(&speaker);
 }
 
 /* ---- The conversation in a file ------------------------------------------------------------ */
@@ -150,10 +156,10 @@ static omm_err open_file(chat *c) {
 
 static omm_err open_all(chat *c) {
     OMM_TRY(check_options(&c->options));
+    if (c->options.docs) OMM_TRY(omm_docs_open(&c->docs, c->options.docs));
     OMM_TRY(loaded_open(&c->loaded, &c->options.common, true));
     cli_warn_template(c->loaded.tokenizer);
     OMM_TRY(open_notes(c));
-    if (c->options.docs) OMM_TRY(omm_docs_open(&c->docs, c->options.docs));
     OMM_TRY(open_speaker(c));
     OMM_TRY(open_assistant(c));
     return open_file(c);

@@ -42,6 +42,23 @@ typedef struct generation {
     uint64_t prefill_ns, decode_ns;
 } generation;
 
+static omm_sampler sampler_of(const generate_options *o) {
+    const omm_seed seed = omm_seed_from_u64(o->seed);
+    return (omm_sampler){.temperature = o->temperature,
+                         .top_k = o->top_k,
+                         .top_p = o->top_p,
+                         .rng = omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0)};
+}
+
+/* What is wrong whatever the model is, before anybody waits for it. */
+static omm_err check_options(const generate_options *o) {
+    const omm_sampler sampler = sampler_of(o);
+    if (o->session && o->chat)
+        return omm_raise(OMM_ERR_USAGE, "--session continues a text; --chat begins a conversation");
+    OMM_TRY(omm_sampler_check(&sampler));
+    return decoding_check(&o->decoding);
+}
+
 static omm_err make_prompt(generation *g, const loaded *l, const generate_options *o) {
     if (!o->chat) {
         unsigned flags = o->special ? OMM_TOKENIZE_SPECIAL : 0u;
@@ -104,12 +121,12 @@ static omm_err finish(generation *g, const generate_options *o, omm_detok *detok
     return emit(g, o, before);
 }
 
-static omm_err add_stops(generation *g, const loaded *l, const generate_options *o) {
+/* The chat's own stand beside the user's. */
+static omm_err add_chat_stops(generation *g, const loaded *l) {
     size_t count = 0;
     const char *const *texts = omm_chat_stops(&count, l->tokenizer);
-    for (size_t i = 0; o->chat && i < count; i++)
-        OMM_TRY(omm_stops_add(&g->stops, omm_bytes_str(texts[i])));
-    return o->stop ? omm_stops_add(&g->stops, omm_bytes_str(o->stop)) : OMM_OK;
+    for (size_t i = 0; i < count; i++) OMM_TRY(omm_stops_add(&g->stops, omm_bytes_str(texts[i])));
+    return OMM_OK;
 }
 
 /* The first Ctrl-C ends the text, so that it is written and kept whole; the next ends the program. */
@@ -188,14 +205,10 @@ static omm_err run_decoding(generation *g, decoding *d, const generate_options *
 }
 
 static omm_err generate(generation *g, loaded *l, const generate_options *o) {
-    const omm_seed seed = omm_seed_from_u64(o->seed);
-    const omm_sampler sampler = {.temperature = o->temperature,
-                                 .top_k = o->top_k,
-                                 .top_p = o->top_p,
-                                 .rng = omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0)};
+    const omm_sampler sampler = sampler_of(o);
     decoding d;
     if (o->chat) cli_warn_template(l->tokenizer);
-    OMM_TRY(add_stops(g, l, o));
+    if (o->chat) OMM_TRY(add_chat_stops(g, l));
     OMM_TRY(make_prompt(g, l, o));
     omm_err err = decoding_open(&d, l, &o->common, &o->decoding, &sampler);
     if (err == OMM_OK) err = run_decoding(g, &d, o);
@@ -208,8 +221,6 @@ static omm_err generate(generation *g, loaded *l, const generate_options *o) {
 static omm_err generate_in_session(generation *g, loaded *l, const generate_options *o) {
     omm_digest model;
     if (!o->session) return generate(g, l, o);
-    if (o->chat)
-        return omm_raise(OMM_ERR_USAGE, "--session continues a text; --chat begins a conversation");
     OMM_TRY(loaded_digest(&model, &o->common));
     OMM_TRY(omm_file_exists(o->session)
                 ? omm_session_load(l->session, o->session, &model, NULL)
@@ -268,17 +279,23 @@ static omm_err report(const generation *g, const loaded *l, const generate_optio
     return OMM_OK;
 }
 
+static omm_err load_and_generate(generation *g, loaded *l, const generate_options *o) {
+    if (o->stop) OMM_TRY(omm_stops_add(&g->stops, omm_bytes_str(o->stop)));
+    OMM_TRY(loaded_open(l, &o->common, true));
+    OMM_TRY(generate_in_session(g, l, o));
+    return report(g, l, o);
+}
+
 static omm_err run(const generate_options *o) {
-    loaded l;
+    loaded l = {0};
     generation g = {.stop = "length"};
     omm_prompt_init(&g.prompt, TOKENS_MAX);
     omm_tokens_init(&g.ids, TOKENS_MAX);
     omm_buf_init(&g.text, SIZE_MAX / 2);
     omm_buf_init(&g.fresh, OMM_TOKENIZER_TEXT_MAX);
     omm_stops_init(&g.stops);
-    omm_err err = loaded_open(&l, &o->common, true);
-    if (err == OMM_OK) err = generate_in_session(&g, &l, o);
-    if (err == OMM_OK) err = report(&g, &l, o);
+    omm_err err = check_options(o);
+    if (err == OMM_OK) err = load_and_generate(&g, &l, o);
     if (err == OMM_OK && s_interrupt)
         err = omm_raise(OMM_ERR_CANCELLED, "stopped after %zu tokens%s%s", g.ids.count,
                         o->session ? "; kept in " : "", o->session ? o->session : "");

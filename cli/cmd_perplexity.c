@@ -56,23 +56,23 @@ static omm_err score_documents(score *out, loaded *l, const omm_tokens *ids, uin
     return score_ids(out, l, ids, first, ids->count, window);
 }
 
-static omm_err read_ids(omm_tokens *ids, const loaded *l, const perplexity_options *o) {
-    omm_buf text;
-    omm_buf_init(&text, OMM_TOKENIZER_TEXT_MAX);
+/* Empties `text`, which may be as large as a small model. */
+static omm_err read_ids(omm_tokens *ids, const loaded *l, const perplexity_options *o,
+                        omm_buf *text) {
     unsigned flags = OMM_TOKENIZE_BOS;
     if (o->special || o->separator) flags |= OMM_TOKENIZE_SPECIAL;
-    omm_err err = omm_file_read(&text, o->file);
-    if (err == OMM_OK) err = omm_tokenizer_encode(ids, l->tokenizer, omm_buf_view(&text), flags);
-    omm_buf_fini(&text);
+    omm_err err = omm_tokenizer_encode(ids, l->tokenizer, omm_buf_view(text), flags);
+    omm_buf_fini(text);
     return err;
 }
 
-static omm_err score_file(score *out, loaded *l, const perplexity_options *o, omm_tokens *ids) {
+static omm_err score_text(score *out, loaded *l, const perplexity_options *o, omm_buf *text,
+                          omm_tokens *ids) {
     const uint32_t most = omm_session_positions_max(l->session);
     const uint32_t window = o->window ? o->window : most;
     if (window < 2 || window > most)
         return omm_raise(OMM_ERR_USAGE, "--window %u: must be 2 to %u", window, most);
-    OMM_TRY(read_ids(ids, l, o));
+    OMM_TRY(read_ids(ids, l, o, text));
     out->tokens = ids->count;
     if (!o->separator) return score_ids(out, l, ids, 0, ids->count, window);
     uint32_t separator = omm_tokenizer_special(l->tokenizer, o->separator);
@@ -107,20 +107,31 @@ static omm_err print_score(const loaded *l, const perplexity_options *o, const s
     return err;
 }
 
-static omm_err run(const perplexity_options *o) {
-    if (!o->file) return omm_raise(OMM_ERR_USAGE, "which text? give -f FILE");
-    loaded l;
-    score s = {0};
+static omm_err load_and_score(score *s, loaded *l, const perplexity_options *o, omm_buf *text) {
     omm_tokens ids;
     omm_tokens_init(&ids, (size_t)OMM_TOKENIZER_TEXT_MAX + 1);
     loaded_options common = o->common;
     common.positions_min = o->window;
     common.logit_rows = omm_session_options_default().batch_max;
-    omm_err err = loaded_open(&l, &common, true);
-    if (err == OMM_OK) err = score_file(&s, &l, o, &ids);
-    if (err == OMM_OK) err = print_score(&l, o, &s);
-    loaded_close(&l);
+    omm_err err = loaded_open(l, &common, true);
+    if (err == OMM_OK) err = score_text(s, l, o, text, &ids);
+    if (err == OMM_OK) err = print_score(l, o, s);
     omm_tokens_fini(&ids);
+    return err;
+}
+
+/* The text comes first: nobody waits for a model to hear that there is none. */
+static omm_err run(const perplexity_options *o) {
+    if (!o->file) return omm_raise(OMM_ERR_USAGE, "which text? give -f FILE");
+    if (o->window == 1) return omm_raise(OMM_ERR_USAGE, "--window 1: must be at least 2");
+    loaded l = {0};
+    score s = {0};
+    omm_buf text;
+    omm_buf_init(&text, OMM_TOKENIZER_TEXT_MAX);
+    omm_err err = omm_file_read(&text, o->file);
+    if (err == OMM_OK) err = load_and_score(&s, &l, o, &text);
+    loaded_close(&l);
+    omm_buf_fini(&text);
     return err;
 }
 

@@ -3,10 +3,19 @@
 
 #include "omm/mem.h"
 
+omm_err decoding_check(const decoding_options *o) {
+    if (o->draft && o->lookup) return omm_raise(OMM_ERR_USAGE, "--draft or --lookup: one of them");
+    if (o->drafts && !o->draft && !o->lookup)
+        return omm_raise(OMM_ERR_USAGE, "--drafts: together with --draft or --lookup");
+    if (o->drafts > OMM_SPECULATOR_DRAFTS_MAX)
+        return omm_raise(OMM_ERR_USAGE, "--drafts %u: accepted are 1 to %u", o->drafts,
+                         OMM_SPECULATOR_DRAFTS_MAX);
+    return OMM_OK;
+}
+
 uint64_t decoding_logit_rows(const decoding_options *o) {
-    uint64_t drafts = o->drafts ? o->drafts : omm_speculator_options_default().drafts_max;
+    const uint64_t drafts = o->drafts ? o->drafts : omm_speculator_options_default().drafts_max;
     if (!o->draft && !o->lookup) return 1;
-    if (drafts > OMM_SPECULATOR_DRAFTS_MAX) drafts = OMM_SPECULATOR_DRAFTS_MAX; /* refused later */
     return 1 + (drafts + 1) + 1; /* the session's last, a batch's, the draft's */
 }
 
@@ -24,11 +33,6 @@ static omm_err open_speculator(decoding *d, const loaded_options *common,
 omm_err decoding_open(decoding *d, loaded *l, const loaded_options *common,
                       const decoding_options *options, const omm_sampler *sampler) {
     *d = (decoding){.l = l, .sampler = *sampler};
-    OMM_TRY(omm_sampler_check(sampler));
-    if (options->draft && options->lookup)
-        return omm_raise(OMM_ERR_USAGE, "--draft or --lookup: one of them");
-    if (options->drafts && !options->draft && !options->lookup)
-        return omm_raise(OMM_ERR_USAGE, "--drafts: together with --draft or --lookup");
     d->logits = (float *)omm_alloc(l->model.dims.vocab, sizeof *d->logits);
     if (!d->logits) return omm_raise(OMM_ERR_NOMEM, "no memory for the logits");
     return options->draft || options->lookup ? open_speculator(d, common, options) : OMM_OK;

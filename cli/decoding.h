@@ -31,10 +31,12 @@ typedef struct decoding {
     loaded draft;
 } decoding;
 
+/* What is wrong with them whatever the model is, to be said before it is loaded.  Errors: USAGE. */
+OMM_CHECKED omm_err decoding_check(const decoding_options *options);
 /* Rows of logits that it keeps; for the plan of memory. */
 uint64_t decoding_logit_rows(const decoding_options *options);
-/* Errors: USAGE, MISMATCH (a draft with another vocabulary), those of the loaders.  Release with
- * decoding_close, also after an error. */
+/* Options and sampler have been checked.  Errors: MISMATCH (a draft with another vocabulary), those of the
+ * loaders.  Release with decoding_close, also after an error. */
 OMM_CHECKED omm_err decoding_open(decoding *d, loaded *l, const loaded_options *common,
                                   const decoding_options *options, const omm_sampler *sampler);
 void decoding_close(decoding *d);

@@ -26,15 +26,22 @@ omm_model_speaker_options omm_model_speaker_options_default(void) {
         .reply_tokens_max = REPLY_TOKENS, .room_tokens = ROOM_TOKENS, .seed = 1};
 }
 
-omm_err omm_model_speaker_open(omm_model_speaker **out, omm_session *session,
-                               const omm_tokenizer *tokenizer, uint32_t vocab,
-                               const omm_model_speaker_options *options) {
-    uint32_t positions = omm_session_positions_max(session);
+omm_err omm_model_speaker_check(const omm_model_speaker_options *options) {
     omm_sampler sampler = omm_sampler_default();
     sampler.temperature = options->temperature;
     OMM_TRY(omm_sampler_check(&sampler));
-    if (options->reply_tokens_max < 1 || options->room_tokens < 1 ||
-        options->room_tokens >= positions)
+    if (options->reply_tokens_max < 1 || options->room_tokens < 1)
+        return omm_raise(OMM_ERR_CONFIG, "an answer of %u tokens, room for %u: at least 1 of each",
+                         options->reply_tokens_max, options->room_tokens);
+    return OMM_OK;
+}
+
+omm_err omm_model_speaker_open(omm_model_speaker **out, omm_session *session,
+                               const omm_tokenizer *tokenizer, uint32_t vocab,
+                               const omm_model_speaker_options *options) {
+    const uint32_t positions = omm_session_positions_max(session);
+    OMM_TRY(omm_model_speaker_check(options));
+    if (options->room_tokens >= positions)
         return omm_raise(OMM_ERR_CONFIG, "room for %u tokens of an answer in a context of %u",
                          options->room_tokens, positions);
     omm_model_speaker *s = omm_alloc(1, sizeof *s);

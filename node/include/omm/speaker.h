@@ -45,6 +45,10 @@ typedef struct omm_model_speaker_options {
 
 omm_model_speaker_options omm_model_speaker_options_default(void);
 
+/* What is wrong with them whatever the model is, to be said before it is loaded.
+ * Errors: CONFIG (temperature, no token for an answer). */
+OMM_CHECKED omm_err omm_model_speaker_check(const omm_model_speaker_options *options);
+
 typedef struct omm_model_speaker omm_model_speaker;
 
 /* A model that answers: `session` is used by nothing else; both borrowed until close.  What is in the

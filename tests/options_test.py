@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""Options of generate, chat, perplexity and bench: what is wrong is said before anybody waits for a model, and what would do
+nothing is refused by name.
+
+usage: options_test.py SOURCE_DIR MESHMIND
+"""
+import pathlib, re, subprocess, sys
+
+from live import Findings
+
+SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
+MODEL = SOURCE / "scenarios" / "base" / "openmeshmind-tiny-F16.gguf"
+found = Findings()
+
+
+def run(*args, stdin="", cwd=SOURCE, **options):
+    return subprocess.run([MESHMIND, *map(str, args)], capture_output=True, text=True, input=stdin, cwd=cwd, timeout=600, **options)
+
+
+def refused(args, says, **options):
+    """Exit 2 with these words, before a plan of memory: the model has not been touched."""
+    done = run(*args, **options)
+    found.check(done.returncode == 2 and re.search(says, done.stderr) and "memory:" not in done.stderr and not done.stdout,
+                f"{args}: exit {done.returncode}, wanted 2 and /{says}/, nothing loaded: {done.stderr[:300]}{done.stdout[:100]}")
+
+
+GENERATE, CHAT = ["generate", "-m", MODEL], ["chat", "-m", MODEL, "--no-notes"]
+for more, says in ((["--draft", MODEL, "--lookup"], "--draft or --lookup: one of them"),
+                   (["--drafts", 3], "--drafts: together with"),
+                   (["--lookup", "--drafts", 99], "--drafts 99: accepted are 1 to 64"),
+                   (["--temp", -1], "temperature -1: must be 0 to 100"),
+                   (["--top-p", 2, "--temp", 1], "top-p 2: must be above 0"),
+                   (["--stop", ""], "a stop text of 0 bytes"),
+                   (["--session", "/nowhere", "--chat"], "--session continues a text")):
+    refused([*GENERATE, *more, "x"], says)
+for more, says in ((["--docs", "/nowhere"], "/nowhere"), (["--temp", -1], "temperature -1: must be 0 to 100"),
+                   (["-n", 0], "an answer of 0 tokens"), (["--calls", 0], "--calls 0")):
+    refused([*CHAT, *more], says, stdin="Hi\n")
+for more, says in (([], "which text"), (["-f", "/nowhere"], "/nowhere"), (["-f", "README.md", "--window", 1], "--window 1")):
+    refused(["perplexity", "-m", MODEL, *more], says)
+
+sys.exit(found.code)
