@@ -9,25 +9,54 @@
 #include <string.h>
 #include <strings.h>
 
+/* Layers of which some tensors get other bits: all, the first ones, or the marked ones (is_marked). */
+typedef enum layer_set { ALL_LAYERS, FIRST_TWO, FIRST_SIXTEENTH, MARKED } layer_set;
+
+/* A rule of a mix: tensors of layers whose name ends so get `there` in these layers, elsewhere `else_type`. */
+typedef struct mix_rule {
+    const char *end; /* NULL: no more rules */
+    layer_set layers;
+    omm_ggml_type there, else_type;
+} mix_rule;
+
+#define VALUE ".attn_v.weight"
+#define DOWN ".ffn_down.weight"
+#define OUTPUT ".attn_output.weight"
+#define FUSED ".attn_qkv.weight"
+
+static const mix_rule s_q3_k_m[] = {{VALUE, FIRST_TWO, OMM_GGML_Q5_K, OMM_GGML_Q4_K},
+                                    {DOWN, FIRST_SIXTEENTH, OMM_GGML_Q5_K, OMM_GGML_Q4_K},
+                                    {.end = OUTPUT, .there = OMM_GGML_Q4_K},
+                                    {.end = FUSED, .there = OMM_GGML_Q4_K},
+                                    {0}};
+static const mix_rule s_q4_k_m[] = {{VALUE, MARKED, OMM_GGML_Q6_K, OMM_GGML_Q4_K},
+                                    {DOWN, MARKED, OMM_GGML_Q6_K, OMM_GGML_Q4_K},
+                                    {.end = FUSED, .there = OMM_GGML_Q5_K},
+                                    {0}};
+static const mix_rule s_q5_k_m[] = {{VALUE, MARKED, OMM_GGML_Q6_K, OMM_GGML_Q5_K},
+                                    {DOWN, MARKED, OMM_GGML_Q6_K, OMM_GGML_Q5_K},
+                                    {.end = FUSED, .there = OMM_GGML_Q6_K},
+                                    {0}};
+
 /* A type or mix by name.  file_type: the number that general.file_type has for it. */
 typedef struct recipe {
     const char *name;
     omm_ggml_type type;
     uint32_t file_type;
-    bool is_mix;
+    const mix_rule *mix; /* NULL: one type */
 } recipe;
 
 static const recipe s_recipes[] = {
-    {"F32", OMM_GGML_F32, 0, false},        {"F16", OMM_GGML_F16, 1, false},
-    {"BF16", OMM_GGML_BF16, 32, false},     {"Q8_0", OMM_GGML_Q8_0, 7, false},
-    {"Q6_K", OMM_GGML_Q6_K, 18, false},     {"Q5_K", OMM_GGML_Q5_K, 16, false},
-    {"Q5_K_M", OMM_GGML_Q5_K, 17, true},    {"Q5_1", OMM_GGML_Q5_1, 9, false},
-    {"Q5_0", OMM_GGML_Q5_0, 8, false},      {"Q4_K", OMM_GGML_Q4_K, 14, false},
-    {"Q4_K_M", OMM_GGML_Q4_K, 15, true},    {"Q4_1", OMM_GGML_Q4_1, 3, false},
-    {"Q4_0", OMM_GGML_Q4_0, 2, false},      {"IQ4_NL", OMM_GGML_IQ4_NL, 25, false},
-    {"IQ4_XS", OMM_GGML_IQ4_XS, 30, false}, {"Q3_K", OMM_GGML_Q3_K, 11, false},
-    {"Q3_K_M", OMM_GGML_Q3_K, 12, true},    {"Q2_K", OMM_GGML_Q2_K, 10, false},
-    {"TQ2_0", OMM_GGML_TQ2_0, 37, false},   {"TQ1_0", OMM_GGML_TQ1_0, 36, false},
+    {"F32", OMM_GGML_F32, 0, NULL},          {"F16", OMM_GGML_F16, 1, NULL},
+    {"BF16", OMM_GGML_BF16, 32, NULL},       {"Q8_0", OMM_GGML_Q8_0, 7, NULL},
+    {"Q6_K", OMM_GGML_Q6_K, 18, NULL},       {"Q5_K", OMM_GGML_Q5_K, 16, NULL},
+    {"Q5_K_M", OMM_GGML_Q5_K, 17, s_q5_k_m}, {"Q5_1", OMM_GGML_Q5_1, 9, NULL},
+    {"Q5_0", OMM_GGML_Q5_0, 8, NULL},        {"Q4_K", OMM_GGML_Q4_K, 14, NULL},
+    {"Q4_K_M", OMM_GGML_Q4_K, 15, s_q4_k_m}, {"Q4_1", OMM_GGML_Q4_1, 3, NULL},
+    {"Q4_0", OMM_GGML_Q4_0, 2, NULL},        {"IQ4_NL", OMM_GGML_IQ4_NL, 25, NULL},
+    {"IQ4_XS", OMM_GGML_IQ4_XS, 30, NULL},   {"Q3_K", OMM_GGML_Q3_K, 11, NULL},
+    {"Q3_K_M", OMM_GGML_Q3_K, 12, s_q3_k_m}, {"Q2_K", OMM_GGML_Q2_K, 10, NULL},
+    {"TQ2_0", OMM_GGML_TQ2_0, 37, NULL},     {"TQ1_0", OMM_GGML_TQ1_0, 36, NULL},
 };
 
 enum { RECIPE_COUNT = sizeof s_recipes / sizeof *s_recipes };
@@ -44,6 +73,7 @@ typedef struct plan {
     bool pure;
     const char *logits; /* the tensor that makes them */
     uint32_t layers;    /* blk.0 .. blk.layers - 1 */
+    bool is_70b;        /* 80 layers whose query heads share keys and values */
 } plan;
 
 void omm_quantise_types(char *out, size_t size) {
@@ -62,7 +92,7 @@ static const recipe *recipe_named(const char *name) {
 
 bool omm_quantise_knows(bool *is_mix, const char *type) {
     const recipe *r = recipe_named(type);
-    *is_mix = r && r->is_mix;
+    *is_mix = r && r->mix;
     return r != NULL;
 }
 
@@ -81,8 +111,7 @@ static omm_err parse_keep(keep_rule *out, const char *text) {
         return omm_raise(OMM_ERR_CONFIG, "'%s': expected PATTERN=TYPE, as in output.weight=Q8_0",
                          text);
     OMM_TRY(find_recipe(&r, sign + 1));
-    if (r->is_mix)
-        return omm_raise(OMM_ERR_CONFIG, "'%s': %s is a mix; name one type", text, r->name);
+    if (r->mix) return omm_raise(OMM_ERR_CONFIG, "'%s': %s is a mix; name one type", text, r->name);
     memcpy(out->pattern, text, (size_t)(sign - text));
     out->pattern[sign - text] = '\0';
     out->type = r->type;
@@ -98,6 +127,12 @@ static bool layer_of(uint32_t *out, const char *name) {
     return *end == '.' && n <= OMM_GGUF_TENSORS_MAX;
 }
 
+static bool is_70b(const omm_gguf *in, uint32_t layers) {
+    const omm_gguf_tensor *q = omm_gguf_find_tensor(in, "blk.0.attn_q.weight");
+    const omm_gguf_tensor *v = omm_gguf_find_tensor(in, "blk.0.attn_v.weight");
+    return layers == 80 && q && v && v->dims[1] < q->dims[1];
+}
+
 static omm_err plan_init(plan *p, const omm_gguf *in, const omm_quantise_options *o) {
     *p = (plan){.pure = o->pure, .keep_count = o->keep_count};
     OMM_TRY(find_recipe(&p->recipe, o->type));
@@ -109,6 +144,7 @@ static omm_err plan_init(plan *p, const omm_gguf *in, const omm_quantise_options
         uint32_t layer = 0;
         if (layer_of(&layer, in->tensors[i].name) && layer >= p->layers) p->layers = layer + 1;
     }
+    p->is_70b = is_70b(in, p->layers);
     return OMM_OK;
 }
 
@@ -140,20 +176,24 @@ static bool is_marked(uint32_t layer, uint32_t layers) {
     return layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2;
 }
 
+static bool is_in(layer_set set, uint32_t layer, uint32_t layers) {
+    switch (set) {
+    case FIRST_TWO: return layer < 2;
+    case FIRST_SIXTEENTH: return layer < layers / 16;
+    case MARKED: return is_marked(layer, layers);
+    default: return true;
+    }
+}
+
 static omm_ggml_type mixed(const plan *p, const char *name) {
-    const omm_ggml_type type = p->recipe->type;
+    omm_ggml_type type = p->recipe->type;
     uint32_t layer = 0;
     if (!layer_of(&layer, name)) return type;
-    const bool value = ends_with(name, ".attn_v.weight");
-    const bool down = ends_with(name, ".ffn_down.weight");
-    const bool marked = is_marked(layer, p->layers);
-    if (type != OMM_GGML_Q3_K) return (value || down) && marked ? OMM_GGML_Q6_K : type;
-    if (value) return layer < 2 ? OMM_GGML_Q5_K : OMM_GGML_Q4_K;
-    if (down && layer < p->layers / 16) return OMM_GGML_Q5_K;
-    if (down) return marked ? OMM_GGML_Q4_K : type;
-    if (ends_with(name, ".attn_output.weight") || ends_with(name, ".attn_qkv.weight"))
-        return OMM_GGML_Q4_K;
-    return type;
+    for (const mix_rule *r = p->recipe->mix; r->end; r++)
+        if (ends_with(name, r->end))
+            type = is_in(r->layers, layer, p->layers) ? r->there : r->else_type;
+    const bool is_few = type == OMM_GGML_Q3_K || type == OMM_GGML_Q4_K;
+    return p->is_70b && is_few && ends_with(name, VALUE) ? OMM_GGML_Q5_K : type;
 }
 
 static omm_ggml_type wanted(const plan *p, const omm_gguf_tensor *t) {
@@ -166,7 +206,7 @@ static omm_ggml_type wanted(const plan *p, const omm_gguf_tensor *t) {
         const bool ternary = type == OMM_GGML_TQ1_0 || type == OMM_GGML_TQ2_0;
         if (ternary && strcmp(t->name, "token_embd.weight") == 0) return OMM_GGML_Q4_K;
     }
-    return p->recipe->is_mix ? mixed(p, t->name) : type;
+    return p->recipe->mix ? mixed(p, t->name) : type;
 }
 
 static omm_ggml_type that_divides(omm_ggml_type type, uint64_t cols) {

@@ -34,7 +34,7 @@ static void put(omm_gguf_writer *w, const char *name, uint64_t cols, uint64_t ro
 }
 
 static void put_layers(omm_gguf_writer *w) {
-    static const char *const names[] = {"attn_v", "attn_output", "ffn_down", "ffn_up"};
+    static const char *const names[] = {"attn_v", "attn_output", "attn_qkv", "ffn_down", "ffn_up"};
     char name[64];
     for (unsigned l = 0; l < LAYERS; l++) {
         for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -109,37 +109,104 @@ static void expect_layers(const omm_gguf *g, const char *part, const char *digit
     }
 }
 
-/* The digits follow the rules of quantise.h: 16 layers, so the marked ones are 0, 1, 4, 7, 10, 13, 14,
- * 15. */
+/* A digit for each of 16 layers, as in llama.cpp, of which the marked ones are 0, 1, 4, 7, 10, 13, 14, 15.
+ * attn_qkv is what phi3 has in place of attn_v. */
+typedef struct mix_case {
+    const char *name;
+    uint32_t file_type;
+    omm_ggml_type embd;
+    const char *value, *down, *output, *fused, *others;
+} mix_case;
+
+static const mix_case s_mixes[] = {
+    {"q4_k_m", 15, OMM_GGML_Q4_K, "6644644644644666", "6644644644644666", "4444444444444444",
+     "5555555555555555", "4444444444444444"},
+    {"Q5_K_M", 17, OMM_GGML_Q5_K, "6655655655655666", "6655655655655666", "5555555555555555",
+     "6666666666666666", "5555555555555555"},
+    {"Q3_K_M", 12, OMM_GGML_Q3_K, "5544444444444444", "5444444444444444", "4444444444444444",
+     "4444444444444444", "3333333333333333"},
+};
+
 static void mixes(void) {
+    for (size_t i = 0; i < sizeof s_mixes / sizeof *s_mixes; i++) {
+        const mix_case *m = &s_mixes[i];
+        omm_gguf g;
+        uint32_t file_type = 0;
+        open_quantised(&g, &(omm_quantise_options){.type = m->name}, true);
+        expect_layers(&g, "attn_v", m->value);
+        expect_layers(&g, "ffn_down", m->down);
+        expect_layers(&g, "attn_output", m->output);
+        expect_layers(&g, "attn_qkv", m->fused);
+        expect_layers(&g, "ffn_up", m->others);
+        expect(&g, "output.weight", OMM_GGML_Q6_K);
+        expect(&g, "token_embd.weight", m->embd);
+        CHECK_OK(omm_gguf_get_u32(&file_type, &g, "general.file_type"));
+        CHECK_EQ(file_type, m->file_type);
+        omm_gguf_close(&g);
+    }
+}
+
+static void mix_of_the_rest(void) {
     omm_gguf g;
-    uint32_t file_type = 0, version = 0;
-    open_quantised(&g, &(omm_quantise_options){.type = "q4_k_m"}, true);
-    expect_layers(&g, "attn_v", "6644644644644666");
-    expect_layers(&g, "ffn_down", "6644644644644666");
-    expect(&g, "blk.0.ffn_up.weight", OMM_GGML_Q4_K);
-    expect(&g, "blk.0.attn_output.weight", OMM_GGML_Q4_K);
-    expect(&g, "output.weight", OMM_GGML_Q6_K);
-    expect(&g, "token_embd.weight", OMM_GGML_Q4_K);
+    uint32_t version = 0;
+    open_quantised(&g, &(omm_quantise_options){.type = "Q4_K_M"}, true);
     expect(&g, "blk.3.attn_norm.weight", OMM_GGML_F32);
     expect(&g, "rope_freqs.weight", OMM_GGML_F32);
     expect(&g, "blk.0.odd.weight", OMM_GGML_Q8_0);
     expect(&g, "blk.0.odder.weight", OMM_GGML_F16);
-    CHECK_OK(omm_gguf_get_u32(&file_type, &g, "general.file_type"));
     CHECK_OK(omm_gguf_get_u32(&version, &g, "general.quantization_version"));
-    CHECK_EQ(file_type, 15);
     CHECK_EQ(version, 2);
     CHECK_EQ(g.alignment, 8192);
     CHECK(omm_gguf_find(&g, "general.architecture") != NULL);
     CHECK(omm_gguf_find(&g, "split.count") == NULL);
     omm_gguf_close(&g);
     open_quantised(&g, &(omm_quantise_options){.type = "Q3_K_M"}, false);
-    expect_layers(&g, "attn_v", "5544444444444444");
-    expect_layers(&g, "ffn_down", "5433433433433444");
-    expect(&g, "blk.9.attn_output.weight", OMM_GGML_Q4_K);
-    expect(&g, "blk.9.ffn_up.weight", OMM_GGML_Q3_K);
     expect(&g, "token_embd.weight", OMM_GGML_Q6_K);
     omm_gguf_close(&g);
+}
+
+/* attn_v of a model of so many layers in Q4_K_M: of layer 0, a marked one, and of 13, which is not. */
+static void value_of(omm_gguf *g, unsigned layers, uint64_t value_rows) {
+    omm_gguf_writer w;
+    omm_buf out;
+    char name[64];
+    omm_quantise_report report;
+    omm_gguf_writer_init(&w);
+    omm_buf_init(&out, 1 << 24);
+    omm_gguf_put_text(&w, "general.architecture", "llama");
+    for (unsigned l = 0; l < layers; l++) {
+        snprintf(name, sizeof name, "blk.%u.attn_q.weight", l);
+        put(&w, name, COLS, 4);
+        snprintf(name, sizeof name, "blk.%u.attn_v.weight", l);
+        put(&w, name, COLS, value_rows);
+        snprintf(name, sizeof name, "blk.%u.ffn_down.weight", l);
+        put(&w, name, COLS, ROWS);
+    }
+    CHECK_OK(omm_gguf_writer_finish(&out, &w));
+    CHECK_OK(omm_file_write_fast(at("deep.gguf"), omm_buf_view(&out), 0644));
+    const omm_quantise_options o = {.type = "Q4_K_M"};
+    CHECK_OK(quantise(at("out.gguf"), at("deep.gguf"), &o, 2, &report));
+    omm_quantise_report_fini(&report);
+    CHECK_OK(omm_gguf_open(g, at("out.gguf")));
+    omm_gguf_writer_fini(&w);
+    omm_buf_fini(&out);
+    expect(g, "blk.0.attn_v.weight", OMM_GGML_Q6_K);
+    expect(g, "blk.13.ffn_down.weight", OMM_GGML_Q4_K);
+}
+
+/* Llama 2 and 3 70B, Qwen 72B: values are narrow there, and may have more bits. */
+static void mix_of_70b(void) {
+    static const struct {
+        unsigned layers;
+        uint64_t rows;
+        omm_ggml_type want;
+    } cases[] = {{80, 2, OMM_GGML_Q5_K}, {80, 4, OMM_GGML_Q4_K}, {81, 2, OMM_GGML_Q4_K}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        omm_gguf g;
+        value_of(&g, cases[i].layers, cases[i].rows);
+        expect(&g, "blk.13.attn_v.weight", cases[i].want);
+        omm_gguf_close(&g);
+    }
 }
 
 static void plain(void) {
@@ -296,6 +363,8 @@ int main(void) {
     for (size_t i = 0; i < VALUES; i++) s_values[i] = omm_rng_unit(&rng, i) - 0.5f;
     CHECK(mkdtemp(s_dir) != NULL);
     mixes();
+    mix_of_the_rest();
+    mix_of_70b();
     plain();
     all_types();
     errors_reported();

@@ -45,7 +45,7 @@ typedef struct synth_plan {
     const synth_shape *shape;
     uint32_t layers;
     omm_ggml_type type, output_type;
-    bool mixed; /* Q4_K_M: type, and Q6_K for some */
+    bool mixed; /* Q4_K_M: type, and more bits for some */
     synth_tensor *tensors;
     uint32_t count, capacity;
     uint32_t fallbacks;

@@ -13,7 +13,7 @@
 #define NORM_DEVIATION 0.1f
 #define TOKEN_EMBD "token_embd.weight"
 
-typedef enum matrix_role { ROLE_BODY, ROLE_MORE_BITS, ROLE_OUTPUT } matrix_role;
+typedef enum matrix_role { ROLE_BODY, ROLE_FUSED, ROLE_MORE_BITS, ROLE_OUTPUT } matrix_role;
 
 /* ---- types ----------------------------------------------------------------------------------- */
 
@@ -37,6 +37,7 @@ static bool has_more_bits(uint32_t layer, uint32_t layers) {
 static omm_ggml_type type_for(synth_plan *p, matrix_role role, uint32_t layer, uint32_t cols) {
     omm_ggml_type type = role == ROLE_OUTPUT ? p->output_type : p->type;
     if (p->mixed && role == ROLE_MORE_BITS && has_more_bits(layer, p->layers)) type = OMM_GGML_Q6_K;
+    if (p->mixed && role == ROLE_FUSED) type = OMM_GGML_Q5_K;
     if (cols % omm_ggml_find((uint32_t)type)->block == 0) return type;
     p->fallbacks++;
     return cols % 32 == 0 ? OMM_GGML_Q8_0 : OMM_GGML_F16;
@@ -100,7 +101,7 @@ static void add_attention(layer_plan *l) {
     const uint32_t q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
     vector(l, "attn_norm.weight", s->d_model, 1.0f);
     if (s->fused) {
-        matrix(l, "attn_qkv.weight", ROLE_BODY, s->d_model, q + 2 * kv);
+        matrix(l, "attn_qkv.weight", ROLE_FUSED, s->d_model, q + 2 * kv);
     } else {
         matrix(l, "attn_q.weight", ROLE_BODY, s->d_model, q);
         matrix(l, "attn_k.weight", ROLE_BODY, s->d_model, kv);

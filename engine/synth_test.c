@@ -6,6 +6,7 @@
 #include "omm/gguf.h"
 #include "omm/hash.h"
 #include "omm/mem.h"
+#include "omm/quantise.h"
 #include "omm/session.h"
 #include "omm/tokenizer.h"
 #include "omm_test.h"
@@ -171,6 +172,38 @@ static void test_every_shape_and_type(void) {
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) check_logits(shapes[s], "Q8_0");
 }
 
+/* Q4_K_M is the mix that quantise.h has of the same model. */
+static void test_mix(void) {
+    static const char *const shapes[] = {"tiny-llama", "tiny-phi3"};
+    char f32[80], mix[80];
+    snprintf(f32, sizeof f32, "%s/f32.gguf", s_root);
+    snprintf(mix, sizeof mix, "%s/mix.gguf", s_root);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        omm_synth_options o = {.shape = shapes[i], .type = "Q4_K_M", .seed = 1, .layers = 4};
+        omm_gguf made, plain, want;
+        omm_quantise_report report;
+        CHECK_OK(omm_synth_write(s_path, &o, NULL, NULL));
+        o.type = "F32";
+        CHECK_OK(omm_synth_write(f32, &o, NULL, NULL));
+        CHECK_OK(omm_gguf_open(&plain, f32));
+        CHECK_OK(omm_quantise_file(mix, &plain, &(omm_quantise_options){.type = "Q4_K_M"}, NULL,
+                                   &report, NULL, NULL));
+        omm_quantise_report_fini(&report);
+        omm_gguf_close(&plain);
+        CHECK_OK(omm_gguf_open(&made, s_path));
+        CHECK_OK(omm_gguf_open(&want, mix));
+        CHECK_EQ(made.tensor_count, want.tensor_count);
+        for (size_t t = 0; t < want.tensor_count; t++) {
+            CHECK(strcmp(made.tensors[t].name, want.tensors[t].name) == 0);
+            if (made.tensors[t].type != want.tensors[t].type)
+                fprintf(stderr, "%s: %s\n", shapes[i], want.tensors[t].name);
+            CHECK_EQ(made.tensors[t].type, want.tensors[t].type);
+        }
+        omm_gguf_close(&made);
+        omm_gguf_close(&want);
+    }
+}
+
 /* The real shapes, one layer of each: as many parameters as the model has, and a valid file. */
 static void test_real_shape(void) {
     omm_gguf g;
@@ -225,6 +258,7 @@ int main(void) {
     test_distribution();
     test_tokenizer();
     test_every_shape_and_type();
+    test_mix();
     test_real_shape();
     test_refuses();
     test_allocations();

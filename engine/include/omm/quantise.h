@@ -7,13 +7,19 @@
  *      token_embd.weight where there is none) gets Q6_K; beside TQ1_0 and TQ2_0 token_embd.weight gets
  *      Q4_K.  Errors there reach every token directly.
  *   4. a mix: attn_v and ffn_down, on whose errors the loss depends most, get more bits in some layers,
- *        Q4_K_M  Q4_K; Q6_K for both in the first and last eighth and every third layer between
- *        Q5_K_M  Q5_K; Q6_K there
- *        Q3_K_M  Q3_K; attn_v Q5_K in the first two layers, else Q4_K; attn_output, attn_qkv Q4_K;
- *                ffn_down Q5_K in the first sixteenth, Q4_K in those layers
+ *        and so do some others in all layers
+ *        Q4_K_M  Q4_K; attn_v and ffn_down Q6_K in the first and last eighth and every third layer
+ *                between; attn_qkv Q5_K
+ *        Q5_K_M  Q5_K; attn_v and ffn_down Q6_K there; attn_qkv Q6_K
+ *        Q3_K_M  Q3_K; attn_v Q5_K in the first two layers, else Q4_K; ffn_down Q5_K in the first
+ *                sixteenth, else Q4_K; attn_output and attn_qkv Q4_K
+ *        and in a model of 80 layers whose heads share keys and values (70B) attn_v gets Q5_K where it
+ *        would have Q3_K or Q4_K
  *   5. TYPE
  * A type whose block does not divide the columns falls back to Q8_0, and where 32 does not divide them
- * to F16.  These mixes are llama.cpp's choices for dense models.
+ * to F16 (llama.cpp falls back to smaller types).  The mixes are llama.cpp's choices for dense models of the
+ * architectures that the engine runs; attn_qkv's are those until early 2026, which files of phi3 have: since then
+ * it gives attn_qkv what attn_v has here.
  *
  * Keys are copied but for general.file_type, general.quantization_version (2) and split.*.  Memory:
  * one piece of about 2^20 values per thread, whatever the model's size.  The bytes do not depend on the

@@ -25,8 +25,8 @@
 
 typedef struct omm_synth_options {
     const char *shape; /* one of omm_synth_shapes */
-    const char *type; /* of the matrices: an element type, or Q4_K_M: Q4_K, with Q6_K for the output
-                         * and for attn_v and ffn_down in some layers; NULL: Q8_0 */
+    const char
+        *type; /* of the matrices: an element type, or Q4_K_M as quantise.h has it; NULL: Q8_0 */
     const char *output; /* of output and embedding; NULL: as `type` says */
     uint64_t seed;
     uint32_t layers; /* 0: the shape's */
