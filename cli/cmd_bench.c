@@ -10,12 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PROMPT_DEFAULT 256u
+#define GENERATE_DEFAULT 64u
 #define SEQ_DEFAULT 512u
 #define RANK_DEFAULT 16u
 
 typedef struct bench_cli {
     bench_options bench;
-    const char *activations, *kv, *threads;
+    const char *activations, *kv, *threads; /* NULL: not given */
     float peak_seconds;
     bench_train_options train;
     bool is_train, json;
@@ -49,8 +51,8 @@ static omm_err parse_threads(bench_options *o, const char *list) {
 static omm_err check(bench_cli *o) {
     bench_options *b = &o->bench;
     if (!b->model) return omm_raise(OMM_ERR_USAGE, "which model? give -m FILE");
-    OMM_TRY(omm_activations_parse(&b->activations, o->activations));
-    OMM_TRY(omm_kv_type_parse(&b->kv_type, o->kv));
+    OMM_TRY(omm_activations_parse(&b->activations, o->activations ? o->activations : "q8"));
+    OMM_TRY(omm_kv_type_parse(&b->kv_type, o->kv ? o->kv : "f16"));
     OMM_TRY(parse_threads(b, o->threads));
     if (b->repeats < 1 || b->repeats > BENCH_REPEATS_MAX)
         return omm_raise(OMM_ERR_USAGE, "--repeat %u: accepted are 1 to %u", b->repeats,
@@ -65,11 +67,26 @@ static omm_err check(bench_cli *o) {
     return OMM_OK;
 }
 
+/* An option that would do nothing is a mistake of whoever typed it. */
+static omm_err check_learning(const bench_cli *o) {
+    const bench_options *b = &o->bench;
+    const char *option = b->prompt != PROMPT_DEFAULT       ? "--prompt"
+                         : b->generate != GENERATE_DEFAULT ? "--generate"
+                         : o->activations                  ? "--activations"
+                         : o->kv                           ? "--kv"
+                         : b->max_memory_mb                ? "--max-memory-mb"
+                         : b->profile                      ? "--profile"
+                                                           : NULL;
+    if (option) return omm_raise(OMM_ERR_USAGE, "%s is not of bench --train", option);
+    if (b->stream)
+        return omm_raise(OMM_ERR_USAGE, "--train --stream: learning needs the model in memory");
+    return OMM_OK;
+}
+
 static omm_err check_train(bench_cli *o) {
     const bench_train_options *t = &o->train;
     o->train.bench = &o->bench;
-    if (o->bench.stream)
-        return omm_raise(OMM_ERR_USAGE, "--train --stream: learning needs the model in memory");
+    OMM_TRY(check_learning(o));
     if (o->bench.thread_counts == 0)
         return omm_raise(OMM_ERR_USAGE, "--train --threads auto: give numbers instead");
     if (t->seq < 8 || t->seq > BENCH_SEQ_MAX)
@@ -79,7 +96,6 @@ static omm_err check_train(bench_cli *o) {
     return OMM_OK;
 }
 
-/* An option that would do nothing is a mistake of whoever typed it. */
 static omm_err check_decoding(const bench_cli *o) {
     const bench_train_options *t = &o->train;
     const char *option = t->seq != SEQ_DEFAULT     ? "--seq"
@@ -111,9 +127,7 @@ static omm_err run(bench_cli *o) {
 }
 
 int cmd_bench(int argc, char **argv) {
-    bench_cli o = {.bench = {.prompt = 256, .generate = 64, .repeats = 5},
-                   .activations = "q8",
-                   .kv = "f16",
+    bench_cli o = {.bench = {.prompt = PROMPT_DEFAULT, .generate = GENERATE_DEFAULT, .repeats = 5},
                    .train = {.seq = SEQ_DEFAULT, .rank = RANK_DEFAULT},
                    .peak_seconds = 0.6f};
     const cli_option options[] = {

@@ -686,8 +686,6 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     expect([*train, "--seq", "5000"], 2, "--seq 5000: accepted are 8 to 4096")
     expect([*train, "--rank", "0"], 2, "--rank 0: accepted are 1 to 256")
     expect([*train, "-t", "auto"], 2, "give numbers")
-    for option in "--seq", "--rank", "--checkpoint-layers":
-        expect(["bench", "-m", synth[0], option, "8"], 2, f"{option} is of bench --train")
     # Training within a limit: first smaller micro-batches, then layers computed again; the same adapter.
     lines = folder / "lines.jsonl"
     lines.write_text("".join((BASE / "train.jsonl").read_text().splitlines(True)[:40]))

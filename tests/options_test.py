@@ -38,5 +38,10 @@ for more, says in ((["--docs", "/nowhere"], "/nowhere"), (["--temp", -1], "tempe
     refused([*CHAT, *more], says, stdin="Hi\n")
 for more, says in (([], "which text"), (["-f", "/nowhere"], "/nowhere"), (["-f", "README.md", "--window", 1], "--window 1")):
     refused(["perplexity", "-m", MODEL, *more], says)
+for option in (["-p", 8], ["-n", 8], ["--activations", "q8"], ["--kv", "f16"], ["--max-memory-mb", 50], ["--profile"]):
+    name = {"-p": "--prompt", "-n": "--generate"}.get(option[0], option[0])
+    refused(["bench", "-m", MODEL, "--train", *option], f"{name} is not of bench --train")
+for option in "--seq", "--rank", "--checkpoint-layers":
+    refused(["bench", "-m", MODEL, option, 8], f"{option} is of bench --train")
 
 sys.exit(found.code)
