@@ -39,12 +39,15 @@ static omm_err draft_least(uint64_t *out, const loaded *l, const char *draft) {
     return err;
 }
 
-/* A draft comes after its host, which leaves room for it. */
-static omm_err limit_of(cli_memory_limit *out, const loaded *l, const loaded_options *o,
-                        const loaded *host) {
-    *out = (cli_memory_limit){.megabytes = o->max_memory_mb, .by = host ? "a model" : "a draft"};
-    if (host) out->taken = host->memory.plan.total;
-    return o->draft && o->max_memory_mb ? draft_least(&out->taken, l, o->draft) : OMM_OK;
+/* A draft comes after its host, which leaves room for it; both share what there was before either. */
+static cli_memory_limit limit_of(const loaded *l, const loaded_options *o, const loaded *host) {
+    if (!host)
+        return (cli_memory_limit){
+            .megabytes = o->max_memory_mb, .taken = l->draft_bytes, .by = "a draft"};
+    return (cli_memory_limit){.megabytes = o->max_memory_mb,
+                              .taken = host->memory.plan.total,
+                              .by = "a model",
+                              .available = host->memory.available};
 }
 
 /* What the model will take with all adapters, before any of it is loaded. */
@@ -60,8 +63,6 @@ static omm_err plan_memory(loaded *l, const omm_gguf *gguf, const loaded_options
                              .tokenizer = with_tokenizer,
                              .lodger = host != NULL};
     if (host) plan.stream = OMM_PLAN_STREAM_NEVER; /* a draft that reads a file is no help */
-    cli_memory_limit limit;
-    OMM_TRY(limit_of(&limit, l, o, host));
     plan.session.positions_max = o->positions;
     if (host)
         OMM_TRY(positions_within(&plan.session.positions_max, gguf,
@@ -78,7 +79,8 @@ static omm_err plan_memory(loaded *l, const omm_gguf *gguf, const loaded_options
         if (err != OMM_OK) break;
         adapters[count] = &files[count];
     }
-    if (err == OMM_OK) err = cli_memory_plan(&l->memory, gguf, adapters, count, &plan, limit);
+    if (err == OMM_OK)
+        err = cli_memory_plan(&l->memory, gguf, adapters, count, &plan, limit_of(l, o, host));
     while (count > 0) omm_gguf_close(&files[--count]);
     return err;
 }
@@ -177,6 +179,8 @@ static omm_err open_all(loaded *l, const loaded_options *o, bool with_tokenizer)
                          OMM_ADAPTERS_MAX);
     OMM_TRY(omm_kv_type_parse(&type, o->kv ? o->kv : "f32"));
     OMM_TRY(omm_activations_parse(&l->activations, o->activations));
+    if (o->draft)
+        OMM_TRY(cli_of_file(draft_least(&l->draft_bytes, l, o->draft), "--draft", o->draft));
     unsigned threads = 0;
     OMM_TRY(open_threads(l, &threads, o));
     OMM_TRY(open_model(l, o, with_tokenizer, NULL));

@@ -23,8 +23,7 @@ typedef struct loaded_options {
     /* What the command itself needs, not options of the user: */
     uint32_t positions_min; /* --max-memory-mb keeps so many; 0: OMM_PLAN_POSITIONS_MIN */
     uint64_t logit_rows;    /* that it keeps */
-    const char
-        *draft; /* a model that will be opened beside it: --max-memory-mb leaves room; or NULL */
+    const char *draft; /* a model that will be opened beside it: the plan leaves room; or NULL */
 } loaded_options;
 
 /* Rows of an option table for them; put LOADED_OPTIONS(o) first in the table. */
@@ -49,6 +48,7 @@ typedef struct loaded {
     omm_compute compute;
     omm_activations activations;
     omm_session *session;
+    uint64_t draft_bytes; /* that a draft beside it will take at the least */
     cli_memory memory;
 } loaded;
 

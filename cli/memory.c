@@ -28,30 +28,40 @@ static void lowered(char *out, size_t size, const omm_plan *plan, const omm_plan
     if (used > 0 && limit.megabytes > 0)
         snprintf(out + used, size - used, " for %u MB", limit.megabytes);
     else if (used > 0)
-        snprintf(out + used, size - used, " for what is available");
+        used += (size_t)snprintf(out + used, size - used, " for what is available");
+    if (used > 0 && limit.megabytes == 0 && limit.taken > 0) {
+        char taken[32];
+        omm_plan_bytes_text(taken, limit.taken);
+        snprintf(out + used, size - used, " beside %s of %s", limit.by, taken);
+    }
 }
 
-/* A model that is larger than memory runs all the same, if it may be streamed.  Where even that is too
- * much, the plan stays as asked, and its line says that it is more than there is. */
-static void stream_within(cli_memory *m, const omm_gguf *gguf, const omm_gguf *const *adapters,
-                          size_t count, const omm_plan_options *options) {
+/* Is it more than the machine has beside what is taken?  What a machine has may not be known. */
+static bool is_too_much(const cli_memory *m, cli_memory_limit limit) {
+    return m->available > 0 && m->plan.total + limit.taken > m->available;
+}
+
+/* A model that is larger than memory runs all the same, if it may be streamed; one that may not has a smaller
+ * cache.  Where even that is too much, the plan stays as asked, and its line says that it is more than there is. */
+static void fit_available(cli_memory *m, const omm_gguf *gguf, const omm_gguf *const *adapters,
+                          size_t count, const omm_plan_options *options, cli_memory_limit limit) {
     omm_plan plan;
     omm_plan_options o = *options;
-    o.stream = OMM_PLAN_STREAM_FIRST;
-    if (omm_plan_fit(&plan, gguf, adapters, count, &o, m->available) == OMM_OK) m->plan = plan;
+    const uint64_t left = m->available > limit.taken ? m->available - limit.taken : 0;
+    if (o.stream == OMM_PLAN_STREAM_LAST) o.stream = OMM_PLAN_STREAM_FIRST;
+    if (omm_plan_fit(&plan, gguf, adapters, count, &o, left) == OMM_OK) m->plan = plan;
 }
 
 static void print_plan(const cli_memory *m, const omm_plan *asked, const omm_plan_options *options,
                        cli_memory_limit limit) {
-    char text[OMM_PLAN_TEXT_MAX], total[32], available[32], changes[128];
+    char text[OMM_PLAN_TEXT_MAX], total[32], available[32], changes[192];
     omm_plan_text(text, &m->plan);
     omm_plan_bytes_text(total, m->plan.total);
     omm_plan_bytes_text(available, m->available);
     lowered(changes, sizeof changes, &m->plan, asked, limit);
     fprintf(stderr, "memory%s: %s; %s of %s available%s%s\n",
             options->lodger ? " of the draft" : "", text, total, available,
-            m->available > 0 && m->plan.total > m->available ? " (more than there is)" : "",
-            changes);
+            is_too_much(m, limit) ? " (more than there is)" : "", changes);
 }
 
 static omm_err explain(omm_err err, cli_memory_limit limit) {
@@ -69,16 +79,15 @@ omm_err cli_memory_plan(cli_memory *out, const omm_gguf *gguf, const omm_gguf *c
     omm_plan asked;
     omm_memory machine;
     cli_memory_machine(&machine);
-    m.available = machine.available;
+    m.available = limit.available > 0 ? limit.available : machine.available;
     OMM_TRY(omm_plan_make(&asked, gguf, adapters, count, options));
     m.plan = asked;
     if (limit.megabytes > 0) {
         const uint64_t most = (uint64_t)limit.megabytes * 1000000;
         const uint64_t left = most > limit.taken ? most - limit.taken : 0;
         OMM_TRY(explain(omm_plan_fit(&m.plan, gguf, adapters, count, options, left), limit));
-    } else if (options->stream == OMM_PLAN_STREAM_LAST && m.available > 0 &&
-               m.plan.total > m.available) {
-        stream_within(&m, gguf, adapters, count, options);
+    } else if (options->stream != OMM_PLAN_STREAM_FIRST && is_too_much(&m, limit)) {
+        fit_available(&m, gguf, adapters, count, options, limit);
     }
     print_plan(&m, &asked, options, limit);
     *out = m;

@@ -28,16 +28,18 @@ typedef struct cli_memory {
 } cli_memory;
 
 typedef struct cli_memory_limit {
-    uint32_t megabytes; /* 0: none */
+    uint32_t megabytes; /* 0: what the machine has */
     uint64_t taken;     /* bytes of it that another model of this process has, or will have */
     const char *by;     /* "a model": whose they are */
+    uint64_t available; /* of the machine before that one was loaded; 0: as it is now */
 } cli_memory_limit;
 
 /* This machine; where the environment has OMM_MEMORY_FROM, what the files of that folder say: meminfo,
  * and memory.max and the others of a control group (omm/memory.h). */
 void cli_memory_machine(omm_memory *out);
 /* Plan within the limit and say so in one line on stderr.  Arguments as omm_plan_fit.  Without a limit,
- * a model that may be streamed and is more than the machine has is streamed within that.
+ * a model that is more than the machine has beside what is taken is fitted into that, by streaming first where it
+ * may be streamed.
  * Errors: those of omm_plan_fit. */
 OMM_CHECKED omm_err cli_memory_plan(cli_memory *out, const omm_gguf *gguf,
                                     const omm_gguf *const *adapters, size_t count,

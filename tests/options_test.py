@@ -26,6 +26,7 @@ def refused(args, says, **options):
 
 GENERATE, CHAT = ["generate", "-m", MODEL], ["chat", "-m", MODEL, "--no-notes"]
 for more, says in ((["--draft", MODEL, "--lookup"], "--draft or --lookup: one of them"),
+                   (["--draft", "/nowhere.gguf"], "--draft /nowhere.gguf: .*No such file"),
                    (["--drafts", 3], "--drafts: together with"),
                    (["--lookup", "--drafts", 99], "--drafts 99: accepted are 1 to 64"),
                    (["--temp", -1], "temperature -1: must be 0 to 100"),

@@ -88,7 +88,7 @@ def test_commands(planned, least):
     middle = (planned + least) // 2
     generate = ["generate", "-m", model, "-c", 512, "-n", 6, "-t", 1, "--json", "a crow"]
     perplexity = ["perplexity", "-m", model, "-f", text, "-c", 512, "--json"]
-    for command in (generate, perplexity, [*generate, "--draft", model]):
+    for command in (generate, perplexity):
         reports = []
         for left in (1 << 35, middle):
             machine(left)
@@ -105,6 +105,50 @@ def test_commands(planned, least):
         check(("layers streamed" in done.stderr) == (left == middle), "chat:", done.stderr)
         chats.append(done.stdout)
     check(chats[0] == chats[1], "chat:", chats)
+
+
+def test_draft(least):
+    """A model leaves room for its draft, which takes no more than that: both plans together are what the machine has, and
+    the ids those of a plain run."""
+    draft = folder / "draft.gguf"
+    run("synth", "tiny-llama", draft)
+    generate = ["generate", "-m", model, "-c", 512, "-n", 6, "-t", 1, "--json", "a crow"]
+    both = [*generate, "--draft", draft]
+    machine(1 << 35)
+    plain = json.loads(run(*generate).stdout)["ids"]
+
+    def plans():
+        """Bytes of model and draft, and what was said."""
+        done = run(*both)
+        report = json.loads(done.stdout)
+        check(report["ids"] == plain, "--draft: other ids:", report["ids"], plain)
+        lines = re.findall(r"(?m)^memory.*", done.stderr)
+        check(len(lines) == 2 and lines[1].startswith("memory of the draft:"), done.stderr)
+        totals = [float(re.search(r"; ([\d.]+) MB of ", line)[1]) * 1e6 for line in lines]
+        return report["memory"], totals, lines
+
+    whole, asked, lines = plans()
+    check("streamed" not in lines[0] and "instead" not in "".join(lines), lines)
+    machine(1_000_000)
+    _, _, lines = plans()
+    check(all("(more than there is)" in line for line in lines), "too little for both:", lines)
+    for left in range(int(sum(asked)) + 200_000, least + 5_000_000, -1_500_000):
+        machine(left)
+        memory, totals, lines = plans()
+        check(sum(totals) <= left + 100_000, "--draft:", totals, "of", left)  # rounded to 0.1 MB
+        streamed = memory["layers_in_memory"] < LAYERS
+        check("layers" not in lines[1], "a draft is streamed:", lines)
+        check(streamed == (left < sum(asked)) and ("beside a draft of" in lines[0]) == streamed and "more than" not in lines[0], left, lines)
+    check(streamed, "nothing was streamed")
+    # When the draft asks what there is, the model has taken its part: it is not counted twice.
+    first = int(sum(asked)) + 200_000
+    machine(first)
+    process = subprocess.Popen([MESHMIND, *map(str, both)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, "OMM_MEMORY_FROM": str(folder)})
+    process.stderr.readline()  # before the model is loaded
+    machine(first - int(asked[0]))
+    says = process.communicate(timeout=600)[1]
+    check(process.returncode == 0 and "memory of the draft:" in says and "more than" not in says, "counted twice:", says)
 
 
 def test_together():
@@ -193,6 +237,7 @@ with tempfile.TemporaryDirectory(prefix="omm-streaming-") as name:
         check(streamed[0]["peak_bytes"] < asked["peak_bytes"] - (planned - least) // 2, asked, streamed[0])
     test_logits(planned, least, whole)
     test_commands(planned, least)
+    test_draft(least)
     machine(1 << 35)
     test_together()
     test_bench()
