@@ -15,12 +15,14 @@
 #include <string.h>
 
 #define TOKENS_MAX (1u << 22)
+#define TOP_P_ALL 1.0f
 
 typedef struct generate_options {
     loaded_options common;
     decoding_options decoding;
     const char *session; /* file to go on from and to save to; NULL: none */
-    const char *prompt, *system, *stop;
+    const char *prompt, *system;
+    cli_list stops;
     bool chat, special, json, stats;
     uint32_t count_max;
     float temperature, top_p;
@@ -53,9 +55,15 @@ static omm_sampler sampler_of(const generate_options *o) {
 /* What is wrong whatever the model is, before anybody waits for it. */
 static omm_err check_options(const generate_options *o) {
     const omm_sampler sampler = sampler_of(o);
+    OMM_TRY(omm_sampler_check(&sampler));
+    if (o->system && !o->chat)
+        return omm_raise(OMM_ERR_USAGE, "--system: together with --chat, a text has no turns");
+    if (o->temperature == 0.0f && (o->top_k != 0 || o->top_p != TOP_P_ALL))
+        return omm_raise(OMM_ERR_USAGE,
+                         "--%s: nothing is drawn at temperature 0, give --temp with more",
+                         o->top_k != 0 ? "top-k" : "top-p");
     if (o->session && o->chat)
         return omm_raise(OMM_ERR_USAGE, "--session continues a text; --chat begins a conversation");
-    OMM_TRY(omm_sampler_check(&sampler));
     return decoding_check(&o->decoding);
 }
 
@@ -280,7 +288,8 @@ static omm_err report(const generation *g, const loaded *l, const generate_optio
 }
 
 static omm_err load_and_generate(generation *g, loaded *l, const generate_options *o) {
-    if (o->stop) OMM_TRY(omm_stops_add(&g->stops, omm_bytes_str(o->stop)));
+    for (uint32_t i = 0; i < o->stops.count; i++)
+        OMM_TRY(omm_stops_add(&g->stops, omm_bytes_str(o->stops.items[i])));
     OMM_TRY(loaded_open(l, &o->common, true));
     OMM_TRY(generate_in_session(g, l, o));
     return report(g, l, o);
@@ -312,19 +321,20 @@ int cmd_generate(int argc, char **argv) {
     generate_options o = {.common = {.activations = "q8"},
                           .count_max = 128,
                           .temperature = 0.0f,
-                          .top_p = 1.0f,
+                          .top_p = TOP_P_ALL,
                           .seed = 1};
     const cli_option options[] = {
         LOADED_OPTIONS(o.common),
         {"chat", 0, CLI_FLAG, &o.chat, NULL,
          "PROMPT is a user's turn, written as the model's chat template has it"},
-        {"system", 0, CLI_STR, &o.system, "TEXT", "system turn in front, with --chat"},
+        {"system", 0, CLI_STR, &o.system, "TEXT", "system turn in front; with --chat"},
         {"count", 'n', CLI_U32, &o.count_max, "N", "tokens to generate at most (128)"},
         {"temp", 0, CLI_F32, &o.temperature, "X", "temperature; 0 takes the likeliest (default)"},
-        {"top-k", 0, CLI_U32, &o.top_k, "N", "draw from the N likeliest only; 0: all"},
-        {"top-p", 0, CLI_F32, &o.top_p, "X", "draw from the likeliest that make up X; 1: all"},
+        {"top-k", 0, CLI_U32, &o.top_k, "N", "draw from the N likeliest only; 0: all (default)"},
+        {"top-p", 0, CLI_F32, &o.top_p, "X",
+         "draw from the likeliest that make up X; 1: all (default)"},
         {"seed", 0, CLI_U64, &o.seed, "N", "seed of the draws (1)"},
-        {"stop", 0, CLI_STR, &o.stop, "TEXT", "end where TEXT would begin"},
+        {"stop", 0, CLI_LIST, &o.stops, "TEXT", "end where TEXT would begin; up to 32 of them"},
         DECODING_OPTIONS(o.decoding),
         {"session", 0, CLI_STR, &o.session, "FILE",
          "go on from FILE if it is there; save tokens and cache to it at the end"},

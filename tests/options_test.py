@@ -31,6 +31,12 @@ for more, says in ((["--draft", MODEL, "--lookup"], "--draft or --lookup: one of
                    (["--lookup", "--drafts", 99], "--drafts 99: accepted are 1 to 64"),
                    (["--temp", -1], "temperature -1: must be 0 to 100"),
                    (["--top-p", 2, "--temp", 1], "top-p 2: must be above 0"),
+                   (["--top-p", 0], "top-p 0: must be above 0"),
+                   (["--top-k", 5], "--top-k: nothing is drawn at temperature 0"),
+                   (["--top-p", 0.5], "--top-p: nothing is drawn at temperature 0"),
+                   (["--system", "Be brief."], "--system: together with --chat"),
+                   (["--stop", "a", "--stop", "", "--chat"], "a stop text of 0 bytes"),
+                   (["--stop", "a"] * 33, "--stop TEXT: 'a'; accepted: at most 32 of them"),
                    (["--stop", ""], "a stop text of 0 bytes"),
                    (["--session", "/nowhere", "--chat"], "--session continues a text")):
     refused([*GENERATE, *more, "x"], says)
@@ -44,5 +50,12 @@ for option in (["-p", 8], ["-n", 8], ["--activations", "q8"], ["--kv", "f16"], [
     refused(["bench", "-m", MODEL, "--train", *option], f"{name} is not of bench --train")
 for option in "--seq", "--rank", "--checkpoint-layers":
     refused(["bench", "-m", MODEL, option, 8], f"{option} is of bench --train")
+
+# Each stop text ends the text where it would begin, whichever was given first.
+whole = run(*GENERATE, "--special", "-n", 30, "Once upon a time").stdout
+early, late = whole[8:12], whole[20:24]
+for stops in [early, late], [late, early], [late] * 30 + [early]:
+    got = run(*GENERATE, "--special", "-n", 30, *[f"--stop={stop}" for stop in stops], "Once upon a time").stdout
+    found.check(got == whole[:whole.index(early)] + "\n", f"--stop {stops}: {got!r} of {whole!r}")
 
 sys.exit(found.code)

@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define OMM_STOPS_MAX 16u
+#define OMM_STOPS_MAX 40u /* 32 of a command line, and a chat template's own */
 #define OMM_STOP_BYTES_MAX 256u
 
 typedef struct omm_stops {
