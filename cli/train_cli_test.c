@@ -219,6 +219,16 @@ static bool has_tensor(const char *path, const char *name) {
     return has;
 }
 
+static omm_ggml_type type_of(const char *path, const char *name) {
+    omm_gguf g;
+    CHECK_OK(omm_gguf_open(&g, path));
+    const omm_gguf_tensor *t = omm_gguf_find_tensor(&g, name);
+    CHECK(t != NULL);
+    const omm_ggml_type type = t->type;
+    omm_gguf_close(&g);
+    return type;
+}
+
 /* The adapter at O with q, k, v and gate, up apart, as a federation writes it, to P. */
 static void write_apart(void) {
     omm_gguf g;
@@ -367,8 +377,12 @@ int main(void) {
     CHECK_EQ(run(cmd_adapter, "adapter merge --lora O --lora O -o P --json"), CLI_EXIT_PASS);
     CHECK_EQ(run(cmd_adapter, "adapter show P"), CLI_EXIT_PASS);
     CHECK_EQ(run(cmd_adapter, "adapter merge -m M --lora O -o P"), CLI_EXIT_PASS);
+    CHECK_EQ(type_of(s_again, "blk.1.attn_q.weight"), OMM_GGML_F16);
     CHECK_EQ(run(cmd_generate, "generate -m P -n 2 Hi"), CLI_EXIT_PASS);
-    CHECK_EQ(run(cmd_adapter, "adapter merge -m M --lora O -o P --type F16 --json"), CLI_EXIT_PASS);
+    CHECK_EQ(run(cmd_adapter, "adapter merge -m M --lora O -o P --type Q8_0 --json"),
+             CLI_EXIT_PASS);
+    CHECK_EQ(type_of(s_again, "blk.1.attn_q.weight"), OMM_GGML_Q8_0);
+    CHECK_EQ(type_of(s_again, "token_embd.weight"), OMM_GGML_F16);
     CHECK_EQ(run(cmd_generate, "generate -m P -n 2 Hi"), CLI_EXIT_PASS);
     CHECK_OK(omm_file_remove(s_again));
     CHECK_EQ(run(cmd_adapter, "adapter merge -m M --lora O -o P --type Q9"), CLI_EXIT_USAGE);

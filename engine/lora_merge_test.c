@@ -1,10 +1,12 @@
 /* lora_merge_test.c - adapters inside a model: the sum as it is defined, to the bit, on every instruction
- * set; everything else of the file as it was; what does not fit is refused and leaves the old file. */
+ * set, and stored in each type; everything else of the file as it was; what does not fit is refused and
+ * leaves the old file. */
 #include "kernels_battery.h"
 #include "tiny_model.h"
 
 #include "omm/lora_merge.h"
 #include "omm/mem.h"
+#include "omm/quantise.h"
 #include "omm/rows.h"
 #include "omm/session.h"
 
@@ -174,6 +176,185 @@ static void test_same_bytes(omm_format format, const char *type) {
     close_rig(&r);
 }
 
+/* ---- every type ---------------------------------------------------------------------------------- */
+
+/* A file of matrices as wide as the widest block; attn_q has rows in two chunks, ffn_up no adapter. */
+enum { Q_COLS = 256, Q_ROWS = 70, DOWN_COLS = 512, DOWN_ROWS = 5, WIDE_COUNT = 5 };
+
+static const struct wide {
+    const char *name;
+    uint64_t dims[2];
+    bool matrix; /* of a layer */
+    int target;  /* -1: not adapted */
+} s_wide[WIDE_COUNT] = {{"token_embd.weight", {Q_COLS, 3}, false, -1},
+                        {"blk.0.attn_norm.weight", {Q_COLS, 1}, false, -1},
+                        {"blk.0.attn_q.weight", {Q_COLS, Q_ROWS}, true, OMM_LORA_Q},
+                        {"blk.0.ffn_up.weight", {Q_COLS, 4}, true, -1},
+                        {"blk.0.ffn_down.weight", {DOWN_COLS, DOWN_ROWS}, true, OMM_LORA_DOWN}};
+
+static uint8_t *encode(omm_ggml_type type, const float *values, const uint64_t dims[2]) {
+    const size_t cols = (size_t)dims[0], stride = omm_rows_stride(type, cols);
+    uint8_t *rows = omm_alloc((size_t)dims[1], stride);
+    CHECK(rows != NULL);
+    for (size_t i = 0; i < dims[1]; i++)
+        CHECK_OK(omm_rows_quantise(rows + i * stride, type, values + i * cols, cols));
+    return rows;
+}
+
+static void decode(float *out, omm_ggml_type type, const uint8_t *rows, const uint64_t dims[2]) {
+    const size_t cols = (size_t)dims[0], stride = omm_rows_stride(type, cols);
+    for (size_t i = 0; i < dims[1]; i++)
+        omm_rows_dequantise(out + i * cols, type, rows + i * stride, cols);
+}
+
+static void open_wide(rig *r, omm_ggml_type type) {
+    omm_lora_shape shape = {.layer_count = 1, .architecture = "llama"};
+    omm_model like = {0};
+    omm_gguf_writer w;
+    uint8_t *rows[WIDE_COUNT];
+    omm_gguf_writer_init(&w);
+    omm_buf_init(&r->file, FILE_MAX);
+    omm_gguf_put_text(&w, "general.architecture", "llama");
+    for (size_t i = 0; i < WIDE_COUNT; i++) {
+        const struct wide *x = &s_wide[i];
+        const omm_ggml_type its = x->dims[1] > 1 ? type : OMM_GGML_F32;
+        float *values = battery_floats(i + 1, (size_t)(x->dims[0] * x->dims[1]));
+        rows[i] = encode(its, values, x->dims);
+        omm_gguf_put_tensor(
+            &w, x->name, (uint32_t)its, x->dims[1] > 1 ? 2 : 1, x->dims,
+            omm_bytes_of(rows[i], (size_t)x->dims[1] * omm_rows_stride(its, (size_t)x->dims[0])));
+        omm_free(values);
+        if (x->target < 0) continue;
+        shape.d_in[x->target] = (uint32_t)x->dims[0];
+        shape.d_out[x->target] = (uint32_t)x->dims[1];
+    }
+    CHECK_OK(omm_gguf_writer_finish(&r->file, &w));
+    omm_gguf_writer_fini(&w);
+    for (size_t i = 0; i < WIDE_COUNT; i++) omm_free(rows[i]);
+    CHECK_OK(omm_gguf_open_bytes(&r->gguf, omm_buf_view(&r->file)));
+    like.lora_shape = shape;
+    r->one = adapter(&like, "q,down", 5, 1.7f);
+    r->two = adapter(&like, "q", 3, -0.4f);
+}
+
+static void close_wide(rig *r) {
+    omm_lora_fini(&r->one);
+    omm_lora_fini(&r->two);
+    omm_gguf_close(&r->gguf);
+    omm_buf_fini(&r->file);
+}
+
+/* What the command prints of the tensor: root mean squares and the largest. */
+static void check_report(const omm_lora_merged *m, const float *was, const float *now,
+                         const float *stored, size_t count) {
+    double change = 0, error = 0, largest = 0;
+    for (size_t i = 0; i < count; i++) {
+        const double d = (double)now[i] - (double)was[i], e = (double)stored[i] - (double)now[i];
+        change += d * d;
+        error += e * e;
+        largest = fmax(largest, fabs(e));
+    }
+    change = sqrt(change / (double)count);
+    error = sqrt(error / (double)count);
+    CHECK(fabs(m->change - change) <= 1e-9 * change && fabs(m->error - error) <= 1e-9 * error);
+    CHECK(m->error_max == largest);
+}
+
+/* A tensor of the base and what became of it: the values it had, widened, with the sum, in the new type. */
+static bool check_stored(const rig *r, size_t index, const omm_gguf_tensor *stored,
+                         const omm_lora_merged *report) {
+    const struct wide *x = &s_wide[index];
+    const omm_gguf_tensor *base = &r->gguf.tensors[index];
+    const size_t count = (size_t)(x->dims[0] * x->dims[1]);
+    CHECK(strcmp(stored->name, x->name) == 0);
+    if (x->target < 0 && stored->type == base->type) {
+        CHECK(omm_bytes_equal(stored->data, base->data));
+        return false; /* not reported */
+    }
+    float *was = battery_floats(1, count), *now = battery_floats(1, count),
+          *back = battery_floats(1, count);
+    decode(was, base->type, base->data.data, x->dims);
+    memcpy(now, was, count * sizeof *now);
+    if (x->target >= 0) add_plain(now, &r->one, 1.0f, 0, (omm_lora_target)x->target);
+    if (x->target >= 0) add_plain(now, &r->two, 0.75f, 0, (omm_lora_target)x->target);
+    uint8_t *want = encode(stored->type, now, x->dims);
+    CHECK(memcmp(want, stored->data.data, stored->data.size) == 0);
+    decode(back, stored->type, want, x->dims);
+    CHECK(strcmp(report->name, x->name) == 0 && report->adapted == (x->target >= 0));
+    CHECK(report->from == base->type && report->to == stored->type);
+    CHECK((report->change > 0) == report->adapted);
+    check_report(report, was, now, back, count);
+    omm_free(was);
+    omm_free(now);
+    omm_free(back);
+    omm_free(want);
+    return true;
+}
+
+/* To `to` from a base in `from`; NULL keeps that type.  The matrices of layers alone get another one. */
+static void test_stored(omm_ggml_type from, const char *to) {
+    rig r;
+    omm_gguf out;
+    size_t reported = 0;
+    open_wide(&r, from);
+    CHECK_OK(merge(&r, OMM_ISA_SCALAR, 1, to));
+    CHECK_OK(omm_gguf_open(&out, s_path));
+    CHECK_EQ(out.tensor_count, WIDE_COUNT);
+    for (size_t i = 0; i < WIDE_COUNT; i++) {
+        const omm_ggml_type kept = r.gguf.tensors[i].type;
+        CHECK_EQ(out.tensors[i].type, to && s_wide[i].matrix ? omm_ggml_find_name(to)->type : kept);
+        CHECK(reported < s_report_count || s_wide[i].target < 0);
+        reported += check_stored(&r, i, &out.tensors[i], &s_reports[reported]);
+    }
+    CHECK_EQ(reported, s_report_count);
+    omm_gguf_close(&out);
+    close_wide(&r);
+}
+
+/* To merge into F32 and then to quantise gives the matrices that merging with that type gives. */
+static void test_then_quantise(const char *type) {
+    char path[sizeof s_path + 8];
+    rig r;
+    omm_gguf merged, wide, quantised;
+    omm_pool *pool = NULL;
+    omm_quantise_report report;
+    open_wide(&r, OMM_GGML_F32);
+    snprintf(path, sizeof path, "%s.f32", s_path);
+    CHECK_OK(merge(&r, OMM_ISA_SCALAR, 1, NULL));
+    CHECK_EQ(rename(s_path, path), 0);
+    CHECK_OK(merge(&r, OMM_ISA_SCALAR, 1, type));
+    CHECK_OK(omm_gguf_open(&merged, s_path));
+    CHECK_OK(omm_gguf_open(&wide, path));
+    CHECK_OK(omm_pool_open(&pool, 1));
+    CHECK_OK(omm_quantise_file(path, &wide, &(omm_quantise_options){.type = type, .pure = true},
+                               pool, &report, NULL, NULL));
+    CHECK_OK(omm_gguf_open(&quantised, path));
+    for (size_t i = 0; i < WIDE_COUNT; i++) {
+        const omm_gguf_tensor *a = &merged.tensors[i], *b = &quantised.tensors[i];
+        CHECK(!s_wide[i].matrix || (a->type == b->type && omm_bytes_equal(a->data, b->data)));
+    }
+    omm_gguf_close(&quantised);
+    omm_quantise_report_fini(&report);
+    omm_pool_close(pool);
+    omm_gguf_close(&wide);
+    omm_gguf_close(&merged);
+    CHECK_OK(omm_file_remove(path));
+    close_wide(&r);
+}
+
+static void test_types(void) {
+    size_t count = 0;
+    const omm_ggml_info *all = omm_ggml_all(&count);
+    CHECK(count >= 17);
+    for (size_t i = 0; i < count; i++) {
+        test_stored(all[i].type, NULL);
+        test_stored(OMM_GGML_F32, all[i].name);
+        test_then_quantise(all[i].name);
+    }
+    test_stored(OMM_GGML_Q4_K, "Q6_K");
+    test_stored(OMM_GGML_IQ4_XS, "F16");
+}
+
 /* ---- what the model computes -------------------------------------------------------------------- */
 
 static void logits_of(float *out, const omm_model *model, const omm_lora *lora) {
@@ -258,6 +439,7 @@ int main(void) {
     test_same_bytes(OMM_FORMAT_Q4_0, "F16");
     test_same_bytes(OMM_FORMAT_F16, "Q8_0");
     test_same_bytes(OMM_FORMAT_F32, "Q4_0");
+    test_types();
     test_logits();
     test_refusals();
     CHECK_OK(omm_file_remove(s_path));
