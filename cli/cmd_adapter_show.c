@@ -96,21 +96,42 @@ static part sum_of(const shown *s, omm_lora_target target) {
     return p;
 }
 
+static bool has_one_rank(const omm_lora *lora) {
+    for (size_t i = 0; i < lora->tensor_count; i += 2)
+        if (lora->tensors[i].rows != lora->spec.rank) return false;
+    return true;
+}
+
+/* A file's one alpha gives all its scales.  A folder may have several (patterns), or rsLoRA's scales. */
+static bool has_one_alpha(const shown *s) {
+    const omm_lora *lora = &s->lora;
+    for (size_t i = 0; s->peft && i < lora->tensor_count; i += 2) {
+        const omm_lora_tensor *a = &lora->tensors[i];
+        if (a->scale != omm_lora_scale_of((double)lora->spec.alpha, a->rows, false)) return false;
+    }
+    return true;
+}
+
 /* ---- text ------------------------------------------------------------------------------------- */
 
 static void print_head(const shown *s) {
     const omm_lora *lora = &s->lora;
-    const bool uniform = omm_lora_is_uniform(lora);
+    const bool one_rank = has_one_rank(lora);
     printf("format        %s\n", s->peft ? "PEFT folder" : "GGUF");
     printf("architecture  %s, %u layers\n",
            s->peft ? "(not said in the folder)" : lora->shape.architecture,
            lora->shape.layer_count);
-    if (uniform)
-        printf("rank          %u\nalpha         %g (scale %g)\n", lora->spec.rank,
-               (double)lora->spec.alpha, (double)omm_lora_scale(lora));
+    if (one_rank)
+        printf("rank          %u\n", lora->spec.rank);
     else
-        printf("rank          up to %u, differs\nalpha         %g (see --tensors)\n",
-               lora->spec.rank, (double)lora->spec.alpha);
+        printf("rank          up to %u, differs\n", lora->spec.rank);
+    if (!has_one_alpha(s))
+        printf("alpha         differs (see --tensors)\n");
+    else if (!one_rank)
+        printf("alpha         %g (see --tensors)\n", (double)lora->spec.alpha);
+    else
+        printf("alpha         %g (scale %g)\n", (double)lora->spec.alpha,
+               (double)lora->tensors[0].scale);
     printf("values        %zu (%.2f MB as f32)\n", lora->value_count,
            (double)lora->value_count * 4e-6);
     printf("BLAKE2b-256   %s\n\n", s->digest);
@@ -183,11 +204,13 @@ static json_t *pairs_json(const shown *s) {
 static omm_err print_json(const shown *s) {
     const omm_lora *lora = &s->lora;
     json_t *root = json_pack(
-        "{s:i,s:s,s:s,s:I,s:I,s:f,s:b,s:I,s:s,s:o,s:o}", "schema_version", 1, "kind", "omm-adapter",
+        "{s:i,s:s,s:s,s:I,s:I,s:b,s:I,s:s,s:o,s:o}", "schema_version", 1, "kind", "omm-adapter",
         "format", s->peft ? "peft" : "gguf", "layers", (json_int_t)lora->shape.layer_count, "rank",
-        (json_int_t)lora->spec.rank, "alpha", (double)lora->spec.alpha, "uniform",
-        omm_lora_is_uniform(lora) ? 1 : 0, "value_count", (json_int_t)lora->value_count, "digest",
-        s->digest, "targets", parts_json(s), "pairs", pairs_json(s));
+        (json_int_t)lora->spec.rank, "uniform", omm_lora_is_uniform(lora) ? 1 : 0, "value_count",
+        (json_int_t)lora->value_count, "digest", s->digest, "targets", parts_json(s), "pairs",
+        pairs_json(s));
+    json_object_set_new(root, "alpha",
+                        has_one_alpha(s) ? json_real((double)lora->spec.alpha) : json_null());
     json_object_set_new(root, "architecture",
                         s->peft ? json_null() : json_string(lora->shape.architecture));
     omm_buf text;
