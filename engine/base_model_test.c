@@ -4,6 +4,7 @@
 #include "omm/session.h"
 #include "omm/tokenizer.h"
 #include "omm_test.h"
+#include "q8_cache.h"
 
 #include <math.h>
 #include <string.h>
@@ -35,36 +36,6 @@ static double loss_of(omm_session *session, const omm_tokens *ids, uint32_t sepa
     return sum / (double)predicted;
 }
 
-/* Mean over positions of the divergence of the next token's distribution, nats, from that with an
- * F16 cache.  Measured: see docs/measurements.md. */
-static const double KL_MAX = 1e-3;
-
-static double kl_of_q8_cache(const omm_compute *c, const omm_model *model, const omm_tokens *ids) {
-    enum { POSITIONS = 512 };
-    const size_t vocab = model->dims.vocab;
-    float *logits[2], lse[2];
-    for (int i = 0; i < 2; i++) {
-        omm_session *s = NULL;
-        omm_session_options o = {.kv_type = i ? OMM_KV_Q8_0 : OMM_KV_F16, .batch_max = 256};
-        CHECK_OK(omm_session_open(&s, c, model, NULL, &o));
-        logits[i] = (float *)omm_alloc(POSITIONS * vocab, sizeof(float));
-        CHECK(logits[i] != NULL);
-        CHECK_OK(omm_session_append(s, ids->ids, POSITIONS, logits[i], true));
-        omm_session_close(s);
-    }
-    double sum = 0.0;
-    for (size_t p = 0; p < POSITIONS; p++) {
-        const float *a = logits[0] + p * vocab, *b = logits[1] + p * vocab;
-        omm_row_lse(c, NULL, &lse[0], a, 1, vocab);
-        omm_row_lse(c, NULL, &lse[1], b, 1, vocab);
-        for (size_t j = 0; j < vocab; j++)
-            sum += exp((double)(a[j] - lse[0])) * (double)((a[j] - lse[0]) - (b[j] - lse[1]));
-    }
-    omm_free(logits[0]);
-    omm_free(logits[1]);
-    return sum / POSITIONS;
-}
-
 int main(void) {
     omm_gguf gguf;
     omm_model model;
@@ -93,9 +64,9 @@ int main(void) {
     double loss = loss_of(session, &ids, omm_tokenizer_special(tokenizer, "<|endoftext|>"));
     printf("loss %.6f\n", loss);
     CHECK(fabs(loss - STATED_LOSS) < STATED_DIGITS);
-    const double kl = kl_of_q8_cache(&c, &model, &ids);
+    const double kl = q8_cache_kl(&c, &model, ids.ids, 512);
     printf("divergence of a Q8_0 cache %.2e\n", kl);
-    CHECK(kl > 0.0 && kl < KL_MAX);
+    CHECK(kl > 0.0 && kl < Q8_CACHE_KL_MAX);
 
     omm_session_close(session);
     omm_compute_fini(&c);
