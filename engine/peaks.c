@@ -21,7 +21,7 @@
 #define BUFFER_BYTES_MIN ((size_t)512 << 20)
 #define BUFFER_BYTES_MAX ((size_t)2 << 30)
 
-static const peaks_loops *loops_of(omm_isa isa) {
+const peaks_loops *peaks_loops_of(omm_isa isa) {
 #if defined(__x86_64__)
     if (isa == OMM_ISA_AVX2) return &peaks_avx2;
     if (isa == OMM_ISA_AVX512) return &peaks_avx512;
@@ -46,12 +46,19 @@ typedef struct chunk {
 
 static void chunk_task(void *ud, size_t task, unsigned worker) {
     chunk *c = (chunk *)ud;
-    int32_t result = 0;
+    float sums[PEAKS_LANES] = {0};
+    int32_t result = 0, totals[PEAKS_LANES] = {0};
     (void)worker;
     switch (c->figure) {
     case FIGURE_READ: result = c->loops->read(c->data + task * c->work, (size_t)c->work); break;
-    case FIGURE_FMA: result = (int32_t)c->loops->fma(c->work); break;
-    default: result = c->loops->dot(c->work); break;
+    case FIGURE_FMA:
+        c->loops->fma(sums, 0.999f, 0.001f, c->work);
+        result = (int32_t)sums[0];
+        break;
+    default:
+        c->loops->dot(totals, 0, 0x01020304, c->work);
+        result = totals[0];
+        break;
     }
     atomic_store_explicit(&c->sink, result, memory_order_relaxed);
 }
@@ -72,7 +79,7 @@ static const uint8_t *next_part(omm_peaks *p, size_t bytes) {
 
 /* One chunk; returns seconds. */
 static double read_chunk(omm_peaks *p) {
-    chunk c = {.loops = loops_of(p->c->isa),
+    chunk c = {.loops = peaks_loops_of(p->c->isa),
                .data = next_part(p, READ_CHUNK_BYTES),
                .figure = FIGURE_READ,
                .work = READ_TASK_BYTES};
@@ -104,7 +111,7 @@ static void measure_read(omm_peaks *p, double seconds) {
 
 static void measure(double *best, const omm_peaks *p, peak_figure figure, double seconds) {
     const size_t tasks = (size_t)p->c->workers * TASKS_PER_THREAD;
-    chunk c = {.loops = loops_of(p->c->isa), .figure = figure, .work = 1024};
+    chunk c = {.loops = peaks_loops_of(p->c->isa), .figure = figure, .work = 1024};
     const uint64_t start = omm_measure_ns(), limit = (uint64_t)(seconds * 1e9);
     uint64_t now;
     do {

@@ -4,6 +4,8 @@
 #include "omm/simd.h"
 #include "peaks_loops.h"
 
+#include <string.h>
+
 /* Chains in flight: more than latency times units, and within the registers (a vector here is one,
  * two or four of them). */
 #if OMM_SIMD == OMM_SIMD_AVX512
@@ -54,15 +56,15 @@ static int32_t loop_read(const uint8_t *data, size_t bytes) {
     return any_lane(vi_add(vi_add(a, b), vi_add(c, d)));
 }
 
+_Static_assert(VL == PEAKS_LANES, "lanes of a result");
+
 /* Start values that the compiler cannot know, no two alike: otherwise it computes equal halves of a
  * vector once. */
 static float s_start[FMA_CHAINS][VL];
-static uint8_t s_weights[DOT_CHAINS][4 * VL];
 
-static float loop_fma(uint64_t rounds) {
-    float lanes[VL];
+static void loop_fma(float lanes[PEAKS_LANES], float scale, float step, uint64_t rounds) {
     vf acc[FMA_CHAINS];
-    const vf x = vf_set1(0.999f), y = vf_set1(0.001f);
+    const vf x = vf_set1(scale), y = vf_set1(step);
     FORGET(s_start);
     SIMD_UNROLL
     for (int i = 0; i < FMA_CHAINS; i++) acc[i] = vf_load(s_start[i]);
@@ -73,26 +75,26 @@ static float loop_fma(uint64_t rounds) {
     SIMD_UNROLL
     for (int i = 1; i < FMA_CHAINS; i++) acc[0] = vf_add(acc[0], acc[i]);
     vf_store(lanes, acc[0]);
-    FORGET(lanes);
-    return lanes[0];
 }
 
 /* Where a product takes several instructions, weights come from the nearest cache in every round, as
  * in kernels: no half of a product is kept. */
-static int32_t loop_dot(uint64_t rounds) {
+static void loop_dot(int32_t lanes[PEAKS_LANES], uint8_t weight, int32_t x, uint64_t rounds) {
+    _Alignas(64) uint8_t weights[DOT_CHAINS][4 * VL];
     vi acc[DOT_CHAINS];
+    memset(weights, weight, sizeof weights);
     SIMD_UNROLL
     for (int i = 0; i < DOT_CHAINS; i++) acc[i] = vi_set1(i);
-    FORGET(s_weights);
+    FORGET(weights);
     for (uint64_t r = 0; r < rounds; r++) {
-        if (DOT_RELOAD) FORGET(s_weights);
+        if (DOT_RELOAD) FORGET(weights);
         SIMD_UNROLL
         for (int i = 0; i < DOT_CHAINS; i++)
-            acc[i] = vi_dot_u4(acc[i], vi_load(s_weights[DOT_RELOAD ? i : 0]), 0x01020304);
+            acc[i] = vi_dot_u4(acc[i], vi_load(weights[DOT_RELOAD ? i : 0]), x);
     }
     SIMD_UNROLL
     for (int i = 1; i < DOT_CHAINS; i++) acc[0] = vi_add(acc[0], acc[i]);
-    return any_lane(acc[0]);
+    vi_store(lanes, acc[0]);
 }
 
 const peaks_loops PEAKS = {.read = loop_read,

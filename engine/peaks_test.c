@@ -1,8 +1,9 @@
 /* peaks_test.c - the figures are there on every instruction set, in a range that no machine leaves,
- * and only grow.  With an argument: print them (`peaks_test 0.3`). */
+ * and only grow; the loops do the operations that are counted for them.  With an argument: print them (`peaks_test 0.3`). */
 #include "omm/peaks.h"
 
 #include "omm_test.h"
+#include "peaks_loops.h"
 
 #include <stdlib.h>
 
@@ -31,6 +32,24 @@ static void check(omm_isa isa, omm_pool *pool) {
     omm_compute_fini(&c);
 }
 
+/* Every product is one: what all lanes together grow by is how many were added. */
+static void check_counts(const peaks_loops *l) {
+    enum { FEW = 3, ROUNDS = 1000 };
+    float from[PEAKS_LANES], to[PEAKS_LANES];
+    int32_t dots_from[PEAKS_LANES], dots_to[PEAKS_LANES];
+    double fma = 0.0, dot = 0.0;
+    l->fma(from, 1.0f, 1.0f, FEW);
+    l->fma(to, 1.0f, 1.0f, FEW + ROUNDS);
+    l->dot(dots_from, 1, 0x01010101, FEW);
+    l->dot(dots_to, 1, 0x01010101, FEW + ROUNDS);
+    for (int i = 0; i < PEAKS_LANES; i++) {
+        fma += (double)to[i] - (double)from[i];
+        dot += (double)dots_to[i] - (double)dots_from[i];
+    }
+    CHECK(2.0 * fma == (double)ROUNDS * l->fma_per_round);
+    CHECK(2.0 * dot == (double)ROUNDS * l->dot_per_round);
+}
+
 static void print(omm_isa isa, omm_pool *pool, double seconds) {
     omm_compute c;
     omm_peaks p;
@@ -53,6 +72,7 @@ int main(int argc, char **argv) {
             print((omm_isa)i, pool, strtod(argv[1], NULL));
             continue;
         }
+        check_counts(peaks_loops_of((omm_isa)i));
         check((omm_isa)i, NULL);
         check((omm_isa)i, pool);
     }

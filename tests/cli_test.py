@@ -544,7 +544,8 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
         failures.append("synth: other bytes with 2 threads")
     done = run("bench", "-m", synth[0], "-p", 8, "-n", 4, "-t", "1,2", "-r", 2, "--peak-seconds", 0.01, "--json")
     report = json.loads(done.stdout)
-    if done.returncode != 0 or [r["threads"] for r in report["runs"]] != [1, 2]:
+    if done.returncode != 0 or [r["threads"] for r in report["runs"]] != [1, 2] or \
+            report["parameters"] != 512 * 256 + 2 * (2 * 256 * 256 + 2 * 128 * 256 + 3 * 512 * 256):  # tiny-llama's matrices
         failures.append(f"bench --json: exit {done.returncode}: {done.stdout[:300]}{done.stderr[:300]}")
     for one in report["runs"]:
         speeds = [one[what]["tokens_per_second"] for what in ("prefill", "decode")]
