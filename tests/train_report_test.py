@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The report of a training run: report.json agrees with the result on stdout and adds up; report.html is
-well-formed, asks nobody for anything, runs nothing, and shows names from the data as text.
+"""The report of a training run: report.json agrees with the result on stdout, adds up, and is right where it can be counted or measured
+from outside; report.html has every one of its figures, is well-formed, asks nobody for anything, runs nothing, and shows names from
+the data as text.
 
 usage: train_report_test.py SOURCE_DIR MESHMIND
 """
-import html.parser, json, math, os, pathlib, re, subprocess, sys, tempfile
+import html.parser, json, math, os, pathlib, re, subprocess, sys, tempfile, time
 
 from live import check
 
@@ -15,12 +16,14 @@ STEPS = 7
 
 
 class Page(html.parser.HTMLParser):
-    """Tags in balance; texts, tags and curves collected."""
+    """Tags in balance; texts, tags and curves collected; tables and curves by the title above them."""
     VOID = {"meta", "br"}
+    TITLES = {"h1", "h2"}
 
     def __init__(self, text):
         super().__init__(convert_charrefs=True)
         self.open, self.tags, self.texts, self.curves, self.attributes = [], [], [], [], []
+        self.tables, self.curves_of, self.title = {}, {}, ""
         self.feed(text)
         self.close()
         check(not self.open, f"left open: {self.open}")
@@ -30,18 +33,29 @@ class Page(html.parser.HTMLParser):
         self.attributes += attrs
         if tag not in self.VOID:
             self.open.append(tag)
+        if tag in self.TITLES:
+            self.title = ""
+        elif tag == "tr":
+            self.tables.setdefault(self.title, []).append([])
+        elif tag in ("td", "th"):
+            self.tables[self.title][-1].append("")
 
     def handle_startendtag(self, tag, attrs):
         self.tags.append(tag)
         self.attributes += attrs
         if tag == "polyline":
             self.curves.append([tuple(map(float, p.split(","))) for p in dict(attrs)["points"].split()])
+            self.curves_of.setdefault(self.title, []).append(self.curves[-1])
 
     def handle_endtag(self, tag):
         check(self.open and self.open.pop() == tag, f"</{tag}> closes nothing")
 
     def handle_data(self, data):
         self.texts.append(data)
+        if self.open and self.open[-1] in self.TITLES:
+            self.title += data
+        elif self.open and self.open[-1] in ("td", "th"):
+            self.tables[self.title][-1][-1] += data
 
 
 def train(folder, *options):
@@ -76,8 +90,7 @@ def check_energy(folder):
         result = json.loads(child.stdout.read().splitlines()[-1])
     check(child.returncode == 0 and abs(result["energy_j"] - 1234) < 1e-6, f"energy: {result}")
     check(json.loads((out / "report.json").read_text())["energy_j"] == result["energy_j"], "energy in the report")
-    texts = Page((out / "report.html").read_text()).texts
-    check("1234" in texts and "this machine does not tell" not in texts, f"energy on the page: {texts}")
+    check_figures(Page((out / "report.html").read_text()), {**json.loads((out / "report.json").read_text()), "energy_j": 1234})
     done = subprocess.run([*map(str, command), "--steps", "2"], capture_output=True, text=True,
                           env={**os.environ, "OMM_ENERGY_FROM": str(folder / "nothing")})
     check("energy_j" not in json.loads(done.stdout.splitlines()[-1]), "energy of a machine that does not tell")
@@ -118,24 +131,120 @@ def check_numbers(result, report):
             check(sum(row[key] for row in held[kind]) == whole[key], f"{kind}: {key} does not add up")
 
 
+FACTS = {"steps": ("steps", 0), "tokens": ("tokens", 0), "training loss, first steps": ("loss_first", 4), "tokens/s": ("tokens_per_s", 0),
+         "training loss, last steps": ("loss_last", 4), "best held-out step": ("best_step", 0), "wall time, s": ("wall_s", 1),
+         "peak memory, bytes": ("peak_memory_bytes", 0), "energy of the processors, J": ("energy_j", 0)}
+GROUPS = {"Held-out data": "all", "By skill": "skills", "By client": "clients"}
+COLUMNS = ["", "items", "loss before", "after", "exact before", "after", "of"]
+
+
+def check_figures(page, report):
+    """Each figure of report.json that a reader looks for stands on the page, under its name, in its place."""
+    facts = dict(page.tables["Training report"])
+    wanted = {"adapter": report["adapter"]}
+    for name, (key, decimals) in FACTS.items():
+        if key in report:
+            wanted[name] = f"{report[key]:.{decimals}f}"
+    if "energy_j" not in report:
+        wanted["energy"] = "this machine does not tell"
+    check(facts == wanted, f"on the page: {facts}, in the report: {wanted}")
+    held = report.get("held_out", {})
+    for title, key in GROUPS.items():
+        rows = []
+        for row in held.get(key, []):
+            exact = [str(row[k]) for k in ("exact_before", "exact_after", "answers")] if row.get("answers") else [""] * 3
+            rows.append([row["name"], str(row["items"]), f"{row['loss_before']:.4f}", f"{row['loss_after']:.4f}", *exact])
+        check(page.tables.get(title, []) == ([COLUMNS, *rows] if rows else []), f"{title}: {page.tables.get(title)}, in the report: {rows}")
+
+
+def check_curves(page, report):
+    """Under each title its values: the highest at the top, the lowest at the bottom, the others where they belong."""
+    curves, judged = report["curves"], [e["loss"] for e in report.get("evaluations", [])]
+    wanted = {"Loss: training grey, held-out red": [curves["loss"], judged], "Held-out loss": [judged],
+              "Gradient norm": [curves["grad_norm"]], "Learning rate": [curves["learning_rate"]]}
+    wanted = {title: [x for x in lists if x] for title, lists in wanted.items() if any(lists)}
+    check(page.curves_of.keys() == wanted.keys(), f"curves {list(page.curves_of)}")
+    for title, lists in wanted.items():
+        values, heights = [x for one in lists for x in one], [-y for curve in page.curves_of[title] for _, y in curve]
+        check([len(x) for x in lists] == [len(x) for x in page.curves_of[title]], f"{title}: points")
+        shares = [[(x - min(many)) / (max(many) - min(many)) for x in many] for many in (values, heights)]
+        check(all(abs(a - b) < 2e-3 for a, b in zip(*shares)), f"{title}: drawn {shares[1]}, in the report {shares[0]}")
+
+
 def check_page(text, report):
     page = Page(text)
+    check_figures(page, report)
+    check_curves(page, report)
     check(not {"script", "img", "link", "iframe", "object", "a", "form"} & set(page.tags), f"tags {set(page.tags)}")
     check(not any(n in ("src", "href", "xlink:href", "style") or n.startswith("on") for n, _ in page.attributes),
           "an attribute that loads or runs")
     check(not re.search(r"url\(|@import|javascript:", text), "the style loads something")
     check(("name", "viewport") in page.attributes and any("default-src 'none'" in (v or "") for _, v in page.attributes),
           "no viewport or no policy")
-    check(sorted(len(c) for c in page.curves) == sorted([STEPS] * 3 + [len(report["evaluations"])] * 2),
-          f"curves of {[len(c) for c in page.curves]} points")
     for curve in page.curves:
         check(all(0 <= x <= 640 and 0 <= y <= 220 for x, y in curve) and curve == sorted(curve), f"curve {curve}")
-    rates = report["curves"]["learning_rate"]
-    drawn = [y for _, y in page.curves[-1]]  # the last curve: high rates are high up
-    check(all((a < b) == (x > y) for a, b, x, y in zip(rates, rates[1:], drawn, drawn[1:])), "the rates are upside down")
-    check(EVIL in page.texts and "<script" not in text, "a name from the data is not shown as text")
-    for row in report["held_out"]["clients"]:
-        check(row["name"] in page.texts, f"{row['name']} is not on the page")
+    return page
+
+
+# Of these the first two are learned by heart, so that what comes out is known: items, exact before and after, answers.
+TALKS = [("zoe", "names", "Who?", "Me."), ("mia", "tools", "Add milk.", '<tool_call>\n{"name": "list_add", "arguments": {"item": "milk"}}\n</tool_call>'),
+         ("adam", "sums", "Two and two?", "Four."), ("zoe", "sums", "Three and three?", "Six.")]
+COUNTED = {"all": {"all": (4, 0, 2, 4)}, "clients": {"adam": (1, 0, 0, 1), "mia": (1, 0, 1, 1), "zoe": (2, 0, 1, 2)},
+           "skills": {"names": (1, 0, 1, 1), "sums": (2, 0, 0, 2), "tools": (1, 0, 1, 1)}}
+
+
+def measured(command):
+    """What it says, its report, how long it took, the seconds of processors and the bytes that the kernel counted."""
+    began = time.monotonic()
+    with subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
+        said = child.stdout.read()
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    check(child.returncode == 0, f"exit {child.returncode}: {said}")
+    return said, time.monotonic() - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+
+
+def check_measured(report, said, elapsed, work, most):
+    """On one thread no second of work is shorter than one of the clock.  The kernel counts what this script had before, too, which is less."""
+    took, peak = report["wall_s"], report["peak_memory_bytes"]
+    check(report["threads"] == 1 and work / 2 < took < 1.01 * elapsed, f"wall_s {took}: {elapsed:.2f} s, {work:.2f} s of the processor")
+    check(most / 2 < peak < most + (4 << 20), f"peak_memory_bytes {peak}, the kernel says {most}")
+    trained = report["tokens"] / report["tokens_per_s"]
+    check(work / 10 < trained <= took, f"tokens_per_s {report['tokens_per_s']}: trained for {trained:.2f} of {took:.2f} s")
+    minutes, seconds, memory = re.search(r"^in (?:(\d+) min )?(\d+) s, memory at most ([\d.]+) MB", said, re.M).groups()
+    seconds = int(seconds) + 60 * int(minutes or 0)
+    check(took - 0.6 <= seconds <= elapsed + 0.6, f"{seconds} s in the text, {took} in the report")
+    check(abs(float(memory) * 1e6 - peak) < 0.02 * peak, f"{memory} MB in the text, {peak} in the report")
+
+
+def check_counted(folder):
+    """Exact answers and losses of a run whose outcome is known, in text, JSON and on the page."""
+    lines = [json.dumps({"client": client, "skill": skill, "messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": answer}]})
+             + "\n" for client, skill, asked, answer in TALKS]
+    train, held, out = folder / "two.jsonl", folder / "four.jsonl", folder / "counted"
+    train.write_text("".join(lines[:2]))
+    held.write_text("".join(lines))
+    command = [MESHMIND, "train", "-m", BASE / "openmeshmind-tiny-F16.gguf", "-d", train, "-o", folder / "a.gguf", "--lr", 0.01, "-t", 1]
+    said, *figures = measured([*command, "--eval", held, "--steps", 30, "--rank", 4, "--batch", 256, "--new-tokens", 40, "--report", out])
+    report = json.loads((out / "report.json").read_text())
+    check_measured(report, said, *figures)
+    for kind, rows in COUNTED.items():
+        found = {row["name"]: tuple(row[k] for k in ("items", "exact_before", "exact_after", "answers")) for row in report["held_out"][kind]}
+        check(found == rows, f"{kind}: {found}")
+    learned, not_learned = ([row for row in report["held_out"]["clients"] if row["name"] == n][0] for n in ("mia", "adam"))
+    check(learned["loss_before"] > 1 and learned["loss_after"] < 0.05 and not_learned["loss_after"] > 0.5, f"losses: {learned}, {not_learned}")
+    for when, calls, replies in (("before", 0, 0), ("after", 1, 1)):
+        judged = report["evaluation"][when]
+        exact = [judged[k] for k in ("items", "calls", "call_parses", "tool_right", "call_exact", "replies", "reply_exact")]
+        check(exact == [4, 1, exact[2] if when == "before" else 1, calls, calls, 3, replies], f"{when}: {judged}")
+    whole = report["held_out"]["all"][0]
+    for words in (f"loss +{whole['loss_before']:.4f} +{whole['loss_after']:.4f} ", "call exact +0 +1 +of 1", "other reply exact +0 +1 +of 3"):
+        check(re.search(words, said), f"no '{words}' in {said}")
+    check_page((out / "report.html").read_text(), report)
+    held.write_text(lines[0] + lines[3])  # what a client has is what its examples have alone: a mean over tokens
+    done = subprocess.run([*map(str, [*command, "--eval", held, "--steps", 1, "--warmup", 0, "--new-tokens", 0, "--json"])], capture_output=True, text=True)
+    alone, zoe = json.loads(done.stdout.splitlines()[-1])["evaluation"]["before"]["loss"], report["held_out"]["clients"][2]
+    check(abs(zoe["loss_before"] - alone) < 1e-9, f"loss of zoe: {zoe}, alone {alone}")
 
 
 with tempfile.TemporaryDirectory(prefix="omm-report-") as name:
@@ -147,19 +256,15 @@ with tempfile.TemporaryDirectory(prefix="omm-report-") as name:
     (folder / "h.jsonl").write_text("".join(json.dumps(x) + "\n" for x in held))
     result, report, page = train(folder, "--eval", folder / "h.jsonl", "--eval-every", 3, "--new-tokens", 8)
     check_numbers(result, report)
-    check_page(page, report)
+    shown = check_page(page, report)
+    check(EVIL in shown.texts and "<script" not in page, "a name from the data is not shown as text")
     _, plain, page = train(folder)  # nothing held out: curves of the training alone
-    check("held_out" not in plain and len(Page(page).curves) == 3, "a report without held-out data")
+    check("held_out" not in plain and len(check_page(page, plain).curves) == 3, "a report without held-out data")
     _, short, page = train(folder, "--split", "0.3", "--new-tokens", 0, "--stream")
     check("answers" not in short["held_out"]["all"][0] and len(short["held_out"]["clients"]) == 3,
           f"losses alone: {short['held_out']}")
-    check(len(Page(page).curves) == 3, "curves of a streamed run")
+    check(len(check_page(page, short).curves) == 3, "curves of a streamed run")
     check_energy(folder)
     check_folder(folder)
-    one = {"client": "a", "messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Me."}]}
-    (folder / "t.jsonl").write_text(json.dumps(one) + "\n")  # learned by heart: answers become exact
-    result, learned, _ = train(folder, "--eval", folder / "t.jsonl", "--steps", 30, "--new-tokens", 8)
-    whole, judged = learned["held_out"]["all"][0], result["evaluation"]
-    check((judged["before"]["reply_exact"], judged["after"]["reply_exact"]) == (0, 1), f"not learned: {judged}")
-    check((whole["exact_before"], whole["exact_after"], whole["answers"]) == (0, 1, 1), f"exact answers: {whole}")
+    check_counted(folder)
     print("report.json and report.html hold what they should")
