@@ -170,18 +170,19 @@ static omm_err write_header(job *j) {
 }
 
 static omm_err open_scratch(job *j) {
-    size_t rows = 1, bytes = 1, cols_min = SIZE_MAX;
+    size_t rows_max = 1, bytes = 1;
     for (size_t i = 0; i < j->in->tensor_count; i++) {
-        const size_t cols = (size_t)j->in->tensors[i].dims[0];
+        const omm_gguf_tensor *t = &j->in->tensors[i];
+        const size_t cols = (size_t)t->dims[0], step = at_least_one(PIECE_VALUES / cols);
+        const size_t rows = quantise_rows(t) < step ? (size_t)quantise_rows(t) : step;
         j->cols_max = cols > j->cols_max ? cols : j->cols_max;
-        cols_min = cols < cols_min ? cols : cols_min;
+        rows_max = rows > rows_max ? rows : rows_max;
     }
-    rows = at_least_one(PIECE_VALUES / at_least_one(cols_min));
     bytes = 4 * (j->cols_max > PIECE_VALUES ? j->cols_max : (size_t)PIECE_VALUES);
     j->out = (uint8_t *)omm_alloc_aligned(bytes, 1);
     j->values = (float *)omm_alloc_aligned(2 * (size_t)omm_pool_threads(j->pool) * j->cols_max,
                                            sizeof *j->values);
-    j->results = (row_result *)omm_alloc(rows, sizeof *j->results);
+    j->results = (row_result *)omm_alloc(rows_max, sizeof *j->results);
     if (j->out && j->values && j->results) return OMM_OK;
     return omm_raise(OMM_ERR_NOMEM, "no memory to quantise rows of %zu columns", j->cols_max);
 }

@@ -1,10 +1,13 @@
 /* strangers_test.c - GGUF files from strangers, systematically: every length, count, kind, dimension,
  * offset and number of a small model and of two vocabularies at 0, at its limits and at overflow; every
- * truncation.  Each is refused with a sentence, or used within bounds; never more memory is asked for
+ * truncation.  Each is refused with a sentence, or used within bounds: planned for, loaded, quantised; never more memory is asked for
  * than a stated multiple of the file. */
+#include "omm/file.h"
 #include "omm/gguf.h"
 #include "omm/mem.h"
 #include "omm/model.h"
+#include "omm/plan.h"
+#include "omm/quantise.h"
 #include "omm/tokenizer.h"
 #include "tiny_model.h"
 #include "tokenizer_internal.h"
@@ -13,6 +16,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { FILE_MAX = 1 << 26, FIELDS_MAX = 4096, ALIGNMENT = 32 };
@@ -92,6 +96,10 @@ static void walk(walker *w, const omm_buf *file) {
     }
 }
 
+static char s_dir[] = "/tmp/omm-strangers-XXXXXX";
+static char s_quantised[64];
+static size_t s_quantised_count;
+
 /* ---- Using what opens ----------------------------------------------------------------------- */
 
 static void use_tokenizer(const omm_gguf *g) {
@@ -114,12 +122,65 @@ static void use_tokenizer(const omm_gguf *g) {
     omm_tokenizer_close(t);
 }
 
+/* Plans of all positions that the model names, of a few, and of one that cannot fit; the file is its own
+ * adapter, too. */
+static void use_plans(const omm_gguf *g, const omm_model *outline) {
+    static const omm_plan_stream streams[] = {OMM_PLAN_STREAM_NEVER, OMM_PLAN_STREAM_LAST,
+                                              OMM_PLAN_STREAM_FIRST};
+    char text[OMM_PLAN_TEXT_MAX];
+    omm_plan all, few, fitted;
+    omm_plan_options o = {
+        .session = omm_session_options_default(), .threads = 2, .logit_rows = 1, .tokenizer = true};
+    for (size_t i = 0; i < sizeof streams / sizeof *streams; i++) {
+        o.stream = streams[i];
+        o.session.positions_max = outline->dims.context;
+        CHECK_OK(omm_plan_make(&all, g, &g, 1, &o));
+        o.session.positions_max = 1;
+        CHECK_OK(omm_plan_make(&few, g, NULL, 0, &o));
+        CHECK(few.total > 0 && few.total <= all.total);
+        omm_plan_text(text, &all);
+        CHECK(omm_plan_fit(&fitted, g, NULL, 0, &o, 1) != OMM_OK);
+        o.session.positions_max = outline->dims.context;
+        if (omm_plan_fit(&fitted, g, NULL, 0, &o, few.total + (few.total >> 4)) == OMM_OK)
+            CHECK(fitted.total <= few.total + (few.total >> 4));
+    }
+}
+
+/* What loads can be planned for; what cannot be planned for does not load, and says the same. */
 static void use_model(const omm_gguf *g) {
-    omm_model model;
-    if (omm_model_load(&model, g) == OMM_OK)
+    omm_model model, outline;
+    omm_plan plan;
+    const omm_plan_options o = {.session = omm_session_options_default(), .threads = 1};
+    const omm_err loaded = omm_model_load(&model, g);
+    if (loaded == OMM_OK)
         omm_model_fini(&model);
     else
         CHECK(omm_err_sentence()[0] != 0);
+    const omm_err outlined = omm_model_outline(&outline, g);
+    CHECK(outlined == loaded || (outlined == OMM_OK && loaded == OMM_ERR_NUMERIC));
+    CHECK_EQ(omm_plan_make(&plan, g, NULL, 0, &o), outlined);
+    if (outlined != OMM_OK) return;
+    use_plans(g, &outline);
+    omm_model_fini(&outline);
+}
+
+/* To types of 32 and of 256 columns a block; the file is there when that went well, and only then. */
+static void use_quantise(const omm_gguf *g) {
+    static const char *const types[] = {"Q8_0", "Q4_K"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        omm_quantise_report report;
+        const omm_quantise_options o = {.type = types[i]};
+        const omm_err err = omm_quantise_file(s_quantised, g, &o, NULL, &report, NULL, NULL);
+        CHECK_EQ(omm_file_exists(s_quantised), err == OMM_OK);
+        if (err != OMM_OK) {
+            CHECK(omm_err_sentence()[0] != 0);
+            continue;
+        }
+        CHECK_EQ(report.count, g->tensor_count);
+        omm_quantise_report_fini(&report);
+        CHECK_OK(omm_file_remove(s_quantised));
+        s_quantised_count++;
+    }
 }
 
 /* Open bytes in a heap block of exactly their size; true when the reader took them. */
@@ -133,6 +194,7 @@ static bool open_hostile(const uint8_t *data, size_t size) {
     if (opened) {
         use_tokenizer(&g);
         use_model(&g);
+        use_quantise(&g);
         omm_gguf_close(&g);
     } else {
         CHECK(omm_err_sentence()[0] != 0);
@@ -387,8 +449,29 @@ static void test_crowds(void) {
     omm_buf_fini(&file);
 }
 
+/* Rows of one column: what quantising keeps for each row is no more than the file has rows. */
+static void test_narrow(void) {
+    static const uint8_t values[4 * 5];
+    static const uint64_t dims[2] = {1, 5};
+    omm_gguf_writer w;
+    omm_buf file;
+    omm_gguf_writer_init(&w);
+    omm_buf_init(&file, FILE_MAX);
+    omm_gguf_put_text(&w, "general.architecture", "llama");
+    omm_gguf_put_tensor(&w, "blk.0.attn_q.weight", OMM_GGML_F32, 2, dims,
+                        omm_bytes_of(values, sizeof values));
+    CHECK_OK(omm_gguf_writer_finish(&file, &w));
+    const size_t count = s_quantised_count;
+    CHECK(open_hostile(file.data, file.size));
+    CHECK_EQ(s_quantised_count, count + 2);
+    omm_gguf_writer_fini(&w);
+    omm_buf_fini(&file);
+}
+
 int main(void) {
     omm_buf file;
+    CHECK(mkdtemp(s_dir) != NULL);
+    snprintf(s_quantised, sizeof s_quantised, "%s/q.gguf", s_dir);
     omm_buf_init(&file, FILE_MAX);
     tiny_model_write(&file, &(tiny_options){.format = OMM_FORMAT_F32});
     test_truncations(&file);
@@ -405,6 +488,10 @@ int main(void) {
     test_vocabularies();
     test_long_token();
     test_crowds();
+    test_narrow();
+    printf("%zu files quantised\n", s_quantised_count);
+    CHECK(s_quantised_count > 100);
+    CHECK_OK(omm_dir_remove(s_dir));
     CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }
