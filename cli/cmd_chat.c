@@ -242,9 +242,10 @@ static omm_err run_command(chat *c, const char *line) {
 
 /* ---- Lines --------------------------------------------------------------------------------- */
 
-/* Ctrl-C stops an answer; at the prompt it ends the program as usual. */
+/* Ctrl-C stops an answer, and once more ends the program; at the prompt it does so as usual. */
 static omm_err say(chat *c, omm_bytes text) {
-    struct sigaction action = {.sa_handler = on_interrupt};
+    const struct sigaction action = {.sa_handler = on_interrupt,
+                                     .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
     struct sigaction before;
     s_interrupt = 0;
     sigaction(SIGINT, &action, &before);

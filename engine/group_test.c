@@ -250,6 +250,43 @@ static void become(omm_session *s, size_t i, size_t count) {
     same_rows(i, count - 1, s_got, "become");
 }
 
+/* Says so at the batch number `at`. */
+typedef struct patience {
+    unsigned at, asked;
+} patience;
+
+static bool is_over(void *ud) {
+    patience *p = (patience *)ud;
+    return ++p->asked == p->at;
+}
+
+/* Whoever stops it finds what has been computed, and the rest gives the bytes of one go. */
+static void stopped_become(const rig *r, const omm_compute *c) {
+    omm_session_options o = {.batch_max = 64};
+    omm_session *s = NULL;
+    alone(r, c, &o);
+    CHECK_OK(omm_session_open(&s, c, &r->model, NULL, &o));
+    adapt(s, r, 1);
+    for (unsigned at = 1; at <= 3; at++) { /* of batches that begin at 0, 64 and 128 */
+        patience p = {.at = at};
+        const omm_session_stop stop = {is_over, &p};
+        omm_session_truncate(s, 0);
+        CHECK_ERR(omm_session_become_unless(s, s_ids[1], 150, s_got, &stop), OMM_ERR_CANCELLED);
+        CHECK_EQ(omm_session_position(s), (at - 1) * 64);
+        p.at = 100;
+        CHECK_OK(omm_session_become_unless(s, s_ids[1], 150, s_got, &stop));
+        CHECK_EQ(omm_session_reused(s), (at - 1) * 64);
+        CHECK_EQ(p.asked, 3 + 1);
+        same_rows(1, 149, s_got, "become after a stop");
+    }
+    patience none = {.at = 100};
+    const omm_session_stop stop = {is_over, &none};
+    CHECK_ERR(omm_session_become_unless(s, (uint32_t[]){1, VOCAB}, 2, s_got, &stop),
+              OMM_ERR_FORMAT);
+    CHECK_EQ(none.asked, 0);
+    omm_session_close(s);
+}
+
 static void prefixes(const rig *r, const omm_compute *c, omm_kv_type kv) {
     const size_t block = TINY_LAYERS * omm_kv_block_bytes(kv, TINY_KV_HEADS, TINY_HEAD_DIM);
     omm_session_options o = {.kv_type = kv, .batch_max = 64};
@@ -431,6 +468,7 @@ int main(void) {
     adapters(&r, &c);
     mixed_scales(&r, &c);
     mixed_scales_weighed(&r, &c);
+    stopped_become(&r, &c);
     for (unsigned t = 0; t < OMM_KV_TYPE_COUNT; t++) prefixes(&r, &c, (omm_kv_type)t);
     alone(&r, &c, &(omm_session_options){.batch_max = 64}); /* what limits() compares with */
     limits(&r, &c);

@@ -154,7 +154,27 @@ uint32_t omm_session_reused(const omm_session *session) {
     return session->reused;
 }
 
+/* In the batches that one append would make. */
+static omm_err append_unless(omm_session *s, const uint32_t *ids, size_t count, float *logits,
+                             const omm_session_stop *stop) {
+    if (!stop) return omm_session_append(s, ids, count, logits, false);
+    OMM_TRY(session_check(s, ids, count));
+    const size_t most = s->group->options.batch_max;
+    for (size_t at = 0; at < count; at += most) {
+        const size_t n = count - at < most ? count - at : most;
+        if (stop->ask(stop->ud))
+            return omm_raise(OMM_ERR_CANCELLED, "stopped before token %zu of %zu", at, count);
+        OMM_TRY(omm_session_append(s, ids + at, n, at + n == count ? logits : NULL, false));
+    }
+    return OMM_OK;
+}
+
 omm_err omm_session_become(omm_session *s, const uint32_t *ids, size_t count, float *logits) {
+    return omm_session_become_unless(s, ids, count, logits, NULL);
+}
+
+omm_err omm_session_become_unless(omm_session *s, const uint32_t *ids, size_t count, float *logits,
+                                  const omm_session_stop *stop) {
     OMM_ASSERT(count >= 1);
     size_t same = 0;
     while (same < s->position && same + 1 < count && s->ids[same] == ids[same]) same++;
@@ -164,7 +184,7 @@ omm_err omm_session_become(omm_session *s, const uint32_t *ids, size_t count, fl
         same = s->position;
     }
     s->reused = (uint32_t)same;
-    OMM_TRY(omm_session_append(s, ids + same, count - same, logits, false));
+    OMM_TRY(append_unless(s, ids + same, count - same, logits, stop));
     return s->group->store ? omm_prefix_keep(s->group->store, s) : OMM_OK;
 }
 

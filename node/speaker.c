@@ -130,6 +130,23 @@ static omm_err finish(writing *w) {
     return give(w, before);
 }
 
+static bool is_interrupted(void *ud) {
+    const omm_model_speaker *s = ud;
+    return s->options.interrupt && *s->options.interrupt;
+}
+
+/* Bring the session to the prompt, or to its beginning where the user does not wait for more. */
+static omm_err read_prompt(bool *interrupted, omm_model_speaker *s) {
+    const omm_tokens *ids = &s->prompt.tokens;
+    const omm_session_stop stop = {.ask = is_interrupted, .ud = s};
+    omm_err err = omm_session_become_unless(s->session, ids->ids, ids->count, s->logits, &stop);
+    *interrupted = err == OMM_ERR_CANCELLED;
+    if (!*interrupted) OMM_TRY(err);
+    s->usage.prompt_tokens += omm_session_position(s->session);
+    s->usage.reused_tokens += omm_session_reused(s->session);
+    return OMM_OK;
+}
+
 static omm_err decode(omm_model_speaker *s, writing *w, omm_speaker_stop *stop) {
     omm_sampler sampler = omm_sampler_default();
     sampler.temperature = s->options.temperature;
@@ -137,7 +154,7 @@ static omm_err decode(omm_model_speaker *s, writing *w, omm_speaker_stop *stop) 
     for (uint32_t i = 0; i < s->options.reply_tokens_max; i++) {
         uint32_t id = 0;
         uint32_t at = omm_session_position(s->session);
-        if (s->options.interrupt && *s->options.interrupt) {
+        if (is_interrupted(s)) {
             *stop = OMM_SPEAKER_INTERRUPT;
             return OMM_OK;
         }
@@ -166,13 +183,10 @@ static omm_err reply(void *ud, omm_buf *out, omm_speaker_stop *stop, const omm_m
     writing w = {.out = out, .piece = piece, .ud = piece_ud};
     omm_err err = writing_init(&w, s->tokenizer);
     if (err == OMM_OK) err = render(s, messages, count);
-    const omm_tokens *ids = &s->prompt.tokens;
-    if (err == OMM_OK) err = omm_session_become(s->session, ids->ids, ids->count, s->logits);
-    if (err == OMM_OK) {
-        s->usage.prompt_tokens += ids->count;
-        s->usage.reused_tokens += omm_session_reused(s->session);
-    }
-    if (err == OMM_OK) err = decode(s, &w, stop);
+    bool interrupted = false;
+    if (err == OMM_OK) err = read_prompt(&interrupted, s);
+    if (interrupted) *stop = OMM_SPEAKER_INTERRUPT;
+    if (err == OMM_OK && !interrupted) err = decode(s, &w, stop);
     if (err == OMM_OK) err = finish(&w);
     writing_fini(&w);
     return err;

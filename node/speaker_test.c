@@ -124,6 +124,7 @@ static void test_limits(base *b) {
     omm_session_truncate(b->session, 0);
     CHECK_EQ(ask(&out, omm_model_speaker_get(s), "Hello!"), OMM_SPEAKER_INTERRUPT);
     CHECK_EQ(out.size, 0);
+    CHECK_EQ(omm_session_position(b->session), 0); /* nor is the prompt read */
     omm_model_speaker_close(s);
     options.room_tokens = 512;
     CHECK_ERR(omm_model_speaker_open(&s, b->session, b->tokenizer, 2048, &options), OMM_ERR_CONFIG);

@@ -36,11 +36,12 @@ typedef struct omm_speaker {
 } omm_speaker;
 
 typedef struct omm_model_speaker_options {
-    uint32_t reply_tokens_max;              /* of one answer; default 160 */
-    uint32_t room_tokens;                   /* left free for an answer; default 96 */
-    float temperature;                      /* default 0: the likeliest token */
-    uint64_t seed;                          /* of the draws; default 1 */
-    const volatile sig_atomic_t *interrupt; /* not 0: stop soon; may be NULL */
+    uint32_t reply_tokens_max; /* of one answer; default 160 */
+    uint32_t room_tokens;      /* left free for an answer; default 96 */
+    float temperature;         /* default 0: the likeliest token */
+    uint64_t seed;             /* of the draws; default 1 */
+    /* Not 0: stop before the next batch of the prompt, or the next token; may be NULL. */
+    const volatile sig_atomic_t *interrupt;
 } omm_model_speaker_options;
 
 omm_model_speaker_options omm_model_speaker_options_default(void);
@@ -62,7 +63,8 @@ omm_speaker omm_model_speaker_get(omm_model_speaker *speaker);
 
 /* Since it was opened. */
 typedef struct omm_model_speaker_usage {
-    uint64_t prompt_tokens, reused_tokens; /* of all prompts; of these in the cache already */
+    uint64_t prompt_tokens; /* of all prompts, as far as they were read */
+    uint64_t reused_tokens; /* of these in the cache already */
     uint64_t answer_tokens;
 } omm_model_speaker_usage;
 omm_model_speaker_usage omm_model_speaker_get_usage(const omm_model_speaker *speaker);
