@@ -1,9 +1,9 @@
-"""What the tests of live processes share: ports, processes with logs, waiting for an event, service files and keys, a relay
-that keeps every byte, simulations to compare with, what is said of a bundle.
+"""What the tests of live processes share: ports, processes with logs, terminals, waiting for an event, service files and keys, a
+relay that keeps every byte, simulations to compare with, what is said of a bundle.
 
 A test imports it and says which program it is about: `meshmind = live.program(sys.argv[2:])`.
 """
-import atexit, contextlib, json, math, os, pathlib, random, shutil, signal, socket, subprocess, sys, tempfile, threading, time
+import atexit, contextlib, json, math, os, pathlib, pty, random, re, select, shutil, signal, socket, subprocess, sys, tempfile, threading, time
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 LIMIT_S = 300  # of wait_for where nothing else is said: many times what an idle machine needs
@@ -101,6 +101,67 @@ def start(command, log, **env):
 def start_service(meshmind, folder, kind, name, **env):
     """`meshmind coordinator` or `node` with NAME.yaml of the folder, its log in NAME.log."""
     return start([meshmind, kind, "-c", folder / f"{name}.yaml"], folder / f"{name}.log", **env)
+
+
+class Terminal:
+    """A command on a terminal of its own: what is typed, and what is seen."""
+
+    CONTROL_C = b"\x03"
+
+    def __init__(self, command, folder, env):
+        self.seen, self.read_to, self.gone = b"", 0, False
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(folder)
+            os.execvpe(str(command[0]), [str(c) for c in command], env)
+
+    def read(self):
+        """What was seen since what was read."""
+        while not self.gone and select.select([self.fd], [], [], 0)[0]:
+            try:
+                data = os.read(self.fd, 65536)
+            except OSError:  # nobody has the other end
+                data = b""
+            self.gone = not data
+            self.seen += data.replace(b"\r", b"")
+        return self.text()
+
+    def text(self):
+        return self.seen[self.read_to:].decode(errors="surrogateescape")  # what is generated may be any bytes
+
+    def until(self, pattern, seconds=LIMIT_S):
+        """What was seen since what was read up to `pattern`, which must come."""
+        end = time.monotonic() + seconds
+        while not (match := re.search(pattern, self.read())):
+            check(not self.gone, f"ended before /{pattern}/:\n{self.text()}")
+            check(time.monotonic() < end, f"no /{pattern}/ within {seconds} s:\n{self.text()}")
+            select.select([self.fd], [], [], 0.1)
+        return match
+
+    def pass_over(self, match):
+        """What stands up to the end of `match` is read."""
+        self.read_to += len(self.text()[:match.end()].encode(errors="surrogateescape"))
+
+    def begin(self, line):
+        os.write(self.fd, line.encode() + b"\n")
+
+    def control_c(self):
+        os.write(self.fd, self.CONTROL_C)
+
+    def end(self, seconds=LIMIT_S):
+        """The exit code of the command, which must end by itself; a signal's is negative."""
+        end = time.monotonic() + seconds
+        while not self.gone:
+            check(time.monotonic() < end, f"it does not end within {seconds} s:\n{self.read()}")
+            select.select([self.fd], [], [], 0.1)
+            self.read()
+        os.close(self.fd)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def close(self):
+        os.kill(self.pid, signal.SIGHUP)
+        os.close(self.fd)
+        os.waitpid(self.pid, 0)
 
 
 def log_of(folder, name):

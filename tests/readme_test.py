@@ -6,16 +6,15 @@ the coordinator, the keys, an editor, the answers of setup.  Only systemctl is n
 usage: readme_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 Needs root (CAP_NET_ADMIN) and ip; else it is skipped with the reason.
 """
-import json, os, pathlib, pty, re, select, shutil, signal, sys, tempfile, time
+import json, os, pathlib, re, select, shutil, signal, sys, tempfile, time
 
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
 sys.path.insert(0, str(SOURCE / "tests" / "network"))
 import machines
-from live import LIMIT_S, check, fail, log_of, program, starved_s, wait_for
+from live import LIMIT_S, Terminal, check, fail, log_of, program, starved_s, wait_for
 
 MESHMIND = program(sys.argv[2:])
 README = (SOURCE / "README.md").read_text()
-CONTROL_C = b"\x03"
 sys.stdout.reconfigure(errors="backslashreplace")
 
 
@@ -34,50 +33,20 @@ def columns():
             ([line[:at] for line in block], [line[at:] for line in block])]
 
 
-class Terminal:
+class Shell(Terminal):
     """A shell on a terminal of one machine.  Its prompt says how the last command ended."""
 
     def __init__(self, machine, folder, home, path):
         env = {"HOME": str(home), "PATH": f"{path}:{os.environ['PATH']}", "OMM_GUEST_ROOT": "/nonexistent", "TERM": "dumb",
                "PROMPT_COMMAND": r'printf "\n<%d>\n" $?', "PS1": "", "PS2": "", "LC_ALL": "C.UTF-8"}
-        self.seen, self.read_to = b"", 0
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.chdir(folder)
-            command = machines.inside(machine, "bash", "--norc", "--noprofile", "--noediting", "-i")
-            os.execvpe(command[0], command, env)
+        super().__init__(machines.inside(machine, "bash", "--norc", "--noprofile", "--noediting", "-i"), folder, env)
         self.end_of_command()
-
-    def read(self):
-        while select.select([self.fd], [], [], 0)[0]:
-            try:
-                data = os.read(self.fd, 65536)
-            except OSError:
-                data = b""
-            if not data:
-                fail("the shell is gone:", self.text())
-            self.seen += data.replace(b"\r", b"")
-        return self.text()
-
-    def text(self):
-        return self.seen[self.read_to:].decode(errors="surrogateescape")  # what is generated may be any bytes
-
-    def until(self, pattern, seconds=LIMIT_S):
-        """What was said since the last command up to `pattern`, which must come."""
-        end = time.monotonic() + seconds
-        while not (match := re.search(pattern, self.read())):
-            check(time.monotonic() < end, f"no /{pattern}/ within {seconds} s:\n{self.text()}")
-            select.select([self.fd], [], [], 0.1)
-        return match
 
     def end_of_command(self):
         match = self.until(r"(?m)^<(\d+)>\n")
         said, code = self.text()[:match.start()], int(match[1])
-        self.read_to += len(self.text()[:match.end()].encode(errors="surrogateescape"))
+        self.pass_over(match)
         return code, said
-
-    def begin(self, line):
-        os.write(self.fd, line.encode() + b"\n")
 
     def type(self, line, answers=(), code=0):
         """What the command said; it must end with `code`.  Answers are (what is asked, what is typed)."""
@@ -97,18 +66,13 @@ class Terminal:
         known, begin = {pid: {} for pid in pids}, time.monotonic()
         starved = lambda: sum(starved_s(pid, known[pid]) for pid in pids)
         starved()
-        os.write(self.fd, CONTROL_C)
+        self.control_c()
         while not re.search(r"(?m)^<\d+>\n", self.read()):
             starved()
             check(time.monotonic() < begin + LIMIT_S, f"Ctrl-C does not end it:\n{self.text()}")
             select.select([self.fd], [], [], 0.01)
         self.end_of_command()
         return time.monotonic() - begin - starved()
-
-    def close(self):
-        os.kill(self.pid, signal.SIGHUP)
-        os.close(self.fd)
-        os.waitpid(self.pid, 0)
 
 
 def checkout(folder):
@@ -214,8 +178,8 @@ def main():
             name.mkdir()
         here = checkout(folder / "checkout")
         own_chats(folder / "home" / "chats.jsonl")
-        terminals.append(Terminal("coordinator", here, folder / "operator", bin_folder))
-        terminals.append(Terminal("laptop", here, folder / "home", bin_folder))
+        terminals.append(Shell("coordinator", here, folder / "operator", bin_folder))
+        terminals.append(Shell("laptop", here, folder / "home", bin_folder))
         operator, laptop = terminals
         key, token, last = run_coordinator(operator, folder, bin_folder, address)
         shutil.copy(here / "op/tls.key.crt", folder / "home/tls.key.crt")  # by mail

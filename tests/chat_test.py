@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""`chat` at a terminal, on the model that is shipped: a line is typed and answered, Ctrl-C ends an answer, in the middle of
+it or while its prompt is read, once more it ends the program, and at the prompt it does so at once.
+
+On plain C and one thread an answer takes seconds: long enough to be interrupted.
+
+usage: chat_test.py SOURCE_DIR MESHMIND
+"""
+import os, pathlib, re, signal, sys, tempfile, termios
+
+from live import Terminal, check, wait_for
+
+SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
+MODEL = SOURCE / "scenarios" / "base" / "openmeshmind-tiny-F16.gguf"
+LONG = "7" * 360  # as many tokens: more than one batch of 256
+sys.stdout.reconfigure(errors="backslashreplace")
+
+
+class Chat(Terminal):
+    def __init__(self, folder, *more, isa="scalar"):
+        env = {**os.environ, "HOME": str(folder), "TERM": "dumb", "OMM_ISA": isa, "LC_ALL": "C.UTF-8"}
+        super().__init__([MESHMIND, "chat", "-m", MODEL, "--no-notes", "--stats", "-t", 1, *more], SOURCE, env)
+        self.prompt()
+
+    def prompt(self):
+        """What was seen up to the prompt, which comes at the beginning of a line.  From now on the line editor reads: it has
+        told the terminal not to echo."""
+        match = self.until(r"(?m)^> \Z")
+        wait_for("the line editor", lambda: not self.echoes())
+        said = self.text()[:match.start()]
+        self.pass_over(match)
+        return said
+
+    def echoes(self):
+        return termios.tcgetattr(self.fd)[3] & termios.ECHO
+
+    def catches(self):
+        """Has it a handler of Ctrl-C?"""
+        caught = re.search(r"SigCgt:\s*(\w+)", pathlib.Path(f"/proc/{self.pid}/status").read_text())[1]
+        return int(caught, 16) >> (signal.SIGINT - 1) & 1
+
+    def wait_until_busy(self):
+        """The line editor has gone, and an answer has begun: its prompt is read."""
+        wait_for("an answer", lambda: self.echoes() and self.catches())
+
+    def say(self, line):
+        """Type it; its echo is seen."""
+        self.begin(line)
+        self.pass_over(self.until(re.escape(line) + r"\n"))
+
+
+def counts(said):
+    """Tokens of the prompt and of the answer, from --stats."""
+    match = re.search(r"prompt (\d+) tokens, \d+ of them in the cache; answer (\d+) tokens", said)
+    check(match, "no --stats:", said)
+    return int(match[1]), int(match[2])
+
+
+def test_line(folder):
+    chat = Chat(folder, isa="")
+    chat.say("Hello!")
+    said = chat.prompt()
+    check(re.search(r"(?m)^H\w+[!.,].*\n", said) and counts(said)[1] > 2, "Hello! was answered with:", said)
+    chat.say("/quit")
+    check(chat.end() == 0, "/quit:", chat.text())
+
+
+def test_answer(folder):
+    chat = Chat(folder, "-n", 400)
+    chat.say("Write a short story.")
+    chat.until(r"\w \w")
+    chat.control_c()
+    said = chat.prompt()
+    check("\n[stopped]\n" in said and 1 < counts(said)[1] < 130, "Ctrl-C in an answer:", said)
+    chat.say("Hello!")  # it goes on
+    check(counts(chat.prompt())[1] > 2, "after Ctrl-C:", chat.text())
+    chat.say("/quit")
+    check(chat.end() == 0, "/quit:", chat.text())
+
+
+def test_prompt(folder):
+    chat = Chat(folder)
+    chat.say(LONG)
+    chat.wait_until_busy()
+    chat.control_c()  # the first batch takes seconds
+    said = chat.prompt()
+    check(re.search(r"(?m)^(\^C)?\[stopped\]\n", said) and counts(said) in ((0, 0), (256, 0)), "Ctrl-C while the prompt is read:", said)
+    chat.say("/quit")
+    check(chat.end() == 0, "/quit:", chat.text())
+
+
+def test_twice(folder):
+    chat = Chat(folder)
+    chat.say(LONG)
+    chat.wait_until_busy()
+    chat.control_c()
+    wait_for("the first Ctrl-C", lambda: not chat.catches())
+    chat.control_c()
+    code = chat.end()
+    check(code == -signal.SIGINT and "[stopped]" not in chat.text(), f"Ctrl-C twice: exit {code}:", chat.text())
+
+
+def test_at_prompt(folder):
+    chat = Chat(folder)
+    chat.control_c()
+    code = chat.end()
+    check(code == -signal.SIGINT, f"Ctrl-C at the prompt: exit {code}:", chat.text())
+
+
+with tempfile.TemporaryDirectory(prefix="omm-chat-") as name:
+    for test in test_line, test_answer, test_prompt, test_twice, test_at_prompt:
+        test(pathlib.Path(name))
