@@ -104,6 +104,10 @@ static omm_err check_options(const chat_options *o) {
     const omm_model_speaker_options speaker = speaker_options(o);
     if (o->calls < 1 || o->calls > 64)
         return omm_raise(OMM_ERR_USAGE, "--calls %u: choose 1 to 64", o->calls);
+    if (o->tokens < 1) return omm_raise(OMM_ERR_USAGE, "-n 0: an answer has at least 1 token");
+    if (o->common.positions > 0 && o->common.positions <= speaker.room_tokens)
+        return omm_raise(OMM_ERR_USAGE, "-c %u: room for an answer takes %u, a question more",
+                         o->common.positions, speaker.room_tokens);
     if (o->no_notes && o->notes)
         return omm_raise(OMM_ERR_USAGE, "--notes and --no-notes exclude each other");
     return omm_model_speaker_check(&speaker);

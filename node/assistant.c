@@ -150,7 +150,10 @@ static omm_err tell_sources(omm_assistant *a) {
 
 static omm_err finish(omm_assistant *a, omm_speaker_stop stop) {
     OMM_TRY(show(a, a->answer.size));
-    if (stop == OMM_SPEAKER_LENGTH) OMM_TRY(assistant_notice(a, "the answer was cut here"));
+    if (stop == OMM_SPEAKER_LENGTH)
+        OMM_TRY(assistant_notice(a, "the answer was cut here: -n N takes more tokens"));
+    if (stop == OMM_SPEAKER_CONTEXT)
+        OMM_TRY(assistant_notice(a, "the answer was cut here: the model's context is full"));
     if (stop == OMM_SPEAKER_INTERRUPT) OMM_TRY(assistant_notice(a, "stopped"));
     OMM_TRY(check_sum(a));
     OMM_TRY(check_saved(a, omm_buf_view(&a->answer)));

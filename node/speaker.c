@@ -30,9 +30,10 @@ omm_err omm_model_speaker_check(const omm_model_speaker_options *options) {
     omm_sampler sampler = omm_sampler_default();
     sampler.temperature = options->temperature;
     OMM_TRY(omm_sampler_check(&sampler));
-    if (options->reply_tokens_max < 1 || options->room_tokens < 1)
-        return omm_raise(OMM_ERR_CONFIG, "an answer of %u tokens, room for %u: at least 1 of each",
-                         options->reply_tokens_max, options->room_tokens);
+    if (options->reply_tokens_max < 1)
+        return omm_raise(OMM_ERR_CONFIG, "an answer of 0 tokens: must be at least 1");
+    if (options->room_tokens < 1)
+        return omm_raise(OMM_ERR_CONFIG, "room for an answer of 0 tokens: must be at least 1");
     return OMM_OK;
 }
 
@@ -42,8 +43,8 @@ omm_err omm_model_speaker_open(omm_model_speaker **out, omm_session *session,
     const uint32_t positions = omm_session_positions_max(session);
     OMM_TRY(omm_model_speaker_check(options));
     if (options->room_tokens >= positions)
-        return omm_raise(OMM_ERR_CONFIG, "room for %u tokens of an answer in a context of %u",
-                         options->room_tokens, positions);
+        return omm_raise(OMM_ERR_CONFIG, "a context of %u positions: room for an answer takes %u",
+                         positions, options->room_tokens);
     omm_model_speaker *s = omm_alloc(1, sizeof *s);
     if (!s) return omm_raise(OMM_ERR_NOMEM, "no memory for the speaker");
     *s = (omm_model_speaker){.session = session,
@@ -170,7 +171,10 @@ static omm_err decode(omm_model_speaker *s, writing *w, omm_speaker_stop *stop) 
             *stop = OMM_SPEAKER_END;
             return OMM_OK;
         }
-        if (at == omm_session_positions_max(s->session)) break;
+        if (at == omm_session_positions_max(s->session)) {
+            *stop = OMM_SPEAKER_CONTEXT;
+            return OMM_OK;
+        }
         OMM_TRY(omm_session_append(s->session, &id, 1, s->logits, false));
     }
     *stop = OMM_SPEAKER_LENGTH;

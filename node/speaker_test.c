@@ -126,7 +126,15 @@ static void test_limits(base *b) {
     CHECK_EQ(out.size, 0);
     CHECK_EQ(omm_session_position(b->session), 0); /* nor is the prompt read */
     omm_model_speaker_close(s);
+    options.reply_tokens_max = 0;
+    CHECK_ERR(omm_model_speaker_check(&options), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), "an answer of 0 tokens: ") != NULL);
+    options.reply_tokens_max = 5;
+    options.room_tokens = 0;
+    CHECK_ERR(omm_model_speaker_check(&options), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), "room for an answer of 0 tokens: ") != NULL);
     options.room_tokens = 512;
+    CHECK_OK(omm_model_speaker_check(&options));
     CHECK_ERR(omm_model_speaker_open(&s, b->session, b->tokenizer, 2048, &options), OMM_ERR_CONFIG);
     options.room_tokens = 96;
     options.temperature = -1.0f;

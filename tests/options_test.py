@@ -41,7 +41,7 @@ for more, says in ((["--draft", MODEL, "--lookup"], "--draft or --lookup: one of
                    (["--session", "/nowhere", "--chat"], "--session continues a text")):
     refused([*GENERATE, *more, "x"], says)
 for more, says in ((["--docs", "/nowhere"], "/nowhere"), (["--temp", -1], "temperature -1: must be 0 to 100"),
-                   (["-n", 0], "an answer of 0 tokens"), (["--calls", 0], "--calls 0")):
+                   (["-n", 0], "-n 0: an answer has at least 1 token"), (["-c", 96], "-c 96: room for an answer takes 96"), (["--calls", 0], "--calls 0")):
     refused([*CHAT, *more], says, stdin="Hi\n")
 for more, says in (([], "which text"), (["-f", "/nowhere"], "/nowhere"), (["-f", "README.md", "--window", 1], "--window 1")):
     refused(["perplexity", "-m", MODEL, *more], says)
@@ -57,5 +57,10 @@ early, late = whole[8:12], whole[20:24]
 for stops in [early, late], [late, early], [late] * 30 + [early]:
     got = run(*GENERATE, "--special", "-n", 30, *[f"--stop={stop}" for stop in stops], "Once upon a time").stdout
     found.check(got == whole[:whole.index(early)] + "\n", f"--stop {stops}: {got!r} of {whole!r}")
+
+# An answer that ends too early says why, and what gives more of it.
+for more, says in ((["-n", 3], r"\[the answer was cut here: -n N takes more tokens\]"), (["-c", 140, "-n", 400], r"\[the answer was cut here: the model's context is full\]")):
+    done = run(*CHAT, *more, stdin="Write a short story.\n")
+    found.check(done.returncode == 0 and re.search(says, done.stdout), f"chat {more}: {done.returncode} {done.stdout} {done.stderr}")
 
 sys.exit(found.code)

@@ -21,7 +21,8 @@ typedef omm_err (*omm_speaker_piece)(void *ud, omm_bytes text);
 
 typedef enum omm_speaker_stop {
     OMM_SPEAKER_END,       /* the turn is complete */
-    OMM_SPEAKER_LENGTH,    /* cut at the limit of tokens or of the context */
+    OMM_SPEAKER_LENGTH,    /* cut at the limit of tokens */
+    OMM_SPEAKER_CONTEXT,   /* cut where the context is full */
     OMM_SPEAKER_INTERRUPT, /* the user stopped it */
 } omm_speaker_stop;
 
