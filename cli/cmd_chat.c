@@ -158,8 +158,18 @@ static omm_err open_file(chat *c) {
                          omm_assistant_turns(c->assistant) - 1);
 }
 
+/* The model that is shipped is where whoever stands in the repository's folder finds it. */
+static omm_err choose_model(chat_options *o) {
+    if (o->common.model) return OMM_OK;
+    o->common.model = DEFAULT_MODEL;
+    if (omm_file_exists(DEFAULT_MODEL)) return OMM_OK;
+    return omm_raise(OMM_ERR_USAGE, "which model? give -m FILE: there is no %s here",
+                     DEFAULT_MODEL);
+}
+
 static omm_err open_all(chat *c) {
     OMM_TRY(check_options(&c->options));
+    OMM_TRY(choose_model(&c->options));
     if (c->options.docs) OMM_TRY(omm_docs_open(&c->docs, c->options.docs));
     OMM_TRY(loaded_open(&c->loaded, &c->options.common, true));
     cli_warn_template(c->loaded.tokenizer);
@@ -314,14 +324,14 @@ static omm_err run(chat *c) {
 }
 
 int cmd_chat(int argc, char **argv) {
-    chat c = {.options = {.common = {.model = DEFAULT_MODEL, .activations = "q8", .logit_rows = 1},
+    chat c = {.options = {.common = {.activations = "q8", .logit_rows = 1},
                           .tokens = omm_model_speaker_options_default().reply_tokens_max,
                           .calls = omm_assistant_options_default().calls_max,
                           .seed = 1},
               .clock = omm_clock_system()};
     chat_options *o = &c.options;
     const cli_option options[] = {
-        LOADED_OPTIONS(o->common),
+        LOADED_OPTIONS(o->common, " (that of the repository, from its folder)", "q8"),
         {"docs", 'd', CLI_STR, &o->docs, "DIR", "folder of text files to search"},
         {"notes", 0, CLI_STR, &o->notes, "FILE", "where notes are kept (XDG data folder)"},
         {"no-notes", 0, CLI_FLAG, &o->no_notes, NULL, "keep no notes"},

@@ -324,7 +324,7 @@ int cmd_generate(int argc, char **argv) {
                           .top_p = TOP_P_ALL,
                           .seed = 1};
     const cli_option options[] = {
-        LOADED_OPTIONS(o.common),
+        LOADED_OPTIONS(o.common, "", "q8"),
         {"chat", 0, CLI_FLAG, &o.chat, NULL,
          "PROMPT is a user's turn, written as the model's chat template has it"},
         {"system", 0, CLI_STR, &o.system, "TEXT", "system turn in front; with --chat"},

@@ -71,7 +71,10 @@ static omm_err score_text(score *out, loaded *l, const perplexity_options *o, om
     const uint32_t most = omm_session_positions_max(l->session);
     const uint32_t window = o->window ? o->window : most;
     if (window < 2 || window > most)
-        return omm_raise(OMM_ERR_USAGE, "--window %u: must be 2 to %u", window, most);
+        return omm_raise(OMM_ERR_USAGE,
+                         "--window %u: the context holds %u; -c takes up to the %u that the model "
+                         "was trained for",
+                         window, most, l->model.dims.context);
     OMM_TRY(read_ids(ids, l, o, text));
     out->tokens = ids->count;
     if (!o->separator) return score_ids(out, l, ids, 0, ids->count, window);
@@ -138,11 +141,11 @@ static omm_err run(const perplexity_options *o) {
 int cmd_perplexity(int argc, char **argv) {
     perplexity_options o = {.common = {.activations = "f32"}};
     const cli_option options[] = {
-        LOADED_OPTIONS(o.common),
+        LOADED_OPTIONS(o.common, "", "f32"),
         {"file", 'f', CLI_STR, &o.file, "FILE", "text to predict"},
         {"separator", 0, CLI_STR, &o.separator, "TOKEN",
          "a token that ends a document: no context across it"},
-        {"window", 0, CLI_U32, &o.window, "N", "tokens that share a context"},
+        {"window", 0, CLI_U32, &o.window, "N", "tokens that share a context (as many as -c)"},
         {"special", 0, CLI_FLAG, &o.special, NULL, "read <|im_end|> and the like as their tokens"},
         {"json", 0, CLI_FLAG, &o.json, NULL, "one JSON object"},
         {0}};

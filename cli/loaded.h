@@ -26,16 +26,19 @@ typedef struct loaded_options {
     const char *draft; /* a model that will be opened beside it: the plan leaves room; or NULL */
 } loaded_options;
 
-/* Rows of an option table for them; put LOADED_OPTIONS(o) first in the table. */
-#define LOADED_OPTIONS(o)                                                                          \
-    {"model", 'm', CLI_STR, &(o).model, "FILE", "GGUF model"},                                     \
+/* Rows of an option table for them, which come first in the table; the defaults for --help, which the command gives: what
+ * follows "GGUF model", and the arithmetic. */
+#define LOADED_OPTIONS(o, default_model, default_activations)                                      \
+    {"model", 'm', CLI_STR, &(o).model, "FILE", "GGUF model" default_model},                       \
         {"lora",    0,          CLI_LIST,                                                          \
          &(o).lora, "FILE[=X]", "GGUF LoRA adapter, times X; up to eight; newest: your node's"},   \
-        {"activations", 0, CLI_STR, &(o).activations, "f32|q8", "arithmetic of quantised layers"}, \
+        {"activations",    0,        CLI_STR,                                                      \
+         &(o).activations, "f32|q8", "arithmetic of quantised layers (" default_activations ")"},  \
         {"kv", 0, CLI_STR, &(o).kv, "f32|f16|q8_0", "format of the key/value cache (f32)"},        \
         {"threads", 't', CLI_STR, &(o).threads, "N|auto", CLI_THREADS_HELP},                       \
         CLI_MEMORY_OPTION(&(o).max_memory_mb), CLI_STREAM_OPTION(&(o).stream), {                   \
-        "context", 'c', CLI_U32, &(o).positions, "N", "positions to hold"                          \
+        "context", 'c', CLI_U32, &(o).positions, "N",                                              \
+            "positions to hold (the model's, at most 4096)"                                        \
     }
 
 typedef struct loaded {

@@ -4,7 +4,7 @@ nothing is refused by name.
 
 usage: options_test.py SOURCE_DIR MESHMIND
 """
-import pathlib, re, subprocess, sys
+import pathlib, re, subprocess, sys, tempfile
 
 from live import Findings
 
@@ -62,5 +62,23 @@ for stops in [early, late], [late, early], [late] * 30 + [early]:
 for more, says in ((["-n", 3], r"\[the answer was cut here: -n N takes more tokens\]"), (["-c", 140, "-n", 400], r"\[the answer was cut here: the model's context is full\]")):
     done = run(*CHAT, *more, stdin="Write a short story.\n")
     found.check(done.returncode == 0 and re.search(says, done.stdout), f"chat {more}: {done.returncode} {done.stdout} {done.stderr}")
+
+# More positions than the model has, and a window that the context has no room for: what would be accepted is named.
+for command in ([*GENERATE, "x"], CHAT, ["logits", "-m", MODEL, "--ids", 1], ["perplexity", "-m", MODEL, "-f", "README.md"]):
+    refused([*command, "-c", 9999], "-c 9999: the model was trained for 512 positions", stdin="Hi\n")
+done = run("perplexity", "-m", MODEL, "-f", "README.md", "--window", 300, "-c", 256)
+found.check(done.returncode == 2 and "--window 300: the context holds 256; -c takes up to the 512 that" in done.stderr, f"--window: {done}")
+with tempfile.TemporaryDirectory(prefix="omm-options-") as folder:
+    refused(["chat", "--no-notes"], "give -m FILE: there is no scenarios/base/openmeshmind-tiny-F16.gguf here", stdin="Hi\n", cwd=folder)
+
+# The help has each default that is not plain.
+for command, defaults in (("generate", {"--activations": "q8", "-c": "the model's, at most 4096", "--top-k": "default", "--top-p": "default"}),
+                          ("chat", {"--activations": "q8", "-c": "the model's, at most 4096", "-m": "that of the repository, from its folder"}),
+                          ("logits", {"--activations": "f32", "-c": "the model's, at most 4096"}),
+                          ("perplexity", {"--activations": "f32", "-c": "the model's, at most 4096", "--window": "as many as -c"})):
+    rows = [" ".join(row.split()) for row in re.split(r"\n(?=  -)", run(command, "--help").stdout)]
+    for option, default in defaults.items():
+        row = [row for row in rows if row.startswith(option)]
+        found.check(len(row) == 1 and f"({default})" in row[0], f"{command} --help: {option}: {row}, no ({default})")
 
 sys.exit(found.code)
