@@ -1,6 +1,7 @@
 /* bench.c - see bench.h. */
 #include "bench.h"
 
+#include "options.h"
 #include "threads.h"
 
 #include "omm/clock.h"
@@ -89,7 +90,8 @@ static omm_err load(bench_result *r, bench *b) {
     const uint64_t start = omm_measure_ns();
     OMM_TRY(omm_gguf_open(&b->gguf, b->o->model));
     OMM_TRY(plan_memory(r, b));
-    OMM_TRY(bench_load(&b->model, r->architecture, &b->gguf, r->memory.plan.resident));
+    OMM_TRY(cli_of_file(bench_load(&b->model, r->architecture, &b->gguf, r->memory.plan.resident),
+                        "-m", b->o->model));
     if (!b->model.gguf) omm_gguf_close(&b->gguf);
     r->load_seconds = (double)(omm_measure_ns() - start) * 1e-9;
     count_model(r, &b->model);

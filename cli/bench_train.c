@@ -1,6 +1,8 @@
 /* bench_train.c - see bench_train.h. */
 #include "bench_train.h"
 
+#include "options.h"
+
 #include "omm/clock.h"
 #include "omm/gguf.h"
 #include "omm/mem.h"
@@ -37,7 +39,7 @@ static omm_err load(bench_train_result *r, bench *b) {
     omm_err err = omm_tokenizer_open(&b->tokenizer, &gguf);
     if (err == OMM_OK) err = bench_load(&b->model, r->architecture, &gguf, UINT32_MAX);
     omm_gguf_close(&gguf);
-    return err;
+    return cli_of_file(err, "-m", b->o->bench->model);
 }
 
 /* Words of one to six letters, a line break now and then. */

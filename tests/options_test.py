@@ -71,6 +71,17 @@ found.check(done.returncode == 2 and "--window 300: the context holds 256; -c ta
 with tempfile.TemporaryDirectory(prefix="omm-options-") as folder:
     refused(["chat", "--no-notes"], "give -m FILE: there is no scenarios/base/openmeshmind-tiny-F16.gguf here", stdin="Hi\n", cwd=folder)
 
+# The plan is said before loading: of a model whose last weights are no numbers it comes first, then what is wrong with them.
+with tempfile.TemporaryDirectory(prefix="omm-options-") as folder:
+    damaged = pathlib.Path(folder) / "damaged.gguf"
+    damaged.write_bytes(MODEL.read_bytes()[:-64] + b"\xff\x7f" * 32)  # F16 or F32: NaN
+    for command in ["generate", "x"], ["chat", "--no-notes"], ["logits", "--ids", 1], ["perplexity", "-f", "README.md"], ["bench"]:
+        done = run(*command, "-m", damaged, stdin="Hi\n")
+        found.check(done.returncode == 3 and re.fullmatch(rf"memory: .* available\nmeshmind {command[0]}: .*damaged.gguf.*not a finite number.*\n", done.stderr),
+                    f"{command} of a damaged model: exit {done.returncode}: {done.stderr}{done.stdout}")
+    done = run("bench", "--train", "-m", damaged)
+    found.check(done.returncode == 3 and "damaged.gguf: tensor" in done.stderr, f"bench --train of a damaged model: {done}")
+
 # The help has each default that is not plain.
 for command, defaults in (("generate", {"--activations": "q8", "-c": "the model's, at most 4096", "--top-k": "default", "--top-p": "default"}),
                           ("chat", {"--activations": "q8", "-c": "the model's, at most 4096", "-m": "that of the repository, from its folder"}),
