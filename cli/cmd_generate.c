@@ -15,13 +15,15 @@
 #include <string.h>
 
 #define TOKENS_MAX (1u << 22)
+#define PROMPT_BYTES_MAX (1u << 24) /* four for each of these tokens */
 #define TOP_P_ALL 1.0f
 
 typedef struct generate_options {
     loaded_options common;
     decoding_options decoding;
     const char *session; /* file to go on from and to save to; NULL: none */
-    const char *prompt, *system;
+    const char *prompt;  /* "-": standard input; NULL: `file` has it */
+    const char *file, *system;
     cli_list stops;
     bool chat, special, json, stats;
     uint32_t count_max;
@@ -31,6 +33,7 @@ typedef struct generate_options {
 } generate_options;
 
 typedef struct generation {
+    omm_buf asked; /* the prompt's text */
     omm_prompt prompt;
     omm_tokens ids; /* generated */
     omm_buf text;
@@ -55,6 +58,9 @@ static omm_sampler sampler_of(const generate_options *o) {
 /* What is wrong whatever the model is, before anybody waits for it. */
 static omm_err check_options(const generate_options *o) {
     const omm_sampler sampler = sampler_of(o);
+    if (!o->prompt == !o->file)
+        return omm_raise(OMM_ERR_USAGE, "%s: PROMPT, - for standard input, or -f FILE",
+                         o->file ? "two prompts, give one" : "which prompt?");
     OMM_TRY(omm_sampler_check(&sampler));
     if (o->system && !o->chat)
         return omm_raise(OMM_ERR_USAGE, "--system: together with --chat, a text has no turns");
@@ -67,17 +73,37 @@ static omm_err check_options(const generate_options *o) {
     return decoding_check(&o->decoding);
 }
 
+static omm_err read_input(omm_buf *out) {
+    char piece[4096];
+    size_t size = 0;
+    while ((size = fread(piece, 1, sizeof piece, stdin)) > 0) {
+        if (out->size + size > PROMPT_BYTES_MAX)
+            return omm_raise(OMM_ERR_TOO_BIG, "a prompt on standard input of more than %u bytes",
+                             PROMPT_BYTES_MAX);
+        OMM_TRY(omm_buf_append(out, piece, size));
+    }
+    return ferror(stdin) ? omm_raise(OMM_ERR_IO, "cannot read standard input: %s", strerror(errno))
+                         : OMM_OK;
+}
+
+/* All of it, to the last line end. */
+static omm_err read_prompt(generation *g, const generate_options *o) {
+    if (o->file) return omm_file_read(&g->asked, o->file);
+    if (strcmp(o->prompt, "-") == 0) return read_input(&g->asked);
+    return omm_buf_append(&g->asked, o->prompt, strlen(o->prompt));
+}
+
 static omm_err make_prompt(generation *g, const loaded *l, const generate_options *o) {
     if (!o->chat) {
         unsigned flags = o->special ? OMM_TOKENIZE_SPECIAL : 0u;
         if (g->restored == 0) flags |= OMM_TOKENIZE_BOS;
         OMM_TRY(
-            omm_tokenizer_encode(&g->prompt.tokens, l->tokenizer, omm_bytes_str(o->prompt), flags));
+            omm_tokenizer_encode(&g->prompt.tokens, l->tokenizer, omm_buf_view(&g->asked), flags));
     } else {
         omm_message messages[2];
         size_t n = 0;
         if (o->system) messages[n++] = (omm_message){OMM_ROLE_SYSTEM, omm_bytes_str(o->system)};
-        messages[n++] = (omm_message){OMM_ROLE_USER, omm_bytes_str(o->prompt)};
+        messages[n++] = (omm_message){OMM_ROLE_USER, omm_buf_view(&g->asked)};
         OMM_TRY(omm_chat_render(&g->prompt, l->tokenizer, messages, n, true));
     }
     if (g->prompt.tokens.count == 0 && g->restored == 0)
@@ -290,6 +316,7 @@ static omm_err report(const generation *g, const loaded *l, const generate_optio
 static omm_err load_and_generate(generation *g, loaded *l, const generate_options *o) {
     for (uint32_t i = 0; i < o->stops.count; i++)
         OMM_TRY(omm_stops_add(&g->stops, omm_bytes_str(o->stops.items[i])));
+    OMM_TRY(read_prompt(g, o));
     OMM_TRY(loaded_open(l, &o->common, true));
     OMM_TRY(generate_in_session(g, l, o));
     return report(g, l, o);
@@ -298,6 +325,7 @@ static omm_err load_and_generate(generation *g, loaded *l, const generate_option
 static omm_err run(const generate_options *o) {
     loaded l = {0};
     generation g = {.stop = "length"};
+    omm_buf_init(&g.asked, PROMPT_BYTES_MAX);
     omm_prompt_init(&g.prompt, TOKENS_MAX);
     omm_tokens_init(&g.ids, TOKENS_MAX);
     omm_buf_init(&g.text, SIZE_MAX / 2);
@@ -309,6 +337,7 @@ static omm_err run(const generate_options *o) {
         err = omm_raise(OMM_ERR_CANCELLED, "stopped after %zu tokens%s%s", g.ids.count,
                         o->session ? "; kept in " : "", o->session ? o->session : "");
     loaded_close(&l);
+    omm_buf_fini(&g.asked);
     omm_prompt_fini(&g.prompt);
     omm_tokens_fini(&g.ids);
     omm_buf_fini(&g.text);
@@ -325,6 +354,8 @@ int cmd_generate(int argc, char **argv) {
                           .seed = 1};
     const cli_option options[] = {
         LOADED_OPTIONS(o.common, "", "q8"),
+        {"file", 'f', CLI_STR, &o.file, "FILE",
+         "the prompt is what FILE has, to its last line end"},
         {"chat", 0, CLI_FLAG, &o.chat, NULL,
          "PROMPT is a user's turn, written as the model's chat template has it"},
         {"system", 0, CLI_STR, &o.system, "TEXT", "system turn in front; with --chat"},
@@ -344,12 +375,14 @@ int cmd_generate(int argc, char **argv) {
         {0}};
     int count = 0;
     char **args = NULL;
-    int code = cli_parse(&count, &args, argc, argv, options, "generate -m MODEL [options] PROMPT",
-                         "Continue PROMPT.  Equal seeds give equal text, on every machine and for\n"
-                         "any number of threads.",
-                         1, 1);
+    int code =
+        cli_parse(&count, &args, argc, argv, options, "generate -m MODEL [options] [PROMPT|-]",
+                  "Continue PROMPT; -: standard input, all of it.  Equal seeds give equal text, on "
+                  "every machine and for\n"
+                  "any number of threads.",
+                  0, 1);
     if (code >= 0) return code;
-    o.prompt = args[0];
+    o.prompt = count > 0 ? args[0] : NULL;
     o.common.draft = o.decoding.draft;
     o.common.logit_rows = decoding_logit_rows(&o.decoding);
     omm_err err = run(&o);

@@ -4,7 +4,7 @@ nothing is refused by name.
 
 usage: options_test.py SOURCE_DIR MESHMIND
 """
-import pathlib, re, subprocess, sys, tempfile
+import json, pathlib, re, subprocess, sys, tempfile
 
 from live import Findings
 
@@ -50,6 +50,26 @@ for option in (["-p", 8], ["-n", 8], ["--activations", "q8"], ["--kv", "f16"], [
     refused(["bench", "-m", MODEL, "--train", *option], f"{name} is not of bench --train")
 for option in "--seq", "--rank", "--checkpoint-layers":
     refused(["bench", "-m", MODEL, option, 8], f"{option} is of bench --train")
+
+# The prompt may come from a file or standard input: the same text, to the last line end; one of them.
+for more, says in (([], "which prompt.: PROMPT, - for standard input, or -f FILE"), (["-f", "/nowhere"], "/nowhere"),
+                   (["-f", "README.md", "x"], "two prompts"), (["-f", "README.md", "-"], "two prompts")):
+    refused([*GENERATE, *more], says)
+with tempfile.TemporaryDirectory(prefix="omm-options-") as folder:
+    file = pathlib.Path(folder) / "prompt"
+    for prompt in "Once upon a time", "Two lines\nand their end\n", "":
+        file.write_text(prompt)
+        for chat in [], ["--chat"]:
+            texts = [run(*GENERATE, *chat, "-n", 8, "--json", *how, stdin=stdin) for how, stdin in
+                     (([prompt], "not read"), (["-"], prompt), (["-f", file], "not read"))]
+            told = [(t.returncode, {k: v for k, v in json.loads(t.stdout or "{}").items() if k not in ("memory", "measured")}) for t in texts]
+            said = [t.stderr.splitlines()[-1].partition(";")[0] for t in texts]
+            found.check(told[0] == told[1] == told[2] and (said[0] == said[1] == said[2]), f"{prompt!r} {chat}: {told} {said}")
+            found.check(told[0][0] == 0 or prompt == "", f"{prompt!r} {chat}: {texts}")
+    file.write_bytes(b"x" * ((1 << 24) + 1))
+    for how, says in (["-"], "a prompt on standard input of more than 16777216 bytes"), (["-f", file], "prompt: larger than the limit of 16777216 bytes"):
+        done = run(*GENERATE, *how, stdin="x" * ((1 << 24) + 1))
+        found.check(done.returncode == 3 and re.search(says, done.stderr) and "memory:" not in done.stderr, f"generate {how}, too much: {done.returncode} {done.stderr}")
 
 # Each stop text ends the text where it would begin, whichever was given first.
 whole = run(*GENERATE, "--special", "-n", 30, "Once upon a time").stdout
