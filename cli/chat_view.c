@@ -156,15 +156,19 @@ omm_err chat_view_end(chat_view *view, const omm_model_speaker_usage *before,
     const long long prompt = (long long)(after->prompt_tokens - before->prompt_tokens);
     const long long reused = (long long)(after->reused_tokens - before->reused_tokens);
     const long long answer = (long long)(after->answer_tokens - before->answer_tokens);
+    const long long proposed = (long long)(after->proposed_tokens - before->proposed_tokens);
     if (view->json)
-        return put_json(view, json_pack("{s:s, s:I, s:I, s:I}", "event", "end", "prompt_tokens",
-                                        (json_int_t)prompt, "reused_tokens", (json_int_t)reused,
-                                        "answer_tokens", (json_int_t)answer));
+        return put_json(view, json_pack("{s:s, s:I, s:I, s:I, s:I}", "event", "end",
+                                        "prompt_tokens", (json_int_t)prompt, "reused_tokens",
+                                        (json_int_t)reused, "answer_tokens", (json_int_t)answer,
+                                        "proposed_tokens", (json_int_t)proposed));
     end_line(view);
     put_bytes(view, omm_bytes_str("\n"));
     if (view->stats)
-        fprintf(stderr, "prompt %lld tokens, %lld of them in the cache; answer %lld tokens\n",
-                prompt, reused, answer);
+        fprintf(stderr,
+                "prompt %lld tokens, %lld of them in the cache; answer %lld tokens, %lld of them "
+                "proposed\n",
+                prompt, reused, answer, proposed);
     return OMM_OK;
 }
 

@@ -1,7 +1,7 @@
 /* cmd_chat.c - `meshmind chat`: a conversation at the terminal or from a pipe, with tools. */
 #include "chat_view.h"
 #include "commands.h"
-#include "loaded.h"
+#include "decoding.h"
 #include "places.h"
 
 #include "omm/assistant.h"
@@ -22,10 +22,11 @@
 
 typedef struct chat_options {
     loaded_options common;
+    decoding_options decoding; /* look-up alone */
     const char *docs, *notes, *system, *session;
     bool no_notes, json, stats;
-    uint32_t tokens, calls;
-    float temperature;
+    uint32_t tokens, calls, top_k;
+    float temperature, top_p;
     uint64_t seed;
 } chat_options;
 
@@ -75,7 +76,12 @@ static omm_model_speaker_options speaker_options(const chat_options *o) {
     omm_model_speaker_options options = omm_model_speaker_options_default();
     options.reply_tokens_max = o->tokens;
     options.temperature = o->temperature;
+    options.top_k = o->top_k;
+    options.top_p = o->top_p;
     options.seed = o->seed;
+    options.lookup = o->decoding.drafts;
+    if (o->decoding.lookup && !o->decoding.drafts)
+        options.lookup = omm_speculator_options_default().drafts_max;
     options.interrupt = &s_interrupt;
     return options;
 }
@@ -110,6 +116,10 @@ static omm_err check_options(const chat_options *o) {
                          o->common.positions, speaker.room_tokens);
     if (o->no_notes && o->notes)
         return omm_raise(OMM_ERR_USAGE, "--notes and --no-notes exclude each other");
+    const omm_sampler sampler = {
+        .temperature = o->temperature, .top_k = o->top_k, .top_p = o->top_p};
+    OMM_TRY(decoding_check_sampling(&sampler));
+    OMM_TRY(decoding_check(&o->decoding));
     return omm_model_speaker_check(&speaker);
 }
 
@@ -324,7 +334,8 @@ static omm_err run(chat *c) {
 }
 
 int cmd_chat(int argc, char **argv) {
-    chat c = {.options = {.common = {.activations = "q8", .logit_rows = 1},
+    chat c = {.options = {.common = {.activations = "q8"},
+                          .top_p = TOP_P_ALL,
                           .tokens = omm_model_speaker_options_default().reply_tokens_max,
                           .calls = omm_assistant_options_default().calls_max,
                           .seed = 1},
@@ -336,8 +347,9 @@ int cmd_chat(int argc, char **argv) {
         {"notes", 0, CLI_STR, &o->notes, "FILE", "where notes are kept (XDG data folder)"},
         {"no-notes", 0, CLI_FLAG, &o->no_notes, NULL, "keep no notes"},
         {"system", 0, CLI_STR, &o->system, "TEXT", "system turn; the tools are added to it"},
-        {"temp", 0, CLI_F32, &o->temperature, "X", "temperature; 0 takes the likeliest (default)"},
+        SAMPLING_OPTIONS(&o->temperature, &o->top_k, &o->top_p),
         {"seed", 0, CLI_U64, &o->seed, "N", "seed of the draws (1)"},
+        LOOKUP_OPTIONS(o->decoding),
         {"count", 'n', CLI_U32, &o->tokens, "N", "tokens of one answer at most (160)"},
         {"calls", 0, CLI_U32, &o->calls, "N", "tool calls for one question at most (4)"},
         {"session", 0, CLI_STR, &o->session, "FILE",
@@ -353,6 +365,7 @@ int cmd_chat(int argc, char **argv) {
                          "shown, too.  [Brackets] are the program's own words.  /help inside.",
                          0, 0);
     if (code >= 0) return code;
+    o->common.logit_rows = decoding_logit_rows(&o->decoding);
     chat_view_init(&c.view, o->json);
     c.view.stats = o->stats;
     omm_err err = run(&c);

@@ -16,7 +16,6 @@
 
 #define TOKENS_MAX (1u << 22)
 #define PROMPT_BYTES_MAX (1u << 24) /* four for each of these tokens */
-#define TOP_P_ALL 1.0f
 
 typedef struct generate_options {
     loaded_options common;
@@ -61,13 +60,9 @@ static omm_err check_options(const generate_options *o) {
     if (!o->prompt == !o->file)
         return omm_raise(OMM_ERR_USAGE, "%s: PROMPT, - for standard input, or -f FILE",
                          o->file ? "two prompts, give one" : "which prompt?");
-    OMM_TRY(omm_sampler_check(&sampler));
     if (o->system && !o->chat)
         return omm_raise(OMM_ERR_USAGE, "--system: together with --chat, a text has no turns");
-    if (o->temperature == 0.0f && (o->top_k != 0 || o->top_p != TOP_P_ALL))
-        return omm_raise(OMM_ERR_USAGE,
-                         "--%s: nothing is drawn at temperature 0, give --temp with more",
-                         o->top_k != 0 ? "top-k" : "top-p");
+    OMM_TRY(decoding_check_sampling(&sampler));
     if (o->session && o->chat)
         return omm_raise(OMM_ERR_USAGE, "--session continues a text; --chat begins a conversation");
     return decoding_check(&o->decoding);
@@ -360,10 +355,7 @@ int cmd_generate(int argc, char **argv) {
          "PROMPT is a user's turn, written as the model's chat template has it"},
         {"system", 0, CLI_STR, &o.system, "TEXT", "system turn in front; with --chat"},
         {"count", 'n', CLI_U32, &o.count_max, "N", "tokens to generate at most (128)"},
-        {"temp", 0, CLI_F32, &o.temperature, "X", "temperature; 0 takes the likeliest (default)"},
-        {"top-k", 0, CLI_U32, &o.top_k, "N", "draw from the N likeliest only; 0: all (default)"},
-        {"top-p", 0, CLI_F32, &o.top_p, "X",
-         "draw from the likeliest that make up X; 1: all (default)"},
+        SAMPLING_OPTIONS(&o.temperature, &o.top_k, &o.top_p),
         {"seed", 0, CLI_U64, &o.seed, "N", "seed of the draws (1)"},
         {"stop", 0, CLI_LIST, &o.stops, "TEXT", "end where TEXT would begin; up to 32 of them"},
         DECODING_OPTIONS(o.decoding),

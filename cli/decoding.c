@@ -13,6 +13,15 @@ omm_err decoding_check(const decoding_options *o) {
     return OMM_OK;
 }
 
+omm_err decoding_check_sampling(const omm_sampler *sampler) {
+    OMM_TRY(omm_sampler_check(sampler));
+    if (sampler->temperature == 0.0f && (sampler->top_k != 0 || sampler->top_p != TOP_P_ALL))
+        return omm_raise(OMM_ERR_USAGE,
+                         "--%s: nothing is drawn at temperature 0, give --temp with more",
+                         sampler->top_k != 0 ? "top-k" : "top-p");
+    return OMM_OK;
+}
+
 uint64_t decoding_logit_rows(const decoding_options *o) {
     const uint64_t drafts = o->drafts ? o->drafts : omm_speculator_options_default().drafts_max;
     if (!o->draft && !o->lookup) return 1;

@@ -12,13 +12,21 @@ typedef struct decoding_options {
     uint32_t drafts;   /* --drafts: at once */
 } decoding_options;
 
-#define DECODING_OPTIONS(o)                                                                         \
-    {"draft", 0,                                                                                    \
-     CLI_STR, &(o).draft,                                                                           \
-     "FILE",  "small model of the same vocabulary that proposes tokens; the text stays the same"},  \
-        {"lookup", 0, CLI_FLAG, &(o).lookup, NULL, "propose what followed the same tokens before"}, \
-    {                                                                                               \
-        "drafts", 0, CLI_U32, &(o).drafts, "N", "proposals at once (4)"                             \
+#define DECODING_OPTIONS(o)                                                                        \
+    {"draft", 0,                                                                                   \
+     CLI_STR, &(o).draft,                                                                          \
+     "FILE",  "small model of the same vocabulary that proposes tokens; the text stays the same"}, \
+        LOOKUP_OPTIONS(o)
+#define LOOKUP_OPTIONS(o)                                                                          \
+    {"lookup", 0, CLI_FLAG, &(o).lookup, NULL, "propose what followed the same tokens before"}, {  \
+        "drafts", 0, CLI_U32, &(o).drafts, "N", "proposals at once (4)"                            \
+    }
+
+#define TOP_P_ALL 1.0f
+#define SAMPLING_OPTIONS(temperature, k, p)                                                        \
+    {"temp", 0, CLI_F32, temperature, "X", "temperature; 0 takes the likeliest (default)"},        \
+        {"top-k", 0, CLI_U32, k, "N", "draw from the N likeliest only; 0: all (default)"}, {       \
+        "top-p", 0, CLI_F32, p, "X", "draw from the likeliest that make up X; 1: all (default)"    \
     }
 
 typedef struct decoding {
@@ -33,6 +41,9 @@ typedef struct decoding {
 
 /* What is wrong with them whatever the model is, to be said before it is loaded.  Errors: USAGE. */
 OMM_CHECKED omm_err decoding_check(const decoding_options *options);
+/* The same of how ids are drawn; top-k or top-p where nothing is drawn is a mistake, too.
+ * Errors: USAGE, CONFIG. */
+OMM_CHECKED omm_err decoding_check_sampling(const omm_sampler *sampler);
 /* Rows of logits that it keeps; for the plan of memory. */
 uint64_t decoding_logit_rows(const decoding_options *options);
 /* Options and sampler have been checked.  Errors: MISMATCH (a draft with another vocabulary), those of the

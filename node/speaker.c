@@ -2,6 +2,7 @@
 #include "omm/speaker.h"
 
 #include "omm/mem.h"
+#include "omm/speculate.h"
 #include "omm/stops.h"
 
 #include <string.h>
@@ -23,13 +24,20 @@ struct omm_model_speaker {
 
 omm_model_speaker_options omm_model_speaker_options_default(void) {
     return (omm_model_speaker_options){
-        .reply_tokens_max = REPLY_TOKENS, .room_tokens = ROOM_TOKENS, .seed = 1};
+        .reply_tokens_max = REPLY_TOKENS, .room_tokens = ROOM_TOKENS, .seed = 1, .top_p = 1.0f};
+}
+
+static omm_sampler sampler_of(const omm_model_speaker_options *options) {
+    return (omm_sampler){
+        .temperature = options->temperature, .top_k = options->top_k, .top_p = options->top_p};
 }
 
 omm_err omm_model_speaker_check(const omm_model_speaker_options *options) {
-    omm_sampler sampler = omm_sampler_default();
-    sampler.temperature = options->temperature;
+    const omm_sampler sampler = sampler_of(options);
     OMM_TRY(omm_sampler_check(&sampler));
+    if (options->lookup > OMM_SPECULATOR_DRAFTS_MAX)
+        return omm_raise(OMM_ERR_CONFIG, "%u proposals at once: at most %u", options->lookup,
+                         OMM_SPECULATOR_DRAFTS_MAX);
     if (options->reply_tokens_max < 1)
         return omm_raise(OMM_ERR_CONFIG, "an answer of 0 tokens: must be at least 1");
     if (options->room_tokens < 1)
@@ -148,18 +156,48 @@ static omm_err read_prompt(bool *interrupted, omm_model_speaker *s) {
     return OMM_OK;
 }
 
-static omm_err decode(omm_model_speaker *s, writing *w, omm_speaker_stop *stop) {
-    omm_sampler sampler = omm_sampler_default();
-    sampler.temperature = s->options.temperature;
-    sampler.rng = omm_rng_init(&s->seed, OMM_PURPOSE_SAMPLE, 0, s->replies++);
+/* One answer's ids: each from the logits of the one before, or of several that were proposed. */
+typedef struct drawing {
+    omm_session *session;
+    omm_sampler sampler;
+    omm_speculator *sp; /* NULL: one by one */
+} drawing;
+
+static omm_err drawing_open(drawing *d, omm_model_speaker *s) {
+    *d = (drawing){.session = s->session, .sampler = sampler_of(&s->options)};
+    d->sampler.rng = omm_rng_init(&s->seed, OMM_PURPOSE_SAMPLE, 0, s->replies++);
+    if (s->options.lookup == 0) return OMM_OK;
+    omm_speculator_options o = omm_speculator_options_default();
+    o.drafts_max = s->options.lookup;
+    OMM_TRY(omm_speculator_open(&d->sp, s->session, &d->sampler, &o));
+    omm_speculator_start(d->sp, s->logits);
+    return OMM_OK;
+}
+
+/* Proposals that nobody took are cut off. */
+static void drawing_close(drawing *d, omm_model_speaker *s) {
+    if (!d->sp) return;
+    omm_speculator_finish(d->sp);
+    s->usage.proposed_tokens += omm_speculator_stats_of(d->sp).accepted;
+    omm_speculator_close(d->sp);
+}
+
+/* `i`: of the answer.  The one before, if any, is in the session then. */
+static omm_err draw(uint32_t *id, drawing *d, omm_model_speaker *s, uint32_t i, uint32_t last) {
+    if (d->sp) return omm_speculator_next(d->sp, id);
+    if (i > 0) OMM_TRY(omm_session_append(d->session, &last, 1, s->logits, false));
+    return omm_sample(id, &d->sampler, s->logits, s->vocab, omm_session_position(d->session));
+}
+
+static omm_err decode(omm_model_speaker *s, writing *w, drawing *d, omm_speaker_stop *stop) {
+    const uint32_t begin = omm_session_position(s->session);
+    uint32_t id = 0;
     for (uint32_t i = 0; i < s->options.reply_tokens_max; i++) {
-        uint32_t id = 0;
-        uint32_t at = omm_session_position(s->session);
         if (is_interrupted(s)) {
             *stop = OMM_SPEAKER_INTERRUPT;
             return OMM_OK;
         }
-        OMM_TRY(omm_sample(&id, &sampler, s->logits, s->vocab, at));
+        OMM_TRY(draw(&id, d, s, i, id));
         /* any control token ends a turn: a model that opens the next one itself is not let through */
         if (omm_tokenizer_is_end(s->tokenizer, id) || omm_tokenizer_is_control(s->tokenizer, id)) {
             *stop = OMM_SPEAKER_END;
@@ -171,14 +209,21 @@ static omm_err decode(omm_model_speaker *s, writing *w, omm_speaker_stop *stop) 
             *stop = OMM_SPEAKER_END;
             return OMM_OK;
         }
-        if (at == omm_session_positions_max(s->session)) {
+        if (begin + i == omm_session_positions_max(s->session)) {
             *stop = OMM_SPEAKER_CONTEXT;
             return OMM_OK;
         }
-        OMM_TRY(omm_session_append(s->session, &id, 1, s->logits, false));
     }
     *stop = OMM_SPEAKER_LENGTH;
     return OMM_OK;
+}
+
+static omm_err answer(omm_model_speaker *s, writing *w, omm_speaker_stop *stop) {
+    drawing d;
+    omm_err err = drawing_open(&d, s);
+    if (err == OMM_OK) err = decode(s, w, &d, stop);
+    drawing_close(&d, s);
+    return err;
 }
 
 static omm_err reply(void *ud, omm_buf *out, omm_speaker_stop *stop, const omm_message *messages,
@@ -190,7 +235,7 @@ static omm_err reply(void *ud, omm_buf *out, omm_speaker_stop *stop, const omm_m
     bool interrupted = false;
     if (err == OMM_OK) err = read_prompt(&interrupted, s);
     if (interrupted) *stop = OMM_SPEAKER_INTERRUPT;
-    if (err == OMM_OK && !interrupted) err = decode(s, &w, stop);
+    if (err == OMM_OK && !interrupted) err = answer(s, &w, stop);
     if (err == OMM_OK) err = finish(&w);
     writing_fini(&w);
     return err;

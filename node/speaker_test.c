@@ -108,6 +108,82 @@ static void test_cache(base *b) {
     omm_buf_fini(&out);
 }
 
+/* Three answers of one speaker; how the last one ended, how many of their ids look-up proposed, and the
+ * positions that the session was left with after each, in one number. */
+static omm_speaker_stop three_answers(omm_buf *out, uint64_t *proposed, uint64_t *positions,
+                                      base *b, omm_session *session,
+                                      const omm_model_speaker_options *options) {
+    static const char *const questions[] = {"What is 47 times 86?", "Say: to be or not to be.",
+                                            "Write a short story."};
+    omm_model_speaker *s = NULL;
+    omm_speaker_stop stop = OMM_SPEAKER_INTERRUPT;
+    omm_buf one;
+    omm_buf_init(&one, 4096);
+    omm_buf_clear(out);
+    *positions = 0;
+    CHECK_OK(omm_model_speaker_open(&s, session, b->tokenizer, b->model.dims.vocab, options));
+    for (size_t i = 0; i < sizeof questions / sizeof *questions; i++) {
+        stop = ask(&one, omm_model_speaker_get(s), questions[i]);
+        CHECK_OK(omm_buf_append(out, one.data, one.size));
+        *positions = *positions * 1000 + omm_session_position(session);
+    }
+    *proposed = omm_model_speaker_get_usage(s).proposed_tokens;
+    CHECK(*proposed <= omm_model_speaker_get_usage(s).answer_tokens);
+    omm_model_speaker_close(s);
+    omm_buf_fini(&one);
+    return stop;
+}
+
+typedef struct speaker_way {
+    float temperature, top_p;
+    uint32_t top_k, positions, tokens;
+} speaker_way;
+
+enum { WAYS = 16 };
+
+/* Look-up changes no answer, drawn or not, to the last position of a context; sampling does. */
+static void test_ways(base *b) {
+    speaker_way ways[WAYS] = {{0.0f, 1.0f, 0, 512, 160},
+                              {1.5f, 1.0f, 0, 512, 160},
+                              {1.5f, 1.0f, 3, 512, 160},
+                              {1.5f, 0.2f, 0, 512, 160},
+                              {0.0f, 1.0f, 0, 128, 400}};
+    for (size_t i = 5; i < WAYS; i++) /* some end where more is proposed */
+        ways[i] = (speaker_way){0.0f, 1.0f, 0, 512, (uint32_t)i};
+    omm_buf texts[WAYS], looked_up;
+    for (size_t i = 0; i < WAYS; i++) {
+        omm_session_options positions = omm_session_options_default();
+        omm_model_speaker_options options = omm_model_speaker_options_default();
+        omm_session *session = NULL;
+        uint64_t proposed = 0, left = 0, left_looked_up = 0;
+        positions.positions_max = ways[i].positions;
+        options.temperature = ways[i].temperature;
+        options.top_k = ways[i].top_k;
+        options.top_p = ways[i].top_p;
+        options.reply_tokens_max = ways[i].tokens;
+        options.room_tokens = 8;
+        omm_buf_init(&texts[i], 1 << 16);
+        omm_buf_init(&looked_up, 1 << 16);
+        CHECK_OK(omm_session_open(&session, &b->compute, &b->model, NULL, &positions));
+        const omm_speaker_stop stop =
+            three_answers(&texts[i], &proposed, &left, b, session, &options);
+        CHECK_EQ(proposed, 0);
+        if (i == 4) CHECK(stop == OMM_SPEAKER_CONTEXT && left % 1000 == ways[i].positions);
+        if (i >= 5) CHECK_EQ(stop, OMM_SPEAKER_LENGTH);
+        options.lookup = 1 + (uint32_t)i * 3 % 16;
+        CHECK_EQ(three_answers(&looked_up, &proposed, &left_looked_up, b, session, &options), stop);
+        CHECK(omm_bytes_equal(omm_buf_view(&texts[i]), omm_buf_view(&looked_up)));
+        if (i == 0) CHECK(proposed > 0);
+        CHECK_EQ(left_looked_up, left); /* no proposal stays in it */
+        omm_session_close(session);
+        omm_buf_fini(&looked_up);
+    }
+    for (size_t i = 0; i < 4; i++)
+        for (size_t j = 0; j < i; j++)
+            CHECK(!omm_bytes_equal(omm_buf_view(&texts[i]), omm_buf_view(&texts[j])));
+    for (size_t i = 0; i < WAYS; i++) omm_buf_fini(&texts[i]);
+}
+
 static void test_limits(base *b) {
     volatile sig_atomic_t interrupt = 1;
     omm_model_speaker *s = NULL;
@@ -137,6 +213,12 @@ static void test_limits(base *b) {
     CHECK_OK(omm_model_speaker_check(&options));
     CHECK_ERR(omm_model_speaker_open(&s, b->session, b->tokenizer, 2048, &options), OMM_ERR_CONFIG);
     options.room_tokens = 96;
+    options.lookup = 65;
+    CHECK_ERR(omm_model_speaker_check(&options), OMM_ERR_CONFIG);
+    options.lookup = 0;
+    options.top_p = 0.0f;
+    CHECK_ERR(omm_model_speaker_check(&options), OMM_ERR_CONFIG);
+    options.top_p = 1.0f;
     options.temperature = -1.0f;
     CHECK_ERR(omm_model_speaker_open(&s, b->session, b->tokenizer, 2048, &options), OMM_ERR_CONFIG);
     omm_buf_fini(&out);
@@ -166,6 +248,7 @@ int main(void) {
     test_injection(&b);
     test_cache(&b);
     omm_session_truncate(b.session, 0);
+    test_ways(&b);
     test_limits(&b);
     test_fits(&b);
     close_base(&b);

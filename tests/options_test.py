@@ -40,7 +40,9 @@ for more, says in ((["--draft", MODEL, "--lookup"], "--draft or --lookup: one of
                    (["--stop", ""], "a stop text of 0 bytes"),
                    (["--session", "/nowhere", "--chat"], "--session continues a text")):
     refused([*GENERATE, *more, "x"], says)
-for more, says in ((["--docs", "/nowhere"], "/nowhere"), (["--temp", -1], "temperature -1: must be 0 to 100"),
+for more, says in ((["--docs", "/nowhere"], "/nowhere"), (["--top-k", 5], "--top-k: nothing is drawn at temperature 0"),
+                   (["--drafts", 3], "--drafts: together with"), (["--lookup", "--drafts", 99], "--drafts 99: accepted are 1 to 64"),
+                   (["--top-p", 2, "--temp", 1], "top-p 2: must be above 0"), (["--temp", -1], "temperature -1: must be 0 to 100"),
                    (["-n", 0], "-n 0: an answer has at least 1 token"), (["-c", 96], "-c 96: room for an answer takes 96"), (["--calls", 0], "--calls 0")):
     refused([*CHAT, *more], says, stdin="Hi\n")
 for more, says in (([], "which text"), (["-f", "/nowhere"], "/nowhere"), (["-f", "README.md", "--window", 1], "--window 1")):
@@ -111,5 +113,15 @@ for command, defaults in (("generate", {"--activations": "q8", "-c": "the model'
     for option, default in defaults.items():
         row = [row for row in rows if row.startswith(option)]
         found.check(len(row) == 1 and f"({default})" in row[0], f"{command} --help: {option}: {row}, no ({default})")
+
+# A chat draws as it is told: from one id it is the likeliest, and proposals are of the same text.
+QUESTIONS = "What is 47 times 86?\nSay: to be or not to be, to be or not to be.\n"
+told = {" ".join(map(str, more)): run(*CHAT, "--stats", *more, stdin=QUESTIONS)
+        for more in ([], ["--temp", 2], ["--temp", 2, "--top-k", 1], ["--temp", 2, "--top-p", 1e-6], ["--lookup"], ["--lookup", "--drafts", 16])}
+plain = told.pop("").stdout
+for more, done in told.items():
+    found.check(done.returncode == 0 and (done.stdout == plain) == (more != "--temp 2"), f"chat {more}: {done.stdout}{done.stderr}")
+    proposed = [int(n) for n in re.findall(r"(\d+) of them proposed", done.stderr)]
+    found.check(len(proposed) == 2 and (sum(proposed) > 0) == ("--lookup" in more), f"chat {more}: proposed {proposed}")
 
 sys.exit(found.code)

@@ -40,7 +40,10 @@ typedef struct omm_model_speaker_options {
     uint32_t reply_tokens_max; /* of one answer; default 160 */
     uint32_t room_tokens;      /* left free for an answer; default 96 */
     float temperature;         /* default 0: the likeliest token */
-    uint64_t seed;             /* of the draws; default 1 */
+    uint32_t top_k;            /* draw from the likeliest so many; default 0: all */
+    float top_p;               /* draw from the likeliest that make up this; default 1: all */
+    uint32_t lookup; /* proposals from the text so far, at once; default 0: none.  No other text */
+    uint64_t seed;   /* of the draws; default 1 */
     /* Not 0: stop before the next batch of the prompt, or the next token; may be NULL. */
     const volatile sig_atomic_t *interrupt;
 } omm_model_speaker_options;
@@ -48,14 +51,14 @@ typedef struct omm_model_speaker_options {
 omm_model_speaker_options omm_model_speaker_options_default(void);
 
 /* What is wrong with them whatever the model is, to be said before it is loaded.
- * Errors: CONFIG (temperature, no token for an answer). */
+ * Errors: CONFIG (sampling, proposals, no token for an answer). */
 OMM_CHECKED omm_err omm_model_speaker_check(const omm_model_speaker_options *options);
 
 typedef struct omm_model_speaker omm_model_speaker;
 
 /* A model that answers: `session` is used by nothing else; both borrowed until close.  What is in the
  * session, from before or of an earlier prompt, and in common with the next prompt is not computed again.
- * Errors: CONFIG (temperature, limits against the session's positions), NOMEM. */
+ * Errors: CONFIG (sampling, limits against the session's positions), NOMEM. */
 OMM_CHECKED omm_err omm_model_speaker_open(omm_model_speaker **out, omm_session *session,
                                            const omm_tokenizer *tokenizer, uint32_t vocab,
                                            const omm_model_speaker_options *options);
@@ -67,6 +70,7 @@ typedef struct omm_model_speaker_usage {
     uint64_t prompt_tokens; /* of all prompts, as far as they were read */
     uint64_t reused_tokens; /* of these in the cache already */
     uint64_t answer_tokens;
+    uint64_t proposed_tokens; /* of these: proposals of look-up that were right */
 } omm_model_speaker_usage;
 omm_model_speaker_usage omm_model_speaker_get_usage(const omm_model_speaker *speaker);
 
