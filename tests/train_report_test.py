@@ -186,7 +186,8 @@ def check_page(text, report):
     return page
 
 
-# Of these the first two are learned by heart, so that what comes out is known: items, exact before and after, answers.
+# Of these the first two are learned by heart, so that what comes out is known: items, exact before and after, answers.  A call is
+# exact by what it says: the held-out one is written in another order.
 TALKS = [("zoe", "names", "Who?", "Me."), ("mia", "tools", "Add milk.", '<tool_call>\n{"name": "list_add", "arguments": {"item": "milk"}}\n</tool_call>'),
          ("adam", "sums", "Two and two?", "Four."), ("zoe", "sums", "Three and three?", "Six.")]
 COUNTED = {"all": {"all": (4, 0, 2, 4)}, "clients": {"adam": (1, 0, 0, 1), "mia": (1, 0, 1, 1), "zoe": (2, 0, 1, 2)},
@@ -223,15 +224,18 @@ def check_counted(folder):
              + "\n" for client, skill, asked, answer in TALKS]
     train, held, out = folder / "two.jsonl", folder / "four.jsonl", folder / "counted"
     train.write_text("".join(lines[:2]))
-    held.write_text("".join(lines))
-    command = [MESHMIND, "train", "-m", BASE / "openmeshmind-tiny-F16.gguf", "-d", train, "-o", folder / "a.gguf", "--lr", 0.01, "-t", 1]
-    said, *figures = measured([*command, "--eval", held, "--steps", 30, "--rank", 4, "--batch", 256, "--new-tokens", 40, "--report", out])
+    call = """{"name": "list_add", "arguments": {"item": "milk"}}"""
+    turned = """{"arguments": {"item": "milk"}, "name": "list_add"}"""
+    held.write_text("".join(lines).replace(json.dumps(call)[1:-1], json.dumps(turned)[1:-1]))
+    command = [MESHMIND, "train", "-m", BASE / "openmeshmind-tiny-F16.gguf", "-d", train, "-t", 1]
+    adapter, same = folder / "a.gguf", folder / "same.gguf"
+    said, *figures = measured([*command, "-o", adapter, "--eval", held, "--lr", 0.01, "--steps", 30, "--rank", 4, "--batch", 256, "--new-tokens", 40, "--report", out])
     report = json.loads((out / "report.json").read_text())
     check_measured(report, said, *figures)
     for kind, rows in COUNTED.items():
         found = {row["name"]: tuple(row[k] for k in ("items", "exact_before", "exact_after", "answers")) for row in report["held_out"][kind]}
         check(found == rows, f"{kind}: {found}")
-    learned, not_learned = ([row for row in report["held_out"]["clients"] if row["name"] == n][0] for n in ("mia", "adam"))
+    learned, not_learned = report["held_out"]["skills"][:2]
     check(learned["loss_before"] > 1 and learned["loss_after"] < 0.05 and not_learned["loss_after"] > 0.5, f"losses: {learned}, {not_learned}")
     for when, calls, replies in (("before", 0, 0), ("after", 1, 1)):
         judged = report["evaluation"][when]
@@ -241,9 +245,16 @@ def check_counted(folder):
     for words in (f"loss +{whole['loss_before']:.4f} +{whole['loss_after']:.4f} ", "call exact +0 +1 +of 1", "other reply exact +0 +1 +of 3"):
         check(re.search(words, said), f"no '{words}' in {said}")
     check_page((out / "report.html").read_text(), report)
+    # From that adapter, at a rate of 0: before is what after was, and after too.
+    once = [*command, "-o", same, "--eval", held, "--lr", 0, "--warmup", 0, "--steps", 1]
+    measured([*once, "--start", adapter, "--new-tokens", 40, "--report", folder / "again"])
+    for kind, rows in json.loads((folder / "again" / "report.json").read_text())["held_out"].items():
+        for row, was in zip(rows, report["held_out"][kind]):
+            for what in ("exact", "loss"):
+                check(row[f"{what}_before"] == row[f"{what}_after"] == was[f"{what}_after"], f"nothing trained: {row}, {was}")
     held.write_text(lines[0] + lines[3])  # what a client has is what its examples have alone: a mean over tokens
-    done = subprocess.run([*map(str, [*command, "--eval", held, "--steps", 1, "--warmup", 0, "--new-tokens", 0, "--json"])], capture_output=True, text=True)
-    alone, zoe = json.loads(done.stdout.splitlines()[-1])["evaluation"]["before"]["loss"], report["held_out"]["clients"][2]
+    said, *_ = measured([*once, "--new-tokens", 0, "--json"])
+    alone, zoe = json.loads(said.splitlines()[-1])["evaluation"]["before"]["loss"], report["held_out"]["clients"][2]
     check(abs(zoe["loss_before"] - alone) < 1e-9, f"loss of zoe: {zoe}, alone {alone}")
 
 
