@@ -682,7 +682,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
         if any(parts[p] == 0 for p in parts if p != "other") or parts["other"] > mean / 2:
             failures.append(f"bench --train: {parts}")
     expect([*train, "-r", "1", "--peak-seconds", "0"], 0, r"(?s)0 of 2 layers.*step.*tokens/s.*time: forward", "stdout")
-    ratios = r"(?s)peak in this run: fma \d+ GFLOP/s.*GFLOP/s: \d\.\d\d of the fma peak.*\(\d\.\d\d, \d\.\d\d of the peak\)"
+    ratios = r"(?s)peak in this run: fma \d+ GFLOP/s.*GFLOP/s: \d+\.\d\d of the fma peak.*\(\d+\.\d\d, \d+\.\d\d of the peak\)"
     expect([*train, "-r", "1", "-t", "1", "--peak-seconds", "0.01"], 0, ratios, "stdout")
     expect([*train, "--seq", "5000"], 2, "--seq 5000: accepted are 8 to 4096")
     expect([*train, "--rank", "0"], 2, "--rank 0: accepted are 1 to 256")
