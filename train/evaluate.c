@@ -1,7 +1,9 @@
 /* evaluate.c - one row per held-out example: its loss, and what greedy generation got right.
  *
- * A worker takes several examples at a time, which run as one batch; each row of the batch has the
- * bytes it would have alone, so neither the grouping nor the workers can be seen in the result. */
+ * A worker has several seats, an example in each: its prompt, then its reply token by token, then its
+ * losses.  What all seats need next runs as one batch, and a seat whose example is done takes the next
+ * one at once.  Each row of a batch has the bytes it would have alone, so neither the grouping nor the
+ * workers can be seen in the result. */
 #include "omm/evaluate.h"
 
 #include "omm/chat.h"
@@ -12,6 +14,7 @@
 #include "omm/session.h"
 #include "omm/tokenizer.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,27 +27,30 @@ enum {
     SEATS_KEPT = 4  /* one session's worth of beginnings is kept for so many seats */
 };
 
+/* What an example needs next. */
+typedef enum seat_stage { SEAT_FREE, SEAT_PROMPT, SEAT_REPLY, SEAT_LOSSES } seat_stage;
+
 /* One example at work. */
 typedef struct seat {
     omm_session *session;
+    seat_stage stage;
+    size_t index; /* of the example */
     const omm_example *x;
     omm_eval_item *item;
     omm_buf reply;
-    uint32_t next;  /* id that generation has come to */
-    bool generates; /* it goes on */
+    uint32_t next; /* id that generation has come to */
     double nll;
-    size_t at; /* ids in the session, while losses are measured */
+    size_t at; /* the id of x that the next loss is about */
 } seat;
 
-/* One per worker; nothing in it outlives a task. */
+/* One per worker. */
 typedef struct judge {
     omm_compute compute;
     omm_group *group;
     omm_prefix_store *prefixes; /* NULL: no two examples begin alike */
     seat seats[SEATS_MAX];
-    float *prompts; /* (seats * vocab): what follows each prompt */
-    float *logits;  /* (piece_max * vocab) */
-    float *lse;     /* (piece_max) */
+    float *logits; /* (piece_max * vocab) */
+    float *lse;    /* (piece_max) */
     omm_err err;
     size_t err_item;
     char sentence[SENTENCE_BYTES];
@@ -58,8 +64,10 @@ typedef struct evaluation {
     judge *judges;
     omm_adapter *adapter; /* or NULL */
     char **replies;       /* (items), owned until they are handed over; NULL: not wanted */
+    atomic_size_t taken;  /* examples that seats have taken, in order; or more than there are */
+    atomic_size_t done;
     unsigned workers;
-    size_t seats;     /* examples of one task */
+    size_t seats;     /* of one worker */
     size_t piece_max; /* positions whose logits are held at once; at least seats */
     size_t kept;      /* sessions' worth of beginnings that a judge keeps; 0: none are shared */
     uint32_t positions_max;
@@ -74,50 +82,7 @@ static void add_losses(const evaluation *e, judge *j, seat *s, const float *logi
     for (size_t i = 0; i < n; i++)
         if (s->x->learn[s->at + i])
             s->nll += (double)(j->lse[i] - logits[i * vocab + s->x->ids[s->at + i]]);
-}
-
-/* Pieces of several examples, together at most piece_max positions. */
-static size_t next_pieces(const evaluation *e, judge *j, size_t count, omm_part *parts,
-                          seat **owners) {
-    size_t rows = 0, n = 0;
-    for (size_t i = 0; i < count && rows < e->piece_max; i++) {
-        seat *s = &j->seats[i];
-        if (s->at + 1 >= s->x->count) continue;
-        size_t m = s->x->count - 1 - s->at;
-        if (m > e->piece_max - rows) m = e->piece_max - rows;
-        owners[n] = s;
-        parts[n++] = (omm_part){s->session, s->x->ids + s->at, m, OMM_LOGITS_EVERY};
-        rows += m;
-    }
-    return n;
-}
-
-/* The sessions hold the prompts, j->prompts what follows each.  Leaves the sessions longer. */
-static omm_err measure_losses(const evaluation *e, judge *j, size_t count) {
-    omm_part parts[SEATS_MAX];
-    seat *owners[SEATS_MAX];
-    size_t vocab = e->model->dims.vocab, n = 0;
-    for (size_t i = 0; i < count; i++) {
-        seat *s = &j->seats[i];
-        s->at = s->x->prompt_count;
-        s->nll = 0;
-        add_losses(e, j, s, j->prompts + i * vocab, 1);
-    }
-    while ((n = next_pieces(e, j, count, parts, owners)) > 0) {
-        OMM_TRY(omm_group_append(j->group, parts, n, j->logits));
-        const float *logits = j->logits;
-        for (size_t i = 0; i < n; i++) {
-            owners[i]->at++; /* logits of a position are about the next */
-            add_losses(e, j, owners[i], logits, parts[i].count);
-            owners[i]->at += parts[i].count - 1;
-            logits += parts[i].count * vocab;
-        }
-    }
-    for (size_t i = 0; i < count; i++) {
-        j->seats[i].item->nll = j->seats[i].nll;
-        j->seats[i].item->tokens = j->seats[i].x->learn_count;
-    }
-    return OMM_OK;
+    s->at += n;
 }
 
 /* --- generation ---------------------------------------------------------------------------- */
@@ -140,31 +105,6 @@ static omm_err take_next(const evaluation *e, seat *s, bool *more) {
     OMM_TRY(omm_tokenizer_decode(&s->reply, tokenizer, &s->next, 1, 0));
     *more = s->item->generated < limit;
     return OMM_OK;
-}
-
-static omm_err generate(const evaluation *e, judge *j, size_t count) {
-    size_t vocab = e->model->dims.vocab;
-    for (size_t i = 0; i < count; i++) {
-        j->seats[i].next = omm_argmax(j->prompts + i * vocab, (uint32_t)vocab);
-        j->seats[i].generates = j->seats[i].x->reply != NULL;
-        omm_buf_clear(&j->seats[i].reply);
-    }
-    for (;;) {
-        omm_part parts[SEATS_MAX];
-        seat *owners[SEATS_MAX];
-        size_t n = 0;
-        for (size_t i = 0; i < count; i++) {
-            seat *s = &j->seats[i];
-            if (s->generates) OMM_TRY(take_next(e, s, &s->generates));
-            if (!s->generates) continue;
-            owners[n] = s;
-            parts[n++] = (omm_part){s->session, &s->next, 1, OMM_LOGITS_LAST};
-        }
-        if (n == 0) return OMM_OK;
-        OMM_TRY(omm_group_append(j->group, parts, n, j->logits));
-        for (size_t i = 0; i < n; i++)
-            owners[i]->next = omm_argmax(j->logits + i * vocab, (uint32_t)vocab);
-    }
 }
 
 static bool is_one_call(omm_chat_reply *reply, omm_bytes text) {
@@ -193,38 +133,33 @@ static void judge_reply(const seat *s) {
     if (s->x->has_call) judge_call(s->item, text, reference);
 }
 
-/* --- a task -------------------------------------------------------------------------------- */
+/* --- a seat -------------------------------------------------------------------------------- */
 
-static omm_err run_prompts(const evaluation *e, judge *j, size_t first, size_t count) {
-    omm_part parts[SEATS_MAX] = {{0}};
-    for (size_t i = 0; i < count; i++) {
-        seat *s = &j->seats[i];
-        s->x = omm_dataset_example(e->data, first + i);
-        s->item = &e->items[first + i];
-        *s->item = (omm_eval_item){.is_call = s->x->has_call, .has_reply = s->x->reply != NULL};
-        const uint32_t prompt = s->x->prompt_count;
-        omm_session_truncate(s->session, 0);
-        if (j->prefixes) OMM_TRY(omm_prefix_fetch(j->prefixes, s->session, s->x->ids, prompt - 1));
-        const uint32_t had = omm_session_position(s->session);
-        parts[i] = (omm_part){s->session, s->x->ids + had, prompt - had, OMM_LOGITS_LAST};
-    }
-    OMM_TRY(omm_group_append(j->group, parts, count, j->prompts));
-    for (size_t i = 0; j->prefixes && i < count; i++)
-        OMM_TRY(omm_prefix_keep(j->prefixes, j->seats[i].session));
-    return OMM_OK;
+static omm_err sit(const evaluation *e, judge *j, seat *s, size_t index) {
+    s->stage = SEAT_PROMPT;
+    s->index = index;
+    s->x = omm_dataset_example(e->data, index);
+    s->item = &e->items[index];
+    s->at = s->x->prompt_count;
+    s->nll = 0;
+    *s->item = (omm_eval_item){.is_call = s->x->has_call, .has_reply = s->x->reply != NULL};
+    omm_buf_clear(&s->reply);
+    omm_session_truncate(s->session, 0);
+    if (!j->prefixes) return OMM_OK;
+    return omm_prefix_fetch(j->prefixes, s->session, s->x->ids, s->x->prompt_count - 1);
 }
 
-static omm_err run_items(const evaluation *e, judge *j, size_t first, size_t count) {
-    OMM_TRY(run_prompts(e, j, first, count));
-    if (e->options->new_tokens_max > 0) {
-        OMM_TRY(generate(e, j, count));
-        for (size_t i = 0; i < count; i++) {
-            if (j->seats[i].x->reply) judge_reply(&j->seats[i]);
-            uint32_t prompt = j->seats[i].x->prompt_count;
-            OMM_ASSERT(omm_session_truncate(j->seats[i].session, prompt) == prompt);
-        }
-    }
-    return measure_losses(e, j, count);
+/* One more token of the reply, or its end: back to the prompt, for the losses. */
+static omm_err go_on(const evaluation *e, seat *s, const float *logits) {
+    const uint32_t prompt = s->x->prompt_count;
+    bool more = false;
+    s->next = omm_argmax(logits, e->model->dims.vocab);
+    OMM_TRY(take_next(e, s, &more));
+    s->stage = more ? SEAT_REPLY : SEAT_LOSSES;
+    if (more) return OMM_OK;
+    judge_reply(s);
+    OMM_ASSERT(omm_session_truncate(s->session, prompt) == prompt);
+    return OMM_OK;
 }
 
 static omm_err keep_reply(char **kept, const omm_buf *reply) {
@@ -235,45 +170,147 @@ static omm_err keep_reply(char **kept, const omm_buf *reply) {
     return OMM_OK;
 }
 
-static omm_err run_and_keep(evaluation *e, judge *j, size_t first, size_t count) {
-    OMM_TRY(run_items(e, j, first, count));
-    for (size_t i = 0; e->replies && i < count; i++)
-        OMM_TRY(keep_reply(&e->replies[first + i], &j->seats[i].reply));
+static omm_err stand_up(evaluation *e, seat *s) {
+    if (e->replies) OMM_TRY(keep_reply(&e->replies[s->index], &s->reply));
+    s->item->nll = s->nll;
+    s->item->tokens = s->x->learn_count;
+    s->stage = SEAT_FREE;
+    atomic_fetch_add(&e->done, 1);
     return OMM_OK;
 }
 
-/* What fails together is done again one by one, so that the failure has its example's number
- * whatever the grouping. */
-static omm_err run_task(evaluation *e, judge *j, size_t first, size_t count) {
-    omm_err err = run_and_keep(e, j, first, count);
-    for (size_t i = 0; err != OMM_OK && i < count; i++) {
-        j->err_item = first + i;
-        if (e->replies) omm_free(e->replies[first + i]);
-        if (e->replies) e->replies[first + i] = NULL;
-        omm_err own = run_and_keep(e, j, first + i, 1);
-        if (own != OMM_OK) return own;
-        if (i + 1 == count) err = OMM_OK;
+/* What follows from logits[rows][vocab] of the seat's part of a batch. */
+static omm_err take_logits(evaluation *e, judge *j, seat *s, const float *logits, size_t rows) {
+    if (s->stage == SEAT_REPLY) {
+        OMM_TRY(go_on(e, s, logits));
+    } else if (s->stage == SEAT_LOSSES) {
+        add_losses(e, j, s, logits, rows);
+    } else {
+        if (j->prefixes) OMM_TRY(omm_prefix_keep(j->prefixes, s->session));
+        add_losses(e, j, s, logits, 1);
+        s->stage = SEAT_LOSSES;
+        if (s->x->reply && e->options->new_tokens_max > 0) OMM_TRY(go_on(e, s, logits));
     }
-    return err;
+    return s->stage == SEAT_LOSSES && s->at >= s->x->count ? stand_up(e, s) : OMM_OK;
 }
 
-static void items_task(void *ud, size_t task, unsigned worker) {
+/* --- a batch ------------------------------------------------------------------------------- */
+
+/* What a seat needs next, with logits of at most `room` positions; those of losses are about the ids
+ * after each. */
+static omm_part part_of(const seat *s, size_t room) {
+    const uint32_t position = omm_session_position(s->session);
+    const size_t left = s->x->count - s->at;
+    switch (s->stage) {
+    case SEAT_PROMPT:
+        return (omm_part){s->session, s->x->ids + position, s->x->prompt_count - position,
+                          OMM_LOGITS_LAST};
+    case SEAT_REPLY: return (omm_part){s->session, &s->next, 1, OMM_LOGITS_LAST};
+    default:
+        return (omm_part){s->session, s->x->ids + s->at - 1, left < room ? left : room,
+                          OMM_LOGITS_EVERY};
+    }
+}
+
+/* Of all seats but those whose losses find no room among piece_max logits. */
+static size_t next_parts(const evaluation *e, judge *j, omm_part *parts, seat **owners) {
+    size_t n = 0, room = e->piece_max;
+    for (unsigned losses = 0; losses < 2; losses++)
+        for (size_t i = 0; i < e->seats && room > 0; i++) {
+            seat *s = &j->seats[i];
+            if (s->stage == SEAT_FREE || (s->stage == SEAT_LOSSES) != (losses == 1)) continue;
+            owners[n] = s;
+            parts[n] = part_of(s, room);
+            room -= losses ? parts[n].count : 1;
+            n++;
+        }
+    return n;
+}
+
+static omm_err run_batch(evaluation *e, judge *j, bool *any) {
+    omm_part parts[SEATS_MAX];
+    seat *owners[SEATS_MAX];
+    const size_t vocab = e->model->dims.vocab, n = next_parts(e, j, parts, owners);
+    const float *logits = j->logits;
+    *any = n > 0;
+    if (n == 0) return OMM_OK;
+    OMM_TRY(omm_group_append(j->group, parts, n, j->logits));
+    for (size_t i = 0; i < n; i++) {
+        const size_t rows = parts[i].logits == OMM_LOGITS_EVERY ? parts[i].count : 1;
+        OMM_TRY(take_logits(e, j, owners[i], logits, rows));
+        logits += rows * vocab;
+    }
+    return OMM_OK;
+}
+
+/* --- a worker ------------------------------------------------------------------------------ */
+
+/* Free seats take the next examples. */
+static omm_err fill_seats(evaluation *e, judge *j) {
+    const size_t all = omm_dataset_count(e->data);
+    for (size_t i = 0; i < e->seats; i++) {
+        seat *s = &j->seats[i];
+        if (s->stage != SEAT_FREE) continue;
+        const size_t index = atomic_fetch_add(&e->taken, 1);
+        if (index >= all) return OMM_OK;
+        j->err_item = index;
+        if (e->options->cancelled && e->options->cancelled(e->options->ud))
+            return omm_raise(OMM_ERR_CANCELLED, "evaluation stopped");
+        OMM_TRY(sit(e, j, s, index));
+    }
+    return OMM_OK;
+}
+
+static omm_err run_seats(evaluation *e, judge *j) {
+    for (bool any = true; any;) {
+        const size_t done = atomic_load(&e->done);
+        OMM_TRY(fill_seats(e, j));
+        OMM_TRY(run_batch(e, j, &any));
+        /* the calling thread tells */
+        if (j == e->judges && e->options->progress && atomic_load(&e->done) > done)
+            e->options->progress(e->options->ud, atomic_load(&e->done), omm_dataset_count(e->data));
+    }
+    return OMM_OK;
+}
+
+static int by_index(const void *a, const void *b) {
+    const size_t *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+/* What fails together is done again one by one, in order, so that the failure has its example's number
+ * whatever the grouping. */
+static omm_err run_alone(evaluation *e, judge *j) {
+    size_t again[SEATS_MAX], count = 0;
+    for (size_t i = 0; i < e->seats; i++) {
+        if (j->seats[i].stage != SEAT_FREE) again[count++] = j->seats[i].index;
+        j->seats[i].stage = SEAT_FREE;
+    }
+    qsort(again, count, sizeof *again, by_index);
+    for (size_t i = 0; i < count; i++) {
+        j->err_item = again[i];
+        OMM_TRY(sit(e, j, &j->seats[0], again[i]));
+        for (bool any = true; any;) OMM_TRY(run_batch(e, j, &any));
+    }
+    return OMM_OK;
+}
+
+/* After a failure no worker takes another example; those before it have all been taken. */
+static void judge_task(void *ud, size_t task, unsigned worker) {
     evaluation *e = ud;
     judge *j = &e->judges[worker];
+    (void)task;
     if (j->err != OMM_OK) return;
-    const size_t all = omm_dataset_count(e->data), first = task * e->seats;
-    const size_t count = all - first < e->seats ? all - first : e->seats;
-    omm_err err = OMM_OK;
-    j->err_item = first;
-    if (e->options->cancelled && e->options->cancelled(e->options->ud))
-        err = omm_raise(OMM_ERR_CANCELLED, "evaluation stopped");
-    if (err == OMM_OK) err = run_task(e, j, first, count);
-    if (err != OMM_OK) {
-        j->err = err;
-        snprintf(j->sentence, sizeof j->sentence, "%s", omm_err_sentence());
+    omm_err err = run_seats(e, j);
+    while (err != OMM_OK && err != OMM_ERR_CANCELLED) {
+        err = run_alone(e, j);
+        if (err != OMM_OK) break;
+        err = run_seats(e, j);
     }
-    if (worker == 0 && e->options->progress) /* workers keep pace: an estimate of the whole */
-        e->options->progress(e->options->ud, first + count, all);
+    if (err == OMM_OK) return;
+    atomic_store(&e->taken, omm_dataset_count(e->data));
+    j->err = err;
+    snprintf(j->sentence, sizeof j->sentence, "%s", omm_err_sentence());
 }
 
 /* --- all ----------------------------------------------------------------------------------- */
@@ -304,7 +341,7 @@ static omm_err find_shared(bool *out, const omm_dataset *data) {
 static omm_err measure_sizes(evaluation *e) {
     bool shared = false;
     size_t vocab = e->model->dims.vocab, count = omm_dataset_count(e->data);
-    e->seats = count / ((size_t)e->workers * 3); /* tasks enough that the workers end together */
+    e->seats = count / ((size_t)e->workers * 3); /* turns enough that the seats end together */
     if (e->seats < 1) e->seats = 1;
     if (e->seats > SEATS_MAX) e->seats = SEATS_MAX;
     e->piece_max = LOGIT_FLOATS / vocab;
@@ -327,7 +364,7 @@ omm_err omm_eval_room_of(omm_eval_room *out, const omm_model *model, const omm_d
     const omm_eval_options options = {.new_tokens_max = new_tokens_max};
     evaluation e = {.model = model, .data = data, .options = &options, .workers = workers};
     OMM_TRY(measure_sizes(&e));
-    *out = (omm_eval_room){workers, e.seats + e.kept, e.positions_max, e.piece_max + e.seats};
+    *out = (omm_eval_room){workers, e.seats + e.kept, e.positions_max, e.piece_max};
     return OMM_OK;
 }
 
@@ -353,11 +390,9 @@ static omm_err open_judge(const evaluation *e, judge *j, const omm_adapter *adap
         OMM_TRY(omm_session_open_in(&j->seats[i].session, j->group));
         if (adapter) OMM_TRY(omm_session_set_adapters(j->seats[i].session, &adapter, 1));
     }
-    j->prompts = omm_alloc_aligned(e->seats * vocab, sizeof(float));
     j->logits = omm_alloc_aligned(e->piece_max * vocab, sizeof(float));
     j->lse = omm_alloc(e->piece_max, sizeof(float));
-    if (!j->prompts || !j->logits || !j->lse)
-        return omm_raise(OMM_ERR_NOMEM, "no memory for logits");
+    if (!j->logits || !j->lse) return omm_raise(OMM_ERR_NOMEM, "no memory for logits");
     return OMM_OK;
 }
 
@@ -382,7 +417,6 @@ static void close_judges(evaluation *e) {
         omm_prefix_close(j->prefixes);
         omm_group_close(j->group);
         omm_compute_fini(&j->compute);
-        omm_free(j->prompts);
         omm_free(j->logits);
         omm_free(j->lse);
     }
@@ -433,7 +467,7 @@ omm_err omm_evaluate(omm_eval_item *items, const omm_model *model, const omm_lor
         if (!e.replies) err = omm_raise(OMM_ERR_NOMEM, "no memory for the replies");
     }
     if (err == OMM_OK) {
-        omm_pool_run(compute->pool, items_task, &e, (count + e.seats - 1) / e.seats);
+        omm_pool_run(compute->pool, judge_task, &e, e.workers);
         err = first_failure(&e);
     }
     err = hand_over_replies(&e, err);

@@ -1,10 +1,42 @@
-/* Evaluation: rows do not depend on threads or instruction set, losses equal the training graph's to
+/* Evaluation: rows do not depend on threads, seats or instruction set, a seat that is free takes the next
+ * example at once, losses equal the training graph's to
  * the bit, and what is right is recognised: on calls that the base model knows. */
 #include "graph.h"
 #include "omm/evaluate.h"
 #include "test_model.h"
 
 #include "omm/mem.h"
+#include "omm/session.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+/* Batches of all evaluations, and the most rows of logits that one gave. */
+static atomic_size_t s_batches, s_logit_rows;
+/* Batches with these examples in them fail; with the last only beside others. */
+static const omm_example *s_bad[2], *s_unsociable;
+
+static bool is_of(const omm_part *part, const omm_example *x) {
+    return x && part->ids >= x->ids && part->ids < x->ids + x->count;
+}
+
+omm_err __real_omm_group_append(omm_group *g, const omm_part *parts, size_t count, float *logits);
+omm_err __wrap_omm_group_append(omm_group *g, const omm_part *parts, size_t count, float *logits);
+
+omm_err __wrap_omm_group_append(omm_group *g, const omm_part *parts, size_t count, float *logits) {
+    size_t rows = 0;
+    for (size_t i = 0; i < count; i++)
+        rows += parts[i].logits == OMM_LOGITS_EVERY  ? parts[i].count
+                : parts[i].logits == OMM_LOGITS_LAST ? 1
+                                                     : 0;
+    atomic_fetch_add(&s_batches, 1);
+    for (size_t i = 0; i < count; i++)
+        if (is_of(&parts[i], s_bad[0]) || is_of(&parts[i], s_bad[1]) ||
+            (count > 1 && is_of(&parts[i], s_unsociable)))
+            return omm_raise(OMM_ERR_NUMERIC, "as asked");
+    if (rows > atomic_load(&s_logit_rows)) atomic_store(&s_logit_rows, rows);
+    return __real_omm_group_append(g, parts, count, logits);
+}
 
 typedef struct rig {
     omm_model model;
@@ -83,6 +115,129 @@ static void threads_and_isas(const rig *r, const omm_lora *lora, const omm_datas
     options.new_tokens_max = 0;
     CHECK_OK(omm_evaluate(other, &r->model, lora, data, &r->compute, &options));
     for (size_t i = 0; i < N; i++) CHECK(first[i].nll == other[i].nll);
+}
+
+enum { MANY = 24, MANY_SEATS = 8 };
+
+/* The first `count` lines with so many threads, of which each then has so many seats. */
+static void evaluate_many(omm_eval_item *items, const rig *r, size_t count, unsigned threads,
+                          size_t seats, omm_arena *replies) {
+    omm_dataset *data = NULL;
+    omm_pool *pool = NULL;
+    omm_compute compute;
+    omm_eval_room room;
+    const omm_eval_options options = {
+        .new_tokens_max = 40, .tokenizer = r->tokenizer, .replies = replies};
+    test_data_open(&data, "test.jsonl", count, r->tokenizer);
+    CHECK_EQ(omm_dataset_count(data), count);
+    CHECK_OK(omm_pool_open(&pool, threads));
+    CHECK_OK(omm_compute_init(&compute, pool, r->compute.isa));
+    CHECK_OK(omm_eval_room_of(&room, &r->model, data, threads, options.new_tokens_max));
+    CHECK(room.seats == seats || room.seats == seats + (seats + 3) / 4); /* beginnings are kept */
+    CHECK_OK(omm_evaluate(items, &r->model, NULL, data, &compute, &options));
+    omm_compute_fini(&compute);
+    omm_pool_close(pool);
+    omm_dataset_close(data);
+}
+
+/* Batches of seats that wait for the slowest: a prompt, the longest reply's tokens but the first, losses. */
+static size_t batches_in_turns(const omm_eval_item *items) {
+    size_t sum = 0;
+    for (size_t first = 0; first < MANY; first += MANY_SEATS) {
+        uint32_t longest = 1;
+        for (size_t i = first; i < first + MANY_SEATS; i++)
+            if (items[i].generated > longest) longest = items[i].generated;
+        sum += 1 + longest - 1 + 1;
+    }
+    return sum;
+}
+
+/* Real replies, of many lengths: the same bytes with 1, 2, 3 and 8 seats; and a seat does not wait. */
+static void seats_do_not_wait(const rig *r) {
+    static const struct {
+        size_t count, seats;
+        unsigned threads;
+    } others[] = {{MANY, 1, 8}, {MANY, 2, 4}, {9, 3, 1}};
+    omm_eval_item first[MANY], other[MANY];
+    omm_arena arena;
+    omm_arena_init(&arena, 1 << 20);
+    const size_t before = atomic_load(&s_batches);
+    evaluate_many(first, r, MANY, 1, MANY_SEATS, &arena);
+    const size_t batches = atomic_load(&s_batches) - before, turns = batches_in_turns(first);
+    printf("%zu batches; in turns %zu\n", batches, turns);
+    CHECK(batches * 10 <= turns * 8);
+    for (size_t k = 0; k < sizeof others / sizeof *others; k++) {
+        evaluate_many(other, r, others[k].count, others[k].threads, others[k].seats, &arena);
+        check_same(first, other, others[k].count);
+        for (size_t i = 0; i < others[k].count; i++)
+            CHECK(strcmp(first[i].reply, other[i].reply) == 0);
+    }
+    omm_arena_fini(&arena);
+}
+
+/* Long replies of six seats at once: their losses share the room for logits, and are those of one seat. */
+static void losses_share_the_room(const rig *r) {
+    enum { N = 18, WORDS = 160 };
+    omm_dataset *data = NULL;
+    omm_eval_item together[N], alone[N];
+    omm_eval_room room;
+    omm_pool *pool = NULL;
+    omm_compute compute;
+    omm_buf text;
+    const omm_eval_options options = {.new_tokens_max = 0};
+    omm_buf_init(&text, 1 << 20);
+    for (unsigned i = 0; i < N; i++) {
+        CHECK_OK(omm_buf_printf(&text,
+                                "{\"client\": \"a\", \"messages\": [{\"role\": \"user\", "
+                                "\"content\": \"%u\"}, {\"role\": \"assistant\", \"content\": \"So",
+                                i));
+        for (unsigned w = 0; w < WORDS; w++)
+            CHECK_OK(omm_buf_printf(&text, " %u", (w * w + i) % 97));
+        CHECK_OK(omm_buf_printf(&text, "\"}]}\n"));
+    }
+    CHECK_OK(omm_dataset_parse(&data, omm_buf_view(&text), "long", r->tokenizer, NULL));
+    CHECK_OK(omm_eval_room_of(&room, &r->model, data, 1, 0));
+    CHECK(6 * (size_t)omm_dataset_example(data, 0)->learn_count > room.logit_rows);
+    atomic_store(&s_logit_rows, 0);
+    CHECK_OK(omm_evaluate(together, &r->model, NULL, data, &r->compute, &options));
+    CHECK_EQ(atomic_load(&s_logit_rows), room.logit_rows); /* no more, and none left */
+    CHECK_OK(omm_pool_open(&pool, 6));
+    CHECK_OK(omm_compute_init(&compute, pool, r->compute.isa));
+    CHECK_OK(omm_evaluate(alone, &r->model, NULL, data, &compute, &options));
+    check_same(together, alone, N);
+    omm_compute_fini(&compute);
+    omm_pool_close(pool);
+    omm_dataset_close(data);
+    omm_buf_fini(&text);
+}
+
+/* A failure has its example's number, the lowest, whatever seats and workers; what fails in company alone
+ * is done alone. */
+static void failures_have_numbers(const rig *r, const omm_dataset *data) {
+    enum { N = 5 };
+    omm_eval_item items[N];
+    const omm_eval_options options = {.new_tokens_max = 6, .tokenizer = r->tokenizer};
+    CHECK_OK(omm_evaluate(items, &r->model, NULL, data, &r->compute, &options));
+    for (unsigned threads = 1; threads <= 3; threads++) {
+        omm_dataset *twelve = NULL;
+        omm_eval_item of_twelve[12];
+        omm_pool *pool = NULL;
+        omm_compute compute;
+        CHECK_OK(omm_pool_open(&pool, threads));
+        CHECK_OK(omm_compute_init(&compute, pool, r->compute.isa));
+        test_data_open(&twelve, "test.jsonl", 12, r->tokenizer);
+        s_unsociable = omm_dataset_example(twelve, 1);
+        CHECK_OK(omm_evaluate(of_twelve, &r->model, NULL, twelve, &compute, &options));
+        check_same(items, of_twelve, N);
+        for (size_t i = 0; i < 2; i++) s_bad[i] = omm_dataset_example(twelve, 2 + i);
+        CHECK_ERR(omm_evaluate(of_twelve, &r->model, NULL, twelve, &compute, &options),
+                  OMM_ERR_NUMERIC);
+        CHECK(strstr(omm_err_sentence(), "example 2: as asked") != NULL);
+        s_bad[0] = s_bad[1] = s_unsociable = NULL;
+        omm_dataset_close(twelve);
+        omm_compute_fini(&compute);
+        omm_pool_close(pool);
+    }
 }
 
 /* A limit of new tokens beyond the context, up to 2^32 - 1, asks for the context, and not for fewer. */
@@ -233,11 +388,14 @@ int main(void) {
     CHECK_OK(omm_compute_init(&r.compute, NULL, isa));
     test_base_open(&r.model, &r.tokenizer);
     known_calls(&r);
+    seats_do_not_wait(&r);
     omm_model_fini(&r.model);
     test_synth_open(&r.model, OMM_FORMAT_F16); /* small: also the plain C kernels are in time */
     test_data_open(&data, "test.jsonl", 5, r.tokenizer);
     test_adapter(&lora, &r.model, 4, OMM_LORA_ALL_TARGETS, 8);
     threads_and_isas(&r, &lora, data);
+    losses_share_the_room(&r);
+    failures_have_numbers(&r, data);
     no_limit_wraps(&r, data);
     equals_graph(&r, &lora, data);
     beginnings_are_shared(&r, &lora);

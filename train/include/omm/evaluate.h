@@ -5,7 +5,7 @@
  * The rows are the same for any number of threads and any instruction set (f32 activations).
  *
  * Depends on: base; engine's model.h, compute.h, lora.h, chat.h; dataset.h.  Threads: uses the
- * workers of `pool`, one item group per task.
+ * workers of `pool`, several items at a time each.
  */
 #ifndef OMM_EVALUATE_H
 #define OMM_EVALUATE_H
