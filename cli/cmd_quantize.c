@@ -153,7 +153,9 @@ int cmd_quantize(int argc, char **argv) {
         summary, sizeof summary,
         "Write a model in another element type.  Norms and vectors are F32; with few bits the\n"
         "output matrix is Q6_K; columns that blocks of TYPE do not divide fall back to Q8_0 or\n"
-        "F16.  The names that end in _M are mixes with more bits where they matter most.\n"
+        "F16.  The names that end in _S, _M or _L are llama.cpp's mixes, with more bits where "
+        "they\n"
+        "matter most; Q3_K, Q4_K and Q5_K are one type, where llama-quantize means the mix in _M.\n"
         "Types: %s.",
         types);
     int code = cli_parse(&count, &args, argc, argv, options, "quantize IN OUT TYPE [options]",

@@ -10,7 +10,14 @@
 #include <strings.h>
 
 /* Layers of which some tensors get other bits: all, the first ones, or the marked ones (is_marked). */
-typedef enum layer_set { ALL_LAYERS, FIRST_TWO, FIRST_SIXTEENTH, MARKED } layer_set;
+typedef enum layer_set {
+    ALL_LAYERS,
+    FIRST_TWO,
+    FIRST_FOUR,
+    FIRST_EIGHTH,
+    FIRST_SIXTEENTH,
+    MARKED
+} layer_set;
 
 /* A rule of a mix: tensors of layers whose name ends so get `there` in these layers, elsewhere `else_type`. */
 typedef struct mix_rule {
@@ -24,6 +31,15 @@ typedef struct mix_rule {
 #define OUTPUT ".attn_output.weight"
 #define FUSED ".attn_qkv.weight"
 
+static const mix_rule s_no_rules[] = {{0}};
+static const mix_rule s_q3_k_l[] = {{.end = VALUE, .there = OMM_GGML_Q5_K},
+                                    {.end = DOWN, .there = OMM_GGML_Q5_K},
+                                    {.end = OUTPUT, .there = OMM_GGML_Q5_K},
+                                    {.end = FUSED, .there = OMM_GGML_Q4_K},
+                                    {0}};
+static const mix_rule s_q4_k_s[] = {{VALUE, FIRST_FOUR, OMM_GGML_Q5_K, OMM_GGML_Q4_K},
+                                    {DOWN, FIRST_EIGHTH, OMM_GGML_Q5_K, OMM_GGML_Q4_K},
+                                    {0}};
 static const mix_rule s_q3_k_m[] = {{VALUE, FIRST_TWO, OMM_GGML_Q5_K, OMM_GGML_Q4_K},
                                     {DOWN, FIRST_SIXTEENTH, OMM_GGML_Q5_K, OMM_GGML_Q4_K},
                                     {.end = OUTPUT, .there = OMM_GGML_Q4_K},
@@ -47,16 +63,30 @@ typedef struct recipe {
 } recipe;
 
 static const recipe s_recipes[] = {
-    {"F32", OMM_GGML_F32, 0, NULL},          {"F16", OMM_GGML_F16, 1, NULL},
-    {"BF16", OMM_GGML_BF16, 32, NULL},       {"Q8_0", OMM_GGML_Q8_0, 7, NULL},
-    {"Q6_K", OMM_GGML_Q6_K, 18, NULL},       {"Q5_K", OMM_GGML_Q5_K, 16, NULL},
-    {"Q5_K_M", OMM_GGML_Q5_K, 17, s_q5_k_m}, {"Q5_1", OMM_GGML_Q5_1, 9, NULL},
-    {"Q5_0", OMM_GGML_Q5_0, 8, NULL},        {"Q4_K", OMM_GGML_Q4_K, 14, NULL},
-    {"Q4_K_M", OMM_GGML_Q4_K, 15, s_q4_k_m}, {"Q4_1", OMM_GGML_Q4_1, 3, NULL},
-    {"Q4_0", OMM_GGML_Q4_0, 2, NULL},        {"IQ4_NL", OMM_GGML_IQ4_NL, 25, NULL},
-    {"IQ4_XS", OMM_GGML_IQ4_XS, 30, NULL},   {"Q3_K", OMM_GGML_Q3_K, 11, NULL},
-    {"Q3_K_M", OMM_GGML_Q3_K, 12, s_q3_k_m}, {"Q2_K", OMM_GGML_Q2_K, 10, NULL},
-    {"TQ2_0", OMM_GGML_TQ2_0, 37, NULL},     {"TQ1_0", OMM_GGML_TQ1_0, 36, NULL},
+    {"F32", OMM_GGML_F32, 0, NULL},
+    {"F16", OMM_GGML_F16, 1, NULL},
+    {"BF16", OMM_GGML_BF16, 32, NULL},
+    {"Q8_0", OMM_GGML_Q8_0, 7, NULL},
+    {"Q6_K", OMM_GGML_Q6_K, 18, NULL},
+    {"Q5_K", OMM_GGML_Q5_K, 16, NULL},
+    {"Q5_K_M", OMM_GGML_Q5_K, 17, s_q5_k_m},
+    {"Q5_K_S", OMM_GGML_Q5_K, 16, s_no_rules},
+    {"Q5_1", OMM_GGML_Q5_1, 9, NULL},
+    {"Q5_0", OMM_GGML_Q5_0, 8, NULL},
+    {"Q4_K", OMM_GGML_Q4_K, 14, NULL},
+    {"Q4_K_M", OMM_GGML_Q4_K, 15, s_q4_k_m},
+    {"Q4_K_S", OMM_GGML_Q4_K, 14, s_q4_k_s},
+    {"Q4_1", OMM_GGML_Q4_1, 3, NULL},
+    {"Q4_0", OMM_GGML_Q4_0, 2, NULL},
+    {"IQ4_NL", OMM_GGML_IQ4_NL, 25, NULL},
+    {"IQ4_XS", OMM_GGML_IQ4_XS, 30, NULL},
+    {"Q3_K", OMM_GGML_Q3_K, 11, NULL},
+    {"Q3_K_L", OMM_GGML_Q3_K, 13, s_q3_k_l},
+    {"Q3_K_M", OMM_GGML_Q3_K, 12, s_q3_k_m},
+    {"Q3_K_S", OMM_GGML_Q3_K, 11, s_no_rules},
+    {"Q2_K", OMM_GGML_Q2_K, 10, NULL},
+    {"TQ2_0", OMM_GGML_TQ2_0, 37, NULL},
+    {"TQ1_0", OMM_GGML_TQ1_0, 36, NULL},
 };
 
 enum { RECIPE_COUNT = sizeof s_recipes / sizeof *s_recipes };
@@ -179,6 +209,8 @@ static bool is_marked(uint32_t layer, uint32_t layers) {
 static bool is_in(layer_set set, uint32_t layer, uint32_t layers) {
     switch (set) {
     case FIRST_TWO: return layer < 2;
+    case FIRST_FOUR: return layer < 4;
+    case FIRST_EIGHTH: return layer < layers / 8;
     case FIRST_SIXTEENTH: return layer < layers / 16;
     case MARKED: return is_marked(layer, layers);
     default: return true;

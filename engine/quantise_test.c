@@ -125,6 +125,21 @@ static const mix_case s_mixes[] = {
      "6666666666666666", "5555555555555555"},
     {"Q3_K_M", 12, OMM_GGML_Q3_K, "5544444444444444", "5444444444444444", "4444444444444444",
      "4444444444444444", "3333333333333333"},
+    {"Q3_K_L", 13, OMM_GGML_Q3_K, "5555555555555555", "5555555555555555", "5555555555555555",
+     "4444444444444444", "3333333333333333"},
+    {"Q4_K_S", 14, OMM_GGML_Q4_K, "5555444444444444", "5544444444444444", "4444444444444444",
+     "4444444444444444", "4444444444444444"},
+    {"Q5_K_S", 16, OMM_GGML_Q5_K, "5555555555555555", "5555555555555555", "5555555555555555",
+     "5555555555555555", "5555555555555555"},
+    {"Q3_K_S", 11, OMM_GGML_Q3_K, "3333333333333333", "3333333333333333", "3333333333333333",
+     "3333333333333333", "3333333333333333"},
+    /* Plain types: none of its rules, though llama-quantize takes these names for the mixes in _M. */
+    {"Q3_K", 11, OMM_GGML_Q3_K, "3333333333333333", "3333333333333333", "3333333333333333",
+     "3333333333333333", "3333333333333333"},
+    {"Q4_K", 14, OMM_GGML_Q4_K, "4444444444444444", "4444444444444444", "4444444444444444",
+     "4444444444444444", "4444444444444444"},
+    {"Q5_K", 16, OMM_GGML_Q5_K, "5555555555555555", "5555555555555555", "5555555555555555",
+     "5555555555555555", "5555555555555555"},
 };
 
 static void mixes(void) {
@@ -165,8 +180,8 @@ static void mix_of_the_rest(void) {
     omm_gguf_close(&g);
 }
 
-/* attn_v of a model of so many layers in Q4_K_M: of layer 0, a marked one, and of 13, which is not. */
-static void value_of(omm_gguf *g, unsigned layers, uint64_t value_rows) {
+/* A model of so many layers in Q4_K_M, of which 0 is a marked one and 13 is not; or in another mix. */
+static void value_of(omm_gguf *g, const char *type, unsigned layers, uint64_t value_rows) {
     omm_gguf_writer w;
     omm_buf out;
     char name[64];
@@ -184,27 +199,32 @@ static void value_of(omm_gguf *g, unsigned layers, uint64_t value_rows) {
     }
     CHECK_OK(omm_gguf_writer_finish(&out, &w));
     CHECK_OK(omm_file_write_fast(at("deep.gguf"), omm_buf_view(&out), 0644));
-    const omm_quantise_options o = {.type = "Q4_K_M"};
+    const omm_quantise_options o = {.type = type};
     CHECK_OK(quantise(at("out.gguf"), at("deep.gguf"), &o, 2, &report));
     omm_quantise_report_fini(&report);
     CHECK_OK(omm_gguf_open(g, at("out.gguf")));
     omm_gguf_writer_fini(&w);
     omm_buf_fini(&out);
-    expect(g, "blk.0.attn_v.weight", OMM_GGML_Q6_K);
-    expect(g, "blk.13.ffn_down.weight", OMM_GGML_Q4_K);
 }
 
 /* Llama 2 and 3 70B, Qwen 72B: values are narrow there, and may have more bits. */
 static void mix_of_70b(void) {
     static const struct {
+        const char *type;
         unsigned layers;
         uint64_t rows;
-        omm_ggml_type want;
-    } cases[] = {{80, 2, OMM_GGML_Q5_K}, {80, 4, OMM_GGML_Q4_K}, {81, 2, OMM_GGML_Q4_K}};
+        omm_ggml_type first, value, down;
+    } cases[] = {{"Q4_K_M", 80, 2, OMM_GGML_Q6_K, OMM_GGML_Q5_K, OMM_GGML_Q4_K},
+                 {"Q4_K_M", 80, 4, OMM_GGML_Q6_K, OMM_GGML_Q4_K, OMM_GGML_Q4_K},
+                 {"Q4_K_M", 81, 2, OMM_GGML_Q6_K, OMM_GGML_Q4_K, OMM_GGML_Q4_K},
+                 {"Q3_K_S", 80, 2, OMM_GGML_Q5_K, OMM_GGML_Q5_K, OMM_GGML_Q3_K},
+                 {"Q3_K", 80, 2, OMM_GGML_Q3_K, OMM_GGML_Q3_K, OMM_GGML_Q3_K}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         omm_gguf g;
-        value_of(&g, cases[i].layers, cases[i].rows);
-        expect(&g, "blk.13.attn_v.weight", cases[i].want);
+        value_of(&g, cases[i].type, cases[i].layers, cases[i].rows);
+        expect(&g, "blk.0.attn_v.weight", cases[i].first);
+        expect(&g, "blk.13.attn_v.weight", cases[i].value);
+        expect(&g, "blk.13.ffn_down.weight", cases[i].down);
         omm_gguf_close(&g);
     }
 }
