@@ -156,19 +156,19 @@ omm_err chat_view_end(chat_view *view, const omm_model_speaker_usage *before,
     const long long prompt = (long long)(after->prompt_tokens - before->prompt_tokens);
     const long long reused = (long long)(after->reused_tokens - before->reused_tokens);
     const long long answer = (long long)(after->answer_tokens - before->answer_tokens);
-    const long long proposed = (long long)(after->proposed_tokens - before->proposed_tokens);
+    const long long accepted = (long long)(after->accepted_tokens - before->accepted_tokens);
     if (view->json)
         return put_json(view, json_pack("{s:s, s:I, s:I, s:I, s:I}", "event", "end",
                                         "prompt_tokens", (json_int_t)prompt, "reused_tokens",
                                         (json_int_t)reused, "answer_tokens", (json_int_t)answer,
-                                        "proposed_tokens", (json_int_t)proposed));
+                                        "accepted_tokens", (json_int_t)accepted));
     end_line(view);
     put_bytes(view, omm_bytes_str("\n"));
-    if (view->stats)
-        fprintf(stderr,
-                "prompt %lld tokens, %lld of them in the cache; answer %lld tokens, %lld of them "
-                "proposed\n",
-                prompt, reused, answer, proposed);
+    if (!view->stats) return OMM_OK;
+    fprintf(stderr, "prompt %lld tokens, %lld of them in the cache; answer %lld tokens", prompt,
+            reused, answer);
+    if (view->lookup) fprintf(stderr, ", %lld of them proposed before", accepted);
+    fputc('\n', stderr);
     return OMM_OK;
 }
 

@@ -16,6 +16,7 @@
 typedef struct chat_view {
     bool json;
     bool stats;       /* say at the end of an answer what was computed for it */
+    bool lookup;      /* and how much of it had been proposed */
     bool mid_line;    /* the last character shown was no line feed */
     omm_buf argument; /* of the call whose result comes next */
     omm_buf line;     /* scratch */

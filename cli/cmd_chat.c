@@ -119,6 +119,8 @@ static omm_err check_options(const chat_options *o) {
     const omm_sampler sampler = {
         .temperature = o->temperature, .top_k = o->top_k, .top_p = o->top_p};
     OMM_TRY(decoding_check_sampling(&sampler));
+    if (o->decoding.drafts && !o->decoding.lookup)
+        return omm_raise(OMM_ERR_USAGE, "--drafts: together with --lookup");
     OMM_TRY(decoding_check(&o->decoding));
     return omm_model_speaker_check(&speaker);
 }
@@ -368,6 +370,7 @@ int cmd_chat(int argc, char **argv) {
     o->common.logit_rows = decoding_logit_rows(&o->decoding);
     chat_view_init(&c.view, o->json);
     c.view.stats = o->stats;
+    c.view.lookup = o->decoding.lookup;
     omm_err err = run(&c);
     close_all(&c);
     return err == OMM_OK ? CLI_EXIT_PASS : cli_fail(argv[0], err);

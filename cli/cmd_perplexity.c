@@ -127,6 +127,10 @@ static omm_err load_and_score(score *s, loaded *l, const perplexity_options *o, 
 static omm_err run(const perplexity_options *o) {
     if (!o->file) return omm_raise(OMM_ERR_USAGE, "which text? give -f FILE");
     if (o->window == 1) return omm_raise(OMM_ERR_USAGE, "--window 1: must be at least 2");
+    if (o->common.positions == 1) return omm_raise(OMM_ERR_USAGE, "-c 1: must be at least 2");
+    if (o->common.positions > 0 && o->window > o->common.positions)
+        return omm_raise(OMM_ERR_USAGE, "--window %u: -c %u holds less", o->window,
+                         o->common.positions);
     loaded l = {0};
     score s = {0};
     omm_buf text;

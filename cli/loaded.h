@@ -26,8 +26,8 @@ typedef struct loaded_options {
     const char *draft; /* a model that will be opened beside it: the plan leaves room; or NULL */
 } loaded_options;
 
-/* Rows of an option table for them, which come first in the table; the defaults for --help, which the command gives: what
- * follows "GGUF model", and the arithmetic. */
+/* Rows of an option table for them, which come first in the table.  Defaults for --help, which the
+ * command gives: what follows "GGUF model", and the arithmetic. */
 #define LOADED_OPTIONS(o, default_model, default_activations)                                      \
     {"model", 'm', CLI_STR, &(o).model, "FILE", "GGUF model" default_model},                       \
         {"lora",    0,          CLI_LIST,                                                          \

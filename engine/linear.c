@@ -25,7 +25,10 @@
 #define FEW_TASKS_PER_WORKER 16u
 #define FEW_BYTES_MIN ((size_t)16 << 10)
 #define FEW_BYTES_MAX ((size_t)256 << 10)
-#define FEW_OWED 2u            /* tasks whose terms are added in one go */
+/* Tasks whose terms are added in one go.  What is left of them at the end is one thread's, so with many
+ * workers each adds its own at once. */
+#define FEW_OWED 2u
+#define FEW_OWED_WORKERS_MAX 4u
 #define FEW_STRIPS ((size_t)2) /* of a task of several rows, a multiple of */
 _Static_assert(FEW_STRIPS % Q8_STRIPS == 0 && FEW_STRIPS * OMM_STRIP % GEMM_NC == 0,
                "cuts of both");
@@ -53,6 +56,7 @@ typedef struct few_cut {
     atomic_size_t lower_left;      /* tasks of products 0 .. lower->count - 1 that are not done */
     atomic_bool z_ready;
     few_owed *owed; /* [workers] */
+    size_t owed_most;
 } few_cut;
 
 /* Strips s0 .. s1 of one product. */
@@ -151,7 +155,8 @@ static void lower_done(few_cut *cut) {
     atomic_store(&cut->z_ready, true);
 }
 
-/* A worker takes tasks of its own in ascending order, so what it owes is in one piece. */
+/* May this task be added to what is owed, which is one piece?  A worker takes tasks of its own in ascending
+ * order; one that it takes from another may not be. */
 static bool owes_neighbour(const few_owed *owed, size_t task) {
     return owed->count == 0 || owed->first + owed->count == task;
 }
@@ -194,7 +199,7 @@ static void few_task(void *ud, size_t task, unsigned worker) {
         pay(cut, worker);
     }
     if (owed->count++ == 0) owed->first = task;
-    if (owed->count >= FEW_OWED && atomic_load(&cut->z_ready)) pay(cut, worker);
+    if (owed->count >= cut->owed_most && atomic_load(&cut->z_ready)) pay(cut, worker);
 }
 
 /* ---- cuts ------------------------------------------------------------------------------------ */
@@ -236,6 +241,7 @@ static void few_run(few_cut *cut) {
     }
     for (unsigned i = 0; i < c->workers && cut->terms; i++) owed[i] = (few_owed){0};
     cut->owed = owed;
+    cut->owed_most = c->workers <= FEW_OWED_WORKERS_MAX ? FEW_OWED : 1;
     if (c->workers <= 1 || (flops < POOL_FLOPS_MIN && bytes < POOL_BYTES_MIN)) {
         const size_t tasks = few_plan(cut, SIZE_MAX);
         for (size_t i = 0; i < tasks; i++) few_task(cut, i, 0);

@@ -1,5 +1,6 @@
 /* peaks_test.c - the figures are there on every instruction set, in a range that no machine leaves,
- * and only grow; the loops do the operations that are counted for them.  With an argument: print them (`peaks_test 0.3`). */
+ * and only grow; the loops do the operations that are counted for
+ * them.  With an argument: print them (`peaks_test 0.3`). */
 #include "omm/peaks.h"
 
 #include "omm_test.h"

@@ -1,7 +1,7 @@
 /* strangers_test.c - GGUF files from strangers, systematically: every length, count, kind, dimension,
  * offset and number of a small model and of two vocabularies at 0, at its limits and at overflow; every
- * truncation.  Each is refused with a sentence, or used within bounds: planned for, loaded, quantised; never more memory is asked for
- * than a stated multiple of the file. */
+ * truncation.  Each is refused with a sentence, or used within bounds: planned for, loaded, quantised;
+ * never more memory is asked for than a stated multiple of the file. */
 #include "omm/file.h"
 #include "omm/gguf.h"
 #include "omm/mem.h"

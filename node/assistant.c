@@ -153,12 +153,22 @@ static omm_err finish(omm_assistant *a, omm_speaker_stop stop) {
     if (stop == OMM_SPEAKER_LENGTH)
         OMM_TRY(assistant_notice(a, "the answer was cut here: -n N takes more tokens"));
     if (stop == OMM_SPEAKER_CONTEXT)
-        OMM_TRY(assistant_notice(a, "the answer was cut here: the model's context is full"));
-    if (stop == OMM_SPEAKER_INTERRUPT) OMM_TRY(assistant_notice(a, "stopped"));
+        OMM_TRY(assistant_notice(a, "the answer was cut here: the context is full (-c)"));
+    if (stop == OMM_SPEAKER_INTERRUPT) { /* what is not there is not held against the model */
+        OMM_TRY(assistant_notice(a, "stopped"));
+        return tell_sources(a);
+    }
     OMM_TRY(check_sum(a));
     OMM_TRY(check_saved(a, omm_buf_view(&a->answer)));
     OMM_TRY(check_answer(a, omm_buf_view(&a->answer)));
     return tell_sources(a);
+}
+
+/* The exchange that has begun is forgotten; whatever was dropped before it stays dropped. */
+static void forget_exchange(omm_assistant *a) {
+    size_t at = a->turns.count;
+    while (at > 1 && a->turns.messages[at - 1].role != OMM_ROLE_USER) at--;
+    if (at > 1) transcript_remove(&a->turns, at - 1, a->turns.count);
 }
 
 /* One turn of the speaker, and what it asks for.  *done when the exchange is over. */
@@ -170,6 +180,11 @@ static omm_err step(bool *done, omm_assistant *a) {
     a->in_call = false;
     OMM_TRY(a->options.speaker.reply(a->options.speaker.ud, &a->answer, &stop, a->turns.messages,
                                      a->turns.count, take_piece, a));
+    if (stop == OMM_SPEAKER_INTERRUPT && a->answer.size == 0) {
+        *done = true; /* a question without an answer would be answered with the next one */
+        forget_exchange(a);
+        return assistant_notice(a, "stopped");
+    }
     OMM_TRY(transcript_push(&a->turns, OMM_ROLE_ASSISTANT, omm_buf_view(&a->answer)));
     if (stop != OMM_SPEAKER_END && a->in_call) {
         *done = true;
@@ -255,13 +270,6 @@ void omm_assistant_close(omm_assistant *a) {
     omm_buf_fini(&a->answer);
     omm_buf_fini(&a->result.text);
     omm_free(a);
-}
-
-/* The exchange that has begun is forgotten; whatever was dropped before it stays dropped. */
-static void forget_exchange(omm_assistant *a) {
-    size_t at = a->turns.count;
-    while (at > 1 && a->turns.messages[at - 1].role != OMM_ROLE_USER) at--;
-    if (at > 1) transcript_remove(&a->turns, at - 1, a->turns.count);
 }
 
 static bool is_empty(omm_bytes text) {

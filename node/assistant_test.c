@@ -21,7 +21,8 @@ typedef struct stage {
     char events[8192]; /* "text:...", one a line; pieces of text are joined */
     size_t events_size;
     bool in_text;
-    omm_err fail; /* of the speaker */
+    omm_err fail;       /* of the speaker */
+    size_t interrupted; /* if > 0: after so many characters but one, of each answer */
 } stage;
 
 static char s_docs[] = "/tmp/omm-assistant-XXXXXX";
@@ -54,6 +55,10 @@ static omm_err reply(void *ud, omm_buf *out, omm_speaker_stop *stop, const omm_m
     if (s->fail != OMM_OK) return omm_raise(s->fail, "the speaker fails");
     *stop = OMM_SPEAKER_END;
     for (const char *c = s->replies[at]; *c; c++) {
+        if (s->interrupted > 0 && out->size + 1 == s->interrupted) {
+            *stop = OMM_SPEAKER_INTERRUPT;
+            return OMM_OK;
+        }
         OMM_TRY(omm_buf_append(out, c, 1));
         OMM_TRY(piece(piece_ud, omm_bytes_of(out->data + out->size - 1, 1)));
     }
@@ -100,6 +105,23 @@ static void check_text(const char *is, const char *wanted) {
 static void play(stage *s, omm_notes *notes, omm_docs *docs, const char *text) {
     omm_assistant *a = open_assistant(s, notes, docs);
     CHECK_OK(omm_assistant_say(a, omm_bytes_str(text)));
+    omm_assistant_close(a);
+}
+
+/* Stopped before a word: as if it had not been asked.  Later: what was said stays, and is not judged. */
+static void test_interrupt(void) {
+    stage s = {.replies = {"It is 4041."}, .interrupted = 1};
+    omm_assistant *a = open_assistant(&s, NULL, NULL);
+    CHECK_OK(omm_assistant_say(a, omm_bytes_str("3+4")));
+    CHECK_EQ(omm_assistant_turns(a), 1);
+    s.interrupted = 6;
+    CHECK_OK(omm_assistant_say(a, omm_bytes_str("47*86")));
+    CHECK_EQ(omm_assistant_turns(a), 3);
+    CHECK(strstr(s.prompt, "3+4") == NULL && strstr(s.prompt, "user:47*86|") != NULL);
+    check_text(s.events, "notice:stopped\ntext:It is\nnotice:stopped\n");
+    s.interrupted = 0;
+    CHECK_OK(omm_assistant_say(a, omm_bytes_str("47*86")));
+    CHECK(strstr(s.events, "notice:the model did not calculate; 47*86 -> 4042\n") != NULL);
     omm_assistant_close(a);
 }
 
@@ -424,6 +446,7 @@ static void test_no_memory(void) {
 }
 
 int main(void) {
+    test_interrupt();
     test_answer();
     test_call();
     test_bad_calls();

@@ -178,7 +178,7 @@ static omm_err drawing_open(drawing *d, omm_model_speaker *s) {
 static void drawing_close(drawing *d, omm_model_speaker *s) {
     if (!d->sp) return;
     omm_speculator_finish(d->sp);
-    s->usage.proposed_tokens += omm_speculator_stats_of(d->sp).accepted;
+    s->usage.accepted_tokens += omm_speculator_stats_of(d->sp).accepted;
     omm_speculator_close(d->sp);
 }
 

@@ -108,9 +108,9 @@ static void test_cache(base *b) {
     omm_buf_fini(&out);
 }
 
-/* Three answers of one speaker; how the last one ended, how many of their ids look-up proposed, and the
+/* Three answers of one speaker; how the last one ended, how many of their ids look-up had proposed, and the
  * positions that the session was left with after each, in one number. */
-static omm_speaker_stop three_answers(omm_buf *out, uint64_t *proposed, uint64_t *positions,
+static omm_speaker_stop three_answers(omm_buf *out, uint64_t *accepted, uint64_t *positions,
                                       base *b, omm_session *session,
                                       const omm_model_speaker_options *options) {
     static const char *const questions[] = {"What is 47 times 86?", "Say: to be or not to be.",
@@ -127,8 +127,8 @@ static omm_speaker_stop three_answers(omm_buf *out, uint64_t *proposed, uint64_t
         CHECK_OK(omm_buf_append(out, one.data, one.size));
         *positions = *positions * 1000 + omm_session_position(session);
     }
-    *proposed = omm_model_speaker_get_usage(s).proposed_tokens;
-    CHECK(*proposed <= omm_model_speaker_get_usage(s).answer_tokens);
+    *accepted = omm_model_speaker_get_usage(s).accepted_tokens;
+    CHECK(*accepted <= omm_model_speaker_get_usage(s).answer_tokens);
     omm_model_speaker_close(s);
     omm_buf_fini(&one);
     return stop;
@@ -155,7 +155,7 @@ static void test_ways(base *b) {
         omm_session_options positions = omm_session_options_default();
         omm_model_speaker_options options = omm_model_speaker_options_default();
         omm_session *session = NULL;
-        uint64_t proposed = 0, left = 0, left_looked_up = 0;
+        uint64_t accepted = 0, left = 0, left_looked_up = 0;
         positions.positions_max = ways[i].positions;
         options.temperature = ways[i].temperature;
         options.top_k = ways[i].top_k;
@@ -166,14 +166,14 @@ static void test_ways(base *b) {
         omm_buf_init(&looked_up, 1 << 16);
         CHECK_OK(omm_session_open(&session, &b->compute, &b->model, NULL, &positions));
         const omm_speaker_stop stop =
-            three_answers(&texts[i], &proposed, &left, b, session, &options);
-        CHECK_EQ(proposed, 0);
+            three_answers(&texts[i], &accepted, &left, b, session, &options);
+        CHECK_EQ(accepted, 0);
         if (i == 4) CHECK(stop == OMM_SPEAKER_CONTEXT && left % 1000 == ways[i].positions);
         if (i >= 5) CHECK_EQ(stop, OMM_SPEAKER_LENGTH);
         options.lookup = 1 + (uint32_t)i * 3 % 16;
-        CHECK_EQ(three_answers(&looked_up, &proposed, &left_looked_up, b, session, &options), stop);
+        CHECK_EQ(three_answers(&looked_up, &accepted, &left_looked_up, b, session, &options), stop);
         CHECK(omm_bytes_equal(omm_buf_view(&texts[i]), omm_buf_view(&looked_up)));
-        if (i == 0) CHECK(proposed > 0);
+        if (i == 0) CHECK(accepted > 0);
         CHECK_EQ(left_looked_up, left); /* no proposal stays in it */
         omm_session_close(session);
         omm_buf_fini(&looked_up);

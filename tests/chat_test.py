@@ -65,13 +65,23 @@ def test_line(folder):
     check(chat.end() == 0, "/quit:", chat.text())
 
 
+def interrupted(chat, line, begun):
+    """What is seen of the answer to `line`, interrupted once it has begun.  On a machine that stands still meanwhile the answer
+    may have come to its end first: then once more."""
+    for _ in range(5):
+        chat.say(line)
+        begun()
+        chat.control_c()
+        said = chat.prompt()
+        if re.search(r"(?m)^(\^C)?\[stopped\]\n", said):
+            return said
+    check(False, "no answer was interrupted:", said)
+
+
 def test_answer(folder):
     chat = Chat(folder, "-n", 400)
-    chat.say("Write a short story.")
-    chat.until(r"\w \w")
-    chat.control_c()
-    said = chat.prompt()
-    check("\n[stopped]\n" in said and 1 < counts(said)[1] < 130, "Ctrl-C in an answer:", said)
+    said = interrupted(chat, "Write a short story.", lambda: chat.until(r"\w \w"))
+    check(counts(said)[1] > 1, "Ctrl-C in an answer:", said)
     chat.say("Hello!")  # it goes on
     check(counts(chat.prompt())[1] > 2, "after Ctrl-C:", chat.text())
     chat.say("/quit")
@@ -80,24 +90,28 @@ def test_answer(folder):
 
 def test_prompt(folder):
     chat = Chat(folder)
-    chat.say(LONG)
-    chat.wait_until_busy()
-    chat.control_c()  # the first batch takes seconds
+    said = interrupted(chat, LONG, chat.wait_until_busy)  # the first batch takes seconds
+    check(counts(said)[1] < 160, "Ctrl-C while the prompt is read:", said)
+    chat.say("Hello!")  # a question without an answer has not been asked
     said = chat.prompt()
-    check(re.search(r"(?m)^(\^C)?\[stopped\]\n", said) and counts(said) in ((0, 0), (256, 0)), "Ctrl-C while the prompt is read:", said)
+    check(re.search(r"(?m)^H\w+[!.,].*\n", said), "after Ctrl-C:", said)
     chat.say("/quit")
     check(chat.end() == 0, "/quit:", chat.text())
 
 
 def test_twice(folder):
-    chat = Chat(folder)
-    chat.say(LONG)
-    chat.wait_until_busy()
-    chat.control_c()
-    wait_for("the first Ctrl-C", lambda: not chat.catches())
-    chat.control_c()
-    code = chat.end()
-    check(code == -signal.SIGINT and "[stopped]" not in chat.text(), f"Ctrl-C twice: exit {code}:", chat.text())
+    for _ in range(5):  # if the first was answered to in time, the second was one at the prompt
+        chat = Chat(folder)
+        chat.say(LONG)
+        chat.wait_until_busy()
+        chat.control_c()
+        wait_for("the first Ctrl-C", lambda: not chat.catches())
+        chat.control_c()
+        code = chat.end()
+        check(code == -signal.SIGINT, f"Ctrl-C twice: exit {code}:", chat.text())
+        if "[stopped]" not in chat.text():
+            return
+    check(False, "the second Ctrl-C ends nothing:", chat.text())
 
 
 def test_at_prompt(folder):

@@ -234,6 +234,8 @@ static omm_err run_batch(evaluation *e, judge *j, bool *any) {
     const float *logits = j->logits;
     *any = n > 0;
     if (n == 0) return OMM_OK;
+    if (e->options->cancelled && e->options->cancelled(e->options->ud))
+        return omm_raise(OMM_ERR_CANCELLED, "evaluation stopped");
     OMM_TRY(omm_group_append(j->group, parts, n, j->logits));
     for (size_t i = 0; i < n; i++) {
         const size_t rows = parts[i].logits == OMM_LOGITS_EVERY ? parts[i].count : 1;
@@ -254,8 +256,6 @@ static omm_err fill_seats(evaluation *e, judge *j) {
         const size_t index = atomic_fetch_add(&e->taken, 1);
         if (index >= all) return OMM_OK;
         j->err_item = index;
-        if (e->options->cancelled && e->options->cancelled(e->options->ud))
-            return omm_raise(OMM_ERR_CANCELLED, "evaluation stopped");
         OMM_TRY(sit(e, j, s, index));
     }
     return OMM_OK;

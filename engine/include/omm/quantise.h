@@ -22,8 +22,9 @@
  * A type whose block does not divide the columns falls back to Q8_0, and where 32 does not divide them
  * to F16 (llama.cpp falls back to smaller types).  The mixes are llama.cpp's choices for dense models of the
  * architectures that the engine runs; attn_qkv's are those until early 2026, which files of phi3 have: since then
- * it gives attn_qkv what attn_v has here.  Q3_K, Q4_K and Q5_K are the types alone (with rule 3); llama-quantize
- * takes these names for Q3_K_M, Q4_K_M and Q5_K_M, as it takes others without rules here for mixes: Q2_K, IQ4_NL, IQ4_XS.
+ * it gives attn_qkv what attn_v has here.  Q3_K, Q4_K and Q5_K are the types alone (with rule 3);
+ * llama-quantize takes these names for Q3_K_M, Q4_K_M and Q5_K_M, as it takes others without rules here
+ * for mixes: Q2_K, IQ4_NL, IQ4_XS.
  *
  * Keys are copied but for general.file_type, general.quantization_version (2) and split.*.  Memory:
  * one piece of about 2^20 values per thread, whatever the model's size.  The bytes do not depend on the

@@ -88,13 +88,15 @@ OMM_CHECKED omm_err omm_session_append(omm_session *session, const uint32_t *ids
  * left. */
 OMM_CHECKED omm_err omm_session_become(omm_session *session, const uint32_t *ids, size_t count,
                                        float *logits);
-/* Whoever waits may not want to any more: `ask` is called before each batch of batch_max ids, and true ends it. */
+/* Whoever waits may not want to any more: `ask` is called before each batch of batch_max ids, and
+ * true ends it. */
 typedef struct omm_session_stop {
     bool (*ask)(void *ud);
     void *ud;
 } omm_session_stop;
-/* The same, to the same bytes, unless `stop` (NULL: never) says so: then the session holds the beginning of ids that has
- * been computed, which the next become finds.  Errors: as become, when that may be so, too; CANCELLED. */
+/* The same, to the same bytes, unless `stop` (NULL: never) says so: then the session holds the beginning
+ * of ids that has been computed, which the next become finds.
+ * Errors: as become, when that may be so, too; CANCELLED. */
 OMM_CHECKED omm_err omm_session_become_unless(omm_session *session, const uint32_t *ids,
                                               size_t count, float *logits,
                                               const omm_session_stop *stop);

@@ -70,7 +70,7 @@ typedef struct omm_model_speaker_usage {
     uint64_t prompt_tokens; /* of all prompts, as far as they were read */
     uint64_t reused_tokens; /* of these in the cache already */
     uint64_t answer_tokens;
-    uint64_t proposed_tokens; /* of these: proposals of look-up that were right */
+    uint64_t accepted_tokens; /* of these: proposals of look-up that were right */
 } omm_model_speaker_usage;
 omm_model_speaker_usage omm_model_speaker_get_usage(const omm_model_speaker *speaker);
 
