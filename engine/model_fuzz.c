@@ -56,7 +56,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     omm_model model;
     if (omm_gguf_open_bytes(&g, omm_bytes_of(data, size)) != OMM_OK) return 0;
     const omm_err planned = plan(&g), loaded = omm_model_load(&model, &g);
-    OMM_ASSERT(planned == loaded || (planned == OMM_OK && loaded == OMM_ERR_NUMERIC));
+    /* Only loading sees values; one of an early tensor comes before the shape of a later one. */
+    OMM_ASSERT(planned == loaded || loaded == OMM_ERR_NUMERIC);
     if (loaded == OMM_OK) {
         use(&model);
         omm_model_fini(&model);

@@ -157,7 +157,8 @@ static void use_model(const omm_gguf *g) {
     else
         CHECK(omm_err_sentence()[0] != 0);
     const omm_err outlined = omm_model_outline(&outline, g);
-    CHECK(outlined == loaded || (outlined == OMM_OK && loaded == OMM_ERR_NUMERIC));
+    /* Only loading sees values; one of an early tensor comes before the shape of a later one. */
+    CHECK(outlined == loaded || loaded == OMM_ERR_NUMERIC);
     CHECK_EQ(omm_plan_make(&plan, g, NULL, 0, &o), outlined);
     if (outlined != OMM_OK) return;
     use_plans(g, &outline);
