@@ -59,24 +59,25 @@ static void all_equal(void) {
 
 /* y = x W^T and dx = dy W as the plain loops that define them. */
 static void linear_by_definition(const omm_compute *c, omm_format format) {
-    enum { M = 5, N = 35, K = 96 };
-    omm_matrix w = battery_matrix(format, N, K, 9);
-    float *x = battery_floats(1, (size_t)M * K), *dy = battery_floats(2, (size_t)M * N);
-    float *y = battery_floats(3, (size_t)M * N), *dx = battery_floats(4, (size_t)M * K);
-    float rows[N][K];
+    enum { M = 5, N = 35 };
+    const int cols = omm_format_block(format) == OMM_QUANT_SUPER ? (int)OMM_QUANT_SUPER : 96;
+    omm_matrix w = battery_matrix(format, N, (uint32_t)cols, 9);
+    float *x = battery_floats(1, (size_t)(M * cols)), *dy = battery_floats(2, (size_t)M * N);
+    float *y = battery_floats(3, (size_t)M * N), *dx = battery_floats(4, (size_t)(M * cols));
+    float rows[N][OMM_QUANT_SUPER];
     for (uint32_t n = 0; n < N; n++) omm_matrix_row(rows[n], &w, n);
     omm_linear_forward(c, y, x, &w, M, false);
     omm_linear_backward(c, dx, dy, &w, M, false);
     for (int m = 0; m < M; m++) {
         for (int n = 0; n < N; n++) {
             float s = 0.0f;
-            for (int k = 0; k < K; k++) s = fmaf(x[m * K + k], rows[n][k], s);
+            for (int k = 0; k < cols; k++) s = fmaf(x[m * cols + k], rows[n][k], s);
             CHECK(same_bits(&s, &y[m * N + n]));
         }
-        for (int k = 0; k < K; k++) {
+        for (int k = 0; k < cols; k++) {
             float s = 0.0f;
             for (int n = 0; n < N; n++) s = fmaf(dy[m * N + n], rows[n][k], s);
-            CHECK(same_bits(&s, &dx[m * K + k]));
+            CHECK(same_bits(&s, &dx[m * cols + k]));
         }
     }
     omm_matrix_fini(&w);
@@ -193,7 +194,8 @@ static float exp_of(const omm_compute *c, float x) {
     return y;
 }
 
-static void rope_by_definition(const omm_compute *c) {
+/* Forward, and with the opposite angle as backward does; the magnitude is both's, what does not turn stays. */
+static void rope_by_definition(const omm_compute *c, bool inverse) {
     enum { M = 3, HEADS = 2, DIM = 22, ROTATED = 18 };
     double frequency[ROTATED / 2];
     omm_rope rope = {0};
@@ -202,12 +204,13 @@ static void rope_by_definition(const omm_compute *c) {
     CHECK_OK(omm_rope_init(&rope, &spec));
     float *x = battery_floats(1, (size_t)M * HEADS * DIM);
     float *y = battery_floats(1, (size_t)M * HEADS * DIM);
-    omm_rope_apply(c, y, &rope, M, HEADS, 5, false);
+    omm_rope_apply(c, y, &rope, M, HEADS, 5, inverse);
     for (int row = 0; row < M * HEADS; row++) {
         const int position = row / HEADS;
         const float *in = x + (size_t)row * DIM;
         for (int i = 0; i < ROTATED / 2; i++) {
             double angle = (double)(5 + position) * pow(500.0, -2.0 * i / ROTATED);
+            if (inverse) angle = -angle;
             float cs = (float)(1.5 * cos(angle)), sn = (float)(1.5 * sin(angle));
             float a = in[i], b = in[i + ROTATED / 2];
             CHECK(fabsf(fmaf(a, cs, b * -sn) - y[row * DIM + i]) < 1e-6f);
@@ -389,13 +392,14 @@ int main(void) {
     omm_isa best;
     CHECK_OK(omm_isa_choose(&best, NULL));
     CHECK_OK(omm_compute_init(&c, NULL, best));
-    for (unsigned f = 0; f <= OMM_FORMAT_Q4_0; f++) linear_by_definition(&c, (omm_format)f);
+    for (unsigned f = 0; f < OMM_FORMAT_COUNT; f++) linear_by_definition(&c, (omm_format)f);
     q8_by_definition(&c, OMM_FORMAT_Q8_0);
     q8_by_definition(&c, OMM_FORMAT_Q4_0);
     q8_edges(&c);
     functions_are_close(&c);
     bounded_functions_are_close(&c);
-    rope_by_definition(&c);
+    rope_by_definition(&c, false);
+    rope_by_definition(&c, true);
     omm_compute_fini(&c);
     for (unsigned isa = 0; isa < OMM_ISA_COUNT; isa++) {
         if (!omm_isa_available((omm_isa)isa)) continue;
