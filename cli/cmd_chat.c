@@ -79,9 +79,7 @@ static omm_model_speaker_options speaker_options(const chat_options *o) {
     options.top_k = o->top_k;
     options.top_p = o->top_p;
     options.seed = o->seed;
-    options.lookup = o->decoding.drafts;
-    if (o->decoding.lookup && !o->decoding.drafts)
-        options.lookup = omm_speculator_options_default().drafts_max;
+    options.lookup = decoding_drafts(&o->decoding);
     options.interrupt = &s_interrupt;
     return options;
 }
@@ -101,6 +99,8 @@ static omm_err open_assistant(chat *c) {
     options.now_ms = c->clock.wall_ms;
     options.now_ud = c->clock.ud;
     options.calls_max = c->options.calls;
+    options.at_length = ": -n N takes more tokens";
+    options.at_context = " (-c)";
     options.each = chat_view_event;
     options.each_ud = &c->view;
     return omm_assistant_open(&c->assistant, &options);

@@ -22,16 +22,21 @@ omm_err decoding_check_sampling(const omm_sampler *sampler) {
     return OMM_OK;
 }
 
+uint32_t decoding_drafts(const decoding_options *o) {
+    if (!o->draft && !o->lookup) return 0;
+    return o->drafts ? o->drafts : omm_speculator_options_default().drafts_max;
+}
+
 uint64_t decoding_logit_rows(const decoding_options *o) {
-    const uint64_t drafts = o->drafts ? o->drafts : omm_speculator_options_default().drafts_max;
-    if (!o->draft && !o->lookup) return 1;
+    const uint64_t drafts = decoding_drafts(o);
+    if (drafts == 0) return 1;
     return 1 + (drafts + 1) + 1; /* the session's last, a batch's, the draft's */
 }
 
 static omm_err open_speculator(decoding *d, const loaded_options *common,
                                const decoding_options *o) {
     omm_speculator_options options = omm_speculator_options_default();
-    if (o->drafts) options.drafts_max = o->drafts;
+    options.drafts_max = decoding_drafts(o);
     if (o->draft) {
         OMM_TRY(loaded_open_draft(&d->draft, d->l, common, o->draft));
         options.draft = d->draft.session;

@@ -44,6 +44,8 @@ OMM_CHECKED omm_err decoding_check(const decoding_options *options);
 /* The same of how ids are drawn; top-k or top-p where nothing is drawn is a mistake, too.
  * Errors: USAGE, CONFIG. */
 OMM_CHECKED omm_err decoding_check_sampling(const omm_sampler *sampler);
+/* Proposals at once; 0: none. */
+uint32_t decoding_drafts(const decoding_options *options);
 /* Rows of logits that it keeps; for the plan of memory. */
 uint64_t decoding_logit_rows(const decoding_options *options);
 /* Options and sampler have been checked.  Errors: MISMATCH (a draft with another vocabulary), those of the

@@ -175,11 +175,6 @@ bool omm_lora_is_uniform(const omm_lora *lora) {
     return true;
 }
 
-float omm_lora_scale(const omm_lora *lora) {
-    OMM_ASSERT(omm_lora_is_uniform(lora));
-    return lora->spec.alpha / (float)lora->spec.rank;
-}
-
 ptrdiff_t omm_lora_find_index(const omm_lora *lora, uint32_t layer, omm_lora_target target) {
     OMM_ASSERT((unsigned)target < OMM_LORA_TARGET_COUNT);
     if (layer >= lora->shape.layer_count) return -1;

@@ -58,7 +58,7 @@ static void test_layout(void) {
     CHECK(a == NULL);
     CHECK(b == NULL);
     CHECK_EQ(omm_lora_find_index(&lora, 2, OMM_LORA_Q), -1);
-    CHECK(omm_lora_scale(&lora) == 4.0f);
+    CHECK(omm_lora_is_uniform(&lora) && lora.tensors[0].scale == 4.0f);
     omm_lora_fini(&lora);
 }
 

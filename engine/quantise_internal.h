@@ -9,6 +9,9 @@
 OMM_CHECKED omm_err quantise_plan(omm_quantise_tensor *tensors, uint32_t *file_type,
                                   const omm_gguf *in, const omm_quantise_options *options);
 
+/* The layers that mixes give more bits: the first and last eighth, and every third between. */
+bool quantise_is_marked(uint32_t layer, uint32_t layers);
+
 /* Columns, and rows: all other dimensions together. */
 uint64_t quantise_rows(const omm_gguf_tensor *t);
 

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* Layers of which some tensors get other bits: all, the first ones, or the marked ones (is_marked). */
+/* Layers of which some tensors get other bits: all, the first ones, or the marked ones (quantise_is_marked). */
 typedef enum layer_set {
     ALL_LAYERS,
     FIRST_TWO,
@@ -200,8 +200,7 @@ static bool has_few_bits(omm_ggml_type type) {
     return 8 * info->bytes <= 6 * info->block;
 }
 
-/* The layers that mixes give more bits. */
-static bool is_marked(uint32_t layer, uint32_t layers) {
+bool quantise_is_marked(uint32_t layer, uint32_t layers) {
     const uint32_t eighth = layers / 8;
     return layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2;
 }
@@ -212,7 +211,7 @@ static bool is_in(layer_set set, uint32_t layer, uint32_t layers) {
     case FIRST_FOUR: return layer < 4;
     case FIRST_EIGHTH: return layer < layers / 8;
     case FIRST_SIXTEENTH: return layer < layers / 16;
-    case MARKED: return is_marked(layer, layers);
+    case MARKED: return quantise_is_marked(layer, layers);
     default: return true;
     }
 }

@@ -1,4 +1,5 @@
 /* synth_plan.c - the tensors of a shape in file order, each with its type and distribution. */
+#include "quantise_internal.h"
 #include "synth_internal.h"
 
 #include "omm/mathd.h"
@@ -28,15 +29,10 @@ static omm_err parse_type(omm_ggml_type *out, const char *name) {
     return omm_raise(OMM_ERR_CONFIG, "type '%s' cannot be made here; choose from: %s", name, names);
 }
 
-/* The layers that Q4_K_M gives more bits: the first and last eighth, and every third between. */
-static bool has_more_bits(uint32_t layer, uint32_t layers) {
-    const uint32_t eighth = layers / 8;
-    return layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2;
-}
-
 static omm_ggml_type type_for(synth_plan *p, matrix_role role, uint32_t layer, uint32_t cols) {
     omm_ggml_type type = role == ROLE_OUTPUT ? p->output_type : p->type;
-    if (p->mixed && role == ROLE_MORE_BITS && has_more_bits(layer, p->layers)) type = OMM_GGML_Q6_K;
+    if (p->mixed && role == ROLE_MORE_BITS && quantise_is_marked(layer, p->layers))
+        type = OMM_GGML_Q6_K;
     if (p->mixed && role == ROLE_FUSED) type = OMM_GGML_Q5_K;
     if (cols % omm_ggml_find((uint32_t)type)->block == 0) return type;
     p->fallbacks++;

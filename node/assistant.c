@@ -23,7 +23,9 @@ omm_assistant_options omm_assistant_options_default(void) {
         .system = "You are OpenMeshMind, a small assistant that runs on this machine.",
         .calls_max = CALLS_MAX,
         .passages_max = PASSAGES_MAX,
-        .notes_max = NOTES_FOUND_MAX};
+        .notes_max = NOTES_FOUND_MAX,
+        .at_length = "",
+        .at_context = ""};
 }
 
 /* ---- Events -------------------------------------------------------------------------------- */
@@ -151,9 +153,10 @@ static omm_err tell_sources(omm_assistant *a) {
 static omm_err finish(omm_assistant *a, omm_speaker_stop stop) {
     OMM_TRY(show(a, a->answer.size));
     if (stop == OMM_SPEAKER_LENGTH)
-        OMM_TRY(assistant_notice(a, "the answer was cut here: -n N takes more tokens"));
+        OMM_TRY(assistant_notice(a, "the answer was cut here%s", a->options.at_length));
     if (stop == OMM_SPEAKER_CONTEXT)
-        OMM_TRY(assistant_notice(a, "the answer was cut here: the context is full (-c)"));
+        OMM_TRY(assistant_notice(a, "the answer was cut here: the context is full%s",
+                                 a->options.at_context));
     if (stop == OMM_SPEAKER_INTERRUPT) { /* what is not there is not held against the model */
         OMM_TRY(assistant_notice(a, "stopped"));
         return tell_sources(a);

@@ -158,13 +158,12 @@ static omm_err read_prompt(bool *interrupted, omm_model_speaker *s) {
 
 /* One answer's ids: each from the logits of the one before, or of several that were proposed. */
 typedef struct drawing {
-    omm_session *session;
     omm_sampler sampler;
     omm_speculator *sp; /* NULL: one by one */
 } drawing;
 
 static omm_err drawing_open(drawing *d, omm_model_speaker *s) {
-    *d = (drawing){.session = s->session, .sampler = sampler_of(&s->options)};
+    *d = (drawing){.sampler = sampler_of(&s->options)};
     d->sampler.rng = omm_rng_init(&s->seed, OMM_PURPOSE_SAMPLE, 0, s->replies++);
     if (s->options.lookup == 0) return OMM_OK;
     omm_speculator_options o = omm_speculator_options_default();
@@ -185,8 +184,8 @@ static void drawing_close(drawing *d, omm_model_speaker *s) {
 /* `i`: of the answer.  The one before, if any, is in the session then. */
 static omm_err draw(uint32_t *id, drawing *d, omm_model_speaker *s, uint32_t i, uint32_t last) {
     if (d->sp) return omm_speculator_next(d->sp, id);
-    if (i > 0) OMM_TRY(omm_session_append(d->session, &last, 1, s->logits, false));
-    return omm_sample(id, &d->sampler, s->logits, s->vocab, omm_session_position(d->session));
+    if (i > 0) OMM_TRY(omm_session_append(s->session, &last, 1, s->logits, false));
+    return omm_sample(id, &d->sampler, s->logits, s->vocab, omm_session_position(s->session));
 }
 
 static omm_err decode(omm_model_speaker *s, writing *w, drawing *d, omm_speaker_stop *stop) {

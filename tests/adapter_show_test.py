@@ -7,6 +7,7 @@ usage: adapter_show_test.py SOURCE_DIR MESHMIND
 import hashlib, json, math, pathlib, re, struct, subprocess, sys, tempfile
 
 from live import check
+from split_gguf import text
 
 MESHMIND = sys.argv[2]
 D_IN, D_OUT, DOWN_IN = 1200, 1000, 1400  # of q and v; of down, whose B has the rows of D_OUT too
@@ -32,10 +33,6 @@ def tensors(pairs):
         width = DOWN_IN if target == "down" else D_IN
         yield layer, target, "A", len(a), width, floats(a, len(a), width)
         yield layer, target, "B", D_OUT, len(a), floats(b, D_OUT, len(a))
-
-
-def text(value):
-    return struct.pack("<Q", len(value)) + value.encode()
 
 
 def write_gguf(path, pairs, alpha):

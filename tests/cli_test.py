@@ -345,7 +345,6 @@ stop = answer[4:12]  # in the middle of pieces
 done = json.loads(run("generate", "-m", MODEL, "--chat", "-n", 24, "--json", "--stop", stop, "What can you do?").stdout)
 if "warning" in whole.stderr or done["stop"] != "text" or done["text"] != answer[:answer.index(stop)]:
     failures.append(f"generate --stop {stop!r} of {answer!r}: {done}; {whole.stderr}")
-expect(["generate", "-m", MODEL, "--stop", "", "x"], 2, "a stop text of 0 bytes")
 # A text that begins with what may be a stop text, or is one, is empty at first.
 for stop, text in (("Tx", "T\n"), ("T", "\n")):
     expect(["generate", "-m", MODEL, "--temp", 9, "--seed", 7, "-n", 1, "--stop", stop, "x"], 0, rf"\A{text}\Z", "stdout")
@@ -410,10 +409,7 @@ for how in [[], ["--temp", "0.9", "--seed", "7"], ["--kv", "q8_0", "--top-k", "2
         expect(["generate", "-m", MODEL, "--session", folder + "/s", "--activations", "f32", *how, "x"], 3,
                "other activations")
         expect(["generate", "-m", MODEL, "--session", folder + "/s", "--chat", "x"], 2, "--session")
-expect(["generate", "-m", MODEL, "--lookup", "--draft", MODEL, "x"], 2, "one of them")
-expect(["generate", "-m", MODEL, "--drafts", "3", "x"], 2, "together with")
 expect(["generate", "-m", MODEL, "--draft", MODEL, "-c", 96, "-n", 1, "x"], 0, r"memory of the draft: .*\(96 positions, f32\)")
-expect(["generate", "-m", MODEL, "--lookup", "--drafts", "65", "x"], 2, "1 to 64")
 expect(["generate", "-m", MODEL, "--kv", "q8", "x"], 2, "f32, f16 or q8_0")
 expect(["generate", "-m", MODEL] + ["--lora=a"] * 9 + ["x"], 2, "at most 8")
 expect(["synth", "llama9", "/nowhere.gguf"], 2, "llama9.*llama3.2-1b.*tiny-phi3")

@@ -28,7 +28,7 @@ GENERATE, CHAT = ["generate", "-m", MODEL], ["chat", "-m", MODEL, "--no-notes"]
 for more, says in ((["--draft", MODEL, "--lookup"], "--draft or --lookup: one of them"),
                    (["--draft", "/nowhere.gguf"], "--draft /nowhere.gguf: .*No such file"),
                    (["--drafts", 3], "--drafts: together with"),
-                   (["--lookup", "--drafts", 99], "--drafts 99: accepted are 1 to 64"),
+                   (["--lookup", "--drafts", 65], "--drafts 65: accepted are 1 to 64"),
                    (["--temp", -1], "temperature -1: must be 0 to 100"),
                    (["--top-p", 2, "--temp", 1], "top-p 2: must be above 0"),
                    (["--top-p", 0], "top-p 0: must be above 0"),
@@ -41,7 +41,7 @@ for more, says in ((["--draft", MODEL, "--lookup"], "--draft or --lookup: one of
                    (["--session", "/nowhere", "--chat"], "--session continues a text")):
     refused([*GENERATE, *more, "x"], says)
 for more, says in ((["--docs", "/nowhere"], "/nowhere"), (["--top-k", 5], "--top-k: nothing is drawn at temperature 0"),
-                   (["--drafts", 3], "--drafts: together with --lookup"), (["--lookup", "--drafts", 99], "--drafts 99: accepted are 1 to 64"),
+                   (["--drafts", 3], "--drafts: together with --lookup"), (["--lookup", "--drafts", 65], "--drafts 65: accepted are 1 to 64"),
                    (["--top-p", 2, "--temp", 1], "top-p 2: must be above 0"), (["--temp", -1], "temperature -1: must be 0 to 100"),
                    (["-n", 0], "-n 0: an answer has at least 1 token"), (["-c", 96], "-c 96: room for an answer takes 96"), (["--calls", 0], "--calls 0")):
     refused([*CHAT, *more], says, stdin="Hi\n")

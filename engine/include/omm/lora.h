@@ -139,8 +139,6 @@ void omm_lora_fini(omm_lora *lora);
 
 /* One rank and scale for all, alpha / rank, and the same targets in every layer: `spec` says all. */
 bool omm_lora_is_uniform(const omm_lora *lora);
-/* spec.alpha / spec.rank.  Only for uniform adapters. */
-float omm_lora_scale(const omm_lora *lora);
 
 /* Make one alpha serve all pairs, as the file needs it: B is multiplied by what the pair's scale has
  * more than alpha / rank.  Exact where that factor is a power of two (and no value leaves f32's

@@ -70,6 +70,9 @@ typedef struct omm_assistant_options {
     uint32_t notes_max;    /* found notes shown to the model; default 3 */
     omm_assistant_each each;
     void *each_ud;
+    /* What is said beside an answer that was cut at its most tokens, or where the context is full: what
+     * the user can do about it; default "". */
+    const char *at_length, *at_context;
 } omm_assistant_options;
 
 omm_assistant_options omm_assistant_options_default(void);
