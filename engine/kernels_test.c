@@ -62,8 +62,8 @@ static void linear_by_definition(const omm_compute *c, omm_format format) {
     enum { M = 5, N = 35 };
     const int cols = omm_format_block(format) == OMM_QUANT_SUPER ? (int)OMM_QUANT_SUPER : 96;
     omm_matrix w = battery_matrix(format, N, (uint32_t)cols, 9);
-    float *x = battery_floats(1, (size_t)(M * cols)), *dy = battery_floats(2, (size_t)M * N);
-    float *y = battery_floats(3, (size_t)M * N), *dx = battery_floats(4, (size_t)(M * cols));
+    float *x = battery_floats(1, (size_t)M * (size_t)cols), *dy = battery_floats(2, (size_t)M * N);
+    float *y = battery_floats(3, (size_t)M * N), *dx = battery_floats(4, (size_t)M * (size_t)cols);
     float rows[N][OMM_QUANT_SUPER];
     for (uint32_t n = 0; n < N; n++) omm_matrix_row(rows[n], &w, n);
     omm_linear_forward(c, y, x, &w, M, false);
