@@ -26,6 +26,7 @@ omm_err train_judge(train_run *r, omm_eval_summary *out, omm_eval_item *items,
                     const omm_lora *adapter) {
     if (!r->eval) return OMM_OK;
     omm_eval_options options = {.new_tokens_max = r->args.new_tokens,
+                                .rope_positions = r->recipe.seq_max,
                                 .tokenizer = r->tokenizer,
                                 .cancelled = kept_run_is_stopped,
                                 .progress = on_judged,
@@ -40,7 +41,9 @@ omm_err train_judge(train_run *r, omm_eval_summary *out, omm_eval_item *items,
 /* Losses only: replies are judged before and after. */
 static omm_err evaluate(void *ud, double *loss, const omm_lora *adapter) {
     train_run *r = ud;
-    const omm_eval_options options = {.tokenizer = r->tokenizer, .cancelled = kept_run_is_stopped};
+    const omm_eval_options options = {.rope_positions = r->recipe.seq_max,
+                                      .tokenizer = r->tokenizer,
+                                      .cancelled = kept_run_is_stopped};
     OMM_TRY(omm_evaluate(r->items, &r->model, adapter, r->eval, &r->compute, &options));
     *loss = omm_eval_summarise(r->items, omm_dataset_count(r->eval)).loss;
     return OMM_OK;

@@ -369,7 +369,7 @@ static omm_err evaluate(omm_eval_item **items, const omm_run *run, const omm_coo
 static omm_err evaluate_sample(void *ud, uint64_t *count, double *loss,
                                const omm_coord_values *values) {
     const omm_run *run = ud;
-    omm_eval_options options = {0};
+    omm_eval_options options = {.rope_positions = run->recipe.seq_max};
     omm_eval_item *items = NULL;
     size_t n = omm_dataset_count(run->sample);
     omm_err err = evaluate(&items, run, values, run->sample, &options);
@@ -401,8 +401,10 @@ static omm_err evaluate_full(void *ud, omm_buf *jsonl, const omm_coord_values *v
     const omm_run *run = ud;
     omm_arena replies;
     omm_arena_init(&replies, RUN_REPLIES_BYTES_MAX);
-    omm_eval_options options = {
-        .new_tokens_max = run->new_tokens_max, .tokenizer = run->tokenizer, .replies = &replies};
+    omm_eval_options options = {.new_tokens_max = run->new_tokens_max,
+                                .rope_positions = run->recipe.seq_max,
+                                .tokenizer = run->tokenizer,
+                                .replies = &replies};
     omm_eval_item *items = NULL;
     omm_err err = evaluate(&items, run, values, run->test, &options);
     size_t n = omm_dataset_count(run->test);

@@ -46,9 +46,10 @@ static bool two_ropes(const omm_model_dims *d) {
 
 static omm_err init_rope(model_graph *g) {
     const uint32_t positions = g->options.positions_max;
-    OMM_TRY(omm_model_rope(&g->rope[0], g->model, positions, false));
+    const bool far = omm_model_rope_far(g->model, g->options.rope_positions);
+    OMM_TRY(omm_model_rope(&g->rope[0], g->model, positions, far, false));
     if (!two_ropes(&g->model->dims)) return OMM_OK;
-    return omm_model_rope(&g->rope[1], g->model, positions, true);
+    return omm_model_rope(&g->rope[1], g->model, positions, far, true);
 }
 
 uint64_t model_graph_activation_bytes(const model_graph_options *o) {

@@ -42,8 +42,9 @@ typedef struct model_graph_options {
     const omm_compute *compute;
     const omm_model *model;
     omm_activations activations;
-    size_t rows_max;        /* of one batch */
-    uint32_t positions_max; /* of any sequence */
+    size_t rows_max;         /* of one batch */
+    uint32_t positions_max;  /* of any sequence */
+    uint32_t rope_positions; /* longrope's factors are chosen for */
 } model_graph_options;
 
 typedef struct model_graph {

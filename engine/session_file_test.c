@@ -285,7 +285,7 @@ int main(void) {
     for (uint32_t i = 0; i < 400; i++) s_ids[i] = i * i * 7 % TINY_ARCH_VOCAB;
     CHECK_OK(omm_isa_choose(&isa, NULL));
     CHECK_OK(omm_compute_init(&s_compute, NULL, isa));
-    open_rig(&r, &(tiny_arch){.name = "qwen2", .q8 = true}, LENGTH);
+    open_rig(&r, &(tiny_arch){.name = "qwen2", .format = OMM_FORMAT_Q8_0}, LENGTH);
     test_truncations(&r);
     test_numbers(&r);
     test_absent_blocks(&r);

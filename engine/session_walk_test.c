@@ -327,10 +327,10 @@ static void walk_on(const omm_compute *compute, const omm_compute *plain, const 
 
 int main(void) {
     static const tiny_arch archs[] = {
-        {.name = "llama", .q8 = true},
-        {.name = "gemma2", .q8 = true, .window = 17, .caps = {1.5f, 4.0f}},
+        {.name = "llama", .format = OMM_FORMAT_Q8_0},
+        {.name = "gemma2", .format = OMM_FORMAT_Q8_0, .window = 17, .caps = {1.5f, 4.0f}},
         {.name = "phi3", .window = 40, .untied = true},
-        {.name = "gemma3", .window = 70, .layers = 7, .q8 = true, .head_dim = 16},
+        {.name = "gemma3", .window = 70, .layers = 7, .format = OMM_FORMAT_Q8_0, .head_dim = 16},
         {.name = "qwen3", .head_dim = 20}};
     omm_compute compute, plain;
     omm_pool *pool = NULL;

@@ -106,19 +106,21 @@ static void streamed_is_resident(const rig *r, const char *what, omm_activations
 
 static void test_architectures(void) {
     static const tiny_arch archs[] = {
-        {.name = "llama", .q8 = true, .untied = true},
+        {.name = "llama", .format = OMM_FORMAT_Q8_0, .untied = true},
         {.name = "qwen2"},
-        {.name = "qwen3", .q8 = true},
-        {.name = "gemma2", .window = 30, .head_dim = 24, .q8 = true},
+        {.name = "qwen3", .format = OMM_FORMAT_Q8_0},
+        {.name = "gemma2", .window = 30, .head_dim = 24, .format = OMM_FORMAT_Q8_0},
         {.name = "gemma3", .window = 7},
-        {.name = "phi3", .q8 = true, .window = 50}, /* fused tensors */
+        {.name = "phi3", .format = OMM_FORMAT_Q8_0, .window = 50}, /* fused tensors */
     };
     for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
         rig r;
         tiny_arch arch = archs[i];
         arch.layers = LAYERS;
         open_arch(&r, &arch);
-        streamed_is_resident(&r, arch.name, (omm_activations)arch.q8, i % 2 == 0);
+        streamed_is_resident(
+            &r, arch.name,
+            arch.format == OMM_FORMAT_Q8_0 ? OMM_ACTIVATIONS_Q8 : OMM_ACTIVATIONS_F32, i % 2 == 0);
         close_rig(&r);
     }
     for (unsigned f = 0; f < TINY_FORMATS; f++) { /* 48 and 77 rows, 160 columns */

@@ -3,18 +3,19 @@
 
 #include "omm/bytes.h"
 #include "omm/mem.h"
+#include "twin_rope.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { WIDTH_MAX = 512, LENGTH_MAX = 256, PAIRS_MAX = 64 };
+enum { WIDTH_MAX = 512, LENGTH_MAX = 256 };
 
 typedef struct twin {
     const omm_gguf *gguf;
     char arch[32];
     uint32_t layers, width, ff, heads, kv_heads, dim, rotated, window;
-    double eps, base;
+    double eps;
     bool gemma2, gemma3, phi3, long_rope;
     double *k, *v; /* of one layer: [LENGTH_MAX][kv_heads * dim] */
 } twin;
@@ -75,37 +76,11 @@ static bool is_sliding(const twin *t, int layer) {
     return true;
 }
 
-/* How fast pair i turns, per position; *magnitude: what cos and sin are multiplied by. */
-static double speed(const twin *t, double *magnitude, int layer, uint32_t i) {
-    char type[32] = "", key[64];
-    snprintf(key, sizeof key, "%s.rope.scaling.type", t->arch);
-    (void)!omm_gguf_get_text(type, sizeof type, t->gguf, key);
-    const bool local = t->gemma3 && is_sliding(t, layer);
-    const double n = (double)t->rotated, factor = real(t, "rope.scaling.factor", 1.0);
-    const double plain = pow(local ? 10000.0 : t->base, -2.0 * (double)i / n);
-    const omm_gguf_tensor *factors = tensor(t, -1,
-                                            !t->phi3       ? "rope_freqs.weight"
-                                            : t->long_rope ? "rope_factors_long.weight"
-                                                           : "rope_factors_short.weight");
-    *magnitude = real(t, "rope.scaling.attn_factor", 1.0);
-    if (local) return plain;
-    if (factors) return plain / at(factors, i);
-    if (strcmp(type, "linear") == 0) return plain / factor;
-    if (strcmp(type, "yarn") != 0) return plain;
-    /* Wavelengths below context / 32 stay, above context are stretched, a ramp over pairs between. */
-    const double context = (double)whole(t, "rope.scaling.original_context_length", 0);
-    double low = n * log(context / (32.0 * 2.0 * acos(-1.0))) / (2.0 * log(t->base));
-    double high = n * log(context / (1.0 * 2.0 * acos(-1.0))) / (2.0 * log(t->base));
-    low = fmax(floor(low), 0.0);
-    high = fmin(ceil(high), n - 1.0);
-    double ramp = fmin(fmax(((double)i - low) / fmax(high - low, 0.001), 0.0), 1.0);
-    *magnitude *= 1.0 + 0.1 * log(factor);
-    return plain * (1.0 - ramp) + plain / factor * ramp;
-}
-
 static void rope(const twin *t, double *head, int layer, size_t position) {
     for (uint32_t i = 0; i < t->rotated / 2; i++) {
-        double magnitude = 1.0, angle = speed(t, &magnitude, layer, i) * (double)position;
+        double magnitude = 1.0, angle = (double)position;
+        angle *= twin_rope_speed(&magnitude, t->gguf, t->rotated, t->gemma3 && is_sliding(t, layer),
+                                 t->long_rope, i);
         const bool side_by_side = strcmp(t->arch, "llama") == 0;
         double *a = head + (side_by_side ? (size_t)2 * i : i);
         double *b = side_by_side ? a + 1 : a + t->rotated / 2;
@@ -216,7 +191,6 @@ static twin open_twin(const omm_gguf *gguf, bool long_rope) {
     t.rotated = whole(&t, "rope.dimension_count", t.dim);
     t.window = whole(&t, "attention.sliding_window", 0);
     t.eps = real(&t, "attention.layer_norm_rms_epsilon", 0.0);
-    t.base = real(&t, "rope.freq_base", 10000.0);
     OMM_ASSERT(t.width <= WIDTH_MAX && t.ff <= WIDTH_MAX && t.heads * t.dim <= WIDTH_MAX);
     return t;
 }

@@ -380,6 +380,7 @@ static omm_err open_judge(const evaluation *e, judge *j, const omm_adapter *adap
     size_t vocab = e->model->dims.vocab;
     omm_session_options options = omm_session_options_default();
     options.positions_max = e->positions_max;
+    options.rope_positions = e->options->rope_positions;
     options.rollback_max = e->options->new_tokens_max; /* from a generated text to its prompt */
     if (options.rollback_max > e->positions_max) options.rollback_max = e->positions_max;
     OMM_TRY(omm_compute_init(&j->compute, NULL, isa));

@@ -8,6 +8,7 @@
 #include "omm/mem.h"
 #include "omm/session.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -358,6 +359,42 @@ static void replies_end_with_the_context(const rig *r) {
     omm_buf_fini(&text);
 }
 
+/* Loss of the first step on all of data, for a recipe with this seq_max; the evaluation's in *judged. */
+static double loss_at(double *judged, const rig *r, const omm_model *model, const omm_dataset *data,
+                      uint32_t seq_max) {
+    omm_trainer *trainer = NULL;
+    omm_step_report report;
+    omm_eval_item items[5];
+    omm_recipe recipe = omm_recipe_default();
+    const omm_eval_options options = {.rope_positions = seq_max};
+    recipe.seq_max = seq_max;
+    recipe.batch_tokens = recipe.micro_tokens = 4096;
+    const omm_trainer_options o = {
+        .model = model, .data = data, .recipe = &recipe, .compute = &r->compute};
+    CHECK_OK(omm_trainer_open(&trainer, &o));
+    CHECK_OK(omm_trainer_step(trainer, &report));
+    omm_trainer_close(trainer);
+    CHECK_OK(omm_evaluate(items, model, NULL, data, &r->compute, &options));
+    const omm_eval_summary all = omm_eval_summarise(items, omm_dataset_count(data));
+    *judged = all.loss;
+    return (double)report.loss;
+}
+
+/* Longrope: by the recipe, whatever is in the examples, so that all nodes train one model; and judged so. */
+static void turns_as_in_training(const rig *r, const omm_dataset *data) {
+    omm_model model;
+    double near_judged = 0, far_judged = 0;
+    tiny_arch arch = test_arch("phi3", OMM_FORMAT_F32);
+    arch.long_factors = true;
+    arch.original = 300;
+    tiny_arch_load(&model, &arch);
+    const double near = loss_at(&near_judged, r, &model, data, 300);
+    const double far = loss_at(&far_judged, r, &model, data, 301);
+    CHECK(fabs(near - far) > 1e-3);
+    CHECK(fabs(near - near_judged) < 1e-5 && fabs(far - far_judged) < 1e-5);
+    omm_model_fini(&model);
+}
+
 static bool always(void *ud) {
     (void)ud;
     return true;
@@ -400,6 +437,7 @@ int main(void) {
     equals_graph(&r, &lora, data);
     beginnings_are_shared(&r, &lora);
     replies_end_with_the_context(&r);
+    turns_as_in_training(&r, data);
     stops(&r, data);
     omm_lora_fini(&lora);
     omm_dataset_close(data);

@@ -48,6 +48,7 @@ static omm_err open_graph(omm_full *t) {
         .model = t->options.model,
         .rows_max = batch_rows_max(&t->recipe, t->options.data, longest, t->options.micro_tokens),
         .seq_max = longest,
+        .rope_positions = t->recipe.seq_max,
         .checkpoint_layers = t->options.checkpoint_layers};
     OMM_TRY(graph_init(&t->graph, &options));
     OMM_TRY(full_init(&t->sums, &t->tensors, &t->graph));

@@ -100,6 +100,7 @@ typedef struct graph_options {
     const omm_lora *lora;     /* instead: ranks and scales of any; read by graph_init alone */
     size_t rows_max;          /* tokens of one micro-batch, at least the longest example */
     size_t seq_max;           /* longest example */
+    uint32_t rope_positions;  /* longrope's factors are chosen for; 0: the short ones */
     size_t checkpoint_layers; /* at most all but the last; more count as that */
     bool drops;               /* graph_forward may be given a dropout */
     omm_train_watch *watch;   /* borrowed; NULL: nothing is measured */

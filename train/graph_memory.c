@@ -185,16 +185,17 @@ static bool has_local_rope(const omm_model *model) {
     return model->dims.window > 0 && model->dims.rope_base_local != model->dims.rope_base;
 }
 
-static omm_err init_rope(graph *g) {
-    OMM_TRY(omm_model_rope(&g->rope[0], g->model, (uint32_t)g->seq_max, false));
+static omm_err init_rope(graph *g, bool far) {
+    const uint32_t positions = (uint32_t)g->seq_max;
+    OMM_TRY(omm_model_rope(&g->rope[0], g->model, positions, far, false));
     if (!has_local_rope(g->model)) return OMM_OK;
-    return omm_model_rope(&g->rope[1], g->model, (uint32_t)g->seq_max, true);
+    return omm_model_rope(&g->rope[1], g->model, positions, far, true);
 }
 
 static omm_err init_parts(graph *g, const graph_options *o) {
     const omm_model_dims *d = &g->model->dims;
     OMM_TRY(init_solo(g));
-    OMM_TRY(init_rope(g));
+    OMM_TRY(init_rope(g, omm_model_rope_far(g->model, o->rope_positions)));
     OMM_TRY(omm_kv_init(&g->kv, OMM_KV_F32, d->kv_heads, d->head_dim, (uint32_t)g->seq_max));
     OMM_TRY(init_pairs(g, o));
     g->layers = omm_alloc(d->layers, sizeof *g->layers);

@@ -1,12 +1,15 @@
 #!/bin/sh
-# same_bytes_elsewhere.sh WHERE TEST BUILD - the runs of same_bytes_test on a processor that is not this one.
+# same_bytes_elsewhere.sh WHERE TEST BUILD - the runs of same_bytes_test and full_test (all weights) on a processor
+# that is not this one.
 #
-#   no_fma    plain C, with the C library's fma in software (TEST, native; glibc's tunables hide the instruction)
-#   nehalem   BUILD/clang/train/same_bytes_test under an emulated x86-64 of 2008, which has neither AVX nor fma;
-#             without sanitizers, whose memory the emulator does not have
-#   aarch64   BUILD/aarch64/train/same_bytes_test under an emulator: NEON, then plain C; ./test --all builds it
+#   no_fma       plain C, with the C library's fma in software (TEST, native; glibc's tunables hide the instruction)
+#   no_fma_full  the same of BUILD/release/train/full_test, which ./test --all builds
+#   nehalem      BUILD/clang/train/same_bytes_test under an emulated x86-64 of 2008, which has neither AVX nor fma;
+#                without sanitizers, whose memory the emulator does not have
+#   aarch64      BUILD/aarch64/train under an emulator: every run in NEON, one in plain C; ./test --all builds it
 #
-# Each run meets its digest in tests/golden/train.digests.  Exit 77: something is missing, said on stdout.
+# Each run meets its digest, of tests/golden/train.digests or of full_test.  Exit 77: something is missing, said on
+# stdout.
 set -eu
 test=$2 build=$3
 skip() {
@@ -14,9 +17,8 @@ skip() {
     exit 77
 }
 emulator() { command -v "$1" >/dev/null || skip "no $1 (qemu-user)"; }
-
-case "$1" in
-no_fma)
+built() { [ -x "$1" ] || skip "$1 is not built: ./test --all builds it"; }
+hide_fma() {
     [ "$(uname -m)" = x86_64 ] || skip "glibc's fma is chosen by its tunables on x86-64 only"
     export GLIBC_TUNABLES=glibc.cpu.hwcaps=-FMA,-FMA4
     # What the program's own loader takes for usable of CPUID leaf 1, ecx: bit 12 is fma.
@@ -27,30 +29,43 @@ no_fma)
         echo "the tunable did not hide fma from the C library: $usable"
         exit 1
     fi
-    "$test" scalar llama-f16-adamw
+}
+
+case "$1" in
+no_fma)
+    hide_fma
+    "$test" scalar llama-f16-adamw llama-f16-core qwen2-f32-yarn-untied
+    ;;
+no_fma_full)
+    test=$build/release/train/full_test
+    built "$test"
+    hide_fma
+    "$test" scalar adamw
     ;;
 nehalem)
     emulator qemu-x86_64
     [ "$(uname -m)" = x86_64 ] || skip "the test is not built for x86-64"
     test=$build/clang/train/same_bytes_test
-    [ -x "$test" ] || skip "$test is not built: ./test --all builds it"
+    built "$test"
     if qemu-x86_64 -cpu Nehalem "$test" avx2 llama-f16-adamw >/dev/null 2>&1; then
         echo "the emulated processor has AVX2"
         exit 1
     fi
-    qemu-x86_64 -cpu Nehalem "$test" scalar llama-f16-adamw
+    qemu-x86_64 -cpu Nehalem "$test" scalar llama-f16-adamw llama-f16-core qwen2-f32-yarn-untied
     ;;
 aarch64)
     emulator qemu-aarch64
     [ ! -s "$build/aarch64.missing" ] || skip "$(cat "$build/aarch64.missing")"
-    other=$build/aarch64/train/same_bytes_test
-    [ -x "$other" ] || skip "$other is not built: ./test --all builds it"
-    set -- qemu-aarch64 -L "$build/sysroot-arm64" "$other"
-    "$@" neon llama-f16-adamw qwen2-f32-adamw gemma2-f32-adamw llama-q8_0-adamw llama-q4_k-adamw
-    "$@" scalar llama-f16-adamw
+    other=$build/aarch64/train
+    built "$other/same_bytes_test"
+    built "$other/full_test"
+    set -- qemu-aarch64 -L "$build/sysroot-arm64"
+    "$@" "$other/same_bytes_test" neon
+    "$@" "$other/same_bytes_test" scalar llama-f16-adamw
+    "$@" "$other/full_test" neon adamw sgd adafactor galore muon
     ;;
 *)
-    echo "no_fma, nehalem or aarch64, not '$1'"
+    echo "no_fma, no_fma_full, nehalem or aarch64, not '$1'"
     exit 2
     ;;
 esac

@@ -34,7 +34,8 @@ typedef struct variant {
     uint32_t optimizer, schedule, nesterov, relative_step, rslora;
     float momentum, b_rate_ratio;
     omm_format format;
-    bool wide; /* compared over every instruction set, threads and micro-batches */
+    const test_kind *kind; /* instead of architecture and format */
+    bool wide;             /* compared over every instruction set, threads and micro-batches */
 } variant;
 
 static const variant s_variants[] = {
@@ -88,6 +89,9 @@ static const variant s_variants[] = {
      .parts = OMM_RECIPE_PARTS_CORE,
      .ranks = "ffn_*=4",
      .tokens = 110},
+    {.name = "llama-f32-rope-freqs", .kind = &test_kinds[2], .tokens = 110},
+    {.name = "qwen2-f32-yarn-untied", .kind = &test_kinds[5], .tokens = 110},
+    {.name = "phi3-f32-short-partial", .kind = &test_kinds[8], .tokens = 110},
     {.name = "llama-f16-start",
      .architecture = "llama",
      .format = OMM_FORMAT_F16,
@@ -234,7 +238,10 @@ static omm_digest check_some(const setup *s, const variant *v) {
 
 static void check(setup *s, const variant *v, const omm_isa *only) {
     printf("%s\n", v->name);
-    test_architecture_open(&s->model, v->format, v->architecture);
+    if (v->kind)
+        tiny_arch_load(&s->model, &v->kind->arch);
+    else
+        test_architecture_open(&s->model, v->format, v->architecture);
     omm_digest digest = only      ? train(s, v, *only, 2, 150)
                         : v->wide ? check_all(s, v)
                                   : check_some(s, v);

@@ -2,14 +2,10 @@
 
 #include "omm/file.h"
 #include "omm/gguf.h"
-#include "omm/mem.h"
 #include "omm/rng.h"
-#include "omm/rows.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { HEADS = 4, KV_HEADS = 2, VOCAB = 2048, BLOCK_MAX = 256, K_BYTES = 144 };
 
 void test_path(char out[512], const char *relative) {
     const char *root = getenv("OMM_SOURCE_DIR");
@@ -35,183 +31,87 @@ void test_base_open(omm_model *model, omm_tokenizer **tokenizer) {
     omm_gguf_close(&gguf);
 }
 
-typedef struct synth {
-    omm_gguf_writer writer;
-    omm_rng lane;
-    uint64_t next;
-    omm_arena arena;
-    omm_ggml_type type; /* of the matrices */
-    uint32_t layers, d, ff, head_dim, kv_dim;
-    const char *architecture;
-} synth;
-
-/* Rows are whole blocks; where that makes them long, one layer is enough. */
-static void choose_sizes(synth *s, omm_format format) {
+tiny_arch test_arch(const char *architecture, omm_format format) {
     const uint32_t block = omm_format_block(format);
-    s->type = omm_ggml_find_name(omm_format_name(format))->type;
-    CHECK(block <= BLOCK_MAX);
-    s->layers = block > 32 ? 1 : 2;
-    s->d = block > 32 ? 256 : block > 1 ? 96 : 72;
-    s->ff = block > 32 ? 256 : block > 1 ? 160 : 88;
-    s->head_dim = s->d / HEADS;
-    s->kv_dim = s->head_dim * KV_HEADS;
-}
-
-static bool is_one_of(const synth *s, const char *a, const char *b) {
-    return strcmp(s->architecture, a) == 0 || strcmp(s->architecture, b) == 0;
-}
-
-/* Of Q4_K a block is drawn as it is, since to search for its scales would take most of a test: two
- * halves, 12 bytes of scales and minima, 128 of codes.  Their products cancel in the mean. */
-static void draw_block(synth *s, uint8_t *block, float scale) {
-    for (size_t i = 4; i < K_BYTES; i++) block[i] = (uint8_t)omm_rng_u32(&s->lane, s->next++);
-    omm_put_u16(block, omm_f32_to_f16(scale * 0.0024F));
-    omm_put_u16(block + 2, omm_f32_to_f16(scale * 0.018F));
-}
-
-static void put_row(synth *s, uint8_t *out, size_t cols, float scale) {
-    float row[BLOCK_MAX];
-    CHECK(cols <= BLOCK_MAX);
-    if (s->type == OMM_GGML_Q4_K) {
-        draw_block(s, out, scale);
-        return;
+    const bool gemma2 = strcmp(architecture, "gemma2") == 0;
+    const bool windows = gemma2 || strcmp(architecture, "gemma3") == 0;
+    tiny_arch a = {
+        .name = architecture, .format = format, .vocab = 2048, .context = 512, .embed = 0.25F};
+    /* Rows are whole blocks; where that makes them long, one layer is enough. */
+    a.layers = block > 32 ? 1 : 2;
+    a.width = block > 32 ? 256 : block > 1 ? 96 : 72;
+    a.ff = block > 32 ? 256 : block > 1 ? 160 : 88;
+    if (windows || strcmp(architecture, "phi3") == 0) {
+        a.window = 21;
+        a.period = 2;
     }
-    for (size_t i = 0; i < cols; i++) row[i] = (2 * omm_rng_unit(&s->lane, s->next++) - 1) * scale;
-    CHECK_OK(omm_rows_quantise(out, s->type, row, cols));
-}
-
-static void put_matrix(synth *s, const char *name, uint64_t rows, uint64_t cols, float scale) {
-    const size_t stride = omm_rows_stride(s->type, (size_t)cols);
-    uint64_t dims[2] = {cols, rows};
-    uint8_t *data = omm_arena_alloc(&s->arena, (size_t)rows, stride);
-    CHECK(data && (s->type != OMM_GGML_Q4_K || stride == K_BYTES));
-    for (size_t i = 0; i < rows; i++) put_row(s, data + i * stride, (size_t)cols, scale);
-    omm_gguf_put_tensor(&s->writer, name, s->type, 2, dims, omm_bytes_of(data, rows * stride));
-}
-
-/* `count` values of low .. low + 1. */
-static void put_vector(synth *s, const char *name, uint64_t count, float low) {
-    uint64_t dims[1] = {count};
-    uint8_t *data = omm_arena_alloc(&s->arena, (size_t)count, 4);
-    CHECK(data);
-    for (size_t i = 0; i < count; i++)
-        omm_put_f32(data + 4 * i, low + omm_rng_unit(&s->lane, s->next++));
-    omm_gguf_put_tensor(&s->writer, name, OMM_GGML_F32, 1, dims,
-                        omm_bytes_of(data, (size_t)(4 * count)));
-}
-
-static void put_layer_vector(synth *s, int layer, const char *tail, uint64_t count, float low) {
-    char name[64];
-    snprintf(name, sizeof name, "blk.%d.%s", layer, tail);
-    put_vector(s, name, count, low);
-}
-
-static void put_layer_matrices(synth *s, int layer) {
-    const uint64_t d = s->d, ff = s->ff, kv = s->kv_dim;
-    const struct {
-        const char *name;
-        uint64_t rows, cols;
-    } plain[] = {{"attn_q", d, d},    {"attn_k", kv, d}, {"attn_v", kv, d},  {"attn_output", d, d},
-                 {"ffn_gate", ff, d}, {"ffn_up", ff, d}, {"ffn_down", d, ff}},
-      fused[] = {{"attn_qkv", d + 2 * kv, d},
-                 {"attn_output", d, d},
-                 {"ffn_up", 2 * ff, d},
-                 {"ffn_down", d, ff}};
-    const bool is_fused = is_one_of(s, "phi3", "phi3");
-    const size_t count = is_fused ? 4 : 7;
-    char name[64];
-    for (size_t i = 0; i < count; i++) {
-        snprintf(name, sizeof name, "blk.%d.%s.weight", layer,
-                 is_fused ? fused[i].name : plain[i].name);
-        put_matrix(s, name, is_fused ? fused[i].rows : plain[i].rows,
-                   is_fused ? fused[i].cols : plain[i].cols, 0.2F);
+    if (gemma2) {
+        a.caps[0] = 2;
+        a.caps[1] = 3;
     }
+    return a;
 }
 
-static void put_layer(synth *s, int layer) {
-    put_layer_vector(s, layer, "attn_norm.weight", s->d, 0.5F);
-    put_layer_matrices(s, layer);
-    put_layer_vector(s, layer, "ffn_norm.weight", s->d, 0.5F);
-    if (is_one_of(s, "qwen2", "qwen2")) {
-        put_layer_vector(s, layer, "attn_q.bias", s->d, -0.5F);
-        put_layer_vector(s, layer, "attn_k.bias", s->kv_dim, -0.5F);
-        put_layer_vector(s, layer, "attn_v.bias", s->kv_dim, -0.5F);
-    }
-    if (is_one_of(s, "qwen3", "gemma3")) {
-        put_layer_vector(s, layer, "attn_q_norm.weight", s->head_dim, 0.5F);
-        put_layer_vector(s, layer, "attn_k_norm.weight", s->head_dim, 0.5F);
-    }
-    if (is_one_of(s, "gemma2", "gemma3")) {
-        put_layer_vector(s, layer, "post_attention_norm.weight", s->d, 0.5F);
-        put_layer_vector(s, layer, "post_ffw_norm.weight", s->d, 0.5F);
-    }
-}
+#define TWO_LAYERS .layers = 2, .width = 72, .ff = 88, .vocab = 2048, .context = 512, .embed = 0.25F
 
-static void put_key(synth *s, const char *tail, uint32_t value) {
-    char name[64];
-    snprintf(name, sizeof name, "%s.%s", s->architecture, tail);
-    omm_gguf_put_u32(&s->writer, name, value);
-}
+const test_kind test_kinds[TEST_KINDS] = {
+    {"output of its own, wide heads",
+     {.name = "llama", TWO_LAYERS, .untied = true, .head_dim = 24},
+     false},
+    {"linear", {.name = "llama", TWO_LAYERS, .scaling = "linear", .factor = 4}, false},
+    {"rope_freqs", {.name = "llama", TWO_LAYERS, .freqs = true, .base = 5e5F}, false},
+    {"yarn", {.name = "llama", TWO_LAYERS, .scaling = "yarn", .factor = 4, .original = 64}, false},
+    {"a third of each head turns", {.name = "llama", TWO_LAYERS, .rotated = 6}, false},
+    {"yarn, narrow heads, output of its own",
+     {.name = "qwen2",
+      TWO_LAYERS,
+      .scaling = "yarn",
+      .factor = 4,
+      .original = 100,
+      .attn_factor = 0.9F,
+      .head_dim = 14,
+      .untied = true},
+     false},
+    {"wide heads, output of its own",
+     {.name = "qwen3", TWO_LAYERS, .head_dim = 32, .base = 1e6F, .untied = true},
+     false},
+    {"linear where there is no window",
+     {.name = "gemma3",
+      TWO_LAYERS,
+      .window = 21,
+      .period = 2,
+      .head_dim = 24,
+      .scaling = "linear",
+      .factor = 8,
+      .base = 1e6F},
+     false},
+    {"short factors, half of each head turns",
+     {.name = "phi3",
+      TWO_LAYERS,
+      .window = 40,
+      .period = 2,
+      .head_dim = 16,
+      .rotated = 8,
+      .long_factors = true,
+      .original = 400},
+     false},
+    {"long factors, output of its own",
+     {.name = "phi3",
+      TWO_LAYERS,
+      .long_factors = true,
+      .original = 40,
+      .attn_factor = 1.19F,
+      .untied = true},
+     true},
+};
 
-static void put_real(synth *s, const char *tail, float value) {
-    char name[64];
-    snprintf(name, sizeof name, "%s.%s", s->architecture, tail);
-    omm_gguf_put_f32(&s->writer, name, value);
-}
-
-static void put_keys(synth *s) {
-    omm_gguf_put_text(&s->writer, "general.architecture", s->architecture);
-    put_key(s, "context_length", 512);
-    put_key(s, "embedding_length", s->d);
-    put_key(s, "block_count", s->layers);
-    put_key(s, "feed_forward_length", s->ff);
-    put_key(s, "attention.head_count", HEADS);
-    put_key(s, "attention.head_count_kv", KV_HEADS);
-    put_key(s, "rope.dimension_count", s->head_dim);
-    put_real(s, "attention.layer_norm_rms_epsilon", 1e-5F);
-    put_real(s, "rope.freq_base", 10000);
-    if (is_one_of(s, "gemma2", "gemma3") || is_one_of(s, "phi3", "phi3")) {
-        put_key(s, "attention.sliding_window", 21);
-        put_key(s, "attention.sliding_window_pattern", 2);
-    }
-    if (is_one_of(s, "gemma2", "gemma2")) {
-        put_real(s, "attn_logit_softcapping", 2);
-        put_real(s, "final_logit_softcapping", 3);
-    }
-}
-
-static void put_model(synth *s) {
-    put_keys(s);
-    put_matrix(s, "token_embd.weight", VOCAB, s->d, 0.5F);
-    for (int i = 0; i < (int)s->layers; i++) put_layer(s, i);
-    put_vector(s, "output_norm.weight", s->d, 0.5F);
+void test_architecture_open(omm_model *model, omm_format format, const char *architecture) {
+    const tiny_arch arch = test_arch(architecture, format);
+    tiny_arch_load(model, &arch);
 }
 
 void test_synth_open(omm_model *model, omm_format format) {
     test_architecture_open(model, format, "llama");
-}
-
-void test_architecture_file(omm_buf *file, omm_format format, const char *architecture) {
-    omm_seed seed = omm_seed_from_u64(7);
-    synth s = {.lane = omm_rng_init(&seed, OMM_PURPOSE_TEST, 0, 0), .architecture = architecture};
-    choose_sizes(&s, format);
-    omm_arena_init(&s.arena, 64 << 20);
-    omm_gguf_writer_init(&s.writer);
-    put_model(&s);
-    CHECK_OK(omm_gguf_writer_finish(file, &s.writer));
-    omm_gguf_writer_fini(&s.writer);
-    omm_arena_fini(&s.arena);
-}
-
-void test_architecture_open(omm_model *model, omm_format format, const char *architecture) {
-    omm_buf file;
-    omm_gguf gguf;
-    omm_buf_init(&file, 64 << 20);
-    test_architecture_file(&file, format, architecture);
-    CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
-    CHECK_OK(omm_model_load(model, &gguf));
-    omm_gguf_close(&gguf);
-    omm_buf_fini(&file);
 }
 
 void test_data_open(omm_dataset **out, const char *file, size_t count,

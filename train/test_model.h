@@ -12,6 +12,7 @@
 #include "omm/tokenizer.h"
 #include "omm/trainer.h"
 #include "omm_test.h"
+#include "tiny_arch.h"
 
 #include <stdio.h>
 
@@ -22,9 +23,20 @@ void test_tokenizer_open(omm_tokenizer **out);
 void test_base_open(omm_model *model, omm_tokenizer **tokenizer);
 /* Weights of `format` (OMM_FORMAT_F32, F16, Q8_0, Q4_K). */
 void test_synth_open(omm_model *model, omm_format format);
-/* The same of another architecture, with windows, caps and scalings of its own; and its file. */
+/* The same of another architecture, with windows, caps and scalings of its own. */
 void test_architecture_open(omm_model *model, omm_format format, const char *architecture);
-void test_architecture_file(omm_buf *file, omm_format format, const char *architecture);
+/* What these open, to be changed, written or loaded by tiny_arch.h. */
+tiny_arch test_arch(const char *architecture, omm_format format);
+
+/* Rotations and heads that no architecture has by itself: every scaling, parts of heads, heads whose
+ * widths do not add up to the model's, an output of its own. */
+typedef struct test_kind {
+    const char *what;
+    tiny_arch arch;
+    bool is_long; /* sequences of 90 are longer than the original context */
+} test_kind;
+enum { TEST_KINDS = 10 };
+extern const test_kind test_kinds[TEST_KINDS];
 
 /* The first `count` lines of a JSONL file of scenarios/base. */
 void test_data_open(omm_dataset **out, const char *file, size_t count,

@@ -170,6 +170,7 @@ static omm_err open_parts(omm_trainer *t, const omm_lora *start) {
         .lora = &t->lora,
         .rows_max = batch_rows_max(&t->recipe, t->options.data, longest, t->options.micro_tokens),
         .seq_max = longest,
+        .rope_positions = t->recipe.seq_max,
         .checkpoint_layers = t->options.checkpoint_layers,
         .drops = t->recipe.dropout > 0,
         .watch = t->options.watch};

@@ -2,6 +2,7 @@
 #include "twin.h"
 
 #include "omm_test.h"
+#include "twin_rope.h"
 
 #include <math.h>
 
@@ -115,32 +116,52 @@ static double real(const omm_gguf *gguf, const char *architecture, const char *t
     return (double)value;
 }
 
-void twin_open(twin *t, const omm_gguf *gguf, const char *architecture, const twin_pair *pairs) {
-    const char *a = architecture;
-    const bool gemma = strncmp(a, "gemma", 5) == 0;
-    *t = (twin){.gelu = gemma, .rope_pairs = strcmp(a, "llama") == 0};
-    omm_arena_init(&t->arena, 256 << 20);
+static void take_rope(twin *t, twin_rope *rope, const omm_gguf *gguf, bool is_local, bool is_long) {
+    rope->speed = numbers(&t->arena, t->rotated / 2);
+    for (size_t i = 0; i < t->rotated / 2; i++)
+        rope->speed[i] = twin_rope_speed(&rope->magnitude, gguf, (uint32_t)t->rotated, is_local,
+                                         is_long, (uint32_t)i);
+}
+
+static void take_sizes(twin *t, const omm_gguf *gguf, const char *a) {
     t->layers = key(gguf, a, "block_count");
     t->d = key(gguf, a, "embedding_length");
     t->ff = key(gguf, a, "feed_forward_length");
     t->heads = key(gguf, a, "attention.head_count");
     t->kv_heads = key(gguf, a, "attention.head_count_kv");
-    t->head_dim = key(gguf, a, "rope.dimension_count");
+    CHECK(t->heads > 0);
+    t->head_dim = key(gguf, a, "attention.key_length");
+    if (t->head_dim == 0) t->head_dim = t->d / t->heads;
+    t->rotated = key(gguf, a, "rope.dimension_count");
+    if (t->rotated == 0) t->rotated = t->head_dim;
+}
+
+void twin_open(twin *t, const omm_gguf *gguf, const char *architecture, const twin_pair *pairs,
+               bool is_long) {
+    const char *a = architecture;
+    const bool gemma = strncmp(a, "gemma", 5) == 0;
+    *t = (twin){.gelu = gemma, .rope_pairs = strcmp(a, "llama") == 0};
+    omm_arena_init(&t->arena, 256 << 20);
+    take_sizes(t, gguf, a);
     t->rms_eps = real(gguf, a, "attention.layer_norm_rms_epsilon");
-    t->rope_base = real(gguf, a, "rope.freq_base");
     t->attention_cap = real(gguf, a, "attn_logit_softcapping");
     t->output_cap = real(gguf, a, "final_logit_softcapping");
     t->embed_scale = gemma ? sqrt((double)t->d) : 1;
     t->vocab = (size_t)omm_gguf_find_tensor(gguf, "token_embd.weight")->dims[1];
     t->embed = take_rows(t, gguf, "token_embd.weight", 0, t->vocab);
+    t->output = take_rows(t, gguf, "output.weight", 0, t->vocab);
+    if (!t->output) t->output = t->embed;
     t->output_norm = take_rows(t, gguf, "output_norm.weight", 0, t->d);
+    for (size_t i = 0; i < 2; i++) take_rope(t, &t->ropes[i], gguf, i == 1, is_long);
     t->all = omm_arena_alloc(&t->arena, t->layers, sizeof *t->all);
     CHECK(t->all);
     const size_t window = key(gguf, a, "attention.sliding_window");
     const size_t period = key(gguf, a, "attention.sliding_window_pattern");
+    CHECK(window == 0 || period > 0);
     for (size_t i = 0; i < t->layers; i++) {
         take_layer(t, gguf, i, pairs + i * OMM_LORA_TARGET_COUNT);
-        t->all[i].window = window && (i + 1) % period != 0 ? window : 0;
+        t->all[i].window = window == 0 || (i + 1) % period == 0 ? 0 : window;
+        t->all[i].rope = t->all[i].window && strcmp(a, "gemma3") == 0;
     }
 }
 
@@ -253,17 +274,21 @@ static void norm_back(const run *r, double *dx, const double *dy, const double *
 }
 
 /* Turn by `sign` times the angle of each position; sign -1 is its transpose. */
-static double *rope(run *r, const double *x, size_t heads, double sign) {
-    const size_t dim = r->t->head_dim, half = dim / 2;
+static double *rope(run *r, size_t layer, const double *x, size_t heads, double sign) {
+    const twin_rope *rope = &r->t->ropes[r->t->all[layer].rope];
+    const size_t dim = r->t->head_dim, half = r->t->rotated / 2;
     double *y = numbers(&r->arena, r->n * heads * dim);
+    memcpy(y, x, r->n * heads * dim * sizeof *y);
     for (size_t i = 0; i < r->n; i++)
         for (size_t h = 0; h < heads; h++)
             for (size_t k = 0; k < half; k++) {
-                double angle = (double)i * pow(r->t->rope_base, -2.0 * (double)k / (double)dim);
+                const double angle = (double)i * rope->speed[k];
+                const double c = rope->magnitude * cos(angle);
+                const double s = rope->magnitude * sin(angle) * sign;
                 size_t at = (i * heads + h) * dim, p = at + (r->t->rope_pairs ? 2 * k : k);
                 size_t q = r->t->rope_pairs ? p + 1 : p + half;
-                y[p] = x[p] * cos(angle) - sign * x[q] * sin(angle);
-                y[q] = sign * x[p] * sin(angle) + x[q] * cos(angle);
+                y[p] = x[p] * c - x[q] * s;
+                y[q] = x[p] * s + x[q] * c;
             }
     return y;
 }
@@ -375,8 +400,8 @@ static double *layer_forward(run *r, size_t i, double *x) {
     l->q_raw = linear(r, i, OMM_LORA_Q, l->h);
     l->k_raw = linear(r, i, OMM_LORA_K, l->h);
     l->v = linear(r, i, OMM_LORA_V, l->h);
-    l->q = rope(r, norm(r, l->q_raw, w->q_norm, n * t->heads, dim), t->heads, 1);
-    l->k = rope(r, norm(r, l->k_raw, w->k_norm, n * t->kv_heads, dim), t->kv_heads, 1);
+    l->q = rope(r, i, norm(r, l->q_raw, w->q_norm, n * t->heads, dim), t->heads, 1);
+    l->k = rope(r, i, norm(r, l->k_raw, w->k_norm, n * t->kv_heads, dim), t->kv_heads, 1);
     attention(r, i);
     l->o = linear(r, i, OMM_LORA_O, l->att);
     l->mid = sum_of(r, x, norm(r, l->o, w->attn_post_norm, n, d), n * d);
@@ -418,8 +443,8 @@ static void layer_back(run *r, size_t i, double *dx) {
     double *dk = numbers(&r->arena, n * kv), *dv = numbers(&r->arena, n * kv);
     linear_back(r, datt, i, OMM_LORA_O, before_norm(r, dx, l->o, w->attn_post_norm, n, d));
     attention_back(r, i, datt, dq, dk, dv);
-    dq = before_norm(r, rope(r, dq, t->heads, -1), l->q_raw, w->q_norm, n * t->heads, dim);
-    dk = before_norm(r, rope(r, dk, t->kv_heads, -1), l->k_raw, w->k_norm, n * t->kv_heads, dim);
+    dq = before_norm(r, rope(r, i, dq, t->heads, -1), l->q_raw, w->q_norm, n * t->heads, dim);
+    dk = before_norm(r, rope(r, i, dk, t->kv_heads, -1), l->k_raw, w->k_norm, n * t->kv_heads, dim);
     linear_back(r, dh, i, OMM_LORA_Q, dq);
     linear_back(r, dh, i, OMM_LORA_K, dk);
     linear_back(r, dh, i, OMM_LORA_V, dv);
@@ -434,7 +459,7 @@ static double head(const run *r, double *dx, const double *x, uint32_t target, d
     CHECK(t->d <= 256);
     for (size_t j = 0; j < t->d; j++) h[j] = x[j] * inverse * t->output_norm[j];
     for (size_t k = 0; k < t->vocab; k++) {
-        double s = dot(t->embed + k * t->d, h, t->d);
+        double s = dot(t->output + k * t->d, h, t->d);
         logits[k] = t->output_cap > 0 ? t->output_cap * tanh(s / t->output_cap) : s;
         sum += exp(logits[k]);
     }
@@ -442,7 +467,7 @@ static double head(const run *r, double *dx, const double *x, uint32_t target, d
     for (size_t k = 0; k < t->vocab; k++) {
         double tanh_s = t->output_cap > 0 ? logits[k] / t->output_cap : 0;
         double g = (exp(logits[k]) / sum - (k == target)) * loss_scale * (1 - tanh_s * tanh_s);
-        for (size_t j = 0; j < t->d; j++) dh[j] += g * t->embed[k * t->d + j];
+        for (size_t j = 0; j < t->d; j++) dh[j] += g * t->output[k * t->d + j];
     }
     norm_back(r, dx, dh, x, t->output_norm, 1, t->d);
     return loss;

@@ -6,7 +6,7 @@
  * Q8_0.  The adapter is one flat vector in the canonical order of omm/lora.h, and so is its gradient.
  *
  * For tests, small models and short sequences: attention keeps heads * n * n numbers a layer.
- * Not there: rope scaling, and other types.  Failures abort the test.
+ * Not there: other types.  Failures abort the test.
  */
 #ifndef TRAIN_TWIN_H
 #define TRAIN_TWIN_H
@@ -36,20 +36,29 @@ typedef struct twin_layer {
     double *q_norm, *k_norm;                /* [head_dim] or NULL */
     double *attn_post_norm, *ffn_post_norm; /* [d] or NULL */
     size_t window;                          /* 0: none */
+    size_t rope;                            /* which */
 } twin_layer;
+
+typedef struct twin_rope {
+    double *speed; /* [rotated / 2], angles per position */
+    double magnitude;
+} twin_rope;
 
 typedef struct twin {
     omm_arena arena; /* of the weights */
-    size_t layers, d, ff, heads, kv_heads, head_dim, vocab;
-    double rms_eps, rope_base, embed_scale, attention_cap, output_cap; /* cap 0: none */
+    size_t layers, d, ff, heads, kv_heads, head_dim, rotated, vocab;
+    double rms_eps, embed_scale, attention_cap, output_cap; /* cap 0: none */
     bool rope_pairs, gelu;
-    double *embed, *output_norm; /* [vocab][d], which is also the output; [d] */
+    twin_rope ropes[2];                   /* of all layers; of those of gemma3 that have a window */
+    double *embed, *output, *output_norm; /* [vocab][d], which may be one; [d] */
     twin_layer *all;
     size_t values; /* numbers in the adapter */
 } twin;
 
-/* Of a file as test_architecture_file makes it; pairs [layers][OMM_LORA_TARGET_COUNT]. */
-void twin_open(twin *t, const omm_gguf *gguf, const char *architecture, const twin_pair *pairs);
+/* Of a file as tiny_arch_write makes it; pairs [layers][OMM_LORA_TARGET_COUNT].  is_long: sequences may
+ * be longer than the original context. */
+void twin_open(twin *t, const omm_gguf *gguf, const char *architecture, const twin_pair *pairs,
+               bool is_long);
 void twin_close(twin *t);
 
 typedef struct twin_dropout {

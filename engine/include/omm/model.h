@@ -22,8 +22,8 @@
  *   f[i] = base^(-2i / rotated)          layers with a window may have a base of their own
  *   linear     f[i] = f[i] * (1 / factor)
  *   factors    f[i] = f[i] / rope_freqs[i]               rope_freqs.weight (Llama 3)
- *   longrope   f[i] = f[i] / long[i] where the session (or the training graph) has room for more
- *              positions than the original context, else f[i] / short[i]
+ *   longrope   f[i] = f[i] / long[i] where the session has room for more positions than the original
+ *              context (training: where the recipe's seq_max is more), else f[i] / short[i]
  *   yarn       f[i] = f[i] * (1 - s + s / factor), s = clamp((i - low) / max(0.001, high - low)) in
  *              0 .. 1, low = floor(pair(beta_fast)), high = ceil(pair(beta_slow)), both clamped to
  *              0 .. rotated - 1, pair(n) = rotated log(context / (2 pi n)) / (2 log base);
@@ -132,11 +132,11 @@ OMM_CHECKED omm_err omm_model_load_streamed(omm_model *model, omm_pool *pool, co
 OMM_CHECKED omm_err omm_model_outline(omm_model *model, const omm_gguf *gguf);
 void omm_model_fini(omm_model *model);
 
-/* Rotary table for `positions` positions; `local`: of the layers with a window.
- * Errors: NOMEM, TOO_BIG. */
-OMM_CHECKED omm_err omm_model_rope(omm_rope *rope, const omm_model *model, uint32_t positions,
-                                   bool local);
-/* Does a table of so many positions turn by longrope's long factors? */
+/* Where longrope's factors are chosen for `positions` positions: are they the long ones? */
 bool omm_model_rope_far(const omm_model *model, uint32_t positions);
+/* Rotary table for `positions` positions; `far`: by the long factors; `local`: of the layers with a
+ * window.  Errors: NOMEM, TOO_BIG. */
+OMM_CHECKED omm_err omm_model_rope(omm_rope *rope, const omm_model *model, uint32_t positions,
+                                   bool far, bool local);
 
 #endif

@@ -38,6 +38,8 @@ typedef struct omm_eval_item {
 
 typedef struct omm_eval_options {
     uint32_t new_tokens_max; /* generation stops here, or at the model's context; 0: only losses */
+    uint32_t rope_positions; /* longrope's factors are chosen for, as in training: the recipe's
+                              * seq_max; 0: for the longest item */
     const struct omm_tokenizer *tokenizer; /* for the text; NULL only without generation */
     omm_arena *replies;                    /* keeps the generated texts; NULL: not wanted */
     uint64_t *reused; /* grows by the positions that prompts had in common with ones before, whole

@@ -1,6 +1,7 @@
-/* tiny_arch.h - a random model of any supported architecture and rope scaling as GGUF bytes. */
-#ifndef ENGINE_TINY_ARCH_H
-#define ENGINE_TINY_ARCH_H
+/* tiny_arch.h - a random model of any supported architecture and rope scaling as GGUF bytes: what the tests of
+ * engine and train open.  Link test_models. */
+#ifndef TINY_ARCH_H
+#define TINY_ARCH_H
 
 #include "omm/bytes.h"
 #include "omm/model.h"
@@ -12,17 +13,22 @@ typedef struct tiny_arch {
     const char *name;    /* general.architecture */
     const char *scaling; /* rope.scaling.type; NULL: no such key */
     const char *skip;    /* tensor to leave out */
+    omm_format format;   /* of the matrices; Q4_K has rows of one block */
     uint32_t layers;     /* 0: 2 */
+    uint32_t width, ff;  /* 0: 64 and 96 */
+    uint32_t vocab;      /* 0: TINY_ARCH_VOCAB */
+    uint32_t context;    /* 0: TINY_ARCH_CONTEXT */
     uint32_t head_dim;   /* 0: width / heads, without a key */
     uint32_t rotated;    /* 0: all of the head, without a key */
     uint32_t window;     /* 0: no key */
+    uint32_t period;     /* attention.sliding_window_pattern; 0: no key */
     uint32_t original;   /* rope.scaling.original_context_length; 0: no key */
     float factor;        /* rope.scaling.factor; 0: no key */
     float scale_linear;  /* rope.scale_linear, the older key of the factor; 0: no key */
     float attn_factor;   /* rope.scaling.attn_factor; 0: no key */
+    float embed;         /* largest value of an embedding; 0: 1 */
     float base;          /* rope.freq_base; 0: no key */
     float caps[2];       /* of scores and logits; 0: no key */
-    bool q8;             /* matrices are Q8_0, else F32 */
     bool untied;         /* output.weight */
     bool freqs;          /* rope_freqs.weight */
     bool long_factors;   /* rope_factors_long.weight and rope_factors_short.weight */
