@@ -64,7 +64,7 @@ session_refused() { # TEXT, then options
     cmp "$work/whole.session" "$work/other.session"
 }
 session_refused 'other.session: the conversation began with another system turn' --system 'Be short.'
-session_refused 'has a cache of type f32, not f16' --kv f16
+session_refused 'has a cache of type f16, not f32' --kv f32
 session_refused 'was computed with other activations' --activations f32
 code=0; "$meshmind" generate -m "$base" --session "$work/whole.session" x > /dev/null 2> "$work/err" || code=$?
 [ "$code" = 3 ]

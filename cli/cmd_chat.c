@@ -23,7 +23,7 @@
 typedef struct chat_options {
     loaded_options common;
     decoding_options decoding; /* look-up alone */
-    const char *docs, *notes, *system, *session;
+    const char *docs, *notes, *system;
     bool no_notes, json, stats;
     uint32_t tokens, calls, top_k;
     float temperature, top_p;
@@ -130,13 +130,13 @@ static omm_err check_options(const chat_options *o) {
 /* A session file whose note is: u32 answers so far (of the speaker), turns (of the assistant). */
 static omm_err save(const chat *c) {
     omm_buf note;
-    if (!c->options.session) return OMM_OK;
+    if (!c->options.common.session) return OMM_OK;
     omm_buf_init(&note, OMM_SESSION_NOTE_MAX);
     omm_err err = omm_buf_put_u32(&note, omm_model_speaker_replies(c->speaker));
     if (err == OMM_OK) err = omm_assistant_save(&note, c->assistant);
     if (err == OMM_OK)
-        err =
-            omm_session_save(c->loaded.session, c->options.session, &c->model, omm_buf_view(&note));
+        err = omm_session_save(c->loaded.session, c->options.common.session, &c->model,
+                               omm_buf_view(&note));
     omm_buf_fini(&note);
     return err;
 }
@@ -148,7 +148,7 @@ static omm_err restore(chat *c, omm_bytes note) {
     omm_err err = omm_assistant_restore(c->assistant, omm_read_bytes(&r, note.size - r.at));
     if (err == OMM_OK || err == OMM_ERR_NOMEM) return err;
     snprintf(why, sizeof why, "%s", omm_err_sentence());
-    return omm_raise(err, "%s: %s%s", c->options.session, why,
+    return omm_raise(err, "%s: %s%s", c->options.common.session, why,
                      err == OMM_ERR_MISMATCH
                          ? " (--system, --docs, --no-notes): give the same, or another file"
                          : "");
@@ -158,15 +158,15 @@ static omm_err restore(chat *c, omm_bytes note) {
  * before anything is said. */
 static omm_err open_file(chat *c) {
     omm_buf note;
-    if (!c->options.session) return OMM_OK;
+    if (!c->options.common.session) return OMM_OK;
     OMM_TRY(loaded_digest(&c->model, &c->options.common));
-    if (!omm_file_exists(c->options.session)) return save(c);
+    if (!omm_file_exists(c->options.common.session)) return save(c);
     omm_buf_init(&note, OMM_SESSION_NOTE_MAX);
-    omm_err err = omm_session_load(c->loaded.session, c->options.session, &c->model, &note);
+    omm_err err = omm_session_load(c->loaded.session, c->options.common.session, &c->model, &note);
     if (err == OMM_OK) err = restore(c, omm_buf_view(&note));
     omm_buf_fini(&note);
     OMM_TRY(err);
-    return chat_view_say(&c->view, "going on from %s: %zu turns", c->options.session,
+    return chat_view_say(&c->view, "going on from %s: %zu turns", c->options.common.session,
                          omm_assistant_turns(c->assistant) - 1);
 }
 
@@ -336,7 +336,7 @@ static omm_err run(chat *c) {
 }
 
 int cmd_chat(int argc, char **argv) {
-    chat c = {.options = {.common = {.activations = "q8"},
+    chat c = {.options = {.common = {.activations = "q8", .kv_default = "f16"},
                           .top_p = TOP_P_ALL,
                           .tokens = omm_model_speaker_options_default().reply_tokens_max,
                           .calls = omm_assistant_options_default().calls_max,
@@ -344,7 +344,7 @@ int cmd_chat(int argc, char **argv) {
               .clock = omm_clock_system()};
     chat_options *o = &c.options;
     const cli_option options[] = {
-        LOADED_OPTIONS(o->common, " (that of the repository, from its folder)", "q8"),
+        LOADED_OPTIONS(o->common, " (that of the repository, from its folder)", "q8", "f16"),
         {"docs", 'd', CLI_STR, &o->docs, "DIR", "folder of text files to search"},
         {"notes", 0, CLI_STR, &o->notes, "FILE", "where notes are kept (XDG data folder)"},
         {"no-notes", 0, CLI_FLAG, &o->no_notes, NULL, "keep no notes"},
@@ -354,7 +354,7 @@ int cmd_chat(int argc, char **argv) {
         LOOKUP_OPTIONS(o->decoding),
         {"count", 'n', CLI_U32, &o->tokens, "N", "tokens of one answer at most (160)"},
         {"calls", 0, CLI_U32, &o->calls, "N", "tool calls for one question at most (4)"},
-        {"session", 0, CLI_STR, &o->session, "FILE",
+        {"session", 0, CLI_STR, &o->common.session, "FILE",
          "go on with the conversation in FILE if it is there; keep it there after each answer"},
         {"stats", 0, CLI_FLAG, &o->stats, NULL, "tokens of each answer on stderr"},
         {"json", 0, CLI_FLAG, &o->json, NULL, "events as JSON, one object a line"},

@@ -20,8 +20,7 @@
 typedef struct generate_options {
     loaded_options common;
     decoding_options decoding;
-    const char *session; /* file to go on from and to save to; NULL: none */
-    const char *prompt;  /* "-": standard input; NULL: `file` has it */
+    const char *prompt; /* "-": standard input; NULL: `file` has it */
     const char *file, *system;
     cli_list stops;
     bool chat, special, json, stats;
@@ -63,7 +62,7 @@ static omm_err check_options(const generate_options *o) {
     if (o->system && !o->chat)
         return omm_raise(OMM_ERR_USAGE, "--system: together with --chat, a text has no turns");
     OMM_TRY(decoding_check_sampling(&sampler));
-    if (o->session && o->chat)
+    if (o->common.session && o->chat)
         return omm_raise(OMM_ERR_USAGE, "--session continues a text; --chat begins a conversation");
     return decoding_check(&o->decoding);
 }
@@ -168,7 +167,7 @@ static void on_interrupt(int signal_number) {
 
 /* What is said is kept in the session's file: where that has no room for one more, none is said. */
 static bool file_is_full(const decoding *d, const generate_options *o) {
-    return o->session &&
+    return o->common.session &&
            decoding_position(d) + d->pending >= omm_session_positions_max(d->l->session);
 }
 
@@ -230,7 +229,7 @@ static omm_err run_decoding(generation *g, decoding *d, const generate_options *
     g->prefill_ns = middle - begin;
     OMM_TRY(decode(g, d, o));
     g->decode_ns = omm_measure_ns() - middle;
-    return o->session ? decoding_settle(d) : OMM_OK;
+    return o->common.session ? decoding_settle(d) : OMM_OK;
 }
 
 static omm_err generate(generation *g, loaded *l, const generate_options *o) {
@@ -249,14 +248,14 @@ static omm_err generate(generation *g, loaded *l, const generate_options *o) {
  * before the text, so that a place where it cannot be is known at once. */
 static omm_err generate_in_session(generation *g, loaded *l, const generate_options *o) {
     omm_digest model;
-    if (!o->session) return generate(g, l, o);
+    if (!o->common.session) return generate(g, l, o);
     OMM_TRY(loaded_digest(&model, &o->common));
-    OMM_TRY(omm_file_exists(o->session)
-                ? omm_session_load(l->session, o->session, &model, NULL)
-                : omm_session_save(l->session, o->session, &model, (omm_bytes){0}));
+    OMM_TRY(omm_file_exists(o->common.session)
+                ? omm_session_load(l->session, o->common.session, &model, NULL)
+                : omm_session_save(l->session, o->common.session, &model, (omm_bytes){0}));
     g->restored = omm_session_position(l->session);
     OMM_TRY(generate(g, l, o));
-    return omm_session_save(l->session, o->session, &model, (omm_bytes){0});
+    return omm_session_save(l->session, o->common.session, &model, (omm_bytes){0});
 }
 
 static json_t *drafts_json(const generation *g) {
@@ -330,7 +329,8 @@ static omm_err run(const generate_options *o) {
     if (err == OMM_OK) err = load_and_generate(&g, &l, o);
     if (err == OMM_OK && s_interrupt)
         err = omm_raise(OMM_ERR_CANCELLED, "stopped after %zu tokens%s%s", g.ids.count,
-                        o->session ? "; kept in " : "", o->session ? o->session : "");
+                        o->common.session ? "; kept in " : "",
+                        o->common.session ? o->common.session : "");
     loaded_close(&l);
     omm_buf_fini(&g.asked);
     omm_prompt_fini(&g.prompt);
@@ -342,13 +342,13 @@ static omm_err run(const generate_options *o) {
 }
 
 int cmd_generate(int argc, char **argv) {
-    generate_options o = {.common = {.activations = "q8"},
+    generate_options o = {.common = {.activations = "q8", .kv_default = "f16"},
                           .count_max = 128,
                           .temperature = 0.0f,
                           .top_p = TOP_P_ALL,
                           .seed = 1};
     const cli_option options[] = {
-        LOADED_OPTIONS(o.common, "", "q8"),
+        LOADED_OPTIONS(o.common, "", "q8", "f16"),
         {"file", 'f', CLI_STR, &o.file, "FILE",
          "the prompt is what FILE has, to its last line end"},
         {"chat", 0, CLI_FLAG, &o.chat, NULL,
@@ -359,7 +359,7 @@ int cmd_generate(int argc, char **argv) {
         {"seed", 0, CLI_U64, &o.seed, "N", "seed of the draws (1)"},
         {"stop", 0, CLI_LIST, &o.stops, "TEXT", "end where TEXT would begin; up to 32 of them"},
         DECODING_OPTIONS(o.decoding),
-        {"session", 0, CLI_STR, &o.session, "FILE",
+        {"session", 0, CLI_STR, &o.common.session, "FILE",
          "go on from FILE if it is there; save tokens and cache to it at the end"},
         {"special", 0, CLI_FLAG, &o.special, NULL, "read and write control tokens by name"},
         {"stats", 0, CLI_FLAG, &o.stats, NULL, "speeds on stderr at the end"},

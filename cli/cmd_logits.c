@@ -94,9 +94,9 @@ static omm_err run(const logits_options *o) {
 }
 
 int cmd_logits(int argc, char **argv) {
-    logits_options o = {.common = {.activations = "f32"}};
+    logits_options o = {.common = {.activations = "f32", .kv_default = "f32"}};
     const cli_option options[] = {
-        LOADED_OPTIONS(o.common, "", "f32"),
+        LOADED_OPTIONS(o.common, "", "f32", "f32"),
         {"ids", 0, CLI_STR, &o.ids, "1,2,3", "token ids to feed"},
         {"out", 'o', CLI_STR, &o.out, "FILE", "logits of every position, f32 little-endian"},
         {"json", 0, CLI_FLAG, &o.json, NULL, "one JSON object instead of a line of ids"},

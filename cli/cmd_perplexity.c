@@ -143,9 +143,9 @@ static omm_err run(const perplexity_options *o) {
 }
 
 int cmd_perplexity(int argc, char **argv) {
-    perplexity_options o = {.common = {.activations = "f32"}};
+    perplexity_options o = {.common = {.activations = "f32", .kv_default = "f32"}};
     const cli_option options[] = {
-        LOADED_OPTIONS(o.common, "", "f32"),
+        LOADED_OPTIONS(o.common, "", "f32", "f32"),
         {"file", 'f', CLI_STR, &o.file, "FILE", "text to predict"},
         {"separator", 0, CLI_STR, &o.separator, "TOKEN",
          "a token that ends a document: no context across it"},

@@ -6,6 +6,7 @@
 #include "omm/chat.h"
 #include "omm/file.h"
 #include "omm/hash.h"
+#include "omm/session_file.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -57,6 +58,14 @@ static cli_memory_limit limit_of(const loaded *l, const loaded_options *o, const
                               .available = host->memory.available};
 }
 
+/* As asked, else as in the session file, else the default.  A bad file is refused when it is loaded. */
+static omm_err kv_type_of(omm_kv_type *out, const loaded_options *o) {
+    if (!o->kv && o->session && omm_file_exists(o->session) &&
+        omm_session_file_kv(out, o->session) == OMM_OK)
+        return OMM_OK;
+    return omm_kv_type_parse(out, o->kv ? o->kv : o->kv_default);
+}
+
 /* What the model will take with all adapters, before any of it is loaded. */
 static omm_err plan_memory(loaded *l, const omm_gguf *gguf, const loaded_options *o,
                            bool with_tokenizer, const loaded *host) {
@@ -75,7 +84,7 @@ static omm_err plan_memory(loaded *l, const omm_gguf *gguf, const loaded_options
         OMM_TRY(positions_within(&plan.session.positions_max, gguf,
                                  host->memory.plan.session.positions_max));
     plan.session.activations = l->activations;
-    OMM_TRY(omm_kv_type_parse(&plan.session.kv_type, o->kv ? o->kv : "f32"));
+    OMM_TRY(kv_type_of(&plan.session.kv_type, o));
     uint32_t count = 0;
     omm_err err = OMM_OK;
     for (; count < o->lora.count && err == OMM_OK; count++) {
@@ -185,7 +194,7 @@ static omm_err open_all(loaded *l, const loaded_options *o, bool with_tokenizer)
     if (o->lora.count > OMM_ADAPTERS_MAX)
         return omm_raise(OMM_ERR_USAGE, "--lora: %u adapters; at most %u at once", o->lora.count,
                          OMM_ADAPTERS_MAX);
-    OMM_TRY(omm_kv_type_parse(&type, o->kv ? o->kv : "f32"));
+    OMM_TRY(kv_type_of(&type, o));
     OMM_TRY(omm_activations_parse(&l->activations, o->activations));
     if (o->draft)
         OMM_TRY(cli_of_file(draft_least(&l->draft_bytes, l, o->draft), "--draft", o->draft));
@@ -226,7 +235,10 @@ static omm_err open_draft(loaded *draft, const loaded *host, const loaded_option
 
 omm_err loaded_open_draft(loaded *draft, const loaded *host, const loaded_options *o,
                           const char *model) {
-    loaded_options own = {.model = model, .kv = o->kv, .max_memory_mb = o->max_memory_mb};
+    loaded_options own = {.model = model,
+                          .kv = o->kv,
+                          .kv_default = o->kv_default,
+                          .max_memory_mb = o->max_memory_mb};
     *draft = (loaded){0};
     return open_draft(draft, host, &own);
 }

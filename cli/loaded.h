@@ -20,21 +20,25 @@ typedef struct loaded_options {
     uint32_t positions;      /* --context, 0: the model's, at most 4096 */
     uint32_t max_memory_mb;  /* --max-memory-mb, 0: no limit */
     bool stream;             /* --stream */
+    const char *session;     /* --session: a file to go on from and to save to, or NULL */
     /* What the command itself needs, not options of the user: */
+    const char *kv_default; /* without --kv, and where `session` is not there to say */
     uint32_t positions_min; /* --max-memory-mb keeps so many; 0: OMM_PLAN_POSITIONS_MIN */
     uint64_t logit_rows;    /* that it keeps */
     const char *draft; /* a model that will be opened beside it: the plan leaves room; or NULL */
 } loaded_options;
 
 /* Rows of an option table for them, which come first in the table.  Defaults for --help, which the
- * command gives: what follows "GGUF model", and the arithmetic. */
-#define LOADED_OPTIONS(o, default_model, default_activations)                                      \
+ * command gives: what follows "GGUF model", the arithmetic, the cache. */
+#define LOADED_OPTIONS(o, default_model, default_activations, default_kv)                          \
     {"model", 'm', CLI_STR, &(o).model, "FILE", "GGUF model" default_model},                       \
         {"lora",    0,          CLI_LIST,                                                          \
          &(o).lora, "FILE[=X]", "GGUF LoRA adapter, times X; up to eight; newest: your node's"},   \
         {"activations",    0,        CLI_STR,                                                      \
          &(o).activations, "f32|q8", "arithmetic of quantised layers (" default_activations ")"},  \
-        {"kv", 0, CLI_STR, &(o).kv, "f32|f16|q8_0", "format of the key/value cache (f32)"},        \
+        {"kv",           0,                                                                        \
+         CLI_STR,        &(o).kv,                                                                  \
+         "f32|f16|q8_0", "format of the key/value cache (" default_kv ")"},                        \
         {"threads", 't', CLI_STR, &(o).threads, "N|auto", CLI_THREADS_HELP},                       \
         CLI_MEMORY_OPTION(&(o).max_memory_mb), CLI_STREAM_OPTION(&(o).stream), {                   \
         "context", 'c', CLI_U32, &(o).positions, "N",                                              \

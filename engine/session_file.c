@@ -324,6 +324,19 @@ static omm_err load(omm_session *s, const source *f, const omm_digest *model, om
     return note ? omm_buf_append(note, text.data, text.size) : OMM_OK; /* there is room */
 }
 
+omm_err omm_session_file_kv(omm_kv_type *out, const char *path) {
+    header h = {0};
+    omm_map map = {0};
+    OMM_TRY(omm_map_open(&map, path));
+    omm_reader r = omm_reader_of(map.view);
+    omm_err err = get_header(&h, &r, path);
+    if (err == OMM_OK && h.kv_type >= OMM_KV_TYPE_COUNT)
+        err = omm_raise(OMM_ERR_FORMAT, "%s has a cache of an unknown type", path);
+    if (err == OMM_OK) *out = (omm_kv_type)h.kv_type;
+    omm_map_close(&map);
+    return err;
+}
+
 omm_err omm_session_load_bytes(omm_session *s, omm_bytes file, const char *name,
                                const omm_digest *model, omm_buf *note) {
     return load(s, &(source){.name = name, .file = file}, model, note);

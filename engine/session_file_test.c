@@ -250,6 +250,26 @@ static void test_longrope(void) {
     omm_buf_fini(&file);
 }
 
+/* The type alone, whatever comes after the header. */
+static void test_type(const rig *r) {
+    static const size_t sizes[] = {HEADER, HEADER - 1, 7, 0};
+    static const omm_err wants[] = {OMM_OK, OMM_ERR_SIZE, OMM_ERR_FORMAT, OMM_ERR_FORMAT};
+    omm_kv_type type = OMM_KV_F32;
+    for (size_t i = 0; i < 4; i++) {
+        CHECK_OK(omm_file_write_fast(s_path, omm_bytes_of(r->file.data, sizes[i]), 0600));
+        CHECK_ERR(omm_session_file_kv(&type, s_path), wants[i]);
+        CHECK_EQ(type, OMM_KV_Q8_0);
+    }
+    uint8_t header[HEADER];
+    memcpy(header, r->file.data, HEADER);
+    omm_put_u32(header + 12, OMM_KV_TYPE_COUNT);
+    CHECK_OK(omm_file_write_fast(s_path, omm_bytes_of(header, HEADER), 0600));
+    CHECK_ERR(omm_session_file_kv(&type, s_path), OMM_ERR_FORMAT);
+    CHECK_OK(omm_file_remove(s_path));
+    CHECK_ERR(omm_session_file_kv(&type, s_path), OMM_ERR_NOT_FOUND);
+    CHECK_EQ(type, OMM_KV_Q8_0);
+}
+
 /* What a session held before, or held behind the place it was cut at, is not in the file. */
 static void test_nothing_else(omm_kv_type type) {
     omm_model model;
@@ -290,6 +310,7 @@ int main(void) {
     test_numbers(&r);
     test_absent_blocks(&r);
     test_notes(&r);
+    test_type(&r);
     close_rig(&r);
     test_windows();
     test_longrope();

@@ -409,7 +409,18 @@ for how in [[], ["--temp", "0.9", "--seed", "7"], ["--kv", "q8_0", "--top-k", "2
         expect(["generate", "-m", MODEL, "--session", folder + "/s", "--activations", "f32", *how, "x"], 3,
                "other activations")
         expect(["generate", "-m", MODEL, "--session", folder + "/s", "--chat", "x"], 2, "--session")
-expect(["generate", "-m", MODEL, "--draft", MODEL, "-c", 96, "-n", 1, "x"], 0, r"memory of the draft: .*\(96 positions, f32\)")
+# The cache is as asked, else the session file's, else F16; another than the file's is refused.
+with tempfile.TemporaryDirectory() as folder:
+    for asked, kept in [[], "f16"], [["--kv", "f32"], "f32"], [["--kv", "q8_0"], "q8_0"]:
+        file = pathlib.Path(folder) / kept
+        caches = [json.loads(run("generate", "-m", MODEL, "-n", 2, "--json", "--session", file, *kv, "Once").stdout)["memory"]["kv"]
+                  for kv in (asked, [])]
+        if caches != [kept, kept]:
+            failures.append(f"generate {asked} --session: caches {caches}")
+        expect(["generate", "-m", MODEL, "--session", file, "--kv", "f16" if kept == "f32" else "f32", "x"], 3, f"cache of type {kept}, not")
+    (pathlib.Path(folder) / "other").write_text("no session")
+    expect(["generate", "-m", MODEL, "--session", folder + "/other", "x"], 3, "other is no session file")
+expect(["generate", "-m", MODEL, "--draft", MODEL, "-c", 96, "-n", 1, "x"], 0, r"memory of the draft: .*\(96 positions, f16\)")
 expect(["generate", "-m", MODEL, "--kv", "q8", "x"], 2, "f32, f16 or q8_0")
 expect(["generate", "-m", MODEL] + ["--lora=a"] * 9 + ["x"], 2, "at most 8")
 expect(["synth", "llama9", "/nowhere.gguf"], 2, "llama9.*llama3.2-1b.*tiny-phi3")
@@ -589,7 +600,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
             r"[\d.]+ MB of [\d.]+ [GM]B available")
     context = folder / "context.txt"
     context.write_text("a crow " * 40)
-    for command in [["generate", "-n", 2, "x"], ["logits", "--ids", "1,2"], ["perplexity", "-f", context]]:
+    for command in [["generate", "--kv", "f32", "-n", 2, "x"], ["logits", "--ids", "1,2"], ["perplexity", "-f", context]]:
         done = run(*command, "-m", synth[0], "--json")
         memory = json.loads(done.stdout)["memory"]
         if not re.search(line % "512 positions, f32", done.stderr) or memory["positions"] != 512:

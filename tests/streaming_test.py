@@ -86,7 +86,7 @@ def test_commands(planned, least):
     text = folder / "text"
     text.write_text("a crow could count " * 20)
     middle = (planned + least) // 2
-    generate = ["generate", "-m", model, "-c", 512, "-n", 6, "-t", 1, "--json", "a crow"]
+    generate = ["generate", "-m", model, "-c", 512, "--kv", "f32", "-n", 6, "-t", 1, "--json", "a crow"]
     perplexity = ["perplexity", "-m", model, "-f", text, "-c", 512, "--json"]
     for command in (generate, perplexity):
         reports = []
@@ -101,7 +101,7 @@ def test_commands(planned, least):
     chats = []
     for left in (1 << 35, middle):
         machine(left)
-        done = run("chat", "-m", model, "-c", 512, "--no-notes", "-n", 6, stdin="Hi\n")
+        done = run("chat", "-m", model, "-c", 512, "--kv", "f32", "--no-notes", "-n", 6, stdin="Hi\n")
         check(("layers streamed" in done.stderr) == (left == middle), "chat:", done.stderr)
         chats.append(done.stdout)
     check(chats[0] == chats[1], "chat:", chats)
@@ -112,7 +112,7 @@ def test_draft(least):
     the ids those of a plain run."""
     draft = folder / "draft.gguf"
     run("synth", "tiny-llama", draft)
-    generate = ["generate", "-m", model, "-c", 512, "-n", 6, "-t", 1, "--json", "a crow"]
+    generate = ["generate", "-m", model, "-c", 512, "--kv", "f32", "-n", 6, "-t", 1, "--json", "a crow"]
     both = [*generate, "--draft", draft]
     machine(1 << 35)
     plain = json.loads(run(*generate).stdout)["ids"]
