@@ -1,6 +1,7 @@
 /* bench.c - see bench.h. */
 #include "bench.h"
 
+#include "loaded.h"
 #include "options.h"
 #include "threads.h"
 
@@ -89,6 +90,7 @@ static void count_model(bench_result *r, const omm_model *model) {
 static omm_err load(bench_result *r, bench *b) {
     const uint64_t start = omm_measure_ns();
     OMM_TRY(omm_gguf_open(&b->gguf, b->o->model));
+    OMM_TRY(loaded_check_positions(&b->gguf, b->o->prompt + b->o->generate, "-p and -n, together"));
     OMM_TRY(plan_memory(r, b));
     OMM_TRY(cli_of_file(bench_load(&b->model, r->architecture, &b->gguf, r->memory.plan.resident),
                         "-m", b->o->model));

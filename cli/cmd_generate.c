@@ -288,23 +288,25 @@ static omm_err report_json(const generation *g, const loaded *l, const generate_
     return err;
 }
 
-static omm_err report(const generation *g, const loaded *l, const generate_options *o) {
-    if (o->json) return report_json(g, l, o);
-    printf("\n");
+static void tell_speeds(const generation *g, const loaded *l) {
     const double prefill = per_second(g->prompt.tokens.count, g->prefill_ns);
     const double decode = per_second(g->ids.count, g->decode_ns);
-    if (o->stats)
-        fprintf(stderr,
-                "prompt %zu tokens at %.*f tokens/s, %u of a session, generated %zu at %.*f "
-                "tokens/s, stop: %s, %s, activations %s\n",
-                g->prompt.tokens.count, digits(prefill), prefill, g->reused, g->ids.count,
-                digits(decode), decode, g->stop, omm_isa_name(l->compute.isa),
-                omm_activations_name(l->activations));
-    if (o->stats && g->speculated)
+    fprintf(stderr,
+            "prompt %zu tokens at %.*f tokens/s, %u of a session, generated %zu at %.*f "
+            "tokens/s, stop: %s, %s, activations %s\n",
+            g->prompt.tokens.count, digits(prefill), prefill, g->reused, g->ids.count,
+            digits(decode), decode, g->stop, omm_isa_name(l->compute.isa),
+            omm_activations_name(l->activations));
+    if (g->speculated)
         fprintf(stderr, "proposals: %llu of %llu right, in %llu batches\n",
                 (unsigned long long)g->drafts.accepted, (unsigned long long)g->drafts.drafted,
                 (unsigned long long)g->drafts.steps);
-    return OMM_OK;
+}
+
+static omm_err report(const generation *g, const loaded *l, const generate_options *o) {
+    if (!o->json) printf("\n");
+    if (o->stats) tell_speeds(g, l);
+    return o->json ? report_json(g, l, o) : OMM_OK;
 }
 
 static omm_err load_and_generate(generation *g, loaded *l, const generate_options *o) {

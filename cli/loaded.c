@@ -24,11 +24,12 @@ static omm_err positions_within(uint32_t *out, const omm_gguf *gguf, uint32_t mo
     return OMM_OK;
 }
 
-static omm_err check_positions(const omm_gguf *gguf, uint32_t wanted) {
+omm_err loaded_check_positions(const omm_gguf *gguf, uint32_t wanted, const char *option) {
     uint32_t has = 0;
     OMM_TRY(positions_within(&has, gguf, UINT32_MAX));
     if (wanted <= has) return OMM_OK;
-    return omm_raise(OMM_ERR_USAGE, "-c %u: the model was trained for %u positions", wanted, has);
+    return omm_raise(OMM_ERR_USAGE, "%s %u: the model was trained for %u positions", option, wanted,
+                     has);
 }
 
 /* What a draft will take at the least: its file's model with the smallest cache. */
@@ -105,7 +106,7 @@ static omm_err plan_memory(loaded *l, const omm_gguf *gguf, const loaded_options
 static omm_err open_model(loaded *l, const loaded_options *o, bool with_tokenizer,
                           const loaded *host) {
     OMM_TRY(omm_gguf_open(&l->gguf, o->model));
-    omm_err err = check_positions(&l->gguf, o->positions);
+    omm_err err = loaded_check_positions(&l->gguf, o->positions, "-c");
     if (err == OMM_OK) err = plan_memory(l, &l->gguf, o, with_tokenizer, host);
     if (err == OMM_OK)
         err = omm_model_load_streamed(&l->model, l->pool, &l->gguf, l->memory.plan.resident);

@@ -66,6 +66,10 @@ typedef struct loaded {
 OMM_CHECKED omm_err loaded_split_scale(char path[OMM_PATH_MAX], float *scale, const char *text,
                                        const char *option);
 
+/* Refuse more positions than the model was trained for.  `option` asked for them.  Errors: USAGE, those of
+ * omm_model_outline. */
+OMM_CHECKED omm_err loaded_check_positions(const omm_gguf *gguf, uint32_t wanted,
+                                           const char *option);
 /* Open everything.  Environment: OMM_ISA.  Release with loaded_close, also after an error.
  * Errors: USAGE, CONFIG, those of the loaders. */
 OMM_CHECKED omm_err loaded_open(loaded *l, const loaded_options *o, bool with_tokenizer);
