@@ -42,8 +42,9 @@
  * pass.  A multiple of OMM_QUANT_SUPER. */
 #define Q8_COLUMNS ((size_t)512)
 #define Q8_STRIPS ((size_t)2) /* strips of a cut are a multiple of this: every SIMD_Q8_STRIPS */
-/* Tokens that pass at once: a block of columns of theirs (384 KiB) and their sums with two strips
- * (96 KiB) stay in the second cache.  A multiple of every SIMD_Q8_TOKENS. */
+/* Tokens that pass at once: a block of columns of theirs (384 KiB), what its products start with
+ * (98 KiB) and sums with two strips (96 KiB) stay in the second cache.  A multiple of every
+ * SIMD_Q8_TOKENS. */
 #define Q8_TOKENS ((size_t)768)
 
 /* Scratch floats of one worker: the larger of what the matrix product (A block, B panel, one tile)

@@ -262,6 +262,31 @@ SIMD_INLINE void q8_unpack(const omm_format format, q8_panel *out, const uint8_t
     }
 }
 
+/* In AVX-512 what products start with is made for all tokens of a pass, 16 at a time, and tiles load
+ * it.  Made in a tile it is an operation a token of the two ports that the dots keep busy, and copies
+ * of zeros and for the second strip.  With fewer registers, loading it is slower (decision 132). */
+#define Q8_STARTS_APART (OMM_SIMD == OMM_SIMD_AVX512)
+
+/* Starts of one sub-block: one a token, padded so that those of a token do not share a cache's sets. */
+#define Q8_STARTS (Q8_TOKENS + VL)
+
+/* out[sub-blocks][Q8_STARTS]: q8_start of `count` tokens from m on, columns k0 .. k0 + kc. */
+SIMD_INLINE void q8_starts_of(const omm_format format, int32_t *out, const omm_q8_rows *x, size_t m,
+                              size_t count, size_t k0, size_t kc) {
+    const int parts = q8_parts(format), bias = q8_bias(format);
+    if (!Q8_STARTS_APART || bias == 0) return;
+    for (size_t k = k0; k < k0 + kc; k += OMM_QUANT_BLOCK) {
+        const int16_t *sums = x->sums + 2 * (k / OMM_QUANT_BLOCK * x->rows + m);
+        for (int h = 0; h < parts; h++, out += Q8_STARTS) {
+            const vi factors = q8_halves(parts, h, -bias);
+            for (size_t t = 0; t < count; t += VL) {
+                const vi pairs = vi_load_n(sums + 2 * t, min_size(count - t, VL));
+                vi_store(out + t, vi_dot_s16(vi_set1(0), factors, pairs));
+            }
+        }
+    }
+}
+
 /* A tile: SIMD_Q8_STRIPS strips from one whose first row is y[0], and a few tokens from m on.  Between
  * blocks of columns its sums lie tile by tile in scratch: in y, tokens of a power of two of rows would
  * share one set of a cache. */
@@ -270,6 +295,7 @@ typedef struct q8_tile {
     size_t ldy, rows; /* rows: of y, from there */
     float *sums;      /* [tokens][Q8_TILE_ROWS] */
     const q8_panel *w;
+    const int32_t *starts; /* [sub-blocks][Q8_STARTS], at token m */
     const omm_q8_rows *x;
     size_t m, k0, kc;
     bool first, last; /* block of columns */
@@ -277,9 +303,13 @@ typedef struct q8_tile {
 
 #define Q8_TILE_ROWS ((size_t)SIMD_Q8_STRIPS * VL)
 
-_Static_assert(SIMD_Q8_STRIPS * sizeof(q8_panel) + Q8_TOKENS * Q8_TILE_ROWS * sizeof(float) <=
-                   WORK_FLOATS * sizeof(float),
-               "scratch");
+typedef struct q8_work {
+    q8_panel panels[SIMD_Q8_STRIPS];
+    int32_t starts[Q8_COLUMNS / VL * Q8_STARTS];
+    float sums[Q8_TOKENS * Q8_TILE_ROWS];
+} q8_work;
+
+_Static_assert(sizeof(q8_work) <= WORK_FLOATS * sizeof(float), "scratch");
 
 typedef vi q8_ints[SIMD_Q8_STRIPS][SIMD_Q8_TOKENS];
 typedef vf q8_floats[SIMD_Q8_STRIPS][SIMD_Q8_TOKENS];
@@ -359,6 +389,13 @@ SIMD_INLINE void q8_tile_minima(const omm_format format, const int nt, q8_floats
     }
 }
 
+/* What the products of sub-block j, which is h of its 32 columns, start with for token t. */
+SIMD_INLINE vi q8_tile_start(const omm_format format, const q8_tile *tile, size_t j, const int h,
+                             size_t at, size_t t) {
+    if (!Q8_STARTS_APART || q8_bias(format) == 0) return q8_start(format, tile->x, at + t, h);
+    return vi_set1(tile->starts[j * Q8_STARTS + t]);
+}
+
 SIMD_INLINE void q8_tile_of(const omm_format format, const int nt, const q8_tile *tile) {
     const omm_q8_rows *x = tile->x;
     const int parts = q8_parts(format), groups = 8 / parts;
@@ -371,7 +408,7 @@ SIMD_INLINE void q8_tile_of(const omm_format format, const int nt, const q8_tile
             const size_t j = b * (size_t)parts + (size_t)h;
             q8_ints dot;
             Q8_EACH_TOKEN {
-                const vi start = q8_start(format, x, at + (size_t)t, h);
+                const vi start = q8_tile_start(format, tile, j, h, at, (size_t)t);
                 Q8_EACH_STRIP dot[s][t] = start;
             }
             q8_tile_dots(format, nt, groups, dot, tile->w, j * (size_t)groups,
@@ -383,9 +420,11 @@ SIMD_INLINE void q8_tile_of(const omm_format format, const int nt, const q8_tile
     q8_tile_store(nt, acc, tile);
 }
 
-/* What one format brings: unpacking, and tiles of 1, 2, 4 and SIMD_Q8_TOKENS tokens. */
+/* What one format brings: unpacking, starts, and tiles of 1, 2, 4 and SIMD_Q8_TOKENS tokens. */
 typedef struct q8_format {
     void (*unpack)(q8_panel *out, const uint8_t *strip, size_t k0, size_t kc);
+    void (*starts)(int32_t *out, const omm_q8_rows *x, size_t m, size_t count, size_t k0,
+                   size_t kc);
     void (*tile_1)(const q8_tile *tile);
     void (*tile_2)(const q8_tile *tile);
     void (*tile_4)(const q8_tile *tile);
@@ -408,17 +447,21 @@ typedef struct q8_format {
                                                         size_t k0, size_t kc) {                    \
         q8_unpack(OMM_FORMAT_##F, out, strip, k0, kc);                                             \
     }                                                                                              \
+    static __attribute__((noinline)) void q8_starts_##F(                                           \
+        int32_t *out, const omm_q8_rows *x, size_t m, size_t count, size_t k0, size_t kc) {        \
+        q8_starts_of(OMM_FORMAT_##F, out, x, m, count, k0, kc);                                    \
+    }                                                                                              \
     Q8_TILE(F, 1, 1)                                                                               \
     Q8_TILE(F, 2, 2)                                                                               \
     Q8_TILE_4(F)                                                                                   \
     Q8_TILE(F, all, SIMD_Q8_TOKENS)
 QUANT_FORMATS(Q8_FORMAT)
 #define Q8_FORMAT_NAME(F)                                                                          \
-    [OMM_FORMAT_##F] = {q8_unpack_##F, q8_tile_##F##_1, q8_tile_##F##_2, Q8_TILE_4_NAME(F),        \
-                        q8_tile_##F##_all},
+    [OMM_FORMAT_##F] = {q8_unpack_##F,   q8_starts_##F,     q8_tile_##F##_1,                       \
+                        q8_tile_##F##_2, Q8_TILE_4_NAME(F), q8_tile_##F##_all},
 static const q8_format s_q8_formats[OMM_FORMAT_COUNT] = {QUANT_FORMATS(Q8_FORMAT_NAME)};
 
-/* Tokens m0 .. m1 of one block of columns; y and sums of the tile are those of token m0. */
+/* Tokens m0 .. m1 of one block of columns; y, sums and starts of the tile are those of token m0. */
 static void q8_tokens(const q8_format *format, q8_tile tile, size_t m0, size_t m1) {
     for (size_t m = m0, nt = 0; m < m1; m += nt) {
         const size_t left = m1 - m;
@@ -438,11 +481,12 @@ static void q8_tokens(const q8_format *format, q8_tile tile, size_t m0, size_t m
         }
         tile.y += nt * tile.ldy;
         tile.sums += nt * Q8_TILE_ROWS;
+        tile.starts += nt;
     }
 }
 
 /* Tokens m0 .. m1 of strips s .. s + count: at most Q8_TOKENS, SIMD_Q8_STRIPS. */
-static void q8_strips(q8_tile tile, const omm_matrix *w, q8_panel *panels, size_t m0, size_t m1,
+static void q8_strips(q8_tile tile, const omm_matrix *w, q8_work *work, size_t m0, size_t m1,
                       size_t s, size_t count) {
     const q8_format *format = &s_q8_formats[w->format];
     for (tile.k0 = 0; tile.k0 < w->cols; tile.k0 += tile.kc) {
@@ -450,26 +494,28 @@ static void q8_strips(q8_tile tile, const omm_matrix *w, q8_panel *panels, size_
         tile.first = tile.k0 == 0;
         tile.last = tile.k0 + tile.kc == w->cols;
         for (size_t i = 0; i < count; i++)
-            format->unpack(&panels[i], w->data + (s + i) * w->strip_bytes, tile.k0, tile.kc);
+            format->unpack(&work->panels[i], w->data + (s + i) * w->strip_bytes, tile.k0, tile.kc);
+        format->starts(work->starts, tile.x, m0, m1 - m0, tile.k0, tile.kc);
         q8_tokens(format, tile, m0, m1);
     }
 }
 
-static void kernel_q8_linear(float *y, const omm_q8_rows *x, const omm_matrix *w, float *work,
+static void kernel_q8_linear(float *y, const omm_q8_rows *x, const omm_matrix *w, float *scratch,
                              size_t m0, size_t m1, size_t s0, size_t s1) {
-    q8_panel *panels = (q8_panel *)(void *)work;
+    q8_work *work = (q8_work *)(void *)scratch;
     if (m1 - m0 <= SIMD_Q8_FEW_MAX) {
         q8_few_strips(y, x, w, m0, m1, s0, s1);
         return;
     }
     const size_t step = q8_tokens_step(m1 - m0), end = min_size(s1 * VL, w->rows);
-    q8_tile tile = {.ldy = w->rows, .w = panels, .x = x};
-    tile.sums = (float *)(void *)(panels + SIMD_Q8_STRIPS);
+    q8_tile tile = {.ldy = w->rows, .sums = work->sums, .x = x};
+    tile.w = work->panels;
+    tile.starts = work->starts;
     for (size_t m = m0; m < m1; m += step)
         for (size_t s = s0; s < s1; s += SIMD_Q8_STRIPS) {
             tile.rows = end - s * VL;
             tile.y = y + m * w->rows + s * VL;
-            q8_strips(tile, w, panels, m, min_size(m + step, m1), s,
+            q8_strips(tile, w, work, m, min_size(m + step, m1), s,
                       min_size(SIMD_Q8_STRIPS, s1 - s));
         }
 }

@@ -161,7 +161,7 @@ static void products_agree(const omm_compute *c, omm_format format, omm_bytes by
 
 /* All quants the same, and activations at the ends of their range: what overflows first. */
 static void extremes_agree(const omm_compute *c, omm_format format, uint8_t filling) {
-    enum { N = 17, K = 1024 };
+    enum { N = 17, K = 1024, M = 59 };
     const rows_layout *l = rows_layout_of(type_of(format));
     omm_bytes bytes = battery_rows(format, N, K, 3);
     uint8_t *data = writable(bytes);
@@ -171,12 +171,12 @@ static void extremes_agree(const omm_compute *c, omm_format format, uint8_t fill
             const bool min = l->min_at != ROWS_NONE && (i == l->min_at || i == l->min_at + 1u);
             if (!d && !min) data[b + i] = filling;
         }
-    float *x = battery_floats(8, (size_t)3 * K);
-    for (int i = 0; i < K; i++) {
-        x[i] = 1.0f;
-        x[K + i] = -1.0f;
-        x[2 * K + i] = i % 2 ? 1.0f : -1.0f;
-    }
+    float *x = battery_floats(8, (size_t)M * K);
+    for (int m = 0; m < M; m++)
+        for (int i = 0; i < K; i++) {
+            x[m * K + i] = m % 3 == 0 ? 1.0f : m % 3 == 1 || i % 2 == 0 ? -1.0f : 1.0f;
+        }
+    products_agree(c, format, bytes, N, K, M, M, x); /* unpacked, in tiles of 6, 4 and 1 */
     products_agree(c, format, bytes, N, K, 3, 3, x);
     products_agree(c, format, bytes, N, K, 3, 1, x);
     omm_free(x);

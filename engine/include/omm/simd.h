@@ -83,12 +83,18 @@ SIMD_INLINE vf vf_zero(void) {
 SIMD_INLINE vi vi_dot_u4(vi acc, vi w, int32_t x) {
     return vq_close(acc, vq_dot_u8(vq_open(acc), w, vi_set1(x)));
 }
-/* The first n (<= 16) elements; the other lanes are +0 on load and untouched on store. */
+/* The first n (<= 16) elements; the other lanes are 0 (+0) on load and untouched on store. */
 SIMD_INLINE vf vf_load_n(const float *p, size_t n) {
     if (n >= VL) return vf_load(p);
     float t[VL] = {0};
     memcpy(t, p, n * sizeof t[0]);
     return vf_load(t);
+}
+SIMD_INLINE vi vi_load_n(const void *p, size_t n) {
+    if (n >= VL) return vi_load(p);
+    int32_t t[VL] = {0};
+    memcpy(t, p, n * sizeof t[0]);
+    return vi_load(t);
 }
 SIMD_INLINE void vf_store_n(float *p, vf x, size_t n) {
     if (n >= VL) {
