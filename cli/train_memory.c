@@ -81,12 +81,14 @@ static void print_line(const train_run *r) {
             available, m->available > 0 && m->total > m->available ? " (more than there is)" : "");
 }
 
-static void print_rope(const omm_model *model, uint32_t seq_max) {
+static void print_rope(const train_run *r) {
+    const omm_model *model = &r->model;
+    const uint32_t seq_max = r->recipe.seq_max;
     if (model->dims.rope_scaling != OMM_ROPE_SCALING_LONG) return;
     const bool far = omm_model_rope_far(model, seq_max);
     fprintf(stderr,
-            "longrope: the %s factors, as --seq %u is %s the original context of %u; to use the "
-            "adapter as it was trained, give generate, chat and perplexity -c %s%u\n",
+            "longrope: the %s factors, as --seq %u is %s the original context of %u; to use "
+            "what is trained as it was trained, give generate, chat and perplexity -c %s%u\n",
             far ? "long" : "short", seq_max, far ? "above" : "within", model->dims.rope_context,
             far ? "above " : "up to ", model->dims.rope_context);
 }
@@ -240,7 +242,7 @@ omm_err train_memory_plan(train_run *r, const omm_gguf *gguf) {
     const uint64_t running = r->plan.total + m->held_out;
     m->total = m->before + m->weights + (loading > running ? loading : running);
     print_line(r);
-    print_rope(&r->model, r->recipe.seq_max);
+    print_rope(r);
     return OMM_OK;
 }
 

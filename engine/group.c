@@ -27,7 +27,6 @@ omm_err session_options_check(omm_session_options *o, const omm_model *model) {
     if (o->batch_max == 0 || o->batch_max > BATCH_MAX)
         return omm_raise(OMM_ERR_CONFIG, "batch of %u tokens: must be 1 to %u", o->batch_max,
                          BATCH_MAX);
-    if (o->rope_positions == 0) o->rope_positions = o->positions_max;
     if (o->rollback_max < ROLLBACK_MIN) o->rollback_max = ROLLBACK_MIN;
     return OMM_OK;
 }
@@ -35,12 +34,13 @@ omm_err session_options_check(omm_session_options *o, const omm_model *model) {
 static omm_err open_parts(omm_group *g, const omm_compute *compute, const omm_model *model) {
     const omm_model_dims *d = &model->dims;
     OMM_TRY(session_options_check(&g->options, model));
+    const uint32_t rope = g->options.rope_positions;
     const model_graph_options o = {.compute = compute,
                                    .model = model,
                                    .activations = g->options.activations,
                                    .rows_max = g->options.batch_max,
                                    .positions_max = g->options.positions_max,
-                                   .rope_positions = g->options.rope_positions};
+                                   .rope_positions = rope ? rope : g->options.positions_max};
     OMM_TRY(model_graph_init(&g->graph, &o));
     const size_t block = omm_kv_block_bytes(g->options.kv_type, d->kv_heads, d->head_dim);
     const size_t limit = g->options.cache_bytes_max;

@@ -188,7 +188,7 @@ static omm_err fit_session(omm_plan *out, const planner *p, omm_session_options 
     for (;;) {
         plan_session(out, p, &session);
         if (out->total <= bytes_max) return OMM_OK;
-        if (session.kv_type == OMM_KV_Q8_0) break;
+        if (session.kv_type == OMM_KV_Q8_0 || p->options->keeps_kv) break;
         session.kv_type = (omm_kv_type)(session.kv_type + 1); /* smaller in this order */
     }
     omm_plan small;

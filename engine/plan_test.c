@@ -131,6 +131,7 @@ static void test_fit(void) {
     o.stream = OMM_PLAN_STREAM_NEVER;
     last = fitted(&o, full.total);
     CHECK(last.session.kv_type == OMM_KV_F32 && last.session.positions_max == TINY_CONTEXT);
+    CHECK_EQ(last.session.rope_positions, 0); /* longrope's factors go with what is chosen */
     bool seen[OMM_KV_TYPE_COUNT] = {true};
     uint64_t most = full.total - 1;
     for (omm_plan p; omm_plan_fit(&p, &s_gguf, NULL, 0, &o, most) == OMM_OK; most -= 512) {
@@ -149,6 +150,14 @@ static void test_fit(void) {
     omm_plan kept = last;
     CHECK_ERR(omm_plan_fit(&kept, &s_gguf, NULL, 0, &o, 1), OMM_ERR_CONFIG);
     CHECK(same_bytes(&kept, &last, sizeof kept));
+    for (o.keeps_kv = true; o.session.kv_type < OMM_KV_TYPE_COUNT; o.session.kv_type++) {
+        CHECK_OK(omm_plan_make(&kept, &s_gguf, NULL, 0, &o));
+        last = fitted(&o, kept.total - 1);
+        CHECK(last.session.kv_type == o.session.kv_type &&
+              last.session.positions_max < TINY_CONTEXT);
+    }
+    o.keeps_kv = false;
+    o.session.kv_type = OMM_KV_F32;
     o.session.positions_max = 60; /* less than would be kept */
     CHECK_EQ(fitted(&o, full.total).session.positions_max, 60);
     CHECK_ERR(omm_plan_fit(&kept, &s_gguf, NULL, 0, &o, 1), OMM_ERR_CONFIG);

@@ -22,7 +22,8 @@ typedef struct header {
 static header header_of(const omm_session *s, const omm_digest *model) {
     const omm_model *m = s->group->graph.model;
     const omm_model_dims *d = &m->dims;
-    const uint32_t far = omm_model_rope_far(m, s->group->options.rope_positions) ? ROPE_FAR : 0;
+    const uint32_t far =
+        omm_model_rope_far(m, s->group->graph.options.rope_positions) ? ROPE_FAR : 0;
     return (header){.version = VERSION,
                     .kv_type = s->group->options.kv_type,
                     .activations = s->group->options.activations | far,

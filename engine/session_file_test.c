@@ -246,6 +246,17 @@ static void test_longrope(void) {
             omm_session_close(to);
         }
     }
+    /* What counts is what the factors were chosen for. */
+    static const uint32_t chosen[] = {ORIGINAL, ORIGINAL + 1};
+    for (int i = 0; i < 2; i++) {
+        omm_session *to = NULL;
+        const omm_session_options o = {
+            .positions_max = 380, .rope_positions = chosen[i], .batch_max = 64};
+        CHECK_OK(omm_session_open(&to, &s_compute, &model, NULL, &o));
+        CHECK_ERR(omm_session_load_bytes(to, omm_buf_view(&file), "it", &s_digest, NULL),
+                  i ? OMM_OK : OMM_ERR_MISMATCH);
+        omm_session_close(to);
+    }
     omm_model_fini(&model);
     omm_buf_fini(&file);
 }
@@ -265,6 +276,9 @@ static void test_type(const rig *r) {
     omm_put_u32(header + 12, OMM_KV_TYPE_COUNT);
     CHECK_OK(omm_file_write_fast(s_path, omm_bytes_of(header, HEADER), 0600));
     CHECK_ERR(omm_session_file_kv(&type, s_path), OMM_ERR_FORMAT);
+    omm_put_u32(header + 8, 3);
+    CHECK_OK(omm_file_write_fast(s_path, omm_bytes_of(header, HEADER), 0600));
+    CHECK_ERR(omm_session_file_kv(&type, s_path), OMM_ERR_VERSION);
     CHECK_OK(omm_file_remove(s_path));
     CHECK_ERR(omm_session_file_kv(&type, s_path), OMM_ERR_NOT_FOUND);
     CHECK_EQ(type, OMM_KV_Q8_0);

@@ -2,6 +2,7 @@
  * work, and a replay gives its bytes.
  * Method: one round of two nodes for each of a few recipes that have every option between them.
  */
+#include "omm/evaluate.h"
 #include "omm/file.h"
 #include "omm/mem.h"
 #include "omm/replay.h"
@@ -24,10 +25,28 @@ static const char s_scenario[] =
     "rounds: 1\n"
     "population:\n"
     "  - {group: two, clients: [cafe-02, studio-02]}\n"
-    "recipe: {steps: 2, batch_tokens: 64, learning_rate: 0.005, targets: \"%s}\n"
+    "recipe: {steps: 2, seq_max: 48, batch_tokens: 64, learning_rate: 0.005, targets: \"%s}\n"
     "codec: {up: {kind: f16}, down: {kind: f16}}\n"
     "evaluation: {round_items: 2, generate: false}\n"
     "audit: {submissions: 0, scalar_steps: 0}\n";
+
+static unsigned s_evaluations;
+
+omm_err __real_omm_evaluate(omm_eval_item *items, const struct omm_model *model,
+                            const struct omm_lora *adapter, const omm_dataset *data,
+                            const struct omm_compute *compute, const omm_eval_options *options);
+omm_err __wrap_omm_evaluate(omm_eval_item *items, const struct omm_model *model,
+                            const struct omm_lora *adapter, const omm_dataset *data,
+                            const struct omm_compute *compute, const omm_eval_options *options);
+
+/* Judged as trained: longrope's factors go with the recipe's seq_max. */
+omm_err __wrap_omm_evaluate(omm_eval_item *items, const struct omm_model *model,
+                            const struct omm_lora *adapter, const omm_dataset *data,
+                            const struct omm_compute *compute, const omm_eval_options *options) {
+    CHECK_EQ(options->rope_positions, 48);
+    s_evaluations++;
+    return __real_omm_evaluate(items, model, adapter, data, compute, options);
+}
 
 static char s_dir[64], s_file[OMM_PATH_MAX], s_bundle[OMM_PATH_MAX];
 
@@ -68,6 +87,8 @@ static void trains(const char *recipe) {
     printf("%s: %llu accepted, %llu refused\n", recipe, (unsigned long long)result.accepted,
            (unsigned long long)result.refused);
     CHECK_EQ(result.accepted, 2);
+    CHECK(s_evaluations >= 2); /* of a round's sample, and in full */
+    s_evaluations = 0;
     CHECK_EQ(result.refused, 0);
     CHECK_EQ(result.rounds_void, 0);
     omm_simulate_result_fini(&result);

@@ -423,6 +423,12 @@ with tempfile.TemporaryDirectory() as folder:
         if caches != [kept, kept]:
             failures.append(f"generate {asked} --session: caches {caches}")
         expect(["generate", "-m", MODEL, "--session", file, "--kv", "f16" if kept == "f32" else "f32", "x"], 3, f"cache of type {kept}, not")
+        # A limit that lowers the cache of a new one leaves that of a file: shorter contexts are next, then streaming.
+        top = json.loads(run("generate", "-m", MODEL, "-n", 1, "--json", "--session", file, "x").stdout)["memory"]
+        less = run("generate", "-m", MODEL, "-n", 1, "--json", "--session", file, "--max-memory-mb", top["planned_bytes"] // 1_000_000, "x")
+        now = json.loads(less.stdout or "{}").get("memory")
+        if not now or now["kv"] != kept or now["planned_bytes"] >= top["planned_bytes"]:
+            failures.append(f"generate --session of {kept} with less memory: {now} {less.stderr}")
     (pathlib.Path(folder) / "other").write_text("no session")
     expect(["generate", "-m", MODEL, "--session", folder + "/other", "x"], 3, "other is no session file")
 expect(["generate", "-m", MODEL, "--draft", MODEL, "-c", 96, "-n", 1, "x"], 0, r"memory of the draft: .*\(96 positions, f16\)")

@@ -3,6 +3,7 @@
  * the bit, and what is right is recognised: on calls that the base model knows. */
 #include "graph.h"
 #include "omm/evaluate.h"
+#include "omm/full.h"
 #include "test_model.h"
 
 #include "omm/mem.h"
@@ -380,6 +381,25 @@ static double loss_at(double *judged, const rig *r, const omm_model *model, cons
     return (double)report.loss;
 }
 
+/* The same of training over all weights. */
+static double full_loss_at(const rig *r, const tiny_arch *arch, const omm_dataset *data,
+                           uint32_t seq_max) {
+    omm_model model;
+    omm_full *full = NULL;
+    omm_full_report report;
+    omm_recipe recipe = omm_recipe_default();
+    recipe.seq_max = seq_max;
+    recipe.batch_tokens = recipe.micro_tokens = 4096;
+    tiny_arch_load(&model, arch);
+    const omm_full_options o = {
+        .model = &model, .data = data, .recipe = &recipe, .compute = &r->compute};
+    CHECK_OK(omm_full_open(&full, &o));
+    CHECK_OK(omm_full_step(full, &report));
+    omm_full_close(full);
+    omm_model_fini(&model);
+    return (double)report.loss;
+}
+
 /* Longrope: by the recipe, whatever is in the examples, so that all nodes train one model; and judged so. */
 static void turns_as_in_training(const rig *r, const omm_dataset *data) {
     omm_model model;
@@ -392,6 +412,8 @@ static void turns_as_in_training(const rig *r, const omm_dataset *data) {
     const double far = loss_at(&far_judged, r, &model, data, 301);
     CHECK(fabs(near - far) > 1e-3);
     CHECK(fabs(near - near_judged) < 1e-5 && fabs(far - far_judged) < 1e-5);
+    CHECK(fabs(near - full_loss_at(r, &arch, data, 300)) < 1e-5);
+    CHECK(fabs(far - full_loss_at(r, &arch, data, 301)) < 1e-5);
     omm_model_fini(&model);
 }
 

@@ -35,7 +35,19 @@ typedef struct test_kind {
     tiny_arch arch;
     bool is_long; /* sequences of 90 are longer than the original context */
 } test_kind;
-enum { TEST_KINDS = 10 };
+enum {
+    TEST_KIND_UNTIED,
+    TEST_KIND_LINEAR,
+    TEST_KIND_ROPE_FREQS,
+    TEST_KIND_YARN,
+    TEST_KIND_PARTIAL,
+    TEST_KIND_YARN_NARROW,
+    TEST_KIND_WIDE,
+    TEST_KIND_TWO_ROPES,
+    TEST_KIND_SHORT,
+    TEST_KIND_LONG,
+    TEST_KINDS
+};
 extern const test_kind test_kinds[TEST_KINDS];
 
 /* The first `count` lines of a JSONL file of scenarios/base. */

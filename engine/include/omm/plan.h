@@ -46,6 +46,7 @@ typedef struct omm_plan_options {
         positions_min; /* omm_plan_fit keeps so many; 0: OMM_PLAN_POSITIONS_MIN, or the session's
                                positions where those are less */
     omm_plan_stream stream;
+    bool keeps_kv;  /* omm_plan_fit lowers no cache type: a session file has it */
     bool tokenizer; /* the vocabulary is loaded too */
     bool lodger;    /* in a process that has a model already: the program counts as nothing */
 } omm_plan_options;

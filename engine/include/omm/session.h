@@ -36,7 +36,7 @@ typedef struct omm_session_options {
     omm_activations activations; /* default F32 */
     omm_kv_type kv_type;         /* default F32; F16 halves the cache, Q8_0 quarters it */
     uint32_t positions_max;      /* of one session; default 0: the model's context, at most 4096 */
-    uint32_t rope_positions;     /* longrope's factors are chosen for; default 0: positions_max */
+    uint32_t rope_positions;     /* longrope's choice is for; default 0: positions_max */
     uint32_t batch_max;          /* tokens computed together; default 256 */
     size_t cache_bytes_max;      /* of all blocks together; default 0: no limit */
     uint32_t rollback_max; /* positions that layers with a window keep beyond it, so that truncate

@@ -37,7 +37,7 @@ OMM_CHECKED omm_err omm_session_save(const omm_session *session, const char *pat
 OMM_CHECKED omm_err omm_session_load(omm_session *session, const char *path,
                                      const omm_digest *model, omm_buf *note);
 /* The cache type of such a file, from its first bytes alone.  Errors: NOT_FOUND, IO, FORMAT (no session
- * file, or an unknown type), VERSION. */
+ * file, or an unknown type), SIZE (it ends within them), VERSION. */
 OMM_CHECKED omm_err omm_session_file_kv(omm_kv_type *out, const char *path);
 /* The same as load from memory; `name` is for messages. */
 OMM_CHECKED omm_err omm_session_load_bytes(omm_session *session, omm_bytes file, const char *name,
