@@ -3,11 +3,10 @@
 #include "commands.h"
 #include "options.h"
 
-#include "omm/evaluate.h"
 #include "omm/file.h"
 #include "omm/gguf.h"
 #include "omm/peft.h"
-#include "omm_test.h"
+#include "wrap_evaluate.h"
 
 #include <signal.h>
 #include <string.h>
@@ -15,25 +14,6 @@
 #include <unistd.h>
 
 enum { ARGS_MAX = 40 };
-
-static uint32_t s_seq_max = 512; /* of the recipe of the next run */
-static unsigned s_evaluations;
-
-omm_err __real_omm_evaluate(omm_eval_item *items, const struct omm_model *model,
-                            const struct omm_lora *adapter, const omm_dataset *data,
-                            const struct omm_compute *compute, const omm_eval_options *options);
-omm_err __wrap_omm_evaluate(omm_eval_item *items, const struct omm_model *model,
-                            const struct omm_lora *adapter, const omm_dataset *data,
-                            const struct omm_compute *compute, const omm_eval_options *options);
-
-/* Judged as trained: longrope's factors go with the recipe's seq_max. */
-omm_err __wrap_omm_evaluate(omm_eval_item *items, const struct omm_model *model,
-                            const struct omm_lora *adapter, const omm_dataset *data,
-                            const struct omm_compute *compute, const omm_eval_options *options) {
-    CHECK_EQ(options->rope_positions, s_seq_max);
-    s_evaluations++;
-    return __real_omm_evaluate(items, model, adapter, data, compute, options);
-}
 
 static char s_model[512], s_data[128], s_out[128], s_again[128], s_bad[128], s_text[128];
 
@@ -100,18 +80,18 @@ static void data_options(void) {
     CHECK_EQ(run(cmd_train, TEXT "-o O --text-separator blank"), CLI_EXIT_PASS);
     CHECK_EQ(run(cmd_train, TEXT "-o P --text-separator blank --stream --json"), CLI_EXIT_PASS);
     CHECK(same_files(s_out, s_again));
-    s_seq_max = 16;
+    wrap_seq_max = 16;
     CHECK_EQ(run(cmd_train, TEXT "-o P --text-separator blank --split 0.3"), CLI_EXIT_PASS);
     CHECK(!same_files(s_out, s_again));
     CHECK_EQ(run(cmd_train, TEXT "-o O --text-separator blank --split 0.3 --stream --json"),
              CLI_EXIT_PASS);
     CHECK(same_files(s_out, s_again));
-    const unsigned two_runs = s_evaluations;
+    const unsigned two_runs = wrap_evaluations;
     CHECK(two_runs > 0);
     CHECK_EQ(run(cmd_train, TEXT "-o P --text-separator blank --split 0.3 --eval-every 1"),
              CLI_EXIT_PASS);
-    CHECK(s_evaluations > two_runs + two_runs / 2); /* on the way, too */
-    s_seq_max = 512;
+    CHECK(wrap_evaluations > two_runs + two_runs / 2); /* on the way, too */
+    wrap_seq_max = 512;
     CHECK_EQ(run(cmd_train, TEXT "-o P"), CLI_EXIT_PASS); /* one document, other windows */
     CHECK(!same_files(s_out, s_again));
     CHECK_EQ(run(cmd_train, TRAIN "-o O --loss all"), CLI_EXIT_PASS);

@@ -2,13 +2,12 @@
  * work, and a replay gives its bytes.
  * Method: one round of two nodes for each of a few recipes that have every option between them.
  */
-#include "omm/evaluate.h"
 #include "omm/file.h"
 #include "omm/mem.h"
 #include "omm/replay.h"
 #include "omm/scenario.h"
 #include "omm/simulate.h"
-#include "omm_test.h"
+#include "wrap_evaluate.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,24 +28,6 @@ static const char s_scenario[] =
     "codec: {up: {kind: f16}, down: {kind: f16}}\n"
     "evaluation: {round_items: 2, generate: false}\n"
     "audit: {submissions: 0, scalar_steps: 0}\n";
-
-static unsigned s_evaluations;
-
-omm_err __real_omm_evaluate(omm_eval_item *items, const struct omm_model *model,
-                            const struct omm_lora *adapter, const omm_dataset *data,
-                            const struct omm_compute *compute, const omm_eval_options *options);
-omm_err __wrap_omm_evaluate(omm_eval_item *items, const struct omm_model *model,
-                            const struct omm_lora *adapter, const omm_dataset *data,
-                            const struct omm_compute *compute, const omm_eval_options *options);
-
-/* Judged as trained: longrope's factors go with the recipe's seq_max. */
-omm_err __wrap_omm_evaluate(omm_eval_item *items, const struct omm_model *model,
-                            const struct omm_lora *adapter, const omm_dataset *data,
-                            const struct omm_compute *compute, const omm_eval_options *options) {
-    CHECK_EQ(options->rope_positions, 48);
-    s_evaluations++;
-    return __real_omm_evaluate(items, model, adapter, data, compute, options);
-}
 
 static char s_dir[64], s_file[OMM_PATH_MAX], s_bundle[OMM_PATH_MAX];
 
@@ -75,6 +56,7 @@ static void replays(void) {
 
 static void trains(const char *recipe) {
     put_scenario(recipe);
+    wrap_seq_max = 48;
     omm_simulate_options options = {.scenario = s_file,
                                     .out = s_bundle,
                                     .threads = 2,
@@ -87,8 +69,8 @@ static void trains(const char *recipe) {
     printf("%s: %llu accepted, %llu refused\n", recipe, (unsigned long long)result.accepted,
            (unsigned long long)result.refused);
     CHECK_EQ(result.accepted, 2);
-    CHECK(s_evaluations >= 2); /* of a round's sample, and in full */
-    s_evaluations = 0;
+    CHECK(wrap_evaluations >= 2); /* of a round's sample, and in full */
+    wrap_evaluations = 0;
     CHECK_EQ(result.refused, 0);
     CHECK_EQ(result.rounds_void, 0);
     omm_simulate_result_fini(&result);
