@@ -273,8 +273,8 @@ SIMD_INLINE void q8_unpack(const omm_format format, q8_panel *out, const uint8_t
 /* out[sub-blocks][Q8_STARTS]: q8_start of `count` tokens from m on, columns k0 .. k0 + kc. */
 SIMD_INLINE void q8_starts_of(const omm_format format, int32_t *out, const omm_q8_rows *x, size_t m,
                               size_t count, size_t k0, size_t kc) {
+    if (!Q8_STARTS_APART || q8_bias(format) == 0) return;
     const int parts = q8_parts(format), bias = q8_bias(format);
-    if (!Q8_STARTS_APART || bias == 0) return;
     for (size_t k = k0; k < k0 + kc; k += OMM_QUANT_BLOCK) {
         const int16_t *sums = x->sums + 2 * (k / OMM_QUANT_BLOCK * x->rows + m);
         for (int h = 0; h < parts; h++, out += Q8_STARTS) {
