@@ -51,7 +51,7 @@ nehalem)
         echo "the emulated processor has AVX2"
         exit 1
     fi
-    qemu-x86_64 -cpu Nehalem "$test" scalar llama-f16-adamw llama-f16-core qwen2-f32-yarn-untied
+    qemu-x86_64 -cpu Nehalem "$test" scalar llama-f16-core qwen2-f32-yarn-untied
     ;;
 aarch64)
     emulator qemu-aarch64
