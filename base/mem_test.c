@@ -3,7 +3,10 @@
 #include "omm/memory.h"
 #include "omm_test.h"
 
+#include <pthread.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static int all_zero(const void *ptr, size_t size) {
     const unsigned char *p = ptr;
@@ -291,7 +294,36 @@ static void counts_bytes_and_their_peak(void) {
     CHECK_EQ(omm_mem_peak(), none);
 }
 
+static pthread_barrier_t s_begin;
+
+static void *trim_at_once(void *ud) {
+    pthread_barrier_wait(&s_begin);
+    omm_mem_trim();
+    return ud;
+}
+
+/* Processes whose first calls come at once: what they share is begun by one of them (with a sanitizer's heap). */
+static void trims_at_once(void) {
+    enum { PROCESSES = 40, THREADS = 4 };
+    for (int i = 0; i < PROCESSES; i++) {
+        int status = -1;
+        const pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            pthread_t threads[THREADS];
+            CHECK_EQ(pthread_barrier_init(&s_begin, NULL, THREADS), 0);
+            for (int t = 0; t < THREADS; t++)
+                CHECK_EQ(pthread_create(&threads[t], NULL, trim_at_once, NULL), 0);
+            for (int t = 0; t < THREADS; t++) CHECK_EQ(pthread_join(threads[t], NULL), 0);
+            _exit(0);
+        }
+        CHECK_EQ(waitpid(child, &status, 0), child);
+        CHECK_EQ(status, 0);
+    }
+}
+
 int main(void) {
+    trims_at_once();
     counts_bytes_and_their_peak();
     forgets_whole_pages();
     huge_memory();

@@ -16,7 +16,6 @@
 #include "omm/tokenizer.h"
 #include "omm/trainer.h"
 
-#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -236,7 +235,7 @@ static omm_err write_adapter(train_run *r, omm_digest *digest, const omm_lora *a
 
 /* The file has one alpha: what pairs have more goes into B. */
 static omm_err save(train_run *r, omm_digest *digest) {
-    malloc_trim(0); /* what the steps left free in the heap: the file takes as much */
+    omm_mem_trim(); /* what the steps left free in the heap: the file takes as much */
     if (r->full) return train_full_save(r, digest);
     const omm_lora *adapter = omm_course_adapter(r->course);
     const float one = 1;

@@ -10,7 +10,6 @@
 #include "omm/recipe.h"
 #include "omm/session.h"
 
-#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -92,12 +91,6 @@ omm_err supply_open(supply *s, const omm_training_options *options) {
     return OMM_OK;
 }
 
-void supply_trim(void) {
-#ifdef __GLIBC__
-    malloc_trim(0);
-#endif
-}
-
 void supply_rest(supply *s) {
     if (!s->files.model || (!s->tokenizer && !s->has_model)) return;
     if (s->own_data) omm_dataset_close(s->own_data);
@@ -108,7 +101,7 @@ void supply_rest(supply *s) {
     s->has_model = false;
     s->model = NULL;
     s->data = NULL;
-    supply_trim();
+    omm_mem_trim();
 }
 
 void supply_close(supply *s) {
@@ -194,7 +187,7 @@ const omm_tokenizer *supply_tokenizer(const supply *s) {
 omm_err supply_measure(supply *s) {
     if (!s->files.model) return OMM_OK;
     OMM_TRY(supply_need_data(s));
-    supply_trim(); /* of the job before */
+    omm_mem_trim(); /* of the job before */
     s->before = omm_memory_resident();
     s->had_model = s->model != NULL;
     s->shard = 0;

@@ -50,8 +50,6 @@ void supply_close(supply *s);
 OMM_CHECKED omm_err supply_need_data(supply *s);
 OMM_CHECKED omm_err supply_need_model(supply *s, omm_pool *pool);
 void supply_rest(supply *s);
-/* What is free in the heap goes back to the machine. */
-void supply_trim(void);
 
 /* Nothing of a job is in memory: what is resident now, with the data, stands beside all that plans count. */
 OMM_CHECKED omm_err supply_measure(supply *s);

@@ -218,7 +218,7 @@ static omm_err train(training *t, omm_training_result *out, float *values, omm_b
         err = omm_trainer_resume(trainer, job->checkpoint);
         if (err == OMM_ERR_NOMEM) goto out;
     }
-    supply_trim(); /* where the trainer began, and the newest adapter's file: as large as it is */
+    omm_mem_trim(); /* where the trainer began, and the newest adapter's file: as large as it is */
     OMM_TRY_OUT(run_steps(trainer, t, job));
     err = collect(out, values, step_digests, trainer, data);
 out:

@@ -8,7 +8,6 @@
 #include "trainer_internal.h"
 #include "update.h"
 
-#include <malloc.h>
 #include <stdio.h>
 
 typedef struct planner {
@@ -68,9 +67,7 @@ static omm_err size_examples(planner *p) {
 static void planner_close(planner *p) {
     omm_lora_fini(&p->lora);
     core_fini(&p->core);
-#ifdef __GLIBC__
-    malloc_trim(0);
-#endif
+    omm_mem_trim();
 }
 
 static omm_err planner_open(planner *p, const omm_train_plan_options *options) {

@@ -40,6 +40,8 @@ void *omm_grow(void *ptr, size_t count_old, size_t count_new, size_t size);
 /* From now on an array of 1 MiB or more goes back to the system when it is freed.  Else the C library keeps such arrays up
  * to 32 MiB for later, in a heap that has holes.  For programs that run for weeks; once, before threads begin. */
 void omm_mem_give_back_large(void);
+/* What is free in the C library's heap goes back to the machine, where the library can do that.  Any thread. */
+void omm_mem_trim(void);
 
 /* An arena: many allocations, freed at once.  Blocks come from omm_alloc. */
 typedef struct omm_arena {
