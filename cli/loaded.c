@@ -59,13 +59,13 @@ static cli_memory_limit limit_of(const loaded *l, const loaded_options *o, const
                               .available = host->memory.available};
 }
 
-/* As asked, else as in the session file, else the default.  *kept: there is such a file, which goes with
- * no other type; a bad one is refused when it is loaded. */
-static omm_err kv_type_of(omm_kv_type *out, bool *kept, const loaded_options *o) {
-    *kept =
-        o->session && omm_file_exists(o->session) && omm_session_file_kv(out, o->session) == OMM_OK;
-    if (*kept && !o->kv) return OMM_OK;
-    return omm_kv_type_parse(out, o->kv ? o->kv : o->kv_default);
+/* As asked, else as in the session file, else the default.  Such a file goes with no other type; a bad one is
+ * refused when it is loaded. */
+static omm_err choose_kv(loaded *l, const loaded_options *o) {
+    l->keeps_kv = o->session && omm_file_exists(o->session) &&
+                  omm_session_file_kv(&l->kv_type, o->session) == OMM_OK;
+    if (l->keeps_kv && !o->kv) return OMM_OK;
+    return omm_kv_type_parse(&l->kv_type, o->kv ? o->kv : o->kv_default);
 }
 
 /* What the model will take with all adapters, before any of it is loaded. */
@@ -86,7 +86,8 @@ static omm_err plan_memory(loaded *l, const omm_gguf *gguf, const loaded_options
         OMM_TRY(positions_within(&plan.session.positions_max, gguf,
                                  host->memory.plan.session.positions_max));
     plan.session.activations = l->activations;
-    OMM_TRY(kv_type_of(&plan.session.kv_type, &plan.keeps_kv, o));
+    plan.session.kv_type = l->kv_type;
+    plan.keeps_kv = l->keeps_kv;
     uint32_t count = 0;
     omm_err err = OMM_OK;
     for (; count < o->lora.count && err == OMM_OK; count++) {
@@ -191,13 +192,11 @@ static omm_err open_session(loaded *l, const omm_compute *compute) {
 }
 
 static omm_err open_all(loaded *l, const loaded_options *o, bool with_tokenizer) {
-    omm_kv_type type;
-    bool kept;
     if (!o->model) return omm_raise(OMM_ERR_USAGE, "which model? give -m FILE");
     if (o->lora.count > OMM_ADAPTERS_MAX)
         return omm_raise(OMM_ERR_USAGE, "--lora: %u adapters; at most %u at once", o->lora.count,
                          OMM_ADAPTERS_MAX);
-    OMM_TRY(kv_type_of(&type, &kept, o));
+    OMM_TRY(choose_kv(l, o));
     OMM_TRY(omm_activations_parse(&l->activations, o->activations));
     if (o->draft)
         OMM_TRY(cli_of_file(draft_least(&l->draft_bytes, l, o->draft), "--draft", o->draft));
@@ -226,6 +225,7 @@ void loaded_close(loaded *l) {
 
 static omm_err open_draft(loaded *draft, const loaded *host, const loaded_options *o) {
     draft->activations = host->activations;
+    OMM_TRY(choose_kv(draft, o));
     OMM_TRY(open_model(draft, o, true, host));
     omm_digest ours = omm_tokenizer_digest(host->tokenizer);
     omm_digest theirs = omm_tokenizer_digest(draft->tokenizer);

@@ -54,6 +54,8 @@ typedef struct loaded {
     omm_pool *pool;
     omm_compute compute;
     omm_activations activations;
+    omm_kv_type kv_type;
+    bool keeps_kv; /* a session file has it */
     omm_session *session;
     uint64_t draft_bytes; /* that a draft beside it will take at the least */
     cli_memory memory;

@@ -3,6 +3,7 @@
 
 #include "omm/bytes.h"
 #include "omm/mem.h"
+#include "twin_keys.h"
 #include "twin_rope.h"
 
 #include <math.h>
@@ -19,22 +20,6 @@ typedef struct twin {
     bool gemma2, gemma3, phi3, long_rope;
     double *k, *v; /* of one layer: [LENGTH_MAX][kv_heads * dim] */
 } twin;
-
-static uint32_t whole(const twin *t, const char *tail, uint32_t missing) {
-    char key[96];
-    uint32_t value = 0;
-    snprintf(key, sizeof key, "%s.%s", t->arch, tail);
-    OMM_ASSERT(omm_gguf_get_u32_or(&value, t->gguf, key, missing) == OMM_OK);
-    return value;
-}
-
-static double real(const twin *t, const char *tail, double missing) {
-    char key[96];
-    float value = 0.0f;
-    snprintf(key, sizeof key, "%s.%s", t->arch, tail);
-    OMM_ASSERT(omm_gguf_get_f32_or(&value, t->gguf, key, (float)missing) == OMM_OK);
-    return (double)value;
-}
 
 static const omm_gguf_tensor *tensor(const twin *t, int layer, const char *tail) {
     char name[OMM_GGUF_NAME_MAX];
@@ -100,7 +85,8 @@ static void attend_head(const twin *t, double *out, const double *q, uint32_t kv
                         size_t position) {
     double s[LENGTH_MAX] = {0}, top = (double)-INFINITY, sum = 0.0;
     const size_t stride = (size_t)t->kv_heads * t->dim, from = (size_t)kv_head * t->dim;
-    const double cap = t->gemma2 ? real(t, "attn_logit_softcapping", 50.0) : 0.0;
+    const double cap =
+        t->gemma2 ? twin_real(t->gguf, t->arch, "attn_logit_softcapping", 50.0) : 0.0;
     size_t first = 0;
     if (is_sliding(t, layer) && position + 1 > t->window) first = position + 1 - t->window;
     for (size_t j = first; j <= position; j++) {
@@ -182,15 +168,15 @@ static twin open_twin(const omm_gguf *gguf, bool long_rope) {
     t.gemma2 = strcmp(t.arch, "gemma2") == 0;
     t.gemma3 = strcmp(t.arch, "gemma3") == 0;
     t.phi3 = strcmp(t.arch, "phi3") == 0;
-    t.layers = whole(&t, "block_count", 0);
-    t.width = whole(&t, "embedding_length", 0);
-    t.ff = whole(&t, "feed_forward_length", 0);
-    t.heads = whole(&t, "attention.head_count", 0);
-    t.kv_heads = whole(&t, "attention.head_count_kv", t.heads);
-    t.dim = whole(&t, "attention.key_length", t.width / t.heads);
-    t.rotated = whole(&t, "rope.dimension_count", t.dim);
-    t.window = whole(&t, "attention.sliding_window", 0);
-    t.eps = real(&t, "attention.layer_norm_rms_epsilon", 0.0);
+    t.layers = twin_whole(gguf, t.arch, "block_count", 0);
+    t.width = twin_whole(gguf, t.arch, "embedding_length", 0);
+    t.ff = twin_whole(gguf, t.arch, "feed_forward_length", 0);
+    t.heads = twin_whole(gguf, t.arch, "attention.head_count", 0);
+    t.kv_heads = twin_whole(gguf, t.arch, "attention.head_count_kv", t.heads);
+    t.dim = twin_whole(gguf, t.arch, "attention.key_length", t.width / t.heads);
+    t.rotated = twin_whole(gguf, t.arch, "rope.dimension_count", t.dim);
+    t.window = twin_whole(gguf, t.arch, "attention.sliding_window", 0);
+    t.eps = twin_real(gguf, t.arch, "attention.layer_norm_rms_epsilon", 0.0);
     OMM_ASSERT(t.width <= WIDTH_MAX && t.ff <= WIDTH_MAX && t.heads * t.dim <= WIDTH_MAX);
     return t;
 }
@@ -201,7 +187,8 @@ static void last_layer(const twin *t, double *logits, const double *x) {
     if (!w) w = tensor(t, -1, "token_embd.weight");
     norm(t, h, x, tensor(t, -1, "output_norm.weight"), t->width);
     product(logits, w, 0, w->dims[1], h, NULL);
-    const double cap = real(t, "final_logit_softcapping", t->gemma2 ? 30.0 : 0.0);
+    const double cap =
+        twin_real(t->gguf, t->arch, "final_logit_softcapping", t->gemma2 ? 30.0 : 0.0);
     for (size_t i = 0; cap > 0.0 && i < w->dims[1]; i++) logits[i] = cap * tanh(logits[i] / cap);
 }
 

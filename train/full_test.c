@@ -46,7 +46,7 @@ static double loss_at(rig *r, const float *values) {
     return sum / (double)learned;
 }
 
-static void open_rig(rig *r, const omm_dataset *data, const tiny_arch *arch, bool is_long) {
+static void open_rig(rig *r, const omm_dataset *data, const tiny_arch *arch) {
     size_t rows = 0, longest = 0;
     omm_isa isa = OMM_ISA_SCALAR;
     *r = (rig){0};
@@ -65,7 +65,7 @@ static void open_rig(rig *r, const omm_dataset *data, const tiny_arch *arch, boo
                              .spec = {.rank = 1, .alpha = 1, .targets = 0},
                              .rows_max = rows,
                              .seq_max = longest,
-                             .rope_positions = is_long ? UINT32_MAX : 0};
+                             .rope_positions = (uint32_t)longest};
     CHECK_OK(graph_init(&r->g, &options));
     CHECK_OK(full_init(&r->sums, &r->tensors, &r->g));
     r->g.full = &r->sums;
@@ -125,10 +125,10 @@ static double check_part(rig *r, const float *gradient, const full_tensor *x, un
 }
 
 static void central_differences(const omm_dataset *data, const char *what, const tiny_arch *arch,
-                                bool is_long, unsigned parts) {
+                                unsigned parts) {
     rig r;
     double worst = 0;
-    open_rig(&r, data, arch, is_long);
+    open_rig(&r, data, arch);
     float *gradient = omm_alloc(r.tensors.value_count, sizeof *gradient);
     CHECK(gradient);
     loss_at(&r, r.values);
@@ -478,12 +478,11 @@ static void every_model(const omm_dataset *data) {
     static const char *const all[] = {"llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const tiny_arch arch = test_arch(all[i], OMM_FORMAT_F16);
-        central_differences(data, "plain", &arch, false, i == 0 ? 2 : 1);
+        central_differences(data, "plain", &arch, i == 0 ? 2 : 1);
     }
     for (size_t i = 0; i < TEST_KINDS; i++) /* rotations are gradient_test's */
         if (test_kinds[i].arch.untied)
-            central_differences(data, test_kinds[i].what, &test_kinds[i].arch,
-                                test_kinds[i].is_long, 1);
+            central_differences(data, test_kinds[i].what, &test_kinds[i].arch, 1);
 }
 
 int main(int argc, char **argv) {

@@ -202,11 +202,11 @@ static double check_tensor(graph *g, const omm_lora *lora, const float *gradient
 }
 
 /* A session with the same adapter gives the losses of the last forward, to the bit. */
-static void same_as_session(const rig *r, bool is_long, const omm_lora *lora, const float *nll,
+static void same_as_session(const rig *r, const omm_lora *lora, const float *nll,
                             const omm_example *const *examples, size_t count) {
     omm_session *session = NULL;
     omm_session_options options = omm_session_options_default();
-    options.rope_positions = is_long ? UINT32_MAX : 1;
+    options.rope_positions = (uint32_t)r->g.seq_max;
     float each[512];
     double sum = 0;
     size_t at = 0;
@@ -221,8 +221,8 @@ static void same_as_session(const rig *r, bool is_long, const omm_lora *lora, co
     }
 }
 
-static void differences_of(const tiny_arch *arch, bool is_long, const omm_recipe *recipe,
-                           float rate, size_t checkpoint_layers) {
+static void differences_of(const tiny_arch *arch, const omm_recipe *recipe, float rate,
+                           size_t checkpoint_layers) {
     rig r = {0};
     omm_tokenizer *tokenizer = NULL;
     omm_dataset *data = NULL;
@@ -246,14 +246,14 @@ static void differences_of(const tiny_arch *arch, bool is_long, const omm_recipe
                              .lora = &lora,
                              .rows_max = rows,
                              .seq_max = longest,
-                             .rope_positions = is_long ? UINT32_MAX : 0,
+                             .rope_positions = (uint32_t)longest,
                              .checkpoint_layers = checkpoint_layers,
                              .drops = rate > 0};
     CHECK_OK(graph_init(&r.g, &options));
     omm_seed seed = omm_seed_from_u64(5);
     graph_dropout dropout = {.lane = omm_rng_init(&seed, OMM_PURPOSE_DROPOUT, 0, 0), .rate = rate};
     forward(&r.g, lora.values, examples, 3, &dropout);
-    if (rate <= 0) same_as_session(&r, is_long, &lora, s_nll, examples, 3);
+    if (rate <= 0) same_as_session(&r, &lora, s_nll, examples, 3);
     float *gradient = omm_alloc(lora.value_count, sizeof *gradient);
     float *values = omm_alloc(lora.value_count, sizeof *values);
     gradient_of(gradient, &r.g, &lora);
@@ -277,13 +277,13 @@ static void differences_of(const tiny_arch *arch, bool is_long, const omm_recipe
     omm_compute_fini(&r.compute);
 }
 
-static void central_differences(const tiny_arch *arch, bool is_long, uint32_t targets, float rate,
+static void central_differences(const tiny_arch *arch, uint32_t targets, float rate,
                                 size_t checkpoint_layers) {
     omm_recipe recipe = omm_recipe_default();
     recipe.rank = 3;
     recipe.alpha = 6;
     recipe.targets = targets;
-    differences_of(arch, is_long, &recipe, rate, checkpoint_layers);
+    differences_of(arch, &recipe, rate, checkpoint_layers);
 }
 
 /* Layers left out above and below, other ranks and scales for some. */
@@ -296,24 +296,23 @@ static void patterns(const char *architecture, const char *targets, float rate,
     CHECK_OK(omm_recipe_set_targets(&recipe, targets));
     CHECK_OK(omm_recipe_set_patterns(&recipe, "blk.*.attn_v=5,*_gate=1", "attn_v=2.5"));
     const tiny_arch arch = test_arch(architecture, OMM_FORMAT_F32);
-    differences_of(&arch, false, &recipe, rate, checkpoint_layers);
+    differences_of(&arch, &recipe, rate, checkpoint_layers);
 }
 
 static void every_model(void) {
     const tiny_arch llama = test_arch("llama", OMM_FORMAT_F32);
-    central_differences(&llama, false, OMM_LORA_ALL_TARGETS, 0, 0);
-    central_differences(&llama, false, OMM_LORA_ALL_TARGETS, 0.3F, 1);
+    central_differences(&llama, OMM_LORA_ALL_TARGETS, 0, 0);
+    central_differences(&llama, OMM_LORA_ALL_TARGETS, 0.3F, 1);
     for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
-        central_differences(&llama, false, 1U << t, 0, t % 2);
+        central_differences(&llama, 1U << t, 0, t % 2);
     static const char *const others[] = {"qwen2", "qwen3", "gemma2", "gemma3", "phi3"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         const tiny_arch arch = test_arch(others[i], OMM_FORMAT_F32);
-        central_differences(&arch, false, OMM_LORA_ALL_TARGETS, 0, i % 2);
+        central_differences(&arch, OMM_LORA_ALL_TARGETS, 0, i % 2);
     }
     for (size_t i = 0; i < TEST_KINDS; i++) {
         printf("%s: ", test_kinds[i].what);
-        central_differences(&test_kinds[i].arch, test_kinds[i].is_long, OMM_LORA_ALL_TARGETS, 0,
-                            i % 2);
+        central_differences(&test_kinds[i].arch, OMM_LORA_ALL_TARGETS, 0, i % 2);
     }
 }
 

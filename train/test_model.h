@@ -33,7 +33,6 @@ tiny_arch test_arch(const char *architecture, omm_format format);
 typedef struct test_kind {
     const char *what;
     tiny_arch arch;
-    bool is_long; /* sequences of 90 are longer than the original context */
 } test_kind;
 enum {
     TEST_KIND_UNTIED,

@@ -2,6 +2,7 @@
 #include "twin.h"
 
 #include "omm_test.h"
+#include "twin_keys.h"
 #include "twin_rope.h"
 
 #include <math.h>
@@ -100,22 +101,6 @@ static void take_layer(twin *t, const omm_gguf *gguf, size_t i, const twin_pair 
     l->ffn_post_norm = take(t, gguf, i, "post_ffw_norm.weight", t->d);
 }
 
-static size_t key(const omm_gguf *gguf, const char *architecture, const char *tail) {
-    char name[64];
-    uint32_t value = 0;
-    snprintf(name, sizeof name, "%s.%s", architecture, tail);
-    if (omm_gguf_find(gguf, name)) CHECK_OK(omm_gguf_get_u32(&value, gguf, name));
-    return value;
-}
-
-static double real(const omm_gguf *gguf, const char *architecture, const char *tail) {
-    char name[64];
-    float value = 0;
-    snprintf(name, sizeof name, "%s.%s", architecture, tail);
-    if (omm_gguf_find(gguf, name)) CHECK_OK(omm_gguf_get_f32(&value, gguf, name));
-    return (double)value;
-}
-
 static void take_rope(twin *t, twin_rope *rope, const omm_gguf *gguf, bool is_local, bool is_long) {
     rope->speed = numbers(&t->arena, t->rotated / 2);
     for (size_t i = 0; i < t->rotated / 2; i++)
@@ -124,39 +109,40 @@ static void take_rope(twin *t, twin_rope *rope, const omm_gguf *gguf, bool is_lo
 }
 
 static void take_sizes(twin *t, const omm_gguf *gguf, const char *a) {
-    t->layers = key(gguf, a, "block_count");
-    t->d = key(gguf, a, "embedding_length");
-    t->ff = key(gguf, a, "feed_forward_length");
-    t->heads = key(gguf, a, "attention.head_count");
-    t->kv_heads = key(gguf, a, "attention.head_count_kv");
+    t->layers = twin_whole(gguf, a, "block_count", 0);
+    t->d = twin_whole(gguf, a, "embedding_length", 0);
+    t->ff = twin_whole(gguf, a, "feed_forward_length", 0);
+    t->heads = twin_whole(gguf, a, "attention.head_count", 0);
+    t->kv_heads = twin_whole(gguf, a, "attention.head_count_kv", 0);
     CHECK(t->heads > 0);
-    t->head_dim = key(gguf, a, "attention.key_length");
+    t->head_dim = twin_whole(gguf, a, "attention.key_length", 0);
     if (t->head_dim == 0) t->head_dim = t->d / t->heads;
-    t->rotated = key(gguf, a, "rope.dimension_count");
+    t->rotated = twin_whole(gguf, a, "rope.dimension_count", 0);
     if (t->rotated == 0) t->rotated = t->head_dim;
 }
 
 void twin_open(twin *t, const omm_gguf *gguf, const char *architecture, const twin_pair *pairs,
-               bool is_long) {
+               uint32_t positions) {
     const char *a = architecture;
     const bool gemma = strncmp(a, "gemma", 5) == 0;
     *t = (twin){.gelu = gemma, .rope_pairs = strcmp(a, "llama") == 0};
     omm_arena_init(&t->arena, 256 << 20);
     take_sizes(t, gguf, a);
-    t->rms_eps = real(gguf, a, "attention.layer_norm_rms_epsilon");
-    t->attention_cap = real(gguf, a, "attn_logit_softcapping");
-    t->output_cap = real(gguf, a, "final_logit_softcapping");
+    t->rms_eps = twin_real(gguf, a, "attention.layer_norm_rms_epsilon", 0);
+    t->attention_cap = twin_real(gguf, a, "attn_logit_softcapping", 0);
+    t->output_cap = twin_real(gguf, a, "final_logit_softcapping", 0);
     t->embed_scale = gemma ? sqrt((double)t->d) : 1;
     t->vocab = (size_t)omm_gguf_find_tensor(gguf, "token_embd.weight")->dims[1];
     t->embed = take_rows(t, gguf, "token_embd.weight", 0, t->vocab);
     t->output = take_rows(t, gguf, "output.weight", 0, t->vocab);
     if (!t->output) t->output = t->embed;
     t->output_norm = take_rows(t, gguf, "output_norm.weight", 0, t->d);
+    const bool is_long = positions > twin_whole(gguf, a, "rope.scaling.original_context_length", 0);
     for (size_t i = 0; i < 2; i++) take_rope(t, &t->ropes[i], gguf, i == 1, is_long);
     t->all = omm_arena_alloc(&t->arena, t->layers, sizeof *t->all);
     CHECK(t->all);
-    const size_t window = key(gguf, a, "attention.sliding_window");
-    const size_t period = key(gguf, a, "attention.sliding_window_pattern");
+    const size_t window = twin_whole(gguf, a, "attention.sliding_window", 0);
+    const size_t period = twin_whole(gguf, a, "attention.sliding_window_pattern", 0);
     CHECK(window == 0 || period > 0);
     for (size_t i = 0; i < t->layers; i++) {
         take_layer(t, gguf, i, pairs + i * OMM_LORA_TARGET_COUNT);

@@ -55,10 +55,10 @@ typedef struct twin {
     size_t values; /* numbers in the adapter */
 } twin;
 
-/* Of a file as tiny_arch_write makes it; pairs [layers][OMM_LORA_TARGET_COUNT].  is_long: sequences may
- * be longer than the original context. */
+/* Of a file as tiny_arch_write makes it; pairs [layers][OMM_LORA_TARGET_COUNT].  positions: that
+ * longrope's factors are chosen for. */
 void twin_open(twin *t, const omm_gguf *gguf, const char *architecture, const twin_pair *pairs,
-               bool is_long);
+               uint32_t positions);
 void twin_close(twin *t);
 
 typedef struct twin_dropout {

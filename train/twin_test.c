@@ -14,7 +14,6 @@ static const double s_loss_tolerance = 1e-6, s_norm_tolerance = 2e-6, s_way_tole
 
 typedef struct variant {
     tiny_arch arch; /* its format: F32 or Q8_0 */
-    bool is_long;
     omm_recipe recipe;
     const twin_pair
         *pairs; /* what the recipe's patterns mean, [layers][targets]; NULL: it has none */
@@ -355,7 +354,7 @@ static void check(const rig *g, const variant *v, const char *name) {
     CHECK_OK(omm_model_load(&model, &gguf));
     CHECK_EQ(model.dims.layers, LAYERS);
     test_adapter_of(&start, &model, &v->recipe, 6);
-    twin_open(&t, &gguf, v->arch.name, v->pairs ? v->pairs : pairs, v->is_long);
+    twin_open(&t, &gguf, v->arch.name, v->pairs ? v->pairs : pairs, v->recipe.seq_max);
     CHECK_EQ(t.values, start.value_count);
     compare(g, &t, &model, &start, v, name);
     twin_close(&t);
@@ -441,8 +440,8 @@ static void other_shapes(const rig *g) {
 }
 
 /* Two steps of AdamW with dropout. */
-static void short_run(const rig *g, const tiny_arch *arch, bool is_long, const char *name) {
-    variant v = {.arch = *arch, .is_long = is_long, .recipe = base_recipe()};
+static void short_run(const rig *g, const tiny_arch *arch, const char *name) {
+    variant v = {.arch = *arch, .recipe = base_recipe()};
     v.recipe.steps = 2;
     v.recipe.dropout = 0.1F;
     check(g, &v, name);
@@ -452,10 +451,9 @@ static void other_models(const rig *g) {
     static const char *const others[] = {"qwen2", "qwen3", "gemma2", "gemma3", "phi3"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         const tiny_arch arch = test_arch(others[i], OMM_FORMAT_F32);
-        short_run(g, &arch, false, "adamw, clipped, dropout");
+        short_run(g, &arch, "adamw, clipped, dropout");
     }
-    for (size_t i = 0; i < TEST_KINDS; i++)
-        short_run(g, &test_kinds[i].arch, test_kinds[i].is_long, test_kinds[i].what);
+    for (size_t i = 0; i < TEST_KINDS; i++) short_run(g, &test_kinds[i].arch, test_kinds[i].what);
 }
 
 int main(void) {

@@ -2,6 +2,7 @@
 #include "twin_rope.h"
 
 #include "omm/bytes.h"
+#include "twin_keys.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,14 +12,6 @@ typedef struct file {
     const omm_gguf *gguf;
     char arch[32];
 } file;
-
-static double real(const file *f, const char *tail, double missing) {
-    char key[96];
-    float value = 0.0f;
-    snprintf(key, sizeof key, "%s.%s", f->arch, tail);
-    OMM_ASSERT(omm_gguf_get_f32_or(&value, f->gguf, key, (float)missing) == OMM_OK);
-    return (double)value;
-}
 
 static bool is_scaled(const file *f, const char *type) {
     char key[96], found[32] = "";
@@ -35,29 +28,29 @@ static const omm_gguf_tensor *factors_of(const file *f, bool is_long) {
 
 /* Wavelengths below context / 32 stay, above context are stretched, a ramp over pairs between. */
 static double yarn(const file *f, double plain, double base, double n, double i) {
-    char key[96];
-    uint32_t context = 0;
-    snprintf(key, sizeof key, "%s.rope.scaling.original_context_length", f->arch);
-    OMM_ASSERT(omm_gguf_get_u32(&context, f->gguf, key) == OMM_OK);
+    const uint32_t context =
+        twin_whole(f->gguf, f->arch, "rope.scaling.original_context_length", 0);
     const double wave = (double)context / (2.0 * acos(-1.0));
     const double low = fmax(floor(n * log(wave / 32.0) / (2.0 * log(base))), 0.0);
     const double high = fmin(ceil(n * log(wave) / (2.0 * log(base))), n - 1.0);
     const double ramp = fmin(fmax((i - low) / fmax(high - low, 0.001), 0.0), 1.0);
-    return plain * (1.0 - ramp) + plain / real(f, "rope.scaling.factor", 1.0) * ramp;
+    return plain * (1.0 - ramp) +
+           plain / twin_real(f->gguf, f->arch, "rope.scaling.factor", 1.0) * ramp;
 }
 
 double twin_rope_speed(double *magnitude, const omm_gguf *gguf, uint32_t rotated, bool is_local,
                        bool is_long, uint32_t i) {
     file f = {.gguf = gguf};
     OMM_ASSERT(omm_gguf_get_text(f.arch, sizeof f.arch, gguf, "general.architecture") == OMM_OK);
-    const double n = (double)rotated, base = is_local ? 10000.0 : real(&f, "rope.freq_base", 1e4);
+    const double n = (double)rotated,
+                 base = is_local ? 10000.0 : twin_real(gguf, f.arch, "rope.freq_base", 1e4);
     const double plain = pow(base, -2.0 * (double)i / n);
     const omm_gguf_tensor *factors = factors_of(&f, is_long);
-    *magnitude = real(&f, "rope.scaling.attn_factor", 1.0);
+    *magnitude = twin_real(gguf, f.arch, "rope.scaling.attn_factor", 1.0);
     if (is_local) return plain;
     if (factors) return plain / (double)omm_get_f32(factors->data.data + 4 * (size_t)i);
-    if (is_scaled(&f, "linear")) return plain / real(&f, "rope.scaling.factor", 1.0);
+    if (is_scaled(&f, "linear")) return plain / twin_real(gguf, f.arch, "rope.scaling.factor", 1.0);
     if (!is_scaled(&f, "yarn")) return plain;
-    *magnitude *= 1.0 + 0.1 * log(real(&f, "rope.scaling.factor", 1.0));
+    *magnitude *= 1.0 + 0.1 * log(twin_real(gguf, f.arch, "rope.scaling.factor", 1.0));
     return yarn(&f, plain, base, n, (double)i);
 }
