@@ -300,6 +300,81 @@ static void fused_model(const char *dir) {
     CHECK_EQ(run(cmd_train, TRAIN "-o O --threads 1 --eval D"), CLI_EXIT_PASS); /* as it was */
 }
 
+/* The file at O with factors for up to 32 positions and for more, to M. */
+static void write_longrope(void) {
+    static const char *const names[] = {"rope_factors_short.weight", "rope_factors_long.weight"};
+    float factors[2][32];
+    const uint64_t dims[1] = {32};
+    omm_gguf g;
+    omm_gguf_writer w;
+    omm_buf file;
+    omm_buf_init(&file, 16 << 20);
+    omm_gguf_writer_init(&w);
+    CHECK_OK(omm_gguf_open(&g, s_out));
+    for (size_t i = 0; i < g.kv_count; i++) omm_gguf_put_kv(&w, &g.kvs[i]);
+    omm_gguf_put_u32(&w, "phi3.rope.scaling.original_context_length", 32);
+    for (size_t i = 0; i < g.tensor_count; i++) {
+        const omm_gguf_tensor *t = &g.tensors[i];
+        omm_gguf_put_tensor(&w, t->name, (uint32_t)t->type, t->n_dims, t->dims, t->data);
+    }
+    for (size_t side = 0; side < 2; side++) {
+        for (size_t i = 0; i < 32; i++) factors[side][i] = 1.0f + (float)(side * i);
+        omm_gguf_put_tensor(&w, names[side], OMM_GGML_F32, 1, dims,
+                            omm_bytes_of(factors[side], sizeof factors[side]));
+    }
+    CHECK_OK(omm_gguf_writer_finish(&file, &w));
+    CHECK_OK(omm_file_write_fast(s_model, omm_buf_view(&file), 0644));
+    omm_gguf_writer_fini(&w);
+    omm_gguf_close(&g);
+    omm_buf_fini(&file);
+}
+
+/* Does a run of one step, of examples of up to `seq` tokens, say `want` and nothing else of longrope? */
+static void check_says(const char *dir, unsigned seq, const char *want) {
+    char line[256], path[160];
+    const int kept = dup(STDERR_FILENO);
+    omm_buf said;
+    omm_buf_init(&said, 1 << 20);
+    snprintf(path, sizeof path, "%s/said", dir);
+    CHECK(kept >= 0 && freopen(path, "w", stderr));
+    snprintf(line, sizeof line, "train -m M -d T -o P --rank 1 --steps 1 --seq %u", seq);
+    const int rc = run(cmd_train, line);
+    (void)fflush(stderr);
+    CHECK(dup2(kept, STDERR_FILENO) >= 0);
+    (void)close(kept);
+    CHECK_EQ(rc, CLI_EXIT_PASS);
+    CHECK_OK(omm_file_read(&said, path));
+    CHECK_OK(omm_buf_append(&said, "", 1));
+    const char *at = strstr((const char *)said.data, "longrope");
+    if (!want) CHECK(!at);
+    if (want) CHECK(at && strncmp(at, want, strlen(want)) == 0 && !strstr(at + 1, "longrope"));
+    omm_buf_fini(&said);
+    CHECK_OK(omm_file_remove(path));
+    CHECK_OK(omm_file_remove(s_again));
+}
+
+/* Which factors a model of two trains with follows from --seq, and is said. */
+static void longrope(const char *dir) {
+    char ours[sizeof s_model];
+    snprintf(ours, sizeof ours, "%s", s_model);
+    snprintf(s_model, sizeof s_model, "%s/long.gguf", dir);
+    CHECK_EQ(run(cmd_synth, "synth tiny-phi3 O"), CLI_EXIT_PASS);
+    write_longrope();
+    check_says(dir, 32,
+               "longrope: the short factors, as --seq 32 is within the original context of 32; to "
+               "use what is trained as it was trained, give generate, chat and perplexity -c up "
+               "to 32\n");
+    check_says(dir, 33,
+               "longrope: the long factors, as --seq 33 is above the original context of 32; to "
+               "use what is trained as it was trained, give generate, chat and perplexity -c above "
+               "32\n");
+    CHECK_EQ(rename(s_out, s_model), 0);
+    check_says(dir, 33, NULL);
+    CHECK_OK(omm_file_remove(s_model));
+    snprintf(s_model, sizeof s_model, "%s", ours);
+    CHECK_EQ(run(cmd_train, TRAIN "-o O --threads 1 --eval D"), CLI_EXIT_PASS); /* as it was */
+}
+
 /* What is read is never written over: the model and the data are as they were. */
 static void outputs(void) {
     omm_map model;
@@ -376,6 +451,7 @@ int main(void) {
     optimizers();
     adapters(dir);
     fused_model(dir);
+    longrope(dir);
     outputs();
     room();
     CHECK_EQ(run(cmd_adapter, "adapter show O --tensors"), CLI_EXIT_PASS);
