@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A run of this machine, audited on another kind of CPU: the program built for AArch64 verifies the bundle,
-trains a submission again (NEON kernels and plain C), and answers a prompt, all to the same byte.
+trains a submission again (NEON kernels and plain C), answers a prompt and makes a tiny model from nothing, all
+to the same byte.
 
 usage: other_cpu_test.py SOURCE_DIR MESHMIND BUILD_DIR
 BUILD_DIR has aarch64/meshmind and sysroot-arm64, which ./test makes, and perhaps release/meshmind.
@@ -29,6 +30,18 @@ recipe: {{rank: 2, alpha: 4, targets: "q,v,down", steps: 2, batch_tokens: 60, le
 codec: {{up: {{kind: int8, topk_fraction: 0.5}}, down: {{kind: f16}}}}
 evaluation: {{round_items: 4, generate: false}}
 audit: {{submissions: 0}}
+"""
+
+PRETRAIN = """
+name: Test
+vocabulary:
+  texts: [text.txt]
+  size: 300
+  control: ["<|endoftext|>"]
+  bos: "<|endoftext|>"
+  eos: "<|endoftext|>"
+model: {layers: 2, width: 24, feed_forward: 40, heads: 4, kv_heads: 2, context: 64}
+training: {texts: [text.txt], steps: 3, batch_tokens: 128, learning_rate: 0.01, warmup_steps: 1}
 """
 
 
@@ -61,6 +74,19 @@ def damage_is_seen(folder, bundle):
         fail(f"verify does not name {victim.name}")
 
 
+def pretrains_alike(folder):
+    subprocess.run([sys.executable, BASE / "corpus.py", folder / "text.txt", "--mb", "0.02", "--seed", "3", "--phase", "4"],
+                   check=True, capture_output=True)
+    (folder / "tiny.yaml").write_text(PRETRAIN)
+    made = []
+    for name, program in (("here.gguf", HERE), ("there.gguf", OTHER)):
+        run(program, "pretrain", folder / "tiny.yaml", "--out", folder / name, "--threads", 2)
+        made.append((folder / name).read_bytes())
+    if made[0] != made[1]:
+        fail("pretrain made another model")
+    print(f"pretrain: the same {len(made[0])} bytes")
+
+
 def main(folder):
     scenario, bundle = folder / "other_cpu.yaml", folder / "bundle"
     scenario.write_text(SCENARIO)
@@ -76,6 +102,7 @@ def main(folder):
     if here != there or not here.strip():
         fail(f"generate differs: {here!r} here, {there!r} there")
     print(f"8 tokens, sampled: the same, {here.strip()!r}")
+    pretrains_alike(folder)
 
 
 missing = BUILD / "aarch64.missing"
