@@ -91,6 +91,15 @@ def check_energy(folder):
     check(child.returncode == 0 and abs(result["energy_j"] - 1234) < 1e-6, f"energy: {result}")
     check(json.loads((out / "report.json").read_text())["energy_j"] == result["energy_j"], "energy in the report")
     check_figures(Page((out / "report.html").read_text()), {**json.loads((out / "report.json").read_text()), "energy_j": 1234})
+    text = [str(word) for word in command if word != "--json"]
+    set_counters(root, 100, 20, 7)
+    with subprocess.Popen(text, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env={**os.environ, "OMM_ENERGY_FROM": str(root)}) as child:
+        while "step 1/20" not in (line := child.stderr.readline()):
+            check(line, "progress")
+        set_counters(root, 1300, 54, 1000)
+        said = child.communicate()[0]
+    check(", 1234 J\n" in said, f"energy for people: {said}")
     done = subprocess.run([*map(str, command), "--steps", "2"], capture_output=True, text=True,
                           env={**os.environ, "OMM_ENERGY_FROM": str(folder / "nothing")})
     check("energy_j" not in json.loads(done.stdout.splitlines()[-1]), "energy of a machine that does not tell")
