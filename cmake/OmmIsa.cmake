@@ -1,8 +1,9 @@
 # Kernels compiled once per instruction set, chosen at run time.
 #
-# omm_isa_sources(OUT kernels) sets OUT to those of kernels_scalar.c, kernels_avx2.c,
+# omm_isa_sources(OUT kernels) sets OUT to those of kernels_scalar.c, kernels_scalar_fma.c, kernels_avx2.c,
 # kernels_avx512.c and kernels_neon.c that this target can run, with their compiler flags.
-# The plain C file gets no instruction-set flag: fmaf is libm's there.
+# kernels_scalar.c gets no instruction-set flag: on x86-64 fmaf is libm's there, one call for each.
+# kernels_scalar_fma.c is the same C for processors that have the instruction.
 #
 # With sanitizers only the AVX2 (or NEON) build of the shared body is instrumented: it covers the
 # code, and the others would take minutes to compile and run.
@@ -26,7 +27,8 @@ function(omm_isa_sources OUT STEM)
     set(SOURCES ${STEM}_scalar.c)
     set_source_files_properties(${STEM}_scalar.c PROPERTIES COMPILE_OPTIONS "${PLAIN}")
     if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-        list(APPEND SOURCES ${STEM}_avx2.c ${STEM}_avx512.c)
+        list(APPEND SOURCES ${STEM}_scalar_fma.c ${STEM}_avx2.c ${STEM}_avx512.c)
+        set_source_files_properties(${STEM}_scalar_fma.c PROPERTIES COMPILE_OPTIONS "${PLAIN};-mfma")
         set_source_files_properties(${STEM}_avx2.c PROPERTIES
             COMPILE_OPTIONS "${CHECKED};-mavx2;-mfma;-mf16c")
         set_source_files_properties(${STEM}_avx512.c PROPERTIES COMPILE_OPTIONS

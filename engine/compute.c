@@ -8,6 +8,9 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if __has_include(<sys/platform/x86.h>)
+#include <sys/platform/x86.h>
+#endif
 #endif
 
 atomic_bool kernels_ask_near, kernels_ask_few_bits;
@@ -20,8 +23,19 @@ const char *omm_isa_name(omm_isa isa) {
 }
 
 #if defined(__x86_64__)
+/* Where glibc says it, as its own fmaf decides, so that what hides the instruction from one hides it from both. */
+bool omm_isa_scalar_fuses(void) {
+#ifdef CPU_FEATURE_ACTIVE
+    return CPU_FEATURE_ACTIVE(FMA);
+#else
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("fma");
+#endif
+}
+
 static const struct omm_kernels *kernels_of(omm_isa isa) {
-    if (isa == OMM_ISA_SCALAR) return &kernels_scalar;
+    if (isa == OMM_ISA_SCALAR)
+        return omm_isa_scalar_fuses() ? &kernels_scalar_fma : &kernels_scalar;
     if (isa == OMM_ISA_AVX2) return &kernels_avx2;
     return isa == OMM_ISA_AVX512 ? &kernels_avx512 : NULL;
 }
@@ -60,6 +74,10 @@ static bool cpu_asks_few_bits(void) {
     return amd_family() != 25 || !cpu_has(OMM_ISA_AVX512);
 }
 #elif defined(__aarch64__)
+bool omm_isa_scalar_fuses(void) {
+    return true; /* part of the base architecture */
+}
+
 static const struct omm_kernels *kernels_of(omm_isa isa) {
     if (isa == OMM_ISA_SCALAR) return &kernels_scalar;
     return isa == OMM_ISA_NEON ? &kernels_neon : NULL;
@@ -77,6 +95,10 @@ static bool cpu_asks_few_bits(void) {
     return true;
 }
 #else
+bool omm_isa_scalar_fuses(void) {
+    return false; /* perhaps it does; nothing here chooses */
+}
+
 static const struct omm_kernels *kernels_of(omm_isa isa) {
     return isa == OMM_ISA_SCALAR ? &kernels_scalar : NULL;
 }

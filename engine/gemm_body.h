@@ -9,30 +9,30 @@
 /* c[mr][nv * 16] (+)= a[mr][kc] b: b's vector j of step k lies at b + j * b_vec + k * b_k.  Steps that lie
  * apart are rows of B, which no prefetcher follows: the columns of the next tile are asked for.
  */
-SIMD_INLINE void tile_of(const int mr, const int nv, size_t kc, const float *a, size_t lda,
-                         const float *b, size_t b_vec, size_t b_k, float *c, size_t ldc,
-                         bool zero) {
+SIMD_TILE_INLINE void tile_of(const int mr, const int nv, size_t kc, const float *a, size_t lda,
+                              const float *b, size_t b_vec, size_t b_k, float *c, size_t ldc,
+                              bool zero) {
     vf acc[SIMD_MR][SIMD_NV];
-    SIMD_UNROLL for (int i = 0; i < mr; i++) {
-        SIMD_UNROLL for (int j = 0; j < nv; j++) {
+    SIMD_TILE_UNROLL for (int i = 0; i < mr; i++) {
+        SIMD_TILE_UNROLL for (int j = 0; j < nv; j++) {
             acc[i][j] = zero ? vf_zero() : vf_load(c + (size_t)i * ldc + (size_t)j * VL);
         }
     }
     const size_t ahead = b_k > VL ? (size_t)nv * VL : 0;
     for (size_t k = 0; k < kc; k++) {
         vf bv[SIMD_NV];
-        SIMD_UNROLL for (int j = 0; j < nv; j++) {
+        SIMD_TILE_UNROLL for (int j = 0; j < nv; j++) {
             bv[j] = vf_load(b + (size_t)j * b_vec);
             SIMD_PREFETCH_NEAR(b + (size_t)j * b_vec + ahead);
         }
-        SIMD_UNROLL for (int i = 0; i < mr; i++) {
+        SIMD_TILE_UNROLL for (int i = 0; i < mr; i++) {
             vf av = vf_set1(a[(size_t)i * lda + k]);
-            SIMD_UNROLL for (int j = 0; j < nv; j++) acc[i][j] = vf_fma(av, bv[j], acc[i][j]);
+            SIMD_TILE_UNROLL for (int j = 0; j < nv; j++) acc[i][j] = vf_fma(av, bv[j], acc[i][j]);
         }
         b += b_k;
     }
-    SIMD_UNROLL for (int i = 0; i < mr; i++) {
-        SIMD_UNROLL for (int j = 0; j < nv; j++) {
+    SIMD_TILE_UNROLL for (int i = 0; i < mr; i++) {
+        SIMD_TILE_UNROLL for (int j = 0; j < nv; j++) {
             vf_store(c + (size_t)i * ldc + (size_t)j * VL, acc[i][j]);
         }
     }

@@ -13,16 +13,16 @@
  */
 
 /* c[mr][32] (zero: of which nothing counts yet) += the sum of each chunk of `steps`, in order. */
-SIMD_INLINE void tokens_tile_of(const int mr, const uint32_t *steps, size_t chunks, const float *a,
-                                const float *b, float *c, bool zero) {
+SIMD_TILE_INLINE void tokens_tile_of(const int mr, const uint32_t *steps, size_t chunks,
+                                     const float *a, const float *b, float *c, bool zero) {
     for (size_t chunk = 0; chunk < chunks; chunk++) {
         vf acc[SIMD_MR][SIMD_NV];
-        SIMD_UNROLL for (int i = 0; i < mr; i++) {
-            SIMD_UNROLL for (int j = 0; j < SIMD_NV; j++) acc[i][j] = vf_zero();
+        SIMD_TILE_UNROLL for (int i = 0; i < mr; i++) {
+            SIMD_TILE_UNROLL for (int j = 0; j < SIMD_NV; j++) acc[i][j] = vf_zero();
         }
         for (size_t k = steps[chunk]; k > 0; k--) {
             vf bv[SIMD_NV];
-            SIMD_UNROLL for (int j = 0; j < SIMD_NV; j++) {
+            SIMD_TILE_UNROLL for (int j = 0; j < SIMD_NV; j++) {
                 bv[j] = vf_load(b + (size_t)j * WEIGHTS_KC_ROOM * VL);
             }
             if (WEIGHTS_ASKS) {
@@ -30,17 +30,17 @@ SIMD_INLINE void tokens_tile_of(const int mr, const uint32_t *steps, size_t chun
                 SIMD_PREFETCH_NEAR(c + WEIGHTS_TILE_FLOATS +
                                    (chunk * OMM_TOKEN_CHUNK + k) * WEIGHTS_NEXT);
             }
-            SIMD_UNROLL for (int i = 0; i < mr; i++) {
+            SIMD_TILE_UNROLL for (int i = 0; i < mr; i++) {
                 vf av = vf_set1(a[i]);
-                SIMD_UNROLL for (int j = 0; j < SIMD_NV; j++) {
+                SIMD_TILE_UNROLL for (int j = 0; j < SIMD_NV; j++) {
                     acc[i][j] = vf_fma(av, bv[j], acc[i][j]);
                 }
             }
             a += SIMD_MR;
             b += VL;
         }
-        SIMD_UNROLL for (int i = 0; i < mr; i++) {
-            SIMD_UNROLL for (int j = 0; j < SIMD_NV; j++) {
+        SIMD_TILE_UNROLL for (int i = 0; i < mr; i++) {
+            SIMD_TILE_UNROLL for (int j = 0; j < SIMD_NV; j++) {
                 float *to = c + (size_t)(i * SIMD_NV + j) * VL;
                 vf_store(to, vf_add(zero ? vf_zero() : vf_load(to), acc[i][j]));
             }

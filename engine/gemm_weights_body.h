@@ -28,15 +28,15 @@
 #define WEIGHTS_TILE_FLOATS (SIMD_MR * WEIGHTS_STEP)
 
 /* One step of k. */
-SIMD_INLINE void weights_step(const int mr, vf acc[SIMD_MR][SIMD_NV], const float *a,
-                              const float *b) {
+SIMD_TILE_INLINE void weights_step(const int mr, vf acc[SIMD_MR][SIMD_NV], const float *a,
+                                   const float *b) {
     vf bv[SIMD_NV];
-    SIMD_UNROLL for (int j = 0; j < SIMD_NV; j++) {
+    SIMD_TILE_UNROLL for (int j = 0; j < SIMD_NV; j++) {
         bv[j] = vf_load(b + (size_t)j * WEIGHTS_KC_ROOM * VL);
     }
-    SIMD_UNROLL for (int i = 0; i < mr; i++) {
+    SIMD_TILE_UNROLL for (int i = 0; i < mr; i++) {
         vf av = vf_set1(a[i]);
-        SIMD_UNROLL for (int j = 0; j < SIMD_NV; j++) acc[i][j] = vf_fma(av, bv[j], acc[i][j]);
+        SIMD_TILE_UNROLL for (int j = 0; j < SIMD_NV; j++) acc[i][j] = vf_fma(av, bv[j], acc[i][j]);
     }
 }
 
@@ -50,12 +50,12 @@ typedef struct weights_outputs {
 } weights_outputs;
 
 /* o[mr][32] (+)= a[kc][SIMD_MR] b[kc][16], b's second vector WEIGHTS_KC_ROOM steps behind. */
-SIMD_INLINE void weights_tile_of(const int mr, size_t kc, const float *a, const float *b,
-                                 const weights_outputs *o) {
+SIMD_TILE_INLINE void weights_tile_of(const int mr, size_t kc, const float *a, const float *b,
+                                      const weights_outputs *o) {
     vf acc[SIMD_MR][SIMD_NV];
     const float *from = o->from;
-    SIMD_UNROLL for (int i = 0; i < mr; i++) {
-        SIMD_UNROLL for (int j = 0; j < SIMD_NV; j++) {
+    SIMD_TILE_UNROLL for (int i = 0; i < mr; i++) {
+        SIMD_TILE_UNROLL for (int j = 0; j < SIMD_NV; j++) {
             acc[i][j] = from ? vf_load(from + (size_t)i * o->from_row + (size_t)j * VL) : vf_zero();
         }
     }
@@ -66,7 +66,7 @@ SIMD_INLINE void weights_tile_of(const int mr, size_t kc, const float *a, const 
                 SIMD_PREFETCH_NEAR(a + WEIGHTS_AHEAD * SIMD_MR + line);
             SIMD_PREFETCH_NEAR(o->ahead + k * WEIGHTS_NEXT);
         }
-        SIMD_UNROLL for (size_t u = 0; u < WEIGHTS_UNROLL; u++) {
+        SIMD_TILE_UNROLL for (size_t u = 0; u < WEIGHTS_UNROLL; u++) {
             weights_step(mr, acc, a + u * SIMD_MR, b + u * VL);
         }
         a += WEIGHTS_UNROLL * SIMD_MR;
@@ -77,8 +77,8 @@ SIMD_INLINE void weights_tile_of(const int mr, size_t kc, const float *a, const 
         a += SIMD_MR;
         b += VL;
     }
-    SIMD_UNROLL for (int i = 0; i < mr; i++) {
-        SIMD_UNROLL for (int j = 0; j < SIMD_NV; j++) {
+    SIMD_TILE_UNROLL for (int i = 0; i < mr; i++) {
+        SIMD_TILE_UNROLL for (int j = 0; j < SIMD_NV; j++) {
             vf_store(o->to + (size_t)i * o->to_row + (size_t)j * VL, acc[i][j]);
         }
     }

@@ -164,6 +164,7 @@ extern atomic_bool kernels_ask_near, kernels_ask_few_bits;
 
 /* NULL where this build has none. */
 extern const struct omm_kernels kernels_scalar;
+extern const struct omm_kernels kernels_scalar_fma;
 extern const struct omm_kernels kernels_avx2;
 extern const struct omm_kernels kernels_avx512;
 extern const struct omm_kernels kernels_neon;

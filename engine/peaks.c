@@ -23,6 +23,7 @@
 
 const peaks_loops *peaks_loops_of(omm_isa isa) {
 #if defined(__x86_64__)
+    if (isa == OMM_ISA_SCALAR && omm_isa_scalar_fuses()) return &peaks_scalar_fma;
     if (isa == OMM_ISA_AVX2) return &peaks_avx2;
     if (isa == OMM_ISA_AVX512) return &peaks_avx512;
 #elif defined(__aarch64__)

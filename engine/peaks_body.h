@@ -13,7 +13,7 @@
 #define DOT_CHAINS 16
 #define DOT_RELOAD 0 /* the product is one instruction */
 #elif OMM_SIMD == OMM_SIMD_SCALAR
-#define FMA_CHAINS 1
+#define FMA_CHAINS 4
 #define DOT_CHAINS 1
 #define DOT_RELOAD 1
 #else
@@ -66,13 +66,13 @@ static void loop_fma(float lanes[PEAKS_LANES], float scale, float step, uint64_t
     vf acc[FMA_CHAINS];
     const vf x = vf_set1(scale), y = vf_set1(step);
     FORGET(s_start);
-    SIMD_UNROLL
+    SIMD_TILE_UNROLL
     for (int i = 0; i < FMA_CHAINS; i++) acc[i] = vf_load(s_start[i]);
     for (uint64_t r = 0; r < rounds; r++) {
-        SIMD_UNROLL
+        SIMD_TILE_UNROLL
         for (int i = 0; i < FMA_CHAINS; i++) acc[i] = vf_fma(acc[i], x, y);
     }
-    SIMD_UNROLL
+    SIMD_TILE_UNROLL
     for (int i = 1; i < FMA_CHAINS; i++) acc[0] = vf_add(acc[0], acc[i]);
     vf_store(lanes, acc[0]);
 }

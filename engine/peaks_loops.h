@@ -24,6 +24,7 @@ typedef struct peaks_loops {
 const peaks_loops *peaks_loops_of(omm_isa isa);
 
 extern const peaks_loops peaks_scalar;
+extern const peaks_loops peaks_scalar_fma;
 extern const peaks_loops peaks_avx2;
 extern const peaks_loops peaks_avx512;
 extern const peaks_loops peaks_neon;

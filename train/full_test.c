@@ -493,6 +493,7 @@ int main(int argc, char **argv) {
     if (argc > 1) {
         omm_isa isa = OMM_ISA_SCALAR;
         CHECK_OK(omm_isa_choose(&isa, argv[1]));
+        test_say_fma();
         by_one_isa(data, isa, argv + 2, argc - 2);
         omm_dataset_close(data);
         omm_tokenizer_close(tokenizer);

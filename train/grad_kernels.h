@@ -50,6 +50,7 @@ const grad_kernels *grad_kernels_of(omm_isa isa);
 
 extern const grad_kernels grad_kernels_scalar;
 #if defined(__x86_64__)
+extern const grad_kernels grad_kernels_scalar_fma;
 extern const grad_kernels grad_kernels_avx2;
 extern const grad_kernels grad_kernels_avx512;
 #elif defined(__aarch64__)

@@ -4,6 +4,8 @@
 const grad_kernels *grad_kernels_of(omm_isa isa) {
     switch (isa) {
 #if defined(__x86_64__)
+    case OMM_ISA_SCALAR:
+        return omm_isa_scalar_fuses() ? &grad_kernels_scalar_fma : &grad_kernels_scalar;
     case OMM_ISA_AVX2: return &grad_kernels_avx2;
     case OMM_ISA_AVX512: return &grad_kernels_avx512;
 #elif defined(__aarch64__)

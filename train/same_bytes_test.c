@@ -275,6 +275,7 @@ int main(int argc, char **argv) {
         return 77;
     }
     if (argc > 1) CHECK_OK(omm_isa_choose(&only, argv[1]));
+    test_say_fma();
     test_path(path, "tests/golden/train.digests");
     omm_buf_init(&s.goldens, 1 << 16);
     if (omm_file_read(&s.goldens, path) != OMM_OK) printf("no goldens at %s\n", path);

@@ -4,12 +4,17 @@
 #include "omm/gguf.h"
 #include "omm/rng.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 void test_path(char out[512], const char *relative) {
     const char *root = getenv("OMM_SOURCE_DIR");
     snprintf(out, 512, "%s/%s", root ? root : ".", relative);
+}
+
+void test_say_fma(void) {
+    printf("plain C: fma of the %s\n", omm_isa_scalar_fuses() ? "processor" : "C library");
 }
 
 void test_tokenizer_open(omm_tokenizer **out) {

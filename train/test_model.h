@@ -49,6 +49,9 @@ enum {
 };
 extern const test_kind test_kinds[TEST_KINDS];
 
+/* Whose fma plain C has, on stdout: same_bytes_elsewhere.sh looks for it. */
+void test_say_fma(void);
+
 /* The first `count` lines of a JSONL file of scenarios/base. */
 void test_data_open(omm_dataset **out, const char *file, size_t count,
                     const omm_tokenizer *tokenizer);

@@ -25,11 +25,11 @@ typedef struct vi {
 
 SIMD_INLINE vf vf_load(const float *p) {
     vf r;
-    memcpy(r.f, p, sizeof r.f);
+    SIMD_EACH r.f[l] = p[l];
     return r;
 }
 SIMD_INLINE void vf_store(float *p, vf x) {
-    memcpy(p, x.f, sizeof x.f);
+    SIMD_EACH p[l] = x.f[l];
 }
 SIMD_INLINE vf vf_set1(float x) {
     vf r;
