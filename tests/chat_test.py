@@ -2,7 +2,7 @@
 """`chat` at a terminal, on the model that is shipped: a line is typed and answered, Ctrl-C ends an answer, in the middle of
 it or while its prompt is read, once more it ends the program, and at the prompt it does so at once.
 
-On plain C and one thread an answer takes seconds: long enough to be interrupted.
+On plain C and one thread a batch of the prompt takes most of a second: long enough to be interrupted.
 
 usage: chat_test.py SOURCE_DIR MESHMIND
 """
@@ -90,7 +90,7 @@ def test_answer(folder):
 
 def test_prompt(folder):
     chat = Chat(folder)
-    said = interrupted(chat, LONG, chat.wait_until_busy)  # the first batch takes seconds
+    said = interrupted(chat, LONG, chat.wait_until_busy)  # the first batch takes most of a second
     check(counts(said)[1] < 160, "Ctrl-C while the prompt is read:", said)
     chat.say("Hello!")  # a question without an answer has not been asked
     said = chat.prompt()
