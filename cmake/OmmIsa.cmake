@@ -1,4 +1,4 @@
-# Kernels compiled once per instruction set, chosen at run time.
+# Kernels compiled once per instruction set (plain C twice on x86-64), chosen at run time.
 #
 # omm_isa_sources(OUT kernels) sets OUT to those of kernels_scalar.c, kernels_scalar_fma.c, kernels_avx2.c,
 # kernels_avx512.c and kernels_neon.c that this target can run, with their compiler flags.

@@ -1,6 +1,6 @@
 /* frame_fuzz.c - a frame of whatever bytes, said often enough to be worth one, gives them back.
  *
- * input: [how often u8][bytes]; each time the bytes are one higher, so that blocks differ
+ * input: [how often u8][bytes]; after 64 times the bytes are one higher, so that blocks differ
  */
 #include "internal.h"
 

@@ -23,7 +23,7 @@ const char *omm_isa_name(omm_isa isa) {
 }
 
 #if defined(__x86_64__)
-/* Where glibc says it, as its own fmaf decides, so that what hides the instruction from one hides it from both. */
+/* Where glibc says that it may be used: a tunable that hides it from the C library hides it here. */
 bool omm_isa_scalar_fuses(void) {
 #ifdef CPU_FEATURE_ACTIVE
     return CPU_FEATURE_ACTIVE(FMA);

@@ -77,6 +77,7 @@ int main(int argc, char **argv) {
         check((omm_isa)i, NULL);
         check((omm_isa)i, pool);
     }
+    if (argc == 1) check_counts(&peaks_scalar); /* also where plain C is peaks_scalar_fma */
     omm_pool_close(pool);
     return 0;
 }

@@ -47,7 +47,7 @@ static void test_golden(void) {
         {{.shape = "tiny-phi3", .seed = 4},
          "484e09498a908490c9efe91b10291c69f8000fa7bc2b6fa5496d2d8882026cc8"},
     };
-    static const unsigned threads[] = {1, 3};
+    static const unsigned threads[] = {1, 8};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
             const char *got = digest(&cases[i].options, threads[t]);

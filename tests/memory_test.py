@@ -9,40 +9,40 @@ MIB = 1 << 20
 # omm/plan.h.  Measured: -3.3 to +1.3 MB of 16 to 340 MB; huge pages may add some.
 ERROR_BYTES, ERROR_SHARE = 4 * MIB, 16
 LINES = (pathlib.Path(sys.argv[1]) / "scenarios" / "base" / "train.jsonl").read_text().splitlines(True)
-programs = [p for p in map(pathlib.Path, sys.argv[2:]) if p.exists() and b"__asan_init" not in p.read_bytes()][:1]
-if not programs:
+program = next((p for p in map(pathlib.Path, sys.argv[2:]) if p.exists() and b"__asan_init" not in p.read_bytes()), None)
+if not program:
     print("no program without sanitizers: build the release preset")
     sys.exit(77)
 failures = []
 
 
 def run(*args):
-    done = subprocess.run([*map(str, args)], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([program, *map(str, args)], capture_output=True, text=True, timeout=600)
     if done.returncode != 0:
         sys.exit(f"{args}: exit {done.returncode}: {done.stderr}")
     return json.loads(done.stdout)
 
 
-def check(program, model, *options):
+def check(model, *options):
     ids = ",".join(str(i * 37 % 500) for i in range(512))
-    judge(program, model, options, run(program, "logits", "-m", model, "--ids", ids, "--json", *options)["memory"])
+    judge(model, options, run("logits", "-m", model, "--ids", ids, "--json", *options)["memory"])
 
 
-def check_session(program, model, folder, times, *options):
+def check_session(model, folder, times, *options):
     """The model's digest and a file of a full cache are read beside model and cache, not kept there."""
-    command = [program, "generate", "-m", model, "--session", folder / "session", "--json", *options]
+    command = ["generate", "-m", model, "--session", folder / "session", "--json", *options]
     for count, text in (512, "a crow said that it was old " * times), (1, ""):
-        judge(program, model, (*options, "--session"), run(*command, "-n", count, text)["memory"])
+        judge(model, (*options, "--session"), run(*command, "-n", count, text)["memory"])
     (folder / "session").unlink()
 
 
-def check_training(program, model, *options):
+def check_training(model, *options):
     data = model.parent / "data.jsonl"
     data.write_text("".join(LINES[:40]))
-    judge(program, model, options, run(program, "train", "-m", model, "-d", data, "--dry-run", "--json", *options)["memory"])
+    judge(model, options, run("train", "-m", model, "-d", data, "--dry-run", "--json", *options)["memory"])
 
 
-def judge(program, model, options, memory):
+def judge(model, options, memory):
     planned, peak = memory["planned_bytes"] - memory.get("writing_bytes", 0), memory["peak_bytes"]
     print(f"{model.name} {options}: planned {planned / 1e6:.1f}, peak {peak / 1e6:.1f}, {(peak - planned) / 1e6:+.1f} MB")
     if abs(peak - planned) > ERROR_BYTES + planned // ERROR_SHARE:
@@ -53,16 +53,15 @@ with tempfile.TemporaryDirectory(prefix="omm-memory-") as folder:
     for shape, layers, kind in [("tiny-llama", 2, "Q8_0"), ("tiny-llama", 48, "Q8_0"), ("tiny-qwen3", 24, "F16"),
                                 ("tiny-gemma3", 30, "Q4_K"), ("tiny-phi3", 16, "F32")]:
         model = pathlib.Path(folder) / f"{shape}-{layers}-{kind}.gguf"
-        run(programs[0], "synth", shape, model, "--type", kind, "--layers", layers, "--json")
-        for program in programs:
-            check(program, model, "-t", 1)
-            check(program, model, "-t", 2, "--kv", "q8_0", "--activations", "q8")
-            check(program, model, "-t", 2, "--stream")
-            check_session(program, model, model.parent, 9, "-t", 2)
-            # Streaming, each token reads the model: the cache is filled by the prompt.
-            check_session(program, model, model.parent, 28, "-t", 2, "--kv", "q8_0", "--stream")
-        check_training(programs[-1], model, "-t", 2, "--batch", 500, "--rank", 16)
-        check_training(programs[0], model, "-t", 1, "--batch", 300, "--checkpoint-layers", 99, "--optimizer", "sgd")
+        run("synth", shape, model, "--type", kind, "--layers", layers, "--json")
+        check(model, "-t", 1)
+        check(model, "-t", 2, "--kv", "q8_0", "--activations", "q8")
+        check(model, "-t", 2, "--stream")
+        check_session(model, model.parent, 9, "-t", 2)
+        # Streaming, each token reads the model: the cache is filled by the prompt.
+        check_session(model, model.parent, 28, "-t", 2, "--kv", "q8_0", "--stream")
+        check_training(model, "-t", 2, "--batch", 500, "--rank", 16)
+        check_training(model, "-t", 1, "--batch", 300, "--checkpoint-layers", 99, "--optimizer", "sgd")
         model.unlink()
 for failure in failures:
     print(failure)

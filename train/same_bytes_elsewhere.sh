@@ -33,7 +33,7 @@ hide_fma() {
 
 # Runs a test, which says whose fma plain C has; it must be the C library's.
 calls_fma() {
-    said=$("$@") || { echo "$said"; exit 1; }
+    said=$("$@") || { code=$?; echo "$said"; exit $code; }
     echo "$said"
     case "$said" in
     *"plain C: fma of the C library"*) ;;
@@ -47,7 +47,7 @@ calls_fma() {
 case "$1" in
 no_fma)
     hide_fma
-    calls_fma "$test" scalar llama-f16-adamw llama-f16-core qwen2-f32-yarn-untied
+    calls_fma "$test" scalar llama-f16-adamw llama-f16-core qwen2-f32-yarn-untied gemma2-f32-adamw
     ;;
 no_fma_full)
     test=$build/release/train/full_test

@@ -47,7 +47,7 @@ OMM_CHECKED omm_err omm_isa_parse(omm_isa *out, const char *name);
 /* The value of the environment variable OMM_ISA if given, else the best available.
  * `requested` is that value or NULL; the caller reads the environment.  Errors: CONFIG. */
 OMM_CHECKED omm_err omm_isa_choose(omm_isa *out, const char *requested);
-/* Is fma an instruction in OMM_ISA_SCALAR here, or a call of the C library?  The same bytes, 50 times as fast. */
+/* Does OMM_ISA_SCALAR use the processor's fma here, or call the C library for each?  The same bytes, at other speeds (decision 133). */
 bool omm_isa_scalar_fuses(void);
 /* The next lower available one, for replays; false when `isa` is the lowest. */
 bool omm_isa_lower(omm_isa *out, omm_isa isa);
