@@ -66,10 +66,10 @@ static const char *type_name(omm_ggml_type type) {
 
 static omm_err take_adapter_type(omm_ggml_type *type, const char *name) {
     const omm_ggml_info *info = name ? omm_ggml_find_name(name) : omm_ggml_find(OMM_GGML_F32);
-    if (!info || info->block != 1)
+    if (!info || !omm_lora_type_is_stored(info->type))
         return omm_raise(OMM_ERR_CONFIG,
-                         "--type '%.40s': no type of an adapter here; accepted: F32, F16, BF16, or "
-                         "-m FILE for those of a model",
+                         "--type '%.40s': no type of an adapter here; accepted: F32, F16, BF16, "
+                         "Q8_0, or -m FILE for those of a model",
                          name);
     *type = info->type;
     return OMM_OK;
@@ -247,7 +247,8 @@ int adapter_merge(int argc, char **argv) {
         {"model", 'm', CLI_STR, &a.model, "FILE", "GGUF model to merge into; none: join adapters"},
         {"out", 'o', CLI_STR, &a.out, "FILE", "model, or adapter, to write"},
         {"type", 0, CLI_STR, &a.type, "TYPE",
-         "of the layers' matrices (each keeps its own); without -m of the adapter: F32, F16, BF16"},
+         "of the layers' matrices (each keeps its own); without -m of the adapter: F32, F16, BF16, "
+         "Q8_0"},
         {"threads", 't', CLI_STR, &a.threads, "N", "threads; one per core by default"},
         {"allow-rounding", 0, CLI_FLAG, &a.rounding, NULL,
          "joining: where scales differ by no power of two, round B"},
@@ -261,7 +262,7 @@ int adapter_merge(int argc, char **argv) {
                   "Merge adapters into a model (W + scale B A, stored in the tensor's type; "
                   "prints what\nchanged and what storing lost), or, without -m, join them in "
                   "one adapter of the sum of their ranks.\nOne in F16 or BF16 is half as "
-                  "large, and costs decoding less.",
+                  "large, one in Q8_0 less, and costs decoding less.",
                   0, 0);
     if (code >= 0) return code;
     omm_err err = merge(&a);

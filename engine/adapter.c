@@ -3,6 +3,7 @@
 
 #include "omm/bytes.h"
 #include "omm/mem.h"
+#include "omm/rows.h"
 
 #include <math.h>
 #include <string.h>
@@ -46,33 +47,55 @@ static uint32_t gather_rows(float *room, adapter_layer *out, const omm_lora *lor
 /* Memory while an adapter is packed. */
 typedef struct pack_room {
     float *rows;      /* [ranks of an input's targets][d_in] */
-    uint16_t *halves; /* as many values as any matrix has */
+    uint16_t *stored; /* a matrix in the format at hand, of two bytes a value at most */
 } pack_room;
 
-/* The smallest format that has every value exactly; fills halves[count] unless that is F32. */
-static omm_format exact_format(uint16_t *halves, const float *values, size_t count) {
-    size_t i = 0;
-    for (; i < count; i++) {
-        if (omm_f32_to_bits(values[i]) & 0xffffu) break;
-        halves[i] = (uint16_t)(omm_f32_to_bits(values[i]) >> 16);
+static bool as_bf16(uint16_t *stored, const float *values, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (omm_f32_to_bits(values[i]) & 0xffffu) return false;
+        stored[i] = (uint16_t)(omm_f32_to_bits(values[i]) >> 16);
     }
-    if (i == count) return OMM_FORMAT_BF16;
-    for (i = 0; i < count; i++) {
-        halves[i] = omm_f32_to_f16(values[i]);
-        if (omm_f32_to_bits(omm_f16_to_f32(halves[i])) != omm_f32_to_bits(values[i]))
-            return OMM_FORMAT_F32;
-    }
-    return OMM_FORMAT_F16;
+    return true;
 }
 
-/* Products come out the same from either format; half the bytes are read in half the time. */
+static bool as_f16(uint16_t *stored, const float *values, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        stored[i] = omm_f32_to_f16(values[i]);
+        if (omm_f32_to_bits(omm_f16_to_f32(stored[i])) != omm_f32_to_bits(values[i])) return false;
+    }
+    return true;
+}
+
+/* Values that come out of Q8_0 go back to the same blocks: the largest of a block is 127 times its scale. */
+static bool as_q8_0(uint16_t *stored, const float *values, size_t count) {
+    const size_t bytes = omm_format_row_bytes(OMM_FORMAT_Q8_0, OMM_QUANT_BLOCK);
+    uint8_t *block = (uint8_t *)stored;
+    float back[OMM_QUANT_BLOCK];
+    for (size_t i = 0; i < count; i += OMM_QUANT_BLOCK, block += bytes) {
+        if (omm_rows_quantise(block, OMM_GGML_Q8_0, values + i, OMM_QUANT_BLOCK) != OMM_OK)
+            return false;
+        omm_rows_dequantise(back, OMM_GGML_Q8_0, block, OMM_QUANT_BLOCK);
+        if (memcmp(back, values + i, sizeof back) != 0) return false;
+    }
+    return true;
+}
+
+/* The format that has every value exactly, and the values in it unless that is F32. */
+static omm_format exact_format(uint16_t *stored, const float *values, size_t count, uint32_t cols) {
+    if (as_bf16(stored, values, count)) return OMM_FORMAT_BF16;
+    if (as_f16(stored, values, count)) return OMM_FORMAT_F16;
+    if (cols % OMM_QUANT_BLOCK == 0 && as_q8_0(stored, values, count)) return OMM_FORMAT_Q8_0;
+    return OMM_FORMAT_F32;
+}
+
+/* Fewer bytes are read in less time. */
 static omm_err pack_exact(omm_matrix *out, const pack_room *room, uint32_t rows, uint32_t cols,
                           const float *values) {
     const size_t count = (size_t)rows * cols;
-    const omm_format format = exact_format(room->halves, values, count);
+    const omm_format format = exact_format(room->stored, values, count, cols);
     if (format == OMM_FORMAT_F32) return omm_matrix_pack_f32(out, rows, cols, values);
     return omm_matrix_pack(out, format, rows, cols,
-                           omm_bytes_of(room->halves, count * sizeof *room->halves));
+                           omm_bytes_of(room->stored, rows * omm_format_row_bytes(format, cols)));
 }
 
 static omm_err pack_layer(omm_adapter *out, const pack_room *room, const omm_lora *lora,
@@ -103,14 +126,14 @@ static omm_err pack(omm_adapter *out, const omm_lora *lora) {
     out->layers = (adapter_layer *)omm_alloc(out->layer_count, sizeof *out->layers);
     pack_room room = {.rows =
                           (float *)omm_alloc(3 * widest_in * lora->spec.rank, sizeof *room.rows),
-                      .halves = (uint16_t *)omm_alloc(rows * lora->spec.rank, sizeof *room.halves)};
+                      .stored = (uint16_t *)omm_alloc(rows * lora->spec.rank, sizeof *room.stored)};
     omm_err err = OMM_OK;
-    if (!out->layers || !room.rows || !room.halves)
+    if (!out->layers || !room.rows || !room.stored)
         err = omm_raise(OMM_ERR_NOMEM, "no memory to pack the adapter");
     for (uint32_t i = 0; i < out->layer_count && err == OMM_OK; i++)
         err = pack_layer(out, &room, lora, i);
     omm_free(room.rows);
-    omm_free(room.halves);
+    omm_free(room.stored);
     return err;
 }
 

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { LAYERS = 2, D = 40, RANK = 3 };
+enum { LAYERS = 2, D = 96, RANK = 3, RANK_BLOCK = 32 }; /* B of the second has whole blocks too */
 
 static const omm_lora_spec s_spec = {RANK, 6.0f, OMM_LORA_ALL_TARGETS};
 
@@ -21,14 +21,14 @@ static omm_model shape_only(void) {
     return m;
 }
 
-/* Every matrix of the adapter has this format and the values of the lora. */
-static void expect(const omm_adapter *a, const omm_lora *lora, omm_format format) {
+/* Every A and B of the adapter has this format and the values of the lora. */
+static void expect(const omm_adapter *a, const omm_lora *lora, omm_format of_a, omm_format of_b) {
     float row[2 * D];
     for (size_t i = 0; i < lora->tensor_count; i++) {
         const omm_lora_tensor *t = &lora->tensors[i];
         const adapter_layer *l = &a->layers[t->layer];
         const omm_matrix *m = t->is_b ? &l->b[t->target] : &l->a[adapter_input_of(t->target)];
-        CHECK_EQ(m->format, format);
+        CHECK_EQ(m->format, t->is_b ? of_b : of_a);
         for (uint32_t r = 0; r < t->rows; r++) {
             omm_matrix_row(row, m, r + (t->is_b ? 0 : l->row[t->target]));
             CHECK(memcmp(row, lora->values + t->offset + (size_t)r * t->cols,
@@ -65,7 +65,7 @@ static void exact_formats(void) {
         float *noise = battery_floats(4, lora.value_count);
         for (size_t j = 0; j < lora.value_count; j++) lora.values[j] = as[i](noise[j]);
         CHECK_OK(omm_adapter_open(&a, &model, &lora, 1.0f));
-        expect(a, &lora, formats[i]);
+        expect(a, &lora, formats[i], formats[i]);
         digests[i] = omm_adapter_digest(a);
         omm_adapter_close(a);
         omm_free(noise);
@@ -73,6 +73,64 @@ static void exact_formats(void) {
     }
     CHECK(memcmp(&digests[0], &digests[1], sizeof digests[0]) != 0);
     CHECK(memcmp(&digests[1], &digests[2], sizeof digests[0]) != 0);
+}
+
+/* What a file in Q8_0 gives: A in its blocks, B too where it has whole ones, each to the byte. */
+static void exact_blocks(void) {
+    const omm_model model = shape_only();
+    for (unsigned i = 0; i < 2; i++) {
+        const omm_lora_spec spec = {i ? RANK_BLOCK : RANK, 6.0f, OMM_LORA_ALL_TARGETS};
+        omm_lora lora, stored;
+        omm_adapter *a = NULL;
+        omm_buf file;
+        double lost = 0.0;
+        CHECK_OK(omm_lora_init(&lora, &spec, &model.lora_shape));
+        float *noise = battery_floats(4, lora.value_count);
+        for (size_t j = 0; j < lora.value_count; j++) /* a block of zeros among them */
+            lora.values[j] = j / 32 % 5 ? noise[j] * (float)(1 + j / 32 % 7) : 0.0f;
+        omm_buf_init(&file, 1 << 22);
+        CHECK_OK(omm_lora_save_as(&file, &lost, &lora, OMM_GGML_Q8_0));
+        CHECK_OK(omm_lora_load(&stored, omm_buf_view(&file), &model.lora_shape));
+        CHECK_OK(omm_adapter_open(&a, &model, &stored, 1.0f));
+        expect(a, &stored, OMM_FORMAT_Q8_0, i ? OMM_FORMAT_Q8_0 : OMM_FORMAT_F16);
+        omm_adapter_close(a);
+        omm_buf_fini(&file);
+        omm_free(noise);
+        omm_lora_fini(&stored);
+        omm_lora_fini(&lora);
+    }
+}
+
+/* One value that its block does not have, and A is what it was before there were blocks. */
+static void one_value_of_a_block(void) {
+    static const struct {
+        float value;
+        omm_format format;
+    } cases[] = {{0x1.01p-7f * 96, OMM_FORMAT_Q8_0},
+                 {0x1.01p-7f * 96.5f, OMM_FORMAT_F32},
+                 {0x1.01p-7f * 128, OMM_FORMAT_F32},
+                 {0x1.01p-7f * -127, OMM_FORMAT_Q8_0},
+                 {0x1.010002p-7f * 96, OMM_FORMAT_F32},
+                 {-0.0f, OMM_FORMAT_F32},
+                 {1e30f, OMM_FORMAT_F32}};
+    const omm_model model = shape_only();
+    const omm_lora_spec spec = {RANK, 6.0f, OMM_LORA_ALL_TARGETS};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        omm_lora lora;
+        omm_adapter *a = NULL;
+        CHECK_OK(omm_lora_init(&lora, &spec, &model.lora_shape));
+        for (size_t t = 0; t < lora.tensor_count; t++) {
+            const omm_lora_tensor *tensor = &lora.tensors[t];
+            float *v = lora.values + tensor->offset;
+            for (size_t j = 0; j < (size_t)tensor->rows * tensor->cols && !tensor->is_b; j++)
+                v[j] = 0x1.01p-7f * (127.0f - 7.0f * (float)(j % 32));
+            if (!tensor->is_b) v[(size_t)tensor->rows * tensor->cols - 1] = cases[i].value;
+        }
+        CHECK_OK(omm_adapter_open(&a, &model, &lora, 1.0f));
+        expect(a, &lora, cases[i].format, OMM_FORMAT_BF16);
+        omm_adapter_close(a);
+        omm_lora_fini(&lora);
+    }
 }
 
 static omm_digest digest_of(const omm_model *model, const omm_lora_spec *spec, float scale) {
@@ -124,7 +182,7 @@ static void one_value_decides(void) {
             lora.values[tensor->offset + (size_t)tensor->rows * tensor->cols - 1] = cases[i].value;
         }
         CHECK_OK(omm_adapter_open(&a, &model, &lora, 1.0f));
-        expect(a, &lora, cases[i].format);
+        expect(a, &lora, cases[i].format, cases[i].format);
         omm_adapter_close(a);
         lora.values[0] = i % 2 ? INFINITY : NAN;
         CHECK_ERR(omm_adapter_open(&a, &model, &lora, 1.0f), OMM_ERR_NUMERIC);
@@ -152,6 +210,8 @@ static void running_out_of_memory(void) {
 
 int main(void) {
     exact_formats();
+    exact_blocks();
+    one_value_of_a_block();
     scales_in_digests();
     one_value_decides();
     running_out_of_memory();

@@ -95,18 +95,24 @@ static void mark(model_graph *g, omm_profile_part part) {
     if (g->profile) omm_profile_add(g->profile, part);
 }
 
+bool model_graph_takes_q8(const model_graph *g, const omm_matrix *w) {
+    return g->options.activations == OMM_ACTIVATIONS_Q8 && omm_format_is_quantised(w->format);
+}
+
+void model_graph_quantise(model_graph *g, const float *x, size_t m, size_t cols) {
+    if (g->q8_ready) return;
+    omm_q8_quantize(g->c, &g->q8, x, m, cols);
+    g->q8_ready = true;
+    mark(g, OMM_PROFILE_QUANTISE);
+}
+
 /* Products of the same x[m][cols]; in mode q8 they share its quantised rows too, until q8_ready is
  * taken back. */
 static void products_of(model_graph *g, const omm_linear *products, size_t count,
                         const omm_linear_lower *lower, const float *x, size_t m) {
     bool q8 = false;
-    for (size_t i = 0; i < count && g->options.activations == OMM_ACTIVATIONS_Q8; i++)
-        q8 = q8 || omm_format_is_quantised(products[i].w->format);
-    if (q8 && !g->q8_ready) {
-        omm_q8_quantize(g->c, &g->q8, x, m, products->w->cols);
-        g->q8_ready = true;
-        mark(g, OMM_PROFILE_QUANTISE);
-    }
+    for (size_t i = 0; i < count; i++) q8 = q8 || model_graph_takes_q8(g, products[i].w);
+    if (q8) model_graph_quantise(g, x, m, products->w->cols);
     omm_linear_each(g->c, products, count, lower, x, q8 ? &g->q8 : NULL, m);
 }
 

@@ -81,7 +81,12 @@ uint64_t model_graph_rope_bytes(const model_graph_options *options);
 OMM_CHECKED omm_err model_graph_reserve(model_graph *g, const omm_adapter *const *adapters,
                                         size_t count);
 
-/* Inside a forward, for adapters (graph_adapters.c): runs of the spans at hand. */
+/* Inside a forward.  Does a product with w take quantised rows? */
+bool model_graph_takes_q8(const model_graph *g, const omm_matrix *w);
+/* g->q8 = x[m][cols] quantised, unless it is there. */
+void model_graph_quantise(model_graph *g, const float *x, size_t m, size_t cols);
+
+/* For adapters (graph_adapters.c): runs of the spans at hand. */
 void model_graph_find_runs(model_graph *g);
 /* z = A x of the targets with this input, x[rows][width].  If all rows have the same adapters these
  * are products like others: added to products[], which has room for OMM_ADAPTERS_MAX, and their

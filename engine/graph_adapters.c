@@ -67,6 +67,17 @@ static void scale_z(const model_graph *g, float *z, const omm_adapter *adapter,
     }
 }
 
+/* z of one run's rows alone, in the arithmetic that it has with all rows alike. */
+static void lower_run(model_graph *g, float *z, const float *x, const omm_matrix *a,
+                      const model_run *run, size_t width) {
+    if (!model_graph_takes_q8(g, a)) {
+        omm_linear_forward(g->c, z, x + run->first * width, a, run->rows, false);
+        return;
+    }
+    model_graph_quantise(g, x, g->rows, width);
+    omm_linear_q8_rows(g->c, z - run->first * a->rows, &g->q8, a, run->first, run->rows);
+}
+
 size_t model_graph_lower(model_graph *g, omm_linear *products, const float *x, uint32_t layer,
                          adapter_input input, size_t width) {
     size_t count = 0;
@@ -80,7 +91,7 @@ size_t model_graph_lower(model_graph *g, omm_linear *products, const float *x, u
             if (g->run_count == 1)
                 products[count++] = (omm_linear){.y = z, .w = a};
             else
-                omm_linear_forward(g->c, z, x + run->first * width, a, run->rows, false);
+                lower_run(g, z, x, a, run, width);
         }
     }
     return count;

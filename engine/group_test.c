@@ -1,5 +1,6 @@
 /* group_test.c - several sequences at once are each what they are alone, on every instruction set,
  * thread count and batch; adapters at run time; kept prefixes; limits and running out of memory. */
+#include "adapter_internal.h"
 #include "kernels_battery.h"
 #include "tiny_model.h"
 
@@ -16,11 +17,23 @@ enum { COUNT = 5, LENGTH = 150, VOCAB = TINY_VOCAB };
 typedef struct rig {
     omm_model model;
     omm_lora lora[2];
-    omm_adapter *adapter[2]; /* the second at half its scale */
+    omm_adapter *adapter[2]; /* the second at half its scale, of what a file in Q8_0 has */
 } rig;
 
 static uint32_t s_ids[COUNT][LENGTH];
 static float s_want[COUNT][LENGTH * VOCAB], s_got[COUNT * LENGTH * VOCAB];
+
+static void store_q8_0(omm_lora *lora) {
+    omm_buf file;
+    omm_lora stored;
+    double lost = 0.0;
+    omm_buf_init(&file, 1 << 22);
+    CHECK_OK(omm_lora_save_as(&file, &lost, lora, OMM_GGML_Q8_0));
+    CHECK_OK(omm_lora_load(&stored, omm_buf_view(&file), &lora->shape));
+    omm_buf_fini(&file);
+    omm_lora_fini(lora);
+    *lora = stored;
+}
 
 static void rig_open(rig *r, omm_format format) {
     omm_buf file;
@@ -38,8 +51,11 @@ static void rig_open(rig *r, omm_format format) {
         float *noise = battery_floats(5 + i, r->lora[i].value_count);
         for (size_t j = 0; j < r->lora[i].value_count; j++) r->lora[i].values[j] = noise[j] * 0.1f;
         omm_free(noise);
+        if (i == 1) store_q8_0(&r->lora[i]);
         CHECK_OK(omm_adapter_open(&r->adapter[i], &r->model, &r->lora[i], i ? 0.5f : 1.0f));
     }
+    CHECK_EQ(r->adapter[0]->layers[0].a[ADAPTER_INPUT_DOWN].format, OMM_FORMAT_F32);
+    CHECK_EQ(r->adapter[1]->layers[0].a[ADAPTER_INPUT_DOWN].format, OMM_FORMAT_Q8_0);
 }
 
 static void rig_close(rig *r) {

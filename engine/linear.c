@@ -49,6 +49,7 @@ typedef struct few_cut {
     size_t count, m;
     const float *x;
     const omm_q8_rows *q8; /* for quantised products; NULL: x for all */
+    size_t q8_first;       /* its first row at work; y begins with row 0 all the same */
     bool accumulate;
     /* With terms: */
     bool terms;
@@ -104,8 +105,8 @@ static void part_product(const few_cut *cut, const few_part *part, unsigned work
     const omm_matrix *w = p->w;
     OMM_ASSERT(w != NULL);
     if (takes_q8(cut->q8, w)) {
-        cut->c->k->q8_linear(p->y, cut->q8, w, worker_scratch(cut->c, worker), 0, cut->m, part->s0,
-                             part->s1);
+        cut->c->k->q8_linear(p->y, cut->q8, w, worker_scratch(cut->c, worker), cut->q8_first,
+                             cut->q8_first + cut->m, part->s0, part->s1);
         return;
     }
     if (cut->m >= GEMM_ROWS_MIN) {
@@ -302,10 +303,17 @@ void omm_linear_backward(const omm_compute *c, float *dx, const float *dy, const
 
 void omm_linear_q8(const omm_compute *c, float *y, const omm_q8_rows *x, const omm_matrix *w,
                    size_t m) {
+    OMM_ASSERT(x->rows == m);
+    if (m > 0) omm_linear_q8_rows(c, y, x, w, 0, m);
+}
+
+void omm_linear_q8_rows(const omm_compute *c, float *y, const omm_q8_rows *x, const omm_matrix *w,
+                        size_t first, size_t count) {
     OMM_ASSERT(omm_format_is_quantised(w->format));
-    OMM_ASSERT(x->cols == w->cols && x->rows == m);
-    few_cut cut = {.c = c, .products = {{.y = y, .w = w}}, .count = 1, .m = m, .q8 = x};
-    if (m > 0) few_run(&cut);
+    OMM_ASSERT(x->cols == w->cols && count > 0 && first + count <= x->rows);
+    few_cut cut = {
+        .c = c, .products = {{.y = y, .w = w}}, .count = 1, .m = count, .q8 = x, .q8_first = first};
+    few_run(&cut);
 }
 
 /* ---- products of one x ----------------------------------------------------------------------- */

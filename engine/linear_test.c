@@ -36,7 +36,7 @@ typedef struct rig {
     omm_q8_rows q8;
 } rig;
 
-static void rig_init(rig *r) {
+static void rig_init(rig *r, omm_format a) {
     for (unsigned i = 0; i < PRODUCTS; i++) {
         r->w[i] = battery_matrix(FORMATS[i], ROWS[i], K, i);
         r->want[i] = battery_floats(1, (size_t)M_MAX * ROWS[i]);
@@ -48,7 +48,7 @@ static void rig_init(rig *r) {
     }
     r->x = battery_floats(5, (size_t)M_MAX * K);
     r->z = battery_floats(6, (size_t)M_MAX * Z);
-    r->a = battery_matrix(OMM_FORMAT_F32, Z, K, 30);
+    r->a = battery_matrix(a, Z, K, 30);
     CHECK_OK(omm_q8_rows_init(&r->q8, M_MAX, K));
 }
 
@@ -101,16 +101,22 @@ static void halve(void *ud) {
     h->calls++;
 }
 
+/* One product by itself. */
+static void product(const rig *r, const omm_compute *c, float *y, const omm_matrix *w, bool q8,
+                    size_t m) {
+    if (q8 && omm_format_is_quantised(w->format))
+        omm_linear_q8(c, y, &r->q8, w, m);
+    else
+        omm_linear_forward(c, y, r->x, w, m, false);
+}
+
 static void expect(rig *r, const omm_compute *scalar, bool q8, bool terms, size_t m) {
     omm_q8_quantize(scalar, &r->q8, r->x, m, K);
-    omm_linear_forward(scalar, r->z, r->x, &r->a, m, false);
+    product(r, scalar, r->z, &r->a, q8, m);
     halve(&(halving){r->z, m, 0});
     for (unsigned i = 0; i < PRODUCTS; i++) {
         omm_linear_term list[TERMS];
-        if (q8 && omm_format_is_quantised(FORMATS[i]))
-            omm_linear_q8(scalar, r->want[i], &r->q8, &r->w[i], m);
-        else
-            omm_linear_forward(scalar, r->want[i], r->x, &r->w[i], m, false);
+        product(r, scalar, r->want[i], &r->w[i], q8, m);
         terms_of(list, r, i, m);
         for (unsigned t = 0; t < TERMS - i % 2 && terms; t++)
             term_by_definition(r->want[i], &list[t]);
@@ -144,6 +150,24 @@ static void compare(const rig *r, const omm_compute *c, bool q8, way how, size_t
         omm_free(fresh);
         omm_free(y[i]);
     }
+}
+
+/* Some of the quantised rows alone: what they are among all, the others' results untouched. */
+static void rows_alone(rig *r, const omm_compute *c, size_t m) {
+    float *all = battery_floats(78, (size_t)M_MAX * ROWS[0]);
+    omm_q8_quantize(c, &r->q8, r->x, m, K);
+    omm_linear_q8(c, all, &r->q8, &r->w[0], m);
+    for (size_t first = 0; first < m; first += 3) {
+        const size_t count = m - first < 5 ? m - first : 5, at = first * ROWS[0];
+        float *y = battery_floats(79, (size_t)M_MAX * ROWS[0]);
+        float *want = battery_floats(79, (size_t)M_MAX * ROWS[0]);
+        memcpy(want + at, all + at, count * ROWS[0] * sizeof *want);
+        omm_linear_q8_rows(c, y, &r->q8, &r->w[0], first, count);
+        CHECK(same_bytes(y, want, (size_t)M_MAX * ROWS[0] * sizeof *y));
+        omm_free(y);
+        omm_free(want);
+    }
+    omm_free(all);
 }
 
 typedef struct machine {
@@ -222,26 +246,33 @@ static size_t open_machines(machine *machines) {
     return count;
 }
 
-int main(void) {
+/* With A in this format. */
+static void products_of_adapters(const machine *machines, size_t count, omm_format a) {
     static const size_t rows[] = {1, 2, 3, 4, 7, 47, M_MAX};
-    static machine machines[MACHINES_MAX];
     rig r = {0}; /* nothing where a product has one term */
     omm_compute scalar;
-    const size_t count = open_machines(machines);
     CHECK_OK(omm_compute_init(&scalar, NULL, OMM_ISA_SCALAR));
-    rig_init(&r);
+    rig_init(&r, a);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (int mode = 0; mode < 2 * WAYS; mode++) {
             expect(&r, &scalar, mode % 2, mode / 2 != PLAIN, rows[i]);
             for (size_t m = 0; m < count; m++)
                 compare(&r, &machines[m].c, mode % 2, (way)(mode / 2), rows[i]);
         }
+    for (size_t m = 0; m < count && a == OMM_FORMAT_Q8_0; m++) rows_alone(&r, &machines[m].c, 13);
+    rig_fini(&r);
+    omm_compute_fini(&scalar);
+}
+
+int main(void) {
+    static machine machines[MACHINES_MAX];
+    const size_t count = open_machines(machines);
+    products_of_adapters(machines, count, OMM_FORMAT_F32);
+    products_of_adapters(machines, count, OMM_FORMAT_Q8_0);
     for (size_t m = 0; m < count; m++) {
         late_z(&machines[m]);
         few_strips(&machines[m]);
     }
-    rig_fini(&r);
-    omm_compute_fini(&scalar);
     for (size_t m = 0; m < count; m++) {
         omm_compute_fini(&machines[m].c);
         omm_pool_close(machines[m].pool);

@@ -59,21 +59,32 @@ static omm_err encode_tensor(uint8_t *to, lora_rounding *r, const omm_lora *lora
     return OMM_OK;
 }
 
+/* The type of one tensor: rows that are no whole blocks of the type asked for are halves. */
+static omm_ggml_type stored_type(const omm_lora_tensor *t, omm_ggml_type asked) {
+    return t->cols % omm_ggml_find((uint32_t)asked)->block ? OMM_GGML_F16 : asked;
+}
+
+static size_t stored_bytes(const omm_lora_tensor *t, omm_ggml_type asked) {
+    return t->rows * omm_rows_stride(stored_type(t, asked), t->cols);
+}
+
 /* The tensors' bytes, one after the other as in `values`. */
 static omm_err encode_values(omm_buf *out, lora_rounding *r, const omm_lora *lora,
                              omm_ggml_type type) {
-    const size_t each = omm_rows_stride(type, 1);
-    size_t widest = 0;
+    size_t widest = 0, bytes = 0;
     uint8_t *p = NULL;
-    for (size_t i = 0; i < lora->tensor_count; i++)
+    for (size_t i = 0; i < lora->tensor_count; i++) {
         if (lora->tensors[i].cols > widest) widest = lora->tensors[i].cols;
-    OMM_TRY(omm_buf_extend(out, &p, lora->value_count * each));
+        bytes += stored_bytes(&lora->tensors[i], type);
+    }
+    OMM_TRY(omm_buf_extend(out, &p, bytes));
     float *back = (float *)omm_alloc(widest, sizeof *back);
     if (!back) return omm_raise(OMM_ERR_NOMEM, "no memory for a row of an adapter");
     omm_err err = OMM_OK;
     for (size_t i = 0; i < lora->tensor_count && err == OMM_OK; i++) {
         const omm_lora_tensor *t = &lora->tensors[i];
-        err = encode_tensor(p + t->offset * each, r, lora, t, type, back);
+        err = encode_tensor(p, r, lora, t, stored_type(t, type), back);
+        p += stored_bytes(t, type);
     }
     omm_free(back);
     return err;
@@ -81,7 +92,7 @@ static omm_err encode_values(omm_buf *out, lora_rounding *r, const omm_lora *lor
 
 static omm_err write_file(omm_buf *out, omm_gguf_writer *w, const omm_lora *lora,
                           const omm_buf *values, omm_ggml_type type) {
-    const size_t each = omm_rows_stride(type, 1);
+    const uint8_t *at = values->data;
     omm_gguf_put_text(w, "general.architecture", lora->shape.architecture);
     omm_gguf_put_text(w, "general.type", "adapter");
     omm_gguf_put_text(w, "adapter.type", "lora");
@@ -89,15 +100,19 @@ static omm_err write_file(omm_buf *out, omm_gguf_writer *w, const omm_lora *lora
     for (size_t i = 0; i < lora->tensor_count; i++) {
         const omm_lora_tensor *t = &lora->tensors[i];
         uint64_t dims[2] = {t->cols, t->rows};
-        omm_bytes data =
-            omm_bytes_of(values->data + t->offset * each, (size_t)t->rows * t->cols * each);
-        omm_gguf_put_tensor(w, t->name, (uint32_t)type, 2, dims, data);
+        const omm_bytes data = omm_bytes_of(at, stored_bytes(t, type));
+        omm_gguf_put_tensor(w, t->name, (uint32_t)stored_type(t, type), 2, dims, data);
+        at += data.size;
     }
     return omm_gguf_writer_finish(out, w);
 }
 
+bool omm_lora_type_is_stored(omm_ggml_type type) {
+    return omm_ggml_find((uint32_t)type)->block == 1 || type == OMM_GGML_Q8_0;
+}
+
 omm_err omm_lora_save_as(omm_buf *out, double *lost, const omm_lora *lora, omm_ggml_type type) {
-    OMM_ASSERT(omm_ggml_find((uint32_t)type)->block == 1);
+    OMM_ASSERT(omm_lora_type_is_stored(type));
     OMM_TRY(check_finite(lora));
     OMM_TRY(check_scales(lora));
     omm_buf values;

@@ -365,7 +365,8 @@ static void test_narrow(void) {
         double lost_min, lost_max;
     } cases[] = {{OMM_GGML_F32, 0, 0},
                  {OMM_GGML_F16, 0x1p-15, 0x1p-11}, /* half of the last of 11 bits */
-                 {OMM_GGML_BF16, 0x1p-12, 0x1p-8}};
+                 {OMM_GGML_BF16, 0x1p-12, 0x1p-8},
+                 {OMM_GGML_Q8_0, 0x1p-15, 0x1p-11}}; /* rows of no whole block */
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         omm_lora lora = random_lora(4, OMM_LORA_ALL_TARGETS), back, twice;
         omm_buf file, again;
@@ -391,13 +392,57 @@ static void test_narrow(void) {
         omm_buf_fini(&file);
         lora.values[lora.value_count - 1] = 65520.0f; /* the least that is beyond F16 */
         omm_buf_init(&file, FILE_MAX);
+        const bool f16 = cases[i].type == OMM_GGML_F16 || cases[i].type == OMM_GGML_Q8_0;
         CHECK_ERR(omm_lora_save_as(&file, &lost, &lora, cases[i].type),
-                  cases[i].type == OMM_GGML_F16 ? OMM_ERR_NUMERIC : OMM_OK);
-        if (cases[i].type == OMM_GGML_F16)
+                  f16 ? OMM_ERR_NUMERIC : OMM_OK);
+        if (f16)
             CHECK(file.size == 0 && strstr(omm_err_sentence(), "blk.1.ffn_down.weight.lora_b"));
         omm_buf_fini(&file);
         omm_lora_fini(&lora);
     }
+}
+
+static void find_type(omm_ggml_type *out, const omm_gguf *g, const char *name) {
+    const omm_gguf_tensor *t = omm_gguf_find_tensor(g, name);
+    CHECK(t != NULL);
+    *out = t->type;
+}
+
+/* In Q8_0, tensor by tensor: blocks where rows have whole ones, halves else; each where the file says. */
+static void test_blocks(void) {
+    omm_lora_shape shape = small_shape();
+    const omm_lora_spec spec = {32, 16.0f, 1u << OMM_LORA_Q | 1u << OMM_LORA_DOWN};
+    omm_rng rng = test_rng(7);
+    omm_lora lora, back;
+    omm_buf file;
+    omm_gguf g;
+    double lost = 0.0;
+    shape.d_in[OMM_LORA_Q] = 64;
+    CHECK_OK(omm_lora_init_random(&lora, &spec, &shape, &rng));
+    for (size_t i = 0; i < lora.value_count; i++)
+        if (lora.values[i] == 0.0f) lora.values[i] = (float)(i % 97) * 0.01f; /* B */
+    omm_buf_init(&file, FILE_MAX);
+    CHECK_OK(omm_lora_save_as(&file, &lost, &lora, OMM_GGML_Q8_0));
+    CHECK(lost > 0x1p-10 && lost < 0x1p-7);
+    CHECK_OK(omm_gguf_open_bytes(&g, omm_buf_view(&file)));
+    for (size_t i = 0; i < lora.tensor_count; i++) {
+        omm_ggml_type type = OMM_GGML_F32;
+        const omm_lora_tensor *t = &lora.tensors[i];
+        find_type(&type, &g, t->name);
+        CHECK_EQ(type, t->cols % 32 == 0 ? OMM_GGML_Q8_0 : OMM_GGML_F16);
+    }
+    omm_gguf_close(&g);
+    CHECK_OK(omm_lora_load(&back, omm_buf_view(&file), &shape));
+    for (size_t i = 0; i < lora.tensor_count;
+         i++) { /* half of the block's scale is the most that is off */
+        const omm_lora_tensor *t = &lora.tensors[i];
+        for (size_t v = 0; v < (size_t)t->rows * t->cols; v++)
+            CHECK(fabsf(back.values[t->offset + v] - lora.values[t->offset + v]) <=
+                  (t->is_b ? 1.0f : 0.36f) / 252.0f);
+    }
+    omm_lora_fini(&back);
+    omm_lora_fini(&lora);
+    omm_buf_fini(&file);
 }
 
 static void test_not_finite(void) {
@@ -458,6 +503,7 @@ int main(void) {
     test_types();
     test_type_not_finite();
     test_narrow();
+    test_blocks();
     test_not_finite();
     test_allocations();
     CHECK_EQ(omm_mem_live(), 0);

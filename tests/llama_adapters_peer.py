@@ -224,11 +224,11 @@ def check_phi3():
 
 
 def check_types():
-    """Adapters in 16 bits that we wrote, in llama.cpp; and those whose types its converter writes, here: to the logits
-    of the same values in f32."""
+    """Adapters in 16 bits or 8 that we wrote, in llama.cpp; and those whose types its converter writes, here: to the
+    logits of the same values in f32."""
     model, reference, narrow, wide = model_of("llama-F32"), REFERENCE / "lora" / "llama-F32.gguf", OUT / "narrow.gguf", OUT / "wide.gguf"
     base = theirs(model)
-    for kind in ("F16", "BF16"):
+    for kind in ("F16", "BF16", "Q8_0"):
         run("adapter", "merge", "--lora", reference, "-o", narrow, "--type", kind)
         compare(f"written in {kind}", ours(model, (narrow, 1)), theirs(model, (narrow, 1)), base, CLOSE_HALF)
     made = pairs(model, dict.fromkeys(MODULES, 4), 5)

@@ -2,8 +2,9 @@
  *
  * Matrices A whose targets share an input (q, k, v; gate, up) are packed as one, so that a token
  * costs four small products per layer where the adapter has seven; B of a target continues the
- * chain of its weight's product in the same pass.  Nothing of this changes a bit of model.h's
- * definition.
+ * chain of its weight's product in the same pass.  Each of these matrices is kept in the first of
+ * BF16, F16, Q8_0, F32 that has all its values exactly (Q8_0: rows of whole blocks of 32).  Nothing
+ * of this changes a bit of model.h's definition, in which mode q8 asks for an A kept in Q8_0.
  *
  * Depends on: model, lora.  Threads: read-only once open; share it freely.
  */

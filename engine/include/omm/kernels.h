@@ -90,6 +90,10 @@ void omm_q8_quantize(const omm_compute *c, omm_q8_rows *out, const float *x, siz
  * scale_j = d, or d * sub_j where the format has sub-scales (products with d and dmin are exact). */
 void omm_linear_q8(const omm_compute *c, float *y, const omm_q8_rows *x, const omm_matrix *w,
                    size_t m);
+/* The same of rows first .. first + count - 1 alone, count >= 1: y[x->rows][w->rows], whose other rows
+ * stay as they are. */
+void omm_linear_q8_rows(const omm_compute *c, float *y, const omm_q8_rows *x, const omm_matrix *w,
+                        size_t first, size_t count);
 /* One of several products of the same x. */
 typedef struct omm_linear {
     float *y; /* [m][w->rows] */

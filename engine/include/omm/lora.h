@@ -167,9 +167,12 @@ ptrdiff_t omm_lora_find_index(const omm_lora *lora, uint32_t layer, omm_lora_tar
 /* Append the adapter as GGUF bytes, deterministic.  Errors: NOMEM, TOO_BIG, NUMERIC (a value is
  * not finite, named), UNSUPPORTED (scales that one alpha cannot say: fold first). */
 OMM_CHECKED omm_err omm_lora_save(omm_buf *out, const omm_lora *lora);
-/* The same in F16 or BF16 (or F32): half the bytes, and read at run time in half the time.  Values go to the
- * nearest, ties to even; `*lost` is the norm of what that changed over the norm of all values.
- * Errors: those, NUMERIC (a value too large for F16, named). */
+/* F32, F16, BF16, Q8_0. */
+bool omm_lora_type_is_stored(omm_ggml_type type);
+/* The same in one of those types: a half or a quarter of the bytes, and read at run time in less time.  In Q8_0
+ * tensors whose rows are no multiple of 32 are F16: B, unless the rank is one.  Values go to the nearest
+ * (omm/rows.h); `*lost` is the norm of what that changed over the norm of all values.
+ * Errors: those, NUMERIC (a value too large for the type, named). */
 OMM_CHECKED omm_err omm_lora_save_as(omm_buf *out, double *lost, const omm_lora *lora,
                                      omm_ggml_type type);
 /* The same to a file, atomically.  Errors: those, IO. */

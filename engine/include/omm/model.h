@@ -15,8 +15,8 @@
  * and in some layers a window [kernels.h].
  * A LoRA adapter on W: z = A h (chain from 0);  z = (alpha / rank) * z;  y = W h, then the chain of
  * y continues over r: y = fma(z[r], B[n][r], y); a bias is added after it.
- * Mode q8: products with quantised weights take int8 activations (kernels.h); the rest is as in f32,
- * the adapter included.
+ * Mode q8: products with quantised weights take int8 activations (kernels.h), and so does an A kept in
+ * Q8_0 (adapter.h), the A of targets that share an input being one matrix; the rest is as in f32.
  *
  * Rope turns pair i of a head's first `rotated` elements by p * f[i], in double:
  *   f[i] = base^(-2i / rotated)          layers with a window may have a base of their own
