@@ -18,6 +18,7 @@ IDS = [int(i) for i in (REFERENCE / "ids.txt").read_text().replace(",", " ").spl
 CLOSE = 1e-5       # of the spread of the logits; measured maximum 2.1e-6
 CLOSE_GELU = 2e-3  # llama.cpp's table of GELU is in f16; measured maximum 8.2e-4
 CLOSE_HALF = 1e-3  # llama.cpp rounds what it multiplies by a matrix of 16 bits to 16 bits too; measured maximum 3.5e-4
+CLOSE_EIGHT = 3e-3  # and by one of 8 bits to 8; measured maximum 8.5e-4
 STORED = {"F16": 2e-3, "Q8_0": 0.07, "Q6_K": 0.2, "Q4_K": 0.45, "IQ4_XS": 0.55}  # random weights; measured: half
 failures = []
 quiet = llama.llama_log_callback(lambda level, text, data: None)
@@ -230,7 +231,7 @@ def check_types():
     base = theirs(model)
     for kind in ("F16", "BF16", "Q8_0"):
         run("adapter", "merge", "--lora", reference, "-o", narrow, "--type", kind)
-        compare(f"written in {kind}", ours(model, (narrow, 1)), theirs(model, (narrow, 1)), base, CLOSE_HALF)
+        compare(f"written in {kind}", ours(model, (narrow, 1)), theirs(model, (narrow, 1)), base, CLOSE_EIGHT if kind == "Q8_0" else CLOSE_HALF)
     made = pairs(model, dict.fromkeys(MODULES, 4), 5)
     types = gguf.GGMLQuantizationType
     for kind in (types.F16, types.BF16, types.Q8_0, types.Q4_0):
