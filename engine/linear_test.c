@@ -253,7 +253,8 @@ static void products_of_adapters(const machine *machines, size_t count, omm_form
     omm_compute scalar;
     CHECK_OK(omm_compute_init(&scalar, NULL, OMM_ISA_SCALAR));
     rig_init(&r, a);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    const size_t step = a == OMM_FORMAT_F32 ? 1 : 2; /* fewer of them will do */
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i += step)
         for (int mode = 0; mode < 2 * WAYS; mode++) {
             expect(&r, &scalar, mode % 2, mode / 2 != PLAIN, rows[i]);
             for (size_t m = 0; m < count; m++)
