@@ -48,13 +48,26 @@ static omm_err read_any(omm_lora *lora, bool *rounded, const char *path, const o
     return omm_peft_import(lora, rounded, path, base, rounding);
 }
 
+/* What is read stays: the file, or the two of a folder. */
+static omm_err check_out(const convert_args *a, const char *path) {
+    char config[OMM_PATH_MAX], values[OMM_PATH_MAX];
+    OMM_TRY(omm_path_join(config, path, "adapter_config.json"));
+    OMM_TRY(omm_path_join(values, path, "adapter_model.safetensors"));
+    const cli_input inputs[] = {{"--model", a->model},
+                                {"the adapter to import", path},
+                                {"the adapter to import", config},
+                                {"the adapter to import", values},
+                                {0}};
+    return cli_check_out(a->out, inputs);
+}
+
 static omm_err import(const char *path, const convert_args *a) {
     omm_peft_base base;
     omm_lora lora;
     char name[256];
     bool folded = false, fused = false;
     if (!a->out) return omm_raise(OMM_ERR_USAGE, "where to? give -o FILE");
-    OMM_TRY(cli_check_out(a->out, (const cli_input[]){{"--model", a->model}, {0}}));
+    OMM_TRY(check_out(a, path));
     OMM_TRY(read_base(&base, name, a->model));
     omm_err err = read_any(&lora, &folded, path, &base, a->rounding);
     OMM_TRY(adapter_name_rounding(err, a->rounding));

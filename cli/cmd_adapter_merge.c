@@ -51,9 +51,9 @@ static omm_err claim(omm_lora_shape *shape, const cli_list *list) {
         omm_gguf gguf;
         OMM_TRY(loaded_split_scale(path, &scale, list->items[i], "--lora"));
         OMM_TRY(omm_gguf_open(&gguf, path));
-        omm_err err = omm_lora_claim_shape(shape, &gguf);
+        const omm_err err = omm_lora_claim_shape(shape, &gguf);
         omm_gguf_close(&gguf);
-        OMM_TRY(err);
+        OMM_TRY(cli_of_file(err, "--lora", path));
     }
     return OMM_OK;
 }
@@ -217,21 +217,11 @@ static omm_err merge_into(const merge_args *a, const omm_gguf *gguf) {
     return err;
 }
 
-static omm_err check_out(const merge_args *a) {
-    OMM_TRY(cli_check_out(a->out, (const cli_input[]){{"--model", a->model}, {0}}));
-    for (size_t i = 0; i < a->list.count; i++) {
-        char path[OMM_PATH_MAX];
-        float scale = 0;
-        OMM_TRY(loaded_split_scale(path, &scale, a->list.items[i], "--lora"));
-        OMM_TRY(cli_check_out(a->out, (const cli_input[]){{"--lora", path}, {0}}));
-    }
-    return OMM_OK;
-}
-
 static omm_err merge(const merge_args *a) {
     if (!a->out) return omm_raise(OMM_ERR_USAGE, "where to? give -o FILE");
     if (a->list.count == 0) return omm_raise(OMM_ERR_USAGE, "which adapters? give --lora FILE");
-    OMM_TRY(check_out(a));
+    OMM_TRY(cli_check_out(a->out, (const cli_input[]){{"--model", a->model}, {0}}));
+    OMM_TRY(loaded_check_out(a->out, &a->list));
     if (!a->model) return join(a);
     omm_gguf gguf;
     OMM_TRY(omm_gguf_open(&gguf, a->model));

@@ -60,7 +60,8 @@ static omm_err check(bench_cli *o) {
     if (b->prompt == 0 && b->generate == 0)
         return omm_raise(OMM_ERR_USAGE, "-p 0 and -n 0: nothing to measure");
     if (b->prompt > OMM_MODEL_CONTEXT_MAX || b->generate > OMM_MODEL_CONTEXT_MAX)
-        return omm_raise(OMM_ERR_TOO_BIG, "-p and -n: at most %u", OMM_MODEL_CONTEXT_MAX);
+        return omm_raise(OMM_ERR_USAGE, "-p %u, -n %u: at most %u", b->prompt, b->generate,
+                         OMM_MODEL_CONTEXT_MAX);
     if (!(o->peak_seconds >= 0.0f && o->peak_seconds <= 60.0f))
         return omm_raise(OMM_ERR_USAGE, "--peak-seconds: accepted are 0 to 60");
     b->peak_seconds = (double)o->peak_seconds;

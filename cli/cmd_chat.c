@@ -286,7 +286,9 @@ static omm_err say(chat *c, omm_bytes text) {
 static omm_err take_line(bool *quit, chat *c, char *line, size_t size) {
     while (size > 0 && (line[size - 1] == '\n' || line[size - 1] == '\r')) line[--size] = '\0';
     if (size == 0) return OMM_OK;
-    if (!c->terminal) OMM_TRY(chat_view_user(&c->view, omm_bytes_of(line, size)));
+    if (!c->terminal &&
+        size <= OMM_ASSISTANT_USER_BYTES_MAX) /* more is refused, whatever it says */
+        OMM_TRY(chat_view_user(&c->view, omm_bytes_of(line, size)));
     *quit = strcmp(line, "/quit") == 0;
     if (*quit) return OMM_OK;
     const omm_model_speaker_usage before = omm_model_speaker_get_usage(c->speaker);

@@ -68,11 +68,37 @@ static omm_err choose_kv(loaded *l, const loaded_options *o) {
     return omm_kv_type_parse(&l->kv_type, o->kv ? o->kv : o->kv_default);
 }
 
+/* The adapters' files while memory is planned. */
+typedef struct lora_files {
+    omm_gguf files[OMM_ADAPTERS_MAX];
+    const omm_gguf *list[OMM_ADAPTERS_MAX];
+    size_t count;
+} lora_files;
+
+static void close_lora_files(lora_files *lora) {
+    while (lora->count > 0) omm_gguf_close(&lora->files[--lora->count]);
+}
+
+static omm_err open_lora_files(lora_files *lora, const loaded_options *o) {
+    omm_err err = OMM_OK;
+    lora->count = 0;
+    for (size_t i = 0; i < o->lora.count && err == OMM_OK; i++) {
+        char path[OMM_PATH_MAX];
+        float scale = 1.0f;
+        err = loaded_split_scale(path, &scale, o->lora.items[i], "--lora");
+        if (err != OMM_OK) break;
+        err = cli_of_file(omm_gguf_open(&lora->files[i], path), "--lora", path);
+        if (err != OMM_OK) break;
+        lora->list[i] = &lora->files[i];
+        lora->count++;
+    }
+    if (err != OMM_OK) close_lora_files(lora);
+    return err;
+}
+
 /* What the model will take with all adapters, before any of it is loaded. */
 static omm_err plan_memory(loaded *l, const omm_gguf *gguf, const loaded_options *o,
-                           bool with_tokenizer, const loaded *host) {
-    omm_gguf files[OMM_ADAPTERS_MAX];
-    const omm_gguf *adapters[OMM_ADAPTERS_MAX];
+                           const lora_files *lora, bool with_tokenizer, const loaded *host) {
     omm_plan_options plan = {.session = omm_session_options_default(),
                              .threads = host ? 0 : omm_pool_threads(l->pool),
                              .logit_rows = o->logit_rows,
@@ -88,28 +114,20 @@ static omm_err plan_memory(loaded *l, const omm_gguf *gguf, const loaded_options
     plan.session.activations = l->activations;
     plan.session.kv_type = l->kv_type;
     plan.keeps_kv = l->keeps_kv;
-    uint32_t count = 0;
-    omm_err err = OMM_OK;
-    for (; count < o->lora.count && err == OMM_OK; count++) {
-        char path[OMM_PATH_MAX];
-        float scale = 1.0f;
-        err = loaded_split_scale(path, &scale, o->lora.items[count], "--lora");
-        if (err == OMM_OK) err = omm_gguf_open(&files[count], path);
-        if (err != OMM_OK) break;
-        adapters[count] = &files[count];
-    }
-    if (err == OMM_OK)
-        err = cli_memory_plan(&l->memory, gguf, adapters, count, &plan, limit_of(l, o, host));
-    while (count > 0) omm_gguf_close(&files[--count]);
-    return err;
+    return cli_memory_plan(&l->memory, gguf, lora->list, lora->count, &plan, limit_of(l, o, host));
 }
 
 /* host: of a draft, the model that it proposes for; else NULL. */
 static omm_err open_model(loaded *l, const loaded_options *o, bool with_tokenizer,
                           const loaded *host) {
+    lora_files lora;
     OMM_TRY(omm_gguf_open(&l->gguf, o->model));
     omm_err err = loaded_check_positions(&l->gguf, o->positions, "-c");
-    if (err == OMM_OK) err = plan_memory(l, &l->gguf, o, with_tokenizer, host);
+    if (err == OMM_OK) {
+        OMM_TRY(open_lora_files(&lora, o));
+        err = plan_memory(l, &l->gguf, o, &lora, with_tokenizer, host);
+        close_lora_files(&lora);
+    }
     if (err == OMM_OK)
         err = omm_model_load_streamed(&l->model, l->pool, &l->gguf, l->memory.plan.resident);
     if (err == OMM_OK && with_tokenizer) err = omm_tokenizer_open(&l->tokenizer, &l->gguf);
@@ -171,6 +189,16 @@ omm_err loaded_split_scale(char path[OMM_PATH_MAX], float *scale, const char *te
     path[size] = 0;
     if (strcmp(path, "newest") != 0 || omm_file_exists(path)) return refuse_peft(path);
     return place_path(path, PLACE_STATE, "node/newest.gguf"); /* where `node setup` has the state */
+}
+
+omm_err loaded_check_out(const char *out, const cli_list *lora) {
+    for (size_t i = 0; out && i < lora->count; i++) {
+        char path[OMM_PATH_MAX];
+        float scale = 0;
+        OMM_TRY(loaded_split_scale(path, &scale, lora->items[i], "--lora"));
+        OMM_TRY(cli_check_out(out, (const cli_input[]){{"--lora", path}, {0}}));
+    }
+    return OMM_OK;
 }
 
 static omm_err add_adapter(loaded *l, const char *text) {

@@ -93,9 +93,10 @@ static int run(int argc, char **argv) {
     return CLI_EXIT_USAGE;
 }
 
-/* A result that nobody got is no result: a full disk, a pipe that was closed. */
+/* A result that nobody got is no result: a full disk, a pipe that was closed, a limit of the shell's. */
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
     const int code = run(argc, argv);
     if (fflush(stdout) == 0 && !ferror(stdout)) return code;
     if (code == CLI_EXIT_RUNTIME) return code; /* has been said */

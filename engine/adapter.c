@@ -66,7 +66,13 @@ static bool as_f16(uint16_t *stored, const float *values, size_t count) {
     return true;
 }
 
-/* Values that come out of Q8_0 go back to the same blocks: the largest of a block is 127 times its scale. */
+/* A block so small that its scale is 0 has kept the signs of its codes: -0 where one was negative. */
+static void keep_signs(uint8_t *block, const float *values) {
+    if (block[0] != 0 || block[1] != 0) return;
+    for (size_t i = 0; i < OMM_QUANT_BLOCK; i++) block[2 + i] = signbit(values[i]) ? 0xff : 0;
+}
+
+/* Values that come out of Q8_0 go back to their blocks: the largest of a block is 127 times its scale. */
 static bool as_q8_0(uint16_t *stored, const float *values, size_t count) {
     const size_t bytes = omm_format_row_bytes(OMM_FORMAT_Q8_0, OMM_QUANT_BLOCK);
     uint8_t *block = (uint8_t *)stored;
@@ -74,6 +80,7 @@ static bool as_q8_0(uint16_t *stored, const float *values, size_t count) {
     for (size_t i = 0; i < count; i += OMM_QUANT_BLOCK, block += bytes) {
         if (omm_rows_quantise(block, OMM_GGML_Q8_0, values + i, OMM_QUANT_BLOCK) != OMM_OK)
             return false;
+        keep_signs(block, values + i);
         omm_rows_dequantise(back, OMM_GGML_Q8_0, block, OMM_QUANT_BLOCK);
         if (memcmp(back, values + i, sizeof back) != 0) return false;
     }

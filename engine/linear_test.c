@@ -158,7 +158,8 @@ static void rows_alone(rig *r, const omm_compute *c, size_t m) {
     omm_q8_quantize(c, &r->q8, r->x, m, K);
     omm_linear_q8(c, all, &r->q8, &r->w[0], m);
     for (size_t first = 0; first < m; first += 3) {
-        const size_t count = m - first < 5 ? m - first : 5, at = first * ROWS[0];
+        const size_t most = first == 0 ? 5 : m - first, at = first * ROWS[0];
+        const size_t count = m - first < most ? m - first : most;
         float *y = battery_floats(79, (size_t)M_MAX * ROWS[0]);
         float *want = battery_floats(79, (size_t)M_MAX * ROWS[0]);
         memcpy(want + at, all + at, count * ROWS[0] * sizeof *want);
@@ -260,7 +261,8 @@ static void products_of_adapters(const machine *machines, size_t count, omm_form
             for (size_t m = 0; m < count; m++)
                 compare(&r, &machines[m].c, mode % 2, (way)(mode / 2), rows[i]);
         }
-    for (size_t m = 0; m < count && a == OMM_FORMAT_Q8_0; m++) rows_alone(&r, &machines[m].c, 13);
+    for (size_t m = 0; m < count && a == OMM_FORMAT_Q8_0; m++)
+        rows_alone(&r, &machines[m].c, M_MAX);
     rig_fini(&r);
     omm_compute_fini(&scalar);
 }

@@ -3,6 +3,8 @@
 
 #include "session_internal.h"
 
+#include "omm/rows.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +21,7 @@ typedef struct planner {
     omm_model model;   /* outline */
     uint32_t resident; /* layers in memory */
     uint64_t adapter_bytes, adapter_rows;
+    uint64_t adapter_loading; /* the file and values of the largest, gone when it is packed */
 } planner;
 
 /* ---- parts ----------------------------------------------------------------------------------- */
@@ -27,17 +30,29 @@ static uint64_t strips_of(uint64_t n) {
     return (n + OMM_STRIP - 1) / OMM_STRIP * OMM_STRIP;
 }
 
-/* Each matrix in strips of F32, and once as read; `rows`: of A that a token passes at most. */
+/* As omm_adapter_open packs the values of a file's tensor, at most: four bits a value and other blocks of few
+ * have no half that is the same. */
+static uint64_t packed_bytes(const omm_gguf_tensor *t) {
+    const uint64_t values = strips_of(t->dims[0]) * strips_of(t->dims[1]);
+    switch (t->type) {
+    case OMM_GGML_F16:
+    case OMM_GGML_BF16: return 2 * values;
+    case OMM_GGML_Q8_0: return omm_rows_stride(OMM_GGML_Q8_0, t->dims[0]) * strips_of(t->dims[1]);
+    default: return sizeof(float) * values;
+    }
+}
+
+/* `rows`: of A that a token passes at most. */
 static void add_adapter(planner *p, const omm_gguf *adapter) {
-    uint64_t rank = 0, values = 0;
+    uint64_t rank = 0, loading = 0;
     for (size_t i = 0; i < adapter->tensor_count; i++) {
         const omm_gguf_tensor *t = &adapter->tensors[i];
         const char *tail = strstr(t->name, ".lora_a");
         if (tail && t->dims[1] > rank) rank = t->dims[1];
-        p->adapter_bytes += strips_of(t->dims[0]) * strips_of(t->dims[1]) * sizeof(float);
-        values += t->dims[0] * t->dims[1] * sizeof(float);
+        p->adapter_bytes += packed_bytes(t);
+        loading += t->dims[0] * t->dims[1] * sizeof(float) + t->data.size;
     }
-    p->adapter_bytes += values;  /* freed again, but the heap may keep it */
+    if (loading > p->adapter_loading) p->adapter_loading = loading;
     p->adapter_rows += 3 * rank; /* q, k and v share an input */
 }
 
@@ -107,13 +122,15 @@ static void plan_session(omm_plan *out, const planner *p, const omm_session_opti
     const bool tokens = p->options->tokenizer;
     const uint64_t layers = resident_bytes(p);
     const uint64_t ends = matrix_bytes(&p->model.embed) + matrix_bytes(&p->model.output_own);
+    const uint64_t tensor = loading_bytes(p, layers);
+    const uint64_t adapter = p->adapter_rows ? p->adapter_bytes + p->adapter_loading : 0;
     *out = (omm_plan){.session = *session,
                       .layers = p->model.dims.layers,
                       .resident = p->resident,
                       .program = p->options->lodger ? 0 : PROGRAM_BYTES,
                       .weights = ends + layers + p->model.vector_bytes,
                       .vocabulary = p->gguf->data_offset * (tokens ? VOCABULARY_COPIES : 1),
-                      .loading = loading_bytes(p, layers),
+                      .loading = tensor > adapter ? tensor : adapter,
                       .cache = cache_bytes(p, session),
                       .adapters = adapters_bytes(p, session),
                       .work = work_bytes(p, session),

@@ -593,6 +593,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
         done = run("bench", "-m", synth[0], "-p", prompt, "-n", generate, "-r", 2, "-t", 1, "--peak-seconds", 0, "--json", meshmind=FASTER)
         if done.returncode != 0 or json.loads(done.stdout)["memory"]["positions"] != 512:
             failures.append(f"bench -p {prompt} -n {generate}: exit {done.returncode}: {done.stderr[:300]}{done.stdout[-300:]}")
+    expect(["bench", "-m", synth[0], "-p", "99999999"], 2, "-p 99999999, .*at most 1048576")
     expect(["bench", "-m", synth[0], "-p", "512", "-n", "1"], 2, "-p and -n, together 513: the model was trained for 512 positions")
     # The peak is the most of all runs, each with the session full.
     few, many = [json.loads(run("bench", "-m", MODEL, "-p", 1, "-n", n, "-r", 1, "-t", "1,2", "--kv", "f32", "--peak-seconds", 0.01, "--json",
@@ -763,6 +764,26 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     expect([*joined, f"{folder / 'm.gguf'}=0.5", "-o", same], 0, "exact", "stdout")
     for model in [], ["-m", MODEL]:
         expect([*joined, f"{same}=0.5", *model, "-o", same], 2, "--out is --lora, .*j.gguf: give another name")
+    # No command writes over an adapter that it reads, whatever form it has; and says which file is none.
+    peft = folder / "peft"
+    expect(["adapter", "export", same, "-m", MODEL, "-o", peft], 0, "exact", "stdout")
+    before = {path: path.read_bytes() for path in (same, *peft.iterdir())}
+    expect(["logits", "-m", MODEL, "--lora", f"{same}=0.5", "--ids", "1,2", "-o", same], 2, "--out is --lora, .*j.gguf: give another name")
+    expect(["adapter", "import", same, "-m", MODEL, "-o", same], 2, "--out is the adapter to import, .*j.gguf: give another name")
+    for path in peft.iterdir():
+        expect(["adapter", "import", peft, "-m", MODEL, "-o", path], 2, f"--out is the adapter to import, .*{path.name}: give another name")
+    if before != {path: path.read_bytes() for path in before} or len(before) != 3:
+        failures.append("an adapter was written over")
+    expect(["generate", "-m", MODEL, "--lora", folder / "none.gguf", "-n", 1, "x"], 2, f"generate: --lora {folder}/none.gguf: ")
+    expect(["adapter", "merge", "--lora", MODEL, "--lora", same, "-o", folder / "idle.gguf"], 3, f"--lora {MODEL}: no adapter: ")
+    # More than the shell lets a file have is an error as a full disk is one.
+    limited = subprocess.run(["bash", "-c", 'ulimit -f 100; exec "$0" "$@"', MESHMIND, "quantize", MODEL, folder / "idle.gguf", "Q8_0"],
+                             capture_output=True, text=True, timeout=600)
+    if limited.returncode != 3 or "File too large" not in limited.stderr or (folder / "idle.gguf").exists():
+        failures.append(f"ulimit -f: exit {limited.returncode}: {limited.stderr[:300]}")
+    for path in peft.iterdir():
+        path.unlink()
+    peft.rmdir()
     for path in (lines, folder / "m.gguf", same):
         path.unlink()
     # The script that compares engines, with a stand-in that answers as llama-bench does.

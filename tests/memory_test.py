@@ -16,11 +16,11 @@ if not program:
 failures = []
 
 
-def run(*args):
+def run(*args, events=False):
     done = subprocess.run([program, *map(str, args)], capture_output=True, text=True, timeout=600)
     if done.returncode != 0:
         sys.exit(f"{args}: exit {done.returncode}: {done.stderr}")
-    return json.loads(done.stdout)
+    return None if events else json.loads(done.stdout)
 
 
 def check(model, *options):
@@ -36,6 +36,18 @@ def check_session(model, folder, times, *options):
     (folder / "session").unlink()
 
 
+def check_adapters(folder):
+    """Wide ones, in each type that is written: packed as the file has them, one at a time read beside what is there."""
+    base, wide, data = pathlib.Path(sys.argv[1]) / "scenarios/base/openmeshmind-tiny-F16.gguf", folder / "wide.gguf", folder / "data.jsonl"
+    data.write_text("".join(LINES[:8]))
+    run("train", "-m", base, "-d", data, "--out", wide, "--rank", 64, "--steps", 1, "--batch", 64, "--json", events=True)
+    for kind in ("F32", "BF16", "Q8_0"):
+        stored = folder / f"wide-{kind}.gguf"
+        run("adapter", "merge", "--lora", wide, "--out", stored, "--type", kind, "--json")
+        for count in (1, 8):
+            check(base, *["--lora", stored] * count)
+
+
 def check_training(model, *options):
     data = model.parent / "data.jsonl"
     data.write_text("".join(LINES[:40]))
@@ -44,12 +56,14 @@ def check_training(model, *options):
 
 def judge(model, options, memory):
     planned, peak = memory["planned_bytes"] - memory.get("writing_bytes", 0), memory["peak_bytes"]
+    options = " ".join(pathlib.Path(str(o)).name for o in options)
     print(f"{model.name} {options}: planned {planned / 1e6:.1f}, peak {peak / 1e6:.1f}, {(peak - planned) / 1e6:+.1f} MB")
     if abs(peak - planned) > ERROR_BYTES + planned // ERROR_SHARE:
         failures.append(f"{program} {model.name} {options}: planned {planned}, peak {peak}: {memory}")
 
 
 with tempfile.TemporaryDirectory(prefix="omm-memory-") as folder:
+    check_adapters(pathlib.Path(folder))
     for shape, layers, kind in [("tiny-llama", 2, "Q8_0"), ("tiny-llama", 48, "Q8_0"), ("tiny-qwen3", 24, "F16"),
                                 ("tiny-gemma3", 30, "Q4_K"), ("tiny-phi3", 16, "F32")]:
         model = pathlib.Path(folder) / f"{shape}-{layers}-{kind}.gguf"

@@ -2,7 +2,8 @@
  *
  * From the header of a GGUF file alone.  The largest at any one time is
  *
- *   program + weights + vocabulary + the larger of:  loading      the tensor at hand
+ *   program + weights + vocabulary + the larger of:  loading      the tensor at hand, or, when they are there,
+ *                                                                 all adapters packed and one as it is read
  *                                                    cache + adapters + work + streaming
  *
  * weights      matrices in strips as packed (omm/quant.h), vectors in f32; of streamed layers
@@ -10,7 +11,7 @@
  * streaming    one streamed layer, packed, and the file's pages of one of its matrices
  * vocabulary   of the tokenizer, and the header itself
  * cache        all blocks of keys and values of one session at its last position
- * adapters     packed, and their part of the activations
+ * adapters     packed, in the types of their files, and their part of the activations
  * work         activations of a batch, rotary tables, scratch of threads, logits that the caller keeps
  * program      code and what the system's libraries take
  *
