@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -160,11 +161,21 @@ static omm_err give_name(bool *is_own, omm_file_out *out) {
     return omm_raise(OMM_ERR_IO, "create %s: %s", out->path, strerror(errno));
 }
 
-/* rename() over a device or a socket would remove it from the system. */
+/* rename() over a device or a socket, or over a link to one, would remove it from the system. */
 static omm_err check_replaceable(const char *path) {
     struct stat st;
-    if (lstat(path, &st) != 0 || S_ISREG(st.st_mode) || S_ISLNK(st.st_mode)) return OMM_OK;
+    if (lstat(path, &st) != 0 || S_ISREG(st.st_mode)) return OMM_OK;
+    if (S_ISLNK(st.st_mode) && (stat(path, &st) != 0 || S_ISREG(st.st_mode))) return OMM_OK;
     return omm_raise(OMM_ERR_IO, "%s exists and is not a regular file", path);
+}
+
+/* What follows the last slash is what the file will be called. */
+static omm_err check_name(const char *path) {
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    if (*name == 0) return omm_raise(OMM_ERR_IO, "'%s' has no name of a file at its end", path);
+    if (strlen(name) <= NAME_MAX) return OMM_OK;
+    return omm_raise(OMM_ERR_TOO_BIG, "a file's name has at most %d bytes: %.80s...", NAME_MAX,
+                     name);
 }
 
 omm_err omm_file_out_open(omm_file_out *out, const char *path, unsigned mode) {
@@ -172,6 +183,7 @@ omm_err omm_file_out_open(omm_file_out *out, const char *path, unsigned mode) {
     int size = snprintf(out->path, sizeof out->path, "%s", path);
     if (size < 0 || (size_t)size >= sizeof out->path)
         return omm_raise(OMM_ERR_TOO_BIG, "path too long: %.200s...", path);
+    OMM_TRY(check_name(path));
     OMM_TRY(check_replaceable(path));
     return open_temporary(out, mode);
 }

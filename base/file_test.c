@@ -5,6 +5,7 @@
 #include "omm_test.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -211,8 +212,17 @@ static void write_refuses_what_is_no_file(void) {
     memset(name, 'n', sizeof name);
     name[sizeof name - 1] = '\0';
     CHECK_ERR(omm_file_write(name, x, 0644), OMM_ERR_TOO_BIG);
-    name[300] = '\0'; /* longer than one name may be */
-    CHECK_ERR(omm_file_write(name, x, 0644), OMM_ERR_IO);
+    name[NAME_MAX + 1] = '\0'; /* longer than one name may be */
+    CHECK_ERR(omm_file_write(name, x, 0644), OMM_ERR_TOO_BIG);
+    /* No name, and a link to what is no file: refused when the file is opened, before anybody has worked for it. */
+    omm_file_out out;
+    CHECK_EQ(symlink("/dev/null", at("null")), 0);
+    const char *const nowhere[] = {"", "x/", at("null")};
+    for (size_t i = 0; i < sizeof nowhere / sizeof *nowhere; i++) {
+        CHECK_ERR(omm_file_out_open(&out, nowhere[i], 0644), OMM_ERR_IO);
+        omm_file_out_close(&out);
+    }
+    CHECK_EQ(unlink(at("null")), 0);
     /* A link is replaced, not written through. */
     CHECK_EQ(symlink("f", at("r/link")), 0);
     CHECK_OK(omm_file_write(at("r/link"), omm_bytes_str("y"), 0644));

@@ -221,7 +221,7 @@ static omm_err merge(const merge_args *a) {
     if (!a->out) return omm_raise(OMM_ERR_USAGE, "where to? give -o FILE");
     if (a->list.count == 0) return omm_raise(OMM_ERR_USAGE, "which adapters? give --lora FILE");
     OMM_TRY(cli_check_out(a->out, (const cli_input[]){{"--model", a->model}, {0}}));
-    OMM_TRY(loaded_check_out(a->out, &a->list));
+    OMM_TRY(loaded_check_out(a->out, &a->list, "--lora"));
     if (!a->model) return join(a);
     omm_gguf gguf;
     OMM_TRY(omm_gguf_open(&gguf, a->model));

@@ -77,7 +77,7 @@ static omm_err compute(loaded *l, const logits_options *o, const omm_tokens *ids
 static omm_err run(const logits_options *o) {
     if (!o->ids) return omm_raise(OMM_ERR_USAGE, "which tokens? give --ids 1,2,3");
     OMM_TRY(cli_check_out(o->out, (const cli_input[]){{"--model", o->common.model}, {0}}));
-    OMM_TRY(loaded_check_out(o->out, &o->common.lora));
+    OMM_TRY(loaded_check_out(o->out, &o->common.lora, "--lora"));
     loaded l;
     omm_tokens ids;
     omm_tokens_init(&ids, IDS_MAX);

@@ -144,14 +144,24 @@ static omm_err load_data(train_run *r) {
     return OMM_OK;
 }
 
+/* No file of the run takes the place of another. */
 static omm_err check_out(const train_args *a) {
+    static const char *const names[] = {"report.json", "report.html"};
     const cli_input inputs[] = {{"--model", a->model},
                                 {"--data", a->data},
                                 {"--eval", a->eval},
                                 {"--recipe", a->recipe},
                                 {"--checkpoint", a->checkpoint},
                                 {0}};
-    return cli_check_out(a->out, inputs);
+    OMM_TRY(cli_check_out(a->out, inputs));
+    OMM_TRY(loaded_check_out(a->out, &a->start, "--start"));
+    for (size_t i = 0; a->report && i < sizeof names / sizeof *names; i++) {
+        char file[OMM_PATH_MAX];
+        OMM_TRY(omm_path_join(file, a->report, names[i]));
+        OMM_TRY(cli_check_written("--report", file, inputs));
+        OMM_TRY(cli_check_written("--report", file, (const cli_input[]){{"--out", a->out}, {0}}));
+    }
+    return OMM_OK;
 }
 
 static omm_err open_run(train_run *r) {
@@ -287,8 +297,27 @@ static omm_err judge_before(train_run *r) {
                           "the same command begins again");
 }
 
+/* All weights as the file has them: its type rounds. */
+static omm_err judge_file(train_run *r) {
+    omm_gguf gguf;
+    omm_model written;
+    if (!r->eval) return OMM_OK;
+    OMM_TRY(omm_gguf_open(&gguf, r->args.out));
+    omm_err err = omm_model_load_with(&written, r->pool, &gguf);
+    omm_gguf_close(&gguf);
+    OMM_TRY(err);
+    const omm_model trained = r->model;
+    r->model = written;
+    err = train_judge(r, &r->after, r->items, NULL);
+    r->model = trained;
+    omm_model_fini(&written);
+    return err;
+}
+
 static omm_err judge_after(train_run *r) {
-    const omm_err err = train_judge(r, &r->after, r->items, omm_course_adapter(r->course));
+    const omm_err err = r->full
+                            ? judge_file(r)
+                            : train_judge(r, &r->after, r->items, omm_course_adapter(r->course));
     if (err != OMM_ERR_CANCELLED) return err;
     return omm_raise(err,
                      "stopped while judging what was trained: %s is written; with --resume %s "

@@ -191,12 +191,12 @@ omm_err loaded_split_scale(char path[OMM_PATH_MAX], float *scale, const char *te
     return place_path(path, PLACE_STATE, "node/newest.gguf"); /* where `node setup` has the state */
 }
 
-omm_err loaded_check_out(const char *out, const cli_list *lora) {
-    for (size_t i = 0; out && i < lora->count; i++) {
+omm_err loaded_check_out(const char *out, const cli_list *adapters, const char *option) {
+    for (size_t i = 0; out && i < adapters->count; i++) {
         char path[OMM_PATH_MAX];
         float scale = 0;
-        OMM_TRY(loaded_split_scale(path, &scale, lora->items[i], "--lora"));
-        OMM_TRY(cli_check_out(out, (const cli_input[]){{"--lora", path}, {0}}));
+        OMM_TRY(loaded_split_scale(path, &scale, adapters->items[i], option));
+        OMM_TRY(cli_check_out(out, (const cli_input[]){{option, path}, {0}}));
     }
     return OMM_OK;
 }

@@ -68,8 +68,9 @@ typedef struct loaded {
 OMM_CHECKED omm_err loaded_split_scale(char path[OMM_PATH_MAX], float *scale, const char *text,
                                        const char *option);
 
-/* Refuse an --out that is one of the adapters of --lora.  Errors: USAGE, those of loaded_split_scale. */
-OMM_CHECKED omm_err loaded_check_out(const char *out, const cli_list *lora);
+/* Refuse an --out that is one of the adapters of `option` ("--lora").  Errors: USAGE, those of
+ * loaded_split_scale. */
+OMM_CHECKED omm_err loaded_check_out(const char *out, const cli_list *adapters, const char *option);
 
 /* Refuse more positions than the model was trained for.  `option` asked for them.  Errors: USAGE, those of
  * omm_model_outline. */

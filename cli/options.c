@@ -214,13 +214,17 @@ int cli_parse(int *count, char ***args, int argc, char **argv, const cli_option 
     return -1;
 }
 
-omm_err cli_check_out(const char *out, const cli_input *inputs) {
-    for (; out && inputs->option; inputs++)
+omm_err cli_check_written(const char *option, const char *path, const cli_input *inputs) {
+    for (; path && inputs->option; inputs++)
         if (inputs->path &&
-            (strcmp(out, inputs->path) == 0 || omm_gguf_has_file(inputs->path, out)))
-            return omm_raise(OMM_ERR_USAGE, "--out is %s, %s: give another name", inputs->option,
-                             inputs->path);
+            (strcmp(path, inputs->path) == 0 || omm_gguf_has_file(inputs->path, path)))
+            return omm_raise(OMM_ERR_USAGE, "%s is %s, %s: give another name", option,
+                             inputs->option, inputs->path);
     return OMM_OK;
+}
+
+omm_err cli_check_out(const char *out, const cli_input *inputs) {
+    return cli_check_written("--out", out, inputs);
 }
 
 omm_err cli_of_file(omm_err err, const char *option, const char *path) {

@@ -45,6 +45,9 @@ typedef struct cli_input {
 /* What a command writes must not take the place of what it reads, or of what else it writes: `out`
  * (NULL: nothing) is none of `inputs`, which end with option NULL.  Errors: USAGE, naming both. */
 OMM_CHECKED omm_err cli_check_out(const char *out, const cli_input *inputs);
+/* The same of what another option has written ("--report"). */
+OMM_CHECKED omm_err cli_check_written(const char *option, const char *path,
+                                      const cli_input *inputs);
 
 /* `err`; if that is of what a file holds, and not of what was asked for, its sentence names the file, and by which option
  * it came. */

@@ -161,6 +161,9 @@ static omm_err put_facts(omm_buf *out, const json_t *root) {
     OMM_TRY(put_fact(out, "training loss, first steps", root, "loss_first", 4));
     OMM_TRY(put_fact(out, "training loss, last steps", root, "loss_last", 4));
     OMM_TRY(put_fact(out, "best held-out step", root, "best_step", 0));
+    if (number(root, "resumed_from") > 0)
+        OMM_TRY(put_fact(out, "resumed after step (what follows is since then)", root,
+                         "resumed_from", 0));
     OMM_TRY(put_fact(out, "tokens/s", root, "tokens_per_s", 0));
     OMM_TRY(put_fact(out, "wall time, s", root, "wall_s", 1));
     OMM_TRY(put_fact(out, "peak memory, bytes", root, "peak_memory_bytes", 0));

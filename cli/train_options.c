@@ -196,6 +196,8 @@ static omm_err check_idle(const train_args *a) {
          "--lr-min does not go with --schedule constant"},
         {leaves_b_alone(a) && a->lora_plus != a->base.b_rate_ratio,
          "--lora-plus is the rate of B, which --parts a and core leave alone"},
+        {!a->full && a->start.count == 0 && strcmp(a->parts, "a") == 0,
+         "--parts a needs --start: B begins at 0, where A has no gradient"},
         {!a->checkpoint && a->checkpoint_every != CHECKPOINT_EVERY,
          "--checkpoint-every needs --checkpoint"},
         {a->galore && a->galore_rank == 0, "--galore-rank 0; accepted: 1 and more"},

@@ -45,7 +45,8 @@ static void rig_open(rig *r, omm_format format) {
     omm_gguf_close(&gguf);
     omm_buf_fini(&file);
     for (unsigned i = 0; i < 2; i++) {
-        const uint32_t some = 1u << OMM_LORA_K | 1u << OMM_LORA_UP | 1u << OMM_LORA_DOWN;
+        const uint32_t some =
+            1u << OMM_LORA_K | 1u << OMM_LORA_O | 1u << OMM_LORA_UP | 1u << OMM_LORA_DOWN;
         omm_lora_spec spec = {3 + 8 * i, 6.0f, i ? some : OMM_LORA_ALL_TARGETS};
         CHECK_OK(omm_lora_init(&r->lora[i], &spec, &r->model.lora_shape));
         float *noise = battery_floats(5 + i, r->lora[i].value_count);
@@ -55,7 +56,8 @@ static void rig_open(rig *r, omm_format format) {
         CHECK_OK(omm_adapter_open(&r->adapter[i], &r->model, &r->lora[i], i ? 0.5f : 1.0f));
     }
     CHECK_EQ(r->adapter[0]->layers[0].a[ADAPTER_INPUT_DOWN].format, OMM_FORMAT_F32);
-    CHECK_EQ(r->adapter[1]->layers[0].a[ADAPTER_INPUT_DOWN].format, OMM_FORMAT_Q8_0);
+    for (unsigned i = 0; i < ADAPTER_INPUT_COUNT; i++)
+        CHECK_EQ(r->adapter[1]->layers[0].a[i].format, OMM_FORMAT_Q8_0);
 }
 
 static void rig_close(rig *r) {
@@ -129,6 +131,28 @@ static void together(const rig *r, const omm_compute *c, const omm_session_optio
     }
     for (size_t i = 0; i < COUNT; i++) omm_session_close(s[i]);
     omm_group_close(g);
+}
+
+/* Where the model has nothing that is quantised, an A in Q8_0 is what takes activations in int8, and near. */
+static void takes_int8(const rig *r, const omm_compute *c) {
+    double worst = 0.0, spread = 0.0;
+    for (int mode = 0; mode < 2; mode++) {
+        omm_session_options o = omm_session_options_default();
+        o.activations = mode ? OMM_ACTIVATIONS_Q8 : OMM_ACTIVATIONS_F32;
+        for (size_t i = 1; i <= 2; i++) { /* the adapter in F32, and that in Q8_0 */
+            omm_session *s = NULL;
+            CHECK_OK(omm_session_open(&s, c, &r->model, NULL, &o));
+            adapt(s, r, i);
+            CHECK_OK(omm_session_append(s, s_ids[0], 9, mode ? s_got : s_want[i], false));
+            omm_session_close(s);
+            if (mode) CHECK_EQ(same_bytes(s_got, s_want[i], VOCAB * sizeof *s_got), i == 1);
+        }
+    }
+    for (size_t v = 0; v < VOCAB; v++) {
+        worst = fmax(worst, fabs((double)s_got[v] - (double)s_want[2][v]));
+        spread = fmax(spread, fabs((double)s_want[2][v]));
+    }
+    CHECK(worst < 0.02 * spread);
 }
 
 static void all_equal(const rig *r, omm_activations mode, omm_kv_type kv) {
@@ -489,11 +513,12 @@ int main(void) {
     alone(&r, &c, &(omm_session_options){.batch_max = 64}); /* what limits() compares with */
     limits(&r, &c);
     windows(&r, &c);
-    omm_compute_fini(&c);
     all_equal(&r, OMM_ACTIVATIONS_F32, OMM_KV_F32);
     all_equal(&r, OMM_ACTIVATIONS_Q8, OMM_KV_Q8_0);
     rig_close(&r);
     rig_open(&r, OMM_FORMAT_F16);
+    takes_int8(&r, &c);
+    omm_compute_fini(&c);
     all_equal(&r, OMM_ACTIVATIONS_Q8, OMM_KV_F16);
     rig_close(&r);
     CHECK_EQ(omm_mem_live(), 0);

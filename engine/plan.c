@@ -21,7 +21,8 @@ typedef struct planner {
     omm_model model;   /* outline */
     uint32_t resident; /* layers in memory */
     uint64_t adapter_bytes, adapter_rows;
-    uint64_t adapter_loading; /* the file and values of the largest, gone when it is packed */
+    uint64_t
+        adapter_loading; /* most of what one takes while it is read, beyond what it is packed */
 } planner;
 
 /* ---- parts ----------------------------------------------------------------------------------- */
@@ -42,17 +43,64 @@ static uint64_t packed_bytes(const omm_gguf_tensor *t) {
     }
 }
 
+/* B of q, k and v in one tensor, or of gate and up: does the first of them leave the last column to others?  Then
+ * each has ranks of its own (omm_lora_fuse), else all have the whole A. */
+static bool is_in_blocks(const omm_gguf_tensor *b) {
+    float row[OMM_LORA_RANK_MAX];
+    if (b->dims[0] < 1 || b->dims[0] > OMM_LORA_RANK_MAX) return false;
+    omm_rows_dequantise(row, b->type, b->data.data, b->dims[0]);
+    return row[b->dims[0] - 1] == 0.0f;
+}
+
+/* Layers that share a tensor of the adapter: 3 of q, k and v, 2 of gate and up, else 1. */
+static uint64_t layers_of(const planner *p, const omm_gguf_tensor *b) {
+    const omm_lora_shape *shape = &p->model.lora_shape;
+    const uint64_t both = (uint64_t)shape->d_out[OMM_LORA_GATE] + shape->d_out[OMM_LORA_UP];
+    if (!shape->fused) return 1;
+    if (strstr(b->name, ".attn_qkv.")) return 3;
+    return strstr(b->name, ".ffn_up.") && b->dims[1] == both ? 2 : 1;
+}
+
+/* What a tensor's bytes become when it is taken apart for its layers: `all` times as many, a `part`th of that.
+ * Blocks of equal ranks are what omm_lora_fuse makes of adapters of one rank. */
+typedef struct plan_share {
+    uint64_t all, part;
+} plan_share;
+
+static plan_share share_of(const planner *p, const omm_gguf *adapter, const omm_gguf_tensor *t) {
+    char name[OMM_GGUF_NAME_MAX];
+    const int size = snprintf(name, sizeof name, "%s", t->name);
+    if (size < 1) return (plan_share){1, 1};
+    const bool is_a = name[size - 1] == 'a';
+    name[size - 1] = 'b';
+    const omm_gguf_tensor *b = omm_gguf_find_tensor(adapter, name);
+    const uint64_t layers = b ? layers_of(p, b) : 1;
+    if (layers == 1) return (plan_share){1, 1};
+    if (is_in_blocks(b)) return (plan_share){1, is_a ? 1 : layers};
+    return (plan_share){is_a ? layers : 1, 1};
+}
+
 /* `rows`: of A that a token passes at most. */
 static void add_adapter(planner *p, const omm_gguf *adapter) {
-    uint64_t rank = 0, loading = 0;
+    uint64_t rank = 0, reading = 0, values = 0, apart = 0, packed = 0;
+    bool is_stacked = false;
     for (size_t i = 0; i < adapter->tensor_count; i++) {
         const omm_gguf_tensor *t = &adapter->tensors[i];
+        const plan_share share = share_of(p, adapter, t);
+        const uint64_t bytes = t->dims[0] * t->dims[1] * sizeof(float);
         const char *tail = strstr(t->name, ".lora_a");
         if (tail && t->dims[1] > rank) rank = t->dims[1];
-        p->adapter_bytes += packed_bytes(t);
-        loading += t->dims[0] * t->dims[1] * sizeof(float) + t->data.size;
+        is_stacked = is_stacked || share.all > 1 || share.part > 1;
+        packed += share.all * packed_bytes(t) / share.part;
+        apart += share.all * bytes / share.part;
+        values += bytes;
+        reading += t->data.size + bytes;
     }
+    if (is_stacked) reading += apart; /* beside what was read */
+    if (is_stacked) values = apart;   /* beside what is packed: the file is closed */
+    const uint64_t loading = reading > packed + values ? reading - packed : values;
     if (loading > p->adapter_loading) p->adapter_loading = loading;
+    p->adapter_bytes += packed;
     p->adapter_rows += 3 * rank; /* q, k and v share an input */
 }
 

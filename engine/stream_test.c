@@ -142,8 +142,11 @@ static void test_two_sessions(const omm_compute *c) {
     CHECK_OK(omm_model_load_streamed(&model, NULL, &r.gguf, 0));
     for (unsigned i = 0; i < 2; i++) CHECK_OK(omm_session_open(&s[i], c, &model, NULL, NULL));
     for (size_t at = 0; at < LENGTH; at += 5)
-        for (unsigned i = 0; i < 2; i++)
-            CHECK_OK(omm_session_append(s[i], s_ids + at, 5, s_got + at * TINY_VOCAB, true));
+        for (unsigned i = 0; i < 2; i++) {
+            const size_t first = at * TINY_VOCAB;
+            CHECK_OK(omm_session_append(s[i], s_ids + at, 5, s_got + first, true));
+            CHECK(same_bytes(s_got + first, s_want + first, 5 * TINY_VOCAB * sizeof *s_got));
+        }
     same(&model, "two sessions");
     for (unsigned i = 0; i < 2; i++) omm_session_close(s[i]);
     omm_model_fini(&model);

@@ -755,7 +755,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     for idle, says in (["--optimizer", "galore"], "needs --full"), (["--type", "F16"], "--type needs --full"), (["--galore-rank", 8], "needs --optimizer galore"), \
             (["--optimizer", "sgd", "--beta2", 0.9], "--beta2 is of adamw"), (["--schedule", "constant", "--lr-min", 0.5], "--lr-min does not go"), \
             (["--parts", "core", "--lora-plus", 4], "--lora-plus is the rate of B"), (["--parts", "a", "--lora-plus", 4], "leave alone"), \
-            (["--checkpoint-every", 5], "--checkpoint-every needs --checkpoint"):
+            (["--parts", "a"], "--parts a needs --start"), (["--checkpoint-every", 5], "--checkpoint-every needs --checkpoint"):
         expect(["train", "-m", MODEL, "-d", lines, "-o", folder / "idle.gguf", *idle], 2, says)
     expect(["adapter", "merge", "--lora", folder / "m.gguf", "-m", MODEL, "-o", folder / "idle.gguf", "--type", "Q4_K_M"], 2, "BF16.*TQ2_0; for a mix")
     joined, same = ["adapter", "merge", "--lora", folder / "m.gguf", "--lora"], folder / "j.gguf"
@@ -764,6 +764,11 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     expect([*joined, f"{folder / 'm.gguf'}=0.5", "-o", same], 0, "exact", "stdout")
     for model in [], ["-m", MODEL]:
         expect([*joined, f"{same}=0.5", *model, "-o", same], 2, "--out is --lora, .*j.gguf: give another name")
+    for places, code, says in ([["--out", same, "--start", same], 2, "--out is --start, .*j.gguf: give another name"],
+                               [["--out", folder / "report.json", "--report", folder], 2, "--report is --out, .*report.json"],
+                               [["--out", folder / "o.gguf", "--checkpoint", folder / "report.html", "--report", folder], 2, "--report is --checkpoint"],
+                               [["--out", ""], 3, "--out : .*has no name of a file"], [["--out", f"{folder}/models/"], 3, "--out .*models/: .*has no name of a file"]):
+        expect(["train", "-m", MODEL, "-d", lines, "--steps", 1000, *places], code, says)  # before the first of them
     # No command writes over an adapter that it reads, whatever form it has; and says which file is none.
     peft = folder / "peft"
     expect(["adapter", "export", same, "-m", MODEL, "-o", peft], 0, "exact", "stdout")

@@ -230,6 +230,11 @@ for kind in ([], ["--optimizer", "galore", "--galore-rank", 8, "--galore-every",
 shown = run("inspect", work / "full.gguf").stdout
 if "F16" not in shown or "chat template: chatml" not in shown:
     fail(shown)
+coarse = full("--steps", 1, "--type", "Q2_K")[-1]
+done = run("train", "-m", work / "full.gguf", "--data", work / "few.jsonl", "--eval", work / "few.jsonl", "--out", work / "none.gguf", "--steps", 1,
+           "--batch", 64, "--new-tokens", 0, "--json", meshmind=FASTER)
+if loss_of(coarse, "after") != loss_of(json.loads(done.stdout.splitlines()[-1]), "before"):
+    fail(f"--full --type Q2_K: judged is not what is written: {coarse}")
 full("--steps", 1, "--type", "Q4_K_M")  # as `quantize` has it: more bits for what decides on every token
 shown = run("inspect", work / "full.gguf").stdout
 if not re.search(r"token_embd.weight +Q6_K", shown) or not re.search(r"blk.0.attn_q.weight +Q4_K", shown):
