@@ -21,8 +21,7 @@ typedef struct planner {
     omm_model model;   /* outline */
     uint32_t resident; /* layers in memory */
     uint64_t adapter_bytes, adapter_rows;
-    uint64_t
-        adapter_loading; /* most of what one takes while it is read, beyond what it is packed */
+    uint64_t adapter_loading; /* most that one takes, while it is read, beyond its packed size */
 } planner;
 
 /* ---- parts ----------------------------------------------------------------------------------- */
@@ -31,8 +30,8 @@ static uint64_t strips_of(uint64_t n) {
     return (n + OMM_STRIP - 1) / OMM_STRIP * OMM_STRIP;
 }
 
-/* As omm_adapter_open packs the values of a file's tensor, at most: four bits a value and other blocks of few
- * have no half that is the same. */
+/* As omm_adapter_open packs the values that a file's tensor has: those of other quantised types have no exact form
+ * of 16 bits. */
 static uint64_t packed_bytes(const omm_gguf_tensor *t) {
     const uint64_t values = strips_of(t->dims[0]) * strips_of(t->dims[1]);
     switch (t->type) {
@@ -47,7 +46,7 @@ static uint64_t packed_bytes(const omm_gguf_tensor *t) {
  * each has ranks of its own (omm_lora_fuse), else all have the whole A. */
 static bool is_in_blocks(const omm_gguf_tensor *b) {
     float row[OMM_LORA_RANK_MAX];
-    if (b->dims[0] < 1 || b->dims[0] > OMM_LORA_RANK_MAX) return false;
+    if (b->dims[0] > OMM_LORA_RANK_MAX) return false;
     omm_rows_dequantise(row, b->type, b->data.data, b->dims[0]);
     return row[b->dims[0] - 1] == 0.0f;
 }
