@@ -122,7 +122,8 @@ static omm_err evaluate(omm_course *c, omm_course_event *event) {
                course_run_value_count(&c->run) * sizeof(float));
     OMM_ASSERT(c->eval_count < c->eval_max);
     c->evals[c->eval_count++] = eval;
-    c->stopped = c->options.patience && c->since_best >= c->options.patience;
+    /* Patience that ends with the last step has stopped nothing. */
+    c->stopped = c->options.patience && c->since_best >= c->options.patience && !is_run_done(c);
     *event = (omm_course_event){.is_eval = true, .eval = eval, .is_best = is_best};
     return OMM_OK;
 }
