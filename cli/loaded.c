@@ -6,6 +6,7 @@
 #include "omm/chat.h"
 #include "omm/file.h"
 #include "omm/hash.h"
+#include "omm/mem.h"
 #include "omm/session_file.h"
 
 #include <math.h>
@@ -210,6 +211,7 @@ static omm_err add_adapter(loaded *l, const char *text) {
     omm_err err = omm_adapter_open(&l->adapters[l->adapter_count], &l->model, &lora, scale);
     if (err == OMM_OK) l->adapter_count++;
     omm_lora_fini(&lora);
+    omm_mem_trim(); /* the next one's values come where these were, not beside what the heap keeps */
     return err;
 }
 

@@ -82,7 +82,8 @@ static bool as_q8_0(uint16_t *stored, const float *values, size_t count) {
             return false;
         keep_signs(block, values + i);
         omm_rows_dequantise(back, OMM_GGML_Q8_0, block, OMM_QUANT_BLOCK);
-        if (memcmp(back, values + i, sizeof back) != 0) return false;
+        for (size_t j = 0; j < OMM_QUANT_BLOCK; j++)
+            if (omm_f32_to_bits(back[j]) != omm_f32_to_bits(values[i + j])) return false;
     }
     return true;
 }

@@ -330,7 +330,8 @@ static void test_adapter_types(void) {
         CHECK_OK(omm_plan_make(&two, &s_gguf, list, 2, &o));
         const uint64_t another = two.loading - one.loading;
         CHECK(another >= packed && another <= packed + packed / 16); /* ranks end in whole strips */
-        CHECK(two.adapters - one.adapters == another + 3 * spec.rank * sizeof(float)); /* and z */
+        CHECK(two.adapters - one.adapters ==
+              another + (size_t)3 * spec.rank * sizeof(float)); /* and z */
         CHECK_EQ(one.loading,
                  another + read.value_count * sizeof(float)); /* as many as the file has */
         omm_gguf_close(&gguf);

@@ -145,7 +145,8 @@ static void test_two_sessions(const omm_compute *c) {
         for (unsigned i = 0; i < 2; i++) {
             const size_t first = at * TINY_VOCAB;
             CHECK_OK(omm_session_append(s[i], s_ids + at, 5, s_got + first, true));
-            CHECK(same_bytes(s_got + first, s_want + first, 5 * TINY_VOCAB * sizeof *s_got));
+            CHECK(
+                same_bytes(s_got + first, s_want + first, (size_t)5 * TINY_VOCAB * sizeof *s_got));
         }
     same(&model, "two sessions");
     for (unsigned i = 0; i < 2; i++) omm_session_close(s[i]);
