@@ -5,6 +5,7 @@
 
 #include "omm/crash.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -93,8 +94,16 @@ static int run(int argc, char **argv) {
     return CLI_EXIT_USAGE;
 }
 
+/* A standard stream that is closed would be the next file that is opened: what is printed would lie in it.  What takes
+ * its place can be neither written (1, 2) nor read (0). */
+static void hold_streams(void) {
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0) (void)!open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+}
+
 /* A result that nobody got is no result: a full disk, a pipe that was closed, a limit of the shell's. */
 int main(int argc, char **argv) {
+    hold_streams();
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     const int code = run(argc, argv);

@@ -781,6 +781,14 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
         failures.append("an adapter was written over")
     expect(["generate", "-m", MODEL, "--lora", folder / "none.gguf", "-n", 1, "x"], 2, f"generate: --lora {folder}/none.gguf: ")
     expect(["adapter", "merge", "--lora", MODEL, "--lora", same, "-o", folder / "idle.gguf"], 3, f"--lora {MODEL}: no adapter: ")
+    # What is printed where nobody listens lies in no file.
+    for closed, code in ((">&-", 3), ("2>&-", 0), ("<&-", 0)):
+        done = subprocess.run(["bash", "-c", f'"$0" "$@" {closed}', MESHMIND, "quantize", MODEL, folder / "idle.gguf", "Q8_0"],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=600)
+        if done.returncode != code:
+            failures.append(f"quantize {closed}: exit {done.returncode}")
+        expect(["inspect", folder / "idle.gguf"], 0, "Q8_0", "stdout")
+        (folder / "idle.gguf").unlink()
     # More than the shell lets a file have is an error as a full disk is one.
     limited = subprocess.run(["bash", "-c", 'ulimit -f 100; exec "$0" "$@"', MESHMIND, "quantize", MODEL, folder / "idle.gguf", "Q8_0"],
                              capture_output=True, text=True, timeout=600)
