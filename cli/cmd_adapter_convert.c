@@ -51,8 +51,8 @@ static omm_err read_any(omm_lora *lora, bool *rounded, const char *path, const o
 /* What is read stays: the file, or the two of a folder. */
 static omm_err check_out(const convert_args *a, const char *path) {
     char config[OMM_PATH_MAX], values[OMM_PATH_MAX];
-    OMM_TRY(omm_path_join(config, path, "adapter_config.json"));
-    OMM_TRY(omm_path_join(values, path, "adapter_model.safetensors"));
+    OMM_TRY(omm_path_join(config, path, OMM_PEFT_CONFIG_FILE));
+    OMM_TRY(omm_path_join(values, path, OMM_PEFT_MODEL_FILE));
     const cli_input inputs[] = {{"--model", a->model},
                                 {"the adapter to import", path},
                                 {"the adapter to import", config},

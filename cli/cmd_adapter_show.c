@@ -47,8 +47,8 @@ static omm_err load_gguf(omm_lora *lora, char hex[OMM_DIGEST_HEX_SIZE], const ch
 
 static omm_err load(shown *s, const char *path) {
     char config[OMM_PATH_MAX], model[OMM_PATH_MAX];
-    OMM_TRY(omm_path_join(config, path, "adapter_config.json"));
-    OMM_TRY(omm_path_join(model, path, "adapter_model.safetensors"));
+    OMM_TRY(omm_path_join(config, path, OMM_PEFT_CONFIG_FILE));
+    OMM_TRY(omm_path_join(model, path, OMM_PEFT_MODEL_FILE));
     s->peft = omm_file_exists(config) || omm_file_exists(model);
     OMM_TRY(s->peft ? omm_peft_load(&s->lora, path) : load_gguf(&s->lora, s->digest, path));
     if (s->peft) OMM_TRY(digest_file(s->digest, model));

@@ -7,6 +7,7 @@
 #include "omm/file.h"
 #include "omm/hash.h"
 #include "omm/mem.h"
+#include "omm/peft.h"
 #include "omm/session_file.h"
 
 #include <math.h>
@@ -80,19 +81,21 @@ static void close_lora_files(lora_files *lora) {
     while (lora->count > 0) omm_gguf_close(&lora->files[--lora->count]);
 }
 
+static omm_err add_lora_file(lora_files *lora, const char *text) {
+    char path[OMM_PATH_MAX];
+    float scale = 1.0f;
+    omm_gguf *file = &lora->files[lora->count];
+    OMM_TRY(loaded_split_scale(path, &scale, text, "--lora"));
+    OMM_TRY(cli_of_file(omm_gguf_open(file, path), "--lora", path));
+    lora->list[lora->count++] = file;
+    return OMM_OK;
+}
+
 static omm_err open_lora_files(lora_files *lora, const loaded_options *o) {
     omm_err err = OMM_OK;
     lora->count = 0;
-    for (size_t i = 0; i < o->lora.count && err == OMM_OK; i++) {
-        char path[OMM_PATH_MAX];
-        float scale = 1.0f;
-        err = loaded_split_scale(path, &scale, o->lora.items[i], "--lora");
-        if (err != OMM_OK) break;
-        err = cli_of_file(omm_gguf_open(&lora->files[i], path), "--lora", path);
-        if (err != OMM_OK) break;
-        lora->list[i] = &lora->files[i];
-        lora->count++;
-    }
+    for (size_t i = 0; i < o->lora.count && err == OMM_OK; i++)
+        err = add_lora_file(lora, o->lora.items[i]);
     if (err != OMM_OK) close_lora_files(lora);
     return err;
 }
@@ -162,7 +165,7 @@ static omm_err open_compute(loaded *l, unsigned threads) {
 /* What is trained elsewhere comes as a folder. */
 static omm_err refuse_peft(const char *path) {
     char config[OMM_PATH_MAX];
-    OMM_TRY(omm_path_join(config, path, "adapter_config.json"));
+    OMM_TRY(omm_path_join(config, path, OMM_PEFT_CONFIG_FILE));
     if (!omm_file_exists(config)) return OMM_OK;
     return omm_raise(
         OMM_ERR_USAGE,

@@ -37,6 +37,15 @@ static void expect(const omm_adapter *a, const omm_lora *lora, omm_format of_a, 
     }
 }
 
+/* The same of the adapter that is made of the lora. */
+static void packs_as(const omm_model *model, const omm_lora *lora, omm_format of_a,
+                     omm_format of_b) {
+    omm_adapter *a = NULL;
+    CHECK_OK(omm_adapter_open(&a, model, lora, 1.0f));
+    expect(a, lora, of_a, of_b);
+    omm_adapter_close(a);
+}
+
 static float as_f32(float v) {
     return v;
 }
@@ -81,7 +90,6 @@ static void exact_blocks(void) {
     for (unsigned i = 0; i < 2; i++) {
         const omm_lora_spec spec = {i ? RANK_BLOCK : RANK, 6.0f, OMM_LORA_ALL_TARGETS};
         omm_lora lora, stored;
-        omm_adapter *a = NULL;
         omm_buf file;
         double lost = 0.0;
         CHECK_OK(omm_lora_init(&lora, &spec, &model.lora_shape));
@@ -94,9 +102,7 @@ static void exact_blocks(void) {
         omm_buf_init(&file, 1 << 22);
         CHECK_OK(omm_lora_save_as(&file, &lost, &lora, OMM_GGML_Q8_0));
         CHECK_OK(omm_lora_load(&stored, omm_buf_view(&file), &model.lora_shape));
-        CHECK_OK(omm_adapter_open(&a, &model, &stored, 1.0f));
-        expect(a, &stored, OMM_FORMAT_Q8_0, i ? OMM_FORMAT_Q8_0 : OMM_FORMAT_F16);
-        omm_adapter_close(a);
+        packs_as(&model, &stored, OMM_FORMAT_Q8_0, i ? OMM_FORMAT_Q8_0 : OMM_FORMAT_F16);
         omm_buf_fini(&file);
         omm_free(noise);
         omm_lora_fini(&stored);
@@ -121,7 +127,6 @@ static void one_value_of_a_block(void) {
     const omm_lora_spec spec = {RANK, 6.0f, OMM_LORA_ALL_TARGETS};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         omm_lora lora;
-        omm_adapter *a = NULL;
         CHECK_OK(omm_lora_init(&lora, &spec, &model.lora_shape));
         for (size_t t = 0; t < lora.tensor_count; t++) {
             const omm_lora_tensor *tensor = &lora.tensors[t];
@@ -130,9 +135,7 @@ static void one_value_of_a_block(void) {
                 v[j] = 0x1.01p-7f * (127.0f - 7.0f * (float)(j % 32));
             if (!tensor->is_b) v[(size_t)tensor->rows * tensor->cols - 1] = cases[i].value;
         }
-        CHECK_OK(omm_adapter_open(&a, &model, &lora, 1.0f));
-        expect(a, &lora, cases[i].format, OMM_FORMAT_F32);
-        omm_adapter_close(a);
+        packs_as(&model, &lora, cases[i].format, OMM_FORMAT_F32);
         omm_lora_fini(&lora);
     }
 }
@@ -185,9 +188,7 @@ static void one_value_decides(void) {
             const omm_lora_tensor *tensor = &lora.tensors[t];
             lora.values[tensor->offset + (size_t)tensor->rows * tensor->cols - 1] = cases[i].value;
         }
-        CHECK_OK(omm_adapter_open(&a, &model, &lora, 1.0f));
-        expect(a, &lora, cases[i].format, cases[i].format);
-        omm_adapter_close(a);
+        packs_as(&model, &lora, cases[i].format, cases[i].format);
         lora.values[0] = i % 2 ? INFINITY : NAN;
         CHECK_ERR(omm_adapter_open(&a, &model, &lora, 1.0f), OMM_ERR_NUMERIC);
         omm_lora_fini(&lora);

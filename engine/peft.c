@@ -152,7 +152,7 @@ static omm_err strange(const char *name) {
     if (strstr(name, "lm_head.lora_")) why = "LoRA on the output layer is not applied here";
     if (strstr(name, "qkv_proj") || strstr(name, "gate_up_proj"))
         why = "the model has q, k, v and gate, up as layers of their own";
-    return omm_raise(OMM_ERR_UNSUPPORTED, PEFT_MODEL_FILE ": tensor '%.200s': %s", name, why);
+    return omm_raise(OMM_ERR_UNSUPPORTED, OMM_PEFT_MODEL_FILE ": tensor '%.200s': %s", name, why);
 }
 
 static omm_err parse_place(place *out, const char *name, const omm_lora_shape *shape) {
@@ -192,7 +192,8 @@ static omm_err check_matrix(const omm_safetensor *t) {
     if (t->n_dims == 2 && t->dims[0] >= 1 && t->dims[1] >= 1 && t->dims[0] <= UINT32_MAX &&
         t->dims[1] <= UINT32_MAX)
         return OMM_OK;
-    return omm_raise(OMM_ERR_MISMATCH, PEFT_MODEL_FILE ": tensor '%.200s' is no matrix", t->name);
+    return omm_raise(OMM_ERR_MISMATCH, OMM_PEFT_MODEL_FILE ": tensor '%.200s' is no matrix",
+                     t->name);
 }
 
 /* The shape that a folder itself claims: the first tensor of a kind decides. */
@@ -223,25 +224,27 @@ static omm_err take_tensor(reading *r, const omm_safetensor *t) {
     OMM_TRY(check_matrix(t));
     OMM_TRY(peft_config_targets(&targeted, &r->config, at.path, at.layer));
     if (!targeted)
-        return omm_raise(
-            OMM_ERR_MISMATCH,
-            PEFT_MODEL_FILE ": '%s' is not among the target modules: PEFT leaves it out", at.path);
+        return omm_raise(OMM_ERR_MISMATCH,
+                         OMM_PEFT_MODEL_FILE
+                         ": '%s' is not among the target modules: PEFT leaves it out",
+                         at.path);
     OMM_TRY(peft_config_pair(&pair, &r->config, at.path));
     const uint32_t width = at.is_b ? shape->d_out[at.target] : shape->d_in[at.target];
     const uint64_t rows = at.is_b ? width : pair.rank, cols = at.is_b ? pair.rank : width;
     if (at.layer >= shape->layer_count || width == 0)
-        return omm_raise(OMM_ERR_MISMATCH, PEFT_MODEL_FILE ": '%s': the model has no such layer",
-                         at.path);
+        return omm_raise(OMM_ERR_MISMATCH,
+                         OMM_PEFT_MODEL_FILE ": '%s': the model has no such layer", at.path);
     if (t->dims[0] != rows || t->dims[1] != cols)
         return omm_raise(OMM_ERR_MISMATCH,
-                         PEFT_MODEL_FILE ": '%.200s' is [%llu][%llu], model and rank want "
-                                         "[%llu][%llu]",
+                         OMM_PEFT_MODEL_FILE ": '%.200s' is [%llu][%llu], model and rank want "
+                                             "[%llu][%llu]",
                          t->name, (unsigned long long)t->dims[0], (unsigned long long)t->dims[1],
                          (unsigned long long)rows, (unsigned long long)cols);
     const size_t stem = strlen(at.path) - strlen(strstr(at.path, "layers."));
     if (r->prefix[0] && (strlen(r->prefix) != stem || memcmp(r->prefix, at.path, stem) != 0))
-        return omm_raise(OMM_ERR_MISMATCH, PEFT_MODEL_FILE ": both '%s' and '%s': one model only",
-                         r->prefix, at.path);
+        return omm_raise(OMM_ERR_MISMATCH,
+                         OMM_PEFT_MODEL_FILE ": both '%s' and '%s': one model only", r->prefix,
+                         at.path);
     snprintf(r->prefix, sizeof r->prefix, "%.*s", (int)stem, at.path);
     r->plan.pairs[(size_t)at.layer * OMM_LORA_TARGET_COUNT + at.target] = pair;
     return OMM_OK;
@@ -260,7 +263,8 @@ static omm_err check_complete(const reading *r) {
             OMM_TRY(peft_config_targets(&targeted, &r->config, path, layer));
             if (targeted && r->base)
                 return omm_raise(OMM_ERR_NOT_FOUND,
-                                 PEFT_MODEL_FILE ": '%s' is a target module without tensors", path);
+                                 OMM_PEFT_MODEL_FILE ": '%s' is a target module without tensors",
+                                 path);
         }
     return OMM_OK;
 }
@@ -271,15 +275,16 @@ static omm_err fill_tensor(omm_lora *lora, const omm_lora_tensor *to, const read
              to->layer, peft_module(&lora->shape, to->target), to->is_b ? 'B' : 'A');
     const omm_safetensor *from = omm_safetensors_find(&r->file, name);
     if (!from)
-        return omm_raise(OMM_ERR_NOT_FOUND, PEFT_MODEL_FILE ": tensor '%s' is missing", name);
+        return omm_raise(OMM_ERR_NOT_FOUND, OMM_PEFT_MODEL_FILE ": tensor '%s' is missing", name);
     const uint32_t head_dim = r->base && to->is_b ? peft_head_dim(r->base, to->target) : 0;
     for (size_t row = 0; row < to->rows; row++) {
         const size_t other = head_dim ? peft_row(row, head_dim, true) : row;
         for (size_t col = 0; col < to->cols; col++) {
             const float v = omm_safetensor_get(from, other * to->cols + col);
             if (!isfinite(v))
-                return omm_raise(OMM_ERR_NUMERIC, PEFT_MODEL_FILE ": '%s'[%zu][%zu] is not finite",
-                                 name, other, col);
+                return omm_raise(OMM_ERR_NUMERIC,
+                                 OMM_PEFT_MODEL_FILE ": '%s'[%zu][%zu] is not finite", name, other,
+                                 col);
             lora->values[to->offset + row * to->cols + col] = v;
         }
     }
@@ -288,9 +293,9 @@ static omm_err fill_tensor(omm_lora *lora, const omm_lora_tensor *to, const read
 
 static omm_err open_files(reading *r, const char *dir) {
     char path[OMM_PATH_MAX], pickle[OMM_PATH_MAX];
-    OMM_TRY(omm_path_join(path, dir, PEFT_CONFIG_FILE));
+    OMM_TRY(omm_path_join(path, dir, OMM_PEFT_CONFIG_FILE));
     OMM_TRY(peft_config_open(&r->config, path));
-    OMM_TRY(omm_path_join(path, dir, PEFT_MODEL_FILE));
+    OMM_TRY(omm_path_join(path, dir, OMM_PEFT_MODEL_FILE));
     OMM_TRY(omm_path_join(pickle, dir, "adapter_model.bin"));
     if (!omm_file_exists(path) && omm_file_exists(pickle))
         return omm_raise(OMM_ERR_UNSUPPORTED,
@@ -304,7 +309,7 @@ static omm_err read_all(omm_lora *out, reading *r, const char *dir) {
     omm_lora_shape shape = {0};
     OMM_TRY(open_files(r, dir));
     if (r->file.count == 0)
-        return omm_raise(OMM_ERR_NOT_FOUND, "%s: " PEFT_MODEL_FILE " has no tensors", dir);
+        return omm_raise(OMM_ERR_NOT_FOUND, "%s: " OMM_PEFT_MODEL_FILE " has no tensors", dir);
     if (r->base)
         shape = r->base->shape.fused ? lora_stacked_shape(&r->base->shape) : r->base->shape;
     else

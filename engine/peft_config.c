@@ -100,8 +100,8 @@ static omm_err check_keys(json_t *root) {
         }
         if (!ignored && !is_empty(value))
             return omm_raise(OMM_ERR_UNSUPPORTED,
-                             PEFT_CONFIG_FILE ": %.60s is set, which has no counterpart: %s", key,
-                             reason);
+                             OMM_PEFT_CONFIG_FILE ": %.60s is set, which has no counterpart: %s",
+                             key, reason);
     }
     return OMM_OK;
 }
@@ -115,21 +115,23 @@ static omm_err check_init(const json_t *root) {
     for (size_t i = 0; i < sizeof fine / sizeof *fine; i++)
         if (strcmp(name, fine[i]) == 0) return OMM_OK;
     return omm_raise(OMM_ERR_UNSUPPORTED,
-                     PEFT_CONFIG_FILE ": init_lora_weights '%.40s' alters the base model; save the "
-                                      "adapter in PEFT with "
-                                      "path_initial_model_for_weight_conversion first",
+                     OMM_PEFT_CONFIG_FILE
+                     ": init_lora_weights '%.40s' alters the base model; save the "
+                     "adapter in PEFT with "
+                     "path_initial_model_for_weight_conversion first",
                      name);
 }
 
 static omm_err check_texts(const json_t *root) {
     const json_t *type = json_object_get(root, "peft_type"), *bias = json_object_get(root, "bias");
     if (!json_is_string(type) || strcmp(json_string_value(type), "LORA") != 0)
-        return omm_raise(OMM_ERR_UNSUPPORTED, PEFT_CONFIG_FILE ": peft_type is '%.40s', not 'LORA'",
+        return omm_raise(OMM_ERR_UNSUPPORTED,
+                         OMM_PEFT_CONFIG_FILE ": peft_type is '%.40s', not 'LORA'",
                          json_is_string(type) ? json_string_value(type) : "");
     if (bias && !(json_is_string(bias) && strcmp(json_string_value(bias), "none") == 0))
-        return omm_raise(OMM_ERR_UNSUPPORTED,
-                         PEFT_CONFIG_FILE ": bias is set, which has no counterpart: biases were "
-                                          "trained");
+        return omm_raise(OMM_ERR_UNSUPPORTED, OMM_PEFT_CONFIG_FILE
+                         ": bias is set, which has no counterpart: biases were "
+                         "trained");
     return check_init(root);
 }
 
@@ -141,15 +143,16 @@ static omm_err compile(pcre2_code **out, const char *before, const char *pattern
     int error = 0;
     PCRE2_SIZE at = 0;
     if (strlen(pattern) > OMM_PEFT_PATTERN_BYTES_MAX)
-        return omm_raise(OMM_ERR_TOO_BIG, PEFT_CONFIG_FILE ": a pattern of %zu bytes, at most %u",
+        return omm_raise(OMM_ERR_TOO_BIG,
+                         OMM_PEFT_CONFIG_FILE ": a pattern of %zu bytes, at most %u",
                          strlen(pattern), OMM_PEFT_PATTERN_BYTES_MAX);
     snprintf(text, sizeof text, "%s%s%s", before, pattern, after);
     *out = pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED,
                          options | PCRE2_ANCHORED | PCRE2_DOLLAR_ENDONLY | PCRE2_NEVER_BACKSLASH_C,
                          &error, &at, NULL);
     if (*out) return OMM_OK;
-    return omm_raise(OMM_ERR_UNSUPPORTED, PEFT_CONFIG_FILE ": '%.100s' is no regular expression",
-                     pattern);
+    return omm_raise(OMM_ERR_UNSUPPORTED,
+                     OMM_PEFT_CONFIG_FILE ": '%.100s' is no regular expression", pattern);
 }
 
 static omm_err matches(bool *yes, const pcre2_code *code, const char *path) {
@@ -168,7 +171,8 @@ static omm_err matches(bool *yes, const pcre2_code *code, const char *path) {
     if (rc == PCRE2_ERROR_NOMEMORY)
         return omm_raise(OMM_ERR_NOMEM, "no memory to match '%s'", path);
     return omm_raise(OMM_ERR_UNSUPPORTED,
-                     PEFT_CONFIG_FILE ": a pattern takes over %d steps on '%s'", MATCH_LIMIT, path);
+                     OMM_PEFT_CONFIG_FILE ": a pattern takes over %d steps on '%s'", MATCH_LIMIT,
+                     path);
 }
 
 /* The whole path is what the pattern says, as Python's re.fullmatch. */
@@ -186,11 +190,11 @@ static omm_err take_table(peft_config *c, size_t *count, const char *name) {
     *count = 0;
     if (!table || json_is_null(table)) return OMM_OK;
     if (!json_is_object(table))
-        return omm_raise(OMM_ERR_FORMAT, PEFT_CONFIG_FILE ": %s is no object", name);
+        return omm_raise(OMM_ERR_FORMAT, OMM_PEFT_CONFIG_FILE ": %s is no object", name);
     const size_t more = json_object_size(table);
     if (more > OMM_PEFT_PATTERNS_MAX)
-        return omm_raise(OMM_ERR_TOO_BIG, PEFT_CONFIG_FILE ": %s has %zu entries, at most %u", name,
-                         more, OMM_PEFT_PATTERNS_MAX);
+        return omm_raise(OMM_ERR_TOO_BIG, OMM_PEFT_CONFIG_FILE ": %s has %zu entries, at most %u",
+                         name, more, OMM_PEFT_PATTERNS_MAX);
     peft_pattern *grown =
         omm_grow(c->patterns, c->pattern_count, c->pattern_count + more + 1, sizeof *grown);
     if (!grown) return omm_raise(OMM_ERR_NOMEM, "no memory for %zu patterns", more);
@@ -200,8 +204,8 @@ static omm_err take_table(peft_config *c, size_t *count, const char *name) {
     json_object_foreach(table, key, value) {
         peft_pattern *p = &c->patterns[c->pattern_count];
         if (!json_is_number(value))
-            return omm_raise(OMM_ERR_FORMAT, PEFT_CONFIG_FILE ": %s of '%.100s' is no number", name,
-                             key);
+            return omm_raise(OMM_ERR_FORMAT, OMM_PEFT_CONFIG_FILE ": %s of '%.100s' is no number",
+                             name, key);
         p->value = json_number_value(value);
         OMM_TRY(compile(&p->code, "(.*\\.)?(", key, ")$", 0));
         c->pattern_count++;
@@ -217,15 +221,15 @@ static omm_err number_or(double *out, const json_t *root, const char *key, doubl
     *out = missing;
     if (!v) return OMM_OK;
     if (!json_is_number(v))
-        return omm_raise(OMM_ERR_FORMAT, PEFT_CONFIG_FILE ": %s is no number", key);
+        return omm_raise(OMM_ERR_FORMAT, OMM_PEFT_CONFIG_FILE ": %s is no number", key);
     *out = json_number_value(v);
     return OMM_OK;
 }
 
 static omm_err check_rank(uint32_t *out, double rank) {
     if (!(rank >= 1 && rank <= OMM_LORA_RANK_MAX) || rank != floor(rank))
-        return omm_raise(OMM_ERR_CONFIG, PEFT_CONFIG_FILE ": rank %g, accepted are 1 to %u", rank,
-                         OMM_LORA_RANK_MAX);
+        return omm_raise(OMM_ERR_CONFIG, OMM_PEFT_CONFIG_FILE ": rank %g, accepted are 1 to %u",
+                         rank, OMM_LORA_RANK_MAX);
     *out = (uint32_t)rank;
     return OMM_OK;
 }
@@ -237,7 +241,8 @@ static omm_err take_numbers(peft_config *c) {
     OMM_TRY(check_rank(&c->rank, rank));
     const json_t *rslora = json_object_get(c->root, "use_rslora");
     if (rslora && !json_is_boolean(rslora) && !json_is_null(rslora))
-        return omm_raise(OMM_ERR_FORMAT, PEFT_CONFIG_FILE ": use_rslora is neither true nor false");
+        return omm_raise(OMM_ERR_FORMAT,
+                         OMM_PEFT_CONFIG_FILE ": use_rslora is neither true nor false");
     c->rslora = json_is_true(rslora);
     return OMM_OK;
 }
@@ -247,7 +252,7 @@ static omm_err take_numbers(peft_config *c) {
 static omm_err parse(peft_config *c, const char *path) {
     OMM_TRY(omm_json_load(&c->root, path, OMM_PEFT_CONFIG_BYTES_MAX));
     if (!json_is_object(c->root))
-        return omm_raise(OMM_ERR_FORMAT, PEFT_CONFIG_FILE " is no JSON object");
+        return omm_raise(OMM_ERR_FORMAT, OMM_PEFT_CONFIG_FILE " is no JSON object");
     OMM_TRY(check_texts(c->root));
     OMM_TRY(check_keys(c->root));
     OMM_TRY(take_numbers(c));
@@ -288,12 +293,14 @@ static omm_err selects(bool *yes, json_t *what, const char *key, const char *pat
     if (!what || json_is_null(what)) return OMM_OK;
     if (json_is_string(what)) return matches_whole(yes, json_string_value(what), path);
     if (!json_is_array(what) || json_array_size(what) > LIST_MAX)
-        return omm_raise(OMM_ERR_FORMAT, PEFT_CONFIG_FILE ": %s is neither a text nor a list", key);
+        return omm_raise(OMM_ERR_FORMAT, OMM_PEFT_CONFIG_FILE ": %s is neither a text nor a list",
+                         key);
     size_t i = 0;
     json_t *name = NULL;
     json_array_foreach(what, i, name) {
         if (!json_is_string(name))
-            return omm_raise(OMM_ERR_FORMAT, PEFT_CONFIG_FILE ": %s holds what is no text", key);
+            return omm_raise(OMM_ERR_FORMAT, OMM_PEFT_CONFIG_FILE ": %s holds what is no text",
+                             key);
         if (names(json_string_value(name), path)) *yes = true;
     }
     return OMM_OK;
@@ -314,7 +321,8 @@ static omm_err check_layers_pattern(const json_t *root) {
     if (!p || is_empty(p)) return OMM_OK;
     if (json_is_array(p) && json_array_size(p) == 1) p = json_array_get(p, 0);
     if (json_is_string(p) && strcmp(json_string_value(p), "layers") == 0) return OMM_OK;
-    return omm_raise(OMM_ERR_UNSUPPORTED, PEFT_CONFIG_FILE ": layers_pattern other than 'layers'");
+    return omm_raise(OMM_ERR_UNSUPPORTED,
+                     OMM_PEFT_CONFIG_FILE ": layers_pattern other than 'layers'");
 }
 
 static omm_err layer_is_listed(bool *yes, const json_t *root, uint32_t layer) {
@@ -329,12 +337,13 @@ static omm_err layer_is_listed(bool *yes, const json_t *root, uint32_t layer) {
     }
     *yes = false;
     if (!json_is_array(list) || json_array_size(list) > LIST_MAX)
-        return omm_raise(OMM_ERR_FORMAT, PEFT_CONFIG_FILE ": layers_to_transform is no list");
+        return omm_raise(OMM_ERR_FORMAT, OMM_PEFT_CONFIG_FILE ": layers_to_transform is no list");
     size_t i = 0;
     json_t *item = NULL;
     json_array_foreach(list, i, item) {
         if (!json_is_integer(item))
-            return omm_raise(OMM_ERR_FORMAT, PEFT_CONFIG_FILE ": layers_to_transform: no number");
+            return omm_raise(OMM_ERR_FORMAT,
+                             OMM_PEFT_CONFIG_FILE ": layers_to_transform: no number");
         if (json_integer_value(item) == (json_int_t)layer) *yes = true;
     }
     return OMM_OK;
@@ -344,7 +353,7 @@ omm_err peft_config_targets(bool *yes, const peft_config *config, const char *pa
                             uint32_t layer) {
     json_t *targets = json_object_get(config->root, "target_modules");
     if (!targets || is_empty(targets))
-        return omm_raise(OMM_ERR_NOT_FOUND, PEFT_CONFIG_FILE ": target_modules is missing");
+        return omm_raise(OMM_ERR_NOT_FOUND, OMM_PEFT_CONFIG_FILE ": target_modules is missing");
     bool excluded = false, listed = true;
     OMM_TRY(selects(&excluded, json_object_get(config->root, "exclude_modules"), "exclude_modules",
                     path));
@@ -379,7 +388,8 @@ omm_err peft_config_pair(omm_lora_pair *pair, const peft_config *config, const c
     OMM_TRY(check_rank(&pair->rank, rank));
     pair->scale = omm_lora_scale_of(alpha, pair->rank, config->rslora);
     if (!isfinite(pair->scale) || pair->scale == 0.0f)
-        return omm_raise(OMM_ERR_CONFIG, PEFT_CONFIG_FILE ": alpha %g of %s gives no usable scale",
-                         alpha, path);
+        return omm_raise(OMM_ERR_CONFIG,
+                         OMM_PEFT_CONFIG_FILE ": alpha %g of %s gives no usable scale", alpha,
+                         path);
     return OMM_OK;
 }

@@ -7,8 +7,6 @@
 #include "omm/json.h"
 #include "omm/peft.h"
 
-#define PEFT_CONFIG_FILE "adapter_config.json"
-#define PEFT_MODEL_FILE "adapter_model.safetensors"
 #define PEFT_KEY_PREFIX "base_model.model."
 #define PEFT_PATH_PREFIX "model." /* of a text model; the one that we write */
 enum { PEFT_PATH_MAX = 160 };

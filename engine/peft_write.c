@@ -177,9 +177,9 @@ static omm_err encode_model(omm_buf *out, const omm_lora *lora, const omm_peft_b
 static omm_err write_files(const char *dir, const json_t *config, omm_bytes model) {
     char path[OMM_PATH_MAX];
     OMM_TRY(omm_dir_make(dir));
-    OMM_TRY(omm_path_join(path, dir, PEFT_MODEL_FILE));
+    OMM_TRY(omm_path_join(path, dir, OMM_PEFT_MODEL_FILE));
     OMM_TRY(omm_file_write(path, model, 0644));
-    OMM_TRY(omm_path_join(path, dir, PEFT_CONFIG_FILE));
+    OMM_TRY(omm_path_join(path, dir, OMM_PEFT_CONFIG_FILE));
     return omm_json_save(path, config);
 }
 

@@ -95,8 +95,10 @@ static void add_adapter(planner *p, const omm_gguf *adapter) {
         values += bytes;
         reading += t->data.size + bytes;
     }
-    if (is_stacked) reading += apart; /* beside what was read */
-    if (is_stacked) values = apart;   /* beside what is packed: the file is closed */
+    if (is_stacked) {
+        reading += apart; /* beside what was read */
+        values = apart;   /* beside what is packed: the file is closed */
+    }
     const uint64_t loading = reading > packed + values ? reading - packed : values;
     if (loading > p->adapter_loading) p->adapter_loading = loading;
     p->adapter_bytes += packed;

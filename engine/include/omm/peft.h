@@ -30,6 +30,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* The two files of a folder. */
+#define OMM_PEFT_CONFIG_FILE "adapter_config.json"
+#define OMM_PEFT_MODEL_FILE "adapter_model.safetensors"
 #define OMM_PEFT_CONFIG_BYTES_MAX (4u << 20)
 #define OMM_PEFT_PATTERNS_MAX 8192u /* in one table */
 #define OMM_PEFT_PATTERN_BYTES_MAX 512u
