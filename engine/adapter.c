@@ -42,6 +42,8 @@ static uint32_t gather_rows(float *room, adapter_layer *out, const omm_lora *lor
     return rows;
 }
 
+#define Q8_0_BYTES (sizeof(uint16_t) + OMM_QUANT_BLOCK)
+
 /* ---- packing --------------------------------------------------------------------------------- */
 
 /* Memory while an adapter is packed. */
@@ -66,25 +68,53 @@ static bool as_f16(uint16_t *stored, const float *values, size_t count) {
     return true;
 }
 
-/* A block so small that its scale is 0 has kept the signs of its codes: -0 where one was negative. */
-static void keep_signs(uint8_t *block, const float *values) {
-    if (block[0] != 0 || block[1] != 0) return;
-    for (size_t i = 0; i < OMM_QUANT_BLOCK; i++) block[2 + i] = signbit(values[i]) ? 0xff : 0;
+/* Codes of a block at this scale; false where one value is none of its multiples from -128 to 127. */
+static bool block_codes(int8_t codes[OMM_QUANT_BLOCK], const float *values, float scale) {
+    for (size_t i = 0; i < OMM_QUANT_BLOCK; i++) {
+        const float code = values[i] / scale;
+        if (!(code >= INT8_MIN && code <= INT8_MAX)) return false;
+        codes[i] = (int8_t)code;
+        if (omm_f32_to_bits((float)codes[i] * scale) != omm_f32_to_bits(values[i])) return false;
+    }
+    return true;
 }
 
-/* Values that come out of Q8_0 go back to their blocks: the largest of a block is 127 times its scale. */
-static bool as_q8_0(uint16_t *stored, const float *values, size_t count) {
-    const size_t bytes = omm_format_row_bytes(OMM_FORMAT_Q8_0, OMM_QUANT_BLOCK);
-    uint8_t *block = (uint8_t *)stored;
-    float back[OMM_QUANT_BLOCK];
-    for (size_t i = 0; i < count; i += OMM_QUANT_BLOCK, block += bytes) {
-        if (omm_rows_quantise(block, OMM_GGML_Q8_0, values + i, OMM_QUANT_BLOCK) != OMM_OK)
-            return false;
-        keep_signs(block, values + i);
-        omm_rows_dequantise(back, OMM_GGML_Q8_0, block, OMM_QUANT_BLOCK);
-        for (size_t j = 0; j < OMM_QUANT_BLOCK; j++)
-            if (omm_f32_to_bits(back[j]) != omm_f32_to_bits(values[i + j])) return false;
+/* A block whose scale is 0 has kept the signs of its codes: -0 where one was negative. */
+static void zero_block(uint8_t *block, const float *values) {
+    memset(block, 0, Q8_0_BYTES);
+    for (size_t i = 0; i < OMM_QUANT_BLOCK; i++)
+        if (signbit(values[i])) block[2 + i] = 0xff;
+}
+
+/* Values that come out of a block of Q8_0 go back to one that gives them.  Its largest code is 127 from most writers;
+ * others have 128 or less, so these are tried.  A code of 0 gives -0 where the scale is negative. */
+static bool block_of(uint8_t *block, const float *values) {
+    float largest = 0.0f;
+    bool is_negative = false;
+    for (size_t i = 0; i < OMM_QUANT_BLOCK; i++) {
+        largest = fmaxf(largest, fabsf(values[i]));
+        is_negative = is_negative || (values[i] == 0.0f && signbit(values[i]));
     }
+    if (largest == 0.0f) {
+        zero_block(block, values);
+        return true;
+    }
+    for (unsigned i = 0; i < 128; i++) {
+        const unsigned code = i < INT8_MAX ? INT8_MAX - i : 128;
+        const uint16_t half = omm_f32_to_f16(largest / (float)code);
+        const float size = omm_f16_to_f32(half);
+        if (size * (float)code != largest) continue;
+        if (!block_codes((int8_t *)block + 2, values, is_negative ? -size : size)) continue;
+        omm_put_u16(block, is_negative ? half | 0x8000u : half);
+        return true;
+    }
+    return false;
+}
+
+static bool as_q8_0(uint16_t *stored, const float *values, size_t count) {
+    uint8_t *block = (uint8_t *)stored;
+    for (size_t i = 0; i < count; i += OMM_QUANT_BLOCK, block += Q8_0_BYTES)
+        if (!block_of(block, values + i)) return false;
     return true;
 }
 

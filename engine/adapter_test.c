@@ -120,8 +120,10 @@ static void one_value_of_a_block(void) {
                  {0x1.01p-7f * 96.5f, OMM_FORMAT_F32},
                  {0x1.01p-7f * 128, OMM_FORMAT_F32},
                  {0x1.01p-7f * -127, OMM_FORMAT_Q8_0},
+                 {0x1.01p-7f * -128, OMM_FORMAT_Q8_0},
+                 {0x1.01p-7f * -129, OMM_FORMAT_F32},
                  {0x1.010002p-7f * 96, OMM_FORMAT_F32},
-                 {-0.0f, OMM_FORMAT_F32},
+                 {-0.0f, OMM_FORMAT_Q8_0}, /* by a scale below 0 */
                  {1e30f, OMM_FORMAT_F32}};
     const omm_model model = shape_only();
     const omm_lora_spec spec = {RANK, 6.0f, OMM_LORA_ALL_TARGETS};
@@ -138,6 +140,41 @@ static void one_value_of_a_block(void) {
         packs_as(&model, &lora, cases[i].format, OMM_FORMAT_F32);
         omm_lora_fini(&lora);
     }
+}
+
+/* Any block of a file in Q8_0 is found again, whatever codes and scale its writer chose. */
+static void any_block(void) {
+    static const struct {
+        float scale; /* 16 bits have it */
+        int largest, codes[3];
+    } cases[] = {{0x1.554p-9f, 127, {126, -127, 0}},
+                 {0x1.554p-9f, -128, {127, -1, 0}},
+                 {0x1.ffcp-9f, 64, {63, -64, 1}},
+                 {-0x1.554p-9f, 127, {0, -128, 5}},
+                 {0x1.554p-9f, 1, {-1, 0, 1}},
+                 {0x1.8p-23f, 97, {-96, 13, 0}},
+                 {0x1p-24f, -101, {7, -8, 0}},
+                 {0x1.ffcp15f, 125, {-125, 3, 0}},
+                 {-0x1.ffcp15f, -128, {0, -128, 127}},
+                 {0.0f, 100, {-100, 0, 1}},
+                 {-0.0f, 100, {-100, 0, 1}}};
+    const omm_model model = shape_only();
+    const omm_lora_spec spec = {RANK, 6.0f, OMM_LORA_ALL_TARGETS};
+    omm_lora lora;
+    CHECK_OK(omm_lora_init(&lora, &spec, &model.lora_shape));
+    const size_t count = sizeof cases / sizeof *cases;
+    for (size_t i = 0; i < lora.tensor_count; i++) {
+        const omm_lora_tensor *t = &lora.tensors[i];
+        if (t->is_b) continue;
+        for (size_t j = 0; j < (size_t)t->rows * t->cols; j++) {
+            const size_t of = (i + j / 32) % count;
+            const float code =
+                j % 32 == 9 ? (float)cases[of].largest : (float)cases[of].codes[j % 3];
+            lora.values[t->offset + j] = cases[of].scale * code;
+        }
+    }
+    packs_as(&model, &lora, OMM_FORMAT_Q8_0, OMM_FORMAT_BF16);
+    omm_lora_fini(&lora);
 }
 
 static omm_digest digest_of(const omm_model *model, const omm_lora_spec *spec, float scale) {
@@ -175,7 +212,7 @@ static void one_value_decides(void) {
         float value;
         omm_format format;
     } cases[] = {{0.1f, OMM_FORMAT_F32},         {65536.0f, OMM_FORMAT_BF16},
-                 {70000.0f, OMM_FORMAT_F32},     {0x1p-30f, OMM_FORMAT_BF16},
+                 {65537.0f, OMM_FORMAT_F32},     {0x1p-30f, OMM_FORMAT_BF16},
                  {-0.0f, OMM_FORMAT_BF16},       {0x1.004p0f, OMM_FORMAT_F16},
                  {0x1.004p-20f, OMM_FORMAT_F32}, {0x1.01p0f, OMM_FORMAT_F16},
                  {0x1.000002p0f, OMM_FORMAT_F32}};
@@ -217,6 +254,7 @@ int main(void) {
     exact_formats();
     exact_blocks();
     one_value_of_a_block();
+    any_block();
     scales_in_digests();
     one_value_decides();
     running_out_of_memory();

@@ -1,6 +1,8 @@
 /* plan.c - see omm/plan.h. */
 #include "omm/plan.h"
 
+#include "adapter_internal.h"
+#include "lora_internal.h"
 #include "session_internal.h"
 
 #include "omm/rows.h"
@@ -30,11 +32,30 @@ static uint64_t strips_of(uint64_t n) {
     return (n + OMM_STRIP - 1) / OMM_STRIP * OMM_STRIP;
 }
 
+/* The type that has all values of the matrix which this tensor is packed into: A of layers with one input are one
+ * matrix, and if their types differ only F32 surely has them all. */
+static omm_ggml_type packed_type(const omm_gguf *adapter, const omm_gguf_tensor *t) {
+    const omm_lora_shape names = {0};
+    uint32_t layer = 0;
+    omm_lora_target target = OMM_LORA_Q;
+    bool is_b = false;
+    if (!lora_parse_name(&layer, &target, &is_b, t->name, false) || is_b) return t->type;
+    for (unsigned u = 0; u < OMM_LORA_TARGET_COUNT; u++) {
+        if (adapter_input_of((omm_lora_target)u) != adapter_input_of(target)) continue;
+        char name[OMM_GGUF_NAME_MAX];
+        snprintf(name, sizeof name, "blk.%u.%s.weight.lora_a", layer,
+                 lora_tensor_stem(&names, (omm_lora_target)u));
+        const omm_gguf_tensor *other = omm_gguf_find_tensor(adapter, name);
+        if (other && other->type != t->type) return OMM_GGML_F32;
+    }
+    return t->type;
+}
+
 /* As omm_adapter_open packs the values that a file's tensor has: those of other quantised types have no exact form
  * of 16 bits. */
-static uint64_t packed_bytes(const omm_gguf_tensor *t) {
+static uint64_t packed_bytes(const omm_gguf *adapter, const omm_gguf_tensor *t) {
     const uint64_t values = strips_of(t->dims[0]) * strips_of(t->dims[1]);
-    switch (t->type) {
+    switch (packed_type(adapter, t)) {
     case OMM_GGML_F16:
     case OMM_GGML_BF16: return 2 * values;
     case OMM_GGML_Q8_0: return omm_rows_stride(OMM_GGML_Q8_0, t->dims[0]) * strips_of(t->dims[1]);
@@ -90,7 +111,7 @@ static void add_adapter(planner *p, const omm_gguf *adapter) {
         const char *tail = strstr(t->name, ".lora_a");
         if (tail && t->dims[1] > rank) rank = t->dims[1];
         is_stacked = is_stacked || share.all > 1 || share.part > 1;
-        packed += share.all * packed_bytes(t) / share.part;
+        packed += share.all * packed_bytes(adapter, t) / share.part;
         apart += share.all * bytes / share.part;
         values += bytes;
         reading += t->data.size + bytes;

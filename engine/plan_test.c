@@ -292,6 +292,17 @@ static uint64_t bytes_of(const omm_matrix *m) {
     return (uint64_t)m->strips * m->strip_bytes;
 }
 
+static uint64_t packed_of(const omm_adapter *adapter) {
+    uint64_t packed = 0;
+    for (uint32_t l = 0; l < adapter->layer_count; l++) {
+        for (unsigned j = 0; j < ADAPTER_INPUT_COUNT; j++)
+            packed += bytes_of(&adapter->layers[l].a[j]);
+        for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
+            packed += bytes_of(&adapter->layers[l].b[t]);
+    }
+    return packed;
+}
+
 /* What is planned for an adapter is what its matrices take as they are packed, whatever type its file has;
  * its values are counted while it is read, once for several. */
 static void test_adapter_types(void) {
@@ -310,7 +321,6 @@ static void test_adapter_types(void) {
         omm_buf file;
         omm_gguf gguf;
         double lost = 0.0;
-        uint64_t packed = 0;
         omm_plan one, two;
         const omm_gguf *list[] = {&gguf, &gguf};
         omm_plan_options o = {.session = omm_session_options_default(), .threads = 1};
@@ -319,12 +329,7 @@ static void test_adapter_types(void) {
         CHECK_OK(omm_lora_save_as(&file, &lost, &lora, types[i]));
         CHECK_OK(omm_lora_load(&read, omm_buf_view(&file), &model.lora_shape));
         CHECK_OK(omm_adapter_open(&adapter, &model, &read, 1.0f));
-        for (uint32_t l = 0; l < adapter->layer_count; l++) {
-            for (unsigned j = 0; j < ADAPTER_INPUT_COUNT; j++)
-                packed += bytes_of(&adapter->layers[l].a[j]);
-            for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++)
-                packed += bytes_of(&adapter->layers[l].b[t]);
-        }
+        const uint64_t packed = packed_of(adapter);
         CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
         CHECK_OK(omm_plan_make(&one, &s_gguf, list, 1, &o));
         CHECK_OK(omm_plan_make(&two, &s_gguf, list, 2, &o));
@@ -337,6 +342,68 @@ static void test_adapter_types(void) {
         omm_gguf_close(&gguf);
         omm_adapter_close(adapter);
         omm_lora_fini(&read);
+        omm_buf_fini(&file);
+    }
+    omm_lora_fini(&lora);
+    omm_model_fini(&model);
+    close_model();
+}
+
+/* A file whose A of q has another type than those of k and v, which are packed with it: no one type of the file has
+ * all three. */
+static void test_adapter_of_two_types(void) {
+    static const omm_ggml_type others[] = {OMM_GGML_F32, OMM_GGML_BF16};
+    open_model(OMM_FORMAT_Q8_0, false);
+    omm_model model;
+    omm_lora lora, read;
+    const omm_lora_spec spec = {.rank = 64, .alpha = 8.0f, .targets = OMM_LORA_ALL_TARGETS};
+    const omm_seed seed = omm_seed_from_u64(3);
+    const omm_rng rng = omm_rng_init(&seed, OMM_PURPOSE_TEST, 0, 0);
+    CHECK_OK(omm_model_load(&model, &s_gguf));
+    CHECK_OK(omm_lora_init(&lora, &spec, &model.lora_shape));
+    for (size_t i = 0; i < lora.value_count; i++) lora.values[i] = omm_rng_unit(&rng, i) - 0.5f;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        omm_adapter *adapter = NULL;
+        omm_buf eight, other, file;
+        omm_gguf gguf, more;
+        omm_gguf_writer w;
+        double lost = 0.0;
+        omm_plan one, two;
+        const omm_gguf *list[] = {&more, &more};
+        const omm_plan_options o = {.session = omm_session_options_default(), .threads = 1};
+        omm_buf_init(&eight, SIZE_MAX / 2);
+        omm_buf_init(&other, SIZE_MAX / 2);
+        omm_buf_init(&file, SIZE_MAX / 2);
+        CHECK_OK(omm_lora_save_as(&eight, &lost, &lora, OMM_GGML_Q8_0));
+        CHECK_OK(omm_lora_save_as(&other, &lost, &lora, others[i]));
+        CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&eight)));
+        CHECK_OK(omm_gguf_open_bytes(&more, omm_buf_view(&other)));
+        omm_gguf_writer_init(&w);
+        for (size_t k = 0; k < gguf.kv_count; k++) omm_gguf_put_kv(&w, &gguf.kvs[k]);
+        for (size_t k = 0; k < gguf.tensor_count; k++) {
+            const char *name = gguf.tensors[k].name;
+            const omm_gguf_tensor *t =
+                omm_gguf_find_tensor(strstr(name, "attn_q.weight.lora_a") ? &more : &gguf, name);
+            omm_gguf_put_tensor(&w, name, t->type, t->n_dims, t->dims, t->data);
+        }
+        CHECK_OK(omm_gguf_writer_finish(&file, &w));
+        omm_gguf_writer_fini(&w);
+        omm_gguf_close(&more);
+        CHECK_OK(omm_lora_load(&read, omm_buf_view(&file), &model.lora_shape));
+        CHECK_OK(omm_adapter_open(&adapter, &model, &read, 1.0f));
+        CHECK_EQ(adapter->layers[0].a[ADAPTER_INPUT_ATTENTION].format, OMM_FORMAT_F32);
+        CHECK_EQ(adapter->layers[0].a[ADAPTER_INPUT_FEED].format, OMM_FORMAT_Q8_0);
+        CHECK_OK(omm_gguf_open_bytes(&more, omm_buf_view(&file)));
+        CHECK_OK(omm_plan_make(&one, &s_gguf, list, 1, &o));
+        CHECK_OK(omm_plan_make(&two, &s_gguf, list, 2, &o));
+        const uint64_t packed = packed_of(adapter), another = two.loading - one.loading;
+        CHECK(another >= packed && another <= packed + packed / 16);
+        omm_gguf_close(&gguf);
+        omm_gguf_close(&more);
+        omm_adapter_close(adapter);
+        omm_lora_fini(&read);
+        omm_buf_fini(&eight);
+        omm_buf_fini(&other);
         omm_buf_fini(&file);
     }
     omm_lora_fini(&lora);
@@ -430,6 +497,7 @@ int main(void) {
     test_fit_streaming();
     test_adapters();
     test_adapter_types();
+    test_adapter_of_two_types();
     test_parts();
     test_text();
     return 0;
