@@ -104,9 +104,17 @@ static omm_err write_all(int fd, omm_bytes data, const char *path) {
     return OMM_OK;
 }
 
+/* "<path>.tmp.<pid>.<serial>"; of a name so long that this would be no name any more, the beginning. */
 static omm_err temporary_name(char name[OMM_PATH_MAX], const char *path) {
     static atomic_uint s_serial;
-    int size = snprintf(name, OMM_PATH_MAX, "%s.tmp.%ld.%u", path, (long)getpid(), s_serial++);
+    char ending[40];
+    const size_t more =
+        (size_t)snprintf(ending, sizeof ending, ".tmp.%ld.%u", (long)getpid(), s_serial++);
+    const char *slash = strrchr(path, '/');
+    const size_t folder = slash ? (size_t)(slash + 1 - path) : 0;
+    size_t kept = strlen(path + folder);
+    if (kept + more > NAME_MAX) kept = NAME_MAX - more;
+    const int size = snprintf(name, OMM_PATH_MAX, "%.*s%s", (int)(folder + kept), path, ending);
     if (size >= 0 && (size_t)size < OMM_PATH_MAX) return OMM_OK;
     return omm_raise(OMM_ERR_TOO_BIG, "path too long: %.200s...", path);
 }

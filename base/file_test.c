@@ -249,6 +249,22 @@ static void stale_temporary_does_not_stand_in_the_way(void) {
     check_content(at("stale/a"), "new");
 }
 
+/* The longest name that there can be is written again, which takes another name on the way. */
+static void longest_name_is_written_again(void) {
+    static const char *const contents[] = {"one", "two", "three"};
+    char name[sizeof "long/" + NAME_MAX] = "long/";
+    memset(name + 5, 'n', NAME_MAX);
+    CHECK_OK(omm_dir_make(at("long")));
+    for (size_t i = 0; i < sizeof contents / sizeof *contents; i++) {
+        CHECK_OK(omm_file_write(at(name), omm_bytes_str(contents[i]), 0644));
+        check_content(at(name), contents[i]);
+    }
+    name[sizeof name - 1] = '\n'; /* that name alone is there */
+    char only[NAME_MAX + 2] = "";
+    memcpy(only, name + 5, NAME_MAX + 1);
+    check_files(at("long"), only);
+}
+
 static void read_obeys_its_limit(void) {
     omm_buf buf;
     omm_buf_init(&buf, 10);
@@ -537,6 +553,7 @@ int main(void) {
     CHECK(mkdtemp(s_root) != NULL);
     umask(022);
     stale_temporary_does_not_stand_in_the_way();
+    longest_name_is_written_again();
     write_replaces_whole_files();
     create_never_overwrites();
     create_has_one_winner();
