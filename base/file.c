@@ -8,7 +8,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,9 +22,8 @@ static omm_err raise_errno(const char *what, const char *path) {
 
 /* --- reading --- */
 
-/* With O_NONBLOCK a named pipe opens without waiting for a writer; files do not know the difference. */
-static omm_err open_for_reading(int *fd, struct stat *st, const char *path, int flags) {
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | flags);
+static omm_err open_for_reading(int *fd, struct stat *st, const char *path) {
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (*fd < 0) return raise_errno("open", path);
     if (fstat(*fd, st) != 0) {
         omm_err err = raise_errno("stat", path);
@@ -73,7 +71,7 @@ static omm_err read_to_end(omm_buf *out, int fd, const char *path) {
 omm_err omm_file_read(omm_buf *out, const char *path) {
     int fd;
     struct stat st;
-    OMM_TRY(open_for_reading(&fd, &st, path, 0));
+    OMM_TRY(open_for_reading(&fd, &st, path));
     size_t size_before = out->size;
     omm_err err = OMM_OK;
     if (S_ISREG(st.st_mode) && st.st_size > 0) {
@@ -337,62 +335,4 @@ omm_err omm_file_size(uint64_t *size, const char *path) {
 omm_err omm_file_remove(const char *path) {
     if (unlink(path) == 0 || errno == ENOENT) return OMM_OK;
     return omm_raise(OMM_ERR_IO, "remove %s: %s", path, strerror(errno));
-}
-
-/* --- memory maps --- */
-
-omm_err omm_map_open(omm_map *map, const char *path) {
-    int fd;
-    struct stat st;
-    *map = (omm_map){{NULL, 0}};
-    OMM_TRY(open_for_reading(&fd, &st, path, O_NONBLOCK));
-    omm_err err = OMM_OK;
-    if (!S_ISREG(st.st_mode)) {
-        err = omm_raise(OMM_ERR_IO, "%s is not a regular file", path);
-    } else if (st.st_size > 0) {
-        size_t size = (size_t)st.st_size;
-        void *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (data == MAP_FAILED)
-            err = omm_raise(OMM_ERR_IO, "map %s: %s", path, strerror(errno));
-        else
-            map->view = omm_bytes_of(data, size);
-    }
-    close(fd);
-    return err;
-}
-
-/* Advice on the pages of `part` that lie in the map: on those that it covers in `whole`, or on all that
- * it touches. */
-static void advise(const omm_map *map, omm_bytes part, bool whole, int advice) {
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t begin = (uintptr_t)part.data, end = begin + part.size;
-    const uintptr_t first = (uintptr_t)map->view.data, last = first + map->view.size;
-    if (begin < first) begin = first;
-    if (end > last) end = last;
-    if (begin >= end) return;
-    begin = (whole ? begin + page - 1 : begin) / page * page;
-    end = (whole ? end : end + page - 1) / page * page;
-    if (begin >= end) return;
-    (void)madvise((void *)begin, end - begin, /* NOLINT(performance-no-int-to-ptr): page-aligned */
-                  advice);
-}
-
-void omm_map_release(const omm_map *map, omm_bytes part) {
-    advise(map, part, true, MADV_DONTNEED);
-}
-
-void omm_map_prefetch(const omm_map *map, omm_bytes part) {
-    advise(map, part, false, MADV_WILLNEED);
-}
-
-void omm_map_close(omm_map *map) {
-    if (map->view.size > 0) {
-        union { /* munmap takes a pointer to what may be written; ours never was */
-            const uint8_t *data;
-            void *address;
-        } u = {map->view.data};
-        int rc = munmap(u.address, map->view.size);
-        OMM_ASSERT(rc == 0);
-    }
-    *map = (omm_map){{NULL, 0}};
 }

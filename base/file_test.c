@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char s_root[] = "/tmp/omm_file_test_XXXXXX";
@@ -484,6 +485,33 @@ static void path_stays_inside(void) {
     CHECK(omm_path_is_inside(large));
 }
 
+/* In a process of its own, whose end and last words are looked at. */
+static void shortened_maps_end_with_a_message(void) {
+    const char *path = at("shrinking");
+    char said[512] = "";
+    int ends[2], status = 0;
+    CHECK_OK(omm_file_write_fast(path, omm_bytes_str("mapped"), 0644));
+    CHECK_EQ(pipe(ends), 0);
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        omm_map before, map;
+        dup2(ends[1], STDERR_FILENO);
+        omm_map_exit_when_shortened(41);
+        if (omm_map_open(&before, path) != OMM_OK || omm_map_open(&map, path) != OMM_OK) _exit(1);
+        omm_map_close(&before); /* which leaves its place empty */
+        if (truncate(path, 0) != 0) _exit(2);
+        volatile uint8_t last = map.view.data[map.view.size - 1];
+        _exit(last ? 3 : 4);
+    }
+    close(ends[1]);
+    CHECK(read(ends[0], said, sizeof said - 1) > 0);
+    close(ends[0]);
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 41);
+    CHECK(strstr(said, "shrinking became shorter while it was read") != NULL);
+}
+
 static void maps_show_files(void) {
     omm_map map;
     CHECK_OK(omm_file_write_fast(at("map"), omm_bytes_str("mapped"), 0644));
@@ -572,6 +600,7 @@ int main(void) {
     paths_are_joined_and_split();
     path_stays_inside();
     maps_show_files();
+    shortened_maps_end_with_a_message();
     released_pages();
     read_in_pieces();
     CHECK_EQ(chdir("/"), 0);

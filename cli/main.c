@@ -4,6 +4,7 @@
 #include "options.h"
 
 #include "omm/crash.h"
+#include "omm/file.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -106,6 +107,7 @@ int main(int argc, char **argv) {
     hold_streams();
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
+    omm_map_exit_when_shortened(CLI_EXIT_RUNTIME);
     const int code = run(argc, argv);
     if (fflush(stdout) == 0 && !ferror(stdout)) return code;
     if (code == CLI_EXIT_RUNTIME) return code; /* has been said */
