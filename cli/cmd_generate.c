@@ -171,8 +171,7 @@ static bool file_is_full(const decoding *d, const generate_options *o) {
            decoding_position(d) + d->pending >= omm_session_positions_max(d->l->session);
 }
 
-static omm_err decode(generation *g, decoding *d, const generate_options *o) {
-    omm_detok detok = {.first = o->chat};
+static omm_err decode(generation *g, decoding *d, const generate_options *o, omm_detok *detok) {
     const struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
     loaded *l = d->l;
     g->stop = "length";
@@ -192,7 +191,7 @@ static omm_err decode(generation *g, decoding *d, const generate_options *o) {
             g->stop = "end";
             break;
         }
-        OMM_TRY(take(g, l, o, &detok, id));
+        OMM_TRY(take(g, l, o, detok, id));
         if (g->stops.stopped) {
             g->stop = "text";
             break;
@@ -204,11 +203,22 @@ static omm_err decode(generation *g, decoding *d, const generate_options *o) {
     }
     if (d->sp) g->drafts = omm_speculator_stats_of(d->sp);
     g->speculated = d->sp != NULL;
-    return finish(g, o, &detok);
+    return finish(g, o, detok);
+}
+
+/* A session may have ended inside a character: what is said next completes it. */
+static omm_err hold_character(generation *g, omm_detok *detok, const loaded *l,
+                              const omm_tokens *before) {
+    const size_t most = sizeof detok->pending;
+    for (size_t i = before->count > most ? before->count - most : 0; i < before->count; i++) {
+        omm_buf_clear(&g->fresh);
+        OMM_TRY(omm_detok_push(&g->fresh, detok, l->tokenizer, before->ids[i], 0));
+    }
+    return OMM_OK;
 }
 
 /* What the session file has, then the prompt. */
-static omm_err start(generation *g, decoding *d) {
+static omm_err start(generation *g, decoding *d, omm_detok *detok) {
     omm_tokens ids;
     omm_tokens_init(&ids, TOKENS_MAX);
     omm_err err = OMM_OK;
@@ -216,6 +226,7 @@ static omm_err start(generation *g, decoding *d) {
         err = omm_tokens_push(&ids, omm_session_ids(d->l->session)[i]);
     for (size_t i = 0; i < g->prompt.tokens.count && err == OMM_OK; i++)
         err = omm_tokens_push(&ids, g->prompt.tokens.ids[i]);
+    if (err == OMM_OK && g->restored > 0) err = hold_character(g, detok, d->l, &ids);
     if (err == OMM_OK) err = decoding_start(d, ids.ids, ids.count);
     g->reused = omm_session_reused(d->l->session);
     omm_tokens_fini(&ids);
@@ -224,10 +235,11 @@ static omm_err start(generation *g, decoding *d) {
 
 static omm_err run_decoding(generation *g, decoding *d, const generate_options *o) {
     const uint64_t begin = omm_measure_ns();
-    OMM_TRY(start(g, d));
+    omm_detok detok = {.first = o->chat};
+    OMM_TRY(start(g, d, &detok));
     const uint64_t middle = omm_measure_ns();
     g->prefill_ns = middle - begin;
-    OMM_TRY(decode(g, d, o));
+    OMM_TRY(decode(g, d, o, &detok));
     g->decode_ns = omm_measure_ns() - middle;
     return o->common.session ? decoding_settle(d) : OMM_OK;
 }

@@ -411,6 +411,12 @@ for how in [[], ["--temp", "0.9", "--seed", "7"], ["--kv", "q8_0", "--top-k", "2
         expect(["generate", "-m", MODEL, "--session", folder + "/s", "--activations", "f32", *how, "x"], 3,
                "other activations")
         expect(["generate", "-m", MODEL, "--session", folder + "/s", "--chat", "x"], 2, "--session")
+# A session that ends inside a character goes on with the whole character.
+with tempfile.TemporaryDirectory() as folder:
+    letters = ["--temp", "20", "--top-k", "0", "--seed", "2", "--json"]  # token 71 begins a letter of two bytes, token 72 ends it
+    parts = [json.loads(run("generate", "-m", MODEL, *letters, "-n", n, "--session", folder + "/s", text).stdout)["text"] for n, text in ((71, "a"), (2, ""))]
+    if not parts[0].endswith("ek\ufffd") or not parts[1].startswith("\u0142"):
+        failures.append(f"generate --session, inside a character: {parts[0][-8:]!a} {parts[1]!a}")
 # Speeds are said on stderr, beside JSON too.
 for how in [], ["--json"], ["--json", "--lookup"]:
     said = run("generate", "-m", MODEL, "-n", 6, "--stats", *how, "Once").stderr
