@@ -289,7 +289,21 @@ static omm_err hold_room(train_run *r) {
     return place_hold_room(&r->room, r->args.out, "--out", bytes);
 }
 
+/* Known before hours are spent on it. */
+static omm_err tell_cut_replies(train_run *r) {
+    const uint32_t most = r->args.new_tokens;
+    if (!r->eval || most == 0) return OMM_OK;
+    OMM_TRY(omm_eval_replies_cut(&r->replies_cut, r->eval, r->tokenizer, most));
+    if (r->replies_cut > 0)
+        fprintf(stderr,
+                "%zu of %zu held-out examples have a reply of more than %u tokens, which can never "
+                "be exact: --new-tokens generates longer ones\n",
+                r->replies_cut, omm_dataset_count(r->eval), most);
+    return OMM_OK;
+}
+
 static omm_err judge_before(train_run *r) {
+    OMM_TRY(tell_cut_replies(r));
     const omm_lora *start = r->has_start ? &r->start : NULL;
     const omm_err err = train_judge(r, &r->before, r->items_before, start);
     if (err != OMM_ERR_CANCELLED) return err;

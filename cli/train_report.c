@@ -168,8 +168,9 @@ omm_err train_result_json(json_t **out, const train_run *r, const omm_digest *fi
         json_object_set_new(root, "eval_data", data_totals_json(omm_dataset_totals(r->eval)));
     if (root && r->eval)
         json_object_set_new(root, "evaluation",
-                            json_pack("{s:o,s:o}", "before", summary_json(&r->before), "after",
-                                      summary_json(&r->after)));
+                            json_pack("{s:o,s:o,s:I}", "before", summary_json(&r->before), "after",
+                                      summary_json(&r->after), "replies_cut",
+                                      (json_int_t)r->replies_cut));
     *out = root;
     return root ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "no result: a path that is not UTF-8");
 }

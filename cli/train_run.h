@@ -45,6 +45,7 @@ typedef struct train_run {
     bool has_start;
     omm_eval_item *items, *items_before; /* one per example of `eval` */
     omm_eval_summary before, after;
+    size_t replies_cut; /* references longer than --new-tokens */
     cli_progress bar;
     uint64_t begin_ns;     /* of this process */
     energy energy;         /* since then */

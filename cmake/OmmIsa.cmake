@@ -12,8 +12,8 @@ function(omm_isa_sources OUT STEM)
     set(PLAIN ${OMM_KERNEL_OPTIMIZE})
     set(CHECKED ${OMM_KERNEL_OPTIMIZE})
     if(OMM_SANITIZE)
-        set(PLAIN -O2 -fno-sanitize=all)
-        set(CHECKED -O1)
+        set(PLAIN -O2 -fno-sanitize=all -g1) # where variables of unrolled loops are would take half of the compiler's time
+        set(CHECKED -O1 -g1)
         # Checks of memory as calls: inline, thousands of unrolled loads take minutes to compile.
         if(OMM_SANITIZE MATCHES address AND CMAKE_C_COMPILER_ID STREQUAL GNU)
             list(APPEND CHECKED --param=asan-instrumentation-with-call-threshold=0)

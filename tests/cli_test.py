@@ -117,6 +117,12 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
         expect([*out, folder], 2, f"--checkpoint: {folder} is a folder; accepted: a file")
     expect(["train", "-m", MODEL, "--data", few, "--steps", "1", "--batch", "64", "--out", pathlib.Path(folder) / "a.gguf",
             "--checkpoint", pathlib.Path(folder) / "new" / "a.ck"], 0, "trained 1 steps", "stdout")
+    # Replies that no generation of this length meets are counted before the first step.
+    one = pathlib.Path(folder) / "one.jsonl"
+    one.write_text("".join(json.dumps({"client": "a", "messages": [{"role": "user", "content": "ask"}, {"role": "assistant", "content": text}]}) + "\n" for text in ("a b c d", "a")))
+    said = run("train", "-m", MODEL, "--data", few, "--eval", one, "--steps", 1, "--batch", 64, "--new-tokens", 1, "--json", "--out", pathlib.Path(folder) / "a.gguf")
+    if "1 of 2 held-out examples have a reply of more than 1 tokens" not in said.stderr or json.loads(said.stdout.splitlines()[-1])["evaluation"]["replies_cut"] != 1:
+        failures.append(f"train --new-tokens 1: {said.stderr} {said.stdout}")
     expect(["train", "-m", MODEL, "--data", few, "--steps", "1", "--out", pathlib.Path(folder) / "a.gguf", "--report", config],
            3, rf"--report {config}/report.json: no file can be made in {config}: Not a directory")
     half = pathlib.Path(folder) / "half"
@@ -481,7 +487,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     expect(["inspect", small], 0, "Q5_1", "stdout")
     small.unlink()
     out = folder / "run"
-    done = run("simulate", "scenarios/processes.yaml", "--out", out, "--json", "--threads", "auto")
+    done = run("simulate", "scenarios/processes.yaml", "--out", out, "--json", "--threads", "auto", meshmind=FASTER)
     report = json.loads(done.stdout)
     if done.returncode == 0:  # what the report offers to type can be typed: the program as it was called
         again = run("simulate", "scenarios/processes.yaml", "--out", folder / "again", "-q", meshmind=FASTER)

@@ -107,21 +107,33 @@ static omm_err take_next(const evaluation *e, seat *s, bool *more) {
     return OMM_OK;
 }
 
-static bool is_one_call(omm_chat_reply *reply, omm_bytes text) {
+static bool has_calls(omm_chat_reply *reply, omm_bytes text) {
     if (omm_chat_parse(reply, text) != OMM_OK) return false;
-    if (reply->call_count == 1) return true;
+    if (reply->call_count > 0) return true;
     omm_chat_reply_fini(reply);
     return false;
 }
 
+/* As many calls of the same tools in the same order, and whether their arguments are equal, too. */
+static bool same_tools(bool *same_arguments, const omm_chat_reply *got,
+                       const omm_chat_reply *want) {
+    if (got->call_count != want->call_count) return false;
+    *same_arguments = true;
+    for (size_t i = 0; i < got->call_count; i++) {
+        if (strcmp(got->calls[i].name, want->calls[i].name) != 0) return false;
+        if (!json_equal(got->calls[i].arguments, want->calls[i].arguments)) *same_arguments = false;
+    }
+    return true;
+}
+
 static void judge_call(omm_eval_item *item, omm_bytes text, omm_bytes reference) {
     omm_chat_reply got, want;
-    if (!is_one_call(&got, text)) return;
+    bool same_arguments = false;
+    if (!has_calls(&got, text)) return;
     item->call_parses = true;
-    if (is_one_call(&want, reference)) {
-        item->tool_right = strcmp(got.calls[0].name, want.calls[0].name) == 0;
-        item->call_exact =
-            item->tool_right && json_equal(got.calls[0].arguments, want.calls[0].arguments);
+    if (has_calls(&want, reference)) {
+        item->tool_right = same_tools(&same_arguments, &got, &want);
+        item->call_exact = item->tool_right && same_arguments;
         omm_chat_reply_fini(&want);
     }
     omm_chat_reply_fini(&got);
@@ -473,6 +485,24 @@ omm_err omm_evaluate(omm_eval_item *items, const omm_model *model, const omm_lor
     }
     err = hand_over_replies(&e, err);
     close_judges(&e);
+    return err;
+}
+
+omm_err omm_eval_replies_cut(size_t *count, const omm_dataset *data, const omm_tokenizer *tokenizer,
+                             uint32_t new_tokens_max) {
+    omm_tokens tokens;
+    omm_err err = OMM_OK;
+    omm_tokens_init(&tokens, REPLY_BYTES_MAX);
+    *count = 0;
+    for (size_t i = 0; i < omm_dataset_count(data) && err == OMM_OK; i++) {
+        const omm_example *x = omm_dataset_example(data, i);
+        if (!x->reply) continue;
+        tokens.count = 0;
+        err =
+            omm_tokenizer_encode(&tokens, tokenizer, omm_bytes_str(x->reply), OMM_TOKENIZE_SPECIAL);
+        *count += tokens.count > new_tokens_max;
+    }
+    omm_tokens_fini(&tokens);
     return err;
 }
 

@@ -82,6 +82,69 @@ static void known_calls(const rig *r) {
     omm_arena_fini(&arena);
 }
 
+#define CALL(name, value)                                                                          \
+    "<tool_call>\\n{\\\"name\\\": \\\"" name "\\\", \\\"arguments\\\": {\\\"x\\\": \\\"" value     \
+    "\\\"}}\\n</tool_call>"
+#define TALK(answer)                                                                               \
+    "{\"client\": \"a\", \"messages\": [{\"role\": \"user\", \"content\": \"ask\"}, {\"role\": "   \
+    "\"assistant\", "                                                                              \
+    "\"content\": \"" answer "\"}]}\n"
+#define REPLY_LONG "A reply that has rather more tokens than the other."
+
+/* Two calls, of which the others have one, both in another order, or one with another argument. */
+static const char s_several[] = TALK(CALL("f", "1") "\\n" CALL("g", "2")) TALK(CALL("f", "1"))
+    TALK(CALL("g", "2") "\\n" CALL("f", "1")) TALK(CALL("f", "1") "\\n" CALL("g", "3"));
+
+/* The first reference is learned by heart, so all four are answered with it. */
+static void several_calls(const rig *r) {
+    omm_dataset *one = NULL, *all = NULL;
+    omm_trainer *trainer = NULL;
+    omm_eval_item items[4];
+    omm_arena arena;
+    omm_recipe recipe = omm_recipe_default();
+    recipe.steps = 30;
+    recipe.batch_tokens = recipe.micro_tokens = 128;
+    omm_arena_init(&arena, 1 << 20);
+    const omm_bytes first = omm_bytes_of((const uint8_t *)s_several, strcspn(s_several, "\n") + 1);
+    CHECK_OK(omm_dataset_parse(&one, first, "one", r->tokenizer, NULL));
+    CHECK_OK(omm_dataset_parse(&all, omm_bytes_str(s_several), "all", r->tokenizer, NULL));
+    const omm_trainer_options o = {
+        .model = &r->model, .data = one, .recipe = &recipe, .compute = &r->compute};
+    CHECK_OK(omm_trainer_open(&trainer, &o));
+    CHECK_OK(omm_trainer_run(trainer));
+    omm_eval_options options = {.new_tokens_max = 90, .tokenizer = r->tokenizer, .replies = &arena};
+    CHECK_OK(
+        omm_evaluate(items, &r->model, omm_trainer_adapter(trainer), all, &r->compute, &options));
+    for (int i = 0; i < 4; i++) {
+        printf("several calls %d: %s\n", i, items[i].reply);
+        CHECK(items[i].is_call && items[i].call_parses);
+        CHECK_EQ(items[i].tool_right, i == 0 || i == 3); /* not one of two, nor another order */
+        CHECK_EQ(items[i].call_exact, i == 0);
+    }
+    omm_trainer_close(trainer);
+    omm_dataset_close(one);
+    omm_dataset_close(all);
+    omm_arena_fini(&arena);
+}
+
+/* A reply is cut where its last token is not generated any more. */
+static void replies_that_are_cut(const rig *r) {
+    omm_dataset *data = NULL;
+    omm_tokens tokens;
+    size_t cut = 7;
+    omm_tokens_init(&tokens, 100);
+    CHECK_OK(omm_tokenizer_encode(&tokens, r->tokenizer, omm_bytes_str(REPLY_LONG), 0));
+    CHECK_OK(omm_dataset_parse(&data, omm_bytes_str(TALK(REPLY_LONG) TALK("a")), "cut",
+                               r->tokenizer, NULL));
+    const uint32_t most = (uint32_t)tokens.count;
+    CHECK_OK(omm_eval_replies_cut(&cut, data, r->tokenizer, most));
+    CHECK_EQ(cut, 0);
+    CHECK_OK(omm_eval_replies_cut(&cut, data, r->tokenizer, most - 1));
+    CHECK_EQ(cut, 1);
+    omm_tokens_fini(&tokens);
+    omm_dataset_close(data);
+}
+
 /* Names are equal and so is every bit that is not a pointer. */
 static void check_same(const omm_eval_item *a, const omm_eval_item *b, size_t count) {
     for (size_t i = 0; i < count; i++) {
@@ -447,6 +510,8 @@ int main(void) {
     CHECK_OK(omm_compute_init(&r.compute, NULL, isa));
     test_base_open(&r.model, &r.tokenizer);
     known_calls(&r);
+    several_calls(&r);
+    replies_that_are_cut(&r);
     seats_do_not_wait(&r);
     omm_model_fini(&r.model);
     test_synth_open(&r.model, OMM_FORMAT_F16); /* small: also the plain C kernels are in time */

@@ -27,10 +27,10 @@ typedef struct omm_eval_item {
     double nll;         /* negative log likelihood of the learned tokens, summed, nats */
     uint32_t tokens;    /* learned tokens */
     bool has_reply;     /* the example has one; without, nothing is generated */
-    bool is_call;       /* the reference reply is a tool call */
+    bool is_call;       /* the reference reply has tool calls */
     bool reply_exact;   /* generated reply equals the reference, byte for byte */
-    bool call_parses;   /* is_call, and the reply holds exactly one well-formed call */
-    bool tool_right;    /* call_parses, and it names the right tool */
+    bool call_parses;   /* is_call, and the reply's calls, one at least, are well-formed */
+    bool tool_right;    /* call_parses, and as many calls name the right tools in order */
     bool call_exact;    /* tool_right, and the arguments are equal as JSON */
     uint32_t generated; /* tokens generated, the end token included */
     const char *reply;  /* generated text in options.replies; NULL without */
@@ -64,6 +64,12 @@ typedef struct omm_eval_summary {
     size_t reply_exact;                         /* of `replies` */
     size_t call_parses, tool_right, call_exact; /* of `calls` */
 } omm_eval_summary;
+
+/* How many reference replies have more tokens than are generated: none of them can be met.
+ * Errors: NOMEM, TOO_BIG. */
+OMM_CHECKED omm_err omm_eval_replies_cut(size_t *count, const omm_dataset *data,
+                                         const struct omm_tokenizer *tokenizer,
+                                         uint32_t new_tokens_max);
 
 omm_eval_summary omm_eval_summarise(const omm_eval_item *items, size_t count);
 
