@@ -91,7 +91,7 @@ int main(void) {
     CHECK(symlink(base, link) == 0);
     trains("q,v\", rank: 3, alpha: 6, rslora: true, b_rate_ratio: 4, dropout: 0.1, prox_mu: 0.01");
     trains("down\", rank: 2, alpha: 2.5, parts: b, optimizer: sgd, momentum: 0.9, nesterov: true");
-    trains("all\", rank: 1, parts: a, optimizer: adafactor, relative_step: true, schedule: linear");
+    trains("all\", rank: 1, optimizer: adafactor, relative_step: true, schedule: linear");
     trains("blk.0-1.attn_*,blk.3.ffn_up\", rank: 3, rank_pattern: \"ffn_*=2\", alpha_pattern: "
            "\"attn_q=5\"");
     trains("all\", rank: 3, parts: core, dropout: 0.1");

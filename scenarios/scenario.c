@@ -250,6 +250,12 @@ static omm_err finish(omm_scenario *out, const char *file, const uint64_t *seed)
     if (seed) out->seed = *seed;
     omm_recipe recipe;
     OMM_TRY(omm_recipe_from_yaml(&recipe, &out->recipe));
+    if (recipe.parts == OMM_RECIPE_PARTS_A)
+        return omm_raise(
+            OMM_ERR_CONFIG,
+            "%s: recipe.parts is a: B begins at 0, where A has no gradient, so nothing "
+            "would be learned; accepted: ab, b, core",
+            file);
     if (out->aggregation.value_max == 0) out->aggregation.value_max = value_max_for(&out->recipe);
     return check(file, out);
 }

@@ -136,6 +136,7 @@ static void test_refusals(void) {
     refuse("recipe:", "aggregation: {value_max: 0.0000001}\nrecipe:", "2^-16 to 2^15");
     refuse("recipe:", "aggregation: {weight_sum_max: 1000}\nrecipe:", "power of two");
     refuse("steps: 3", "steps: 3, targets: knees", "knees");
+    refuse("steps: 3", "steps: 3, parts: a", "recipe.parts is a: B begins at 0");
     refuse("kind: int8", "kind: int9", "int8");
 }
 
