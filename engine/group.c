@@ -27,6 +27,11 @@ omm_err session_options_check(omm_session_options *o, const omm_model *model) {
     if (o->batch_max == 0 || o->batch_max > BATCH_MAX)
         return omm_raise(OMM_ERR_CONFIG, "batch of %u tokens: must be 1 to %u", o->batch_max,
                          BATCH_MAX);
+    if (o->kv_type == OMM_KV_Q8_0 && model->dims.head_dim < OMM_KV_Q8_0_DIM_MIN)
+        return omm_raise(OMM_ERR_CONFIG,
+                         "a cache in q8_0 is too coarse for heads of %u values (from %u on it is "
+                         "not); accepted: f16, f32",
+                         model->dims.head_dim, OMM_KV_Q8_0_DIM_MIN);
     if (o->rollback_max < ROLLBACK_MIN) o->rollback_max = ROLLBACK_MIN;
     return OMM_OK;
 }

@@ -272,10 +272,12 @@ static omm_err fit_session(omm_plan *out, const planner *p, omm_session_options 
                            uint64_t bytes_max) {
     uint32_t least = p->options->positions_min ? p->options->positions_min : OMM_PLAN_POSITIONS_MIN;
     if (least > session.positions_max) least = session.positions_max;
+    const omm_kv_type smallest =
+        p->model.dims.head_dim < OMM_KV_Q8_0_DIM_MIN ? OMM_KV_F16 : OMM_KV_Q8_0;
     for (;;) {
         plan_session(out, p, &session);
         if (out->total <= bytes_max) return OMM_OK;
-        if (session.kv_type == OMM_KV_Q8_0 || p->options->keeps_kv) break;
+        if (session.kv_type == smallest || p->options->keeps_kv) break;
         session.kv_type = (omm_kv_type)(session.kv_type + 1); /* smaller in this order */
     }
     omm_plan small;

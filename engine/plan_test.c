@@ -5,6 +5,7 @@
 #include "kernels_battery.h"
 #include "omm/mem.h"
 #include "omm_test.h"
+#include "tiny_arch.h"
 #include "tiny_model.h"
 
 #include <stdlib.h>
@@ -166,6 +167,28 @@ static void test_fit(void) {
     o.session.positions_max = TINY_CONTEXT + 1;
     CHECK_ERR(omm_plan_fit(&kept, &s_gguf, NULL, 0, &o, full.total), OMM_ERR_TOO_BIG);
     close_model();
+}
+
+/* A limit does not choose a cache that is refused. */
+static void test_narrow_heads(void) {
+    static const uint32_t dims[] = {8, 14, 16};
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
+        const tiny_arch arch = {.name = "llama", .head_dim = dims[i]};
+        omm_plan_options o = {.session = omm_session_options_default(), .threads = 1};
+        omm_plan halves;
+        const bool narrow = dims[i] < OMM_KV_Q8_0_DIM_MIN;
+        omm_buf_init(&s_file, SIZE_MAX / 2);
+        tiny_arch_write(&s_file, &arch);
+        CHECK_OK(omm_gguf_open_bytes(&s_gguf, omm_buf_view(&s_file)));
+        o.session.kv_type = OMM_KV_F16;
+        CHECK_OK(omm_plan_make(&halves, &s_gguf, NULL, 0, &o));
+        const omm_plan less = fitted(&o, halves.total - 1);
+        CHECK_EQ(less.session.kv_type, narrow ? OMM_KV_F16 : OMM_KV_Q8_0);
+        CHECK(narrow == (less.session.positions_max < halves.session.positions_max));
+        o.session.kv_type = OMM_KV_Q8_0;
+        CHECK_EQ(omm_plan_make(&halves, &s_gguf, NULL, 0, &o), narrow ? OMM_ERR_CONFIG : OMM_OK);
+        close_model();
+    }
 }
 
 /* Streaming: all layers, or what does not fit.  What is asked for is what was planned. */
@@ -493,6 +516,7 @@ int main(void) {
     test_as_asked();
     test_outline();
     test_fit();
+    test_narrow_heads();
     test_streaming();
     test_fit_streaming();
     test_adapters();

@@ -30,6 +30,10 @@
 /* Q8_0, for each group of 32 values x of a key or value (the last group may be shorter):
  * d = f16(max |x| / 127) to nearest even; q = rne(clamp(x * (1 / d), -127, 127)), all 0 where d
  * is 0; the value is d * q.  A group with NaN or infinity gets d = NaN. */
+/* Least head_dim of a cache in Q8_0: eight bits of a narrower head's keys are too coarse (KL over 1e-3 against F16), and
+ * take little less than halves. */
+#define OMM_KV_Q8_0_DIM_MIN 16u
+
 typedef enum omm_kv_type { OMM_KV_F32, OMM_KV_F16, OMM_KV_Q8_0, OMM_KV_TYPE_COUNT } omm_kv_type;
 
 const char *omm_kv_type_name(omm_kv_type type); /* "f32", "f16", "q8_0" */
