@@ -218,9 +218,14 @@ static omm_err take_options(omm_reader *r, const omm_course *c) {
                          "%s; this run: %u, %u, %s",
                          every, patience, keep ? "best" : "last", o->eval_every, o->patience,
                          o->keep_best ? "best" : "last");
-    if (memcmp(data.data, o->eval_data.b, DIGEST_BYTES) != 0)
-        return omm_raise(OMM_ERR_MISMATCH, "the checkpoint was judged on other held-out data");
-    return OMM_OK;
+    const omm_digest none = {{0}};
+    if (r->failed) return omm_raise(OMM_ERR_SIZE, "the checkpoint ends early");
+    if (memcmp(data.data, o->eval_data.b, DIGEST_BYTES) == 0) return OMM_OK;
+    return omm_raise(OMM_ERR_MISMATCH, "the checkpoint was %s",
+                     memcmp(data.data, none.b, DIGEST_BYTES) == 0 ? "made without held-out data"
+                     : omm_digest_equal(&o->eval_data, &none)
+                         ? "judged on held-out data, which this run lacks"
+                         : "judged on other held-out data");
 }
 
 static omm_course_eval eval_at(const parts *p, size_t index) {
@@ -240,6 +245,18 @@ static bool is_sound(const parts *p, const omm_course *c) {
     for (size_t i = 0; i < p->best_values.size; i += sizeof(float))
         if (!isfinite(omm_get_f32(p->best_values.data + i))) return false;
     return p->steps <= course_run_steps(&c->run);
+}
+
+/* All kinds of them begin so.  What is whole and has none there has best values of another size before it. */
+static bool is_trainers(omm_bytes part) {
+    return part.size > sizeof s_kind.magic && memcmp(part.data, s_kind.magic, 3) == 0;
+}
+
+static omm_err other_size(void) {
+    return omm_raise(
+        OMM_ERR_MISMATCH,
+        "the checkpoint belongs to another recipe or model (the best that it keeps has "
+        "another size): go on with the model, --rank and --targets that it was made with");
 }
 
 static omm_err take_apart(parts *p, omm_bytes in, const omm_course *c) {
@@ -262,8 +279,9 @@ static omm_err take_apart(parts *p, omm_bytes in, const omm_course *c) {
     p->rates = omm_read_bytes(&r, p->steps * sizeof(float));
     p->evals = omm_read_bytes(&r, (size_t)p->eval_count * EVAL_BYTES);
     p->best_values = omm_read_bytes(&r, best_bytes(c, p->eval_count));
+    if (!r.failed) p->trainer = omm_read_bytes(&r, r.in.size - r.at);
+    if (!is_trainers(p->trainer) && best_bytes(c, p->eval_count) > 0) return other_size();
     if (r.failed) return omm_raise(OMM_ERR_SIZE, "the checkpoint ends early");
-    p->trainer = omm_read_bytes(&r, r.in.size - r.at);
     if (!is_sound(p, c)) return omm_raise(OMM_ERR_FORMAT, "the checkpoint contradicts itself");
     return OMM_OK;
 }

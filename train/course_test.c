@@ -184,6 +184,25 @@ static void damaged(rig *r) {
     foreign = open_run(r, judged);
     CHECK_ERR(omm_course_resume(foreign.course, omm_buf_view(&saved)), OMM_ERR_MISMATCH);
     close_run(&foreign);
+    judged.eval_data = (omm_digest){{0}};
+    foreign = open_run(r, judged);
+    CHECK_ERR(omm_course_resume(foreign.course, omm_buf_view(&saved)), OMM_ERR_MISMATCH);
+    CHECK(strstr(omm_err_sentence(), "which this run lacks") != NULL);
+    omm_buf without;
+    save(&without, &foreign);
+    CHECK_ERR(omm_course_resume(fresh.course, omm_buf_view(&without)), OMM_ERR_MISMATCH);
+    CHECK(strstr(omm_err_sentence(), "made without held-out data") != NULL);
+    omm_buf_fini(&without);
+    close_run(&foreign);
+    const uint32_t rank = r->base.recipe.rank;
+    for (unsigned i = 0; i < 2; i++) { /* the best adapter in it is smaller, or larger */
+        r->base.recipe.rank = i ? rank + 3 : rank - 1;
+        foreign = open_run(r, options);
+        CHECK_ERR(omm_course_resume(foreign.course, omm_buf_view(&saved)), OMM_ERR_MISMATCH);
+        CHECK(strstr(omm_err_sentence(), "another recipe or model") != NULL);
+        close_run(&foreign);
+    }
+    r->base.recipe.rank = rank;
     CHECK_OK(omm_course_resume(fresh.course, omm_buf_view(&saved)));
     CHECK(same_state(&fresh, &x));
     omm_buf_fini(&saved);
