@@ -2,8 +2,11 @@
 #include "internal.h"
 #include "omm/mem.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #define LINE_FILES_MAX 16u
@@ -19,6 +22,7 @@ typedef struct line_file {
 
 struct omm_bundle {
     char dir[OMM_PATH_MAX];
+    int held_dir; /* the folder, locked while this writes into it */
     bool durable;
     line_file lines[LINE_FILES_MAX];
     size_t line_files;
@@ -41,6 +45,24 @@ static omm_err remove_leftover(void *ud, const char *path) {
     return omm_file_remove(full);
 }
 
+/* A second writer would mix its files with the first one's.  Gone with the process; where the file system has no
+ * locks there is none. */
+static omm_err take_folder(omm_bundle *bundle) {
+    bundle->held_dir = open(bundle->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (bundle->held_dir < 0)
+        return omm_raise(OMM_ERR_IO, "open %s: %s", bundle->dir, strerror(errno));
+    if (flock(bundle->held_dir, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return OMM_OK;
+    return omm_raise(OMM_ERR_STATE, "another run writes into %s: name another folder", bundle->dir);
+}
+
+static omm_err begin(omm_bundle *bundle) {
+    OMM_TRY(take_folder(bundle));
+    if (omm_bundle_has(bundle, "manifest.json")) /* sealed between the look and the lock */
+        return omm_raise(OMM_ERR_STATE, "%s is sealed already; a sealed bundle does not change",
+                         bundle->dir);
+    return omm_dir_walk(bundle->dir, remove_leftover, bundle);
+}
+
 omm_err omm_bundle_open(omm_bundle **out, const char *dir, bool durable) {
     char sealed[OMM_PATH_MAX];
     OMM_TRY(omm_path_join(sealed, dir, "manifest.json"));
@@ -52,9 +74,9 @@ omm_err omm_bundle_open(omm_bundle **out, const char *dir, bool durable) {
     if (!bundle) return omm_raise(OMM_ERR_NOMEM, "no memory for a bundle");
     bundle->durable = durable;
     snprintf(bundle->dir, sizeof bundle->dir, "%s", dir); /* fits: `sealed` did */
-    omm_err err = omm_dir_walk(dir, remove_leftover, bundle);
+    omm_err err = begin(bundle);
     if (err != OMM_OK) {
-        omm_free(bundle);
+        omm_bundle_close(bundle);
         return err;
     }
     *out = bundle;
@@ -62,6 +84,8 @@ omm_err omm_bundle_open(omm_bundle **out, const char *dir, bool durable) {
 }
 
 void omm_bundle_close(omm_bundle *bundle) {
+    if (!bundle) return;
+    if (bundle->held_dir >= 0) close(bundle->held_dir);
     omm_free(bundle);
 }
 

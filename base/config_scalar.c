@@ -208,6 +208,8 @@ static const char *set_integer(void *at, const omm_config_field *f, const char *
     const char *wrong = parse_integer(&value, text, wide ? INT64_MAX : UINT32_MAX);
     if (wrong) return wrong;
     if (!config_in_bounds(f, (double)value)) return "is out of range";
+    if (f->max >= f->min && f->max > 0 && value > (uint64_t)f->max) /* a real rounds 2^53 + 1 */
+        return "is out of range";
     uint32_t narrow = (uint32_t)value;
     memcpy(at, wide ? (const void *)&value : (const void *)&narrow, wide ? 8 : 4);
     return NULL;

@@ -211,6 +211,8 @@ static omm_err command_help(chat *c, const char *rest) {
 static omm_err command_reset(chat *c, const char *rest) {
     (void)rest;
     omm_assistant_reset(c->assistant);
+    (void)omm_session_truncate(c->loaded.session, 0); /* nor does the file keep it */
+    OMM_TRY(save(c));
     return chat_view_say(&c->view, "the conversation is forgotten; notes and documents stay");
 }
 

@@ -172,10 +172,8 @@ static bool file_is_full(const decoding *d, const generate_options *o) {
 }
 
 static omm_err decode(generation *g, decoding *d, const generate_options *o, omm_detok *detok) {
-    const struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
     loaded *l = d->l;
     g->stop = "length";
-    sigaction(SIGINT, &action, NULL);
     for (uint32_t i = 0; i < o->count_max; i++) {
         uint32_t id = 0;
         if (s_interrupt) {
@@ -235,7 +233,9 @@ static omm_err start(generation *g, decoding *d, omm_detok *detok) {
 
 static omm_err run_decoding(generation *g, decoding *d, const generate_options *o) {
     const uint64_t begin = omm_measure_ns();
+    const struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
     omm_detok detok = {.first = o->chat};
+    sigaction(SIGINT, &action, NULL); /* while the prompt is read, too, which is kept */
     OMM_TRY(start(g, d, &detok));
     const uint64_t middle = omm_measure_ns();
     g->prefill_ns = middle - begin;

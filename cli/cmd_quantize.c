@@ -79,8 +79,11 @@ static void print_text(const quantize *q, const omm_quantise_report *report) {
             printf("%s is %s: its columns do not divide into blocks of %s\n", t->name,
                    name_of(t->to), name_of(t->wanted));
     }
-    printf("%s: %" PRIu64 " bytes, %.3f bits a value\n", q->out, report->bytes,
-           8.0 * (double)report->bytes / (double)elements);
+    if (elements == 0)
+        printf("%s: no tensors, the vocabulary alone\n", q->out);
+    else
+        printf("%s: %" PRIu64 " bytes, %.3f bits a value\n", q->out, report->bytes,
+               8.0 * (double)report->bytes / (double)elements);
 }
 
 static json_t *tensor_json(const omm_quantise_tensor *t) {

@@ -53,7 +53,9 @@ static omm_err encode(const tokenize_options *o, const omm_tokenizer *tokenizer)
     omm_tokens_init(&ids, (size_t)OMM_TOKENIZER_TEXT_MAX + 1);
     unsigned flags = (o->bos ? OMM_TOKENIZE_BOS : 0u) | (o->special ? OMM_TOKENIZE_SPECIAL : 0u) |
                      (o->plain ? OMM_TOKENIZE_PLAIN : 0u);
-    omm_err err = read_input(&text, o);
+    omm_err err = o->special && o->plain
+                      ? omm_raise(OMM_ERR_USAGE, "--special and --plain: one of them")
+                      : read_input(&text, o);
     uint64_t start = omm_measure_ns();
     if (err == OMM_OK) err = omm_tokenizer_encode(&ids, tokenizer, omm_buf_view(&text), flags);
     uint64_t ns = omm_measure_ns() - start;

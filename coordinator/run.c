@@ -254,6 +254,24 @@ static omm_err make_sample(omm_run *run, const omm_run_config *config) {
     return err;
 }
 
+/* Where the nodes' data are here: a held-out example that one of them trains on judges nothing. */
+static omm_err check_held_out(const omm_run *run, const omm_run_config *config) {
+    for (size_t i = 0; i < run->client_count; i++) {
+        size_t count = 0, first = 0;
+        if (!run->clients[i].data) continue;
+        OMM_TRY(omm_dataset_overlap(&count, &first, run->test, run->clients[i].data));
+        if (count == 0) continue;
+        return omm_raise(OMM_ERR_CONFIG,
+                         "%s: %zu of %zu held-out examples, the first in line %llu, are also what "
+                         "%s trains on, so they would judge nothing; `meshmind data check TRAIN "
+                         "TEST` names all",
+                         config->test, count, omm_dataset_count(run->test),
+                         (unsigned long long)omm_dataset_example(run->test, first)->line,
+                         run->clients[i].name);
+    }
+    return OMM_OK;
+}
+
 static omm_err open_test(omm_run *run, const omm_run_config *config) {
     omm_dataset_options options = {.seq_max = config->recipe.seq_max};
     const char **clients = NULL;
@@ -269,6 +287,7 @@ static omm_err open_test(omm_run *run, const omm_run_config *config) {
     OMM_TRY(err);
     OMM_TRY(omm_hash_file(&run->record.test_digest, config->test));
     run->record.test_items = omm_dataset_count(run->test);
+    OMM_TRY(check_held_out(run, config));
     return make_sample(run, config);
 }
 

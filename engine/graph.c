@@ -41,7 +41,7 @@ static omm_err init_buffers(model_graph *g) {
 
 /* Layers with a window have a table of their own. */
 static bool two_ropes(const omm_model_dims *d) {
-    return d->window != 0 && d->rope_base_local != d->rope_base;
+    return d->window != 0 && d->rope_local;
 }
 
 static omm_err init_rope(model_graph *g) {

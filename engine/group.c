@@ -225,6 +225,11 @@ omm_err omm_group_append(omm_group *g, const omm_part *parts, size_t count, floa
         omm_session_truncate(parts[i].session, parts[i].session->mark);
     OMM_TRY(err);
     if (finite) return OMM_OK;
-    return omm_raise(OMM_ERR_NUMERIC, "a logit at or before position %u is not a finite number",
-                     parts[0].session->position - 1);
+    return omm_raise(
+        OMM_ERR_NUMERIC, "a logit at or before position %u is not a finite number%s",
+        parts[0].session->position - 1,
+        g->options.kv_type == OMM_KV_F16
+            ? " (if keys or values pass 65504, a cache in f16 cannot hold them; one in "
+              "f32 can)"
+            : "");
 }

@@ -5,6 +5,9 @@
 #include "omm/simd.h"
 #include "quant_layout.h"
 
+#include <float.h>
+#include <math.h>
+
 /* Strips side by side in decode: enough chains to hide the latency of fma. */
 #if OMM_SIMD == OMM_SIMD_AVX512
 #define SIMD_GEMV 8

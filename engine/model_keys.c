@@ -102,12 +102,25 @@ static omm_err scaling_kind(omm_rope_scaling *out, keys *k) {
                      k->a->parts & ARCH_LONG_ROPE ? ", longrope (with rope_factors tensors)" : "");
 }
 
+/* A model whose tokens see those after them, as an encoder's do, is another computation. */
+static omm_err check_causal(keys *k) {
+    bool causal = true;
+    const omm_err err = omm_gguf_get_bool(&causal, k->gguf, key(k, "attention.causal"));
+    if (err != OMM_OK && err != OMM_ERR_NOT_FOUND) return err;
+    if (causal) return OMM_OK;
+    return omm_raise(OMM_ERR_UNSUPPORTED,
+                     "%s.attention.causal is false: supported are models whose tokens see what is "
+                     "before them",
+                     k->a->name);
+}
+
 static omm_err load_rope(omm_model_dims *d, keys *k) {
     d->rope_style = k->a->rope_style;
     d->rope_factor = 1.0;
     OMM_TRY(get_real(&d->rope_base, k, "rope.freq_base", 10000.0, 1.001, 1e12));
     const double local = k->a->rope_base_local > 0.0 ? k->a->rope_base_local : d->rope_base;
     OMM_TRY(get_real(&d->rope_base_local, k, "rope.freq_base_swa", local, 1.001, 1e12));
+    d->rope_local = k->a->rope_base_local > 0.0 || d->rope_base_local != d->rope_base;
     OMM_TRY(scaling_kind(&d->rope_scaling, k));
     OMM_TRY(get_u32_or(&d->rope_context, k, "rope.scaling.original_context_length", d->context));
     OMM_TRY(in_range(k->name, d->rope_context, 1, OMM_MODEL_CONTEXT_MAX));
@@ -158,6 +171,7 @@ omm_err model_keys_load(omm_model_dims *d, const arch *a, const omm_gguf *gguf) 
     keys k = {.gguf = gguf, .a = a};
     OMM_TRY(load_counts(d, &k));
     OMM_TRY(load_heads(d, &k));
+    OMM_TRY(check_causal(&k));
     OMM_TRY(load_rope(d, &k));
     OMM_TRY(load_caps(d, &k));
     OMM_TRY(load_window(d, &k));

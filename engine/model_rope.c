@@ -40,7 +40,7 @@ bool omm_model_rope_far(const omm_model *model, uint32_t positions) {
 omm_err omm_model_rope(omm_rope *rope, const omm_model *model, uint32_t positions, bool far,
                        bool local) {
     const omm_model_dims *d = &model->dims;
-    const bool scaled = !local || d->rope_base_local == d->rope_base;
+    const bool scaled = !local || !d->rope_local;
     const float *factors = far ? model->rope_factors_long : model->rope_factors;
     double frequency[OMM_HEAD_DIM_MAX / 2], magnitude = d->rope_magnitude;
     omm_rope_frequencies(frequency, d->rotated, local ? d->rope_base_local : d->rope_base);

@@ -97,7 +97,9 @@ static void kernel_row_dot(float *out, const float *a, const float *b, size_t m,
 static void kernel_rmsnorm(float *y, float *r_out, const float *x, const float *w, size_t m,
                            size_t n, float eps) {
     for (size_t row = 0; row < m; row++, x += n, y += n) {
-        float r = 1.0f / sqrtf(row_dot(x, x, n) / (float)n + eps);
+        const float squares = row_dot(x, x, n);
+        /* Too large for f32, or none: not a row of zeros, which a division by infinity would make. */
+        const float r = squares <= FLT_MAX ? 1.0f / sqrtf(squares / (float)n + eps) : NAN;
         vf rv = vf_set1(r);
         for (size_t i = 0; i < n; i += VL) {
             size_t left = min_size(VL, n - i);

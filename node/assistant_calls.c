@@ -49,8 +49,26 @@ static omm_bytes find_note(const omm_assistant *a) {
     return (omm_bytes){0};
 }
 
-/* A note is kept for long, so every word of it must have been said.  Else the user's own words are
- * taken, where they are marked by a colon, and if not, nothing is saved: then *done. */
+/* Does the model's note leave out words of what the user dictated ("... note ...: TEXT")? */
+static omm_err check_dictated(bool *shorter, const omm_assistant *a, omm_bytes own,
+                              const char *argument) {
+    const omm_bytes said = a->turns.messages[last_user(a)].content;
+    const omm_message written = {OMM_ROLE_USER, omm_bytes_str(argument)};
+    omm_buf dropped;
+    *shorter = false;
+    if (own.size == 0) return OMM_OK;
+    const omm_bytes before = omm_bytes_of(said.data, said.size - own.size - 2);
+    if (!checks_has_word(before, "note")) return OMM_OK;
+    omm_buf_init(&dropped, NOTICE_BYTES_MAX);
+    omm_err err = checks_put_unsaid(&dropped, own, CHECKS_ALL, &written, 1, true);
+    if (err == OMM_ERR_TOO_BIG) err = OMM_OK; /* so many */
+    *shorter = err == OMM_OK && dropped.size > 0;
+    omm_buf_fini(&dropped);
+    return err;
+}
+
+/* A note is kept for long, so every word of it must have been said, and of one that is dictated none left out.  Else
+ * the user's own words are taken, where they are marked by a colon, and if not, nothing is saved: then *done. */
 static omm_err check_note(bool *done, char out[OMM_NOTE_BYTES_MAX + 1], const char **argument,
                           omm_assistant *a) {
     omm_buf unsaid;
@@ -58,7 +76,9 @@ static omm_err check_note(bool *done, char out[OMM_NOTE_BYTES_MAX + 1], const ch
     omm_err err = checks_put_unsaid(&unsaid, omm_bytes_str(*argument), CHECKS_ALL,
                                     a->turns.messages, a->turns.count - 1, true);
     omm_bytes own = find_note(a);
-    if (err != OMM_OK || unsaid.size == 0) {
+    bool shorter = false;
+    if (err == OMM_OK) err = check_dictated(&shorter, a, own, *argument);
+    if (err != OMM_OK || (unsaid.size == 0 && !(shorter && own.size <= OMM_NOTE_BYTES_MAX))) {
         /* as it should be */
     } else if (own.size > 0 && own.size <= OMM_NOTE_BYTES_MAX) {
         err = assistant_notice(a, "the model wrote \"%s\"; your own words are saved", *argument);

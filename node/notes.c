@@ -29,7 +29,9 @@ omm_err omm_notes_open(omm_notes **out, const char *path) {
     omm_notes *notes = omm_alloc(1, sizeof *notes);
     if (!notes) return omm_raise(OMM_ERR_NOMEM, "no memory for the notes");
     omm_err err = omm_db_open(&notes->db, &options);
+    if (err == OMM_OK) err = omm_db_exec(notes->db, "PRAGMA secure_delete=ON");
     if (err != OMM_OK) {
+        omm_db_close(notes->db);
         omm_free(notes);
         return err;
     }
@@ -121,9 +123,15 @@ static omm_err drop(omm_db *db, int64_t id) {
     return omm_db_run(db, "DELETE FROM note_index WHERE rowid = ?", OMM_DB_INT(id));
 }
 
+/* Its words are gone from the file, too: from free pages (secure_delete), from the index, which only marks what is
+ * deleted until its parts are joined, and from the log of changes. */
 omm_err omm_notes_remove(omm_notes *notes, int64_t id) {
     OMM_TRY(omm_db_begin(notes->db));
-    return finish(notes->db, drop(notes->db, id));
+    omm_err err = drop(notes->db, id);
+    if (err == OMM_OK)
+        err = omm_db_exec(notes->db, "INSERT INTO note_index(note_index) VALUES('optimize')");
+    OMM_TRY(finish(notes->db, err));
+    return omm_db_exec(notes->db, "PRAGMA wal_checkpoint(TRUNCATE)");
 }
 
 /* ---- Read ---------------------------------------------------------------------------------- */

@@ -8,6 +8,7 @@
 #include "internal.h"
 
 #include "omm/clock.h"
+#include "omm/enrolment.h"
 #include "omm/mem.h"
 #include "omm/messages.h"
 
@@ -41,6 +42,18 @@ static omm_err note(sim *s, const sim_peer *peer, const char *event, uint64_t va
 
 /* --- peers ------------------------------------------------------------------------------------ */
 
+/* A simulated node takes what its scenario says: nobody's machine is to be spared. */
+static omm_node_limits any(void) {
+    return (omm_node_limits){.rank_max = UINT32_MAX,
+                             .steps_max = UINT32_MAX,
+                             .tokens_max = UINT64_MAX,
+                             .pass_tokens_max = UINT64_MAX,
+                             .adapter_values_max = UINT64_MAX,
+                             .download_bytes_max = UINT64_MAX,
+                             .upload_bytes_max = UINT64_MAX,
+                             .work_bits_max = OMM_WORK_BITS_MAX};
+}
+
 static omm_err open_honest(sim *s, sim_peer *peer) {
     const sim_setup *setup = s->setup;
     const omm_run_record *record = omm_run_get_record(setup->run);
@@ -58,7 +71,7 @@ static omm_err open_honest(sim *s, sim_peer *peer) {
                              .name = peer->spec->name,
                              .coordinator = record->coordinator_key,
                              .run_id = record->run_id,
-                             .limits = omm_node_limits_default(),
+                             .limits = any(),
                              .training = peer->training,
                              .log = s->options->log};
     return omm_node_open(&peer->node, &node);

@@ -67,7 +67,8 @@ static const omm_config_field s_round_fields[] = {
                    .max = OMM_SCENARIO_NODES_MAX,
                    .help = "fewer accepted submissions make the round void"),
     OMM_CONFIG_U64(omm_scenario_round, join_ms, .fallback = "60000", .max = 1e12,
-                   .help = "how long a round waits for nodes beyond the quorum"),
+                   .help =
+                       "how long a round waits for its quorum; then it opens with who is ready"),
     OMM_CONFIG_REAL(omm_scenario_round, loss_increase_max, .fallback = "0.5", .max = 100,
                     .help = "an adapter worse by more is not published (nats per token)"),
     {0}};
@@ -90,7 +91,7 @@ static const omm_config_field s_aggregation_fields[] = {
 
 static const omm_config_field s_evaluation_fields[] = {
     OMM_CONFIG_U32(omm_scenario_evaluation, round_items, .fallback = "64", .max = 1000000,
-                   .help = "test items for the loss after each round; 0: none"),
+                   .help = "test items for the loss after each round; 0: all"),
     OMM_CONFIG_BOOL(omm_scenario_evaluation, generate, .fallback = "true",
                     .help = "generate replies before and after, for exact match"),
     OMM_CONFIG_U32(omm_scenario_evaluation, new_tokens_max, .fallback = "64", .min = 1, .max = 4096,
@@ -207,6 +208,23 @@ static omm_err check_distinct(const char *file, const omm_scenario *s) {
     return err;
 }
 
+/* Of fewer nodes than are to be accepted no round would ever count. */
+static omm_err check_round(const char *file, const omm_scenario *s) {
+    omm_arena arena;
+    omm_arena_init(&arena, 64u << 20);
+    omm_scenario_node *nodes = NULL;
+    size_t count = 0;
+    omm_err err = omm_scenario_nodes(&nodes, &count, s, &arena);
+    omm_arena_fini(&arena);
+    OMM_TRY(err);
+    if (s->round.select > 0 && s->round.select < count) count = s->round.select;
+    if (s->round.accept_min <= count) return OMM_OK;
+    return omm_raise(OMM_ERR_CONFIG,
+                     "%s: round.accept_min is %u, but a round has %zu nodes at most: every round "
+                     "would be void",
+                     file, s->round.accept_min, count);
+}
+
 static omm_err check_path(const char *file, const char *key, const char *path) {
     if (path[0] == '/' || omm_path_is_inside(path)) return OMM_OK;
     return omm_raise(OMM_ERR_CONFIG,
@@ -224,6 +242,7 @@ static omm_err check(const char *file, const omm_scenario *s) {
     const omm_scenario_group *groups = s->population.items;
     for (size_t i = 0; i < s->population.count; i++) OMM_TRY(check_group(file, &groups[i]));
     OMM_TRY(check_distinct(file, s));
+    OMM_TRY(check_round(file, s));
     if (!is_power_of_two(s->aggregation.value_max) || s->aggregation.value_max < VALUE_MAX_LEAST)
         return omm_raise(OMM_ERR_CONFIG,
                          "%s: aggregation.value_max is %g; accepted: a power of two from 2^-16 to "

@@ -101,6 +101,8 @@ static omm_err choose_dir(char out[OMM_PATH_MAX], const omm_simulate_options *op
         omm_time_stamp(stamp, options->clock.wall_ms(options->clock.ud));
         if (err == OMM_OK)
             snprintf(out, OMM_PATH_MAX, "artifacts/runs/%s-%s", stamp, scenario.name);
+        for (unsigned i = 2; err == OMM_OK && i < 1000 && omm_file_exists(out); i++)
+            snprintf(out, OMM_PATH_MAX, "artifacts/runs/%s-%s-%u", stamp, scenario.name, i);
         omm_arena_fini(&arena);
         OMM_TRY(err);
     }

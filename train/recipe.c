@@ -304,6 +304,15 @@ const omm_config_field omm_recipe_fields[] = {
     {0},
 };
 
+/* -0 is 0: the form that goes to nodes has one spelling of it. */
+static void clear_signs(omm_recipe *r) {
+    float *const reals[] = {&r->alpha,     &r->dropout, &r->learning_rate, &r->lr_min_ratio,
+                            &r->beta1,     &r->beta2,   &r->epsilon,       &r->weight_decay,
+                            &r->clip_norm, &r->prox_mu, &r->momentum,      &r->b_rate_ratio};
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
+        if (*reals[i] == 0.0f) *reals[i] = 0.0f;
+}
+
 omm_err omm_recipe_from_yaml(omm_recipe *out, const omm_recipe_yaml *yaml) {
     omm_recipe read = {
         .rank = yaml->rank,
@@ -332,6 +341,7 @@ omm_err omm_recipe_from_yaml(omm_recipe *out, const omm_recipe_yaml *yaml) {
         .rslora = yaml->rslora,
         .b_rate_ratio = (float)yaml->b_rate_ratio,
     };
+    clear_signs(&read);
     OMM_TRY(omm_recipe_set_targets(&read, yaml->targets));
     OMM_TRY(omm_recipe_set_patterns(&read, yaml->rank_pattern, yaml->alpha_pattern));
     OMM_TRY(omm_recipe_validate(&read));

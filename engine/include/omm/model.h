@@ -75,6 +75,7 @@ typedef struct omm_model_dims {
     uint32_t rotated; /* elements of a head that turn, even */
     double rope_base;
     double rope_base_local; /* of layers with a window */
+    bool rope_local;        /* these turn by themselves: by that base, and unscaled */
     omm_rope_scaling rope_scaling;
     double rope_factor;    /* linear, yarn; else 1 */
     double rope_magnitude; /* rope.scaling.attn_factor, or 1 */

@@ -56,11 +56,11 @@ typedef struct omm_scenario_group {
 } omm_scenario_group;
 
 typedef struct omm_scenario_round {
-    uint32_t quorum;          /* ready nodes before a round opens; 0: all honest nodes */
-    uint32_t select;          /* nodes selected per round; 0: all that are ready */
-    uint64_t deadline_ms;     /* from opening */
-    uint32_t accept_min;      /* fewer accepted submissions at the deadline: the round is void */
-    uint64_t join_ms;         /* how long a round waits for nodes beyond the quorum */
+    uint32_t quorum;      /* ready nodes before a round opens; 0: all honest nodes */
+    uint32_t select;      /* nodes selected per round; 0: all that are ready */
+    uint64_t deadline_ms; /* from opening */
+    uint32_t accept_min;  /* fewer accepted submissions at the deadline: the round is void */
+    uint64_t join_ms; /* how long a round waits for its quorum; then it opens with who is ready */
     double loss_increase_max; /* a new adapter that is worse by more is not published */
 } omm_scenario_round;
 
@@ -75,7 +75,7 @@ typedef struct omm_scenario_aggregation {
 } omm_scenario_aggregation;
 
 typedef struct omm_scenario_evaluation {
-    uint32_t round_items;    /* test items for the loss after each round; 0: none */
+    uint32_t round_items;    /* test items for the loss after each round; 0: all */
     bool generate;           /* generate replies before and after, for exact match */
     uint32_t new_tokens_max; /* of one reply */
     int clients;             /* 0: test items of the federated clients; 1: of all clients */

@@ -190,6 +190,11 @@ const omm_data_totals *omm_dataset_totals(const omm_dataset *data);
 size_t omm_dataset_client_count(const omm_dataset *data);
 const char *omm_dataset_client(const omm_dataset *data, size_t index);
 
+/* How many examples of `data` have the token ids of one of `of`, whoever's they are, and the index of the first (left
+ * alone where there is none).  Both in memory, not streamed.  Errors: NOMEM. */
+OMM_CHECKED omm_err omm_dataset_overlap(size_t *count, size_t *first, const omm_dataset *data,
+                                        const omm_dataset *of);
+
 /* BLAKE2b-256 over the raw lines (text: the ids) of the examples in order, each followed by one
  * newline. */
 omm_digest omm_dataset_digest(const omm_dataset *data);
