@@ -269,6 +269,27 @@ static void older_factor(void) {
     }
 }
 
+/* Gemma 3's layers with a window are never scaled, whether their base differs from the others' or, as here, not. */
+static void windows_turn_by_themselves(void) {
+    static const tiny_arch archs[] = {
+        {.name = "gemma3", .scaling = "linear", .factor = 8.0f, .base = 10000.0f},
+        {.name = "gemma3", .base = 10000.0f},
+        {.name = "gemma2", .scaling = "linear", .factor = 8.0f, .base = 10000.0f}};
+    static const double turns[] = {1.0, 1.0, 1.0 / 8.0}; /* of its first pair at position 1 */
+    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
+        tiny_arch arch = archs[i];
+        omm_model model;
+        omm_rope rope = {0};
+        tiny_arch_load(&model, &arch);
+        CHECK(model.dims.rope_base_local == model.dims.rope_base);
+        CHECK_EQ(model.dims.rope_local, i < 2);
+        CHECK_OK(omm_model_rope(&rope, &model, 2, false, true));
+        CHECK(fabs((double)rope.cos[rope.rotated] - cos(turns[i])) < 1e-6);
+        omm_rope_fini(&rope);
+        omm_model_fini(&model);
+    }
+}
+
 static void refusals(void) {
     refused((tiny_arch){.name = "qwen2vl"}, OMM_ERR_UNSUPPORTED,
             "'qwen2vl' is not supported; these are: llama, qwen2, qwen3, gemma2, gemma3, phi3");
@@ -288,6 +309,8 @@ static void refusals(void) {
             "llama.rope.scaling.factor");
     refused((tiny_arch){.name = "llama", .scaling = "yarn", .factor = 0.5f}, OMM_ERR_NUMERIC,
             "llama.rope.scaling.factor");
+    refused((tiny_arch){.name = "llama", .sees_all = true}, OMM_ERR_UNSUPPORTED,
+            "llama.attention.causal is false");
     refused((tiny_arch){.name = "phi3", .scaling = "longrope"}, OMM_ERR_UNSUPPORTED, "longrope");
     refused((tiny_arch){.name = "gemma2", .caps = {-1.0f, 0.0f}}, OMM_ERR_NUMERIC,
             "attn_logit_softcapping");
@@ -391,6 +414,7 @@ int main(void) {
     for (uint32_t i = 0; i < LENGTH; i++) s_ids[i] = i * i * 7 % VOCAB;
     for (size_t i = 0; i < sizeof s_cases / sizeof *s_cases; i++) same = run(&s_cases[i]) && same;
     older_factor();
+    windows_turn_by_themselves();
     refusals();
     factors_are_positive(&(tiny_arch){.name = "llama", .freqs = true}, "rope_freqs.weight");
     factors_are_positive(&(tiny_arch){.name = "phi3", .long_factors = true},

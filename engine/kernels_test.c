@@ -402,6 +402,22 @@ static void bounded_functions_are_close(const omm_compute *c) {
     }
 }
 
+/* A row whose squares add up to more than f32 has is no row of zeros; the one before and after are as they are. */
+static void norm_overflows(const omm_compute *c) {
+    enum { ROWS = 3, N = 21 };
+    float x[ROWS][N], y[ROWS][N], w[N];
+    for (size_t i = 0; i < N; i++) {
+        w[i] = 1.0f;
+        x[0][i] = x[2][i] = (float)i + 1.0f;
+        x[1][i] = i == 20 ? 1e20f : 1.0f;
+    }
+    omm_rmsnorm_forward(c, y[0], NULL, x[0], w, ROWS, N, 1e-5f);
+    for (size_t i = 0; i < N; i++) {
+        CHECK(isfinite(y[0][i]) && y[0][i] > 0.0f && same_bits(&y[0][i], &y[2][i]));
+        CHECK(isnan(y[1][i]));
+    }
+}
+
 int main(void) {
     omm_compute c;
     omm_isa best;
@@ -419,6 +435,7 @@ int main(void) {
     for (unsigned isa = 0; isa < OMM_ISA_COUNT; isa++) {
         if (!omm_isa_available((omm_isa)isa)) continue;
         CHECK_OK(omm_compute_init(&c, NULL, (omm_isa)isa));
+        norm_overflows(&c);
         tokens_by_definition(&c);
         chunks_by_definition(&c);
         strides_by_definition(&c);

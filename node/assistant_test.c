@@ -248,11 +248,18 @@ static void test_notes(void) {
                CALL("note_save", "{\"text\": \"Alice owes me 40 coins\"}"), "Saved.",
                "notice:the model wrote \"Alice owes me 40 coins\"; your own words are saved\n"
                "call:note_save Ida owes me 40 coins\nresult:note_save saved\ntext:Saved.\n");
+    check_play(notes, NULL, "Save this note: buy 2 eggs, not 12",
+               CALL("note_save", "{\"text\": \"buy 2 eggs\"}"), "Saved.",
+               "notice:the model wrote \"buy 2 eggs\"; your own words are saved\n"
+               "call:note_save buy 2 eggs, not 12\nresult:note_save saved\ntext:Saved.\n");
+    check_play(notes, NULL, "My list: eggs and tea. Keep eggs.", /* dictates nothing */
+               CALL("note_save", "{\"text\": \"eggs\"}"), "Saved.",
+               "call:note_save eggs\nresult:note_save saved\ntext:Saved.\n");
     check_play(notes, NULL, "Please remember that I like tea",
                CALL("note_save", "{\"text\": \"I like coffee\"}"), "Saved.",
                "notice:not saved: nobody said \"coffee\"; write \"Save this note: ...\"\n");
     CHECK_OK(omm_notes_count(&count, notes));
-    CHECK_EQ(count, 2);
+    CHECK_EQ(count, 4);
     check_play(notes, NULL, "What did I note about Nora?",
                CALL("note_find", "{\"query\": \"Nora\"}"), "Call Nora on Monday.",
                "call:note_find Nora\nresult:note_find call Nora on Friday\n"

@@ -126,6 +126,43 @@ static void test_file(void) {
     CHECK_OK(omm_dir_remove(dir));
 }
 
+static bool has_word(const char *dir, const char *name, const char *word) {
+    char path[OMM_PATH_MAX];
+    omm_buf file;
+    CHECK_OK(omm_path_join(path, dir, name));
+    if (!omm_file_exists(path)) return false;
+    omm_buf_init(&file, 1 << 24);
+    CHECK_OK(omm_file_read(&file, path));
+    const bool there = file.size > 0 && memmem(file.data, file.size, word, strlen(word)) != NULL;
+    omm_buf_fini(&file);
+    return there;
+}
+
+/* What was removed stands nowhere in the files any more, while they are open and after. */
+static void test_forgotten(void) {
+    static const char *const files[] = {"notes.sqlite", "notes.sqlite-wal", "notes.sqlite-shm"};
+    static const char *const words[] = {"zanzibar", "umbrella",
+                                        "umbrel"}; /* as written, its stem */
+    char dir[] = "/tmp/omm-notes-XXXXXX", path[OMM_PATH_MAX];
+    int64_t id = 0;
+    bool is_new = false, there = false;
+    CHECK(mkdtemp(dir) != NULL);
+    CHECK_OK(omm_path_join(path, dir, "notes.sqlite"));
+    omm_notes *notes = open_notes(path);
+    fill(notes);
+    CHECK_OK(omm_notes_save(&id, &is_new, notes, omm_bytes_str("zanzibar umbrella"), 5));
+    for (size_t i = 0; i < 3; i++) there = there || has_word(dir, files[i], "zanzibar");
+    CHECK(there);
+    CHECK_OK(omm_notes_remove(notes, id));
+    for (int closed = 0; closed < 2; closed++) {
+        for (size_t i = 0; i < 3; i++)
+            for (size_t j = 0; j < 3; j++) CHECK(!has_word(dir, files[i], words[j]));
+        if (!closed) check_find(notes, "door code", "1:the door code is 529|");
+        if (!closed) omm_notes_close(notes);
+    }
+    CHECK_OK(omm_dir_remove(dir));
+}
+
 /* Every allocation of ours fails once: the call fails or works, and nothing is half done. */
 static void test_no_memory(void) {
     omm_notes *notes = open_notes(NULL);
@@ -164,6 +201,7 @@ int main(void) {
     test_find();
     test_save_and_remove();
     test_file();
+    test_forgotten();
     test_no_memory();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;

@@ -423,6 +423,18 @@ with tempfile.TemporaryDirectory() as folder:
     parts = [json.loads(run("generate", "-m", MODEL, *letters, "-n", n, "--session", folder + "/s", text).stdout)["text"] for n, text in ((71, "a"), (2, ""))]
     if not parts[0].endswith("ek\ufffd") or not parts[1].startswith("\u0142"):
         failures.append(f"generate --session, inside a character: {parts[0][-8:]!a} {parts[1]!a}")
+# What /reset forgets is in the session's file no more, even where the program is killed after it.
+with tempfile.TemporaryDirectory() as folder:
+    sizes = []
+    for lines in "My secret is bluebird seven\n", "My secret is bluebird seven\n/reset\n":
+        said = run("chat", "-m", MODEL, "-t", 1, "--no-notes", "--session", folder + "/s", stdin=lines)
+        sizes.append((pathlib.Path(folder) / "s").stat().st_size)
+        again = run("chat", "-m", MODEL, "-t", 1, "--no-notes", "--session", folder + "/s", stdin="/reset\n")
+        if said.returncode or again.returncode:
+            failures.append(f"chat --session: {said.stderr} {again.stderr}")
+    if not sizes[1] < 1000 < sizes[0]:
+        failures.append(f"chat, /reset: session files of {sizes} bytes")
+expect(["tokenize", "-m", MODEL, "--special", "--plain", "--file", "/dev/null"], 2, "--special and --plain: one of them")
 # Speeds are said on stderr, beside JSON too.
 for how in [], ["--json"], ["--json", "--lookup"]:
     said = run("generate", "-m", MODEL, "-n", 6, "--stats", *how, "Once").stderr

@@ -182,7 +182,7 @@ static omm_err init_solo(graph *g) {
 }
 
 static bool has_local_rope(const omm_model *model) {
-    return model->dims.window > 0 && model->dims.rope_base_local != model->dims.rope_base;
+    return model->dims.window > 0 && model->dims.rope_local;
 }
 
 static omm_err init_rope(graph *g, bool far) {

@@ -177,6 +177,8 @@ static void keys(maker *m, uint32_t layers) {
     real(m, "rope.scaling.attn_factor", o->attn_factor);
     real(m, "attn_logit_softcapping", o->caps[0]);
     real(m, "final_logit_softcapping", o->caps[1]);
+    snprintf(name, sizeof name, "%s.attention.causal", o->name);
+    if (o->sees_all) omm_gguf_put_bool(&m->w, name, false);
     snprintf(name, sizeof name, "%s.rope.scaling.type", o->name);
     if (o->scaling) omm_gguf_put_text(&m->w, name, o->scaling);
 }

@@ -30,6 +30,7 @@ typedef struct tiny_arch {
     float base;          /* rope.freq_base; 0: no key */
     float caps[2];       /* of scores and logits; 0: no key */
     bool untied;         /* output.weight */
+    bool sees_all;       /* attention.causal = false */
     bool freqs;          /* rope_freqs.weight */
     bool long_factors;   /* rope_factors_long.weight and rope_factors_short.weight */
 } tiny_arch;
