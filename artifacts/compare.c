@@ -31,6 +31,7 @@ typedef struct bundle_data {
     settings settings;
     const node_data *nodes;
     size_t node_count;
+    bool simulated; /* digests of data are then those of the lines, the same in every run */
     double *means[OMM_COMPARE_QUANTITIES]; /* (clients) of the client's items; NaN without any */
     double mean[OMM_COMPARE_QUANTITIES];   /* over those clients that have some */
 } bundle_data;
@@ -113,6 +114,7 @@ static omm_err read_settings(comparer *c, bundle_data *d, const evidence *ev) {
     }
     d->nodes = nodes;
     d->node_count = ev->run.node_count;
+    d->simulated = ev->run.simulated;
     return add_file(c, s, ev->dir, "policy.yaml", "policy.");
 }
 
@@ -125,10 +127,52 @@ static bool same_settings(const settings *a, const settings *b) {
     return true;
 }
 
+/* Whether a client's data that one node of `a` has are also with one of `b`, if any has the client's. */
+static bool has_bytes(const bundle_data *b, const node_data *node) {
+    bool client = false;
+    for (size_t i = 0; i < b->node_count; i++) {
+        if (strcmp(b->nodes[i].client, node->client) != 0) continue;
+        if (omm_digest_equal(&b->nodes[i].digest, &node->digest)) return true;
+        client = true;
+    }
+    return !client;
+}
+
+static bool same_bytes(const bundle_data *a, const bundle_data *b) {
+    for (size_t i = 0; i < a->node_count; i++)
+        if (*a->nodes[i].client && !has_bytes(b, &a->nodes[i])) return false;
+    return true;
+}
+
+/* Data are a setting where they are known to be others: in the simulator, whose file of data has no name in a bundle. */
+static bool other_data(const bundle_data *a, const bundle_data *b) {
+    return a->simulated && b->simulated && !same_bytes(a, b);
+}
+
+/* All clients' data in a few digits, whatever order the nodes have. */
+static const char *data_text(comparer *c, const bundle_data *d) {
+    uint8_t all[8] = {0};
+    char hex[2 * sizeof all + 1];
+    for (size_t i = 0; i < d->node_count; i++) {
+        omm_hasher h;
+        omm_hasher_init(&h);
+        omm_hasher_update(&h, omm_bytes_str(d->nodes[i].client));
+        omm_hasher_update(&h, omm_bytes_of(d->nodes[i].digest.b, sizeof d->nodes[i].digest.b));
+        const omm_digest one = omm_hasher_final(&h);
+        for (size_t k = 0; k < sizeof all; k++) all[k] ^= one.b[k];
+    }
+    omm_hex(hex, omm_bytes_of(all, sizeof all));
+    return omm_arena_strdup(&c->out->arena, hex);
+}
+
+static bool same_side(const bundle_data *a, const bundle_data *b) {
+    return same_settings(&a->settings, &b->settings) && !other_data(a, b);
+}
+
 static omm_err find_differences(comparer *c) {
     OMM_ASSERT(c->first_a && c->first_b);
     const settings *a = &c->first_a->settings, *b = &c->first_b->settings;
-    omm_compare_setting *found = room(c, a->count + b->count, sizeof *found);
+    omm_compare_setting *found = room(c, a->count + b->count + 1, sizeof *found);
     size_t count = 0;
     if (!found) return no_memory();
     for (size_t i = 0; i < a->count; i++) {
@@ -139,6 +183,12 @@ static omm_err find_differences(comparer *c) {
     for (size_t i = 0; i < b->count; i++)
         if (!settings_value(a, b->items[i].path))
             found[count++] = (omm_compare_setting){b->items[i].path, NULL, b->items[i].value};
+    if (other_data(c->first_a, c->first_b)) {
+        found[count] = (omm_compare_setting){"(training data)", data_text(c, c->first_a),
+                                             data_text(c, c->first_b)};
+        if (!found[count].a || !found[count].b) return no_memory();
+        count++;
+    }
     c->out->settings = found;
     c->out->setting_count = count;
     return OMM_OK;
@@ -299,9 +349,9 @@ static omm_err take_side(comparer *c, size_t index) {
     omm_compare_bundle *bundle = &c->bundles[index];
     const bundle_data *d = &c->data[index];
     if (!c->first_a) c->first_a = d;
-    bundle->is_b = !same_settings(&d->settings, &c->first_a->settings);
+    bundle->is_b = !same_side(d, c->first_a);
     if (bundle->is_b && !c->first_b) c->first_b = d;
-    if (bundle->is_b && !same_settings(&d->settings, &c->first_b->settings))
+    if (bundle->is_b && !same_side(d, c->first_b))
         return omm_raise(OMM_ERR_CONFIG,
                          "a third setting: %s and another bundle before it differ already; compare "
                          "two at a time",
@@ -309,23 +359,6 @@ static omm_err take_side(comparer *c, size_t index) {
     c->out->a_count += !bundle->is_b;
     c->out->b_count += bundle->is_b;
     return check_seed(c, index);
-}
-
-/* Whether a client's data that one node of `a` has are also with one of `b`, if any has the client's. */
-static bool has_bytes(const bundle_data *b, const node_data *node) {
-    bool client = false;
-    for (size_t i = 0; i < b->node_count; i++) {
-        if (strcmp(b->nodes[i].client, node->client) != 0) continue;
-        if (omm_digest_equal(&b->nodes[i].digest, &node->digest)) return true;
-        client = true;
-    }
-    return !client;
-}
-
-static bool same_bytes(const bundle_data *a, const bundle_data *b) {
-    for (size_t i = 0; i < a->node_count; i++)
-        if (*a->nodes[i].client && !has_bytes(b, &a->nodes[i])) return false;
-    return true;
 }
 
 /* The other side's bundle of the same seed, or SIZE_MAX. */
@@ -402,6 +435,8 @@ static omm_err judge(comparer *c, omm_compare_quantity q) {
     m->a_range = side_range(c, false, q);
     m->b_range = side_range(c, true, q);
     count_seeds(m, c, q);
+    m->has_interval = m->clients > 1; /* one client drawn again and again is no sample */
+    if (!m->has_interval) return OMM_OK;
     OMM_TRY(omm_bootstrap(&m->interval, differences, m->clients, &seed, RESAMPLES));
     if (m->interval.low > 0.0 || m->interval.high < 0.0)
         m->word = is_better(q, m->difference) ? OMM_COMPARE_BETTER : OMM_COMPARE_WORSE;

@@ -54,9 +54,11 @@ static omm_err text_metrics(omm_buf *out, const omm_comparison *c) {
     for (int q = 0; q < OMM_COMPARE_QUANTITIES; q++) {
         const omm_compare_metric *m = &c->metrics[q];
         if (!m->known) continue;
-        OMM_TRY(omm_buf_printf(out, "  %-18s %8.4f %8.4f %+9.4f   %+.4f .. %+.4f   %s",
-                               QUANTITIES[q].label, m->a, m->b, m->difference, m->interval.low,
-                               m->interval.high, WORDS[m->word]));
+        OMM_TRY(omm_buf_printf(out, "  %-18s %8.4f %8.4f %+9.4f   ", QUANTITIES[q].label, m->a,
+                               m->b, m->difference));
+        OMM_TRY(m->has_interval ? omm_buf_printf(out, "%+.4f .. %+.4f   %s", m->interval.low,
+                                                 m->interval.high, WORDS[m->word])
+                                : omm_buf_printf(out, "none: one client      %s", WORDS[m->word]));
         if (m->seeds > 1)
             OMM_TRY(omm_buf_printf(out, "; better in %zu of %zu seeds", m->seeds_better, m->seeds));
         OMM_TRY(omm_buf_printf(out, "\n"));
@@ -165,7 +167,8 @@ static omm_err json_metrics(json_t *object, const omm_comparison *c) {
         OMM_TRY(omm_json_set_real(o, "a", m->a));
         OMM_TRY(omm_json_set_real(o, "b", m->b));
         OMM_TRY(omm_json_set_real(o, "difference", m->difference));
-        OMM_TRY(put_range(o, "interval", &m->interval));
+        OMM_TRY(m->has_interval ? put_range(o, "interval", &m->interval)
+                                : omm_json_set(o, "interval", json_null()));
         OMM_TRY(put_range(o, "a_range", &m->a_range));
         OMM_TRY(put_range(o, "b_range", &m->b_range));
         OMM_TRY(omm_json_set_int(o, "clients", (int64_t)m->clients));

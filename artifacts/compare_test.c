@@ -17,6 +17,8 @@
 #define SETTING_PATH "rounds"
 #define SETTING_FROM "rounds: 3\n"
 #define SETTING_TO "rounds: 4\n"
+#define DATA_FROM "03170a2e7597b7b7" /* of the first node */
+#define DATA_TO "13170a2e7597b7b7"
 #define SEED_FROM "\"seed\":1"
 #define SEED_TO "\"seed\":2"
 #define POLICY_FROM "threshold: 0.3"
@@ -195,6 +197,34 @@ static void test_seeds(const kit *k) {
     CHECK_OK(omm_dir_remove(b2));
 }
 
+/* Runs of the simulator on other data are another side, whatever their seed; named, and a third one refused. */
+static void test_data(const kit *k) {
+    char other[OMM_PATH_MAX], third[OMM_PATH_MAX], seed[OMM_PATH_MAX];
+    omm_comparison c;
+    kit_copy(other, k->dir);
+    change(other, "run.json", DATA_FROM, DATA_TO);
+    const char *pair[] = {k->dir, other};
+    CHECK_OK(omm_compare(&c, pair, 2));
+    CHECK(c.b_count == 1 && c.setting_count == 1 && !c.same_data);
+    CHECK(strcmp(c.settings[0].path, "(training data)") == 0);
+    CHECK(strlen(c.settings[0].a) == 16 && strcmp(c.settings[0].a, c.settings[0].b) != 0);
+    omm_comparison_fini(&c);
+    kit_copy(seed, other); /* with the other seed it is on the same side as `other` */
+    change(seed, "run.json", SEED_FROM, SEED_TO);
+    const char *three[] = {k->dir, other, seed};
+    CHECK_OK(omm_compare(&c, three, 3));
+    CHECK(c.a_count == 1 && c.b_count == 2 && c.setting_count == 1);
+    omm_comparison_fini(&c);
+    kit_copy(third, k->dir);
+    change(third, "scenario.yaml", SETTING_FROM, SETTING_TO);
+    three[2] = third;
+    CHECK_ERR(omm_compare(&c, three, 3), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), "a third setting") != NULL);
+    CHECK_OK(omm_dir_remove(other));
+    CHECK_OK(omm_dir_remove(third));
+    CHECK_OK(omm_dir_remove(seed));
+}
+
 static void refused(const char *a, const char *b, omm_err want, const char *sentence) {
     omm_comparison c;
     const char *dirs[] = {a, b};
@@ -262,6 +292,7 @@ int main(void) {
     memset(&k.judgement, 0, sizeof k.judgement);
     test_one_pair(&k);
     test_seeds(&k);
+    test_data(&k);
     test_refusals(&k);
     test_no_memory(&k);
     kit_remove(&k);

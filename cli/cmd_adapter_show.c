@@ -117,9 +117,10 @@ static bool has_one_alpha(const shown *s) {
 static void print_head(const shown *s) {
     const omm_lora *lora = &s->lora;
     const bool one_rank = has_one_rank(lora);
+    char architecture[sizeof lora->shape.architecture];
+    cli_clean(architecture, sizeof architecture, lora->shape.architecture);
     printf("format        %s\n", s->peft ? "PEFT folder" : "GGUF");
-    printf("architecture  %s, %u layers\n",
-           s->peft ? "(not said in the folder)" : lora->shape.architecture,
+    printf("architecture  %s, %u layers\n", s->peft ? "(not said in the folder)" : architecture,
            lora->shape.layer_count);
     if (one_rank)
         printf("rank          %u\n", lora->spec.rank);

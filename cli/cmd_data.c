@@ -10,7 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAMES_MAX = 65536, NAMES_SHOWN = 12, PAIRS_SHOWN = 5, SEQ_MIN = 8, SEQ_MAX = 32768 };
+enum {
+    NAMES_MAX = 65536,
+    NAMES_SHOWN = 12,
+    NAME_SHOWN_BYTES = 200,
+    PAIRS_SHOWN = 5,
+    SEQ_MIN = 8,
+    SEQ_MAX = 32768
+};
 
 /* How often each of a few names comes; ascending by name. */
 typedef struct tally {
@@ -165,8 +172,11 @@ static bool is_clean(const check *c) {
 static void print_tally(const char *what, const tally *t) {
     if (!t->count) return;
     printf("  %-12s %10zu  ", what, t->count);
-    for (size_t i = 0; i < t->count && i < NAMES_SHOWN; i++)
-        printf("%s%s %llu", i ? ", " : "", t->rows[i].name, (unsigned long long)t->rows[i].count);
+    for (size_t i = 0; i < t->count && i < NAMES_SHOWN; i++) {
+        char name[NAME_SHOWN_BYTES];
+        cli_clean(name, sizeof name, t->rows[i].name);
+        printf("%s%s %llu", i ? ", " : "", name, (unsigned long long)t->rows[i].count);
+    }
     printf("%s\n", t->count > NAMES_SHOWN ? ", ..." : "");
 }
 

@@ -9,6 +9,7 @@
 #include "omm/err.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef enum cli_kind { CLI_FLAG, CLI_STR, CLI_U32, CLI_U64, CLI_F32, CLI_LIST } cli_kind;
@@ -56,5 +57,8 @@ OMM_CHECKED omm_err cli_of_file(omm_err err, const char *option, const char *pat
 /* Print "meshmind NAME: sentence" for a failed call and return its exit code (2 for USAGE, CONFIG
  * and NOT_FOUND, else 3). */
 int cli_fail(const char *command, omm_err err);
+
+/* A stranger's name for a terminal, in one line: control characters become '?'; what does not fit is left out. */
+void cli_clean(char *out, size_t size, const char *text);
 
 #endif

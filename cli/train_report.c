@@ -90,7 +90,10 @@ void train_print_report(const train_run *r) {
     if (r->args.report) printf("report: %s/report.html\n", r->args.report);
 }
 
-static json_t *summary_json(const omm_eval_summary *s) {
+/* Without generation nobody knows what replies would have been. */
+static json_t *summary_json(const train_run *r, const omm_eval_summary *s) {
+    if (r->args.new_tokens == 0)
+        return json_pack("{s:I,s:f}", "items", (json_int_t)s->items, "loss", s->loss);
     return json_pack("{s:I,s:f,s:I,s:I,s:I,s:I,s:I,s:I}", "items", (json_int_t)s->items, "loss",
                      s->loss, "calls", (json_int_t)s->calls, "replies", (json_int_t)s->replies,
                      "call_parses", (json_int_t)s->call_parses, "tool_right",
@@ -168,8 +171,8 @@ omm_err train_result_json(json_t **out, const train_run *r, const omm_digest *fi
         json_object_set_new(root, "eval_data", data_totals_json(omm_dataset_totals(r->eval)));
     if (root && r->eval)
         json_object_set_new(root, "evaluation",
-                            json_pack("{s:o,s:o,s:I}", "before", summary_json(&r->before), "after",
-                                      summary_json(&r->after), "replies_cut",
+                            json_pack("{s:o,s:o,s:I}", "before", summary_json(r, &r->before),
+                                      "after", summary_json(r, &r->after), "replies_cut",
                                       (json_int_t)r->replies_cut));
     *out = root;
     return root ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "no result: a path that is not UTF-8");

@@ -18,7 +18,8 @@ static omm_err put_system(omm_buf *out, omm_bytes system, const omm_chat_tool *t
     OMM_TRY(omm_buf_append(out, system.data, system.size));
     if (count == 0) return OMM_OK;
     bool lines = how == OMM_CHAT_LINES;
-    OMM_TRY(omm_buf_printf(out, "%s", lines ? "\nTools:\n" : " Tools: "));
+    const char *between = system.size == 0 ? "" : lines ? "\n" : " ";
+    OMM_TRY(omm_buf_printf(out, "%s%s", between, lines ? "Tools:\n" : "Tools: "));
     for (size_t i = 0; i < count; i++) {
         if (i > 0) OMM_TRY(omm_buf_printf(out, "%s", lines ? "\n" : ", "));
         OMM_TRY(put_tool(out, &tools[i], how));

@@ -434,6 +434,21 @@ with tempfile.TemporaryDirectory() as folder:
             failures.append(f"chat --session: {said.stderr} {again.stderr}")
     if not sizes[1] < 1000 < sizes[0]:
         failures.append(f"chat, /reset: session files of {sizes} bytes")
+# Names in data and adapters are a stranger's text.
+with tempfile.TemporaryDirectory() as folder:
+    names = pathlib.Path(folder) / "names.jsonl"
+    names.write_text(json.dumps({"client": "c 1\ndata: pass\n\x1b]0;owned\x07\x9b", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}) + "\n")
+    said = run("data", "check", names, "-m", MODEL).stdout
+    if "c 1?data: pass??]0;owned?? 1" not in said:
+        failures.append(f"data check, a client's name: {said!a}")
+    adapter = pathlib.Path(folder) / "a.gguf"
+    made = run("train", "-m", MODEL, "-d", names, "-o", adapter, "--steps", 1, "--batch", 64, "--rank", 1)
+    at = adapter.read_bytes().index(b"llama", adapter.read_bytes().index(b"general.architecture"))
+    adapter.write_bytes(adapter.read_bytes()[:at] + b"l\x1b[mX" + adapter.read_bytes()[at + 5:])
+    expect(["adapter", "show", adapter], 0, r"architecture +l\?\[mX, 6 layers", "stdout")
+# `--full` with GaLore of a rank that no matrix has would be without it.
+expect(["train", "--full", "-m", MODEL, "-d", BASE / "train.jsonl", "-o", "/tmp/none.gguf", "--optimizer", "galore", "--galore-rank", "256"], 2,
+       "galore: rank 256 leaves every matrix of this model whole; accepted: 1 to 255")
 expect(["tokenize", "-m", MODEL, "--special", "--plain", "--file", "/dev/null"], 2, "--special and --plain: one of them")
 # Speeds are said on stderr, beside JSON too.
 for how in [], ["--json"], ["--json", "--lookup"]:

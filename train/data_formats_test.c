@@ -87,7 +87,7 @@ static void announced_tools(void) {
     static const struct {
         const char *line, *system;
     } cases[] = {
-        {"{" TOOLS ", \"messages\": [" TURNS, " Tools: weather(city, day)."},
+        {"{" TOOLS ", \"messages\": [" TURNS, "Tools: weather(city, day)."},
         {"{" TOOLS ", \"messages\": [{\"role\": \"system\", \"content\": \"Be kind.\"}, " TURNS,
          "Be kind. Tools: weather(city, day)."},
         {"{\"tools\": [], \"messages\": [{\"role\": \"system\", \"content\": \"Be kind.\"}, " TURNS,

@@ -50,6 +50,9 @@ struct omm_full {
 /* What omm_full_resume would check, and the steps that a checkpoint has done; changes nothing. */
 OMM_CHECKED omm_err full_checkpoint_step(uint32_t *step, const omm_full *t, omm_bytes checkpoint);
 
+/* The smaller side of a layer's matrix, of which GaLore takes its rank's directions; 0 of anything else. */
+uint32_t full_side_of(const full_tensor *x);
+
 /* Numbers that the optimiser keeps, and its scratch. */
 typedef struct full_sizes {
     uint64_t m, v, p, scratch;

@@ -104,6 +104,20 @@ static omm_err check_galore(const omm_full *t) {
     return OMM_OK;
 }
 
+/* A rank that no matrix has more than would change nothing, in silence. */
+static omm_err check_projected(const omm_full *t) {
+    const uint32_t rank = t->options.galore.rank;
+    uint32_t most = 0;
+    for (size_t i = 0; i < t->tensors.count; i++) {
+        const uint32_t side = full_side_of(&t->tensors.items[i]);
+        if (side > most) most = side;
+    }
+    if (rank == 0 || rank < most) return OMM_OK;
+    return omm_raise(OMM_ERR_CONFIG,
+                     "galore: rank %u leaves every matrix of this model whole; accepted: 1 to %u",
+                     rank, most > 0 ? most - 1 : 0);
+}
+
 static omm_err check_muon(const omm_full *t) {
     const omm_full_muon *m = &t->options.muon;
     if (m->rate == 0) return OMM_OK;
@@ -123,6 +137,7 @@ static omm_err open_parts(omm_full *t) {
     OMM_TRY(check_muon(t));
     OMM_TRY(open_sequence(t));
     OMM_TRY(open_weights(t));
+    OMM_TRY(check_projected(t));
     OMM_TRY(full_update_open(t));
     OMM_TRY(open_graph(t));
     t->losses = omm_alloc(t->recipe.steps, sizeof *t->losses);

@@ -13,9 +13,13 @@ static bool is_of_layer(const full_tensor *x) {
     return x->matrix && strncmp(x->name, "blk.", 4) == 0;
 }
 
+uint32_t full_side_of(const full_tensor *x) {
+    if (!is_of_layer(x)) return 0;
+    return x->rows < x->cols ? x->rows : x->cols;
+}
+
 static bool is_projected(uint32_t rank, const full_tensor *x) {
-    const uint32_t side = x->rows < x->cols ? x->rows : x->cols;
-    return rank > 0 && is_of_layer(x) && side > rank;
+    return rank > 0 && full_side_of(x) > rank;
 }
 
 /* First and second moments of a tensor that moves as a whole. */

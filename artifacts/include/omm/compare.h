@@ -28,7 +28,7 @@
 /* One setting that differs; NULL: that side does not have it. */
 typedef struct omm_compare_setting {
     const char *
-        path; /* "codec.up.kind", "population[1].count"; "(base model)", "(examples)", "(policy)" */
+        path; /* "codec.up.kind", "population[1].count"; "(base model)", "(training data)", "policy.schema_version" */
     const char *a, *b;
 } omm_compare_setting;
 
@@ -52,9 +52,10 @@ typedef struct omm_compare_metric {
     size_t clients;
     double a, b, difference;       /* b - a */
     omm_interval interval;         /* of the difference, 95 %, over clients */
+    bool has_interval;             /* false: one client, of which there is none */
     omm_interval a_range, b_range; /* smallest and largest of a side's bundles */
     size_t seeds, seeds_better;    /* seeds that both sides have; those in which b is better */
-    omm_compare_word word;         /* of b; SAME where the interval has 0 */
+    omm_compare_word word;         /* of b; SAME where the interval has 0, or there is none */
 } omm_compare_metric;
 
 typedef struct omm_compare_client {
