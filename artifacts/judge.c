@@ -383,7 +383,11 @@ omm_err omm_judgement_text(omm_buf *out, const omm_judgement *j) {
         OMM_TRY(verdict_text(out, &j->evidence.items[i]));
     for (size_t i = 0; i < j->measured.count; i++)
         OMM_TRY(verdict_text(out, &j->measured.items[i]));
-    return omm_buf_printf(out, "gates: %s\n", j->passed ? "pass" : "FAIL");
+    size_t required = 0;
+    for (size_t i = 0; i < j->evidence.count; i++) required += j->evidence.items[i].required;
+    for (size_t i = 0; i < j->measured.count; i++) required += j->measured.items[i].required;
+    return omm_buf_printf(out, "gates: %s%s\n", j->passed ? "pass" : "FAIL",
+                          required ? "" : " - the policy requires none, so nothing is judged");
 }
 
 static void put_verdicts(record_out *r, const char *key, const omm_buf *text) {

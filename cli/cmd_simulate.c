@@ -74,12 +74,17 @@ static void print_bytes(const omm_simulate_result *r) {
     cli_size(up, sizeof up, (double)r->bytes_up);
     cli_size(down, sizeof down, (double)r->bytes_down);
     cli_size(full, sizeof full, (double)r->bytes_fp32);
+    char held[96] = "";
     double total = (double)r->bytes_up + (double)r->bytes_down;
+    if (r->rounds_held > 0)
+        snprintf(held, sizeof held, ", %u held back (worse by more than loss_increase_max)",
+                 r->rounds_held);
     printf("\nBytes on the wire: %s up, %s down (fp32 adapters both ways: %s; saved %.1f %%)\n", up,
            down, full, r->bytes_fp32 ? 100 * (1 - total / (double)r->bytes_fp32) : 0);
-    printf("Submissions: %llu accepted, %llu refused; %u rounds, %u void; %u nodes\n",
-           (unsigned long long)r->accepted, (unsigned long long)r->refused, r->rounds,
-           r->rounds_void, r->nodes);
+    printf("Submissions: %llu accepted, %llu refused%s%s%s; %u rounds, %u void%s; %u nodes\n",
+           (unsigned long long)r->accepted, (unsigned long long)r->refused,
+           r->refusals[0] ? " (" : "", r->refusals, r->refusals[0] ? ")" : "", r->rounds,
+           r->rounds_void, held, r->nodes);
 }
 
 static omm_err print_verdicts(const omm_judgement *judgement) {
@@ -125,13 +130,14 @@ static omm_err print_json(const omm_simulate_result *r) {
     char hex[OMM_DIGEST_HEX_SIZE];
     omm_digest_hex(hex, &r->run_digest);
     json_t *root = json_pack(
-        "{s:i,s:b,s:s,s:s,s:o,s:o,s:I,s:I,s:I,s:I,s:I,s:i,s:i,s:i,s:I,s:f}", "schema_version", 1,
-        "passed", (int)r->judgement.passed, "run_digest", hex, "bundle", r->dir, "before",
-        eval_json(&r->before), "after", eval_json(&r->after), "bytes_up", (json_int_t)r->bytes_up,
-        "bytes_down", (json_int_t)r->bytes_down, "bytes_fp32", (json_int_t)r->bytes_fp32,
-        "accepted", (json_int_t)r->accepted, "refused", (json_int_t)r->refused, "rounds",
-        (int)r->rounds, "rounds_void", (int)r->rounds_void, "nodes", (int)r->nodes, "virtual_ms",
-        (json_int_t)r->virtual_ms, "seconds", r->total_s);
+        "{s:i,s:b,s:s,s:s,s:o,s:o,s:I,s:I,s:I,s:I,s:I,s:s,s:i,s:i,s:i,s:i,s:I,s:f}",
+        "schema_version", 1, "passed", (int)r->judgement.passed, "run_digest", hex, "bundle",
+        r->dir, "before", eval_json(&r->before), "after", eval_json(&r->after), "bytes_up",
+        (json_int_t)r->bytes_up, "bytes_down", (json_int_t)r->bytes_down, "bytes_fp32",
+        (json_int_t)r->bytes_fp32, "accepted", (json_int_t)r->accepted, "refused",
+        (json_int_t)r->refused, "refusals", r->refusals, "rounds", (int)r->rounds, "rounds_void",
+        (int)r->rounds_void, "rounds_held_back", (int)r->rounds_held, "nodes", (int)r->nodes,
+        "virtual_ms", (json_int_t)r->virtual_ms, "seconds", r->total_s);
     omm_buf text;
     omm_buf_init(&text, 1u << 20);
     omm_err err = root ? omm_json_write(&text, root) : omm_raise(OMM_ERR_NOMEM, "report");
@@ -192,6 +198,9 @@ int cmd_simulate(int argc, char **argv) {
     omm_isa isa = OMM_ISA_SCALAR;
     omm_err err = omm_isa_choose(&isa, getenv("OMM_ISA"));
     if (err == OMM_OK) err = cli_threads_parse(&threads, threads_text);
+    if (err == OMM_OK && seed != UINT64_MAX && seed > OMM_SCENARIO_SEED_MAX)
+        err = omm_raise(OMM_ERR_USAGE, "--seed %llu; accepted: 0 to %llu", (unsigned long long)seed,
+                        (unsigned long long)OMM_SCENARIO_SEED_MAX);
     if (err == OMM_OK && threads == 0) err = measure_threads(&threads, args[0], isa);
     if (err != OMM_OK) return cli_fail("simulate", err);
     simulate_ui ui = {.clock = omm_clock_system()};

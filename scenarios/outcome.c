@@ -74,6 +74,26 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const omm_simulate_client *)a)->name, ((const omm_simulate_client *)b)->name);
 }
 
+/* In the order of the error codes, each with how often. */
+static void tell_refusals(omm_simulate_result *result, const sim_evidence *evidence) {
+    static const char *const names[] = {
+#define XX(name, text) #name,
+        OMM_ERR_MAP(XX)
+#undef XX
+    };
+    size_t used = 0;
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
+        uint64_t count = 0;
+        for (size_t i = 0; i < evidence->round_count; i++)
+            for (size_t k = 0; k < evidence->rounds[i].refused_count; k++)
+                count += strcmp(evidence->rounds[i].refused[k].reason, names[n]) == 0;
+        if (count == 0 || used >= sizeof result->refusals) continue;
+        used +=
+            (size_t)snprintf(result->refusals + used, sizeof result->refusals - used, "%s%s %llu",
+                             used ? ", " : "", names[n], (unsigned long long)count);
+    }
+}
+
 omm_err sim_outcome_read(omm_simulate_result *result, const char *dir) {
     OMM_TRY(read_eval(result, dir, false));
     OMM_TRY(read_eval(result, dir, true));
@@ -91,7 +111,9 @@ omm_err sim_outcome_read(omm_simulate_result *result, const char *dir) {
         result->accepted += evidence.rounds[i].accepted_count;
         result->refused += evidence.rounds[i].refused_count;
         result->rounds_void += evidence.rounds[i].voided;
+        result->rounds_held += !evidence.rounds[i].voided && !evidence.rounds[i].published;
     }
+    tell_refusals(result, &evidence);
     result->rounds = (uint32_t)evidence.round_count;
     result->bytes_fp32 = result->accepted * 8u * (uint64_t)evidence.run.layout.value_count;
     sim_evidence_close(&evidence);

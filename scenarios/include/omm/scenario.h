@@ -55,6 +55,8 @@ typedef struct omm_scenario_group {
     double dropout;               /* chance, per node and round, to vanish after taking the offer */
 } omm_scenario_group;
 
+#define OMM_SCENARIO_SEED_MAX ((uint64_t)1 << 53) /* what a reader of JSON has exactly */
+
 typedef struct omm_scenario_round {
     uint32_t quorum;      /* ready nodes before a round opens; 0: all honest nodes */
     uint32_t select;      /* nodes selected per round; 0: all that are ready */

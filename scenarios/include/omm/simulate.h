@@ -70,7 +70,10 @@ typedef struct omm_simulate_result {
     omm_simulate_client *clients; /* ascending by name, owned */
     size_t client_count;
     uint32_t rounds, rounds_void, nodes;
+    uint32_t rounds_held; /* not void, but worse by more than loss_increase_max: not published */
     uint64_t accepted, refused;
+    char refusals
+        [512]; /* their reasons: "REFUSED_RANGE 5, REFUSED_LATE 1"; "" where there are none */
     uint64_t bytes_up, bytes_down; /* wire bytes as they passed, overhead included */
     uint64_t bytes_fp32;           /* what uncompressed adapters both ways would have taken */
     uint64_t virtual_ms;           /* virtual time at the end */
