@@ -128,7 +128,7 @@ static omm_err check_options(const chat_options *o) {
 /* ---- The conversation in a file ------------------------------------------------------------ */
 
 /* A session file whose note is: u32 answers so far (of the speaker), turns (of the assistant). */
-static omm_err save(const chat *c) {
+static omm_err save(chat *c) {
     omm_buf note;
     if (!c->options.common.session) return OMM_OK;
     omm_buf_init(&note, OMM_SESSION_NOTE_MAX);
@@ -137,6 +137,7 @@ static omm_err save(const chat *c) {
     if (err == OMM_OK)
         err = omm_session_save(c->loaded.session, c->options.common.session, &c->model,
                                omm_buf_view(&note));
+    if (err == OMM_OK) err = session_lock_take(&c->loaded.lock, c->options.common.session);
     omm_buf_fini(&note);
     return err;
 }
@@ -161,6 +162,7 @@ static omm_err open_file(chat *c) {
     if (!c->options.common.session) return OMM_OK;
     OMM_TRY(loaded_digest(&c->model, &c->options.common));
     if (!omm_file_exists(c->options.common.session)) return save(c);
+    OMM_TRY(session_lock_take(&c->loaded.lock, c->options.common.session));
     omm_buf_init(&note, OMM_SESSION_NOTE_MAX);
     omm_err err = omm_session_load(c->loaded.session, c->options.common.session, &c->model, &note);
     if (err == OMM_OK) err = restore(c, omm_buf_view(&note));

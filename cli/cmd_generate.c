@@ -262,9 +262,10 @@ static omm_err generate_in_session(generation *g, loaded *l, const generate_opti
     omm_digest model;
     if (!o->common.session) return generate(g, l, o);
     OMM_TRY(loaded_digest(&model, &o->common));
-    OMM_TRY(omm_file_exists(o->common.session)
-                ? omm_session_load(l->session, o->common.session, &model, NULL)
-                : omm_session_save(l->session, o->common.session, &model, (omm_bytes){0}));
+    const bool is_there = omm_file_exists(o->common.session);
+    if (!is_there) OMM_TRY(omm_session_save(l->session, o->common.session, &model, (omm_bytes){0}));
+    OMM_TRY(session_lock_take(&l->lock, o->common.session));
+    if (is_there) OMM_TRY(omm_session_load(l->session, o->common.session, &model, NULL));
     g->restored = omm_session_position(l->session);
     OMM_TRY(generate(g, l, o));
     return omm_session_save(l->session, o->common.session, &model, (omm_bytes){0});

@@ -248,6 +248,7 @@ omm_err loaded_open(loaded *l, const loaded_options *o, bool with_tokenizer) {
 
 void loaded_close(loaded *l) {
     omm_session_close(l->session);
+    session_lock_drop(&l->lock);
     if (l->compute.work) omm_compute_fini(&l->compute);
     omm_pool_close(l->pool);
     for (size_t i = 0; i < l->adapter_count; i++) omm_adapter_close(l->adapters[i]);

@@ -10,6 +10,7 @@
 
 #include "omm/session.h"
 #include "omm/tokenizer.h"
+#include "session_lock.h"
 
 typedef struct loaded_options {
     const char *model;       /* -m */
@@ -57,6 +58,7 @@ typedef struct loaded {
     omm_kv_type kv_type;
     bool keeps_kv; /* a session file has it */
     omm_session *session;
+    session_lock lock;    /* of the session's file, while it is gone on with */
     uint64_t draft_bytes; /* that a draft beside it will take at the least */
     cli_memory memory;
 } loaded;

@@ -423,6 +423,23 @@ with tempfile.TemporaryDirectory() as folder:
     parts = [json.loads(run("generate", "-m", MODEL, *letters, "-n", n, "--session", folder + "/s", text).stdout)["text"] for n, text in ((71, "a"), (2, ""))]
     if not parts[0].endswith("ek\ufffd") or not parts[1].startswith("\u0142"):
         failures.append(f"generate --session, inside a character: {parts[0][-8:]!a} {parts[1]!a}")
+# One program at a time goes on with a session; the second is refused, and the first one's turns are kept.
+with tempfile.TemporaryDirectory() as folder:
+    session = pathlib.Path(folder) / "s"
+    first = subprocess.Popen([MESHMIND, "chat", "-m", MODEL, "-t", "1", "--no-notes", "--session", str(session)], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=SOURCE)
+    deadline = time.monotonic() + 60
+    for turn in "hi", "thanks":  # before and after a save, which puts another file there
+        size = session.stat().st_size if session.exists() else 0
+        first.stdin.write(turn + "\n")
+        first.stdin.flush()
+        while (not session.exists() or session.stat().st_size <= size) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        expect(["chat", "-m", MODEL, "-t", 1, "--no-notes", "--session", session], 3, "another program goes on with this session")
+        expect(["generate", "-m", MODEL, "-t", 1, "-n", 1, "--session", session, "x"], 3, "another program goes on with this session")
+    first.stdin.close()
+    if first.wait() or "going on from" not in run("chat", "-m", MODEL, "-t", 1, "--no-notes", "--session", session).stdout + first.stderr.read():
+        failures.append("chat --session, refused to another: lost its turns")
 # What /reset forgets is in the session's file no more, even where the program is killed after it.
 with tempfile.TemporaryDirectory() as folder:
     sizes = []
