@@ -245,7 +245,9 @@ void cli_clean(char *out, size_t size, const char *text) {
     for (const char *p = text; *p && n + 1 < size; p++) {
         const unsigned char c = (unsigned char)*p, next = (unsigned char)p[1];
         const bool is_c1 = c == 0xc2 && next >= 0x80 && next <= 0x9f;
-        out[n++] = c < 0x20 || c == 0x7f || is_c1 ? '?' : *p;
+        out[n] = *p;
+        if (c < 0x20 || c == 0x7f || is_c1) out[n] = '?';
+        n++;
         p += is_c1;
     }
     out[n] = '\0';
