@@ -90,6 +90,19 @@ static void test_lines(void) {
     CHECK_OK(omm_dir_remove(dir));
 }
 
+/* Two writers of one folder would seal a bundle of both; after the first's end, killed or not, another goes on. */
+static void test_one_writer(void) {
+    char dir[OMM_PATH_MAX];
+    omm_bundle *first = open_temp(dir, false), *second = NULL;
+    CHECK_ERR(omm_bundle_open(&second, dir, false), OMM_ERR_STATE);
+    CHECK(strstr(omm_err_sentence(), "another run writes into") != NULL && !second);
+    CHECK_OK(omm_bundle_put(first, "offers/r000.env", omm_bytes_str("x")));
+    omm_bundle_close(first);
+    CHECK_OK(omm_bundle_open(&second, dir, false));
+    omm_bundle_close(second);
+    CHECK_OK(omm_dir_remove(dir));
+}
+
 static void test_many_lines(void) {
     char dir[OMM_PATH_MAX];
     omm_bundle *b = open_temp(dir, true);
@@ -346,6 +359,7 @@ int main(void) {
     test_put();
     test_moved_away();
     test_lines();
+    test_one_writer();
     test_many_lines();
     test_lines_of_a_long_run();
     test_held();

@@ -270,8 +270,30 @@ static void test_no_memory(const kit *k, size_t step) {
     }
 }
 
+/* A policy that requires nothing fails, and says that it is that. */
+static void test_nothing_required(void) {
+    static omm_judgement j;
+    omm_buf text;
+    omm_buf_init(&text, 1 << 16);
+    j.evidence.count = 2;
+    for (size_t i = 0; i < j.evidence.count; i++)
+        j.evidence.items[i] =
+            (omm_verdict){.family = "f", .metric = "m", .unit = "u", .reason = "", .passed = true};
+    for (int required = 0; required < 2; required++) {
+        j.evidence.items[1].required = required != 0;
+        omm_buf_clear(&text);
+        CHECK_OK(omm_judgement_text(&text, &j));
+        CHECK_OK(omm_buf_append(&text, "", 1));
+        const char *says = strstr((const char *)text.data, "gates: FAIL");
+        CHECK(says != NULL);
+        CHECK((strstr(says, "the policy requires none") != NULL) == !required);
+    }
+    omm_buf_fini(&text);
+}
+
 int main(int argc, char **argv) {
     kit k;
+    test_nothing_required();
     size_t per_file = argc > 1 ? strtoul(argv[1], NULL, 10) : 4;
     kit_make(&k, &(kit_options){0});
     test_good(&k);

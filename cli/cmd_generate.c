@@ -235,8 +235,9 @@ static omm_err run_decoding(generation *g, decoding *d, const generate_options *
     const uint64_t begin = omm_measure_ns();
     const struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
     omm_detok detok = {.first = o->chat};
-    sigaction(SIGINT, &action, NULL); /* while the prompt is read, too, which is kept */
+    if (o->common.session) sigaction(SIGINT, &action, NULL); /* the prompt is kept, too */
     OMM_TRY(start(g, d, &detok));
+    sigaction(SIGINT, &action, NULL);
     const uint64_t middle = omm_measure_ns();
     g->prefill_ns = middle - begin;
     OMM_TRY(decode(g, d, o, &detok));

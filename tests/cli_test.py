@@ -519,6 +519,19 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     expect(["simulate", bad], 2, r"bad\.yaml:8:1: rouns: unknown key, did you mean \"rounds\"")
     bad.write_text(good.replace("base/", f"{BASE}/").replace("cafe-02", "nobody-77"))
     expect(["simulate", bad, "--out", folder / "x"], 2, "nobody-77")
+    here = good.replace("base/", f"{BASE}/")
+    bad.write_text(here.replace("train.jsonl", "test.jsonl"))
+    expect(["simulate", bad, "--out", folder / "x"], 2, r"test.jsonl: \d+ of \d+ held-out examples, the first in line \d+, are also what \S+ trains on")
+    bad.write_text(here)
+    expect(["simulate", bad, "--seed", 2**53 + 1, "--out", folder / "x"], 2, "--seed 9007199254740993; accepted: 0 to 9007199254740992")
+    bad.write_text(here.replace("seed: ", "seed: 900719925474099"))
+    expect(["simulate", bad, "--out", folder / "x"], 2, "seed: .*is out of range")
+    # A pass as large as the scenario says: what a volunteer's node would decline is the scenario's own affair.
+    bad.write_text(re.sub(r"rounds: 2", "rounds: 1", here.replace("recipe: {", "recipe: {micro_tokens: 65536, ")))
+    wide = run("simulate", bad, "--out", folder / "wide", "-q", "--json", meshmind=FASTER)
+    if json.loads(wide.stdout)["accepted"] == 0 or json.loads(wide.stdout)["refusals"]:
+        failures.append(f"simulate, micro_tokens 65536: {wide.stdout}{wide.stderr}")
+    shutil.rmtree(folder / "wide")
     small = folder / "small.gguf"
     expect(["quantize", MODEL, small, "q4_0", "--threads", "2"], 0, r"(?s)F16 +Q4_0 .*F16 +F32|F32 +F32",
            "stdout")

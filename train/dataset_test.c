@@ -241,6 +241,32 @@ static void corpus(void) {
     dataset_fuzz_end();
 }
 
+#define SAYS(client, text)                                                                         \
+    "{\"client\": \"" client "\", \"messages\": [{\"role\": \"user\", \"content\": \"Ask\"}, "     \
+    "{\"role\": \"assistant\", \"content\": \"" text "\"}]}\n"
+
+/* What two sets have in common, whoever's it is and however its line is written. */
+static void overlap(const omm_tokenizer *tokenizer) {
+    omm_dataset *data = NULL, *of = NULL, *none = NULL;
+    size_t count = 7, first = 7;
+    CHECK_OK(parse(&of, SAYS("x", "one") SAYS("x", "two") SAYS("y", "three"), tokenizer, NULL));
+    CHECK_OK(parse(&data,
+                   SAYS("a", "four") " " SAYS("b", "two") SAYS("b", "two") SAYS("a", "Three"),
+                   tokenizer, NULL));
+    CHECK_OK(parse(&none, SAYS("x", "five"), tokenizer, NULL));
+    CHECK_OK(omm_dataset_overlap(&count, &first, data, of));
+    CHECK(count == 2 && first == 1);
+    first = 7;
+    CHECK_OK(omm_dataset_overlap(&count, &first, data, none));
+    CHECK(count == 0 && first == 7);
+    omm_mem_fail_nth(1);
+    CHECK_ERR(omm_dataset_overlap(&count, &first, data, of), OMM_ERR_NOMEM);
+    omm_mem_fail_nth(0);
+    omm_dataset_close(data);
+    omm_dataset_close(of);
+    omm_dataset_close(none);
+}
+
 int main(void) {
     omm_tokenizer *tokenizer = NULL;
     test_tokenizer_open(&tokenizer);
@@ -249,6 +275,7 @@ int main(void) {
     bad_lines(tokenizer);
     parts(tokenizer);
     options(tokenizer);
+    overlap(tokenizer);
     damaged_bytes(tokenizer);
     allocations_fail(tokenizer);
     corpus();

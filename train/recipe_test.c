@@ -308,6 +308,14 @@ static void yaml(void) {
     CHECK_OK(omm_recipe_from_yaml(&r, &h.recipe));
     CHECK(strcmp(r.target_pattern, "ffn_*,blk.0.q") == 0 && r.parts == OMM_RECIPE_PARTS_CORE);
     CHECK(strcmp(r.rank_pattern, "q=4") == 0 && strcmp(r.alpha_pattern, "q=0.5") == 0);
+    static const char minus[] = "recipe: {dropout: -0, prox_mu: -0.0, clip_norm: -0e3}\n";
+    omm_buf bytes;
+    omm_buf_init(&bytes, 1 << 16);
+    CHECK_OK(omm_config_parse(&h, s_holder, omm_bytes_str(minus), "t.yaml", &arena));
+    CHECK_OK(omm_recipe_from_yaml(&r, &h.recipe));
+    CHECK_OK(omm_recipe_encode(&bytes, &r)); /* what a node reads has one spelling of 0 */
+    CHECK_OK(omm_recipe_decode(&r, omm_buf_view(&bytes)));
+    omm_buf_fini(&bytes);
     static const char text[] = "recipe: {optimizer: sgd, momentum: 0.5, nesterov: true, schedule: "
                                "linear, b_rate_ratio: 2, rslora: true}\n";
     CHECK_OK(omm_config_parse(&h, s_holder, omm_bytes_str(text), "t.yaml", &arena));
