@@ -39,7 +39,10 @@ static omm_err load(bench_train_result *r, bench *b) {
     omm_err err = omm_tokenizer_open(&b->tokenizer, &gguf);
     if (err == OMM_OK) err = bench_load(&b->model, r->architecture, &gguf, UINT32_MAX);
     omm_gguf_close(&gguf);
-    return cli_of_file(err, "-m", b->o->bench->model);
+    OMM_TRY(cli_of_file(err, "-m", b->o->bench->model));
+    if (b->o->seq <= b->model.dims.context) return OMM_OK;
+    return omm_raise(OMM_ERR_USAGE, "--seq %u: the model was trained for %u tokens", b->o->seq,
+                     b->model.dims.context);
 }
 
 /* Words of one to six letters, a line break now and then. */

@@ -466,6 +466,7 @@ with tempfile.TemporaryDirectory() as folder:
 # `--full` with GaLore of a rank that no matrix has would be without it.
 expect(["train", "--full", "-m", MODEL, "-d", BASE / "train.jsonl", "-o", "/tmp/none.gguf", "--optimizer", "galore", "--galore-rank", "256"], 2,
        "galore: rank 256 leaves every matrix of this model whole; accepted: 1 to 255")
+expect(["bench", "--train", "-m", MODEL, "--seq", "513"], 2, "--seq 513: the model was trained for 512 tokens")
 expect(["tokenize", "-m", MODEL, "--special", "--plain", "--file", "/dev/null"], 2, "--special and --plain: one of them")
 # Speeds are said on stderr, beside JSON too.
 for how in [], ["--json"], ["--json", "--lookup"]:
