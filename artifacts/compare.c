@@ -295,6 +295,19 @@ static omm_err add_bytes(void *ud, const omm_ledger_record *row) {
     return OMM_OK;
 }
 
+/* What went wrong: bytes and losses do not show it. */
+static omm_err take_rounds(omm_compare_bundle *bundle, const evidence *ev) {
+    OMM_TRY(need(&ev->rounds_file, "rounds.jsonl"));
+    for (size_t r = 0; r < ev->round_count; r++) {
+        const omm_round_record *round = &ev->heads[r];
+        bundle->refused += round->refused_count;
+        bundle->rounds_void += round->voided;
+        bundle->rounds_held += !round->voided && !round->published;
+    }
+    bundle->rounds = (uint32_t)ev->round_count;
+    return OMM_OK;
+}
+
 static omm_err take_bundle(comparer *c, size_t index, evidence *ev) {
     omm_compare_bundle *bundle = &c->bundles[index];
     bundle_data *d = &c->data[index];
@@ -302,6 +315,7 @@ static omm_err take_bundle(comparer *c, size_t index, evidence *ev) {
     OMM_TRY(need(&ev->after.file, "eval/after.jsonl"));
     OMM_TRY(evidence_ledger(ev, add_bytes, bundle));
     OMM_TRY(need(&ev->ledger_file, "ledger.jsonl"));
+    OMM_TRY(take_rounds(bundle, ev));
     if (ev->after.count == 0) return omm_raise(OMM_ERR_MISMATCH, "no held-out items");
     bundle->has_seed = ev->run.has_seed;
     bundle->seed = ev->run.seed;

@@ -30,6 +30,10 @@ static omm_err text_bundles(omm_buf *out, const omm_comparison *c) {
         if (b->has_seed) OMM_TRY(omm_buf_printf(out, "seed %-4" PRIu64 "  ", b->seed));
         OMM_TRY(omm_buf_printf(out, "loss %.4f  up %.2f MB  down %.2f MB  %s\n", b->loss,
                                (double)b->up / 1e6, (double)b->down / 1e6, b->dir));
+        if (b->refused > 0 || b->rounds_void > 0 || b->rounds_held > 0)
+            OMM_TRY(omm_buf_printf(
+                out, "     of %u rounds %u void, %u held back; %" PRIu64 " submissions refused\n",
+                b->rounds, b->rounds_void, b->rounds_held, b->refused));
     }
     return OMM_OK;
 }
@@ -131,6 +135,10 @@ static omm_err json_bundles(json_t *array, const omm_comparison *c) {
         OMM_TRY(omm_json_set_real(o, "loss", b->loss));
         OMM_TRY(omm_json_set_int(o, "up_bytes", (int64_t)b->up));
         OMM_TRY(omm_json_set_int(o, "down_bytes", (int64_t)b->down));
+        OMM_TRY(omm_json_set_int(o, "rounds", (int64_t)b->rounds));
+        OMM_TRY(omm_json_set_int(o, "rounds_void", (int64_t)b->rounds_void));
+        OMM_TRY(omm_json_set_int(o, "rounds_held_back", (int64_t)b->rounds_held));
+        OMM_TRY(omm_json_set_int(o, "refused", (int64_t)b->refused));
         OMM_TRY(omm_json_set_str(o, "program", b->program));
     }
     return OMM_OK;

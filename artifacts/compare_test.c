@@ -139,6 +139,11 @@ static void test_one_pair(const kit *k) {
     CHECK_EQ(c.a_count, 1);
     CHECK_EQ(c.b_count, 1);
     CHECK(c.one_program && c.same_data);
+    CHECK_EQ(c.bundles[1].rounds,
+             3); /* testkit.c: the second is void, each other one refuses somebody */
+    CHECK_EQ(c.bundles[1].rounds_void, 1);
+    CHECK_EQ(c.bundles[1].rounds_held, 0);
+    CHECK_EQ(c.bundles[1].refused, 2);
     const omm_compare_metric *loss = &c.metrics[OMM_COMPARE_LOSS];
     CHECK(near(loss->difference, -0.25) && near(loss->interval.low, -0.25));
     CHECK(near(loss->interval.high, -0.25) && loss->word == OMM_COMPARE_BETTER);
@@ -155,6 +160,7 @@ static void test_one_pair(const kit *k) {
     CHECK_OK(omm_buf_append(&text, "", 1));
     CHECK(strstr((const char *)text.data, SETTING_PATH) != NULL);
     CHECK(strstr((const char *)text.data, "One run on a side") != NULL);
+    CHECK(strstr((const char *)text.data, "of 3 rounds 1 void, 0 held back; ") != NULL);
     omm_buf_clear(&text);
     CHECK_OK(omm_comparison_json(&text, &c));
     CHECK_OK(omm_buf_append(&text, "", 1));
@@ -195,6 +201,40 @@ static void test_seeds(const kit *k) {
     CHECK_OK(omm_dir_remove(a2));
     CHECK_OK(omm_dir_remove(b1));
     CHECK_OK(omm_dir_remove(b2));
+}
+
+static void one_client(const char *dir) {
+    for (unsigned i = 0; i < KIT_ITEMS / 3; i++) {
+        change(dir, "eval/after.jsonl", "home-02", "home-01");
+        change(dir, "eval/after.jsonl", "home-03", "home-01");
+    }
+}
+
+/* An interval over one client would have no width, whatever the difference. */
+static void test_no_interval(const kit *k) {
+    char a[OMM_PATH_MAX], b[OMM_PATH_MAX];
+    omm_comparison c;
+    omm_buf text;
+    kit_copy(a, k->dir);
+    one_client(a);
+    kit_copy(b, a);
+    change(b, "scenario.yaml", SETTING_FROM, SETTING_TO);
+    judge_again(b, -0.25, true, 0);
+    const char *dirs[] = {a, b};
+    CHECK_OK(omm_compare(&c, dirs, 2));
+    const omm_compare_metric *loss = &c.metrics[OMM_COMPARE_LOSS];
+    CHECK(c.client_count == 1 && near(loss->difference, -0.25));
+    CHECK(!loss->has_interval && loss->word == OMM_COMPARE_SAME);
+    omm_buf_init(&text, BYTES_MAX);
+    CHECK_OK(omm_comparison_text(&text, &c));
+    CHECK_OK(omm_comparison_json(&text, &c));
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    CHECK(strstr((const char *)text.data, "none: one client      not told apart") != NULL);
+    CHECK(strstr((const char *)text.data, "\"interval\":null") != NULL);
+    omm_buf_fini(&text);
+    omm_comparison_fini(&c);
+    CHECK_OK(omm_dir_remove(a));
+    CHECK_OK(omm_dir_remove(b));
 }
 
 /* Runs of the simulator on other data are another side, whatever their seed; named, and a third one refused. */
@@ -292,6 +332,7 @@ int main(void) {
     memset(&k.judgement, 0, sizeof k.judgement);
     test_one_pair(&k);
     test_seeds(&k);
+    test_no_interval(&k);
     test_data(&k);
     test_refusals(&k);
     test_no_memory(&k);

@@ -68,7 +68,9 @@ typedef struct omm_compare_bundle {
     const char *dir; /* borrowed */
     bool is_b, has_seed;
     uint64_t seed;
-    uint64_t up, down; /* bytes of completed exchanges, from the ledger */
+    uint64_t up, down;                         /* bytes of completed exchanges, from the ledger */
+    uint64_t refused;                          /* submissions */
+    uint32_t rounds, rounds_void, rounds_held; /* held: not void, and not published */
     double loss;
     const char *program; /* commit that sealed it */
 } omm_compare_bundle;
