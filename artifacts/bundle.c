@@ -52,7 +52,8 @@ static omm_err take_folder(omm_bundle *bundle) {
     if (bundle->held_dir < 0)
         return omm_raise(OMM_ERR_IO, "open %s: %s", bundle->dir, strerror(errno));
     if (flock(bundle->held_dir, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return OMM_OK;
-    return omm_raise(OMM_ERR_STATE, "another run writes into %s: name another folder", bundle->dir);
+    return omm_raise(OMM_ERR_STATE,
+                     "another process writes into %s: end it, or name another folder", bundle->dir);
 }
 
 static omm_err begin(omm_bundle *bundle) {

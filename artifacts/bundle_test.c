@@ -95,7 +95,7 @@ static void test_one_writer(void) {
     char dir[OMM_PATH_MAX];
     omm_bundle *first = open_temp(dir, false), *second = NULL;
     CHECK_ERR(omm_bundle_open(&second, dir, false), OMM_ERR_STATE);
-    CHECK(strstr(omm_err_sentence(), "another run writes into") != NULL && !second);
+    CHECK(strstr(omm_err_sentence(), "another process writes into") != NULL && !second);
     CHECK_OK(omm_bundle_put(first, "offers/r000.env", omm_bytes_str("x")));
     omm_bundle_close(first);
     CHECK_OK(omm_bundle_open(&second, dir, false));

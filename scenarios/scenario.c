@@ -208,23 +208,6 @@ static omm_err check_distinct(const char *file, const omm_scenario *s) {
     return err;
 }
 
-/* Of fewer nodes than are to be accepted no round would ever count. */
-static omm_err check_round(const char *file, const omm_scenario *s) {
-    omm_arena arena;
-    omm_arena_init(&arena, 64u << 20);
-    omm_scenario_node *nodes = NULL;
-    size_t count = 0;
-    omm_err err = omm_scenario_nodes(&nodes, &count, s, &arena);
-    omm_arena_fini(&arena);
-    OMM_TRY(err);
-    if (s->round.select > 0 && s->round.select < count) count = s->round.select;
-    if (s->round.accept_min <= count) return OMM_OK;
-    return omm_raise(OMM_ERR_CONFIG,
-                     "%s: round.accept_min is %u, but a round has %zu nodes at most: every round "
-                     "would be void",
-                     file, s->round.accept_min, count);
-}
-
 static omm_err check_path(const char *file, const char *key, const char *path) {
     if (path[0] == '/' || omm_path_is_inside(path)) return OMM_OK;
     return omm_raise(OMM_ERR_CONFIG,
@@ -242,7 +225,6 @@ static omm_err check(const char *file, const omm_scenario *s) {
     const omm_scenario_group *groups = s->population.items;
     for (size_t i = 0; i < s->population.count; i++) OMM_TRY(check_group(file, &groups[i]));
     OMM_TRY(check_distinct(file, s));
-    OMM_TRY(check_round(file, s));
     if (!is_power_of_two(s->aggregation.value_max) || s->aggregation.value_max < VALUE_MAX_LEAST)
         return omm_raise(OMM_ERR_CONFIG,
                          "%s: aggregation.value_max is %g; accepted: a power of two from 2^-16 to "

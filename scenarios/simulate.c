@@ -160,6 +160,18 @@ static omm_err run_all(omm_simulate_result *result, sim *s, omm_bundle *bundle, 
     return OMM_OK;
 }
 
+/* Of fewer nodes than are to be accepted no round would ever count; nobody can join a simulated run. */
+static omm_err check_round(const omm_simulate_options *options, const sim_setup *setup) {
+    const omm_scenario_round *round = &setup->scenario.round;
+    size_t most = setup->node_count;
+    if (round->select > 0 && round->select < most) most = round->select;
+    if (round->accept_min <= most) return OMM_OK;
+    return omm_raise(OMM_ERR_CONFIG,
+                     "%s: round.accept_min is %u, but a round has %zu nodes at most: every round "
+                     "would be void",
+                     options->scenario, round->accept_min, most);
+}
+
 omm_err omm_simulate(omm_simulate_result *result, const omm_simulate_options *options) {
     OMM_ASSERT(options->threads >= 1);
     uint64_t begin_ns = omm_measure_ns();
@@ -179,6 +191,7 @@ omm_err omm_simulate(omm_simulate_result *result, const omm_simulate_options *op
     OMM_TRY_OUT(open_compute(&s));
     OMM_TRY_OUT(sim_setup_open(&setup, &open));
     is_set_up = true;
+    OMM_TRY_OUT(check_round(options, &setup));
     OMM_TRY_OUT(omm_bundle_open(&bundle, result->dir, false));
     OMM_TRY_OUT(run_all(result, &s, bundle, begin_ns));
 out:

@@ -523,6 +523,8 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     here = good.replace("base/", f"{BASE}/")
     bad.write_text(here.replace("train.jsonl", "test.jsonl"))
     expect(["simulate", bad, "--out", folder / "x"], 2, r"test.jsonl: \d+ of \d+ held-out examples, the first in line \d+, are also what \S+ trains on")
+    bad.write_text(here + "round: {accept_min: 3, select: 2}\n")
+    expect(["simulate", bad, "--out", folder / "x"], 2, "round.accept_min is 3, but a round has 2 nodes at most")
     bad.write_text(here)
     expect(["simulate", bad, "--seed", 2**53 + 1, "--out", folder / "x"], 2, "--seed 9007199254740993; accepted: 0 to 9007199254740992")
     bad.write_text(here.replace("seed: ", "seed: 900719925474099"))

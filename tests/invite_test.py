@@ -120,7 +120,7 @@ def run():
     first = start("coordinator", "coordinator", OMM_CRASH_AT="after_join")
     wait_for("the coordinator", ready)
     ctl(0, "no new round", "pause")
-    live.run(MESHMIND, "coordinator", "-c", FOLDER / "coordinator.yaml", code=3, says="coordinator.sqlite open, and only one can")
+    live.run(MESHMIND, "coordinator", "-c", FOLDER / "coordinator.yaml", code=3, says="another process writes into")
     ctl(2, "--reason TEXT is missing", "revoke", "listed")
     ctl(2, "are accepted with invite", "status", "--count", "2")
     ctl(1, "count: 0; accepted: 1 to 500", "invite", "--count", "0")

@@ -102,8 +102,10 @@ def one_base_for_all(folder):
         clients = [f"c{i}" for i in range(nodes)]
         talk = [{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}]
         (folder / "one.jsonl").write_text("".join(json.dumps({"client": c, "skill": "s", "messages": talk}) + "\n" for c in clients))
+        talk[0]["content"] = "3"
+        (folder / "held.jsonl").write_text("".join(json.dumps({"client": c, "skill": "s", "messages": talk}) + "\n" for c in clients))
         (folder / "one.yaml").write_text(
-            f"schema_version: 1\nname: one\nmodel: {model.name}\ntrain: one.jsonl\ntest: one.jsonl\nrounds: 1\n"
+            f"schema_version: 1\nname: one\nmodel: {model.name}\ntrain: one.jsonl\ntest: held.jsonl\nrounds: 1\n"
             f"population: [{{group: all, clients: [{', '.join(clients)}]}}]\n"
             "recipe: {rank: 1, targets: q, steps: 1, batch_tokens: 16, seq_max: 16}\n"
             "codec: {up: {kind: int8}, down: {kind: f16}}\n"
