@@ -42,9 +42,10 @@ static uint32_t gather_rows(float *room, adapter_layer *out, const omm_lora *lor
     return rows;
 }
 
-#define Q8_0_BYTES (sizeof(uint16_t) + OMM_QUANT_BLOCK)
-
 /* ---- packing --------------------------------------------------------------------------------- */
+
+#define Q8_0_BYTES                                                                                 \
+    (sizeof(uint16_t) + OMM_QUANT_BLOCK) /* a block: its scale as a half, its codes */
 
 /* Memory while an adapter is packed. */
 typedef struct pack_room {

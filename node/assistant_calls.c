@@ -61,7 +61,7 @@ static omm_err check_dictated(bool *shorter, const omm_assistant *a, omm_bytes o
     if (!checks_has_word(before, "note")) return OMM_OK;
     omm_buf_init(&dropped, NOTICE_BYTES_MAX);
     omm_err err = checks_put_unsaid(&dropped, own, CHECKS_ALL, &written, 1, true);
-    if (err == OMM_ERR_TOO_BIG) err = OMM_OK; /* so many */
+    if (err == OMM_ERR_TOO_BIG) err = OMM_OK; /* more than a notice holds are left out */
     *shorter = err == OMM_OK && dropped.size > 0;
     omm_buf_fini(&dropped);
     return err;

@@ -43,7 +43,7 @@ static omm_err note(sim *s, const sim_peer *peer, const char *event, uint64_t va
 /* --- peers ------------------------------------------------------------------------------------ */
 
 /* A simulated node takes what its scenario says: nobody's machine is to be spared. */
-static omm_node_limits any(void) {
+static omm_node_limits no_limits(void) {
     return (omm_node_limits){.rank_max = UINT32_MAX,
                              .steps_max = UINT32_MAX,
                              .tokens_max = UINT64_MAX,
@@ -71,7 +71,7 @@ static omm_err open_honest(sim *s, sim_peer *peer) {
                              .name = peer->spec->name,
                              .coordinator = record->coordinator_key,
                              .run_id = record->run_id,
-                             .limits = any(),
+                             .limits = no_limits(),
                              .training = peer->training,
                              .log = s->options->log};
     return omm_node_open(&peer->node, &node);
