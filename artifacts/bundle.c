@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #define LINE_FILES_MAX 16u
@@ -45,13 +44,12 @@ static omm_err remove_leftover(void *ud, const char *path) {
     return omm_file_remove(full);
 }
 
-/* A second writer would mix its files with the first one's.  Gone with the process; where the file system has no
- * locks there is none. */
+/* A second writer would mix its files with the first one's. */
 static omm_err take_folder(omm_bundle *bundle) {
     bundle->held_dir = open(bundle->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (bundle->held_dir < 0)
         return omm_raise(OMM_ERR_IO, "open %s: %s", bundle->dir, strerror(errno));
-    if (flock(bundle->held_dir, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return OMM_OK;
+    if (omm_file_hold(bundle->held_dir)) return OMM_OK;
     return omm_raise(OMM_ERR_STATE,
                      "another process writes into %s: end it, or name another folder", bundle->dir);
 }

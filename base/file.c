@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -335,4 +336,8 @@ omm_err omm_file_size(uint64_t *size, const char *path) {
 omm_err omm_file_remove(const char *path) {
     if (unlink(path) == 0 || errno == ENOENT) return OMM_OK;
     return omm_raise(OMM_ERR_IO, "remove %s: %s", path, strerror(errno));
+}
+
+bool omm_file_hold(int fd) {
+    return flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }

@@ -1,9 +1,10 @@
 #include "session_lock.h"
 
+#include "omm/file.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,8 +29,7 @@ omm_err session_lock_take(session_lock *lock, const char *path) {
         if (fd < 0)
             return omm_raise(errno == ENOENT ? OMM_ERR_NOT_FOUND : OMM_ERR_IO, "open %s: %s", path,
                              strerror(errno));
-        /* Where the file system has no locks there is none. */
-        const bool is_taken = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+        const bool is_taken = !omm_file_hold(fd);
         if (!is_taken && is_still_there(fd, path)) {
             if (lock->is_held) close(lock->fd);
             *lock = (session_lock){true, fd};

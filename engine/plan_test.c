@@ -326,19 +326,26 @@ static uint64_t packed_of(const omm_adapter *adapter) {
     return packed;
 }
 
+enum { NOISE_RANK = 64 };
+
+/* A model, and an adapter whose values no type of less than 32 bits has. */
+static void open_noise(omm_model *model, omm_lora *lora) {
+    const omm_lora_spec spec = {.rank = NOISE_RANK, .alpha = 8.0f, .targets = OMM_LORA_ALL_TARGETS};
+    const omm_seed seed = omm_seed_from_u64(3);
+    const omm_rng rng = omm_rng_init(&seed, OMM_PURPOSE_TEST, 0, 0);
+    open_model(OMM_FORMAT_Q8_0, false);
+    CHECK_OK(omm_model_load(model, &s_gguf));
+    CHECK_OK(omm_lora_init(lora, &spec, &model->lora_shape));
+    for (size_t i = 0; i < lora->value_count; i++) lora->values[i] = omm_rng_unit(&rng, i) - 0.5f;
+}
+
 /* What is planned for an adapter is what its matrices take as they are packed, whatever type its file has;
  * its values are counted while it is read, once for several. */
 static void test_adapter_types(void) {
     static const omm_ggml_type types[] = {OMM_GGML_F32, OMM_GGML_F16, OMM_GGML_BF16, OMM_GGML_Q8_0};
-    open_model(OMM_FORMAT_Q8_0, false);
     omm_model model;
     omm_lora lora, read;
-    const omm_lora_spec spec = {.rank = 64, .alpha = 8.0f, .targets = OMM_LORA_ALL_TARGETS};
-    const omm_seed seed = omm_seed_from_u64(3);
-    const omm_rng rng = omm_rng_init(&seed, OMM_PURPOSE_TEST, 0, 0);
-    CHECK_OK(omm_model_load(&model, &s_gguf));
-    CHECK_OK(omm_lora_init(&lora, &spec, &model.lora_shape));
-    for (size_t i = 0; i < lora.value_count; i++) lora.values[i] = omm_rng_unit(&rng, i) - 0.5f;
+    open_noise(&model, &lora);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         omm_adapter *adapter = NULL;
         omm_buf file;
@@ -359,7 +366,7 @@ static void test_adapter_types(void) {
         const uint64_t another = two.loading - one.loading;
         CHECK(another >= packed && another <= packed + packed / 16); /* ranks end in whole strips */
         CHECK(two.adapters - one.adapters ==
-              another + (size_t)3 * spec.rank * sizeof(float)); /* and z */
+              another + (size_t)3 * NOISE_RANK * sizeof(float)); /* and z */
         CHECK_EQ(one.loading,
                  another + read.value_count * sizeof(float)); /* as many as the file has */
         omm_gguf_close(&gguf);
@@ -376,15 +383,9 @@ static void test_adapter_types(void) {
  * all three. */
 static void test_adapter_of_two_types(void) {
     static const omm_ggml_type others[] = {OMM_GGML_F32, OMM_GGML_BF16};
-    open_model(OMM_FORMAT_Q8_0, false);
     omm_model model;
     omm_lora lora, read;
-    const omm_lora_spec spec = {.rank = 64, .alpha = 8.0f, .targets = OMM_LORA_ALL_TARGETS};
-    const omm_seed seed = omm_seed_from_u64(3);
-    const omm_rng rng = omm_rng_init(&seed, OMM_PURPOSE_TEST, 0, 0);
-    CHECK_OK(omm_model_load(&model, &s_gguf));
-    CHECK_OK(omm_lora_init(&lora, &spec, &model.lora_shape));
-    for (size_t i = 0; i < lora.value_count; i++) lora.values[i] = omm_rng_unit(&rng, i) - 0.5f;
+    open_noise(&model, &lora);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         omm_adapter *adapter = NULL;
         omm_buf eight, other, file;

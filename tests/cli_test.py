@@ -535,6 +535,14 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
     if json.loads(wide.stdout)["accepted"] == 0 or json.loads(wide.stdout)["refusals"]:
         failures.append(f"simulate, micro_tokens 65536: {wide.stdout}{wide.stderr}")
     shutil.rmtree(folder / "wide")
+    # What went wrong in a run is in its summary: why submissions were refused, and rounds that made it worse.
+    for change, more, words in (("learning_rate: 0.005, beta2: 0", "", r"\d accepted, \d refused \(REFUSED_RANGE \d\); 2 rounds, \d void; "),
+                                ("learning_rate: 0.3", "round: {loss_increase_max: 0}\n", r"6 accepted, 0 refused; 2 rounds, 0 void, \d held back \(worse by more than")):
+        bad.write_text(re.sub(r"learning_rate: [\d.]+", change, here) + more)
+        said = run("simulate", bad, "--out", folder / "wrong", "-q", meshmind=FASTER).stdout
+        if not re.search(words, said):
+            failures.append(f"simulate, {change}: no '{words}' in {said}")
+        shutil.rmtree(folder / "wrong")
     small = folder / "small.gguf"
     expect(["quantize", MODEL, small, "q4_0", "--threads", "2"], 0, r"(?s)F16 +Q4_0 .*F16 +F32|F32 +F32",
            "stdout")

@@ -96,6 +96,10 @@ OMM_CHECKED omm_err omm_path_dir(char out[OMM_PATH_MAX], const char *path);
 /* True for a relative path without "..", ".", empty parts, backslash, NUL or control characters. */
 bool omm_path_is_inside(const char *relative_path);
 
+/* Hold an open file or folder (flock(2)) until it is closed: false where another process holds it.  True as well where
+ * the file system has no locks. */
+bool omm_file_hold(int fd);
+
 /* A read-only memory map of a whole file.  An empty file gives size 0. */
 typedef struct omm_map {
     omm_bytes view;
