@@ -92,7 +92,8 @@ int cmd_replay(int argc, char **argv) {
          "one, or scenarios/)"},
         {"steps", 0, CLI_U32, &options.steps_max, "N", "compare only the first N steps (all)"},
         {"threads", 't', CLI_U32, &threads, "N", "threads (one per core)"},
-        {"isa", 0, CLI_STR, &isa, "ISA", "scalar, avx2, avx512 or neon (OMM_ISA, else the best)"},
+        {"isa", 0, CLI_STR, &isa, "ISA",
+         "scalar, avx2, avx2_vnni, avx512, neon or neon_dotprod (OMM_ISA, else the best)"},
         {"json", 0, CLI_FLAG, &json, NULL, "one JSON object on stdout"},
         {0}};
     int count = 0;

@@ -28,8 +28,8 @@ static const struct {
     const char *name, *meaning;
 } s_environment[] = {
     {"OMM_ISA",
-     "scalar, avx2, avx512 or neon: instruction set, instead of the best; never changes a "
-     "byte"},
+     "scalar, avx2, avx2_vnni, avx512, neon or neon_dotprod: instruction set, instead of the best; "
+     "never changes a byte"},
     {"OMM_MEMORY_FROM",
      "for tests: a folder with meminfo and memory.max, in place of what the system says is left"},
     {"OMM_ENERGY_FROM",

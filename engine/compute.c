@@ -11,11 +11,15 @@
 #if __has_include(<sys/platform/x86.h>)
 #include <sys/platform/x86.h>
 #endif
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 atomic_bool kernels_ask_near, kernels_ask_few_bits;
 
-static const char *const s_names[OMM_ISA_COUNT] = {"scalar", "avx2", "avx512", "neon"};
+static const char *const s_names[OMM_ISA_COUNT] = {"scalar", "avx2", "avx2_vnni",
+                                                   "avx512", "neon", "neon_dotprod"};
 
 const char *omm_isa_name(omm_isa isa) {
     OMM_ASSERT((unsigned)isa < OMM_ISA_COUNT);
@@ -37,6 +41,7 @@ static const struct omm_kernels *kernels_of(omm_isa isa) {
     if (isa == OMM_ISA_SCALAR)
         return omm_isa_scalar_fuses() ? &kernels_scalar_fma : &kernels_scalar;
     if (isa == OMM_ISA_AVX2) return &kernels_avx2;
+    if (isa == OMM_ISA_AVX2_VNNI) return &kernels_avx2_vnni;
     return isa == OMM_ISA_AVX512 ? &kernels_avx512 : NULL;
 }
 
@@ -46,13 +51,29 @@ static bool has_f16c(void) {
     return __get_cpuid(1, &a, &b, &c, &d) && (c & (unsigned)bit_F16C);
 }
 
-static bool cpu_has(omm_isa isa) {
-    __builtin_cpu_init();
-    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
-    if (isa == OMM_ISA_AVX2) return avx2;
-    return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+static bool has_avx512(void) {
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("avx512vnni");
+}
+
+#ifdef OMM_AVX2_VNNI_BY_AVX512 /* cmake/OmmIsa.cmake */
+static bool has_vnni_of_256_bits(void) {
+    return has_avx512();
+}
+#else
+static bool has_vnni_of_256_bits(void) {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1U << 4);
+}
+#endif
+
+static bool cpu_has(omm_isa isa) {
+    __builtin_cpu_init();
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+    if (isa == OMM_ISA_AVX2) return avx2;
+    if (isa == OMM_ISA_AVX2_VNNI) return avx2 && has_vnni_of_256_bits();
+    return avx2 && has_avx512();
 }
 
 /* 25 is Zen 3 and Zen 4, 26 Zen 5; 0: not AMD's. */
@@ -80,11 +101,13 @@ bool omm_isa_scalar_fuses(void) {
 
 static const struct omm_kernels *kernels_of(omm_isa isa) {
     if (isa == OMM_ISA_SCALAR) return &kernels_scalar;
-    return isa == OMM_ISA_NEON ? &kernels_neon : NULL;
+    if (isa == OMM_ISA_NEON) return &kernels_neon;
+    return isa == OMM_ISA_NEON_DOTPROD ? &kernels_neon_dotprod : NULL;
 }
 
 static bool cpu_has(omm_isa isa) {
-    return isa == OMM_ISA_NEON; /* part of the base architecture */
+    if (isa == OMM_ISA_NEON) return true; /* part of the base architecture */
+    return isa == OMM_ISA_NEON_DOTPROD && (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
 }
 
 static bool cpu_asks_near(void) {
@@ -153,9 +176,15 @@ omm_err omm_isa_choose(omm_isa *out, const char *requested) {
     return OMM_OK;
 }
 
+/* The one whose float products it has. */
+static omm_isa floats_of(omm_isa isa) {
+    if (isa == OMM_ISA_AVX2_VNNI) return OMM_ISA_AVX2;
+    return isa == OMM_ISA_NEON_DOTPROD ? OMM_ISA_NEON : isa;
+}
+
 bool omm_isa_lower(omm_isa *out, omm_isa isa) {
     for (int i = (int)isa - 1; i >= 0; i--) {
-        if (!omm_isa_available((omm_isa)i)) continue;
+        if (!omm_isa_available((omm_isa)i) || floats_of((omm_isa)i) == floats_of(isa)) continue;
         *out = (omm_isa)i;
         return true;
     }

@@ -1,5 +1,6 @@
-/* Goal: what a context keeps between jobs is kept, and let go when it rests.
- * Method: the heap's count of what lives, and the addresses of blocks.
+/* Goal: what a context keeps between jobs is kept, and let go when it rests; a replay's instruction set is lower, and has float
+ * products of its own.
+ * Method: the heap's count of what lives, and the addresses of blocks; every instruction set that is here.
  */
 #include "omm/compute.h"
 #include "omm/mem.h"
@@ -7,8 +8,24 @@
 
 #include <string.h>
 
+static void check_lower(void) {
+    omm_isa lower = OMM_ISA_COUNT, parsed = OMM_ISA_COUNT;
+    for (unsigned i = 0; i < OMM_ISA_COUNT; i++) {
+        const omm_isa isa = (omm_isa)i;
+        if (!omm_isa_available(isa)) continue;
+        CHECK_OK(omm_isa_parse(&parsed, omm_isa_name(isa)));
+        CHECK(parsed == isa);
+        CHECK(omm_isa_lower(&lower, isa) == (isa != OMM_ISA_SCALAR));
+        if (isa == OMM_ISA_SCALAR) continue;
+        CHECK(lower < isa && omm_isa_available(lower));
+        if (isa == OMM_ISA_AVX2_VNNI || isa == OMM_ISA_NEON_DOTPROD) CHECK(lower == OMM_ISA_SCALAR);
+        if (isa == OMM_ISA_AVX512) CHECK(lower == OMM_ISA_AVX2 || lower == OMM_ISA_AVX2_VNNI);
+    }
+}
+
 int main(void) {
     omm_compute c;
+    check_lower();
     CHECK_OK(omm_compute_init(&c, NULL, OMM_ISA_SCALAR));
     const size_t live = omm_mem_live();
     void *block = omm_compute_take(&c, 1000, 100);

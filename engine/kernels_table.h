@@ -166,7 +166,9 @@ extern atomic_bool kernels_ask_near, kernels_ask_few_bits;
 extern const struct omm_kernels kernels_scalar;
 extern const struct omm_kernels kernels_scalar_fma;
 extern const struct omm_kernels kernels_avx2;
+extern const struct omm_kernels kernels_avx2_vnni;
 extern const struct omm_kernels kernels_avx512;
 extern const struct omm_kernels kernels_neon;
+extern const struct omm_kernels kernels_neon_dotprod;
 
 #endif

@@ -25,9 +25,11 @@ const peaks_loops *peaks_loops_of(omm_isa isa) {
 #if defined(__x86_64__)
     if (isa == OMM_ISA_SCALAR && omm_isa_scalar_fuses()) return &peaks_scalar_fma;
     if (isa == OMM_ISA_AVX2) return &peaks_avx2;
+    if (isa == OMM_ISA_AVX2_VNNI) return &peaks_avx2_vnni;
     if (isa == OMM_ISA_AVX512) return &peaks_avx512;
 #elif defined(__aarch64__)
     if (isa == OMM_ISA_NEON) return &peaks_neon;
+    if (isa == OMM_ISA_NEON_DOTPROD) return &peaks_neon_dotprod;
 #endif
     OMM_ASSERT(isa == OMM_ISA_SCALAR);
     return &peaks_scalar;

@@ -11,15 +11,12 @@
 #if OMM_SIMD == OMM_SIMD_AVX512
 #define FMA_CHAINS 16
 #define DOT_CHAINS 16
-#define DOT_RELOAD 0 /* the product is one instruction */
 #elif OMM_SIMD == OMM_SIMD_SCALAR
 #define FMA_CHAINS 4
 #define DOT_CHAINS 1
-#define DOT_RELOAD 1
 #else
 #define FMA_CHAINS 6
-#define DOT_CHAINS 4
-#define DOT_RELOAD 1
+#define DOT_CHAINS (SIMD_ONE_DOT ? 5 : 4)
 #endif
 #define READ_STEP 1024u
 #define READ_AHEAD 3072u /* bytes; 8192, and into the first cache, read as fast or more slowly */
@@ -87,10 +84,10 @@ static void loop_dot(int32_t lanes[PEAKS_LANES], uint8_t weight, int32_t x, uint
     for (int i = 0; i < DOT_CHAINS; i++) acc[i] = vi_set1(i);
     FORGET(weights);
     for (uint64_t r = 0; r < rounds; r++) {
-        if (DOT_RELOAD) FORGET(weights);
+        if (!SIMD_ONE_DOT) FORGET(weights);
         SIMD_UNROLL
         for (int i = 0; i < DOT_CHAINS; i++)
-            acc[i] = vi_dot_u4(acc[i], vi_load(weights[DOT_RELOAD ? i : 0]), x);
+            acc[i] = vi_dot_u4(acc[i], vi_load(weights[SIMD_ONE_DOT ? 0 : i]), x);
     }
     SIMD_UNROLL
     for (int i = 1; i < DOT_CHAINS; i++) acc[0] = vi_add(acc[0], acc[i]);

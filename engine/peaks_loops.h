@@ -26,7 +26,9 @@ const peaks_loops *peaks_loops_of(omm_isa isa);
 extern const peaks_loops peaks_scalar;
 extern const peaks_loops peaks_scalar_fma;
 extern const peaks_loops peaks_avx2;
+extern const peaks_loops peaks_avx2_vnni;
 extern const peaks_loops peaks_avx512;
 extern const peaks_loops peaks_neon;
+extern const peaks_loops peaks_neon_dotprod;
 
 #endif

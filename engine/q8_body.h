@@ -262,10 +262,9 @@ SIMD_INLINE void q8_unpack(const omm_format format, q8_panel *out, const uint8_t
     }
 }
 
-/* In AVX-512 what products start with is made for all tokens of a pass, 16 at a time, and tiles load
- * it.  Made in a tile it is an operation a token of the two ports that the dots keep busy, and copies
- * of zeros and for the second strip.  With fewer registers, loading it is slower (decision 132). */
-#define Q8_STARTS_APART (OMM_SIMD == OMM_SIMD_AVX512)
+/* With VNNI what products start with is made for all tokens of a pass, 16 at a time, and tiles load it.  Made in a
+ * tile it is an operation a token of the two ports that the dots keep busy, and copies of zeros and for the second
+ * strip.  Elsewhere loading it is slower (decision 132). */
 
 /* Starts of one sub-block: one a token, padded so that those of a token do not share a cache's sets. */
 #define Q8_STARTS (Q8_TOKENS + VL)
@@ -273,7 +272,7 @@ SIMD_INLINE void q8_unpack(const omm_format format, q8_panel *out, const uint8_t
 /* out[sub-blocks][Q8_STARTS]: q8_start of `count` tokens from m on, columns k0 .. k0 + kc. */
 SIMD_INLINE void q8_starts_of(const omm_format format, int32_t *out, const omm_q8_rows *x, size_t m,
                               size_t count, size_t k0, size_t kc) {
-    if (!Q8_STARTS_APART || q8_bias(format) == 0) return;
+    if (!SIMD_Q8_STARTS_APART || q8_bias(format) == 0) return;
     const int parts = q8_parts(format), bias = q8_bias(format);
     for (size_t k = k0; k < k0 + kc; k += OMM_QUANT_BLOCK) {
         const int16_t *sums = x->sums + 2 * (k / OMM_QUANT_BLOCK * x->rows + m);
@@ -392,7 +391,7 @@ SIMD_INLINE void q8_tile_minima(const omm_format format, const int nt, q8_floats
 /* What the products of sub-block j, which is h of its 32 columns, start with for token t. */
 SIMD_INLINE vi q8_tile_start(const omm_format format, const q8_tile *tile, size_t j, const int h,
                              size_t at, size_t t) {
-    if (!Q8_STARTS_APART || q8_bias(format) == 0) return q8_start(format, tile->x, at + t, h);
+    if (!SIMD_Q8_STARTS_APART || q8_bias(format) == 0) return q8_start(format, tile->x, at + t, h);
     return vi_set1(tile->starts[j * Q8_STARTS + t]);
 }
 

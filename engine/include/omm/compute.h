@@ -20,10 +20,12 @@
 /* In rising order of preference within one architecture.  The names ("scalar", ...) are in
  * evidence files. */
 typedef enum omm_isa {
-    OMM_ISA_SCALAR, /* plain C: the definition that the others are tested against */
-    OMM_ISA_AVX2,   /* AVX2, FMA, F16C */
-    OMM_ISA_AVX512, /* AVX-512 F, BW, DQ, VL and VNNI */
-    OMM_ISA_NEON,   /* AArch64 */
+    OMM_ISA_SCALAR,    /* plain C: the definition that the others are tested against */
+    OMM_ISA_AVX2,      /* AVX2, FMA, F16C */
+    OMM_ISA_AVX2_VNNI, /* with AVX-VNNI: Intel's from Alder Lake on, AMD's from Zen 5 on */
+    OMM_ISA_AVX512,    /* AVX-512 F, BW, DQ, VL and VNNI */
+    OMM_ISA_NEON,      /* AArch64 */
+    OMM_ISA_NEON_DOTPROD, /* with products of bytes (ASIMDDP): Cortex-A55 and A75 on, all of Apple's since 2019 */
     OMM_ISA_COUNT
 } omm_isa;
 
@@ -49,7 +51,8 @@ OMM_CHECKED omm_err omm_isa_parse(omm_isa *out, const char *name);
 OMM_CHECKED omm_err omm_isa_choose(omm_isa *out, const char *requested);
 /* Does OMM_ISA_SCALAR use the processor's fma here, or call the C library for each?  The same bytes, at other speeds (decision 133). */
 bool omm_isa_scalar_fuses(void);
-/* The next lower available one, for replays; false when `isa` is the lowest. */
+/* The next lower available one that has other float products (training is all floats), for replays; false when there is
+ * none. */
 bool omm_isa_lower(omm_isa *out, omm_isa isa);
 
 /* pool may be NULL and must outlive the context.  Aborts when this thread's floating point

@@ -1,4 +1,5 @@
-/* simd_avx2.h - the operations of simd.h on AVX2, FMA and F16C: two registers of 8 lanes.
+/* simd_avx2.h - the operations of simd.h on AVX2, FMA and F16C, and AVX-VNNI where it may be used: two
+ * registers of 8 lanes.
  *
  * Included by simd.h alone, which says what each operation means.
  *
@@ -20,7 +21,22 @@ typedef struct vi {
 #define SIMD_NV 1
 #define SIMD_Q8_STRIPS 1
 #define SIMD_Q8_TOKENS 4
-#define SIMD_S8_BIAS 0
+
+/* Products of bytes in one instruction: of AVX-VNNI, or of AVX-512 VNNI on 256 bits, which is the same in another encoding
+ * (cmake/OmmIsa.cmake says for what). */
+#if defined(__AVXVNNI__)
+#define SIMD_ONE_DOT 1
+#define SIMD_DPBUSD _mm256_dpbusd_avx_epi32
+#define SIMD_DPWSSD _mm256_dpwssd_avx_epi32
+#elif defined(__AVX512VNNI__) && defined(__AVX512VL__)
+#define SIMD_ONE_DOT 1
+#define SIMD_DPBUSD _mm256_dpbusd_epi32
+#define SIMD_DPWSSD _mm256_dpwssd_epi32
+#else
+#define SIMD_ONE_DOT 0
+#endif
+#define SIMD_Q8_STARTS_APART SIMD_ONE_DOT
+#define SIMD_S8_BIAS (SIMD_ONE_DOT ? 128 : 0)
 
 SIMD_INLINE vf vf_load(const float *p) {
     return (vf){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
@@ -152,6 +168,29 @@ SIMD_INLINE vi vi_four(const int8_t *x) {
     memcpy(&v, x, sizeof v);
     return vi_set1(v);
 }
+#if SIMD_ONE_DOT
+SIMD_INLINE vi vi_dot_s16(vi acc, vi w, vi x) {
+    return (vi){SIMD_DPWSSD(acc.a, w.a, x.a), SIMD_DPWSSD(acc.b, w.b, x.b)};
+}
+typedef vi vq;
+SIMD_INLINE vq vq_open(vi acc) {
+    return acc;
+}
+SIMD_INLINE vq vq_dot_u8(vq p, vi w, vi x) {
+    return (vq){SIMD_DPBUSD(p.a, w.a, x.a), SIMD_DPBUSD(p.b, w.b, x.b)};
+}
+SIMD_INLINE vi vi_s8(vi w) {
+    const __m256i top = _mm256_set1_epi8(-128);
+    return (vi){_mm256_xor_si256(w.a, top), _mm256_xor_si256(w.b, top)};
+}
+SIMD_INLINE vq vq_dot_s8(vq p, vi w, vi x) {
+    return vq_dot_u8(p, w, x);
+}
+SIMD_INLINE vi vq_close(vi acc, vq p) {
+    (void)acc;
+    return p;
+}
+#else
 SIMD_INLINE vi vi_dot_s16(vi acc, vi w, vi x) {
     return (vi){_mm256_add_epi32(acc.a, _mm256_madd_epi16(w.a, x.a)),
                 _mm256_add_epi32(acc.b, _mm256_madd_epi16(w.b, x.b))};
@@ -180,6 +219,7 @@ SIMD_INLINE vq vq_dot_s8(vq p, vi w, vi x) {
 SIMD_INLINE vi vq_close(vi acc, vq p) {
     return vi_dot_s16(acc, p, (vi){_mm256_set1_epi16(1), _mm256_set1_epi16(1)});
 }
+#endif
 /* One 8 x 8 corner, in place. */
 SIMD_INLINE void simd_transpose8(__m256 r[8]) {
     __m256 t[8];

@@ -18,6 +18,9 @@ typedef __m512i vi;
 /* Strips and tokens of the int8 tile: all sums and accumulators stay in 32 registers. */
 #define SIMD_Q8_STRIPS 2
 #define SIMD_Q8_TOKENS 6
+/* What sums start with is made for all tokens beforehand; a product of bytes is one instruction. */
+#define SIMD_Q8_STARTS_APART 1
+#define SIMD_ONE_DOT 1
 /* vi_s8 counts each weight as w + SIMD_S8_BIAS: start the sum at -SIMD_S8_BIAS * sum(x). */
 #define SIMD_S8_BIAS 128
 

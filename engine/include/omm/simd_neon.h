@@ -20,6 +20,12 @@ typedef struct vi {
 #define SIMD_NV 1
 #define SIMD_Q8_STRIPS 1
 #define SIMD_Q8_TOKENS 4
+#define SIMD_Q8_STARTS_APART 0
+#if defined(__ARM_FEATURE_DOTPROD)
+#define SIMD_ONE_DOT 1
+#else
+#define SIMD_ONE_DOT 0
+#endif
 #define SIMD_S8_BIAS 0
 #define SIMD_EACH SIMD_UNROLL for (int i = 0; i < 4; i++)
 
@@ -145,7 +151,7 @@ SIMD_INLINE vf vf_swap_pairs(vf x) {
     SIMD_EACH x.q[i] = vrev64q_f32(x.q[i]);
     return x;
 }
-#if defined(__ARM_FEATURE_DOTPROD)
+#if SIMD_ONE_DOT
 SIMD_INLINE int32x4_t simd_dot4(int32x4_t acc, int8x16_t w, int8x16_t x) {
     return vdotq_s32(acc, w, x);
 }

@@ -20,6 +20,8 @@ typedef struct vi {
 #define SIMD_NV 1
 #define SIMD_Q8_STRIPS 1
 #define SIMD_Q8_TOKENS 2
+#define SIMD_Q8_STARTS_APART 0
+#define SIMD_ONE_DOT 0
 #define SIMD_S8_BIAS 0
 #define SIMD_EACH for (int l = 0; l < VL; l++)
 
