@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define SCALES_KEY "openmeshmind.lora.scales"
+
 /* ---- Writing ------------------------------------------------------------------------------- */
 
 static omm_err check_finite(const omm_lora *lora) {
@@ -90,6 +92,24 @@ static omm_err encode_values(omm_buf *out, lora_rounding *r, const omm_lora *lor
     return err;
 }
 
+/* Where a pair was trained with another scale than the file's alpha says. */
+static omm_err put_own_scales(omm_gguf_writer *w, const omm_lora *lora) {
+    bool has_own = false;
+    for (size_t i = 0; i < lora->tensor_count; i++)
+        has_own = has_own || lora->tensors[i].own_scale != 0.0f;
+    if (!has_own || lora->shape.stacked) return OMM_OK;
+    const size_t count = lora->tensor_count / 2;
+    uint8_t *scales = (uint8_t *)omm_alloc(count, sizeof(float));
+    if (!scales) return omm_raise(OMM_ERR_NOMEM, "no memory for the scales of %zu pairs", count);
+    for (size_t i = 0; i < count; i++) {
+        const omm_lora_tensor *a = &lora->tensors[2 * i];
+        omm_put_f32(scales + i * sizeof(float), a->own_scale != 0.0f ? a->own_scale : a->scale);
+    }
+    omm_gguf_put_array(w, SCALES_KEY, OMM_GGUF_F32, scales, count);
+    omm_free(scales);
+    return OMM_OK;
+}
+
 static omm_err write_file(omm_buf *out, omm_gguf_writer *w, const omm_lora *lora,
                           const omm_buf *values, omm_ggml_type type) {
     const uint8_t *at = values->data;
@@ -97,6 +117,7 @@ static omm_err write_file(omm_buf *out, omm_gguf_writer *w, const omm_lora *lora
     omm_gguf_put_text(w, "general.type", "adapter");
     omm_gguf_put_text(w, "adapter.type", "lora");
     omm_gguf_put_f32(w, "adapter.lora.alpha", lora->spec.alpha);
+    OMM_TRY(put_own_scales(w, lora));
     for (size_t i = 0; i < lora->tensor_count; i++) {
         const omm_lora_tensor *t = &lora->tensors[i];
         uint64_t dims[2] = {t->cols, t->rows};
@@ -284,6 +305,25 @@ static bool is_stacked(const omm_gguf *g, const omm_lora_shape *shape) {
     return false;
 }
 
+static omm_err take_own_scales(omm_lora *lora, const omm_gguf *g) {
+    const omm_gguf_kv *kv = NULL;
+    if (lora->shape.stacked || omm_gguf_find(g, SCALES_KEY) == NULL) return OMM_OK;
+    OMM_TRY(omm_gguf_get_array(&kv, g, SCALES_KEY, OMM_GGUF_F32));
+    if (kv->count != lora->tensor_count / 2)
+        return omm_raise(OMM_ERR_FORMAT, SCALES_KEY " has %llu values, the adapter %zu pairs",
+                         (unsigned long long)kv->count, lora->tensor_count / 2);
+    for (size_t i = 0; i < kv->count; i++) {
+        const float scale = omm_get_f32(kv->data.data + i * sizeof(float));
+        omm_lora_tensor *a = &lora->tensors[2 * i];
+        if (!isfinite(scale) || scale == 0.0f)
+            return omm_raise(OMM_ERR_NUMERIC,
+                             SCALES_KEY "[%zu] (%s) is %g: a scale is finite and not zero", i,
+                             a->name, (double)scale);
+        if (scale != a->scale) a[0].own_scale = a[1].own_scale = scale;
+    }
+    return OMM_OK;
+}
+
 static omm_err load_pairs(omm_lora *made, omm_lora_plan *plan, const omm_gguf *g, float alpha) {
     for (size_t i = 0; i < g->tensor_count; i++) OMM_TRY(check_tensor(plan, &g->tensors[i]));
     for (size_t i = 0; i < g->tensor_count; i++) OMM_TRY(check_other_half(g, &g->tensors[i]));
@@ -292,6 +332,7 @@ static omm_err load_pairs(omm_lora *made, omm_lora_plan *plan, const omm_gguf *g
         if (plan->pairs[i].rank) plan->pairs[i].scale = lora_file_scale(alpha, plan->pairs[i].rank);
     OMM_TRY(omm_lora_init_plan(made, plan));
     made->spec.alpha = alpha;
+    OMM_TRY(take_own_scales(made, g));
     return fill(made, g);
 }
 

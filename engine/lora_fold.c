@@ -63,18 +63,25 @@ static size_t candidates(float out[CANDIDATES_MAX], const omm_lora *lora) {
     return count;
 }
 
-static omm_err check_range(const omm_lora *lora, float alpha) {
-    for (size_t i = 1; i < lora->tensor_count; i += 2) {
-        const omm_lora_tensor *b = &lora->tensors[i];
-        const double factor = factor_of(b, alpha);
-        for (size_t v = 0; v < (size_t)b->rows * b->cols; v++)
-            if (!isfinite((float)((double)lora->values[b->offset + v] * factor)))
-                return omm_raise(OMM_ERR_NUMERIC,
-                                 "LoRA %s[%zu] times %g leaves the range of f32: its scale does "
-                                 "not fit into B",
-                                 b->name, v, factor);
-    }
+static omm_err check_factor(const omm_lora *lora, const omm_lora_tensor *b, double factor) {
+    for (size_t v = 0; v < (size_t)b->rows * b->cols; v++)
+        if (!isfinite((float)((double)lora->values[b->offset + v] * factor)))
+            return omm_raise(OMM_ERR_NUMERIC,
+                             "LoRA %s[%zu] times %g leaves the range of f32: its scale does "
+                             "not fit into B",
+                             b->name, v, factor);
     return OMM_OK;
+}
+
+static omm_err check_range(const omm_lora *lora, float alpha) {
+    for (size_t i = 1; i < lora->tensor_count; i += 2)
+        OMM_TRY(check_factor(lora, &lora->tensors[i], factor_of(&lora->tensors[i], alpha)));
+    return OMM_OK;
+}
+
+static void multiply(omm_lora *lora, const omm_lora_tensor *b, double factor) {
+    for (size_t v = 0; factor != 1.0 && v < (size_t)b->rows * b->cols; v++)
+        lora->values[b->offset + v] = (float)((double)lora->values[b->offset + v] * factor);
 }
 
 static void apply(omm_lora *lora, float alpha) {
@@ -82,8 +89,8 @@ static void apply(omm_lora *lora, float alpha) {
         omm_lora_tensor *a = &lora->tensors[i];
         omm_lora_tensor *b = &lora->tensors[i + 1];
         const double factor = factor_of(b, alpha);
-        for (size_t v = 0; factor != 1.0 && v < (size_t)b->rows * b->cols; v++)
-            lora->values[b->offset + v] = (float)((double)lora->values[b->offset + v] * factor);
+        if (factor != 1.0 && a->own_scale == 0.0f) a->own_scale = b->own_scale = b->scale;
+        multiply(lora, b, factor);
         a->scale = b->scale = lora_file_scale(alpha, b->cols);
     }
     lora->spec.alpha = alpha;
@@ -108,5 +115,22 @@ omm_err omm_lora_fold(bool *rounded, omm_lora *lora, bool rounding) {
     OMM_TRY(check_range(lora, alphas[0]));
     apply(lora, alphas[0]);
     *rounded = true;
+    return OMM_OK;
+}
+
+static double unfold_factor_of(const omm_lora_tensor *b) {
+    return b->own_scale == 0.0f ? 1.0 : (double)b->scale / (double)b->own_scale;
+}
+
+omm_err omm_lora_unfold(omm_lora *lora) {
+    for (size_t i = 1; i < lora->tensor_count; i += 2)
+        OMM_TRY(check_factor(lora, &lora->tensors[i], unfold_factor_of(&lora->tensors[i])));
+    for (size_t i = 0; i < lora->tensor_count; i += 2) {
+        omm_lora_tensor *a = &lora->tensors[i], *b = &lora->tensors[i + 1];
+        if (b->own_scale == 0.0f) continue;
+        multiply(lora, b, unfold_factor_of(b));
+        a->scale = b->scale = b->own_scale;
+        a->own_scale = b->own_scale = 0.0f;
+    }
     return OMM_OK;
 }

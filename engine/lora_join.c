@@ -85,11 +85,24 @@ static omm_err fill_pair(joining *j, omm_lora *out, const omm_lora_tensor *to) {
     return OMM_OK;
 }
 
+/* As the scale: of the first part that has the pair. */
+static void take_own_scales(omm_lora *made, const joining *j) {
+    for (size_t i = 0; i < made->tensor_count; i += 2) {
+        omm_lora_tensor *to = &made->tensors[i];
+        const omm_lora_tensor *from = NULL;
+        for (size_t part = 0; part < j->count && !from; part++) {
+            from = a_of(j->parts[part], to->layer, to->target);
+            if (from) to[0].own_scale = to[1].own_scale = from->own_scale * j->weights[part];
+        }
+    }
+}
+
 static omm_err join(omm_lora *made, omm_lora_plan *plan, joining *j) {
     OMM_TRY(plan_pairs(plan, j));
     OMM_TRY(omm_lora_init_plan(made, plan));
     for (size_t i = 0; i < made->tensor_count; i += 2)
         OMM_TRY(fill_pair(j, made, &made->tensors[i]));
+    take_own_scales(made, j);
     bool rounded = false;
     OMM_TRY(omm_lora_fold(&rounded, made, j->rounding));
     j->rounded = j->rounded || rounded;

@@ -95,7 +95,33 @@ def compare(bundles):
         fail("compare: takes a bundle that is not what was signed")
 
 
+def starts_again(folder):
+    """Layers of other alphas, in an adapter that training goes on from: as in one run, said again or not.  All examples are in
+    each batch, and plain SGD has no state."""
+    data = folder / "few.jsonl"
+    data.write_text("".join((SOURCE / "scenarios" / "base" / "train.jsonl").read_text().splitlines(True)[:4]))
+    model = SOURCE / "scenarios" / "base" / "openmeshmind-tiny-F16.gguf"
+
+    def steps(out, count, *args):
+        events = meshmind("train", "-m", model, "-d", data, "--batch", 4096, "--lr", 0.05, "--warmup", 0, "--schedule", "constant",
+                          "--optimizer", "sgd", "--clip", 0, "--json", "-o", folder / out, "--steps", count, *args)
+        return [(e["loss"], e["grad_norm"]) for e in (json.loads(line) for line in events.splitlines() if line[0] == "{")
+                if e.get("event") == "step"]
+
+    pattern = ("--rank", 4, "--alpha-pattern", "ffn_down=0.5")
+    whole = steps("whole.gguf", 4, *pattern)
+    steps("half.gguf", 2, *pattern)
+    for again in ((), pattern):
+        rest = steps("rest.gguf", 2, "--start", folder / "half.gguf", *again)
+        if len(whole) != 4 or rest != whole[2:]:
+            fail(f"--start {again}: {rest}, in one run {whole[2:]}")
+        if (folder / "rest.gguf").read_bytes()[-40000:] != (folder / "whole.gguf").read_bytes()[-40000:]:
+            fail(f"--start {again}: other values")
+    print("goes on with the alphas of its layers")
+
+
 with tempfile.TemporaryDirectory() as out:
+    starts_again(pathlib.Path(out))
     for name in RUNS:
         run(name, pathlib.Path(out))
     compare([pathlib.Path(out) / name.replace(" ", "-") for name in RUNS])

@@ -11,7 +11,8 @@
  * The file is llama.cpp's GGUF LoRA layout: general.type=adapter, adapter.type=lora,
  * adapter.lora.alpha, tensors `<base tensor>.lora_a` with dims [d_in, rank] and `.lora_b` with
  * dims [rank, d_out] (innermost first), F32 unless asked.  It has one alpha: scale = alpha / rank of the pair, or
- * 1 for all pairs when alpha is 0.  Other scales must go into B first: omm_lora_fold.  A model whose file
+ * 1 for all pairs when alpha is 0.  Other scales must go into B first: omm_lora_fold; they are kept in
+ * openmeshmind.lora.scales (f32, one a pair in the order of the tensors), which others ignore.  A model whose file
  * stacks q, k, v and gate, up has seven targets here all the same; omm_lora_fuse makes the file's pairs.
  *
  * Depends on: err, mem, bytes, rng, gguf.  Threads: no shared state.
@@ -81,7 +82,9 @@ typedef struct omm_lora_tensor {
     bool is_b;
     uint32_t rows, cols; /* A: rank, d_in.  B: d_out, rank */
     float scale;         /* of the pair */
-    size_t offset;       /* of element [0][0] in `values` */
+    float
+        own_scale; /* 0, or the one it was trained with, of which omm_lora_fold put a part into B */
+    size_t offset; /* of element [0][0] in `values` */
 } omm_lora_tensor;
 
 typedef struct omm_lora {
@@ -147,6 +150,10 @@ bool omm_lora_is_uniform(const omm_lora *lora);
  * Errors: UNSUPPORTED (a pair that needs rounding, by name), NUMERIC (a value leaves the range of
  * f32); then nothing has changed. */
 OMM_CHECKED omm_err omm_lora_fold(bool *rounded, omm_lora *lora, bool rounding);
+/* Back to the scales that pairs were trained with, for who goes on training: the same products, but B, and so its
+ * gradient, is as it was.  B of pairs without `own_scale` stays; others are rounded once where the factor is no power
+ * of two.  Errors: NUMERIC (a value leaves the range of f32, named; then nothing has changed). */
+OMM_CHECKED omm_err omm_lora_unfold(omm_lora *lora);
 
 /* The adapter in the tensors that the model's file has (shape.fused), as llama.cpp and PEFT want it: A
  * of q, k, v one below the other, B with each in its block; one A where all have the same.  `in` is
