@@ -92,7 +92,7 @@ bool audit_is_named(audit *a, const char *path) {
 }
 
 bool audit_read(audit *a, omm_buf *out, const char *path) {
-    omm_err err = bundle_read(out, a->ev.dir, path);
+    omm_err err = omm_bundle_file_read(out, a->ev.dir, path);
     audit_name(a, path);
     if (err == OMM_ERR_NOT_FOUND)
         err = omm_raise(OMM_ERR_NOT_FOUND, "missing, though a record names it");

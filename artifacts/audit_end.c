@@ -181,7 +181,7 @@ static void check_close(audit *a, const omm_close *c) {
     if (n == 0 || !omm_digest_equal(&c->last_round, &a->ev.lines[n - 1].digest))
         audit_fail(a, "rounds.jsonl", "the last line is not the one that close.env signs");
     audit_name(a, "final.gguf");
-    omm_err err = omm_path_join(path, a->ev.dir, "final.gguf");
+    omm_err err = omm_bundle_file_find(path, NULL, a->ev.dir, "final.gguf");
     if (err == OMM_OK) err = omm_hash_file(&final, path);
     if (audit_expect(a, err, "final.gguf") && !omm_digest_equal(&final, &c->final_digest))
         audit_fail(a, "final.gguf", "is not the adapter that close.env signs");

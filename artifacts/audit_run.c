@@ -10,7 +10,7 @@ static void check_run_id(audit *a) {
     const omm_run_record *run = &a->ev.run;
     char path[OMM_PATH_MAX];
     omm_digest scenario;
-    omm_err err = omm_path_join(path, a->ev.dir, "scenario.yaml");
+    omm_err err = omm_bundle_file_find(path, NULL, a->ev.dir, "scenario.yaml");
     if (err == OMM_OK) err = omm_hash_file(&scenario, path);
     if (!audit_expect(a, err, "scenario.yaml") || !run->has_seed) return;
     omm_seed seed = omm_seed_from_u64(run->seed);

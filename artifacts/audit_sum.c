@@ -89,7 +89,7 @@ static omm_err decode_payload(float *values, omm_encoded *info, omm_buf *bytes, 
     omm_bundle_path path = omm_bundle_path_payload(payload);
     const omm_run_record *run = &a->ev.run;
     bytes->bytes_max = omm_codec_sent_bytes_max(&run->codec_up, &run->layout);
-    OMM_TRY(bundle_read(bytes, a->ev.dir, path.text));
+    OMM_TRY(omm_bundle_file_read(bytes, a->ev.dir, path.text));
     return omm_codec_decode(values, info, &run->codec_up, &run->layout, omm_buf_view(bytes));
 }
 

@@ -204,7 +204,7 @@ bool omm_bundle_has(const omm_bundle *bundle, const char *path) {
 }
 
 omm_err omm_bundle_read(omm_buf *out, const omm_bundle *bundle, const char *path) {
-    return bundle_read(out, bundle->dir, path);
+    return omm_bundle_file_read(out, bundle->dir, path);
 }
 
 /* --- lines --- */
@@ -242,7 +242,7 @@ static omm_err scan_lines(line_scan *s, omm_file_in *in, const omm_bundle *bundl
     bool is_over = false;
     *s = (line_scan){.bytes = 0};
     in->fd = -1;
-    OMM_TRY(bundle_find(full, &bytes_max, bundle->dir, path));
+    OMM_TRY(omm_bundle_file_find(full, &bytes_max, bundle->dir, path));
     OMM_TRY(omm_file_in_open(in, full));
     OMM_TRY(omm_file_size(&s->bytes, full));
     if (s->bytes > bytes_max) return omm_raise(OMM_ERR_TOO_BIG, "%s is over its limit", path);
@@ -257,7 +257,7 @@ static omm_err scan_lines(line_scan *s, omm_file_in *in, const omm_bundle *bundl
 static omm_err cut_lines(omm_bundle *bundle, const char *path, uint64_t whole) {
     omm_buf text;
     omm_buf_init(&text, OMM_BUNDLE_FILE_BYTES_MAX);
-    omm_err err = bundle_read(&text, bundle->dir, path);
+    omm_err err = omm_bundle_file_read(&text, bundle->dir, path);
     if (err == OMM_OK) err = write_file(bundle, path, omm_bytes_of(text.data, (size_t)whole));
     omm_buf_fini(&text);
     return err;

@@ -86,7 +86,7 @@ static omm_err add_file(comparer *c, settings *s, const char *dir, const char *f
     settings parsed = {NULL, 0};
     omm_buf text;
     omm_buf_init(&text, OMM_BUNDLE_FILE_BYTES_MAX);
-    omm_err err = bundle_read(&text, dir, file);
+    omm_err err = omm_bundle_file_read(&text, dir, file);
     if (err == OMM_OK) {
         err = settings_parse(&parsed, &c->out->arena, omm_buf_view(&text));
         if (err != OMM_OK) err = omm_raise(err, "%s: %s", file, omm_err_sentence());
@@ -331,7 +331,7 @@ static omm_err take_program(comparer *c, omm_compare_bundle *bundle) {
     manifest m;
     omm_buf text;
     omm_buf_init(&text, OMM_BUNDLE_FILE_BYTES_MAX);
-    omm_err err = bundle_read(&text, bundle->dir, "manifest.json");
+    omm_err err = omm_bundle_file_read(&text, bundle->dir, "manifest.json");
     if (err == OMM_OK) err = manifest_parse(&m, &c->out->arena, omm_buf_view(&text));
     if (err == OMM_OK) bundle->program = m.commit;
     omm_buf_fini(&text);

@@ -2,11 +2,13 @@
 #include "omm/compare.h"
 
 #include "omm/json.h"
+#include "omm/utf8.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #define VALUE_SHOWN 40 /* bytes of a setting's value in the text; all of it in the JSON */
+#define NAME_SHOWN 128 /* of a setting's path, a client's name: they come from strangers */
 
 static const struct {
     const char *name, *label;
@@ -42,8 +44,11 @@ static omm_err text_settings(omm_buf *out, const omm_comparison *c) {
     OMM_TRY(omm_buf_printf(out, "\nwhat differs\n"));
     for (size_t i = 0; i < c->setting_count; i++) {
         const omm_compare_setting *s = &c->settings[i];
-        OMM_TRY(omm_buf_printf(out, "  %-32s %.*s -> %.*s\n", s->path, VALUE_SHOWN,
-                               s->a ? s->a : "(none)", VALUE_SHOWN, s->b ? s->b : "(none)"));
+        char path[NAME_SHOWN], a[VALUE_SHOWN + 1], b[VALUE_SHOWN + 1];
+        omm_utf8_clean(path, sizeof path, s->path);
+        omm_utf8_clean(a, sizeof a, s->a ? s->a : "(none)");
+        omm_utf8_clean(b, sizeof b, s->b ? s->b : "(none)");
+        OMM_TRY(omm_buf_printf(out, "  %-32s %s -> %s\n", path, a, b));
     }
     return OMM_OK;
 }
@@ -74,8 +79,10 @@ static omm_err text_clients(omm_buf *out, const omm_comparison *c) {
     OMM_TRY(omm_buf_printf(out, "\nloss by client\n"));
     for (size_t i = 0; i < c->client_count; i++) {
         const omm_compare_client *client = &c->clients[i];
-        OMM_TRY(omm_buf_printf(out, "  %-18s %8.4f %8.4f %+9.4f   %zu items\n", client->name,
-                               client->a, client->b, client->b - client->a, client->items));
+        char name[NAME_SHOWN];
+        omm_utf8_clean(name, sizeof name, client->name);
+        OMM_TRY(omm_buf_printf(out, "  %-18s %8.4f %8.4f %+9.4f   %zu items\n", name, client->a,
+                               client->b, client->b - client->a, client->items));
     }
     return OMM_OK;
 }

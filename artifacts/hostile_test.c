@@ -130,7 +130,8 @@ static void many_by_many(void) {
 
 /* `gate` reads a bundle that nobody has walked. */
 static void pipes_hold_nobody(void) {
-    static const char *const paths[] = {"rounds.jsonl", "measured/wire.json", "run.json"};
+    static const char *const paths[] = {"rounds.jsonl", "measured/wire.json", "run.json",
+                                        "scenario.yaml", "policy.yaml"};
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         char dir[OMM_PATH_MAX];
         char path[OMM_PATH_MAX];

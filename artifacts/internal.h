@@ -18,14 +18,6 @@ _Static_assert(BUNDLE_MANIFEST_BYTES_MAX <= OMM_JSON_BYTES_MAX, "what is sealed 
 /* "D", "V", "M". */
 const char *bundle_class_letter(omm_bundle_class class);
 
-/* Append a file of the bundle, limited by its kind.  Errors: CONFIG (not a path of the table),
- * NOT_FOUND, IO, TOO_BIG, NOMEM. */
-OMM_CHECKED omm_err bundle_read(omm_buf *out, const char *dir, const char *path);
-/* Where it is, to be read by other means, and how many bytes it may have.  Errors: CONFIG, FORMAT (no plain file),
- * TOO_BIG (path). */
-OMM_CHECKED omm_err bundle_find(char full[OMM_PATH_MAX], uint64_t *bytes_max, const char *dir,
-                                const char *path);
-
 /* --- manifest.json --- */
 
 typedef struct manifest_file {
@@ -52,7 +44,7 @@ OMM_CHECKED omm_err manifest_put_file(omm_buf *out, const manifest_file *f, size
 OMM_CHECKED omm_err manifest_put_end(omm_buf *out, const manifest *m, size_t file_count);
 /* Strict, but trusts nothing: classes must be those of the paths, paths of the table, ascending. */
 OMM_CHECKED omm_err manifest_parse(manifest *out, omm_arena *arena, omm_bytes text);
-/* All but the list, which is passed over: *out has no files.  Errors: those of bundle_read, FORMAT, VERSION. */
+/* All but the list, which is passed over: *out has no files.  Errors: those of omm_bundle_file_read, FORMAT, VERSION. */
 OMM_CHECKED omm_err manifest_read_head(manifest *out, omm_arena *arena, const char *dir);
 /* SHA-256 over the D files: of a list, and file by file (omm_sha256er_init before, omm_sha256er_final behind). */
 omm_digest manifest_run_digest(const manifest_file *files, size_t count);

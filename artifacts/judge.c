@@ -72,7 +72,7 @@ static void load_wire(traffic *t, const evidence *ev) {
     omm_buf text;
     omm_buf_init(&text, OMM_BUNDLE_FILE_BYTES_MAX);
     file_state *file = &t->wire_file;
-    file->err = bundle_read(&text, ev->dir, "measured/wire.json");
+    file->err = omm_bundle_file_read(&text, ev->dir, "measured/wire.json");
     if (file->err == OMM_OK) {
         file->digest = omm_hash(omm_buf_view(&text));
         file->err = omm_wire_record_parse(&t->wire, &t->arena, omm_buf_view(&text));
@@ -314,7 +314,7 @@ static omm_err load_policy(omm_policy *out, omm_arena *arena, const char *dir,
                            const char *policy_path) {
     char own[OMM_PATH_MAX];
     if (!policy_path) {
-        OMM_TRY(omm_path_join(own, dir, "policy.yaml"));
+        OMM_TRY(omm_bundle_file_find(own, NULL, dir, "policy.yaml"));
         policy_path = own;
     }
     return omm_config_load(out, omm_policy_fields, policy_path, arena);

@@ -175,7 +175,7 @@ omm_err judge_repro(omm_verdicts *out, const omm_gate_context *context, audit *a
     omm_arena_init(&arena, BUNDLE_ARENA_BYTES_MAX);
     omm_buf_init(&text, OMM_BUNDLE_FILE_BYTES_MAX);
     memset(&record, 0, sizeof record);
-    omm_err err = bundle_read(&text, a->ev.dir, "measured/repro.json");
+    omm_err err = omm_bundle_file_read(&text, a->ev.dir, "measured/repro.json");
     if (err == OMM_ERR_NOT_FOUND) source.path = NULL;
     if (err == OMM_OK) {
         source.digest = omm_hash(omm_buf_view(&text));

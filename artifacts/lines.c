@@ -57,7 +57,7 @@ omm_err line_reader_open(line_reader *r, const char *dir, const char *path, size
     memset(r, 0, sizeof *r);
     r->in.fd = -1;
     omm_buf_init(&r->buf, OMM_BUNDLE_FILE_BYTES_MAX);
-    OMM_TRY(bundle_find(full, &bytes_max, dir, path));
+    OMM_TRY(omm_bundle_file_find(full, &bytes_max, dir, path));
     OMM_TRY(omm_file_in_open(&r->in, full));
     OMM_TRY(omm_file_size(&r->bytes, full));
     if (r->bytes > bytes_max)

@@ -28,7 +28,7 @@ typedef struct line_reader {
     size_t at;         /* in `buf`: the line that comes next */
 } line_reader;
 
-/* Close it, also after an error.  Errors: those of bundle_find, NOT_FOUND, IO, TOO_BIG (over what the file may have, or
+/* Close it, also after an error.  Errors: those of omm_bundle_file_find, NOT_FOUND, IO, TOO_BIG (over what the file may have, or
  * over count_max lines), FORMAT (an empty line, or no newline at the end). */
 OMM_CHECKED omm_err line_reader_open(line_reader *r, const char *dir, const char *path,
                                      size_t count_max);

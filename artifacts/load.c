@@ -82,7 +82,7 @@ static omm_err load_lines(void **rows, size_t *count, evidence *ev, const char *
 static omm_err load_run(evidence *ev) {
     omm_buf text;
     omm_buf_init(&text, OMM_BUNDLE_FILE_BYTES_MAX);
-    omm_err err = bundle_read(&text, ev->dir, "run.json");
+    omm_err err = omm_bundle_file_read(&text, ev->dir, "run.json");
     if (err == OMM_OK) {
         ev->run_file.digest = omm_hash(omm_buf_view(&text));
         err = omm_run_record_parse(&ev->run, &ev->arena, omm_buf_view(&text));

@@ -177,8 +177,8 @@ const char *bundle_class_letter(omm_bundle_class class) {
     }
 }
 
-omm_err bundle_find(char full[OMM_PATH_MAX], uint64_t *bytes_max, const char *dir,
-                    const char *path) {
+omm_err omm_bundle_file_find(char full[OMM_PATH_MAX], uint64_t *bytes_max, const char *dir,
+                             const char *path) {
     if (omm_bundle_classify(bytes_max, path) == OMM_BUNDLE_UNKNOWN)
         return omm_raise(OMM_ERR_CONFIG, "%s is not a path of a bundle", path);
     OMM_TRY(omm_path_join(full, dir, path));
@@ -188,10 +188,10 @@ omm_err bundle_find(char full[OMM_PATH_MAX], uint64_t *bytes_max, const char *di
     return OMM_OK;
 }
 
-omm_err bundle_read(omm_buf *out, const char *dir, const char *path) {
+omm_err omm_bundle_file_read(omm_buf *out, const char *dir, const char *path) {
     uint64_t bytes_max = 0;
     char full[OMM_PATH_MAX];
-    OMM_TRY(bundle_find(full, &bytes_max, dir, path));
+    OMM_TRY(omm_bundle_file_find(full, &bytes_max, dir, path));
     size_t limit = out->size + (size_t)bytes_max;
     size_t before = out->bytes_max;
     if (limit < before) out->bytes_max = limit;

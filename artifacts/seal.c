@@ -118,7 +118,7 @@ static omm_err identify(manifest *m, const char *dir, omm_arena *arena) {
     omm_run_record run;
     char path[OMM_PATH_MAX];
     omm_buf_init(&text, 64u << 20);
-    omm_err err = bundle_read(&text, dir, "run.json");
+    omm_err err = omm_bundle_file_read(&text, dir, "run.json");
     if (err == OMM_OK) err = omm_run_record_parse(&run, arena, omm_buf_view(&text));
     if (err == OMM_OK) memcpy(m->run_id, run.run_id, sizeof m->run_id);
     if (err == OMM_OK) err = omm_path_join(path, dir, "scenario.yaml");

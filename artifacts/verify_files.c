@@ -114,7 +114,7 @@ static void merge_lists(verifier *v) {
 }
 
 static void load_manifest(verifier *v) {
-    omm_err err = bundle_read(&v->manifest_text, v->dir, "manifest.json");
+    omm_err err = omm_bundle_file_read(&v->manifest_text, v->dir, "manifest.json");
     if (err == OMM_OK) err = manifest_parse(&v->m, v->arena, omm_buf_view(&v->manifest_text));
     v->has_manifest = audit_expect(v->a, err, "manifest.json");
 }
@@ -167,7 +167,7 @@ void check_signature(verifier *v) {
     /* Our own spelling of it: the text is a stranger's, and goes to a terminal. */
     if (has_key) omm_minisign_public(v->report->signer, &key);
     if (has_key &&
-        audit_expect(v->a, bundle_read(&sig, v->dir, "manifest.json.minisig"),
+        audit_expect(v->a, omm_bundle_file_read(&sig, v->dir, "manifest.json.minisig"),
                      "manifest.json.minisig") &&
         check_seal(v, &key, omm_buf_view(&sig)) && v->options->trusted) {
         v->report->pinned = omm_public_key_equal(&key, v->options->trusted);

@@ -1,6 +1,8 @@
 /* utf8.c - see utf8.h. */
 #include "omm/utf8.h"
 
+#include <stdbool.h>
+
 unsigned omm_utf8_size(const uint8_t *p, size_t left) {
     if (left == 0) return 0;
     if (p[0] < 0x80) return 1;
@@ -13,4 +15,18 @@ unsigned omm_utf8_size(const uint8_t *p, size_t left) {
     if (p[0] == 0xed && p[1] > 0x9f) return 0;                                    /* surrogate */
     if (p[0] == 0xf4 && p[1] > 0x8f) return 0; /* beyond U+10FFFF */
     return size;
+}
+
+/* C1 is c2 80 to c2 9f. */
+void omm_utf8_clean(char *out, size_t size, const char *text) {
+    size_t n = 0;
+    for (const char *p = text; *p && n + 1 < size; p++) {
+        const unsigned char c = (unsigned char)*p, next = (unsigned char)p[1];
+        const bool is_c1 = c == 0xc2 && next >= 0x80 && next <= 0x9f;
+        out[n] = *p;
+        if (c < 0x20 || c == 0x7f || is_c1) out[n] = '?';
+        n++;
+        p += is_c1;
+    }
+    out[n] = '\0';
 }

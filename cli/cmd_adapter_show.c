@@ -9,6 +9,7 @@
 #include "omm/lora.h"
 #include "omm/mem.h"
 #include "omm/peft.h"
+#include "omm/utf8.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -118,7 +119,7 @@ static void print_head(const shown *s) {
     const omm_lora *lora = &s->lora;
     const bool one_rank = has_one_rank(lora);
     char architecture[sizeof lora->shape.architecture];
-    cli_clean(architecture, sizeof architecture, lora->shape.architecture);
+    omm_utf8_clean(architecture, sizeof architecture, lora->shape.architecture);
     printf("format        %s\n", s->peft ? "PEFT folder" : "GGUF");
     printf("architecture  %s, %u layers\n", s->peft ? "(not said in the folder)" : architecture,
            lora->shape.layer_count);

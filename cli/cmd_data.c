@@ -6,6 +6,7 @@
 
 #include "omm/mem.h"
 #include "omm/tokenizer.h"
+#include "omm/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -174,7 +175,7 @@ static void print_tally(const char *what, const tally *t) {
     printf("  %-12s %10zu  ", what, t->count);
     for (size_t i = 0; i < t->count && i < NAMES_SHOWN; i++) {
         char name[NAME_SHOWN_BYTES];
-        cli_clean(name, sizeof name, t->rows[i].name);
+        omm_utf8_clean(name, sizeof name, t->rows[i].name);
         printf("%s%s %llu", i ? ", " : "", name, (unsigned long long)t->rows[i].count);
     }
     printf("%s\n", t->count > NAMES_SHOWN ? ", ..." : "");

@@ -7,6 +7,7 @@
 #include "omm/json.h"
 #include "omm/replay.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -80,13 +81,14 @@ static int run(omm_replay_options options, unsigned threads, const char *isa_nam
 }
 
 int cmd_replay(int argc, char **argv) {
-    omm_replay_options options = {.round = UINT32_MAX};
+    omm_replay_options options = {0};
+    uint64_t round = UINT64_MAX; /* not given */
     uint32_t threads = omm_threads_default();
     const char *isa = NULL;
     bool json = false;
     const cli_option table[] = {
         {"node", 'n', CLI_STR, &options.node, "NODE", "name of the node, or 8 digits of its id"},
-        {"round", 'r', CLI_U32, &options.round, "R", "round, counted from 0"},
+        {"round", 'r', CLI_U64, &round, "R", "round, counted from 0"},
         {"data", 'd', CLI_STR, &options.base_dir, "DIR",
          "where the scenario's model and data paths start: the folder that its file is in (this "
          "one, or scenarios/)"},
@@ -102,10 +104,17 @@ int cmd_replay(int argc, char **argv) {
         cli_parse(&count, &args, argc, argv, table, "replay BUNDLE --node NODE --round R [options]",
                   "Train one submission of a bundle again and compare the bytes.", 1, 1);
     if (code >= 0) return code;
-    if (!options.node || options.round == UINT32_MAX) {
+    if (!options.node || round == UINT64_MAX) {
         fprintf(stderr, "meshmind replay: --node and --round are needed (see --help)\n");
         return CLI_EXIT_USAGE;
     }
+    if (round > UINT32_MAX) {
+        fprintf(stderr,
+                "meshmind replay: --round %" PRIu64 "; accepted: a round of the run, from 0\n",
+                round);
+        return CLI_EXIT_USAGE;
+    }
+    options.round = (uint32_t)round;
     if (threads < 1 || threads > OMM_POOL_THREADS_MAX) {
         fprintf(stderr, "meshmind replay: --threads %u; accepted: 1 to %u\n", threads,
                 OMM_POOL_THREADS_MAX);

@@ -10,6 +10,7 @@
 #include "omm/mem.h"
 #include "omm/scenario.h"
 #include "omm/simulate.h"
+#include "omm/utf8.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -55,12 +56,16 @@ static void print_eval(const omm_simulate_result *r) {
                  r->after.replies);
 }
 
+enum { NAME_SHOWN = 64 }; /* bytes of a client's name, which the data says */
+
 static void print_clients(const omm_simulate_result *r) {
     printf("\n  %-14s %5s  %-19s  %-19s  %s\n", "client", "items", "loss before, after",
            "right tool before, after", "call exact");
     for (size_t i = 0; i < r->client_count; i++) {
         const omm_simulate_client *c = &r->clients[i];
-        printf("  %-14s %5llu  %8.4f  %8.4f   %5llu  %5llu of %-5llu      %llu\n", c->name,
+        char name[NAME_SHOWN];
+        omm_utf8_clean(name, sizeof name, c->name);
+        printf("  %-14s %5llu  %8.4f  %8.4f   %5llu  %5llu of %-5llu      %llu\n", name,
                (unsigned long long)c->after.items, c->before.loss, c->after.loss,
                (unsigned long long)c->before.tool_ok, (unsigned long long)c->after.tool_ok,
                (unsigned long long)c->after.calls, (unsigned long long)c->after.call_exact);

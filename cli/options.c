@@ -238,17 +238,3 @@ int cli_fail(const char *command, omm_err err) {
     bool usage = err == OMM_ERR_USAGE || err == OMM_ERR_CONFIG || err == OMM_ERR_NOT_FOUND;
     return usage ? CLI_EXIT_USAGE : CLI_EXIT_RUNTIME;
 }
-
-/* C0 and DEL, and C1 as UTF-8 has it: c2 80 to c2 9f. */
-void cli_clean(char *out, size_t size, const char *text) {
-    size_t n = 0;
-    for (const char *p = text; *p && n + 1 < size; p++) {
-        const unsigned char c = (unsigned char)*p, next = (unsigned char)p[1];
-        const bool is_c1 = c == 0xc2 && next >= 0x80 && next <= 0x9f;
-        out[n] = *p;
-        if (c < 0x20 || c == 0x7f || is_c1) out[n] = '?';
-        n++;
-        p += is_c1;
-    }
-    out[n] = '\0';
-}

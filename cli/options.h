@@ -58,7 +58,4 @@ OMM_CHECKED omm_err cli_of_file(omm_err err, const char *option, const char *pat
  * and NOT_FOUND, else 3). */
 int cli_fail(const char *command, omm_err err);
 
-/* A stranger's name for a terminal, in one line: control characters become '?'; what does not fit is left out. */
-void cli_clean(char *out, size_t size, const char *text);
-
 #endif

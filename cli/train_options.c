@@ -51,6 +51,7 @@ train_args train_args_default(void) {
                     .galore_rank = s_count_unset,
                     .galore_every = s_count_unset,
                     .galore_scale = s_unset,
+                    .split = s_unset,
                     .seed = 1};
     begin_with(&a, &r);
     a.steps = 100;
@@ -186,6 +187,7 @@ static omm_err check_idle(const train_args *a) {
         bool is_idle;
         const char *sentence;
     } all[] = {
+        {a->split == 0, "--split 0; accepted: over 0 and under 1"},
         {!a->full && strcmp(a->optimizer, "galore") == 0, "--optimizer galore needs --full"},
         {strcmp(a->optimizer, "muon") == 0, "--optimizer muon is of pretrain"},
         {!a->full && a->type, "--type needs --full"},
@@ -219,6 +221,7 @@ static void settle(train_args *a) {
     if (a->galore_rank == s_count_unset) a->galore_rank = 32;
     if (a->galore_every == s_count_unset) a->galore_every = 200;
     if (a->galore_scale == s_unset) a->galore_scale = 0.25F;
+    if (a->split == s_unset) a->split = 0;
 }
 
 int train_parse(train_args *a, int argc, char **argv) {

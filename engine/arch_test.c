@@ -337,6 +337,34 @@ static void factors_are_positive(const tiny_arch *arch, const char *name) {
     omm_buf_fini(&file);
 }
 
+/* Files speak of more positions than are reckoned with: what they are scaled from counts, the rest is left alone. */
+static void long_context(void) {
+    const struct {
+        uint32_t context, original, is, from;
+    } all[] = {{4194304, 0, OMM_MODEL_CONTEXT_MAX, 4194304},
+               {4194304, 131072, OMM_MODEL_CONTEXT_MAX, 131072},
+               {64, 0, 64, 64}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const tiny_arch arch = {.name = "llama",
+                                .scaling = "yarn",
+                                .factor = 4.0f,
+                                .context = all[i].context,
+                                .original = all[i].original};
+        omm_buf file;
+        omm_gguf gguf;
+        omm_model model;
+        omm_buf_init(&file, 1 << 24);
+        tiny_arch_write(&file, &arch);
+        CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
+        CHECK_OK(omm_model_outline(&model, &gguf));
+        CHECK_EQ(model.dims.context, all[i].is);
+        CHECK_EQ(model.dims.rope_context, all[i].from);
+        omm_model_fini(&model);
+        omm_gguf_close(&gguf);
+        omm_buf_fini(&file);
+    }
+}
+
 /* A file with one byte changed loads or is refused, and what loads can be run. */
 static void damaged(const tiny_arch *arch, const omm_compute *c) {
     omm_buf file;
@@ -415,6 +443,7 @@ int main(void) {
     for (size_t i = 0; i < sizeof s_cases / sizeof *s_cases; i++) same = run(&s_cases[i]) && same;
     older_factor();
     windows_turn_by_themselves();
+    long_context();
     refusals();
     factors_are_positive(&(tiny_arch){.name = "llama", .freqs = true}, "rope_freqs.weight");
     factors_are_positive(&(tiny_arch){.name = "phi3", .long_factors = true},

@@ -8,6 +8,7 @@
 
 #define HEADS_MAX 1024u
 #define KEY_BYTES 96u
+#define CONTEXT_SAID_MAX (1u << 30) /* positions that a file may speak of */
 
 /* The keys of one architecture begin with its name. */
 typedef struct keys {
@@ -122,8 +123,9 @@ static omm_err load_rope(omm_model_dims *d, keys *k) {
     OMM_TRY(get_real(&d->rope_base_local, k, "rope.freq_base_swa", local, 1.001, 1e12));
     d->rope_local = k->a->rope_base_local > 0.0 || d->rope_base_local != d->rope_base;
     OMM_TRY(scaling_kind(&d->rope_scaling, k));
-    OMM_TRY(get_u32_or(&d->rope_context, k, "rope.scaling.original_context_length", d->context));
-    OMM_TRY(in_range(k->name, d->rope_context, 1, OMM_MODEL_CONTEXT_MAX));
+    OMM_TRY(
+        get_u32_or(&d->rope_context, k, "rope.scaling.original_context_length", d->rope_context));
+    OMM_TRY(in_range(k->name, d->rope_context, 1, CONTEXT_SAID_MAX));
     OMM_TRY(get_real(&d->rope_magnitude, k, "rope.scaling.attn_factor", 1.0, 1e-3, 1e3));
     OMM_TRY(get_real(&d->yarn_beta_fast, k, "rope.scaling.yarn_beta_fast", 32.0, 1e-3, 1e6));
     OMM_TRY(get_real(&d->yarn_beta_slow, k, "rope.scaling.yarn_beta_slow", 1.0, 1e-3, 1e6));
@@ -159,7 +161,8 @@ static omm_err load_counts(omm_model_dims *d, keys *k) {
     OMM_TRY(get_count(&d->layers, k, "block_count", OMM_MODEL_LAYERS_MAX));
     OMM_TRY(get_count(&d->d_model, k, "embedding_length", OMM_MODEL_WIDTH_MAX));
     OMM_TRY(get_count(&d->d_ff, k, "feed_forward_length", 4 * OMM_MODEL_WIDTH_MAX));
-    OMM_TRY(get_count(&d->context, k, "context_length", OMM_MODEL_CONTEXT_MAX));
+    OMM_TRY(get_count(&d->rope_context, k, "context_length", CONTEXT_SAID_MAX));
+    d->context = d->rope_context < OMM_MODEL_CONTEXT_MAX ? d->rope_context : OMM_MODEL_CONTEXT_MAX;
     OMM_TRY(omm_gguf_get_f32(&d->rms_eps, k->gguf, key(k, "attention.layer_norm_rms_epsilon")));
     if (!(d->rms_eps > 0.0f && d->rms_eps < 1.0f))
         return omm_raise(OMM_ERR_NUMERIC, "%s is out of range", k->name);

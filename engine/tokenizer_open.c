@@ -10,11 +10,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Tokens that end an answer, whatever the file says about eos (llama.cpp's list). */
+/* Tokens that end an answer, whatever the file says about eos: llama.cpp's list. */
 static const char *const s_ends[] = {
     "<|eot_id|>",      "<|im_end|>", "<|end|>",    "<end_of_turn>", "<|endoftext|>",
     "<|end_of_text|>", "<EOT>",      "<|eom_id|>", "_<EOT>",        "<|return|>",
 };
+/* The same where the file has them as control tokens: elsewhere they may be text (Qwen has HTML's </s>). */
+static const char *const s_control_ends[] = {
+    "<eos>",
+    "</s>",
+    "[EOS]",
+    "[EOT]",
+    "<\uff5cend\u2581of\u2581sentence\uff5c>",
+    "<end_of_utterance>",
+    "<|call|>",
+    "<|calls|>",
+    "<|flush|>",
+    "<turn|>",
+    "[e~[",
+};
+/* Of a SentencePiece file that does not say. */
+enum { SPM_UNKNOWN = 0, SPM_BOS = 1, SPM_EOS = 2 };
 
 static omm_err optional_array(const omm_gguf_kv **out, const omm_gguf *g, const char *key,
                               omm_gguf_kind element, uint32_t count) {
@@ -55,9 +71,10 @@ static omm_err read_scores(omm_tokenizer *t, const omm_gguf *g) {
     return OMM_OK;
 }
 
-static omm_err read_id(uint32_t *out, const omm_tokenizer *t, const omm_gguf *g, const char *key) {
+static omm_err read_id(uint32_t *out, const omm_tokenizer *t, const omm_gguf *g, const char *key,
+                       uint32_t missing) {
     uint32_t id = OMM_TOKEN_NONE;
-    OMM_TRY(omm_gguf_get_u32_or(&id, g, key, OMM_TOKEN_NONE));
+    OMM_TRY(omm_gguf_get_u32_or(&id, g, key, missing < t->count ? missing : OMM_TOKEN_NONE));
     if (id != OMM_TOKEN_NONE && id >= t->count)
         return omm_raise(OMM_ERR_FORMAT, "%s is %u, the vocabulary has %u", key, id, t->count);
     *out = id;
@@ -72,11 +89,13 @@ static void mark_end(omm_tokenizer *t, uint32_t id) {
 static omm_err read_ids(omm_tokenizer *t, const omm_gguf *g) {
     uint32_t eot = OMM_TOKEN_NONE;
     uint32_t eom = OMM_TOKEN_NONE;
-    OMM_TRY(read_id(&t->bos, t, g, "tokenizer.ggml.bos_token_id"));
-    OMM_TRY(read_id(&t->eos, t, g, "tokenizer.ggml.eos_token_id"));
-    OMM_TRY(read_id(&t->unknown, t, g, "tokenizer.ggml.unknown_token_id"));
-    OMM_TRY(read_id(&eot, t, g, "tokenizer.ggml.eot_token_id"));
-    OMM_TRY(read_id(&eom, t, g, "tokenizer.ggml.eom_token_id"));
+    const uint32_t none = OMM_TOKEN_NONE;
+    OMM_TRY(read_id(&t->bos, t, g, "tokenizer.ggml.bos_token_id", t->spm ? SPM_BOS : none));
+    OMM_TRY(read_id(&t->eos, t, g, "tokenizer.ggml.eos_token_id", t->spm ? SPM_EOS : none));
+    OMM_TRY(
+        read_id(&t->unknown, t, g, "tokenizer.ggml.unknown_token_id", t->spm ? SPM_UNKNOWN : none));
+    OMM_TRY(read_id(&eot, t, g, "tokenizer.ggml.eot_token_id", none));
+    OMM_TRY(read_id(&eom, t, g, "tokenizer.ggml.eom_token_id", none));
     mark_end(t, t->eos);
     mark_end(t, eot);
     mark_end(t, eom);
@@ -85,6 +104,10 @@ static omm_err read_ids(omm_tokenizer *t, const omm_gguf *g) {
         if (id >= t->count || t->types[id] == TOKEN_BYTE) continue;
         t->types[id] = TOKEN_CONTROL; /* some files list them as plain text */
         mark_end(t, id);
+    }
+    for (size_t i = 0; i < sizeof s_control_ends / sizeof s_control_ends[0]; i++) {
+        uint32_t id = vocab_find(&t->texts, omm_bytes_str(s_control_ends[i]));
+        if (id < t->count && t->types[id] == TOKEN_CONTROL) mark_end(t, id);
     }
     return OMM_OK;
 }

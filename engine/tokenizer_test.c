@@ -22,7 +22,8 @@ typedef struct recipe {
     int types[64];
     float scores[64];
     const char *merges[32];
-    bool no_bytes; /* llama: without byte tokens */
+    bool no_bytes;  /* llama: without byte tokens */
+    bool is_silent; /* llama: no ids of bos, eos, unknown */
     int first_type;
     const char *key; /* of a bool, which is true */
 } recipe;
@@ -68,6 +69,8 @@ static void write_vocab(omm_buf *file, const recipe *r) {
     if (count > 0) omm_gguf_put_strings(&w, "tokenizer.ggml.merges", merges, count);
     if (spm) {
         omm_gguf_put_array(&w, "tokenizer.ggml.scores", OMM_GGUF_F32, scores, n);
+    }
+    if (spm && !r->is_silent) {
         omm_gguf_put_u32(&w, "tokenizer.ggml.bos_token_id", 1);
         omm_gguf_put_u32(&w, "tokenizer.ggml.eos_token_id", 2);
         omm_gguf_put_u32(&w, "tokenizer.ggml.unknown_token_id", 0);
@@ -128,6 +131,27 @@ static void check(const omm_tokenizer *t, const char *text, size_t size, unsigne
 
 #define IDS(...) (const uint32_t[]){__VA_ARGS__}, sizeof((const uint32_t[]){__VA_ARGS__}) / 4
 #define TEXT(literal) (literal), sizeof(literal) - 1
+
+/* Tokens of other models that end an answer, where they are no text; a SentencePiece file that names no token. */
+static void test_ends(void) {
+    recipe r = s_gpt2;
+    r.texts[G_TOOL - G_AB] = "</s>";
+    r.texts[G_MARK - G_AB] = "<eos>";
+    for (int control = 0; control < 2; control++) {
+        r.types[G_TOOL - G_AB] = r.types[G_MARK - G_AB] = control ? TOKEN_CONTROL : 0;
+        omm_tokenizer *t = open_recipe(&r);
+        CHECK_EQ(omm_tokenizer_is_end(t, G_TOOL), control);
+        CHECK_EQ(omm_tokenizer_is_end(t, G_MARK), control);
+        omm_tokenizer_close(t);
+    }
+    r = s_llama;
+    r.is_silent = true;
+    omm_tokenizer *t = open_recipe(&r);
+    CHECK_EQ(omm_tokenizer_bos(t), 1);
+    CHECK(omm_tokenizer_is_end(t, 2) && !omm_tokenizer_is_end(t, 1));
+    check(t, TEXT("a"), OMM_TOKENIZE_BOS, IDS(1, L_SPACE_A));
+    omm_tokenizer_close(t);
+}
 
 static void test_gpt2(void) {
     omm_tokenizer *t = open_recipe(&s_gpt2);
@@ -548,6 +572,7 @@ static void test_merge_named_twice(void) {
 }
 
 int main(void) {
+    test_ends();
     test_gpt2();
     test_malformed_gpt2();
     test_llama();

@@ -6,6 +6,7 @@
  */
 #include "internal.h"
 
+#include "omm/bundle.h"
 #include "omm/dataset.h"
 #include "omm/envelope.h"
 #include "omm/federated.h"
@@ -24,9 +25,7 @@
 /* --- evidence --------------------------------------------------------------------------------- */
 
 static omm_err read_file(omm_buf *out, const sim_evidence *evidence, const char *path) {
-    char full[OMM_PATH_MAX];
-    OMM_TRY(omm_path_join(full, evidence->dir, path));
-    return omm_file_read(out, full);
+    return omm_bundle_file_read(out, evidence->dir, path);
 }
 
 static omm_err parse_rounds(sim_evidence *evidence, omm_bytes text) {
@@ -68,12 +67,28 @@ void sim_evidence_close(sim_evidence *evidence) {
     *evidence = (sim_evidence){0};
 }
 
-static bool was_accepted(const sim_evidence *evidence, const omm_digest *node, uint32_t round) {
-    if (round >= evidence->round_count) return false;
+/* NULL: that round accepted nothing of the node. */
+static const omm_round_accepted *accepted_of(const sim_evidence *evidence, const omm_digest *node,
+                                             uint32_t round) {
+    if (round >= evidence->round_count) return NULL;
     const omm_round_record *r = &evidence->rounds[round];
     for (size_t i = 0; i < r->accepted_count; i++)
-        if (omm_digest_equal(&r->accepted[i].node, node)) return true;
-    return false;
+        if (omm_digest_equal(&r->accepted[i].node, node)) return &r->accepted[i];
+    return NULL;
+}
+
+/* By the node's key, and the one that the round accepted. */
+static omm_err check_signed(const sim_evidence *evidence, const omm_digest *node, uint32_t round,
+                            const omm_envelope *envelope, omm_bytes file) {
+    const omm_round_accepted *accepted = accepted_of(evidence, node, round);
+    const omm_digest signer = omm_key_id(&envelope->key), is = omm_hash(file);
+    if (!omm_digest_equal(&signer, node))
+        return omm_raise(OMM_ERR_REFUSED_KEY, "%s is not signed by its node",
+                         omm_bundle_path_submission(round, node).text);
+    if (accepted && !omm_digest_equal(&accepted->submission, &is))
+        return omm_raise(OMM_ERR_DIGEST, "%s is not the submission that round %u accepted",
+                         omm_bundle_path_submission(round, node).text, round);
+    return OMM_OK;
 }
 
 /* The manifest of one submission; it lives in `arena`. */
@@ -85,6 +100,7 @@ static omm_err read_manifest(omm_submission *out, omm_arena *arena, const sim_ev
     omm_envelope envelope;
     if (err == OMM_OK)
         err = omm_envelope_open_as(&envelope, OMM_CONTEXT_SUBMISSION, omm_buf_view(&file));
+    if (err == OMM_OK) err = check_signed(evidence, node, round, &envelope, omm_buf_view(&file));
     if (err == OMM_OK) err = omm_submission_decode(out, envelope.payload, arena);
     omm_buf_fini(&file);
     return err;
@@ -275,7 +291,7 @@ static omm_err chain_start(uint32_t *first, const sim_replay *job) {
         omm_hash(omm_bytes_of(zeros, job->evidence->run.layout.value_count * sizeof(float)));
     omm_free(zeros);
     for (uint32_t round = job->round + 1; round-- > 0;) {
-        if (!was_accepted(job->evidence, &job->node, round)) continue;
+        if (!accepted_of(job->evidence, &job->node, round)) continue;
         *first = round;
         omm_arena arena;
         omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
@@ -290,7 +306,7 @@ static omm_err chain_start(uint32_t *first, const sim_replay *job) {
 
 omm_err sim_replay_run(omm_replay_result *result, const sim_replay *replay) {
     *result = (omm_replay_result){.equal = true};
-    if (!was_accepted(replay->evidence, &replay->node, replay->round))
+    if (!accepted_of(replay->evidence, &replay->node, replay->round))
         return omm_raise(OMM_ERR_NOT_FOUND, "round %u has no accepted submission of that node",
                          replay->round);
     uint32_t first = 0;
@@ -298,7 +314,7 @@ omm_err sim_replay_run(omm_replay_result *result, const sim_replay *replay) {
     chain c;
     omm_err err = chain_init(&c, replay);
     for (uint32_t round = first; err == OMM_OK && result->equal && round <= replay->round; round++)
-        if (was_accepted(replay->evidence, &replay->node, round))
+        if (accepted_of(replay->evidence, &replay->node, round))
             err = replay_round(&c, round, result);
     chain_fini(&c);
     return err;
@@ -344,7 +360,7 @@ static omm_err open_setup(sim_setup *setup, const omm_replay_options *options) {
                                     .base_dirs = options->base_dir ? given : usual,
                                     .skip_policy = true,
                                     .compute = options->compute};
-    OMM_TRY(omm_path_join(scenario, options->bundle, "scenario.yaml"));
+    OMM_TRY(omm_bundle_file_find(scenario, NULL, options->bundle, "scenario.yaml"));
     const omm_err err = sim_setup_open(setup, &open);
     if (err != OMM_ERR_NOT_FOUND) return err;
     return omm_raise(err,

@@ -87,6 +87,28 @@ static void forge_open(forge *f, const char *node, uint32_t round) {
     CHECK_OK(omm_submission_decode(&f->manifest, envelope.payload, &f->arena));
 }
 
+/* Put the file in its place, as the one that the round accepted. */
+static void forge_write(const forge *f, omm_bytes file) {
+    char rounds[OMM_PATH_MAX * 2], was[OMM_DIGEST_HEX_SIZE], is[OMM_DIGEST_HEX_SIZE];
+    omm_buf before, text;
+    omm_buf_init(&before, OMM_ENVELOPE_BYTES_MAX);
+    omm_buf_init(&text, 1 << 20);
+    snprintf(rounds, sizeof rounds, "%s/rounds.jsonl", s_bundle);
+    CHECK_OK(omm_file_read(&before, f->path));
+    CHECK_OK(omm_file_read(&text, rounds));
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    const omm_digest old = omm_hash(omm_buf_view(&before)), new = omm_hash(file);
+    omm_digest_hex(was, &old);
+    omm_digest_hex(is, &new);
+    char *at = strstr((char *)text.data, was);
+    CHECK(at != NULL);
+    memcpy(at, is, strlen(is));
+    CHECK_OK(omm_file_write_fast(rounds, omm_bytes_of(text.data, text.size - 1), 0644));
+    CHECK_OK(omm_file_write_fast(f->path, file, 0644));
+    omm_buf_fini(&before);
+    omm_buf_fini(&text);
+}
+
 static void forge_sign(forge *f) {
     omm_buf payload;
     omm_buf envelope;
@@ -94,14 +116,14 @@ static void forge_sign(forge *f) {
     omm_buf_init(&envelope, OMM_ENVELOPE_BYTES_MAX);
     CHECK_OK(omm_submission_encode(&payload, &f->manifest));
     CHECK_OK(omm_envelope_seal(&envelope, OMM_CONTEXT_SUBMISSION, omm_buf_view(&payload), &f->key));
-    CHECK_OK(omm_file_write_fast(f->path, omm_buf_view(&envelope), 0644));
+    forge_write(f, omm_buf_view(&envelope));
     omm_buf_fini(&payload);
     omm_buf_fini(&envelope);
 }
 
 /* Put the honest submission back. */
 static void forge_close(forge *f) {
-    CHECK_OK(omm_file_write_fast(f->path, omm_buf_view(&f->file), 0644));
+    forge_write(f, omm_buf_view(&f->file));
     omm_buf_fini(&f->file);
     omm_arena_fini(&f->arena);
 }

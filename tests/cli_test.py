@@ -94,6 +94,7 @@ expect(["simulate", "scenarios/quickstart.yaml", "--threads", "0"], 2, "accepted
 expect(["verify", "/nowhere"], 2, "nowhere")
 expect(["verify", BASE], 2, "is no bundle: it has neither manifest.json nor run.json")
 expect(["replay", "/nowhere"], 2, "--node and --round")
+expect(["replay", "/nowhere", "-n", "x", "-r", 4294967296], 2, "--round 4294967296; accepted: a round")
 # Which option it was, and what it takes.
 expect(["generate", "-m", MODEL, "-n", "-3", "x"], 2, r"-n, --\S+ N: '-3'; accepted: a whole number from 0 to 4294967295")
 expect(["generate", "-m", MODEL, "--temp", "warm", "x"], 2, r"--temp \S+: 'warm'; accepted: a finite number")
@@ -143,6 +144,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
     held.write_text(json.dumps({"messages": turns}) + "\n")  # less than 64 tokens are left of the context
     expect([*train, "--eval", held], 0, r"other reply exact +\d +\d +of 1", "stdout")
     text.write_text("The sky is blue and wide. " * 200)
+    expect([*train, "--split", "0"], 2, "--split 0; accepted: over 0 and under 1")
     expect([*train, "--seq", "800", "--split", "0.5"], 2, "--seq 800: the longest held-out example has 800 tokens, .*accepted with held-out data: at most 512")
     expect([*train, "--full", "--recipe", recipe], 2, "--recipe does not go with --full")
     recipe.write_text("optimizer: sgd\nmomentum: 0.5\n")
@@ -188,7 +190,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
     key.chmod(0o644)
     pathlib.Path(f"{key}.crt").write_text("no certificate\n")
     service.write_text(config + "tls_certificate: tls.key.crt\ntls_key: tls.key\n")
-    expect(["coordinator", "-c", service], 3, "tls.key holds a secret key but has mode 0644")
+    expect(["coordinator", "-c", service], 3, "tls.key holds a secret .a key or token. but has mode 0644")
     key.chmod(0o600)
     expect(["coordinator", "-c", service], 2, "tls_certificate tls.key.crt.*keygen --tls")
     node = pathlib.Path(folder) / "node.yaml"
@@ -245,14 +247,14 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
             expect(["node", "status", "-c", path], 0, says, "stdout")
         # An invitation is for its owner alone, wherever it stands; in two places it is in one too many.
         (folder / "token").write_text("invite-" + "c7" * 32 + "\n")
-        for mode, changed, code, says in ((0o644, {"token_file": "token"}, 3, "token holds a secret key but has mode 0644"),
+        for mode, changed, code, says in ((0o644, {"token_file": "token"}, 3, "token holds a secret .a key or token. but has mode 0644"),
                                           (0o600, {"token_file": "token", "token": "invite-" + "c7" * 32}, 2, "token and token_file: one of them")):
             (folder / "token").chmod(mode)
             path.write_text("".join(f"{k}: {v}\n" for k, v in (node | changed).items()))
             expect(["node", "-c", path], code, says)
         path.chmod(0o644)
         path.write_text("".join(f"{k}: {v}\n" for k, v in (node | {"token": "invite-" + "c7" * 32}).items()))
-        expect(["node", "-c", path], 3, "node.yaml holds a secret key but has mode 0644")
+        expect(["node", "-c", path], 3, "node.yaml holds a secret .a key or token. but has mode 0644")
         # A certificate whose time is over is said to be, before anybody wonders why there is no connection.
         (folder / "old.crt").write_text(OLD_CERTIFICATE)
         path.write_text("".join(f"{k}: {v}\n" for k, v in (node | {"coordinator": "tls+" + node["coordinator"], "tls_certificate": "old.crt"}).items()))
@@ -491,6 +493,9 @@ with tempfile.TemporaryDirectory() as folder:
     (pathlib.Path(folder) / "other").write_text("no session")
     expect(["generate", "-m", MODEL, "--session", folder + "/other", "x"], 3, "other is no session file")
 expect(["generate", "-m", MODEL, "--draft", MODEL, "-c", 96, "-n", 1, "x"], 0, r"memory of the draft: .*\(96 positions, f16\)")
+narrow = pathlib.Path(os.environ.get("OMM_TESTDATA", SOURCE.parent / "shared" / "testdata")) / "models" / "stories260K-f32.gguf"
+if narrow.exists():  # heads of 8: no cache of a draft may be Q8_0
+    expect(["generate", "-m", narrow, "--draft", narrow, "-n", 3, "Once"], 0, "memory of the draft")
 expect(["generate", "-m", MODEL, "--kv", "q8", "x"], 2, "f32, f16 or q8_0")
 expect(["generate", "-m", MODEL] + ["--lora=a"] * 9 + ["x"], 2, "at most 8")
 expect(["synth", "llama9", "/nowhere.gguf"], 2, "llama9.*llama3.2-1b.*tiny-phi3")

@@ -189,7 +189,29 @@ def tamper(folder):
         check(done.returncode == 1, f"{name}: a flipped bit at {at} went unnoticed ({done.returncode})")
         check(name in done.stdout or name.startswith("manifest.json"), f"{name} is not named: {done.stdout}")
     check(verify(bundle).returncode == 0, "the restored bundle does not verify")
+    not_replayed(bundle)
     print(f"{len(files)} files")
+
+
+def not_replayed(bundle):
+    """What is no plain file holds nobody, and a submission is the node's own, the one that its round accepted."""
+    nodes = {n["name"]: n["id"] for n in json.loads((bundle / "run.json").read_text())["nodes"]}
+    mine, other = (f"submissions/r000-{nodes[name][:16]}.env" for name in ("cafe-02", "studio-02"))
+    later = mine.replace("r000", "r001")
+
+    def replay(path, bad, says):
+        good = (bundle / path).read_bytes()
+        (bundle / path).unlink()
+        os.mkfifo(bundle / path) if bad is None else (bundle / path).write_bytes(bad)
+        done = run("replay", bundle, "--node", "cafe-02", "--round", 0, "--steps", 1, "--data", SCENARIOS)
+        (bundle / path).unlink()
+        (bundle / path).write_bytes(good)
+        check(done.returncode == 3 and says in done.stderr, f"replay, {path}: {done.returncode}, {done.stderr}")
+
+    for path in ("run.json", "rounds.jsonl", "scenario.yaml", "adapters/r000.bin", mine):
+        replay(path, None, "is no plain file")
+    replay(mine, (bundle / other).read_bytes(), "is not signed by its node")
+    replay(mine, (bundle / later).read_bytes(), "is not the submission that round 0 accepted")
 
 
 def private(folder):

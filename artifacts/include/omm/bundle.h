@@ -19,6 +19,7 @@
 
 #include "omm/bytes.h"
 #include "omm/err.h"
+#include "omm/file.h" /* OMM_PATH_MAX */
 #include "omm/hash.h"
 #include "omm/sign.h"
 
@@ -40,6 +41,15 @@ typedef enum omm_bundle_class {
 
 /* Class and size limit of a relative path; `bytes_max` may be NULL. */
 omm_bundle_class omm_bundle_classify(uint64_t *bytes_max, const char *path);
+
+/* Append a file of the bundle in `dir`, limited by its kind.  Nobody needs to have looked at the folder before: a pipe or a
+ * device in place of a file is refused, and holds no reader for ever.  Errors: CONFIG (not a path of the table), FORMAT (no
+ * plain file), NOT_FOUND, IO, TOO_BIG, NOMEM. */
+OMM_CHECKED omm_err omm_bundle_file_read(omm_buf *out, const char *dir, const char *path);
+/* Where it is, to be read by other means, and how many bytes it may have (`bytes_max` may be NULL).  Errors: CONFIG, FORMAT,
+ * TOO_BIG (path). */
+OMM_CHECKED omm_err omm_bundle_file_find(char full[OMM_PATH_MAX], uint64_t *bytes_max,
+                                         const char *dir, const char *path);
 
 /* The paths of the table, so that nobody spells them twice. */
 typedef struct omm_bundle_path {

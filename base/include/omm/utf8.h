@@ -11,5 +11,8 @@
 /* Bytes of the well-formed character at the start of p[left], 1 to 4; a NUL is one, of 1.  0 if there is none:
  * no byte left, a continuation alone, a character that is cut off, overlong, a surrogate, beyond U+10FFFF. */
 unsigned omm_utf8_size(const uint8_t *p, size_t left);
+/* A text of strangers for a terminal: `text`, as much of it as fits `size` with its NUL, with '?' for each control character
+ * (C0, DEL, C1). */
+void omm_utf8_clean(char *out, size_t size, const char *text);
 
 #endif

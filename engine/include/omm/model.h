@@ -49,7 +49,8 @@
 
 #define OMM_MODEL_LAYERS_MAX 512u
 #define OMM_MODEL_WIDTH_MAX 65536u
-#define OMM_MODEL_CONTEXT_MAX (1u << 20) /* the rotary table is exact so far */
+#define OMM_MODEL_CONTEXT_MAX                                                                      \
+    (1u << 20) /* the rotary table is exact so far; what a file says beyond is not used */
 
 typedef enum omm_ffn { OMM_FFN_SWIGLU, OMM_FFN_GEGLU } omm_ffn;
 
