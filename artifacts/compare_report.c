@@ -46,8 +46,8 @@ static omm_err text_settings(omm_buf *out, const omm_comparison *c) {
         const omm_compare_setting *s = &c->settings[i];
         char path[NAME_SHOWN], a[VALUE_SHOWN + 1], b[VALUE_SHOWN + 1];
         omm_utf8_clean(path, sizeof path, s->path);
-        omm_utf8_clean(a, sizeof a, s->a ? s->a : "(none)");
-        omm_utf8_clean(b, sizeof b, s->b ? s->b : "(none)");
+        omm_utf8_clean(a, sizeof a, s->a ? s->a : "(not said)");
+        omm_utf8_clean(b, sizeof b, s->b ? s->b : "(not said)");
         OMM_TRY(omm_buf_printf(out, "  %-32s %s -> %s\n", path, a, b));
     }
     return OMM_OK;

@@ -85,6 +85,14 @@ static omm_err write_joined(double *lost, const merge_args *a, const omm_lora *j
     return err;
 }
 
+/* Tensors whose rows have no whole blocks are F16 (omm_lora_save_as). */
+static bool has_others_in_f16(const omm_lora *lora, omm_ggml_type type) {
+    const uint32_t block = omm_ggml_find((uint32_t)type)->block;
+    for (size_t i = 0; i < lora->tensor_count; i++)
+        if (lora->tensors[i].cols % block != 0) return true;
+    return false;
+}
+
 static void report_joined(const merge_args *a, const omm_lora *joined, size_t count, bool rounded,
                           omm_ggml_type type, double lost) {
     if (a->json)
@@ -93,10 +101,12 @@ static void report_joined(const merge_args *a, const omm_lora *joined, size_t co
                lost, joined->spec.rank, rounded ? "true" : "false", type_name(type),
                joined->value_count);
     else
-        printf("%zu adapter%s in one of rank %u, %zu values in %s, %s; what storing rounds away "
+        printf("%zu adapter%s in one of rank %u, %zu values in %s%s, %s; what storing rounds away "
                "has %.2g of their norm\n",
                count, count == 1 ? "" : "s", joined->spec.rank, joined->value_count,
-               type_name(type), rounded ? "B rounded" : "joined exactly", lost);
+               type_name(type),
+               has_others_in_f16(joined, type) ? " (rows of no whole blocks in F16)" : "",
+               rounded ? "B rounded" : "joined exactly", lost);
 }
 
 static omm_err join(const merge_args *a) {

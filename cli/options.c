@@ -1,5 +1,6 @@
 #include "options.h"
 
+#include "omm/file.h"
 #include "omm/gguf.h"
 
 #include <errno.h>
@@ -214,10 +215,24 @@ int cli_parse(int *count, char ***args, int argc, char **argv, const cli_option 
     return -1;
 }
 
+static const char *name_in_folder(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* One name of one folder, however the two spell it; nothing need be there yet. */
+static bool is_same_place(const char *a, const char *b) {
+    char folder_a[OMM_PATH_MAX], folder_b[OMM_PATH_MAX];
+    if (strcmp(a, b) == 0) return true;
+    return strcmp(name_in_folder(a), name_in_folder(b)) == 0 &&
+           omm_path_dir(folder_a, a) == OMM_OK && omm_path_dir(folder_b, b) == OMM_OK &&
+           omm_file_same(folder_a, folder_b);
+}
+
 omm_err cli_check_written(const char *option, const char *path, const cli_input *inputs) {
     for (; path && inputs->option; inputs++)
         if (inputs->path &&
-            (strcmp(path, inputs->path) == 0 || omm_gguf_has_file(inputs->path, path)))
+            (is_same_place(path, inputs->path) || omm_gguf_has_file(inputs->path, path)))
             return omm_raise(OMM_ERR_USAGE, "%s is %s, %s: give another name", option,
                              inputs->option, inputs->path);
     return OMM_OK;

@@ -92,7 +92,8 @@ static void take_own_scales(omm_lora *made, const joining *j) {
         const omm_lora_tensor *from = NULL;
         for (size_t part = 0; part < j->count && !from; part++) {
             from = a_of(j->parts[part], to->layer, to->target);
-            if (from) to[0].own_scale = to[1].own_scale = from->own_scale * j->weights[part];
+            const float own = from ? from->own_scale * j->weights[part] : 0.0f;
+            to[0].own_scale = to[1].own_scale = isfinite(own) ? own : 0.0f;
         }
     }
 }

@@ -197,7 +197,7 @@ static omm_err step(bool *done, omm_assistant *a) {
     omm_err err = omm_chat_parse(&reply, omm_buf_view(&a->answer));
     if (err == OMM_ERR_FORMAT || err == OMM_ERR_TOO_BIG) {
         a->calls++;
-        return assistant_do_bad_call(a, "tool call");
+        return assistant_do_bad_call(done, a, "tool call");
     }
     if (err != OMM_OK) return err;
     *done = reply.call_count == 0;

@@ -49,16 +49,20 @@ static omm_bytes find_note(const omm_assistant *a) {
     return (omm_bytes){0};
 }
 
-/* Does the model's note leave out words of what the user dictated ("... note ...: TEXT")? */
+/* The user dictated it: "... note ...: TEXT". */
+static bool is_dictated(const omm_assistant *a, omm_bytes own) {
+    const omm_bytes said = a->turns.messages[last_user(a)].content;
+    return own.size > 0 &&
+           checks_has_word(omm_bytes_of(said.data, said.size - own.size - 2), "note");
+}
+
+/* Does the model's note leave out words of what the user dictated? */
 static omm_err check_dictated(bool *shorter, const omm_assistant *a, omm_bytes own,
                               const char *argument) {
-    const omm_bytes said = a->turns.messages[last_user(a)].content;
     const omm_message written = {OMM_ROLE_USER, omm_bytes_str(argument)};
     omm_buf dropped;
     *shorter = false;
-    if (own.size == 0) return OMM_OK;
-    const omm_bytes before = omm_bytes_of(said.data, said.size - own.size - 2);
-    if (!checks_has_word(before, "note")) return OMM_OK;
+    if (!is_dictated(a, own)) return OMM_OK;
     omm_buf_init(&dropped, NOTICE_BYTES_MAX);
     omm_err err = checks_put_unsaid(&dropped, own, CHECKS_ALL, &written, 1, true);
     if (err == OMM_ERR_TOO_BIG) err = OMM_OK; /* more than a notice holds are left out */
@@ -202,8 +206,39 @@ static omm_err check_argument(bool *done, char own[OMM_NOTE_BYTES_MAX + 1], cons
     return corrected ? OMM_OK : check_numbers(a, omm_bytes_str(*argument));
 }
 
-/* A call that cannot be read, or asks for what there is not, is answered with what is wrong. */
-omm_err assistant_do_bad_call(omm_assistant *a, const char *name) {
+static omm_err run_call(bool *done, omm_assistant *a, tool_kind kind, const char *name,
+                        const char *argument) {
+    OMM_TRY(assistant_tell(a, (omm_assistant_event){.kind = OMM_ASSISTANT_CALL,
+                                                    .tool = name,
+                                                    .text = omm_bytes_str(argument)}));
+    a->tools.now_ms = a->options.now_ms ? a->options.now_ms(a->options.now_ud) : 0;
+    OMM_TRY(tools_run(&a->result, &a->tools, kind, argument));
+    OMM_TRY(tell_result(a, name));
+    OMM_TRY(push_result(a));
+    keep_sources(a);
+    a->has_saved = a->has_saved || (kind == TOOL_NOTE_SAVE && !a->result.failed);
+    *done = a->result.nothing;
+    return a->result.nothing ? answer_nothing(a, kind, argument) : OMM_OK;
+}
+
+/* The call was to be the note that the user dictated. */
+static bool was_note(const omm_assistant *a, omm_bytes own) {
+    const omm_bytes call = omm_buf_view(&a->answer);
+    return a->tools.notes && !a->has_saved && is_dictated(a, own) &&
+           own.size <= OMM_NOTE_BYTES_MAX && call.size > 0 &&
+           memmem(call.data, call.size, "note_save", strlen("note_save")) != NULL;
+}
+
+omm_err assistant_do_bad_call(bool *done, omm_assistant *a, const char *name) {
+    char note[OMM_NOTE_BYTES_MAX + 1];
+    const omm_bytes own = find_note(a);
+    if (was_note(a, own)) {
+        memcpy(note, own.data, own.size);
+        note[own.size] = '\0';
+        OMM_TRY(assistant_notice(a, "the model's call cannot be read; your own words are saved"));
+        OMM_TRY(replace_call(a, "note_save", "text", own));
+        return run_call(done, a, TOOL_NOTE_SAVE, "note_save", note);
+    }
     OMM_TRY(tools_fail(&a->result));
     OMM_TRY(tell_result(a, name));
     return push_result(a);
@@ -215,20 +250,9 @@ static omm_err do_call(bool *done, omm_assistant *a, const omm_tool_call *call, 
     tool_kind kind = TOOL_COUNT;
     const char *argument = "";
     if (tools_check(&kind, &argument, &a->tools, call) != OMM_OK)
-        return assistant_do_bad_call(a, call->name);
+        return assistant_do_bad_call(done, a, call->name);
     OMM_TRY(check_argument(done, own, &argument, a, kind, is_only));
-    if (*done) return OMM_OK;
-    OMM_TRY(assistant_tell(a, (omm_assistant_event){.kind = OMM_ASSISTANT_CALL,
-                                                    .tool = call->name,
-                                                    .text = omm_bytes_str(argument)}));
-    a->tools.now_ms = a->options.now_ms ? a->options.now_ms(a->options.now_ud) : 0;
-    OMM_TRY(tools_run(&a->result, &a->tools, kind, argument));
-    OMM_TRY(tell_result(a, call->name));
-    OMM_TRY(push_result(a));
-    keep_sources(a);
-    a->has_saved = a->has_saved || (kind == TOOL_NOTE_SAVE && !a->result.failed);
-    *done = a->result.nothing;
-    return a->result.nothing ? answer_nothing(a, kind, argument) : OMM_OK;
+    return *done ? OMM_OK : run_call(done, a, kind, call->name, argument);
 }
 
 omm_err assistant_do_calls(bool *done, omm_assistant *a, const omm_chat_reply *reply) {

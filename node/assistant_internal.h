@@ -39,8 +39,9 @@ OMM_CHECKED omm_err assistant_make_room(bool *fit, omm_assistant *a);
 /* ---- assistant_calls.c ---- */
 /* The calls of one turn, as many as calls_max leaves; *done when the exchange is over. */
 OMM_CHECKED omm_err assistant_do_calls(bool *done, omm_assistant *a, const omm_chat_reply *reply);
-/* A call that cannot be read, or asks for what there is not, is answered with what is wrong. */
-OMM_CHECKED omm_err assistant_do_bad_call(omm_assistant *a, const char *name);
+/* A call that cannot be read, or asks for what there is not, is answered with what is wrong; of a note that the user dictated
+ * the user's own words are saved. */
+OMM_CHECKED omm_err assistant_do_bad_call(bool *done, omm_assistant *a, const char *name);
 /* The user's last words and their value, if they are nothing but an expression; else *sum is empty. */
 OMM_CHECKED omm_err assistant_find_sum(omm_bytes *sum, omm_buf *value, const omm_assistant *a);
 

@@ -252,6 +252,14 @@ static void test_notes(void) {
                CALL("note_save", "{\"text\": \"buy 2 eggs\"}"), "Saved.",
                "notice:the model wrote \"buy 2 eggs\"; your own words are saved\n"
                "call:note_save buy 2 eggs, not 12\nresult:note_save saved\ntext:Saved.\n");
+    check_play(notes, NULL, "Save this note: pay Ole 7 coins",
+               CALL("note_save", "{\"txt\": \"pay Ole\"}"), "Saved.",
+               "notice:the model's call cannot be read; your own words are saved\n"
+               "call:note_save pay Ole 7 coins\nresult:note_save saved\ntext:Saved.\n");
+    check_play(notes, NULL, "Save this note: water the fern", CALL("note_save", "{\"text\": "),
+               "Saved.",
+               "notice:the model's call cannot be read; your own words are saved\n"
+               "call:note_save water the fern\nresult:note_save saved\ntext:Saved.\n");
     check_play(notes, NULL, "My list: eggs and tea. Keep eggs.", /* dictates nothing */
                CALL("note_save", "{\"text\": \"eggs\"}"), "Saved.",
                "call:note_save eggs\nresult:note_save saved\ntext:Saved.\n");
@@ -259,7 +267,7 @@ static void test_notes(void) {
                CALL("note_save", "{\"text\": \"I like coffee\"}"), "Saved.",
                "notice:not saved: nobody said \"coffee\"; write \"Save this note: ...\"\n");
     CHECK_OK(omm_notes_count(&count, notes));
-    CHECK_EQ(count, 4);
+    CHECK_EQ(count, 6);
     check_play(notes, NULL, "What did I note about Nora?",
                CALL("note_find", "{\"query\": \"Nora\"}"), "Call Nora on Monday.",
                "call:note_find Nora\nresult:note_find call Nora on Friday\n"

@@ -8,6 +8,7 @@
 #define SCENARIO_YAML_BYTES_MAX (1u << 20)
 #define VALUE_MAX_LEAST (1.0 / 65536)
 #define VALUE_MAX_MOST 32768.0
+#define SUM_RANGE_MOST 0x1p42
 
 const char *const omm_hostile_names[] = {"none",          "unsigned", "wrong_key",    "replayed",
                                          "wrong_context", "nan",      "out_of_range", "wrong_base",
@@ -246,6 +247,19 @@ static double value_max_for(const omm_recipe_yaml *r) {
     return bound;
 }
 
+/* What is added is a multiple of value_max x weight_sum_max over 2^62 (omm/fedavg.h): where values are far smaller than
+ * value_max, all may be rounded to none. */
+static omm_err check_sum_range(const char *file, const omm_scenario *s) {
+    const omm_scenario_aggregation *a = &s->aggregation;
+    const double range = a->value_max * (double)a->weight_sum_max;
+    if (range <= SUM_RANGE_MOST || a->value_max <= value_max_for(&s->recipe)) return OMM_OK;
+    return omm_raise(
+        OMM_ERR_CONFIG,
+        "%s: aggregation: value_max %g times weight_sum_max %llu: updates would be rounded to "
+        "multiples of %.2g; accepted: a product of at most 2^42, multiples of 2^-20",
+        file, a->value_max, (unsigned long long)a->weight_sum_max, range * 0x1p-62);
+}
+
 /* What is left to follow from the rest is written out: the effective form has it as a number. */
 static omm_err finish(omm_scenario *out, const char *file, const uint64_t *seed) {
     if (seed) out->seed = *seed;
@@ -258,7 +272,8 @@ static omm_err finish(omm_scenario *out, const char *file, const uint64_t *seed)
             "would be learned; accepted: ab, b, core",
             file);
     if (out->aggregation.value_max == 0) out->aggregation.value_max = value_max_for(&out->recipe);
-    return check(file, out);
+    OMM_TRY(check(file, out));
+    return check_sum_range(file, out);
 }
 
 omm_err omm_scenario_load(omm_scenario *out, const char *path, const uint64_t *seed,

@@ -135,6 +135,8 @@ static void test_refusals(void) {
     refuse("recipe:", "aggregation: {value_max: 3}\nrecipe:", "power of two");
     refuse("recipe:", "aggregation: {value_max: 0.0000001}\nrecipe:", "2^-16 to 2^15");
     refuse("recipe:", "aggregation: {weight_sum_max: 1000}\nrecipe:", "power of two");
+    refuse("recipe:", "aggregation: {value_max: 8, weight_sum_max: 1099511627776}\nrecipe:",
+           "multiples of 1.9e-06");
     refuse("steps: 3", "steps: 3, targets: knees", "knees");
     refuse("steps: 3", "steps: 3, parts: a", "recipe.parts is a: B begins at 0");
     refuse("kind: int8", "kind: int9", "int8");

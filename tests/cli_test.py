@@ -336,6 +336,21 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
         failures.append("generate: text before a session that cannot be kept")
     if json.loads(run("generate", "-m", MODEL, "--session", session, "-n", 1, "--json", "x").stdout)["restored_tokens"] < 2:
         failures.append("generate, Ctrl-C: no session")
+    # The same while the prompt is read, which plain C takes a second for: the whole prompt is kept.
+    early, words = pathlib.Path(folder) / "early", "The cat sat on the mat and looked at the rain. " * 30
+    talk = subprocess.Popen([MESHMIND, "generate", "-m", str(MODEL), "-n", "100", "--kv", "f32", "--session", str(early), words],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=SOURCE, env={**os.environ, "OMM_ISA": "scalar"})
+    while not early.exists() and talk.poll() is None:
+        time.sleep(0.005)
+    time.sleep(0.1)
+    talk.send_signal(signal.SIGINT)
+    text, said = talk.communicate(timeout=600)
+    if talk.returncode != 3 or b"kept in" not in said:
+        failures.append(f"generate, Ctrl-C in the prompt: exit {talk.returncode}: {said[-200:]}")
+    prompt = run("tokenize", "-m", MODEL, "-t", words).stdout.split()
+    again = json.loads(run("generate", "-m", MODEL, "--session", early, "-n", 1, "--json", "x").stdout or "{}")
+    if len(prompt) < 100 or again.get("restored_tokens", 0) < len(prompt) - 1:
+        failures.append(f"generate, Ctrl-C in the prompt: {again.get('restored_tokens')} of {len(prompt)} tokens are kept")
     job = subprocess.Popen([MESHMIND, "synth", "smollm2-135m", str(out), "--type", "Q4_K"], stdout=subprocess.PIPE, cwd=SOURCE)
     time.sleep(0.3)
     job.kill()
@@ -851,6 +866,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
         expect([*joined, f"{same}=0.5", *model, "-o", same], 2, "--out is --lora, .*j.gguf: give another name")
     for places, code, says in ([["--out", same, "--start", same], 2, "--out is --start, .*j.gguf: give another name"],
                                [["--out", folder / "report.json", "--report", folder], 2, "--report is --out, .*report.json"],
+                               [["--out", folder / "o.gguf", "--checkpoint", f"{folder}/./o.gguf"], 2, "--out is --checkpoint"],
                                [["--out", folder / "o.gguf", "--checkpoint", folder / "report.html", "--report", folder], 2, "--report is --checkpoint"],
                                [["--out", ""], 3, "--out : .*has no name of a file"], [["--out", f"{folder}/models/"], 3, "--out .*models/: .*has no name of a file"]):
         expect(["train", "-m", MODEL, "-d", lines, "--steps", 1000, *places], code, says)  # before the first of them

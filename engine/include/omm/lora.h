@@ -83,7 +83,7 @@ typedef struct omm_lora_tensor {
     uint32_t rows, cols; /* A: rank, d_in.  B: d_out, rank */
     float scale;         /* of the pair */
     float
-        own_scale; /* 0, or the one it was trained with, of which omm_lora_fold put a part into B */
+        own_scale; /* 0, or what it was trained with, where omm_lora_fold put a part of that into B */
     size_t offset; /* of element [0][0] in `values` */
 } omm_lora_tensor;
 

@@ -49,8 +49,8 @@
 
 #define OMM_MODEL_LAYERS_MAX 512u
 #define OMM_MODEL_WIDTH_MAX 65536u
-#define OMM_MODEL_CONTEXT_MAX                                                                      \
-    (1u << 20) /* the rotary table is exact so far; what a file says beyond is not used */
+/* The rotary table is exact so far; what a file says beyond is not used. */
+#define OMM_MODEL_CONTEXT_MAX (1u << 20)
 
 typedef enum omm_ffn { OMM_FFN_SWIGLU, OMM_FFN_GEGLU } omm_ffn;
 
