@@ -5,6 +5,7 @@
 #include "omm/mem.h"
 #include "omm/tokenizer.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -68,7 +69,11 @@ static void adapt(omm_bytes file, const char *architecture, bool fused) {
     OMM_ASSERT(omm_lora_load(&back, omm_buf_view(&out), &shape) == OMM_OK);
     OMM_ASSERT(back.value_count == lora.value_count);
     for (size_t i = 0; i < lora.value_count; i++) OMM_ASSERT(back.values[i] == lora.values[i]);
+    for (size_t i = 0; i < lora.tensor_count; i++)
+        OMM_ASSERT(back.tensors[i].own_scale == lora.tensors[i].own_scale);
     omm_lora_fini(&back);
+    if (omm_lora_unfold(&lora) == OMM_OK)
+        for (size_t i = 0; i < lora.value_count; i++) OMM_ASSERT(isfinite(lora.values[i]));
     omm_lora_fini(&lora);
     omm_buf_fini(&out);
 }

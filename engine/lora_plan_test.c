@@ -178,6 +178,40 @@ static void check_unfolds(const omm_lora *folded, const omm_lora *was, double sl
     omm_buf_fini(&file);
 }
 
+/* A file that says nonsense of its scales is refused by the key's name. */
+static void test_own_scales_refused(void) {
+    static const char key[] = "openmeshmind.lora.scales";
+    static const float bad[] = {0.0f, NAN, INFINITY, -INFINITY};
+    omm_lora lora = mixed(2.0f, 16.0f), back;
+    omm_buf file;
+    bool rounded = true;
+    omm_buf_init(&file, FILE_MAX);
+    CHECK_OK(omm_lora_fold(&rounded, &lora, false));
+    CHECK_OK(omm_lora_save(&file, &lora));
+    uint8_t *kind = memmem(file.data, file.size, key, strlen(key));
+    CHECK(kind != NULL);
+    kind += strlen(key);
+    uint8_t *first = kind + 4 + 4 + 8; /* array, of f32, count */
+    const float good = omm_get_f32(first);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        omm_put_f32(first, bad[i]);
+        CHECK_ERR(omm_lora_load(&back, omm_buf_view(&file), &lora.shape), OMM_ERR_NUMERIC);
+        CHECK(strstr(omm_err_sentence(), key) != NULL);
+    }
+    omm_put_f32(first, good);
+    omm_put_u32(kind + 4, OMM_GGUF_I32);
+    CHECK_ERR(omm_lora_load(&back, omm_buf_view(&file), &lora.shape), OMM_ERR_FORMAT);
+    omm_put_u32(kind + 4, OMM_GGUF_F32);
+    omm_put_f32(first, 1e-38f); /* a scale, but B would be beyond all numbers */
+    CHECK_OK(omm_lora_load(&back, omm_buf_view(&file), &lora.shape));
+    back.values[back.tensors[1].offset] = 1e10f;
+    CHECK_ERR(omm_lora_unfold(&back), OMM_ERR_NUMERIC);
+    CHECK(back.tensors[1].own_scale == 1e-38f);
+    omm_lora_fini(&back);
+    omm_lora_fini(&lora);
+    omm_buf_fini(&file);
+}
+
 static void test_fold(float scale_q, float scale_down, float alpha, bool touched) {
     omm_lora lora = mixed(scale_q, scale_down), was = mixed(scale_q, scale_down);
     bool rounded = true;
@@ -364,6 +398,7 @@ int main(void) {
     test_fold(1.0f, 1.0f, 0.0f, false); /* no alpha does, but 0 means 1 */
     test_fold(2.0f, 16.0f, 8.0f, true); /* B of down times 4 */
     test_fold(0.3f, 0.15f, 1.2f, true);
+    test_own_scales_refused();
     test_fold_ranks();
     test_fold(-2.0f, 4.0f, -8.0f, true);
     test_fold_rounding();
