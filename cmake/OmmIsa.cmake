@@ -46,6 +46,8 @@ function(omm_isa_sources OUT STEM)
     set_source_files_properties(${STEM}_scalar.c PROPERTIES COMPILE_OPTIONS "${PLAIN}")
     if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
         list(APPEND SOURCES ${STEM}_scalar_fma.c ${STEM}_avx2.c ${STEM}_avx512.c)
+        # It waits for the C library, whatever the compiler does (11.3 and 11.7 s of same_bytes_no_fma in -O2 and -O1).
+        set_property(SOURCE ${STEM}_scalar.c APPEND PROPERTY COMPILE_OPTIONS -O1)
         set_source_files_properties(${STEM}_scalar_fma.c PROPERTIES COMPILE_OPTIONS "${PLAIN};-mfma")
         set_source_files_properties(${STEM}_avx2.c PROPERTIES
             COMPILE_OPTIONS "${CHECKED};-mavx2;-mfma;-mf16c")
