@@ -4,6 +4,7 @@
 #include "omm/json.h"
 #include "omm/plain_text.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,23 +24,24 @@ void chat_view_fini(chat_view *view) {
 
 /* ---- Text ---------------------------------------------------------------------------------- */
 
-static void put_bytes(chat_view *view, omm_bytes text) {
-    if (text.size == 0) return;
-    fwrite(text.data, 1, text.size, stdout);
-    fflush(stdout);
+/* Who talks to nobody is told so at once: notes would be saved for a reader that has gone. */
+static omm_err put_bytes(chat_view *view, omm_bytes text) {
+    if (text.size == 0) return OMM_OK;
+    if (fwrite(text.data, 1, text.size, stdout) != text.size || fflush(stdout) != 0)
+        return omm_raise(OMM_ERR_IO, "cannot write the output: %s", strerror(errno));
     view->mid_line = text.data[text.size - 1] != '\n';
+    return OMM_OK;
 }
 
-static void end_line(chat_view *view) {
-    if (view->mid_line) put_bytes(view, omm_bytes_str("\n"));
+static omm_err end_line(chat_view *view) {
+    return view->mid_line ? put_bytes(view, omm_bytes_str("\n")) : OMM_OK;
 }
 
 /* A line of its own, from `line`, in brackets. */
 static omm_err put_line(chat_view *view) {
     OMM_TRY(omm_buf_append(&view->line, "]\n", 2));
-    end_line(view);
-    put_bytes(view, omm_buf_view(&view->line));
-    return OMM_OK;
+    OMM_TRY(end_line(view));
+    return put_bytes(view, omm_buf_view(&view->line));
 }
 
 /* "[calculator: 47*86 = 4042]"; further lines of a result are indented. */
@@ -62,8 +64,7 @@ static omm_err show_text(chat_view *view, const omm_assistant_event *e) {
     switch (e->kind) {
     case OMM_ASSISTANT_TEXT:
         OMM_TRY(omm_text_clean(&view->line, e->text));
-        put_bytes(view, omm_buf_view(&view->line));
-        return OMM_OK;
+        return put_bytes(view, omm_buf_view(&view->line));
     case OMM_ASSISTANT_CALL:
         omm_buf_clear(&view->argument);
         return omm_buf_append(&view->argument, e->text.data, e->text.size);
@@ -99,8 +100,7 @@ static omm_err put_json(chat_view *view, json_t *object) {
     omm_buf_clear(&view->line);
     omm_err err = omm_json_write(&view->line, object);
     json_decref(object);
-    if (err == OMM_OK) put_bytes(view, omm_buf_view(&view->line));
-    return err;
+    return err == OMM_OK ? put_bytes(view, omm_buf_view(&view->line)) : err;
 }
 
 static omm_err fill(chat_view *view, json_t *object, const omm_assistant_event *e) {
@@ -146,9 +146,8 @@ omm_err chat_view_user(chat_view *view, omm_bytes text) {
     OMM_TRY(omm_buf_printf(&view->line, "> "));
     OMM_TRY(omm_text_clean(&view->line, text));
     OMM_TRY(omm_buf_printf(&view->line, "\n"));
-    end_line(view);
-    put_bytes(view, omm_buf_view(&view->line));
-    return OMM_OK;
+    OMM_TRY(end_line(view));
+    return put_bytes(view, omm_buf_view(&view->line));
 }
 
 omm_err chat_view_end(chat_view *view, const omm_model_speaker_usage *before,
@@ -162,8 +161,8 @@ omm_err chat_view_end(chat_view *view, const omm_model_speaker_usage *before,
                                         "prompt_tokens", (json_int_t)prompt, "reused_tokens",
                                         (json_int_t)reused, "answer_tokens", (json_int_t)answer,
                                         "accepted_tokens", (json_int_t)accepted));
-    end_line(view);
-    put_bytes(view, omm_bytes_str("\n"));
+    OMM_TRY(end_line(view));
+    OMM_TRY(put_bytes(view, omm_bytes_str("\n")));
     if (!view->stats) return OMM_OK;
     fprintf(stderr, "prompt %lld tokens, %lld of them in the cache; answer %lld tokens", prompt,
             reused, answer);

@@ -10,6 +10,8 @@
 #include "omm/session_file.h"
 
 #include <editline/readline.h>
+#include <langinfo.h>
+#include <locale.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,12 +58,15 @@ static void on_interrupt(int signal_number) {
 
 static omm_err open_notes(chat *c) {
     char dir[OMM_PATH_MAX];
+    struct stat at;
     if (c->options.no_notes) return OMM_OK;
     if (c->options.notes)
         OMM_TRY(omm_path_join(c->notes_path, ".", c->options.notes));
     else
         OMM_TRY(place_path(c->notes_path, PLACE_DATA, "notes.sqlite"));
     OMM_TRY(omm_path_dir(dir, c->notes_path));
+    if (stat(c->notes_path, &at) == 0 && !S_ISREG(at.st_mode))
+        return omm_raise(OMM_ERR_USAGE, "--notes %s is no regular file", c->notes_path);
     mode_t mask = umask(077); /* notes are nobody else's business */
     omm_err err = omm_dir_make(dir);
     if (err == OMM_OK) err = omm_notes_open(&c->notes, c->notes_path);
@@ -100,7 +105,9 @@ static omm_err open_assistant(chat *c) {
     options.now_ud = c->clock.ud;
     options.calls_max = c->options.calls;
     options.at_length = ": -n N takes more tokens";
-    options.at_context = " (-c)";
+    const bool can_grow =
+        omm_session_positions_max(c->loaded.session) < c->loaded.model.dims.context;
+    options.at_context = can_grow ? " (-c N takes more)" : "";
     options.each = chat_view_event;
     options.each_ud = &c->view;
     return omm_assistant_open(&c->assistant, &options);
@@ -232,21 +239,26 @@ static omm_err command_notes(chat *c, const char *rest) {
     return chat_view_say(&c->view, "%llu notes", (unsigned long long)count);
 }
 
+/* A folder or disk that fails now is no reason to end, as it is none where the model asks. */
+static omm_err say_why(chat *c, omm_err err) {
+    return err == OMM_ERR_NOMEM ? err : chat_view_say(&c->view, "%s", omm_err_sentence());
+}
+
 static omm_err command_forget(chat *c, const char *rest) {
     char *end = NULL;
     long long id = strtoll(rest, &end, 10);
     if (!c->notes) return chat_view_say(&c->view, "no notes are kept in this chat");
     if (end == rest || *end) return chat_view_say(&c->view, "which note? /forget N, see /notes");
     omm_err err = omm_notes_remove(c->notes, id);
-    if (err == OMM_ERR_NOT_FOUND) return chat_view_say(&c->view, "%s", omm_err_sentence());
-    OMM_TRY(err);
+    if (err != OMM_OK) return say_why(c, err);
     return chat_view_say(&c->view, "note %lld is removed", id);
 }
 
 static omm_err command_docs(chat *c, const char *rest) {
     (void)rest;
     if (!c->docs) return chat_view_say(&c->view, "no documents: start with --docs FOLDER");
-    OMM_TRY(omm_docs_refresh(NULL, c->docs));
+    const omm_err err = omm_docs_refresh(NULL, c->docs);
+    if (err != OMM_OK) return say_why(c, err);
     omm_docs_counts n = omm_docs_get_counts(c->docs);
     return chat_view_say(&c->view, "%u passages from %u files of %s; %u files skipped", n.passages,
                          n.files, c->options.docs, n.skipped);
@@ -289,6 +301,7 @@ static omm_err say(chat *c, omm_bytes text) {
 
 static omm_err take_line(bool *quit, chat *c, char *line, size_t size) {
     while (size > 0 && (line[size - 1] == '\n' || line[size - 1] == '\r')) line[--size] = '\0';
+    while (line[0] == '/' && line[size - 1] == ' ') line[--size] = '\0';
     if (size == 0) return OMM_OK;
     if (!c->terminal &&
         size <= OMM_ASSISTANT_USER_BYTES_MAX) /* more is refused, whatever it says */
@@ -317,8 +330,21 @@ static omm_err from_pipe(chat *c) {
     return err;
 }
 
+/* The line editor takes characters as the locale has them, and drops those that it cannot have: where the locale is not of
+ * UTF-8 ("C"), one that is. */
+static void set_characters(void) {
+    static const char *const others[] = {"C.UTF-8", "C.utf8", "en_US.UTF-8"};
+    (void)setlocale(LC_CTYPE, "");
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (strcmp(nl_langinfo(CODESET), "UTF-8") == 0) return;
+        (void)setlocale(LC_CTYPE, others[i]);
+    }
+}
+
 static omm_err from_terminal(chat *c) {
     bool quit = false;
+    set_characters();
+    rl_bind_key('\t', rl_insert); /* pasted text has tabs, and nothing is completed here */
     omm_err err = chat_view_say(&c->view, "a small model: check what matters; /help, /quit");
     using_history();
     while (err == OMM_OK && !quit) {

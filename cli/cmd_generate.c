@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define TOKENS_MAX (1u << 22)
 #define PROMPT_BYTES_MAX (1u << 24) /* four for each of these tokens */
@@ -101,7 +102,9 @@ static omm_err make_prompt(generation *g, const loaded *l, const generate_option
         OMM_TRY(omm_chat_render(&g->prompt, l->tokenizer, messages, n, true));
     }
     if (g->prompt.tokens.count == 0 && g->restored == 0)
-        return omm_raise(OMM_ERR_USAGE, "the prompt is empty, and the model has no begin token");
+        return omm_raise(
+            OMM_ERR_USAGE,
+            "the prompt is empty, and the model's file asks for no begin token (add_bos_token)");
     const uint32_t most = omm_session_positions_max(l->session);
     if (g->prompt.tokens.count > most - g->restored)
         return omm_raise(OMM_ERR_TOO_BIG,
@@ -120,10 +123,24 @@ static int digits(double rate) {
     return rate < 10.0 ? 2 : 0;
 }
 
+/* A model that nobody trusts may write what moves a terminal's cursor or sets its title; a file gets its bytes. */
+static void put_plain(omm_bytes text) {
+    for (size_t i = 0; i < text.size; i++) {
+        const uint8_t c = text.data[i], next = i + 1 < text.size ? text.data[i + 1] : 0;
+        const bool is_c1 = c == 0xc2 && next >= 0x80 && next <= 0x9f;
+        const bool is_c0 = (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f;
+        fputc(is_c0 || is_c1 ? '?' : c, stdout);
+        i += is_c1;
+    }
+}
+
 /* What has become whole characters since the last call. */
 static omm_err emit(generation *g, const generate_options *o, size_t from) {
     if (o->json || g->text.size == from) return OMM_OK;
-    fwrite(g->text.data + from, 1, g->text.size - from, stdout);
+    if (isatty(STDOUT_FILENO))
+        put_plain(omm_bytes_of(g->text.data + from, g->text.size - from));
+    else
+        fwrite(g->text.data + from, 1, g->text.size - from, stdout);
     if (fflush(stdout) == 0) return OMM_OK;
     return omm_raise(OMM_ERR_IO, "cannot write the output: %s", strerror(errno));
 }

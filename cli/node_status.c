@@ -116,7 +116,9 @@ static const char *time_text(char out[32], long long seconds) {
 static void print_silence(const json_t *root) {
     const long long silent_s = (long long)time(NULL) - number_of(root, "updated_s");
     if (!json_object_get(root, "updated_s") || silent_s < SILENT_S) return;
-    printf("; no word from it for %lld s: it is stopped, or has no processor time", silent_s);
+    printf("; no word from it for %lld s: it is stopped, has no processor time, or cannot write to "
+           "its disk (see its log)",
+           silent_s);
 }
 
 static void print_now(const json_t *root) {

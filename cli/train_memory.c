@@ -43,7 +43,10 @@ static omm_err held_out_bytes(uint64_t *out, const train_run *r, const omm_gguf 
 
 static omm_err base_plan(omm_plan *out, const omm_gguf *gguf) {
     omm_plan_options o = {.session = omm_session_options_default(), .lodger = true};
-    o.session.positions_max = OMM_KV_BLOCK;
+    omm_model model;
+    OMM_TRY(omm_model_outline(&model, gguf));
+    o.session.positions_max = model.dims.context < OMM_KV_BLOCK ? model.dims.context : OMM_KV_BLOCK;
+    omm_model_fini(&model);
     return omm_plan_make(out, gguf, NULL, 0, &o);
 }
 

@@ -175,7 +175,8 @@ omm_err train_result_json(json_t **out, const train_run *r, const omm_digest *fi
                                       "after", summary_json(r, &r->after), "replies_cut",
                                       (json_int_t)r->replies_cut));
     *out = root;
-    return root ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "no result: a path that is not UTF-8");
+    return root ? OMM_OK
+                : omm_raise(OMM_ERR_NOMEM, "no result: a path that is not UTF-8, or no memory");
 }
 
 omm_err train_print_json(const json_t *result) {

@@ -45,8 +45,8 @@ omm_err train_start_open(train_run *r) {
     omm_err err = load_all(&s, r);
     if (err == OMM_OK) err = join(r, &s);
     r->has_start = err == OMM_OK;
-    if (err == OMM_OK)
-        err = omm_lora_unfold(&r->start); /* alphas that differ are trained as they were */
+    if (err == OMM_OK) /* alphas that differ are trained as they were */
+        err = cli_of_file(omm_lora_unfold(&r->start), "--start", r->args.start.items[0]);
     for (uint32_t i = 0; i < s.count; i++) omm_lora_fini(&s.parts[i]);
     return err;
 }

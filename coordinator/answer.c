@@ -100,6 +100,20 @@ static omm_err keep_out(omm_coord *c, omm_bytes poll, int32_t node) {
                      canary[0] ? canary : "by the operator's word");
 }
 
+/* A node has receipts of rounds that this run has not had: an older copy of the state was put back.  It takes no offer for
+ * them again.  Said once, since a node may lie. */
+static void note_ahead(omm_coord *c, uint32_t node, uint32_t rounds_seen) {
+    if (rounds_seen <= c->round + 1 || c->ahead) return;
+    c->ahead = rounds_seen;
+    omm_log_event(
+        c->o.log, OMM_LOG_WARN, "state_is_older", OMM_LOG_INT("round", c->round),
+        OMM_LOG_INT("node_has_seen", rounds_seen), OMM_LOG_STR("node", c->o.run->nodes[node].name),
+        OMM_LOG_STR(
+            "then",
+            "nodes take no offer for rounds that they have given to: those are void; "
+            "if an older copy of the state was put back, `ctl pause` and put back a newer one"));
+}
+
 /* *node is COORD_ANONYMOUS for a candidate, who is none of the run's. */
 static omm_err check_poll(int32_t *node, omm_digest *id, bool *stale, omm_coord *c, omm_bytes bytes,
                           omm_arena *arena) {
@@ -121,6 +135,7 @@ static omm_err check_poll(int32_t *node, omm_digest *id, bool *stale, omm_coord 
     coord_node *n = &c->nodes[found];
     take_passed(n);
     OMM_TRY(check_counter(n, poll.counter));
+    note_ahead(c, (uint32_t)found, poll.rounds_seen);
     OMM_TRY(reserve(c, (uint32_t)found, poll.counter));
     c->peer_fresh = !n->has_counter || poll.counter > n->counter;
     *stale = is_stale(n, c, poll.counter);

@@ -24,11 +24,16 @@ static bool is_plain(const char *text, size_t max) {
     return n <= max;
 }
 
-static omm_err check_inviting(const omm_coord *c) {
+static omm_err check_invites(const omm_coord *c) {
     if (!c->enrol || c->node_max == c->enrol->listed)
         return omm_raise(OMM_ERR_STATE,
                          "this run has its list of nodes and takes nobody else; accepted with "
                          "enrolment: invitation in the service file");
+    return OMM_OK;
+}
+
+static omm_err check_inviting(const omm_coord *c) {
+    OMM_TRY(check_invites(c));
     if (c->state < OMM_COORD_CLOSING) return OMM_OK;
     return omm_raise(OMM_ERR_STATE, "the last round is over, nobody can join any more");
 }
@@ -120,7 +125,7 @@ static omm_err list_invitation(void *ud, const enrol_invitation *one) {
 
 omm_err omm_coord_invitations(omm_buf *out, omm_coord *c) {
     uint64_t count = 0;
-    OMM_TRY(check_inviting(c));
+    OMM_TRY(check_invites(c)); /* who used which is asked afterwards, too */
     listing l = {c, out, coord_wall_ms(c)};
     OMM_TRY(enrol_store_count(&count, c->enrol->db));
     if (count == 0) return omm_buf_printf(out, "no invitation was made\n");

@@ -6,6 +6,7 @@
 #include <math.h>
 
 enum { STEPS_MAX = 1000 };
+#define WORK_MAX ((size_t)1 << 25) /* steps times r^2: those of rank 183 */
 #define CONVERGED 1e-13
 
 /* g[r][r] = A A^T for A[r][cols]. */
@@ -51,7 +52,9 @@ static double dot(const double *x, const double *y, size_t r) {
 static double largest(const double *ga, const double *gb, double *work, size_t r) {
     double *v = work, *w = work + r, *t = work + 2 * r, before = 0;
     for (size_t i = 0; i < r; i++) v[i] = 1.0 + (double)(i * 7 % 11) / 13.0;
-    for (int step = 0; step < STEPS_MAX; step++) {
+    /* Of two values that are nearly equal, neither is found quickly, and either will do. */
+    const size_t most = WORK_MAX / (r * r), steps = most < STEPS_MAX ? most : STEPS_MAX;
+    for (size_t step = 0; step < steps; step++) {
         times(w, gb, v, r);
         times(t, ga, w, r);
         const double length = dot(v, w, r), norm = sqrt(dot(t, t, r));

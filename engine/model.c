@@ -19,6 +19,10 @@ static omm_err find(const omm_gguf_tensor **out, const omm_gguf *gguf, const cha
 static omm_err check_shape(const omm_gguf_tensor *t, uint64_t cols, uint64_t rows) {
     if (t->dims[0] == cols && t->dims[1] == rows && t->dims[2] == 1 && t->dims[3] == 1)
         return OMM_OK;
+    if (t->n_dims > 2)
+        return omm_raise(OMM_ERR_MISMATCH,
+                         "tensor '%s' has %u dimensions: expected [%llu, %llu] (columns, rows)",
+                         t->name, t->n_dims, (unsigned long long)cols, (unsigned long long)rows);
     return omm_raise(OMM_ERR_MISMATCH,
                      "tensor '%s' is [%llu, %llu]: expected [%llu, %llu] (columns, rows)", t->name,
                      (unsigned long long)t->dims[0], (unsigned long long)t->dims[1],

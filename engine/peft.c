@@ -215,6 +215,18 @@ static omm_err claim_shape(omm_lora_shape *shape, const omm_safetensors *file) {
     return OMM_OK;
 }
 
+enum { LOOK_UPS_MAX = 4000000 };
+
+/* Each tensor is looked up in both tables. */
+static omm_err check_work(const reading *r) {
+    const size_t patterns = r->config.ranks + r->config.alphas;
+    if (patterns <= LOOK_UPS_MAX / (r->file.count + 1)) return OMM_OK;
+    return omm_raise(OMM_ERR_TOO_BIG,
+                     OMM_PEFT_CONFIG_FILE
+                     ": %zu patterns for %zu tensors are too many to look up: at most %d together",
+                     patterns, r->file.count, LOOK_UPS_MAX);
+}
+
 static omm_err take_tensor(reading *r, const omm_safetensor *t) {
     const omm_lora_shape *shape = &r->plan.shape;
     place at = {0};
@@ -315,6 +327,7 @@ static omm_err read_all(omm_lora *out, reading *r, const char *dir) {
     else
         OMM_TRY(claim_shape(&shape, &r->file));
     OMM_TRY(omm_lora_plan_init(&r->plan, &shape));
+    OMM_TRY(check_work(r));
     for (size_t i = 0; i < r->file.count; i++) OMM_TRY(take_tensor(r, &r->file.tensors[i]));
     OMM_TRY(check_complete(r));
     OMM_TRY(omm_lora_init_plan(out, &r->plan));

@@ -9,9 +9,12 @@
 #include <pcre2.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum {
-    MATCH_LIMIT = 20000, /* steps of one match; patterns over module paths take a few hundred */
+    MATCH_LIMIT = 20000,     /* steps of one match; patterns over module paths take a few hundred */
+    MATCH_LIMIT_MANY = 1000, /* the same where there are many */
+    MANY = 256,
     LIST_MAX = 65536,
 };
 
@@ -155,13 +158,13 @@ static omm_err compile(pcre2_code **out, const char *before, const char *pattern
                      OMM_PEFT_CONFIG_FILE ": '%.100s' is no regular expression", pattern);
 }
 
-static omm_err matches(bool *yes, const pcre2_code *code, const char *path) {
+static omm_err matches(bool *yes, const pcre2_code *code, const char *path, uint32_t limit) {
     pcre2_match_data *data = pcre2_match_data_create_from_pattern(code, NULL);
     pcre2_match_context *context = pcre2_match_context_create(NULL);
     int rc = PCRE2_ERROR_NOMEMORY;
     if (data && context) {
-        pcre2_set_match_limit(context, MATCH_LIMIT);
-        pcre2_set_depth_limit(context, MATCH_LIMIT);
+        pcre2_set_match_limit(context, limit);
+        pcre2_set_depth_limit(context, limit);
         rc = pcre2_match(code, (PCRE2_SPTR)path, PCRE2_ZERO_TERMINATED, 0, 0, data, context);
     }
     pcre2_match_data_free(data);
@@ -171,15 +174,14 @@ static omm_err matches(bool *yes, const pcre2_code *code, const char *path) {
     if (rc == PCRE2_ERROR_NOMEMORY)
         return omm_raise(OMM_ERR_NOMEM, "no memory to match '%s'", path);
     return omm_raise(OMM_ERR_UNSUPPORTED,
-                     OMM_PEFT_CONFIG_FILE ": a pattern takes over %d steps on '%s'", MATCH_LIMIT,
-                     path);
+                     OMM_PEFT_CONFIG_FILE ": a pattern takes over %u steps on '%s'", limit, path);
 }
 
 /* The whole path is what the pattern says, as Python's re.fullmatch. */
 static omm_err matches_whole(bool *yes, const char *pattern, const char *path) {
     pcre2_code *code = NULL;
     OMM_TRY(compile(&code, "(?:", pattern, ")", PCRE2_ENDANCHORED));
-    omm_err err = matches(yes, code, path);
+    omm_err err = matches(yes, code, path, MATCH_LIMIT);
     pcre2_code_free(code);
     return err;
 }
@@ -250,6 +252,9 @@ static omm_err take_numbers(peft_config *c) {
 /* ---- the whole -------------------------------------------------------------------------------- */
 
 static omm_err parse(peft_config *c, const char *path) {
+    struct stat at; /* the folder may be a stranger's: a pipe there would hold a reader for ever */
+    if (stat(path, &at) == 0 && !S_ISREG(at.st_mode))
+        return omm_raise(OMM_ERR_FORMAT, "%s is not a regular file", path);
     OMM_TRY(omm_json_load(&c->root, path, OMM_PEFT_CONFIG_BYTES_MAX));
     if (!json_is_object(c->root))
         return omm_raise(OMM_ERR_FORMAT, OMM_PEFT_CONFIG_FILE " is no JSON object");
@@ -371,7 +376,8 @@ static omm_err look_up(double *value, const peft_pattern *patterns, size_t count
                        const char *path) {
     for (size_t i = 0; i < count; i++) {
         bool yes = false;
-        OMM_TRY(matches(&yes, patterns[i].code, path));
+        OMM_TRY(
+            matches(&yes, patterns[i].code, path, count > MANY ? MATCH_LIMIT_MANY : MATCH_LIMIT));
         if (!yes) continue;
         *value = patterns[i].value;
         return OMM_OK;

@@ -219,9 +219,11 @@ omm_err omm_session_nll(double *sum, float *per_token, omm_session *s, const uin
     const size_t vocab = s->group->graph.model->dims.vocab;
     size_t rows = s->group->options.batch_max;
     if (rows > count) rows = count;
-    float *logits = (float *)omm_alloc_aligned(rows * vocab, sizeof *logits);
+    /* From the system and back to it: a heap that takes and frees such blocks of many sizes keeps several. */
+    const size_t bytes = rows * vocab * sizeof(float);
+    float *logits = (float *)omm_alloc_huge(bytes);
     if (!logits) return omm_raise(OMM_ERR_NOMEM, "no memory for %zu logits", rows * vocab);
     omm_err err = nll_batches(sum, per_token, s, ids, count, logits);
-    omm_free(logits);
+    omm_free_huge(logits, bytes);
     return err;
 }

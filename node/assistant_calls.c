@@ -127,7 +127,9 @@ static bool looks_like_sum(omm_bytes text) {
 omm_err assistant_find_sum(omm_bytes *sum, omm_buf *value, const omm_assistant *a) {
     omm_bytes core = omm_calculator_core(a->turns.messages[last_user(a)].content);
     omm_err err = omm_calculate(value, core);
-    bool is_sum = err == OMM_OK || err == OMM_ERR_NUMERIC || looks_like_sum(core);
+    /* One that is too large to be worked out is one all the same. */
+    bool is_sum =
+        err == OMM_OK || err == OMM_ERR_NUMERIC || err == OMM_ERR_TOO_BIG || looks_like_sum(core);
     *sum = is_sum && !omm_bytes_equal(omm_buf_view(value), core) ? core : (omm_bytes){0};
     if (err == OMM_OK || err == OMM_ERR_NOMEM) return err;
     return omm_buf_printf(value, "error: %s", omm_err_sentence());

@@ -227,6 +227,10 @@ static void test_sums(void) {
         NULL, NULL, "1,000 + 1", SUM("1+1"), "No.",
         "notice:the model asked for 1+1; you asked for 1,000 + 1\ncall:calculator 1,000 + 1\n"
         "result:calculator error: a comma can mean two things: write 1000 or 1.5\ntext:No.\n");
+    check_play(NULL, NULL, "What is 10 to the power of 40?", SUM("10*40"), "No.",
+               "notice:the model asked for 10*40; you asked for 10 to the power of 40\n"
+               "call:calculator 10 to the power of 40\n"
+               "result:calculator error: a number here has more than 37 digits\ntext:No.\n");
     check_play(NULL, NULL, "My number is 5", "Fine.", "", "text:Fine.\n");
     check_play(NULL, NULL, "529", "Fine.", "", "text:Fine.\n");
     check_play(NULL, NULL, "Anna has 12 cups and gives 3 away.", SUM("12-4"), "She has 8.",

@@ -68,10 +68,11 @@ static const struct {
     const char *text;
     token_kind kind;
 } s_signs[] = {
-    {"**", TOKEN_POWER},       {"+", TOKEN_PLUS},          {"-", TOKEN_MINUS},
-    {"*", TOKEN_TIMES},        {"/", TOKEN_DIVIDE},        {"^", TOKEN_POWER},
-    {"%", TOKEN_PERCENT},      {"(", TOKEN_OPEN},          {")", TOKEN_CLOSE},
-    {"\xc3\x97", TOKEN_TIMES}, {"\xc3\xb7", TOKEN_DIVIDE}, {"\xe2\x88\x92", TOKEN_MINUS}};
+    {"**", TOKEN_POWER},          {"+", TOKEN_PLUS},          {"-", TOKEN_MINUS},
+    {"*", TOKEN_TIMES},           {"/", TOKEN_DIVIDE},        {"^", TOKEN_POWER},
+    {"%", TOKEN_PERCENT},         {"(", TOKEN_OPEN},          {")", TOKEN_CLOSE},
+    {"\xc3\x97", TOKEN_TIMES},    {"\xc3\xb7", TOKEN_DIVIDE}, {"\xe2\x88\x92", TOKEN_MINUS},
+    {"\xe2\x80\x93", TOKEN_MINUS}}; /* an en dash, as word processors write it */
 
 static bool is_digit(char c) {
     return c >= '0' && c <= '9';

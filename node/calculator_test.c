@@ -43,6 +43,7 @@ static const sample s_values[] = {
     {"3 \xc3\x97 4", "12"},
     {"12 \xc3\xb7 5", "2.4"},
     {"5 \xe2\x88\x92 7", "-2"},
+    {"5 \xe2\x80\x93 3", "2"},
     {"2**3", "8"},
     {"What is 100 times 3?", "300"},
     {"how much is 7 plus 5 ?", "12"},

@@ -15,8 +15,9 @@
 #include <string.h>
 
 #define SERVICE_WATCH_MS 50u     /* the same while it trains */
-#define SERVICE_TROUBLE_MS 1000u /* between attempts when our own disk or memory fails */
-#define SERVICE_IDLE_MS 30000u   /* without training, then model and data are let go */
+#define SERVICE_TROUBLE_MS 1000u /* between attempts when our own disk or memory fails, at first */
+#define SERVICE_TROUBLE_MOST_MS 30000u /* and when it goes on failing */
+#define SERVICE_IDLE_MS 30000u         /* without training, then model and data are let go */
 #define SERVICE_LATE_MS 1000u /* a wait that ends so much too late: the process had no processor */
 
 typedef struct service {
@@ -269,6 +270,7 @@ static omm_err run(omm_node_service_result *result, service *s) {
                                                   .attempt_ms = 20000,
                                                   .tls_certificate = s->o->tls_certificate}));
     omm_node_event event = {.kind = OMM_NODE_TICK};
+    uint64_t trouble_ms = SERVICE_TROUBLE_MS;
     s->ran_ms = now_ms(s);
     while (!is_stopped(s)) {
         omm_node_action action;
@@ -277,9 +279,13 @@ static omm_err run(omm_node_service_result *result, service *s) {
         if (err != OMM_OK) { /* a full disk, say: the event is kept and tried again */
             omm_log_event(s->o->node.log, OMM_LOG_ERROR, "node_trouble",
                           OMM_LOG_STR("detail", omm_err_detail()));
-            sleep_until(s, now_ms(s) + SERVICE_TROUBLE_MS);
+            board_show(&s->board, "trouble", omm_err_sentence(), s->node, s->client, false);
+            sleep_until(s, now_ms(s) + trouble_ms);
+            trouble_ms =
+                trouble_ms < SERVICE_TROUBLE_MOST_MS / 2 ? 2 * trouble_ms : SERVICE_TROUBLE_MOST_MS;
             continue;
         }
+        trouble_ms = SERVICE_TROUBLE_MS;
         if (action.kind == OMM_NODE_DONE) {
             result->is_done = true;
             break;

@@ -345,6 +345,11 @@ static omm_err check_same(const omm_run_record *bundle, const omm_run_record *he
         bool same = i < here->node_count &&
                     omm_digest_equal(&bundle->nodes[i].id, &here->nodes[i].id) &&
                     omm_digest_equal(&bundle->nodes[i].data_digest, &here->nodes[i].data_digest);
+        if (!same && !bundle->simulated)
+            return omm_raise(
+                OMM_ERR_UNSUPPORTED,
+                "this bundle is of a service, whose nodes are not those of its scenario: what they "
+                "trained on lies with them");
         if (!same)
             return omm_raise(OMM_ERR_DIGEST, "the training data of node '%s' here is not the run's",
                              bundle->nodes[i].name);

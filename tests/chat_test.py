@@ -6,7 +6,7 @@ On plain C and one thread a batch of the prompt takes most of a second: long eno
 
 usage: chat_test.py SOURCE_DIR MESHMIND
 """
-import os, pathlib, re, signal, sys, tempfile, termios
+import os, pathlib, re, signal, subprocess, sys, tempfile, termios
 
 from live import Terminal, check, wait_for
 
@@ -17,9 +17,10 @@ sys.stdout.reconfigure(errors="backslashreplace")
 
 
 class Chat(Terminal):
-    def __init__(self, folder, *more, isa="scalar"):
-        env = {**os.environ, "HOME": str(folder), "TERM": "dumb", "OMM_ISA": isa, "LC_ALL": "C.UTF-8"}
-        super().__init__([MESHMIND, "chat", "-m", MODEL, "--no-notes", "--stats", "-t", 1, *more], SOURCE, env)
+    def __init__(self, folder, *more, isa="scalar", locale="C.UTF-8"):
+        env = {**os.environ, "HOME": str(folder), "TERM": "dumb", "OMM_ISA": isa, "LC_ALL": locale}
+        notes = [] if "--notes" in more else ["--no-notes"]
+        super().__init__([MESHMIND, "chat", "-m", MODEL, *notes, "--stats", "-t", 1, *more], SOURCE, env)
         self.prompt()
 
     def prompt(self):
@@ -63,6 +64,38 @@ def test_line(folder):
     check(re.search(r"(?m)^H\w+[!.,].*\n", said) and counts(said)[1] > 2, "Hello! was answered with:", said)
     chat.say("/quit")
     check(chat.end() == 0, "/quit:", chat.text())
+
+
+def test_characters(folder):
+    """What is typed arrives, whatever the locale; a tab in pasted text, too."""
+    for locale in "C.UTF-8", "C":
+        notes = folder / f"notes-{locale}"
+        chat = Chat(folder, "--notes", notes, isa="", locale=locale)
+        chat.begin("Save this note: Stra\u00dfe\t5, 3 \u20ac f\u00fcr \u041a\u0430\u0442\u044f")
+        chat.prompt()
+        chat.say("/notes ")
+        said = chat.prompt()
+        check(re.search("note 1: Stra\u00dfe[ \t]+5, 3 \u20ac f\u00fcr \u041a\u0430\u0442\u044f]", said), f"typed in {locale}:", said)
+        chat.say("/quit ")
+        check(chat.end() == 0, "/quit:", chat.text())
+
+
+def test_gone(folder):
+    """Who reads the answers has gone: nothing more is done for nobody."""
+    questions = "".join(f"Save this note: item {i}\n" for i in range(8))
+    notes = folder / "gone.sqlite"
+    chat = subprocess.Popen([MESHMIND, "chat", "-m", MODEL, "-t", "1", "--notes", notes], stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=SOURCE, env={**os.environ, "HOME": str(folder)})
+    chat.stdout.close()
+    try:
+        chat.stdin.write(questions.encode())
+        chat.stdin.close()
+    except BrokenPipeError:
+        pass
+    said = chat.stderr.read().decode()
+    check(chat.wait(timeout=600) == 3 and "cannot write the output" in said, f"exit {chat.returncode}:", said)
+    kept = subprocess.run([MESHMIND, "chat", "-m", MODEL, "--notes", notes], input="/notes\n", capture_output=True, text=True, cwd=SOURCE)
+    check(re.search(r"\[[01] notes\]", kept.stdout), "saved for nobody:", kept.stdout)
 
 
 def interrupted(chat, line, begun):
@@ -122,5 +155,5 @@ def test_at_prompt(folder):
 
 
 with tempfile.TemporaryDirectory(prefix="omm-chat-") as name:
-    for test in test_line, test_answer, test_prompt, test_twice, test_at_prompt:
+    for test in test_line, test_characters, test_gone, test_answer, test_prompt, test_twice, test_at_prompt:
         test(pathlib.Path(name))

@@ -54,6 +54,13 @@ def check_adapters(folder):
     phi3.unlink()
 
 
+def check_perplexity(folder):
+    """Windows of many lengths, whose logits come and go."""
+    shipped, text = pathlib.Path(sys.argv[1]) / "scenarios/base/openmeshmind-tiny-F16.gguf", folder / "text.txt"
+    text.write_text("".join(json.loads(line)["messages"][-1]["content"] + " " for line in LINES)[:22000])
+    judge(shipped, ["perplexity"], run("perplexity", "-m", shipped, "-t", 1, "-f", text, "--json")["memory"])
+
+
 def check_training(model, *options):
     data = model.parent / "data.jsonl"
     data.write_text("".join(LINES[:40]))
@@ -70,6 +77,7 @@ def judge(model, options, memory):
 
 with tempfile.TemporaryDirectory(prefix="omm-memory-") as folder:
     check_adapters(pathlib.Path(folder))
+    check_perplexity(pathlib.Path(folder))
     for shape, layers, kind in [("tiny-llama", 2, "Q8_0"), ("tiny-llama", 48, "Q8_0"), ("tiny-qwen3", 24, "F16"),
                                 ("tiny-gemma3", 30, "Q4_K"), ("tiny-phi3", 16, "F32")]:
         model = pathlib.Path(folder) / f"{shape}-{layers}-{kind}.gguf"

@@ -82,7 +82,7 @@ for stops in [early, late], [late, early], [late] * 30 + [early]:
     found.check(got == whole[:whole.index(early)] + "\n", f"--stop {stops}: {got!r} of {whole!r}")
 
 # An answer that ends too early says why, and what gives more of it.
-for more, says in ((["-n", 3], r"\[the answer was cut here: -n N takes more tokens\]"), (["-c", 140, "-n", 400], r"\[the answer was cut here: the context is full \(-c\)\]")):
+for more, says in ((["-n", 3], r"\[the answer was cut here: -n N takes more tokens\]"), (["-c", 140, "-n", 400], r"\[the answer was cut here: the context is full \(-c N takes more\)\]")):
     done = run(*CHAT, *more, stdin="Write a short story.\n")
     found.check(done.returncode == 0 and re.search(says, done.stdout), f"chat {more}: {done.returncode} {done.stdout} {done.stderr}")
 

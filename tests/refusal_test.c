@@ -525,6 +525,23 @@ static void poll_of_another_run(void) {
     peer_close(&p);
 }
 
+/* A node that has receipts of later rounds: the state is an older copy.  Said once; a receipt of this round is none. */
+static void older_state(void) {
+    peer p;
+    listener l;
+    fed_options options = peer_options();
+    listener_open(&l, "state_is_older");
+    options.log = &l.log;
+    peer_open(&p, &options);
+    for (uint32_t seen = 0; seen <= 3; seen++) {
+        omm_poll poll = {.rounds_seen = seen};
+        peer_poll_with(&p, &poll, false);
+        CHECK_EQ(l.warnings, seen > 1);
+    }
+    CHECK(strstr(l.last, "node_has_seen=2") && strstr(l.last, "round=0"));
+    peer_close(&p);
+}
+
 static void wrong_chunks(void) {
     peer p;
     fed_options options = peer_options();
@@ -669,6 +686,7 @@ int main(void) {
     settled_over_a_restart();
     after_the_end();
     poll_of_another_run();
+    older_state();
     wrong_chunks();
     not_even_messages();
     floods_leave_a_bounded_mark();

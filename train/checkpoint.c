@@ -208,8 +208,9 @@ static omm_err take_apart(parts *p, omm_bytes in, const omm_trainer *t) {
 
 static omm_err check(parts *p, omm_bytes checkpoint, const omm_trainer *t) {
     OMM_TRY(take_apart(p, checkpoint, t));
-    if (!checkpoint_all_finite(p->values) || !checkpoint_all_finite(p->core) ||
-        !checkpoint_all_finite(p->m) || !checkpoint_all_finite(p->v))
+    if (!checkpoint_all_finite(p->head.losses) || !checkpoint_all_finite(p->values) ||
+        !checkpoint_all_finite(p->core) || !checkpoint_all_finite(p->m) ||
+        !checkpoint_all_finite(p->v))
         return omm_raise(OMM_ERR_FORMAT, "the checkpoint holds a value that is not finite");
     return OMM_OK;
 }

@@ -236,6 +236,8 @@ static omm_course_eval eval_at(const parts *p, size_t index) {
 /* What digest and trainer do not vouch for. */
 static bool is_sound(const parts *p, const omm_course *c) {
     if (p->stopped > 1 || p->since_best > p->eval_count) return false;
+    if (p->stopped && (!c->options.patience || p->since_best < c->options.patience)) return false;
+    if (!checkpoint_all_finite(p->grad_norms) || !checkpoint_all_finite(p->rates)) return false;
     if (p->eval_count ? p->best >= p->eval_count : p->best > 0) return false;
     for (size_t i = 0; i < p->eval_count; i++) {
         const omm_course_eval eval = eval_at(p, i);

@@ -69,7 +69,8 @@ static void damaged_checkpoints(rig *r) {
     omm_buf_init(&saved, 64 << 20);
     omm_buf_init(&before, 64 << 20);
     omm_buf_init(&after, 64 << 20);
-    CHECK_OK(omm_trainer_step(t, NULL));
+    omm_step_report report;
+    CHECK_OK(omm_trainer_step(t, &report));
     CHECK_OK(omm_trainer_save(t, &saved));
     CHECK_OK(omm_trainer_save(fresh, &before));
     for (size_t size = 0; size < saved.size; size += size < 600 ? 1 : 9973)
@@ -87,6 +88,17 @@ static void damaged_checkpoints(rig *r) {
     CHECK_ERR(omm_trainer_resume(fresh, omm_buf_view(&saved)), OMM_ERR_FORMAT);
     saved.size -= sizeof(omm_digest);
     omm_put_f32(saved.data + saved.size - 4, last);
+    /* Or a loss. */
+    uint8_t bits[4];
+    omm_put_f32(bits, report.loss);
+    uint8_t *loss = memmem(saved.data, saved.size, bits, sizeof bits);
+    CHECK(loss != NULL);
+    omm_put_f32(loss, nanf(""));
+    CHECK_OK(omm_hash_seal(&saved, 0));
+    CHECK_ERR(omm_trainer_resume(fresh, omm_buf_view(&saved)), OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "not finite") != NULL);
+    saved.size -= sizeof(omm_digest);
+    omm_put_f32(loss, report.loss);
     CHECK_OK(omm_hash_seal(&saved, 0));
     CHECK_OK(omm_trainer_save(fresh, &after));
     CHECK(omm_bytes_equal(omm_buf_view(&before), omm_buf_view(&after)));
