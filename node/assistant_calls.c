@@ -123,13 +123,34 @@ static bool looks_like_sum(omm_bytes text) {
     return digit && sign;
 }
 
+/* Too large to be worked out, and an expression all the same: it is one with its numbers cut short.  A long number alone is
+ * none, nor are words around one. */
+static bool is_large_sum(omm_bytes core) {
+    enum { DIGITS_KEPT = 6 };
+    char text[OMM_CALCULATOR_BYTES_MAX];
+    size_t size = 0, digits = 0;
+    if (core.size > sizeof text) return false;
+    for (size_t i = 0; i < core.size; i++) {
+        const char c = (char)core.data[i];
+        digits = c >= '0' && c <= '9' ? digits + 1 : 0;
+        if (digits <= DIGITS_KEPT) text[size++] = c;
+    }
+    const omm_bytes cut = omm_bytes_of(text, size);
+    omm_buf value;
+    omm_buf_init(&value, NOTICE_BYTES_MAX);
+    const omm_err err = omm_calculate(&value, cut);
+    const bool is = err == OMM_ERR_NUMERIC || err == OMM_ERR_TOO_BIG ||
+                    (err == OMM_OK && !omm_bytes_equal(omm_buf_view(&value), cut));
+    omm_buf_fini(&value);
+    return is;
+}
+
 /* The user's last words, if they are nothing but an expression; else empty. */
 omm_err assistant_find_sum(omm_bytes *sum, omm_buf *value, const omm_assistant *a) {
     omm_bytes core = omm_calculator_core(a->turns.messages[last_user(a)].content);
     omm_err err = omm_calculate(value, core);
-    /* One that is too large to be worked out is one all the same. */
-    bool is_sum =
-        err == OMM_OK || err == OMM_ERR_NUMERIC || err == OMM_ERR_TOO_BIG || looks_like_sum(core);
+    bool is_sum = err == OMM_OK || err == OMM_ERR_NUMERIC || looks_like_sum(core);
+    if (err == OMM_ERR_TOO_BIG && !is_sum) is_sum = is_large_sum(core);
     *sum = is_sum && !omm_bytes_equal(omm_buf_view(value), core) ? core : (omm_bytes){0};
     if (err == OMM_OK || err == OMM_ERR_NOMEM) return err;
     return omm_buf_printf(value, "error: %s", omm_err_sentence());

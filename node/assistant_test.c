@@ -231,6 +231,13 @@ static void test_sums(void) {
                "notice:the model asked for 10*40; you asked for 10 to the power of 40\n"
                "call:calculator 10 to the power of 40\n"
                "result:calculator error: a number here has more than 37 digits\ntext:No.\n");
+    check_play(NULL, NULL, "1234567890123456789012345678901234567890 times 2", "No.", "",
+               "text:No.\nnotice:the model did not calculate; "
+               "1234567890123456789012345678901234567890 times 2"
+               " -> error: a number here has more than 37 digits\n");
+    check_play(NULL, NULL, "1234567890123456789012345678901234567890", "Fine.", "", "text:Fine.\n");
+    check_play(NULL, NULL, "1234567890123456789012345678901234567890 apples", "Fine.", "",
+               "text:Fine.\n");
     check_play(NULL, NULL, "My number is 5", "Fine.", "", "text:Fine.\n");
     check_play(NULL, NULL, "529", "Fine.", "", "text:Fine.\n");
     check_play(NULL, NULL, "Anna has 12 cups and gives 3 away.", SUM("12-4"), "She has 8.",

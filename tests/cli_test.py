@@ -870,6 +870,20 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
                                [["--out", folder / "o.gguf", "--checkpoint", folder / "report.html", "--report", folder], 2, "--report is --checkpoint"],
                                [["--out", ""], 3, "--out : .*has no name of a file"], [["--out", f"{folder}/models/"], 3, "--out .*models/: .*has no name of a file"]):
         expect(["train", "-m", MODEL, "-d", lines, "--steps", 1000, *places], code, says)  # before the first of them
+    # A model of few positions is trained; what lies in a stranger's folder holds nobody.
+    few, small = folder / "few.gguf", folder / "few.txt"
+    file = bytearray(MODEL.read_bytes())
+    at = file.index(b"llama.context_length") + len(b"llama.context_length") + 4
+    file[at:at + 4] = struct.pack("<I", 32)
+    few.write_bytes(file)
+    small.write_text("A crow is a bird.\n")
+    expect(["train", "-m", few, "-d", small, "--seq", 16, "--steps", 1, "--rank", 1, "-o", folder / "few-a.gguf"], 0, "trained 1 steps", "stdout")
+    (folder / "piped").mkdir()
+    os.mkfifo(folder / "piped" / "adapter_config.json")
+    expect(["adapter", "show", folder / "piped"], 3, "adapter_config.json is not a regular file")
+    for made in few, small, folder / "few-a.gguf":
+        made.unlink()
+    shutil.rmtree(folder / "piped")
     # No command writes over an adapter that it reads, whatever form it has; and says which file is none.
     peft = folder / "peft"
     expect(["adapter", "export", same, "-m", MODEL, "-o", peft], 0, "exact", "stdout")
