@@ -7,7 +7,7 @@ be interrupted.
 
 usage: chat_test.py SOURCE_DIR MESHMIND
 """
-import os, pathlib, re, signal, subprocess, sys, tempfile, termios
+import os, pathlib, re, signal, subprocess, sys, tempfile, termios, time
 
 from live import Terminal, check, wait_for
 
@@ -140,6 +140,7 @@ def test_twice(folder):
         chat = Chat(folder)
         chat.say(LONG)
         chat.wait_until_busy()
+        time.sleep(0.3)  # at once, it would find nothing begun, and the prompt would be back before the second one
         chat.control_c()
         wait_for("the first Ctrl-C", lambda: not chat.catches() or not chat.echoes())  # or its answer is over already
         chat.control_c()
