@@ -156,7 +156,10 @@ static omm_err survey_file(check *c, survey *s, const char *path) {
     s->path = path;
     OMM_TRY(data_options_resolve(&options, &c->data, c->seq));
     options.skip_bad = true; /* all that is wrong is to be said */
-    OMM_TRY(omm_dataset_scan(&s->totals, path, c->tokenizer, &options, add_example, s));
+    const omm_err err = omm_dataset_scan(&s->totals, path, c->tokenizer, &options, add_example, s);
+    if (err == OMM_ERR_TOO_BIG && !strstr(omm_err_sentence(), path))
+        return omm_raise(err, "%s: %s", path, omm_err_sentence());
+    OMM_TRY(err);
     find_duplicates(s);
     return OMM_OK;
 }

@@ -342,6 +342,8 @@ static omm_err read_dir(omm_lora *out, const char *dir, const omm_peft_base *bas
     omm_lora_plan_fini(&r.plan);
     omm_safetensors_close(&r.file);
     peft_config_close(&r.config);
+    if (err != OMM_OK && err != OMM_ERR_NOMEM && strncmp(omm_err_sentence(), dir, strlen(dir)) != 0)
+        err = omm_raise(err, "%s: %s", dir, omm_err_sentence());
     if (err != OMM_OK)
         omm_lora_fini(&lora);
     else
