@@ -270,13 +270,12 @@ omm_err coord_round_collected(omm_coord *c) {
             c->o.log, OMM_LOG_WARN, "round_void", OMM_LOG_INT("round", c->round),
             OMM_LOG_INT("accepted", c->accepted_count),
             OMM_LOG_INT("accept_min", c->o.policy.accept_min),
-            OMM_LOG_STR(
-                "then",
-                c->ahead > c->round + 1
-                    ? "its adapter is the one before; nodes have given to this round before: "
-                      "this state is older than theirs"
-                    : "its adapter is the one before; nodes may be too slow "
-                      "for deadline_ms, or refused"));
+            OMM_LOG_STR("then", c->ahead > c->round + 1
+                                    ? "its adapter is the one before; nodes may be too slow for "
+                                      "deadline_ms, or refused, or "
+                                      "have given to this round before (state_is_older)"
+                                    : "its adapter is the one before; nodes may be too slow "
+                                      "for deadline_ms, or refused"));
     return OMM_OK;
 }
 
