@@ -6,6 +6,7 @@
 #include "omm/clock.h"
 #include "omm/file.h"
 #include "omm/json.h"
+#include "omm/plain_text.h"
 #include "omm/session_file.h"
 #include "omm/stops.h"
 
@@ -124,23 +125,23 @@ static int digits(double rate) {
 }
 
 /* A model that nobody trusts may write what moves a terminal's cursor or sets its title; a file gets its bytes. */
-static void put_plain(omm_bytes text) {
-    for (size_t i = 0; i < text.size; i++) {
-        const uint8_t c = text.data[i], next = i + 1 < text.size ? text.data[i + 1] : 0;
-        const bool is_c1 = c == 0xc2 && next >= 0x80 && next <= 0x9f;
-        const bool is_c0 = (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f;
-        fputc(is_c0 || is_c1 ? '?' : c, stdout);
-        i += is_c1;
-    }
+static omm_err put_plain(omm_bytes text) {
+    omm_buf clean;
+    omm_buf_init(&clean, SIZE_MAX / 2);
+    const omm_err err = omm_text_clean(&clean, text);
+    if (err == OMM_OK) fwrite(clean.data, 1, clean.size, stdout);
+    omm_buf_fini(&clean);
+    return err;
 }
 
 /* What has become whole characters since the last call. */
 static omm_err emit(generation *g, const generate_options *o, size_t from) {
     if (o->json || g->text.size == from) return OMM_OK;
+    const omm_bytes text = omm_bytes_of(g->text.data + from, g->text.size - from);
     if (isatty(STDOUT_FILENO))
-        put_plain(omm_bytes_of(g->text.data + from, g->text.size - from));
+        OMM_TRY(put_plain(text));
     else
-        fwrite(g->text.data + from, 1, g->text.size - from, stdout);
+        fwrite(text.data, 1, text.size, stdout);
     if (fflush(stdout) == 0) return OMM_OK;
     return omm_raise(OMM_ERR_IO, "cannot write the output: %s", strerror(errno));
 }

@@ -35,10 +35,12 @@ omm_err loaded_check_positions(const omm_gguf *gguf, uint32_t wanted, const char
 }
 
 /* The smallest cache that a model may have. */
-static omm_err kv_least(omm_kv_type *out, const omm_gguf *gguf) {
+static omm_err take_least_cache(omm_session_options *o, const omm_gguf *gguf) {
     omm_model model;
     OMM_TRY(omm_model_outline(&model, gguf));
-    *out = model.dims.head_dim < OMM_KV_Q8_0_DIM_MIN ? OMM_KV_F16 : OMM_KV_Q8_0;
+    const uint32_t context = model.dims.context;
+    o->positions_max = context < OMM_PLAN_POSITIONS_MIN ? context : OMM_PLAN_POSITIONS_MIN;
+    o->kv_type = model.dims.head_dim < OMM_KV_Q8_0_DIM_MIN ? OMM_KV_F16 : OMM_KV_Q8_0;
     omm_model_fini(&model);
     return OMM_OK;
 }
@@ -51,8 +53,7 @@ static omm_err draft_least(uint64_t *out, const loaded *l, const char *draft) {
         .session = omm_session_options_default(), .tokenizer = true, .lodger = true};
     o.session.activations = l->activations;
     OMM_TRY(omm_gguf_open(&gguf, draft));
-    omm_err err = positions_within(&o.session.positions_max, &gguf, OMM_PLAN_POSITIONS_MIN);
-    if (err == OMM_OK) err = kv_least(&o.session.kv_type, &gguf);
+    omm_err err = take_least_cache(&o.session, &gguf);
     if (err == OMM_OK) err = omm_plan_make(&plan, &gguf, NULL, 0, &o);
     if (err == OMM_OK) *out = plan.total;
     omm_gguf_close(&gguf);

@@ -126,7 +126,7 @@ struct omm_coord {
     omm_coord_state state;
     uint32_t round;
     uint32_t
-        ahead; /* rounds that a node has receipts of, where that is more than this run has had; 0: none has */
+        ahead; /* rounds that a node has had and this run has not: 0, or the first such count */
     bool has_loss;
     double loss;         /* of the published adapter */
     omm_digest previous; /* of the last line of rounds.jsonl */

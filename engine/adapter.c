@@ -44,8 +44,8 @@ static uint32_t gather_rows(float *room, adapter_layer *out, const omm_lora *lor
 
 /* ---- packing --------------------------------------------------------------------------------- */
 
-#define Q8_0_BYTES                                                                                 \
-    (sizeof(uint16_t) + OMM_QUANT_BLOCK) /* a block: its scale as a half, its codes */
+/* A block: its scale as a half, its codes. */
+#define Q8_0_BYTES (sizeof(uint16_t) + OMM_QUANT_BLOCK)
 
 /* Memory while an adapter is packed. */
 typedef struct pack_room {

@@ -149,6 +149,8 @@ static void best_and_patience(rig *r, uint32_t patience, bool keep_best) {
     r->by_plan = false;
 }
 
+enum { STOPPED_AT = 68 }; /* in a checkpoint: course.c has its layout */
+
 static void damaged(rig *r) {
     const omm_course_options options = options_of(r, 2, 3, true);
     run x = open_run(r, options), fresh = open_run(r, options), untouched = open_run(r, options);
@@ -173,7 +175,14 @@ static void damaged(rig *r) {
         close_run(&other);
         saved.data[at] ^= 0x81;
     }
+    /* Stopped, which nothing but patience does. */
+    saved.data[STOPPED_AT] ^= 1;
     omm_digest d = omm_hash(omm_bytes_of(saved.data, saved.size - 32));
+    memcpy(saved.data + saved.size - 32, d.b, 32);
+    CHECK_ERR(omm_course_resume(fresh.course, omm_buf_view(&saved)), OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "contradicts itself") != NULL);
+    saved.data[STOPPED_AT] ^= 1;
+    d = omm_hash(omm_bytes_of(saved.data, saved.size - 32));
     memcpy(saved.data + saved.size - 32, d.b, 32);
     CHECK(same_state(&fresh, &untouched));
     run foreign = open_run(r, options_of(r, 3, 3, true));
