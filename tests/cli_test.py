@@ -5,7 +5,7 @@ A second program, where there is one, is asked where the same question is put wi
 
 usage: cli_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]
 """
-import json, os, pathlib, re, shutil, signal, socket, struct, subprocess, sys, tempfile, time
+import json, os, pathlib, pty, re, shutil, signal, socket, struct, subprocess, sys, tempfile, time
 
 from live import program
 import split_gguf
@@ -511,6 +511,18 @@ expect(["generate", "-m", MODEL, "--draft", MODEL, "-c", 96, "-n", 1, "x"], 0, r
 narrow = pathlib.Path(os.environ.get("OMM_TESTDATA", SOURCE.parent / "shared" / "testdata")) / "models" / "stories260K-f32.gguf"
 if narrow.exists():  # heads of 8: no cache of a draft may be Q8_0
     expect(["generate", "-m", narrow, "--draft", narrow, "-n", 3, "Once"], 0, "memory of the draft")
+    # A vocabulary whose " time" clears the screen: a file gets its bytes, a terminal does not.
+    told = narrow.read_bytes().replace(struct.pack("<Q", 7) + "\u2581time".encode(), struct.pack("<Q", 7) + "\u2581\x1b[2J".encode())
+    with tempfile.NamedTemporaryFile(suffix=".gguf") as file:
+        file.write(told)
+        file.flush()
+        args = [MESHMIND, "generate", "-m", file.name, "-n", "4", "Once"]
+        piped = subprocess.run(args, capture_output=True, cwd=SOURCE).stdout
+        shown, end = pty.openpty()
+        subprocess.run(args, stdout=end, stderr=subprocess.DEVNULL, cwd=SOURCE)
+        seen = os.read(shown, 4096)
+        if b" \x1b[2J" not in piped or b"\x1b" in seen or b" ?[2J" not in seen:
+            failures.append(f"generate, control characters: {piped} to a pipe, {seen} to a terminal")
 expect(["generate", "-m", MODEL, "--kv", "q8", "x"], 2, "f32, f16 or q8_0")
 expect(["generate", "-m", MODEL] + ["--lora=a"] * 9 + ["x"], 2, "at most 8")
 expect(["synth", "llama9", "/nowhere.gguf"], 2, "llama9.*llama3.2-1b.*tiny-phi3")
