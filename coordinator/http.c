@@ -1,21 +1,17 @@
 /* http.c - see http.h.  The protocol itself is libmicrohttpd's. */
 #include "http.h"
 
-#include "http_library.h"
 #include "omm/mem.h"
+#include "omm/mhd.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define HTTP_TEXTS_MAX 16u
 #define HTTP_WAIT_MS 200 /* how soon a stop, or the end of a connection's time, is noticed */
-#define HTTP_BACKLOG 32
 
 /* Nothing from elsewhere is loaded, nothing here is framed, no text is taken for another kind. */
 static const char *const s_headers[][2] = {
@@ -71,13 +67,13 @@ static uint64_t now_ms(const http_server *h) {
 static struct MHD_Response *response_of(omm_bytes text, const char *type, bool keep) {
     void *data = NULL;
     memcpy(&data, &text.data, sizeof data); /* read only, whatever the parameter's type says */
-    struct MHD_Response *r = mhd()->create_response_from_buffer(
+    struct MHD_Response *r = omm_mhd()->create_response_from_buffer(
         text.size, data, keep ? MHD_RESPMEM_PERSISTENT : MHD_RESPMEM_MUST_COPY);
-    bool ok = r && mhd()->add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type) == MHD_YES;
+    bool ok = r && omm_mhd()->add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type) == MHD_YES;
     for (size_t i = 0; ok && i < sizeof s_headers / sizeof s_headers[0]; i++)
-        ok = mhd()->add_response_header(r, s_headers[i][0], s_headers[i][1]) == MHD_YES;
+        ok = omm_mhd()->add_response_header(r, s_headers[i][0], s_headers[i][1]) == MHD_YES;
     if (ok) return r;
-    if (r) mhd()->destroy_response(r);
+    if (r) omm_mhd()->destroy_response(r);
     return NULL;
 }
 
@@ -101,7 +97,7 @@ static bool refresh(http_server *h, const http_text *text, cached *c) {
         omm_log_event(h->o.log, OMM_LOG_WARN, "http_text_failed", OMM_LOG_STR("path", text->path),
                       OMM_LOG_STR("detail", omm_err_detail()));
     if (!fresh) return false;
-    if (c->response) mhd()->destroy_response(c->response);
+    if (c->response) omm_mhd()->destroy_response(c->response);
     *c = (cached){fresh, code, now};
     return true;
 }
@@ -115,15 +111,15 @@ static enum MHD_Result on_request(void *ud, struct MHD_Connection *connection, c
     *upload_size = 0; /* nothing of a body is wanted: answered before it is read, and closed */
     (void)request;
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
-        return mhd()->queue_response(connection, MHD_HTTP_METHOD_NOT_ALLOWED, h->not_allowed);
+        return omm_mhd()->queue_response(connection, MHD_HTTP_METHOD_NOT_ALLOWED, h->not_allowed);
     for (unsigned i = 0; h->o.texts[i].path; i++) {
         if (strcmp(h->o.texts[i].path, url) != 0) continue;
         cached *c = &h->texts[i];
         if (!refresh(h, &h->o.texts[i], c))
-            return mhd()->queue_response(connection, MHD_HTTP_INTERNAL_SERVER_ERROR, h->failed);
-        return mhd()->queue_response(connection, c->code, c->response);
+            return omm_mhd()->queue_response(connection, MHD_HTTP_INTERNAL_SERVER_ERROR, h->failed);
+        return omm_mhd()->queue_response(connection, c->code, c->response);
     }
-    return mhd()->queue_response(connection, MHD_HTTP_NOT_FOUND, h->not_found);
+    return omm_mhd()->queue_response(connection, MHD_HTTP_NOT_FOUND, h->not_found);
 }
 
 /* Paths stay as they came: none of ours has anything to unescape, a %00 would cut one short. */
@@ -144,7 +140,7 @@ static void on_connection(void *ud, struct MHD_Connection *is, void **context,
         if (what == MHD_CONNECTION_NOTIFY_CLOSED && c->is == is) c->is = NULL;
         if (what == MHD_CONNECTION_NOTIFY_CLOSED || c->is) continue;
         const union MHD_ConnectionInfo *info =
-            mhd()->get_connection_info(is, MHD_CONNECTION_INFO_CONNECTION_FD);
+            omm_mhd()->get_connection_info(is, MHD_CONNECTION_INFO_CONNECTION_FD);
         *c = (slot){is, info ? info->connect_fd : -1, now_ms(h), false};
         return;
     }
@@ -164,7 +160,7 @@ static void sweep(http_server *h) {
 static void *serve(void *ud) {
     http_server *h = ud;
     while (!atomic_load(&h->stop)) {
-        if (mhd()->run_wait(h->daemon, HTTP_WAIT_MS) != MHD_YES)
+        if (omm_mhd()->run_wait(h->daemon, HTTP_WAIT_MS) != MHD_YES)
             h->o.clock.sleep_ms(h->o.clock.ud, HTTP_WAIT_MS);
         sweep(h);
     }
@@ -173,72 +169,17 @@ static void *serve(void *ud) {
 
 /* ---- open and close ---- */
 
-typedef struct address {
-    union {
-        struct sockaddr any;
-        struct sockaddr_in v4;
-        struct sockaddr_in6 v6;
-    } at;
-    socklen_t size;
-} address;
-
-static omm_err bad_address(const char *text) {
-    return omm_raise(OMM_ERR_CONFIG,
-                     "http: %s; accepted: an address of this machine and a port, as "
-                     "127.0.0.1:8080 or [::1]:8080",
-                     text);
-}
-
-/* "HOST:PORT", "[HOST]:PORT" for IPv6: digits and nothing else is a port. */
-static omm_err parse_address(address *out, const char *text) {
-    char host[64] = "";
-    char *end = NULL;
-    *out = (address){0};
-    const bool v6 = text[0] == '[';
-    const char *colon = strrchr(text, ':');
-    const char *first = v6 ? text + 1 : text;
-    const char *last = colon && v6 ? colon - 1 : colon; /* behind the host */
-    if (!last || last <= first || (v6 && *last != ']') || (size_t)(last - first) >= sizeof host ||
-        colon[1] < '0' || colon[1] > '9')
-        return bad_address(text);
-    memcpy(host, first, (size_t)(last - first));
-    const unsigned long port = strtoul(colon + 1, &end, 10);
-    if (*end || port > 65535) return bad_address(text);
-    out->size = v6 ? sizeof out->at.v6 : sizeof out->at.v4;
-    out->at.any.sa_family = v6 ? AF_INET6 : AF_INET;
-    void *into = v6 ? (void *)&out->at.v6.sin6_addr : (void *)&out->at.v4.sin_addr;
-    if (inet_pton(v6 ? AF_INET6 : AF_INET, host, into) != 1) return bad_address(text);
-    *(v6 ? &out->at.v6.sin6_port : &out->at.v4.sin_port) = htons((uint16_t)port);
-    return OMM_OK;
-}
-
-static omm_err bind_socket(http_server *h) {
-    address a;
-    int on = 1;
-    OMM_TRY(parse_address(&a, h->o.address));
-    h->fd = socket(a.at.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (h->fd < 0) return omm_raise(OMM_ERR_IO, "http: no socket: %s", strerror(errno));
-    (void)setsockopt(h->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(h->fd, &a.at.any, a.size) != 0 || listen(h->fd, HTTP_BACKLOG) != 0)
-        return omm_raise(errno == EADDRINUSE ? OMM_ERR_EXISTS : OMM_ERR_IO,
-                         "http: cannot listen on %s: %s", h->o.address, strerror(errno));
-    if (getsockname(h->fd, &a.at.any, &a.size) != 0)
-        return omm_raise(OMM_ERR_IO, "http: %s", strerror(errno));
-    h->port = ntohs(a.at.any.sa_family == AF_INET6 ? a.at.v6.sin6_port : a.at.v4.sin_port);
-    return OMM_OK;
-}
-
 static omm_err start(http_server *h) {
-    OMM_TRY(mhd_load());
-    OMM_TRY(bind_socket(h));
+    OMM_TRY(omm_mhd_load());
+    OMM_TRY(omm_mhd_listen(&h->fd, &h->port, h->o.address));
     h->connections = omm_alloc(h->o.connections_max, sizeof *h->connections);
     h->not_found = plain("not found; / is the page, with links to the rest\n");
     h->not_allowed = plain("this server is read-only: GET and HEAD\n");
     h->failed = plain("failed; the log says why\n");
     if (!h->connections || !h->not_found || !h->not_allowed || !h->failed ||
-        mhd()->add_response_header(h->not_allowed, "Allow", "GET, HEAD") != MHD_YES)
+        omm_mhd()->add_response_header(h->not_allowed, "Allow", "GET, HEAD") != MHD_YES)
         return omm_raise(OMM_ERR_NOMEM, "http server");
-    h->daemon = mhd()->start_daemon(
+    h->daemon = omm_mhd()->start_daemon(
         MHD_USE_EPOLL, 0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, h->fd,
         MHD_OPTION_CONNECTION_LIMIT, h->o.connections_max, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
         h->o.connections_per_address, MHD_OPTION_CONNECTION_MEMORY_LIMIT, HTTP_REQUEST_BYTES_MAX,
@@ -272,14 +213,14 @@ omm_err http_open(http_server **out, const http_options *options) {
 }
 
 static void drop(struct MHD_Response *response) {
-    if (response) mhd()->destroy_response(response);
+    if (response) omm_mhd()->destroy_response(response);
 }
 
 void http_close(http_server *h) {
     if (!h) return;
     atomic_store(&h->stop, true);
     if (h->has_thread) (void)pthread_join(h->thread, NULL);
-    if (h->daemon) mhd()->stop_daemon(h->daemon);
+    if (h->daemon) omm_mhd()->stop_daemon(h->daemon);
     if (h->fd >= 0) (void)close(h->fd);
     for (unsigned i = 0; i < HTTP_TEXTS_MAX; i++) drop(h->texts[i].response);
     drop(h->not_found);

@@ -1,8 +1,8 @@
 /* The places of the page's server: so many visitors at a time, so many of an address, and each for so long. */
 #include "http.h"
 
-#include "http_library.h"
 #include "omm/mem.h"
+#include "omm/mhd.h"
 #include "omm_test.h"
 
 #include <arpa/inet.h>
@@ -145,7 +145,7 @@ static void test_fresh(void) {
 }
 
 int main(void) {
-    if (mhd_load() == OMM_ERR_UNSUPPORTED) {
+    if (omm_mhd_load() == OMM_ERR_UNSUPPORTED) {
         printf("skipped: %s\n", omm_err_sentence());
         return 77;
     }

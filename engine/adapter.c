@@ -176,35 +176,7 @@ static omm_err pack(omm_adapter *out, const omm_lora *lora) {
     return err;
 }
 
-omm_err omm_adapter_open(omm_adapter **out, const omm_model *model, const omm_lora *lora,
-                         float scale) {
-    if (!same_shape(&lora->shape, &model->lora_shape))
-        return omm_raise(OMM_ERR_REFUSED_SHAPE, "the adapter was made for a model of other shape");
-    if (!isfinite(scale))
-        return omm_raise(OMM_ERR_CONFIG, "an adapter's scale must be a finite number");
-    omm_adapter *made = (omm_adapter *)omm_alloc(1, sizeof *made);
-    if (!made) return omm_raise(OMM_ERR_NOMEM, "no memory for an adapter");
-    made->scale = scale;
-    made->layer_count = model->dims.layers;
-    omm_err err = pack(made, lora);
-    if (err != OMM_OK) {
-        omm_adapter_close(made);
-        return err;
-    }
-    *out = made;
-    return OMM_OK;
-}
-
-void omm_adapter_close(omm_adapter *adapter) {
-    if (!adapter) return;
-    for (uint32_t i = 0; adapter->layers && i < adapter->layer_count; i++) {
-        adapter_layer *l = &adapter->layers[i];
-        for (unsigned j = 0; j < ADAPTER_INPUT_COUNT; j++) omm_matrix_fini(&l->a[j]);
-        for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) omm_matrix_fini(&l->b[t]);
-    }
-    omm_free(adapter->layers);
-    omm_free(adapter);
-}
+/* ---- digest ---------------------------------------------------------------------------------- */
 
 static void hash_u32(omm_hasher *h, uint32_t v) {
     uint8_t bytes[4];
@@ -223,7 +195,7 @@ static void hash_matrix(omm_hasher *h, const omm_matrix *m) {
     if (m->data) omm_hasher_update(h, omm_bytes_of(m->data, m->strips * m->strip_bytes));
 }
 
-omm_digest omm_adapter_digest(const omm_adapter *adapter) {
+static omm_digest digest_of(const omm_adapter *adapter) {
     omm_hasher h;
     omm_hasher_init(&h);
     hash_f32(&h, adapter->scale);
@@ -236,4 +208,41 @@ omm_digest omm_adapter_digest(const omm_adapter *adapter) {
         }
     }
     return omm_hasher_final(&h);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+omm_err omm_adapter_open(omm_adapter **out, const omm_model *model, const omm_lora *lora,
+                         float scale) {
+    if (!same_shape(&lora->shape, &model->lora_shape))
+        return omm_raise(OMM_ERR_REFUSED_SHAPE, "the adapter was made for a model of other shape");
+    if (!isfinite(scale))
+        return omm_raise(OMM_ERR_CONFIG, "an adapter's scale must be a finite number");
+    omm_adapter *made = (omm_adapter *)omm_alloc(1, sizeof *made);
+    if (!made) return omm_raise(OMM_ERR_NOMEM, "no memory for an adapter");
+    made->scale = scale;
+    made->layer_count = model->dims.layers;
+    omm_err err = pack(made, lora);
+    if (err != OMM_OK) {
+        omm_adapter_close(made);
+        return err;
+    }
+    made->digest = digest_of(made);
+    *out = made;
+    return OMM_OK;
+}
+
+void omm_adapter_close(omm_adapter *adapter) {
+    if (!adapter) return;
+    for (uint32_t i = 0; adapter->layers && i < adapter->layer_count; i++) {
+        adapter_layer *l = &adapter->layers[i];
+        for (unsigned j = 0; j < ADAPTER_INPUT_COUNT; j++) omm_matrix_fini(&l->a[j]);
+        for (unsigned t = 0; t < OMM_LORA_TARGET_COUNT; t++) omm_matrix_fini(&l->b[t]);
+    }
+    omm_free(adapter->layers);
+    omm_free(adapter);
+}
+
+omm_digest omm_adapter_digest(const omm_adapter *adapter) {
+    return adapter->digest;
 }

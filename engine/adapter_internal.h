@@ -26,6 +26,7 @@ struct omm_adapter {
     float scale; /* what the user asked for, times each pair's */
     uint32_t layer_count;
     uint32_t rows_max; /* of any a */
+    omm_digest digest;
     adapter_layer *layers;
 };
 

@@ -25,7 +25,7 @@ typedef struct omm_adapter omm_adapter;
 OMM_CHECKED omm_err omm_adapter_open(omm_adapter **out, const omm_model *model,
                                      const omm_lora *lora, float scale);
 void omm_adapter_close(omm_adapter *adapter);
-/* BLAKE2b-256 of values, shapes and scale, computed on each call. */
+/* BLAKE2b-256 of values, shapes and scale. */
 omm_digest omm_adapter_digest(const omm_adapter *adapter);
 
 #endif

@@ -1,0 +1,43 @@
+/* mhd.h - libmicrohttpd, loaded when a process serves HTTP and not before: it brings gnutls and its
+ * libraries, 2.4 MB of memory, into every process that is linked with it, nodes that only wait among them.
+ *
+ * Depends on: err; libmicrohttpd 1.0's binary interface (libmicrohttpd.so.12).  Threads: any.
+ */
+#ifndef OMM_MHD_H
+#define OMM_MHD_H
+
+#include "omm/err.h"
+
+#include <microhttpd.h>
+
+/* What we use of it; MHD_x is omm_mhd()->x. */
+#define OMM_MHD_MAP(XX)                                                                            \
+    XX(add_response_header)                                                                        \
+    XX(create_response_from_buffer)                                                                \
+    XX(create_response_from_callback)                                                              \
+    XX(destroy_response)                                                                           \
+    XX(get_connection_info)                                                                        \
+    XX(lookup_connection_value)                                                                    \
+    XX(queue_response)                                                                             \
+    XX(resume_connection)                                                                          \
+    XX(run_wait)                                                                                   \
+    XX(start_daemon)                                                                               \
+    XX(stop_daemon)                                                                                \
+    XX(suspend_connection)
+
+typedef struct omm_mhd_functions {
+#define XX(name) __typeof__ (&MHD_##name)(name);
+    OMM_MHD_MAP(XX)
+#undef XX
+} omm_mhd_functions;
+
+/* Once for the process; again is no error.  Errors: UNSUPPORTED (names the package). */
+OMM_CHECKED omm_err omm_mhd_load(void);
+/* After omm_mhd_load. */
+const omm_mhd_functions *omm_mhd(void);
+
+/* A socket that listens at "HOST:PORT" ("127.0.0.1:8080", "[::1]:8080"; port 0: a free one), not blocking; the caller
+ * closes it.  Errors: CONFIG (address), EXISTS (in use), IO. */
+OMM_CHECKED omm_err omm_mhd_listen(int *fd, unsigned *port, const char *address);
+
+#endif

@@ -1,0 +1,282 @@
+/* batcher_test.c - texts that come and go together are each what they are alone; whoever fails, fails alone. */
+#include "omm/batcher.h"
+
+#include "kernels_battery.h"
+#include "tiny_model.h"
+
+#include "omm/mem.h"
+#include "omm_test.h"
+
+#include <string.h>
+
+enum { TEXTS = 6, PROMPT_MAX = 150, DRAWN = 40, VOCAB = TINY_VOCAB };
+
+typedef struct rig {
+    omm_model model;
+    omm_adapter *adapters[3]; /* the last one's products are no numbers */
+} rig;
+
+static uint32_t s_prompts[TEXTS][PROMPT_MAX];
+static const size_t s_counts[TEXTS] = {1, 150, 70, 64, 129, 40};
+static uint32_t s_want[TEXTS][DRAWN];
+
+static void open_adapter(rig *r, unsigned i, float size) {
+    omm_lora lora;
+    const omm_lora_spec spec = {2 + i, 4.0f, OMM_LORA_ALL_TARGETS};
+    CHECK_OK(omm_lora_init(&lora, &spec, &r->model.lora_shape));
+    float *noise = battery_floats(5 + i, lora.value_count);
+    for (size_t j = 0; j < lora.value_count; j++) lora.values[j] = noise[j] * size;
+    omm_free(noise);
+    CHECK_OK(omm_adapter_open(&r->adapters[i], &r->model, &lora, 1.0f));
+    omm_lora_fini(&lora);
+}
+
+static void rig_open(rig *r) {
+    omm_buf file;
+    omm_gguf gguf;
+    omm_buf_init(&file, 1 << 22);
+    tiny_model_write(&file, &(tiny_options){.format = OMM_FORMAT_Q8_0});
+    CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
+    CHECK_OK(omm_model_load(&r->model, &gguf));
+    omm_gguf_close(&gguf);
+    omm_buf_fini(&file);
+    for (unsigned i = 0; i < 3; i++) open_adapter(r, i, i == 2 ? 1e30f : 0.2f);
+    for (size_t i = 0; i < TEXTS; i++)
+        for (size_t j = 0; j < PROMPT_MAX; j++)
+            s_prompts[i][j] = (uint32_t)(i < 4 ? j * j * 5 + 3 * i * i : 7 * j) % VOCAB;
+}
+
+static void rig_close(rig *r) {
+    for (unsigned i = 0; i < 3; i++) omm_adapter_close(r->adapters[i]);
+    omm_model_fini(&r->model);
+}
+
+/* None, the first, the second, both, none, none; every second one greedy. */
+static omm_batcher_text text_of(const rig *r, size_t i) {
+    static const size_t from[TEXTS] = {0, 0, 1, 0, 0, 0}, count[TEXTS] = {0, 1, 1, 2, 0, 0};
+    const omm_seed seed = omm_seed_from_u64(i);
+    const omm_sampler drawn = {
+        .temperature = 2.0f, .top_p = 0.95f, .rng = omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0)};
+    return (omm_batcher_text){.prompt = s_prompts[i],
+                              .count = s_counts[i],
+                              .adapters = (const omm_adapter *const *)r->adapters + from[i],
+                              .adapter_count = count[i],
+                              .sampler = i % 2 ? omm_sampler_default() : drawn};
+}
+
+static void alone(const rig *r, const omm_compute *c, const omm_session_options *o) {
+    float logits[VOCAB];
+    for (size_t i = 0; i < TEXTS; i++) {
+        const omm_batcher_text t = text_of(r, i);
+        omm_session *s = NULL;
+        CHECK_OK(omm_session_open(&s, c, &r->model, NULL, o));
+        CHECK_OK(omm_session_set_adapters(s, t.adapters, t.adapter_count));
+        CHECK_OK(omm_session_append(s, t.prompt, t.count, logits, false));
+        for (size_t n = 0; n < DRAWN; n++) {
+            CHECK_OK(omm_sample(&s_want[i][n], &t.sampler, logits, VOCAB, omm_session_position(s)));
+            CHECK_OK(omm_session_append(s, &s_want[i][n], 1, logits, false));
+        }
+        omm_session_close(s);
+    }
+}
+
+/* Who has what seat, and how far. */
+typedef struct guests {
+    size_t text[OMM_BATCHER_SEATS_MAX], drawn[OMM_BATCHER_SEATS_MAX];
+} guests;
+
+static void take(guests *g, omm_batcher *b, const omm_batcher_token *token, size_t *done) {
+    const size_t text = g->text[token->seat];
+    CHECK_EQ(token->err, OMM_OK);
+    CHECK_EQ(token->id, s_want[text][g->drawn[token->seat]]);
+    if (++g->drawn[token->seat] < DRAWN) return;
+    omm_batcher_leave(b, token->seat);
+    (*done)++;
+}
+
+/* All texts, `rounds` times; a new one sits whenever a seat is free, every third step. */
+static uint64_t together(const rig *r, omm_batcher *b, uint32_t seats, size_t rounds) {
+    omm_batcher_token tokens[OMM_BATCHER_SEATS_MAX];
+    guests g = {0};
+    uint64_t reused = 0;
+    size_t done = 0, next = 0, count = 0;
+    for (size_t step = 0; done < TEXTS * rounds; step++) {
+        CHECK(step < 10000);
+        if (step % 3 == 0 && omm_batcher_taken(b) < seats && next < TEXTS * rounds) {
+            const omm_batcher_text t = text_of(r, next % TEXTS);
+            uint32_t seat = 0;
+            CHECK_OK(omm_batcher_sit(&seat, b, &t));
+            g.text[seat] = next++ % TEXTS;
+            g.drawn[seat] = 0;
+            reused += omm_batcher_reused(b, seat);
+        }
+        omm_batcher_step(tokens, &count, b);
+        for (size_t i = 0; i < count; i++) take(&g, b, &tokens[i], &done);
+    }
+    CHECK_EQ(omm_batcher_taken(b), 0);
+    omm_batcher_step(tokens, &count, b);
+    CHECK_EQ(count, 0);
+    return reused;
+}
+
+static void test_together(const rig *r, const omm_compute *c, omm_activations mode) {
+    static const uint32_t seats[] = {1, 3, 6}, prefill[] = {1, 64, 7}, batch[] = {256, 40, 5};
+    for (size_t i = 0; i < 3; i++) {
+        omm_batcher_options o = omm_batcher_options_default();
+        omm_batcher *b = NULL;
+        o.session.activations = mode;
+        alone(r, c, &o.session);
+        o.session.batch_max = batch[i];
+        o.seats = seats[i];
+        o.prefill_max = prefill[i];
+        CHECK_OK(omm_batcher_open(&b, c, &r->model, &o));
+        CHECK_EQ(together(r, b, o.seats, 2), 0); /* nothing is kept */
+        omm_batcher_close(b);
+        o.prefix_bytes_max = (size_t)1 << 24;
+        CHECK_OK(omm_batcher_open(&b, c, &r->model, &o));
+        const uint64_t reused = together(r, b, o.seats, 3);
+        /* Whole blocks of 64, in the second and third round: 128 of the second prompt, 64 of the third, 128 of the
+         * fifth.  Of six at once the second prompt's second round begins before its first has been read. */
+        CHECK_EQ(reused, 2 * (128 + 64 + 128) - (seats[i] == 6 ? 128 : 0));
+        CHECK(omm_batcher_cache_bytes(b) > 0);
+        omm_batcher_close(b);
+    }
+}
+
+/* One of them gives no numbers: its seat says so, the others go on with the bytes they have alone. */
+static void test_failure(const rig *r, const omm_compute *c) {
+    omm_batcher_options o = omm_batcher_options_default();
+    omm_batcher_token tokens[OMM_BATCHER_SEATS_MAX];
+    omm_batcher *b = NULL;
+    uint32_t seat[3];
+    size_t count = 0, failed = 0;
+    guests g = {0};
+    o.seats = 3;
+    alone(r, c, &o.session);
+    CHECK_OK(omm_batcher_open(&b, c, &r->model, &o));
+    for (size_t i = 0; i < 3; i++) {
+        omm_batcher_text t = text_of(r, i);
+        if (i == 1) t.adapters = (const omm_adapter *const *)r->adapters + 2;
+        CHECK_OK(omm_batcher_sit(&seat[i], b, &t));
+        g.text[seat[i]] = i;
+    }
+    size_t done = 0;
+    while (done < 2) {
+        omm_batcher_step(tokens, &count, b);
+        for (size_t i = 0; i < count; i++) {
+            if (tokens[i].seat != seat[1]) {
+                take(&g, b, &tokens[i], &done);
+                continue;
+            }
+            CHECK_EQ(tokens[i].err, OMM_ERR_NUMERIC);
+            CHECK(strstr(tokens[i].why, "not a finite number"));
+            failed++;
+        }
+    }
+    CHECK_EQ(failed, 1); /* and in no batch after that */
+    omm_batcher_leave(b, seat[1]);
+    CHECK_EQ(omm_batcher_taken(b), 0);
+    omm_batcher_close(b);
+}
+
+/* A text may go up to the last position, and no further. */
+static void test_context(const rig *r, const omm_compute *c) {
+    omm_batcher_options o = omm_batcher_options_default();
+    omm_batcher_token token;
+    omm_batcher *b = NULL;
+    uint32_t seat = 0, other = 0;
+    size_t count = 0, drawn = 0;
+    o.seats = 1;
+    o.session.positions_max = 160;
+    CHECK_OK(omm_batcher_open(&b, c, &r->model, &o));
+    omm_batcher_text t = text_of(r, 1);
+    CHECK_OK(omm_batcher_sit(&seat, b, &t));
+    CHECK_ERR(omm_batcher_sit(&other, b, &t), OMM_ERR_STATE);
+    for (; drawn < 11; drawn++) {
+        omm_batcher_step(&token, &count, b);
+        CHECK_EQ(count, 1);
+        if (token.err != OMM_OK) break;
+    }
+    CHECK_EQ(drawn, 10);
+    CHECK_EQ(token.err, OMM_ERR_TOO_BIG);
+    omm_batcher_leave(b, seat);
+    t.count = 0;
+    CHECK_ERR(omm_batcher_sit(&seat, b, &t), OMM_ERR_TOO_BIG);
+    uint32_t ids[160] = {0};
+    t.prompt = ids;
+    t.count = 160;
+    CHECK_ERR(omm_batcher_sit(&seat, b, &t), OMM_ERR_TOO_BIG);
+    t.count = 159;
+    ids[158] = VOCAB;
+    CHECK_ERR(omm_batcher_sit(&seat, b, &t), OMM_ERR_FORMAT);
+    ids[158] = 0;
+    t.sampler.temperature = -1.0f;
+    CHECK_ERR(omm_batcher_sit(&seat, b, &t), OMM_ERR_CONFIG);
+    t.sampler = omm_sampler_default();
+    t.adapter_count = OMM_ADAPTERS_MAX + 1;
+    CHECK_ERR(omm_batcher_sit(&seat, b, &t), OMM_ERR_TOO_BIG);
+    t.adapter_count = 0;
+    CHECK_OK(omm_batcher_sit(&seat, b, &t));
+    omm_batcher_close(b); /* with somebody in it */
+    o.seats = 0;
+    CHECK_ERR(omm_batcher_open(&b, c, &r->model, &o), OMM_ERR_CONFIG);
+    o.seats = OMM_BATCHER_SEATS_MAX + 1;
+    CHECK_ERR(omm_batcher_open(&b, c, &r->model, &o), OMM_ERR_CONFIG);
+    o.seats = 1;
+    o.prefill_max = 0;
+    CHECK_ERR(omm_batcher_open(&b, c, &r->model, &o), OMM_ERR_CONFIG);
+}
+
+/* Whatever runs out: a text fails or has the ids it should. */
+static void test_memory(const rig *r, const omm_compute *c) {
+    omm_batcher_options o = omm_batcher_options_default();
+    o.prefix_bytes_max = (size_t)1 << 22;
+    alone(r, c, &o.session);
+    for (size_t n = 1; n < 120; n++) {
+        omm_batcher_token tokens[OMM_BATCHER_SEATS_MAX];
+        omm_batcher *b = NULL;
+        size_t drawn[OMM_BATCHER_SEATS_MAX] = {0}, text[OMM_BATCHER_SEATS_MAX] = {0}, count = 0;
+        const size_t live = omm_mem_live();
+        omm_mem_fail_nth(n);
+        omm_err err = omm_batcher_open(&b, c, &r->model, &o);
+        for (size_t i = 0; err == OMM_OK && i < 3; i++) {
+            const omm_batcher_text t = text_of(r, i);
+            uint32_t seat = 0;
+            err = omm_batcher_sit(&seat, b, &t);
+            if (err == OMM_OK) text[seat] = i;
+        }
+        for (size_t step = 0; err == OMM_OK && step < 5; step++) {
+            omm_batcher_step(tokens, &count, b);
+            for (size_t i = 0; i < count; i++) {
+                CHECK(tokens[i].err == OMM_OK || tokens[i].err == OMM_ERR_NOMEM);
+                if (tokens[i].err != OMM_OK) continue;
+                CHECK_EQ(tokens[i].id, s_want[text[tokens[i].seat]][drawn[tokens[i].seat]++]);
+            }
+        }
+        omm_mem_fail_nth(0);
+        CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
+        omm_batcher_close(b);
+        CHECK_EQ(omm_mem_live(), live);
+    }
+}
+
+int main(void) {
+    rig r;
+    omm_pool *pool = NULL;
+    omm_compute c;
+    rig_open(&r);
+    CHECK_OK(omm_pool_open(&pool, 2));
+    omm_isa isa;
+    CHECK_OK(omm_isa_choose(&isa, NULL));
+    CHECK_OK(omm_compute_init(&c, pool, isa));
+    test_together(&r, &c, OMM_ACTIVATIONS_Q8);
+    test_together(&r, &c, OMM_ACTIVATIONS_F32);
+    test_failure(&r, &c);
+    test_context(&r, &c);
+    test_memory(&r, &c);
+    omm_compute_fini(&c);
+    omm_pool_close(pool);
+    rig_close(&r);
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}
