@@ -13,7 +13,7 @@
 #ifndef TRAIN_DATASET_INTERNAL_H
 #define TRAIN_DATASET_INTERNAL_H
 
-#include "omm/chat.h"
+#include "omm/chat_turns.h"
 #include "omm/data_reader.h"
 #include "omm/dataset.h"
 #include "omm/json.h"
@@ -87,7 +87,7 @@ typedef struct maker {
     omm_dataset_options options; /* defaults filled in, format decided */
     bool is_asked;               /* the format, by the caller: else by the file's content */
     omm_prompt prompt;
-    omm_buf texts; /* contents made by us: tool calls, announced tools */
+    omm_chat_turns turns;
     omm_buf reply; /* NUL-terminated */
     omm_buf mask;  /* of a text's window */
     omm_buf names; /* client, skill: NUL-terminated */

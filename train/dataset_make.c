@@ -71,7 +71,7 @@ omm_err maker_init(maker *m, const char *name, const omm_tokenizer *tokenizer,
     if (options) m->options = *options;
     if (m->options.seq_max == 0) m->options.seq_max = SEQ_DEFAULT;
     omm_prompt_init(&m->prompt, LINE_TOKENS_MAX);
-    omm_buf_init(&m->texts, CONTENT_BYTES_MAX);
+    omm_chat_turns_init(&m->turns, CONTENT_BYTES_MAX);
     omm_buf_init(&m->reply, CONTENT_BYTES_MAX);
     omm_buf_init(&m->mask, SEQ_LIMIT);
     omm_buf_init(&m->names, (size_t)2 * (OMM_DATASET_NAME_BYTES_MAX + 1));
@@ -84,7 +84,7 @@ void maker_fini(maker *m) {
     omm_buf_fini(&m->names);
     omm_buf_fini(&m->mask);
     omm_buf_fini(&m->reply);
-    omm_buf_fini(&m->texts);
+    omm_chat_turns_fini(&m->turns);
     omm_prompt_fini(&m->prompt);
 }
 
@@ -268,7 +268,6 @@ omm_err maker_make(maker *m, made *out, bool *wanted, const record *r) {
     *out = (made){0};
     *wanted = true;
     omm_prompt_clear(&m->prompt);
-    omm_buf_clear(&m->texts);
     omm_buf_clear(&m->reply);
     omm_err err = m->options.format == OMM_DATA_TEXT ? make_text(m, out, wanted, r)
                                                      : make_line(m, out, wanted, r);

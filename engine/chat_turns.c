@@ -1,0 +1,245 @@
+/* chat_turns.c - see chat_turns.h. */
+#include "omm/chat_turns.h"
+
+#include "omm/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define ARGUMENTS_BYTES 256u /* names of one tool's arguments, as they are announced */
+
+/* Where a turn's content is while they are read: what is made lies in `texts`, which may move. */
+struct omm_chat_span {
+    bool made; /* in texts, else `view` */
+    size_t from, to;
+    omm_bytes view;
+};
+
+#define BAD(turns, kind, ...)                                                                      \
+    make_bad((turns), OMM_CHAT_BAD_##kind, omm_raise(OMM_ERR_FORMAT, __VA_ARGS__))
+static omm_err make_bad(omm_chat_turns *t, omm_chat_bad bad, omm_err err) {
+    t->bad = bad;
+    return err;
+}
+
+void omm_chat_turns_init(omm_chat_turns *t, size_t bytes_max) {
+    *t = (omm_chat_turns){0};
+    omm_buf_init(&t->texts, bytes_max);
+}
+
+void omm_chat_turns_fini(omm_chat_turns *t) {
+    omm_buf_fini(&t->texts);
+    omm_free(t->messages);
+    omm_free(t->spans);
+}
+
+static omm_err reserve(omm_chat_turns *t, size_t count) {
+    if (count <= t->capacity) return OMM_OK;
+    omm_message *messages = (omm_message *)omm_alloc(count, sizeof *messages);
+    struct omm_chat_span *spans = (struct omm_chat_span *)omm_alloc(count, sizeof *spans);
+    if (!messages || !spans) {
+        omm_free(messages);
+        omm_free(spans);
+        return omm_raise(OMM_ERR_NOMEM, "no memory for %zu turns", count);
+    }
+    omm_free(t->messages);
+    omm_free(t->spans);
+    t->messages = messages;
+    t->spans = spans;
+    t->capacity = count;
+    return OMM_OK;
+}
+
+/* Anything else would be left out without a word. */
+static bool is_list_or_none(const json_t *value) {
+    return !value || json_is_null(value) || json_is_array(value);
+}
+
+static omm_bytes text_of(const json_t *value) {
+    return omm_bytes_of(json_string_value(value), json_string_length(value));
+}
+
+/* What turn number `at` says lies in t->texts from `from` on. */
+static void set_made(omm_chat_turns *t, size_t at, size_t from) {
+    t->spans[at].made = true;
+    t->spans[at].from = from;
+    t->spans[at].to = t->texts.size;
+}
+
+/* --- tools ----------------------------------------------------------------------------------- */
+
+static omm_err tool_arguments(omm_chat_turns *t, char *out, size_t size, const char *name,
+                              const json_t *function) {
+    json_t *properties = json_object_get(json_object_get(function, "parameters"), "properties");
+    size_t used = 0;
+    out[0] = 0;
+    const char *key = NULL;
+    json_t *value = NULL;
+    json_object_foreach(properties, key, value) {
+        const size_t need = strlen(key) + (used ? 2 : 0);
+        if (used + need + 1 > size)
+            return BAD(t, TOOLS, "tools: the names of the arguments of '%.64s' are over %zu bytes",
+                       name, size - 1);
+        used += (size_t)snprintf(out + used, size - used, "%s%s", used ? ", " : "", key);
+    }
+    return OMM_OK;
+}
+
+/* system text + announced tools, as the base model was taught. */
+static omm_err announce(omm_chat_turns *t, size_t at, omm_bytes system, const json_t *tools) {
+    omm_chat_tool list[OMM_CHAT_TOOLS_MAX] = {0};
+    char arguments[OMM_CHAT_TOOLS_MAX][ARGUMENTS_BYTES];
+    const size_t count = json_array_size(tools), from = t->texts.size;
+    if (count > OMM_CHAT_TOOLS_MAX)
+        return BAD(t, TOOLS, "tools: %zu; at most %u", count, OMM_CHAT_TOOLS_MAX);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *tool = json_array_get(tools, i);
+        const json_t *function = json_object_get(tool, "function");
+        if (!function) function = tool;
+        const char *name = json_string_value(json_object_get(function, "name"));
+        if (!name) return BAD(t, TOOLS, "tools: entry %zu has no function name", i);
+        OMM_TRY(tool_arguments(t, arguments[i], sizeof arguments[i], name, function));
+        list[i] = (omm_chat_tool){name, arguments[i]};
+    }
+    OMM_TRY(omm_chat_system(&t->texts, system, list, count, OMM_CHAT_SIGNATURES));
+    set_made(t, at, from);
+    return OMM_OK;
+}
+
+/* OpenAI writes the arguments as JSON in a string; the object itself is accepted too. */
+static omm_err call_arguments(omm_chat_turns *t, json_t **out, json_t *arguments, size_t index) {
+    *out = arguments;
+    if (json_is_object(arguments)) {
+        json_incref(arguments);
+        return OMM_OK;
+    }
+    if (omm_json_parse(out, text_of(arguments), "arguments") != OMM_OK)
+        return BAD(t, TOOLS, "tool_calls: the arguments of call %zu are no JSON", index);
+    return OMM_OK;
+}
+
+static omm_err write_call(omm_chat_turns *t, const json_t *call, size_t index, bool first) {
+    const json_t *function = json_object_get(call, "function");
+    const char *name = json_string_value(json_object_get(function, "name"));
+    json_t *text = json_object_get(function, "arguments"), *arguments = NULL;
+    if (!name || !(json_is_string(text) || json_is_object(text)))
+        return BAD(t, TOOLS, "tool_calls: call %zu has no name or arguments", index);
+    OMM_TRY(call_arguments(t, &arguments, text, index));
+    omm_err err = first ? OMM_OK : omm_buf_append(&t->texts, "\n", 1);
+    if (err == OMM_OK) err = omm_chat_write_call(&t->texts, name, arguments);
+    json_decref(arguments);
+    return err;
+}
+
+/* An assistant turn in OpenAI's form: content (may be null) and tool_calls. */
+static omm_err write_calls(omm_chat_turns *t, size_t at, omm_bytes content, const json_t *calls) {
+    const size_t from = t->texts.size;
+    OMM_TRY(omm_buf_append(&t->texts, content.data, content.size));
+    for (size_t i = 0; i < json_array_size(calls); i++)
+        OMM_TRY(write_call(t, json_array_get(calls, i), i, t->texts.size == from));
+    set_made(t, at, from);
+    return OMM_OK;
+}
+
+/* --- messages -------------------------------------------------------------------------------- */
+
+static omm_err read_role(omm_chat_turns *t, omm_role *role, const json_t *message, size_t index) {
+    const char *name = json_string_value(json_object_get(message, "role"));
+    if (!name) return BAD(t, CONTENT, "message %zu has no role", index);
+    if (strcmp(name, "developer") == 0) name = "system"; /* what OpenAI calls it since 2024 */
+    if (omm_role_parse(role, name) == OMM_OK) return OMM_OK;
+    return BAD(t, CONTENT, "message %zu: role '%.32s'; accepted: system, user, assistant, tool",
+               index, name);
+}
+
+/* Parts of text, one after the other. */
+static omm_err join_parts(omm_chat_turns *t, omm_bytes *out, size_t *from, const json_t *parts,
+                          size_t index) {
+    *from = t->texts.size;
+    for (size_t i = 0; i < json_array_size(parts); i++) {
+        const json_t *part = json_array_get(parts, i), *text = json_object_get(part, "text");
+        const char *type = json_string_value(json_object_get(part, "type"));
+        if (!type || strcmp(type, "text") != 0 || !json_is_string(text))
+            return BAD(t, CONTENT, "message %zu: content part of type '%.32s'; accepted: text",
+                       index, type ? type : "");
+        OMM_TRY(omm_buf_append(&t->texts, json_string_value(text), json_string_length(text)));
+    }
+    *out = omm_bytes_of(t->texts.data + *from, t->texts.size - *from);
+    return OMM_OK;
+}
+
+/* A copy, because `content` may lie in the buffer that is written to. */
+static omm_err write_calls_after(omm_chat_turns *t, size_t at, omm_bytes content,
+                                 const json_t *calls) {
+    omm_buf copy;
+    omm_buf_init(&copy, t->texts.bytes_max);
+    omm_err err = omm_buf_append(&copy, content.data, content.size);
+    if (err == OMM_OK) err = write_calls(t, at, omm_buf_view(&copy), calls);
+    omm_buf_fini(&copy);
+    return err;
+}
+
+static omm_err read_message(omm_chat_turns *t, size_t at, const json_t *message, size_t index) {
+    omm_role *role = &t->messages[at].role;
+    OMM_TRY(read_role(t, role, message, index));
+    const json_t *content = json_object_get(message, "content");
+    const json_t *calls = json_object_get(message, "tool_calls");
+    const bool has_calls = json_array_size(calls) > 0 && *role == OMM_ROLE_ASSISTANT;
+    if (!is_list_or_none(calls))
+        return BAD(t, TOOLS, "message %zu: tool_calls: a list of calls is needed", index);
+    if (!json_is_string(content) && !json_is_array(content) && !has_calls)
+        return BAD(t, CONTENT, "message %zu: content is not a string", index);
+    omm_bytes text = omm_bytes_str("");
+    size_t from = 0;
+    t->spans[at] = (struct omm_chat_span){0};
+    if (json_is_string(content)) text = text_of(content);
+    if (json_is_array(content)) OMM_TRY(join_parts(t, &text, &from, content, index));
+    t->spans[at].view = text;
+    if (has_calls) return write_calls_after(t, at, text, calls);
+    if (json_is_array(content)) set_made(t, at, from);
+    return OMM_OK;
+}
+
+static omm_bytes span_text(const omm_chat_turns *t, size_t at) {
+    if (!t->spans[at].made) return t->spans[at].view;
+    const size_t from = t->spans[at].from, to = t->spans[at].to;
+    return to > from ? omm_bytes_of(t->texts.data + from, to - from) : omm_bytes_str("");
+}
+
+/* The turn at `at`, the first one, has been read: the tools go into it, or into one before it. */
+static omm_err put_tools(omm_chat_turns *t, size_t *at, const json_t *tools) {
+    omm_buf system;
+    const bool is_system = t->messages[*at].role == OMM_ROLE_SYSTEM;
+    if (!is_system) {
+        t->messages[*at + 1] = t->messages[*at];
+        t->spans[*at + 1] = t->spans[*at];
+        t->messages[*at].role = OMM_ROLE_SYSTEM;
+    }
+    const omm_bytes text = is_system ? span_text(t, *at) : omm_bytes_str("");
+    omm_buf_init(&system, t->texts.bytes_max);
+    omm_err err = omm_buf_append(&system, text.data, text.size);
+    if (err == OMM_OK) err = announce(t, *at, omm_buf_view(&system), tools);
+    omm_buf_fini(&system);
+    *at += !is_system;
+    return err;
+}
+
+omm_err omm_chat_turns_read(omm_chat_turns *t, const json_t *messages, const json_t *tools) {
+    const size_t n = json_array_size(messages);
+    size_t at = 0;
+    t->bad = OMM_CHAT_BAD_NONE;
+    t->count = 0;
+    omm_buf_clear(&t->texts);
+    if (!is_list_or_none(tools)) return BAD(t, TOOLS, "tools: a list of tools is needed");
+    if (!json_is_array(messages) || n == 0 || n > OMM_CHAT_TURNS_MAX)
+        return BAD(t, MESSAGES, "messages: a list of 1 to %u messages is needed",
+                   OMM_CHAT_TURNS_MAX);
+    OMM_TRY(reserve(t, n + 1)); /* and a system turn for tools */
+    for (size_t i = 0; i < n; i++, at++) {
+        OMM_TRY(read_message(t, at, json_array_get(messages, i), i));
+        if (i == 0 && json_array_size(tools) > 0) OMM_TRY(put_tools(t, &at, tools));
+    }
+    for (size_t i = 0; i < at; i++) t->messages[i].content = span_text(t, i);
+    t->count = at;
+    return OMM_OK;
+}

@@ -1,0 +1,160 @@
+/* chat_turns_test.c - what OpenAI's JSON says, turn by turn; what is wrong with it, by name. */
+#include "omm/chat_turns.h"
+
+#include "omm/mem.h"
+#include "omm_test.h"
+
+#include <string.h>
+
+static json_t *parse(const char *text) {
+    json_t *out = NULL;
+    CHECK_OK(omm_json_parse(&out, omm_bytes_str(text), "test"));
+    return out;
+}
+
+/* ROLE:CONTENT| for each turn. */
+static omm_err read_as(char *out, size_t size, const char *messages, const char *tools,
+                       omm_chat_bad *bad) {
+    omm_chat_turns t;
+    json_t *list = parse(messages), *announced = tools ? parse(tools) : NULL;
+    size_t at = 0;
+    omm_chat_turns_init(&t, 1 << 16);
+    const omm_err err = omm_chat_turns_read(&t, list, announced);
+    out[0] = 0;
+    for (size_t i = 0; err == OMM_OK && i < t.count; i++)
+        at += (size_t)snprintf(out + at, size - at, "%s:%.*s|", omm_role_name(t.messages[i].role),
+                               (int)t.messages[i].content.size,
+                               (const char *)t.messages[i].content.data);
+    if (bad) *bad = t.bad;
+    omm_chat_turns_fini(&t);
+    json_decref(list);
+    json_decref(announced);
+    return err;
+}
+
+static void says(const char *want, const char *messages, const char *tools) {
+    char got[2048];
+    CHECK_OK(read_as(got, sizeof got, messages, tools, NULL));
+    if (strcmp(got, want) == 0) return;
+    fprintf(stderr, "got  %s\nwant %s\n", got, want);
+    exit(1);
+}
+
+#define TOOLS                                                                                      \
+    "[{\"type\": \"function\", \"function\": {\"name\": \"add\", \"parameters\": "                 \
+    "{\"properties\": "                                                                            \
+    "{\"a\": {}, \"b\": {}}}}}, {\"name\": \"now\"}]"
+#define PARTS "[{\"type\": \"text\", \"text\": \"He\"}, {\"type\": \"text\", \"text\": \"llo\"}]"
+#define CALL(arguments)                                                                            \
+    "\"tool_calls\": [{\"id\": \"1\", \"type\": \"function\", \"function\": {\"name\": \"add\", "  \
+    "\"arguments\": " arguments "}}]"
+
+static void test_turns(void) {
+    says("system:Be kind.|user:Hello|",
+         "[{\"role\": \"developer\", \"content\": \"Be kind.\"}, {\"role\": \"user\", "
+         "\"content\": " PARTS "}]",
+         NULL);
+    says("user:|assistant:|",
+         "[{\"role\": \"user\", \"content\": \"\"}, {\"role\": \"assistant\", "
+         "\"content\": []}]",
+         "null");
+    says("system:Tools: add(a, b), now().|user:Hello|",
+         "[{\"role\": \"user\", \"content\": " PARTS "}]", TOOLS);
+    says("system:Hello Tools: add(a, b), now().|user:x|",
+         "[{\"role\": \"system\", \"content\": " PARTS "}, {\"role\": \"user\", \"content\": "
+         "\"x\"}]",
+         TOOLS);
+#define CALLED                                                                                     \
+    "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"b\": 1, \"a\": \"x\"}}\n</tool_call>"
+    says(
+        "assistant:" CALLED "|tool:3|",
+        "[{\"role\": \"assistant\", \"content\": null, " CALL(
+            "\"{\\\"b\\\": 1, \\\"a\\\": \\\"x\\\"}\"") "}, {\"role\": \"tool\", \"tool_call_id\": "
+                                                        "\"1\", \"content\": \"3\"}]",
+        NULL);
+    says("assistant:Hello\n" CALLED "|",
+         "[{\"role\": \"assistant\", \"content\": " PARTS
+         ", " CALL("{\"b\": 1, \"a\": \"x\"}") "}]",
+         NULL);
+}
+
+static void refuses(omm_chat_bad want, const char *words, const char *messages, const char *tools) {
+    char got[2048];
+    omm_chat_bad bad = OMM_CHAT_BAD_NONE;
+    CHECK_ERR(read_as(got, sizeof got, messages, tools, &bad), OMM_ERR_FORMAT);
+    CHECK_EQ(bad, want);
+    if (strstr(omm_err_sentence(), words)) return;
+    fprintf(stderr, "%s\nwithout \"%s\"\n", omm_err_sentence(), words);
+    exit(1);
+}
+
+static void test_refused(void) {
+    refuses(OMM_CHAT_BAD_MESSAGES, "a list of 1 to 1024 messages", "[]", NULL);
+    refuses(OMM_CHAT_BAD_MESSAGES, "a list of 1 to 1024 messages", "{}", NULL);
+    refuses(OMM_CHAT_BAD_CONTENT, "message 0 has no role", "[1]", NULL);
+    refuses(OMM_CHAT_BAD_CONTENT, "role 'robot'; accepted: system, user",
+            "[{\"role\": \"robot\", \"content\": \"\"}]", NULL);
+    refuses(OMM_CHAT_BAD_CONTENT, "message 0: content is not a string",
+            "[{\"role\": \"user\", \"content\": null, " CALL("{}") "}]", NULL);
+    refuses(OMM_CHAT_BAD_CONTENT, "message 0: content part of type 'image_url'; accepted: text",
+            "[{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]", NULL);
+    refuses(OMM_CHAT_BAD_CONTENT, "content part of type 'text'",
+            "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": 1}]}]", NULL);
+    refuses(OMM_CHAT_BAD_TOOLS, "the arguments of call 0 are no JSON",
+            "[{\"role\": \"assistant\", " CALL("\"{\"") "}]", NULL);
+    refuses(OMM_CHAT_BAD_TOOLS, "tool_calls: a list of calls is needed",
+            "[{\"role\": \"user\", \"content\": \"\", \"tool_calls\": {}}]", NULL);
+    refuses(OMM_CHAT_BAD_TOOLS, "tools: entry 1 has no function name",
+            "[{\"role\": \"user\", \"content\": \"\"}]", "[{\"name\": \"a\"}, {}]");
+    refuses(OMM_CHAT_BAD_TOOLS, "tools: a list of tools is needed",
+            "[{\"role\": \"user\", \"content\": \"\"}]", "\"add\"");
+}
+
+/* A list of so many turns and so many tools. */
+static json_t *many(size_t count, const char *one) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++) json_array_append_new(list, parse(one));
+    return list;
+}
+
+static void test_most(void) {
+    omm_chat_turns t;
+    omm_chat_turns_init(&t, 1 << 16);
+    for (size_t more = 0; more < 2; more++) {
+        json_t *list = many(OMM_CHAT_TURNS_MAX + more, "{\"role\": \"user\", \"content\": \"x\"}");
+        json_t *tools = many(OMM_CHAT_TOOLS_MAX, "{\"name\": \"f\"}");
+        CHECK_EQ(omm_chat_turns_read(&t, list, tools), more ? OMM_ERR_FORMAT : OMM_OK);
+        CHECK_EQ(t.count, more ? 0 : OMM_CHAT_TURNS_MAX + 1);
+        json_decref(list);
+        json_decref(tools);
+    }
+    json_t *list = many(1, "{\"role\": \"user\", \"content\": \"x\"}");
+    json_t *tools = many(OMM_CHAT_TOOLS_MAX + 1, "{\"name\": \"f\"}");
+    CHECK_ERR(omm_chat_turns_read(&t, list, tools), OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "tools: 65; at most 64"));
+    omm_chat_turns_fini(&t);
+    omm_chat_turns_init(&t, 8); /* bytes of what is written */
+    json_array_remove(tools, 0);
+    CHECK_ERR(omm_chat_turns_read(&t, list, tools), OMM_ERR_TOO_BIG);
+    for (size_t n = 1; n < 6; n++) {
+        omm_chat_turns fresh;
+        omm_chat_turns_init(&fresh, 1 << 16);
+        omm_mem_fail_nth(n);
+        const omm_err err = omm_chat_turns_read(&fresh, list, tools);
+        omm_mem_fail_nth(0);
+        CHECK(err == OMM_OK || err == OMM_ERR_NOMEM);
+        CHECK_EQ(fresh.count, err == OMM_OK ? 2 : 0);
+        omm_chat_turns_fini(&fresh);
+    }
+    omm_chat_turns_fini(&t);
+    json_decref(list);
+    json_decref(tools);
+}
+
+int main(void) {
+    test_turns();
+    test_refused();
+    test_most();
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}

@@ -1,0 +1,46 @@
+/* chat_turns.h - a conversation as OpenAI's JSON has it, as turns: what is trained on and what is served read
+ * alike.
+ *
+ *   {"role": "system" ("developer"), "user", "assistant" or "tool",
+ *    "content": TEXT, or [{"type": "text", "text": TEXT}, ...], or null beside tool_calls,
+ *    "tool_calls": [{"function": {"name": NAME, "arguments": OBJECT, or its text}}, ...]}
+ *
+ * Calls are written into the assistant's text, as chat.h has them.  Tools, [{"function": {"name", "parameters"}}] or
+ * the functions themselves, are announced at the end of the system turn, which is made where there is none.
+ *
+ * Depends on: chat, json.  Threads: no shared state.
+ */
+#ifndef OMM_CHAT_TURNS_H
+#define OMM_CHAT_TURNS_H
+
+#include "omm/chat.h"
+
+#define OMM_CHAT_TURNS_MAX 1024u
+#define OMM_CHAT_TOOLS_MAX 64u /* announced in one conversation */
+
+/* What a conversation was refused for. */
+typedef enum omm_chat_bad {
+    OMM_CHAT_BAD_NONE,
+    OMM_CHAT_BAD_MESSAGES, /* not a list, empty, too many */
+    OMM_CHAT_BAD_CONTENT,  /* role or content of a message */
+    OMM_CHAT_BAD_TOOLS,    /* tools or tool calls */
+} omm_chat_bad;
+
+typedef struct omm_chat_turns {
+    omm_message *messages; /* (count) contents: in `texts`, or borrowed from the JSON */
+    size_t count;
+    omm_buf texts;
+    omm_chat_bad bad; /* after FORMAT */
+    struct omm_chat_span *spans;
+    size_t capacity; /* of messages and spans */
+} omm_chat_turns;
+
+/* texts: at most bytes_max. */
+void omm_chat_turns_init(omm_chat_turns *turns, size_t bytes_max);
+void omm_chat_turns_fini(omm_chat_turns *turns);
+/* Replaces what was there.  tools: NULL, or none: none.  The JSON must live as long as the turns.
+ * Errors: FORMAT (turns->bad says of what; the sentence names the message or tool), NOMEM, TOO_BIG. */
+OMM_CHECKED omm_err omm_chat_turns_read(omm_chat_turns *turns, const json_t *messages,
+                                        const json_t *tools);
+
+#endif
