@@ -19,6 +19,7 @@
     XX(adapter, "LoRA adapters: show, merge, to and from PEFT folders")                            \
     XX(chat, "talk with a model that has tools")                                                   \
     XX(generate, "continue a prompt, or answer it")                                                \
+    XX(serve, "a model over HTTP, as OpenAI's API has it")                                         \
     XX(coordinator, "run a federation as a service")                                               \
     XX(node, "train for a coordinator on data that stays here")                                    \
     XX(keygen, "a new key")                                                                        \

@@ -115,6 +115,7 @@ static omm_err plan_memory(loaded *l, const omm_gguf *gguf, const loaded_options
                            const lora_files *lora, bool with_tokenizer, const loaded *host) {
     omm_plan_options plan = {.session = omm_session_options_default(),
                              .threads = host ? 0 : omm_pool_threads(l->pool),
+                             .sessions = o->sessions,
                              .logit_rows = o->logit_rows,
                              .positions_min = o->positions_min,
                              .stream = o->stream ? OMM_PLAN_STREAM_FIRST : OMM_PLAN_STREAM_LAST,
@@ -248,7 +249,7 @@ static omm_err open_all(loaded *l, const loaded_options *o, bool with_tokenizer)
     OMM_TRY(open_model(l, o, with_tokenizer, NULL));
     for (uint32_t i = 0; i < o->lora.count; i++) OMM_TRY(add_adapter(l, o->lora.items[i]));
     OMM_TRY(open_compute(l, threads));
-    return open_session(l, &l->compute);
+    return o->sessions ? OMM_OK : open_session(l, &l->compute);
 }
 
 omm_err loaded_open(loaded *l, const loaded_options *o, bool with_tokenizer) {

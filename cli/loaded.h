@@ -26,6 +26,7 @@ typedef struct loaded_options {
     const char *kv_default; /* without --kv, and where `session` is not there to say */
     uint32_t positions_min; /* --max-memory-mb keeps so many; 0: OMM_PLAN_POSITIONS_MIN */
     uint64_t logit_rows;    /* that it keeps */
+    uint32_t sessions; /* whose cache it takes itself; 0: `session` is opened, with all adapters */
     const char *draft; /* a model that will be opened beside it: the plan leaves room; or NULL */
 } loaded_options;
 
@@ -35,8 +36,11 @@ typedef struct loaded_options {
     {"model", 'm', CLI_STR, &(o).model, "FILE", "GGUF model" default_model},                       \
         {"lora",    0,          CLI_LIST,                                                          \
          &(o).lora, "FILE[=X]", "GGUF LoRA adapter, times X; up to eight; newest: your node's"},   \
-        {"activations",    0,        CLI_STR,                                                      \
-         &(o).activations, "f32|q8", "arithmetic of quantised layers (" default_activations ")"},  \
+        LOADED_COMPUTE_OPTIONS(o, default_activations, default_kv)
+/* Those after the files. */
+#define LOADED_COMPUTE_OPTIONS(o, default_activations, default_kv)                                 \
+    {"activations",    0,        CLI_STR,                                                          \
+     &(o).activations, "f32|q8", "arithmetic of quantised layers (" default_activations ")"},      \
         {"kv",           0,                                                                        \
          CLI_STR,        &(o).kv,                                                                  \
          "f32|f16|q8_0", "format of the key/value cache (" default_kv ")"},                        \

@@ -132,7 +132,9 @@ static uint64_t cache_bytes(const planner *p, const omm_session_options *o) {
     const uint64_t block =
         omm_kv_pool_made_bytes(omm_kv_block_bytes(o->kv_type, d->kv_heads, d->head_dim));
     const uint64_t table = sizeof(omm_kv) + blocks * sizeof(void *);
-    return d->layers * (blocks * block + table) + (uint64_t)o->positions_max * sizeof(uint32_t);
+    const uint64_t one =
+        d->layers * (blocks * block + table) + (uint64_t)o->positions_max * sizeof(uint32_t);
+    return one * (p->options->sessions ? p->options->sessions : 1);
 }
 
 static uint64_t work_bytes(const planner *p, const omm_session_options *o) {

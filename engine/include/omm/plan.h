@@ -10,7 +10,7 @@
  *              (omm_model_load_streamed) the vectors alone
  * streaming    one streamed layer, packed, and the file's pages of one of its matrices
  * vocabulary   of the tokenizer, and the header itself
- * cache        all blocks of keys and values of one session at its last position
+ * cache        all blocks of keys and values of the sessions at their last position
  * adapters     packed, in the types of their files, and their part of the activations
  * work         activations of a batch, rotary tables, scratch of threads, logits that the caller keeps
  * program      code and what the system's libraries take
@@ -42,6 +42,7 @@ typedef enum omm_plan_stream {
 typedef struct omm_plan_options {
     omm_session_options session;
     unsigned threads;
+    uint32_t sessions;   /* so many caches, those of a prefix store among them; 0: one */
     uint64_t logit_rows; /* [vocab] floats each, kept by the caller */
     uint32_t
         positions_min; /* omm_plan_fit keeps so many; 0: OMM_PLAN_POSITIONS_MIN, or the session's

@@ -1,0 +1,37 @@
+/* output.h - one text as it comes, token by token: whole characters, up to what ends it, tool calls kept together.
+ *
+ * Depends on: engine.  Threads: an output belongs to one thread at a time.
+ */
+#ifndef SERVE_OUTPUT_H
+#define SERVE_OUTPUT_H
+
+#include "request.h"
+
+typedef enum finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_CALLS } finish;
+const char *finish_name(finish f); /* "stop", "length", "tool_calls" */
+
+typedef struct output {
+    const omm_tokenizer *tokenizer;
+    omm_detok detok;
+    omm_stops stops;
+    omm_buf fresh;    /* characters on their way through stops */
+    omm_buf whole;    /* so far; begins with the call that was asked for */
+    size_t sent;      /* of it, to who reads a stream */
+    bool holds_calls; /* what may be a call is not sent as text */
+    uint32_t tokens, tokens_max;
+    finish finish;
+    omm_chat_reply reply; /* once it has ended: with its calls, if they could be read */
+} output;
+
+/* Borrows the request.  tokens_max: what the context has room for, or less.  Errors: NOMEM, USAGE (stops). */
+OMM_CHECKED omm_err output_init(output *t, const request *r, const omm_tokenizer *tokenizer,
+                                uint32_t tokens_max);
+void output_fini(output *t);
+/* One more id; t->finish says whether it was the last one.  Errors: NOMEM, TOO_BIG. */
+OMM_CHECKED omm_err output_push(output *t, uint32_t id);
+/* What may be sent now and has not been; counts as sent. */
+omm_bytes output_next(output *t);
+/* All that is content, of a text that has ended. */
+omm_bytes output_content(const output *t);
+
+#endif

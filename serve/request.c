@@ -1,0 +1,511 @@
+/* request.c - see request.h.  One table has all members of both kinds of request. */
+#include "request.h"
+
+#include "omm/json.h"
+#include "omm/mem.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TURNS_BYTES_MAX ((size_t)8 << 20) /* tool calls of a body, written out */
+#define PROMPT_TOKENS_MAX ((size_t)1 << 22)
+#define COMPLETION_TOKENS 16u /* of /v1/completions that says nothing, as OpenAI's API has it */
+
+typedef struct reader {
+    request *out;
+    fault *why;
+    const omm_serve_options *o;
+    json_t *root;
+} reader;
+
+/* Always false, for `return refuse(...)`. */
+static bool refuse(const reader *r, const char *param, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static bool refuse(const reader *r, const char *param, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    *r->why = (fault){.status = 400, .type = "invalid_request_error", .param = param};
+    vsnprintf(r->why->message, sizeof r->why->message, fmt, args);
+    va_end(args);
+    return false;
+}
+
+/* What our own functions say of what the client sent; want of memory is not his fault. */
+static bool refuse_err(const reader *r, const char *param, omm_err err) {
+    (void)refuse(r, param, "%s", omm_err_sentence());
+    if (err != OMM_ERR_NOMEM) return false;
+    r->why->status = 503;
+    r->why->type = "server_error";
+    r->why->param = NULL;
+    return false;
+}
+
+/* ---- plain members --------------------------------------------------------------------------- */
+
+static bool read_bool(const reader *r, const char *name, bool *out, const json_t *value) {
+    if (!json_is_boolean(value)) return refuse(r, name, "%s: accepted are true and false", name);
+    *out = json_is_true(value);
+    return true;
+}
+
+static bool read_u32(const reader *r, const char *name, uint32_t *out, const json_t *value,
+                     uint32_t min, uint32_t max) {
+    const json_int_t v = json_integer_value(value);
+    if (!json_is_integer(value) || v < (json_int_t)min || v > (json_int_t)max)
+        return refuse(r, name, "%s: accepted are whole numbers from %u to %u", name, min, max);
+    *out = (uint32_t)v;
+    return true;
+}
+
+static bool read_f32(const reader *r, const char *name, float *out, const json_t *value) {
+    if (!json_is_number(value)) return refuse(r, name, "%s: a number is needed", name);
+    *out = (float)json_number_value(value);
+    return true;
+}
+
+static bool take_stream(reader *r, const char *name, const json_t *value) {
+    return read_bool(r, name, &r->out->stream, value);
+}
+
+static bool take_stream_options(reader *r, const char *name, const json_t *value) {
+    const json_t *usage = json_object_get(value, "include_usage");
+    if (!json_is_object(value)) return refuse(r, name, "%s: an object is needed", name);
+    if (!usage || json_is_null(usage)) return true;
+    return read_bool(r, "stream_options.include_usage", &r->out->include_usage, usage);
+}
+
+static bool take_temperature(reader *r, const char *name, const json_t *value) {
+    return read_f32(r, name, &r->out->sampler.temperature, value);
+}
+
+static bool take_top_p(reader *r, const char *name, const json_t *value) {
+    return read_f32(r, name, &r->out->sampler.top_p, value);
+}
+
+static bool take_top_k(reader *r, const char *name, const json_t *value) {
+    return read_u32(r, name, &r->out->sampler.top_k, value, 0, UINT32_MAX);
+}
+
+static bool take_seed(reader *r, const char *name, const json_t *value) {
+    const json_int_t v = json_integer_value(value);
+    if (!json_is_integer(value) || v < 0 || v > (json_int_t)REQUEST_SEED_MAX)
+        return refuse(r, name, "%s: accepted are whole numbers from 0 to 2^53", name);
+    r->out->seed = (uint64_t)v;
+    return true;
+}
+
+static bool take_n(reader *r, const char *name, const json_t *value) {
+    return read_u32(r, name, &r->out->n, value, 1, REQUEST_TEXTS_MAX);
+}
+
+static bool take_tokens_max(reader *r, const char *name, const json_t *value) {
+    return read_u32(r, name, &r->out->tokens_max, value, 1, UINT32_MAX);
+}
+
+static bool take_echo(reader *r, const char *name, const json_t *value) {
+    return read_bool(r, name, &r->out->echo, value);
+}
+
+static bool take_chat_logprobs(reader *r, const char *name, const json_t *value) {
+    return read_bool(r, name, &r->out->logprobs, value);
+}
+
+static bool take_top_logprobs(reader *r, const char *name, const json_t *value) {
+    return read_u32(r, name, &r->out->top_logprobs, value, 0, REQUEST_TOP_LOGPROBS_MAX);
+}
+
+static bool take_logprobs(reader *r, const char *name, const json_t *value) {
+    r->out->logprobs = true;
+    return read_u32(r, name, &r->out->top_logprobs, value, 0, REQUEST_TOP_LOGPROBS_MAX);
+}
+
+/* ---- what we have one value of --------------------------------------------------------------- */
+
+/* Penalties. */
+static bool need_zero(reader *r, const char *name, const json_t *value) {
+    if (json_is_number(value) && json_number_value(value) == 0.0) return true;
+    return refuse(r, name, "%s: not supported; accepted is 0", name);
+}
+
+static bool need_empty(reader *r, const char *name, const json_t *value) {
+    if (json_is_object(value) && json_object_size(value) == 0) return true;
+    if (json_is_string(value) && json_string_length(value) == 0) return true;
+    return refuse(r, name, "%s: not supported", name);
+}
+
+/* best_of: the best of one is that one. */
+static bool need_one(reader *r, const char *name, const json_t *value) {
+    if (json_is_integer(value) && json_integer_value(value) == 1) return true;
+    return refuse(r, name, "%s: not supported; accepted is 1", name);
+}
+
+static bool need_text(reader *r, const char *name, const json_t *value) {
+    const char *type = json_string_value(json_object_get(value, "type"));
+    if (type && strcmp(type, "text") == 0) return true;
+    return refuse(r, name, "%s: accepted is {\"type\": \"text\"}", name);
+}
+
+static bool need_texts(reader *r, const char *name, const json_t *value) {
+    const char *one = json_string_value(json_array_get(value, 0));
+    if (json_array_size(value) == 1 && one && strcmp(one, "text") == 0) return true;
+    return refuse(r, name, "%s: accepted is [\"text\"]", name);
+}
+
+/* It concerns others than the text. */
+static bool leave(reader *r, const char *name, const json_t *value) {
+    (void)r;
+    (void)name;
+    (void)value;
+    return true;
+}
+
+/* ---- stops ----------------------------------------------------------------------------------- */
+
+static bool add_stop(reader *r, const char *name, const json_t *value) {
+    request *out = r->out;
+    const size_t size = json_string_length(value);
+    if (!json_is_string(value) || size < 1 || size > OMM_STOP_BYTES_MAX)
+        return refuse(r, name, "%s: accepted are texts of 1 to %u bytes", name, OMM_STOP_BYTES_MAX);
+    if (out->stop_count == REQUEST_STOPS_MAX)
+        return refuse(r, name, "%s: at most %u of them", name, REQUEST_STOPS_MAX);
+    OMM_ASSERT(omm_buf_append(&out->stop_bytes, json_string_value(value), size) == OMM_OK);
+    out->stops[out->stop_count++].size = size;
+    return true;
+}
+
+static bool take_stop(reader *r, const char *name, const json_t *value) {
+    request *out = r->out;
+    if (omm_buf_reserve(&out->stop_bytes, (size_t)REQUEST_STOPS_MAX * OMM_STOP_BYTES_MAX) != OMM_OK)
+        return refuse_err(r, name, OMM_ERR_NOMEM);
+    if (!json_is_array(value)) {
+        if (!add_stop(r, name, value)) return false;
+    }
+    for (size_t i = 0; i < json_array_size(value); i++)
+        if (!add_stop(r, name, json_array_get(value, i))) return false;
+    const uint8_t *at = out->stop_bytes.data;
+    for (size_t i = 0; i < out->stop_count; at += out->stops[i++].size) out->stops[i].data = at;
+    return true;
+}
+
+/* ---- model ----------------------------------------------------------------------------------- */
+
+static const omm_adapter *find_adapter(const omm_serve_options *o, const char *name, size_t size) {
+    for (size_t i = 0; i < o->adapter_count; i++)
+        if (strlen(o->adapters[i].name) == size && memcmp(o->adapters[i].name, name, size) == 0)
+            return o->adapters[i].adapter;
+    return NULL;
+}
+
+static bool no_such_model(const reader *r, const char *name) {
+    char list[256] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < r->o->adapter_count && at < sizeof list; i++)
+        at += (size_t)snprintf(list + at, sizeof list - at, ", %s", r->o->adapters[i].name);
+    (void)refuse(r, "model", "there is no model %.100s; accepted: %s%s%s", name, r->o->name, list,
+                 r->o->adapter_count > 1 ? ", or adapters joined by +" : "");
+    r->why->status = 404;
+    r->why->code = "model_not_found";
+    return false;
+}
+
+static bool take_model(reader *r, const char *name, const json_t *value) {
+    const char *text = json_string_value(value);
+    if (!text || strlen(text) != json_string_length(value))
+        return refuse(r, name, "%s: a name is needed", name);
+    r->out->adapter_count = 0;
+    if (strlen(text) >= sizeof r->out->model) return no_such_model(r, text);
+    memcpy(r->out->model, text, strlen(text) + 1);
+    if (strcmp(text, r->o->name) == 0) return true;
+    for (const char *at = text;;) {
+        const size_t size = strcspn(at, "+");
+        const omm_adapter *adapter = find_adapter(r->o, at, size);
+        if (!adapter) return no_such_model(r, text);
+        if (r->out->adapter_count == OMM_ADAPTERS_MAX)
+            return refuse(r, name, "%s: at most %u adapters", name, OMM_ADAPTERS_MAX);
+        r->out->adapters[r->out->adapter_count++] = adapter;
+        if (!at[size]) return true;
+        at += size + 1;
+    }
+}
+
+/* ---- tools ----------------------------------------------------------------------------------- */
+
+static bool is_announced(const json_t *tools, const char *name) {
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const json_t *tool = json_array_get(tools, i);
+        const json_t *function = json_object_get(tool, "function");
+        const char *has = json_string_value(json_object_get(function ? function : tool, "name"));
+        if (has && strcmp(has, name) == 0) return true;
+    }
+    return false;
+}
+
+/* A call that is asked for is begun: the model can only go on with it. */
+static bool begin_call(reader *r, const json_t *tools, const char *name) {
+    if (json_array_size(tools) == 0)
+        return refuse(r, "tool_choice", "tool_choice: there are no tools");
+    if (name && !is_announced(tools, name))
+        return refuse(r, "tool_choice", "tool_choice: there is no tool %.64s", name);
+    const omm_err err =
+        name
+            ? omm_buf_printf(&r->out->begun, "<tool_call>\n{\"name\": \"%s\", \"arguments\":", name)
+            : omm_buf_printf(&r->out->begun, "<tool_call>\n{\"name\":");
+    return err == OMM_OK ? true : refuse_err(r, "tool_choice", err);
+}
+
+/* *tools: those to announce. */
+static bool read_choice(reader *r, const json_t **tools) {
+    const json_t *choice = json_object_get(r->root, "tool_choice");
+    const char *word = json_string_value(choice);
+    const char *name =
+        json_string_value(json_object_get(json_object_get(choice, "function"), "name"));
+    *tools = json_object_get(r->root, "tools");
+    if (!choice || json_is_null(choice) || (word && strcmp(word, "auto") == 0)) return true;
+    if (name) return begin_call(r, *tools, name);
+    if (word && strcmp(word, "required") == 0) return begin_call(r, *tools, NULL);
+    if (!word || strcmp(word, "none") != 0)
+        return refuse(r, "tool_choice",
+                      "tool_choice: accepted are none, auto, required, and {\"type\": "
+                      "\"function\", \"function\": {\"name\": NAME}}");
+    *tools = NULL;
+    return true;
+}
+
+/* ---- prompts --------------------------------------------------------------------------------- */
+
+static bool check_prompt(const reader *r, const char *name) {
+    const size_t count = r->out->prompts[r->out->prompt_count].count;
+    const uint32_t most = r->o->batcher.session.positions_max;
+    r->out->prompt_count++;
+    if (count == 0) return refuse(r, name, "%s: it is empty", name);
+    if (count < most) return true;
+    (void)refuse(r, name,
+                 "%s: %zu tokens, where the context of %u positions has to leave room for an "
+                 "answer",
+                 name, count, most);
+    r->why->code = "context_length_exceeded";
+    return false;
+}
+
+static bool encode(const reader *r, const char *name, omm_bytes text, unsigned flags) {
+    omm_tokens *tokens = &r->out->prompts[r->out->prompt_count];
+    const omm_err err = omm_tokenizer_encode(tokens, r->o->tokenizer, text, flags);
+    return err == OMM_OK ? true : refuse_err(r, name, err);
+}
+
+static bool render(reader *r, const omm_chat_turns *turns) {
+    omm_prompt prompt;
+    omm_tokens *ids = &r->out->prompts[0];
+    omm_prompt_init(&prompt, PROMPT_TOKENS_MAX);
+    const omm_err err =
+        omm_chat_render(&prompt, r->o->tokenizer, turns->messages, turns->count, true);
+    const omm_tokens made = prompt.tokens;
+    if (err == OMM_OK) {
+        prompt.tokens = *ids;
+        *ids = made;
+    }
+    omm_prompt_fini(&prompt);
+    if (err != OMM_OK) return refuse_err(r, "messages", err);
+    if (r->out->begun.size > 0 &&
+        !encode(r, "tool_choice", omm_buf_view(&r->out->begun), OMM_TOKENIZE_CONTINUE))
+        return false;
+    return check_prompt(r, "messages");
+}
+
+static bool read_messages(reader *r) {
+    omm_chat_turns turns;
+    const json_t *list = json_object_get(r->root, "messages"), *tools = NULL;
+    if (!read_choice(r, &tools)) return false;
+    r->out->has_tools = json_array_size(tools) > 0;
+    omm_chat_turns_init(&turns, TURNS_BYTES_MAX);
+    const omm_err err = omm_chat_turns_read(&turns, list, tools);
+    const bool ok =
+        err == OMM_OK ? render(r, &turns)
+                      : refuse_err(r, turns.bad == OMM_CHAT_BAD_TOOLS ? "tools" : "messages", err);
+    omm_chat_turns_fini(&turns);
+    return ok;
+}
+
+static bool add_text(reader *r, const json_t *value) {
+    if (json_string_length(value) == 0 && !omm_tokenizer_adds_bos(r->o->tokenizer))
+        return refuse(r, "prompt", "prompt: it is empty, and the model has no begin token");
+    const omm_bytes text = omm_bytes_of(json_string_value(value), json_string_length(value));
+    const omm_err err =
+        r->out->echo ? omm_buf_append(&r->out->echoes[r->out->prompt_count], text.data, text.size)
+                     : OMM_OK;
+    if (err != OMM_OK) return refuse_err(r, "prompt", err);
+    return encode(r, "prompt", text, OMM_TOKENIZE_BOS) && check_prompt(r, "prompt");
+}
+
+static bool add_ids(reader *r, const json_t *list) {
+    const uint32_t vocab = r->o->model->dims.vocab;
+    omm_tokens *tokens = &r->out->prompts[r->out->prompt_count];
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *id = json_array_get(list, i);
+        const json_int_t v = json_integer_value(id);
+        if (!json_is_integer(id) || v < 0 || v >= (json_int_t)vocab)
+            return refuse(r, "prompt", "prompt: token ids are whole numbers from 0 to %u",
+                          vocab - 1);
+        const omm_err err = omm_tokens_push(tokens, (uint32_t)v);
+        if (err != OMM_OK) return refuse_err(r, "prompt", err);
+    }
+    if (r->out->echo) {
+        const omm_err err = omm_tokenizer_decode(&r->out->echoes[r->out->prompt_count],
+                                                 r->o->tokenizer, tokens->ids, tokens->count, 0);
+        if (err != OMM_OK) return refuse_err(r, "prompt", err);
+    }
+    return check_prompt(r, "prompt");
+}
+
+/* A text, texts, ids, or lists of ids. */
+static bool read_prompts(reader *r) {
+    const json_t *prompt = json_object_get(r->root, "prompt");
+    if (json_is_string(prompt)) return add_text(r, prompt);
+    const size_t count = json_array_size(prompt);
+    if (count > 0 && json_is_integer(json_array_get(prompt, 0))) return add_ids(r, prompt);
+    if (count < 1 || count > REQUEST_TEXTS_MAX)
+        return refuse(r, "prompt",
+                      "prompt: a text is needed, or a list of token ids, or 1 to %u of either",
+                      REQUEST_TEXTS_MAX);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *one = json_array_get(prompt, i);
+        if (!json_is_string(one) && !json_is_array(one))
+            return refuse(r, "prompt", "prompt: entry %zu is no text and no list of token ids", i);
+        if (!(json_is_string(one) ? add_text(r, one) : add_ids(r, one))) return false;
+    }
+    return true;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+enum { CHAT = 1, TEXT = 2, BOTH = 3 };
+
+/* take NULL: read with the prompt. */
+static const struct member {
+    const char *name;
+    unsigned kinds;
+    bool (*take)(reader *r, const char *name, const json_t *value);
+} s_members[] = {
+    {"model", BOTH, take_model},
+    {"messages", CHAT, NULL},
+    {"tools", CHAT, NULL},
+    {"tool_choice", CHAT, NULL},
+    {"prompt", TEXT, NULL},
+    {"echo", TEXT, take_echo},
+    {"stream", BOTH, take_stream},
+    {"stream_options", BOTH, take_stream_options},
+    {"temperature", BOTH, take_temperature},
+    {"top_p", BOTH, take_top_p},
+    {"top_k", BOTH, take_top_k},
+    {"seed", BOTH, take_seed},
+    {"n", BOTH, take_n},
+    {"stop", BOTH, take_stop},
+    {"max_tokens", BOTH, take_tokens_max},
+    {"max_completion_tokens", CHAT, take_tokens_max},
+    {"logprobs", CHAT, take_chat_logprobs},
+    {"top_logprobs", CHAT, take_top_logprobs},
+    {"logprobs", TEXT, take_logprobs},
+    {"presence_penalty", BOTH, need_zero},
+    {"frequency_penalty", BOTH, need_zero},
+    {"logit_bias", BOTH, need_empty},
+    {"suffix", TEXT, need_empty},
+    {"best_of", TEXT, need_one},
+    {"response_format", CHAT, need_text},
+    {"modalities", CHAT, need_texts},
+    {"user", BOTH, leave},
+    {"metadata", BOTH, leave},
+    {"store", CHAT, leave},
+    {"service_tier", CHAT, leave},
+    {"parallel_tool_calls", CHAT, leave},
+    {"safety_identifier", CHAT, leave},
+    {"prompt_cache_key", CHAT, leave},
+};
+
+static const struct member *find_member(const char *name, bool is_chat) {
+    for (size_t i = 0; i < sizeof s_members / sizeof s_members[0]; i++)
+        if (strcmp(s_members[i].name, name) == 0 && (s_members[i].kinds & (is_chat ? CHAT : TEXT)))
+            return &s_members[i];
+    return NULL;
+}
+
+static bool unknown(const reader *r, const char *name) {
+    char list[400] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < sizeof s_members / sizeof s_members[0] && at < sizeof list; i++)
+        if ((s_members[i].kinds & (r->out->is_chat ? CHAT : TEXT)) && s_members[i].take != leave)
+            at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "",
+                                   s_members[i].name);
+    return refuse(r, NULL, "%.60s: not known here; accepted: %s", name, list);
+}
+
+static bool read_members(reader *r) {
+    const char *name = NULL;
+    json_t *value = NULL;
+    json_object_foreach(r->root, name, value) {
+        const struct member *m = find_member(name, r->out->is_chat);
+        if (!m) return unknown(r, name);
+        if (m->take && !json_is_null(value) && !m->take(r, m->name, value)) return false;
+    }
+    return true;
+}
+
+/* What members say together. */
+static bool check_members(reader *r) {
+    request *out = r->out;
+    if (omm_sampler_check(&out->sampler) != OMM_OK) return refuse_err(r, NULL, OMM_ERR_CONFIG);
+    if (out->top_logprobs > 0 && !out->logprobs)
+        return refuse(r, "top_logprobs", "top_logprobs: together with logprobs");
+    if (out->echo && out->logprobs) return refuse(r, "echo", "echo: not together with logprobs");
+    if (out->include_usage && !out->stream)
+        return refuse(r, "stream_options", "stream_options: together with stream");
+    return true;
+}
+
+static bool read_root(reader *r) {
+    request *out = r->out;
+    if (!json_is_object(r->root)) return refuse(r, NULL, "the body is no JSON object");
+    if (!read_members(r) || !check_members(r)) return false;
+    if (!(out->is_chat ? read_messages(r) : read_prompts(r))) return false;
+    if (out->n * out->prompt_count > REQUEST_TEXTS_MAX)
+        return refuse(r, "n", "n: %u of %zu prompts; at most %u texts in one request", out->n,
+                      out->prompt_count, REQUEST_TEXTS_MAX);
+    const omm_seed seed = omm_seed_from_u64(out->seed);
+    out->sampler.rng = omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0);
+    return true;
+}
+
+static void request_init(request *out, const omm_serve_options *o, bool is_chat, uint64_t draw) {
+    *out = (request){.is_chat = is_chat, .sampler = o->sampler, .n = 1, .seed = draw};
+    if (!is_chat) out->tokens_max = COMPLETION_TOKENS;
+    snprintf(out->model, sizeof out->model, "%s", o->name);
+    for (size_t i = 0; i < REQUEST_TEXTS_MAX; i++) {
+        omm_tokens_init(&out->prompts[i], PROMPT_TOKENS_MAX);
+        omm_buf_init(&out->echoes[i], OMM_TOKENIZER_TEXT_MAX);
+    }
+    omm_buf_init(&out->stop_bytes, (size_t)REQUEST_STOPS_MAX * OMM_STOP_BYTES_MAX);
+    omm_buf_init(&out->begun, REQUEST_BYTES_MAX);
+}
+
+bool request_read(request *out, fault *why, const omm_serve_options *o, bool is_chat,
+                  omm_bytes body, uint64_t draw) {
+    json_t *root = NULL;
+    request_init(out, o, is_chat, draw);
+    reader r = {out, why, o, NULL};
+    const omm_err err = omm_json_parse(&root, body, "the body");
+    if (err != OMM_OK) return refuse_err(&r, NULL, err);
+    r.root = root;
+    const bool ok = read_root(&r);
+    json_decref(root);
+    return ok;
+}
+
+void request_fini(request *r) {
+    for (size_t i = 0; i < REQUEST_TEXTS_MAX; i++) {
+        omm_tokens_fini(&r->prompts[i]);
+        omm_buf_fini(&r->echoes[i]);
+    }
+    omm_buf_fini(&r->stop_bytes);
+    omm_buf_fini(&r->begun);
+}

@@ -1,0 +1,58 @@
+/* request.h - what a client asks for, from the body of a POST: checked, with its prompts as token ids.
+ *
+ * Every member is known or refused by name, for what is left out in silence changes a text in silence.  Those that concern
+ * others than the text (user, metadata, store, ...) are known and do nothing.
+ *
+ * Depends on: engine.  Threads: no shared state.
+ */
+#ifndef SERVE_REQUEST_H
+#define SERVE_REQUEST_H
+
+#include "omm/chat_turns.h"
+#include "omm/serve.h"
+#include "omm/stops.h"
+
+#define REQUEST_BYTES_MAX ((size_t)4 << 20)
+#define REQUEST_TEXTS_MAX 64u /* n times the prompts */
+#define REQUEST_STOPS_MAX 16u
+#define REQUEST_TOP_LOGPROBS_MAX 20u
+#define REQUEST_SEED_MAX ((uint64_t)1 << 53) /* what JSON's readers have exactly */
+
+/* Why a request is refused, as OpenAI's API says it. */
+typedef struct fault {
+    unsigned status;   /* of HTTP: 400, 404, ... */
+    const char *type;  /* "invalid_request_error" */
+    const char *code;  /* "model_not_found", or NULL */
+    const char *param; /* the member; NULL: none */
+    char message[512];
+} fault;
+
+typedef struct request {
+    bool is_chat, stream, include_usage, echo;
+    bool logprobs; /* of the drawn tokens, and of so many of the likeliest beside each */
+    uint32_t top_logprobs;
+    char model[OMM_ADAPTERS_MAX *
+               (OMM_SERVE_NAME_MAX + 1)]; /* as it was asked for, or the base's name */
+    const omm_adapter *adapters[OMM_ADAPTERS_MAX];
+    size_t adapter_count;
+    omm_sampler sampler; /* its rng: of the first text; others take their number as lane */
+    uint64_t seed;
+    uint32_t tokens_max; /* 0: as many as the context has room for */
+    uint32_t n;          /* texts of each prompt */
+    size_t prompt_count;
+    omm_tokens prompts[REQUEST_TEXTS_MAX];
+    omm_buf echoes[REQUEST_TEXTS_MAX]; /* echo: text of each prompt */
+    omm_buf stop_bytes;                /* of all, one after the other */
+    omm_bytes stops[REQUEST_STOPS_MAX];
+    size_t stop_count;
+    bool has_tools;
+    omm_buf
+        begun; /* a call that the answer has to begin with (tool_choice); part of the prompt's ids */
+} request;
+
+/* Large: not for a stack.  Release with request_fini, also after an error.  `draw` is a seed for a request without one. */
+OMM_CHECKED bool request_read(request *out, fault *why, const omm_serve_options *o, bool is_chat,
+                              omm_bytes body, uint64_t draw);
+void request_fini(request *r);
+
+#endif

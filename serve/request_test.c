@@ -1,0 +1,206 @@
+/* request_test.c - what a request may say, and by which name it is refused. */
+#include "request.h"
+
+#include "omm/json.h"
+#include "omm/mem.h"
+#include "omm_test.h"
+#include "served.h"
+
+#include <string.h>
+
+enum { DRAWN = 77 };
+
+static request *s_request; /* large */
+
+static bool reads(const served *s, fault *why, bool is_chat, const char *body) {
+    *why = (fault){0};
+    return request_read(s_request, why, &s->options, is_chat, omm_bytes_str(body), DRAWN);
+}
+
+#define TURN "\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}]"
+#define TOOLS                                                                                      \
+    "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"calculator\", "               \
+    "\"parameters\": {\"properties\": {\"expression\": {}}}}}]"
+
+typedef struct refusal {
+    bool is_chat;
+    const char *body;
+    unsigned status;
+    const char *param, *words;
+} refusal;
+
+static const refusal s_refusals[] = {
+    {true, "{", 400, NULL, "the body"},
+    {true, "[]", 400, NULL, "the body is no JSON object"},
+    {true, "{}", 400, "messages", "a list of 1 to 1024 messages"},
+    {false, "{}", 400, "prompt", "a text is needed, or a list of token ids"},
+    {true, "{" TURN ", \"min_p\": 0.1}", 400, NULL, "min_p: not known here; accepted: model, "},
+    {true, "{" TURN ", \"prompt\": \"x\"}", 400, NULL, "prompt: not known here"},
+    {false, "{\"prompt\": \"x\", \"messages\": []}", 400, NULL, "messages: not known here"},
+    {true, "{" TURN ", \"model\": \"three\"}", 404, "model",
+     "there is no model three; accepted: base, one, two, or adapters joined by +"},
+    {true, "{" TURN ", \"model\": \"one+\"}", 404, "model", "there is no model one+"},
+    {true, "{" TURN ", \"model\": \"base+one\"}", 404, "model", "there is no model base+one"},
+    {true, "{" TURN ", \"model\": 1}", 400, "model", "a name is needed"},
+    {true, "{" TURN ", \"temperature\": -1}", 400, NULL, "temperature -1: must be 0 to 100"},
+    {true, "{" TURN ", \"temperature\": \"1\"}", 400, "temperature", "a number is needed"},
+    {true, "{" TURN ", \"top_p\": 0}", 400, NULL, "top-p 0"},
+    {true, "{" TURN ", \"top_k\": -1}", 400, "top_k", "whole numbers from 0"},
+    {true, "{" TURN ", \"seed\": -1}", 400, "seed", "from 0 to 2^53"},
+    {true, "{" TURN ", \"seed\": 9007199254740993}", 400, "seed", "from 0 to 2^53"},
+    {true, "{" TURN ", \"seed\": 1.5}", 400, "seed", "from 0 to 2^53"},
+    {true, "{" TURN ", \"n\": 0}", 400, "n", "from 1 to 64"},
+    {false, "{\"prompt\": [\"a\", \"b\", \"c\"], \"n\": 22}", 400, "n", "at most 64 texts"},
+    {true, "{" TURN ", \"stream\": 1}", 400, "stream", "true and false"},
+    {true, "{" TURN ", \"stream_options\": {\"include_usage\": true}}", 400, "stream_options",
+     "together with stream"},
+    {true, "{" TURN ", \"stop\": \"\"}", 400, "stop", "texts of 1 to 256 bytes"},
+    {true, "{" TURN ", \"stop\": [1]}", 400, "stop", "texts of 1 to 256 bytes"},
+    {true, "{" TURN ", \"max_tokens\": 0}", 400, "max_tokens", "whole numbers from 1"},
+    {true, "{" TURN ", \"top_logprobs\": 2}", 400, "top_logprobs", "together with logprobs"},
+    {true, "{" TURN ", \"logprobs\": 2}", 400, "logprobs", "true and false"},
+    {true, "{" TURN ", \"logprobs\": true, \"top_logprobs\": 21}", 400, "top_logprobs", "to 20"},
+    {false, "{\"prompt\": \"x\", \"echo\": true, \"logprobs\": 1}", 400, "echo", "not together"},
+    {true, "{" TURN ", \"presence_penalty\": 0.5}", 400, "presence_penalty", "accepted is 0"},
+    {true, "{" TURN ", \"logit_bias\": {\"1\": 2}}", 400, "logit_bias", "not supported"},
+    {true, "{" TURN ", \"response_format\": {\"type\": \"json_object\"}}", 400, "response_format",
+     "{\"type\": \"text\"}"},
+    {true, "{" TURN ", \"modalities\": [\"audio\"]}", 400, "modalities", "[\"text\"]"},
+    {false, "{\"prompt\": \"x\", \"best_of\": 2}", 400, "best_of", "accepted is 1"},
+    {false, "{\"prompt\": \"x\", \"suffix\": \"y\"}", 400, "suffix", "not supported"},
+    {true, "{" TURN ", \"tool_choice\": \"required\"}", 400, "tool_choice", "there are no tools"},
+    {true, "{" TURN ", " TOOLS ", \"tool_choice\": {\"function\": {\"name\": \"x\"}}}", 400,
+     "tool_choice", "there is no tool x"},
+    {true, "{" TURN ", " TOOLS ", \"tool_choice\": \"any\"}", 400, "tool_choice",
+     "none, auto, required"},
+    {true, "{" TURN ", \"tools\": [{}]}", 400, "tools", "entry 0 has no function name"},
+    {true, "{\"messages\": [{\"role\": \"user\"}]}", 400, "messages", "content is not a string"},
+    {false, "{\"prompt\": [1, 999999]}", 400, "prompt", "token ids are whole numbers from 0 to "},
+    {false, "{\"prompt\": [[1], 2]}", 400, "prompt", "entry 1 is no text"},
+    {false, "{\"prompt\": []}", 400, "prompt", "a text is needed"},
+    {false, "{\"prompt\": [[]]}", 400, "prompt", "it is empty"},
+};
+
+static void test_refused(const served *s) {
+    fault why;
+    for (size_t i = 0; i < sizeof s_refusals / sizeof s_refusals[0]; i++) {
+        const refusal *r = &s_refusals[i];
+        const bool ok = reads(s, &why, r->is_chat, r->body);
+        request_fini(s_request);
+        const bool same = (!r->param && !why.param) ||
+                          (r->param && why.param && strcmp(r->param, why.param) == 0);
+        if (!ok && why.status == r->status && same && strstr(why.message, r->words)) continue;
+        fprintf(stderr, "%s\ngot %u %s: %s\n", r->body, why.status, why.param, why.message);
+        exit(1);
+    }
+}
+
+static void accepts(const served *s, bool is_chat, const char *body) {
+    fault why;
+    if (reads(s, &why, is_chat, body)) return;
+    fprintf(stderr, "%s\nrefused: %s\n", body, why.message);
+    exit(1);
+}
+
+static void test_members(const served *s) {
+    const request *r = s_request;
+    accepts(s, true, "{" TURN "}");
+    CHECK_EQ(r->seed, DRAWN);
+    CHECK_EQ(r->n, 1);
+    CHECK_EQ(r->tokens_max, 0);
+    CHECK_EQ(r->adapter_count, 0);
+    CHECK_EQ(strcmp(r->model, "base"), 0);
+    CHECK(r->prompt_count == 1 && r->prompts[0].count == 11);
+    request_fini(s_request);
+    accepts(
+        s, true,
+        "{" TURN ", \"model\": \"two+one\", \"temperature\": 0.5, \"top_p\": 0.9, \"top_k\": "
+        "3, \"seed\": 9007199254740992, \"n\": 3, \"max_completion_tokens\": 9, \"stop\": "
+        "[\"ab\", \"c\"], \"stream\": true, \"stream_options\": {\"include_usage\": true}, "
+        "\"logprobs\": true, \"top_logprobs\": 20, \"user\": \"x\", \"metadata\": {}, \"store\": "
+        "false, \"presence_penalty\": 0, \"logit_bias\": {}, \"response_format\": {\"type\": "
+        "\"text\"}, \"tools\": null, \"tool_choice\": null}");
+    CHECK(r->adapter_count == 2 && r->adapters[0] == s->adapters[1]);
+    CHECK(r->adapters[1] == s->adapters[0]);
+    CHECK(r->sampler.temperature == 0.5f && r->sampler.top_p == 0.9f && r->sampler.top_k == 3);
+    CHECK(r->seed == REQUEST_SEED_MAX && r->n == 3 && r->tokens_max == 9);
+    CHECK(r->stop_count == 2 && omm_bytes_equal(r->stops[0], omm_bytes_str("ab")));
+    CHECK(omm_bytes_equal(r->stops[1], omm_bytes_str("c")));
+    CHECK(r->stream && r->include_usage && r->logprobs && r->top_logprobs == 20 && !r->has_tools);
+    request_fini(s_request);
+    accepts(s, false, "{\"prompt\": [[5, 6, 7], \"the\"], \"echo\": true}");
+    CHECK(r->prompt_count == 2 && r->prompts[0].count == 3 && r->prompts[0].ids[2] == 7);
+    CHECK(r->tokens_max == 16 && r->echoes[1].size == 3);
+    request_fini(s_request);
+    accepts(s, false, "{\"prompt\": [5, 6], \"stop\": null, \"logprobs\": 0}");
+    CHECK(r->prompt_count == 1 && r->prompts[0].count == 2 && r->logprobs);
+    request_fini(s_request);
+}
+
+/* A call that has to come is begun in the prompt; tools that are not to be called are not announced. */
+static void test_tools(const served *s) {
+    const request *r = s_request;
+    accepts(s, true, "{" TURN ", " TOOLS "}");
+    const size_t plain = r->prompts[0].count;
+    CHECK(r->has_tools && r->begun.size == 0);
+    request_fini(s_request);
+    accepts(s, true, "{" TURN ", " TOOLS ", \"tool_choice\": \"required\"}");
+    CHECK(r->prompts[0].count > plain);
+    CHECK(omm_bytes_equal(omm_buf_view(&r->begun), omm_bytes_str("<tool_call>\n{\"name\":")));
+    request_fini(s_request);
+    accepts(s, true,
+            "{" TURN ", " TOOLS ", \"tool_choice\": {\"type\": \"function\", \"function\": "
+            "{\"name\": \"calculator\"}}}");
+    CHECK(omm_bytes_equal(omm_buf_view(&r->begun),
+                          omm_bytes_str("<tool_call>\n{\"name\": \"calculator\", \"arguments\":")));
+    request_fini(s_request);
+    accepts(s, true, "{" TURN ", " TOOLS ", \"tool_choice\": \"none\"}");
+    CHECK(!r->has_tools && r->prompts[0].count == 11);
+    request_fini(s_request);
+}
+
+/* The context has room for one token of an answer, or the prompt is refused. */
+static void test_context(const served *s) {
+    omm_buf body;
+    fault why = {0};
+    const size_t most = s->options.batcher.session.positions_max;
+    omm_buf_init(&body, 1 << 20);
+    for (size_t count = most - 1; count <= most; count++) {
+        omm_buf_clear(&body);
+        CHECK_OK(omm_buf_printf(&body, "{\"prompt\": [5"));
+        for (size_t i = 1; i < count; i++) CHECK_OK(omm_buf_printf(&body, ", 6"));
+        CHECK_OK(omm_buf_append(&body, "]}", 3));
+        CHECK_EQ(reads(s, &why, false, (const char *)body.data), count < most);
+        request_fini(s_request);
+    }
+    CHECK(why.code && strcmp(why.code, "context_length_exceeded") == 0);
+    CHECK(strstr(why.message, "512 tokens, where the context of 512 positions"));
+    omm_buf_fini(&body);
+}
+
+static void test_memory(const served *s) {
+    fault why;
+    for (size_t n = 1; n < 40; n++) {
+        omm_mem_fail_nth(n);
+        const bool ok = reads(s, &why, true, "{" TURN ", " TOOLS ", \"stop\": \"x\"}");
+        omm_mem_fail_nth(0);
+        request_fini(s_request);
+        if (!ok) CHECK(why.status == 503 && why.param == NULL);
+    }
+}
+
+int main(void) {
+    served s;
+    served_open(&s);
+    s_request = (request *)omm_alloc(1, sizeof *s_request);
+    CHECK(s_request != NULL);
+    test_refused(&s);
+    test_members(&s);
+    test_tools(&s);
+    test_context(&s);
+    test_memory(&s);
+    omm_free(s_request);
+    served_close(&s);
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}

@@ -1,0 +1,83 @@
+/* serve.c - see omm/serve.h: what is served, and the two threads that do it. */
+#include "omm/serve.h"
+
+#include "omm/mem.h"
+#include "web.h"
+
+#include <string.h>
+
+struct omm_serve {
+    omm_serve_options o;
+    work *work;
+    web *web;
+};
+
+omm_serve_options omm_serve_options_default(void) {
+    return (omm_serve_options){.batcher = omm_batcher_options_default(),
+                               .sampler = omm_sampler_default(),
+                               .waiting_max = 64,
+                               .connections_max = 128,
+                               .connections_per_address = 64,
+                               .request_ms = 30000,
+                               .clock = omm_clock_system()};
+}
+
+static omm_err check_name(const omm_serve_options *o, size_t index, const char *name) {
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:-";
+    const size_t size = strlen(name);
+    if (size < 1 || size > OMM_SERVE_NAME_MAX || strspn(name, letters) != size)
+        return omm_raise(OMM_ERR_CONFIG,
+                         "a model named %.80s: accepted are 1 to %u letters, digits, . _ : and -",
+                         name, OMM_SERVE_NAME_MAX);
+    for (size_t i = 0; i < index; i++)
+        if (strcmp(i ? o->adapters[i - 1].name : o->name, name) == 0)
+            return omm_raise(OMM_ERR_CONFIG, "two models are named %s", name);
+    return OMM_OK;
+}
+
+static omm_err check_options(const omm_serve_options *o) {
+    for (size_t i = 0; i <= o->adapter_count; i++)
+        OMM_TRY(check_name(o, i, i ? o->adapters[i - 1].name : o->name));
+    if (o->api_key && !o->api_key[0]) return omm_raise(OMM_ERR_CONFIG, "an empty API key is none");
+    return omm_sampler_check(&o->sampler);
+}
+
+/* The batcher knows the positions when 0 stood for the model's own. */
+static void fill_positions(omm_serve_options *o) {
+    const uint32_t context = o->model->dims.context;
+    if (o->batcher.session.positions_max == 0)
+        o->batcher.session.positions_max = context < 4096 ? context : 4096;
+}
+
+omm_err omm_serve_open(omm_serve **out, const omm_serve_options *options) {
+    OMM_TRY(check_options(options));
+    omm_serve *s = (omm_serve *)omm_alloc(1, sizeof *s);
+    if (!s) return omm_raise(OMM_ERR_NOMEM, "no memory for the server");
+    s->o = *options;
+    fill_positions(&s->o);
+    omm_err err = work_open(&s->work, &s->o);
+    if (err == OMM_OK) err = web_open(&s->web, &s->o, s->work);
+    if (err != OMM_OK) {
+        omm_serve_close(s);
+        return err;
+    }
+    *out = s;
+    return OMM_OK;
+}
+
+unsigned omm_serve_port(const omm_serve *s) {
+    return web_port(s->web);
+}
+
+uint32_t omm_serve_stop(omm_serve *s) {
+    return work_stop(s->work);
+}
+
+void omm_serve_close(omm_serve *s) {
+    if (!s) return;
+    if (s->work) work_end(s->work); /* nobody is suspended after that */
+    web_close(s->web);
+    work_close(s->work);
+    omm_free(s);
+}

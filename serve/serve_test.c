@@ -1,0 +1,467 @@
+/* serve_test.c - a server of the shipped model, asked over sockets: what is answered, to whom, and what happens when
+ * somebody goes away, comes too many, or the server is stopped. */
+#include "omm/mem.h"
+#include "omm/mhd.h"
+#include "omm/session.h"
+#include "omm_test.h"
+#include "served.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define CHAT "/v1/chat/completions"
+#define TEXT "/v1/completions"
+
+enum { CLIENTS = 6, ROUNDS = 2 };
+
+static void has(const char *json, const char *path, const char *want) {
+    char *got = served_member(json, path);
+    if (strcmp(got, want) != 0) {
+        fprintf(stderr, "%s is %s, not %s, in %s\n", path, got, want, json);
+        exit(1);
+    }
+    free(got);
+}
+
+static void ask_for(unsigned port, const char *path, const char *body, unsigned status,
+                    const char *member, const char *want) {
+    answer a = served_ask(port, path, body);
+    if (a.status != status) {
+        fprintf(stderr, "%s: %u, not %u: %s\n", body, a.status, status, a.body);
+        exit(1);
+    }
+    has(a.body, member, want);
+    answer_fini(&a);
+}
+
+/* ---- what is answered ------------------------------------------------------------------------ */
+
+#define HELLO "\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}]"
+#define STORY "\"prompt\": \"Once upon a time\", \"max_tokens\": 24"
+
+/* All contents of a stream's events, one after the other. */
+static void join_stream(char *out, size_t size, const char *body, const char *member) {
+    size_t at = 0;
+    out[0] = 0;
+    for (const char *p = strstr(body, "data: "); p; p = strstr(p + 6, "\ndata: ")) {
+        p += *p == '\n';
+        const char *end = strchr(p, '\n');
+        CHECK(end && end[1] == '\n');
+        char line[4096];
+        snprintf(line, sizeof line, "%.*s", (int)(end - p - 6), p + 6);
+        if (strcmp(line, "[DONE]") == 0) {
+            CHECK_EQ(strcmp(end, "\n\n"), 0);
+            return;
+        }
+        char *got = served_member(line, member);
+        if (strcmp(got, "(none)") != 0) at += (size_t)snprintf(out + at, size - at, "%s", got);
+        free(got);
+    }
+    check_failed("a stream without an end", __FILE__, __LINE__);
+}
+
+/* The text that the engine gives by itself. */
+static void alone(char *out, size_t size, const served *s, const char *prompt, uint64_t seed,
+                  size_t count) {
+    omm_session *session = NULL;
+    omm_tokens ids;
+    omm_buf text;
+    const omm_seed root = omm_seed_from_u64(seed);
+    const omm_sampler sampler = {
+        .temperature = 1.0f, .top_p = 1.0f, .rng = omm_rng_init(&root, OMM_PURPOSE_SAMPLE, 0, 0)};
+    float *logits = (float *)omm_alloc(s->model.dims.vocab, sizeof *logits);
+    omm_tokens_init(&ids, 1 << 12);
+    omm_buf_init(&text, 1 << 16);
+    CHECK_OK(omm_session_open(&session, &s->compute, &s->model, NULL, NULL));
+    CHECK_OK(omm_tokenizer_encode(&ids, s->tokenizer, omm_bytes_str(prompt), OMM_TOKENIZE_BOS));
+    CHECK_OK(omm_session_append(session, ids.ids, ids.count, logits, false));
+    for (size_t i = 0; i < count; i++) {
+        uint32_t id = 0;
+        CHECK_OK(
+            omm_sample(&id, &sampler, logits, s->model.dims.vocab, omm_session_position(session)));
+        if (omm_tokenizer_is_end(s->tokenizer, id)) break;
+        CHECK_OK(omm_tokenizer_decode(&text, s->tokenizer, &id, 1, OMM_DETOKENIZE_CONTINUE));
+        CHECK_OK(omm_session_append(session, &id, 1, logits, false));
+    }
+    snprintf(out, size, "%.*s", (int)text.size, (const char *)text.data);
+    omm_buf_fini(&text);
+    omm_tokens_fini(&ids);
+    omm_session_close(session);
+    omm_free(logits);
+}
+
+static void test_answers(const served *s, unsigned port) {
+    char want[4096], got[4096];
+    alone(want, sizeof want, s, "Once upon a time", 7, 24);
+    ask_for(port, TEXT, "{" STORY ", \"seed\": 7, \"temperature\": 1}", 200, "choices.0.text",
+            want);
+    answer a =
+        served_ask(port, TEXT, "{" STORY ", \"seed\": 7, \"temperature\": 1, \"stream\": true}");
+    CHECK_EQ(a.status, 200);
+    CHECK(strcasestr(a.head, "content-type: text/event-stream"));
+    join_stream(got, sizeof got, a.body, "choices.0.text");
+    CHECK_EQ(strcmp(got, want), 0);
+    answer_fini(&a);
+
+    a = served_ask(port, CHAT, "{" HELLO ", \"temperature\": 0, \"model\": \"base\"}");
+    CHECK_EQ(a.status, 200);
+    has(a.body, "object", "chat.completion");
+    has(a.body, "model", "base");
+    has(a.body, "system_fingerprint", "omm-test");
+    has(a.body, "choices.0.message.role", "assistant");
+    has(a.body, "choices.0.message.content", "Hello! How can I help you?");
+    has(a.body, "choices.0.finish_reason", "stop");
+    has(a.body, "usage",
+        "{\"completion_tokens\":10,\"prompt_tokens\":11,\"prompt_tokens_details\":"
+        "{\"cached_tokens\":0},\"total_tokens\":21}");
+    char *seed = served_member(a.body, "seed"); /* drawn, and said */
+    CHECK(strlen(seed) > 3);
+    free(seed);
+    answer_fini(&a);
+    a = served_ask(port, CHAT,
+                   "{" HELLO ", \"temperature\": 0, \"stream\": true, \"stream_options\": "
+                   "{\"include_usage\": true}}");
+    join_stream(got, sizeof got, a.body, "choices.0.delta.content");
+    CHECK_EQ(strcmp(got, "Hello! How can I help you?"), 0);
+    join_stream(got, sizeof got, a.body, "choices.0.finish_reason");
+    CHECK_EQ(strcmp(got + strlen(got) - 4, "stop"), 0);
+    join_stream(got, sizeof got, a.body, "usage.total_tokens");
+    CHECK_EQ(strcmp(got, "21"), 0);
+    answer_fini(&a);
+}
+
+/* Adapters change what is said, in their order, and what one computed serves no other. */
+static void test_adapters(unsigned port) {
+    static const char *const names[] = {"base", "one", "two", "one+two"};
+    char *texts[4];
+    for (unsigned round = 0; round < 2; round++)
+        for (unsigned i = 0; i < 4; i++) {
+            char body[256];
+            snprintf(body, sizeof body, "{" STORY ", \"temperature\": 0, \"model\": \"%s\"}",
+                     names[i]);
+            answer a = served_ask(port, TEXT, body);
+            CHECK_EQ(a.status, 200);
+            has(a.body, "model", names[i]);
+            char *text = served_member(a.body, "choices.0.text");
+            if (round == 0) texts[i] = text;
+            CHECK_EQ(strcmp(text, texts[i]), 0);
+            if (round == 1) free(text);
+            answer_fini(&a);
+        }
+    for (unsigned i = 0; i < 4; i++)
+        for (unsigned j = 0; j < i; j++) CHECK(strcmp(texts[i], texts[j]) != 0);
+    for (unsigned i = 0; i < 4; i++) free(texts[i]);
+}
+
+static void test_logprobs(unsigned port) {
+    answer a = served_ask(port, TEXT, "{" STORY ", \"temperature\": 0, \"logprobs\": 2}");
+    CHECK_EQ(a.status, 200);
+    char *chosen = served_member(a.body, "choices.0.logprobs.tokens.1");
+    char *value = served_member(a.body, "choices.0.logprobs.token_logprobs.1");
+    char path[256];
+    snprintf(path, sizeof path, "choices.0.logprobs.top_logprobs.1.%s", chosen);
+    has(a.body, path, value); /* greedy: it is the likeliest */
+    CHECK(value[0] == '-' && strtod(value, NULL) > -8.0);
+    has(a.body, "choices.0.logprobs.text_offset.0", "0");
+    free(chosen);
+    free(value);
+    answer_fini(&a);
+}
+
+#define SUM                                                                                        \
+    "\"messages\": [{\"role\": \"user\", \"content\": \"What is 12 * 7?\"}], \"temperature\": 0, " \
+    "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"calculator\", "               \
+    "\"parameters\": {\"properties\": {\"expression\": {}}}}}]"
+
+static void test_tools(unsigned port) {
+    answer a = served_ask(port, CHAT, "{" SUM "}");
+    CHECK_EQ(a.status, 200);
+    has(a.body, "choices.0.finish_reason", "tool_calls");
+    has(a.body, "choices.0.message.content", "null");
+    has(a.body, "choices.0.message.tool_calls.0.function.name", "calculator");
+    has(a.body, "choices.0.message.tool_calls.0.function.arguments", "{\"expression\": \"12*7\"}");
+    answer_fini(&a);
+    a = served_ask(port, CHAT, "{" SUM ", \"stream\": true}");
+    char got[4096];
+    join_stream(got, sizeof got, a.body, "choices.0.delta.tool_calls.0.function.arguments");
+    CHECK_EQ(strcmp(got, "{\"expression\": \"12*7\"}"), 0);
+    join_stream(got, sizeof got, a.body, "choices.0.delta.content");
+    CHECK_EQ(strcmp(got, ""), 0);
+    answer_fini(&a);
+    ask_for(port, CHAT, "{" SUM ", \"tool_choice\": \"required\"}", 200,
+            "choices.0.message.tool_calls.0.function.name", "calculator");
+}
+
+/* ---- many at once ---------------------------------------------------------------------------- */
+
+static char s_texts[3][4096]; /* that each of three prompts has alone */
+
+typedef struct client {
+    unsigned port, number;
+} client;
+
+static void *be_client(void *ud) {
+    const client *c = (const client *)ud;
+    char body[512];
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        const unsigned which = (c->number + i) % 3;
+        snprintf(body, sizeof body,
+                 "{\"prompt\": \"Number %u went\", \"seed\": %u, \"temperature\": 1, "
+                 "\"max_tokens\": 20}",
+                 which, which);
+        ask_for(c->port, TEXT, body, 200, "choices.0.text", s_texts[which]);
+    }
+    return NULL;
+}
+
+static void test_together(const served *s, unsigned port) {
+    pthread_t threads[CLIENTS];
+    client clients[CLIENTS];
+    for (unsigned i = 0; i < 3; i++) {
+        char prompt[64];
+        snprintf(prompt, sizeof prompt, "Number %u went", i);
+        alone(s_texts[i], sizeof s_texts[i], s, prompt, i, 20);
+    }
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        clients[i] = (client){port, i};
+        CHECK_EQ(pthread_create(&threads[i], NULL, be_client, &clients[i]), 0);
+    }
+    for (unsigned i = 0; i < CLIENTS; i++) CHECK_EQ(pthread_join(threads[i], NULL), 0);
+}
+
+/* ---- who may ask ----------------------------------------------------------------------------- */
+
+static unsigned status_of(unsigned port, const char *request) {
+    answer a;
+    const int fd = served_connect(port);
+    served_send(fd, request, strlen(request));
+    served_read(&a, fd);
+    const unsigned status = a.status;
+    answer_fini(&a);
+    return status;
+}
+
+#define END "Connection: close\r\n\r\n"
+#define JSON "Content-Type: application/json; charset=utf-8\r\nContent-Length: 2\r\n"
+
+static void test_strangers(unsigned port) {
+    CHECK_EQ(status_of(port, "GET /health HTTP/1.1\r\nHost: localhost:80\r\n" END), 200);
+    CHECK_EQ(status_of(port, "GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n" END), 200);
+    CHECK_EQ(status_of(port, "GET /health HTTP/1.1\r\nHost: [::1]:1\r\n" END), 200);
+    CHECK_EQ(status_of(port, "GET /health HTTP/1.1\r\nHost: evil.example\r\n" END), 403);
+    CHECK_EQ(status_of(port, "GET /health HTTP/1.1\r\nHost: localhost.evil\r\n" END), 403);
+    CHECK_EQ(status_of(port, "GET /metrics HTTP/1.1\r\nHost: dead.cafe\r\n" END), 403);
+    CHECK_EQ(status_of(port, "GET /none HTTP/1.1\r\nHost: localhost\r\n" END), 404);
+    CHECK_EQ(status_of(port, "GET " CHAT " HTTP/1.1\r\nHost: localhost\r\n" END), 405);
+    CHECK_EQ(status_of(port, "PUT " CHAT " HTTP/1.1\r\nHost: localhost\r\n" END), 405);
+    CHECK_EQ(status_of(port, "GET /v1/models/one HTTP/1.1\r\nHost: localhost\r\n" END), 200);
+    CHECK_EQ(status_of(port, "GET /v1/models/x HTTP/1.1\r\nHost: localhost\r\n" END), 404);
+    CHECK_EQ(status_of(port, "POST /none HTTP/1.1\r\nHost: localhost\r\n" JSON END "{}"), 404);
+    CHECK_EQ(status_of(port, "POST " CHAT " HTTP/1.1\r\nHost: localhost\r\n" JSON END "{}"), 400);
+    CHECK_EQ(status_of(port, "POST " CHAT " HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+                             "text/plain\r\nContent-Length: 2\r\n" END "{}"),
+             415);
+    ask_for(port, CHAT, "{\"model\": \"x\"}", 404, "error.code", "model_not_found");
+    ask_for(port, CHAT, "{\"n\": 0}", 400, "error.param", "n");
+}
+
+static void test_key(served *s) {
+    omm_serve *server = NULL;
+    s->options.api_key = "sesame";
+    CHECK_OK(omm_serve_open(&server, &s->options));
+    const unsigned port = omm_serve_port(server);
+    CHECK_EQ(status_of(port, "GET /health HTTP/1.1\r\nHost: any.example\r\n" END), 200);
+    CHECK_EQ(status_of(port, "GET /v1/models HTTP/1.1\r\nHost: a\r\n" END), 401);
+#define KEY(key) "GET /v1/models HTTP/1.1\r\nHost: a\r\nAuthorization: " key "\r\n" END
+    CHECK_EQ(status_of(port, KEY("Bearer sesame")), 200);
+    CHECK_EQ(status_of(port, KEY("Bearer sesam")), 401);
+    CHECK_EQ(status_of(port, KEY("Bearer sesame1")), 401);
+    CHECK_EQ(status_of(port, KEY("Bearer ")), 401);
+    CHECK_EQ(status_of(port, KEY("Basic sesame")), 401);
+    ask_for(port, CHAT, "{" HELLO "}", 401, "error.code", "invalid_api_key");
+    omm_serve_close(server);
+    s->options.api_key = NULL;
+}
+
+/* ---- who goes away, and who comes too many --------------------------------------------------- */
+
+/* A number of /metrics. */
+static double metric(unsigned port, const char *name) {
+    answer a;
+    const int fd = served_connect(port);
+    static const char request[] = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n" END;
+    served_send(fd, request, sizeof request - 1);
+    served_read(&a, fd);
+    char line[128];
+    snprintf(line, sizeof line, "\nmeshmind_serve_%s ", name);
+    const char *at = strstr(a.body, line);
+    CHECK(at != NULL);
+    const double value = strtod(at + strlen(line), NULL);
+    answer_fini(&a);
+    return value;
+}
+
+static void wait_for(unsigned port, const char *name, double want) {
+    double is = 0;
+    for (unsigned i = 0; (is = metric(port, name)) != want; i++) {
+        if (i == 6000) fprintf(stderr, "%s is %g, not %g\n", name, is, want);
+        CHECK(i < 6000);
+        usleep(10000);
+    }
+}
+
+/* One that would go on to the end of the context, unless somebody stops it. */
+#define LONG "{\"prompt\": \"x\", \"max_tokens\": 500, \"temperature\": 9, \"n\": 4%s}"
+
+static int ask_long(unsigned port, const char *more) {
+    char body[256];
+    const int fd = served_connect(port);
+    snprintf(body, sizeof body, LONG, more);
+    served_post(fd, TEXT, body);
+    return fd;
+}
+
+static void test_gone(unsigned port) {
+    static const char *const ways[] = {"", ", \"stream\": true"};
+    for (unsigned i = 0; i < 4; i++) {
+        const double left = metric(port, "left_total");
+        const int fd = ask_long(port, ways[i % 2]);
+        if (i < 2) wait_for(port, "seats_taken", 4);
+        close(fd);
+        wait_for(port, "left_total", left + 1);
+        wait_for(port, "seats_taken", 0);
+        wait_for(port, "waiting", 0);
+    }
+}
+
+static void test_full(served *s) {
+    omm_serve *server = NULL;
+    s->options.waiting_max = 2;
+    s->options.batcher.seats = 1;
+    CHECK_OK(omm_serve_open(&server, &s->options));
+    const unsigned port = omm_serve_port(server);
+    const int first =
+        ask_long(port, ""); /* four texts, of which three wait: nobody waited before */
+    wait_for(port, "seats_taken", 1);
+    wait_for(port, "waiting", 3);
+    ask_for(port, CHAT, "{" HELLO "}", 429, "error.code", "queue_full");
+    close(first);
+    wait_for(port, "waiting", 0);
+    ask_for(port, CHAT, "{" HELLO ", \"temperature\": 0}", 200, "choices.0.message.content",
+            "Hello! How can I help you?");
+    omm_serve_close(server);
+    s->options.waiting_max = 64;
+    s->options.batcher.seats = 4;
+}
+
+/* Stopped: what is being written goes on, nothing else begins; closed: that gets an error, too. */
+static void test_stop(served *s) {
+    omm_serve *server = NULL;
+    s->options.batcher.seats = 1;
+    CHECK_OK(omm_serve_open(&server, &s->options));
+    const unsigned port = omm_serve_port(server);
+    const int second = ask_long(port, ""), third = ask_long(port, ", \"stream\": true");
+    wait_for(port, "waiting", 7);
+    CHECK_EQ(omm_serve_stop(server), 8);
+    ask_for(port, CHAT, "{" HELLO "}", 503, "error.type", "server_error");
+    omm_serve_close(server);
+    answer a;
+    served_read(&a, second);
+    CHECK_EQ(a.status, 503);
+    has(a.body, "error.message", "the server was stopped");
+    answer_fini(&a);
+    served_read(&a, third);
+    CHECK_EQ(a.status, 200);
+    CHECK(strstr(a.body, "the server was stopped") && !strstr(a.body, "[DONE]"));
+    answer_fini(&a);
+    s->options.batcher.seats = 4;
+}
+
+static _Atomic uint64_t s_time_ms = 1000;
+
+static uint64_t read_time(void *ud) {
+    (void)ud;
+    return atomic_load(&s_time_ms);
+}
+
+/* Who does not say what he wants is cut off, in the middle of it and before; who waits for an answer is not. */
+static void test_slow(served *s) {
+    omm_serve *server = NULL;
+    struct pollfd p[3];
+    char byte = 0;
+    s->options.clock.now_ms = read_time;
+    s->options.request_ms = 1000000;
+    CHECK_OK(omm_serve_open(&server, &s->options));
+    const unsigned port = omm_serve_port(server);
+    static const char half[] = "POST " TEXT " HTTP/1.1\r\nHost: localhost\r\n" JSON "\r\n{";
+    p[0] = (struct pollfd){.fd = served_connect(port), .events = POLLIN};
+    p[1] = (struct pollfd){.fd = served_connect(port), .events = POLLIN};
+    served_send(p[1].fd, half, sizeof half - 1);
+    p[2] = (struct pollfd){.fd = ask_long(port, ""), .events = POLLIN};
+    wait_for(port, "seats_taken", 4);
+    CHECK_EQ(poll(p, 2, 300), 0);
+    atomic_fetch_add(&s_time_ms, s->options.request_ms);
+    for (unsigned i = 0; i < 2; i++) {
+        CHECK_EQ(poll(&p[i], 1, 60000), 1);
+        CHECK_EQ(recv(p[i].fd, &byte, 1, 0), 0);
+        close(p[i].fd);
+    }
+    CHECK(metric(port, "seats_taken") > 0 || poll(&p[2], 1, 60000) == 1);
+    close(p[2].fd);
+    omm_serve_close(server);
+    s->options.clock = omm_clock_system();
+    s->options.request_ms = 30000;
+}
+
+static void test_options(const served *s) {
+    omm_serve *server = NULL;
+    omm_serve_options o = s->options;
+    o.name = "a+b";
+    CHECK_ERR(omm_serve_open(&server, &o), OMM_ERR_CONFIG);
+    o.name = "one";
+    CHECK_ERR(omm_serve_open(&server, &o), OMM_ERR_CONFIG); /* an adapter has that name */
+    o = s->options;
+    o.api_key = "";
+    CHECK_ERR(omm_serve_open(&server, &o), OMM_ERR_CONFIG);
+    o = s->options;
+    o.listen = "nowhere";
+    CHECK_ERR(omm_serve_open(&server, &o), OMM_ERR_CONFIG);
+    o = s->options;
+    o.sampler.top_p = 2.0f;
+    CHECK_ERR(omm_serve_open(&server, &o), OMM_ERR_CONFIG);
+    o = s->options;
+    o.batcher.seats = 0;
+    CHECK_ERR(omm_serve_open(&server, &o), OMM_ERR_CONFIG);
+}
+
+int main(void) {
+    served s;
+    omm_serve *server = NULL;
+    if (omm_mhd_load() == OMM_ERR_UNSUPPORTED) {
+        printf("skipped: %s\n", omm_err_sentence());
+        return 77;
+    }
+    served_open(&s);
+    CHECK_OK(omm_serve_open(&server, &s.options));
+    const unsigned port = omm_serve_port(server);
+    test_answers(&s, port);
+    test_adapters(port);
+    test_logprobs(port);
+    test_tools(port);
+    test_together(&s, port);
+    test_strangers(port);
+    test_gone(port);
+    omm_serve_close(server);
+    test_key(&s);
+    test_full(&s);
+    test_stop(&s);
+    test_slow(&s);
+    test_options(&s);
+    served_close(&s);
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}

@@ -1,0 +1,503 @@
+/* web.c - see web.h.  The protocol itself is libmicrohttpd's. */
+#include "web.h"
+
+#include "answer.h"
+
+#include "omm/mem.h"
+#include "omm/mhd.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define WAIT_MS 100 /* how soon a stop, or that somebody has gone, is noticed */
+#define HEAD_BYTES_MAX ((size_t)16 << 10) /* request line and headers */
+#define BLOCK_BYTES 4096u                 /* of a stream, at once */
+#define METRICS_BYTES_MAX ((size_t)1 << 20)
+#define STOPPING_MS 5000 /* for what is still being sent when the server closes */
+
+/* One request on a connection. */
+typedef struct visit {
+    omm_buf body;
+    job *job; /* NULL: not yet, or there is none */
+    bool too_big;
+} visit;
+
+typedef struct slot {
+    struct MHD_Connection *is; /* NULL: free */
+    int fd;
+    uint64_t since_ms; /* of the connection, or of the end of its last request */
+    bool asked;        /* the request is here: no hurry any more */
+    bool cut;
+    job *waits; /* whose answer it waits for */
+} slot;
+
+struct web {
+    const omm_serve_options *o;
+    work *work;
+    struct MHD_Daemon *daemon;
+    int fd;
+    unsigned port;
+    uint64_t created; /* seconds since 1970 */
+    omm_seed seed;    /* of the seeds of requests without one */
+    uint64_t drawn;
+    slot *slots; /* (connections_max) */
+    pthread_t thread;
+    bool has_thread;
+    atomic_bool stop;
+};
+
+static uint64_t now_ms(const web *h) {
+    return h->o->clock.now_ms(h->o->clock.ud);
+}
+
+static slot *slot_of(web *h, const struct MHD_Connection *is) {
+    for (unsigned i = 0; i < h->o->connections_max; i++)
+        if (h->slots[i].is == is) return &h->slots[i];
+    return NULL;
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static const char s_json[] = "application/json";
+
+/* The response is taken. */
+static enum MHD_Result queue(struct MHD_Connection *c, unsigned status, const char *type,
+                             struct MHD_Response *r) {
+    static const char *const headers[][2] = {{"Cache-Control", "no-store"},
+                                             {"X-Content-Type-Options", "nosniff"}};
+    if (!r) return MHD_NO;
+    enum MHD_Result ok = omm_mhd()->add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    for (size_t i = 0; ok == MHD_YES && i < 2; i++)
+        ok = omm_mhd()->add_response_header(r, headers[i][0], headers[i][1]);
+    if (ok == MHD_YES && status == MHD_HTTP_UNAUTHORIZED)
+        ok = omm_mhd()->add_response_header(r, "WWW-Authenticate", "Bearer");
+    if (ok == MHD_YES && (status == 429 || status == 503))
+        ok = omm_mhd()->add_response_header(r, "Retry-After", "1");
+    if (ok == MHD_YES) ok = omm_mhd()->queue_response(c, status, r);
+    omm_mhd()->destroy_response(r);
+    return ok;
+}
+
+static enum MHD_Result queue_bytes(struct MHD_Connection *c, unsigned status, const char *type,
+                                   const omm_buf *text) {
+    return queue(
+        c, status, type,
+        omm_mhd()->create_response_from_buffer(text->size, text->data, MHD_RESPMEM_MUST_COPY));
+}
+
+static enum MHD_Result queue_fault(web *h, struct MHD_Connection *c, const fault *why) {
+    omm_buf text;
+    omm_buf_init(&text, 1 << 16);
+    work_count_status(h->work, why->status);
+    omm_log_event(h->o->log, OMM_LOG_INFO, "refused", OMM_LOG_INT("status", why->status),
+                  OMM_LOG_STR("why", why->message));
+    enum MHD_Result ok =
+        answer_fault(&text, why) == OMM_OK ? queue_bytes(c, why->status, s_json, &text) : MHD_NO;
+    omm_buf_fini(&text);
+    return ok;
+}
+
+static enum MHD_Result queue_refusal(web *h, struct MHD_Connection *c, unsigned status,
+                                     const char *code, const char *message) {
+    fault why = {.status = status, .type = "invalid_request_error", .code = code};
+    snprintf(why.message, sizeof why.message, "%s", message);
+    return queue_fault(h, c, &why);
+}
+
+/* ---- who may ask ----------------------------------------------------------------------------- */
+
+static const char *header_of(struct MHD_Connection *c, const char *name) {
+    return omm_mhd()->lookup_connection_value(c, MHD_HEADER_KIND, name);
+}
+
+/* As long as the key takes, whatever was sent. */
+static bool same_key(const char *sent, const char *key) {
+    const size_t size = strlen(key), has = strlen(sent);
+    unsigned differ = size != has;
+    for (size_t i = 0; i < size; i++)
+        differ |=
+            (unsigned)(unsigned char)key[i] ^ (unsigned)(unsigned char)sent[i < has ? i : has];
+    return differ == 0;
+}
+
+static bool has_key(const web *h, struct MHD_Connection *c) {
+    const char *sent = header_of(c, "Authorization");
+    if (!h->o->api_key) return true;
+    return sent && strncasecmp(sent, "Bearer ", 7) == 0 && same_key(sent + 7, h->o->api_key);
+}
+
+/* Without its port. */
+static bool is_host(const char *host, const char *name) {
+    const size_t size = strlen(name);
+    return strncasecmp(host, name, size) == 0 && (host[size] == 0 || host[size] == ':');
+}
+
+/* A name that somebody has pointed at this machine is a page of his that asks in a browser here; an address says
+ * itself where it leads.  Browsers always send it. */
+static bool is_ours(const web *h, struct MHD_Connection *c) {
+    const char *host = header_of(c, MHD_HTTP_HEADER_HOST);
+    if (h->o->api_key || !host) return true;
+    return is_host(host, "localhost") || host[0] == '[' ||
+           strspn(host, "0123456789.:") == strlen(host);
+}
+
+static bool is_json(struct MHD_Connection *c) {
+    const char *type = header_of(c, MHD_HTTP_HEADER_CONTENT_TYPE);
+    const size_t size = sizeof s_json - 1;
+    return type && strncasecmp(type, s_json, size) == 0 &&
+           (type[size] == 0 || type[size] == ';' || type[size] == ' ');
+}
+
+/* ---- what is there to be read ---------------------------------------------------------------- */
+
+static omm_err put_health(omm_buf *out, web *h) {
+    (void)h;
+    return omm_buf_printf(out, "{\"status\":\"ok\"}\n");
+}
+
+static omm_err put_metrics(omm_buf *out, web *h) {
+    return work_metrics(out, h->work);
+}
+
+static omm_err put_models(omm_buf *out, web *h) {
+    return answer_models(out, h->o, NULL, h->created);
+}
+
+static const struct page {
+    const char *path, *type;
+    omm_err (*put)(omm_buf *out, web *h);
+    bool is_open; /* to who has no key */
+} s_pages[] = {
+    {"/health", s_json, put_health, true},
+    {"/metrics", "text/plain; version=0.0.4; charset=utf-8", put_metrics, false},
+    {"/v1/models", s_json, put_models, false},
+};
+
+static enum MHD_Result send_page(web *h, struct MHD_Connection *c, const struct page *p) {
+    omm_buf out;
+    omm_buf_init(&out, METRICS_BYTES_MAX);
+    const omm_err err = p->put(&out, h);
+    enum MHD_Result ok = MHD_NO;
+    if (err == OMM_OK) {
+        work_count_status(h->work, MHD_HTTP_OK);
+        ok = queue_bytes(c, MHD_HTTP_OK, p->type, &out);
+    }
+    omm_buf_fini(&out);
+    return ok;
+}
+
+static enum MHD_Result send_model(web *h, struct MHD_Connection *c, const char *name) {
+    omm_buf out;
+    omm_buf_init(&out, METRICS_BYTES_MAX);
+    enum MHD_Result ok = MHD_NO;
+    const omm_err err = answer_models(&out, h->o, name, h->created);
+    if (err == OMM_OK) {
+        work_count_status(h->work, MHD_HTTP_OK);
+        ok = queue_bytes(c, MHD_HTTP_OK, s_json, &out);
+    } else {
+        ok = queue_refusal(h, c, MHD_HTTP_NOT_FOUND, "model_not_found", omm_err_sentence());
+    }
+    omm_buf_fini(&out);
+    return ok;
+}
+
+static const char s_models[] = "/v1/models/";
+static const char s_chat[] = "/v1/chat/completions", s_text[] = "/v1/completions";
+
+static enum MHD_Result get(web *h, struct MHD_Connection *c, const char *path) {
+    for (size_t i = 0; i < sizeof s_pages / sizeof s_pages[0]; i++)
+        if (strcmp(path, s_pages[i].path) == 0) return send_page(h, c, &s_pages[i]);
+    if (strncmp(path, s_models, sizeof s_models - 1) == 0)
+        return send_model(h, c, path + sizeof s_models - 1);
+    if (strcmp(path, s_chat) == 0 || strcmp(path, s_text) == 0)
+        return queue_refusal(h, c, MHD_HTTP_METHOD_NOT_ALLOWED, NULL, "POST is needed here");
+    return queue_refusal(h, c, MHD_HTTP_NOT_FOUND, NULL,
+                         "there is nothing here; what there is: GET /v1/models, /health, /metrics; "
+                         "POST /v1/chat/completions, /v1/completions");
+}
+
+/* ---- what is asked --------------------------------------------------------------------------- */
+
+static ssize_t read_stream(void *ud, uint64_t at, char *out, size_t size) {
+    void *const *both = (void *const *)ud;
+    (void)at;
+    slot *s = (slot *)both[1];
+    web *h = (web *)both[0];
+    bool end = false;
+    const size_t n = work_read(h->work, s->waits, out, size, &end, s->is);
+    return end ? MHD_CONTENT_READER_END_OF_STREAM : (ssize_t)n;
+}
+
+static void free_stream(void *ud) {
+    omm_free(ud);
+}
+
+static enum MHD_Result start_stream(web *h, struct MHD_Connection *c, slot *s) {
+    void **both = (void **)omm_alloc(2, sizeof *both);
+    if (!both) return MHD_NO;
+    both[0] = h;
+    both[1] = s;
+    work_count_status(h->work, MHD_HTTP_OK);
+    return queue(c, MHD_HTTP_OK, "text/event-stream",
+                 omm_mhd()->create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES,
+                                                          read_stream, both, free_stream));
+}
+
+static uint64_t draw_seed(web *h) {
+    const omm_rng rng = omm_rng_init(&h->seed, OMM_PURPOSE_SAMPLE, 0, 0);
+    return omm_rng_below(&rng, h->drawn++, REQUEST_SEED_MAX);
+}
+
+/* The body is here. */
+static enum MHD_Result ask(web *h, struct MHD_Connection *c, visit *v, bool is_chat) {
+    fault why = {0};
+    job *j = NULL;
+    if (work_make(&j, h->work) != OMM_OK)
+        return queue_refusal(h, c, MHD_HTTP_SERVICE_UNAVAILABLE, NULL, omm_err_sentence());
+    const bool ok =
+        request_read(&j->request, &why, h->o, is_chat, omm_buf_view(&v->body), draw_seed(h)) &&
+        work_submit(h->work, j, &why);
+    if (!ok) {
+        work_leave(h->work, j);
+        return queue_fault(h, c, &why);
+    }
+    omm_buf_fini(&v->body);
+    slot *s = slot_of(h, c);
+    OMM_ASSERT(s != NULL);
+    v->job = s->waits = j;
+    if (j->request.stream) return start_stream(h, c, s);
+    (void)work_is_done(h->work, j, c); /* suspends; woken, it is asked for again */
+    return MHD_YES;
+}
+
+/* Woken: the answer is here, or not yet. */
+static enum MHD_Result send_answer(web *h, struct MHD_Connection *c, const visit *v) {
+    omm_buf out;
+    char block[BLOCK_BYTES];
+    bool end = false;
+    if (!work_is_done(h->work, v->job, c)) return MHD_YES;
+    omm_buf_init(&out, SIZE_MAX / 2);
+    omm_err err = OMM_OK;
+    while (!end && err == OMM_OK) {
+        const size_t n = work_read(h->work, v->job, block, sizeof block, &end, c);
+        err = omm_buf_append(&out, block, n);
+    }
+    enum MHD_Result ok = MHD_NO;
+    if (err == OMM_OK && out.size > 0) ok = queue_bytes(c, v->job->status, s_json, &out);
+    omm_buf_fini(&out);
+    return ok;
+}
+
+/* Before the body.  MHD_NO with *refused unset: go on and read it. */
+static bool check_head(web *h, struct MHD_Connection *c, const char *path, bool is_post,
+                       enum MHD_Result *result) {
+    const bool is_chat = strcmp(path, s_chat) == 0, is_text = strcmp(path, s_text) == 0;
+    bool is_open = false;
+    for (size_t i = 0; !is_post && i < sizeof s_pages / sizeof s_pages[0]; i++)
+        is_open = is_open || (s_pages[i].is_open && strcmp(path, s_pages[i].path) == 0);
+    if (!is_ours(h, c)) {
+        *result = queue_refusal(h, c, MHD_HTTP_FORBIDDEN, NULL,
+                                "this server answers to names of this machine alone; one with an "
+                                "API key answers to any");
+    } else if (!is_open && !has_key(h, c)) {
+        *result = queue_refusal(h, c, MHD_HTTP_UNAUTHORIZED, "invalid_api_key",
+                                "an API key is needed: Authorization: Bearer KEY");
+    } else if (!is_post) {
+        *result = get(h, c, path);
+    } else if (!is_chat && !is_text) {
+        *result = get(h, c, "");
+    } else if (!is_json(c)) {
+        *result = queue_refusal(h, c, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, NULL,
+                                "the body has to be JSON and say so: Content-Type: "
+                                "application/json");
+    } else {
+        return true;
+    }
+    return false;
+}
+
+static enum MHD_Result begin(web *h, struct MHD_Connection *c, const char *path, const char *method,
+                             void **own) {
+    enum MHD_Result result = MHD_NO;
+    const bool is_get =
+        strcmp(method, MHD_HTTP_METHOD_GET) == 0 || strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
+    const bool is_post = strcmp(method, MHD_HTTP_METHOD_POST) == 0;
+    if (!is_get && !is_post)
+        return queue_refusal(h, c, MHD_HTTP_METHOD_NOT_ALLOWED, NULL,
+                             "GET and POST are known here");
+    if (!check_head(h, c, path, is_post, &result)) return result;
+    visit *v = (visit *)omm_alloc(1, sizeof *v);
+    if (!v) return MHD_NO;
+    omm_buf_init(&v->body, REQUEST_BYTES_MAX);
+    *own = v;
+    return MHD_YES;
+}
+
+static enum MHD_Result on_request(void *ud, struct MHD_Connection *c, const char *path,
+                                  const char *method, const char *version, const char *data,
+                                  size_t *size, void **own) {
+    web *h = (web *)ud;
+    (void)version;
+    if (!*own) return begin(h, c, path, method, own);
+    visit *v = (visit *)*own;
+    if (*size > 0) {
+        v->too_big = v->too_big || omm_buf_append(&v->body, data, *size) != OMM_OK;
+        *size = 0;
+        return MHD_YES;
+    }
+    slot *s = slot_of(h, c);
+    if (s) s->asked = true;
+    if (v->too_big)
+        return queue_refusal(h, c, MHD_HTTP_CONTENT_TOO_LARGE, NULL, "the body is over 4 MiB");
+    if (v->job) return send_answer(h, c, v);
+    return ask(h, c, v, strcmp(path, s_chat) == 0);
+}
+
+/* ---- connections ----------------------------------------------------------------------------- */
+
+static void leave(web *h, slot *s) {
+    if (s->waits) work_leave(h->work, s->waits);
+    s->waits = NULL;
+}
+
+static void on_completed(void *ud, struct MHD_Connection *c, void **own,
+                         enum MHD_RequestTerminationCode how) {
+    web *h = (web *)ud;
+    visit *v = (visit *)*own;
+    slot *s = slot_of(h, c);
+    (void)how;
+    if (s) {
+        leave(h, s);
+        s->asked = false;
+        s->since_ms = now_ms(h);
+    }
+    if (!v) return;
+    omm_buf_fini(&v->body);
+    omm_free(v);
+    *own = NULL;
+}
+
+static void on_connection(void *ud, struct MHD_Connection *is, void **context,
+                          enum MHD_ConnectionNotificationCode what) {
+    web *h = (web *)ud;
+    (void)context;
+    slot *s = slot_of(h, what == MHD_CONNECTION_NOTIFY_CLOSED ? is : NULL);
+    if (!s) return;
+    if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+        leave(h, s);
+        *s = (slot){0};
+        return;
+    }
+    const union MHD_ConnectionInfo *info =
+        omm_mhd()->get_connection_info(is, MHD_CONNECTION_INFO_CONNECTION_FD);
+    *s = (slot){.is = is, .fd = info ? info->connect_fd : -1, .since_ms = now_ms(h)};
+}
+
+/* Nothing is read of a connection that is suspended: that its other end has closed is seen by looking. */
+static bool has_gone(const slot *s) {
+    char byte = 0;
+    const ssize_t n = recv(s->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+static void sweep(web *h) {
+    const uint64_t now = now_ms(h);
+    for (unsigned i = 0; i < h->o->connections_max; i++) {
+        slot *s = &h->slots[i];
+        if (!s->is || s->cut || s->fd < 0) continue;
+        const bool slow = !s->asked && now - s->since_ms >= h->o->request_ms;
+        const bool gone = s->waits && has_gone(s);
+        if (!slow && !gone) continue;
+        s->cut = true;
+        (void)shutdown(s->fd, SHUT_RDWR);
+        if (gone) work_forget(h->work, s->waits);
+    }
+}
+
+static void *run(void *ud) {
+    web *h = (web *)ud;
+    while (!atomic_load(&h->stop)) {
+        if (omm_mhd()->run_wait(h->daemon, WAIT_MS) != MHD_YES)
+            h->o->clock.sleep_ms(h->o->clock.ud, WAIT_MS);
+        sweep(h);
+    }
+    /* What has been written is sent, to those who take it. */
+    const uint64_t begun = now_ms(h);
+    bool any = true;
+    while (any && now_ms(h) - begun < STOPPING_MS) {
+        any = false;
+        for (unsigned i = 0; i < h->o->connections_max; i++) any = any || h->slots[i].waits;
+        if (any) (void)omm_mhd()->run_wait(h->daemon, WAIT_MS);
+    }
+    return NULL;
+}
+
+/* ---- open and close -------------------------------------------------------------------------- */
+
+/* Paths stay as they came: none of ours has anything to unescape, a %00 would cut one short. */
+static size_t keep_path(void *ud, struct MHD_Connection *c, char *path) {
+    (void)ud;
+    (void)c;
+    return strlen(path);
+}
+
+static omm_err start(web *h) {
+    const omm_serve_options *o = h->o;
+    OMM_TRY(omm_mhd_load());
+    OMM_TRY(omm_mhd_listen(&h->fd, &h->port, o->listen));
+    h->slots = (slot *)omm_alloc(o->connections_max, sizeof *h->slots);
+    if (!h->slots)
+        return omm_raise(OMM_ERR_NOMEM, "no memory for %u connections", o->connections_max);
+    h->daemon = omm_mhd()->start_daemon(
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, h,
+        MHD_OPTION_LISTEN_SOCKET, h->fd, MHD_OPTION_CONNECTION_LIMIT, o->connections_max,
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, o->connections_per_address,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, HEAD_BYTES_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)(o->request_ms / 1000 + 1), MHD_OPTION_UNESCAPE_CALLBACK, keep_path, NULL,
+        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_END);
+    if (!h->daemon) return omm_raise(OMM_ERR_IO, "http: cannot serve on %s", o->listen);
+    h->fd = -1; /* the daemon's now */
+    const int why = pthread_create(&h->thread, NULL, run, h);
+    if (why != 0) return omm_raise(OMM_ERR_IO, "http: no thread: %s", strerror(why));
+    h->has_thread = true;
+    return OMM_OK;
+}
+
+omm_err web_open(web **out, const omm_serve_options *o, work *w) {
+    web *h = (web *)omm_alloc(1, sizeof *h);
+    if (!h) return omm_raise(OMM_ERR_NOMEM, "no memory for the server");
+    h->o = o;
+    h->work = w;
+    h->fd = -1;
+    h->seed = omm_seed_random();
+    h->created = o->clock.wall_ms(o->clock.ud) / 1000;
+    atomic_init(&h->stop, false);
+    const omm_err err = start(h);
+    if (err != OMM_OK) {
+        web_close(h);
+        return err;
+    }
+    *out = h;
+    return OMM_OK;
+}
+
+unsigned web_port(const web *h) {
+    return h->port;
+}
+
+void web_close(web *h) {
+    if (!h) return;
+    atomic_store(&h->stop, true);
+    if (h->has_thread) (void)pthread_join(h->thread, NULL);
+    if (h->daemon) omm_mhd()->stop_daemon(h->daemon);
+    if (h->fd >= 0) (void)close(h->fd);
+    omm_free(h->slots);
+    omm_free(h);
+}

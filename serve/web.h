@@ -1,0 +1,23 @@
+/* web.h - HTTP in front of work.h: who may ask, what was asked, and the way of bytes to and fro.
+ *
+ *   GET  --> a text that is there            POST --> body --> request --> job, suspended until there is something
+ *
+ * One thread of its own.  A connection serves one request after the other; who takes longer than request_ms to say what
+ * he wants, or stands idle for so long, is cut off.  Whoever closes his end while he waits has left.
+ *
+ * Depends on: work; libmicrohttpd.  Threads: open, stop and close by one thread.
+ */
+#ifndef SERVE_WEB_H
+#define SERVE_WEB_H
+
+#include "work.h"
+
+typedef struct web web;
+
+/* Errors: CONFIG (address), EXISTS (in use), UNSUPPORTED, IO, NOMEM. */
+OMM_CHECKED omm_err web_open(web **out, const omm_serve_options *o, work *w);
+unsigned web_port(const web *h);
+/* Everything that is suspended must have been woken before (work_end). */
+void web_close(web *h);
+
+#endif
