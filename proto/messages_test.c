@@ -364,11 +364,10 @@ static void test_declined(void) {
     CHECK_ERR(omm_poll_encode(&s_out, &poll), OMM_ERR_REFUSED_SIZE);
     CHECK_ERR(omm_poll_decode(&back, omm_bytes_of("\x08\x01\x28\x80\x02", 5), &s_arena),
               OMM_ERR_REFUSED_SIZE); /* 256 */
-    CHECK_ERR(
-        omm_poll_decode(&back,
-                        omm_bytes_of("\x08\x01\x28\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 13),
-                        &s_arena),
-        OMM_ERR_REFUSED_SIZE); /* -1 */
+    CHECK_ERR(omm_poll_decode(
+                  &back, omm_bytes_of("\x08\x01\x28\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 13),
+                  &s_arena),
+              OMM_ERR_REFUSED_SIZE); /* -1 */
 }
 
 static void check_declined_text(uint32_t why, const char *word, const char *text) {
@@ -381,7 +380,8 @@ static void check_declined_text(uint32_t why, const char *word, const char *text
 static void test_declined_texts(void) {
     check_declined_text(OMM_DECLINED_NOTHING, "", "");
     check_declined_text(1, "base", "base: its model or tokenizer is another one");
-    check_declined_text(12, "paused", "paused: its owner's machine was needed; it goes on by itself");
+    check_declined_text(12, "paused",
+                        "paused: its owner's machine was needed; it goes on by itself");
     check_declined_text(13, "other", "other (13)");
     check_declined_text(UINT32_MAX, "other", "other (4294967295)");
     for (uint32_t why = 1; why < OMM_DECLINED_OTHER; why++) {
