@@ -536,7 +536,7 @@ EVIL = ['<img src=x onerror=alert(1)>', '"><script>document.title="owned"</scrip
 
 
 def evil_status(rounds):
-    node = lambda i: {"id": "0" * 16, "name": EVIL[i % len(EVIL)], "is": "training", "accepted": i, "refused": 1, "up": 10 ** 9, "down": 5}
+    node = lambda i: {"id": "0" * 16, "name": EVIL[i % len(EVIL)], "is": "training", "declined": "", "accepted": i, "refused": 1, "up": 10 ** 9, "down": 5}
     past = lambda i: {"round": i, "selected": 6, "accepted": 5, "refused": 1, "missing": 0, "tokens": 12345,
                       "loss": 3.0 - i / 100, "verdict": "published"}
     verdict = lambda i: {"time": "2026-11-20T19:40:12.123Z", "round": i, "verdict": "REFUSED_FORMAT",
