@@ -138,6 +138,7 @@ static omm_err check_poll(int32_t *node, omm_digest *id, bool *stale, omm_coord 
     note_ahead(c, (uint32_t)found, poll.rounds_seen);
     OMM_TRY(reserve(c, (uint32_t)found, poll.counter));
     c->peer_fresh = !n->has_counter || poll.counter > n->counter;
+    if (c->peer_fresh) coord_declined_note(c, (uint32_t)found, poll.declined);
     *stale = is_stale(n, c, poll.counter);
     return OMM_OK;
 }

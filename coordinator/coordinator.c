@@ -334,7 +334,8 @@ omm_coord_node_status omm_coord_get_node(const omm_coord *c, size_t index) {
                                    .quarantined = node->quarantined,
                                    .revoked = node->revoked,
                                    .accepted = node->accepted_total,
-                                   .refused = node->refused_total};
+                                   .refused = node->refused_total,
+                                   .declined = node->declined};
 }
 
 omm_coord_status omm_coord_get_status(const omm_coord *c) {

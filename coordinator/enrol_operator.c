@@ -174,10 +174,13 @@ omm_err omm_coord_nodes(omm_buf *out, const omm_coord *c) {
         char hex[OMM_DIGEST_HEX_SIZE];
         short_id(hex, &is->id);
         const char *canary = coord_canary_reason(c, c->by_id[i]);
-        OMM_TRY(omm_buf_printf(out, "%s  %-10s  %u accepted, %u refused  %s  by %s%s%s%s%s\n", hex,
-                               standing(node), node->accepted_total, node->refused_total, is->name,
-                               e ? e->by : "list", e && e->revoked[0] ? "; revoked: " : "",
-                               e ? e->revoked : "", canary[0] ? "; " : "", canary));
+        char declined[OMM_DECLINED_TEXT_SIZE];
+        omm_declined_text(declined, node->declined);
+        OMM_TRY(omm_buf_printf(
+            out, "%s  %-10s  %u accepted, %u refused  %s  by %s%s%s%s%s%s%s\n", hex, standing(node),
+            node->accepted_total, node->refused_total, is->name, e ? e->by : "list",
+            e && e->revoked[0] ? "; revoked: " : "", e ? e->revoked : "", canary[0] ? "; " : "",
+            canary, declined[0] ? "; gave nothing to the last offer: " : "", declined));
     }
     OMM_TRY(coord_canary_list(out, c));
     if (n <= OMM_COORD_LIST_MAX) return OMM_OK;

@@ -12,6 +12,7 @@
  *   room.c          what fits a bundle
  *   round.c         opening, publishing and closing
  *   sum.c           aggregating
+ *   declined.c      why nodes give nothing to a round, as they say
  *   state.c         what a round begins from, and what nodes get of it
  *   rollback.c      rounds that begin from an earlier adapter
  *   evidence.c      the files of a round, written when it is over
@@ -26,6 +27,8 @@
  */
 #ifndef COORDINATOR_INTERNAL_H
 #define COORDINATOR_INTERNAL_H
+
+#include "declined.h"
 
 #include "omm/blobs.h"
 #include "omm/coordinator.h"
@@ -85,6 +88,8 @@ typedef struct coord_node {
     omm_digest replaced[COORD_REPLACED_MAX]; /* manifests it gave up in this round */
     uint32_t replaced_count;
     uint32_t accepted_total, refused_total; /* since the run began */
+    uint32_t declined;        /* why it gave nothing to this round's offer, by its last poll */
+    uint32_t declined_logged; /* lines about that, in this round */
 } coord_node;
 
 /* What the steps of an open batch have to tell, once it is committed. */
@@ -146,6 +151,8 @@ struct omm_coord {
     omm_digest offer_digest, nonce;
     uint64_t refusals_total;
     uint32_t refusals_logged; /* in this round */
+    uint32_t declined_logged; /* the same */
+    bool declined_told;       /* that too few are left for this round */
 
     bool is_void;
     uint64_t weight_sum;
@@ -409,6 +416,14 @@ OMM_CHECKED omm_err coord_round_collected(omm_coord *c);
 OMM_CHECKED omm_err coord_round_publish(omm_coord *c);
 OMM_CHECKED omm_err coord_round_next(omm_coord *c);
 OMM_CHECKED omm_err coord_run_close(omm_coord *c);
+
+/* ---- declined.c ---- */
+/* A round opens: nobody has said anything of it. */
+void coord_declined_begin(omm_coord *c);
+/* A fresh poll says so; counts where it can be about the open round's offer. */
+void coord_declined_note(omm_coord *c, uint32_t node, uint32_t declined);
+/* Of this round; until the next one opens, of the last one. */
+void coord_declined_list(char out[DECLINED_LIST_SIZE], const omm_coord *c);
 
 /* ---- rollback.c ---- */
 OMM_CHECKED omm_err coord_rollback_load(omm_coord *c); /* what was asked for before a restart */

@@ -171,6 +171,7 @@ static void begin_open(omm_coord *c, const omm_digest *nonce, const bool *chosen
         c->nodes[i].ready = c->nodes[i].offered = c->nodes[i].settled = false;
         if (chosen[i]) c->selected_count++;
     }
+    coord_declined_begin(c);
 }
 
 omm_err coord_round_open(omm_coord *c, uint64_t now_ms) {
@@ -259,8 +260,9 @@ omm_err coord_round_collected(omm_coord *c) {
     OMM_TRY(omm_blobs_drop_partials(c->uploads));
     OMM_TRY(coord_store_state(c, OMM_COORD_AGGREGATING, c->round));
     c->state = OMM_COORD_AGGREGATING;
-    char missing[(MISSING_SHOWN + 1) * 66];
+    char missing[(MISSING_SHOWN + 1) * 66], declined[DECLINED_LIST_SIZE];
     name_missing(missing, sizeof missing, c);
+    coord_declined_list(declined, c);
     omm_log_event(c->o.log, OMM_LOG_INFO, "round_collected", OMM_LOG_INT("round", c->round),
                   OMM_LOG_INT("selected", c->selected_count),
                   OMM_LOG_INT("accepted", c->accepted_count),
@@ -269,7 +271,7 @@ omm_err coord_round_collected(omm_coord *c) {
         omm_log_event(
             c->o.log, OMM_LOG_WARN, "round_void", OMM_LOG_INT("round", c->round),
             OMM_LOG_INT("accepted", c->accepted_count),
-            OMM_LOG_INT("accept_min", c->o.policy.accept_min),
+            OMM_LOG_INT("accept_min", c->o.policy.accept_min), OMM_LOG_STR("declined", declined),
             OMM_LOG_STR("then", c->ahead > c->round + 1
                                     ? "its adapter is the one before; nodes may be too slow for "
                                       "deadline_ms, or refused, or "

@@ -76,6 +76,7 @@ omm_err coord_settle(omm_buf *reply, omm_coord *c, coord_row *row) {
     if (row->node >= 0 && row->reason != OMM_OK) c->nodes[row->node].refused_total++;
     if (row->node >= 0 && row->status != COORD_REJECTED) {
         c->nodes[row->node].settled = true;
+        c->nodes[row->node].declined = OMM_DECLINED_NOTHING;
         coord_upload_end(&c->nodes[row->node].upload);
         if (c->batch.open)
             omm_crash_point(c->o.state_dir, c->o.crash_at, "mid_batch");

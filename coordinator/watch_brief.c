@@ -14,8 +14,9 @@ typedef enum standing {
     STANDS_QUARANTINED,
     STANDS_SETTLED,
     STANDS_UPLOADING,
-    STANDS_WORKING, /* has the offer */
-    STANDS_SILENT,  /* selected, and not heard of since */
+    STANDS_DECLINES, /* has the offer, and says that it gives nothing */
+    STANDS_WORKING,  /* has the offer */
+    STANDS_SILENT,   /* selected, and not heard of since */
     STANDS_AWAY,
     STANDS_READY,
     STANDINGS
@@ -28,6 +29,7 @@ static standing standing_of(const watch_seen *s, size_t node) {
     if (is->quarantined) return STANDS_QUARANTINED;
     if (is->settled) return STANDS_SETTLED;
     if (is->uploading) return STANDS_UPLOADING;
+    if (watch_declines(is, s->facts->status.state)) return STANDS_DECLINES;
     if (asked) return is->offered ? STANDS_WORKING : STANDS_SILENT;
     return is->ready ? STANDS_READY : STANDS_AWAY;
 }
@@ -115,6 +117,17 @@ static omm_err put_names(omm_buf *out, const watch_seen *s, standing kind, const
     return omm_buf_printf(out, "; %s\n", hint);
 }
 
+/* Between rounds: what those said that gave nothing. */
+static omm_err put_declined(omm_buf *out, const watch_seen *s) {
+    char list[DECLINED_LIST_SIZE];
+    const declined_counts counts = watch_declined(s);
+    const omm_coord_state state = s->facts->status.state;
+    declined_list(list, &counts);
+    if (!list[0] || (state != OMM_COORD_JOINING && state < OMM_COORD_PUBLISHED)) return OMM_OK;
+    return omm_buf_printf(out, "nodes that gave nothing to it say why: %s; `nodes` has which\n",
+                          list);
+}
+
 static omm_err put_last(omm_buf *out, const watch_seen *s) {
     char at[25] = "never since the start";
     if (s->facts->over_wall_ms) omm_time_iso(at, s->facts->over_wall_ms);
@@ -136,6 +149,8 @@ static omm_err put_who(omm_buf *out, const watch_seen *s) {
                           "join_ms or a quorum goes on without them"));
     OMM_TRY(put_names(out, s, STANDS_SILENT, "not heard of since they were selected: ",
                       "the deadline goes on without them, `quarantine` at once"));
+    OMM_TRY(put_names(out, s, STANDS_DECLINES,
+                      "have the offer, and give nothing: ", "`nodes` has what each says of why"));
     OMM_TRY(put_names(out, s, STANDS_WORKING, "have the offer, and nothing has come yet: ",
                       "they train, or have gone: the deadline goes on without them"));
     OMM_TRY(put_names(out, s, STANDS_UPLOADING, "in the middle of an upload: ",
@@ -153,13 +168,16 @@ omm_err watch_brief_text(omm_buf *out, const watch_seen *s) {
     OMM_TRY(put_stage(out, s->facts));
     OMM_TRY(omm_buf_printf(
         out,
-        "nodes: %zu enrolled, %u ready, %u working, %u uploading, %u settled, %u away\n"
+        "nodes: %zu enrolled, %u ready, %u working, %u uploading, %u settled, %u away, "
+        "%u declining\n"
         "not taking part: %u in quarantine, %u revoked; late in the last round: %u\n"
         "this round: %u selected, %u accepted, %u refused, %u not heard of\n",
         s->facts->node_count, is->ready, n.of[STANDS_WORKING], n.of[STANDS_UPLOADING],
-        n.of[STANDS_SETTLED], n.of[STANDS_AWAY], n.of[STANDS_QUARANTINED], n.of[STANDS_REVOKED],
-        late_nodes(s), is->selected, is->accepted, is->refused, n.of[STANDS_SILENT]));
+        n.of[STANDS_SETTLED], n.of[STANDS_AWAY], n.of[STANDS_DECLINES], n.of[STANDS_QUARANTINED],
+        n.of[STANDS_REVOKED], late_nodes(s), is->selected, is->accepted, is->refused,
+        n.of[STANDS_SILENT]));
     OMM_TRY(put_last(out, s));
+    OMM_TRY(put_declined(out, s));
     OMM_TRY(put_who(out, s));
     OMM_TRY(put_refusals(out, "submissions", s->facts->submissions));
     OMM_TRY(put_refusals(out, "requests", s->facts->requests));
@@ -208,12 +226,13 @@ static omm_err set_round(json_t *root, const watch_seen *s) {
 static omm_err set_nodes(json_t *root, const watch_seen *s) {
     const node_counts n = count_nodes(s);
     json_t *nodes =
-        json_pack("{s:o,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "enrolled",
+        json_pack("{s:o,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "enrolled",
                   watch_json_count(s->facts->node_count), "ready", (int)s->facts->status.ready,
-                  "working", (int)n.of[STANDS_WORKING], "uploading", (int)n.of[STANDS_UPLOADING],
-                  "settled", (int)n.of[STANDS_SETTLED], "silent", (int)n.of[STANDS_SILENT], "away",
-                  (int)n.of[STANDS_AWAY], "quarantined", (int)n.of[STANDS_QUARANTINED], "revoked",
-                  (int)n.of[STANDS_REVOKED], "late", (int)late_nodes(s));
+                  "working", (int)n.of[STANDS_WORKING], "declining", (int)n.of[STANDS_DECLINES],
+                  "uploading", (int)n.of[STANDS_UPLOADING], "settled", (int)n.of[STANDS_SETTLED],
+                  "silent", (int)n.of[STANDS_SILENT], "away", (int)n.of[STANDS_AWAY], "quarantined",
+                  (int)n.of[STANDS_QUARANTINED], "revoked", (int)n.of[STANDS_REVOKED], "late",
+                  (int)late_nodes(s));
     return omm_json_set(root, "nodes", nodes);
 }
 
@@ -229,6 +248,16 @@ static omm_err set_refusals(json_t *root, const watch_facts *f) {
     json_t *both = json_pack("{s:o,s:o}", "submissions", refusals_of(f->submissions), "requests",
                              refusals_of(f->requests));
     return omm_json_set(root, "refusals", both);
+}
+
+static omm_err set_declined(json_t *root, const watch_seen *s) {
+    const declined_counts counts = watch_declined(s);
+    json_t *by_reason = json_object();
+    for (unsigned i = 1; i <= OMM_DECLINED_OTHER; i++)
+        if (counts.of[i] > 0)
+            (void)json_object_set_new(by_reason, omm_declined_word((omm_declined)i),
+                                      json_integer(counts.of[i]));
+    return omm_json_set(root, "declined", by_reason);
 }
 
 static omm_err set_canaries(json_t *root, const watch_facts *f) {
@@ -261,6 +290,7 @@ static omm_err fill(json_t *root, const watch_seen *s) {
     OMM_TRY(set_stage(root, s->facts));
     OMM_TRY(set_round(root, s));
     OMM_TRY(set_nodes(root, s));
+    OMM_TRY(set_declined(root, s));
     OMM_TRY(set_refusals(root, s->facts));
     OMM_TRY(set_canaries(root, s->facts));
     OMM_TRY(set_error(root, s->facts));

@@ -52,6 +52,47 @@ static omm_err put_connections(omm_buf *out, const omm_wire_count *w) {
                           w->stuck);
 }
 
+/* ---- who declines ---- */
+
+bool watch_declines(const omm_coord_node_status *n, omm_coord_state state) {
+    return state == OMM_COORD_OPEN && n->selected && n->offered && !n->settled && !n->uploading &&
+           !n->quarantined && declined_lasts(n->declined);
+}
+
+declined_counts watch_declined(const watch_seen *s) {
+    declined_counts counts = {0};
+    for (size_t i = 0; s->nodes && i < s->facts->node_count; i++)
+        declined_add(&counts, s->nodes[i].status.declined);
+    return counts;
+}
+
+/* The round waits, and all that have come for its offer give nothing; 0: that is not so. */
+static uint32_t all_that_decline(const watch_seen *s) {
+    const omm_coord_status *is = &s->facts->status;
+    uint32_t decline = 0, offered = 0;
+    if (is->state != OMM_COORD_OPEN || is->accepted > 0 || !s->nodes) return 0;
+    for (size_t i = 0; i < s->facts->node_count; i++) {
+        const omm_coord_node_status *n = &s->nodes[i].status;
+        offered += n->selected && n->offered && !n->settled && !n->quarantined;
+        decline += watch_declines(n, is->state);
+    }
+    return decline == offered ? decline : 0;
+}
+
+/* What is wrong is at the nodes, so it is not sick. */
+static omm_err put_declined(omm_buf *out, const watch_seen *s) {
+    char list[DECLINED_LIST_SIZE];
+    const uint32_t all = all_that_decline(s);
+    const declined_counts counts = watch_declined(s);
+    if (all == 0) return OMM_OK;
+    declined_list(list, &counts);
+    return omm_buf_printf(out,
+                          "warning: round: every node that came for its offer (%u) gives nothing, "
+                          "and says why: %s; `ctl nodes` has which one says what, docs/service.md "
+                          "what can be done; `pause` keeps the rounds after this one\n",
+                          all, list);
+}
+
 omm_err watch_reasons_text(omm_buf *out, const watch_seen *s) {
     const watch_facts *f = s->facts;
     uint64_t silent_ms = f->now_ms > f->beat_ms ? f->now_ms - f->beat_ms : 0;
@@ -93,6 +134,7 @@ omm_err watch_health_text(omm_buf *out, bool *healthy, const watch_seen *s) {
                              "warning: bundle: %s is not as its round wrote it: put it back from a "
                              "copy, or the bundle will not verify; rounds go on\n",
                              s->facts->damaged_file);
+    if (err == OMM_OK) err = put_declined(out, s);
     if (err == OMM_OK)
         err = omm_buf_printf(out, "state: %s%s\nround: %u of %u\n",
                              omm_coord_state_name(s->facts->status.state),

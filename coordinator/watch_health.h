@@ -5,6 +5,7 @@
 #ifndef COORDINATOR_WATCH_HEALTH_H
 #define COORDINATOR_WATCH_HEALTH_H
 
+#include "declined.h"
 #include "watch.h"
 
 /* Over these the service is said to be sick. */
@@ -29,6 +30,11 @@ typedef struct watch_seen {
 /* Read the watch into *facts and (watch_node_max) nodes, which may be NULL, and the rest beside it. */
 void watch_see(watch_seen *seen, watch_facts *facts, watch_node *nodes, watch *w,
                omm_server *server);
+
+/* Has it the open round's offer, and says that it gives nothing? */
+bool watch_declines(const omm_coord_node_status *node, omm_coord_state state);
+/* What nodes say of why they give nothing to the open round or, until another one opens, gave nothing to the last. */
+declined_counts watch_declined(const watch_seen *seen);
 
 /* Append; errors: NOMEM, TOO_BIG. */
 /* Why it is sick, a line for each reason. */

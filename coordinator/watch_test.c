@@ -504,6 +504,73 @@ static void test_brief(void) {
     teardown(&f);
 }
 
+/* Who has the offer and says that it gives nothing is in a place of its own; all of them are a warning, and no sickness. */
+static void test_declined(void) {
+    fixture f;
+    setup(&f);
+    see(&f);
+    CHECK_OK(watch_brief_text(&f.text, &f.seen));
+    CHECK(has(&f, ", 0 declining\n") && !has(&f, "gives nothing") && !has(&f, "say why"));
+    f.facts.status =
+        (omm_coord_status){.state = OMM_COORD_OPEN, .rounds = 9, .selected = 4, .accept_min = 1};
+    for (size_t i = 0; i < 4; i++)
+        f.nodes[i].status = (omm_coord_node_status){.selected = true, .offered = i < 3};
+    f.nodes[0].status.declined = OMM_DECLINED_BASE;
+    f.nodes[1].status.declined = 77;
+    expect_health(&f, true, "ok\nstate: open\n"); /* one is at work */
+    f.nodes[2].status.declined = OMM_DECLINED_PAUSED;
+    expect_health(&f, true, "ok\nstate: open\n"); /* it is again */
+    CHECK_EQ(brief(&f, "nodes", "working"), 1);
+    CHECK_EQ(brief(&f, "nodes", "declining"), 2);
+    CHECK_EQ(brief(&f, "nodes", "silent"), 1);
+    CHECK_EQ(brief(&f, "declined", "base"), 1);
+    CHECK_EQ(brief(&f, "declined", "other"), 1);
+    CHECK_EQ(brief(&f, "declined", "paused"), 1);
+    f.nodes[2].status.declined = OMM_DECLINED_BASE;
+    expect_health(&f, true,
+                  "ok\nwarning: round: every node that came for its offer (3) gives nothing, and "
+                  "says why: base 2, other 1; ");
+    omm_buf_clear(&f.text);
+    CHECK_OK(watch_brief_text(&f.text, &f.seen));
+    CHECK(has(&f, "\nhave the offer, and give nothing: ") && has(&f, "c; `nodes` has what each"));
+    CHECK(!has(&f, "nothing has come yet") && has(&f, "1 not heard of\n"));
+    CHECK(!has(&f, "gave nothing to it"));
+    f.facts.status.accepted = 1; /* somebody gave */
+    expect_health(&f, true, "ok\nstate: open\n");
+    f.facts.status.accepted = 0;
+    f.nodes[3].status.offered = f.nodes[3].status.uploading = true;
+    expect_health(&f, true, "ok\nstate: open\n"); /* or does */
+    omm_buf_clear(&f.text);
+    CHECK_OK(watch_metrics_text(&f.text, &f.seen));
+    expect_metric(&f, "nodes_declined{reason=\"base\"} 2");
+    expect_metric(&f, "nodes_declined{reason=\"other\"} 1");
+    expect_metric(&f, "nodes_declined{reason=\"memory\"} 0");
+    omm_buf_clear(&f.text);
+    CHECK_OK(watch_status_text(&f.text, &f.seen));
+    CHECK(has(&f, "\"declined\":\"base: its model or tokenizer is another one\""));
+    CHECK(has(&f, "\"declined\":\"other (77)\"") && has(&f, "\"declined\":\"\""));
+    CHECK(has(&f, "\"is\":\"declines\"") && has(&f, "\"is\":\"uploading\""));
+    f.facts.status.state = OMM_COORD_JOINING;
+    omm_buf_clear(&f.text);
+    CHECK_OK(watch_brief_text(&f.text, &f.seen));
+    CHECK(has(&f, "\nnodes that gave nothing to it say why: base 2, other 1; `nodes` has which\n"));
+    CHECK(!has(&f, "warning: ") && has(&f, ", 0 declining\n"));
+    teardown(&f);
+}
+
+/* As many as a run can have, of every reason, fit the line. */
+static void test_declined_list(void) {
+    char list[DECLINED_LIST_SIZE];
+    declined_counts counts = {0};
+    declined_list(list, &counts);
+    CHECK_EQ(strcmp(list, ""), 0);
+    for (uint32_t i = 0; i <= OMM_DECLINED_OTHER; i++) declined_add(&counts, i);
+    for (size_t i = 1; i <= OMM_DECLINED_OTHER; i++) counts.of[i] = UINT32_MAX;
+    CHECK_EQ(counts.of[OMM_DECLINED_NOTHING], 0);
+    declined_list(list, &counts);
+    CHECK(strstr(list, ", paused 4294967295, other 4294967295"));
+}
+
 /* Time in heavy work adds up over ticks, and the beat goes on meanwhile. */
 static void test_ticks(void) {
     fixture f;
@@ -531,6 +598,8 @@ int main(void) {
     test_gauges();
     test_doing();
     test_brief();
+    test_declined();
+    test_declined_list();
     test_status();
     test_ticks();
     return 0;

@@ -83,6 +83,16 @@ static omm_err put_rounds(omm_buf *out, const watch_seen *s) {
     return omm_buf_printf(out, "meshmind_loss %.9g\n", f->status.loss);
 }
 
+static omm_err put_declined(omm_buf *out, const watch_seen *s) {
+    const declined_counts counts = watch_declined(s);
+    OMM_TRY(put_kind(out, "nodes_declined", "gauge",
+                     "Nodes that gave nothing to the last offer, by what they say of why."));
+    for (unsigned i = 1; i <= OMM_DECLINED_OTHER; i++)
+        OMM_TRY(put_sample(out, "nodes_declined", "reason", omm_declined_word((omm_declined)i),
+                           counts.of[i]));
+    return OMM_OK;
+}
+
 static omm_err put_nodes(omm_buf *out, const watch_seen *s) {
     uint64_t uploading = 0;
     uint64_t settled = 0;
@@ -96,7 +106,8 @@ static omm_err put_nodes(omm_buf *out, const watch_seen *s) {
     OMM_TRY(put_sample(out, "nodes", "is", "selected", s->facts->status.selected));
     OMM_TRY(put_sample(out, "nodes", "is", "uploading", uploading));
     OMM_TRY(put_sample(out, "nodes", "is", "settled", settled));
-    return put_sample(out, "nodes", "is", "quarantined", s->facts->status.quarantined);
+    OMM_TRY(put_sample(out, "nodes", "is", "quarantined", s->facts->status.quarantined));
+    return put_declined(out, s);
 }
 
 static omm_err put_by_reason(omm_buf *out, const char *name, const uint64_t *counts) {
@@ -219,6 +230,7 @@ static const char *doing(const omm_coord_node_status *n, omm_coord_state state) 
     if (n->quarantined) return "in quarantine";
     if (n->settled) return "settled";
     if (n->uploading) return "uploading";
+    if (watch_declines(n, state)) return "declines";
     if (state == OMM_COORD_OPEN && n->selected) return n->offered ? "training" : "selected";
     return n->ready ? "ready" : "away";
 }
@@ -229,12 +241,13 @@ static omm_err set_nodes(json_t *root, const watch_seen *s) {
     if (n > WATCH_JSON_NODES_MAX) n = WATCH_JSON_NODES_MAX;
     for (size_t i = 0; i < n; i++) {
         const omm_run_node *node = &s->o->run->nodes[i];
-        char id[OMM_DIGEST_HEX_SIZE];
+        char id[OMM_DIGEST_HEX_SIZE], declined[OMM_DECLINED_TEXT_SIZE];
         omm_digest_hex(id, &node->id);
         id[16] = '\0';
+        omm_declined_text(declined, s->nodes[i].status.declined);
         json_t *item = json_pack(
-            "{s:s,s:s,s:i,s:i,s:o,s:o}", "id", id, "is",
-            doing(&s->nodes[i].status, s->facts->status.state), "accepted",
+            "{s:s,s:s,s:s,s:i,s:i,s:o,s:o}", "id", id, "is",
+            doing(&s->nodes[i].status, s->facts->status.state), "declined", declined, "accepted",
             (int)s->nodes[i].status.accepted, "refused", (int)s->nodes[i].status.refused, "up",
             watch_json_count(s->nodes[i].up), "down", watch_json_count(s->nodes[i].down));
         omm_err err = omm_json_set_str(item, "name", node->name);

@@ -21,6 +21,7 @@
 #include "omm/codec.h"
 #include "omm/crash.h"
 #include "omm/database.h"
+#include "omm/declined.h"
 #include "omm/envelope.h"
 #include "omm/file.h"
 #include "omm/messages.h"
@@ -54,6 +55,7 @@ typedef struct node_job {
     omm_arena arena; /* of offer and layout names */
     omm_offer offer;
     omm_digest offer_digest;
+    omm_declined declined; /* what the coordinator is told if the check at hand fails */
     omm_codec up, down;
     omm_layout layout; /* own copy: segments and names in the arena */
     omm_buf global;    /* as sent */
@@ -90,6 +92,7 @@ struct omm_node {
     uint32_t unsigned_refusals;
     uint32_t kept_out; /* answers in a row that say that we are */
     bool is_plain;     /* this coordinator does not understand what is whole (as long as we run) */
+    bool is_terse;     /* nor why we gave nothing */
     atomic_bool cancelled, has_begun;
     atomic_uint steps_done; /* of the training at hand */
 
@@ -104,6 +107,8 @@ struct omm_node {
     uint32_t rounds_accepted, rounds_refused;
     char last_reason[40];
     char left[OMM_NODE_REFUSED_SIZE]; /* why, the last round without a verdict */
+    omm_declined declined; /* the same for the coordinator, from then until an offer is followed */
+    bool said_declined;    /* in the last poll */
     char refused
         [OMM_NODE_REFUSED_SIZE]; /* by the last answers to polls and to who asks to be let in */
     const char *advice;          /* what can be done about it; "": nothing is known */
@@ -180,8 +185,10 @@ OMM_CHECKED omm_err node_prove(omm_node *node, bool (*is_cancelled)(void *ud));
 /* ---- take.c ---- */
 void node_job_end(node_job *job);
 /* Follow the offer in `envelope`: the job is filled and chunks are to be fetched.
- * Errors: REFUSED_* (declined, says why), NOMEM. */
-OMM_CHECKED omm_err node_take_offer(omm_node *node, omm_bytes envelope);
+ * Errors: REFUSED_* (declined, says why, and *declined for the coordinator), NOMEM. */
+OMM_CHECKED omm_err node_take_offer(omm_declined *declined, omm_node *node, omm_bytes envelope);
+/* What the coordinator is told of a training that was not planned, or not ended. */
+omm_declined node_declined_by(omm_err err, omm_declined otherwise);
 /* Errors: REFUSED_* (not what the offer names), NOMEM. */
 OMM_CHECKED omm_err node_take_chunk(bool *complete, omm_node *node, const omm_reply *reply);
 /* The global adapter came with the offer: true when that is all of it.  What is not right is asked for in chunks.

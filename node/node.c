@@ -91,7 +91,9 @@ static omm_err build_poll(omm_node *node) {
         OMM_TRY(node_keep_put_u64(node, KEEP_COUNTER, node->counter + OMM_COUNTER_BLOCK));
         node->counter_kept = node->counter + OMM_COUNTER_BLOCK;
     }
-    omm_poll poll = {.rounds_seen = node->rounds_seen, .counter = node->counter + 1};
+    omm_poll poll = {.rounds_seen = node->rounds_seen,
+                     .counter = node->counter + 1,
+                     .declined = node->is_terse ? OMM_DECLINED_NOTHING : node->declined};
     memcpy(poll.run_id, node->run_id, sizeof poll.run_id);
     omm_buf payload;
     omm_buf envelope;
@@ -107,6 +109,7 @@ static omm_err build_poll(omm_node *node) {
         err = omm_request_encode(&node->request, &request);
     }
     if (err == OMM_OK) node->counter++;
+    if (err == OMM_OK) node->said_declined = poll.declined != OMM_DECLINED_NOTHING;
     if (err == OMM_OK) node->poll = omm_hash(omm_buf_view(&envelope));
     omm_buf_fini(&payload);
     omm_buf_fini(&envelope);
@@ -180,9 +183,10 @@ static bool is_own_trouble(omm_err err) {
     return err == OMM_ERR_NOMEM || err == OMM_ERR_IO;
 }
 
-/* Leave the round: ask again later. */
-static void give_up_round(omm_node *node, uint64_t now_ms, const char *why) {
+/* Leave the round: ask again later, and say `declined` then. */
+static void give_up_round(omm_node *node, uint64_t now_ms, omm_declined declined, const char *why) {
     complain(node, "round_left", why);
+    node->declined = declined;
     (void)snprintf(node->left, sizeof node->left, "%s", why ? why : "");
     node_job_end(&node->job);
     enter(node, NODE_POLLING);
@@ -239,6 +243,17 @@ static bool has_become_plain(omm_node *node, const omm_reply *reply) {
     return true;
 }
 
+/* The same of one that does not know `declined`: then it is not told why we gave nothing. */
+static bool has_become_terse(omm_node *node, const omm_reply *reply) {
+    if (!node->said_declined || reply->kind != OMM_REPLY_REFUSED ||
+        reply->reason != OMM_ERR_REFUSED_FORMAT)
+        return false;
+    node->is_terse = true;
+    omm_log_event(node->o.log, OMM_LOG_INFO, "plain_polls", OMM_LOG_STR("node", node->o.name),
+                  OMM_LOG_STR("reason", "the coordinator does not take why a node gave nothing"));
+    return true;
+}
+
 static omm_err on_global(omm_node *node, bool complete) {
     if (complete) OMM_TRY(node_load_checkpoint(node));
     enter(node, complete ? NODE_TRAINING : NODE_FETCHING);
@@ -247,11 +262,13 @@ static omm_err on_global(omm_node *node, bool complete) {
 
 static omm_err on_offer(omm_node *node, uint64_t now_ms, const omm_reply *reply) {
     bool complete = false;
-    omm_err err = node_take_offer(node, reply->envelope);
+    omm_declined declined = OMM_DECLINED_TRANSFER;
+    omm_err err = node_take_offer(&declined, node, reply->envelope);
     if (err == OMM_OK) err = node_take_whole(&complete, node, reply->data);
     if (is_own_trouble(err)) return err;
+    if (err == OMM_OK) node->declined = OMM_DECLINED_NOTHING;
     if (err == OMM_OK) return on_global(node, complete);
-    give_up_round(node, now_ms, omm_err_sentence());
+    give_up_round(node, now_ms, declined, omm_err_sentence());
     return OMM_OK;
 }
 
@@ -288,7 +305,7 @@ static omm_err on_poll_reply(omm_node *node, uint64_t now_ms, const omm_reply *r
         wait(node, now_ms, reply->retry_ms);
     } else if (reply->kind == OMM_REPLY_OFFER) {
         return on_offer(node, now_ms, reply);
-    } else if (has_become_plain(node, reply)) {
+    } else if (has_become_terse(node, reply) || has_become_plain(node, reply)) {
         return OMM_OK; /* the same in another form, at once */
     } else if (reply->kind == OMM_REPLY_REFUSED) {
         poll_refused(node, now_ms, reply);
@@ -333,14 +350,15 @@ static omm_err on_enrol_reply(omm_node *node, uint64_t now_ms, const omm_reply *
 
 static omm_err on_get_reply(omm_node *node, uint64_t now_ms, const omm_reply *reply) {
     if (reply->kind != OMM_REPLY_CHUNK) {
-        give_up_round(node, now_ms, reply->sentence ? reply->sentence : "no chunk in the answer");
+        give_up_round(node, now_ms, OMM_DECLINED_TRANSFER,
+                      reply->sentence ? reply->sentence : "no chunk in the answer");
         return OMM_OK;
     }
     bool complete = false;
     omm_err err = node_take_chunk(&complete, node, reply);
     if (is_own_trouble(err)) return err;
     if (err != OMM_OK) {
-        give_up_round(node, now_ms, omm_err_sentence());
+        give_up_round(node, now_ms, OMM_DECLINED_TRANSFER, omm_err_sentence());
         return OMM_OK;
     }
     return on_global(node, complete);
@@ -371,7 +389,7 @@ static omm_err on_unsigned_refusal(omm_node *node, uint64_t now_ms, const omm_re
     if (++node->unsigned_refusals < NODE_UNSIGNED_REFUSALS_MAX) return OMM_OK;
     OMM_TRY(node_submission_drop(node));
     node->unsigned_refusals = 0;
-    give_up_round(node, now_ms, "no signed verdict for our submission");
+    give_up_round(node, now_ms, OMM_DECLINED_TRANSFER, "no signed verdict for our submission");
     return OMM_OK;
 }
 
@@ -461,7 +479,8 @@ static omm_err on_work_done(omm_node *node, uint64_t now_ms, omm_err work) {
     if (err == OMM_OK)
         enter(node, NODE_SUBMITTING);
     else
-        give_up_round(node, now_ms, work != OMM_OK ? omm_err_text(work) : omm_err_sentence());
+        give_up_round(node, now_ms, node_declined_by(err, OMM_DECLINED_TRAINING),
+                      work != OMM_OK ? omm_err_text(work) : omm_err_sentence());
     return OMM_OK;
 }
 

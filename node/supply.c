@@ -151,7 +151,7 @@ static uint64_t memory_limit(const char **who, const supply *s) {
 static omm_err refuse(const char *who, uint64_t limit, const char *why) {
     char sentence[400];
     (void)snprintf(sentence, sizeof sentence, "%s", why);
-    return omm_raise(OMM_ERR_REFUSED_RECIPE, "%s of %.1f MB: %s", who, (double)limit / MEGABYTE,
+    return omm_raise(OMM_ERR_REFUSED_SIZE, "%s of %.1f MB: %s", who, (double)limit / MEGABYTE,
                      sentence);
 }
 

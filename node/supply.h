@@ -55,7 +55,7 @@ void supply_rest(supply *s);
 OMM_CHECKED omm_err supply_measure(supply *s);
 /* What this recipe takes on `data` (NULL: the node's own), and the settings that fit within files.memory_max and what the machine has.
  * *bytes: all of the process, at the largest, beside what was measured last and the shard (never: what is resident now).  Without files: no limit, *bytes 0.
- * Errors: REFUSED_RECIPE (does not fit: says what it takes), those of supply_need_data. */
+ * Errors: REFUSED_SIZE (does not fit: says what it takes), those of supply_need_data. */
 OMM_CHECKED omm_err supply_plan(omm_train_plan *out, uint64_t *bytes, supply *s,
                                 const omm_recipe *recipe, const omm_dataset *data);
 /* How much a training may take, in bytes, and who says so: of the owner's `most` (0: no limit) and what the machine `has` for it

@@ -37,25 +37,31 @@ static omm_err check_round(const omm_node *node, const omm_offer *offer,
     return OMM_OK;
 }
 
-static omm_err check_source(const omm_node *node, const omm_offer *offer,
-                            const omm_digest *offer_digest) {
+/* From here on: job->declined is what the coordinator is told if what follows fails. */
+static omm_err check_source(const omm_node *node, node_job *job) {
     const omm_training *training = node->o.training;
+    const omm_offer *offer = &job->offer;
+    job->declined = OMM_DECLINED_ROUND;
     if (node->o.run_id && strcmp(offer->run_id, node->o.run_id) != 0)
         return omm_raise(OMM_ERR_REFUSED_ROUND, "run_id: %s is not the run we joined",
                          offer->run_id);
-    if (!offer->is_canary) OMM_TRY(check_round(node, offer, offer_digest));
+    if (!offer->is_canary) OMM_TRY(check_round(node, offer, &job->offer_digest));
+    job->declined = OMM_DECLINED_BASE;
     if (!omm_digest_equal(&offer->base_digest, &training->base_digest))
         return omm_raise(OMM_ERR_REFUSED_BASE, "base_digest: not our model");
     if (!omm_digest_equal(&offer->tokenizer_digest, &training->tokenizer_digest))
         return omm_raise(OMM_ERR_REFUSED_BASE, "tokenizer_digest: not our tokenizer");
+    job->declined = OMM_DECLINED_ROUND;
     for (size_t i = 0; i < offer->selected_count; i++)
         if (omm_digest_equal(&offer->selected[i], &node->id)) return OMM_OK;
     return omm_raise(OMM_ERR_REFUSED_NOT_SELECTED, "selected: we are not in round %u",
                      offer->round);
 }
 
-static omm_err check_limits(omm_training_plan *out, const omm_node *node, const omm_offer *offer) {
+static omm_err check_offer(const omm_node *node, node_job *job) {
     const omm_node_limits *limits = &node->o.limits;
+    const omm_offer *offer = &job->offer;
+    job->declined = OMM_DECLINED_ADAPTER;
     if (offer->adapter.rank > limits->rank_max)
         return omm_raise(OMM_ERR_REFUSED_RECIPE, "adapter.rank: %u is over our limit of %u",
                          offer->adapter.rank, limits->rank_max);
@@ -63,28 +69,41 @@ static omm_err check_limits(omm_training_plan *out, const omm_node *node, const 
         return omm_raise(OMM_ERR_REFUSED_SIZE,
                          "adapter.value_count: %" PRIu64 " is over our limit of %" PRIu64,
                          offer->adapter.value_count, limits->adapter_values_max);
+    job->declined = OMM_DECLINED_TRAFFIC;
     if (offer->global.size > limits->download_bytes_max)
         return omm_raise(OMM_ERR_REFUSED_SIZE,
                          "global.size: %" PRIu64 " is over our limit of %" PRIu64,
                          offer->global.size, limits->download_bytes_max);
-    omm_training_plan plan;
-    OMM_TRY(node->o.training->plan(node->o.training, &plan, offer->recipe));
-    if (plan.steps > limits->steps_max)
+    return OMM_OK;
+}
+
+static omm_err make_plan(omm_node *node, node_job *job) {
+    const omm_err err = node->o.training->plan(node->o.training, &job->plan, job->offer.recipe);
+    job->declined = node_declined_by(err, OMM_DECLINED_RECIPE);
+    return err;
+}
+
+static omm_err check_plan(const omm_node *node, node_job *job) {
+    const omm_node_limits *limits = &node->o.limits;
+    const omm_training_plan *plan = &job->plan;
+    job->declined = OMM_DECLINED_WORK;
+    if (plan->steps > limits->steps_max)
         return omm_raise(OMM_ERR_REFUSED_RECIPE, "recipe.steps: %u is over our limit of %u",
-                         plan.steps, limits->steps_max);
-    if (plan.tokens > limits->tokens_max)
+                         plan->steps, limits->steps_max);
+    if (plan->tokens > limits->tokens_max)
         return omm_raise(OMM_ERR_REFUSED_RECIPE,
                          "recipe: up to %" PRIu64 " tokens, over our limit of %" PRIu64,
-                         plan.tokens, limits->tokens_max);
-    if (plan.pass_tokens > limits->pass_tokens_max)
+                         plan->tokens, limits->tokens_max);
+    job->declined = OMM_DECLINED_MEMORY;
+    if (plan->pass_tokens > limits->pass_tokens_max)
         return omm_raise(OMM_ERR_REFUSED_RECIPE,
                          "recipe: up to %" PRIu64 " tokens at once, over our limit of %" PRIu64,
-                         plan.pass_tokens, limits->pass_tokens_max);
-    const omm_adapter_spec *adapter = &offer->adapter;
-    if (plan.adapter.rank != adapter->rank || plan.adapter.targets != adapter->targets ||
-        plan.adapter.alpha != adapter->alpha)
+                         plan->pass_tokens, limits->pass_tokens_max);
+    const omm_adapter_spec *adapter = &job->offer.adapter;
+    job->declined = OMM_DECLINED_RECIPE;
+    if (plan->adapter.rank != adapter->rank || plan->adapter.targets != adapter->targets ||
+        plan->adapter.alpha != adapter->alpha)
         return omm_raise(OMM_ERR_REFUSED_RECIPE, "recipe: trains another adapter than the offer's");
-    *out = plan;
     return OMM_OK;
 }
 
@@ -130,6 +149,7 @@ static omm_err check_codecs(const omm_node *node, node_job *job) {
         return omm_raise(OMM_ERR_REFUSED_SIZE,
                          "global.size: %" PRIu64 " is over the codec's maximum of %zu",
                          offer->global.size, down_max);
+    job->declined = OMM_DECLINED_TRAFFIC;
     size_t up_max = omm_codec_sent_bytes_max(&job->up, &job->layout);
     if (up_max > node->o.limits.upload_bytes_max)
         return omm_raise(OMM_ERR_REFUSED_SIZE,
@@ -152,13 +172,16 @@ static omm_err take_memory(node_job *job) {
 
 static omm_err fill_job(node_job *job, omm_node *node, omm_bytes bytes) {
     omm_envelope envelope;
+    job->declined = OMM_DECLINED_OFFER;
     OMM_TRY(omm_envelope_open_as(&envelope, OMM_CONTEXT_OFFER, bytes));
     if (!omm_public_key_equal(&envelope.key, &node->o.coordinator))
         return omm_raise(OMM_ERR_REFUSED_KEY, "public_key: not the coordinator we pinned");
     OMM_TRY(omm_offer_decode(&job->offer, envelope.payload, &job->arena));
     job->offer_digest = omm_hash(bytes);
-    OMM_TRY(check_source(node, &job->offer, &job->offer_digest));
-    OMM_TRY(check_limits(&job->plan, node, &job->offer));
+    OMM_TRY(check_source(node, job));
+    OMM_TRY(check_offer(node, job));
+    OMM_TRY(make_plan(node, job));
+    OMM_TRY(check_plan(node, job));
     OMM_TRY(check_layout(node, job));
     OMM_TRY(check_codecs(node, job));
     return take_memory(job);
@@ -247,7 +270,18 @@ static omm_err keep_declined(omm_node *node, const omm_offer *offer, omm_err err
     return node_history_declined(node, offer, omm_err_sentence());
 }
 
-omm_err node_take_offer(omm_node *node, omm_bytes envelope) {
+omm_declined node_declined_by(omm_err err, omm_declined otherwise) {
+    switch (err) {
+    case OMM_ERR_CANCELLED: return OMM_DECLINED_PAUSED;
+    case OMM_ERR_REFUSED_SIZE:
+    case OMM_ERR_NOMEM: return OMM_DECLINED_MEMORY;
+    case OMM_ERR_MISMATCH:
+    case OMM_ERR_NOT_FOUND: return OMM_DECLINED_FILES;
+    default: return otherwise;
+    }
+}
+
+omm_err node_take_offer(omm_declined *declined, omm_node *node, omm_bytes envelope) {
     node_job job = {.active = true};
     omm_arena_init(&job.arena, JOB_ARENA_BYTES);
     omm_err err = fill_job(&job, node, envelope);
@@ -263,6 +297,7 @@ omm_err node_take_offer(omm_node *node, omm_bytes envelope) {
     }
     if (err != OMM_OK) {
         const omm_err kept = keep_declined(node, &job.offer, err);
+        *declined = job.declined;
         node_job_end(&job);
         return kept != OMM_OK ? kept : err;
     }

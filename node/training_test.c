@@ -199,7 +199,7 @@ static void plan_of_shard(const char *model_path, const char *data_path,
     files.memory_max = plan.memory_bytes + 8 * PLAN_NOISE_BYTES;
     CHECK_OK(omm_training_open(&training, &(omm_training_options){.files = &files}));
     CHECK_OK(training->plan(training, &plan, omm_buf_view(&recipe)));
-    CHECK_ERR(run_shard(training, (size_t)4 << 20, compute), OMM_ERR_REFUSED_RECIPE);
+    CHECK_ERR(run_shard(training, (size_t)4 << 20, compute), OMM_ERR_REFUSED_SIZE);
     CHECK(strstr(omm_err_sentence(), "max_memory_mb") != NULL);
     CHECK_OK(run_shard(training, 4096, compute));
     omm_buf_fini(&recipe);
@@ -460,7 +460,7 @@ static void from_files(const char *path, const omm_model *model, const omm_datas
     omm_training_plan plan;
     CHECK_OK(training->plan(training, &plan, omm_buf_view(&recipe)));
     CHECK(plan.memory_bytes > map.view.size);
-    CHECK_ERR(poor->plan(poor, &plan, omm_buf_view(&recipe)), OMM_ERR_REFUSED_RECIPE);
+    CHECK_ERR(poor->plan(poor, &plan, omm_buf_view(&recipe)), OMM_ERR_REFUSED_SIZE);
     CHECK(strstr(omm_err_sentence(), "max_memory_mb of 1.0 MB: ") != NULL);
 
     CHECK_OK(run_shard(training, 4096, compute));

@@ -17,6 +17,11 @@ FORM_OF(poll)
 FORM_OF(offer)
 FORM_OF(submission)
 
+static omm_err declining_poll_sample(omm_buf *out) {
+    const omm_poll value = sample_declining_poll();
+    return omm_poll_encode(out, &value);
+}
+
 static omm_err canary_sample(omm_buf *out) {
     omm_offer value = sample_canary();
     return omm_offer_encode(out, &value);
@@ -116,5 +121,6 @@ const form forms[] = {
     {"reply_whole_offer", reply_whole_offer_sample, reply_pass},
     {"canary", canary_sample, offer_pass},
     {"split_model", split_model_sample, base_model_pass},
+    {"declining_poll", declining_poll_sample, poll_pass},
 };
 const unsigned form_count = sizeof forms / sizeof forms[0];

@@ -74,6 +74,7 @@ static const golden s_goldens[] = {
     {"reply_whole_offer", 32, "b251eecf12182a496df72428d174b26ef27c8b92573979b21eaf962ff8872b68"},
     {"canary", 603, "2782363cebb1f71042245a8d343aee31a67e141262baaf73f579d405acf02ed8"},
     {"split_model", 217, "ce804b49368ee3e86fcaa1b46a3e6bbce99a12534b681b4bd412bbba3434888d"},
+    {"declining_poll", 44, "5288fe027ca374691ed8fb0068be7545742a1cd422f222387c30bacb45b6b6d2"},
 };
 
 static void test_golden(unsigned index) {

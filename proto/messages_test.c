@@ -1,6 +1,7 @@
 /* What one message says that no other does: its limits, and goldens that must be refused. */
 #include "omm/messages.h"
 
+#include "omm/declined.h"
 #include "omm/mem.h"
 #include "omm_test.h"
 #include "samples.h"
@@ -342,6 +343,54 @@ static void test_replies(void) {
               OMM_ERR_REFUSED_FORMAT); /* refused: OK */
 }
 
+/* Absent it says nothing; a number that is not in the list is kept as it is, and one over the limit is refused. */
+static void test_declined(void) {
+    omm_poll poll = sample_poll(), back;
+    fresh();
+    CHECK_OK(omm_poll_encode(&s_out, &poll));
+    const size_t without = s_out.size;
+    CHECK_OK(omm_poll_decode(&back, omm_buf_view(&s_out), &s_arena));
+    CHECK_EQ(back.declined, OMM_DECLINED_NOTHING);
+    for (uint32_t why = 1; why <= OMM_DECLINED_MAX; why++) {
+        poll.declined = why;
+        fresh();
+        CHECK_OK(omm_poll_encode(&s_out, &poll));
+        CHECK_EQ(s_out.size, without + (why < 128 ? 2 : 3));
+        CHECK_OK(omm_poll_decode(&back, omm_buf_view(&s_out), &s_arena));
+        CHECK_EQ(back.declined, why);
+    }
+    fresh();
+    poll.declined = OMM_DECLINED_MAX + 1;
+    CHECK_ERR(omm_poll_encode(&s_out, &poll), OMM_ERR_REFUSED_SIZE);
+    CHECK_ERR(omm_poll_decode(&back, omm_bytes_of("\x08\x01\x28\x80\x02", 5), &s_arena),
+              OMM_ERR_REFUSED_SIZE); /* 256 */
+    CHECK_ERR(omm_poll_decode(
+                  &back, omm_bytes_of("\x08\x01\x28\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 13),
+                  &s_arena),
+              OMM_ERR_REFUSED_SIZE); /* -1 */
+}
+
+static void check_declined_text(uint32_t why, const char *word, const char *text) {
+    char is[OMM_DECLINED_TEXT_SIZE];
+    omm_declined_text(is, why);
+    CHECK_EQ(strcmp(omm_declined_word(omm_declined_kind(why)), word), 0);
+    CHECK_EQ(strcmp(is, text), 0);
+}
+
+static void test_declined_texts(void) {
+    check_declined_text(OMM_DECLINED_NOTHING, "", "");
+    check_declined_text(1, "base", "base: its model or tokenizer is another one");
+    check_declined_text(12, "paused",
+                        "paused: its owner's machine was needed; it goes on by itself");
+    check_declined_text(13, "other", "other (13)");
+    check_declined_text(UINT32_MAX, "other", "other (4294967295)");
+    for (uint32_t why = 1; why < OMM_DECLINED_OTHER; why++) {
+        char is[OMM_DECLINED_TEXT_SIZE];
+        omm_declined_text(is, why);
+        CHECK(strlen(is) > 20 && strlen(is) + 1 < sizeof is); /* whole */
+    }
+}
+
 static void test_small_buffer(void) {
     omm_buf tight;
     omm_poll poll = sample_poll();
@@ -365,6 +414,8 @@ int main(void) {
     test_requests();
     test_whole();
     test_replies();
+    test_declined();
+    test_declined_texts();
     test_small_buffer();
     omm_arena_fini(&s_arena);
     omm_buf_fini(&s_out);

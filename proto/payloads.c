@@ -2,6 +2,8 @@
 #include "check.h"
 #include "internal.h"
 
+#include "omm/declined.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -19,14 +21,21 @@ static omm_err get_run_id(char out[OMM_RUN_ID_SIZE], const char *run_id, bool ma
 
 /* ---- Poll ---- */
 
+#define XX(number, name, word, means)                                                              \
+    _Static_assert((unsigned)OMM__DECLINED__##name == (number), "not as in omm_messages.proto");
+OMM_DECLINED_MAP(XX)
+#undef XX
+
 omm_err omm_poll_encode(omm_buf *out, const omm_poll *poll) {
     Omm__Poll pb;
     omm__poll__init(&pb);
     OMM_TRY(check_run_id(poll->run_id, true));
+    OMM_TRY(proto_check_size(poll->declined, 0, OMM_DECLINED_MAX, "declined"));
     pb.version = OMM_WIRE_VERSION;
     pb.run_id = proto_text(poll->run_id);
     pb.rounds_seen = poll->rounds_seen;
     pb.counter = poll->counter;
+    pb.declined = (Omm__Declined)poll->declined;
     return proto_pack(out, &pb.base, PAYLOAD_BYTES_MAX);
 }
 
@@ -39,6 +48,8 @@ omm_err omm_poll_decode(omm_poll *out, omm_bytes in, omm_arena *arena) {
     OMM_TRY(get_run_id(poll.run_id, pb->run_id, true));
     poll.rounds_seen = pb->rounds_seen;
     poll.counter = pb->counter;
+    poll.declined = (uint32_t)pb->declined; /* a negative one is over any limit */
+    OMM_TRY(proto_check_size(poll.declined, 0, OMM_DECLINED_MAX, "declined"));
     *out = poll;
     return OMM_OK;
 }

@@ -20,6 +20,13 @@ static inline omm_poll sample_poll(void) {
     return (omm_poll){.run_id = SAMPLE_RUN_ID, .rounds_seen = 3, .counter = 300};
 }
 
+/* Of a newer node, for a reason that is in no list here. */
+static inline omm_poll sample_declining_poll(void) {
+    omm_poll poll = sample_poll();
+    poll.declined = 200;
+    return poll;
+}
+
 /* Arrays are static: a sample lives as long as the program. */
 static inline omm_offer sample_offer(void) {
     static omm_digest selected[3], chunks[2];

@@ -3,6 +3,7 @@
 #include "victim.h"
 
 #include "omm/codec.h"
+#include "omm/declined.h"
 #include "omm/file.h"
 #include "omm/mem.h"
 #include "omm_test.h"
@@ -55,32 +56,109 @@ static void change_codec(omm_offer *o) {
     o->codec_up = omm_bytes_of(other, sizeof other);
 }
 
+/* Each is said to the coordinator, too: as a number, in the next poll. */
 static void offers_not_followed(void) {
-    static void (*const changes[])(omm_offer *) = {
-        change_base,   change_tokenizer,     change_rank,     change_adapter,
-        change_values, change_layout,        change_selected, change_global,
-        change_codec,  change_rank_a_little, change_targets,  change_values_a_little};
+    static const struct {
+        void (*change)(omm_offer *o);
+        omm_declined declined;
+    } cases[] = {
+        {change_base, OMM_DECLINED_BASE},      {change_tokenizer, OMM_DECLINED_BASE},
+        {change_rank, OMM_DECLINED_ADAPTER},   {change_adapter, OMM_DECLINED_RECIPE},
+        {change_values, OMM_DECLINED_ADAPTER}, {change_layout, OMM_DECLINED_RECIPE},
+        {change_selected, OMM_DECLINED_ROUND}, {change_global, OMM_DECLINED_RECIPE},
+        {change_codec, OMM_DECLINED_RECIPE},   {change_rank_a_little, OMM_DECLINED_RECIPE},
+        {change_targets, OMM_DECLINED_RECIPE}, {change_values_a_little, OMM_DECLINED_RECIPE}};
     victim v;
     victim_open(&v);
-    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
-        victim_offer(&v, changes[i], &v.p.f.coordinator_key);
+    CHECK_EQ(victim_poll(&v).declined, OMM_DECLINED_NOTHING);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        victim_offer(&v, cases[i].change, &v.p.f.coordinator_key);
         if (victim_asked(&v) != OMM_REQUEST_POLL) fprintf(stderr, "change %zu was followed\n", i);
         CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL);
+        CHECK_EQ(victim_poll(&v).declined, cases[i].declined);
     }
     victim_offer(&v, NULL, &v.p.f.keys[0]); /* every byte right, another key */
-    CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL);
+    CHECK_EQ(victim_poll(&v).declined, OMM_DECLINED_OFFER);
+    victim_offer(&v, change_base, &v.p.f.coordinator_key);
     victim_offer_signed(&v, NULL, OMM_CONTEXT_CLOSE, &v.p.f.coordinator_key); /* another purpose */
-    CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL);
+    CHECK_EQ(victim_poll(&v).declined, OMM_DECLINED_OFFER);
     const omm_node_limits limits = omm_node_limits_default();
     omm_node_options options = victim_options(&v, &limits);
     options.run_id = "0123456789abcdef0123456789abcdef"; /* another run than its owner's */
     victim_reopen_as(&v, &options);
+    CHECK_EQ(victim_poll(&v).declined, OMM_DECLINED_NOTHING); /* it does not remember */
     victim_offer_honest(&v);
-    CHECK_EQ(victim_asked(&v), OMM_REQUEST_POLL);
+    CHECK_EQ(victim_poll(&v).declined, OMM_DECLINED_ROUND);
     options.run_id = v.p.offer.run_id;
     victim_reopen_as(&v, &options);
     victim_offer_honest(&v);
     CHECK_EQ(victim_asked(&v), OMM_REQUEST_GET);
+    victim_close(&v);
+}
+
+/* It took the offer, and the training ended so. */
+static void ends_training(victim *v, omm_err how, omm_declined declined) {
+    victim_offer_honest(v);
+    victim_give_chunks(v);
+    const omm_node_event event = {.kind = OMM_NODE_WORK_DONE, .work = how};
+    CHECK_OK(omm_node_step(&v->action, v->node, v->now_ms, &event));
+    CHECK_EQ(victim_poll(v).declined, declined);
+}
+
+static void refuse_form(victim *v) {
+    CHECK_EQ(victim_asked(v), OMM_REQUEST_POLL);
+    victim_answer(v, &(omm_reply){.kind = OMM_REPLY_REFUSED,
+                                  .reason = OMM_ERR_REFUSED_FORMAT,
+                                  .sentence = "Poll has unknown fields"});
+}
+
+static bool takes_whole(victim *v) {
+    omm_request request;
+    CHECK_EQ(victim_asked(v), OMM_REQUEST_POLL);
+    CHECK_OK(omm_request_decode(&request, v->action.request, &v->p.arena));
+    return request.whole;
+}
+
+/* What it began and did not end is said as well, until it follows an offer to its end. */
+static void left_is_said(void) {
+    victim v;
+    victim_open(&v);
+    ends_training(&v, OMM_ERR_CANCELLED, OMM_DECLINED_PAUSED);
+    ends_training(&v, OMM_ERR_NOMEM, OMM_DECLINED_MEMORY);
+    ends_training(&v, OMM_ERR_REFUSED_SIZE, OMM_DECLINED_MEMORY);
+    ends_training(&v, OMM_ERR_MISMATCH, OMM_DECLINED_FILES);
+    ends_training(&v, OMM_ERR_NUMERIC, OMM_DECLINED_TRAINING);
+    victim_offer_honest(&v);
+    CHECK_EQ(victim_asked(&v), OMM_REQUEST_GET);
+    victim_answer(&v, &(omm_reply){.kind = OMM_REPLY_REFUSED,
+                                   .reason = OMM_ERR_REFUSED_DIGEST,
+                                   .sentence = "no"});
+    CHECK_EQ(victim_poll(&v).declined, OMM_DECLINED_TRANSFER);
+    victim_offer_honest(&v);
+    victim_give_chunks(&v);
+    victim_work(&v);
+    victim_refuse(&v);
+    CHECK_EQ(victim_poll(&v).declined, OMM_DECLINED_NOTHING);
+    victim_close(&v);
+}
+
+/* A coordinator from before does not take such a poll: it is not told, and all else is as it was. */
+static void does_not_know_declined(void) {
+    victim v;
+    victim_open_as(&v, true);
+    victim_offer(&v, change_base, &v.p.f.coordinator_key);
+    const uint64_t before = victim_poll(&v).counter;
+    CHECK_EQ(victim_poll(&v).declined, OMM_DECLINED_BASE);
+    refuse_form(&v);
+    CHECK_EQ(v.action.kind, OMM_NODE_SEND); /* at once */
+    const omm_poll poll = victim_poll(&v);
+    CHECK(poll.declined == OMM_DECLINED_NOTHING && poll.counter == before + 1);
+    CHECK(takes_whole(&v));
+    victim_offer(&v, change_rank, &v.p.f.coordinator_key);
+    CHECK_EQ(victim_poll(&v).declined, OMM_DECLINED_NOTHING);
+    refuse_form(&v); /* it does not know that either */
+    CHECK(!takes_whole(&v));
+    CHECK_EQ(victim_poll(&v).declined, OMM_DECLINED_NOTHING);
     victim_close(&v);
 }
 
@@ -129,8 +207,8 @@ static omm_node_limits limits_needed(victim *v) {
                              .upload_bytes_max = omm_codec_sent_bytes_max(&up, &v->p.f.run.layout)};
 }
 
-static void refused_by(victim *v, const omm_node_limits *limits, const char *field,
-                       uint64_t limit) {
+static void refused_by(victim *v, const omm_node_limits *limits, const char *field, uint64_t limit,
+                       omm_declined declined) {
     char says[64];
     (void)snprintf(says, sizeof says, "over our limit of %" PRIu64, limit);
     victim_reopen(v, limits);
@@ -141,6 +219,7 @@ static void refused_by(victim *v, const omm_node_limits *limits, const char *fie
         strncmp(status.left, field, strlen(field)) == 0 && strstr(status.left, says);
     if (!is_said) fprintf(stderr, "%s %s: it left for \"%s\"\n", field, says, status.left);
     CHECK(is_said);
+    CHECK_EQ(victim_poll(v).declined, declined);
 }
 
 /* With every limit at what the offer takes it is followed; with one of them one lower its owner reads which one it was. */
@@ -148,20 +227,20 @@ static void limits_of_its_owner(void) {
     victim v;
     victim_open(&v);
     const omm_node_limits needed = limits_needed(&v);
-#define ONE_BELOW(limit, field)                                                                    \
+#define ONE_BELOW(limit, field, declined)                                                          \
     do {                                                                                           \
         omm_node_limits lower = needed;                                                            \
         CHECK(lower.limit > 0);                                                                    \
         lower.limit--;                                                                             \
-        refused_by(&v, &lower, field, lower.limit);                                                \
+        refused_by(&v, &lower, field, lower.limit, OMM_DECLINED_##declined);                       \
     } while (0)
-    ONE_BELOW(rank_max, "adapter.rank: 2 is");
-    ONE_BELOW(adapter_values_max, "adapter.value_count: 34 is");
-    ONE_BELOW(download_bytes_max, "global.size: ");
-    ONE_BELOW(steps_max, "recipe.steps: 3 is");
-    ONE_BELOW(tokens_max, "recipe: up to 120 tokens, ");
-    ONE_BELOW(pass_tokens_max, "recipe: up to 40 tokens at once, ");
-    ONE_BELOW(upload_bytes_max, "codec_up: up to ");
+    ONE_BELOW(rank_max, "adapter.rank: 2 is", ADAPTER);
+    ONE_BELOW(adapter_values_max, "adapter.value_count: 34 is", ADAPTER);
+    ONE_BELOW(download_bytes_max, "global.size: ", TRAFFIC);
+    ONE_BELOW(steps_max, "recipe.steps: 3 is", WORK);
+    ONE_BELOW(tokens_max, "recipe: up to 120 tokens, ", WORK);
+    ONE_BELOW(pass_tokens_max, "recipe: up to 40 tokens at once, ", MEMORY);
+    ONE_BELOW(upload_bytes_max, "codec_up: up to ", TRAFFIC);
 #undef ONE_BELOW
     victim_reopen(&v, &needed);
     victim_offer_honest(&v);
@@ -500,6 +579,8 @@ static void state_dir_of_another(void) {
 int main(void) {
     offers_not_followed();
     declined_is_told();
+    left_is_said();
+    does_not_know_declined();
     limits_of_its_owner();
     no_second_offer_for_a_round(false);
     no_second_offer_for_a_round(true);

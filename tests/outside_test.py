@@ -351,9 +351,9 @@ STATUS_FIELDS = {
     "schema_version": int, "run_id": str, "time": str, "sick": list, "healthy": bool, "state": str, "working": bool, "paused": bool,
     "draining": bool, "stage_seconds": int, "seconds_left": (int, type(None)), "round": int, "rounds": int, "needed": int, "selected": int,
     "accepted": int, "refused": int, "loss": (float, type(None)), "round_opened": (str, type(None)), "round_over": (str, type(None)),
-    "nodes": dict, "refusals": dict, "canaries": (dict, type(None)), "last_error": (dict, type(None)), "connections": int, "disk_free_bytes": (int, type(None)),
+    "nodes": dict, "declined": dict, "refusals": dict, "canaries": (dict, type(None)), "last_error": (dict, type(None)), "connections": int, "disk_free_bytes": (int, type(None)),
     "audit_entries": int, "audit_head": str}
-NODE_FIELDS = {"enrolled", "ready", "working", "uploading", "settled", "silent", "away", "quarantined", "revoked", "late"}
+NODE_FIELDS = {"enrolled", "ready", "working", "declining", "uploading", "settled", "silent", "away", "quarantined", "revoked", "late"}
 
 
 def status_of(text):
@@ -536,7 +536,7 @@ EVIL = ['<img src=x onerror=alert(1)>', '"><script>document.title="owned"</scrip
 
 
 def evil_status(rounds):
-    node = lambda i: {"id": "0" * 16, "name": EVIL[i % len(EVIL)], "is": "training", "accepted": i, "refused": 1, "up": 10 ** 9, "down": 5}
+    node = lambda i: {"id": "0" * 16, "name": EVIL[i % len(EVIL)], "is": "declines", "declined": "memory: more memory than it has, or than its owner allows" if i % 3 else "", "accepted": i, "refused": 1, "up": 10 ** 9, "down": 5}
     past = lambda i: {"round": i, "selected": 6, "accepted": 5, "refused": 1, "missing": 0, "tokens": 12345,
                       "loss": 3.0 - i / 100, "verdict": "published"}
     verdict = lambda i: {"time": "2026-11-20T19:40:12.123Z", "round": i, "verdict": "REFUSED_FORMAT",
@@ -608,6 +608,7 @@ def page(folder):
         check("<h1>owned" not in text, "a name became a heading")
         check(text.count("<circle") == 60 and "<polyline" in text, f"{text.count('<circle')} points in the curve")
         check("open (working)" in text and "12 GB" in text and "60" in text, "facts are missing: " + text[:1500])
+        check("declines (memory: more memory than it has, " in text, "the page does not say why a node declines")
         check("and 3800 more" in text, "the nodes that are not shown are not counted")
         check(set(Page.asked) <= {"/", "/status.css", "/status.js", "/status.json"}, f"asked for {set(Page.asked)}")
         picture = base64.b64decode(browser.call("Page.captureScreenshot")["data"])

@@ -218,6 +218,12 @@ def main(folder):
     check([d["reason"] for d in said()] == ["recipe.steps: 2 is over our limit of 1"], said())
     live.wait_for("why it left the round", lambda: status(folder, "strict").get("detail") ==
                   "it left the last round: recipe.steps: 2 is over our limit of 1", logs=folder)
+
+    # The operator sees why, too, as one of a few words: not what the limit is.
+    ctl = lambda *words: meshmind("coordinator", "ctl", "-c", folder / "second.yaml", *words)
+    live.wait_for("the reason at the coordinator", lambda: json.loads(ctl("status", "--json"))["declined"] == {"work": 1}, logs=folder)
+    check("work: more steps or tokens than its owner allows\n" in ctl("nodes"), ctl("nodes"))
+    check("gives nothing, and says why: work 1; " in ctl("status"), ctl("status"))
     live.end_all([node, coordinator])
 
 

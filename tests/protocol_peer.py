@@ -102,7 +102,7 @@ def verify(public, signature, message):
 # name: [(number, field, kind)]; kinds: u and U (numbers of 32 and 64 bits), b (bool), f (f32), bytes, text, d (32 bytes), [kind], message, ?kind of a oneof
 SCHEMA = {
     "Envelope": "context:bytes payload:bytes public_key:bytes signature:bytes",
-    "Poll": "version:u run_id:text rounds_seen:u counter:U",
+    "Poll": "version:u run_id:text rounds_seen:u counter:U declined:u",
     "Adapter": "rank:u alpha:f targets:u value_count:U layout_digest:d",
     "Blob": "digest:d canonical_digest:d size:U chunk_digests:[d]",
     "Offer": "version:u run_id:text round:u rounds:u nonce:d base_digest:d tokenizer_digest:d adapter:Adapter "
@@ -229,7 +229,7 @@ def complete(name, fields):
             if field not in fields:
                 raise Refused("REFUSED_FORMAT", f"{name}.{field} is missing")
             out[field] = complete(kind, fields[field])
-        elif kind[0] == "?" or kind == "[U]" or name in ("Request", "Reply") and field in WHOLE:  # shown where it is there
+        elif kind[0] == "?" or kind == "[U]" or field == "declined" or name in ("Request", "Reply") and field in WHOLE:  # shown where it is there
             if field in fields:
                 out[field] = complete(kind[1:], fields[field]) if kind[1:] in SCHEMA else fields[field]
         else:
@@ -272,7 +272,9 @@ def check_limits(name, m):
     for _, field, kind in SCHEMA[name]:
         if kind == "f":
             limit(math.isfinite(m[field]) and m[field] >= 0, "REFUSED_VALUE", field)
-    if name == "Offer":
+    if name == "Poll":
+        check_size(m.get("declined", 0), 0, 255, "declined")
+    elif name == "Offer":
         check_size(m["rounds"], 1, 2**32 - 1, "rounds")
         check_size(m["round"], 0, m["rounds"] - 1, "round")
         check_size(m["adapter"]["rank"], 1, 2**32 - 1, "adapter.rank")

@@ -72,6 +72,7 @@ def samples():
                    "piece_digests": [digest(0xA0), digest(0xA1), digest(0xA2)],
                    "mirrors": ["http://mirror.example/a.gguf", "https://[2001:db8::1]:8443/a.gguf"],
                    "part_bytes": [CHUNK + 5, 4 * CHUNK - 4]}
+    yield "Poll", {"version": 1, "run_id": run, "rounds_seen": 3, "counter": 300, "declined": 200}
 
 
 def canary_offer():
@@ -94,11 +95,13 @@ def bad_messages():
     yield "nothing", "Poll", b"", "REFUSED_SIZE"
     yield "a number with a byte too many", "Poll", b"\x08\x81\x00" + poll[2:], "REFUSED_FORMAT"
     yield "fields in another order", "Poll", poll[2:] + poll[:2], "REFUSED_FORMAT"
-    yield "an unknown field", "Poll", poll + b"\x28\x01", "REFUSED_FORMAT"
+    yield "an unknown field", "Poll", poll + b"\x30\x01", "REFUSED_FORMAT"
     yield "a field twice", "Poll", poll[:2] + poll, "REFUSED_FORMAT"
     yield "a zero that is written", "Poll", poll[:36] + b"\x18\x00", "REFUSED_FORMAT"
     yield "a number of 33 bits", "Poll", poll[:36] + b"\x18\x80\x80\x80\x80\x10", "REFUSED_FORMAT"
     yield "cut off", "Poll", poll[:-1], "REFUSED_FORMAT"
+    yield "a reason of none that is written", "Poll", poll + b"\x28\x00", "REFUSED_FORMAT"
+    yield "a reason over 255", "Poll", changed("Poll", declined=256), "REFUSED_SIZE"
     yield "another version", "Poll", changed("Poll", version=2), "VERSION"
     yield "minus zero that is written", "Offer", changed("Offer", norm_max=0.0).replace(b"\x7a", b"\x75\0\0\0\x80\x7a", 1), "REFUSED_FORMAT"
     yield "a run id in capitals", "Poll", changed("Poll", run_id="00112233445566778899AABBCCDDEEFF"), "REFUSED_FORMAT"

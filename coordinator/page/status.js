@@ -115,7 +115,7 @@ function draw(s) {
     s.history.slice().reverse().map((r) => [r.round + 1, good(r.verdict, "published"), loss(r.loss),
       `${r.accepted} of ${r.selected}`, r.refused, r.missing, r.tokens]), s.history.length);
   table("nodes", ["node", "is", "accepted", "refused", "received", "sent"],
-    s.nodes.map((n) => [[n.name, "long"], n.is, n.accepted, n.refused, bytes(n.up), bytes(n.down)]), s.node_count);
+    s.nodes.map((n) => [[n.name, "long"], n.declined ? [`${n.is} (${n.declined})`, "long"] : n.is, n.accepted, n.refused, bytes(n.up), bytes(n.down)]), s.node_count);
   table("verdicts", ["when", "round", "who", "verdict", "why"],
     s.verdicts.map((v) => [ago(s.time, v.time), v.round + 1, [v.node ?? v.peer ?? "unknown", "long"],
       good(v.verdict, "accepted"), [v.sentence, "long"]]), s.verdicts.length);

@@ -269,6 +269,9 @@ typedef struct omm_coord_node_status {
     bool ready, selected, offered, uploading, settled, quarantined, revoked;
     uint32_t accepted, refused; /* submissions, since the run began; of the refused ones a restart
                                    forgets those that left no record */
+    /* omm/declined.h: why it gives nothing to the open round or, until another one opens, gave nothing to the
+     * last one.  After a restart not known until it has polled. */
+    uint32_t declined;
 } omm_coord_node_status;
 omm_coord_node_status omm_coord_get_node(const omm_coord *coord, size_t index);
 

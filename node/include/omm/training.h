@@ -70,11 +70,11 @@ struct omm_training {
     /* Borrowed layout of what a recipe trains, until the next call.  Errors: REFUSED_RECIPE (the model has
      * no such adapter), NOMEM. */
     omm_err (*layout)(omm_training *training, omm_layout *out, omm_bytes recipe);
-    /* Errors: REFUSED_RECIPE. */
+    /* Errors: REFUSED_RECIPE; REFUSED_SIZE (no room for it in memory); MISMATCH (files have changed). */
     omm_err (*plan)(omm_training *training, omm_training_plan *out, omm_bytes recipe);
     /* Train.  The recipe must be for job->value_count values (REFUSED_RECIPE); values (value_count)
      * receives what they become; step_digests gets
-     * OMM_STEP_DIGEST_BYTES per step.  Errors: CANCELLED, NUMERIC, REFUSED_RECIPE, NOMEM. */
+     * OMM_STEP_DIGEST_BYTES per step.  Errors: CANCELLED, NUMERIC, NOMEM, those of plan. */
     omm_err (*run)(omm_training *training, omm_training_result *out, float *values,
                    omm_buf *step_digests, const omm_training_job *job,
                    const struct omm_compute *compute);

@@ -50,7 +50,8 @@
 typedef struct omm_poll {
     char run_id[OMM_RUN_ID_SIZE]; /* "" when the node does not know it yet */
     uint32_t rounds_seen;
-    uint64_t counter; /* rises with each poll of this node; by a block where it was too low */
+    uint64_t counter;  /* rises with each poll of this node; by a block where it was too low */
+    uint32_t declined; /* why it gave nothing to its last offer (omm/declined.h), or 0 */
 } omm_poll;
 
 typedef struct omm_adapter_spec {

@@ -1,0 +1,179 @@
+/* Why nodes give nothing to a round, as the coordinator hears it and its operator reads it. */
+#include "peer.h"
+
+#include "omm/coordinator_enrol.h"
+#include "omm/declined.h"
+#include "omm_test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define NEWER 77u /* a reason of a newer node */
+
+static uint32_t heard(const peer *p) {
+    return omm_coord_get_node(p->f.coord, p->f.of_node[PEER]).declined;
+}
+
+static void say(peer *p, uint32_t declined) {
+    peer_poll_with(p, &(omm_poll){.declined = declined}, false);
+}
+
+/* A round that only the peer can give to. */
+static fed_options alone(const listener *l) {
+    fed_options o = peer_options();
+    for (uint32_t i = 0; i < o.nodes; i++) o.silent[i] = true;
+    o.join_ms = 10;
+    o.rounds = 2;
+    o.log = &l->log;
+    return o;
+}
+
+static bool lists(const peer *p, const char *what) {
+    omm_buf list;
+    omm_buf_init(&list, 1 << 20);
+    CHECK_OK(omm_coord_nodes(&list, p->f.coord));
+    CHECK_OK(omm_buf_append(&list, "", 1));
+    const bool has = strstr((const char *)list.data, what) != NULL;
+    omm_buf_fini(&list);
+    return has;
+}
+
+/* Only what is said after the round's offer was taken is about it, and a change is one line. */
+static void is_heard(void) {
+    listener l;
+    peer p;
+    listener_open(&l, " node_declines ");
+    const fed_options o = alone(&l);
+    peer_open(&p, &o);
+    say(&p, OMM_DECLINED_MEMORY); /* of a round before, if there was one */
+    while (omm_coord_get_status(p.f.coord).state != OMM_COORD_OPEN) CHECK(fed_step(&p.f));
+    say(&p, OMM_DECLINED_MEMORY); /* the same: this one is answered with the offer */
+    CHECK(heard(&p) == OMM_DECLINED_NOTHING && l.lines == 0);
+    CHECK(!lists(&p, "gave nothing"));
+    for (int i = 0; i < 3; i++) say(&p, OMM_DECLINED_BASE);
+    CHECK(heard(&p) == OMM_DECLINED_BASE && l.lines == 1);
+    CHECK(strstr(l.last, "base: its model or tokenizer is another one"));
+    CHECK(lists(&p,
+                "; gave nothing to the last offer: base: its model or tokenizer is another one\n"));
+    say(&p, NEWER);
+    CHECK(heard(&p) == NEWER && l.lines == 2 && strstr(l.last, "other (77)"));
+    CHECK(lists(&p, "; gave nothing to the last offer: other (77)\n"));
+    say(&p, OMM_DECLINED_NOTHING);
+    CHECK(heard(&p) == OMM_DECLINED_NOTHING && l.lines == 3);
+    CHECK(!lists(&p, "gave nothing"));
+    peer_close(&p);
+}
+
+/* Who plays a poll again says nothing. */
+static void replays_say_nothing(void) {
+    listener l;
+    peer p;
+    listener_open(&l, " node_declines ");
+    const fed_options o = alone(&l);
+    peer_open(&p, &o);
+    peer_until_open(&p, 0);
+    say(&p, OMM_DECLINED_BASE);
+    say(&p, OMM_DECLINED_MEMORY);
+    p.counter -= 2;
+    say(&p, OMM_DECLINED_BASE);
+    CHECK_EQ(p.last.kind, OMM_REPLY_REFUSED);
+    say(&p, OMM_DECLINED_PAUSED); /* the last one's number */
+    CHECK(heard(&p) == OMM_DECLINED_MEMORY && l.lines == 2);
+    peer_close(&p);
+}
+
+/* Whatever a node makes up, its lines at INFO have an end. */
+static void lines_have_an_end(void) {
+    listener l;
+    peer p;
+    listener_open(&l, " node_declines ");
+    l.log.level = OMM_LOG_INFO;
+    const fed_options o = alone(&l);
+    peer_open(&p, &o);
+    peer_until_open(&p, 0);
+    for (uint32_t i = 0; i < 20; i++) say(&p, 1 + i % 5);
+    CHECK_EQ(l.lines, 2);
+    peer_close(&p);
+}
+
+/* When too few are left the operator is warned, once; and the void round says why. */
+static void too_few_are_left(void) {
+    listener l;
+    peer p;
+    listener_open(&l, " round_");
+    fed_options o = alone(&l);
+    o.accept_min = 2;
+    peer_open(&p, &o);
+    for (uint32_t i = 0; i < o.nodes; i++) peer_poll_as(&p, i); /* ready */
+    while (omm_coord_get_status(p.f.coord).state != OMM_COORD_OPEN) CHECK(fed_step(&p.f));
+    CHECK_EQ(omm_coord_get_status(p.f.coord).selected, 3);
+    peer_poll_as(&p, PEER);
+    CHECK_EQ(l.warnings, 0);
+    say(&p, OMM_DECLINED_BASE);
+    CHECK_EQ(l.warnings, 0); /* two are left */
+    for (uint32_t i = 0; i < 2; i++) peer_poll_as(&p, 0);
+    CHECK_EQ(l.warnings, 0);
+    CHECK_OK(
+        omm_coord_quarantine(&p.f.coord_deadline_ms, p.f.coord, p.f.now_ms, p.f.of_node[1], true));
+    say(&p, OMM_DECLINED_PAUSED); /* it has gone on */
+    CHECK_EQ(l.warnings, 0);
+    say(&p, OMM_DECLINED_WORK);
+    CHECK(l.warnings == 1 && strstr(l.last, " round_declined ") && strstr(l.last, "work 1"));
+    say(&p, OMM_DECLINED_BASE);
+    CHECK_EQ(l.warnings, 1);
+    while (omm_coord_get_status(p.f.coord).state != OMM_COORD_AGGREGATING) CHECK(fed_step(&p.f));
+    CHECK(l.warnings == 2 && strstr(l.last, " round_void ") && strstr(l.last, "base 1"));
+    peer_close(&p);
+}
+
+/* Until the next round opens the last one's is shown; with a verdict, or in a new round, it is forgotten. */
+static void is_forgotten(bool gives) {
+    listener l;
+    peer p;
+    bool receipt = false;
+    listener_open(&l, " node_declines ");
+    const fed_options o = alone(&l);
+    peer_open(&p, &o);
+    peer_until_open(&p, 0);
+    say(&p, OMM_DECLINED_TRAINING);
+    if (gives) {
+        peer_fill(&p, NULL);
+        peer_give(&p);
+        CHECK_OK(peer_reason_of(&p, &receipt));
+    }
+    CHECK_EQ(heard(&p), gives ? OMM_DECLINED_NOTHING : OMM_DECLINED_TRAINING);
+    while (omm_coord_get_status(p.f.coord).state != OMM_COORD_JOINING) CHECK(fed_step(&p.f));
+    CHECK_EQ(heard(&p), gives ? OMM_DECLINED_NOTHING : OMM_DECLINED_TRAINING);
+    peer_until_open(&p, 1);
+    CHECK_EQ(heard(&p), OMM_DECLINED_NOTHING);
+    peer_close(&p);
+}
+
+/* Nothing is kept of it; who is asked again says it again. */
+static void after_a_restart(void) {
+    listener l;
+    peer p;
+    listener_open(&l, " node_declines ");
+    fed_options o = alone(&l);
+    o.on_disk = true;
+    peer_open(&p, &o);
+    peer_until_open(&p, 0);
+    say(&p, OMM_DECLINED_BASE);
+    fed_restart_coordinator(&p.f);
+    CHECK_EQ(heard(&p), OMM_DECLINED_NOTHING);
+    p.counter += OMM_COUNTER_BLOCK;
+    say(&p, OMM_DECLINED_BASE);
+    CHECK_EQ(heard(&p), OMM_DECLINED_BASE);
+    peer_close(&p);
+}
+
+int main(void) {
+    is_heard();
+    replays_say_nothing();
+    lines_have_an_end();
+    too_few_are_left();
+    is_forgotten(false);
+    is_forgotten(true);
+    after_a_restart();
+    return 0;
+}
