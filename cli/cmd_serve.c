@@ -171,26 +171,32 @@ static size_t cache_bytes(const loaded *l) {
     return blocks * d->layers * omm_kv_block_bytes(o->kv_type, d->kv_heads, d->head_dim);
 }
 
-static omm_err serve(served *s, const serve_options *o) {
-    omm_serve_options so = omm_serve_options_default();
+/* What needs no model. */
+static omm_err name_options(omm_serve_options *out, served *s, const serve_options *o) {
+    *out = omm_serve_options_default();
+    out->listen = o->listen;
+    out->api_key = o->key_file ? (const char *)s->key.data : NULL;
+    out->name = s->name;
+    out->adapter_count = o->common.lora.count;
+    for (size_t i = 0; i < out->adapter_count; i++) out->adapters[i].name = s->adapters[i];
+    out->batcher.seats = o->seats;
+    out->sampler = o->sampler;
+    out->waiting_max = o->waiting;
+    out->log = &s->log;
+    return omm_serve_check(out);
+}
+
+static omm_err serve(served *s, const serve_options *o, omm_serve_options *so) {
     omm_serve *server = NULL;
-    so.listen = o->listen;
-    so.api_key = o->key_file ? (const char *)s->key.data : NULL;
-    so.name = s->name;
-    so.fingerprint = s->fingerprint;
-    so.compute = &s->l.compute;
-    so.model = &s->l.model;
-    so.tokenizer = s->l.tokenizer;
-    for (size_t i = 0; i < s->l.adapter_count; i++)
-        so.adapters[so.adapter_count++] = (omm_serve_adapter){s->adapters[i], s->l.adapters[i]};
-    so.batcher.session = s->l.memory.plan.session;
-    so.batcher.seats = o->seats;
-    so.batcher.prefix_bytes_max = o->keep * cache_bytes(&s->l);
-    so.sampler = o->sampler;
-    so.waiting_max = o->waiting;
-    so.log = &s->log;
+    so->fingerprint = s->fingerprint;
+    so->compute = &s->l.compute;
+    so->model = &s->l.model;
+    so->tokenizer = s->l.tokenizer;
+    for (size_t i = 0; i < s->l.adapter_count; i++) so->adapters[i].adapter = s->l.adapters[i];
+    so->batcher.session = s->l.memory.plan.session;
+    so->batcher.prefix_bytes_max = o->keep * cache_bytes(&s->l);
     OMM_TRY(take_signals());
-    OMM_TRY(omm_serve_open(&server, &so));
+    OMM_TRY(omm_serve_open(&server, so));
     tell(s, o, omm_serve_port(server));
     wait_for_end(server, &s->log);
     omm_serve_close(server);
@@ -208,19 +214,21 @@ static omm_err check_options(served *s, const serve_options *o) {
         return omm_raise(OMM_ERR_USAGE, "--log-level %s; accepted: debug, info, warn, error",
                          o->log_level);
     s->log = omm_log_stderr(level);
-    return omm_sampler_check(&o->sampler);
+    return OMM_OK;
 }
 
 static omm_err load_and_serve(served *s, serve_options *o) {
+    omm_serve_options so;
     OMM_TRY(check_options(s, o));
     if (!o->common.model) return omm_raise(OMM_ERR_USAGE, "which model? give -m FILE");
     OMM_TRY(name_all(s, o));
     if (o->key_file) OMM_TRY(secret_read(&s->key, o->key_file));
     if (o->key_file) OMM_TRY(omm_buf_append(&s->key, "", 1));
+    OMM_TRY(name_options(&so, s, o));
     OMM_TRY(loaded_open(&s->l, &o->common, true));
     cli_warn_template(s->l.tokenizer);
     OMM_TRY(find_fingerprint(s, o));
-    return serve(s, o);
+    return serve(s, o, &so);
 }
 
 int cmd_serve(int argc, char **argv) {

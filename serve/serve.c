@@ -36,7 +36,7 @@ static omm_err check_name(const omm_serve_options *o, size_t index, const char *
     return OMM_OK;
 }
 
-static omm_err check_options(const omm_serve_options *o) {
+omm_err omm_serve_check(const omm_serve_options *o) {
     for (size_t i = 0; i <= o->adapter_count; i++)
         OMM_TRY(check_name(o, i, i ? o->adapters[i - 1].name : o->name));
     if (o->api_key && !o->api_key[0]) return omm_raise(OMM_ERR_CONFIG, "an empty API key is none");
@@ -51,7 +51,7 @@ static void fill_positions(omm_serve_options *o) {
 }
 
 omm_err omm_serve_open(omm_serve **out, const omm_serve_options *options) {
-    OMM_TRY(check_options(options));
+    OMM_TRY(omm_serve_check(options));
     omm_serve *s = (omm_serve *)omm_alloc(1, sizeof *s);
     if (!s) return omm_raise(OMM_ERR_NOMEM, "no memory for the server");
     s->o = *options;

@@ -57,9 +57,12 @@ typedef struct omm_serve_options {
 } omm_serve_options;
 omm_serve_options omm_serve_options_default(void);
 
+/* What is wrong with names, key and sampler, to be said before a model is loaded.  Errors: CONFIG. */
+OMM_CHECKED omm_err omm_serve_check(const omm_serve_options *options);
+
 typedef struct omm_serve omm_serve;
 
-/* Errors: CONFIG (address, a name, adapters, sampler), EXISTS (address in use), UNSUPPORTED (no libmicrohttpd), IO, NOMEM,
+/* Errors: those of omm_serve_check; CONFIG (address), EXISTS (address in use), UNSUPPORTED (no libmicrohttpd), IO, NOMEM,
  * those of omm_batcher_open. */
 OMM_CHECKED omm_err omm_serve_open(omm_serve **out, const omm_serve_options *options);
 unsigned omm_serve_port(const omm_serve *serve);

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""`serve` as a process, on the model that is shipped: what it says when it starts, the texts of `generate` with the same seed,
+adapters by name, a key, and how it ends: what is being written is finished first.
+
+usage: serve_test.py SOURCE_DIR MESHMIND [MESHMIND ...]
+"""
+import atexit, contextlib, http.client, json, pathlib, re, signal, socket, subprocess, sys, tempfile, threading
+
+import live
+from live import check, wait_for
+
+SOURCE = pathlib.Path(sys.argv[1]).resolve()
+MESHMIND = live.program(sys.argv[2:])
+MODEL = SOURCE / "scenarios" / "base" / "openmeshmind-tiny-F16.gguf"
+NAME = MODEL.name.removesuffix(".gguf")
+
+
+class Server:
+    def __init__(self, *options):
+        self.process = subprocess.Popen([MESHMIND, "serve", "-m", MODEL, "--listen", "127.0.0.1:0", "-t", "1", *options],
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=SOURCE)
+        self.log = []
+        atexit.register(self.process.kill)
+        self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr), daemon=True)
+        self.reader.start()
+        self.said = self.process.stdout.readline()
+        at = re.match(r"serving (\S+) at http://127\.0\.0\.1:(\d+)/v1, ", self.said)
+        check(at, "serve said:", self.said, *self.log)
+        self.name, self.port = at[1], int(at[2])
+
+    def connection(self, timeout=live.LIMIT_S):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+
+    def ask(self, path, body, status=200, **headers):
+        with contextlib.closing(self.connection()) as c:
+            c.request("POST", path, json.dumps(body), {"Content-Type": "application/json", **headers})
+            answer = c.getresponse()
+            text = answer.read().decode()
+        check(answer.status == status, body, answer.status, text)
+        return json.loads(text)
+
+    def get(self, path, **headers):
+        with contextlib.closing(self.connection()) as c:
+            c.request("GET", path, headers=headers)
+            answer = c.getresponse()
+            return answer.status, answer.read().decode()
+
+    def end(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        code = self.process.wait(timeout=live.LIMIT_S)
+        self.reader.join()
+        check(code == 0, "exit", code, *self.log)
+        return "".join(self.log)
+
+
+def generate(*options):
+    done = subprocess.run([MESHMIND, "generate", "-m", MODEL, "-t", "2", "--json", *options], capture_output=True, text=True, cwd=SOURCE)
+    check(done.returncode == 0, done.stderr)
+    return json.loads(done.stdout)["text"]
+
+
+def make_adapter(path, seed):
+    done = subprocess.run([MESHMIND, "train", "-m", MODEL, "-d", SOURCE / "scenarios/base/test.jsonl", "--steps", "2", "--batch", "256",
+                           "--rank", "2", "--lr", "0.05", "--new-tokens", "0", "--seed", str(seed), "--out", path],
+                          capture_output=True, text=True, cwd=SOURCE)
+    check(done.returncode == 0, done.stderr)
+
+
+def test_texts(folder):
+    """Those of `generate`, chat and text, base and adapters; by adapters' names, joined in their order."""
+    one, two = folder / "first tone.gguf", folder / "b=2.gguf"
+    make_adapter(one, 1)
+    make_adapter(two, 2)
+    server = Server("--lora", one, "--lora", f"terse={two}=0.5")
+    check(server.name == NAME, server.said)
+    models = [m["id"] for m in json.loads(server.get("/v1/models")[1])["data"]]
+    check(models == [NAME, "first-tone", "terse"], models)
+    loras = {NAME: [], "first-tone": [one], "terse": [f"{two}=0.5"]}
+    loras["first-tone+terse"] = loras["first-tone"] + loras["terse"]
+    loras["terse+first-tone"] = loras["terse"] + loras["first-tone"]
+    texts = set()
+    for seed, (model, files) in enumerate(loras.items()):
+        lora = [x for f in files for x in ("--lora", f)]
+        want = generate(*lora, "--chat", "--system", "Be kind.", "--temp", "0.8", "--seed", str(seed), "-n", "30", "Tell me of the sea.")
+        body = {"model": model, "messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Tell me of the sea."}],
+                "temperature": 0.8, "seed": seed, "max_tokens": 30}
+        got = server.ask("/v1/chat/completions", body)
+        check(got["choices"][0]["message"]["content"] == want, model, got, "not", want)
+        want = generate(*lora, "--temp", "1", "--top-k", "20", "--top-p", "0.9", "--seed", "7", "-n", "20", "In the morning")
+        got = server.ask("/v1/completions", {"model": model, "prompt": "In the morning", "temperature": 1, "top_k": 20, "top_p": 0.9,
+                                             "seed": 7, "max_tokens": 20})
+        check(got["choices"][0]["text"] == want, model, got, "not", want)
+        texts.add(want)
+    check(len(texts) >= 4, "adapters change nothing:", texts)
+    log = server.end()
+    check("sea" not in log and "morning" not in log, "what was asked is in the log:", log)
+
+
+def test_turns(folder):
+    """The next turn finds the one before computed, and says the same as without that."""
+    turns, texts = [], []
+    for i in range(3):
+        turns.append({"role": "user", "content": f"Question {i}: " + "why is the sky blue over the hills of the north " * 6})
+        turns.append({"role": "assistant", "content": f"Because of reason {i}."})
+    for keep in "1", "0":
+        server = Server("--keep", keep, "--parallel", "2")
+        cached = []
+        for n in range(1, 6, 2):
+            got = server.ask("/v1/chat/completions", {"messages": turns[:n], "seed": 5, "max_tokens": 12})
+            cached.append(got["usage"]["prompt_tokens_details"]["cached_tokens"])
+            texts.append(got["choices"][0]["message"]["content"])
+        check(cached[0] == 0 and (cached[2] > cached[1] > 0) == (keep == "1"), "cached:", cached)
+        server.end()
+    check(texts[:3] == texts[3:], texts)
+
+
+def stream_lines(answer):
+    for line in iter(answer.readline, b""):
+        if line.startswith(b"data: "):
+            yield line[6:].decode().strip()
+
+
+def test_end(folder):
+    """SIGTERM: a text that is being written is written to its end, nothing new begins; a second one ends it at once."""
+    for signals in 1, 2:
+        server = Server()
+        with contextlib.closing(server.connection()) as c:
+            c.request("POST", "/v1/completions", json.dumps({"prompt": "x", "temperature": 9, "seed": 3, "max_tokens": 400, "stream": True}),
+                      {"Content-Type": "application/json"})
+            lines = stream_lines(c.getresponse())
+            next(lines)
+            if signals == 2:
+                server.process.send_signal(signal.SIGTERM)
+                wait_for("stopping", lambda: any(" stopping " in line for line in server.log) or server.process.poll() is not None)
+            log = server.end()
+            got = list(lines)
+            done = got[-1:] == ["[DONE]"] and json.loads(got[-2])["choices"][0]["finish_reason"] in ("length", "stop")
+            stopped = "the server was stopped" in got[-1]
+            check(done if signals == 1 else done or stopped, got[-2:], log)
+
+
+def test_key(folder):
+    key = folder / "key"
+    key.write_text("sesame\n")
+    key.chmod(0o600)
+    server = Server("--api-key-file", key, "--name", "mine:1")
+    check(server.get("/v1/models")[0] == 401 and server.get("/health") == (200, '{"status":"ok"}\n'), "without a key")
+    check(json.loads(server.get("/v1/models/mine:1", Authorization="Bearer sesame")[1])["id"] == "mine:1", "with the key")
+    check("sesame" not in server.end(), "the key is in the log")
+
+
+def refused(words, *options, code=2):
+    done = subprocess.run([MESHMIND, "serve", *options], capture_output=True, text=True, cwd=SOURCE, timeout=live.LIMIT_S)
+    check(done.returncode == code and re.search(words, done.stderr), options, done.returncode, done.stderr)
+
+
+def test_options(folder):
+    key = folder / "open"
+    key.write_text("sesame\n")
+    key.chmod(0o644)
+    m = ["-m", MODEL]
+    refused("which model")
+    refused("--parallel 0: accepted are 1 to 64", *m, "--parallel", "0")
+    refused("--keep 5000: accepted are 0 to 4096", *m, "--keep", "5000")
+    refused("--log-level loud; accepted: debug", *m, "--log-level", "loud")
+    refused("127.0.0.1:8080 or", *m, "--listen", "here")
+    refused("nothing.gguf", *m, "--lora", "a=nothing.gguf")
+    refused("two models are named a", *m, "--name", "a", "--lora", f"a={MODEL}")
+    refused("accepted are 1 to 64 letters", *m, "--name", "a b")
+    refused("only its owner may read it", *m, "--api-key-file", key, code=3)
+    refused("top-p 2", *m, "--top-p", "2")
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        refused("in use", *m, "--listen", f"127.0.0.1:{taken.getsockname()[1]}", code=3)
+
+
+with tempfile.TemporaryDirectory(prefix="omm-serve-") as name:
+    for test in test_texts, test_turns, test_end, test_key, test_options:
+        test(pathlib.Path(name))
