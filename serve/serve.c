@@ -19,6 +19,7 @@ omm_serve_options omm_serve_options_default(void) {
                                .connections_max = 128,
                                .connections_per_address = 64,
                                .request_ms = 30000,
+                               .look_ms = 100,
                                .clock = omm_clock_system()};
 }
 

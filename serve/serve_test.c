@@ -417,6 +417,23 @@ static void test_slow(served *s) {
     s->options.request_ms = 30000;
 }
 
+/* An answer is sent when it is there, not at the server's next look. */
+static void test_prompt(served *s) {
+    omm_serve *server = NULL;
+    const omm_clock clock = omm_clock_system();
+    const uint64_t begun = clock.now_ms(clock.ud);
+    s->options.look_ms = 3600000;
+    CHECK_OK(omm_serve_open(&server, &s->options));
+    const unsigned port = omm_serve_port(server);
+    ask_for(port, CHAT, "{" HELLO ", \"temperature\": 0}", 200, "choices.0.finish_reason", "stop");
+    answer a = served_ask(port, CHAT, "{" HELLO ", \"temperature\": 0, \"stream\": true}");
+    CHECK_EQ(a.status, 200);
+    answer_fini(&a);
+    omm_serve_close(server);
+    CHECK(clock.now_ms(clock.ud) - begun < s->options.look_ms);
+    s->options.look_ms = 100;
+}
+
 static void test_options(const served *s) {
     omm_serve *server = NULL;
     omm_serve_options o = s->options;
@@ -460,6 +477,7 @@ int main(void) {
     test_full(&s);
     test_stop(&s);
     test_slow(&s);
+    test_prompt(&s);
     test_options(&s);
     served_close(&s);
     CHECK_EQ(omm_mem_live(), 0);

@@ -7,19 +7,21 @@
 #include "omm/mhd.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define WAIT_MS 100 /* how soon a stop, or that somebody has gone, is noticed */
 #define HEAD_BYTES_MAX ((size_t)16 << 10) /* request line and headers */
 #define BLOCK_BYTES 4096u                 /* of a stream, at once */
 #define METRICS_BYTES_MAX ((size_t)1 << 20)
 #define STOPPING_MS 5000 /* for what is still being sent when the server closes */
+#define STOPPING_LOOK_MS 50
 
 /* One request on a connection. */
 typedef struct visit {
@@ -41,7 +43,8 @@ struct web {
     const omm_serve_options *o;
     work *work;
     struct MHD_Daemon *daemon;
-    int fd;
+    int fd;    /* listens; -1: the daemon's */
+    int event; /* eventfd of work's */
     unsigned port;
     uint64_t created; /* seconds since 1970 */
     omm_seed seed;    /* of the seeds of requests without one */
@@ -420,11 +423,25 @@ static void sweep(web *h) {
     }
 }
 
+/* libmicrohttpd's own wait is not ended by a connection that is resumed. */
+static void wait_and_run(web *h, uint64_t most_ms) {
+    const union MHD_DaemonInfo *info =
+        omm_mhd()->get_daemon_info(h->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+    MHD_UNSIGNED_LONG_LONG timeout = 0;
+    uint64_t events = 0;
+    struct pollfd p[2] = {{.fd = info ? info->epoll_fd : -1, .events = POLLIN},
+                          {.fd = h->event, .events = POLLIN}};
+    if (omm_mhd()->get_timeout(h->daemon, &timeout) != MHD_YES || timeout > most_ms)
+        timeout = most_ms;
+    (void)poll(p, 2, (int)timeout);
+    if (p[1].revents) (void)!read(h->event, &events, sizeof events);
+    (void)omm_mhd()->run_wait(h->daemon, 0);
+}
+
 static void *run(void *ud) {
     web *h = (web *)ud;
     while (!atomic_load(&h->stop)) {
-        if (omm_mhd()->run_wait(h->daemon, WAIT_MS) != MHD_YES)
-            h->o->clock.sleep_ms(h->o->clock.ud, WAIT_MS);
+        wait_and_run(h, h->o->look_ms);
         sweep(h);
     }
     /* What has been written is sent, to those who take it. */
@@ -433,7 +450,7 @@ static void *run(void *ud) {
     while (any && now_ms(h) - begun < STOPPING_MS) {
         any = false;
         for (unsigned i = 0; i < h->o->connections_max; i++) any = any || h->slots[i].waits;
-        if (any) (void)omm_mhd()->run_wait(h->daemon, WAIT_MS);
+        if (any) wait_and_run(h, STOPPING_LOOK_MS);
     }
     return NULL;
 }
@@ -451,6 +468,9 @@ static omm_err start(web *h) {
     const omm_serve_options *o = h->o;
     OMM_TRY(omm_mhd_load());
     OMM_TRY(omm_mhd_listen(&h->fd, &h->port, o->listen));
+    h->event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (h->event < 0) return omm_raise(OMM_ERR_IO, "http: no eventfd: %s", strerror(errno));
+    work_tell(h->work, h->event);
     h->slots = (slot *)omm_alloc(o->connections_max, sizeof *h->slots);
     if (!h->slots)
         return omm_raise(OMM_ERR_NOMEM, "no memory for %u connections", o->connections_max);
@@ -475,7 +495,7 @@ omm_err web_open(web **out, const omm_serve_options *o, work *w) {
     if (!h) return omm_raise(OMM_ERR_NOMEM, "no memory for the server");
     h->o = o;
     h->work = w;
-    h->fd = -1;
+    h->fd = h->event = -1;
     h->seed = omm_seed_random();
     h->created = o->clock.wall_ms(o->clock.ud) / 1000;
     atomic_init(&h->stop, false);
@@ -493,11 +513,14 @@ unsigned web_port(const web *h) {
 }
 
 void web_close(web *h) {
+    const uint64_t one = 1;
     if (!h) return;
     atomic_store(&h->stop, true);
+    if (h->event >= 0) (void)!write(h->event, &one, sizeof one);
     if (h->has_thread) (void)pthread_join(h->thread, NULL);
     if (h->daemon) omm_mhd()->stop_daemon(h->daemon);
     if (h->fd >= 0) (void)close(h->fd);
+    if (h->event >= 0) (void)close(h->event);
     omm_free(h->slots);
     omm_free(h);
 }

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define OUT_BYTES_MAX ((size_t)256 << 20)
 #define STATUS_MAX 600u
@@ -25,6 +26,7 @@ struct work {
     choice *seats[OMM_BATCHER_SEATS_MAX];
     job *owners[OMM_BATCHER_SEATS_MAX]; /* of those choices */
     uint64_t ids;
+    int event;    /* written to when a reader has been woken; -1: none */
     char run[17]; /* tells this server's ids from another's */
     pthread_t thread;
     bool has_thread;
@@ -65,10 +67,13 @@ static void let_go(job *j) {
 }
 
 /* Under the lock: whoever waits for more looks again. */
-static void wake_reader(job *j) {
+static void wake_reader(const work *w, job *j) {
     struct MHD_Connection *reader = j->reader;
+    const uint64_t one = 1;
     j->reader = NULL;
-    if (reader) omm_mhd()->resume_connection(reader);
+    if (!reader) return;
+    omm_mhd()->resume_connection(reader);
+    if (w->event >= 0) (void)!write(w->event, &one, sizeof one); /* full: it is awake */
 }
 
 static omm_err make_choices(job *j, const omm_serve_options *o) {
@@ -203,7 +208,7 @@ static void close_job(work *w, job *j, const char *how) {
     job **at = &w->jobs;
     while (*at != j) at = &(*at)->after;
     *at = j->after;
-    wake_reader(j);
+    wake_reader(w, j);
     let_go(j);
 }
 
@@ -345,7 +350,7 @@ static void deliver(work *w, const omm_batcher_token *token) {
     if (err != OMM_OK)
         fail_job(w, j, 500, omm_err_sentence());
     else if (j->request.stream)
-        wake_reader(j);
+        wake_reader(w, j);
 }
 
 static void *run(void *ud) {
@@ -391,6 +396,7 @@ omm_err work_open(work **out, const omm_serve_options *o) {
     work *w = (work *)omm_alloc(1, sizeof *w);
     if (!w) return omm_raise(OMM_ERR_NOMEM, "no memory for the server");
     w->o = o;
+    w->event = -1;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->wake, NULL);
     const omm_err err = open_parts(w);
@@ -400,6 +406,10 @@ omm_err work_open(work **out, const omm_serve_options *o) {
     }
     *out = w;
     return OMM_OK;
+}
+
+void work_tell(work *w, int event) {
+    w->event = event;
 }
 
 void work_end(work *w) {

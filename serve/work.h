@@ -48,6 +48,8 @@ typedef struct work work;
 
 /* Errors: those of omm_batcher_open, NOMEM, IO. */
 OMM_CHECKED omm_err work_open(work **out, const omm_serve_options *o);
+/* An eventfd that is written to whenever a reader has been woken; borrowed until work_end.  Before the first submit. */
+void work_tell(work *w, int event);
 /* Jobs that are not done get an error; nothing is suspended any more.  Then close frees what is left. */
 void work_end(work *w);
 void work_close(work *w);

@@ -17,6 +17,8 @@
     XX(create_response_from_callback)                                                              \
     XX(destroy_response)                                                                           \
     XX(get_connection_info)                                                                        \
+    XX(get_daemon_info)                                                                            \
+    XX(get_timeout)                                                                                \
     XX(lookup_connection_value)                                                                    \
     XX(queue_response)                                                                             \
     XX(resume_connection)                                                                          \

@@ -52,6 +52,7 @@ typedef struct omm_serve_options {
     unsigned connections_max;         /* default 128 */
     unsigned connections_per_address; /* default 64 */
     uint64_t request_ms; /* that a client may take to say what he wants; default 30,000 */
+    uint64_t look_ms;    /* how soon it is seen that somebody has gone; default 100 */
     omm_clock clock;
     const omm_log *log;
 } omm_serve_options;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tokens of a text: speed and equality, against Hugging Face tokenizers where that package is installed.
 
-usage: tokenize.py MESHMIND VOCAB.gguf TEXT [--rounds N]
+usage: tokenizing.py MESHMIND VOCAB.gguf TEXT [--rounds N]
 
 VOCAB is a byte-level BPE model (gpt-2 or qwen2).  Both encode the whole text on one thread; the best of N
 rounds counts.  Exit code 1 when the ids differ, 0 otherwise; without the peer only our figure is printed.
