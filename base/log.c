@@ -1,5 +1,7 @@
 #include "omm/log.h"
 
+#include "omm/utf8.h"
+
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -66,12 +68,32 @@ static void line_add_str(line *l, const char *text) {
     line_add(l, text, strlen(text));
 }
 
+/* A character that moves nothing on a terminal and turns no text around (C1, U+2028, U+2029, U+202A to U+202E, U+2066 to
+ * U+2069): as it is.  Else its number; a byte that is no character: that of U+FFFD. */
+static size_t escape_wide(char out[8], const char *text) {
+    const uint8_t *p = (const uint8_t *)text;
+    const unsigned size = omm_utf8_size(p, strlen(text));
+    unsigned code = 0xfffd;
+    if (size == 2) code = (p[0] & 0x1fu) << 6 | (p[1] & 0x3fu);
+    if (size == 3) code = (p[0] & 0x0fu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu);
+    const bool turns = (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
+    if (size == 0 || (size == 2 && code < 0xa0) || (size == 3 && turns))
+        snprintf(out, 8, "\\u%04x", code);
+    else
+        snprintf(out, 8, "%.*s", (int)size, text);
+    return size ? size : 1;
+}
+
 /* '=' too: a value must not look like the next field. */
 static bool needs_quotes(const char *text) {
+    char escape[8];
     if (!*text) return true;
     for (; *text; text++) {
         unsigned char c = (unsigned char)*text;
         if (c <= ' ' || c == 0x7f || c == '"' || c == '\\' || c == '=') return true;
+        if (c < 0x80) continue;
+        text += escape_wide(escape, text) - 1;
+        if (escape[0] == '\\') return true;
     }
     return false;
 }
@@ -87,6 +109,8 @@ static void line_add_quoted(line *l, const char *text) {
             snprintf(escape, sizeof escape, "\\n");
         else if (c < ' ' || c == 0x7f)
             snprintf(escape, sizeof escape, "\\u%04x", c);
+        else if (c >= 0x80)
+            text += escape_wide(escape, text) - 1;
         else
             snprintf(escape, sizeof escape, "%c", c);
         line_add_str(l, escape);

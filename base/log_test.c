@@ -42,6 +42,19 @@ static void long_lines_are_cut(const omm_log *log) {
     }
 }
 
+/* Letters stay; what would move a terminal's cursor or turn a line around does not, and what is no character. */
+static void strange_characters(const omm_log *log) {
+    omm_log_event(log, OMM_LOG_INFO, "x",
+                  OMM_LOG_STR("a", "J\xc3\xb6rg\xe2\x82\xac\xf0\x9f\x90\xb1"));
+    check_line("1970-01-01T00:00:00.000Z INFO x a=J\xc3\xb6rg\xe2\x82\xac\xf0\x9f\x90\xb1");
+    omm_log_event(log, OMM_LOG_INFO, "x",
+                  OMM_LOG_STR("a", "\xc2\x9b"
+                                   "2J\xc2\xa0\xe2\x80\xae\xe2\x81\xa6z"));
+    check_line("1970-01-01T00:00:00.000Z INFO x a=\"\\u009b2J\xc2\xa0\\u202e\\u2066z\"");
+    omm_log_event(log, OMM_LOG_INFO, "x", OMM_LOG_STR("a", "\xc3("), OMM_LOG_STR("b", "\xe2\x82"));
+    check_line("1970-01-01T00:00:00.000Z INFO x a=\"\\ufffd(\" b=\"\\ufffd\\ufffd\"");
+}
+
 /* The disk of the log is full for a while. */
 static void lost_lines_are_counted(void) {
     char text[512] = "";
@@ -90,6 +103,7 @@ int main(void) {
     log.sink = keep;
     fake.wall_ms = 0;
     long_lines_are_cut(&log);
+    strange_characters(&log);
 
     omm_log_level level = OMM_LOG_INFO;
     CHECK(omm_log_level_parse(&level, "error") && level == OMM_LOG_ERROR);

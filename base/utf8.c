@@ -2,6 +2,7 @@
 #include "omm/utf8.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 unsigned omm_utf8_size(const uint8_t *p, size_t left) {
     if (left == 0) return 0;
@@ -29,4 +30,14 @@ void omm_utf8_clean(char *out, size_t size, const char *text) {
         p += is_c1;
     }
     out[n] = '\0';
+}
+
+void omm_utf8_mend(char *text) {
+    const size_t size = strlen(text);
+    uint8_t *bytes = (uint8_t *)text;
+    for (size_t at = 0; at < size;) {
+        const unsigned n = omm_utf8_size(bytes + at, size - at);
+        if (n == 0) bytes[at] = '?';
+        at += n ? n : 1;
+    }
 }

@@ -41,7 +41,17 @@ static void nothing_else(void) {
     CHECK_EQ(count, twos + threes + fours);
 }
 
+static void mended(void) {
+    char text[] = "a\xc3\xa9\xff\xe2\x82z\xf0\x9f\x90\xb1\xc3";
+    omm_utf8_mend(text);
+    CHECK_EQ(strcmp(text, "a\xc3\xa9???z\xf0\x9f\x90\xb1?"), 0);
+    text[0] = 0;
+    omm_utf8_mend(text);
+    CHECK_EQ(text[0], 0);
+}
+
 int main(void) {
+    mended();
     every_character();
     nothing_else();
     return 0;

@@ -11,17 +11,20 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define DRAIN_MS 30000u /* for texts that are being written when the server is stopped */
 #define LOOK_MS 50u
 #define FINGERPRINT_SIZE 24u
 #define KEEP_MAX 4096u
+#define WAITING_MAX 65536u
+#define CONNECTIONS_MAX 16384u
 
 typedef struct serve_options {
     loaded_options common;
     const char *listen, *key_file, *name, *log_level;
     cli_list lora; /* [NAME=]FILE[=X] */
-    uint32_t seats, waiting, keep;
+    uint32_t seats, waiting, keep, connections;
     omm_sampler sampler;
 } serve_options;
 
@@ -66,22 +69,28 @@ static void name_of_file(char out[OMM_SERVE_NAME_MAX + 1], const char *path, siz
     out[at] = 0;
 }
 
-/* "[NAME=]FILE[=X]": is what stands before the first = a file, there is no name. */
+/* "[NAME=]FILE[=X]": where there is a file as it stands, it has no name of its own. */
 static omm_err split_name(char out[OMM_SERVE_NAME_MAX + 1], const char **file, const char *text) {
     char path[OMM_PATH_MAX];
+    float scale = 1.0f;
+    struct stat is;
     const size_t size = strcspn(text, "=");
-    if (size >= sizeof path) return omm_raise(OMM_ERR_USAGE, "--lora: the path is too long");
-    memcpy(path, text, size);
-    path[size] = 0;
+    const bool newest = strncmp(text, "newest", size) == 0 && size == 6;
+    OMM_TRY(loaded_split_scale(path, &scale, text, "--lora"));
     *file = text;
-    if (!text[size] || omm_file_exists(path) || strcmp(path, "newest") == 0) {
-        name_of_file(out, path, size);
+    if (!text[size] || newest || (stat(path, &is) == 0 && S_ISREG(is.st_mode))) {
+        if (newest)
+            memcpy(out, "newest", sizeof "newest");
+        else
+            name_of_file(out, path, strlen(path));
         return OMM_OK;
     }
-    if (size > OMM_SERVE_NAME_MAX)
-        return omm_raise(OMM_ERR_USAGE, "--lora %.80s: a name has at most %u bytes", text,
+    if (size < 1 || size > OMM_SERVE_NAME_MAX || !text[size + 1])
+        return omm_raise(OMM_ERR_USAGE,
+                         "--lora %.80s: accepted is [NAME=]FILE[=X], NAME of 1 to %u bytes", text,
                          OMM_SERVE_NAME_MAX);
-    memcpy(out, path, size + 1);
+    memcpy(out, text, size);
+    out[size] = 0;
     *file = text + size + 1;
     return OMM_OK;
 }
@@ -182,6 +191,9 @@ static omm_err name_options(omm_serve_options *out, served *s, const serve_optio
     out->batcher.seats = o->seats;
     out->sampler = o->sampler;
     out->waiting_max = o->waiting;
+    out->connections_max = o->connections;
+    out->connections_per_address =
+        is_of_this_machine(o->listen) ? o->connections : (o->connections + 1) / 2;
     out->log = &s->log;
     return omm_serve_check(out);
 }
@@ -203,11 +215,30 @@ static omm_err serve(served *s, const serve_options *o, omm_serve_options *so) {
     return OMM_OK;
 }
 
+/* A line end of another system is none of it; what a client can send in a header, it may have. */
+static omm_err read_key(omm_buf *out, const char *path) {
+    OMM_TRY(secret_read(out, path));
+    while (out->size > 0 && strchr(" \t\r", out->data[out->size - 1])) out->size--;
+    for (size_t i = 0; i < out->size; i++)
+        if (out->data[i] <= ' ' || out->data[i] > '~')
+            return omm_raise(OMM_ERR_CONFIG,
+                             "--api-key-file %s: a key is printable ASCII without blanks", path);
+    if (out->size == 0)
+        return omm_raise(OMM_ERR_CONFIG, "--api-key-file %s: its first line is empty", path);
+    return omm_buf_append(out, "", 1);
+}
+
 static omm_err check_options(served *s, const serve_options *o) {
     omm_log_level level;
     if (o->seats < 1 || o->seats > OMM_BATCHER_SEATS_MAX)
         return omm_raise(OMM_ERR_USAGE, "--parallel %u: accepted are 1 to %u", o->seats,
                          OMM_BATCHER_SEATS_MAX);
+    if (o->waiting > WAITING_MAX)
+        return omm_raise(OMM_ERR_USAGE, "--queue %u: accepted are 0 to %u", o->waiting,
+                         WAITING_MAX);
+    if (o->connections < 1 || o->connections > CONNECTIONS_MAX)
+        return omm_raise(OMM_ERR_USAGE, "--connections %u: accepted are 1 to %u", o->connections,
+                         CONNECTIONS_MAX);
     if (o->keep > KEEP_MAX)
         return omm_raise(OMM_ERR_USAGE, "--keep %u: accepted are 0 to %u", o->keep, KEEP_MAX);
     if (!omm_log_level_parse(&level, o->log_level))
@@ -222,8 +253,7 @@ static omm_err load_and_serve(served *s, serve_options *o) {
     OMM_TRY(check_options(s, o));
     if (!o->common.model) return omm_raise(OMM_ERR_USAGE, "which model? give -m FILE");
     OMM_TRY(name_all(s, o));
-    if (o->key_file) OMM_TRY(secret_read(&s->key, o->key_file));
-    if (o->key_file) OMM_TRY(omm_buf_append(&s->key, "", 1));
+    if (o->key_file) OMM_TRY(read_key(&s->key, o->key_file));
     OMM_TRY(name_options(&so, s, o));
     OMM_TRY(loaded_open(&s->l, &o->common, true));
     cli_warn_template(s->l.tokenizer);
@@ -238,6 +268,7 @@ int cmd_serve(int argc, char **argv) {
                        .seats = 4,
                        .waiting = 64,
                        .keep = 1,
+                       .connections = 256,
                        .sampler = {.temperature = 1.0f, .top_p = TOP_P_ALL}};
     const cli_option options[] = {
         {"model", 'm', CLI_STR, &o.common.model, "FILE", "GGUF model"},
@@ -254,7 +285,13 @@ int cmd_serve(int argc, char **argv) {
         {"queue", 0, CLI_U32, &o.waiting, "N", "texts that may wait; more are refused (64)"},
         {"keep", 0, CLI_U32, &o.keep, "N",
          "caches of texts kept for prompts that begin alike (1): of so many times -c positions"},
-        SAMPLING_OPTIONS(&o.sampler.temperature, &o.sampler.top_k, &o.sampler.top_p),
+        {"connections", 0, CLI_U32, &o.connections, "N",
+         "clients that are connected; of one address half as many, of this machine all (256)"},
+        {"temp", 0, CLI_F32, &o.sampler.temperature, "X",
+         "temperature of requests without one (1)"},
+        {"top-k", 0, CLI_U32, &o.sampler.top_k, "N",
+         "top_k of requests without one; 0: all (default)"},
+        {"top-p", 0, CLI_F32, &o.sampler.top_p, "X", "top_p of requests without one (1: all)"},
         LOADED_COMPUTE_OPTIONS(o.common, "q8", "f16"),
         {"log-level", 0, CLI_STR, &o.log_level, "LEVEL", "debug, info, warn or error (info)"},
         {0}};

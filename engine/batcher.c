@@ -13,7 +13,7 @@
 
 typedef struct seat {
     omm_session *session;
-    uint32_t *ids;  /* [positions_max] */
+    uint32_t *ids;  /* [positions_max + 1]: the last one drawn needs no position */
     uint32_t count; /* of them so far */
     uint32_t prompt_count, reused;
     omm_sampler sampler;
@@ -23,6 +23,7 @@ typedef struct seat {
 
 struct omm_batcher {
     omm_batcher_options o;
+    const omm_compute *compute;
     const omm_model *model;
     omm_group *group;
     omm_prefix_store *prefixes; /* NULL: nothing is kept */
@@ -53,13 +54,14 @@ static omm_err check_options(const omm_batcher_options *o) {
 
 static omm_err open_seat(omm_batcher *b, seat *s) {
     OMM_TRY(omm_session_open_in(&s->session, b->group));
-    s->ids = (uint32_t *)omm_alloc(omm_session_positions_max(s->session), sizeof *s->ids);
+    s->ids =
+        (uint32_t *)omm_alloc((size_t)omm_session_positions_max(s->session) + 1, sizeof *s->ids);
     return s->ids ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "no memory for a seat");
 }
 
-static omm_err open_parts(omm_batcher *b, const omm_compute *compute) {
+static omm_err open_parts(omm_batcher *b) {
     OMM_TRY(check_options(&b->o));
-    OMM_TRY(omm_group_open(&b->group, compute, b->model, &b->o.session));
+    OMM_TRY(omm_group_open(&b->group, b->compute, b->model, &b->o.session));
     if (b->o.prefix_bytes_max > 0)
         OMM_TRY(omm_prefix_open(&b->prefixes, b->group, b->o.prefix_bytes_max));
     for (uint32_t i = 0; i < b->o.seats; i++) OMM_TRY(open_seat(b, &b->seats[i]));
@@ -73,8 +75,9 @@ omm_err omm_batcher_open(omm_batcher **out, const omm_compute *compute, const om
     omm_batcher *b = (omm_batcher *)omm_alloc(1, sizeof *b);
     if (!b) return omm_raise(OMM_ERR_NOMEM, "no memory for a batcher");
     b->o = *options;
+    b->compute = compute;
     b->model = model;
-    omm_err err = open_parts(b, compute);
+    omm_err err = open_parts(b);
     if (err != OMM_OK) {
         omm_batcher_close(b);
         return err;
@@ -99,9 +102,9 @@ void omm_batcher_close(omm_batcher *b) {
 
 static omm_err check_text(const omm_batcher *b, const omm_batcher_text *t) {
     const uint32_t most = b->o.session.positions_max, vocab = b->model->dims.vocab;
-    if (t->count < 1 || t->count >= most)
+    if (t->count < 1 || t->count > most)
         return omm_raise(OMM_ERR_TOO_BIG, "a prompt of %zu tokens: must be 1 to %u", t->count,
-                         most - 1);
+                         most);
     for (size_t i = 0; i < t->count; i++)
         if (t->prompt[i] >= vocab)
             return omm_raise(OMM_ERR_FORMAT, "token id %u: the vocabulary has %u", t->prompt[i],
@@ -210,27 +213,40 @@ static omm_batcher_token failure(uint32_t index, omm_err err) {
     return token;
 }
 
-/* What follows from the logits of a seat whose ids have all been computed. */
-static omm_err draw(omm_batcher *b, seat *s, const float *logits, uint32_t *id) {
-    if (s->count == s->prompt_count) keep(b, s);
-    OMM_TRY(omm_sample(id, &s->sampler, logits, b->model->dims.vocab, s->count));
-    if (s->count == b->o.session.positions_max)
-        return omm_raise(OMM_ERR_TOO_BIG, "the context of %u positions is full", s->count);
-    s->ids[s->count++] = *id;
-    return OMM_OK;
+/* One task for each token: draws take as long as a good part of a step, and do not depend on one another. */
+typedef struct draws {
+    omm_batcher *b;
+    omm_batcher_token *tokens;
+} draws;
+
+static void draw(void *ud, size_t task, unsigned worker) {
+    const draws *d = (const draws *)ud;
+    omm_batcher_token *token = &d->tokens[task];
+    const seat *s = &d->b->seats[token->seat];
+    (void)worker;
+    const omm_err err =
+        omm_sample(&token->id, &s->sampler, token->logits, d->b->model->dims.vocab, s->count);
+    if (err != OMM_OK) *token = failure(token->seat, err);
 }
 
+/* What follows from the logits of parts first .. first + n - 1, whose ids have been computed. */
 static void take_logits(omm_batcher_token *tokens, size_t *count, omm_batcher *b, size_t first,
                         size_t n) {
-    const float *logits = b->logits + *count * b->model->dims.vocab;
+    const size_t had = *count, vocab = b->model->dims.vocab;
     for (size_t i = first; i < first + n; i++) {
-        seat *s = &b->seats[b->owners[i]];
+        const seat *s = &b->seats[b->owners[i]];
         if (b->parts[i].logits == OMM_LOGITS_NONE) continue;
-        omm_batcher_token token = {.seat = b->owners[i], .logits = logits};
-        const omm_err err = draw(b, s, logits, &token.id);
-        s->failed = err != OMM_OK;
-        tokens[(*count)++] = err == OMM_OK ? token : failure(b->owners[i], err);
-        logits += b->model->dims.vocab;
+        if (s->count == s->prompt_count) keep(b, s);
+        tokens[*count] =
+            (omm_batcher_token){.seat = b->owners[i], .logits = b->logits + *count * vocab};
+        (*count)++;
+    }
+    draws d = {b, tokens + had};
+    omm_pool_run(b->compute->pool, draw, &d, *count - had);
+    for (size_t i = had; i < *count; i++) {
+        seat *s = &b->seats[tokens[i].seat];
+        s->failed = tokens[i].err != OMM_OK;
+        if (!s->failed) s->ids[s->count++] = tokens[i].id;
     }
 }
 
@@ -252,9 +268,21 @@ static void run_alone(omm_batcher_token *tokens, size_t *count, omm_batcher *b, 
     }
 }
 
+/* Those whose last token has no position. */
+static void end_full(omm_batcher_token *tokens, size_t *count, omm_batcher *b) {
+    for (uint32_t i = 0; i < b->o.seats; i++) {
+        seat *s = &b->seats[i];
+        if (!works(s) || s->count <= b->o.session.positions_max) continue;
+        s->failed = true;
+        tokens[(*count)++] = failure(
+            i, omm_raise(OMM_ERR_TOO_BIG, "the context of %u positions is full", s->count - 1));
+    }
+}
+
 void omm_batcher_step(omm_batcher_token *tokens, size_t *count, omm_batcher *b) {
-    const size_t n = next_parts(b);
     *count = 0;
+    end_full(tokens, count, b);
+    const size_t n = next_parts(b);
     if (n == 0) return;
     if (omm_group_append(b->group, b->parts, n, b->logits) == OMM_OK)
         take_logits(tokens, count, b, 0, n);

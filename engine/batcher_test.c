@@ -192,24 +192,24 @@ static void test_context(const rig *r, const omm_compute *c) {
     omm_batcher_text t = text_of(r, 1);
     CHECK_OK(omm_batcher_sit(&seat, b, &t));
     CHECK_ERR(omm_batcher_sit(&other, b, &t), OMM_ERR_STATE);
-    for (; drawn < 11; drawn++) {
+    for (; drawn < 12; drawn++) {
         omm_batcher_step(&token, &count, b);
         CHECK_EQ(count, 1);
         if (token.err != OMM_OK) break;
     }
-    CHECK_EQ(drawn, 10);
+    CHECK_EQ(drawn, 11); /* the last one needs no position */
     CHECK_EQ(token.err, OMM_ERR_TOO_BIG);
     omm_batcher_leave(b, seat);
     t.count = 0;
     CHECK_ERR(omm_batcher_sit(&seat, b, &t), OMM_ERR_TOO_BIG);
-    uint32_t ids[160] = {0};
+    uint32_t ids[161] = {0};
     t.prompt = ids;
-    t.count = 160;
+    t.count = 161;
     CHECK_ERR(omm_batcher_sit(&seat, b, &t), OMM_ERR_TOO_BIG);
-    t.count = 159;
-    ids[158] = VOCAB;
+    t.count = 160;
+    ids[159] = VOCAB;
     CHECK_ERR(omm_batcher_sit(&seat, b, &t), OMM_ERR_FORMAT);
-    ids[158] = 0;
+    ids[159] = 0;
     t.sampler.temperature = -1.0f;
     CHECK_ERR(omm_batcher_sit(&seat, b, &t), OMM_ERR_CONFIG);
     t.sampler = omm_sampler_default();
@@ -217,6 +217,8 @@ static void test_context(const rig *r, const omm_compute *c) {
     CHECK_ERR(omm_batcher_sit(&seat, b, &t), OMM_ERR_TOO_BIG);
     t.adapter_count = 0;
     CHECK_OK(omm_batcher_sit(&seat, b, &t));
+    omm_batcher_step(&token, &count, b); /* all positions are the prompt's: one token follows */
+    CHECK(count == 1 && token.err == OMM_OK);
     omm_batcher_close(b); /* with somebody in it */
     o.seats = 0;
     CHECK_ERR(omm_batcher_open(&b, c, &r->model, &o), OMM_ERR_CONFIG);

@@ -46,9 +46,13 @@ static size_t count_characters(omm_bytes text) {
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
+/* A client's words may have been cut inside a character. */
 static json_t *fault_json(const fault *why) {
-    return json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", why->message, "type",
-                     why->type, "param", why->param, "code", why->code);
+    char message[sizeof why->message];
+    memcpy(message, why->message, sizeof message);
+    omm_utf8_mend(message);
+    return json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", message, "type", why->type,
+                     "param", why->param, "code", why->code);
 }
 
 omm_err answer_fault(omm_buf *out, const fault *why) {
@@ -109,12 +113,50 @@ omm_err answer_logprob(json_t **out, const request *r, const omm_serve_options *
     return OMM_OK;
 }
 
-/* Entries from `from` on as a chat has them. */
-static json_t *chat_logprobs(const choice *c, size_t from) {
-    if (!c->logprobs) return json_null();
+/* Bytes of an entry's token. */
+static size_t entry_bytes(const json_t *entry) {
+    return json_array_size(json_object_get(entry, "bytes"));
+}
+
+/* A text's first space may have been left out (omm_detok). */
+static size_t left_out(const job *j, const choice *c) {
+    const size_t at = j->request.begun.size;
+    const json_t *first =
+        json_array_get(json_object_get(json_array_get(c->logprobs, 0), "bytes"), 0);
+    const bool begins = c->output.whole.size > at && c->output.whole.data[at] == ' ';
+    return c->logprob_bytes == 0 && j->request.is_chat && json_integer_value(first) == ' ' &&
+           !begins;
+}
+
+/* How many of the tokens at hand are of the text that is there: none of a stop text, which may have begun. */
+static size_t ready_logprobs(const job *j, const choice *c) {
+    const size_t all = json_array_size(c->logprobs);
+    const size_t limit = c->output.whole.size - j->request.begun.size + left_out(j, c);
+    size_t count = 0, bytes = c->logprob_bytes;
+    if (c->output.finish != FINISH_NONE && !c->output.stops.stopped) return all;
+    for (; count < all; count++) {
+        bytes += entry_bytes(json_array_get(c->logprobs, count));
+        if (bytes > limit) break;
+    }
+    return count;
+}
+
+/* The first of them have been sent. */
+static void drop_logprobs(choice *c, size_t count) {
+    for (; count > 0; count--) {
+        const json_t *entry = json_array_get(c->logprobs, 0),
+                     *token = json_object_get(entry, "token");
+        c->logprob_bytes += entry_bytes(entry);
+        c->logprob_characters +=
+            count_characters(omm_bytes_of(json_string_value(token), json_string_length(token)));
+        json_array_remove(c->logprobs, 0);
+    }
+}
+
+/* The first of them as a chat has them. */
+static json_t *chat_logprobs(const choice *c, size_t count) {
     json_t *list = json_array();
-    for (size_t i = from; i < json_array_size(c->logprobs); i++)
-        json_array_append(list, json_array_get(c->logprobs, i));
+    for (size_t i = 0; i < count; i++) json_array_append(list, json_array_get(c->logprobs, i));
     return json_pack("{s:o}", "content", list);
 }
 
@@ -131,28 +173,26 @@ static json_t *top_of(const json_t *entry) {
 }
 
 /* The same as a text completion has them. */
-static json_t *text_logprobs(const choice *c, size_t from) {
-    if (!c->logprobs) return json_null();
+static json_t *text_logprobs(const choice *c, size_t count) {
     json_t *tokens = json_array(), *values = json_array(), *tops = json_array();
     json_t *offsets = json_array();
-    size_t at = 0;
-    for (size_t i = 0; i < json_array_size(c->logprobs); i++) {
+    size_t at = c->logprob_characters;
+    for (size_t i = 0; i < count; i++) {
         const json_t *entry = json_array_get(c->logprobs, i);
         json_t *token = json_object_get(entry, "token");
-        if (i >= from) {
-            json_array_append(tokens, token);
-            json_array_append(values, json_object_get(entry, "logprob"));
-            json_array_append_new(tops, top_of(entry));
-            json_array_append_new(offsets, json_integer((json_int_t)at));
-        }
+        json_array_append(tokens, token);
+        json_array_append(values, json_object_get(entry, "logprob"));
+        json_array_append_new(tops, top_of(entry));
+        json_array_append_new(offsets, json_integer((json_int_t)at));
         at += count_characters(omm_bytes_of(json_string_value(token), json_string_length(token)));
     }
     return json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", values,
                      "top_logprobs", tops, "text_offset", offsets);
 }
 
-static json_t *logprobs_json(const job *j, const choice *c, size_t from) {
-    return j->request.is_chat ? chat_logprobs(c, from) : text_logprobs(c, from);
+static json_t *logprobs_json(const job *j, const choice *c, size_t count) {
+    if (!c->logprobs) return json_null();
+    return j->request.is_chat ? chat_logprobs(c, count) : text_logprobs(c, count);
 }
 
 /* ---- parts ----------------------------------------------------------------------------------- */
@@ -231,7 +271,7 @@ static json_t *choice_json(const job *j, const choice *c) {
     const char *key = j->request.is_chat ? "message" : "text";
     return json_pack("{s:I, s:o, s:o, s:o}", "index", (json_int_t)c->index, key,
                      j->request.is_chat ? message_json(j, c) : echoed(j, c), "logprobs",
-                     logprobs_json(j, c, 0), "finish_reason", finish_json(c));
+                     logprobs_json(j, c, ready_logprobs(j, c)), "finish_reason", finish_json(c));
 }
 
 omm_err answer_whole(omm_buf *out, const job *j, const omm_serve_options *o) {
@@ -295,11 +335,12 @@ static json_t *delta_json(const job *j, const choice *c, omm_bytes fresh, bool l
 omm_err answer_more(omm_buf *out, const job *j, choice *c, const omm_serve_options *o) {
     const bool last = c->output.finish != FINISH_NONE;
     const omm_bytes fresh = output_next(&c->output);
-    const size_t known = json_array_size(c->logprobs);
-    if (fresh.size == 0 && !last) return OMM_OK;
-    const size_t from = c->logprobs_sent;
-    c->logprobs_sent = known;
-    return put_choice(out, j, c, o, delta_json(j, c, fresh, last), logprobs_json(j, c, from), last);
+    const size_t ready = ready_logprobs(j, c);
+    if (fresh.size == 0 && ready == 0 && !last) return OMM_OK;
+    const omm_err err =
+        put_choice(out, j, c, o, delta_json(j, c, fresh, last), logprobs_json(j, c, ready), last);
+    drop_logprobs(c, ready);
+    return err;
 }
 
 omm_err answer_end(omm_buf *out, const job *j, const omm_serve_options *o) {

@@ -66,14 +66,24 @@ omm_err output_push(output *t, uint32_t id) {
     return t->tokens == t->tokens_max ? end(t, FINISH_LENGTH) : OMM_OK;
 }
 
-/* Bytes of the whole that are no call and will not become one. */
+static bool is_space(uint8_t c) {
+    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
+/* Bytes of the whole that are content for sure: no call, nor what may become one, nor white space in front of it. */
 static size_t content_size(const output *t) {
-    const size_t mark = sizeof s_call - 1, size = t->whole.size;
-    if (!t->holds_calls || (t->finish != FINISH_NONE && t->finish != FINISH_CALLS)) return size;
-    const uint8_t *at = size ? memmem(t->whole.data, size, s_call, mark) : NULL;
-    if (at) return (size_t)(at - t->whole.data);
-    for (size_t n = mark - 1 < size ? mark - 1 : size; n > 0; n--)
-        if (memcmp(t->whole.data + size - n, s_call, n) == 0) return size - n;
+    const size_t mark = sizeof s_call - 1;
+    size_t size = t->whole.size;
+    if (!t->holds_calls || t->finish == FINISH_STOP || t->finish == FINISH_LENGTH) return size;
+    const uint8_t *data = t->whole.data;
+    const uint8_t *at = size ? memmem(data, size, s_call, mark) : NULL;
+    if (at) size = (size_t)(at - data);
+    for (size_t n = mark - 1 < size ? mark - 1 : size; !at && n > 0; n--)
+        if (memcmp(data + size - n, s_call, n) == 0) {
+            size -= n;
+            break;
+        }
+    while (size > 0 && is_space(data[size - 1])) size--;
     return size;
 }
 
@@ -85,5 +95,5 @@ omm_bytes output_next(output *t) {
 }
 
 omm_bytes output_content(const output *t) {
-    return t->finish == FINISH_CALLS ? t->reply.content : omm_buf_view(&t->whole);
+    return omm_bytes_of(t->whole.data, content_size(t));
 }

@@ -54,7 +54,7 @@ static const example s_examples[] = {
      "e"},
     {CALL, true, NULL, "", 100, FINISH_CALLS, "", 1, ""},
     {CALL, false, NULL, "", 100, FINISH_STOP, CALL, 0, CALL},
-    {"I add: " CALL "\n" CALL, true, NULL, "", 200, FINISH_CALLS, "I add: ", 2, "I add:"},
+    {"I add: " CALL "\n" CALL, true, NULL, "", 200, FINISH_CALLS, "I add:", 2, "I add:"},
     {"1 <tool_box> 2 <", true, NULL, "", 100, FINISH_STOP, "1 <tool_box> 2 <", 0,
      "1 <tool_box> 2 <"},
     {"<tool_call>\n{\"name\": 1}", true, NULL, "", 100, FINISH_STOP, "<tool_call>\n{\"name\": 1}",

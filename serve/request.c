@@ -242,6 +242,23 @@ static bool is_announced(const json_t *tools, const char *name) {
     return false;
 }
 
+/* Those that a call can name (chat.h). */
+static bool check_names(const reader *r, const json_t *tools) {
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const json_t *tool = json_array_get(tools, i);
+        const json_t *function = json_object_get(tool, "function");
+        const char *name = json_string_value(json_object_get(function ? function : tool, "name"));
+        const size_t size = name ? strlen(name) : 1;
+        if (!name || (size >= 1 && size <= OMM_CHAT_NAME_MAX && strspn(name, letters) == size))
+            continue; /* that there is none is said elsewhere */
+        return refuse(r, "tools", "tools: a name has 1 to %u letters, digits, _ and -",
+                      OMM_CHAT_NAME_MAX);
+    }
+    return true;
+}
+
 /* A call that is asked for is begun: the model can only go on with it. */
 static bool begin_call(reader *r, const json_t *tools, const char *name) {
     if (json_array_size(tools) == 0)
@@ -280,11 +297,8 @@ static bool check_prompt(const reader *r, const char *name) {
     const uint32_t most = r->o->batcher.session.positions_max;
     r->out->prompt_count++;
     if (count == 0) return refuse(r, name, "%s: it is empty", name);
-    if (count < most) return true;
-    (void)refuse(r, name,
-                 "%s: %zu tokens, where the context of %u positions has to leave room for an "
-                 "answer",
-                 name, count, most);
+    if (count <= most) return true;
+    (void)refuse(r, name, "%s: %zu tokens, where the context has %u positions", name, count, most);
     r->why->code = "context_length_exceeded";
     return false;
 }
@@ -317,7 +331,7 @@ static bool render(reader *r, const omm_chat_turns *turns) {
 static bool read_messages(reader *r) {
     omm_chat_turns turns;
     const json_t *list = json_object_get(r->root, "messages"), *tools = NULL;
-    if (!read_choice(r, &tools)) return false;
+    if (!check_names(r, json_object_get(r->root, "tools")) || !read_choice(r, &tools)) return false;
     r->out->has_tools = json_array_size(tools) > 0;
     omm_chat_turns_init(&turns, TURNS_BYTES_MAX);
     const omm_err err = omm_chat_turns_read(&turns, list, tools);
@@ -458,9 +472,26 @@ static bool check_members(reader *r) {
     if (out->top_logprobs > 0 && !out->logprobs)
         return refuse(r, "top_logprobs", "top_logprobs: together with logprobs");
     if (out->echo && out->logprobs) return refuse(r, "echo", "echo: not together with logprobs");
+    if (json_is_integer(json_object_get(r->root, "max_tokens")) &&
+        json_is_integer(json_object_get(r->root, "max_completion_tokens")))
+        return refuse(r, "max_tokens", "max_tokens: max_completion_tokens says it already");
     if (out->include_usage && !out->stream)
         return refuse(r, "stream_options", "stream_options: together with stream");
     return true;
+}
+
+/* A whole answer is held in memory until it is sent, and of these there may be many for each token. */
+static bool check_logprobs(const reader *r) {
+    const request *out = r->out;
+    uint64_t entries = 0;
+    if (!out->logprobs || out->stream) return true;
+    for (size_t i = 0; i < out->prompt_count; i++)
+        entries += (uint64_t)out->n * request_room(out, r->o, i) * (1 + out->top_logprobs);
+    if (entries <= REQUEST_LOGPROBS_MAX) return true;
+    return refuse(r, "logprobs",
+                  "logprobs: %llu of them in one answer; at most %u: ask for fewer texts or tokens "
+                  "(max_tokens), or for a stream",
+                  (unsigned long long)entries, REQUEST_LOGPROBS_MAX);
 }
 
 static bool read_root(reader *r) {
@@ -471,6 +502,7 @@ static bool read_root(reader *r) {
     if (out->n * out->prompt_count > REQUEST_TEXTS_MAX)
         return refuse(r, "n", "n: %u of %zu prompts; at most %u texts in one request", out->n,
                       out->prompt_count, REQUEST_TEXTS_MAX);
+    if (!check_logprobs(r)) return false;
     const omm_seed seed = omm_seed_from_u64(out->seed);
     out->sampler.rng = omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0);
     return true;
@@ -486,6 +518,12 @@ static void request_init(request *out, const omm_serve_options *o, bool is_chat,
     }
     omm_buf_init(&out->stop_bytes, (size_t)REQUEST_STOPS_MAX * OMM_STOP_BYTES_MAX);
     omm_buf_init(&out->begun, REQUEST_BYTES_MAX);
+}
+
+uint32_t request_room(const request *r, const omm_serve_options *o, size_t prompt) {
+    const uint32_t positions = o->batcher.session.positions_max;
+    const uint32_t room = positions - (uint32_t)r->prompts[prompt].count + 1;
+    return r->tokens_max && r->tokens_max < room ? r->tokens_max : room;
 }
 
 bool request_read(request *out, fault *why, const omm_serve_options *o, bool is_chat,

@@ -16,6 +16,7 @@
 #define REQUEST_TEXTS_MAX 64u /* n times the prompts */
 #define REQUEST_STOPS_MAX 16u
 #define REQUEST_TOP_LOGPROBS_MAX 20u
+#define REQUEST_LOGPROBS_MAX (1u << 16)      /* of a whole answer: about 1 KiB each */
 #define REQUEST_SEED_MAX ((uint64_t)1 << 53) /* what JSON's readers have exactly */
 
 /* Why a request is refused, as OpenAI's API says it. */
@@ -54,5 +55,8 @@ typedef struct request {
 OMM_CHECKED bool request_read(request *out, fault *why, const omm_serve_options *o, bool is_chat,
                               omm_bytes body, uint64_t draw);
 void request_fini(request *r);
+/* Tokens that each text of a prompt may have: those asked for, as far as the context has room.  The last one needs no
+ * position. */
+uint32_t request_room(const request *r, const omm_serve_options *o, size_t prompt);
 
 #endif

@@ -79,6 +79,12 @@ static const refusal s_refusals[] = {
     {false, "{\"prompt\": [[1], 2]}", 400, "prompt", "entry 1 is no text"},
     {false, "{\"prompt\": []}", 400, "prompt", "a text is needed"},
     {false, "{\"prompt\": [[]]}", 400, "prompt", "it is empty"},
+    {true, "{" TURN ", \"max_tokens\": 2, \"max_completion_tokens\": 2}", 400, "max_tokens",
+     "max_completion_tokens says it already"},
+    {true, "{" TURN ", \"tools\": [{\"name\": \"a\\\"b\"}]}", 400, "tools",
+     "1 to 64 letters, digits"},
+    {true, "{" TURN ", \"n\": 20, \"logprobs\": true, \"top_logprobs\": 20}", 400, "logprobs",
+     "logprobs: 210840 of them in one answer; at most 65536"},
 };
 
 static void test_refused(const served *s) {
@@ -159,22 +165,23 @@ static void test_tools(const served *s) {
     request_fini(s_request);
 }
 
-/* The context has room for one token of an answer, or the prompt is refused. */
+/* A prompt that fills the context leaves one token, which needs no position. */
 static void test_context(const served *s) {
     omm_buf body;
     fault why = {0};
     const size_t most = s->options.batcher.session.positions_max;
     omm_buf_init(&body, 1 << 20);
-    for (size_t count = most - 1; count <= most; count++) {
+    for (size_t count = most; count <= most + 1; count++) {
         omm_buf_clear(&body);
         CHECK_OK(omm_buf_printf(&body, "{\"prompt\": [5"));
         for (size_t i = 1; i < count; i++) CHECK_OK(omm_buf_printf(&body, ", 6"));
         CHECK_OK(omm_buf_append(&body, "]}", 3));
-        CHECK_EQ(reads(s, &why, false, (const char *)body.data), count < most);
+        CHECK_EQ(reads(s, &why, false, (const char *)body.data), count == most);
+        if (count == most) CHECK_EQ(request_room(s_request, &s->options, 0), 1);
         request_fini(s_request);
     }
     CHECK(why.code && strcmp(why.code, "context_length_exceeded") == 0);
-    CHECK(strstr(why.message, "512 tokens, where the context of 512 positions"));
+    CHECK(strstr(why.message, "513 tokens, where the context has 512 positions"));
     omm_buf_fini(&body);
 }
 

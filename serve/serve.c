@@ -1,23 +1,23 @@
 /* serve.c - see omm/serve.h: what is served, and the two threads that do it. */
 #include "omm/serve.h"
 
+#include "front.h"
 #include "omm/mem.h"
-#include "web.h"
 
 #include <string.h>
 
 struct omm_serve {
     omm_serve_options o;
     work *work;
-    web *web;
+    front *front;
 };
 
 omm_serve_options omm_serve_options_default(void) {
     return (omm_serve_options){.batcher = omm_batcher_options_default(),
                                .sampler = omm_sampler_default(),
                                .waiting_max = 64,
-                               .connections_max = 128,
-                               .connections_per_address = 64,
+                               .connections_max = 256,
+                               .connections_per_address = 128,
                                .request_ms = 30000,
                                .look_ms = 100,
                                .clock = omm_clock_system()};
@@ -58,7 +58,7 @@ omm_err omm_serve_open(omm_serve **out, const omm_serve_options *options) {
     s->o = *options;
     fill_positions(&s->o);
     omm_err err = work_open(&s->work, &s->o);
-    if (err == OMM_OK) err = web_open(&s->web, &s->o, s->work);
+    if (err == OMM_OK) err = front_open(&s->front, &s->o, s->work);
     if (err != OMM_OK) {
         omm_serve_close(s);
         return err;
@@ -68,7 +68,7 @@ omm_err omm_serve_open(omm_serve **out, const omm_serve_options *options) {
 }
 
 unsigned omm_serve_port(const omm_serve *s) {
-    return web_port(s->web);
+    return front_port(s->front);
 }
 
 uint32_t omm_serve_stop(omm_serve *s) {
@@ -78,7 +78,7 @@ uint32_t omm_serve_stop(omm_serve *s) {
 void omm_serve_close(omm_serve *s) {
     if (!s) return;
     if (s->work) work_end(s->work); /* nobody is suspended after that */
-    web_close(s->web);
+    front_close(s->front);
     work_close(s->work);
     omm_free(s);
 }

@@ -172,6 +172,45 @@ static void test_logprobs(unsigned port) {
     answer_fini(&a);
 }
 
+/* Tokens of a stop text are in no list; whole and streamed have the same ones. */
+static void test_logprobs_stopped(unsigned port) {
+    char streamed[4096];
+    answer a = served_ask(port, TEXT, "{" STORY ", \"temperature\": 0, \"logprobs\": 0}");
+    char *text = served_member(a.body, "choices.0.text");
+    CHECK(strlen(text) > 12);
+    answer_fini(&a);
+    char body[512], joined[512] = "";
+    snprintf(body, sizeof body,
+             "{" STORY ", \"temperature\": 0, \"logprobs\": 0, \"stop\": \"%.4s\"",
+             text + 8); /* from inside a word to inside another, it may be */
+    free(text);
+    const size_t size = strlen(body);
+    snprintf(body + size, sizeof body - size, "}");
+    a = served_ask(port, TEXT, body);
+    CHECK_EQ(a.status, 200);
+    text = served_member(a.body, "choices.0.text");
+    CHECK_EQ(strlen(text), 8);
+    for (unsigned i = 0;; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "choices.0.logprobs.tokens.%u", i);
+        char *token = served_member(a.body, path);
+        const bool there = strcmp(token, "(none)") != 0;
+        if (there) strcat(joined, token);
+        free(token);
+        if (!there) break;
+    }
+    CHECK(strlen(joined) > 0 && strncmp(text, joined, strlen(joined)) == 0);
+    answer_fini(&a);
+    snprintf(body + size, sizeof body - size, ", \"stream\": true}");
+    a = served_ask(port, TEXT, body);
+    join_stream(streamed, sizeof streamed, a.body, "choices.0.text");
+    CHECK_EQ(strcmp(streamed, text), 0);
+    join_stream(streamed, sizeof streamed, a.body, "choices.0.logprobs.tokens.0");
+    CHECK(strncmp(text, streamed, strlen(streamed)) == 0);
+    free(text);
+    answer_fini(&a);
+}
+
 #define SUM                                                                                        \
     "\"messages\": [{\"role\": \"user\", \"content\": \"What is 12 * 7?\"}], \"temperature\": 0, " \
     "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"calculator\", "               \
@@ -248,6 +287,8 @@ static unsigned status_of(unsigned port, const char *request) {
 #define END "Connection: close\r\n\r\n"
 #define JSON "Content-Type: application/json; charset=utf-8\r\nContent-Length: 2\r\n"
 
+#define NAME31 "0123456789012345678901234567890"
+
 static void test_strangers(unsigned port) {
     CHECK_EQ(status_of(port, "GET /health HTTP/1.1\r\nHost: localhost:80\r\n" END), 200);
     CHECK_EQ(status_of(port, "GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n" END), 200);
@@ -259,6 +300,7 @@ static void test_strangers(unsigned port) {
     CHECK_EQ(status_of(port, "GET " CHAT " HTTP/1.1\r\nHost: localhost\r\n" END), 405);
     CHECK_EQ(status_of(port, "PUT " CHAT " HTTP/1.1\r\nHost: localhost\r\n" END), 405);
     CHECK_EQ(status_of(port, "GET /v1/models/one HTTP/1.1\r\nHost: localhost\r\n" END), 200);
+    CHECK_EQ(status_of(port, "GET /v1/models/\xff HTTP/1.1\r\nHost: localhost\r\n" END), 404);
     CHECK_EQ(status_of(port, "GET /v1/models/x HTTP/1.1\r\nHost: localhost\r\n" END), 404);
     CHECK_EQ(status_of(port, "POST /none HTTP/1.1\r\nHost: localhost\r\n" JSON END "{}"), 404);
     CHECK_EQ(status_of(port, "POST " CHAT " HTTP/1.1\r\nHost: localhost\r\n" JSON END "{}"), 400);
@@ -267,6 +309,10 @@ static void test_strangers(unsigned port) {
              415);
     ask_for(port, CHAT, "{\"model\": \"x\"}", 404, "error.code", "model_not_found");
     ask_for(port, CHAT, "{\"n\": 0}", 400, "error.param", "n");
+    /* A name that is cut inside a character. */
+    ask_for(port, CHAT, "{\"messages\": [{\"role\": \"" NAME31 "\xc3\xa9\"}]}", 400,
+            "error.message",
+            "message 0: role '" NAME31 "?'; accepted: system, user, assistant, tool");
 }
 
 static void test_key(served *s) {
@@ -278,6 +324,7 @@ static void test_key(served *s) {
     CHECK_EQ(status_of(port, "GET /v1/models HTTP/1.1\r\nHost: a\r\n" END), 401);
 #define KEY(key) "GET /v1/models HTTP/1.1\r\nHost: a\r\nAuthorization: " key "\r\n" END
     CHECK_EQ(status_of(port, KEY("Bearer sesame")), 200);
+    CHECK_EQ(status_of(port, KEY("Bearer sesame \t")), 200);
     CHECK_EQ(status_of(port, KEY("Bearer sesam")), 401);
     CHECK_EQ(status_of(port, KEY("Bearer sesame1")), 401);
     CHECK_EQ(status_of(port, KEY("Bearer ")), 401);
@@ -338,14 +385,27 @@ static void test_gone(unsigned port) {
     }
 }
 
+/* Who closes in the middle of a request holds no place: of these there are more than places. */
+static void test_many_gone(unsigned port) {
+    static const char half[] = "POST " TEXT " HTTP/1.1\r\nHost: localhost\r\n";
+    for (unsigned i = 0; i < 300; i++) {
+        const int fd = served_connect(port);
+        served_send(fd, half, sizeof half - 1);
+        close(fd);
+        if (i % 50 == 49) usleep(300000); /* three looks */
+    }
+    ask_for(port, CHAT, "{" HELLO ", \"temperature\": 0}", 200, "choices.0.finish_reason", "stop");
+}
+
 static void test_full(served *s) {
     omm_serve *server = NULL;
-    s->options.waiting_max = 2;
+    s->options.waiting_max = 3;
     s->options.batcher.seats = 1;
     CHECK_OK(omm_serve_open(&server, &s->options));
     const unsigned port = omm_serve_port(server);
-    const int first =
-        ask_long(port, ""); /* four texts, of which three wait: nobody waited before */
+    ask_for(port, CHAT, "{" HELLO ", \"n\": 5}", 400, "error.message",
+            "n: 5 texts; this server takes at most 4");
+    const int first = ask_long(port, ""); /* four texts, of which three wait */
     wait_for(port, "seats_taken", 1);
     wait_for(port, "waiting", 3);
     ask_for(port, CHAT, "{" HELLO "}", 429, "error.code", "queue_full");
@@ -468,10 +528,12 @@ int main(void) {
     test_answers(&s, port);
     test_adapters(port);
     test_logprobs(port);
+    test_logprobs_stopped(port);
     test_tools(port);
     test_together(&s, port);
     test_strangers(port);
     test_gone(port);
+    test_many_gone(port);
     omm_serve_close(server);
     test_key(&s);
     test_full(&s);

@@ -77,7 +77,6 @@ static void wake_reader(const work *w, job *j) {
 }
 
 static omm_err make_choices(job *j, const omm_serve_options *o) {
-    const uint32_t positions = o->batcher.session.positions_max;
     j->count = j->request.n * (uint32_t)j->request.prompt_count;
     j->choices = (choice *)omm_alloc(j->count, sizeof *j->choices);
     if (!j->choices) return omm_raise(OMM_ERR_NOMEM, "no memory for %u texts", j->count);
@@ -85,10 +84,9 @@ static omm_err make_choices(job *j, const omm_serve_options *o) {
         choice *c = &j->choices[i];
         c->index = i;
         c->prompt_count = (uint32_t)j->request.prompts[i / j->request.n].count;
-        const uint32_t room = positions - c->prompt_count, asked = j->request.tokens_max;
         if (j->request.logprobs) c->logprobs = json_array();
         OMM_TRY(output_init(&c->output, &j->request, o->tokenizer,
-                            asked && asked < room ? asked : room));
+                            request_room(&j->request, o, i / j->request.n)));
     }
     return OMM_OK;
 }
@@ -101,13 +99,23 @@ static bool refused(fault *why, unsigned status, const char *message) {
     return false;
 }
 
+/* More than there ever is room for. */
+static bool never(fault *why, uint32_t count, uint32_t most) {
+    *why = (fault){.status = 400, .type = "invalid_request_error", .param = "n"};
+    snprintf(why->message, sizeof why->message, "n: %u texts; this server takes at most %u", count,
+             most);
+    return false;
+}
+
 bool work_submit(work *w, job *j, fault *why) {
+    const uint32_t most = w->o->waiting_max + w->o->batcher.seats;
+    if (j->request.n * j->request.prompt_count > most)
+        return never(why, j->request.n * (uint32_t)j->request.prompt_count, most);
     if (make_choices(j, w->o) != OMM_OK) return refused(why, 503, omm_err_sentence());
     j->created = w->o->clock.wall_ms(w->o->clock.ud) / 1000;
     j->begun_ms = w->o->clock.now_ms(w->o->clock.ud);
     pthread_mutex_lock(&w->lock);
-    const bool stopped = w->stopped,
-               full = w->waiting > 0 && w->waiting + j->count > w->o->waiting_max;
+    const bool stopped = w->stopped, full = w->waiting + w->sitting + j->count > most;
     if (!stopped && !full) {
         job **last = &w->jobs;
         while (*last) last = &(*last)->after;

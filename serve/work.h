@@ -22,8 +22,8 @@ typedef struct choice {
     uint32_t index, seat;
     bool sits, ended;
     uint32_t prompt_count, reused;
-    json_t *logprobs; /* list, one for each token of the text; NULL: not asked for */
-    size_t logprobs_sent;
+    json_t *logprobs; /* list, one for each token that has not been sent; NULL: not asked for */
+    size_t logprob_bytes, logprob_characters; /* of the tokens before those */
 } choice;
 
 typedef struct job {

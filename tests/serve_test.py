@@ -71,6 +71,7 @@ def test_texts(folder):
     one, two = folder / "first tone.gguf", folder / "b=2.gguf"
     make_adapter(one, 1)
     make_adapter(two, 2)
+    (folder / "terse").mkdir()  # of that name, and no file
     server = Server("--lora", one, "--lora", f"terse={two}=0.5")
     check(server.name == NAME, server.said)
     models = [m["id"] for m in json.loads(server.get("/v1/models")[1])["data"]]
@@ -92,7 +93,10 @@ def test_texts(folder):
         check(got["choices"][0]["text"] == want, model, got, "not", want)
         texts.add(want)
     check(len(texts) >= 4, "adapters change nothing:", texts)
+    server.ask("/v1/chat/completions", {"messages": [{"role": "the sea", "content": "of the morning"}], "the sea": 1}, 400)
+    server.ask("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "model": "sea"}, 404)
     log = server.end()
+    check("status=404 param=model code=model_not_found" in log, log)
     check("sea" not in log and "morning" not in log, "what was asked is in the log:", log)
 
 
@@ -112,6 +116,15 @@ def test_turns(folder):
         check(cached[0] == 0 and (cached[2] > cached[1] > 0) == (keep == "1"), "cached:", cached)
         server.end()
     check(texts[:3] == texts[3:], texts)
+
+
+def test_context(folder):
+    """The last token of a context, as of `generate`."""
+    server = Server("-c", "40")
+    want = generate("-c", "40", "-n", "500", "--temp", "1", "--seed", "1", "Once upon a time")
+    got = server.ask("/v1/completions", {"prompt": "Once upon a time", "temperature": 1, "seed": 1, "max_tokens": 500})
+    check(got["choices"][0]["text"] == want and got["choices"][0]["finish_reason"] in ("length", "stop"), got, want)
+    server.end()
 
 
 def stream_lines(answer):
@@ -141,7 +154,7 @@ def test_end(folder):
 
 def test_key(folder):
     key = folder / "key"
-    key.write_text("sesame\n")
+    key.write_text("sesame\r\n")
     key.chmod(0o600)
     server = Server("--api-key-file", key, "--name", "mine:1")
     check(server.get("/v1/models")[0] == 401 and server.get("/health") == (200, '{"status":"ok"}\n'), "without a key")
@@ -160,6 +173,14 @@ def test_options(folder):
     key.chmod(0o644)
     m = ["-m", MODEL]
     refused("which model")
+    refused("--queue 70000: accepted are 0 to 65536", *m, "--queue", "70000")
+    refused("--connections 0: accepted are 1 to 16384", *m, "--connections", "0")
+    refused(r"--lora x=: accepted is \[NAME=\]FILE\[=X\]", *m, "--lora", "x=")
+    for text, words in (("a b\n", "printable ASCII"), ("\r\n", "first line is empty")):
+        wrong = folder / "wrong"
+        wrong.touch(0o600)
+        wrong.write_text(text)
+        refused(words, *m, "--api-key-file", wrong)
     refused("--parallel 0: accepted are 1 to 64", *m, "--parallel", "0")
     refused("--keep 5000: accepted are 0 to 4096", *m, "--keep", "5000")
     refused("--log-level loud; accepted: debug", *m, "--log-level", "loud")
@@ -174,5 +195,5 @@ def test_options(folder):
 
 
 with tempfile.TemporaryDirectory(prefix="omm-serve-") as name:
-    for test in test_texts, test_turns, test_end, test_key, test_options:
+    for test in test_texts, test_turns, test_context, test_end, test_key, test_options:
         test(pathlib.Path(name))

@@ -2,28 +2,34 @@
 """Tokens a second of an OpenAI-compatible server with so many clients at once: each asks for a text of so many tokens, over and
 over, all counts of clients by turns in one run; then what one turn more of a conversation costs with what is kept.
 
-usage: serve_load.py URL [URL ...] [--clients 1,4,8] [--prompt 64] [--tokens 64] [--repeat 3]
+usage: serve_load.py URL [URL ...] [--clients 1,4,8] [--prompt 64] [--tokens 64] [--temp 0] [--repeat 3]
 
-URLs end in /v1; several servers are asked by turns, and the ratio of each to the first is printed.  Servers that speak of
-no ignore_eos are asked for texts at a temperature at which none ends by itself.
+URLs end in /v1; several servers are asked by turns, and the ratio of each to the first is printed.  What counts is what the
+answers say that they have; a model of random weights (`meshmind synth`) hardly ends by itself.
 """
-import argparse, concurrent.futures, json, statistics, time, urllib.request
+import argparse, collections, concurrent.futures, json, statistics, time, urllib.error, urllib.request
 
 parser = argparse.ArgumentParser(usage=__doc__)
 parser.add_argument("urls", nargs="+")
 parser.add_argument("--clients", default="1,2,4,8")
 parser.add_argument("--prompt", type=int, default=64, help="token ids of each prompt, none like another's")
 parser.add_argument("--tokens", type=int, default=64)
+parser.add_argument("--temp", type=float, default=0)
 parser.add_argument("--repeat", type=int, default=3)
 o = parser.parse_args()
 made = 0
+failures = collections.Counter()
 
 
 def ask(url, ids, tokens):
     """Tokens of the answer, and of the prompt those that were not computed again."""
-    body = {"prompt": ids, "max_tokens": tokens, "temperature": 9, "seed": len(ids)}
+    body = {"prompt": ids, "max_tokens": tokens, "temperature": o.temp, "seed": len(ids)}
     request = urllib.request.Request(url + "/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
-    usage = json.load(urllib.request.urlopen(request, timeout=3600))["usage"]
+    try:
+        usage = json.load(urllib.request.urlopen(request, timeout=3600))["usage"]
+    except urllib.error.HTTPError as error:
+        failures[url, error.code] += 1
+        return 0, 0
     return usage["completion_tokens"], (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
 
 
@@ -62,3 +68,5 @@ for url in o.urls:
         _, cached = ask(url, ids + fresh_prompt(more), 1)
         times.append(time.monotonic() - begin)
     print(f"{url}: {len(ids)} tokens of prompt {times[0]:.2f} s, the same and 8 more {times[1]:.2f} s ({cached} of them kept)")
+for (url, code), count in failures.items():
+    print(f"{url}: {count} answers of status {code}, which count as no token")

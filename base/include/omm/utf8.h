@@ -14,5 +14,7 @@ unsigned omm_utf8_size(const uint8_t *p, size_t left);
 /* A text of strangers for a terminal: `text`, as much of it as fits `size` with its NUL, with '?' for each control character
  * (C0, DEL, C1). */
 void omm_utf8_clean(char *out, size_t size, const char *text);
+/* In place: a '?' for each byte that is no part of a character, such as one that was cut off at the end. */
+void omm_utf8_mend(char *text);
 
 #endif

@@ -44,7 +44,7 @@ void omm_batcher_close(omm_batcher *batcher); /* NULL is fine */
 
 typedef struct omm_batcher_text {
     const uint32_t *prompt;             /* (count) copied */
-    size_t count;                       /* 1 .. positions_max - 1 */
+    size_t count;                       /* 1 .. positions_max */
     const omm_adapter *const *adapters; /* applied in this order; borrowed until the seat is left */
     size_t adapter_count;
     omm_sampler sampler;
@@ -67,7 +67,7 @@ typedef struct omm_batcher_token {
     char why[OMM_BATCHER_WHY_MAX]; /* of an error: its sentence */
 } omm_batcher_token;
 
-/* One batch for all that sit; tokens[seats] takes those of seats whose prompts are read, in the order of seats.  Nothing
+/* One batch for all that sit; tokens[seats] takes those of seats whose prompts have been read.  Nothing
  * happens where nobody sits.  Errors: none that concern one text alone, which are in its token. */
 void omm_batcher_step(omm_batcher_token *tokens, size_t *count, omm_batcher *batcher);
 

@@ -48,9 +48,9 @@ typedef struct omm_serve_options {
     size_t adapter_count;
     omm_batcher_options batcher;
     omm_sampler sampler;              /* of requests that say nothing; its rng is not used */
-    uint32_t waiting_max;             /* texts that wait for a seat; default 64 */
-    unsigned connections_max;         /* default 128 */
-    unsigned connections_per_address; /* default 64 */
+    uint32_t waiting_max;             /* texts that wait beside those that sit; default 64 */
+    unsigned connections_max;         /* default 256 */
+    unsigned connections_per_address; /* default 128 */
     uint64_t request_ms; /* that a client may take to say what he wants; default 30,000 */
     uint64_t look_ms;    /* how soon it is seen that somebody has gone; default 100 */
     omm_clock clock;

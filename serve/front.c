@@ -1,5 +1,5 @@
-/* web.c - see web.h.  The protocol itself is libmicrohttpd's. */
-#include "web.h"
+/* front.c - see front.h.  The protocol itself is libmicrohttpd's. */
+#include "front.h"
 
 #include "answer.h"
 
@@ -39,7 +39,7 @@ typedef struct slot {
     job *waits; /* whose answer it waits for */
 } slot;
 
-struct web {
+struct front {
     const omm_serve_options *o;
     work *work;
     struct MHD_Daemon *daemon;
@@ -55,11 +55,11 @@ struct web {
     atomic_bool stop;
 };
 
-static uint64_t now_ms(const web *h) {
+static uint64_t now_ms(const front *h) {
     return h->o->clock.now_ms(h->o->clock.ud);
 }
 
-static slot *slot_of(web *h, const struct MHD_Connection *is) {
+static slot *slot_of(front *h, const struct MHD_Connection *is) {
     for (unsigned i = 0; i < h->o->connections_max; i++)
         if (h->slots[i].is == is) return &h->slots[i];
     return NULL;
@@ -94,19 +94,21 @@ static enum MHD_Result queue_bytes(struct MHD_Connection *c, unsigned status, co
         omm_mhd()->create_response_from_buffer(text->size, text->data, MHD_RESPMEM_MUST_COPY));
 }
 
-static enum MHD_Result queue_fault(web *h, struct MHD_Connection *c, const fault *why) {
+static enum MHD_Result queue_fault(front *h, struct MHD_Connection *c, const fault *why) {
     omm_buf text;
     omm_buf_init(&text, 1 << 16);
     work_count_status(h->work, why->status);
+    /* not the sentence: it may quote what was asked */
     omm_log_event(h->o->log, OMM_LOG_INFO, "refused", OMM_LOG_INT("status", why->status),
-                  OMM_LOG_STR("why", why->message));
+                  OMM_LOG_STR("param", why->param ? why->param : "none"),
+                  OMM_LOG_STR("code", why->code ? why->code : "none"));
     enum MHD_Result ok =
         answer_fault(&text, why) == OMM_OK ? queue_bytes(c, why->status, s_json, &text) : MHD_NO;
     omm_buf_fini(&text);
     return ok;
 }
 
-static enum MHD_Result queue_refusal(web *h, struct MHD_Connection *c, unsigned status,
+static enum MHD_Result queue_refusal(front *h, struct MHD_Connection *c, unsigned status,
                                      const char *code, const char *message) {
     fault why = {.status = status, .type = "invalid_request_error", .code = code};
     snprintf(why.message, sizeof why.message, "%s", message);
@@ -119,9 +121,11 @@ static const char *header_of(struct MHD_Connection *c, const char *name) {
     return omm_mhd()->lookup_connection_value(c, MHD_HEADER_KIND, name);
 }
 
-/* As long as the key takes, whatever was sent. */
+/* As long as the key takes, whatever was sent; blanks behind it are not a part of it. */
 static bool same_key(const char *sent, const char *key) {
-    const size_t size = strlen(key), has = strlen(sent);
+    const size_t size = strlen(key);
+    size_t has = strlen(sent);
+    while (has > 0 && (sent[has - 1] == ' ' || sent[has - 1] == '\t')) has--;
     unsigned differ = size != has;
     for (size_t i = 0; i < size; i++)
         differ |=
@@ -129,7 +133,7 @@ static bool same_key(const char *sent, const char *key) {
     return differ == 0;
 }
 
-static bool has_key(const web *h, struct MHD_Connection *c) {
+static bool has_key(const front *h, struct MHD_Connection *c) {
     const char *sent = header_of(c, "Authorization");
     if (!h->o->api_key) return true;
     return sent && strncasecmp(sent, "Bearer ", 7) == 0 && same_key(sent + 7, h->o->api_key);
@@ -143,7 +147,7 @@ static bool is_host(const char *host, const char *name) {
 
 /* A name that somebody has pointed at this machine is a page of his that asks in a browser here; an address says
  * itself where it leads.  Browsers always send it. */
-static bool is_ours(const web *h, struct MHD_Connection *c) {
+static bool is_ours(const front *h, struct MHD_Connection *c) {
     const char *host = header_of(c, MHD_HTTP_HEADER_HOST);
     if (h->o->api_key || !host) return true;
     return is_host(host, "localhost") || host[0] == '[' ||
@@ -159,22 +163,22 @@ static bool is_json(struct MHD_Connection *c) {
 
 /* ---- what is there to be read ---------------------------------------------------------------- */
 
-static omm_err put_health(omm_buf *out, web *h) {
+static omm_err put_health(omm_buf *out, front *h) {
     (void)h;
     return omm_buf_printf(out, "{\"status\":\"ok\"}\n");
 }
 
-static omm_err put_metrics(omm_buf *out, web *h) {
+static omm_err put_metrics(omm_buf *out, front *h) {
     return work_metrics(out, h->work);
 }
 
-static omm_err put_models(omm_buf *out, web *h) {
+static omm_err put_models(omm_buf *out, front *h) {
     return answer_models(out, h->o, NULL, h->created);
 }
 
 static const struct page {
     const char *path, *type;
-    omm_err (*put)(omm_buf *out, web *h);
+    omm_err (*put)(omm_buf *out, front *h);
     bool is_open; /* to who has no key */
 } s_pages[] = {
     {"/health", s_json, put_health, true},
@@ -182,7 +186,7 @@ static const struct page {
     {"/v1/models", s_json, put_models, false},
 };
 
-static enum MHD_Result send_page(web *h, struct MHD_Connection *c, const struct page *p) {
+static enum MHD_Result send_page(front *h, struct MHD_Connection *c, const struct page *p) {
     omm_buf out;
     omm_buf_init(&out, METRICS_BYTES_MAX);
     const omm_err err = p->put(&out, h);
@@ -195,7 +199,7 @@ static enum MHD_Result send_page(web *h, struct MHD_Connection *c, const struct 
     return ok;
 }
 
-static enum MHD_Result send_model(web *h, struct MHD_Connection *c, const char *name) {
+static enum MHD_Result send_model(front *h, struct MHD_Connection *c, const char *name) {
     omm_buf out;
     omm_buf_init(&out, METRICS_BYTES_MAX);
     enum MHD_Result ok = MHD_NO;
@@ -213,7 +217,7 @@ static enum MHD_Result send_model(web *h, struct MHD_Connection *c, const char *
 static const char s_models[] = "/v1/models/";
 static const char s_chat[] = "/v1/chat/completions", s_text[] = "/v1/completions";
 
-static enum MHD_Result get(web *h, struct MHD_Connection *c, const char *path) {
+static enum MHD_Result get(front *h, struct MHD_Connection *c, const char *path) {
     for (size_t i = 0; i < sizeof s_pages / sizeof s_pages[0]; i++)
         if (strcmp(path, s_pages[i].path) == 0) return send_page(h, c, &s_pages[i]);
     if (strncmp(path, s_models, sizeof s_models - 1) == 0)
@@ -231,7 +235,7 @@ static ssize_t read_stream(void *ud, uint64_t at, char *out, size_t size) {
     void *const *both = (void *const *)ud;
     (void)at;
     slot *s = (slot *)both[1];
-    web *h = (web *)both[0];
+    front *h = (front *)both[0];
     bool end = false;
     const size_t n = work_read(h->work, s->waits, out, size, &end, s->is);
     return end ? MHD_CONTENT_READER_END_OF_STREAM : (ssize_t)n;
@@ -241,7 +245,7 @@ static void free_stream(void *ud) {
     omm_free(ud);
 }
 
-static enum MHD_Result start_stream(web *h, struct MHD_Connection *c, slot *s) {
+static enum MHD_Result start_stream(front *h, struct MHD_Connection *c, slot *s) {
     void **both = (void **)omm_alloc(2, sizeof *both);
     if (!both) return MHD_NO;
     both[0] = h;
@@ -252,13 +256,13 @@ static enum MHD_Result start_stream(web *h, struct MHD_Connection *c, slot *s) {
                                                           read_stream, both, free_stream));
 }
 
-static uint64_t draw_seed(web *h) {
+static uint64_t draw_seed(front *h) {
     const omm_rng rng = omm_rng_init(&h->seed, OMM_PURPOSE_SAMPLE, 0, 0);
     return omm_rng_below(&rng, h->drawn++, REQUEST_SEED_MAX);
 }
 
 /* The body is here. */
-static enum MHD_Result ask(web *h, struct MHD_Connection *c, visit *v, bool is_chat) {
+static enum MHD_Result ask(front *h, struct MHD_Connection *c, visit *v, bool is_chat) {
     fault why = {0};
     job *j = NULL;
     if (work_make(&j, h->work) != OMM_OK)
@@ -280,7 +284,7 @@ static enum MHD_Result ask(web *h, struct MHD_Connection *c, visit *v, bool is_c
 }
 
 /* Woken: the answer is here, or not yet. */
-static enum MHD_Result send_answer(web *h, struct MHD_Connection *c, const visit *v) {
+static enum MHD_Result send_answer(front *h, struct MHD_Connection *c, const visit *v) {
     omm_buf out;
     char block[BLOCK_BYTES];
     bool end = false;
@@ -298,7 +302,7 @@ static enum MHD_Result send_answer(web *h, struct MHD_Connection *c, const visit
 }
 
 /* Before the body.  MHD_NO with *refused unset: go on and read it. */
-static bool check_head(web *h, struct MHD_Connection *c, const char *path, bool is_post,
+static bool check_head(front *h, struct MHD_Connection *c, const char *path, bool is_post,
                        enum MHD_Result *result) {
     const bool is_chat = strcmp(path, s_chat) == 0, is_text = strcmp(path, s_text) == 0;
     bool is_open = false;
@@ -325,8 +329,8 @@ static bool check_head(web *h, struct MHD_Connection *c, const char *path, bool 
     return false;
 }
 
-static enum MHD_Result begin(web *h, struct MHD_Connection *c, const char *path, const char *method,
-                             void **own) {
+static enum MHD_Result begin(front *h, struct MHD_Connection *c, const char *path,
+                             const char *method, void **own) {
     enum MHD_Result result = MHD_NO;
     const bool is_get =
         strcmp(method, MHD_HTTP_METHOD_GET) == 0 || strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
@@ -345,7 +349,7 @@ static enum MHD_Result begin(web *h, struct MHD_Connection *c, const char *path,
 static enum MHD_Result on_request(void *ud, struct MHD_Connection *c, const char *path,
                                   const char *method, const char *version, const char *data,
                                   size_t *size, void **own) {
-    web *h = (web *)ud;
+    front *h = (front *)ud;
     (void)version;
     if (!*own) return begin(h, c, path, method, own);
     visit *v = (visit *)*own;
@@ -364,14 +368,14 @@ static enum MHD_Result on_request(void *ud, struct MHD_Connection *c, const char
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
-static void leave(web *h, slot *s) {
+static void leave(front *h, slot *s) {
     if (s->waits) work_leave(h->work, s->waits);
     s->waits = NULL;
 }
 
 static void on_completed(void *ud, struct MHD_Connection *c, void **own,
                          enum MHD_RequestTerminationCode how) {
-    web *h = (web *)ud;
+    front *h = (front *)ud;
     visit *v = (visit *)*own;
     slot *s = slot_of(h, c);
     (void)how;
@@ -388,7 +392,7 @@ static void on_completed(void *ud, struct MHD_Connection *c, void **own,
 
 static void on_connection(void *ud, struct MHD_Connection *is, void **context,
                           enum MHD_ConnectionNotificationCode what) {
-    web *h = (web *)ud;
+    front *h = (front *)ud;
     (void)context;
     slot *s = slot_of(h, what == MHD_CONNECTION_NOTIFY_CLOSED ? is : NULL);
     if (!s) return;
@@ -409,22 +413,22 @@ static bool has_gone(const slot *s) {
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
-static void sweep(web *h) {
+static void sweep(front *h) {
     const uint64_t now = now_ms(h);
     for (unsigned i = 0; i < h->o->connections_max; i++) {
         slot *s = &h->slots[i];
         if (!s->is || s->cut || s->fd < 0) continue;
         const bool slow = !s->asked && now - s->since_ms >= h->o->request_ms;
-        const bool gone = s->waits && has_gone(s);
+        const bool gone = (s->waits || !s->asked) && has_gone(s);
         if (!slow && !gone) continue;
         s->cut = true;
         (void)shutdown(s->fd, SHUT_RDWR);
-        if (gone) work_forget(h->work, s->waits);
+        if (s->waits) work_forget(h->work, s->waits);
     }
 }
 
 /* libmicrohttpd's own wait is not ended by a connection that is resumed. */
-static void wait_and_run(web *h, uint64_t most_ms) {
+static void wait_and_run(front *h, uint64_t most_ms) {
     const union MHD_DaemonInfo *info =
         omm_mhd()->get_daemon_info(h->daemon, MHD_DAEMON_INFO_EPOLL_FD);
     MHD_UNSIGNED_LONG_LONG timeout = 0;
@@ -439,7 +443,7 @@ static void wait_and_run(web *h, uint64_t most_ms) {
 }
 
 static void *run(void *ud) {
-    web *h = (web *)ud;
+    front *h = (front *)ud;
     while (!atomic_load(&h->stop)) {
         wait_and_run(h, h->o->look_ms);
         sweep(h);
@@ -464,7 +468,7 @@ static size_t keep_path(void *ud, struct MHD_Connection *c, char *path) {
     return strlen(path);
 }
 
-static omm_err start(web *h) {
+static omm_err start(front *h) {
     const omm_serve_options *o = h->o;
     OMM_TRY(omm_mhd_load());
     OMM_TRY(omm_mhd_listen(&h->fd, &h->port, o->listen));
@@ -490,8 +494,8 @@ static omm_err start(web *h) {
     return OMM_OK;
 }
 
-omm_err web_open(web **out, const omm_serve_options *o, work *w) {
-    web *h = (web *)omm_alloc(1, sizeof *h);
+omm_err front_open(front **out, const omm_serve_options *o, work *w) {
+    front *h = (front *)omm_alloc(1, sizeof *h);
     if (!h) return omm_raise(OMM_ERR_NOMEM, "no memory for the server");
     h->o = o;
     h->work = w;
@@ -501,18 +505,18 @@ omm_err web_open(web **out, const omm_serve_options *o, work *w) {
     atomic_init(&h->stop, false);
     const omm_err err = start(h);
     if (err != OMM_OK) {
-        web_close(h);
+        front_close(h);
         return err;
     }
     *out = h;
     return OMM_OK;
 }
 
-unsigned web_port(const web *h) {
+unsigned front_port(const front *h) {
     return h->port;
 }
 
-void web_close(web *h) {
+void front_close(front *h) {
     const uint64_t one = 1;
     if (!h) return;
     atomic_store(&h->stop, true);

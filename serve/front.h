@@ -1,4 +1,4 @@
-/* web.h - HTTP in front of work.h: who may ask, what was asked, and the way of bytes to and fro.
+/* front.h - HTTP in front of work.h: who may ask, what was asked, and the way of bytes to and fro.
  *
  *   GET  --> a text that is there            POST --> body --> request --> job, suspended until there is something
  *
@@ -7,17 +7,17 @@
  *
  * Depends on: work; libmicrohttpd.  Threads: open, stop and close by one thread.
  */
-#ifndef SERVE_WEB_H
-#define SERVE_WEB_H
+#ifndef SERVE_FRONT_H
+#define SERVE_FRONT_H
 
 #include "work.h"
 
-typedef struct web web;
+typedef struct front front;
 
 /* Errors: CONFIG (address), EXISTS (in use), UNSUPPORTED, IO, NOMEM. */
-OMM_CHECKED omm_err web_open(web **out, const omm_serve_options *o, work *w);
-unsigned web_port(const web *h);
+OMM_CHECKED omm_err front_open(front **out, const omm_serve_options *o, work *w);
+unsigned front_port(const front *h);
 /* Everything that is suspended must have been woken before (work_end). */
-void web_close(web *h);
+void front_close(front *h);
 
 #endif
