@@ -268,20 +268,8 @@ static void run_alone(omm_batcher_token *tokens, size_t *count, omm_batcher *b, 
     }
 }
 
-/* Those whose last token has no position. */
-static void end_full(omm_batcher_token *tokens, size_t *count, omm_batcher *b) {
-    for (uint32_t i = 0; i < b->o.seats; i++) {
-        seat *s = &b->seats[i];
-        if (!works(s) || s->count <= b->o.session.positions_max) continue;
-        s->failed = true;
-        tokens[(*count)++] = failure(
-            i, omm_raise(OMM_ERR_TOO_BIG, "the context of %u positions is full", s->count - 1));
-    }
-}
-
 void omm_batcher_step(omm_batcher_token *tokens, size_t *count, omm_batcher *b) {
     *count = 0;
-    end_full(tokens, count, b);
     const size_t n = next_parts(b);
     if (n == 0) return;
     if (omm_group_append(b->group, b->parts, n, b->logits) == OMM_OK)

@@ -190,12 +190,12 @@ static void test_logprobs_stopped(unsigned port) {
     CHECK_EQ(a.status, 200);
     text = served_member(a.body, "choices.0.text");
     CHECK_EQ(strlen(text), 8);
-    for (unsigned i = 0;; i++) {
+    for (size_t i = 0, at = 0;; i++) {
         char path[64];
-        snprintf(path, sizeof path, "choices.0.logprobs.tokens.%u", i);
+        snprintf(path, sizeof path, "choices.0.logprobs.tokens.%zu", i);
         char *token = served_member(a.body, path);
         const bool there = strcmp(token, "(none)") != 0;
-        if (there) strcat(joined, token);
+        if (there) at += (size_t)snprintf(joined + at, sizeof joined - at, "%s", token);
         free(token);
         if (!there) break;
     }
@@ -233,6 +233,27 @@ static void test_tools(unsigned port) {
     answer_fini(&a);
     ask_for(port, CHAT, "{" SUM ", \"tool_choice\": \"required\"}", 200,
             "choices.0.message.tool_calls.0.function.name", "calculator");
+}
+
+/* Text number i of a prompt is the same wherever the prompt stands; the texts of one prompt are not. */
+static void test_n(unsigned port) {
+    answer a =
+        served_ask(port, TEXT,
+                   "{\"prompt\": [\"Once upon a time\", \"The\", \"Once upon a time\"], \"n\": "
+                   "2, \"seed\": 7, \"temperature\": 1, \"max_tokens\": 24}");
+    char *texts[6];
+    CHECK_EQ(a.status, 200);
+    for (unsigned i = 0; i < 6; i++) {
+        char path[32];
+        snprintf(path, sizeof path, "choices.%u.text", i);
+        texts[i] = served_member(a.body, path);
+    }
+    CHECK(strcmp(texts[0], texts[4]) == 0 && strcmp(texts[1], texts[5]) == 0);
+    CHECK(strcmp(texts[0], texts[1]) != 0 && strcmp(texts[0], texts[2]) != 0);
+    ask_for(port, TEXT, "{" STORY ", \"seed\": 7, \"temperature\": 1}", 200, "choices.0.text",
+            texts[0]);
+    for (unsigned i = 0; i < 6; i++) free(texts[i]);
+    answer_fini(&a);
 }
 
 /* ---- many at once ---------------------------------------------------------------------------- */
@@ -530,6 +551,7 @@ int main(void) {
     test_logprobs(port);
     test_logprobs_stopped(port);
     test_tools(port);
+    test_n(port);
     test_together(&s, port);
     test_strangers(port);
     test_gone(port);
