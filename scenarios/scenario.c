@@ -260,6 +260,29 @@ static omm_err check_sum_range(const char *file, const omm_scenario *s) {
         file, a->value_max, (unsigned long long)a->weight_sum_max, range * 0x1p-62);
 }
 
+/* A key that nothing reads beside the others changes the run's digest and nothing else. */
+static omm_err check_idle(const char *file, const omm_recipe *r) {
+    const omm_recipe usual = omm_recipe_default();
+    const bool adamw = r->optimizer == OMM_RECIPE_ADAMW, sgd = r->optimizer == OMM_RECIPE_SGD;
+    const struct {
+        bool is_idle;
+        const char *sentence;
+    } all[] = {
+        {!adamw && r->beta1 != usual.beta1, "beta1 is of adamw"},
+        {!adamw && r->epsilon != usual.epsilon, "epsilon is of adamw"},
+        {sgd && r->beta2 != usual.beta2, "beta2 is of adamw and adafactor"},
+        {r->schedule == OMM_RECIPE_CONSTANT && r->lr_min_ratio != usual.lr_min_ratio,
+         "lr_min_ratio does not go with schedule: constant"},
+        {r->parts == OMM_RECIPE_PARTS_CORE && r->b_rate_ratio != usual.b_rate_ratio,
+         "b_rate_ratio is the rate of B, which parts: core leaves alone"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        if (all[i].is_idle)
+            return omm_raise(OMM_ERR_CONFIG, "%s: recipe.%s; accepted: without it", file,
+                             all[i].sentence);
+    return OMM_OK;
+}
+
 /* What is left to follow from the rest is written out: the effective form has it as a number. */
 static omm_err finish(omm_scenario *out, const char *file, const uint64_t *seed) {
     if (seed) out->seed = *seed;
@@ -271,6 +294,7 @@ static omm_err finish(omm_scenario *out, const char *file, const uint64_t *seed)
             "%s: recipe.parts is a: B begins at 0, where A has no gradient, so nothing "
             "would be learned; accepted: ab, b, core",
             file);
+    OMM_TRY(check_idle(file, &recipe));
     if (out->aggregation.value_max == 0) out->aggregation.value_max = value_max_for(&out->recipe);
     OMM_TRY(check(file, out));
     return check_sum_range(file, out);

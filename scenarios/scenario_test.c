@@ -139,6 +139,13 @@ static void test_refusals(void) {
            "multiples of 1.9e-06");
     refuse("steps: 3", "steps: 3, targets: knees", "knees");
     refuse("steps: 3", "steps: 3, parts: a", "recipe.parts is a: B begins at 0");
+    refuse("steps: 3", "steps: 3, optimizer: sgd, beta1: 0.8", "recipe.beta1 is of adamw");
+    refuse("steps: 3", "steps: 3, optimizer: adafactor, epsilon: 0.001",
+           "recipe.epsilon is of adamw");
+    refuse("steps: 3", "steps: 3, optimizer: sgd, beta2: 0.9", "recipe.beta2 is of adamw and");
+    refuse("steps: 3", "steps: 3, schedule: constant, lr_min_ratio: 0.5",
+           "recipe.lr_min_ratio does");
+    refuse("steps: 3", "steps: 3, parts: core, b_rate_ratio: 4", "recipe.b_rate_ratio is the rate");
     refuse("kind: int8", "kind: int9", "int8");
 }
 

@@ -261,29 +261,7 @@ static uint64_t draw_seed(front *h) {
     return omm_rng_below(&rng, h->drawn++, REQUEST_SEED_MAX);
 }
 
-/* The body is here. */
-static enum MHD_Result ask(front *h, struct MHD_Connection *c, visit *v, bool is_chat) {
-    fault why = {0};
-    job *j = NULL;
-    if (work_make(&j, h->work) != OMM_OK)
-        return queue_refusal(h, c, MHD_HTTP_SERVICE_UNAVAILABLE, NULL, omm_err_sentence());
-    const bool ok =
-        request_read(&j->request, &why, h->o, is_chat, omm_buf_view(&v->body), draw_seed(h)) &&
-        work_submit(h->work, j, &why);
-    if (!ok) {
-        work_leave(h->work, j);
-        return queue_fault(h, c, &why);
-    }
-    omm_buf_fini(&v->body);
-    slot *s = slot_of(h, c);
-    OMM_ASSERT(s != NULL);
-    v->job = s->waits = j;
-    if (j->request.stream) return start_stream(h, c, s);
-    (void)work_is_done(h->work, j, c); /* suspends; woken, it is asked for again */
-    return MHD_YES;
-}
-
-/* Woken: the answer is here, or not yet. */
+/* If it is there; else the connection is suspended, and asked for again when it is woken. */
 static enum MHD_Result send_answer(front *h, struct MHD_Connection *c, const visit *v) {
     omm_buf out;
     char block[BLOCK_BYTES];
@@ -301,7 +279,28 @@ static enum MHD_Result send_answer(front *h, struct MHD_Connection *c, const vis
     return ok;
 }
 
-/* Before the body.  MHD_NO with *refused unset: go on and read it. */
+/* The body is here. */
+static enum MHD_Result ask(front *h, struct MHD_Connection *c, visit *v, bool is_chat) {
+    fault why = {0};
+    job *j = NULL;
+    if (work_make(&j) != OMM_OK)
+        return queue_refusal(h, c, MHD_HTTP_SERVICE_UNAVAILABLE, NULL, omm_err_sentence());
+    const bool ok =
+        request_read(&j->request, &why, h->o, is_chat, omm_buf_view(&v->body), draw_seed(h)) &&
+        work_submit(h->work, j, &why);
+    if (!ok) {
+        work_leave(h->work, j);
+        return queue_fault(h, c, &why);
+    }
+    omm_buf_fini(&v->body);
+    slot *s = slot_of(h, c);
+    OMM_ASSERT(s != NULL);
+    v->job = s->waits = j;
+    if (j->request.stream) return start_stream(h, c, s);
+    return send_answer(h, c, v);
+}
+
+/* Before the body: true where it may come, else *result is that of the refusal or the page. */
 static bool check_head(front *h, struct MHD_Connection *c, const char *path, bool is_post,
                        enum MHD_Result *result) {
     const bool is_chat = strcmp(path, s_chat) == 0, is_text = strcmp(path, s_text) == 0;

@@ -51,8 +51,7 @@ static void free_job(job *j) {
     omm_free(j);
 }
 
-omm_err work_make(job **out, const work *w) {
-    (void)w;
+omm_err work_make(job **out) {
     job *j = (job *)omm_alloc(1, sizeof *j);
     if (!j) return omm_raise(OMM_ERR_NOMEM, "no memory for a request");
     omm_buf_init(&j->out, OUT_BYTES_MAX);

@@ -55,7 +55,7 @@ void work_end(work *w);
 void work_close(work *w);
 
 /* A job with nothing in it but its request to be filled.  Errors: NOMEM. */
-OMM_CHECKED omm_err work_make(job **out, const work *w);
+OMM_CHECKED omm_err work_make(job **out);
 /* Ready to compute: request has been read.  False: the queue is full, or no more is taken. */
 OMM_CHECKED bool work_submit(work *w, job *j, fault *why);
 /* No more is taken from now on.  Texts that wait or sit. */
