@@ -89,11 +89,13 @@ static void count_model(bench_result *r, const omm_model *model) {
 
 static omm_err load(bench_result *r, bench *b) {
     const uint64_t start = omm_measure_ns();
-    OMM_TRY(omm_gguf_open(&b->gguf, b->o->model));
-    OMM_TRY(loaded_check_positions(&b->gguf, b->o->prompt + b->o->generate, "-p and -n, together"));
-    OMM_TRY(plan_memory(r, b));
-    OMM_TRY(cli_of_file(bench_load(&b->model, r->architecture, &b->gguf, r->memory.plan.resident),
-                        "-m", b->o->model));
+    OMM_TRY(cli_of_file(omm_gguf_open(&b->gguf, b->o->model), "-m", b->o->model));
+    omm_err err =
+        loaded_check_positions(&b->gguf, b->o->prompt + b->o->generate, "-p and -n, together");
+    if (err == OMM_OK) err = plan_memory(r, b);
+    if (err == OMM_OK)
+        err = bench_load(&b->model, r->architecture, &b->gguf, r->memory.plan.resident);
+    OMM_TRY(cli_of_file(err, "-m", b->o->model));
     if (!b->model.gguf) omm_gguf_close(&b->gguf);
     r->load_seconds = (double)(omm_measure_ns() - start) * 1e-9;
     count_model(r, &b->model);

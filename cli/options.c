@@ -245,6 +245,8 @@ omm_err cli_check_out(const char *out, const cli_input *inputs) {
 omm_err cli_of_file(omm_err err, const char *option, const char *path) {
     if (err == OMM_OK || err == OMM_ERR_USAGE || err == OMM_ERR_CONFIG || err == OMM_ERR_NOMEM)
         return err;
+    /* What is not found in a file that is there is missing from it. */
+    if (err == OMM_ERR_NOT_FOUND && omm_file_exists(path)) err = OMM_ERR_FORMAT;
     return omm_raise(err, "%s %s: %s", option, path, omm_err_sentence());
 }
 

@@ -3,7 +3,7 @@
 
 #include "omm/mem.h"
 #include "omm_test.h"
-#include "served.h"
+#include "test_served.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* request_fuzz.c - any bytes as the body of a request: refused by name, or all of it is within its limits. */
 #include "omm/mem.h"
 #include "request.h"
-#include "served.h"
+#include "test_served.h"
 
 #include <string.h>
 

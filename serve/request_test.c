@@ -4,7 +4,7 @@
 #include "omm/json.h"
 #include "omm/mem.h"
 #include "omm_test.h"
-#include "served.h"
+#include "test_served.h"
 
 #include <string.h>
 

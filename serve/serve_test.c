@@ -4,7 +4,7 @@
 #include "omm/mhd.h"
 #include "omm/session.h"
 #include "omm_test.h"
-#include "served.h"
+#include "test_served.h"
 
 #include <poll.h>
 #include <pthread.h>

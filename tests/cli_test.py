@@ -54,6 +54,12 @@ assert len(commands) >= 12, commands
 expect(["--help"], 0, "subcommand|SUBCOMMAND", "stdout")
 expect([], 2, "usage")
 expect(["--version"], 0, r"meshmind \d+\.\d+\.\d+ \(", "stdout")
+with tempfile.NamedTemporaryFile(suffix=".gguf") as damaged:  # a key of it is gone: a damaged file, not a wrong command
+    damaged.write((SOURCE / "scenarios/base/openmeshmind-tiny-F16.gguf").read_bytes().replace(b"llama.block_count", b"llama.block_counX", 1))
+    damaged.flush()
+    for words in ["generate", "x"], ["bench"], ["bench", "--train"], ["perplexity", "-f", "README.md"], ["logits", "--ids", "1", "--out", "x.f32"]:
+        expect([words[0], "-m", damaged.name, *words[1:]], 3, re.escape(f"-m {damaged.name}: ") + ".*llama.block_count is missing")
+        expect([words[0], "-m", "no.gguf", *words[1:]], 2, r"no\.gguf: No such file")
 expect(["--help-env"], 0, r"(?s)OMM_ISA.*OMM_CRASH_AT.*mid_training", "stdout")
 sources = "".join(p.read_text() for p in SOURCE.glob("*/*.c") if not re.search("test|fuzz", str(p.relative_to(SOURCE))))
 for variable in sorted(set(re.findall(r'getenv\("(\w+)"\)', sources))):

@@ -1,5 +1,5 @@
-/* served.c - see served.h. */
-#include "served.h"
+/* test_served.c - see test_served.h. */
+#include "test_served.h"
 
 #include "omm/file.h"
 #include "omm/json.h"

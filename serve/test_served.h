@@ -1,7 +1,7 @@
-/* served.h - the shipped base model and a server of it, for tests: one request at a time over a socket of its own.
+/* test_served.h - the shipped base model and a server of it, for tests: one request at a time over a socket of its own.
  */
-#ifndef SERVE_SERVED_H
-#define SERVE_SERVED_H
+#ifndef SERVE_TEST_SERVED_H
+#define SERVE_TEST_SERVED_H
 
 #include "omm/serve.h"
 
