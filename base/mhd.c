@@ -87,6 +87,7 @@ static omm_err parse_address(address *out, const char *text) {
     out->size = v6 ? sizeof out->at.v6 : sizeof out->at.v4;
     out->at.any.sa_family = v6 ? AF_INET6 : AF_INET;
     void *into = v6 ? (void *)&out->at.v6.sin6_addr : (void *)&out->at.v4.sin_addr;
+    if (strcmp(host, "localhost") == 0) memcpy(host, "127.0.0.1", sizeof "127.0.0.1");
     if (inet_pton(v6 ? AF_INET6 : AF_INET, host, into) != 1) return bad_address(text);
     *(v6 ? &out->at.v6.sin6_port : &out->at.v4.sin_port) = htons((uint16_t)port);
     return OMM_OK;

@@ -18,6 +18,13 @@ unsigned omm_utf8_size(const uint8_t *p, size_t left) {
     return size;
 }
 
+size_t omm_utf8_count(omm_bytes text) {
+    size_t count = 0;
+    for (size_t at = 0, n = 0; at < text.size; at += n ? n : 1, count++)
+        n = omm_utf8_size(text.data + at, text.size - at);
+    return count;
+}
+
 /* C1 is c2 80 to c2 9f. */
 void omm_utf8_clean(char *out, size_t size, const char *text) {
     size_t n = 0;

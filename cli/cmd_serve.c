@@ -113,11 +113,11 @@ static omm_err name_all(served *s, serve_options *o) {
 }
 
 /* All that a text depends on beside its request: model, adapters and their names, arithmetic, cache, context (of which a
- * model with two tables of rotations chooses one). */
+ * model with two tables of rotations chooses one), and how ids are drawn where a request does not say. */
 static omm_err find_fingerprint(served *s, const serve_options *o) {
     omm_digest digest;
     omm_hasher h;
-    char hex[OMM_DIGEST_HEX_SIZE], kinds[64];
+    char hex[OMM_DIGEST_HEX_SIZE], kinds[160];
     OMM_TRY(loaded_digest(&digest, &o->common));
     omm_hasher_init(&h);
     omm_hasher_update(&h, omm_bytes_of(digest.b, sizeof digest.b));
@@ -126,9 +126,10 @@ static omm_err find_fingerprint(served *s, const serve_options *o) {
         omm_hasher_update(&h, omm_bytes_of(digest.b, sizeof digest.b));
         omm_hasher_update(&h, omm_bytes_of(s->adapters[i], strlen(s->adapters[i]) + 1));
     }
-    snprintf(kinds, sizeof kinds, "%s %s %u", omm_activations_name(s->l.activations),
+    snprintf(kinds, sizeof kinds, "%s %s %u %a %a %u", omm_activations_name(s->l.activations),
              omm_kv_type_name(s->l.memory.plan.session.kv_type),
-             s->l.memory.plan.session.positions_max);
+             s->l.memory.plan.session.positions_max, (double)o->sampler.temperature,
+             (double)o->sampler.top_p, o->sampler.top_k);
     omm_hasher_update(&h, omm_bytes_str(kinds));
     digest = omm_hasher_final(&h);
     omm_digest_hex(hex, &digest);

@@ -5,7 +5,10 @@
 #include "omm/utf8.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#define TOKEN_BYTES_MAX ((size_t)1 << 20)
 
 static omm_err not_text(void) {
     return omm_raise(OMM_ERR_FORMAT, "the answer cannot be written as JSON");
@@ -37,13 +40,6 @@ static json_t *text_json(omm_bytes text) {
     return json_stringn(text.size ? (const char *)text.data : "", text.size);
 }
 
-static size_t count_characters(omm_bytes text) {
-    size_t count = 0;
-    for (size_t at = 0, n = 0; at < text.size; at += n ? n : 1, count++)
-        n = omm_utf8_size(text.data + at, text.size - at);
-    return count;
-}
-
 /* ---- errors ---------------------------------------------------------------------------------- */
 
 /* A client's words may have been cut inside a character. */
@@ -65,22 +61,39 @@ omm_err answer_broken(omm_buf *out, const fault *why) {
 
 /* ---- log probabilities ----------------------------------------------------------------------- */
 
-/* A token's bytes need not be characters. */
-static json_t *token_json(const omm_serve_options *o, uint32_t id, double logprob) {
+/* Its text, as it stands alone; bytes that are no characters by their numbers, as OpenAI writes them ("bytes:\xe2\x82"). */
+static omm_err put_token(omm_buf *out, const omm_serve_options *o, uint32_t id) {
+    OMM_TRY(omm_tokenizer_decode(out, o->tokenizer, &id, 1,
+                                 OMM_DETOKENIZE_SPECIAL | OMM_DETOKENIZE_CONTINUE));
+    size_t at = 0;
+    for (unsigned n = 1; at < out->size && n > 0; at += n)
+        n = omm_utf8_size(out->data + at, out->size - at);
+    if (at == out->size) return OMM_OK;
+    char hex[5];
+    omm_buf bytes = *out; /* taken apart into `out` */
+    omm_buf_init(out, bytes.bytes_max * 5);
+    omm_err err = omm_buf_printf(out, "bytes:");
+    for (size_t i = 0; i < bytes.size && err == OMM_OK; i++) {
+        snprintf(hex, sizeof hex, "\\x%02x", bytes.data[i]);
+        err = omm_buf_append(out, hex, 4);
+    }
+    omm_buf_fini(&bytes);
+    return err;
+}
+
+static omm_err token_json(json_t **out, const omm_serve_options *o, uint32_t id, double logprob) {
     const omm_bytes piece = omm_tokenizer_piece(o->tokenizer, id);
+    omm_buf token;
+    omm_buf_init(&token, TOKEN_BYTES_MAX);
+    omm_err err = put_token(&token, o, id);
     json_t *bytes = json_array();
-    omm_buf text;
-    omm_buf_init(&text, piece.size * 3 + 16);
-    omm_detok detok = {0};
-    if (omm_detok_push(&text, &detok, o->tokenizer, id, OMM_DETOKENIZE_SPECIAL) != OMM_OK ||
-        omm_detok_flush(&text, &detok) != OMM_OK)
-        omm_buf_clear(&text);
     for (size_t i = 0; i < piece.size; i++)
         json_array_append_new(bytes, json_integer(piece.data[i]));
-    json_t *made = json_pack("{s:o, s:f, s:o}", "token", text_json(omm_buf_view(&text)), "logprob",
-                             logprob, "bytes", bytes);
-    omm_buf_fini(&text);
-    return made;
+    *out = json_pack("{s:o, s:f, s:o}", "token", text_json(omm_buf_view(&token)), "logprob",
+                     logprob, "bytes", bytes);
+    omm_buf_fini(&token);
+    if (err == OMM_OK && !*out) err = not_text();
+    return err;
 }
 
 /* The likeliest in order, ties by lower id. */
@@ -95,68 +108,60 @@ static size_t likeliest(uint32_t *ids, size_t most, const float *logits, uint32_
     return count;
 }
 
+static omm_err add_likeliest(json_t *top, const request *r, const omm_serve_options *o,
+                             const float *logits, float lse) {
+    uint32_t ids[REQUEST_TOP_LOGPROBS_MAX];
+    const size_t count = likeliest(ids, r->top_logprobs, logits, o->model->dims.vocab);
+    for (size_t i = 0; i < count; i++) {
+        json_t *one = NULL;
+        const omm_err err = token_json(&one, o, ids[i], (double)logits[ids[i]] - (double)lse);
+        if (one) json_array_append_new(top, one);
+        OMM_TRY(err);
+    }
+    return OMM_OK;
+}
+
 omm_err answer_logprob(json_t **out, const request *r, const omm_serve_options *o, uint32_t id,
                        const float *logits) {
-    uint32_t ids[REQUEST_TOP_LOGPROBS_MAX];
     float lse = 0.0f;
-    const uint32_t vocab = o->model->dims.vocab;
-    omm_row_lse(o->compute, NULL, &lse, logits, 1, vocab);
-    const size_t count = likeliest(ids, r->top_logprobs, logits, vocab);
-    json_t *made = token_json(o, id, (double)logits[id] - (double)lse), *top = json_array();
-    for (size_t i = 0; i < count; i++)
-        json_array_append_new(top, token_json(o, ids[i], (double)logits[ids[i]] - (double)lse));
-    if (!made || json_object_set_new(made, "top_logprobs", top) != 0) {
+    json_t *made = NULL, *top = json_array();
+    omm_row_lse(o->compute, NULL, &lse, logits, 1, o->model->dims.vocab);
+    omm_err err = token_json(&made, o, id, (double)logits[id] - (double)lse);
+    if (err == OMM_OK) err = add_likeliest(top, r, o, logits, lse);
+    if (err == OMM_OK && json_object_set(made, "top_logprobs", top) != 0) err = not_text();
+    json_decref(top);
+    if (err != OMM_OK) {
         json_decref(made);
-        return not_text();
+        return err;
     }
     *out = made;
     return OMM_OK;
 }
 
-/* Bytes of an entry's token. */
-static size_t entry_bytes(const json_t *entry) {
-    return json_array_size(json_object_get(entry, "bytes"));
-}
-
-/* A text's first space may have been left out (omm_detok). */
-static size_t left_out(const job *j, const choice *c) {
-    const size_t at = j->request.begun.size;
-    const json_t *first =
-        json_array_get(json_object_get(json_array_get(c->logprobs, 0), "bytes"), 0);
-    const bool begins = c->output.whole.size > at && c->output.whole.data[at] == ' ';
-    return c->logprob_bytes == 0 && j->request.is_chat && json_integer_value(first) == ' ' &&
-           !begins;
+static const json_t *entry_at(const choice *c, size_t i) {
+    return json_object_get(json_array_get(c->logprobs, i), "entry");
 }
 
 /* How many of the tokens at hand are of the text that is there: none of a stop text, which may have begun. */
-static size_t ready_logprobs(const job *j, const choice *c) {
-    const size_t all = json_array_size(c->logprobs);
-    const size_t limit = c->output.whole.size - j->request.begun.size + left_out(j, c);
-    size_t count = 0, bytes = c->logprob_bytes;
-    if (c->output.finish != FINISH_NONE && !c->output.stops.stopped) return all;
-    for (; count < all; count++) {
-        bytes += entry_bytes(json_array_get(c->logprobs, count));
-        if (bytes > limit) break;
-    }
+static size_t ready_logprobs(const choice *c) {
+    const size_t all = json_array_size(c->logprobs), settled = output_settled(&c->output);
+    size_t count = 0;
+    while (count < all && (size_t)json_integer_value(json_object_get(
+                              json_array_get(c->logprobs, count), "end")) <= settled)
+        count++;
     return count;
 }
 
 /* The first of them have been sent. */
 static void drop_logprobs(choice *c, size_t count) {
-    for (; count > 0; count--) {
-        const json_t *entry = json_array_get(c->logprobs, 0),
-                     *token = json_object_get(entry, "token");
-        c->logprob_bytes += entry_bytes(entry);
-        c->logprob_characters +=
-            count_characters(omm_bytes_of(json_string_value(token), json_string_length(token)));
-        json_array_remove(c->logprobs, 0);
-    }
+    for (; count > 0; count--) json_array_remove(c->logprobs, 0);
 }
 
 /* The first of them as a chat has them. */
 static json_t *chat_logprobs(const choice *c, size_t count) {
     json_t *list = json_array();
-    for (size_t i = 0; i < count; i++) json_array_append(list, json_array_get(c->logprobs, i));
+    for (size_t i = 0; i < count; i++)
+        json_array_append(list, json_object_get(json_array_get(c->logprobs, i), "entry"));
     return json_pack("{s:o}", "content", list);
 }
 
@@ -166,8 +171,9 @@ static json_t *top_of(const json_t *entry) {
     const json_t *list = json_object_get(entry, "top_logprobs");
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *one = json_array_get(list, i);
-        json_object_set(top, json_string_value(json_object_get(one, "token")),
-                        json_object_get(one, "logprob"));
+        const char *token = json_string_value(json_object_get(one, "token"));
+        if (!json_object_get(top, token)) /* of two that read alike the likelier one */
+            json_object_set(top, token, json_object_get(one, "logprob"));
     }
     return top;
 }
@@ -176,15 +182,12 @@ static json_t *top_of(const json_t *entry) {
 static json_t *text_logprobs(const choice *c, size_t count) {
     json_t *tokens = json_array(), *values = json_array(), *tops = json_array();
     json_t *offsets = json_array();
-    size_t at = c->logprob_characters;
     for (size_t i = 0; i < count; i++) {
-        const json_t *entry = json_array_get(c->logprobs, i);
-        json_t *token = json_object_get(entry, "token");
-        json_array_append(tokens, token);
+        const json_t *entry = entry_at(c, i);
+        json_array_append(tokens, json_object_get(entry, "token"));
         json_array_append(values, json_object_get(entry, "logprob"));
         json_array_append_new(tops, top_of(entry));
-        json_array_append_new(offsets, json_integer((json_int_t)at));
-        at += count_characters(omm_bytes_of(json_string_value(token), json_string_length(token)));
+        json_array_append(offsets, json_object_get(json_array_get(c->logprobs, i), "offset"));
     }
     return json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", values,
                      "top_logprobs", tops, "text_offset", offsets);
@@ -271,7 +274,7 @@ static json_t *choice_json(const job *j, const choice *c) {
     const char *key = j->request.is_chat ? "message" : "text";
     return json_pack("{s:I, s:o, s:o, s:o}", "index", (json_int_t)c->index, key,
                      j->request.is_chat ? message_json(j, c) : echoed(j, c), "logprobs",
-                     logprobs_json(j, c, ready_logprobs(j, c)), "finish_reason", finish_json(c));
+                     logprobs_json(j, c, ready_logprobs(c)), "finish_reason", finish_json(c));
 }
 
 omm_err answer_whole(omm_buf *out, const job *j, const omm_serve_options *o) {
@@ -335,7 +338,7 @@ static json_t *delta_json(const job *j, const choice *c, omm_bytes fresh, bool l
 omm_err answer_more(omm_buf *out, const job *j, choice *c, const omm_serve_options *o) {
     const bool last = c->output.finish != FINISH_NONE;
     const omm_bytes fresh = output_next(&c->output);
-    const size_t ready = ready_logprobs(j, c);
+    const size_t ready = ready_logprobs(c);
     if (fresh.size == 0 && ready == 0 && !last) return OMM_OK;
     const omm_err err =
         put_choice(out, j, c, o, delta_json(j, c, fresh, last), logprobs_json(j, c, ready), last);

@@ -12,7 +12,7 @@ OMM_CHECKED omm_err answer_fault(omm_buf *out, const fault *why);
 /* The whole answer of a job whose texts have all ended. */
 OMM_CHECKED omm_err answer_whole(omm_buf *out, const job *j, const omm_serve_options *o);
 /* Events: the beginning of a text; what is new of it, with what ends it; usage, where it is wanted, and the end of the
- * stream; or an error and the end. */
+ * stream; or an error, after which nothing comes. */
 OMM_CHECKED omm_err answer_begin(omm_buf *out, const job *j, const choice *c,
                                  const omm_serve_options *o);
 OMM_CHECKED omm_err answer_more(omm_buf *out, const job *j, choice *c, const omm_serve_options *o);

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #define HEAD_BYTES_MAX ((size_t)16 << 10) /* request line and headers */
+#define BODIES_AT_ONCE 16u                /* so many of the largest, or more of smaller ones */
 #define BLOCK_BYTES 4096u                 /* of a stream, at once */
 #define METRICS_BYTES_MAX ((size_t)1 << 20)
 #define STOPPING_MS 5000 /* for what is still being sent when the server closes */
@@ -26,8 +27,8 @@
 /* One request on a connection. */
 typedef struct visit {
     omm_buf body;
-    job *job; /* NULL: not yet, or there is none */
-    bool too_big;
+    job *job;       /* NULL: not yet, or there is none */
+    unsigned fault; /* of HTTP, that taking the body has come to; 0: none */
 } visit;
 
 typedef struct slot {
@@ -49,7 +50,8 @@ struct front {
     uint64_t created; /* seconds since 1970 */
     omm_seed seed;    /* of the seeds of requests without one */
     uint64_t drawn;
-    slot *slots; /* (connections_max) */
+    size_t body_max, bodies; /* bytes of one, and of all that are being taken */
+    slot *slots;             /* (connections_max) */
     pthread_t thread;
     bool has_thread;
     atomic_bool stop;
@@ -67,7 +69,7 @@ static slot *slot_of(front *h, const struct MHD_Connection *is) {
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-static const char s_json[] = "application/json";
+static const char s_json[] = "application/json", s_events[] = "text/event-stream";
 
 /* The response is taken. */
 static enum MHD_Result queue(struct MHD_Connection *c, unsigned status, const char *type,
@@ -80,6 +82,8 @@ static enum MHD_Result queue(struct MHD_Connection *c, unsigned status, const ch
         ok = omm_mhd()->add_response_header(r, headers[i][0], headers[i][1]);
     if (ok == MHD_YES && status == MHD_HTTP_UNAUTHORIZED)
         ok = omm_mhd()->add_response_header(r, "WWW-Authenticate", "Bearer");
+    if (ok == MHD_YES && strcmp(type, s_events) == 0) /* a proxy would hold events back */
+        ok = omm_mhd()->add_response_header(r, "X-Accel-Buffering", "no");
     if (ok == MHD_YES && (status == 429 || status == 503))
         ok = omm_mhd()->add_response_header(r, "Retry-After", "1");
     if (ok == MHD_YES) ok = omm_mhd()->queue_response(c, status, r);
@@ -164,8 +168,8 @@ static bool is_json(struct MHD_Connection *c) {
 /* ---- what is there to be read ---------------------------------------------------------------- */
 
 static omm_err put_health(omm_buf *out, front *h) {
-    (void)h;
-    return omm_buf_printf(out, "{\"status\":\"ok\"}\n");
+    return omm_buf_printf(out, "{\"status\":\"%s\"}\n",
+                          work_is_stopped(h->work) ? "stopping" : "ok");
 }
 
 static omm_err put_metrics(omm_buf *out, front *h) {
@@ -192,8 +196,10 @@ static enum MHD_Result send_page(front *h, struct MHD_Connection *c, const struc
     const omm_err err = p->put(&out, h);
     enum MHD_Result ok = MHD_NO;
     if (err == OMM_OK) {
-        work_count_status(h->work, MHD_HTTP_OK);
-        ok = queue_bytes(c, MHD_HTTP_OK, p->type, &out);
+        const bool stopping = p->put == put_health && work_is_stopped(h->work);
+        const unsigned status = stopping ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_OK;
+        work_count_status(h->work, status);
+        ok = queue_bytes(c, status, p->type, &out);
     }
     omm_buf_fini(&out);
     return ok;
@@ -251,7 +257,7 @@ static enum MHD_Result start_stream(front *h, struct MHD_Connection *c, slot *s)
     both[0] = h;
     both[1] = s;
     work_count_status(h->work, MHD_HTTP_OK);
-    return queue(c, MHD_HTTP_OK, "text/event-stream",
+    return queue(c, MHD_HTTP_OK, s_events,
                  omm_mhd()->create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES,
                                                           read_stream, both, free_stream));
 }
@@ -259,6 +265,35 @@ static enum MHD_Result start_stream(front *h, struct MHD_Connection *c, slot *s)
 static uint64_t draw_seed(front *h) {
     const omm_rng rng = omm_rng_init(&h->seed, OMM_PURPOSE_SAMPLE, 0, 0);
     return omm_rng_below(&rng, h->drawn++, REQUEST_SEED_MAX);
+}
+
+/* Many clients that send much take no more memory than some of them would. */
+static void take_body(front *h, visit *v, const char *data, size_t size) {
+    if (v->fault) return;
+    if (v->body.size + size > h->body_max)
+        v->fault = MHD_HTTP_CONTENT_TOO_LARGE;
+    else if (h->bodies + size > BODIES_AT_ONCE * h->body_max ||
+             omm_buf_append(&v->body, data, size) != OMM_OK)
+        v->fault = MHD_HTTP_SERVICE_UNAVAILABLE;
+    else
+        h->bodies += size;
+}
+
+static void drop_body(front *h, visit *v) {
+    h->bodies -= v->body.size;
+    omm_buf_fini(&v->body);
+}
+
+static enum MHD_Result queue_body_fault(front *h, struct MHD_Connection *c, unsigned status) {
+    fault why = {.status = status, .type = "invalid_request_error"};
+    if (status == MHD_HTTP_CONTENT_TOO_LARGE) {
+        snprintf(why.message, sizeof why.message, "the body is over %zu bytes", h->body_max);
+    } else {
+        why.type = "server_error";
+        snprintf(why.message, sizeof why.message,
+                 "too much is being sent at once; try again later");
+    }
+    return queue_fault(h, c, &why);
 }
 
 /* If it is there; else the connection is suspended, and asked for again when it is woken. */
@@ -283,8 +318,7 @@ static enum MHD_Result send_answer(front *h, struct MHD_Connection *c, const vis
 static enum MHD_Result ask(front *h, struct MHD_Connection *c, visit *v, bool is_chat) {
     fault why = {0};
     job *j = NULL;
-    if (work_make(&j) != OMM_OK)
-        return queue_refusal(h, c, MHD_HTTP_SERVICE_UNAVAILABLE, NULL, omm_err_sentence());
+    if (work_make(&j) != OMM_OK) return queue_body_fault(h, c, MHD_HTTP_SERVICE_UNAVAILABLE);
     const bool ok =
         request_read(&j->request, &why, h->o, is_chat, omm_buf_view(&v->body), draw_seed(h)) &&
         work_submit(h->work, j, &why);
@@ -292,7 +326,7 @@ static enum MHD_Result ask(front *h, struct MHD_Connection *c, visit *v, bool is
         work_leave(h->work, j);
         return queue_fault(h, c, &why);
     }
-    omm_buf_fini(&v->body);
+    drop_body(h, v);
     slot *s = slot_of(h, c);
     OMM_ASSERT(s != NULL);
     v->job = s->waits = j;
@@ -340,7 +374,7 @@ static enum MHD_Result begin(front *h, struct MHD_Connection *c, const char *pat
     if (!check_head(h, c, path, is_post, &result)) return result;
     visit *v = (visit *)omm_alloc(1, sizeof *v);
     if (!v) return MHD_NO;
-    omm_buf_init(&v->body, REQUEST_BYTES_MAX);
+    omm_buf_init(&v->body, h->body_max);
     *own = v;
     return MHD_YES;
 }
@@ -353,14 +387,13 @@ static enum MHD_Result on_request(void *ud, struct MHD_Connection *c, const char
     if (!*own) return begin(h, c, path, method, own);
     visit *v = (visit *)*own;
     if (*size > 0) {
-        v->too_big = v->too_big || omm_buf_append(&v->body, data, *size) != OMM_OK;
+        take_body(h, v, data, *size);
         *size = 0;
         return MHD_YES;
     }
     slot *s = slot_of(h, c);
     if (s) s->asked = true;
-    if (v->too_big)
-        return queue_refusal(h, c, MHD_HTTP_CONTENT_TOO_LARGE, NULL, "the body is over 4 MiB");
+    if (v->fault) return queue_body_fault(h, c, v->fault);
     if (v->job) return send_answer(h, c, v);
     return ask(h, c, v, strcmp(path, s_chat) == 0);
 }
@@ -384,7 +417,7 @@ static void on_completed(void *ud, struct MHD_Connection *c, void **own,
         s->since_ms = now_ms(h);
     }
     if (!v) return;
-    omm_buf_fini(&v->body);
+    drop_body(h, v);
     omm_free(v);
     *own = NULL;
 }
@@ -405,11 +438,11 @@ static void on_connection(void *ud, struct MHD_Connection *is, void **context,
     *s = (slot){.is = is, .fd = info ? info->connect_fd : -1, .since_ms = now_ms(h)};
 }
 
-/* Nothing is read of a connection that is suspended: that its other end has closed is seen by looking. */
+/* Nothing is read of a connection that is suspended: that its other end has closed is seen by looking, and what it sent
+ * before that hides nothing. */
 static bool has_gone(const slot *s) {
-    char byte = 0;
-    const ssize_t n = recv(s->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+    struct pollfd p = {.fd = s->fd, .events = POLLRDHUP};
+    return poll(&p, 1, 0) == 1 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR));
 }
 
 static void sweep(front *h) {
@@ -501,6 +534,7 @@ omm_err front_open(front **out, const omm_serve_options *o, work *w) {
     h->fd = h->event = -1;
     h->seed = omm_seed_random();
     h->created = o->clock.wall_ms(o->clock.ud) / 1000;
+    h->body_max = request_bytes_max(o);
     atomic_init(&h->stop, false);
     const omm_err err = start(h);
     if (err != OMM_OK) {

@@ -1,6 +1,8 @@
 /* output.c - see output.h. */
 #include "output.h"
 
+#include "omm/utf8.h"
+
 #include <string.h>
 
 #define TEXT_BYTES_MAX ((size_t)64 << 20)
@@ -23,7 +25,8 @@ static omm_err add_stops(output *t, const request *r) {
 omm_err output_init(output *t, const request *r, const omm_tokenizer *tokenizer,
                     uint32_t tokens_max) {
     *t = (output){.tokenizer = tokenizer,
-                  .detok = {.first = r->is_chat},
+                  .detok = {.first = r->is_chat && r->begun.size == 0},
+                  .begun = r->begun.size,
                   .holds_calls = r->has_tools,
                   .tokens_max = tokens_max};
     omm_stops_init(&t->stops);
@@ -61,6 +64,8 @@ omm_err output_push(output *t, uint32_t id) {
     if (omm_tokenizer_is_end(t->tokenizer, id)) return end(t, FINISH_STOP);
     omm_buf_clear(&t->fresh);
     OMM_TRY(omm_detok_push(&t->fresh, &t->detok, t->tokenizer, id, 0));
+    t->bytes += t->fresh.size;
+    t->characters += omm_utf8_count(omm_buf_view(&t->fresh));
     OMM_TRY(omm_stops_push(&t->whole, &t->stops, omm_buf_view(&t->fresh)));
     if (t->stops.stopped) return end(t, FINISH_STOP);
     return t->tokens == t->tokens_max ? end(t, FINISH_LENGTH) : OMM_OK;
@@ -92,6 +97,11 @@ omm_bytes output_next(output *t) {
     if (to <= from) return omm_bytes_str("");
     t->sent = to;
     return omm_bytes_of(t->whole.data + from, to - from);
+}
+
+size_t output_settled(const output *t) {
+    if (t->finish != FINISH_NONE && !t->stops.stopped) return t->bytes;
+    return t->whole.size - t->begun;
 }
 
 omm_bytes output_content(const output *t) {

@@ -16,9 +16,11 @@ typedef struct output {
     omm_stops stops;
     omm_buf fresh;    /* characters on their way through stops */
     omm_buf whole;    /* so far; begins with the call that was asked for */
+    size_t begun;     /* of it, that call */
     size_t sent;      /* of it, to who reads a stream */
     bool holds_calls; /* what may be a call is not sent as text */
     uint32_t tokens, tokens_max;
+    size_t bytes, characters; /* that tokens have come to, those held back among them */
     finish finish;
     omm_chat_reply reply; /* once it has ended: with its calls, if they could be read */
 } output;
@@ -31,6 +33,8 @@ void output_fini(output *t);
 OMM_CHECKED omm_err output_push(output *t, uint32_t id);
 /* What may be sent now and has not been; counts as sent. */
 omm_bytes output_next(output *t);
+/* Bytes of what tokens have come to that are in the text for good. */
+size_t output_settled(const output *t);
 /* All that is content, of a text that has ended. */
 omm_bytes output_content(const output *t);
 

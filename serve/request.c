@@ -11,6 +11,9 @@
 
 #define TURNS_BYTES_MAX ((size_t)8 << 20) /* tool calls of a body, written out */
 #define PROMPT_TOKENS_MAX ((size_t)1 << 22)
+#define TRIM_BYTES ((size_t)64 << 10)
+#define BODY_BYTES_LEAST ((size_t)256 << 10)
+#define BODY_BYTES_A_TOKEN 64u
 #define COMPLETION_TOKENS 16u /* of /v1/completions that says nothing, as OpenAI's API has it */
 
 typedef struct reader {
@@ -71,7 +74,10 @@ static bool take_stream(reader *r, const char *name, const json_t *value) {
 
 static bool take_stream_options(reader *r, const char *name, const json_t *value) {
     const json_t *usage = json_object_get(value, "include_usage");
-    if (!json_is_object(value)) return refuse(r, name, "%s: an object is needed", name);
+    size_t known = usage ? 1 : 0;
+    if (json_object_get(value, "include_obfuscation")) known++;
+    if (!json_is_object(value) || json_object_size(value) != known)
+        return refuse(r, name, "%s: accepted is {\"include_usage\": true}, or false", name);
     if (!usage || json_is_null(usage)) return true;
     return read_bool(r, "stream_options.include_usage", &r->out->include_usage, usage);
 }
@@ -520,6 +526,12 @@ static void request_init(request *out, const omm_serve_options *o, bool is_chat,
     omm_buf_init(&out->begun, REQUEST_BYTES_MAX);
 }
 
+size_t request_bytes_max(const omm_serve_options *o) {
+    const size_t wanted =
+        BODY_BYTES_LEAST + BODY_BYTES_A_TOKEN * (size_t)o->batcher.session.positions_max;
+    return wanted < REQUEST_BYTES_MAX ? wanted : REQUEST_BYTES_MAX;
+}
+
 uint32_t request_room(const request *r, const omm_serve_options *o, size_t prompt) {
     const uint32_t positions = o->batcher.session.positions_max;
     const uint32_t room = positions - (uint32_t)r->prompts[prompt].count + 1;
@@ -536,6 +548,7 @@ bool request_read(request *out, fault *why, const omm_serve_options *o, bool is_
     r.root = root;
     const bool ok = read_root(&r);
     json_decref(root);
+    if (body.size > TRIM_BYTES) omm_mem_trim(); /* what it took while it was read goes back */
     return ok;
 }
 

@@ -12,8 +12,8 @@
 #include "omm/serve.h"
 #include "omm/stops.h"
 
-#define REQUEST_BYTES_MAX ((size_t)4 << 20)
-#define REQUEST_TEXTS_MAX 64u /* n times the prompts */
+#define REQUEST_BYTES_MAX ((size_t)4 << 20) /* whatever the context is */
+#define REQUEST_TEXTS_MAX 64u               /* n times the prompts */
 #define REQUEST_STOPS_MAX 16u
 #define REQUEST_TOP_LOGPROBS_MAX 20u
 #define REQUEST_LOGPROBS_MAX (1u << 16)      /* of a whole answer: about 1 KiB each */
@@ -55,6 +55,9 @@ typedef struct request {
 OMM_CHECKED bool request_read(request *out, fault *why, const omm_serve_options *o, bool is_chat,
                               omm_bytes body, uint64_t draw);
 void request_fini(request *r);
+/* Of a body: what a context of so many positions can have use for, some tokens of it being long or escaped.  Read, it
+ * takes up to 20 times as much for a moment. */
+size_t request_bytes_max(const omm_serve_options *o);
 /* Tokens that each text of a prompt may have: those asked for, as far as the context has room.  The last one needs no
  * position. */
 uint32_t request_room(const request *r, const omm_serve_options *o, size_t prompt);

@@ -54,6 +54,8 @@ static const refusal s_refusals[] = {
     {true, "{" TURN ", \"stream\": 1}", 400, "stream", "true and false"},
     {true, "{" TURN ", \"stream_options\": {\"include_usage\": true}}", 400, "stream_options",
      "together with stream"},
+    {true, "{" TURN ", \"stream\": true, \"stream_options\": {\"x\": 1}}", 400, "stream_options",
+     "include_usage"},
     {true, "{" TURN ", \"stop\": \"\"}", 400, "stop", "texts of 1 to 256 bytes"},
     {true, "{" TURN ", \"stop\": [1]}", 400, "stop", "texts of 1 to 256 bytes"},
     {true, "{" TURN ", \"max_tokens\": 0}", 400, "max_tokens", "whole numbers from 1"},

@@ -51,6 +51,7 @@ void served_open(served *s) {
     s->options.adapters[1] = (omm_serve_adapter){"two", s->adapters[1]};
     s->options.adapter_count = 2;
     s->options.batcher.session.positions_max = s->model.dims.context;
+    s->options.batcher.prefix_bytes_max = (size_t)1 << 24;
 }
 
 void served_close(served *s) {

@@ -13,6 +13,7 @@
 
 #define OUT_BYTES_MAX ((size_t)256 << 20)
 #define STATUS_MAX 600u
+#define UNREAD_BYTES_MAX ((size_t)1 << 20) /* of a stream: thousands of events that nobody takes */
 
 typedef struct counts {
     uint64_t status[STATUS_MAX]; /* answers by code of HTTP */
@@ -136,6 +137,13 @@ uint32_t work_stop(work *w) {
     const uint32_t left = w->waiting + w->sitting;
     pthread_mutex_unlock(&w->lock);
     return left;
+}
+
+bool work_is_stopped(work *w) {
+    pthread_mutex_lock(&w->lock);
+    const bool stopped = w->stopped;
+    pthread_mutex_unlock(&w->lock);
+    return stopped;
 }
 
 /* Under the lock. */
@@ -264,9 +272,10 @@ static void fail_job(work *w, job *j, unsigned status, const char *message) {
 /* All texts have ended. */
 static omm_err finish_job(work *w, job *j) {
     if (j->request.stream) return answer_end(&j->out, j, w->o);
+    OMM_TRY(answer_whole(&j->out, j, w->o));
     j->status = 200;
     w->counts.status[200]++;
-    return answer_whole(&j->out, j, w->o);
+    return OMM_OK;
 }
 
 /* ---- the thread: seats ----------------------------------------------------------------------- */
@@ -325,13 +334,23 @@ static void free_seats(work *w) {
     }
 }
 
-static omm_err take_token(work *w, job *j, choice *c, const omm_batcher_token *token) {
+/* What is known of the token's likelihood, and where in the text it stands. */
+static omm_err keep_logprob(work *w, const job *j, choice *c, const omm_batcher_token *token,
+                            size_t offset) {
     json_t *entry = NULL;
+    OMM_TRY(answer_logprob(&entry, &j->request, w->o, token->id, token->logits));
+    const size_t end = c->output.bytes + c->output.detok.pending_count;
+    json_t *kept = json_pack("{s:o, s:I, s:I}", "entry", entry, "end", (json_int_t)end, "offset",
+                             (json_int_t)offset);
+    if (kept && json_array_append_new(c->logprobs, kept) == 0) return OMM_OK;
+    return omm_raise(OMM_ERR_NOMEM, "no memory for log probabilities");
+}
+
+static omm_err take_token(work *w, job *j, choice *c, const omm_batcher_token *token) {
+    const size_t offset = c->output.characters;
     OMM_TRY(output_push(&c->output, token->id));
-    if (c->logprobs && !omm_tokenizer_is_end(w->o->tokenizer, token->id)) {
-        OMM_TRY(answer_logprob(&entry, &j->request, w->o, token->id, token->logits));
-        json_array_append_new(c->logprobs, entry);
-    }
+    if (c->logprobs && !omm_tokenizer_is_end(w->o->tokenizer, token->id))
+        OMM_TRY(keep_logprob(w, j, c, token, offset));
     return j->request.stream ? answer_more(&j->out, j, c, w->o) : OMM_OK;
 }
 
@@ -356,6 +375,8 @@ static void deliver(work *w, const omm_batcher_token *token) {
     }
     if (err != OMM_OK)
         fail_job(w, j, 500, omm_err_sentence());
+    else if (j->request.stream && j->out.size - j->taken > UNREAD_BYTES_MAX)
+        fail_job(w, j, 500, "the client does not read its stream");
     else if (j->request.stream)
         wake_reader(w, j);
 }

@@ -22,8 +22,9 @@ typedef struct choice {
     uint32_t index, seat;
     bool sits, ended;
     uint32_t prompt_count, reused;
-    json_t *logprobs; /* list, one for each token that has not been sent; NULL: not asked for */
-    size_t logprob_bytes, logprob_characters; /* of the tokens before those */
+    json_t *
+        logprobs; /* of tokens that have not been sent: {"entry", "end": bytes of the text up to and with the token,
+                       * "offset": characters before it}; NULL: not asked for */
 } choice;
 
 typedef struct job {
@@ -60,6 +61,7 @@ OMM_CHECKED omm_err work_make(job **out);
 OMM_CHECKED bool work_submit(work *w, job *j, fault *why);
 /* No more is taken from now on.  Texts that wait or sit. */
 uint32_t work_stop(work *w);
+bool work_is_stopped(work *w);
 /* Nobody wants it any more: its seats are left, its reader is woken. */
 void work_forget(work *w, job *j);
 /* The same, and it is not to be used after that. */
