@@ -172,6 +172,21 @@ static void test_logprobs(unsigned port) {
     answer_fini(&a);
 }
 
+/* All tokens of an answer's list. */
+static size_t join_list(char *out, size_t size, const char *json) {
+    size_t at = 0;
+    out[0] = 0;
+    for (size_t i = 0;; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "choices.0.logprobs.tokens.%zu", i);
+        char *token = served_member(json, path);
+        const bool there = strcmp(token, "(none)") != 0;
+        if (there) at += (size_t)snprintf(out + at, size - at, "%s", token);
+        free(token);
+        if (!there) return at;
+    }
+}
+
 /* All tokens of the lists in a stream's events. */
 static void join_tokens(char *out, size_t size, const char *body) {
     static char copy[65536];
@@ -181,15 +196,7 @@ static void join_tokens(char *out, size_t size, const char *body) {
     snprintf(copy, sizeof copy, "%s", body);
     out[0] = 0;
     for (char *line = strtok_r(copy, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-        for (unsigned i = 0; strncmp(line, "data: {", 7) == 0; i++) {
-            char path[64];
-            snprintf(path, sizeof path, "choices.0.logprobs.tokens.%u", i);
-            char *token = served_member(line + 6, path);
-            const bool there = strcmp(token, "(none)") != 0;
-            if (there) at += (size_t)snprintf(out + at, size - at, "%s", token);
-            free(token);
-            if (!there) break;
-        }
+        if (strncmp(line, "data: {", 7) == 0) at += join_list(out + at, size - at, line + 6);
     }
 }
 
@@ -199,8 +206,11 @@ static void test_logprobs_stopped(unsigned port) {
     answer a = served_ask(port, TEXT, "{" STORY ", \"temperature\": 0, \"logprobs\": 0}");
     char *text = served_member(a.body, "choices.0.text");
     CHECK(strlen(text) > 12);
+    char joined[512] = "";
+    join_list(joined, sizeof joined, a.body);
+    CHECK_EQ(strcmp(joined, text), 0); /* all of it */
     answer_fini(&a);
-    char body[512], joined[512] = "";
+    char body[512];
     snprintf(body, sizeof body,
              "{" STORY ", \"temperature\": 0, \"logprobs\": 0, \"stop\": \"%.4s\"",
              text + 8); /* from inside a word to inside another, it may be */
@@ -211,15 +221,7 @@ static void test_logprobs_stopped(unsigned port) {
     CHECK_EQ(a.status, 200);
     text = served_member(a.body, "choices.0.text");
     CHECK_EQ(strlen(text), 8);
-    for (size_t i = 0, at = 0;; i++) {
-        char path[64];
-        snprintf(path, sizeof path, "choices.0.logprobs.tokens.%zu", i);
-        char *token = served_member(a.body, path);
-        const bool there = strcmp(token, "(none)") != 0;
-        if (there) at += (size_t)snprintf(joined + at, sizeof joined - at, "%s", token);
-        free(token);
-        if (!there) break;
-    }
+    join_list(joined, sizeof joined, a.body);
     CHECK(strlen(joined) > 0 && strncmp(text, joined, strlen(joined)) == 0);
     answer_fini(&a);
     snprintf(body + size, sizeof body - size, ", \"stream\": true}");
