@@ -31,7 +31,8 @@ void coord_deadline_spare(omm_coord *c, uint64_t now_ms) {
 }
 
 void coord_deadline_failed(omm_coord *c, uint64_t now_ms, omm_err err) {
-    if (c->state != OMM_COORD_OPEN || err != OMM_ERR_IO) return;
+    if (c->state != OMM_COORD_OPEN) return;
+    if (err == OMM_OK || err == OMM_ERR_NOMEM || err == OMM_ERR_STATE) return; /* of no disk */
     const bool goes_on = c->has_failed && now_ms - c->failed_ms < COORD_FAILING_MS;
     const uint64_t passed_ms = goes_on ? now_ms - c->failed_ms : 0;
     const uint64_t offered_ms = after(c->since_ms - c->waited_ms, c->o.policy.deadline_ms);
