@@ -104,6 +104,7 @@ omm_err omm_coord_commit(uint64_t *next_deadline_ms, omm_coord *c, uint64_t now_
     omm_err err = try_commit(c);
     if (err != OMM_OK) {
         err = undo(c, err);
+        coord_deadline_failed(c, now_ms, err);
     } else {
         if (c->batch.has_verdict) omm_crash_point(c->o.state_dir, c->o.crash_at, "after_receipt");
         c->batch.open = false; /* what an event makes somebody do is after it */

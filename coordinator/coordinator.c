@@ -150,20 +150,14 @@ static void start_clock(omm_coord *c, uint64_t now_ms) {
 
 static bool is_collected(const omm_coord *c, uint64_t now_ms) {
     return c->accepted_count + c->refused_count >= c->selected_count || coord_round_has_enough(c) ||
-           now_ms - c->since_ms >= c->o.policy.deadline_ms;
-}
-
-static uint64_t after(uint64_t since_ms, uint64_t duration_ms) {
-    return duration_ms > OMM_COORD_NEVER - since_ms ? OMM_COORD_NEVER : since_ms + duration_ms;
+           now_ms >= coord_deadline_ms(c);
 }
 
 uint64_t coord_next_deadline(const omm_coord *c, uint64_t now_ms) {
     switch (c->state) {
     case OMM_COORD_JOINING:
         return c->has_loss && !c->must_roll_back ? coord_round_opens_ms(c) : now_ms;
-    case OMM_COORD_OPEN:
-        if (is_collected(c, now_ms)) return now_ms;
-        return after(c->since_ms, c->o.policy.deadline_ms);
+    case OMM_COORD_OPEN: return is_collected(c, now_ms) ? now_ms : coord_deadline_ms(c);
     case OMM_COORD_CLOSED: return OMM_COORD_NEVER;
     default: return now_ms;
     }
@@ -197,6 +191,7 @@ omm_err omm_coord_tick(uint64_t *next_deadline_ms, omm_coord *c, uint64_t now_ms
     start_clock(c, now_ms);
     coord_round_note_quorum(c, now_ms);
     omm_err err = tick_once(c, now_ms);
+    coord_deadline_failed(c, now_ms, err);
     coord_round_note_quorum(c, now_ms);
     *next_deadline_ms = coord_next_deadline(c, now_ms);
     return err;
@@ -215,9 +210,10 @@ omm_err omm_coord_step(omm_buf *reply, uint64_t *next_deadline_ms, omm_coord *c,
     c->peer_fresh = c->peer_tries = false;
     /* A deadline that has passed counts, whether or not somebody ticked in time. */
     omm_err err = OMM_OK;
-    if (c->state == OMM_COORD_OPEN && now_ms - c->since_ms >= c->o.policy.deadline_ms)
+    if (c->state == OMM_COORD_OPEN && now_ms >= coord_deadline_ms(c))
         err = coord_round_collected(c);
     if (err == OMM_OK) err = coord_answer(reply, c, now_ms, request, peer);
+    coord_deadline_failed(c, now_ms, err);
     coord_round_note_quorum(c, now_ms);
     *next_deadline_ms = coord_next_deadline(c, now_ms);
     return err;
@@ -253,6 +249,7 @@ uint64_t omm_coord_stage_ms(const omm_coord *c, uint64_t now_ms) {
 void omm_coord_resume_stage(omm_coord *c, uint64_t now_ms, uint64_t passed_ms) {
     c->has_since = true;
     c->since_ms = now_ms - (passed_ms < now_ms ? passed_ms : now_ms);
+    if (c->state == OMM_COORD_OPEN) coord_deadline_spare(c, now_ms);
 }
 
 omm_err omm_coord_pause(uint64_t *next_deadline_ms, omm_coord *c, uint64_t now_ms, bool paused) {
@@ -350,6 +347,8 @@ omm_coord_status omm_coord_get_status(const omm_coord *c) {
                                .paused = c->paused,
                                .draining = c->draining,
                                .held = c->held,
+                               .is_spared = c->state == OMM_COORD_OPEN && c->has_failed,
+                               .waited_ms = c->state == OMM_COORD_OPEN ? c->waited_ms : 0,
                                .quorum = coord_round_quorum(c),
                                .accept_min = c->o.policy.accept_min,
                                .refusals_total = c->refusals_total};

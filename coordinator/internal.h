@@ -12,6 +12,7 @@
  *   room.c          what fits a bundle
  *   round.c         opening, publishing and closing
  *   sum.c           aggregating
+ *   deadline.c      when an open round runs out
  *   declined.c      why nodes give nothing to a round, as they say
  *   state.c         what a round begins from, and what nodes get of it
  *   rollback.c      rounds that begin from an earlier adapter
@@ -48,6 +49,11 @@
 #define COORD_UPLOAD_ARENA_BYTES OMM_MESSAGE_ARENA_BYTES
 #define COORD_BATCH_ARENA_BYTES ((size_t)8 << 20) /* events: 2,048 of a deadline and then some */
 #define COORD_SMALL_BYTES_MAX ((size_t)64 << 10)  /* of a payload that is kept in the database */
+
+/* A round does not run out for so long after a call that could not keep what it was given: who had no answer asks again
+ * after a minute (node.yaml answer_ms).  At most so long after it would have otherwise: a weekend. */
+#define COORD_FAILING_MS 90000u
+#define COORD_FAILING_MS_MAX ((uint64_t)3 * 24 * 3600 * 1000)
 
 #define COORD_BEFORE UINT64_MAX       /* a moment before this process */
 #define COORD_PASSED (UINT64_MAX - 1) /* a moment in which nothing could be answered */
@@ -142,8 +148,11 @@ struct omm_coord {
 
     bool paused, draining, held; /* no round is opened */
     bool has_since;              /* false after a restart: durations start again */
-    uint64_t since_ms;
-    bool has_quorum; /* JOINING: enough are ready, since quorum_ms */
+    uint64_t since_ms;           /* of an open round later than it opened, by waited_ms */
+    bool has_failed;             /* OPEN: something could not be kept, */
+    uint64_t failed_ms;          /* the last time then */
+    uint64_t waited_ms;          /* time of this round that does not count */
+    bool has_quorum;             /* JOINING: enough are ready, since quorum_ms */
     uint64_t quorum_ms;
     coord_node *nodes; /* (node_max), in the order of run->nodes */
     uint32_t selected_count, accepted_count, refused_count;
@@ -416,6 +425,16 @@ OMM_CHECKED omm_err coord_round_collected(omm_coord *c);
 OMM_CHECKED omm_err coord_round_publish(omm_coord *c);
 OMM_CHECKED omm_err coord_round_next(omm_coord *c);
 OMM_CHECKED omm_err coord_run_close(omm_coord *c);
+
+/* ---- deadline.c ---- */
+/* When the open round runs out; OMM_COORD_NEVER: not while there is time. */
+uint64_t coord_deadline_ms(const omm_coord *c);
+/* It opens now. */
+void coord_deadline_begin(omm_coord *c, uint64_t now_ms);
+/* It does not run out for COORD_FAILING_MS. */
+void coord_deadline_spare(omm_coord *c, uint64_t now_ms);
+/* A call has returned `err` now, whose sentence is still there; no disk failed, or no round is open: nothing. */
+void coord_deadline_failed(omm_coord *c, uint64_t now_ms, omm_err err);
 
 /* ---- declined.c ---- */
 /* A round opens: nobody has said anything of it. */

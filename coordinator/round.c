@@ -195,7 +195,7 @@ omm_err coord_round_open(omm_coord *c, uint64_t now_ms) {
     OMM_TRY_OUT(coord_store_offer(c, omm_buf_view(&c->offer)));
     begin_open(c, &nonce, chosen);
     c->state = OMM_COORD_OPEN;
-    c->since_ms = now_ms;
+    coord_deadline_begin(c, now_ms);
     omm_log_event(c->o.log, OMM_LOG_INFO, "round_open", OMM_LOG_INT("round", c->round),
                   OMM_LOG_INT("selected", count),
                   OMM_LOG_INT("deadline_ms", c->o.policy.deadline_ms));
@@ -266,7 +266,8 @@ omm_err coord_round_collected(omm_coord *c) {
     omm_log_event(c->o.log, OMM_LOG_INFO, "round_collected", OMM_LOG_INT("round", c->round),
                   OMM_LOG_INT("selected", c->selected_count),
                   OMM_LOG_INT("accepted", c->accepted_count),
-                  OMM_LOG_INT("refused", c->refused_count), OMM_LOG_STR("missing", missing));
+                  OMM_LOG_INT("refused", c->refused_count), OMM_LOG_STR("missing", missing),
+                  OMM_LOG_INT("waited_ms", c->waited_ms));
     if (c->accepted_count < c->o.policy.accept_min)
         omm_log_event(
             c->o.log, OMM_LOG_WARN, "round_void", OMM_LOG_INT("round", c->round),

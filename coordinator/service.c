@@ -113,6 +113,15 @@ static omm_err check_allowance(bool *over, service *s, omm_exchange *exchange, o
     return OMM_OK;
 }
 
+/* Whoever gets no answer waits for a minute; where a disk has no room that is a minute that its round lacks. */
+static void put_off(service *s, omm_exchange *exchange, size_t request_bytes) {
+    note_trouble(s, "request_failed");
+    if (make_wait(s, SERVICE_TROUBLE_MS) == OMM_OK)
+        keep_reply(s, OMM_COORD_NOBODY, exchange, request_bytes);
+    else
+        omm_exchange_drop(exchange);
+}
+
 /* Work out one answer; it leaves with the batch. */
 static omm_err answer(service *s, omm_exchange *exchange, omm_bytes request) {
     bool over = false;
@@ -122,8 +131,7 @@ static omm_err answer(service *s, omm_exchange *exchange, omm_bytes request) {
     omm_err err = omm_coord_step(&s->reply, &s->deadline_ms, s->coord, service_now_ms(s), request,
                                  omm_exchange_peer(exchange));
     if (err != OMM_OK) {
-        note_trouble(s, "request_failed");
-        omm_exchange_drop(exchange);
+        put_off(s, exchange, request.size);
         return OMM_OK;
     }
     int32_t node = omm_coord_last_node(s->coord);

@@ -150,6 +150,7 @@ void watch_take(watch *w, const omm_coord *coord, bool now, watch_wire (*wire)(v
 
 /* With the lock held. */
 static void note_trouble(watch *w, const char *sentence) {
+    if (!w->facts.has_trouble && !w->facts.has_stopped) w->facts.trouble_since_wall_ms = wall_ms(w);
     w->facts.trouble_ms = now_ms(w);
     w->facts.trouble_wall_ms = wall_ms(w);
     (void)snprintf(w->facts.trouble, sizeof w->facts.trouble, "%s", sentence);
@@ -168,11 +169,11 @@ void watch_trouble(watch *w, const char *sentence) {
 
 void watch_round_trouble(watch *w, const char *sentence) {
     pthread_mutex_lock(&w->mutex);
-    w->facts.has_stopped = sentence != NULL;
     if (sentence) {
         note_trouble(w, sentence);
         (void)snprintf(w->facts.stopped, sizeof w->facts.stopped, "%s", sentence);
     }
+    w->facts.has_stopped = sentence != NULL;
     pthread_mutex_unlock(&w->mutex);
 }
 

@@ -60,6 +60,7 @@ typedef struct watch_facts {
     bool has_trouble; /* our own, not a peer's: disk, memory; WATCH_TROUBLE_MS without it end it */
     bool has_stopped; /* the round stands still because of it, until a tick goes well */
     uint64_t trouble_ms, trouble_wall_ms; /* the last one */
+    uint64_t trouble_since_wall_ms;       /* of those that last, the first one */
     char trouble[WATCH_TROUBLE_SIZE], stopped[WATCH_TROUBLE_SIZE];
     uint64_t audit_entries;
     omm_digest audit_head;

@@ -93,6 +93,20 @@ static omm_err put_declined(omm_buf *out, const watch_seen *s) {
                           all, list);
 }
 
+/* Below what is named: what it means for the open round, and what there is to do. */
+static omm_err put_deadline(omm_buf *out, const watch_facts *f) {
+    char since[25];
+    if (f->status.state != OMM_COORD_OPEN || !f->status.is_spared ||
+        (!f->has_trouble && !f->has_stopped))
+        return OMM_OK;
+    omm_time_iso(since, f->trouble_since_wall_ms);
+    return omm_buf_printf(out,
+                          "deadline: waits since %s (%" PRIu64
+                          " s so far), as what nodes give cannot be kept: mend what is named here; "
+                          "nodes come again by themselves, and what they trained is not late\n",
+                          since, f->status.waited_ms / 1000);
+}
+
 omm_err watch_reasons_text(omm_buf *out, const watch_seen *s) {
     const watch_facts *f = s->facts;
     uint64_t silent_ms = f->now_ms > f->beat_ms ? f->now_ms - f->beat_ms : 0;
@@ -107,6 +121,7 @@ omm_err watch_reasons_text(omm_buf *out, const watch_seen *s) {
                                f->status.state == OMM_COORD_CLOSED ? "sealing" : "round",
                                f->stopped));
     if (f->has_trouble) OMM_TRY(omm_buf_printf(out, "trouble: %s\n", f->trouble));
+    OMM_TRY(put_deadline(out, f));
     if (void_in_a_row(s) >= WATCH_VOID_MAX)
         OMM_TRY(omm_buf_printf(out,
                                "rounds: the last %u were void: fewer than accept_min (%u) were "

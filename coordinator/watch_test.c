@@ -139,6 +139,32 @@ static void test_connections(void) {
     teardown(&f);
 }
 
+/* What our own trouble means for the open round, since when: only while it lasts, and where it is of a disk. */
+static void test_deadline(void) {
+    fixture f;
+    setup(&f);
+    watch_round_trouble(f.watch, "no room");
+    pass(&f, 60000);
+    s_fake.wall_ms += 60000;
+    watch_trouble(f.watch, "disk full");
+    see(&f);
+    f.facts.status.state = OMM_COORD_OPEN;
+    f.facts.status.waited_ms = 59999;
+    expect_health(&f, false, "trouble: disk full\nstate: open\n");
+    f.facts.status.is_spared = true;
+    expect_health(
+        &f, false,
+        "trouble: disk full\ndeadline: waits since 2023-11-14T22:13:20.123Z (59 s so far)");
+    f.facts.status.state = OMM_COORD_JOINING;
+    expect_health(&f, false, "trouble: disk full\nstate: joining\n");
+    f.facts.status.state = OMM_COORD_OPEN;
+    f.facts.has_trouble = false;
+    expect_health(&f, false, "no room\ndeadline: waits since 2023-11-14T22:13:20.123Z");
+    f.facts.has_stopped = false;
+    expect_health(&f, true, "ok\nstate: open\n");
+    teardown(&f);
+}
+
 static void test_health(void) {
     fixture f;
     setup(&f);
@@ -592,6 +618,7 @@ static void test_ticks(void) {
 
 int main(void) {
     test_health();
+    test_deadline();
     test_connections();
     test_void_rounds();
     test_metrics();

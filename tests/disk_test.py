@@ -6,10 +6,12 @@ run goes on to the simulator's digest.  Its first round opens where the file of 
 full       coordinator and three nodes on a small file system (a tmpfs in a mount namespace of this test), full to the last byte.
            And one that cannot be written from the start: coordinator and node end with 3 and the path.
            Needs root (CAP_SYS_ADMIN) and unshare; else it is skipped with the reason.
+late       the coordinator's alone is full from the round's opening until after its deadline, and then payloads alone have no place:
+           nobody is late.  As full otherwise.
 read_only  a node's disk becomes read-only, then the coordinator's, which after the first receipt is killed while it is: of what it
            could not keep nobody has a receipt.  Its state stays so when it seals, in another folder: it gives its verdict all the same.
 
-usage: disk_test.py SOURCE_DIR MESHMIND full [FASTER_MESHMIND]
+usage: disk_test.py SOURCE_DIR MESHMIND full|late [FASTER_MESHMIND]
        disk_test.py SOURCE_DIR MESHMIND read_only LIBRARY
 """
 import contextlib, http.client, json, os, pathlib, re, shutil, signal, sqlite3, subprocess, sys, tempfile, time
@@ -19,16 +21,17 @@ from live import check, log_of, wait_for
 from small_disk import NO_ROOM, fill, in_a_namespace, mount
 
 SOURCE, WHAT = pathlib.Path(sys.argv[1]).resolve(), sys.argv[3]
-MESHMIND = live.program([sys.argv[2], *(sys.argv[4:] if WHAT == "full" else [])])
+MESHMIND = live.program([sys.argv[2], *(sys.argv[4:] if WHAT != "read_only" else [])])
 NODES = ["cafe-02", "studio-02", "harbor-02"]
 ROUNDS, ROOM = 2, "size=48m"
+DEADLINE_S, ANSWER_MS = 30, 80000  # of `late`
 
 
-def write_files(folder, disk, scenario):
+def write_files(folder, disk, scenario, nodes, answer_ms):
     port = live.free_port()
     live.write_coordinator(folder, port, scenario, state_dir=disk / "coordinator", bundle=disk / "bundle", http="127.0.0.1:0", http_port_file=folder / "http_port")
     for name in NODES:
-        live.write_node(folder, name, port, state_dir=disk / name, scenario=scenario, checkpoint_steps=1, answer_ms=2000)
+        live.write_node(folder, name, port, state_dir=nodes / name, scenario=scenario, checkpoint_steps=1, answer_ms=answer_ms)
 
 
 def health(folder):
@@ -101,11 +104,11 @@ def ready(folder):
     return json.loads(live.run(MESHMIND, "coordinator", "ctl", "-c", folder / "coordinator.yaml", "status", "--json"))["nodes"]["ready"]
 
 
-def receipts_are_kept(disk):
+def receipts_are_kept(disk, nodes):
     """Each receipt that a node was given is in the evidence, byte for byte."""
     have = {p.read_bytes() for p in (disk / "bundle" / "receipts").iterdir()}
     for name in NODES:
-        with contextlib.closing(sqlite3.connect(disk / name / "node.sqlite")) as db:
+        with contextlib.closing(sqlite3.connect(nodes / name / "node.sqlite")) as db:
             kept = [value for value, in db.execute("SELECT value FROM keep WHERE name LIKE 'receipt/%'")]
         check(len(kept) == ROUNDS and all(value in have for value in kept), f"{name}: {len(kept)} receipts, or others than in the bundle")
 
@@ -185,9 +188,56 @@ def failing(folder, disk, fault):
     log = log_of(folder, "coordinator")
     check(re.search(r"(?m)^run digest ", log), "the coordinator gives no verdict:", log[-3000:])
     check(WHAT == "full" or re.search("stop_not_kept .*audit.jsonl.*Read-only", log), "no word on the audit log:", log[-3000:])
-    receipts_are_kept(disk)
+    receipts_are_kept(disk, disk)
     live.check_verified(MESHMIND, disk / "bundle")
     return words
+
+
+def late(folder, disk, fault):
+    """What nodes have trained while there was no room is accepted when there is, though the deadline is over."""
+    scenario = live.patient(folder)
+    text = scenario.read_text().replace(live.PATIENT, live.PATIENT[:-2] + f", deadline_ms: {DEADLINE_S * 1000}}}\n")
+    for less, more in (("rank: 2, alpha: 4", "rank: 64, alpha: 128"), ('"q,v"', '"q,k,v,o"'), (", topk_fraction: 0.5", "")):
+        check(less in text, f"no {less} in the scenario")
+        text = text.replace(less, more)  # a payload is a file, and no row of the database
+    scenario.write_text(text)
+    write_files(folder, disk, scenario, folder, ANSWER_MS)  # whoever got no answer would not come again in time
+    processes = {"coordinator": start_service(folder, fault, "coordinator", "coordinator"), **{n: start_service(folder, fault, "node", n) for n in NODES}}
+    said, nodes = lambda: log_of(folder, "coordinator"), [processes[n] for n in NODES]
+    wait_for("a round", lambda: "round_open" in said(), logs=folder)
+    opened = time.monotonic()
+    for p in nodes:
+        p.send_signal(signal.SIGSTOP)
+    fault.fail(".")
+    given = said().count("submission_accepted")
+    check(given < len(NODES), "all have given before the disk was full")
+    for p in nodes:
+        p.send_signal(signal.SIGCONT)
+    wait_for("the deadline", lambda: fault.fail(".") or time.monotonic() > opened + DEADLINE_S + 5, logs=folder)
+    status = health(folder)
+    check(status[0] == 503 and "\ndeadline: waits since 20" in status[1] and str(disk) in status[1], "healthz says", *status)
+    check("deadline_waits" in said() and said().count("submission_accepted") == given, "in the log:", said()[-3000:])
+    check(all(p.poll() is None for p in processes.values()), "somebody left because of the disk:", said()[-2000:])
+    uploads, away = disk / "coordinator" / "uploads", disk / "away"
+    uploads.rename(away)
+    uploads.touch()
+    fault.mend()
+    wait_for("a payload that has no place", lambda: "request_failed" in said() or "receipt" in log_of(folder, NODES[0]), logs=folder)
+    check("request_failed" in said(), "payloads have a place:", said()[-2000:])
+    uploads.unlink()
+    away.rename(uploads)
+    mended = time.monotonic()
+    wait_for("what the nodes gave", lambda: "round_published" in said(), logs=folder)
+    took_s = time.monotonic() - mended
+    check(took_s * 1000 < ANSWER_MS / 2, f"the nodes came after {took_s:.0f} s only")
+    wait_for("the end of the run", lambda: all(p.poll() is not None for p in processes.values()), logs=folder)
+    check(all(p.returncode == 0 for p in nodes) and processes["coordinator"].returncode in (0, 1), "ended with", *[p.returncode for p in processes.values()])
+    check("REFUSED" not in said(), "somebody was refused:", said())
+    rounds = [json.loads(line) for line in (disk / "bundle" / "rounds.jsonl").read_text().splitlines()]
+    check(all(len(r["accepted"]) == len(NODES) and not r["missing"] for r in rounds), rounds)
+    receipts_are_kept(disk, folder)
+    live.check_verified(MESHMIND, disk / "bundle")
+    print(f"{given} had given before; {took_s:.0f} s after there was room again the round was over; healthz: {status[1]}")
 
 
 def read_only(folder, disk):
@@ -209,7 +259,7 @@ def make_fault(folder, disk):
 
 
 def main():
-    if WHAT == "full":
+    if WHAT != "read_only":
         in_a_namespace()
     elif not pathlib.Path(sys.argv[4]).exists():
         live.skip(f"{sys.argv[4]} is not built")
@@ -218,7 +268,9 @@ def main():
     disk.mkdir()
     try:
         fault, scenario = make_fault(folder, disk), live.patient(folder)
-        write_files(folder, disk, scenario)
+        if WHAT == "late":
+            return late(folder, disk, fault)
+        write_files(folder, disk, scenario, disk, 2000)
         if WHAT == "full":
             read_only(folder, disk)
         simulation, begin = live.Simulation(MESHMIND, scenario, folder / "simulated"), time.monotonic()
@@ -230,7 +282,7 @@ def main():
         print(f"run digest {digest}, as simulated, {time.monotonic() - begin:.0f} s")
     finally:
         live.end_all()
-        if WHAT == "full":
+        if WHAT != "read_only":
             subprocess.run(["umount", "-l", disk], capture_output=True)
         shutil.rmtree(folder, ignore_errors=True)
 

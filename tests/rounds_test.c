@@ -226,7 +226,7 @@ static void test_stage(void) {
     fed_options o = peer_options();
     peer p;
     o.on_disk = true;
-    o.deadline_ms = 60000;
+    o.deadline_ms = 600000;
     peer_open(&p, &o); /* the peer's silence keeps the round open */
     peer_until_open(&p, 0);
     const uint64_t opened = p.f.now_ms - omm_coord_stage_ms(p.f.coord, p.f.now_ms);
@@ -239,7 +239,11 @@ static void test_stage(void) {
     CHECK_EQ(next, opened + o.deadline_ms);
     fed_restart_coordinator(&p.f);
     p.f.now_ms += o.deadline_ms;
-    omm_coord_resume_stage(p.f.coord, p.f.now_ms, o.deadline_ms); /* over while it was away */
+    omm_coord_resume_stage(p.f.coord, p.f.now_ms, o.deadline_ms); /* over while it was away, */
+    CHECK_OK(omm_coord_tick(&next, p.f.coord, p.f.now_ms)); /* and so were its nodes' uploads */
+    CHECK_EQ(status_of(&p.f).state, OMM_COORD_OPEN);
+    CHECK_EQ(next, p.f.now_ms + COORD_FAILING_MS);
+    p.f.now_ms = next;
     CHECK_OK(omm_coord_tick(&next, p.f.coord, p.f.now_ms));
     CHECK_EQ(status_of(&p.f).state, OMM_COORD_AGGREGATING);
     peer_close(&p);
@@ -251,6 +255,7 @@ static void test_long_stage(void) {
     peer p;
     uint64_t next = 0;
     o.on_disk = true;
+    o.deadline_ms = 600000;
     peer_open(&p, &o);
     peer_until_open(&p, 0);
     fed_restart_coordinator(&p.f);

@@ -50,7 +50,8 @@ typedef struct omm_coord_policy {
                              waited for */
     uint32_t accept_min;  /* fewer accepted at the deadline make the round void; at least 1 */
     uint64_t join_ms;     /* after this long, open with whoever is ready (accept_min at least) */
-    uint64_t deadline_ms; /* from opening to the last accepted byte */
+    uint64_t deadline_ms; /* from opening to the last accepted byte; not counted: time in which
+                             nothing can be kept */
     uint64_t poll_ms;     /* what a waiting node is told to wait */
 } omm_coord_policy;
 
@@ -197,7 +198,8 @@ OMM_CHECKED omm_err omm_coord_rollback(uint32_t *next, uint64_t *next_deadline_m
 /* Held: no round is opened until it is let go, which gathers the nodes anew.  Nothing is kept of it. */
 void omm_coord_hold(uint64_t *next_deadline_ms, omm_coord *coord, uint64_t now_ms, bool held);
 /* How long this state has lasted on the caller's clock; and, after a restart and before the first step, how long it
- * had: passed_ms is at most now_ms.  Without it durations start again. */
+ * had: passed_ms is at most now_ms.  Without it durations start again.  An open round does not run out at once: who could
+ * not reach us comes again. */
 uint64_t omm_coord_stage_ms(const omm_coord *coord, uint64_t now_ms);
 void omm_coord_resume_stage(omm_coord *coord, uint64_t now_ms, uint64_t passed_ms);
 
@@ -245,6 +247,8 @@ typedef struct omm_coord_status {
     bool paused, draining, held; /* held: its time has not come yet */
     uint32_t quorum, accept_min; /* ready nodes that open a round at once; that it needs at least */
     uint32_t quarantined;
+    bool is_spared;          /* OPEN: it does not run out at once, as something could not be kept */
+    uint64_t waited_ms;      /* OPEN: time that does not count for its deadline because of that */
     uint64_t refusals_total; /* also those that left no record */
     bool has_canaries;
     uint32_t candidates, canaries_open,
