@@ -65,7 +65,7 @@ typedef struct address {
 static omm_err bad_address(const char *text) {
     return omm_raise(OMM_ERR_CONFIG,
                      "http: %s; accepted: an address of this machine and a port, as "
-                     "127.0.0.1:8080 or [::1]:8080",
+                     "127.0.0.1:8080, localhost:8080 or [::1]:8080",
                      text);
 }
 

@@ -140,7 +140,8 @@ static omm_err find_fingerprint(served *s, const serve_options *o) {
 /* ---- serving --------------------------------------------------------------------------------- */
 
 static bool is_of_this_machine(const char *listen) {
-    return strncmp(listen, "127.", 4) == 0 || strncmp(listen, "[::1]", 5) == 0;
+    return strncmp(listen, "127.", 4) == 0 || strncmp(listen, "[::1]", 5) == 0 ||
+           strncmp(listen, "localhost:", 10) == 0;
 }
 
 static void tell(const served *s, const serve_options *o, unsigned port) {
@@ -275,8 +276,7 @@ int cmd_serve(int argc, char **argv) {
         {"model", 'm', CLI_STR, &o.common.model, "FILE", "GGUF model"},
         {"lora", 0, CLI_LIST, &o.lora, "[NAME=]FILE[=X]",
          "GGUF LoRA adapter, times X, that requests ask for by NAME (the file's); up to eight; "
-         "newest: your "
-         "node's"},
+         "newest: your node's"},
         {"name", 0, CLI_STR, &o.name, "NAME", "of the model (the file's)"},
         {"listen", 0, CLI_STR, &o.listen, "HOST:PORT",
          "where to listen (127.0.0.1:8080: this machine alone); port 0: a free one"},

@@ -400,7 +400,7 @@ def ctl(folder):
     def state_is(what):
         wait_for(f"state {what}", lambda: re.search(f"state: {what}", tell(0, "state", "status")))
 
-    for bad in ("8080", "localhost:80", "127.0.0.1:99999", "127.0.0.1:", "127.0.0.1:8080x", "[::1]80", "[]:80", "::1:80"):
+    for bad in ("8080", "locals:80", "127.0.0.1:99999", "127.0.0.1:", "127.0.0.1:8080x", "[::1]80", "[]:80", "::1:80"):
         write_files(folder, free_port(), f"'{bad}'")
         done = subprocess.run([MESHMIND, "coordinator", "-c", config], capture_output=True, text=True, timeout=LIMIT_S)
         check(done.returncode == 2 and "accepted: an address of this machine and a port" in done.stderr, f"http: {bad}: {done.stderr[-300:]}")

@@ -184,7 +184,7 @@ def test_options(folder):
     refused("--parallel 0: accepted are 1 to 64", *m, "--parallel", "0")
     refused("--keep 5000: accepted are 0 to 4096", *m, "--keep", "5000")
     refused("--log-level loud; accepted: debug", *m, "--log-level", "loud")
-    refused("127.0.0.1:8080 or", *m, "--listen", "here")
+    refused("127.0.0.1:8080, localhost:8080 or", *m, "--listen", "here")
     refused("nothing.gguf", *m, "--lora", "a=nothing.gguf")
     refused("two models are named a", *m, "--name", "a", "--lora", f"a={MODEL}")
     refused("accepted are 1 to 64 letters", *m, "--name", "a b")
