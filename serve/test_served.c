@@ -50,6 +50,8 @@ void served_open(served *s) {
     s->options.adapters[0] = (omm_serve_adapter){"one", s->adapters[0]};
     s->options.adapters[1] = (omm_serve_adapter){"two", s->adapters[1]};
     s->options.adapter_count = 2;
+    s->options.batcher.session.activations = OMM_ACTIVATIONS_Q8; /* as the command has it */
+    s->options.batcher.session.kv_type = OMM_KV_F16;
     s->options.batcher.session.positions_max = s->model.dims.context;
     s->options.batcher.prefix_bytes_max = (size_t)1 << 24;
 }
