@@ -10,6 +10,7 @@
 
 #define SEATS_DEFAULT 4u
 #define PREFILL_DEFAULT 64u
+#define ROWS_DEFAULT 32u
 
 typedef struct seat {
     omm_session *session;
@@ -17,6 +18,8 @@ typedef struct seat {
     uint32_t count; /* of them so far */
     uint32_t prompt_count, reused;
     omm_sampler sampler;
+    omm_batcher_row each; /* or NULL */
+    void *each_ud;
     bool taken;
     bool failed; /* its token said why; it is in no batch any more */
 } seat;
@@ -28,7 +31,7 @@ struct omm_batcher {
     omm_group *group;
     omm_prefix_store *prefixes; /* NULL: nothing is kept */
     seat seats[OMM_BATCHER_SEATS_MAX];
-    float *logits; /* [seats][vocab] */
+    float *logits; /* [seats + rows_max][vocab] */
     uint32_t taken;
     /* Of the step at hand: */
     omm_part parts[OMM_BATCHER_SEATS_MAX];
@@ -38,7 +41,8 @@ struct omm_batcher {
 omm_batcher_options omm_batcher_options_default(void) {
     return (omm_batcher_options){.session = omm_session_options_default(),
                                  .seats = SEATS_DEFAULT,
-                                 .prefill_max = PREFILL_DEFAULT};
+                                 .prefill_max = PREFILL_DEFAULT,
+                                 .rows_max = ROWS_DEFAULT};
 }
 
 /* ---- open and close -------------------------------------------------------------------------- */
@@ -47,7 +51,7 @@ static omm_err check_options(const omm_batcher_options *o) {
     if (o->seats < 1 || o->seats > OMM_BATCHER_SEATS_MAX)
         return omm_raise(OMM_ERR_CONFIG, "%u texts at once: must be 1 to %u", o->seats,
                          OMM_BATCHER_SEATS_MAX);
-    if (o->prefill_max < 1)
+    if (o->prefill_max < 1 || o->rows_max < 1)
         return omm_raise(OMM_ERR_CONFIG, "prompts that are read no token a step never end");
     return OMM_OK;
 }
@@ -66,7 +70,8 @@ static omm_err open_parts(omm_batcher *b) {
         OMM_TRY(omm_prefix_open(&b->prefixes, b->group, b->o.prefix_bytes_max));
     for (uint32_t i = 0; i < b->o.seats; i++) OMM_TRY(open_seat(b, &b->seats[i]));
     b->o.session.positions_max = omm_session_positions_max(b->seats[0].session);
-    b->logits = (float *)omm_alloc((size_t)b->o.seats * b->model->dims.vocab, sizeof *b->logits);
+    b->logits = (float *)omm_alloc(((size_t)b->o.seats + b->o.rows_max) * b->model->dims.vocab,
+                                   sizeof *b->logits);
     return b->logits ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "no memory for logits");
 }
 
@@ -114,11 +119,14 @@ static omm_err check_text(const omm_batcher *b, const omm_batcher_text *t) {
 
 static omm_err take_seat(omm_batcher *b, seat *s, const omm_batcher_text *t) {
     OMM_TRY(omm_session_set_adapters(s->session, t->adapters, t->adapter_count));
-    if (b->prefixes) OMM_TRY(omm_prefix_fetch(b->prefixes, s->session, t->prompt, t->count - 1));
+    if (b->prefixes && !t->each)
+        OMM_TRY(omm_prefix_fetch(b->prefixes, s->session, t->prompt, t->count - 1));
     memcpy(s->ids, t->prompt, t->count * sizeof *s->ids);
     s->count = s->prompt_count = (uint32_t)t->count;
     s->reused = omm_session_position(s->session);
     s->sampler = t->sampler;
+    s->each = t->each;
+    s->each_ud = t->each_ud;
     s->failed = false;
     return OMM_OK;
 }
@@ -191,16 +199,28 @@ static uint32_t share_of(const omm_batcher *b) {
     return read && room / read ? room / read : 1;
 }
 
+/* Logits of each position are of no use behind the prompt. */
+static bool wants_each(const seat *s) {
+    return s->each && omm_session_position(s->session) < s->prompt_count;
+}
+
 static size_t next_parts(omm_batcher *b) {
     const uint32_t share = share_of(b);
+    uint32_t rows = b->o.rows_max;
     size_t n = 0;
     for (uint32_t i = 0; i < b->o.seats; i++) {
         seat *s = &b->seats[i];
         if (!works(s)) continue;
+        const bool each = wants_each(s);
         const uint32_t at = omm_session_position(s->session), left = s->count - at;
-        const uint32_t take = left < share ? left : share;
+        uint32_t take = left < share ? left : share;
+        if (each && take > rows) take = rows;
+        if (take == 0) continue; /* in the next step */
+        if (each) rows -= take;
         b->parts[n] = (omm_part){s->session, s->ids + at, take,
-                                 take == left ? OMM_LOGITS_LAST : OMM_LOGITS_NONE};
+                                 each           ? OMM_LOGITS_EVERY
+                                 : take == left ? OMM_LOGITS_LAST
+                                                : OMM_LOGITS_NONE};
         b->before[n] = at;
         b->owners[n++] = i;
     }
@@ -229,17 +249,27 @@ static void draw(void *ud, size_t task, unsigned worker) {
     if (err != OMM_OK) *token = failure(token->seat, err);
 }
 
+/* Rows of a part; those of a prompt are told, and of the last one a token may be drawn. */
+static size_t tell_rows(const omm_batcher *b, size_t part, const float *logits) {
+    const omm_part *p = &b->parts[part];
+    const seat *s = &b->seats[b->owners[part]];
+    if (p->logits != OMM_LOGITS_EVERY) return p->logits == OMM_LOGITS_LAST ? 1 : 0;
+    for (size_t i = 0; i < p->count && b->before[part] + i + 1 < s->prompt_count; i++)
+        s->each(s->each_ud, b->owners[part], b->before[part] + (uint32_t)i,
+                logits + i * b->model->dims.vocab);
+    return p->count;
+}
+
 /* What follows from the logits of parts first .. first + n - 1, whose ids have been computed. */
 static void take_logits(omm_batcher_token *tokens, size_t *count, omm_batcher *b, size_t first,
-                        size_t n) {
+                        size_t n, const float *logits) {
     const size_t had = *count, vocab = b->model->dims.vocab;
     for (size_t i = first; i < first + n; i++) {
         const seat *s = &b->seats[b->owners[i]];
-        if (b->parts[i].logits == OMM_LOGITS_NONE) continue;
+        logits += tell_rows(b, i, logits) * vocab;
+        if (omm_session_position(s->session) < s->count) continue;
         if (s->count == s->prompt_count) keep(b, s);
-        tokens[*count] =
-            (omm_batcher_token){.seat = b->owners[i], .logits = b->logits + *count * vocab};
-        (*count)++;
+        tokens[(*count)++] = (omm_batcher_token){.seat = b->owners[i], .logits = logits - vocab};
     }
     draws d = {b, tokens + had};
     omm_pool_run(b->compute->pool, draw, &d, *count - had);
@@ -253,18 +283,20 @@ static void take_logits(omm_batcher_token *tokens, size_t *count, omm_batcher *b
 /* What fails together is done again one by one, so that each failure is its own text's.  A batch that gave logits that are
  * no numbers has appended its ids all the same. */
 static void run_alone(omm_batcher_token *tokens, size_t *count, omm_batcher *b, size_t n) {
+    float *logits = b->logits;
     for (size_t i = 0; i < n; i++) {
         seat *s = &b->seats[b->owners[i]];
         if (omm_session_position(s->session) > b->before[i])
             (void)omm_session_truncate(s->session, b->before[i]);
         if (omm_session_position(s->session) != b->before[i]) continue; /* begins again */
-        const omm_err err =
-            omm_group_append(b->group, &b->parts[i], 1, b->logits + *count * b->model->dims.vocab);
+        const omm_err err = omm_group_append(b->group, &b->parts[i], 1, logits);
         s->failed = err != OMM_OK;
         if (s->failed)
             tokens[(*count)++] = failure(b->owners[i], err);
         else
-            take_logits(tokens, count, b, i, 1);
+            take_logits(tokens, count, b, i, 1, logits);
+        logits +=
+            b->model->dims.vocab * (b->parts[i].logits == OMM_LOGITS_EVERY ? b->parts[i].count : 1);
     }
 }
 
@@ -273,7 +305,7 @@ void omm_batcher_step(omm_batcher_token *tokens, size_t *count, omm_batcher *b) 
     const size_t n = next_parts(b);
     if (n == 0) return;
     if (omm_group_append(b->group, b->parts, n, b->logits) == OMM_OK)
-        take_logits(tokens, count, b, 0, n);
+        take_logits(tokens, count, b, 0, n, b->logits);
     else
         run_alone(tokens, count, b, n);
 }

@@ -179,6 +179,68 @@ static void test_failure(const rig *r, const omm_compute *c) {
     omm_batcher_close(b);
 }
 
+/* Logits of every position of a prompt are those of one go, each once and in order, whatever rows fit and whoever sits
+ * beside; what was kept serves it not, and it is kept. */
+typedef struct listener {
+    const float *want; /* [count][VOCAB] */
+    uint32_t seen;
+} listener;
+
+static void listen_to(void *ud, uint32_t seat, uint32_t position, const float *logits) {
+    listener *l = (listener *)ud;
+    (void)seat;
+    CHECK_EQ(position, l->seen++);
+    CHECK(same_bytes(logits, l->want + (size_t)position * VOCAB, VOCAB * sizeof *logits));
+}
+
+static void test_each(const rig *r, const omm_compute *c) {
+    static const uint32_t rows[] = {1, 7, 200};
+    static float want[PROMPT_MAX * VOCAB];
+    for (size_t k = 0; k < 3; k++) {
+        omm_batcher_options o = omm_batcher_options_default();
+        omm_batcher_token tokens[OMM_BATCHER_SEATS_MAX];
+        omm_batcher *b = NULL;
+        omm_session *s = NULL;
+        guests g = {0};
+        listener l = {.want = want};
+        uint32_t seat[3];
+        size_t count = 0, done = 0;
+        o.rows_max = rows[k];
+        o.prefix_bytes_max = (size_t)1 << 24;
+        alone(r, c, &o.session);
+        omm_batcher_text t = text_of(r, 1);
+        CHECK_OK(omm_session_open(&s, c, &r->model, NULL, &o.session));
+        CHECK_OK(omm_session_set_adapters(s, t.adapters, t.adapter_count));
+        CHECK_OK(omm_session_append(s, t.prompt, t.count, want, true));
+        omm_session_close(s);
+        CHECK_OK(omm_batcher_open(&b, c, &r->model, &o));
+        for (size_t i = 0; i < 3; i++) { /* the second one twice: plain, and listened to */
+            t = text_of(r, i == 0 ? 0 : 1);
+            if (i == 2) {
+                t.each = listen_to;
+                t.each_ud = &l;
+            }
+            CHECK_OK(omm_batcher_sit(&seat[i], b, &t));
+            CHECK_EQ(omm_batcher_reused(b, seat[i]), 0);
+            g.text[seat[i]] = i == 0 ? 0 : 1;
+        }
+        while (done < 3) {
+            omm_batcher_step(tokens, &count, b);
+            for (size_t i = 0; i < count; i++) take(&g, b, &tokens[i], &done);
+        }
+        CHECK_EQ(l.seen, s_counts[1] - 1);
+        t.each = NULL;
+        CHECK_OK(omm_batcher_sit(&seat[0], b, &t));
+        CHECK_EQ(omm_batcher_reused(b, seat[0]), 128);
+        omm_batcher_leave(b, seat[0]);
+        t.each = listen_to;
+        l.seen = 0;
+        CHECK_OK(omm_batcher_sit(&seat[0], b, &t));
+        CHECK_EQ(omm_batcher_reused(b, seat[0]), 0);
+        omm_batcher_close(b);
+    }
+}
+
 /* A text may go up to the last position, and no further. */
 static void test_context(const rig *r, const omm_compute *c) {
     omm_batcher_options o = omm_batcher_options_default();
@@ -274,6 +336,7 @@ int main(void) {
     test_together(&r, &c, OMM_ACTIVATIONS_Q8);
     test_together(&r, &c, OMM_ACTIVATIONS_F32);
     test_failure(&r, &c);
+    test_each(&r, &c);
     test_context(&r, &c);
     test_memory(&r, &c);
     omm_compute_fini(&c);

@@ -81,7 +81,8 @@ static omm_err put_token(omm_buf *out, const omm_serve_options *o, uint32_t id) 
     return err;
 }
 
-static omm_err token_json(json_t **out, const omm_serve_options *o, uint32_t id, double logprob) {
+/* logprob is taken. */
+static omm_err token_json(json_t **out, const omm_serve_options *o, uint32_t id, json_t *logprob) {
     const omm_bytes piece = omm_tokenizer_piece(o->tokenizer, id);
     omm_buf token;
     omm_buf_init(&token, TOKEN_BYTES_MAX);
@@ -89,7 +90,7 @@ static omm_err token_json(json_t **out, const omm_serve_options *o, uint32_t id,
     json_t *bytes = json_array();
     for (size_t i = 0; i < piece.size; i++)
         json_array_append_new(bytes, json_integer(piece.data[i]));
-    *out = json_pack("{s:o, s:f, s:o}", "token", text_json(omm_buf_view(&token)), "logprob",
+    *out = json_pack("{s:o, s:o, s:o}", "token", text_json(omm_buf_view(&token)), "logprob",
                      logprob, "bytes", bytes);
     omm_buf_fini(&token);
     if (err == OMM_OK && !*out) err = not_text();
@@ -114,19 +115,27 @@ static omm_err add_likeliest(json_t *top, const request *r, const omm_serve_opti
     const size_t count = likeliest(ids, r->top_logprobs, logits, o->model->dims.vocab);
     for (size_t i = 0; i < count; i++) {
         json_t *one = NULL;
-        const omm_err err = token_json(&one, o, ids[i], (double)logits[ids[i]] - (double)lse);
+        const omm_err err =
+            token_json(&one, o, ids[i], json_real((double)logits[ids[i]] - (double)lse));
         if (one) json_array_append_new(top, one);
         OMM_TRY(err);
     }
     return OMM_OK;
 }
 
+static omm_err unforetold(json_t **out, const omm_serve_options *o, uint32_t id) {
+    OMM_TRY(token_json(out, o, id, json_null()));
+    (void)json_object_set_new(*out, "top_logprobs", json_null());
+    return OMM_OK;
+}
+
 omm_err answer_logprob(json_t **out, const request *r, const omm_serve_options *o, uint32_t id,
                        const float *logits) {
     float lse = 0.0f;
+    if (!logits) return unforetold(out, o, id);
     json_t *made = NULL, *top = json_array();
     omm_row_lse(o->compute, NULL, &lse, logits, 1, o->model->dims.vocab);
-    omm_err err = token_json(&made, o, id, (double)logits[id] - (double)lse);
+    omm_err err = token_json(&made, o, id, json_real((double)logits[id] - (double)lse));
     if (err == OMM_OK) err = add_likeliest(top, r, o, logits, lse);
     if (err == OMM_OK && json_object_set(made, "top_logprobs", top) != 0) err = not_text();
     json_decref(top);
@@ -167,8 +176,9 @@ static json_t *chat_logprobs(const choice *c, size_t count) {
 
 /* The likeliest of one token: text --> log probability. */
 static json_t *top_of(const json_t *entry) {
-    json_t *top = json_object();
     const json_t *list = json_object_get(entry, "top_logprobs");
+    if (!json_is_array(list)) return json_null();
+    json_t *top = json_object();
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *one = json_array_get(list, i);
         const char *token = json_string_value(json_object_get(one, "token"));

@@ -23,7 +23,7 @@ OMM_CHECKED omm_err answer_broken(omm_buf *out, const fault *why);
 OMM_CHECKED omm_err answer_models(omm_buf *out, const omm_serve_options *o, const char *name,
                                   uint64_t created);
 
-/* One token's entry of a list of log probabilities, in the form of a chat. */
+/* One token's entry of a list of log probabilities, in the form of a chat.  logits NULL: nothing foretold it. */
 OMM_CHECKED omm_err answer_logprob(json_t **out, const request *r, const omm_serve_options *o,
                                    uint32_t id, const float *logits);
 

@@ -477,7 +477,6 @@ static bool check_members(reader *r) {
     if (omm_sampler_check(&out->sampler) != OMM_OK) return refuse_err(r, NULL, OMM_ERR_CONFIG);
     if (out->top_logprobs > 0 && !out->logprobs)
         return refuse(r, "top_logprobs", "top_logprobs: together with logprobs");
-    if (out->echo && out->logprobs) return refuse(r, "echo", "echo: not together with logprobs");
     if (json_is_integer(json_object_get(r->root, "max_tokens")) &&
         json_is_integer(json_object_get(r->root, "max_completion_tokens")))
         return refuse(r, "max_tokens", "max_tokens: max_completion_tokens says it already");
@@ -491,8 +490,10 @@ static bool check_logprobs(const reader *r) {
     const request *out = r->out;
     uint64_t entries = 0;
     if (!out->logprobs || out->stream) return true;
-    for (size_t i = 0; i < out->prompt_count; i++)
-        entries += (uint64_t)out->n * request_room(out, r->o, i) * (1 + out->top_logprobs);
+    for (size_t i = 0; i < out->prompt_count; i++) {
+        const uint64_t echoed = out->echo ? out->prompts[i].count : 0;
+        entries += out->n * (echoed + request_room(out, r->o, i)) * (1 + out->top_logprobs);
+    }
     if (entries <= REQUEST_LOGPROBS_MAX) return true;
     return refuse(r, "logprobs",
                   "logprobs: %llu of them in one answer; at most %u: ask for fewer texts or tokens "

@@ -1,5 +1,6 @@
 /* serve_test.c - a server of the shipped model, asked over sockets: what is answered, to whom, and what happens when
  * somebody goes away, comes too many, or the server is stopped. */
+#include "omm/json.h"
 #include "omm/mem.h"
 #include "omm/mhd.h"
 #include "omm/session.h"
@@ -305,6 +306,47 @@ static void test_n(unsigned port) {
             texts[0]);
     for (unsigned i = 0; i < 6; i++) free(texts[i]);
     answer_fini(&a);
+}
+
+/* Of a prompt that is echoed every token has its probability but the first; the same as of one that was drawn there. */
+static void test_echo(unsigned port) {
+    char joined[512];
+    answer a = served_ask(port, TEXT, "{" STORY ", \"temperature\": 0, \"logprobs\": 1}");
+    char *text = served_member(a.body, "choices.0.text"), whole[512], body[1024];
+    char *drawn = served_member(a.body, "choices.0.logprobs.token_logprobs.5");
+    char *token = served_member(a.body, "choices.0.logprobs.tokens.5");
+    answer_fini(&a);
+    snprintf(whole, sizeof whole, "Once upon a time%s", text);
+    json_t *quoted = json_string(whole);
+    char *prompt = json_dumps(quoted, JSON_ENCODE_ANY);
+    json_decref(quoted);
+    for (unsigned stream = 0; stream < 2; stream++) {
+        snprintf(body, sizeof body,
+                 "{\"prompt\": %s, \"echo\": true, \"logprobs\": 1, \"max_tokens\": 1, "
+                 "\"temperature\": 0%s}",
+                 prompt, stream ? ", \"stream\": true" : "");
+        a = served_ask(port, TEXT, body);
+        CHECK_EQ(a.status, 200);
+        if (stream)
+            join_tokens(joined, sizeof joined, a.body);
+        else
+            join_list(joined, sizeof joined, a.body);
+        CHECK_EQ(strncmp(joined, whole, strlen(whole)), 0);
+        if (!stream) {
+            has(a.body, "choices.0.logprobs.token_logprobs.0", "null");
+            has(a.body, "choices.0.logprobs.top_logprobs.0", "null");
+            has(a.body, "choices.0.logprobs.text_offset.0", "0");
+            has(a.body, "choices.0.logprobs.text_offset.2", "4"); /* behind On, ce */
+            has(a.body, "choices.0.logprobs.tokens.11", token);   /* six of the prompt before it */
+            has(a.body, "choices.0.logprobs.token_logprobs.11", drawn);
+            has(a.body, "usage.prompt_tokens_details.cached_tokens", "0");
+        }
+        answer_fini(&a);
+    }
+    free(prompt);
+    free(text);
+    free(drawn);
+    free(token);
 }
 
 /* ---- many at once ---------------------------------------------------------------------------- */
@@ -633,6 +675,7 @@ int main(void) {
     test_adapters(port);
     test_logprobs(port);
     test_logprobs_stopped(port);
+    test_echo(port);
     test_tools(port);
     test_n(port);
     test_kept(port);

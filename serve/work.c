@@ -5,6 +5,7 @@
 
 #include "omm/mem.h"
 #include "omm/mhd.h"
+#include "omm/utf8.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -286,6 +287,38 @@ static job *next_waiting(const work *w) {
     return j;
 }
 
+/* What is known of a token's likelihood, and where in the text it stands: behind `offset` characters, and there for good
+ * once so many bytes of what was drawn are. */
+static omm_err keep_logprob(const work *w, const job *j, choice *c, uint32_t id,
+                            const float *logits, size_t end, size_t offset) {
+    json_t *entry = NULL;
+    OMM_TRY(answer_logprob(&entry, &j->request, w->o, id, logits));
+    json_t *kept = json_pack("{s:o, s:I, s:I}", "entry", entry, "end", (json_int_t)end, "offset",
+                             (json_int_t)offset);
+    if (kept && json_array_append_new(c->logprobs, kept) == 0) return OMM_OK;
+    return omm_raise(OMM_ERR_NOMEM, "no memory for log probabilities");
+}
+
+/* The prompt's token number `index`. */
+static omm_err keep_echo(const work *w, const job *j, choice *c, uint32_t index,
+                         const float *logits) {
+    const uint32_t id = j->request.prompts[c->index / j->request.n].ids[index];
+    omm_buf fresh;
+    OMM_TRY(keep_logprob(w, j, c, id, logits, 0, c->echo_characters));
+    omm_buf_init(&fresh, OMM_TOKENIZER_TEXT_MAX);
+    const omm_err err = omm_detok_push(&fresh, &c->echo_detok, w->o->tokenizer, id, 0);
+    c->echo_characters += omm_utf8_count(omm_buf_view(&fresh));
+    omm_buf_fini(&fresh);
+    return err;
+}
+
+/* Called by the batcher, on the thread. */
+static void hear_row(void *ud, uint32_t seat, uint32_t position, const float *logits) {
+    const work *w = (const work *)ud;
+    choice *c = w->seats[seat];
+    if (keep_echo(w, w->owners[seat], c, position + 1, logits) != OMM_OK) c->echo_failed = true;
+}
+
 static omm_err sit(work *w, job *j, choice *c) {
     const request *r = &j->request;
     const omm_tokens *prompt = &r->prompts[c->index / r->n];
@@ -296,6 +329,11 @@ static omm_err sit(work *w, job *j, choice *c) {
                           .adapter_count = r->adapter_count,
                           .sampler = r->sampler};
     t.sampler.rng = omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, c->index % r->n, 0);
+    if (r->echo && r->logprobs) {
+        t.each = hear_row;
+        t.each_ud = w;
+        OMM_TRY(keep_echo(w, j, c, 0, NULL));
+    }
     OMM_TRY(omm_batcher_sit(&c->seat, w->batcher, &t));
     c->sits = true;
     c->reused = omm_batcher_reused(w->batcher, c->seat);
@@ -334,23 +372,13 @@ static void free_seats(work *w) {
     }
 }
 
-/* What is known of the token's likelihood, and where in the text it stands. */
-static omm_err keep_logprob(work *w, const job *j, choice *c, const omm_batcher_token *token,
-                            size_t offset) {
-    json_t *entry = NULL;
-    OMM_TRY(answer_logprob(&entry, &j->request, w->o, token->id, token->logits));
-    const size_t end = c->output.bytes + c->output.detok.pending_count;
-    json_t *kept = json_pack("{s:o, s:I, s:I}", "entry", entry, "end", (json_int_t)end, "offset",
-                             (json_int_t)offset);
-    if (kept && json_array_append_new(c->logprobs, kept) == 0) return OMM_OK;
-    return omm_raise(OMM_ERR_NOMEM, "no memory for log probabilities");
-}
-
 static omm_err take_token(work *w, job *j, choice *c, const omm_batcher_token *token) {
-    const size_t offset = c->output.characters;
+    const size_t offset = c->echo_characters + c->output.characters;
+    if (c->echo_failed) return omm_raise(OMM_ERR_NOMEM, "no memory for log probabilities");
     OMM_TRY(output_push(&c->output, token->id));
     if (c->logprobs && !omm_tokenizer_is_end(w->o->tokenizer, token->id))
-        OMM_TRY(keep_logprob(w, j, c, token, offset));
+        OMM_TRY(keep_logprob(w, j, c, token->id, token->logits,
+                             c->output.bytes + c->output.detok.pending_count, offset));
     return j->request.stream ? answer_more(&j->out, j, c, w->o) : OMM_OK;
 }
 

@@ -25,6 +25,10 @@ typedef struct choice {
     json_t *
         logprobs; /* of tokens that have not been sent: {"entry", "end": bytes of the text up to and with the token,
                        * "offset": characters before it}; NULL: not asked for */
+    /* echo with log probabilities: of the prompt, too */
+    omm_detok echo_detok;
+    size_t echo_characters; /* before the next token of the prompt; in the end, of all of it */
+    bool echo_failed;       /* there was no memory for one */
 } choice;
 
 typedef struct job {

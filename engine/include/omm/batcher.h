@@ -31,6 +31,8 @@ typedef struct omm_batcher_options {
     uint32_t seats;              /* 1 .. OMM_BATCHER_SEATS_MAX; default 4 */
     uint32_t
         prefill_max; /* prompt tokens of a step in which others decode, at least 1; default 64 */
+    uint32_t
+        rows_max; /* logits of prompts at once, for who wants those of each position; default 32 */
     size_t prefix_bytes_max; /* of the cache, kept for who begins alike; 0: nothing is kept */
 } omm_batcher_options;
 omm_batcher_options omm_batcher_options_default(void);
@@ -42,12 +44,19 @@ OMM_CHECKED omm_err omm_batcher_open(omm_batcher **out, const omm_compute *compu
                                      const omm_model *model, const omm_batcher_options *options);
 void omm_batcher_close(omm_batcher *batcher); /* NULL is fine */
 
+/* The logits[vocab] of position `position` of a prompt, which foretell the id after it; borrowed for the call. */
+typedef void (*omm_batcher_row)(void *ud, uint32_t seat, uint32_t position, const float *logits);
+
 typedef struct omm_batcher_text {
     const uint32_t *prompt;             /* (count) copied */
     size_t count;                       /* 1 .. positions_max */
     const omm_adapter *const *adapters; /* applied in this order; borrowed until the seat is left */
     size_t adapter_count;
     omm_sampler sampler;
+    omm_batcher_row
+        each; /* called for each position of the prompt but its last, ascending, while it is read; nothing that
+                           * was kept serves such a prompt.  NULL: not wanted */
+    void *each_ud;
 } omm_batcher_text;
 
 /* Take a free seat.  Errors: STATE (none is free), TOO_BIG (prompt or adapters), FORMAT (an id is not in the
