@@ -485,14 +485,15 @@ static bool check_members(reader *r) {
     return true;
 }
 
-/* A whole answer is held in memory until it is sent, and of these there may be many for each token. */
+/* What is held in memory until it is sent, a whole answer or the echo of a prompt, may have many of these for each token. */
 static bool check_logprobs(const reader *r) {
     const request *out = r->out;
     uint64_t entries = 0;
-    if (!out->logprobs || out->stream) return true;
+    if (!out->logprobs) return true;
     for (size_t i = 0; i < out->prompt_count; i++) {
-        const uint64_t echoed = out->echo ? out->prompts[i].count : 0;
-        entries += out->n * (echoed + request_room(out, r->o, i)) * (1 + out->top_logprobs);
+        uint64_t tokens = out->echo ? out->prompts[i].count : 0;
+        if (!out->stream) tokens += request_room(out, r->o, i);
+        entries += out->n * tokens * (1 + out->top_logprobs);
     }
     if (entries <= REQUEST_LOGPROBS_MAX) return true;
     return refuse(r, "logprobs",

@@ -14,7 +14,7 @@
 
 #define OUT_BYTES_MAX ((size_t)256 << 20)
 #define STATUS_MAX 600u
-#define UNREAD_BYTES_MAX ((size_t)1 << 20) /* of a stream: thousands of events that nobody takes */
+#define UNREAD_BYTES_MAX ((size_t)16 << 20) /* of a stream: an echoed prompt may have 10 at once */
 
 typedef struct counts {
     uint64_t status[STATUS_MAX]; /* answers by code of HTTP */
