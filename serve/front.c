@@ -32,6 +32,7 @@ typedef struct visit {
 } visit;
 
 typedef struct slot {
+    front *of;
     struct MHD_Connection *is; /* NULL: free */
     int fd;
     uint64_t since_ms; /* of the connection, or of the end of its last request */
@@ -238,28 +239,18 @@ static enum MHD_Result get(front *h, struct MHD_Connection *c, const char *path)
 /* ---- what is asked --------------------------------------------------------------------------- */
 
 static ssize_t read_stream(void *ud, uint64_t at, char *out, size_t size) {
-    void *const *both = (void *const *)ud;
-    (void)at;
-    slot *s = (slot *)both[1];
-    front *h = (front *)both[0];
+    const slot *s = (const slot *)ud;
     bool end = false;
-    const size_t n = work_read(h->work, s->waits, out, size, &end, s->is);
+    (void)at;
+    const size_t n = work_read(s->of->work, s->waits, out, size, &end, s->is);
     return end ? MHD_CONTENT_READER_END_OF_STREAM : (ssize_t)n;
 }
 
-static void free_stream(void *ud) {
-    omm_free(ud);
-}
-
-static enum MHD_Result start_stream(front *h, struct MHD_Connection *c, slot *s) {
-    void **both = (void **)omm_alloc(2, sizeof *both);
-    if (!both) return MHD_NO;
-    both[0] = h;
-    both[1] = s;
-    work_count_status(h->work, MHD_HTTP_OK);
-    return queue(c, MHD_HTTP_OK, s_events,
+static enum MHD_Result start_stream(slot *s) {
+    work_count_status(s->of->work, MHD_HTTP_OK);
+    return queue(s->is, MHD_HTTP_OK, s_events,
                  omm_mhd()->create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES,
-                                                          read_stream, both, free_stream));
+                                                          read_stream, s, NULL));
 }
 
 static uint64_t draw_seed(front *h) {
@@ -330,7 +321,7 @@ static enum MHD_Result ask(front *h, struct MHD_Connection *c, visit *v, bool is
     slot *s = slot_of(h, c);
     OMM_ASSERT(s != NULL);
     v->job = s->waits = j;
-    if (j->request.stream) return start_stream(h, c, s);
+    if (j->request.stream) return start_stream(s);
     return send_answer(h, c, v);
 }
 
@@ -435,7 +426,7 @@ static void on_connection(void *ud, struct MHD_Connection *is, void **context,
     }
     const union MHD_ConnectionInfo *info =
         omm_mhd()->get_connection_info(is, MHD_CONNECTION_INFO_CONNECTION_FD);
-    *s = (slot){.is = is, .fd = info ? info->connect_fd : -1, .since_ms = now_ms(h)};
+    *s = (slot){.of = h, .is = is, .fd = info ? info->connect_fd : -1, .since_ms = now_ms(h)};
 }
 
 /* Nothing is read of a connection that is suspended: that its other end has closed is seen by looking, and what it sent

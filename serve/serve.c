@@ -44,19 +44,12 @@ omm_err omm_serve_check(const omm_serve_options *o) {
     return omm_sampler_check(&o->sampler);
 }
 
-/* The batcher knows the positions when 0 stood for the model's own. */
-static void fill_positions(omm_serve_options *o) {
-    const uint32_t context = o->model->dims.context;
-    if (o->batcher.session.positions_max == 0)
-        o->batcher.session.positions_max = context < 4096 ? context : 4096;
-}
-
 omm_err omm_serve_open(omm_serve **out, const omm_serve_options *options) {
     OMM_TRY(omm_serve_check(options));
+    OMM_ASSERT(options->batcher.session.positions_max > 0);
     omm_serve *s = (omm_serve *)omm_alloc(1, sizeof *s);
     if (!s) return omm_raise(OMM_ERR_NOMEM, "no memory for the server");
     s->o = *options;
-    fill_positions(&s->o);
     omm_err err = work_open(&s->work, &s->o);
     if (err == OMM_OK) err = front_open(&s->front, &s->o, s->work);
     if (err != OMM_OK) {

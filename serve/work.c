@@ -257,11 +257,8 @@ static void fail_job(work *w, job *j, unsigned status, const char *message) {
     fault why = {.status = status, .type = "server_error"};
     snprintf(why.message, sizeof why.message, "%s", message);
     end_all(w, j);
-    omm_err err = OMM_OK;
-    if (j->request.stream)
-        err = answer_broken(&j->out, &why);
-    else
-        err = answer_fault(&j->out, &why);
+    const omm_err err =
+        j->request.stream ? answer_broken(&j->out, &why) : answer_fault(&j->out, &why);
     (void)err; /* without memory for that either, the connection ends without a word */
     j->status = status;
     w->counts.status[status] += !j->request.stream;
@@ -367,7 +364,6 @@ static void free_seats(work *w) {
         after = j->after;
         if (!j->left) continue;
         end_all(w, j);
-        j->next = j->count;
         close_job(w, j, "left");
     }
 }

@@ -46,7 +46,7 @@ typedef struct omm_serve_options {
     const omm_tokenizer *tokenizer;
     omm_serve_adapter adapters[OMM_ADAPTERS_MAX];
     size_t adapter_count;
-    omm_batcher_options batcher;
+    omm_batcher_options batcher;      /* session.positions_max over 0: requests are checked by it */
     omm_sampler sampler;              /* of requests that say nothing; its rng is not used */
     uint32_t waiting_max;             /* texts that wait beside those that sit; default 64 */
     unsigned connections_max;         /* default 256 */
