@@ -340,6 +340,10 @@ static void test_echo(unsigned port) {
             has(a.body, "choices.0.logprobs.tokens.11", token);   /* six of the prompt before it */
             has(a.body, "choices.0.logprobs.token_logprobs.11", drawn);
             has(a.body, "usage.prompt_tokens_details.cached_tokens", "0");
+            char *offsets = served_member(a.body, "choices.0.logprobs.text_offset");
+            /* what is drawn stands behind it (the text is ASCII) */
+            CHECK_EQ(strtoul(strrchr(offsets, ',') + 1, NULL, 10), strlen(whole));
+            free(offsets);
         }
         answer_fini(&a);
     }
