@@ -287,6 +287,38 @@ static void test_body(unsigned port) {
     omm_free(body);
 }
 
+/* Sixteen of the largest may be on their way at once; when those have gone, the next one is taken. */
+static void test_bodies(unsigned port) {
+    static char half[290000], body[200000]; /* NUL at its end */
+    static const char story[] = "{" STORY "}";
+    static const char head[] = "POST " TEXT " HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+                               "application/json\r\nContent-Length: 294912\r\n\r\n";
+    int fds[17];
+    memset(half, ' ', sizeof half);
+    memset(body, ' ', sizeof body - 1);
+    memcpy(body, story, sizeof story - 1);
+    for (unsigned i = 0; i < 17; i++) {
+        fds[i] = served_connect(port);
+        served_send(fds[i], head, sizeof head - 1);
+        served_send(fds[i], half, sizeof half);
+    }
+    answer a = served_ask(port, TEXT, body);
+    for (unsigned i = 0; i < 1000 && a.status == 200; i++) { /* they are still being read */
+        answer_fini(&a);
+        a = served_ask(port, TEXT, body);
+    }
+    CHECK_EQ(a.status, 503);
+    has(a.body, "error.message", "too much is being sent at once; try again later");
+    for (unsigned i = 0; i < 17; i++) close(fds[i]);
+    for (unsigned i = 0; i < 1000 && a.status != 200; i++) {
+        usleep(10000);
+        answer_fini(&a);
+        a = served_ask(port, TEXT, body);
+    }
+    CHECK_EQ(a.status, 200);
+    answer_fini(&a);
+}
+
 /* Text number i of a prompt is the same wherever the prompt stands; the texts of one prompt are not. */
 static void test_n(unsigned port) {
     answer a =
@@ -684,6 +716,7 @@ int main(void) {
     test_n(port);
     test_kept(port);
     test_body(port);
+    test_bodies(port);
     test_together(&s, port);
     test_strangers(port);
     test_gone(port);
