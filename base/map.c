@@ -14,7 +14,7 @@
 
 /* ---- which file an address is in ------------------------------------------------------------- */
 
-enum { MAPS_NAMED_MAX = 256, NAME_BYTES = 256 };
+enum { MAPS_NAMED_MAX = 256, NAME_BYTES = 256, SAID_BYTES = NAME_BYTES + 128 };
 
 /* A map that is open, for the signal handler.  `first` is 0 where there is none, and written last. */
 typedef struct named_map {
@@ -51,11 +51,14 @@ static void remove_name(omm_bytes view) {
     pthread_mutex_unlock(&s_maps_mutex);
 }
 
-static void say(const char *text) {
-    (void)!write(STDERR_FILENO, text, strlen(text));
+/* Adds a text to a message of at most SAID_BYTES, of which `size` bytes are there; returns how many then are. */
+static size_t said_with(char *message, size_t size, const char *text) {
+    while (*text && size < SAID_BYTES) message[size++] = *text++;
+    return size;
 }
 
-/* Only what a signal handler may call. */
+/* Only what a signal handler may call.  The message is one write: threads that meet the end of a file together
+   do not mix theirs, and who reads it from a pipe has it whole. */
 static void on_bus_error(int signal_no, siginfo_t *info, void *context) {
     (void)context;
     const uintptr_t at = (uintptr_t)info->si_addr;
@@ -69,9 +72,11 @@ static void on_bus_error(int signal_no, siginfo_t *info, void *context) {
         (void)raise(signal_no);
         return;
     }
-    say("meshmind: ");
-    say(name);
-    say(" became shorter while it was read, or its disk failed\n");
+    char message[SAID_BYTES];
+    size_t size = said_with(message, 0, "meshmind: ");
+    size = said_with(message, size, name);
+    size = said_with(message, size, " became shorter while it was read, or its disk failed\n");
+    (void)!write(STDERR_FILENO, message, size);
     _exit(s_exit_code);
 }
 
