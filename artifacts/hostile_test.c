@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #define BUF_MAX ((size_t)64 << 20)
 
@@ -149,6 +150,27 @@ static void pipes_hold_nobody(void) {
             omm_judgement_fini(&j);
         }
         must_fail(dir, paths[i]);
+        CHECK_OK(omm_dir_remove(dir));
+    }
+}
+
+/* Who is told by a gate that evidence cannot be used is told of which file. */
+static void verdicts_name_the_file(void) {
+    static const char *const paths[] = {"rounds.jsonl", "ledger.jsonl", "eval/before.jsonl",
+                                        "eval/after.jsonl", "eval/control.jsonl"};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        char dir[OMM_PATH_MAX], path[OMM_PATH_MAX], said[128];
+        omm_judgement j;
+        uint64_t bytes = 0;
+        kit_copy(dir, s_kit.dir);
+        CHECK_OK(omm_path_join(path, dir, paths[i]));
+        CHECK_OK(omm_file_size(&bytes, path));
+        CHECK_EQ(truncate(path, (off_t)bytes - 1), 0);
+        CHECK_OK(omm_bundle_judge(&j, dir, NULL, NULL));
+        snprintf(said, sizeof said, "evidence cannot be used: %s: the last line has no newline",
+                 paths[i]);
+        CHECK(memmem(j.gates_json.data, j.gates_json.size, said, strlen(said)) != NULL);
+        omm_judgement_fini(&j);
         CHECK_OK(omm_dir_remove(dir));
     }
 }
@@ -328,6 +350,7 @@ int main(void) {
     pinned_coordinator();
     terminal_escapes();
     pipes_hold_nobody();
+    verdicts_name_the_file();
     most_clients();
     foreign_files();
     many_by_many();

@@ -60,8 +60,12 @@ OMM_CHECKED omm_err bundle_list_and_sign(omm_digest *run_digest, const char *dir
 typedef struct file_state {
     omm_err err;
     char why[256];
+    const char *named; /* the file's path, static, where `why` does not begin with it; else NULL */
     omm_digest digest; /* BLAKE2b-256 */
 } file_state;
+
+/* Why the file at `path`, static, cannot be used: one clause. */
+void file_state_why(file_state *file, const char *path, const char *why);
 
 typedef struct evidence_rows {
     file_state file;

@@ -18,6 +18,7 @@ static const char *problem_of(const file_state *file) {
 static omm_gate_source source_of(const evidence *ev, const file_state *file, const char *path) {
     return (omm_gate_source){
         .problem = problem_of(file),
+        .problem_in = file->named,
         .path = file->err == OMM_ERR_NOT_FOUND ? NULL : path,
         .digest = file->digest,
         .run_id = ev->run_file.err == OMM_OK ? ev->run.run_id : NULL,
@@ -77,7 +78,7 @@ static void load_wire(traffic *t, const evidence *ev) {
         file->digest = omm_hash(omm_buf_view(&text));
         file->err = omm_wire_record_parse(&t->wire, &t->arena, omm_buf_view(&text));
     }
-    if (file->err != OMM_OK) snprintf(file->why, sizeof file->why, "%s", omm_err_sentence());
+    if (file->err != OMM_OK) file_state_why(file, "measured/wire.json", omm_err_sentence());
     omm_buf_fini(&text);
 }
 
@@ -167,6 +168,7 @@ typedef struct items {
 static void fail_items(items *out, const char *why) {
     out->file.err = OMM_ERR_FORMAT;
     snprintf(out->file.why, sizeof out->file.why, "%s", why);
+    out->file.named = NULL;
     out->count = 0;
 }
 

@@ -11,15 +11,20 @@
 /* Parses line number `index` of `lines` into its place. */
 typedef omm_err (*parse_line)(evidence *ev, void *rows, size_t index, omm_bytes line);
 
+void file_state_why(file_state *file, const char *path, const char *why) {
+    snprintf(file->why, sizeof file->why, "%s", why);
+    file->named = strncmp(why, path, strlen(path)) == 0 ? NULL : path;
+}
+
 /* A sentence about the file system names the folder, which must not reach deterministic files. */
-static omm_err note(file_state *file, omm_err err) {
+static omm_err note(file_state *file, const char *path, omm_err err) {
     file->err = err;
     if (err == OMM_ERR_NOT_FOUND)
-        snprintf(file->why, sizeof file->why, "the file is missing");
+        file_state_why(file, path, "the file is missing");
     else if (err == OMM_ERR_IO)
-        snprintf(file->why, sizeof file->why, "the file cannot be read");
+        file_state_why(file, path, "the file cannot be read");
     else if (err != OMM_OK)
-        snprintf(file->why, sizeof file->why, "%s", omm_err_sentence());
+        file_state_why(file, path, omm_err_sentence());
     return err == OMM_ERR_NOMEM ? err : OMM_OK;
 }
 
@@ -76,7 +81,7 @@ static omm_err load_lines(void **rows, size_t *count, evidence *ev, const char *
     file->digest = lines.digest;
     if (err == OMM_OK) err = read_lines(rows, count, ev, &lines, row_bytes, parse);
     line_reader_close(&lines);
-    return note(file, err);
+    return note(file, path, err);
 }
 
 static omm_err load_run(evidence *ev) {
@@ -88,7 +93,7 @@ static omm_err load_run(evidence *ev) {
         err = omm_run_record_parse(&ev->run, &ev->arena, omm_buf_view(&text));
     }
     omm_buf_fini(&text);
-    return note(&ev->run_file, err);
+    return note(&ev->run_file, "run.json", err);
 }
 
 static omm_err load_rows(evidence *ev, evidence_rows *rows, const char *path) {
@@ -117,7 +122,7 @@ static omm_err load_rounds(evidence *ev) {
         lines.in.fd = -1;
     }
     line_reader_close(&lines);
-    return note(&ev->rounds_file, err);
+    return note(&ev->rounds_file, "rounds.jsonl", err);
 }
 
 static omm_err load_all(evidence *ev) {
@@ -208,7 +213,7 @@ omm_err evidence_ledger(evidence *ev, evidence_ledger_each each, void *ud) {
     if (err == OMM_OK) err = read_ledger(&lines, each, ud, &of_each);
     ev->ledger_count = err == OMM_OK ? lines.count : 0;
     line_reader_close(&lines);
-    return of_each == OMM_OK ? note(&ev->ledger_file, err) : of_each;
+    return of_each == OMM_OK ? note(&ev->ledger_file, "ledger.jsonl", err) : of_each;
 }
 
 size_t evidence_node(const evidence *ev, const omm_digest *id) {

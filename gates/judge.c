@@ -75,7 +75,10 @@ __attribute__((format(printf, 2, 3))) static bool because(reason *r, const char 
 /* Is the evidence fit to be judged at all? */
 static bool source_fails(reason *r, const omm_gate_context *context,
                          const omm_gate_source *source) {
-    if (source->problem) return because(r, "evidence cannot be used: %.300s", source->problem);
+    if (source->problem)
+        return because(r, "evidence cannot be used: %.100s%s%.300s",
+                       source->problem_in ? source->problem_in : "", source->problem_in ? ": " : "",
+                       source->problem);
     if (!source->path || !source->path[0]) return because(r, "evidence is missing");
     if (!same_text(source->run_id, context->run_id))
         return because(r, "stale: evidence is of run %.64s, not of %.64s", or_none(source->run_id),

@@ -30,13 +30,20 @@ static omm_err read_file(omm_buf *out, const sim_evidence *evidence, const char 
 
 static omm_err parse_rounds(sim_evidence *evidence, omm_bytes text) {
     omm_bytes *lines = NULL;
-    OMM_TRY(omm_evidence_lines(&lines, &evidence->round_count, &evidence->arena, text,
-                               OMM_EVIDENCE_ROUNDS_MAX));
+    omm_err err = omm_evidence_lines(&lines, &evidence->round_count, &evidence->arena, text,
+                                     OMM_EVIDENCE_ROUNDS_MAX);
+    if (err != OMM_OK && err != OMM_ERR_NOMEM)
+        return omm_raise(err, "rounds.jsonl: %.200s", omm_err_sentence());
+    OMM_TRY(err);
     evidence->rounds =
         omm_arena_alloc(&evidence->arena, evidence->round_count + 1, sizeof *evidence->rounds);
     if (!evidence->rounds) return omm_raise(OMM_ERR_NOMEM, "rounds");
-    for (size_t i = 0; i < evidence->round_count; i++)
-        OMM_TRY(omm_round_record_parse(&evidence->rounds[i], &evidence->arena, lines[i]));
+    for (size_t i = 0; i < evidence->round_count; i++) {
+        err = omm_round_record_parse(&evidence->rounds[i], &evidence->arena, lines[i]);
+        if (err != OMM_OK && err != OMM_ERR_NOMEM)
+            return omm_raise(err, "rounds.jsonl: line %zu: %.200s", i + 1, omm_err_sentence());
+        OMM_TRY(err);
+    }
     return OMM_OK;
 }
 

@@ -216,6 +216,29 @@ static void test_names_tensor_and_element(void) {
     sim_evidence_close(&evidence);
 }
 
+/* What is wrong with a file is said of that file, and of which of its lines. */
+static void test_names_the_file(void) {
+    char path[OMM_PATH_MAX + 64];
+    omm_buf whole;
+    omm_replay_result result;
+    snprintf(path, sizeof path, "%s/rounds.jsonl", s_bundle);
+    omm_buf_init(&whole, 64u << 20);
+    CHECK_OK(omm_file_read(&whole, path));
+    const omm_bytes all = omm_buf_view(&whole);
+    CHECK_OK(omm_file_write(path, omm_bytes_of(all.data, all.size - 1), 0644));
+    CHECK_ERR(replay(&result, "cafe-02", 1, 0), OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "rounds.jsonl: the last line has no newline") != NULL);
+    const uint8_t *second = memchr(all.data, '\n', all.size);
+    CHECK(second != NULL);
+    whole.data[second + 1 - all.data] = '?';
+    CHECK_OK(omm_file_write(path, all, 0644));
+    CHECK_ERR(replay(&result, "cafe-02", 1, 0), OMM_ERR_FORMAT);
+    CHECK(strstr(omm_err_sentence(), "rounds.jsonl: line 2: ") != NULL);
+    whole.data[second + 1 - all.data] = '{';
+    CHECK_OK(omm_file_write(path, all, 0644));
+    omm_buf_fini(&whole);
+}
+
 static void test_other_data_is_refused(void) {
     char copy[OMM_PATH_MAX + 64];
     char path[OMM_PATH_MAX + 128];
@@ -259,6 +282,7 @@ int main(void) {
     test_identical();
     test_names_the_step();
     test_names_tensor_and_element();
+    test_names_the_file();
     test_other_data_is_refused();
     CHECK_OK(omm_dir_remove(s_dir));
     CHECK_EQ(omm_mem_live(), 0);

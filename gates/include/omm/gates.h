@@ -25,11 +25,12 @@
 
 /* Where rows come from.  All strings are borrowed for the call. */
 typedef struct omm_gate_source {
-    const char *problem; /* not NULL: the rows could not be read; why, one clause */
-    const char *path;    /* in the bundle; NULL is as missing */
-    omm_digest digest;   /* BLAKE2b-256 of the file */
-    const char *run_id;  /* that the evidence states */
-    const char *commit;  /* that the evidence states; NULL: states none */
+    const char *problem;    /* not NULL: the rows could not be read; why, one clause */
+    const char *problem_in; /* the file that `problem` is about and does not name; NULL: none */
+    const char *path;       /* in the bundle; NULL is as missing */
+    omm_digest digest;      /* BLAKE2b-256 of the file */
+    const char *run_id;     /* that the evidence states */
+    const char *commit;     /* that the evidence states; NULL: states none */
 } omm_gate_source;
 
 /* What is being judged. */
