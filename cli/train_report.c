@@ -12,8 +12,13 @@
 /* Curves of the longest recipe, 1,000,000 steps. */
 #define RESULT_BYTES_MAX ((size_t)256 << 20)
 
+/* By this process: of a run that was resumed at its end, none. */
+static uint64_t tokens_trained(const train_run *r) {
+    return omm_course_result(r->course).tokens - r->train_tokens;
+}
+
 double train_tokens_per_s(const train_run *r) {
-    const uint64_t tokens = omm_course_result(r->course).tokens - r->train_tokens;
+    const uint64_t tokens = tokens_trained(r);
     return (double)tokens * 1e9 / (double)(r->train_ns + 1);
 }
 
@@ -65,8 +70,11 @@ static void print_course(const train_run *r) {
 void train_print_report(const train_run *r) {
     omm_train_result t = omm_course_result(r->course);
     print_data(r);
-    printf("trained %u steps, %llu tokens (%.0f tokens/s, %u threads, %s): loss %.4f -> %.4f\n",
-           t.steps, (unsigned long long)t.tokens, train_tokens_per_s(r), omm_pool_threads(r->pool),
+    char speed[48] = "all of it before";
+    if (tokens_trained(r) > 0)
+        snprintf(speed, sizeof speed, "%.0f tokens/s", train_tokens_per_s(r));
+    printf("trained %u steps, %llu tokens (%s, %u threads, %s): loss %.4f -> %.4f\n", t.steps,
+           (unsigned long long)t.tokens, speed, omm_pool_threads(r->pool),
            omm_isa_name(r->compute.isa), (double)t.loss_first, (double)t.loss_last);
     print_course(r);
     if (r->eval) {
@@ -156,14 +164,15 @@ omm_err train_result_json(json_t **out, const train_run *r, const omm_digest *fi
     char file_hex[OMM_DIGEST_HEX_SIZE], data_hex[OMM_DIGEST_HEX_SIZE];
     omm_digest_hex(file_hex, file);
     omm_digest_hex(data_hex, &data);
-    json_t *root = json_pack(
-        "{s:i,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:I,s:s}", "schema_version", 1, "kind",
-        "omm-train", r->full ? "model" : "adapter", r->args.out,
-        r->full ? "model_digest" : "adapter_digest", file_hex, "data_digest", data_hex, "examples",
-        (json_int_t)omm_dataset_count(r->data), "steps", (json_int_t)t.steps, "tokens",
-        (json_int_t)t.tokens, "learned", (json_int_t)t.learned, "loss_first", (double)t.loss_first,
-        "loss_last", (double)t.loss_last, "tokens_per_s", train_tokens_per_s(r), "threads",
-        (json_int_t)omm_pool_threads(r->pool), "isa", omm_isa_name(r->compute.isa));
+    json_t *root =
+        json_pack("{s:i,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:f,s:f,s:o,s:I,s:s}", "schema_version", 1,
+                  "kind", "omm-train", r->full ? "model" : "adapter", r->args.out,
+                  r->full ? "model_digest" : "adapter_digest", file_hex, "data_digest", data_hex,
+                  "examples", (json_int_t)omm_dataset_count(r->data), "steps", (json_int_t)t.steps,
+                  "tokens", (json_int_t)t.tokens, "learned", (json_int_t)t.learned, "loss_first",
+                  (double)t.loss_first, "loss_last", (double)t.loss_last, "tokens_per_s",
+                  tokens_trained(r) > 0 ? json_real(train_tokens_per_s(r)) : json_null(), "threads",
+                  (json_int_t)omm_pool_threads(r->pool), "isa", omm_isa_name(r->compute.isa));
     if (root) add_trained(root, r, t.steps);
     if (root) json_object_set_new(root, "data", data_json(r));
     if (root) add_course(root, r);

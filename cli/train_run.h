@@ -80,8 +80,8 @@ OMM_CHECKED omm_err train_start_open(train_run *r);
 
 /* --- train_report.c: what came of it --------------------------------------------------------- */
 
-double train_tokens_per_s(const train_run *r);
-uint64_t train_memory_bytes(void); /* most that this process has had in memory */
+double train_tokens_per_s(const train_run *r); /* of this process; 0 where nothing was left */
+uint64_t train_memory_bytes(void);             /* most that this process has had in memory */
 void train_print_report(const train_run *r);
 /* The result as an object; the caller decrefs.  Errors: NOMEM (also: a path that is not UTF-8). */
 OMM_CHECKED omm_err train_result_json(json_t **out, const train_run *r, const omm_digest *file);

@@ -92,6 +92,8 @@ def one(name, options, folder, dice):
         compare(name, whole, result, folder, [("whole.gguf", "b.gguf"), ("whole.ck", "b.ck")])
         if result["resumed_from"] != whole["steps"]:
             fail(f"{name}: resumed from {result['resumed_from']}")
+        if result["tokens_per_s"] is not None or not whole["tokens_per_s"] > 0:  # nothing was left to train
+            fail(f"{name}: {whole['tokens_per_s']}, then {result['tokens_per_s']} tokens/s")
         (folder / "b.ck").unlink()
         (folder / "b.gguf").unlink()
     print(f"{name}: {whole['steps']} steps, {kills} kills, the same bytes")
