@@ -81,11 +81,16 @@ void full_run_close(full_run *r) {
 
 /* --- the run --------------------------------------------------------------------------------- */
 
-static omm_err judge(full_run *r) {
+static omm_err judge_model(double *loss, full_run *r, const omm_model *model) {
     const omm_eval_options options = {.tokenizer = r->tokenizer, .cancelled = kept_run_is_stopped};
+    OMM_TRY(omm_evaluate(r->items, model, NULL, r->valid, &r->compute, &options));
+    *loss = omm_eval_summarise(r->items, omm_dataset_count(r->valid)).loss;
+    return OMM_OK;
+}
+
+static omm_err judge(full_run *r) {
     if (!r->valid) return OMM_OK;
-    OMM_TRY(omm_evaluate(r->items, &r->model, NULL, r->valid, &r->compute, &options));
-    r->loss = omm_eval_summarise(r->items, omm_dataset_count(r->valid)).loss;
+    OMM_TRY(judge_model(&r->loss, r, &r->model));
     r->judged++;
     const uint32_t step = omm_full_steps(r->full);
     if (r->options.json)
@@ -155,6 +160,20 @@ omm_err full_run_write(const char *path, const char *type, omm_pool *pool, omm_b
     return err;
 }
 
+/* The model as the file has it: its type rounds. */
+static omm_err judge_file(full_run *r) {
+    omm_gguf gguf;
+    omm_model written;
+    OMM_TRY(omm_gguf_open(&gguf, r->options.out));
+    omm_err err = omm_model_load_with(&written, r->pool, &gguf);
+    omm_gguf_close(&gguf);
+    OMM_TRY(err);
+    err = judge_model(&r->loss_written, r, &written);
+    omm_model_fini(&written);
+    if (err != OMM_ERR_CANCELLED) return err;
+    return omm_raise(err, "stopped while judging what was trained: %s is written", r->options.out);
+}
+
 omm_err full_run_save(full_run *r) {
     omm_buf file;
     omm_buf_init(&file, FULL_RUN_BYTES_MAX);
@@ -162,7 +181,7 @@ omm_err full_run_save(full_run *r) {
     if (err == OMM_OK)
         err = full_run_write(r->options.out, r->options.type, r->pool, omm_buf_view(&file));
     omm_buf_fini(&file);
-    return err;
+    return err == OMM_OK && r->judged ? judge_file(r) : err;
 }
 
 omm_err full_run_report(const full_run *r) {
@@ -185,12 +204,15 @@ omm_err full_run_report(const full_run *r) {
             json_object_set_new(result, "moments",
                                 json_integer((json_int_t)omm_full_moments(r->full)));
         }
-        if (result && r->judged) json_object_set_new(result, "held_out_loss", json_real(r->loss));
+        if (result && r->judged)
+            json_object_set_new(result, "held_out_loss", json_real(r->loss_written));
         return kept_run_print_event(result);
     }
     printf("%s: %u steps, %llu tokens, %.0f s of steps, vocabulary of %u", r->options.out, steps,
            (unsigned long long)tokens, seconds, vocab);
-    if (r->judged) printf(", held-out loss %.4f, perplexity %.4f", r->loss, omm_exp_d(r->loss));
+    if (r->judged)
+        printf(", held-out loss %.4f as the file has it (%s), perplexity %.4f", r->loss_written,
+               r->options.type, omm_exp_d(r->loss_written));
     printf("\nBLAKE2b-256 %s\n", hex);
     return OMM_OK;
 }

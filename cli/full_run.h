@@ -40,8 +40,9 @@ typedef struct full_run {
     kept_run kept;
     omm_full *full;
     omm_eval_item *items; /* one per example of `valid` */
-    double loss;          /* held-out, of the last judgement */
+    double loss;          /* held-out, of the last judgement on the way: F32 weights */
     uint32_t judged;
+    double loss_written;              /* held-out, of the file: with `judged` */
     uint32_t steps_before;            /* what a checkpoint brought */
     uint64_t train_ns, tokens_before; /* tokens: the same */
     cli_progress bar;
@@ -61,7 +62,7 @@ OMM_CHECKED omm_err full_run_check_type(const char *type);
 /* Write `file`, a GGUF whose matrices are F32, in the type wanted. */
 OMM_CHECKED omm_err full_run_write(const char *path, const char *type, omm_pool *pool,
                                    omm_bytes file);
-/* Write the model as it is now. */
+/* Write the model as it is now, and judge the file.  Errors: CANCELLED (a signal; the file is written). */
 OMM_CHECKED omm_err full_run_save(full_run *r);
 /* What came of it, on stdout. */
 OMM_CHECKED omm_err full_run_report(const full_run *r);
