@@ -265,17 +265,6 @@ static omm_err parse(peft_config *c, const char *path) {
     return take_table(c, &c->alphas, "alpha_pattern");
 }
 
-omm_err peft_config_open(peft_config *config, const char *path) {
-    peft_config c = {0};
-    omm_err err = parse(&c, path);
-    if (err != OMM_OK) {
-        peft_config_close(&c);
-        return err;
-    }
-    *config = c;
-    return OMM_OK;
-}
-
 void peft_config_close(peft_config *config) {
     for (size_t i = 0; i < config->pattern_count; i++) pcre2_code_free(config->patterns[i].code);
     omm_free(config->patterns);
@@ -368,6 +357,39 @@ omm_err peft_config_targets(bool *yes, const peft_config *config, const char *pa
         OMM_TRY(selects(yes, targets, "target_modules", path));
     if (json_is_array(targets)) OMM_TRY(layer_is_listed(&listed, config->root, layer));
     *yes = *yes && !excluded && listed;
+    return OMM_OK;
+}
+
+/* All-linear leaves the output layer out, as it does embeddings; who lists one of them has adapted it. */
+static omm_err check_ends(const peft_config *config) {
+    static const struct {
+        const char *path, *why;
+    } ends[] = {{"lm_head", "LoRA on the output layer is not applied here"},
+                {"model.embed_tokens", "LoRA on embeddings has no counterpart"}};
+    json_t *targets = json_object_get(config->root, "target_modules");
+    if (is_all_linear(targets)) return OMM_OK;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        bool listed = false, excluded = false;
+        OMM_TRY(selects(&listed, targets, "target_modules", ends[i].path));
+        OMM_TRY(selects(&excluded, json_object_get(config->root, "exclude_modules"),
+                        "exclude_modules", ends[i].path));
+        if (listed && !excluded)
+            return omm_raise(OMM_ERR_UNSUPPORTED,
+                             OMM_PEFT_CONFIG_FILE ": target_modules has %s: %s", ends[i].path,
+                             ends[i].why);
+    }
+    return OMM_OK;
+}
+
+omm_err peft_config_open(peft_config *config, const char *path) {
+    peft_config c = {0};
+    omm_err err = parse(&c, path);
+    if (err == OMM_OK) err = check_ends(&c);
+    if (err != OMM_OK) {
+        peft_config_close(&c);
+        return err;
+    }
+    *config = c;
     return OMM_OK;
 }
 
