@@ -461,6 +461,24 @@ static void test_other_runs(void) {
     CHECK(names_like(&r, "submissions", "submissions/r002"));
     omm_verify_report_fini(&r);
     kit_remove(&k);
+    for (int i = 0; i < 2; i++) {
+        kit_make(&k, &(kit_options){.other_canonical = i == 0, .small_payloads = i == 1});
+        kit_verify(&r, k.dir, &k.bundle.public_key);
+        CHECK(!r.intact);
+        CHECK(names_like(&r, i == 0 ? "broadcast" : "submissions",
+                         i == 0 ? "offers/r002.env" : "submissions/r002"));
+        CHECK(strstr(r.failures[0].reason, i == 0 ? "global.canonical_digest is not that of the"
+                                                  : "over payload_bytes_max") != NULL);
+        omm_verify_report_fini(&r);
+        kit_remove(&k);
+    }
+    kit_make(&k, &(kit_options){.no_feedback = true});
+    kit_verify(&r, k.dir, &k.bundle.public_key);
+    CHECK(!r.intact);
+    CHECK(names_like(&r, "submissions", "submissions/r000"));
+    CHECK(strstr(r.failures[0].reason, "residual_after is not that of zeros") != NULL);
+    omm_verify_report_fini(&r);
+    kit_remove(&k);
 }
 
 int main(void) {

@@ -119,7 +119,7 @@ static void make_run(maker *m) {
     run->targets = 1;
     run->layout = (omm_layout){s_segments, 2, KIT_VALUES};
     run->recipe = omm_bytes_str("recipe");
-    run->codec_up = (omm_codec){.kind = OMM_CODEC_INT8};
+    run->codec_up = (omm_codec){.kind = OMM_CODEC_INT8, .error_feedback = !m->options->no_feedback};
     run->codec_down = (omm_codec){.kind = OMM_CODEC_F16, .zstd_level = 3};
     run->value_max = 1;
     run->weight_sum_max = 1ull << 32;
@@ -212,6 +212,8 @@ static void make_offer(maker *m, uint32_t round) {
     memcpy(o->nonce.b, nonce.b, 32);
     CHECK_OK(omm_blob_describe(&o->global, &m->arena, omm_buf_view(&m->sent_bytes),
                                &m->sent.payload_digest));
+    if (m->options->other_canonical && round == KIT_ROUNDS - 1) o->global.canonical.b[0] ^= 1;
+    if (m->options->small_payloads && round == KIT_ROUNDS - 1) o->payload_bytes_max = 8;
     omm_buf payload;
     omm_buf_init(&payload, BUF_MAX);
     CHECK_OK(omm_offer_encode(&payload, o));

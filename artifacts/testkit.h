@@ -15,10 +15,13 @@
 #define KIT_COMMIT "0123456789abcdef0123456789abcdef01234567"
 
 typedef struct kit_options {
-    bool drop_last;            /* leave the first accepted submission out of the last round */
-    bool no_control;           /* no eval/control.jsonl */
-    bool hold_back;            /* the last candidate is too bad to be published */
-    bool bad_residual;         /* the first node goes on from a residual it never had */
+    bool drop_last;       /* leave the first accepted submission out of the last round */
+    bool no_control;      /* no eval/control.jsonl */
+    bool hold_back;       /* the last candidate is too bad to be published */
+    bool bad_residual;    /* the first node goes on from a residual it never had */
+    bool other_canonical; /* the last offer says so of the adapter it names */
+    bool small_payloads;  /* the last offer has room for smaller ones than were taken */
+    bool no_feedback;     /* the codec keeps no residual, and nodes speak of one all the same */
     omm_render_adapter render; /* of final.gguf; NULL: kit_render */
 } kit_options;
 
