@@ -355,8 +355,40 @@ static size_t refuse_some(maker *m, omm_round_refused *list) {
     return 1;
 }
 
+#define NLL_BEFORE 30
+#define NLL_AFTER 10
+
+static omm_digest item_digest(size_t i) {
+    return omm_hash(omm_bytes_of(&i, sizeof i));
+}
+
+static double item_nll(double nll, size_t i) {
+    return nll + 0.5 * (double)i;
+}
+
+static uint64_t item_tokens(size_t i) {
+    return 10 + i;
+}
+
+/* Of the items of lowest digest, in the order of the file. */
+static double sample_loss(double nll) {
+    double sum = 0, tokens = 0;
+    for (size_t i = 0; i < KIT_ITEMS; i++) {
+        const omm_digest own = item_digest(i);
+        size_t lower = 0;
+        for (size_t k = 0; k < KIT_ITEMS; k++) {
+            const omm_digest other = item_digest(k);
+            lower += omm_digest_compare(&other, &own) < 0;
+        }
+        if (lower >= KIT_SAMPLE) continue;
+        sum += item_nll(nll, i);
+        tokens += (double)item_tokens(i);
+    }
+    return sum / tokens;
+}
+
 static void put_loss(maker *m, uint32_t state, double loss) {
-    omm_state_record s = {state, KIT_ITEMS, loss};
+    omm_state_record s = {state, KIT_SAMPLE, loss};
     omm_buf line;
     omm_buf_init(&line, BUF_MAX);
     CHECK_OK(omm_state_record_write(&line, &s));
@@ -378,8 +410,11 @@ static void finish_round(maker *m, omm_round_record *line, omm_fedavg *acc) {
         CHECK_OK(omm_fedavg_mean(mean, acc, NULL));
         line->published = !bad;
         line->evaluated = true;
-        line->eval_items = KIT_ITEMS;
-        line->eval_loss = bad ? 9.0 : 3.0 - 0.25 * (double)(round + 1);
+        line->eval_items = KIT_SAMPLE;
+        line->eval_loss = bad ? 9.0
+                          : m->options->other_end || (round == 0 && !m->options->hold_back)
+                              ? 2.75
+                              : sample_loss(NLL_AFTER);
         if (!bad) CHECK_OK(omm_server_step_plain(m->master, mean, KIT_VALUES));
         put_loss(m, round + 1, line->eval_loss);
     }
@@ -429,11 +464,11 @@ static void put_eval(maker *m, const char *path, double nll) {
     omm_buf out;
     omm_buf_init(&out, BUF_MAX);
     for (size_t i = 0; i < KIT_ITEMS; i++) {
-        omm_eval_record row = {.item = omm_hash(omm_bytes_of(&i, sizeof i)),
+        omm_eval_record row = {.item = item_digest(i),
                                .client = clients[i % 3],
                                .skill = i % 2 ? "calculator" : "talk",
-                               .nll = nll + 0.5 * (double)i,
-                               .tokens = 10 + i,
+                               .nll = item_nll(nll, i),
+                               .tokens = item_tokens(i),
                                .is_tool = i % 2 == 1,
                                .generated = true,
                                .parsed = nll < 20,
@@ -534,10 +569,10 @@ void kit_make_open(kit *k, const kit_options *options) {
     for (size_t i = 0; i < KIT_NODES; i++) m.residual[i] = zero_vector();
     for (size_t i = 0; i < KIT_VALUES; i++) m.master[i] = made_up(99, 0, i);
     put_state(&m, 0);
-    put_loss(&m, 0, 3.0);
+    put_loss(&m, 0, options->other_start ? 3.0 : sample_loss(NLL_BEFORE));
     for (uint32_t r = 0; r < KIT_ROUNDS; r++) make_round(&m, r);
-    put_eval(&m, "eval/before.jsonl", 30);
-    put_eval(&m, "eval/after.jsonl", 10);
+    put_eval(&m, "eval/before.jsonl", NLL_BEFORE);
+    put_eval(&m, "eval/after.jsonl", NLL_AFTER);
     if (!options->no_control) put_eval(&m, "eval/control.jsonl", 9.5);
     make_end(&m);
     put_text(&m, "virtual/timeline.jsonl", "{\"ms\":0}\n");

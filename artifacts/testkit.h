@@ -12,6 +12,7 @@
 #define KIT_NODES 3u
 #define KIT_ROUNDS 3u
 #define KIT_ITEMS 6u
+#define KIT_SAMPLE 4u /* of them, those of lowest digest: judged after each round */
 #define KIT_COMMIT "0123456789abcdef0123456789abcdef01234567"
 
 typedef struct kit_options {
@@ -21,6 +22,8 @@ typedef struct kit_options {
     bool bad_residual;    /* the first node goes on from a residual it never had */
     bool other_canonical; /* the last offer says so of the adapter it names */
     bool small_payloads;  /* the last offer has room for smaller ones than were taken */
+    bool other_start;     /* state 0 has a loss that its rows do not give */
+    bool other_end;       /* and so has the last one */
     bool no_feedback;     /* the codec keeps no residual, and nodes speak of one all the same */
     omm_render_adapter render; /* of final.gguf; NULL: kit_render */
 } kit_options;
