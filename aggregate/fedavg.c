@@ -406,3 +406,21 @@ omm_err omm_norm_check(double *norm, const float *values, size_t value_count, do
     OMM_TRY(omm_norm_piece(&n, values, value_count));
     return omm_norm_end(norm, &n, norm_max);
 }
+
+omm_err omm_bounds_piece(void *ud, size_t first, const float *values, size_t count) {
+    omm_bounds *b = ud;
+    for (size_t i = 0; i < count && !b->is_over; i++) {
+        if (fabs((double)values[i]) <= b->value_max) continue;
+        b->is_over = true;
+        b->index = first + i;
+        b->value = values[i];
+    }
+    return omm_norm_piece(&b->norm, values, count);
+}
+
+omm_err omm_bounds_end(double *norm, const omm_bounds *b, double norm_max) {
+    if (b->is_over)
+        return omm_raise(OMM_ERR_REFUSED_RANGE, "value %zu: %.9g is over %.9g", b->index,
+                         (double)b->value, b->value_max);
+    return omm_norm_end(norm, &b->norm, norm_max);
+}

@@ -1,5 +1,6 @@
 /* The audit's bookkeeping: failures, counts, and which files have been named by a record. */
 #include "internal.h"
+#include "omm/mem.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,6 +36,7 @@ omm_err audit_open(audit *a, const char *dir) {
 }
 
 void audit_close(audit *a) {
+    omm_free(a->residuals);
     omm_arena_fini(&a->arena);
     evidence_fini(&a->ev);
 }

@@ -250,6 +250,31 @@ static omm_err check_residual(audit *a, residuals *s, const omm_submission *mess
     return goes_on ? OMM_OK : note_broken(s, r, i);
 }
 
+static omm_err note_due(audit *a, const omm_digest *before, size_t r, size_t k) {
+    if (a->residual_count == a->residual_capacity) {
+        const size_t capacity = a->residual_capacity ? 2 * a->residual_capacity : 64;
+        void *grown = omm_grow(a->residuals, a->residual_capacity, capacity, sizeof *a->residuals);
+        if (!grown) return omm_raise(OMM_ERR_NOMEM, "no memory for residuals");
+        a->residuals = grown;
+        a->residual_capacity = capacity;
+    }
+    a->residuals[a->residual_count++] = (audit_residual){r, k, *before};
+    return OMM_OK;
+}
+
+/* Who was refused for its residual: what it should have gone on from, before anything of this round counts. */
+static omm_err note_refused(audit *a, const residuals *s, size_t r) {
+    const omm_round_record *round = evidence_at_hand(&a->ev, r);
+    for (size_t k = 0; k < round->refused_count; k++) {
+        const omm_round_refused *line = &round->refused[k];
+        if (!line->has_node || strcmp(line->reason, omm_err_name(OMM_ERR_REFUSED_RESIDUAL)) != 0)
+            continue;
+        const size_t node = evidence_node(&a->ev, &line->node);
+        if (node != SIZE_MAX) OMM_TRY(note_due(a, &s->last[node], r, k));
+    }
+    return OMM_OK;
+}
+
 static omm_err check_message(audit *a, residuals *s, const omm_submission *message,
                              size_t envelope_bytes, size_t r, size_t i) {
     const omm_round_record *round = evidence_at_hand(&a->ev, r);
@@ -298,9 +323,12 @@ void audit_submissions(audit *a) {
     residuals s;
     if (!has_base(a)) return;
     omm_err err = residuals_open(&s, a);
-    for (size_t r = 0; err == OMM_OK && r < a->ev.round_count && audit_round(a, r); r++)
+    a->residual_zero = s.zero;
+    for (size_t r = 0; err == OMM_OK && r < a->ev.round_count && audit_round(a, r); r++) {
+        err = note_refused(a, &s, r);
         for (size_t i = 0; err == OMM_OK && i < a->ev.heads[r].accepted_count; i++)
             err = check_submission(a, &s, r, i);
+    }
     if (err == OMM_OK)
         report_residuals(a, &s);
     else

@@ -1,43 +1,30 @@
-/* What was refused is kept too: as it came, with the receipt that says why. */
-#include "internal.h"
-#include "omm/envelope.h"
+/* What was refused is kept too: as it came, with the receipt that says why (audit_reason.c: is it so?). */
+#include "audit_reason.h"
 
 #include <string.h>
 
-/* Reasons that only a payload that was there whole and decoded can give. */
-static bool is_of_payload(const char *reason) {
-    static const omm_err reasons[] = {OMM_ERR_REFUSED_NORM, OMM_ERR_REFUSED_RANGE,
-                                      OMM_ERR_REFUSED_VALUE};
-    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
-        if (strcmp(reason, omm_err_name(reasons[i])) == 0) return true;
-    return false;
-}
-
 /* The payload of a refused submission may be in the bundle; then its bytes are what they claim. */
-static void check_payload(audit *a, const omm_digest *digest, bool required) {
+static void check_payload(audit *a, const omm_digest *digest) {
     omm_bundle_path path = omm_bundle_path_payload(digest);
     char full[OMM_PATH_MAX];
     omm_digest is;
     /* Many refusals may name one large file: it is hashed once. */
     if (audit_is_named(a, path.text)) return;
-    if (omm_path_join(full, a->ev.dir, path.text) != OMM_OK || !omm_file_exists(full)) {
-        if (required) audit_fail(a, path.text, "is missing, and was refused for what it holds");
-        return;
-    }
+    if (omm_path_join(full, a->ev.dir, path.text) != OMM_OK || !omm_file_exists(full)) return;
     audit_name(a, path.text);
     if (!audit_expect(a, omm_hash_file(&is, full), path.text)) return;
     if (!omm_digest_equal(&is, digest)) audit_fail(a, path.text, "is not what its name says");
 }
 
 /* Nothing here is believed: it was refused.  Only its payload's name is of use. */
-static void name_payload(audit *a, const char *reason, omm_bytes text) {
+static void name_payload(audit *a, omm_bytes text) {
     omm_envelope env;
     omm_submission s;
     omm_arena arena;
     omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
     if (omm_envelope_open(&env, text) == OMM_OK &&
         omm_submission_decode(&s, env.payload, &arena) == OMM_OK)
-        check_payload(a, &s.payload.digest, is_of_payload(reason));
+        check_payload(a, &s.payload.digest);
     omm_arena_fini(&arena);
 }
 
@@ -57,7 +44,7 @@ static bool exists(const audit *a, const char *path) {
     return omm_path_join(full, a->ev.dir, path) == OMM_OK && omm_file_exists(full);
 }
 
-static void check_refused(audit *a, size_t r, size_t k) {
+static void check_refused(audit *a, reasons *all, size_t r, size_t k) {
     const omm_round_refused *refused = &evidence_at_hand(&a->ev, r)->refused[k];
     omm_bundle_path path = omm_bundle_path_refused((uint32_t)r, (uint32_t)k, refused->reason, true);
     if (!exists(a, path.text))
@@ -69,7 +56,8 @@ static void check_refused(audit *a, size_t r, size_t k) {
         if (!omm_digest_equal(&is, &refused->submission))
             audit_fail(a, path.text, "is not what rounds.jsonl names: another digest");
         check_signer(a, path.text, refused, omm_buf_view(&text));
-        name_payload(a, refused->reason, omm_buf_view(&text));
+        name_payload(a, omm_buf_view(&text));
+        reasons_check(all, r, k, path.text, omm_buf_view(&text));
     }
     omm_buf_fini(&text);
 }
@@ -113,17 +101,30 @@ static void check_receipt(audit *a, size_t r, size_t k) {
     omm_arena_fini(&arena);
 }
 
+/* Rounds without refusals have their turn too: they say which nodes there were. */
+static void check_rounds(audit *a, reasons *all) {
+    size_t end = a->ev.round_count;
+    while (end > 0 && a->ev.heads[end - 1].refused_count == 0) end--;
+    for (size_t r = 0; r < end && audit_round(a, r); r++) {
+        reasons_begin_round(all, r);
+        for (size_t k = 0; k < a->ev.heads[r].refused_count; k++) {
+            check_refused(a, all, r, k);
+            check_receipt(a, r, k);
+        }
+        reasons_end_round(all, r);
+    }
+}
+
 void audit_refusals(audit *a) {
+    reasons all;
     if (a->ev.run_file.err != OMM_OK || a->ev.rounds_file.err != OMM_OK) {
         audit_fail(a, "rounds.jsonl", "refusals cannot be checked without it and run.json");
         return;
     }
-    for (size_t r = 0; r < a->ev.round_count; r++) {
-        const size_t count = a->ev.heads[r].refused_count;
-        if (count > 0 && !audit_round(a, r)) return;
-        for (size_t k = 0; k < count; k++) {
-            check_refused(a, r, k);
-            check_receipt(a, r, k);
-        }
-    }
+    const omm_err err = reasons_open(&all, a);
+    if (err == OMM_OK)
+        check_rounds(a, &all);
+    else
+        (void)audit_expect(a, err, "run.json");
+    reasons_close(&all);
 }

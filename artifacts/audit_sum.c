@@ -93,7 +93,7 @@ static omm_err decode_payload(float *values, omm_encoded *info, omm_buf *bytes, 
     return omm_codec_decode(values, info, &run->codec_up, &run->layout, omm_buf_view(bytes));
 }
 
-static const char *blob_differs(const omm_blob *is, const omm_blob *said) {
+const char *audit_blob_differs(const omm_blob *is, const omm_blob *said) {
     if (!omm_digest_equal(&is->digest, &said->digest)) return "digest";
     if (is->size != said->size) return "size";
     if (is->chunk_count != said->chunk_count) return "chunk count";
@@ -111,7 +111,7 @@ static void report_blob(audit *a, const char *path, const omm_blob *is, size_t r
     omm_arena_init(&arena, OMM_MESSAGE_ARENA_BYTES);
     omm_buf_init(&text, OMM_ENVELOPE_BYTES_MAX);
     if (audit_open_submission(a, &said, &arena, &text, r, i)) {
-        const char *what = blob_differs(is, &said.payload);
+        const char *what = audit_blob_differs(is, &said.payload);
         if (what) audit_fail(a, path, "is not the payload that was submitted: another %s", what);
     }
     omm_buf_fini(&text);

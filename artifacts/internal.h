@@ -153,6 +153,12 @@ typedef struct audit_submission {
     uint32_t receipt_bytes;  /* 0: the same of its receipt */
 } audit_submission;
 
+/* What a submission that was refused for its residual should have gone on from. */
+typedef struct audit_residual {
+    size_t round, index; /* of its place in `refused` */
+    omm_digest before;
+} audit_residual;
+
 typedef struct audit {
     evidence ev;
     omm_arena arena;
@@ -160,7 +166,10 @@ typedef struct audit {
     audit_offer *offers;            /* (ev.round_count) */
     audit_submission **submissions; /* [round][index in accepted]; NULL in judge */
     size_t signed_count;            /* accepted ones that the enrolled node has signed */
-    audit_file *files;              /* ascending by path; NULL in judge */
+    audit_residual *residuals;      /* (residual_count) ascending; audit_submissions notes them */
+    size_t residual_count, residual_capacity;
+    omm_digest residual_zero; /* what a node goes on from that has none */
+    audit_file *files;        /* ascending by path; NULL in judge */
     size_t file_count;
     /* Where failures go, and how many things the current check has looked at. */
     void (*fail)(void *ud, const char *path, const char *sentence);
@@ -188,6 +197,8 @@ void audit_name(audit *a, const char *path);
 bool audit_is_named(audit *a, const char *path);
 /* Digest over size, digest and chunks of what a blob describes. */
 omm_digest audit_blob_digest(const omm_blob *blob);
+/* The first of these in which two differ, or NULL. */
+const char *audit_blob_differs(const omm_blob *is, const omm_blob *said);
 
 /* Read accepted submission `i` of round `r`, the one at hand: what rounds.jsonl names, and signed by the enrolled node.  Its parts live in
  * `arena` and `text`, both initialised by the caller.  False: not so, which is reported. */

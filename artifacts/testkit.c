@@ -123,7 +123,7 @@ static void make_run(maker *m) {
     run->codec_down = (omm_codec){.kind = OMM_CODEC_F16, .zstd_level = 3};
     run->value_max = 1;
     run->weight_sum_max = 1ull << 32;
-    run->norm_max = 10;
+    run->norm_max = 3;
     run->tokens_max = 1000;
     run->loss_increase_max = 0.5;
     run->coordinator_key = m->k->coordinator.public_key;
@@ -133,9 +133,11 @@ static void make_run(maker *m) {
                                                           : "c",
                                          .id = m->k->ids[i],
                                          .public_key = m->k->nodes[i].public_key,
-                                         .client = "client",
+                                         .client = m->options->joined ? "" : "client",
                                          .data_digest = omm_hash(omm_bytes_of(&i, 1)),
                                          .examples = 10 + i};
+    for (size_t i = 0; m->options->joined && i < KIT_NODES; i++)
+        m->run_nodes[i].data_digest = (omm_digest){{0}};
     run->nodes = m->run_nodes;
     run->node_count = KIT_NODES;
     run->test_digest = omm_hash(omm_bytes_str("test"));
@@ -186,10 +188,17 @@ static omm_digest put_envelope(maker *m, const char *path, omm_context context,
     return digest;
 }
 
-static void make_offer(maker *m, uint32_t round) {
+omm_digest kit_nonce(uint32_t round) {
     uint8_t number[4];
+    omm_digest out;
+    const omm_seed seed = omm_seed_from_u64(1);
     omm_put_u32(number, round);
-    omm_seed nonce = omm_seed_derive(&m->seed, OMM_PURPOSE_NONCE, omm_bytes_of(number, 4));
+    const omm_seed nonce = omm_seed_derive(&seed, OMM_PURPOSE_NONCE, omm_bytes_of(number, 4));
+    memcpy(out.b, nonce.b, sizeof out.b);
+    return out;
+}
+
+static void make_offer(maker *m, uint32_t round) {
     omm_offer *o = &m->offer;
     *o = (omm_offer){.round = round,
                      .rounds = KIT_ROUNDS,
@@ -201,7 +210,7 @@ static void make_offer(maker *m, uint32_t round) {
                      .codec_down = codec_bytes(m, &m->run.codec_down),
                      .value_max = 1,
                      .weight_sum_max = m->run.weight_sum_max,
-                     .norm_max = 10,
+                     .norm_max = 3,
                      .deadline_ms = 60000,
                      .payload_bytes_max = 4096,
                      .tokens_max = m->run.tokens_max,
@@ -209,7 +218,7 @@ static void make_offer(maker *m, uint32_t round) {
                      .selected_count = KIT_NODES,
                      .previous = m->previous};
     memcpy(o->run_id, m->run.run_id, sizeof o->run_id);
-    memcpy(o->nonce.b, nonce.b, 32);
+    o->nonce = kit_nonce(round);
     CHECK_OK(omm_blob_describe(&o->global, &m->arena, omm_buf_view(&m->sent_bytes),
                                &m->sent.payload_digest));
     if (m->options->other_canonical && round == KIT_ROUNDS - 1) o->global.canonical.b[0] ^= 1;
@@ -324,35 +333,98 @@ static omm_round_accepted accept_one(maker *m, omm_fedavg *acc, size_t node) {
     return line;
 }
 
-/* Round 0 gets junk without signature; the last round refuses its last node with a receipt. */
-static size_t refuse_some(maker *m, omm_round_refused *list) {
-    uint32_t round = m->offer.round;
-    if (round == 0) {
-        put_text(m, omm_bundle_path_refused(0, 0, "REFUSED_FORMAT", false).text, "junk");
-        list[0] = (omm_round_refused){.submission = omm_hash(omm_bytes_str("junk")),
-                                      .reason = "REFUSED_FORMAT"};
-        return 1;
-    }
-    if (round != KIT_ROUNDS - 1) return 0;
-    size_t node = KIT_NODES - 1;
-    omm_buf bytes;
+static void encode(maker *m, omm_buf *sent, omm_encoded *info, const kit_refusal *f) {
+    float values[KIT_VALUES];
+    const size_t node = f->node < KIT_NODES ? f->node : 0;
+    for (size_t i = 0; i < KIT_VALUES; i++) values[i] = made_up(f->round + 100, node, i);
+    if (f->fill) f->fill(values);
+    CHECK_OK(omm_codec_encode(sent, info, &m->run.codec_up, &m->run.layout, values));
+    if (f->repack) f->repack(sent);
+}
+
+/* The bytes that were refused. */
+static void write_refused(maker *m, omm_buf *out, const kit_refusal *f) {
     omm_submission s;
-    omm_encoded info = {.payload_digest = omm_hash(omm_bytes_str("x"))};
+    omm_encoded info;
+    omm_buf bytes;
+    const omm_key *key = f->node < KIT_NODES ? &m->k->nodes[f->node] : &m->k->stranger;
     omm_buf_init(&bytes, BUF_MAX);
-    CHECK_OK(omm_buf_append(&bytes, "too large a norm", 16));
-    describe(m, &s, round, node, &bytes, &info);
-    put(m, omm_bundle_path_payload(&s.payload.digest).text, &bytes);
+    encode(m, &bytes, &info, f);
+    describe(m, &s, f->round, f->node < KIT_NODES ? f->node : 0, &bytes, &info);
+    if (f->write) f->write(&s);
+    if (f->has_payload) {
+        const omm_digest digest = omm_hash(omm_buf_view(&bytes));
+        put(m, omm_bundle_path_payload(&digest).text, &bytes);
+    }
     omm_buf_clear(&bytes);
     CHECK_OK(omm_submission_encode(&bytes, &s));
-    list[0] = (omm_round_refused){
-        .has_node = true, .node = m->k->ids[node], .has_receipt = true, .reason = "REFUSED_NORM"};
-    list[0].submission =
-        put_envelope(m, omm_bundle_path_refused(round, 0, "REFUSED_NORM", true).text,
-                     OMM_CONTEXT_SUBMISSION, &bytes, &m->k->nodes[node], NULL);
-    put_receipt(m, omm_bundle_path_refused_receipt(round, 0).text, &list[0].node,
-                &list[0].submission, OMM_ERR_REFUSED_NORM, &list[0].receipt, NULL);
+    CHECK_OK(omm_envelope_seal(out, f->is_poll ? OMM_CONTEXT_POLL : OMM_CONTEXT_SUBMISSION,
+                               omm_buf_view(&bytes), key));
+    if (f->spoil) f->spoil(m->k, out);
     omm_buf_fini(&bytes);
-    return 1;
+}
+
+static omm_err reason_named(const char *name) {
+#define XX(code, text)                                                                             \
+    if (strcmp(name, #code) == 0) return OMM_ERR_##code;
+    OMM_ERR_MAP(XX)
+#undef XX
+    return OMM_ERR_REFUSED_LATE; /* a name that there is not, and a receipt that differs */
+}
+
+static omm_round_refused refuse_one(maker *m, const kit_refusal *f, uint32_t place) {
+    omm_envelope env;
+    omm_buf bytes;
+    omm_buf_init(&bytes, BUF_MAX);
+    write_refused(m, &bytes, f);
+    const bool is_envelope = omm_envelope_open(&env, omm_buf_view(&bytes)) == OMM_OK;
+    put(m, omm_bundle_path_refused(f->round, place, f->reason, is_envelope != f->is_renamed).text,
+        &bytes);
+    omm_round_refused line = {.reason = f->reason, .submission = omm_hash(omm_buf_view(&bytes))};
+    const omm_digest node =
+        f->names_stranger ? omm_key_id(&m->k->stranger.public_key) : m->k->ids[f->node % KIT_NODES];
+    line.has_node = !f->no_node;
+    if (line.has_node) line.node = node;
+    line.has_receipt = !f->no_receipt;
+    if (line.has_receipt)
+        put_receipt(m, omm_bundle_path_refused_receipt(f->round, place).text, &node,
+                    &line.submission, reason_named(f->reason), &line.receipt, NULL);
+    omm_buf_fini(&bytes);
+    return line;
+}
+
+static void too_large(float *values) {
+    for (size_t i = 0; i < KIT_VALUES; i++) values[i] = 0.875f;
+}
+
+static void junk(const kit *k, omm_buf *envelope) {
+    (void)k;
+    omm_buf_clear(envelope);
+    CHECK_OK(omm_buf_append(envelope, "junk", 4));
+}
+
+/* Round 0 gets junk without signature; the last round refuses its last node with a receipt. */
+static const kit_refusal s_refusals[] = {
+    {.round = 0, .reason = "REFUSED_FORMAT", .spoil = junk, .no_node = true, .no_receipt = true},
+    {.round = KIT_ROUNDS - 1,
+     .node = KIT_NODES - 1,
+     .reason = "REFUSED_NORM",
+     .fill = too_large,
+     .has_payload = true},
+};
+
+static size_t refuse_some(maker *m, omm_round_refused *list) {
+    const bool is_ours = m->options->refusals == NULL;
+    const kit_refusal *from = is_ours ? s_refusals : m->options->refusals;
+    const size_t count =
+        is_ours ? sizeof s_refusals / sizeof *s_refusals : m->options->refusal_count;
+    size_t taken = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (from[i].round != m->offer.round) continue;
+        list[taken] = refuse_one(m, &from[i], (uint32_t)taken);
+        taken++;
+    }
+    return taken;
 }
 
 #define NLL_BEFORE 30
@@ -432,15 +504,30 @@ static void finish_round(maker *m, omm_round_record *line, omm_fedavg *acc) {
     omm_buf_fini(&text);
 }
 
+/* Who is neither accepted nor refused by name. */
+static void fill_missing(maker *m, omm_round_record *line, omm_digest *missing) {
+    line->missing = missing;
+    for (size_t n = 0; n < KIT_NODES; n++) {
+        bool spoke = false;
+        for (size_t i = 0; i < line->accepted_count; i++)
+            spoke |= omm_digest_equal(&line->accepted[i].node, &m->k->ids[n]);
+        for (size_t i = 0; i < line->refused_count; i++)
+            spoke |= line->refused[i].has_node &&
+                     omm_digest_equal(&line->refused[i].node, &m->k->ids[n]);
+        if (!spoke) missing[line->missing_count++] = m->k->ids[n];
+    }
+}
+
 /* Round 0: all three.  Round 1: void, the first alone.  Round 2: two, and one refused. */
 static void make_round(maker *m, uint32_t round) {
-    bool last = round == KIT_ROUNDS - 1;
-    bool dropped = last && m->options->drop_last;
+    bool dropped = round == KIT_ROUNDS - 1 && m->options->drop_last;
     size_t from = dropped ? 1 : 0;
     size_t to = round == 0 ? KIT_NODES : round == 1 ? 1 : KIT_NODES - 1;
+    const size_t most = m->options->refusal_count + KIT_NODES;
     omm_round_accepted *accepted = omm_arena_alloc(&m->arena, KIT_NODES, sizeof *accepted);
-    omm_round_refused *refused = omm_arena_alloc(&m->arena, KIT_NODES, sizeof *refused);
-    CHECK(accepted && refused);
+    omm_round_refused *refused = omm_arena_alloc(&m->arena, most, sizeof *refused);
+    omm_digest *missing = omm_arena_alloc(&m->arena, KIT_NODES, sizeof *missing);
+    CHECK(accepted && refused && missing);
     omm_round_record line = {.accepted = accepted, .refused = refused, .voided = round == 1};
     omm_fedavg acc;
     omm_fedavg_range range = omm_fedavg_range_default();
@@ -448,13 +535,7 @@ static void make_round(maker *m, uint32_t round) {
     make_offer(m, round);
     for (size_t n = from; n < to; n++) accepted[line.accepted_count++] = accept_one(m, &acc, n);
     line.refused_count = refuse_some(m, refused);
-    if (round == 1) {
-        line.missing = &m->k->ids[1];
-        line.missing_count = 2;
-    } else if (dropped) {
-        line.missing = &m->k->ids[0];
-        line.missing_count = 1;
-    }
+    fill_missing(m, &line, missing);
     finish_round(m, &line, &acc);
     omm_fedavg_fini(&acc);
 }

@@ -6,6 +6,7 @@
 #define ARTIFACTS_TESTKIT_H
 
 #include "omm/file.h"
+#include "omm/messages.h"
 #include "omm/verify.h"
 
 #define KIT_VALUES 14u
@@ -14,6 +15,24 @@
 #define KIT_ITEMS 6u
 #define KIT_SAMPLE 4u /* of them, those of lowest digest: judged after each round */
 #define KIT_COMMIT "0123456789abcdef0123456789abcdef01234567"
+
+typedef struct kit kit;
+
+/* A submission of a round that is refused, or is said to be: a good one of node `node`, but for what is changed here. */
+typedef struct kit_refusal {
+    uint32_t round;
+    size_t node; /* who signs it; KIT_NODES: a stranger */
+    const char *reason;
+    void (*fill)(float *values);   /* (KIT_VALUES); NULL: small ones */
+    void (*repack)(omm_buf *sent); /* what was sent instead of the payload */
+    void (*write)(omm_submission *s);
+    void (*spoil)(const kit *k, omm_buf *envelope);
+    bool is_poll; /* it is signed as one */
+    bool has_payload;
+    /* What the line, the receipt and the file's name say otherwise. */
+    bool no_node, no_receipt, is_renamed;
+    bool names_stranger;
+} kit_refusal;
 
 typedef struct kit_options {
     bool drop_last;       /* leave the first accepted submission out of the last round */
@@ -26,16 +45,20 @@ typedef struct kit_options {
     bool other_end;       /* and so has the last one */
     bool no_feedback;     /* the codec keeps no residual, and nodes speak of one all the same */
     omm_render_adapter render; /* of final.gguf; NULL: kit_render */
+    const kit_refusal
+        *refusals; /* instead of ours; of nodes that are not accepted there, or once more */
+    size_t refusal_count;
+    bool joined; /* nobody knows whose data the nodes have, as of those who joined */
 } kit_options;
 
-typedef struct kit {
+struct kit {
     char dir[OMM_PATH_MAX];
     omm_key coordinator, bundle, stranger;
     omm_key nodes[KIT_NODES]; /* ascending by id */
     omm_digest ids[KIT_NODES];
     omm_digest run_digest;
     omm_judgement judgement; /* of sealing */
-} kit;
+};
 
 /* A new temporary folder; the caller removes it with omm_dir_remove. */
 void kit_temp_dir(char out[OMM_PATH_MAX]);
@@ -44,6 +67,8 @@ void kit_make(kit *k, const kit_options *options);
 /* The same up to close.env, unsealed. */
 void kit_make_open(kit *k, const kit_options *options);
 void kit_remove(kit *k);
+/* The nonce of a round. */
+omm_digest kit_nonce(uint32_t round);
 
 /* The "GGUF" of this bundle: a magic and the values. */
 omm_err kit_render(void *ud, omm_buf *out, const omm_run_record *run, const float *values);

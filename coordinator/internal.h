@@ -242,6 +242,7 @@ typedef struct coord_row {
     omm_err reason;
     const char *sentence;
     bool is_envelope;
+    bool is_passed;    /* no record is kept of it: not in the database */
     omm_bytes bytes;   /* as received */
     omm_bytes receipt; /* empty: none */
     uint64_t tokens;

@@ -6,6 +6,8 @@
  *   base and global digest, duplicate, tokens, steps, codec, payload size     settled
  * Then the payload, where it came with the manifest: is it that which is described?   no record of it
  * Then upload.c has it.
+ * Who has the nonce of a round that was not opened yet had its offer before an older copy of the state was put back: it
+ * is refused, and no record says so, as the round may get that offer again, and would have refused a submission of it.
  * Only a submission that names this round's nonce and offer proves that its node speaks now, so only
  * that settles the node; whatever is replayed by others costs it nothing.
  *
@@ -24,6 +26,7 @@ typedef struct attempt {
     int32_t node;     /* COORD_ANONYMOUS until the signature proved one */
     bool is_envelope; /* the bytes have the form of one */
     bool settles;     /* a failure from here on settles the node */
+    bool is_early;    /* it has the nonce of a round that is still to be opened */
     omm_submission *submission;
 } attempt;
 
@@ -44,8 +47,12 @@ static omm_err check_round(attempt *a, omm_coord *c, const omm_submission *s) {
     if (strcmp(s->run_id, c->o.run->run_id) != 0)
         return omm_raise(OMM_ERR_REFUSED_ROUND, "run_id: %s is not this run", s->run_id);
     if (s->round < coord_evidence_round(c)) return refuse_old_round(c, node, s);
-    if (s->round != c->round || c->state != OMM_COORD_OPEN)
+    if (s->round != c->round || c->state != OMM_COORD_OPEN) {
+        omm_digest nonce;
+        omm_run_nonce(nonce.b, &c->o.run_seed, s->round);
+        a->is_early = omm_digest_equal(&nonce, &s->nonce);
         return omm_raise(OMM_ERR_REFUSED_ROUND, "round: %u is not open", s->round);
+    }
     if (!c->nodes[node].selected)
         return omm_raise(OMM_ERR_REFUSED_NOT_SELECTED, "round: node is not selected for round %u",
                          s->round);
@@ -207,6 +214,7 @@ omm_err coord_submit_answer(omm_buf *reply, omm_coord *c, const omm_request *req
                      .reason = err,
                      .sentence = sentence,
                      .is_envelope = a.is_envelope,
+                     .is_passed = a.is_early,
                      .bytes = bytes};
     return coord_settle(reply, c, &row);
 }

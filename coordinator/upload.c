@@ -10,7 +10,6 @@
 #include "omm/mem.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -64,38 +63,16 @@ static omm_err check_described(const omm_submission *s, omm_bytes sent) {
     return OMM_OK;
 }
 
-/* What a payload's values say, piece by piece. */
-typedef struct judged {
-    double value_max;
-    bool is_over; /* a value is over it */
-    size_t index; /* the first such */
-    float value;
-    omm_norm norm;
-} judged;
-
-static omm_err judge_piece(void *ud, size_t first, const float *values, size_t count) {
-    judged *j = ud;
-    for (size_t i = 0; i < count && !j->is_over; i++) {
-        if (fabs((double)values[i]) <= j->value_max) continue;
-        j->is_over = true;
-        j->index = first + i;
-        j->value = values[i];
-    }
-    return omm_norm_piece(&j->norm, values, count);
-}
-
 static omm_err check_values(double *norm, const omm_coord *c, const omm_submission *s,
                             omm_bytes sent) {
     omm_encoded info;
-    judged j = {.value_max = c->o.run->value_max};
-    OMM_TRY(omm_codec_walk_known(&info, &c->o.run->codec_up, c->layout, sent, judge_piece, &j));
+    omm_bounds bounds = {.value_max = c->o.run->value_max};
+    OMM_TRY(omm_codec_walk_known(&info, &c->o.run->codec_up, c->layout, sent, omm_bounds_piece,
+                                 &bounds));
     if (!omm_digest_equal(&info.payload_digest, &s->payload.canonical))
         return omm_raise(OMM_ERR_REFUSED_DIGEST,
                          "payload.canonical_digest: not that of the decoded payload");
-    if (j.is_over)
-        return omm_raise(OMM_ERR_REFUSED_RANGE, "value %zu: %.9g is over %.9g", j.index,
-                         (double)j.value, c->o.run->value_max);
-    return omm_norm_end(norm, &j.norm, c->o.run->norm_max);
+    return omm_bounds_end(norm, &bounds, c->o.run->norm_max);
 }
 
 /* Decode the whole payload; a refusal is a verdict, other errors are our own. */

@@ -46,7 +46,7 @@ omm_err coord_reply_row(omm_buf *reply, const coord_row *row) {
 static omm_err may_record(bool *may, omm_coord *c, const coord_row *row) {
     *may = row->status != COORD_REJECTED;
     if (*may) return OMM_OK;
-    if (row->round >= c->o.run->rounds) return OMM_OK;
+    if (row->round >= c->o.run->rounds || row->is_passed) return OMM_OK;
     uint64_t count = 0;
     uint64_t bytes = 0;
     OMM_TRY(coord_store_rejected(&count, &bytes, c, row->round, row->node));

@@ -124,4 +124,17 @@ typedef struct omm_norm {
 OMM_CHECKED omm_err omm_norm_piece(omm_norm *n, const float *values, size_t count);
 OMM_CHECKED omm_err omm_norm_end(double *norm, const omm_norm *n, double norm_max);
 
+/* Both bounds of a round on a delta that is walked through (omm_codec_each: `ud` is an omm_bounds that began with {0}
+ * and its value_max).  A value over it does not end the walk.  Errors of piece: REFUSED_VALUE. */
+typedef struct omm_bounds {
+    double value_max;
+    bool is_over; /* a value is over it: the first such */
+    size_t index;
+    float value;
+    omm_norm norm;
+} omm_bounds;
+OMM_CHECKED omm_err omm_bounds_piece(void *ud, size_t first, const float *values, size_t count);
+/* Errors: REFUSED_RANGE (a value is over value_max), REFUSED_NORM. */
+OMM_CHECKED omm_err omm_bounds_end(double *norm, const omm_bounds *b, double norm_max);
+
 #endif
