@@ -127,7 +127,7 @@ static int parse(train_args *a, int argc, char **argv) {
         {"nesterov", 0, CLI_FLAG, &a->nesterov, NULL, "sgd looks ahead by the momentum"},
         {"relative-step", 0, CLI_FLAG, &a->relative_step, NULL,
          "adafactor: --lr is a share of each tensor's own size"},
-        {"lora-plus", 0, CLI_F32, &a->lora_plus, "X", "LoRA+: B's rate is X times A's"},
+        {"lora-plus", 0, CLI_F32, &a->lora_plus, "X", "LoRA+: B's rate is X times A's; 0: one rate for both (0)"},
         {"dropout", 0, CLI_F32, &a->dropout, "X", "on the adapter's input (0)"},
         {"weight-decay", 0, CLI_F32, &a->decay, "X", "decoupled (0)"},
         {"clip", 0, CLI_F32, &a->clip, "X", "gradient norm at most this; 0 is off (1)"},
