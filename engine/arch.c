@@ -37,6 +37,8 @@ static const arch s_archs[] = {
      .rope_style = OMM_ROPE_HALVES,
      .ffn = OMM_FFN_SWIGLU,
      .windowed = true},
+    /* SmolLM 3: of four layers the last knows no positions; the rest as llama's. */
+    {.name = "smollm3", .rope_style = OMM_ROPE_PAIRS, .ffn = OMM_FFN_SWIGLU, .unrotated_period = 4},
 };
 
 enum { ARCH_COUNT = sizeof s_archs / sizeof *s_archs };

@@ -32,6 +32,7 @@ typedef struct arch {
     uint32_t window;                         /* where the key is missing; 0: no window then */
     uint32_t window_period; /* each period's last layer sees everything; 0: all have the window */
     double rope_base_local; /* of layers with a window; 0: the same as elsewhere */
+    uint32_t unrotated_period; /* each period's last layer turns nothing; 0: all turn */
     /* The one size, told by its layers, that scales scores by 1 / sqrt(d_model / heads) and not by
      * 1 / sqrt(head_dim); 0: none does. */
     uint32_t wide_scale_layers;
@@ -48,5 +49,7 @@ bool arch_has_tensor(const arch *a, const char *name);
 OMM_CHECKED omm_err model_keys_load(omm_model_dims *d, const arch *a, const omm_gguf *gguf);
 /* The layer's window, 0 where it sees everything. */
 uint32_t model_layer_window(const omm_model_dims *d, uint32_t layer);
+/* Does the layer leave q and k as they are? */
+bool model_layer_unrotated(const omm_model_dims *d, uint32_t layer);
 
 #endif

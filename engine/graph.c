@@ -157,8 +157,10 @@ static omm_attention store_span(model_graph *g, const model_span *s, uint32_t la
     float *q = g->q + row * q_width, *k = g->k + row * kv_width, *v = g->v + row * kv_width;
     const uint32_t window = g->model->layers[layer].window;
     const omm_rope *rope = &g->rope[window > 0 && g->rope[1].positions > 0];
-    omm_rope_apply(g->c, q, rope, m, d->heads, s->position, false);
-    omm_rope_apply(g->c, k, rope, m, d->kv_heads, s->position, false);
+    if (!g->layer->unrotated) {
+        omm_rope_apply(g->c, q, rope, m, d->heads, s->position, false);
+        omm_rope_apply(g->c, k, rope, m, d->kv_heads, s->position, false);
+    }
     omm_kv_store(g->c, &s->kv[layer], k, v, m, s->position);
     return (omm_attention){.out = g->a + row * q_width,
                            .q = q,

@@ -171,6 +171,7 @@ static omm_err load_layer(layer_loader *l) {
     const omm_model_dims *d = &l->model->dims;
     const unsigned parts = l->a->parts;
     layer->window = model_layer_window(d, l->index);
+    layer->unrotated = model_layer_unrotated(d, l->index);
     OMM_TRY(load_weights(l));
     OMM_TRY(load_named(&layer->attn_norm, l, "attn_norm", "weight", d->d_model));
     OMM_TRY(load_named(&layer->ffn_norm, l, "ffn_norm", "weight", d->d_model));

@@ -117,6 +117,7 @@ static omm_err check_causal(keys *k) {
 
 static omm_err load_rope(omm_model_dims *d, keys *k) {
     d->rope_style = k->a->rope_style;
+    d->unrotated_period = k->a->unrotated_period;
     d->rope_factor = 1.0;
     OMM_TRY(get_real(&d->rope_base, k, "rope.freq_base", 10000.0, 1.001, 1e12));
     const double local = k->a->rope_base_local > 0.0 ? k->a->rope_base_local : d->rope_base;
@@ -185,7 +186,14 @@ omm_err model_keys_load(omm_model_dims *d, const arch *a, const omm_gguf *gguf) 
     return OMM_OK;
 }
 
+static bool is_last_of(uint32_t period, uint32_t layer) {
+    return period > 0 && layer % period == period - 1;
+}
+
 uint32_t model_layer_window(const omm_model_dims *d, uint32_t layer) {
-    const bool all = d->window_period > 0 && layer % d->window_period == d->window_period - 1;
-    return all ? 0 : d->window;
+    return is_last_of(d->window_period, layer) ? 0 : d->window;
+}
+
+bool model_layer_unrotated(const omm_model_dims *d, uint32_t layer) {
+    return is_last_of(d->unrotated_period, layer);
 }

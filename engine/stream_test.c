@@ -112,6 +112,7 @@ static void test_architectures(void) {
         {.name = "gemma2", .window = 30, .head_dim = 24, .format = OMM_FORMAT_Q8_0},
         {.name = "gemma3", .window = 7},
         {.name = "phi3", .format = OMM_FORMAT_Q8_0, .window = 50}, /* fused tensors */
+        {.name = "smollm3", .format = OMM_FORMAT_Q8_0},
     };
     for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
         rig r;

@@ -17,7 +17,7 @@ typedef struct twin {
     char arch[32];
     uint32_t layers, width, ff, heads, kv_heads, dim, rotated, window;
     double eps;
-    bool gemma2, gemma3, phi3, long_rope;
+    bool gemma2, gemma3, phi3, smollm3, long_rope;
     double *k, *v; /* of one layer: [LENGTH_MAX][kv_heads * dim] */
 } twin;
 
@@ -62,11 +62,12 @@ static bool is_sliding(const twin *t, int layer) {
 }
 
 static void rope(const twin *t, double *head, int layer, size_t position) {
+    if (t->smollm3 && (layer + 1) % 4 == 0) return;
     for (uint32_t i = 0; i < t->rotated / 2; i++) {
         double magnitude = 1.0, angle = (double)position;
         angle *= twin_rope_speed(&magnitude, t->gguf, t->rotated, t->gemma3 && is_sliding(t, layer),
                                  t->long_rope, i);
-        const bool side_by_side = strcmp(t->arch, "llama") == 0;
+        const bool side_by_side = strcmp(t->arch, "llama") == 0 || t->smollm3;
         double *a = head + (side_by_side ? (size_t)2 * i : i);
         double *b = side_by_side ? a + 1 : a + t->rotated / 2;
         const double x = *a, y = *b, c = cos(angle) * magnitude, s = sin(angle) * magnitude;
@@ -168,6 +169,7 @@ static twin open_twin(const omm_gguf *gguf, bool long_rope) {
     t.gemma2 = strcmp(t.arch, "gemma2") == 0;
     t.gemma3 = strcmp(t.arch, "gemma3") == 0;
     t.phi3 = strcmp(t.arch, "phi3") == 0;
+    t.smollm3 = strcmp(t.arch, "smollm3") == 0;
     t.layers = twin_whole(gguf, t.arch, "block_count", 0);
     t.width = twin_whole(gguf, t.arch, "embedding_length", 0);
     t.ff = twin_whole(gguf, t.arch, "feed_forward_length", 0);

@@ -7,8 +7,13 @@
 
 /* --- forward ------------------------------------------------------------------------------- */
 
-const omm_rope *graph_rope(const graph *g, size_t layer) {
-    return &g->rope[g->model->layers[layer].window > 0 && g->rope[1].positions > 0];
+void graph_turn(const graph *g, size_t layer, float *q, float *k, size_t n, bool back) {
+    const omm_model_dims *d = &g->model->dims;
+    const omm_layer *l = &g->model->layers[layer];
+    const omm_rope *rope = &g->rope[l->window > 0 && g->rope[1].positions > 0];
+    if (l->unrotated) return;
+    omm_rope_apply(g->compute, q, rope, n, d->heads, 0, back);
+    omm_rope_apply(g->compute, k, rope, n, d->kv_heads, 0, back);
 }
 
 graph_rows graph_rows_after_attention(const graph *g, size_t layer) {
@@ -83,13 +88,11 @@ static const float *gather(float *room, const float *from, graph_rows rows, size
 static void attention(graph *g, size_t layer) {
     const omm_model_dims *d = &g->model->dims;
     graph_lap(g, OMM_TRAIN_ROWS);
-    const omm_rope *rope = graph_rope(g, layer);
     graph_layer *l = &g->layers[layer];
     size_t q = (size_t)d->heads * d->head_dim, kv = (size_t)d->kv_heads * d->head_dim, row = 0;
     for (size_t i = 0; i < g->example_count; i++) {
         size_t n = g->counts[i];
-        omm_rope_apply(g->compute, l->q + row * q, rope, n, d->heads, 0, false);
-        omm_rope_apply(g->compute, l->k + row * kv, rope, n, d->kv_heads, 0, false);
+        graph_turn(g, layer, l->q + row * q, l->k + row * kv, n, false);
         omm_kv_store(g->compute, &g->kv, l->k + row * kv, l->v + row * kv, n, 0);
         omm_attention a = {.out = l->att + row * q,
                            .lse = l->lse + row * d->heads,

@@ -68,6 +68,10 @@ static const variant s_variants[] = {
     {.name = "gemma2-f32-adamw", .architecture = "gemma2", .format = OMM_FORMAT_F32, .wide = true},
     {.name = "gemma3-f32-adamw", .architecture = "gemma3", .format = OMM_FORMAT_F32, .wide = true},
     {.name = "phi3-f32-adamw", .architecture = "phi3", .format = OMM_FORMAT_F32},
+    {.name = "smollm3-f32-adamw",
+     .architecture = "smollm3",
+     .format = OMM_FORMAT_F32,
+     .tokens = 110},
     /* Packed bases; their models are wider, and plain C is slow under emulators. */
     {.name = "llama-q8_0-adamw", .architecture = "llama", .format = OMM_FORMAT_Q8_0, .tokens = 110},
     {.name = "llama-q4_k-adamw", .architecture = "llama", .format = OMM_FORMAT_Q4_K, .tokens = 60},

@@ -124,8 +124,8 @@ static void take_sizes(twin *t, const omm_gguf *gguf, const char *a) {
 void twin_open(twin *t, const omm_gguf *gguf, const char *architecture, const twin_pair *pairs,
                uint32_t positions) {
     const char *a = architecture;
-    const bool gemma = strncmp(a, "gemma", 5) == 0;
-    *t = (twin){.gelu = gemma, .rope_pairs = strcmp(a, "llama") == 0};
+    const bool gemma = strncmp(a, "gemma", 5) == 0, smollm3 = strcmp(a, "smollm3") == 0;
+    *t = (twin){.gelu = gemma, .rope_pairs = strcmp(a, "llama") == 0 || smollm3};
     omm_arena_init(&t->arena, 256 << 20);
     take_sizes(t, gguf, a);
     t->rms_eps = twin_real(gguf, a, "attention.layer_norm_rms_epsilon", 0);
@@ -148,6 +148,7 @@ void twin_open(twin *t, const omm_gguf *gguf, const char *architecture, const tw
         take_layer(t, gguf, i, pairs + i * OMM_LORA_TARGET_COUNT);
         t->all[i].window = window == 0 || (i + 1) % period == 0 ? 0 : window;
         t->all[i].rope = t->all[i].window && strcmp(a, "gemma3") == 0;
+        t->all[i].still = smollm3 && i % 4 == 3;
     }
 }
 
@@ -265,6 +266,7 @@ static double *rope(run *r, size_t layer, const double *x, size_t heads, double 
     const size_t dim = r->t->head_dim, half = r->t->rotated / 2;
     double *y = numbers(&r->arena, r->n * heads * dim);
     memcpy(y, x, r->n * heads * dim * sizeof *y);
+    if (r->t->all[layer].still) return y;
     for (size_t i = 0; i < r->n; i++)
         for (size_t h = 0; h < heads; h++)
             for (size_t k = 0; k < half; k++) {

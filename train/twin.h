@@ -37,6 +37,7 @@ typedef struct twin_layer {
     double *attn_post_norm, *ffn_post_norm; /* [d] or NULL */
     size_t window;                          /* 0: none */
     size_t rope;                            /* which */
+    bool still;                             /* nothing turns */
 } twin_layer;
 
 typedef struct twin_rope {

@@ -6,7 +6,7 @@
  *   x = embed[t]                                         [x = embed_scale * x]
  *   each layer:  h = rmsnorm(x, attn_norm);  q = Wq h;  k = Wk h;  v = Wv h   [+ bias: q = q + bq]
  *                [q, k = rmsnorm of each head, q_norm, k_norm]
- *                q, k = rope(q, k, p);  a = attention(q, k, v);  h = Wo a
+ *                [in some layers not:] q, k = rope(q, k, p);  a = attention(q, k, v);  h = Wo a
  *                [h = rmsnorm(h, attn_post_norm)];  x = x + h
  *                h = rmsnorm(x, ffn_norm);  g = Wgate h;  u = Wup h;  h = Wdown (act(g) * u)
  *                [h = rmsnorm(h, ffn_post_norm)];  x = x + h
@@ -30,9 +30,9 @@
  *              cos and sin times 1 + 0.1 log(factor)
  *   cos and sin times rope.scaling.attn_factor.  Layers with a base of their own have no scaling.
  *
- * Accepted: the architectures of arch.c (llama, qwen2, qwen3, gemma2, gemma3 text, phi3); matrices
- * of every omm_format; vectors F32 or F16; grouped heads; tied or separate output.  Everything else
- * is refused by name, also a tensor that the graph would not use.
+ * Accepted: the architectures of arch.c (llama, qwen2, qwen3, gemma2, gemma3 text, phi3,
+ * smollm3); matrices of every omm_format; vectors F32 or F16; grouped heads; tied or separate output.
+ * Everything else is refused by name, also a tensor that the graph would not use.
  *
  * Depends on: gguf, lora, quant, kernels.  Threads: read-only after load; share it freely.
  */
@@ -73,7 +73,8 @@ typedef struct omm_model_dims {
     uint32_t window;         /* positions seen by layers with a window; 0: none has one */
     uint32_t window_period;  /* the last layer of each period has no window; 0: all have it */
     omm_rope_style rope_style;
-    uint32_t rotated; /* elements of a head that turn, even */
+    uint32_t unrotated_period; /* the last layer of each period has no rope; 0: all have it */
+    uint32_t rotated;          /* elements of a head that turn, even */
     double rope_base;
     double rope_base_local; /* of layers with a window */
     bool rope_local;        /* these turn by themselves: by that base, and unscaled */
@@ -91,6 +92,7 @@ typedef struct omm_layer {
     float *q_norm, *k_norm;                    /* [head_dim], or NULL */
     float *attn_post_norm, *ffn_post_norm;     /* [d_model], or NULL */
     uint32_t window;                           /* positions a query sees; 0: all */
+    bool unrotated;                            /* no rope */
     omm_bytes rows[OMM_LORA_TARGET_COUNT];     /* of a streamed layer: its weights in the file */
 } omm_layer;
 
