@@ -39,6 +39,11 @@ static const arch s_archs[] = {
      .windowed = true},
     /* SmolLM 3: of four layers the last knows no positions; the rest as llama's. */
     {.name = "smollm3", .rope_style = OMM_ROPE_PAIRS, .ffn = OMM_FFN_SWIGLU, .unrotated_period = 4},
+    /* Granite 3, dense. */
+    {.name = "granite",
+     .parts = ARCH_SCALES | ARCH_ROPE_SWITCH,
+     .rope_style = OMM_ROPE_PAIRS,
+     .ffn = OMM_FFN_SWIGLU},
 };
 
 enum { ARCH_COUNT = sizeof s_archs / sizeof *s_archs };

@@ -19,7 +19,9 @@ enum {
     ARCH_FUSED_GATE_UP = 1u << 4, /* ffn_up.weight: rows of gate, then up */
     ARCH_LONG_ROPE = 1u << 5,     /* rope_factors_short.weight and rope_factors_long.weight */
     ARCH_EMBED_SCALED = 1u << 6,  /* embeddings times sqrt(d_model) */
-    ARCH_SOFTCAPS = 1u << 7       /* keys attn_logit_softcapping, final_logit_softcapping */
+    ARCH_SOFTCAPS = 1u << 7,      /* keys attn_logit_softcapping, final_logit_softcapping */
+    ARCH_SCALES = 1u << 8, /* keys embedding_scale, residual_scale, attention.scale, logit_scale */
+    ARCH_ROPE_SWITCH = 1u << 9 /* rope.scaling.finetuned = false means no rope: refused */
 };
 
 typedef struct arch {

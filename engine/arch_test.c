@@ -137,6 +137,18 @@ static const test_case s_cases[] = {
      false,
      OMM_ACTIVATIONS_F32,
      0x3f06221a165e4044},
+    {"granite",
+     {.name = "granite", .head_dim = 20, .base = 1e7f, .scales = {12.0f, 0.22f, 0.13f, 8.0f}},
+     0,
+     false,
+     OMM_ACTIVATIONS_F32,
+     0xddcdbc37eb583319},
+    {"granite, logits alone scaled, output of its own",
+     {.name = "granite", .scales = {0.0f, 0.0f, 0.0f, 0.3f}, .untied = true},
+     0,
+     false,
+     OMM_ACTIVATIONS_F32,
+     0xbc2d617a63d066dd},
     {"qwen3 in Q8_0",
      {.name = "qwen3", .format = OMM_FORMAT_Q8_0, .head_dim = 24},
      0,
@@ -167,6 +179,12 @@ static const test_case s_cases[] = {
      false,
      OMM_ACTIVATIONS_Q8,
      0x27697d844195e122},
+    {"granite in Q8_0, q8",
+     {.name = "granite", .format = OMM_FORMAT_Q8_0, .scales = {3.0f, 0.5f, 0.2f, 2.0f}},
+     0,
+     false,
+     OMM_ACTIVATIONS_Q8,
+     0x6e6916b72693d8d2},
     {"smollm3 in Q8_0, q8",
      {.name = "smollm3", .format = OMM_FORMAT_Q8_0, .layers = 4},
      0,
@@ -316,7 +334,7 @@ static void windows_turn_by_themselves(void) {
 static void refusals(void) {
     refused((tiny_arch){.name = "qwen2vl"}, OMM_ERR_UNSUPPORTED,
             "'qwen2vl' is not supported; these are: llama, qwen2, qwen3, gemma2, gemma3, phi3, "
-            "smollm3");
+            "smollm3, granite");
     refused((tiny_arch){.name = "qwen2", .skip = "blk.1.attn_k.bias"}, OMM_ERR_NOT_FOUND,
             "blk.1.attn_k.bias");
     refused((tiny_arch){.name = "qwen3", .skip = "blk.0.attn_q_norm.weight"}, OMM_ERR_NOT_FOUND,
@@ -333,6 +351,19 @@ static void refusals(void) {
             OMM_ERR_NOT_FOUND, "blk.3.attn_k.weight");
     refused((tiny_arch){.name = "smollm3", .long_factors = true}, OMM_ERR_UNSUPPORTED,
             "rope_factors_long");
+    refused((tiny_arch){.name = "granite"}, OMM_ERR_NOT_FOUND, "granite.logit_scale");
+    refused((tiny_arch){.name = "granite", .scales = {0, 0, 0, -8.0f}}, OMM_ERR_NUMERIC,
+            "granite.logit_scale is -8");
+    refused((tiny_arch){.name = "granite", .scales = {0, 0, 0, 1e-9f}}, OMM_ERR_NUMERIC,
+            "granite.logit_scale");
+    refused((tiny_arch){.name = "granite", .scales = {0, -0.2f, 0, 8.0f}}, OMM_ERR_NUMERIC,
+            "granite.residual_scale");
+    refused((tiny_arch){.name = "granite", .scales = {INFINITY, 0, 0, 8.0f}}, OMM_ERR_FORMAT,
+            "granite.embedding_scale");
+    refused((tiny_arch){.name = "granite", .scales = {0, 0, 1e9f, 8.0f}}, OMM_ERR_NUMERIC,
+            "granite.attention.scale");
+    refused((tiny_arch){.name = "granite", .scales = {0, 0, 0, 8.0f}, .turns_not = true},
+            OMM_ERR_UNSUPPORTED, "granite.rope.scaling.finetuned is false");
     refused((tiny_arch){.name = "llama", .scaling = "yarn"}, OMM_ERR_NOT_FOUND,
             "llama.rope.scaling.factor");
     refused((tiny_arch){.name = "llama", .scaling = "yarn", .factor = 0.5f}, OMM_ERR_NUMERIC,
@@ -453,6 +484,7 @@ static void trouble(void) {
         {.name = "qwen2", .scaling = "yarn", .factor = 4.0f, .original = 64},
         {.name = "qwen3"},
         {.name = "gemma3", .window = 7, .caps = {0.0f, 20.0f}},
+        {.name = "granite", .scales = {12.0f, 0.22f, 0.1f, 8.0f}},
         {.name = "phi3", .long_factors = true, .window = 9}};
     omm_compute c;
     omm_isa best;

@@ -184,10 +184,13 @@ static void norm_heads(model_graph *g, const omm_layer *w) {
                             d->rms_eps);
 }
 
-/* x = x + h, normalised first where there is a norm for it. */
+/* x = x + h, normalised and scaled first where the model does that. */
 static void add_to_x(model_graph *g, const float *post_norm) {
+    const size_t count = g->rows * g->model->dims.d_model;
+    const float scale = g->model->dims.residual_scale;
     if (post_norm) norm(g, g->h, g->h, post_norm, g->rows);
-    omm_vec_add(g->c, g->x, g->h, g->rows * g->model->dims.d_model);
+    if (scale != 1.0f) omm_vec_scale(g->c, g->h, g->h, scale, count);
+    omm_vec_add(g->c, g->x, g->h, count);
 }
 
 static void attend(model_graph *g, uint32_t layer) {
@@ -268,7 +271,8 @@ void model_graph_head(model_graph *g, float *logits, const uint32_t *rows, size_
     mark(g, OMM_PROFILE_NORM);
     const omm_linear head = {.y = logits, .w = model->output};
     if (count > 0) products_of(g, &head, 1, NULL, g->h, count);
-    const float cap = model->dims.output_softcap;
+    const float scale = model->dims.logit_scale, cap = model->dims.output_softcap;
+    if (scale != 1.0f) omm_vec_scale(g->c, logits, logits, scale, count * model->dims.vocab);
     if (cap != 0.0f) omm_vec_softcap(g->c, logits, logits, cap, count * model->dims.vocab);
     mark(g, OMM_PROFILE_HEAD);
 }

@@ -20,6 +20,7 @@ typedef struct synth_shape {
     bool post_norms;                /* after attention and feed-forward */
     bool fused;                     /* q, k, v in one matrix; gate and up in one */
     float attention_cap, final_cap; /* soft-caps; 0: none */
+    float embedding_scale, residual_scale, attention_scale, logit_scale; /* 0: none */
 } synth_shape;
 
 /* Errors: CONFIG (lists the names). */

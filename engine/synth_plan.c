@@ -148,8 +148,8 @@ static void add_rope_factors(synth_plan *p) {
 
 static void add_all(synth_plan *p) {
     const synth_shape *s = p->shape;
-    add_matrix(p, TOKEN_EMBD, s->untied ? ROLE_BODY : ROLE_OUTPUT, 0, s->d_model, s->vocab,
-               LOGIT_DEVIATION);
+    const float logits = s->logit_scale > 0.0f ? s->logit_scale * LOGIT_DEVIATION : LOGIT_DEVIATION;
+    add_matrix(p, TOKEN_EMBD, s->untied ? ROLE_BODY : ROLE_OUTPUT, 0, s->d_model, s->vocab, logits);
     if (s->rope_factors) add_rope_factors(p);
     for (uint32_t i = 0; i < p->layers; i++) {
         layer_plan l = {.p = p, .layer = i};
@@ -157,8 +157,7 @@ static void add_all(synth_plan *p) {
         add_feed_forward(&l);
     }
     add_vector(p, "output_norm.weight", s->d_model, 1.0f);
-    if (s->untied)
-        add_matrix(p, "output.weight", ROLE_OUTPUT, 0, s->d_model, s->vocab, LOGIT_DEVIATION);
+    if (s->untied) add_matrix(p, "output.weight", ROLE_OUTPUT, 0, s->d_model, s->vocab, logits);
 }
 
 static omm_err parse(synth_plan *p, const omm_synth_options *o) {

@@ -3,7 +3,7 @@
 and the same steps of training here.
 
 Runs where torch, transformers, peft and gguf are installed; peers_test.py starts it:
-    python3 tests/architectures_peer.py MESHMIND TESTDATA OUT_FOLDER
+    python3 tests/architectures_peer.py MESHMIND TESTDATA OUT_FOLDER [CASE...]
 Sizes are odd on purpose; tensor names and the order of rows are those of llama.cpp's converter.  The
 tokenizer is that of a reference model, since training wants one.
 """
@@ -20,8 +20,9 @@ MESHMIND, DATA, OUT = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
 TOKENIZER = gguf.GGUFReader(DATA / "reference" / "models" / "llama-F32.gguf")
 VOCAB = len(TOKENIZER.fields["tokenizer.ggml.tokens"].data)
 IDS = [(i * i * 7 + 3 * i) % VOCAB for i in range(90)]
-LOGITS_CLOSE = 2e-6  # of the spread of the logits; measured maximum 3.0e-7
-STEPS, RATE = 3, 0.02
+LOGITS_CLOSE = 2e-6  # of the spread of the logits; measured maximum 8.7e-7
+STEPS = 3
+RATES = {"granite": 5.0}  # else 0.02: small steps of f32 numbers are mostly rounding, large ones jump about
 WAY_CLOSE = 1e-4  # of the way that a tensor of the adapter goes; measured maximum 1.9e-5
 ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 COMMON = dict(vocab_size=VOCAB, hidden_size=72, intermediate_size=88, num_attention_heads=6, num_key_value_heads=2,
@@ -30,12 +31,17 @@ ROPE = lambda theta, **more: {"rope_parameters": {"rope_type": "default", "rope_
 CASES = {  # what it is called, its kind and architecture, what its configuration has
     "smollm3": ("SmolLM3", "smollm3", dict(num_hidden_layers=9, rms_norm_eps=1e-6, tie_word_embeddings=True, **ROPE(5e6))),
     "smollm3 untied": ("SmolLM3", "smollm3", dict(num_hidden_layers=5, rms_norm_eps=1e-5, tie_word_embeddings=False, **ROPE(1e4))),
+    "granite": ("Granite", "granite", dict(num_hidden_layers=3, rms_norm_eps=1e-5, tie_word_embeddings=True, embedding_multiplier=12.0,
+                                           residual_multiplier=0.22, attention_multiplier=0.1, logits_scaling=8.0, **ROPE(1e7))),
+    "granite untied": ("Granite", "granite", dict(num_hidden_layers=2, rms_norm_eps=1e-6, tie_word_embeddings=False, embedding_multiplier=0.7,
+                                                  residual_multiplier=1.3, attention_multiplier=0.5, logits_scaling=0.4, **ROPE(1e4))),
 }
 TOP = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 PARTS = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
          "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm"}
-MORE_PARTS = {"smollm3": {"post_attention_layernorm": "ffn_norm"}}
-PAIRED = {"smollm3"}  # rows of q and k are in pairs there
+LLAMA_NORMS = {"post_attention_layernorm": "ffn_norm"}
+MORE_PARTS = {"smollm3": LLAMA_NORMS, "granite": LLAMA_NORMS}
+PAIRED = {"smollm3", "granite"}  # rows of q and k are in pairs there
 failures = []
 
 
@@ -108,6 +114,11 @@ def convert(path, name, model):
     w.add_layer_norm_rms_eps(c.rms_norm_eps)
     w.add_rope_freq_base(c.rope_parameters["rope_theta"])
     w.add_rope_dimension_count(c.hidden_size // c.num_attention_heads)
+    if arch == "granite":
+        w.add_embedding_scale(c.embedding_multiplier)
+        w.add_residual_scale(c.residual_multiplier)
+        w.add_attention_scale(c.attention_multiplier)
+        w.add_logit_scale(c.logits_scaling)
     copy_tokenizer(w)
     state = dict(model.state_dict())
     if c.tie_word_embeddings:
@@ -151,11 +162,11 @@ def with_adapter(name, folder):
     return model
 
 
-def train_there(model, ids):
+def train_there(model, ids, rate):
     """Plain gradient descent over one text."""
     batch = torch.tensor([ids])
     moved = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.SGD(moved, lr=RATE)
+    optimizer = torch.optim.SGD(moved, lr=rate)
     for _ in range(STEPS):
         optimizer.zero_grad()
         with all_in_double():
@@ -169,13 +180,13 @@ def check_training(name, path):
     text, start, end = OUT / "text.txt", OUT / "start.gguf", OUT / "end.gguf"
     text.write_text("The tide comes in and the tide goes out, and the boats turn on their chains.\n")
     there, back = OUT / f"{name}-start", OUT / f"{name}-end"
-    model = with_adapter(name, there)
+    model, rate = with_adapter(name, there), RATES.get(name, 0.02)
     run("adapter", "import", there, "-m", path, "-o", start)
-    run("train", "-m", path, "--data", text, "--start", start, "--out", end, "--steps", STEPS, "--lr", RATE, "--warmup", 0,
+    run("train", "-m", path, "--data", text, "--start", start, "--out", end, "--steps", STEPS, "--lr", rate, "--warmup", 0,
                "--schedule", "constant", "--optimizer", "sgd", "--clip", 0, "--seq", 128, "--batch", 128)
     run("adapter", "export", end, "-m", path, "-o", back)
     before, ours = load_file(there / "adapter_model.safetensors"), load_file(back / "adapter_model.safetensors")
-    train_there(model, [1, *map(int, run("tokenize", "-m", path, "-f", text).split()), 2])
+    train_there(model, [1, *map(int, run("tokenize", "-m", path, "-f", text).split()), 2], rate)
     theirs = {k.replace(".default", ""): v.detach() for k, v in model.named_parameters() if "lora_" in k}
     worst = 0.0
     for key, value in theirs.items():
@@ -184,7 +195,7 @@ def check_training(name, path):
     check(f"{name}: {STEPS} steps of descent, of the way of a tensor", worst, WAY_CLOSE)
 
 
-for case in CASES:
+for case in sys.argv[4:] or CASES:
     file, there = OUT / f"{case}.gguf", build(case)
     convert(file, case, there)
     check_logits(case, file, there)

@@ -85,6 +85,16 @@ static const float *gather(float *room, const float *from, graph_rows rows, size
     return room;
 }
 
+/* y, a step's result: normalised and scaled where the model does that, and added to x. */
+static void add_step(graph *g, float *y, const float *raw, const float *norm_w, const float *x,
+                     size_t rows) {
+    const size_t width = g->model->dims.d_model;
+    const float scale = g->model->dims.residual_scale;
+    norm(g, y, raw, norm_w, rows, width);
+    if (scale != 1) omm_vec_scale(g->compute, y, y, scale, rows * width);
+    omm_vec_add(g->compute, y, x, rows * width);
+}
+
 static void attention(graph *g, size_t layer) {
     const omm_model_dims *d = &g->model->dims;
     graph_lap(g, OMM_TRAIN_ROWS);
@@ -133,16 +143,13 @@ void graph_forward_layer(graph *g, size_t layer, float *x_next) {
     attention(g, layer);
     const float *att = gather(g->picked_att, l->att, rows, (size_t)d->heads * d->head_dim);
     linear(g, l->o_raw ? l->o_raw : l->mid, att, rows, layer, OMM_LORA_O);
-    norm(g, l->mid, l->o_raw, w->attn_post_norm, rows.count, width);
-    omm_vec_add(c, l->mid, gather(g->h, l->x, rows, width), rows.count * width);
+    add_step(g, l->mid, l->o_raw, w->attn_post_norm, gather(g->h, l->x, rows, width), rows.count);
     omm_rmsnorm_forward(c, g->h, NULL, l->mid, w->ffn_norm, rows.count, width, d->rms_eps);
     linear(g, l->gate, g->h, rows, layer, OMM_LORA_GATE);
     linear(g, l->up, g->h, rows, layer, OMM_LORA_UP);
     graph_activate(g, l, rows.count);
     linear(g, l->down_raw ? l->down_raw : x_next, g->act, rows, layer, OMM_LORA_DOWN);
-    if (!x_next) return;
-    norm(g, x_next, l->down_raw, w->ffn_post_norm, rows.count, width);
-    omm_vec_add(c, x_next, l->mid, rows.count * width);
+    if (x_next) add_step(g, x_next, l->down_raw, w->ffn_post_norm, l->mid, rows.count);
 }
 
 static omm_err check_ids(const graph *g, const omm_example *x) {

@@ -146,10 +146,16 @@ static void norm_backward(graph *g, const float *x, const float *w, size_t rows)
     norm_rows(g, g->dx, g->dh, x, w, g->dz, rows, g->model->dims.d_model);
 }
 
-/* The gradient of a step's result, given dx after it was normalised and added: dx itself without a
- * norm, else in dh. */
+/* The gradient of a step's result, given dx after it was normalised, scaled and added: dx itself where
+ * it was only added, else in dh. */
 static const float *result_backward(graph *g, const float *raw, const float *w, size_t rows) {
     const size_t n = g->model->dims.d_model;
+    const float scale = g->model->dims.residual_scale;
+    OMM_ASSERT(scale == 1 || !w); /* no architecture has both */
+    if (scale != 1) {
+        omm_vec_scale(g->compute, g->dh, g->dx, scale, rows * n);
+        return g->dh;
+    }
     if (!w) return g->dx;
     memset(g->dh, 0, rows * n * sizeof(float));
     norm_rows(g, g->dh, g->dx, raw, w, g->dz, rows, n);

@@ -72,6 +72,10 @@ static const variant s_variants[] = {
      .architecture = "smollm3",
      .format = OMM_FORMAT_F32,
      .tokens = 110},
+    {.name = "granite-f32-adamw",
+     .architecture = "granite",
+     .format = OMM_FORMAT_F32,
+     .tokens = 110},
     /* Packed bases; their models are wider, and plain C is slow under emulators. */
     {.name = "llama-q8_0-adamw", .architecture = "llama", .format = OMM_FORMAT_Q8_0, .tokens = 110},
     {.name = "llama-q4_k-adamw", .architecture = "llama", .format = OMM_FORMAT_Q4_K, .tokens = 60},

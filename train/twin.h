@@ -49,6 +49,7 @@ typedef struct twin {
     omm_arena arena; /* of the weights */
     size_t layers, d, ff, heads, kv_heads, head_dim, rotated, vocab;
     double rms_eps, embed_scale, attention_cap, output_cap; /* cap 0: none */
+    double score_scale, residual_scale, logit_divisor;
     bool rope_pairs, gelu;
     twin_rope ropes[2];                   /* of all layers; of those of gemma3 that have a window */
     double *embed, *output, *output_norm; /* [vocab][d], which may be one; [d] */

@@ -177,6 +177,12 @@ static void keys(maker *m, uint32_t layers) {
     real(m, "rope.scaling.attn_factor", o->attn_factor);
     real(m, "attn_logit_softcapping", o->caps[0]);
     real(m, "final_logit_softcapping", o->caps[1]);
+    real(m, "embedding_scale", o->scales[0]);
+    real(m, "residual_scale", o->scales[1]);
+    real(m, "attention.scale", o->scales[2]);
+    real(m, "logit_scale", o->scales[3]);
+    snprintf(name, sizeof name, "%s.rope.scaling.finetuned", o->name);
+    if (o->turns_not) omm_gguf_put_bool(&m->w, name, false);
     snprintf(name, sizeof name, "%s.attention.causal", o->name);
     if (o->sees_all) omm_gguf_put_bool(&m->w, name, false);
     snprintf(name, sizeof name, "%s.rope.scaling.type", o->name);

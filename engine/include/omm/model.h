@@ -7,10 +7,11 @@
  *   each layer:  h = rmsnorm(x, attn_norm);  q = Wq h;  k = Wk h;  v = Wv h   [+ bias: q = q + bq]
  *                [q, k = rmsnorm of each head, q_norm, k_norm]
  *                [in some layers not:] q, k = rope(q, k, p);  a = attention(q, k, v);  h = Wo a
- *                [h = rmsnorm(h, attn_post_norm)];  x = x + h
+ *                [h = rmsnorm(h, attn_post_norm)];  [h = residual_scale * h];  x = x + h
  *                h = rmsnorm(x, ffn_norm);  g = Wgate h;  u = Wup h;  h = Wdown (act(g) * u)
- *                [h = rmsnorm(h, ffn_post_norm)];  x = x + h
- *   logits = Wout rmsnorm(x, output_norm)                [softcap(logits, output_softcap)]
+ *                [h = rmsnorm(h, ffn_post_norm)];  [h = residual_scale * h];  x = x + h
+ *   logits = Wout rmsnorm(x, output_norm)  [logits = logit_scale * logits]
+ *                                          [softcap(logits, output_softcap)]
  * act is silu, or the tanh form of GELU.  attention scales by attention_scale, and has a soft-cap
  * and in some layers a window [kernels.h].
  * A LoRA adapter on W: z = A h (chain from 0);  z = (alpha / rank) * z;  y = W h, then the chain of
@@ -31,7 +32,7 @@
  *   cos and sin times rope.scaling.attn_factor.  Layers with a base of their own have no scaling.
  *
  * Accepted: the architectures of arch.c (llama, qwen2, qwen3, gemma2, gemma3 text, phi3,
- * smollm3); matrices of every omm_format; vectors F32 or F16; grouped heads; tied or separate output.
+ * smollm3, granite); matrices of every omm_format; vectors F32 or F16; grouped heads; tied or separate output.
  * Everything else is refused by name, also a tensor that the graph would not use.
  *
  * Depends on: gguf, lora, quant, kernels.  Threads: read-only after load; share it freely.
@@ -68,6 +69,8 @@ typedef struct omm_model_dims {
     omm_ffn ffn;
     float embed_scale;       /* 1: none */
     float attention_scale;   /* usually 1 / sqrt(head_dim) */
+    float residual_scale;    /* 1: none */
+    float logit_scale;       /* 1: none; files say what logits are divided by */
     float attention_softcap; /* 0: none */
     float output_softcap;    /* 0: none */
     uint32_t window;         /* positions seen by layers with a window; 0: none has one */
