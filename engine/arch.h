@@ -21,7 +21,10 @@ enum {
     ARCH_EMBED_SCALED = 1u << 6,  /* embeddings times sqrt(d_model) */
     ARCH_SOFTCAPS = 1u << 7,      /* keys attn_logit_softcapping, final_logit_softcapping */
     ARCH_SCALES = 1u << 8, /* keys embedding_scale, residual_scale, attention.scale, logit_scale */
-    ARCH_ROPE_SWITCH = 1u << 9 /* rope.scaling.finetuned = false means no rope: refused */
+    ARCH_ROPE_SWITCH = 1u << 9,    /* rope.scaling.finetuned = false means no rope: refused */
+    ARCH_NO_PRE_NORMS = 1u << 10,  /* without attn_norm.weight and ffn_norm.weight */
+    ARCH_QK_NORM_WHOLE = 1u << 11, /* with ARCH_QK_NORM: of all heads together */
+    ARCH_NO_WINDOW = 1u << 12      /* a window, as attention.sliding_window has it, is refused */
 };
 
 typedef struct arch {

@@ -149,6 +149,18 @@ static const test_case s_cases[] = {
      false,
      OMM_ACTIVATIONS_F32,
      0xbc2d617a63d066dd},
+    {"olmo2",
+     {.name = "olmo2", .untied = true, .base = 5e5f, .head_dim = 20},
+     0,
+     false,
+     OMM_ACTIVATIONS_F32,
+     0x86468a284d52b271},
+    {"olmo2, yarn, five layers",
+     {.name = "olmo2", .layers = 5, .scaling = "yarn", .factor = 4.0f, .original = 64},
+     0,
+     false,
+     OMM_ACTIVATIONS_F32,
+     0x8de0d777eec5dcc2},
     {"qwen3 in Q8_0",
      {.name = "qwen3", .format = OMM_FORMAT_Q8_0, .head_dim = 24},
      0,
@@ -185,6 +197,12 @@ static const test_case s_cases[] = {
      false,
      OMM_ACTIVATIONS_Q8,
      0x6e6916b72693d8d2},
+    {"olmo2 in Q8_0, q8",
+     {.name = "olmo2", .format = OMM_FORMAT_Q8_0, .untied = true},
+     0,
+     false,
+     OMM_ACTIVATIONS_Q8,
+     0x9e117001240d5578},
     {"smollm3 in Q8_0, q8",
      {.name = "smollm3", .format = OMM_FORMAT_Q8_0, .layers = 4},
      0,
@@ -334,7 +352,7 @@ static void windows_turn_by_themselves(void) {
 static void refusals(void) {
     refused((tiny_arch){.name = "qwen2vl"}, OMM_ERR_UNSUPPORTED,
             "'qwen2vl' is not supported; these are: llama, qwen2, qwen3, gemma2, gemma3, phi3, "
-            "smollm3, granite");
+            "smollm3, granite, olmo2");
     refused((tiny_arch){.name = "qwen2", .skip = "blk.1.attn_k.bias"}, OMM_ERR_NOT_FOUND,
             "blk.1.attn_k.bias");
     refused((tiny_arch){.name = "qwen3", .skip = "blk.0.attn_q_norm.weight"}, OMM_ERR_NOT_FOUND,
@@ -351,6 +369,12 @@ static void refusals(void) {
             OMM_ERR_NOT_FOUND, "blk.3.attn_k.weight");
     refused((tiny_arch){.name = "smollm3", .long_factors = true}, OMM_ERR_UNSUPPORTED,
             "rope_factors_long");
+    refused((tiny_arch){.name = "olmo2", .skip = "blk.1.post_attention_norm.weight"},
+            OMM_ERR_NOT_FOUND, "blk.1.post_attention_norm");
+    refused((tiny_arch){.name = "olmo2", .skip = "blk.0.attn_k_norm.weight"}, OMM_ERR_NOT_FOUND,
+            "blk.0.attn_k_norm");
+    refused((tiny_arch){.name = "olmo2", .window = 4096}, OMM_ERR_UNSUPPORTED,
+            "olmo2.attention.sliding_window is 4096");
     refused((tiny_arch){.name = "granite"}, OMM_ERR_NOT_FOUND, "granite.logit_scale");
     refused((tiny_arch){.name = "granite", .scales = {0, 0, 0, -8.0f}}, OMM_ERR_NUMERIC,
             "granite.logit_scale is -8");
@@ -485,6 +509,7 @@ static void trouble(void) {
         {.name = "qwen3"},
         {.name = "gemma3", .window = 7, .caps = {0.0f, 20.0f}},
         {.name = "granite", .scales = {12.0f, 0.22f, 0.1f, 8.0f}},
+        {.name = "olmo2", .untied = true},
         {.name = "phi3", .long_factors = true, .window = 9}};
     omm_compute c;
     omm_isa best;

@@ -173,15 +173,19 @@ static omm_attention store_span(model_graph *g, const model_span *s, uint32_t la
                            .window = window};
 }
 
-/* q and k, each head normalised on its own. */
-static void norm_heads(model_graph *g, const omm_layer *w) {
+/* q or k, each head normalised on its own, or all of a row together. */
+static void norm_heads(model_graph *g, float *x, const float *weight, uint32_t heads) {
     const omm_model_dims *d = &g->model->dims;
-    if (w->q_norm)
-        omm_rmsnorm_forward(g->c, g->q, NULL, g->q, w->q_norm, g->rows * d->heads, d->head_dim,
-                            d->rms_eps);
-    if (w->k_norm)
-        omm_rmsnorm_forward(g->c, g->k, NULL, g->k, w->k_norm, g->rows * d->kv_heads, d->head_dim,
-                            d->rms_eps);
+    const size_t n = omm_model_norm_width(d, heads), count = g->rows * heads * d->head_dim;
+    if (weight) omm_rmsnorm_forward(g->c, x, NULL, x, weight, count / n, n, d->rms_eps);
+}
+
+/* What the first products of a step take: g->h, x normalised, or x itself where there is no norm. */
+static const float *step_input(model_graph *g, const float *weight) {
+    g->q8_ready = false;
+    if (!weight) return g->x;
+    norm(g, g->h, g->x, weight, g->rows);
+    return g->h;
 }
 
 /* x = x + h, normalised and scaled first where the model does that. */
@@ -195,11 +199,13 @@ static void add_to_x(model_graph *g, const float *post_norm) {
 
 static void attend(model_graph *g, uint32_t layer) {
     const omm_layer *w = g->layer;
-    norm(g, g->h, g->x, w->attn_norm, g->rows);
+    const omm_model_dims *d = &g->model->dims;
+    const float *x = step_input(g, w->attn_norm);
     mark(g, OMM_PROFILE_NORM);
-    linear(g, (float *[]){g->q, g->k, g->v}, 3, g->h, layer, OMM_LORA_Q);
+    linear(g, (float *[]){g->q, g->k, g->v}, 3, x, layer, OMM_LORA_Q);
     mark(g, OMM_PROFILE_QKV);
-    norm_heads(g, w);
+    norm_heads(g, g->q, w->q_norm, d->heads);
+    norm_heads(g, g->k, w->k_norm, d->kv_heads);
     mark(g, OMM_PROFILE_NORM);
     size_t row = 0;
     for (size_t i = 0; i < g->span_count; i++) {
@@ -219,9 +225,9 @@ static void attend(model_graph *g, uint32_t layer) {
 static void feed_forward(model_graph *g, uint32_t layer) {
     const omm_model_dims *d = &g->model->dims;
     const omm_layer *w = g->layer;
-    norm(g, g->h, g->x, w->ffn_norm, g->rows);
+    const float *x = step_input(g, w->ffn_norm);
     mark(g, OMM_PROFILE_NORM);
-    linear(g, (float *[]){g->gate, g->up}, 2, g->h, layer, OMM_LORA_GATE);
+    linear(g, (float *[]){g->gate, g->up}, 2, x, layer, OMM_LORA_GATE);
     mark(g, OMM_PROFILE_GATE_UP);
     if (d->ffn == OMM_FFN_GEGLU)
         omm_geglu_forward(g->c, g->gate, g->gate, g->up, g->rows * d->d_ff);

@@ -182,7 +182,17 @@ static omm_err load_scales(omm_model_dims *d, keys *k) {
     return OMM_OK;
 }
 
+static omm_err refuse_window(keys *k) {
+    uint32_t window = 0;
+    OMM_TRY(get_u32_or(&window, k, "attention.sliding_window", 0));
+    if (window == 0) return OMM_OK;
+    return omm_raise(OMM_ERR_UNSUPPORTED,
+                     "%s is %u: layers with a window are not supported in '%s'", k->name, window,
+                     k->a->name);
+}
+
 static omm_err load_window(omm_model_dims *d, keys *k) {
+    if (k->a->parts & ARCH_NO_WINDOW) return refuse_window(k);
     if (!k->a->windowed) return OMM_OK;
     OMM_TRY(get_u32_or(&d->window, k, "attention.sliding_window", k->a->window));
     OMM_TRY(
@@ -213,6 +223,7 @@ omm_err model_keys_load(omm_model_dims *d, const arch *a, const omm_gguf *gguf) 
     OMM_TRY(load_window(d, &k));
     OMM_TRY(load_scales(d, &k));
     d->ffn = a->ffn;
+    d->whole_norms = a->parts & ARCH_QK_NORM_WHOLE;
     return OMM_OK;
 }
 

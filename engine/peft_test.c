@@ -526,7 +526,8 @@ static void test_architectures(void) {
         const char *name;
         bool permuted, fused;
     } cases[] = {{"llama", true, false},   {"qwen2", false, false},  {"gemma3", false, false},
-                 {"smollm3", true, false}, {"granite", true, false}, {"phi3", false, true}};
+                 {"smollm3", true, false}, {"granite", true, false}, {"olmo2", false, false},
+                 {"phi3", false, true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const tiny_arch arch = {.name = cases[i].name};
         omm_buf file;

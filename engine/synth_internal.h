@@ -17,6 +17,8 @@ typedef struct synth_shape {
     bool rope_factors;              /* Llama 3's, as rope_freqs.weight */
     bool biases;                    /* of q, k and v */
     bool qk_norms;                  /* per head */
+    bool whole_norms;               /* these are of all heads together */
+    bool no_pre_norms;              /* none before attention and feed-forward */
     bool post_norms;                /* after attention and feed-forward */
     bool fused;                     /* q, k, v in one matrix; gate and up in one */
     float attention_cap, final_cap; /* soft-caps; 0: none */

@@ -17,7 +17,7 @@ typedef struct twin {
     char arch[32];
     uint32_t layers, width, ff, heads, kv_heads, dim, rotated, window;
     double eps;
-    bool gemma2, gemma3, phi3, smollm3, granite, long_rope;
+    bool gemma2, gemma3, phi3, smollm3, granite, olmo2, long_rope;
     double *k, *v; /* of one layer: [LENGTH_MAX][kv_heads * dim] */
 } twin;
 
@@ -126,9 +126,10 @@ static void qkv(const twin *t, double *q, double *k, double *v, const double *h,
 
 static void heads(const twin *t, double *x, uint32_t count, const omm_gguf_tensor *w, int layer,
                   size_t position) {
+    if (t->olmo2) norm(t, x, x, w, (size_t)count * t->dim);
     for (uint32_t i = 0; i < count; i++) {
         double *head = x + (size_t)i * t->dim;
-        if (w) norm(t, head, head, w, t->dim);
+        if (w && !t->olmo2) norm(t, head, head, w, t->dim);
         rope(t, head, layer, position);
     }
 }
@@ -143,13 +144,15 @@ static void attention(const twin *t, double *x, int layer, size_t position) {
     double h[WIDTH_MAX] = {0}, q[WIDTH_MAX] = {0}, a[WIDTH_MAX] = {0};
     const size_t stride = (size_t)t->kv_heads * t->dim;
     double *k = t->k + position * stride, *v = t->v + position * stride;
-    norm(t, h, x, tensor(t, layer, "attn_norm.weight"), t->width);
+    memcpy(h, x, t->width * sizeof *h);
+    if (!t->olmo2) norm(t, h, x, tensor(t, layer, "attn_norm.weight"), t->width);
     qkv(t, q, k, v, h, layer);
     heads(t, q, t->heads, tensor(t, layer, "attn_q_norm.weight"), layer, position);
     heads(t, k, t->kv_heads, tensor(t, layer, "attn_k_norm.weight"), layer, position);
+    const uint32_t group = t->heads / t->kv_heads;
+    OMM_ASSERT(group > 0);
     for (uint32_t i = 0; i < t->heads; i++)
-        attend_head(t, a + (size_t)i * t->dim, q + (size_t)i * t->dim, i / (t->heads / t->kv_heads),
-                    layer, position);
+        attend_head(t, a + (size_t)i * t->dim, q + (size_t)i * t->dim, i / group, layer, position);
     product(h, tensor(t, layer, "attn_output.weight"), 0, t->width, a, NULL);
     add(t, x, h, tensor(t, layer, "post_attention_norm.weight"));
 }
@@ -162,7 +165,8 @@ static double activate(const twin *t, double x) {
 static void feed_forward(const twin *t, double *x, int layer) {
     double h[WIDTH_MAX] = {0}, gate[WIDTH_MAX] = {0}, up[WIDTH_MAX] = {0};
     const omm_gguf_tensor *w = tensor(t, layer, "ffn_up.weight");
-    norm(t, h, x, tensor(t, layer, "ffn_norm.weight"), t->width);
+    memcpy(h, x, t->width * sizeof *h);
+    if (!t->olmo2) norm(t, h, x, tensor(t, layer, "ffn_norm.weight"), t->width);
     product(gate, t->phi3 ? w : tensor(t, layer, "ffn_gate.weight"), 0, t->ff, h, NULL);
     product(up, w, t->phi3 ? t->ff : 0, t->ff, h, NULL);
     for (uint32_t i = 0; i < t->ff; i++) gate[i] = activate(t, gate[i]) * up[i];
@@ -178,6 +182,7 @@ static twin open_twin(const omm_gguf *gguf, bool long_rope) {
     t.phi3 = strcmp(t.arch, "phi3") == 0;
     t.smollm3 = strcmp(t.arch, "smollm3") == 0;
     t.granite = strcmp(t.arch, "granite") == 0;
+    t.olmo2 = strcmp(t.arch, "olmo2") == 0;
     t.layers = twin_whole(gguf, t.arch, "block_count", 0);
     t.width = twin_whole(gguf, t.arch, "embedding_length", 0);
     t.ff = twin_whole(gguf, t.arch, "feed_forward_length", 0);

@@ -76,6 +76,7 @@ static const variant s_variants[] = {
      .architecture = "granite",
      .format = OMM_FORMAT_F32,
      .tokens = 110},
+    {.name = "olmo2-f32-adamw", .architecture = "olmo2", .format = OMM_FORMAT_F32, .tokens = 110},
     /* Packed bases; their models are wider, and plain C is slow under emulators. */
     {.name = "llama-q8_0-adamw", .architecture = "llama", .format = OMM_FORMAT_Q8_0, .tokens = 110},
     {.name = "llama-q4_k-adamw", .architecture = "llama", .format = OMM_FORMAT_Q4_K, .tokens = 60},

@@ -95,8 +95,8 @@ static void take_layer(twin *t, const omm_gguf *gguf, size_t i, const twin_pair 
     }
     l->attn_norm = take(t, gguf, i, "attn_norm.weight", t->d);
     l->ffn_norm = take(t, gguf, i, "ffn_norm.weight", t->d);
-    l->q_norm = take(t, gguf, i, "attn_q_norm.weight", t->head_dim);
-    l->k_norm = take(t, gguf, i, "attn_k_norm.weight", t->head_dim);
+    l->q_norm = take(t, gguf, i, "attn_q_norm.weight", t->norms_all_heads ? q : t->head_dim);
+    l->k_norm = take(t, gguf, i, "attn_k_norm.weight", t->norms_all_heads ? kv : t->head_dim);
     l->attn_post_norm = take(t, gguf, i, "post_attention_norm.weight", t->d);
     l->ffn_post_norm = take(t, gguf, i, "post_ffw_norm.weight", t->d);
 }
@@ -134,6 +134,7 @@ void twin_open(twin *t, const omm_gguf *gguf, const char *architecture, const tw
     const bool gemma = strncmp(a, "gemma", 5) == 0, smollm3 = strcmp(a, "smollm3") == 0;
     const bool granite = strcmp(a, "granite") == 0;
     *t = (twin){.gelu = gemma, .rope_pairs = strcmp(a, "llama") == 0 || smollm3 || granite};
+    t->norms_all_heads = strcmp(a, "olmo2") == 0;
     omm_arena_init(&t->arena, 256 << 20);
     take_sizes(t, gguf, a);
     t->rms_eps = twin_real(gguf, a, "attention.layer_norm_rms_epsilon", 0);
@@ -393,15 +394,17 @@ static double *layer_forward(run *r, size_t i, double *x) {
     const twin *t = r->t;
     const twin_layer *w = &t->all[i];
     kept *l = &r->layers[i];
-    const size_t n = r->n, d = t->d, dim = t->head_dim;
+    const size_t n = r->n, d = t->d, q = t->heads * t->head_dim, kv = t->kv_heads * t->head_dim;
+    const size_t nq = t->norms_all_heads ? q : t->head_dim;
+    const size_t nk = t->norms_all_heads ? kv : t->head_dim;
     double slope = 0;
     l->x = x;
     l->h = norm(r, x, w->attn_norm, n, d);
     l->q_raw = linear(r, i, OMM_LORA_Q, l->h);
     l->k_raw = linear(r, i, OMM_LORA_K, l->h);
     l->v = linear(r, i, OMM_LORA_V, l->h);
-    l->q = rope(r, i, norm(r, l->q_raw, w->q_norm, n * t->heads, dim), t->heads, 1);
-    l->k = rope(r, i, norm(r, l->k_raw, w->k_norm, n * t->kv_heads, dim), t->kv_heads, 1);
+    l->q = rope(r, i, norm(r, l->q_raw, w->q_norm, n * q / nq, nq), t->heads, 1);
+    l->k = rope(r, i, norm(r, l->k_raw, w->k_norm, n * kv / nk, nk), t->kv_heads, 1);
     attention(r, i);
     l->o = linear(r, i, OMM_LORA_O, l->att);
     l->mid = sum_of(r, x, norm(r, l->o, w->attn_post_norm, n, d), n * d);
@@ -430,12 +433,21 @@ static double *before_norm(run *r, double *dy, const double *x, const double *w,
     return dx;
 }
 
+/* dx += what the input of a step makes of dh: x normalised, or x itself. */
+static void before_step(const run *r, double *dx, const double *dh, const double *x,
+                        const double *w, size_t rows, size_t n) {
+    if (w) norm_back(r, dx, dh, x, w, rows, n);
+    for (size_t i = 0; !w && i < rows * n; i++) dx[i] += dh[i];
+}
+
 /* dx [n][d] of the layer's result becomes that of its x. */
 static void layer_back(run *r, size_t i, double *dx) {
     const twin *t = r->t;
     const twin_layer *w = &t->all[i];
     const kept *l = &r->layers[i];
-    const size_t n = r->n, d = t->d, dim = t->head_dim, q = t->heads * dim, kv = t->kv_heads * dim;
+    const size_t n = r->n, d = t->d, q = t->heads * t->head_dim, kv = t->kv_heads * t->head_dim;
+    const size_t nq = t->norms_all_heads ? q : t->head_dim;
+    const size_t nk = t->norms_all_heads ? kv : t->head_dim;
     double *dact = numbers(&r->arena, n * t->ff), *dup = numbers(&r->arena, n * t->ff);
     double *dh2 = numbers(&r->arena, n * d), *dh = numbers(&r->arena, n * d), slope = 0;
     double *dy = step_back(r, dx, n * d);
@@ -446,18 +458,18 @@ static void layer_back(run *r, size_t i, double *dx) {
     }
     linear_back(r, dh2, i, OMM_LORA_GATE, dact);
     linear_back(r, dh2, i, OMM_LORA_UP, dup);
-    norm_back(r, dx, dh2, l->mid, w->ffn_norm, n, d);
+    before_step(r, dx, dh2, l->mid, w->ffn_norm, n, d);
     double *datt = numbers(&r->arena, n * q), *dq = numbers(&r->arena, n * q);
     double *dk = numbers(&r->arena, n * kv), *dv = numbers(&r->arena, n * kv);
     dy = step_back(r, dx, n * d);
     linear_back(r, datt, i, OMM_LORA_O, before_norm(r, dy, l->o, w->attn_post_norm, n, d));
     attention_back(r, i, datt, dq, dk, dv);
-    dq = before_norm(r, rope(r, i, dq, t->heads, -1), l->q_raw, w->q_norm, n * t->heads, dim);
-    dk = before_norm(r, rope(r, i, dk, t->kv_heads, -1), l->k_raw, w->k_norm, n * t->kv_heads, dim);
+    dq = before_norm(r, rope(r, i, dq, t->heads, -1), l->q_raw, w->q_norm, n * q / nq, nq);
+    dk = before_norm(r, rope(r, i, dk, t->kv_heads, -1), l->k_raw, w->k_norm, n * kv / nk, nk);
     linear_back(r, dh, i, OMM_LORA_Q, dq);
     linear_back(r, dh, i, OMM_LORA_K, dk);
     linear_back(r, dh, i, OMM_LORA_V, dv);
-    norm_back(r, dx, dh, l->x, w->attn_norm, n, d);
+    before_step(r, dx, dh, l->x, w->attn_norm, n, d);
 }
 
 /* Loss of `target` after one row x; its gradient, times loss_scale, into dx. */

@@ -125,8 +125,10 @@ static void matrices(maker *m, uint32_t i) {
 
 static void layer(maker *m, uint32_t i) {
     matrices(m, i);
-    part(m, i, "attn_norm", "weight", m->width, 1);
-    part(m, i, "ffn_norm", "weight", m->width, 1);
+    if (!is(m, "olmo2")) {
+        part(m, i, "attn_norm", "weight", m->width, 1);
+        part(m, i, "ffn_norm", "weight", m->width, 1);
+    }
     if (is(m, "qwen2")) {
         part(m, i, "attn_q", "bias", HEADS * m->dim, 1);
         part(m, i, "attn_k", "bias", KV_HEADS * m->dim, 1);
@@ -136,7 +138,11 @@ static void layer(maker *m, uint32_t i) {
         part(m, i, "attn_q_norm", "weight", m->dim, 1);
         part(m, i, "attn_k_norm", "weight", m->dim, 1);
     }
-    if (!is(m, "gemma2") && !is(m, "gemma3")) return;
+    if (is(m, "olmo2")) {
+        part(m, i, "attn_q_norm", "weight", HEADS * m->dim, 1);
+        part(m, i, "attn_k_norm", "weight", KV_HEADS * m->dim, 1);
+    }
+    if (!is(m, "gemma2") && !is(m, "gemma3") && !is(m, "olmo2")) return;
     part(m, i, "post_attention_norm", "weight", m->width, 1);
     part(m, i, "post_ffw_norm", "weight", m->width, 1);
 }

@@ -4,11 +4,11 @@
  * For tokens t at positions p (f32 mode; the order of operations is the definition, and training
  * follows it to the bit).  Steps in brackets are those that not every architecture has:
  *   x = embed[t]                                         [x = embed_scale * x]
- *   each layer:  h = rmsnorm(x, attn_norm);  q = Wq h;  k = Wk h;  v = Wv h   [+ bias: q = q + bq]
- *                [q, k = rmsnorm of each head, q_norm, k_norm]
+ *   each layer:  h = rmsnorm(x, attn_norm) [or x];  q = Wq h;  k = Wk h;  v = Wv h   [+ bias: q = q + bq]
+ *                [q, k = rmsnorm of each head, or of all together, q_norm, k_norm]
  *                [in some layers not:] q, k = rope(q, k, p);  a = attention(q, k, v);  h = Wo a
  *                [h = rmsnorm(h, attn_post_norm)];  [h = residual_scale * h];  x = x + h
- *                h = rmsnorm(x, ffn_norm);  g = Wgate h;  u = Wup h;  h = Wdown (act(g) * u)
+ *                h = rmsnorm(x, ffn_norm) [or x];  g = Wgate h;  u = Wup h;  h = Wdown (act(g) * u)
  *                [h = rmsnorm(h, ffn_post_norm)];  [h = residual_scale * h];  x = x + h
  *   logits = Wout rmsnorm(x, output_norm)  [logits = logit_scale * logits]
  *                                          [softcap(logits, output_softcap)]
@@ -32,7 +32,7 @@
  *   cos and sin times rope.scaling.attn_factor.  Layers with a base of their own have no scaling.
  *
  * Accepted: the architectures of arch.c (llama, qwen2, qwen3, gemma2, gemma3 text, phi3,
- * smollm3, granite); matrices of every omm_format; vectors F32 or F16; grouped heads; tied or separate output.
+ * smollm3, granite, olmo2); matrices of every omm_format; vectors F32 or F16; grouped heads; tied or separate output.
  * Everything else is refused by name, also a tensor that the graph would not use.
  *
  * Depends on: gguf, lora, quant, kernels.  Threads: read-only after load; share it freely.
@@ -69,6 +69,7 @@ typedef struct omm_model_dims {
     omm_ffn ffn;
     float embed_scale;       /* 1: none */
     float attention_scale;   /* usually 1 / sqrt(head_dim) */
+    bool whole_norms;        /* q_norm and k_norm are of all heads together, not of each */
     float residual_scale;    /* 1: none */
     float logit_scale;       /* 1: none; files say what logits are divided by */
     float attention_softcap; /* 0: none */
@@ -91,8 +92,8 @@ typedef struct omm_model_dims {
 typedef struct omm_layer {
     omm_matrix weights[OMM_LORA_TARGET_COUNT]; /* indexed by omm_lora_target: Q .. DOWN */
     float *bias[OMM_LORA_TARGET_COUNT];        /* [rows of the weight], or NULL */
-    float *attn_norm, *ffn_norm;               /* [d_model] */
-    float *q_norm, *k_norm;                    /* [head_dim], or NULL */
+    float *attn_norm, *ffn_norm;               /* [d_model], or NULL */
+    float *q_norm, *k_norm;                    /* [omm_model_norm_width], or NULL */
     float *attn_post_norm, *ffn_post_norm;     /* [d_model], or NULL */
     uint32_t window;                           /* positions a query sees; 0: all */
     bool unrotated;                            /* no rope */
@@ -138,6 +139,11 @@ OMM_CHECKED omm_err omm_model_load_streamed(omm_model *model, omm_pool *pool, co
  * not for sessions.  Errors: as omm_model_load, but for what only values can show (NUMERIC). */
 OMM_CHECKED omm_err omm_model_outline(omm_model *model, const omm_gguf *gguf);
 void omm_model_fini(omm_model *model);
+
+/* Elements that a norm of q (heads: those of q) or of k (those of k) takes together. */
+static inline uint32_t omm_model_norm_width(const omm_model_dims *d, uint32_t heads) {
+    return d->whole_norms ? heads * d->head_dim : d->head_dim;
+}
 
 /* Where longrope's factors are chosen for `positions` positions: are they the long ones? */
 bool omm_model_rope_far(const omm_model *model, uint32_t positions);
