@@ -37,6 +37,20 @@ static const arch s_archs[] = {
      .rope_style = OMM_ROPE_HALVES,
      .ffn = OMM_FFN_SWIGLU,
      .windowed = true},
+    /* SmolLM 3: of four layers the last knows no positions; the rest as llama's. */
+    {.name = "smollm3", .rope_style = OMM_ROPE_PAIRS, .ffn = OMM_FFN_SWIGLU, .unrotated_period = 4},
+    /* Granite 3, dense. */
+    {.name = "granite",
+     .parts = ARCH_SCALES | ARCH_ROPE_SWITCH,
+     .rope_style = OMM_ROPE_PAIRS,
+     .ffn = OMM_FFN_SWIGLU},
+    /* OLMo 2: norms behind each step and none before it.  Files of OLMo 3 have the same name, and
+     * windows of which each file lists the layers. */
+    {.name = "olmo2",
+     .parts =
+         ARCH_QK_NORM | ARCH_QK_NORM_WHOLE | ARCH_NO_PRE_NORMS | ARCH_POST_NORMS | ARCH_NO_WINDOW,
+     .rope_style = OMM_ROPE_HALVES,
+     .ffn = OMM_FFN_SWIGLU},
 };
 
 enum { ARCH_COUNT = sizeof s_archs / sizeof *s_archs };
@@ -61,7 +75,7 @@ bool arch_has_layer_tensor(const arch *a, const char *tail) {
     static const struct {
         const char *tail;
         unsigned with, without; /* parts: any of `with` (0: always), none of `without` */
-    } tensors[] = {{"attn_norm.weight", 0, 0},
+    } tensors[] = {{"attn_norm.weight", 0, ARCH_NO_PRE_NORMS},
                    {"attn_q.weight", 0, ARCH_FUSED_QKV},
                    {"attn_k.weight", 0, ARCH_FUSED_QKV},
                    {"attn_v.weight", 0, ARCH_FUSED_QKV},
@@ -73,7 +87,7 @@ bool arch_has_layer_tensor(const arch *a, const char *tail) {
                    {"attn_k_norm.weight", ARCH_QK_NORM, 0},
                    {"attn_output.weight", 0, 0},
                    {"post_attention_norm.weight", ARCH_POST_NORMS, 0},
-                   {"ffn_norm.weight", 0, 0},
+                   {"ffn_norm.weight", 0, ARCH_NO_PRE_NORMS},
                    {"ffn_gate.weight", 0, ARCH_FUSED_GATE_UP},
                    {"ffn_up.weight", 0, 0},
                    {"ffn_down.weight", 0, 0},

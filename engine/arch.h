@@ -19,7 +19,12 @@ enum {
     ARCH_FUSED_GATE_UP = 1u << 4, /* ffn_up.weight: rows of gate, then up */
     ARCH_LONG_ROPE = 1u << 5,     /* rope_factors_short.weight and rope_factors_long.weight */
     ARCH_EMBED_SCALED = 1u << 6,  /* embeddings times sqrt(d_model) */
-    ARCH_SOFTCAPS = 1u << 7       /* keys attn_logit_softcapping, final_logit_softcapping */
+    ARCH_SOFTCAPS = 1u << 7,      /* keys attn_logit_softcapping, final_logit_softcapping */
+    ARCH_SCALES = 1u << 8, /* keys embedding_scale, residual_scale, attention.scale, logit_scale */
+    ARCH_ROPE_SWITCH = 1u << 9,    /* rope.scaling.finetuned = false means no rope: refused */
+    ARCH_NO_PRE_NORMS = 1u << 10,  /* without attn_norm.weight and ffn_norm.weight */
+    ARCH_QK_NORM_WHOLE = 1u << 11, /* with ARCH_QK_NORM: of all heads together */
+    ARCH_NO_WINDOW = 1u << 12      /* a window, as attention.sliding_window has it, is refused */
 };
 
 typedef struct arch {
@@ -32,6 +37,7 @@ typedef struct arch {
     uint32_t window;                         /* where the key is missing; 0: no window then */
     uint32_t window_period; /* each period's last layer sees everything; 0: all have the window */
     double rope_base_local; /* of layers with a window; 0: the same as elsewhere */
+    uint32_t unrotated_period; /* each period's last layer turns nothing; 0: all turn */
     /* The one size, told by its layers, that scales scores by 1 / sqrt(d_model / heads) and not by
      * 1 / sqrt(head_dim); 0: none does. */
     uint32_t wide_scale_layers;
@@ -48,5 +54,7 @@ bool arch_has_tensor(const arch *a, const char *name);
 OMM_CHECKED omm_err model_keys_load(omm_model_dims *d, const arch *a, const omm_gguf *gguf);
 /* The layer's window, 0 where it sees everything. */
 uint32_t model_layer_window(const omm_model_dims *d, uint32_t layer);
+/* Does the layer leave q and k as they are? */
+bool model_layer_unrotated(const omm_model_dims *d, uint32_t layer);
 
 #endif

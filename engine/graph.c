@@ -157,8 +157,10 @@ static omm_attention store_span(model_graph *g, const model_span *s, uint32_t la
     float *q = g->q + row * q_width, *k = g->k + row * kv_width, *v = g->v + row * kv_width;
     const uint32_t window = g->model->layers[layer].window;
     const omm_rope *rope = &g->rope[window > 0 && g->rope[1].positions > 0];
-    omm_rope_apply(g->c, q, rope, m, d->heads, s->position, false);
-    omm_rope_apply(g->c, k, rope, m, d->kv_heads, s->position, false);
+    if (!g->layer->unrotated) {
+        omm_rope_apply(g->c, q, rope, m, d->heads, s->position, false);
+        omm_rope_apply(g->c, k, rope, m, d->kv_heads, s->position, false);
+    }
     omm_kv_store(g->c, &s->kv[layer], k, v, m, s->position);
     return (omm_attention){.out = g->a + row * q_width,
                            .q = q,
@@ -171,30 +173,39 @@ static omm_attention store_span(model_graph *g, const model_span *s, uint32_t la
                            .window = window};
 }
 
-/* q and k, each head normalised on its own. */
-static void norm_heads(model_graph *g, const omm_layer *w) {
+/* q or k, each head normalised on its own, or all of a row together. */
+static void norm_heads(model_graph *g, float *x, const float *weight, uint32_t heads) {
     const omm_model_dims *d = &g->model->dims;
-    if (w->q_norm)
-        omm_rmsnorm_forward(g->c, g->q, NULL, g->q, w->q_norm, g->rows * d->heads, d->head_dim,
-                            d->rms_eps);
-    if (w->k_norm)
-        omm_rmsnorm_forward(g->c, g->k, NULL, g->k, w->k_norm, g->rows * d->kv_heads, d->head_dim,
-                            d->rms_eps);
+    const size_t n = omm_model_norm_width(d, heads), count = g->rows * heads * d->head_dim;
+    if (weight) omm_rmsnorm_forward(g->c, x, NULL, x, weight, count / n, n, d->rms_eps);
 }
 
-/* x = x + h, normalised first where there is a norm for it. */
+/* What the first products of a step take: g->h, x normalised, or x itself where there is no norm. */
+static const float *step_input(model_graph *g, const float *weight) {
+    g->q8_ready = false;
+    if (!weight) return g->x;
+    norm(g, g->h, g->x, weight, g->rows);
+    return g->h;
+}
+
+/* x = x + h, normalised and scaled first where the model does that. */
 static void add_to_x(model_graph *g, const float *post_norm) {
+    const size_t count = g->rows * g->model->dims.d_model;
+    const float scale = g->model->dims.residual_scale;
     if (post_norm) norm(g, g->h, g->h, post_norm, g->rows);
-    omm_vec_add(g->c, g->x, g->h, g->rows * g->model->dims.d_model);
+    if (scale != 1.0f) omm_vec_scale(g->c, g->h, g->h, scale, count);
+    omm_vec_add(g->c, g->x, g->h, count);
 }
 
 static void attend(model_graph *g, uint32_t layer) {
     const omm_layer *w = g->layer;
-    norm(g, g->h, g->x, w->attn_norm, g->rows);
+    const omm_model_dims *d = &g->model->dims;
+    const float *x = step_input(g, w->attn_norm);
     mark(g, OMM_PROFILE_NORM);
-    linear(g, (float *[]){g->q, g->k, g->v}, 3, g->h, layer, OMM_LORA_Q);
+    linear(g, (float *[]){g->q, g->k, g->v}, 3, x, layer, OMM_LORA_Q);
     mark(g, OMM_PROFILE_QKV);
-    norm_heads(g, w);
+    norm_heads(g, g->q, w->q_norm, d->heads);
+    norm_heads(g, g->k, w->k_norm, d->kv_heads);
     mark(g, OMM_PROFILE_NORM);
     size_t row = 0;
     for (size_t i = 0; i < g->span_count; i++) {
@@ -214,9 +225,9 @@ static void attend(model_graph *g, uint32_t layer) {
 static void feed_forward(model_graph *g, uint32_t layer) {
     const omm_model_dims *d = &g->model->dims;
     const omm_layer *w = g->layer;
-    norm(g, g->h, g->x, w->ffn_norm, g->rows);
+    const float *x = step_input(g, w->ffn_norm);
     mark(g, OMM_PROFILE_NORM);
-    linear(g, (float *[]){g->gate, g->up}, 2, g->h, layer, OMM_LORA_GATE);
+    linear(g, (float *[]){g->gate, g->up}, 2, x, layer, OMM_LORA_GATE);
     mark(g, OMM_PROFILE_GATE_UP);
     if (d->ffn == OMM_FFN_GEGLU)
         omm_geglu_forward(g->c, g->gate, g->gate, g->up, g->rows * d->d_ff);
@@ -266,7 +277,8 @@ void model_graph_head(model_graph *g, float *logits, const uint32_t *rows, size_
     mark(g, OMM_PROFILE_NORM);
     const omm_linear head = {.y = logits, .w = model->output};
     if (count > 0) products_of(g, &head, 1, NULL, g->h, count);
-    const float cap = model->dims.output_softcap;
+    const float scale = model->dims.logit_scale, cap = model->dims.output_softcap;
+    if (scale != 1.0f) omm_vec_scale(g->c, logits, logits, scale, count * model->dims.vocab);
     if (cap != 0.0f) omm_vec_softcap(g->c, logits, logits, cap, count * model->dims.vocab);
     mark(g, OMM_PROFILE_HEAD);
 }

@@ -171,15 +171,20 @@ static omm_err load_layer(layer_loader *l) {
     const omm_model_dims *d = &l->model->dims;
     const unsigned parts = l->a->parts;
     layer->window = model_layer_window(d, l->index);
+    layer->unrotated = model_layer_unrotated(d, l->index);
     OMM_TRY(load_weights(l));
-    OMM_TRY(load_named(&layer->attn_norm, l, "attn_norm", "weight", d->d_model));
-    OMM_TRY(load_named(&layer->ffn_norm, l, "ffn_norm", "weight", d->d_model));
+    if (!(parts & ARCH_NO_PRE_NORMS)) {
+        OMM_TRY(load_named(&layer->attn_norm, l, "attn_norm", "weight", d->d_model));
+        OMM_TRY(load_named(&layer->ffn_norm, l, "ffn_norm", "weight", d->d_model));
+    }
     for (unsigned t = OMM_LORA_Q; parts & ARCH_QKV_BIAS && t <= OMM_LORA_V; t++)
         OMM_TRY(load_named(&layer->bias[t], l, omm_lora_target_tensor((omm_lora_target)t), "bias",
                            l->model->lora_shape.d_out[t]));
     if (parts & ARCH_QK_NORM) {
-        OMM_TRY(load_named(&layer->q_norm, l, "attn_q_norm", "weight", d->head_dim));
-        OMM_TRY(load_named(&layer->k_norm, l, "attn_k_norm", "weight", d->head_dim));
+        const uint32_t q = omm_model_norm_width(d, d->heads);
+        const uint32_t k = omm_model_norm_width(d, d->kv_heads);
+        OMM_TRY(load_named(&layer->q_norm, l, "attn_q_norm", "weight", q));
+        OMM_TRY(load_named(&layer->k_norm, l, "attn_k_norm", "weight", k));
     }
     if (!(parts & ARCH_POST_NORMS)) return OMM_OK;
     OMM_TRY(load_named(&layer->attn_post_norm, l, "post_attention_norm", "weight", d->d_model));

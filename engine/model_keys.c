@@ -103,20 +103,26 @@ static omm_err scaling_kind(omm_rope_scaling *out, keys *k) {
                      k->a->parts & ARCH_LONG_ROPE ? ", longrope (with rope_factors tensors)" : "");
 }
 
-/* A model whose tokens see those after them, as an encoder's do, is another computation. */
-static omm_err check_causal(keys *k) {
-    bool causal = true;
-    const omm_err err = omm_gguf_get_bool(&causal, k->gguf, key(k, "attention.causal"));
+static omm_err refuse_false(keys *k, const char *tail, const char *supported) {
+    bool value = true;
+    const omm_err err = omm_gguf_get_bool(&value, k->gguf, key(k, tail));
     if (err != OMM_OK && err != OMM_ERR_NOT_FOUND) return err;
-    if (causal) return OMM_OK;
-    return omm_raise(OMM_ERR_UNSUPPORTED,
-                     "%s.attention.causal is false: supported are models whose tokens see what is "
-                     "before them",
-                     k->a->name);
+    if (value) return OMM_OK;
+    return omm_raise(OMM_ERR_UNSUPPORTED, "%s is false: supported are models %s", k->name,
+                     supported);
+}
+
+/* A model whose tokens see those after them, as an encoder's do, is another computation, and so is
+ * one that says that it knows no positions. */
+static omm_err check_switches(keys *k) {
+    OMM_TRY(refuse_false(k, "attention.causal", "whose tokens see what is before them"));
+    if (!(k->a->parts & ARCH_ROPE_SWITCH)) return OMM_OK;
+    return refuse_false(k, "rope.scaling.finetuned", "with rope");
 }
 
 static omm_err load_rope(omm_model_dims *d, keys *k) {
     d->rope_style = k->a->rope_style;
+    d->unrotated_period = k->a->unrotated_period;
     d->rope_factor = 1.0;
     OMM_TRY(get_real(&d->rope_base, k, "rope.freq_base", 10000.0, 1.001, 1e12));
     const double local = k->a->rope_base_local > 0.0 ? k->a->rope_base_local : d->rope_base;
@@ -149,7 +155,44 @@ static omm_err load_caps(omm_model_dims *d, keys *k) {
     return OMM_OK;
 }
 
+/* Where the key is missing or 0, *out stays. */
+static omm_err get_scale(float *out, keys *k, const char *tail) {
+    double scale = 0.0;
+    OMM_TRY(get_real(&scale, k, tail, 0.0, 0.0, 1e6));
+    if (scale > 0.0) *out = (float)scale;
+    return OMM_OK;
+}
+
+static omm_err load_scales(omm_model_dims *d, keys *k) {
+    const arch *a = k->a;
+    const bool wide = a->wide_scale_layers > 0 && d->layers == a->wide_scale_layers;
+    float divisor = 0.0f;
+    d->attention_scale = 1.0f / sqrtf((float)(wide ? d->d_model / d->heads : d->head_dim));
+    d->embed_scale = a->parts & ARCH_EMBED_SCALED ? sqrtf((float)d->d_model) : 1.0f;
+    d->residual_scale = d->logit_scale = 1.0f;
+    if (!(a->parts & ARCH_SCALES)) return OMM_OK;
+    OMM_TRY(get_scale(&d->embed_scale, k, "embedding_scale"));
+    OMM_TRY(get_scale(&d->residual_scale, k, "residual_scale"));
+    OMM_TRY(get_scale(&d->attention_scale, k, "attention.scale"));
+    OMM_TRY(omm_gguf_get_f32(&divisor, k->gguf, key(k, "logit_scale")));
+    if (!(divisor >= 1e-6f && divisor <= 1e6f))
+        return omm_raise(OMM_ERR_NUMERIC, "%s is %g: must be 1e-06 to 1e+06", k->name,
+                         (double)divisor);
+    d->logit_scale = 1.0f / divisor;
+    return OMM_OK;
+}
+
+static omm_err refuse_window(keys *k) {
+    uint32_t window = 0;
+    OMM_TRY(get_u32_or(&window, k, "attention.sliding_window", 0));
+    if (window == 0) return OMM_OK;
+    return omm_raise(OMM_ERR_UNSUPPORTED,
+                     "%s is %u: layers with a window are not supported in '%s'", k->name, window,
+                     k->a->name);
+}
+
 static omm_err load_window(omm_model_dims *d, keys *k) {
+    if (k->a->parts & ARCH_NO_WINDOW) return refuse_window(k);
     if (!k->a->windowed) return OMM_OK;
     OMM_TRY(get_u32_or(&d->window, k, "attention.sliding_window", k->a->window));
     OMM_TRY(
@@ -174,18 +217,24 @@ omm_err model_keys_load(omm_model_dims *d, const arch *a, const omm_gguf *gguf) 
     keys k = {.gguf = gguf, .a = a};
     OMM_TRY(load_counts(d, &k));
     OMM_TRY(load_heads(d, &k));
-    OMM_TRY(check_causal(&k));
+    OMM_TRY(check_switches(&k));
     OMM_TRY(load_rope(d, &k));
     OMM_TRY(load_caps(d, &k));
     OMM_TRY(load_window(d, &k));
-    const bool wide = a->wide_scale_layers > 0 && d->layers == a->wide_scale_layers;
-    d->attention_scale = 1.0f / sqrtf((float)(wide ? d->d_model / d->heads : d->head_dim));
-    d->embed_scale = a->parts & ARCH_EMBED_SCALED ? sqrtf((float)d->d_model) : 1.0f;
+    OMM_TRY(load_scales(d, &k));
     d->ffn = a->ffn;
+    d->whole_norms = a->parts & ARCH_QK_NORM_WHOLE;
     return OMM_OK;
 }
 
+static bool is_last_of(uint32_t period, uint32_t layer) {
+    return period > 0 && layer % period == period - 1;
+}
+
 uint32_t model_layer_window(const omm_model_dims *d, uint32_t layer) {
-    const bool all = d->window_period > 0 && layer % d->window_period == d->window_period - 1;
-    return all ? 0 : d->window;
+    return is_last_of(d->window_period, layer) ? 0 : d->window;
+}
+
+bool model_layer_unrotated(const omm_model_dims *d, uint32_t layer) {
+    return is_last_of(d->unrotated_period, layer);
 }

@@ -15,7 +15,8 @@ static const struct {
     const char *name;
     bool permuted, fused;
 } s_architectures[] = {{"llama", true, false},   {"qwen2", false, false},  {"qwen3", false, false},
-                       {"gemma2", false, false}, {"gemma3", false, false}, {"phi3", false, true}};
+                       {"gemma2", false, false}, {"gemma3", false, false}, {"phi3", false, true},
+                       {"smollm3", true, false}, {"granite", true, false}, {"olmo2", false, false}};
 
 static omm_err find_architecture(omm_peft_base *base, const omm_gguf *gguf) {
     char *name = base->shape.architecture;
@@ -28,7 +29,7 @@ static omm_err find_architecture(omm_peft_base *base, const omm_gguf *gguf) {
         }
     return omm_raise(OMM_ERR_UNSUPPORTED,
                      "architecture '%s': adapters are converted for llama (also Mistral), qwen2, "
-                     "qwen3, gemma2, gemma3, phi3",
+                     "qwen3, gemma2, gemma3, phi3, smollm3, granite, olmo2",
                      name);
 }
 

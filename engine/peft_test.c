@@ -6,6 +6,7 @@
 #include "omm/safetensors.h"
 
 #include "testdata.h"
+#include "tiny_arch.h"
 #include "tiny_model.h"
 
 #include <math.h>
@@ -523,6 +524,30 @@ static void test_reference_models(void) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) test_reference(names[i]);
 }
 
+/* Rows of q and k are in pairs where GGUF keeps them so. */
+static void test_architectures(void) {
+    static const struct {
+        const char *name;
+        bool permuted, fused;
+    } cases[] = {{"llama", true, false},   {"qwen2", false, false},  {"gemma3", false, false},
+                 {"smollm3", true, false}, {"granite", true, false}, {"olmo2", false, false},
+                 {"phi3", false, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const tiny_arch arch = {.name = cases[i].name};
+        omm_buf file;
+        omm_gguf gguf;
+        omm_peft_base base = {0};
+        omm_buf_init(&file, 1 << 22);
+        tiny_arch_write(&file, &arch);
+        CHECK_OK(omm_gguf_open_bytes(&gguf, omm_buf_view(&file)));
+        CHECK_OK(omm_peft_base_read(&base, &gguf));
+        CHECK_EQ(base.permuted, cases[i].permuted);
+        CHECK_EQ(base.shape.fused, cases[i].fused);
+        omm_gguf_close(&gguf);
+        omm_buf_fini(&file);
+    }
+}
+
 /* A base whose q and k do not divide into its heads: the order of rows would be nonsense. */
 static void test_heads(void) {
     static const struct {
@@ -560,6 +585,7 @@ int main(void) {
     test_mixed();
     test_stacked();
     test_heads();
+    test_architectures();
     test_allocations();
     test_join();
     test_norms();

@@ -18,7 +18,7 @@ enum {
     SEATS = 3,
     LISTS = 5,
     STEPS = 400,
-    WALKS = 10,
+    WALKS = 14,
     POSITIONS = 300,
     PIECE = 90,
     VOCAB = TINY_ARCH_VOCAB
@@ -331,7 +331,10 @@ int main(void) {
         {.name = "gemma2", .format = OMM_FORMAT_Q8_0, .window = 17, .caps = {1.5f, 4.0f}},
         {.name = "phi3", .window = 40, .untied = true},
         {.name = "gemma3", .window = 70, .layers = 7, .format = OMM_FORMAT_Q8_0, .head_dim = 16},
-        {.name = "qwen3", .head_dim = 20}};
+        {.name = "qwen3", .head_dim = 20},
+        {.name = "smollm3", .layers = 5, .head_dim = 20},
+        {.name = "olmo2", .format = OMM_FORMAT_Q8_0, .untied = true}};
+    enum { ARCHS = sizeof archs / sizeof *archs };
     omm_compute compute, plain;
     omm_pool *pool = NULL;
     omm_isa isa;
@@ -342,7 +345,7 @@ int main(void) {
     CHECK_OK(omm_compute_init(&compute, pool, isa));
     CHECK_OK(omm_compute_init(&plain, NULL, isa));
     for (unsigned i = 0; i < WALKS; i++)
-        walk_on(&compute, &plain, &archs[i % 5], archs[i % 5].name, i);
+        walk_on(&compute, &plain, &archs[i % ARCHS], archs[i % ARCHS].name, i);
     CHECK(s_compared > (uint64_t)WALKS * STEPS && s_reused > 0);
     CHECK(s_refused > WALKS && s_refused < (uint64_t)WALKS * STEPS / 10); /* most of it works */
     omm_compute_fini(&compute);

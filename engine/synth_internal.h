@@ -17,9 +17,12 @@ typedef struct synth_shape {
     bool rope_factors;              /* Llama 3's, as rope_freqs.weight */
     bool biases;                    /* of q, k and v */
     bool qk_norms;                  /* per head */
+    bool whole_norms;               /* these are of all heads together */
+    bool no_pre_norms;              /* none before attention and feed-forward */
     bool post_norms;                /* after attention and feed-forward */
     bool fused;                     /* q, k, v in one matrix; gate and up in one */
     float attention_cap, final_cap; /* soft-caps; 0: none */
+    float embedding_scale, residual_scale, attention_scale, logit_scale; /* 0: none */
 } synth_shape;
 
 /* Errors: CONFIG (lists the names). */

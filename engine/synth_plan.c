@@ -95,7 +95,7 @@ static void vector(layer_plan *l, const char *part, uint32_t count, float mean) 
 static void add_attention(layer_plan *l) {
     const synth_shape *s = l->p->shape;
     const uint32_t q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
-    vector(l, "attn_norm.weight", s->d_model, 1.0f);
+    if (!s->no_pre_norms) vector(l, "attn_norm.weight", s->d_model, 1.0f);
     if (s->fused) {
         matrix(l, "attn_qkv.weight", ROLE_FUSED, s->d_model, q + 2 * kv);
     } else {
@@ -109,8 +109,8 @@ static void add_attention(layer_plan *l) {
         vector(l, "attn_v.bias", kv, 0.0f);
     }
     if (s->qk_norms) {
-        vector(l, "attn_q_norm.weight", s->head_dim, 1.0f);
-        vector(l, "attn_k_norm.weight", s->head_dim, 1.0f);
+        vector(l, "attn_q_norm.weight", s->whole_norms ? q : s->head_dim, 1.0f);
+        vector(l, "attn_k_norm.weight", s->whole_norms ? kv : s->head_dim, 1.0f);
     }
     closing(l, "attn_output.weight", ROLE_BODY, q, s->d_model);
     if (s->post_norms) vector(l, "post_attention_norm.weight", s->d_model, 1.0f);
@@ -118,7 +118,7 @@ static void add_attention(layer_plan *l) {
 
 static void add_feed_forward(layer_plan *l) {
     const synth_shape *s = l->p->shape;
-    vector(l, "ffn_norm.weight", s->d_model, 1.0f);
+    if (!s->no_pre_norms) vector(l, "ffn_norm.weight", s->d_model, 1.0f);
     if (s->fused) {
         matrix(l, "ffn_up.weight", ROLE_BODY, s->d_model, 2 * s->d_ff);
     } else {
@@ -148,8 +148,8 @@ static void add_rope_factors(synth_plan *p) {
 
 static void add_all(synth_plan *p) {
     const synth_shape *s = p->shape;
-    add_matrix(p, TOKEN_EMBD, s->untied ? ROLE_BODY : ROLE_OUTPUT, 0, s->d_model, s->vocab,
-               LOGIT_DEVIATION);
+    const float logits = s->logit_scale > 0.0f ? s->logit_scale * LOGIT_DEVIATION : LOGIT_DEVIATION;
+    add_matrix(p, TOKEN_EMBD, s->untied ? ROLE_BODY : ROLE_OUTPUT, 0, s->d_model, s->vocab, logits);
     if (s->rope_factors) add_rope_factors(p);
     for (uint32_t i = 0; i < p->layers; i++) {
         layer_plan l = {.p = p, .layer = i};
@@ -157,8 +157,7 @@ static void add_all(synth_plan *p) {
         add_feed_forward(&l);
     }
     add_vector(p, "output_norm.weight", s->d_model, 1.0f);
-    if (s->untied)
-        add_matrix(p, "output.weight", ROLE_OUTPUT, 0, s->d_model, s->vocab, LOGIT_DEVIATION);
+    if (s->untied) add_matrix(p, "output.weight", ROLE_OUTPUT, 0, s->d_model, s->vocab, logits);
 }
 
 static omm_err parse(synth_plan *p, const omm_synth_options *o) {

@@ -15,6 +15,13 @@
     .qk_norms = true
 #define PHI3                                                                                       \
     .architecture = "phi3", .rms_eps = 1e-5f, .rope_base = 1e4f, .fused = true, .untied = true
+#define SMOLLM3 .architecture = "smollm3", .rms_eps = 1e-6f, .rope_base = 5e6f
+#define GRANITE                                                                                    \
+    .architecture = "granite", .rms_eps = 1e-5f, .rope_base = 1e7f, .embedding_scale = 12.0f,      \
+    .residual_scale = 0.22f, .attention_scale = 0.015625f, .logit_scale = 8.0f
+#define OLMO2                                                                                      \
+    .architecture = "olmo2", .rms_eps = 1e-6f, .rope_base = 5e5f, .qk_norms = true,                \
+    .whole_norms = true, .no_pre_norms = true, .post_norms = true, .untied = true
 #define DIMS(l, d, ff, h, kv, hd, v, c)                                                            \
     .layers = (l), .d_model = (d), .d_ff = (ff), .heads = (h), .kv_heads = (kv), .head_dim = (hd), \
     .vocab = (v), .context = (c)
@@ -34,12 +41,18 @@ static const synth_shape s_shapes[] = {
     {"gemma2-2b", GEMMA2, DIMS(26, 2304, 9216, 8, 4, 256, 256000, 8192), .window = 4096},
     {"gemma3-1b", GEMMA3, DIMS(26, 1152, 6912, 4, 1, 256, 262144, 32768), .window = 512},
     {"phi3-mini", PHI3, DIMS(32, 3072, 8192, 32, 32, 96, 32064, 4096), .window = 2047},
+    {"smollm3-3b", SMOLLM3, DIMS(36, 2048, 11008, 16, 4, 128, 128256, 65536)},
+    {"granite3.3-2b", GRANITE, DIMS(40, 2048, 8192, 32, 8, 64, 49159, 131072)},
+    {"olmo2-1b", OLMO2, DIMS(16, 2048, 8192, 16, 16, 128, 100352, 4096)},
     {"tiny-llama", LLAMA, TINY, .rope_base = 5e5f, .rope_factors = true},
     {"tiny-qwen2", QWEN2, TINY},
     {"tiny-qwen3", QWEN3, DIMS(2, 256, 512, 4, 2, 128, 512, 512)},
     {"tiny-gemma2", GEMMA2, TINY, .window = 64},
     {"tiny-gemma3", GEMMA3, DIMS(7, 256, 512, 4, 2, 64, 512, 512), .window = 64},
     {"tiny-phi3", PHI3, TINY, .window = 64},
+    {"tiny-smollm3", SMOLLM3, DIMS(5, 256, 512, 4, 2, 64, 512, 512)},
+    {"tiny-granite", GRANITE, TINY},
+    {"tiny-olmo2", OLMO2, TINY},
 };
 
 enum { SHAPE_COUNT = sizeof s_shapes / sizeof *s_shapes };
@@ -104,4 +117,8 @@ void synth_put_keys(omm_gguf_writer *w, const synth_shape *s, uint32_t layers) {
     put_u32(&k, "attention.sliding_window", s->window);
     put_f32(&k, "attn_logit_softcapping", s->attention_cap);
     put_f32(&k, "final_logit_softcapping", s->final_cap);
+    put_f32(&k, "embedding_scale", s->embedding_scale);
+    put_f32(&k, "residual_scale", s->residual_scale);
+    put_f32(&k, "attention.scale", s->attention_scale);
+    put_f32(&k, "logit_scale", s->logit_scale);
 }

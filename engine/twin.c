@@ -17,7 +17,7 @@ typedef struct twin {
     char arch[32];
     uint32_t layers, width, ff, heads, kv_heads, dim, rotated, window;
     double eps;
-    bool gemma2, gemma3, phi3, long_rope;
+    bool gemma2, gemma3, phi3, smollm3, granite, olmo2, long_rope;
     double *k, *v; /* of one layer: [LENGTH_MAX][kv_heads * dim] */
 } twin;
 
@@ -62,11 +62,12 @@ static bool is_sliding(const twin *t, int layer) {
 }
 
 static void rope(const twin *t, double *head, int layer, size_t position) {
+    if (t->smollm3 && (layer + 1) % 4 == 0) return;
     for (uint32_t i = 0; i < t->rotated / 2; i++) {
         double magnitude = 1.0, angle = (double)position;
         angle *= twin_rope_speed(&magnitude, t->gguf, t->rotated, t->gemma3 && is_sliding(t, layer),
                                  t->long_rope, i);
-        const bool side_by_side = strcmp(t->arch, "llama") == 0;
+        const bool side_by_side = strcmp(t->arch, "llama") == 0 || t->smollm3 || t->granite;
         double *a = head + (side_by_side ? (size_t)2 * i : i);
         double *b = side_by_side ? a + 1 : a + t->rotated / 2;
         const double x = *a, y = *b, c = cos(angle) * magnitude, s = sin(angle) * magnitude;
@@ -75,7 +76,13 @@ static void rope(const twin *t, double *head, int layer, size_t position) {
     }
 }
 
+/* Granite's numbers; without the key: 0. */
+static double granite(const twin *t, const char *key) {
+    return t->granite ? twin_real(t->gguf, t->arch, key, 0.0) : 0.0;
+}
+
 static double score_scale(const twin *t) {
+    if (granite(t, "attention.scale") != 0.0) return granite(t, "attention.scale");
     const bool wide = (t->gemma2 && t->layers == 46) || (t->gemma3 && t->layers == 62);
     const uint32_t each = t->width / t->heads;
     return 1.0 / sqrt((double)(wide ? each : t->dim));
@@ -119,29 +126,33 @@ static void qkv(const twin *t, double *q, double *k, double *v, const double *h,
 
 static void heads(const twin *t, double *x, uint32_t count, const omm_gguf_tensor *w, int layer,
                   size_t position) {
+    if (t->olmo2) norm(t, x, x, w, (size_t)count * t->dim);
     for (uint32_t i = 0; i < count; i++) {
         double *head = x + (size_t)i * t->dim;
-        if (w) norm(t, head, head, w, t->dim);
+        if (w && !t->olmo2) norm(t, head, head, w, t->dim);
         rope(t, head, layer, position);
     }
 }
 
 static void add(const twin *t, double *x, double *h, const omm_gguf_tensor *post) {
     if (post) norm(t, h, h, post, t->width);
-    for (uint32_t i = 0; i < t->width; i++) x[i] += h[i];
+    const double scale = granite(t, "residual_scale");
+    for (uint32_t i = 0; i < t->width; i++) x[i] += scale != 0.0 ? scale * h[i] : h[i];
 }
 
 static void attention(const twin *t, double *x, int layer, size_t position) {
     double h[WIDTH_MAX] = {0}, q[WIDTH_MAX] = {0}, a[WIDTH_MAX] = {0};
     const size_t stride = (size_t)t->kv_heads * t->dim;
     double *k = t->k + position * stride, *v = t->v + position * stride;
-    norm(t, h, x, tensor(t, layer, "attn_norm.weight"), t->width);
+    memcpy(h, x, t->width * sizeof *h);
+    if (!t->olmo2) norm(t, h, x, tensor(t, layer, "attn_norm.weight"), t->width);
     qkv(t, q, k, v, h, layer);
     heads(t, q, t->heads, tensor(t, layer, "attn_q_norm.weight"), layer, position);
     heads(t, k, t->kv_heads, tensor(t, layer, "attn_k_norm.weight"), layer, position);
+    const uint32_t group = t->heads / t->kv_heads;
+    OMM_ASSERT(group > 0);
     for (uint32_t i = 0; i < t->heads; i++)
-        attend_head(t, a + (size_t)i * t->dim, q + (size_t)i * t->dim, i / (t->heads / t->kv_heads),
-                    layer, position);
+        attend_head(t, a + (size_t)i * t->dim, q + (size_t)i * t->dim, i / group, layer, position);
     product(h, tensor(t, layer, "attn_output.weight"), 0, t->width, a, NULL);
     add(t, x, h, tensor(t, layer, "post_attention_norm.weight"));
 }
@@ -154,7 +165,8 @@ static double activate(const twin *t, double x) {
 static void feed_forward(const twin *t, double *x, int layer) {
     double h[WIDTH_MAX] = {0}, gate[WIDTH_MAX] = {0}, up[WIDTH_MAX] = {0};
     const omm_gguf_tensor *w = tensor(t, layer, "ffn_up.weight");
-    norm(t, h, x, tensor(t, layer, "ffn_norm.weight"), t->width);
+    memcpy(h, x, t->width * sizeof *h);
+    if (!t->olmo2) norm(t, h, x, tensor(t, layer, "ffn_norm.weight"), t->width);
     product(gate, t->phi3 ? w : tensor(t, layer, "ffn_gate.weight"), 0, t->ff, h, NULL);
     product(up, w, t->phi3 ? t->ff : 0, t->ff, h, NULL);
     for (uint32_t i = 0; i < t->ff; i++) gate[i] = activate(t, gate[i]) * up[i];
@@ -168,6 +180,9 @@ static twin open_twin(const omm_gguf *gguf, bool long_rope) {
     t.gemma2 = strcmp(t.arch, "gemma2") == 0;
     t.gemma3 = strcmp(t.arch, "gemma3") == 0;
     t.phi3 = strcmp(t.arch, "phi3") == 0;
+    t.smollm3 = strcmp(t.arch, "smollm3") == 0;
+    t.granite = strcmp(t.arch, "granite") == 0;
+    t.olmo2 = strcmp(t.arch, "olmo2") == 0;
     t.layers = twin_whole(gguf, t.arch, "block_count", 0);
     t.width = twin_whole(gguf, t.arch, "embedding_length", 0);
     t.ff = twin_whole(gguf, t.arch, "feed_forward_length", 0);
@@ -189,6 +204,7 @@ static void last_layer(const twin *t, double *logits, const double *x) {
     product(logits, w, 0, w->dims[1], h, NULL);
     const double cap =
         twin_real(t->gguf, t->arch, "final_logit_softcapping", t->gemma2 ? 30.0 : 0.0);
+    for (size_t i = 0; t->granite && i < w->dims[1]; i++) logits[i] /= granite(t, "logit_scale");
     for (size_t i = 0; cap > 0.0 && i < w->dims[1]; i++) logits[i] = cap * tanh(logits[i] / cap);
 }
 
@@ -200,7 +216,8 @@ void twin_logits(double *out, const omm_gguf *gguf, const uint32_t *ids, size_t 
     t.k = omm_alloc((size_t)LENGTH_MAX * t.kv_heads * t.dim, sizeof *t.k);
     t.v = omm_alloc((size_t)LENGTH_MAX * t.kv_heads * t.dim, sizeof *t.v);
     OMM_ASSERT(x && t.k && t.v && count <= LENGTH_MAX);
-    const double scale = t.gemma2 || t.gemma3 ? sqrt((double)t.width) : 1.0;
+    double scale = t.gemma2 || t.gemma3 ? sqrt((double)t.width) : 1.0;
+    if (granite(&t, "embedding_scale") != 0.0) scale = granite(&t, "embedding_scale");
     for (size_t p = 0; p < count; p++)
         for (uint32_t i = 0; i < t.width; i++)
             x[p * t.width + i] = scale * at(embed, (size_t)ids[p] * t.width + i);

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Start a comparison with another implementation where OMM_PEERS names a folder that has it.
 
-    python3 tests/peers_test.py SOURCE MESHMIND TESTDATA peft|quantisers|llama_adapters
+    python3 tests/peers_test.py SOURCE MESHMIND TESTDATA peft|architectures|quantisers|llama_adapters
 
-OMM_PEERS/peft-venv is a Python environment with torch, transformers, peft; OMM_PEERS/llama-venv one with
-llama-cpp-python and gguf.
+OMM_PEERS/peft-venv is a Python environment with torch, transformers, peft and gguf;
+OMM_PEERS/llama-venv one with llama-cpp-python and gguf.
 """
 import os, pathlib, subprocess, sys, tempfile
 
@@ -13,6 +13,7 @@ name = sys.argv[4]
 models = [testdata / "models" / "stories260K-f32.gguf", source / "scenarios" / "base" / "openmeshmind-tiny-F16.gguf"]
 venv, modules, program = {
     "peft": ("peft-venv", "torch, transformers, peft", ["peft_peer.py", meshmind, testdata, "OUT"]),
+    "architectures": ("peft-venv", "torch, transformers, peft, gguf", ["architectures_peer.py", meshmind, testdata, "OUT"]),
     "quantisers": ("llama-venv", "llama_cpp, gguf", ["bench/quantisers.py", meshmind, "--models", *models]),
     "llama_adapters": ("llama-venv", "llama_cpp, gguf", ["llama_adapters_peer.py", meshmind, testdata, "OUT"]),
 }[name]

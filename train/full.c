@@ -46,8 +46,8 @@ static void add_layer(full_tensors *t, const omm_model *model, uint32_t index) {
         uint32_t n;
     } norms[] = {{"attn_norm", l->attn_norm, d->d_model},
                  {"ffn_norm", l->ffn_norm, d->d_model},
-                 {"attn_q_norm", l->q_norm, d->head_dim},
-                 {"attn_k_norm", l->k_norm, d->head_dim},
+                 {"attn_q_norm", l->q_norm, omm_model_norm_width(d, d->heads)},
+                 {"attn_k_norm", l->k_norm, omm_model_norm_width(d, d->kv_heads)},
                  {"post_attention_norm", l->attn_post_norm, d->d_model},
                  {"post_ffw_norm", l->ffn_post_norm, d->d_model}};
     for (size_t i = 0; i < sizeof norms / sizeof *norms; i++) {

@@ -7,8 +7,13 @@
 
 /* --- forward ------------------------------------------------------------------------------- */
 
-const omm_rope *graph_rope(const graph *g, size_t layer) {
-    return &g->rope[g->model->layers[layer].window > 0 && g->rope[1].positions > 0];
+void graph_turn(const graph *g, size_t layer, float *q, float *k, size_t n, bool back) {
+    const omm_model_dims *d = &g->model->dims;
+    const omm_layer *l = &g->model->layers[layer];
+    const omm_rope *rope = &g->rope[l->window > 0 && g->rope[1].positions > 0];
+    if (l->unrotated) return;
+    omm_rope_apply(g->compute, q, rope, n, d->heads, 0, back);
+    omm_rope_apply(g->compute, k, rope, n, d->kv_heads, 0, back);
 }
 
 graph_rows graph_rows_after_attention(const graph *g, size_t layer) {
@@ -72,6 +77,19 @@ static void norm(graph *g, float *y, const float *raw, const float *w, size_t ro
     if (w) omm_rmsnorm_forward(g->compute, y, NULL, raw, w, rows, n, g->model->dims.rms_eps);
 }
 
+const float *graph_step_input(graph *g, const float *x, const float *norm_w, size_t rows) {
+    if (!norm_w) return x;
+    norm(g, g->h, x, norm_w, rows, g->model->dims.d_model);
+    return g->h;
+}
+
+/* Of q or k as the products gave them. */
+static void norm_heads(graph *g, float *y, const float *raw, const float *norm_w, uint32_t heads) {
+    const omm_model_dims *d = &g->model->dims;
+    const size_t n = omm_model_norm_width(d, heads), count = g->rows * heads * d->head_dim;
+    norm(g, y, raw, norm_w, count / n, n);
+}
+
 /* The rows of `from` that `rows` names: `from` itself, or a copy of them in `room`. */
 static const float *gather(float *room, const float *from, graph_rows rows, size_t width) {
     if (!rows.map) return from;
@@ -80,16 +98,24 @@ static const float *gather(float *room, const float *from, graph_rows rows, size
     return room;
 }
 
+/* y, a step's result: normalised and scaled where the model does that, and added to x. */
+static void add_step(graph *g, float *y, const float *raw, const float *norm_w, const float *x,
+                     size_t rows) {
+    const size_t width = g->model->dims.d_model;
+    const float scale = g->model->dims.residual_scale;
+    norm(g, y, raw, norm_w, rows, width);
+    if (scale != 1) omm_vec_scale(g->compute, y, y, scale, rows * width);
+    omm_vec_add(g->compute, y, x, rows * width);
+}
+
 static void attention(graph *g, size_t layer) {
     const omm_model_dims *d = &g->model->dims;
     graph_lap(g, OMM_TRAIN_ROWS);
-    const omm_rope *rope = graph_rope(g, layer);
     graph_layer *l = &g->layers[layer];
     size_t q = (size_t)d->heads * d->head_dim, kv = (size_t)d->kv_heads * d->head_dim, row = 0;
     for (size_t i = 0; i < g->example_count; i++) {
         size_t n = g->counts[i];
-        omm_rope_apply(g->compute, l->q + row * q, rope, n, d->heads, 0, false);
-        omm_rope_apply(g->compute, l->k + row * kv, rope, n, d->kv_heads, 0, false);
+        graph_turn(g, layer, l->q + row * q, l->k + row * kv, n, false);
         omm_kv_store(g->compute, &g->kv, l->k + row * kv, l->v + row * kv, n, 0);
         omm_attention a = {.out = l->att + row * q,
                            .lse = l->lse + row * d->heads,
@@ -115,31 +141,27 @@ void graph_activate(graph *g, const graph_layer *l, size_t rows) {
 }
 
 void graph_forward_layer(graph *g, size_t layer, float *x_next) {
-    const omm_compute *c = g->compute;
     const omm_model_dims *d = &g->model->dims;
     const omm_layer *w = &g->model->layers[layer];
     graph_layer *l = &g->layers[layer];
     graph_rows all = {g->rows, NULL}, rows = graph_rows_after_attention(g, layer);
     size_t width = d->d_model;
-    omm_rmsnorm_forward(c, g->h, NULL, l->x, w->attn_norm, g->rows, width, d->rms_eps);
-    linear(g, l->q_raw ? l->q_raw : l->q, g->h, all, layer, OMM_LORA_Q);
-    linear(g, l->k_raw ? l->k_raw : l->k, g->h, all, layer, OMM_LORA_K);
-    linear(g, l->v, g->h, all, layer, OMM_LORA_V);
-    norm(g, l->q, l->q_raw, w->q_norm, g->rows * d->heads, d->head_dim);
-    norm(g, l->k, l->k_raw, w->k_norm, g->rows * d->kv_heads, d->head_dim);
+    const float *x = graph_step_input(g, l->x, w->attn_norm, g->rows);
+    linear(g, l->q_raw ? l->q_raw : l->q, x, all, layer, OMM_LORA_Q);
+    linear(g, l->k_raw ? l->k_raw : l->k, x, all, layer, OMM_LORA_K);
+    linear(g, l->v, x, all, layer, OMM_LORA_V);
+    norm_heads(g, l->q, l->q_raw, w->q_norm, d->heads);
+    norm_heads(g, l->k, l->k_raw, w->k_norm, d->kv_heads);
     attention(g, layer);
     const float *att = gather(g->picked_att, l->att, rows, (size_t)d->heads * d->head_dim);
     linear(g, l->o_raw ? l->o_raw : l->mid, att, rows, layer, OMM_LORA_O);
-    norm(g, l->mid, l->o_raw, w->attn_post_norm, rows.count, width);
-    omm_vec_add(c, l->mid, gather(g->h, l->x, rows, width), rows.count * width);
-    omm_rmsnorm_forward(c, g->h, NULL, l->mid, w->ffn_norm, rows.count, width, d->rms_eps);
-    linear(g, l->gate, g->h, rows, layer, OMM_LORA_GATE);
-    linear(g, l->up, g->h, rows, layer, OMM_LORA_UP);
+    add_step(g, l->mid, l->o_raw, w->attn_post_norm, gather(g->h, l->x, rows, width), rows.count);
+    x = graph_step_input(g, l->mid, w->ffn_norm, rows.count);
+    linear(g, l->gate, x, rows, layer, OMM_LORA_GATE);
+    linear(g, l->up, x, rows, layer, OMM_LORA_UP);
     graph_activate(g, l, rows.count);
     linear(g, l->down_raw ? l->down_raw : x_next, g->act, rows, layer, OMM_LORA_DOWN);
-    if (!x_next) return;
-    norm(g, x_next, l->down_raw, w->ffn_post_norm, rows.count, width);
-    omm_vec_add(c, x_next, l->mid, rows.count * width);
+    if (x_next) add_step(g, x_next, l->down_raw, w->ffn_post_norm, l->mid, rows.count);
 }
 
 static omm_err check_ids(const graph *g, const omm_example *x) {

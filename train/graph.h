@@ -33,7 +33,7 @@
 /* Activations of one layer, all [rows][...]. */
 typedef struct graph_layer {
     float *x, *q, *k, *v, *att, *lse, *mid, *gate, *up;
-    float *q_raw, *k_raw;    /* before the norm of each head; NULL where there is none */
+    float *q_raw, *k_raw;    /* before the norms of heads; NULL where there are none */
     float *o_raw, *down_raw; /* before the norms that follow them; NULL where there is none */
     float *z[OMM_LORA_TARGET_COUNT]; /* scaled A h, [rows][rank]; NULL where not adapted */
 } graph_layer;
@@ -138,10 +138,12 @@ const float *graph_dropped(graph *g, const float *x, graph_rows rows, size_t lay
                            omm_lora_target target);
 /* Forward of one layer from its x, which must be there; x_next NULL: only what backward needs. */
 void graph_forward_layer(graph *g, size_t layer, float *x_next);
+/* What the first products of a step take: g->h, x normalised, or x itself where there is no norm. */
+const float *graph_step_input(graph *g, const float *x, const float *norm_w, size_t rows);
 /* g->act = act(gate) * up of a layer's rows. */
 void graph_activate(graph *g, const graph_layer *l, size_t rows);
-/* The rotary table of a layer. */
-const omm_rope *graph_rope(const graph *g, size_t layer);
+/* q and k of the n rows of one sequence turned as a layer turns them, or (back) their gradients back. */
+void graph_turn(const graph *g, size_t layer, float *q, float *k, size_t n, bool back);
 /* Kernels of grad_kernels.h over rows of n: norm backward with r given; row sums of a * b; from da, the
  * gradient of act(gate) * up, that of gate into dgate, and that of up in da's place. */
 void graph_rows_norm(const graph *g, float *dx, const float *dy, const float *x, const float *w,

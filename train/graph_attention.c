@@ -172,7 +172,6 @@ static void run_chains(graph *g, const graph_layer *l, size_t window) {
 void graph_attention_backward(graph *g, size_t layer) {
     const omm_model_dims *d = &g->model->dims;
     const graph_layer *l = &g->layers[layer];
-    const omm_rope *rope = graph_rope(g, layer);
     const size_t qs = (size_t)d->heads * d->head_dim, kvs = (size_t)d->kv_heads * d->head_dim;
     graph_rows_dot(g, g->row_dot, g->datt, l->att, g->rows * d->heads, d->head_dim);
     memset(g->dk, 0, g->rows * kvs * sizeof(float));
@@ -180,7 +179,6 @@ void graph_attention_backward(graph *g, size_t layer) {
     run_chains(g, l, g->model->layers[layer].window);
     for (size_t i = 0, row = 0; i < g->example_count; row += g->counts[i++]) {
         const size_t n = g->counts[i];
-        omm_rope_apply(g->compute, g->dq + row * qs, rope, n, d->heads, 0, true);
-        omm_rope_apply(g->compute, g->dk + row * kvs, rope, n, d->kv_heads, 0, true);
+        graph_turn(g, layer, g->dq + row * qs, g->dk + row * kvs, n, true);
     }
 }

@@ -120,11 +120,12 @@ static void norm_rows(graph *g, float *dx, const float *dy, const float *x, cons
 
 /* dy of normalised heads becomes that of the heads before; datt and row_dot are free by now. */
 static void heads_backward(graph *g, float *dy, const float *raw, const float *w, uint32_t heads) {
-    const size_t dim = g->model->dims.head_dim, rows = g->rows * heads;
+    const size_t count = g->rows * heads * g->model->dims.head_dim;
+    const size_t n = omm_model_norm_width(&g->model->dims, heads);
     if (!w) return;
-    memset(g->datt, 0, rows * dim * sizeof(float));
-    norm_rows(g, g->datt, dy, raw, w, g->row_dot, rows, dim);
-    memcpy(dy, g->datt, rows * dim * sizeof(float));
+    memset(g->datt, 0, count * sizeof(float));
+    norm_rows(g, g->datt, dy, raw, w, g->row_dot, count / n, n);
+    memcpy(dy, g->datt, count * sizeof(float));
 }
 
 /* datt -> dq, dk, dv as the products gave them. */
@@ -141,15 +142,25 @@ static void attention_backward(graph *g, size_t layer) {
 
 /* --- a layer --------------------------------------------------------------------------------- */
 
-/* dx += gradient of h = rmsnorm(x, w) given dh. */
+/* dx += gradient of h = rmsnorm(x, w), or h = x where there is no norm, given dh. */
 static void norm_backward(graph *g, const float *x, const float *w, size_t rows) {
-    norm_rows(g, g->dx, g->dh, x, w, g->dz, rows, g->model->dims.d_model);
+    const size_t n = g->model->dims.d_model;
+    if (w)
+        norm_rows(g, g->dx, g->dh, x, w, g->dz, rows, n);
+    else
+        omm_vec_add(g->compute, g->dx, g->dh, rows * n);
 }
 
-/* The gradient of a step's result, given dx after it was normalised and added: dx itself without a
- * norm, else in dh. */
+/* The gradient of a step's result, given dx after it was normalised, scaled and added: dx itself where
+ * it was only added, else in dh. */
 static const float *result_backward(graph *g, const float *raw, const float *w, size_t rows) {
     const size_t n = g->model->dims.d_model;
+    const float scale = g->model->dims.residual_scale;
+    OMM_ASSERT(scale == 1 || !w); /* no architecture has both */
+    if (scale != 1) {
+        omm_vec_scale(g->compute, g->dh, g->dx, scale, rows * n);
+        return g->dh;
+    }
     if (!w) return g->dx;
     memset(g->dh, 0, rows * n * sizeof(float));
     norm_rows(g, g->dh, g->dx, raw, w, g->dz, rows, n);
@@ -170,11 +181,10 @@ static void feed_forward_backward(const pass *p, size_t layer, bool below) {
     linear_backward(p, inner ? g->dact : NULL, dy, g->act, down, false);
     if (!inner) return;
     graph_rows_activation(g, g->dgate, g->dact, l->gate, l->up, rows.count, d->d_ff);
-    omm_rmsnorm_forward(g->compute, g->h, NULL, l->mid, w->ffn_norm, rows.count, d->d_model,
-                        d->rms_eps);
+    const float *x = graph_step_input(g, l->mid, w->ffn_norm, rows.count);
     float *dh = below ? g->dh : NULL;
-    linear_backward(p, dh, g->dgate, g->h, gate, false);
-    linear_backward(p, dh, g->dact, g->h, up, true);
+    linear_backward(p, dh, g->dgate, x, gate, false);
+    linear_backward(p, dh, g->dact, x, up, true);
     if (below) norm_backward(g, l->mid, w->ffn_norm, rows.count);
 }
 
@@ -208,12 +218,11 @@ static void attention_layer_backward(const pass *p, size_t layer, bool below) {
     scatter(g->datt, rows, g->rows, (size_t)d->heads * d->head_dim);
     scatter(g->dx, rows, g->rows, d->d_model);
     attention_backward(g, layer);
-    omm_rmsnorm_forward(g->compute, g->h, NULL, l->x, w->attn_norm, g->rows, d->d_model,
-                        d->rms_eps);
+    const float *x = graph_step_input(g, l->x, w->attn_norm, g->rows);
     float *dh = below ? g->dh : NULL;
-    linear_backward(p, dh, g->dq, g->h, q, false);
-    linear_backward(p, dh, g->dk, g->h, k, true);
-    linear_backward(p, dh, g->dv, g->h, v, true);
+    linear_backward(p, dh, g->dq, x, q, false);
+    linear_backward(p, dh, g->dk, x, k, true);
+    linear_backward(p, dh, g->dv, x, v, true);
     if (below) norm_backward(g, l->x, w->attn_norm, g->rows);
 }
 

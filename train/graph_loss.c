@@ -21,7 +21,9 @@ static void judge_row(const loss_job *job, size_t row, unsigned worker) {
     const omm_compute *c = &job->g->solo[worker];
     const size_t vocab = job->g->model->dims.vocab;
     const float cap = job->g->model->dims.output_softcap;
+    const float scale = job->g->model->dims.logit_scale;
     float *x = job->logits + row * vocab, *capped = NULL, lse = 0;
+    if (scale != 1) omm_vec_scale(c, x, x, scale, vocab);
     if (cap != 0) {
         capped = job->capped + worker * vocab;
         omm_vec_softcap(c, x, x, cap, vocab);
@@ -33,6 +35,7 @@ static void judge_row(const loss_job *job, size_t row, unsigned worker) {
     omm_vec_scale(c, x, x, job->loss_scale, vocab);
     x[job->targets[row]] -= job->loss_scale;
     if (cap != 0) job->g->grad->softcap(x, capped, 1.0F / cap, vocab);
+    if (scale != 1) omm_vec_scale(c, x, x, scale, vocab);
 }
 
 static void judge_task(void *ud, size_t task, unsigned worker) {

@@ -95,8 +95,8 @@ static void take_layer(twin *t, const omm_gguf *gguf, size_t i, const twin_pair 
     }
     l->attn_norm = take(t, gguf, i, "attn_norm.weight", t->d);
     l->ffn_norm = take(t, gguf, i, "ffn_norm.weight", t->d);
-    l->q_norm = take(t, gguf, i, "attn_q_norm.weight", t->head_dim);
-    l->k_norm = take(t, gguf, i, "attn_k_norm.weight", t->head_dim);
+    l->q_norm = take(t, gguf, i, "attn_q_norm.weight", t->norms_all_heads ? q : t->head_dim);
+    l->k_norm = take(t, gguf, i, "attn_k_norm.weight", t->norms_all_heads ? kv : t->head_dim);
     l->attn_post_norm = take(t, gguf, i, "post_attention_norm.weight", t->d);
     l->ffn_post_norm = take(t, gguf, i, "post_ffw_norm.weight", t->d);
 }
@@ -121,17 +121,29 @@ static void take_sizes(twin *t, const omm_gguf *gguf, const char *a) {
     if (t->rotated == 0) t->rotated = t->head_dim;
 }
 
+static void take_scales(twin *t, const omm_gguf *gguf) {
+    t->embed_scale = twin_real(gguf, "granite", "embedding_scale", 1);
+    t->score_scale = twin_real(gguf, "granite", "attention.scale", t->score_scale);
+    t->residual_scale = twin_real(gguf, "granite", "residual_scale", 1);
+    t->logit_divisor = twin_real(gguf, "granite", "logit_scale", 0);
+}
+
 void twin_open(twin *t, const omm_gguf *gguf, const char *architecture, const twin_pair *pairs,
                uint32_t positions) {
     const char *a = architecture;
-    const bool gemma = strncmp(a, "gemma", 5) == 0;
-    *t = (twin){.gelu = gemma, .rope_pairs = strcmp(a, "llama") == 0};
+    const bool gemma = strncmp(a, "gemma", 5) == 0, smollm3 = strcmp(a, "smollm3") == 0;
+    const bool granite = strcmp(a, "granite") == 0;
+    *t = (twin){.gelu = gemma, .rope_pairs = strcmp(a, "llama") == 0 || smollm3 || granite};
+    t->norms_all_heads = strcmp(a, "olmo2") == 0;
     omm_arena_init(&t->arena, 256 << 20);
     take_sizes(t, gguf, a);
     t->rms_eps = twin_real(gguf, a, "attention.layer_norm_rms_epsilon", 0);
     t->attention_cap = twin_real(gguf, a, "attn_logit_softcapping", 0);
     t->output_cap = twin_real(gguf, a, "final_logit_softcapping", 0);
     t->embed_scale = gemma ? sqrt((double)t->d) : 1;
+    t->score_scale = 1 / sqrt((double)t->head_dim);
+    t->residual_scale = t->logit_divisor = 1;
+    if (granite) take_scales(t, gguf);
     t->vocab = (size_t)omm_gguf_find_tensor(gguf, "token_embd.weight")->dims[1];
     t->embed = take_rows(t, gguf, "token_embd.weight", 0, t->vocab);
     t->output = take_rows(t, gguf, "output.weight", 0, t->vocab);
@@ -148,6 +160,7 @@ void twin_open(twin *t, const omm_gguf *gguf, const char *architecture, const tw
         take_layer(t, gguf, i, pairs + i * OMM_LORA_TARGET_COUNT);
         t->all[i].window = window == 0 || (i + 1) % period == 0 ? 0 : window;
         t->all[i].rope = t->all[i].window && strcmp(a, "gemma3") == 0;
+        t->all[i].still = smollm3 && i % 4 == 3;
     }
 }
 
@@ -265,6 +278,7 @@ static double *rope(run *r, size_t layer, const double *x, size_t heads, double 
     const size_t dim = r->t->head_dim, half = r->t->rotated / 2;
     double *y = numbers(&r->arena, r->n * heads * dim);
     memcpy(y, x, r->n * heads * dim * sizeof *y);
+    if (r->t->all[layer].still) return y;
     for (size_t i = 0; i < r->n; i++)
         for (size_t h = 0; h < heads; h++)
             for (size_t k = 0; k < half; k++) {
@@ -313,7 +327,7 @@ static void attention(run *r, size_t layer) {
             double sum = 0;
             for (size_t j = first_seen(r, layer, i); j <= i; j++) {
                 pair at = pair_of(r, h, i, j);
-                double s = dot(l->q + at.q, l->k + at.k, dim) / sqrt((double)dim);
+                double s = dot(l->q + at.q, l->k + at.k, dim) * t->score_scale;
                 if (t->attention_cap > 0) s = t->attention_cap * tanh(s / t->attention_cap);
                 l->capped[at.p] = s;
                 sum += l->p[at.p] = exp(s);
@@ -342,7 +356,7 @@ static void attention_back(run *r, size_t layer, const double *datt, double *dq,
                 pair at = pair_of(r, h, i, j);
                 double tanh_s = t->attention_cap > 0 ? l->capped[at.p] / t->attention_cap : 0;
                 double ds = l->p[at.p] * (dot(datt + at.q, l->v + at.k, dim) - mean);
-                ds *= (1 - tanh_s * tanh_s) / sqrt((double)dim);
+                ds *= (1 - tanh_s * tanh_s) * t->score_scale;
                 for (size_t c = 0; c < dim; c++) {
                     dq[at.q + c] += ds * l->k[at.k + c];
                     dk[at.k + c] += ds * l->q[at.q + c];
@@ -368,9 +382,10 @@ static double activation(const run *r, double g, double *slope) {
     return 0.5 * g * (1 + u);
 }
 
-static double *sum_of(run *r, const double *a, const double *b, size_t count) {
+/* x and a step's result. */
+static double *sum_of(run *r, const double *x, const double *step, size_t count) {
     double *y = numbers(&r->arena, count);
-    for (size_t i = 0; i < count; i++) y[i] = a[i] + b[i];
+    for (size_t i = 0; i < count; i++) y[i] = x[i] + r->t->residual_scale * step[i];
     return y;
 }
 
@@ -379,15 +394,17 @@ static double *layer_forward(run *r, size_t i, double *x) {
     const twin *t = r->t;
     const twin_layer *w = &t->all[i];
     kept *l = &r->layers[i];
-    const size_t n = r->n, d = t->d, dim = t->head_dim;
+    const size_t n = r->n, d = t->d, q = t->heads * t->head_dim, kv = t->kv_heads * t->head_dim;
+    const size_t nq = t->norms_all_heads ? q : t->head_dim;
+    const size_t nk = t->norms_all_heads ? kv : t->head_dim;
     double slope = 0;
     l->x = x;
     l->h = norm(r, x, w->attn_norm, n, d);
     l->q_raw = linear(r, i, OMM_LORA_Q, l->h);
     l->k_raw = linear(r, i, OMM_LORA_K, l->h);
     l->v = linear(r, i, OMM_LORA_V, l->h);
-    l->q = rope(r, i, norm(r, l->q_raw, w->q_norm, n * t->heads, dim), t->heads, 1);
-    l->k = rope(r, i, norm(r, l->k_raw, w->k_norm, n * t->kv_heads, dim), t->kv_heads, 1);
+    l->q = rope(r, i, norm(r, l->q_raw, w->q_norm, n * q / nq, nq), t->heads, 1);
+    l->k = rope(r, i, norm(r, l->k_raw, w->k_norm, n * kv / nk, nk), t->kv_heads, 1);
     attention(r, i);
     l->o = linear(r, i, OMM_LORA_O, l->att);
     l->mid = sum_of(r, x, norm(r, l->o, w->attn_post_norm, n, d), n * d);
@@ -400,6 +417,13 @@ static double *layer_forward(run *r, size_t i, double *x) {
     return sum_of(r, l->mid, norm(r, l->down, w->ffn_post_norm, n, d), n * d);
 }
 
+/* The gradient of a step's result, given that of the sum. */
+static double *step_back(run *r, const double *dx, size_t count) {
+    double *dy = numbers(&r->arena, count);
+    for (size_t i = 0; i < count; i++) dy[i] = r->t->residual_scale * dx[i];
+    return dy;
+}
+
 /* The gradient before a norm of rows; dy itself where there is no norm. */
 static double *before_norm(run *r, double *dy, const double *x, const double *w, size_t rows,
                            size_t n) {
@@ -409,32 +433,43 @@ static double *before_norm(run *r, double *dy, const double *x, const double *w,
     return dx;
 }
 
+/* dx += what the input of a step makes of dh: x normalised, or x itself. */
+static void before_step(const run *r, double *dx, const double *dh, const double *x,
+                        const double *w, size_t rows, size_t n) {
+    if (w) norm_back(r, dx, dh, x, w, rows, n);
+    for (size_t i = 0; !w && i < rows * n; i++) dx[i] += dh[i];
+}
+
 /* dx [n][d] of the layer's result becomes that of its x. */
 static void layer_back(run *r, size_t i, double *dx) {
     const twin *t = r->t;
     const twin_layer *w = &t->all[i];
     const kept *l = &r->layers[i];
-    const size_t n = r->n, d = t->d, dim = t->head_dim, q = t->heads * dim, kv = t->kv_heads * dim;
+    const size_t n = r->n, d = t->d, q = t->heads * t->head_dim, kv = t->kv_heads * t->head_dim;
+    const size_t nq = t->norms_all_heads ? q : t->head_dim;
+    const size_t nk = t->norms_all_heads ? kv : t->head_dim;
     double *dact = numbers(&r->arena, n * t->ff), *dup = numbers(&r->arena, n * t->ff);
     double *dh2 = numbers(&r->arena, n * d), *dh = numbers(&r->arena, n * d), slope = 0;
-    linear_back(r, dact, i, OMM_LORA_DOWN, before_norm(r, dx, l->down, w->ffn_post_norm, n, d));
+    double *dy = step_back(r, dx, n * d);
+    linear_back(r, dact, i, OMM_LORA_DOWN, before_norm(r, dy, l->down, w->ffn_post_norm, n, d));
     for (size_t k = 0; k < n * t->ff; k++) {
         dup[k] = dact[k] * activation(r, l->gate[k], &slope);
         dact[k] *= slope * l->up[k];
     }
     linear_back(r, dh2, i, OMM_LORA_GATE, dact);
     linear_back(r, dh2, i, OMM_LORA_UP, dup);
-    norm_back(r, dx, dh2, l->mid, w->ffn_norm, n, d);
+    before_step(r, dx, dh2, l->mid, w->ffn_norm, n, d);
     double *datt = numbers(&r->arena, n * q), *dq = numbers(&r->arena, n * q);
     double *dk = numbers(&r->arena, n * kv), *dv = numbers(&r->arena, n * kv);
-    linear_back(r, datt, i, OMM_LORA_O, before_norm(r, dx, l->o, w->attn_post_norm, n, d));
+    dy = step_back(r, dx, n * d);
+    linear_back(r, datt, i, OMM_LORA_O, before_norm(r, dy, l->o, w->attn_post_norm, n, d));
     attention_back(r, i, datt, dq, dk, dv);
-    dq = before_norm(r, rope(r, i, dq, t->heads, -1), l->q_raw, w->q_norm, n * t->heads, dim);
-    dk = before_norm(r, rope(r, i, dk, t->kv_heads, -1), l->k_raw, w->k_norm, n * t->kv_heads, dim);
+    dq = before_norm(r, rope(r, i, dq, t->heads, -1), l->q_raw, w->q_norm, n * q / nq, nq);
+    dk = before_norm(r, rope(r, i, dk, t->kv_heads, -1), l->k_raw, w->k_norm, n * kv / nk, nk);
     linear_back(r, dh, i, OMM_LORA_Q, dq);
     linear_back(r, dh, i, OMM_LORA_K, dk);
     linear_back(r, dh, i, OMM_LORA_V, dv);
-    norm_back(r, dx, dh, l->x, w->attn_norm, n, d);
+    before_step(r, dx, dh, l->x, w->attn_norm, n, d);
 }
 
 /* Loss of `target` after one row x; its gradient, times loss_scale, into dx. */
@@ -445,7 +480,7 @@ static double head(const run *r, double *dx, const double *x, uint32_t target, d
     CHECK(t->d <= 256);
     for (size_t j = 0; j < t->d; j++) h[j] = x[j] * inverse * t->output_norm[j];
     for (size_t k = 0; k < t->vocab; k++) {
-        double s = dot(t->output + k * t->d, h, t->d);
+        double s = dot(t->output + k * t->d, h, t->d) / t->logit_divisor;
         logits[k] = t->output_cap > 0 ? t->output_cap * tanh(s / t->output_cap) : s;
         sum += exp(logits[k]);
     }
@@ -453,6 +488,7 @@ static double head(const run *r, double *dx, const double *x, uint32_t target, d
     for (size_t k = 0; k < t->vocab; k++) {
         double tanh_s = t->output_cap > 0 ? logits[k] / t->output_cap : 0;
         double g = (exp(logits[k]) / sum - (k == target)) * loss_scale * (1 - tanh_s * tanh_s);
+        g /= t->logit_divisor;
         for (size_t j = 0; j < t->d; j++) dh[j] += g * t->output[k * t->d + j];
     }
     norm_back(r, dx, dh, x, t->output_norm, 1, t->d);

@@ -32,11 +32,12 @@ typedef struct twin_linear {
 
 typedef struct twin_layer {
     twin_linear linears[OMM_LORA_TARGET_COUNT];
-    double *attn_norm, *ffn_norm;           /* [d] */
-    double *q_norm, *k_norm;                /* [head_dim] or NULL */
+    double *attn_norm, *ffn_norm;           /* [d] or NULL */
+    double *q_norm, *k_norm;                /* [head_dim], of olmo2 [all heads], or NULL */
     double *attn_post_norm, *ffn_post_norm; /* [d] or NULL */
     size_t window;                          /* 0: none */
     size_t rope;                            /* which */
+    bool still;                             /* nothing turns */
 } twin_layer;
 
 typedef struct twin_rope {
@@ -48,7 +49,8 @@ typedef struct twin {
     omm_arena arena; /* of the weights */
     size_t layers, d, ff, heads, kv_heads, head_dim, rotated, vocab;
     double rms_eps, embed_scale, attention_cap, output_cap; /* cap 0: none */
-    bool rope_pairs, gelu;
+    double score_scale, residual_scale, logit_divisor;
+    bool rope_pairs, gelu, norms_all_heads;
     twin_rope ropes[2];                   /* of all layers; of those of gemma3 that have a window */
     double *embed, *output, *output_norm; /* [vocab][d], which may be one; [d] */
     twin_layer *all;

@@ -125,8 +125,10 @@ static void matrices(maker *m, uint32_t i) {
 
 static void layer(maker *m, uint32_t i) {
     matrices(m, i);
-    part(m, i, "attn_norm", "weight", m->width, 1);
-    part(m, i, "ffn_norm", "weight", m->width, 1);
+    if (!is(m, "olmo2")) {
+        part(m, i, "attn_norm", "weight", m->width, 1);
+        part(m, i, "ffn_norm", "weight", m->width, 1);
+    }
     if (is(m, "qwen2")) {
         part(m, i, "attn_q", "bias", HEADS * m->dim, 1);
         part(m, i, "attn_k", "bias", KV_HEADS * m->dim, 1);
@@ -136,7 +138,11 @@ static void layer(maker *m, uint32_t i) {
         part(m, i, "attn_q_norm", "weight", m->dim, 1);
         part(m, i, "attn_k_norm", "weight", m->dim, 1);
     }
-    if (!is(m, "gemma2") && !is(m, "gemma3")) return;
+    if (is(m, "olmo2")) {
+        part(m, i, "attn_q_norm", "weight", HEADS * m->dim, 1);
+        part(m, i, "attn_k_norm", "weight", KV_HEADS * m->dim, 1);
+    }
+    if (!is(m, "gemma2") && !is(m, "gemma3") && !is(m, "olmo2")) return;
     part(m, i, "post_attention_norm", "weight", m->width, 1);
     part(m, i, "post_ffw_norm", "weight", m->width, 1);
 }
@@ -177,6 +183,12 @@ static void keys(maker *m, uint32_t layers) {
     real(m, "rope.scaling.attn_factor", o->attn_factor);
     real(m, "attn_logit_softcapping", o->caps[0]);
     real(m, "final_logit_softcapping", o->caps[1]);
+    real(m, "embedding_scale", o->scales[0]);
+    real(m, "residual_scale", o->scales[1]);
+    real(m, "attention.scale", o->scales[2]);
+    real(m, "logit_scale", o->scales[3]);
+    snprintf(name, sizeof name, "%s.rope.scaling.finetuned", o->name);
+    if (o->turns_not) omm_gguf_put_bool(&m->w, name, false);
     snprintf(name, sizeof name, "%s.attention.causal", o->name);
     if (o->sees_all) omm_gguf_put_bool(&m->w, name, false);
     snprintf(name, sizeof name, "%s.rope.scaling.type", o->name);

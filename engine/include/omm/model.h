@@ -4,13 +4,14 @@
  * For tokens t at positions p (f32 mode; the order of operations is the definition, and training
  * follows it to the bit).  Steps in brackets are those that not every architecture has:
  *   x = embed[t]                                         [x = embed_scale * x]
- *   each layer:  h = rmsnorm(x, attn_norm);  q = Wq h;  k = Wk h;  v = Wv h   [+ bias: q = q + bq]
- *                [q, k = rmsnorm of each head, q_norm, k_norm]
- *                q, k = rope(q, k, p);  a = attention(q, k, v);  h = Wo a
- *                [h = rmsnorm(h, attn_post_norm)];  x = x + h
- *                h = rmsnorm(x, ffn_norm);  g = Wgate h;  u = Wup h;  h = Wdown (act(g) * u)
- *                [h = rmsnorm(h, ffn_post_norm)];  x = x + h
- *   logits = Wout rmsnorm(x, output_norm)                [softcap(logits, output_softcap)]
+ *   each layer:  h = rmsnorm(x, attn_norm) [or x];  q = Wq h;  k = Wk h;  v = Wv h   [+ bias: q = q + bq]
+ *                [q, k = rmsnorm of each head, or of all together, q_norm, k_norm]
+ *                [in some layers not:] q, k = rope(q, k, p);  a = attention(q, k, v);  h = Wo a
+ *                [h = rmsnorm(h, attn_post_norm)];  [h = residual_scale * h];  x = x + h
+ *                h = rmsnorm(x, ffn_norm) [or x];  g = Wgate h;  u = Wup h;  h = Wdown (act(g) * u)
+ *                [h = rmsnorm(h, ffn_post_norm)];  [h = residual_scale * h];  x = x + h
+ *   logits = Wout rmsnorm(x, output_norm)  [logits = logit_scale * logits]
+ *                                          [softcap(logits, output_softcap)]
  * act is silu, or the tanh form of GELU.  attention scales by attention_scale, and has a soft-cap
  * and in some layers a window [kernels.h].
  * A LoRA adapter on W: z = A h (chain from 0);  z = (alpha / rank) * z;  y = W h, then the chain of
@@ -30,9 +31,9 @@
  *              cos and sin times 1 + 0.1 log(factor)
  *   cos and sin times rope.scaling.attn_factor.  Layers with a base of their own have no scaling.
  *
- * Accepted: the architectures of arch.c (llama, qwen2, qwen3, gemma2, gemma3 text, phi3); matrices
- * of every omm_format; vectors F32 or F16; grouped heads; tied or separate output.  Everything else
- * is refused by name, also a tensor that the graph would not use.
+ * Accepted: the architectures of arch.c (llama, qwen2, qwen3, gemma2, gemma3 text, phi3,
+ * smollm3, granite, olmo2); matrices of every omm_format; vectors F32 or F16; grouped heads; tied or separate output.
+ * Everything else is refused by name, also a tensor that the graph would not use.
  *
  * Depends on: gguf, lora, quant, kernels.  Threads: read-only after load; share it freely.
  */
@@ -68,12 +69,16 @@ typedef struct omm_model_dims {
     omm_ffn ffn;
     float embed_scale;       /* 1: none */
     float attention_scale;   /* usually 1 / sqrt(head_dim) */
+    bool whole_norms;        /* q_norm and k_norm are of all heads together, not of each */
+    float residual_scale;    /* 1: none */
+    float logit_scale;       /* 1: none; files say what logits are divided by */
     float attention_softcap; /* 0: none */
     float output_softcap;    /* 0: none */
     uint32_t window;         /* positions seen by layers with a window; 0: none has one */
     uint32_t window_period;  /* the last layer of each period has no window; 0: all have it */
     omm_rope_style rope_style;
-    uint32_t rotated; /* elements of a head that turn, even */
+    uint32_t unrotated_period; /* the last layer of each period has no rope; 0: all have it */
+    uint32_t rotated;          /* elements of a head that turn, even */
     double rope_base;
     double rope_base_local; /* of layers with a window */
     bool rope_local;        /* these turn by themselves: by that base, and unscaled */
@@ -87,10 +92,11 @@ typedef struct omm_model_dims {
 typedef struct omm_layer {
     omm_matrix weights[OMM_LORA_TARGET_COUNT]; /* indexed by omm_lora_target: Q .. DOWN */
     float *bias[OMM_LORA_TARGET_COUNT];        /* [rows of the weight], or NULL */
-    float *attn_norm, *ffn_norm;               /* [d_model] */
-    float *q_norm, *k_norm;                    /* [head_dim], or NULL */
+    float *attn_norm, *ffn_norm;               /* [d_model], or NULL */
+    float *q_norm, *k_norm;                    /* [omm_model_norm_width], or NULL */
     float *attn_post_norm, *ffn_post_norm;     /* [d_model], or NULL */
     uint32_t window;                           /* positions a query sees; 0: all */
+    bool unrotated;                            /* no rope */
     omm_bytes rows[OMM_LORA_TARGET_COUNT];     /* of a streamed layer: its weights in the file */
 } omm_layer;
 
@@ -133,6 +139,11 @@ OMM_CHECKED omm_err omm_model_load_streamed(omm_model *model, omm_pool *pool, co
  * not for sessions.  Errors: as omm_model_load, but for what only values can show (NUMERIC). */
 OMM_CHECKED omm_err omm_model_outline(omm_model *model, const omm_gguf *gguf);
 void omm_model_fini(omm_model *model);
+
+/* Elements that a norm of q (heads: those of q) or of k (those of k) takes together. */
+static inline uint32_t omm_model_norm_width(const omm_model_dims *d, uint32_t heads) {
+    return d->whole_norms ? heads * d->head_dim : d->head_dim;
+}
 
 /* Where longrope's factors are chosen for `positions` positions: are they the long ones? */
 bool omm_model_rope_far(const omm_model *model, uint32_t positions);
