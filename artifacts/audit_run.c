@@ -2,6 +2,7 @@
 #include "internal.h"
 #include "omm/rng.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -161,6 +162,8 @@ uint64_t audit_round_items(const audit *a) {
 
 /* What only scenario.yaml says of rounds. */
 static void check_outcome(audit *a, const omm_round_record *round) {
+    /* The worst loss there is stands for a candidate that could not be evaluated at all. */
+    const uint64_t items = round->eval_loss == DBL_MAX ? 0 : audit_round_items(a);
     const bool is_void = round->accepted_count < a->facts.accept_min;
     if (round->voided != is_void)
         audit_fail(a, "rounds.jsonl",
@@ -168,11 +171,11 @@ static void check_outcome(audit *a, const omm_round_record *round) {
                    "%" PRIu32,
                    round->round, round->voided ? "void" : "not void", round->accepted_count,
                    a->facts.accept_min);
-    if (round->evaluated && round->eval_items != audit_round_items(a))
+    if (round->evaluated && round->eval_items != items)
         audit_fail(a, "rounds.jsonl",
                    "round %" PRIu32 " was evaluated on %" PRIu64 " items, and scenario.yaml and "
                    "run.json give %" PRIu64,
-                   round->round, round->eval_items, audit_round_items(a));
+                   round->round, round->eval_items, items);
 }
 
 /* spoke: room for a mark per node. */

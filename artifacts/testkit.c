@@ -163,7 +163,7 @@ static void fill_recipe(uint8_t out[KIT_RECIPE_BYTES]) {
     static const float halves[] = {0.5f, 0.5f, 0.5f}, one = 1.0f, four = 4.0f, rate = 0.5f;
     const uint32_t whole[] = {2, 0, 1, 0, 0, 2, 500, 512, 500};
     memset(out, 0, KIT_RECIPE_BYTES);
-    memcpy(out, "OMMR", 4);
+    memcpy(out, (const uint8_t[]){'O', 'M', 'M', 'R'}, 4);
     omm_put_u32(out + 4, 1);
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
         omm_put_u32(out + 8 + 4 * i, whole[i]);

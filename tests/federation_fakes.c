@@ -147,7 +147,7 @@ static omm_err fake_sample(void *ud, uint64_t *items, double *loss,
     OMM_TRY(read_values(&read, f, values));
     for (size_t i = 0; i < f->run.layout.value_count; i++) sum += (double)read[i];
     omm_free(read);
-    *items = 4;
+    *items = f->run.test_items;
     *loss = f->o.loss_rises ? 3.0 + sum * sum : 3.0 - 0.001 * sum;
     if (f->o.loss_nan && f->evaluations > 0) *loss = (double)NAN;
     f->evaluations++;
