@@ -347,8 +347,8 @@ static omm_err find_node(omm_digest *out, const omm_run_record *run, const char 
     if (found == 1) return OMM_OK;
     if (found > 1)
         return omm_raise(OMM_ERR_CONFIG,
-                         "%zu nodes of the run are '%s'; accepted: more digits of one's \"id\" in "
-                         "run.json",
+                         "%zu nodes of the run are '%s'; accepted: digits of one's id in run.json "
+                         "that no other's begins with",
                          found, name);
     return omm_raise(OMM_ERR_NOT_FOUND, "the run has no node '%s'; see \"nodes\" in run.json",
                      name);
