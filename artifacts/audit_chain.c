@@ -135,7 +135,9 @@ static void check_offer(audit *a, size_t r) {
             a->offers[r] = (audit_offer){.known = offer.round == r && !offer.is_canary,
                                          .nonce = offer.nonce,
                                          .global_digest = offer.global.digest,
+                                         .global_canonical = offer.global.canonical,
                                          .global_bytes = offer.global.size,
+                                         .payload_bytes_max = offer.payload_bytes_max,
                                          .envelope_bytes = text.size};
             if (offer.is_canary)
                 audit_fail(a, path.text, "is a canary's offer, which no round is opened with");
@@ -168,6 +170,7 @@ static const char *submission_differs(const omm_submission *s, const omm_round_a
     if (!offer->known) return NULL; /* reported with the offer */
     if (!omm_digest_equal(&s->nonce, &offer->nonce)) return "nonce";
     if (!omm_digest_equal(&s->global_digest, &offer->global_digest)) return "global_digest";
+    if (s->payload.size > offer->payload_bytes_max) return "payload.size (over payload_bytes_max)";
     return NULL;
 }
 
@@ -238,6 +241,12 @@ static omm_err check_residual(audit *a, residuals *s, const omm_submission *mess
     omm_digest *last =
         &s->last[evidence_node(&a->ev, &evidence_at_hand(&a->ev, r)->accepted[i].node)];
     a->items++;
+    if (!a->ev.run.codec_up.error_feedback && !omm_digest_equal(&message->residual_after, &s->zero))
+        audit_fail(
+            a,
+            omm_bundle_path_submission((uint32_t)r, &evidence_at_hand(&a->ev, r)->accepted[i].node)
+                .text,
+            "residual_after is not that of zeros, and the codec has no error feedback");
     bool goes_on = omm_digest_equal(&message->residual_before, last) ||
                    omm_digest_equal(&message->residual_before, &s->zero);
     *last = message->residual_after;

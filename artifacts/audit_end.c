@@ -3,6 +3,8 @@
 #include "omm/envelope.h"
 #include "omm/wire.h"
 
+#include <float.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool has_base(audit *a) {
@@ -118,6 +120,55 @@ static void check_rows(audit *a, const char *path, const evidence_rows *rows,
     }
 }
 
+typedef struct ranked {
+    omm_digest item;
+    size_t row;
+} ranked;
+
+/* Equal ones by their place in the file. */
+static int by_item(const void *a, const void *b) {
+    const ranked *x = (const ranked *)a, *y = (const ranked *)b;
+    const int order = omm_digest_compare(&x->item, &y->item);
+    return order != 0 ? order : (x->row > y->row) - (x->row < y->row);
+}
+
+/* Of the `items` rows of lowest digest, summed in the order of the file as the coordinator does. */
+static omm_err sample_loss(double *out, audit *a, const evidence_rows *rows, uint64_t items) {
+    double nll = 0;
+    uint64_t tokens = 0;
+    ranked *order = omm_arena_alloc(&a->arena, rows->count + 1, sizeof *order);
+    bool *judged = omm_arena_alloc(&a->arena, rows->count + 1, sizeof *judged);
+    if (!order || !judged) return omm_raise(OMM_ERR_NOMEM, "no memory for %zu rows", rows->count);
+    for (size_t i = 0; i < rows->count; i++) order[i] = (ranked){rows->rows[i].item, i};
+    qsort(order, rows->count, sizeof *order, by_item);
+    for (size_t i = 0; i < items; i++) judged[order[i].row] = true;
+    for (size_t i = 0; i < rows->count; i++) {
+        if (!judged[i]) continue;
+        nll += rows->rows[i].nll;
+        tokens += rows->rows[i].tokens;
+    }
+    *out = nll / (double)tokens;
+    return OMM_OK;
+}
+
+/* A state that was judged as a whole, too, has the loss of these rows. */
+static void check_sample(audit *a, const evidence_rows *rows, const char *path, double said,
+                         const char *state) {
+    double is = 0;
+    const uint64_t items = a->ev.states[0].items;
+    if (rows->file.err != OMM_OK || rows->count == 0) return; /* has been said */
+    if (items < 1 || items > rows->count) {
+        audit_fail(a, "eval/rounds.jsonl", "%llu items were judged, and there are %zu",
+                   (unsigned long long)items, rows->count);
+        return;
+    }
+    if (!audit_expect(a, sample_loss(&is, a, rows, items), path)) return;
+    if (is != said)
+        audit_fail(a, "eval/rounds.jsonl",
+                   "the %s state has a loss of %.17g, and its rows in %s give %.17g", state, said,
+                   path, is);
+}
+
 /* A candidate is published unless its loss is over that of the state it began from by more than agreed.
  * Lines of eval/rounds.jsonl: state 0, then one per round that was evaluated. */
 static void check_states(audit *a) {
@@ -158,6 +209,14 @@ static void check_states(audit *a) {
         if (round->published) losses[r + 1] = round->eval_loss;
     }
     if (at != a->ev.state_count) audit_fail(a, "eval/rounds.jsonl", "has lines of no round");
+    for (size_t i = 1; i < a->ev.state_count; i++) /* none were judged of what cannot be used */
+        if (a->ev.states[i].items != first->items &&
+            (a->ev.states[i].items != 0 || a->ev.states[i].loss != DBL_MAX))
+            audit_fail(a, "eval/rounds.jsonl", "line %zu is of %llu items, and line 1 of %llu",
+                       i + 1, (unsigned long long)a->ev.states[i].items,
+                       (unsigned long long)first->items);
+    check_sample(a, &a->ev.before, "eval/before.jsonl", losses[0], "first");
+    check_sample(a, &a->ev.after, "eval/after.jsonl", losses[a->ev.round_count], "last");
 }
 
 static void check_generated(audit *a, const char *path, const evidence_rows *rows, bool generate) {

@@ -269,6 +269,15 @@ bool audit_broadcast_values(audit *a, float *values, omm_encoded *info, uint32_t
     return ok;
 }
 
+/* The offer of round r names the values that `sent` holds, however they are packed. */
+static void check_canonical(audit *a, size_t r, const omm_encoded *sent) {
+    a->items++;
+    if (a->offers[r].known &&
+        !omm_digest_equal(&a->offers[r].global_canonical, &sent->payload_digest))
+        audit_fail(a, omm_bundle_path_offer((uint32_t)r).text,
+                   "global.canonical_digest is not that of the adapter it names");
+}
+
 /* State `number` is the encoding of its master; `previous`: digest as sent of the state
  * before it, or of the one that a rollback went back to. */
 static void check_state(audit *a, scratch *s, uint32_t number, omm_digest *previous) {
@@ -281,8 +290,11 @@ static void check_state(audit *a, scratch *s, uint32_t number, omm_digest *previ
     if (number > 0 && a->ev.heads[number - 1].has_begins) {
         if (!audit_broadcast_values(a, s->values, &sent, a->ev.heads[number - 1].begins)) return;
         *previous = sent.sent_digest;
+        check_canonical(a, number - 1, &sent);
     }
     if (!audit_broadcast_values(a, s->values, &sent, number)) return;
+    if (number < a->ev.round_count && !a->ev.heads[number].has_begins)
+        check_canonical(a, number, &sent);
     if (number > 0) {
         const omm_round_record *round = &a->ev.heads[number - 1];
         if (!omm_digest_equal(&sent.sent_digest, &round->broadcast))

@@ -252,8 +252,8 @@ static manifest manifest_of(manifest_file *files, size_t count) {
 
 /* The list of files is spelled by hand: as omm_json_write_pretty does it. */
 static void test_manifest_spelling(void) {
-    manifest_file files[] = {{"offers/r000.env", OMM_BUNDLE_DETERMINISTIC, 0, {{1}}},
-                             {"virtual/a", OMM_BUNDLE_VIRTUAL, INT64_MAX, {{255}}}};
+    manifest_file files[] = {{"offers/r000.env", OMM_BUNDLE_DETERMINISTIC, 0, {{1}}, false},
+                             {"virtual/a", OMM_BUNDLE_VIRTUAL, INT64_MAX, {{255}}, false}};
     for (size_t count = 0; count <= 2; count++) {
         const manifest m = manifest_of(files, count);
         json_t *value = NULL;
@@ -302,7 +302,7 @@ static void test_manifest_head(void) {
     kit_temp_dir(dir);
     const omm_bundle_path path = omm_bundle_path_payload(&(omm_digest){{1}});
     for (size_t i = 0; i < FILES; i++)
-        files[i] = (manifest_file){path.text, OMM_BUNDLE_DETERMINISTIC, i, {{1}}};
+        files[i] = (manifest_file){path.text, OMM_BUNDLE_DETERMINISTIC, i, {{1}}, false};
     for (size_t count = 0; count <= FILES; count = count < 2 ? count + 1 : count * 100) {
         manifest m = manifest_of(files, count);
         manifest got;

@@ -436,11 +436,11 @@ static void no_data(const char *dir) {
 }
 
 static void round_items(const char *dir) {
-    edit(dir, "rounds.jsonl", NULL, "\"items\":6", "\"items\":5");
+    edit(dir, "rounds.jsonl", NULL, "\"items\":4", "\"items\":5");
 }
 
 static void first_items(const char *dir) {
-    edit(dir, "eval/rounds.jsonl", NULL, "\"items\":6", "\"items\":5");
+    edit(dir, "eval/rounds.jsonl", NULL, "\"items\":4", "\"items\":5");
 }
 
 static void not_generated(const char *dir) {
@@ -615,6 +615,36 @@ static void test_other_runs(void) {
     CHECK(!r.intact);
     CHECK(names_like(&r, "submissions", "submissions/r001"));
     CHECK(names_like(&r, "submissions", "submissions/r002"));
+    omm_verify_report_fini(&r);
+    kit_remove(&k);
+    for (int i = 0; i < 2; i++) {
+        kit_make(&k, &(kit_options){.other_canonical = i == 0, .small_payloads = i == 1});
+        kit_verify(&r, k.dir, &k.bundle.public_key);
+        CHECK(!r.intact);
+        CHECK(names_like(&r, i == 0 ? "broadcast" : "submissions",
+                         i == 0 ? "offers/r002.env" : "submissions/r002"));
+        CHECK(strstr(r.failures[0].reason, i == 0 ? "global.canonical_digest is not that of the"
+                                                  : "over payload_bytes_max") != NULL);
+        omm_verify_report_fini(&r);
+        kit_remove(&k);
+    }
+    for (int i = 0; i < 2; i++) { /* losses of a part of the rows need no model to be checked */
+        kit_make(&k, &(kit_options){.other_start = i == 0, .other_end = i == 1});
+        kit_verify(&r, k.dir, &k.bundle.public_key);
+        CHECK(!r.intact);
+        CHECK(names_like(&r, "eval", "eval/rounds.jsonl"));
+        CHECK(strstr(r.failures[0].reason, i == 0
+                                               ? "the first state has a loss of 3, and its rows "
+                                                 "in eval/before.jsonl"
+                                               : "the last state has a loss of 2.75, and") != NULL);
+        omm_verify_report_fini(&r);
+        kit_remove(&k);
+    }
+    kit_make(&k, &(kit_options){.no_feedback = true});
+    kit_verify(&r, k.dir, &k.bundle.public_key);
+    CHECK(!r.intact);
+    CHECK(names_like(&r, "submissions", "submissions/r000"));
+    CHECK(strstr(r.failures[0].reason, "residual_after is not that of zeros") != NULL);
     omm_verify_report_fini(&r);
     kit_remove(&k);
 }

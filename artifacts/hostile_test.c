@@ -154,6 +154,20 @@ static void pipes_hold_nobody(void) {
     }
 }
 
+/* A file may have a size without a disk: to read it would take hours. */
+static void holes_hold_nobody(void) {
+    static const char *const paths[] = {"rounds.jsonl", "final.gguf", "manifest.json",
+                                        "scenario.yaml"};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        char dir[OMM_PATH_MAX], path[OMM_PATH_MAX];
+        kit_copy(dir, s_kit.dir);
+        CHECK_OK(omm_path_join(path, dir, paths[i]));
+        CHECK_EQ(truncate(path, (off_t)1 << 40), 0);
+        must_fail(dir, paths[i]);
+        CHECK_OK(omm_dir_remove(dir));
+    }
+}
+
 /* Who is told by a gate that evidence cannot be used is told of which file. */
 static void verdicts_name_the_file(void) {
     static const char *const paths[] = {"rounds.jsonl", "ledger.jsonl", "eval/before.jsonl",
@@ -351,6 +365,7 @@ int main(void) {
     terminal_escapes();
     pipes_hold_nobody();
     verdicts_name_the_file();
+    holes_hold_nobody();
     most_clients();
     foreign_files();
     many_by_many();

@@ -27,6 +27,7 @@ typedef struct manifest_file {
     omm_bundle_class class;
     uint64_t bytes;
     omm_digest sha256;
+    bool is_there; /* verify: with so many bytes */
 } manifest_file;
 
 typedef struct manifest {
@@ -140,8 +141,8 @@ typedef struct audit_file {
 /* What a round's offer says that later checks ask for, as far as it could be read. */
 typedef struct audit_offer {
     bool known;
-    omm_digest nonce, global_digest;
-    uint64_t global_bytes;
+    omm_digest nonce, global_digest, global_canonical;
+    uint64_t global_bytes, payload_bytes_max;
     size_t envelope_bytes;
 } audit_offer;
 

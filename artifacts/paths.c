@@ -195,7 +195,7 @@ omm_err omm_bundle_file_read(omm_buf *out, const char *dir, const char *path) {
     size_t limit = out->size + (size_t)bytes_max;
     size_t before = out->bytes_max;
     if (limit < before) out->bytes_max = limit;
-    omm_err err = omm_file_read(out, full);
+    omm_err err = omm_file_read_plain(out, full);
     out->bytes_max = before;
     return err;
 }

@@ -139,7 +139,7 @@ static const char s_scenario[] = "schema_version: 1\n"
                                  "    topk_fraction: 1\n"
                                  "    zstd_level: 0\n"
                                  "    byte_budget: 0\n"
-                                 "    error_feedback: false\n"
+                                 "    error_feedback: true\n"
                                  "  down:\n"
                                  "    kind: \"f16\"\n"
                                  "    zstd_level: 3\n"
@@ -148,7 +148,7 @@ static const char s_scenario[] = "schema_version: 1\n"
                                  "  weight_sum_max: 4294967296\n"
                                  "  norm_max: 10\n"
                                  "evaluation:\n"
-                                 "  round_items: 0\n"
+                                 "  round_items: 4\n"
                                  "  generate: true\n"
                                  "  new_tokens_max: 64\n"
                                  "  clients: \"federated\"\n";
@@ -206,23 +206,26 @@ static void write_scenario(maker *m) {
     omm_buf_init(&m->scenario, BUF_MAX);
     CHECK_OK(omm_buf_printf(&m->scenario, "%s%s%s", s_scenario,
                             control_line(!m->options->no_control), s_scenario_end));
+    if (m->options->no_feedback)
+        replace(&m->scenario, "error_feedback: true", "error_feedback: false");
     if (m->options->from) replace(&m->scenario, m->options->from, m->options->to);
 }
 
+/* Up to the codecs it is always the same. */
 omm_err kit_read_scenario(omm_scenario_facts *out, const char **about, omm_bytes text,
                           const omm_run_record *run) {
-    const size_t size = sizeof s_scenario - 1;
+    const size_t size = (size_t)(strstr(s_scenario, "codec:") - s_scenario);
+    const char *control = control_line(true);
     (void)run;
     *about = "scenario.yaml";
     if (text.size < size || memcmp(text.data, s_scenario, size) != 0)
         return omm_raise(OMM_ERR_CONFIG, "is not the kit's");
-    const char *control = control_line(true);
     *out = (omm_scenario_facts){.seed = 1,
                                 .accept_min = KIT_ACCEPT_MIN,
                                 .deadline_ms = KIT_DEADLINE_MS,
+                                .round_items = KIT_SAMPLE,
                                 .generate = true,
-                                .control = text.size - size > strlen(control) &&
-                                           memcmp(text.data + size, control, strlen(control)) == 0};
+                                .control = memmem(text.data, text.size, control, strlen(control))};
     return OMM_OK;
 }
 
@@ -268,7 +271,7 @@ static void make_run(maker *m) {
     run->layout = (omm_layout){s_segments, 2, KIT_VALUES};
     fill_recipe(m->recipe);
     run->recipe = omm_bytes_of(m->recipe, sizeof m->recipe);
-    run->codec_up = (omm_codec){.kind = OMM_CODEC_INT8};
+    run->codec_up = (omm_codec){.kind = OMM_CODEC_INT8, .error_feedback = !m->options->no_feedback};
     run->codec_down = (omm_codec){.kind = OMM_CODEC_F16, .zstd_level = 3};
     run->value_max = 1;
     run->weight_sum_max = 1ull << 32;
@@ -361,6 +364,8 @@ static void make_offer(maker *m, uint32_t round) {
     memcpy(o->nonce.b, nonce.b, 32);
     CHECK_OK(omm_blob_describe(&o->global, &m->arena, omm_buf_view(&m->sent_bytes),
                                &m->sent.payload_digest));
+    if (m->options->other_canonical && round == KIT_ROUNDS - 1) o->global.canonical.b[0] ^= 1;
+    if (m->options->small_payloads && round == KIT_ROUNDS - 1) o->payload_bytes_max = 8;
     omm_buf payload;
     omm_buf_init(&payload, BUF_MAX);
     CHECK_OK(omm_offer_encode(&payload, o));
@@ -502,8 +507,40 @@ static size_t refuse_some(maker *m, omm_round_refused *list) {
     return 1;
 }
 
+#define NLL_BEFORE 30
+#define NLL_AFTER 10
+
+static omm_digest item_digest(size_t i) {
+    return omm_hash(omm_bytes_of(&i, sizeof i));
+}
+
+static double item_nll(double nll, size_t i) {
+    return nll + 0.5 * (double)i;
+}
+
+static uint64_t item_tokens(size_t i) {
+    return 10 + i;
+}
+
+/* Of the items of lowest digest, in the order of the file. */
+static double sample_loss(double nll) {
+    double sum = 0, tokens = 0;
+    for (size_t i = 0; i < KIT_ITEMS; i++) {
+        const omm_digest own = item_digest(i);
+        size_t lower = 0;
+        for (size_t k = 0; k < KIT_ITEMS; k++) {
+            const omm_digest other = item_digest(k);
+            lower += omm_digest_compare(&other, &own) < 0;
+        }
+        if (lower >= KIT_SAMPLE) continue;
+        sum += item_nll(nll, i);
+        tokens += (double)item_tokens(i);
+    }
+    return sum / tokens;
+}
+
 static void put_loss(maker *m, uint32_t state, double loss) {
-    omm_state_record s = {state, KIT_ITEMS, loss};
+    omm_state_record s = {state, KIT_SAMPLE, loss};
     omm_buf line;
     omm_buf_init(&line, BUF_MAX);
     CHECK_OK(omm_state_record_write(&line, &s));
@@ -525,8 +562,11 @@ static void finish_round(maker *m, omm_round_record *line, omm_fedavg *acc) {
         CHECK_OK(omm_fedavg_mean(mean, acc, NULL));
         line->published = !bad;
         line->evaluated = true;
-        line->eval_items = KIT_ITEMS;
-        line->eval_loss = bad ? 9.0 : 3.0 - 0.25 * (double)(round + 1);
+        line->eval_items = KIT_SAMPLE;
+        line->eval_loss = bad ? 9.0
+                          : m->options->other_end || (round == 0 && !m->options->hold_back)
+                              ? 2.75
+                              : sample_loss(NLL_AFTER);
         if (!bad) CHECK_OK(omm_server_step_plain(m->master, mean, KIT_VALUES));
         put_loss(m, round + 1, line->eval_loss);
     }
@@ -578,11 +618,11 @@ static void put_eval(maker *m, const char *path, double nll, bool generated) {
     omm_buf out;
     omm_buf_init(&out, BUF_MAX);
     for (size_t i = 0; i < KIT_ITEMS; i++) {
-        omm_eval_record row = {.item = omm_hash(omm_bytes_of(&i, sizeof i)),
+        omm_eval_record row = {.item = item_digest(i),
                                .client = clients[i % 3],
                                .skill = i % 2 ? "calculator" : "talk",
-                               .nll = nll + 0.5 * (double)i,
-                               .tokens = 10 + i,
+                               .nll = item_nll(nll, i),
+                               .tokens = item_tokens(i),
                                .is_tool = i % 2 == 1,
                                .generated = generated,
                                .parsed = generated && nll < 20,
@@ -686,10 +726,10 @@ void kit_make_open(kit *k, const kit_options *options) {
     for (size_t i = 0; i < KIT_NODES; i++) m.residual[i] = zero_vector();
     for (size_t i = 0; i < KIT_VALUES; i++) m.master[i] = made_up(99, 0, i);
     put_state(&m, 0);
-    put_loss(&m, 0, 3.0);
+    put_loss(&m, 0, options->other_start ? 3.0 : sample_loss(NLL_BEFORE));
     for (uint32_t r = 0; r < KIT_ROUNDS; r++) make_round(&m, r);
-    put_eval(&m, "eval/before.jsonl", 30, true);
-    put_eval(&m, "eval/after.jsonl", 10, true);
+    put_eval(&m, "eval/before.jsonl", NLL_BEFORE, true);
+    put_eval(&m, "eval/after.jsonl", NLL_AFTER, true);
     if (!options->no_control) put_eval(&m, "eval/control.jsonl", 9.5, false);
     make_end(&m);
     put_text(&m, "virtual/timeline.jsonl", "{\"ms\":0}\n");

@@ -24,7 +24,7 @@ typedef struct verifier {
     omm_arena *arena;  /* the report's */
     found_file *found; /* ascending by path */
     size_t found_count, found_capacity;
-    bool safe_to_read; /* every entry is a plain file or a folder */
+    bool safe_to_read; /* every entry is a plain file within its limit, or a folder */
     bool has_manifest;
     manifest m;
     omm_buf manifest_text;

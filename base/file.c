@@ -1,4 +1,5 @@
 #include "omm/file.h"
+#include "internal.h"
 #include "omm/mem.h"
 #include "omm/sync.h"
 
@@ -32,6 +33,26 @@ static omm_err open_for_reading(int *fd, struct stat *st, const char *path) {
         return err;
     }
     return OMM_OK;
+}
+
+static omm_err check_plain(uint64_t *bytes, int fd, const char *path) {
+    struct stat st;
+    if (fstat(fd, &st) != 0) return raise_errno("stat", path);
+    if (!S_ISREG(st.st_mode)) return omm_raise(OMM_ERR_IO, "%s is not a regular file", path);
+    if (bytes) *bytes = (uint64_t)st.st_size;
+    return OMM_OK;
+}
+
+/* With O_NONBLOCK a named pipe opens without waiting for a writer; files do not know the difference. */
+omm_err base_open_plain(int *fd, uint64_t *bytes, const char *path) {
+    const int opened = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (opened < 0) return raise_errno("open", path);
+    const omm_err err = check_plain(bytes, opened, path);
+    if (err == OMM_OK)
+        *fd = opened;
+    else
+        close(opened);
+    return err;
 }
 
 static omm_err read_piece(size_t *got, int fd, void *to, size_t size, const char *path) {
@@ -69,14 +90,12 @@ static omm_err read_to_end(omm_buf *out, int fd, const char *path) {
     }
 }
 
-omm_err omm_file_read(omm_buf *out, const char *path) {
-    int fd;
-    struct stat st;
-    OMM_TRY(open_for_reading(&fd, &st, path));
+/* Takes over `fd`. */
+static omm_err read_all(omm_buf *out, int fd, const struct stat *st, const char *path) {
     size_t size_before = out->size;
     omm_err err = OMM_OK;
-    if (S_ISREG(st.st_mode) && st.st_size > 0) {
-        uint64_t size = (uint64_t)st.st_size;
+    if (S_ISREG(st->st_mode) && st->st_size > 0) {
+        uint64_t size = (uint64_t)st->st_size;
         if (size > out->bytes_max - out->size)
             err = too_big(path, out->bytes_max);
         else if (size < out->bytes_max - out->size)
@@ -88,6 +107,21 @@ omm_err omm_file_read(omm_buf *out, const char *path) {
     if (err != OMM_OK) out->size = size_before;
     close(fd);
     return err;
+}
+
+omm_err omm_file_read(omm_buf *out, const char *path) {
+    int fd;
+    struct stat st;
+    OMM_TRY(open_for_reading(&fd, &st, path));
+    return read_all(out, fd, &st, path);
+}
+
+omm_err omm_file_read_plain(omm_buf *out, const char *path) {
+    int fd = -1;
+    uint64_t bytes = 0;
+    OMM_TRY(base_open_plain(&fd, &bytes, path));
+    const struct stat st = {.st_mode = S_IFREG, .st_size = (off_t)bytes};
+    return read_all(out, fd, &st, path);
 }
 
 /* --- writing --- */

@@ -1,8 +1,9 @@
 /* file_in.c - see omm/file_in.h. */
 #include "omm/file_in.h"
 
+#include "internal.h"
+
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,11 +12,8 @@ omm_err omm_file_in_open(omm_file_in *in, const char *path) {
     const int size = snprintf(in->path, sizeof in->path, "%s", path);
     if (size < 0 || (size_t)size >= sizeof in->path)
         return omm_raise(OMM_ERR_TOO_BIG, "path too long: %.200s...", path);
-    in->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    if (in->fd >= 0) return OMM_OK;
-    const int why = errno;
-    return omm_raise(why == ENOENT ? OMM_ERR_NOT_FOUND : OMM_ERR_IO, "open %s: %s", path,
-                     strerror(why));
+    in->fd = -1;
+    return base_open_plain(&in->fd, NULL, path);
 }
 
 omm_err omm_file_in_read(omm_file_in *in, void *to, size_t size) {

@@ -1,5 +1,6 @@
 #include "omm/file.h"
 #include "omm/file_in.h"
+#include "omm/hash.h"
 #include "omm/mem.h"
 #include "omm/mem_count.h"
 #include "omm_test.h"
@@ -572,9 +573,26 @@ static void read_in_pieces(void) {
     CHECK_ERR(omm_file_in_seek(&in, UINT64_MAX), OMM_ERR_IO);
     omm_file_in_close(&in);
     CHECK_ERR(omm_file_in_open(&in, at("none")), OMM_ERR_NOT_FOUND);
-    CHECK_OK(omm_file_in_open(&in, s_root)); /* a folder opens, and gives nothing */
-    CHECK_ERR(omm_file_in_read(&in, piece, 1), OMM_ERR_IO);
-    omm_file_in_close(&in);
+    CHECK_ERR(omm_file_in_open(&in, s_root), OMM_ERR_IO); /* a folder */
+}
+
+/* Whoever must read a file of a stranger's folder is not held by a pipe that nobody writes to. */
+static void pipes_hold_no_reader(void) {
+    omm_file_in in;
+    omm_digest digest;
+    omm_buf text;
+    omm_buf_init(&text, 100);
+    CHECK_EQ(mkfifo(at("unwritten"), 0600), 0);
+    CHECK_ERR(omm_file_in_open(&in, at("unwritten")), OMM_ERR_IO);
+    CHECK_ERR(omm_hash_file(&digest, at("unwritten")), OMM_ERR_IO);
+    CHECK_ERR(omm_sha256_file(&digest, at("unwritten")), OMM_ERR_IO);
+    CHECK_ERR(omm_file_read_plain(&text, at("unwritten")), OMM_ERR_IO);
+    CHECK(strstr(omm_err_sentence(), "unwritten is not a regular file") != NULL);
+    CHECK_ERR(omm_file_read_plain(&text, at("none")), OMM_ERR_NOT_FOUND);
+    CHECK_OK(omm_file_write_fast(at("plain"), omm_bytes_str("plain"), 0644));
+    CHECK_OK(omm_file_read_plain(&text, at("plain")));
+    CHECK(omm_bytes_equal(omm_buf_view(&text), omm_bytes_str("plain")));
+    omm_buf_fini(&text);
 }
 
 int main(void) {
@@ -603,6 +621,7 @@ int main(void) {
     shortened_maps_end_with_a_message();
     released_pages();
     read_in_pieces();
+    pipes_hold_no_reader();
     CHECK_EQ(chdir("/"), 0);
     CHECK_OK(omm_dir_remove(s_root));
     CHECK_EQ(omm_mem_live(), 0);

@@ -112,12 +112,8 @@ omm_digest omm_sha256er_final(omm_hasher *h) {
 
 static omm_err feed_file(omm_hasher *h, void (*update)(omm_hasher *, omm_bytes), const char *path) {
     uint8_t piece[FILE_PIECE_BYTES];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        int why = errno;
-        return omm_raise(why == ENOENT ? OMM_ERR_NOT_FOUND : OMM_ERR_IO, "cannot open %s: %s", path,
-                         strerror(why));
-    }
+    int fd = -1;
+    OMM_TRY(base_open_plain(&fd, NULL, path));
     omm_err err = OMM_OK;
     for (;;) {
         ssize_t got = read(fd, piece, sizeof piece);

@@ -5,8 +5,16 @@
 #ifndef OMM_BASE_INTERNAL_H
 #define OMM_BASE_INTERNAL_H
 
+#include "omm/err.h"
+
+#include <stdint.h>
+
 /* Let libsodium choose its implementations and open its random source, once per process.  Every
  * file that calls libsodium calls this first; later calls cost one load.  Aborts if it cannot. */
 void base_sodium_ready(void);
+
+/* Open for reading what must be a plain file: whatever else stands there is refused at once, a pipe that nobody writes to
+ * among it.  The caller closes.  bytes: its size, or NULL.  Errors: NOT_FOUND, IO. */
+OMM_CHECKED omm_err base_open_plain(int *fd, uint64_t *bytes, const char *path);
 
 #endif

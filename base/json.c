@@ -11,6 +11,7 @@
 /* A value costs up to 300 bytes of memory and 2 of text: these bound what a hostile text may take. */
 #define PARSE_CONTAINERS_MAX 1500000u /* objects and arrays: a manifest of a million files */
 #define PARSE_VALUES_MAX 12000000u
+#define DEPTH_MAX 2048u /* jansson's own, for what is read */
 #define WRITE_FLAGS (JSON_SORT_KEYS | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17))
 
 /* See the header: jansson 2.14 does not survive a failed allocation in its lexer. */
@@ -112,6 +113,72 @@ omm_err omm_json_write(omm_buf *out, const json_t *value) {
 
 omm_err omm_json_write_pretty(omm_buf *out, const json_t *value) {
     return write_with(out, value, JSON_INDENT(2));
+}
+
+/* A decimal point where it is small enough to be read, else d.ddde+XX: 1e+16, 1e-05. */
+static omm_err write_real(omm_buf *out, double value) {
+    char digits[32], *exponent = NULL;
+    int precision = 0;
+    do { /* 17 digits give every double back */
+        snprintf(digits, sizeof digits, "%.*e", precision, value);
+    } while (strtod(digits, NULL) != value && ++precision < 17);
+    exponent = strchr(digits, 'e');
+    const int e = atoi(exponent + 1);
+    if (e < -4 || e >= 16) return omm_buf_printf(out, "%s", digits);
+    const int decimals = precision - e;
+    return omm_buf_printf(out, "%.*f", decimals > 1 ? decimals : 1, value);
+}
+
+/* What jansson spells as everybody does: texts, whole numbers, true, false, null. */
+static omm_err write_plain(omm_buf *out, const json_t *value) {
+    writer w = {out, OMM_OK};
+    if (json_dump_callback(value, write_piece, &w, JSON_ENCODE_ANY) == 0 || w.err != OMM_OK)
+        return w.err;
+    return omm_raise(OMM_ERR_FORMAT, "value has no JSON spelling");
+}
+
+static omm_err write_spaced(omm_buf *out, const json_t *value, unsigned depth);
+
+static omm_err write_array(omm_buf *out, const json_t *array, unsigned depth) {
+    OMM_TRY(omm_buf_append(out, "[", 1));
+    for (size_t i = 0; i < json_array_size(array); i++) {
+        if (i > 0) OMM_TRY(omm_buf_append(out, ", ", 2));
+        OMM_TRY(write_spaced(out, json_array_get(array, i), depth));
+    }
+    return omm_buf_append(out, "]", 1);
+}
+
+static omm_err write_object(omm_buf *out, json_t *object, unsigned depth) {
+    const char *key = NULL, *between = "";
+    json_t *value = NULL;
+    OMM_TRY(omm_buf_append(out, "{", 1));
+    json_object_foreach(object, key, value) {
+        json_t *name = json_string(key);
+        OMM_TRY(omm_buf_append(out, between, strlen(between)));
+        const omm_err err = write_plain(out, name);
+        json_decref(name);
+        OMM_TRY(err);
+        OMM_TRY(omm_buf_append(out, ": ", 2));
+        OMM_TRY(write_spaced(out, value, depth));
+        between = ", ";
+    }
+    return omm_buf_append(out, "}", 1);
+}
+
+static omm_err write_spaced(omm_buf *out, const json_t *value, unsigned depth) {
+    if (depth > DEPTH_MAX) return omm_raise(OMM_ERR_FORMAT, "JSON: nested too deep");
+    if (json_is_array(value)) return write_array(out, value, depth + 1);
+    if (json_is_object(value)) return write_object(out, (json_t *)(uintptr_t)value, depth + 1);
+    if (json_is_real(value)) return write_real(out, json_real_value(value));
+    return write_plain(out, value);
+}
+
+omm_err omm_json_write_spaced(omm_buf *out, const json_t *value) {
+    const size_t size_before = out->size;
+    const omm_err err = value ? write_spaced(out, value, 0)
+                              : omm_raise(OMM_ERR_FORMAT, "NULL has no JSON spelling");
+    if (err != OMM_OK) out->size = size_before;
+    return err;
 }
 
 omm_err omm_json_save(const char *path, const json_t *value) {

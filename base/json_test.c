@@ -296,7 +296,48 @@ static void failed_write_leaves_the_buffer(void) {
     json_decref(value);
 }
 
+/* As Python's json.dumps has it, ensure_ascii off. */
+static void spaced(void) {
+    static const char *const cases[][2] = {
+        {"{\"price\":19.99,\"item\":\"tea\"}", "{\"price\": 19.99, \"item\": \"tea\"}"},
+        {"{\"b\":[1,2.5,[],{}],\"a\":null}", "{\"b\": [1, 2.5, [], {}], \"a\": null}"},
+        {"[0.1,-0.0,1.0,100.0,54.6872,25.2797,37.2]",
+         "[0.1, -0.0, 1.0, 100.0, 54.6872, 25.2797, 37.2]"},
+        {"[1e15,1e16,123456789012345680.0,0.0001,0.00001,1.5e-7,1e300,5e-324]",
+         "[1000000000000000.0, 1e+16, 1.2345678901234568e+17, 0.0001, 1e-05, 1.5e-07, 1e+300, "
+         "5e-324]"},
+        {"[9007199254740993.0,0.30000000000000004,2.2250738585072014e-308,1.7976931348623157e308]",
+         "[9007199254740992.0, 0.30000000000000004, 2.2250738585072014e-308, "
+         "1.7976931348623157e+308]"},
+        {"[true,false,-7,9223372036854775807]", "[true, false, -7, 9223372036854775807]"},
+        {"\"caf\xc3\xa9 / \\\" \\n\"", "\"caf\xc3\xa9 / \\\" \\n\""},
+        {"{}", "{}"},
+        {"\"\"", "\"\""}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *value = NULL;
+        omm_buf text;
+        omm_buf_init(&text, 1 << 16);
+        CHECK_OK(omm_json_parse(&value, omm_bytes_str(cases[i][0]), "case"));
+        CHECK_OK(omm_json_write_spaced(&text, value));
+        if (!omm_bytes_equal(omm_buf_view(&text), omm_bytes_str(cases[i][1])))
+            fprintf(stderr, "%s: %.*s\n", cases[i][1], (int)text.size, (const char *)text.data);
+        CHECK(omm_bytes_equal(omm_buf_view(&text), omm_bytes_str(cases[i][1])));
+        omm_buf_fini(&text);
+        omm_buf_init(&text, 1);
+        if (strlen(cases[i][1]) > 1)
+            CHECK_ERR(omm_json_write_spaced(&text, value), OMM_ERR_TOO_BIG);
+        CHECK_EQ(text.size, 0);
+        omm_buf_fini(&text);
+        json_decref(value);
+    }
+    omm_buf none;
+    omm_buf_init(&none, 10);
+    CHECK_ERR(omm_json_write_spaced(&none, NULL), OMM_ERR_FORMAT);
+    omm_buf_fini(&none);
+}
+
 int main(void) {
+    spaced();
     canonical_spelling();
     counts_are_limited();
     pretty_spelling();

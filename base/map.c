@@ -1,15 +1,14 @@
 /* map.c - files in memory as they lie on the disk, and the signal of one that is shortened meanwhile. */
+#include "internal.h"
 #include "omm/file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- which file an address is in ------------------------------------------------------------- */
@@ -88,21 +87,14 @@ void omm_map_exit_when_shortened(int exit_code) {
 
 /* ---- maps ------------------------------------------------------------------------------------ */
 
-/* With O_NONBLOCK a named pipe opens without waiting for a writer; files do not know the difference. */
 omm_err omm_map_open(omm_map *map, const char *path) {
-    struct stat st;
+    uint64_t bytes = 0;
+    int fd = -1;
     *map = (omm_map){{NULL, 0}};
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    if (fd < 0)
-        return omm_raise(errno == ENOENT ? OMM_ERR_NOT_FOUND : OMM_ERR_IO, "open %s: %s", path,
-                         strerror(errno));
+    OMM_TRY(base_open_plain(&fd, &bytes, path));
     omm_err err = OMM_OK;
-    if (fstat(fd, &st) != 0) {
-        err = omm_raise(OMM_ERR_IO, "stat %s: %s", path, strerror(errno));
-    } else if (!S_ISREG(st.st_mode)) {
-        err = omm_raise(OMM_ERR_IO, "%s is not a regular file", path);
-    } else if (st.st_size > 0) {
-        size_t size = (size_t)st.st_size;
+    if (bytes > 0) {
+        const size_t size = (size_t)bytes;
         void *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (data == MAP_FAILED)
             err = omm_raise(OMM_ERR_IO, "map %s: %s", path, strerror(errno));

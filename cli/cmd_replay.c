@@ -22,8 +22,9 @@ static void print_people(const omm_replay_result *r, const omm_replay_options *o
     char repeated[OMM_DIGEST_HEX_SIZE];
     omm_digest_hex(expected, &r->expected);
     omm_digest_hex(repeated, &r->repeated);
-    printf("%s: node %s, round %u (%u rounds trained on %s, %u threads)\n",
-           r->equal ? "identical" : "DIFFERENT", o->node, o->round, r->rounds_trained,
+    printf("%s: node %s, round %u", r->equal ? "identical" : "DIFFERENT", o->node, o->round);
+    if (o->steps_max) printf(", its first %u steps and no more", r->steps_compared);
+    printf(" (%u rounds trained on %s, %u threads)\n", r->rounds_trained,
            omm_isa_name(o->compute->isa), omm_pool_threads(o->compute->pool));
     printf("  signed    %s\n  repeated  %s\n", expected, repeated);
     if (r->equal) return;
@@ -32,6 +33,8 @@ static void print_people(const omm_replay_result *r, const omm_replay_options *o
     if (r->tensor[0])
         printf(", tensor %s [%u][%u]: signed %.9g, repeated %.9g", r->tensor, r->row, r->column,
                (double)r->value_expected, (double)r->value_repeated);
+    if (r->claim[0])
+        printf(", %s: signed %s, repeated %s", r->claim, r->claim_signed, r->claim_repeated);
     printf("\n");
 }
 
@@ -40,13 +43,15 @@ static int print_json(const omm_replay_result *r, const omm_replay_options *o) {
     char repeated[OMM_DIGEST_HEX_SIZE];
     omm_digest_hex(expected, &r->expected);
     omm_digest_hex(repeated, &r->repeated);
-    json_t *root = json_pack(
-        "{s:i,s:b,s:s,s:i,s:i,s:i,s:s,s:s,s:i,s:i,s:s,s:i,s:i,s:f,s:f}", "schema_version", 1,
-        "equal", (int)r->equal, "node", o->node, "round", (int)o->round, "rounds_trained",
-        (int)r->rounds_trained, "steps_compared", (int)r->steps_compared, "expected", expected,
-        "repeated", repeated, "difference_round", (int)r->round, "difference_step", (int)r->step,
-        "tensor", r->tensor, "row", (int)r->row, "column", (int)r->column, "value_expected",
-        (double)r->value_expected, "value_repeated", (double)r->value_repeated);
+    json_t *root =
+        json_pack("{s:i,s:b,s:s,s:i,s:i,s:i,s:s,s:s,s:i,s:i,s:s,s:i,s:i,s:f,s:f,s:s,s:s,s:s}",
+                  "schema_version", 1, "equal", (int)r->equal, "node", o->node, "round",
+                  (int)o->round, "rounds_trained", (int)r->rounds_trained, "steps_compared",
+                  (int)r->steps_compared, "expected", expected, "repeated", repeated,
+                  "difference_round", (int)r->round, "difference_step", (int)r->step, "tensor",
+                  r->tensor, "row", (int)r->row, "column", (int)r->column, "value_expected",
+                  (double)r->value_expected, "value_repeated", (double)r->value_repeated, "claim",
+                  r->claim, "claim_signed", r->claim_signed, "claim_repeated", r->claim_repeated);
     omm_buf text;
     omm_buf_init(&text, 1u << 16);
     omm_err err = root ? omm_json_write(&text, root) : omm_raise(OMM_ERR_NOMEM, "report");

@@ -232,16 +232,23 @@ static omm_err feedback_encode(omm_buf *sent, omm_encoded *info, float *x, float
     return err;
 }
 
-omm_digest omm_residual_zero(size_t value_count) {
-    static const uint8_t zeros[4096];
+omm_digest omm_residual_digest(const float *values, size_t value_count) {
+    enum { PART = 256 };
     omm_hasher h;
+    uint8_t bytes[sizeof(float) * PART] = {0};
     omm_hasher_init(&h);
-    for (size_t left = sizeof(float) * value_count; left > 0;) {
-        size_t part = left < sizeof zeros ? left : sizeof zeros;
-        omm_hasher_update(&h, omm_bytes_of(zeros, part));
-        left -= part;
+    for (size_t i = 0; i < value_count;) {
+        const size_t part = value_count - i < PART ? value_count - i : PART;
+        for (size_t k = 0; values && k < part; k++)
+            omm_put_f32(bytes + sizeof(float) * k, values[i + k]);
+        omm_hasher_update(&h, omm_bytes_of(bytes, sizeof(float) * part));
+        i += part;
     }
     return omm_hasher_final(&h);
+}
+
+omm_digest omm_residual_zero(size_t value_count) {
+    return omm_residual_digest(NULL, value_count);
 }
 
 omm_err omm_feedback_encode(omm_buf *sent, omm_encoded *info, float *residual_out,

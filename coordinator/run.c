@@ -231,11 +231,14 @@ typedef struct ranked {
     size_t index;
 } ranked;
 
+/* Equal ones by their place in the file. */
 static int by_digest(const void *a, const void *b) {
-    return omm_digest_compare(&((const ranked *)a)->digest, &((const ranked *)b)->digest);
+    const ranked *x = (const ranked *)a, *y = (const ranked *)b;
+    const int order = omm_digest_compare(&x->digest, &y->digest);
+    return order != 0 ? order : (x->index > y->index) - (x->index < y->index);
 }
 
-/* The `round_items` items of lowest digest, in file order. */
+/* The `round_items` items of lowest digest, in file order: verify takes the same of their rows. */
 static omm_err make_sample(omm_run *run, const omm_run_config *config) {
     size_t n = omm_dataset_count(run->test);
     size_t take = config->round_items && config->round_items < n ? config->round_items : n;

@@ -35,19 +35,13 @@ omm_err omm_chat_system(omm_buf *out, omm_bytes system, const omm_chat_tool *too
     return err;
 }
 
-static int append_json(const char *text, size_t size, void *ud) {
-    return omm_buf_append(ud, text, size) == OMM_OK ? 0 : -1;
-}
-
 omm_err omm_chat_write_call(omm_buf *out, const char *name, const json_t *arguments) {
     size_t before = out->size;
     json_t *call = json_pack("{s:s, s:O}", "name", name, "arguments", arguments);
     omm_err err =
         call ? OMM_OK : omm_raise(OMM_ERR_FORMAT, "tool call: unusable name '%.60s'", name);
     if (err == OMM_OK) err = omm_buf_printf(out, "%s\n", s_open);
-    /* jansson's default spelling is the one of the training data: ", " and ": ", keys in order. */
-    if (err == OMM_OK && json_dump_callback(call, append_json, out, JSON_REAL_PRECISION(17)) != 0)
-        err = omm_raise(OMM_ERR_NOMEM, "tool call of '%.60s' cannot be written", name);
+    if (err == OMM_OK) err = omm_json_write_spaced(out, call);
     if (err == OMM_OK) err = omm_buf_printf(out, "\n%s", s_close);
     json_decref(call);
     if (err != OMM_OK) out->size = before;

@@ -114,7 +114,8 @@ static omm_err call_arguments(omm_chat_turns *t, json_t **out, json_t *arguments
         return OMM_OK;
     }
     if (omm_json_parse(out, text_of(arguments), "arguments") != OMM_OK)
-        return BAD(t, TOOLS, "tool_calls: the arguments of call %zu are no JSON", index);
+        return BAD(t, TOOLS, "tool_calls: the arguments of call %zu are no JSON: %.200s", index,
+                   omm_err_sentence());
     return OMM_OK;
 }
 

@@ -72,6 +72,12 @@ static void test_turns(void) {
             "\"{\\\"b\\\": 1, \\\"a\\\": \\\"x\\\"}\"") "}, {\"role\": \"tool\", \"tool_call_id\": "
                                                         "\"1\", \"content\": \"3\"}]",
         NULL);
+    says("assistant:<tool_call>\n{\"name\": \"add\", \"arguments\": {\"price\": 19.99, \"at\": "
+         "[1e-05, "
+         "2.0]}}\n</tool_call>|",
+         "[{\"role\": \"assistant\", \"content\": null, " CALL(
+             "\"{\\\"price\\\": 19.99, \\\"at\\\": [0.00001, 2.0]}\"") "}]",
+         NULL);
     says("assistant:Hello\n" CALLED "|",
          "[{\"role\": \"assistant\", \"content\": " PARTS
          ", " CALL("{\"b\": 1, \"a\": \"x\"}") "}]",
@@ -102,6 +108,8 @@ static void test_refused(void) {
             "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": 1}]}]", NULL);
     refuses(OMM_CHAT_BAD_TOOLS, "the arguments of call 0 are no JSON",
             "[{\"role\": \"assistant\", " CALL("\"{\"") "}]", NULL);
+    refuses(OMM_CHAT_BAD_TOOLS, "call 0 are no JSON: arguments:1:26: too big integer",
+            "[{\"role\": \"assistant\", " CALL("\"{\\\"n\\\": 12345678901234567890}\"") "}]", NULL);
     refuses(OMM_CHAT_BAD_TOOLS, "tool_calls: a list of calls is needed",
             "[{\"role\": \"user\", \"content\": \"\", \"tool_calls\": {}}]", NULL);
     refuses(OMM_CHAT_BAD_TOOLS, "tools: entry 1 has no function name",

@@ -31,12 +31,13 @@ omm_err omm_gate_wire(omm_verdicts *verdicts, const omm_gate_context *context,
                       uint64_t ledger) {
     omm_gate_traffic t = {0};
     for (size_t i = 0; i < count; i++) omm_gate_traffic_add(&t, &rows[i]);
-    double overhead = (double)NAN;
     /* fewer bytes than the faultless exchange needs were not counted where they passed */
-    if (!t.overflowed && ledger > 0 && t.wire >= ledger)
-        overhead = (double)t.wire / (double)ledger - 1.0;
-    OMM_TRY(omm_gate_judge(verdicts, context, source, OMM_METRIC_WIRE_SAVING,
-                           metric_of(OMM_METRIC_WIRE_SAVING, saving(&t), count)));
+    const bool is_counted = !t.overflowed && t.wire >= ledger;
+    const double overhead =
+        is_counted && ledger > 0 ? (double)t.wire / (double)ledger - 1.0 : (double)NAN;
+    OMM_TRY(omm_gate_judge(
+        verdicts, context, source, OMM_METRIC_WIRE_SAVING,
+        metric_of(OMM_METRIC_WIRE_SAVING, is_counted ? saving(&t) : (double)NAN, count)));
     return omm_gate_judge(verdicts, context, source, OMM_METRIC_WIRE_OVERHEAD,
                           metric_of(OMM_METRIC_WIRE_OVERHEAD, overhead, count));
 }

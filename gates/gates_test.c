@@ -231,6 +231,26 @@ static bool judge_one(const omm_policy *policy, omm_metric_id id, omm_metric met
     return passed;
 }
 
+/* Nothing changed is 0, whatever the sign that a difference of equals was given. */
+static void test_no_minus_zero(void) {
+    omm_policy policy;
+    omm_policy_default(&policy);
+    const omm_gate_context context = {&policy, "run-1", "c0ffee"};
+    omm_gate_item items[ITEMS];
+    omm_verdicts v;
+    omm_buf json;
+    items_of(items, ROWS_GOOD);
+    for (int i = 0; i < ITEMS; i++) items[i].nll_after = items[i].nll_before;
+    omm_verdicts_init(&v);
+    omm_buf_init(&json, 1 << 16);
+    CHECK_OK(omm_gate_control(&v, &context, &SOURCE, items, ITEMS, CLIENTS));
+    CHECK(v.items[0].has_value && v.items[0].value == 0 && !signbit(v.items[0].value));
+    CHECK_OK(omm_verdicts_json(&json, &v, &context));
+    CHECK(memmem(json.data, json.size, "-0.0", 4) == NULL);
+    omm_buf_fini(&json);
+    omm_verdicts_fini(&v);
+}
+
 static void test_edges(void) {
     omm_policy policy;
     omm_policy_default(&policy);
@@ -291,6 +311,7 @@ static void test_rows_that_cannot_be(void) {
     const omm_gate_bytes few[] = {{100, 100, 16000}};
     CHECK_OK(omm_gate_wire(&v, &context, &SOURCE, few, 1, 201)); /* below the ledger */
     CHECK(!find(&v, OMM_METRIC_WIRE_OVERHEAD)->passed);
+    CHECK(!find(&v, OMM_METRIC_WIRE_SAVING)->has_value); /* nor is it a saving */
     const omm_gate_repeat different[] = {{OMM_GATE_REPEAT_THREADS, true},
                                          {OMM_GATE_REPEAT_THREADS, false}};
     CHECK_OK(omm_gate_reproducibility(&v, &context, &SOURCE, different, 2));
@@ -408,6 +429,7 @@ int main(void) {
         test_out_of_memory(f);
     }
     test_values_by_hand();
+    test_no_minus_zero();
     test_edges();
     test_rows_that_cannot_be();
     test_control_left_out();

@@ -137,7 +137,7 @@ omm_err omm_gate_judge(omm_verdicts *verdicts, const omm_gate_context *context,
         .metric = info->name,
         .unit = info->unit,
         .has_value = has_value,
-        .value = has_value ? metric.value : 0,
+        .value = has_value && metric.value != 0 ? metric.value : 0, /* records have no -0 */
         .threshold = rule->threshold,
         .direction = info->direction,
         .samples = metric.samples,

@@ -11,19 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static omm_digest values_digest(const float *values, size_t n) {
-    omm_hasher h;
-    omm_hasher_init(&h);
-    uint8_t bytes[4 * 256];
-    for (size_t i = 0; i < n;) {
-        size_t part = n - i < 256 ? n - i : 256;
-        for (size_t k = 0; k < part; k++) omm_put_f32(bytes + 4 * k, values ? values[i + k] : 0.0f);
-        omm_hasher_update(&h, omm_bytes_of(bytes, 4 * part));
-        i += part;
-    }
-    return omm_hasher_final(&h);
-}
-
 /* The residual of this run and layout, zeros when there is none. */
 static omm_err load_residual(float *out, omm_node *node) {
     size_t n = node->job.layout.value_count;
@@ -58,18 +45,18 @@ static omm_err encode_delta(gift *g, omm_node *node) {
     node_job *job = &node->job;
     size_t n = job->layout.value_count;
     if (job->offer.is_canary) {
-        g->residual_before = g->residual_after = values_digest(NULL, n);
+        g->residual_before = g->residual_after = omm_residual_zero(n);
         return node_canary_encode(&g->sent, &g->info, job, g->delta);
     }
     OMM_TRY(load_residual(g->residual, node));
-    g->residual_before = values_digest(g->residual, n);
+    g->residual_before = omm_residual_digest(g->residual, n);
     for (size_t i = 0; i < n; i++) g->delta[i] = job->values[i] - job->start[i];
     if (job->up.error_feedback)
         OMM_TRY(omm_feedback_encode(&g->sent, &g->info, g->residual, &job->up, &job->layout,
                                     g->delta, g->residual));
     else
         OMM_TRY(omm_codec_encode(&g->sent, &g->info, &job->up, &job->layout, g->delta));
-    g->residual_after = values_digest(g->residual, n);
+    g->residual_after = omm_residual_digest(g->residual, n);
     uint8_t *bytes = NULL;
     OMM_TRY(omm_buf_extend(&g->residual_bytes, &bytes, 4 * n));
     for (size_t i = 0; i < n; i++) omm_put_f32(bytes + 4 * i, g->residual[i]);

@@ -79,7 +79,7 @@ static const struct {
     {"seed_lane: 0", "seed_lane: 0\n  optimizer: \"sgd\"", "(another optimizer)"},
     {"targets: \"q\"", "targets: \"blk.0.attn_q\"", "recipe: run.json has another"},
     {"topk_fraction: 1", "topk_fraction: 0.5", "codec.up: run.json has another"},
-    {"error_feedback: false", "error_feedback: true", "codec.up: run.json has another"},
+    {"error_feedback: true", "error_feedback: false", "codec.up: run.json has another"},
     {"zstd_level: 3", "zstd_level: 9", "codec.down: run.json has another"},
     {"value_max: 1", "value_max: 2", "aggregation.value_max: 2, and run.json says 1"},
     {"4294967296", "8589934592", "aggregation.weight_sum_max: 8589934592, and run.json says"},
@@ -103,9 +103,9 @@ static void test_texts(void) {
            "round 1 is void, with 1 accepted, and scenario.yaml says accept_min: 1");
     expect(&(kit_options){.from = "accept_min: 2", .to = "accept_min: 3"}, "run", "rounds.jsonl",
            "round 2 is not void, with 2 accepted, and scenario.yaml says accept_min: 3");
-    expect(&(kit_options){.from = "round_items: 0", .to = "round_items: 4"}, "run, eval",
+    expect(&(kit_options){.from = "round_items: 4", .to = "round_items: 2"}, "run, eval",
            "rounds.jsonl",
-           "round 0 was evaluated on 6 items, and scenario.yaml and run.json give 4");
+           "round 0 was evaluated on 4 items, and scenario.yaml and run.json give 2");
     expect(&(kit_options){.from = "deadline_ms: 60000", .to = "deadline_ms: 60001"}, "offers",
            "offers/r000.env", "deadline_ms is 60000, and scenario.yaml says 60001");
     expect(&(kit_options){.from = "generate: true", .to = "generate: false"}, "eval",

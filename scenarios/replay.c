@@ -16,6 +16,7 @@
 #include "omm/model.h"
 #include "omm/trainer.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -177,6 +178,66 @@ static uint32_t compare_step(const omm_trainer *trainer, const omm_submission *m
     return omm_digest_equal(&result->expected, &result->repeated) ? 0 : step;
 }
 
+/* ---- what a submission says of its work: its weight in the mean is one of these ---- */
+
+/* Keeps the first one that is not so. */
+__attribute__((format(printf, 5, 6))) static void claim_differs(omm_replay_result *result,
+                                                                const omm_submission *manifest,
+                                                                const char *claim, const char *said,
+                                                                const char *fmt, ...) {
+    if (!result->equal) return;
+    va_list ap;
+    va_start(ap, fmt);
+    result->equal = false;
+    result->round = manifest->round;
+    snprintf(result->claim, sizeof result->claim, "%s", claim);
+    snprintf(result->claim_signed, sizeof result->claim_signed, "%s", said);
+    vsnprintf(result->claim_repeated, sizeof result->claim_repeated, fmt, ap);
+    va_end(ap);
+}
+
+static void compare_count(omm_replay_result *result, const omm_submission *manifest,
+                          const char *claim, uint64_t said, uint64_t is) {
+    char text[24];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)said);
+    if (said != is) claim_differs(result, manifest, claim, text, "%llu", (unsigned long long)is);
+}
+
+static void compare_loss(omm_replay_result *result, const omm_submission *manifest,
+                         const char *claim, float said, float is) {
+    char text[24];
+    snprintf(text, sizeof text, "%.9g", (double)said);
+    if (omm_f32_to_bits(said) != omm_f32_to_bits(is))
+        claim_differs(result, manifest, claim, text, "%.9g", (double)is);
+}
+
+/* A submission with fewer digests than steps would leave nothing to compare. */
+static void compare_steps(omm_replay_result *result, const omm_submission *manifest,
+                          uint32_t steps) {
+    compare_count(result, manifest, "steps", manifest->steps, steps);
+    compare_count(result, manifest, "step_digests",
+                  manifest->step_digests.size / OMM_STEP_DIGEST_BYTES, steps);
+}
+
+static void compare_work(omm_replay_result *result, const omm_submission *manifest,
+                         const omm_train_result *is, uint64_t examples) {
+    compare_count(result, manifest, "tokens", manifest->tokens, is->tokens);
+    compare_count(result, manifest, "examples", manifest->examples, examples);
+    compare_loss(result, manifest, "loss_before", manifest->loss_before, is->loss_first);
+    compare_loss(result, manifest, "loss_after", manifest->loss_after, is->loss_last);
+}
+
+/* NULL: of zeros. */
+static void compare_residual(omm_replay_result *result, const omm_submission *manifest,
+                             const float *residual, size_t count) {
+    char said[OMM_DIGEST_HEX_SIZE], hex[OMM_DIGEST_HEX_SIZE];
+    const omm_digest is = omm_residual_digest(residual, count);
+    omm_digest_hex(said, &manifest->residual_after);
+    omm_digest_hex(hex, &is);
+    if (!omm_digest_equal(&is, &manifest->residual_after))
+        claim_differs(result, manifest, "residual_after", said, "%s", hex);
+}
+
 static omm_err run_steps(chain *c, omm_trainer *trainer, const omm_submission *manifest,
                          omm_replay_result *result) {
     uint32_t known = (uint32_t)(manifest->step_digests.size / OMM_STEP_DIGEST_BYTES);
@@ -193,6 +254,7 @@ static omm_err run_steps(chain *c, omm_trainer *trainer, const omm_submission *m
         result->equal = false;
         result->round = manifest->round;
     }
+    compare_steps(result, manifest, c->recipe.steps);
     return OMM_OK;
 }
 
@@ -212,6 +274,9 @@ static omm_err train(chain *c, const omm_submission *manifest, omm_replay_result
     if (err == OMM_OK)
         memcpy(c->trained, omm_trainer_moved(trainer)->values,
                c->layout.value_count * sizeof(float));
+    const omm_train_result is = omm_trainer_result(trainer);
+    if (err == OMM_OK && c->job->steps_max == 0)
+        compare_work(result, manifest, &is, omm_dataset_count(c->data));
     omm_trainer_close(trainer);
     return err;
 }
@@ -270,6 +335,8 @@ static omm_err encode_and_compare(chain *c, const omm_submission *manifest,
             result->round = manifest->round;
             err = explain(c, manifest, omm_buf_view(&sent), result);
         }
+        compare_residual(result, manifest, c->has_residual ? c->residual : NULL,
+                         c->layout.value_count);
     }
     omm_buf_fini(&sent);
     return err;

@@ -52,7 +52,7 @@ static omm_err replay(omm_replay_result *result, const char *node, uint32_t roun
 static void test_identical(void) {
     omm_replay_result result;
     CHECK_OK(replay(&result, "cafe-02", 1, 0));
-    CHECK(result.equal);
+    CHECK(result.equal && result.claim[0] == 0);
     CHECK_EQ(result.rounds_trained, 2); /* the residual goes back to round 0 */
     CHECK(omm_digest_equal(&result.expected, &result.repeated));
     CHECK_OK(replay(&result, "cafe-02", 1, 1));
@@ -145,6 +145,71 @@ static void test_names_the_step(void) {
     CHECK(result.tensor[0] == 0); /* the payload is the honest one */
     CHECK_OK(replay(&result, "studio-02", 0, 1));
     CHECK(result.equal); /* the first step is */
+    forge_close(&f);
+}
+
+/* What a node says of its work beside the payload: its weight in the mean is of that. */
+static void claims(const char *claim, void (*lie)(omm_submission *manifest), const char *is) {
+    forge f;
+    omm_replay_result result;
+    forge_open(&f, "studio-02", 0);
+    lie(&f.manifest);
+    forge_sign(&f);
+    CHECK_OK(replay(&result, "studio-02", 0, 0));
+    if (strcmp(result.claim, claim) != 0) fprintf(stderr, "%s: '%s'\n", claim, result.claim);
+    CHECK(!result.equal && strcmp(result.claim, claim) == 0);
+    CHECK_EQ(result.round, 0);
+    CHECK(strcmp(result.claim_signed, result.claim_repeated) != 0);
+    if (is) CHECK(strcmp(result.claim_repeated, is) == 0);
+    CHECK(result.step == 0 && result.tensor[0] == 0); /* the work itself is the honest one */
+    forge_close(&f);
+}
+
+static void more_weight(omm_submission *manifest) {
+    manifest->tokens *= 2;
+}
+
+static void more_examples(omm_submission *manifest) {
+    manifest->examples++;
+}
+
+static void other_start(omm_submission *manifest) {
+    manifest->loss_before += 1;
+}
+
+static void other_end(omm_submission *manifest) {
+    manifest->loss_after /= 2;
+}
+
+static void other_residual(omm_submission *manifest) {
+    manifest->residual_after.b[31] ^= 1;
+}
+
+static void no_steps(omm_submission *manifest) {
+    manifest->steps = 0;
+    manifest->step_digests = omm_bytes_of(NULL, 0);
+}
+
+static void no_digests(omm_submission *manifest) {
+    manifest->step_digests = omm_bytes_of(NULL, 0);
+}
+
+static void test_names_the_claim(void) {
+    claims("tokens", more_weight, NULL);
+    claims("examples", more_examples, NULL);
+    claims("loss_before", other_start, NULL);
+    claims("loss_after", other_end, NULL);
+    claims("residual_after", other_residual, NULL);
+    claims("steps", no_steps, "2");
+    claims("step_digests", no_digests, "2");
+    forge f; /* the first steps alone: where no digest is, nothing is identical */
+    omm_replay_result result;
+    forge_open(&f, "studio-02", 0);
+    no_steps(&f.manifest);
+    forge_sign(&f);
+    CHECK_OK(replay(&result, "studio-02", 0, 1));
+    CHECK(!result.equal && strcmp(result.claim, "steps") == 0);
+    CHECK_EQ(result.steps_compared, 0);
     forge_close(&f);
 }
 
@@ -306,6 +371,7 @@ int main(void) {
     test_identical();
     test_two_of_one_name();
     test_names_the_step();
+    test_names_the_claim();
     test_names_tensor_and_element();
     test_names_the_file();
     test_other_data_is_refused();

@@ -232,17 +232,27 @@ static json_t *usage_json(const job *j) {
                      "cached_tokens", reused);
 }
 
-/* Calls in OpenAI's form; in a stream each has its number. */
+/* In OpenAI's form, its arguments spelled as the model reads them.  NULL: no memory. */
+static json_t *call_json(const job *j, const choice *c, size_t i) {
+    const omm_tool_call *call = &c->output.reply.calls[i];
+    json_t *made = NULL;
+    char id[96];
+    omm_buf arguments;
+    omm_buf_init(&arguments, OMM_JSON_BYTES_MAX);
+    snprintf(id, sizeof id, "call_%s_%u_%zu", j->id, c->index, i);
+    if (omm_json_write_spaced(&arguments, call->arguments) == OMM_OK)
+        made =
+            json_pack("{s:s, s:s, s:{s:s, s:s%}}", "id", id, "type", "function", "function", "name",
+                      call->name, "arguments", (const char *)arguments.data, arguments.size);
+    omm_buf_fini(&arguments);
+    return made;
+}
+
+/* In a stream each has its number. */
 static json_t *calls_json(const job *j, const choice *c, bool streamed) {
     json_t *calls = json_array();
     for (size_t i = 0; i < c->output.reply.call_count; i++) {
-        const omm_tool_call *call = &c->output.reply.calls[i];
-        char id[96];
-        char *arguments = json_dumps(call->arguments, JSON_REAL_PRECISION(17));
-        snprintf(id, sizeof id, "call_%s_%u_%zu", j->id, c->index, i);
-        json_t *made = json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", id, "type", "function",
-                                 "function", "name", call->name, "arguments", arguments);
-        free(arguments);
+        json_t *made = call_json(j, c, i);
         if (streamed && made) json_object_set_new(made, "index", json_integer((json_int_t)i));
         if (!made || json_array_append_new(calls, made) != 0) {
             json_decref(calls);

@@ -139,16 +139,62 @@ static omm_err read_values(float **out, const fed *f, const omm_coord_values *va
     return err;
 }
 
+static omm_err read_initial(void *ud, float *values) {
+    const fed *f = ud;
+    memcpy(values, f->initial, f->run.layout.value_count * sizeof *values);
+    return OMM_OK;
+}
+
+omm_coord_values fed_initial(fed *f) {
+    return (omm_coord_values){read_initial, f};
+}
+
+/* As nodes have it. */
+static omm_err read_first_sent(void *ud, float *values) {
+    fed *f = ud;
+    omm_buf sent;
+    omm_buf_init(&sent, 1 << 20);
+    omm_err err = omm_codec_encode(&sent, NULL, &f->run.codec_down, &f->run.layout, f->initial);
+    if (err == OMM_OK)
+        err =
+            omm_codec_decode(values, NULL, &f->run.codec_down, &f->run.layout, omm_buf_view(&sent));
+    omm_buf_fini(&sent);
+    return err;
+}
+
+/* Of each token; values NULL: of the base, which what is sent first leaves as it is. */
+static omm_err fake_loss(double *loss, fed *f, const omm_coord_values *values) {
+    const omm_coord_values initial = {read_first_sent, f};
+    double sum = 0;
+    float *read = NULL;
+    OMM_TRY(read_values(&read, f, values ? values : &initial));
+    for (size_t i = 0; i < f->run.layout.value_count; i++) sum += (double)read[i];
+    omm_free(read);
+    *loss = f->o.loss_rises ? 3.0 + sum * sum : 3.0 - 0.001 * sum;
+    return OMM_OK;
+}
+
+static double item_nll(double loss, uint32_t i) {
+    return loss * (i + 1);
+}
+
+static uint64_t item_tokens(uint32_t i) {
+    return i + 1;
+}
+
+/* The sample is all items. */
 static omm_err fake_sample(void *ud, uint64_t *items, double *loss,
                            const omm_coord_values *values) {
     fed *f = ud;
-    double sum = 0;
-    float *read = NULL;
-    OMM_TRY(read_values(&read, f, values));
-    for (size_t i = 0; i < f->run.layout.value_count; i++) sum += (double)read[i];
-    omm_free(read);
+    double each = 0, nll = 0;
+    uint64_t tokens = 0;
+    OMM_TRY(fake_loss(&each, f, values));
+    for (uint32_t i = 0; i < f->run.test_items; i++) {
+        nll += item_nll(each, i);
+        tokens += item_tokens(i);
+    }
     *items = f->run.test_items;
-    *loss = f->o.loss_rises ? 3.0 + sum * sum : 3.0 - 0.001 * sum;
+    *loss = nll / (double)tokens;
     if (f->o.loss_nan && f->evaluations > 0) *loss = (double)NAN;
     f->evaluations++;
     return OMM_OK;
@@ -156,20 +202,15 @@ static omm_err fake_sample(void *ud, uint64_t *items, double *loss,
 
 static omm_err fake_full(void *ud, omm_buf *jsonl, const omm_coord_values *values) {
     fed *f = ud;
-    double loss = 3.5;
-    uint64_t items = 0;
-    bool loss_nan = f->o.loss_nan; /* of candidates; this one was published */
-    omm_err err = OMM_OK;
-    f->o.loss_nan = false;
-    if (values) err = fake_sample(ud, &items, &loss, values);
-    f->o.loss_nan = loss_nan;
-    OMM_TRY(err);
+    double loss = 0;
+    OMM_TRY(fake_loss(&loss, f, values));
+    f->evaluations += values != NULL;
     for (uint32_t i = 0; i < f->run.test_items; i++) {
         omm_eval_record record = {.item = omm_hash(omm_bytes_of(&i, sizeof i)),
                                   .client = "client",
                                   .skill = "skill",
-                                  .nll = loss * (i + 1),
-                                  .tokens = i + 1,
+                                  .nll = item_nll(loss, i),
+                                  .tokens = item_tokens(i),
                                   .reply = ""};
         OMM_TRY(omm_eval_record_write(jsonl, &record));
     }
@@ -183,16 +224,6 @@ omm_err fed_render(void *ud, omm_buf *gguf, const omm_coord_values *values) {
     const omm_err err = omm_buf_append(gguf, read, 4 * f->run.layout.value_count);
     omm_free(read);
     return err;
-}
-
-static omm_err read_initial(void *ud, float *values) {
-    const fed *f = ud;
-    memcpy(values, f->initial, f->run.layout.value_count * sizeof *values);
-    return OMM_OK;
-}
-
-omm_coord_values fed_initial(fed *f) {
-    return (omm_coord_values){read_initial, f};
 }
 
 omm_coord_evaluator fed_evaluator(fed *f) {

@@ -174,7 +174,7 @@ static const variant s_variants[] = {
      0,
      {0, 0}},
     {"galore",
-     "10825ec3f0ee98a1d5a33792df8b3d144187ee305ed0a8a44c8aaaff1322eefe",
+     "413ffcbd7746b40223f0ffbff5c9f7fc1d789731df8f8497f3f003ec77419178",
      OMM_RECIPE_ADAMW,
      0,
      20,

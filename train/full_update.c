@@ -99,14 +99,19 @@ static omm_err no_memory(const omm_full *t) {
                      t->tensors.value_count);
 }
 
-/* Directions to begin with: numbers of the tensor's own. */
+/* Numbers of the tensor's own. */
+static omm_rng subspace_lane(const omm_full *t, const full_tensor *x) {
+    const omm_seed seed =
+        omm_seed_derive(&t->options.seed, OMM_PURPOSE_SYNTH, omm_bytes_str(x->name));
+    return omm_rng_init(&seed, OMM_PURPOSE_SYNTH, 0, 0);
+}
+
+/* Directions to begin with. */
 static void begin_subspaces(omm_full *t) {
     for (size_t i = 0; i < t->projected_count && t->options.galore.rank > 0; i++) {
         const full_projected *j = &t->projected[i];
         const full_tensor *x = j->tensor;
-        const omm_seed seed =
-            omm_seed_derive(&t->options.seed, OMM_PURPOSE_SYNTH, omm_bytes_str(x->name));
-        const omm_rng lane = omm_rng_init(&seed, OMM_PURPOSE_SYNTH, 0, 0);
+        const omm_rng lane = subspace_lane(t, x);
         galore_begin(t->p + j->p_at, galore_p_count(x->rows, x->cols, t->options.galore.rank),
                      &lane);
     }
@@ -220,7 +225,8 @@ static void update_projected(omm_full *t, const full_projected *j, double norm, 
                                 .v = t->v + j->v_at,
                                 .rows = x->rows,
                                 .cols = x->cols,
-                                .rank = t->options.galore.rank};
+                                .rank = t->options.galore.rank,
+                                .lane = subspace_lane(t, x)};
     galore_update(t->options.compute, &part, t->scratch, &t->options.galore, &t->recipe, rate,
                   t->step + 1);
 }

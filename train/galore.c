@@ -6,8 +6,10 @@
 #include <math.h>
 #include <string.h>
 
-enum { ROUNDS = 4 };
+enum { ROUNDS = 4, PASSES = 4, ATTEMPTS = 4 };
 static const double s_vanished = 1e-30; /* of a column's length */
+static const double s_rounding =
+    1e-6; /* of the gradient's norm: some times what rounding leaves in a column */
 
 static size_t min_size(size_t a, size_t b) {
     return a < b ? a : b;
@@ -54,33 +56,34 @@ static double dot(const float *a, const float *b, size_t n, size_t stride) {
     return sum;
 }
 
-/* Columns of q [n][r]. */
-static void orthonormal(float *q, size_t n, size_t r) {
-    for (size_t j = 0; j < r; j++) {
-        float *x = q + j;
+/* Takes the first j columns of q [n][r] off its column j.  False: nothing that is not rounding was left. */
+static bool take_off(float *q, size_t n, size_t r, size_t j) {
+    float *x = q + j;
+    double length = sqrt(dot(x, x, n, r));
+    for (int pass = 0; pass < PASSES; pass++) {
+        const double before = length;
         for (size_t k = 0; k < j; k++) {
             const double share = dot(x, q + k, n, r);
             for (size_t i = 0; i < n; i++)
                 x[i * r] = (float)((double)x[i * r] - share * (double)q[i * r + k]);
         }
-        const double length = sqrt(dot(x, x, n, r));
-        const double scale = length > s_vanished ? 1 / length : 0;
-        for (size_t i = 0; i < n; i++) x[i * r] = (float)((double)x[i * r] * scale);
+        length = sqrt(dot(x, x, n, r));
+        if (length <= s_vanished) return false;
+        for (size_t i = 0; i < n; i++) x[i * r] = (float)((double)x[i * r] / length);
+        if (length >= 0.5 * before) return true;
+        length = 1;
     }
+    return false;
 }
 
-static void find_subspace(const omm_compute *c, const galore_tensor *t, float *scratch) {
-    const bool left = t->rows <= t->cols;
-    const size_t n = left ? t->rows : t->cols;
-    for (int round = 0; round < ROUNDS; round++) {
-        orthonormal(t->p, n, t->rank); /* so that repeated products do not leave f32 */
-        times(c, scratch, t, t->p, left);
-        times(c, t->p, t, scratch, !left);
-    }
-    orthonormal(t->p, n, t->rank);
+/* Columns of q [n][r], r < n.  Numbers that are new to the lane: those of a step lie behind those before. */
+static void orthonormal(float *q, const galore_tensor *t, size_t n, uint64_t draw) {
+    const size_t r = t->rank;
+    for (size_t j = 0; j < r; j++)
+        for (int attempt = 0; attempt < ATTEMPTS && !take_off(q, n, r, j); attempt++)
+            for (size_t i = 0; i < n; i++)
+                q[i * r + j] = 2 * omm_rng_unit(&t->lane, draw++ * r + j) - 1;
 }
-
-/* --- the step -------------------------------------------------------------------------------- */
 
 /* r = the gradient in the subspace. */
 static void project(const omm_compute *c, float *r, const galore_tensor *t) {
@@ -91,6 +94,39 @@ static void project(const omm_compute *c, float *r, const galore_tensor *t) {
     else
         times(c, r, t, t->p, false);
 }
+
+/* What is left of a gradient in a direction that it does not have is rounding, and AdamW moves by that as far as by any
+ * other: such columns become zero. */
+static void leave_out(const omm_compute *c, const galore_tensor *t, size_t n, float *scratch) {
+    const size_t k = t->rank, count = t->rows * t->cols;
+    const bool left = t->rows <= t->cols;
+    const double least = s_rounding * sqrt(dot(t->gradient, t->gradient, count, 1));
+    project(c, scratch, t);
+    for (size_t j = 0; j < k; j++) {
+        const float *share = left ? scratch + j * t->cols : scratch + j;
+        const size_t m = left ? t->cols : t->rows;
+        if (sqrt(dot(share, share, m, left ? 1 : k)) > least) continue;
+        for (size_t i = 0; i < n; i++) t->p[i * k + j] = 0;
+    }
+}
+
+static void find_subspace(const omm_compute *c, const galore_tensor *t, float *scratch,
+                          uint32_t step) {
+    const bool left = t->rows <= t->cols;
+    const size_t n = left ? t->rows : t->cols;
+    /* No two columns of a step have more than this many numbers. */
+    const uint64_t most = (uint64_t)n * t->rank * ATTEMPTS;
+    uint64_t draw = n + (uint64_t)step * (ROUNDS + 1) * most;
+    for (int round = 0; round < ROUNDS; round++, draw += most) {
+        orthonormal(t->p, t, n, draw); /* so that repeated products do not leave f32 */
+        times(c, scratch, t, t->p, left);
+        times(c, t->p, t, scratch, !left);
+    }
+    orthonormal(t->p, t, n, draw);
+    leave_out(c, t, n, scratch);
+}
+
+/* --- the step -------------------------------------------------------------------------------- */
 
 /* move [rows][cols] = d of the subspace. */
 static void project_back(const omm_compute *c, float *move, const galore_tensor *t,
@@ -109,7 +145,7 @@ void galore_update(const omm_compute *c, const galore_tensor *t, float *scratch,
     float *r = scratch, *d = r + count, *move = d + count;
     omm_recipe plain = *recipe;
     plain.weight_decay = 0;
-    if ((step - 1) % galore->every == 0) find_subspace(c, t, scratch);
+    if ((step - 1) % galore->every == 0) find_subspace(c, t, scratch, step);
     project(c, r, t);
     memset(d, 0, count * sizeof *d);
     adamw_state s = {.values = d, .m = t->m, .v = t->v, .gradient = r, .count = count};

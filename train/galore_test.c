@@ -17,6 +17,9 @@ static const double s_missed_max = 2e-6;
 /* Length of a direction, and its product with another, from 1 and 0.  Measured maximum 1.8e-7. */
 static const double s_orthonormal_max = 1e-6;
 
+/* What moves outside of a gradient, of the whole move: the weights' own rounding.  Measured maximum 3.2e-5. */
+static const double s_outside_max = 1e-3;
+
 typedef struct rig {
     size_t rows, cols;
     float values[SIDE_MAX * SIDE_MAX], gradient[SIDE_MAX * SIDE_MAX];
@@ -30,19 +33,27 @@ static float number(uint64_t i) {
     return 2 * omm_rng_unit(&lane, i) - 1;
 }
 
-/* Values, and a gradient of rank RANK. */
-static void begin(rig *r, size_t rows, size_t cols) {
+static omm_rng lane_of(void) {
     const omm_seed seed = omm_seed_from_u64(4);
-    const omm_rng lane = omm_rng_init(&seed, OMM_PURPOSE_TEST, 1, 0);
+    return omm_rng_init(&seed, OMM_PURPOSE_TEST, 1, 0);
+}
+
+/* Values, and a gradient of so many directions. */
+static void begin_with(rig *r, size_t rows, size_t cols, size_t directions) {
+    const omm_rng lane = lane_of();
     *r = (rig){.rows = rows, .cols = cols};
     CHECK(galore_scratch_count(rows, cols, RANK) <= sizeof r->scratch / sizeof *r->scratch);
     for (size_t i = 0; i < rows * cols; i++) r->values[i] = number(i);
     for (size_t i = 0; i < rows; i++)
         for (size_t j = 0; j < cols; j++)
-            for (size_t k = 0; k < RANK; k++)
+            for (size_t k = 0; k < directions; k++)
                 r->gradient[i * cols + j] +=
                     0.01F * number(10000 + i * RANK + k) * number(20000 + j * RANK + k);
     galore_begin(r->p, galore_p_count(rows, cols, RANK), &lane);
+}
+
+static void begin(rig *r, size_t rows, size_t cols) {
+    begin_with(r, rows, cols, RANK);
 }
 
 static omm_recipe recipe_of(void) {
@@ -57,7 +68,15 @@ static const omm_full_galore s_galore = {.rank = RANK, .every = 2, .scale = 0.25
 
 static void update(rig *r, const omm_compute *c, uint32_t step) {
     const omm_recipe recipe = recipe_of();
-    const galore_tensor t = {r->values, r->gradient, r->p, r->m, r->v, r->rows, r->cols, RANK};
+    const galore_tensor t = {.values = r->values,
+                             .gradient = r->gradient,
+                             .p = r->p,
+                             .m = r->m,
+                             .v = r->v,
+                             .rows = r->rows,
+                             .cols = r->cols,
+                             .rank = RANK,
+                             .lane = lane_of()};
     galore_update(c, &t, r->scratch, &s_galore, &recipe, 0.01F, step);
 }
 
@@ -66,19 +85,27 @@ static double at(const rig *r, size_t i, size_t j) {
     return (double)r->gradient[r->rows <= r->cols ? i * r->cols + j : j * r->cols + i];
 }
 
-static void spans_the_gradient(const omm_compute *c, size_t rows, size_t cols) {
-    static rig r;
-    double missed = 0, whole = 0, off = 0;
-    begin(&r, rows, cols);
-    update(&r, c, 1);
-    const size_t n = rows < cols ? rows : cols, m = rows < cols ? cols : rows;
+/* The farthest of P^T P from 1, where so many columns are not zero. */
+static double off_orthonormal(const rig *r, size_t columns) {
+    const size_t n = r->rows < r->cols ? r->rows : r->cols;
+    double off = 0;
     for (size_t a = 0; a < RANK; a++)
         for (size_t b = 0; b < RANK; b++) {
             double dot = 0;
             for (size_t i = 0; i < n; i++)
-                dot += (double)r.p[i * RANK + a] * (double)r.p[i * RANK + b];
-            off = fmax(off, fabs(dot - (a == b)));
+                dot += (double)r->p[i * RANK + a] * (double)r->p[i * RANK + b];
+            off = fmax(off, fabs(dot - (a == b && a < columns)));
         }
+    return off;
+}
+
+static void spans_the_gradient(const omm_compute *c, size_t rows, size_t cols, size_t directions) {
+    static rig r;
+    double missed = 0, whole = 0;
+    begin_with(&r, rows, cols, directions);
+    update(&r, c, 1);
+    const size_t n = rows < cols ? rows : cols, m = rows < cols ? cols : rows;
+    const double off = off_orthonormal(&r, directions);
     for (size_t j = 0; j < m; j++) {
         double share[RANK] = {0};
         for (size_t i = 0; i < n; i++)
@@ -90,7 +117,8 @@ static void spans_the_gradient(const omm_compute *c, size_t rows, size_t cols) {
             whole += at(&r, i, j) * at(&r, i, j);
         }
     }
-    printf("%zu x %zu: missed %.1e, orthonormal to %.1e\n", rows, cols, sqrt(missed / whole), off);
+    printf("%zu x %zu, %zu directions: missed %.1e, orthonormal to %.1e\n", rows, cols, directions,
+           sqrt(missed / whole), off);
     CHECK(sqrt(missed / whole) <= s_missed_max);
     CHECK(off <= s_orthonormal_max);
 }
@@ -156,15 +184,71 @@ static void all_the_same(size_t rows, size_t cols) {
         }
 }
 
-/* Without a gradient the directions are zero and nothing moves but by decay. */
+/* axes[directions]: orthonormal, on the shorter side, of a gradient of begin_with. */
+static void axes_of(double axes[][SIDE_MAX], const rig *r, size_t directions) {
+    const bool left = r->rows <= r->cols;
+    const size_t n = left ? r->rows : r->cols;
+    for (size_t k = 0; k < directions; k++) {
+        double length = 0;
+        for (size_t i = 0; i < n; i++)
+            axes[k][i] = (double)number((left ? 10000 : 20000) + i * RANK + k);
+        for (size_t l = 0; l < k; l++) {
+            double share = 0;
+            for (size_t i = 0; i < n; i++) share += axes[k][i] * axes[l][i];
+            for (size_t i = 0; i < n; i++) axes[k][i] -= share * axes[l][i];
+        }
+        for (size_t i = 0; i < n; i++) length += axes[k][i] * axes[k][i];
+        for (size_t i = 0; i < n; i++) axes[k][i] /= sqrt(length);
+    }
+}
+
+/* Where a gradient has fewer directions than P, nothing but decay moves outside of them: what a column has no share in is
+ * rounding, by which AdamW would move as far as by any other. */
+static void moves_stay_in_the_gradient(const omm_compute *c, size_t rows, size_t cols) {
+    enum { FEW = 2 };
+    static rig r, before;
+    double outside = 0, whole = 0, axes[FEW][SIDE_MAX];
+    begin_with(&r, rows, cols, FEW);
+    before = r;
+    update(&r, c, 1);
+    axes_of(axes, &r, FEW);
+    const bool left = rows <= cols;
+    const size_t n = left ? rows : cols, m = left ? cols : rows;
+    for (size_t j = 0; j < m; j++) { /* across, along the shorter side */
+        double move[SIDE_MAX], share[FEW] = {0};
+        for (size_t i = 0; i < n; i++) {
+            const size_t at = left ? i * cols + j : j * cols + i;
+            const double w = (double)before.values[at];
+            move[i] = (double)r.values[at] - (w - 0.01 * (double)0.1F * w);
+            whole += move[i] * move[i];
+            for (size_t k = 0; k < FEW; k++) share[k] += move[i] * axes[k][i];
+        }
+        for (size_t i = 0; i < n; i++) {
+            for (size_t k = 0; k < FEW; k++) move[i] -= share[k] * axes[k][i];
+            outside += move[i] * move[i];
+        }
+    }
+    printf("%zu x %zu: %.1e of the move lies outside of the gradient\n", rows, cols,
+           sqrt(outside / whole));
+    CHECK(sqrt(outside / whole) < s_outside_max);
+}
+
+/* Without a gradient nothing moves but by decay; when there is one, it is found. */
 static void no_gradient(const omm_compute *c) {
-    static rig r;
+    static rig r, with;
+    begin(&with, 20, 33);
     begin(&r, 20, 33);
     memset(r.gradient, 0, sizeof r.gradient);
     const float w = r.values[7];
     update(&r, c, 1);
-    for (size_t i = 0; i < (size_t)20 * RANK; i++) CHECK(r.p[i] == 0);
+    CHECK(off_orthonormal(&r, 0) == 0);
     CHECK(r.values[7] == w - 0.01F * 0.1F * w);
+    memcpy(r.gradient, with.gradient, sizeof r.gradient);
+    const float before = r.values[7];
+    update(&r, c, 3); /* with directions of its own again */
+    const float decayed = before - 0.01F * 0.1F * before;
+    CHECK(off_orthonormal(&r, RANK) <= s_orthonormal_max);
+    CHECK(fabsf(r.values[7] - decayed) > 1e-5F);
 }
 
 int main(void) {
@@ -172,7 +256,9 @@ int main(void) {
     omm_compute c;
     CHECK_OK(omm_compute_init(&c, NULL, OMM_ISA_SCALAR));
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        spans_the_gradient(&c, shapes[i][0], shapes[i][1]);
+        spans_the_gradient(&c, shapes[i][0], shapes[i][1], RANK);
+        spans_the_gradient(&c, shapes[i][0], shapes[i][1], 2);
+        moves_stay_in_the_gradient(&c, shapes[i][0], shapes[i][1]);
         by_definition(&c, shapes[i][0], shapes[i][1]);
         all_the_same(shapes[i][0], shapes[i][1]);
     }

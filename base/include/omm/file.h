@@ -20,6 +20,8 @@
 
 /* Append the whole file to `out`.  Errors: NOT_FOUND, IO, TOO_BIG (over out->bytes_max), NOMEM. */
 OMM_CHECKED omm_err omm_file_read(omm_buf *out, const char *path);
+/* The same of a plain file; whatever else stands there, such as a pipe that nobody writes to, is refused at once (IO). */
+OMM_CHECKED omm_err omm_file_read_plain(omm_buf *out, const char *path);
 
 /* Replace `path` by `data`, atomically and durably.  `mode` e.g. 0644, or 0600 for keys; the umask
  * applies.  A symbolic link at `path` is itself replaced; a folder or device is refused.

@@ -147,7 +147,9 @@ OMM_CHECKED omm_err omm_feedback_encode(omm_buf *sent, omm_encoded *info, float 
                                         const omm_codec *codec, const omm_layout *layout,
                                         const float *delta, const float *residual_in);
 
-/* BLAKE2b-256 of the f32 bytes of (value_count) zeros: a residual before anything was sent. */
+/* BLAKE2b-256 of the f32 bytes, little endian, of values[value_count]; NULL: of zeros. */
+omm_digest omm_residual_digest(const float *values, size_t value_count);
+/* Of zeros: a residual before anything was sent, and wherever there is no error feedback. */
 omm_digest omm_residual_zero(size_t value_count);
 
 /* What a scenario's `codec: {up: ..., down: ...}` mappings say.  The table for down has only kind

@@ -43,6 +43,11 @@ typedef struct omm_replay_result {
     char tensor[128]; /* first tensor of the decoded payload that differs; "" if none */
     uint32_t row, column;
     float value_expected, value_repeated;
+    /* What the node said of its work beside the payload, where that is not so: "tokens", its weight in the mean; "examples",
+     * "steps", "loss_before", "loss_after", "step_digests", "residual_after"; "" if all of it is.  Not with steps_max,
+     * but for "steps" and "step_digests". */
+    char claim[24];
+    char claim_signed[OMM_DIGEST_HEX_SIZE], claim_repeated[OMM_DIGEST_HEX_SIZE]; /* as text */
 } omm_replay_result;
 
 /* Errors: CONFIG (also: `node` is more than one of them), NOT_FOUND (no such node or submission, files), DIGEST (model or data are not those of the
