@@ -105,6 +105,9 @@ static void check_offer_message(audit *a, const char *path, const omm_offer *o, 
     const omm_digest *previous = r ? &a->ev.lines[r - 1].digest : &zero;
     const char *field = offer_differs(o, &a->ev.run);
     if (field) audit_fail(a, path, "%s is not what run.json says", field);
+    if (a->has_facts && o->deadline_ms != a->facts.deadline_ms)
+        audit_fail(a, path, "deadline_ms is %llu, and scenario.yaml says %llu",
+                   (unsigned long long)o->deadline_ms, (unsigned long long)a->facts.deadline_ms);
     if (o->round != r) audit_fail(a, path, "is of round %u", o->round);
     if (!omm_digest_equal(&o->previous, previous))
         audit_fail(a, path, "does not follow the line of round %zu in rounds.jsonl", r - (r > 0));

@@ -188,6 +188,10 @@ static void check_states(audit *a) {
     const omm_state_record *first = &a->ev.states[at++];
     if (first->state != 0) audit_fail(a, "eval/rounds.jsonl", "line 1 is not of state 0");
     losses[0] = first->loss;
+    if (a->has_facts && first->items != audit_round_items(a))
+        audit_fail(a, "eval/rounds.jsonl",
+                   "line 1 is of %llu items, and scenario.yaml and run.json give %llu",
+                   (unsigned long long)first->items, (unsigned long long)audit_round_items(a));
     for (size_t r = 0; r < a->ev.round_count; r++) {
         const omm_round_record *round = &a->ev.heads[r];
         const uint32_t begins = omm_round_begins(round);
@@ -215,6 +219,29 @@ static void check_states(audit *a) {
     check_sample(a, &a->ev.after, "eval/after.jsonl", losses[a->ev.round_count], "last");
 }
 
+static void check_generated(audit *a, const char *path, const evidence_rows *rows, bool generate) {
+    for (size_t i = 0; i < rows->count; i++) {
+        if (rows->rows[i].generated == generate) continue;
+        audit_fail(a, path, "line %zu has %s reply, and scenario.yaml says otherwise", i + 1,
+                   generate ? "no" : "a");
+        return;
+    }
+}
+
+/* Only simulate has a control, and virtual time; the same scenario run over a network has neither. */
+static void check_against_scenario(audit *a) {
+    char path[OMM_PATH_MAX];
+    const bool is_there = a->ev.control.file.err != OMM_ERR_NOT_FOUND;
+    check_generated(a, "eval/before.jsonl", &a->ev.before, a->facts.generate);
+    check_generated(a, "eval/after.jsonl", &a->ev.after, a->facts.generate);
+    check_generated(a, "eval/control.jsonl", &a->ev.control, false);
+    if (is_there && !a->facts.control)
+        audit_fail(a, "eval/control.jsonl", "is there, and scenario.yaml asks for no control");
+    if (!is_there && a->facts.control &&
+        omm_bundle_file_find(path, NULL, a->ev.dir, "virtual/timeline.jsonl") == OMM_OK)
+        audit_fail(a, "eval/control.jsonl", "is missing, and scenario.yaml asks for a control");
+}
+
 void audit_eval(audit *a) {
     audit_name(a, "eval/before.jsonl");
     audit_name(a, "eval/after.jsonl");
@@ -225,6 +252,7 @@ void audit_eval(audit *a) {
     if (a->ev.control.file.err != OMM_ERR_NOT_FOUND)
         check_rows(a, "eval/control.jsonl", &a->ev.control, &a->ev.after);
     check_states(a);
+    if (a->has_facts) check_against_scenario(a);
 }
 
 /* --- close.env --- */

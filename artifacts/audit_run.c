@@ -2,6 +2,7 @@
 #include "internal.h"
 #include "omm/rng.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -25,6 +26,59 @@ static void check_run_id(audit *a) {
     if (strcmp(hex, run->run_id) != 0)
         audit_fail(a, "scenario.yaml", "seed and scenario give run %s, and run.json says %s", hex,
                    run->run_id);
+}
+
+/* Not counted: how many facts there are is in gates.json, whose bytes a run's digest has. */
+static void check_scenario(audit *a) {
+    const char *about = "scenario.yaml";
+    omm_buf text;
+    if (!a->read_scenario) return;
+    omm_buf_init(&text, OMM_BUNDLE_FILE_BYTES_MAX);
+    omm_err err = omm_bundle_file_read(&text, a->ev.dir, "scenario.yaml");
+    if (err == OMM_OK) err = a->read_scenario(&a->facts, &about, omm_buf_view(&text), &a->ev.run);
+    omm_buf_fini(&text);
+    a->has_facts = err == OMM_OK;
+    if (err == OMM_ERR_NOMEM) a->fatal = err;
+    if (err != OMM_OK) audit_fail(a, about, "%s", omm_err_sentence());
+}
+
+bool audit_key_follows(const omm_public_key *key, uint64_t seed, omm_purpose purpose,
+                       const char *name) {
+    omm_key derived;
+    const omm_seed run_seed = omm_seed_from_u64(seed);
+    const omm_seed own = omm_seed_derive(&run_seed, purpose, omm_bytes_str(name));
+    omm_key_from_seed(&derived, &own);
+    const bool is_it = omm_public_key_equal(key, &derived.public_key);
+    omm_key_wipe(&derived);
+    return is_it;
+}
+
+static void check_simulated_node(audit *a, const omm_run_node *n) {
+    const omm_digest unknown = {{0}};
+    if (!audit_key_follows(&n->public_key, a->ev.run.seed, OMM_PURPOSE_NODE_KEY, n->name))
+        audit_fail(a, "run.json", "node %s: its key does not follow from seed and name", n->name);
+    if (n->client[0] && omm_digest_equal(&n->data_digest, &unknown))
+        audit_fail(a, "run.json", "node %s: no data_digest, and a simulation has its data",
+                   n->name);
+}
+
+/* A simulation says its seed, from which all keys follow; a service's keys and seed are its own. */
+static void check_keys(audit *a) {
+    const omm_run_record *run = &a->ev.run;
+    if (run->simulated && !run->has_seed)
+        audit_fail(a, "run.json", "simulated is true and seed null: a simulation says its seed");
+    if (!run->simulated && run->has_seed)
+        audit_fail(a, "run.json", "seed is %" PRIu64 " and simulated false: a service says none",
+                   run->seed);
+    if (!run->simulated && a->has_facts &&
+        audit_key_follows(&run->coordinator_key, a->facts.seed, OMM_PURPOSE_COORD_KEY,
+                          "coordinator"))
+        audit_fail(a, "run.json",
+                   "simulated is false, and coordinator_key follows from scenario.yaml's seed");
+    if (!run->simulated || !run->has_seed) return;
+    if (!audit_key_follows(&run->coordinator_key, run->seed, OMM_PURPOSE_COORD_KEY, "coordinator"))
+        audit_fail(a, "run.json", "coordinator_key does not follow from the seed");
+    for (size_t i = 0; i < run->node_count; i++) check_simulated_node(a, &run->nodes[i]);
 }
 
 static void check_nodes(audit *a) {
@@ -101,6 +155,29 @@ static void check_settled(audit *a, const omm_round_record *round, const bool *s
             audit_fail(a, "rounds.jsonl", "round %u: accepted node %zu was not selected", r, i);
 }
 
+uint64_t audit_round_items(const audit *a) {
+    const uint64_t all = a->ev.run.test_items;
+    return a->facts.round_items && a->facts.round_items < all ? a->facts.round_items : all;
+}
+
+/* What only scenario.yaml says of rounds. */
+static void check_outcome(audit *a, const omm_round_record *round) {
+    /* The worst loss there is stands for a candidate that could not be evaluated at all. */
+    const uint64_t items = round->eval_loss == DBL_MAX ? 0 : audit_round_items(a);
+    const bool is_void = round->accepted_count < a->facts.accept_min;
+    if (round->voided != is_void)
+        audit_fail(a, "rounds.jsonl",
+                   "round %" PRIu32 " is %s, with %zu accepted, and scenario.yaml says accept_min: "
+                   "%" PRIu32,
+                   round->round, round->voided ? "void" : "not void", round->accepted_count,
+                   a->facts.accept_min);
+    if (round->evaluated && round->eval_items != items)
+        audit_fail(a, "rounds.jsonl",
+                   "round %" PRIu32 " was evaluated on %" PRIu64 " items, and scenario.yaml and "
+                   "run.json give %" PRIu64,
+                   round->round, round->eval_items, items);
+}
+
 /* spoke: room for a mark per node. */
 static void check_round(audit *a, size_t r, bool *spoke) {
     const omm_round_record *round = evidence_at_hand(&a->ev, r);
@@ -117,6 +194,7 @@ static void check_round(audit *a, size_t r, bool *spoke) {
         audit_fail(a, "rounds.jsonl", "round %zu is void, and yet evaluated or published", r);
     if (!round->voided && !round->evaluated)
         audit_fail(a, "rounds.jsonl", "round %zu was not evaluated", r);
+    if (a->has_facts) check_outcome(a, round);
     if (!sorted) return;
     memset(spoke, 0, a->ev.run.node_count * sizeof *spoke);
     mark_settled(spoke, a, round);
@@ -132,6 +210,8 @@ void audit_run(audit *a) {
     audit_name(a, "policy.yaml");
     if (a->ev.run_file.err != OMM_OK || a->ev.rounds_file.err != OMM_OK) return;
     check_run_id(a);
+    check_scenario(a);
+    check_keys(a);
     check_nodes(a);
     check_codecs(a);
     a->items++;

@@ -383,6 +383,156 @@ static void try_forgery(const forgery *f) {
     CHECK_OK(omm_dir_remove(dir));
 }
 
+static void check_said(const omm_verify_report *r, const char *check, const char *path,
+                       const char *says) {
+    bool found = false;
+    for (size_t i = 0; i < r->failure_count; i++)
+        found = found || (strcmp(r->failures[i].check, check) == 0 &&
+                          strcmp(r->failures[i].path, path) == 0 &&
+                          strstr(r->failures[i].reason, says) != NULL);
+    if (!found) print_report(r);
+    CHECK(found);
+    CHECK(!r->intact);
+}
+
+/* --- what a simulation says of itself --- */
+
+static void not_simulated(const char *dir) {
+    edit(dir, "run.json", NULL, "\"simulated\":true", "\"simulated\":false");
+}
+
+static void no_seed(const char *dir) {
+    edit(dir, "run.json", NULL, "\"seed\":1", "\"seed\":null");
+}
+
+static void service(const char *dir) {
+    not_simulated(dir);
+    no_seed(dir);
+}
+
+static void coordinator_key(const char *dir) {
+    char from[2 * sizeof s_kit.coordinator.public_key.b + 1], to[sizeof from];
+    omm_hex(from, omm_bytes_of(s_kit.coordinator.public_key.b, 32));
+    omm_hex(to, omm_bytes_of(s_kit.stranger.public_key.b, 32));
+    edit(dir, "run.json", NULL, from, to);
+}
+
+static void node_name(const char *dir) {
+    edit(dir, "run.json", NULL, "\"name\":\"home-02\"", "\"name\":\"home-01\"");
+}
+
+static void no_data(const char *dir) {
+    static const char key[] = "\"data_digest\":";
+    omm_buf text;
+    omm_buf_init(&text, BUF_MAX);
+    kit_read(&text, dir, "run.json");
+    CHECK_OK(omm_buf_append(&text, "", 1));
+    const char *at = strstr((const char *)text.data, key);
+    char was[sizeof key + 66] = "";
+    CHECK(at != NULL);
+    if (at) memcpy(was, at, sizeof was - 1);
+    edit(dir, "run.json", NULL, was, "\"data_digest\":null");
+    omm_buf_fini(&text);
+}
+
+static void round_items(const char *dir) {
+    edit(dir, "rounds.jsonl", NULL, "\"items\":4", "\"items\":5");
+}
+
+static void first_items(const char *dir) {
+    edit(dir, "eval/rounds.jsonl", NULL, "\"items\":4", "\"items\":5");
+}
+
+static void not_generated(const char *dir) {
+    edit(dir, "eval/control.jsonl", NULL, "\"generated\":false", "\"generated\":true");
+}
+
+static void no_control(const char *dir) {
+    edit(dir, "scenario.yaml", NULL, "uncompressed: true", "uncompressed: false");
+}
+
+static void another_scenario(const char *dir) {
+    edit(dir, "scenario.yaml", NULL, "rounds: 3", "rounds: 4");
+}
+
+static void policy_comment(const char *dir) {
+    edit(dir, "policy.yaml", NULL, "  jain_index:", "  # why\n  jain_index:");
+}
+
+static void policy_default(const char *dir) {
+    edit(dir, "policy.yaml", NULL, "  resamples: 1000\n", "");
+    edit(dir, "policy.yaml", NULL, "bootstrap:\n  seed: 1\n", "");
+}
+
+static const struct lie {
+    void (*change)(const char *dir);
+    const char *check, *path, *says;
+} s_lies[] = {
+    {not_simulated, "run", "run.json", "seed is 1 and simulated false"},
+    {no_seed, "run", "run.json", "simulated is true and seed null"},
+    {service, "run", "run.json", "coordinator_key follows from scenario.yaml's seed"},
+    {coordinator_key, "run", "run.json", "coordinator_key does not follow from the seed"},
+    {node_name, "run", "run.json", "node home-01: its key does not follow from seed and name"},
+    {no_data, "run", "run.json", "no data_digest, and a simulation has its data"},
+    {round_items, "run", "rounds.jsonl", "round 0 was evaluated on 5 items"},
+    {first_items, "eval", "eval/rounds.jsonl", "line 1 is of 5 items"},
+    {not_generated, "eval", "eval/control.jsonl", "line 1 has a reply"},
+    {no_control, "eval", "eval/control.jsonl", "scenario.yaml asks for no control"},
+    {control, "eval", "eval/control.jsonl", "scenario.yaml asks for a control"},
+    {another_scenario, "run", "scenario.yaml", "is not the kit's"},
+    {policy_comment, "verdicts", "policy.yaml", "is not as the effective form has it"},
+    {policy_default, "verdicts", "policy.yaml", "is not as the effective form has it"},
+};
+
+static void test_lies(void) {
+    for (size_t i = 0; i < sizeof s_lies / sizeof *s_lies; i++) {
+        char dir[OMM_PATH_MAX];
+        omm_verify_report r;
+        kit_copy(dir, s_kit.dir);
+        s_lies[i].change(dir);
+        kit_reseal(dir, &s_kit.bundle, true);
+        kit_verify(&r, dir, &s_kit.bundle.public_key);
+        check_said(&r, s_lies[i].check, s_lies[i].path, s_lies[i].says);
+        omm_verify_report_fini(&r);
+        CHECK_OK(omm_dir_remove(dir));
+    }
+}
+
+/* Nobody says which key is to be trusted; but a simulation's is known. */
+static void test_bundle_key(void) {
+    char dir[OMM_PATH_MAX];
+    omm_verify_report r;
+    kit_copy(dir, s_kit.dir);
+    kit_reseal(dir, &s_kit.stranger, true);
+    kit_verify(&r, dir, NULL);
+    check_said(&r, "run", "manifest.json", "bundle_key does not follow from the seed");
+    omm_verify_report_fini(&r);
+    CHECK_OK(omm_dir_remove(dir));
+}
+
+/* Without a reader nothing of the scenario is known; with one it is an evidence fault for the gates, too. */
+static void test_readers(void) {
+    char dir[OMM_PATH_MAX];
+    omm_verify_report r;
+    omm_judgement j;
+    omm_verify_options options = {.render = kit_render};
+    kit_copy(dir, s_kit.dir);
+    another_scenario(dir);
+    kit_reseal(dir, &s_kit.bundle, true);
+    CHECK_OK(omm_bundle_verify(&r, dir, &options));
+    for (size_t i = 0; i < r.failure_count; i++)
+        CHECK(strstr(r.failures[i].reason, "kit's") == NULL);
+    omm_verify_report_fini(&r);
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(omm_bundle_judge(&j, dir, NULL, NULL, i ? kit_read_scenario : NULL));
+        for (size_t k = 0; k < j.evidence.count; k++)
+            if (strcmp(j.evidence.items[k].metric, "evidence_faults") == 0)
+                CHECK_EQ(j.evidence.items[k].value, 1 + i); /* the run's id is another */
+        omm_judgement_fini(&j);
+    }
+    CHECK_OK(omm_dir_remove(dir));
+}
+
 /* What verify says of ledger.jsonl where the end of it is this, instead of or behind its last line. */
 static void check_ledger(bool drops_last, const char *more, uint64_t samples, size_t failures,
                          const char *said) {
@@ -454,6 +604,12 @@ static void test_other_runs(void) {
     CHECK(r.intact);
     omm_verify_report_fini(&r);
     kit_remove(&k);
+    kit_make(&k, &(kit_options){.void_last = true});
+    kit_verify(&r, k.dir, &k.bundle.public_key);
+    check_said(&r, "run", "rounds.jsonl",
+               "round 2 is void, with 2 accepted, and scenario.yaml says accept_min: 2");
+    omm_verify_report_fini(&r);
+    kit_remove(&k);
     kit_make(&k, &(kit_options){.bad_residual = true});
     kit_verify(&r, k.dir, &k.bundle.public_key);
     CHECK(!r.intact);
@@ -496,8 +652,10 @@ static void test_other_runs(void) {
 int main(void) {
     kit_make(&s_kit, &(kit_options){0});
     kit_make(&s_short, &(kit_options){.drop_last = true});
-    omm_verify_report r; /* the shorter run is a good one, with its own close */
-    kit_verify(&r, s_short.dir, &s_short.bundle.public_key);
+    /* The shorter run is a good one, with its own close, but for a scenario that asks for two in each round. */
+    omm_verify_report r;
+    const omm_verify_options unread = {.render = kit_render};
+    CHECK_OK(omm_bundle_verify(&r, s_short.dir, &unread));
     if (!r.intact) print_report(&r);
     CHECK(r.intact);
     omm_verify_report_fini(&r);
@@ -505,6 +663,9 @@ int main(void) {
         try_forgery(&s_forgeries[i]);
     test_repro();
     test_ledgers();
+    test_lies();
+    test_bundle_key();
+    test_readers();
     test_other_runs();
     kit_remove(&s_short);
     kit_remove(&s_kit);

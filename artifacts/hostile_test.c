@@ -141,7 +141,7 @@ static void pipes_hold_nobody(void) {
         kit_delete(dir, paths[i]);
         CHECK_OK(omm_path_join(path, dir, paths[i]));
         CHECK(mkfifo(path, 0600) == 0);
-        omm_err err = omm_bundle_judge(&j, dir, NULL, NULL);
+        omm_err err = omm_bundle_judge(&j, dir, NULL, NULL, NULL);
         if (err == OMM_OK) {
             bool metric_failed = false; /* the bytes as they passed may be informational */
             for (size_t k = 0; k < j.measured.count; k++)
@@ -180,7 +180,7 @@ static void verdicts_name_the_file(void) {
         CHECK_OK(omm_path_join(path, dir, paths[i]));
         CHECK_OK(omm_file_size(&bytes, path));
         CHECK_EQ(truncate(path, (off_t)bytes - 1), 0);
-        CHECK_OK(omm_bundle_judge(&j, dir, NULL, NULL));
+        CHECK_OK(omm_bundle_judge(&j, dir, NULL, NULL, NULL));
         snprintf(said, sizeof said, "evidence cannot be used: %s: the last line has no newline",
                  paths[i]);
         CHECK(memmem(j.gates_json.data, j.gates_json.size, said, strlen(said)) != NULL);
@@ -213,7 +213,7 @@ static void most_clients(void) {
             CHECK_OK(omm_eval_record_write(&rows, &row));
         }
         for (size_t i = 0; i < 3; i++) kit_write(dir, paths[i], omm_buf_view(&rows));
-        CHECK_OK(omm_bundle_judge(&j, dir, NULL, NULL));
+        CHECK_OK(omm_bundle_judge(&j, dir, NULL, NULL, NULL));
         const char *json = (const char *)j.gates_json.data;
         CHECK((memmem(json, j.gates_json.size, "more than 4096 clients", 22) != NULL) ==
               (more == 1));

@@ -9,6 +9,8 @@
 #include "omm/json.h"
 #include "omm/judge.h"
 #include "omm/pool.h"
+#include "omm/rng.h"
+#include "omm/scenario_facts.h"
 
 #define BUNDLE_ARENA_BYTES_MAX (1u << 30) /* records of one bundle in memory */
 /* manifest.json of OMM_BUNDLE_FILES_MAX files, of some 200 bytes each */
@@ -163,10 +165,13 @@ typedef struct audit {
     evidence ev;
     omm_arena arena;
     omm_pool *pool;
-    audit_offer *offers;            /* (ev.round_count) */
-    audit_submission **submissions; /* [round][index in accepted]; NULL in judge */
-    size_t signed_count;            /* accepted ones that the enrolled node has signed */
-    audit_residual *residuals;      /* (residual_count) ascending; audit_submissions notes them */
+    audit_offer *offers;               /* (ev.round_count) */
+    audit_submission **submissions;    /* [round][index in accepted]; NULL in judge */
+    omm_scenario_reader read_scenario; /* NULL: not here */
+    bool has_facts;                    /* scenario.yaml could be read, and agrees with run.json: */
+    omm_scenario_facts facts;
+    size_t signed_count;       /* accepted ones that the enrolled node has signed */
+    audit_residual *residuals; /* (residual_count) ascending; audit_submissions notes them */
     size_t residual_count, residual_capacity;
     omm_digest residual_zero; /* what a node goes on from that has none */
     audit_file *files;        /* ascending by path; NULL in judge */
@@ -195,6 +200,11 @@ bool audit_read(audit *a, omm_buf *out, const char *path);
 void audit_name(audit *a, const char *path);
 /* Has it been named?  False when the files are not known (judge). */
 bool audit_is_named(audit *a, const char *path);
+/* Is it the public half of the key that a simulation of this seed derives for `name`? */
+bool audit_key_follows(const omm_public_key *key, uint64_t seed, omm_purpose purpose,
+                       const char *name);
+/* Held-out items after each round, as scenario.yaml says; needs has_facts. */
+uint64_t audit_round_items(const audit *a);
 /* Digest over size, digest and chunks of what a blob describes. */
 omm_digest audit_blob_digest(const omm_blob *blob);
 /* The first of these in which two differ, or NULL. */

@@ -323,9 +323,10 @@ static omm_err load_policy(omm_policy *out, omm_arena *arena, const char *dir,
 }
 
 static omm_err judge_dir(omm_judgement *j, const char *dir, const omm_policy *policy,
-                         const char *commit) {
+                         const char *commit, omm_scenario_reader read_scenario) {
     audit a;
     OMM_TRY(audit_open(&a, dir));
+    a.read_scenario = read_scenario;
     omm_err err = judge_audit(j, &a, policy, commit);
     audit_close(&a);
     return err;
@@ -340,7 +341,7 @@ static omm_err sealed_commit(const char **commit, omm_arena *arena, const char *
 }
 
 omm_err omm_bundle_judge(omm_judgement *out, const char *dir, const char *policy_path,
-                         const char *commit) {
+                         const char *commit, omm_scenario_reader read_scenario) {
     omm_policy policy;
     omm_arena arena;
     memset(&policy, 0, sizeof policy);
@@ -353,7 +354,7 @@ omm_err omm_bundle_judge(omm_judgement *out, const char *dir, const char *policy
     omm_arena_init(&arena, BUNDLE_ARENA_BYTES_MAX);
     omm_err err = load_policy(&policy, &arena, dir, policy_path);
     if (err == OMM_OK && !commit) err = sealed_commit(&commit, &arena, dir);
-    if (err == OMM_OK) err = judge_dir(out, dir, &policy, commit);
+    if (err == OMM_OK) err = judge_dir(out, dir, &policy, commit, read_scenario);
     omm_arena_fini(&arena);
     if (err != OMM_OK) omm_judgement_fini(out);
     return err;

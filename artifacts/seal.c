@@ -162,7 +162,7 @@ omm_err omm_bundle_seal(omm_digest *run_digest, omm_judgement *judgement, omm_bu
     omm_judgement j;
     const char *dir = omm_bundle_dir(bundle);
     OMM_TRY(omm_bundle_unseal(bundle));
-    OMM_TRY(omm_bundle_judge(&j, dir, NULL, options->commit));
+    OMM_TRY(omm_bundle_judge(&j, dir, NULL, options->commit, NULL));
     omm_err err = put_verdicts(bundle, &j);
     if (err == OMM_OK) may_crash(options, "mid_seal");
     if (err == OMM_OK) err = bundle_list_and_sign(run_digest, dir, options);

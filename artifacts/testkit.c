@@ -2,6 +2,7 @@
 #include "internal.h"
 #include "omm/envelope.h"
 #include "omm/fedavg.h"
+#include "omm/policy.h"
 #include "omm/wire.h"
 #include "omm_test.h"
 
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #define BUF_MAX (1u << 20)
+#define KIT_RECIPE_BYTES 84u
 
 static const omm_segment s_segments[] = {
     {"blk.0.attn_q.weight.lora_a", 2, 4, 0},
@@ -22,6 +24,8 @@ typedef struct maker {
     const kit_options *options;
     omm_bundle *bundle;
     omm_arena arena;
+    omm_buf scenario;
+    uint8_t recipe[KIT_RECIPE_BYTES];
     omm_run_record run;
     omm_run_node run_nodes[KIT_NODES];
     omm_seed seed;
@@ -58,15 +62,19 @@ static void make_keys(kit *k, const omm_seed *seed) {
     for (size_t i = 0; i < KIT_NODES; i++) {
         key_of(&k->nodes[i], OMM_PURPOSE_NODE_KEY, names[i], seed);
         k->ids[i] = omm_key_id(&k->nodes[i].public_key);
+        k->names[i] = names[i];
     }
     for (size_t i = 1; i < KIT_NODES; i++) /* insertion sort by id */
         for (size_t j = i; j > 0 && omm_digest_compare(&k->ids[j - 1], &k->ids[j]) > 0; j--) {
             omm_key key = k->nodes[j];
             omm_digest id = k->ids[j];
+            const char *name = k->names[j];
             k->nodes[j] = k->nodes[j - 1];
             k->ids[j] = k->ids[j - 1];
             k->nodes[j - 1] = key;
             k->ids[j - 1] = id;
+            k->names[j] = k->names[j - 1];
+            k->names[j - 1] = name;
         }
 }
 
@@ -78,7 +86,94 @@ static void put_text(maker *m, const char *path, const char *text) {
     CHECK_OK(omm_bundle_put(m->bundle, path, omm_bytes_str(text)));
 }
 
-static const char s_scenario[] = "schema_version: 1\nname: kit\nseed: 1\nrounds: 3\n";
+/* In the effective form: what run.json has follows from it. */
+static const char s_scenario[] = "schema_version: 1\n"
+                                 "name: \"kit\"\n"
+                                 "seed: 1\n"
+                                 "model: \"base.gguf\"\n"
+                                 "train: \"train.jsonl\"\n"
+                                 "test: \"test.jsonl\"\n"
+                                 "rounds: 3\n"
+                                 "population:\n"
+                                 "  - group: \"homes\"\n"
+                                 "    clients: [\"home-01\", \"home-02\", \"home-03\"]\n"
+                                 "    count: 0\n"
+                                 "    hostile: \"none\"\n"
+                                 "    tokens_per_s: 2000\n"
+                                 "    slowdown: 1\n"
+                                 "    uplink_kbit_s: 5000\n"
+                                 "    downlink_kbit_s: 20000\n"
+                                 "    latency_ms: 30\n"
+                                 "    jitter_ms: 0\n"
+                                 "    dropout: 0\n"
+                                 "round:\n"
+                                 "  quorum: 0\n"
+                                 "  select: 0\n"
+                                 "  deadline_ms: 60000\n"
+                                 "  accept_min: 2\n"
+                                 "  join_ms: 60000\n"
+                                 "  loss_increase_max: 0.5\n"
+                                 "recipe:\n"
+                                 "  rank: 2\n"
+                                 "  alpha: 4\n"
+                                 "  targets: \"q\"\n"
+                                 "  parts: \"ab\"\n"
+                                 "  dropout: 0\n"
+                                 "  steps: 2\n"
+                                 "  batch_tokens: 500\n"
+                                 "  micro_tokens: 512\n"
+                                 "  seq_max: 500\n"
+                                 "  learning_rate: 0.5\n"
+                                 "  warmup_steps: 0\n"
+                                 "  lr_min_ratio: 1\n"
+                                 "  beta1: 0.5\n"
+                                 "  beta2: 0.5\n"
+                                 "  epsilon: 0.5\n"
+                                 "  weight_decay: 0\n"
+                                 "  clip_norm: 1\n"
+                                 "  prox_mu: 0\n"
+                                 "  seed_lane: 0\n"
+                                 "codec:\n"
+                                 "  up:\n"
+                                 "    kind: \"int8\"\n"
+                                 "    topk_fraction: 1\n"
+                                 "    zstd_level: 0\n"
+                                 "    byte_budget: 0\n"
+                                 "    error_feedback: true\n"
+                                 "  down:\n"
+                                 "    kind: \"f16\"\n"
+                                 "    zstd_level: 3\n"
+                                 "aggregation:\n"
+                                 "  value_max: 1\n"
+                                 "  weight_sum_max: 4294967296\n"
+                                 "  norm_max: 3\n"
+                                 "evaluation:\n"
+                                 "  round_items: 4\n"
+                                 "  generate: true\n"
+                                 "  new_tokens_max: 64\n"
+                                 "  clients: \"federated\"\n";
+static const char s_scenario_end[] = "audit:\n"
+                                     "  submissions: 1\n"
+                                     "  other_threads: true\n"
+                                     "  lower_isa: true\n"
+                                     "  scalar_steps: 2\n"
+                                     "policy: \"\"\n";
+/* The recipe in there, as train/ writes it; numbers that f32 has exactly. */
+static void fill_recipe(uint8_t out[KIT_RECIPE_BYTES]) {
+    static const float halves[] = {0.5f, 0.5f, 0.5f}, one = 1.0f, four = 4.0f, rate = 0.5f;
+    const uint32_t whole[] = {2, 0, 1, 0, 0, 2, 500, 512, 500};
+    memset(out, 0, KIT_RECIPE_BYTES);
+    memcpy(out, (const uint8_t[]){'O', 'M', 'M', 'R'}, 4);
+    omm_put_u32(out + 4, 1);
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+        omm_put_u32(out + 8 + 4 * i, whole[i]);
+    omm_put_f32(out + 12, four);
+    omm_put_f32(out + 44, rate);
+    omm_put_f32(out + 52, one); /* lr_min_ratio */
+    for (size_t i = 0; i < 3; i++) omm_put_f32(out + 56 + 4 * i, halves[i]);
+    omm_put_f32(out + 72, one); /* clip_norm */
+}
+
 /* Thresholds that this made-up run passes. */
 static const char s_policy[] =
     "communication:\n"
@@ -90,9 +185,65 @@ static const char s_policy[] =
     "  jain_index: {level: required, direction: at_least, threshold: 0.3, samples_min: 1}\n"
     "bootstrap: {seed: 1, resamples: 1000}\n";
 
+static const char *control_line(bool control) {
+    return control ? "control_uncompressed: true\n" : "control_uncompressed: false\n";
+}
+
+/* Its first occurrence. */
+static void replace(omm_buf *text, const char *from, const char *to) {
+    omm_buf out;
+    CHECK_OK(omm_buf_append(text, "", 1));
+    const char *start = (const char *)text->data, *at = strstr(start, from);
+    CHECK(at != NULL);
+    omm_buf_init(&out, BUF_MAX);
+    if (at)
+        CHECK_OK(omm_buf_printf(&out, "%.*s%s%s", (int)(at - start), start, to, at + strlen(from)));
+    omm_buf_fini(text);
+    *text = out;
+}
+
+static void write_scenario(maker *m) {
+    omm_buf_init(&m->scenario, BUF_MAX);
+    CHECK_OK(omm_buf_printf(&m->scenario, "%s%s%s", s_scenario,
+                            control_line(!m->options->no_control), s_scenario_end));
+    if (m->options->no_feedback)
+        replace(&m->scenario, "error_feedback: true", "error_feedback: false");
+    if (m->options->from) replace(&m->scenario, m->options->from, m->options->to);
+}
+
+/* Up to the codecs it is always the same. */
+omm_err kit_read_scenario(omm_scenario_facts *out, const char **about, omm_bytes text,
+                          const omm_run_record *run) {
+    const size_t size = (size_t)(strstr(s_scenario, "codec:") - s_scenario);
+    const char *control = control_line(true);
+    (void)run;
+    *about = "scenario.yaml";
+    if (text.size < size || memcmp(text.data, s_scenario, size) != 0)
+        return omm_raise(OMM_ERR_CONFIG, "is not the kit's");
+    *out = (omm_scenario_facts){.seed = 1,
+                                .accept_min = KIT_ACCEPT_MIN,
+                                .deadline_ms = KIT_DEADLINE_MS,
+                                .round_items = KIT_SAMPLE,
+                                .generate = true,
+                                .control = memmem(text.data, text.size, control, strlen(control))};
+    return OMM_OK;
+}
+
+/* With all defaults written out. */
+static void put_policy(maker *m) {
+    omm_policy policy;
+    omm_buf out;
+    omm_buf_init(&out, BUF_MAX);
+    CHECK_OK(
+        omm_config_parse(&policy, omm_policy_fields, omm_bytes_str(s_policy), "policy", &m->arena));
+    CHECK_OK(omm_config_write(&out, omm_policy_fields, &policy));
+    put(m, "policy.yaml", &out);
+    omm_buf_fini(&out);
+}
+
 static void fill_run_id(maker *m) {
     omm_hasher h;
-    omm_digest scenario = omm_hash(omm_bytes_str(s_scenario));
+    omm_digest scenario = omm_hash(omm_buf_view(&m->scenario));
     omm_hasher_init(&h);
     omm_hasher_update(&h, omm_bytes_str("omm.run"));
     omm_hasher_update(&h, omm_bytes_of(m->seed.b, 32));
@@ -118,7 +269,8 @@ static void make_run(maker *m) {
     run->alpha = 4.0f;
     run->targets = 1;
     run->layout = (omm_layout){s_segments, 2, KIT_VALUES};
-    run->recipe = omm_bytes_str("recipe");
+    fill_recipe(m->recipe);
+    run->recipe = omm_bytes_of(m->recipe, sizeof m->recipe);
     run->codec_up = (omm_codec){.kind = OMM_CODEC_INT8, .error_feedback = !m->options->no_feedback};
     run->codec_down = (omm_codec){.kind = OMM_CODEC_F16, .zstd_level = 3};
     run->value_max = 1;
@@ -128,12 +280,10 @@ static void make_run(maker *m) {
     run->loss_increase_max = 0.5;
     run->coordinator_key = m->k->coordinator.public_key;
     for (size_t i = 0; i < KIT_NODES; i++)
-        m->run_nodes[i] = (omm_run_node){.name = i == 0   ? "a"
-                                                 : i == 1 ? "b"
-                                                          : "c",
+        m->run_nodes[i] = (omm_run_node){.name = m->k->names[i],
                                          .id = m->k->ids[i],
                                          .public_key = m->k->nodes[i].public_key,
-                                         .client = m->options->joined ? "" : "client",
+                                         .client = m->options->joined ? "" : m->k->names[i],
                                          .data_digest = omm_hash(omm_bytes_of(&i, 1)),
                                          .examples = 10 + i};
     for (size_t i = 0; m->options->joined && i < KIT_NODES; i++)
@@ -142,6 +292,7 @@ static void make_run(maker *m) {
     run->node_count = KIT_NODES;
     run->test_digest = omm_hash(omm_bytes_str("test"));
     run->test_items = KIT_ITEMS;
+    if (m->options->change_run) m->options->change_run(run);
     omm_buf out;
     omm_buf_init(&out, BUF_MAX);
     CHECK_OK(omm_run_record_write(&out, run));
@@ -204,14 +355,15 @@ static void make_offer(maker *m, uint32_t round) {
                      .rounds = KIT_ROUNDS,
                      .base_digest = m->run.base.digest,
                      .tokenizer_digest = m->run.base.tokenizer_digest,
-                     .adapter = {2, 4.0f, 1, KIT_VALUES, omm_layout_digest(&m->run.layout)},
+                     .adapter = {m->run.rank, m->run.alpha, m->run.targets, KIT_VALUES,
+                                 omm_layout_digest(&m->run.layout)},
                      .recipe = m->run.recipe,
                      .codec_up = codec_bytes(m, &m->run.codec_up),
                      .codec_down = codec_bytes(m, &m->run.codec_down),
                      .value_max = 1,
                      .weight_sum_max = m->run.weight_sum_max,
-                     .norm_max = 3,
-                     .deadline_ms = 60000,
+                     .norm_max = (float)m->run.norm_max,
+                     .deadline_ms = KIT_DEADLINE_MS,
                      .payload_bytes_max = 4096,
                      .tokens_max = m->run.tokens_max,
                      .selected = m->k->ids,
@@ -528,7 +680,10 @@ static void make_round(maker *m, uint32_t round) {
     omm_round_refused *refused = omm_arena_alloc(&m->arena, most, sizeof *refused);
     omm_digest *missing = omm_arena_alloc(&m->arena, KIT_NODES, sizeof *missing);
     CHECK(accepted && refused && missing);
-    omm_round_record line = {.accepted = accepted, .refused = refused, .voided = round == 1};
+    omm_round_record line = {.accepted = accepted,
+                             .refused = refused,
+                             .voided =
+                                 round == 1 || (round == KIT_ROUNDS - 1 && m->options->void_last)};
     omm_fedavg acc;
     omm_fedavg_range range = omm_fedavg_range_default();
     CHECK_OK(omm_fedavg_init(&acc, &range, KIT_VALUES));
@@ -540,7 +695,7 @@ static void make_round(maker *m, uint32_t round) {
     omm_fedavg_fini(&acc);
 }
 
-static void put_eval(maker *m, const char *path, double nll) {
+static void put_eval(maker *m, const char *path, double nll, bool generated) {
     static const char *const clients[] = {"home-01", "home-02", "home-03"};
     omm_buf out;
     omm_buf_init(&out, BUF_MAX);
@@ -551,11 +706,13 @@ static void put_eval(maker *m, const char *path, double nll) {
                                .nll = item_nll(nll, i),
                                .tokens = item_tokens(i),
                                .is_tool = i % 2 == 1,
-                               .generated = true,
-                               .parsed = nll < 20,
-                               .tool_ok = nll < 20,
+                               .generated = generated,
+                               .parsed = generated && nll < 20,
+                               .tool_ok = generated && nll < 20,
                                .exact = false,
-                               .reply = i == 0 ? "caf\xc3\xa9 \"quoted\"\n" : "ok"};
+                               .reply = !generated ? ""
+                                        : i == 0   ? "caf\xc3\xa9 \"quoted\"\n"
+                                                   : "ok"};
         CHECK_OK(omm_eval_record_write(&out, &row));
     }
     put(m, path, &out);
@@ -644,17 +801,18 @@ void kit_make_open(kit *k, const kit_options *options) {
     omm_buf_init(&m.sent_bytes, BUF_MAX);
     make_keys(k, &m.seed);
     CHECK_OK(omm_bundle_open(&m.bundle, k->dir, false));
-    put_text(&m, "scenario.yaml", s_scenario);
-    put_text(&m, "policy.yaml", s_policy);
+    write_scenario(&m);
+    put(&m, "scenario.yaml", &m.scenario);
+    put_policy(&m);
     make_run(&m);
     for (size_t i = 0; i < KIT_NODES; i++) m.residual[i] = zero_vector();
     for (size_t i = 0; i < KIT_VALUES; i++) m.master[i] = made_up(99, 0, i);
     put_state(&m, 0);
     put_loss(&m, 0, options->other_start ? 3.0 : sample_loss(NLL_BEFORE));
     for (uint32_t r = 0; r < KIT_ROUNDS; r++) make_round(&m, r);
-    put_eval(&m, "eval/before.jsonl", NLL_BEFORE);
-    put_eval(&m, "eval/after.jsonl", NLL_AFTER);
-    if (!options->no_control) put_eval(&m, "eval/control.jsonl", 9.5);
+    put_eval(&m, "eval/before.jsonl", NLL_BEFORE, true);
+    put_eval(&m, "eval/after.jsonl", NLL_AFTER, true);
+    if (!options->no_control) put_eval(&m, "eval/control.jsonl", 9.5, false);
     make_end(&m);
     put_text(&m, "virtual/timeline.jsonl", "{\"ms\":0}\n");
     put_text(&m, "measured/machine.json", "{\"cores\":2}\n");
@@ -662,6 +820,7 @@ void kit_make_open(kit *k, const kit_options *options) {
     put_repro(&m);
     omm_bundle_close(m.bundle);
     omm_buf_fini(&m.sent_bytes);
+    omm_buf_fini(&m.scenario);
     omm_arena_fini(&m.arena);
 }
 
@@ -743,7 +902,8 @@ void kit_reseal(const char *dir, const omm_key *key, bool judge) {
 }
 
 void kit_verify(omm_verify_report *report, const char *dir, const omm_public_key *trusted) {
-    omm_verify_options options = {.trusted = trusted, .render = kit_render};
+    omm_verify_options options = {
+        .trusted = trusted, .render = kit_render, .read_scenario = kit_read_scenario};
     CHECK_OK(omm_bundle_verify(report, dir, &options));
 }
 

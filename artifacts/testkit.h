@@ -14,6 +14,8 @@
 #define KIT_ROUNDS 3u
 #define KIT_ITEMS 6u
 #define KIT_SAMPLE 4u /* of them, those of lowest digest: judged after each round */
+#define KIT_ACCEPT_MIN 2u
+#define KIT_DEADLINE_MS 60000u
 #define KIT_COMMIT "0123456789abcdef0123456789abcdef01234567"
 
 typedef struct kit kit;
@@ -35,8 +37,12 @@ typedef struct kit_refusal {
 } kit_refusal;
 
 typedef struct kit_options {
-    bool drop_last;       /* leave the first accepted submission out of the last round */
-    bool no_control;      /* no eval/control.jsonl */
+    bool drop_last;  /* leave the first accepted submission out of the last round */
+    bool no_control; /* no eval/control.jsonl */
+    /* All keys are the liar's: in scenario.yaml `from` is `to`, run.json and offers are of what change_run makes. */
+    const char *from, *to;
+    void (*change_run)(omm_run_record *run);
+    bool void_last;       /* the last round is void though it has accepted enough */
     bool hold_back;       /* the last candidate is too bad to be published */
     bool bad_residual;    /* the first node goes on from a residual it never had */
     bool other_canonical; /* the last offer says so of the adapter it names */
@@ -56,6 +62,7 @@ struct kit {
     omm_key coordinator, bundle, stranger;
     omm_key nodes[KIT_NODES]; /* ascending by id */
     omm_digest ids[KIT_NODES];
+    const char *names[KIT_NODES]; /* of nodes and their clients */
     omm_digest run_digest;
     omm_judgement judgement; /* of sealing */
 };
@@ -72,6 +79,10 @@ omm_digest kit_nonce(uint32_t round);
 
 /* The "GGUF" of this bundle: a magic and the values. */
 omm_err kit_render(void *ud, omm_buf *out, const omm_run_record *run, const float *values);
+
+/* An omm_scenario_reader, of this bundle's scenario.yaml alone: another says CONFIG. */
+omm_err kit_read_scenario(omm_scenario_facts *out, const char **about, omm_bytes text,
+                          const omm_run_record *run);
 
 /* Copy a bundle into a new folder. */
 void kit_copy(char out[OMM_PATH_MAX], const char *dir);

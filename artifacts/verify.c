@@ -1,6 +1,7 @@
 /* The table of checks, and the report. */
 #include "omm/verify.h"
 #include "omm/mem.h"
+#include "omm/policy.h"
 #include "record.h"
 #include "verify_internal.h"
 
@@ -8,6 +9,7 @@
 #include <string.h>
 
 #define REPORT_ARENA_BYTES_MAX (1u << 30)
+#define POLICY_ARENA_BYTES_MAX (16u << 20)
 
 /* --- the checks that are not audits --- */
 
@@ -19,12 +21,32 @@ static void compare_file(verifier *v, const char *path, const omm_buf *want) {
     omm_buf_fini(&is);
 }
 
+/* Who compares two runs reads it line by line. */
+static void check_policy(verifier *v) {
+    omm_policy policy;
+    omm_arena arena;
+    omm_buf text;
+    omm_arena_init(&arena, POLICY_ARENA_BYTES_MAX);
+    omm_buf_init(&text, OMM_BUNDLE_FILE_BYTES_MAX);
+    omm_err err = omm_bundle_file_read(&text, v->dir, "policy.yaml");
+    if (err == OMM_OK)
+        err = omm_config_parse(&policy, omm_policy_fields, omm_buf_view(&text), "policy.yaml",
+                               &arena);
+    if (err == OMM_OK)
+        err = omm_config_check_written(omm_buf_view(&text), omm_policy_fields, &policy);
+    if (err == OMM_ERR_NOMEM) v->a->fatal = err;
+    if (err == OMM_ERR_FORMAT) audit_fail(v->a, "policy.yaml", "%s", omm_err_sentence());
+    omm_buf_fini(&text);
+    omm_arena_fini(&arena);
+}
+
 static void check_verdicts(verifier *v) {
     omm_judgement *j = &v->report->judgement;
     const char *commit = v->has_manifest ? v->m.commit : "";
-    omm_err err = omm_bundle_judge(j, v->dir, NULL, commit);
+    omm_err err = omm_bundle_judge(j, v->dir, NULL, commit, NULL);
     v->report->judged = audit_expect(v->a, err, "policy.yaml");
     if (!v->report->judged) return;
+    check_policy(v);
     compare_file(v, "gates.json", &j->gates_json);
     compare_file(v, "measured/gates.json", &j->measured_json);
     compare_file(v, "junit.xml", &j->junit);
@@ -80,8 +102,20 @@ typedef struct check_row {
     void (*audit)(audit *a);
 } check_row;
 
+static void check_bundle_key(verifier *v) {
+    const omm_run_record *run = &v->a->ev.run;
+    omm_public_key key;
+    if (v->a->ev.run_file.err != OMM_OK || !v->has_manifest || !run->simulated || !run->has_seed)
+        return;
+    if (omm_minisign_public_parse(&key, v->m.bundle_key) == OMM_OK &&
+        !audit_key_follows(&key, run->seed, OMM_PURPOSE_BUNDLE_KEY, "bundle"))
+        audit_fail(v->a, "manifest.json",
+                   "bundle_key does not follow from the seed, as a simulation's does");
+}
+
 static void check_run(verifier *v) {
     audit_run(v->a);
+    check_bundle_key(v);
     if (!v->options->coordinator || v->a->ev.run_file.err != OMM_OK) return;
     v->report->coordinator_pinned =
         omm_public_key_equal(&v->a->ev.run.coordinator_key, v->options->coordinator);
@@ -194,6 +228,7 @@ static omm_err verify_open(verifier *v, audit *a) {
     a->fail = keep_failure;
     a->ud = v;
     a->pool = v->options->pool;
+    a->read_scenario = v->options->read_scenario;
     a->failures = failures;
     a->fatal = fatal;
     return index_files(v);

@@ -453,7 +453,31 @@ static void check_written(const scenario *s, const char *want) {
     if (!omm_bytes_equal(omm_buf_view(&out), omm_bytes_str(want)))
         fprintf(stderr, "written:\n%.*s", (int)out.size, (const char *)out.data);
     CHECK(omm_bytes_equal(omm_buf_view(&out), omm_bytes_str(want)));
+    CHECK_OK(omm_config_check_written(omm_bytes_str(want), s_fields, s));
     omm_buf_fini(&out);
+}
+
+/* No byte of it is free, and it ends where it ends. */
+static void another_spelling_is_found(void) {
+    static const struct {
+        const char *text, *where;
+    } all[] = {{"# why\nname: \"n\"\n", "line 1"},
+               {"name: n\npolicy: \"\"\n", "line 1"},
+               {"name: \"n\"\nrounds: 1\n", "line 2"},
+               {"name: \"n\"\npolicy: \"\"\nrounds: 1\nrecipe:\n  rank: 8\n  lr: 0.001\n"
+                "  codec: \"int8\"\n  shuffle: true\n  targets: [\"q\", \"v\"]\n\n",
+                "line 10"},
+               {"name: \"n\"\npolicy: \"\"\nrounds: 1\nrecipe:\n  rank: 8\n  lr: 0.001\n"
+                "  codec: \"int8\"\n  shuffle: true\n  targets: [\"q\", \"v\"]",
+                "line 9"},
+               {"", "line 1"}};
+    scenario s;
+    CHECK_OK(parse(&s, "name: n\nrounds: 1\n"));
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        CHECK_ERR(omm_config_check_written(omm_bytes_str(all[i].text), s_fields, &s),
+                  OMM_ERR_FORMAT);
+        CHECK(strncmp(omm_err_sentence(), all[i].where, strlen(all[i].where)) == 0);
+    }
 }
 
 static void written_text_reads_back(void) {
@@ -658,6 +682,7 @@ int main(void) {
     nesting_is_limited();
     damaged_text_stays_in_bounds();
     written_text_reads_back();
+    another_spelling_is_found();
     every_character_survives();
     unwritable_values_are_refused();
     empty_mappings_are_written();

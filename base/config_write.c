@@ -7,6 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+#define WRITTEN_BYTES_MAX (16u << 20) /* of a file of 1 MiB, each of its keys with all defaults */
+
 /* --- text --- */
 
 /* Decode one character; 0 when the bytes are not UTF-8 (or end the text). */
@@ -152,6 +154,19 @@ omm_err omm_config_write(omm_buf *out, const omm_config_field *fields, const voi
     size_t size_before = out->size;
     omm_err err = write_fields(out, fields, from, 0, false);
     if (err != OMM_OK) out->size = size_before;
+    return err;
+}
+
+omm_err omm_config_check_written(omm_bytes text, const omm_config_field *fields, const void *from) {
+    omm_buf want;
+    size_t at = 0, line = 1;
+    omm_buf_init(&want, WRITTEN_BYTES_MAX);
+    omm_err err = omm_config_write(&want, fields, from);
+    for (; at < text.size && at < want.size && text.data[at] == want.data[at]; at++)
+        line += text.data[at] == '\n';
+    if (err == OMM_OK && (at < text.size || at < want.size))
+        err = omm_raise(OMM_ERR_FORMAT, "line %zu is not as the effective form has it", line);
+    omm_buf_fini(&want);
     return err;
 }
 

@@ -3,6 +3,7 @@
 #include "options.h"
 #include "render.h"
 
+#include "omm/agreement.h"
 #include "omm/compare.h"
 #include "omm/pool.h"
 #include "omm/verify.h"
@@ -13,7 +14,8 @@
 
 /* *intact: every one is what its signers said; those that are not are named on stderr. */
 static omm_err verify_all(bool *intact, char *const *dirs, int count) {
-    omm_verify_options options = {.render = cli_render_adapter};
+    omm_verify_options options = {.render = cli_render_adapter,
+                                  .read_scenario = omm_scenario_agrees};
     *intact = true;
     OMM_TRY(omm_pool_open(&options.pool, omm_threads_default()));
     omm_err err = OMM_OK;

@@ -6,6 +6,7 @@
 #include "options.h"
 #include "service_config.h"
 
+#include "omm/agreement.h"
 #include "omm/base_model.h"
 #include "omm/bundle.h"
 #include "omm/coordinator_service.h"
@@ -331,7 +332,7 @@ static omm_err repeat_result(bool *is_over, const coordinator *c, bool json, boo
     const char *run_id = omm_run_get_record(omm_scenario_run_get(c->run))->run_id;
     OMM_TRY(omm_bundle_sealed(is_over, &result.run_digest, c->bundle, run_id));
     if (!*is_over) return OMM_OK;
-    OMM_TRY(omm_bundle_judge(&result.judgement, c->bundle, NULL, NULL));
+    OMM_TRY(omm_bundle_judge(&result.judgement, c->bundle, NULL, NULL, omm_scenario_agrees));
     result.is_sealed = true;
     omm_log_event(&c->env.log, OMM_LOG_INFO, "run_is_over", OMM_LOG_STR("run_id", run_id),
                   OMM_LOG_STR("bundle", c->bundle));

@@ -2,6 +2,7 @@
 #include "commands.h"
 #include "options.h"
 
+#include "omm/agreement.h"
 #include "omm/bundle.h"
 #include "omm/file.h"
 #include "omm/judge.h"
@@ -24,7 +25,7 @@ static omm_err print_judgement(const omm_judgement *judgement, bool json) {
 static omm_err run(bool *passed, const char *dir, const char *policy, const char *junit,
                    bool json) {
     omm_judgement judgement;
-    OMM_TRY(omm_bundle_judge(&judgement, dir, policy, NULL));
+    OMM_TRY(omm_bundle_judge(&judgement, dir, policy, NULL, omm_scenario_agrees));
     *passed = judgement.passed;
     omm_err err = print_judgement(&judgement, json);
     if (err == OMM_OK && junit)

@@ -3,6 +3,7 @@
 #include "options.h"
 #include "render.h"
 
+#include "omm/agreement.h"
 #include "omm/file.h"
 #include "omm/verify.h"
 
@@ -72,7 +73,8 @@ static omm_err run(bool *passed, const char *dir, const char *trust, const char 
     omm_public_key coordinator_key;
     omm_verify_report report;
     cli_render bundle = {.dir = dir};
-    omm_verify_options options = {.render = cli_render_adapter, .render_ud = &bundle};
+    omm_verify_options options = {
+        .render = cli_render_adapter, .render_ud = &bundle, .read_scenario = omm_scenario_agrees};
     OMM_TRY(check_is_bundle(dir));
     if (trust) {
         OMM_TRY(parse_trust(&key, trust));

@@ -2,6 +2,8 @@
  * work, and a replay gives its bytes.
  * Method: one round of two nodes for each of a few recipes that have every option between them.
  */
+#include "omm/agreement.h"
+#include "omm/bundle.h"
 #include "omm/file.h"
 #include "omm/mem.h"
 #include "omm/replay.h"
@@ -54,6 +56,29 @@ static void replays(void) {
     omm_pool_close(pool);
 }
 
+static void read_file(omm_buf *out, const char *path) {
+    omm_buf_init(out, 1u << 20);
+    CHECK_OK(omm_bundle_file_read(out, s_bundle, path));
+}
+
+static void agrees(void) {
+    omm_arena arena;
+    omm_run_record run;
+    omm_scenario_facts facts;
+    omm_buf scenario, record;
+    const char *about = NULL;
+    omm_arena_init(&arena, 16u << 20);
+    read_file(&scenario, "scenario.yaml");
+    read_file(&record, "run.json");
+    CHECK_OK(omm_run_record_parse(&run, &arena, omm_buf_view(&record)));
+    CHECK_OK(omm_scenario_agrees(&facts, &about, omm_buf_view(&scenario), &run));
+    CHECK_EQ(facts.round_items, 2);
+    CHECK(!facts.generate && !facts.control);
+    omm_buf_fini(&record);
+    omm_buf_fini(&scenario);
+    omm_arena_fini(&arena);
+}
+
 static void trains(const char *recipe) {
     put_scenario(recipe);
     wrap_seq_max = 48;
@@ -75,6 +100,7 @@ static void trains(const char *recipe) {
     CHECK_EQ(result.rounds_void, 0);
     omm_simulate_result_fini(&result);
     replays();
+    agrees();
     CHECK_OK(omm_dir_remove(s_bundle));
 }
 

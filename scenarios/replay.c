@@ -396,17 +396,27 @@ omm_err sim_replay_run(omm_replay_result *result, const sim_replay *replay) {
 
 /* --- a bundle on disk ------------------------------------------------------------------------- */
 
+static bool is_called(const omm_run_node *node, const char *name) {
+    char hex[OMM_DIGEST_HEX_SIZE];
+    const size_t size = strlen(name);
+    omm_digest_hex(hex, &node->id);
+    return strcmp(node->name, name) == 0 ||
+           (size >= 8 && size < sizeof hex && strncmp(hex, name, size) == 0);
+}
+
 static omm_err find_node(omm_digest *out, const omm_run_record *run, const char *name) {
+    size_t found = 0;
     for (size_t i = 0; i < run->node_count; i++) {
-        char hex[OMM_DIGEST_HEX_SIZE];
-        omm_digest_hex(hex, &run->nodes[i].id);
-        size_t size = strlen(name);
-        if (strcmp(run->nodes[i].name, name) == 0 ||
-            (size >= 8 && size < sizeof hex && strncmp(hex, name, size) == 0)) {
-            *out = run->nodes[i].id;
-            return OMM_OK;
-        }
+        if (!is_called(&run->nodes[i], name)) continue;
+        *out = run->nodes[i].id;
+        found++;
     }
+    if (found == 1) return OMM_OK;
+    if (found > 1)
+        return omm_raise(OMM_ERR_CONFIG,
+                         "%zu nodes of the run are '%s'; accepted: digits of one's id in run.json "
+                         "that no other's begins with",
+                         found, name);
     return omm_raise(OMM_ERR_NOT_FOUND, "the run has no node '%s'; see \"nodes\" in run.json",
                      name);
 }

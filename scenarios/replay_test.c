@@ -336,6 +336,30 @@ static void test_other_data_is_refused(void) {
     memcpy(s_base, good_base, sizeof s_base);
 }
 
+/* As a service's two volunteers may be called: no run of its own is taken for one of them. */
+static void test_two_of_one_name(void) {
+    static const char from[] = "\"name\":\"studio-02\"", to[] = "\"name\":\"cafe-02\"";
+    char path[OMM_PATH_MAX * 2];
+    omm_replay_result result;
+    omm_buf was, is;
+    omm_buf_init(&was, 1u << 20);
+    omm_buf_init(&is, 1u << 20);
+    snprintf(path, sizeof path, "%s/run.json", s_bundle);
+    CHECK_OK(omm_file_read(&was, path));
+    CHECK_OK(omm_buf_append(&was, "", 1));
+    const char *text = (const char *)was.data, *at = strstr(text, from);
+    CHECK(at != NULL);
+    if (at)
+        CHECK_OK(omm_buf_printf(&is, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from)));
+    CHECK_OK(omm_file_write_fast(path, omm_buf_view(&is), 0644));
+    CHECK_ERR(replay(&result, "cafe-02", 0, 1), OMM_ERR_CONFIG);
+    CHECK(strstr(omm_err_sentence(), "2 nodes of the run are 'cafe-02'") != NULL);
+    CHECK_ERR(replay(&result, "studio-02", 0, 1), OMM_ERR_NOT_FOUND);
+    CHECK_OK(omm_file_write_fast(path, omm_bytes_of(was.data, was.size - 1), 0644));
+    omm_buf_fini(&was);
+    omm_buf_fini(&is);
+}
+
 int main(void) {
     const char *root = getenv("OMM_SOURCE_DIR");
     CHECK(root != NULL);
@@ -345,6 +369,7 @@ int main(void) {
     snprintf(s_bundle, sizeof s_bundle, "%s/bundle", s_dir);
     simulate();
     test_identical();
+    test_two_of_one_name();
     test_names_the_step();
     test_names_the_claim();
     test_names_tensor_and_element();

@@ -329,6 +329,13 @@ static size_t group_size(const omm_scenario_group *g) {
     return g->hostile == OMM_HOSTILE_NONE ? g->clients.count : g->count;
 }
 
+size_t omm_scenario_node_count(const omm_scenario *scenario) {
+    const omm_scenario_group *groups = scenario->population.items;
+    size_t total = 0;
+    for (size_t i = 0; i < scenario->population.count; i++) total += group_size(&groups[i]);
+    return total;
+}
+
 static omm_err name_node(omm_scenario_node *node, const omm_scenario_group *g, size_t index,
                          omm_arena *arena) {
     *node = (omm_scenario_node){.group = g};
@@ -345,8 +352,7 @@ static omm_err name_node(omm_scenario_node *node, const omm_scenario_group *g, s
 omm_err omm_scenario_nodes(omm_scenario_node **nodes, size_t *count, const omm_scenario *scenario,
                            omm_arena *arena) {
     const omm_scenario_group *groups = scenario->population.items;
-    size_t total = 0;
-    for (size_t i = 0; i < scenario->population.count; i++) total += group_size(&groups[i]);
+    const size_t total = omm_scenario_node_count(scenario);
     omm_scenario_node *all = omm_arena_alloc(arena, total + 1, sizeof *all);
     if (!all) return omm_raise(OMM_ERR_NOMEM, "%zu nodes", total);
     size_t n = 0;

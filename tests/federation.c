@@ -69,10 +69,11 @@ static void make_run(fed *f) {
     f->segments[0] = (omm_segment){"blk.0.attn_q.weight.lora_a", 2, 5, 0};
     f->segments[1] = (omm_segment){"blk.0.attn_q.weight.lora_b", 4, cols, 10};
     omm_run_coordinator_key(&f->coordinator_key, &seed);
+    const bool is_service = f->o.listed > 0; /* whoever joins has a key and a name of his own */
     f->run = (omm_run_record){.name = "federation",
-                              .has_seed = true,
-                              .seed = 7,
-                              .simulated = true,
+                              .has_seed = !is_service,
+                              .seed = is_service ? 0 : 7,
+                              .simulated = !is_service,
                               .rounds = f->o.rounds,
                               .rank = 2,
                               .alpha = 4,

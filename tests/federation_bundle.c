@@ -82,10 +82,26 @@ omm_digest fed_seal(omm_bundle *bundle, uint64_t wall_ms) {
     return digest;
 }
 
+static const fed *s_verified; /* a reader of scenarios is told nothing else */
+
+/* Its scenario.yaml says nothing; this is what a true one would say. */
+static omm_err read_scenario(omm_scenario_facts *out, const char **about, omm_bytes text,
+                             const omm_run_record *run) {
+    (void)about;
+    (void)text;
+    *out = (omm_scenario_facts){.seed = run->seed,
+                                .accept_min = s_verified->o.accept_min,
+                                .deadline_ms = s_verified->o.deadline_ms};
+    return OMM_OK;
+}
+
 void fed_verify(fed *f, const char *bundle_dir) {
     omm_key key = bundle_key();
-    omm_verify_options options = {
-        .trusted = &key.public_key, .render = render_verified, .render_ud = f};
+    omm_verify_options options = {.trusted = &key.public_key,
+                                  .render = render_verified,
+                                  .render_ud = f,
+                                  .read_scenario = read_scenario};
+    s_verified = f;
     omm_verify_report report;
     CHECK_OK(omm_bundle_verify(&report, bundle_dir, &options));
     for (size_t i = 0; i < report.failure_count; i++)

@@ -76,7 +76,7 @@ static peaks peaks_of(uint32_t rounds) {
     fed_run(&f);
     (void)fed_path(&f, dir, "bundle");
     begin();
-    CHECK_OK(omm_bundle_judge(&judgement, dir, NULL, "0000000"));
+    CHECK_OK(omm_bundle_judge(&judgement, dir, NULL, "0000000", NULL));
     out.judge = most();
     omm_judgement_fini(&judgement);
     begin();

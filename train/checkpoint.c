@@ -117,11 +117,11 @@ static omm_err put_identity(omm_buf *out, const checkpoint_identity *identity) {
 
 /* But for the micro-batches, which change no byte of the result. */
 static omm_err check_recipe(omm_bytes bytes, const omm_recipe *ours) {
-    char which[RECIPE_DIFFERENCE_BYTES] = "one has options that the other lacks";
+    char which[OMM_RECIPE_DIFFERENCE_BYTES] = "one has options that the other lacks";
     omm_recipe theirs, wanted = *ours;
     const bool is_known = omm_recipe_decode(&theirs, bytes) == OMM_OK;
     if (is_known) wanted.micro_tokens = theirs.micro_tokens;
-    if (is_known && !recipe_difference(which, &theirs, &wanted)) return OMM_OK;
+    if (is_known && !omm_recipe_difference(which, &theirs, &wanted)) return OMM_OK;
     return omm_raise(OMM_ERR_MISMATCH,
                      "the checkpoint belongs to another recipe (%s): go on with the options that "
                      "it was made with",

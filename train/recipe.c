@@ -87,15 +87,15 @@ static bool is_choice(const field *f) {
     return false;
 }
 
-bool recipe_difference(char out[RECIPE_DIFFERENCE_BYTES], const omm_recipe *there,
-                       const omm_recipe *here) {
+bool omm_recipe_difference(char out[OMM_RECIPE_DIFFERENCE_BYTES], const omm_recipe *there,
+                           const omm_recipe *here) {
     const char *other = NULL;
     for (size_t i = 0; i < FIELD_COUNT && !other; i++) {
         const field *f = &s_fields[i];
         if (get_bits(there, f) == get_bits(here, f)) continue;
         other = f->name;
         if (is_choice(f)) continue;
-        (void)snprintf(out, RECIPE_DIFFERENCE_BYTES, "%s is %.*g there, %.*g here", f->name,
+        (void)snprintf(out, OMM_RECIPE_DIFFERENCE_BYTES, "%s is %.*g there, %.*g here", f->name,
                        f->real ? 7 : 10, get_number(there, f), f->real ? 7 : 10,
                        get_number(here, f));
         return true;
@@ -103,7 +103,7 @@ bool recipe_difference(char out[RECIPE_DIFFERENCE_BYTES], const omm_recipe *ther
     for (size_t i = 0; i < TEXT_COUNT && !other; i++)
         if (strcmp((const char *)there + s_texts[i], (const char *)here + s_texts[i]) != 0)
             other = s_text_names[i];
-    if (other) (void)snprintf(out, RECIPE_DIFFERENCE_BYTES, "another %s", other);
+    if (other) (void)snprintf(out, OMM_RECIPE_DIFFERENCE_BYTES, "another %s", other);
     return other != NULL;
 }
 

@@ -16,6 +16,7 @@
 #include "omm/bytes.h"
 #include "omm/err.h"
 #include "omm/gates.h"
+#include "omm/scenario_facts.h"
 
 #include <stdbool.h>
 
@@ -30,14 +31,15 @@ typedef struct omm_judgement {
 
 /* Judge the evidence in `dir` by `policy_path` (NULL: the bundle's own policy.yaml).
  *
- *   commit  what M files must carry; NULL: the one in manifest.json
+ *   commit         what M files must carry; NULL: the one in manifest.json
+ *   read_scenario  NULL: scenario.yaml is not read (omm/scenario_facts.h); what does not agree is an evidence fault
  *
  * One round at a time is in memory, which therefore grows with nodes and held-out items, and not with the submissions of
  * a run (some 400 bytes for a round).  Bad evidence makes failed verdicts, not errors.
  * Errors: CONFIG, NOT_FOUND (the policy; the manifest, where it is needed), FORMAT (the manifest),
  * NOMEM, TOO_BIG, IO (also: a file changed while it was judged).  On error nothing is to be freed. */
 OMM_CHECKED omm_err omm_bundle_judge(omm_judgement *out, const char *dir, const char *policy_path,
-                                     const char *commit);
+                                     const char *commit, omm_scenario_reader read_scenario);
 void omm_judgement_fini(omm_judgement *judgement);
 
 /* Append the verdicts as a table for people, one line each and a last line "gates: pass|FAIL".

@@ -3,6 +3,8 @@
  *   files         no symbolic link, no path outside the table, nothing extra, nothing missing
  *   signature     manifest.json.minisig by the bundle key, and that key is the trusted one
  *   digests       size and SHA-256 of every file, and the run digest
+ *   run           scenario.yaml and run.json say the same; a simulation's keys follow from its seed; each round is void
+ *                 or not by who was accepted, and whoever was selected is accepted, refused or missing
  *   offers        signed by the coordinator, one per round, each naming the line before it
  *   submissions   signed by the nodes, for this round, nonce, offer, base and global adapter
  *   receipts      signed by the coordinator, one per submission, saying what rounds.jsonl says
@@ -11,7 +13,8 @@
  *   broadcast     adapters/rNNN.bin is the encoding of the master
  *   ledger        bytes of each exchange recomputed from sizes
  *   eval          same items before and after, as many as run.json says
- *   verdicts      gates.json, measured/gates.json and junit.xml are what judge.h makes of them
+ *   verdicts      gates.json, measured/gates.json and junit.xml are what judge.h makes of them by policy.yaml, which is
+ *                 in the effective form
  *   adapter       final.gguf is the last broadcast
  *   close         signed by the coordinator over last round, final adapter and evidence digest
  *
@@ -28,6 +31,7 @@
 #include "omm/evidence.h"
 #include "omm/judge.h"
 #include "omm/pool.h"
+#include "omm/scenario_facts.h"
 
 /* GGUF bytes of a flat adapter, as the run's final.gguf was made (engine's omm_lora_save). */
 typedef omm_err (*omm_render_adapter)(void *ud, omm_buf *out, const omm_run_record *run,
@@ -40,6 +44,8 @@ typedef struct omm_verify_options {
     const omm_public_key *coordinator;
     omm_render_adapter render; /* required */
     void *render_ud;
+    /* NULL: that scenario.yaml says what ran is not checked, nor which rounds had to be void. */
+    omm_scenario_reader read_scenario;
     omm_pool *pool; /* may be NULL */
 } omm_verify_options;
 

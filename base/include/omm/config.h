@@ -97,6 +97,11 @@ OMM_CHECKED omm_err omm_config_parse(void *out, const omm_config_field *fields, 
 OMM_CHECKED omm_err omm_config_write(omm_buf *out, const omm_config_field *fields,
                                      const void *from);
 
+/* Is `text` what omm_config_write makes of `from`: this spelling, all defaults written out, nothing else?
+ * Errors: FORMAT (says in which line not), and those of omm_config_write. */
+OMM_CHECKED omm_err omm_config_check_written(omm_bytes text, const omm_config_field *fields,
+                                             const void *from);
+
 /* Append one line per key: "path.to.key: accepted values; default - help".  For --help and docs.
  * Errors: NOMEM, TOO_BIG.  On error the buffer is unchanged. */
 OMM_CHECKED omm_err omm_config_describe(omm_buf *out, const omm_config_field *fields);

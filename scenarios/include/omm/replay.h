@@ -50,8 +50,8 @@ typedef struct omm_replay_result {
     char claim_signed[OMM_DIGEST_HEX_SIZE], claim_repeated[OMM_DIGEST_HEX_SIZE]; /* as text */
 } omm_replay_result;
 
-/* Errors: NOT_FOUND (no such node or submission, files), DIGEST (model or data are not those of the
- * run), FORMAT, CONFIG, NOMEM, and those of training.  A difference is no error: see result->equal. */
+/* Errors: CONFIG (also: `node` is more than one of them), NOT_FOUND (no such node or submission, files), DIGEST (model or data are not those of the
+ * run), FORMAT, NOMEM, and those of training.  A difference is no error: see result->equal. */
 OMM_CHECKED omm_err omm_replay(omm_replay_result *result, const omm_replay_options *options);
 
 #endif

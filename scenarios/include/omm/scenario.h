@@ -132,6 +132,7 @@ typedef struct omm_scenario_node {
     const omm_scenario_group *group;
 } omm_scenario_node;
 
+size_t omm_scenario_node_count(const omm_scenario *scenario);
 /* All nodes.  `nodes` is in the arena.  Errors: NOMEM. */
 OMM_CHECKED omm_err omm_scenario_nodes(omm_scenario_node **nodes, size_t *count,
                                        const omm_scenario *scenario, omm_arena *arena);

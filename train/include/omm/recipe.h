@@ -119,6 +119,12 @@ OMM_CHECKED omm_err omm_recipe_encode(omm_buf *out, const omm_recipe *recipe);
  * untouched. */
 OMM_CHECKED omm_err omm_recipe_decode(omm_recipe *out, omm_bytes in);
 
+#define OMM_RECIPE_DIFFERENCE_BYTES 96u
+/* The first of all members that differs, as "steps is 3 there, 5 here", for messages; of names and texts only which.
+ * False: none does. */
+bool omm_recipe_difference(char out[OMM_RECIPE_DIFFERENCE_BYTES], const omm_recipe *there,
+                           const omm_recipe *here);
+
 /* The same as a YAML mapping, for scenario and service files: use omm_recipe_fields as the `sub`
  * table of a member of type omm_recipe_yaml, then omm_recipe_from_yaml. */
 typedef struct omm_recipe_yaml {
