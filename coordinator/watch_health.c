@@ -127,6 +127,12 @@ omm_err watch_reasons_text(omm_buf *out, const watch_seen *s) {
                                "rounds: the last %u were void: fewer than accept_min (%u) were "
                                "accepted in time\n",
                                void_in_a_row(s), f->status.accept_min));
+    if (f->base.has_changed)
+        OMM_TRY(omm_buf_printf(out,
+                               "base: the file of the base model (%s) has changed or is gone, and "
+                               "nodes that fetch it get none of it: put back the file that the run "
+                               "began with; it is looked at every few seconds, without a restart\n",
+                               s->o->run->base.name));
     OMM_TRY(put_connections(out, &s->wire));
     if (f->has_audit_trouble) OMM_TRY(omm_buf_printf(out, "audit: %s\n", f->audit_trouble));
     if (s->has_disk && s->disk_free < WATCH_DISK_BYTES_MIN)

@@ -23,6 +23,7 @@ static omm_run_node s_nodes[NODES] = {{.name = "<b>\"anna\"\\"},
 static omm_run_record s_run = {.name = "a\"b\\c\nd",
                                .run_id = "00112233445566778899aabbccddeeff",
                                .rounds = ROUNDS,
+                               .base = {.name = "tiny.gguf"},
                                .nodes = s_nodes,
                                .node_count = NODES};
 
@@ -193,6 +194,9 @@ static void test_health(void) {
     f.facts.now_ms = f.facts.beat_ms = 1 + WATCH_TICK_MS_MAX;
     expect_health(&f, true, "ok\n");
     f.facts.now_ms = ++f.facts.beat_ms;
+    f.facts.base.has_changed = true;
+    expect_health(&f, false, "\nbase: the file of the base model (tiny.gguf) has changed");
+    f.facts.base.has_changed = false;
     expect_health(&f, false, "work: one sum or evaluation takes 7200 s\n");
     watch_trouble(f.watch, "disk full");
     see(&f);
@@ -287,6 +291,9 @@ static void expect_metric(fixture *f, const char *line) {
 static void test_gauges(void) {
     static const char *const lines[] = {"paused 1",
                                         "evidence_damaged 1",
+                                        "base_bytes_total 71",
+                                        "base_refused_total 72",
+                                        "base_changed 1",
                                         "work_running 1",
                                         "work_seconds_total 1.500",
                                         "nodes{is=\"enrolled\"} 7",
@@ -316,6 +323,7 @@ static void test_gauges(void) {
     fixture f;
     setup(&f);
     watch_damaged(f.watch, "offers/r001.env");
+    watch_base(f.watch, &(watch_base_facts){.bytes = 71, .refused = 72, .has_changed = true});
     watch_replay(f.watch, 2345);
     watch_beat(f.watch, true);
     s_fake.now_ms += 1500;
