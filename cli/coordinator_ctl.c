@@ -16,7 +16,8 @@
     "  quarantine NODE   refuse a node from now on, by name or id.  Kept over restarts\n"          \
     "  release NODE      let it take part again, from the next round on\n"                         \
     "  rollback ROUND    begin the next round from the adapter of that earlier round, or from "    \
-    "`start`; --reason says why.  Kept over restarts, and in the evidence\n"                       \
+    "`start`; --reason says why.  Rounds count from 0, as in status, on the page, in logs and in " \
+    "files.  Kept over restarts, and in the evidence\n"                                            \
     "  drain             end the open round, then exit with everything kept\n"                     \
     "  nodes             everybody who is in, in quarantine or revoked, and how they came in\n"    \
     "  invite            print tokens; each lets one node in, once (--count, --expires, "          \

@@ -157,12 +157,12 @@ omm_err watch_health_text(omm_buf *out, bool *healthy, const watch_seen *s) {
                              s->facts->damaged_file);
     if (err == OMM_OK) err = put_declined(out, s);
     if (err == OMM_OK)
-        err = omm_buf_printf(out, "state: %s%s\nround: %u of %u\n",
+        err = omm_buf_printf(out, "state: %s%s\nround: %u (rounds 0 to %u)\n",
                              omm_coord_state_name(s->facts->status.state),
                              s->facts->status.draining ? ", draining"
                              : s->facts->status.paused ? ", paused"
                                                        : "",
-                             s->facts->status.round + 1, s->facts->status.rounds);
+                             s->facts->status.round, s->facts->status.rounds - 1);
     if (err == OMM_OK && s->o->note) err = omm_buf_printf(out, "note: %s\n", s->o->note);
     omm_buf_fini(&reasons);
     return err;

@@ -170,11 +170,13 @@ static void test_health(void) {
     fixture f;
     setup(&f);
     see(&f);
-    expect_health(&f, true, "ok\nstate: joining\nround: 1 of 0\n");
+    f.facts.status.round = 2; /* counted as `ctl rollback` counts */
+    f.facts.status.rounds = 10;
+    expect_health(&f, true, "ok\nstate: joining\nround: 2 (rounds 0 to 9)\n");
     watch_options noted = *f.seen.o;
     noted.note = "nobody is tested";
     f.seen.o = &noted;
-    expect_health(&f, true, "ok\nstate: joining\nround: 1 of 0\nnote: nobody is tested\n");
+    expect_health(&f, true, "ok\nstate: joining\nround: 2 (rounds 0 to 9)\nnote: nobody is tested\n");
     f.seen.o = watch_get_options(f.watch);
     f.facts.now_ms = f.facts.beat_ms + WATCH_BEAT_MS_MAX;
     expect_health(&f, true, "ok\n");

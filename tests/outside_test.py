@@ -125,6 +125,7 @@ def polite(port):
     for text in (body, ask(port, "/status.js")[1], ask(port, "/status.css")[1]):
         check(not re.search(rb"//(?!www\.w3\.org/2000/svg)[a-z]+\.[a-z]|@import|url\(", text), "the page names another host")
     check(b"innerHTML" not in ask(port, "/status.js")[1], "the page makes markup of text")
+    check(b"round + 1" not in ask(port, "/status.js")[1] and b"They count from 0" in ask(port, "/")[1], "the page counts rounds as rollback does not")
     status, body, heads = ask(port, "/", "HEAD")
     check((status, body) == (200, b"") and int(heads["content-length"]) > 300, f"HEAD: {status} {body} {heads}")
     status, body, heads = ask(port, "/metrics")
@@ -410,6 +411,7 @@ def ctl(folder):
     tell(2, "unknown action fly; accepted: status \\[json\\], pause, resume, quarantine NODE, release NODE, rollback ROUND --reason TEXT, drain, nodes", "fly")
     tell(2, "quarantine: NODE is missing", "quarantine")
     tell(2, "rollback ROUND --reason TEXT: both", "rollback", "1")
+    tell(0, "(?s)rollback ROUND.*Rounds count from 0", "--help")
     tell(2, "pause takes no argument", "pause", "now")
     tell(2, "no coordinator runs|coordinator: No such", "status")
     try:
@@ -467,7 +469,7 @@ def ctl(folder):
         tell(0, "opened again", "resume")
         wait_for("two offers", lambda: all(p.poll() is not None for p in processes[2:4]))
         state_is("open")
-        tell(0, "2 selected", "status")
+        tell(0, "(?s)round: 0 \\(rounds 0 to 1\\).*2 selected", "status")
         is_now = status_of(tell(0, "{", "status", "--json"))
         check(is_now["state"] == "open" and is_now["selected"] == 2 and 0 < is_now["seconds_left"] <= 600 and is_now["stage_seconds"] < LIMIT_S,
               f"status --json: {is_now}")
