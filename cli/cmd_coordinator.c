@@ -12,6 +12,7 @@
 #include "omm/enrolment.h"
 #include "omm/json.h"
 #include "omm/judge.h"
+#include "omm/scenario.h"
 #include "omm/scenario_run.h"
 #include "omm/tls.h"
 
@@ -49,7 +50,8 @@ static const char *const s_enrolments[] = {"list", "invitation", "open", NULL};
 #define NODE_MAX_DEFAULT 64u /* with invitations */
 
 static const omm_config_field s_node_fields[] = {
-    OMM_CONFIG_STRING(node_entry, name, .min = 1, .max = 64, .help = "for logs and evidence"),
+    OMM_CONFIG_STRING(node_entry, name, .min = 1, .max = 64,
+                      .help = "letters, digits, '-', '_', '.'; for logs and evidence"),
     OMM_CONFIG_STRING(node_entry, public_key, .min = 64, .max = 64, .help = "64 hex digits"),
     {0}};
 
@@ -198,12 +200,16 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const omm_run_enrolled *)a)->name, ((const omm_run_enrolled *)b)->name);
 }
 
-/* A name is how the operator speaks of a node.  A run that began with a name for two goes on. */
+/* A name is how the operator speaks of a node.  A run that began with a name for two, or with one of other characters, goes
+ * on: what is shown of it is cleaned. */
 static omm_err check_names(const coordinator *c) {
     char started[OMM_PATH_MAX];
     OMM_TRY(omm_path_join(started, c->state_dir, "coordinator.sqlite"));
     qsort(c->nodes, c->file.nodes.count, sizeof *c->nodes, by_name);
-    for (size_t i = 1; i < c->file.nodes.count && !omm_file_exists(started); i++)
+    if (omm_file_exists(started)) return OMM_OK;
+    for (size_t i = 0; i < c->file.nodes.count; i++)
+        OMM_TRY(omm_scenario_check_name("nodes", "name", c->nodes[i].name));
+    for (size_t i = 1; i < c->file.nodes.count; i++)
         if (strcmp(c->nodes[i - 1].name, c->nodes[i].name) == 0)
             return omm_raise(OMM_ERR_CONFIG, "nodes: two are called %s; accepted: a name for each",
                              c->nodes[i].name);

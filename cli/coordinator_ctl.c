@@ -4,6 +4,7 @@
 
 #include "omm/coordinator_ctl.h"
 #include "omm/json.h"
+#include "omm/plain_text.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -28,11 +29,20 @@
     "of it stays\n\n"                                                                              \
     "Each is written to the audit log before it is done.  A sum or an evaluation is waited for."
 
+/* Names of a run from before may have anything in them. */
+static void print_clean(omm_bytes text) {
+    omm_buf clean;
+    omm_buf_init(&clean, OMM_COORD_CTL_ANSWER_MAX);
+    if (omm_text_clean(&clean, text) == OMM_OK && clean.size > 0)
+        fwrite(clean.data, 1, clean.size, stdout);
+    omm_buf_fini(&clean);
+}
+
 static void print_text(const omm_buf *answer, omm_coord_ctl_action action) {
     if (answer->size == 0 && action == OMM_COORD_CTL_nodes)
         printf("no nodes yet: none is listed, and none has joined\n");
     else
-        printf("%.*s", (int)answer->size, answer->data ? (const char *)answer->data : "");
+        print_clean(omm_buf_view(answer));
 }
 
 static omm_err print_json(const omm_buf *answer) {
