@@ -3,6 +3,7 @@
 #include "options.h"
 
 #include "omm/coordinator_ctl.h"
+#include "omm/coordinator_enrol.h"
 #include "omm/json.h"
 #include "omm/plain_text.h"
 
@@ -64,6 +65,12 @@ typedef struct words {
     bool json;
 } words;
 
+static bool is_label(const char *text) {
+    for (const char *c = text; *c; c++)
+        if (*c < ' ' || *c > '~') return false;
+    return strlen(text) <= OMM_COORD_LABEL_MAX;
+}
+
 /* What belongs to one action only is refused with every other. */
 static omm_err check_words(const words *w) {
     bool invites = strcmp(w->action, "invite") == 0;
@@ -71,6 +78,11 @@ static omm_err check_words(const words *w) {
     bool rolls_back = strcmp(w->action, "rollback") == 0;
     if (!invites && (w->count != UINT32_MAX || w->expires != UINT32_MAX || w->label))
         return omm_raise(OMM_ERR_USAGE, "--count, --expires and --label are accepted with invite");
+    if (w->label && !is_label(w->label))
+        return omm_raise(OMM_ERR_USAGE, "--label: accepted are up to %u printable ASCII characters",
+                         OMM_COORD_LABEL_MAX);
+    if (w->reason && strpbrk(w->reason, "\r\n"))
+        return omm_raise(OMM_ERR_USAGE, "--reason: a line break; accepted: one line");
     if (!revokes && !rolls_back && w->reason)
         return omm_raise(OMM_ERR_USAGE, "--reason is accepted with revoke and rollback");
     if (rolls_back && (!w->reason || !w->reason[0] || !w->target[0]))
@@ -115,11 +127,9 @@ static omm_err ask(const words *w, const char *argument) {
 static omm_err tell(const words *w) {
     omm_buf argument;
     OMM_TRY(check_words(w));
-    omm_buf_init(&argument, OMM_COORD_CTL_LINE_MAX);
+    omm_buf_init(&argument, SIZE_MAX / 2); /* omm_coord_ctl_ask says what is too long */
     omm_err err = put_argument(&argument, w);
     if (err == OMM_OK) err = omm_buf_append(&argument, "", 1);
-    if (err == OMM_ERR_TOO_BIG)
-        err = omm_raise(OMM_ERR_USAGE, "%s: over %u bytes", w->action, OMM_COORD_CTL_LINE_MAX);
     if (err == OMM_OK) err = ask(w, (const char *)argument.data);
     omm_buf_fini(&argument);
     return err;

@@ -176,7 +176,8 @@ static void test_health(void) {
     watch_options noted = *f.seen.o;
     noted.note = "nobody is tested";
     f.seen.o = &noted;
-    expect_health(&f, true, "ok\nstate: joining\nround: 2 (rounds 0 to 9)\nnote: nobody is tested\n");
+    expect_health(&f, true,
+                  "ok\nstate: joining\nround: 2 (rounds 0 to 9)\nnote: nobody is tested\n");
     f.seen.o = watch_get_options(f.watch);
     f.facts.now_ms = f.facts.beat_ms + WATCH_BEAT_MS_MAX;
     expect_health(&f, true, "ok\n");

@@ -413,6 +413,13 @@ def ctl(folder):
     tell(2, "rollback ROUND --reason TEXT: both", "rollback", "1")
     tell(0, "(?s)rollback ROUND.*Rounds count from 0", "--help")
     tell(2, "pause takes no argument", "pause", "now")
+    tell(2, "quarantine: not UTF-8; accepted: text in UTF-8", "quarantine", b"J\xfcrgen")
+    tell(2, "quarantine: a line break; accepted: words on one line", "quarantine", "a\nb")
+    tell(2, "quarantine: 411 bytes with all its words, accepted: up to 255", "quarantine", "a" * 400)
+    for label in ("a\nb", "b" * 41, "b" * 400, "J\u00fcrgen"):
+        tell(2, "--label: accepted are up to 40 printable ASCII characters", "invite", "--label", label)
+    tell(2, "--reason: a line break; accepted: one line", "revoke", "anna", "--reason", "a\nb")
+    tell(2, "revoke: 4[0-9]+ bytes with all its words, accepted: up to 255", "revoke", "anna", "--reason", "a" * 400)
     tell(2, "no coordinator runs|coordinator: No such", "status")
     try:
         first = up()
