@@ -105,7 +105,8 @@ static omm_err open_watch(service *s) {
 
 static omm_err open_web(service *s) {
     if (!s->o->http) return OMM_OK;
-    OMM_TRY(web_open(&s->web, s->o->http, s->watch, s->server, s->o->log));
+    const http_place place = {s->o->http, s->o->http_hosts, s->o->http_host_count};
+    OMM_TRY(web_open(&s->web, &place, s->watch, s->server, s->o->log));
     OMM_TRY(write_port(s->o->http_port_file, web_port(s->web)));
     omm_log_event(s->o->log, OMM_LOG_INFO, "http_listening", OMM_LOG_STR("address", s->o->http),
                   OMM_LOG_INT("port", web_port(s->web)));
