@@ -96,7 +96,7 @@ static bool refresh(http_server *h, const http_text *text, cached *c) {
     omm_buf_fini(&out);
     if (err != OMM_OK)
         omm_log_event(h->o.log, OMM_LOG_WARN, "http_text_failed", OMM_LOG_STR("path", text->path),
-                      OMM_LOG_STR("detail", omm_err_detail()));
+                      OMM_LOG_STR("detail", omm_err_sentence()));
     if (!fresh) return false;
     if (c->response) omm_mhd()->destroy_response(c->response);
     *c = (cached){fresh, code, now};

@@ -52,7 +52,7 @@ static void book_held(void *ud, const held_answer *answer) {
 /* Our own trouble costs the peer its answer, not us the run. */
 static void note_trouble(service *s, const char *event) {
     watch_trouble(s->watch, omm_err_sentence());
-    omm_log_event(s->o->log, OMM_LOG_ERROR, event, OMM_LOG_STR("detail", omm_err_detail()));
+    omm_log_event(s->o->log, OMM_LOG_ERROR, event, OMM_LOG_STR("detail", omm_err_sentence()));
 }
 
 static void keep_reply(service *s, int32_t said_by, omm_exchange *exchange, size_t request_bytes) {
@@ -78,7 +78,7 @@ static bool answer_base(service *s, omm_exchange *exchange, omm_bytes request) {
         base_serve_answer(&handled, &s->reply, s->base, request, omm_exchange_network(exchange));
     if (err != OMM_OK) {
         omm_log_event(s->o->log, OMM_LOG_ERROR, "base_failed",
-                      OMM_LOG_STR("detail", omm_err_detail()));
+                      OMM_LOG_STR("detail", omm_err_sentence()));
         omm_exchange_drop(exchange);
         return true;
     }

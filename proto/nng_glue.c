@@ -3,10 +3,21 @@
 
 #include "omm/transport.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #define WAIT_MS_MAX (UINT64_C(1000) * 60 * 60 * 24 * 365) /* longer is forever */
+
+/* Behind the host, or the ']' of one that is an address of IPv6: without one any free port would be taken. */
+static bool has_port(const char *place) {
+    const char *host_end = place[0] == '[' ? strchr(place, ']') : place;
+    const char *colon = host_end ? strrchr(host_end, ':') : NULL;
+    if (!colon) return false;
+    const char *port = colon + 1;
+    const size_t digits = strspn(port, "0123456789");
+    return digits > 0 && digits <= 5 && !port[digits] && strtoul(port, NULL, 10) <= 65535;
+}
 
 omm_err glue_check_url(const char *url) {
     static const char *const kinds[] = {"tcp://", "tls+tcp://", "ipc://", "inproc://"};
@@ -16,7 +27,11 @@ omm_err glue_check_url(const char *url) {
     }
     for (unsigned i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         size_t n = strlen(kinds[i]);
-        if (strncmp(url, kinds[i], n) == 0 && size > n) return OMM_OK;
+        if (strncmp(url, kinds[i], n) != 0 || size <= n) continue;
+        if (!strstr(kinds[i], "tcp") || has_port(url + n)) return OMM_OK;
+        return omm_raise(OMM_ERR_CONFIG,
+                         "\"%s\" has no port; accepted: %sADDRESS:PORT, as %s127.0.0.1:4711", url,
+                         kinds[i], kinds[i]);
     }
     return omm_raise(OMM_ERR_CONFIG,
                      "\"%s\" is no url here; accepted: tls+tcp://host:port, tcp://host:port, "
