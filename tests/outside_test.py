@@ -147,19 +147,19 @@ def rude(port):
                  b"GET /" + b"a" * 20000 + b" HTTP/1.1\r\n\r\n",
                  b"GET / HTTP/1.1\r\n" + b"X: " + b"y" * 20000 + b"\r\n\r\n",
                  b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 3000 + b"\r\n", b"\x16\x03\x01\x02\x00\x01\x00",
-                 b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n",
-                 b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n"):
+                 b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n",
+                 b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n"):
         got = drain(raw(port, data, half_close=True))
         check(not got or re.match(rb"HTTP/1\.[01] (200|400|404|405|411|413|414|431|5\d\d)", got) is not None, f"{data[:30]}: {got[:80]}")
         check(b"HTTP/1.1 200" not in got[:12] or data.startswith(b"GET / HTTP/9.9"), f"{data[:30]} is answered with 200")
-    got = drain(raw(port, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 2))
+    got = drain(raw(port, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2))
     check(got.count(b"HTTP/1.1 ") == 1, f"{got.count(b'HTTP/1.1 ')} answers on one connection")
 
 
 def slow(port):
     """Dribbling clients of one address fill what it may have, are cut off in time, and cost others nothing."""
     begin = time.monotonic()
-    word = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
+    word = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
     sockets = [raw(port, word + b"X-A: ", source="127.0.0.2") for _ in range(16)]
     got = drain(raw(port, word + b"\r\n", source="127.0.0.2"))
     check(got == b"", f"a 17th connection of one address is answered with {got[:50]}")
