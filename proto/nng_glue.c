@@ -9,6 +9,9 @@
 
 #define WAIT_MS_MAX (UINT64_C(1000) * 60 * 60 * 24 * 365) /* longer is forever */
 
+static const char s_addresses[] =
+    "; accepted: tls+tcp://ADDRESS:PORT, tcp://ADDRESS:PORT or ipc://PATH";
+
 /* Behind the host, or the ']' of one that is an address of IPv6: without one any free port would be taken. */
 static bool has_port(const char *place) {
     const char *host_end = place[0] == '[' ? strchr(place, ']') : place;
@@ -29,9 +32,7 @@ omm_err glue_check_url(const char *url) {
         size_t n = strlen(kinds[i]);
         if (strncmp(url, kinds[i], n) != 0 || size <= n) continue;
         if (!strstr(kinds[i], "tcp") || has_port(url + n)) return OMM_OK;
-        return omm_raise(OMM_ERR_CONFIG,
-                         "\"%s\" has no port; accepted: %sADDRESS:PORT, as %s127.0.0.1:4711", url,
-                         kinds[i], kinds[i]);
+        return omm_raise(OMM_ERR_CONFIG, "%s: it has no port%s", url, s_addresses);
     }
     return omm_raise(OMM_ERR_CONFIG,
                      "\"%s\" is no url here; accepted: tls+tcp://host:port, tcp://host:port, "
@@ -42,9 +43,6 @@ omm_err glue_check_url(const char *url) {
 bool glue_is_tls(const char *url) {
     return strncmp(url, "tls+tcp://", 10) == 0;
 }
-
-static const char s_addresses[] =
-    "; accepted: tls+tcp://ADDRESS:PORT, tcp://ADDRESS:PORT or ipc://PATH";
 
 omm_err glue_error(int result, const char *doing, const char *what) {
     omm_err err = OMM_ERR_IO;
