@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -114,4 +115,23 @@ omm_err omm_mhd_listen(int *fd, unsigned *port, const char *text) {
     if (err != OMM_OK) (void)close(*fd);
     if (err != OMM_OK) *fd = -1;
     return err;
+}
+
+bool omm_mhd_is_local(int fd) {
+    address a = {.size = sizeof a.at};
+    if (getsockname(fd, &a.at.any, &a.size) != 0) return false;
+    if (a.at.any.sa_family == AF_INET) return ntohl(a.at.v4.sin_addr.s_addr) >> 24 == 127;
+    return IN6_IS_ADDR_LOOPBACK(&a.at.v6.sin6_addr);
+}
+
+/* ---- who is asked ---- */
+
+bool omm_mhd_is_host(const char *host, const char *name) {
+    const size_t size = strlen(name);
+    return host && strncasecmp(host, name, size) == 0 && (host[size] == 0 || host[size] == ':');
+}
+
+bool omm_mhd_is_address(const char *host) {
+    return !host || omm_mhd_is_host(host, "localhost") || host[0] == '[' ||
+           strspn(host, "0123456789.:") == strlen(host);
 }

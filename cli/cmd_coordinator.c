@@ -13,6 +13,7 @@
 #include "omm/enrolment.h"
 #include "omm/json.h"
 #include "omm/judge.h"
+#include "omm/scenario.h"
 #include "omm/scenario_run.h"
 #include "omm/tls.h"
 
@@ -29,8 +30,9 @@ typedef struct node_entry {
 typedef struct coordinator_file {
     const char *scenario, *listen, *state_dir, *bundle, *key, *bundle_key, *port_file, *log_level,
         *tls_certificate, *tls_key, *http, *http_port_file;
-    omm_config_list nodes;   /* node_entry */
-    omm_config_list mirrors; /* const char * */
+    omm_config_list nodes;      /* node_entry */
+    omm_config_list mirrors;    /* const char * */
+    omm_config_list http_hosts; /* const char * */
     const char *every, *at;
     double over_select;
     uint64_t poll_ms, linger_ms, node_messages_per_minute, node_bytes_per_minute, strangers_idle_ms,
@@ -50,7 +52,8 @@ static const char *const s_enrolments[] = {"list", "invitation", "open", NULL};
 #define NODE_MAX_DEFAULT 64u /* with invitations */
 
 static const omm_config_field s_node_fields[] = {
-    OMM_CONFIG_STRING(node_entry, name, .min = 1, .max = 64, .help = "for logs and evidence"),
+    OMM_CONFIG_STRING(node_entry, name, .min = 1, .max = 64,
+                      .help = "letters, digits, '-', '_', '.'; for logs and evidence"),
     OMM_CONFIG_STRING(node_entry, public_key, .min = 64, .max = 64, .help = "64 hex digits"),
     {0}};
 
@@ -59,6 +62,10 @@ static const omm_config_field s_node = {
 
 static const omm_config_field s_mirror = {
     .key = "url", .kind = OMM_CONFIG_KIND_STRING, .min = 1, .max = OMM_MIRROR_BYTES_MAX};
+
+#define HTTP_HOSTS_MAX 16
+static const omm_config_field s_http_host = {
+    .key = "name", .kind = OMM_CONFIG_KIND_STRING, .min = 1, .max = 253};
 
 static const omm_config_field s_fields[] = {
     OMM_CONFIG_STRING(coordinator_file, scenario, .min = 1, .max = 4000,
@@ -149,6 +156,16 @@ static const omm_config_field s_fields[] = {
                       .help = "gets the tcp port that was bound"),
     OMM_CONFIG_STRING(coordinator_file, http, .fallback = "", .max = 255,
                       .help = "status page, /healthz, /metrics: 127.0.0.1:8080; none: no HTTP"),
+    {.key = "http_hosts",
+     .kind = OMM_CONFIG_KIND_LIST,
+     .offset = offsetof(coordinator_file, http_hosts),
+     .optional = true,
+     .max = HTTP_HOSTS_MAX,
+     .item = &s_http_host,
+     .item_size = sizeof(const char *),
+     .help = "names, without a port, by which a browser or a proxy may ask http, besides localhost "
+             "and addresses; "
+             "without any: none where http is of this machine alone, all elsewhere"},
     OMM_CONFIG_STRING(coordinator_file, http_port_file, .fallback = "", .max = 4000,
                       .help = "gets the port of http that was bound"),
     OMM_CONFIG_STRING(coordinator_file, log_level, .fallback = "info", .max = 8,
@@ -199,12 +216,16 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const omm_run_enrolled *)a)->name, ((const omm_run_enrolled *)b)->name);
 }
 
-/* A name is how the operator speaks of a node.  A run that began with a name for two goes on. */
+/* A name is how the operator speaks of a node.  A run that began with a name for two, or with one of other characters, goes
+ * on: what is shown of it is cleaned. */
 static omm_err check_names(const coordinator *c) {
     char started[OMM_PATH_MAX];
     OMM_TRY(omm_path_join(started, c->state_dir, "coordinator.sqlite"));
     qsort(c->nodes, c->file.nodes.count, sizeof *c->nodes, by_name);
-    for (size_t i = 1; i < c->file.nodes.count && !omm_file_exists(started); i++)
+    if (omm_file_exists(started)) return OMM_OK;
+    for (size_t i = 0; i < c->file.nodes.count; i++)
+        OMM_TRY(omm_scenario_check_name("nodes", "name", c->nodes[i].name));
+    for (size_t i = 1; i < c->file.nodes.count; i++)
         if (strcmp(c->nodes[i - 1].name, c->nodes[i].name) == 0)
             return omm_raise(OMM_ERR_CONFIG, "nodes: two are called %s; accepted: a name for each",
                              c->nodes[i].name);
@@ -269,6 +290,19 @@ static omm_err find_node_max(uint32_t *out, const coordinator *c) {
     if (*out >= c->file.nodes.count) return OMM_OK;
     return omm_raise(OMM_ERR_CONFIG, "node_max: %u; accepted: %zu, as many as nodes has, to %u",
                      *out, c->file.nodes.count, COORDINATOR_NODES_MAX);
+}
+
+static omm_err check_http_hosts(const coordinator *c) {
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._";
+    const char *const *hosts = c->file.http_hosts.items;
+    for (size_t i = 0; i < c->file.http_hosts.count; i++)
+        if (hosts[i][strspn(hosts[i], letters)])
+            return omm_raise(OMM_ERR_CONFIG,
+                             "http_hosts: %s; accepted: a name without scheme, port and path, as "
+                             "page.example.org",
+                             hosts[i]);
+    return OMM_OK;
 }
 
 static omm_err check_mirrors(const coordinator *c) {
@@ -347,6 +381,7 @@ static omm_err serve(coordinator *c, bool json, bool *passed) {
     OMM_TRY(service_start(&c->env, c->file.threads, c->file.log_level));
     OMM_TRY(check_listen(c));
     OMM_TRY(check_mirrors(c));
+    OMM_TRY(check_http_hosts(c));
     OMM_TRY(read_schedule(&(omm_coord_service_options){0}, c)); /* before a model is loaded */
     const omm_coord_canaries *canaries = NULL;
     OMM_TRY(canary_files_load(&canaries, &c->env, &c->file.canary));
@@ -369,6 +404,8 @@ static omm_err serve(coordinator *c, bool json, bool *passed) {
         .state_dir = c->state_dir,
         .port_file = c->port_file[0] ? c->port_file : NULL,
         .http = c->file.http[0] ? c->file.http : NULL,
+        .http_hosts = c->file.http_hosts.items,
+        .http_host_count = c->file.http_hosts.count,
         .http_port_file = c->http_port_file[0] ? c->http_port_file : NULL,
         .bundle_key = &c->bundle_key,
         .commit = OMM_BUILD_COMMIT,

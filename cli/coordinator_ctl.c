@@ -3,7 +3,9 @@
 #include "options.h"
 
 #include "omm/coordinator_ctl.h"
+#include "omm/coordinator_enrol.h"
 #include "omm/json.h"
+#include "omm/plain_text.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +18,8 @@
     "  quarantine NODE   refuse a node from now on, by name or id.  Kept over restarts\n"          \
     "  release NODE      let it take part again, from the next round on\n"                         \
     "  rollback ROUND    begin the next round from the adapter of that earlier round, or from "    \
-    "`start`; --reason says why.  Kept over restarts, and in the evidence\n"                       \
+    "`start`; --reason says why.  Rounds count from 0, as in status, on the page, in logs and in " \
+    "files.  Kept over restarts, and in the evidence\n"                                            \
     "  drain             end the open round, then exit with everything kept\n"                     \
     "  nodes             everybody who is in, in quarantine or revoked, and how they came in\n"    \
     "  invite            print tokens; each lets one node in, once (--count, --expires, "          \
@@ -27,11 +30,20 @@
     "of it stays\n\n"                                                                              \
     "Each is written to the audit log before it is done.  A sum or an evaluation is waited for."
 
+/* Names of a run from before may have anything in them. */
+static void print_clean(omm_bytes text) {
+    omm_buf clean;
+    omm_buf_init(&clean, OMM_COORD_CTL_ANSWER_MAX);
+    if (omm_text_clean(&clean, text) == OMM_OK && clean.size > 0)
+        fwrite(clean.data, 1, clean.size, stdout);
+    omm_buf_fini(&clean);
+}
+
 static void print_text(const omm_buf *answer, omm_coord_ctl_action action) {
     if (answer->size == 0 && action == OMM_COORD_CTL_nodes)
         printf("no nodes yet: none is listed, and none has joined\n");
     else
-        printf("%.*s", (int)answer->size, answer->data ? (const char *)answer->data : "");
+        print_clean(omm_buf_view(answer));
 }
 
 static omm_err print_json(const omm_buf *answer) {
@@ -53,6 +65,12 @@ typedef struct words {
     bool json;
 } words;
 
+static bool is_label(const char *text) {
+    for (const char *c = text; *c; c++)
+        if (*c < ' ' || *c > '~') return false;
+    return strlen(text) <= OMM_COORD_LABEL_MAX;
+}
+
 /* What belongs to one action only is refused with every other. */
 static omm_err check_words(const words *w) {
     bool invites = strcmp(w->action, "invite") == 0;
@@ -60,6 +78,11 @@ static omm_err check_words(const words *w) {
     bool rolls_back = strcmp(w->action, "rollback") == 0;
     if (!invites && (w->count != UINT32_MAX || w->expires != UINT32_MAX || w->label))
         return omm_raise(OMM_ERR_USAGE, "--count, --expires and --label are accepted with invite");
+    if (w->label && !is_label(w->label))
+        return omm_raise(OMM_ERR_USAGE, "--label: accepted are up to %u printable ASCII characters",
+                         OMM_COORD_LABEL_MAX);
+    if (w->reason && strpbrk(w->reason, "\r\n"))
+        return omm_raise(OMM_ERR_USAGE, "--reason: a line break; accepted: one line");
     if (!revokes && !rolls_back && w->reason)
         return omm_raise(OMM_ERR_USAGE, "--reason is accepted with revoke and rollback");
     if (rolls_back && (!w->reason || !w->reason[0] || !w->target[0]))
@@ -104,11 +127,9 @@ static omm_err ask(const words *w, const char *argument) {
 static omm_err tell(const words *w) {
     omm_buf argument;
     OMM_TRY(check_words(w));
-    omm_buf_init(&argument, OMM_COORD_CTL_LINE_MAX);
+    omm_buf_init(&argument, SIZE_MAX / 2); /* omm_coord_ctl_ask says what is too long */
     omm_err err = put_argument(&argument, w);
     if (err == OMM_OK) err = omm_buf_append(&argument, "", 1);
-    if (err == OMM_ERR_TOO_BIG)
-        err = omm_raise(OMM_ERR_USAGE, "%s: over %u bytes", w->action, OMM_COORD_CTL_LINE_MAX);
     if (err == OMM_OK) err = ask(w, (const char *)argument.data);
     omm_buf_fini(&argument);
     return err;

@@ -16,6 +16,7 @@
 #include "omm/messages.h"
 #include "omm/node_history.h"
 #include "omm/node_service.h"
+#include "omm/plain_text.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -121,10 +122,25 @@ static void print_silence(const json_t *root) {
            silent_s);
 }
 
+/* Of a file that its owner wrote, or words of a coordinator's: nothing that moves a terminal's cursor. */
+static void print_clean(const char *text) {
+    omm_buf clean;
+    omm_buf_init(&clean, SIZE_MAX / 2);
+    if (omm_text_clean(&clean, omm_bytes_str(text)) != OMM_OK) clean.size = 0;
+    for (size_t i = 0; i < clean.size; i++)
+        if (clean.data[i] == '\n' || clean.data[i] == '\t') clean.data[i] = '?'; /* one line */
+    printf("%.*s", (int)clean.size, clean.size ? (const char *)clean.data : "");
+    omm_buf_fini(&clean);
+}
+
 static void print_now(const json_t *root) {
     char since[32];
-    printf("%s: %s", text_of(root, "name"), text_of(root, "state"));
-    if (text_of(root, "detail")[0]) printf(", %s", text_of(root, "detail"));
+    print_clean(text_of(root, "name"));
+    printf(": %s", text_of(root, "state"));
+    if (text_of(root, "detail")[0]) {
+        printf(", ");
+        print_clean(text_of(root, "detail"));
+    }
     if (json_is_true(json_object_get(root, "running"))) {
         if (json_object_get(root, "round")) printf(", round %lld", number_of(root, "round"));
         if (number_of(root, "steps"))

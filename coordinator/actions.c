@@ -109,11 +109,13 @@ static omm_err read_rollback(int64_t *round, const char *argument) {
 static omm_err rollback(const actions *a, omm_buf *answer, const ctl_request *r) {
     int64_t round = -1;
     uint32_t next = 0;
-    char begin[32] = "the run's first adapter";
+    char begin[64] = "the run's first adapter";
     OMM_TRY(read_rollback(&round, r->argument));
     OMM_TRY(diary_ctl(a->diary, "rollback", r->argument, r->uid));
     OMM_TRY(omm_coord_rollback(&next, a->deadline_ms, a->coord, a->now_ms, round));
-    if (round >= 0) (void)snprintf(begin, sizeof begin, "the adapter of round %d", (int)round);
+    if (round >= 0)
+        (void)snprintf(begin, sizeof begin, "the adapter of round %d (rounds count from 0)",
+                       (int)round);
     return omm_buf_printf(answer, "round %u begins from %s\n", next, begin);
 }
 

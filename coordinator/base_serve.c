@@ -29,6 +29,15 @@ typedef struct part_file {
     uint64_t begin; /* of its bytes, in all */
 } part_file;
 
+/* Reading all again: descriptors of what lies there now. */
+typedef struct second_look {
+    bool is_on;
+    part_file files[OMM_BASE_PARTS_MAX];
+    uint32_t file_count;
+    uint64_t at;
+    omm_hasher whole;
+} second_look;
+
 struct base_serve {
     base_serve_options o;
     part_file files[OMM_BASE_PARTS_MAX]; /* (file_count) */
@@ -41,7 +50,10 @@ struct base_serve {
     omm_buf envelope; /* of Base */
     slot slots[BASE_SLOTS_MAX];
     uint64_t allowance, filled_ms; /* bytes that may be sent; when it was last added to */
-    base_serve_count count;
+    base_serve_count count;        /* but for `slots` */
+    bool is_doubtful;              /* a file has changed since it was read: nothing is sent */
+    uint64_t look_ms;              /* the next step */
+    second_look look;
 };
 
 static uint64_t now_ms(const base_serve *b) {
@@ -66,12 +78,13 @@ static omm_err read_file(const base_serve *b, const part_file *f, uint8_t *to, s
 }
 
 /* Bytes [at, at + size) of all files one after the other, which there are. */
-static omm_err read_at(const base_serve *b, uint8_t *to, size_t size, uint64_t at) {
+static omm_err read_at(const base_serve *b, const part_file *files, uint8_t *to, size_t size,
+                       uint64_t at) {
     for (uint32_t i = 0; i < b->file_count && size > 0; i++) {
-        const uint64_t end = b->files[i].begin + b->part_bytes[i];
+        const uint64_t end = files[i].begin + b->part_bytes[i];
         if (at >= end) continue;
         const size_t here = end - at < size ? (size_t)(end - at) : size;
-        OMM_TRY(read_file(b, &b->files[i], to, here, at - b->files[i].begin));
+        OMM_TRY(read_file(b, &files[i], to, here, at - files[i].begin));
         to += here;
         at += here;
         size -= here;
@@ -79,16 +92,27 @@ static omm_err read_at(const base_serve *b, uint8_t *to, size_t size, uint64_t a
     return OMM_OK;
 }
 
-static omm_err open_file(base_serve *b, part_file *f, const char *path) {
+/* begin: where its bytes are, in all. */
+static omm_err open_file(part_file *f, const char *path, uint64_t begin) {
     f->fd = open(path, O_RDONLY | O_CLOEXEC);
     if (f->fd < 0 || fstat(f->fd, &f->was) != 0)
         return omm_raise(errno == ENOENT ? OMM_ERR_NOT_FOUND : OMM_ERR_IO, "%s: %s", path,
                          strerror(errno));
     if (!S_ISREG(f->was.st_mode) || f->was.st_size == 0)
         return omm_raise(OMM_ERR_TOO_BIG, "%s: no file that can be served as a base model", path);
-    f->begin = b->size;
-    b->size += (uint64_t)f->was.st_size;
+    f->begin = begin;
     return OMM_OK;
+}
+
+static omm_err part_path(char path[OMM_PATH_MAX], const base_serve *b, uint32_t part) {
+    if (b->o.part_count > 1) return omm_gguf_part_path(path, b->o.path, part, b->o.part_count);
+    (void)snprintf(path, OMM_PATH_MAX, "%s", b->o.path);
+    return OMM_OK;
+}
+
+static void close_files(part_file *files, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++)
+        if (files[i].fd >= 0) (void)close(files[i].fd);
 }
 
 static omm_err open_files(base_serve *b) {
@@ -98,13 +122,11 @@ static omm_err open_files(base_serve *b) {
                          count, OMM_BASE_PARTS_MAX);
     for (uint32_t i = 0; i < count; i++) {
         char path[OMM_PATH_MAX];
-        if (count == 1)
-            (void)snprintf(path, sizeof path, "%s", b->o.path);
-        else
-            OMM_TRY(omm_gguf_part_path(path, b->o.path, i, count));
+        OMM_TRY(part_path(path, b, i));
         b->files[b->file_count].fd = -1;
-        OMM_TRY(open_file(b, &b->files[b->file_count++], path));
+        OMM_TRY(open_file(&b->files[b->file_count++], path, b->size));
         b->part_bytes[i] = (uint64_t)b->files[i].was.st_size;
+        b->size += b->part_bytes[i];
     }
     b->piece_chunks = omm_base_piece_chunks_for(b->size);
     if (b->piece_chunks == 0)
@@ -127,7 +149,7 @@ static omm_err hash_pieces(base_serve *b) {
     const uint64_t bytes = omm_base_piece_bytes(b->piece_chunks);
     for (uint64_t at = 0; at < size && err == OMM_OK; at += OMM_CHUNK_BYTES) {
         const size_t want = size - at < OMM_CHUNK_BYTES ? (size_t)(size - at) : OMM_CHUNK_BYTES;
-        err = read_at(b, part, want, at);
+        err = read_at(b, b->files, part, want, at);
         if (err != OMM_OK) break;
         if (at % bytes == 0) omm_hasher_init(&piece);
         omm_hasher_update(&piece, omm_bytes_of(part, want));
@@ -194,11 +216,123 @@ omm_err base_serve_open(base_serve **out, const base_serve_options *options) {
 
 void base_serve_close(base_serve *b) {
     if (!b) return;
-    for (uint32_t i = 0; i < b->file_count; i++)
-        if (b->files[i].fd >= 0) (void)close(b->files[i].fd);
+    close_files(b->files, b->file_count);
+    close_files(b->look.files, b->look.file_count);
     omm_buf_fini(&b->envelope);
     omm_free(b->pieces);
     omm_free(b);
+}
+
+/* ---- a file that has changed ---- */
+
+static bool is_same(const struct stat *a, const struct stat *b) {
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
+           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+static bool has_changed(const part_file *files, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        struct stat now;
+        if (fstat(files[i].fd, &now) != 0 || !is_same(&now, &files[i].was)) return true;
+    }
+    return false;
+}
+
+/* Nothing more is sent until it was read again. */
+static bool is_doubtful(base_serve *b) {
+    if (!b->is_doubtful && has_changed(b->files, b->file_count)) {
+        b->is_doubtful = true;
+        b->look_ms = now_ms(b);
+    }
+    return b->is_doubtful;
+}
+
+static void end_look(base_serve *b, bool is_the_runs) {
+    second_look *look = &b->look;
+    look->is_on = false;
+    b->is_doubtful = !is_the_runs;
+    b->count.has_changed = !is_the_runs;
+    b->count.read_again += is_the_runs;
+    b->look_ms = now_ms(b) + BASE_LOOK_MS;
+    if (is_the_runs) { /* what lies there now may be another file than the one that was open */
+        close_files(b->files, b->file_count);
+        memcpy(b->files, look->files, b->file_count * sizeof b->files[0]);
+        look->file_count = 0;
+    }
+    close_files(look->files, look->file_count);
+    for (uint32_t i = 0; i < look->file_count; i++) look->files[i].fd = -1;
+}
+
+/* What lies there now has the size of each file; `*again`: and is what was looked at before, and was not the run's. */
+static bool open_look(bool *again, base_serve *b) {
+    second_look *look = &b->look;
+    const uint32_t looked_at = look->file_count;
+    *again = b->count.has_changed && looked_at == b->file_count;
+    for (uint32_t i = 0; i < b->file_count; i++) {
+        char path[OMM_PATH_MAX];
+        part_file f = {.fd = -1};
+        const bool is_open =
+            part_path(path, b, i) == OMM_OK && open_file(&f, path, b->files[i].begin) == OMM_OK;
+        *again = *again && is_open && is_same(&f.was, &look->files[i].was);
+        look->files[i] = f;
+        look->file_count = i + 1;
+        if (!is_open || (uint64_t)f.was.st_size != b->part_bytes[i]) return false;
+    }
+    return true;
+}
+
+static void begin_look(base_serve *b) {
+    bool again = false;
+    if (!open_look(&again, b) || again) {
+        end_look(b, false);
+        return;
+    }
+    b->look.is_on = true;
+    b->look.at = 0;
+    omm_hasher_init(&b->look.whole);
+}
+
+/* False: it cannot be read. */
+static bool hash_some(base_serve *b) {
+    second_look *look = &b->look;
+    uint8_t *part = omm_alloc(OMM_CHUNK_BYTES, 1);
+    bool ok = part != NULL;
+    for (size_t done = 0; ok && done < BASE_STEP_BYTES && look->at < b->size;) {
+        const uint64_t left = b->size - look->at;
+        const size_t want = left < OMM_CHUNK_BYTES ? (size_t)left : OMM_CHUNK_BYTES;
+        ok = read_at(b, look->files, part, want, look->at) == OMM_OK;
+        if (ok) omm_hasher_update(&look->whole, omm_bytes_of(part, want));
+        look->at += want;
+        done += want;
+    }
+    omm_free(part);
+    return ok;
+}
+
+void base_serve_step(base_serve *b) {
+    if (!b || b->o.transfers == 0 || now_ms(b) < b->look_ms) return;
+    second_look *look = &b->look;
+    b->look_ms = now_ms(b) + (is_doubtful(b) ? BASE_STEP_MS : BASE_LOOK_MS);
+    if (!b->is_doubtful) return;
+    if (!look->is_on) {
+        begin_look(b);
+        return;
+    }
+    if (!hash_some(b)) {
+        end_look(b, false);
+        look->file_count = 0; /* it may be readable the next time */
+        return;
+    }
+    if (look->at < b->size) return;
+    const omm_digest digest = omm_hasher_final(&look->whole);
+    if (has_changed(look->files, look->file_count)) { /* while it was read: again, in a while */
+        look->is_on = false;
+        close_files(look->files, look->file_count);
+        look->file_count = 0;
+        b->look_ms = now_ms(b) + BASE_LOOK_MS;
+        return;
+    }
+    end_look(b, omm_digest_equal(&digest, &b->o.digest));
 }
 
 /* ---- who may have how much ---- */
@@ -258,23 +392,11 @@ static omm_err refuse(omm_buf *reply, const char *sentence) {
                                                 .sentence = sentence});
 }
 
-static bool has_changed(const base_serve *b) {
-    for (uint32_t i = 0; i < b->file_count; i++) {
-        const struct stat *was = &b->files[i].was;
-        struct stat now;
-        if (fstat(b->files[i].fd, &now) != 0 || now.st_size != was->st_size ||
-            now.st_mtim.tv_sec != was->st_mtim.tv_sec ||
-            now.st_mtim.tv_nsec != was->st_mtim.tv_nsec)
-            return true;
-    }
-    return false;
-}
-
 static omm_err send_chunk(omm_buf *reply, base_serve *b, const omm_request *ask, uint64_t at,
                           size_t size) {
     uint8_t *part = omm_alloc(size, 1);
     if (!part) return omm_raise(OMM_ERR_NOMEM, "a chunk of the base model");
-    omm_err err = read_at(b, part, size, at);
+    omm_err err = read_at(b, b->files, part, size, at);
     if (err == OMM_OK)
         err = omm_reply_encode(reply, &(omm_reply){.kind = OMM_REPLY_CHUNK,
                                                    .digest = ask->digest,
@@ -294,12 +416,16 @@ static omm_err answer_chunk(omm_buf *reply, base_serve *b, const omm_request *as
     if (b->o.transfers == 0) return refuse(reply, "base: only mirrors have it");
     if (ask->index >= b->piece_chunks || at >= size)
         return refuse(reply, "base: no such chunk in the piece");
+    if (is_doubtful(b) && !b->count.has_changed) return answer_wait(reply, b, BASE_FULL_MS);
+    if (b->is_doubtful) {
+        b->count.refused++;
+        return refuse(reply, "base: its file has changed here");
+    }
     const uint64_t now = now_ms(b);
     const size_t part = size - at < OMM_CHUNK_BYTES ? (size_t)(size - at) : OMM_CHUNK_BYTES;
     if (!take_slot(b, peer, now)) return answer_wait(reply, b, BASE_FULL_MS);
     const uint64_t wait_ms = wait_for_bytes(b, part, now);
     if (wait_ms > 0) return answer_wait(reply, b, wait_ms);
-    if (has_changed(b)) return refuse(reply, "base: its file has changed here");
     return send_chunk(reply, b, ask, at, part);
 }
 

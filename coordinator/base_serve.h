@@ -5,6 +5,12 @@
  *   Request{get: piece}    ->  Reply{chunk}                    of a piece of the base, from a slot
  *                              Reply{wait}                     all slots are taken, or the second's bytes are
  *
+ *                              Reply{refused}                  its file is not the run's any more
+ *
+ * A file that was touched, or written again, is read again before more of it is sent, in pieces between requests, and who
+ * asks is told to wait.  Where it is the run's still, or was put back, it is served again; else it is looked at again when
+ * it changes.
+ *
  * A slot belongs to an address that has asked within BASE_SLOT_MS: a slow node costs one, never a thread or a
  * copy of the file.  Bytes per second are counted over all slots.  The rounds go before: a request takes one
  * read of a chunk's size.
@@ -18,10 +24,15 @@
 #include "omm/clock.h"
 #include "omm/log.h"
 #include "omm/sign.h"
+#include "omm/wire.h"
 
 #define BASE_SLOT_MS 30000u /* an address that has not asked for so long has left its slot */
 #define BASE_SLOTS_MAX 256u
-#define BASE_FULL_MS 5000u /* what is said to who gets no slot */
+#define BASE_FULL_MS                                                                               \
+    5000u /* what is said to who gets no slot, or comes while the file is read again */
+#define BASE_LOOK_MS 5000u /* between two looks at whether it has changed */
+#define BASE_STEP_MS 50u   /* between two pieces of one that is read again */
+#define BASE_STEP_BYTES ((size_t)8 * OMM_CHUNK_BYTES) /* such a piece: 2 ms of hashing */
 
 typedef struct base_serve_options {
     const char *path;          /* the file, or any of them; borrowed until the end, as the rest */
@@ -46,9 +57,15 @@ void base_serve_close(base_serve *b); /* NULL is fine */
 OMM_CHECKED omm_err base_serve_answer(bool *handled, omm_buf *reply, base_serve *b,
                                       omm_bytes request, const char *peer);
 
+/* A look at the file, or the next piece of one: to be called often, between requests. */
+void base_serve_step(base_serve *b); /* NULL is fine */
+
 typedef struct base_serve_count {
     uint64_t chunks, bytes, waits; /* sent; told to wait */
+    uint64_t refused;              /* as it is not the run's any more */
+    uint64_t read_again;           /* times that it was, and is the run's */
     uint32_t slots;                /* taken now */
+    bool has_changed;              /* it is not the run's any more */
 } base_serve_count;
 base_serve_count base_serve_counts(const base_serve *b); /* NULL: zeros */
 

@@ -8,7 +8,10 @@
 #include "omm/mem.h"
 #include "omm/messages.h"
 
+#include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { CHUNKS = 5, BYTES = CHUNKS * (int)OMM_CHUNK_BYTES - 1000 };
 
@@ -141,6 +144,23 @@ static void test_rate(void) {
     base_serve_close(b);
 }
 
+/* Time passes, with a step in each BASE_STEP_MS of it. */
+static void look(base_serve *b, uint64_t ms) {
+    for (uint64_t i = 0; i <= ms; i += BASE_STEP_MS) {
+        base_serve_step(b);
+        s_fake.now_ms += BASE_STEP_MS;
+    }
+}
+
+/* Is it answered so, within two looks? */
+static bool looks_until(base_serve *b, omm_reply_kind want) {
+    for (uint64_t i = 0; i < 2 * BASE_LOOK_MS; i += BASE_STEP_MS) {
+        if (get(b, 0, "a") == want) return true;
+        look(b, 0);
+    }
+    return false;
+}
+
 static void test_files(void) {
     base_serve *b = open_serve(0, 0);
     CHECK(!b); /* nothing to serve, nothing named */
@@ -178,7 +198,76 @@ static void test_files(void) {
     CHECK_EQ(get(b, 0, "a"), OMM_REPLY_CHUNK);
     FILE *f = fopen(s_path, "ab");
     CHECK(f && fputc('x', f) == 'x' && fclose(f) == 0);
+    CHECK_EQ(get(b, 0, "a"), OMM_REPLY_WAIT);
+    CHECK_EQ(s_answer.retry_ms, BASE_FULL_MS);
+    CHECK(looks_until(b, OMM_REPLY_REFUSED));
+    base_serve_close(b);
+    CHECK_OK(omm_file_write(s_path, omm_bytes_of(s_file, BYTES), 0600));
+}
+
+/* ---- a file that changes ---- */
+
+static void write_in_place(const uint8_t *bytes, size_t size) {
+    FILE *f = fopen(s_path, "r+b");
+    CHECK(f && fwrite(bytes, 1, size, f) == size && fclose(f) == 0);
+}
+
+/* The time of a write is another one, whatever the clock's grain. */
+static void touch(void) {
+    static time_t when = 1000000;
+    const struct timespec times[2] = {{.tv_sec = when}, {.tv_sec = when}};
+    when++;
+    CHECK_EQ(utimensat(AT_FDCWD, s_path, times, 0), 0);
+}
+
+/* One that is as it was is served again by itself, and nobody hears that it is not. */
+static void test_touched(void) {
+    base_serve *b = open_serve(1, 0);
+    CHECK_EQ(get(b, 0, "a"), OMM_REPLY_CHUNK);
+    for (uint64_t i = 1; i < 4; i++) {
+        if (i == 2) write_in_place(s_file, BYTES);
+        touch();
+        CHECK_EQ(get(b, 0, "a"), OMM_REPLY_WAIT);
+        CHECK(!base_serve_counts(b).has_changed);
+        CHECK(looks_until(b, OMM_REPLY_CHUNK));
+        CHECK(same_bytes(s_answer.data.data, s_file, s_answer.data.size));
+        CHECK_EQ(base_serve_counts(b).read_again, i);
+        CHECK_EQ(base_serve_counts(b).refused, 0);
+    }
+    touch(); /* nobody asks, and it is seen all the same */
+    look(b, BASE_LOOK_MS);
+    CHECK_EQ(base_serve_counts(b).read_again, 4);
+    base_serve_close(b);
+}
+
+/* Other bytes of the same length are not served, are not read again and again, and whoever puts the file back, in place or
+ * as a new one, needs no restart. */
+static void test_changed(void) {
+    base_serve *b = open_serve(1, 0);
+    uint8_t other = (uint8_t)~s_file[0];
+    for (int i = 0; i < 2; i++) {
+        write_in_place(&other, 1);
+        touch();
+        CHECK_EQ(get(b, 0, "a"), OMM_REPLY_WAIT);
+        CHECK(looks_until(b, OMM_REPLY_REFUSED));
+        CHECK(base_serve_counts(b).has_changed);
+        CHECK(base_serve_counts(b).refused > 0);
+        look(b, 10 * BASE_LOOK_MS);
+        CHECK_EQ(get(b, 0, "a"), OMM_REPLY_REFUSED);
+        if (i == 0) write_in_place(s_file, 1);
+        if (i == 1) CHECK_OK(omm_file_write(s_path, omm_bytes_of(s_file, BYTES), 0600));
+        touch();
+        CHECK(looks_until(b, OMM_REPLY_CHUNK));
+        CHECK(!base_serve_counts(b).has_changed);
+    }
+    CHECK_EQ(truncate(s_path, 100), 0);
+    CHECK(looks_until(b, OMM_REPLY_REFUSED));
+    CHECK_OK(omm_file_remove(s_path));
+    look(b, 10 * BASE_LOOK_MS);
     CHECK_EQ(get(b, 0, "a"), OMM_REPLY_REFUSED);
+    CHECK_OK(omm_file_write(s_path, omm_bytes_of(s_file, BYTES), 0600));
+    CHECK(looks_until(b, OMM_REPLY_CHUNK));
+    CHECK_EQ(base_serve_counts(b).read_again, 3);
     base_serve_close(b);
 }
 
@@ -236,7 +325,10 @@ static void test_split(void) {
     CHECK_EQ(base_serve_counts(b).bytes, BYTES);
     FILE *f = fopen(part_name(2), "ab"); /* one that is written to is enough */
     CHECK(f && fputc('x', f) == 'x' && fclose(f) == 0);
-    CHECK_EQ(get(b, 0, "a"), OMM_REPLY_REFUSED);
+    CHECK(looks_until(b, OMM_REPLY_REFUSED));
+    write_parts();
+    CHECK(looks_until(b, OMM_REPLY_CHUNK));
+    for (int i = 0; i < CHUNKS; i++) CHECK_EQ(get(b, i, "a"), OMM_REPLY_CHUNK);
     base_serve_close(b);
 }
 
@@ -284,6 +376,8 @@ int main(void) {
     test_slots();
     test_rate();
     test_files();
+    test_touched();
+    test_changed();
     test_split();
     test_split_refused();
     omm_arena_fini(&s_arena);

@@ -89,6 +89,20 @@ static void take_client(ctl *c) {
     if (peer.uid != 0 && peer.uid != geteuid()) hang_up(c);
 }
 
+/* The whole answer goes into the socket's buffer at once, or the client has bad luck. */
+static void say(ctl *c, const char *how) {
+    omm_bytes text = omm_buf_view(&c->answer);
+    if (send(c->client, how, strlen(how), MSG_NOSIGNAL) == (ssize_t)strlen(how) && text.size > 0)
+        (void)!send(c->client, text.data, text.size, MSG_NOSIGNAL);
+    hang_up(c);
+}
+
+static void refuse(ctl *c, const char *why) {
+    omm_buf_clear(&c->answer);
+    (void)!omm_buf_printf(&c->answer, "%s\n", why);
+    say(c, "error\n");
+}
+
 /* Into logs and JSON goes only what is UTF-8 and has no NUL. */
 static bool is_text(const char *line, size_t size) {
     json_t *text = json_stringn(line, size);
@@ -109,8 +123,12 @@ static void read_line(ctl *c) {
     }
     c->size += (size_t)size;
     char *end = memchr(c->line, '\n', c->size);
-    if (end ? !is_text(c->line, (size_t)(end - c->line)) : c->size == OMM_COORD_CTL_LINE_MAX) {
-        hang_up(c);
+    if (!end && c->size == OMM_COORD_CTL_LINE_MAX) {
+        refuse(c, "a line that is too long");
+        return;
+    }
+    if (end && !is_text(c->line, (size_t)(end - c->line))) {
+        refuse(c, "not UTF-8; accepted: text in UTF-8");
         return;
     }
     c->is_whole = end != NULL;
@@ -120,14 +138,6 @@ static void read_line(ctl *c) {
 static bool is_here(const ctl *c) {
     char byte;
     return recv(c->client, &byte, 1, MSG_PEEK) != 0;
-}
-
-/* The whole answer goes into the socket's buffer at once, or the client has bad luck. */
-static void say(ctl *c, const char *how) {
-    omm_bytes text = omm_buf_view(&c->answer);
-    if (send(c->client, how, strlen(how), MSG_NOSIGNAL) == (ssize_t)strlen(how) && text.size > 0)
-        (void)!send(c->client, text.data, text.size, MSG_NOSIGNAL);
-    hang_up(c);
 }
 
 void ctl_poll(ctl *c, bool is_free, ctl_act act, void *ud) {
@@ -145,9 +155,8 @@ void ctl_poll(ctl *c, bool is_free, ctl_act act, void *ud) {
     }
     omm_buf_clear(&c->answer);
     if (err == OMM_OK) err = act(ud, &c->answer, &request);
-    if (err != OMM_OK) {
-        omm_buf_clear(&c->answer);
-        (void)!omm_buf_printf(&c->answer, "%s\n", omm_err_sentence());
-    }
-    say(c, err == OMM_OK ? "ok\n" : "error\n");
+    if (err == OMM_OK)
+        say(c, "ok\n");
+    else
+        refuse(c, omm_err_sentence());
 }

@@ -4,6 +4,7 @@
 #include "omm/clock.h"
 #include "omm/coordinator_ctl.h"
 #include "omm/mem.h"
+#include "omm/utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -123,6 +124,29 @@ static omm_err take_answer(omm_buf *answer, omm_bytes got) {
     return omm_raise(OMM_ERR_STATE, "%.*s", (int)size, (const char *)got.data + from);
 }
 
+static bool is_utf8(const char *text) {
+    omm_bytes left = omm_bytes_str(text);
+    while (left.size > 0) {
+        const size_t size = omm_utf8_size(left.data, left.size);
+        if (size == 0) return false;
+        left = omm_bytes_of(left.data + size, left.size - size);
+    }
+    return true;
+}
+
+/* `size`: of the line, its end included. */
+static omm_err check_line(const char *action, const char *argument, size_t size) {
+    if (!is_utf8(argument))
+        return omm_raise(OMM_ERR_USAGE,
+                         "%s: not UTF-8; accepted: text in UTF-8, of a node its id, too", action);
+    if (strchr(argument, '\n'))
+        return omm_raise(OMM_ERR_USAGE, "%s: a line break; accepted: words on one line", action);
+    if (size > OMM_COORD_CTL_LINE_MAX)
+        return omm_raise(OMM_ERR_USAGE, "%s: %zu bytes with all its words, accepted: up to %u",
+                         action, size - 1, OMM_COORD_CTL_LINE_MAX - 1);
+    return OMM_OK;
+}
+
 omm_err omm_coord_ctl_ask(omm_buf *answer, const char *state_dir, const char *action,
                           const char *argument, uint64_t timeout_ms) {
     omm_coord_ctl_action known;
@@ -130,10 +154,7 @@ omm_err omm_coord_ctl_ask(omm_buf *answer, const char *state_dir, const char *ac
     int fd = -1;
     OMM_TRY(omm_coord_ctl_parse(&known, action, argument));
     int size = snprintf(line, sizeof line, "%s%s%s\n", action, argument[0] ? " " : "", argument);
-    if (size < 0 || (size_t)size > OMM_COORD_CTL_LINE_MAX ||
-        memchr(argument, '\n', strlen(argument)))
-        return omm_raise(OMM_ERR_USAGE, "%s %.40s: over %u bytes, or in lines", action, argument,
-                         OMM_COORD_CTL_LINE_MAX);
+    OMM_TRY(check_line(action, argument, (size_t)size));
     omm_buf got;
     omm_buf_init(&got, OMM_COORD_CTL_ANSWER_MAX);
     const uint64_t begin_ms = now_ms();

@@ -114,8 +114,30 @@ static void test_with(void *(*coordinator)(void *), uint64_t wait_ms, omm_err en
     stop_listening(door);
 }
 
+/* What cannot be a line is not sent: nobody listens. */
+static void test_words(void) {
+    static char endless[2 * OMM_COORD_CTL_LINE_MAX];
+    memset(endless, 'a', sizeof endless - 1);
+    static const struct {
+        const char *argument, *says;
+    } cases[] = {{"J\xfcrgen", "quarantine: not UTF-8"},
+                 {"a\nb", "quarantine: a line break"},
+                 {endless, "quarantine: 522 bytes with all its words, accepted: up to 255"}};
+    omm_buf answer;
+    omm_buf_init(&answer, OMM_COORD_CTL_ANSWER_MAX);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        CHECK_ERR(omm_coord_ctl_ask(&answer, s_folder, "quarantine", cases[i].argument, LONG_MS),
+                  OMM_ERR_USAGE);
+        CHECK(strstr(omm_err_sentence(), cases[i].says));
+    }
+    CHECK_ERR(omm_coord_ctl_ask(&answer, s_folder, "quarantine", "J\xc3\xbcrgen", LONG_MS),
+              OMM_ERR_NOT_FOUND);
+    omm_buf_fini(&answer);
+}
+
 int main(void) {
     CHECK(mkdtemp(s_folder));
+    test_words();
     test_silent();
     test_crowded();
     test_with(drip, SHORT_MS, OMM_ERR_TIMEOUT, "");

@@ -96,16 +96,19 @@ static void test_words(void) {
     CHECK_EQ(s_done.count, 2);
 }
 
-/* Neither text that is none nor a line without end is given to anybody. */
+/* Neither text that is none nor a line without end is given to anybody, and who sent it hears why. */
 static void test_lines(void) {
     char endless[OMM_COORD_CTL_LINE_MAX];
     memset(endless, 'a', sizeof endless);
     const unsigned before = s_done.count;
     const int fds[] = {say("pause\0\n", 7), say("quarantine \xff\n", 13),
                        say(endless, sizeof endless)};
+    static const char *const want[] = {"error\nnot UTF-8; accepted: text in UTF-8\n",
+                                       "error\nnot UTF-8; accepted: text in UTF-8\n",
+                                       "error\na line that is too long\n"};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++) {
         look(true);
-        expect(fds[i], "");
+        expect(fds[i], want[i]);
     }
     CHECK_EQ(s_done.count, before);
 }

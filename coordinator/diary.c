@@ -164,7 +164,7 @@ static omm_err fill_event(json_t *entry, const diary *d, const omm_coord_event *
 static void tell_trouble(const diary *d, const char *entry, omm_err err) {
     if (err == OMM_OK) return;
     omm_log_event(d->o.log, OMM_LOG_ERROR, "audit_failed", OMM_LOG_STR("entry", entry),
-                  OMM_LOG_STR("detail", omm_err_detail()));
+                  OMM_LOG_STR("detail", omm_err_sentence()));
     watch_audit_failed(d->o.watch, omm_err_sentence());
 }
 

@@ -18,7 +18,7 @@
 
 typedef struct held_answer {
     omm_exchange *exchange;
-    int32_t said_by; /* node, or OMM_COORD_NOBODY */
+    int32_t said_by; /* node, OMM_COORD_NOBODY or WIRES_BASE */
     size_t request_bytes, reply_bytes;
 } held_answer;
 

@@ -45,7 +45,8 @@ struct http_server {
     unsigned port;
     slot *connections; /* (connections_max) */
     cached texts[HTTP_TEXTS_MAX];
-    struct MHD_Response *not_found, *not_allowed, *failed;
+    struct MHD_Response *not_found, *not_allowed, *not_ours, *failed;
+    bool is_local;
     pthread_t thread;
     bool has_thread;
     atomic_bool stop;
@@ -95,11 +96,19 @@ static bool refresh(http_server *h, const http_text *text, cached *c) {
     omm_buf_fini(&out);
     if (err != OMM_OK)
         omm_log_event(h->o.log, OMM_LOG_WARN, "http_text_failed", OMM_LOG_STR("path", text->path),
-                      OMM_LOG_STR("detail", omm_err_detail()));
+                      OMM_LOG_STR("detail", omm_err_sentence()));
     if (!fresh) return false;
     if (c->response) omm_mhd()->destroy_response(c->response);
     *c = (cached){fresh, code, now};
     return true;
+}
+
+static bool is_ours(const http_server *h, const char *host) {
+    const http_place *place = &h->o.place;
+    if (omm_mhd_is_address(host)) return true;
+    for (size_t i = 0; i < place->host_count; i++)
+        if (omm_mhd_is_host(host, place->hosts[i])) return true;
+    return place->host_count == 0 && !h->is_local;
 }
 
 static enum MHD_Result on_request(void *ud, struct MHD_Connection *connection, const char *url,
@@ -110,6 +119,9 @@ static enum MHD_Result on_request(void *ud, struct MHD_Connection *connection, c
     (void)upload;
     *upload_size = 0; /* nothing of a body is wanted: answered before it is read, and closed */
     (void)request;
+    if (!is_ours(h, omm_mhd()->lookup_connection_value(connection, MHD_HEADER_KIND,
+                                                       MHD_HTTP_HEADER_HOST)))
+        return omm_mhd()->queue_response(connection, MHD_HTTP_FORBIDDEN, h->not_ours);
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
         return omm_mhd()->queue_response(connection, MHD_HTTP_METHOD_NOT_ALLOWED, h->not_allowed);
     for (unsigned i = 0; h->o.texts[i].path; i++) {
@@ -171,12 +183,15 @@ static void *serve(void *ud) {
 
 static omm_err start(http_server *h) {
     OMM_TRY(omm_mhd_load());
-    OMM_TRY(omm_mhd_listen(&h->fd, &h->port, h->o.address));
+    OMM_TRY(omm_mhd_listen(&h->fd, &h->port, h->o.place.address));
     h->connections = omm_alloc(h->o.connections_max, sizeof *h->connections);
     h->not_found = plain("not found; / is the page, with links to the rest\n");
     h->not_allowed = plain("this server is read-only: GET and HEAD\n");
+    h->not_ours = plain("Host: another name than this server's; accepted: localhost, an address, "
+                        "and the names in http_hosts of the coordinator's file\n");
+    h->is_local = omm_mhd_is_local(h->fd);
     h->failed = plain("failed; the log says why\n");
-    if (!h->connections || !h->not_found || !h->not_allowed || !h->failed ||
+    if (!h->connections || !h->not_found || !h->not_allowed || !h->not_ours || !h->failed ||
         omm_mhd()->add_response_header(h->not_allowed, "Allow", "GET, HEAD") != MHD_YES)
         return omm_raise(OMM_ERR_NOMEM, "http server");
     h->daemon = omm_mhd()->start_daemon(
@@ -186,7 +201,7 @@ static omm_err start(http_server *h) {
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(h->o.connection_ms / 1000 + 1),
         MHD_OPTION_UNESCAPE_CALLBACK, keep_path, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1,
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_END);
-    if (!h->daemon) return omm_raise(OMM_ERR_IO, "http: cannot serve on %s", h->o.address);
+    if (!h->daemon) return omm_raise(OMM_ERR_IO, "http: cannot serve on %s", h->o.place.address);
     h->fd = -1; /* the daemon's now */
     int why = pthread_create(&h->thread, NULL, serve, h);
     if (why != 0) return omm_raise(OMM_ERR_IO, "http: no thread: %s", strerror(why));
@@ -225,6 +240,7 @@ void http_close(http_server *h) {
     for (unsigned i = 0; i < HTTP_TEXTS_MAX; i++) drop(h->texts[i].response);
     drop(h->not_found);
     drop(h->not_allowed);
+    drop(h->not_ours);
     drop(h->failed);
     omm_free(h->connections);
     omm_free(h);

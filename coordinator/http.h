@@ -1,6 +1,7 @@
 /* http.h - a small read-only web server: a table of texts, made anew at most once a second.
  *
  *   GET or HEAD of a path in the table --> its text; anything else --> 404 or 405
+ *   by a name that is not its own      --> 403, so that no page of somebody's can read it in a browser here
  *
  * One thread of its own, one request per connection, and every connection ends `connection_ms`
  * after it began, whatever it has sent or taken until then: who dribbles a request or does not
@@ -29,9 +30,17 @@ typedef struct http_text {
     omm_err (*make)(void *ud, omm_buf *out, unsigned *code);
 } http_text;
 
+typedef struct http_place {
+    const char *address; /* "127.0.0.1:8080", "[::1]:8080"; port 0: a free one */
+    /* (host_count) names by which it is asked, besides localhost and addresses; without any it is
+     * these two where only this machine reaches it, and any name elsewhere. */
+    const char *const *hosts;
+    size_t host_count;
+} http_place;
+
 typedef struct http_options {
-    const char *address;    /* "127.0.0.1:8080", "[::1]:8080"; port 0: a free one */
-    const http_text *texts; /* borrowed, as all here */
+    http_place place; /* borrowed, as all here */
+    const http_text *texts;
     void *ud;
     unsigned connections_max, connections_per_address;
     uint64_t connection_ms;

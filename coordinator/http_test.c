@@ -30,7 +30,7 @@ static http_server *open_server(http_options *o) {
         {.path = "/x", .type = "text/plain", .fixed = {(const uint8_t *)"here", 4}}, {0}};
     http_server *server;
     *o = http_options_default();
-    o->address = "127.0.0.1:0";
+    o->place.address = "127.0.0.1:0";
     o->texts = texts;
     o->clock.now_ms = read_time;
     o->connection_ms = VISIT_MS;
@@ -126,7 +126,7 @@ static void test_fresh(void) {
     static const http_text texts[] = {{.path = "/x", .type = "text/plain", .make = make_text}, {0}};
     http_options o = http_options_default();
     http_server *server;
-    o.address = "127.0.0.1:0";
+    o.place.address = "127.0.0.1:0";
     o.texts = texts;
     o.clock.now_ms = read_time;
     o.connection_ms = VISIT_MS;
@@ -144,6 +144,43 @@ static void test_fresh(void) {
     http_close(server);
 }
 
+static bool answers(const http_server *server, const char *host) {
+    char text[4096] = "";
+    (void)snprintf(text, sizeof text, "GET /x HTTP/1.1\r\nHost: %s\r\n\r\n", host);
+    const int fd = visit(2, server, text);
+    memset(text, 0, sizeof text);
+    CHECK(recv(fd, text, sizeof text - 1, MSG_WAITALL) > 0);
+    close(fd);
+    if (strstr(text, "\r\n\r\nhere")) return true;
+    CHECK(strstr(text, " 403 ") && strstr(text, "http_hosts"));
+    return false;
+}
+
+/* A page in the operator's browser whose name leads here reads nothing. */
+static void test_hosts(void) {
+    static const char *const hosts[] = {"page.example"};
+    for (int i = 0; i < 4; i++) { /* for this machine alone, or for all; with names, or without */
+        const bool is_local = i % 2 == 0, has_names = i / 2 == 1;
+        http_options o;
+        http_server *server = open_server(&o);
+        http_close(server);
+        o.place.address = is_local ? "127.0.0.1:0" : "0.0.0.0:0";
+        o.place.hosts = hosts;
+        o.place.host_count = has_names;
+        CHECK_OK(http_open(&server, &o));
+        static const char *const always[] = {"localhost",      "LOCALHOST:8080", "127.0.0.1",
+                                             "127.0.0.1:8080", "192.0.2.7",      "[::1]:8080"};
+        for (size_t k = 0; k < sizeof always / sizeof always[0]; k++)
+            CHECK(answers(server, always[k]));
+        CHECK_EQ(answers(server, "Page.Example:443"), has_names || !is_local);
+        CHECK_EQ(answers(server, "evil.example"), !has_names && !is_local);
+        CHECK_EQ(answers(server, "localhost.evil.example"), !has_names && !is_local);
+        CHECK_EQ(answers(server, "127.0.0.1.evil.example"), !has_names && !is_local);
+        ask(2, server, END_ANSWERED); /* nobody's browser: it says none */
+        http_close(server);
+    }
+}
+
 int main(void) {
     if (omm_mhd_load() == OMM_ERR_UNSUPPORTED) {
         printf("skipped: %s\n", omm_err_sentence());
@@ -152,6 +189,7 @@ int main(void) {
     test_address();
     test_all();
     test_fresh();
+    test_hosts();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }

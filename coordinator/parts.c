@@ -105,7 +105,8 @@ static omm_err open_watch(service *s) {
 
 static omm_err open_web(service *s) {
     if (!s->o->http) return OMM_OK;
-    OMM_TRY(web_open(&s->web, s->o->http, s->watch, s->server, s->o->log));
+    const http_place place = {s->o->http, s->o->http_hosts, s->o->http_host_count};
+    OMM_TRY(web_open(&s->web, &place, s->watch, s->server, s->o->log));
     OMM_TRY(write_port(s->o->http_port_file, web_port(s->web)));
     omm_log_event(s->o->log, OMM_LOG_INFO, "http_listening", OMM_LOG_STR("address", s->o->http),
                   OMM_LOG_INT("port", web_port(s->web)));
@@ -242,8 +243,29 @@ static void on_patrol(void *ud, uint32_t round, const char *path, const char *wh
     watch_damaged(s->watch, why ? path : "");
 }
 
+/* ---- the base model's file ---- */
+
+static void look_at_base(service *s) {
+    const base_serve_count before = base_serve_counts(s->base);
+    base_serve_step(s->base);
+    const base_serve_count now = base_serve_counts(s->base);
+    if (now.has_changed && !before.has_changed)
+        omm_log_event(s->o->log, OMM_LOG_WARN, "base_changed",
+                      OMM_LOG_STR("path", omm_run_model_path(s->o->run)),
+                      OMM_LOG_STR("detail", "its bytes are not the run's any more, or it is gone"),
+                      OMM_LOG_STR("then", "nodes get none of it until it is put back as it was"));
+    if (now.read_again > before.read_again)
+        omm_log_event(s->o->log, OMM_LOG_INFO, "base_read_again",
+                      OMM_LOG_STR("path", omm_run_model_path(s->o->run)),
+                      OMM_LOG_STR("detail", "it was written or touched, and is the run's"));
+    watch_base(s->watch, &(watch_base_facts){.bytes = now.bytes,
+                                             .refused = now.refused,
+                                             .has_changed = now.has_changed});
+}
+
 void service_look_around(service *s) {
     service_listen(s, true);
+    look_at_base(s);
     service_look_at_ground(s, false);
     /* Where a folder is gone all files are, and that is said by itself. */
     if (!s->has_lost_ground && footing_check(&s->footing) == OMM_OK)

@@ -52,11 +52,11 @@ static void book_held(void *ud, const held_answer *answer) {
 /* Our own trouble costs the peer its answer, not us the run. */
 static void note_trouble(service *s, const char *event) {
     watch_trouble(s->watch, omm_err_sentence());
-    omm_log_event(s->o->log, OMM_LOG_ERROR, event, OMM_LOG_STR("detail", omm_err_detail()));
+    omm_log_event(s->o->log, OMM_LOG_ERROR, event, OMM_LOG_STR("detail", omm_err_sentence()));
 }
 
 static void keep_reply(service *s, int32_t said_by, omm_exchange *exchange, size_t request_bytes) {
-    if (said_by != OMM_COORD_NOBODY) s->node_asked = true;
+    if (said_by >= 0) s->node_asked = true;
     if (held_take(&s->held, exchange, said_by, request_bytes, omm_buf_view(&s->reply)) == OMM_OK)
         return;
     /* It will ask again. */
@@ -78,12 +78,12 @@ static bool answer_base(service *s, omm_exchange *exchange, omm_bytes request) {
         base_serve_answer(&handled, &s->reply, s->base, request, omm_exchange_network(exchange));
     if (err != OMM_OK) {
         omm_log_event(s->o->log, OMM_LOG_ERROR, "base_failed",
-                      OMM_LOG_STR("detail", omm_err_detail()));
+                      OMM_LOG_STR("detail", omm_err_sentence()));
         omm_exchange_drop(exchange);
         return true;
     }
     if (base_serve_counts(s->base).chunks > sent) omm_exchange_stay(exchange);
-    if (handled) keep_reply(s, OMM_COORD_NOBODY, exchange, request.size);
+    if (handled) keep_reply(s, WIRES_BASE, exchange, request.size);
     return handled;
 }
 
@@ -138,6 +138,7 @@ static omm_err answer(service *s, omm_exchange *exchange, omm_bytes request) {
     if (omm_coord_peer_stays(s->coord)) omm_exchange_stay(exchange);
     if (omm_coord_peer_is_fresh(s->coord)) omm_exchange_trust(exchange, node);
     meter_add(s->meter, s->reply.size);
+    wires_round(s->wires, omm_coord_get_status(s->coord).round);
     keep_reply(s, node, exchange, request.size);
     return OMM_OK;
 }

@@ -183,6 +183,12 @@ void watch_damaged(watch *w, const char *file) {
     pthread_mutex_unlock(&w->mutex);
 }
 
+void watch_base(watch *w, const watch_base_facts *base) {
+    pthread_mutex_lock(&w->mutex);
+    w->facts.base = *base;
+    pthread_mutex_unlock(&w->mutex);
+}
+
 void watch_audit(watch *w, uint64_t entries, const omm_digest *head) {
     pthread_mutex_lock(&w->mutex);
     w->facts.audit_entries = entries;

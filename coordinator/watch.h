@@ -45,6 +45,12 @@ typedef struct watch_node {
     uint64_t up, down; /* wire bytes */
 } watch_node;
 
+/* Of the base model that is handed out. */
+typedef struct watch_base_facts {
+    uint64_t bytes, refused; /* sent; requests refused because of has_changed */
+    bool has_changed;        /* its file is not the run's any more */
+} watch_base_facts;
+
 /* Plain data, copied whole. */
 typedef struct watch_facts {
     omm_coord_status status;
@@ -66,7 +72,8 @@ typedef struct watch_facts {
     omm_digest audit_head;
     bool has_audit_trouble; /* since the last entry that could be written */
     char audit_trouble[WATCH_TROUBLE_SIZE];
-    char damaged_file[WATCH_FILE_SIZE];  /* of a round that is over; "": none is known */
+    char damaged_file[WATCH_FILE_SIZE]; /* of a round that is over; "": none is known */
+    watch_base_facts base;
     uint64_t submissions[WATCH_REASONS]; /* [OMM_OK]: accepted */
     uint64_t requests[WATCH_REASONS];    /* refused without a record */
     uint64_t canaries_passed, canaries_failed;
@@ -111,6 +118,7 @@ void watch_trouble(watch *w, const char *sentence);
 void watch_round_trouble(watch *w, const char *sentence);
 /* A file of a round that is over is not as it was; "": none is known. */
 void watch_damaged(watch *w, const char *file);
+void watch_base(watch *w, const watch_base_facts *base);
 void watch_audit(watch *w, uint64_t entries, const omm_digest *head);
 void watch_audit_failed(watch *w, const char *sentence);
 

@@ -127,6 +127,12 @@ omm_err watch_reasons_text(omm_buf *out, const watch_seen *s) {
                                "rounds: the last %u were void: fewer than accept_min (%u) were "
                                "accepted in time\n",
                                void_in_a_row(s), f->status.accept_min));
+    if (f->base.has_changed)
+        OMM_TRY(omm_buf_printf(out,
+                               "base: the file of the base model (%s) has changed or is gone, and "
+                               "nodes that fetch it get none of it: put back the file that the run "
+                               "began with; it is looked at every few seconds, without a restart\n",
+                               s->o->run->base.name));
     OMM_TRY(put_connections(out, &s->wire));
     if (f->has_audit_trouble) OMM_TRY(omm_buf_printf(out, "audit: %s\n", f->audit_trouble));
     if (s->has_disk && s->disk_free < WATCH_DISK_BYTES_MIN)
@@ -151,12 +157,12 @@ omm_err watch_health_text(omm_buf *out, bool *healthy, const watch_seen *s) {
                              s->facts->damaged_file);
     if (err == OMM_OK) err = put_declined(out, s);
     if (err == OMM_OK)
-        err = omm_buf_printf(out, "state: %s%s\nround: %u of %u\n",
+        err = omm_buf_printf(out, "state: %s%s\nround: %u (rounds 0 to %u)\n",
                              omm_coord_state_name(s->facts->status.state),
                              s->facts->status.draining ? ", draining"
                              : s->facts->status.paused ? ", paused"
                                                        : "",
-                             s->facts->status.round + 1, s->facts->status.rounds);
+                             s->facts->status.round, s->facts->status.rounds - 1);
     if (err == OMM_OK && s->o->note) err = omm_buf_printf(out, "note: %s\n", s->o->note);
     omm_buf_fini(&reasons);
     return err;

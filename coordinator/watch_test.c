@@ -23,6 +23,7 @@ static omm_run_node s_nodes[NODES] = {{.name = "<b>\"anna\"\\"},
 static omm_run_record s_run = {.name = "a\"b\\c\nd",
                                .run_id = "00112233445566778899aabbccddeeff",
                                .rounds = ROUNDS,
+                               .base = {.name = "tiny.gguf"},
                                .nodes = s_nodes,
                                .node_count = NODES};
 
@@ -169,11 +170,14 @@ static void test_health(void) {
     fixture f;
     setup(&f);
     see(&f);
-    expect_health(&f, true, "ok\nstate: joining\nround: 1 of 0\n");
+    f.facts.status.round = 2; /* counted as `ctl rollback` counts */
+    f.facts.status.rounds = 10;
+    expect_health(&f, true, "ok\nstate: joining\nround: 2 (rounds 0 to 9)\n");
     watch_options noted = *f.seen.o;
     noted.note = "nobody is tested";
     f.seen.o = &noted;
-    expect_health(&f, true, "ok\nstate: joining\nround: 1 of 0\nnote: nobody is tested\n");
+    expect_health(&f, true,
+                  "ok\nstate: joining\nround: 2 (rounds 0 to 9)\nnote: nobody is tested\n");
     f.seen.o = watch_get_options(f.watch);
     f.facts.now_ms = f.facts.beat_ms + WATCH_BEAT_MS_MAX;
     expect_health(&f, true, "ok\n");
@@ -193,6 +197,9 @@ static void test_health(void) {
     f.facts.now_ms = f.facts.beat_ms = 1 + WATCH_TICK_MS_MAX;
     expect_health(&f, true, "ok\n");
     f.facts.now_ms = ++f.facts.beat_ms;
+    f.facts.base.has_changed = true;
+    expect_health(&f, false, "\nbase: the file of the base model (tiny.gguf) has changed");
+    f.facts.base.has_changed = false;
     expect_health(&f, false, "work: one sum or evaluation takes 7200 s\n");
     watch_trouble(f.watch, "disk full");
     see(&f);
@@ -287,6 +294,9 @@ static void expect_metric(fixture *f, const char *line) {
 static void test_gauges(void) {
     static const char *const lines[] = {"paused 1",
                                         "evidence_damaged 1",
+                                        "base_bytes_total 71",
+                                        "base_refused_total 72",
+                                        "base_changed 1",
                                         "work_running 1",
                                         "work_seconds_total 1.500",
                                         "nodes{is=\"enrolled\"} 7",
@@ -316,6 +326,7 @@ static void test_gauges(void) {
     fixture f;
     setup(&f);
     watch_damaged(f.watch, "offers/r001.env");
+    watch_base(f.watch, &(watch_base_facts){.bytes = 71, .refused = 72, .has_changed = true});
     watch_replay(f.watch, 2345);
     watch_beat(f.watch, true);
     s_fake.now_ms += 1500;

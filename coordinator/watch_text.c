@@ -78,6 +78,14 @@ static omm_err put_rounds(omm_buf *out, const watch_seen *s) {
     OMM_TRY(put_value(out, "evidence_damaged", "gauge",
                       "1 while a file of a round that is over is not as it was; /healthz names it.",
                       f->damaged_file[0] != '\0'));
+    OMM_TRY(put_value(out, "base_bytes_total", "counter",
+                      "Bytes of the base model sent to nodes since the start.", f->base.bytes));
+    OMM_TRY(put_value(out, "base_refused_total", "counter",
+                      "Requests for it that were refused, as its file has changed here.",
+                      f->base.refused));
+    OMM_TRY(put_value(out, "base_changed", "gauge",
+                      "1 while the base model's file is not the run's, and nodes get none of it.",
+                      f->base.has_changed));
     if (!f->status.has_loss) return OMM_OK;
     OMM_TRY(put_kind(out, "loss", "gauge", "Held-out loss of the published adapter."));
     return omm_buf_printf(out, "meshmind_loss %.9g\n", f->status.loss);

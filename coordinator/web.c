@@ -45,7 +45,7 @@ static omm_err make_status(void *ud, omm_buf *out, unsigned *code) {
     return watch_status_text(out, &seen);
 }
 
-omm_err web_open(web **out, const char *address, watch *seen, omm_server *server,
+omm_err web_open(web **out, const http_place *place, watch *seen, omm_server *server,
                  const omm_log *log) {
     web *w = omm_alloc(1, sizeof *w);
     if (!w) return omm_raise(OMM_ERR_NOMEM, "web server");
@@ -62,7 +62,7 @@ omm_err web_open(web **out, const char *address, watch *seen, omm_server *server
         {"/metrics", "text/plain; version=0.0.4; charset=utf-8", {0}, make_metrics}};
     for (unsigned i = 0; i < WEB_TEXTS; i++) w->texts[i] = texts[i];
     http_options options = http_options_default();
-    options.address = address;
+    options.place = *place;
     options.texts = w->texts;
     options.ud = w;
     options.clock = o->clock;

@@ -10,13 +10,14 @@
 #ifndef COORDINATOR_WEB_H
 #define COORDINATOR_WEB_H
 
+#include "http.h"
 #include "watch.h"
 
 #include "omm/log.h"
 
 typedef struct web web;
 /* seen and server: borrowed until web_close.  Errors: those of http_open. */
-OMM_CHECKED omm_err web_open(web **out, const char *address, watch *seen, omm_server *server,
+OMM_CHECKED omm_err web_open(web **out, const http_place *place, watch *seen, omm_server *server,
                              const omm_log *log);
 void web_close(web *w); /* NULL is fine */
 unsigned web_port(const web *w);

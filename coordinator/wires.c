@@ -11,12 +11,17 @@
 #include <string.h>
 
 #define WIRE_BYTES ((size_t)16) /* of a node in the file */
+#define CHUNK_OVERHEAD_BYTES                                                                       \
+    256u /* a request of 50 bytes and what is around the chunk, with room to spare */
 
 typedef struct wire {
     uint64_t up, down;
     uint64_t heard; /* number of its last request; 0: none */
     int connection; /* that it came by; 0: none */
     char peer[OMM_PEER_SIZE];
+    uint64_t
+        owed; /* bytes that connections nobody has named may still be booked on it, in this round */
+    uint32_t round; /* that it is of, plus 1; 0: none */
 } wire;
 
 struct wires {
@@ -28,6 +33,8 @@ struct wires {
         by_connection; /* (slots) a node that was heard by a connection of that slot, plus 1; 0: none */
     uint32_t slots; /* a power of two */
     uint64_t requests;
+    uint64_t adapter_bytes; /* that a global adapter takes at most, in chunks */
+    uint32_t round;
 };
 
 /* Who joined since it was written is not in it. */
@@ -45,11 +52,17 @@ static omm_err load(wires *w) {
     return err;
 }
 
+/* Each chunk with its request and what frames both. */
+static uint64_t adapter_bytes(const omm_run_record *run) {
+    const uint64_t most = omm_codec_sent_bytes_max(&run->codec_down, &run->layout);
+    return most + omm_chunk_count(most) * CHUNK_OVERHEAD_BYTES;
+}
+
 omm_err wires_open(wires **out, const omm_run_record *run, uint32_t node_max,
                    const char *state_dir) {
     wires *w = omm_alloc(1, sizeof *w);
     if (!w) return omm_raise(OMM_ERR_NOMEM, "counts of bytes");
-    *w = (wires){.run = run, .node_max = node_max};
+    *w = (wires){.run = run, .node_max = node_max, .adapter_bytes = adapter_bytes(run)};
     omm_err err = omm_path_join(w->path, state_dir, "wire");
     w->nodes = omm_alloc(node_max, sizeof *w->nodes);
     for (w->slots = 1; w->slots < 2 * node_max; w->slots *= 2) {
@@ -77,12 +90,12 @@ static uint32_t *slot_of(const wires *w, int connection) {
     return &w->by_connection[(uint32_t)connection & (w->slots - 1)];
 }
 
-/* Who sent what nobody signed: whose connection it came by; else who was heard last at that address. */
-static int32_t likely(const wires *w, const omm_exchange *exchange) {
-    const int connection = omm_exchange_connection(exchange);
-    const uint32_t kept = *slot_of(w, connection);
-    if (kept > 0 && w->nodes[kept - 1].connection == connection) return (int32_t)kept - 1;
-    const char *peer = omm_exchange_peer(exchange);
+void wires_round(wires *w, uint32_t round) {
+    w->round = round;
+}
+
+/* Who was heard last at that address. */
+static int32_t last_at(const wires *w, const char *peer) {
     int32_t node = OMM_COORD_NOBODY;
     for (size_t i = 0; i < w->run->node_count; i++)
         if (w->nodes[i].heard && strcmp(w->nodes[i].peer, peer) == 0 &&
@@ -91,20 +104,42 @@ static int32_t likely(const wires *w, const omm_exchange *exchange) {
     return node;
 }
 
+/* Who sent what nobody signed: whose connection it came by; else who was heard last at that address, if he may still have
+ * so much booked on him. */
+static int32_t likely(wires *w, const omm_exchange *exchange, uint64_t bytes) {
+    const int connection = omm_exchange_connection(exchange);
+    const uint32_t kept = *slot_of(w, connection);
+    const bool is_known = kept > 0 && w->nodes[kept - 1].connection == connection;
+    const int32_t node = is_known ? (int32_t)kept - 1 : last_at(w, omm_exchange_peer(exchange));
+    if (node == OMM_COORD_NOBODY) return node;
+    wire *n = &w->nodes[node];
+    if (n->round != w->round + 1) {
+        n->round = w->round + 1;
+        n->owed = w->adapter_bytes;
+    }
+    if (!is_known && n->owed < bytes) return OMM_COORD_NOBODY;
+    n->owed -= n->owed < bytes ? n->owed : bytes;
+    return node;
+}
+
+static void heard(wires *w, int32_t node, const omm_exchange *exchange) {
+    wire *n = &w->nodes[node];
+    n->heard = w->requests;
+    n->connection = omm_exchange_connection(exchange);
+    (void)snprintf(n->peer, sizeof n->peer, "%s", omm_exchange_peer(exchange));
+    *slot_of(w, n->connection) = (uint32_t)node + 1;
+}
+
 void wires_book(wires *w, int32_t said_by, const omm_exchange *exchange, size_t request_bytes,
                 size_t reply_bytes) {
-    const int32_t node = said_by == OMM_COORD_NOBODY ? likely(w, exchange) : said_by;
+    const uint64_t up = omm_wire_bytes(request_bytes), down = omm_wire_bytes(reply_bytes);
     w->requests++;
+    if (said_by == WIRES_BASE) return;
+    const int32_t node = said_by == OMM_COORD_NOBODY ? likely(w, exchange, up + down) : said_by;
     if (node == OMM_COORD_NOBODY) return;
-    wire *n = &w->nodes[node];
-    if (said_by == node) {
-        n->heard = w->requests;
-        n->connection = omm_exchange_connection(exchange);
-        (void)snprintf(n->peer, sizeof n->peer, "%s", omm_exchange_peer(exchange));
-        *slot_of(w, n->connection) = (uint32_t)node + 1;
-    }
-    n->up += omm_wire_bytes(request_bytes);
-    n->down += omm_wire_bytes(reply_bytes);
+    if (said_by == node) heard(w, node, exchange);
+    w->nodes[node].up += up;
+    w->nodes[node].down += down;
 }
 
 int wires_connection(const wires *w, size_t node) {

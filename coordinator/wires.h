@@ -2,9 +2,10 @@
  * bundle as measured/wire.json.
  *
  * Requests for chunks of the global adapter are not signed: they are booked on the node that was heard by the same
- * connection, else on the one heard last at the same address.  Totals are exact; shares are, while each node asks by
- * a connection that it has signed something on.  Kept from stage to stage: a kill loses the
- * counts since the last one.
+ * connection.  A connection that has not shown whose it is may be a node's that has just connected again, or anybody's at
+ * its address: its bytes are booked on the node heard last there, for each node and round no more than one global adapter
+ * takes on the wire, and the rest on nobody.  What is about the base model is nobody's traffic of a round.
+ * Kept from stage to stage: a kill loses the counts since the last one.
  *
  * Depends on: base, artifacts, proto (transport), watch.h.  Threads: as the state machine.
  */
@@ -22,7 +23,10 @@ typedef struct wires wires;
 OMM_CHECKED omm_err wires_open(wires **out, const omm_run_record *run, uint32_t node_max,
                                const char *state_dir);
 void wires_close(wires *w); /* NULL is fine */
-/* said_by: the node that signed it, or OMM_COORD_NOBODY. */
+#define WIRES_BASE (-2)     /* of no node: about the base model */
+/* From here on it is this round. */
+void wires_round(wires *w, uint32_t round);
+/* said_by: the node that signed it, OMM_COORD_NOBODY or WIRES_BASE. */
 void wires_book(wires *w, int32_t said_by, const omm_exchange *exchange, size_t request_bytes,
                 size_t reply_bytes);
 /* By which the node's last request came; 0: none. */

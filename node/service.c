@@ -214,7 +214,7 @@ static omm_node_event work(service *s) {
     if (event.work != OMM_OK && event.work != OMM_ERR_CANCELLED)
         omm_log_event(s->o->node.log, OMM_LOG_ERROR, "training_failed",
                       OMM_LOG_STR("node", s->o->node.name),
-                      OMM_LOG_STR("detail", omm_err_detail()));
+                      OMM_LOG_STR("detail", omm_err_sentence()));
     return event;
 }
 
@@ -278,7 +278,7 @@ static omm_err run(omm_node_service_result *result, service *s) {
         OMM_TRY(omm_sync_check());
         if (err != OMM_OK) { /* a full disk, say: the event is kept and tried again */
             omm_log_event(s->o->node.log, OMM_LOG_ERROR, "node_trouble",
-                          OMM_LOG_STR("detail", omm_err_detail()));
+                          OMM_LOG_STR("detail", omm_err_sentence()));
             board_show(&s->board, "trouble", omm_err_sentence(), s->node, s->client, false);
             sleep_until(s, now_ms(s) + trouble_ms);
             trouble_ms =

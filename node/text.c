@@ -26,6 +26,14 @@ static omm_bytes skip(omm_bytes text, size_t size) {
     return omm_bytes_of(text.data + size, text.size - size);
 }
 
+/* Line and paragraph separators, and what turns the direction of all that stands behind it: 2028 to 202e, 2066 to 2069. */
+static bool is_layout(omm_bytes text, size_t size) {
+    if (size != 3 || text.data[0] != 0xe2) return false;
+    const uint8_t last = text.data[2];
+    return (text.data[1] == 0x80 && last >= 0xa8 && last <= 0xae) ||
+           (text.data[1] == 0x81 && last >= 0xa6 && last <= 0xa9);
+}
+
 bool text_is_plain(omm_bytes text) {
     while (text.size > 0) {
         size_t size = char_size(text);
@@ -61,8 +69,8 @@ omm_err omm_text_clean(omm_buf *out, omm_bytes text) {
     size_t before = out->size;
     while (text.size > 0) {
         size_t size = char_size(text);
-        bool kept =
-            size > 0 && (!is_control(text, size) || text.data[0] == '\n' || text.data[0] == '\t');
+        bool kept = size > 0 && !is_layout(text, size) &&
+                    (!is_control(text, size) || text.data[0] == '\n' || text.data[0] == '\t');
         if (size == 0) size = 1;
         omm_err err = kept ? omm_buf_append(out, text.data, size) : omm_buf_append(out, "?", 1);
         if (err != OMM_OK) {

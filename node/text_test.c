@@ -49,6 +49,10 @@ static void test_fold_and_clean(void) {
     CHECK(gives(text_fold, "  a \r\n\t b  ", "a b"));
     CHECK(gives(text_fold, " \n ", ""));
     CHECK(gives(omm_text_clean, "a\x1b[31m\n\tb\r\xff\xc2\x9b", "a?[31m\n\tb???"));
+    CHECK(gives(omm_text_clean,
+                "a\xe2\x80\xae"
+                "b\xe2\x81\xa6\xe2\x80\xa8\xe2\x80\xa7",
+                "a?b??\xe2\x80\xa7"));
     CHECK(gives(omm_text_clean, "\xe2\x82\xac\xe2\x82", "\xe2\x82\xac??"));
 }
 

@@ -3,10 +3,24 @@
 
 #include "omm/transport.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #define WAIT_MS_MAX (UINT64_C(1000) * 60 * 60 * 24 * 365) /* longer is forever */
+
+static const char s_addresses[] =
+    "; accepted: tls+tcp://ADDRESS:PORT, tcp://ADDRESS:PORT or ipc://PATH";
+
+/* Behind the host, or the ']' of one that is an address of IPv6: without one any free port would be taken. */
+static bool has_port(const char *place) {
+    const char *host_end = place[0] == '[' ? strchr(place, ']') : place;
+    const char *colon = host_end ? strrchr(host_end, ':') : NULL;
+    if (!colon) return false;
+    const char *port = colon + 1;
+    const size_t digits = strspn(port, "0123456789");
+    return digits > 0 && digits <= 5 && !port[digits] && strtoul(port, NULL, 10) <= 65535;
+}
 
 omm_err glue_check_url(const char *url) {
     static const char *const kinds[] = {"tcp://", "tls+tcp://", "ipc://", "inproc://"};
@@ -16,7 +30,9 @@ omm_err glue_check_url(const char *url) {
     }
     for (unsigned i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         size_t n = strlen(kinds[i]);
-        if (strncmp(url, kinds[i], n) == 0 && size > n) return OMM_OK;
+        if (strncmp(url, kinds[i], n) != 0 || size <= n) continue;
+        if (!strstr(kinds[i], "tcp") || has_port(url + n)) return OMM_OK;
+        return omm_raise(OMM_ERR_CONFIG, "%s: it has no port%s", url, s_addresses);
     }
     return omm_raise(OMM_ERR_CONFIG,
                      "\"%s\" is no url here; accepted: tls+tcp://host:port, tcp://host:port, "
@@ -27,9 +43,6 @@ omm_err glue_check_url(const char *url) {
 bool glue_is_tls(const char *url) {
     return strncmp(url, "tls+tcp://", 10) == 0;
 }
-
-static const char s_addresses[] =
-    "; accepted: tls+tcp://ADDRESS:PORT, tcp://ADDRESS:PORT or ipc://PATH";
 
 omm_err glue_error(int result, const char *doing, const char *what) {
     omm_err err = OMM_ERR_IO;

@@ -643,13 +643,25 @@ static void test_threads(void) {
 }
 
 static void test_bad_urls(void) {
-    static const char *const bad[] = {"", "http://x", "tcp://", "127.0.0.1:5", "inproc:/x"};
+    static const char *const bad[] = {"",
+                                      "http://x",
+                                      "tcp://",
+                                      "127.0.0.1:5",
+                                      "inproc:/x",
+                                      "tcp://127.0.0.1",
+                                      "tls+tcp://127.0.0.1",
+                                      "tcp://127.0.0.1:",
+                                      "tcp://127.0.0.1:65536",
+                                      "tcp://127.0.0.1:4711x",
+                                      "tcp://[::1]",
+                                      "tcp://[::1"};
     omm_server *server = open_server(NULL);
     omm_client *client;
     omm_client_options options = omm_client_options_default();
     for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         CHECK_ERR(omm_server_listen(server, bad[i]), OMM_ERR_CONFIG);
         CHECK_ERR(omm_client_open(&client, bad[i], &options), OMM_ERR_CONFIG);
+        CHECK(strncmp(bad[i], "tcp://[", 7) != 0 || strstr(omm_err_sentence(), "has no port"));
     }
     CHECK_OK(omm_server_listen(server, "inproc://taken"));
     CHECK_ERR(omm_server_listen(server, "inproc://taken"), OMM_ERR_EXISTS);

@@ -151,7 +151,7 @@ static bool is_plain_name(const char *name) {
                        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")] == 0;
 }
 
-static omm_err check_name(const char *file, const char *key, const char *name) {
+omm_err omm_scenario_check_name(const char *file, const char *key, const char *name) {
     if (is_plain_name(name)) return OMM_OK;
     return omm_raise(OMM_ERR_CONFIG,
                      "%s: %s: '%s' is no plain name; accepted: letters, digits, '-', '_', '.'",
@@ -164,7 +164,7 @@ static bool is_power_of_two(double value) {
 }
 
 static omm_err check_group(const char *file, const omm_scenario_group *g) {
-    OMM_TRY(check_name(file, "population.group", g->group));
+    OMM_TRY(omm_scenario_check_name(file, "population.group", g->group));
     if (g->hostile == OMM_HOSTILE_NONE) {
         if (g->clients.count == 0)
             return omm_raise(OMM_ERR_CONFIG,
@@ -184,7 +184,7 @@ static omm_err check_group(const char *file, const omm_scenario_group *g) {
     }
     const char *const *clients = g->clients.items;
     for (size_t i = 0; i < g->clients.count; i++)
-        OMM_TRY(check_name(file, "population.clients", clients[i]));
+        OMM_TRY(omm_scenario_check_name(file, "population.clients", clients[i]));
     return OMM_OK;
 }
 
@@ -218,7 +218,7 @@ static omm_err check_path(const char *file, const char *key, const char *path) {
 }
 
 static omm_err check(const char *file, const omm_scenario *s) {
-    OMM_TRY(check_name(file, "name", s->name));
+    OMM_TRY(omm_scenario_check_name(file, "name", s->name));
     OMM_TRY(check_path(file, "model", s->model));
     OMM_TRY(check_path(file, "train", s->train));
     OMM_TRY(check_path(file, "test", s->test));

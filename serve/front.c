@@ -144,19 +144,8 @@ static bool has_key(const front *h, struct MHD_Connection *c) {
     return sent && strncasecmp(sent, "Bearer ", 7) == 0 && same_key(sent + 7, h->o->api_key);
 }
 
-/* Without its port. */
-static bool is_host(const char *host, const char *name) {
-    const size_t size = strlen(name);
-    return strncasecmp(host, name, size) == 0 && (host[size] == 0 || host[size] == ':');
-}
-
-/* A name that somebody has pointed at this machine is a page of his that asks in a browser here; an address says
- * itself where it leads.  Browsers always send it. */
 static bool is_ours(const front *h, struct MHD_Connection *c) {
-    const char *host = header_of(c, MHD_HTTP_HEADER_HOST);
-    if (h->o->api_key || !host) return true;
-    return is_host(host, "localhost") || host[0] == '[' ||
-           strspn(host, "0123456789.:") == strlen(host);
+    return h->o->api_key || omm_mhd_is_address(header_of(c, MHD_HTTP_HEADER_HOST));
 }
 
 static bool is_json(struct MHD_Connection *c) {

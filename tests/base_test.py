@@ -9,7 +9,7 @@ takes part in the run.
 
 usage: base_test.py SOURCE_DIR MESHMIND [FASTER_MESHMIND]     (the faster one where it is there)
 """
-import gzip, hashlib, http.server, json, os, pathlib, re, shutil, signal, subprocess, sys, tempfile, threading, time
+import gzip, hashlib, http.server, json, os, pathlib, re, shutil, signal, subprocess, sys, tempfile, threading, time, urllib.request
 
 import live
 from live import free_port, wait_for
@@ -115,7 +115,7 @@ class Mirror(http.server.BaseHTTPRequestHandler):
 
 class Federation:
     def __init__(self, folder):
-        self.folder, self.port, self.running = folder, free_port(), []
+        self.folder, self.port, self.http, self.running = folder, free_port(), free_port(), []
         self.public = {}
         for name in ("coordinator", "bundle", "cafe-02"):
             done = subprocess.run([MESHMIND, "keygen", "--json", "--out", folder / f"{name}.key"], capture_output=True, text=True, check=True)
@@ -237,7 +237,7 @@ def kills(f, coordinator):
     time.sleep(0.3)
     check(process.poll() is None, "the node ends with the coordinator")
     tap.let_go()
-    coordinator = f.coordinator("base_mbit: 0\n")
+    coordinator = f.coordinator(f"base_mbit: 0\nhttp: 127.0.0.1:{f.http}\n")
     line = fetched(f, "killed", process)
     check(line and number(line, "from_coordinator") < len(Mirror.data), f"all of it again: {line}")
     f.stop(process)
@@ -245,6 +245,7 @@ def kills(f, coordinator):
     wait_for("a poll", lambda: f.events("killed", "round_open|training_begin|base_kept") or process.poll() is not None or
              json.loads((f.folder / "killed" / "status.json").read_text())["state"] != "fetching")
     check(len(f.events("killed", "base_fetch")) == 2, "it fetches what it has")
+    wait_for("a poll that is counted", lambda: counted(f)["up"] > 0)
     f.stop(process)
     return coordinator
 
@@ -275,6 +276,18 @@ def mirrors(f, url):
     line = fetched(f, "everywrong", process)
     check(line and number(line, "mirrors_dropped") == 3 and number(line, "from_coordinator") > 0, f"all wrong: {line}")
     f.stop(process)
+
+
+def counted(f):
+    """Of the only node that is enrolled."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{f.http}/status.json") as answer:
+        return json.load(answer)["nodes"][0]
+
+
+def traffic(f):
+    """Some fetched the model from the coordinator, at the address of the node that polled: nobody's traffic of a round."""
+    node = counted(f)
+    check(0 < node["up"] < 1000000 and 0 < node["down"] < 1000000, f"counted for the node: {node}")
 
 
 def configuration(f):
@@ -312,6 +325,7 @@ def main():
         coordinator = f.coordinator("base_mbit: 50\n")
         coordinator = kills(f, coordinator)
         mirrors(f, url)
+        traffic(f)
         configuration(f)
         f.stop(coordinator)
         named_mirrors(f, url)

@@ -217,6 +217,9 @@ def changed(s):
     fresh = files["coordinator.yaml"].replace("state_dir: state", "state_dir: fresh")
     (s.folder / "coordinator.yaml").write_text(fresh.replace("name: bert", "name: anna"))
     s.refuses(2, "nodes: two are called anna; accepted: a name for each")
+    for name in ('"b\\u001b[31m"', '"b\\nc"', '"b\\u202ec"', "../../x", ".b", '"b c"'):
+        (s.folder / "coordinator.yaml").write_text(fresh.replace("name: bert", f"name: {name}"))
+        s.refuses(2, "nodes: name: '", "' is no plain name; accepted: letters, digits, '-', '_', '.'")
     (s.folder / "coordinator.yaml").write_text(fresh)
     (s.folder / "run.yaml").write_text(files["run.yaml"].replace("accept_min: 2", "accept_min: 3"))
     s.refuses(2, "round.accept_min: 3, and no more than 2 nodes can ever be in: no round would begin; accepted: 1 to 2")

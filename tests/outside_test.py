@@ -125,6 +125,7 @@ def polite(port):
     for text in (body, ask(port, "/status.js")[1], ask(port, "/status.css")[1]):
         check(not re.search(rb"//(?!www\.w3\.org/2000/svg)[a-z]+\.[a-z]|@import|url\(", text), "the page names another host")
     check(b"innerHTML" not in ask(port, "/status.js")[1], "the page makes markup of text")
+    check(b"round + 1" not in ask(port, "/status.js")[1] and b"They count from 0" in ask(port, "/")[1], "the page counts rounds as rollback does not")
     status, body, heads = ask(port, "/", "HEAD")
     check((status, body) == (200, b"") and int(heads["content-length"]) > 300, f"HEAD: {status} {body} {heads}")
     status, body, heads = ask(port, "/metrics")
@@ -146,19 +147,19 @@ def rude(port):
                  b"GET /" + b"a" * 20000 + b" HTTP/1.1\r\n\r\n",
                  b"GET / HTTP/1.1\r\n" + b"X: " + b"y" * 20000 + b"\r\n\r\n",
                  b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 3000 + b"\r\n", b"\x16\x03\x01\x02\x00\x01\x00",
-                 b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n",
-                 b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n"):
+                 b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n",
+                 b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n"):
         got = drain(raw(port, data, half_close=True))
         check(not got or re.match(rb"HTTP/1\.[01] (200|400|404|405|411|413|414|431|5\d\d)", got) is not None, f"{data[:30]}: {got[:80]}")
         check(b"HTTP/1.1 200" not in got[:12] or data.startswith(b"GET / HTTP/9.9"), f"{data[:30]} is answered with 200")
-    got = drain(raw(port, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 2))
+    got = drain(raw(port, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2))
     check(got.count(b"HTTP/1.1 ") == 1, f"{got.count(b'HTTP/1.1 ')} answers on one connection")
 
 
 def slow(port):
     """Dribbling clients of one address fill what it may have, are cut off in time, and cost others nothing."""
     begin = time.monotonic()
-    word = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
+    word = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
     sockets = [raw(port, word + b"X-A: ", source="127.0.0.2") for _ in range(16)]
     got = drain(raw(port, word + b"\r\n", source="127.0.0.2"))
     check(got == b"", f"a 17th connection of one address is answered with {got[:50]}")
@@ -410,7 +411,15 @@ def ctl(folder):
     tell(2, "unknown action fly; accepted: status \\[json\\], pause, resume, quarantine NODE, release NODE, rollback ROUND --reason TEXT, drain, nodes", "fly")
     tell(2, "quarantine: NODE is missing", "quarantine")
     tell(2, "rollback ROUND --reason TEXT: both", "rollback", "1")
+    tell(0, "(?s)rollback ROUND.*Rounds count from 0", "--help")
     tell(2, "pause takes no argument", "pause", "now")
+    tell(2, "quarantine: not UTF-8; accepted: text in UTF-8", "quarantine", b"J\xfcrgen")
+    tell(2, "quarantine: a line break; accepted: words on one line", "quarantine", "a\nb")
+    tell(2, "quarantine: 411 bytes with all its words, accepted: up to 255", "quarantine", "a" * 400)
+    for label in ("a\nb", "b" * 41, "b" * 400, "J\u00fcrgen"):
+        tell(2, "--label: accepted are up to 40 printable ASCII characters", "invite", "--label", label)
+    tell(2, "--reason: a line break; accepted: one line", "revoke", "anna", "--reason", "a\nb")
+    tell(2, "revoke: 4[0-9]+ bytes with all its words, accepted: up to 255", "revoke", "anna", "--reason", "a" * 400)
     tell(2, "no coordinator runs|coordinator: No such", "status")
     try:
         first = up()
@@ -467,7 +476,7 @@ def ctl(folder):
         tell(0, "opened again", "resume")
         wait_for("two offers", lambda: all(p.poll() is not None for p in processes[2:4]))
         state_is("open")
-        tell(0, "2 selected", "status")
+        tell(0, "(?s)round: 0 \\(rounds 0 to 1\\).*2 selected", "status")
         is_now = status_of(tell(0, "{", "status", "--json"))
         check(is_now["state"] == "open" and is_now["selected"] == 2 and 0 < is_now["seconds_left"] <= 600 and is_now["stage_seconds"] < LIMIT_S,
               f"status --json: {is_now}")

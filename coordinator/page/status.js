@@ -31,7 +31,7 @@ const loss = (x) => (x === null ? "–" : x > 1e6 ? "unusable" : x.toFixed(4));
 
 function facts(s) {
   const list = [
-    ["round", `${Math.min(s.round + 1, s.rounds)} of ${s.rounds}`],
+    ["round", `${s.round} (0 to ${s.rounds - 1})`],
     ["nodes ready", `${s.ready} of ${s.node_count}`],
     ["accepted", `${s.accepted} of ${s.selected}`],
     ["refused", s.refused],
@@ -92,8 +92,8 @@ function curve(points) {
     svg.append(drawing("line", { class: "grid", x1: L, x2: W - R, y1: y(v), y2: y(v) }));
     svg.append(drawing("text", { x: L - 6, y: Number(y(v)) + 4, "text-anchor": "end" }, v.toFixed(3)));
   }
-  svg.append(drawing("text", { x: L, y: H - 6 }, `round ${x0 + 1}`));
-  svg.append(drawing("text", { x: W - R, y: H - 6, "text-anchor": "end" }, x1 + 1));
+  svg.append(drawing("text", { x: L, y: H - 6 }, `round ${x0}`));
+  svg.append(drawing("text", { x: W - R, y: H - 6, "text-anchor": "end" }, x1));
   const line = points.filter((p) => p[2]).map((p) => `${x(p[0])},${y(p[1])}`).join(" ");
   svg.append(drawing("polyline", { class: "curve", points: line }));
   if (points.length <= 100)
@@ -112,12 +112,12 @@ function draw(s) {
   curve(s.curve);
   const good = (v, yes) => [v, v === yes ? "good" : "bad"];
   table("rounds", ["round", "verdict", "loss", "accepted", "refused", "missing", "tokens"],
-    s.history.slice().reverse().map((r) => [r.round + 1, good(r.verdict, "published"), loss(r.loss),
+    s.history.slice().reverse().map((r) => [r.round, good(r.verdict, "published"), loss(r.loss),
       `${r.accepted} of ${r.selected}`, r.refused, r.missing, r.tokens]), s.history.length);
   table("nodes", ["node", "is", "accepted", "refused", "received", "sent"],
     s.nodes.map((n) => [[n.name, "long"], n.declined ? [`${n.is} (${n.declined})`, "long"] : n.is, n.accepted, n.refused, bytes(n.up), bytes(n.down)]), s.node_count);
   table("verdicts", ["when", "round", "who", "verdict", "why"],
-    s.verdicts.map((v) => [ago(s.time, v.time), v.round + 1, [v.node ?? v.peer ?? "unknown", "long"],
+    s.verdicts.map((v) => [ago(s.time, v.time), v.round, [v.node ?? v.peer ?? "unknown", "long"],
       good(v.verdict, "accepted"), [v.sentence, "long"]]), s.verdicts.length);
   byId("asked").textContent = `as of ${s.time}, run ${s.run_id}, audit log ${s.audit_entries} entries, head ${s.audit_head}`;
 }

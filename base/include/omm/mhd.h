@@ -8,6 +8,8 @@
 
 #include "omm/err.h"
 
+#include <stdbool.h>
+
 #include <microhttpd.h>
 
 /* What we use of it; MHD_x is omm_mhd()->x. */
@@ -41,5 +43,12 @@ const omm_mhd_functions *omm_mhd(void);
 /* A socket that listens at "HOST:PORT" ("127.0.0.1:8080", "localhost:8080", "[::1]:8080"; port 0: a free one), not blocking; the caller
  * closes it.  Errors: CONFIG (address), EXISTS (in use), IO. */
 OMM_CHECKED omm_err omm_mhd_listen(int *fd, unsigned *port, const char *address);
+/* Does only this machine reach what listens at that socket? */
+bool omm_mhd_is_local(int fd);
+/* Is a Host header (NULL: none was sent) this name, whatever port it has? */
+bool omm_mhd_is_host(const char *host, const char *name);
+/* Is it none, localhost or an address?  Another name may be one that somebody has pointed at this machine, and then it is a
+ * page of his that asks in a browser here; an address says itself where it leads.  Browsers always send it. */
+bool omm_mhd_is_address(const char *host);
 
 #endif

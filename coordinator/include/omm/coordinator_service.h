@@ -36,8 +36,10 @@ typedef struct omm_coord_service_options {
     omm_bytes tls_certificate, tls_key; /* PEM; empty unless the url is tls+tcp:// */
     const char *bundle_dir;             /* the same at every start */
     const char *state_dir;
-    const char *port_file; /* gets the tcp port in decimal once it is bound; NULL: none */
-    const char *http;      /* "127.0.0.1:8080": status page, health, metrics; NULL: none */
+    const char *port_file;         /* gets the tcp port in decimal once it is bound; NULL: none */
+    const char *http;              /* "127.0.0.1:8080": status page, health, metrics; NULL: none */
+    const char *const *http_hosts; /* (http_host_count) names that it may be asked by */
+    size_t http_host_count;
     const char *http_port_file;
     const omm_key *bundle_key; /* signs the sealed bundle */
     const char *commit, *build, *machine;

@@ -119,6 +119,10 @@ OMM_CHECKED omm_err omm_scenario_load(omm_scenario *out, const char *path, const
 OMM_CHECKED omm_err omm_scenario_parse(omm_scenario *out, omm_bytes text, const char *name,
                                        const uint64_t *seed, omm_arena *arena);
 
+/* A node's or a group's name: letters, digits, '-', '_' and '.', not starting with a dot, so that it is safe in paths, logs,
+ * metrics and on a terminal.  Errors: CONFIG, with `file`, `key` and what is accepted. */
+OMM_CHECKED omm_err omm_scenario_check_name(const char *file, const char *key, const char *name);
+
 /* Append the effective scenario as YAML: parses back to the same scenario.  Errors: NOMEM. */
 OMM_CHECKED omm_err omm_scenario_write(omm_buf *out, const omm_scenario *scenario);
 
