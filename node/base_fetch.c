@@ -404,7 +404,8 @@ static omm_err run(fetch *f) {
     bool known = false;
     for (size_t i = 0; i < o->mirror_count; i++) OMM_TRY(omm_mirror_check(o->mirrors[i]));
     OMM_TRY(omm_path_join(f->folder, o->state_dir, OMM_BASE_FOLDER));
-    OMM_TRY(omm_dir_make(f->folder));
+    OMM_TRY(omm_dir_make_private(o->state_dir));
+    OMM_TRY(omm_dir_make_private(f->folder));
     OMM_TRY(omm_client_open(&f->client, o->url,
                             &(omm_client_options){.message_bytes_max = OMM_MESSAGE_BYTES_MAX,
                                                   .reconnect_min_ms = 100,

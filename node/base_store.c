@@ -261,7 +261,7 @@ omm_err base_store_open(base_store *s, const char *folder, const omm_base_model 
     (void)snprintf(s->folder, sizeof s->folder, "%s", folder);
     OMM_TRY(path_of(s->part, folder, base, 0, ".part"));
     OMM_TRY(base_store_path(s->path, folder, base, 0));
-    OMM_TRY(omm_dir_make(folder));
+    OMM_TRY(omm_dir_make_private(folder));
     OMM_TRY(remove_others(s, ".part"));
     omm_hasher_init(&s->whole);
     begin_piece(s);
@@ -325,7 +325,7 @@ omm_err base_store_finish(base_store *s) {
 
 omm_err base_store_put_manifest(const char *folder, omm_bytes envelope) {
     char path[OMM_PATH_MAX];
-    OMM_TRY(omm_dir_make(folder));
+    OMM_TRY(omm_dir_make_private(folder));
     OMM_TRY(omm_path_join(path, folder, MANIFEST));
     return omm_file_write(path, envelope, 0600);
 }

@@ -182,6 +182,13 @@ class Federation:
 NAME = hashlib.blake2b(MODEL.read_bytes(), digest_size=32).hexdigest()
 
 
+def private(folder):
+    """The residual is in it, and who was invited: others of the machine have no business there."""
+    check(folder.stat().st_mode & 0o777 == 0o700, f"{folder.name}: mode {folder.stat().st_mode:o}")
+    for path in folder.glob("*.sqlite*"):
+        check(path.stat().st_mode & 0o777 == 0o600, f"{folder.name}/{path.name}: mode {path.stat().st_mode:o}")
+
+
 def number(line, key):
     return int(re.search(rf'{key}"?[=:] ?(\d+)', line)[1])
 
@@ -298,6 +305,9 @@ def named_mirrors(f, url):
     line = fetched(f, "whole", process)
     check(line and number(line, "from_coordinator") == 0 and number(line, "mirrors_dropped") == 1, f"named: {line}")
     check(f.until("whole", process, "training_begin"), f"whole: {f.log('whole')[-1500:]}")
+    check((f.folder / "whole" / "node.sqlite").exists() and (f.folder / "coordinator" / "coordinator.sqlite").exists(), "no databases")
+    for name in ("whole", "coordinator"):
+        private(f.folder / name)
 
 
 def main():
