@@ -25,8 +25,8 @@
 #define SOURCES_MAX (OMM_BASE_MIRRORS_MAX * 2u + 1u)
 
 typedef struct source {
-    const char *url; /* NULL: the coordinator */
-    bool dropped;
+    const char *url;   /* NULL: the coordinator */
+    bool dropped;      /* wrong, or no mirror, when it was asked last: the last resort */
     uint32_t failures; /* in a row */
     uint64_t not_before_ms;
 } source;
@@ -224,10 +224,19 @@ static bool may_go_on(void *ud) {
     return !is_stopped(use->f) && !patience_must_pause(&use->f->patience);
 }
 
+/* A page that asks for a password, say, or a file that is not there yet: what is right later is asked again, where
+ * nobody else can be. */
 static void drop(fetch *f, source *s) {
+    if (!s->dropped) f->result->mirrors_dropped++;
     s->dropped = true;
-    f->result->mirrors_dropped++;
+    back_off(f, s);
     complain(f, "mirror_dropped", s);
+}
+
+/* It brought a piece that is right. */
+static void trust(source *s) {
+    s->dropped = false;
+    s->failures = 0;
 }
 
 /* Of a model in several files, one of them: the next is asked for then.  A transfer that was cut goes on at
@@ -254,6 +263,7 @@ static omm_err from_mirror(fetch *f, source *s) {
                             .ud = &use};
     f->result->used_mirrors = true;
     const omm_err err = mirror_fetch(&get);
+    if (f->store.piece > piece) trust(s);
     if (is_own_trouble(err)) return err;
     if (err == OMM_OK || err == OMM_ERR_CANCELLED) return OMM_OK;
     if (err != OMM_ERR_CLOSED && err != OMM_ERR_TIMEOUT) {
@@ -261,7 +271,6 @@ static omm_err from_mirror(fetch *f, source *s) {
         return OMM_OK;
     }
     complain(f, "mirror_failed", s);
-    if (f->store.piece > piece) s->failures = 0;
     if (f->store.piece == piece || err == OMM_ERR_TIMEOUT) back_off(f, s);
     return OMM_OK;
 }
@@ -331,16 +340,21 @@ static void list_sources(fetch *f) {
     f->sources[f->source_count++] = (source){0};
 }
 
-/* The first that may be asked now; else NULL, and when the next one may. */
+/* The first that may be asked now, of those that were dropped only where all others failed, too; else NULL, and when
+ * to look again.  Who only asked us to wait has not failed: what came of a piece from there is kept. */
 static source *choose(fetch *f, uint64_t *until_ms) {
+    source *last_resort = NULL;
+    bool has_other = false;
     *until_ms = UINT64_MAX;
     for (size_t i = 0; i < f->source_count; i++) {
         source *s = &f->sources[i];
-        if (s->dropped) continue;
-        if (s->not_before_ms <= now_ms(f)) return s;
-        if (s->not_before_ms < *until_ms) *until_ms = s->not_before_ms;
+        const bool is_free = s->not_before_ms <= now_ms(f);
+        if (is_free && !s->dropped) return s;
+        if (is_free && !last_resort) last_resort = s;
+        has_other = has_other || (!s->dropped && s->failures == 0);
+        if (!is_free && s->not_before_ms < *until_ms) *until_ms = s->not_before_ms;
     }
-    return NULL;
+    return has_other ? NULL : last_resort;
 }
 
 /* A full disk, say: what is here is kept, and the same bytes are asked for again. */

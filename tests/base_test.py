@@ -94,6 +94,16 @@ class Mirror(http.server.BaseHTTPRequestHandler):
                 self.send(b"", 302, [("Location", "file://" + str(MODEL))])
             elif way == "page":
                 self.send(b"<html>welcome</html>")
+            elif way in ("later", "laterpage"):  # right from the third question on
+                if sum(a[0] == way for a in Mirror.asked) > 2:
+                    self.send(body, 206, ranged)
+                elif way == "later":
+                    self.send(b"no", 404)
+                else:
+                    self.send(b"<html>who are you?</html>")
+            elif way == "noend":  # of one header
+                self.wfile.write(b"HTTP/1.1 206 Part\r\nX: " + b"a" * 10**7)
+                self.close_connection = True
             elif way == "busy":
                 self.send(b"come back later", 503)
             elif way == "heads":
@@ -275,6 +285,9 @@ def mirrors(f, url):
     asked = one(f, url, "redirects", ["loop", "tofile", "once"], 2, False)
     check(asked.count(("loop", 0)) == 4, f"three redirects at most: {asked}")
     one(f, url, "busy", ["busy"], 0, True)
+    one(f, url, "noend", ["noend", "good"], 1, False)
+    asked = one(f, url, "lastresort", ["page"], 1, True)
+    check(len(asked) == 1, f"a mirror that was wrong is asked again where the coordinator gives all: {asked}")
     asked = one(f, url, "heads", ["heads"], 0, None)
     asked = one(f, url, "private", ["good", "http://localhost:%s/good/m" % url.rsplit(":", 1)[1], "http://[::1]:9/m"], 3, True, private=False)
     check(asked == [], f"a private address is asked: {asked}")
@@ -310,6 +323,15 @@ def named_mirrors(f, url):
         private(f.folder / name)
 
 
+def comes_back(f, url):
+    """The coordinator sends nothing, and its only mirror is right later: it is asked again."""
+    for way in ("later", "laterpage"):
+        f.coordinator(f"base_transfers: 0\nmirrors: [{url}/{way}/m]\n")
+        asked = one(f, url, way, [], 1, False)
+        check(len(asked) > 2, f"{way}: {asked}")
+        f.stop(f.running[-1])
+
+
 def main():
     folder = pathlib.Path(tempfile.mkdtemp(prefix="omm-base-"))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Mirror)
@@ -324,6 +346,7 @@ def main():
         mirrors(f, url)
         configuration(f)
         f.stop(coordinator)
+        comes_back(f, url)
         named_mirrors(f, url)
     finally:
         f.clean()
