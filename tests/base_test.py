@@ -192,6 +192,15 @@ class Federation:
 NAME = hashlib.blake2b(MODEL.read_bytes(), digest_size=32).hexdigest()
 
 
+def says(f, case, pattern):
+    """`node status`, while it runs: why there is no model yet, and no word of it when there is."""
+    def look():
+        path = f.folder / case / "status.json"
+        board = json.loads(path.read_text()) if path.exists() else {"state": "not there"}
+        return board["state"] == "fetching" and re.match(pattern, board["detail"]) and time.time() - board["updated_s"] < 5
+    wait_for(f"{case} says {pattern}", look)
+
+
 def private(folder):
     """The residual is in it, and who was invited: others of the machine have no business there."""
     check(folder.stat().st_mode & 0o777 == 0o700, f"{folder.name}: mode {folder.stat().st_mode:o}")
@@ -304,6 +313,7 @@ def configuration(f):
         (f.folder / "bad.log").unlink()
     process = f.node("stranger", key="0" * 64)  # the manifest of another coordinator is none
     wait_for("the refusal", lambda: f.events("stranger", "base_unknown"))
+    says(f, "stranger", r"asks for the base model; without success for \d+ s: the coordinator: public_key: not the coordinator we pinned \(coordinator_key\)$")
     check("not the coordinator we pinned" in f.log("stranger") and f.files("stranger") == [], f.log("stranger")[-500:])
     f.stop(process, signal.SIGTERM)
     first = f.node("twice", more="hours: \"\"\n")
@@ -324,7 +334,12 @@ def named_mirrors(f, url):
 
 
 def comes_back(f, url):
-    """The coordinator sends nothing, and its only mirror is right later: it is asked again."""
+    """The coordinator sends nothing, and its only mirror is right later: it is asked again.  Who has to wait sees for what."""
+    f.coordinator(f"base_transfers: 0\nmirrors: [{url}/nothere/m]\n")
+    process = f.node("nobody")
+    says(f, "nobody", r"base model: 0\.0 of \d+\.\d MB, from .*; without success for \d+ s: the coordinator: .*base: only mirrors have it; http://\S+/nothere/m: status 404$")
+    f.stop(process)
+    f.stop(f.running[-1])
     for way in ("later", "laterpage"):
         f.coordinator(f"base_transfers: 0\nmirrors: [{url}/{way}/m]\n")
         asked = one(f, url, way, [], 1, False)
