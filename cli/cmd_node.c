@@ -8,6 +8,7 @@
 #include "secret.h"
 #include "service_config.h"
 
+#include "omm/dataset.h"
 #include "omm/enrolment.h"
 #include "omm/json.h"
 #include "omm/node_service.h"
@@ -175,6 +176,19 @@ static omm_err load_tls(node *n) {
     return service_pem(&n->tls_certificate, &n->env, n->file.tls_certificate, false);
 }
 
+/* What of the data can be said before a model is fetched for hours. */
+static omm_err check_data(node *n) {
+    const char *path = NULL;
+    const char *const client = n->file.client;
+    const omm_dataset_options options = {.clients = client[0] ? &client : NULL,
+                                         .client_count = client[0] != '\0',
+                                         .format = OMM_DATA_DETECT,
+                                         .client_default = "own"};
+    OMM_TRY(service_path(&path, &n->env, n->file.data));
+    const omm_err err = omm_dataset_check(path, &options, 0);
+    return err == OMM_OK ? err : omm_raise(err, "data: %s", omm_err_sentence());
+}
+
 /* *ready false: stopped before the model was here. */
 static omm_err need_model(bool *ready, node *n) {
     if (!n->file.scenario[0]) {
@@ -183,6 +197,7 @@ static omm_err need_model(bool *ready, node *n) {
     }
     *ready = n->file.scenario[0] || n->file.model[0];
     if (*ready) return OMM_OK;
+    OMM_TRY(check_data(n));
     OMM_TRY(node_get_model(&n->files.model, &n->env, &n->file, &n->rules,
                            omm_buf_view(&n->tls_certificate)));
     *ready = n->files.model != NULL;

@@ -114,6 +114,24 @@ static omm_err check_key(const setup *s, const char *text) {
     return service_public_key(&key, text, "the coordinator's public key");
 }
 
+/* As `node` will read it. */
+static omm_err check_token_file(const setup *s, const char *text) {
+    char full[OMM_PATH_MAX];
+    omm_buf token;
+    omm_seed seed;
+    (void)s;
+    OMM_TRY(check_file(full, text));
+    OMM_TRY(omm_file_check_private(full));
+    omm_buf_init(&token, OMM_INVITATION_TEXT_SIZE + 8);
+    omm_err err = omm_file_read(&token, full);
+    if (err == OMM_OK) err = omm_buf_append(&token, "", 1);
+    if (err == OMM_OK || err == OMM_ERR_TOO_BIG)
+        err = omm_invitation_parse(&seed, err == OMM_OK ? (const char *)token.data : "");
+    explicit_bzero(&seed, sizeof seed);
+    omm_free_secret(token.data, token.capacity);
+    return err;
+}
+
 static omm_err check_token(const setup *s, const char *text) {
     (void)s;
     omm_seed token;
@@ -129,7 +147,7 @@ static omm_err count_some(void *ud, const omm_example *example) {
                                               : omm_raise(OMM_ERR_CANCELLED, "it is enough");
 }
 
-/* As the node will read them, where the model is here. */
+/* As the node will read them: all of it where the model is here, else their form. */
 static omm_err read_examples(const setup *s, const char *data) {
     char full[OMM_PATH_MAX];
     omm_gguf gguf;
@@ -139,6 +157,7 @@ static omm_err read_examples(const setup *s, const char *data) {
                                          .client_count = s->client != NULL,
                                          .format = OMM_DATA_DETECT,
                                          .client_default = "own"};
+    if (is_fetched(s->model)) return omm_dataset_check(data, &options, EXAMPLES_SHOWN);
     OMM_TRY(check_file(full, s->model));
     OMM_TRY(omm_gguf_open(&gguf, full));
     omm_err err = omm_tokenizer_open(&tokenizer, &gguf);
@@ -161,7 +180,7 @@ static omm_err check_data(const setup *s, const char *text) {
     OMM_TRY(check_file(full, text));
     OMM_TRY(omm_file_size(&size, full));
     if (size == 0) return omm_raise(OMM_ERR_CONFIG, "%s is empty", full);
-    return is_fetched(s->model) ? OMM_OK : read_examples(s, full);
+    return read_examples(s, full);
 }
 
 static omm_err check_hours(const setup *s, const char *text) {
@@ -237,6 +256,7 @@ static omm_err ask_all(setup *s) {
     if (strncmp(s->coordinator, "tls+", 4) == 0)
         OMM_TRY(ask(s, &s->tls_certificate, "  its certificate (file)", "--tls-certificate", NULL,
                     check_certificate));
+    if (s->token_file) OMM_TRY(ask(s, &s->token_file, "", "--token-file", NULL, check_token_file));
     if (!knows)
         OMM_TRY(
             ask(s, &s->token, "  its invitation, or none", "--token-file", "none", check_token));

@@ -311,6 +311,12 @@ def configuration(f):
         process = f.node("bad", [bad])
         check(process.wait() in (2, 3) and "accepted: http://host/path" in f.log("bad"), f"mirrors: {bad}: {f.log('bad')[-300:]}")
         (f.folder / "bad.log").unlink()
+    (f.folder / "broken.jsonl").write_text('{"prompt": "a", "completion": "b"}\n{"prompt": "a\n')
+    text = (f.folder / "bad.yaml").read_text().split("mirrors:\n")[0]
+    (f.folder / "bad.yaml").write_text(text.replace("base/train.jsonl", "broken.jsonl").replace("client: cafe-02\n", ""))
+    process = f.start("node", "bad")  # before hours of fetching
+    check(process.wait() in (2, 3) and "data: " in f.log("bad") and "broken.jsonl:2:13: " in f.log("bad"), f"broken data: {f.log('bad')[-300:]}")
+    check(f.files("bad") == [], f"it has fetched {f.files('bad')}")
     process = f.node("stranger", key="0" * 64)  # the manifest of another coordinator is none
     wait_for("the refusal", lambda: f.events("stranger", "base_unknown"))
     says(f, "stranger", r"asks for the base model; without success for \d+ s: the coordinator: public_key: not the coordinator we pinned \(coordinator_key\)$")

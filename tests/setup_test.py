@@ -127,6 +127,28 @@ def refuses_first(home):
     home.run(*home.full())
 
 
+def reads_without_a_model(home):
+    """The base model comes later; what the data and the invitation are can be seen now."""
+    for name, text, words in (("cut.jsonl", '{"prompt": "a", "completion": "b"}\n{"prompt": "a\n', "cut.jsonl:2:13: "),
+                              ("keys.jsonl", '{"prompt": "a"}\n', "keys.jsonl:1: completion: "), ("bytes.txt", "a\n\0\n", "bytes.txt:2:1: byte 0x00")):
+        (home.path / name).write_text(text)
+        said = home.run(*home.full("--model", "fetch", "--data", name), code=(2, 3))
+        check("--data: " in said and words in said, f"{name}: {said}")
+    for name, text, rights, words in (("page.token", "<html>", 0o600, "accepted: invite- and 64"), ("wide.token", TOKEN + "\n", 0o644, "has mode 0644"),
+                                      ("long.token", "x" * 5000, 0o600, "accepted: invite- and 64"), ("none.token", None, 0, "none.token")):
+        if text is not None:
+            (home.path / name).write_text(text)
+            (home.path / name).chmod(rights)
+        said = home.run(*home.full("--token-file", name), code=(2, 3))
+        check("--token-file: " in said and words in said, f"{name}: {said}")
+    check("--token-file: /dev/null" in home.run(*home.full("--token-file", "/dev/null"), code=(2, 3)), "/dev/null is an invitation")
+    check(not home.config.exists() and not home.key.exists(), "something was written")
+    (home.path / "good.token").write_text(TOKEN + "\n")
+    (home.path / "good.token").chmod(0o600)
+    said = home.run(*home.full("--model", "fetch", "--token-file", "good.token"))
+    check("which your invitation lets in" in said and f'token_file: "{home.path}/good.token"' in home.config.read_text(), said)
+
+
 def keeps(home):
     """What is there stays, unless its owner says otherwise; the key always."""
     was, key = home.config.read_bytes(), home.key.read_bytes()
@@ -239,6 +261,7 @@ with tempfile.TemporaryDirectory(prefix="omm-setup-") as name:
     backs_up_certificate(plain)
     follows_xdg(Home(name / "xdg"))
     refuses_first(Home(name / "refused"))
+    reads_without_a_model(Home(name / "unmodelled"))
     keeps(first)
     backs_up(first, Home(name / "other"))
     locked(Home(name / "locked"))
