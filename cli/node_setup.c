@@ -246,8 +246,18 @@ static omm_err ask(setup *s, const char **out, const char *question, const char 
     return OMM_OK;
 }
 
+/* Where all else is said by options and nobody answers there is none: not every coordinator asks for one. */
+static omm_err ask_token(setup *s) {
+    if (s->token_file) return ask(s, &s->token_file, "", "--token-file", NULL, check_token_file);
+    const omm_err err =
+        ask(s, &s->token, "  its invitation, or none", "--token-file", "none", check_token);
+    if (err != OMM_ERR_USAGE || !feof(stdin)) return err;
+    fputc('\n', stderr);
+    s->token = "none";
+    return OMM_OK;
+}
+
 static omm_err ask_all(setup *s) {
-    const bool knows = (s->coordinator && s->coordinator_key) || s->token_file;
     fprintf(stderr, "Enter takes what is in brackets; Ctrl-C leaves all as it is.\n"
                     "1 of 4: which coordinator?  Whoever runs it tells you its address, its public "
                     "key and the model.\n");
@@ -256,10 +266,7 @@ static omm_err ask_all(setup *s) {
     if (strncmp(s->coordinator, "tls+", 4) == 0)
         OMM_TRY(ask(s, &s->tls_certificate, "  its certificate (file)", "--tls-certificate", NULL,
                     check_certificate));
-    if (s->token_file) OMM_TRY(ask(s, &s->token_file, "", "--token-file", NULL, check_token_file));
-    if (!knows)
-        OMM_TRY(
-            ask(s, &s->token, "  its invitation, or none", "--token-file", "none", check_token));
+    OMM_TRY(ask_token(s));
     OMM_TRY(ask(s, &s->model, "  base model (a file, or fetch)", "--model", "fetch", check_model));
     fprintf(stderr,
             "2 of 4: which data?  A text, or examples as JSON, one in each line.  The file stays "

@@ -127,6 +127,15 @@ def refuses_first(home):
     home.run(*home.full())
 
 
+def asks_for_the_invitation(home):
+    """Also where options say which coordinator: an invitation is nothing of theirs.  A script that says all has none to give."""
+    said = home.run(*home.full(), answers=f"invite-me\n{TOKEN}\n")
+    check("its invitation, or none [none]: " in said and "accepted: invite- and 64" in said and "lets in" in said, said)
+    check(f'token: "{TOKEN}"' in home.config.read_text() and TOKEN[7:] not in said, said)
+    said = home.run(*home.full("--replace"))
+    check("must let it in" in said and "token" not in home.config.read_text(), said)
+
+
 def reads_without_a_model(home):
     """The base model comes later; what the data and the invitation are can be seen now."""
     for name, text, words in (("cut.jsonl", '{"prompt": "a", "completion": "b"}\n{"prompt": "a\n', "cut.jsonl:2:13: "),
@@ -243,10 +252,10 @@ def locked(home):
 
 def asks_twice(home):
     """The passphrase of a new key: two that are not the same make none."""
-    ask, again = "passphrase for the new key: ", "the same again: "
-    code, seen = home.on_terminal(home.full("--passphrase"), (ask, "correct horse"), (again, "correct horsf"))
+    invited, ask, again = ("its invitation, or none [none]: ", ""), "passphrase for the new key: ", "the same again: "
+    code, seen = home.on_terminal(home.full("--passphrase"), invited, (ask, "correct horse"), (again, "correct horsf"))
     check(code == 2 and "the two are not the same" in seen and not home.key.exists(), f"exit {code}: {seen}")
-    code, seen = home.on_terminal(home.full("--passphrase"), (ask, "correct horse"), (again, "correct horse"))
+    code, seen = home.on_terminal(home.full("--passphrase"), invited, (ask, "correct horse"), (again, "correct horse"))
     check(code == 0 and json.loads(home.key.read_text())["kind"] == "omm-locked-key", f"exit {code}: {seen}")
     code, seen = home.on_terminal([], ("passphrase of the key: ", "correct horsf"))
     check(code == 3 and "not its passphrase" in seen, f"exit {code}: {seen}")
@@ -261,6 +270,7 @@ with tempfile.TemporaryDirectory(prefix="omm-setup-") as name:
     backs_up_certificate(plain)
     follows_xdg(Home(name / "xdg"))
     refuses_first(Home(name / "refused"))
+    asks_for_the_invitation(Home(name / "invited"))
     reads_without_a_model(Home(name / "unmodelled"))
     keeps(first)
     backs_up(first, Home(name / "other"))
