@@ -286,7 +286,7 @@ int cmd_node(int argc, char **argv) {
     const cli_option options[] = {
         {"config", 'c', CLI_STR, &path, "FILE", "node file (XDG: openmeshmind/node.yaml)"},
         {"dry-run", 0, CLI_FLAG, &is_dry, NULL,
-         "train one round, write what would be sent, send none of it"},
+         "train for one round and write what would be sent; the round waits"},
         {"keys", 0, CLI_FLAG, &keys, NULL, "list the keys of the file"},
         {"json", 0, CLI_FLAG, &json, NULL, "one JSON object at the end"},
         {0}};

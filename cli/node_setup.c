@@ -386,13 +386,16 @@ static omm_err print_done(const setup *s, const omm_public_key *key) {
     const bool is_invited = s->token_file || (s->token && strcmp(s->token, "none") != 0);
     char file[OMM_PATH_MAX + 4] = ""; /* in its place it is found without */
     if (s->config) (void)snprintf(file, sizeof file, " -c %s", s->config_path);
-    printf(
-        "written: %s\nyour public key%s:\n  %s\nthen: meshmind node --dry-run%s   shows what would "
-        "be sent, and sends nothing\n      meshmind node%s   takes part\n",
-        s->config_path,
-        is_invited ? ", which your invitation lets in"
-                   : "; whoever runs the coordinator must let it in",
-        hex, file, file);
+    printf("written: %s\nyour public key%s:\n  %s\nthen: meshmind node --dry-run%s   trains for a "
+           "round "
+           "and shows what would be sent.  It says\n        that it is there, uses the invitation, "
+           "and "
+           "sends nothing that it has learned; that round waits for the next line\n"
+           "      meshmind node%s   takes part, and sends what the dry run has made\n",
+           s->config_path,
+           is_invited ? ", which your invitation lets in"
+                      : "; whoever runs the coordinator must let it in",
+           hex, file, file);
     return OMM_OK;
 }
 
