@@ -74,6 +74,23 @@ static omm_err find_newest(node *n) {
     return n->files.newest ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "path %s", path);
 }
 
+/* Once a node has been there the invitation may be gone: whoever was let in needs none, and whoever was not is told so by
+ * the coordinator. */
+static omm_err check_token_file(bool *is_needed, node *n, const char *path) {
+    const char *state_dir = NULL;
+    char database[OMM_PATH_MAX];
+    *is_needed = omm_file_exists(path);
+    if (*is_needed) return OMM_OK;
+    OMM_TRY(service_path(&state_dir, &n->env, n->file.state_dir));
+    OMM_TRY(omm_path_join(database, state_dir, "node.sqlite"));
+    if (!omm_file_exists(database))
+        return omm_raise(OMM_ERR_NOT_FOUND, "token_file: %s is not there", path);
+    omm_log_event(&n->env.log, OMM_LOG_INFO, "no_token_file", OMM_LOG_STR("node", n->file.name),
+                  OMM_LOG_STR("file", path),
+                  OMM_LOG_STR("then", "a node that has been let in needs none"));
+    return OMM_OK;
+}
+
 /* A token is like a key: in files of its owner alone, never in a word that others see. */
 static omm_err load_token(node *n) {
     const char *path = n->config;
@@ -81,6 +98,9 @@ static omm_err load_token(node *n) {
     if (n->file.token[0] && n->file.token_file[0])
         return omm_raise(OMM_ERR_CONFIG, "token and token_file: one of them");
     if (n->file.token_file[0]) OMM_TRY(service_path(&path, &n->env, n->file.token_file));
+    bool is_needed = true;
+    if (n->file.token_file[0]) OMM_TRY(check_token_file(&is_needed, n, path));
+    if (!is_needed) return OMM_OK;
     OMM_TRY(omm_file_check_private(path));
     omm_buf text;
     omm_buf_init(&text, OMM_INVITATION_TEXT_SIZE + 8);

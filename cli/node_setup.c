@@ -369,6 +369,20 @@ static omm_err take_key(setup *s, omm_public_key *public_key) {
     return err;
 }
 
+/* " -c PATH", as a shell reads it: one word, whatever is in it. */
+static void option_for_shell(char *out, size_t size, const char *path) {
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+,:@%";
+    if (path[strspn(path, plain)] == '\0') {
+        (void)snprintf(out, size, " -c %s", path);
+        return;
+    }
+    size_t at = (size_t)snprintf(out, size, " -c '");
+    for (const char *c = path; *c && at + 6 < size; c++)
+        at += (size_t)snprintf(out + at, size - at, *c == '\'' ? "'\\''" : "%c", *c);
+    (void)snprintf(out + at, size - at, "'");
+}
+
 static omm_err print_done(const setup *s, const omm_public_key *key) {
     char hex[2 * sizeof key->b + 1];
     omm_hex(hex, omm_bytes_of(key->b, sizeof key->b));
@@ -384,8 +398,8 @@ static omm_err print_done(const setup *s, const omm_public_key *key) {
         return err;
     }
     const bool is_invited = s->token_file || (s->token && strcmp(s->token, "none") != 0);
-    char file[OMM_PATH_MAX + 4] = ""; /* in its place it is found without */
-    if (s->config) (void)snprintf(file, sizeof file, " -c %s", s->config_path);
+    char file[4 * OMM_PATH_MAX] = ""; /* in its place it is found without */
+    if (s->config) option_for_shell(file, sizeof file, s->config_path);
     printf("written: %s\nyour public key%s:\n  %s\nthen: meshmind node --dry-run%s   trains for a "
            "round "
            "and shows what would be sent.  It says\n        that it is there, uses the invitation, "

@@ -15,6 +15,15 @@
 
 #define BUSY_TIMEOUT_MS 5000u
 
+static const char *advice(int result) {
+    switch (result) {
+    case SQLITE_FULL: return "; its disk needs room";
+    case SQLITE_READONLY:
+    case SQLITE_CANTOPEN: return "; files have to be made and written in its folder";
+    default: return "";
+    }
+}
+
 omm_err db_error(sqlite3 *handle, int result, const char *doing) {
     omm_err err = OMM_ERR_IO;
     const char *path = handle ? sqlite3_db_filename(handle, "main") : NULL;
@@ -35,9 +44,10 @@ omm_err db_error(sqlite3 *handle, int result, const char *doing) {
     default: break;
     }
     const char *why = handle ? sqlite3_errmsg(handle) : sqlite3_errstr(result);
-    /* What is wrong with a disk is of no use to anybody who is not told which. */
-    const bool is_disk = err == OMM_ERR_IO || err == OMM_ERR_FORMAT;
-    if (is_disk && path && path[0] && strcmp(path, doing) != 0)
+    /* What is wrong with a disk is of no use to anybody who is not told which, and the statement says nothing then. */
+    if (err == OMM_ERR_IO && path && path[0])
+        return omm_raise(err, "%.400s: %s%s", path, why, advice(result & 0xff));
+    if (err == OMM_ERR_FORMAT && path && path[0] && strcmp(path, doing) != 0)
         return omm_raise(err, "%.200s: %.120s: %s", path, doing, why);
     return omm_raise(err, "%.120s: %s", doing, why);
 }

@@ -6,6 +6,7 @@
 
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -357,11 +358,27 @@ static void test_private_log(void) {
     CHECK_OK(omm_file_remove(s_path));
 }
 
+/* Its owner reads which file, and no SQL. */
+static void test_no_room(void) {
+    struct rlimit before;
+    omm_db *db = NULL;
+    const omm_db_options options = options_for(s_path, 1);
+    CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    CHECK_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &(struct rlimit){.rlim_max = before.rlim_max}), 0);
+    CHECK_ERR(omm_db_open(&db, &options), OMM_ERR_IO);
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    CHECK(strncmp(omm_err_sentence(), s_path, strlen(s_path)) == 0);
+    CHECK(!strstr(omm_err_sentence(), "PRAGMA") && !strstr(omm_err_sentence(), "CREATE"));
+    CHECK_OK(omm_file_remove(s_path));
+}
+
 int main(void) {
     CHECK(mkdtemp(s_dir) != NULL);
     CHECK_OK(omm_path_join(s_path, s_dir, "state.db"));
     test_private();
     test_private_log();
+    test_no_room();
     test_values_round_trip();
     test_errors();
     test_transactions();

@@ -158,6 +158,16 @@ def reads_without_a_model(home):
     check("which your invitation lets in" in said and f'token_file: "{home.path}/good.token"' in home.config.read_text(), said)
 
 
+def can_be_pasted(home):
+    """The lines that setup prints are commands, whatever the file is called; and where there is no home it says what to do."""
+    for name, shown in (("my node.yaml", "-c './my node.yaml'"), ("it's.yaml", "-c './it'\\''s.yaml'"), ("plain.yaml", "-c ./plain.yaml")):
+        said = home.run(*home.full("-c", name))
+        check(f"meshmind node {shown}   takes part" in said, f"{name}: {said}")
+    del home.env["HOME"]
+    said = home.run(*home.full(), code=2)
+    check("HOME is not set" in said and "set HOME or XDG_CONFIG_HOME to a folder" in said, said)
+
+
 def keeps(home):
     """What is there stays, unless its owner says otherwise; the key always."""
     was, key = home.config.read_bytes(), home.key.read_bytes()
@@ -271,6 +281,7 @@ with tempfile.TemporaryDirectory(prefix="omm-setup-") as name:
     follows_xdg(Home(name / "xdg"))
     refuses_first(Home(name / "refused"))
     asks_for_the_invitation(Home(name / "invited"))
+    can_be_pasted(Home(name / "pasted"))
     reads_without_a_model(Home(name / "unmodelled"))
     keeps(first)
     backs_up(first, Home(name / "other"))
