@@ -78,8 +78,8 @@ omm_err omm_dir_sync_of(const char *path) {
 }
 
 /* A folder whose own name is lost takes with it whatever was synced in it. */
-static omm_err make_one(const char *path) {
-    if (mkdir(path, 0755) == 0) {
+static omm_err make_one(const char *path, mode_t mode) {
+    if (mkdir(path, mode) == 0) {
         omm_err err = omm_dir_sync_of(path);
         if (err != OMM_OK) (void)rmdir(path); /* the next attempt shall sync it too */
         return err;
@@ -90,7 +90,7 @@ static omm_err make_one(const char *path) {
     return omm_raise(OMM_ERR_IO, "make folder %s: %s", path, strerror(e));
 }
 
-omm_err omm_dir_make(const char *path) {
+static omm_err make_all(const char *path, mode_t mode) {
     char part[OMM_PATH_MAX];
     size_t size = strlen(path);
     if (size == 0 || size >= sizeof part)
@@ -100,10 +100,18 @@ omm_err omm_dir_make(const char *path) {
     for (char *p = part + 1; *p; p++) {
         if (*p != '/') continue;
         *p = '\0';
-        OMM_TRY(make_one(part));
+        OMM_TRY(make_one(part, 0755));
         *p = '/';
     }
-    return make_one(part);
+    return make_one(part, mode);
+}
+
+omm_err omm_dir_make(const char *path) {
+    return make_all(path, 0755);
+}
+
+omm_err omm_dir_make_private(const char *path) {
+    return make_all(path, 0700);
 }
 
 /* --- remove --- */

@@ -402,12 +402,20 @@ static void walk_refuses_links_and_special_files(void) {
 }
 
 static void folders_are_made_and_removed(void) {
+    struct stat st;
     CHECK_OK(omm_dir_make(at("m/x//y/")));
     CHECK_OK(omm_dir_make(at("m/x/y")));
     CHECK_OK(omm_file_write_fast(at("m/x/f"), omm_bytes_str("."), 0644));
     CHECK_ERR(omm_dir_make(at("m/x/f")), OMM_ERR_IO);
     CHECK_ERR(omm_dir_make(at("m/x/f/g")), OMM_ERR_IO);
     CHECK_ERR(omm_dir_make(""), OMM_ERR_IO);
+    CHECK_OK(omm_dir_make_private(at("m/own/alone")));
+    CHECK_EQ(stat(at("m/own/alone"), &st), 0);
+    CHECK_EQ(st.st_mode & 0777, 0700);
+    CHECK_EQ(chmod(at("m/own"), 0750), 0);
+    CHECK_OK(omm_dir_make_private(at("m/own")));
+    CHECK_EQ(stat(at("m/own"), &st), 0);
+    CHECK_EQ(st.st_mode & 0777, 0750);
     /* What a link points to outlives the folder with the link. */
     CHECK_OK(omm_dir_make(at("outside")));
     CHECK_OK(omm_file_write_fast(at("outside/kept"), omm_bytes_str("kept"), 0644));

@@ -8,6 +8,7 @@
 #include "secret.h"
 #include "service_config.h"
 
+#include "omm/dataset.h"
 #include "omm/enrolment.h"
 #include "omm/json.h"
 #include "omm/node_service.h"
@@ -73,6 +74,23 @@ static omm_err find_newest(node *n) {
     return n->files.newest ? OMM_OK : omm_raise(OMM_ERR_NOMEM, "path %s", path);
 }
 
+/* Once a node has been there the invitation may be gone: whoever was let in needs none, and whoever was not is told so by
+ * the coordinator. */
+static omm_err check_token_file(bool *is_needed, node *n, const char *path) {
+    const char *state_dir = NULL;
+    char database[OMM_PATH_MAX];
+    *is_needed = omm_file_exists(path);
+    if (*is_needed) return OMM_OK;
+    OMM_TRY(service_path(&state_dir, &n->env, n->file.state_dir));
+    OMM_TRY(omm_path_join(database, state_dir, "node.sqlite"));
+    if (!omm_file_exists(database))
+        return omm_raise(OMM_ERR_NOT_FOUND, "token_file: %s is not there", path);
+    omm_log_event(&n->env.log, OMM_LOG_INFO, "no_token_file", OMM_LOG_STR("node", n->file.name),
+                  OMM_LOG_STR("file", path),
+                  OMM_LOG_STR("then", "a node that has been let in needs none"));
+    return OMM_OK;
+}
+
 /* A token is like a key: in files of its owner alone, never in a word that others see. */
 static omm_err load_token(node *n) {
     const char *path = n->config;
@@ -80,6 +98,9 @@ static omm_err load_token(node *n) {
     if (n->file.token[0] && n->file.token_file[0])
         return omm_raise(OMM_ERR_CONFIG, "token and token_file: one of them");
     if (n->file.token_file[0]) OMM_TRY(service_path(&path, &n->env, n->file.token_file));
+    bool is_needed = true;
+    if (n->file.token_file[0]) OMM_TRY(check_token_file(&is_needed, n, path));
+    if (!is_needed) return OMM_OK;
     OMM_TRY(omm_file_check_private(path));
     omm_buf text;
     omm_buf_init(&text, OMM_INVITATION_TEXT_SIZE + 8);
@@ -175,6 +196,19 @@ static omm_err load_tls(node *n) {
     return service_pem(&n->tls_certificate, &n->env, n->file.tls_certificate, false);
 }
 
+/* What of the data can be said before a model is fetched for hours. */
+static omm_err check_data(node *n) {
+    const char *path = NULL;
+    const char *const client = n->file.client;
+    const omm_dataset_options options = {.clients = client[0] ? &client : NULL,
+                                         .client_count = client[0] != '\0',
+                                         .format = OMM_DATA_DETECT,
+                                         .client_default = "own"};
+    OMM_TRY(service_path(&path, &n->env, n->file.data));
+    const omm_err err = omm_dataset_check(path, &options, 0);
+    return err == OMM_OK ? err : omm_raise(err, "data: %s", omm_err_sentence());
+}
+
 /* *ready false: stopped before the model was here. */
 static omm_err need_model(bool *ready, node *n) {
     if (!n->file.scenario[0]) {
@@ -183,6 +217,7 @@ static omm_err need_model(bool *ready, node *n) {
     }
     *ready = n->file.scenario[0] || n->file.model[0];
     if (*ready) return OMM_OK;
+    OMM_TRY(check_data(n));
     OMM_TRY(node_get_model(&n->files.model, &n->env, &n->file, &n->rules,
                            omm_buf_view(&n->tls_certificate)));
     *ready = n->files.model != NULL;
@@ -271,7 +306,7 @@ int cmd_node(int argc, char **argv) {
     const cli_option options[] = {
         {"config", 'c', CLI_STR, &path, "FILE", "node file (XDG: openmeshmind/node.yaml)"},
         {"dry-run", 0, CLI_FLAG, &is_dry, NULL,
-         "train one round, write what would be sent, send none of it"},
+         "train for one round and write what would be sent; the round waits"},
         {"keys", 0, CLI_FLAG, &keys, NULL, "list the keys of the file"},
         {"json", 0, CLI_FLAG, &json, NULL, "one JSON object at the end"},
         {0}};

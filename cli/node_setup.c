@@ -114,6 +114,24 @@ static omm_err check_key(const setup *s, const char *text) {
     return service_public_key(&key, text, "the coordinator's public key");
 }
 
+/* As `node` will read it. */
+static omm_err check_token_file(const setup *s, const char *text) {
+    char full[OMM_PATH_MAX];
+    omm_buf token;
+    omm_seed seed;
+    (void)s;
+    OMM_TRY(check_file(full, text));
+    OMM_TRY(omm_file_check_private(full));
+    omm_buf_init(&token, OMM_INVITATION_TEXT_SIZE + 8);
+    omm_err err = omm_file_read(&token, full);
+    if (err == OMM_OK) err = omm_buf_append(&token, "", 1);
+    if (err == OMM_OK || err == OMM_ERR_TOO_BIG)
+        err = omm_invitation_parse(&seed, err == OMM_OK ? (const char *)token.data : "");
+    explicit_bzero(&seed, sizeof seed);
+    omm_free_secret(token.data, token.capacity);
+    return err;
+}
+
 static omm_err check_token(const setup *s, const char *text) {
     (void)s;
     omm_seed token;
@@ -129,7 +147,7 @@ static omm_err count_some(void *ud, const omm_example *example) {
                                               : omm_raise(OMM_ERR_CANCELLED, "it is enough");
 }
 
-/* As the node will read them, where the model is here. */
+/* As the node will read them: all of it where the model is here, else their form. */
 static omm_err read_examples(const setup *s, const char *data) {
     char full[OMM_PATH_MAX];
     omm_gguf gguf;
@@ -139,6 +157,7 @@ static omm_err read_examples(const setup *s, const char *data) {
                                          .client_count = s->client != NULL,
                                          .format = OMM_DATA_DETECT,
                                          .client_default = "own"};
+    if (is_fetched(s->model)) return omm_dataset_check(data, &options, EXAMPLES_SHOWN);
     OMM_TRY(check_file(full, s->model));
     OMM_TRY(omm_gguf_open(&gguf, full));
     omm_err err = omm_tokenizer_open(&tokenizer, &gguf);
@@ -161,7 +180,7 @@ static omm_err check_data(const setup *s, const char *text) {
     OMM_TRY(check_file(full, text));
     OMM_TRY(omm_file_size(&size, full));
     if (size == 0) return omm_raise(OMM_ERR_CONFIG, "%s is empty", full);
-    return is_fetched(s->model) ? OMM_OK : read_examples(s, full);
+    return read_examples(s, full);
 }
 
 static omm_err check_hours(const setup *s, const char *text) {
@@ -227,8 +246,18 @@ static omm_err ask(setup *s, const char **out, const char *question, const char 
     return OMM_OK;
 }
 
+/* Where all else is said by options and nobody answers there is none: not every coordinator asks for one. */
+static omm_err ask_token(setup *s) {
+    if (s->token_file) return ask(s, &s->token_file, "", "--token-file", NULL, check_token_file);
+    const omm_err err =
+        ask(s, &s->token, "  its invitation, or none", "--token-file", "none", check_token);
+    if (err != OMM_ERR_USAGE || !feof(stdin)) return err;
+    fputc('\n', stderr);
+    s->token = "none";
+    return OMM_OK;
+}
+
 static omm_err ask_all(setup *s) {
-    const bool knows = (s->coordinator && s->coordinator_key) || s->token_file;
     fprintf(stderr, "Enter takes what is in brackets; Ctrl-C leaves all as it is.\n"
                     "1 of 4: which coordinator?  Whoever runs it tells you its address, its public "
                     "key and the model.\n");
@@ -237,9 +266,7 @@ static omm_err ask_all(setup *s) {
     if (strncmp(s->coordinator, "tls+", 4) == 0)
         OMM_TRY(ask(s, &s->tls_certificate, "  its certificate (file)", "--tls-certificate", NULL,
                     check_certificate));
-    if (!knows)
-        OMM_TRY(
-            ask(s, &s->token, "  its invitation, or none", "--token-file", "none", check_token));
+    OMM_TRY(ask_token(s));
     OMM_TRY(ask(s, &s->model, "  base model (a file, or fetch)", "--model", "fetch", check_model));
     fprintf(stderr,
             "2 of 4: which data?  A text, or examples as JSON, one in each line.  The file stays "
@@ -342,6 +369,20 @@ static omm_err take_key(setup *s, omm_public_key *public_key) {
     return err;
 }
 
+/* " -c PATH", as a shell reads it: one word, whatever is in it. */
+static void option_for_shell(char *out, size_t size, const char *path) {
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+,:@%";
+    if (path[strspn(path, plain)] == '\0') {
+        (void)snprintf(out, size, " -c %s", path);
+        return;
+    }
+    size_t at = (size_t)snprintf(out, size, " -c '");
+    for (const char *c = path; *c && at + 6 < size; c++)
+        at += (size_t)snprintf(out + at, size - at, *c == '\'' ? "'\\''" : "%c", *c);
+    (void)snprintf(out + at, size - at, "'");
+}
+
 static omm_err print_done(const setup *s, const omm_public_key *key) {
     char hex[2 * sizeof key->b + 1];
     omm_hex(hex, omm_bytes_of(key->b, sizeof key->b));
@@ -357,15 +398,18 @@ static omm_err print_done(const setup *s, const omm_public_key *key) {
         return err;
     }
     const bool is_invited = s->token_file || (s->token && strcmp(s->token, "none") != 0);
-    char file[OMM_PATH_MAX + 4] = ""; /* in its place it is found without */
-    if (s->config) (void)snprintf(file, sizeof file, " -c %s", s->config_path);
-    printf(
-        "written: %s\nyour public key%s:\n  %s\nthen: meshmind node --dry-run%s   shows what would "
-        "be sent, and sends nothing\n      meshmind node%s   takes part\n",
-        s->config_path,
-        is_invited ? ", which your invitation lets in"
-                   : "; whoever runs the coordinator must let it in",
-        hex, file, file);
+    char file[4 * OMM_PATH_MAX] = ""; /* in its place it is found without */
+    if (s->config) option_for_shell(file, sizeof file, s->config_path);
+    printf("written: %s\nyour public key%s:\n  %s\nthen: meshmind node --dry-run%s   trains for a "
+           "round "
+           "and shows what would be sent.  It says\n        that it is there, uses the invitation, "
+           "and "
+           "sends nothing that it has learned; that round waits for the next line\n"
+           "      meshmind node%s   takes part, and sends what the dry run has made\n",
+           s->config_path,
+           is_invited ? ", which your invitation lets in"
+                      : "; whoever runs the coordinator must let it in",
+           hex, file, file);
     return OMM_OK;
 }
 

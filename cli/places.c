@@ -11,18 +11,19 @@
 #include <unistd.h>
 
 omm_err place_path(char out[OMM_PATH_MAX], place where, const char *name) {
-    const char *folders[] = {getenv("XDG_CONFIG_HOME"), getenv("XDG_DATA_HOME"),
-                             getenv("XDG_STATE_HOME")};
+    static const char *const variables[] = {"XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"};
     static const char *const defaults[] = {".config", ".local/share", ".local/state"};
-    const char *folder = folders[where], *home = getenv("HOME");
+    const char *folder = getenv(variables[where]), *home = getenv("HOME");
     int size = 0;
     if (folder && folder[0] == '/')
         size = snprintf(out, OMM_PATH_MAX, "%s/openmeshmind/%s", folder, name);
     else if (home && home[0] == '/')
         size = snprintf(out, OMM_PATH_MAX, "%s/%s/openmeshmind/%s", home, defaults[where], name);
     else
-        return omm_raise(OMM_ERR_CONFIG, "HOME is not set, so there is no place for %s: name one",
-                         name);
+        return omm_raise(OMM_ERR_CONFIG,
+                         "HOME is not set, so there is no place for %s: set HOME or %s to a folder "
+                         "(its path begins with /)",
+                         name, variables[where]);
     if (size >= (int)OMM_PATH_MAX) return omm_raise(OMM_ERR_TOO_BIG, "path of %s", name);
     return OMM_OK;
 }

@@ -19,7 +19,7 @@ static omm_err read_seed(omm_seed *out, const char *path) {
 
 omm_err omm_run_seed_keep(omm_seed *out, const char *state_dir) {
     char path[OMM_PATH_MAX];
-    OMM_TRY(omm_dir_make(state_dir));
+    OMM_TRY(omm_dir_make_private(state_dir));
     OMM_TRY(omm_path_join(path, state_dir, "run_seed"));
     if (omm_file_exists(path)) return read_seed(out, path);
     *out = omm_seed_random();

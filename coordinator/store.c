@@ -35,7 +35,7 @@ omm_err coord_store_open(omm_coord *c) {
     char path[OMM_PATH_MAX] = "";
     char uploads[OMM_PATH_MAX] = "";
     if (c->o.state_dir) {
-        OMM_TRY(omm_dir_make(c->o.state_dir));
+        OMM_TRY(omm_dir_make_private(c->o.state_dir));
         OMM_TRY(omm_path_join(path, c->o.state_dir, "coordinator.sqlite"));
         OMM_TRY(omm_path_join(uploads, c->o.state_dir, "uploads"));
     }

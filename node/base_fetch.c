@@ -22,11 +22,13 @@
 #define WAIT_MAX_MS 60000u     /* a longer wait than this is not believed */
 #define STILL_MIN_MS 1000u     /* between attempts where our own disk takes no more, doubling ... */
 #define STILL_MAX_MS 30000u    /* ... up to here */
+#define DOING_SIZE 160u
+#define TROUBLE_SIZE ((BOARD_DETAIL_SIZE - DOING_SIZE - 64u) / 2)
 #define SOURCES_MAX (OMM_BASE_MIRRORS_MAX * 2u + 1u)
 
 typedef struct source {
-    const char *url; /* NULL: the coordinator */
-    bool dropped;
+    const char *url;   /* NULL: the coordinator */
+    bool dropped;      /* wrong, or no mirror, when it was asked last: the last resort */
     uint32_t failures; /* in a row */
     uint64_t not_before_ms;
 } source;
@@ -47,6 +49,13 @@ typedef struct fetch {
     patience patience;
     omm_node_options node; /* for the board */
     board board;
+    char doing[DOING_SIZE]; /* for the owner */
+    char refused
+        [TROUBLE_SIZE]; /* by the coordinator, and why others failed; "": not since the last piece */
+    char failed[TROUBLE_SIZE];
+    uint64_t trouble_ms; /* since when */
+    bool is_silent;      /* the coordinator, which was asked last, */
+    uint64_t asked_ms;   /* since then */
 } fetch;
 
 static uint64_t now_ms(const fetch *f) {
@@ -57,25 +66,50 @@ static bool is_stopped(const fetch *f) {
     return patience_is_stopped(&f->patience);
 }
 
+/* What the owner reads: what it does, and since when and why that does not go on. */
+static void show_doing(fetch *f) {
+    char text[BOARD_DETAIL_SIZE] = "";
+    if (f->is_silent) patience_silence(text, now_ms(f) - f->asked_ms, f->client);
+    if (!text[0] && (f->refused[0] || f->failed[0]))
+        (void)snprintf(text, sizeof text, "%s; without success for %" PRIu64 " s: %s%s%s%s",
+                       f->doing, (now_ms(f) - f->trouble_ms) / 1000,
+                       f->refused[0] ? "the coordinator: " : "", f->refused,
+                       f->refused[0] && f->failed[0] ? "; " : "", f->failed);
+    if (!text[0]) (void)snprintf(text, sizeof text, "%s", f->doing);
+    board_show(&f->board, "fetching", text, NULL, f->client, false);
+}
+
 static void sleep_until(fetch *f, uint64_t until_ms) {
-    for (uint64_t now = now_ms(f); now < until_ms && !is_stopped(f); now = now_ms(f))
+    for (uint64_t now = now_ms(f); now < until_ms && !is_stopped(f); now = now_ms(f)) {
+        show_doing(f);
         f->o->clock.sleep_ms(f->o->clock.ud, until_ms - now < PATIENCE_SLICE_MS
                                                  ? until_ms - now
                                                  : PATIENCE_SLICE_MS);
+    }
 }
 
-static void complain(const fetch *f, const char *event, const source *s) {
+/* The error at hand, of the coordinator or of one that its sentence names. */
+static void note_trouble(fetch *f, bool is_coordinator) {
+    if (!f->refused[0] && !f->failed[0]) f->trouble_ms = now_ms(f);
+    (void)snprintf(is_coordinator ? f->refused : f->failed, TROUBLE_SIZE, "%s", omm_err_sentence());
+}
+
+static void forget_trouble(fetch *f) {
+    f->refused[0] = f->failed[0] = '\0';
+}
+
+static void complain(fetch *f, const char *event, const source *s) {
+    note_trouble(f, !s || !s->url);
     omm_log_event(f->o->log, OMM_LOG_WARN, event, OMM_LOG_STR("node", f->o->name),
                   OMM_LOG_STR("from", s && s->url ? s->url : "coordinator"),
                   OMM_LOG_STR("reason", omm_err_sentence()));
 }
 
 static void show(fetch *f, const source *from) {
-    char text[OMM_GUEST_TEXT_MAX];
-    (void)snprintf(text, sizeof text, "base model: %.1f of %.1f MB, from %.90s",
+    (void)snprintf(f->doing, sizeof f->doing, "base model: %.1f of %.1f MB, from %.90s",
                    (double)f->store.at / 1e6, (double)f->base.size / 1e6,
                    from->url ? from->url : "the coordinator");
-    board_show(&f->board, "fetching", text, NULL, f->client, false);
+    show_doing(f);
 }
 
 /* ---- a guest ---- */
@@ -97,14 +131,17 @@ static omm_err ask(omm_reply *reply, fetch *f, const omm_request *request, uint6
     OMM_TRY(omm_request_encode(&f->request, request));
     OMM_TRY(omm_client_send(f->client, omm_buf_view(&f->request)));
     const uint64_t begin_ms = now_ms(f);
+    if (!f->is_silent) f->asked_ms = begin_ms;
+    f->is_silent = true;
     for (;;) {
         const omm_err err = omm_client_receive(&bytes, f->client, PATIENCE_SLICE_MS);
+        if (err == OMM_OK) f->is_silent = false;
         if (err == OMM_OK) patience_renew(&f->patience);
         if (err == OMM_OK) return omm_reply_decode(reply, bytes, arena);
         if (err != OMM_ERR_TIMEOUT) return err;
         if (is_stopped(f)) return omm_raise(OMM_ERR_CANCELLED, "stopped");
         /* Whoever mistyped an address shall not wait for a minute to see it. */
-        patience_tell_silence(&f->patience, now_ms(f) - begin_ms, &f->board, "fetching", NULL,
+        patience_tell_silence(&f->patience, now_ms(f) - f->asked_ms, &f->board, "fetching", NULL,
                               f->client);
         if (now_ms(f) - begin_ms < answer_ms) continue;
         omm_client_renew(f->client);
@@ -131,7 +168,8 @@ static omm_err read_manifest(fetch *f, omm_bytes bytes) {
     omm_base_model base;
     OMM_TRY(omm_envelope_open_as(&envelope, OMM_CONTEXT_BASE, bytes));
     if (!omm_public_key_equal(&envelope.key, &f->o->coordinator))
-        return omm_raise(OMM_ERR_REFUSED_KEY, "public_key: not the coordinator we pinned");
+        return omm_raise(OMM_ERR_REFUSED_KEY,
+                         "public_key: not the coordinator we pinned (coordinator_key)");
     omm_arena_fini(&f->arena);
     omm_arena_init(&f->arena, OMM_MESSAGE_ARENA_BYTES);
     OMM_TRY(omm_base_model_decode(&base, envelope.payload, &f->arena));
@@ -190,8 +228,9 @@ static omm_err need_manifest(bool *known, fetch *f) {
         if (err != OMM_OK) complain(f, "base_kept", NULL);
         return OMM_OK;
     }
+    (void)snprintf(f->doing, sizeof f->doing, "asks for the base model");
     while (!*known && !is_stopped(f)) {
-        board_show(&f->board, "fetching", "asks for the base model", NULL, f->client, false);
+        show_doing(f);
         wait_for_leave(f);
         const omm_err err = ask_manifest(f, f->o->answer_ms);
         if (is_own_trouble(err)) return err;
@@ -213,7 +252,9 @@ typedef struct mirror_use {
 
 static omm_err take_bytes(void *ud, omm_bytes bytes) {
     const mirror_use *use = ud;
+    const size_t piece = use->f->store.piece;
     OMM_TRY(base_store_put(&use->f->store, bytes));
+    if (use->f->store.piece > piece) forget_trouble(use->f);
     use->f->result->from_mirrors += bytes.size;
     show(use->f, use->from);
     return OMM_OK;
@@ -224,10 +265,19 @@ static bool may_go_on(void *ud) {
     return !is_stopped(use->f) && !patience_must_pause(&use->f->patience);
 }
 
+/* A page that asks for a password, say, or a file that is not there yet: what is right later is asked again, where
+ * nobody else can be. */
 static void drop(fetch *f, source *s) {
+    if (!s->dropped) f->result->mirrors_dropped++;
     s->dropped = true;
-    f->result->mirrors_dropped++;
+    back_off(f, s);
     complain(f, "mirror_dropped", s);
+}
+
+/* It brought a piece that is right. */
+static void trust(source *s) {
+    s->dropped = false;
+    s->failures = 0;
 }
 
 /* Of a model in several files, one of them: the next is asked for then.  A transfer that was cut goes on at
@@ -253,7 +303,9 @@ static omm_err from_mirror(fetch *f, source *s) {
                             .may_go_on = may_go_on,
                             .ud = &use};
     f->result->used_mirrors = true;
+    f->is_silent = false; /* whom nobody asks now */
     const omm_err err = mirror_fetch(&get);
+    if (f->store.piece > piece) trust(s);
     if (is_own_trouble(err)) return err;
     if (err == OMM_OK || err == OMM_ERR_CANCELLED) return OMM_OK;
     if (err != OMM_ERR_CLOSED && err != OMM_ERR_TIMEOUT) {
@@ -261,7 +313,6 @@ static omm_err from_mirror(fetch *f, source *s) {
         return OMM_OK;
     }
     complain(f, "mirror_failed", s);
-    if (f->store.piece > piece) s->failures = 0;
     if (f->store.piece == piece || err == OMM_ERR_TIMEOUT) back_off(f, s);
     return OMM_OK;
 }
@@ -317,6 +368,7 @@ static omm_err from_coordinator(fetch *f, source *s) {
         return OMM_OK;
     }
     if (f->store.piece > piece) s->failures = 0;
+    if (f->store.piece > piece) forget_trouble(f);
     return OMM_OK;
 }
 
@@ -331,16 +383,21 @@ static void list_sources(fetch *f) {
     f->sources[f->source_count++] = (source){0};
 }
 
-/* The first that may be asked now; else NULL, and when the next one may. */
+/* The first that may be asked now, of those that were dropped only where all others failed, too; else NULL, and when
+ * to look again.  Who only asked us to wait has not failed: what came of a piece from there is kept. */
 static source *choose(fetch *f, uint64_t *until_ms) {
+    source *last_resort = NULL;
+    bool has_other = false;
     *until_ms = UINT64_MAX;
     for (size_t i = 0; i < f->source_count; i++) {
         source *s = &f->sources[i];
-        if (s->dropped) continue;
-        if (s->not_before_ms <= now_ms(f)) return s;
-        if (s->not_before_ms < *until_ms) *until_ms = s->not_before_ms;
+        const bool is_free = s->not_before_ms <= now_ms(f);
+        if (is_free && !s->dropped) return s;
+        if (is_free && !last_resort) last_resort = s;
+        has_other = has_other || (!s->dropped && s->failures == 0);
+        if (!is_free && s->not_before_ms < *until_ms) *until_ms = s->not_before_ms;
     }
-    return NULL;
+    return has_other ? NULL : last_resort;
 }
 
 /* A full disk, say: what is here is kept, and the same bytes are asked for again. */
@@ -352,6 +409,7 @@ static void stand_still(fetch *f) {
     omm_log_event(f->o->log, OMM_LOG_ERROR, "base_stands_still", OMM_LOG_STR("node", f->o->name),
                   OMM_LOG_STR("detail", omm_err_sentence()), OMM_LOG_INT("here", f->store.at),
                   OMM_LOG_INT("again_ms", f->still_ms));
+    note_trouble(f, false);
     sleep_until(f, now_ms(f) + f->still_ms);
 }
 
@@ -404,7 +462,8 @@ static omm_err run(fetch *f) {
     bool known = false;
     for (size_t i = 0; i < o->mirror_count; i++) OMM_TRY(omm_mirror_check(o->mirrors[i]));
     OMM_TRY(omm_path_join(f->folder, o->state_dir, OMM_BASE_FOLDER));
-    OMM_TRY(omm_dir_make(f->folder));
+    OMM_TRY(omm_dir_make_private(o->state_dir));
+    OMM_TRY(omm_dir_make_private(f->folder));
     OMM_TRY(omm_client_open(&f->client, o->url,
                             &(omm_client_options){.message_bytes_max = OMM_MESSAGE_BYTES_MAX,
                                                   .reconnect_min_ms = 100,
@@ -413,6 +472,7 @@ static omm_err run(fetch *f) {
                                                   .tls_certificate = o->tls_certificate}));
     OMM_TRY(need_manifest(&known, f));
     if (!known) return OMM_OK;
+    forget_trouble(f);
     f->result->size = f->base.size;
     if (is_here(f)) return OMM_OK;
     list_sources(f);

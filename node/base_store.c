@@ -1,6 +1,7 @@
 /* base_store.c - see base_store.h. */
 #include "base_store.h"
 
+#include "omm/plan.h"
 #include "omm/sync.h"
 
 #include <errno.h>
@@ -213,9 +214,11 @@ static omm_err check_room(const base_store *s) {
     const uint64_t room = (uint64_t)disk.f_bavail * disk.f_frsize;
     const uint64_t want = s->base->size - s->at + SPARE_BYTES;
     if (room >= want) return OMM_OK;
-    return omm_raise(OMM_ERR_REFUSED_SIZE,
-                     "%s: %.1f GB are free, and the base model still takes %.1f GB", s->folder,
-                     (double)room / 1e9, (double)want / 1e9);
+    char free_text[32], want_text[32];
+    omm_plan_bytes_text(free_text, room);
+    omm_plan_bytes_text(want_text, want);
+    return omm_raise(OMM_ERR_REFUSED_SIZE, "%s: %s are free, and the base model still takes %s",
+                     s->folder, free_text, want_text);
 }
 
 /* One that has its name is taken up too: killed while files were given theirs. */
@@ -261,7 +264,7 @@ omm_err base_store_open(base_store *s, const char *folder, const omm_base_model 
     (void)snprintf(s->folder, sizeof s->folder, "%s", folder);
     OMM_TRY(path_of(s->part, folder, base, 0, ".part"));
     OMM_TRY(base_store_path(s->path, folder, base, 0));
-    OMM_TRY(omm_dir_make(folder));
+    OMM_TRY(omm_dir_make_private(folder));
     OMM_TRY(remove_others(s, ".part"));
     omm_hasher_init(&s->whole);
     begin_piece(s);
@@ -325,7 +328,7 @@ omm_err base_store_finish(base_store *s) {
 
 omm_err base_store_put_manifest(const char *folder, omm_bytes envelope) {
     char path[OMM_PATH_MAX];
-    OMM_TRY(omm_dir_make(folder));
+    OMM_TRY(omm_dir_make_private(folder));
     OMM_TRY(omm_path_join(path, folder, MANIFEST));
     return omm_file_write(path, envelope, 0600);
 }

@@ -53,7 +53,7 @@ omm_err node_keep_open_file(omm_db **out, const char *path, uint32_t busy_ms) {
 omm_err node_keep_open(omm_node *node) {
     char path[OMM_PATH_MAX] = "";
     if (node->o.state_dir) {
-        OMM_TRY(omm_dir_make(node->o.state_dir));
+        OMM_TRY(omm_dir_make_private(node->o.state_dir));
         OMM_TRY(omm_path_join(path, node->o.state_dir, NODE_DATABASE));
     }
     const omm_err err = node_keep_open_file(&node->db, node->o.state_dir ? path : NULL, 0);

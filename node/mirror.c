@@ -204,6 +204,8 @@ static bool set_options(transfer *t) {
     return ok;
 }
 
+#define TOO_LARGE 100 /* CURLE_TOO_LARGE, of 8.6.0 */
+
 /* What the end of a transfer means for the next one. */
 static omm_err judge(const transfer *t, CURLcode code) {
     const char *url = t->get->url;
@@ -235,8 +237,11 @@ static omm_err judge(const transfer *t, CURLcode code) {
     case CURLE_URL_MALFORMAT:
     case CURLE_WEIRD_SERVER_REPLY:
     case CURLE_PEER_FAILED_VERIFICATION:
+    case TOO_LARGE:
     case CURLE_RANGE_ERROR: return omm_raise(OMM_ERR_MISMATCH, "%.120s: %s", url, why);
-    case CURLE_OUT_OF_MEMORY: return omm_raise(OMM_ERR_NOMEM, "libcurl");
+    /* A header that is too long, to older ones.  Where it is our own memory, whoever needs it next says so. */
+    case CURLE_OUT_OF_MEMORY:
+        return omm_raise(OMM_ERR_MISMATCH, "%.120s: its answer takes too much memory", url);
     default: return omm_raise(OMM_ERR_CLOSED, "%.120s: %s", url, why);
     }
 }

@@ -19,6 +19,7 @@
 enum {
     BODY_BYTES = 10,
     FILLERS = 64,
+    HEADER_PIECES = 160, /* of 64 KiB */
     SOON_MS = 300,
     CONNECT_S = 1,
     THINKS_MS = 2000,
@@ -97,6 +98,38 @@ static void test_no_connection(void) {
     close(door);
 }
 
+/* One header without an end.  Sent until whoever reads it has had enough. */
+static void *answer_without_end(void *ud) {
+    static const char begin[] = "HTTP/1.1 206 Part\r\nX: ";
+    static char filler[65536];
+    char question[4096];
+    const int fd = accept(*(const int *)ud, NULL, NULL);
+    CHECK(fd >= 0);
+    CHECK(recv(fd, question, sizeof question, 0) > 0);
+    memset(filler, 'a', sizeof filler);
+    ssize_t sent = send(fd, begin, sizeof begin - 1, MSG_NOSIGNAL);
+    for (unsigned i = 0; i < HEADER_PIECES && sent > 0; i++)
+        sent = send(fd, filler, sizeof filler, MSG_NOSIGNAL);
+    close(fd);
+    return NULL;
+}
+
+/* It is the mirror's fault, and no trouble of ours, which would end the node. */
+static void test_long_header(void) {
+    unsigned port;
+    size_t got;
+    pthread_t thread;
+    char url[64];
+    int door = listen_at(&port);
+    CHECK_EQ(pthread_create(&thread, NULL, answer_without_end, &door), 0);
+    CHECK_ERR(fetch(port, &got), OMM_ERR_MISMATCH);
+    (void)snprintf(url, sizeof url, "http://127.0.0.1:%u/m: ", port);
+    CHECK(strstr(omm_err_sentence(), url) == omm_err_sentence());
+    CHECK_EQ(got, 0);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    close(door);
+}
+
 typedef struct mirror {
     int door;
     unsigned thinks_ms;
@@ -156,6 +189,7 @@ int main(void) {
     test_no_connection();
     test_slow_answer();
     test_other_status();
+    test_long_header();
     CHECK_EQ(omm_mem_live(), 0);
     return 0;
 }

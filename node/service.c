@@ -245,7 +245,7 @@ static omm_err write_submission(const service *s) {
     char path[OMM_PATH_MAX];
     static const char *const names[] = {OMM_NODE_DRY_ENVELOPE, OMM_NODE_DRY_PAYLOAD};
     omm_node_get_submission(&parts[0], &parts[1], s->node);
-    OMM_TRY(omm_dir_make(s->o->dry_dir));
+    OMM_TRY(omm_dir_make_private(s->o->dry_dir));
     for (int i = 0; i < 2; i++) {
         OMM_TRY(omm_path_join(path, s->o->dry_dir, names[i]));
         OMM_TRY(omm_file_write(path, parts[i], 0600));

@@ -7,12 +7,22 @@
 #include "omm/sync.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define BUSY_TIMEOUT_MS 5000u
+
+static const char *advice(int result) {
+    switch (result) {
+    case SQLITE_FULL: return "; its disk needs room";
+    case SQLITE_READONLY:
+    case SQLITE_CANTOPEN: return "; files have to be made and written in its folder";
+    default: return "";
+    }
+}
 
 omm_err db_error(sqlite3 *handle, int result, const char *doing) {
     omm_err err = OMM_ERR_IO;
@@ -34,9 +44,10 @@ omm_err db_error(sqlite3 *handle, int result, const char *doing) {
     default: break;
     }
     const char *why = handle ? sqlite3_errmsg(handle) : sqlite3_errstr(result);
-    /* What is wrong with a disk is of no use to anybody who is not told which. */
-    const bool is_disk = err == OMM_ERR_IO || err == OMM_ERR_FORMAT;
-    if (is_disk && path && path[0] && strcmp(path, doing) != 0)
+    /* What is wrong with a disk is of no use to anybody who is not told which, and the statement says nothing then. */
+    if (err == OMM_ERR_IO && path && path[0])
+        return omm_raise(err, "%.400s: %s%s", path, why, advice(result & 0xff));
+    if (err == OMM_ERR_FORMAT && path && path[0] && strcmp(path, doing) != 0)
         return omm_raise(err, "%.200s: %.120s: %s", path, doing, why);
     return omm_raise(err, "%.120s: %s", doing, why);
 }
@@ -85,10 +96,28 @@ static omm_err check_access(const char *path) {
                      strerror(why), (unsigned)st.st_uid, (unsigned)geteuid());
 }
 
+/* Its owner's alone.  What SQLite makes beside it gets its rights; what is there already of an older program does not.
+ * No descriptor of a file that is there: closing it would end the locks that this process has on it. */
+static void make_private(const char *path) {
+    static const char *const behind[] = {"", "-wal", "-journal", "-shm"};
+    char name[OMM_PATH_MAX];
+    struct stat st;
+    const int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0) (void)close(fd);
+    if (fd >= 0) return;
+    for (size_t i = 0; i < sizeof behind / sizeof *behind; i++) {
+        const int size = snprintf(name, sizeof name, "%s%s", path, behind[i]);
+        if (size < 0 || (size_t)size >= sizeof name || stat(name, &st) != 0) continue;
+        /* Another user's file, say, stays as it is: whether it can be used is not decided here. */
+        if (S_ISREG(st.st_mode) && (st.st_mode & 077) != 0) (void)chmod(name, st.st_mode & 0700);
+    }
+}
+
 static omm_err connect_file(omm_db *db, const omm_db_options *options) {
     const char *path = options->path ? options->path : ":memory:";
     int flags =
         SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
+    if (options->path) make_private(path);
     int result = sqlite3_open_v2(path, &db->handle, flags, NULL);
     if (result != SQLITE_OK) return db_error(db->handle, result, path);
     uint32_t busy_ms = options->busy_timeout_ms > 0 ? options->busy_timeout_ms : BUSY_TIMEOUT_MS;

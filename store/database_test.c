@@ -6,6 +6,8 @@
 
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -308,9 +310,75 @@ static void test_no_memory(void) {
     }
 }
 
+static unsigned mode_of(const char *behind) {
+    char name[OMM_PATH_MAX];
+    struct stat st;
+    CHECK(snprintf(name, sizeof name, "%s%s", s_path, behind) < (int)sizeof name);
+    CHECK_EQ(stat(name, &st), 0);
+    return st.st_mode & 07777;
+}
+
+/* What is in it is its owner's, whatever the umask says, and also where an older program made it for all. */
+static void test_private(void) {
+    const mode_t mask = umask(0);
+    omm_db *db = open_db(s_path, 1);
+    CHECK_OK(omm_db_exec(db, "INSERT INTO node(id, name) VALUES (x'07', 'a secret')"));
+    CHECK_EQ(mode_of(""), 0600);
+    CHECK_EQ(mode_of("-wal"), 0600);
+    omm_db_close(db);
+    CHECK_EQ(chmod(s_path, 0644), 0);
+    db = open_db(s_path, 1);
+    CHECK_EQ(mode_of(""), 0600);
+    CHECK_OK(omm_db_exec(db, "INSERT INTO node(id, name) VALUES (x'08', 'another')"));
+    CHECK_EQ(mode_of("-wal"), 0600);
+    omm_db_close(db);
+    CHECK_OK(omm_file_remove(s_path));
+    (void)umask(mask);
+}
+
+/* A log that a killed process left behind. */
+static void test_private_log(void) {
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        omm_db *db = open_db(s_path, 1);
+        CHECK_OK(omm_db_exec(db, "INSERT INTO node(id, name) VALUES (x'07', 'a secret')"));
+        (void)kill(getpid(), SIGKILL);
+    }
+    CHECK_EQ(waitpid(child, NULL, 0), child);
+    char log[OMM_PATH_MAX];
+    CHECK(snprintf(log, sizeof log, "%s-wal", s_path) < (int)sizeof log);
+    CHECK_EQ(chmod(s_path, 0664), 0);
+    CHECK_EQ(chmod(log, 0664), 0);
+    omm_db *db = open_db(s_path, 1);
+    CHECK_EQ(mode_of(""), 0600);
+    CHECK_EQ(mode_of("-wal"), 0600);
+    CHECK_EQ(number(db, "SELECT count(*) FROM node"), 1);
+    omm_db_close(db);
+    CHECK_OK(omm_file_remove(s_path));
+}
+
+/* Its owner reads which file, and no SQL. */
+static void test_no_room(void) {
+    struct rlimit before;
+    omm_db *db = NULL;
+    const omm_db_options options = options_for(s_path, 1);
+    CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    CHECK_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &(struct rlimit){.rlim_max = before.rlim_max}), 0);
+    CHECK_ERR(omm_db_open(&db, &options), OMM_ERR_IO);
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    CHECK(strncmp(omm_err_sentence(), s_path, strlen(s_path)) == 0);
+    CHECK(!strstr(omm_err_sentence(), "PRAGMA") && !strstr(omm_err_sentence(), "CREATE"));
+    CHECK_OK(omm_file_remove(s_path));
+}
+
 int main(void) {
     CHECK(mkdtemp(s_dir) != NULL);
     CHECK_OK(omm_path_join(s_path, s_dir, "state.db"));
+    test_private();
+    test_private_log();
+    test_no_room();
     test_values_round_trip();
     test_errors();
     test_transactions();

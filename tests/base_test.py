@@ -94,6 +94,16 @@ class Mirror(http.server.BaseHTTPRequestHandler):
                 self.send(b"", 302, [("Location", "file://" + str(MODEL))])
             elif way == "page":
                 self.send(b"<html>welcome</html>")
+            elif way in ("later", "laterpage"):  # right from the third question on
+                if sum(a[0] == way for a in Mirror.asked) > 2:
+                    self.send(body, 206, ranged)
+                elif way == "later":
+                    self.send(b"no", 404)
+                else:
+                    self.send(b"<html>who are you?</html>")
+            elif way == "noend":  # of one header
+                self.wfile.write(b"HTTP/1.1 206 Part\r\nX: " + b"a" * 10**7)
+                self.close_connection = True
             elif way == "busy":
                 self.send(b"come back later", 503)
             elif way == "heads":
@@ -180,6 +190,22 @@ class Federation:
 
 
 NAME = hashlib.blake2b(MODEL.read_bytes(), digest_size=32).hexdigest()
+
+
+def says(f, case, pattern):
+    """`node status`, while it runs: why there is no model yet, and no word of it when there is."""
+    def look():
+        path = f.folder / case / "status.json"
+        board = json.loads(path.read_text()) if path.exists() else {"state": "not there"}
+        return board["state"] == "fetching" and re.match(pattern, board["detail"]) and time.time() - board["updated_s"] < 5
+    wait_for(f"{case} says {pattern}", look)
+
+
+def private(folder):
+    """The residual is in it, and who was invited: others of the machine have no business there."""
+    check(folder.stat().st_mode & 0o777 == 0o700, f"{folder.name}: mode {folder.stat().st_mode:o}")
+    for path in folder.glob("*.sqlite*"):
+        check(path.stat().st_mode & 0o777 == 0o600, f"{folder.name}/{path.name}: mode {path.stat().st_mode:o}")
 
 
 def number(line, key):
@@ -269,6 +295,9 @@ def mirrors(f, url):
     asked = one(f, url, "redirects", ["loop", "tofile", "once"], 2, False)
     check(asked.count(("loop", 0)) == 4, f"three redirects at most: {asked}")
     one(f, url, "busy", ["busy"], 0, True)
+    one(f, url, "noend", ["noend", "good"], 1, False)
+    asked = one(f, url, "lastresort", ["page"], 1, True)
+    check(len(asked) == 1, f"a mirror that was wrong is asked again where the coordinator gives all: {asked}")
     asked = one(f, url, "heads", ["heads"], 0, None)
     asked = one(f, url, "private", ["good", "http://localhost:%s/good/m" % url.rsplit(":", 1)[1], "http://[::1]:9/m"], 3, True, private=False)
     check(asked == [], f"a private address is asked: {asked}")
@@ -295,8 +324,15 @@ def configuration(f):
         process = f.node("bad", [bad])
         check(process.wait() in (2, 3) and "accepted: http://host/path" in f.log("bad"), f"mirrors: {bad}: {f.log('bad')[-300:]}")
         (f.folder / "bad.log").unlink()
+    (f.folder / "broken.jsonl").write_text('{"prompt": "a", "completion": "b"}\n{"prompt": "a\n')
+    text = (f.folder / "bad.yaml").read_text().split("mirrors:\n")[0]
+    (f.folder / "bad.yaml").write_text(text.replace("base/train.jsonl", "broken.jsonl").replace("client: cafe-02\n", ""))
+    process = f.start("node", "bad")  # before hours of fetching
+    check(process.wait() in (2, 3) and "data: " in f.log("bad") and "broken.jsonl:2:13: " in f.log("bad"), f"broken data: {f.log('bad')[-300:]}")
+    check(f.files("bad") == [], f"it has fetched {f.files('bad')}")
     process = f.node("stranger", key="0" * 64)  # the manifest of another coordinator is none
     wait_for("the refusal", lambda: f.events("stranger", "base_unknown"))
+    says(f, "stranger", r"asks for the base model; without success for \d+ s: the coordinator: public_key: not the coordinator we pinned \(coordinator_key\)$")
     check("not the coordinator we pinned" in f.log("stranger") and f.files("stranger") == [], f.log("stranger")[-500:])
     f.stop(process, signal.SIGTERM)
     first = f.node("twice", more="hours: \"\"\n")
@@ -311,6 +347,23 @@ def named_mirrors(f, url):
     line = fetched(f, "whole", process)
     check(line and number(line, "from_coordinator") == 0 and number(line, "mirrors_dropped") == 1, f"named: {line}")
     check(f.until("whole", process, "training_begin"), f"whole: {f.log('whole')[-1500:]}")
+    check((f.folder / "whole" / "node.sqlite").exists() and (f.folder / "coordinator" / "coordinator.sqlite").exists(), "no databases")
+    for name in ("whole", "coordinator"):
+        private(f.folder / name)
+
+
+def comes_back(f, url):
+    """The coordinator sends nothing, and its only mirror is right later: it is asked again.  Who has to wait sees for what."""
+    f.coordinator(f"base_transfers: 0\nmirrors: [{url}/nothere/m]\n")
+    process = f.node("nobody")
+    says(f, "nobody", r"base model: 0\.0 of \d+\.\d MB, from .*; without success for \d+ s: the coordinator: .*base: only mirrors have it; http://\S+/nothere/m: status 404$")
+    f.stop(process)
+    f.stop(f.running[-1])
+    for way in ("later", "laterpage"):
+        f.coordinator(f"base_transfers: 0\nmirrors: [{url}/{way}/m]\n")
+        asked = one(f, url, way, [], 1, False)
+        check(len(asked) > 2, f"{way}: {asked}")
+        f.stop(f.running[-1])
 
 
 def main():
@@ -328,6 +381,7 @@ def main():
         traffic(f)
         configuration(f)
         f.stop(coordinator)
+        comes_back(f, url)
         named_mirrors(f, url)
     finally:
         f.clean()

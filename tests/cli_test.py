@@ -258,6 +258,17 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
             (folder / "token").chmod(mode)
             path.write_text("".join(f"{k}: {v}\n" for k, v in (node | changed).items()))
             expect(["node", "-c", path], code, says)
+        # Where a node has never been its file has to be there; once it has been let in the file may go.
+        path.write_text("".join(f"{k}: {v}\n" for k, v in (node | {"token_file": "gone"}).items()))
+        expect(["node", "-c", path], 2, "token_file: .*gone is not there")
+        (folder / "node" / "node.sqlite").touch()
+        process = subprocess.Popen([MESHMIND, "node", "-c", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMM_GUEST_ROOT": "/nonexistent"})
+        line = process.stderr.readline()
+        if not re.search("INFO no_token_file .*a node that has been let in needs none", line):
+            failures.append(f"a node whose invitation is gone says: {line}")
+        process.terminate()
+        process.communicate(timeout=100)
+        (folder / "node" / "node.sqlite").unlink()
         path.chmod(0o644)
         path.write_text("".join(f"{k}: {v}\n" for k, v in (node | {"token": "invite-" + "c7" * 32}).items()))
         expect(["node", "-c", path], 3, "node.yaml holds a secret .a key or token. but has mode 0644")

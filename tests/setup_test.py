@@ -103,7 +103,7 @@ def asks(home):
     for words in ("1 of 4", "2 of 4", "3 of 4", "4 of 4", "accepted: tls+tcp://host:port", "64 lower-case hex",
                   "accepted: invite- and 64", "/nowhere", "accepted: HH:MM-HH:MM, up to 4 of these with commas, or always", "accepted: 1 to 100", "your public key, which your invitation lets in",
                   "with the port's number", "empty.jsonl is empty, and no GGUF file", "empty.jsonl is empty", "bad.jsonl:2: ", "  1 example\n",
-                  "then: meshmind node --dry-run  "):
+                  "then: meshmind node --dry-run   trains for a round", "uses the invitation", "that round waits for the next line"):
         check(words in text, f"{words} is not in:\n{text}")
     yaml = home.config.read_text()
     check(TOKEN[7:] not in text, "it shows the invitation")
@@ -125,6 +125,47 @@ def refuses_first(home):
         check(words in said, f"{option} {value}: {said}")
         check(not home.config.exists() and not home.key.exists(), f"{option} {value}: something was written")
     home.run(*home.full())
+
+
+def asks_for_the_invitation(home):
+    """Also where options say which coordinator: an invitation is nothing of theirs.  A script that says all has none to give."""
+    said = home.run(*home.full(), answers=f"invite-me\n{TOKEN}\n")
+    check("its invitation, or none [none]: " in said and "accepted: invite- and 64" in said and "lets in" in said, said)
+    check(f'token: "{TOKEN}"' in home.config.read_text() and TOKEN[7:] not in said, said)
+    said = home.run(*home.full("--replace"))
+    check("must let it in" in said and "token" not in home.config.read_text(), said)
+
+
+def reads_without_a_model(home):
+    """The base model comes later; what the data and the invitation are can be seen now."""
+    for name, text, words in (("cut.jsonl", '{"prompt": "a", "completion": "b"}\n{"prompt": "a\n', "cut.jsonl:2:13: "),
+                              ("keys.jsonl", '{"prompt": "a"}\n', "keys.jsonl:1: completion: "), ("bytes.txt", "a\n\0\n", "bytes.txt:2:1: byte 0x00")):
+        (home.path / name).write_text(text)
+        said = home.run(*home.full("--model", "fetch", "--data", name), code=(2, 3))
+        check("--data: " in said and words in said, f"{name}: {said}")
+    for name, text, rights, words in (("page.token", "<html>", 0o600, "accepted: invite- and 64"), ("wide.token", TOKEN + "\n", 0o644, "has mode 0644"),
+                                      ("long.token", "x" * 5000, 0o600, "accepted: invite- and 64"), ("none.token", None, 0, "none.token")):
+        if text is not None:
+            (home.path / name).write_text(text)
+            (home.path / name).chmod(rights)
+        said = home.run(*home.full("--token-file", name), code=(2, 3))
+        check("--token-file: " in said and words in said, f"{name}: {said}")
+    check("--token-file: /dev/null" in home.run(*home.full("--token-file", "/dev/null"), code=(2, 3)), "/dev/null is an invitation")
+    check(not home.config.exists() and not home.key.exists(), "something was written")
+    (home.path / "good.token").write_text(TOKEN + "\n")
+    (home.path / "good.token").chmod(0o600)
+    said = home.run(*home.full("--model", "fetch", "--token-file", "good.token"))
+    check("which your invitation lets in" in said and f'token_file: "{home.path}/good.token"' in home.config.read_text(), said)
+
+
+def can_be_pasted(home):
+    """The lines that setup prints are commands, whatever the file is called; and where there is no home it says what to do."""
+    for name, shown in (("my node.yaml", "-c './my node.yaml'"), ("it's.yaml", "-c './it'\\''s.yaml'"), ("plain.yaml", "-c ./plain.yaml")):
+        said = home.run(*home.full("-c", name))
+        check(f"meshmind node {shown}   takes part" in said, f"{name}: {said}")
+    del home.env["HOME"]
+    said = home.run(*home.full(), code=2)
+    check("HOME is not set" in said and "set HOME or XDG_CONFIG_HOME to a folder" in said, said)
 
 
 def keeps(home):
@@ -221,10 +262,10 @@ def locked(home):
 
 def asks_twice(home):
     """The passphrase of a new key: two that are not the same make none."""
-    ask, again = "passphrase for the new key: ", "the same again: "
-    code, seen = home.on_terminal(home.full("--passphrase"), (ask, "correct horse"), (again, "correct horsf"))
+    invited, ask, again = ("its invitation, or none [none]: ", ""), "passphrase for the new key: ", "the same again: "
+    code, seen = home.on_terminal(home.full("--passphrase"), invited, (ask, "correct horse"), (again, "correct horsf"))
     check(code == 2 and "the two are not the same" in seen and not home.key.exists(), f"exit {code}: {seen}")
-    code, seen = home.on_terminal(home.full("--passphrase"), (ask, "correct horse"), (again, "correct horse"))
+    code, seen = home.on_terminal(home.full("--passphrase"), invited, (ask, "correct horse"), (again, "correct horse"))
     check(code == 0 and json.loads(home.key.read_text())["kind"] == "omm-locked-key", f"exit {code}: {seen}")
     code, seen = home.on_terminal([], ("passphrase of the key: ", "correct horsf"))
     check(code == 3 and "not its passphrase" in seen, f"exit {code}: {seen}")
@@ -239,6 +280,9 @@ with tempfile.TemporaryDirectory(prefix="omm-setup-") as name:
     backs_up_certificate(plain)
     follows_xdg(Home(name / "xdg"))
     refuses_first(Home(name / "refused"))
+    asks_for_the_invitation(Home(name / "invited"))
+    can_be_pasted(Home(name / "pasted"))
+    reads_without_a_model(Home(name / "unmodelled"))
     keeps(first)
     backs_up(first, Home(name / "other"))
     locked(Home(name / "locked"))

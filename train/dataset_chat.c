@@ -52,6 +52,8 @@ static omm_err find_reply(maker *m, made *out) {
 
 omm_err maker_chat(maker *m, made *out, const json_t *root) {
     OMM_TRY(read_messages(m, root));
-    OMM_TRY(omm_chat_render(&m->prompt, m->tokenizer, m->turns.messages, m->turns.count, false));
+    if (m->tokenizer)
+        OMM_TRY(
+            omm_chat_render(&m->prompt, m->tokenizer, m->turns.messages, m->turns.count, false));
     return find_reply(m, out);
 }

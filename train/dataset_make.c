@@ -175,6 +175,7 @@ static omm_err make_completion(maker *m, made *out, const json_t *root) {
                          "accepted: one of the two in a file");
     OMM_TRY(read_text(m, &prompt, root, "prompt", true));
     OMM_TRY(read_text(m, &completion, root, "completion", false));
+    if (!m->tokenizer) return OMM_OK;
     omm_tokens *tokens = &m->prompt.tokens;
     OMM_TRY(omm_tokenizer_encode(tokens, m->tokenizer, prompt, OMM_TOKENIZE_BOS));
     OMM_TRY(mark(m, 0));
@@ -195,6 +196,7 @@ static omm_err make_text(maker *m, made *out, bool *wanted, const record *r) {
     *wanted = !o->clients || name_is_among(out->client, o->clients, o->client_count);
     if (!*wanted) return OMM_OK;
     OMM_TRY(maker_check_text(m, r->bytes));
+    if (!m->tokenizer) return OMM_OK;
     OMM_TRY(omm_tokenizer_encode(&m->prompt.tokens, m->tokenizer, r->bytes,
                                  r->begins ? OMM_TOKENIZE_BOS : OMM_TOKENIZE_CONTINUE));
     if (r->ends) OMM_TRY(push_end(m));

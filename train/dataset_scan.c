@@ -145,7 +145,8 @@ static omm_err take_record(scan *s, const record *r) {
     bool wanted = false;
     omm_err err = maker_make(s->maker, &m, &wanted, r);
     if (err != OMM_OK) return forgive(s, err);
-    return wanted ? hand_out(s, &m, r) : OMM_OK;
+    if (!wanted) return OMM_OK;
+    return s->maker->tokenizer ? hand_out(s, &m, r) : s->each(s->ud, &(found){.record = r});
 }
 
 /* --- lines ----------------------------------------------------------------------------------- */

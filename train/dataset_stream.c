@@ -284,3 +284,33 @@ omm_err omm_dataset_scan(omm_data_totals *totals, const char *path, const omm_to
     if (totals) *totals = counted;
     return err;
 }
+
+typedef struct counter {
+    uint64_t count, max;
+} counter;
+
+static omm_err count_form(void *ud, const found *f) {
+    counter *c = ud;
+    (void)f;
+    return ++c->count == c->max ? omm_raise(OMM_ERR_CANCELLED, "it is enough") : OMM_OK;
+}
+
+omm_err omm_dataset_check(const char *path, const omm_dataset_options *options,
+                          uint64_t records_max) {
+    maker m;
+    source s;
+    omm_data_totals totals;
+    counter c = {.max = records_max};
+    OMM_TRY(source_open(&s, path));
+    omm_err err = maker_init(&m, path, NULL, options);
+    if (err == OMM_OK && s.size > OMM_DATASET_FILE_BYTES_MAX)
+        err = omm_raise(OMM_ERR_TOO_BIG, "%s: over %u bytes", path, OMM_DATASET_FILE_BYTES_MAX);
+    if (err == OMM_OK) err = scan_source(&totals, &s, &m, count_form, &c);
+    if (err == OMM_OK && c.count == 0)
+        err = omm_raise(OMM_ERR_NOT_FOUND, "%s: nothing to learn from%s%s", path,
+                        m.options.client_count ? " of client " : "",
+                        m.options.client_count ? m.options.clients[0] : "");
+    maker_fini(&m);
+    source_close(&s);
+    return err == OMM_ERR_CANCELLED ? OMM_OK : err;
+}

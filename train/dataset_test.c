@@ -4,7 +4,9 @@
 #include "omm/file.h"
 #include "omm/mem.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char s_line[] = "{\"client\": \"b\", \"skill\": \"x\", \"messages\": [{\"role\": "
                              "\"system\", \"content\": \"Hi.\"}, "
@@ -267,7 +269,48 @@ static void overlap(const omm_tokenizer *tokenizer) {
     omm_dataset_close(none);
 }
 
+/* Without a tokenizer: what is bad about records says so, as with one. */
+static void forms(void) {
+    static const struct {
+        const char *text, *says; /* NULL: good */
+    } cases[] = {
+        {"{\"prompt\": \"a\", \"completion\": \"b\"}\n", NULL},
+        {s_line, NULL},
+        {"Once upon a time.\n\nAnd so on.\n", NULL},
+        {"{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\": \"a\"}\n", ":2: completion: "},
+        {"{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\": \"a\n", ":2:13: "},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n", "no assistant turn"},
+        {"a text\n\xff\xfe\n", ":2:1: byte 0xff is not UTF-8"},
+        {" \n", ": nothing to learn from"},
+    };
+    char path[] = "/tmp/omm_dataset_test_XXXXXX";
+    const int fd = mkstemp(path);
+    const omm_dataset_options options = {.format = OMM_DATA_DETECT, .client_default = "own"};
+    CHECK(fd >= 0);
+    CHECK_EQ(close(fd), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK_OK(omm_file_write_fast(path, omm_bytes_str(cases[i].text), 0600));
+        const omm_err err = omm_dataset_check(path, &options, 0);
+        CHECK_EQ(err == OMM_OK, cases[i].says == NULL);
+        if (cases[i].says) CHECK(strstr(omm_err_sentence(), cases[i].says));
+        if (cases[i].says) CHECK(strncmp(omm_err_sentence(), path, strlen(path)) == 0);
+    }
+    CHECK_OK(omm_file_write_fast(path, omm_bytes_str(cases[3].text), 0600));
+    CHECK_OK(omm_dataset_check(path, &options, 1)); /* the first alone */
+    const char *const client = "nobody";
+    CHECK_OK(omm_file_write_fast(path, omm_bytes_str(s_line), 0600));
+    CHECK_ERR(omm_dataset_check(path,
+                                &(omm_dataset_options){.clients = &client,
+                                                       .client_count = 1,
+                                                       .format = OMM_DATA_DETECT},
+                                0),
+              OMM_ERR_NOT_FOUND);
+    CHECK(strstr(omm_err_sentence(), "of client nobody"));
+    CHECK_OK(omm_file_remove(path));
+}
+
 int main(void) {
+    forms();
     omm_tokenizer *tokenizer = NULL;
     test_tokenizer_open(&tokenizer);
     one_line(tokenizer);

@@ -75,6 +75,8 @@ OMM_CHECKED omm_err omm_file_remove(const char *path); /* a missing file is no e
 
 /* Make a folder and its parents (mode 0755), durably.  An existing folder is no error. */
 OMM_CHECKED omm_err omm_dir_make(const char *path);
+/* The same, and a new one is its owner's alone (0700); its parents are as above, and one that is there keeps its rights. */
+OMM_CHECKED omm_err omm_dir_make_private(const char *path);
 /* fsync of the folder that `path` lies in: what has been named, renamed or removed there lasts.
  * Errors: IO, TOO_BIG (path). */
 OMM_CHECKED omm_err omm_dir_sync_of(const char *path);

@@ -2,7 +2,7 @@
  *
  *   Request{base} --> signed manifest --> pieces, from the first source that gives right ones --> FOLDER/DIGEST.gguf
  *                                            ^         |
- *                                            +--wrong--+  the source is dropped and counted
+ *                                            +--wrong--+  the source is dropped and counted: the last resort
  *
  * Sources are the owner's mirrors, then those of the manifest, then the coordinator.  Each piece is checked by
  * its digest before it counts; the file has its name when all of it is right and on the disk.  Killed and called
@@ -53,7 +53,7 @@ typedef struct omm_base_fetch_result {
     uint64_t size;
     uint64_t from_coordinator, from_mirrors; /* bytes that came now */
     bool used_mirrors;                       /* libcurl is loaded now, which takes some megabytes */
-    uint32_t mirrors_dropped;                /* for wrong bytes, or refusals */
+    uint32_t mirrors_dropped;                /* for wrong bytes, or refusals; each once */
 } omm_base_fetch_result;
 
 /* Returns when the model is there, or `stop` is set.  A model that is there already is used where the coordinator

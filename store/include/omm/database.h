@@ -2,7 +2,7 @@
  *
  * Files are in WAL mode with synchronous=FULL and foreign keys on, held by one process at a time
  * (locking_mode EXCLUSIVE), checked for integrity on open, and stepped through `migrations` by
- * user_version, each in one transaction.  A commit that returned OK survives kill -9 and power loss.
+ * user_version, each in one transaction.  They are their owner's alone (0600), and made so where they were not.  A commit that returned OK survives kill -9 and power loss.
  *
  *   omm_db_run(db, "INSERT INTO node(id, tokens) VALUES (?, ?)", OMM_DB_BLOB(id), OMM_DB_INT(7));
  *

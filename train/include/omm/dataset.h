@@ -158,6 +158,11 @@ OMM_CHECKED omm_err omm_dataset_scan(omm_data_totals *totals, const char *path,
                                      const omm_dataset_options *options, omm_dataset_each each,
                                      void *ud);
 
+/* Whether a file is one that could be loaded, as far as that can be said without a tokenizer: every record is text, or
+ * JSON with what its format asks for.  The first records_max records; 0: all.  Errors: as above, but those of tokens. */
+OMM_CHECKED omm_err omm_dataset_check(const char *path, const omm_dataset_options *options,
+                                      uint64_t records_max);
+
 /* A new, independent dataset of the examples of some clients, in file order, without tokenising
  * again.  Errors: NOMEM, NOT_FOUND (a client has no example; names it). */
 OMM_CHECKED omm_err omm_dataset_select(omm_dataset **out, const omm_dataset *from,
