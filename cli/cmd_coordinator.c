@@ -216,13 +216,21 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const omm_run_enrolled *)a)->name, ((const omm_run_enrolled *)b)->name);
 }
 
+/* Is there a run that goes on? */
+static omm_err find_begun(bool *has_begun, const coordinator *c) {
+    char started[OMM_PATH_MAX];
+    OMM_TRY(omm_path_join(started, c->state_dir, "coordinator.sqlite"));
+    *has_begun = omm_file_exists(started);
+    return OMM_OK;
+}
+
 /* A name is how the operator speaks of a node.  A run that began with a name for two, or with one of other characters, goes
  * on: what is shown of it is cleaned. */
 static omm_err check_names(const coordinator *c) {
-    char started[OMM_PATH_MAX];
-    OMM_TRY(omm_path_join(started, c->state_dir, "coordinator.sqlite"));
+    bool has_begun = false;
     qsort(c->nodes, c->file.nodes.count, sizeof *c->nodes, by_name);
-    if (omm_file_exists(started)) return OMM_OK;
+    OMM_TRY(find_begun(&has_begun, c));
+    if (has_begun) return OMM_OK;
     for (size_t i = 0; i < c->file.nodes.count; i++)
         OMM_TRY(omm_scenario_check_name("nodes", "name", c->nodes[i].name));
     for (size_t i = 1; i < c->file.nodes.count; i++)
@@ -324,6 +332,7 @@ static omm_err read_schedule(omm_coord_service_options *out, const coordinator *
 static omm_err open_run(coordinator *c) {
     omm_scenario_run_options options = {.scenario = c->scenario, .compute = &c->env.compute};
     OMM_TRY(find_node_max(&options.node_max, c));
+    OMM_TRY(find_begun(&options.has_begun, c));
     if (c->file.key[0]) {
         OMM_TRY(load_keys(c));
         OMM_TRY(omm_run_seed_keep(&options.run_seed, c->state_dir));

@@ -90,6 +90,7 @@ typedef struct sim_setup_options {
     /* Model and data paths start in the first of these that has the model, else in the last; ended by NULL.
      * NULL: in the scenario's own folder. */
     const char *const *base_dirs;
+    bool has_begun;                      /* as in omm_scenario_run_options */
     bool skip_policy;                    /* do not read the gate policy: nothing will be judged */
     bool is_control;                     /* the uncompressed twin: no codecs, losses only */
     const omm_scenario_run_options *own; /* a service's keys and nodes; NULL: the scenario's */

@@ -447,6 +447,7 @@ static omm_err open_setup(sim_setup *setup, const omm_replay_options *options) {
     const char *const usual[] = {".", "scenarios", NULL};
     const sim_setup_options open = {.scenario = scenario,
                                     .base_dirs = options->base_dir ? given : usual,
+                                    .has_begun = true,
                                     .skip_policy = true,
                                     .compute = options->compute};
     OMM_TRY(omm_bundle_file_find(scenario, NULL, options->bundle, "scenario.yaml"));

@@ -284,32 +284,38 @@ static omm_err check_idle(const char *file, const omm_recipe *r) {
 }
 
 /* What is left to follow from the rest is written out: the effective form has it as a number. */
-static omm_err finish(omm_scenario *out, const char *file, const uint64_t *seed) {
+static omm_err finish(omm_scenario *out, const char *file, const uint64_t *seed, bool has_begun) {
     if (seed) out->seed = *seed;
     omm_recipe recipe;
     OMM_TRY(omm_recipe_from_yaml(&recipe, &out->recipe));
-    if (recipe.parts == OMM_RECIPE_PARTS_A)
+    if (recipe.parts == OMM_RECIPE_PARTS_A && !has_begun)
         return omm_raise(
             OMM_ERR_CONFIG,
             "%s: recipe.parts is a: B begins at 0, where A has no gradient, so nothing "
             "would be learned; accepted: ab, b, core",
             file);
-    OMM_TRY(check_idle(file, &recipe));
+    if (!has_begun) OMM_TRY(check_idle(file, &recipe));
     if (out->aggregation.value_max == 0) out->aggregation.value_max = value_max_for(&out->recipe);
     OMM_TRY(check(file, out));
-    return check_sum_range(file, out);
+    return has_begun ? OMM_OK : check_sum_range(file, out);
 }
 
 omm_err omm_scenario_load(omm_scenario *out, const char *path, const uint64_t *seed,
                           omm_arena *arena) {
     OMM_TRY(omm_config_load(out, omm_scenario_fields, path, arena));
-    return finish(out, path, seed);
+    return finish(out, path, seed, false);
+}
+
+omm_err omm_scenario_load_begun(omm_scenario *out, const char *path, const uint64_t *seed,
+                                omm_arena *arena) {
+    OMM_TRY(omm_config_load(out, omm_scenario_fields, path, arena));
+    return finish(out, path, seed, true);
 }
 
 omm_err omm_scenario_parse(omm_scenario *out, omm_bytes text, const char *name,
                            const uint64_t *seed, omm_arena *arena) {
     OMM_TRY(omm_config_parse(out, omm_scenario_fields, text, name, arena));
-    return finish(out, name, seed);
+    return finish(out, name, seed, false);
 }
 
 omm_err omm_scenario_write(omm_buf *out, const omm_scenario *scenario) {

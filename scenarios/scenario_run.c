@@ -13,7 +13,9 @@ struct omm_scenario_run {
 omm_err omm_scenario_run_open(omm_scenario_run **out, const omm_scenario_run_options *options) {
     omm_scenario_run *run = omm_alloc(1, sizeof *run);
     if (!run) return omm_raise(OMM_ERR_NOMEM, "scenario");
-    sim_setup_options setup = {.scenario = options->scenario, .compute = options->compute};
+    sim_setup_options setup = {.scenario = options->scenario,
+                               .compute = options->compute,
+                               .has_begun = options->has_begun};
     if (options->key) setup.own = options;
     omm_err err = sim_setup_open(&run->setup, &setup);
     if (err != OMM_OK) {

@@ -1,12 +1,14 @@
 /* Goal: a scenario file is read in full or refused with its place and what would be accepted; the
  * effective form parses back to itself; and every shipped scenario loads.
  */
+#include "omm/file.h"
 #include "omm/scenario.h"
 #include "omm_test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char GOOD[] = "schema_version: 1\n"
                            "name: two\n"
@@ -149,6 +151,34 @@ static void test_refusals(void) {
     refuse("kind: int8", "kind: int9", "int8");
 }
 
+/* Nobody may edit what is sealed, and a run that goes on has to be what it began as. */
+static void test_what_has_begun(void) {
+    static const char *const idle[] = {"steps: 3, optimizer: sgd, beta1: 0.8",
+                                       "steps: 3, schedule: constant, lr_min_ratio: 0.5",
+                                       "steps: 3, parts: a"};
+    for (size_t i = 0; i < sizeof idle / sizeof idle[0]; i++) {
+        char path[] = "/tmp/omm-scenario-XXXXXX";
+        omm_arena arena;
+        omm_buf text;
+        omm_scenario s;
+        const char *at = strstr(GOOD, "steps: 3");
+        const int fd = mkstemp(path);
+        CHECK(fd >= 0 && at);
+        close(fd);
+        omm_arena_init(&arena, 16u << 20);
+        omm_buf_init(&text, 1u << 20);
+        CHECK_OK(omm_buf_printf(&text, "%.*s%s%s", (int)(at - GOOD), GOOD, idle[i],
+                                at + strlen("steps: 3")));
+        CHECK_OK(omm_file_write_fast(path, omm_buf_view(&text), 0644));
+        CHECK_ERR(omm_scenario_load(&s, path, NULL, &arena), OMM_ERR_CONFIG);
+        CHECK_OK(omm_scenario_load_begun(&s, path, NULL, &arena));
+        CHECK_EQ(s.recipe.steps, 3);
+        CHECK_EQ(unlink(path), 0);
+        omm_buf_fini(&text);
+        omm_arena_fini(&arena);
+    }
+}
+
 static void test_shipped_scenarios(void) {
     static const char *const names[] = {"quickstart", "stragglers", "hostile", "processes"};
     const char *root = getenv("OMM_SOURCE_DIR");
@@ -169,6 +199,7 @@ int main(void) {
     test_effective_form_is_a_fixed_point();
     test_value_max();
     test_refusals();
+    test_what_has_begun();
     test_shipped_scenarios();
     return 0;
 }

@@ -135,7 +135,8 @@ static const char *find_base(const sim_setup_options *options, const char *own, 
 static omm_err open_all(sim_setup *setup, const sim_setup_options *options) {
     char dir[OMM_PATH_MAX];
     OMM_TRY(omm_path_dir(dir, options->scenario));
-    OMM_TRY(omm_scenario_load(&setup->scenario, options->scenario, options->seed, &setup->arena));
+    OMM_TRY((options->has_begun ? omm_scenario_load_begun : omm_scenario_load)(
+        &setup->scenario, options->scenario, options->seed, &setup->arena));
     if (options->is_control) make_control(&setup->scenario);
     setup->run_seed = omm_seed_from_u64(setup->scenario.seed);
     OMM_TRY(omm_scenario_write(&setup->scenario_yaml, &setup->scenario));

@@ -116,6 +116,10 @@ extern const omm_config_field omm_scenario_fields[];
  * Errors: those of omm_config_load; CONFIG (names the key and what would be accepted). */
 OMM_CHECKED omm_err omm_scenario_load(omm_scenario *out, const char *path, const uint64_t *seed,
                                       omm_arena *arena);
+/* The same of a scenario that is sealed, or whose run goes on: what is refused only because nothing comes of it (keys of
+ * another optimiser, `parts: a`, sums that are too coarse) stays as it was when it began. */
+OMM_CHECKED omm_err omm_scenario_load_begun(omm_scenario *out, const char *path,
+                                            const uint64_t *seed, omm_arena *arena);
 OMM_CHECKED omm_err omm_scenario_parse(omm_scenario *out, omm_bytes text, const char *name,
                                        const uint64_t *seed, omm_arena *arena);
 
