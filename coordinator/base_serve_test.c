@@ -154,7 +154,7 @@ static void look(base_serve *b, uint64_t ms) {
 
 /* Is it answered so, within two looks? */
 static bool looks_until(base_serve *b, omm_reply_kind want) {
-    for (uint64_t i = 0; i < 2 * BASE_LOOK_MS; i += BASE_STEP_MS) {
+    for (uint64_t i = 0; i < (uint64_t)2 * BASE_LOOK_MS; i += BASE_STEP_MS) {
         if (get(b, 0, "a") == want) return true;
         look(b, 0);
     }
@@ -252,7 +252,7 @@ static void test_changed(void) {
         CHECK(looks_until(b, OMM_REPLY_REFUSED));
         CHECK(base_serve_counts(b).has_changed);
         CHECK(base_serve_counts(b).refused > 0);
-        look(b, 10 * BASE_LOOK_MS);
+        look(b, (uint64_t)10 * BASE_LOOK_MS);
         CHECK_EQ(get(b, 0, "a"), OMM_REPLY_REFUSED);
         if (i == 0) write_in_place(s_file, 1);
         if (i == 1) CHECK_OK(omm_file_write(s_path, omm_bytes_of(s_file, BYTES), 0600));
@@ -263,7 +263,7 @@ static void test_changed(void) {
     CHECK_EQ(truncate(s_path, 100), 0);
     CHECK(looks_until(b, OMM_REPLY_REFUSED));
     CHECK_OK(omm_file_remove(s_path));
-    look(b, 10 * BASE_LOOK_MS);
+    look(b, (uint64_t)10 * BASE_LOOK_MS);
     CHECK_EQ(get(b, 0, "a"), OMM_REPLY_REFUSED);
     CHECK_OK(omm_file_write(s_path, omm_bytes_of(s_file, BYTES), 0600));
     CHECK(looks_until(b, OMM_REPLY_CHUNK));
