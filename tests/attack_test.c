@@ -80,6 +80,22 @@ static void residual_out_of_nowhere(void) {
     peer_close(&p);
 }
 
+/* A codec that keeps no residual has none to claim; the bundle says why this one was refused, and is believed. */
+static void residual_without_feedback(void) {
+    peer p;
+    fed_options options = peer_options();
+    options.error_feedback = false;
+    peer_open(&p, &options);
+    peer_until_open(&p, 0);
+    peer_fill(&p, NULL);
+    p.s.residual_after.b[0] ^= 1;
+    peer_give(&p);
+    CHECK_EQ(verdict(&p), OMM_ERR_REFUSED_RESIDUAL);
+    fed_run(&p.f);
+    fed_seal_and_verify(&p.f);
+    peer_close(&p);
+}
+
 /* The chain goes on from what was claimed, over a restart too. */
 static void residual_goes_on(void) {
     peer p;
@@ -333,6 +349,7 @@ static void candidate_without_a_loss(void) {
 
 int main(void) {
     residual_out_of_nowhere();
+    residual_without_feedback();
     residual_goes_on();
     contradicting_announcements();
     borrowed_payload(false);
