@@ -28,8 +28,8 @@
 
 #define BASE_SLOT_MS 30000u /* an address that has not asked for so long has left its slot */
 #define BASE_SLOTS_MAX 256u
-#define BASE_FULL_MS                                                                               \
-    5000u /* what is said to who gets no slot, or comes while the file is read again */
+/* What is said to who gets no slot, or comes while the file is read again. */
+#define BASE_FULL_MS 5000u
 #define BASE_LOOK_MS 5000u /* between two looks at whether it has changed */
 #define BASE_STEP_MS 50u   /* between two pieces of one that is read again */
 #define BASE_STEP_BYTES ((size_t)8 * OMM_CHUNK_BYTES) /* such a piece: 2 ms of hashing */

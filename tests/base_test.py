@@ -126,7 +126,7 @@ class Mirror(http.server.BaseHTTPRequestHandler):
 class Federation:
     def __init__(self, folder):
         self.folder, self.port, self.http, self.running = folder, free_port(), free_port(), []
-        self.public = {}
+        self.public, self.state = {}, "coordinator"
         for name in ("coordinator", "bundle", "cafe-02"):
             done = subprocess.run([MESHMIND, "keygen", "--json", "--out", folder / f"{name}.key"], capture_output=True, text=True, check=True)
             self.public[name] = json.loads(done.stdout)["public_key"]
@@ -137,7 +137,7 @@ class Federation:
 
     def coordinator(self, more=""):
         (self.folder / "coordinator.yaml").write_text(
-            f"scenario: own.yaml\nlisten: tcp://127.0.0.1:{self.port}\nstate_dir: coordinator\nkey: coordinator.key\n"
+            f"scenario: own.yaml\nlisten: tcp://127.0.0.1:{self.port}\nstate_dir: {self.state}\nkey: coordinator.key\n"
             "bundle_key: bundle.key\npoll_ms: 100\nlinger_ms: 60000\nthreads: 1\nport_file: port\n"
             f"nodes:\n  - {{name: cafe-02, public_key: {self.public['cafe-02']}}}\n" + more)
         (self.folder / "port").unlink(missing_ok=True)
@@ -341,14 +341,16 @@ def configuration(f):
 
 
 def named_mirrors(f, url):
-    """The coordinator names a mirror and sends nothing itself; then a node without a model takes part."""
+    """The coordinator names a mirror and sends nothing itself; then a node without a model takes part, in a run whose only round has not
+    waited in vain for one that was killed here before."""
+    f.state = "another"
     f.coordinator(f"base_transfers: 0\nmirrors: [{url}/wrong/m, {url}/good/m]\n")
     process = f.node("whole", more="checkpoint_steps: 1\n")
     line = fetched(f, "whole", process)
     check(line and number(line, "from_coordinator") == 0 and number(line, "mirrors_dropped") == 1, f"named: {line}")
     check(f.until("whole", process, "training_begin"), f"whole: {f.log('whole')[-1500:]}")
-    check((f.folder / "whole" / "node.sqlite").exists() and (f.folder / "coordinator" / "coordinator.sqlite").exists(), "no databases")
-    for name in ("whole", "coordinator"):
+    check((f.folder / "whole" / "node.sqlite").exists() and (f.folder / f.state / "coordinator.sqlite").exists(), "no databases")
+    for name in ("whole", f.state):
         private(f.folder / name)
 
 
