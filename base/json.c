@@ -123,7 +123,7 @@ static omm_err write_real(omm_buf *out, double value) {
         snprintf(digits, sizeof digits, "%.*e", precision, value);
     } while (strtod(digits, NULL) != value && ++precision < 17);
     exponent = strchr(digits, 'e');
-    const int e = atoi(exponent + 1);
+    const int e = (int)strtol(exponent + 1, NULL, 10);
     if (e < -4 || e >= 16) return omm_buf_printf(out, "%s", digits);
     const int decimals = precision - e;
     return omm_buf_printf(out, "%.*f", decimals > 1 ? decimals : 1, value);
@@ -137,7 +137,7 @@ static omm_err write_plain(omm_buf *out, const json_t *value) {
     return omm_raise(OMM_ERR_FORMAT, "value has no JSON spelling");
 }
 
-static omm_err write_spaced(omm_buf *out, const json_t *value, unsigned depth);
+static omm_err write_spaced(omm_buf *out, json_t *value, unsigned depth);
 
 static omm_err write_array(omm_buf *out, const json_t *array, unsigned depth) {
     OMM_TRY(omm_buf_append(out, "[", 1));
@@ -165,15 +165,15 @@ static omm_err write_object(omm_buf *out, json_t *object, unsigned depth) {
     return omm_buf_append(out, "}", 1);
 }
 
-static omm_err write_spaced(omm_buf *out, const json_t *value, unsigned depth) {
+static omm_err write_spaced(omm_buf *out, json_t *value, unsigned depth) {
     if (depth > DEPTH_MAX) return omm_raise(OMM_ERR_FORMAT, "JSON: nested too deep");
     if (json_is_array(value)) return write_array(out, value, depth + 1);
-    if (json_is_object(value)) return write_object(out, (json_t *)(uintptr_t)value, depth + 1);
+    if (json_is_object(value)) return write_object(out, value, depth + 1);
     if (json_is_real(value)) return write_real(out, json_real_value(value));
     return write_plain(out, value);
 }
 
-omm_err omm_json_write_spaced(omm_buf *out, const json_t *value) {
+omm_err omm_json_write_spaced(omm_buf *out, json_t *value) {
     const size_t size_before = out->size;
     const omm_err err = value ? write_spaced(out, value, 0)
                               : omm_raise(OMM_ERR_FORMAT, "NULL has no JSON spelling");

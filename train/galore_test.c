@@ -207,7 +207,7 @@ static void axes_of(double axes[][SIDE_MAX], const rig *r, size_t directions) {
 static void moves_stay_in_the_gradient(const omm_compute *c, size_t rows, size_t cols) {
     enum { FEW = 2 };
     static rig r, before;
-    double outside = 0, whole = 0, axes[FEW][SIDE_MAX];
+    double outside = 0, whole = 0, axes[FEW][SIDE_MAX] = {{0}};
     begin_with(&r, rows, cols, FEW);
     before = r;
     update(&r, c, 1);

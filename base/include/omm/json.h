@@ -35,7 +35,7 @@ OMM_CHECKED omm_err omm_json_load(json_t **out, const char *path, size_t bytes_m
 OMM_CHECKED omm_err omm_json_write(omm_buf *out, const json_t *value);
 /* For a model to read, as Python's json.dumps has it with ensure_ascii off, which chat templates use: ", " and ": ", keys in
  * their order, the fewest digits that give a real back (19.99, 1e-05).  No newline behind.  Errors: as omm_json_write. */
-OMM_CHECKED omm_err omm_json_write_spaced(omm_buf *out, const json_t *value);
+OMM_CHECKED omm_err omm_json_write_spaced(omm_buf *out, json_t *value);
 /* Indented by two, keys sorted: for files that people read.  Deterministic too. */
 OMM_CHECKED omm_err omm_json_write_pretty(omm_buf *out, const json_t *value);
 /* omm_json_write_pretty to a file, atomically. */
