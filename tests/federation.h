@@ -123,8 +123,7 @@ struct fed {
     bool done[FED_NODES_MAX];
     uint64_t coord_deadline_ms;
     uint32_t evaluations;
-    double first_loss;  /* of the base, which what is sent first leaves as it is */
-    size_t coord_bytes; /* that the coordinator holds */
+    size_t coord_bytes;                       /* that the coordinator holds */
     size_t coord_peaks[OMM_COORD_CLOSED + 1]; /* the most of them, by the state a call began in */
     uint64_t calls[4];                        /* by kind of call */
     uint32_t out_of_memory;                   /* calls that failed on purpose */

@@ -149,11 +149,12 @@ omm_coord_values fed_initial(fed *f) {
     return (omm_coord_values){read_initial, f};
 }
 
-/* Of each token. */
+/* Of each token; values NULL: of the base, which what is sent first leaves as it is. */
 static omm_err fake_loss(double *loss, fed *f, const omm_coord_values *values) {
+    const omm_coord_values initial = fed_initial(f);
     double sum = 0;
     float *read = NULL;
-    OMM_TRY(read_values(&read, f, values));
+    OMM_TRY(read_values(&read, f, values ? values : &initial));
     for (size_t i = 0; i < f->run.layout.value_count; i++) sum += (double)read[i];
     omm_free(read);
     *loss = f->o.loss_rises ? 3.0 + sum * sum : 3.0 - 0.001 * sum;
@@ -175,7 +176,6 @@ static omm_err fake_sample(void *ud, uint64_t *items, double *loss,
     double each = 0, nll = 0;
     uint64_t tokens = 0;
     OMM_TRY(fake_loss(&each, f, values));
-    if (f->evaluations == 0) f->first_loss = each;
     for (uint32_t i = 0; i < f->run.test_items; i++) {
         nll += item_nll(each, i);
         tokens += item_tokens(i);
@@ -189,8 +189,8 @@ static omm_err fake_sample(void *ud, uint64_t *items, double *loss,
 
 static omm_err fake_full(void *ud, omm_buf *jsonl, const omm_coord_values *values) {
     fed *f = ud;
-    double loss = f->first_loss;
-    if (values) OMM_TRY(fake_loss(&loss, f, values));
+    double loss = 0;
+    OMM_TRY(fake_loss(&loss, f, values));
     f->evaluations += values != NULL;
     for (uint32_t i = 0; i < f->run.test_items; i++) {
         omm_eval_record record = {.item = omm_hash(omm_bytes_of(&i, sizeof i)),
