@@ -4,7 +4,6 @@
 #include "omm/wire.h"
 
 #include <float.h>
-#include <stdlib.h>
 #include <string.h>
 
 static bool has_base(audit *a) {
@@ -120,28 +119,15 @@ static void check_rows(audit *a, const char *path, const evidence_rows *rows,
     }
 }
 
-typedef struct ranked {
-    omm_digest item;
-    size_t row;
-} ranked;
-
-/* Equal ones by their place in the file. */
-static int by_item(const void *a, const void *b) {
-    const ranked *x = (const ranked *)a, *y = (const ranked *)b;
-    const int order = omm_digest_compare(&x->item, &y->item);
-    return order != 0 ? order : (x->row > y->row) - (x->row < y->row);
-}
-
-/* Of the `items` rows of lowest digest, summed in the order of the file as the coordinator does. */
+/* Of the rows that were judged, summed in the order of the file as the coordinator does. */
 static omm_err sample_loss(double *out, audit *a, const evidence_rows *rows, uint64_t items) {
     double nll = 0;
     uint64_t tokens = 0;
-    ranked *order = omm_arena_alloc(&a->arena, rows->count + 1, sizeof *order);
+    omm_digest *all = omm_arena_alloc(&a->arena, rows->count + 1, sizeof *all);
     bool *judged = omm_arena_alloc(&a->arena, rows->count + 1, sizeof *judged);
-    if (!order || !judged) return omm_raise(OMM_ERR_NOMEM, "no memory for %zu rows", rows->count);
-    for (size_t i = 0; i < rows->count; i++) order[i] = (ranked){rows->rows[i].item, i};
-    qsort(order, rows->count, sizeof *order, by_item);
-    for (size_t i = 0; i < items; i++) judged[order[i].row] = true;
+    if (!all || !judged) return omm_raise(OMM_ERR_NOMEM, "no memory for %zu rows", rows->count);
+    for (size_t i = 0; i < rows->count; i++) all[i] = rows->rows[i].item;
+    OMM_TRY(omm_eval_sample(judged, all, rows->count, (size_t)items));
     for (size_t i = 0; i < rows->count; i++) {
         if (!judged[i]) continue;
         nll += rows->rows[i].nll;

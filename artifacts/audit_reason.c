@@ -34,19 +34,8 @@ static bool is_signed(const claim *c) {
 }
 
 static bool was_selected(const claim *c) {
-    const omm_digest *id = &c->all->a->ev.run.nodes[c->node].id;
-    size_t low = 0;
-    size_t high = c->round->selected_count;
-    while (low < high) {
-        const size_t mid = low + (high - low) / 2;
-        const int order = omm_digest_compare(&c->round->selected[mid], id);
-        if (order == 0) return true;
-        if (order < 0)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return false;
+    return audit_has(c->round->selected, c->round->selected_count,
+                     &c->all->a->ev.run.nodes[c->node].id);
 }
 
 /* The first thing by which it is none of this round, or NULL. */

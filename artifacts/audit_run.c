@@ -103,8 +103,7 @@ static bool ascending(const omm_digest *list, size_t count) {
     return true;
 }
 
-/* Is `d` in the ascending list? */
-static bool has(const omm_digest *list, size_t count, const omm_digest *d) {
+bool audit_has(const omm_digest *list, size_t count, const omm_digest *d) {
     size_t low = 0;
     size_t high = count;
     while (low < high) {
@@ -138,7 +137,7 @@ static void check_settled(audit *a, const omm_round_record *round, const bool *s
     uint32_t r = round->round;
     for (size_t i = 0; i < round->selected_count; i++) {
         const omm_digest *node = &round->selected[i];
-        bool missing = has(round->missing, round->missing_count, node);
+        bool missing = audit_has(round->missing, round->missing_count, node);
         size_t at = evidence_node(&a->ev, node);
         bool settled = at != SIZE_MAX && spoke[at];
         if (missing == settled)
@@ -148,10 +147,10 @@ static void check_settled(audit *a, const omm_round_record *round, const bool *s
             audit_fail(a, "rounds.jsonl", "round %u: selected node %zu is not enrolled", r, i);
     }
     for (size_t i = 0; i < round->missing_count; i++)
-        if (!has(round->selected, round->selected_count, &round->missing[i]))
+        if (!audit_has(round->selected, round->selected_count, &round->missing[i]))
             audit_fail(a, "rounds.jsonl", "round %u: missing node %zu was not selected", r, i);
     for (size_t i = 0; i < round->accepted_count; i++)
-        if (!has(round->selected, round->selected_count, &round->accepted[i].node))
+        if (!audit_has(round->selected, round->selected_count, &round->accepted[i].node))
             audit_fail(a, "rounds.jsonl", "round %u: accepted node %zu was not selected", r, i);
 }
 

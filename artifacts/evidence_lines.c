@@ -1,7 +1,9 @@
 /* The small records: ledger, evaluation rows, states, wire bytes, repetitions; and lines. */
 #include "omm/evidence.h"
+#include "omm/mem.h"
 #include "record.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define TEXT_BYTES_MAX 256u
@@ -259,5 +261,31 @@ omm_err omm_evidence_lines(omm_bytes **lines, size_t *count, omm_arena *arena, o
     }
     *lines = list;
     *count = found;
+    return OMM_OK;
+}
+
+/* ---- the sample of a round ---- */
+
+typedef struct ranked {
+    omm_digest item;
+    size_t index;
+} ranked;
+
+static int by_item(const void *a, const void *b) {
+    const ranked *x = a, *y = b;
+    const int order = omm_digest_compare(&x->item, &y->item);
+    return order != 0 ? order : (x->index > y->index) - (x->index < y->index);
+}
+
+omm_err omm_eval_sample(bool *judged, const omm_digest *items, size_t count, size_t take) {
+    ranked *order = omm_alloc(count + 1, sizeof *order);
+    if (!order) return omm_raise(OMM_ERR_NOMEM, "no memory for %zu items", count);
+    for (size_t i = 0; i < count; i++) {
+        order[i] = (ranked){items[i], i};
+        judged[i] = false;
+    }
+    qsort(order, count, sizeof *order, by_item);
+    for (size_t i = 0; i < take && i < count; i++) judged[order[i].index] = true;
+    omm_free(order);
     return OMM_OK;
 }

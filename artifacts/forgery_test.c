@@ -388,7 +388,7 @@ static void check_said(const omm_verify_report *r, const char *check, const char
     bool found = false;
     for (size_t i = 0; i < r->failure_count; i++)
         found = found || (strcmp(r->failures[i].check, check) == 0 &&
-                          strcmp(r->failures[i].path, path) == 0 &&
+                          strncmp(r->failures[i].path, path, strlen(path)) == 0 &&
                           strstr(r->failures[i].reason, says) != NULL);
     if (!found) print_report(r);
     CHECK(found);
@@ -594,6 +594,34 @@ static void test_repro(void) {
     CHECK_OK(omm_dir_remove(dir));
 }
 
+/* Runs of a coordinator or of nodes that go their own ways, signed and sealed as they are. */
+static const struct own_way {
+    kit_options options;
+    const char *check, *path, *says;
+} s_runs[] = {
+    {{.void_last = true},
+     "run",
+     "rounds.jsonl",
+     "round 2 is void, with 2 accepted, and scenario.yaml says accept_min: 2"},
+    {{.bad_residual = true}, "submissions", "submissions/r001", "residual_before is neither"},
+    {{.bad_residual = true}, "submissions", "submissions/r002", "residual_before is neither"},
+    {{.other_canonical = true},
+     "broadcast",
+     "offers/r002.env",
+     "global.canonical_digest is not that of the"},
+    {{.small_payloads = true}, "submissions", "submissions/r002", "over payload_bytes_max"},
+    /* Losses of a part of the rows need no model to be checked. */
+    {{.other_start = true},
+     "eval",
+     "eval/rounds.jsonl",
+     "the first state has a loss of 3, and its rows in eval/before.jsonl"},
+    {{.other_end = true}, "eval", "eval/rounds.jsonl", "the last state has a loss of 2.75, and"},
+    {{.no_feedback = true},
+     "submissions",
+     "submissions/r000",
+     "residual_after is not that of zeros"},
+};
+
 /* What an honest coordinator may do, and what a node may not. */
 static void test_other_runs(void) {
     kit k;
@@ -604,49 +632,13 @@ static void test_other_runs(void) {
     CHECK(r.intact);
     omm_verify_report_fini(&r);
     kit_remove(&k);
-    kit_make(&k, &(kit_options){.void_last = true});
-    kit_verify(&r, k.dir, &k.bundle.public_key);
-    check_said(&r, "run", "rounds.jsonl",
-               "round 2 is void, with 2 accepted, and scenario.yaml says accept_min: 2");
-    omm_verify_report_fini(&r);
-    kit_remove(&k);
-    kit_make(&k, &(kit_options){.bad_residual = true});
-    kit_verify(&r, k.dir, &k.bundle.public_key);
-    CHECK(!r.intact);
-    CHECK(names_like(&r, "submissions", "submissions/r001"));
-    CHECK(names_like(&r, "submissions", "submissions/r002"));
-    omm_verify_report_fini(&r);
-    kit_remove(&k);
-    for (int i = 0; i < 2; i++) {
-        kit_make(&k, &(kit_options){.other_canonical = i == 0, .small_payloads = i == 1});
+    for (size_t i = 0; i < sizeof s_runs / sizeof *s_runs; i++) {
+        kit_make(&k, &s_runs[i].options);
         kit_verify(&r, k.dir, &k.bundle.public_key);
-        CHECK(!r.intact);
-        CHECK(names_like(&r, i == 0 ? "broadcast" : "submissions",
-                         i == 0 ? "offers/r002.env" : "submissions/r002"));
-        CHECK(strstr(r.failures[0].reason, i == 0 ? "global.canonical_digest is not that of the"
-                                                  : "over payload_bytes_max") != NULL);
+        check_said(&r, s_runs[i].check, s_runs[i].path, s_runs[i].says);
         omm_verify_report_fini(&r);
         kit_remove(&k);
     }
-    for (int i = 0; i < 2; i++) { /* losses of a part of the rows need no model to be checked */
-        kit_make(&k, &(kit_options){.other_start = i == 0, .other_end = i == 1});
-        kit_verify(&r, k.dir, &k.bundle.public_key);
-        CHECK(!r.intact);
-        CHECK(names_like(&r, "eval", "eval/rounds.jsonl"));
-        CHECK(strstr(r.failures[0].reason, i == 0
-                                               ? "the first state has a loss of 3, and its rows "
-                                                 "in eval/before.jsonl"
-                                               : "the last state has a loss of 2.75, and") != NULL);
-        omm_verify_report_fini(&r);
-        kit_remove(&k);
-    }
-    kit_make(&k, &(kit_options){.no_feedback = true});
-    kit_verify(&r, k.dir, &k.bundle.public_key);
-    CHECK(!r.intact);
-    CHECK(names_like(&r, "submissions", "submissions/r000"));
-    CHECK(strstr(r.failures[0].reason, "residual_after is not that of zeros") != NULL);
-    omm_verify_report_fini(&r);
-    kit_remove(&k);
 }
 
 int main(void) {

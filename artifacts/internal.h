@@ -203,6 +203,8 @@ bool audit_is_named(audit *a, const char *path);
 /* Is it the public half of the key that a simulation of this seed derives for `name`? */
 bool audit_key_follows(const omm_public_key *key, uint64_t seed, omm_purpose purpose,
                        const char *name);
+/* Is `d` in the ascending list? */
+bool audit_has(const omm_digest *list, size_t count, const omm_digest *d);
 /* Held-out items after each round, as scenario.yaml says; needs has_facts. */
 uint64_t audit_round_items(const audit *a);
 /* Digest over size, digest and chunks of what a blob describes. */

@@ -226,32 +226,17 @@ static omm_err enroll(omm_run *run, const omm_run_config *config) {
 
 /* ---- held-out data ---- */
 
-typedef struct ranked {
-    omm_digest digest;
-    size_t index;
-} ranked;
-
-/* Equal ones by their place in the file. */
-static int by_digest(const void *a, const void *b) {
-    const ranked *x = (const ranked *)a, *y = (const ranked *)b;
-    const int order = omm_digest_compare(&x->digest, &y->digest);
-    return order != 0 ? order : (x->index > y->index) - (x->index < y->index);
-}
-
-/* The `round_items` items of lowest digest, in file order: verify takes the same of their rows. */
+/* What verify takes of their rows, too. */
 static omm_err make_sample(omm_run *run, const omm_run_config *config) {
-    size_t n = omm_dataset_count(run->test);
-    size_t take = config->round_items && config->round_items < n ? config->round_items : n;
-    ranked *items = omm_alloc(n, sizeof *items);
+    const size_t n = omm_dataset_count(run->test);
+    omm_digest *items = omm_alloc(n, sizeof *items);
     bool *keep = omm_alloc(n, sizeof *keep);
     omm_err err = items && keep ? OMM_OK : no_memory("held-out sample");
-    if (err == OMM_OK) {
-        for (size_t i = 0; i < n; i++)
-            items[i] = (ranked){omm_dataset_example(run->test, i)->digest, i};
-        qsort(items, n, sizeof *items, by_digest);
-        for (size_t i = 0; i < take; i++) keep[items[i].index] = true;
-        err = omm_dataset_pick(&run->sample, run->test, keep);
-    }
+    for (size_t i = 0; err == OMM_OK && i < n; i++)
+        items[i] = omm_dataset_example(run->test, i)->digest;
+    if (err == OMM_OK)
+        err = omm_eval_sample(keep, items, n, config->round_items ? config->round_items : n);
+    if (err == OMM_OK) err = omm_dataset_pick(&run->sample, run->test, keep);
     omm_free(items);
     omm_free(keep);
     return err;

@@ -30,6 +30,16 @@ def run(*args, stdin="", meshmind=MESHMIND):
                           cwd=SOURCE, timeout=600)
 
 
+def first_said(path, pattern):
+    """The first line of a node's log."""
+    process = subprocess.Popen([MESHMIND, "node", "-c", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMM_GUEST_ROOT": "/nonexistent"})
+    line = process.stderr.readline()
+    if not re.search(pattern, line):
+        failures.append(f"node -c {path} says first: {line}")
+    process.terminate()
+    process.communicate(timeout=100)
+
+
 def expect(args, code, says, stream="stderr"):
     done = run(*args)
     text = getattr(done, stream)
@@ -262,12 +272,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
         path.write_text("".join(f"{k}: {v}\n" for k, v in (node | {"token_file": "gone"}).items()))
         expect(["node", "-c", path], 2, "token_file: .*gone is not there")
         (folder / "node" / "node.sqlite").touch()
-        process = subprocess.Popen([MESHMIND, "node", "-c", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMM_GUEST_ROOT": "/nonexistent"})
-        line = process.stderr.readline()
-        if not re.search("INFO no_token_file .*a node that has been let in needs none", line):
-            failures.append(f"a node whose invitation is gone says: {line}")
-        process.terminate()
-        process.communicate(timeout=100)
+        first_said(path, "INFO no_token_file .*a node that has been let in needs none")
         (folder / "node" / "node.sqlite").unlink()
         path.chmod(0o644)
         path.write_text("".join(f"{k}: {v}\n" for k, v in (node | {"token": "invite-" + "c7" * 32}).items()))
@@ -275,12 +280,7 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
         # A certificate whose time is over is said to be, before anybody wonders why there is no connection.
         (folder / "old.crt").write_text(OLD_CERTIFICATE)
         path.write_text("".join(f"{k}: {v}\n" for k, v in (node | {"coordinator": "tls+" + node["coordinator"], "tls_certificate": "old.crt"}).items()))
-        process = subprocess.Popen([MESHMIND, "node", "-c", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMM_GUEST_ROOT": "/nonexistent"})
-        line = process.stderr.readline()
-        if not re.search("WARN certificate_not_valid .*valid from 2001-02-03 to 2002-03-04", line):
-            failures.append(f"a node with a certificate from 2001 says: {line}")
-        process.terminate()
-        process.communicate(timeout=100)
+        first_said(path, "WARN certificate_not_valid .*valid from 2001-02-03 to 2002-03-04")
 # What is no model is said to be none, and which file; what nobody gets is no success.
 with tempfile.TemporaryDirectory(prefix="omm-cli-") as folder:
     wrong = {name: pathlib.Path(folder) / name for name in ("empty.gguf", "text.gguf", "cut.gguf", "v1.gguf", "big.gguf", "iq3.gguf", "folder")}

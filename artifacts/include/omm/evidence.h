@@ -149,6 +149,10 @@ typedef struct omm_eval_record {
 } omm_eval_record;
 OMM_CHECKED omm_err omm_eval_record_write(omm_buf *out, const omm_eval_record *record);
 OMM_CHECKED omm_err omm_eval_record_parse(omm_eval_record *out, omm_arena *arena, omm_bytes line);
+/* Which held-out items are judged after each round: those `take` of items[count] that have the lowest digests, of equal ones
+ * the first.  judged[count]: set for these.  Errors: NOMEM. */
+OMM_CHECKED omm_err omm_eval_sample(bool *judged, const omm_digest *items, size_t count,
+                                    size_t take);
 
 /* Line 0: the initial adapter; line r + 1: the candidate of round r (none for a void round). */
 typedef struct omm_state_record {
