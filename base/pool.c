@@ -5,17 +5,20 @@
  * takes its own share from the front; when that is empty it steals single tasks from the end of the
  * largest share left, so that slow cores and late threads cost little.
  *
- *   state word:  generation << 32 | open << 31 | threads inside
+ *   state word:  generation << 1 | open     the caller alone writes it
  *   share word:  begin << 32 | end          begin only grows and end only falls within one run
+ *   inside:      of each worker, which alone writes it, in a cache line that nobody else does
  *
- *   caller: shares, fn, ud; state = (generation + 1, open, 0); wake; work; close; wait for 0 inside
- *   worker: state open and new? inside + 1 by compare-and-swap; work; inside - 1
+ *   caller: shares, fn, ud; state = (generation + 1, open); wake; work; close; wait for nobody inside
+ *   worker: state open and new? inside = true; state still that? work; inside = false
  *
- * fn, ud and the shares change only while the word says closed with nobody inside, so whoever is
- * inside reads them without further care.  Threads leave only when no task is left to claim:
+ * fn, ud and the shares change only while the state says closed and nobody is inside, so whoever is
+ * inside reads them without further care: a worker says that it comes and then looks whether the run
+ * is still open, the caller closes and then looks who is there (both sequentially consistent, as
+ * Dekker has it), so one of the two sees the other.  Threads leave only when no task is left to claim:
  * closed with nobody inside means that every task has been done.  A run does not wait for threads
- * that never came.  Sleeping follows Dekker: the sleeper counts itself, then looks again; the waker
- * publishes, then looks at the count (both sequentially consistent).
+ * that never came.  Sleeping is done alike: the sleeper counts itself, then looks again; the waker
+ * publishes, then looks at the count.
  */
 #include "omm/pool.h"
 
@@ -32,10 +35,11 @@
 #define SPIN_NS 50000u              /* longer than the gap between two kernels of a layer */
 #define SPINS_PER_LOOK 32u          /* pauses between two looks at the clock */
 #define BATCH_TASKS_MAX 0x7fffffffu /* a longer run is cut into batches that fit a share word */
-#define OPEN (1ull << 31)
+#define OPEN 1ull
 
-typedef struct pool_worker {
+typedef struct pool_worker {          /* NOLINT(clang-analyzer-optin.performance.Padding) */
     _Alignas(64) atomic_ullong share; /* tasks begin << 32 | end that nobody has claimed */
+    _Alignas(64) atomic_bool inside;  /* a run, or about to see that it is over */
     uint64_t busy_ns;                 /* measured; written while inside, read after the run */
     omm_pool *pool;
     pthread_t thread;
@@ -45,7 +49,7 @@ typedef struct pool_worker {
 /* What every thread polls shares its cache line with what a thread that enters needs next, and with
  * nothing else: between processors without a common cache each line costs a few hundred ns. */
 struct omm_pool {                     /* NOLINT(clang-analyzer-optin.performance.Padding) */
-    _Alignas(64) atomic_ullong state; /* generation << 32 | open << 31 | threads inside */
+    _Alignas(64) atomic_ullong state; /* generation << 1 | open */
     omm_pool_fn fn;
     void *ud;
     size_t first; /* number of task 0 of this batch */
@@ -93,12 +97,8 @@ void omm_fp_assert(void) {
 
 /* ---- tasks ----------------------------------------------------------------------------------- */
 
-static unsigned generation_of(unsigned long long state) {
-    return (unsigned)(state >> 32);
-}
-
-static unsigned inside_of(unsigned long long state) {
-    return (unsigned)(state & (OPEN - 1));
+static unsigned long long generation_of(unsigned long long state) {
+    return state >> 1;
 }
 
 static unsigned begin_of(unsigned long long share) {
@@ -162,12 +162,14 @@ static void work(omm_pool *pool, pool_worker *self) {
 
 /* ---- workers --------------------------------------------------------------------------------- */
 
-static bool has_news(omm_pool *pool, unsigned seen) {
+/* What a worker waits for: another run than that of generation `seen`. */
+static bool has_news(omm_pool *pool, unsigned long long seen) {
     return generation_of(atomic_load(&pool->state)) != seen || atomic_load(&pool->closing);
 }
 
 /* Spin for a while: true when `done` says so. */
-static bool spin(omm_pool *pool, bool (*done)(omm_pool *pool, unsigned arg), unsigned arg) {
+static bool spin(omm_pool *pool, bool (*done)(omm_pool *pool, unsigned long long arg),
+                 unsigned long long arg) {
     if (done(pool, arg)) return true;
     if (!pool->spins) return false;
     const uint64_t start = omm_measure_ns();
@@ -180,7 +182,7 @@ static bool spin(omm_pool *pool, bool (*done)(omm_pool *pool, unsigned arg), uns
     return false;
 }
 
-static void wait_for_news(omm_pool *pool, unsigned seen) {
+static void wait_for_news(omm_pool *pool, unsigned long long seen) {
     if (spin(pool, has_news, seen)) return;
     pthread_mutex_lock(&pool->mutex);
     atomic_fetch_add(&pool->sleepers, 1);
@@ -189,35 +191,37 @@ static void wait_for_news(omm_pool *pool, unsigned seen) {
     pthread_mutex_unlock(&pool->mutex);
 }
 
-/* True: inside the run of generation *seen.  False: it has been closed. */
-static bool enter(unsigned *seen, omm_pool *pool) {
-    unsigned long long state = atomic_load(&pool->state);
-    do {
-        *seen = generation_of(state);
-        if (!(state & OPEN)) return false;
-    } while (!atomic_compare_exchange_weak(&pool->state, &state, state + 1));
-    return true;
-}
-
-static void leave(omm_pool *pool) {
-    if (inside_of(atomic_fetch_sub(&pool->state, 1)) != 1) return;
+/* Tell the caller, who may sleep until nobody is inside. */
+static void leave(omm_pool *pool, pool_worker *self) {
+    atomic_store(&self->inside, false);
     if (!atomic_load(&pool->caller_sleeps)) return;
     pthread_mutex_lock(&pool->mutex);
     pthread_cond_signal(&pool->finished);
     pthread_mutex_unlock(&pool->mutex);
 }
 
+/* True: inside the run of generation *seen.  False: it is over. */
+static bool enter(unsigned long long *seen, omm_pool *pool, pool_worker *self) {
+    const unsigned long long state = atomic_load(&pool->state);
+    *seen = generation_of(state);
+    if (!(state & OPEN)) return false;
+    atomic_store(&self->inside, true);
+    if (atomic_load(&pool->state) == state) return true;
+    leave(pool, self);
+    return false;
+}
+
 static void *worker_main(void *arg) {
     pool_worker *self = arg;
     omm_pool *pool = self->pool;
-    unsigned seen = 0;
+    unsigned long long seen = 0;
     omm_fp_assert();
     for (;;) {
         wait_for_news(pool, seen);
         if (atomic_load(&pool->closing)) return NULL;
-        if (!enter(&seen, pool)) continue;
+        if (!enter(&seen, pool, self)) continue;
         work(pool, self);
-        leave(pool);
+        leave(pool, self);
     }
 }
 
@@ -291,9 +295,12 @@ static void wake_workers(omm_pool *pool, unsigned tasks) {
     pthread_mutex_unlock(&pool->mutex);
 }
 
-static bool all_left(omm_pool *pool, unsigned unused) {
+/* Closed before: who is seen outside does not come back before the next run. */
+static bool all_left(omm_pool *pool, unsigned long long unused) {
     (void)unused;
-    return inside_of(atomic_load(&pool->state)) == 0;
+    for (unsigned i = 1; i <= pool->started; i++)
+        if (atomic_load(&pool->workers[i].inside)) return false;
+    return true;
 }
 
 static void wait_for_leaving(omm_pool *pool) {
@@ -316,15 +323,15 @@ static void cut_shares(omm_pool *pool, unsigned tasks) {
 }
 
 static void run_batch(omm_pool *pool, omm_pool_fn fn, void *ud, size_t first, unsigned tasks) {
-    const unsigned long long generation = (atomic_load(&pool->state) >> 32) + 1;
+    const unsigned long long generation = generation_of(atomic_load(&pool->state)) + 1;
     pool->fn = fn;
     pool->ud = ud;
     pool->first = first;
     cut_shares(pool, tasks);
-    atomic_store(&pool->state, generation << 32 | OPEN);
+    atomic_store(&pool->state, generation << 1 | OPEN);
     wake_workers(pool, tasks);
     work(pool, &pool->workers[0]);
-    atomic_fetch_and(&pool->state, ~OPEN);
+    atomic_store(&pool->state, generation << 1);
     wait_for_leaving(pool);
 }
 
