@@ -13,6 +13,13 @@ static double other_seconds(const bench_train_run *run) {
     return sum > 0.0 ? sum : 0.0;
 }
 
+/* Share of all threads' time in a part that had no work: waiting for others, or for one thread alone. */
+static double idle_share(const bench_train_run *run, unsigned part) {
+    const double all = (double)run->watch.ns[part] * run->threads;
+    const double idle = all - (double)run->watch.work_ns[part];
+    return idle > 0.0 ? bench_share(idle, all) : 0.0;
+}
+
 /* ---- text ------------------------------------------------------------------------------------ */
 
 static void print_run(const bench_train_result *r, const bench_train_run *run,
@@ -35,6 +42,12 @@ static void print_run(const bench_train_result *r, const bench_train_run *run,
         printf(" %s %.1f %%,", omm_train_part_name((omm_train_part)i),
                bench_share((double)run->watch.ns[i] * 1e-7, run->seconds));
     printf(" other %.1f %%\n", bench_share(other_seconds(run) * 100.0, run->seconds));
+    if (run->threads == 1) return;
+    printf("  of it threads without work:");
+    for (unsigned i = 0; i < OMM_TRAIN_PART_COUNT; i++)
+        printf("%s %s %.1f %%", i ? "," : "", omm_train_part_name((omm_train_part)i),
+               idle_share(run, i) * 100.0);
+    printf("\n");
 }
 
 void bench_train_print(const bench_train_result *r, const bench_train_options *o) {
@@ -52,16 +65,19 @@ void bench_train_print(const bench_train_result *r, const bench_train_options *o
 
 static json_t *json_run(const bench_train_result *r, const bench_train_run *run,
                         const bench_train_options *o) {
-    json_t *parts = json_object();
-    for (unsigned i = 0; i < OMM_TRAIN_PART_COUNT; i++)
-        json_object_set_new(parts, omm_train_part_name((omm_train_part)i),
+    json_t *parts = json_object(), *idle = json_object();
+    for (unsigned i = 0; i < OMM_TRAIN_PART_COUNT; i++) {
+        const char *part = omm_train_part_name((omm_train_part)i);
+        json_object_set_new(parts, part,
                             json_real((double)run->watch.ns[i] * 1e-9 / o->bench->repeats));
+        json_object_set_new(idle, part, json_real(idle_share(run, i)));
+    }
     json_object_set_new(parts, "other", json_real(other_seconds(run) / o->bench->repeats));
-    json_t *j =
-        json_pack("{s:i, s:I, s:o, s:f, s:f, s:f, s:o}", "threads", (int)run->threads,
-                  "memory_peak_bytes", (json_int_t)run->memory_peak_bytes, "tokens_per_second",
-                  bench_spread_json(&run->speed), "flops", step_flops(r, run), "forward_flops",
-                  run->forward, "backward_flops", run->backward, "seconds_by_part", parts);
+    json_t *j = json_pack("{s:i, s:I, s:o, s:f, s:f, s:f, s:o, s:o}", "threads", (int)run->threads,
+                          "memory_peak_bytes", (json_int_t)run->memory_peak_bytes,
+                          "tokens_per_second", bench_spread_json(&run->speed), "flops",
+                          step_flops(r, run), "forward_flops", run->forward, "backward_flops",
+                          run->backward, "seconds_by_part", parts, "idle_share_by_part", idle);
     if (run->fma_flops <= 0.0) return j;
     json_object_set_new(j, "fma_flops", json_real(run->fma_flops));
     json_object_set_new(j, "share_of_fma",

@@ -13,8 +13,11 @@
  * memory, and making one of a panel of B. */
 #define GEMM_A_COST ((size_t)16)
 #define GEMM_B_COST ((size_t)8)
-/* Part of a task for which others wait at the end of a product, on average. */
-#define GEMM_WAIT_SHARE ((size_t)16)
+/* Tasks of a product for each worker, at most. */
+#define GEMM_TASKS_PER_WORKER 5u
+/* Part of a task for which others wait at the end of a product: a 32nd for each worker, to a half.  Of many the
+ * slowest is slower. */
+#define GEMM_WAIT_WORKERS ((size_t)16)
 
 /* The linter does not see that an output stored in a job or cut is written through it. */
 /* NOLINTBEGIN(readability-non-const-parameter) */
@@ -57,7 +60,8 @@ static size_t gemm_cost(const gemm_cut *cut) {
         b_times = divide_up(m, weights_rows_step(m));
     }
     const size_t one = m * n + GEMM_A_COST * m * a_times + GEMM_B_COST * n * b_times;
-    return divide_up(tasks, cut->c->workers) * one + one / GEMM_WAIT_SHARE;
+    const size_t waiting = min_size(cut->c->workers, GEMM_WAIT_WORKERS);
+    return divide_up(tasks, cut->c->workers) * one + one * waiting / (2 * GEMM_WAIT_WORKERS);
 }
 
 /* Many tasks wait little for each other, few read A and make panels less often: the cheapest of
@@ -66,7 +70,7 @@ static gemm_cut gemm_plan(const omm_compute *c, const gemm_job *job) {
     const size_t rows_max = divide_up(job->m, GEMM_MR_MAX);
     gemm_cut best = gemm_cut_of(c, job, 1, 1);
     size_t least = gemm_cost(&best);
-    for (size_t each = 1; each <= TASKS_PER_WORKER; each++) {
+    for (size_t each = 1; each <= GEMM_TASKS_PER_WORKER; each++) {
         const size_t tasks = each * c->workers;
         for (size_t m_count = 1; m_count <= min_size(tasks, rows_max); m_count++) {
             const gemm_cut cut = gemm_cut_of(c, job, m_count, tasks);

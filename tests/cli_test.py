@@ -829,6 +829,9 @@ with tempfile.TemporaryDirectory(prefix="omm-cli-") as name:
             failures.append(f"bench --train: {flops} FLOP/s: {one}")
         if not 24 / speed["max"] <= mean * 1.0001 or not mean * 0.9999 <= 24 / speed["min"] or min(parts.values()) < 0:
             failures.append(f"bench --train: parts take {mean} s: {one}")
+        idle = one["idle_share_by_part"]
+        if idle.keys() | {"other"} != parts.keys() or not all(0 <= x < 1 for x in idle.values()) or (one["threads"] == 1) != (max(idle.values()) == 0):
+            failures.append(f"bench --train: threads without work: {one}")
         if any(parts[p] == 0 for p in parts if p != "other") or parts["other"] > mean / 2:
             failures.append(f"bench --train: {parts}")
     expect([*train, "-r", "1", "--peak-seconds", "0"], 0, r"(?s)0 of 2 layers.*step.*tokens/s.*time: forward", "stdout")

@@ -3,10 +3,12 @@
  * Who trains reads the clock only where a watch was given (omm_trainer_options); the result of
  * training does not depend on it.
  *
- * Depends on: clock.  Threads: one watch belongs to one trainer.
+ * Depends on: clock, pool.  Threads: one watch belongs to one trainer.
  */
 #ifndef OMM_TRAIN_WATCH_H
 #define OMM_TRAIN_WATCH_H
+
+#include "omm/pool.h"
 
 #include <stdint.h>
 
@@ -28,13 +30,16 @@ typedef enum omm_train_part {
 } omm_train_part;
 
 typedef struct omm_train_watch {
-    uint64_t last_ns;
+    omm_pool *pool; /* borrowed; NULL: one thread */
+    uint64_t last_ns, last_work_ns;
     uint64_t ns[OMM_TRAIN_PART_COUNT];
+    uint64_t work_ns
+        [OMM_TRAIN_PART_COUNT]; /* of all threads together, waiting left out: at most threads * ns */
 } omm_train_watch;
 
 const char *omm_train_part_name(omm_train_part part);
-/* All totals zero; time runs from here. */
-void omm_train_watch_start(omm_train_watch *watch);
+/* All totals zero; time runs from here.  `pool` is the trainer's, which measures its runs from here on. */
+void omm_train_watch_start(omm_train_watch *watch, omm_pool *pool);
 /* Time since the last call belongs to no part. */
 void omm_train_watch_skip(omm_train_watch *watch);
 /* Time since the last call belongs to `part`. */
