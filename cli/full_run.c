@@ -176,6 +176,7 @@ static omm_err judge_file(full_run *r) {
 
 omm_err full_run_save(full_run *r) {
     omm_buf file;
+    if (r->sets_apart) OMM_TRY(omm_full_set_apart(r->full, &r->unseen, r->unseen_spread));
     omm_buf_init(&file, FULL_RUN_BYTES_MAX);
     omm_err err = omm_full_save(&file, &r->model, &r->gguf);
     if (err == OMM_OK)
@@ -206,6 +207,8 @@ omm_err full_run_report(const full_run *r) {
         }
         if (result && r->judged)
             json_object_set_new(result, "held_out_loss", json_real(r->loss_written));
+        if (result && r->sets_apart)
+            json_object_set_new(result, "unseen_tokens", json_integer((json_int_t)r->unseen));
         return kept_run_print_event(result);
     }
     printf("%s: %u steps, %llu tokens, %.0f s of steps, vocabulary of %u", r->options.out, steps,
@@ -213,6 +216,7 @@ omm_err full_run_report(const full_run *r) {
     if (r->judged)
         printf(", held-out loss %.4f as the file has it (%s), perplexity %.4f", r->loss_written,
                r->options.type, omm_exp_d(r->loss_written));
+    if (r->unseen > 0) printf("; %u of its tokens are in no text of the training", r->unseen);
     printf("\nBLAKE2b-256 %s\n", hex);
     return OMM_OK;
 }

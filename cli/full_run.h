@@ -35,6 +35,8 @@ typedef struct full_run {
     omm_tokenizer *tokenizer;
     omm_dataset *data, *valid; /* valid NULL: nothing is held out */
     bool listed;               /* as in omm_full_options */
+    bool sets_apart;           /* omm_full_set_apart at the end, */
+    float unseen_spread;       /* as that has it */
     /* The rest is the run's. */
     uint32_t steps; /* in all */
     kept_run kept;
@@ -43,6 +45,7 @@ typedef struct full_run {
     double loss;          /* held-out, of the last judgement on the way: F32 weights */
     uint32_t judged;
     double loss_written;              /* held-out, of the file: with `judged` */
+    uint32_t unseen;                  /* tokens that no step had, with sets_apart */
     uint32_t steps_before;            /* what a checkpoint brought */
     uint64_t train_ns, tokens_before; /* tokens: the same */
     cli_progress bar;
@@ -62,7 +65,7 @@ OMM_CHECKED omm_err full_run_check_type(const char *type);
 /* Write `file`, a GGUF whose matrices are F32, in the type wanted. */
 OMM_CHECKED omm_err full_run_write(const char *path, const char *type, omm_pool *pool,
                                    omm_bytes file);
-/* Write the model as it is now, and judge the file.  Errors: CANCELLED (a signal; the file is written). */
+/* Write the model as it is now, tokens that no step had set apart where that is wanted, and judge the file.  Errors: CANCELLED (a signal; the file is written). */
 OMM_CHECKED omm_err full_run_save(full_run *r);
 /* What came of it, on stdout. */
 OMM_CHECKED omm_err full_run_report(const full_run *r);

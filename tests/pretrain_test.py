@@ -16,8 +16,10 @@ FASTER = MESHMIND if sys.argv[3:] == ["shipped"] else program(sys.argv[2:])
 BASE = SOURCE / "scenarios" / "base"
 # Text and model of the run below.  Another Python would have to write other text to change the second alone.
 TEXT = "f32d394fb3c457545d8134b73f9d02996329906eee92749e0967d2064891df6b"
-MUON = "de6844763a83d99650ac3e03057b755fb76a6a9bfb278e1ecfd8546bd2de5e35"
-MODEL = "818a6dfad08b2091fa91e41fceadf127619d11e14d6cb7250b65803d2b707615"
+MUON = "a7042de3b702c7ffb3358ceaf4a44cad8f91853a3ad44b0826dee366f485cd5c"
+MODEL = "7ecc52e3af752268469610510e3d5ae4fb0808d55a567a798736bf24c4027f5f"
+# Of the same where tokens of no text stay as training leaves them.
+LEFT = "818a6dfad08b2091fa91e41fceadf127619d11e14d6cb7250b65803d2b707615"
 # Of the steps of scenarios/base/pretrain.yaml.
 FIRST_LOSSES = [7.677770137786865, 7.783690452575684, 7.780003070831299, 7.580641746520996, 7.272591590881348, 7.085103511810303]
 CONFIG = """
@@ -137,6 +139,12 @@ if pretrain(config="other.yaml", meshmind=FASTER)[-1]["digest"] != MODEL:
 (work / "other.yaml").write_text(CONFIG + "seed: 2\n")
 if pretrain(config="other.yaml", meshmind=FASTER)[-1]["digest"] == MODEL:
     fail("the seed changes nothing")
+(work / "left.yaml").write_text(CONFIG.replace("steps: 12", "steps: 12\n  unseen_spread: 0"))
+left = pretrain(config="left.yaml", meshmind=FASTER)[-1]
+if left["digest"] != LEFT or left["unseen_tokens"] != result["unseen_tokens"] or abs(left["held_out_loss"] - result["held_out_loss"]) > 0.02:
+    fail(f"tokens of no text set apart, or left: {result}, {left}")
+if not 100 < result["unseen_tokens"] < 240:  # of 256 bytes those that no text of ASCII has, at least
+    fail(f"tokens of no text: {result}")
 
 # Stopped and resumed.
 checkpoint = ["--checkpoint", work / "ck", "--checkpoint-every", "5"]

@@ -104,6 +104,10 @@ static const omm_config_field s_training[] = {
                     .help = "of the whole gradient; 0: off"),
     OMM_CONFIG_REAL(omm_pretrain_training, momentum, .fallback = "0", .max = 0.9999,
                     .help = "of sgd and muon"),
+    OMM_CONFIG_REAL(
+        omm_pretrain_training, unseen_spread, .fallback = "0.5", .max = 10,
+        .help = "how far rows of tokens in no text are set apart, of how far others lie from their "
+                "mean; 0: they stay as one"),
     OMM_CONFIG_REAL(omm_pretrain_training, matrix_rate, .fallback = "1", .min = 1e-3, .max = 1000,
                     .help = "of the matrices of layers, as a multiple of the rate; 1 without muon"),
     {0}};

@@ -97,6 +97,13 @@ uint64_t omm_full_tokens(const omm_full *trainer); /* processed so far */
 size_t omm_full_values(const omm_full *trainer);   /* weights */
 size_t omm_full_moments(const omm_full *trainer);  /* numbers that the optimiser keeps */
 omm_train_result omm_full_result(const omm_full *trainer);
+/* After the last step: set apart the output's rows of tokens that no step had.  Training only ever pushed them
+ * away from what it predicted, all alike, so they end as one point, and no adapter could tell two of them
+ * apart.  Each is moved by `spread` times the root mean square of how far the other rows lie from their
+ * mean, its own way: a sum of such rows with random signs, which so has their covariance.  spread 0 moves
+ * nothing.  *count: these tokens.  Errors: STATE (steps are left), NOMEM, those of reading data again. */
+OMM_CHECKED omm_err omm_full_set_apart(omm_full *trainer, uint32_t *count, float spread);
+
 /* BLAKE2b-256 of all weights as f32 LE: what two runs must have in common. */
 omm_digest omm_full_digest(const omm_full *trainer);
 

@@ -56,6 +56,7 @@ typedef struct omm_pretrain_training {
     double learning_rate;
     uint32_t warmup_steps;
     double lr_min_ratio, beta1, beta2, epsilon, weight_decay, clip_norm, momentum, matrix_rate;
+    double unseen_spread; /* of omm_full_set_apart */
 } omm_pretrain_training;
 
 typedef struct omm_pretrain_config {
