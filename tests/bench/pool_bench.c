@@ -57,7 +57,8 @@ static void bench(unsigned threads, unsigned per_us, uint64_t *times, unsigned r
     const double nothing = run_ns(pool, threads, 0, times, runs);
     const double one = run_ns(pool, threads, per_us, times, runs);
     const double many = run_ns(pool, (size_t)threads * 16, per_us * 20 / 16, times, runs);
-    printf("%3u threads: %6.2f us for nothing, %6.2f us more than a task of 1 us for each, %6.2f us more than 16 of 1.25 us\n",
+    printf("%3u threads: %6.2f us for nothing, %6.2f us more than a task of 1 us for each, %6.2f "
+           "us more than 16 of 1.25 us\n",
            threads, nothing / 1e3, one / 1e3 - 1, many / 1e3 - 20);
     omm_pool_close(pool);
 }
