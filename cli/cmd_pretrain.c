@@ -139,7 +139,7 @@ int cmd_pretrain(int argc, char **argv) {
         {"start", 0, CLI_FLAG, &r.start, NULL,
          "write the model that training would begin with: vocabulary and random weights"},
         {"checkpoint", 0, CLI_STR, &o->checkpoint, "FILE",
-         "where the run is kept, so that it can go on; also at SIGINT and SIGTERM"},
+         "where the run is kept, so that it can go on; also at SIGINT, SIGTERM and SIGHUP"},
         {"checkpoint-every", 0, CLI_U32, &o->checkpoint_every, "N", "steps (500)"},
         {"resume", 0, CLI_FLAG, &o->resume, NULL,
          "go on from --checkpoint if it is there: ends with the same bytes"},

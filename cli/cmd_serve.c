@@ -1,8 +1,9 @@
-/* cmd_serve.c - `meshmind serve`: a model over HTTP, for many at once, until SIGINT or SIGTERM. */
+/* cmd_serve.c - `meshmind serve`: a model over HTTP, for many at once, until SIGINT, SIGTERM or SIGHUP. */
 #include "commands.h"
 #include "decoding.h"
 #include "loaded.h"
 #include "secret.h"
+#include "signals.h"
 
 #include "omm/chat.h"
 #include "omm/hash.h"
@@ -43,13 +44,6 @@ static volatile sig_atomic_t s_signals;
 static void on_signal(int number) {
     (void)number;
     if (s_signals < 2) s_signals++;
-}
-
-static omm_err take_signals(void) {
-    const struct sigaction action = {.sa_handler = on_signal};
-    if (sigaction(SIGINT, &action, NULL) != 0 || sigaction(SIGTERM, &action, NULL) != 0)
-        return omm_raise(OMM_ERR_IO, "cannot take signals");
-    return OMM_OK;
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */
@@ -209,7 +203,7 @@ static omm_err serve(served *s, const serve_options *o, omm_serve_options *so) {
     for (size_t i = 0; i < s->l.adapter_count; i++) so->adapters[i].adapter = s->l.adapters[i];
     so->batcher.session = s->l.memory.plan.session;
     so->batcher.prefix_bytes_max = o->keep * cache_bytes(&s->l);
-    OMM_TRY(take_signals());
+    OMM_TRY(cli_take_signals(on_signal, 0));
     OMM_TRY(omm_serve_open(&server, so));
     tell(s, o, omm_serve_port(server));
     wait_for_end(server, &s->log);

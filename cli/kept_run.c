@@ -1,6 +1,8 @@
 /* kept_run.c - see kept_run.h. */
 #include "kept_run.h"
 
+#include "signals.h"
+
 #include "omm/file.h"
 
 #include <signal.h>
@@ -20,10 +22,7 @@ bool kept_run_is_stopped(void *ud) {
 }
 
 omm_err kept_run_take_signals(void) {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    if (sigaction(SIGINT, &action, NULL) != 0 || sigaction(SIGTERM, &action, NULL) != 0)
-        return omm_raise(OMM_ERR_IO, "cannot take signals");
-    return OMM_OK;
+    return cli_take_signals(on_signal, (int)SA_RESETHAND);
 }
 
 omm_err kept_run_check(const char *path, uint32_t every, bool resume) {

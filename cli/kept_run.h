@@ -26,7 +26,7 @@ OMM_CHECKED omm_err kept_run_check(const char *path, uint32_t every, bool resume
 /* *there: a checkpoint to go on from was loaded.  Errors: USAGE (there is one, without `resume`), those of
  * `load`, with the file's name. */
 OMM_CHECKED omm_err kept_run_open(bool *there, const kept_run *run, bool resume);
-/* From here on the first SIGINT or SIGTERM is what kept_run_is_stopped tells; the second one kills. */
+/* From here on the first signal of cli_take_signals is what kept_run_is_stopped tells; the second one kills. */
 OMM_CHECKED omm_err kept_run_take_signals(void);
 bool kept_run_is_stopped(void *ud);
 /* Write the checkpoint, if one is kept. */

@@ -1,6 +1,8 @@
 /* service_config.c - see service_config.h. */
 #include "service_config.h"
 
+#include "signals.h"
+
 #include "omm/crash.h"
 #include "omm/mem.h"
 #include "omm/tls.h"
@@ -57,12 +59,10 @@ omm_err service_start(service_env *env, uint32_t threads, const char *log_level)
     OMM_TRY(omm_isa_choose(&isa, getenv("OMM_ISA")));
     OMM_TRY(omm_pool_open(&env->pool, threads ? threads : omm_threads_default()));
     OMM_TRY(omm_compute_init(&env->compute, env->pool, isa));
-    struct sigaction action = {.sa_handler = on_signal};
-    struct sigaction late = {.sa_handler = on_alarm};
-    if (sigaction(SIGINT, &action, NULL) != 0 || sigaction(SIGTERM, &action, NULL) != 0 ||
-        sigaction(SIGALRM, &late, NULL) != 0)
-        return omm_raise(OMM_ERR_IO, "cannot take signals");
-    return OMM_OK;
+    const struct sigaction late = {.sa_handler = on_alarm};
+    if (sigaction(SIGALRM, &late, NULL) != 0)
+        return omm_raise(OMM_ERR_IO, "cannot take the alarm's signal");
+    return cli_take_signals(on_signal, 0);
 }
 
 void service_end(service_env *env) {

@@ -1,5 +1,5 @@
 /* service_config.h - the YAML files of `meshmind coordinator` and `meshmind node`, and what both
- * need around a service: threads, a stop on SIGINT and SIGTERM, the environment.
+ * need around a service: threads, a stop on SIGINT, SIGTERM and SIGHUP (signals.h), the environment.
  */
 #ifndef CLI_SERVICE_CONFIG_H
 #define CLI_SERVICE_CONFIG_H
@@ -26,12 +26,12 @@ typedef struct service_env {
 /* Load `path` by `fields` into `out` and find out where it is.  Errors: those of omm_config_load. */
 OMM_CHECKED omm_err service_load(service_env *env, void *out, const omm_config_field *fields,
                                  const char *path);
-/* Threads (0: all), instruction set (OMM_ISA), log level; takes SIGINT and SIGTERM.
+/* Threads (0: all), instruction set (OMM_ISA), log level; takes the signals that end it (signals.h).
  * Errors: CONFIG, NOMEM, IO. */
 OMM_CHECKED omm_err service_start(service_env *env, uint32_t threads, const char *log_level);
 void service_end(service_env *env);
 const atomic_bool *service_stop(void);
-/* After SIGINT or SIGTERM the process has so many seconds (rounded up to the next) to end by itself; then
+/* After such a signal the process has so many seconds (rounded up to the next) to end by itself; then
  * it ends at once, with exit code 0.  For services whose state on disk is whole at any time. */
 void service_stop_within(unsigned seconds);
 

@@ -145,7 +145,7 @@ static int parse(train_args *a, int argc, char **argv) {
         {"patience", 0, CLI_U32, &a->patience, "N",
          "stop after N evaluations in a row without a new best; 0: never (0)"},
         {"checkpoint", 0, CLI_STR, &a->checkpoint, "FILE",
-         "where the run is kept, so that it can go on; also at SIGINT and SIGTERM"},
+         "where the run is kept, so that it can go on; also at SIGINT, SIGTERM and SIGHUP"},
         {"checkpoint-every", 0, CLI_U32, &a->checkpoint_every, "N", "steps (50)"},
         {"resume", 0, CLI_FLAG, &a->resume, NULL,
          "go on from --checkpoint if it is there: ends with the same bytes"},

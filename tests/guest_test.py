@@ -150,7 +150,7 @@ def idle(folder):
         before = node.cpu_s()
         time.sleep(1)
         check(node.cpu_s() - before < 0.1, f"idle: {node.cpu_s() - before} s of processor time in a second")
-        code, seconds = node.end(signal.SIGTERM)
+        code, seconds = node.end(signal.SIGHUP)  # as when its terminal is closed
         check(code == 0 and seconds < 2, f"idle: ended with {code} after {seconds:.1f} s")
         print(f"idle: {resident} kB, stopped after {seconds * 1000:.0f} ms")
     finally:

@@ -103,7 +103,7 @@ if min(e["memory_bytes"] for e in steps) < 1 << 20 or not steps[0]["eta_s"] > st
 judged = [(e["step"], e["loss"]) for e in events if e["event"] == "evaluation"]
 if len(losses) != 12 or losses[-1] > losses[0] - 0.6 or [s for s, _ in judged] != [6, 12]:
     fail(f"losses {losses}, judged {judged}")
-if not judged[1][1] < judged[0][1] or abs(result["held_out_loss"] - judged[1][1]) > 0.001 or result["vocabulary"] != 340:
+if not judged[1][1] < judged[0][1] or abs(result["held_out_loss"] - judged[1][1]) > 0.02 or result["vocabulary"] != 340:
     fail(f"judged {judged}, result {result}")
 
 # What it says of itself, and that it is a model like any other.
@@ -141,7 +141,7 @@ if pretrain(config="other.yaml", meshmind=FASTER)[-1]["digest"] == MODEL:
     fail("the seed changes nothing")
 (work / "left.yaml").write_text(CONFIG.replace("steps: 12", "steps: 12\n  unseen_spread: 0"))
 left = pretrain(config="left.yaml", meshmind=FASTER)[-1]
-if left["digest"] != LEFT or left["unseen_tokens"] != result["unseen_tokens"] or abs(left["held_out_loss"] - result["held_out_loss"]) > 0.02:
+if left["digest"] != LEFT or left["unseen_tokens"] != result["unseen_tokens"] or abs(left["held_out_loss"] - judged[1][1]) > 0.001:
     fail(f"tokens of no text set apart, or left: {result}, {left}")
 if not 100 < result["unseen_tokens"] < 240:  # of 256 bytes those that no text of ASCII has, at least
     fail(f"tokens of no text: {result}")

@@ -108,7 +108,7 @@ def other_micro(folder):
     child = start(again + [512], MESHMIND)
     for _ in range(8):
         child.stdout.readline()
-    child.send_signal(signal.SIGTERM)
+    child.send_signal(signal.SIGHUP)  # its terminal is closed
     child.communicate(timeout=300)
     if child.returncode != 3:
         fail(f"micro: exit {child.returncode}: nothing was interrupted")
@@ -156,6 +156,18 @@ def stopped_while_judged(folder):
     result = finish(args + ["--resume"], "judged again", FASTER)[-1]
     if result["evaluation"]["after"]["items"] != 40 or (folder / "j.gguf").read_bytes() != before:
         fail(f"judged again: {result}")
+
+
+def without_its_terminal(folder):
+    """Under nohup, which has it ignore SIGHUP, it goes on when its terminal is closed."""
+    args = COMMON + ["-d", folder / "train.jsonl", "-o", folder / "h.gguf", *KEPT, folder / "h.ck"]
+    child = subprocess.Popen([MESHMIND, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                             preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    child.stdout.readline()
+    child.send_signal(signal.SIGHUP)
+    _, err = child.communicate(timeout=300)
+    if child.returncode != 0:
+        fail(f"SIGHUP under nohup: exit {child.returncode}: {err}")
 
 
 def stopped_before_the_first_step(folder):
@@ -206,4 +218,5 @@ with tempfile.TemporaryDirectory(prefix="omm-resume-") as name:
     other_micro(folder)
     no_room_at_the_end(folder)
     stopped_while_judged(folder)
+    without_its_terminal(folder)
     stopped_before_the_first_step(folder)
