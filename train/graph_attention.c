@@ -66,7 +66,7 @@ static void unit_scores(graph *g, const unit_view *u, unsigned worker) {
     for (size_t i = 0; i < m; i++) lse[i] = h->lse[(first + i) * h->heads];
     omm_gemm_nt(c, &(omm_gemm){p, q, h->k + at, m, n, dim, qs, kvs, n, false});
     omm_vec_scale(c, p, p, scale, m * n);
-    if (cap != 0) {
+    if (capped) {
         omm_vec_softcap(c, p, p, cap, m * n);
         memcpy(capped, p, m * n * sizeof(float));
     }
@@ -79,7 +79,7 @@ static void unit_scores(graph *g, const unit_view *u, unsigned worker) {
         g->grad->softmax_row(p + row + skip, ds + row + skip, h->dot[(first + i) * h->heads], scale,
                              first + i + 1 - key0 - skip, n - skip);
     }
-    if (cap != 0) g->grad->softcap(ds, capped, 1.0F / cap, m * n);
+    if (capped) g->grad->softcap(ds, capped, 1.0F / cap, m * n);
     omm_gemm_nn(c, &(omm_gemm){h->dq + first * qs, ds, h->k + at, m, dim, n, n, kvs, qs, false});
 }
 

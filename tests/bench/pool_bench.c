@@ -39,7 +39,8 @@ static double run_ns(omm_pool *pool, size_t tasks, unsigned turns, uint64_t *tim
         times[i] = omm_measure_ns() - begin;
     }
     qsort(times, runs, sizeof *times, ascending);
-    return (double)times[runs / 2];
+    const uint64_t median = times[runs / 2];
+    return (double)median;
 }
 
 static double turns_of_a_microsecond(void) {
