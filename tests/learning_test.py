@@ -27,13 +27,13 @@ def train(folder, data, held, *options):
 
 
 def by_heart(folder):
-    """Ten examples whose prompts differ: two replies to one prompt cannot both be expected.  None with a '|': the
-    shipped model never saw one, so its embedding is like that of 240 other tokens, and adapters leave those alone."""
-    ten = {}
+    """Ten examples whose prompts differ: two replies to one prompt cannot both be expected.  Half of them have a '|',
+    which is in no text of the base model's training: its row, and those of others like it, can be told apart all the same."""
+    ten = {False: {}, True: {}}
     for line in (BASE / "train.jsonl").read_text().splitlines(True):
-        if "|" not in line:
-            ten.setdefault(json.dumps(json.loads(line)["messages"][:2]), line)
-    (folder / "ten.jsonl").write_text("".join(list(ten.values())[:10]))
+        ten["|" in line].setdefault(json.dumps(json.loads(line)["messages"][:2]), line)
+    ten = [line for half in ten.values() for line in list(half.values())[:5]]
+    (folder / "ten.jsonl").write_text("".join(ten))
     report = train(folder, folder / "ten.jsonl", folder / "ten.jsonl", "--steps", 50, "--batch", 450, "--lr", 0.01)
     whole = report["held_out"]["all"][0]
     print(f"ten by heart: loss {whole['loss_before']:.3f}, then {whole['loss_after']:.5f}; {whole['exact_after']} exact")

@@ -127,7 +127,7 @@ static double distance(const float *a, const float *b, size_t cols) {
 
 /* How near two of the unseen rows come to each other. */
 static double nearest(const trained *t, const float *rows) {
-    double least = INFINITY;
+    double least = (double)INFINITY;
     for (size_t i = 0; i < t->vocab; i++)
         for (size_t k = i + 1; k < t->vocab && !t->seen[i]; k++)
             if (!t->seen[k])
