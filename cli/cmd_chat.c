@@ -28,7 +28,7 @@ typedef struct chat_options {
     const char *docs, *notes, *system;
     bool no_notes, json, stats;
     uint32_t tokens, calls, top_k;
-    float temperature, top_p;
+    float temperature, top_p, min_p;
     uint64_t seed;
 } chat_options;
 
@@ -83,6 +83,7 @@ static omm_model_speaker_options speaker_options(const chat_options *o) {
     options.temperature = o->temperature;
     options.top_k = o->top_k;
     options.top_p = o->top_p;
+    options.min_p = o->min_p;
     options.seed = o->seed;
     options.lookup = decoding_drafts(&o->decoding);
     options.interrupt = &s_interrupt;
@@ -124,7 +125,7 @@ static omm_err check_options(const chat_options *o) {
     if (o->no_notes && o->notes)
         return omm_raise(OMM_ERR_USAGE, "--notes and --no-notes exclude each other");
     const omm_sampler sampler = {
-        .temperature = o->temperature, .top_k = o->top_k, .top_p = o->top_p};
+        .temperature = o->temperature, .top_k = o->top_k, .top_p = o->top_p, .min_p = o->min_p};
     OMM_TRY(decoding_check_sampling(&sampler));
     if (o->decoding.drafts && !o->decoding.lookup)
         return omm_raise(OMM_ERR_USAGE, "--drafts: together with --lookup");
@@ -381,7 +382,7 @@ int cmd_chat(int argc, char **argv) {
         {"notes", 0, CLI_STR, &o->notes, "FILE", "where notes are kept (XDG data folder)"},
         {"no-notes", 0, CLI_FLAG, &o->no_notes, NULL, "keep no notes"},
         {"system", 0, CLI_STR, &o->system, "TEXT", "system turn; the tools are added to it"},
-        SAMPLING_OPTIONS(&o->temperature, &o->top_k, &o->top_p),
+        SAMPLING_OPTIONS(&o->temperature, &o->top_k, &o->top_p, &o->min_p),
         {"seed", 0, CLI_U64, &o->seed, "N", "seed of the draws (1)"},
         LOOKUP_OPTIONS(o->decoding),
         {"count", 'n', CLI_U32, &o->tokens, "N", "tokens of one answer at most (160)"},

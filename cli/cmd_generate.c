@@ -27,7 +27,7 @@ typedef struct generate_options {
     cli_list stops;
     bool chat, special, json, stats;
     uint32_t count_max;
-    float temperature, top_p;
+    float temperature, top_p, min_p;
     uint32_t top_k;
     uint64_t seed;
 } generate_options;
@@ -52,6 +52,7 @@ static omm_sampler sampler_of(const generate_options *o) {
     return (omm_sampler){.temperature = o->temperature,
                          .top_k = o->top_k,
                          .top_p = o->top_p,
+                         .min_p = o->min_p,
                          .rng = omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0)};
 }
 
@@ -389,7 +390,7 @@ int cmd_generate(int argc, char **argv) {
          "PROMPT is a user's turn, written as the model's chat template has it"},
         {"system", 0, CLI_STR, &o.system, "TEXT", "system turn in front; with --chat"},
         {"count", 'n', CLI_U32, &o.count_max, "N", "tokens to generate at most (128)"},
-        SAMPLING_OPTIONS(&o.temperature, &o.top_k, &o.top_p),
+        SAMPLING_OPTIONS(&o.temperature, &o.top_k, &o.top_p, &o.min_p),
         {"seed", 0, CLI_U64, &o.seed, "N", "seed of the draws (1)"},
         {"stop", 0, CLI_LIST, &o.stops, "TEXT", "end where TEXT would begin; up to 32 of them"},
         DECODING_OPTIONS(o.decoding),

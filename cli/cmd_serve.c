@@ -125,6 +125,11 @@ static omm_err find_fingerprint(served *s, const serve_options *o) {
              s->l.memory.plan.session.positions_max, (double)o->sampler.temperature,
              (double)o->sampler.top_p, o->sampler.top_k);
     omm_hasher_update(&h, omm_bytes_str(kinds));
+    if (o->sampler.min_p >
+        0.0f) { /* else the fingerprint is that of servers that did not know it */
+        snprintf(kinds, sizeof kinds, " min-p %a", (double)o->sampler.min_p);
+        omm_hasher_update(&h, omm_bytes_str(kinds));
+    }
     digest = omm_hasher_final(&h);
     omm_digest_hex(hex, &digest);
     snprintf(s->fingerprint, sizeof s->fingerprint, "omm-%.16s", hex);
@@ -287,6 +292,7 @@ int cmd_serve(int argc, char **argv) {
         {"top-k", 0, CLI_U32, &o.sampler.top_k, "N",
          "top_k of requests without one; 0: all (default)"},
         {"top-p", 0, CLI_F32, &o.sampler.top_p, "X", "top_p of requests without one (1: all)"},
+        {"min-p", 0, CLI_F32, &o.sampler.min_p, "X", "min_p of requests without one (0: all)"},
         LOADED_COMPUTE_OPTIONS(o.common, "q8", "f16"),
         {"log-level", 0, CLI_STR, &o.log_level, "LEVEL", "debug, info, warn or error (info)"},
         {0}};

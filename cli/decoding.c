@@ -15,10 +15,13 @@ omm_err decoding_check(const decoding_options *o) {
 
 omm_err decoding_check_sampling(const omm_sampler *sampler) {
     OMM_TRY(omm_sampler_check(sampler));
-    if (sampler->temperature == 0.0f && (sampler->top_k != 0 || sampler->top_p != TOP_P_ALL))
+    const char *given = sampler->top_k != 0           ? "top-k"
+                        : sampler->top_p != TOP_P_ALL ? "top-p"
+                        : sampler->min_p != 0.0f      ? "min-p"
+                                                      : NULL;
+    if (sampler->temperature == 0.0f && given)
         return omm_raise(OMM_ERR_USAGE,
-                         "--%s: nothing is drawn at temperature 0, give --temp with more",
-                         sampler->top_k != 0 ? "top-k" : "top-p");
+                         "--%s: nothing is drawn at temperature 0, give --temp with more", given);
     return OMM_OK;
 }
 

@@ -16,6 +16,8 @@ omm_err omm_sampler_check(const omm_sampler *sampler) {
     if (!(sampler->top_p > 0.0f && sampler->top_p <= 1.0f))
         return omm_raise(OMM_ERR_CONFIG, "top-p %g: must be above 0 and at most 1",
                          (double)sampler->top_p);
+    if (!(sampler->min_p >= 0.0f && sampler->min_p <= 1.0f))
+        return omm_raise(OMM_ERR_CONFIG, "min-p %g: must be 0 to 1", (double)sampler->min_p);
     return OMM_OK;
 }
 
@@ -92,7 +94,9 @@ static uint32_t draw(const candidates *c, const omm_sampler *sampler, const floa
         total += c->p[i];
     }
     uint32_t n = 0;
-    while (n < c->count && (n == 0 || kept < (double)sampler->top_p * total)) kept += c->p[n++];
+    while (n < c->count && (n == 0 || (kept < (double)sampler->top_p * total &&
+                                       c->p[n] >= (double)sampler->min_p * c->p[0])))
+        kept += c->p[n++];
     for (uint32_t i = 0; i + 1 < n; i++) {
         reached += c->p[i];
         if ((double)u * kept < reached) return c->list[i].id;

@@ -9,7 +9,10 @@
 
 static omm_sampler sampler(float temperature, uint32_t top_k, float top_p, uint64_t seed_number) {
     omm_seed seed = omm_seed_from_u64(seed_number);
-    return (omm_sampler){temperature, top_k, top_p, omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0)};
+    return (omm_sampler){.temperature = temperature,
+                         .top_k = top_k,
+                         .top_p = top_p,
+                         .rng = omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0)};
 }
 
 static void counts(unsigned *out, const omm_sampler *s, const float *logits, uint32_t vocab,
@@ -49,6 +52,9 @@ static uint32_t by_definition(const omm_sampler *s, const float *logits, uint32_
         total += p[i];
     }
     while (n < count && (n == 0 || kept < (double)s->top_p * total)) kept += p[n++];
+    while (n > 1 && p[n - 1] < (double)s->min_p) n--; /* the first has 1 */
+    kept = 0;
+    for (uint32_t i = 0; i < n; i++) kept += p[i];
     for (uint32_t i = 0; i + 1 < n; i++) {
         reached += p[i];
         if (u * kept < reached) return list[i].id;
@@ -61,7 +67,7 @@ static void selection_is_sorting(void) {
     static float logits[VOCAB];
     static const float temperatures[] = {0.01f, 0.3f, 1.0f, 3.0f, 100.0f};
     static const uint32_t top_k[] = {0, 2, 40, 700, VOCAB, 2 * VOCAB};
-    static const float top_p[] = {1.0f, 0.9f, 0.2f};
+    static const float top_p[] = {1.0f, 0.9f, 0.2f}, min_p[] = {0.0f, 0.05f, 0.5f, 1.0f};
     const omm_seed seed = omm_seed_from_u64(3);
     const omm_rng values = omm_rng_init(&seed, OMM_PURPOSE_TEST, 0, 0);
     for (int kind = 0; kind < 3; kind++) {
@@ -72,6 +78,7 @@ static void selection_is_sorting(void) {
         }
         for (unsigned c = 0; c < 5 * 6 * 3; c++) {
             omm_sampler s = sampler(temperatures[c % 5], top_k[c / 5 % 6], top_p[c / 30], c);
+            s.min_p = min_p[c % 4];
             for (uint64_t at = 0; at < 5; at++) {
                 uint32_t id = VOCAB;
                 CHECK_OK(omm_sample(&id, &s, logits, VOCAB, at));
@@ -100,6 +107,11 @@ int main(void) {
     s = sampler(1.0f, 0, 0.8f, 7); /* 0.5 + 0.25 < 0.8 <= + 0.125 */
     counts(t, &s, logits, 5, 500);
     CHECK(t[0] > 0 && t[2] + t[4] == 0);
+    unsigned m[5] = {0};
+    s = sampler(1.0f, 0, 1.0f, 7);
+    s.min_p = 0.3f; /* 0.25 is half of 0.5, 0.125 a quarter */
+    counts(m, &s, logits, 5, 500);
+    CHECK(m[1] > 0 && m[3] > 0 && m[1] + m[3] == 500);
     s = sampler(1.0f, 4, 1.0f, 7); /* ids 2 and 4 tie: the lower one stays */
     counts(e, &s, logits, 5, 2000);
     CHECK(e[2] > 0 && e[4] == 0);
@@ -119,6 +131,11 @@ int main(void) {
     CHECK_ERR(omm_sampler_check(&s), OMM_ERR_CONFIG);
     s = sampler(NAN, 0, 1.0f, 1);
     CHECK_ERR(omm_sampler_check(&s), OMM_ERR_CONFIG);
+    for (size_t i = 0; i < 3; i++) {
+        s = sampler(1.0f, 0, 1.0f, 1);
+        s.min_p = (float[]){-0.1f, 1.1f, NAN}[i];
+        CHECK_ERR(omm_sampler_check(&s), OMM_ERR_CONFIG);
+    }
     s = omm_sampler_default();
     CHECK_OK(omm_sampler_check(&s));
     s = sampler(1.0f, 0, 1.0f, 1);

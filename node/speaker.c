@@ -28,8 +28,10 @@ omm_model_speaker_options omm_model_speaker_options_default(void) {
 }
 
 static omm_sampler sampler_of(const omm_model_speaker_options *options) {
-    return (omm_sampler){
-        .temperature = options->temperature, .top_k = options->top_k, .top_p = options->top_p};
+    return (omm_sampler){.temperature = options->temperature,
+                         .top_k = options->top_k,
+                         .top_p = options->top_p,
+                         .min_p = options->min_p};
 }
 
 omm_err omm_model_speaker_check(const omm_model_speaker_options *options) {

@@ -90,6 +90,10 @@ static bool take_top_p(reader *r, const char *name, const json_t *value) {
     return read_f32(r, name, &r->out->sampler.top_p, value);
 }
 
+static bool take_min_p(reader *r, const char *name, const json_t *value) {
+    return read_f32(r, name, &r->out->sampler.min_p, value);
+}
+
 static bool take_top_k(reader *r, const char *name, const json_t *value) {
     return read_u32(r, name, &r->out->sampler.top_k, value, 0, UINT32_MAX);
 }
@@ -418,6 +422,7 @@ static const struct member {
     {"stream_options", BOTH, take_stream_options},
     {"temperature", BOTH, take_temperature},
     {"top_p", BOTH, take_top_p},
+    {"min_p", BOTH, take_min_p},
     {"top_k", BOTH, take_top_k},
     {"seed", BOTH, take_seed},
     {"n", BOTH, take_n},

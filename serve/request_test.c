@@ -34,7 +34,9 @@ static const refusal s_refusals[] = {
     {true, "[]", 400, NULL, "the body is no JSON object"},
     {true, "{}", 400, "messages", "a list of 1 to 1024 messages"},
     {false, "{}", 400, "prompt", "a text is needed, or a list of token ids"},
-    {true, "{" TURN ", \"min_p\": 0.1}", 400, NULL, "min_p: not known here; accepted: model, "},
+    {true, "{" TURN ", \"typical_p\": 0.1}", 400, NULL,
+     "typical_p: not known here; accepted: model, "},
+    {true, "{" TURN ", \"min_p\": 1.5}", 400, NULL, "min-p 1.5: must be 0 to 1"},
     {true, "{" TURN ", \"prompt\": \"x\"}", 400, NULL, "prompt: not known here"},
     {false, "{\"prompt\": \"x\", \"messages\": []}", 400, NULL, "messages: not known here"},
     {true, "{" TURN ", \"model\": \"three\"}", 404, "model",
@@ -123,7 +125,8 @@ static void test_members(const served *s) {
     request_fini(s_request);
     accepts(
         s, true,
-        "{" TURN ", \"model\": \"two+one\", \"temperature\": 0.5, \"top_p\": 0.9, \"top_k\": "
+        "{" TURN ", \"model\": \"two+one\", \"temperature\": 0.5, \"min_p\": 0.25, \"top_p\": 0.9, "
+        "\"top_k\": "
         "3, \"seed\": 9007199254740992, \"n\": 3, \"max_completion_tokens\": 9, \"stop\": "
         "[\"ab\", \"c\"], \"stream\": true, \"stream_options\": {\"include_usage\": true}, "
         "\"logprobs\": true, \"top_logprobs\": 20, \"user\": \"x\", \"metadata\": {}, \"store\": "
@@ -132,6 +135,7 @@ static void test_members(const served *s) {
     CHECK(r->adapter_count == 2 && r->adapters[0] == s->adapters[1]);
     CHECK(r->adapters[1] == s->adapters[0]);
     CHECK(r->sampler.temperature == 0.5f && r->sampler.top_p == 0.9f && r->sampler.top_k == 3);
+    CHECK(r->sampler.min_p == 0.25f);
     CHECK(r->seed == REQUEST_SEED_MAX && r->n == 3 && r->tokens_max == 9);
     CHECK(r->stop_count == 2 && omm_bytes_equal(r->stops[0], omm_bytes_str("ab")));
     CHECK(omm_bytes_equal(r->stops[1], omm_bytes_str("c")));

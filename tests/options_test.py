@@ -34,6 +34,9 @@ for more, says in ((["--draft", MODEL, "--lookup"], "--draft or --lookup: one of
                    (["--top-p", 0], "top-p 0: must be above 0"),
                    (["--top-k", 5], "--top-k: nothing is drawn at temperature 0"),
                    (["--top-p", 0.5], "--top-p: nothing is drawn at temperature 0"),
+                   (["--min-p", 0.1], "--min-p: nothing is drawn at temperature 0"),
+                   (["--min-p", 1.5, "--temp", 1], "min-p 1.5: must be 0 to 1"),
+                   (["--min-p", -0.1, "--temp", 1], "min-p -0.1: must be 0 to 1"),
                    (["--system", "Be brief."], "--system: together with --chat"),
                    (["--stop", "a", "--stop", "", "--chat"], "a stop text of 0 bytes"),
                    (["--stop", "a"] * 33, "--stop TEXT: 'a'; accepted: at most 32 of them"),
@@ -42,7 +45,7 @@ for more, says in ((["--draft", MODEL, "--lookup"], "--draft or --lookup: one of
     refused([*GENERATE, *more, "x"], says)
 for more, says in ((["--docs", "/nowhere"], "/nowhere"), (["--top-k", 5], "--top-k: nothing is drawn at temperature 0"),
                    (["--drafts", 3], "--drafts: together with --lookup"), (["--lookup", "--drafts", 65], "--drafts 65: accepted are 1 to 64"),
-                   (["--top-p", 2, "--temp", 1], "top-p 2: must be above 0"), (["--temp", -1], "temperature -1: must be 0 to 100"),
+                   (["--top-p", 2, "--temp", 1], "top-p 2: must be above 0"), (["--min-p", 2, "--temp", 1], "min-p 2: must be 0 to 1"), (["--temp", -1], "temperature -1: must be 0 to 100"),
                    (["-n", 0], "-n 0: an answer has at least 1 token"), (["-c", 96], "-c 96: room for an answer takes 96"), (["--calls", 0], "--calls 0")):
     refused([*CHAT, *more], says, stdin="Hi\n")
 for more, says in (([], "which text"), (["-f", "/nowhere"], "/nowhere"), (["-f", "README.md", "--window", 1], "--window 1"),
@@ -106,7 +109,7 @@ with tempfile.TemporaryDirectory(prefix="omm-options-") as folder:
     found.check(done.returncode == 3 and "damaged.gguf: tensor" in done.stderr, f"bench --train of a damaged model: {done}")
 
 # The help has each default that is not plain.
-for command, defaults in (("generate", {"--activations": "q8", "-c": "the model's, at most 4096", "--top-k": "default", "--top-p": "default"}),
+for command, defaults in (("generate", {"--activations": "q8", "-c": "the model's, at most 4096", "--top-k": "default", "--top-p": "default", "--min-p": "default"}),
                           ("chat", {"--activations": "q8", "-c": "the model's, at most 4096", "-m": "that of the repository, from its folder"}),
                           ("logits", {"--activations": "f32", "-c": "the model's, at most 4096"}),
                           ("perplexity", {"--activations": "f32", "-c": "the model's, at most 4096", "--window": "as many as -c"})):
@@ -118,7 +121,7 @@ for command, defaults in (("generate", {"--activations": "q8", "-c": "the model'
 # A chat draws as it is told: from one id it is the likeliest, and proposals are of the same text.
 QUESTIONS = "What is 47 times 86?\nSay: to be or not to be, to be or not to be.\n"
 told = {" ".join(map(str, more)): run(*CHAT, "--stats", *more, stdin=QUESTIONS)
-        for more in ([], ["--temp", 2], ["--temp", 2, "--top-k", 1], ["--temp", 2, "--top-p", 1e-6], ["--lookup"], ["--lookup", "--drafts", 16])}
+        for more in ([], ["--temp", 2], ["--temp", 2, "--top-k", 1], ["--temp", 2, "--top-p", 1e-6], ["--temp", 2, "--min-p", 1], ["--lookup"], ["--lookup", "--drafts", 16])}
 plain = told.pop("").stdout
 for more, done in told.items():
     found.check(done.returncode == 0 and (done.stdout == plain) == (more != "--temp 2"), f"chat {more}: {done.stdout}{done.stderr}")

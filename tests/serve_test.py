@@ -87,8 +87,8 @@ def test_texts(folder):
                 "temperature": 0.8, "seed": seed, "max_tokens": 30}
         got = server.ask("/v1/chat/completions", body)
         check(got["choices"][0]["message"]["content"] == want, model, got, "not", want)
-        want = generate(*lora, "--temp", "1", "--top-k", "20", "--top-p", "0.9", "--seed", "7", "-n", "20", "In the morning")
-        got = server.ask("/v1/completions", {"model": model, "prompt": "In the morning", "temperature": 1, "top_k": 20, "top_p": 0.9,
+        want = generate(*lora, "--temp", "1", "--top-k", "20", "--top-p", "0.9", "--min-p", "0.03", "--seed", "7", "-n", "20", "In the morning")
+        got = server.ask("/v1/completions", {"model": model, "prompt": "In the morning", "temperature": 1, "top_k": 20, "top_p": 0.9, "min_p": 0.03,
                                              "seed": 7, "max_tokens": 20})
         check(got["choices"][0]["text"] == want, model, got, "not", want)
         texts.add(want)
@@ -190,6 +190,7 @@ def test_options(folder):
     refused("accepted are 1 to 64 letters", *m, "--name", "a b")
     refused("only its owner may read it", *m, "--api-key-file", key, code=3)
     refused("top-p 2", *m, "--top-p", "2")
+    refused("min-p 2", *m, "--min-p", "2")
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as taken:
         refused("in use", *m, "--listen", f"127.0.0.1:{taken.getsockname()[1]}", code=3)
 

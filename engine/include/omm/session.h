@@ -142,19 +142,21 @@ typedef struct omm_sampler {
     float temperature; /* 0: greedy */
     uint32_t top_k;    /* 0: off */
     float top_p;       /* 1: off; 0 < top_p <= 1 */
+    float min_p;       /* 0: off; 0 <= min_p <= 1, of the likeliest's probability */
     omm_rng rng;       /* lane; number `position` decides the token at that position */
 } omm_sampler;
 
 /* Greedy. */
 omm_sampler omm_sampler_default(void);
-/* Errors: CONFIG (temperature < 0 or not finite, top_p outside (0, 1]). */
+/* Errors: CONFIG (temperature < 0 or not finite, top_p outside (0, 1], min_p outside [0, 1]). */
 OMM_CHECKED omm_err omm_sampler_check(const omm_sampler *sampler);
 
 /* Lowest id of the largest logit. */
 uint32_t omm_argmax(const float *logits, uint32_t vocab);
 /* The token to stand at `position`.  Candidates are ordered by logit, ties by lower id; top_k
  * first, then softmax at the temperature over what is left, then the shortest prefix whose
- * probability reaches top_p.  Errors: NOMEM. */
+ * probability reaches top_p, and of it those at least min_p times as likely as the first (min_p:
+ * Nguyen et al. 2024, "Turning Up the Heat").  Errors: NOMEM. */
 OMM_CHECKED omm_err omm_sample(uint32_t *out, const omm_sampler *sampler, const float *logits,
                                uint32_t vocab, uint64_t position);
 

@@ -42,6 +42,8 @@ typedef struct omm_model_speaker_options {
     float temperature;         /* default 0: the likeliest token */
     uint32_t top_k;            /* draw from the likeliest so many; default 0: all */
     float top_p;               /* draw from the likeliest that make up this; default 1: all */
+    float
+        min_p; /* draw from those at least so many times as likely as the likeliest; default 0: all */
     uint32_t lookup; /* proposals from the text so far, at once; default 0: none.  No other text */
     uint64_t seed;   /* of the draws; default 1 */
     /* Not 0: stop before the next batch of the prompt, or the next token; may be NULL. */
