@@ -295,7 +295,7 @@ static void wake_workers(omm_pool *pool, unsigned tasks) {
     pthread_mutex_unlock(&pool->mutex);
 }
 
-/* Closed before: who is seen outside does not come back before the next run. */
+/* Closed before: who is seen outside comes back to see that, and no further, until the next run. */
 static bool all_left(omm_pool *pool, unsigned long long unused) {
     (void)unused;
     for (unsigned i = 1; i <= pool->started; i++)

@@ -204,7 +204,6 @@ static omm_err measure_run(bench_train_result *r, bench_train_run *run, bench *b
         OMM_TRY(omm_peaks_open(&b->processors.peaks, &b->processors.c, PEAK_BUFFER_BYTES));
     omm_train_watch_start(&run->watch, b->processors.pool);
     OMM_TRY(measure_steps(b, run));
-    omm_pool_measure(b->processors.pool, false);
     run->speed = bench_spread_of(b->speeds, b->o->bench->repeats);
     run->fma_flops = b->processors.peaks.fma_flops;
     run->forward = rate(f.forward, tokens, run->watch.ns[OMM_TRAIN_FORWARD]);

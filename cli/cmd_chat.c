@@ -27,8 +27,8 @@ typedef struct chat_options {
     decoding_options decoding; /* look-up alone */
     const char *docs, *notes, *system;
     bool no_notes, json, stats;
-    uint32_t tokens, calls, top_k;
-    float temperature, top_p, min_p;
+    uint32_t tokens, calls;
+    omm_sampler sampler; /* without its lane */
     uint64_t seed;
 } chat_options;
 
@@ -80,10 +80,10 @@ static omm_err open_notes(chat *c) {
 static omm_model_speaker_options speaker_options(const chat_options *o) {
     omm_model_speaker_options options = omm_model_speaker_options_default();
     options.reply_tokens_max = o->tokens;
-    options.temperature = o->temperature;
-    options.top_k = o->top_k;
-    options.top_p = o->top_p;
-    options.min_p = o->min_p;
+    options.temperature = o->sampler.temperature;
+    options.top_k = o->sampler.top_k;
+    options.top_p = o->sampler.top_p;
+    options.min_p = o->sampler.min_p;
     options.seed = o->seed;
     options.lookup = decoding_drafts(&o->decoding);
     options.interrupt = &s_interrupt;
@@ -124,9 +124,7 @@ static omm_err check_options(const chat_options *o) {
                          o->common.positions, speaker.room_tokens);
     if (o->no_notes && o->notes)
         return omm_raise(OMM_ERR_USAGE, "--notes and --no-notes exclude each other");
-    const omm_sampler sampler = {
-        .temperature = o->temperature, .top_k = o->top_k, .top_p = o->top_p, .min_p = o->min_p};
-    OMM_TRY(decoding_check_sampling(&sampler));
+    OMM_TRY(decoding_check_sampling(&o->sampler));
     if (o->decoding.drafts && !o->decoding.lookup)
         return omm_raise(OMM_ERR_USAGE, "--drafts: together with --lookup");
     OMM_TRY(decoding_check(&o->decoding));
@@ -370,7 +368,7 @@ static omm_err run(chat *c) {
 
 int cmd_chat(int argc, char **argv) {
     chat c = {.options = {.common = {.activations = "q8", .kv_default = "f16"},
-                          .top_p = TOP_P_ALL,
+                          .sampler = {.top_p = TOP_P_ALL},
                           .tokens = omm_model_speaker_options_default().reply_tokens_max,
                           .calls = omm_assistant_options_default().calls_max,
                           .seed = 1},
@@ -382,7 +380,7 @@ int cmd_chat(int argc, char **argv) {
         {"notes", 0, CLI_STR, &o->notes, "FILE", "where notes are kept (XDG data folder)"},
         {"no-notes", 0, CLI_FLAG, &o->no_notes, NULL, "keep no notes"},
         {"system", 0, CLI_STR, &o->system, "TEXT", "system turn; the tools are added to it"},
-        SAMPLING_OPTIONS(&o->temperature, &o->top_k, &o->top_p, &o->min_p),
+        SAMPLING_OPTIONS(o->sampler),
         {"seed", 0, CLI_U64, &o->seed, "N", "seed of the draws (1)"},
         LOOKUP_OPTIONS(o->decoding),
         {"count", 'n', CLI_U32, &o->tokens, "N", "tokens of one answer at most (160)"},

@@ -27,8 +27,7 @@ typedef struct generate_options {
     cli_list stops;
     bool chat, special, json, stats;
     uint32_t count_max;
-    float temperature, top_p, min_p;
-    uint32_t top_k;
+    omm_sampler sampler; /* without its lane */
     uint64_t seed;
 } generate_options;
 
@@ -49,11 +48,9 @@ typedef struct generation {
 
 static omm_sampler sampler_of(const generate_options *o) {
     const omm_seed seed = omm_seed_from_u64(o->seed);
-    return (omm_sampler){.temperature = o->temperature,
-                         .top_k = o->top_k,
-                         .top_p = o->top_p,
-                         .min_p = o->min_p,
-                         .rng = omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0)};
+    omm_sampler sampler = o->sampler;
+    sampler.rng = omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0);
+    return sampler;
 }
 
 /* What is wrong whatever the model is, before anybody waits for it. */
@@ -379,8 +376,7 @@ static omm_err run(const generate_options *o) {
 int cmd_generate(int argc, char **argv) {
     generate_options o = {.common = {.activations = "q8", .kv_default = "f16"},
                           .count_max = 128,
-                          .temperature = 0.0f,
-                          .top_p = TOP_P_ALL,
+                          .sampler = {.top_p = TOP_P_ALL},
                           .seed = 1};
     const cli_option options[] = {
         LOADED_OPTIONS(o.common, "", "q8", "f16"),
@@ -390,7 +386,7 @@ int cmd_generate(int argc, char **argv) {
          "PROMPT is a user's turn, written as the model's chat template has it"},
         {"system", 0, CLI_STR, &o.system, "TEXT", "system turn in front; with --chat"},
         {"count", 'n', CLI_U32, &o.count_max, "N", "tokens to generate at most (128)"},
-        SAMPLING_OPTIONS(&o.temperature, &o.top_k, &o.top_p, &o.min_p),
+        SAMPLING_OPTIONS(o.sampler),
         {"seed", 0, CLI_U64, &o.seed, "N", "seed of the draws (1)"},
         {"stop", 0, CLI_LIST, &o.stops, "TEXT", "end where TEXT would begin; up to 32 of them"},
         DECODING_OPTIONS(o.decoding),

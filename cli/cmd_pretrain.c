@@ -122,7 +122,6 @@ static omm_err run_all(pretrain_run *r) {
     OMM_TRY(open_valid(r));
     const omm_full_muon muon = omm_pretrain_muon_of(&r->config);
     r->run.listed = r->config.training.order == OMM_PRETRAIN_LISTED;
-    r->run.sets_apart = true;
     r->run.unseen_spread = (float)r->config.training.unseen_spread;
     OMM_TRY(full_run_open(&r->run, &recipe, &muon, r->config.seed));
     OMM_TRY(full_run_steps(&r->run));

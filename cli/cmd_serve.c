@@ -125,11 +125,9 @@ static omm_err find_fingerprint(served *s, const serve_options *o) {
              s->l.memory.plan.session.positions_max, (double)o->sampler.temperature,
              (double)o->sampler.top_p, o->sampler.top_k);
     omm_hasher_update(&h, omm_bytes_str(kinds));
-    if (o->sampler.min_p >
-        0.0f) { /* else the fingerprint is that of servers that did not know it */
-        snprintf(kinds, sizeof kinds, " min-p %a", (double)o->sampler.min_p);
-        omm_hasher_update(&h, omm_bytes_str(kinds));
-    }
+    /* Without min_p the fingerprint is that of servers that did not know it. */
+    snprintf(kinds, sizeof kinds, " min-p %a", (double)o->sampler.min_p);
+    if (o->sampler.min_p > 0.0f) omm_hasher_update(&h, omm_bytes_str(kinds));
     digest = omm_hasher_final(&h);
     omm_digest_hex(hex, &digest);
     snprintf(s->fingerprint, sizeof s->fingerprint, "omm-%.16s", hex);

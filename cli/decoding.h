@@ -23,13 +23,15 @@ typedef struct decoding_options {
     }
 
 #define TOP_P_ALL 1.0f
-#define SAMPLING_OPTIONS(temperature, k, p, least)                                                 \
-    {"temp", 0, CLI_F32, temperature, "X", "temperature; 0 takes the likeliest (default)"},        \
-        {"top-k", 0, CLI_U32, k, "N", "draw from the N likeliest only; 0: all (default)"},         \
-        {"top-p", 0, CLI_F32, p, "X", "draw from the likeliest that make up X; 1: all (default)"}, \
-    {                                                                                              \
-        "min-p", 0, CLI_F32, least, "X",                                                           \
-            "draw from those at least X times as likely as the likeliest; 0: all (default)"        \
+/* Of an omm_sampler. */
+#define SAMPLING_OPTIONS(s)                                                                         \
+    {"temp", 0, CLI_F32, &(s).temperature, "X", "temperature; 0 takes the likeliest (default)"},    \
+        {"top-k", 0, CLI_U32, &(s).top_k, "N", "draw from the N likeliest only; 0: all (default)"}, \
+        {"top-p",    0,   CLI_F32,                                                                  \
+         &(s).top_p, "X", "draw from the likeliest that make up X; 1: all (default)"},              \
+    {                                                                                               \
+        "min-p", 0, CLI_F32, &(s).min_p, "X",                                                       \
+            "draw from those at least X times as likely as the likeliest; 0: all (default)"         \
     }
 
 typedef struct decoding {

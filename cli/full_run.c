@@ -176,7 +176,7 @@ static omm_err judge_file(full_run *r) {
 
 omm_err full_run_save(full_run *r) {
     omm_buf file;
-    if (r->sets_apart) OMM_TRY(omm_full_set_apart(r->full, &r->unseen, r->unseen_spread));
+    OMM_TRY(omm_full_set_apart(r->full, &r->unseen, r->unseen_spread));
     omm_buf_init(&file, FULL_RUN_BYTES_MAX);
     omm_err err = omm_full_save(&file, &r->model, &r->gguf);
     if (err == OMM_OK)
@@ -204,11 +204,10 @@ omm_err full_run_report(const full_run *r) {
                                 json_integer((json_int_t)omm_full_values(r->full)));
             json_object_set_new(result, "moments",
                                 json_integer((json_int_t)omm_full_moments(r->full)));
+            json_object_set_new(result, "unseen_tokens", json_integer((json_int_t)r->unseen));
         }
         if (result && r->judged)
             json_object_set_new(result, "held_out_loss", json_real(r->loss_written));
-        if (result && r->sets_apart)
-            json_object_set_new(result, "unseen_tokens", json_integer((json_int_t)r->unseen));
         return kept_run_print_event(result);
     }
     printf("%s: %u steps, %llu tokens, %.0f s of steps, vocabulary of %u", r->options.out, steps,

@@ -35,8 +35,7 @@ typedef struct full_run {
     omm_tokenizer *tokenizer;
     omm_dataset *data, *valid; /* valid NULL: nothing is held out */
     bool listed;               /* as in omm_full_options */
-    bool sets_apart;           /* omm_full_set_apart at the end, */
-    float unseen_spread;       /* as that has it */
+    float unseen_spread;       /* of omm_full_set_apart at the end */
     /* The rest is the run's. */
     uint32_t steps; /* in all */
     kept_run kept;
@@ -45,7 +44,7 @@ typedef struct full_run {
     double loss;          /* held-out, of the last judgement on the way: F32 weights */
     uint32_t judged;
     double loss_written;              /* held-out, of the file: with `judged` */
-    uint32_t unseen;                  /* tokens that no step had, with sets_apart */
+    uint32_t unseen;                  /* tokens that no step had */
     uint32_t steps_before;            /* what a checkpoint brought */
     uint64_t train_ns, tokens_before; /* tokens: the same */
     cli_progress bar;
@@ -65,7 +64,8 @@ OMM_CHECKED omm_err full_run_check_type(const char *type);
 /* Write `file`, a GGUF whose matrices are F32, in the type wanted. */
 OMM_CHECKED omm_err full_run_write(const char *path, const char *type, omm_pool *pool,
                                    omm_bytes file);
-/* Write the model as it is now, tokens that no step had set apart where that is wanted, and judge the file.  Errors: CANCELLED (a signal; the file is written). */
+/* After the last step: set apart what no step had, write the model, and judge the file.  Errors: CANCELLED (a signal;
+ * the file is written). */
 OMM_CHECKED omm_err full_run_save(full_run *r);
 /* What came of it, on stdout. */
 OMM_CHECKED omm_err full_run_report(const full_run *r);

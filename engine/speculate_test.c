@@ -36,6 +36,7 @@ static omm_sampler sampler(float temperature, uint64_t number) {
     return (omm_sampler){.temperature = temperature,
                          .top_k = number % 3 ? 0 : 5,
                          .top_p = number % 2 ? 1.0f : 0.9f,
+                         .min_p = number % 5 ? 0.0f : 0.05f,
                          .rng = omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0)};
 }
 

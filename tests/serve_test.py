@@ -95,7 +95,7 @@ def test_texts(folder):
     check(len(texts) >= 4, "adapters change nothing:", texts)
     server.ask("/v1/chat/completions", {"messages": [{"role": "the sea", "content": "of the morning"}], "the sea": 1}, 400)
     server.ask("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "model": "sea"}, 404)
-    log = server.end()
+    log = server.end(signal.SIGHUP)  # as when its terminal is closed
     check("status=404 param=model code=model_not_found" in log, log)
     check("sea" not in log and "morning" not in log, "what was asked is in the log:", log)
 

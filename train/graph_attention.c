@@ -203,8 +203,7 @@ static void add_in_turn(attention_job *job, const unit_view *u, size_t chain, si
                         unsigned worker) {
     const size_t keys = job->piece_blocks * OMM_KV_BLOCK, end = u->key0 + u->n;
     for (size_t piece = u->key0 / keys; piece * keys < end; piece++) {
-        const size_t from = piece * keys,
-                     to = from + keys < u->h.tokens ? from + keys : u->h.tokens;
+        const size_t from = piece * keys, to = from + keys;
         const unsigned mine = turn_of(job, chain, unit, from, to);
         atomic_uint *turn = &job->turns[chain][piece];
         wait_for_turn(turn, mine);
