@@ -141,11 +141,14 @@ void dial_heard(dial *d) {
     pthread_mutex_unlock(&d->mutex);
 }
 
+/* nng closes the dialer's connections on a thread of its own, and would meanwhile send over this one. */
 void dial_renew(dial *d) {
     pthread_mutex_lock(&d->mutex);
-    d->is_unwanted = d->pipe != 0;
+    const nng_pipe pipe = {.id = (uint32_t)d->pipe};
+    d->is_unwanted = pipe.id != 0;
     pthread_cond_broadcast(&d->changed);
     pthread_mutex_unlock(&d->mutex);
+    if (pipe.id != 0) (void)nng_pipe_close(pipe);
 }
 
 int dial_why(bool *is_up, dial *d) {

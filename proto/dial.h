@@ -40,7 +40,7 @@ void dial_stop(dial *d);
 void dial_fini(dial *d);
 /* The other side has answered: the next wait is a short one. */
 void dial_heard(dial *d);
-/* Leave this connection for a new one: it is up, but nothing comes. */
+/* Leave this connection for a new one: it is up, but nothing comes.  Nothing is sent over it any more. */
 void dial_renew(dial *d);
 /* *is_up: there is a connection; else the result is nng's word on the last attempt, 0 before one has ended. */
 int dial_why(bool *is_up, dial *d);

@@ -160,8 +160,8 @@ OMM_CHECKED omm_err omm_client_send(omm_client *client, omm_bytes request);
  * flight, so receive may be called again.  Errors: TIMEOUT, CLOSED (connection lost: send again),
  * REFUSED_SIZE, STATE (nothing was sent), NOMEM, IO. */
 OMM_CHECKED omm_err omm_client_receive(omm_bytes *reply, omm_client *client, uint64_t timeout_ms);
-/* Leave this connection for a new one; a request in flight ends as CLOSED.  For a caller that has waited too long for an
- * answer: after a change of networks a connection is dead and looks alive for hours. */
+/* Leave this connection for a new one: a request in flight ends as CLOSED, and the next one goes over the new one.  For a
+ * caller that has waited too long for an answer: after a change of networks a connection is dead and looks alive for hours. */
 void omm_client_renew(omm_client *client);
 /* Why nothing comes, for people: what became of the last attempt to connect, or that there is a connection. */
 const char *omm_client_trouble(omm_client *client);
