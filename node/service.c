@@ -73,6 +73,11 @@ static uint64_t stood_still_ms(service *s, uint64_t wanted_ms) {
     return lost_ms;
 }
 
+/* Up to when it is known to have run: a stand-still that has begun since is not known yet. */
+static uint64_t silent_ms(const service *s) {
+    return s->ran_ms - s->asked_ms;
+}
+
 /* What it does when nothing holds it back, by the node's phase. */
 static void show(service *s) {
     static const struct {
@@ -92,9 +97,8 @@ static void show(service *s) {
     if (status.refused[0])
         (void)snprintf(detail, sizeof detail, "the coordinator refuses it: %s%s%s", status.refused,
                        status.advice[0] ? "; " : "", status.advice);
-    const uint64_t silent_ms = now_ms(s) - s->asked_ms;
-    if (s->has_failed && silent_ms >= PATIENCE_SILENT_MS)
-        patience_silence(detail, silent_ms, s->client);
+    if (s->has_failed && silent_ms(s) >= PATIENCE_SILENT_MS)
+        patience_silence(detail, silent_ms(s), s->client);
     board_show(&s->board, state, detail, s->node, s->client, true);
 }
 
@@ -136,15 +140,14 @@ static void keep_pace(void *ud) {
 /* ---- work ---- */
 
 static void tell_silence(service *s) {
-    patience_tell_silence(&s->patience, now_ms(s) - s->asked_ms, &s->board, "waiting", s->node,
-                          s->client);
+    patience_tell_silence(&s->patience, silent_ms(s), &s->board, "waiting", s->node, s->client);
 }
 
 static void tell_answer(service *s) {
     if (s->patience.told_after_ms > PATIENCE_SILENT_MS)
         omm_log_event(s->o->node.log, OMM_LOG_INFO, "answered",
                       OMM_LOG_STR("node", s->o->node.name),
-                      OMM_LOG_INT("seconds", (now_ms(s) - s->asked_ms) / 1000));
+                      OMM_LOG_INT("seconds", silent_ms(s) / 1000));
 }
 
 /* Send, and wait for the answer.  Whatever goes wrong on the way is SEND_FAILED: the node sends
@@ -159,7 +162,7 @@ static omm_node_event exchange(service *s, omm_bytes request) {
     uint64_t sent_ms = s->ran_ms;
     tell_silence(s);
     if (omm_client_send(s->client, request) != OMM_OK) return event;
-    while (!is_stopped(s) && now_ms(s) - sent_ms < s->o->answer_ms) {
+    while (!is_stopped(s) && s->ran_ms - sent_ms < s->o->answer_ms) {
         omm_err err = omm_client_receive(&event.reply, s->client, PATIENCE_SLICE_MS);
         sent_ms += stood_still_ms(s, PATIENCE_SLICE_MS);
         if (err == OMM_ERR_TIMEOUT) tell_silence(s);

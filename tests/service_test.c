@@ -68,6 +68,29 @@ static void silence(void) {
     serving_close();
 }
 
+/* Wherever the process stands still while it waits for an answer, that is nobody's silence: nothing is asked again. */
+static void stood_still_anywhere(void) {
+    enum { LOOKS = 5, STILL_MS = 100000 };
+    static atomic_bool s_stop;
+    serving_open();
+    serves.options.answer_ms = ANSWER_MS;
+    serves.options.stop = &s_stop;
+    atomic_store(&serves.is_mute, true);
+    serving_stand(false);
+    serving_start();
+    serving_wait(&serves.asked, 1);
+    for (unsigned look = 1; look <= LOOKS; look++) {
+        serving_pass_at(look, STILL_MS);
+        serving_wait_said(" stood_still ", look);
+        serving_settle_asking();
+        CHECK_EQ(serving_said(" no_answer "), 0);
+        CHECK_EQ(atomic_load(&serves.asked), 1);
+    }
+    atomic_store(&s_stop, true);
+    serving_end();
+    serving_close();
+}
+
 /* ---- attempts ---- */
 
 /* Of one thread: time passes where it sleeps. */
@@ -256,6 +279,7 @@ static void dry(void) {
 int main(void) {
     CHECK_EQ(setenv("TZ", "UTC", 1), 0); /* of SERVING_HOURS */
     silence();
+    stood_still_anywhere();
     attempts();
     between_waits();
     after_a_pause();

@@ -12,6 +12,8 @@ enum {
     LOOK_MS = 1000, /* between two looks at the machine */
     LOOKS =
         30, /* sleeps, or times that it asks for the time, that show that it had time to do something */
+    ASKING_LOOKS =
+        5, /* two of each time round that it waits for an answer: a whole one lies between */
     LOG_BYTES = 1 << 18
 };
 
@@ -23,6 +25,8 @@ static struct {
     pthread_mutex_t mutex;
     bool stands;
     uint64_t now_ms, wall_ms;
+    unsigned still_at; /* looks, of which the last one finds still_ms gone; 0: none */
+    uint64_t still_ms;
     atomic_uint sleeps, looks;
 } s_clock = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
@@ -36,6 +40,9 @@ static uint64_t read_now(void) {
 static uint64_t now_ms(void *ud) {
     (void)ud;
     atomic_fetch_add(&s_clock.looks, 1);
+    pthread_mutex_lock(&s_clock.mutex);
+    if (s_clock.still_at > 0 && --s_clock.still_at == 0) s_clock.now_ms += s_clock.still_ms;
+    pthread_mutex_unlock(&s_clock.mutex);
     return read_now();
 }
 
@@ -68,6 +75,13 @@ void serving_pass(uint64_t ms) {
     pthread_mutex_unlock(&s_clock.mutex);
 }
 
+void serving_pass_at(unsigned look, uint64_t ms) {
+    pthread_mutex_lock(&s_clock.mutex);
+    s_clock.still_at = look;
+    s_clock.still_ms = ms;
+    pthread_mutex_unlock(&s_clock.mutex);
+}
+
 void serving_say(uint64_t wall) {
     pthread_mutex_lock(&s_clock.mutex);
     s_clock.wall_ms = wall;
@@ -85,7 +99,7 @@ void serving_settle(void) {
 }
 
 void serving_settle_asking(void) {
-    serving_wait(&s_clock.looks, atomic_load(&s_clock.looks) + LOOKS / 5);
+    serving_wait(&s_clock.looks, atomic_load(&s_clock.looks) + ASKING_LOOKS);
 }
 
 /* ---- the log ---- */
@@ -218,6 +232,7 @@ void serving_open(void) {
     s_clock.now_ms = 1000;
     s_clock.wall_ms = SERVING_PAUSE_MS;
     s_clock.stands = true;
+    s_clock.still_at = 0;
     s_log.size = 0;
     s_log.text[0] = '\0';
     o.nodes = 1;

@@ -55,6 +55,8 @@ void serving_close(void);
 /* ---- the clock: it stands still, but for what the test lets pass, or goes as far as somebody sleeps ---- */
 void serving_stand(bool stands);
 void serving_pass(uint64_t ms);
+/* When it is asked for the time so many times from now, `ms` have passed. */
+void serving_pass_at(unsigned look, uint64_t ms);
 /* At a look that is due, the machine says so. */
 void serving_say(uint64_t wall_ms);
 /* Whatever the node does at this time, it has done: it has slept, or has looked at the clock, many times. */
