@@ -59,13 +59,27 @@ static omm_err put_result(chat_view *view, const omm_assistant_event *e) {
     return put_line(view);
 }
 
+/* A thought begins, or the answer behind one. */
+static omm_err turn_to(chat_view *view, bool thinking, const char *word) {
+    if (view->thinking == thinking) return OMM_OK;
+    view->thinking = thinking;
+    OMM_TRY(omm_buf_printf(&view->line, "[%s", word));
+    OMM_TRY(put_line(view));
+    omm_buf_clear(&view->line);
+    return OMM_OK;
+}
+
 static omm_err show_text(chat_view *view, const omm_assistant_event *e) {
+    const bool is_thought = e->kind == OMM_ASSISTANT_THOUGHT;
     omm_buf_clear(&view->line);
     switch (e->kind) {
+    case OMM_ASSISTANT_THOUGHT:
     case OMM_ASSISTANT_TEXT:
+        OMM_TRY(turn_to(view, is_thought, is_thought ? "thinks" : "answers"));
         OMM_TRY(omm_text_clean(&view->line, e->text));
         return put_bytes(view, omm_buf_view(&view->line));
     case OMM_ASSISTANT_CALL:
+        view->thinking = false; /* what it thinks of the result is another thought */
         omm_buf_clear(&view->argument);
         return omm_buf_append(&view->argument, e->text.data, e->text.size);
     case OMM_ASSISTANT_RESULT: return put_result(view, e);
@@ -104,11 +118,10 @@ static omm_err put_json(chat_view *view, json_t *object) {
 }
 
 static omm_err fill(chat_view *view, json_t *object, const omm_assistant_event *e) {
-    static const char *const s_names[] = {[OMM_ASSISTANT_TEXT] = "text",
-                                          [OMM_ASSISTANT_CALL] = "call",
-                                          [OMM_ASSISTANT_RESULT] = "result",
-                                          [OMM_ASSISTANT_SOURCE] = "source",
-                                          [OMM_ASSISTANT_NOTICE] = "notice"};
+    static const char *const s_names[] = {
+        [OMM_ASSISTANT_THOUGHT] = "thought", [OMM_ASSISTANT_TEXT] = "text",
+        [OMM_ASSISTANT_CALL] = "call",       [OMM_ASSISTANT_RESULT] = "result",
+        [OMM_ASSISTANT_SOURCE] = "source",   [OMM_ASSISTANT_NOTICE] = "notice"};
     OMM_TRY(omm_json_set_str(object, "event", s_names[e->kind]));
     if (e->kind == OMM_ASSISTANT_SOURCE) {
         OMM_TRY(omm_json_set_str(object, "file", e->file));
@@ -161,6 +174,7 @@ omm_err chat_view_end(chat_view *view, const omm_model_speaker_usage *before,
                                         "prompt_tokens", (json_int_t)prompt, "reused_tokens",
                                         (json_int_t)reused, "answer_tokens", (json_int_t)answer,
                                         "accepted_tokens", (json_int_t)accepted));
+    view->thinking = false;
     OMM_TRY(end_line(view));
     OMM_TRY(put_bytes(view, omm_bytes_str("\n")));
     if (!view->stats) return OMM_OK;

@@ -1,6 +1,7 @@
 /* chat_view.h - what `meshmind chat` shows: events as text for people, or as JSON Lines.
  *
- *   text    the answer as it is written; everything from the program itself in [brackets], a line each
+ *   text    the answer as it is written, a thought in front of it between [thinks] and [answers]; everything from the
+ *           program itself in [brackets], a line each
  *   JSON    {"event": "text", "text": "..."} and so on, one object a line
  *
  * Text from the model, notes and documents is cleaned of control characters before a terminal sees it.
@@ -18,6 +19,7 @@ typedef struct chat_view {
     bool stats;       /* say at the end of an answer what was computed for it */
     bool lookup;      /* and how much of it had been proposed */
     bool mid_line;    /* the last character shown was no line feed */
+    bool thinking;    /* the last text shown was of a thought */
     omm_buf argument; /* of the call whose result comes next */
     omm_buf line;     /* scratch */
 } chat_view;

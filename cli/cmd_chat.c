@@ -26,7 +26,7 @@ typedef struct chat_options {
     loaded_options common;
     decoding_options decoding; /* look-up alone */
     const char *docs, *notes, *system;
-    bool no_notes, json, stats;
+    bool no_notes, json, stats, no_think;
     uint32_t tokens, calls;
     omm_sampler sampler; /* without its lane */
     uint64_t seed;
@@ -86,6 +86,7 @@ static omm_model_speaker_options speaker_options(const chat_options *o) {
     options.min_p = o->sampler.min_p;
     options.seed = o->seed;
     options.lookup = decoding_drafts(&o->decoding);
+    options.at_once = o->no_think;
     options.interrupt = &s_interrupt;
     return options;
 }
@@ -193,6 +194,7 @@ static omm_err open_all(chat *c) {
     if (c->options.docs) OMM_TRY(omm_docs_open(&c->docs, c->options.docs));
     OMM_TRY(loaded_open(&c->loaded, &c->options.common, true));
     cli_warn_template(c->loaded.tokenizer);
+    if (c->options.no_think) cli_warn_thinking(c->loaded.tokenizer);
     OMM_TRY(open_notes(c));
     OMM_TRY(open_speaker(c));
     OMM_TRY(open_assistant(c));
@@ -383,7 +385,9 @@ int cmd_chat(int argc, char **argv) {
         SAMPLING_OPTIONS(o->sampler),
         {"seed", 0, CLI_U64, &o->seed, "N", "seed of the draws (1)"},
         LOOKUP_OPTIONS(o->decoding),
-        {"count", 'n', CLI_U32, &o->tokens, "N", "tokens of one answer at most (160)"},
+        {"count", 'n', CLI_U32, &o->tokens, "N",
+         "tokens of one answer at most (160), its thought not counted"},
+        NO_THINK_OPTION(o->no_think),
         {"calls", 0, CLI_U32, &o->calls, "N", "tool calls for one question at most (4)"},
         {"session", 0, CLI_STR, &o->common.session, "FILE",
          "go on with the conversation in FILE if it is there; keep it there after each answer"},

@@ -25,7 +25,7 @@ typedef struct generate_options {
     const char *prompt; /* "-": standard input; NULL: `file` has it */
     const char *file, *system;
     cli_list stops;
-    bool chat, special, json, stats;
+    bool chat, no_think, special, json, stats;
     uint32_t count_max;
     omm_sampler sampler; /* without its lane */
     uint64_t seed;
@@ -61,6 +61,8 @@ static omm_err check_options(const generate_options *o) {
                          o->file ? "two prompts, give one" : "which prompt?");
     if (o->system && !o->chat)
         return omm_raise(OMM_ERR_USAGE, "--system: together with --chat, a text has no turns");
+    if (o->no_think && !o->chat)
+        return omm_raise(OMM_ERR_USAGE, "--no-think: together with --chat, a text has no thoughts");
     OMM_TRY(decoding_check_sampling(&sampler));
     if (o->common.session && o->chat)
         return omm_raise(OMM_ERR_USAGE, "--session continues a text; --chat begins a conversation");
@@ -98,7 +100,8 @@ static omm_err make_prompt(generation *g, const loaded *l, const generate_option
         size_t n = 0;
         if (o->system) messages[n++] = (omm_message){OMM_ROLE_SYSTEM, omm_bytes_str(o->system)};
         messages[n++] = (omm_message){OMM_ROLE_USER, omm_buf_view(&g->asked)};
-        OMM_TRY(omm_chat_render(&g->prompt, l->tokenizer, messages, n, true));
+        OMM_TRY(omm_chat_render(&g->prompt, l->tokenizer, messages, n,
+                                o->no_think ? OMM_CHAT_AT_ONCE : OMM_CHAT_ANSWER));
     }
     if (g->prompt.tokens.count == 0 && g->restored == 0)
         return omm_raise(
@@ -265,6 +268,7 @@ static omm_err generate(generation *g, loaded *l, const generate_options *o) {
     const omm_sampler sampler = sampler_of(o);
     decoding d;
     if (o->chat) cli_warn_template(l->tokenizer);
+    if (o->no_think) cli_warn_thinking(l->tokenizer);
     if (o->chat) OMM_TRY(add_chat_stops(g, l));
     OMM_TRY(make_prompt(g, l, o));
     omm_err err = decoding_open(&d, l, &o->common, &o->decoding, &sampler);
@@ -385,6 +389,7 @@ int cmd_generate(int argc, char **argv) {
         {"chat", 0, CLI_FLAG, &o.chat, NULL,
          "PROMPT is a user's turn, written as the model's chat template has it"},
         {"system", 0, CLI_STR, &o.system, "TEXT", "system turn in front; with --chat"},
+        NO_THINK_OPTION(o.no_think),
         {"count", 'n', CLI_U32, &o.count_max, "N", "tokens to generate at most (128)"},
         SAMPLING_OPTIONS(o.sampler),
         {"seed", 0, CLI_U64, &o.seed, "N", "seed of the draws (1)"},

@@ -9,6 +9,7 @@
 #include "omm/mem.h"
 #include "omm/peft.h"
 #include "omm/session_file.h"
+#include "omm/thinking.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -337,4 +338,10 @@ omm_err loaded_digest(omm_digest *out, const loaded_options *o) {
 void cli_warn_template(const omm_tokenizer *tokenizer) {
     char doubt[OMM_CHAT_DOUBT_MAX];
     if (omm_chat_doubt(doubt, tokenizer)) fprintf(stderr, "meshmind: warning: %s\n", doubt);
+}
+
+void cli_warn_thinking(const omm_tokenizer *tokenizer) {
+    if (omm_thinking_of(tokenizer) == OMM_THINKING_NONE)
+        fprintf(stderr, "meshmind: warning: --no-think changes nothing: the model's chat template "
+                        "knows no thoughts\n");
 }

@@ -96,5 +96,12 @@ OMM_CHECKED omm_err loaded_digest(omm_digest *out, const loaded_options *o);
 
 /* A line on stderr when the model's chat template is not known and ChatML stands in. */
 void cli_warn_template(const omm_tokenizer *tokenizer);
+#define NO_THINK_OPTION(o)                                                                         \
+    {                                                                                              \
+        "no-think", 0, CLI_FLAG, &(o), NULL,                                                       \
+            "answer at once: a model that thinks, without a thought"                               \
+    }
+/* Where there is no thought to leave out. */
+void cli_warn_thinking(const omm_tokenizer *tokenizer);
 
 #endif

@@ -275,10 +275,14 @@ static omm_err put_turn(writer *w, const omm_message *m, const omm_bytes *system
     return mark(w->p, 0);
 }
 
-static omm_err put_generate(writer *w) {
+static omm_err put_generate(writer *w, omm_chat_ending ending) {
+    const omm_bytes thought =
+        ending == OMM_CHAT_AT_ONCE ? thinking_none(w->t) : omm_thinking_opening(w->t);
     w->glued = follows_text(w);
     OMM_TRY(put_first(w));
     OMM_TRY(put_literal(w, w->c->before[OMM_ROLE_ASSISTANT], NULL));
+    if (thought.size > 0) w->flags = 0; /* its marks are tokens that the model knows */
+    OMM_TRY(omm_buf_append(&w->text, thought.data, thought.size));
     OMM_TRY(flush(w));
     return mark(w->p, 0);
 }
@@ -310,8 +314,17 @@ static omm_err place_system(placed *out, const chat_template *c, const omm_messa
     return OMM_OK;
 }
 
+/* Answers before this turn have no thoughts any more. */
+static size_t last_question(const writer *w, const omm_message *messages, size_t count,
+                            omm_chat_ending ending) {
+    if (ending == OMM_CHAT_WHOLE || omm_thinking_of(w->t) == OMM_THINKING_NONE) return 0;
+    while (count > 0 && messages[count - 1].role != OMM_ROLE_USER) count--;
+    return count;
+}
+
 static omm_err put_all(writer *w, placed *system, const omm_message *messages, size_t count,
-                       bool generate) {
+                       omm_chat_ending ending) {
+    const size_t last = last_question(w, messages, count, ending);
     OMM_TRY(place_system(system, w->c, messages, count));
     omm_bytes text = omm_buf_view(&system->text);
     if (system->taken > 0 && system->turn == count) {
@@ -320,13 +333,15 @@ static omm_err put_all(writer *w, placed *system, const omm_message *messages, s
     }
     for (size_t i = system->taken; i < count; i++) {
         OMM_ASSERT((unsigned)messages[i].role < OMM_ROLE_COUNT);
-        OMM_TRY(put_turn(w, &messages[i], i == system->turn ? &text : NULL));
+        omm_message m = messages[i];
+        if (i < last && m.role == OMM_ROLE_ASSISTANT) m.content = omm_thought_leave_out(m.content);
+        OMM_TRY(put_turn(w, &m, i == system->turn ? &text : NULL));
     }
-    return generate ? put_generate(w) : OMM_OK;
+    return ending == OMM_CHAT_WHOLE ? OMM_OK : put_generate(w, ending);
 }
 
 omm_err omm_chat_render(omm_prompt *prompt, const omm_tokenizer *tokenizer,
-                        const omm_message *messages, size_t count, bool generate) {
+                        const omm_message *messages, size_t count, omm_chat_ending ending) {
     if (count > OMM_CHAT_MESSAGES_MAX)
         return omm_raise(OMM_ERR_TOO_BIG, "conversation of %zu messages, at most %u", count,
                          OMM_CHAT_MESSAGES_MAX);
@@ -335,7 +350,7 @@ omm_err omm_chat_render(omm_prompt *prompt, const omm_tokenizer *tokenizer,
     placed system = {.taken = 0};
     omm_buf_init(&w.text, OMM_TOKENIZER_TEXT_MAX);
     omm_buf_init(&system.text, OMM_TOKENIZER_TEXT_MAX);
-    omm_err err = put_all(&w, &system, messages, count, generate);
+    omm_err err = put_all(&w, &system, messages, count, ending);
     omm_buf_fini(&w.text);
     omm_buf_fini(&system.text);
     if (err == OMM_OK) return OMM_OK;

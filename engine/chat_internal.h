@@ -7,6 +7,7 @@
 #define ENGINE_CHAT_INTERNAL_H
 
 #include "omm/chat.h"
+#include "omm/thinking.h"
 
 #define CHAT_BOS "\x01"
 #define CHAT_EOS "\x02"
@@ -42,5 +43,12 @@ typedef struct chat_template {
 } chat_template;
 
 extern const chat_template chat_templates[OMM_CHAT_FORMAT_COUNT]; /* chat_template.c */
+/* Bytes of the line end that a template's text begins with, itself or as the escape for it; 0: none. */
+size_t chat_line_end(omm_bytes text);
+
+/* thinking.c: what the template of a known family says, and a thought without a word as it has it; empty: the model does
+ * not think. */
+void thinking_recognise(omm_tokenizer *t, omm_bytes jinja);
+omm_bytes thinking_none(const omm_tokenizer *tokenizer);
 
 #endif

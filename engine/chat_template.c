@@ -127,8 +127,7 @@ static bool ends_user_turn(omm_bytes jinja) {
     return false;
 }
 
-/* Bytes of the line end that the text begins with, itself or as the escape for it; 0: none. */
-static size_t line_end(omm_bytes text) {
+size_t chat_line_end(omm_bytes text) {
     if (text.size > 0 && text.data[0] == '\n') return 1;
     return text.size > 1 && text.data[0] == '\\' && text.data[1] == 'n' ? 2 : 0;
 }
@@ -144,7 +143,7 @@ static bool breaks_line(omm_bytes jinja) {
             at += strlen(marks[i]);
             rest = omm_bytes_of(at, (size_t)(end - at));
             while (at < end && *at && strchr("'\" +~", *at)) at++;
-            if (line_end(omm_bytes_of(at, (size_t)(end - at))) > 0) return true;
+            if (chat_line_end(omm_bytes_of(at, (size_t)(end - at))) > 0) return true;
         }
     }
     return false;
@@ -159,7 +158,8 @@ static bool has_empty_line(omm_bytes jinja) {
         at += sizeof mark - 1;
         rest = omm_bytes_of(at, (size_t)(end - at));
         unsigned lines = 0;
-        for (size_t size; (size = line_end(omm_bytes_of(at, (size_t)(end - at)))) > 0; at += size)
+        for (size_t size; (size = chat_line_end(omm_bytes_of(at, (size_t)(end - at)))) > 0;
+             at += size)
             lines++;
         if (lines == 1) return false;
     }
@@ -207,6 +207,7 @@ omm_err chat_recognise(omm_tokenizer *t, const omm_gguf *g) {
         if (s_rules[i].format == OMM_CHAT_LLAMA3 && !has_empty_line(jinja)) continue;
         t->chat = (uint8_t)refine(s_rules[i].format, t, jinja);
         t->chat_known = true;
+        thinking_recognise(t, jinja);
         return OMM_OK;
     }
     keep_beginning(t, jinja);

@@ -45,7 +45,7 @@ static void compare(const omm_tokenizer *t, const omm_prompt *p, const omm_messa
     omm_prompt_init(&q, TOKENS_MAX);
     for (size_t i = 0; i < count; i++)
         harmless[i] = (omm_message){messages[i].role, omm_bytes_str("x")};
-    OMM_ASSERT(omm_chat_render(&q, t, harmless, count, true) == OMM_OK);
+    OMM_ASSERT(omm_chat_render(&q, t, harmless, count, OMM_CHAT_ANSWER) == OMM_OK);
     for (size_t i = 0; i < CHAT_MARKS_MAX && c->marks[i]; i++)
         OMM_ASSERT(occurrences(t, p, c->marks[i]) == occurrences(t, &q, c->marks[i]));
     OMM_ASSERT(occurrences(t, p, "</s>") == occurrences(t, &q, "</s>"));
@@ -60,7 +60,7 @@ static void render(const vocab_recipe *r, const omm_message *messages, size_t co
     omm_prompt_init(&p, TOKENS_MAX);
     if (omm_chat_doubt(doubt, t))
         for (const char *d = doubt; *d; d++) OMM_ASSERT(*d >= ' ' && *d < 0x7f);
-    omm_err err = omm_chat_render(&p, t, messages, count, true);
+    omm_err err = omm_chat_render(&p, t, messages, count, OMM_CHAT_ANSWER);
     OMM_ASSERT(err == OMM_OK || err == OMM_ERR_UNSUPPORTED || err == OMM_ERR_TOO_BIG);
     if (err == OMM_OK)
         compare(t, &p, messages, count);

@@ -75,7 +75,7 @@ static void test_like_training(const omm_tokenizer *t) {
         append_turn(&text, omm_role_name(m[i].role), (const char *)m[i].content.data);
     CHECK_OK(omm_buf_printf(&text, "<|im_start|>assistant\n"));
     CHECK_OK(omm_tokenizer_encode(&want, t, omm_buf_view(&text), OMM_TOKENIZE_SPECIAL));
-    CHECK_OK(omm_chat_render(&p, t, m, count, true));
+    CHECK_OK(omm_chat_render(&p, t, m, count, OMM_CHAT_ANSWER));
     CHECK_EQ(p.tokens.count, want.count);
     CHECK_EQ(p.mask.size, want.count);
     for (size_t i = 0; i < want.count; i++) CHECK_EQ(p.tokens.ids[i], want.ids[i]);
@@ -95,7 +95,7 @@ static void test_mask(const omm_tokenizer *t) {
     omm_tokens_init(&learned, TOKENS_MAX);
     omm_buf_init(&text, FILE_MAX);
     omm_buf_init(&want, FILE_MAX);
-    CHECK_OK(omm_chat_render(&p, t, m, count, true));
+    CHECK_OK(omm_chat_render(&p, t, m, count, OMM_CHAT_ANSWER));
     for (size_t i = 0; i < p.tokens.count; i++) {
         CHECK(p.mask.data[i] <= 1);
         if (p.mask.data[i]) CHECK_OK(omm_tokens_push(&learned, p.tokens.ids[i]));
@@ -106,7 +106,7 @@ static void test_mask(const omm_tokenizer *t) {
     CHECK(omm_bytes_equal(omm_buf_view(&text), omm_buf_view(&want)));
     CHECK_EQ(learned.ids[0], TOOL_CALL);
     omm_prompt_clear(&p);
-    CHECK_OK(omm_chat_render(&p, t, m, 2, false));
+    CHECK_OK(omm_chat_render(&p, t, m, 2, OMM_CHAT_WHOLE));
     for (size_t i = 0; i < p.mask.size; i++) CHECK_EQ(p.mask.data[i], 0);
     omm_prompt_fini(&p);
     omm_tokens_fini(&learned);
@@ -132,7 +132,7 @@ static void test_injection(const omm_tokenizer *t) {
         bool trusted = role == OMM_ROLE_SYSTEM || role == OMM_ROLE_ASSISTANT;
         omm_prompt_clear(&p);
         omm_buf_clear(&text);
-        CHECK_OK(omm_chat_render(&p, t, &m, 1, false));
+        CHECK_OK(omm_chat_render(&p, t, &m, 1, OMM_CHAT_WHOLE));
         CHECK_EQ(occurrences(&p, IM_START), 1);
         CHECK_EQ(occurrences(&p, IM_END), 1);
         CHECK_EQ(occurrences(&p, ENDOFTEXT), 0);
@@ -152,9 +152,9 @@ static void test_limits(const omm_tokenizer *t) {
     const omm_message *m = sample(&count);
     omm_prompt p;
     omm_prompt_init(&p, 20);
-    CHECK_OK(omm_chat_render(&p, t, &m[3], 1, false));
+    CHECK_OK(omm_chat_render(&p, t, &m[3], 1, OMM_CHAT_WHOLE));
     size_t before = p.tokens.count;
-    CHECK_ERR(omm_chat_render(&p, t, &m[2], 1, false), OMM_ERR_TOO_BIG);
+    CHECK_ERR(omm_chat_render(&p, t, &m[2], 1, OMM_CHAT_WHOLE), OMM_ERR_TOO_BIG);
     CHECK_EQ(p.tokens.count, before);
     CHECK_EQ(p.mask.size, before);
     omm_prompt_fini(&p);
@@ -173,7 +173,7 @@ static void test_allocations(const omm_tokenizer *t) {
         omm_prompt p;
         omm_prompt_init(&p, TOKENS_MAX);
         omm_mem_fail_nth(nth);
-        err = omm_chat_render(&p, t, m, count, true);
+        err = omm_chat_render(&p, t, m, count, OMM_CHAT_ANSWER);
         omm_mem_fail_nth(0);
         CHECK(err == OMM_OK || (err == OMM_ERR_NOMEM && p.tokens.count == 0 && p.mask.size == 0));
         omm_prompt_fini(&p);

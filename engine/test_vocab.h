@@ -20,6 +20,7 @@ typedef struct vocab_recipe {
     const char *name;   /* general.name */
     const char *pre;    /* gpt2: default "gpt-2" */
     const char *marks[6];
+    const char *words[2]; /* user-defined tokens */
     const char *jinja;
 } vocab_recipe;
 
@@ -80,6 +81,7 @@ static inline omm_tokenizer *open_vocab(const vocab_recipe *r) {
     uint32_t bos = r->spm ? 1 : 258;
     for (int i = 0; i < 6 && r->marks[i]; i++)
         vocab_add(&l, r->marks[i], r->mark_type ? r->mark_type : TOKEN_CONTROL);
+    for (int i = 0; i < 2 && r->words[i]; i++) vocab_add(&l, r->words[i], TOKEN_USER);
     omm_gguf_writer w;
     omm_gguf_writer_init(&w);
     omm_gguf_put_text(&w, "tokenizer.ggml.model", r->spm ? "llama" : "gpt2");

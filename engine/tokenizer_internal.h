@@ -141,6 +141,8 @@ struct omm_tokenizer {
     pretoken pre;               /* gpt2 */
     uint8_t chat;               /* omm_chat_format */
     bool chat_known;            /* the file has its template */
+    uint8_t thinking;           /* omm_thinking */
+    uint8_t thought_lines;      /* line ends between a thought and an answer */
     char chat_found[64];        /* the beginning of a template that we do not know */
 };
 

@@ -45,7 +45,24 @@ omm_err assistant_notice(omm_assistant *a, const char *fmt, ...) {
         a, (omm_assistant_event){.kind = OMM_ASSISTANT_NOTICE, .text = omm_bytes_str(text)});
 }
 
+/* What the speaker's turn says, without what it thought. */
+static omm_bytes said(const omm_assistant *a) {
+    const size_t at = a->thought.answer < a->answer.size ? a->thought.answer : a->answer.size;
+    return omm_bytes_of(a->answer.data + at, a->answer.size - at);
+}
+
+static omm_err show_thought(omm_assistant *a) {
+    const size_t at = a->thought_shown > a->thought.from ? a->thought_shown : a->thought.from;
+    if (a->thought.to <= at) return OMM_OK;
+    const omm_bytes text = omm_bytes_of(a->answer.data + at, a->thought.to - at);
+    a->thought_shown = a->thought.to;
+    return assistant_tell(a, (omm_assistant_event){.kind = OMM_ASSISTANT_THOUGHT, .text = text});
+}
+
 static omm_err show(omm_assistant *a, size_t to) {
+    OMM_TRY(show_thought(a));
+    if (a->thought.answer == SIZE_MAX) return OMM_OK;
+    if (a->shown < a->thought.answer) a->shown = a->thought.answer;
     if (to <= a->shown) return OMM_OK;
     omm_bytes text = omm_bytes_of(a->answer.data + a->shown, to - a->shown);
     a->shown = to;
@@ -65,10 +82,12 @@ static omm_err take_piece(void *ud, omm_bytes piece) {
     omm_assistant *a = ud;
     (void)piece; /* it is at the end of `answer` already */
     if (a->in_call) return OMM_OK;
-    omm_bytes text = omm_buf_view(&a->answer);
-    const uint8_t *mark = memmem(text.data, text.size, s_call_mark, sizeof s_call_mark - 1);
+    omm_thought_look(&a->thought, omm_buf_view(&a->answer), false);
+    const omm_bytes text = said(a);
+    const uint8_t *mark =
+        text.size > 0 ? memmem(text.data, text.size, s_call_mark, sizeof s_call_mark - 1) : NULL;
     a->in_call = mark != NULL;
-    return show(a, mark ? (size_t)(mark - text.data) : text.size - held_back(text));
+    return show(a, mark ? (size_t)(mark - a->answer.data) : a->answer.size - held_back(text));
 }
 
 /* ---- Room in the context ------------------------------------------------------------------- */
@@ -161,9 +180,11 @@ static omm_err finish(omm_assistant *a, omm_speaker_stop stop) {
         OMM_TRY(assistant_notice(a, "stopped"));
         return tell_sources(a);
     }
+    if (stop == OMM_SPEAKER_END && a->thought.answer == SIZE_MAX && a->answer.size > 0)
+        OMM_TRY(assistant_notice(a, "the model thought, and said nothing"));
     OMM_TRY(check_sum(a));
-    OMM_TRY(check_saved(a, omm_buf_view(&a->answer)));
-    OMM_TRY(check_answer(a, omm_buf_view(&a->answer)));
+    OMM_TRY(check_saved(a, said(a)));
+    OMM_TRY(check_answer(a, said(a)));
     return tell_sources(a);
 }
 
@@ -179,11 +200,13 @@ static omm_err step(bool *done, omm_assistant *a) {
     omm_speaker_stop stop = OMM_SPEAKER_END;
     omm_chat_reply reply = {0};
     omm_buf_clear(&a->answer);
-    a->shown = 0;
+    a->thought = omm_thought_init(a->options.speaker.thinks);
+    a->thought_shown = a->shown = 0;
     a->in_call = false;
     OMM_TRY(a->options.speaker.reply(a->options.speaker.ud, &a->answer, &stop, a->turns.messages,
                                      a->turns.count, take_piece, a));
-    if (stop == OMM_SPEAKER_INTERRUPT && a->answer.size == 0) {
+    omm_thought_look(&a->thought, omm_buf_view(&a->answer), true);
+    if (stop == OMM_SPEAKER_INTERRUPT && said(a).size == 0) {
         *done = true; /* a question without an answer would be answered with the next one */
         forget_exchange(a);
         return assistant_notice(a, "stopped");
@@ -194,7 +217,7 @@ static omm_err step(bool *done, omm_assistant *a) {
         a->shown = a->answer.size; /* half a call is of no use to anyone */
         return finish(a, stop);
     }
-    omm_err err = omm_chat_parse(&reply, omm_buf_view(&a->answer));
+    omm_err err = omm_chat_parse(&reply, said(a));
     if (err == OMM_ERR_FORMAT || err == OMM_ERR_TOO_BIG) {
         a->calls++;
         return assistant_do_bad_call(done, a, "tool call");

@@ -9,6 +9,8 @@
 #include "tools.h"
 #include "transcript.h"
 
+#include "omm/thinking.h"
+
 enum { NOTICE_BYTES_MAX = 4096 };
 
 struct omm_assistant {
@@ -16,11 +18,13 @@ struct omm_assistant {
     tool_set tools;
     transcript turns;
     /* of the exchange in progress */
-    omm_buf answer;  /* the speaker's turn, as written */
-    size_t shown;    /* bytes of the answer that `each` has got */
-    bool in_call;    /* a call has begun: nothing after it is shown */
-    bool has_saved;  /* a note was saved */
-    bool has_result; /* a tool has said something that an answer can rest on */
+    omm_buf answer;       /* the speaker's turn, as written */
+    omm_thought thought;  /* in front of what it says */
+    size_t thought_shown; /* bytes of the answer: `each` has got the thought up to here */
+    size_t shown;         /* bytes of the answer that `each` has got of what is said */
+    bool in_call;         /* a call has begun: nothing after it is shown */
+    bool has_saved;       /* a note was saved */
+    bool has_result;      /* a tool has said something that an answer can rest on */
     uint32_t calls;
     tool_result result;
     tool_source sources[TOOL_SOURCES_MAX]; /* of the last search that found something */

@@ -20,7 +20,8 @@ typedef struct stage {
     char prompt[8192]; /* what the speaker saw last: "role:content|" for each turn */
     char events[8192]; /* "text:...", one a line; pieces of text are joined */
     size_t events_size;
-    bool in_text;
+    unsigned is_in; /* 1 + kind of the last event */
+    bool thinks;
     omm_err fail;       /* of the speaker */
     size_t interrupted; /* if > 0: after so many characters but one, of each answer */
 } stage;
@@ -66,27 +67,28 @@ static omm_err reply(void *ud, omm_buf *out, omm_speaker_stop *stop, const omm_m
 }
 
 static omm_err watch(void *ud, const omm_assistant_event *e) {
-    static const char *const s_names[] = {"text", "call", "result", "source", "notice"};
+    static const char *const s_names[] = {"thought", "text", "call", "result", "source", "notice"};
     stage *s = ud;
     char *at = s->events + s->events_size;
     size_t room = sizeof s->events - s->events_size;
-    bool is_text = e->kind == OMM_ASSISTANT_TEXT;
-    if (is_text && s->in_text) s->events_size--, at--; /* goes on: over the line feed */
+    const bool is_text = e->kind == OMM_ASSISTANT_TEXT || e->kind == OMM_ASSISTANT_THOUGHT;
+    const bool goes_on = is_text && s->is_in == e->kind + 1u;
+    if (goes_on) s->events_size--, at--; /* over the line feed */
     if (e->kind == OMM_ASSISTANT_SOURCE)
         s->events_size += (size_t)snprintf(at, room, "source:%s %u\n", e->file, e->number);
     else
-        s->events_size += (size_t)snprintf(
-            at, room, "%s%s%s%s%.*s\n", is_text && s->in_text ? "" : s_names[e->kind],
-            is_text && s->in_text ? "" : ":", e->tool ? e->tool : "", e->tool ? " " : "",
-            (int)e->text.size, (const char *)e->text.data);
-    s->in_text = is_text;
+        s->events_size +=
+            (size_t)snprintf(at, room, "%s%s%s%s%.*s\n", goes_on ? "" : s_names[e->kind],
+                             goes_on ? "" : ":", e->tool ? e->tool : "", e->tool ? " " : "",
+                             (int)e->text.size, (const char *)e->text.data);
+    s->is_in = e->kind + 1u;
     return OMM_OK;
 }
 
 static omm_assistant *open_assistant(stage *s, omm_notes *notes, omm_docs *docs) {
     omm_assistant *a = NULL;
     omm_assistant_options options = omm_assistant_options_default();
-    options.speaker = (omm_speaker){.fits = fits, .reply = reply, .ud = s};
+    options.speaker = (omm_speaker){.fits = fits, .reply = reply, .thinks = s->thinks, .ud = s};
     options.system = "Help.";
     options.notes = notes;
     options.docs = docs;
@@ -122,6 +124,39 @@ static void test_interrupt(void) {
     s.interrupted = 0;
     CHECK_OK(omm_assistant_say(a, omm_bytes_str("47*86")));
     CHECK(strstr(s.events, "notice:the model did not calculate; 47*86 -> 4042\n") != NULL);
+    omm_assistant_close(a);
+}
+
+/* What it thinks is no answer: it is shown as a thought, asks for nothing and is held against nobody. */
+static void test_thoughts(void) {
+    stage s = {
+        .replies = {"<think>\nMr Smith said 4041 <tool_call>{}</tool_call>\n</think>\n\nIt is you.",
+                    "<think>\nsum\n</think>\n\n<tool_call>\n{\"name\": \"calculator\", "
+                    "\"arguments\": {\"expression\": \"47*86\"}}\n</tool_call>",
+                    "<think>Smith has 99</think>4042."},
+        .thinks = true};
+    omm_assistant *a = open_assistant(&s, NULL, NULL);
+    CHECK_OK(omm_assistant_say(a, omm_bytes_str("who")));
+    CHECK_OK(omm_assistant_say(a, omm_bytes_str("What is 47 times 86?")));
+    check_text(s.events, "thought:Mr Smith said 4041 <tool_call>{}</tool_call>\ntext:It is you.\n"
+                         "thought:sum\ncall:calculator 47*86\nresult:calculator 4042\n"
+                         "thought:Smith has 99\ntext:4042.\n");
+    CHECK(strstr(s.prompt, "assistant:<think>\nMr Smith") !=
+          NULL); /* to leave out is the prompt's */
+    omm_assistant_close(a);
+    /* The same of who does not think is what it says. */
+    s = (stage){.replies = {"<think>so</think>4042."}};
+    play(&s, NULL, NULL, "hello");
+    CHECK(strstr(s.events, "text:<think>so</think>4042.\n") != NULL);
+    s = (stage){.replies = {"<think>so, and no more"}, .thinks = true};
+    play(&s, NULL, NULL, "hello");
+    check_text(s.events, "thought:so, and no more\nnotice:the model thought, and said nothing\n");
+    /* Stopped in the middle of a thought: as if it had not been asked. */
+    s = (stage){.replies = {"<think>\nso\n</think>\n\nyes"}, .thinks = true, .interrupted = 11};
+    a = open_assistant(&s, NULL, NULL);
+    CHECK_OK(omm_assistant_say(a, omm_bytes_str("hello")));
+    CHECK_EQ(omm_assistant_turns(a), 1);
+    check_text(s.events, "thought:so\nnotice:stopped\n");
     omm_assistant_close(a);
 }
 
@@ -473,6 +508,7 @@ static void test_no_memory(void) {
 
 int main(void) {
     test_interrupt();
+    test_thoughts();
     test_answer();
     test_call();
     test_bad_calls();

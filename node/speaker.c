@@ -4,6 +4,7 @@
 #include "omm/mem.h"
 #include "omm/speculate.h"
 #include "omm/stops.h"
+#include "omm/thinking.h"
 
 #include <string.h>
 
@@ -82,7 +83,8 @@ void omm_model_speaker_close(omm_model_speaker *s) {
 
 static omm_err render(omm_model_speaker *s, const omm_message *messages, size_t count) {
     omm_prompt_clear(&s->prompt);
-    return omm_chat_render(&s->prompt, s->tokenizer, messages, count, true);
+    return omm_chat_render(&s->prompt, s->tokenizer, messages, count,
+                           s->options.at_once ? OMM_CHAT_AT_ONCE : OMM_CHAT_ANSWER);
 }
 
 static omm_err fits(void *ud, bool *out, const omm_message *messages, size_t count, bool ample) {
@@ -97,6 +99,8 @@ static omm_err fits(void *ud, bool *out, const omm_message *messages, size_t cou
 
 typedef struct writing {
     omm_buf *out;
+    size_t begin; /* of `out`, where this answer begins */
+    omm_thought thought;
     omm_buf fresh; /* characters that are not yet in `out`: they may begin a stop text */
     omm_detok detok;
     omm_stops stops;
@@ -104,9 +108,15 @@ typedef struct writing {
     void *ud;
 } writing;
 
-static omm_err writing_init(writing *w, const omm_tokenizer *tokenizer) {
+static bool thinks(const omm_model_speaker *s) {
+    return !s->options.at_once && omm_thinking_of(s->tokenizer) != OMM_THINKING_NONE;
+}
+
+static omm_err writing_init(writing *w, const omm_model_speaker *s) {
     size_t count = 0;
-    const char *const *texts = omm_chat_stops(&count, tokenizer);
+    const char *const *texts = omm_chat_stops(&count, s->tokenizer);
+    w->begin = w->out->size;
+    w->thought = omm_thought_init(thinks(s));
     omm_buf_init(&w->fresh, OMM_TOKENIZER_TEXT_MAX);
     omm_stops_init(&w->stops);
     w->detok.first = true;
@@ -129,7 +139,17 @@ static omm_err take(omm_model_speaker *s, writing *w, uint32_t id) {
     omm_buf_clear(&w->fresh);
     OMM_TRY(omm_detok_push(&w->fresh, &w->detok, s->tokenizer, id, 0));
     OMM_TRY(omm_stops_push(w->out, &w->stops, omm_buf_view(&w->fresh)));
+    omm_thought_look(&w->thought, omm_bytes_of(w->out->data + w->begin, w->out->size - w->begin),
+                     false);
     return give(w, before);
+}
+
+/* Where the prompt has opened the thought, the text has it opened, too. */
+static omm_err open_thought(omm_model_speaker *s, writing *w) {
+    const omm_bytes opening = omm_thinking_opening(s->tokenizer);
+    if (s->options.at_once) return OMM_OK;
+    OMM_TRY(omm_buf_append(w->out, opening.data, opening.size));
+    return give(w, w->begin);
 }
 
 static omm_err finish(writing *w) {
@@ -192,8 +212,8 @@ static omm_err draw(uint32_t *id, drawing *d, omm_model_speaker *s, uint32_t i, 
 
 static omm_err decode(omm_model_speaker *s, writing *w, drawing *d, omm_speaker_stop *stop) {
     const uint32_t begin = omm_session_position(s->session);
-    uint32_t id = 0;
-    for (uint32_t i = 0; i < s->options.reply_tokens_max; i++) {
+    uint32_t id = 0, said = 0;
+    for (uint32_t i = 0; said < s->options.reply_tokens_max; i++) {
         if (is_interrupted(s)) {
             *stop = OMM_SPEAKER_INTERRUPT;
             return OMM_OK;
@@ -206,6 +226,7 @@ static omm_err decode(omm_model_speaker *s, writing *w, drawing *d, omm_speaker_
         }
         s->usage.answer_tokens++;
         OMM_TRY(take(s, w, id));
+        said += w->thought.answer != SIZE_MAX;
         if (w->stops.stopped) {
             *stop = OMM_SPEAKER_END;
             return OMM_OK;
@@ -222,6 +243,7 @@ static omm_err decode(omm_model_speaker *s, writing *w, drawing *d, omm_speaker_
 static omm_err answer(omm_model_speaker *s, writing *w, omm_speaker_stop *stop) {
     drawing d;
     omm_err err = drawing_open(&d, s);
+    if (err == OMM_OK) err = open_thought(s, w);
     if (err == OMM_OK) err = decode(s, w, &d, stop);
     drawing_close(&d, s);
     return err;
@@ -231,7 +253,7 @@ static omm_err reply(void *ud, omm_buf *out, omm_speaker_stop *stop, const omm_m
                      size_t count, omm_speaker_piece piece, void *piece_ud) {
     omm_model_speaker *s = ud;
     writing w = {.out = out, .piece = piece, .ud = piece_ud};
-    omm_err err = writing_init(&w, s->tokenizer);
+    omm_err err = writing_init(&w, s);
     if (err == OMM_OK) err = render(s, messages, count);
     bool interrupted = false;
     if (err == OMM_OK) err = read_prompt(&interrupted, s);
@@ -243,7 +265,7 @@ static omm_err reply(void *ud, omm_buf *out, omm_speaker_stop *stop, const omm_m
 }
 
 omm_speaker omm_model_speaker_get(omm_model_speaker *speaker) {
-    return (omm_speaker){.fits = fits, .reply = reply, .ud = speaker};
+    return (omm_speaker){.fits = fits, .reply = reply, .thinks = thinks(speaker), .ud = speaker};
 }
 
 omm_model_speaker_usage omm_model_speaker_get_usage(const omm_model_speaker *speaker) {

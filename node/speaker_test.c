@@ -56,7 +56,7 @@ static void test_injection(const base *b) {
                                  say(OMM_ROLE_TOOL, trap)};
     omm_prompt prompt;
     omm_prompt_init(&prompt, 4096);
-    CHECK_OK(omm_chat_render(&prompt, b->tokenizer, turns, 4, true));
+    CHECK_OK(omm_chat_render(&prompt, b->tokenizer, turns, 4, OMM_CHAT_ANSWER));
     CHECK_EQ(count_id(&prompt, omm_tokenizer_special(b->tokenizer, "<|im_start|>")), 5);
     CHECK_EQ(count_id(&prompt, omm_tokenizer_special(b->tokenizer, "<|im_end|>")), 4);
     CHECK_EQ(count_id(&prompt, omm_tokenizer_special(b->tokenizer, "<|endoftext|>")), 0);
@@ -132,6 +132,58 @@ static omm_speaker_stop three_answers(omm_buf *out, uint64_t *accepted, uint64_t
     omm_model_speaker_close(s);
     omm_buf_fini(&one);
     return stop;
+}
+
+/* The base model's vocabulary under a template that opens a thought. */
+static omm_tokenizer *open_thinking(const base *b) {
+    omm_gguf_writer w;
+    omm_buf file;
+    omm_gguf g;
+    omm_tokenizer *t = NULL;
+    omm_gguf_writer_init(&w);
+    for (size_t i = 0; i < b->gguf.kv_count; i++)
+        if (!omm_bytes_equal(b->gguf.kvs[i].key, omm_bytes_str("tokenizer.chat_template")))
+            omm_gguf_put_kv(&w, &b->gguf.kvs[i]);
+    omm_gguf_put_text(&w, "tokenizer.chat_template",
+                      "{{ '<|im_start|>' ~ turn.content.split('</think>')[-1] ~ '<|im_end|>' }}"
+                      "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}");
+    omm_buf_init(&file, SIZE_MAX / 2);
+    CHECK_OK(omm_gguf_writer_finish(&file, &w));
+    CHECK_OK(omm_gguf_open_bytes(&g, omm_buf_view(&file)));
+    CHECK_OK(omm_tokenizer_open(&t, &g));
+    omm_gguf_close(&g);
+    omm_buf_fini(&file);
+    omm_gguf_writer_fini(&w);
+    return t;
+}
+
+/* An answer begins with the thought that the prompt has opened, and so many tokens of it count as what is left of the answer.
+ * Asked to answer at once, it begins with the answer. */
+static void test_thought(base *b) {
+    static const char opened[] = "<think>\n";
+    omm_model_speaker *s = NULL;
+    omm_model_speaker_options options = omm_model_speaker_options_default();
+    omm_tokenizer *t = open_thinking(b);
+    omm_buf out;
+    omm_buf_init(&out, 1 << 16);
+    options.reply_tokens_max = 2;
+    CHECK_OK(omm_model_speaker_open(&s, b->session, t, b->model.dims.vocab, &options));
+    CHECK(omm_model_speaker_get(s).thinks);
+    /* it never closes the thought, so nothing of it is the answer */
+    CHECK(ask(&out, omm_model_speaker_get(s), "What is 47 times 86?") != OMM_SPEAKER_LENGTH);
+    CHECK(omm_model_speaker_get_usage(s).answer_tokens > 2);
+    CHECK(out.size > sizeof opened && memcmp(out.data, opened, sizeof opened - 1) == 0);
+    CHECK(memmem(out.data, out.size, "</think>", 8) == NULL);
+    omm_model_speaker_close(s);
+    options.at_once = true;
+    CHECK_OK(omm_model_speaker_open(&s, b->session, t, b->model.dims.vocab, &options));
+    CHECK(!omm_model_speaker_get(s).thinks);
+    CHECK_EQ(ask(&out, omm_model_speaker_get(s), "What is 47 times 86?"), OMM_SPEAKER_LENGTH);
+    CHECK_EQ(omm_model_speaker_get_usage(s).answer_tokens, 2);
+    CHECK(memmem(out.data, out.size, "think", 5) == NULL);
+    omm_model_speaker_close(s);
+    omm_buf_fini(&out);
+    omm_tokenizer_close(t);
 }
 
 typedef struct speaker_way {
@@ -247,6 +299,7 @@ int main(void) {
     open_base(&b);
     test_injection(&b);
     test_cache(&b);
+    test_thought(&b);
     omm_session_truncate(b.session, 0);
     test_ways(&b);
     test_limits(&b);

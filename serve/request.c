@@ -324,7 +324,7 @@ static bool render(reader *r, const omm_chat_turns *turns) {
     omm_tokens *ids = &r->out->prompts[0];
     omm_prompt_init(&prompt, PROMPT_TOKENS_MAX);
     const omm_err err =
-        omm_chat_render(&prompt, r->o->tokenizer, turns->messages, turns->count, true);
+        omm_chat_render(&prompt, r->o->tokenizer, turns->messages, turns->count, OMM_CHAT_ANSWER);
     const omm_tokens made = prompt.tokens;
     if (err == OMM_OK) {
         prompt.tokens = *ids;

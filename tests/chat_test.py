@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """`chat` at a terminal, on the model that is shipped: a line is typed and answered, Ctrl-C ends an answer, in the middle of
-it or while its prompt is read, once more it ends the program, and at the prompt it does so at once.
+it or while its prompt is read, once more it ends the program, and at the prompt it does so at once.  Piped, under templates
+of models that think: thoughts are shown as such, and left out where they are not wanted.
 
 On plain C that calls the C library for each multiply-add, and one thread, a batch of the prompt takes a second: long enough to
 be interrupted.
 
 usage: chat_test.py SOURCE_DIR MESHMIND
 """
-import os, pathlib, re, signal, subprocess, sys, tempfile, termios, time
+import json, os, pathlib, re, signal, subprocess, sys, tempfile, termios, time
 
 from live import Terminal, check, wait_for
+from retemplate import OPENS, OWN, retemplate
 
 SOURCE, MESHMIND = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
 MODEL = SOURCE / "scenarios" / "base" / "openmeshmind-tiny-F16.gguf"
@@ -158,6 +160,45 @@ def test_at_prompt(folder):
     check(code == -signal.SIGINT, f"Ctrl-C at the prompt: exit {code}:", chat.text())
 
 
+def piped(model, *more):
+    done = subprocess.run([MESHMIND, "chat", "-m", model, "--no-notes", "-t", "1", *more], input="What is 47 times 86?\n",
+                          capture_output=True, text=True, timeout=300)
+    check(done.returncode == 0, done.stderr)
+    return done.stdout, done.stderr
+
+
+def generated(model, *more):
+    command = [MESHMIND, "generate", "-m", model, "-t", "1", "-n", "4", "--json", *more, "What is 47 times 86?"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+def test_thoughts(folder):
+    """The shipped model thinks nothing; under the templates of models that do, its prompts are theirs."""
+    opened = retemplate(MODEL, folder / "opened.gguf", OPENS)
+    own = retemplate(MODEL, folder / "own.gguf", OWN)
+    said, warned = piped(MODEL)
+    check("[calculator: 47*86 = 4042]" in said and "no thoughts" not in warned, said, warned)
+    same, warned = piped(MODEL, "--no-think")
+    check(same == said and "--no-think changes nothing" in warned, same, warned)
+    check(piped(own)[0] == said, "a model that may think and does not:", piped(own)[0])
+    said, _ = piped(opened, "-n", "3")  # what it thinks is not counted
+    check(re.search(r"\[thinks\]\n(.|\n){30}", said) and "[answers]" not in said, "opened:", said)
+    events = [json.loads(line) for line in piped(opened, "--json")[0].splitlines()]
+    kinds = [e["event"] for e in events]
+    check(kinds[1] == "thought" and "text" not in kinds and "call" not in kinds, kinds)
+    check("said nothing" in str(events) or "context is full" in str(events), events)
+    for model in own, opened:
+        said, warned = piped(model, "--no-think")
+        check("[thinks]" not in said and "changes nothing" not in warned, "at once:", said, warned)
+    counts = {}
+    for name, model in ("none", MODEL), ("own", own), ("opened", opened):
+        for how in (), ("--no-think",):
+            counts[name, len(how)] = json.loads(generated(model, "--chat", *how).stdout)["prompt_tokens"]
+    check(counts["none", 0] == counts["none", 1] == counts["own", 0] < counts["opened", 0] < counts["own", 1] == counts["opened", 1], counts)
+    refused = generated(own, "--no-think")
+    check(refused.returncode == 2 and "together with --chat" in refused.stderr, refused.stderr)
+
+
 with tempfile.TemporaryDirectory(prefix="omm-chat-") as name:
-    for test in test_line, test_characters, test_gone, test_answer, test_prompt, test_twice, test_at_prompt:
+    for test in test_line, test_characters, test_gone, test_answer, test_prompt, test_twice, test_at_prompt, test_thoughts:
         test(pathlib.Path(name))

@@ -53,7 +53,7 @@ static omm_err find_reply(maker *m, made *out) {
 omm_err maker_chat(maker *m, made *out, const json_t *root) {
     OMM_TRY(read_messages(m, root));
     if (m->tokenizer)
-        OMM_TRY(
-            omm_chat_render(&m->prompt, m->tokenizer, m->turns.messages, m->turns.count, false));
+        OMM_TRY(omm_chat_render(&m->prompt, m->tokenizer, m->turns.messages, m->turns.count,
+                                OMM_CHAT_WHOLE));
     return find_reply(m, out);
 }

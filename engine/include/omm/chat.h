@@ -101,12 +101,20 @@ void omm_prompt_init(omm_prompt *prompt, size_t tokens_max);
 void omm_prompt_fini(omm_prompt *prompt);
 void omm_prompt_clear(omm_prompt *prompt); /* memory kept */
 
-/* Append all turns, then the generation prompt if `generate`.  An empty `prompt` begins a
- * conversation; one with tokens goes on with it.
+/* What stands behind the turns. */
+typedef enum omm_chat_ending {
+    OMM_CHAT_WHOLE,   /* nothing: they are all that there is, for training */
+    OMM_CHAT_ANSWER,  /* the beginning of an answer */
+    OMM_CHAT_AT_ONCE, /* the same, of a model that thinks (thinking.h) with an empty thought */
+} omm_chat_ending;
+
+/* Append all turns, then what `ending` says.  An empty `prompt` begins a conversation; one with tokens goes on with it.
+ * In front of an answer the thoughts of answers before the last user's turn are left out; whole, they stay.
  * Errors: UNSUPPORTED (the vocabulary lacks a mark, by name; or content that the model cannot tell from a
  * mark), NOMEM, TOO_BIG; then `prompt` is unchanged. */
 OMM_CHECKED omm_err omm_chat_render(omm_prompt *prompt, const omm_tokenizer *tokenizer,
-                                    const omm_message *messages, size_t count, bool generate);
+                                    const omm_message *messages, size_t count,
+                                    omm_chat_ending ending);
 
 /* ---- Tools --------------------------------------------------------------------------------- */
 

@@ -38,11 +38,12 @@
     1000u /* of several finds together; the first is given whole */
 
 typedef enum omm_assistant_event_kind {
-    OMM_ASSISTANT_TEXT,   /* `text`: more of the model's answer */
-    OMM_ASSISTANT_CALL,   /* `tool` is called with `text` (its argument) */
-    OMM_ASSISTANT_RESULT, /* `text`: what `tool` said; `failed` for an error */
-    OMM_ASSISTANT_SOURCE, /* the answer was given with passage `number` of `file` at hand */
-    OMM_ASSISTANT_NOTICE, /* `text`: the program itself has to say something */
+    OMM_ASSISTANT_THOUGHT, /* `text`: more of what the model thinks before it answers */
+    OMM_ASSISTANT_TEXT,    /* `text`: more of the model's answer */
+    OMM_ASSISTANT_CALL,    /* `tool` is called with `text` (its argument) */
+    OMM_ASSISTANT_RESULT,  /* `text`: what `tool` said; `failed` for an error */
+    OMM_ASSISTANT_SOURCE,  /* the answer was given with passage `number` of `file` at hand */
+    OMM_ASSISTANT_NOTICE,  /* `text`: the program itself has to say something */
 } omm_assistant_event_kind;
 
 typedef struct omm_assistant_event {

@@ -33,11 +33,12 @@ typedef struct omm_speaker {
     /* Append the next assistant turn to `out`. */
     omm_err (*reply)(void *ud, omm_buf *out, omm_speaker_stop *stop, const omm_message *messages,
                      size_t count, omm_speaker_piece piece, void *piece_ud);
+    bool thinks; /* its turns may begin with a thought, as thinking.h has it */
     void *ud;
 } omm_speaker;
 
 typedef struct omm_model_speaker_options {
-    uint32_t reply_tokens_max; /* of one answer; default 160 */
+    uint32_t reply_tokens_max; /* of one answer, without its thought; default 160 */
     uint32_t room_tokens;      /* left free for an answer; default 96 */
     float temperature;         /* default 0: the likeliest token */
     uint32_t top_k;            /* draw from the likeliest so many; default 0: all */
@@ -46,6 +47,7 @@ typedef struct omm_model_speaker_options {
         min_p; /* draw from those at least so many times as likely as the likeliest; default 0: all */
     uint32_t lookup; /* proposals from the text so far, at once; default 0: none.  No other text */
     uint64_t seed;   /* of the draws; default 1 */
+    bool at_once;    /* without a thought, of a model that thinks */
     /* Not 0: stop before the next batch of the prompt, or the next token; may be NULL. */
     const volatile sig_atomic_t *interrupt;
 } omm_model_speaker_options;

@@ -1,0 +1,152 @@
+/* thinking.c - see omm/thinking.h. */
+#include "omm/thinking.h"
+
+#include "chat_internal.h"
+#include "tokenizer_internal.h"
+
+#include <string.h>
+
+#define OPENS "<think>"
+#define CLOSES "</think>"
+#define LINE_ENDS_MAX 2u /* behind CLOSES */
+
+static const uint8_t *find(omm_bytes text, const char *wanted) {
+    return text.size ? memmem(text.data, text.size, wanted, strlen(wanted)) : NULL;
+}
+
+static omm_bytes from(omm_bytes text, const uint8_t *at) {
+    return omm_bytes_of(at, (size_t)(text.data + text.size - at));
+}
+
+/* Behind the last `wanted`; data NULL: there is none. */
+static omm_bytes behind_last(omm_bytes text, const char *wanted) {
+    omm_bytes rest = {0};
+    for (const uint8_t *at; (at = find(text, wanted)) != NULL;)
+        rest = text = from(text, at + strlen(wanted));
+    return rest;
+}
+
+/* ---- What a template says ------------------------------------------------------------------- */
+
+/* Line ends that the text begins with, themselves or as escapes; `rest` is what follows them. */
+static unsigned line_ends(omm_bytes *rest, omm_bytes text) {
+    unsigned count = 0;
+    for (size_t size; (size = chat_line_end(text)) > 0; count++)
+        text = omm_bytes_of(text.data + size, text.size - size);
+    *rest = text;
+    return count;
+}
+
+static bool is_quote(omm_bytes text) {
+    return text.size > 0 && (text.data[0] == '\'' || text.data[0] == '"');
+}
+
+/* In the part that begins an answer: a text that ends with an opened thought. */
+static bool opens(omm_bytes part) {
+    for (const uint8_t *at; (at = find(part, OPENS)) != NULL;) {
+        omm_bytes rest;
+        part = from(part, at + sizeof OPENS - 1);
+        if (line_ends(&rest, part) <= 1 && is_quote(rest)) return true;
+    }
+    return false;
+}
+
+void thinking_recognise(omm_tokenizer *t, omm_bytes jinja) {
+    t->thinking = OMM_THINKING_NONE;
+    if (!find(jinja, CLOSES)) return;
+    const omm_bytes part = behind_last(jinja, "add_generation_prompt");
+    omm_bytes rest;
+    t->thinking = opens(part) ? OMM_THINKING_OPENED : OMM_THINKING_OWN;
+    const uint8_t *closes = find(part, CLOSES);
+    t->thought_lines = LINE_ENDS_MAX;
+    if (!closes) return;
+    const unsigned lines = line_ends(&rest, from(part, closes + sizeof CLOSES - 1));
+    if (lines >= 1 && lines < LINE_ENDS_MAX) t->thought_lines = (uint8_t)lines;
+}
+
+omm_thinking omm_thinking_of(const omm_tokenizer *tokenizer) {
+    return (omm_thinking)tokenizer->thinking;
+}
+
+omm_bytes omm_thinking_opening(const omm_tokenizer *tokenizer) {
+    return omm_bytes_str(tokenizer->thinking == OMM_THINKING_OPENED ? OPENS "\n" : "");
+}
+
+omm_bytes thinking_none(const omm_tokenizer *tokenizer) {
+    if (tokenizer->thinking == OMM_THINKING_NONE) return omm_bytes_str("");
+    return omm_bytes_str(tokenizer->thought_lines == 1 ? OPENS "\n\n" CLOSES "\n"
+                                                       : OPENS "\n\n" CLOSES "\n\n");
+}
+
+/* ---- A text taken apart ---------------------------------------------------------------------- */
+
+static bool is_space(uint8_t c) {
+    return c == ' ' || (c >= 9 && c <= 13);
+}
+
+static size_t skip_space(omm_bytes text, size_t at) {
+    while (at < text.size && is_space(text.data[at])) at++;
+    return at;
+}
+
+static bool is_open(omm_bytes text) {
+    const size_t at = skip_space(text, 0), size = sizeof OPENS - 1;
+    return text.size - at >= size && memcmp(text.data + at, OPENS, size) == 0;
+}
+
+omm_thought omm_thought_init(bool is_thinking) {
+    omm_thought t = {.answer = SIZE_MAX};
+    if (!is_thinking) t = (omm_thought){.answer = 0, .state = THOUGHT_OVER};
+    return t;
+}
+
+static void look_for_begin(omm_thought *t, omm_bytes text, bool is_over) {
+    const size_t at = skip_space(text, 0), left = text.size - at, size = sizeof OPENS - 1;
+    const bool fits = memcmp(text.data + at, OPENS, left < size ? left : size) == 0;
+    if (fits && left >= size) {
+        t->state = THOUGHT_OPEN;
+        t->from = t->to = t->looked = at + size;
+    } else if (!fits || is_over) {
+        t->state = THOUGHT_OVER;
+        t->answer = 0;
+    }
+}
+
+/* What may become the mark that closes it is no thought yet, nor is white space in front of that. */
+static void look_for_end(omm_thought *t, omm_bytes text, bool is_over) {
+    const size_t size = sizeof CLOSES - 1;
+    const omm_bytes rest = omm_bytes_of(text.data + t->looked, text.size - t->looked);
+    const uint8_t *at = find(rest, CLOSES);
+    size_t to = at ? (size_t)(at - text.data) : text.size;
+    for (size_t n = size - 1 < rest.size ? size - 1 : rest.size; !at && !is_over && n > 0; n--)
+        if (memcmp(text.data + text.size - n, CLOSES, n) == 0) {
+            to -= n;
+            break;
+        }
+    t->looked = at ? to + size : to;
+    if (t->from == t->to) t->from = t->to = skip_space(text, t->from);
+    while (to > t->to && is_space(text.data[to - 1])) to--;
+    if (to > t->to) t->to = to;
+    if (at) t->state = THOUGHT_CLOSED;
+}
+
+static void look_for_answer(omm_thought *t, omm_bytes text, bool is_over) {
+    t->looked = skip_space(text, t->looked);
+    if (t->looked == text.size && !is_over) return;
+    t->answer = t->looked;
+    t->state = THOUGHT_OVER;
+}
+
+void omm_thought_look(omm_thought *thought, omm_bytes text, bool is_over) {
+    if (text.size == 0) return;
+    if (thought->state == THOUGHT_NOT_BEGUN) look_for_begin(thought, text, is_over);
+    if (thought->state == THOUGHT_OPEN) look_for_end(thought, text, is_over);
+    if (thought->state == THOUGHT_CLOSED) look_for_answer(thought, text, is_over);
+}
+
+omm_bytes omm_thought_leave_out(omm_bytes text) {
+    omm_bytes rest = behind_last(text, CLOSES);
+    if (!rest.data) return is_open(text) ? omm_bytes_of(text.data, 0) : text;
+    while (rest.size > 0 && rest.data[0] == '\n') rest = omm_bytes_of(rest.data + 1, rest.size - 1);
+    return rest;
+}

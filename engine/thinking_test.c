@@ -1,0 +1,227 @@
+/* thinking_test.c - which models think, what their prompts have of thoughts, and where an answer begins while it is written.
+ * The templates were written for this test; each has the features of its family. */
+#include "omm/thinking.h"
+
+#include "omm/mem.h"
+#include "test_vocab.h"
+
+#include "omm/chat.h"
+
+#define TOKENS_MAX 4096u
+#define TURNS                                                                                      \
+    "{% for turn in messages %}{{ '<|im_start|>' ~ turn.role ~ '\\n' ~ turn.content ~ "            \
+    "'<|im_end|>\\n' }}{% endfor %}"
+#define HISTORY                                                                                    \
+    "{% if '</think>' in text %}{{ '<think>\\n' ~ before ~ '\\n</think>\\n\\n' ~ text }}{% endif " \
+    "%}"
+#define BEGIN "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"
+#define NO_THOUGHT "{% if not enable_thinking %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}"
+
+/* ---- Templates ------------------------------------------------------------------------------ */
+
+typedef struct family {
+    const char *like;
+    const char *jinja;
+    omm_thinking thinking;
+    const char *answer, *at_once; /* how prompts end */
+} family;
+
+static const family s_families[] = {
+    {"no thoughts", TURNS BEGIN "{% endif %}", OMM_THINKING_NONE, "assistant\n", "assistant\n"},
+    {"a switch: Qwen3", TURNS HISTORY BEGIN NO_THOUGHT "{% endif %}", OMM_THINKING_OWN,
+     "assistant\n", "assistant\n<think>\n\n</think>\n\n"},
+    {"a switch, one line end behind the thought: SmolLM3",
+     TURNS HISTORY "{% if add_generation_prompt %}{{ \"<|im_start|>assistant\\n\" if thinks else "
+                   "\"<|im_start|>assistant\\n<think>\\n\\n</think>\\n\" }}{% endif %}",
+     OMM_THINKING_OWN, "assistant\n", "assistant\n<think>\n\n</think>\n"},
+    {"opened: QwQ, Qwen3 Thinking",
+     TURNS HISTORY "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}",
+     OMM_THINKING_OPENED, "assistant\n<think>\n", "assistant\n<think>\n\n</think>\n\n"},
+    {"opened, the line end a character", TURNS HISTORY BEGIN "{{ '<think>\n' }}{% endif %}",
+     OMM_THINKING_OPENED, "assistant\n<think>\n", "assistant\n<think>\n\n</think>\n\n"},
+    {"opened, with a switch",
+     TURNS HISTORY BEGIN
+     "{% if off %}{{ '<think>\\n\\n</think>\\n\\n' }}{% else %}{{ \"<think>\\n\" }}{% endif %}",
+     OMM_THINKING_OPENED, "assistant\n<think>\n", "assistant\n<think>\n\n</think>\n\n"},
+    {"an empty thought in one line",
+     TURNS BEGIN "{% if off %}{{ '<think></think>' }}{% endif %}{% endif %}", OMM_THINKING_OWN,
+     "assistant\n", "assistant\n<think>\n\n</think>\n\n"},
+    {"left out of the history alone",
+     "{% set text = turn.content.split('</think>')[-1] %}" TURNS BEGIN, OMM_THINKING_OWN,
+     "assistant\n", "assistant\n<think>\n\n</think>\n\n"},
+    {"words of a family that is not known", "{{ '<|start_of_role|>' ~ '<think></think>' }}",
+     OMM_THINKING_NONE, "assistant\n", "assistant\n"},
+};
+
+static omm_tokenizer *open_family(const char *jinja) {
+    return open_vocab(&(vocab_recipe){
+        .marks = {"<|im_start|>", "<|im_end|>"}, .words = {"<think>", "</think>"}, .jinja = jinja});
+}
+
+/* The prompt as text, and as the ids that the text has where its marks are meant. */
+static void check_prompt(const omm_tokenizer *t, const omm_message *turns, size_t count,
+                         omm_chat_ending ending, const char *want) {
+    omm_prompt p;
+    omm_tokens ids;
+    omm_prompt_init(&p, TOKENS_MAX);
+    omm_tokens_init(&ids, TOKENS_MAX);
+    CHECK_OK(omm_chat_render(&p, t, turns, count, ending));
+    CHECK_OK(omm_tokenizer_encode(&ids, t, omm_bytes_str(want), OMM_TOKENIZE_SPECIAL));
+    omm_buf text;
+    omm_buf_init(&text, VOCAB_FILE_MAX);
+    CHECK_OK(omm_tokenizer_decode(&text, t, p.tokens.ids, p.tokens.count,
+                                  OMM_DETOKENIZE_SPECIAL | OMM_DETOKENIZE_CONTINUE));
+    const bool same = omm_bytes_equal(omm_buf_view(&text), omm_bytes_str(want));
+    if (!same) fprintf(stderr, "have '%.*s'\nwant '%s'\n", (int)text.size, (char *)text.data, want);
+    CHECK(same);
+    CHECK_EQ(p.tokens.count, ids.count);
+    CHECK_EQ(memcmp(p.tokens.ids, ids.ids, ids.count * sizeof *ids.ids), 0);
+    CHECK_EQ(p.mask.size, p.tokens.count);
+    omm_buf_fini(&text);
+    omm_tokens_fini(&ids);
+    omm_prompt_fini(&p);
+}
+
+static omm_message turn(omm_role role, const char *content) {
+    return (omm_message){role, omm_bytes_str(content)};
+}
+
+static void test_families(void) {
+    for (size_t i = 0; i < sizeof s_families / sizeof *s_families; i++) {
+        const family *f = &s_families[i];
+        char want[256];
+        const omm_message in = turn(OMM_ROLE_USER, "in");
+        omm_tokenizer *t = open_family(f->jinja);
+        if (omm_thinking_of(t) != f->thinking) fprintf(stderr, "%s\n", f->like);
+        CHECK_EQ(omm_thinking_of(t), f->thinking);
+        const bool opened = f->thinking == OMM_THINKING_OPENED;
+        CHECK(omm_bytes_equal(omm_thinking_opening(t), omm_bytes_str(opened ? "<think>\n" : "")));
+        snprintf(want, sizeof want, "<|im_start|>user\nin<|im_end|>\n<|im_start|>%s", f->answer);
+        check_prompt(t, &in, 1, OMM_CHAT_ANSWER, want);
+        snprintf(want, sizeof want, "<|im_start|>user\nin<|im_end|>\n<|im_start|>%s", f->at_once);
+        check_prompt(t, &in, 1, OMM_CHAT_AT_ONCE, want);
+        check_prompt(t, &in, 1, OMM_CHAT_WHOLE, "<|im_start|>user\nin<|im_end|>\n");
+        omm_tokenizer_close(t);
+    }
+}
+
+/* ---- Thoughts of earlier answers -------------------------------------------------------------- */
+
+#define U(text) "<|im_start|>user\n" text "<|im_end|>\n"
+#define A(text) "<|im_start|>assistant\n" text "<|im_end|>\n"
+#define T(text) "<|im_start|>tool\n" text "<|im_end|>\n"
+#define THOUGHT "<think>\ner\n</think>\n\n"
+
+static void test_history(void) {
+    const omm_message turns[] = {
+        turn(OMM_ROLE_USER, "in"),          turn(OMM_ROLE_ASSISTANT, THOUGHT "one"),
+        turn(OMM_ROLE_USER, "more"),        turn(OMM_ROLE_ASSISTANT, THOUGHT "call"),
+        turn(OMM_ROLE_TOOL, "</think>two"), turn(OMM_ROLE_ASSISTANT, THOUGHT "three")};
+    omm_tokenizer *t = open_family(s_families[1].jinja);
+    /* Whole, as for training: as they are. */
+    check_prompt(t, turns, 4, OMM_CHAT_WHOLE, U("in") A(THOUGHT "one") U("more") A(THOUGHT "call"));
+    /* In front of an answer: what came before the last question has none. */
+    check_prompt(t, turns, 3, OMM_CHAT_ANSWER,
+                 U("in") A("one") U("more") "<|im_start|>assistant\n");
+    omm_tokenizer_close(t);
+
+    /* A tool's turn asks nothing: thoughts around calls stay.  Its own text is never a mark. */
+    t = open_family(s_families[1].jinja);
+    omm_prompt p, q;
+    omm_prompt_init(&p, TOKENS_MAX);
+    omm_prompt_init(&q, TOKENS_MAX);
+    CHECK_OK(omm_chat_render(&p, t, turns, 6, OMM_CHAT_ANSWER));
+    CHECK_OK(omm_chat_render(&q, t, turns + 2, 4, OMM_CHAT_WHOLE));
+    check_prompt(t, turns, 2, OMM_CHAT_WHOLE, U("in") A(THOUGHT "one"));
+    omm_prompt head;
+    omm_prompt_init(&head, TOKENS_MAX);
+    const omm_message bare[] = {turns[0], turn(OMM_ROLE_ASSISTANT, "one")};
+    CHECK_OK(omm_chat_render(&head, t, bare, 2, OMM_CHAT_WHOLE));
+    CHECK(p.tokens.count > head.tokens.count + q.tokens.count);
+    CHECK_EQ(memcmp(p.tokens.ids, head.tokens.ids, head.tokens.count * sizeof *head.tokens.ids), 0);
+    CHECK_EQ(memcmp(p.tokens.ids + head.tokens.count, q.tokens.ids,
+                    q.tokens.count * sizeof *q.tokens.ids),
+             0);
+    uint32_t closes = 0;
+    const uint32_t mark = omm_tokenizer_special(t, "</think>");
+    for (size_t i = 0; i < p.tokens.count; i++) closes += p.tokens.ids[i] == mark;
+    CHECK_EQ(closes, 2);
+    omm_prompt_fini(&head);
+    omm_prompt_fini(&q);
+    omm_prompt_fini(&p);
+    omm_tokenizer_close(t);
+
+    /* A model that does not think has its answers as they are. */
+    t = open_family(s_families[0].jinja);
+    check_prompt(t, turns, 3, OMM_CHAT_ANSWER,
+                 U("in") A(THOUGHT "one") U("more") "<|im_start|>assistant\n");
+    omm_tokenizer_close(t);
+    CHECK(omm_bytes_equal(omm_thought_leave_out(omm_bytes_str("a</think>b</think>\n\n c")),
+                          omm_bytes_str(" c")));
+    CHECK(omm_bytes_equal(omm_thought_leave_out(omm_bytes_str("a</think>")), omm_bytes_str("")));
+    CHECK(omm_bytes_equal(omm_thought_leave_out(omm_bytes_str("")), omm_bytes_str("")));
+    CHECK(omm_bytes_equal(omm_thought_leave_out(omm_bytes_str(" <think>a")), omm_bytes_str("")));
+    CHECK(omm_bytes_equal(omm_thought_leave_out(omm_bytes_str("a<think>")),
+                          omm_bytes_str("a<think>")));
+}
+
+/* ---- A text while it is written ---------------------------------------------------------------- */
+
+typedef struct written {
+    const char *text, *thought, *answer; /* answer NULL: none */
+} written;
+
+static const written s_written[] = {
+    {"", "", NULL},
+    {"yes", "", "yes"},
+    {" \n yes", "", " \n yes"},
+    {"<think>\nhm\n</think>\n\nyes\n", "hm", "yes\n"},
+    {"\n<think>hm</think>yes", "hm", "yes"},
+    {"<think>\n\n</think>\n\nyes", "", "yes"},
+    {"<think></think>", "", ""},
+    {"<think>\n a b \n\n c \n</think> yes", "a b \n\n c", "yes"},
+    {"<think>a <b> </thin </think>yes", "a <b> </thin", "yes"},
+    {"<think>a</think>b</think>c", "a", "b</think>c"},
+    {"<think>a</think>\n<think>b", "a", "<think>b"},
+    {"<think>for ever </thi", "for ever </thi", NULL},
+    {"<think> \n", "", NULL},
+    {"<thinking>yes", "", "<thinking>yes"},
+    {"<thin", "", "<thin"},
+    {"a<think>b</think>", "", "a<think>b</think>"},
+};
+
+static void check_written(const written *w, size_t step) {
+    const size_t size = strlen(w->text);
+    omm_thought t = omm_thought_init(true), before;
+    for (size_t n = 0;; n += step) {
+        before = t;
+        const bool is_over = n >= size;
+        omm_thought_look(&t, omm_bytes_of(w->text, is_over ? size : n), is_over);
+        /* what was said of the text stays true */
+        if (before.from < before.to) CHECK_EQ(t.from, before.from);
+        CHECK(t.to >= before.to && t.from <= t.to && t.to <= size);
+        if (before.answer != SIZE_MAX) CHECK_EQ(t.answer, before.answer);
+        if (is_over) break;
+    }
+    const omm_bytes thought = omm_bytes_of(w->text + t.from, t.to - t.from);
+    CHECK(omm_bytes_equal(thought, omm_bytes_str(w->thought)));
+    CHECK_EQ(t.answer == SIZE_MAX, w->answer == NULL);
+    if (w->answer) CHECK_EQ(strcmp(w->text + t.answer, w->answer), 0);
+}
+
+static void test_written(void) {
+    for (size_t i = 0; i < sizeof s_written / sizeof *s_written; i++)
+        for (size_t step = 1; step <= 20; step++) check_written(&s_written[i], step);
+    omm_thought t = omm_thought_init(false);
+    omm_thought_look(&t, omm_bytes_str("<think>a</think>b"), true);
+    CHECK_EQ(t.answer, 0);
+    CHECK_EQ(t.from, t.to);
+}
+
+int main(void) {
+    test_families();
+    test_history();
+    test_written();
+    CHECK_EQ(omm_mem_live(), 0);
+    return 0;
+}
