@@ -37,7 +37,7 @@ void omm_constraint_close(omm_constraint *c) {
 }
 
 void omm_constraint_restart(omm_constraint *c) {
-    match_begin(&c->now, c->grammar);
+    match_begin(&c->now, c->grammar, c->lexicon->leads);
     c->frames.count = 0;
     c->ended = c->known = false;
 }

@@ -154,7 +154,8 @@ typedef struct frames {
     frame list[MATCH_FRAMES_MAX];
 } frames;
 
-void match_begin(crowd *out, const omm_grammar *g);
+/* leads: a space may stand in front. */
+void match_begin(crowd *out, const omm_grammar *g, bool leads);
 /* One more byte.  out->count 0: it may not follow.  `out` is not `in`. */
 void match_step(crowd *out, frames *f, const omm_grammar *g, const crowd *in, uint8_t byte);
 bool match_is_whole(const omm_grammar *g, const crowd *c);
@@ -181,6 +182,7 @@ typedef struct lexicon_tree {
 
 struct omm_lexicon {
     uint32_t vocab, words; /* words of bits */
+    bool leads; /* texts begin with a space, which whoever reads them drops (SentencePiece) */
     lexicon_tree all;
     lexicon_tree odd; /* those that are not plain */
     uint32_t *plain;  /* bits: whole characters, no quote, backslash or control character */

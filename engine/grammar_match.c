@@ -411,14 +411,14 @@ static void step_thread(const step *s, thread t) {
     }
 }
 
-void match_begin(crowd *out, const omm_grammar *g) {
+void match_begin(crowd *out, const omm_grammar *g, bool leads) {
     const rule *r = &g->rules[g->root];
     const bool choice = r->kind == RULE_CHOICE;
     out->count = 0;
     for (uint32_t i = 0; i < (choice ? r->count : 1); i++) {
         const thread t = {.rule = choice ? g->parts[r->first + i] : g->root,
                           .parent = FRAME_NONE,
-                          .phase = PHASE_LEAD,
+                          .phase = leads ? PHASE_LEAD : PHASE_BEGIN,
                           .depth = 1};
         if (g->rules[t.rule].height <= GRAMMAR_DEPTH_MAX) add(out, &t);
     }

@@ -158,6 +158,7 @@ omm_err omm_lexicon_open(omm_lexicon **out, const omm_tokenizer *tokenizer, uint
     if (!x) return omm_raise(OMM_ERR_NOMEM, "no memory for a lexicon");
     x->vocab = vocab;
     x->words = (vocab + 31) / 32;
+    x->leads = omm_tokenizer_leads(tokenizer);
     const omm_err err = make_parts(x, tokenizer);
     if (err != OMM_OK) {
         omm_lexicon_close(x);

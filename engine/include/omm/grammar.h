@@ -2,8 +2,9 @@
  *
  *   schema --compile--> rules        text so far + rules --> bytes that may follow (constraint.h: tokens)
  *
- * Spelling.  One space may stand in front of the text, behind a colon and behind a comma, and nowhere else, not even a line
- * end: a small model that may write blanks writes them for ever.  For the same reason a number has at most 18 digits before
+ * Spelling.  One space may stand behind a colon and behind a comma, and in front of the text where the vocabulary has texts
+ * begin with one (SentencePiece; a chat drops it); nowhere else, nor a line end: a small model that may write blanks
+ * writes them for ever.  For the same reason a number has at most 18 digits before
  * its point, 17 behind it and 2 of an exponent (so a reader of 64-bit integers takes it).  Strings are UTF-8 and JSON's
  * escapes but \u0000; surrogates come in pairs.  Values of enum and const are spelled as omm_json_write_spaced spells them.
  *
