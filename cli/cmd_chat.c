@@ -25,6 +25,7 @@
 typedef struct chat_options {
     loaded_options common;
     decoding_options decoding; /* look-up alone */
+    form_options form;         /* of each answer */
     const char *docs, *notes, *system;
     bool no_notes, json, stats, no_think;
     uint32_t tokens, calls;
@@ -39,6 +40,7 @@ typedef struct chat {
     omm_notes *notes;
     omm_docs *docs;
     omm_model_speaker *speaker;
+    omm_grammar *grammar; /* NULL: any answer */
     omm_assistant *assistant;
     omm_clock clock;
     chat_view view;
@@ -92,7 +94,8 @@ static omm_model_speaker_options speaker_options(const chat_options *o) {
 }
 
 static omm_err open_speaker(chat *c) {
-    const omm_model_speaker_options options = speaker_options(&c->options);
+    omm_model_speaker_options options = speaker_options(&c->options);
+    options.grammar = c->grammar;
     return omm_model_speaker_open(&c->speaker, c->loaded.session, c->loaded.tokenizer,
                                   c->loaded.model.dims.vocab, &options);
 }
@@ -190,6 +193,7 @@ static omm_err choose_model(chat_options *o) {
 
 static omm_err open_all(chat *c) {
     OMM_TRY(check_options(&c->options));
+    OMM_TRY(decoding_read_form(&c->grammar, &c->options.form));
     OMM_TRY(choose_model(&c->options));
     if (c->options.docs) OMM_TRY(omm_docs_open(&c->docs, c->options.docs));
     OMM_TRY(loaded_open(&c->loaded, &c->options.common, true));
@@ -204,6 +208,7 @@ static omm_err open_all(chat *c) {
 static void close_all(chat *c) {
     omm_assistant_close(c->assistant);
     omm_model_speaker_close(c->speaker);
+    omm_grammar_close(c->grammar);
     omm_docs_close(c->docs);
     omm_notes_close(c->notes);
     loaded_close(&c->loaded);
@@ -384,6 +389,7 @@ int cmd_chat(int argc, char **argv) {
         {"system", 0, CLI_STR, &o->system, "TEXT", "system turn; the tools are added to it"},
         SAMPLING_OPTIONS(o->sampler),
         {"seed", 0, CLI_U64, &o->seed, "N", "seed of the draws (1)"},
+        FORM_OPTIONS(o->form),
         LOOKUP_OPTIONS(o->decoding),
         {"count", 'n', CLI_U32, &o->tokens, "N",
          "tokens of one answer at most (160), its thought not counted"},

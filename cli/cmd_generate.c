@@ -22,6 +22,7 @@
 typedef struct generate_options {
     loaded_options common;
     decoding_options decoding;
+    form_options form;
     const char *prompt; /* "-": standard input; NULL: `file` has it */
     const char *file, *system;
     cli_list stops;
@@ -39,8 +40,9 @@ typedef struct generation {
     omm_buf fresh; /* characters that are not yet in `text`: they may begin a stop text */
     omm_stops stops;
     const char *stop;
-    uint32_t restored; /* tokens that a session file brought */
-    uint32_t reused;   /* tokens that were not computed again */
+    omm_grammar *grammar; /* NULL: any text */
+    uint32_t restored;    /* tokens that a session file brought */
+    uint32_t reused;      /* tokens that were not computed again */
     bool speculated;
     omm_speculator_stats drafts;
     uint64_t prefill_ns, decode_ns;
@@ -101,7 +103,7 @@ static omm_err make_prompt(generation *g, const loaded *l, const generate_option
         if (o->system) messages[n++] = (omm_message){OMM_ROLE_SYSTEM, omm_bytes_str(o->system)};
         messages[n++] = (omm_message){OMM_ROLE_USER, omm_buf_view(&g->asked)};
         OMM_TRY(omm_chat_render(&g->prompt, l->tokenizer, messages, n,
-                                o->no_think ? OMM_CHAT_AT_ONCE : OMM_CHAT_ANSWER));
+                                o->no_think || g->grammar ? OMM_CHAT_AT_ONCE : OMM_CHAT_ANSWER));
     }
     if (g->prompt.tokens.count == 0 && g->restored == 0)
         return omm_raise(
@@ -266,12 +268,14 @@ static omm_err run_decoding(generation *g, decoding *d, const generate_options *
 
 static omm_err generate(generation *g, loaded *l, const generate_options *o) {
     const omm_sampler sampler = sampler_of(o);
+    decoding_options how = o->decoding;
     decoding d;
+    how.grammar = g->grammar;
     if (o->chat) cli_warn_template(l->tokenizer);
     if (o->no_think) cli_warn_thinking(l->tokenizer);
     if (o->chat) OMM_TRY(add_chat_stops(g, l));
     OMM_TRY(make_prompt(g, l, o));
-    omm_err err = decoding_open(&d, l, &o->common, &o->decoding, &sampler);
+    omm_err err = decoding_open(&d, l, &o->common, &how, &sampler);
     if (err == OMM_OK) err = run_decoding(g, &d, o);
     decoding_close(&d);
     return err;
@@ -346,6 +350,7 @@ static omm_err report(const generation *g, const loaded *l, const generate_optio
 static omm_err load_and_generate(generation *g, loaded *l, const generate_options *o) {
     for (uint32_t i = 0; i < o->stops.count; i++)
         OMM_TRY(omm_stops_add(&g->stops, omm_bytes_str(o->stops.items[i])));
+    OMM_TRY(decoding_read_form(&g->grammar, &o->form));
     OMM_TRY(read_prompt(g, o));
     OMM_TRY(loaded_open(l, &o->common, true));
     OMM_TRY(generate_in_session(g, l, o));
@@ -374,6 +379,7 @@ static omm_err run(const generate_options *o) {
     omm_buf_fini(&g.text);
     omm_buf_fini(&g.fresh);
     omm_stops_fini(&g.stops);
+    omm_grammar_close(g.grammar);
     return err;
 }
 
@@ -394,6 +400,7 @@ int cmd_generate(int argc, char **argv) {
         SAMPLING_OPTIONS(o.sampler),
         {"seed", 0, CLI_U64, &o.seed, "N", "seed of the draws (1)"},
         {"stop", 0, CLI_LIST, &o.stops, "TEXT", "end where TEXT would begin; up to 32 of them"},
+        FORM_OPTIONS(o.form),
         DECODING_OPTIONS(o.decoding),
         {"session", 0, CLI_STR, &o.common.session, "FILE",
          "go on from FILE if it is there; save tokens and cache to it at the end"},

@@ -1,4 +1,5 @@
-/* decoding.h - id after id of one session, one by one or with proposals: the same ids either way. */
+/* decoding.h - id after id of one session, one by one or with proposals: the same ids either way; of any text, or of one that
+ * a grammar describes. */
 #ifndef CLI_DECODING_H
 #define CLI_DECODING_H
 
@@ -7,10 +8,23 @@
 #include "omm/speculate.h"
 
 typedef struct decoding_options {
-    const char *draft; /* --draft: a model that proposes; NULL: none */
-    bool lookup;       /* --lookup: proposals from the text so far */
-    uint32_t drafts;   /* --drafts: at once */
+    const char *draft;          /* --draft: a model that proposes; NULL: none */
+    bool lookup;                /* --lookup: proposals from the text so far */
+    uint32_t drafts;            /* --drafts: at once */
+    const omm_grammar *grammar; /* that the text is held to, of decoding_read_form; NULL: none */
 } decoding_options;
+
+/* What form a text has to have. */
+typedef struct form_options {
+    const char *schema; /* --json-schema: a file; NULL: none */
+    bool object;        /* --json-object */
+} form_options;
+
+#define FORM_OPTIONS(o)                                                                            \
+    {"json-object", 0, CLI_FLAG, &(o).object, NULL, "the text is a JSON object"}, {                \
+        "json-schema", 0, CLI_STR, &(o).schema, "FILE",                                            \
+            "the text is JSON that the JSON Schema in FILE describes"                              \
+    }
 
 #define DECODING_OPTIONS(o)                                                                        \
     {"draft", 0,                                                                                   \
@@ -37,10 +51,12 @@ typedef struct decoding_options {
 typedef struct decoding {
     loaded *l;
     omm_sampler sampler;
-    float *logits;      /* [vocab] of the session's last position */
-    uint32_t last;      /* given out, not yet in the session */
-    bool pending;       /* there is such a one */
-    omm_speculator *sp; /* NULL: one by one */
+    float *logits; /* [vocab] of the session's last position */
+    uint32_t last; /* given out, not yet in the session */
+    bool pending;  /* there is such a one */
+    omm_lexicon *lexicon;
+    omm_constraint *constraint; /* NULL: any text */
+    omm_speculator *sp;         /* NULL: one by one */
     loaded draft;
 } decoding;
 
@@ -49,16 +65,19 @@ OMM_CHECKED omm_err decoding_check(const decoding_options *options);
 /* The same of how ids are drawn; top-k or top-p where nothing is drawn is a mistake, too.
  * Errors: USAGE, CONFIG. */
 OMM_CHECKED omm_err decoding_check_sampling(const omm_sampler *sampler);
+/* The grammar, for the caller to close; NULL where none is asked for.  Errors: USAGE (both), those of omm_json_load and
+ * omm_grammar_open_schema, which name the file. */
+OMM_CHECKED omm_err decoding_read_form(omm_grammar **out, const form_options *options);
 /* Proposals at once; 0: none. */
 uint32_t decoding_drafts(const decoding_options *options);
 /* Rows of logits that it keeps; for the plan of memory. */
 uint64_t decoding_logit_rows(const decoding_options *options);
-/* Options and sampler have been checked.  Errors: MISMATCH (a draft with another vocabulary), those of the
- * loaders.  Release with decoding_close, also after an error. */
+/* Options and sampler have been checked.  Errors: MISMATCH (a draft with another vocabulary), UNSUPPORTED (no token ends a
+ * text, where one has to have a form), those of the loaders.  Release with decoding_close, also after an error. */
 OMM_CHECKED omm_err decoding_open(decoding *d, loaded *l, const loaded_options *common,
                                   const decoding_options *options, const omm_sampler *sampler);
 void decoding_close(decoding *d);
-/* Bring the session to ids[0..count). */
+/* Bring the session to ids[0..count); what follows has the form. */
 OMM_CHECKED omm_err decoding_start(decoding *d, const uint32_t *ids, size_t count);
 OMM_CHECKED omm_err decoding_next(decoding *d, uint32_t *id);
 /* Ids before the last one given out. */

@@ -60,6 +60,31 @@ static void generate(void) {
     CHECK_EQ(RUN(cmd_generate, "generate", "-m", s_base, "--lora", s_base, "x"), CLI_EXIT_RUNTIME);
 }
 
+static void forms(void) {
+    char schema[] = "generate_test.json";
+    const char *cat = "{\"properties\": {\"cat\": {\"enum\": [\"tom\", \"felix\"]}}, \"required\": "
+                      "[\"cat\"], \"additionalProperties\": false}";
+    CHECK_OK(omm_file_write_fast(schema, omm_bytes_str(cat), 0644));
+    CHECK_EQ(RUN(cmd_generate, "generate", "-m", s_base, "--json-schema", schema, "--lookup", "A"),
+             0);
+    CHECK_EQ(RUN(cmd_generate, "generate", "-m", s_base, "--chat", "--json-schema", schema,
+                 "--draft", s_base, "A"),
+             0);
+    CHECK_EQ(RUN(cmd_generate, "generate", "-m", s_base, "--json-object", "-n", "9", "A"), 0);
+    CHECK_EQ(
+        RUN(cmd_generate, "generate", "-m", s_base, "--json-object", "--json-schema", schema, "A"),
+        CLI_EXIT_USAGE);
+    CHECK_OK(omm_file_write_fast(schema, omm_bytes_str("{\"pattern\": \"x\"}"), 0644));
+    CHECK_EQ(RUN(cmd_generate, "generate", "-m", "no such file", "--json-schema", schema, "A"),
+             CLI_EXIT_RUNTIME); /* said before a model is looked for */
+    CHECK_OK(omm_file_write_fast(schema, omm_bytes_str("{\"a\""), 0644));
+    CHECK_EQ(RUN(cmd_generate, "generate", "-m", s_base, "--json-schema", schema, "A"),
+             CLI_EXIT_RUNTIME);
+    CHECK_OK(omm_file_remove(schema));
+    CHECK_EQ(RUN(cmd_generate, "generate", "-m", s_base, "--json-schema", schema, "A"),
+             CLI_EXIT_USAGE);
+}
+
 static void perplexity(void) {
     char small[] = "perplexity_test.txt";
     const char *text = "The crow said, \"I was wrong about you.\"<|endoftext|>A dog ran.";
@@ -85,6 +110,7 @@ int main(void) {
     CHECK_OK(omm_path_join(s_text, root, "scenarios/base/valid.txt"));
     logits();
     generate();
+    forms();
     perplexity();
     return 0;
 }

@@ -18,7 +18,8 @@ typedef struct seat {
     uint32_t count; /* of them so far */
     uint32_t prompt_count, reused;
     omm_sampler sampler;
-    omm_batcher_row each; /* or NULL */
+    omm_constraint *constraint; /* or NULL */
+    omm_batcher_row each;       /* or NULL */
     void *each_ud;
     bool taken;
     bool failed; /* its token said why; it is in no batch any more */
@@ -125,6 +126,7 @@ static omm_err take_seat(omm_batcher *b, seat *s, const omm_batcher_text *t) {
     s->count = s->prompt_count = (uint32_t)t->count;
     s->reused = omm_session_position(s->session);
     s->sampler = t->sampler;
+    s->constraint = t->constraint;
     s->each = t->each;
     s->each_ud = t->each_ud;
     s->failed = false;
@@ -244,8 +246,8 @@ static void draw(void *ud, size_t task, unsigned worker) {
     omm_batcher_token *token = &d->tokens[task];
     const seat *s = &d->b->seats[token->seat];
     (void)worker;
-    const omm_err err =
-        omm_sample(&token->id, &s->sampler, token->logits, d->b->model->dims.vocab, s->count);
+    const omm_err err = omm_sample_within(&token->id, &s->sampler, s->constraint, token->logits,
+                                          d->b->model->dims.vocab, s->count);
     if (err != OMM_OK) *token = failure(token->seat, err);
 }
 

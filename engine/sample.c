@@ -28,6 +28,19 @@ uint32_t omm_argmax(const float *logits, uint32_t vocab) {
     return best;
 }
 
+static bool is_allowed(const uint32_t *allowed, uint32_t id) {
+    return !allowed || (allowed[id / 32] >> (id % 32) & 1);
+}
+
+/* The same among those that are allowed; vocab: none is. */
+static uint32_t argmax_allowed(const float *logits, uint32_t vocab, const uint32_t *allowed) {
+    uint32_t best = vocab;
+    if (!allowed) return omm_argmax(logits, vocab);
+    for (uint32_t i = 0; i < vocab; i++)
+        if (is_allowed(allowed, i) && (best == vocab || logits[i] > logits[best])) best = i;
+    return best;
+}
+
 /* Candidates are ordered by key, then id: the key falls as the logit rises. */
 typedef struct candidate {
     uint32_t key, id;
@@ -49,11 +62,13 @@ static uint32_t key_of(float logit) {
 
 /* Probabilities under 2^-54 of the largest change no sum that it is in, so they are left out: the
  * result is that of all candidates. */
-static void gather(candidates *c, const omm_sampler *sampler, const float *logits, uint32_t vocab) {
-    const double top = (double)logits[omm_argmax(logits, vocab)];
+static void gather(candidates *c, const omm_sampler *sampler, const float *logits, uint32_t vocab,
+                   uint32_t best, const uint32_t *allowed) {
+    const double top = (double)logits[best];
     const double low = top - 38.0 * (double)sampler->temperature; /* exp(-38) < 2^-54 */
     for (uint32_t i = 0; i < vocab; i++)
-        if ((double)logits[i] >= low) c->list[c->count++] = (candidate){key_of(logits[i]), i};
+        if ((double)logits[i] >= low && is_allowed(allowed, i))
+            c->list[c->count++] = (candidate){key_of(logits[i]), i};
 }
 
 /* Keep those that can be among the first k: all whose leading digit is not beyond the k-th's. */
@@ -104,11 +119,15 @@ static uint32_t draw(const candidates *c, const omm_sampler *sampler, const floa
     return c->list[n - 1].id;
 }
 
-omm_err omm_sample(uint32_t *out, const omm_sampler *sampler, const float *logits, uint32_t vocab,
-                   uint64_t position) {
+omm_err omm_sample_allowed(uint32_t *out, const omm_sampler *sampler, const uint32_t *allowed,
+                           const float *logits, uint32_t vocab, uint64_t position) {
     OMM_ASSERT(vocab > 0);
-    if (sampler->temperature == 0.0f || sampler->top_k == 1) {
-        *out = omm_argmax(logits, vocab);
+    const uint32_t best = argmax_allowed(logits, vocab, allowed), k = sampler->top_k;
+    if (best == vocab)
+        return omm_raise(OMM_ERR_UNSUPPORTED,
+                         "no token of the vocabulary goes on with the text as it has to");
+    if (sampler->temperature == 0.0f || k == 1) {
+        *out = best;
         return OMM_OK;
     }
     uint8_t *room = (uint8_t *)omm_alloc(vocab, 2 * sizeof(candidate) + sizeof(double));
@@ -116,12 +135,16 @@ omm_err omm_sample(uint32_t *out, const omm_sampler *sampler, const float *logit
     candidates c = {.p = (double *)(void *)room};
     c.list = (candidate *)(void *)(room + vocab * sizeof(double));
     c.spare = c.list + vocab;
-    const uint32_t k = sampler->top_k;
-    gather(&c, sampler, logits, vocab);
+    gather(&c, sampler, logits, vocab, best, allowed);
     if (k && k < c.count) narrow(&c, k);
     sort(&c);
     if (k && k < c.count) c.count = k;
     *out = draw(&c, sampler, logits, omm_rng_unit(&sampler->rng, position));
     omm_free(room);
     return OMM_OK;
+}
+
+omm_err omm_sample(uint32_t *out, const omm_sampler *sampler, const float *logits, uint32_t vocab,
+                   uint64_t position) {
+    return omm_sample_allowed(out, sampler, NULL, logits, vocab, position);
 }

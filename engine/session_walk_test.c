@@ -226,8 +226,9 @@ static void step_speculate(rig *r) {
     const omm_sampler how = {.temperature = draw(r, 2) ? 0.0f : 2.0f,
                              .top_p = 1.0f,
                              .rng = omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, 0, 0)};
-    const omm_speculator_options o = {draw(r, 2) ? r->draft : NULL,
-                                      draw(r, 4) ? 1 + draw(r, 9) : 64, 2 + draw(r, 3)};
+    const omm_speculator_options o = {.draft = draw(r, 2) ? r->draft : NULL,
+                                      .drafts_max = draw(r, 4) ? 1 + draw(r, 9) : 64,
+                                      .match_max = 2 + draw(r, 3)};
     omm_speculator *sp = NULL;
     if (!become(r, at, draw_target(r))) return;
     CHECK_OK(omm_speculator_open(&sp, at->session, &how, &o));

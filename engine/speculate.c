@@ -22,6 +22,7 @@ struct omm_speculator {
     size_t draft_count, taken;                  /* row `taken` of logits decides the next id */
     float *logits;                              /* [drafts_max + 1][vocab] */
     float *draft_logits;                        /* [vocab] */
+    omm_constraint *ahead;                      /* of the draft's ids; NULL: none is needed */
     omm_speculator_stats stats;
 };
 
@@ -60,9 +61,14 @@ omm_err omm_speculator_open(omm_speculator **out, omm_session *session, const om
     s->ids = (uint32_t *)omm_alloc((size_t)omm_session_positions_max(session) + 1, sizeof *s->ids);
     s->logits = (float *)omm_alloc_aligned((size_t)(o.drafts_max + 1) * s->vocab, sizeof(float));
     s->draft_logits = (float *)omm_alloc_aligned(s->vocab, sizeof(float));
-    if (!s->ids || !s->logits || !s->draft_logits) {
+    omm_err err = OMM_OK;
+    if (!s->ids || !s->logits || !s->draft_logits)
+        err = omm_raise(OMM_ERR_NOMEM, "no memory for %u drafts", o.drafts_max);
+    if (err == OMM_OK && o.draft && o.constraint)
+        err = omm_constraint_clone(&s->ahead, o.constraint);
+    if (err != OMM_OK) {
         omm_speculator_close(s);
-        return omm_raise(OMM_ERR_NOMEM, "no memory for %u drafts", o.drafts_max);
+        return err;
     }
     *out = s;
     return OMM_OK;
@@ -73,6 +79,7 @@ void omm_speculator_close(omm_speculator *s) {
     omm_free(s->ids);
     omm_free(s->logits);
     omm_free(s->draft_logits);
+    omm_constraint_close(s->ahead);
     omm_free(s);
 }
 
@@ -118,17 +125,18 @@ static void look_up(omm_speculator *s, size_t most) {
     }
 }
 
-/* The draft model goes on from the same ids with the same sampler. */
+/* The draft model goes on from the same ids with the same sampler, among what is allowed behind them. */
 static omm_err draft(omm_speculator *s, size_t most) {
     omm_session *d = s->options.draft;
     if (s->count >= omm_session_positions_max(d)) return OMM_OK; /* its context is over */
     if (most > omm_session_positions_max(d) - s->count)
         most = omm_session_positions_max(d) - s->count;
     OMM_TRY(omm_session_become(d, s->ids, s->count, s->draft_logits));
-    while (s->draft_count < most) {
+    if (s->ahead) omm_constraint_copy(s->ahead, s->options.constraint);
+    while (s->draft_count < most && !(s->ahead && omm_constraint_has_ended(s->ahead))) {
         uint32_t id = 0;
         const size_t position = s->count + s->draft_count;
-        OMM_TRY(omm_sample(&id, &s->sampler, s->draft_logits, s->vocab, position));
+        OMM_TRY(omm_sample_within(&id, &s->sampler, s->ahead, s->draft_logits, s->vocab, position));
         s->drafts[s->draft_count++] = id;
         if (s->draft_count < most) OMM_TRY(omm_session_append(d, &id, 1, s->draft_logits, false));
     }
@@ -164,7 +172,8 @@ omm_err omm_speculator_next(omm_speculator *s, uint32_t *id) {
     } else if (s->pending) {
         OMM_TRY(advance(s));
     }
-    OMM_TRY(omm_sample(id, &s->sampler, s->logits + s->taken * s->vocab, s->vocab, s->count));
+    OMM_TRY(omm_sample_within(id, &s->sampler, s->options.constraint,
+                              s->logits + s->taken * s->vocab, s->vocab, s->count));
     s->ids[s->count++] = *id;
     s->pending = true;
     return OMM_OK;

@@ -94,7 +94,8 @@ static void equal_output(const omm_compute *c, const omm_model *model, const omm
         size_t count = plain(ids, s, &how);
         CHECK_EQ(count, positions - PROMPT < COUNT ? positions - PROMPT : COUNT);
         for (unsigned d = 0; d < 3; d++) {
-            omm_speculator_options options = {drafts[d], 1 + (i + d) * 5 % 9, 2 + i % 3};
+            omm_speculator_options options = {
+                .draft = drafts[d], .drafts_max = 1 + (i + d) * 5 % 9, .match_max = 2 + i % 3};
             omm_speculator_stats stats = speculated(ids, count, s, &how, &options);
             CHECK(stats.accepted <= stats.drafted);
             if (d == 2) CHECK(stats.accepted > 50); /* what it proposes is right */

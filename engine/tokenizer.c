@@ -53,6 +53,10 @@ bool omm_tokenizer_adds_bos(const omm_tokenizer *tokenizer) {
     return tokenizer->adds_bos;
 }
 
+bool omm_tokenizer_leads(const omm_tokenizer *tokenizer) {
+    return tokenizer->space_prefix;
+}
+
 bool omm_tokenizer_is_end(const omm_tokenizer *tokenizer, uint32_t id) {
     return id < tokenizer->count && (tokenizer->flags[id] & TOKEN_IS_END) != 0;
 }

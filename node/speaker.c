@@ -21,6 +21,8 @@ struct omm_model_speaker {
     omm_model_speaker_usage usage;
     omm_prompt prompt;
     float *logits; /* [vocab] */
+    omm_lexicon *lexicon;
+    omm_constraint *constraint; /* NULL: any text */
 };
 
 omm_model_speaker_options omm_model_speaker_options_default(void) {
@@ -48,6 +50,15 @@ omm_err omm_model_speaker_check(const omm_model_speaker_options *options) {
     return OMM_OK;
 }
 
+static omm_err open_parts(omm_model_speaker *s) {
+    s->logits = omm_alloc(s->vocab, sizeof *s->logits);
+    if (!s->logits) return omm_raise(OMM_ERR_NOMEM, "no memory for %u logits", s->vocab);
+    if (!s->options.grammar) return OMM_OK;
+    s->options.at_once = true;
+    OMM_TRY(omm_lexicon_open(&s->lexicon, s->tokenizer, s->vocab));
+    return omm_constraint_open(&s->constraint, s->options.grammar, s->lexicon);
+}
+
 omm_err omm_model_speaker_open(omm_model_speaker **out, omm_session *session,
                                const omm_tokenizer *tokenizer, uint32_t vocab,
                                const omm_model_speaker_options *options) {
@@ -65,10 +76,10 @@ omm_err omm_model_speaker_open(omm_model_speaker **out, omm_session *session,
                              .seed = omm_seed_from_u64(options->seed)};
     /* over a context, so that "too long" is found out by counting, not by an error */
     omm_prompt_init(&s->prompt, OMM_TOKENIZER_TEXT_MAX);
-    s->logits = omm_alloc(vocab, sizeof *s->logits);
-    if (!s->logits) {
+    const omm_err err = open_parts(s);
+    if (err != OMM_OK) {
         omm_model_speaker_close(s);
-        return omm_raise(OMM_ERR_NOMEM, "no memory for %u logits", vocab);
+        return err;
     }
     *out = s;
     return OMM_OK;
@@ -77,6 +88,8 @@ omm_err omm_model_speaker_open(omm_model_speaker **out, omm_session *session,
 void omm_model_speaker_close(omm_model_speaker *s) {
     if (!s) return;
     omm_prompt_fini(&s->prompt);
+    omm_constraint_close(s->constraint);
+    omm_lexicon_close(s->lexicon);
     omm_free(s->logits);
     omm_free(s);
 }
@@ -187,9 +200,11 @@ typedef struct drawing {
 static omm_err drawing_open(drawing *d, omm_model_speaker *s) {
     *d = (drawing){.sampler = sampler_of(&s->options)};
     d->sampler.rng = omm_rng_init(&s->seed, OMM_PURPOSE_SAMPLE, 0, s->replies++);
+    if (s->constraint) omm_constraint_restart(s->constraint);
     if (s->options.lookup == 0) return OMM_OK;
     omm_speculator_options o = omm_speculator_options_default();
     o.drafts_max = s->options.lookup;
+    o.constraint = s->constraint;
     OMM_TRY(omm_speculator_open(&d->sp, s->session, &d->sampler, &o));
     omm_speculator_start(d->sp, s->logits);
     return OMM_OK;
@@ -207,7 +222,8 @@ static void drawing_close(drawing *d, omm_model_speaker *s) {
 static omm_err draw(uint32_t *id, drawing *d, omm_model_speaker *s, uint32_t i, uint32_t last) {
     if (d->sp) return omm_speculator_next(d->sp, id);
     if (i > 0) OMM_TRY(omm_session_append(s->session, &last, 1, s->logits, false));
-    return omm_sample(id, &d->sampler, s->logits, s->vocab, omm_session_position(s->session));
+    return omm_sample_within(id, &d->sampler, s->constraint, s->logits, s->vocab,
+                             omm_session_position(s->session));
 }
 
 static omm_err decode(omm_model_speaker *s, writing *w, drawing *d, omm_speaker_stop *stop) {

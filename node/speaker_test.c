@@ -236,6 +236,42 @@ static void test_ways(base *b) {
     for (size_t i = 0; i < WAYS; i++) omm_buf_fini(&texts[i]);
 }
 
+/* Every answer has the form, with proposals the same one. */
+static void test_form(base *b) {
+    omm_model_speaker_options options = omm_model_speaker_options_default();
+    omm_grammar *grammar = NULL;
+    json_t *schema = NULL;
+    omm_buf texts[2];
+    uint64_t accepted = 0, left = 0;
+    CHECK_OK(omm_json_parse(&schema,
+                            omm_bytes_str("{\"items\": {\"type\": \"string\", \"maxLength\": 9}, "
+                                          "\"minItems\": 4, \"maxItems\": 4}"),
+                            "a schema"));
+    CHECK_OK(omm_grammar_open_schema(&grammar, schema));
+    options.grammar = grammar;
+    options.temperature = 1.0f;
+    for (uint32_t i = 0; i < 2; i++) {
+        omm_buf_init(&texts[i], 1 << 16);
+        options.lookup = 6 * i;
+        CHECK_EQ(three_answers(&texts[i], &accepted, &left, b, b->session, &options),
+                 OMM_SPEAKER_END);
+    }
+    CHECK(omm_bytes_equal(omm_buf_view(&texts[0]), omm_buf_view(&texts[1])));
+    const char *rest = (const char *)texts[0].data;
+    for (size_t i = 0, size = texts[0].size; i < 3; i++) { /* one after the other */
+        json_error_t error;
+        json_t *answer = json_loadb(rest, size, JSON_DISABLE_EOF_CHECK, &error);
+        CHECK_EQ(json_array_size(answer), 4);
+        json_decref(answer);
+        rest += error.position;
+        size -= (size_t)error.position;
+        CHECK(i < 2 || size == 0);
+    }
+    for (uint32_t i = 0; i < 2; i++) omm_buf_fini(&texts[i]);
+    omm_grammar_close(grammar);
+    json_decref(schema);
+}
+
 static void test_limits(base *b) {
     volatile sig_atomic_t interrupt = 1;
     omm_model_speaker *s = NULL;
@@ -302,6 +338,7 @@ int main(void) {
     test_thought(&b);
     omm_session_truncate(b.session, 0);
     test_ways(&b);
+    test_form(&b);
     test_limits(&b);
     test_fits(&b);
     close_base(&b);

@@ -151,12 +151,6 @@ static bool need_one(reader *r, const char *name, const json_t *value) {
     return refuse(r, name, "%s: not supported; accepted is 1", name);
 }
 
-static bool need_text(reader *r, const char *name, const json_t *value) {
-    const char *type = json_string_value(json_object_get(value, "type"));
-    if (type && strcmp(type, "text") == 0) return true;
-    return refuse(r, name, "%s: accepted is {\"type\": \"text\"}", name);
-}
-
 static bool need_texts(reader *r, const char *name, const json_t *value) {
     const char *one = json_string_value(json_array_get(value, 0));
     if (json_array_size(value) == 1 && one && strcmp(one, "text") == 0) return true;
@@ -169,6 +163,45 @@ static bool leave(reader *r, const char *name, const json_t *value) {
     (void)name;
     (void)value;
     return true;
+}
+
+/* ---- response_format ------------------------------------------------------------------------- */
+
+static bool take_schema(reader *r, const char *name, json_t *value) {
+    json_t *schema = json_object_get(value, "schema"), *one = NULL;
+    const char *key = NULL;
+    json_object_foreach(value, key, one) {
+        const bool known = strcmp(key, "name") == 0 || strcmp(key, "schema") == 0 ||
+                           strcmp(key, "strict") == 0 || strcmp(key, "description") == 0;
+        if (!known)
+            return refuse(r, name,
+                          "%s: json_schema has no %.60s; accepted: name, schema, strict, "
+                          "description",
+                          name, key);
+    }
+    if (!json_is_string(json_object_get(value, "name")) || !schema)
+        return refuse(r, name,
+                      "%s: accepted is {\"type\": \"json_schema\", \"json_schema\": {\"name\": "
+                      "NAME, \"schema\": SCHEMA}}",
+                      name);
+    const omm_err err = omm_grammar_open_schema(&r->out->grammar, schema);
+    if (err == OMM_OK) return true;
+    if (err == OMM_ERR_NOMEM) return refuse_err(r, name, err);
+    return refuse(r, name, "%s: %s", name, omm_err_sentence());
+}
+
+static bool take_format(reader *r, const char *name, const json_t *value) {
+    const char *type = json_string_value(json_object_get(value, "type"));
+    json_t *schema = json_object_get(value, "json_schema");
+    if (type && strcmp(type, "json_schema") == 0) return take_schema(r, name, schema);
+    if (type && strcmp(type, "text") == 0) return true;
+    if (!type || strcmp(type, "json_object") != 0)
+        return refuse(r, name,
+                      "%s: accepted are {\"type\": \"text\"}, {\"type\": \"json_object\"} and "
+                      "{\"type\": \"json_schema\", \"json_schema\": {...}}",
+                      name);
+    const omm_err err = omm_grammar_open_object(&r->out->grammar);
+    return err == OMM_OK ? true : refuse_err(r, name, err);
 }
 
 /* ---- stops ----------------------------------------------------------------------------------- */
@@ -343,6 +376,10 @@ static bool read_messages(reader *r) {
     const json_t *list = json_object_get(r->root, "messages"), *tools = NULL;
     if (!check_names(r, json_object_get(r->root, "tools")) || !read_choice(r, &tools)) return false;
     r->out->has_tools = json_array_size(tools) > 0;
+    if (r->out->grammar && r->out->has_tools)
+        return refuse(r, "response_format",
+                      "response_format: a call is no JSON text; give no tools, or \"tool_choice\": "
+                      "\"none\"");
     omm_chat_turns_init(&turns, TURNS_BYTES_MAX);
     const omm_err err = omm_chat_turns_read(&turns, list, tools);
     const bool ok =
@@ -437,7 +474,7 @@ static const struct member {
     {"logit_bias", BOTH, need_empty},
     {"suffix", TEXT, need_empty},
     {"best_of", TEXT, need_one},
-    {"response_format", CHAT, need_text},
+    {"response_format", CHAT, take_format},
     {"modalities", CHAT, need_texts},
     {"user", BOTH, leave},
     {"metadata", BOTH, leave},
@@ -564,6 +601,7 @@ void request_fini(request *r) {
         omm_tokens_fini(&r->prompts[i]);
         omm_buf_fini(&r->echoes[i]);
     }
+    omm_grammar_close(r->grammar);
     omm_buf_fini(&r->stop_bytes);
     omm_buf_fini(&r->begun);
 }

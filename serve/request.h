@@ -9,6 +9,7 @@
 #define SERVE_REQUEST_H
 
 #include "omm/chat_turns.h"
+#include "omm/grammar.h"
 #include "omm/serve.h"
 #include "omm/stops.h"
 
@@ -46,6 +47,7 @@ typedef struct request {
     omm_buf stop_bytes;                /* of all, one after the other */
     omm_bytes stops[REQUEST_STOPS_MAX];
     size_t stop_count;
+    omm_grammar *grammar; /* what every text has to be (response_format); NULL: any text */
     bool has_tools;
     omm_buf
         begun; /* a call that the answer has to begin with (tool_choice); part of the prompt's ids */

@@ -22,6 +22,10 @@ static bool reads(const served *s, fault *why, bool is_chat, const char *body) {
     "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"calculator\", "               \
     "\"parameters\": {\"properties\": {\"expression\": {}}}}}]"
 
+#define SCHEMA(more)                                                                               \
+    "\"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"name\": \"n\", " more    \
+    "\"schema\": {\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"integer\"}}}}}"
+
 typedef struct refusal {
     bool is_chat;
     const char *body;
@@ -68,8 +72,23 @@ static const refusal s_refusals[] = {
      400, "logprobs", "logprobs: 65856 of them in one answer"},
     {true, "{" TURN ", \"presence_penalty\": 0.5}", 400, "presence_penalty", "accepted is 0"},
     {true, "{" TURN ", \"logit_bias\": {\"1\": 2}}", 400, "logit_bias", "not supported"},
-    {true, "{" TURN ", \"response_format\": {\"type\": \"json_object\"}}", 400, "response_format",
-     "{\"type\": \"text\"}"},
+    {true, "{" TURN ", \"response_format\": {\"type\": \"yaml\"}}", 400, "response_format",
+     "{\"type\": \"text\"}, {\"type\": \"json_object\"} and {\"type\": \"json_schema\""},
+    {true, "{" TURN ", \"response_format\": \"json_object\"}", 400, "response_format",
+     "accepted are"},
+    {true, "{" TURN ", \"response_format\": {\"type\": \"json_schema\"}}", 400, "response_format",
+     "\"json_schema\": {\"name\": NAME, \"schema\": SCHEMA}}"},
+    {true, "{" TURN ", " SCHEMA("\"grammar\": 1, ") "}", 400, "response_format",
+     "json_schema has no grammar; accepted: name, schema, strict, description"},
+    {true,
+     "{" TURN
+     ", \"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"name\": \"n\", "
+     "\"schema\": {\"properties\": {\"a\": {\"pattern\": \"x\"}}}}}}",
+     400, "response_format",
+     "response_format: #/properties/a: pattern is not supported; supported: type, enum, "},
+    {true, "{" TURN ", " TOOLS ", " SCHEMA("") "}", 400, "response_format",
+     "give no tools, or \"tool_choice\": \"none\""},
+    {false, "{\"prompt\": \"x\", " SCHEMA("") "}", 400, NULL, "response_format: not known here"},
     {true, "{" TURN ", \"modalities\": [\"audio\"]}", 400, "modalities", "[\"text\"]"},
     {false, "{\"prompt\": \"x\", \"best_of\": 2}", 400, "best_of", "accepted is 1"},
     {false, "{\"prompt\": \"x\", \"suffix\": \"y\"}", 400, "suffix", "not supported"},
@@ -150,6 +169,20 @@ static void test_members(const served *s) {
     request_fini(s_request);
 }
 
+static void test_formats(const served *s) {
+    static const char *const bodies[] = {
+        "{" TURN ", " SCHEMA("\"strict\": true, \"description\": \"d\", ") "}",
+        "{" TURN ", \"response_format\": {\"type\": \"json_object\"}, \"stream\": true}",
+        "{" TURN ", " TOOLS ", \"tool_choice\": \"none\", " SCHEMA("\"strict\": null, ") "}",
+        "{" TURN ", \"response_format\": {\"type\": \"text\"}}",
+        "{" TURN ", \"response_format\": null}"};
+    for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
+        accepts(s, true, bodies[i]);
+        CHECK_EQ(s_request->grammar != NULL, i < 3);
+        request_fini(s_request);
+    }
+}
+
 /* A call that has to come is begun in the prompt; tools that are not to be called are not announced. */
 static void test_tools(const served *s) {
     const request *r = s_request;
@@ -194,9 +227,11 @@ static void test_context(const served *s) {
 
 static void test_memory(const served *s) {
     fault why;
-    for (size_t n = 1; n < 40; n++) {
-        omm_mem_fail_nth(n);
-        const bool ok = reads(s, &why, true, "{" TURN ", " TOOLS ", \"stop\": \"x\"}");
+    for (size_t n = 2; n < 120; n++) { /* each twice, of two bodies */
+        omm_mem_fail_nth(n / 2);
+        const char *body = n % 2 ? "{" TURN ", " TOOLS ", \"stop\": \"x\"}"
+                                 : "{" TURN ", " SCHEMA("") ", \"stop\": \"x\"}";
+        const bool ok = reads(s, &why, true, body);
         omm_mem_fail_nth(0);
         request_fini(s_request);
         if (!ok) CHECK(why.status == 503 && why.param == NULL);
@@ -210,6 +245,7 @@ int main(void) {
     CHECK(s_request != NULL);
     test_refused(&s);
     test_members(&s);
+    test_formats(&s);
     test_tools(&s);
     test_context(&s);
     test_memory(&s);

@@ -259,6 +259,73 @@ static void test_tools(unsigned port) {
             "choices.0.message.tool_calls.0.function.name", "calculator");
 }
 
+#define CAT                                                                                        \
+    "\"messages\": [{\"role\": \"user\", \"content\": \"A cat?\"}], \"seed\": 3, "                 \
+    "\"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"name\": \"cat\", "       \
+    "\"schema\": {\"properties\": {\"name\": {\"type\": \"string\", \"maxLength\": 12}, \"age\": " \
+    "{\"type\": \"integer\"}, \"kind\": {\"enum\": [\"cat\", \"dog\"]}}, \"required\": "           \
+    "[\"name\", "                                                                                  \
+    "\"age\", \"kind\"], \"additionalProperties\": false}}}"
+
+static void check_cat(const char *content) {
+    json_t *cat = NULL;
+    CHECK_OK(omm_json_parse(&cat, omm_bytes_str(content), "an answer"));
+    CHECK_EQ(json_object_size(cat), 3);
+    CHECK(json_is_string(json_object_get(cat, "name")));
+    CHECK(json_is_integer(json_object_get(cat, "age")));
+    const char *kind = json_string_value(json_object_get(cat, "kind"));
+    CHECK(kind && (strcmp(kind, "cat") == 0 || strcmp(kind, "dog") == 0));
+    json_decref(cat);
+}
+
+/* The text has the form that is asked for, drawn or the likeliest, whole or streamed; and it is cut where it is too long. */
+static void test_json(unsigned port) {
+    char got[4096];
+    static const char *const ways[] = {"0", "1", "5"};
+    for (unsigned i = 0; i < 3; i++) {
+        char body[1024];
+        snprintf(body, sizeof body, "{" CAT ", \"temperature\": %s, \"logprobs\": true}", ways[i]);
+        answer a = served_ask(port, CHAT, body);
+        CHECK_EQ(a.status, 200);
+        has(a.body, "choices.0.finish_reason", "stop");
+        char *content = served_member(a.body, "choices.0.message.content");
+        check_cat(content);
+        char *first = served_member(a.body, "choices.0.logprobs.content.0.logprob");
+        CHECK(first[0] == '-'); /* as the model has it, whatever is allowed */
+        free(first);
+        answer_fini(&a);
+        snprintf(body, sizeof body, "{" CAT ", \"temperature\": %s, \"stream\": true}", ways[i]);
+        a = served_ask(port, CHAT, body);
+        join_stream(got, sizeof got, a.body, "choices.0.delta.content");
+        CHECK_EQ(strcmp(got, content), 0);
+        free(content);
+        answer_fini(&a);
+    }
+    answer a = served_ask(port, CHAT, "{" CAT ", \"max_tokens\": 4}");
+    has(a.body, "choices.0.finish_reason", "length");
+    answer_fini(&a);
+    a = served_ask(port, CHAT, "{" CAT ", \"n\": 3, \"temperature\": 2}");
+    for (unsigned i = 0; i < 3; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "choices.%u.message.content", i);
+        char *content = served_member(a.body, path);
+        check_cat(content);
+        free(content);
+    }
+    answer_fini(&a);
+    a = served_ask(port, CHAT,
+                   "{" HELLO ", \"temperature\": 0, \"response_format\": {\"type\": "
+                   "\"json_object\"}, \"max_tokens\": 100}");
+    char *content = served_member(a.body, "choices.0.message.content");
+    CHECK_EQ(content[0], '{');
+    free(content);
+    answer_fini(&a);
+    ask_for(port, CHAT,
+            "{" HELLO ", \"response_format\": {\"type\": \"json_schema\", \"json_schema\": "
+            "{\"name\": \"x\", \"schema\": {\"items\": {\"format\": \"date\"}}}}}",
+            400, "error.param", "response_format");
+}
+
 /* What has been computed is not computed again, but for other adapters. */
 static void test_kept(unsigned port) {
     static const char *const models[] = {"base", "base", "one", "base", "one"};
@@ -713,6 +780,7 @@ int main(void) {
     test_logprobs_stopped(port);
     test_echo(port);
     test_tools(port);
+    test_json(port);
     test_n(port);
     test_kept(port);
     test_body(port);

@@ -24,6 +24,7 @@ typedef struct counts {
 struct work {
     const omm_serve_options *o;
     omm_batcher *batcher;
+    omm_lexicon *lexicon;      /* made for the first who is held to a grammar; NULL: nobody was */
     omm_batcher_token *tokens; /* (seats) */
     choice *seats[OMM_BATCHER_SEATS_MAX];
     job *owners[OMM_BATCHER_SEATS_MAX]; /* of those choices */
@@ -45,6 +46,7 @@ struct work {
 static void free_job(job *j) {
     for (uint32_t i = 0; j->choices && i < j->count; i++) {
         output_fini(&j->choices[i].output);
+        omm_constraint_close(j->choices[i].constraint);
         json_decref(j->choices[i].logprobs);
     }
     omm_free(j->choices);
@@ -316,15 +318,24 @@ static void hear_row(void *ud, uint32_t seat, uint32_t position, const float *lo
     if (keep_echo(w, w->owners[seat], c, position + 1, logits) != OMM_OK) c->echo_failed = true;
 }
 
+static omm_err hold_to_grammar(work *w, const request *r, choice *c) {
+    if (!r->grammar) return OMM_OK;
+    if (!w->lexicon)
+        OMM_TRY(omm_lexicon_open(&w->lexicon, w->o->tokenizer, w->o->model->dims.vocab));
+    return omm_constraint_open(&c->constraint, r->grammar, w->lexicon);
+}
+
 static omm_err sit(work *w, job *j, choice *c) {
     const request *r = &j->request;
     const omm_tokens *prompt = &r->prompts[c->index / r->n];
     const omm_seed seed = omm_seed_from_u64(r->seed);
+    OMM_TRY(hold_to_grammar(w, r, c));
     omm_batcher_text t = {.prompt = prompt->ids,
                           .count = prompt->count,
                           .adapters = r->adapters,
                           .adapter_count = r->adapter_count,
-                          .sampler = r->sampler};
+                          .sampler = r->sampler,
+                          .constraint = c->constraint};
     t.sampler.rng = omm_rng_init(&seed, OMM_PURPOSE_SAMPLE, c->index % r->n, 0);
     if (r->echo && r->logprobs) {
         t.each = hear_row;
@@ -477,6 +488,7 @@ void work_close(work *w) {
     if (!w) return;
     work_end(w);
     omm_batcher_close(w->batcher);
+    omm_lexicon_close(w->lexicon);
     omm_free(w->tokens);
     pthread_mutex_destroy(&w->lock);
     pthread_cond_destroy(&w->wake);

@@ -127,6 +127,40 @@ def test_context(folder):
     server.end()
 
 
+SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 15}, "born": {"type": ["integer", "null"]},
+                                             "tags": {"type": "array", "items": {"enum": ["sea", "hill", "town"]}, "maxItems": 3},
+                                             "home": {"$ref": "#/$defs/place"}},
+          "required": ["name", "born", "tags", "home"], "additionalProperties": False,
+          "$defs": {"place": {"anyOf": [{"type": "null"}, {"type": "object", "properties": {"in": {"$ref": "#/$defs/place"}}, "required": ["in"],
+                                                           "additionalProperties": False}]}}}
+
+
+def test_json(folder):
+    """Texts that a schema describes are those of `generate`, with proposals or without, and those of `chat` are of that kind, too."""
+    path = folder / "person.json"
+    path.write_text(json.dumps(SCHEMA))
+    form = {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA, "strict": True}}
+    server = Server()
+    for seed in range(4):
+        options = "--chat", "--json-schema", path, "--temp", "1", "--seed", str(seed), "-n", "300", "Tell me of somebody."
+        want = generate(*options)
+        said = json.loads(want)
+        check(list(said) == list(SCHEMA["properties"]) and len(said["name"]) <= 15 and set(said["tags"]) <= {"sea", "hill", "town"}, want)
+        check(generate("--lookup", *options) == want and generate("--draft", MODEL, *options) == want, "other with proposals:", want)
+        body = {"messages": [{"role": "user", "content": "Tell me of somebody."}], "temperature": 1, "seed": seed, "response_format": form}
+        got = server.ask("/v1/chat/completions", body)["choices"][0]
+        check(got["message"]["content"] == want and got["finish_reason"] == "stop", got, "not", want)
+    got = server.ask("/v1/chat/completions", {**body, "max_tokens": 5})["choices"][0]
+    check(got["finish_reason"] == "length" and want.startswith(got["message"]["content"]), got)
+    server.end()
+    done = subprocess.run([MESHMIND, "chat", "-m", MODEL, "-t", "1", "--no-notes", "--json-schema", path, "--json"], input="Who?\n",
+                          capture_output=True, text=True, cwd=SOURCE)
+    check(done.returncode == 0, done.stderr)
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    said = json.loads("".join(e["text"] for e in events if e["event"] == "text"))
+    check(list(said) == list(SCHEMA["properties"]), done.stdout)
+
+
 def stream_lines(answer):
     for line in iter(answer.readline, b""):
         if line.startswith(b"data: "):
@@ -196,5 +230,5 @@ def test_options(folder):
 
 
 with tempfile.TemporaryDirectory(prefix="omm-serve-") as name:
-    for test in test_texts, test_turns, test_context, test_end, test_key, test_options:
+    for test in test_texts, test_turns, test_context, test_json, test_end, test_key, test_options:
         test(pathlib.Path(name))

@@ -12,11 +12,12 @@
  * Beginnings that were computed are kept (prefix.h) when a prompt has been read and when a seat is left, and
  * serve whoever begins alike under the same adapters.
  *
- * Depends on: session, prefix.  Threads: a batcher belongs to one thread at a time.
+ * Depends on: session, prefix, constraint.  Threads: a batcher belongs to one thread at a time.
  */
 #ifndef OMM_BATCHER_H
 #define OMM_BATCHER_H
 
+#include "omm/constraint.h"
 #include "omm/session.h"
 
 #include <stdbool.h>
@@ -53,6 +54,7 @@ typedef struct omm_batcher_text {
     const omm_adapter *const *adapters; /* applied in this order; borrowed until the seat is left */
     size_t adapter_count;
     omm_sampler sampler;
+    omm_constraint *constraint; /* borrowed until the seat is left; NULL: any token may come */
     omm_batcher_row
         each; /* called for each position of the prompt but its last, ascending, while it is read; nothing that
                            * was kept serves such a prompt.  NULL: not wanted */
@@ -67,7 +69,7 @@ OMM_CHECKED omm_err omm_batcher_sit(uint32_t *seat, omm_batcher *batcher,
 void omm_batcher_leave(omm_batcher *batcher, uint32_t index);
 
 /* What came to a seat.  With an error the text cannot go on, and nothing but leaving is left to do: NUMERIC (a
- * logit is not finite), TOO_BIG (positions_max are full), NOMEM. */
+ * logit is not finite), TOO_BIG (positions_max are full), UNSUPPORTED (no token is allowed), NOMEM. */
 typedef struct omm_batcher_token {
     uint32_t seat;
     omm_err err;

@@ -159,5 +159,10 @@ uint32_t omm_argmax(const float *logits, uint32_t vocab);
  * Nguyen et al. 2024, "Turning Up the Heat").  Errors: NOMEM. */
 OMM_CHECKED omm_err omm_sample(uint32_t *out, const omm_sampler *sampler, const float *logits,
                                uint32_t vocab, uint64_t position);
+/* The same among the ids whose bits are set (bit id % 32 of allowed[id / 32]; NULL: all): the others are no candidates, so
+ * top_k, top_p and min_p are of what is left.  Errors: NOMEM, UNSUPPORTED (none is set). */
+OMM_CHECKED omm_err omm_sample_allowed(uint32_t *out, const omm_sampler *sampler,
+                                       const uint32_t *allowed, const float *logits, uint32_t vocab,
+                                       uint64_t position);
 
 #endif

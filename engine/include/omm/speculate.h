@@ -10,11 +10,12 @@
  * Two drafters: another model's session (with the same vocabulary), which draws with the same
  * sampler, or look-up: what followed the last ids where they stood before in this sequence.
  *
- * Depends on: session.  Threads: those of the session.
+ * Depends on: session, constraint.  Threads: those of the session.
  */
 #ifndef OMM_SPECULATE_H
 #define OMM_SPECULATE_H
 
+#include "omm/constraint.h"
 #include "omm/session.h"
 
 #define OMM_SPECULATOR_DRAFTS_MAX 64u
@@ -25,6 +26,8 @@ typedef struct omm_speculator_options {
     omm_session *draft;  /* NULL: look-up */
     uint32_t drafts_max; /* proposals at once, 1 to OMM_SPECULATOR_DRAFTS_MAX; default 4 */
     uint32_t match_max;  /* look-up: ids that must agree, tried from this many to 2; default 4 */
+    omm_constraint
+        *constraint; /* of what start begins: takes each id that is given out; NULL: none */
 } omm_speculator_options;
 
 omm_speculator_options omm_speculator_options_default(void);
@@ -39,7 +42,7 @@ void omm_speculator_close(omm_speculator *speculator);
 /* Go on from what the session holds; logits[vocab] are those of its last position. */
 void omm_speculator_start(omm_speculator *speculator, const float *logits);
 /* The next id.  The one before is in the session then, and so may be proposals after it.
- * Errors: as omm_session_append, of the session or the draft. */
+ * Errors: as omm_session_append, of the session or the draft; UNSUPPORTED (a constraint that allows none). */
 OMM_CHECKED omm_err omm_speculator_next(omm_speculator *speculator, uint32_t *id);
 /* Ids that stand in the session for good: all that were given out but the last. */
 uint32_t omm_speculator_position(const omm_speculator *speculator);

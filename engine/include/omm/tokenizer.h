@@ -61,6 +61,8 @@ uint32_t omm_tokenizer_vocab(const omm_tokenizer *tokenizer); /* number of ids *
 uint32_t omm_tokenizer_bos(const omm_tokenizer *tokenizer);
 uint32_t omm_tokenizer_eos(const omm_tokenizer *tokenizer);
 bool omm_tokenizer_adds_bos(const omm_tokenizer *tokenizer); /* the file's add_bos_token */
+/* True where a text's first token has a space in front that decoding leaves out (llama, add_space_prefix). */
+bool omm_tokenizer_leads(const omm_tokenizer *tokenizer);
 /* True for ids that end a generation: eos, eot, "<|im_end|>", "<|endoftext|>" and the like. */
 bool omm_tokenizer_is_end(const omm_tokenizer *tokenizer, uint32_t id);
 /* True for control tokens, which stand for no text. */

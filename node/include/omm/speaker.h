@@ -7,6 +7,7 @@
 
 #include "omm/bytes.h"
 #include "omm/chat.h"
+#include "omm/constraint.h"
 #include "omm/err.h"
 #include "omm/session.h"
 #include "omm/tokenizer.h"
@@ -48,6 +49,8 @@ typedef struct omm_model_speaker_options {
     uint32_t lookup; /* proposals from the text so far, at once; default 0: none.  No other text */
     uint64_t seed;   /* of the draws; default 1 */
     bool at_once;    /* without a thought, of a model that thinks */
+    const omm_grammar *
+        grammar; /* what each answer is, without a thought or tool call; borrowed; default NULL: any text */
     /* Not 0: stop before the next batch of the prompt, or the next token; may be NULL. */
     const volatile sig_atomic_t *interrupt;
 } omm_model_speaker_options;
@@ -62,7 +65,8 @@ typedef struct omm_model_speaker omm_model_speaker;
 
 /* A model that answers: `session` is used by nothing else; both borrowed until close.  What is in the
  * session, from before or of an earlier prompt, and in common with the next prompt is not computed again.
- * Errors: CONFIG (sampling, limits against the session's positions), NOMEM. */
+ * Errors: CONFIG (sampling, limits against the session's positions), UNSUPPORTED (no token ends a text, where a grammar is
+ * given), NOMEM. */
 OMM_CHECKED omm_err omm_model_speaker_open(omm_model_speaker **out, omm_session *session,
                                            const omm_tokenizer *tokenizer, uint32_t vocab,
                                            const omm_model_speaker_options *options);

@@ -1,0 +1,171 @@
+/* constraint.c - see constraint.h. */
+#include "grammar_internal.h"
+
+#include "omm/mem.h"
+
+struct omm_constraint {
+    const omm_grammar *grammar;
+    const omm_lexicon *lexicon;
+    crowd now;
+    bool ended, known;                         /* known: `allowed` is of now */
+    frames frames;                             /* first those that `now` stands in */
+    crowd path[MATCH_TOKEN_BYTES_MAX + 1];     /* of a walk: after each byte of a token */
+    uint32_t marks[MATCH_TOKEN_BYTES_MAX + 1]; /* frames that there are then */
+    uint32_t *allowed;                         /* bits [vocab] */
+};
+
+omm_err omm_constraint_open(omm_constraint **out, const omm_grammar *grammar,
+                            const omm_lexicon *lexicon) {
+    omm_constraint *c = (omm_constraint *)omm_alloc(1, sizeof *c);
+    if (!c) return omm_raise(OMM_ERR_NOMEM, "no memory for a constraint");
+    c->allowed = (uint32_t *)omm_alloc(lexicon->words, sizeof *c->allowed);
+    if (!c->allowed) {
+        omm_free(c);
+        return omm_raise(OMM_ERR_NOMEM, "no memory for a constraint");
+    }
+    c->grammar = grammar;
+    c->lexicon = lexicon;
+    omm_constraint_restart(c);
+    *out = c;
+    return OMM_OK;
+}
+
+void omm_constraint_close(omm_constraint *c) {
+    if (!c) return;
+    omm_free(c->allowed);
+    omm_free(c);
+}
+
+void omm_constraint_restart(omm_constraint *c) {
+    match_begin(&c->now, c->grammar, c->lexicon->leads);
+    c->frames.count = 0;
+    c->ended = c->known = false;
+}
+
+static void copy_crowd(crowd *to, const crowd *from) {
+    to->count = from->count;
+    memcpy(to->list, from->list, from->count * sizeof *to->list);
+}
+
+void omm_constraint_copy(omm_constraint *to, const omm_constraint *from) {
+    OMM_ASSERT(to->grammar == from->grammar);
+    OMM_ASSERT(to->lexicon == from->lexicon);
+    copy_crowd(&to->now, &from->now);
+    to->frames.count = from->frames.count;
+    memcpy(to->frames.list, from->frames.list, from->frames.count * sizeof *to->frames.list);
+    to->ended = from->ended;
+    to->known = false;
+}
+
+omm_err omm_constraint_clone(omm_constraint **out, const omm_constraint *from) {
+    OMM_TRY(omm_constraint_open(out, from->grammar, from->lexicon));
+    omm_constraint_copy(*out, from);
+    return OMM_OK;
+}
+
+/* ---- which tokens ------------------------------------------------------------------------------ */
+
+static void allow(uint32_t *bits, const lexicon_tree *tree, const lexicon_node *node) {
+    for (uint32_t i = node->first; i < node->first + node->count; i++)
+        bits[tree->ids[i] / 32] |= 1u << tree->ids[i] % 32;
+}
+
+/* Depth first; what a byte does not go on with, nothing below it does. */
+static void walk(omm_constraint *c, const lexicon_tree *tree) {
+    const uint32_t live = c->frames.count;
+    copy_crowd(&c->path[0], &c->now);
+    c->marks[0] = live;
+    for (uint32_t i = 0; i < tree->node_count;) {
+        const lexicon_node *node = &tree->nodes[i];
+        crowd *next = &c->path[node->depth + 1];
+        c->frames.count = c->marks[node->depth];
+        match_step(next, &c->frames, c->grammar, &c->path[node->depth], node->byte);
+        c->marks[node->depth + 1] = c->frames.count;
+        if (next->count > 0) allow(c->allowed, tree, node);
+        i = next->count > 0 ? i + 1 : node->next;
+    }
+    c->frames.count = live;
+}
+
+static void find_allowed(omm_constraint *c) {
+    const omm_lexicon *x = c->lexicon;
+    const bool is_free = match_is_free(c->grammar, &c->now, x->plain_characters);
+    if (is_free)
+        memcpy(c->allowed, x->plain, x->words * sizeof *c->allowed);
+    else
+        memset(c->allowed, 0, x->words * sizeof *c->allowed);
+    walk(c, is_free ? &x->odd : &x->all);
+    if (!match_is_whole(c->grammar, &c->now)) return;
+    for (uint32_t i = 0; i < x->words; i++) c->allowed[i] |= x->ends[i];
+}
+
+const uint32_t *omm_constraint_allowed(omm_constraint *c) {
+    if (c->known) return c->allowed;
+    if (c->ended)
+        memset(c->allowed, 0, c->lexicon->words * sizeof *c->allowed);
+    else
+        find_allowed(c);
+    c->known = true;
+    return c->allowed;
+}
+
+/* *out: after the token, with c->frames grown by what it stands in.  A token longer than those of the trees begins and ends
+ * where a string is free. */
+static void step_token(crowd *out, omm_constraint *c, uint32_t id) {
+    const omm_lexicon *x = c->lexicon;
+    const uint32_t first = x->at[id], size = x->at[id + 1] - first;
+    crowd *a = &c->path[0], *b = &c->path[1];
+    copy_crowd(a, &c->now);
+    for (uint32_t i = 0; i < size && a->count > 0; i++) {
+        crowd *swap = a;
+        match_step(b, &c->frames, c->grammar, a, x->bytes[first + i]);
+        a = b;
+        b = swap;
+        if (i % MATCH_TOKEN_BYTES_MAX == MATCH_TOKEN_BYTES_MAX - 1) match_compact(a, &c->frames);
+    }
+    copy_crowd(out, a);
+}
+
+static bool may_be_stepped(const omm_constraint *c, uint32_t id) {
+    const omm_lexicon *x = c->lexicon;
+    const uint32_t size = x->at[id + 1] - x->at[id];
+    if (size == 0) return false;
+    return size <= MATCH_TOKEN_BYTES_MAX ||
+           (lexicon_has(x->plain, id) && match_is_free(c->grammar, &c->now, x->plain_characters));
+}
+
+bool omm_constraint_permits(omm_constraint *c, uint32_t id) {
+    OMM_ASSERT(id < c->lexicon->vocab);
+    const uint32_t live = c->frames.count;
+    if (c->ended) return false;
+    if (lexicon_has(c->lexicon->ends, id)) return match_is_whole(c->grammar, &c->now);
+    if (!may_be_stepped(c, id)) return false;
+    if (c->lexicon->at[id + 1] - c->lexicon->at[id] > MATCH_TOKEN_BYTES_MAX) return true;
+    step_token(&c->path[2], c, id);
+    c->frames.count = live;
+    return c->path[2].count > 0;
+}
+
+void omm_constraint_take(omm_constraint *c, uint32_t id) {
+    OMM_ASSERT(omm_constraint_permits(c, id));
+    c->known = false;
+    c->ended = lexicon_has(c->lexicon->ends, id);
+    if (c->ended) return;
+    step_token(&c->now, c, id);
+    match_compact(&c->now, &c->frames);
+}
+
+bool omm_constraint_has_ended(const omm_constraint *c) {
+    return c->ended;
+}
+
+/* ---- drawing ----------------------------------------------------------------------------------- */
+
+omm_err omm_sample_within(uint32_t *out, const omm_sampler *sampler, omm_constraint *c,
+                          const float *logits, uint32_t vocab, uint64_t position) {
+    if (!c) return omm_sample(out, sampler, logits, vocab, position);
+    OMM_ASSERT(vocab == c->lexicon->vocab);
+    OMM_TRY(omm_sample_allowed(out, sampler, omm_constraint_allowed(c), logits, vocab, position));
+    omm_constraint_take(c, *out);
+    return OMM_OK;
+}

@@ -1,0 +1,199 @@
+/* grammar_internal.h - what the parts of grammars share.
+ *
+ *   grammar.c         rules: making, closing, and what is known of them before the first byte
+ *   grammar_schema.c  JSON Schema --> rules
+ *   grammar_match.c   byte after byte through rules
+ *   lexicon.c         the tokens as a tree of bytes
+ *   constraint.c      which tokens may follow
+ */
+#ifndef ENGINE_GRAMMAR_INTERNAL_H
+#define ENGINE_GRAMMAR_INTERNAL_H
+
+#include "omm/bytes.h"
+#include "omm/constraint.h"
+
+#define GRAMMAR_THREADS_MAX 32u
+#define GRAMMAR_DEPTH_MAX 64u
+#define RULE_NONE UINT32_MAX
+
+/* ---- rules: grammar.c -------------------------------------------------------------------------- */
+
+typedef enum rule_kind {
+    RULE_TEXTS, /* one of some texts */
+    RULE_STRING,
+    RULE_INTEGER,
+    RULE_NUMBER,
+    RULE_OBJECT,
+    RULE_ARRAY,
+    RULE_CHOICE, /* one of its parts; after grammar_finish these are of other kinds */
+} rule_kind;
+
+typedef struct rule {
+    rule_kind kind;
+    uint32_t first,
+        count;      /* TEXTS: texts; OBJECT: members; ARRAY: parts, item by item; CHOICE: parts */
+    uint32_t names; /* OBJECT: the first of as many texts */
+    uint32_t rest;  /* OBJECT, ARRAY: what may come after those; RULE_NONE: nothing */
+    uint32_t min, max; /* STRING: characters; ARRAY: items */
+    uint32_t height; /* values inside one another that the flattest text takes, itself among them */
+    uint32_t path;   /* where it stands in the schema, in bytes; for errors */
+} rule;
+
+typedef struct member {
+    uint32_t rule;
+    uint32_t due; /* the first required one from this on; RULE_NONE: none */
+    bool required;
+} member;
+
+/* Texts of a rule are sorted by bytes, none twice.  A name ends with its quote. */
+typedef struct literal {
+    uint32_t at, size; /* in bytes */
+    uint32_t member;   /* a name's */
+} literal;
+
+struct omm_grammar {
+    rule *rules;
+    uint32_t rule_count, rule_capacity;
+    uint32_t *parts;
+    uint32_t part_count, part_capacity;
+    member *members;
+    uint32_t member_count, member_capacity;
+    literal *texts;
+    uint32_t text_count, text_capacity;
+    omm_buf bytes;
+    uint32_t root;
+    uint32_t any; /* any value; RULE_NONE: not made so far */
+};
+
+OMM_CHECKED omm_err grammar_open(omm_grammar **out);
+/* All: Errors: NOMEM, TOO_BIG.  More rules or parts may move those that are there. */
+OMM_CHECKED omm_err grammar_add_rule(uint32_t *out, omm_grammar *g, const rule *made);
+OMM_CHECKED omm_err grammar_add_parts(uint32_t *first, omm_grammar *g, size_t count);
+OMM_CHECKED omm_err grammar_add_members(uint32_t *first, omm_grammar *g, size_t count);
+/* Texts whose bytes begin where g->bytes ends now, and have to be appended next. */
+OMM_CHECKED omm_err grammar_add_texts(uint32_t *first, omm_grammar *g, size_t count);
+void grammar_sort_texts(omm_grammar *g, uint32_t first,
+                        uint32_t *count); /* of equal ones one stays */
+OMM_CHECKED omm_err grammar_add_literals(uint32_t *out, omm_grammar *g, const char *const *texts,
+                                         size_t count);
+OMM_CHECKED omm_err grammar_any(uint32_t *out, omm_grammar *g);
+/* The root is known: choices get their alternatives, rules their heights.  Errors: UNSUPPORTED (nothing fulfils one; more
+ * alternatives than are followed), NOMEM, TOO_BIG. */
+OMM_CHECKED omm_err grammar_finish(omm_grammar *g);
+
+static inline uint32_t grammar_item(const omm_grammar *g, const rule *r, uint32_t index) {
+    return index < r->count ? g->parts[r->first + index] : r->rest;
+}
+
+/* ---- a text on its way: grammar_match.c ------------------------------------------------------------ */
+
+typedef enum phase {
+    PHASE_LEAD, /* BEGIN, or one space before it */
+    PHASE_BEGIN,
+    PHASE_DONE,
+    PHASE_TEXT,
+    PHASE_STRING,
+    PHASE_SIGN,
+    PHASE_ZERO,
+    PHASE_DIGITS,
+    PHASE_POINT,
+    PHASE_FRACTION,
+    PHASE_E,
+    PHASE_E_SIGN,
+    PHASE_EXPONENT,
+    PHASE_OPEN, /* behind { or [ */
+    PHASE_NAME,
+    PHASE_COLON,        /* it comes next */
+    PHASE_VALUE,        /* or one space */
+    PHASE_VALUE_SPACED, /* and no space */
+    PHASE_AFTER,        /* a member or an item */
+    PHASE_COMMA,        /* the next one, or one space */
+    PHASE_COMMA_SPACED,
+} phase;
+
+/* Where in a string's characters: */
+typedef enum letter_part {
+    LETTER_BETWEEN,
+    LETTER_TAIL, /* `left` more bytes, the next one from low to high */
+    LETTER_ESCAPE,
+    LETTER_HEX, /* `left` more digits */
+    LETTER_PAIR_BACKSLASH,
+    LETTER_PAIR_U,
+    LETTER_PAIR_HEX,
+} letter_part;
+
+/* One way to read the text so far.  No padding: two that are equal byte by byte go on alike. */
+typedef struct thread {
+    uint32_t rule;   /* that is being written */
+    uint32_t parent; /* frame in which it stands; FRAME_NONE: it is the whole text */
+    uint32_t at;     /* characters, digits, items; of an object: the first member that may follow */
+    uint32_t lo, hi; /* texts that begin so */
+    uint32_t pos;    /* bytes of them; from the colon to the value: its rule */
+    uint8_t phase, depth, letter, left, low, high;
+    uint16_t code; /* of \u, so far */
+} thread;
+_Static_assert(sizeof(thread) == 32, "threads are compared byte by byte");
+
+#define FRAME_NONE UINT32_MAX
+
+/* What goes on when a value inside it has ended; its phase is AFTER.  Frames never change. */
+typedef struct frame {
+    uint32_t rule, at, parent;
+} frame;
+
+typedef struct crowd {
+    uint32_t count;
+    thread list[GRAMMAR_THREADS_MAX];
+} crowd;
+
+/* Frames that threads stand in; room for all that live, and one a thread for each byte of a token. */
+#define MATCH_TOKEN_BYTES_MAX 128u
+#define MATCH_FRAMES_MAX (GRAMMAR_THREADS_MAX * (GRAMMAR_DEPTH_MAX + MATCH_TOKEN_BYTES_MAX))
+typedef struct frames {
+    uint32_t count;
+    frame list[MATCH_FRAMES_MAX];
+} frames;
+
+/* leads: a space may stand in front. */
+void match_begin(crowd *out, const omm_grammar *g, bool leads);
+/* One more byte.  out->count 0: it may not follow.  `out` is not `in`. */
+void match_step(crowd *out, frames *f, const omm_grammar *g, const crowd *in, uint8_t byte);
+bool match_is_whole(const omm_grammar *g, const crowd *c);
+/* Does one of them take each text of whole characters, quotes and backslashes apart, of up to so many characters? */
+bool match_is_free(const omm_grammar *g, const crowd *c, uint32_t characters);
+/* Frames that no thread stands in any more go. */
+void match_compact(crowd *c, frames *f);
+
+/* ---- tokens: lexicon.c ----------------------------------------------------------------------------- */
+
+/* A byte behind those of the nodes above it, in the order of a walk. */
+typedef struct lexicon_node {
+    uint32_t next;         /* node behind all below this one */
+    uint32_t first, count; /* ids that end here, in `ids` of the tree */
+    uint8_t byte, depth;   /* bytes before it */
+} lexicon_node;
+
+typedef struct lexicon_tree {
+    lexicon_node *nodes;
+    uint32_t node_count, node_capacity;
+    uint32_t *ids;
+    uint32_t id_count;
+} lexicon_tree;
+
+struct omm_lexicon {
+    uint32_t vocab, words; /* words of bits */
+    bool leads; /* texts begin with a space, which whoever reads them drops (SentencePiece) */
+    lexicon_tree all;
+    lexicon_tree odd; /* those that are not plain */
+    uint32_t *plain;  /* bits: whole characters, no quote, backslash or control character */
+    uint32_t plain_characters; /* of the longest */
+    uint32_t *ends;            /* bits */
+    uint8_t *bytes;
+    uint32_t *at; /* (vocab + 1) bytes of an id; none: it is never allowed */
+};
+
+static inline bool lexicon_has(const uint32_t *bits, uint32_t id) {
+    return bits[id / 32] >> (id % 32) & 1;
+}
+
+#endif
