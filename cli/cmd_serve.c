@@ -27,6 +27,7 @@ typedef struct serve_options {
     cli_list lora; /* [NAME=]FILE[=X] */
     uint32_t seats, waiting, keep, connections;
     omm_sampler sampler;
+    bool no_think;
 } serve_options;
 
 /* What is served, by name. */
@@ -128,6 +129,7 @@ static omm_err find_fingerprint(served *s, const serve_options *o) {
     /* Without min_p the fingerprint is that of servers that did not know it. */
     snprintf(kinds, sizeof kinds, " min-p %a", (double)o->sampler.min_p);
     if (o->sampler.min_p > 0.0f) omm_hasher_update(&h, omm_bytes_str(kinds));
+    if (o->no_think) omm_hasher_update(&h, omm_bytes_str(" no-think"));
     digest = omm_hasher_final(&h);
     omm_digest_hex(hex, &digest);
     snprintf(s->fingerprint, sizeof s->fingerprint, "omm-%.16s", hex);
@@ -189,6 +191,7 @@ static omm_err name_options(omm_serve_options *out, served *s, const serve_optio
     for (size_t i = 0; i < out->adapter_count; i++) out->adapters[i].name = s->adapters[i];
     out->batcher.seats = o->seats;
     out->sampler = o->sampler;
+    out->at_once = o->no_think;
     out->waiting_max = o->waiting;
     out->connections_max = o->connections;
     out->connections_per_address =
@@ -256,6 +259,7 @@ static omm_err load_and_serve(served *s, serve_options *o) {
     OMM_TRY(name_options(&so, s, o));
     OMM_TRY(loaded_open(&s->l, &o->common, true));
     cli_warn_template(s->l.tokenizer);
+    if (o->no_think) cli_warn_thinking(s->l.tokenizer);
     OMM_TRY(find_fingerprint(s, o));
     return serve(s, o, &so);
 }
@@ -291,6 +295,7 @@ int cmd_serve(int argc, char **argv) {
          "top_k of requests without one; 0: all (default)"},
         {"top-p", 0, CLI_F32, &o.sampler.top_p, "X", "top_p of requests without one (1: all)"},
         {"min-p", 0, CLI_F32, &o.sampler.min_p, "X", "min_p of requests without one (0: all)"},
+        NO_THINK_OPTION(o.no_think),
         LOADED_COMPUTE_OPTIONS(o.common, "q8", "f16"),
         {"log-level", 0, CLI_STR, &o.log_level, "LEVEL", "debug, info, warn or error (info)"},
         {0}};

@@ -167,10 +167,15 @@ static void drop_logprobs(choice *c, size_t count) {
 }
 
 /* The first of them as a chat has them. */
+/* Those of the content alone: a thought has none. */
 static json_t *chat_logprobs(const choice *c, size_t count) {
     json_t *list = json_array();
-    for (size_t i = 0; i < count; i++)
-        json_array_append(list, json_object_get(json_array_get(c->logprobs, i), "entry"));
+    for (size_t i = 0; i < count; i++) {
+        const json_t *one = json_array_get(c->logprobs, i);
+        const size_t end = (size_t)json_integer_value(json_object_get(one, "end"));
+        if (!output_is_thought(&c->output, end))
+            json_array_append(list, json_object_get(one, "entry"));
+    }
     return json_pack("{s:o}", "content", list);
 }
 
@@ -220,16 +225,18 @@ static json_t *head(const job *j, const omm_serve_options *o, const char *object
 
 /* Prompts count once each, whatever n is. */
 static json_t *usage_json(const job *j) {
-    json_int_t prompt = 0, completion = 0, reused = 0;
+    json_int_t prompt = 0, completion = 0, reused = 0, thought = 0;
     for (uint32_t i = 0; i < j->count; i++) {
         const choice *c = &j->choices[i];
         if (i % j->request.n == 0) prompt += c->prompt_count;
         if (i % j->request.n == 0) reused += c->reused;
         completion += c->output.tokens;
+        thought += c->output.thought_tokens;
     }
-    return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", prompt, "completion_tokens",
+    json_t *details = j->request.thinks ? json_pack("{s:I}", "reasoning_tokens", thought) : NULL;
+    return json_pack("{s:I, s:I, s:I, s:{s:I}, s:o*}", "prompt_tokens", prompt, "completion_tokens",
                      completion, "total_tokens", prompt + completion, "prompt_tokens_details",
-                     "cached_tokens", reused);
+                     "cached_tokens", reused, "completion_tokens_details", details);
 }
 
 /* In OpenAI's form, its arguments spelled as the model reads them.  NULL: no memory. */
@@ -271,10 +278,12 @@ static json_t *finish_json(const choice *c) {
 
 static json_t *message_json(const job *j, const choice *c) {
     const omm_bytes content = output_content(&c->output);
+    const omm_bytes thought = output_thought(&c->output);
     const bool calls = c->output.finish == FINISH_CALLS;
-    return json_pack("{s:s, s:o, s:n, s:o*}", "role", "assistant", "content",
+    return json_pack("{s:s, s:o, s:n, s:o*, s:o*}", "role", "assistant", "content",
                      calls && content.size == 0 ? json_null() : text_json(content), "refusal",
-                     "tool_calls", calls ? calls_json(j, c, false) : NULL);
+                     "reasoning_content", thought.size ? text_json(thought) : NULL, "tool_calls",
+                     calls ? calls_json(j, c, false) : NULL);
 }
 
 /* The prompt in front, where it is wanted. */
@@ -349,19 +358,22 @@ omm_err answer_begin(omm_buf *out, const job *j, const choice *c, const omm_serv
     return put_choice(out, j, c, o, text_json(omm_buf_view(echo)), json_null(), false);
 }
 
-static json_t *delta_json(const job *j, const choice *c, omm_bytes fresh, bool last) {
+static json_t *delta_json(const job *j, const choice *c, omm_bytes thought, omm_bytes fresh,
+                          bool last) {
     if (!j->request.is_chat) return text_json(fresh);
-    return json_pack("{s:o*, s:o*}", "content", fresh.size ? text_json(fresh) : NULL, "tool_calls",
+    return json_pack("{s:o*, s:o*, s:o*}", "reasoning_content",
+                     thought.size ? text_json(thought) : NULL, "content",
+                     fresh.size ? text_json(fresh) : NULL, "tool_calls",
                      last && c->output.finish == FINISH_CALLS ? calls_json(j, c, true) : NULL);
 }
 
 omm_err answer_more(omm_buf *out, const job *j, choice *c, const omm_serve_options *o) {
     const bool last = c->output.finish != FINISH_NONE;
-    const omm_bytes fresh = output_next(&c->output);
+    const omm_bytes thought = output_next_thought(&c->output), fresh = output_next(&c->output);
     const size_t ready = ready_logprobs(c);
-    if (fresh.size == 0 && ready == 0 && !last) return OMM_OK;
-    const omm_err err =
-        put_choice(out, j, c, o, delta_json(j, c, fresh, last), logprobs_json(j, c, ready), last);
+    if (thought.size == 0 && fresh.size == 0 && ready == 0 && !last) return OMM_OK;
+    const omm_err err = put_choice(out, j, c, o, delta_json(j, c, thought, fresh, last),
+                                   logprobs_json(j, c, ready), last);
     drop_logprobs(c, ready);
     return err;
 }

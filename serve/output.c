@@ -24,16 +24,18 @@ static omm_err add_stops(output *t, const request *r) {
 
 omm_err output_init(output *t, const request *r, const omm_tokenizer *tokenizer,
                     uint32_t tokens_max) {
+    const omm_bytes begun = r->begun.size > 0 ? omm_buf_view(&r->begun) : r->opened;
     *t = (output){.tokenizer = tokenizer,
-                  .detok = {.first = r->is_chat && r->begun.size == 0},
-                  .begun = r->begun.size,
+                  .detok = {.first = r->is_chat && begun.size == 0},
+                  .begun = begun.size,
+                  .thought = omm_thought_init(r->thinks),
                   .holds_calls = r->has_tools,
                   .tokens_max = tokens_max};
     omm_stops_init(&t->stops);
     omm_buf_init(&t->fresh, TEXT_BYTES_MAX);
     omm_buf_init(&t->whole, TEXT_BYTES_MAX);
     OMM_TRY(add_stops(t, r));
-    return omm_buf_append(&t->whole, r->begun.data, r->begun.size);
+    return omm_buf_append(&t->whole, begun.data, begun.size);
 }
 
 void output_fini(output *t) {
@@ -43,6 +45,16 @@ void output_fini(output *t) {
     omm_buf_fini(&t->whole);
 }
 
+/* Where content begins; at the end, while there is none. */
+static size_t content_begin(const output *t) {
+    return t->thought.answer < t->whole.size ? t->thought.answer : t->whole.size;
+}
+
+static omm_bytes content_so_far(const output *t) {
+    const size_t at = content_begin(t);
+    return omm_bytes_of(t->whole.data + at, t->whole.size - at);
+}
+
 /* What was held back as part of a character or of a stop text comes out. */
 static omm_err end(output *t, finish how) {
     t->finish = how;
@@ -50,10 +62,11 @@ static omm_err end(output *t, finish how) {
     OMM_TRY(omm_detok_flush(&t->fresh, &t->detok));
     OMM_TRY(omm_stops_push(&t->whole, &t->stops, omm_buf_view(&t->fresh)));
     OMM_TRY(omm_stops_flush(&t->whole, &t->stops));
+    omm_thought_look(&t->thought, omm_buf_view(&t->whole), true);
     if (!t->holds_calls) return OMM_OK;
     /* A call that cannot be read is what the model said. */
     omm_chat_reply reply = {0};
-    if (omm_chat_parse(&reply, omm_buf_view(&t->whole)) != OMM_OK) return OMM_OK;
+    if (omm_chat_parse(&reply, content_so_far(t)) != OMM_OK) return OMM_OK;
     t->reply = reply;
     if (reply.call_count > 0) t->finish = FINISH_CALLS;
     return OMM_OK;
@@ -67,6 +80,9 @@ omm_err output_push(output *t, uint32_t id) {
     t->bytes += t->fresh.size;
     t->characters += omm_utf8_count(omm_buf_view(&t->fresh));
     OMM_TRY(omm_stops_push(&t->whole, &t->stops, omm_buf_view(&t->fresh)));
+    omm_thought_look(&t->thought, omm_buf_view(&t->whole), false);
+    const bool is_thought = t->thought.state == THOUGHT_OPEN || t->thought.state == THOUGHT_CLOSED;
+    if (is_thought) t->thought_tokens = t->tokens;
     if (t->stops.stopped) return end(t, FINISH_STOP);
     return t->tokens == t->tokens_max ? end(t, FINISH_LENGTH) : OMM_OK;
 }
@@ -75,12 +91,13 @@ static bool is_space(uint8_t c) {
     return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
-/* Bytes of the whole that are content for sure: no call, nor what may become one, nor white space in front of it. */
+/* Bytes of the content for sure: no call, nor what may become one, nor white space in front of it. */
 static size_t content_size(const output *t) {
     const size_t mark = sizeof s_call - 1;
-    size_t size = t->whole.size;
+    const omm_bytes text = content_so_far(t);
+    size_t size = text.size;
     if (!t->holds_calls || t->finish == FINISH_STOP || t->finish == FINISH_LENGTH) return size;
-    const uint8_t *data = t->whole.data;
+    const uint8_t *data = text.data;
     const uint8_t *at = size ? memmem(data, size, s_call, mark) : NULL;
     if (at) size = (size_t)(at - data);
     for (size_t n = mark - 1 < size ? mark - 1 : size; !at && n > 0; n--)
@@ -92,18 +109,37 @@ static size_t content_size(const output *t) {
     return size;
 }
 
-omm_bytes output_next(output *t) {
-    const size_t from = t->sent, to = content_size(t);
+static omm_bytes next(const output *t, size_t *sent, size_t begin, size_t to) {
+    const size_t from = *sent > begin ? *sent : begin;
     if (to <= from) return omm_bytes_str("");
-    t->sent = to;
+    *sent = to;
     return omm_bytes_of(t->whole.data + from, to - from);
 }
 
+omm_bytes output_next_thought(output *t) {
+    return next(t, &t->thought_sent, t->thought.from, t->thought.to);
+}
+
+omm_bytes output_next(output *t) {
+    const size_t begin = content_begin(t);
+    return next(t, &t->sent, begin, begin + content_size(t));
+}
+
+bool output_is_thought(const output *t, size_t end) {
+    const size_t answer = t->thought.answer;
+    return answer == SIZE_MAX || (answer > 0 && t->begun + end <= answer);
+}
+
 size_t output_settled(const output *t) {
+    if (t->finish == FINISH_NONE && t->thought.state == THOUGHT_NOT_BEGUN) return 0;
     if (t->finish != FINISH_NONE && !t->stops.stopped) return t->bytes;
     return t->whole.size - t->begun;
 }
 
+omm_bytes output_thought(const output *t) {
+    return omm_bytes_of(t->whole.data + t->thought.from, t->thought.to - t->thought.from);
+}
+
 omm_bytes output_content(const output *t) {
-    return omm_bytes_of(t->whole.data, content_size(t));
+    return omm_bytes_of(t->whole.data + content_begin(t), content_size(t));
 }

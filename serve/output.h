@@ -1,4 +1,5 @@
-/* output.h - one text as it comes, token by token: whole characters, up to what ends it, tool calls kept together.
+/* output.h - one text as it comes, token by token: whole characters, up to what ends it, a thought in front apart, tool calls
+ * kept together.
  *
  * Depends on: engine.  Threads: an output belongs to one thread at a time.
  */
@@ -7,6 +8,8 @@
 
 #include "request.h"
 
+#include "omm/thinking.h"
+
 typedef enum finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_CALLS } finish;
 const char *finish_name(finish f); /* "stop", "length", "tool_calls" */
 
@@ -14,12 +17,16 @@ typedef struct output {
     const omm_tokenizer *tokenizer;
     omm_detok detok;
     omm_stops stops;
-    omm_buf fresh;    /* characters on their way through stops */
-    omm_buf whole;    /* so far; begins with the call that was asked for */
-    size_t begun;     /* of it, that call */
-    size_t sent;      /* of it, to who reads a stream */
+    omm_buf fresh; /* characters on their way through stops */
+    omm_buf
+        whole; /* so far; begins with what the prompt has begun: a call that was asked for, or a thought */
+    size_t begun; /* of it, that */
+    omm_thought thought;
+    size_t sent; /* of it, to who reads a stream */
+    size_t thought_sent;
     bool holds_calls; /* what may be a call is not sent as text */
     uint32_t tokens, tokens_max;
+    uint32_t thought_tokens;  /* of them */
     size_t bytes, characters; /* that tokens have come to, those held back among them */
     finish finish;
     omm_chat_reply reply; /* once it has ended: with its calls, if they could be read */
@@ -31,11 +38,15 @@ OMM_CHECKED omm_err output_init(output *t, const request *r, const omm_tokenizer
 void output_fini(output *t);
 /* One more id; t->finish says whether it was the last one.  Errors: NOMEM, TOO_BIG. */
 OMM_CHECKED omm_err output_push(output *t, uint32_t id);
-/* What may be sent now and has not been; counts as sent. */
+/* What may be sent now and has not been; counts as sent.  Of the thought all comes before anything of the rest. */
+omm_bytes output_next_thought(output *t);
 omm_bytes output_next(output *t);
 /* Bytes of what tokens have come to that are in the text for good. */
 size_t output_settled(const output *t);
-/* All that is content, of a text that has ended. */
+/* All that is thought, and all that is content, of a text that has ended. */
+omm_bytes output_thought(const output *t);
 omm_bytes output_content(const output *t);
+/* Of a token that ended at this byte of what tokens have come to: is it of the thought? */
+bool output_is_thought(const output *t, size_t end);
 
 #endif

@@ -7,16 +7,24 @@
 
 #include <string.h>
 
+static char s_thought[2048]; /* what was sent of the last text's thought */
+static size_t s_thought_at;
+
 /* The pieces that are sent while the ids of `text` come, with | after each; an end id follows. */
 static void pieces(char *out, output *o, const served *s, const char *text, bool ends) {
     omm_tokens ids;
     size_t at = 0;
+    s_thought_at = 0;
+    s_thought[0] = 0;
     omm_tokens_init(&ids, 1 << 12);
     CHECK_OK(omm_tokenizer_encode(&ids, s->tokenizer, omm_bytes_str(text), OMM_TOKENIZE_CONTINUE));
     if (ends) CHECK_OK(omm_tokens_push(&ids, omm_tokenizer_eos(s->tokenizer)));
     for (size_t i = 0; i < ids.count && o->finish == FINISH_NONE; i++) {
         CHECK_OK(output_push(o, ids.ids[i]));
-        const omm_bytes fresh = output_next(o);
+        const omm_bytes thought = output_next_thought(o), fresh = output_next(o);
+        if (thought.size > 0)
+            s_thought_at += (size_t)sprintf(s_thought + s_thought_at, "%.*s", (int)thought.size,
+                                            (const char *)thought.data);
         if (fresh.size > 0)
             at += (size_t)sprintf(out + at, "%.*s|", (int)fresh.size, (const char *)fresh.data);
     }
@@ -63,37 +71,85 @@ static const example s_examples[] = {
      "<tool_call>\n{\"name\":", 100, FINISH_CALLS, "", 1, ""},
 };
 
+/* Of models that think, but for the last. */
+typedef struct thoughtful {
+    example x;
+    bool thinks;
+    const char *opened, *thought; /* by the prompt; all of it that was sent */
+    uint32_t tokens;              /* of it, at least; 0: none */
+} thoughtful;
+
+static const thoughtful s_thoughtful[] = {
+    {{"<think>\nhm " CALL " so\n</think>\n\nYes. " CALL, true, NULL, "", 200, FINISH_CALLS, "Yes.",
+      1, "Yes."},
+     true,
+     "",
+     "hm " CALL " so",
+     20},
+    {{"hm\n</think>\n\nYes <think>", false, NULL, "", 100, FINISH_STOP, "Yes <think>", 0,
+      "Yes <think>"},
+     true,
+     "<think>\n",
+     "hm",
+     3},
+    {{"hm, hm", true, NULL, "", 100, FINISH_STOP, "", 0, ""}, true, "<think>\n", "hm, hm", 3},
+    {{"hm, hm", false, ", h", "", 100, FINISH_STOP, "", 0, ""}, true, "<think>\n", "hm", 1},
+    {{"<thin air", false, NULL, "", 100, FINISH_STOP, "<thin air", 0, "<thin air"},
+     true,
+     "",
+     "",
+     0},
+    {{"<thi", false, NULL, "", 100, FINISH_STOP, "<thi", 0, "<thi"}, true, "", "", 0},
+    {{"<think>a</think>b", false, NULL, "", 100, FINISH_STOP, "<think>a</think>b", 0,
+      "<think>a</think>b"},
+     false,
+     "",
+     "",
+     0},
+};
+
+static void check_example(request *r, const served *s, const thoughtful *t) {
+    const example *x = &t->x;
+    char sent[2048], joined[2048];
+    size_t at = 0;
+    output o;
+    r->is_chat = true;
+    r->has_tools = x->has_tools;
+    r->stop_count = x->stop ? 1 : 0;
+    if (x->stop) r->stops[0] = omm_bytes_str(x->stop);
+    r->thinks = t->thinks;
+    r->opened = omm_bytes_str(t->opened);
+    omm_buf_init(&r->begun, 1 << 10);
+    CHECK_OK(omm_buf_append(&r->begun, x->begun, strlen(x->begun)));
+    CHECK_OK(output_init(&o, r, s->tokenizer, x->tokens_max));
+    pieces(sent, &o, s, x->text, true);
+    for (const char *p = sent; *p; p++)
+        if (*p != '|') joined[at++] = *p;
+    joined[at] = 0;
+    const omm_bytes content = output_content(&o), thought = output_thought(&o);
+    if (x->sent && strcmp(joined, x->sent) != 0) {
+        fprintf(stderr, "%s: sent %s\nnot %s\n", x->text, joined, x->sent);
+        exit(1);
+    }
+    CHECK_EQ(o.finish, x->finish);
+    CHECK_EQ(o.reply.call_count, x->calls);
+    if (x->content) CHECK(omm_bytes_equal(content, omm_bytes_str(x->content)));
+    CHECK(o.tokens <= x->tokens_max);
+    CHECK_EQ(strcmp(s_thought, t->thought), 0);
+    CHECK(omm_bytes_equal(thought, omm_bytes_str(t->thought)));
+    CHECK(o.thought_tokens >= t->tokens && o.thought_tokens <= o.tokens);
+    if (t->tokens == 0) CHECK_EQ(o.thought_tokens, 0);
+    output_fini(&o);
+    omm_buf_fini(&r->begun);
+}
+
 static void test_examples(const served *s) {
     request *r = (request *)omm_alloc(1, sizeof *r);
     CHECK(r != NULL);
-    for (size_t i = 0; i < sizeof s_examples / sizeof s_examples[0]; i++) {
-        const example *x = &s_examples[i];
-        char sent[2048], joined[2048];
-        size_t at = 0;
-        output o;
-        r->is_chat = true;
-        r->has_tools = x->has_tools;
-        r->stop_count = x->stop ? 1 : 0;
-        if (x->stop) r->stops[0] = omm_bytes_str(x->stop);
-        omm_buf_init(&r->begun, 1 << 10);
-        CHECK_OK(omm_buf_append(&r->begun, x->begun, strlen(x->begun)));
-        CHECK_OK(output_init(&o, r, s->tokenizer, x->tokens_max));
-        pieces(sent, &o, s, x->text, true);
-        for (const char *p = sent; *p; p++)
-            if (*p != '|') joined[at++] = *p;
-        joined[at] = 0;
-        const omm_bytes content = output_content(&o);
-        if (x->sent && strcmp(joined, x->sent) != 0) {
-            fprintf(stderr, "example %zu: sent %s\nnot %s\n", i, joined, x->sent);
-            exit(1);
-        }
-        CHECK_EQ(o.finish, x->finish);
-        CHECK_EQ(o.reply.call_count, x->calls);
-        if (x->content) CHECK(omm_bytes_equal(content, omm_bytes_str(x->content)));
-        CHECK(o.tokens <= x->tokens_max);
-        output_fini(&o);
-        omm_buf_fini(&r->begun);
-    }
+    for (size_t i = 0; i < sizeof s_examples / sizeof s_examples[0]; i++)
+        check_example(r, s, &(thoughtful){s_examples[i], false, "", "", 0});
+    for (size_t i = 0; i < sizeof s_thoughtful / sizeof s_thoughtful[0]; i++)
+        check_example(r, s, &s_thoughtful[i]);
     omm_free(r);
 }
 

@@ -3,6 +3,7 @@
 
 #include "omm/json.h"
 #include "omm/mem.h"
+#include "omm/thinking.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -204,6 +205,30 @@ static bool take_format(reader *r, const char *name, const json_t *value) {
     return err == OMM_OK ? true : refuse_err(r, name, err);
 }
 
+/* ---- thinking -------------------------------------------------------------------------------- */
+
+/* The word by which other servers are told not to let a model think; it is no program's business here what else templates take. */
+static bool take_template_kwargs(reader *r, const char *name, const json_t *value) {
+    const json_t *thinks = json_object_get(value, "enable_thinking");
+    if (!json_is_object(value) || json_object_size(value) != (size_t)json_is_boolean(thinks))
+        return refuse(r, name, "%s: accepted is {\"enable_thinking\": true or false}", name);
+    if (thinks) r->out->at_once = json_is_false(thinks);
+    return true;
+}
+
+static bool take_effort(reader *r, const char *name, const json_t *value) {
+    static const char *const names[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
+    for (size_t i = 0; json_is_string(value) && i < sizeof names / sizeof *names; i++) {
+        if (strcmp(json_string_value(value), names[i]) != 0) continue;
+        r->out->at_once = i == 0;
+        return true;
+    }
+    return refuse(r, name,
+                  "%s: accepted are none (no thought), minimal, low, medium, high and xhigh (no "
+                  "difference here)",
+                  name);
+}
+
 /* ---- stops ----------------------------------------------------------------------------------- */
 
 static bool add_stop(reader *r, const char *name, const json_t *value) {
@@ -356,8 +381,8 @@ static bool render(reader *r, const omm_chat_turns *turns) {
     omm_prompt prompt;
     omm_tokens *ids = &r->out->prompts[0];
     omm_prompt_init(&prompt, PROMPT_TOKENS_MAX);
-    const omm_err err =
-        omm_chat_render(&prompt, r->o->tokenizer, turns->messages, turns->count, OMM_CHAT_ANSWER);
+    const omm_err err = omm_chat_render(&prompt, r->o->tokenizer, turns->messages, turns->count,
+                                        r->out->at_once ? OMM_CHAT_AT_ONCE : OMM_CHAT_ANSWER);
     const omm_tokens made = prompt.tokens;
     if (err == OMM_OK) {
         prompt.tokens = *ids;
@@ -371,6 +396,14 @@ static bool render(reader *r, const omm_chat_turns *turns) {
     return check_prompt(r, "messages");
 }
 
+/* What has to be JSON, or goes on with a call, has no room for a thought. */
+static void set_thinking(reader *r) {
+    request *out = r->out;
+    if (out->grammar || out->begun.size > 0) out->at_once = true;
+    out->thinks = !out->at_once && omm_thinking_of(r->o->tokenizer) != OMM_THINKING_NONE;
+    out->opened = out->thinks ? omm_thinking_opening(r->o->tokenizer) : omm_bytes_str("");
+}
+
 static bool read_messages(reader *r) {
     omm_chat_turns turns;
     const json_t *list = json_object_get(r->root, "messages"), *tools = NULL;
@@ -380,6 +413,7 @@ static bool read_messages(reader *r) {
         return refuse(r, "response_format",
                       "response_format: a call is no JSON text; give no tools, or \"tool_choice\": "
                       "\"none\"");
+    set_thinking(r);
     omm_chat_turns_init(&turns, TURNS_BYTES_MAX);
     const omm_err err = omm_chat_turns_read(&turns, list, tools);
     const bool ok =
@@ -476,6 +510,8 @@ static const struct member {
     {"best_of", TEXT, need_one},
     {"response_format", CHAT, take_format},
     {"modalities", CHAT, need_texts},
+    {"reasoning_effort", CHAT, take_effort},
+    {"chat_template_kwargs", CHAT, take_template_kwargs},
     {"user", BOTH, leave},
     {"metadata", BOTH, leave},
     {"store", CHAT, leave},
@@ -522,6 +558,10 @@ static bool check_members(reader *r) {
     if (json_is_integer(json_object_get(r->root, "max_tokens")) &&
         json_is_integer(json_object_get(r->root, "max_completion_tokens")))
         return refuse(r, "max_tokens", "max_tokens: max_completion_tokens says it already");
+    const json_t *kwargs = json_object_get(r->root, "chat_template_kwargs");
+    if (json_object_get(kwargs, "enable_thinking") &&
+        json_is_string(json_object_get(r->root, "reasoning_effort")))
+        return refuse(r, "reasoning_effort", "reasoning_effort: enable_thinking says it already");
     if (out->include_usage && !out->stream)
         return refuse(r, "stream_options", "stream_options: together with stream");
     return true;
@@ -559,7 +599,8 @@ static bool read_root(reader *r) {
 }
 
 static void request_init(request *out, const omm_serve_options *o, bool is_chat, uint64_t draw) {
-    *out = (request){.is_chat = is_chat, .sampler = o->sampler, .n = 1, .seed = draw};
+    *out = (request){
+        .is_chat = is_chat, .sampler = o->sampler, .n = 1, .seed = draw, .at_once = o->at_once};
     if (!is_chat) out->tokens_max = COMPLETION_TOKENS;
     snprintf(out->model, sizeof out->model, "%s", o->name);
     for (size_t i = 0; i < REQUEST_TEXTS_MAX; i++) {

@@ -49,6 +49,9 @@ typedef struct request {
     size_t stop_count;
     omm_grammar *grammar; /* what every text has to be (response_format); NULL: any text */
     bool has_tools;
+    bool at_once;     /* a model that thinks is asked not to */
+    bool thinks;      /* texts may begin with a thought */
+    omm_bytes opened; /* of it, what the prompt ends with */
     omm_buf
         begun; /* a call that the answer has to begin with (tool_choice); part of the prompt's ids */
 } request;

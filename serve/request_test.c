@@ -89,6 +89,20 @@ static const refusal s_refusals[] = {
     {true, "{" TURN ", " TOOLS ", " SCHEMA("") "}", 400, "response_format",
      "give no tools, or \"tool_choice\": \"none\""},
     {false, "{\"prompt\": \"x\", " SCHEMA("") "}", 400, NULL, "response_format: not known here"},
+    {true, "{" TURN ", \"reasoning_effort\": \"most\"}", 400, "reasoning_effort",
+     "none (no thought), minimal, low"},
+    {true, "{" TURN ", \"chat_template_kwargs\": {\"thinking\": true}}", 400,
+     "chat_template_kwargs", "{\"enable_thinking\": true or false}"},
+    {true, "{" TURN ", \"chat_template_kwargs\": {\"enable_thinking\": 1}}", 400,
+     "chat_template_kwargs", "true or false"},
+    {true, "{" TURN ", \"chat_template_kwargs\": {\"enable_thinking\": true, \"x\": 1}}", 400,
+     "chat_template_kwargs", "true or false"},
+    {true, "{" TURN ", \"chat_template_kwargs\": []}", 400, "chat_template_kwargs", "accepted is"},
+    {true,
+     "{" TURN ", \"chat_template_kwargs\": {\"enable_thinking\": true}, \"reasoning_effort\": "
+     "\"low\"}",
+     400, "reasoning_effort", "says it already"},
+    {false, "{\"prompt\": \"x\", \"reasoning_effort\": \"none\"}", 400, NULL, "not known here"},
     {true, "{" TURN ", \"modalities\": [\"audio\"]}", 400, "modalities", "[\"text\"]"},
     {false, "{\"prompt\": \"x\", \"best_of\": 2}", 400, "best_of", "accepted is 1"},
     {false, "{\"prompt\": \"x\", \"suffix\": \"y\"}", 400, "suffix", "not supported"},
@@ -169,6 +183,35 @@ static void test_members(const served *s) {
     request_fini(s_request);
 }
 
+/* Who asks for no thought, and who for one of a server that has none. */
+static void test_thinking(const served *s) {
+    static const struct {
+        const char *member;
+        bool at_once, of_server;
+    } cases[] = {
+        {"", false, false},
+        {"", true, true},
+        {", \"chat_template_kwargs\": {}", false, false},
+        {", \"chat_template_kwargs\": {}", true, true},
+        {", \"chat_template_kwargs\": {\"enable_thinking\": false}", true, false},
+        {", \"chat_template_kwargs\": {\"enable_thinking\": true}", false, true},
+        {", \"reasoning_effort\": \"none\"", true, false},
+        {", \"reasoning_effort\": \"high\"", false, true},
+        {", \"response_format\": {\"type\": \"json_object\"}", true, false},
+        {", " TOOLS ", \"tool_choice\": \"required\"", true, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char body[1024];
+        served of = *s;
+        of.options.at_once = cases[i].of_server;
+        snprintf(body, sizeof body, "{" TURN "%s}", cases[i].member);
+        accepts(&of, true, body);
+        CHECK_EQ(s_request->at_once, cases[i].at_once);
+        CHECK(!s_request->thinks && s_request->opened.size == 0); /* the model does not */
+        request_fini(s_request);
+    }
+}
+
 static void test_formats(const served *s) {
     static const char *const bodies[] = {
         "{" TURN ", " SCHEMA("\"strict\": true, \"description\": \"d\", ") "}",
@@ -245,6 +288,7 @@ int main(void) {
     CHECK(s_request != NULL);
     test_refused(&s);
     test_members(&s);
+    test_thinking(&s);
     test_formats(&s);
     test_tools(&s);
     test_context(&s);

@@ -8,6 +8,7 @@ import atexit, contextlib, http.client, json, pathlib, re, signal, socket, subpr
 
 import live
 from live import check, wait_for
+from retemplate import OPENS, retemplate
 
 SOURCE = pathlib.Path(sys.argv[1]).resolve()
 MESHMIND = live.program(sys.argv[2:])
@@ -16,8 +17,8 @@ NAME = MODEL.name.removesuffix(".gguf")
 
 
 class Server:
-    def __init__(self, *options):
-        self.process = subprocess.Popen([MESHMIND, "serve", "-m", MODEL, "--listen", "127.0.0.1:0", "-t", "1", *options],
+    def __init__(self, *options, model=MODEL):
+        self.process = subprocess.Popen([MESHMIND, "serve", "-m", model, "--listen", "127.0.0.1:0", "-t", "1", *options],
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=SOURCE)
         self.log = []
         atexit.register(self.process.kill)
@@ -53,8 +54,8 @@ class Server:
         return "".join(self.log)
 
 
-def generate(*options):
-    done = subprocess.run([MESHMIND, "generate", "-m", MODEL, "-t", "2", "--json", *options], capture_output=True, text=True, cwd=SOURCE)
+def generate(*options, model=MODEL):
+    done = subprocess.run([MESHMIND, "generate", "-m", model, "-t", "2", "--json", *options], capture_output=True, text=True, cwd=SOURCE)
     check(done.returncode == 0, done.stderr)
     return json.loads(done.stdout)["text"]
 
@@ -167,6 +168,38 @@ def stream_lines(answer):
             yield line[6:].decode().strip()
 
 
+def test_thoughts(folder):
+    """Of a model whose prompt opens a thought: apart from the answer, or none, as the request says or else the server."""
+    model = retemplate(MODEL, folder / "thinks.gguf", OPENS)
+    options = "--chat", "--temp", "1", "--seed", "7", "-n", "60", "Tell me a story."
+    thought, answer = generate(*options, model=model).strip(), generate("--no-think", *options, model=model)
+    check(thought and answer and thought != answer.strip(), thought, answer)
+    body = {"messages": [{"role": "user", "content": "Tell me a story."}], "temperature": 1, "seed": 7, "max_tokens": 60}
+    off = {"chat_template_kwargs": {"enable_thinking": False}}, {"reasoning_effort": "none"}
+    prints = set()
+    for server, plain, asked in (Server(model=model), [*off], [{}, {"reasoning_effort": "low"}]), \
+                                (Server("--no-think", model=model), [{}, *off], [{"chat_template_kwargs": {"enable_thinking": True}}]):
+        for more in asked:
+            got = server.ask("/v1/chat/completions", {**body, "logprobs": True, **more})
+            one = got["choices"][0]
+            check(one["message"]["reasoning_content"] == thought and one["message"]["content"] == "" and one["logprobs"]["content"] == [], one)
+            spent = got["usage"]["completion_tokens_details"]["reasoning_tokens"]
+            check(0 < spent <= got["usage"]["completion_tokens"], got)
+            with contextlib.closing(server.connection()) as c:
+                c.request("POST", "/v1/chat/completions", json.dumps({**body, "stream": True, **more}), {"Content-Type": "application/json"})
+                parts = [json.loads(line)["choices"][0]["delta"] for line in stream_lines(c.getresponse()) if line != "[DONE]"]
+            check("".join(p.get("reasoning_content", "") for p in parts) == thought and not any(p.get("content") for p in parts), parts)
+            check(sum("reasoning_content" in p for p in parts) > 10, "all at once:", parts)
+        for more in plain:
+            got = server.ask("/v1/chat/completions", {**body, **more})
+            message = got["choices"][0]["message"]
+            check(message["content"] == answer and "reasoning_content" not in message, message, answer)
+            check("completion_tokens_details" not in got["usage"], got)
+        prints.add(got["system_fingerprint"])
+        server.end()
+    check(len(prints) == 2, prints)
+
+
 def test_end(folder):
     """SIGTERM: a text that is being written is written to its end, nothing new begins; a second one ends it at once."""
     for signals in 1, 2:
@@ -230,5 +263,5 @@ def test_options(folder):
 
 
 with tempfile.TemporaryDirectory(prefix="omm-serve-") as name:
-    for test in test_texts, test_turns, test_context, test_json, test_end, test_key, test_options:
+    for test in test_texts, test_turns, test_context, test_json, test_thoughts, test_end, test_key, test_options:
         test(pathlib.Path(name))

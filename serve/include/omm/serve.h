@@ -48,6 +48,7 @@ typedef struct omm_serve_options {
     size_t adapter_count;
     omm_batcher_options batcher;      /* session.positions_max over 0: requests are checked by it */
     omm_sampler sampler;              /* of requests that say nothing; its rng is not used */
+    bool at_once;                     /* the same: a model that thinks does not */
     uint32_t waiting_max;             /* texts that wait beside those that sit; default 64 */
     unsigned connections_max;         /* default 256 */
     unsigned connections_per_address; /* default 128 */
