@@ -132,12 +132,13 @@ static omm_err write_call(omm_chat_turns *t, const json_t *call, size_t index, b
     return err;
 }
 
-/* An assistant turn in OpenAI's form: content (may be null) and tool_calls. */
-static omm_err write_calls(omm_chat_turns *t, size_t at, omm_bytes content, const json_t *calls) {
+/* An assistant turn in OpenAI's form: content (may be null, or a thought alone: then it says nothing) and tool_calls. */
+static omm_err write_calls(omm_chat_turns *t, size_t at, omm_bytes content, const json_t *calls,
+                           bool says) {
     const size_t from = t->texts.size;
     OMM_TRY(omm_buf_append(&t->texts, content.data, content.size));
     for (size_t i = 0; i < json_array_size(calls); i++)
-        OMM_TRY(write_call(t, json_array_get(calls, i), i, t->texts.size == from));
+        OMM_TRY(write_call(t, json_array_get(calls, i), i, i == 0 && !says));
     set_made(t, at, from);
     return OMM_OK;
 }
@@ -171,12 +172,32 @@ static omm_err join_parts(omm_chat_turns *t, omm_bytes *out, size_t *from, const
 
 /* A copy, because `content` may lie in the buffer that is written to. */
 static omm_err write_calls_after(omm_chat_turns *t, size_t at, omm_bytes content,
-                                 const json_t *calls) {
+                                 const json_t *calls, bool says) {
     omm_buf copy;
     omm_buf_init(&copy, t->texts.bytes_max);
     omm_err err = omm_buf_append(&copy, content.data, content.size);
-    if (err == OMM_OK) err = write_calls(t, at, omm_buf_view(&copy), calls);
+    if (err == OMM_OK) err = write_calls(t, at, omm_buf_view(&copy), calls, says);
     omm_buf_fini(&copy);
+    return err;
+}
+
+/* `text` may lie in the buffer that is written to. */
+static omm_err put_thought(omm_chat_turns *t, size_t at, omm_bytes *text, const json_t *message,
+                           size_t index) {
+    const json_t *thought = json_object_get(message, "reasoning_content");
+    if (!thought || json_is_null(thought)) return OMM_OK;
+    if (!json_is_string(thought))
+        return BAD(t, CONTENT, "message %zu: reasoning_content is not a string", index);
+    if (!t->with_thoughts || json_string_length(thought) == 0) return OMM_OK;
+    omm_buf copy;
+    omm_buf_init(&copy, t->texts.bytes_max);
+    omm_err err = omm_buf_append(&copy, text->data, text->size);
+    const size_t from = t->texts.size;
+    if (err == OMM_OK) err = omm_thought_write(&t->texts, text_of(thought));
+    if (err == OMM_OK) err = omm_buf_append(&t->texts, copy.data, copy.size);
+    omm_buf_fini(&copy);
+    set_made(t, at, from);
+    *text = omm_bytes_of(t->texts.data + from, t->texts.size - from);
     return err;
 }
 
@@ -196,9 +217,10 @@ static omm_err read_message(omm_chat_turns *t, size_t at, const json_t *message,
     if (json_is_string(content)) text = text_of(content);
     if (json_is_array(content)) OMM_TRY(join_parts(t, &text, &from, content, index));
     t->spans[at].view = text;
-    if (has_calls) return write_calls_after(t, at, text, calls);
+    const bool says = text.size > 0;
     if (json_is_array(content)) set_made(t, at, from);
-    return OMM_OK;
+    if (*role == OMM_ROLE_ASSISTANT) OMM_TRY(put_thought(t, at, &text, message, index));
+    return has_calls ? write_calls_after(t, at, text, calls, says) : OMM_OK;
 }
 
 static omm_bytes span_text(const omm_chat_turns *t, size_t at) {

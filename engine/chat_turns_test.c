@@ -12,6 +12,8 @@ static json_t *parse(const char *text) {
     return out;
 }
 
+static bool s_with_thoughts;
+
 /* ROLE:CONTENT| for each turn. */
 static omm_err read_as(char *out, size_t size, const char *messages, const char *tools,
                        omm_chat_bad *bad) {
@@ -19,6 +21,7 @@ static omm_err read_as(char *out, size_t size, const char *messages, const char 
     json_t *list = parse(messages), *announced = tools ? parse(tools) : NULL;
     size_t at = 0;
     omm_chat_turns_init(&t, 1 << 16);
+    t.with_thoughts = s_with_thoughts;
     const omm_err err = omm_chat_turns_read(&t, list, announced);
     out[0] = 0;
     for (size_t i = 0; err == OMM_OK && i < t.count; i++)
@@ -84,6 +87,31 @@ static void test_turns(void) {
          NULL);
 }
 
+#define THOUGHT "\"reasoning_content\": \" \\n so \\n\""
+
+static void test_thoughts(void) {
+    const char *said = "[{\"role\": \"assistant\", \"content\": \"Hello\", " THOUGHT "}]";
+    const char *parts = "[{\"role\": \"assistant\", \"content\": " PARTS ", " THOUGHT "}]";
+    const char *calls = "[{\"role\": \"assistant\", \"content\": null, " THOUGHT
+                        ", " CALL("{\"b\": 1, \"a\": \"x\"}") "}]";
+    const char *both = "[{\"role\": \"assistant\", \"content\": " PARTS ", " THOUGHT
+                       ", " CALL("{\"b\": 1, \"a\": \"x\"}") "}]";
+    const char *none =
+        "[{\"role\": \"user\", \"content\": \"a\", " THOUGHT "}, {\"role\": "
+        "\"assistant\", \"content\": \"b\", \"reasoning_content\": null}, {\"role\": "
+        "\"assistant\", \"content\": \"c\", \"reasoning_content\": \"\"}]";
+    says("assistant:Hello|", said, NULL);
+    says("assistant:Hello|", parts, NULL);
+    says("assistant:" CALLED "|", calls, NULL);
+    s_with_thoughts = true;
+    says("assistant:<think>\nso\n</think>\n\nHello|", said, NULL);
+    says("assistant:<think>\nso\n</think>\n\nHello|", parts, NULL);
+    says("assistant:<think>\nso\n</think>\n\n" CALLED "|", calls, NULL);
+    says("assistant:<think>\nso\n</think>\n\nHello\n" CALLED "|", both, NULL);
+    says("user:a|assistant:b|assistant:c|", none, NULL);
+    s_with_thoughts = false;
+}
+
 static void refuses(omm_chat_bad want, const char *words, const char *messages, const char *tools) {
     char got[2048];
     omm_chat_bad bad = OMM_CHAT_BAD_NONE;
@@ -114,6 +142,8 @@ static void test_refused(void) {
             "[{\"role\": \"user\", \"content\": \"\", \"tool_calls\": {}}]", NULL);
     refuses(OMM_CHAT_BAD_TOOLS, "tools: entry 1 has no function name",
             "[{\"role\": \"user\", \"content\": \"\"}]", "[{\"name\": \"a\"}, {}]");
+    refuses(OMM_CHAT_BAD_CONTENT, "message 0: reasoning_content is not a string",
+            "[{\"role\": \"assistant\", \"content\": \"\", \"reasoning_content\": 1}]", NULL);
     refuses(OMM_CHAT_BAD_TOOLS, "tools: a list of tools is needed",
             "[{\"role\": \"user\", \"content\": \"\"}]", "\"add\"");
 }
@@ -161,6 +191,7 @@ static void test_most(void) {
 
 int main(void) {
     test_turns();
+    test_thoughts();
     test_refused();
     test_most();
     CHECK_EQ(omm_mem_live(), 0);

@@ -144,6 +144,15 @@ void omm_thought_look(omm_thought *thought, omm_bytes text, bool is_over) {
     if (thought->state == THOUGHT_CLOSED) look_for_answer(thought, text, is_over);
 }
 
+omm_err omm_thought_write(omm_buf *out, omm_bytes thought) {
+    const size_t at = skip_space(thought, 0);
+    size_t to = thought.size;
+    while (to > at && is_space(thought.data[to - 1])) to--;
+    OMM_TRY(omm_buf_append(out, OPENS "\n", sizeof OPENS));
+    OMM_TRY(omm_buf_append(out, thought.data + at, to - at));
+    return omm_buf_append(out, "\n" CLOSES "\n\n", sizeof CLOSES + 2);
+}
+
 omm_bytes omm_thought_leave_out(omm_bytes text) {
     omm_bytes rest = behind_last(text, CLOSES);
     if (!rest.data) return is_open(text) ? omm_bytes_of(text.data, 0) : text;

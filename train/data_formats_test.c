@@ -105,6 +105,20 @@ static void announced_tools(void) {
     }
 }
 
+/* What somebody wants learned stays, in every turn. */
+static void thoughts(void) {
+    omm_dataset *data = NULL;
+    CHECK_OK(parse(
+        &data,
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"A?\"}, {\"role\": \"assistant\", "
+        "\"content\": \"B.\", \"reasoning_content\": \"so\"}, {\"role\": \"user\", \"content\": "
+        "\"C?\"}, {\"role\": \"assistant\", \"content\": \"<think>\\nno\\n</think>\\n\\nD.\"}]}",
+        &s_detect));
+    expect_text(text_of(omm_dataset_example(data, 0), true),
+                "<think>\nso\n</think>\n\nB.<|im_end|><think>\nno\n</think>\n\nD.<|im_end|>");
+    omm_dataset_close(data);
+}
+
 static void completions(void) {
     omm_dataset *data = NULL;
     omm_tokens plain;
@@ -695,6 +709,7 @@ int main(void) {
     s_tokenizer = tokenizer;
     losses();
     announced_tools();
+    thoughts();
     completions();
     completion_of_sentencepiece();
     for (uint32_t stride = 0; stride <= 8; stride++) windows(8, stride);

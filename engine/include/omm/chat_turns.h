@@ -5,7 +5,8 @@
  *    "content": TEXT, or [{"type": "text", "text": TEXT}, ...], or null beside tool_calls,
  *    "tool_calls": [{"function": {"name": NAME, "arguments": OBJECT, or its text}}, ...]}
  *
- * Calls are written into the assistant's text, as chat.h has them.  Tools, [{"function": {"name", "parameters"}}] or
+ * What an assistant thought ("reasoning_content": TEXT) goes in front of what it said, as thinking.h has it, where that is
+ * asked for; else it is left out.  Calls are written into the assistant's text, as chat.h has them.  Tools, [{"function": {"name", "parameters"}}] or
  * the functions themselves, are announced at the end of the system turn, which is made where there is none.
  *
  * Depends on: chat, json.  Threads: no shared state.
@@ -14,6 +15,7 @@
 #define OMM_CHAT_TURNS_H
 
 #include "omm/chat.h"
+#include "omm/thinking.h"
 
 #define OMM_CHAT_TURNS_MAX 1024u
 #define OMM_CHAT_TOOLS_MAX 64u /* announced in one conversation */
@@ -29,6 +31,7 @@ typedef enum omm_chat_bad {
 typedef struct omm_chat_turns {
     omm_message *messages; /* (count) contents: in `texts`, or borrowed from the JSON */
     size_t count;
+    bool with_thoughts; /* set it after init */
     omm_buf texts;
     omm_chat_bad bad; /* after FORMAT */
     struct omm_chat_span *spans;

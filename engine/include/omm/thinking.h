@@ -12,6 +12,7 @@
 #define OMM_THINKING_H
 
 #include "omm/bytes.h"
+#include "omm/err.h"
 #include "omm/tokenizer.h"
 
 #include <stdbool.h>
@@ -40,6 +41,9 @@ omm_thought omm_thought_init(bool is_thinking);
 /* `text`: all of it so far, of which nothing before its end has changed; is_over: nothing follows.  White space around a
  * thought, and between it and the answer, belongs to neither.  A thought that nothing closed is no answer. */
 void omm_thought_look(omm_thought *thought, omm_bytes text, bool is_over);
+
+/* Append a thought as it stands in front of an answer, without white space around it.  Errors: NOMEM, TOO_BIG. */
+OMM_CHECKED omm_err omm_thought_write(omm_buf *out, omm_bytes thought);
 
 /* A whole text without its thoughts: what stands behind the last </think> and the line ends there; nothing, where a thought
  * that it begins with has no end. */
