@@ -112,6 +112,10 @@ static bool is_valid(json_t *schema, json_t *root, json_t *v) {
     if (!is_any_of(json_object_get(schema, "anyOf"), root, v)) return false;
     if (!is_among(json_object_get(schema, "enum"), v) || (only && !json_equal(only, v)))
         return false;
+    if (json_is_integer(v) && json_object_get(schema, "minimum") &&
+        (json_integer_value(v) < json_integer_value(json_object_get(schema, "minimum")) ||
+         json_integer_value(v) > json_integer_value(json_object_get(schema, "maximum"))))
+        return false;
     if (json_is_string(v)) return has_count(schema, "minLength", "maxLength", characters(v));
     if (json_is_object(v)) return is_valid_object(schema, root, v);
     return !json_is_array(v) || is_valid_array(schema, root, v);
@@ -178,9 +182,16 @@ static json_t *random_choice(dice *d, unsigned depth) {
     return json_pack("{s:o}", "anyOf", list);
 }
 
+static json_t *random_range(dice *d) {
+    const int low = (int)roll(d, 4000) - 2000;
+    return json_pack("{s:s, s:i, s:i}", "type", "integer", "minimum", low, "maximum",
+                     low + (int)roll(d, 300));
+}
+
 static json_t *random_schema(dice *d, unsigned depth) {
     static const char *const plain[] = {"string", "integer", "number", "boolean", "null"};
     const uint32_t kind = roll(d, depth == 0 ? 8 : 12);
+    if (kind == 0) return random_range(d);
     if (kind < 4) return json_pack("{s:s}", "type", plain[roll(d, 5)]);
     if (kind == 4) return json_pack("{s:[s,s]}", "type", plain[roll(d, 5)], plain[roll(d, 5)]);
     if (kind == 5) {

@@ -15,6 +15,8 @@
 #define GRAMMAR_THREADS_MAX 32u
 #define GRAMMAR_DEPTH_MAX 64u
 #define RULE_NONE UINT32_MAX
+#define INTEGER_DIGITS_MAX 18u
+#define INTEGER_MAX INT64_C(999999999999999999) /* so many nines */
 
 /* ---- rules: grammar.c -------------------------------------------------------------------------- */
 
@@ -35,6 +37,7 @@ typedef struct rule {
     uint32_t names; /* OBJECT: the first of as many texts */
     uint32_t rest;  /* OBJECT, ARRAY: what may come after those; RULE_NONE: nothing */
     uint32_t min, max; /* STRING: characters; ARRAY: items */
+    int64_t low, high; /* INTEGER: its value, at most INTEGER_MAX on either side */
     uint32_t height; /* values inside one another that the flattest text takes, itself among them */
     uint32_t path;   /* where it stands in the schema, in bytes; for errors */
 } rule;
@@ -127,10 +130,10 @@ typedef struct thread {
     uint32_t rule;   /* that is being written */
     uint32_t parent; /* frame in which it stands; FRAME_NONE: it is the whole text */
     uint32_t at;     /* characters, digits, items; of an object: the first member that may follow */
-    uint32_t lo, hi; /* texts that begin so */
+    uint32_t lo, hi; /* texts that begin so; of an integer, its digits' value in halves */
     uint32_t pos;    /* bytes of them; from the colon to the value: its rule */
-    uint8_t phase, depth, letter, left, low, high;
-    uint16_t code; /* of \u, so far */
+    uint8_t phase, depth, letter, left, low, high; /* letter of an integer: 1 behind a minus */
+    uint16_t code;                                 /* of \u, so far */
 } thread;
 _Static_assert(sizeof(thread) == 32, "threads are compared byte by byte");
 
