@@ -80,6 +80,7 @@ static void walk(omm_constraint *c, const lexicon_tree *tree) {
         crowd *next = &c->path[node->depth + 1];
         c->frames.count = c->marks[node->depth];
         match_step(next, &c->frames, c->grammar, &c->path[node->depth], node->byte);
+        OMM_ASSERT(c->frames.count <= c->marks[node->depth] + c->path[node->depth].count);
         c->marks[node->depth + 1] = c->frames.count;
         if (next->count > 0) allow(c->allowed, tree, node);
         i = next->count > 0 ? i + 1 : node->next;
