@@ -162,8 +162,11 @@ void match_begin(crowd *out, const omm_grammar *g, bool leads);
 /* One more byte.  out->count 0: it may not follow.  `out` is not `in`. */
 void match_step(crowd *out, frames *f, const omm_grammar *g, const crowd *in, uint8_t byte);
 bool match_is_whole(const omm_grammar *g, const crowd *c);
-/* Does one of them take each text of whole characters, quotes and backslashes apart, of up to so many characters? */
-bool match_is_free(const omm_grammar *g, const crowd *c, uint32_t characters);
+/* Of texts of whole characters without quotes and backslashes: those of up to how many characters may follow, and no others.
+ * ALL: any; UNKNOWN: that depends on more than how many they are. */
+#define MATCH_ROOM_ALL UINT32_MAX
+#define MATCH_ROOM_UNKNOWN (UINT32_MAX - 1)
+uint32_t match_room(const omm_grammar *g, const crowd *c);
 /* Frames that no thread stands in any more go. */
 void match_compact(crowd *c, frames *f);
 
@@ -187,10 +190,10 @@ struct omm_lexicon {
     uint32_t vocab, words; /* words of bits */
     bool leads; /* texts begin with a space, which whoever reads them drops (SentencePiece) */
     lexicon_tree all;
-    lexicon_tree odd; /* those that are not plain */
-    uint32_t *plain;  /* bits: whole characters, no quote, backslash or control character */
-    uint32_t plain_characters; /* of the longest */
-    uint32_t *ends;            /* bits */
+    lexicon_tree odd;     /* those that are not plain */
+    uint32_t *plain;      /* bits: whole characters, no quote, backslash or control character */
+    uint16_t *characters; /* (words * 32) of a plain one; 0: it is none */
+    uint32_t *ends;       /* bits */
     uint8_t *bytes;
     uint32_t *at; /* (vocab + 1) bytes of an id; none: it is never allowed */
 };

@@ -477,18 +477,29 @@ bool match_is_whole(const omm_grammar *g, const crowd *c) {
     return false;
 }
 
-static bool is_free(const omm_grammar *g, const thread *t, uint32_t characters) {
-    if (t->letter != LETTER_BETWEEN) return false;
-    if (t->phase == PHASE_NAME) return t->lo == t->hi; /* another name than those of the schema */
-    if (t->phase != PHASE_STRING) return false;
-    const uint32_t max = g->rules[t->rule].max;
-    return max == RULE_NONE || max - t->at >= characters;
+/* The same for one of them. */
+static uint32_t room_of(const omm_grammar *g, const thread *t) {
+    const bool inside = t->phase == PHASE_STRING || t->phase == PHASE_NAME;
+    if (inside && t->letter == LETTER_TAIL) return 0;
+    if (!inside || t->letter != LETTER_BETWEEN) return MATCH_ROOM_UNKNOWN;
+    const rule *r = &g->rules[t->rule];
+    if (t->phase == PHASE_NAME)
+        return may_have_other(g, t, r) ? MATCH_ROOM_ALL : MATCH_ROOM_UNKNOWN;
+    return r->max == RULE_NONE ? MATCH_ROOM_ALL : r->max - t->at;
 }
 
-bool match_is_free(const omm_grammar *g, const crowd *c, uint32_t characters) {
-    for (uint32_t i = 0; i < c->count; i++)
-        if (is_free(g, &c->list[i], characters)) return true;
-    return false;
+uint32_t match_room(const omm_grammar *g, const crowd *c) {
+    uint32_t most = 0;
+    bool known = true;
+    for (uint32_t i = 0; i < c->count; i++) {
+        const uint32_t room = room_of(g, &c->list[i]);
+        if (room == MATCH_ROOM_ALL) return room;
+        if (room == MATCH_ROOM_UNKNOWN)
+            known = false;
+        else if (room > most)
+            most = room;
+    }
+    return known ? most : MATCH_ROOM_UNKNOWN;
 }
 
 /* ---- frames ------------------------------------------------------------------------------------- */
