@@ -36,10 +36,8 @@ omm_err grammar_add_rule(uint32_t *out, omm_grammar *g, const rule *made) {
     return OMM_OK;
 }
 
-omm_err grammar_add_parts(uint32_t *first, omm_grammar *g, size_t count) {
+static omm_err add_parts(uint32_t *first, omm_grammar *g, size_t count, uint32_t most) {
     void *list = g->parts;
-    /* those of the schema, and of each choice its alternatives once more */
-    const uint32_t most = OMM_GRAMMAR_PARTS_MAX + OMM_GRAMMAR_RULES_MAX * GRAMMAR_THREADS_MAX;
     const omm_err err = make_room(&list, &g->part_capacity, g->part_count, count, sizeof *g->parts,
                                   most, "alternatives and items");
     g->parts = (uint32_t *)list;
@@ -47,6 +45,10 @@ omm_err grammar_add_parts(uint32_t *first, omm_grammar *g, size_t count) {
     *first = g->part_count;
     g->part_count += (uint32_t)count;
     return OMM_OK;
+}
+
+omm_err grammar_add_parts(uint32_t *first, omm_grammar *g, size_t count) {
+    return add_parts(first, g, count, OMM_GRAMMAR_PARTS_MAX);
 }
 
 omm_err grammar_add_members(uint32_t *first, omm_grammar *g, size_t count) {
@@ -179,11 +181,12 @@ static omm_err find_alternatives(walk *w, const omm_grammar *g, uint32_t choice)
 static omm_err flatten(omm_grammar *g) {
     walk w;
     const uint32_t rules = g->rule_count;
+    const uint32_t most = OMM_GRAMMAR_PARTS_MAX + OMM_GRAMMAR_RULES_MAX * GRAMMAR_THREADS_MAX;
     uint32_t first[OMM_GRAMMAR_RULES_MAX] = {0}, count[OMM_GRAMMAR_RULES_MAX] = {0};
     for (uint32_t i = 0; i < rules; i++) {
         if (g->rules[i].kind != RULE_CHOICE) continue;
         OMM_TRY(find_alternatives(&w, g, i));
-        OMM_TRY(grammar_add_parts(&first[i], g, w.count));
+        OMM_TRY(add_parts(&first[i], g, w.count, most));
         count[i] = w.count;
         memcpy(g->parts + first[i], w.found, w.count * sizeof *w.found);
     }

@@ -360,6 +360,11 @@ static void test_limits(void) {
     for (unsigned i = 0; i < OMM_GRAMMAR_RULES_MAX; i++)
         json_array_append_new(rules, json_pack("{s:s}", "type", "string"));
     CHECK_ERR(open_made(&g, json_pack("{s:o}", "prefixItems", rules)), OMM_ERR_TOO_BIG);
+    json_t *same = json_array();
+    for (unsigned i = 0; i <= OMM_GRAMMAR_PARTS_MAX; i++)
+        json_array_append_new(same, json_pack("{s:s}", "$ref", "#"));
+    CHECK_ERR(open_made(&g, json_pack("{s:o}", "anyOf", same)), OMM_ERR_TOO_BIG);
+    CHECK(strstr(omm_err_sentence(), "more than 16384 alternatives and items"));
     omm_buf big;
     omm_buf_init(&big, 1 << 22);
     uint8_t *added = NULL;
